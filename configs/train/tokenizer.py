@@ -1,0 +1,17 @@
+"""The mini family's tokenizer: byte-level BPE of 4096 tokens.
+
+python -m experiments.main --config=configs/train/tokenizer.py \
+    --config.data_dir=DATA --workdir=runs/tokenizer
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'tokenizer',
+      'data_dir': 'data',
+      'vocab_size': 4096,
+    }
+  )

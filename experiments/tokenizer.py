@@ -1,0 +1,18 @@
+"""Learns the tokenizer of a model family."""
+
+import os
+
+from specjax.data import examples as examples_lib
+from specjax.data import tokenizer as tokenizer_lib
+
+
+def run(config, workdir):
+  """Writes `tokenizer.json`, learned from the train files of `data_dir`."""
+  examples = examples_lib.read_split(config.data_dir, 'train')
+  texts = (
+    text for example in examples for text in (example.prompt, example.response)
+  )
+  tokenizer = tokenizer_lib.train(texts, config.vocab_size)
+  path = os.path.join(workdir, 'tokenizer.json')
+  tokenizer.save(path)
+  print(f'Wrote {path}: {tokenizer.vocab_size} tokens.')

@@ -1,0 +1,36 @@
+"""Installs specjax; the top-level packages run experiments from a checkout."""
+
+import pathlib
+
+import setuptools
+
+setuptools.setup(
+  name='specjax',
+  version='0.1.0',
+  description='Speculative decoding in JAX and Flax, where all of it composes.',
+  long_description=pathlib.Path('README.md').read_text(encoding='utf-8'),
+  long_description_content_type='text/markdown',
+  license='Apache-2.0',
+  python_requires='>=3.11',
+  packages=setuptools.find_packages(include=['specjax', 'specjax.*']),
+  package_data={'specjax': ['families/*/*']},
+  install_requires=[
+    'absl-py',  # Flags of experiments.
+    'flax>=0.12.8',  # NNX modules and struct dataclasses.
+    'jax>=0.10,<0.13',
+    'matplotlib',  # Plots of experiments; the quickstart draws one.
+    'ml-collections',  # Configs of experiments.
+    'numpy',
+    'optax',  # Training.
+    'orbax-checkpoint',  # Resumable training checkpoints.
+    'safetensors',  # Weights that are shipped or exchanged.
+    'tokenizers',  # Byte-level BPE.
+    'tqdm',  # Progress of whatever takes long.
+  ],
+  extras_require={
+    # The same weights in another implementation: a test oracle, and what
+    # configs/benchmark.py compares with.
+    'benchmark': ['torch==2.13.0', 'transformers>=5'],
+    'test': ['pytest', 'ruff', 'torch==2.13.0', 'transformers>=5'],
+  },
+)

@@ -1,0 +1,170 @@
+"""The abstractions: NamedTuples of pure functions, and what flows between them.
+
+Data flows one way:
+
+    bandit -> arm -> drafter -> tree -> target -> verifier -> outcome -> reward
+      ^                                                          |          |
+      |                                                          v          |
+      |                                                     caches, tokens  |
+      +---------------------------------------------------------------------+
+
+Axes: `B` rows, `N` nodes of a draft tree (root excluded), `D` its depth, `W`
+its widest level, `V` vocabulary, `S` buffer length, `T` tokens in one model
+call, `M` tokens of an open block, `A` arms.
+
+Parameters are always arguments and never closed over. Target and draft are
+always written out; the papers disagree on which of them is `p`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import jax
+
+from specjax import trees
+
+Params = Any
+Cache = Any
+
+
+class Extension(NamedTuple):
+  """What a model says of the tokens that it has just read."""
+
+  logits: jax.Array  # [B, T, V] float32; [:, t] predicts what follows token t
+  features: Any  # [B, T, ...] hidden features of the tokens, or None
+  block: Any  # uncommitted part of the cache, for `extend` and `keep`
+
+
+class LanguageModel(NamedTuple):
+  """A model that reads tokens behind a cache with a length per row.
+
+  Attributes:
+    init_cache: `(params, batch, size) -> cache`, empty, with `size` slots.
+    prefill: `(params, cache, tokens[B, T], lengths[B]) -> cache`; reads the
+      first `lengths` tokens of each row into an empty cache.
+    extend: `(params, cache, tokens[B, T], *, block=None, positions=None,
+      mask=None) -> Extension`; scores `T` tokens that stand behind the cache
+      and the open block, a chain by default. `positions` `[B, T]` are absolute,
+      negative for padding; `mask` `[T, M + T]` or `[B, T, M + T]` is true where
+      a token attends to an entry of the block. The cache is only read.
+    keep: `(cache, block, path[B, P], num[B]) -> cache`; commits the block's
+      entries `path[:num]` and drops the rest. Never recomputes. `num` must
+      depend on what the model said of the block (see `models.kv_cache.keep`).
+    rollback: `(cache, lengths[B]) -> cache`; forgets what lies past `lengths`.
+    vocab_size: `V`.
+  """
+
+  init_cache: Callable[..., Cache]
+  prefill: Callable[..., Cache]
+  extend: Callable[..., Extension]
+  keep: Callable[..., Cache]
+  rollback: Callable[..., Cache]
+  vocab_size: int
+
+
+class DraftTree(NamedTuple):
+  """A drafter's proposal.
+
+  `probs[:, n]` is the float32 distribution from which node `n` was drawn, i.e.
+  after its parent; siblings are i.i.d. None means that every token was chosen
+  deterministically. `leaf_probs` is what the drafter says after its leaves, in
+  the order of `topology.leaves`; only goal distributions other than the target
+  need it.
+  """
+
+  tokens: jax.Array  # [B, N] int32
+  topology: trees.Topology  # static: parents and depths of the nodes
+  valid: jax.Array  # [B, N] bool; false where nothing was proposed
+  probs: jax.Array | None  # [B, N, V] float32
+  leaf_probs: jax.Array | None = None  # [B, leaves, V] float32
+
+
+class Context(NamedTuple):
+  """What a drafter may see of the rows."""
+
+  tokens: jax.Array  # [B, S] int32; committed up to `lengths`, junk beyond
+  lengths: jax.Array  # [B] int32
+
+
+class Outcome(NamedTuple):
+  """What a verifier made of one row's tree."""
+
+  path: jax.Array  # [D] int32 accepted nodes from the root down, then junk
+  num_accepted: jax.Array  # [] int32, draft tokens kept
+  tokens: jax.Array  # [D + 1] int32 accepted tokens, then the next one, junk
+
+
+class Drafter(NamedTuple):
+  """A proposer of token trees.
+
+  Attributes:
+    topology: shape of the trees that it proposes.
+    init: `(params, tokens[B, T], lengths[B], max_length) -> state`; reads the
+      prompts, with room for rows of `max_length` tokens.
+    draft: `(keys[B], params, state, context) -> (DraftTree, proposal)`; the
+      proposal is whatever `commit` needs of the computation. `state` is only
+      read, so that a switch over drafters copies no cache.
+    commit: `(state, proposal, context, outcome, keep[B]) -> state`; keeps what
+      was computed of the accepted path in rows where `keep`, nothing elsewhere.
+      `outcome` and `context` (as it was when drafting) are batched.
+    catch_up: `(params, state, context, wanted) -> state`; reads the tokens that
+      other drafters committed, if the scalar `wanted` is true.
+    num_calls: sequential model calls a draft costs, for the cost model.
+  """
+
+  topology: trees.Topology
+  init: Callable[..., Any]
+  draft: Callable[..., tuple[DraftTree, Any]]
+  commit: Callable[..., Any]
+  catch_up: Callable[..., Any]
+  num_calls: int
+
+
+# `(key, candidates[W], active[W], draft[V], target[V]) -> (token, accepted)`.
+# For one position of one row: picks the next token with exactly the law
+# `target`, given i.i.d. candidates from `draft` of which some are active.
+# `accepted` says that the token is one of the active candidates; without any,
+# it is a plain sample of the target.
+Coupling = Callable[..., tuple[jax.Array, jax.Array]]
+
+# `(key, tree, target_probs[N + 1, V]) -> Outcome` for one row; row 0 of
+# `target_probs` follows the root and row `n + 1` follows node `n`.
+Verifier = Callable[..., Outcome]
+
+# `(target[V], draft[V]) -> goal[V]`: the law to be sampled instead of target's.
+Goal = Callable[[jax.Array, jax.Array], jax.Array]
+
+# `(info) -> [B]` in [0, 1]: what a round was worth in each row.
+Reward = Callable[..., jax.Array]
+
+
+class Arm(NamedTuple):
+  """One way to play a round."""
+
+  drafter: Drafter
+  verifier: Verifier
+
+
+class Bandit(NamedTuple):
+  """A rule that picks the arm of the next round.
+
+  Attributes:
+    init: `() -> state`.
+    select: `(key, state) -> arm`, a scalar int32.
+    update: `(state, arm, reward, **extra) -> state`; unknown extras (such as
+      full-information rewards of all arms) are ignored.
+  """
+
+  init: Callable[[], Any]
+  select: Callable[[jax.Array, Any], jax.Array]
+  update: Callable[..., Any]
+
+
+def lookup(table: dict[str, Any], kind: str, name: str) -> Any:
+  """Returns `table[name]`, or raises a `ValueError` that lists the names."""
+  if name not in table:
+    raise ValueError(
+      f'Unknown {kind} {name!r}. Known: {", ".join(sorted(table))}.'
+    )
+  return table[name]

@@ -1,0 +1,23 @@
+"""The greedy rule: the most likely token, whatever was drafted."""
+
+import jax.numpy as jnp
+
+
+def greedy(key, candidates, active, draft, target):
+  """Picks the target's most likely token.
+
+  It has the law `target` only where that is one-hot (temperature 0).
+
+  Args:
+    key: unused.
+    candidates: `[W]` int32 tokens.
+    active: `[W]` bool, which of them stand here.
+    draft: unused.
+    target: `[V]` float32.
+
+  Returns:
+    `(token, accepted)`: `[]` int32, and whether it is an active candidate.
+  """
+  del key, draft
+  token = jnp.argmax(target).astype(jnp.int32)
+  return token, (active & (candidates == token)).any()

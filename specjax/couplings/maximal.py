@@ -1,0 +1,43 @@
+"""The maximal coupling of one draft token with the target.
+
+Leviathan et al. (2023); SpecTr (Sun et al. 2023), Algorithm 1. Notation:
+SpecTr's p is `draft`, its q is `target`.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from specjax import sampling
+
+
+def maximal(key, candidates, active, draft, target):
+  """Accepts the first active candidate with probability `min(1, target/draft)`.
+
+  A rejected candidate is replaced by a sample of the residual, so the token has
+  the law `target`. Several candidates are allowed, but only one is tried.
+
+  Args:
+    key: consumed.
+    candidates: `[W]` int32 tokens, i.i.d. from `draft`.
+    active: `[W]` bool, which of them stand here; without any, the token is a
+      sample of the target.
+    draft: `[V]` float32.
+    target: `[V]` float32.
+
+  Returns:
+    `(token, accepted)`: `[]` int32, and whether it is an active candidate.
+  """
+  accept_uniform, residual_uniform = jax.random.uniform(key, (2,))
+  any_active = active.any()
+  candidate = candidates[jnp.argmax(active)]
+  # Strict, and without a division: a token of target mass 0 never passes.
+  keep = any_active & (accept_uniform * draft[candidate] < target[candidate])
+  weights = jnp.where(any_active, residual(draft, target), target)
+  token = jnp.where(keep, candidate, sampling.draw(residual_uniform, weights))
+  return token, (active & (candidates == token)).any()
+
+
+def residual(draft: jax.Array, target: jax.Array) -> jax.Array:
+  """Returns `[V]` `max(target - draft, 0)`, unnormalised; target if all 0."""
+  excess = jnp.maximum(target - draft, 0.0)
+  return jnp.where(excess.sum() > 0, excess, target)

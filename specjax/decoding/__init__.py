@@ -1,0 +1,15 @@
+"""The decode loop: a round, its carry, three drivers and a host's interface."""
+
+from specjax.decoding.decoder import Decoder
+from specjax.decoding.decoder import Piece
+from specjax.decoding.decoder import Result
+from specjax.decoding.decoder import speculative
+from specjax.decoding.drivers import decode
+from specjax.decoding.drivers import stream
+from specjax.decoding.drivers import trace
+from specjax.decoding.round import make_round
+from specjax.decoding.state import Counters
+from specjax.decoding.state import DecodeState
+from specjax.decoding.state import Params
+from specjax.decoding.state import RoundInfo
+from specjax.decoding.state import init

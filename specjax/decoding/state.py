@@ -1,0 +1,131 @@
+"""What a decode carries from round to round, and what a round reports."""
+
+from typing import Any
+from typing import NamedTuple
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+from specjax import base
+
+
+class Params(NamedTuple):
+  """Parameters of the target and of every arm's drafter."""
+
+  target: base.Params
+  drafters: tuple[base.Params, ...]
+
+
+class Counters(NamedTuple):
+  """Sums over the rounds in which a row was live."""
+
+  rounds: jax.Array  # [B] int32, target calls
+  draft_calls: jax.Array  # [B] int32, sequential drafter calls
+  emitted: jax.Array  # [B] int32, tokens
+  accepted: jax.Array  # [B, D] int32, draft tokens kept at each depth
+  drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
+  pulls: jax.Array  # [B, A] int32, rounds of each arm
+  nonfinite: jax.Array  # [B] bool, whether a target logit was NaN or +inf
+
+
+@struct.dataclass
+class DecodeState:
+  """The carry of the decode loop.
+
+  A row's committed tokens are `tokens[:lengths]`, prompt included; what lies
+  beyond is junk. The target cache holds all of them but the last, which is the
+  next input. Rows that are done keep running, but nothing of them moves.
+  """
+
+  tokens: jax.Array  # [B, S] int32
+  lengths: jax.Array  # [B] int32
+  limits: jax.Array  # [B] int32, length at which a row is done
+  done: jax.Array  # [B] bool
+  keys: jax.Array  # [B] one key a row
+  stop_tokens: jax.Array  # [E] int32
+  target: base.Cache
+  drafters: tuple[Any, ...]
+  bandit: Any
+  bandit_key: jax.Array
+  num_rounds: jax.Array  # [] int32
+  counters: Counters
+
+
+class RoundInfo(NamedTuple):
+  """One round, row by row. `D` is the depth of the deepest arm."""
+
+  arm: jax.Array  # [] int32
+  live: jax.Array  # [B] bool, rows that were not done
+  tokens: jax.Array  # [B, D + 1] int32, the first `num_emitted` were committed
+  num_emitted: jax.Array  # [B] int32, 0 in rows that were done
+  num_accepted: jax.Array  # [B] int32, committed tokens that were drafted
+  depth: jax.Array  # [] int32, depth of the arm's tree
+  reward: jax.Array  # [B] float32
+  nonfinite: jax.Array  # [B] bool
+
+
+def init(
+  target: base.LanguageModel,
+  arms: tuple[base.Arm, ...],
+  bandit: base.Bandit,
+  params: Params,
+  prompts: jax.Array,
+  lengths: jax.Array,
+  limits: jax.Array,
+  keys: jax.Array,
+  bandit_key: jax.Array,
+  stop_tokens: jax.Array,
+  max_length: int,
+) -> DecodeState:
+  """Reads the prompts into the caches.
+
+  Args:
+    target: the model to sample from.
+    arms: the ways to play a round.
+    bandit: the rule that picks among them.
+    params: of all models.
+    prompts: `[B, T]` int32, row by row padded at the end.
+    lengths: `[B]` prompt lengths, from 1 to `T`.
+    limits: `[B]` lengths at which rows are done, at most `max_length`.
+    keys: `[B]` one key a row.
+    bandit_key: key of the bandit's own randomness.
+    stop_tokens: `[E]` tokens that end a row.
+    max_length: longest row, prompt included; at least `T`.
+
+  Returns:
+    The state before the first round.
+  """
+  batch, width = prompts.shape
+  depth = max(arm.drafter.topology.depth for arm in arms)
+  # Dynamic updates clamp silently at the end of a buffer, so the widest write
+  # of a round must fit behind the longest row.
+  size = max_length + depth + 1
+  cache = target.init_cache(params.target, batch, size)
+  zeros = jnp.zeros(batch, jnp.int32)
+  by_depth = jnp.zeros((batch, depth), jnp.int32)
+  return DecodeState(
+    tokens=jnp.pad(prompts, ((0, 0), (0, size - width))),
+    lengths=lengths,
+    limits=limits,
+    done=lengths >= limits,
+    keys=keys,
+    stop_tokens=stop_tokens,
+    target=target.prefill(params.target, cache, prompts, lengths - 1),
+    drafters=tuple(
+      arm.drafter.init(drafter_params, prompts, lengths, max_length)
+      for arm, drafter_params in zip(arms, params.drafters, strict=True)
+    ),
+    bandit=bandit.init(),
+    bandit_key=bandit_key,
+    num_rounds=jnp.int32(0),
+    counters=Counters(
+      rounds=zeros,
+      draft_calls=zeros,
+      emitted=zeros,
+      accepted=by_depth,
+      drafted=by_depth,
+      pulls=jnp.zeros((batch, len(arms)), jnp.int32),
+      nonfinite=jnp.zeros(batch, bool),
+    ),
+  )

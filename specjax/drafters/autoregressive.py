@@ -1,0 +1,141 @@
+"""A small language model that drafts token by token, level by level.
+
+The drafter's cache holds all committed tokens but the last one or two, which
+its first step reads together: after full acceptance the last draft token was
+never read, and needs no special case.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import sampling as sampling_lib
+from specjax import trees
+
+# Committed tokens that the first step reads.
+_TAIL = 2
+
+
+def autoregressive(
+  model: base.LanguageModel,
+  topology: trees.Topology,
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
+  *,
+  leaf_probs: bool = False,
+  chunk: int = 16,
+) -> base.Drafter:
+  """Builds a drafter that samples i.i.d. children at every node.
+
+  Args:
+    model: the small model.
+    topology: the tree to draft, at least one node.
+    sampling: how tokens are drawn; the same as the target's, usually.
+    leaf_probs: report also what the model says after the leaves, for one more
+      model call.
+    chunk: tokens a call with which a drafter that was not played catches up.
+
+  Returns:
+    The drafter; its state is the model's cache.
+  """
+  if topology.num_nodes < 1:
+    raise ValueError('topology must have at least one node, got none.')
+  if chunk < 1:
+    raise ValueError(f'chunk must be >= 1, got {chunk}.')
+  read_depth = topology.depth if leaf_probs else topology.depth - 1
+
+  def init(params, tokens, lengths, max_length):
+    # Room for the widest write behind the longest row.
+    size = max_length + max(chunk, _TAIL + topology.depth)
+    cache = model.init_cache(params, tokens.shape[0], size)
+    return model.prefill(params, cache, tokens, jnp.maximum(lengths - _TAIL, 0))
+
+  def draft(keys, params, cache, context):
+    uniforms = jax.vmap(
+      lambda key: jax.random.uniform(key, (topology.num_nodes,))
+    )(keys)
+    positions = context.lengths[:, None] + np.arange(-_TAIL, 0)
+    tail = jnp.take_along_axis(
+      context.tokens, jnp.maximum(positions, 0), axis=1
+    )
+    read = positions < cache.lengths[:, None]
+    extension = model.extend(
+      params, cache, tail, positions=jnp.where(read, -1, positions)
+    )
+    # Rows of `after` are the laws behind root and nodes, as far as read.
+    after = sampling_lib.probabilities(extension.logits[:, -1:], sampling)
+    tokens, probs, read_laws = [], [], []
+    for depth, level in enumerate(topology.levels):
+      parents = np.array(topology.parents)[level]
+      first = 0 if depth == 0 else topology.levels[depth - 1][0]
+      law = after[:, np.where(parents < 0, 0, parents - first)]
+      token = jax.vmap(jax.vmap(sampling_lib.draw))(uniforms[:, level], law)
+      tokens.append(token)
+      probs.append(law)
+      if depth < read_depth:
+        extension = model.extend(
+          params,
+          cache,
+          token,
+          block=extension.block,
+          positions=jnp.broadcast_to(
+            context.lengths[:, None] + depth, token.shape
+          ),
+          mask=_level_mask(topology, level),
+        )
+        after = sampling_lib.probabilities(extension.logits, sampling)
+        read_laws.append(after)
+    leaves = None
+    if leaf_probs:
+      leaves = jnp.concatenate(read_laws, axis=1)[:, topology.leaves]
+    tokens = jnp.concatenate(tokens, axis=1)
+    tree = base.DraftTree(
+      tokens=tokens,
+      topology=topology,
+      valid=jnp.ones_like(tokens, dtype=bool),
+      probs=jnp.concatenate(probs, axis=1),
+      leaf_probs=leaves,
+    )
+    return tree, extension.block
+
+  def commit(cache, block, context, outcome, keep):
+    lag = (context.lengths - cache.lengths)[:, None]
+    index = np.arange(_TAIL + read_depth)
+    nodes = jnp.pad(outcome.path, ((0, 0), (0, _TAIL)))
+    node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
+    path = jnp.where(index < lag, index + _TAIL - lag, node + _TAIL)
+    num = lag[:, 0] + jnp.minimum(outcome.num_accepted, read_depth)
+    return model.keep(cache, block, path, jnp.where(keep, num, 0))
+
+  def catch_up(params, cache, context, wanted):
+    def behind(cache):
+      return jnp.maximum(context.lengths - _TAIL - cache.lengths, 0)
+
+    def read(cache):
+      at = cache.lengths[:, None] + np.arange(chunk)
+      tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
+      extension = model.extend(params, cache, tokens)
+      path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
+      return model.keep(
+        cache, extension.block, path, jnp.minimum(behind(cache), chunk)
+      )
+
+    return jax.lax.while_loop(
+      lambda cache: wanted & (behind(cache) > 0).any(), read, cache
+    )
+
+  return base.Drafter(
+    topology=topology,
+    init=init,
+    draft=draft,
+    commit=commit,
+    catch_up=catch_up,
+    num_calls=1 + read_depth,
+  )
+
+
+def _level_mask(topology, level):
+  """What the nodes of a level attend to: the tail and their ancestors."""
+  ancestors = topology.mask[level + 1, 1 : level[-1] + 2]
+  tail = np.ones((len(level), _TAIL), bool)
+  return np.concatenate([tail, ancestors], axis=1)

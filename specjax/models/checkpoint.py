@@ -1,0 +1,115 @@
+"""Weights in one safetensors file, with the config in its header."""
+
+import dataclasses
+import hashlib
+import json
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+from safetensors import numpy as safetensors_numpy
+
+from specjax import base
+from specjax.models import adapters
+from specjax.models import config as config_lib
+
+
+def save(
+  path: str | os.PathLike[str],
+  config: config_lib.TransformerConfig,
+  params: base.Params,
+  dtype=np.float16,
+) -> None:
+  """Writes parameters and their config.
+
+  Args:
+    path: the file, usually `*.safetensors`.
+    config: the architecture, kept in the header.
+    params: nested dict of arrays.
+    dtype: stored type; float16 halves the file and costs 3 decimal digits.
+  """
+  arrays = {
+    name: np.ascontiguousarray(np.asarray(value).astype(dtype))
+    for name, value in flatten(params).items()
+  }
+  metadata = {
+    'config': json.dumps(dataclasses.asdict(config)),
+    'sha256': _digest(arrays),
+  }
+  part = f'{path}.part'
+  safetensors_numpy.save_file(arrays, part, metadata=metadata)
+  os.replace(part, path)
+
+
+def load(
+  path: str | os.PathLike[str],
+) -> tuple[config_lib.TransformerConfig, base.Params]:
+  """Reads what `save` wrote, as float32.
+
+  Raises:
+    ValueError: the file is missing, truncated or corrupt, or its arrays are
+      not those of its config (all differences are listed).
+  """
+  if not os.path.isfile(path):
+    raise ValueError(f'There is no checkpoint at {path}.')
+  try:
+    with safetensors.safe_open(path, framework='numpy') as file:
+      metadata = file.metadata() or {}
+      arrays = {name: file.get_tensor(name) for name in file.keys()}
+    config = config_lib.from_dict(json.loads(metadata['config']))
+    if metadata['sha256'] != _digest(arrays):
+      raise ValueError('the checksum of its arrays differs')
+  except (
+    safetensors.SafetensorError,
+    OSError,
+    KeyError,
+    TypeError,
+    ValueError,
+  ) as error:
+    raise ValueError(
+      f'The checkpoint at {path} is truncated or corrupt: {error!r}.'
+    ) from error
+  return config, unflatten(arrays, adapters.abstract_params(config), str(path))
+
+
+def flatten(params: base.Params) -> dict[str, jax.Array]:
+  """Returns `{'layers/0/query/kernel': array, ...}`."""
+  leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+  return {_name(path): leaf for path, leaf in leaves}
+
+
+def unflatten(
+  arrays: dict[str, np.ndarray], abstract: base.Params, source: str
+) -> base.Params:
+  """Puts named arrays into the structure of `abstract`, as its dtypes.
+
+  Raises:
+    ValueError: names or shapes differ; every difference is listed.
+  """
+  wanted = flatten(abstract)
+  problems = [f'{name} is missing' for name in wanted if name not in arrays]
+  problems += [f'{name} is unknown' for name in arrays if name not in wanted]
+  problems += [
+    f'{name} has shape {arrays[name].shape}, not {leaf.shape}'
+    for name, leaf in wanted.items()
+    if name in arrays and arrays[name].shape != leaf.shape
+  ]
+  if problems:
+    raise ValueError(f'{source} does not fit: {"; ".join(problems)}.')
+  return jax.tree_util.tree_map_with_path(
+    lambda path, leaf: jnp.asarray(arrays[_name(path)], leaf.dtype), abstract
+  )
+
+
+def _digest(arrays):
+  digest = hashlib.sha256()
+  for name in sorted(arrays):
+    digest.update(name.encode())
+    digest.update(arrays[name].tobytes())
+  return digest.hexdigest()
+
+
+def _name(path):
+  return '/'.join(str(entry.key) for entry in path)

@@ -1,0 +1,184 @@
+"""The configuration of a decoder-only transformer, and presets of families."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class RopeScaling:
+  """Stretches rotary embeddings beyond the trained context.
+
+  Attributes:
+    kind: 'linear' (every frequency divided by `factor`) or 'llama3' (only
+      wavelengths longer than the original context, blended in between).
+    factor: how far the context is stretched, at least 1.
+    low_frequency_factor: llama3, wavelengths above original / this are scaled.
+    high_frequency_factor: llama3, wavelengths below original / this are kept.
+    original_context: llama3, context length in tokens before stretching.
+  """
+
+  kind: str
+  factor: float
+  low_frequency_factor: float = 1.0
+  high_frequency_factor: float = 4.0
+  original_context: int = 8192
+
+  def __post_init__(self):
+    if self.kind not in ('linear', 'llama3'):
+      raise ValueError(
+        f"RopeScaling.kind must be 'linear' or 'llama3', got {self.kind!r}."
+      )
+    if self.factor < 1:
+      raise ValueError(f'RopeScaling.factor must be >= 1, got {self.factor}.')
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+  """Every choice that Llama, Qwen2, Gemma 2 and GPT-NeoX make differently.
+
+  Attributes:
+    vocab_size: `V`, the tokens that can be emitted.
+    num_layers: number of blocks.
+    d_model: width of the residual stream.
+    num_heads: query heads.
+    num_kv_heads: key and value heads; divides `num_heads` (grouped queries).
+    head_dim: width of a head, even.
+    d_ff: hidden width of the feed-forward layer.
+    norm: 'rms' or 'layer'.
+    norm_epsilon: added to the variance.
+    norm_unit_offset: scale by `1 + weight` (Gemma) instead of `weight`.
+    post_norms: normalise also what attention and feed-forward return (Gemma 2).
+    activation: 'silu', 'gelu' (exact) or 'gelu_tanh'.
+    gated: gated feed-forward (SwiGLU, GeGLU) or a plain two-layer one.
+    qkv_bias: biases of the query, key and value projections.
+    out_bias: bias of the attention output projection.
+    mlp_bias: biases of the feed-forward layers.
+    tie_embeddings: the output head is the transposed embedding table.
+    scale_embeddings: multiply embeddings by `sqrt(d_model)` (Gemma).
+    rope_theta: base of the rotary frequencies.
+    rotary_fraction: share of each head that is rotated (GPT-NeoX: 0.25).
+    rope_scaling: how the context is stretched, or None.
+    attention_scale: factor on query-key products; None is `head_dim**-0.5`.
+    attention_softcap: cap `c` in `c * tanh(x / c)` on those products, or None.
+    logit_softcap: the same on the output logits, or None.
+    sliding_window: tokens that a local layer sees, itself included, or None.
+    local_layers: which layers are local, as a repeated pattern; Gemma 2 has
+      (True, False). All layers where `sliding_window` alone is set.
+    parallel_residual: attention and feed-forward read the same input
+      (GPT-NeoX).
+    padded_vocab_size: rows of the embedding table where they exceed `V`; the
+      extra logits are cut off.
+    max_length: positions that the model was made for.
+  """
+
+  vocab_size: int
+  num_layers: int
+  d_model: int
+  num_heads: int
+  num_kv_heads: int
+  head_dim: int
+  d_ff: int
+  norm: str = 'rms'
+  norm_epsilon: float = 1e-5
+  norm_unit_offset: bool = False
+  post_norms: bool = False
+  activation: str = 'silu'
+  gated: bool = True
+  qkv_bias: bool = False
+  out_bias: bool = False
+  mlp_bias: bool = False
+  tie_embeddings: bool = True
+  scale_embeddings: bool = False
+  rope_theta: float = 10000.0
+  rotary_fraction: float = 1.0
+  rope_scaling: RopeScaling | None = None
+  attention_scale: float | None = None
+  attention_softcap: float | None = None
+  logit_softcap: float | None = None
+  sliding_window: int | None = None
+  local_layers: tuple[bool, ...] = (True,)
+  parallel_residual: bool = False
+  padded_vocab_size: int | None = None
+  max_length: int = 2048
+
+  def __post_init__(self):
+    for name in (
+      'vocab_size',
+      'num_layers',
+      'd_model',
+      'num_heads',
+      'num_kv_heads',
+      'head_dim',
+      'd_ff',
+      'max_length',
+    ):
+      if getattr(self, name) < 1:
+        raise ValueError(f'{name} must be >= 1, got {getattr(self, name)}.')
+    if self.num_heads % self.num_kv_heads:
+      raise ValueError(
+        f'num_kv_heads must divide num_heads ({self.num_heads}), got '
+        f'{self.num_kv_heads}.'
+      )
+    if self.rotary_dim % 2:
+      raise ValueError(
+        f'head_dim * rotary_fraction must be even, got {self.rotary_dim}.'
+      )
+    _check_choice('norm', self.norm, ('rms', 'layer'))
+    _check_choice('activation', self.activation, ('silu', 'gelu', 'gelu_tanh'))
+    if self.table_size < self.vocab_size:
+      raise ValueError(
+        f'padded_vocab_size must be >= vocab_size ({self.vocab_size}), got '
+        f'{self.padded_vocab_size}.'
+      )
+    if self.sliding_window is not None and self.sliding_window < 1:
+      raise ValueError(
+        f'sliding_window must be >= 1 or None, got {self.sliding_window}.'
+      )
+
+  @property
+  def rotary_dim(self) -> int:
+    """Number of entries of a head that are rotated."""
+    return int(self.head_dim * self.rotary_fraction)
+
+  @property
+  def table_size(self) -> int:
+    """Rows of the embedding table."""
+    return self.padded_vocab_size or self.vocab_size
+
+  def is_local(self, layer: int) -> bool:
+    """Whether a layer sees only the sliding window."""
+    if self.sliding_window is None:
+      return False
+    return self.local_layers[layer % len(self.local_layers)]
+
+
+def _check_choice(name, value, known):
+  if value not in known:
+    raise ValueError(f'{name} must be one of {known}, got {value!r}.')
+
+
+def from_dict(fields: dict) -> TransformerConfig:
+  """Builds a config from plain values, as read from JSON.
+
+  Args:
+    fields: names and values of `TransformerConfig`; `rope_scaling` may be a
+      dict of `RopeScaling`'s fields.
+
+  Returns:
+    The config.
+
+  Raises:
+    ValueError: a field is unknown (the known ones are listed) or out of range.
+  """
+  known = [field.name for field in dataclasses.fields(TransformerConfig)]
+  unknown = sorted(set(fields) - set(known))
+  if unknown:
+    raise ValueError(
+      f'Unknown transformer config field {unknown[0]!r}. Known: '
+      f'{", ".join(known)}.'
+    )
+  fields = dict(fields)
+  if isinstance(fields.get('rope_scaling'), dict):
+    fields['rope_scaling'] = RopeScaling(**fields['rope_scaling'])
+  if 'local_layers' in fields:
+    fields['local_layers'] = tuple(fields['local_layers'])
+  return TransformerConfig(**fields)

@@ -1,0 +1,95 @@
+"""A key-value cache with a length per row, and blocks not yet committed.
+
+The length is the only truth: entries at or past it are junk, and nothing is
+ever cleared. A forward pass only *reads* the cache; what it computes comes back
+as a `Block`, and `keep` writes the accepted part of it, once a round. Writing
+inside the forward pass would make XLA copy every buffer in the decode loop.
+"""
+
+from typing import NamedTuple
+
+from flax import struct
+import jax
+import jax.numpy as jnp
+
+
+@struct.dataclass
+class KVCache:
+  """Keys and values of the committed tokens."""
+
+  layers: tuple[tuple[jax.Array, jax.Array], ...]  # each [B, H, S, D]
+  lengths: jax.Array  # [B] int32, valid entries of each row
+
+  @property
+  def size(self) -> int:
+    """`S`, the slots of a row."""
+    return self.layers[0][0].shape[2]
+
+
+class Block(NamedTuple):
+  """Keys and values of tokens that were scored but not committed."""
+
+  layers: tuple[tuple[jax.Array, jax.Array], ...]  # each [B, H, M, D]
+  positions: jax.Array  # [B, M] int32; negative where there is no token
+
+
+def init(
+  num_layers: int, shape: tuple[int, int, int, int], dtype=jnp.float32
+) -> KVCache:
+  """Returns an empty cache of arrays `[B, H, S, D]` given as `shape`."""
+  layers = tuple(
+    (jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+    for _ in range(num_layers)
+  )
+  return KVCache(layers=layers, lengths=jnp.zeros(shape[0], jnp.int32))
+
+
+def append(block: Block | None, new: Block) -> Block:
+  """Joins two blocks along their tokens; None is the empty block."""
+  if block is None:
+    return new
+  return jax.tree.map(
+    lambda old, fresh: (
+      jnp.concatenate([old, fresh], axis=-1)
+      if old.ndim == 2
+      else jnp.concatenate([old, fresh], axis=2)
+    ),
+    block,
+    new,
+  )
+
+
+def keep(
+  cache: KVCache, block: Block, path: jax.Array, num: jax.Array
+) -> KVCache:
+  """Commits the entries of a block that lie on a path; drops the others.
+
+  Args:
+    cache: the cache that the block was computed on.
+    block: `M` entries for each row.
+    path: `[B, P]` block index of each entry to commit, in order.
+    num: `[B]` how many entries of the path to commit, at most `P`. Must be
+      computed from what the model said of the block, not from the inputs
+      alone: the write is then ordered behind every read, in place.
+
+  Returns:
+    The cache with `num` more entries a row. `P` slots behind the old length
+    are overwritten, so the buffer needs that much slack.
+  """
+  # `lengths` as XLA sees it depends on `num`, hence on the reads.
+  at = jnp.minimum(cache.lengths, cache.lengths + num)
+  write = jax.vmap(
+    lambda buffer, entries, index, start: jax.lax.dynamic_update_slice_in_dim(
+      buffer, jnp.take(entries, index, axis=1, mode='clip'), start, axis=1
+    )
+  )
+  layers = tuple(
+    (write(k, new_k, path, at), write(v, new_v, path, at))
+    for (k, v), (new_k, new_v) in zip(cache.layers, block.layers, strict=True)
+  )
+  return KVCache(layers=layers, lengths=at + num)
+
+
+def rollback(cache: KVCache, lengths: jax.Array) -> KVCache:
+  """Forgets the entries at and past `lengths` `[B]`, without touching them."""
+  return cache.replace(lengths=jnp.minimum(cache.lengths, lengths))

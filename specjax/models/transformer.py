@@ -1,0 +1,338 @@
+"""A decoder-only transformer in Flax NNX that covers the common families.
+
+Llama, Qwen2, Gemma 2 and GPT-NeoX are settings of one `TransformerConfig`. The
+modules hold parameters only, no state: the cache is an argument, and the keys
+and values of the tokens just read are a result.
+"""
+
+import functools
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+
+from specjax.models import config as config_lib
+from specjax.models import kv_cache
+
+Config = config_lib.TransformerConfig
+
+_ACTIVATIONS = {
+  'silu': jax.nn.silu,
+  'gelu': functools.partial(jax.nn.gelu, approximate=False),
+  'gelu_tanh': functools.partial(jax.nn.gelu, approximate=True),
+}
+
+
+def rotary_frequencies(config: Config) -> jax.Array:
+  """Returns `[rotary_dim / 2]` radians per position, scaled if asked."""
+  dim = config.rotary_dim
+  exponents = jnp.arange(0, dim, 2, dtype=jnp.float32) / dim
+  frequencies = config.rope_theta**-exponents
+  scaling = config.rope_scaling
+  if scaling is None:
+    return frequencies
+  if scaling.kind == 'linear':
+    return frequencies / scaling.factor
+  wavelengths = 2 * jnp.pi / frequencies
+  low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+  kept = (scaling.original_context / wavelengths - low) / (high - low)
+  kept = jnp.clip(kept, 0.0, 1.0)
+  return frequencies * (kept + (1 - kept) / scaling.factor)
+
+
+def rotate(x: jax.Array, angles: jax.Array) -> jax.Array:
+  """Rotates the first `2 * R` entries of `x` `[B, T, H, D]` by `[B, T, R]`."""
+  half = angles.shape[-1]
+  cos = jnp.cos(angles)[:, :, None].astype(x.dtype)
+  sin = jnp.sin(angles)[:, :, None].astype(x.dtype)
+  first, second, rest = (
+    x[..., :half],
+    x[..., half : 2 * half],
+    x[..., 2 * half :],
+  )
+  return jnp.concatenate(
+    [first * cos - second * sin, second * cos + first * sin, rest], axis=-1
+  )
+
+
+def softcap(x: jax.Array, cap: float | None) -> jax.Array:
+  """Returns `cap * tanh(x / cap)`, or `x` where there is no cap."""
+  return x if cap is None else cap * jnp.tanh(x / cap)
+
+
+class Norm(nnx.Module):
+  """RMSNorm or LayerNorm, computed in float32."""
+
+  def __init__(self, config: Config):
+    self.config = config
+    start = 0.0 if config.norm_unit_offset else 1.0
+    self.scale = nnx.Param(jnp.full(config.d_model, start))
+    if config.norm == 'layer':
+      self.bias = nnx.Param(jnp.zeros(config.d_model))
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    config = self.config
+    y = x.astype(jnp.float32)
+    if config.norm == 'layer':
+      y = y - y.mean(axis=-1, keepdims=True)
+    y *= jax.lax.rsqrt(
+      jnp.square(y).mean(-1, keepdims=True) + config.norm_epsilon
+    )
+    y *= self.scale[...] + float(config.norm_unit_offset)
+    if config.norm == 'layer':
+      y += self.bias[...]
+    return y.astype(x.dtype)
+
+
+class Attention(nnx.Module):
+  """Grouped-query attention over the committed prefix and the open block."""
+
+  def __init__(self, config: Config, dtype, rngs: nnx.Rngs):
+    self.config = config
+    linear = functools.partial(
+      nnx.Linear,
+      dtype=dtype,
+      rngs=rngs,
+      kernel_init=nnx.initializers.normal(0.02),
+    )
+    queries = config.num_heads * config.head_dim
+    keys = config.num_kv_heads * config.head_dim
+    self.query = linear(config.d_model, queries, use_bias=config.qkv_bias)
+    self.key = linear(config.d_model, keys, use_bias=config.qkv_bias)
+    self.value = linear(config.d_model, keys, use_bias=config.qkv_bias)
+    self.out = linear(
+      queries,
+      config.d_model,
+      use_bias=config.out_bias,
+      kernel_init=nnx.initializers.normal(
+        0.02 / (2 * config.num_layers) ** 0.5
+      ),
+    )
+
+  def __call__(self, x, angles, prefix, block, masks):
+    """Attends from `x` `[B, T, d_model]`.
+
+    Args:
+      x: input of the layer.
+      angles: `[B, T, R]` rotary angles of the `T` tokens.
+      prefix: `(k, v)` of the cache, each `[B, H, S, D]`, or None.
+      block: `(k, v)` of the open block, each `[B, H, M, D]`, or None.
+      masks: `[B, T, S]` and `[B, T, M + T]`, true where attended; the first is
+        None where `prefix` is.
+
+    Returns:
+      `[B, T, d_model]`, and `(k, v)` of the `T` tokens.
+    """
+    config = self.config
+    heads = lambda y: y.reshape(*y.shape[:2], -1, config.head_dim)
+    query = rotate(heads(self.query(x)), angles)
+    key = rotate(heads(self.key(x)), angles).swapaxes(1, 2)
+    value = heads(self.value(x)).swapaxes(1, 2)
+    new = key, value
+    if block is not None:
+      key = jnp.concatenate([block[0], key], axis=2)
+      value = jnp.concatenate([block[1], value], axis=2)
+    scale = config.attention_scale or config.head_dim**-0.5
+    batch, num_tokens, num_heads, _ = query.shape
+    groups = num_heads // config.num_kv_heads
+    # The queries that share a key head stand together: one matrix product.
+    query = (query * scale).reshape(
+      batch, num_tokens, -1, groups, config.head_dim
+    )
+    query = query.swapaxes(1, 2).reshape(
+      batch, config.num_kv_heads, num_tokens * groups, config.head_dim
+    )
+    parts = [(key, value, masks[1])]
+    if prefix is not None:
+      parts.insert(0, (*prefix, masks[0]))
+    mixed = _attend(query, parts, groups, config.attention_softcap)
+    mixed = mixed.reshape(
+      batch, config.num_kv_heads, num_tokens, groups, config.head_dim
+    ).swapaxes(1, 2)
+    return self.out(mixed.reshape(batch, num_tokens, -1)), new
+
+
+def _attend(query, parts, groups, cap):
+  """One softmax over several sets of keys, never joined in memory."""
+  scores = [
+    jnp.where(
+      jnp.repeat(mask, groups, axis=1)[:, None],
+      softcap(_product('bknd,bksd->bkns', query, key), cap),
+      -jnp.inf,
+    )
+    for key, _, mask in parts
+  ]
+  # A row of padding sees nothing; its finite maximum keeps it from NaN.
+  top = jnp.maximum(
+    functools.reduce(jnp.maximum, [s.max(-1, keepdims=True) for s in scores]),
+    -1e30,
+  )
+  weights = [jnp.exp(s - jax.lax.stop_gradient(top)) for s in scores]
+  total = jnp.maximum(sum(w.sum(-1, keepdims=True) for w in weights), 1e-30)
+  mixed = sum(
+    _product('bkns,bksd->bknd', weight.astype(value.dtype), value)
+    for weight, (_, value, _) in zip(weights, parts, strict=True)
+  )
+  return (mixed / total).astype(query.dtype)
+
+
+_product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+
+
+class FeedForward(nnx.Module):
+  """SwiGLU, GeGLU or a plain two-layer perceptron."""
+
+  def __init__(self, config: Config, dtype, rngs: nnx.Rngs):
+    self.config = config
+    linear = functools.partial(
+      nnx.Linear,
+      use_bias=config.mlp_bias,
+      dtype=dtype,
+      rngs=rngs,
+      kernel_init=nnx.initializers.normal(0.02),
+    )
+    self.up = linear(config.d_model, config.d_ff)
+    if config.gated:
+      self.gate = linear(config.d_model, config.d_ff)
+    self.down = linear(
+      config.d_ff,
+      config.d_model,
+      kernel_init=nnx.initializers.normal(
+        0.02 / (2 * config.num_layers) ** 0.5
+      ),
+    )
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    activation = _ACTIVATIONS[self.config.activation]
+    if self.config.gated:
+      return self.down(activation(self.gate(x)) * self.up(x))
+    return self.down(activation(self.up(x)))
+
+
+class Layer(nnx.Module):
+  """Attention and feed-forward around one residual stream."""
+
+  def __init__(self, config: Config, dtype, rngs: nnx.Rngs):
+    self.config = config
+    self.attention_norm = Norm(config)
+    self.attention = Attention(config, dtype, rngs)
+    self.feed_forward_norm = Norm(config)
+    self.feed_forward = FeedForward(config, dtype, rngs)
+    if config.post_norms:
+      self.attention_post_norm = Norm(config)
+      self.feed_forward_post_norm = Norm(config)
+
+  def __call__(self, x, angles, prefix, block, masks):
+    attended, new = self.attention(
+      self.attention_norm(x), angles, prefix, block, masks
+    )
+    if self.config.post_norms:
+      attended = self.attention_post_norm(attended)
+    if self.config.parallel_residual:
+      return x + attended + self.feed_forward(self.feed_forward_norm(x)), new
+    x = x + attended
+    transformed = self.feed_forward(self.feed_forward_norm(x))
+    if self.config.post_norms:
+      transformed = self.feed_forward_post_norm(transformed)
+    return x + transformed, new
+
+
+class Transformer(nnx.Module):
+  """The whole model: tokens in, logits and the block's keys and values out."""
+
+  def __init__(self, config: Config, rngs: nnx.Rngs, dtype=jnp.float32):
+    """Initialises random float32 parameters.
+
+    Args:
+      config: the architecture.
+      rngs: source of the initial values.
+      dtype: type of the computations; norms, softmax and logits stay float32.
+    """
+    self.config = config
+    self.embedding = nnx.Embed(
+      config.table_size,
+      config.d_model,
+      dtype=dtype,
+      rngs=rngs,
+      embedding_init=nnx.initializers.normal(0.02),
+    )
+    self.layers = nnx.List(
+      [Layer(config, dtype, rngs) for _ in range(config.num_layers)]
+    )
+    self.final_norm = Norm(config)
+    if not config.tie_embeddings:
+      self.head = nnx.Linear(
+        config.d_model,
+        config.table_size,
+        use_bias=False,
+        dtype=dtype,
+        rngs=rngs,
+        kernel_init=nnx.initializers.normal(0.02),
+      )
+
+  def __call__(self, tokens, positions, mask, cache=None, block=None):
+    """Reads `T` tokens a row.
+
+    Args:
+      tokens: `[B, T]` int32.
+      positions: `[B, T]` absolute positions; negative marks padding.
+      mask: `[B or 1, T, M + T]` which entries of the block, its new tokens
+        included, each token attends to.
+      cache: `KVCache` of the committed tokens, or None.
+      block: `Block` of `M` tokens that stand before these, or None.
+
+    Returns:
+      `(logits [B, T, V] float32, features [B, T, d_model], Block)`; the
+      features are the normalised input of the head.
+    """
+    config = self.config
+    x = self.embedding(tokens)
+    if config.scale_embeddings:
+      x *= jnp.asarray(config.d_model**0.5, x.dtype)
+    angles = positions[..., None] * rotary_frequencies(config)
+    masks = _masks(config, positions, mask, cache, block)
+    news = []
+    for i, layer in enumerate(self.layers):
+      x, new = layer(
+        x,
+        angles,
+        cache and cache.layers[i],
+        block and block.layers[i],
+        masks[config.is_local(i)],
+      )
+      news.append(new)
+    features = self.final_norm(x)
+    if config.tie_embeddings:
+      logits = self.embedding.attend(features)
+    else:
+      logits = self.head(features)
+    logits = softcap(logits.astype(jnp.float32), config.logit_softcap)
+    fresh = kv_cache.Block(layers=tuple(news), positions=positions)
+    return (
+      logits[..., : config.vocab_size],
+      features,
+      kv_cache.append(block, fresh),
+    )
+
+
+def _masks(config, positions, mask, cache, block):
+  """Prefix and block masks, for global layers (False) and local ones (True)."""
+  keys = positions
+  if block is not None:
+    keys = jnp.concatenate([block.positions, positions], axis=1)
+  block_mask = mask & (keys[:, None, :] >= 0)
+  prefix_mask = slots = None
+  if cache is not None:
+    slots = jnp.arange(cache.size)
+    seen = slots < cache.lengths[:, None]
+    prefix_mask = jnp.broadcast_to(
+      seen[:, None], (*positions.shape, cache.size)
+    )
+  masks = {False: (prefix_mask, block_mask)}
+  if config.sliding_window is not None:
+    oldest = positions[..., None] - config.sliding_window + 1
+    masks[True] = (
+      None if cache is None else prefix_mask & (slots >= oldest),
+      block_mask & (keys[:, None, :] >= oldest),
+    )
+  return masks

@@ -1,0 +1,114 @@
+"""From logits to float32 probabilities, and from a uniform to a token.
+
+Draft, verification and bonus token all go through `probabilities`, so that the
+distribution a draft was drawn from is, bit for bit, the one in the ratio.
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+  """How tokens are drawn: temperature first, then top-k, then top-p.
+
+  Attributes:
+    temperature: divides the logits; 0 is greedy.
+    top_k: keep the `k` most likely tokens (and those tied with the last), or
+      None.
+    top_p: keep the smallest set of most likely tokens with at least this mass
+      (and those tied with its last), in (0, 1].
+  """
+
+  temperature: float = 1.0
+  top_k: int | None = None
+  top_p: float = 1.0
+
+  def __post_init__(self):
+    if not self.temperature >= 0:
+      raise ValueError(f'temperature must be >= 0, got {self.temperature}.')
+    if self.top_k is not None and self.top_k < 1:
+      raise ValueError(f'top_k must be >= 1 or None, got {self.top_k}.')
+    if not 0 < self.top_p <= 1:
+      raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
+
+
+def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
+  """Returns the float32 distribution `[..., V]` that tokens are drawn from.
+
+  Args:
+    logits: `[..., V]`; minus infinity forbids a token.
+    sampling: temperature 0 gives a one-hot row on the first largest logit.
+  """
+  logits = logits.astype(jnp.float32)
+  if sampling.temperature == 0:
+    best = jnp.argmax(logits, axis=-1, keepdims=True)
+    return (jnp.arange(logits.shape[-1]) == best).astype(jnp.float32)
+  logits = logits / sampling.temperature
+  if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
+    smallest = jax.lax.top_k(logits, sampling.top_k)[0][..., -1:]
+    logits = jnp.where(logits >= smallest, logits, -jnp.inf)
+  probs = jax.nn.softmax(logits)
+  if sampling.top_p < 1:
+    probs = jnp.where(probs >= _nucleus(probs, sampling.top_p), probs, 0.0)
+    probs /= probs.sum(-1, keepdims=True)
+  return probs
+
+
+def _nucleus(probs: jax.Array, top_p: float) -> jax.Array:
+  """The largest threshold whose tokens have mass `top_p`, `[..., 1]`.
+
+  Floats from 0 to 1 are ordered like their bit patterns, so bisecting the 30
+  bits finds the exact threshold with 30 sums instead of a sort of `V`.
+  """
+
+  def body(step, low):
+    middle = low | (jnp.int32(1) << (29 - step))
+    threshold = jax.lax.bitcast_convert_type(middle, jnp.float32)
+    mass = jnp.where(probs >= threshold, probs, 0.0).sum(-1, keepdims=True)
+    return jnp.where(mass >= top_p, middle, low)
+
+  low = jnp.zeros((*probs.shape[:-1], 1), jnp.int32)
+  low = jax.lax.fori_loop(0, 30, body, low)
+  return jax.lax.bitcast_convert_type(low, jnp.float32)
+
+
+def draw(uniform: jax.Array, weights: jax.Array) -> jax.Array:
+  """Draws a token by inverting the cumulative distribution.
+
+  Summing about `sqrt(V)` blocks first makes it several times cheaper than
+  Gumbel noise, and it needs one uniform a token.
+
+  Args:
+    uniform: `[]` in [0, 1).
+    weights: `[V]` non-negative, of any positive sum.
+
+  Returns:
+    `[]` int32 token, never one of weight 0.
+  """
+  size = weights.shape[-1]
+  width = math.isqrt(size - 1) + 1
+  blocks = jnp.pad(weights, (0, -size % width)).reshape(-1, width)
+  sums = blocks.sum(axis=-1)
+  cumulative = jnp.cumsum(sums)
+  block = _invert(uniform * cumulative[-1], cumulative, sums)
+  rest = uniform * cumulative[-1] - (cumulative[block] - sums[block])
+  inside = _invert(rest, jnp.cumsum(blocks[block]), blocks[block])
+  return (block * width + inside).astype(jnp.int32)
+
+
+def _invert(threshold, cumulative, weights):
+  """First index past the threshold, kept to positive weights if it rounds."""
+  index = jnp.sum(cumulative <= threshold)
+  positive = weights > 0
+  last = weights.shape[0] - 1 - jnp.argmax(positive[::-1])
+  first = jnp.argmax(positive)
+  return jnp.clip(index, first, last)
+
+
+def row_keys(key: jax.Array, request_ids: jax.Array) -> jax.Array:
+  """Returns `[B]` keys; a row's depends on its request alone."""
+  return jax.vmap(lambda request: jax.random.fold_in(key, request))(request_ids)

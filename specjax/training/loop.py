@@ -1,0 +1,163 @@
+"""The training loop: AdamW, a progress bar, metrics on disk, exact resume."""
+
+import dataclasses
+import json
+import os
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from orbax import checkpoint as ocp
+import tqdm
+
+from specjax import base
+from specjax.data import packing
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+  """How long and how fast to train.
+
+  Attributes:
+    steps: optimizer steps.
+    batch_size: rows a step.
+    learning_rate: peak of the schedule: linear warm-up, then a cosine down to
+      a tenth.
+    warmup_steps: steps until the peak.
+    weight_decay: of matrices; vectors are not decayed.
+    clip_norm: largest global norm of a gradient.
+    checkpoint_every: steps between checkpoints.
+    seed: of the order of the rows.
+  """
+
+  steps: int
+  batch_size: int
+  learning_rate: float
+  warmup_steps: int = 100
+  weight_decay: float = 0.1
+  clip_norm: float = 1.0
+  checkpoint_every: int = 100
+  seed: int = 0
+
+  def __post_init__(self):
+    for name in ('steps', 'batch_size', 'checkpoint_every'):
+      if getattr(self, name) < 1:
+        raise ValueError(f'{name} must be >= 1, got {getattr(self, name)}.')
+    if not 0 <= self.warmup_steps < self.steps:
+      raise ValueError(
+        f'warmup_steps must lie in [0, steps), got {self.warmup_steps}.'
+      )
+
+
+def optimizer(config: TrainingConfig) -> optax.GradientTransformation:
+  """Builds AdamW with clipping, warm-up and cosine decay."""
+  schedule = optax.warmup_cosine_decay_schedule(
+    0.0,
+    config.learning_rate,
+    config.warmup_steps,
+    config.steps,
+    end_value=0.1 * config.learning_rate,
+  )
+  return optax.chain(
+    optax.clip_by_global_norm(config.clip_norm),
+    optax.adamw(
+      schedule,
+      b2=0.98,
+      weight_decay=config.weight_decay,
+      mask=lambda params: jax.tree.map(lambda x: x.ndim > 1, params),
+    ),
+  )
+
+
+def fit(
+  loss_fn: Any,
+  params: base.Params,
+  frozen: base.Params,
+  rows: packing.Batch,
+  config: TrainingConfig,
+  workdir: str,
+) -> base.Params:
+  """Trains until `config.steps`, from the last checkpoint if there is one.
+
+  A run that was killed at any moment and called again ends with the same
+  parameters, and the same lines in `metrics.jsonl`, as one that was not: the
+  batches are a function of the step, and metrics past the last checkpoint are
+  written again.
+
+  Args:
+    loss_fn: `(params, frozen, batch) -> (loss, metrics)`.
+    params: initial parameters, float32.
+    frozen: parameters that are not trained, or None.
+    rows: all training rows.
+    config: length and speed.
+    workdir: folder of checkpoints and metrics.
+
+  Returns:
+    The trained parameters.
+  """
+  transform = optimizer(config)
+  state = {'params': params, 'optimizer': transform.init(params)}
+  manager = ocp.CheckpointManager(
+    os.path.abspath(os.path.join(workdir, 'checkpoints')),
+    options=ocp.CheckpointManagerOptions(
+      max_to_keep=2, enable_async_checkpointing=False
+    ),
+  )
+  start = manager.latest_step() or 0
+  if start:
+    state = manager.restore(
+      start, args=ocp.args.StandardRestore(jax.eval_shape(lambda: state))
+    )
+  step_fn = jax.jit(_make_step(loss_fn, transform), donate_argnums=0)
+  metrics_path = os.path.join(workdir, 'metrics.jsonl')
+  _truncate(metrics_path, start)
+  with (
+    open(metrics_path, 'a', encoding='utf-8') as file,
+    tqdm.tqdm(
+      total=config.steps, initial=start, unit='step', mininterval=1.0
+    ) as bar,
+  ):
+    for step in range(start, config.steps):
+      began = time.perf_counter()
+      batch = packing.batch_at(rows, step, config.batch_size, config.seed)
+      state, metrics = step_fn(state, frozen, batch)
+      metrics = {name: float(value) for name, value in metrics.items()}
+      speed = batch.tokens.size / (time.perf_counter() - began)
+      row = {'step': step + 1, **metrics, 'tokens_per_second': round(speed)}
+      file.write(json.dumps(row) + '\n')
+      bar.set_postfix(loss=f'{metrics["loss"]:.3f}', tok_s=f'{speed:.0f}')
+      bar.update()
+      if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
+        file.flush()
+        manager.save(step + 1, args=ocp.args.StandardSave(state))
+  manager.close()
+  return state['params']
+
+
+def _make_step(loss_fn, transform):
+  def step(state, frozen, batch):
+    batch = jax.tree.map(jnp.asarray, batch)
+    gradients, metrics = jax.grad(loss_fn, has_aux=True)(
+      state['params'], frozen, batch
+    )
+    updates, optimizer_state = transform.update(
+      gradients, state['optimizer'], state['params']
+    )
+    metrics['gradient_norm'] = optax.global_norm(gradients)
+    params = optax.apply_updates(state['params'], updates)
+    return {'params': params, 'optimizer': optimizer_state}, metrics
+
+  return step
+
+
+def _truncate(path, last_step):
+  """Drops lines of a metrics file past a step, and a torn last line."""
+  if not os.path.exists(path):
+    return
+  with open(path, encoding='utf-8') as file:
+    lines = [line for line in file if line.endswith('\n')]
+  kept = [line for line in lines if json.loads(line)['step'] <= last_step]
+  with open(path, 'w', encoding='utf-8') as file:
+    file.writelines(kept)

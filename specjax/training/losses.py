@@ -1,0 +1,69 @@
+"""Training losses: `(params, frozen, batch) -> (loss, metrics)`.
+
+`frozen` are parameters that are not trained (a distillation target), passed as
+an argument so that they are never baked into the compiled step.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from specjax import base
+from specjax.data import packing
+
+
+def logits_of(
+  model: base.LanguageModel, params: base.Params, batch: packing.Batch
+) -> jax.Array:
+  """Returns `[B, T, V]` logits; examples that share a row do not see it."""
+  same = batch.segments[:, :, None] == batch.segments[:, None, :]
+  return model.extend(
+    params,
+    None,
+    batch.tokens,
+    positions=batch.positions,
+    mask=same & jnp.tri(batch.tokens.shape[1], dtype=bool),
+  ).logits
+
+
+def token_losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+  """Returns `[B, T]` nats of predicting each next token; the last is 0."""
+  scores = jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], axis=-1)
+  losses = jax.nn.logsumexp(logits[:, :-1], axis=-1) - scores[..., 0]
+  return jnp.pad(losses, ((0, 0), (0, 1)))
+
+
+def cross_entropy(model: base.LanguageModel):
+  """Builds the loss of ordinary language modelling, in nats per token."""
+
+  def loss_fn(params, frozen, batch):
+    del frozen
+    losses = token_losses(logits_of(model, params, batch), batch.tokens)
+    loss = _mean(losses, batch.weights)
+    return loss, {'loss': loss}
+
+  return loss_fn
+
+
+def distillation(draft: base.LanguageModel, target: base.LanguageModel):
+  """Builds token-level distillation: KL(target || draft), in nats per token.
+
+  Its metrics include the acceptance rate that the draft would have at
+  temperature 1, `sum_x min(target, draft)`.
+  """
+
+  def loss_fn(params, frozen, batch):
+    target_logits = jax.lax.stop_gradient(logits_of(target, frozen, batch))
+    draft_logits = logits_of(draft, params, batch)
+    target_log = jax.nn.log_softmax(target_logits)
+    draft_log = jax.nn.log_softmax(draft_logits)
+    target_probs = jnp.exp(target_log)
+    divergence = (target_probs * (target_log - draft_log)).sum(-1)
+    overlap = jnp.minimum(target_probs, jnp.exp(draft_log)).sum(-1)
+    loss = _mean(divergence, batch.weights)
+    return loss, {'loss': loss, 'acceptance': _mean(overlap, batch.weights)}
+
+  return loss_fn
+
+
+def _mean(values, weights):
+  return (values * weights).sum() / jnp.maximum(weights.sum(), 1.0)

@@ -1,0 +1,7 @@
+"""Verifiers: how much of a draft tree is kept."""
+
+from specjax.verifiers import tree_walk
+
+VERIFIERS = {
+  'tree_walk': tree_walk.tree_walk,
+}

@@ -1,0 +1,126 @@
+"""The tree walk: one coupling after the other, from the root down.
+
+SpecTr (Sun et al. 2023), Algorithm 3, for any tree of i.i.d. children: chains
+(ordinary speculative decoding), K chains and prefix trees.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import couplings
+from specjax import goals
+
+
+class _Walk(NamedTuple):
+  depth: jax.Array  # [] levels passed
+  here: jax.Array  # [N + 2] bool, block entries that spell the tokens so far
+  at: jax.Array  # [] one of them
+  path: jax.Array  # [D + 1]
+  tokens: jax.Array  # [D + 1]
+  going: jax.Array  # [] bool
+
+
+def tree_walk(
+  coupling: str | base.Coupling = 'maximal',
+  goal: str | base.Goal = 'target',
+) -> base.Verifier:
+  """Builds the verifier that applies a coupling at every level.
+
+  The nodes that agree with the tokens picked so far are the next candidates;
+  where the coupling picks none of them, or none is left, the walk ends with its
+  pick as the correction or the bonus token.
+
+  Args:
+    coupling: a name of `COUPLINGS` or a coupling.
+    goal: a name of `GOALS` or a goal; other goals than the target need the
+      drafter's `leaf_probs`.
+
+  Returns:
+    The verifier; its output has the goal's law, by the coupling's.
+  """
+  if isinstance(coupling, str):
+    coupling = base.lookup(couplings.COUPLINGS, 'coupling', coupling)
+  if isinstance(goal, str):
+    goal = base.lookup(goals.GOALS, 'goal', goal)()
+
+  def verify(key, tree, target_probs):
+    topology = tree.topology
+    levels, parents = _tables(topology)
+    tokens = jnp.append(tree.tokens, 0)
+    valid = jnp.append(tree.valid, False)
+    keys = jax.random.split(key, topology.depth + 1)
+    draft_after = _draft_after(tree, target_probs.shape[-1])
+
+    def step(walk):
+      nodes = levels[walk.depth]
+      candidates = tokens[nodes]
+      active = valid[nodes] & walk.here[parents[nodes] + 1]
+      draft, target = draft_after(walk.at), target_probs[walk.at]
+      token, accepted = coupling(
+        keys[walk.depth], candidates, active, draft, goal(target, draft)
+      )
+      agree = active & (candidates == token)
+      node = nodes[jnp.argmax(agree)]
+      return _Walk(
+        depth=walk.depth + 1,
+        here=jnp.zeros_like(walk.here).at[nodes + 1].set(agree),
+        at=node + 1,
+        path=walk.path.at[walk.depth].set(node),
+        tokens=walk.tokens.at[walk.depth].set(token),
+        going=accepted,
+      )
+
+    walk = jax.lax.while_loop(
+      lambda walk: walk.going,
+      step,
+      _Walk(
+        depth=jnp.int32(0),
+        here=jnp.zeros(topology.num_nodes + 2, bool).at[0].set(True),
+        at=jnp.int32(0),
+        path=jnp.zeros(topology.depth + 1, jnp.int32),
+        tokens=jnp.zeros(topology.depth + 1, jnp.int32),
+        going=jnp.bool_(True),
+      ),
+    )
+    return base.Outcome(
+      path=walk.path[:-1],
+      num_accepted=walk.depth - 1,
+      tokens=walk.tokens,
+    )
+
+  return verify
+
+
+def _tables(topology):
+  """Nodes of each level and parents, padded with the invalid node `N`."""
+  width = max((len(level) for level in topology.levels), default=1)
+  levels = np.full((topology.depth + 1, width), topology.num_nodes, np.int32)
+  for depth, level in enumerate(topology.levels):
+    levels[depth, : len(level)] = level
+  parents = np.array([*topology.parents, -1], np.int32)
+  return jnp.asarray(levels), jnp.asarray(parents)
+
+
+def _draft_after(tree, vocab_size):
+  """Returns the function from a block entry to the draft law after it."""
+  topology = tree.topology
+  if not topology.num_nodes:
+    return lambda at: jnp.zeros(vocab_size)
+  first_child = np.zeros(topology.num_nodes + 1, np.int32)
+  for node in reversed(range(topology.num_nodes)):
+    first_child[topology.parents[node] + 1] = node
+  if tree.probs is None:
+    rows = jnp.asarray(first_child)
+    return lambda at: jax.nn.one_hot(tree.tokens[rows[at]], vocab_size)
+  probs = tree.probs
+  if tree.leaf_probs is not None:
+    probs = jnp.concatenate([probs, tree.leaf_probs])
+    first_child[topology.leaves + 1] = topology.num_nodes + np.arange(
+      len(topology.leaves)
+    )
+  rows = jnp.asarray(first_child)
+  return lambda at: probs[rows[at]]
