@@ -31,7 +31,7 @@ def read(path: str | os.PathLike[str]) -> list[Example]:
   """
   stem = os.path.basename(path).split('.')[0]
   examples = []
-  with open(path, encoding='utf-8') as file:
+  with open(path, 'rb') as file:  # So that bad UTF-8 has a line.
     for number, line in enumerate(file, start=1):
       if line.strip():
         examples.append(_parse(line, stem, f'{path}, line {number}'))
@@ -64,10 +64,10 @@ def write(path: str | os.PathLike[str], examples: Iterable[Example]) -> None:
       file.write(json.dumps(example._asdict(), ensure_ascii=False) + '\n')
 
 
-def _parse(line: str, domain: str, where: str) -> Example:
+def _parse(line: bytes, domain: str, where: str) -> Example:
   try:
     row = json.loads(line)
-  except json.JSONDecodeError as error:
+  except ValueError as error:
     raise ValueError(f'{where}: not JSON: {error}.') from error
   if not isinstance(row, dict) or 'prompt' not in row:
     raise ValueError(f"{where}: must be an object with a 'prompt'.")

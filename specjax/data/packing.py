@@ -30,6 +30,11 @@ def pack(
   Returns:
     All rows as one batch.
   """
+  for tokens, start in sequences:
+    if not 1 <= start <= len(tokens):
+      raise ValueError(
+        f'start must lie in [1, {len(tokens)}], the length, got {start}.'
+      )
   rows, room, open_rows = [], [], []
   for index in np.random.default_rng(seed).permutation(len(sequences)):
     tokens, start = sequences[index]

@@ -37,38 +37,48 @@ def bits_per_byte(
   Returns:
     Domain to bits per byte.
   """
-  bits, sizes = {}, {}
-  for start in range(0, len(examples), batch_size):
-    group = examples[start : start + batch_size]
+  by_domain = {}
+  for example in examples:
+    by_domain.setdefault(example.domain, []).append(example)
+  bits = {}
+  for domain in sorted(by_domain):
     sequences = [
       tokenizer.encode_example(example.prompt, example.response)
-      for example in group
+      for example in by_domain[domain]
     ]
-    rows = _one_a_row(sequences, row_length, batch_size)
-    nats = np.asarray(_row_losses(model, params, rows))
-    for i, (example, (tokens, at)) in enumerate(zip(group, sequences)):
-      seen = max(0, min(row_length, len(tokens)) - at) / (len(tokens) - at)
-      domain = example.domain
-      bits[domain] = bits.get(domain, 0.0) + nats[i] / np.log(2)
-      sizes[domain] = sizes.get(domain, 0.0) + seen * len(
-        example.response.encode()
+    num_bytes = sum(
+      max(0, min(row_length, len(tokens)) - start)
+      / (len(tokens) - start)
+      * len(example.response.encode())
+      for example, (tokens, start) in zip(by_domain[domain], sequences)
+    )
+    if not num_bytes:
+      raise ValueError(
+        f'row_length={row_length} leaves no byte of a response in {domain!r}.'
       )
-  return {
-    domain: float(bits[domain] / sizes[domain]) for domain in sorted(bits)
-  }
+    rows = packing.pack(sequences, row_length, seed=0)
+    nats = sum(
+      float(_total_loss(model, params, batch))
+      for batch in _batches(rows, batch_size)
+    )
+    bits[domain] = nats / np.log(2) / num_bytes
+  return bits
 
 
-def _one_a_row(sequences, row_length, batch_size):
-  rows = [
-    packing.pack([(tokens, min(start, row_length))], row_length, seed=0)
-    for tokens, start in sequences
-  ]
-  rows += [rows[-1]] * (batch_size - len(rows))
-  return packing.Batch(*(np.concatenate(fields) for fields in zip(*rows)))
+def _batches(rows, batch_size):
+  """Splits rows into batches of one shape; rows that fill up weigh nothing."""
+  for start in range(0, len(rows.tokens), batch_size):
+    batch = packing.Batch(
+      *(field[start : start + batch_size] for field in rows)
+    )
+    short = batch_size - len(batch.tokens)
+    yield packing.Batch(
+      *(np.pad(field, ((0, short), (0, 0))) for field in batch)
+    )
 
 
 @functools.partial(jax.jit, static_argnames='model')
-def _row_losses(model, params, rows):
+def _total_loss(model, params, rows):
   rows = jax.tree.map(jnp.asarray, rows)
   logits = losses.logits_of(model, params, rows)
-  return (losses.token_losses(logits, rows.tokens) * rows.weights).sum(-1)
+  return (losses.token_losses(logits, rows.tokens) * rows.weights).sum()

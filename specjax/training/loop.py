@@ -45,6 +45,12 @@ class TrainingConfig:
     for name in ('steps', 'batch_size', 'checkpoint_every'):
       if getattr(self, name) < 1:
         raise ValueError(f'{name} must be >= 1, got {getattr(self, name)}.')
+    for name in ('learning_rate', 'clip_norm'):
+      if not getattr(self, name) > 0:
+        raise ValueError(f'{name} must be > 0, got {getattr(self, name)}.')
+    for name in ('weight_decay', 'seed'):
+      if not getattr(self, name) >= 0:
+        raise ValueError(f'{name} must be >= 0, got {getattr(self, name)}.')
     if not 0 <= self.warmup_steps < self.steps:
       raise ValueError(
         f'warmup_steps must lie in [0, steps), got {self.warmup_steps}.'
@@ -98,6 +104,8 @@ def fit(
     The trained parameters.
   """
   transform = optimizer(config)
+  # A copy, because the step donates its state.
+  params = jax.tree.map(lambda x: jnp.array(x, jnp.float32), params)
   state = {'params': params, 'optimizer': transform.init(params)}
   manager = ocp.CheckpointManager(
     os.path.abspath(os.path.join(workdir, 'checkpoints')),
@@ -106,6 +114,11 @@ def fit(
     ),
   )
   start = manager.latest_step() or 0
+  if start > config.steps:
+    raise ValueError(
+      f'steps must be >= {start}, which {workdir} has reached, got '
+      f'{config.steps}.'
+    )
   if start:
     state = manager.restore(
       start, args=ocp.args.StandardRestore(jax.eval_shape(lambda: state))
@@ -114,7 +127,7 @@ def fit(
   metrics_path = os.path.join(workdir, 'metrics.jsonl')
   _truncate(metrics_path, start)
   with (
-    open(metrics_path, 'a', encoding='utf-8') as file,
+    open(metrics_path, 'a', encoding='utf-8', buffering=1) as file,
     tqdm.tqdm(
       total=config.steps, initial=start, unit='step', mininterval=1.0
     ) as bar,
@@ -127,10 +140,11 @@ def fit(
       speed = batch.tokens.size / (time.perf_counter() - began)
       row = {'step': step + 1, **metrics, 'tokens_per_second': round(speed)}
       file.write(json.dumps(row) + '\n')
-      bar.set_postfix(loss=f'{metrics["loss"]:.3f}', tok_s=f'{speed:.0f}')
+      bar.set_postfix(
+        loss=f'{metrics["loss"]:.3f}', tok_s=f'{speed:.0f}', refresh=False
+      )
       bar.update()
       if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
-        file.flush()
         manager.save(step + 1, args=ocp.args.StandardSave(state))
   manager.close()
   return state['params']
@@ -145,7 +159,7 @@ def _make_step(loss_fn, transform):
     updates, optimizer_state = transform.update(
       gradients, state['optimizer'], state['params']
     )
-    metrics['gradient_norm'] = optax.global_norm(gradients)
+    metrics['gradient_norm'] = optax.tree.norm(gradients)
     params = optax.apply_updates(state['params'], updates)
     return {'params': params, 'optimizer': optimizer_state}, metrics
 
@@ -156,8 +170,10 @@ def _truncate(path, last_step):
   """Drops lines of a metrics file past a step, and a torn last line."""
   if not os.path.exists(path):
     return
-  with open(path, encoding='utf-8') as file:
-    lines = [line for line in file if line.endswith('\n')]
-  kept = [line for line in lines if json.loads(line)['step'] <= last_step]
-  with open(path, 'w', encoding='utf-8') as file:
-    file.writelines(kept)
+  with open(path, 'rb+') as file:  # In place: a kill must not lose lines.
+    end = 0
+    for line in file:
+      if not line.endswith(b'\n') or json.loads(line)['step'] > last_step:
+        break
+      end += len(line)
+    file.truncate(end)

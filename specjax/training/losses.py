@@ -65,5 +65,28 @@ def distillation(draft: base.LanguageModel, target: base.LanguageModel):
   return loss_fn
 
 
+def together(loss_fns: dict):
+  """Joins losses of several models into one, to train them side by side.
+
+  Args:
+    loss_fns: name to `(params, frozen, batch) -> (loss, metrics)`.
+
+  Returns:
+    A loss of `{name: params}`, the sum; metrics are named `name/metric`. What
+    the losses share, a distillation target's forward pass above all, is
+    compiled once.
+  """
+
+  def loss_fn(params, frozen, batch):
+    total, metrics = 0.0, {}
+    for name, each in loss_fns.items():
+      loss, own = each(params[name], frozen, batch)
+      total += loss
+      metrics |= {f'{name}/{key}': value for key, value in own.items()}
+    return total, metrics | {'loss': total}
+
+  return loss_fn
+
+
 def _mean(values, weights):
   return (values * weights).sum() / jnp.maximum(weights.sum(), 1.0)
