@@ -64,8 +64,11 @@ def init_params(
 ) -> base.Params:
   """Returns random float32 parameters of a transformer, as a nested dict."""
   return jax.jit(
-    lambda key: nnx.to_pure_dict(
-      nnx.state(transformer_lib.Transformer(config, nnx.Rngs(key)), nnx.Param)
+    lambda key: jax.tree.map(
+      lambda x: jnp.asarray(x, x.dtype),  # Not weakly typed.
+      nnx.to_pure_dict(
+        nnx.state(transformer_lib.Transformer(config, nnx.Rngs(key)), nnx.Param)
+      ),
     )
   )(key)
 

@@ -169,16 +169,20 @@ def from_dict(fields: dict) -> TransformerConfig:
   Raises:
     ValueError: a field is unknown (the known ones are listed) or out of range.
   """
-  known = [field.name for field in dataclasses.fields(TransformerConfig)]
-  unknown = sorted(set(fields) - set(known))
-  if unknown:
-    raise ValueError(
-      f'Unknown transformer config field {unknown[0]!r}. Known: '
-      f'{", ".join(known)}.'
-    )
+  _check_known('transformer config', TransformerConfig, fields)
   fields = dict(fields)
   if isinstance(fields.get('rope_scaling'), dict):
+    _check_known('rope_scaling', RopeScaling, fields['rope_scaling'])
     fields['rope_scaling'] = RopeScaling(**fields['rope_scaling'])
   if 'local_layers' in fields:
     fields['local_layers'] = tuple(fields['local_layers'])
   return TransformerConfig(**fields)
+
+
+def _check_known(kind, cls, fields):
+  known = [field.name for field in dataclasses.fields(cls)]
+  unknown = sorted(set(fields) - set(known))
+  if unknown:
+    raise ValueError(
+      f'Unknown {kind} field {unknown[0]!r}. Known: {", ".join(known)}.'
+    )

@@ -49,7 +49,7 @@ def markov(vocab_size: int) -> base.LanguageModel:
       positions = jnp.broadcast_to(
         first + jnp.arange(tokens.shape[1]), tokens.shape
       )
-    tables = params if params.ndim == 3 else params[None]
+    tables = jnp.asarray(params if params.ndim == 3 else params[None])
     at = jnp.clip(positions, 0, tables.shape[0] - 1)
     opened = positions if block is None else jnp.append(block, positions, 1)
     return base.Extension(

@@ -1,0 +1,137 @@
+"""Checkpoints come back as they were written, or not at all."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors_numpy
+
+from specjax.models import adapters
+from specjax.models import checkpoint
+from specjax.models import config as config_lib
+
+_CONFIG = config_lib.TransformerConfig(
+  vocab_size=11,
+  num_layers=2,
+  d_model=8,
+  num_heads=2,
+  num_kv_heads=1,
+  head_dim=4,
+  d_ff=12,
+  sliding_window=4,
+  local_layers=(True, False),
+  rope_scaling=config_lib.RopeScaling('linear', 2.0),
+)
+
+
+@pytest.fixture(scope='module')
+def params():
+  return adapters.init_params(jax.random.key(0), _CONFIG)
+
+
+@pytest.fixture
+def path(tmp_path, params):
+  """A good checkpoint, to be spoilt."""
+  path = tmp_path / 'model.safetensors'
+  checkpoint.save(path, _CONFIG, params)
+  return path
+
+
+def _assert_refused(path, *reasons):
+  with pytest.raises(ValueError, match=re.escape(str(path))) as error:
+    checkpoint.load(path)
+  for reason in reasons:
+    assert reason in str(error.value)
+
+
+def test_a_checkpoint_in_float32_comes_back_exactly(tmp_path, params):
+  path = tmp_path / 'model.safetensors'
+  checkpoint.save(path, _CONFIG, params, dtype=np.float32)
+  config, loaded = checkpoint.load(path)
+  assert config == _CONFIG
+  jax.tree.map(np.testing.assert_array_equal, loaded, params)
+
+
+def test_float16_costs_three_decimal_digits(path, params):
+  """Half a unit in the last of 11 bits; float16 ends at steps of 6e-8."""
+  config, loaded = checkpoint.load(path)
+  assert config == _CONFIG
+  assert {x.dtype for x in jax.tree.leaves(loaded)} == {np.dtype(np.float32)}
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, rtol=2**-11, atol=3e-8),
+    loaded,
+    params,
+  )
+
+
+def test_saving_leaves_one_file_and_replaces_the_old_one(path, params):
+  doubled = jax.tree.map(lambda x: 2 * x, params)
+  checkpoint.save(path, _CONFIG, doubled)
+  assert [file.name for file in path.parent.iterdir()] == [path.name]
+  _, loaded = checkpoint.load(path)
+  np.testing.assert_array_equal(loaded['final_norm']['scale'], np.full(8, 2.0))
+
+
+def test_flatten_and_unflatten_are_inverse(params):
+  arrays = checkpoint.flatten(params)
+  assert 'layers/1/attention/query/kernel' in arrays
+  again = checkpoint.unflatten(arrays, jax.eval_shape(lambda: params), 'it')
+  jax.tree.map(np.testing.assert_array_equal, again, params)
+
+
+def test_a_missing_checkpoint_is_named(tmp_path):
+  _assert_refused(tmp_path / 'nowhere.safetensors', 'There is no checkpoint')
+
+
+@pytest.mark.parametrize('share', [0.0, 0.001, 0.2, 0.5, 0.99])
+def test_a_truncated_checkpoint_is_refused(path, share):
+  content = path.read_bytes()
+  path.write_bytes(content[: int(share * len(content))])
+  _assert_refused(path, 'truncated or corrupt')
+
+
+@pytest.mark.parametrize(
+  'place', [0, 7, 8, -1, -1000], ids=lambda place: f'byte{place}'
+)
+def test_flipped_bits_are_noticed(path, place):
+  """In the length of the header, in the header and in the arrays."""
+  content = bytearray(path.read_bytes())
+  content[place] ^= 0x10
+  path.write_bytes(content)
+  _assert_refused(path, 'truncated or corrupt')
+
+
+def test_a_file_without_a_config_is_refused(path, params):
+  arrays = {
+    name: np.asarray(x) for name, x in checkpoint.flatten(params).items()
+  }
+  safetensors_numpy.save_file(arrays, path)
+  _assert_refused(path, 'config')
+
+
+def test_arrays_of_another_config_are_refused_one_by_one(path, params):
+  other = dataclasses.replace(
+    _CONFIG, vocab_size=13, tie_embeddings=False, num_layers=1
+  )
+  checkpoint.save(path, other, params)
+  _assert_refused(
+    path,
+    'embedding/embedding has shape (11, 8), not (13, 8)',
+    'head/kernel is missing',
+    'layers/1/attention/query/kernel is unknown',
+  )
+
+
+def test_a_changed_config_is_seen(path):
+  path.write_bytes(path.read_bytes().replace(b'10000.0', b'90000.0'))
+  _assert_refused(path, 'truncated or corrupt')
+
+
+def test_what_float16_cannot_hold_is_not_written(tmp_path, params):
+  path = tmp_path / 'model.safetensors'
+  huge = jax.tree.map(lambda leaf: leaf + 7e4, params)
+  with pytest.raises(ValueError, match='that float16 cannot store'):
+    checkpoint.save(path, _CONFIG, huge)
+  assert not path.exists()

@@ -1,0 +1,262 @@
+"""What a transformer says of a token depends on its past alone.
+
+However the past was read (chunks, trees, drafts that were rolled back), the
+logits are those of one call on the whole sequence. `prefill`, and one call
+without a cache, are compared with another implementation in
+`transformer_test`.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import trees
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.models import kv_cache
+
+# A local and a global layer, with a window shorter than every text.
+_CONFIG = config_lib.TransformerConfig(
+  vocab_size=20,
+  num_layers=2,
+  d_model=16,
+  num_heads=4,
+  num_kv_heads=2,
+  head_dim=8,
+  d_ff=24,
+  sliding_window=3,
+  local_layers=(True, False),
+)
+_MODEL = adapters.transformer(_CONFIG)
+# Sharper than initial weights, so that every key matters.
+_PARAMS = jax.tree.map(
+  lambda x: 20 * x if x.ndim > 1 else x,
+  adapters.init_params(jax.random.key(0), _CONFIG),
+)
+_LENGTHS = np.array([7, 3, 5])
+_SIZE = 24
+_RNG = np.random.default_rng(0)
+_TOKENS = _RNG.integers(20, size=(3, 14))
+_JUNK = _RNG.integers(20, size=(3, 6))
+# Children of the root, then uneven branches down to depth 3.
+_TREE = trees.Topology((-1, -1, 0, 0, 1, 2, 4))
+_NODES = _RNG.integers(20, size=(3, _TREE.num_nodes))
+
+_extend = jax.jit(_MODEL.extend)
+_keep = jax.jit(_MODEL.keep)
+_prefill = jax.jit(_MODEL.prefill)
+
+
+def _behind(lengths, num, rows=_TOKENS):
+  """The `num` entries of each row that stand behind its first `lengths`."""
+  return np.stack([row[n : n + num] for row, n in zip(rows, lengths)])
+
+
+def _prompts(lengths=_LENGTHS):
+  """A cache that holds the first tokens of each row."""
+  cache = _MODEL.init_cache(_PARAMS, 3, _SIZE)
+  return _prefill(_PARAMS, cache, _TOKENS, lengths)
+
+
+def _whole(tokens):
+  """Logits of one call on whole rows; the reference."""
+  return np.asarray(_extend(_PARAMS, None, tokens).logits)
+
+
+def _keep_first(cache, block, num):
+  width = block.positions.shape[1]
+  path = np.broadcast_to(np.arange(width), (3, width))
+  return _keep(cache, block, path, jnp.asarray(num))
+
+
+def _assert_close(logits, expected):
+  np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_reference_depends_on_each_token_of_the_past():
+  """Otherwise the other tests would compare constants."""
+  changed = _TOKENS.copy()
+  changed[:, 0] = (changed[:, 0] + 1) % 20
+  difference = np.abs(_whole(changed) - _whole(_TOKENS)).max(axis=-1)
+  assert difference.min() > 0.01
+
+
+@pytest.mark.parametrize(
+  'chunks, commit',
+  [
+    ((4, 1, 4, 1, 4), True),
+    ((1, 1, 4, 4, 4), True),
+    ((4, 1, 9), False),
+  ],
+  ids=str,
+)
+def test_any_chunking_equals_one_call(chunks, commit):
+  """Chunks are kept in the cache, or stay open in the block."""
+  cache, block = _MODEL.init_cache(_PARAMS, 3, _SIZE), None
+  logits, done = [], 0
+  for num in chunks:
+    tokens = _TOKENS[:, done : done + num]
+    extension = _extend(_PARAMS, cache, tokens, block=block)
+    logits.append(extension.logits)
+    done += num
+    if commit:
+      cache = _keep_first(cache, extension.block, [num] * 3)
+    else:
+      block = extension.block
+  _assert_close(np.concatenate(logits, axis=1), _whole(_TOKENS))
+
+
+def test_rows_of_different_lengths_equal_one_call():
+  """Also after rows have moved on by different numbers, one by none."""
+  cache, whole, lengths = _prompts(), _whole(_TOKENS), _LENGTHS
+  for moved in ([2, 0, 3], [1, 4, 1]):
+    extension = _extend(_PARAMS, cache, _behind(lengths, 4))
+    _assert_close(extension.logits, _behind(lengths, 4, whole))
+    cache = _keep_first(cache, extension.block, moved)
+    lengths = lengths + moved
+    np.testing.assert_array_equal(cache.lengths, lengths)
+
+
+def test_rolled_back_drafts_never_happened():
+  """To the bit: weights of junk are exactly zero."""
+  true = _behind(_LENGTHS, 4)
+  never = _extend(_PARAMS, _prompts(), true).logits
+  drafts = _extend(_PARAMS, _prompts(), _JUNK).block
+  cache = _keep_first(_prompts(), drafts, [6, 1, 3])
+  cache = _MODEL.rollback(cache, _LENGTHS)
+  np.testing.assert_array_equal(_extend(_PARAMS, cache, true).logits, never)
+
+
+def test_rollback_never_lengthens_a_row():
+  cache = _MODEL.rollback(_prompts(), jnp.array([4, 9, 5]))
+  np.testing.assert_array_equal(cache.lengths, [4, 3, 5])
+
+
+def test_nothing_past_the_length_matters():
+  """Huge entries there leave the logits as they are, to the bit."""
+  cache = _prompts()
+  past = jnp.arange(_SIZE) >= cache.lengths[:, None]
+  spoilt = cache.replace(
+    layers=jax.tree.map(
+      lambda x: jnp.where(past[:, None, :, None], 1e6, x), cache.layers
+    )
+  )
+  true = _behind(_LENGTHS, 4)
+  np.testing.assert_array_equal(
+    _extend(_PARAMS, spoilt, true).logits,
+    _extend(_PARAMS, cache, true).logits,
+  )
+
+
+def _read_tree():
+  """Scores root and nodes behind the prompts in one call."""
+  return _extend(
+    _PARAMS,
+    _prompts(),
+    np.concatenate([_behind(_LENGTHS, 1), _NODES], axis=1),
+    positions=_LENGTHS[:, None] + _TREE.offsets,
+    mask=_TREE.mask,
+  )
+
+
+def _path_to(node):
+  """Block entries from the root to a node."""
+  return np.flatnonzero(_TREE.mask[node + 1])
+
+
+@pytest.mark.parametrize('leaf', _TREE.leaves)
+def test_each_path_of_a_tree_equals_a_chain(leaf):
+  path = _path_to(leaf)
+  root = _behind(_LENGTHS, 1)
+  chain = np.concatenate([root, _NODES[:, path[1:] - 1]], axis=1)
+  expected = _extend(_PARAMS, _prompts(), chain).logits
+  _assert_close(_read_tree().logits[:, path], expected)
+
+
+def test_a_tree_read_level_by_level_equals_one_call():
+  """The way of a drafter: each level stands behind the open block."""
+  cache, block, logits = _prompts(), None, []
+  root = _behind(_LENGTHS, 1)
+  entries = [np.array([0]), *(level + 1 for level in _TREE.levels)]
+  for level in entries:
+    extension = _extend(
+      _PARAMS,
+      cache,
+      np.concatenate([root, _NODES], axis=1)[:, level],
+      block=block,
+      positions=_LENGTHS[:, None] + _TREE.offsets[level],
+      mask=_TREE.mask[level, : level[-1] + 1],
+    )
+    block = extension.block
+    logits.append(extension.logits)
+  _assert_close(np.concatenate(logits, axis=1), _read_tree().logits)
+
+
+def test_a_kept_path_equals_a_chain_that_was_read():
+  """Rows keep paths of different leaves and lengths; one keeps its root."""
+  paths = [_path_to(5), _path_to(6)[:1], _path_to(3)]
+  num = np.array([len(path) for path in paths])
+  padded = np.stack([np.resize(path, 4) for path in paths])
+  cache = _keep(_prompts(), _read_tree().block, padded, jnp.asarray(num))
+  np.testing.assert_array_equal(cache.lengths, _LENGTHS + num)
+  texts = _TOKENS.copy()
+  for text, path, length, nodes in zip(texts, paths, _LENGTHS, _NODES):
+    text[length + 1 : length + len(path)] = nodes[path[1:] - 1]
+  assert (texts != _TOKENS).any()
+  lengths = _LENGTHS + num
+  logits = _extend(_PARAMS, cache, _behind(lengths, 2, texts)).logits
+  _assert_close(logits, _behind(lengths, 2, _whole(texts)))
+
+
+def test_tokens_at_negative_positions_are_not_attended_to():
+  """Neither in their own call nor from behind the open block."""
+  cache, whole = _prompts(), _whole(_TOKENS)
+  true = _behind(_LENGTHS, 4)
+  logits = []
+  for junk in (_JUNK[:, :2], _JUNK[:, 2:4]):
+    first = _extend(
+      _PARAMS,
+      cache,
+      np.insert(true[:, :2], [0, 1], junk, axis=1),
+      positions=np.insert(_LENGTHS[:, None] + np.arange(2), [0, 1], -1, axis=1),
+    )
+    then = _extend(
+      _PARAMS,
+      cache,
+      true[:, 2:],
+      block=first.block,
+      positions=_LENGTHS[:, None] + np.arange(2, 4),
+    )
+    assert np.isfinite(first.logits).all()
+    logits.append(np.concatenate([first.logits[:, 1::2], then.logits], axis=1))
+  np.testing.assert_array_equal(*logits)
+  _assert_close(logits[0], _behind(_LENGTHS, 4, whole))
+
+
+def test_bfloat16_stays_bfloat16():
+  """In the cache; logits are float32, to be made probabilities of."""
+  model = adapters.transformer(_CONFIG, dtype=jnp.bfloat16)
+
+  def read(params):
+    cache = model.init_cache(params, 3, _SIZE)
+    cache = model.prefill(params, cache, _TOKENS, _LENGTHS)
+    extension = model.extend(params, cache, _behind(_LENGTHS, 2))
+    return _keep_first(cache, extension.block, [2, 1, 0]), extension
+
+  cache, extension = jax.eval_shape(read, _PARAMS)
+  assert {x.dtype for x in jax.tree.leaves(cache.layers)} == {
+    jnp.dtype('bfloat16')
+  }
+  assert cache.lengths.dtype == jnp.int32
+  assert extension.logits.dtype == jnp.float32
+
+
+def test_blocks_append_along_their_tokens():
+  block = _read_tree().block
+  first = jax.tree.map(
+    lambda x: x[:, :3] if x.ndim == 2 else x[:, :, :3], block
+  )
+  rest = jax.tree.map(lambda x: x[:, 3:] if x.ndim == 2 else x[:, :, 3:], block)
+  joined = kv_cache.append(kv_cache.append(None, first), rest)
+  jax.tree.map(np.testing.assert_array_equal, joined, block)
