@@ -1,6 +1,6 @@
 """The greedy rule: the most likely token, whatever was drafted."""
 
-import jax.numpy as jnp
+from specjax import sampling
 
 
 def greedy(key, candidates, active, draft, target):
@@ -19,5 +19,5 @@ def greedy(key, candidates, active, draft, target):
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
   del key, draft
-  token = jnp.argmax(target).astype(jnp.int32)
+  token = sampling.most_likely(target)
   return token, (active & (candidates == token)).any()

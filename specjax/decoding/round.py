@@ -61,52 +61,32 @@ def make_round(
   play = _make_play(target, arms, sampling)
 
   def round_fn(params, state):
-    live = ~state.done
     select_key = jax.random.fold_in(state.bandit_key, state.num_rounds)
     arm = bandit.select(select_key, state.bandit)
     context = base.Context(tokens=state.tokens, lengths=state.lengths)
     if len(arms) > 1:
-      drafters = _catch_up(arms, params, state, context, arm)
-      state = state.replace(drafters=drafters)
+      state = _catch_up(arms, params, state, context, arm)
     played = play(arm, params, state, context)
-    num_emitted, tokens, done = _emit(state, played.outcome, live)
-    num_accepted = jnp.minimum(played.outcome.num_accepted, num_emitted)
+    num_emitted, tokens, done = _emit(state, played.outcome)
     info = state_lib.RoundInfo(
       arm=arm,
-      live=live,
+      live=~state.done,
       tokens=played.outcome.tokens,
       num_emitted=num_emitted,
-      num_accepted=num_accepted,
+      num_accepted=jnp.minimum(played.outcome.num_accepted, num_emitted),
       depth=jnp.asarray(depths)[arm],
-      reward=jnp.zeros(live.shape),
-      nonfinite=played.nonfinite & live,
+      reward=jnp.zeros(num_emitted.shape),
+      nonfinite=played.nonfinite & ~state.done,
     )
-    info = info._replace(reward=jnp.where(live, reward(info), 0.0))
-    mean_reward = info.reward.sum() / jnp.maximum(live.sum(), 1)
-    learned = bandit.update(state.bandit, arm, mean_reward)
-    root_path = jnp.pad(played.outcome.path + 1, ((0, 0), (1, 0)))
+    info = info._replace(reward=jnp.where(info.live, reward(info), 0.0))
+    path = jnp.pad(played.outcome.path + 1, ((0, 0), (1, 0)))
     return state.replace(
       tokens=tokens,
       lengths=state.lengths + num_emitted,
       done=done,
-      target=target.keep(state.target, played.block, root_path, num_emitted),
-      drafters=tuple(
-        each.drafter.commit(
-          drafter_state,
-          proposal,
-          context,
-          played.outcome,
-          live & (arm == i),
-        )
-        for i, (each, drafter_state, proposal) in enumerate(
-          zip(arms, state.drafters, played.proposals, strict=True)
-        )
-      ),
-      bandit=jax.tree.map(
-        lambda new, old: jnp.where(live.any(), new, old),
-        learned,
-        state.bandit,
-      ),
+      target=target.keep(state.target, played.block, path, num_emitted),
+      drafters=_commit(arms, state, context, played, arm),
+      bandit=_learn(bandit, state.bandit, info),
       num_rounds=state.num_rounds + 1,
       counters=_count(state.counters, info, jnp.asarray(calls)[arm]),
     ), info
@@ -172,15 +152,40 @@ def _pad_to(leaf, shape):
 
 
 def _catch_up(arms, params, state, context, arm):
-  return tuple(
-    each.drafter.catch_up(params.drafters[i], drafter_state, context, arm == i)
-    for i, (each, drafter_state) in enumerate(
-      zip(arms, state.drafters, strict=True)
+  """Lets the drafter of the chosen arm read what others committed."""
+  return state.replace(
+    drafters=tuple(
+      each.drafter.catch_up(own_params, own_state, context, arm == i)
+      for i, (each, own_params, own_state) in enumerate(
+        zip(arms, params.drafters, state.drafters, strict=True)
+      )
     )
   )
 
 
-def _emit(state, outcome, live):
+def _commit(arms, state, context, played, arm):
+  """Returns every drafter's state after the round."""
+  return tuple(
+    each.drafter.commit(
+      own_state, proposal, context, played.outcome, ~state.done & (arm == i)
+    )
+    for i, (each, own_state, proposal) in enumerate(
+      zip(arms, state.drafters, played.proposals, strict=True)
+    )
+  )
+
+
+def _learn(bandit, state, info):
+  """Returns the bandit's state after the round, if any row was live."""
+  mean_reward = info.reward.sum() / jnp.maximum(info.live.sum(), 1)
+  return jax.tree.map(
+    lambda new, old: jnp.where(info.live.any(), new, old),
+    bandit.update(state, info.arm, mean_reward),
+    state,
+  )
+
+
+def _emit(state, outcome):
   """Cuts the outcome at stop tokens and limits, and writes what is left.
 
   Returns:
@@ -195,7 +200,7 @@ def _emit(state, outcome, live):
   num = jnp.where(stopped, jnp.argmax(stops, axis=-1) + 1, num)
   room = state.limits - state.lengths
   done = state.done | stopped | (num >= room)
-  num = jnp.where(live, jnp.minimum(num, room), 0)
+  num = jnp.where(state.done, 0, jnp.minimum(num, room))
   write = jax.vmap(jax.lax.dynamic_update_slice_in_dim, in_axes=(0, 0, 0, None))
   return num, write(state.tokens, tokens, state.lengths, 0), done
 

@@ -42,6 +42,7 @@ def autoregressive(
     raise ValueError('topology must have at least one node, got none.')
   if chunk < 1:
     raise ValueError(f'chunk must be >= 1, got {chunk}.')
+  # Levels that the model reads; the leaves only if they are asked for.
   read_depth = topology.depth if leaf_probs else topology.depth - 1
 
   def init(params, tokens, lengths, max_length):
@@ -54,84 +55,65 @@ def autoregressive(
     uniforms = jax.vmap(
       lambda key: jax.random.uniform(key, (topology.num_nodes,))
     )(keys)
-    positions = context.lengths[:, None] + np.arange(-_TAIL, 0)
-    tail = jnp.take_along_axis(
-      context.tokens, jnp.maximum(positions, 0), axis=1
-    )
-    read = positions < cache.lengths[:, None]
-    extension = model.extend(
-      params, cache, tail, positions=jnp.where(read, -1, positions)
-    )
-    # Rows of `after` are the laws behind root and nodes, as far as read.
-    after = sampling_lib.probabilities(extension.logits[:, -1:], sampling)
-    tokens, probs, read_laws = [], [], []
+    extension = _read_tail(model, params, cache, context)
+    laws = [sampling_lib.probabilities(extension.logits[:, -1:], sampling)]
+    tokens, probs = [], []
     for depth, level in enumerate(topology.levels):
-      parents = np.array(topology.parents)[level]
-      first = 0 if depth == 0 else topology.levels[depth - 1][0]
-      law = after[:, np.where(parents < 0, 0, parents - first)]
+      law = laws[-1][:, _row_of_parent(topology, depth)]
       token = jax.vmap(jax.vmap(sampling_lib.draw))(uniforms[:, level], law)
       tokens.append(token)
       probs.append(law)
       if depth < read_depth:
+        last = context.lengths[:, None] - 1
         extension = model.extend(
           params,
           cache,
           token,
           block=extension.block,
-          positions=jnp.broadcast_to(
-            context.lengths[:, None] + depth, token.shape
-          ),
+          positions=jnp.broadcast_to(last + depth + 1, token.shape),
           mask=_level_mask(topology, level),
         )
-        after = sampling_lib.probabilities(extension.logits, sampling)
-        read_laws.append(after)
-    leaves = None
-    if leaf_probs:
-      leaves = jnp.concatenate(read_laws, axis=1)[:, topology.leaves]
+        laws.append(sampling_lib.probabilities(extension.logits, sampling))
     tokens = jnp.concatenate(tokens, axis=1)
     tree = base.DraftTree(
       tokens=tokens,
       topology=topology,
       valid=jnp.ones_like(tokens, dtype=bool),
       probs=jnp.concatenate(probs, axis=1),
-      leaf_probs=leaves,
+      leaf_probs=(
+        jnp.concatenate(laws[1:], axis=1)[:, topology.leaves]
+        if leaf_probs
+        else None
+      ),
     )
     return tree, extension.block
-
-  def commit(cache, block, context, outcome, keep):
-    lag = (context.lengths - cache.lengths)[:, None]
-    index = np.arange(_TAIL + read_depth)
-    nodes = jnp.pad(outcome.path, ((0, 0), (0, _TAIL)))
-    node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
-    path = jnp.where(index < lag, index + _TAIL - lag, node + _TAIL)
-    num = lag[:, 0] + jnp.minimum(outcome.num_accepted, read_depth)
-    return model.keep(cache, block, path, jnp.where(keep, num, 0))
-
-  def catch_up(params, cache, context, wanted):
-    def behind(cache):
-      return jnp.maximum(context.lengths - _TAIL - cache.lengths, 0)
-
-    def read(cache):
-      at = cache.lengths[:, None] + np.arange(chunk)
-      tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
-      extension = model.extend(params, cache, tokens)
-      path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
-      return model.keep(
-        cache, extension.block, path, jnp.minimum(behind(cache), chunk)
-      )
-
-    return jax.lax.while_loop(
-      lambda cache: wanted & (behind(cache) > 0).any(), read, cache
-    )
 
   return base.Drafter(
     topology=topology,
     init=init,
     draft=draft,
-    commit=commit,
-    catch_up=catch_up,
+    commit=lambda *args: _commit(model, read_depth, *args),
+    catch_up=lambda *args: _catch_up(model, chunk, *args),
     num_calls=1 + read_depth,
   )
+
+
+def _read_tail(model, params, cache, context):
+  """Reads the last two committed tokens, but none that the cache has."""
+  positions = context.lengths[:, None] + np.arange(-_TAIL, 0)
+  tail = jnp.take_along_axis(context.tokens, jnp.maximum(positions, 0), axis=1)
+  cached = positions < cache.lengths[:, None]
+  return model.extend(
+    params, cache, tail, positions=jnp.where(cached, -1, positions)
+  )
+
+
+def _row_of_parent(topology, depth):
+  """Where in the level above each node of a level has its parent."""
+  if depth == 0:
+    return np.zeros(len(topology.levels[0]), np.int32)
+  parents = np.array(topology.parents)[topology.levels[depth]]
+  return parents - topology.levels[depth - 1][0]
 
 
 def _level_mask(topology, level):
@@ -139,3 +121,33 @@ def _level_mask(topology, level):
   ancestors = topology.mask[level + 1, 1 : level[-1] + 2]
   tail = np.ones((len(level), _TAIL), bool)
   return np.concatenate([tail, ancestors], axis=1)
+
+
+def _commit(model, read_depth, cache, block, context, outcome, keep):
+  """Keeps the tail and the accepted nodes that were read."""
+  lag = (context.lengths - cache.lengths)[:, None]
+  index = np.arange(_TAIL + read_depth)
+  nodes = jnp.pad(outcome.path, ((0, 0), (0, _TAIL)))
+  node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
+  path = jnp.where(index < lag, index + _TAIL - lag, node + _TAIL)
+  num = lag[:, 0] + jnp.minimum(outcome.num_accepted, read_depth)
+  return model.keep(cache, block, path, jnp.where(keep, num, 0))
+
+
+def _catch_up(model, chunk, params, cache, context, wanted):
+  """Reads what other drafters committed, in chunks, up to the tail."""
+
+  def behind(cache):
+    return jnp.maximum(context.lengths - _TAIL - cache.lengths, 0)
+
+  def read(cache):
+    at = cache.lengths[:, None] + np.arange(chunk)
+    tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
+    extension = model.extend(params, cache, tokens)
+    path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
+    num = jnp.minimum(behind(cache), chunk)
+    return model.keep(cache, extension.block, path, num)
+
+  return jax.lax.while_loop(
+    lambda cache: wanted & (behind(cache) > 0).any(), read, cache
+  )

@@ -47,19 +47,25 @@ def tree_walk(
   if isinstance(goal, str):
     goal = base.lookup(goals.GOALS, 'goal', goal)()
 
+  lossless = goals.GOALS['target']()
+
   def verify(key, tree, target_probs):
     topology = tree.topology
+    if goal is not lossless and topology.num_nodes and tree.leaf_probs is None:
+      raise ValueError('A goal other than the target needs leaf_probs.')
     levels, parents = _tables(topology)
     tokens = jnp.append(tree.tokens, 0)
     valid = jnp.append(tree.valid, False)
     keys = jax.random.split(key, topology.depth + 1)
-    draft_after = _draft_after(tree, target_probs.shape[-1])
+    draft_law = _draft_law(tree, target_probs.shape[-1])
 
     def step(walk):
       nodes = levels[walk.depth]
       candidates = tokens[nodes]
       active = valid[nodes] & walk.here[parents[nodes] + 1]
-      draft, target = draft_after(walk.at), target_probs[walk.at]
+      first = nodes[jnp.argmax(active)]
+      draft = draft_law(walk.at, first, active.any())
+      target = target_probs[walk.at]
       token, accepted = coupling(
         keys[walk.depth], candidates, active, draft, goal(target, draft)
       )
@@ -105,22 +111,30 @@ def _tables(topology):
   return jnp.asarray(levels), jnp.asarray(parents)
 
 
-def _draft_after(tree, vocab_size):
-  """Returns the function from a block entry to the draft law after it."""
+def _draft_law(tree, vocab_size):
+  """Returns the law of the candidates, or of what would follow a leaf.
+
+  The result is a function of the block entry that the walk stands at, its first
+  active candidate, and whether there is one.
+  """
   topology = tree.topology
   if not topology.num_nodes:
-    return lambda at: jnp.zeros(vocab_size)
-  first_child = np.zeros(topology.num_nodes + 1, np.int32)
-  for node in reversed(range(topology.num_nodes)):
-    first_child[topology.parents[node] + 1] = node
+    return lambda at, first, any_active: jnp.zeros(vocab_size)
   if tree.probs is None:
-    rows = jnp.asarray(first_child)
-    return lambda at: jax.nn.one_hot(tree.tokens[rows[at]], vocab_size)
+    tokens = jnp.append(tree.tokens, 0)
+    return lambda at, first, any_active: jax.nn.one_hot(
+      tokens[first], vocab_size
+    )
   probs = tree.probs
+  behind = np.zeros(topology.num_nodes + 1, np.int32)
+  for node in reversed(range(topology.num_nodes)):
+    behind[topology.parents[node] + 1] = node  # The first child's law.
   if tree.leaf_probs is not None:
     probs = jnp.concatenate([probs, tree.leaf_probs])
-    first_child[topology.leaves + 1] = topology.num_nodes + np.arange(
+    behind[topology.leaves + 1] = topology.num_nodes + np.arange(
       len(topology.leaves)
     )
-  rows = jnp.asarray(first_child)
-  return lambda at: probs[rows[at]]
+  rows = jnp.asarray(behind)
+  return lambda at, first, any_active: probs[
+    jnp.where(any_active, first, rows[at])
+  ]

@@ -1,0 +1,115 @@
+"""The drivers agree, and the compiled loop copies no cache."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from specjax import decoding
+from specjax import sampling as sampling_lib
+from tests import toys
+
+PROMPTS = [[1], [2, 3, 4], list(range(12))]
+
+
+def _decoder(temperature=1.0, draft_length=3):
+  draft = toys.transformer(1, num_layers=1) if draft_length else (None, None)
+  return decoding.speculative(
+    *toys.transformer(),
+    *draft,
+    draft_length=draft_length or 1,
+    sampling=sampling_lib.Sampling(temperature),
+    max_length=48,
+  )
+
+
+@pytest.mark.parametrize('draft_length', [0, 3])
+def test_while_scan_and_generator_are_one(draft_length):
+  decoder = _decoder(draft_length=draft_length)
+  args = decoder.round_fn, decoder.params
+  looped = decoding.decode(*args, decoder.init(PROMPTS, 20))
+  scanned, infos = decoding.trace(*args, decoder.init(PROMPTS, 20), 25)
+  *_, (streamed, last) = decoding.stream(*args, decoder.init(PROMPTS, 20))
+  for field in ('lengths', 'done', 'counters'):
+    for other in (scanned, streamed):
+      jax.tree.map(
+        np.testing.assert_array_equal,
+        getattr(looped, field),
+        getattr(other, field),
+      )
+  for i, length in enumerate(looped.lengths):
+    for other in (scanned, streamed):
+      np.testing.assert_array_equal(
+        looped.tokens[i, :length], other.tokens[i, :length]
+      )
+  assert infos.num_emitted.sum() == looped.counters.emitted.sum()
+  assert last.live.any()
+
+
+def test_trace_counts_nothing_once_all_rows_are_done():
+  decoder = _decoder()
+  state, infos = decoding.trace(
+    decoder.round_fn, decoder.params, decoder.init(PROMPTS, 4), 10
+  )
+  assert state.done.all() and not infos.live[-1].any()
+  assert (infos.num_emitted[~infos.live] == 0).all()
+  assert (infos.reward[~infos.live] == 0).all()
+  np.testing.assert_array_equal(state.counters.rounds, infos.live.sum(axis=0))
+
+
+def _cache_copies(compiled, state) -> list[str]:
+  shapes = {
+    'f32[' + ','.join(map(str, leaf.shape)) + ']'
+    for leaf in jax.tree.leaves((state.target, state.drafters))
+    if leaf.ndim == 4
+  }
+  return [
+    line
+    for line in compiled.as_text().splitlines()
+    if (made := re.search(r'= (\S+?)(?:\{\S*)? copy\(', line))
+    and made.group(1) in shapes
+  ]
+
+
+@pytest.mark.parametrize('temperature', [0.0, 1.0])
+@pytest.mark.parametrize('draft_length', [0, 3])
+@pytest.mark.parametrize('batch_size', [1, 8])
+def test_no_cache_is_copied_in_the_loop(temperature, draft_length, batch_size):
+  decoder = _decoder(temperature, draft_length)
+  state = decoder.init([[1, 2]] * batch_size, 20)
+  compiled = decoding.decode.lower(
+    decoder.round_fn, decoder.params, state
+  ).compile()
+  assert not _cache_copies(compiled, state)
+
+
+def test_an_eager_write_is_seen_as_copies():
+  """The check above has teeth: committing before verification copies."""
+  decoder = _decoder()
+  state = decoder.init([[1, 2]] * 8, 20)
+  target, _ = toys.transformer()
+
+  def naive(params, state):
+    round_state, _ = decoder.round_fn(params, state)
+    block = target.extend(
+      params.target, state.target, state.tokens[:, :2]
+    ).block
+    path = jax.numpy.zeros((8, 1), int)
+    cache = target.keep(state.target, block, path, jax.numpy.ones(8, int))
+    return round_state.replace(target=cache)
+
+  loop = jax.jit(
+    lambda params, state: jax.lax.while_loop(
+      lambda state: ~state.done.all(), lambda state: naive(params, state), state
+    ),
+    donate_argnums=1,
+  )
+  assert _cache_copies(loop.lower(decoder.params, state).compile(), state)
+
+
+def test_the_state_is_donated():
+  decoder = _decoder()
+  state = decoder.init(PROMPTS, 4)
+  decoding.decode(decoder.round_fn, decoder.params, state)
+  assert state.target.layers[0][0].is_deleted()

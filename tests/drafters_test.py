@@ -1,0 +1,294 @@
+"""Drafters: what they report is what they drew from, whatever their cache did.
+
+The oracle of the cache tests is the model itself, without a cache, on the whole
+text.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from tests import laws
+
+CONFIG = config_lib.TransformerConfig(
+  vocab_size=11,
+  num_layers=2,
+  d_model=16,
+  num_heads=2,
+  num_kv_heads=1,
+  head_dim=8,
+  d_ff=24,
+)
+TRANSFORMER = specjax.MODELS['transformer'](CONFIG)
+MARKOV = specjax.MODELS['markov'](3)
+RAGGED = trees.Topology((-1, -1, 1))
+
+# How the contract tests build each drafter of a `[3, 3]` Markov table.
+BUILD = {
+  'autoregressive': lambda topology: specjax.DRAFTERS['autoregressive'](
+    MARKOV, topology, leaf_probs=True
+  ),
+  'none': lambda topology: specjax.DRAFTERS['none'](),
+}
+
+
+@pytest.fixture(scope='module')
+def params():
+  """Large random weights: each token of the context sways what follows."""
+  params = adapters.init_params(jax.random.key(17), CONFIG)
+  return jax.tree.map(lambda leaf: 20 * leaf if leaf.ndim > 1 else leaf, params)
+
+
+def table():
+  return jnp.asarray(laws.random_table(np.random.default_rng(18), 3, 3))
+
+
+def started(drafter, params, rows=2):
+  """State and context after prompts of one and more tokens."""
+  tokens = jnp.asarray(np.random.default_rng(19).integers(3, size=(rows, 16)))
+  lengths = jnp.arange(rows) % 5 + 1
+  state = drafter.init(params, tokens.astype(jnp.int32), lengths, 16)
+  return state, specjax.Context(tokens.astype(jnp.int32), lengths)
+
+
+@pytest.mark.parametrize('name', specjax.DRAFTERS)
+def test_drafter_contract(name):
+  """Shapes and types of the tree, and a state that a loop can carry."""
+  drafter = BUILD[name](trees.prefix_tree((2, 2)))
+  topology = drafter.topology
+  state, context = started(drafter, table())
+  keys = jax.random.split(jax.random.key(0), 2)
+  tree, proposal = jax.jit(drafter.draft)(keys, table(), state, context)
+  assert tree.topology == topology
+  assert tree.tokens.shape == tree.valid.shape == (2, topology.num_nodes)
+  assert (tree.tokens.dtype, tree.valid.dtype) == (jnp.int32, jnp.bool_)
+  for probs, num in (
+    (tree.probs, topology.num_nodes),
+    (tree.leaf_probs, len(topology.leaves)),
+  ):
+    if probs is not None:
+      assert (probs.shape, probs.dtype) == ((2, num, 3), jnp.float32)
+      np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-6)
+  outcome = specjax.Outcome(
+    path=jnp.zeros((2, topology.depth), jnp.int32),
+    num_accepted=jnp.zeros(2, jnp.int32),
+    tokens=jnp.zeros((2, topology.depth + 1), jnp.int32),
+  )
+  kept = drafter.commit(state, proposal, context, outcome, jnp.ones(2, bool))
+  read = drafter.catch_up(table(), state, context, jnp.bool_(True))
+  shapes = lambda tree: jax.tree.map(
+    lambda leaf: (leaf.shape, leaf.dtype), tree
+  )
+  assert shapes(kept) == shapes(read) == shapes(state)
+  assert drafter.num_calls >= 0
+
+
+@pytest.mark.parametrize(
+  ('options', 'name'),
+  [
+    ({'topology': trees.chain(0)}, 'topology'),
+    ({'topology': trees.chain(1), 'chunk': 0}, 'chunk'),
+  ],
+)
+def test_autoregressive_argument_out_of_range_raises(options, name):
+  with pytest.raises(ValueError, match=name):
+    specjax.DRAFTERS['autoregressive'](MARKOV, **options)
+
+
+@pytest.mark.parametrize('leaf_probs', [False, True])
+def test_cost_of_an_autoregressive_draft_is_its_model_calls(leaf_probs):
+  drafter = specjax.DRAFTERS['autoregressive'](
+    MARKOV, trees.chains(2, 3), leaf_probs=leaf_probs
+  )
+  assert drafter.num_calls == 3 + leaf_probs
+
+
+@pytest.mark.parametrize(
+  'topology',
+  [trees.chain(3), trees.prefix_tree((2, 1)), RAGGED],
+  ids=['chain', 'prefix tree', 'ragged'],
+)
+def test_autoregressive_tokens_have_the_reported_law(topology):
+  """Jointly for all nodes of 30000 trees: siblings are i.i.d. too.
+
+  With up to 81 trees, a chi-square divergence of 0.004 from the product of the
+  reported laws fails with chance 0.99.
+  """
+  rows, model_table = 30000, table()
+  drafter = BUILD['autoregressive'](topology)
+  state, context = started(drafter, model_table, rows)
+  keys = jax.random.split(jax.random.key(20), rows)
+  tree, _ = jax.jit(drafter.draft)(keys, model_table, state, context)
+  last = jnp.take_along_axis(context.tokens, context.lengths[:, None] - 1, 1)
+  entries = jnp.concatenate([last, tree.tokens], axis=1)
+  parents = entries[:, np.array(topology.parents) + 1]
+  np.testing.assert_allclose(tree.probs, model_table[parents], atol=1e-6)
+  leaves = tree.tokens[:, topology.leaves]
+  np.testing.assert_allclose(tree.leaf_probs, model_table[leaves], atol=1e-6)
+  # The law of a row depends on its last token; index the trees with it.
+  roots = np.bincount(last[:, 0], minlength=3) / rows
+  grid = np.indices([3] * (topology.num_nodes + 1)).reshape(
+    topology.num_nodes + 1, -1
+  )
+  law = roots[grid[0]]
+  for node, parent in enumerate(topology.parents):
+    law = law * np.asarray(model_table)[grid[parent + 1], grid[node + 1]]
+  assert laws.chi_square(entries, law) > 1e-4
+
+
+@jax.jit
+def laws_without_cache(params, tokens):
+  """`[B, T, V]` what the transformer says after each token of whole texts."""
+  logits = TRANSFORMER.extend(params, None, tokens).logits
+  return sampling_lib.probabilities(logits, sampling_lib.Sampling())
+
+
+def check_tree(params, tree, context):
+  """Compares every law that a tree reports with the oracle's."""
+  topology = tree.topology
+  rows = np.arange(len(context.lengths))
+  lengths = np.asarray(context.lengths)
+  for node in range(-1, topology.num_nodes):
+    line, at = [], node
+    while at >= 0:
+      line.insert(0, at)
+      at = topology.parents[at]
+    tokens = np.array(context.tokens)
+    for depth, at in enumerate(line):
+      tokens[rows, lengths + depth] = tree.tokens[:, at]
+    laws = np.asarray(laws_without_cache(params, tokens))
+    law = laws[rows, lengths + len(line) - 1]
+    for child in np.flatnonzero(np.array(topology.parents) == node):
+      np.testing.assert_allclose(tree.probs[:, child], law, atol=1e-4)
+    if node in topology.leaves and tree.leaf_probs is not None:
+      leaf = topology.leaves.tolist().index(node)
+      np.testing.assert_allclose(tree.leaf_probs[:, leaf], law, atol=1e-4)
+
+
+def play(drafter, params, rounds=10):
+  """Rounds with any outcome at all; checks every tree on the way.
+
+  In some rounds the drafter is not played, and up to 5 tokens come from
+  elsewhere; in others some rows stand still, as rows that are done do.
+  """
+  rng = np.random.default_rng(21)
+  topology, rows, size = drafter.topology, 4, 64
+  draft, commit, catch_up = map(
+    jax.jit, (drafter.draft, drafter.commit, drafter.catch_up)
+  )
+  tokens = rng.integers(CONFIG.vocab_size, size=(rows, size)).astype(np.int32)
+  lengths = np.array([1, 2, 3, 9], np.int32)
+  init = jax.jit(drafter.init, static_argnums=3)
+  state = init(params, jnp.asarray(tokens), lengths, size)
+  for step in range(rounds):
+    context = specjax.Context(jnp.asarray(tokens), jnp.asarray(lengths))
+    if step % 5 in (2, 3):
+      lengths = lengths + rng.integers(1, 6, size=rows).astype(np.int32)
+      state = catch_up(params, state, context, jnp.bool_(False))
+      continue
+    state = catch_up(params, state, context, jnp.bool_(True))
+    keys = jax.random.split(jax.random.key(step), rows)
+    tree, proposal = draft(keys, params, state, context)
+    tree = jax.device_get(tree)
+    check_tree(params, tree, context)
+    # Any path from the root, cut anywhere; the first rounds keep all and none.
+    leaf = rng.choice(topology.leaves, size=rows)
+    paths = np.zeros((rows, topology.depth), np.int32)
+    for row, at in enumerate(leaf):
+      while at >= 0:
+        paths[row, topology.depths[at] - 1] = at
+        at = topology.parents[at]
+    most = topology.depths[leaf]
+    num = rng.integers(most + 1) if step > 1 else (step == 0) * most
+    moving = np.arange(rows) != (step % rows if step > 5 else -1)
+    for row in np.flatnonzero(moving):
+      kept = paths[row, : num[row]]
+      tokens[row, lengths[row] + np.arange(num[row])] = tree.tokens[row][kept]
+    outcome = specjax.Outcome(
+      path=jnp.asarray(paths),
+      num_accepted=jnp.asarray(num, jnp.int32),
+      tokens=jnp.zeros((rows, topology.depth + 1), jnp.int32),
+    )
+    state = commit(state, proposal, context, outcome, jnp.asarray(moving))
+    lengths = lengths + (moving * (num + 1)).astype(np.int32)
+  assert (lengths < size - topology.depth).all()
+
+
+def autoregressive(topology, **options):
+  return specjax.DRAFTERS['autoregressive'](TRANSFORMER, topology, **options)
+
+
+@pytest.mark.parametrize(
+  ('topology', 'options'),
+  [
+    (trees.chain(1), {'chunk': 16}),
+    (trees.chain(3), {'chunk': 1, 'leaf_probs': True}),
+    (trees.prefix_tree((2, 2)), {'chunk': 3}),
+    (RAGGED, {'chunk': 16, 'leaf_probs': True}),
+  ],
+  ids=['chain 1', 'chain 3', 'prefix tree', 'ragged'],
+)
+def test_laws_do_not_depend_on_what_the_cache_went_through(
+  params, topology, options
+):
+  play(autoregressive(topology, **options), params)
+
+
+def test_check_rejects_a_drafter_that_does_not_catch_up(params):
+  drafter = autoregressive(trees.chain(2))._replace(
+    catch_up=lambda params, state, context, wanted: state
+  )
+  with pytest.raises(AssertionError, match='Not equal to tolerance'):
+    play(drafter, params)
+
+
+def fully_accepted(results, rounds):
+  for result in results:
+    assert result.rounds == rounds
+    np.testing.assert_array_equal(result.accepted, result.drafted)
+
+
+PROMPTS = [[3], [1, 4], [1, 5, 9, 2, 6, 5]]
+
+
+@pytest.mark.parametrize('temperature', [0.0, 1.0])
+def test_draft_by_the_target_itself_is_accepted_in_full(params, temperature):
+  """At every position of every round, from prompts of one token on."""
+  decoder = specjax.speculative(
+    TRANSFORMER,
+    params,
+    TRANSFORMER,
+    params,
+    draft_length=3,
+    sampling=sampling_lib.Sampling(temperature),
+    max_length=64,
+  )
+  fully_accepted(decoder.decode(PROMPTS, 48), rounds=12)
+
+
+@pytest.mark.parametrize('chunk', [1, 16])
+def test_arms_that_take_turns_stay_accepted_in_full(params, chunk):
+  """Depths 3 and 1: the first lags by 2, the second by 4 tokens in turn."""
+  arms = [
+    specjax.Arm(
+      autoregressive(topology, chunk=chunk),
+      specjax.VERIFIERS['tree_walk']('maximal'),
+    )
+    for topology in (trees.chain(3), trees.chain(1))
+  ]
+  decoder = specjax.Decoder(
+    TRANSFORMER,
+    params,
+    [(arm, params) for arm in arms],
+    bandit=laws.alternating(2),
+    max_length=64,
+  )
+  results = decoder.decode(PROMPTS, 48)
+  fully_accepted(results, rounds=16)
+  assert all(result.pulls.tolist() == [8, 8] for result in results)

@@ -1,0 +1,97 @@
+"""Laws, exact integration and broken parts that several tests share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from specjax import base
+from specjax import sampling
+
+
+def random_table(rng, *shape, low=0.1):
+  """Random transition tables without tiny entries."""
+  table = rng.uniform(low, 1, shape)
+  return (table / table.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def sequence_law(table, start, length, position=0):
+  """`[V**length]` law of the tokens after `start`, which is at `position`."""
+  tables = np.asarray(table, np.float64)
+  tables = tables if tables.ndim == 3 else tables[None]
+  law, last = np.ones(1), np.array([start])
+  for step in range(position, position + length):
+    rows = tables[min(step, len(tables) - 1)][last]
+    law = (law[:, None] * rows / rows.sum(-1, keepdims=True)).ravel()
+    last = np.arange(law.size) % tables.shape[-1]
+  return law
+
+
+def chi_square(sequences, law):
+  """P-value of `[n, T]` tokens under the `[V**T]` law of their sequences.
+
+  Sequences expected fewer than 5 times count as one cell; an impossible one
+  fails at once.
+  """
+  sequences = np.asarray(sequences).reshape(len(sequences), -1)
+  vocab_size = round(law.size ** (1 / sequences.shape[1]))
+  cells = np.ravel_multi_index(
+    tuple(sequences.T), (vocab_size,) * sequences.shape[1]
+  )
+  counts = np.bincount(cells, minlength=law.size)
+  assert not counts[law == 0].any(), 'a sequence of probability 0 was seen'
+  law = np.asarray(law, np.float64)
+  expected = len(cells) * law / law.sum()
+  rare = expected < 5
+  if rare.any():
+    counts = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+  keep = expected > 0
+  if keep.sum() < 2:
+    return 1.0
+  return stats.chisquare(counts[keep], expected[keep]).pvalue
+
+
+def resampling(key, candidates, active, draft, target):
+  """The maximal coupling, broken: what is rejected becomes a target sample."""
+  accept_uniform, target_uniform = jax.random.uniform(key, (2,))
+  candidate = candidates[jnp.argmax(active)]
+  keep = active.any() & (accept_uniform * draft[candidate] < target[candidate])
+  token = jnp.where(keep, candidate, sampling.draw(target_uniform, target))
+  return token, (active & (candidates == token)).any()
+
+
+def uniform_cells(pairs):
+  """Cells of the unit square on which a coupling's outcome is constant.
+
+  Args:
+    pairs: `(draft, target)` laws that the coupling may meet.
+
+  Returns:
+    `[C, 2]` midpoints for the uniforms of acceptance and of the residual, and
+    `[C]` areas. The sum over cells is then the exact integral for the maximal
+    coupling and for its broken twin.
+  """
+  accept, draw = [], []
+  for draft, target in np.asarray(pairs, np.float64):
+    accept.append(target[draft > 0] / draft[draft > 0])
+    for weights in (target, np.maximum(target - draft, 0)):
+      if weights.sum() > 1e-6:
+        draw.append(np.cumsum(weights) / weights.sum())
+  axes = []
+  for breaks in (accept, draw):
+    breaks = np.unique(np.clip(np.concatenate(breaks), 0, 1).round(7))
+    axes.append(np.unique(np.concatenate([[0.0], breaks, [1.0]])))
+  middles = [(edges[1:] + edges[:-1]) / 2 for edges in axes]
+  points = np.stack(np.meshgrid(*middles, indexing='ij'), -1).reshape(-1, 2)
+  areas = np.outer(*[np.diff(edges) for edges in axes]).ravel()
+  return points.astype(np.float32), areas
+
+
+def alternating(num_arms):
+  """The bandit that plays one arm after the other, whatever they earn."""
+  return base.Bandit(
+    init=lambda: jnp.int32(0),
+    select=lambda key, state: state % num_arms,
+    update=lambda state, arm, reward, **extra: state + 1,
+  )

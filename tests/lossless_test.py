@@ -1,0 +1,126 @@
+"""The whole loop emits the target's law, through the public interface.
+
+One batch of many requests, which all start from the same prompt: the joint law
+of the first three emitted tokens, against the exact one. With 27 sequences and
+20000 rows, a law at chi-square divergence 0.004 fails the test (p < 1e-4) with
+chance 0.995; without the residual the divergence is 0.01 and more.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import sampling as sampling_lib
+from specjax import trees
+from tests import laws
+
+ROWS, VOCAB_SIZE, LENGTH = 20000, 3, 3
+PROMPT = [2, 0]
+MODEL = specjax.MODELS['markov'](VOCAB_SIZE)
+
+
+def tables(kind):
+  """Transition tables of target and draft."""
+  rng = np.random.default_rng(12)
+  horizon = (4,) if kind == 'time-varying' else ()
+  shape = (*horizon, VOCAB_SIZE, VOCAB_SIZE)
+  target = laws.random_table(rng, *shape, low=0.2)
+  return target, laws.random_table(rng, *shape, low=0.05)
+
+
+def p_value(decoder, table, sampling):
+  """Of the first `LENGTH` tokens that a decoder emits after `PROMPT`."""
+  results = decoder.decode([PROMPT] * ROWS, LENGTH, seed=13)
+  tokens = np.array([result.tokens for result in results])
+  # Something was drafted and accepted, and something was not.
+  accepted, drafted = (
+    sum(getattr(result, name).sum() for result in results)
+    for name in ('accepted', 'drafted')
+  )
+  assert 0 < accepted < drafted
+  with np.errstate(divide='ignore'):
+    logits = np.log(table)
+  table = sampling_lib.probabilities(jnp.asarray(logits), sampling)
+  law = laws.sequence_law(table, PROMPT[-1], LENGTH, len(PROMPT) - 1)
+  return laws.chi_square(tokens, law)
+
+
+@pytest.mark.parametrize(
+  ('kind', 'sampling'),
+  [
+    ('stationary', sampling_lib.Sampling()),
+    ('time-varying', sampling_lib.Sampling()),
+    ('time-varying', sampling_lib.Sampling(temperature=0.6, top_k=2)),
+    ('time-varying', sampling_lib.Sampling(temperature=1.5, top_p=0.7)),
+  ],
+)
+def test_speculative_decoding_has_the_target_law(kind, sampling):
+  target, draft = tables(kind)
+  decoder = specjax.speculative(
+    MODEL, target, MODEL, draft, draft_length=2, sampling=sampling
+  )
+  assert p_value(decoder, target, sampling) > 1e-4
+
+
+def test_check_rejects_a_verifier_without_residual():
+  target, draft = tables('stationary')
+  verifier = specjax.VERIFIERS['tree_walk'](laws.resampling)
+  decoder = specjax.speculative(
+    MODEL, target, MODEL, draft, draft_length=2, verifier=verifier
+  )
+  assert p_value(decoder, target, sampling_lib.Sampling()) < 1e-6
+
+
+def arm(topology, coupling='maximal'):
+  drafter = specjax.DRAFTERS['autoregressive'](MODEL, topology)
+  return specjax.Arm(drafter, specjax.VERIFIERS['tree_walk'](coupling))
+
+
+@pytest.mark.parametrize(
+  'topology',
+  [trees.chains(2, 2), trees.prefix_tree((2, 2))],
+  ids=['chains', 'prefix tree'],
+)
+def test_trees_have_the_target_law(topology):
+  target, draft = tables('time-varying')
+  decoder = specjax.Decoder(MODEL, target, [(arm(topology), draft)])
+  assert p_value(decoder, target, sampling_lib.Sampling()) > 1e-4
+
+
+@pytest.mark.parametrize('coupling', ['maximal', laws.resampling])
+def test_alternating_arms_have_the_target_law(coupling):
+  """Arms of different depth, with different drafts, turn about."""
+  target, draft = tables('time-varying')
+  arms = [
+    (arm(trees.chain(1)), draft),
+    (arm(trees.prefix_tree((2, 1)), coupling), draft[::-1]),
+  ]
+  decoder = specjax.Decoder(MODEL, target, arms, bandit=laws.alternating(2))
+  p = p_value(decoder, target, sampling_lib.Sampling())
+  assert p > 1e-4 if coupling == 'maximal' else p < 1e-6
+
+
+def test_outcome_dependent_choice_of_arms_has_the_target_law():
+  """A bandit that reacts to every reward chooses from the past alone."""
+  target, draft = tables('stationary')
+  bandit = specjax.Bandit(
+    init=lambda: jnp.int32(0),
+    select=lambda key, state: state,
+    update=lambda state, arm, reward, **extra: (reward > 0).astype(jnp.int32),
+  )
+  arms = [(arm(trees.chain(1)), draft), (arm(trees.chain(2)), draft)]
+  decoder = specjax.Decoder(MODEL, target, arms, bandit=bandit)
+  start = decoder.init([PROMPT], LENGTH)
+
+  def run(key):
+    state = specjax.decode(
+      decoder.round_fn, decoder.params, start.replace(keys=key[None])
+    )
+    return state.tokens[0, len(PROMPT) : len(PROMPT) + LENGTH]
+
+  # One row a batch: the arm is the batch's, and here each row's own.
+  keys = sampling_lib.row_keys(jax.random.key(14), jnp.arange(ROWS))
+  law = laws.sequence_law(target, PROMPT[-1], LENGTH)
+  assert laws.chi_square(jax.jit(jax.vmap(run))(keys), law) > 1e-4

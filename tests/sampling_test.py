@@ -1,0 +1,211 @@
+"""Probabilities against float64 numpy, and draws against their exact law."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import sampling
+
+LAST = np.nextafter(np.float32(1), np.float32(0))  # largest uniform
+
+_many = jax.jit(jax.vmap(sampling.draw, in_axes=(0, None)))
+
+
+def reference(logits, temperature, top_k, top_p):
+  """One row in float64, with sorts: temperature, then top-k, then top-p."""
+  logits = np.asarray(logits, np.float64)
+  if temperature == 0:
+    return np.eye(logits.size)[np.argmax(logits)]
+  logits = logits / temperature
+  if top_k is not None and top_k < logits.size:
+    logits = np.where(logits >= np.sort(logits)[-top_k], logits, -np.inf)
+  probs = np.exp(logits - logits.max())
+  probs /= probs.sum()
+  if top_p < 1:
+    descending = np.sort(probs)[::-1]
+    last = np.argmax(np.cumsum(descending) >= top_p)
+    # Tied tokens differ in nothing but rounding.
+    probs = np.where(probs >= descending[last] * (1 - 1e-12), probs, 0.0)
+  return probs / probs.sum()
+
+
+def logit_rows(kind):
+  rng = np.random.default_rng(1)
+  rows = 2 * rng.normal(size=(40, 23)).astype(np.float32)
+  if kind == 'tied':
+    rows = np.round(rows)
+  if kind == 'forbidden':
+    rows[rng.random(rows.shape) < 0.5] = -np.inf
+    rows[:, 7] = 0.5
+    rows[0, np.arange(23) != 7] = -np.inf
+  return rows
+
+
+@pytest.mark.parametrize('kind', ['random', 'tied', 'forbidden'])
+@pytest.mark.parametrize(
+  ('temperature', 'top_k', 'top_p'),
+  [
+    (1.0, None, 1.0),
+    (0.0, None, 1.0),
+    (0.0, 3, 0.5),
+    (0.7, None, 1.0),
+    (1.0, 1, 1.0),
+    (1.0, 5, 1.0),
+    (1.0, 100, 1.0),
+    (1.0, None, 0.83),
+    (1.0, None, 0.01),
+    (2.5, 8, 0.71),
+    (0.3, 8, 0.97),
+  ],
+)
+def test_probabilities_match_numpy(kind, temperature, top_k, top_p):
+  rows = logit_rows(kind)
+  settings = sampling.Sampling(temperature, top_k, top_p)
+  probs = jax.jit(lambda x: sampling.probabilities(x, settings))(rows)
+  expected = [reference(row, temperature, top_k, top_p) for row in rows]
+  assert probs.dtype == jnp.float32
+  np.testing.assert_array_equal(np.asarray(probs) > 0, np.array(expected) > 0)
+  np.testing.assert_allclose(probs, expected, atol=1e-6)
+
+
+def test_filters_are_applied_temperature_first():
+  """Top-p before the temperature would keep two tokens here, not three."""
+  logits = jnp.log(jnp.array([0.6, 0.25, 0.1, 0.05]))
+  hot = sampling.Sampling(temperature=3.0, top_p=0.8)
+  assert (sampling.probabilities(logits, hot) > 0).tolist() == [1, 1, 1, 0]
+
+
+def test_top_k_goes_before_top_p():
+  """0.6 of what top-k leaves is one token; of all tokens it is two."""
+  logits = jnp.log(jnp.array([0.4, 0.25, 0.2, 0.15]))
+  both = sampling.Sampling(top_k=2, top_p=0.6)
+  assert (sampling.probabilities(logits, both) > 0).tolist() == [1, 0, 0, 0]
+
+
+def test_tied_tokens_stay_or_go_together():
+  logits = jnp.array([1.0, 1.0, 0.0, 0.0, 0.0])
+  for settings in (sampling.Sampling(top_k=3), sampling.Sampling(top_p=0.8)):
+    assert (sampling.probabilities(logits, settings) > 0).all()
+  for settings in (sampling.Sampling(top_k=1), sampling.Sampling(top_p=0.1)):
+    np.testing.assert_allclose(
+      sampling.probabilities(logits, settings), [0.5, 0.5, 0, 0, 0]
+    )
+
+
+@pytest.mark.parametrize('temperature', [0.0, 1.0])
+def test_half_precision_logits_give_float32_probabilities(temperature):
+  logits = jnp.array([[0.0, 3.0, 3.0]], jnp.bfloat16)
+  probs = sampling.probabilities(logits, sampling.Sampling(temperature))
+  assert probs.dtype == jnp.float32
+  np.testing.assert_array_equal(
+    probs,
+    [[0, 1, 0]]
+    if temperature == 0
+    else sampling.probabilities(
+      logits.astype(jnp.float32), sampling.Sampling()
+    ),
+  )
+
+
+@pytest.mark.parametrize('top_p', [2**-10, 0.25, 0.5, 0.9, 1 - 2**-10])
+def test_nucleus_threshold_is_exactly_the_sorted_one(top_p):
+  """Multiples of 2**-10 add up without rounding, ties and edges included."""
+  rng = np.random.default_rng(2)
+  counts = rng.multinomial(1024, rng.dirichlet(np.full(60, 0.3)), size=300)
+  descending = -np.sort(-counts, axis=1)
+  last = np.argmax(np.cumsum(descending, 1) >= 1024 * top_p, axis=1)
+  expected = np.take_along_axis(descending, last[:, None], 1) / 1024
+  threshold = sampling._nucleus(jnp.asarray(counts / 1024, jnp.float32), top_p)
+  np.testing.assert_array_equal(threshold, expected)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'name'),
+  [
+    ({'temperature': -0.1}, 'temperature'),
+    ({'temperature': math.nan}, 'temperature'),
+    ({'top_k': 0}, 'top_k'),
+    ({'top_p': 0.0}, 'top_p'),
+    ({'top_p': 1.01}, 'top_p'),
+    ({'top_p': math.nan}, 'top_p'),
+  ],
+)
+def test_sampling_out_of_range_raises(fields, name):
+  with pytest.raises(ValueError, match=name):
+    sampling.Sampling(**fields)
+
+
+@pytest.mark.parametrize('scale', [1e-4, 1.0, 300.0])
+@pytest.mark.parametrize('vocab_size', [1, 2, 3, 16, 17, 90])
+def test_draw_has_exactly_the_law_of_its_weights(vocab_size, scale):
+  """Inversion gives each token one interval: its grid points are off by 1."""
+  rng = np.random.default_rng(vocab_size)
+  weights = scale * rng.random(vocab_size).astype(np.float32)
+  weights[rng.random(vocab_size) < 0.3] = 0
+  weights[vocab_size // 2] = scale
+  size = 1 << 16
+  tokens = np.asarray(_many((np.arange(size) + 0.5) / size, weights))
+  assert tokens.dtype == np.int32
+  assert (np.diff(tokens) >= 0).all()
+  law = weights.astype(np.float64) / weights.sum(dtype=np.float64)
+  counts = np.bincount(tokens, minlength=vocab_size)
+  assert counts.size == vocab_size
+  assert not counts[weights == 0].any()
+  assert np.abs(counts - size * law).max() <= 1 + 1e-6 * size
+
+
+@pytest.mark.parametrize('vocab_size', [1, 2, 9, 10])
+def test_draw_of_one_hot_weights_is_the_hot_token(vocab_size):
+  tokens = jax.vmap(_many, in_axes=(None, 0))(
+    jnp.array([0.0, 0.5, LAST]), jnp.eye(vocab_size)
+  )
+  np.testing.assert_array_equal(tokens.T, [np.arange(vocab_size)] * 3)
+
+
+@pytest.mark.parametrize('vocab_size', [7, 64, 1000, 131072])
+def test_draw_never_gives_a_token_of_weight_zero(vocab_size):
+  """Uniforms at the seams of the cumulative sum, as it rounds.
+
+  All weight lies in the first block, so that the seams are hit exactly. In a
+  parallel sum, adding 0 can change the rounding: the sum then steps, even
+  down, at tokens of weight 0.
+  """
+  rng = np.random.default_rng(3)
+  width = math.isqrt(vocab_size - 1) + 1
+  for _ in range(5):
+    weights = np.zeros(vocab_size, np.float32)
+    weights[:width] = rng.random(width) * (rng.random(width) < 0.5)
+    weights[width // 2] = 0.5
+    cumulative = np.asarray(jax.jit(jnp.cumsum)(weights[:width]))
+    seams = (cumulative / cumulative[-1]).astype(np.float32)
+    uniforms = np.concatenate([seams, np.nextafter(seams, np.float32(0)), [0]])
+    tokens = _many(np.clip(uniforms, 0, LAST).astype(np.float32), weights)
+    assert (weights[tokens] > 0).all()
+
+
+def test_draw_of_the_extreme_uniforms_skips_weight_zero_at_the_ends():
+  weights = jnp.array([0, 0, 0.25, 0, 0.5, 0.25, 0, 0])
+  np.testing.assert_array_equal(_many(jnp.array([0.0, LAST]), weights), [2, 5])
+
+
+def test_draw_of_a_batch_is_the_draw_of_each_row():
+  rng = np.random.default_rng(4)
+  weights = rng.random((50, 11)).astype(np.float32)
+  uniforms = rng.random(50).astype(np.float32)
+  draw = jax.jit(sampling.draw)
+  rows = [draw(u, row) for u, row in zip(uniforms, weights)]
+  np.testing.assert_array_equal(
+    jax.vmap(sampling.draw)(uniforms, weights), rows
+  )
+
+
+def test_row_key_depends_on_its_request_alone():
+  key = jax.random.key(5)
+  both = sampling.row_keys(key, jnp.array([3, 8], jnp.uint32))
+  alone = sampling.row_keys(key, jnp.array([8], jnp.uint32))
+  data = jax.random.key_data(both)
+  np.testing.assert_array_equal(data[1], jax.random.key_data(alone)[0])
+  assert (data[0] != data[1]).any()
