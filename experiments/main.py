@@ -6,6 +6,8 @@ python -m experiments.main --config=configs/NAME.py --workdir=DIR
 
 import importlib
 import os
+import runpy
+import sys
 
 from absl import app
 from absl import flags
@@ -26,14 +28,40 @@ def main(argv):
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
   config, workdir = _CONFIG.value, _WORKDIR.value
   os.makedirs(workdir, exist_ok=True)
-  with open(
-    os.path.join(workdir, 'config.json'), 'w', encoding='utf-8'
-  ) as file:
+  path = os.path.join(workdir, 'config.json')
+  with open(path, 'w', encoding='utf-8') as file:
     file.write(config.to_json(indent=2))
   experiment = importlib.import_module(f'experiments.{config.experiment}')
   experiment.run(config, workdir)
 
 
+def _parse(argv):
+  """Parses the flags; an unknown config field is answered with the known."""
+  _check_fields(argv)
+  return app.parse_flags_with_usage(argv)
+
+
+def _check_fields(argv):
+  words = [word.lstrip('-') for word in argv[1:] if word.startswith('--')]
+  files = [word[7:] for word in words if word.startswith('config=')]
+  if not files or not os.path.isfile(files[-1]):
+    return  # The flag library has its own answer to that.
+  known = _fields(runpy.run_path(files[-1])['get_config']())
+  for word in words:
+    field = word.split('=')[0].removeprefix('config.')
+    if word.startswith('config.') and field not in known:
+      sys.exit(f'Unknown config field {field!r}. Known: {", ".join(known)}.')
+
+
+def _fields(config):
+  """Names of all fields; those of nested configs are joined by dots."""
+  names = []
+  for name, value in config.items():
+    nested = _fields(value) if hasattr(value, 'items') else []
+    names += [f'{name}.{inner}' for inner in nested] or [name]
+  return names
+
+
 if __name__ == '__main__':
   flags.mark_flags_as_required(['config', 'workdir'])
-  app.run(main)
+  app.run(main, flags_parser=_parse)

@@ -3,17 +3,29 @@
 from collections.abc import Sequence
 import json
 import os
+import time
 from typing import Any
 
 
 def write(workdir: str, rows: Sequence[dict[str, Any]]) -> None:
   """Writes `results.json`, a list of flat rows, and prints it as a table."""
-  with open(
-    os.path.join(workdir, 'results.json'), 'w', encoding='utf-8'
-  ) as file:
-    json.dump(list(rows), file, indent=1)
+  path = os.path.join(workdir, 'results.json')
+  with open(path, 'w', encoding='utf-8') as file:
+    json.dump(list(rows), file, indent=1, ensure_ascii=False)
     file.write('\n')
   print(table(rows))
+
+
+def log(workdir: str, row: dict[str, Any]) -> None:
+  """Appends a row to `metrics.jsonl`, as soon as it is known."""
+  path = os.path.join(workdir, 'metrics.jsonl')
+  with open(path, 'a', encoding='utf-8') as file:
+    file.write(json.dumps(row, ensure_ascii=False) + '\n')
+
+
+def start(workdir: str) -> None:
+  """Empties `metrics.jsonl`, for an experiment that does not resume."""
+  open(os.path.join(workdir, 'metrics.jsonl'), 'w').close()
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -23,13 +35,21 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     [_cell(row.get(name, '')) for name in columns] for row in rows
   ]
   widths = [max(map(len, column)) for column in zip(*cells)]
-  return '\n'.join(
+  lines = [
     '  '.join(
       cell.ljust(width) if i == 0 else cell.rjust(width)
       for i, (cell, width) in enumerate(zip(line, widths))
-    ).rstrip()
+    )
     for line in cells
-  )
+  ]
+  return '\n'.join(line.rstrip() for line in lines)
+
+
+def timed(function, *args, **kwargs) -> tuple[Any, float]:
+  """Returns what a call returns, and the seconds that it took."""
+  began = time.perf_counter()
+  value = function(*args, **kwargs)
+  return value, time.perf_counter() - began
 
 
 def _cell(value):

@@ -1,15 +1,16 @@
-"""Trains a model of a family: from text, or distilled from its target."""
+"""Trains models of a family: on text, or distilled from its target."""
 
 import os
 
 import jax
 import jax.numpy as jnp
 
+from experiments import perplexity
 from experiments import results
+from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.data import packing
 from specjax.data import tokenizer as tokenizer_lib
-from specjax.evaluation import perplexity
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
@@ -18,54 +19,57 @@ from specjax.training import losses
 
 
 def run(config, workdir):
-  """Writes `model.safetensors`, and bits per byte by domain as results."""
+  """Writes `NAME.safetensors` for each model, and bits per byte by domain."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
-  model_config = config_lib.from_dict(
-    {'vocab_size': tokenizer.vocab_size, **config.model.to_dict()}
-  )
   examples = examples_lib.read_split(config.data_dir, 'train')
   for path in config.responses:
     examples += examples_lib.read(path)
-  # A target learns to read prompts too; a drafter is only asked to answer.
-  sequences = [tokenizer.encode_example(e.prompt, e.response) for e in examples]
-  if not config.distill_from:
-    sequences = [(tokens, 1) for tokens, _ in sequences]
-  rows = packing.pack(sequences, config.row_length, config.seed)
-  print(
-    f'{len(examples)} examples in {len(rows.tokens)} rows of '
-    f'{config.row_length} tokens.'
+  rows = packing.pack(
+    [(tokenizer.encode_example(e.prompt, e.response)[0], 1) for e in examples],
+    config.row_length,
+    config.seed,
   )
-  # Mixed precision: float32 parameters, bfloat16 products on accelerators.
-  on_cpu = jax.default_backend() == 'cpu'
-  dtype = jnp.float32 if on_cpu else jnp.bfloat16
-  model = adapters.transformer(model_config, dtype)
-  frozen = None
-  loss_fn = losses.cross_entropy(model)
-  if config.distill_from:
-    target_config, frozen = checkpoint.load(config.distill_from)
-    loss_fn = losses.distillation(
-      model, adapters.transformer(target_config, dtype)
-    )
-  params = adapters.init_params(jax.random.key(config.seed), model_config)
+  print(f'{len(examples)} examples in {len(rows.tokens)} rows.')
+  configs = {
+    name: config_lib.from_dict({'vocab_size': tokenizer.vocab_size, **fields})
+    for name, fields in config.models.to_dict().items()
+  }
+  loss_fn, frozen = _loss(configs, config.distill_from)
+  key = jax.random.key(config.seed)
   params = loop.fit(
     loss_fn,
-    params,
+    {name: adapters.init_params(key, each) for name, each in configs.items()},
     frozen,
     rows,
     loop.TrainingConfig(seed=config.seed, **config.training),
     workdir,
   )
-  checkpoint.save(
-    os.path.join(workdir, 'model.safetensors'), model_config, params
-  )
-  held_out = examples_lib.read_split(config.data_dir, 'eval')
-  bits = perplexity.bits_per_byte(
-    adapters.transformer(model_config),
-    params,
-    tokenizer,
-    held_out,
-    config.row_length,
-  )
+  paths = {
+    name: os.path.join(workdir, f'{name}.safetensors') for name in configs
+  }
+  for name, path in paths.items():
+    checkpoint.save(path, configs[name], params[name])
+  stored = {name: families.load_model(path) for name, path in paths.items()}
   results.write(
-    workdir, [{'domain': d, 'bits_per_byte': b} for d, b in bits.items()]
+    workdir,
+    perplexity.rows(stored, tokenizer, config.data_dir, config.row_length),
   )
+
+
+def _loss(configs, distill_from):
+  """Returns the loss of all models, and the parameters that it needs."""
+  # Mixed precision: float32 parameters, bfloat16 products on accelerators.
+  on_cpu = jax.default_backend() == 'cpu'
+  dtype = jnp.float32 if on_cpu else jnp.bfloat16
+  models = {
+    name: adapters.transformer(each, dtype) for name, each in configs.items()
+  }
+  if not distill_from:
+    fns = {name: losses.cross_entropy(each) for name, each in models.items()}
+    return losses.together(fns), None
+  target_config, frozen = checkpoint.load(distill_from)
+  target = adapters.transformer(target_config, dtype)
+  fns = {
+    name: losses.distillation(each, target) for name, each in models.items()
+  }
+  return losses.together(fns), frozen

@@ -1,4 +1,4 @@
-"""The mini family's target: 8.2M parameters, trained on text.
+r"""The mini family's target: 8.2M parameters, trained on text.
 
 python -m experiments.main --config=configs/train/target.py \
     --config.data_dir=DATA --workdir=runs/target
@@ -17,14 +17,16 @@ def get_config():
       'distill_from': '',
       'row_length': 512,
       'seed': 0,
-      'model': {
-        'num_layers': 4,
-        'd_model': 384,
-        'num_heads': 6,
-        'num_kv_heads': 2,
-        'head_dim': 64,
-        'd_ff': 1088,
-        'max_length': 1024,
+      'models': {
+        'target': {
+          'num_layers': 4,
+          'd_model': 384,
+          'num_heads': 6,
+          'num_kv_heads': 2,
+          'head_dim': 64,
+          'd_ff': 1088,
+          'max_length': 1024,
+        },
       },
       'training': {
         'steps': 2800,

@@ -1,4 +1,4 @@
-"""The mini family's tokenizer: byte-level BPE of 4096 tokens.
+r"""The mini family's tokenizer: byte-level BPE of 4096 tokens.
 
 python -m experiments.main --config=configs/train/tokenizer.py \
     --config.data_dir=DATA --workdir=runs/tokenizer

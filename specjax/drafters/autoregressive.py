@@ -44,12 +44,8 @@ def autoregressive(
     raise ValueError(f'chunk must be >= 1, got {chunk}.')
   # Levels that the model reads; the leaves only if they are asked for.
   read_depth = topology.depth if leaf_probs else topology.depth - 1
-
-  def init(params, tokens, lengths, max_length):
-    # Room for the widest write behind the longest row.
-    size = max_length + max(chunk, _TAIL + topology.depth)
-    cache = model.init_cache(params, tokens.shape[0], size)
-    return model.prefill(params, cache, tokens, jnp.maximum(lengths - _TAIL, 0))
+  # Room for the widest write behind the longest row.
+  slack = max(chunk, _TAIL + read_depth)
 
   def draft(keys, params, cache, context):
     uniforms = jax.vmap(
@@ -90,12 +86,18 @@ def autoregressive(
 
   return base.Drafter(
     topology=topology,
-    init=init,
+    init=lambda *args: _init(model, slack, *args),
     draft=draft,
     commit=lambda *args: _commit(model, read_depth, *args),
     catch_up=lambda *args: _catch_up(model, chunk, *args),
     num_calls=1 + read_depth,
   )
+
+
+def _init(model, slack, params, tokens, lengths, max_length):
+  """Reads the prompts, but for their tails."""
+  cache = model.init_cache(params, tokens.shape[0], max_length + slack)
+  return model.prefill(params, cache, tokens, jnp.maximum(lengths - _TAIL, 0))
 
 
 def _read_tail(model, params, cache, context):

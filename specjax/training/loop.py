@@ -102,6 +102,9 @@ def fit(
 
   Returns:
     The trained parameters.
+
+  Raises:
+    ValueError: the last checkpoint cannot be read, or is past `config.steps`.
   """
   transform = optimizer(config)
   # A copy, because the step donates its state.
@@ -120,9 +123,7 @@ def fit(
       f'{config.steps}.'
     )
   if start:
-    state = manager.restore(
-      start, args=ocp.args.StandardRestore(jax.eval_shape(lambda: state))
-    )
+    state = _restore(manager, start, state)
   step_fn = jax.jit(_make_step(loss_fn, transform), donate_argnums=0)
   metrics_path = os.path.join(workdir, 'metrics.jsonl')
   _truncate(metrics_path, start)
@@ -164,6 +165,19 @@ def _make_step(loss_fn, transform):
     return {'params': params, 'optimizer': optimizer_state}, metrics
 
   return step
+
+
+def _restore(manager, step, state):
+  """Reads a checkpoint into the shapes of `state`."""
+  abstract = jax.eval_shape(lambda: state)
+  try:
+    return manager.restore(step, args=ocp.args.StandardRestore(abstract))
+  except Exception as error:  # orbax and its storage raise many kinds.
+    folder = os.path.join(manager.directory, str(step))
+    raise ValueError(
+      f'The checkpoint {folder} is truncated, corrupt or of other models; '
+      f'without it, training goes on from the one before: {error}'
+    ) from error
 
 
 def _truncate(path, last_step):

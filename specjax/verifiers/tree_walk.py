@@ -80,18 +80,7 @@ def tree_walk(
         going=accepted,
       )
 
-    walk = jax.lax.while_loop(
-      lambda walk: walk.going,
-      step,
-      _Walk(
-        depth=jnp.int32(0),
-        here=jnp.zeros(topology.num_nodes + 2, bool).at[0].set(True),
-        at=jnp.int32(0),
-        path=jnp.zeros(topology.depth + 1, jnp.int32),
-        tokens=jnp.zeros(topology.depth + 1, jnp.int32),
-        going=jnp.bool_(True),
-      ),
-    )
+    walk = jax.lax.while_loop(lambda walk: walk.going, step, _start(topology))
     return base.Outcome(
       path=walk.path[:-1],
       num_accepted=walk.depth - 1,
@@ -99,6 +88,18 @@ def tree_walk(
     )
 
   return verify
+
+
+def _start(topology):
+  """At the root, which is entry 0 of the block."""
+  return _Walk(
+    depth=jnp.int32(0),
+    here=jnp.zeros(topology.num_nodes + 2, bool).at[0].set(True),
+    at=jnp.int32(0),
+    path=jnp.zeros(topology.depth + 1, jnp.int32),
+    tokens=jnp.zeros(topology.depth + 1, jnp.int32),
+    going=jnp.bool_(True),
+  )
 
 
 def _tables(topology):

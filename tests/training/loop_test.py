@@ -267,6 +267,21 @@ def test_a_run_longer_than_asked_for_is_not_taken_for_a_finished_one(
   assert _metrics(workdir) == _metrics(reference)
 
 
+def test_a_spoilt_checkpoint_is_named_and_can_be_done_without(
+  tmp_path, reference
+):
+  """Without the last checkpoint the run goes on from the one before."""
+  workdir = shutil.copytree(reference, tmp_path / 'run')
+  last = workdir / 'checkpoints' / str(_CONFIG.steps)
+  for path in last.rglob('*'):
+    if path.is_file():
+      path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+  with pytest.raises(ValueError, match=f'{last} is truncated, corrupt'):
+    _fit(workdir)
+  shutil.rmtree(last)
+  _check_same(workdir, _fit(workdir), reference)
+
+
 def test_the_caller_keeps_its_parameters(tmp_path):
   """The step donates its state, which must not be the caller's."""
   config = loop.TrainingConfig(1, 4, 0.1, warmup_steps=0)

@@ -1,0 +1,27 @@
+r"""What a round costs, what speculation saves, and how a peer compares.
+
+python -m experiments.main --config=configs/benchmark.py \
+    --workdir=runs/benchmark
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'benchmark',
+      'family': 'mini',
+      'drafter': 'medium',
+      'draft_length': 4,
+      'draft_lengths': (2, 4, 6),
+      'batch_sizes': (1, 8),
+      'temperatures': (0.0, 1.0),
+      'num_prompts': 16,
+      'max_new_tokens': 64,
+      'max_length': 512,
+      'rounds': 64,
+      'repeats': 7,
+      'peer': True,  # Needs the extra `benchmark`.
+    }
+  )

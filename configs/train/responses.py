@@ -1,0 +1,24 @@
+r"""Responses sampled from the mini target, for the drafters' distillation.
+
+python -m experiments.main --config=configs/train/responses.py \
+    --config.data_dir=DATA --workdir=runs/responses
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'responses',
+      'data_dir': 'data',
+      'tokenizer': 'runs/tokenizer/tokenizer.json',
+      'target': 'runs/target/target.safetensors',
+      'num_responses': 4096,
+      'max_prompt_tokens': 192,
+      'max_new_tokens': 128,
+      'batch_size': 32,
+      'temperature': 1.0,
+      'seed': 0,
+    }
+  )

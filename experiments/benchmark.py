@@ -1,0 +1,222 @@
+"""Ratios within one process: the loop against its parts, itself and a peer.
+
+Every ratio is of medians over repeats in which both sides take turns, so that
+a drift of the machine's speed cancels.
+"""
+
+import functools
+import importlib.util
+import platform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+from experiments import batches
+from experiments import peer
+from experiments import results
+from specjax import decoding
+from specjax import families
+from specjax import metrics
+from specjax import sampling as sampling_lib
+
+
+def run(config, workdir):
+  """Writes a row for every comparison, with the device's name."""
+  if config.peer and not importlib.util.find_spec('transformers'):
+    raise ValueError(
+      "The comparison needs transformers: pip install -e '.[benchmark]', or "
+      'set --config.peer=False.'
+    )
+  results.start(workdir)
+  family = families.load(config.family)
+  device = jax.devices()[0].device_kind
+  if device == 'cpu':
+    device = f'{platform.machine()} {device}, {jax.device_count()} device'
+  rows = []
+  parts = [_rounds, _speed_ups] + [_peer] * bool(config.peer)
+  for part in parts:
+    for row in part(config, family):
+      rows.append(row | {'device': device})
+      results.log(workdir, rows[-1])
+  results.write(workdir, rows)
+
+
+def _medians(config, functions, label):
+  """Median seconds of each function; they take turns, after a warm-up."""
+  seconds = np.zeros((config.repeats, len(functions)))
+  for function in functions:
+    function()
+  for repeat in tqdm.trange(config.repeats, desc=label):
+    for i, function in enumerate(functions):
+      seconds[repeat, i] = results.timed(function)[1]
+  return np.median(seconds, axis=0)
+
+
+def _prompts(family, num):
+  tokens = [family.tokenizer.encode_prompt(e.prompt) for e in family.prompts]
+  return tokens[:: max(1, len(tokens) // num)][:num]
+
+
+# A round against its model calls.
+
+
+def _rounds(config, family):
+  """The time of a round over that of its model calls, each timed alone."""
+  for batch_size in config.batch_sizes:
+    for drafter in (None, config.drafter):
+      yield _round_row(config, family, drafter, batch_size)
+
+
+def _round_row(config, family, drafter, batch_size):
+  length = config.draft_length if drafter else 0
+  num = config.rounds
+  decoder = families.decoder(
+    family,
+    drafter,
+    draft_length=config.draft_length,
+    sampling=sampling_lib.Sampling(0.0),
+    max_length=config.max_length,
+  )
+  prompts = _prompts(family, batch_size)
+  limit = config.max_length - max(map(len, prompts))
+  # No stop token, so that every round is a whole one.
+  fresh = lambda: decoder.init(prompts, limit).replace(
+    stop_tokens=jnp.array([-1])
+  )
+  states = [fresh() for _ in range(config.repeats + 1)]
+
+  def rounds():
+    jax.block_until_ready(
+      decoding.trace(decoder.round_fn, decoder.params, states.pop(), num)
+    )
+
+  state = fresh()
+  calls = [_calls(family.target, state.target, [length + 1], num)]
+  if drafter:
+    # The first draft step reads two tokens, the others one.
+    steps = [2] + [1] * (length - 1)
+    model = family.drafters[drafter]
+    calls.append(_calls(model, state.drafters[0], steps, num))
+  label = f'round, batch {batch_size}, {length} drafted'
+  whole, *each = _medians(config, [rounds, *calls], label) / num
+  return {
+    'benchmark': 'round',
+    'batch_size': batch_size,
+    'draft_length': length,
+    'round_ms': 1e3 * whole,
+    'model_calls_ms': 1e3 * sum(each),
+    'ratio': whole / sum(each),
+  }
+
+
+def _calls(model, cache, widths, num):
+  """A function that makes a round's calls of one model, `num` times over."""
+  extend = model.functions.extend
+
+  @jax.jit
+  def repeat(params, cache, tokens):
+    def body(token, _):
+      block = None
+      for width in widths:
+        tokens = jnp.broadcast_to(token, (token.shape[0], width))
+        extension = extend(params, cache, tokens, block=block)
+        block = extension.block
+        # The next call waits for this one, as it does in a decode.
+        token = jnp.argmax(extension.logits[:, -1:], axis=-1)
+      return token, None
+
+    return jax.lax.scan(body, tokens, length=num)[0]
+
+  start = jnp.ones((cache.lengths.shape[0], 1), jnp.int32)
+  return lambda: jax.block_until_ready(repeat(model.params, cache, start))
+
+
+# Speculative against plain decoding.
+
+
+def _speed_ups(config, family):
+  """Tokens per second of every drafter and length, over plain decoding."""
+  ways = [(None, 0)] + [
+    (drafter, length)
+    for drafter in family.drafters
+    for length in config.draft_lengths
+  ]
+  for temperature in config.temperatures:
+    for batch_size in config.batch_sizes:
+      functions = [
+        _decode_all(config, family, drafter, length, temperature, batch_size)
+        for drafter, length in ways
+      ]
+      outputs = [function() for function in functions]
+      label = f'decode, batch {batch_size}, temperature {temperature}'
+      seconds = _medians(config, functions, label)
+      tokens = [sum(len(o.tokens) for o in output) for output in outputs]
+      speeds = np.array(tokens) / seconds
+      for (drafter, length), speed, output in zip(ways, speeds, outputs):
+        yield {
+          'benchmark': 'decode',
+          'batch_size': batch_size,
+          'temperature': temperature,
+          'drafter': drafter or 'none',
+          'draft_length': length,
+          'block_efficiency': metrics.block_efficiency(output)[0],
+          'tokens_per_second': float(speed),
+          'ratio': float(speed / speeds[0]),
+        }
+
+
+def _decode_all(config, family, drafter, length, temperature, batch_size):
+  decoder = families.decoder(
+    family,
+    drafter,
+    draft_length=length or 1,
+    sampling=sampling_lib.Sampling(temperature),
+    max_length=config.max_length,
+  )
+  prompts = _prompts(family, config.num_prompts)
+  return lambda: list(
+    batches.decode(
+      decoder, prompts, config.max_new_tokens, batch_size, progress=False
+    )
+  )
+
+
+# The same weights in another implementation.
+
+
+def _peer(config, family):
+  """Tokens per second over those of HuggingFace transformers, batch 1."""
+  prompts = _prompts(family, config.num_prompts)
+  for drafter in (None, config.drafter):
+    ours = _decode_all(config, family, drafter, config.draft_length, 0.0, 1)
+    theirs = functools.partial(
+      peer.generate,
+      peer.load(family, None),
+      drafter and peer.load(family, drafter),
+      prompts,
+      config.max_new_tokens,
+      config.draft_length,
+      family.tokenizer.end_id,
+    )
+    our_tokens = [output.tokens for output in ours()]
+    their_tokens = theirs()
+    label = 'assisted generation' if drafter else 'generate'
+    seconds = _medians(config, [ours, theirs], label)
+    speeds = np.array(
+      [
+        sum(map(len, our_tokens)) / seconds[0],
+        sum(map(len, their_tokens)) / seconds[1],
+      ]
+    )
+    yield {
+      'benchmark': f'transformers, {label}',
+      'batch_size': 1,
+      'drafter': drafter or 'none',
+      'draft_length': config.draft_length if drafter else 0,
+      'tokens_per_second': float(speeds[0]),
+      'peer_tokens_per_second': float(speeds[1]),
+      'same_outputs': sum(a == b for a, b in zip(our_tokens, their_tokens)),
+      'ratio': float(speeds[0] / speeds[1]),
+    }

@@ -1,0 +1,66 @@
+"""Samples a target's own responses, to distil drafters on what it says."""
+
+import json
+import os
+
+import numpy as np
+
+from experiments import batches
+from specjax import decoding
+from specjax import sampling as sampling_lib
+from specjax.data import examples as examples_lib
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import adapters
+from specjax.models import checkpoint
+
+
+def run(config, workdir):
+  """Appends to `responses.jsonl`, batch by batch; goes on where it stopped."""
+  tokenizer = tokenizer_lib.load(config.tokenizer)
+  target_config, params = checkpoint.load(config.target)
+  decoder = decoding.speculative(
+    adapters.transformer(target_config),
+    params,
+    None,
+    sampling=sampling_lib.Sampling(config.temperature),
+    stop_tokens=[tokenizer.end_id],
+    max_length=config.max_prompt_tokens + config.max_new_tokens,
+  )
+  jobs = _jobs(config, tokenizer)
+  path = os.path.join(workdir, 'responses.jsonl')
+  written = _complete_lines(path)
+  responses = batches.decode(
+    decoder,
+    [tokens for _, tokens in jobs],
+    config.max_new_tokens,
+    config.batch_size,
+    seed=config.seed,
+    first=written,
+  )
+  with open(path, 'a', encoding='utf-8', buffering=1) as file:
+    for (example, _), response in zip(jobs[written:], responses):
+      text = tokenizer.decode(response.tokens)
+      row = example._replace(response=text)._asdict()
+      file.write(json.dumps(row, ensure_ascii=False) + '\n')
+
+
+def _jobs(config, tokenizer):
+  """Chosen examples with their prompt tokens, shortest first."""
+  examples = examples_lib.read_split(config.data_dir, 'train')
+  order = np.random.default_rng(config.seed).permutation(len(examples))
+  jobs = [
+    (examples[i], tokenizer.encode_prompt(examples[i].prompt)) for i in order
+  ]
+  jobs = [job for job in jobs if len(job[1]) <= config.max_prompt_tokens]
+  return sorted(jobs[: config.num_responses], key=lambda job: len(job[1]))
+
+
+def _complete_lines(path):
+  """Counts the lines of a file, without a torn last one, which it drops."""
+  if not os.path.exists(path):
+    return 0
+  with open(path, encoding='utf-8') as file:
+    lines = [line for line in file if line.endswith('\n')]
+  with open(path, 'w', encoding='utf-8') as file:
+    file.writelines(lines)
+  return len(lines)

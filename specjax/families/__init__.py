@@ -1,0 +1,115 @@
+"""Trained model families that come with the package."""
+
+import importlib.resources
+import os
+from typing import NamedTuple
+
+import jax
+
+from specjax import base
+from specjax import decoding
+from specjax import sampling as sampling_lib
+from specjax.data import examples as examples_lib
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import adapters
+from specjax.models import checkpoint
+from specjax.models import config as config_lib
+
+
+class Model(NamedTuple):
+  """A language model with its parameters."""
+
+  config: config_lib.TransformerConfig
+  functions: base.LanguageModel
+  params: base.Params
+
+
+class Family(NamedTuple):
+  """A target and its drafters, which share a tokenizer."""
+
+  tokenizer: tokenizer_lib.Tokenizer
+  target: Model
+  drafters: dict[str, Model]  # largest first
+  prompts: list[examples_lib.Example]  # held out, some for each domain
+
+
+def load(family: str = 'mini') -> Family:
+  """Loads a family: a name of the package's own, or a folder.
+
+  A folder holds `tokenizer.json`, `target.safetensors`, any number of other
+  `*.safetensors` (the drafters), and `prompts.jsonl`.
+
+  Args:
+    family: 'mini' or a path.
+
+  Raises:
+    ValueError: there is no such family, or one of its files is missing or
+      corrupt.
+  """
+  shipped = importlib.resources.files('specjax.families')
+  known = sorted(
+    entry.name
+    for entry in shipped.iterdir()
+    if entry.is_dir() and entry.joinpath('tokenizer.json').is_file()
+  )
+  folder = str(shipped.joinpath(family)) if family in known else family
+  if not os.path.isdir(folder):
+    raise ValueError(
+      f'Unknown family {family!r}. Known: {", ".join(known)}, or a folder.'
+    )
+  models = {
+    name.removesuffix('.safetensors'): load_model(os.path.join(folder, name))
+    for name in os.listdir(folder)
+    if name.endswith('.safetensors')
+  }
+  if 'target' not in models:
+    raise ValueError(f'There is no target.safetensors in {folder}.')
+  target = models.pop('target')
+  return Family(
+    tokenizer=tokenizer_lib.load(os.path.join(folder, 'tokenizer.json')),
+    target=target,
+    drafters=dict(
+      sorted(models.items(), key=lambda item: -num_params(item[1]))
+    ),
+    prompts=examples_lib.read(os.path.join(folder, 'prompts.jsonl')),
+  )
+
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+  """Loads one model of a family; errors as in `checkpoint.load`."""
+  config, params = checkpoint.load(path)
+  return Model(config, adapters.transformer(config), params)
+
+
+def decoder(
+  family: Family,
+  drafter: str | None,
+  *,
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
+  **options,
+) -> decoding.Decoder:
+  """Builds a decoder of a family's models that stops at its end marker.
+
+  Args:
+    family: from `load`.
+    drafter: a name of `family.drafters`; None decodes plainly.
+    sampling: how tokens are drawn.
+    **options: of `decoding.speculative`, such as `draft_length`.
+  """
+  draft = None
+  if drafter is not None:
+    draft = base.lookup(family.drafters, 'drafter', drafter)
+  return decoding.speculative(
+    family.target.functions,
+    family.target.params,
+    draft and draft.functions,
+    draft and draft.params,
+    sampling=sampling,
+    stop_tokens=[family.tokenizer.end_id],
+    **options,
+  )
+
+
+def num_params(model: Model) -> int:
+  """Returns the number of a model's parameters."""
+  return sum(leaf.size for leaf in jax.tree.leaves(model.params))

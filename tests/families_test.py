@@ -1,0 +1,59 @@
+"""The shipped family decodes what it should."""
+
+import numpy as np
+import pytest
+
+from specjax import families
+from specjax import metrics
+from specjax import sampling as sampling_lib
+
+
+@pytest.fixture(scope='module')
+def family():
+  return families.load('mini')
+
+
+def _decode(family, drafter, prompts, temperature, max_new_tokens=48):
+  decoder = families.decoder(
+    family, drafter, sampling=sampling_lib.Sampling(temperature)
+  )
+  tokens = [family.tokenizer.encode_prompt(e.prompt) for e in prompts]
+  return decoder.decode(tokens, max_new_tokens)
+
+
+def test_sizes(family):
+  sizes = {n: families.num_params(m) for n, m in family.drafters.items()}
+  target = families.num_params(family.target)
+  assert target >= 8e6 and list(sizes) == ['large', 'medium', 'small']
+  np.testing.assert_allclose(
+    [target / size for size in sizes.values()], [4, 12, 30], rtol=0.1
+  )
+
+
+@pytest.mark.parametrize('drafter', ['large', 'small'])
+def test_greedy_equals_autoregressive_on_held_out_prompts(family, drafter):
+  """64 prompts of 8 domains, token for token, in float32."""
+  assert len(family.prompts) >= 64
+  plain = _decode(family, None, family.prompts, 0.0)
+  speculative = _decode(family, drafter, family.prompts, 0.0)
+  assert [r.tokens for r in plain] == [r.tokens for r in speculative]
+
+
+def test_block_efficiency_grows_with_the_drafter(family):
+  efficiency = [
+    metrics.block_efficiency(_decode(family, name, family.prompts, 1.0))[0]
+    for name in ('small', 'medium', 'large')
+  ]
+  assert efficiency == sorted(efficiency) and efficiency[-1] > 1.8
+
+
+def test_unknown_names_are_answered_with_the_known(family):
+  with pytest.raises(ValueError, match="'huge'. Known: large, medium, small"):
+    families.decoder(family, 'huge')
+  with pytest.raises(ValueError, match="Unknown family 'maxi'. Known: mini"):
+    families.load('maxi')
+
+
+def test_a_folder_without_a_target_is_refused(tmp_path):
+  with pytest.raises(ValueError, match='no target.safetensors'):
+    families.load(str(tmp_path))
