@@ -63,12 +63,32 @@ def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
 def most_likely(scores: jax.Array) -> jax.Array:
   """Returns the first largest index along the last axis, int32.
 
-  Like `jnp.argmax`, but two plain reductions, which are 3 times faster on CPU.
+  Like `jnp.argmax`, but one pass over the largest of blocks: several times
+  faster on CPU.
   """
+  blocks = _blocks(scores, -jnp.inf)
+  block = _first_largest(blocks.max(axis=-1))
+  inside = _first_largest(
+    jnp.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :]
+  )
+  index = block * blocks.shape[-1] + inside
+  return jnp.minimum(index, scores.shape[-1] - 1)  # Where all are -inf or NaN.
+
+
+def _first_largest(scores):
   index = jnp.arange(scores.shape[-1], dtype=jnp.int32)
   largest = scores.max(axis=-1, keepdims=True)
   first = jnp.where(scores == largest, index, scores.shape[-1]).min(axis=-1)
-  return jnp.minimum(first, scores.shape[-1] - 1)  # NaN equals nothing.
+  return jnp.minimum(first, scores.shape[-1] - 1)
+
+
+def _blocks(values, padding):
+  """Reshapes the last axis `V` to about `[sqrt(V), sqrt(V)]`."""
+  size = values.shape[-1]
+  width = math.isqrt(size - 1) + 1
+  pad = [(0, 0)] * (values.ndim - 1) + [(0, -size % width)]
+  padded = jnp.pad(values, pad, constant_values=padding)
+  return padded.reshape(*values.shape[:-1], -1, width)
 
 
 def _nucleus(probs: jax.Array, top_p: float) -> jax.Array:
@@ -102,15 +122,22 @@ def draw(uniform: jax.Array, weights: jax.Array) -> jax.Array:
   Returns:
     `[]` int32 token, never one of weight 0.
   """
-  size = weights.shape[-1]
-  width = math.isqrt(size - 1) + 1
-  blocks = jnp.pad(weights, (0, -size % width)).reshape(-1, width)
+  blocks = _blocks(weights, 0.0)
   sums = blocks.sum(axis=-1)
   cumulative = jnp.cumsum(sums)
   block = _invert(uniform * cumulative[-1], cumulative, sums)
   rest = uniform * cumulative[-1] - (cumulative[block] - sums[block])
   inside = _invert(rest, jnp.cumsum(blocks[block]), blocks[block])
-  return (block * width + inside).astype(jnp.int32)
+  return (block * blocks.shape[1] + inside).astype(jnp.int32)
+
+
+def tokens(
+  uniforms: jax.Array, laws: jax.Array, sampling: Sampling
+) -> jax.Array:
+  """Draws `[B, N]` tokens from laws `[B, N, V]` that `probabilities` made."""
+  if sampling.temperature == 0:
+    return most_likely(laws)  # One-hot rows need no cumulative sums.
+  return jax.vmap(jax.vmap(draw))(uniforms, laws)
 
 
 def _invert(threshold, cumulative, weights):

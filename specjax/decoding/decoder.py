@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-import functools
 from typing import NamedTuple
 
 import jax
@@ -82,15 +81,7 @@ class Decoder:
     self.round_fn = round_lib.make_round(
       target, self._arms, self._bandit, reward, sampling
     )
-    self._init = jax.jit(
-      functools.partial(
-        state_lib.init,
-        target,
-        self._arms,
-        self._bandit,
-        max_length=max_length,
-      )
-    )
+    self._init = jax.jit(self._init_keys_and_state)
 
   @property
   def params(self) -> state_lib.Params:
@@ -125,15 +116,29 @@ class Decoder:
     for row, prompt in zip(tokens, prompts):
       row[: len(prompt)] = prompt
     ids = range(len(prompts)) if request_ids is None else request_ids
-    key = jax.random.key(seed)
     return self._init(
       self._params,
       tokens,
       np.array([len(prompt) for prompt in prompts], np.int32),
       limits,
-      sampling_lib.row_keys(key, jnp.asarray(list(ids), jnp.uint32)),
-      jax.random.fold_in(key, 2**31 - 1),
+      np.uint32(seed),
+      np.array(ids, np.uint32),
+    )
+
+  def _init_keys_and_state(self, params, tokens, lengths, limits, seed, ids):
+    row_key, bandit_key = jax.random.split(jax.random.key(seed))
+    return state_lib.init(
+      self._target,
+      self._arms,
+      self._bandit,
+      params,
+      tokens,
+      lengths,
+      limits,
+      sampling_lib.row_keys(row_key, ids),
+      bandit_key,
       self._stop_tokens,
+      self._max_length,
     )
 
   def decode(self, prompts, max_new_tokens, **options) -> list[Result]:

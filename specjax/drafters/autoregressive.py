@@ -56,7 +56,7 @@ def autoregressive(
     tokens, probs = [], []
     for depth, level in enumerate(topology.levels):
       law = laws[-1][:, _row_of_parent(topology, depth)]
-      token = jax.vmap(jax.vmap(sampling_lib.draw))(uniforms[:, level], law)
+      token = sampling_lib.tokens(uniforms[:, level], law, sampling)
       tokens.append(token)
       probs.append(law)
       if depth < read_depth:
