@@ -31,6 +31,11 @@ setuptools.setup(
     # The same weights in another implementation: a test oracle, and what
     # configs/benchmark.py compares with.
     'benchmark': ['torch==2.13.0', 'transformers>=5'],
-    'test': ['pytest', 'ruff', 'torch==2.13.0', 'transformers>=5'],
+    'test': [
+      'pytest',
+      'pytest-xdist',  # The suite compiles much; it halves on two cores.
+      'torch==2.13.0',
+      'transformers>=5',
+    ],
   },
 )

@@ -17,11 +17,11 @@ def get_config():
       'draft_lengths': (2, 3, 4),
       'batch_sizes': (1, 8),
       'temperatures': (0.0, 1.0),
-      'num_prompts': 16,
+      'num_prompts': 8,
       'max_new_tokens': 128,
       'max_length': 256,
       'rounds': 64,
-      'repeats': 7,
+      'repeats': 5,
       'peer': True,  # Needs the extra `benchmark`.
     }
   )

@@ -218,6 +218,8 @@ def test_bad_values_end_in_a_sentence(tmp_path):
     '--config.sampling.temperature=-1.0',
   )
   assert done.returncode != 0
-  assert done.stderr.strip().endswith('temperature must be >= 0, got -1.0.')
+  assert done.stderr.strip().endswith(
+    'temperature must be >= 0 and finite, got -1.0.'
+  )
   resolved = json.loads((tmp_path / 'config.json').read_text())
   assert resolved['prompts'] == 'hello'

@@ -70,6 +70,8 @@ class Decoder:
       stop_tokens: tokens that end a row; they are emitted.
       max_length: longest row in tokens, prompt included.
     """
+    if not arms:
+      raise ValueError('arms must hold at least one arm, got none.')
     if max_length < 2:
       raise ValueError(f'max_length must be >= 2, got {max_length}.')
     self._arms = tuple(arm for arm, _ in arms)
