@@ -14,7 +14,7 @@ def get_config():
       'family': 'mini',
       'drafter': 'medium',
       'draft_length': 4,
-      'draft_lengths': (2, 3, 4),
+      'draft_lengths': (2, 3),
       'batch_sizes': (1, 8),
       'temperatures': (0.0, 1.0),
       'num_prompts': 8,

@@ -15,7 +15,7 @@ def get_config():
       'data_dir': 'data',
       'drafters': (),  # All of them.
       'draft_lengths': (4,),
-      'prompts_per_domain': 50,
+      'prompts_per_domain': 20,
       'max_new_tokens': 96,
       'max_length': 512,
       'batch_size': 16,

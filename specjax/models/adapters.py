@@ -1,5 +1,7 @@
 """Adapters that make a `LanguageModel` of a Flax module or of a function."""
 
+import functools
+
 from flax import nnx
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,9 @@ from specjax import base
 from specjax.models import config as config_lib
 from specjax.models import kv_cache
 from specjax.models import transformer as transformer_lib
+
+# Parameters from which on a call of one token is widened on CPU.
+_WIDE = 4_000_000
 
 
 def transformer(
@@ -24,6 +29,9 @@ def transformer(
     The model; its cache is a `kv_cache.KVCache`.
   """
   graph, _ = _split(config, dtype)
+  # XLA multiplies one row with a matrix on one CPU core, and two on all: from
+  # some size on, a second row of padding makes a call 1.2 times faster.
+  widen = jax.default_backend() == 'cpu' and num_params(config) >= _WIDE
 
   def init_cache(params, batch, size):
     del params
@@ -40,9 +48,10 @@ def transformer(
       mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
     mask = jnp.asarray(mask)
     mask = mask[None] if mask.ndim == 2 else mask
-    return base.Extension(
-      *nnx.merge(graph, params)(tokens, positions, mask, cache, block)
-    )
+    call = functools.partial(_call, graph, params, cache, block)
+    if widen and tokens.shape == (1, 1):
+      return _first_token(call(*_add_padding(tokens, positions, mask)))
+    return call(tokens, positions, mask)
 
   def prefill(params, cache, tokens, lengths):
     block = extend(params, None, tokens).block
@@ -57,6 +66,35 @@ def transformer(
     rollback=kv_cache.rollback,
     vocab_size=config.vocab_size,
   )
+
+
+def _call(graph, params, cache, block, tokens, positions, mask):
+  model = nnx.merge(graph, params)
+  return base.Extension(*model(tokens, positions, mask, cache, block))
+
+
+def _add_padding(tokens, positions, mask):
+  """Appends a token that nothing attends to."""
+  return (
+    jnp.pad(tokens, ((0, 0), (0, 1))),
+    jnp.pad(positions, ((0, 0), (0, 1)), constant_values=-1),
+    jnp.pad(mask, ((0, 0), (0, 1), (0, 1))),
+  )
+
+
+def _first_token(extension):
+  """Undoes `_add_padding` in what the model returned."""
+  layers = jax.tree.map(lambda leaf: leaf[:, :, :-1], extension.block.layers)
+  return base.Extension(
+    logits=extension.logits[:, :1],
+    features=extension.features[:, :1],
+    block=kv_cache.Block(layers, extension.block.positions[:, :-1]),
+  )
+
+
+def num_params(config: config_lib.TransformerConfig) -> int:
+  """Returns the number of parameters of a transformer."""
+  return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
 def init_params(

@@ -1,0 +1,44 @@
+"""The adapter's own work: what it does around the module."""
+
+import jax
+import numpy as np
+import pytest
+
+from specjax.models import adapters
+from specjax.models import config as config_lib
+
+
+@pytest.mark.parametrize('vocab_size', [50, 80_000])
+def test_one_token_calls_equal_one_call(vocab_size):
+  """A model on either side of the size from which a lone token is widened."""
+  config = config_lib.TransformerConfig(
+    vocab_size=vocab_size,
+    num_layers=2,
+    d_model=64,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    d_ff=64,
+    sliding_window=3,
+    local_layers=(True, False),
+  )
+  wide = adapters.num_params(config) >= 4_000_000
+  assert wide == (vocab_size > 50)
+  model = adapters.transformer(config)
+  params = adapters.init_params(jax.random.key(0), config)
+  tokens = jax.random.randint(jax.random.key(1), (1, 6), 0, vocab_size)
+  cache = model.init_cache(params, 1, 16)
+  whole = model.extend(params, cache, tokens)
+  block = None
+  for t in range(6):
+    step = model.extend(params, cache, tokens[:, t : t + 1], block=block)
+    block = step.block
+    assert step.logits.shape == (1, 1, vocab_size)
+    np.testing.assert_allclose(
+      step.logits[:, 0], whole.logits[:, t], rtol=1e-4, atol=1e-5
+    )
+  jax.tree.map(
+    lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5),
+    block,
+    whole.block,
+  )
