@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tqdm
 
+from experiments import batches
 from experiments import results
 from specjax import families
 from specjax import metrics
@@ -82,12 +83,11 @@ def _measure(family, decoder, prompts, config):
   tokens = [family.tokenizer.encode_prompt(e.prompt) for e in prompts]
 
   def decode_all(max_new_tokens):
-    return [
-      decoder.decode(
-        [prompt], max_new_tokens, seed=config.seed, request_ids=[i]
-      )[0]
-      for i, prompt in enumerate(tokens)
-    ]
+    return list(
+      batches.decode(
+        decoder, tokens, max_new_tokens, 1, seed=config.seed, progress=False
+      )
+    )
 
   decode_all(1)
   outputs, seconds = results.timed(decode_all, config.max_new_tokens)

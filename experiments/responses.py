@@ -7,20 +7,20 @@ import numpy as np
 
 from experiments import batches
 from specjax import decoding
+from specjax import families
 from specjax import sampling as sampling_lib
 from specjax.data import examples as examples_lib
+from specjax.data import lines
 from specjax.data import tokenizer as tokenizer_lib
-from specjax.models import adapters
-from specjax.models import checkpoint
 
 
 def run(config, workdir):
   """Appends to `responses.jsonl`, batch by batch; goes on where it stopped."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
-  target_config, params = checkpoint.load(config.target)
+  target = families.load_model(config.target)
   decoder = decoding.speculative(
-    adapters.transformer(target_config),
-    params,
+    target.functions,
+    target.params,
     None,
     sampling=sampling_lib.Sampling(config.temperature),
     stop_tokens=[tokenizer.end_id],
@@ -28,7 +28,7 @@ def run(config, workdir):
   )
   jobs = _jobs(config, tokenizer)
   path = os.path.join(workdir, 'responses.jsonl')
-  written = _complete_lines(path)
+  written = lines.keep_while(path)
   responses = batches.decode(
     decoder,
     [tokens for _, tokens in jobs],
@@ -53,14 +53,3 @@ def _jobs(config, tokenizer):
   ]
   jobs = [job for job in jobs if len(job[1]) <= config.max_prompt_tokens]
   return sorted(jobs[: config.num_responses], key=lambda job: len(job[1]))
-
-
-def _complete_lines(path):
-  """Counts the lines of a file, without a torn last one, which it drops."""
-  if not os.path.exists(path):
-    return 0
-  with open(path, encoding='utf-8') as file:
-    lines = [line for line in file if line.endswith('\n')]
-  with open(path, 'w', encoding='utf-8') as file:
-    file.writelines(lines)
-  return len(lines)

@@ -4,8 +4,6 @@ import importlib.resources
 import os
 from typing import NamedTuple
 
-import jax
-
 from specjax import base
 from specjax import decoding
 from specjax import sampling as sampling_lib
@@ -112,4 +110,4 @@ def decoder(
 
 def num_params(model: Model) -> int:
   """Returns the number of a model's parameters."""
-  return sum(leaf.size for leaf in jax.tree.leaves(model.params))
+  return adapters.num_params(model.config)

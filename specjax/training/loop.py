@@ -13,6 +13,7 @@ from orbax import checkpoint as ocp
 import tqdm
 
 from specjax import base
+from specjax.data import lines
 from specjax.data import packing
 
 
@@ -126,7 +127,7 @@ def fit(
     state = _restore(manager, start, state)
   step_fn = jax.jit(_make_step(loss_fn, transform), donate_argnums=0)
   metrics_path = os.path.join(workdir, 'metrics.jsonl')
-  _truncate(metrics_path, start)
+  lines.keep_while(metrics_path, lambda line: json.loads(line)['step'] <= start)
   with (
     open(metrics_path, 'a', encoding='utf-8', buffering=1) as file,
     tqdm.tqdm(
@@ -178,16 +179,3 @@ def _restore(manager, step, state):
       f'The checkpoint {folder} is truncated, corrupt or of other models; '
       f'without it, training goes on from the one before: {error}'
     ) from error
-
-
-def _truncate(path, last_step):
-  """Drops lines of a metrics file past a step, and a torn last line."""
-  if not os.path.exists(path):
-    return
-  with open(path, 'rb+') as file:  # In place: a kill must not lose lines.
-    end = 0
-    for line in file:
-      if not line.endswith(b'\n') or json.loads(line)['step'] > last_step:
-        break
-      end += len(line)
-    file.truncate(end)
