@@ -85,10 +85,18 @@ def _first_largest(scores):
 def _blocks(values, padding):
   """Reshapes the last axis `V` to about `[sqrt(V), sqrt(V)]`."""
   size = values.shape[-1]
-  width = math.isqrt(size - 1) + 1
-  pad = [(0, 0)] * (values.ndim - 1) + [(0, -size % width)]
-  padded = jnp.pad(values, pad, constant_values=padding)
-  return padded.reshape(*values.shape[:-1], -1, width)
+  width = _width(size)
+  if size % width:
+    pad = [(0, 0)] * (values.ndim - 1) + [(0, -size % width)]
+    values = jnp.pad(values, pad, constant_values=padding)
+  return values.reshape(*values.shape[:-1], -1, width)
+
+
+def _width(size):
+  """A divisor of `V` near its root: padding would copy all values."""
+  root = math.isqrt(size - 1) + 1
+  divisors = (width for width in range(root, 3 * root) if size % width == 0)
+  return next(divisors, root)
 
 
 def _nucleus(probs: jax.Array, top_p: float) -> jax.Array:

@@ -128,11 +128,27 @@ def test_goal_is_a_distribution(name):
   np.testing.assert_allclose(jax.vmap(goal)(target, target), target, atol=1e-5)
 
 
+# What a verifier takes beside the empty tree and chains.
+TREES = {
+  'batch': [trees.chains(2, 2)],
+  'block': [],
+  'tree_walk': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
+}
+
+
 @pytest.mark.parametrize(
-  'topology', [trees.chain(0), trees.chain(2), trees.prefix_tree((2, 2))]
+  'topology',
+  [
+    trees.chain(0),
+    trees.chain(2),
+    trees.chains(2, 2),
+    trees.prefix_tree((2, 2)),
+  ],
+  ids=['empty', 'chain', 'chains', 'prefix tree'],
 )
 @pytest.mark.parametrize('name', specjax.VERIFIERS)
 def test_verifier_outcome_has_the_shapes_of_the_tree(name, topology):
+  """Trees that it cannot verify are refused with a sentence."""
   num, vocab_size = topology.num_nodes, 5
   tree = specjax.DraftTree(
     tokens=jnp.zeros(num, jnp.int32),
@@ -141,12 +157,15 @@ def test_verifier_outcome_has_the_shapes_of_the_tree(name, topology):
     probs=jnp.full((num, vocab_size), 0.2),
     leaf_probs=jnp.full((len(topology.leaves), vocab_size), 0.2),
   )
-  outcome = jax.eval_shape(
-    specjax.VERIFIERS[name](),
-    jax.random.key(0),
-    tree,
-    jnp.full((num + 1, vocab_size), 0.2),
+  target_probs = jnp.full((num + 1, vocab_size), 0.2)
+  verify = lambda: jax.eval_shape(
+    specjax.VERIFIERS[name](), jax.random.key(0), tree, target_probs
   )
+  if topology not in [trees.chain(0), trees.chain(2), *TREES[name]]:
+    with pytest.raises(ValueError, match='needs (a chain|chains)'):
+      verify()
+    return
+  outcome = verify()
   assert outcome.path.shape == (topology.depth,)
   assert outcome.num_accepted.shape == ()
   assert outcome.tokens.shape == (topology.depth + 1,)

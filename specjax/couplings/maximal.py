@@ -28,11 +28,39 @@ def maximal(key, candidates, active, draft, target):
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
   accept_uniform, residual_uniform = jax.random.uniform(key, (2,))
+  return accept(
+    accept_uniform,
+    residual_uniform,
+    candidates,
+    active,
+    jnp.argmax(active),
+    draft,
+    target,
+  )
+
+
+def accept(
+  accept_uniform, residual_uniform, candidates, active, index, law, target
+):
+  """Couples the candidate at `index`, which has the law `law`, with the target.
+
+  Args:
+    accept_uniform: `[]` in [0, 1).
+    residual_uniform: `[]` in [0, 1).
+    candidates: `[W]` int32 tokens.
+    active: `[W]` bool; without any, the token is a sample of the target.
+    index: `[]` int32, of an active candidate.
+    law: `[V]` float32.
+    target: `[V]` float32.
+
+  Returns:
+    `(token, accepted)`, as a coupling does.
+  """
   any_active = active.any()
-  candidate = candidates[jnp.argmax(active)]
+  candidate = candidates[index]
   # Strict, and without a division: a token of target mass 0 never passes.
-  keep = any_active & (accept_uniform * draft[candidate] < target[candidate])
-  weights = jnp.where(any_active, residual(draft, target), target)
+  keep = any_active & (accept_uniform * law[candidate] < target[candidate])
+  weights = jnp.where(any_active, residual(law, target), target)
   token = jnp.where(keep, candidate, sampling.draw(residual_uniform, weights))
   return token, (active & (candidates == token)).any()
 

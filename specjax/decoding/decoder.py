@@ -215,29 +215,32 @@ def speculative(
   draft_params: base.Params = None,
   *,
   draft_length: int = 4,
+  num_drafts: int = 1,
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  verifier: base.Verifier | None = None,
+  verifier: str | base.Verifier | None = None,
   **options,
 ) -> Decoder:
-  """Builds a decoder with one drafter that drafts a chain.
+  """Builds a decoder with one drafter of one or more i.i.d. chains.
 
   Args:
     target: the model to sample from.
     target_params: its parameters.
     draft: the small model, of the same vocabulary; None decodes plainly.
     draft_params: its parameters.
-    draft_length: tokens drafted a round, at least 1.
+    draft_length: tokens of each chain, at least 1.
+    num_drafts: chains drafted a round, at least 1.
     sampling: how draft and target tokens are drawn.
-    verifier: the tree walk with the maximal coupling by default, or with the
-      greedy rule at temperature 0.
+    verifier: one, or a name as in `verifiers.resolve`. By default the tree walk
+      with the coupling `greedy` at temperature 0, else with `maximal` for one
+      chain and with `otm` for more.
     **options: of `Decoder`.
 
   Raises:
     ValueError: the vocabularies differ, or a number is out of range.
   """
   if verifier is None:
-    rule = 'maximal' if sampling.temperature else 'greedy'
-    verifier = verifiers.VERIFIERS['tree_walk'](rule)
+    verifier = 'maximal' if num_drafts == 1 else 'otm'
+    verifier = verifier if sampling.temperature else 'greedy'
   if draft is None:
     drafter = drafters.DRAFTERS['none']()
   else:
@@ -246,12 +249,16 @@ def speculative(
         'Draft and target must share a vocabulary, got vocab_size '
         f'{draft.vocab_size} and {target.vocab_size}.'
       )
-    if draft_length < 1:
-      raise ValueError(f'draft_length must be >= 1, got {draft_length}.')
+    for name, value in (
+      ('draft_length', draft_length),
+      ('num_drafts', num_drafts),
+    ):
+      if value < 1:
+        raise ValueError(f'{name} must be >= 1, got {value}.')
     drafter = drafters.DRAFTERS['autoregressive'](
-      draft, trees.chain(draft_length), sampling
+      draft, trees.chains(num_drafts, draft_length), sampling
     )
-  arm = base.Arm(drafter, verifier)
+  arm = base.Arm(drafter, verifiers.resolve(verifier))
   return Decoder(
     target, target_params, [(arm, draft_params)], sampling=sampling, **options
   )

@@ -1,7 +1,31 @@
 """Verifiers: how much of a draft tree is kept."""
 
+import functools
+
+from specjax import base
+from specjax import couplings
+from specjax.verifiers import batch
+from specjax.verifiers import block
 from specjax.verifiers import tree_walk
 
 VERIFIERS = {
+  'batch': batch.batch,
+  'block': block.block,
   'tree_walk': tree_walk.tree_walk,
 }
+
+
+def resolve(verifier: str | base.Verifier) -> base.Verifier:
+  """Returns a verifier, or the one that a name stands for.
+
+  Args:
+    verifier: itself, a name of `VERIFIERS`, or one of `COUPLINGS` for the tree
+      walk with that coupling.
+  """
+  if not isinstance(verifier, str):
+    return verifier
+  walks = {
+    name: functools.partial(tree_walk.tree_walk, name)
+    for name in couplings.COUPLINGS
+  }
+  return base.lookup(walks | VERIFIERS, 'verifier', verifier)()

@@ -44,15 +44,11 @@ def tree_walk(
   """
   if isinstance(coupling, str):
     coupling = base.lookup(couplings.COUPLINGS, 'coupling', coupling)
-  if isinstance(goal, str):
-    goal = base.lookup(goals.GOALS, 'goal', goal)()
-
-  lossless = goals.GOALS['target']()
+  goal = goals.resolve(goal)
 
   def verify(key, tree, target_probs):
     topology = tree.topology
-    if goal is not lossless and topology.num_nodes and tree.leaf_probs is None:
-      raise ValueError('A goal other than the target needs leaf_probs.')
+    law = goals.checked(goal, tree)
     levels, parents = _tables(topology)
     tokens = jnp.append(tree.tokens, 0)
     valid = jnp.append(tree.valid, False)
@@ -65,9 +61,15 @@ def tree_walk(
       active = valid[nodes] & walk.here[parents[nodes] + 1]
       first = nodes[jnp.argmax(active)]
       draft = draft_law(walk.at, first, active.any())
-      target = target_probs[walk.at]
-      token, accepted = coupling(
-        keys[walk.depth], candidates, active, draft, goal(target, draft)
+      # What was not sampled is no sample of any law: a token of the goal's own
+      # is among them as often as any could be.
+      sampled = active if tree.probs is not None else jnp.zeros_like(active)
+      token, _ = coupling(
+        keys[walk.depth],
+        candidates,
+        sampled,
+        draft,
+        law(target_probs[walk.at], draft),
       )
       agree = active & (candidates == token)
       node = nodes[jnp.argmax(agree)]
@@ -77,7 +79,7 @@ def tree_walk(
         at=node + 1,
         path=walk.path.at[walk.depth].set(node),
         tokens=walk.tokens.at[walk.depth].set(token),
-        going=accepted,
+        going=agree.any(),
       )
 
     walk = jax.lax.while_loop(lambda walk: walk.going, step, _start(topology))

@@ -1,0 +1,51 @@
+"""k-Seq: one candidate after the other against a divided target.
+
+SpecTr (Sun et al. 2023), Algorithm 2. Notation: SpecTr's p is `draft`, its q is
+`target`.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from specjax import sampling
+from specjax.transport import division
+
+
+def kseq(key, candidates, active, draft, target):
+  """Accepts the first that passes with chance `min(1, target/(rho draft))`.
+
+  The division factor `rho` is chosen for the number of active candidates; the
+  acceptance is at least `1 - 1/e` of the optimum.
+
+  Args:
+    key: consumed.
+    candidates: `[W]` int32 tokens, i.i.d. from `draft`.
+    active: `[W]` bool, which of them stand here; without any, the token is a
+      sample of the target.
+    draft: `[V]` float32.
+    target: `[V]` float32.
+
+  Returns:
+    `(token, accepted)`: `[]` int32, and whether it is an active candidate.
+  """
+  uniforms = jax.random.uniform(key, (candidates.shape[0] + 1,))
+  divided = division.divide(draft, target, active.sum())
+  bars = uniforms[1:] * divided.factor * draft[candidates]
+  passed = active & (bars < target[candidates])
+  weights = residual(draft, target, divided)
+  token = jnp.where(
+    passed.any(),
+    candidates[jnp.argmax(passed)],
+    sampling.draw(uniforms[0], weights),
+  )
+  return token, (active & (candidates == token)).any()
+
+
+def residual(draft, target, divided: division.Division) -> jax.Array:
+  """Returns `[V]` what the tests leave of the target; target if all 0."""
+  covered = jnp.minimum(draft, target / divided.factor)
+  per_overlap = jnp.where(
+    divided.overlap > 0, divided.acceptance / divided.overlap, 0.0
+  )
+  excess = jnp.maximum(target - covered * per_overlap, 0.0)
+  return jnp.where(excess.sum() > 0, excess, target)

@@ -1,0 +1,57 @@
+"""Multi-round rejection: one candidate after the other against what is left.
+
+SpecInfer (Miao et al. 2024); the root test of Algorithm 4 of the theory paper
+(Yin et al. 2024).
+"""
+
+import jax
+import jax.numpy as jnp
+
+from specjax import sampling
+
+
+def multiround(key, candidates, active, draft, target):
+  """Accepts the first that passes the ordinary test against the residual.
+
+  Each rejection replaces the target by the normalised residual, which is what
+  the token is drawn from when all candidates are rejected.
+
+  Args:
+    key: consumed.
+    candidates: `[W]` int32 tokens, i.i.d. from `draft`.
+    active: `[W]` bool, which of them stand here; without any, the token is a
+      sample of the target.
+    draft: `[V]` float32.
+    target: `[V]` float32.
+
+  Returns:
+    `(token, accepted)`: `[]` int32, and whether it is an active candidate.
+  """
+  size = candidates.shape[0]
+  uniforms = jax.random.uniform(key, (size + 1,))
+  # Active candidates first, in order, so that others cost no round.
+  order = jnp.argsort(~active)
+  num_active = active.sum()
+
+  def passes(walk):
+    tried, left = walk
+    candidate = candidates[order[jnp.minimum(tried, size - 1)]]
+    return uniforms[tried + 1] * draft[candidate] < left[candidate]
+
+  def reject(walk):
+    tried, left = walk
+    excess = jnp.maximum(left - draft, 0.0)
+    mass = excess.sum()
+    return tried + 1, jnp.where(mass > 0, excess / mass, left)
+
+  tried, left = jax.lax.while_loop(
+    lambda walk: (walk[0] < num_active) & ~passes(walk),
+    reject,
+    (jnp.int32(0), target),
+  )
+  token = jnp.where(
+    tried < num_active,
+    candidates[order[jnp.minimum(tried, size - 1)]],
+    sampling.draw(uniforms[0], left),
+  )
+  return token, (active & (candidates == token)).any()

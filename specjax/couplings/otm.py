@@ -1,0 +1,60 @@
+"""Near-optimal transport at full vocabulary: the draft of highest priority.
+
+The best plan of SpecTr's equation (4), without its linear program; how, and
+why it is optimal, is told in `transport.priorities`.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from specjax.couplings import maximal
+from specjax.transport import priorities
+
+
+def otm(key, candidates, active, draft, target):
+  """Proposes the candidate of highest priority, and accepts it as `maximal`.
+
+  Args:
+    key: consumed.
+    candidates: `[W]` int32 tokens, i.i.d. from `draft`.
+    active: `[W]` bool, which of them stand here; without any, the token is a
+      sample of the target.
+    draft: `[V]` float32.
+    target: `[V]` float32.
+
+  Returns:
+    `(token, accepted)`: `[]` int32, and whether it is an active candidate.
+  """
+  uniforms = jax.random.uniform(key, (4 * candidates.shape[0] + 2,))
+  accept_uniform, residual_uniform = uniforms[:2]
+  plan = priorities.plan(draft, target, jnp.maximum(active.sum(), 1))
+  law = plan.law(draft)
+  winner = _winner(plan, uniforms[2:].reshape(4, -1), candidates, active)
+  return maximal.accept(
+    accept_uniform, residual_uniform, candidates, active, winner, law, target
+  )
+
+
+def _winner(plan, uniforms, candidates, active):
+  """Index of the active candidate of highest priority."""
+  split, place, swap, order = uniforms
+  atom = plan.atom[candidates]
+  atom = jnp.where(split < plan.fraction[candidates], plan.next(atom), atom)
+  # A partner among the atoms of the other kind, in proportion to what either
+  # lacks or has to give away, then a swap as often as makes up for it.
+  short = plan.wanted[atom] - plan.wins[atom]
+  lacking = _partner(plan.lacking, plan.exceeding, atom, place)
+  exceeding = _partner(plan.exceeding, plan.lacking, atom, place)
+  partner = jnp.where(short > 0, lacking, exceeding)
+  distance = jnp.abs(plan.wins[partner] - plan.wins[atom])
+  rank = jnp.where(swap * distance < jnp.abs(short), partner, atom)
+  rank = jnp.where(active, rank, -1)
+  return jnp.argmax(jnp.where(rank == rank.max(), order, -1.0))
+
+
+def _partner(own, other, atom, uniform):
+  """The atom that `other` has at a random place of the atom's own share."""
+  before = jnp.where(atom > 0, own[atom - 1], 0.0)
+  place = before + uniform * (own[atom] - before)
+  partner = jnp.searchsorted(other, place, side='right')
+  return jnp.minimum(partner, other.shape[0] - 1)

@@ -1,0 +1,56 @@
+"""k-Seq's division factor: by how much each of `k` tests is made harder.
+
+SpecTr (Sun et al. 2023), Algorithm 2 and Lemma 4. Notation: SpecTr's p is
+`draft`, its q is `target`.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Division(NamedTuple):
+  """A division factor and what it makes of the drafts."""
+
+  factor: jax.Array  # [] rho, in [1, k]
+  overlap: jax.Array  # [] beta(rho) = sum min(draft, target / rho)
+  acceptance: jax.Array  # [] 1 - (1 - beta)**k, that one of k tests is passed
+
+
+def divide(
+  draft: jax.Array,
+  target: jax.Array,
+  num_drafts: jax.Array | int,
+  num_steps: int = 10,
+) -> Division:
+  """Bisects for the root of `1 - (1 - beta(rho))**k - rho * beta(rho)`.
+
+  Every factor from the root on gives the target's law, and the root accepts
+  most; the upper end of the bracket is returned, so that few steps cost a
+  little acceptance and no exactness.
+
+  Args:
+    draft: `[V]` float32.
+    target: `[V]` float32.
+    num_drafts: `k`, may be traced; 0 accepts nothing.
+    num_steps: bisections, a pass over both laws each.
+  """
+  k = jnp.asarray(num_drafts, jnp.float32)
+
+  def at(factor):
+    scaled = jnp.minimum(factor * draft, target).sum()  # rho * beta(rho)
+    overlap = scaled / factor
+    return Division(factor, overlap, 1 - (1 - overlap) ** k), scaled
+
+  def halve(_, bracket):
+    low, high = bracket
+    middle, scaled = at((low + high.factor) / 2)
+    valid = middle.acceptance <= scaled
+    return (
+      jnp.where(valid, low, middle.factor),
+      jax.tree.map(lambda a, b: jnp.where(valid, a, b), middle, high),
+    )
+
+  start = jnp.float32(1), at(jnp.maximum(k, 1.0))[0]
+  return jax.lax.fori_loop(0, num_steps, halve, start)[1]

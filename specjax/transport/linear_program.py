@@ -1,0 +1,94 @@
+"""The optimal transport with membership cost, as a linear program.
+
+SpecTr (Sun et al. 2023), equation (4). The reference for small vocabularies:
+its size grows with `V**k`, and `optimal_acceptance` needs none of it.
+"""
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize
+from scipy import sparse
+
+from specjax.transport import inputs
+
+# The most rows of a plan, `V**k`.
+MAX_TUPLES = 100_000
+
+
+class Plan(NamedTuple):
+  """A joint law of the drafts and of the token that is put out."""
+
+  acceptance: float  # chance that the token is one of the drafts
+  plan: np.ndarray  # [V**k, V] float64; rows in the order of `np.ndindex`
+
+
+def solve_linear_program(draft, target, num_drafts: int) -> Plan:
+  """Finds the plan that accepts most often.
+
+  Drafts are exchangeable, so the program runs over multisets of them, and each
+  one's row is shared among its orders.
+
+  Args:
+    draft: `[V]` law of each of the i.i.d. drafts.
+    target: `[V]` law of the token.
+    num_drafts: `k`.
+
+  Returns:
+    The optimal acceptance and a plan: its rows sum to the drafts' law, its
+    columns to `target`.
+
+  Raises:
+    ValueError: no laws, `k < 1`, or `V**k` exceeds `MAX_TUPLES`.
+  """
+  inputs.check(draft, target, num_drafts)
+  draft, target = (np.asarray(law, np.float64) for law in (draft, target))
+  draft, target = draft / draft.sum(), target / target.sum()
+  size = draft.size
+  check_size(size, num_drafts)
+  sets = list(itertools.combinations_with_replacement(range(size), num_drafts))
+  orders = np.array([_num_orders(each) for each in sets])
+  mass = orders * draft[np.array(sets)].prod(axis=1)
+  member = np.zeros((len(sets), size))
+  np.put_along_axis(member, np.array(sets), 1.0, axis=1)
+  rows = sparse.kron(sparse.eye(len(sets)), np.ones((1, size)))
+  columns = sparse.kron(np.ones((1, len(sets))), sparse.eye(size))
+  # One equality follows from the others; which one does not matter.
+  solution = optimize.linprog(
+    1 - member.ravel(),
+    A_eq=sparse.vstack([rows, columns]).tocsc()[:-1],
+    b_eq=np.concatenate([mass, target])[:-1],
+    method='highs',
+  )
+  if not solution.success:
+    raise ValueError(f'The linear program was not solved: {solution.message}')
+  plan = solution.x.reshape(member.shape)
+  index = {each: row for row, each in enumerate(sets)}
+  order = [
+    index[tuple(sorted(each))]
+    for each in itertools.product(range(size), repeat=num_drafts)
+  ]
+  return Plan(
+    acceptance=float((plan * member).sum()),
+    plan=plan[order] / orders[order, None],
+  )
+
+
+def check_size(vocab_size: int, num_drafts: int) -> None:
+  """Raises a `ValueError` where the program would be too large."""
+  if vocab_size**num_drafts > MAX_TUPLES:
+    raise ValueError(
+      f'A linear program over V**k = {vocab_size}**{num_drafts} draft tuples '
+      f'exceeds {MAX_TUPLES}; use optimal_acceptance, or the coupling otm, '
+      'which have no such limit.'
+    )
+
+
+def _num_orders(multiset):
+  """How many tuples are this multiset."""
+  repeats = [multiset.count(token) for token in set(multiset)]
+  return math.factorial(len(multiset)) // math.prod(
+    map(math.factorial, repeats)
+  )

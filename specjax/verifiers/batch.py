@@ -1,0 +1,73 @@
+"""Batch speculative sampling: the first chain whose first token is accepted.
+
+Yin et al. (2024), Algorithm 4, read as its proof needs it: the round is lost
+only if all chains fail the test at the root, and the token is then drawn from
+what `K` rejections left of the target, without a further residual. Notation:
+the paper's p is the draft, its q is the target.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import trees
+from specjax.couplings import multiround
+from specjax.verifiers import tree_walk
+
+
+def batch() -> base.Verifier:
+  """Builds the verifier of K chains; with one chain, it is the tree walk.
+
+  The first tokens go through multi-round rejection. Behind the first one that
+  is accepted, its chain alone is verified, token by token.
+  """
+  walk = tree_walk.tree_walk('maximal')
+
+  def verify(key, tree, target_probs):
+    if not tree.topology.num_nodes:
+      return walk(key, tree, target_probs)
+    num_chains, length = _shape(tree)
+    root_key, rest_key = jax.random.split(key)
+    first, active = tree.tokens[:num_chains], tree.valid[:num_chains]
+    token, accepted = multiround.multiround(
+      root_key, first, active, tree.probs[0], target_probs[0]
+    )
+    # A token that was rejected once is never accepted later in the round.
+    chain = jnp.argmax(active & (first == token))
+    nodes = (chain + num_chains * np.arange(length)).astype(jnp.int32)
+    below = nodes[1:]
+    rest = walk(
+      rest_key,
+      base.DraftTree(
+        tree.tokens[below],
+        trees.chain(length - 1),
+        tree.valid[below],
+        tree.probs[below],
+      ),
+      target_probs[nodes + 1],
+    )
+    return base.Outcome(
+      path=jnp.append(nodes[0], below[rest.path]),
+      num_accepted=jnp.where(accepted, rest.num_accepted + 1, 0),
+      tokens=jnp.append(token, rest.tokens),
+    )
+
+  return verify
+
+
+def _shape(tree):
+  """Number of chains and their length."""
+  topology = tree.topology
+  num_chains = len(topology.levels[0])
+  if topology != trees.chains(num_chains, topology.depth):
+    raise ValueError(
+      'Batch speculative sampling needs chains from the root, got a tree with '
+      f'parents {topology.parents}.'
+    )
+  if tree.probs is None:
+    raise ValueError(
+      'Batch speculative sampling needs sampled drafts, got a tree whose probs '
+      'are None.'
+    )
+  return num_chains, topology.depth
