@@ -24,6 +24,7 @@ setuptools.setup(
     'optax',  # Training.
     'orbax-checkpoint',  # Resumable training checkpoints.
     'safetensors',  # Weights that are shipped or exchanged.
+    'scipy',  # HiGHS: the linear program that other rules are measured by.
     'tokenizers',  # Byte-level BPE.
     'tqdm',  # Progress of whatever takes long.
   ],

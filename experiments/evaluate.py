@@ -12,7 +12,7 @@ def run(config, workdir):
   """Decodes the eval files; a row for each way to decode and domain."""
   results.start(workdir)
   family = families.load(config.family)
-  jobs = _jobs(config, family.tokenizer)
+  jobs = prompts(config, family.tokenizer)
   rows = []
   for drafter in config.drafters or family.drafters:
     for length in config.draft_lengths:
@@ -42,8 +42,8 @@ def run(config, workdir):
   results.write(workdir, rows)
 
 
-def _jobs(config, tokenizer):
-  """Domains and prompt tokens; at most so many prompts of a domain."""
+def prompts(config, tokenizer):
+  """Returns domains and prompt tokens, at most so many of a domain."""
   jobs, counts, num_long = [], {}, 0
   for example in examples_lib.read_split(config.data_dir, 'eval'):
     tokens = tokenizer.encode_prompt(example.prompt)

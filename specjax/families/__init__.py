@@ -35,7 +35,7 @@ def load(family: str = 'mini') -> Family:
   """Loads a family: a name of the package's own, or a folder.
 
   A folder holds `tokenizer.json`, `target.safetensors`, any number of other
-  `*.safetensors` (the drafters), and `prompts.jsonl`.
+  `*.safetensors` (the drafters), and `prompts.jsonl` or no prompts.
 
   Args:
     family: 'mini' or a path.
@@ -63,13 +63,14 @@ def load(family: str = 'mini') -> Family:
   if 'target' not in models:
     raise ValueError(f'There is no target.safetensors in {folder}.')
   target = models.pop('target')
+  prompts = os.path.join(folder, 'prompts.jsonl')
   return Family(
     tokenizer=tokenizer_lib.load(os.path.join(folder, 'tokenizer.json')),
     target=target,
     drafters=dict(
       sorted(models.items(), key=lambda item: -num_params(item[1]))
     ),
-    prompts=examples_lib.read(os.path.join(folder, 'prompts.jsonl')),
+    prompts=examples_lib.read(prompts) if os.path.exists(prompts) else [],
   )
 
 

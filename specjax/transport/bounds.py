@@ -70,7 +70,13 @@ def bernoulli_acceptance(draft, target, num_drafts) -> jax.Array:
     draft: chance of token 1 in each draft; arrays broadcast.
     target: its chance in the target.
     num_drafts: `k >= 1`.
+
+  Raises:
+    ValueError: a value is out of range.
   """
+  inputs.check_range('draft', draft, 0, 1)
+  inputs.check_range('target', target, 0, 1)
+  inputs.check_num_drafts(num_drafts)
   draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
   ones = jnp.minimum(target, 1 - (1 - draft) ** num_drafts)
   return ones + jnp.minimum(1 - target, 1 - draft**num_drafts)
@@ -84,5 +90,10 @@ def uniform_acceptance(ratio, num_drafts) -> jax.Array:
   Args:
     ratio: tokens of the draft over those of the target, at least 1.
     num_drafts: `k >= 1`.
+
+  Raises:
+    ValueError: a value is out of range.
   """
+  inputs.check_range('ratio', ratio, 1)
+  inputs.check_num_drafts(num_drafts)
   return 1 - (1 - 1 / jnp.asarray(ratio, float)) ** num_drafts

@@ -27,9 +27,27 @@ def check(draft, target, num_drafts) -> None:
   for name, law in laws.items():
     if not isinstance(law, jax.core.Tracer):
       _check_law(name, np.asarray(law, np.float64))
+  if np.ndim(num_drafts):
+    raise ValueError(
+      f'num_drafts must be a scalar, got shape {np.shape(num_drafts)}.'
+    )
+  check_num_drafts(num_drafts)
+
+
+def check_num_drafts(num_drafts) -> None:
+  """Raises a `ValueError` unless all are integers of at least 1."""
   if not isinstance(num_drafts, jax.core.Tracer):
-    if np.ndim(num_drafts) or num_drafts != int(num_drafts) or num_drafts < 1:
+    values = np.asarray(num_drafts, np.float64)
+    if not ((values >= 1) & (values == np.floor(values))).all():
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
+
+
+def check_range(name, values, low, high=np.inf) -> None:
+  """Raises a `ValueError` unless all values lie in `[low, high]`."""
+  if not isinstance(values, jax.core.Tracer):
+    array = np.asarray(values, np.float64)
+    if not ((low <= array) & (array <= high)).all():
+      raise ValueError(f'{name} must lie in [{low}, {high}], got {values}.')
 
 
 def _check_law(name, law):

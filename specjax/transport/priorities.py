@@ -83,6 +83,7 @@ def plan(
     mass, ratios = draft[order], ratios[order]
   else:
     atom, fraction, ratios = _grid(ratios, k)
+    # On GPU the order of the additions, and with it the last bit, may vary.
     mass = jnp.zeros(NUM_ATOMS, draft.dtype)
     mass = mass.at[atom].add(draft * (1 - fraction))
     mass = mass.at[atom + 1].add(draft * fraction)

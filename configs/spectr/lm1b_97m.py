@@ -1,0 +1,54 @@
+r"""SpecTr's Appendix E: a 97M target with drafters of 2M, 6M and 20M.
+
+Sized for one accelerator; 0.7G tokens of text, such as LM1B. DATA holds it as
+`*.train.jsonl` and `*.eval.jsonl`, the text as `response`.
+
+python -m experiments.main --config=configs/train/tokenizer.py \
+    --config.data_dir=DATA --config.vocab_size=16384 --workdir=runs/lm1b
+python -m experiments.main --config=configs/spectr/lm1b_97m.py \
+    --config.data_dir=DATA --workdir=runs/lm1b
+python -m experiments.main --config=configs/spectr/decode.py \
+    --config.family=runs/lm1b --config.data_dir=DATA \
+    --config.prompts_per_domain=1000 --workdir=runs/lm1b_decode
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'train',
+      'data_dir': 'data',
+      'tokenizer': 'runs/lm1b/tokenizer.json',
+      'responses': (),
+      'distill_from': '',
+      'row_length': 512,
+      'seed': 0,
+      'models': {
+        'target': _model(num_layers=12, d_model=768, num_heads=12, d_ff=2048),
+        '20m': _model(num_layers=8, d_model=384, num_heads=6, d_ff=1024),
+        '6m': _model(num_layers=6, d_model=192, num_heads=6, d_ff=512),
+        '2m': _model(num_layers=4, d_model=96, num_heads=3, d_ff=256),
+      },
+      'training': {
+        'steps': 20000,
+        'batch_size': 64,
+        'learning_rate': 6e-4,
+        'warmup_steps': 1000,
+        'checkpoint_every': 500,
+      },
+    }
+  )
+
+
+def _model(num_layers, d_model, num_heads, d_ff):
+  return {
+    'num_layers': num_layers,
+    'd_model': d_model,
+    'num_heads': num_heads,
+    'num_kv_heads': num_heads,
+    'head_dim': d_model // num_heads,
+    'd_ff': d_ff,
+    'max_length': 1024,
+  }
