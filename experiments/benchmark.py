@@ -6,12 +6,10 @@ a drift of the machine's speed cancels.
 
 import functools
 import importlib.util
-import platform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 
 from experiments import batches
 from experiments import peer
@@ -31,9 +29,7 @@ def run(config, workdir):
     )
   results.start(workdir)
   family = families.load(config.family)
-  device = jax.devices()[0].device_kind
-  if device == 'cpu':
-    device = f'{platform.machine()} {device}, {jax.device_count()} device'
+  device = results.device()
   rows = []
   parts = [_rounds, _speed_ups] + [_peer] * bool(config.peer)
   for part in parts:
@@ -41,17 +37,6 @@ def run(config, workdir):
       rows.append(row | {'device': device})
       results.log(workdir, rows[-1])
   results.write(workdir, rows)
-
-
-def _medians(config, functions, label):
-  """Median seconds of each function; they take turns, after a warm-up."""
-  seconds = np.zeros((config.repeats, len(functions)))
-  for function in functions:
-    function()
-  for repeat in tqdm.trange(config.repeats, desc=label):
-    for i, function in enumerate(functions):
-      seconds[repeat, i] = results.timed(function)[1]
-  return np.median(seconds, axis=0)
 
 
 def _prompts(family, num):
@@ -103,7 +88,7 @@ def _round_row(config, family, drafter, batch_size):
     model = family.drafters[drafter]
     calls.append(_calls(model, state.drafters[0], steps, num, last))
   label = f'round, batch {batch_size}, {length} drafted'
-  whole, *each = _medians(config, [rounds, *calls], label) / num
+  whole, *each = results.medians(config.repeats, [rounds, *calls], label) / num
   return {
     'benchmark': 'round',
     'batch_size': batch_size,
@@ -160,7 +145,7 @@ def _speed_ups(config, family):
       ]
       outputs = [function() for function in functions]
       label = f'decode, batch {batch_size}, temperature {temperature}'
-      seconds = _medians(config, functions, label)
+      seconds = results.medians(config.repeats, functions, label)
       tokens = [sum(len(o.tokens) for o in output) for output in outputs]
       speeds = np.array(tokens) / seconds
       for (drafter, length), speed, output in zip(ways, speeds, outputs):
@@ -212,7 +197,7 @@ def _peer(config, family):
     our_tokens = [output.tokens for output in ours()]
     their_tokens = theirs()
     label = 'assisted generation' if drafter else 'generate'
-    seconds = _medians(config, [ours, theirs], label)
+    seconds = results.medians(config.repeats, [ours, theirs], label)
     speeds = np.array(
       [
         sum(map(len, our_tokens)) / seconds[0],

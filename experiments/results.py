@@ -1,10 +1,16 @@
 """What every experiment leaves in its workdir."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import json
 import os
+import platform
 import time
 from typing import Any
+
+import jax
+import numpy as np
+import tqdm
 
 
 def write(workdir: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -50,6 +56,34 @@ def timed(function, *args, **kwargs) -> tuple[Any, float]:
   began = time.perf_counter()
   value = function(*args, **kwargs)
   return value, time.perf_counter() - began
+
+
+def seconds(
+  repeats: int, functions: Sequence[Callable[[], Any]], label: str
+) -> np.ndarray:
+  """Returns `[repeats, F]` seconds; functions take turns, after a warm-up."""
+  table = np.zeros((repeats, len(functions)))
+  for function in functions:
+    function()
+  for row in tqdm.tqdm(table, desc=label):
+    for i, function in enumerate(functions):
+      row[i] = timed(function)[1]
+  return table
+
+
+def medians(
+  repeats: int, functions: Sequence[Callable[[], Any]], label: str
+) -> np.ndarray:
+  """Returns `[F]` median seconds; functions take turns, after a warm-up."""
+  return np.median(seconds(repeats, functions, label), axis=0)
+
+
+def device() -> str:
+  """Returns the name of the device that JAX computes on."""
+  kind = jax.devices()[0].device_kind
+  if kind == 'cpu':
+    return f'{platform.machine()} {kind}, {jax.device_count()} device'
+  return kind
 
 
 def _cell(value):

@@ -25,11 +25,11 @@ def otm(key, candidates, active, draft, target):
   Returns:
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
-  uniforms = jax.random.uniform(key, (4 * candidates.shape[0] + 2,))
+  uniforms = jax.random.uniform(key, (3 * candidates.shape[0] + 2,))
   accept_uniform, residual_uniform = uniforms[:2]
   plan = priorities.plan(draft, target, jnp.maximum(active.sum(), 1))
   law = plan.law(draft)
-  winner = _winner(plan, uniforms[2:].reshape(4, -1), candidates, active)
+  winner = _winner(plan, uniforms[2:].reshape(3, -1), candidates, active)
   return maximal.accept(
     accept_uniform, residual_uniform, candidates, active, winner, law, target
   )
@@ -37,7 +37,7 @@ def otm(key, candidates, active, draft, target):
 
 def _winner(plan, uniforms, candidates, active):
   """Index of the active candidate of highest priority."""
-  split, place, swap, order = uniforms
+  split, place, swap = uniforms
   atom = plan.atom[candidates]
   atom = jnp.where(split < plan.fraction[candidates], plan.next(atom), atom)
   # A partner among the atoms of the other kind, in proportion to what either
@@ -48,8 +48,8 @@ def _winner(plan, uniforms, candidates, active):
   partner = jnp.where(short > 0, lacking, exceeding)
   distance = jnp.abs(plan.wins[partner] - plan.wins[atom])
   rank = jnp.where(swap * distance < jnp.abs(short), partner, atom)
-  rank = jnp.where(active, rank, -1)
-  return jnp.argmax(jnp.where(rank == rank.max(), order, -1.0))
+  # Of equal ranks the first: their tokens are i.i.d. given the rank.
+  return jnp.argmax(jnp.where(active, rank, -1))
 
 
 def _partner(own, other, atom, uniform):

@@ -67,6 +67,9 @@ def _rows(draft, target, candidates, num_active):
       rows[here] = plan[np.ravel_multi_index(index, (size,) * num)]
     else:
       rows[here] = case[size:-1]
+  # Drafts of almost no chance may have got no mass at all.
+  empty = rows.max(axis=-1, keepdims=True) <= 0
+  rows = np.where(empty, target.reshape(-1, size), rows)
   return rows.reshape(*batch, size)
 
 

@@ -37,8 +37,8 @@ def check(draft, target, num_drafts) -> None:
 def check_num_drafts(num_drafts) -> None:
   """Raises a `ValueError` unless all are integers of at least 1."""
   if not isinstance(num_drafts, jax.core.Tracer):
-    values = np.asarray(num_drafts, np.float64)
-    if not ((values >= 1) & (values == np.floor(values))).all():
+    values = np.asarray(num_drafts)
+    if values.dtype.kind not in 'iu' or not (values >= 1).all():
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
 
 

@@ -16,6 +16,8 @@ from specjax.transport import inputs
 
 # The most rows of a plan, `V**k`.
 MAX_TUPLES = 100_000
+# The solver drops what is below its tolerance, however small the law.
+_SCALE = 1e3
 
 
 class Plan(NamedTuple):
@@ -55,16 +57,18 @@ def solve_linear_program(draft, target, num_drafts: int) -> Plan:
   np.put_along_axis(member, np.array(sets), 1.0, axis=1)
   rows = sparse.kron(sparse.eye(len(sets)), np.ones((1, size)))
   columns = sparse.kron(np.ones((1, len(sets))), sparse.eye(size))
-  # One equality follows from the others; which one does not matter.
+  # One equality follows from the others: the largest, which takes the rounding.
+  kept = np.arange(len(sets) + size) != np.argmax(mass)
   solution = optimize.linprog(
     1 - member.ravel(),
-    A_eq=sparse.vstack([rows, columns]).tocsc()[:-1],
-    b_eq=np.concatenate([mass, target])[:-1],
+    A_eq=sparse.vstack([rows, columns]).tocsr()[kept],
+    b_eq=_SCALE * np.concatenate([mass, target])[kept],
     method='highs',
+    options={'primal_feasibility_tolerance': 1e-10},
   )
   if not solution.success:
     raise ValueError(f'The linear program was not solved: {solution.message}')
-  plan = solution.x.reshape(member.shape)
+  plan = solution.x.reshape(member.shape) / _SCALE
   index = {each: row for row, each in enumerate(sets)}
   order = [
     index[tuple(sorted(each))]

@@ -75,7 +75,8 @@ def plan(
     num_drafts: `k >= 1`, may be traced.
   """
   k = jnp.asarray(num_drafts, draft.dtype)
-  ratios = ratio(draft, target)
+  # No draft wins more than `k` times as often as it is made.
+  ratios = jnp.minimum(ratio(draft, target), k)
   if draft.size <= NUM_ATOMS:
     order = jnp.argsort(ratios)
     atom = jnp.zeros_like(order).at[order].set(jnp.arange(draft.size))
@@ -87,10 +88,10 @@ def plan(
     mass = jnp.zeros(NUM_ATOMS, draft.dtype)
     mass = mass.at[atom].add(draft * (1 - fraction))
     mass = mass.at[atom + 1].add(draft * fraction)
-  mass /= mass.sum()  # Thousands of tokens were added up.
-  below = jnp.cumsum(mass) - mass
-  wins = _wins(mass, below, k)
-  wanted = _wanted(mass, ratios, k)
+  above = jnp.cumsum(mass)
+  mass, above = mass / above[-1], above / above[-1]  # Sums are rounded.
+  wins = _wins(mass, above, k)
+  wanted = _wanted(mass, above, ratios, k)
   shift = mass * (wanted - wins)
   return Priorities(
     atom=atom.astype(jnp.int32),
@@ -103,51 +104,62 @@ def plan(
 
 
 def _grid(ratios, k):
-  """Atom and fraction of each token, and the ratios of all atoms.
-
-  Atoms reach from 0 to `k`: no draft wins `k` times as often as it is made.
-  """
+  """Atom and fraction of each token, and the ratios of all atoms, 0 to `k`."""
   last = NUM_ATOMS - 1
   scale = last / jnp.log1p(_SHARPNESS * k)
-  place = jnp.log(1 + _SHARPNESS * jnp.minimum(ratios, k)) * scale
+  place = jnp.log(1 + _SHARPNESS * ratios) * scale
   atom = jnp.clip(place.astype(jnp.int32), 0, last - 1)
   fraction = jnp.clip(place - atom, 0.0, 1.0)
   return atom, fraction, jnp.expm1(jnp.arange(NUM_ATOMS) / scale) / _SHARPNESS
 
 
-def _wins(mass, below, k):
+def _wins(mass, above, k):
   """Mean of `k s**(k-1)` over each atom's own ranks, without cancellation."""
-  above = below + mass
   gain = -jnp.expm1(k * jnp.log1p(-mass / above))  # 1 - (below / above)**k
   tiny = mass <= 1e-30
   exact = above**k * gain / jnp.where(tiny, 1.0, mass)
   return jnp.where(tiny, k * above ** (k - 1), exact)
 
 
-def _wanted(mass, ratios, k):
+def _wanted(mass, above, ratios, k):
   """The ratios of the best proposal: a floor inside `H`, a ceiling outside."""
-  targets = jnp.where(mass > 0, mass * ratios, 0.0)
-  drafts = jnp.cumsum(mass)
-  slack = jnp.cumsum(targets) - drafts**k
+  target = jnp.where(mass > 0, mass * ratios, 0.0)
+  slack = jnp.cumsum(target) - above**k
   cut = jnp.where(slack.min() < 0, jnp.argmin(slack) + 1, 0)
   inside = jnp.arange(mass.size) < cut  # `H` is the first so many atoms.
-  won = jnp.where(cut > 0, drafts[cut - 1], 0.0) ** k
+  won = jnp.where(inside, above, 0.0).max() ** k  # Only `H` was drafted.
+  short = won - jnp.where(inside, target, 0.0).sum()
+  over = jnp.where(inside, 0.0, target).sum() - (1 - won)
+  # Atoms that the floor would raise, or the ceiling lower, if it stood at their
+  # own ratio and did not suffice.
+  raised = ratios * _before(mass) - _before(target)
+  lowered = _behind(target) - ratios * _behind(mass)
+  low, high = inside & (raised < short), ~inside & (lowered < over)
+  # Where few drafts are flat their level is ill-conditioned, but only theirs:
+  # it is kept on its side of the other ratios.
+  floor = jnp.minimum(
+    _level(mass, target, low, short),
+    jnp.where(inside & ~low, ratios, jnp.inf).min(),
+  )
+  ceiling = jnp.maximum(
+    _level(mass, target, high, -over),
+    jnp.where(inside | high, 0.0, ratios).max(),
+  )
+  return jnp.where(
+    inside, jnp.maximum(ratios, floor), jnp.minimum(ratios, ceiling)
+  )
 
-  def clip(floor, ceiling):
-    return jnp.where(
-      inside, jnp.maximum(ratios, floor), jnp.minimum(ratios, ceiling)
-    )
 
-  def halve(_, bracket):
-    low, high = bracket
-    middle = (low + high) / 2
-    law = mass * clip(*middle)
-    sums = jnp.stack(
-      [jnp.where(inside, law, 0).sum(), jnp.where(inside, 0, law).sum()]
-    )
-    above = sums > jnp.stack([won, 1 - won])
-    return jnp.where(above, low, middle), jnp.where(above, middle, high)
+def _before(values):
+  return jnp.append(0.0, jnp.cumsum(values)[:-1])
 
-  bracket = jnp.zeros(2, mass.dtype), jnp.full(2, k, mass.dtype)
-  low, high = jax.lax.fori_loop(0, 30, halve, bracket)
-  return clip(low[0], high[1])
+
+def _behind(values):
+  return _before(values[::-1])[::-1]
+
+
+def _level(mass, target, flat, more):
+  """The one ratio at which the `flat` atoms have so much more than `target`."""
+  flat_mass = jnp.where(flat, mass, 0.0).sum()
+  wanted = jnp.where(flat, target, 0.0).sum() + more
+  return wanted / jnp.where(flat_mass > 0, flat_mass, 1.0)
