@@ -60,10 +60,14 @@ PAIRS = {
 SMALL = [name for name, (draft, _) in PAIRS.items() if draft.size == 4]
 
 
-# Exact laws. A coupling gets its uniforms from here, one set for each cell of
-# the unit cube on which its outcome is constant. Cells are a product: over each
-# candidate's tokens and own uniforms, `(tokens [C], uniforms [C, U], chances
-# [C])`, and over the uniforms that all share, `(uniforms [R, S], chances [R])`.
+# Exact laws. A coupling gets its uniforms from here, near two opposite corners
+# of each cell of the unit cube on which its outcome is constant: a step that is
+# off its place shows at one of them. Cells are a product: over each candidate's
+# tokens and own uniforms, `(tokens [C], bounds [C, U, 2], chances [C])`, and
+# over the uniforms that all share, `(bounds [R, S, 2], chances [R])`.
+
+# How far corners keep clear of a step, which is where float32 has it.
+_MARGIN = 1e-5
 
 
 def pass_cells(draft, thresholds):
@@ -71,16 +75,20 @@ def pass_cells(draft, thresholds):
   edges = np.clip(thresholds, 0, 1)
   return (
     np.tile(np.arange(draft.size), 2),
-    np.concatenate([edges, 1 + edges])[:, None] / 2,
+    np.concatenate([_bounds(0, edges), _bounds(edges, 1)])[:, None],
     np.concatenate([draft * edges, draft * (1 - edges)]),
   )
 
 
 def axis_cells(*breaks):
-  """The unit interval, cut: `[R, 1]` middles and `[R]` lengths."""
+  """The unit interval, cut: `[R, 1, 2]` bounds and `[R]` lengths."""
   edges = np.clip(np.concatenate([[0.0, 1.0], *breaks]), 0, 1)
   edges = np.unique(edges.round(9))
-  return (edges[1:] + edges[:-1])[:, None] / 2, np.diff(edges)
+  return _bounds(edges[:-1], edges[1:])[:, None], np.diff(edges)
+
+
+def _bounds(low, high):
+  return np.stack(np.broadcast_arrays(low, high), axis=-1)
 
 
 def draws(*weights):
@@ -132,7 +140,7 @@ def otm_cells(draft, target, width):
   rest_chances = [chances[at] for (_, chances), at in zip(parts, index)]
 
   def join(tests, rest):
-    own = np.swapaxes(tests, 1, 2).reshape(len(rest), -1)
+    own = np.swapaxes(tests, 1, 2).reshape(len(rest), -1, 2)
     return np.concatenate([rest, own], axis=1)
 
   return (
@@ -145,7 +153,7 @@ def otm_cells(draft, target, width):
 def otm_table_cells(draft, target, width):
   plan = transport.solve_linear_program(draft, target, width).plan
   tokens = np.flatnonzero(draft)
-  tests = tokens, np.zeros((tokens.size, 0)), draft[tokens]
+  tests = tokens, np.zeros((tokens.size, 0, 2)), draft[tokens]
   return [tests] * width, axis_cells(*draws(*plan)), lambda _, rest: rest[:, 0]
 
 
@@ -158,7 +166,7 @@ def join_last(tests, rest):
 
 
 def rank_cells(plan, draft):
-  """Yields `(token, [3] uniforms, chance, rank)` of one candidate.
+  """Yields `(token, [3, 2] bounds, chance, rank)` of one candidate.
 
   The uniforms are for the token's atom, for the partner and for the swap.
   """
@@ -167,8 +175,8 @@ def rank_cells(plan, draft):
     fraction, first = float(plan.fraction[token]), int(plan.atom[token])
     last = len(wins) - 1
     for split, atom, chance in (
-      (fraction / 2, min(first + 1, last), fraction),
-      ((1 + fraction) / 2, first, 1 - fraction),
+      ((0, fraction), min(first + 1, last), fraction),
+      ((fraction, 1), first, 1 - fraction),
     ):
       short = wanted[atom] - wins[atom]
       own, other = (lacking, exceeding) if short > 0 else (exceeding, lacking)
@@ -176,17 +184,22 @@ def rank_cells(plan, draft):
       size = own[atom] - low
       breaks = (other - low) / size if size > 0 else []
       for place, length in zip(*axis_cells(breaks)):
-        partner = np.searchsorted(other, low + place[0] * size, side='right')
+        # Float32 knows a place no better than the sums that it is among.
+        blur = min(1e-7 / size, length / 2) if size > 0 else 0.0
+        inner = place[0] + np.array([blur, -blur])
+        partner = np.searchsorted(
+          other, low + place.mean() * size, side='right'
+        )
         partner = min(partner, last)
         distance = abs(wins[partner] - wins[atom])
         bar = min(abs(short) / distance, 1.0) if distance else 0.0
         for swap, area, rank in (
-          (bar / 2, bar, partner),
-          ((1 + bar) / 2, 1 - bar, atom),
+          ((0, bar), bar, partner),
+          ((bar, 1), 1 - bar, atom),
         ):
           weight = draft[token] * chance * length * area
           if weight > 0:
-            yield token, np.array([split, place[0], swap]), weight, rank
+            yield token, np.array([split, inner, swap]), weight, rank
 
 
 CELLS = {
@@ -225,18 +238,22 @@ def exact_law(coupling, cells, pair, width):
   # Powers of 4, so that most pairs share a program.
   pad = 4 ** int(np.ceil(np.log(len(chances)) / np.log(4))) - len(chances)
   extend = lambda rows: np.concatenate([rows, np.repeat(rows[:1], pad, 0)])
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(jax.random, 'uniform', lambda key, shape=(): key)
-    tokens, accepted = over_cells(coupling)(
-      extend(uniforms).astype(np.float32),
-      extend(candidates).astype(np.int32),
-      np.ones(width, bool),
-      draft,
-      target,
-    )
-  tokens, accepted = (np.asarray(x)[: len(chances)] for x in (tokens, accepted))
-  law = np.bincount(tokens, chances, draft.size)
-  return np.append(law, chances @ accepted)
+  margin = np.minimum(_MARGIN, np.diff(uniforms)[..., 0] / 2)
+  law = 0.0
+  for corner in (uniforms[..., 0] + margin, uniforms[..., 1] - margin):
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(jax.random, 'uniform', lambda key, shape=(): key)
+      results = over_cells(coupling)(
+        extend(corner).astype(np.float32),
+        extend(candidates).astype(np.int32),
+        np.ones(width, bool),
+        draft,
+        target,
+      )
+    tokens, accepted = (np.asarray(each)[: len(chances)] for each in results)
+    chance = np.bincount(tokens, chances, draft.size)
+    law += np.append(chance, chances @ accepted) / 2
+  return law
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ def family():
   return families.load('mini')
 
 
-def _decode(family, drafter, prompts, temperature, max_new_tokens=48):
+def _decode(
+  family, drafter, prompts, temperature, max_new_tokens=48, **options
+):
   decoder = families.decoder(
-    family, drafter, sampling=sampling_lib.Sampling(temperature)
+    family, drafter, sampling=sampling_lib.Sampling(temperature), **options
   )
   tokens = [family.tokenizer.encode_prompt(e.prompt) for e in prompts]
   return decoder.decode(tokens, max_new_tokens)
@@ -37,6 +39,15 @@ def test_greedy_equals_autoregressive_on_held_out_prompts(family, drafter):
   plain = _decode(family, None, family.prompts, 0.0)
   speculative = _decode(family, drafter, family.prompts, 0.0)
   assert [r.tokens for r in plain] == [r.tokens for r in speculative]
+
+
+def test_two_drafts_equal_autoregressive_on_one_prompt_of_each_domain(family):
+  prompts = family.prompts[::8]
+  assert len({prompt.domain for prompt in prompts}) == 8
+  plain = _decode(family, None, prompts, 0.0, 24)
+  drafted = _decode(family, 'small', prompts, 0.0, 24, num_drafts=2)
+  assert [r.tokens for r in plain] == [r.tokens for r in drafted]
+  assert sum(r.accepted.sum() for r in drafted) > 0
 
 
 def test_block_efficiency_grows_with_the_drafter(family):

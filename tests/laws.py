@@ -61,33 +61,6 @@ def resampling(key, candidates, active, draft, target):
   return token, (active & (candidates == token)).any()
 
 
-def uniform_cells(pairs):
-  """Cells of the unit square on which a coupling's outcome is constant.
-
-  Args:
-    pairs: `(draft, target)` laws that the coupling may meet.
-
-  Returns:
-    `[C, 2]` midpoints for the uniforms of acceptance and of the residual, and
-    `[C]` areas. The sum over cells is then the exact integral for the maximal
-    coupling and for its broken twin.
-  """
-  accept, draw = [], []
-  for draft, target in np.asarray(pairs, np.float64):
-    accept.append(target[draft > 0] / draft[draft > 0])
-    for weights in (target, np.maximum(target - draft, 0)):
-      if weights.sum() > 1e-6:
-        draw.append(np.cumsum(weights) / weights.sum())
-  axes = []
-  for breaks in (accept, draw):
-    breaks = np.unique(np.clip(np.concatenate(breaks), 0, 1).round(7))
-    axes.append(np.unique(np.concatenate([[0.0], breaks, [1.0]])))
-  middles = [(edges[1:] + edges[:-1]) / 2 for edges in axes]
-  points = np.stack(np.meshgrid(*middles, indexing='ij'), -1).reshape(-1, 2)
-  areas = np.outer(*[np.diff(edges) for edges in axes]).ravel()
-  return points.astype(np.float32), areas
-
-
 def alternating(num_arms):
   """The bandit that plays one arm after the other, whatever they earn."""
   return base.Bandit(

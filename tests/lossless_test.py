@@ -14,6 +14,7 @@ import pytest
 import specjax
 from specjax import sampling as sampling_lib
 from specjax import trees
+from specjax import verifiers
 from tests import laws
 
 ROWS, VOCAB_SIZE, LENGTH = 20000, 3, 3
@@ -73,33 +74,65 @@ def test_check_rejects_a_verifier_without_residual():
   assert p_value(decoder, target, sampling_lib.Sampling()) < 1e-6
 
 
-def arm(topology, coupling='maximal'):
-  drafter = specjax.DRAFTERS['autoregressive'](MODEL, topology)
-  return specjax.Arm(drafter, specjax.VERIFIERS['tree_walk'](coupling))
-
-
 @pytest.mark.parametrize(
-  'topology',
-  [trees.chains(2, 2), trees.prefix_tree((2, 2))],
-  ids=['chains', 'prefix tree'],
+  ('num_drafts', 'draft_length', 'verifier'),
+  [
+    (1, 3, 'block'),
+    (2, 2, 'batch'),
+    (2, 2, 'kseq'),
+    (2, 2, 'multiround'),
+    (2, 2, 'otm'),
+    (2, 2, 'otm_table'),
+  ],
 )
-def test_trees_have_the_target_law(topology):
+def test_verifiers_of_chains_have_the_target_law(
+  num_drafts, draft_length, verifier
+):
   target, draft = tables('time-varying')
-  decoder = specjax.Decoder(MODEL, target, [(arm(topology), draft)])
+  decoder = specjax.speculative(
+    MODEL,
+    target,
+    MODEL,
+    draft,
+    num_drafts=num_drafts,
+    draft_length=draft_length,
+    verifier=verifier,
+  )
   assert p_value(decoder, target, sampling_lib.Sampling()) > 1e-4
 
 
-@pytest.mark.parametrize('coupling', ['maximal', laws.resampling])
-def test_alternating_arms_have_the_target_law(coupling):
+def arm(topology, verifier='maximal'):
+  """The verifier is a name, or a coupling for the tree walk."""
+  if not isinstance(verifier, str):
+    verifier = specjax.VERIFIERS['tree_walk'](verifier)
+  drafter = specjax.DRAFTERS['autoregressive'](MODEL, topology)
+  return specjax.Arm(drafter, verifiers.resolve(verifier))
+
+
+@pytest.mark.parametrize('verifier', ['maximal', 'kseq', 'multiround', 'otm'])
+def test_prefix_trees_have_the_target_law(verifier):
+  target, draft = tables('time-varying')
+  arms = [(arm(trees.prefix_tree((2, 2)), verifier), draft)]
+  decoder = specjax.Decoder(MODEL, target, arms)
+  assert p_value(decoder, target, sampling_lib.Sampling()) > 1e-4
+
+
+@pytest.mark.parametrize(
+  ('first', 'second'),
+  [
+    ((trees.chain(1),), (trees.prefix_tree((2, 1)),)),
+    ((trees.chain(1),), (trees.prefix_tree((2, 1)), laws.resampling)),
+    ((trees.chain(3), 'block'), (trees.chains(2, 2), 'otm')),
+  ],
+  ids=['maximal', 'resampling', 'block and otm'],
+)
+def test_alternating_arms_have_the_target_law(first, second):
   """Arms of different depth, with different drafts, turn about."""
   target, draft = tables('time-varying')
-  arms = [
-    (arm(trees.chain(1)), draft),
-    (arm(trees.prefix_tree((2, 1)), coupling), draft[::-1]),
-  ]
+  arms = [(arm(*first), draft), (arm(*second), draft[::-1])]
   decoder = specjax.Decoder(MODEL, target, arms, bandit=laws.alternating(2))
   p = p_value(decoder, target, sampling_lib.Sampling())
-  assert p > 1e-4 if coupling == 'maximal' else p < 1e-6
+  assert p < 1e-6 if laws.resampling in second else p > 1e-4
 
 
 def test_outcome_dependent_choice_of_arms_has_the_target_law():

@@ -2,6 +2,17 @@ r"""What a coupling costs, and how much of a round goes to verification.
 
 python -m experiments.main --config=configs/spectr/cost.py \
     --workdir=runs/spectr_cost
+
+Over a pass, as calls (inside a loop), on two cores of an x86_64 CPU:
+
+             V = 4096   V = 32000  V = 256000
+maximal     2.1 (2.4)   2.9 (1.4)   3.0 (1.4)
+multiround  2.2 (3.1)   3.1 (2.1)   3.7 (1.9)
+kseq         2.7 (14)   4.9 (9.7)    12 (5.9)
+otm          3.8 (28)    11 (20)     19 (11)
+
+Of a round of 8 chains of 8: maximal 1.5%, multiround 1.6%, batch 2.2%, kseq
+2.3%, otm 4.3%.
 """
 
 import ml_collections

@@ -1,5 +1,7 @@
 """The host's interface: equality with plain decoding, independence, errors."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -27,23 +29,55 @@ def _decoder(temperature=0.0, draft_length=3, drafter_seed=1, **options):
   )
 
 
+@functools.cache
+def _greedy(draft_length):
+  """Results of 30 tokens; 0 is plain decoding."""
+  return _decoder(draft_length=draft_length).decode(PROMPTS, 30)
+
+
 @pytest.mark.parametrize('draft_length', [1, 2, 5])
 def test_greedy_speculative_equals_greedy_autoregressive(draft_length):
-  plain = _decoder(draft_length=0).decode(PROMPTS, 30)
-  speculative = _decoder(draft_length=draft_length).decode(PROMPTS, 30)
+  plain, speculative = _greedy(0), _greedy(draft_length)
   assert [r.tokens for r in plain] == [r.tokens for r in speculative]
   assert all(r.rounds == 30 and r.draft_calls == 0 for r in plain)
 
 
 @pytest.mark.parametrize(
-  'topology', [trees.chains(3, 3), trees.prefix_tree((2, 2, 1))]
+  ('num_drafts', 'verifier'),
+  [
+    (1, 'block'),
+    (4, None),
+    (4, 'batch'),
+    (4, 'kseq'),
+    (4, 'multiround'),
+    (4, 'otm'),
+  ],
 )
-def test_greedy_trees_equal_greedy_autoregressive(topology):
+def test_greedy_decoding_is_the_same_by_every_verifier(num_drafts, verifier):
+  """All drafts are one and the same chain, so that none changes a round."""
+  decoder = _decoder(num_drafts=num_drafts, verifier=verifier)
+  outputs = decoder.decode(PROMPTS, 30)
+  assert [r.tokens for r in outputs] == [r.tokens for r in _greedy(0)]
+  for result, single in zip(outputs, _greedy(3)):
+    np.testing.assert_array_equal(result.accepted, single.accepted)
+    assert result.rounds == single.rounds
+  assert sum(r.accepted.sum() for r in outputs) > 0
+
+
+@pytest.mark.parametrize(
+  ('topology', 'verifier'),
+  [
+    (trees.chains(3, 3), 'greedy'),
+    (trees.prefix_tree((2, 2, 1)), 'greedy'),
+    (trees.prefix_tree((2, 2, 1)), 'otm'),
+  ],
+)
+def test_greedy_trees_equal_greedy_autoregressive(topology, verifier):
   """The drafter samples, so that branches differ; the target is greedy."""
   target, draft = toys.transformer(), toys.transformer(1, num_layers=1)
   arm = base.Arm(
     drafters.DRAFTERS['autoregressive'](draft[0], topology),
-    verifiers.VERIFIERS['tree_walk']('greedy'),
+    verifiers.resolve(verifier),
   )
   decoder = decoding.Decoder(
     *target,
@@ -51,16 +85,25 @@ def test_greedy_trees_equal_greedy_autoregressive(topology):
     sampling=sampling_lib.Sampling(0.0),
     max_length=64,
   )
-  plain = _decoder(draft_length=0).decode(PROMPTS, 30)
   outputs = decoder.decode(PROMPTS, 30)
-  assert [r.tokens for r in plain] == [r.tokens for r in outputs]
+  assert [r.tokens for r in outputs] == [r.tokens for r in _greedy(0)]
   assert sum(r.accepted.sum() for r in outputs) > 0
 
 
-@pytest.mark.parametrize('temperature', [0.0, 1.0])
-@pytest.mark.parametrize('draft_length', [0, 3])
-def test_output_does_not_depend_on_the_batch(temperature, draft_length):
-  decoder = _decoder(temperature, draft_length)
+@pytest.mark.parametrize(
+  ('temperature', 'draft_length', 'options'),
+  [
+    (0.0, 0, {}),
+    (1.0, 0, {}),
+    (0.0, 3, {}),
+    (1.0, 3, {}),
+    (1.0, 3, {'num_drafts': 3, 'verifier': 'otm'}),
+  ],
+)
+def test_output_does_not_depend_on_the_batch(
+  temperature, draft_length, options
+):
+  decoder = _decoder(temperature, draft_length, **options)
   together = decoder.decode(PROMPTS, 20)
   order = [3, 7, 0, 5, 1, 6, 2, 4]
   permuted = decoder.decode([PROMPTS[i] for i in order], 20, request_ids=order)
@@ -178,6 +221,10 @@ def test_bad_models_and_lengths_are_refused():
     decoding.speculative(*target, *draft)
   with pytest.raises(ValueError, match='draft_length must be >= 1, got 0'):
     decoding.speculative(*target, *target, draft_length=0)
+  with pytest.raises(ValueError, match='num_drafts must be >= 1, got 0'):
+    decoding.speculative(*target, *target, num_drafts=0)
+  with pytest.raises(ValueError, match="verifier 'nope'. Known: batch, block"):
+    decoding.speculative(*target, *target, verifier='nope')
   with pytest.raises(ValueError, match='max_length must be >= 2, got 1'):
     decoding.speculative(*target, None, max_length=1)
   with pytest.raises(ValueError, match='at least one arm'):

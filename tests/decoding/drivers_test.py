@@ -13,7 +13,7 @@ from tests import toys
 PROMPTS = [[1], [2, 3, 4], list(range(12))]
 
 
-def _decoder(temperature=1.0, draft_length=3):
+def _decoder(temperature=1.0, draft_length=3, **options):
   draft = toys.transformer(1, num_layers=1) if draft_length else (None, None)
   return decoding.speculative(
     *toys.transformer(),
@@ -21,6 +21,7 @@ def _decoder(temperature=1.0, draft_length=3):
     draft_length=draft_length or 1,
     sampling=sampling_lib.Sampling(temperature),
     max_length=48,
+    **options,
   )
 
 
@@ -72,11 +73,21 @@ def _cache_copies(compiled, state) -> list[str]:
   ]
 
 
-@pytest.mark.parametrize('temperature', [0.0, 1.0])
-@pytest.mark.parametrize('draft_length', [0, 3])
+@pytest.mark.parametrize(
+  ('temperature', 'draft_length', 'options'),
+  [
+    (0.0, 0, {}),
+    (1.0, 0, {}),
+    (0.0, 3, {}),
+    (1.0, 3, {}),
+    (1.0, 3, {'num_drafts': 4, 'verifier': 'otm'}),
+  ],
+)
 @pytest.mark.parametrize('batch_size', [1, 8])
-def test_no_cache_is_copied_in_the_loop(temperature, draft_length, batch_size):
-  decoder = _decoder(temperature, draft_length)
+def test_no_cache_is_copied_in_the_loop(
+  temperature, draft_length, options, batch_size
+):
+  decoder = _decoder(temperature, draft_length, **options)
   state = decoder.init([[1, 2]] * batch_size, 20)
   compiled = decoding.decode.lower(
     decoder.round_fn, decoder.params, state

@@ -1,7 +1,6 @@
 """The tree walk: its exact law on tiny Markov models, and greedy walks."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -9,171 +8,55 @@ import numpy as np
 import pytest
 
 from specjax import base
+from specjax import couplings
+from specjax import transport
 from specjax import trees
 from specjax.verifiers import tree_walk
 from tests import laws
+from tests.verifiers import exact
 
-ROOT = 0  # the last committed token
-
-
-def half(target, draft):
-  """A goal that is neither model's law."""
-  return 0.5 * target + 0.5 * draft
-
-
-def draft_tree(tokens, topology, valid, table, leaves=False):
-  """One row's tree as a drafter with this `[V, V]` table would report it."""
-  parents = np.array([*topology.parents], int)
-  return base.DraftTree(
-    tokens,
-    topology,
-    valid,
-    table[jnp.where(parents < 0, ROOT, tokens[parents])],
-    table[tokens[topology.leaves]] if leaves else None,
-  )
-
-
-def tables(vocab_size):
-  """Draft and target, `[V, V]` each, rather different."""
-  rng = np.random.default_rng(vocab_size)
-  draft = laws.random_table(rng, vocab_size, vocab_size)
-  return draft, laws.random_table(rng, vocab_size, vocab_size)
-
-
-def level_cells(topology, draft, goal_table, chosen):
-  """`[C, D + 1, 2]` uniforms and `[C]` volumes for an exact integral.
-
-  Levels use independent uniforms; at each of them the outcome is constant on
-  the cells cut out by the laws that can meet there.
-  """
-  vocab_size = len(draft)
-  grids = []
-  for depth in range(topology.depth + 1):
-    contexts = [ROOT] if depth == 0 else range(vocab_size)
-    pairs = [(goal_table[x], goal_table[x]) for x in contexts]
-    if depth < topology.depth:
-      drafts = lambda x: np.eye(vocab_size) if chosen else draft[x][None]
-      pairs = [(law, goal_table[x]) for x in contexts for law in drafts(x)]
-    grids.append(laws.uniform_cells(pairs))
-  index = np.indices([len(areas) for _, areas in grids])
-  index = index.reshape(len(grids), -1)
-  points = [points[at] for (points, _), at in zip(grids, index)]
-  areas = [areas[at] for (_, areas), at in zip(grids, index)]
-  return np.stack(points, 1), np.prod(areas, axis=0)
-
-
-def complete(tokens, num_accepted, weights, table):
-  """`[V**T]` law of `[n, T]` blocks whose unused end the table continues.
-
-  An emitted block's length depends on its tokens, so blocks of one length do
-  not have the target's law: what has it is the block and what follows.
-  """
-  vocab_size, length = len(table), tokens.shape[1]
-  law = np.zeros(vocab_size**length)
-  for num in range(1, length + 1):
-    rows = num_accepted + 1 == num
-    cells = np.ravel_multi_index(tokens[rows, :num].T, (vocab_size,) * num)
-    mass = np.bincount(cells, weights[rows], vocab_size**num)
-    for _ in range(num, length):
-      mass = (mass.reshape(-1, vocab_size, 1) * table).ravel()
-    law += mass
-  return law
-
-
-def exact_law(topology, vocab_size, valid=None, chosen=None, **parts):
-  """Law of the completed block, over all drafts and all uniforms.
-
-  Args:
-    topology: of the tree.
-    vocab_size: `V`.
-    valid: `[N]` bool; all nodes by default.
-    chosen: tokens of a deterministic draft, or None for a sampled one.
-    **parts: coupling and goal of the tree walk.
-
-  Returns:
-    The law, the goal's own law, and the outcomes `(tree tokens, Outcome)`.
-  """
-  draft, target = tables(vocab_size)
-  goal_table = parts.get('goal', lambda target, draft: target)(target, draft)
-  goal_table = goal_table.astype(np.float64)
-  valid = np.ones(topology.num_nodes, bool) if valid is None else valid
-  points, volumes = level_cells(topology, draft, goal_table, chosen)
-  drafts = np.array(
-    [chosen]
-    if chosen
-    else list(itertools.product(range(vocab_size), repeat=topology.num_nodes))
-  )
-  weights = np.ones(len(drafts))
-  for node, parent in enumerate(topology.parents):
-    before = ROOT if parent < 0 else drafts[:, parent]
-    weights *= 1.0 if chosen else draft[before, drafts[:, node]]
-  verify = tree_walk.tree_walk(**parts)
-
-  def run(uniforms, tokens):
-    tree = draft_tree(
-      tokens, topology, jnp.asarray(valid), jnp.asarray(draft), 'goal' in parts
-    )
-    tree = tree._replace(probs=None) if chosen else tree
-    entries = jnp.append(ROOT, tokens)
-    return verify(uniforms, tree, jnp.asarray(target)[entries])
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(jax.random, 'split', lambda key, num: key)
-    patch.setattr(jax.random, 'uniform', lambda key, shape: key)
-    run = jax.jit(jax.vmap(jax.vmap(run, (0, None)), (None, 0)))
-    outcome = jax.device_get(run(points, jnp.asarray(drafts, jnp.int32)))
-  law = complete(
-    outcome.tokens.reshape(-1, topology.depth + 1),
-    outcome.num_accepted.ravel(),
-    np.outer(weights, volumes).ravel(),
-    goal_table,
-  )
-  want = laws.sequence_law(goal_table, ROOT, topology.depth + 1)
-  return law, want, (drafts, outcome)
-
-
+PREFIX_TREE = trees.prefix_tree((2, 2))
 CASES = {
-  'empty': (trees.chain(0), 3, {}),
-  'chain': (trees.chain(2), 3, {}),
-  'chain, end invalid': (trees.chain(2), 3, {'valid': [True, False]}),
-  'chain, all invalid': (trees.chain(2), 3, {'valid': [False, False]}),
-  'chain, deterministic': (trees.chain(2), 3, {'chosen': (1, 2)}),
-  'siblings': (trees.chains(3, 1), 3, {}),
-  'siblings, one invalid': (
-    trees.chains(3, 1),
-    3,
-    {'valid': [False, True, True]},
+  'empty': exact.Case(trees.chain(0)),
+  'chain': exact.Case(trees.chain(2)),
+  'chain, end invalid': exact.Case(trees.chain(2), valid=(True, False)),
+  'chain, all invalid': exact.Case(trees.chain(2), valid=(False, False)),
+  'chain, deterministic': exact.Case(trees.chain(2), chosen=(1, 2)),
+  'siblings': exact.Case(trees.chains(3, 1)),
+  'siblings, one invalid': exact.Case(
+    trees.chains(3, 1), valid=(False, True, True)
   ),
-  'siblings, deterministic': (trees.chains(2, 1), 3, {'chosen': (2, 1)}),
-  'siblings, deterministic, first invalid': (
-    trees.chains(2, 1),
-    3,
-    {'chosen': (2, 1), 'valid': [False, True]},
+  'siblings, deterministic': exact.Case(trees.chains(2, 1), chosen=(2, 1)),
+  'siblings, deterministic, first invalid': exact.Case(
+    trees.chains(2, 1), chosen=(2, 1), valid=(False, True)
   ),
-  'chains': (trees.chains(2, 2), 2, {}),
-  'prefix tree': (trees.prefix_tree((2, 2)), 2, {}),
-  'prefix tree, some invalid': (
-    trees.prefix_tree((2, 2)),
-    2,
-    {'valid': [True, True, False, True, True, False]},
+  'chains': exact.Case(trees.chains(2, 2), 2),
+  'prefix tree': exact.Case(PREFIX_TREE, 2),
+  'prefix tree, some invalid': exact.Case(
+    PREFIX_TREE, 2, valid=(True, True, False, True, True, False)
   ),
-  'ragged': (trees.Topology((-1, -1, 1)), 3, {}),
-  'chain, other goal': (trees.chain(2), 3, {'goal': half}),
-  'prefix tree, other goal': (trees.prefix_tree((2, 2)), 2, {'goal': half}),
+  'ragged': exact.Case(trees.Topology((-1, -1, 1))),
+  'chain, other goal': exact.Case(trees.chain(2), goal=exact.half),
+  'prefix tree, other goal': exact.Case(PREFIX_TREE, 2, goal=exact.half),
 }
+
+
+def integrate(case, coupling='maximal', *options):
+  """Of the tree walk; the options are those of `exact.walk_cells`."""
+  verifier = tree_walk.tree_walk(coupling, case.goal or 'target')
+  return exact.integrate(case, verifier, *exact.walk_cells(case, *options))
 
 
 @pytest.mark.parametrize('case', CASES.values(), ids=CASES)
 def test_completed_block_has_exactly_the_goal_law(case):
   """By enumeration of drafts and uniforms; the bonus token is included."""
-  topology, vocab_size, options = case
-  law, want, (drafts, outcome) = exact_law(topology, vocab_size, **options)
-  np.testing.assert_allclose(law, want, atol=1e-6)
+  law, outcome, _ = integrate(case)
+  np.testing.assert_allclose(law, case.want, atol=1e-6)
   # What was accepted is on the path, and was proposed.
-  valid = np.append(options.get('valid', [True] * topology.num_nodes), False)
-  depths = np.append(topology.depths, 0)
-  tokens = np.pad(drafts, ((0, 0), (0, 1)))[:, None]
-  for depth in range(topology.depth):
+  valid = np.append(case.is_valid, False)
+  depths = np.append(case.topology.depths, 0)
+  tokens = np.pad(case.drafts, ((0, 0), (0, 1)))[:, None]
+  for depth in range(case.topology.depth):
     kept = depth < outcome.num_accepted
     node = outcome.path[..., depth]
     assert valid[node[kept]].all()
@@ -184,55 +67,70 @@ def test_completed_block_has_exactly_the_goal_law(case):
 
 @pytest.mark.parametrize('name', ['chain', 'siblings', 'prefix tree'])
 def test_check_rejects_a_coupling_without_residual(name):
-  topology, vocab_size, _ = CASES[name]
-  law, want, _ = exact_law(topology, vocab_size, coupling=laws.resampling)
-  assert np.abs(law - want).max() > 1e-3
+  case = CASES[name]
+  law = integrate(case, laws.resampling).law
+  assert np.abs(law - case.want).max() > 1e-3
 
 
+ACCEPTANCES = {
+  'kseq': transport.kseq_acceptance,
+  'multiround': transport.multiround_acceptance,
+}
+
+
+@pytest.mark.parametrize('name', ACCEPTANCES)
 @pytest.mark.parametrize(
-  'topology',
-  [trees.chains(3, 2), trees.prefix_tree((2, 2))],
-  ids=['chains', 'prefix tree'],
+  ('case', 'counts'),
+  [
+    (exact.Case(trees.chains(2, 1)), (2,)),
+    (exact.Case(trees.chains(3, 1), valid=(True, False, True)), (2,)),
+    (exact.Case(trees.chains(2, 2), 2), (1, 2)),
+    (exact.Case(trees.chains(2, 1), goal=exact.half), (2,)),
+  ],
+  ids=['siblings', 'one invalid', 'chains', 'other goal'],
 )
-def test_completed_block_has_the_target_law_with_true_keys(topology):
-  """40000 blocks over 4 tokens, one key a row.
-
-  A chi-square divergence of 0.003 of the first three tokens from their law
-  fails with chance 0.95; without the residual it is far larger.
-  """
-  size, vocab_size = 40000, 4
-  draft, target = tables(vocab_size)
-  rng = np.random.default_rng(10)
-  sample = lambda rows: np.argmax(
-    np.cumsum(rows, 1) > rng.random((size, 1)) * rows.sum(1, keepdims=True),
-    axis=1,
+def test_all_candidates_are_tried_with_exactly_the_goal_law(case, counts, name):
+  """And the first of them as often as is foretold; k-Seq comes close to it."""
+  result = integrate(case, name, exact.AXES[name], counts)
+  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  draft, law = case.draft[exact.ROOT], case.law[exact.ROOT]
+  np.testing.assert_allclose(
+    result.reach[0],
+    ACCEPTANCES[name](draft, law, 2),
+    atol=1e-6 if name == 'multiround' else 1e-3,
   )
-  drafts = np.zeros((size, topology.num_nodes), np.int32)
-  for node, parent in enumerate(topology.parents):
-    before = np.full(size, ROOT) if parent < 0 else drafts[:, parent]
-    drafts[:, node] = sample(draft[before])
 
-  def p_value(coupling):
-    def run(key, tokens):
-      valid = jnp.ones(topology.num_nodes, bool)
-      tree = draft_tree(tokens, topology, valid, jnp.asarray(draft))
-      entries = jnp.append(ROOT, tokens)
-      return tree_walk.tree_walk(coupling)(
-        key, tree, jnp.asarray(target)[entries]
-      )
 
-    keys = jax.random.split(jax.random.key(11), size)
-    outcome = jax.device_get(jax.jit(jax.vmap(run))(keys, drafts))
-    tokens = outcome.tokens.copy()
-    for depth in range(1, 3):
-      rest = sample(target[tokens[:, depth - 1]])
-      emitted = depth <= outcome.num_accepted
-      tokens[:, depth] = np.where(emitted, tokens[:, depth], rest)
-    law = laws.sequence_law(target, ROOT, 3)
-    return laws.chi_square(tokens[:, :3], law)
+def believing(name):
+  """A coupling that takes all candidates for samples of the draft."""
+  return lambda key, candidates, active, draft, target: couplings.COUPLINGS[
+    name
+  ](key, candidates, jnp.ones_like(active), draft, target)
 
-  assert p_value('maximal') > 1e-4
-  assert p_value(laws.resampling) < 1e-6
+
+SIBLINGS = exact.Case(trees.chains(3, 1), 4, chosen=(2, 0, 3))
+CHOSEN_TREE = exact.Case(PREFIX_TREE, 3, chosen=(2, 1, 0, 1, 2, 1))
+
+
+@pytest.mark.parametrize('case', [SIBLINGS, CHOSEN_TREE])
+@pytest.mark.parametrize('name', ['kseq', 'multiround', 'otm'])
+def test_different_siblings_that_no_law_made_have_exactly_the_goal_law(
+  case, name
+):
+  """They are no i.i.d. candidates; one is accepted where the goal picks it."""
+  result = integrate(case, name, exact.AXES[name], (0,))
+  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  first = list(case.chosen[: len(case.topology.levels[0])])
+  np.testing.assert_allclose(
+    result.reach[0], case.law[exact.ROOT, first].sum(), atol=1e-6
+  )
+
+
+@pytest.mark.parametrize('name', ['kseq', 'multiround'])
+def test_check_rejects_siblings_that_pass_for_samples(name):
+  """Neither of the others has any mass in what is taken for their law."""
+  law = integrate(SIBLINGS, believing(name), exact.AXES[name], (3,)).law
+  assert np.abs(law - SIBLINGS.want).max() > 0.01
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,254 @@
+"""Block verification: its exact law, and that no verifier keeps more."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from specjax import base
+from specjax import trees
+from specjax.verifiers import block
+from tests.verifiers import exact
+
+CASES = {
+  'empty': exact.Case(trees.chain(0)),
+  '1 of 2': exact.Case(trees.chain(1), 2),
+  '1 of 3': exact.Case(trees.chain(1)),
+  '2 of 2': exact.Case(trees.chain(2), 2),
+  '2 of 3': exact.Case(trees.chain(2)),
+  '3 of 2': exact.Case(trees.chain(3), 2),
+  '3 of 3': exact.Case(trees.chain(3)),
+  'end invalid': exact.Case(trees.chain(3), valid=(True, True, False)),
+  'middle invalid': exact.Case(trees.chain(3), valid=(True, False, True)),
+  'all invalid': exact.Case(trees.chain(2), valid=(False, False)),
+  'deterministic': exact.Case(trees.chain(3), chosen=(1, 2, 0)),
+  'other goal': exact.Case(trees.chain(3), goal=exact.half),
+}
+each_case = pytest.mark.parametrize('name', CASES)
+
+
+def num_valid(case):
+  return int(np.cumprod(case.is_valid).sum())
+
+
+def ratios(case):
+  """`[n, L]` goal over draft of each drafted token."""
+  laws = case.law[case.before], case.node_laws
+  goals, drafts = (
+    np.take_along_axis(law, case.drafts[..., None], 2)[..., 0] for law in laws
+  )
+  return (goals / drafts)[:, : num_valid(case)]
+
+
+def shares(case):
+  """`[n, L + 1]` p_0 to p_L, of the valid part."""
+  columns = [np.ones(len(case.drafts))]
+  for ratio in ratios(case).T:
+    columns.append(np.minimum(columns[-1] * ratio, 1))
+  return np.stack(columns, axis=1)
+
+
+def leftovers(case, scaled=True):
+  """`[n, L + 1, V]` what the token behind each valid prefix is drawn from.
+
+  If it is not `scaled`, `goal - draft` takes the place of `p goal - draft`.
+  """
+  share, end = shares(case), num_valid(case)
+  tokens = np.insert(case.drafts, 0, exact.ROOT, axis=1)[:, : end + 1]
+  laws = case.law[tokens]
+  inner = share[:, :end, None] * laws[:, :end] if scaled else laws[:, :end]
+  inner = np.maximum(inner - case.node_laws[:, :end], 0)
+  return np.append(inner, laws[:, end:], axis=1)
+
+
+def chances(case):
+  """`[n, L + 1]` h_0 to h_L, with which the valid prefixes pass."""
+  share = shares(case)
+  mass = leftovers(case)[:, :-1].sum(axis=-1)
+  inner = np.where(
+    mass > 0, mass / np.maximum(mass + 1 - share[:, :-1], 1e-9), 0
+  )
+  return np.append(inner, share[:, -1:], axis=1)
+
+
+def formula(case, last=True, scaled=True):
+  """`[n, L + 1, V]` chances of a draft, its accepted tokens and the next.
+
+  Args:
+    case: what is verified.
+    last: the last prefix that passes is kept; else the one before the first
+      that does not.
+    scaled: of `leftovers`.
+  """
+  passes = chances(case)
+  passes[:, 0] = 1
+  length = passes.shape[1]
+  kept = np.stack(
+    [
+      passes[:, i] * (1 - passes[:, i + 1 :]).prod(axis=1)
+      if last
+      else passes[:, : i + 1].prod(axis=1)
+      * (1 - passes[:, i + 1] if i + 1 < length else 1)
+      for i in range(length)
+    ],
+    axis=1,
+  )
+  weights = leftovers(case, scaled)
+  sums = weights.sum(axis=-1, keepdims=True)
+  tokens = np.insert(case.drafts, 0, exact.ROOT, axis=1)[:, :length]
+  law = np.where(sums > 0, weights / np.where(sums, sums, 1), case.law[tokens])
+  endings = case.weights[:, None, None] * kept[..., None] * law
+  rest = case.topology.depth + 1 - length
+  return np.pad(endings, ((0, 0), (0, rest), (0, 0)))
+
+
+def blocks(case):
+  """All drafts, accepted and next tokens: `[m, L + 1]` tokens, `[m]` kept."""
+  size = len(case.drafts), case.topology.depth + 1, case.vocab_size
+  draft, num, token = (index.ravel() for index in np.indices(size))
+  tokens = np.pad(case.drafts, ((0, 0), (0, 1)))[draft]
+  tokens[np.arange(len(num)), num] = token
+  return tokens, num
+
+
+@functools.cache
+def integrated(name):
+  """Each draft has cells of its own, cut by its own breakpoints."""
+  case = CASES[name]
+  length = case.topology.depth
+  grids = []
+  for passes, weights in zip(chances(case), leftovers(case)):
+    tests = [[]] * (length + 1)
+    tests[1 : len(passes)] = passes[1:]
+    draws = np.concatenate([exact.cumulative(row) for row in weights])
+    grids.append(exact.cells([*tests, draws]))
+  most = max(len(volumes) for _, volumes in grids)
+  pad = lambda each: np.pad(
+    each, [(0, most - len(each))] + [(0, 0)] * (each.ndim - 1)
+  )
+  points, volumes = (
+    np.stack([pad(each) for each in part]) for part in zip(*grids)
+  )
+  verifier = block.block(case.goal or 'target')
+  return exact.integrate(case, verifier, points, volumes)
+
+
+@each_case
+def test_completed_block_has_exactly_the_goal_law(name):
+  """By enumeration of drafts and uniforms; the bonus token is included."""
+  case = CASES[name]
+  result = integrated(name)
+  np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
+  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  accepted = (
+    np.arange(case.topology.depth) < result.outcome.num_accepted[..., None]
+  )
+  kept = np.broadcast_to(case.drafts[:, None], accepted.shape)
+  assert (result.outcome.tokens[..., :-1] == kept)[accepted].all()
+  assert (result.outcome.path == np.arange(case.topology.depth)).all()
+
+
+@each_case
+def test_each_draft_ends_as_the_formulas_say(name):
+  case = CASES[name]
+  np.testing.assert_allclose(
+    integrated(name).endings(case.vocab_size), formula(case), atol=1e-6
+  )
+
+
+@pytest.mark.parametrize('twin', [{'last': False}, {'scaled': False}], ids=str)
+@pytest.mark.parametrize('name', ['3 of 3', 'other goal'])
+def test_check_rejects_wrong_formulas(name, twin):
+  """The first failure as the end, and a residual whose target is not scaled."""
+  case = CASES[name]
+  law = lambda **twin: exact.complete(
+    *blocks(case), formula(case, **twin).ravel(), case.law
+  )
+  np.testing.assert_allclose(law(), case.want, atol=1e-9)
+  assert np.abs(law(**twin) - case.want).max() > 1e-3
+
+
+@each_case
+def test_a_prefix_is_accepted_as_often_as_its_share(name):
+  """Never less often than by the tree walk, which tests token by token.
+
+  There, a prefix survives with the product of `min(goal / draft, 1)`.
+  """
+  case = CASES[name]
+  share, weights = shares(case)[:, 1:], case.weights
+  reach = integrated(name).reach
+  np.testing.assert_allclose(
+    reach[: num_valid(case)], weights @ share, atol=1e-6
+  )
+  assert not reach[num_valid(case) :].any()
+  walk = weights @ np.minimum(ratios(case), 1).cumprod(axis=1)
+  np.testing.assert_allclose(reach[: len(walk[:1])], walk[:1], atol=1e-6)
+  # A deterministic draft's ratios do not exceed 1: there is nothing to gain.
+  more = 0 if case.chosen else 1e-3
+  assert (reach[1 : len(walk)] >= walk[1:] + more - 1e-6).all()
+
+
+def best_accepted(case):
+  """The most accepted tokens of any verifier of this draft, in expectation.
+
+  By linear program over the chances of `blocks`, of which a draft's sum to its
+  own, and whose completion has the goal's law.
+  """
+  tokens, num = blocks(case)
+  owner = np.repeat(np.eye(len(case.drafts)), len(num) // len(case.drafts), 1)
+  one = np.ones(1)
+  completed = np.stack(
+    [
+      exact.complete(row[None], each[None], one, case.law)
+      for row, each in zip(tokens, num)
+    ],
+    axis=1,
+  )
+  solution = optimize.linprog(
+    -num,
+    A_eq=np.concatenate([owner, completed])[:-1],  # One of them is redundant.
+    b_eq=np.append(case.weights, case.want)[:-1],
+    bounds=[(0, 0 if each > num_valid(case) else None) for each in num],
+    method='highs',
+  )
+  assert solution.success
+  return -solution.fun
+
+
+@each_case
+def test_no_verifier_accepts_more(name):
+  """Even one that knows both models behind every prefix."""
+  best = best_accepted(CASES[name])
+  np.testing.assert_allclose(integrated(name).reach.sum(), best, atol=1e-6)
+
+
+def verify(uniforms, tokens, probs, target_probs):
+  """One row's outcome at chosen uniforms, on a chain."""
+  tokens = jnp.array(tokens, jnp.int32)
+  tree = base.DraftTree(
+    tokens,
+    trees.chain(len(tokens)),
+    jnp.ones(len(tokens), bool),
+    jnp.array(probs),
+  )
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(jax.random, 'uniform', lambda key, shape: key)
+    return jax.jit(block.block())(
+      jnp.array(uniforms), tree, jnp.array(target_probs)
+    )
+
+
+def test_a_token_of_target_mass_zero_is_never_emitted():
+  """At uniform 0, `<=` would accept it."""
+  outcome = verify([0.0, 0.0, 0.0], [0], [[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]])
+  assert outcome.num_accepted == 0 and outcome.tokens[0] == 1
+
+
+def test_equal_laws_accept_everything():
+  """Where all residuals are 0, and the uniforms as large as they get."""
+  laws = [[0.5, 0.5]] * 3
+  outcome = verify([np.float32(1 - 2**-24)] * 4, [0, 1], laws[:2], laws)
+  assert outcome.num_accepted == 2 and outcome.tokens.tolist() == [0, 1, 1]

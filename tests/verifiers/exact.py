@@ -1,0 +1,335 @@
+"""Exact laws of verifiers on tiny Markov models.
+
+All drafts are enumerated, and the uniforms integrated: a verifier's outcome is
+constant on the cells that its breakpoints cut out of the unit cube. They are
+computed from the rules' formulas, and each cell is looked at near two opposite
+corners: a breakpoint that is not where the verifier steps spoils the sum.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import base
+from specjax import trees
+from specjax.transport import division
+from tests import laws
+
+ROOT = 0  # the last committed token
+_MARGIN = 2e-6
+
+
+def half(target, draft):
+  """A goal that is neither model's law."""
+  return 0.5 * target + 0.5 * draft
+
+
+@functools.cache
+def tables(vocab_size):
+  """Draft and target, `[V, V]` each.
+
+  The total variation is above 0.1 in each context, and of three tokens or more,
+  not just one is in the residual: there, its weights matter.
+  """
+  rng = np.random.default_rng(264 + vocab_size)
+  draft = laws.random_table(rng, vocab_size, vocab_size)
+  return draft, laws.random_table(rng, vocab_size, vocab_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """A tree on two models.
+
+  Attributes:
+    topology: of the tree.
+    vocab_size: `V`.
+    valid: of each node; all by default.
+    chosen: tokens of a deterministic draft, or None for a sampled one.
+    goal: the verifier's, or None for the target.
+  """
+
+  topology: trees.Topology
+  vocab_size: int = 3
+  valid: tuple[bool, ...] | None = None
+  chosen: tuple[int, ...] | None = None
+  goal: Callable | None = None
+
+  @property
+  def is_valid(self):
+    """`[N]` bool."""
+    num_nodes = self.topology.num_nodes
+    return np.array(self.valid or [True] * num_nodes, bool)
+
+  @functools.cached_property
+  def draft(self):
+    """`[V, V]` float64, of a sampled draft."""
+    return _normalised(tables(self.vocab_size)[0])
+
+  @functools.cached_property
+  def law(self):
+    """`[V, V]` float64, the law that the verifier is to have."""
+    goal = self.goal or (lambda target, draft: target)
+    return goal(_normalised(tables(self.vocab_size)[1]), self.draft)
+
+  @functools.cached_property
+  def drafts(self):
+    """`[n, N]` tokens of all trees that can be drafted."""
+    tokens = range(self.vocab_size)
+    every = itertools.product(tokens, repeat=self.topology.num_nodes)
+    return np.array([self.chosen] if self.chosen else list(every), int)
+
+  @functools.cached_property
+  def before(self):
+    """`[n, N]` the token that each node follows."""
+    return np.pad(self.drafts, ((0, 0), (0, 1)), constant_values=ROOT)[
+      :, np.array(self.topology.parents, int)
+    ]
+
+  @functools.cached_property
+  def node_laws(self):
+    """`[n, N, V]` the law of each node's draft."""
+    if self.chosen:
+      return np.eye(self.vocab_size)[self.drafts]
+    return self.draft[self.before]
+
+  @property
+  def weights(self):
+    """`[n]` chances of the drafts."""
+    chances = np.take_along_axis(self.node_laws, self.drafts[..., None], 2)
+    return chances[..., 0].prod(axis=1)
+
+  @property
+  def want(self):
+    """`[V**(D + 1)]` law of a completed block."""
+    return laws.sequence_law(self.law, ROOT, self.topology.depth + 1)
+
+  def tree(self, tokens):
+    """One row's tree, as a drafter would report it."""
+    before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
+    draft = jnp.asarray(tables(self.vocab_size)[0])
+    leaf_probs = draft[tokens[self.topology.leaves]]
+    return base.DraftTree(
+      tokens,
+      self.topology,
+      jnp.asarray(self.is_valid),
+      None if self.chosen else draft[before],
+      leaf_probs if self.goal else None,
+    )
+
+  def verify(self, verifier, key, tokens):
+    """The outcome of one row's tree."""
+    target = jnp.asarray(tables(self.vocab_size)[1])
+    return verifier(key, self.tree(tokens), target[jnp.append(ROOT, tokens)])
+
+
+def _normalised(table):
+  table = table.astype(np.float64)
+  return table / table.sum(axis=-1, keepdims=True)
+
+
+class Integral(NamedTuple):
+  """What a verifier does: `n` drafts, `C` cells."""
+
+  law: np.ndarray  # [V**(D + 1)] of the completed block
+  outcome: base.Outcome  # [n, C, ...]
+  mass: np.ndarray  # [n, C] chances
+
+  @property
+  def reach(self):
+    """`[D]` chances that 1, 2, ... tokens are accepted."""
+    depths = np.arange(self.outcome.tokens.shape[-1] - 1)
+    longer = self.outcome.num_accepted[..., None] > depths
+    return np.einsum('nc,ncd->d', self.mass, longer)
+
+  def endings(self, vocab_size):
+    """`[n, D + 1, V]` chances of a draft, its accepted tokens and the next.
+
+    On a chain, where the accepted tokens are the draft's first ones.
+    """
+    num, tokens = self.outcome.num_accepted, self.outcome.tokens
+    last = np.take_along_axis(tokens, num[..., None], axis=-1)[..., 0]
+    endings = np.zeros((len(num), tokens.shape[-1], vocab_size))
+    np.add.at(endings, (np.arange(len(num))[:, None], num, last), self.mass)
+    return endings
+
+
+def integrate(case, verifier, points, volumes) -> Integral:
+  """Sums over all drafts and all cells of the uniforms.
+
+  Args:
+    case: what is verified.
+    verifier: gets `points` as its key; where it splits it, it gets the entries
+      of the first axis, and where it draws uniforms, what it draws them from;
+      uniforms at the end that do not matter may be missing.
+    points: `[C, ..., 2]`, or `[n, C, ..., 2]` with cells of each draft's own;
+      or a tuple of them.
+    volumes: `[C]` or `[n, C]`.
+  """
+
+  def uniform(key, shape):
+    return jnp.pad(key, (0, shape[0] - key.shape[0]), constant_values=0.5)
+
+  axis = None if volumes.ndim == 1 else 0
+  both = lambda low, high: np.concatenate([low, high], axis=volumes.ndim - 1)
+  points = jax.tree.map(lambda leaf: both(leaf[..., 0], leaf[..., 1]), points)
+  volumes = both(volumes / 2, volumes / 2)
+  run = jax.vmap(functools.partial(case.verify, verifier), (0, None))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(jax.random, 'split', lambda key, num=2: key)
+    patch.setattr(jax.random, 'uniform', uniform)
+    outcome = jax.jit(jax.vmap(run, (axis, 0)))(
+      jax.tree.map(np.float32, points), case.drafts.astype(np.int32)
+    )
+  outcome = jax.tree.map(np.asarray, outcome)
+  mass = case.weights[:, None] * volumes
+  law = complete(
+    outcome.tokens.reshape(-1, case.topology.depth + 1),
+    outcome.num_accepted.ravel(),
+    mass.ravel(),
+    case.law,
+  )
+  return Integral(law, outcome, mass)
+
+
+def complete(tokens, num_accepted, weights, table):
+  """`[V**T]` law of `[n, T]` blocks whose unused end the table continues.
+
+  An emitted block's length depends on its tokens, so blocks of one length do
+  not have the target's law: what has it is the block and what follows.
+  """
+  vocab_size, length = len(table), tokens.shape[1]
+  law = np.zeros(vocab_size**length)
+  for num in range(1, length + 1):
+    rows = num_accepted + 1 == num
+    cells = np.ravel_multi_index(tokens[rows, :num].T, (vocab_size,) * num)
+    mass = np.bincount(cells, weights[rows], vocab_size**num)
+    for _ in range(num, length):
+      mass = (mass.reshape(-1, vocab_size, 1) * table).ravel()
+    law += mass
+  return law
+
+
+def cells(axes):
+  """`[C, n, 2]` corners and `[C]` volumes, by the breakpoints of `n` axes.
+
+  The corners keep clear of the breakpoints, which are float32 numbers.
+  """
+  edges = [
+    np.unique(np.clip(np.append(breaks, [0, 1]), 0, 1).round(7))
+    for breaks in axes
+  ]
+  margins = [np.minimum(_MARGIN, np.diff(each) / 2) for each in edges]
+  corners = [
+    [each[:-1] + margin for each, margin in zip(edges, margins)],
+    [each[1:] - margin for each, margin in zip(edges, margins)],
+  ]
+  points = [np.stack(np.meshgrid(*each, indexing='ij'), -1) for each in corners]
+  volumes = functools.reduce(np.multiply.outer, map(np.diff, edges))
+  return np.stack(points, -1).reshape(-1, len(axes), 2), volumes.ravel()
+
+
+def ratios(draft, target):
+  """Breakpoints of the tests `u * draft < target`."""
+  return target[draft > 0] / draft[draft > 0]
+
+
+def cumulative(weights):
+  """Breakpoints of a draw from the positive part of weights."""
+  sums = np.cumsum(np.maximum(weights, 0))
+  return sums / sums[-1] if sums[-1] > 1e-6 else sums[:0]
+
+
+def left_over(draft, target, num):
+  """The target and what 1 to `num` rejections leave of it, `[num + 1, V]`."""
+  left = [target]
+  for _ in range(num):
+    excess = np.maximum(left[-1] - draft, 0)
+    mass = excess.sum()
+    left.append(excess / mass if mass > 1e-6 else left[-1])
+  return np.array(left)
+
+
+# Breakpoints of a coupling's uniforms, one entry each, for `num` active
+# candidates of `width`; without any, only the target is drawn from.
+
+
+def maximal_axes(draft, target, num, width):
+  """Of `maximal`, and of its twin that draws from the target."""
+  draws = np.append(cumulative(target), cumulative(target - draft))
+  return [ratios(draft, target), draws] if num else [[], draws]
+
+
+_divide = jax.jit(division.divide)
+
+
+def kseq_axes(draft, target, num, width):
+  factor = float(_divide(draft, target, num).factor)
+  covered = np.minimum(draft, target / factor)
+  overlap = covered.sum()
+  share = (1 - (1 - overlap) ** num) / overlap if overlap else 0
+  tests = ratios(factor * draft, target) if num else []
+  return [cumulative(target - share * covered)] + [tests] * width
+
+
+def multiround_axes(draft, target, num, width):
+  left = left_over(draft, target, num)
+  tests = [ratios(draft, law) for law in left[:num]]
+  return [cumulative(left[num])] + tests + [[]] * (width - num)
+
+
+def otm_axes(draft, target, num, width):
+  """Of what the candidates' priorities are drawn from nothing is known here."""
+  assert not num, 'only for draws from the target'
+  return [[], cumulative(target)]
+
+
+AXES = {
+  'kseq': kseq_axes,
+  'maximal': maximal_axes,
+  'multiround': multiround_axes,
+  'otm': otm_axes,
+}
+
+
+def level_cells(case, axes, depth, counts):
+  """Cells of the coupling at one level, whatever its context is there.
+
+  Args:
+    case: what is verified.
+    axes: an entry of `AXES`.
+    depth: of the level; behind the last one, there are no candidates.
+    counts: how many may be active.
+  """
+  contexts = [ROOT] if depth == 0 else range(case.vocab_size)
+  width = max((len(level) for level in case.topology.levels), default=1)
+  choices = np.eye(case.vocab_size)
+  found = [
+    axes(draft, case.law[context], num, width)
+    for context in contexts
+    for draft in (choices if case.chosen else case.draft[[context]])
+    for num in (counts if depth < case.topology.depth else (0,))
+  ]
+  return cells([np.concatenate(breaks) for breaks in zip(*found)])
+
+
+def walk_cells(case, axes=maximal_axes, counts=(1,)):
+  """`[C, D + 1, n, 2]` uniforms of a tree walk, and `[C]` volumes.
+
+  The levels are independent; the other arguments are those of `level_cells`.
+  """
+  levels = [
+    level_cells(case, axes, depth, counts)
+    for depth in range(case.topology.depth + 1)
+  ]
+  index = np.indices([len(volumes) for _, volumes in levels])
+  index = index.reshape(len(levels), -1)
+  points = [points[at] for (points, _), at in zip(levels, index)]
+  volumes = [volumes[at] for (_, volumes), at in zip(levels, index)]
+  return np.stack(points, 1), np.prod(volumes, axis=0)

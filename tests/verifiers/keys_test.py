@@ -1,0 +1,91 @@
+"""The law of every verifier with true keys, a key a row.
+
+A million blocks over 4 tokens: a chi-square divergence of 0.0001 of the first
+three tokens from their law fails with chance 0.99.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import trees
+from specjax import verifiers
+from specjax.verifiers import tree_walk
+from tests import laws
+from tests.verifiers import exact
+
+TOPOLOGIES = {
+  'chain': trees.chain(3),
+  'chains': trees.chains(3, 2),
+  'prefix tree': trees.prefix_tree((2, 2)),
+}
+VOCAB_SIZE, LENGTH = 4, 3
+
+
+@functools.cache
+def uniforms(size):
+  """`[size, N + LENGTH]` for the drafts and what completes the blocks."""
+  return np.random.default_rng(10).random((size, 6 + LENGTH))
+
+
+def sample(rows, uniform):
+  return np.argmax(np.cumsum(rows, 1) > uniform * rows.sum(1, keepdims=True), 1)
+
+
+@functools.cache
+def drafted(name, size):
+  """The case, and `[size, N]` drafts."""
+  case = exact.Case(TOPOLOGIES[name], VOCAB_SIZE)
+  columns = uniforms(size).T[..., None]
+  drafts = np.full((size, case.topology.num_nodes + 1), exact.ROOT, np.int32)
+  for node, parent in enumerate(case.topology.parents):
+    drafts[:, node] = sample(case.draft[drafts[:, parent]], columns[node])
+  return case, drafts[:, :-1]
+
+
+def p_value(verifier, name, size=1000000):
+  """Of the first tokens of `size` blocks, each completed from the target."""
+  case, drafts = drafted(name, size)
+  columns = uniforms(size).T[..., None]
+  run = functools.partial(case.verify, verifiers.resolve(verifier))
+  outcome = jax.jit(jax.vmap(run))(
+    jax.random.split(jax.random.key(11), size), jnp.asarray(drafts)
+  )
+  tokens, num = np.array(outcome.tokens), np.asarray(outcome.num_accepted)
+  for depth in range(1, LENGTH):
+    rest = sample(case.law[tokens[:, depth - 1]], columns[-depth])
+    tokens[:, depth] = np.where(depth <= num, tokens[:, depth], rest)
+  law = laws.sequence_law(case.law, exact.ROOT, LENGTH)
+  return laws.chi_square(tokens[:, :LENGTH], law)
+
+
+@pytest.mark.parametrize(
+  ('verifier', 'name'),
+  [
+    ('block', 'chain'),
+    ('batch', 'chains'),
+    ('maximal', 'chains'),
+    ('kseq', 'chains'),
+    ('kseq', 'prefix tree'),
+    ('multiround', 'chains'),
+    ('multiround', 'prefix tree'),
+    ('otm', 'chains'),
+    ('otm', 'prefix tree'),
+  ],
+)
+def test_completed_block_has_the_target_law(verifier, name):
+  assert p_value(verifier, name) > 1e-4
+
+
+def test_linear_program_has_the_target_law():
+  """On the host, so fewer blocks: divergence 0.001 for the same chance."""
+  assert p_value('otm_table', 'chains', 100000) > 1e-4
+
+
+@pytest.mark.parametrize('name', ['chains', 'prefix tree'])
+def test_check_rejects_a_coupling_without_residual(name):
+  verifier = tree_walk.tree_walk(laws.resampling)
+  assert p_value(verifier, name, 100000) < 1e-6
