@@ -132,6 +132,7 @@ def test_goal_is_a_distribution(name):
 TREES = {
   'batch': [trees.chains(2, 2)],
   'block': [],
+  'over_acceptance': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
   'tree_walk': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
 }
 

@@ -228,33 +228,6 @@ def test_bad_values_end_in_a_sentence(tmp_path):
   assert resolved['prompts'] == 'hello'
 
 
-def test_multidraft_goes_on_where_it_stopped(tmp_path):
-  config = _load('spectr/decode.py')
-  config.update(
-    {
-      'drafters': ('small',),
-      'draft_lengths': (2,),
-      'chain_verifiers': ('block',),
-      'num_drafts': (2,),
-      'verifiers': ('otm',),
-      'max_new_tokens': 4,
-      'batch_size': 64,
-      'num_seeds': 1,
-    }
-  )
-  rows = _run(config, tmp_path)
-  assert [row['verifier'] for row in rows] == ['none', 'block', 'otm']
-  assert rows[0]['block_efficiency'] == rows[0]['speed_up'] == 1
-  assert matplotlib.image.imread(tmp_path / 'block_efficiency.png').std() > 0
-  # Killed before the last row: only that one, and plain decoding, run again.
-  path = tmp_path / 'metrics.jsonl'
-  path.write_text(''.join(path.read_text().splitlines(keepends=True)[:2]))
-  again = _run(config, tmp_path)
-  lines = path.read_text().splitlines()
-  measured = [json.loads(line)['verifier'] for line in lines[2:]]
-  assert measured == ['none', 'otm'] and again[1] == rows[1]
-
-
 def test_model_sizes_of_the_97m_config():
   config = _load('spectr/lm1b_97m.py')
   sizes = [

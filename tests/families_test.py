@@ -52,7 +52,7 @@ def test_two_drafts_equal_autoregressive_on_one_prompt_of_each_domain(family):
 
 def test_block_efficiency_grows_with_the_drafter(family):
   efficiency = [
-    metrics.block_efficiency(_decode(family, name, family.prompts, 1.0))[0]
+    metrics.block_efficiency(_decode(family, name, family.prompts[::2], 1.0))[0]
     for name in ('small', 'medium', 'large')
   ]
   assert efficiency == sorted(efficiency) and efficiency[-1] > 1.8

@@ -3,6 +3,7 @@
 Times are checked for their bookkeeping alone.
 """
 
+import json
 import pathlib
 import shutil
 
@@ -322,3 +323,31 @@ def test_bad_values_are_refused_before_anything_is_timed(
   monkeypatch.setattr(results, 'start', lambda workdir: pytest.fail('started'))
   with pytest.raises(ValueError, match=message):
     _run(name, changes, tmp_path)
+
+
+# Several drafts a round.
+
+
+def test_multidraft_goes_on_where_it_stopped(tmp_path, family):
+  changes = {
+    'family': family,
+    'drafters': ('small',),
+    'draft_lengths': (2,),
+    'chain_verifiers': ('block',),
+    'num_drafts': (2,),
+    'verifiers': ('otm',),
+    'max_new_tokens': 4,
+    'batch_size': 64,
+    'num_seeds': 1,
+  }
+  rows = _run('decode', changes, tmp_path)
+  assert [row['verifier'] for row in rows] == ['none', 'block', 'otm']
+  assert rows[0]['block_efficiency'] == rows[0]['speed_up'] == 1
+  assert matplotlib.image.imread(tmp_path / 'block_efficiency.png').std() > 0
+  # Killed before the last row: only that one, and plain decoding, run again.
+  path = tmp_path / 'metrics.jsonl'
+  path.write_text(''.join(path.read_text().splitlines(keepends=True)[:2]))
+  again = _run('decode', changes, tmp_path)
+  lines = path.read_text().splitlines()
+  measured = [json.loads(line)['verifier'] for line in lines[2:]]
+  assert measured == ['none', 'otm'] and again[1] == rows[1]

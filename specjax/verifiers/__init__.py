@@ -6,11 +6,13 @@ from specjax import base
 from specjax import couplings
 from specjax.verifiers import batch
 from specjax.verifiers import block
+from specjax.verifiers import over_acceptance
 from specjax.verifiers import tree_walk
 
 VERIFIERS = {
   'batch': batch.batch,
   'block': block.block,
+  'over_acceptance': over_acceptance.over_acceptance,
   'tree_walk': tree_walk.tree_walk,
 }
 

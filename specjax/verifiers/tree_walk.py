@@ -64,7 +64,7 @@ def tree_walk(
       # What was not sampled is no sample of any law: a token of the goal's own
       # is among them as often as any could be.
       sampled = active if tree.probs is not None else jnp.zeros_like(active)
-      token, _ = coupling(
+      token, accepted = coupling(
         keys[walk.depth],
         candidates,
         sampled,
@@ -79,7 +79,7 @@ def tree_walk(
         at=node + 1,
         path=walk.path.at[walk.depth].set(node),
         tokens=walk.tokens.at[walk.depth].set(token),
-        going=agree.any(),
+        going=accepted if tree.probs is not None else agree.any(),
       )
 
     walk = jax.lax.while_loop(lambda walk: walk.going, step, _start(topology))
@@ -128,7 +128,7 @@ def _draft_law(tree, vocab_size):
     return lambda at, first, any_active: jax.nn.one_hot(
       tokens[first], vocab_size
     )
-  probs = tree.probs
+  probs = jnp.asarray(tree.probs)
   behind = np.zeros(topology.num_nodes + 1, np.int32)
   for node in reversed(range(topology.num_nodes)):
     behind[topology.parents[node] + 1] = node  # The first child's law.

@@ -1,0 +1,13 @@
+"""What is possible: expected counts, the cost of bias, and regret bounds."""
+
+from specjax.theory import constant
+from specjax.theory import pareto
+from specjax.theory import regret
+from specjax.theory.diagnosis import Diagnosis
+from specjax.theory.diagnosis import diagnose
+from specjax.theory.improvement import batch_improvement
+from specjax.theory.improvement import bernoulli_batch_improvement
+from specjax.theory.improvement import uniform_batch_improvement
+from specjax.theory.rejections import batch_expected_rejections
+from specjax.theory.rejections import expected_rejections
+from specjax.theory.simulation import simulate

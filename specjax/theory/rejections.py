@@ -1,0 +1,161 @@
+"""Expected rejections of speculative decoding, exactly.
+
+Yin et al. (2024), Theorems 1 to 3 and Proposition 1. Notation: the paper's p is
+the draft, its q is the target. A run fills `horizon` positions and drafts reach
+to its end, so there is no bonus token; each rejection costs one target call.
+"""
+
+from collections.abc import Callable
+import itertools
+import math
+
+import numpy as np
+
+# `law(prefix) -> [V]`: what follows a tuple of tokens.
+Law = Callable[[tuple[int, ...]], np.ndarray]
+
+# The most texts that are enumerated.
+MAX_TEXTS = 1_000_000
+
+
+def expected_rejections(
+  target: np.ndarray | Law,
+  draft: np.ndarray | Law,
+  horizon: int,
+  initial: np.ndarray | None = None,
+) -> float:
+  """Returns the expected rejections with one draft a position (Theorem 1).
+
+  They are the sum over positions of the expected total variation between draft
+  and target, along texts of the target. No unbiased rule that accepts or
+  replaces one draft a position has fewer (Theorem 2).
+
+  Args:
+    target: a Markov model's table `[V, V]`, or `[T, V, V]` where it changes
+      from position to position (the last one goes on); or `law(prefix) -> [V]`
+      of any model, all of whose `V**horizon` texts are enumerated.
+    draft: likewise.
+    horizon: positions to fill.
+    initial: `[V]` law of the token before the first position, for tables;
+      uniform by default.
+
+  Raises:
+    ValueError: an argument is out of range, or there are too many texts.
+  """
+  return batch_expected_rejections(target, draft, horizon, 1, initial)
+
+
+def batch_expected_rejections(
+  target: np.ndarray | Law,
+  draft: np.ndarray | Law,
+  horizon: int,
+  num_drafts: float,
+  initial: np.ndarray | None = None,
+) -> float:
+  """Returns the expected rejections of batch speculative sampling (Theorem 3).
+
+  For tables in `horizon * V**2 * num_drafts` steps.
+
+  Args:
+    target: as in `expected_rejections`.
+    draft: likewise.
+    horizon: positions to fill.
+    num_drafts: `K >= 1`, or infinity for the limit of Proposition 1.
+    initial: as in `expected_rejections`.
+
+  Raises:
+    ValueError: an argument is out of range, or there are too many texts.
+  """
+  if horizon < 0:
+    raise ValueError(f'horizon must be >= 0, got {horizon}.')
+  if not num_drafts >= 1 or num_drafts not in (math.inf, num_drafts // 1):
+    raise ValueError(
+      f'num_drafts must be an integer >= 1 or infinity, got {num_drafts}.'
+    )
+  if callable(target) != callable(draft):
+    raise ValueError('target and draft must both be tables or both functions.')
+  markov = not callable(target)
+  if markov:
+    target, draft = _check_tables(target, draft)
+    size = target.shape[-1]
+    reached = (
+      np.full(size, 1 / size) if initial is None else _law(initial, size)
+    )
+  else:
+    size = len(target(()))
+    if size**horizon > MAX_TEXTS:
+      raise ValueError(
+        f'An enumeration of V**horizon = {size}**{horizon} texts exceeds '
+        f'{MAX_TEXTS}.'
+      )
+    reached = np.ones(1)
+  # Markov models forget how they came to a token; others keep every text.
+  merge = (lambda flow: flow.sum(0)) if markov else np.ravel
+  # Chance of a context, and that its last token followed a rejection. The start
+  # counts as fresh: all drafts stand there.
+  fresh, total = reached, 0.0
+  for position in range(horizon):
+    targets, drafts = (_rows(each, position, size) for each in (target, draft))
+    alone = fresh[:, None] * lost(targets, drafts, num_drafts)
+    alone += (reached - fresh)[:, None] * lost(targets, drafts, 1)
+    reached, fresh = merge(reached[:, None] * targets), merge(alone)
+    total += fresh.sum()
+  return float(total)
+
+
+def lost(
+  target: np.ndarray, draft: np.ndarray, num_drafts: float
+) -> np.ndarray:
+  """Returns `[..., V]` the chance that all drafts are rejected for a token.
+
+  `num_drafts` tests, each against the normalised residual of the last; summed
+  over tokens, the chance of a rejection. In the limit only tokens that are
+  never drafted are lost.
+  """
+  if num_drafts == math.inf:
+    return np.where(draft > 0, 0.0, target)
+  left, chance = target, np.ones_like(target[..., :1])
+  for _ in range(int(num_drafts)):
+    excess = np.maximum(left - draft, 0)
+    mass = excess.sum(-1, keepdims=True)
+    left = np.divide(excess, mass, out=np.zeros_like(left), where=mass > 0)
+    chance = chance * mass
+  return chance * left
+
+
+def _rows(model, position, size):
+  """`[contexts, V]` laws at a position."""
+  if callable(model):
+    prefixes = itertools.product(range(size), repeat=position)
+    return np.array([_law(model(prefix), size) for prefix in prefixes])
+  return model[min(position, len(model) - 1)]
+
+
+def _check_tables(target, draft):
+  tables = []
+  for name, table in (('target', target), ('draft', draft)):
+    table = np.asarray(table, np.float64)
+    table = table[None] if table.ndim == 2 else table
+    if table.ndim != 3 or table.shape[1] != table.shape[2]:
+      raise ValueError(
+        f'{name} must be a table [V, V] or [T, V, V], got shape {table.shape}.'
+      )
+    if not (np.isfinite(table) & (table >= 0)).all():
+      raise ValueError(f'{name} must be finite and not negative.')
+    sums = table.sum(-1, keepdims=True)
+    if np.abs(sums - 1).max() > 1e-4:
+      raise ValueError(f'Rows of {name} must sum to 1, got {sums.min():.6g}.')
+    tables.append(table / sums)
+  if tables[0].shape[1:] != tables[1].shape[1:]:
+    raise ValueError(
+      'draft and target must be of one size, got tables '
+      f'{tables[1].shape} and {tables[0].shape}.'
+    )
+  return tables
+
+
+def _law(law, size):
+  law = np.asarray(law, np.float64)
+  if law.shape != (size,) or not ((law >= 0).all() and 0 < law.sum() < np.inf):
+    raise ValueError(f'A law of {size} tokens was expected, got {law}.')
+  return law / law.sum()

@@ -1,0 +1,56 @@
+"""Over-acceptance: more drafts are kept than a lossless rule may keep.
+
+Yin et al. (2024), Section 4. Notation: the paper's p is the draft, its q is the
+target.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from specjax import base
+from specjax import sampling
+from specjax.couplings import maximal
+from specjax.verifiers import tree_walk
+
+_REPLACEMENTS = ('residual', 'target')
+
+
+def over_acceptance(
+  epsilon: float = 0.1, replacement: str = 'residual'
+) -> base.Verifier:
+  """Builds the verifier that accepts with `min(1, (target + epsilon) / draft)`.
+
+  Its output is not the target's law, but no rule that rejects as seldom is
+  nearer to it, if what is rejected is replaced by a sample of the residual
+  `max(target - draft, 0)` (Decoding-OPT, Theorem 5): rejection and bias then
+  sum to the total variation between draft and target.
+
+  Args:
+    epsilon: at least 0, which is lossless; 1 keeps every draft.
+    replacement: 'residual', or 'target' (Decoding-UNO), which is further from
+      the target's law.
+
+  Raises:
+    ValueError: an argument is out of range.
+  """
+  if not epsilon >= 0:
+    raise ValueError(f'epsilon must be >= 0, got {epsilon}.')
+  if replacement not in _REPLACEMENTS:
+    raise ValueError(
+      f'replacement must be one of {_REPLACEMENTS}, got {replacement!r}.'
+    )
+
+  def coupling(key, candidates, active, draft, target):
+    accept_uniform, other_uniform = jax.random.uniform(key, (2,))
+    any_active = active.any()
+    candidate = candidates[jnp.argmax(active)]
+    bar = accept_uniform * draft[candidate]
+    passed = any_active & (bar < target[candidate] + epsilon)
+    weights = target
+    if replacement == 'residual':
+      left = maximal.residual(draft, target)
+      weights = jnp.where(any_active, left, target)
+    token = sampling.draw(other_uniform, weights)
+    return jnp.where(passed, candidate, token), passed
+
+  return tree_walk.tree_walk(coupling)

@@ -1,0 +1,230 @@
+"""Diagnosis: runs agree with theory, and broken verifiers do not."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import decoding
+from specjax import sampling as sampling_lib
+from specjax import theory
+from specjax.verifiers import over_acceptance
+from specjax.verifiers import tree_walk
+from tests import toys
+
+LENGTH = 4
+
+
+def tables(kind):
+  """Of a target, and of a draft that is half as far from it as any would be."""
+  table = toys.markov(0, 5, 9 if kind == 'changing' else None)[1]
+  return table, 0.5 * (table + toys.markov(1, 5)[1])
+
+
+@functools.cache
+def decoder_of(kind, sampling=sampling_lib.Sampling(), **options):
+  """Decoder, target and draft model; drafts of 4 tokens."""
+  if kind == 'transformer':
+    pair = toys.transformer(), toys.transformer(1, num_layers=1)
+  else:
+    model, _ = toys.markov(0, 5)
+    pair = [(model, table) for table in tables(kind)]
+  (target, target_params), (draft, draft_params) = pair
+  decoder = decoding.speculative(
+    target,
+    target_params,
+    draft,
+    draft_params,
+    draft_length=LENGTH,
+    sampling=sampling,
+    max_length=48,
+    **options,
+  )
+  return decoder, target, draft
+
+
+def diagnose(parts, prompts, limits, sampling=sampling_lib.Sampling(), seed=30):
+  """Of a whole run; and its results."""
+  decoder, target, draft = parts
+  state = decoder.init(prompts, limits, seed=seed)
+  start = np.array(state.lengths)
+  state, infos = decoding.trace(
+    decoder.round_fn, decoder.params, state, int(np.max(limits))
+  )
+  assert state.done.all()
+  found = theory.diagnose(
+    target, draft, decoder.params, start, state.tokens, infos, sampling
+  )
+  return found, decoder.results(prompts, state)
+
+
+def prompts_of(num):
+  return [[row % 5, *[1] * (row % 3)] for row in range(num)]
+
+
+def standardised(found):
+  """Each row's deviation, as of a run of its own."""
+  return (found.seen - found.predicted) / np.sqrt(found.variance)
+
+
+@pytest.mark.parametrize(
+  ('kind', 'sampling'),
+  [
+    ('stationary', sampling_lib.Sampling()),
+    ('changing', sampling_lib.Sampling(temperature=0.7, top_p=0.9)),
+    ('transformer', sampling_lib.Sampling(temperature=1.5, top_k=8)),
+  ],
+)
+def test_honest_runs_agree_with_theory(kind, sampling):
+  """All rows together, and 200 rows as so many small runs.
+
+  Their mean deviates by 0.07, so that a shift by half an error a row fails with
+  chance 0.99; the variance by about 0.1, so that one of 1.6 fails likewise.
+  """
+  parts = decoder_of(kind, sampling)
+  found, results = diagnose(parts, prompts_of(200), 40, sampling)
+  assert abs(found.deviation) < 3 and not found.flagged
+  low, high = found.interval()
+  assert low < found.seen.sum() < high
+  deviations = standardised(found)
+  assert abs(deviations.mean()) < 0.25
+  assert abs(deviations.var() - 1) < 0.35
+  # Every draft that was kept was tested; so was each that was rejected.
+  kept = [result.accepted.sum() for result in results]
+  np.testing.assert_array_equal(found.tested - found.seen, kept)
+
+
+def timid(key, candidates, active, draft, target):
+  """Lossless, but accepts with half the chance."""
+  accept_uniform, left_uniform = jax.random.uniform(key, (2,))
+  candidate = candidates[jnp.argmax(active)]
+  bar = 2 * accept_uniform * draft[candidate]
+  keep = active.any() & (accept_uniform < 0.5) & (bar < target[candidate])
+  left = target - 0.5 * jnp.minimum(draft, target)
+  left = jnp.where(active.any(), left, target)
+  return jnp.where(keep, candidate, sampling_lib.draw(left_uniform, left)), keep
+
+
+@pytest.mark.parametrize(
+  ('verifier', 'sign'),
+  [
+    (over_acceptance.over_acceptance(0.3), -1),
+    (over_acceptance.over_acceptance(0.3, 'target'), -1),
+    (tree_walk.tree_walk(timid), 1),
+  ],
+  ids=['over-acceptance', 'with target samples', 'timid'],
+)
+def test_broken_verifiers_are_flagged(verifier, sign):
+  """Even one that only wastes drafts, which no test of its text can see."""
+  parts = decoder_of('stationary', verifier=verifier)
+  found, _ = diagnose(parts, prompts_of(200), 40)
+  assert found.flagged
+  assert sign * found.deviation > 6
+
+
+def test_over_acceptance_without_epsilon_agrees():
+  verifier = over_acceptance.over_acceptance(0.0)
+  parts = decoder_of('stationary', verifier=verifier)
+  found, _ = diagnose(parts, prompts_of(200), 40)
+  assert not found.flagged
+
+
+def test_drafts_of_another_sampling_are_flagged():
+  """The run is right, but not the one that is asked about."""
+  parts = decoder_of('stationary', sampling_lib.Sampling(0.5))
+  found, _ = diagnose(parts, prompts_of(200), 40)
+  assert found.flagged
+
+
+def test_cut_rounds_do_not_bias_the_diagnosis():
+  """1000 rows of 1 to 6 tokens, and a stop token that most of them meet.
+
+  Every third row, at least, ends with a draft that was kept. If its last token
+  passed for a correction, the run would be flagged.
+  """
+  parts = decoder_of('stationary', stop_tokens=(3,))
+  limits = [1 + row % 6 for row in range(1000)]
+  found, results = diagnose(parts, prompts_of(1000), limits)
+  assert abs(found.deviation) < 3
+  assert abs(standardised(found).mean()) < 0.15
+  stopped = [result.tokens[-1] == 3 for result in results]
+  assert 0.2 < np.mean(stopped) < 0.8
+  emitted = np.array([len(result.tokens) for result in results])
+  rounds = np.array([result.rounds for result in results])
+  kept = np.array([result.accepted.sum() for result in results])
+  np.testing.assert_array_equal(found.tested - found.seen, kept)
+  cut = emitted == kept + rounds - 1
+  assert cut.mean() > 0.3
+  assert (found.seen[cut] <= rounds[cut] - 1).all()
+  wrong = found._replace(seen=rounds)  # As if each round ended by a rejection.
+  assert wrong.flagged
+
+
+@pytest.mark.parametrize('prompt', [[0], [2, 1], [4, 4, 4]])
+def test_counts_are_those_of_the_stream(prompt):
+  """Token by token: what was tested, and how far apart the models were."""
+  decoder, *_ = parts = decoder_of('changing', stop_tokens=(3,))
+  target, draft = (
+    np.asarray(table, np.float64) for table in tables('changing')
+  )
+  found, (result,) = diagnose(parts, [prompt], 30, seed=31)
+  text, distances, origins = list(prompt), [], []
+  for piece in (p for ps in decoder.stream(prompt, 30, seed=31) for p in ps):
+    origins.append(piece.origin)
+    if piece.origin in ('accepted', 'corrected'):
+      at = min(len(text) - 1, len(target) - 1)
+      gap = target[at, text[-1]] - draft[at, text[-1]]
+      distances.append(np.abs(gap).sum() / 2)
+    text.append(piece.token)
+  distances = np.array(distances)
+  assert text[len(prompt) :] == result.tokens
+  assert found.tested == [len(distances)]
+  assert found.seen == [origins.count('corrected')]
+  np.testing.assert_allclose(found.predicted, [distances.sum()], rtol=1e-5)
+  variance = (distances * (1 - distances)).sum()
+  np.testing.assert_allclose(found.variance, [variance], rtol=1e-5)
+  error = math.sqrt(variance)
+  assert found.deviation == pytest.approx(
+    (origins.count('corrected') - distances.sum()) / error, abs=1e-4
+  )
+  np.testing.assert_allclose(
+    found.interval(2),
+    [distances.sum() - 2 * error, distances.sum() + 2 * error],
+    rtol=1e-4,
+  )
+
+
+def test_bonus_tokens_are_not_tested():
+  """Where both models are one, all drafts pass and each round adds a token."""
+  model, params = toys.markov(0, 5)
+  decoder = decoding.speculative(
+    model, params, model, params, draft_length=LENGTH, max_length=48
+  )
+  found, results = diagnose((decoder, model, model), [[0]] * 3, 40)
+  assert (found.tested == 32).all()
+  assert not found.seen.any()
+  np.testing.assert_allclose(found.predicted, 0, atol=1e-5)
+  assert [result.rounds for result in results] == [8] * 3
+  assert not found.flagged
+
+
+def test_without_variance_any_excess_is_flagged():
+  """Greedy runs are foretold to the last rejection."""
+  sampling = sampling_lib.Sampling(0.0)
+  parts = decoder_of('changing', sampling)
+  found, _ = diagnose(parts, prompts_of(4), 30, sampling)
+  np.testing.assert_array_equal(found.seen, found.predicted)
+  assert found.seen.sum() and not found.variance.any()
+  assert found.deviation == 0 and not found.flagged
+  more, fewer = (found._replace(seen=found.seen + change) for change in (1, -1))
+  assert more.flagged and fewer.flagged
+
+
+def test_several_arms_are_refused():
+  decoder, target, draft = decoder_of('stationary')
+  several = decoder.params._replace(drafters=decoder.params.drafters * 2)
+  with pytest.raises(ValueError, match='a trace of one arm, got 2'):
+    theory.diagnose(target, draft, several, None, None, None)

@@ -1,0 +1,180 @@
+"""Over-acceptance: what it rejects and how far it is from the target, exactly.
+
+The verifier as it runs, by enumeration of drafts and uniforms.
+"""
+
+import functools
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import trees
+from specjax.theory import pareto
+from specjax.verifiers import over_acceptance
+from tests.verifiers import exact
+
+EPSILONS = (0.0, 0.05, 0.2, 1.0)
+CASES = {
+  'one': exact.Case(trees.chain(1), 4),
+  'two': exact.Case(trees.chain(2)),
+  'end invalid': exact.Case(trees.chain(2), valid=(True, False)),
+  'chosen': exact.Case(trees.chain(2), chosen=(1, 2)),
+  'two chains': exact.Case(trees.chains(2, 1)),
+}
+CHAINS = ('one', 'two')
+
+
+@functools.cache
+def integrated(name, epsilon, replacement='residual'):
+  case = CASES[name]
+
+  def axes(draft, target, num, width):
+    draws = exact.maximal_axes(draft, target, num, width)[1]
+    return [exact.ratios(draft, target + epsilon) if num else [], draws]
+
+  verifier = over_acceptance.over_acceptance(epsilon, replacement)
+  return exact.integrate(case, verifier, *exact.walk_cells(case, axes))
+
+
+@functools.cache
+def table(name, epsilon, replacement='residual'):
+  """What one position does: `[V, V]` kept and emitted, `[V]` rejections."""
+  case = CASES[name]
+  accept = np.minimum(1, (case.law + epsilon) / case.draft)
+  kept = accept * case.draft
+  rejected = 1 - kept.sum(1)
+  other = case.law
+  if replacement == 'residual':
+    excess = np.maximum(case.law - case.draft, 0)
+    other = excess / excess.sum(1, keepdims=True)
+  return kept, kept + rejected[:, None] * other, rejected
+
+
+def first_tokens(name, result):
+  return result.law.reshape(CASES[name].vocab_size, -1).sum(axis=1)
+
+
+each_chain = pytest.mark.parametrize('name', CHAINS)
+each_rule = pytest.mark.parametrize(
+  ('name', 'epsilon', 'replacement'),
+  [*itertools.product(CHAINS, EPSILONS, ['residual', 'target'])]
+  + [('end invalid', 0.2, 'residual')],
+)
+
+
+@each_rule
+def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
+  """At the root, and as theory states them."""
+  case = CASES[name]
+  draft, target = case.draft[exact.ROOT], case.law[exact.ROOT]
+  result = integrated(name, epsilon, replacement)
+  np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
+  rejection = 1 - result.reach[0]
+  accept = np.minimum(1, (target + epsilon) / draft)
+  assert rejection == pytest.approx(((1 - accept) * draft).sum(), abs=1e-6)
+  _, emitted, _ = table(name, epsilon, replacement)
+  found = first_tokens(name, result)
+  np.testing.assert_allclose(found, emitted[exact.ROOT], atol=1e-6)
+  bias = 0.5 * np.abs(found - target).sum()
+  point = pareto.point(
+    pareto.over_acceptance(jnp.asarray(draft), jnp.asarray(target), epsilon),
+    draft,
+    target,
+    target if replacement == 'target' else None,
+  )
+  assert point.rejection == pytest.approx(rejection, abs=1e-6)
+  assert point.bias == pytest.approx(bias, abs=1e-6)
+
+
+@each_chain
+def test_rejection_and_bias_sum_to_the_distance(name):
+  """With residuals, for every epsilon; target samples cost more bias."""
+  case = CASES[name]
+  draft, target = case.draft[exact.ROOT], case.law[exact.ROOT]
+  distance = 0.5 * np.abs(draft - target).sum()
+  for epsilon in EPSILONS:
+    best, plain = (
+      integrated(name, epsilon, each) for each in ('residual', 'target')
+    )
+    rejection = 1 - best.reach[0]
+    bias, of_plain = (
+      0.5 * np.abs(first_tokens(name, each) - target).sum()
+      for each in (best, plain)
+    )
+    assert rejection + bias == pytest.approx(distance, abs=1e-6)
+    np.testing.assert_allclose(plain.reach, best.reach, atol=1e-6)
+    if rejection > 1e-6:
+      assert of_plain > bias + 1e-3
+
+
+@each_rule
+def test_walk_applies_the_rule_at_every_position(name, epsilon, replacement):
+  """Behind what was rejected or not drafted, the target goes on."""
+  case = CASES[name]
+  kept, emitted, rejected = table(name, epsilon, replacement)
+  num_valid = int(case.is_valid.sum())
+  law, going, reach = np.zeros(()), np.ones(1), []
+  last = np.array([exact.ROOT])
+  for depth in range(case.topology.depth + 1):
+    rows, passed = case.law[last], np.zeros_like(case.law[last])
+    if depth < num_valid:
+      passed = kept[last]
+      rows = emitted[last]
+    new = going[:, None] * (rows - passed)
+    stopped = law.reshape(-1, 1) * case.law[last]
+    law = (stopped + new).ravel()
+    going = (going[:, None] * passed).ravel()
+    reach.append(going.sum())
+    last = np.arange(law.size) % case.vocab_size
+  result = integrated(name, epsilon, replacement)
+  np.testing.assert_allclose(result.law, law, atol=1e-6)
+  np.testing.assert_allclose(result.reach, reach[:-1], atol=1e-6)
+
+
+@each_chain
+def test_epsilon_zero_is_lossless(name):
+  result = integrated(name, 0.0)
+  np.testing.assert_allclose(result.law, CASES[name].want, atol=1e-6)
+
+
+@pytest.mark.parametrize('replacement', ['residual', 'target'])
+def test_epsilon_one_keeps_every_draft(replacement):
+  result = integrated('two', 1.0, replacement)
+  assert (result.outcome.num_accepted == 2).all()
+
+
+def test_what_was_not_sampled_is_verified_without_loss():
+  """A draft of no law has no ratio; it passes where the target picks it."""
+  case = CASES['chosen']
+  result = integrated('chosen', 0.2)
+  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  reach = np.cumprod([case.law[exact.ROOT, 1], case.law[1, 2]])
+  np.testing.assert_allclose(result.reach, reach, atol=1e-6)
+
+
+def test_of_several_drafts_the_first_is_tested():
+  """Both trees have one level of drafts."""
+  found, alone = (
+    integrated(name, 0.2) for name in ('two chains', 'end invalid')
+  )
+  np.testing.assert_allclose(found.reach[0], alone.reach[0], atol=1e-6)
+  np.testing.assert_allclose(
+    first_tokens('two chains', found),
+    first_tokens('end invalid', alone),
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'words'),
+  [
+    ((-0.1,), r'epsilon must be >= 0, got -0\.1'),
+    ((float('nan'),), 'epsilon must be >= 0, got nan'),
+    ((0.1, 'draft'), r"one of \('residual', 'target'\), got 'draft'"),
+  ],
+)
+def test_bad_arguments_are_refused(arguments, words):
+  with pytest.raises(ValueError, match=words):
+    over_acceptance.over_acceptance(*arguments)
