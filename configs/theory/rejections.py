@@ -21,8 +21,9 @@ last digit:
 | 100, 5 | 27.592 | 27.580(12) | |
 | 100, infinity | 24.517 | | |
 
-On two cores of an x86_64 CPU the simulation plays 0.2M (5 drafts) to 1.3M (one)
-rounds a second, the decoder 10k to 35k.
+On two cores of an x86_64 CPU the simulation plays 0.6M (5 drafts) to 2.8M (one)
+rounds a second, 100,000 runs of 50 tokens in 0.6 to 2.3 seconds, and the
+decoder 26k to 80k.
 """
 
 import ml_collections
