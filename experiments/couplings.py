@@ -22,6 +22,7 @@ from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
+from specjax.decoding import round as round_lib
 
 # Leaves the device for a linear program, which no large vocabulary has.
 _LEFT_OUT = 'otm_table'
@@ -163,14 +164,6 @@ def loop(rule, instances: Instances):
 # Verification against the whole round.
 
 
-class Scored(NamedTuple):
-  """What a round's verifier gets; all batched."""
-
-  keys: jax.Array  # [B]
-  tree: base.DraftTree
-  target_probs: jax.Array  # [B, N + 1, V]
-
-
 def _verifiers(config, family):
   """The time of verification over that of its round, by rule."""
   model = family.drafters[config.drafter]
@@ -234,33 +227,20 @@ def _verifier_row(config, rule, score, decoder, fresh):
 
 
 def make_score(target, drafter: base.Drafter, sampling):
-  """Returns `(params, state) -> Scored`: a round, up to its verification."""
-  topology = drafter.topology
+  """Returns `(params, state) -> (keys, tree, target_probs)` of a round."""
 
   @jax.jit
   def score(params, state):
-    keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
-    draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
     context = base.Context(tokens=state.tokens, lengths=state.lengths)
-    tree, _ = drafter.draft(
-      draft_keys, params.drafters[0], state.drafters[0], context
+    scored = round_lib.draft_and_score(
+      target, drafter, sampling, params, state, context
     )
-    last = state.lengths[:, None] - 1
-    root = jnp.take_along_axis(state.tokens, last, axis=1)
-    extension = target.extend(
-      params.target,
-      state.target,
-      jnp.concatenate([root, tree.tokens], axis=1),
-      positions=last + topology.offsets,
-      mask=topology.mask,
-    )
-    probs = sampling_lib.probabilities(extension.logits, sampling)
-    return Scored(verify_keys, tree, probs)
+    return scored[:3]
 
   return score
 
 
-def record(score, step, params, state, num: int) -> tuple[list[Scored], Any]:
+def record(score, step, params, state, num: int) -> tuple[list[tuple], Any]:
   """Plays `num` rounds; returns what each one's verifier got, and the state.
 
   Args:

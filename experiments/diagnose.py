@@ -23,7 +23,7 @@ def run(config, workdir):
   results.start(workdir)
   family = families.load(config.family)
   # Repeats of the whole list: batches of any prompts have much the same shape.
-  jobs = _prompts(config, family) * config.requests_per_prompt
+  jobs = evaluate.chosen_prompts(config, family) * config.requests_per_prompt
   domains = np.array([domain for domain, _ in jobs])
   rows = []
   for drafter in config.drafters or family.drafters:
@@ -37,18 +37,6 @@ def run(config, workdir):
   for row in rows:
     if row['flagged']:
       print(_warning(row))
-
-
-def _prompts(config, family):
-  """Domains and tokens of the shipped prompts, or of `data_dir`'s."""
-  if config.data_dir:
-    return evaluate.prompts(config, family.tokenizer)
-  if not family.prompts:
-    raise ValueError('The family has no prompts of its own: set data_dir.')
-  return [
-    (example.domain, family.tokenizer.encode_prompt(example.prompt))
-    for example in family.prompts
-  ]
 
 
 def _diagnose(config, family, drafter, prompts):

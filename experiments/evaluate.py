@@ -57,6 +57,18 @@ def prompts(config, tokenizer):
   return sorted(jobs, key=lambda job: len(job[1]))
 
 
+def chosen_prompts(config, family):
+  """Returns domains and prompt tokens: of `data_dir`, or of the family."""
+  if config.data_dir:
+    return prompts(config, family.tokenizer)
+  if not family.prompts:
+    raise ValueError('The family has no prompts of its own: set data_dir.')
+  return [
+    (example.domain, family.tokenizer.encode_prompt(example.prompt))
+    for example in family.prompts
+  ]
+
+
 def _summary(outputs):
   efficiency, error = metrics.block_efficiency(outputs)
   return {

@@ -1,6 +1,5 @@
 """Block efficiency and speed of several drafts a round, by rule (SpecTr)."""
 
-import json
 import os
 import time
 
@@ -15,7 +14,6 @@ from experiments import results
 from specjax import families
 from specjax import metrics
 from specjax import sampling as sampling_lib
-from specjax.data import lines
 
 # What tells a row from the others.
 _SETTINGS = (
@@ -36,8 +34,9 @@ def run(config, workdir):
   if config.num_seeds < 1:
     raise ValueError(f'num_seeds must be >= 1, got {config.num_seeds}.')
   family = families.load(config.family)
-  prompts = _prompts(config, family)
-  done = _done(os.path.join(workdir, 'metrics.jsonl'))
+  jobs = evaluate.chosen_prompts(config, family)
+  prompts = sorted((tokens for _, tokens in jobs), key=len)
+  done = results.done(workdir, _SETTINGS)
   rows, plain = [], None
   for way in tqdm.tqdm(_ways(config, family), desc='ways to decode'):
     settings = _settings(config, prompts, *way)
@@ -101,16 +100,6 @@ def plot_block_efficiency(rows: list[dict], path: str) -> None:
   plt.close(figure)
 
 
-def _prompts(config, family):
-  """Tokens of the shipped prompts, or of the eval files of `data_dir`."""
-  if config.data_dir:
-    return [tokens for _, tokens in evaluate.prompts(config, family.tokenizer)]
-  prompts = [family.tokenizer.encode_prompt(e.prompt) for e in family.prompts]
-  if not prompts:
-    raise ValueError('The family has no prompts of its own: set data_dir.')
-  return sorted(prompts, key=len)
-
-
 def _ways(config, family):
   """Drafter, draft length, number of drafts and verifier of each row."""
   ways = [('none', 0, 0, 'none')]
@@ -135,15 +124,6 @@ def _settings(config, prompts, *way):
     config.temperature,
   )
   return dict(zip(_SETTINGS, values, strict=True))
-
-
-def _done(path):
-  """Rows that an earlier run has measured, by their settings."""
-  if not lines.keep_while(path):
-    return {}
-  with open(path, encoding='utf-8') as file:
-    rows = [json.loads(line) for line in file]
-  return {tuple(row[name] for name in _SETTINGS): row for row in rows}
 
 
 def _measure(config, family, prompts, settings):

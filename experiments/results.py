@@ -12,6 +12,8 @@ import jax
 import numpy as np
 import tqdm
 
+from specjax.data import lines
+
 
 def write(workdir: str, rows: Sequence[dict[str, Any]]) -> None:
   """Writes `results.json`, a list of flat rows, and prints it as a table."""
@@ -29,6 +31,18 @@ def log(workdir: str, row: dict[str, Any]) -> None:
     file.write(json.dumps(row, ensure_ascii=False) + '\n')
 
 
+def done(
+  workdir: str, settings: Sequence[str]
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+  """Returns rows that an earlier run has logged, by the named settings."""
+  path = os.path.join(workdir, 'metrics.jsonl')
+  if not lines.keep_while(path):
+    return {}
+  with open(path, encoding='utf-8') as file:
+    rows = [json.loads(line) for line in file]
+  return {tuple(row[name] for name in settings): row for row in rows}
+
+
 def start(workdir: str) -> None:
   """Empties `metrics.jsonl`, for an experiment that does not resume."""
   open(os.path.join(workdir, 'metrics.jsonl'), 'w').close()
@@ -41,14 +55,14 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     [_cell(row.get(name, '')) for name in columns] for row in rows
   ]
   widths = [max(map(len, column)) for column in zip(*cells)]
-  lines = [
+  texts = [
     '  '.join(
       cell.ljust(width) if i == 0 else cell.rjust(width)
       for i, (cell, width) in enumerate(zip(line, widths))
     )
     for line in cells
   ]
-  return '\n'.join(line.rstrip() for line in lines)
+  return '\n'.join(text.rstrip() for text in texts)
 
 
 def timed(function, *args, **kwargs) -> tuple[Any, float]:

@@ -9,7 +9,6 @@ a rule prefers likely tokens more than the target does.
 from collections.abc import Callable
 from collections.abc import Sequence
 import functools
-import json
 import os
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from experiments import results
 from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
-from specjax.data import lines
 from specjax.verifiers import over_acceptance
 
 # What tells a row from the others.
@@ -62,7 +60,7 @@ def run(config, workdir):
   if not prompts:
     raise ValueError('The family has no prompts of its own.')
   judge = make_judge(family.target, prompts)
-  done = _done(os.path.join(workdir, 'metrics.jsonl'))
+  done = results.done(workdir, _SETTINGS)
   rows = []
   pairs = [('target', config.drafter, None)]
   pairs += [('OPT', 'UNO', epsilon) for epsilon in config.epsilons]
@@ -250,15 +248,6 @@ def _settings(config, prompts, *pair):
     config.seed,
   )
   return dict(zip(_SETTINGS, values, strict=True))
-
-
-def _done(path):
-  """Rows that an earlier run has measured, by their settings."""
-  if not lines.keep_while(path):
-    return {}
-  with open(path, encoding='utf-8') as file:
-    rows = [json.loads(line) for line in file]
-  return {tuple(row[name] for name in _SETTINGS): row for row in rows}
 
 
 def _decoder(config, family, method, epsilon):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import sampling
+from specjax.couplings import maximal
 from specjax.transport import division
 
 
@@ -47,5 +48,4 @@ def residual(draft, target, divided: division.Division) -> jax.Array:
   per_overlap = jnp.where(
     divided.overlap > 0, divided.acceptance / divided.overlap, 0.0
   )
-  excess = jnp.maximum(target - covered * per_overlap, 0.0)
-  return jnp.where(excess.sum() > 0, excess, target)
+  return maximal.residual(covered * per_overlap, target)

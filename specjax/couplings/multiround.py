@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import sampling
+from specjax.transport import rejection
 
 
 def multiround(key, candidates, active, draft, target):
@@ -40,9 +41,7 @@ def multiround(key, candidates, active, draft, target):
 
   def reject(walk):
     tried, left = walk
-    excess = jnp.maximum(left - draft, 0.0)
-    mass = excess.sum()
-    return tried + 1, jnp.where(mass > 0, excess / mass, left)
+    return tried + 1, rejection.reject(draft, left)[0]
 
   tried, left = jax.lax.while_loop(
     lambda walk: (walk[0] < num_active) & ~passes(walk),

@@ -21,6 +21,17 @@ Round = Callable[
 ]
 
 
+class Scored(NamedTuple):
+  """A draft that the target has scored; the first three are a verifier's."""
+
+  keys: jax.Array  # [B] one key a row
+  tree: base.DraftTree
+  target_probs: jax.Array  # [B, N + 1, V]
+  proposal: Any  # for the drafter's `commit`
+  block: Any  # of the target, for `keep`
+  nonfinite: jax.Array  # [B] bool
+
+
 class _Play(NamedTuple):
   """What an arm's round computed; every arm returns the same shapes."""
 
@@ -94,30 +105,63 @@ def make_round(
   return round_fn
 
 
+def draft_and_score(
+  target: base.LanguageModel,
+  drafter: base.Drafter,
+  sampling: sampling_lib.Sampling,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  context: base.Context,
+  arm: int = 0,
+) -> Scored:
+  """Plays a round up to its verification.
+
+  Args:
+    target: the model to sample from.
+    drafter: of the arm.
+    sampling: how the target's tokens are drawn.
+    params: of all models.
+    state: of the decode; only read.
+    context: what the drafter sees of it.
+    arm: whose parameters and state are the drafter's.
+  """
+  topology = drafter.topology
+  keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
+  draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  tree, proposal = drafter.draft(
+    draft_keys, params.drafters[arm], state.drafters[arm], context
+  )
+  last = state.lengths[:, None] - 1
+  root = jnp.take_along_axis(state.tokens, last, axis=1)
+  extension = target.extend(
+    params.target,
+    state.target,
+    jnp.concatenate([root, tree.tokens], axis=1),
+    positions=last + topology.offsets,
+    mask=topology.mask,
+  )
+  return Scored(
+    keys=verify_keys,
+    tree=tree,
+    target_probs=sampling_lib.probabilities(extension.logits, sampling),
+    proposal=proposal,
+    block=extension.block,
+    nonfinite=~(extension.logits < jnp.inf).all(axis=(1, 2)),
+  )
+
+
 def _make_play(target, arms, sampling):
   """Returns `(arm, params, state, context) -> _Play`: one arm's round."""
 
   def run(i, params, state, context):
     """Drafts, scores and verifies with arm `i`."""
-    topology = arms[i].drafter.topology
-    keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
-    draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-    tree, proposal = arms[i].drafter.draft(
-      draft_keys, params.drafters[i], state.drafters[i], context
+    scored = draft_and_score(
+      target, arms[i].drafter, sampling, params, state, context, i
     )
-    last = state.lengths[:, None] - 1
-    root = jnp.take_along_axis(state.tokens, last, axis=1)
-    extension = target.extend(
-      params.target,
-      state.target,
-      jnp.concatenate([root, tree.tokens], axis=1),
-      positions=last + topology.offsets,
-      mask=topology.mask,
+    outcome = jax.vmap(arms[i].verifier)(
+      scored.keys, scored.tree, scored.target_probs
     )
-    probs = sampling_lib.probabilities(extension.logits, sampling)
-    outcome = jax.vmap(arms[i].verifier)(verify_keys, tree, probs)
-    nonfinite = ~(extension.logits < jnp.inf).all(axis=(1, 2))
-    return (outcome, extension.block, nonfinite), proposal
+    return (outcome, scored.block, scored.nonfinite), scored.proposal
 
   def play(arm, *args):
     if len(arms) == 1:

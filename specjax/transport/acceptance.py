@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from specjax.transport import division
 from specjax.transport import inputs
 from specjax.transport import priorities
+from specjax.transport import rejection
 
 
 def optimal_acceptance(draft, target, num_drafts) -> jax.Array:
@@ -64,10 +65,7 @@ def multiround_acceptance(draft, target, num_drafts) -> jax.Array:
 
   def test(_, carry):
     left, rejected = carry
-    excess = jnp.maximum(left - draft, 0.0)
-    distance = excess.sum()
-    # Where nothing is left over, the draft was accepted for sure.
-    left = jnp.where(distance > 0, excess / distance, left)
+    left, distance = rejection.reject(draft, left)
     return left, rejected * distance
 
   return 1 - jax.lax.fori_loop(0, num_drafts, test, (target, 1.0))[1]

@@ -1,0 +1,20 @@
+"""What the rejection of one draft leaves of the target."""
+
+import jax
+import jax.numpy as jnp
+
+
+def reject(draft: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Returns the normalised residual of `left`, and the chance of a rejection.
+
+  Args:
+    draft: `[V]` law of the draft.
+    left: `[V]` law that it was tested against.
+
+  Returns:
+    `[V]` `max(left - draft, 0)`, normalised, or `left` itself where nothing is
+    over and the draft was accepted for sure; and `[]` its mass.
+  """
+  excess = jnp.maximum(left - draft, 0.0)
+  mass = excess.sum()
+  return jnp.where(mass > 0, excess / mass, left), mass
