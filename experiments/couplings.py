@@ -22,7 +22,7 @@ from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from specjax.decoding import round as round_lib
+from specjax.decoding import play
 
 # Leaves the device for a linear program, which no large vocabulary has.
 _LEFT_OUT = 'otm_table'
@@ -232,7 +232,7 @@ def make_score(target, drafter: base.Drafter, sampling):
   @jax.jit
   def score(params, state):
     context = base.Context(tokens=state.tokens, lengths=state.lengths)
-    scored = round_lib.draft_and_score(
+    scored = play.draft_and_score(
       target, drafter, sampling, params, state, context
     )
     return scored[:3]

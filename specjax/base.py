@@ -10,7 +10,7 @@ Data flows one way:
 
 Axes: `B` rows, `N` nodes of a draft tree (root excluded), `D` its depth, `W`
 its widest level, `V` vocabulary, `S` buffer length, `T` tokens in one model
-call, `M` tokens of an open block, `A` arms.
+call, `M` tokens of an open block, `A` arms, `P` tokens of a round.
 
 Parameters are always arguments and never closed over. Target and draft are
 always written out; the papers disagree on which of them is `p`.
@@ -95,6 +95,21 @@ class Outcome(NamedTuple):
   tokens: jax.Array  # [D + 1] int32 accepted tokens, then the next one, junk
 
 
+class Committed(NamedTuple):
+  """What the target said of the tokens that a round has committed."""
+
+  start: jax.Array  # [B] int32, the position of the first of them
+  laws: jax.Array  # [B, P, V] the law that each was drawn from, then junk
+
+
+class CatchUp(NamedTuple):
+  """What came of reading tokens that other drafters committed."""
+
+  state: Any  # of the drafter
+  num_tokens: jax.Array  # [B] int32, tokens that were read
+  acceptance: jax.Array | None = None  # [B, P], where `Committed` was given
+
+
 class Drafter(NamedTuple):
   """A proposer of token trees.
 
@@ -108,17 +123,24 @@ class Drafter(NamedTuple):
     commit: `(state, proposal, context, outcome, keep[B]) -> state`; keeps what
       was computed of the accepted path in rows where `keep`, nothing elsewhere.
       `outcome` and `context` (as it was when drafting) are batched.
-    catch_up: `(params, state, context, wanted) -> state`; reads the tokens that
-      other drafters committed, if the scalar `wanted` is true.
+    catch_up: `(params, state, context, wanted[B], committed=None) -> CatchUp`;
+      reads the tokens that other drafters committed, in rows where `wanted`.
+      With `committed`, it also tells the chance that a draft of its own would
+      have been accepted at each of those positions.
     num_calls: sequential model calls a draft costs, for the cost model.
+    memory: what names the state, if not the drafter itself: drafters of equal
+      `memory` (hashable) and the same parameters can use one state in turns.
+    vocab_size: of its laws; None if it has none.
   """
 
   topology: trees.Topology
   init: Callable[..., Any]
   draft: Callable[..., tuple[DraftTree, Any]]
   commit: Callable[..., Any]
-  catch_up: Callable[..., Any]
+  catch_up: Callable[..., CatchUp]
   num_calls: int
+  memory: Any = None
+  vocab_size: int | None = None
 
 
 # `(key, candidates[W], active[W], draft[V], target[V]) -> (token, accepted)`.
@@ -135,8 +157,20 @@ Verifier = Callable[..., Outcome]
 # `(target[V], draft[V]) -> goal[V]`: the law to be sampled instead of target's.
 Goal = Callable[[jax.Array, jax.Array], jax.Array]
 
-# `(info) -> [B]` in [0, 1]: what a round was worth in each row.
-Reward = Callable[..., jax.Array]
+
+class Feedback(NamedTuple):
+  """What an arm's round has shown, or would have shown, in each row."""
+
+  arm: jax.Array  # [B] int32
+  emitted: jax.Array  # [B] float32 tokens; expected, if it was not played
+  overlap: jax.Array  # [B] float32, mean chance that a drafted token is kept
+  depth: jax.Array  # [B] int32, of the arm's tree
+  max_depth: int  # of the deepest arm
+  caught_up: jax.Array  # [B] int32, tokens that its drafter had to read first
+
+
+# `(feedback) -> [B]` in [0, 1]: what a round was worth in each row.
+Reward = Callable[[Feedback], jax.Array]
 
 
 class Arm(NamedTuple):
@@ -152,8 +186,8 @@ class Bandit(NamedTuple):
   Attributes:
     init: `() -> state`.
     select: `(key, state) -> arm`, a scalar int32.
-    update: `(state, arm, reward, **extra) -> state`; unknown extras (such as
-      full-information rewards of all arms) are ignored.
+    update: `(state, arm, reward, **extra) -> state`; unknown extras are
+      ignored. Where a round yields them, `rewards` `[A]` are those of all arms.
   """
 
   init: Callable[[], Any]

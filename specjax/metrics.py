@@ -12,13 +12,40 @@ def block_efficiency(results: Sequence) -> tuple[float, float]:
   Tokens past a stop token were never emitted and count nowhere. The error is
   that of a ratio of sums over independent prompts.
   """
+  efficiency, deviations = _efficiency(results)
+  return efficiency, float(np.sqrt((deviations**2).sum()))
+
+
+def _efficiency(results):
+  """The block efficiency, and by how much each result moves it."""
   emitted = np.array([len(result.tokens) for result in results], float)
   rounds = np.array([result.rounds for result in results], float)
   if not rounds.sum():
-    return float('nan'), float('nan')
-  ratio = emitted.sum() / rounds.sum()
-  deviations = emitted - ratio * rounds
-  return float(ratio), float(np.sqrt((deviations**2).sum()) / rounds.sum())
+    return float('nan'), np.full(1, np.nan)
+  ratio = float(emitted.sum() / rounds.sum())
+  return ratio, (emitted - ratio * rounds) / rounds.sum()
+
+
+def efficiency_ratio(
+  results: Sequence, others: Sequence
+) -> tuple[float, float]:
+  """Returns the ratio of two block efficiencies, and its standard error.
+
+  Args:
+    results: of some prompts.
+    others: of the same prompts, in the same order, so that what prompts have in
+      common cancels.
+  """
+  if len(results) != len(others):
+    raise ValueError(
+      f'results and others must pair up, got {len(results)} and {len(others)}.'
+    )
+  (ours, our_deviations), (theirs, their_deviations) = map(
+    _efficiency, (results, others)
+  )
+  ratio = ours / theirs
+  deviations = our_deviations / ours - their_deviations / theirs
+  return ratio, ratio * float(np.sqrt((deviations**2).sum()))
 
 
 def acceptance_by_position(results: Sequence) -> np.ndarray:

@@ -1,19 +1,87 @@
 """Rewards: what a round was worth to the bandit, in [0, 1]."""
 
-import jax
+from collections.abc import Sequence
+
 import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
 
 
-def emitted(info) -> jax.Array:
-  """Returns `[B]` emitted tokens beyond the certain one, over the depth `D`.
+def emitted() -> base.Reward:
+  """Builds the reward of emitted tokens, on one scale for all arms.
 
-  BanditSpec (Hou et al. 2025) counts `Y` in 1..L+1 emitted tokens; this is
-  `(Y - 1) / L`.
+  BanditSpec (Hou et al. 2025) counts `Y` in 1..L+1 emitted tokens, with `L` the
+  depth of the deepest arm; this is `(Y - 1) / L`.
   """
-  depth = max(info.tokens.shape[1] - 1, 1)
-  return jnp.maximum(info.num_emitted - 1, 0) / depth
+  return lambda feedback: (
+    jnp.maximum(feedback.emitted - 1, 0) / max(feedback.max_depth, 1)
+  )
+
+
+def block_efficiency() -> base.Reward:
+  """Builds the reward of accepted tokens over the arm's own depth.
+
+  MetaSD (Kim et al. 2024), the reward BE; 0 where nothing was drafted.
+  """
+  return lambda feedback: (
+    jnp.maximum(feedback.emitted - 1, 0) / jnp.maximum(feedback.depth, 1)
+  )
+
+
+def block_divergence() -> base.Reward:
+  """Builds the reward of agreement: the mean of `1 - TV` over drafted tokens.
+
+  MetaSD (Kim et al. 2024), equation (4), the reward BD. All drafted tokens
+  count, those behind a rejection too.
+  """
+  return lambda feedback: jnp.clip(feedback.overlap, 0, 1)
+
+
+def throughput(
+  costs: Sequence[float],
+  depths: Sequence[int],
+  catch_up_costs: Sequence[float] | None = None,
+) -> base.Reward:
+  """Builds the reward of tokens per second, by a table of what rounds take.
+
+  Accepted tokens are blind to what drafting them costs; this is not. A reward
+  of 1 is the largest rate that any arm can have, all its drafts accepted.
+
+  Args:
+    costs: `[A]` seconds of a round of each arm, at the batch size in use.
+    depths: `[A]` depth of each arm's tree.
+    catch_up_costs: `[A]` seconds for each token that an arm's drafter reads
+      before it can be played again; nothing, by default.
+  """
+  costs = np.asarray(costs, np.float64)
+  depths = np.asarray(depths)
+  late = np.zeros_like(costs) if catch_up_costs is None else catch_up_costs
+  late = np.asarray(late, np.float64)
+  if not costs.size == depths.size == late.size:
+    raise ValueError(
+      'costs, depths and catch_up_costs must have an entry for each arm, got '
+      f'{costs.size}, {depths.size} and {late.size}.'
+    )
+  if not (costs > 0).all() or not np.isfinite(costs).all():
+    raise ValueError(f'costs must be > 0 and finite, got {costs}.')
+  if not (late >= 0).all():
+    raise ValueError(f'catch_up_costs must be >= 0, got {late}.')
+  costs, late = costs / costs.max(), late / costs.max()
+  best = float(((depths + 1) / costs).max())
+
+  def reward(feedback):
+    at = feedback.arm
+    seconds = jnp.asarray(costs, jnp.float32)[at]
+    seconds += jnp.asarray(late, jnp.float32)[at] * feedback.caught_up
+    return jnp.clip(feedback.emitted / seconds / best, 0, 1)
+
+  return reward
 
 
 REWARDS = {
+  'block_divergence': block_divergence,
+  'block_efficiency': block_efficiency,
   'emitted': emitted,
+  'throughput': throughput,
 }

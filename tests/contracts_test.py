@@ -9,7 +9,6 @@ import pytest
 
 import specjax
 from specjax import base
-from specjax import decoding
 from specjax import trees
 
 TABLES = {
@@ -56,15 +55,17 @@ def test_bandit_contract(name, num_arms):
   arm = jax.eval_shape(bandit.select, jax.random.key(0), state)
   assert (arm.shape, arm.dtype) == ((), jnp.int32)
   reward = jnp.float32(0.5)
+  rewards = jnp.linspace(0, 1, num_arms)
   for extra in ({}, {'not_a_known_extra': jnp.ones(num_arms)}):
     update = lambda state, arm, extra=extra: bandit.update(
-      state, arm, reward, **extra
+      state, arm, reward, rewards=rewards, **extra
     )
     assert abstract(jax.eval_shape(update, state, arm)) == abstract(state)
 
   def step(state, key):
     arm = bandit.select(key, state)
-    return bandit.update(state, arm, jax.random.uniform(key)), arm
+    rewards = jax.random.uniform(key, (num_arms,))
+    return bandit.update(state, arm, rewards[arm], rewards=rewards), arm
 
   keys = jax.random.split(jax.random.key(15), 20)
   _, arms = jax.lax.scan(step, state, keys)
@@ -85,25 +86,29 @@ def test_fixed_bandit_plays_its_arm():
   assert bandit.select(jax.random.key(0), bandit.init()) == 2
 
 
-def round_info(depth, deepest):
+def feedback(depth, deepest):
   """Rows that emitted 0 (done), 1, ... `depth + 1` tokens."""
   emitted = jnp.arange(depth + 2, dtype=jnp.int32)
-  return decoding.RoundInfo(
-    arm=jnp.int32(0),
-    live=emitted > 0,
-    tokens=jnp.zeros((depth + 2, deepest + 1), jnp.int32),
-    num_emitted=emitted,
-    num_accepted=jnp.maximum(emitted - 1, 0),
-    depth=jnp.int32(depth),
-    reward=jnp.zeros(depth + 2),
-    nonfinite=jnp.zeros(depth + 2, bool),
+  return specjax.Feedback(
+    arm=jnp.zeros_like(emitted),
+    emitted=emitted.astype(jnp.float32),
+    overlap=jnp.linspace(0, 1, depth + 2),
+    depth=jnp.full_like(emitted, depth),
+    max_depth=deepest,
+    caught_up=emitted,
   )
+
+
+# What a reward must be told of the arms.
+OPTIONS = {'throughput': {'costs': [0.25], 'catch_up_costs': [0.1]}}
 
 
 @pytest.mark.parametrize(('depth', 'deepest'), [(0, 0), (0, 4), (2, 4), (4, 4)])
 @pytest.mark.parametrize('name', specjax.REWARDS)
 def test_reward_lies_in_the_unit_interval(name, depth, deepest):
-  rewards = specjax.REWARDS[name](round_info(depth, deepest))
+  options = OPTIONS.get(name, {})
+  options = options and options | {'depths': [depth]}
+  rewards = specjax.REWARDS[name](**options)(feedback(depth, deepest))
   assert rewards.shape == (depth + 2,)
   assert jnp.issubdtype(rewards.dtype, jnp.floating)
   assert ((0 <= rewards) & (rewards <= 1)).all()
@@ -111,7 +116,7 @@ def test_reward_lies_in_the_unit_interval(name, depth, deepest):
 
 def test_emitted_counts_tokens_beyond_the_first():
   np.testing.assert_allclose(
-    specjax.REWARDS['emitted'](round_info(2, 4)), [0, 0, 0.25, 0.5]
+    specjax.REWARDS['emitted']()(feedback(2, 4)), [0, 0, 0.25, 0.5]
   )
 
 

@@ -12,6 +12,7 @@ import pytest
 import specjax
 from specjax import sampling as sampling_lib
 from specjax import trees
+from specjax.data import datastore
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from tests import laws
@@ -35,7 +36,23 @@ BUILD = {
     MARKOV, topology, leaf_probs=True
   ),
   'none': lambda topology: specjax.DRAFTERS['none'](),
+  'prompt_lookup': lambda topology: specjax.DRAFTERS['prompt_lookup'](
+    topology.depth
+  ),
+  'retrieval': lambda topology: with_params(
+    specjax.DRAFTERS['retrieval'](topology),
+    datastore.build([[0, 1, 2, 1, 0, 2, 2, 1]], progress=False),
+  ),
+  'suffix': lambda topology: with_params(
+    specjax.DRAFTERS['suffix'](topology.depth), None
+  ),
 }
+
+
+def with_params(drafter, params):
+  """The drafter, whatever parameters it is called with."""
+  draft = lambda keys, _, *args: drafter.draft(keys, params, *args)
+  return drafter._replace(draft=draft)
 
 
 @pytest.fixture(scope='module')
@@ -81,7 +98,7 @@ def test_drafter_contract(name):
     tokens=jnp.zeros((2, topology.depth + 1), jnp.int32),
   )
   kept = drafter.commit(state, proposal, context, outcome, jnp.ones(2, bool))
-  read = drafter.catch_up(table(), state, context, jnp.bool_(True))
+  read = drafter.catch_up(table(), state, context, jnp.ones(2, bool)).state
   shapes = lambda tree: jax.tree.map(
     lambda leaf: (leaf.shape, leaf.dtype), tree
   )
@@ -190,9 +207,9 @@ def play(drafter, params, rounds=10):
     context = specjax.Context(jnp.asarray(tokens), jnp.asarray(lengths))
     if step % 5 in (2, 3):
       lengths = lengths + rng.integers(1, 6, size=rows).astype(np.int32)
-      state = catch_up(params, state, context, jnp.bool_(False))
+      state = catch_up(params, state, context, jnp.zeros(rows, bool)).state
       continue
-    state = catch_up(params, state, context, jnp.bool_(True))
+    state = catch_up(params, state, context, jnp.ones(rows, bool)).state
     keys = jax.random.split(jax.random.key(step), rows)
     tree, proposal = draft(keys, params, state, context)
     tree = jax.device_get(tree)
@@ -242,7 +259,9 @@ def test_laws_do_not_depend_on_what_the_cache_went_through(
 
 def test_check_rejects_a_drafter_that_does_not_catch_up(params):
   drafter = autoregressive(trees.chain(2))._replace(
-    catch_up=lambda params, state, context, wanted: state
+    catch_up=lambda params, state, context, wanted: specjax.CatchUp(
+      state, jnp.zeros_like(wanted)
+    )
   )
   with pytest.raises(AssertionError, match='Not equal to tolerance'):
     play(drafter, params)

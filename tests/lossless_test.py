@@ -135,16 +135,70 @@ def test_alternating_arms_have_the_target_law(first, second):
   assert p < 1e-6 if laws.resampling in second else p > 1e-4
 
 
-def test_outcome_dependent_choice_of_arms_has_the_target_law():
+def adversary(num_arms):
+  """Reacts to all that it is told; plays what would have earned least."""
+
+  def update(state, arm, reward, *, rewards=None, **extra):
+    if rewards is None:
+      return (arm + 1 + (reward > 0)) % num_arms
+    others = jnp.where(jnp.arange(num_arms) == arm, jnp.inf, rewards)
+    return jnp.argmin(others).astype(jnp.int32)
+
+  return specjax.Bandit(lambda: jnp.int32(0), lambda key, state: state, update)
+
+
+def varied(draft, first='maximal'):
+  """Sampled and deterministic drafts of several shapes, and none."""
+  maximal = verifiers.resolve('maximal')
+  return [
+    (arm(trees.chain(1), first), draft),
+    (arm(trees.chains(2, 2), 'otm'), draft[::-1]),
+    (arm(trees.chain(3), 'block'), draft),
+    (specjax.Arm(specjax.DRAFTERS['prompt_lookup'](2), maximal), None),
+    (specjax.Arm(specjax.DRAFTERS['none'](), maximal), None),
+  ]
+
+
+@pytest.mark.parametrize(
+  ('catch_up', 'first'),
+  [
+    ('lazy', 'maximal'),
+    ('always', 'maximal'),
+    ('lazy', laws.resampling),
+  ],
+  ids=['lazy', 'always', 'resampling'],
+)
+def test_rows_with_adverse_bandits_have_the_target_law(catch_up, first):
+  """Every row chooses for itself, by what came before; all begin alike."""
+  target, draft = tables('time-varying')
+  decoder = specjax.Decoder(
+    MODEL,
+    target,
+    varied(draft, first),
+    bandit=adversary(5),
+    per_row=True,
+    catch_up=catch_up,
+    max_length=16,
+  )
+  p = p_value(decoder, target, sampling_lib.Sampling())
+  assert p < 1e-6 if first is laws.resampling else p > 1e-4
+
+
+@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
+def test_outcome_dependent_choice_of_arms_has_the_target_law(catch_up):
   """A bandit that reacts to every reward chooses from the past alone."""
   target, draft = tables('stationary')
-  bandit = specjax.Bandit(
-    init=lambda: jnp.int32(0),
-    select=lambda key, state: state,
-    update=lambda state, arm, reward, **extra: (reward > 0).astype(jnp.int32),
+  arms = [
+    (arm(trees.chain(1)), draft),
+    (arm(trees.chain(2)), draft[::-1]),
+    (
+      specjax.Arm(specjax.DRAFTERS['none'](), verifiers.resolve('maximal')),
+      None,
+    ),
+  ]
+  decoder = specjax.Decoder(
+    MODEL, target, arms, bandit=adversary(3), catch_up=catch_up
   )
-  arms = [(arm(trees.chain(1)), draft), (arm(trees.chain(2)), draft)]
-  decoder = specjax.Decoder(MODEL, target, arms, bandit=bandit)
   start = decoder.init([PROMPT], LENGTH)
 
   def run(key):

@@ -11,6 +11,7 @@ def _result(num_tokens, rounds, accepted):
     tokens=[0] * num_tokens,
     rounds=rounds,
     draft_calls=0,
+    caught_up=0,
     accepted=np.array(accepted),
     drafted=np.full(len(accepted), rounds),
     pulls=np.array([rounds]),

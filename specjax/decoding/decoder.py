@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -26,6 +27,7 @@ class Result(NamedTuple):
   tokens: list[int]  # emitted, a stop token included
   rounds: int  # target calls
   draft_calls: int  # sequential drafter calls
+  caught_up: int  # tokens that drafters read behind others
   accepted: np.ndarray  # [D] draft tokens kept at each depth
   drafted: np.ndarray  # [D] rounds whose tree reached each depth
   pulls: np.ndarray  # [A] rounds of each arm
@@ -53,22 +55,29 @@ class Decoder:
     arms: Sequence[tuple[base.Arm, base.Params]],
     *,
     bandit: base.Bandit | None = None,
-    reward: base.Reward = rewards.emitted,
+    reward: base.Reward | None = rewards.emitted(),
     sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
     stop_tokens: Sequence[int] = (),
     max_length: int = 512,
+    per_row: bool = False,
+    catch_up: str = 'lazy',
   ):
     """Builds the round; nothing is compiled yet.
+
+    Arms that draft with the same model and parameters share one cache.
 
     Args:
       target: the model to sample from.
       target_params: its parameters.
       arms: each way to play a round, with its drafter's parameters.
       bandit: the rule that picks among them; the first arm always, by default.
-      reward: what the bandit learns from.
+      reward: what the bandit learns from; None if it only learns in `stream`,
+        from real clocks.
       sampling: how the target's tokens are drawn.
       stop_tokens: tokens that end a row; they are emitted.
       max_length: longest row in tokens, prompt included.
+      per_row: every row has a bandit of its own, instead of one for the batch.
+      catch_up: 'lazy' or 'always', as in `make_round`.
     """
     if not arms:
       raise ValueError('arms must hold at least one arm, got none.')
@@ -80,8 +89,24 @@ class Decoder:
     self._bandit = bandit or bandits.BANDITS['fixed'](len(arms))
     self._stop_tokens = jnp.asarray(list(stop_tokens) or [-1], jnp.int32)
     self._max_length = max_length
+    self._per_row = per_row
+    self._reward = reward
+    # Equal parameters are the same object here: copies would be two caches.
+    names = [
+      (i if arm.drafter.memory is None else arm.drafter.memory, id(params))
+      for i, (arm, params) in enumerate(arms)
+    ]
+    distinct = list(dict.fromkeys(names))
+    self._memories = tuple(distinct.index(name) for name in names)
     self.round_fn = round_lib.make_round(
-      target, self._arms, self._bandit, reward, sampling
+      target,
+      self._arms,
+      self._bandit,
+      reward,
+      sampling,
+      per_row=per_row,
+      catch_up=catch_up,
+      memories=self._memories,
     )
     self._init = jax.jit(self._init_keys_and_state)
 
@@ -97,6 +122,7 @@ class Decoder:
     *,
     seed: int = 0,
     request_ids: Sequence[int] | None = None,
+    bandit_state: Any = None,
   ) -> state_lib.DecodeState:
     """Reads prompts into a state for the drivers.
 
@@ -106,11 +132,19 @@ class Decoder:
       seed: of everything random.
       request_ids: a number for each prompt; its row's randomness comes from
         seed and number alone. 0, 1, ... by default.
+      bandit_state: `state.bandit` of earlier prompts, whose lessons are carried
+        over; by default the bandit starts anew.
 
     Raises:
       ValueError: a prompt is empty, too long or holds an unknown token.
     """
     limits = self._limits(prompts, max_new_tokens)
+    lessons = jax.tree.leaves(bandit_state) if self._per_row else []
+    if any(len(leaf) != len(prompts) for leaf in lessons):
+      raise ValueError(
+        f'bandit_state must be of {len(prompts)} rows, as prompts is, got '
+        f'{len(lessons[0])}.'
+      )
     longest = max(map(len, prompts))
     # Powers of two, so that prompts of similar length share a program.
     width = min(self._max_length, max(16, 1 << (longest - 1).bit_length()))
@@ -125,10 +159,15 @@ class Decoder:
       limits,
       np.uint32(seed),
       np.array(ids, np.uint32),
+      bandit_state,
     )
 
-  def _init_keys_and_state(self, params, tokens, lengths, limits, seed, ids):
+  def _init_keys_and_state(
+    self, params, tokens, lengths, limits, seed, ids, bandit_state
+  ):
     row_key, bandit_key = jax.random.split(jax.random.key(seed))
+    if self._per_row:
+      bandit_key = sampling_lib.row_keys(bandit_key, ids)
     return state_lib.init(
       self._target,
       self._arms,
@@ -141,6 +180,8 @@ class Decoder:
       bandit_key,
       self._stop_tokens,
       self._max_length,
+      bandit_state=bandit_state,
+      memories=self._memories,
     )
 
   def decode(self, prompts, max_new_tokens, **options) -> list[Result]:
@@ -148,19 +189,41 @@ class Decoder:
 
     Raises:
       FloatingPointError: the target gave NaN or infinite logits.
+      ValueError: a reward was NaN or outside [0, 1].
     """
     state = self.init(prompts, max_new_tokens, **options)
     return self.results(
       prompts, drivers.decode(self.round_fn, self._params, state)
     )
 
-  def stream(self, prompt, max_new_tokens, **options) -> Iterator[list[Piece]]:
-    """Yields the tokens of one prompt, round by round."""
+  def stream(
+    self,
+    prompt: Sequence[int],
+    max_new_tokens: int,
+    *,
+    max_rate: float | None = None,
+    **options,
+  ) -> Iterator[list[Piece]]:
+    """Yields the tokens of one prompt, round by round.
+
+    Args:
+      prompt: token ids.
+      max_new_tokens: how many tokens to emit at most.
+      max_rate: the bandit learns from measured tokens per second, of which
+        these earn a reward of 1; for a decoder with `reward=None`.
+      **options: of `init`.
+    """
     start = self.init([prompt], max_new_tokens, **options)
-    for state, info in drivers.stream(self.round_fn, self._params, start):
-      _check_finite(state)
+    learn = None
+    if max_rate is not None:
+      if self._reward is not None:
+        raise ValueError('max_rate needs a decoder with reward=None.')
+      learn = drivers.clocked(self._bandit, max_rate, self._per_row)
+    rounds = drivers.stream(self.round_fn, self._params, start, learn)
+    for state, info in rounds:
+      _check(state)
       num, kept = int(info.num_emitted[0]), int(info.num_accepted[0])
-      depth = int(info.depth)
+      depth = int(info.depth[0])
       last = 'bonus' if kept == depth else 'corrected'
       origins = ['accepted'] * kept + [last if depth else 'sampled']
       yield [
@@ -170,7 +233,7 @@ class Decoder:
 
   def results(self, prompts, state: state_lib.DecodeState) -> list[Result]:
     """Reads the rows of a finished state."""
-    _check_finite(state)
+    _check(state)
     tokens, lengths, counters = jax.device_get(
       (state.tokens, state.lengths, state.counters)
     )
@@ -179,6 +242,7 @@ class Decoder:
         tokens=tokens[i, len(prompt) : lengths[i]].tolist(),
         rounds=int(counters.rounds[i]),
         draft_calls=int(counters.draft_calls[i]),
+        caught_up=int(counters.caught_up[i]),
         accepted=counters.accepted[i],
         drafted=counters.drafted[i],
         pulls=counters.pulls[i],
@@ -244,11 +308,6 @@ def speculative(
   if draft is None:
     drafter = drafters.DRAFTERS['none']()
   else:
-    if draft.vocab_size != target.vocab_size:
-      raise ValueError(
-        'Draft and target must share a vocabulary, got vocab_size '
-        f'{draft.vocab_size} and {target.vocab_size}.'
-      )
     for name, value in (
       ('draft_length', draft_length),
       ('num_drafts', num_drafts),
@@ -264,9 +323,19 @@ def speculative(
   )
 
 
-def _check_finite(state):
-  if bool(state.counters.nonfinite.any()):
-    rows = np.flatnonzero(state.counters.nonfinite).tolist()
-    raise FloatingPointError(
-      f'The target gave NaN or infinite logits in rows {rows}.'
-    )
+def _check(state):
+  """Raises what cannot be raised inside the loop."""
+  for flags, error, what in (
+    (
+      state.counters.nonfinite,
+      FloatingPointError,
+      'The target gave NaN or infinite logits',
+    ),
+    (
+      state.counters.bad_reward,
+      ValueError,
+      'Rewards must lie in [0, 1], got another, or NaN,',
+    ),
+  ):
+    if bool(flags.any()):
+      raise error(f'{what} in rows {np.flatnonzero(flags).tolist()}.')

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
-import functools
 from typing import Any
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import rewards
+from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
+from specjax.decoding import evidence
+from specjax.decoding import play as play_lib
 from specjax.decoding import state as state_lib
 
 Round = Callable[
@@ -20,213 +20,230 @@ Round = Callable[
   tuple[state_lib.DecodeState, state_lib.RoundInfo],
 ]
 
-
-class Scored(NamedTuple):
-  """A draft that the target has scored; the first three are a verifier's."""
-
-  keys: jax.Array  # [B] one key a row
-  tree: base.DraftTree
-  target_probs: jax.Array  # [B, N + 1, V]
-  proposal: Any  # for the drafter's `commit`
-  block: Any  # of the target, for `keep`
-  nonfinite: jax.Array  # [B] bool
-
-
-class _Play(NamedTuple):
-  """What an arm's round computed; every arm returns the same shapes."""
-
-  outcome: base.Outcome  # batched, padded to the deepest tree
-  block: Any  # of the target, padded to the largest tree
-  nonfinite: jax.Array  # [B] bool
-  proposals: tuple[Any, ...]  # of each drafter; zeros where it did not play
+# When a drafter that is not played reads what others committed.
+_CATCH_UPS = ('lazy', 'always')
 
 
 def make_round(
   target: base.LanguageModel,
   arms: Sequence[base.Arm],
   bandit: base.Bandit,
-  reward: base.Reward = rewards.emitted,
+  reward: base.Reward | None = rewards_lib.emitted(),
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
+  *,
+  per_row: bool = False,
+  catch_up: str = 'lazy',
+  memories: Sequence[int] | None = None,
 ) -> Round:
   """Builds the step that every driver repeats.
 
-  The bandit picks one arm for the whole batch. Only that arm runs: a switch
-  over arms reads the caches and returns what is to be written to them, and the
-  writes happen once, behind it.
+  Only what was chosen runs. One choice for the batch is a switch over arms; a
+  choice for each row drafts with the arms that some row chose, and the target
+  scores the rows' different trees in one call. Arms read the caches and return
+  what is to be written to them; the writes happen once, behind.
 
   Args:
     target: the model to sample from.
     arms: the ways to play a round, at least one.
     bandit: the rule that picks among them.
-    reward: `info -> [B]`; the bandit gets its mean over live rows.
+    reward: what a round was worth; the bandit of a batch gets its mean over
+      live rows. None leaves learning to the driver (see `drivers.stream`).
     sampling: how the target's tokens are drawn.
+    per_row: every row has a bandit of its own, instead of one for the batch.
+    catch_up: when a drafter reads what others committed: 'lazy', when it is
+      played again, or 'always', after every round, which tells what each arm
+      would have earned: `update` gets the `rewards` of all arms.
+    memories: which of `state.drafters` is each arm's; its own, by default.
 
   Returns:
     `round_fn(params, state) -> (state, info)`, pure and jittable.
   """
   arms = tuple(arms)
-  if not arms:
-    raise ValueError('arms must hold at least one arm, got none.')
+  _check(target, arms, catch_up)
+  memories = state_lib.resolve_memories(arms, memories)
   depths = np.array([arm.drafter.topology.depth for arm in arms], np.int32)
   calls = np.array([arm.drafter.num_calls for arm in arms], np.int32)
-  play = _make_play(target, arms, sampling)
+  always = catch_up == 'always'
+  make_play = play_lib.make_row_play if per_row else play_lib.make_batch_play
+  play = make_play(target, arms, memories, sampling, always)
 
   def round_fn(params, state):
-    select_key = jax.random.fold_in(state.bandit_key, state.num_rounds)
-    arm = bandit.select(select_key, state.bandit)
-    context = base.Context(tokens=state.tokens, lengths=state.lengths)
-    if len(arms) > 1:
-      state = _catch_up(arms, params, state, context, arm)
-    played = play(arm, params, state, context)
+    if len(state.drafters) != max(memories) + 1:
+      raise ValueError(
+        f'The state must hold {max(memories) + 1} memories of drafters, as the '
+        f'round does, got {len(state.drafters)}.'
+      )
+    before = base.Context(tokens=state.tokens, lengths=state.lengths)
+    live = ~state.done
+    arm = _select(bandit, per_row, state)
+    caught_up = jnp.zeros_like(state.lengths)
+    # A state that all arms share is never behind.
+    if max(memories) > 0 and not always:
+      state, caught_up = _catch_up(arms, memories, params, state, arm)
+    played, block, nonfinite, proposals = play(arm, params, state, before)
     num_emitted, tokens, done = _emit(state, played.outcome)
-    info = state_lib.RoundInfo(
+    feedback = base.Feedback(
       arm=arm,
-      live=~state.done,
-      tokens=played.outcome.tokens,
-      num_emitted=num_emitted,
-      num_accepted=jnp.minimum(played.outcome.num_accepted, num_emitted),
+      emitted=num_emitted.astype(jnp.float32),
+      overlap=played.evidence.overlap,
       depth=jnp.asarray(depths)[arm],
-      reward=jnp.zeros(num_emitted.shape),
-      nonfinite=played.nonfinite & ~state.done,
+      max_depth=int(depths.max()),
+      caught_up=caught_up,
     )
-    info = info._replace(reward=jnp.where(info.live, reward(info), 0.0))
     path = jnp.pad(played.outcome.path + 1, ((0, 0), (1, 0)))
-    return state.replace(
+    state = state.replace(
       tokens=tokens,
       lengths=state.lengths + num_emitted,
       done=done,
-      target=target.keep(state.target, played.block, path, num_emitted),
-      drafters=_commit(arms, state, context, played, arm),
-      bandit=_learn(bandit, state.bandit, info),
+      target=target.keep(state.target, block, path, num_emitted),
+      drafters=_commit(
+        arms, memories, state, before, proposals, played.outcome, arm
+      ),
       num_rounds=state.num_rounds + 1,
-      counters=_count(state.counters, info, jnp.asarray(calls)[arm]),
-    ), info
+    )
+    read, rewards = jnp.zeros_like(caught_up), None
+    if always:
+      state, acceptance, read = _follow(
+        arms, memories, params, state, before, live, arm, played.evidence
+      )
+      if reward is not None:
+        rewards = evidence.rewards(
+          reward, feedback, acceptance, depths, memories, num_emitted
+        )
+        rewards = jnp.where(live[:, None], rewards, 0.0)
+    info = state_lib.RoundInfo(
+      arm=arm,
+      live=live,
+      tokens=played.outcome.tokens,
+      num_emitted=num_emitted,
+      num_accepted=jnp.minimum(played.outcome.num_accepted, num_emitted),
+      depth=played.depth,
+      overlap=jnp.where(live, feedback.overlap, 0.0),
+      caught_up=caught_up + read,
+      reward=jnp.where(live, 0.0 if reward is None else reward(feedback), 0.0),
+      rewards=rewards,
+      nonfinite=nonfinite & live,
+    )
+    if reward is not None:
+      state = state.replace(bandit=learn(bandit, per_row, state.bandit, info))
+    counters = _count(state.counters, info, jnp.asarray(calls)[arm])
+    return state.replace(counters=counters), info
 
   return round_fn
 
 
-def draft_and_score(
-  target: base.LanguageModel,
-  drafter: base.Drafter,
-  sampling: sampling_lib.Sampling,
-  params: state_lib.Params,
-  state: state_lib.DecodeState,
-  context: base.Context,
-  arm: int = 0,
-) -> Scored:
-  """Plays a round up to its verification.
+def _check(target, arms, catch_up):
+  if not arms:
+    raise ValueError('arms must hold at least one arm, got none.')
+  if catch_up not in _CATCH_UPS:
+    raise ValueError(f'catch_up must be one of {_CATCH_UPS}, got {catch_up!r}.')
+  for i, arm in enumerate(arms):
+    if arm.drafter.vocab_size not in (None, target.vocab_size):
+      raise ValueError(
+        'Draft and target must share a vocabulary, got vocab_size '
+        f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
+      )
+
+
+def learn(
+  bandit: base.Bandit, per_row: bool, state: Any, info: state_lib.RoundInfo
+) -> Any:
+  """Returns the bandit's state after a round, in rows that were live.
 
   Args:
-    target: the model to sample from.
-    drafter: of the arm.
-    sampling: how the target's tokens are drawn.
-    params: of all models.
-    state: of the decode; only read.
-    context: what the drafter sees of it.
-    arm: whose parameters and state are the drafter's.
+    bandit: the rule.
+    per_row: whether `state` has a first axis of rows.
+    state: of the bandit, or of all rows' bandits.
+    info: of the round; a bandit of the batch gets means over live rows.
   """
-  topology = drafter.topology
-  keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
-  draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-  tree, proposal = drafter.draft(
-    draft_keys, params.drafters[arm], state.drafters[arm], context
+  extra = {} if info.rewards is None else {'rewards': info.rewards}
+  if per_row:
+    update = jax.vmap(bandit.update)
+    new = update(state, info.arm, info.reward, **extra)
+    return play_lib.where(info.live, new, state)
+  weight = info.live / jnp.maximum(info.live.sum(), 1)
+  mean = lambda value: jnp.tensordot(weight, value, axes=1)
+  new = bandit.update(
+    state, info.arm[0], mean(info.reward), **jax.tree.map(mean, extra)
   )
-  last = state.lengths[:, None] - 1
-  root = jnp.take_along_axis(state.tokens, last, axis=1)
-  extension = target.extend(
-    params.target,
-    state.target,
-    jnp.concatenate([root, tree.tokens], axis=1),
-    positions=last + topology.offsets,
-    mask=topology.mask,
-  )
-  return Scored(
-    keys=verify_keys,
-    tree=tree,
-    target_probs=sampling_lib.probabilities(extension.logits, sampling),
-    proposal=proposal,
-    block=extension.block,
-    nonfinite=~(extension.logits < jnp.inf).all(axis=(1, 2)),
+  return jax.tree.map(
+    lambda new, old: jnp.where(info.live.any(), new, old), new, state
   )
 
 
-def _make_play(target, arms, sampling):
-  """Returns `(arm, params, state, context) -> _Play`: one arm's round."""
-
-  def run(i, params, state, context):
-    """Drafts, scores and verifies with arm `i`."""
-    scored = draft_and_score(
-      target, arms[i].drafter, sampling, params, state, context, i
+def _select(bandit, per_row, state):
+  """Returns `[B]` the arm of each row."""
+  if per_row:
+    keys = jax.vmap(jax.random.fold_in, (0, None))(
+      state.bandit_key, state.num_rounds
     )
-    outcome = jax.vmap(arms[i].verifier)(
-      scored.keys, scored.tree, scored.target_probs
+    return jax.vmap(bandit.select)(keys, state.bandit)
+  key = jax.random.fold_in(state.bandit_key, state.num_rounds)
+  return jnp.broadcast_to(bandit.select(key, state.bandit), state.done.shape)
+
+
+def _catch_up(arms, memories, params, state, arm):
+  """Lets the drafter that is to play read what others committed.
+
+  Returns:
+    The state, and how many tokens were read in each row.
+  """
+  context = base.Context(tokens=state.tokens, lengths=state.lengths)
+  memory = jnp.asarray(memories)[arm]
+  drafters, num_read = list(state.drafters), jnp.zeros_like(state.lengths)
+  for slot, i in _owners(memories):
+    caught = arms[i].drafter.catch_up(
+      params.drafters[i],
+      drafters[slot],
+      context,
+      ~state.done & (memory == slot),
     )
-    return (outcome, scored.block, scored.nonfinite), scored.proposal
+    drafters[slot] = caught.state
+    num_read += caught.num_tokens
+  return state.replace(drafters=tuple(drafters)), num_read
 
-  def play(arm, *args):
-    if len(arms) == 1:
-      scored, proposal = run(0, *args)
-      return _Play(*scored, (proposal,))
-    shapes = [
-      jax.eval_shape(functools.partial(run, i), *args) for i in range(len(arms))
-    ]
-    # A switch needs one type: the largest tree's, and every drafter's proposal.
-    widest = jax.tree.map(
-      lambda *leaves: np.max([leaf.shape for leaf in leaves], axis=0),
-      *[scored for scored, _ in shapes],
+
+def _follow(arms, memories, params, state, before, live, arm, seen):
+  """Lets every drafter that was not played read the round's tokens.
+
+  Returns:
+    The state; for each memory `[B, P]` the acceptance at each position and
+    whether it is known; and how many tokens were read in each row.
+  """
+  context = base.Context(tokens=state.tokens, lengths=state.lengths)
+  committed = base.Committed(start=before.lengths, laws=seen.laws)
+  memory = jnp.asarray(memories)[arm]
+  drafters, acceptance = list(state.drafters), []
+  num_read = jnp.zeros_like(state.lengths)
+  for slot, i in _owners(memories):
+    played = memory == slot
+    caught = arms[i].drafter.catch_up(
+      params.drafters[i], drafters[slot], context, live & ~played, committed
     )
-    empty = [
-      jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), proposal)
-      for _, proposal in shapes
-    ]
-
-    def branch(i, *args):
-      scored, proposal = run(i, *args)
-      scored = jax.tree.map(_pad_to, scored, widest)
-      return _Play(*scored, (*empty[:i], proposal, *empty[i + 1 :]))
-
-    branches = [functools.partial(branch, i) for i in range(len(arms))]
-    return jax.lax.switch(arm, branches, *args)
-
-  return play
-
-
-def _pad_to(leaf, shape):
-  return jnp.pad(leaf, [(0, new - old) for old, new in zip(leaf.shape, shape)])
-
-
-def _catch_up(arms, params, state, context, arm):
-  """Lets the drafter of the chosen arm read what others committed."""
-  return state.replace(
-    drafters=tuple(
-      each.drafter.catch_up(own_params, own_state, context, arm == i)
-      for i, (each, own_params, own_state) in enumerate(
-        zip(arms, params.drafters, state.drafters, strict=True)
+    drafters[slot] = caught.state
+    num_read += caught.num_tokens
+    acceptance.append(
+      (
+        jnp.where(played[:, None], seen.acceptance, caught.acceptance),
+        jnp.where(played[:, None], seen.known, True),
       )
     )
-  )
+  return state.replace(drafters=tuple(drafters)), acceptance, num_read
 
 
-def _commit(arms, state, context, played, arm):
+def _owners(memories):
+  """Each memory with one of its arms."""
+  return [(slot, memories.index(slot)) for slot in range(max(memories) + 1)]
+
+
+def _commit(arms, memories, state, context, proposals, outcome, arm):
   """Returns every drafter's state after the round."""
-  return tuple(
-    each.drafter.commit(
-      own_state, proposal, context, played.outcome, ~state.done & (arm == i)
+  drafters = list(state.drafters)
+  for i, (slot, proposal) in enumerate(zip(memories, proposals, strict=True)):
+    drafters[slot] = arms[i].drafter.commit(
+      drafters[slot], proposal, context, outcome, ~state.done & (arm == i)
     )
-    for i, (each, own_state, proposal) in enumerate(
-      zip(arms, state.drafters, played.proposals, strict=True)
-    )
-  )
-
-
-def _learn(bandit, state, info):
-  """Returns the bandit's state after the round, if any row was live."""
-  mean_reward = info.reward.sum() / jnp.maximum(info.live.sum(), 1)
-  return jax.tree.map(
-    lambda new, old: jnp.where(info.live.any(), new, old),
-    bandit.update(state, info.arm, mean_reward),
-    state,
-  )
+  return tuple(drafters)
 
 
 def _emit(state, outcome):
@@ -253,12 +270,18 @@ def _count(counters, info, draft_calls):
   live = info.live.astype(jnp.int32)
   index = jnp.arange(counters.accepted.shape[1])
   arms = jnp.arange(counters.pulls.shape[1])
+  rewards = info.reward[:, None]
+  if info.rewards is not None:
+    rewards = jnp.append(rewards, info.rewards, axis=1)
+  valid = ((0 <= rewards) & (rewards <= 1)).all(1)  # False for NaN.
   return state_lib.Counters(
     rounds=counters.rounds + live,
     draft_calls=counters.draft_calls + live * draft_calls,
+    caught_up=counters.caught_up + info.caught_up,
     emitted=counters.emitted + info.num_emitted,
     accepted=counters.accepted + (index < info.num_accepted[:, None]),
-    drafted=counters.drafted + live[:, None] * (index < info.depth),
-    pulls=counters.pulls + live[:, None] * (arms == info.arm),
+    drafted=counters.drafted + live[:, None] * (index < info.depth[:, None]),
+    pulls=counters.pulls + live[:, None] * (arms == info.arm[:, None]),
     nonfinite=counters.nonfinite | info.nonfinite,
+    bad_reward=counters.bad_reward | ~valid,
   )

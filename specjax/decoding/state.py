@@ -1,5 +1,6 @@
 """What a decode carries from round to round, and what a round reports."""
 
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -22,11 +23,13 @@ class Counters(NamedTuple):
 
   rounds: jax.Array  # [B] int32, target calls
   draft_calls: jax.Array  # [B] int32, sequential drafter calls
+  caught_up: jax.Array  # [B] int32, tokens that drafters read behind others
   emitted: jax.Array  # [B] int32, tokens
   accepted: jax.Array  # [B, D] int32, draft tokens kept at each depth
   drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
   pulls: jax.Array  # [B, A] int32, rounds of each arm
   nonfinite: jax.Array  # [B] bool, whether a target logit was NaN or +inf
+  bad_reward: jax.Array  # [B] bool, whether a reward was outside [0, 1]
 
 
 @struct.dataclass
@@ -45,9 +48,9 @@ class DecodeState:
   keys: jax.Array  # [B] one key a row
   stop_tokens: jax.Array  # [E] int32
   target: base.Cache
-  drafters: tuple[Any, ...]
-  bandit: Any
-  bandit_key: jax.Array
+  drafters: tuple[Any, ...]  # of each memory
+  bandit: Any  # of the batch, or with a first axis of rows
+  bandit_key: jax.Array  # [] or [B]
   num_rounds: jax.Array  # [] int32
   counters: Counters
 
@@ -55,13 +58,16 @@ class DecodeState:
 class RoundInfo(NamedTuple):
   """One round, row by row. `D` is the depth of the deepest arm."""
 
-  arm: jax.Array  # [] int32
+  arm: jax.Array  # [B] int32
   live: jax.Array  # [B] bool, rows that were not done
   tokens: jax.Array  # [B, D + 1] int32, the first `num_emitted` were committed
   num_emitted: jax.Array  # [B] int32, 0 in rows that were done
   num_accepted: jax.Array  # [B] int32, committed tokens that were drafted
-  depth: jax.Array  # [] int32, depth of the arm's tree
+  depth: jax.Array  # [B] int32, depth to which something was drafted
+  overlap: jax.Array  # [B] float32, mean chance that a drafted token is kept
+  caught_up: jax.Array  # [B] int32, tokens that drafters read behind others
   reward: jax.Array  # [B] float32
+  rewards: jax.Array | None  # [B, A] of all arms, where the round yields them
   nonfinite: jax.Array  # [B] bool
 
 
@@ -77,6 +83,9 @@ def init(
   bandit_key: jax.Array,
   stop_tokens: jax.Array,
   max_length: int,
+  *,
+  bandit_state: Any = None,
+  memories: tuple[int, ...] | None = None,
 ) -> DecodeState:
   """Reads the prompts into the caches.
 
@@ -89,15 +98,19 @@ def init(
     lengths: `[B]` prompt lengths, from 1 to `T`.
     limits: `[B]` lengths at which rows are done, at most `max_length`.
     keys: `[B]` one key a row.
-    bandit_key: key of the bandit's own randomness.
+    bandit_key: key of the bandit's own randomness, or `[B]` of each row's
+      bandit.
     stop_tokens: `[E]` tokens that end a row.
     max_length: longest row, prompt included; at least `T`.
+    bandit_state: to go on with, of earlier prompts; a new one by default.
+    memories: which of the drafters' states is each arm's.
 
   Returns:
     The state before the first round.
   """
   batch, width = prompts.shape
-  depth = max(arm.drafter.topology.depth for arm in arms)
+  depths = [arm.drafter.topology.depth for arm in arms]
+  depth = max(depths)
   # Dynamic updates clamp silently at the end of a buffer, so the widest write
   # of a round must fit behind the longest row.
   size = max_length + depth + 1
@@ -113,19 +126,56 @@ def init(
     stop_tokens=stop_tokens,
     target=target.prefill(params.target, cache, prompts, lengths - 1),
     drafters=tuple(
-      arm.drafter.init(drafter_params, prompts, lengths, max_length)
-      for arm, drafter_params in zip(arms, params.drafters, strict=True)
+      arms[i].drafter.init(params.drafters[i], prompts, lengths, max_length)
+      for i in _deepest(resolve_memories(arms, memories), depths)
     ),
-    bandit=bandit.init(),
+    bandit=_bandit_state(bandit, bandit_key)
+    if bandit_state is None
+    else bandit_state,
     bandit_key=bandit_key,
     num_rounds=jnp.int32(0),
     counters=Counters(
       rounds=zeros,
       draft_calls=zeros,
+      caught_up=zeros,
       emitted=zeros,
       accepted=by_depth,
       drafted=by_depth,
       pulls=jnp.zeros((batch, len(arms)), jnp.int32),
       nonfinite=jnp.zeros(batch, bool),
+      bad_reward=jnp.zeros(batch, bool),
     ),
   )
+
+
+def resolve_memories(
+  arms: Sequence[base.Arm], given: Sequence[int] | None = None
+) -> tuple[int, ...]:
+  """Returns which of the drafters' states each arm uses; checks `given`."""
+  if given is None:
+    return tuple(range(len(arms)))
+  given = tuple(int(memory) for memory in given)
+  if len(given) != len(arms) or set(given) != set(range(max(given) + 1)):
+    raise ValueError(
+      f'memories must name a state for each of {len(arms)} arms, numbered from '
+      f'0 without gaps, got {given}.'
+    )
+  return given
+
+
+def _deepest(memories, depths):
+  """For each memory, the arm that needs the most room in it."""
+  return [
+    max(
+      (i for i, memory in enumerate(memories) if memory == slot),
+      key=lambda i: depths[i],
+    )
+    for slot in range(max(memories) + 1)
+  ]
+
+
+def _bandit_state(bandit, keys):
+  """A state for the batch, or for each row that has a key."""
+  if not keys.ndim:
+    return bandit.init()
+  return jax.vmap(lambda _: bandit.init())(keys)

@@ -44,8 +44,8 @@ def autoregressive(
     raise ValueError(f'chunk must be >= 1, got {chunk}.')
   # Levels that the model reads; the leaves only if they are asked for.
   read_depth = topology.depth if leaf_probs else topology.depth - 1
-  # Room for the widest write behind the longest row.
-  slack = max(chunk, _TAIL + read_depth)
+  # Room for the widest write behind the longest row, with leaves or without.
+  slack = max(chunk, _TAIL + topology.depth)
 
   def draft(keys, params, cache, context):
     uniforms = jax.vmap(
@@ -89,8 +89,10 @@ def autoregressive(
     init=lambda *args: _init(model, slack, *args),
     draft=draft,
     commit=lambda *args: _commit(model, read_depth, *args),
-    catch_up=lambda *args: _catch_up(model, chunk, *args),
+    catch_up=lambda *args: _catch_up(model, sampling, chunk, *args),
     num_calls=1 + read_depth,
+    memory=(model, chunk),
+    vocab_size=model.vocab_size,
   )
 
 
@@ -136,20 +138,61 @@ def _commit(model, read_depth, cache, block, context, outcome, keep):
   return model.keep(cache, block, path, jnp.where(keep, num, 0))
 
 
-def _catch_up(model, chunk, params, cache, context, wanted):
-  """Reads what other drafters committed, in chunks, up to the tail."""
+def _catch_up(
+  model, sampling, chunk, params, cache, context, wanted, committed=None
+):
+  """Reads what other drafters committed, in chunks.
+
+  Up to the tail, which a draft reads anyway; or all but the last token, if the
+  laws at what was committed are asked for.
+  """
+  start = cache.lengths
+  end = context.lengths - (_TAIL if committed is None else 1)
+  if committed is not None:
+    chunk = min(chunk, committed.laws.shape[1] + 1)
 
   def behind(cache):
-    return jnp.maximum(context.lengths - _TAIL - cache.lengths, 0)
+    return jnp.where(wanted, jnp.maximum(end - cache.lengths, 0), 0)
 
-  def read(cache):
+  def read(carry):
+    cache, acceptance = carry
     at = cache.lengths[:, None] + np.arange(chunk)
     tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
     extension = model.extend(params, cache, tokens)
     path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
-    num = jnp.minimum(behind(cache), chunk)
-    return model.keep(cache, extension.block, path, num)
+    num = jnp.minimum(behind(cache), _once_read(chunk, extension))
+    if committed is not None:
+      laws = sampling_lib.probabilities(extension.logits, sampling)
+      acceptance = _acceptance(laws, cache.lengths, committed, acceptance)
+    return model.keep(cache, extension.block, path, num), acceptance
 
-  return jax.lax.while_loop(
-    lambda cache: wanted & (behind(cache) > 0).any(), read, cache
+  acceptance = None
+  if committed is not None:
+    acceptance = jnp.zeros(committed.laws.shape[:2])
+  cache, acceptance = jax.lax.while_loop(
+    lambda carry: (behind(carry[0]) > 0).any(), read, (cache, acceptance)
   )
+  return base.CatchUp(cache, cache.lengths - start, acceptance)
+
+
+def _once_read(chunk, extension):
+  """Returns `chunk`, which XLA can tell only when the model has read its cache.
+
+  So the write to the cache comes behind, in place; see `kv_cache.keep`.
+  """
+  if extension.features is None:
+    return chunk
+  return jnp.where(jnp.isnan(extension.features).any(), chunk + 1, chunk)
+
+
+def _acceptance(laws, first, committed, acceptance):
+  """Fills in `1 - TV` at the committed positions that `laws` are of.
+
+  `laws[:, i]` is what follows the token at position `first + i`.
+  """
+  steps = np.arange(committed.laws.shape[1])
+  at = committed.start[:, None] - 1 + steps - first[:, None]
+  law = jnp.take_along_axis(laws, at[..., None], axis=1, mode='clip')
+  overlap = jnp.minimum(law, committed.laws).sum(-1)
+  here = (0 <= at) & (at < laws.shape[1])
+  return jnp.where(here, overlap, acceptance)

@@ -86,9 +86,7 @@ def diagnose(
     np.asarray(infos.num_emitted),
   )
   # A correction stands where a test failed; a bonus token was never tested.
-  rejected = (accepted < emitted) & (
-    accepted < np.asarray(infos.depth)[:, None]
-  )
+  rejected = (accepted < emitted) & (accepted < np.asarray(infos.depth))
   begins = np.asarray(start) + np.cumsum(emitted, axis=0) - emitted
   place = np.arange(distance.shape[1])
   tested = np.zeros(distance.shape, bool)

@@ -1,13 +1,19 @@
 """The drivers agree, and the compiled loop copies no cache."""
 
+import functools
 import re
 
 import jax
 import numpy as np
 import pytest
 
+from specjax import bandits
+from specjax import base
 from specjax import decoding
+from specjax import drafters
 from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
 from tests import toys
 
 PROMPTS = [[1], [2, 3, 4], list(range(12))]
@@ -25,14 +31,42 @@ def _decoder(temperature=1.0, draft_length=3, **options):
   )
 
 
-@pytest.mark.parametrize('draft_length', [0, 3])
-def test_while_scan_and_generator_are_one(draft_length):
-  decoder = _decoder(draft_length=draft_length)
+def _of_rows():
+  """A bandit for each row, which draws at random among arms of two shapes."""
+  model, params = toys.markov(vocab_size=toys.VOCAB)
+  arms = [
+    (
+      base.Arm(
+        drafters.DRAFTERS['autoregressive'](model, topology),
+        verifiers.resolve('maximal'),
+      ),
+      params[::-1],
+    )
+    for topology in (trees.chain(3), trees.prefix_tree((2, 1)))
+  ]
+  return decoding.Decoder(
+    model,
+    params,
+    arms,
+    bandit=bandits.BANDITS['hedge'](2),
+    max_length=48,
+    per_row=True,
+    catch_up='always',
+  )
+
+
+@pytest.mark.parametrize(
+  'build',
+  [functools.partial(_decoder, draft_length=0), _decoder, _of_rows],
+  ids=['plain', 'speculative', 'arms of rows'],
+)
+def test_while_scan_and_generator_are_one(build):
+  decoder = build()
   args = decoder.round_fn, decoder.params
   looped = decoding.decode(*args, decoder.init(PROMPTS, 20))
   scanned, infos = decoding.trace(*args, decoder.init(PROMPTS, 20), 25)
   *_, (streamed, last) = decoding.stream(*args, decoder.init(PROMPTS, 20))
-  for field in ('lengths', 'done', 'counters'):
+  for field in ('lengths', 'done', 'counters', 'bandit'):
     for other in (scanned, streamed):
       jax.tree.map(
         np.testing.assert_array_equal,
@@ -59,7 +93,7 @@ def test_trace_counts_nothing_once_all_rows_are_done():
   np.testing.assert_array_equal(state.counters.rounds, infos.live.sum(axis=0))
 
 
-def _cache_copies(compiled, state) -> list[str]:
+def cache_copies(compiled, state) -> list[str]:
   shapes = {
     'f32[' + ','.join(map(str, leaf.shape)) + ']'
     for leaf in jax.tree.leaves((state.target, state.drafters))
@@ -92,7 +126,7 @@ def test_no_cache_is_copied_in_the_loop(
   compiled = decoding.decode.lower(
     decoder.round_fn, decoder.params, state
   ).compile()
-  assert not _cache_copies(compiled, state)
+  assert not cache_copies(compiled, state)
 
 
 def test_an_eager_write_is_seen_as_copies():
@@ -116,7 +150,7 @@ def test_an_eager_write_is_seen_as_copies():
     ),
     donate_argnums=1,
   )
-  assert _cache_copies(loop.lower(decoder.params, state).compile(), state)
+  assert cache_copies(loop.lower(decoder.params, state).compile(), state)
 
 
 def test_the_state_is_donated():

@@ -1,0 +1,117 @@
+"""What a round tells of its arms: of the one played, and of the others.
+
+The target has said what may follow at each token that a round commits. So a
+drafter that reads them shows what its drafts there would have been worth,
+without another call of the target. With lossless verifiers, the tokens have the
+target's law whatever was played.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+
+
+class Evidence(NamedTuple):
+  """What the played arm's tree tells; the rest is None unless asked for."""
+
+  overlap: jax.Array  # [B] mean chance that a drafted token is kept
+  acceptance: jax.Array | None = None  # [B, P] that at each committed position
+  known: jax.Array | None = None  # [B, P] bool, where something was drafted
+  laws: jax.Array | None = None  # [B, P, V] the target's
+
+
+def of_tree(
+  tree: base.DraftTree,
+  target_probs: jax.Array,
+  outcome: base.Outcome,
+  committed: bool,
+) -> Evidence:
+  """Compares a tree with the target's laws.
+
+  Where children were sampled, the chance is that of one of them, `1 - TV`;
+  where they were chosen, it is the target's mass of all of them.
+
+  Args:
+    tree: batched.
+    target_probs: `[B, N + 1, V]`.
+    outcome: batched.
+    committed: whether to tell of the committed positions, too.
+  """
+  by_entry, drafted = _by_entry(tree, target_probs)
+  overlap = by_entry.sum(1) / jnp.maximum(drafted.sum(1), 1)
+  if not committed:
+    return Evidence(overlap)
+  entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))
+  at = lambda values: jnp.take_along_axis(values, entries, axis=1)
+  index = np.arange(entries.shape[1])
+  return Evidence(
+    overlap=overlap,
+    acceptance=at(by_entry),
+    known=at(drafted) & (index <= outcome.num_accepted[:, None]),
+    laws=jnp.take_along_axis(target_probs, entries[..., None], axis=1),
+  )
+
+
+def _by_entry(tree, target_probs):
+  """`[B, N + 1]` the chance behind each entry, and whether it has drafts."""
+  num = tree.topology.num_nodes
+  parents = np.array(tree.topology.parents, np.int32) + 1
+  laws = target_probs[:, parents]
+  if tree.probs is None:
+    each = jnp.take_along_axis(laws, tree.tokens[..., None], axis=2)[..., 0]
+  else:
+    each = jnp.minimum(laws, tree.probs).sum(-1)
+  children = (parents[:, None] == np.arange(num + 1)).astype(np.float32)
+  sum_up = lambda values: jnp.matmul(values, children, precision='highest')
+  total = sum_up(jnp.where(tree.valid, each, 0.0))
+  count = sum_up(tree.valid.astype(jnp.float32))
+  if tree.probs is not None:
+    total = total / jnp.maximum(count, 1)
+  return jnp.minimum(total, 1), count > 0  # Sums may round past 1.
+
+
+def rewards(
+  reward: base.Reward,
+  played: base.Feedback,
+  acceptance: list[tuple[jax.Array, jax.Array]],
+  depths: np.ndarray,
+  memories: tuple[int, ...],
+  num_emitted: jax.Array,
+) -> jax.Array:
+  """Returns `[B, A]` what every arm would have earned.
+
+  An arm emits one token more for every position up to its depth that it would
+  have reached: the product of the chances before. Past the committed text the
+  chance is taken to be the mean of those seen. That is the expectation where
+  chances do not depend on the text; several sampled branches count as one.
+
+  Args:
+    reward: what a round is worth.
+    played: of the arm that was played; the others are put in its place.
+    acceptance: of each memory `[B, P]`, and where it is known.
+    depths: `[A]` of each arm's tree.
+    memories: `[A]` of each arm.
+    num_emitted: `[B]` committed tokens.
+  """
+
+  def of_arm(arm):
+    chance, known = acceptance[memories[arm]]
+    known &= np.arange(chance.shape[1]) < num_emitted[:, None]
+    mean = jnp.where(known, chance, 0.0).sum(1) / jnp.maximum(known.sum(1), 1)
+    chance = jnp.where(known, chance, mean[:, None])[:, : depths[arm]]
+    chance = jnp.minimum(chance, 1)
+    return reward(
+      played._replace(
+        arm=jnp.full_like(played.arm, arm),
+        emitted=1 + jnp.cumprod(chance, axis=1).sum(1),
+        overlap=mean,
+        depth=jnp.full_like(played.depth, depths[arm]),
+        caught_up=jnp.zeros_like(played.caught_up),
+      )
+    )
+
+  return jnp.stack([of_arm(arm) for arm in range(len(memories))], axis=1)

@@ -1,0 +1,92 @@
+"""Suffix decoding: as far as the match is long, from own text and a corpus.
+
+SuffixDecoding (Oliaro et al. 2024), with matches found anew in place of trees
+that are kept.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import trees
+from specjax.data import datastore as datastore_lib
+from specjax.drafters import matching
+from specjax.drafters import stateless
+
+
+def suffix(
+  draft_length: int = 8,
+  num_drafts: int = 1,
+  *,
+  max_match: int = 16,
+  min_match: int = 1,
+  factor: float = 1.0,
+  num_samples: int = 16,
+) -> base.Drafter:
+  """Builds a drafter that trusts a match as far as it is long.
+
+  All places with the longest match, in the row's prompt and output and in a
+  corpus, vote on the draft token by token; the row's own, most recent first,
+  win ties.
+
+  Args:
+    draft_length: most tokens of each chain.
+    num_drafts: chains, which begin with different tokens.
+    max_match: tokens beyond which a match counts as no longer, at most
+      `datastore.DEPTH`.
+    min_match: tokens that must match for a draft.
+    factor: drafted tokens for each token that matched.
+    num_samples: places that vote at most, of the row's own and of the corpus's
+      each.
+
+  Returns:
+    The drafter; its parameters are a `Datastore` of the target's tokens, or
+    None for the row's own text only.
+  """
+  matching.check_range('draft_length', draft_length, 1)
+  matching.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
+  matching.check_range('min_match', min_match, 1, max_match)
+  matching.check_range('num_samples', num_samples, 1)
+  if not factor > 0:
+    raise ValueError(f'factor must be > 0, got {factor}.')
+  matching.check_range('num_drafts', num_drafts, 1)
+  topology = trees.chains(num_drafts, draft_length)
+
+  def from_own(tokens, length):
+    matched = matching.own(tokens, length, max_match)
+    longest = matched.max()
+    # The most recent ones; as floats, since XLA sorts integers in full on CPU.
+    recency = jnp.where(matched == longest, np.arange(len(tokens)), -1.0)
+    recency, places = jax.lax.top_k(recency, min(num_samples, len(tokens)))
+    continuations = jax.vmap(
+      matching.own_continuation, in_axes=(None, None, 0, None)
+    )(tokens, length, places, draft_length)
+    return continuations, jnp.where(recency >= 0, longest, 0)
+
+  def from_corpus(store, tokens, length):
+    found = matching.in_corpus(store, tokens, length, max_match)
+    continuations, there = matching.corpus_continuations(
+      store, found, num_samples, draft_length
+    )
+    return continuations, jnp.where(there, found.length, 0)
+
+  def from_row(store, tokens, length):
+    continuations, matched = from_own(tokens, length)
+    if store is not None:
+      others = from_corpus(store, tokens, length)
+      continuations = jnp.concatenate([continuations, others[0]])
+      matched = jnp.concatenate([matched, others[1]])
+    longest = matched.max()
+    weights = (matched == longest) & (longest >= min_match)
+    draft, valid = matching.vote(continuations, weights, topology)
+    trusted = topology.depths <= factor * longest
+    return jnp.where(trusted, draft, 0), valid & trusted
+
+  def propose(store, context):
+    if store is not None:
+      matching.check_store(store, 'suffix')
+    rows = jax.vmap(from_row, in_axes=(None, 0, 0))
+    return rows(store, context.tokens, context.lengths)
+
+  return stateless.stateless(topology, propose)

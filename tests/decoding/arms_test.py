@@ -1,0 +1,490 @@
+"""The loop with several arms: who runs, who shares, who catches up, who learns.
+
+Oracles: the models themselves, without a cache, on whole texts; closed forms of
+constant acceptance; counts by hand.
+"""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import decoding
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
+from specjax.decoding import drivers
+from specjax.drafters import stateless
+from tests import laws
+from tests import lossless_test
+from tests import toys
+from tests.decoding import drivers_test
+
+PROMPTS = [[1], [2, 3, 4], list(range(12)), [5, 6]]
+TARGET, DRAFT, OTHER = (
+  functools.partial(toys.transformer, seed, num_layers=layers)
+  for seed, layers in ((0, 1), (1, 1), (2, 1))
+)
+CHAINS = tuple(
+  functools.partial(toys.markov, seed, toys.VOCAB) for seed in range(3)
+)
+SCOPES = pytest.mark.parametrize('per_row', [False, True])
+
+
+def sampled(model, topology, temperature=1.0, verifier='maximal', chunk=16):
+  """An arm that drafts with a model, and the model's parameters."""
+  functions, params = model
+  drafter = specjax.DRAFTERS['autoregressive'](
+    functions, topology, sampling_lib.Sampling(temperature), chunk=chunk
+  )
+  return specjax.Arm(drafter, verifiers.resolve(verifier)), params
+
+
+def chosen(drafter, verifier='maximal'):
+  """An arm without parameters."""
+  return specjax.Arm(drafter, verifiers.resolve(verifier)), None
+
+
+def none():
+  return chosen(specjax.DRAFTERS['none']())
+
+
+def counting_up(length=2):
+  """The deterministic drafter that goes on with the next tokens by number."""
+
+  def propose(params, context):
+    last = context.lengths[:, None] - 1
+    last = jnp.take_along_axis(context.tokens, last, axis=1)
+    tokens = (last + 1 + np.arange(length)) % toys.VOCAB
+    return tokens, jnp.ones_like(tokens, dtype=bool)
+
+  return chosen(stateless.stateless(trees.chain(length), propose))
+
+
+def recorder(num_arms):
+  """Arms at random; remembers the last rewards it was told."""
+  return specjax.Bandit(
+    init=lambda: jnp.full(num_arms, -1.0),
+    select=lambda key, state: jax.random.randint(key, (), 0, num_arms),
+    update=lambda state, arm, reward, *, rewards, **extra: rewards,
+  )
+
+
+def decoder(bandit, arms, target=None, **options):
+  if isinstance(bandit, str):
+    bandit = specjax.BANDITS[bandit]
+  options = {'max_length': 64} | options
+  target = TARGET() if target is None else target
+  return decoding.Decoder(*target, arms, bandit=bandit(len(arms)), **options)
+
+
+def three(bandit, models=(TARGET, DRAFT, OTHER), **options):
+  """Two models, and plain decoding."""
+  target, draft, other = (model() for model in models)
+  arms = [
+    sampled(draft, trees.chain(3)),
+    sampled(other, trees.prefix_tree((2, 1))),
+    none(),
+  ]
+  return decoder(bandit, arms, target=target, **options)
+
+
+def tokens(results):
+  return [result.tokens for result in results]
+
+
+@functools.cache
+def plain_greedy():
+  plain = decoding.speculative(
+    *TARGET(), None, sampling=sampling_lib.Sampling(0.0), max_length=64
+  )
+  return tokens(plain.decode(PROMPTS, 24))
+
+
+def varied(temperature):
+  """Two arms of one model, one of another, a deterministic one, and none."""
+  coupling = 'otm' if temperature else 'greedy'
+  return [
+    sampled(DRAFT(), trees.chain(3), temperature, coupling),
+    sampled(DRAFT(), trees.chain(1), temperature, coupling),
+    sampled(OTHER(), trees.prefix_tree((2, 1)), 1.0, 'otm'),
+    chosen(specjax.DRAFTERS['prompt_lookup'](2), coupling),
+    none(),
+  ]
+
+
+@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
+@SCOPES
+def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
+  per_row, catch_up
+):
+  """Whatever a bandit plays that wants it to fail; of one program both."""
+  several = decoder(
+    lossless_test.adversary,
+    varied(0.0),
+    sampling=sampling_lib.Sampling(0.0),
+    per_row=per_row,
+    catch_up=catch_up,
+  )
+  state = several.init(PROMPTS, 24)
+  loop = specjax.decode.lower(several.round_fn, several.params, state).compile()
+  assert len(state.drafters) == 4
+  assert not drivers_test.cache_copies(loop, state)
+  results = several.results(PROMPTS, loop(several.params, state))
+  assert tokens(results) == plain_greedy()
+  pulls = np.array([result.pulls for result in results])
+  assert ((pulls > 0).sum(axis=1) > 1).all()
+  assert sum(result.accepted.sum() for result in results) > 0
+
+
+@pytest.mark.parametrize(
+  ('bandit', 'models', 'catch_up'),
+  [
+    ('uniform', (TARGET, DRAFT, OTHER), 'lazy'),
+    ('thompson', CHAINS, 'always'),
+  ],
+  ids=['uniform', 'thompson'],
+)
+def test_a_row_with_its_own_bandit_ignores_its_neighbours(
+  bandit, models, catch_up
+):
+  """Tokens and pulls, at temperature 1, of bandits that draw at random."""
+  rows = three(bandit, models, per_row=True, catch_up=catch_up)
+  together = rows.decode(PROMPTS, 20)
+  order = [2, 0, 3, 1]
+  permuted = rows.decode([PROMPTS[i] for i in order], 20, request_ids=order)
+  pairs = list(zip(permuted, order))
+  # Alone among rows that are done from the start, and in a batch of one; that
+  # is another program, and done with small models only.
+  pairs += [
+    (rows.decode(PROMPTS, [20 * (i == row) for row in range(4)])[i], i)
+    for i in range(4)
+  ]
+  if models is CHAINS:
+    pairs += [
+      (rows.decode([prompt], 20, request_ids=[i])[0], i)
+      for i, prompt in enumerate(PROMPTS)
+    ]
+  for result, i in pairs:
+    assert result.tokens == together[i].tokens
+    assert result.pulls.tolist() == together[i].pulls.tolist()
+    assert result.caught_up == together[i].caught_up
+  # They do not simply all play alike.
+  assert len({tuple(result.pulls) for result in together}) > 1
+
+
+def test_rows_that_choose_alike_decode_as_one_batch():
+  batch, rows = (
+    three('round_robin', CHAINS, per_row=per_row).decode(PROMPTS, 20)
+    for per_row in (False, True)
+  )
+  assert tokens(batch) == tokens(rows)
+  for one, other in zip(batch, rows):
+    assert one.pulls.tolist() == other.pulls.tolist()
+    assert one.caught_up == other.caught_up
+
+
+def watched(arm, called):
+  """The arm; `called` is called when it drafts."""
+
+  def draft(*args):
+    jax.debug.callback(called)
+    return arm.drafter.draft(*args)
+
+  return arm._replace(drafter=arm.drafter._replace(draft=draft))
+
+
+@SCOPES
+def test_only_arms_that_a_live_row_chose_are_run(per_row):
+  counts = np.zeros(4, int)
+
+  def count(i):
+    counts[i] += 1
+
+  model = toys.markov()
+  arms = []
+  for i, length in enumerate((3, 1, 2, 2)):
+    arm, params = sampled(model, trees.chain(length))
+    arms.append((watched(arm, functools.partial(count, i)), params))
+  several = decoder('uniform', arms, target=model, per_row=per_row)
+  start = several.init([[1], [2, 3], [1, 2]], [2, 24, 6])
+  wanted, idle = np.zeros(4, int), 0
+  for _, info in specjax.stream(several.round_fn, several.params, start):
+    live = set(np.asarray(info.arm)[np.asarray(info.live)].tolist())
+    wanted[list(live)] += 1
+    idle += len(set(np.asarray(info.arm).tolist()) - live)
+  jax.effects_barrier()
+  assert counts.tolist() == wanted.tolist()
+  assert (wanted > 0).all() and (wanted < wanted.sum()).all()
+  # Some row that was done would have run an arm that no other row wanted.
+  assert (idle > 0) == per_row
+
+
+@pytest.mark.parametrize(
+  ('shared', 'per_row', 'catch_up', 'caught_up'),
+  [
+    # The chains find one token of plain decoding that they did not read.
+    (True, True, 'lazy', 3 * 1),
+    # It is read at once, with the one before, whose law is wanted.
+    (True, False, 'always', 3 * 2),
+    # The longer chain misses 1 + 2 tokens, but not before its first round; the
+    # shorter one 4 + 1.
+    (False, False, 'lazy', 2 * 3 + 3 * 5),
+    # Behind a round of its own, a drafter reads one token more: the shorter one
+    # 5, the two 2 + 1, the longer one 2.
+    (False, True, 'always', 3 * (5 + 3 + 2)),
+  ],
+)
+def test_arms_of_one_model_take_turns_with_plain_decoding(
+  shared, per_row, catch_up, caught_up
+):
+  """The drafts are the target's own, so 4, 1 and 2 tokens come in turn.
+
+  All are accepted, or a cache is wrong; the tokens read were counted by hand.
+  """
+  target = TARGET()
+  params = target[1] if shared else jax.tree.map(jnp.copy, target[1])
+  arms = [
+    sampled(target, trees.chain(3)),
+    none(),
+    sampled((target[0], params), trees.chain(1)),
+  ]
+  turns = decoder(laws.alternating, arms, per_row=per_row, catch_up=catch_up)
+  start = turns.init(PROMPTS, 21)
+  assert len(start.drafters) == 3 - shared
+  state, infos = specjax.trace(turns.round_fn, turns.params, start, 9)
+  for prompt, result in zip(PROMPTS, turns.results(PROMPTS, state)):
+    # The drafter that waits has nothing of one token to be behind with.
+    short = len(prompt) == 1 and not shared
+    assert len(result.tokens) == 21 and result.rounds == 9
+    np.testing.assert_array_equal(result.accepted, result.drafted)
+    assert result.pulls.tolist() == [3, 3, 3]
+    assert result.caught_up == caught_up - short
+  if catch_up == 'always':  # What every arm would have emitted, of 1 to 4.
+    want = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
+    np.testing.assert_allclose(infos.rewards, want, atol=1e-4)
+
+
+@jax.jit
+def whole_text_laws(params, text):
+  """Laws of target, draft and other after every token, without a cache."""
+  return [
+    jax.nn.softmax(model()[0].extend(param, None, text).logits)
+    for model, param in zip((TARGET, DRAFT, OTHER), params)
+  ]
+
+
+def chances(text):
+  """`[memory][B, S]`: 1 - TV, or the target's mass of what is proposed."""
+  params = [model()[1] for model in (TARGET, DRAFT, OTHER)]
+  target, *drafts = np.asarray(whole_text_laws(params, text))
+  overlaps = [np.minimum(target, draft).sum(-1) for draft in drafts]
+  proposed = (np.asarray(text)[..., None] + 1) % toys.VOCAB
+  mass = np.take_along_axis(target, proposed, axis=2)[..., 0]
+  return [*overlaps, mass, np.zeros_like(mass)]
+
+
+@SCOPES
+def test_every_arm_is_judged_at_what_was_committed(per_row):
+  """Against whole texts without a cache, with rows cut by stops and limits."""
+  depths, memories = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
+  arms = [
+    sampled(DRAFT(), trees.chain(3), chunk=2),
+    sampled(DRAFT(), trees.chain(1), chunk=2),
+    sampled(OTHER(), trees.chain(2)),
+    counting_up(2),
+    none(),
+  ]
+  judged = decoder(
+    recorder, arms, catch_up='always', per_row=per_row, stop_tokens=[9]
+  )
+  prompts = PROMPTS * 3
+  start = judged.init(prompts, [5, 14, 9, 20] * 3)
+  lengths = np.array(start.lengths)
+  state, infos = specjax.trace(judged.round_fn, judged.params, start, 24)
+  assert state.done.all() and not infos.live[-1].any()
+  stopped = np.asarray(state.lengths < state.limits)
+  assert stopped.any() and not stopped.all()
+  infos, by_memory = jax.device_get(infos), chances(state.tokens)
+  last = np.full((len(prompts), len(arms)), -1.0)
+  unequal = 0
+  for rewards, live, arm, num in zip(
+    infos.rewards, infos.live, infos.arm, infos.num_emitted
+  ):
+    for row in np.flatnonzero(live):
+      for i, depth in enumerate(depths):
+        known = num[row]
+        if memories[i] == memories[arm[row]]:
+          known = min(known, depths[arm[row]])
+        first = lengths[row] - 1
+        chance = by_memory[memories[i]][row, first : first + known]
+        rest = np.full(3, chance.mean() if known else 0)
+        chain = np.append(chance, rest)[:depth]
+        want = np.cumprod(chain).sum() / 3
+        np.testing.assert_allclose(rewards[row, i], want, atol=2e-5)
+        unequal += known != depth
+      last[row] = rewards[row]
+    if not per_row and live.any():
+      last[:] = rewards[live].mean(0)
+    lengths = lengths + num
+  assert unequal
+  # The bandit was told the same, of live rows alone.
+  want = last if per_row else last[0]
+  np.testing.assert_allclose(state.bandit, want, atol=1e-6)
+
+
+# Rows that are shifts of one another, so that the chance is the same anywhere:
+# 0.9 and 0.6.
+TABLES = [
+  np.array([np.roll(law, x) for x in range(3)], np.float32)
+  for law in ([0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
+]
+
+
+def test_expected_blocks_are_as_long_as_those_that_are_played():
+  """With constant acceptance, the expectation is exact: sum of its powers.
+
+  About 10000 rounds of each arm: a mean that is off by 0.04 tokens, of 3.4 and
+  2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
+  """
+  model = specjax.MODELS['markov'](3)
+  arms = [
+    sampled((model, TABLES[1]), trees.chain(3)),
+    sampled((model, TABLES[2]), trees.chain(2)),
+  ]
+  both = decoder(
+    'uniform',
+    arms,
+    target=(model, TABLES[0]),
+    per_row=True,
+    catch_up='always',
+    max_length=256,
+  )
+  start = both.init([[0]] * 500, 200)
+  _, infos = jax.device_get(
+    specjax.trace(both.round_fn, both.params, start, 40)
+  )
+  assert infos.live.all()
+  for arm, (chance, length) in enumerate([(0.9, 3), (0.6, 2)]):
+    want = sum(chance**i for i in range(length + 1))
+    np.testing.assert_allclose(1 + 3 * infos.rewards[..., arm], want, atol=1e-5)
+    blocks = infos.num_emitted[infos.arm == arm]
+    error = blocks.std() / np.sqrt(blocks.size)
+    assert blocks.size > 9000
+    assert abs(blocks.mean() - want) < 4 * error
+    # So is what a round says of the played arm's own agreement.
+    np.testing.assert_allclose(
+      infos.overlap[infos.arm == arm], chance, atol=1e-5
+    )
+
+
+@functools.cache
+def learner(reward=specjax.REWARDS['emitted']()):
+  arms = [
+    sampled(toys.markov(seed), trees.chain(2), verifier='maximal')
+    for seed in (0, 1)
+  ]
+  return decoder('ucb1', arms, target=toys.markov(), reward=reward)
+
+
+def final(decoder, **options):
+  """State behind two prompts of 12 tokens."""
+  start = decoder.init(PROMPTS[:1] * 2, 12, **options)
+  return specjax.decode(decoder.round_fn, decoder.params, start)
+
+
+def test_lessons_are_carried_over_if_asked():
+  """One bandit of two batches counts the rounds of both."""
+  state = final(learner())
+  rounds = int(state.num_rounds)
+  assert state.bandit.pulls.sum() == rounds
+  lessons = jax.device_get(state.bandit)
+  again = final(learner(), bandit_state=lessons, seed=1)
+  np.testing.assert_array_equal(
+    again.bandit.pulls.sum(), rounds + again.num_rounds
+  )
+  assert (again.bandit.pulls >= lessons.pulls).all()
+  assert (again.bandit.rewards >= lessons.rewards).all()
+  fresh = final(learner(), seed=1)
+  assert fresh.bandit.pulls.sum() == fresh.num_rounds
+
+
+def test_without_a_reward_nothing_is_learnt_in_the_loop():
+  state = final(learner(None))
+  assert state.num_rounds > 0 and not state.bandit.pulls.any()
+
+
+def test_an_arm_that_takes_long_is_played_less(monkeypatch):
+  """The clock is a fake that the drafters set: 1 and 10 ms a draft.
+
+  Both arms emit the same, and only time tells them apart.
+  """
+  now = [0.0]
+
+  def take(seconds):
+    now[0] += seconds
+
+  def clock():
+    jax.effects_barrier()
+    return now[0]
+
+  monkeypatch.setattr(
+    drivers, 'time', types.SimpleNamespace(perf_counter=clock)
+  )
+  model, arms = toys.markov(), []
+  for seconds in (0.01, 0.001):
+    arm, params = sampled(model, trees.chain(2))
+    arms.append((watched(arm, functools.partial(take, seconds)), params))
+  timed = decoder('ucb1', arms, target=model, reward=None, max_length=256)
+  start = timed.init([[1]], 180)
+  learn = drivers.clocked(specjax.BANDITS['ucb1'](2), max_rate=3000)
+  rounds = specjax.stream(timed.round_fn, timed.params, start, learn=learn)
+  for i, (state, _) in enumerate(rounds):
+    # One lesson a round; the round that compiles is none.
+    assert state.bandit.pulls.sum() == i + 1
+  # The last round may be cut by the limit; all others emit 3 tokens.
+  assert i + 1 == 60
+  slow, fast = state.bandit.pulls.tolist()
+  assert 0 < slow < fast / 3
+  want = [slow * 0.1, fast * 1.0]
+  np.testing.assert_allclose(state.bandit.rewards, want, rtol=1e-4)
+  np.testing.assert_array_equal(state.counters.pulls, [[slow, fast]])
+
+
+@pytest.mark.parametrize('max_rate', [-1.0, 0.0, np.nan])
+def test_a_rate_that_is_not_positive_is_refused(max_rate):
+  with pytest.raises(ValueError, match='max_rate must be > 0'):
+    drivers.clocked(specjax.BANDITS['ucb1'](2), max_rate)
+
+
+@pytest.mark.parametrize('worth', [1.5, -0.1, np.nan])
+def test_a_reward_outside_of_the_unit_interval_is_reported(worth):
+  """In one row alone: the message names it."""
+  reward = lambda feedback: jnp.where(
+    jnp.arange(feedback.arm.size) == 1, worth, 0.5
+  )
+  bad = decoder('fixed', [none()], target=toys.markov(), reward=reward)
+  with pytest.raises(ValueError, match=r'lie in \[0, 1\].* in rows \[1\]'):
+    bad.decode([[1], [2], [3]], 2)
+
+
+def test_arguments_that_do_not_fit_are_refused():
+  target = toys.markov()[0]
+  small = specjax.MODELS['markov'](3)
+  arms = [none()[0], sampled((small, None), trees.chain(1))[0]]
+  make = functools.partial(
+    specjax.make_round, target, bandit=specjax.BANDITS['fixed'](2)
+  )
+  with pytest.raises(ValueError, match=r'vocab_size 3 \(arm 1\) and 4'):
+    make(arms)
+  with pytest.raises(ValueError, match="catch_up must be one of .* 'never'"):
+    make(arms[:1], catch_up='never')
+  with pytest.raises(ValueError, match='at least one arm'):
+    make([])
+  for memories in ([0], [0, 2], [1, 1], [-1, 0]):
+    with pytest.raises(ValueError, match='memories must name a state'):
+      make([none()[0]] * 2, memories=memories)

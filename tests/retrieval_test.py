@@ -1,0 +1,467 @@
+"""Drafters that look up, against slow searches written for lists.
+
+The texts are random over few tokens, so that matches of all lengths abound.
+"""
+
+import collections
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax.data import datastore
+from specjax.drafters import matching
+from specjax.drafters import stateless
+from tests import laws
+from tests import lossless_test
+from tests import toys
+
+SIZE = 40
+RAGGED = trees.Topology((-1, -1, -1, 1, 1, 0, 4))
+
+
+def texts(seed=0):
+  """Rows of every length from 1 to a full buffer; junk is of the same kind."""
+  rng = np.random.default_rng(seed)
+  lengths = np.arange(1, SIZE + 1).repeat(3)
+  sizes = rng.choice([1, 2, 3, 8], size=len(lengths))
+  tokens = rng.integers(sizes[:, None], size=(len(lengths), SIZE))
+  return specjax.Context(
+    jnp.asarray(tokens, jnp.int32), jnp.asarray(lengths, jnp.int32)
+  )
+
+
+def rows(context):
+  return [
+    tokens[:length]
+    for tokens, length in zip(context.tokens.tolist(), context.lengths.tolist())
+  ]
+
+
+def corpus(num, longest, seed=1):
+  """Documents and their datastore; the tokens are 0 to 3 only."""
+  rng = np.random.default_rng(seed)
+  documents = [[1, 1, 1, 0]] + [
+    rng.integers(rng.integers(2, 5), size=n).tolist()
+    for n in rng.integers(longest + 1, size=num - 1)
+  ]
+  return documents, datastore.build(documents, progress=False)
+
+
+CORPORA = {
+  'one': corpus(1, 0),  # 3 places.
+  'short': corpus(60, 6),  # Separators everywhere.
+  'long': corpus(4, 600),  # Enough for three digits of an entry.
+}
+
+
+def proposals(drafter, params, context):
+  """Returns each row's proposed tokens, None where there is nothing."""
+  draft = jax.jit(lambda *args: drafter.draft(None, *args)[0])
+  tree = jax.device_get(draft(params, (), context))
+  assert not tree.tokens[~tree.valid].any()  # They must be of the vocabulary.
+  return [
+    [token if good else None for token, good in zip(*row)]
+    for row in zip(tree.tokens.tolist(), tree.valid.tolist())
+  ]
+
+
+# The slow searches.
+
+
+def matched(context, text, max_match):
+  """How many trailing tokens agree."""
+  num = 0
+  while num < min(len(context), len(text), max_match):
+    if context[-1 - num] != text[-1 - num]:
+      break
+    num += 1
+  return num
+
+
+def copied(text, place, num):
+  """What a copy of the text from a place on gives, token by token."""
+  text = list(text)
+  for i in range(num):
+    text.append(text[place + i])
+  return text[-num:]
+
+
+def own_places(text, max_match):
+  """Length of the longest match, and its places, most recent first."""
+  lengths = [matched(text[:at], text, max_match) for at in range(len(text))]
+  longest = max(lengths)
+  return longest, [
+    at for at in reversed(range(len(text))) if lengths[at] == longest
+  ]
+
+
+def corpus_matches(documents, text, max_match, num_samples):
+  """Length of the longest match, and samples of what follows it."""
+  lengths, order, following = [], [], []
+  for document in documents:
+    for at in range(1, len(document)):
+      lengths.append(matched(document[:at], text, max_match))
+      order.append(document[:at][: -datastore.DEPTH - 1 : -1])
+      following.append(document[at:])
+  longest = max(lengths)
+  found = [i for i in np.arange(len(order)) if lengths[i] == longest]
+  found.sort(key=lambda i: order[i])
+  num = min(len(found), num_samples)
+  return longest, [following[found[i * len(found) // num]] for i in range(num)]
+
+
+def voted(continuations, weights, topology):
+  """The tree of a trie that counts, None where it has no child left."""
+  trie = collections.defaultdict(collections.Counter)
+  for continuation, weight in zip(continuations, weights):
+    for i, token in enumerate(continuation if weight else ()):
+      trie[tuple(continuation[:i])][token] += weight
+  paths, num_children = {-1: ()}, collections.Counter()
+  for node, parent in enumerate(topology.parents):
+    # Of equals the first seen is first.
+    ranked = trie[paths[parent]].most_common() if paths[parent] != 0 else []
+    rank = num_children[parent]
+    num_children[parent] += 1
+    # 0 is no path: there is nothing here.
+    paths[node] = (*paths[parent], ranked[rank][0]) if rank < len(ranked) else 0
+  del paths[-1]
+  return [path[-1] if path else None for path in paths.values()]
+
+
+# The shared parts.
+
+
+@pytest.mark.parametrize('max_match', [1, 3, SIZE + 5])
+def test_own_matches_are_those_of_a_slow_search(max_match):
+  context = texts()
+  own = jax.vmap(matching.own, in_axes=(0, 0, None))(*context, max_match)
+  for row, text in zip(own.tolist(), rows(context)):
+    expected = [matched(text[:at], text, max_match) for at in range(len(text))]
+    assert row == expected + [0] * (SIZE - len(text))
+
+
+@pytest.mark.parametrize(
+  'topology',
+  [
+    trees.chain(1),
+    trees.chain(4),
+    trees.chains(3, 2),
+    trees.prefix_tree((3, 2, 2)),
+    RAGGED,
+  ],
+  ids=['chain 1', 'chain 4', 'chains', 'prefix tree', 'ragged'],
+)
+@pytest.mark.parametrize('num', [1, 2, 9])
+def test_vote_is_that_of_a_counting_trie(topology, num):
+  """Fewer continuations than children, ties, and weights of 0 among them."""
+  rng = np.random.default_rng(2)
+  vote = jax.jit(lambda *args: matching.vote(*args, topology))
+  for _ in range(100):
+    continuations = rng.integers(-1, 3, size=(num, topology.depth))
+    weights = rng.integers(3, size=num)
+    ended = [
+      row[: row.index(-1)] if -1 in row else row
+      for row in continuations.tolist()
+    ]
+    tokens, valid = vote(continuations.astype(np.int32), weights)
+    draft = [t if v else None for t, v in zip(tokens.tolist(), valid.tolist())]
+    assert draft == voted(ended, weights.tolist(), topology)
+
+
+# The drafters.
+
+
+@pytest.mark.parametrize(
+  ('draft_length', 'num_drafts', 'max_ngram', 'min_ngram'),
+  [(8, 1, 3, 1), (1, 1, 1, 1), (SIZE + 3, 1, 6, 3), (4, 2, 3, 1), (2, 7, 2, 2)],
+)
+def test_prompt_lookup_is_a_slow_search(
+  draft_length, num_drafts, max_ngram, min_ngram
+):
+  """Chains begin with different tokens; the longest match comes first."""
+  drafter = specjax.DRAFTERS['prompt_lookup'](
+    draft_length, num_drafts, max_ngram=max_ngram, min_ngram=min_ngram
+  )
+  context = texts()
+  expected = []
+  for text in rows(context):
+    lengths = [matched(text[:at], text, max_ngram) for at in range(len(text))]
+    places = sorted(range(len(text)), key=lambda at: (-lengths[at], -at))
+    drafts = {}
+    for at in places[: 8 * num_drafts]:
+      if lengths[at] >= min_ngram:
+        draft = copied(text, at, draft_length)
+        drafts.setdefault(draft[0], draft)
+    drafts = [*drafts.values()] + [[None] * draft_length] * num_drafts
+    expected.append(
+      [each[i] for i in range(draft_length) for each in drafts[:num_drafts]]
+    )
+  assert proposals(drafter, None, context) == expected
+  # Some rows have a draft, and others have none.
+  assert 0 < sum(draft[0] is None for draft in expected) < len(expected)
+
+
+@pytest.mark.parametrize(
+  ('topology', 'options'),
+  [
+    (trees.chain(3), {'max_match': 1, 'num_samples': 1}),
+    (trees.prefix_tree((3, 2, 1)), {'min_match': 3, 'num_samples': 7}),
+    (RAGGED, {'max_match': datastore.DEPTH, 'num_samples': 64}),
+  ],
+  ids=['chain', 'prefix tree', 'ragged'],
+)
+@pytest.mark.parametrize('name', CORPORA)
+def test_retrieval_is_a_slow_search(name, topology, options):
+  documents, store = CORPORA[name]
+  options = {'max_match': 16, 'min_match': 1} | options
+  drafter = specjax.DRAFTERS['retrieval'](topology, **options)
+  context = texts()
+  expected = []
+  for text in rows(context):
+    longest, following = corpus_matches(
+      documents, text, options['max_match'], options['num_samples']
+    )
+    following = following if longest >= options['min_match'] else []
+    expected.append(voted(following, [1] * len(following), topology))
+  assert proposals(drafter, store, context) == expected
+  assert 0 < sum(draft[0] is None for draft in expected) < len(expected)
+
+
+@pytest.mark.parametrize(
+  ('draft_length', 'options'),
+  [
+    (8, {}),
+    (5, {'factor': 2.5, 'max_match': 3, 'num_samples': 3}),
+    (6, {'factor': 0.5, 'min_match': 3, 'max_match': datastore.DEPTH}),
+    (4, {'num_drafts': 3, 'num_samples': 40}),
+  ],
+)
+@pytest.mark.parametrize('name', [None, *CORPORA])
+def test_suffix_is_a_slow_search(name, draft_length, options):
+  documents, store = CORPORA.get(name, (None, None))
+  drafter = specjax.DRAFTERS['suffix'](draft_length, **options)
+  defaults = {'max_match': 16, 'min_match': 1, 'factor': 1, 'num_samples': 16}
+  options = {'num_drafts': 1} | defaults | options
+  num, max_match = options['num_samples'], options['max_match']
+  topology = trees.chains(options['num_drafts'], draft_length)
+  context = texts()
+  expected = []
+  for text in rows(context):
+    longest, places = own_places(text, max_match)
+    voters = [copied(text, at, draft_length) for at in places[:num]]
+    if documents:
+      length, following = corpus_matches(documents, text, max_match, num)
+      voters = voters if longest >= length else []
+      voters += following if length >= longest else []
+      longest = max(longest, length)
+    voters = voters if longest >= options['min_match'] else []
+    draft = voted(voters, [1] * len(voters), topology)
+    trusted = topology.depths <= options['factor'] * longest
+    expected.append([t if keep else None for t, keep in zip(draft, trusted)])
+  assert proposals(drafter, store, context) == expected
+  assert 0 < sum(draft[0] is None for draft in expected) < len(expected)
+
+
+# Each drafter, with parameters for tokens 0 to 3.
+BUILD = {
+  'prompt_lookup': lambda: (specjax.DRAFTERS['prompt_lookup'](3), None),
+  'retrieval': lambda: (
+    specjax.DRAFTERS['retrieval'](trees.prefix_tree((2, 2))),
+    CORPORA['short'][1],
+  ),
+  'suffix': lambda: (
+    specjax.DRAFTERS['suffix'](3, factor=2.0),
+    CORPORA['short'][1],
+  ),
+}
+
+
+@pytest.mark.parametrize('name', BUILD)
+def test_proposals_depend_on_the_row_alone(name):
+  """Not on its neighbours, on the size of the buffer or on the junk in it."""
+  drafter, params = BUILD[name]()
+  context = texts()
+  together = proposals(drafter, params, context)
+  order = np.random.default_rng(3).permutation(len(together))
+  shuffled = specjax.Context(*(field[order] for field in context))
+  assert proposals(drafter, params, shuffled) == [together[i] for i in order]
+  junk = jnp.pad(context.tokens, ((0, 0), (0, 9)), constant_values=1)
+  behind = jnp.arange(SIZE + 9) >= context.lengths[:, None]
+  junk = jnp.where(behind, (junk + 1) % 4, junk)
+  padded = context._replace(tokens=junk)
+  assert proposals(drafter, params, padded) == together
+  for i in (0, 50, len(together) - 1):
+    alone = specjax.Context(*(field[i : i + 1] for field in context))
+    assert proposals(drafter, params, alone) == together[i : i + 1]
+
+
+@pytest.mark.parametrize('name', ['prompt_lookup', 'suffix'])
+def test_a_row_that_loops_is_drafted_in_full(name):
+  """Although its last loop is shorter than the draft."""
+  loop = [5, 6, 7] * 4
+  context = specjax.Context(
+    jnp.asarray([loop], jnp.int32), jnp.asarray([len(loop)], jnp.int32)
+  )
+  drafter = specjax.DRAFTERS[name](8)
+  assert proposals(drafter, None, context) == [[5, 6, 7, 5, 6, 7, 5, 6]]
+
+
+def test_the_acceptance_told_is_the_mass_of_what_would_be_proposed():
+  """At every position that others committed, from the text before it."""
+  drafter, params = BUILD['retrieval']()
+  context = texts()
+  context = specjax.Context(*(field[60::3] for field in context))
+  committed = specjax.Committed(
+    start=context.lengths - 3,
+    laws=jax.random.uniform(jax.random.key(4), (len(context.lengths), 4, 8)),
+  )
+  wanted = jnp.ones(len(context.lengths), bool)
+  told = jax.jit(drafter.catch_up)(params, (), context, wanted, committed)
+  assert not told.num_tokens.any()
+  for step in range(3):
+    before = context._replace(lengths=committed.start + step)
+    expected = [
+      sum(float(law[token]) for token in draft[:2] if token is not None)
+      for law, draft in zip(
+        committed.laws[:, step], proposals(drafter, params, before)
+      )
+    ]
+    np.testing.assert_allclose(told.acceptance[:, step], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('name', 'options', 'message'),
+  [
+    ('prompt_lookup', {'draft_length': 0}, 'draft_length must be >= 1, got 0'),
+    ('prompt_lookup', {'num_drafts': 0}, 'num_drafts must be >= 1, got 0'),
+    ('prompt_lookup', {'max_ngram': 0}, 'max_ngram must be >= 1, got 0'),
+    ('prompt_lookup', {'min_ngram': 4}, r'min_ngram must be in \[1, 3\], got'),
+    ('retrieval', {'topology': trees.chain(0)}, 'topology must be >= 1, got 0'),
+    ('retrieval', {'max_match': 33}, r'max_match must be in \[1, 32\], got 33'),
+    ('retrieval', {'min_match': 0}, r'min_match must be in \[1, 16\], got 0'),
+    ('retrieval', {'num_samples': 0}, 'num_samples must be >= 1, got 0'),
+    ('suffix', {'draft_length': 0}, 'draft_length must be >= 1, got 0'),
+    ('suffix', {'num_drafts': 0}, 'num_drafts must be >= 1, got 0'),
+    ('suffix', {'max_match': 0}, r'max_match must be in \[1, 32\], got 0'),
+    ('suffix', {'min_match': 17}, r'min_match must be in \[1, 16\], got 17'),
+    ('suffix', {'factor': 0.0}, 'factor must be > 0, got 0.0'),
+    ('suffix', {'num_samples': 0}, 'num_samples must be >= 1, got 0'),
+  ],
+)
+def test_options_out_of_range_raise(name, options, message):
+  if name == 'retrieval':
+    options = {'topology': trees.chain(1)} | options
+  with pytest.raises(ValueError, match=message):
+    specjax.DRAFTERS[name](**options)
+
+
+@pytest.mark.parametrize('name', ['retrieval', 'suffix'])
+def test_what_is_no_datastore_raises(name):
+  drafter, store = BUILD[name]()
+  for params, message in [
+    ({}, f'parameters of {name} must be a Datastore, got dict'),
+    (store._replace(suffixes=store.suffixes[:0]), 'must not be empty'),
+  ] + [(None, 'got NoneType')] * (name == 'retrieval'):
+    with pytest.raises(ValueError, match=message):
+      drafter.draft(None, params, (), texts())
+
+
+# In the whole loop.
+
+
+def arm(drafter, coupling='maximal'):
+  return specjax.Arm(drafter, specjax.VERIFIERS['tree_walk'](coupling))
+
+
+def junk(topology):
+  """Tokens and gaps that have to do with nothing, twins among siblings."""
+
+  def propose(params, context):
+    del params
+    index = np.arange(topology.num_nodes) + 7 * context.lengths[:, None]
+    return (index * index // 3 % 3).astype(jnp.int32), index % 5 > 0
+
+  return stateless.stateless(topology, propose)
+
+
+def markov_arm(name):
+  """An arm for texts of tokens 0 to 2, with its parameters."""
+  if name == 'junk':
+    return arm(junk(trees.prefix_tree((3, 2)))), None
+  drafter, params = BUILD[name]()
+  return arm(drafter), params and THREE
+
+
+THREE = datastore.build(
+  np.random.default_rng(5).integers(3, size=(20, 9)), progress=False
+)
+
+
+@pytest.mark.parametrize('name', [*BUILD, 'junk', 'all'])
+def test_emitted_tokens_have_the_target_law(name):
+  """With the power that `lossless_test` states; junk only costs speed."""
+  target, _ = lossless_test.tables('time-varying')
+  names = [*BUILD, 'junk'] if name == 'all' else [name]
+  decoder = specjax.Decoder(
+    lossless_test.MODEL,
+    target,
+    [markov_arm(each) for each in names],
+    bandit=laws.alternating(len(names)),
+    max_length=16,
+  )
+  sampling = sampling_lib.Sampling()
+  assert lossless_test.p_value(decoder, target, sampling) > 1e-4
+
+
+def test_check_rejects_tokens_that_pass_for_samples():
+  """What was looked up is no sample of any law, and is kept too often."""
+  target, _ = lossless_test.tables('time-varying')
+  (looked_up, _), params = markov_arm('suffix')
+
+  def draft(*args):
+    tree, proposal = looked_up.draft(*args)
+    law = jnp.full((*tree.tokens.shape, 3), 1 / 3, jnp.float32)
+    return tree._replace(probs=law), proposal
+
+  decoder = specjax.Decoder(
+    lossless_test.MODEL,
+    target,
+    [(arm(looked_up._replace(draft=draft)), params)],
+    max_length=16,
+  )
+  p = lossless_test.p_value(decoder, target, sampling_lib.Sampling())
+  assert p < 1e-6
+
+
+@functools.cache
+def greedy(name):
+  """Outputs of plain decoding, or with a drafter that looks up."""
+  model, params = toys.transformer()
+  none = lambda: (specjax.DRAFTERS['none'](), None)
+  drafter, drafter_params = BUILD.get(name, none)()
+  decoder = specjax.Decoder(
+    model,
+    params,
+    [(arm(drafter, 'greedy'), drafter_params)],
+    sampling=sampling_lib.Sampling(0.0),
+    max_length=64,
+  )
+  return decoder.decode([[1], [3, 1], [2, 2, 0, 1, 3, 3, 0]], 56)
+
+
+@pytest.mark.parametrize('name', BUILD)
+def test_greedy_output_is_that_of_plain_decoding(name):
+  for plain, speculative in zip(greedy('none'), greedy(name), strict=True):
+    assert speculative.tokens == plain.tokens
+
+
+def test_greedy_loops_are_drafted():
+  """The toy model's greedy text repeats itself, and rounds are saved."""
+  for plain, speculative in zip(greedy('none'), greedy('prompt_lookup')):
+    assert speculative.rounds < plain.rounds

@@ -1,0 +1,67 @@
+"""Rewards, by hand."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import rewards
+
+# Rows: done, a correction alone, 1 of 2 kept, 2 of 2, an expectation, no draft.
+# The deepest arm has depth 4.
+FEEDBACK = specjax.Feedback(
+  arm=jnp.array([0, 0, 0, 0, 0, 1]),
+  emitted=jnp.array([0, 1, 2, 3, 2.5, 1]),
+  overlap=jnp.array([0, 0.25, 0.5, 1 + 1e-6, 0.75, 0]),
+  depth=jnp.array([2, 2, 2, 2, 2, 0]),
+  max_depth=4,
+  caught_up=jnp.array([0, 0, 3, 0, 0, 9]),
+)
+
+
+@pytest.mark.parametrize(
+  ('name', 'want'),
+  [
+    ('emitted', [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
+    ('block_efficiency', [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
+    ('block_divergence', [0, 0.25, 0.5, 1, 0.75, 0]),
+  ],
+)
+def test_rewards_by_hand(name, want):
+  np.testing.assert_allclose(specjax.REWARDS[name]()(FEEDBACK), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('costs', 'late', 'want'),
+  [
+    # Most a second: 3 tokens in 2 against 1 in 1.
+    ([2, 1], None, [0, 1 / 3, 2 / 3, 1, 2.5 / 3, 2 / 3]),
+    # In other units.
+    ([2e-3, 1e-3], None, [0, 1 / 3, 2 / 3, 1, 2.5 / 3, 2 / 3]),
+    # The plain round is so cheap that it is the best: 1 in 1/4.
+    ([2, 0.25], None, [0, 1 / 8, 1 / 4, 3 / 8, 2.5 / 8, 1]),
+    # Three tokens at half a second each; nine at 0 seconds.
+    ([2, 1], [0.5, 0], [0, 1 / 3, 2 / 3.5 / 1.5, 1, 2.5 / 3, 2 / 3]),
+  ],
+)
+def test_throughput_by_hand(costs, late, want):
+  reward = rewards.throughput(costs, [2, 0], late)
+  np.testing.assert_allclose(reward(FEEDBACK), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('options', 'words'),
+  [
+    ({'costs': [1.0]}, 'an entry for each arm, got 1, 2 and 1'),
+    ({'catch_up_costs': [0.0]}, 'an entry for each arm, got 2, 2 and 1'),
+    ({'costs': [1.0, 0.0]}, r'costs must be > 0 and finite, got \[1. 0.\]'),
+    ({'costs': [1.0, -1.0]}, 'costs must be > 0'),
+    ({'costs': [1.0, np.nan]}, 'costs must be > 0'),
+    ({'costs': [1.0, np.inf]}, 'costs must be > 0 and finite'),
+    ({'catch_up_costs': [0.0, -0.1]}, 'catch_up_costs must be >= 0'),
+    ({'catch_up_costs': [0.0, np.nan]}, 'catch_up_costs must be >= 0'),
+  ],
+)
+def test_bad_costs_are_refused(options, words):
+  with pytest.raises(ValueError, match=words):
+    rewards.throughput(**{'costs': [1.0, 1.0], 'depths': [2, 0]} | options)
