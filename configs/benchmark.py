@@ -1,4 +1,4 @@
-r"""What a round costs, what speculation saves, and how a peer compares.
+r"""What rounds and arms cost, what speculation saves, and how a peer compares.
 
 python -m experiments.main --config=configs/benchmark.py \
     --workdir=runs/benchmark
@@ -22,6 +22,19 @@ def get_config():
       'max_length': 256,
       'rounds': 64,
       'repeats': 5,
+      # What bandits choose from, and what `costs.json` is made of.
+      'arms': (('large', 4), ('medium', 4), ('small', 2), ('none', 0)),
+      'costs': {
+        'arms': (
+          ('none', 0),
+          ('medium', 1),
+          ('medium', 2),
+          ('medium', 3),
+          ('medium', 4),
+        ),
+        'batch_sizes': (1, 2, 4, 8, 16, 32),
+        'temperature': 1.0,
+      },
       'peer': True,  # Needs the extra `benchmark`.
     }
   )

@@ -6,12 +6,16 @@ a drift of the machine's speed cancels.
 
 import functools
 import importlib.util
+import itertools
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import arms as arms_lib
 from experiments import batches
+from experiments import costs
 from experiments import peer
 from experiments import results
 from specjax import decoding
@@ -31,7 +35,10 @@ def run(config, workdir):
   family = families.load(config.family)
   device = results.device()
   rows = []
-  parts = [_rounds, _speed_ups] + [_peer] * bool(config.peer)
+  path = os.path.join(workdir, 'costs.json')
+  costs.write(path, _costs(config.costs, config, family))
+  print(f'What a round of each arm costs: {path}\n')
+  parts = [_rounds, _arms, _speed_ups] + [_peer] * bool(config.peer)
   for part in parts:
     for row in part(config, family):
       rows.append(row | {'device': device})
@@ -41,7 +48,8 @@ def run(config, workdir):
 
 def _prompts(family, num):
   tokens = [family.tokenizer.encode_prompt(e.prompt) for e in family.prompts]
-  return tokens[:: max(1, len(tokens) // num)][:num]
+  spread = tokens[:: max(1, len(tokens) // num)]
+  return list(itertools.islice(itertools.cycle(spread), num))
 
 
 # A round against its model calls.
@@ -65,19 +73,9 @@ def _round_row(config, family, drafter, batch_size):
     max_length=config.max_length,
   )
   prompts = _prompts(family, batch_size)
-  limit = config.max_length - max(map(len, prompts))
-  # No stop token, so that every round is a whole one.
-  fresh = lambda: decoder.init(prompts, limit).replace(
-    stop_tokens=jnp.array([-1])
-  )
-  states = [fresh() for _ in range(config.repeats + 1)]
-
-  def rounds():
-    jax.block_until_ready(
-      decoding.trace(decoder.round_fn, decoder.params, states.pop(), num)
-    )
-
-  state = fresh()
+  room = config.max_length - max(map(len, prompts))
+  rounds = costs.rounds(decoder, prompts, room, num, config.repeats)
+  state = decoder.init(prompts, room)
   # The target's logits are all used, of a draft step only the last ones.
   everything = lambda logits: logits
   calls = [_calls(family.target, state.target, [length + 1], num, everything)]
@@ -125,6 +123,72 @@ def _calls(model, cache, widths, num, used):
 
   start = jnp.zeros((cache.lengths.shape[0], 1), jnp.int32)
   return lambda: jax.block_until_ready(repeat(model.params, cache, start))
+
+
+# Several arms against one.
+
+
+def _costs(table, config, family):
+  """The cost table that rewards of throughput are computed with."""
+  return [
+    row
+    for batch_size in table.batch_sizes
+    for row in costs.measure(
+      family,
+      arms_lib.specs(table.arms),
+      batch_size,
+      _prompts(family, batch_size),
+      temperature=table.temperature,
+      max_length=config.max_length,
+      num_rounds=config.rounds,
+      repeats=config.repeats,
+    )
+  ]
+
+
+def _arms(config, family):
+  """A round with several arms over the chosen arm's own round.
+
+  Of a bandit that sticks to each arm in turn, and of UCBSpec, whose rounds are
+  compared with those that its arms would take alone, in the same shares.
+  """
+  sampling = sampling_lib.Sampling(0.0)
+  arms = arms_lib.build(family, config.arms, sampling)
+  names = [spec.name for spec in arms_lib.specs(config.arms)]
+  num, repeats = config.rounds, config.repeats
+  for batch_size in config.batch_sizes:
+    prompts = _prompts(family, batch_size)
+    room = config.max_length - max(map(len, prompts))
+    decoder = functools.partial(
+      arms_lib.decoder, family, sampling=sampling, max_length=config.max_length
+    )
+    alone = [decoder([arm], 'fixed') for arm in arms]
+    among = [decoder(arms, f'fixed:arm={i}') for i in range(len(arms))]
+    learning = decoder(arms, 'ucb_spec')
+    seconds = results.medians(
+      repeats,
+      [
+        costs.rounds(each, prompts, room, num, repeats)
+        for each in (*alone, *among, learning)
+      ],
+      f'{len(arms)} arms, batch {batch_size}',
+    )
+    own, each = seconds[: len(arms)], seconds[len(arms) : -1]
+    _, infos = decoding.trace(
+      learning.round_fn, learning.params, learning.init(prompts, room), num
+    )
+    shares = np.bincount(infos.arm[:, 0], minlength=len(arms)) / num
+    for name, among_ms, alone_ms in zip(
+      [*names, 'ucb_spec'], [*each, seconds[-1]], [*own, shares @ own]
+    ):
+      yield {
+        'benchmark': f'{len(arms)} arms',
+        'batch_size': batch_size,
+        'drafter': name,
+        'round_ms': 1e3 * among_ms / num,
+        'own_round_ms': 1e3 * alone_ms / num,
+        'ratio': among_ms / alone_ms,
+      }
 
 
 # Speculative against plain decoding.

@@ -43,9 +43,15 @@ def run(config, workdir):
 
 
 def prompts(config, tokenizer):
-  """Returns domains and prompt tokens, at most so many of a domain."""
+  """Returns domains and prompt tokens of the eval files."""
+  examples = examples_lib.read_split(config.data_dir, 'eval')
+  return fitting(config, tokenizer, examples)
+
+
+def fitting(config, tokenizer, examples):
+  """Returns domains and prompt tokens that fit, at most so many of a domain."""
   jobs, counts, num_long = [], {}, 0
-  for example in examples_lib.read_split(config.data_dir, 'eval'):
+  for example in examples:
     tokens = tokenizer.encode_prompt(example.prompt)
     if len(tokens) + config.max_new_tokens > config.max_length:
       num_long += 1

@@ -52,11 +52,12 @@ def call(
   batch_size: int,
   prefix_length: int,
   seed: int,
+  result: str = 'logits',
 ):
   """Returns a function that scores `length` random tokens behind a prefix.
 
-  Its result is `[B, length, V]` logits; the prefix, random too, is in the
-  cache.
+  Its result is `[B, length, V]` logits, or another field of `Extension`, for
+  which only what it needs is computed; the prefix, random too, is in the cache.
   """
   tokens = np.random.default_rng(seed).integers(
     model.config.vocab_size,
@@ -71,7 +72,7 @@ def call(
     prefix,
     np.full(batch_size, prefix_length, np.int32),
   )
-  extend = jax.jit(lambda *args: functions.extend(*args).logits)
+  extend = jax.jit(lambda *args: getattr(functions.extend(*args), result))
   block = jax.device_put(block)
   return lambda: jax.block_until_ready(extend(params, cache, block))
 

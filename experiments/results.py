@@ -43,6 +43,15 @@ def done(
   return {tuple(row[name] for name in settings): row for row in rows}
 
 
+def fingerprint(config: Any, without: Sequence[str]) -> str:
+  """Returns all fields of a config as one string, but for the named ones.
+
+  As a setting of rows, it tells those that another config has made.
+  """
+  fields = {k: v for k, v in config.items() if k not in without}
+  return json.dumps(fields, sort_keys=True, default=str)
+
+
 def start(workdir: str) -> None:
   """Empties `metrics.jsonl`, for an experiment that does not resume."""
   open(os.path.join(workdir, 'metrics.jsonl'), 'w').close()

@@ -21,6 +21,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from specjax import trees
 
@@ -130,6 +131,8 @@ class Drafter(NamedTuple):
     num_calls: sequential model calls a draft costs, for the cost model.
     memory: what names the state, if not the drafter itself: drafters of equal
       `memory` (hashable) and the same parameters can use one state in turns.
+      The one with the most calls commits what any of them has proposed, padded
+      behind; `num_accepted` then counts no level that was not read.
     vocab_size: of its laws; None if it has none.
   """
 
@@ -202,3 +205,15 @@ def lookup(table: dict[str, Any], kind: str, name: str) -> Any:
       f'Unknown {kind} {name!r}. Known: {", ".join(sorted(table))}.'
     )
   return table[name]
+
+
+def check_range(name: str, values, low, high=np.inf) -> None:
+  """Raises a `ValueError` unless all values lie in `[low, high]`.
+
+  Values are checked where they are known, which they are not while JAX traces.
+  """
+  if not isinstance(values, jax.core.Tracer):
+    array = np.asarray(values, np.float64)
+    if not ((low <= array) & (array <= high)).all():
+      allowed = f'be >= {low}' if high == np.inf else f'lie in [{low}, {high}]'
+      raise ValueError(f'{name} must {allowed}, got {values}.')

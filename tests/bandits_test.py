@@ -134,7 +134,7 @@ def _exp3_law():
   return mixed()
 
 
-def _ada_hedge(rewards):
+def _ada_hedge(rewards, discount=1.0):
   """Gaps and laws of AdaHedge after each round (de Rooij et al. 2014)."""
   num_arms = rewards.shape[1]
   losses, gap, gaps, all_laws = np.zeros(num_arms), 0.0, [], []
@@ -150,8 +150,8 @@ def _ada_hedge(rewards):
   for loss in 1 - rewards:
     before, law = mix(rate_of(), losses)
     after, _ = mix(rate_of(), losses + loss)
-    losses += loss
-    gap += max(law @ loss - (after - before), 0)
+    losses = discount * (losses + loss)
+    gap = discount * (gap + max(law @ loss - (after - before), 0))
     gaps.append(gap)
     all_laws.append(mix(rate_of(), losses)[1])
   return gaps, all_laws
@@ -187,6 +187,11 @@ _REWARDS = (_LENGTHS - 1) / _L
       lambda: _softmax(0.7 * _REWARDS.sum(0)),
     ),
     ('hedge', {}, lambda: _ada_hedge(_REWARDS)[1][-1]),
+    (
+      'hedge',
+      {'discount': 0.6},
+      lambda: _ada_hedge(_REWARDS, 0.6)[1][-1],
+    ),
     ('thompson', {}, _thompson_law),
     # Blocks of 5 and 4 make the first arm the best.
     ('epsilon_greedy', {'epsilon': 0.6}, lambda: [0.6, 0.2, 0.2]),

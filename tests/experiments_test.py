@@ -13,16 +13,9 @@ import pytest
 from specjax import families
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from tests import toys
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_TINY = {
-  'num_layers': 1,
-  'd_model': 16,
-  'num_heads': 2,
-  'num_kv_heads': 1,
-  'head_dim': 8,
-  'd_ff': 16,
-}
 
 
 def _load(name):
@@ -95,6 +88,12 @@ def test_benchmark(tmp_path):
       'max_new_tokens': 8,
       'rounds': 4,
       'repeats': 1,
+      'arms': (('small', 2), ('none', 0)),
+      'costs': {
+        'arms': (('small', 1),),
+        'batch_sizes': (1,),
+        'temperature': 0.0,
+      },
     }
   )
   rows = _run(config, tmp_path)
@@ -130,7 +129,7 @@ def test_a_family_is_trained_and_decodes(tmp_path):
   }
   target = _load('train/target.py')
   target.update(shared)
-  target.models.target.update(_TINY)
+  target.models.target.update(toys.TINY)
   target.training.update(short)
   (row,) = _run(target, tmp_path / 'family')
   assert row['model'] == 'target' and row['bits_per_byte'] < 8
@@ -162,7 +161,7 @@ def test_a_family_is_trained_and_decodes(tmp_path):
   drafters.responses = (str(sampled),)
   drafters.distill_from = weights
   for model in drafters.models.values():
-    model.update(_TINY)
+    model.update(toys.TINY)
   drafters.training.update(short)
   (tmp_path / 'drafters').mkdir()
   _run(drafters, tmp_path / 'drafters')

@@ -21,10 +21,6 @@ from specjax import drafters
 from specjax import families
 from specjax import trees
 from specjax import verifiers
-from specjax.data import tokenizer as tokenizer_lib
-from specjax.models import adapters
-from specjax.models import checkpoint
-from specjax.models import config as config_lib
 from tests import experiments_test
 from tests import toys
 
@@ -70,15 +66,8 @@ def family(tmp_path_factory):
   """A folder with the shipped tokenizer and prompts, and tiny models."""
   folder = tmp_path_factory.mktemp('family')
   shipped = pathlib.Path(families.__file__).parent / 'mini'
-  for name in ('tokenizer.json', 'prompts.jsonl'):
-    shutil.copy(shipped / name, folder / name)
-  vocab_size = tokenizer_lib.load(str(folder / 'tokenizer.json')).vocab_size
-  for seed, name in enumerate(['target', 'medium', 'small']):
-    config = config_lib.TransformerConfig(
-      vocab_size=vocab_size, **experiments_test._TINY
-    )
-    params = adapters.init_params(jax.random.key(seed), config)
-    checkpoint.save(str(folder / f'{name}.safetensors'), config, params)
+  shutil.copy(shipped / 'prompts.jsonl', folder)
+  toys.write_family(folder, {'medium': 0.5, 'small': 1.0}, scale=1.0)
   return str(folder)
 
 

@@ -1,8 +1,6 @@
 """The theory's experiments on models, tiny: what their rows count and mean."""
 
 import json
-import pathlib
-import shutil
 
 import jax
 import matplotlib.image
@@ -11,11 +9,8 @@ import pytest
 
 from experiments import winrate
 from specjax import families
-from specjax.data import tokenizer as tokenizer_lib
-from specjax.models import adapters
-from specjax.models import checkpoint
-from specjax.models import config as config_lib
 from tests import experiments_test
+from tests import toys
 
 _PROMPTS = [('one', 'count'), ('one', 'a longer line'), ('two', 'what is it?')]
 _WINRATE = {
@@ -38,24 +33,8 @@ _DIAGNOSE = {
 def folder(tmp_path_factory):
   """A family with the shipped tokenizer and tiny models of peaked laws."""
   folder = tmp_path_factory.mktemp('family')
-  shipped = pathlib.Path(families.__file__).parent / 'mini'
-  shutil.copy(shipped / 'tokenizer.json', folder)
-  vocab_size = tokenizer_lib.load(str(folder / 'tokenizer.json')).vocab_size
-  config = config_lib.TransformerConfig(
-    vocab_size=vocab_size, **experiments_test._TINY
-  )
-  bases = [
-    adapters.init_params(jax.random.key(seed), config) for seed in (0, 1)
-  ]
   # The drafter is near the target, so that some drafts are accepted.
-  for name, share in (('target', 0.0), ('small', 0.2)):
-    params = jax.tree.map(
-      lambda leaf, other, share=share: (
-        (12 if leaf.ndim > 1 else 1) * (leaf + share * (other - leaf))
-      ),
-      *bases,
-    )
-    checkpoint.save(str(folder / f'{name}.safetensors'), config, params)
+  toys.write_family(folder, {'small': 0.2})
   _write_prompts(folder / 'prompts.jsonl')
   return folder
 

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
-from specjax.transport import inputs
 
 
 class Counts(NamedTuple):
@@ -41,7 +40,7 @@ def bandit(
     num_arms: `A`, at least 1.
     select: `(key, counts) -> arm`.
   """
-  inputs.check_range('num_arms', num_arms, 1)
+  base.check_range('num_arms', num_arms, 1)
 
   def init():
     return Counts(jnp.zeros(num_arms, jnp.int32), jnp.zeros(num_arms))

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from specjax import base
 from specjax.bandits import counts
-from specjax.transport import inputs
 
 
 def epsilon_greedy(num_arms: int, *, epsilon: float = 0.1) -> base.Bandit:
@@ -15,7 +14,7 @@ def epsilon_greedy(num_arms: int, *, epsilon: float = 0.1) -> base.Bandit:
     num_arms: `A`, at least 1.
     epsilon: chance of a round with a uniformly drawn arm, in [0, 1].
   """
-  inputs.check_range('epsilon', epsilon, 0, 1)
+  base.check_range('epsilon', epsilon, 0, 1)
 
   def select(key, state):
     explore_key, arm_key = jax.random.split(key)

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
-from specjax.transport import inputs
 
 
 class Sums(NamedTuple):
@@ -52,7 +51,7 @@ def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
     num_arms: `A`, at least 1.
     gamma: share of rounds that are uniform, in (0, 1]; also the learning rate.
   """
-  inputs.check_range('gamma', gamma, 1e-6, 1)
+  base.check_range('gamma', gamma, 1e-6, 1)
 
   def log_law(state):
     weights = jax.nn.softmax(gamma / num_arms * state.values)
@@ -61,7 +60,12 @@ def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   return _estimating(num_arms, log_law, lambda reward: reward)
 
 
-def hedge(num_arms: int, *, learning_rate: float | None = None) -> base.Bandit:
+def hedge(
+  num_arms: int,
+  *,
+  learning_rate: float | None = None,
+  discount: float = 1.0,
+) -> base.Bandit:
   """Builds Hedge, which learns from the rewards of all arms.
 
   Args:
@@ -70,10 +74,13 @@ def hedge(num_arms: int, *, learning_rate: float | None = None) -> base.Bandit:
       al. 2014): it follows the leader, the lowest of equals, until that costs,
       and lowers the rate by what mixing has cost. So the first arm is the one
       to begin with.
+    discount: what a round counts less for each that comes behind it, in (0, 1];
+      below 1 it follows arms that change.
   """
-  inputs.check_range('num_arms', num_arms, 1)
+  base.check_range('num_arms', num_arms, 1)
+  base.check_range('discount', discount, 1e-6, 1)
   if learning_rate is not None:
-    inputs.check_range('learning_rate', learning_rate, 1e-6, 1e6)
+    base.check_range('learning_rate', learning_rate, 1e-6, 1e6)
 
   def rate_of(state):
     """Infinity as long as it follows the leader."""
@@ -101,14 +108,15 @@ def hedge(num_arms: int, *, learning_rate: float | None = None) -> base.Bandit:
     gap = _mixability_gap(rate_of(state), state.losses, losses)
     total = state.losses + losses
     # Only differences matter, and small sums keep their digits.
-    return Losses(total - total.min(), state.gap + gap)
+    total -= total.min()
+    return Losses(discount * total, discount * (state.gap + gap))
 
   return base.Bandit(init, select, update)
 
 
 def _estimating(num_arms, log_law, worth):
   """Sums of `worth(reward)` over the chance of the arm that was played."""
-  inputs.check_range('num_arms', num_arms, 1)
+  base.check_range('num_arms', num_arms, 1)
 
   def init():
     return Sums(jnp.int32(0), jnp.zeros(num_arms))

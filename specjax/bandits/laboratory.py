@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax.transport import inputs
 
 
 class Environment(NamedTuple):
@@ -92,7 +91,7 @@ def adversarial(lengths, draft_length: int) -> Environment:
   lengths = np.asarray(lengths)
   _check_table('lengths', lengths)
   _check_count('draft_length', draft_length)
-  inputs.check_range('lengths', lengths, 1, draft_length + 1)
+  base.check_range('lengths', lengths, 1, draft_length + 1)
   if (lengths != np.floor(lengths)).any():
     raise ValueError(f'lengths must be integers, got {lengths}.')
   table = jnp.asarray(lengths, jnp.int32)
@@ -256,7 +255,7 @@ def _round(keys, bandit, environment, round_, states):
 
 
 def _check_count(name, value):
-  inputs.check_range(name, value, 1)
+  base.check_range(name, value, 1)
   if value != int(value):
     raise ValueError(f'{name} must be an integer, got {value}.')
 

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
-from specjax.transport import inputs
 
 
 def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
@@ -14,8 +13,8 @@ def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
     num_arms: `A`, at least 1.
     arm: the arm that is always played.
   """
-  inputs.check_range('num_arms', num_arms, 1)
-  inputs.check_range('arm', arm, 0, num_arms - 1)
+  base.check_range('num_arms', num_arms, 1)
+  base.check_range('arm', arm, 0, num_arms - 1)
   return base.Bandit(
     init=lambda: (),
     select=lambda key, state: jnp.int32(arm),
@@ -25,7 +24,7 @@ def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
 
 def uniform(num_arms: int) -> base.Bandit:
   """Builds the rule that draws each arm with the same chance."""
-  inputs.check_range('num_arms', num_arms, 1)
+  base.check_range('num_arms', num_arms, 1)
   return base.Bandit(
     init=lambda: (),
     select=lambda key, state: jax.random.randint(key, (), 0, num_arms),
@@ -35,7 +34,7 @@ def uniform(num_arms: int) -> base.Bandit:
 
 def round_robin(num_arms: int) -> base.Bandit:
   """Builds the rule that plays one arm after the other."""
-  inputs.check_range('num_arms', num_arms, 1)
+  base.check_range('num_arms', num_arms, 1)
   return base.Bandit(
     init=lambda: jnp.int32(0),
     select=lambda key, state: state,

@@ -8,7 +8,6 @@ from jax.scipy import special
 
 from specjax import base
 from specjax.bandits import counts
-from specjax.transport import inputs
 
 # Halvings of [mean, 1]: float32 has no more digits there.
 _BISECTIONS = 22
@@ -24,7 +23,7 @@ def ucb_spec(num_arms: int, *, delta: float = 0.5) -> base.Bandit:
     num_arms: `A`, at least 1.
     delta: confidence in (0, 1]; the paper's proof takes 1/2.
   """
-  inputs.check_range('delta', delta, 1e-12, 1)
+  base.check_range('delta', delta, 1e-12, 1)
 
   def select(key, state):
     del key
@@ -48,7 +47,7 @@ def ucb1(num_arms: int, *, beta: float = 1.0) -> base.Bandit:
     num_arms: `A`, at least 1.
     beta: scale of the radius `sqrt(2 log(rounds) / pulls)`.
   """
-  inputs.check_range('beta', beta, 0)
+  base.check_range('beta', beta, 0)
 
   def select(key, state):
     del key
@@ -65,7 +64,7 @@ def kl_ucb(num_arms: int, *, c: float = 0.0) -> base.Bandit:
     num_arms: `A`, at least 1.
     c: weight of `log(log(rounds))`; 3 in the proof, 0 is best in practice.
   """
-  inputs.check_range('c', c, 0)
+  base.check_range('c', c, 0)
 
   def select(key, state):
     del key

@@ -4,6 +4,7 @@ from specjax.decoding.decoder import Decoder
 from specjax.decoding.decoder import Piece
 from specjax.decoding.decoder import Result
 from specjax.decoding.decoder import speculative
+from specjax.decoding.drivers import clocked
 from specjax.decoding.drivers import decode
 from specjax.decoding.drivers import stream
 from specjax.decoding.drivers import trace

@@ -294,17 +294,15 @@ def speculative(
     draft_length: tokens of each chain, at least 1.
     num_drafts: chains drafted a round, at least 1.
     sampling: how draft and target tokens are drawn.
-    verifier: one, or a name as in `verifiers.resolve`. By default the tree walk
-      with the coupling `greedy` at temperature 0, else with `maximal` for one
-      chain and with `otm` for more.
+    verifier: one, or a name as in `verifiers.resolve`; by default that of
+      `verifiers.default`.
     **options: of `Decoder`.
 
   Raises:
     ValueError: the vocabularies differ, or a number is out of range.
   """
   if verifier is None:
-    verifier = 'maximal' if num_drafts == 1 else 'otm'
-    verifier = verifier if sampling.temperature else 'greedy'
+    verifier = verifiers.default(sampling.temperature, num_drafts)
   if draft is None:
     drafter = drafters.DRAFTERS['none']()
   else:

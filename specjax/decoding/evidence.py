@@ -14,6 +14,9 @@ import numpy as np
 
 from specjax import base
 
+# So that a history is that of the last 30 positions or so.
+_MEMORY = 1 - 1 / 32
+
 
 class Evidence(NamedTuple):
   """What the played arm's tree tells; the rest is None unless asked for."""
@@ -74,41 +77,78 @@ def _by_entry(tree, target_probs):
   return jnp.minimum(total, 1), count > 0  # Sums may round past 1.
 
 
+class History(NamedTuple):
+  """How often drafts were kept of late, for each memory (what arms share).
+
+  Sums over committed positions, each weighed by `_MEMORY` to the power of its
+  age.
+  """
+
+  kept: jax.Array  # [B, memories] float32, chances of being kept
+  count: jax.Array  # [B, memories] float32
+
+
+def no_history(batch: int, num_memories: int) -> History:
+  """Returns the history before the first token."""
+  zeros = jnp.zeros((batch, num_memories))
+  return History(zeros, zeros)
+
+
+def remember(
+  history: History, acceptance: jax.Array, known: jax.Array
+) -> History:
+  """Adds what a round has shown.
+
+  Args:
+    history: until now.
+    acceptance: `[B, memories, P]` chances at the round's positions.
+    known: `[B, memories, P]` where they are known.
+  """
+  decay = _MEMORY ** known.sum(-1)
+  return History(
+    kept=decay * history.kept + jnp.where(known, acceptance, 0.0).sum(-1),
+    count=decay * history.count + known.sum(-1),
+  )
+
+
 def rewards(
   reward: base.Reward,
   played: base.Feedback,
-  acceptance: list[tuple[jax.Array, jax.Array]],
+  acceptance: jax.Array,
+  known: jax.Array,
+  history: History,
   depths: np.ndarray,
   memories: tuple[int, ...],
-  num_emitted: jax.Array,
 ) -> jax.Array:
   """Returns `[B, A]` what every arm would have earned.
 
   An arm emits one token more for every position up to its depth that it would
-  have reached: the product of the chances before. Past the committed text the
-  chance is taken to be the mean of those seen. That is the expectation where
-  chances do not depend on the text; several sampled branches count as one.
+  have reached: the product of the chances before. Where the round's text ends
+  before the arm's block does, the chance is that of late, by the rule of
+  succession: the few positions of one block would often say 0 or 1, and a power
+  of that is no expectation. Several sampled branches count as one.
 
   Args:
     reward: what a round is worth.
     played: of the arm that was played; the others are put in its place.
-    acceptance: of each memory `[B, P]`, and where it is known.
+    acceptance: `[B, memories, P]` chances at the round's positions.
+    known: `[B, memories, P]` where they are known.
+    history: the round's included.
     depths: `[A]` of each arm's tree.
     memories: `[A]` of each arm.
-    num_emitted: `[B]` committed tokens.
   """
+  late = (history.kept + 1) / (history.count + 2)
+  chance = jnp.where(known, acceptance, late[..., None])
+  overlap = jnp.where(known, acceptance, 0.0).sum(-1)
+  overlap /= jnp.maximum(known.sum(-1), 1)
 
   def of_arm(arm):
-    chance, known = acceptance[memories[arm]]
-    known &= np.arange(chance.shape[1]) < num_emitted[:, None]
-    mean = jnp.where(known, chance, 0.0).sum(1) / jnp.maximum(known.sum(1), 1)
-    chance = jnp.where(known, chance, mean[:, None])[:, : depths[arm]]
-    chance = jnp.minimum(chance, 1)
+    reached = jnp.cumprod(chance[:, memories[arm], : depths[arm]], axis=1)
     return reward(
       played._replace(
         arm=jnp.full_like(played.arm, arm),
-        emitted=1 + jnp.cumprod(chance, axis=1).sum(1),
-        overlap=mean,
+        emitted=1 + reached.sum(1),
+        overlap=overlap[:, memories[arm]],
         depth=jnp.full_like(played.depth, depths[arm]),
         caught_up=jnp.zeros_like(played.caught_up),
       )

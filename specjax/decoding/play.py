@@ -83,7 +83,7 @@ def make_batch_play(target, arms, memories, sampling, always):
 
   Returns:
     `(arm[B], params, state, context)` to what was played, the target's block,
-    `[B]` whether its logits were not finite, and a proposal of each drafter,
+    `[B]` whether its logits were not finite, and a proposal for each memory,
     which is zeros where it was not played.
   """
 
@@ -100,14 +100,21 @@ def make_batch_play(target, arms, memories, sampling, always):
       scored, proposal = run(0, *args)
       return *scored, (proposal,)
     shapes = [jax.eval_shape(run, *args) for run in runs]
-    # A switch needs one type: the largest tree's, and every drafter's proposal.
+    # A switch needs one type: the largest tree's, and every memory's proposal.
     widest = _widest([scored for scored, _ in shapes])
-    empty = [_zeros(proposal) for _, proposal in shapes]
+    proposals = _by_memory(memories, [proposal for _, proposal in shapes])
+    rooms = [_widest(each) for each in proposals]
 
     def branch(i, *args):
       scored, proposal = runs[i](*args)
       scored = jax.tree.map(_pad_to, scored, widest)
-      return *scored, (*empty[:i], proposal, *empty[i + 1 :])
+      kept = [
+        jax.tree.map(_pad_to, proposal, room)
+        if slot == memories[i]
+        else jax.tree.map(_room, room, each[0])
+        for slot, (room, each) in enumerate(zip(rooms, proposals))
+      ]
+      return *scored, tuple(kept)
 
     branches = [functools.partial(branch, i) for i in range(len(arms))]
     return jax.lax.switch(arm[0], branches, *args)
@@ -179,7 +186,13 @@ def make_row_play(target, arms, memories, sampling, always):
       )
       for i, (tree, _) in enumerate(drafts)
     ]
-    proposals = tuple(proposal for _, proposal in drafts)
+    proposals = tuple(
+      _of_rows(*zip(*each))
+      for each in _by_memory(
+        memories,
+        [(rows, proposal) for rows, (_, proposal) in zip(plays, drafts)],
+      )
+    )
     return _of_rows(plays, played), block, nonfinite, proposals
 
   return play
@@ -253,6 +266,18 @@ def _of_rows(plays, results):
   for rows, result in zip(plays, padded):
     merged = where(rows, result, merged)
   return merged
+
+
+def _by_memory(memories, values):
+  """Lists the arms' values memory by memory."""
+  return [
+    [value for value, memory in zip(values, memories) if memory == slot]
+    for slot in range(max(memories) + 1)
+  ]
+
+
+def _room(shape, leaf):
+  return jnp.zeros(shape, leaf.dtype)
 
 
 def _zeros(shapes):

@@ -61,8 +61,12 @@ def make_round(
   arms = tuple(arms)
   _check(target, arms, catch_up)
   memories = state_lib.resolve_memories(arms, memories)
+  owners = state_lib.owners(arms, memories)
   depths = np.array([arm.drafter.topology.depth for arm in arms], np.int32)
   calls = np.array([arm.drafter.num_calls for arm in arms], np.int32)
+  # Levels that a drafter has read, where another one commits them.
+  shared = np.array([memories.count(memory) > 1 for memory in memories])
+  read = np.where(shared, calls - 1, depths)
   always = catch_up == 'always'
   make_play = play_lib.make_row_play if per_row else play_lib.make_batch_play
   play = make_play(target, arms, memories, sampling, always)
@@ -97,18 +101,26 @@ def make_round(
       done=done,
       target=target.keep(state.target, block, path, num_emitted),
       drafters=_commit(
-        arms, memories, state, before, proposals, played.outcome, arm
+        [arms[i] for i in owners],
+        jnp.asarray(read)[arm],
+        state,
+        before,
+        proposals,
+        played.outcome,
+        jnp.asarray(memories)[arm],
       ),
       num_rounds=state.num_rounds + 1,
     )
-    read, rewards = jnp.zeros_like(caught_up), None
+    late, rewards = jnp.zeros_like(caught_up), None
     if always:
-      state, acceptance, read = _follow(
+      state, seen, late = _follow(
         arms, memories, params, state, before, live, arm, played.evidence
       )
+      history = evidence.remember(state.history, *seen)
+      state = state.replace(history=history)
       if reward is not None:
         rewards = evidence.rewards(
-          reward, feedback, acceptance, depths, memories, num_emitted
+          reward, feedback, *seen, history, depths, memories
         )
         rewards = jnp.where(live[:, None], rewards, 0.0)
     info = state_lib.RoundInfo(
@@ -119,7 +131,7 @@ def make_round(
       num_accepted=jnp.minimum(played.outcome.num_accepted, num_emitted),
       depth=played.depth,
       overlap=jnp.where(live, feedback.overlap, 0.0),
-      caught_up=caught_up + read,
+      caught_up=caught_up + late,
       reward=jnp.where(live, 0.0 if reward is None else reward(feedback), 0.0),
       rewards=rewards,
       nonfinite=nonfinite & live,
@@ -191,7 +203,7 @@ def _catch_up(arms, memories, params, state, arm):
   context = base.Context(tokens=state.tokens, lengths=state.lengths)
   memory = jnp.asarray(memories)[arm]
   drafters, num_read = list(state.drafters), jnp.zeros_like(state.lengths)
-  for slot, i in _owners(memories):
+  for slot, i in enumerate(state_lib.owners(arms, memories)):
     caught = arms[i].drafter.catch_up(
       params.drafters[i],
       drafters[slot],
@@ -207,15 +219,15 @@ def _follow(arms, memories, params, state, before, live, arm, seen):
   """Lets every drafter that was not played read the round's tokens.
 
   Returns:
-    The state; for each memory `[B, P]` the acceptance at each position and
-    whether it is known; and how many tokens were read in each row.
+    The state; `[B, memories, P]` the acceptance at each position and whether it
+    is known; and how many tokens were read in each row.
   """
   context = base.Context(tokens=state.tokens, lengths=state.lengths)
   committed = base.Committed(start=before.lengths, laws=seen.laws)
   memory = jnp.asarray(memories)[arm]
-  drafters, acceptance = list(state.drafters), []
+  drafters, acceptance, known = list(state.drafters), [], []
   num_read = jnp.zeros_like(state.lengths)
-  for slot, i in _owners(memories):
+  for slot, i in enumerate(state_lib.owners(arms, memories)):
     played = memory == slot
     caught = arms[i].drafter.catch_up(
       params.drafters[i], drafters[slot], context, live & ~played, committed
@@ -223,27 +235,31 @@ def _follow(arms, memories, params, state, before, live, arm, seen):
     drafters[slot] = caught.state
     num_read += caught.num_tokens
     acceptance.append(
-      (
-        jnp.where(played[:, None], seen.acceptance, caught.acceptance),
-        jnp.where(played[:, None], seen.known, True),
-      )
+      jnp.where(played[:, None], seen.acceptance, caught.acceptance)
     )
-  return state.replace(drafters=tuple(drafters)), acceptance, num_read
+    known.append(jnp.where(played[:, None], seen.known, True))
+  num_emitted = state.lengths - before.lengths
+  there = np.arange(seen.known.shape[1]) < num_emitted[:, None, None]
+  shown = jnp.stack(acceptance, axis=1), there & jnp.stack(known, axis=1)
+  return state.replace(drafters=tuple(drafters)), shown, num_read
 
 
-def _owners(memories):
-  """Each memory with one of its arms."""
-  return [(slot, memories.index(slot)) for slot in range(max(memories) + 1)]
+def _commit(owners, read, state, context, proposals, outcome, memory):
+  """Returns every drafter's state after the round, with one write for each.
 
-
-def _commit(arms, memories, state, context, proposals, outcome, arm):
-  """Returns every drafter's state after the round."""
-  drafters = list(state.drafters)
-  for i, (slot, proposal) in enumerate(zip(memories, proposals, strict=True)):
-    drafters[slot] = arms[i].drafter.commit(
-      drafters[slot], proposal, context, outcome, ~state.done & (arm == i)
+  `read` `[B]` is how many levels of its tree the played drafter can have kept.
+  """
+  outcome = outcome._replace(
+    num_accepted=jnp.minimum(outcome.num_accepted, read)
+  )
+  return tuple(
+    owner.drafter.commit(
+      own, proposal, context, outcome, ~state.done & (memory == slot)
     )
-  return tuple(drafters)
+    for slot, (owner, own, proposal) in enumerate(
+      zip(owners, state.drafters, proposals, strict=True)
+    )
+  )
 
 
 def _emit(state, outcome):

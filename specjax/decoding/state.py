@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax.decoding import evidence
 
 
 class Params(NamedTuple):
@@ -49,6 +50,7 @@ class DecodeState:
   stop_tokens: jax.Array  # [E] int32
   target: base.Cache
   drafters: tuple[Any, ...]  # of each memory
+  history: evidence.History  # where drafters are kept current
   bandit: Any  # of the batch, or with a first axis of rows
   bandit_key: jax.Array  # [] or [B]
   num_rounds: jax.Array  # [] int32
@@ -111,6 +113,7 @@ def init(
   batch, width = prompts.shape
   depths = [arm.drafter.topology.depth for arm in arms]
   depth = max(depths)
+  arms_of_memories = owners(arms, resolve_memories(arms, memories))
   # Dynamic updates clamp silently at the end of a buffer, so the widest write
   # of a round must fit behind the longest row.
   size = max_length + depth + 1
@@ -127,8 +130,9 @@ def init(
     target=target.prefill(params.target, cache, prompts, lengths - 1),
     drafters=tuple(
       arms[i].drafter.init(params.drafters[i], prompts, lengths, max_length)
-      for i in _deepest(resolve_memories(arms, memories), depths)
+      for i in arms_of_memories
     ),
+    history=evidence.no_history(batch, len(arms_of_memories)),
     bandit=_bandit_state(bandit, bandit_key)
     if bandit_state is None
     else bandit_state,
@@ -163,15 +167,20 @@ def resolve_memories(
   return given
 
 
-def _deepest(memories, depths):
-  """For each memory, the arm that needs the most room in it."""
-  return [
+def owners(
+  arms: Sequence[base.Arm], memories: tuple[int, ...]
+) -> tuple[int, ...]:
+  """Returns for each memory the arm that speaks for all that share it.
+
+  It drafts the most levels, and so can commit what the others have drafted.
+  """
+  return tuple(
     max(
       (i for i, memory in enumerate(memories) if memory == slot),
-      key=lambda i: depths[i],
+      key=lambda i: arms[i].drafter.num_calls,
     )
     for slot in range(max(memories) + 1)
-  ]
+  )
 
 
 def _bandit_state(bandit, keys):

@@ -169,13 +169,6 @@ def vote(
   return jnp.concatenate(tokens), jnp.concatenate(valid)
 
 
-def check_range(name: str, value, low, high=None):
-  """Raises a `ValueError` unless `low <= value <= high`."""
-  if value < low or (high is not None and value > high):
-    allowed = f'>= {low}' if high is None else f'in [{low}, {high}]'
-    raise ValueError(f'{name} must be {allowed}, got {value}.')
-
-
 def check_store(store, name: str):
   """Raises a `ValueError` unless `store` is a datastore with entries."""
   if not isinstance(store, datastore_lib.Datastore):

@@ -35,10 +35,10 @@ def prompt_lookup(
   Returns:
     The drafter; it takes no parameters.
   """
-  matching.check_range('draft_length', draft_length, 1)
-  matching.check_range('num_drafts', num_drafts, 1)
-  matching.check_range('max_ngram', max_ngram, 1)
-  matching.check_range('min_ngram', min_ngram, 1, max_ngram)
+  base.check_range('draft_length', draft_length, 1)
+  base.check_range('num_drafts', num_drafts, 1)
+  base.check_range('max_ngram', max_ngram, 1)
+  base.check_range('min_ngram', min_ngram, 1, max_ngram)
 
   @jax.vmap
   def from_row(tokens, length):

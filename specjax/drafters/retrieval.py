@@ -32,10 +32,10 @@ def retrieval(
   Returns:
     The drafter; its parameters are a `Datastore`, of the target's tokens.
   """
-  matching.check_range('nodes of topology', topology.num_nodes, 1)
-  matching.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
-  matching.check_range('min_match', min_match, 1, max_match)
-  matching.check_range('num_samples', num_samples, 1)
+  base.check_range('nodes of topology', topology.num_nodes, 1)
+  base.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
+  base.check_range('min_match', min_match, 1, max_match)
+  base.check_range('num_samples', num_samples, 1)
 
   def from_row(store, tokens, length):
     found = matching.in_corpus(store, tokens, length, max_match)

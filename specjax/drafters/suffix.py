@@ -44,13 +44,13 @@ def suffix(
     The drafter; its parameters are a `Datastore` of the target's tokens, or
     None for the row's own text only.
   """
-  matching.check_range('draft_length', draft_length, 1)
-  matching.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
-  matching.check_range('min_match', min_match, 1, max_match)
-  matching.check_range('num_samples', num_samples, 1)
+  base.check_range('draft_length', draft_length, 1)
+  base.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
+  base.check_range('min_match', min_match, 1, max_match)
+  base.check_range('num_samples', num_samples, 1)
   if not factor > 0:
     raise ValueError(f'factor must be > 0, got {factor}.')
-  matching.check_range('num_drafts', num_drafts, 1)
+  base.check_range('num_drafts', num_drafts, 1)
   topology = trees.chains(num_drafts, draft_length)
 
   def from_own(tokens, length):

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from specjax.transport import inputs
+from specjax import base
 
 
 def decomposition(means: Sequence[float], pulls: Sequence[float]) -> float:
@@ -43,8 +43,8 @@ def ucb_upper_bound(
     delta: the confidence that its radius was built with.
   """
   means = _means(means)
-  inputs.check_range('delta', delta, 1e-12, 1)
-  inputs.check_range('draft_length', draft_length, 1)
+  base.check_range('delta', delta, 1e-12, 1)
+  base.check_range('draft_length', draft_length, 1)
   best = means.max()
   total = math.pi**2 * delta / 6 + len(means)
   for gap in best - means[means < best]:
@@ -65,8 +65,8 @@ def exp3_upper_bound(
     num_tokens: expected emitted tokens.
     best_rounds: expected rounds of the best single arm.
   """
-  inputs.check_range('num_arms', num_arms, 1)
-  inputs.check_range('draft_length', draft_length, 1)
+  base.check_range('num_arms', num_arms, 1)
+  base.check_range('draft_length', draft_length, 1)
   scale = num_arms * math.log(num_arms)
   return (
     2
@@ -124,3 +124,6 @@ def _means(means):
       f'means must be a list of block lengths >= 1, got {means}.'
     )
   return means
+
+
+# IMPORT

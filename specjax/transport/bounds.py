@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import base
 from specjax.transport import inputs
 
 # The most terms of Lemma 3, `2**V` token sets times multisets of drafts.
@@ -74,8 +75,8 @@ def bernoulli_acceptance(draft, target, num_drafts) -> jax.Array:
   Raises:
     ValueError: a value is out of range.
   """
-  inputs.check_range('draft', draft, 0, 1)
-  inputs.check_range('target', target, 0, 1)
+  base.check_range('draft', draft, 0, 1)
+  base.check_range('target', target, 0, 1)
   inputs.check_num_drafts(num_drafts)
   draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
   ones = jnp.minimum(target, 1 - (1 - draft) ** num_drafts)
@@ -94,6 +95,6 @@ def uniform_acceptance(ratio, num_drafts) -> jax.Array:
   Raises:
     ValueError: a value is out of range.
   """
-  inputs.check_range('ratio', ratio, 1)
+  base.check_range('ratio', ratio, 1)
   inputs.check_num_drafts(num_drafts)
   return 1 - (1 - 1 / jnp.asarray(ratio, float)) ** num_drafts

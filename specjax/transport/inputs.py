@@ -42,14 +42,6 @@ def check_num_drafts(num_drafts) -> None:
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
 
 
-def check_range(name, values, low, high=np.inf) -> None:
-  """Raises a `ValueError` unless all values lie in `[low, high]`."""
-  if not isinstance(values, jax.core.Tracer):
-    array = np.asarray(values, np.float64)
-    if not ((low <= array) & (array <= high)).all():
-      raise ValueError(f'{name} must lie in [{low}, {high}], got {values}.')
-
-
 def _check_law(name, law):
   if not np.isfinite(law).all():
     raise ValueError(

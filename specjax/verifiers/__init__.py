@@ -17,6 +17,17 @@ VERIFIERS = {
 }
 
 
+def default(temperature: float, num_drafts: int = 1) -> str:
+  """Returns the name of the verifier that is used if none is asked for.
+
+  The tree walk with the coupling `greedy` at temperature 0, else with `maximal`
+  for one chain and with `otm` for more.
+  """
+  if not temperature:
+    return 'greedy'
+  return 'maximal' if num_drafts == 1 else 'otm'
+
+
 def resolve(verifier: str | base.Verifier) -> base.Verifier:
   """Returns a verifier, or the one that a name stands for.
 

@@ -4,6 +4,7 @@ Oracles: the models themselves, without a cache, on whole texts; closed forms of
 constant acceptance; counts by hand.
 """
 
+import collections
 import functools
 import types
 
@@ -229,11 +230,6 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
   [
     # The chains find one token of plain decoding that they did not read.
     (True, True, 'lazy', 3 * 1),
-    # It is read at once, with the one before, whose law is wanted.
-    (True, False, 'always', 3 * 2),
-    # The longer chain misses 1 + 2 tokens, but not before its first round; the
-    # shorter one 4 + 1.
-    (False, False, 'lazy', 2 * 3 + 3 * 5),
     # Behind a round of its own, a drafter reads one token more: the shorter one
     # 5, the two 2 + 1, the longer one 2.
     (False, True, 'always', 3 * (5 + 3 + 2)),
@@ -266,7 +262,12 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     assert result.caught_up == caught_up - short
   if catch_up == 'always':  # What every arm would have emitted, of 1 to 4.
     want = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
-    np.testing.assert_allclose(infos.rewards, want, atol=1e-4)
+    # Where fewer than 3 tokens were, the longer chain's next are not known.
+    known = (infos.num_emitted[..., None] >= 3) | (np.arange(3) > 0)
+    known &= infos.live[..., None]
+    np.testing.assert_allclose(infos.rewards[known], want[known], atol=1e-4)
+    guessed = infos.rewards[~known & infos.live[..., None]]
+    assert ((guessed > 0.6) & (guessed < 1)).all()
 
 
 @jax.jit
@@ -311,22 +312,33 @@ def test_every_arm_is_judged_at_what_was_committed(per_row):
   assert stopped.any() and not stopped.all()
   infos, by_memory = jax.device_get(infos), chances(state.tokens)
   last = np.full((len(prompts), len(arms)), -1.0)
+  seen = collections.defaultdict(list)  # Chances of late, by row and memory.
   unequal = 0
   for rewards, live, arm, num in zip(
     infos.rewards, infos.live, infos.arm, infos.num_emitted
   ):
     for row in np.flatnonzero(live):
-      for i, depth in enumerate(depths):
+      chances_of_memory = []
+      for memory in range(4):
         known = num[row]
-        if memories[i] == memories[arm[row]]:
+        if memory == memories[arm[row]]:
           known = min(known, depths[arm[row]])
         first = lengths[row] - 1
-        chance = by_memory[memories[i]][row, first : first + known]
-        rest = np.full(3, chance.mean() if known else 0)
+        chance = by_memory[memory][row, first : first + known]
+        seen[row, memory].append(chance)
+        chances_of_memory.append(chance)
+      for i, depth in enumerate(depths):
+        chance = chances_of_memory[memories[i]]
+        # A round weighs less by 31/32 for every token behind it.
+        kept, count = 0.0, 0.0
+        for each in seen[row, memories[i]]:
+          decay = (31 / 32) ** len(each)
+          kept, count = decay * kept + each.sum(), decay * count + len(each)
+        rest = np.full(3, (kept + 1) / (count + 2))
         chain = np.append(chance, rest)[:depth]
         want = np.cumprod(chain).sum() / 3
         np.testing.assert_allclose(rewards[row, i], want, atol=2e-5)
-        unequal += known != depth
+        unequal += len(chance) != depth
       last[row] = rewards[row]
     if not per_row and live.any():
       last[:] = rewards[live].mean(0)
@@ -346,7 +358,10 @@ TABLES = [
 
 
 def test_expected_blocks_are_as_long_as_those_that_are_played():
-  """With constant acceptance, the expectation is exact: sum of its powers.
+  """With constant acceptance, the expectation is the sum of its powers.
+
+  Exactly, where the text is as long as the arm's block; else by what was kept
+  of late, which is near it after a while.
 
   About 10000 rounds of each arm: a mean that is off by 0.04 tokens, of 3.4 and
   2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
@@ -371,7 +386,10 @@ def test_expected_blocks_are_as_long_as_those_that_are_played():
   assert infos.live.all()
   for arm, (chance, length) in enumerate([(0.9, 3), (0.6, 2)]):
     want = sum(chance**i for i in range(length + 1))
-    np.testing.assert_allclose(1 + 3 * infos.rewards[..., arm], want, atol=1e-5)
+    told = 1 + 3 * infos.rewards[..., arm]
+    known = (infos.arm != arm) & (infos.num_emitted >= length)
+    np.testing.assert_allclose(told[known], want, atol=1e-5)
+    np.testing.assert_allclose(told[20:], want, atol=0.15)
     blocks = infos.num_emitted[infos.arm == arm]
     error = blocks.std() / np.sqrt(blocks.size)
     assert blocks.size > 9000
@@ -479,7 +497,7 @@ def test_arguments_that_do_not_fit_are_refused():
   make = functools.partial(
     specjax.make_round, target, bandit=specjax.BANDITS['fixed'](2)
   )
-  with pytest.raises(ValueError, match=r'vocab_size 3 \(arm 1\) and 4'):
+  with pytest.raises(ValueError, match=r'vocab_size 3 and 4 \(arm 1\)'):
     make(arms)
   with pytest.raises(ValueError, match="catch_up must be one of .* 'never'"):
     make(arms[:1], catch_up='never')

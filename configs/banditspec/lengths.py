@@ -1,0 +1,31 @@
+r"""Which draft length, one bandit for the batch: BanditSpec's Figure 3.
+
+python -m experiments.main --config=configs/banditspec/lengths.py \
+    --workdir=runs/banditspec_lengths
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'lengths',
+      'family': 'mini',
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts_per_domain': 20,  # Of data_dir.
+      'drafter': 'medium',
+      'draft_lengths': (0, 1, 2, 3, 4),
+      'bandits': ('ucb_spec', 'ucb1:beta=0.1', 'hedge'),
+      'batch_sizes': (1, 2, 4, 8, 16, 32),
+      'num_batches': 16,
+      'carry_over': True,  # Lessons, from batch to batch.
+      'costs': '',  # costs.json of configs/benchmark.py; or measured now,
+      'cost_rounds': 32,  # from so many rounds,
+      'cost_repeats': 5,  # so often.
+      'max_new_tokens': 64,
+      'max_length': 256,
+      'temperature': 0.0,
+      'seed': 0,
+    }
+  )

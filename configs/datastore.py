@@ -1,0 +1,20 @@
+r"""The index of train files that retrieval drafters take as parameters.
+
+python -m experiments.main --config=configs/datastore.py \
+    --config.data_dir=DATA --workdir=runs/datastore
+
+5 million tokens take about 10 s on one CPU core, 3 of them for the index, and
+40 MB: 8 bytes a token.
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'datastore',
+      'family': 'mini',  # Whose tokenizer makes the documents.
+      'data_dir': 'data',
+    }
+  )

@@ -1,0 +1,123 @@
+"""Plots of what bandits do."""
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+
+
+def plot_regret(rows: list[dict], path: str) -> None:
+  """Draws regret against emitted tokens, a panel for each environment.
+
+  Bars are two standard errors; a bound has the colour of its bandit.
+
+  Args:
+    rows: with `environment`, `bandit`, `tokens`, `regret`, `standard_error`
+      and `bound`, which may be None.
+    path: of the picture.
+  """
+  environments = list(dict.fromkeys(row['environment'] for row in rows))
+  bandits = list(dict.fromkeys(row['bandit'] for row in rows))
+  figure, panels = _panels(environments, 'tokens')
+  for axes, environment in zip(panels, environments):
+    for bandit in bandits:
+      style = _style(bandits, bandit)
+      own = [
+        row
+        for row in rows
+        if (row['environment'], row['bandit']) == (environment, bandit)
+      ]
+      axes.errorbar(
+        [row['tokens'] for row in own],
+        [row['regret'] for row in own],
+        [2 * row['standard_error'] for row in own],
+        marker='o',
+        markersize=3,
+        **style,
+      )
+      bounds = [
+        (row['tokens'], row['bound']) for row in own if row['bound'] is not None
+      ]
+      if bounds:
+        style['label'] = f'bound of {bandit}'
+        axes.plot(*zip(*bounds), **style | {'linestyle': ':'})
+    axes.set_xscale('log')
+    # Whoever follows the arms beats the best single one: regret below 0.
+    axes.set_yscale('symlog', linthresh=10)
+  panels[0].set_ylabel('regret in rounds')
+  _save(figure, panels, path)
+
+
+def plot_best_arm(ratios: dict[str, dict[str, np.ndarray]], path: str) -> None:
+  """Draws how often the best arm is played, a panel for each environment.
+
+  Args:
+    ratios: share of runs `[T]` by environment and bandit.
+    path: of the picture.
+  """
+  figure, panels = _panels(ratios, 'round')
+  for axes, of_bandits in zip(panels, ratios.values()):
+    for bandit, ratio in of_bandits.items():
+      axes.plot(_smooth(ratio), **_style(list(of_bandits), bandit))
+    axes.set_ylim(-0.02, 1.02)
+  panels[0].set_ylabel('share of runs that play the best arm')
+  _save(figure, panels, path)
+
+
+def plot_pulls(arms: dict[str, np.ndarray], num_arms: int, path: str) -> None:
+  """Draws the share of runs that play each arm, a panel for each bandit.
+
+  Args:
+    arms: `[R, T]` arms by the title of their panel.
+    num_arms: `A`.
+    path: of the picture.
+  """
+  figure, panels = _panels(arms, 'round')
+  for axes, played in zip(panels, arms.values()):
+    played = np.asarray(played)
+    shares = [_smooth((played == arm).mean(0)) for arm in range(num_arms)]
+    labels = [f'arm {arm}' for arm in range(num_arms)]
+    axes.stackplot(np.arange(played.shape[1]), shares, labels=labels)
+    axes.set_ylim(0, 1)
+  panels[0].set_ylabel('share of pulls')
+  _save(figure, panels, path)
+
+
+def _panels(titles, xlabel):
+  matplotlib.use('Agg')
+  figure, panels = plt.subplots(
+    1,
+    len(titles),
+    figsize=(3.6 * len(titles) + 1.6, 3.6),
+    squeeze=False,
+    layout='constrained',
+  )
+  for axes, title in zip(panels[0], titles):
+    axes.set_title(title)
+    axes.set_xlabel(xlabel)
+    axes.grid(alpha=0.3)
+  return figure, panels[0]
+
+
+def _style(names, name):
+  index = names.index(name)
+  style = '-' if index < 10 else '--'  # There are ten colours.
+  return {'color': f'C{index % 10}', 'linestyle': style, 'label': name}
+
+
+def _smooth(values):
+  """Means over a hundredth of the rounds around each."""
+  width = max(len(values) // 100, 1)
+  window = np.ones(width)
+  weights = np.convolve(np.ones(len(values)), window, 'same')
+  return np.convolve(values, window, 'same') / weights
+
+
+def _save(figure, panels, path):
+  labelled = {}
+  for axes in panels:
+    labelled |= dict(zip(*axes.get_legend_handles_labels()[::-1]))
+  figure.legend(
+    labelled.values(), labelled, loc='outside right center', fontsize=8
+  )
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
