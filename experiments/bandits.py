@@ -165,7 +165,7 @@ def _decoders(config, family, names, jobs):
 def _decode_all(config, decoder, jobs):
   """One prompt after the other."""
   outputs, seconds, lessons = [], [], None
-  looped.warm_up(decoder, [jobs[0][1]])
+  looped.warm_up(decoder, [jobs[0][1]], config.max_new_tokens)
   for i, (_, tokens) in enumerate(jobs):
     (output,), learnt, each = looped.decode(
       decoder,

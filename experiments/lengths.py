@@ -131,7 +131,7 @@ def _measure(config, family, prompts, batch_size, ways):
   ):
     for w, decoder in enumerate(decoders):
       if not i:
-        looped.warm_up(decoder, batch)
+        looped.warm_up(decoder, batch, config.max_new_tokens)
       outputs, learnt, seconds = looped.decode(
         decoder, batch, config.max_new_tokens, lessons[w], seed=i
       )

@@ -10,11 +10,16 @@ from specjax import decoding
 
 
 def warm_up(
-  decoder: decoding.Decoder, prompts: Sequence[Sequence[int]]
+  decoder: decoding.Decoder,
+  prompts: Sequence[Sequence[int]],
+  max_new_tokens: int,
 ) -> None:
-  """Compiles for prompts of this number, with lessons and without."""
-  _, lessons, _ = decode(decoder, prompts, 2)
-  decode(decoder, prompts, 2, lessons)
+  """Compiles, with lessons and without, and plays until all arms have been.
+
+  The first time that an arm is played takes long, compiled as it is.
+  """
+  _, lessons, _ = decode(decoder, prompts, max_new_tokens)
+  decode(decoder, prompts, max_new_tokens, lessons)
 
 
 def decode(

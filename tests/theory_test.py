@@ -652,7 +652,7 @@ LAW, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)
       'target must sum to 1',
     ),
     (lambda: theory.batch_improvement(LAW, LAW, 0), 'num_drafts must be'),
-    (lambda: theory.uniform_batch_improvement(0.5, 1), 'ratio must lie in'),
+    (lambda: theory.uniform_batch_improvement(0.5, 1), 'ratio must be >= 1'),
     (lambda: theory.uniform_batch_improvement(2, 0), 'num_drafts must be'),
     (
       lambda: theory.bernoulli_batch_improvement(1.5, 0.5, 1),

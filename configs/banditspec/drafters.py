@@ -7,8 +7,8 @@ python -m experiments.main --config=configs/banditspec/drafters.py \
     --config.datastore=runs/datastore/datastore.safetensors \
     --workdir=runs/banditspec_drafters
 
-Block efficiency and tokens per second, mean and standard error, in 11 minutes on
-two cores:
+Block efficiency and tokens per second, mean and standard error, in 11 minutes
+on two cores:
 
                     eval, 240 prompts  t/s   Spec-Bench, 83   t/s
 none                1.00               990   1.00             1012
