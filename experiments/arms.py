@@ -38,6 +38,11 @@ def specs(entries: Iterable[Sequence[Any]]) -> list[Spec]:
   return [Spec(*entry) for entry in entries]
 
 
+def lengths(drafter: str, draft_lengths: Iterable[int]) -> list[Spec]:
+  """Returns an arm for each draft length of one drafter; 0 drafts nothing."""
+  return [Spec(drafter if n else 'none', n) for n in draft_lengths]
+
+
 def build(
   family: families.Family,
   entries: Iterable[Sequence[Any]],

@@ -148,7 +148,7 @@ def _decoders(config, family, names, jobs):
   @functools.cache
   def reward():
     specs = arms_lib.specs(config.arms)
-    return costs.named_reward(config, family, specs, prompts)
+    return costs.named_reward(config, family, specs, 1, prompts)
 
   @functools.cache
   def decoder(way):

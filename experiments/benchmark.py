@@ -36,13 +36,14 @@ def run(config, workdir):
   device = results.device()
   rows = []
   path = os.path.join(workdir, 'costs.json')
-  costs.write(path, _costs(config.costs, config, family))
+  results.save(path, _costs(config.costs, config, family))
   print(f'What a round of each arm costs: {path}\n')
   parts = [_rounds, _arms, _speed_ups] + [_peer] * bool(config.peer)
   for part in parts:
     for row in part(config, family):
       rows.append(row | {'device': device})
       results.log(workdir, rows[-1])
+    jax.clear_caches()  # Many programs have more memory maps than Linux allows.
   results.write(workdir, rows)
 
 

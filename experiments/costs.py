@@ -22,9 +22,7 @@ from specjax import decoding
 from specjax import families
 from specjax import rewards
 from specjax import sampling as sampling_lib
-
-# Tokens that a drafter reads at once when it catches up.
-_CHUNK = 16
+from specjax.drafters import autoregressive
 
 
 def rounds(
@@ -84,7 +82,7 @@ def measure(
   reads = [
     latency.call(
       family.drafters[name],
-      _CHUNK,
+      autoregressive.CHUNK,
       batch_size,
       max_length // 2,
       seed=0,
@@ -94,7 +92,7 @@ def measure(
   ]
   label = f'rounds at batch size {batch_size}'
   seconds = results.medians(repeats, functions + reads, label)
-  late = dict(zip(names, seconds[len(specs) :] / _CHUNK))
+  late = dict(zip(names, seconds[len(specs) :] / autoregressive.CHUNK))
   jax.clear_caches()  # Many programs have more memory maps than Linux allows.
   return [
     {
@@ -107,12 +105,6 @@ def measure(
     }
     for spec, each in zip(specs, seconds)
   ]
-
-
-def write(path: str, rows: Sequence[dict[str, Any]]) -> None:
-  """Writes a cost table."""
-  with open(path, 'w', encoding='utf-8') as file:
-    json.dump(list(rows), file, indent=1)
 
 
 def read(path: str) -> list[dict[str, Any]]:
@@ -160,32 +152,33 @@ def named_reward(
   config: Any,
   family: families.Family,
   specs: Sequence[arms_lib.Spec],
+  batch_size: int,
   prompts: Sequence[Sequence[int]],
 ) -> base.Reward:
-  """Builds the reward that a config names, for one row at a time.
+  """Builds the reward that a config names.
 
   Args:
     config: with `reward`, a name of `REWARDS`; for 'throughput', `costs` is the
       file of a table, or empty to measure one now.
     family: whose models are measured.
     specs: of each arm.
+    batch_size: rows of a batch.
     prompts: to measure with.
   """
   if config.reward != 'throughput':
     return base.lookup(rewards.REWARDS, 'reward', config.reward)()
-  table = (
-    read(config.costs)
-    if config.costs
-    else measure(
+  if config.costs:
+    table = read(config.costs)
+  else:
+    table = measure(
       family,
       specs,
-      1,
+      batch_size,
       prompts,
       temperature=config.temperature,
       max_length=config.max_length,
       num_rounds=config.cost_rounds,
       repeats=config.cost_repeats,
-      datastore=config.datastore,
+      datastore=config.get('datastore', ''),
     )
-  )
-  return reward(table, specs, 1, config.temperature)
+  return reward(table, specs, batch_size, config.temperature)

@@ -101,10 +101,7 @@ def _fixed(length):
 def _measure(config, family, prompts, batch_size, ways):
   """Decodes the same batches in every way, in turns."""
   sampling = sampling_lib.Sampling(config.temperature)
-  specs = [
-    arms_lib.Spec(config.drafter if length else 'none', length)
-    for length in config.draft_lengths
-  ]
+  specs = arms_lib.lengths(config.drafter, config.draft_lengths)
   arms = arms_lib.build(family, specs, sampling)
   options = {'max_length': config.max_length}
   decoders = [
@@ -112,8 +109,7 @@ def _measure(config, family, prompts, batch_size, ways):
     for arm in arms
   ]
   if config.bandits:
-    table = _cost_table(config, family, prompts, specs, batch_size)
-    reward = costs.reward(table, specs, batch_size, config.temperature)
+    reward = costs.named_reward(config, family, specs, batch_size, prompts)
     decoders += [
       arms_lib.decoder(family, arms, name, sampling, reward=reward, **options)
       for name in config.bandits
@@ -163,21 +159,6 @@ def _ratio(speeds, others):
   deviations = speeds - ratio * others
   error = deviations.std(ddof=1) / np.sqrt(len(speeds)) / others.mean()
   return float(ratio), float(error)
-
-
-def _cost_table(config, family, prompts, specs, batch_size):
-  if config.costs:
-    return costs.read(config.costs)
-  return costs.measure(
-    family,
-    specs,
-    batch_size,
-    prompts,
-    temperature=config.temperature,
-    max_length=config.max_length,
-    num_rounds=config.cost_rounds,
-    repeats=config.cost_repeats,
-  )
 
 
 def _check(config):

@@ -69,12 +69,7 @@ def _ways(config, family, specs):
   arms = arms_lib.build(family, specs, sampling, config.datastore)
   plain = arms_lib.build(family, [('none', 0)], sampling)
   lengths = arms_lib.build(
-    family,
-    [
-      (config.drafter if length else 'none', length)
-      for length in config.draft_lengths
-    ],
-    sampling,
+    family, arms_lib.lengths(config.drafter, config.draft_lengths), sampling
   )
   ways = {'none': (plain, 'fixed')}
   ways |= {spec.name: ([arm], 'fixed') for spec, arm in zip(specs, arms)}

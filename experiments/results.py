@@ -17,11 +17,15 @@ from specjax.data import lines
 
 def write(workdir: str, rows: Sequence[dict[str, Any]]) -> None:
   """Writes `results.json`, a list of flat rows, and prints it as a table."""
-  path = os.path.join(workdir, 'results.json')
+  save(os.path.join(workdir, 'results.json'), rows)
+  print(table(rows))
+
+
+def save(path: str, rows: Sequence[dict[str, Any]]) -> None:
+  """Writes a list of flat rows as JSON."""
   with open(path, 'w', encoding='utf-8') as file:
     json.dump(list(rows), file, indent=1, ensure_ascii=False)
     file.write('\n')
-  print(table(rows))
 
 
 def log(workdir: str, row: dict[str, Any]) -> None:

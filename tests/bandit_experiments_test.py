@@ -103,7 +103,7 @@ def _write_costs(path, entries, batch_size, **changes):
     'device': results.device(),
   }
   specs = arms.specs(entries)
-  costs.write(
+  results.save(
     path,
     [
       {**spec._asdict(), **row, 'seconds': 1.0 + spec.draft_length, **changes}

@@ -77,6 +77,31 @@ def _by_entry(tree, target_probs):
   return jnp.minimum(total, 1), count > 0  # Sums may round past 1.
 
 
+def of_memories(
+  played: Evidence,
+  acceptance: list[jax.Array],
+  mine: jax.Array,
+  num_emitted: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+  """Merges what was played with what the other drafters have read.
+
+  Args:
+    played: of the arms that were played.
+    acceptance: `[B, P]` of each memory, where it was not.
+    mine: `[memories, B]` where each was.
+    num_emitted: `[B]` positions that were committed.
+
+  Returns:
+    `[B, memories, P]` the chance at each position, and whether it is known.
+  """
+  mine = mine.T[..., None]
+  there = np.arange(played.known.shape[1]) < num_emitted[:, None, None]
+  return (
+    jnp.where(mine, played.acceptance[:, None], jnp.stack(acceptance, axis=1)),
+    there & (~mine | played.known[:, None]),
+  )
+
+
 class History(NamedTuple):
   """How often drafts were kept of late, for each memory (what arms share).
 

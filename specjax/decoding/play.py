@@ -102,8 +102,8 @@ def make_batch_play(target, arms, memories, sampling, always):
     shapes = [jax.eval_shape(run, *args) for run in runs]
     # A switch needs one type: the largest tree's, and every memory's proposal.
     widest = _widest([scored for scored, _ in shapes])
-    proposals = _by_memory(memories, [proposal for _, proposal in shapes])
-    rooms = [_widest(each) for each in proposals]
+    proposals = [proposal for _, proposal in shapes]
+    rooms = [_widest(each) for each in _by_memory(memories, proposals)]
 
     def branch(i, *args):
       scored, proposal = runs[i](*args)
@@ -111,8 +111,8 @@ def make_batch_play(target, arms, memories, sampling, always):
       kept = [
         jax.tree.map(_pad_to, proposal, room)
         if slot == memories[i]
-        else jax.tree.map(_room, room, each[0])
-        for slot, (room, each) in enumerate(zip(rooms, proposals))
+        else _zeros(room)
+        for slot, room in enumerate(rooms)
       ]
       return *scored, tuple(kept)
 
@@ -155,9 +155,7 @@ def make_row_play(target, arms, memories, sampling, always):
       return at(widths[0])()
     widest = jax.eval_shape(at(widths[-1]))
     branches = [
-      lambda width=width: jax.tree.map(
-        lambda leaf, like: _pad_to(leaf, like.shape), at(width)(), widest
-      )
+      lambda width=width: jax.tree.map(_pad_to, at(width)(), widest)
       for width in widths
     ]
     needed = jnp.max(jnp.where(state.done, 0, jnp.asarray(sizes)[arm]))
@@ -262,7 +260,7 @@ def _of_rows(plays, results):
   """Merges the results of arms, each from the rows that played it."""
   widest = _widest(results)
   padded = [jax.tree.map(_pad_to, result, widest) for result in results]
-  merged = _zeros(padded[0])
+  merged = _zeros(widest)
   for rows, result in zip(plays, padded):
     merged = where(rows, result, merged)
   return merged
@@ -276,19 +274,21 @@ def _by_memory(memories, values):
   ]
 
 
-def _room(shape, leaf):
-  return jnp.zeros(shape, leaf.dtype)
-
-
 def _zeros(shapes):
   return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _widest(results):
-  return jax.tree.map(
-    lambda *leaves: np.max([leaf.shape for leaf in leaves], axis=0), *results
+  """Shapes that all results, which differ in their sizes, can be padded to."""
+
+  def widest(*leaves):
+    shape = np.max([leaf.shape for leaf in leaves], axis=0)
+    return jax.ShapeDtypeStruct(tuple(shape), leaves[0].dtype)
+
+  return jax.tree.map(widest, *results)
+
+
+def _pad_to(leaf, like):
+  return jnp.pad(
+    leaf, [(0, new - old) for old, new in zip(leaf.shape, like.shape)]
   )
-
-
-def _pad_to(leaf, shape):
-  return jnp.pad(leaf, [(0, new - old) for old, new in zip(leaf.shape, shape)])

@@ -62,6 +62,7 @@ def make_round(
   _check(target, arms, catch_up)
   memories = state_lib.resolve_memories(arms, memories)
   owners = state_lib.owners(arms, memories)
+  slots = np.arange(len(owners))[:, None]
   depths = np.array([arm.drafter.topology.depth for arm in arms], np.int32)
   calls = np.array([arm.drafter.num_calls for arm in arms], np.int32)
   # Levels that a drafter has read, where another one commits them.
@@ -72,18 +73,21 @@ def make_round(
   play = make_play(target, arms, memories, sampling, always)
 
   def round_fn(params, state):
-    if len(state.drafters) != max(memories) + 1:
+    if len(state.drafters) != len(owners):
       raise ValueError(
-        f'The state must hold {max(memories) + 1} memories of drafters, as the '
+        f'The state must hold {len(owners)} memories of drafters, as the '
         f'round does, got {len(state.drafters)}.'
       )
     before = base.Context(tokens=state.tokens, lengths=state.lengths)
     live = ~state.done
     arm = _select(bandit, per_row, state)
-    caught_up = jnp.zeros_like(state.lengths)
+    mine = live & (
+      jnp.asarray(memories)[arm] == slots
+    )  # Who plays each memory.
+    caught_up = late = jnp.zeros_like(state.lengths)
     # A state that all arms share is never behind.
-    if max(memories) > 0 and not always:
-      state, caught_up = _catch_up(arms, memories, params, state, arm)
+    if len(owners) > 1 and not always:
+      state, caught_up, _ = _read(arms, owners, params, state, mine)
     played, block, nonfinite, proposals = play(arm, params, state, before)
     num_emitted, tokens, done = _emit(state, played.outcome)
     feedback = base.Feedback(
@@ -107,14 +111,18 @@ def make_round(
         before,
         proposals,
         played.outcome,
-        jnp.asarray(memories)[arm],
+        mine,
       ),
       num_rounds=state.num_rounds + 1,
     )
-    late, rewards = jnp.zeros_like(caught_up), None
+    rewards = None
     if always:
-      state, seen, late = _follow(
-        arms, memories, params, state, before, live, arm, played.evidence
+      committed = base.Committed(before.lengths, played.evidence.laws)
+      state, late, acceptance = _read(
+        arms, owners, params, state, live & ~mine, committed
+      )
+      seen = evidence.of_memories(
+        played.evidence, acceptance, mine, num_emitted
       )
       history = evidence.remember(state.history, *seen)
       state = state.replace(history=history)
@@ -194,57 +202,32 @@ def _select(bandit, per_row, state):
   return jnp.broadcast_to(bandit.select(key, state.bandit), state.done.shape)
 
 
-def _catch_up(arms, memories, params, state, arm):
-  """Lets the drafter that is to play read what others committed.
+def _read(arms, owners, params, state, wanted, committed=None):
+  """Lets drafters read what others have committed.
+
+  Args:
+    arms: all of them.
+    owners: of each memory, the arm that speaks for it.
+    params: of all models.
+    state: of the decode.
+    wanted: `[memories, B]` which rows are to be read, if it is behind there.
+    committed: what the target said, if acceptance is asked for.
 
   Returns:
-    The state, and how many tokens were read in each row.
+    The state, `[B]` how many tokens were read, and for each memory `[B, P]` the
+    acceptance, or None.
   """
   context = base.Context(tokens=state.tokens, lengths=state.lengths)
-  memory = jnp.asarray(memories)[arm]
-  drafters, num_read = list(state.drafters), jnp.zeros_like(state.lengths)
-  for slot, i in enumerate(state_lib.owners(arms, memories)):
-    caught = arms[i].drafter.catch_up(
-      params.drafters[i],
-      drafters[slot],
-      context,
-      ~state.done & (memory == slot),
-    )
-    drafters[slot] = caught.state
-    num_read += caught.num_tokens
-  return state.replace(drafters=tuple(drafters)), num_read
+  caught = [
+    arms[i].drafter.catch_up(params.drafters[i], own, context, rows, committed)
+    for i, own, rows in zip(owners, state.drafters, wanted, strict=True)
+  ]
+  state = state.replace(drafters=tuple(each.state for each in caught))
+  num_read = sum(each.num_tokens for each in caught)
+  return state, num_read, [each.acceptance for each in caught]
 
 
-def _follow(arms, memories, params, state, before, live, arm, seen):
-  """Lets every drafter that was not played read the round's tokens.
-
-  Returns:
-    The state; `[B, memories, P]` the acceptance at each position and whether it
-    is known; and how many tokens were read in each row.
-  """
-  context = base.Context(tokens=state.tokens, lengths=state.lengths)
-  committed = base.Committed(start=before.lengths, laws=seen.laws)
-  memory = jnp.asarray(memories)[arm]
-  drafters, acceptance, known = list(state.drafters), [], []
-  num_read = jnp.zeros_like(state.lengths)
-  for slot, i in enumerate(state_lib.owners(arms, memories)):
-    played = memory == slot
-    caught = arms[i].drafter.catch_up(
-      params.drafters[i], drafters[slot], context, live & ~played, committed
-    )
-    drafters[slot] = caught.state
-    num_read += caught.num_tokens
-    acceptance.append(
-      jnp.where(played[:, None], seen.acceptance, caught.acceptance)
-    )
-    known.append(jnp.where(played[:, None], seen.known, True))
-  num_emitted = state.lengths - before.lengths
-  there = np.arange(seen.known.shape[1]) < num_emitted[:, None, None]
-  shown = jnp.stack(acceptance, axis=1), there & jnp.stack(known, axis=1)
-  return state.replace(drafters=tuple(drafters)), shown, num_read
-
-
-def _commit(owners, read, state, context, proposals, outcome, memory):
+def _commit(owners, read, state, context, proposals, outcome, mine):
   """Returns every drafter's state after the round, with one write for each.
 
   `read` `[B]` is how many levels of its tree the played drafter can have kept.
@@ -253,11 +236,9 @@ def _commit(owners, read, state, context, proposals, outcome, memory):
     num_accepted=jnp.minimum(outcome.num_accepted, read)
   )
   return tuple(
-    owner.drafter.commit(
-      own, proposal, context, outcome, ~state.done & (memory == slot)
-    )
-    for slot, (owner, own, proposal) in enumerate(
-      zip(owners, state.drafters, proposals, strict=True)
+    owner.drafter.commit(own, proposal, context, outcome, keep)
+    for owner, own, proposal, keep in zip(
+      owners, state.drafters, proposals, mine, strict=True
     )
   )
 

@@ -16,6 +16,9 @@ from specjax import trees
 # Committed tokens that the first step reads.
 _TAIL = 2
 
+# Tokens that a drafter reads at once when it catches up.
+CHUNK = 16
+
 
 def autoregressive(
   model: base.LanguageModel,
@@ -23,7 +26,7 @@ def autoregressive(
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   *,
   leaf_probs: bool = False,
-  chunk: int = 16,
+  chunk: int = CHUNK,
 ) -> base.Drafter:
   """Builds a drafter that samples i.i.d. children at every node.
 
