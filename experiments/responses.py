@@ -18,38 +18,45 @@ def run(config, workdir):
   """Appends to `responses.jsonl`, batch by batch; goes on where it stopped."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
   target = families.load_model(config.target)
-  decoder = decoding.speculative(
-    target.functions,
-    target.params,
-    None,
-    sampling=sampling_lib.Sampling(config.temperature),
-    stop_tokens=[tokenizer.end_id],
-    max_length=config.max_prompt_tokens + config.max_new_tokens,
-  )
   jobs = _jobs(config, tokenizer)
   path = os.path.join(workdir, 'responses.jsonl')
   written = lines.keep_while(path)
-  responses = batches.decode(
-    decoder,
-    [tokens for _, tokens in jobs],
-    config.max_new_tokens,
-    config.batch_size,
-    seed=config.seed,
-    first=written,
-  )
-  with open(path, 'a', encoding='utf-8', buffering=1) as file:
-    for (example, _), response in zip(jobs[written:], responses):
-      text = tokenizer.decode(response.tokens)
-      row = example._replace(response=text)._asdict()
-      file.write(json.dumps(row, ensure_ascii=False) + '\n')
+  for i, temperature in enumerate(config.temperatures):
+    first = max(written - i * len(jobs), 0)
+    decoder = decoding.speculative(
+      target.functions,
+      target.params,
+      None,
+      sampling=sampling_lib.Sampling(temperature),
+      stop_tokens=[tokenizer.end_id],
+      max_length=config.max_prompt_tokens + config.max_new_tokens,
+    )
+    responses = batches.decode(
+      decoder,
+      [tokens for _, tokens in jobs],
+      config.max_new_tokens,
+      config.batch_size,
+      seed=config.seed + i,
+      first=first,
+    )
+    with open(path, 'a', encoding='utf-8', buffering=1) as file:
+      for (example, _), response in zip(jobs[first:], responses):
+        text = tokenizer.decode(response.tokens)
+        row = example._replace(response=text)._asdict()
+        file.write(json.dumps(row, ensure_ascii=False) + '\n')
 
 
 def _jobs(config, tokenizer):
   """Chosen examples with their prompt tokens, shortest first."""
   examples = examples_lib.read_split(config.data_dir, 'train')
-  order = np.random.default_rng(config.seed).permutation(len(examples))
-  jobs = [
-    (examples[i], tokenizer.encode_prompt(examples[i].prompt)) for i in order
-  ]
-  jobs = [job for job in jobs if len(job[1]) <= config.max_prompt_tokens]
-  return sorted(jobs[: config.num_responses], key=lambda job: len(job[1]))
+  rng = np.random.default_rng(config.seed)
+  chosen = []
+  for domain, num in config.num_responses.items():
+    own = examples_lib.of_domain(examples, domain)
+    jobs = [
+      (own[i], tokenizer.encode_prompt(own[i].prompt))
+      for i in rng.permutation(len(own))
+    ]
+    fit = [job for job in jobs if len(job[1]) <= config.max_prompt_tokens]
+    chosen += fit[:num]
+  return sorted(chosen, key=lambda job: len(job[1]))

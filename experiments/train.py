@@ -21,24 +21,16 @@ from specjax.training import losses
 def run(config, workdir):
   """Writes `NAME.safetensors` for each model, and bits per byte by domain."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
-  examples = examples_lib.read_split(config.data_dir, 'train')
-  for path in config.responses:
-    examples += examples_lib.read(path)
-  rows = packing.pack(
-    [(tokenizer.encode_example(e.prompt, e.response)[0], 1) for e in examples],
-    config.row_length,
-    config.seed,
-  )
-  print(f'{len(examples)} examples in {len(rows.tokens)} rows.')
-  configs = {
-    name: config_lib.from_dict({'vocab_size': tokenizer.vocab_size, **fields})
-    for name, fields in config.models.to_dict().items()
+  rows = _rows(config, tokenizer)
+  models = {
+    name: _model(model, tokenizer.vocab_size, config.seed)
+    for name, model in config.models.to_dict().items()
   }
+  configs = {name: each for name, (each, _) in models.items()}
   loss_fn, frozen = _loss(configs, config.distill_from)
-  key = jax.random.key(config.seed)
   params = loop.fit(
     loss_fn,
-    {name: adapters.init_params(key, each) for name, each in configs.items()},
+    {name: start for name, (_, start) in models.items()},
     frozen,
     rows,
     loop.TrainingConfig(seed=config.seed, **config.training),
@@ -54,6 +46,32 @@ def run(config, workdir):
     workdir,
     perplexity.rows(stored, tokenizer, config.data_dir, config.row_length),
   )
+
+
+def _rows(config, tokenizer):
+  """Packs the text that is learnt."""
+  examples = []
+  if config.train_on_text:
+    examples += examples_lib.read_split(config.data_dir, 'train')
+  for path in config.responses:
+    examples += examples_lib.read(path)
+  examples = examples_lib.of_domain(examples, config.domain)
+  rows = packing.pack(
+    [tokenizer.encode_example(e.prompt, e.response) for e in examples],
+    config.row_length,
+    config.seed,
+    before=config.prompt_weight,
+  )
+  print(f'{len(examples)} examples in {len(rows.tokens)} rows.')
+  return rows
+
+
+def _model(model, vocab_size, seed):
+  """Returns a configuration and parameters, of a file or fresh."""
+  if isinstance(model, str):
+    return checkpoint.load(model)
+  config = config_lib.from_dict({'vocab_size': vocab_size, **model})
+  return config, adapters.init_params(jax.random.key(seed), config)
 
 
 def _loss(configs, distill_from):

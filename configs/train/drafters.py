@@ -15,6 +15,9 @@ def get_config():
       'tokenizer': 'runs/tokenizer/tokenizer.json',
       'responses': ('runs/responses/responses.jsonl',),
       'distill_from': 'runs/target/target.safetensors',
+      'train_on_text': True,
+      'domain': 'all',
+      'prompt_weight': 1.0,
       'row_length': 512,
       'seed': 0,
       'models': {

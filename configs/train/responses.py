@@ -14,11 +14,11 @@ def get_config():
       'data_dir': 'data',
       'tokenizer': 'runs/tokenizer/tokenizer.json',
       'target': 'runs/target/target.safetensors',
-      'num_responses': 4096,
+      'num_responses': {'all': 4096},  # By domain.
       'max_prompt_tokens': 192,
       'max_new_tokens': 128,
       'batch_size': 32,
-      'temperature': 1.0,
+      'temperatures': (1.0,),
       'seed': 0,
     }
   )

@@ -15,6 +15,9 @@ def get_config():
       'tokenizer': 'runs/tokenizer/tokenizer.json',
       'responses': (),
       'distill_from': '',
+      'train_on_text': True,
+      'domain': 'all',
+      'prompt_weight': 1.0,
       'row_length': 512,
       'seed': 0,
       'models': {

@@ -57,6 +57,26 @@ def read_split(data_dir: str | os.PathLike[str], split: str) -> list[Example]:
   ]
 
 
+def of_domain(examples: Iterable[Example], domain: str) -> list[Example]:
+  """Returns the examples of a domain and of its parts; of all, for 'all'.
+
+  'translation' has the part 'translation_de-en'.
+
+  Raises:
+    ValueError: there are none; the message lists the domains.
+  """
+  examples = list(examples)
+  chosen = [
+    example
+    for example in examples
+    if domain == 'all' or f'{example.domain}_'.startswith(f'{domain}_')
+  ]
+  if not chosen:
+    known = sorted({example.domain for example in examples})
+    raise ValueError(f'Unknown domain {domain!r}. Known: {", ".join(known)}.')
+  return chosen
+
+
 def write(path: str | os.PathLike[str], examples: Iterable[Example]) -> None:
   """Writes examples as JSONL."""
   with open(path, 'w', encoding='utf-8') as file:

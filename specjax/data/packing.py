@@ -17,7 +17,11 @@ class Batch(NamedTuple):
 
 
 def pack(
-  sequences: Sequence[tuple[Sequence[int], int]], row_length: int, seed: int
+  sequences: Sequence[tuple[Sequence[int], int]],
+  row_length: int,
+  seed: int,
+  *,
+  before: float = 0.0,
 ) -> Batch:
   """Packs token sequences into rows, first fit over the rows still open.
 
@@ -26,6 +30,7 @@ def pack(
       are to be predicted. What exceeds `row_length` is cut off.
     row_length: `T`.
     seed: of the order in which sequences are packed.
+    before: weight of predicting a token before `start`.
 
   Returns:
     All rows as one batch.
@@ -48,7 +53,7 @@ def pack(
       open_rows = [*open_rows[-63:], row]
     rows[row].append(item)
     room[row] -= len(item[0])
-  return _lay_out(rows, row_length)
+  return _lay_out(rows, row_length, before)
 
 
 def batch_at(rows: Batch, step: int, batch_size: int, seed: int) -> Batch:
@@ -68,7 +73,7 @@ def batch_at(rows: Batch, step: int, batch_size: int, seed: int) -> Batch:
   return Batch(*(field[chosen] for field in rows))
 
 
-def _lay_out(rows, row_length):
+def _lay_out(rows, row_length, before):
   shape = len(rows), row_length
   tokens = np.zeros(shape, np.int32)
   positions = np.full(shape, -1, np.int32)
@@ -81,6 +86,7 @@ def _lay_out(rows, row_length):
       tokens[i, at:end] = sequence
       positions[i, at:end] = np.arange(len(sequence))
       segments[i, at:end] = segment
+      weights[i, at : end - 1] = before
       weights[i, at + start - 1 : end - 1] = 1.0
       at = end
   return Batch(tokens, positions, segments, weights)

@@ -1,0 +1,37 @@
+r"""What the mini target says in each domain, for its specialised drafters.
+
+python -m experiments.main --config=configs/metasd/responses.py \
+    --config.data_dir=DATA --workdir=runs/specialist_responses
+
+Temperatures as in MetaSD (Kim et al. 2024), section 5. As many prompts of each
+domain as make about equally many tokens.
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'responses',
+      'data_dir': 'data',
+      'tokenizer': 'runs/tokenizer/tokenizer.json',
+      'target': 'runs/target/target.safetensors',
+      'num_responses': {
+        'code': 512,
+        'math': 512,
+        'qa': 2048,
+        'summarization': 512,
+        'translation_de-en': 1024,
+        'translation_fr-en': 1024,
+        'translation_ja-en': 1024,
+        'translation_ru-en': 1024,
+        'translation_zh-en': 1024,
+      },
+      'max_prompt_tokens': 384,
+      'max_new_tokens': 128,
+      'batch_size': 32,
+      'temperatures': (0.0, 0.3, 0.7, 1.0),
+      'seed': 0,
+    }
+  )
