@@ -47,9 +47,12 @@ def exp3_spec_log_law(state: Sums) -> jax.Array:
 def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   """Builds Exp3 (Auer, Cesa-Bianchi, Freund and Schapire 2002).
 
+  With `gamma`, it is MetaSD-EXP3 (Kim et al. 2024, Algorithm 7).
+
   Args:
     num_arms: `A`, at least 1.
     gamma: share of rounds that are uniform, in (0, 1]; also the learning rate.
+      0.4 in MetaSD's experiments.
   """
   base.check_range('gamma', gamma, 1e-6, 1)
 

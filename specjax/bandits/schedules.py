@@ -7,17 +7,20 @@ from specjax import base
 
 
 def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
-  """Builds the rule that always plays the same arm.
+  """Builds the rule that always plays the same arm, which is its state.
+
+  So a router need not be a bandit: with a bandit per row, the `[B]` int32 arms
+  that it chose for the prompts are the `bandit_state` of `Decoder.init`.
 
   Args:
     num_arms: `A`, at least 1.
-    arm: the arm that is always played.
+    arm: the arm that is always played, unless the state says another.
   """
   base.check_range('num_arms', num_arms, 1)
   base.check_range('arm', arm, 0, num_arms - 1)
   return base.Bandit(
-    init=lambda: (),
-    select=lambda key, state: jnp.int32(arm),
+    init=lambda: jnp.int32(arm),
+    select=lambda key, state: state,
     update=lambda state, arm, reward, **extra: state,
   )
 
