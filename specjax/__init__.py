@@ -13,6 +13,7 @@ from specjax.base import Extension
 from specjax.base import Feedback
 from specjax.base import Goal
 from specjax.base import LanguageModel
+from specjax.base import Laws
 from specjax.base import Outcome
 from specjax.base import Reward
 from specjax.base import Verifier

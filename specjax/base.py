@@ -64,14 +64,27 @@ class LanguageModel(NamedTuple):
   vocab_size: int
 
 
+class Laws(NamedTuple):
+  """The two laws that a model's logits give, or one number for each of them.
+
+  Equal at temperature 1 without top-k and top-p; at temperature 0, `sampled` is
+  one-hot and says nothing of how sure the model is.
+  """
+
+  sampled: jax.Array  # what tokens are drawn from
+  untempered: jax.Array  # the softmax of the logits
+
+
 class DraftTree(NamedTuple):
   """A drafter's proposal.
 
   `probs[:, n]` is the float32 distribution from which node `n` was drawn, i.e.
-  after its parent; siblings are i.i.d. None means that every token was chosen
+  after its parent; siblings are independent, and verifiers take them as i.i.d.
+  unless they ask for a law of each. None means that every token was chosen
   deterministically. `leaf_probs` is what the drafter says after its leaves, in
   the order of `topology.leaves`; only goal distributions other than the target
-  need it.
+  need it. `untempered` is what the model said before temperature, top-k and
+  top-p; None means the same as `probs`.
   """
 
   tokens: jax.Array  # [B, N] int32
@@ -79,6 +92,7 @@ class DraftTree(NamedTuple):
   valid: jax.Array  # [B, N] bool; false where nothing was proposed
   probs: jax.Array | None  # [B, N, V] float32
   leaf_probs: jax.Array | None = None  # [B, leaves, V] float32
+  untempered: jax.Array | None = None  # [B, N, V] float32
 
 
 class Context(NamedTuple):
@@ -100,7 +114,7 @@ class Committed(NamedTuple):
   """What the target said of the tokens that a round has committed."""
 
   start: jax.Array  # [B] int32, the position of the first of them
-  laws: jax.Array  # [B, P, V] the law that each was drawn from, then junk
+  laws: Laws  # [B, P, V] the target's at each, then junk
 
 
 class CatchUp(NamedTuple):
@@ -108,7 +122,7 @@ class CatchUp(NamedTuple):
 
   state: Any  # of the drafter
   num_tokens: jax.Array  # [B] int32, tokens that were read
-  acceptance: jax.Array | None = None  # [B, P], where `Committed` was given
+  overlap: Laws | None = None  # [B, P], where `Committed` was given
 
 
 class Drafter(NamedTuple):
@@ -126,14 +140,16 @@ class Drafter(NamedTuple):
       `outcome` and `context` (as it was when drafting) are batched.
     catch_up: `(params, state, context, wanted[B], committed=None) -> CatchUp`;
       reads the tokens that other drafters committed, in rows where `wanted`.
-      With `committed`, it also tells the chance that a draft of its own would
-      have been accepted at each of those positions.
+      With `committed`, it also tells how far its laws and the target's overlap
+      at each of those positions: the chance that a draft would be accepted.
     num_calls: sequential model calls a draft costs, for the cost model.
     memory: what names the state, if not the drafter itself: drafters of equal
       `memory` (hashable) and the same parameters can use one state in turns.
       The one with the most calls commits what any of them has proposed, padded
       behind; `num_accepted` then counts no level that was not read.
     vocab_size: of its laws; None if it has none.
+    lags: whether what it commits can fall short of what was accepted, so that
+      it must catch up even if it alone is played.
   """
 
   topology: trees.Topology
@@ -144,6 +160,7 @@ class Drafter(NamedTuple):
   num_calls: int
   memory: Any = None
   vocab_size: int | None = None
+  lags: bool = False
 
 
 # `(key, candidates[W], active[W], draft[V], target[V]) -> (token, accepted)`.
@@ -167,6 +184,7 @@ class Feedback(NamedTuple):
   arm: jax.Array  # [B] int32
   emitted: jax.Array  # [B] float32 tokens; expected, if it was not played
   overlap: jax.Array  # [B] float32, mean chance that a drafted token is kept
+  agreement: jax.Array  # [B] float32, the same of the untempered laws
   depth: jax.Array  # [B] int32, of the arm's tree
   max_depth: int  # of the deepest arm
   caught_up: jax.Array  # [B] int32, tokens that its drafter had to read first

@@ -29,13 +29,19 @@ def block_efficiency() -> base.Reward:
   )
 
 
-def block_divergence() -> base.Reward:
+def block_divergence(*, tempered: bool = False) -> base.Reward:
   """Builds the reward of agreement: the mean of `1 - TV` over drafted tokens.
 
   MetaSD (Kim et al. 2024), equation (4), the reward BD. All drafted tokens
   count, those behind a rejection too.
+
+  Args:
+    tempered: compare what tokens are drawn from, instead of what the models say
+      before temperature, top-k and top-p. At temperature 0 that would tell only
+      whether the most likely tokens are equal.
   """
-  return lambda feedback: jnp.clip(feedback.overlap, 0, 1)
+  name = 'overlap' if tempered else 'agreement'
+  return lambda feedback: jnp.clip(getattr(feedback, name), 0, 1)
 
 
 def throughput(

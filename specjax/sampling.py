@@ -10,6 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from specjax import base
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
@@ -36,6 +38,15 @@ class Sampling:
       raise ValueError(f'top_k must be >= 1 or None, got {self.top_k}.')
     if not 0 < self.top_p <= 1:
       raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
+
+
+def laws(logits: jax.Array, sampling: Sampling) -> base.Laws:
+  """Returns `[..., V]` what tokens are drawn from, and the untempered law."""
+  sampled = probabilities(logits, sampling)
+  same = sampling == Sampling()
+  return base.Laws(
+    sampled, sampled if same else probabilities(logits, Sampling())
+  )
 
 
 def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:

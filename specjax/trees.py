@@ -5,6 +5,7 @@ committed token, has index -1 as a parent. In a model's block the root comes
 first, so node `n` is entry `n + 1`.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 
@@ -110,6 +111,25 @@ def prefix_tree(factors: tuple[int, ...]) -> Topology:
     parents += [parent for parent in level for _ in range(factor)]
     level = range(first, len(parents))
   return Topology(tuple(parents))
+
+
+def join(
+  topologies: Sequence[Topology],
+) -> tuple[Topology, tuple[np.ndarray, ...]]:
+  """Puts trees side by side under one root.
+
+  Returns:
+    The tree, whose levels are those of the first tree, then of the second, and
+    so on; and for each tree, `[N]` what its nodes are numbered there.
+  """
+  depths = np.concatenate([topology.depths for topology in topologies])
+  number = np.argsort(np.argsort(depths, kind='stable'))
+  ends = np.cumsum([topology.num_nodes for topology in topologies])
+  nodes = tuple(np.split(number, ends[:-1]))
+  parents = np.zeros_like(number)
+  for topology, own in zip(topologies, nodes):
+    parents[own] = np.append(own, -1)[np.array(topology.parents, int)]
+  return Topology(tuple(parents.tolist())), nodes
 
 
 def _check_positive(name, value):

@@ -93,6 +93,7 @@ def feedback(depth, deepest):
     arm=jnp.zeros_like(emitted),
     emitted=emitted.astype(jnp.float32),
     overlap=jnp.linspace(0, 1, depth + 2),
+    agreement=jnp.linspace(1, 0, depth + 2),
     depth=jnp.full_like(emitted, depth),
     max_depth=deepest,
     caught_up=emitted,
@@ -137,6 +138,7 @@ def test_goal_is_a_distribution(name):
 TREES = {
   'batch': [trees.chains(2, 2)],
   'block': [],
+  'ensemble': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
   'over_acceptance': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
   'tree_walk': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
 }

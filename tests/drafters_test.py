@@ -35,6 +35,11 @@ BUILD = {
   'autoregressive': lambda topology: specjax.DRAFTERS['autoregressive'](
     MARKOV, topology, leaf_probs=True
   ),
+  'ensemble': lambda topology: alike(
+    specjax.DRAFTERS['ensemble'](
+      [specjax.DRAFTERS['autoregressive'](MARKOV, topology)] * 2
+    )
+  ),
   'none': lambda topology: specjax.DRAFTERS['none'](),
   'prompt_lookup': lambda topology: specjax.DRAFTERS['prompt_lookup'](
     topology.depth
@@ -46,7 +51,19 @@ BUILD = {
   'suffix': lambda topology: with_params(
     specjax.DRAFTERS['suffix'](topology.depth), None
   ),
+  'windowed': lambda topology: specjax.DRAFTERS['windowed'](MARKOV, topology),
 }
+
+
+def alike(drafter):
+  """An ensemble of two that have the same parameters."""
+  return drafter._replace(
+    init=lambda params, *args: drafter.init((params, params), *args),
+    draft=lambda keys, params, *args: drafter.draft(
+      keys, (params, params), *args
+    ),
+    catch_up=lambda params, *args: drafter.catch_up((params, params), *args),
+  )
 
 
 def with_params(drafter, params):
@@ -255,6 +272,49 @@ def test_laws_do_not_depend_on_what_the_cache_went_through(
   params, topology, options
 ):
   play(autoregressive(topology, **options), params)
+
+
+def windowed(topology, **options):
+  return specjax.DRAFTERS['windowed'](TRANSFORMER, topology, **options)
+
+
+def test_a_window_that_is_never_left_changes_nothing(params):
+  play(windowed(trees.prefix_tree((2, 2)), sinks=2, window=64), params)
+
+
+@pytest.mark.parametrize(('sinks', 'window'), [(0, 1), (2, 5)])
+def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
+  """It drafts as if there were no text between them, twice and later."""
+  drafter = windowed(trees.chain(2), sinks=sinks, window=window)
+  shape = 2, 64
+  tokens = np.random.default_rng(22).integers(CONFIG.vocab_size, size=shape)
+  state = drafter.init(params, tokens, jnp.array([6, 9]), 64)
+  skipped = np.zeros(2, int)
+  # The second row of the first step is behind by few tokens.
+  for lengths, most in (((30, 9), window), ((50, 40), window), ((51, 42), 2)):
+    lengths = np.array(lengths)
+    context = specjax.Context(jnp.asarray(tokens, jnp.int32), lengths)
+    caught = drafter.catch_up(params, state, context, jnp.ones(2, bool))
+    assert (caught.num_tokens <= most).all()
+    state = caught.state
+    far = np.asarray(state.skipped) > skipped
+    skipped = np.where(far, lengths - 1 - window - sinks, skipped)
+    np.testing.assert_array_equal(state.skipped, skipped)
+    seen = np.zeros_like(tokens)
+    for row, (skip, length) in enumerate(zip(skipped, lengths)):
+      text = [*tokens[row, :sinks], *tokens[row, sinks + skip : length]]
+      seen[row, : len(text)] = text
+    tree, _ = drafter.draft(
+      jax.random.split(jax.random.key(0), 2), params, state, context
+    )
+    check_tree(params, tree, specjax.Context(seen, lengths - skipped))
+  assert (skipped > 0).all()
+
+
+@pytest.mark.parametrize('options', [{'sinks': -1}, {'window': 0}])
+def test_windows_out_of_range_are_refused(options):
+  with pytest.raises(ValueError, match=f'{next(iter(options))} must be >='):
+    windowed(trees.chain(2), **options)
 
 
 def test_check_rejects_a_drafter_that_does_not_catch_up(params):

@@ -317,22 +317,23 @@ def test_the_acceptance_told_is_the_mass_of_what_would_be_proposed():
   drafter, params = BUILD['retrieval']()
   context = texts()
   context = specjax.Context(*(field[60::3] for field in context))
-  committed = specjax.Committed(
-    start=context.lengths - 3,
-    laws=jax.random.uniform(jax.random.key(4), (len(context.lengths), 4, 8)),
+  shape = len(context.lengths), 4, 8
+  laws = specjax.Laws(
+    *(jax.random.uniform(jax.random.key(seed), shape) for seed in (4, 5))
   )
+  committed = specjax.Committed(context.lengths - 3, laws)
   wanted = jnp.ones(len(context.lengths), bool)
   told = jax.jit(drafter.catch_up)(params, (), context, wanted, committed)
   assert not told.num_tokens.any()
   for step in range(3):
     before = context._replace(lengths=committed.start + step)
-    expected = [
-      sum(float(law[token]) for token in draft[:2] if token is not None)
-      for law, draft in zip(
-        committed.laws[:, step], proposals(drafter, params, before)
-      )
-    ]
-    np.testing.assert_allclose(told.acceptance[:, step], expected, atol=1e-6)
+    drafts = proposals(drafter, params, before)
+    for overlap, each in zip(told.overlap, laws):
+      expected = [
+        sum(float(law[token]) for token in draft[:2] if token is not None)
+        for law, draft in zip(each[:, step], drafts)
+      ]
+      np.testing.assert_allclose(overlap[:, step], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ FEEDBACK = specjax.Feedback(
   arm=jnp.array([0, 0, 0, 0, 0, 1]),
   emitted=jnp.array([0, 1, 2, 3, 2.5, 1]),
   overlap=jnp.array([0, 0.25, 0.5, 1 + 1e-6, 0.75, 0]),
+  agreement=jnp.array([0, 0.5, 1 + 1e-6, 0.125, 0.25, 0]),
   depth=jnp.array([2, 2, 2, 2, 2, 0]),
   max_depth=4,
   caught_up=jnp.array([0, 0, 3, 0, 0, 9]),
@@ -20,15 +21,16 @@ FEEDBACK = specjax.Feedback(
 
 
 @pytest.mark.parametrize(
-  ('name', 'want'),
+  ('reward', 'want'),
   [
-    ('emitted', [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
-    ('block_efficiency', [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
-    ('block_divergence', [0, 0.25, 0.5, 1, 0.75, 0]),
+    (rewards.emitted(), [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
+    (rewards.block_efficiency(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
+    (rewards.block_divergence(), [0, 0.5, 1, 0.125, 0.25, 0]),
+    (rewards.block_divergence(tempered=True), [0, 0.25, 0.5, 1, 0.75, 0]),
   ],
 )
-def test_rewards_by_hand(name, want):
-  np.testing.assert_allclose(specjax.REWARDS[name]()(FEEDBACK), want, rtol=1e-6)
+def test_rewards_by_hand(reward, want):
+  np.testing.assert_allclose(reward(FEEDBACK), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

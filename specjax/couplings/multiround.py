@@ -1,7 +1,7 @@
 """Multi-round rejection: one candidate after the other against what is left.
 
 SpecInfer (Miao et al. 2024); the root test of Algorithm 4 of the theory paper
-(Yin et al. 2024).
+(Yin et al. 2024). No step needs the candidates to have the same law.
 """
 
 import jax
@@ -19,10 +19,10 @@ def multiround(key, candidates, active, draft, target):
 
   Args:
     key: consumed.
-    candidates: `[W]` int32 tokens, i.i.d. from `draft`.
+    candidates: `[W]` int32 tokens, independent samples of `draft`.
     active: `[W]` bool, which of them stand here; without any, the token is a
       sample of the target.
-    draft: `[V]` float32.
+    draft: `[V]` float32, or `[W, V]`, a law for each candidate.
     target: `[V]` float32.
 
   Returns:
@@ -34,14 +34,18 @@ def multiround(key, candidates, active, draft, target):
   order = jnp.argsort(~active)
   num_active = active.sum()
 
+  def at(tried):
+    index = order[jnp.minimum(tried, size - 1)]
+    return candidates[index], draft if draft.ndim == 1 else draft[index]
+
   def passes(walk):
     tried, left = walk
-    candidate = candidates[order[jnp.minimum(tried, size - 1)]]
-    return uniforms[tried + 1] * draft[candidate] < left[candidate]
+    candidate, law = at(tried)
+    return uniforms[tried + 1] * law[candidate] < left[candidate]
 
   def reject(walk):
     tried, left = walk
-    return tried + 1, rejection.reject(draft, left)[0]
+    return tried + 1, rejection.reject(at(tried)[1], left)[0]
 
   tried, left = jax.lax.while_loop(
     lambda walk: (walk[0] < num_active) & ~passes(walk),
@@ -50,7 +54,7 @@ def multiround(key, candidates, active, draft, target):
   )
   token = jnp.where(
     tried < num_active,
-    candidates[order[jnp.minimum(tried, size - 1)]],
+    at(tried)[0],
     sampling.draw(uniforms[0], left),
   )
   return token, (active & (candidates == token)).any()

@@ -6,6 +6,7 @@ without another call of the target. With lossless verifiers, the tokens have the
 target's law whatever was played.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -21,15 +22,15 @@ _MEMORY = 1 - 1 / 32
 class Evidence(NamedTuple):
   """What the played arm's tree tells; the rest is None unless asked for."""
 
-  overlap: jax.Array  # [B] mean chance that a drafted token is kept
-  acceptance: jax.Array | None = None  # [B, P] that at each committed position
+  overlap: base.Laws  # [B] mean chance that a drafted token is kept
+  at: base.Laws | None = None  # [B, P] that at each committed position
   known: jax.Array | None = None  # [B, P] bool, where something was drafted
-  laws: jax.Array | None = None  # [B, P, V] the target's
+  laws: base.Laws | None = None  # [B, P, V] the target's
 
 
 def of_tree(
   tree: base.DraftTree,
-  target_probs: jax.Array,
+  target: base.Laws,
   outcome: base.Outcome,
   committed: bool,
 ) -> Evidence:
@@ -40,54 +41,64 @@ def of_tree(
 
   Args:
     tree: batched.
-    target_probs: `[B, N + 1, V]`.
+    target: `[B, N + 1, V]`.
     outcome: batched.
     committed: whether to tell of the committed positions, too.
   """
-  by_entry, drafted = _by_entry(tree, target_probs)
-  overlap = by_entry.sum(1) / jnp.maximum(drafted.sum(1), 1)
+  untempered = tree.probs if tree.untempered is None else tree.untempered
+  draft = base.Laws(tree.probs, untempered)
+  by_entry = base.Laws(*map(functools.partial(_by_entry, tree), draft, target))
+  drafted = _children(tree, tree.valid) > 0
+  overlap = jax.tree.map(
+    lambda each: each.sum(1) / jnp.maximum(drafted.sum(1), 1), by_entry
+  )
   if not committed:
     return Evidence(overlap)
   entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))
-  at = lambda values: jnp.take_along_axis(values, entries, axis=1)
+  at = lambda values: jnp.take_along_axis(
+    values, entries[(...,) + (None,) * (values.ndim - 2)], axis=1
+  )
   index = np.arange(entries.shape[1])
   return Evidence(
     overlap=overlap,
-    acceptance=at(by_entry),
+    at=jax.tree.map(at, by_entry),
     known=at(drafted) & (index <= outcome.num_accepted[:, None]),
-    laws=jnp.take_along_axis(target_probs, entries[..., None], axis=1),
+    laws=jax.tree.map(at, target),
   )
 
 
-def _by_entry(tree, target_probs):
-  """`[B, N + 1]` the chance behind each entry, and whether it has drafts."""
-  num = tree.topology.num_nodes
-  parents = np.array(tree.topology.parents, np.int32) + 1
-  laws = target_probs[:, parents]
-  if tree.probs is None:
+def _by_entry(tree, draft, target):
+  """Returns `[B, N + 1]` the chance that a draft behind each entry is kept."""
+  laws = target[:, np.array(tree.topology.parents, np.int32) + 1]
+  if draft is None:
     each = jnp.take_along_axis(laws, tree.tokens[..., None], axis=2)[..., 0]
   else:
-    each = jnp.minimum(laws, tree.probs).sum(-1)
-  children = (parents[:, None] == np.arange(num + 1)).astype(np.float32)
-  sum_up = lambda values: jnp.matmul(values, children, precision='highest')
-  total = sum_up(jnp.where(tree.valid, each, 0.0))
-  count = sum_up(tree.valid.astype(jnp.float32))
-  if tree.probs is not None:
-    total = total / jnp.maximum(count, 1)
-  return jnp.minimum(total, 1), count > 0  # Sums may round past 1.
+    each = jnp.minimum(laws, draft).sum(-1)
+  total = _children(tree, jnp.where(tree.valid, each, 0.0))
+  if draft is not None:
+    total = total / jnp.maximum(_children(tree, tree.valid), 1)
+  return jnp.minimum(total, 1)  # Sums may round past 1.
+
+
+def _children(tree, values):
+  """Sums `[B, N]` values of nodes over the children of each entry."""
+  entries = np.arange(tree.topology.num_nodes + 1)
+  parents = np.array(tree.topology.parents, np.int32)[:, None] + 1
+  children = (parents == entries).astype(np.float32)
+  return jnp.matmul(values.astype(jnp.float32), children, precision='highest')
 
 
 def of_memories(
   played: Evidence,
-  acceptance: list[jax.Array],
+  overlaps: list[base.Laws],
   mine: jax.Array,
   num_emitted: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[base.Laws, jax.Array]:
   """Merges what was played with what the other drafters have read.
 
   Args:
     played: of the arms that were played.
-    acceptance: `[B, P]` of each memory, where it was not.
+    overlaps: `[B, P]` of each memory, where it was not.
     mine: `[memories, B]` where each was.
     num_emitted: `[B]` positions that were committed.
 
@@ -96,8 +107,11 @@ def of_memories(
   """
   mine = mine.T[..., None]
   there = np.arange(played.known.shape[1]) < num_emitted[:, None, None]
+  merge = lambda own, *others: jnp.where(
+    mine, own[:, None], jnp.stack(others, axis=1)
+  )
   return (
-    jnp.where(mine, played.acceptance[:, None], jnp.stack(acceptance, axis=1)),
+    jax.tree.map(merge, played.at, *overlaps),
     there & (~mine | played.known[:, None]),
   )
 
@@ -120,18 +134,19 @@ def no_history(batch: int, num_memories: int) -> History:
 
 
 def remember(
-  history: History, acceptance: jax.Array, known: jax.Array
+  history: History, overlaps: base.Laws, known: jax.Array
 ) -> History:
   """Adds what a round has shown.
 
   Args:
     history: until now.
-    acceptance: `[B, memories, P]` chances at the round's positions.
+    overlaps: `[B, memories, P]` chances at the round's positions.
     known: `[B, memories, P]` where they are known.
   """
   decay = _MEMORY ** known.sum(-1)
+  kept = jnp.where(known, overlaps.sampled, 0.0).sum(-1)
   return History(
-    kept=decay * history.kept + jnp.where(known, acceptance, 0.0).sum(-1),
+    kept=decay * history.kept + kept,
     count=decay * history.count + known.sum(-1),
   )
 
@@ -139,7 +154,7 @@ def remember(
 def rewards(
   reward: base.Reward,
   played: base.Feedback,
-  acceptance: jax.Array,
+  overlaps: base.Laws,
   known: jax.Array,
   history: History,
   depths: np.ndarray,
@@ -156,16 +171,20 @@ def rewards(
   Args:
     reward: what a round is worth.
     played: of the arm that was played; the others are put in its place.
-    acceptance: `[B, memories, P]` chances at the round's positions.
+    overlaps: `[B, memories, P]` chances at the round's positions.
     known: `[B, memories, P]` where they are known.
     history: the round's included.
     depths: `[A]` of each arm's tree.
     memories: `[A]` of each arm.
   """
   late = (history.kept + 1) / (history.count + 2)
-  chance = jnp.where(known, acceptance, late[..., None])
-  overlap = jnp.where(known, acceptance, 0.0).sum(-1)
-  overlap /= jnp.maximum(known.sum(-1), 1)
+  chance = jnp.where(known, overlaps.sampled, late[..., None])
+  mean = jax.tree.map(
+    lambda each: (
+      jnp.where(known, each, 0.0).sum(-1) / jnp.maximum(known.sum(-1), 1)
+    ),
+    overlaps,
+  )
 
   def of_arm(arm):
     reached = jnp.cumprod(chance[:, memories[arm], : depths[arm]], axis=1)
@@ -173,7 +192,8 @@ def rewards(
       played._replace(
         arm=jnp.full_like(played.arm, arm),
         emitted=1 + reached.sum(1),
-        overlap=overlap[:, memories[arm]],
+        overlap=mean.sampled[:, memories[arm]],
+        agreement=mean.untempered[:, memories[arm]],
         depth=jnp.full_like(played.depth, depths[arm]),
         caught_up=jnp.zeros_like(played.caught_up),
       )

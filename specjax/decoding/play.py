@@ -23,7 +23,8 @@ class Scored(NamedTuple):
 
   keys: jax.Array  # [B] one key a row
   tree: base.DraftTree
-  target_probs: jax.Array  # [B, N + 1, V]
+  target_probs: jax.Array  # [B, N + 1, V], what tokens are drawn from
+  untempered: jax.Array  # [B, N + 1, V]
   proposal: Any  # for the drafter's `commit`
   block: Any  # of the target, for `keep`
   nonfinite: jax.Array  # [B] bool
@@ -66,7 +67,7 @@ def draft_and_score(
     state.drafters[arm if memory is None else memory],
     context,
   )
-  target_probs, block, nonfinite = _score(
+  laws, block, nonfinite = _score(
     target,
     sampling,
     params,
@@ -75,7 +76,7 @@ def draft_and_score(
     drafter.topology.offsets,
     drafter.topology.mask,
   )
-  return Scored(verify_keys, tree, target_probs, proposal, block, nonfinite)
+  return Scored(verify_keys, tree, *laws, proposal, block, nonfinite)
 
 
 def make_batch_play(target, arms, memories, sampling, always):
@@ -91,7 +92,8 @@ def make_batch_play(target, arms, memories, sampling, always):
     scored = draft_and_score(
       target, arms[i].drafter, sampling, params, state, context, i, memories[i]
     )
-    played = _verify(arms[i], *scored[:3], always)
+    laws = base.Laws(scored.target_probs, scored.untempered)
+    played = _verify(arms[i], scored.keys, scored.tree, laws, always)
     return (played, scored.block, scored.nonfinite), scored.proposal
 
   def play(arm, *args):
@@ -174,12 +176,16 @@ def make_row_play(target, arms, memories, sampling, always):
       for i in range(len(arms))
     ]
     tokens = _of_rows(plays, [tree.tokens for tree, _ in drafts])
-    target_probs, block, nonfinite = score(arm, params, state, tokens)
+    laws, block, nonfinite = score(arm, params, state, tokens)
     played = [
       _if_any(
         plays[i],
         lambda i=i, tree=tree: _verify(
-          arms[i], verify_keys, tree, target_probs[:, : sizes[i] + 1], always
+          arms[i],
+          verify_keys,
+          tree,
+          jax.tree.map(lambda law: law[:, : sizes[i] + 1], laws),
+          always,
         ),
       )
       for i, (tree, _) in enumerate(drafts)
@@ -222,7 +228,7 @@ def _score(target, sampling, params, state, tokens, offsets, mask):
     mask: `[N + 1, N + 1]`, or one for each row, of ancestors.
 
   Returns:
-    `[B, N + 1, V]` target laws, the target's open block, and `[B]` whether a
+    `[B, N + 1, V]` laws, the target's open block, and `[B]` whether a
     logit was NaN or infinite.
   """
   last = state.lengths[:, None] - 1
@@ -235,18 +241,18 @@ def _score(target, sampling, params, state, tokens, offsets, mask):
     mask=mask,
   )
   return (
-    sampling_lib.probabilities(extension.logits, sampling),
+    sampling_lib.laws(extension.logits, sampling),
     extension.block,
     ~(extension.logits < jnp.inf).all(axis=(1, 2)),
   )
 
 
-def _verify(arm, keys, tree, target_probs, always):
-  outcome = jax.vmap(arm.verifier)(keys, tree, target_probs)
+def _verify(arm, keys, tree, laws, always):
+  outcome = jax.vmap(arm.verifier)(keys, tree, laws.sampled)
   return Played(
     outcome,
     (tree.valid * tree.topology.depths).max(axis=1, initial=0),
-    evidence.of_tree(tree, target_probs, outcome, always),
+    evidence.of_tree(tree, laws, outcome, always),
   )
 
 

@@ -85,15 +85,16 @@ def make_round(
       jnp.asarray(memories)[arm] == slots
     )  # Who plays each memory.
     caught_up = late = jnp.zeros_like(state.lengths)
-    # A state that all arms share is never behind.
-    if len(owners) > 1 and not always:
+    # A state that all arms share is never behind, unless its owner lags.
+    if (len(owners) > 1 or arms[owners[0]].drafter.lags) and not always:
       state, caught_up, _ = _read(arms, owners, params, state, mine)
     played, block, nonfinite, proposals = play(arm, params, state, before)
     num_emitted, tokens, done = _emit(state, played.outcome)
     feedback = base.Feedback(
       arm=arm,
       emitted=num_emitted.astype(jnp.float32),
-      overlap=played.evidence.overlap,
+      overlap=played.evidence.overlap.sampled,
+      agreement=played.evidence.overlap.untempered,
       depth=jnp.asarray(depths)[arm],
       max_depth=int(depths.max()),
       caught_up=caught_up,
@@ -118,12 +119,10 @@ def make_round(
     rewards = None
     if always:
       committed = base.Committed(before.lengths, played.evidence.laws)
-      state, late, acceptance = _read(
+      state, late, overlaps = _read(
         arms, owners, params, state, live & ~mine, committed
       )
-      seen = evidence.of_memories(
-        played.evidence, acceptance, mine, num_emitted
-      )
+      seen = evidence.of_memories(played.evidence, overlaps, mine, num_emitted)
       history = evidence.remember(state.history, *seen)
       state = state.replace(history=history)
       if reward is not None:
@@ -139,6 +138,7 @@ def make_round(
       num_accepted=jnp.minimum(played.outcome.num_accepted, num_emitted),
       depth=played.depth,
       overlap=jnp.where(live, feedback.overlap, 0.0),
+      agreement=jnp.where(live, feedback.agreement, 0.0),
       caught_up=caught_up + late,
       reward=jnp.where(live, 0.0 if reward is None else reward(feedback), 0.0),
       rewards=rewards,
@@ -158,6 +158,11 @@ def _check(target, arms, catch_up):
   if catch_up not in _CATCH_UPS:
     raise ValueError(f'catch_up must be one of {_CATCH_UPS}, got {catch_up!r}.')
   for i, arm in enumerate(arms):
+    if arm.drafter.lags and catch_up == 'always':
+      raise ValueError(
+        "catch_up 'always' needs drafters that never lag when they are played, "
+        f'got one that does (arm {i}).'
+      )
     if arm.drafter.vocab_size not in (None, target.vocab_size):
       raise ValueError(
         'Draft and target must share a vocabulary, got vocab_size '
@@ -211,11 +216,11 @@ def _read(arms, owners, params, state, wanted, committed=None):
     params: of all models.
     state: of the decode.
     wanted: `[memories, B]` which rows are to be read, if it is behind there.
-    committed: what the target said, if acceptance is asked for.
+    committed: what the target said, if overlaps with it are asked for.
 
   Returns:
     The state, `[B]` how many tokens were read, and for each memory `[B, P]` the
-    acceptance, or None.
+    overlap, or None.
   """
   context = base.Context(tokens=state.tokens, lengths=state.lengths)
   caught = [
@@ -224,7 +229,7 @@ def _read(arms, owners, params, state, wanted, committed=None):
   ]
   state = state.replace(drafters=tuple(each.state for each in caught))
   num_read = sum(each.num_tokens for each in caught)
-  return state, num_read, [each.acceptance for each in caught]
+  return state, num_read, [each.overlap for each in caught]
 
 
 def _commit(owners, read, state, context, proposals, outcome, mine):

@@ -55,13 +55,14 @@ def autoregressive(
       lambda key: jax.random.uniform(key, (topology.num_nodes,))
     )(keys)
     extension = _read_tail(model, params, cache, context)
-    laws = [sampling_lib.probabilities(extension.logits[:, -1:], sampling)]
-    tokens, probs = [], []
+    laws = [sampling_lib.laws(extension.logits[:, -1:], sampling)]
+    tokens, of_nodes = [], []
     for depth, level in enumerate(topology.levels):
-      law = laws[-1][:, _row_of_parent(topology, depth)]
-      token = sampling_lib.tokens(uniforms[:, level], law, sampling)
+      row = _row_of_parent(topology, depth)
+      law = jax.tree.map(lambda each, row=row: each[:, row], laws[-1])
+      token = sampling_lib.tokens(uniforms[:, level], law.sampled, sampling)
       tokens.append(token)
-      probs.append(law)
+      of_nodes.append(law)
       if depth < read_depth:
         last = context.lengths[:, None] - 1
         extension = model.extend(
@@ -72,18 +73,22 @@ def autoregressive(
           positions=jnp.broadcast_to(last + depth + 1, token.shape),
           mask=_level_mask(topology, level),
         )
-        laws.append(sampling_lib.probabilities(extension.logits, sampling))
+        laws.append(sampling_lib.laws(extension.logits, sampling))
     tokens = jnp.concatenate(tokens, axis=1)
+    of_nodes = jax.tree.map(lambda *each: jnp.concatenate(each, 1), *of_nodes)
     tree = base.DraftTree(
       tokens=tokens,
       topology=topology,
       valid=jnp.ones_like(tokens, dtype=bool),
-      probs=jnp.concatenate(probs, axis=1),
+      probs=of_nodes.sampled,
       leaf_probs=(
-        jnp.concatenate(laws[1:], axis=1)[:, topology.leaves]
+        jnp.concatenate([law.sampled for law in laws[1:]], axis=1)[
+          :, topology.leaves
+        ]
         if leaf_probs
         else None
       ),
+      untempered=of_nodes.untempered,
     )
     return tree, extension.block
 
@@ -152,30 +157,30 @@ def _catch_up(
   start = cache.lengths
   end = context.lengths - (_TAIL if committed is None else 1)
   if committed is not None:
-    chunk = min(chunk, committed.laws.shape[1] + 1)
+    chunk = min(chunk, committed.laws.sampled.shape[1] + 1)
 
   def behind(cache):
     return jnp.where(wanted, jnp.maximum(end - cache.lengths, 0), 0)
 
   def read(carry):
-    cache, acceptance = carry
+    cache, overlap = carry
     at = cache.lengths[:, None] + np.arange(chunk)
     tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
     extension = model.extend(params, cache, tokens)
     path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
     num = jnp.minimum(behind(cache), _once_read(chunk, extension))
     if committed is not None:
-      laws = sampling_lib.probabilities(extension.logits, sampling)
-      acceptance = _acceptance(laws, cache.lengths, committed, acceptance)
-    return model.keep(cache, extension.block, path, num), acceptance
+      laws = sampling_lib.laws(extension.logits, sampling)
+      overlap = _overlap(laws, cache.lengths, committed, overlap)
+    return model.keep(cache, extension.block, path, num), overlap
 
-  acceptance = None
+  overlap = None
   if committed is not None:
-    acceptance = jnp.zeros(committed.laws.shape[:2])
-  cache, acceptance = jax.lax.while_loop(
-    lambda carry: (behind(carry[0]) > 0).any(), read, (cache, acceptance)
+    overlap = jax.tree.map(lambda law: jnp.zeros(law.shape[:2]), committed.laws)
+  cache, overlap = jax.lax.while_loop(
+    lambda carry: (behind(carry[0]) > 0).any(), read, (cache, overlap)
   )
-  return base.CatchUp(cache, cache.lengths - start, acceptance)
+  return base.CatchUp(cache, cache.lengths - start, overlap)
 
 
 def _once_read(chunk, extension):
@@ -188,14 +193,19 @@ def _once_read(chunk, extension):
   return jnp.where(jnp.isnan(extension.features).any(), chunk + 1, chunk)
 
 
-def _acceptance(laws, first, committed, acceptance):
+def _overlap(laws, first, committed, overlap):
   """Fills in `1 - TV` at the committed positions that `laws` are of.
 
   `laws[:, i]` is what follows the token at position `first + i`.
   """
-  steps = np.arange(committed.laws.shape[1])
-  at = committed.start[:, None] - 1 + steps - first[:, None]
-  law = jnp.take_along_axis(laws, at[..., None], axis=1, mode='clip')
-  overlap = jnp.minimum(law, committed.laws).sum(-1)
-  here = (0 <= at) & (at < laws.shape[1])
-  return jnp.where(here, overlap, acceptance)
+  num_read, num_committed = (
+    each.sampled.shape[1] for each in (laws, committed.laws)
+  )
+  at = committed.start[:, None] - 1 + np.arange(num_committed) - first[:, None]
+  here = (0 <= at) & (at < num_read)
+
+  def fill(law, target, before):
+    law = jnp.take_along_axis(law, at[..., None], axis=1, mode='clip')
+    return jnp.where(here, jnp.minimum(law, target).sum(-1), before)
+
+  return jax.tree.map(fill, laws, committed.laws, overlap)

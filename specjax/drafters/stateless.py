@@ -32,21 +32,24 @@ def stateless(
     if committed is None:
       return base.CatchUp(state, num_tokens)
     if not topology.num_nodes:
-      return base.CatchUp(
-        state, num_tokens, jnp.zeros(committed.laws.shape[:2])
-      )
+      zeros = jax.tree.map(lambda law: jnp.zeros(law.shape[:2]), committed.laws)
+      return base.CatchUp(state, num_tokens, zeros)
 
     def at(step, laws):
       """The target's mass of what would be proposed at one position."""
       lengths = jnp.minimum(committed.start + step, context.lengths)
       tokens, valid = propose(params, context._replace(lengths=lengths))
       first = topology.levels[0]
-      mass = jnp.take_along_axis(laws, tokens[:, first], axis=1)
-      return jnp.where(valid[:, first], mass, 0.0).sum(1)
 
-    steps = np.arange(committed.laws.shape[1])
-    acceptance = jax.vmap(at, in_axes=(0, 1), out_axes=1)(steps, committed.laws)
-    return base.CatchUp(state, num_tokens, acceptance)
+      def mass(law):
+        each = jnp.take_along_axis(law, tokens[:, first], axis=1)
+        return jnp.where(valid[:, first], each, 0.0).sum(1)
+
+      return jax.tree.map(mass, laws)
+
+    steps = np.arange(committed.laws.sampled.shape[1])
+    overlap = jax.vmap(at, in_axes=(0, 1), out_axes=1)(steps, committed.laws)
+    return base.CatchUp(state, num_tokens, overlap)
 
   return base.Drafter(
     topology=topology,

@@ -12,6 +12,7 @@ from specjax.verifiers import tree_walk
 VERIFIERS = {
   'batch': batch.batch,
   'block': block.block,
+  'ensemble': tree_walk.ensemble,
   'over_acceptance': over_acceptance.over_acceptance,
   'tree_walk': tree_walk.tree_walk,
 }

@@ -1,7 +1,8 @@
 """The tree walk: one coupling after the other, from the root down.
 
 SpecTr (Sun et al. 2023), Algorithm 3, for any tree of i.i.d. children: chains
-(ordinary speculative decoding), K chains and prefix trees.
+(ordinary speculative decoding), K chains and prefix trees; or of independent
+ones, each of which has a law of its own.
 """
 
 from typing import NamedTuple
@@ -13,6 +14,9 @@ import numpy as np
 from specjax import base
 from specjax import couplings
 from specjax import goals
+
+# Couplings that take a law for each candidate.
+_OF_OWN_LAWS = ('multiround',)
 
 
 class _Walk(NamedTuple):
@@ -27,6 +31,8 @@ class _Walk(NamedTuple):
 def tree_walk(
   coupling: str | base.Coupling = 'maximal',
   goal: str | base.Goal = 'target',
+  *,
+  own_laws: bool = False,
 ) -> base.Verifier:
   """Builds the verifier that applies a coupling at every level.
 
@@ -38,13 +44,22 @@ def tree_walk(
     coupling: a name of `COUPLINGS` or a coupling.
     goal: a name of `GOALS` or a goal; other goals than the target need the
       drafter's `leaf_probs`.
+    own_laws: hand the coupling `[W, V]` a law for each candidate, instead of
+      the one that they share; for 'multiround', or another coupling that takes
+      candidates of different laws, and for the target only.
 
   Returns:
     The verifier; its output has the goal's law, by the coupling's.
   """
+  if own_laws and isinstance(coupling, str) and coupling not in _OF_OWN_LAWS:
+    raise ValueError(
+      f'own_laws needs one of the couplings {_OF_OWN_LAWS}, got {coupling!r}.'
+    )
   if isinstance(coupling, str):
     coupling = base.lookup(couplings.COUPLINGS, 'coupling', coupling)
   goal = goals.resolve(goal)
+  if own_laws and goal is not goals.resolve('target'):
+    raise ValueError('own_laws needs the goal to be the target, got another.')
 
   def verify(key, tree, target_probs):
     topology = tree.topology
@@ -54,6 +69,7 @@ def tree_walk(
     valid = jnp.append(tree.valid, False)
     keys = jax.random.split(key, topology.depth + 1)
     draft_law = _draft_law(tree, target_probs.shape[-1])
+    each = own_laws and topology.num_nodes and tree.probs is not None
 
     def step(walk):
       nodes = levels[walk.depth]
@@ -68,7 +84,7 @@ def tree_walk(
         keys[walk.depth],
         candidates,
         sampled,
-        draft,
+        tree.probs[nodes] if each else draft,
         law(target_probs[walk.at], draft),
       )
       agree = active & (candidates == token)
@@ -90,6 +106,14 @@ def tree_walk(
     )
 
   return verify
+
+
+def ensemble() -> base.Verifier:
+  """Builds the tree walk for siblings of different laws.
+
+  By multi-round rejection, where each candidate is tried with its own law.
+  """
+  return tree_walk('multiround', own_laws=True)
 
 
 def _start(topology):

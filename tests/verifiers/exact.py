@@ -110,6 +110,19 @@ class Case:
     """`[V**(D + 1)]` law of a completed block."""
     return laws.sequence_law(self.law, ROOT, self.topology.depth + 1)
 
+  def candidates(self, depth, context, counts):
+    """Yields the law of the active candidates of a level, and how many.
+
+    Args:
+      depth: of the level; behind the last one, there are none.
+      context: the token before.
+      counts: how many may be active.
+    """
+    choices = np.eye(self.vocab_size)
+    drafts = choices if self.chosen else self.draft[[context]]
+    nums = counts if depth < self.topology.depth else (0,)
+    return itertools.product(drafts, nums)
+
   def tree(self, tokens):
     """One row's tree, as a drafter would report it."""
     before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
@@ -127,6 +140,73 @@ class Case:
     """The outcome of one row's tree."""
     target = jnp.asarray(tables(self.vocab_size)[1])
     return verifier(key, self.tree(tokens), target[jnp.append(ROOT, tokens)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Joint(Case):
+  """The trees of several members under one root, each with laws of its own.
+
+  Attributes:
+    members: who has drafted each node: 'draft'; 'other', which never repeats a
+      token; or 'chosen', which does not sample.
+  """
+
+  members: tuple[str, ...] = ()
+
+  @functools.cached_property
+  def tables(self):
+    """`[N, V, V]` float64 of each node."""
+    same = np.eye(self.vocab_size)
+    known = {
+      'draft': self.draft,
+      'other': _normalised(self.draft[::-1] * (1 - same)),
+      'chosen': np.roll(same, 1, axis=1),
+    }
+    return np.stack([known[name] for name in self.members])
+
+  @functools.cached_property
+  def drafts(self):
+    rows = [()]
+    for parent, table in zip(self.topology.parents, self.tables):
+      rows = [
+        (*row, token)
+        for row in rows
+        for token in np.flatnonzero(table[ROOT if parent < 0 else row[parent]])
+      ]
+    return np.array(rows, int)
+
+  @functools.cached_property
+  def node_laws(self):
+    nodes = np.arange(self.topology.num_nodes)
+    return self.tables[nodes, self.before]
+
+  def candidates(self, depth, context, counts):
+    """Yields `[n, V]` the laws of the active candidates, and `n`.
+
+    Any may be active, but at the root all that are valid are.
+    """
+    here = self.is_valid & (self.topology.depths == depth + 1)
+    rows = self.tables[here, context]
+    choices = [True, False] if depth else [True]
+    for active in itertools.product(choices, repeat=len(rows)):
+      yield rows[np.array(active, bool)], sum(active)
+
+  def tree(self, tokens):
+    nodes = np.arange(self.topology.num_nodes)
+    before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
+    probs = jnp.asarray(self.tables, jnp.float32)[nodes, before]
+    return base.DraftTree(
+      tokens, self.topology, jnp.asarray(self.is_valid), probs
+    )
+
+
+def joint(members, vocab_size=3, valid=None):
+  """The case of a topology for each of `members`, by their names."""
+  topology, nodes = trees.join(members.values())
+  names = np.empty(topology.num_nodes, object)
+  for name, own in zip(members, nodes):
+    names[own] = name
+  return Joint(topology, vocab_size, valid, members=tuple(names))
 
 
 def _normalised(table):
@@ -247,10 +327,13 @@ def cumulative(weights):
 
 
 def left_over(draft, target, num):
-  """The target and what 1 to `num` rejections leave of it, `[num + 1, V]`."""
+  """The target and what 1 to `num` rejections leave of it, `[num + 1, V]`.
+
+  Of drafts of one law `[V]`, or of a law for each `[num, V]`.
+  """
   left = [target]
-  for _ in range(num):
-    excess = np.maximum(left[-1] - draft, 0)
+  for law in np.broadcast_to(draft, (num, len(target))):
+    excess = np.maximum(left[-1] - law, 0)
     mass = excess.sum()
     left.append(excess / mass if mass > 1e-6 else left[-1])
   return np.array(left)
@@ -280,7 +363,7 @@ def kseq_axes(draft, target, num, width):
 
 def multiround_axes(draft, target, num, width):
   left = left_over(draft, target, num)
-  tests = [ratios(draft, law) for law in left[:num]]
+  tests = list(map(ratios, np.broadcast_to(draft, (num, len(target))), left))
   return [cumulative(left[num])] + tests + [[]] * (width - num)
 
 
@@ -304,17 +387,15 @@ def level_cells(case, axes, depth, counts):
   Args:
     case: what is verified.
     axes: an entry of `AXES`.
-    depth: of the level; behind the last one, there are no candidates.
-    counts: how many may be active.
+    depth: of the level.
+    counts: how many candidates may be active.
   """
   contexts = [ROOT] if depth == 0 else range(case.vocab_size)
   width = max((len(level) for level in case.topology.levels), default=1)
-  choices = np.eye(case.vocab_size)
   found = [
     axes(draft, case.law[context], num, width)
     for context in contexts
-    for draft in (choices if case.chosen else case.draft[[context]])
-    for num in (counts if depth < case.topology.depth else (0,))
+    for draft, num in case.candidates(depth, context, counts)
   ]
   return cells([np.concatenate(breaks) for breaks in zip(*found)])
 

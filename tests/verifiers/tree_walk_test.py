@@ -52,7 +52,11 @@ def test_completed_block_has_exactly_the_goal_law(case):
   """By enumeration of drafts and uniforms; the bonus token is included."""
   law, outcome, _ = integrate(case)
   np.testing.assert_allclose(law, case.want, atol=1e-6)
-  # What was accepted is on the path, and was proposed.
+  check_paths(case, outcome)
+
+
+def check_paths(case, outcome):
+  """What was accepted is on the path, and was proposed."""
   valid = np.append(case.is_valid, False)
   depths = np.append(case.topology.depths, 0)
   tokens = np.pad(case.drafts, ((0, 0), (0, 1)))[:, None]
@@ -131,6 +135,73 @@ def test_check_rejects_siblings_that_pass_for_samples(name):
   """Neither of the others has any mass in what is taken for their law."""
   law = integrate(SIBLINGS, believing(name), exact.AXES[name], (3,)).law
   assert np.abs(law - SIBLINGS.want).max() > 0.01
+
+
+ONE, TWO = trees.chain(1), trees.chain(2)
+JOINTS = {
+  'two': exact.joint({'draft': ONE, 'other': ONE}),
+  'two, the other way round': exact.joint({'other': ONE, 'draft': ONE}),
+  'chosen first': exact.joint({'chosen': ONE, 'draft': ONE}),
+  'chosen last': exact.joint({'draft': ONE, 'chosen': ONE}),
+  'siblings, then chosen': exact.joint(
+    {'draft': trees.chains(2, 1), 'chosen': ONE}
+  ),
+  'three': exact.joint({'draft': ONE, 'chosen': ONE, 'other': ONE}),
+  'three, first invalid': exact.joint(
+    {'draft': ONE, 'chosen': ONE, 'other': ONE}, valid=(False, True, True)
+  ),
+  'three, one of them deeper': exact.joint(
+    {'draft': ONE, 'other': ONE, 'chosen': TWO}
+  ),
+  'deep': exact.joint({'draft': TWO, 'other': TWO}),
+  'deep, chosen': exact.joint({'draft': TWO, 'chosen': TWO}),
+  'deep, one end invalid': exact.joint(
+    {'draft': TWO, 'other': TWO}, valid=(True, True, False, True)
+  ),
+  'a tree and a chain': exact.joint({'draft': PREFIX_TREE, 'chosen': TWO}, 2),
+}
+
+
+@pytest.mark.parametrize('case', JOINTS.values(), ids=JOINTS)
+def test_candidates_of_different_laws_have_exactly_the_target_law(case):
+  """And the first of them as often as each residual, in turn, says."""
+  result = exact.integrate(
+    case,
+    tree_walk.ensemble(),
+    *exact.walk_cells(case, exact.multiround_axes),
+  )
+  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  check_paths(case, result.outcome)
+  drafts, num = next(iter(case.candidates(0, exact.ROOT, ())))
+  left = exact.left_over(drafts, case.law[exact.ROOT], num)[:-1]
+  rejected = np.maximum(left - drafts, 0).sum(axis=1).prod()
+  np.testing.assert_allclose(result.reach[0], 1 - rejected, atol=1e-6)
+
+
+def first_axes(draft, target, num, width):
+  """Of all candidates by the first one's law."""
+  return exact.multiround_axes(draft[0] if num else target, target, num, width)
+
+
+@pytest.mark.parametrize('name', ['two', 'chosen last', 'three', 'deep'])
+def test_check_rejects_that_all_candidates_pass_for_the_first(name):
+  """As they do for a walk without their own laws."""
+  case = JOINTS[name]
+  law = integrate(case, 'multiround', first_axes).law
+  assert law.sum() == pytest.approx(1, abs=1e-6)
+  assert np.abs(law - case.want).max() > 0.01
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'words'),
+  [
+    (('kseq',), r"own_laws needs .*\('multiround',\), got 'kseq'"),
+    (('multiround', exact.half), 'own_laws needs the goal to be the target'),
+  ],
+)
+def test_own_laws_of_what_has_no_use_for_them_are_refused(arguments, words):
+  with pytest.raises(ValueError, match=words):
+    tree_walk.tree_walk(*arguments, own_laws=True)
 
 
 @pytest.mark.parametrize(

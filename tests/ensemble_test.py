@@ -1,0 +1,269 @@
+"""Ensembles: their trees, what each member keeps, and the loop with them.
+
+Oracles: trees by hand; the members alone, on the text from its beginning; plain
+greedy decoding; the target's law (the verifier's is in verifiers/).
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
+from specjax.drafters import stateless
+from tests import laws
+from tests import lossless_test
+from tests import toys
+from tests.decoding import arms_test
+from tests.decoding import drivers_test
+
+ENSEMBLE = specjax.DRAFTERS['ensemble']
+AUTOREGRESSIVE = specjax.DRAFTERS['autoregressive']
+
+
+def test_joined_trees_are_as_written_by_hand():
+  members = [trees.chain(2), trees.Topology((-1, -1, 1)), trees.chain(0)]
+  topology, nodes = trees.join(members)
+  assert topology.parents == (-1, -1, -1, 0, 2)
+  assert [own.tolist() for own in nodes] == [[0, 3], [1, 2, 4], []]
+
+
+def fixed(topology, tokens, valid=True):
+  """Proposes the same tokens in every row."""
+
+  def propose(params, context):
+    del params
+    shape = len(context.lengths), topology.num_nodes
+    return (
+      jnp.broadcast_to(jnp.array(tokens, jnp.int32), shape),
+      jnp.broadcast_to(jnp.array(valid), shape),
+    )
+
+  return stateless.stateless(topology, propose)
+
+
+@pytest.mark.parametrize('width', [4, 6], ids=['own width', 'of a deeper arm'])
+def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
+  """Rows in which 2, none and 3 of the tokens 4, 2, 7 were accepted."""
+  cases = [  # A member, and what it keeps in each row.
+    ((trees.chain(3), [4, 2, 7]), [[0, 1], [], [0, 1, 2]]),
+    ((trees.chains(2, 2), [4, 4, 1, 2]), [[1, 3], [], [1, 3]]),
+    ((trees.chain(2), [5, 2]), [[], [], []]),
+    ((trees.chain(2), [4, 2], [True, False]), [[0], [], [0]]),
+    ((trees.chain(0), []), [[], [], []]),
+  ]
+  members = [
+    fixed(*member)._replace(
+      commit=lambda state, proposal, context, outcome, keep: outcome
+    )
+    for member, _ in cases
+  ]
+  drafter = ENSEMBLE(members)
+  none = (None,) * len(members)
+  context = specjax.Context(jnp.zeros((3, 8), jnp.int32), jnp.ones(3, int))
+  keys = jax.random.split(jax.random.key(0), 3)
+  tree, proposal = drafter.draft(keys, none, none, context)
+  assert tree.probs is None and drafter.vocab_size is None
+  outcome = specjax.Outcome(
+    path=jnp.full((3, width - 1), 9),
+    num_accepted=jnp.array([2, 0, 3]),
+    tokens=jnp.tile(jnp.array([4, 2, 7, 1, 0, 0])[:width], (3, 1)),
+  )
+  kept = drafter.commit(none, proposal, context, outcome, jnp.ones(3, bool))
+  for own, member, (_, want) in zip(kept, members, cases, strict=True):
+    assert own.path.shape == (3, member.topology.depth)
+    assert own.tokens.shape == (3, member.topology.depth + 1)
+    for path, num, nodes in zip(own.path, own.num_accepted, want):
+      assert path[:num].tolist() == nodes
+
+
+def near(share):
+  """A model that differs from the target's by so much, and its parameters."""
+  functions, params = arms_test.TARGET()
+  towards = lambda leaf, other: leaf + share * (other - leaf)
+  return functions, jax.tree.map(towards, params, arms_test.DRAFT()[1])
+
+
+@functools.cache
+def everyone(temperature):
+  """A chain and a tree of two models, and what the text repeats."""
+  sampling = sampling_lib.Sampling(temperature)
+  (functions, one), (_, other) = near(0.05), near(-0.05)
+  members = (
+    AUTOREGRESSIVE(functions, trees.chain(3), sampling, chunk=2),
+    AUTOREGRESSIVE(functions, trees.prefix_tree((2, 1)), sampling),
+    specjax.DRAFTERS['prompt_lookup'](2),
+  )
+  return ENSEMBLE(members), members, (one, other, None)
+
+
+def arm(drafter, temperature):
+  verifier = 'ensemble' if temperature else 'greedy'
+  return specjax.Arm(drafter, verifiers.resolve(verifier))
+
+
+ROWS, SIZE = 4, 64
+jitted = functools.cache(jax.jit)
+
+
+@functools.cache
+def alone(member):
+  """What a member drafts that has read the text from its beginning."""
+
+  @jax.jit
+  def draft(keys, params, context):
+    state = member.init(params, *context, SIZE)
+    return member.draft(keys, params, state, context)[0]
+
+  return draft
+
+
+def check_tree(tree, keys, members, params, context):
+  """Compares an ensemble's tree with those of its members."""
+  _, nodes = trees.join([member.topology for member in members])
+  for i, (member, own) in enumerate(zip(members, nodes)):
+    own_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
+    want = alone(member)(own_keys, params[i], context)
+    np.testing.assert_array_equal(tree.tokens[:, own], want.tokens)
+    np.testing.assert_array_equal(tree.valid[:, own], want.valid)
+    chosen = jax.nn.one_hot(want.tokens, tree.probs.shape[-1])
+    for name in ('probs', 'untempered'):
+      law = getattr(want, name)
+      np.testing.assert_allclose(
+        getattr(tree, name)[:, own], chosen if law is None else law, atol=1e-4
+      )
+
+
+def play(drafter, rounds=12):
+  """Rounds in which any path is accepted, cut anywhere; checks every tree.
+
+  Returns:
+    How many tokens were read behind others.
+  """
+  rng = np.random.default_rng(29)
+  _, members, params = everyone(1.0)
+  topology, rows = drafter.topology, np.arange(ROWS)[:, None]
+  tokens = rng.integers(toys.VOCAB, size=(ROWS, SIZE)).astype(np.int32)
+  lengths = np.array([1, 2, 3, 9], np.int32)
+  every, behind = np.ones(ROWS, bool), 0
+  state = jax.jit(drafter.init, static_argnums=3)(params, tokens, lengths, SIZE)
+  for number in range(rounds):
+    context = specjax.Context(jnp.array(tokens), jnp.array(lengths))
+    caught = jitted(drafter.catch_up)(params, state, context, every)
+    behind += caught.num_tokens.sum()
+    keys = jax.random.split(jax.random.key(number), ROWS)
+    tree, proposal = jitted(drafter.draft)(keys, params, caught.state, context)
+    check_tree(tree, keys, members, params, context)
+    block = rng.integers(toys.VOCAB, size=(ROWS, topology.depth + 1))
+    leaves = rng.choice(topology.leaves, size=ROWS)
+    for row, leaf in enumerate(leaves):
+      path = np.flatnonzero(topology.mask[leaf + 1, 1:])
+      block[row, : len(path)] = tree.tokens[row, path]
+    num = rng.integers(topology.depths[leaves] + 1)
+    outcome = specjax.Outcome(
+      path=jnp.tile(jnp.arange(topology.depth), (ROWS, 1)),
+      num_accepted=jnp.array(num, jnp.int32),
+      tokens=jnp.array(block, jnp.int32),
+    )
+    state = jitted(drafter.commit)(
+      caught.state, proposal, context, outcome, every
+    )
+    tokens[rows, lengths[:, None] + np.arange(topology.depth + 1)] = block
+    lengths = (lengths + num + 1).astype(np.int32)
+  return behind
+
+
+def test_drafts_are_those_of_the_members_alone():
+  """Also after rounds in which another's draft was accepted."""
+  assert play(everyone(1.0)[0]) > 10
+
+
+def stale(params, state, context, wanted):
+  """Reads nothing."""
+  del params, context
+  return specjax.CatchUp(state, jnp.zeros_like(wanted, int))
+
+
+def proud(state, proposal, context, outcome, keep):
+  """Keeps a member's own drafts where another's were accepted."""
+  return tuple(
+    member.commit(*own, context, outcome, keep)
+    for member, *own in zip(everyone(1.0)[1], state, proposal[1])
+  )
+
+
+@pytest.mark.parametrize('part', [{'catch_up': stale}, {'commit': proud}])
+def test_check_rejects_members_that_miss_what_others_drafted(part):
+  with pytest.raises(AssertionError, match='not equal|Not equal'):
+    play(everyone(1.0)[0]._replace(**part))
+
+
+@pytest.mark.parametrize(('per_row', 'others'), [(False, 0), (True, 1)])
+def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
+  per_row, others
+):
+  """Alone, or in turns with another arm."""
+  drafter, members, params = everyone(0.0)
+  arms = [(arm(drafter, 0.0), params)]
+  arms += [(arm(members[0], 0.0), params[0])] * others
+  decoder = arms_test.decoder(
+    laws.alternating, arms, sampling=sampling_lib.Sampling(0.0), per_row=per_row
+  )
+  state = decoder.init(arms_test.PROMPTS, 24)
+  loop = specjax.decode.lower(decoder.round_fn, decoder.params, state).compile()
+  assert not drivers_test.cache_copies(loop, state)
+  results = decoder.results(arms_test.PROMPTS, loop(decoder.params, state))
+  assert arms_test.tokens(results) == arms_test.plain_greedy()
+  for result in results:
+    # A draft costs the calls of all members, 3 and 2 and none.
+    assert result.draft_calls == np.dot(result.pulls, [5, 3][: len(arms)])
+    assert result.caught_up > 0
+  assert sum(result.accepted.sum() for result in results) > 0
+
+
+@pytest.mark.parametrize('verifier', ['ensemble', 'multiround'])
+def test_only_own_laws_have_the_target_law(verifier):
+  """The power is that of `lossless_test`; siblings taken for i.i.d. fail it."""
+  target, draft = lossless_test.tables('time-varying')
+  drafter = ENSEMBLE(
+    [
+      fixed(trees.chain(2), [1, 1]),
+      AUTOREGRESSIVE(lossless_test.MODEL, trees.chain(2)),
+      AUTOREGRESSIVE(lossless_test.MODEL, trees.chains(2, 1)),
+    ]
+  )
+  decoder = specjax.Decoder(
+    lossless_test.MODEL,
+    target,
+    [
+      (
+        specjax.Arm(drafter, verifiers.resolve(verifier)),
+        (None, draft, draft[::-1]),
+      )
+    ],
+  )
+  p = lossless_test.p_value(decoder, target, sampling_lib.Sampling())
+  assert p > 1e-4 if verifier == 'ensemble' else p < 1e-6
+
+
+def test_ensembles_that_make_no_sense_are_refused():
+  with pytest.raises(ValueError, match='at least one drafter, got none'):
+    ENSEMBLE([])
+  small, large = (
+    AUTOREGRESSIVE(specjax.MODELS['markov'](size), trees.chain(1))
+    for size in (3, 4)
+  )
+  with pytest.raises(ValueError, match=r'vocab_size \[3, None, 4\]'):
+    ENSEMBLE([small, specjax.DRAFTERS['none'](), large])
+  with pytest.raises(ValueError, match=r"catch_up 'always' needs .* \(arm 0\)"):
+    specjax.make_round(
+      lossless_test.MODEL,
+      [arm(ENSEMBLE([small]), 1.0)],
+      specjax.BANDITS['fixed'](1),
+      catch_up='always',
+    )
