@@ -11,26 +11,48 @@ from specjax import base
 from specjax import decoding
 from specjax import drafters
 from specjax import families
+from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.data import datastore as datastore_lib
 
+# When drafters that were not played read: before they are played again, all of
+# it; after every round; before they are played again, at most a window.
+CATCH_UPS = ('lazy', 'always', 'window')
+
 
 class Spec(NamedTuple):
   """An arm as a config states it: two or three entries of a tuple."""
 
-  drafter: str  # 'none', one of the family's or one that looks up
+  # 'none', one of the family's or one that looks up; a tuple of names is the
+  # ensemble of them, which all draft.
+  drafter: str | tuple[str, ...]
   draft_length: int
   num_drafts: int = 1
 
   @property
   def name(self) -> str:
     """What tables and plots call the arm."""
+    drafter = 'draft-all' if self.is_ensemble else self.drafter
     if not self.draft_length:
-      return self.drafter
+      return drafter
     times = f'{self.num_drafts}x' if self.num_drafts > 1 else ''
-    return f'{self.drafter} {times}{self.draft_length}'
+    return f'{drafter} {times}{self.draft_length}'
+
+  @property
+  def is_ensemble(self) -> bool:
+    """Whether several drafters draft side by side."""
+    return not isinstance(self.drafter, str)
+
+
+class Choice(NamedTuple):
+  """A bandit as a config states it, taken apart; see `parse`."""
+
+  bandit: str  # a name of BANDITS
+  options: dict[str, Any]
+  reward: str  # a name of REWARDS; '' if the entry names none
+  catch_up: str  # one of CATCH_UPS
 
 
 def specs(entries: Iterable[Sequence[Any]]) -> list[Spec]:
@@ -48,23 +70,60 @@ def build(
   entries: Iterable[Sequence[Any]],
   sampling: sampling_lib.Sampling,
   datastore: str = '',
+  catch_up: str = 'lazy',
 ) -> list[tuple[base.Arm, base.Params]]:
   """Builds arms with their drafters' parameters.
 
   Args:
     family: whose models the arms are for.
     entries: of `Spec` each; beside `family.drafters` there are 'none' (of
-      length 0), 'prompt_lookup', 'retrieval' and 'suffix'.
+      length 0), 'prompt_lookup', 'retrieval' and 'suffix', and tuples of names.
     sampling: how tokens are drawn.
     datastore: file of the corpus; 'retrieval' needs one, 'suffix' does without.
+    catch_up: one of `CATCH_UPS`.
   """
   store = datastore_lib.load(datastore) if datastore else None
   result = []
   for spec in specs(entries):
-    drafter, params = _drafter(family, spec, sampling, store)
+    drafter, params = _drafter(family, spec, sampling, store, catch_up)
     verifier = verifiers.default(sampling.temperature, spec.num_drafts)
+    if spec.is_ensemble and sampling.temperature:
+      verifier = 'ensemble'  # Siblings have laws of their own.
     result.append((base.Arm(drafter, verifiers.resolve(verifier)), params))
   return result
+
+
+def parse(entry: str) -> Choice:
+  """Takes a bandit's entry apart.
+
+  It is 'name[:option=value,...][/reward][@catch_up]'; for 'hedge', catch_up is
+  'always' by default.
+
+  Raises:
+    ValueError: it has another form, or a name is unknown.
+  """
+  rest, _, catch_up = entry.partition('@')
+  rest, slash, reward = rest.partition('/')
+  name, _, rest = rest.partition(':')
+  pairs = [pair.split('=') for pair in rest.split(',') if rest]
+  if any(len(pair) != 2 for pair in pairs) or (slash and not reward):
+    raise ValueError(
+      "A bandit must be 'name[:option=value,...][/reward][@catch_up]', got "
+      f'{entry!r}.'
+    )
+  base.lookup(bandits.BANDITS, 'bandit', name)
+  if reward:
+    base.lookup(rewards.REWARDS, 'reward', reward)
+  catch_up = catch_up or ('always' if name == 'hedge' else 'lazy')
+  if catch_up not in CATCH_UPS:
+    raise ValueError(f'catch_up must be one of {CATCH_UPS}, got {catch_up!r}.')
+  options = {key: ast.literal_eval(value) for key, value in pairs}
+  return Choice(name, options, reward, catch_up)
+
+
+def reward_name(config: Any, bandit: str) -> str:
+  """Returns the name of what a bandit learns from, its own or the config's."""
+  return parse(bandit).reward or config.reward
 
 
 def decoder(
@@ -78,34 +137,36 @@ def decoder(
 
   Args:
     family: from `families.load`.
-    arms: from `build`.
-    bandit: a name of `BANDITS`, with options behind a colon, such as
-      'hedge:discount=0.9'. For 'hedge', all drafters are kept current.
+    arms: from `build`, with the `catch_up` of the bandit.
+    bandit: a name of `BANDITS`, with what `parse` allows behind it, such as
+      'hedge:discount=0.9'.
     sampling: how tokens are drawn.
-    **options: of `decoding.Decoder`.
+    **options: of `decoding.Decoder`; a `reward` comes before that of `bandit`.
   """
-  name, _, rest = bandit.partition(':')
-  pairs = [pair.split('=') for pair in rest.split(',') if rest]
-  if any(len(pair) != 2 for pair in pairs):
-    raise ValueError(
-      f"A bandit must be 'name' or 'name:option=value,...', got {bandit!r}."
-    )
-  bandit_options = {key: ast.literal_eval(value) for key, value in pairs}
-  make_bandit = base.lookup(bandits.BANDITS, 'bandit', name)
+  choice = parse(bandit)
+  if choice.reward and 'reward' not in options:
+    options['reward'] = rewards.REWARDS[choice.reward]()
   return decoding.Decoder(
     family.target.functions,
     family.target.params,
     arms,
-    bandit=make_bandit(len(arms), **bandit_options),
-    catch_up='always' if name == 'hedge' else 'lazy',
+    bandit=bandits.BANDITS[choice.bandit](len(arms), **choice.options),
+    catch_up='always' if choice.catch_up == 'always' else 'lazy',
     sampling=sampling,
     stop_tokens=[family.tokenizer.end_id],
     **options,
   )
 
 
-def _drafter(family, spec, sampling, store):
+def _drafter(family, spec, sampling, store, catch_up):
   table, (name, length, num) = drafters.DRAFTERS, spec
+  if spec.is_ensemble:
+    members = [Spec(each, length, num) for each in name]
+    built = [
+      _drafter(family, each, sampling, store, catch_up) for each in members
+    ]
+    each, params = zip(*built)
+    return table['ensemble'](each), params
   if name == 'none':
     if length:
       raise ValueError(f'draft_length of none must be 0, got {length}.')
@@ -115,8 +176,8 @@ def _drafter(family, spec, sampling, store):
   if name in family.drafters:
     model = family.drafters[name]
     shape = trees.chains(num, length)
-    drafter = table['autoregressive'](model.functions, shape, sampling)
-    return drafter, model.params
+    kind = 'windowed' if catch_up == 'window' else 'autoregressive'
+    return table[kind](model.functions, shape, sampling), model.params
   if name == 'prompt_lookup':
     return table['prompt_lookup'](length, num), None
   if name == 'suffix':

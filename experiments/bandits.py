@@ -11,28 +11,34 @@ import tqdm
 
 from experiments import arms as arms_lib
 from experiments import costs
-from experiments import evaluate
 from experiments import looped
+from experiments import prompt_sets
 from experiments import results
 from specjax import families
 from specjax import metrics
+from specjax import routing
 from specjax import sampling as sampling_lib
-from specjax.data import examples as examples_lib
 
 # What tells a line of `metrics.jsonl` from the others.
 _SETTINGS = ('prompts', 'way', 'arms', 'reward', 'carry_over', 'config')
-# Fields of the config that `config` leaves out: settings of their own, and what
-# concerns bandits alone.
+# Fields of the config that `config` leaves out: settings of their own, what
+# concerns bandits alone, and what decodes nothing.
 _OWN = (
   'arms',
+  'others',
   'bandits',
+  'sets',
   'prompts_file',
+  'router',
+  'router_prompts',
   'reward',
   'carry_over',
   'costs',
   'cost_rounds',
   'cost_repeats',
 )
+# Ways that leave each prompt to one arm, told from what the arms have decoded.
+_DERIVED = ('oracle', 'router')
 
 
 class _Output(NamedTuple):
@@ -43,35 +49,44 @@ class _Output(NamedTuple):
 
 
 def run(config, workdir):
-  """Decodes every set of prompts in every way; goes on where it stopped."""
-  family = families.load(config.family)
-  names = [spec.name for spec in arms_lib.specs(config.arms)]
-  ways = list(dict.fromkeys(['none', *names, *config.bandits]))
-  sets = _sets(config, family)
-  decoder = _decoders(config, family, names, next(iter(sets.values())))
-  done = results.done(workdir, _SETTINGS)
-  logged = {label: {} for label in sets}
-  for way in tqdm.tqdm(ways, desc='ways to decode'):
-    for label, jobs in sets.items():
-      settings = _settings(config, label, names, way)
-      row = done.get(tuple(settings.values()))
-      if row is None:
-        row = settings | _decode_all(config, decoder(way), jobs)
-        results.log(workdir, row)
-      logged[label][way] = row
-  rows = [
-    row for label in sets for row in _summaries(label, logged[label], names)
-  ]
+  """Writes a row for each set of prompts, way to decode and domain."""
+  rows = table(config, workdir)
   results.write(workdir, rows)
   path = os.path.join(workdir, 'block_efficiency.png')
-  plot_block_efficiency(rows, names, path)
+  plot_block_efficiency(rows, list(_specs(config)), path)
   print(f'\nBlock efficiency by kind of prompt: {path}')
+
+
+def table(config, workdir) -> list[dict]:
+  """Decodes every set of prompts in every way; goes on where it stopped."""
+  for entry in config.bandits:
+    arms_lib.parse(entry)
+  specs = _specs(config)
+  names = list(specs)[: len(config.arms)]
+  family = families.load(config.family)
+  sets = prompt_sets.build(config, family)
+  routers = _routers(config, family, sets) if config.router else {}
+  rows = []
+  for label, lines in _decode_sets(config, workdir, family, specs, sets):
+    of_arms = [lines[name] for name in names]
+    lines['oracle'] = _left_to(of_arms, _best(of_arms))
+    if label in routers:
+      chosen, right = routers[label]
+      lines['router'] = _left_to(of_arms, chosen) | {'right': right}
+    rows += _summaries(label, lines, names)
+  return rows
 
 
 def plot_block_efficiency(rows: list[dict], names: list[str], path: str):
   """Draws each way's block efficiency over the best arm's, kind by kind.
 
-  Arms are open circles, bandits filled ones, with bars of two standard errors.
+  Drafters alone are open circles, bandits filled ones, and what leaves each
+  prompt to one arm is open squares, with bars of two standard errors.
+
+  Args:
+    rows: of all sets, ways and domains.
+    names: ways that are one drafter alone.
+    path: of the image.
   """
   matplotlib.use('Agg')
   rows = [row for row in rows if row['way'] != 'none']
@@ -89,9 +104,9 @@ def plot_block_efficiency(rows: list[dict], names: list[str], path: str):
         for row in mine
       ],
       xerr=[2 * row['over_best_error'] for row in mine],
-      fmt='o',
+      fmt='s' if way in _DERIVED else 'o',
       markersize=4,
-      markerfacecolor='white' if way in names else None,
+      markerfacecolor='white' if way in (*names, *_DERIVED) else None,
       linewidth=1,
       label=way,
     )
@@ -107,85 +122,162 @@ def plot_block_efficiency(rows: list[dict], names: list[str], path: str):
   plt.close(figure)
 
 
-def _sets(config, family):
-  """Each set of prompts, shuffled: `(domain, tokens)`."""
-  own = 'eval' if config.data_dir else 'family'
-  sets = {own: evaluate.chosen_prompts(config, family)}
-  if config.prompts_file:
-    label = os.path.basename(config.prompts_file).split('.')[0]
-    if label in sets:
-      raise ValueError(f'prompts_file must not be called {label!r}, too.')
-    sets[label] = evaluate.fitting(
-      config, family.tokenizer, examples_lib.read(config.prompts_file)
+def _specs(config):
+  """Arms and others by name, arms first."""
+  specs = arms_lib.specs([*config.arms, *config.others])
+  names = [spec.name for spec in specs]
+  if len(set(names)) < len(names):
+    raise ValueError(
+      f'arms and others must have different names, got {", ".join(names)}.'
     )
-  rng = np.random.default_rng(config.seed)
-  return {
-    label: [jobs[i] for i in rng.permutation(len(jobs))]
-    for label, jobs in sets.items()
-  }
+  return dict(zip(names, specs))
 
 
-def _settings(config, label, names, way):
+def _decode_sets(config, workdir, family, specs, sets):
+  """Returns each set's label and its lines by way, logged or decoded now."""
+  ways = list(dict.fromkeys(['none', *specs, *config.bandits]))
+  prompts = [job.turns[0] for job in next(iter(sets.values()))]
+  decoder = _decoders(config, family, specs, prompts)
+  done = results.done(workdir, _SETTINGS)
+  logged = {label: {} for label in sets}
+  for way in tqdm.tqdm(ways, desc='ways to decode'):
+    for label, jobs in sets.items():
+      settings = _settings(config, label, specs, way)
+      row = done.get(tuple(settings.values()))
+      if row is None:
+        row = settings | _decode_all(config, decoder(way), jobs)
+        results.log(workdir, row)
+      logged[label][way] = row
+  return logged.items()
+
+
+def _settings(config, label, specs, way):
   is_bandit = way in config.bandits
+  members = ()
+  if is_bandit:
+    members = list(specs)[: len(config.arms)]
+  elif way in specs and specs[way].is_ensemble:
+    members = specs[way].drafter
+  fields = dict(config.items()) | prompt_sets.entries(config).get(label, {})
   values = (
     label,
     way,
-    ', '.join(names) if is_bandit else '',
-    config.reward if is_bandit else '',
+    ', '.join(members),
+    arms_lib.reward_name(config, way) if is_bandit else '',
     config.carry_over if is_bandit else False,
-    results.fingerprint(config, _OWN),
+    results.fingerprint(fields, _OWN),
   )
   return dict(zip(_SETTINGS, values, strict=True))
 
 
-def _decoders(config, family, names, jobs):
+def _decoders(config, family, specs, prompts):
   """Returns a function from a way to its decoder, which is built once."""
   sampling = sampling_lib.Sampling(config.temperature)
-  arms = arms_lib.build(family, config.arms, sampling, config.datastore)
-  plain = arms_lib.build(family, [('none', 0)], sampling)
-  prompts = [tokens for _, tokens in jobs]
+  build = functools.partial(
+    arms_lib.build, family, sampling=sampling, datastore=config.datastore
+  )
+  alone = dict(zip(specs, build(specs.values())))
+  alone['none'] = build([('none', 0)])[0]
 
   @functools.cache
-  def reward():
-    specs = arms_lib.specs(config.arms)
-    return costs.named_reward(config, family, specs, 1, prompts)
+  def reward(name):
+    chosen = arms_lib.specs(config.arms)
+    return costs.named_reward(config, name, family, chosen, 1, prompts)
 
   @functools.cache
   def decoder(way):
     options = {'max_length': config.max_length}
     if way in config.bandits:
-      options['reward'] = reward()
+      options['reward'] = reward(arms_lib.reward_name(config, way))
+      arms = build(config.arms, catch_up=arms_lib.parse(way).catch_up)
       return arms_lib.decoder(family, arms, way, sampling, **options)
-    alone = [arms[names.index(way)]] if way in names else plain
-    return arms_lib.decoder(family, alone, 'fixed', sampling, **options)
+    return arms_lib.decoder(family, [alone[way]], 'fixed', sampling, **options)
 
   return decoder
 
 
 def _decode_all(config, decoder, jobs):
-  """One prompt after the other."""
-  outputs, seconds, lessons = [], [], None
-  looped.warm_up(decoder, [jobs[0][1]], config.max_new_tokens)
-  for i, (_, tokens) in enumerate(jobs):
-    (output,), learnt, each = looped.decode(
+  """One session after the other; sums over the turns of each."""
+  totals, lessons = [], None
+  looped.warm_up(decoder, [jobs[0].turns[0]], config.max_new_tokens)
+  for i, job in enumerate(jobs):
+    total, learnt = _session(config, decoder, job.turns, lessons, i)
+    lessons = learnt if config.carry_over else None
+    totals.append(total)
+  return {
+    'domains': [job.label for job in jobs],
+    **{name: [total[name] for total in totals] for name in totals[0]},
+  }
+
+
+def _session(config, decoder, turns, lessons, request_id):
+  """Decodes turn after turn; the bandit goes on with what it has learnt."""
+  outputs, seconds = [], 0.0
+  for i, tokens in enumerate(turns):
+    (output,), lessons, each = looped.decode(
       decoder,
       [tokens],
       config.max_new_tokens,
       lessons,
-      seed=config.seed,
-      request_ids=[i],
+      seed=config.seed + i,
+      request_ids=[request_id],
     )
-    lessons = learnt if config.carry_over else None
+    seconds += each
     outputs.append(output)
-    seconds.append(each)
-  return {
-    'domains': [domain for domain, _ in jobs],
-    'emitted': [len(output.tokens) for output in outputs],
-    'rounds': [output.rounds for output in outputs],
-    'caught_up': [output.caught_up for output in outputs],
-    'pulls': [output.pulls.tolist() for output in outputs],
+  total = {
+    'emitted': sum(len(output.tokens) for output in outputs),
+    'rounds': sum(output.rounds for output in outputs),
+    'caught_up': sum(output.caught_up for output in outputs),
+    'pulls': sum(output.pulls for output in outputs).tolist(),
     'seconds': seconds,
   }
+  return total, lessons
+
+
+def _best(lines):
+  """For each prompt the arm with the fewest rounds for an emitted token."""
+  rounds, emitted = (
+    np.array([line[name] for line in lines]) for name in ('rounds', 'emitted')
+  )
+  return (rounds / np.maximum(emitted, 1)).argmin(axis=0)
+
+
+def _routers(config, family, sets):
+  """For each set the arms that a router picks, and whether it is right.
+
+  Arms are named after the domains that they are for. Of other domains, it is
+  None.
+  """
+  domains = [spec.drafter for spec in arms_lib.specs(config.arms)]
+  if not config.data_dir:
+    raise ValueError('router needs data_dir, whose train files it learns from.')
+  if len(set(domains)) < len(domains) or 'all' in domains:
+    raise ValueError(
+      f'router needs arms named after different domains, got {domains}.'
+    )
+  prompts, labels = prompt_sets.training(config, family, domains)
+  vocab_size = family.tokenizer.vocab_size
+  router = routing.fit(prompts, labels, len(domains), vocab_size)
+  result = {}
+  for label, jobs in sets.items():
+    chosen = routing.route(router, [job.turns[0] for job in jobs])
+    right = [
+      domains[arm] == job.label if job.label in domains else None
+      for arm, job in zip(chosen, jobs)
+    ]
+    result[label] = chosen, right
+  return result
+
+
+def _left_to(lines, chosen):
+  """What was logged of the arm that is chosen for each prompt."""
+  names = ('emitted', 'rounds', 'caught_up', 'seconds')
+  row = {
+    name: [lines[arm][name][i] for i, arm in enumerate(chosen)]
+    for name in names
+  }
+  shares = np.eye(len(lines), dtype=int)[chosen]
+  return row | {'pulls': shares * np.array(row['rounds'])[:, None]}
 
 
 def _summaries(label, logged, names):
@@ -203,6 +295,8 @@ def _summaries(label, logged, names):
       efficiency, error = metrics.block_efficiency(outputs[way])
       ratio, ratio_error = metrics.efficiency_ratio(outputs[way], outputs[best])
       pulls = np.sum([row['pulls'][i] for i in here], axis=0)
+      right = [row['right'][i] for i in here] if 'right' in row else []
+      right = [each for each in right if each is not None]
       rows.append(
         {
           'prompts': label,
@@ -219,6 +313,7 @@ def _summaries(label, logged, names):
           ),
           'caught_up': int(sum(row['caught_up'][i] for i in here)),
           'pulls': ' '.join(f'{each / pulls.sum():.2f}' for each in pulls),
+          **({'accuracy': float(np.mean(right))} if right else {}),
         }
       )
   return rows

@@ -150,23 +150,25 @@ def reward(
 
 def named_reward(
   config: Any,
+  name: str,
   family: families.Family,
   specs: Sequence[arms_lib.Spec],
   batch_size: int,
   prompts: Sequence[Sequence[int]],
 ) -> base.Reward:
-  """Builds the reward that a config names.
+  """Builds a reward by its name.
 
   Args:
-    config: with `reward`, a name of `REWARDS`; for 'throughput', `costs` is the
-      file of a table, or empty to measure one now.
+    config: where, for 'throughput', `costs` is the file of a table, or empty to
+      measure one now.
+    name: of `REWARDS`.
     family: whose models are measured.
     specs: of each arm.
     batch_size: rows of a batch.
     prompts: to measure with.
   """
-  if config.reward != 'throughput':
-    return base.lookup(rewards.REWARDS, 'reward', config.reward)()
+  if name != 'throughput':
+    return base.lookup(rewards.REWARDS, 'reward', name)()
   if config.costs:
     table = read(config.costs)
   else:

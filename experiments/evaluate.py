@@ -12,7 +12,8 @@ def run(config, workdir):
   """Decodes the eval files; a row for each way to decode and domain."""
   results.start(workdir)
   family = families.load(config.family)
-  jobs = prompts(config, family.tokenizer)
+  examples = examples_lib.read_split(config.data_dir, 'eval')
+  jobs = fitting(config, family.tokenizer, examples)
   rows = []
   for drafter in config.drafters or family.drafters:
     for length in config.draft_lengths:
@@ -42,36 +43,55 @@ def run(config, workdir):
   results.write(workdir, rows)
 
 
-def prompts(config, tokenizer):
-  """Returns domains and prompt tokens of the eval files."""
-  examples = examples_lib.read_split(config.data_dir, 'eval')
-  return fitting(config, tokenizer, examples)
-
-
 def fitting(config, tokenizer, examples):
   """Returns domains and prompt tokens that fit, at most so many of a domain."""
+  prompts = ((example.domain, [example.prompt]) for example in examples)
+  jobs = fitting_turns(config, tokenizer, prompts)
+  return [(domain, tokens) for domain, (tokens,) in jobs]
+
+
+def fitting_turns(config, tokenizer, sessions):
+  """Does what `fitting` does for sessions of some prompts.
+
+  Args:
+    config: with `max_new_tokens` and `max_length` of a turn, and
+      `prompts_per_domain`.
+    tokenizer: of the family.
+    sessions: a label and the prompts of all turns, each.
+
+  Returns:
+    Labels and the prompt tokens of all turns.
+  """
   jobs, counts, num_long = [], {}, 0
-  for example in examples:
-    tokens = tokenizer.encode_prompt(example.prompt)
-    if len(tokens) + config.max_new_tokens > config.max_length:
+  for label, prompts in sessions:
+    turns = [tokenizer.encode_prompt(prompt) for prompt in prompts]
+    if max(map(len, turns)) + config.max_new_tokens > config.max_length:
       num_long += 1
-    elif counts.get(example.domain, 0) < config.prompts_per_domain:
-      counts[example.domain] = counts.get(example.domain, 0) + 1
-      jobs.append((example.domain, tokens))
+    elif counts.get(label, 0) < config.prompts_per_domain:
+      counts[label] = counts.get(label, 0) + 1
+      jobs.append((label, turns))
   print(f'{len(jobs)} prompts; {num_long} do not fit into the buffer.')
   # Prompts of similar length share a batch.
-  return sorted(jobs, key=lambda job: len(job[1]))
+  return sorted(jobs, key=lambda job: sum(map(len, job[1])))
+
+
+def chosen_examples(config, family):
+  """Returns the eval examples of `data_dir`, or those of the family."""
+  if config.data_dir:
+    return examples_lib.read_split(config.data_dir, 'eval')
+  if not family.prompts:
+    raise ValueError('The family has no prompts of its own: set data_dir.')
+  return family.prompts
 
 
 def chosen_prompts(config, family):
   """Returns domains and prompt tokens: of `data_dir`, or of the family."""
+  examples = chosen_examples(config, family)
   if config.data_dir:
-    return prompts(config, family.tokenizer)
-  if not family.prompts:
-    raise ValueError('The family has no prompts of its own: set data_dir.')
+    return fitting(config, family.tokenizer, examples)
   return [
     (example.domain, family.tokenizer.encode_prompt(example.prompt))
-    for example in family.prompts
+    for example in examples
   ]
 
 

@@ -108,12 +108,17 @@ def _measure(config, family, prompts, batch_size, ways):
     arms_lib.decoder(family, [arm], 'fixed', sampling, **options)
     for arm in arms
   ]
-  if config.bandits:
-    reward = costs.named_reward(config, family, specs, batch_size, prompts)
-    decoders += [
-      arms_lib.decoder(family, arms, name, sampling, reward=reward, **options)
-      for name in config.bandits
-    ]
+  names = {name: arms_lib.reward_name(config, name) for name in config.bandits}
+  rewards = {
+    name: costs.named_reward(config, name, family, specs, batch_size, prompts)
+    for name in sorted(set(names.values()))
+  }
+  decoders += [
+    arms_lib.decoder(
+      family, arms, name, sampling, reward=rewards[reward], **options
+    )
+    for name, reward in names.items()
+  ]
   rng = np.random.default_rng([config.seed, batch_size])
   batches = [
     [prompts[i] for i in rng.choice(len(prompts), batch_size)]

@@ -82,6 +82,51 @@ def plot_pulls(arms: dict[str, np.ndarray], num_arms: int, path: str) -> None:
   _save(figure, panels, path)
 
 
+def plot_boxes(
+  values: dict[str, dict[str, np.ndarray]], ylabel: str, path: str
+) -> None:
+  """Draws boxes with whiskers from the 5th to the 95th percentile.
+
+  Args:
+    values: those of each box, by the title of its panel and its own name.
+    ylabel: what they are.
+    path: of the picture.
+  """
+  figure, panels = _panels(values, '')
+  for axes, boxes in zip(panels, values.values()):
+    axes.boxplot(
+      list(boxes.values()), whis=(5, 95), showfliers=False, showmeans=True
+    )
+    numbers = range(1, len(boxes) + 1)
+    axes.set_xticks(numbers, boxes, rotation=45, ha='right', fontsize=8)
+  panels[0].set_ylabel(ylabel)
+  _save(figure, panels, path)
+
+
+def plot_bands(
+  bands: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]],
+  ylabel: str,
+  path: str,
+) -> None:
+  """Draws means by round, from 1, with bands around them.
+
+  Args:
+    bands: `[T]` means and half widths by the title of a panel and a name.
+    ylabel: what they are.
+    path: of the picture.
+  """
+  figure, panels = _panels(bands, 'round')
+  for axes, curves in zip(panels, bands.values()):
+    for name, (mean, width) in curves.items():
+      style = _style(list(curves), name)
+      index = np.arange(1, len(mean) + 1)
+      axes.plot(index, mean, **style)
+      low, high = mean - width, mean + width
+      axes.fill_between(index, low, high, color=style['color'], alpha=0.1, lw=0)
+  panels[0].set_ylabel(ylabel)
+  _save(figure, panels, path)
+
+
 def _panels(titles, xlabel):
   matplotlib.use('Agg')
   figure, panels = plt.subplots(
@@ -116,8 +161,9 @@ def _save(figure, panels, path):
   labelled = {}
   for axes in panels:
     labelled |= dict(zip(*axes.get_legend_handles_labels()[::-1]))
-  figure.legend(
-    labelled.values(), labelled, loc='outside right center', fontsize=8
-  )
+  if labelled:
+    figure.legend(
+      labelled.values(), labelled, loc='outside right center', fontsize=8
+    )
   figure.savefig(path, dpi=120)
   plt.close(figure)

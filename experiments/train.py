@@ -19,7 +19,7 @@ from specjax.training import losses
 
 
 def run(config, workdir):
-  """Writes `NAME.safetensors` for each model, and bits per byte by domain."""
+  """Writes `NAME.safetensors` for each model; with data, bits per byte, too."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
   rows = _rows(config, tokenizer)
   models = {
@@ -41,11 +41,12 @@ def run(config, workdir):
   }
   for name, path in paths.items():
     checkpoint.save(path, configs[name], params[name])
-  stored = {name: families.load_model(path) for name, path in paths.items()}
-  results.write(
-    workdir,
-    perplexity.rows(stored, tokenizer, config.data_dir, config.row_length),
-  )
+  if config.data_dir:
+    stored = {name: families.load_model(path) for name, path in paths.items()}
+    results.write(
+      workdir,
+      perplexity.rows(stored, tokenizer, config.data_dir, config.row_length),
+    )
 
 
 def _rows(config, tokenizer):

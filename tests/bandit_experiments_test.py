@@ -3,8 +3,10 @@
 Times are checked for their bookkeeping alone.
 """
 
+import itertools
 import json
 import shutil
+import types
 
 import jax.numpy as jnp
 import matplotlib.image
@@ -12,14 +14,23 @@ import numpy as np
 import pytest
 
 from experiments import arms
+from experiments import bandits
 from experiments import benchmark
 from experiments import costs
 from experiments import lengths
+from experiments import looped
 from experiments import memory
+from experiments import prompt_sets
 from experiments import results
 from specjax import base
+from specjax import decoding
 from specjax import families
+from specjax import rewards
+from specjax import routing
 from specjax import sampling as sampling_lib
+from specjax import verifiers
+from specjax.data import examples as examples_lib
+from specjax.data import rephrase
 from tests import experiments_test
 from tests import toys
 
@@ -33,6 +44,29 @@ _BANDITS = {
   'cost_repeats': 1,
   'max_new_tokens': 8,
   'max_length': 32,
+}
+# Eval prompts by domain; one of them does not fit.
+_EVAL = {
+  'code': ['def f', 'def g', 'import os', 'class A'],
+  'math': ['1 + 1', '2 + 2', '3 + 3 ' * 16],
+  'talk_de': ['guten tag', 'bis morgen', 'na ja'],
+  'talk_fr': ['bonjour'],
+}
+_SETS = {
+  'plain': {'domains': ('code', 'talk')},
+  'told': {'domains': ('math',), 'rephrase': True},
+  'pairs': {'domains': ('talk_de', 'code'), 'turns': 2},
+}
+_SPECIALISTS = {
+  'arms': (('code', 2), ('math', 2)),
+  'others': (('prompt_lookup', 2), (('code', 'math'), 2)),
+  'bandits': ('ucb1:beta=0.1/block_divergence', 'ucb1'),
+  'reward': 'block_efficiency',
+  'prompts_per_domain': 3,
+  'router': True,
+  'router_prompts': 2,
+  'max_new_tokens': 4,
+  'max_length': 64,
 }
 _LENGTHS = {
   'drafter': 'small',
@@ -130,20 +164,37 @@ def test_bandits_rows_say_what_was_logged(decoded):
   """A row of each set, way and domain."""
   _, workdir, rows = decoded
   cells = [(row['prompts'], row['domain'], row['way']) for row in rows]
-  assert len(cells) == 20 and set(cells) == {
+  assert len(cells) == 25 and set(cells) == {
     (label, domain, way)
     for label, domains in (('family', ['one', 'two']), ('mine', ['one']))
     for domain in ['all', *domains]
-    for way in ('none', 'small 2', 'prompt_lookup 2', 'hedge')
+    for way in ('none', 'small 2', 'prompt_lookup 2', 'hedge', 'oracle')
   }
   logged = {(row['prompts'], row['way']): row for row in _logged(workdir)}
   assert len(logged) == 8
+  for label in ('family', 'mine'):
+    logged[label, 'oracle'] = _oracle(
+      [logged[label, way] for way in ('small 2', 'prompt_lookup 2')]
+    )
   for row in rows:
     _check_row(row, logged)
   # Hedge keeps every drafter current.
   assert {row['way'] for row in rows if row['caught_up']} == {'hedge'}
   path = workdir / 'block_efficiency.png'
   assert matplotlib.image.imread(path).std() > 0
+
+
+def _oracle(lines):
+  """Leaves each prompt to the line of the fewest rounds; equal is emitted."""
+  line = {name: [] for name in lines[0]} | {'domains': lines[0]['domains']}
+  for i, rounds in enumerate(zip(*(each['rounds'] for each in lines))):
+    arm = rounds.index(min(rounds))
+    for name in ('emitted', 'rounds', 'caught_up', 'seconds'):
+      line[name].append(lines[arm][name][i])
+    pulls = [0] * len(lines)
+    pulls[arm] = rounds[arm]
+    line['pulls'].append(pulls)
+  return line
 
 
 def _check_row(row, logged):
@@ -160,6 +211,8 @@ def _check_row(row, logged):
   assert row['over_best'] == pytest.approx(ratio)
   if row['way'] in ('small 2', 'prompt_lookup 2'):
     assert row['over_best'] <= 1 and row['pulls'] == '1.00'
+  if row['way'] == 'oracle':
+    assert row['over_best'] >= 1
   if row['way'] == row['best_arm']:
     assert (row['over_best'], row['over_best_error']) == (1, 0)
   assert row['tokens_per_second'] == pytest.approx(
@@ -209,6 +262,343 @@ def test_bandits_go_on_where_they_stopped(
   # Nothing is left to do.
   assert _run(_DRAFTERS, folder, changes, tmp_path) == again
   assert len(_logged(tmp_path)) == 9 and measured == [1]
+
+
+# Drafters named after domains, and sets of prompts.
+
+
+@pytest.fixture(scope='module')
+def specialists(tmp_path_factory):
+  """Changes of a config: a family of two drafters, and data of four domains."""
+  folder = tmp_path_factory.mktemp('specialists')
+  toys.write_family(folder, {'code': 0.2, 'math': 0.3})
+  for domain, prompts in _EVAL.items():
+    for split in ('eval', 'train'):
+      examples_lib.write(
+        folder / f'{domain}.{split}.jsonl',
+        [examples_lib.Example(domain, prompt) for prompt in prompts],
+      )
+  return _SPECIALISTS | {'family': str(folder), 'data_dir': str(folder)}
+
+
+def _build(specialists, **changes):
+  """Returns labels and texts of the sets that a config states."""
+  config = experiments_test._load(_DRAFTERS)
+  config.update(specialists | changes)
+  family = families.load(config.family)
+  return {
+    label: [
+      (job.label, [family.tokenizer.decode(turn) for turn in job.turns])
+      for job in jobs
+    ]
+    for label, jobs in prompt_sets.build(config, family).items()
+  }
+
+
+def test_prompt_sets_are_as_stated(specialists):
+  """At most three of a label, what fits, and parts of a domain by turns."""
+  sets = _build(specialists, sets=_SETS)
+  assert list(sets) == ['pairs', 'plain', 'told']
+  one = lambda label, texts: [(label, [text]) for text in texts]
+  assert sorted(sets['plain']) == sorted(
+    one('code', _EVAL['code'][:3])
+    + one('talk', ['guten tag', 'bonjour', 'bis morgen'])
+  )
+  told = [rephrase.rephrase(text, i) for i, text in enumerate(_EVAL['math'])]
+  assert sorted(sets['told']) == one('math', sorted(told[:2]))
+  pairs = list(zip(_EVAL['code'], _EVAL['talk_de']))
+  assert sorted(sets['pairs']) == sorted(
+    ('code + talk_de', [*pair][:: -1 if i % 2 else 1])
+    for i, pair in enumerate(pairs)
+  )
+  # Without, each domain is on its own; a set's order is its own affair.
+  assert sorted(_build(specialists)['eval']) == sorted(
+    one('math', _EVAL['math'][:2])
+    + [(d, [text]) for d in _EVAL if d != 'math' for text in _EVAL[d][:3]]
+  )
+  alone = {'told': {'rephrase': True}, 'plain': _SETS['plain']}
+  assert _build(specialists, sets=alone)['plain'] == sets['plain']
+  reshuffled = _build(specialists, sets=alone, seed=1)['plain']
+  assert sorted(sets['plain']) == sorted(reshuffled) != reshuffled
+  assert reshuffled != sets['plain']
+
+
+def test_sessions_fit_with_what_each_turn_emits(specialists):
+  """Four tokens, beside the longer prompt."""
+  family = families.load(specialists['family'])
+  count = lambda text: len(family.tokenizer.encode_prompt(text))
+  pairs = zip(_EVAL['code'], _EVAL['talk_de'])
+  room = max(max(count(a), count(b)) for a, b in pairs) + 4
+  sets = {'pairs': _SETS['pairs']}
+  sizes = [
+    len(_build(specialists, sets=sets, max_length=length)['pairs'])
+    for length in (room, room - 1)
+  ]
+  assert sizes[0] == 3 > sizes[1]
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    (
+      {'sets': {'a': {'turn': 2}}},
+      "Unknown field of sets.a 'turn'. Known: dom",
+    ),
+    ({'sets': {'a': {'domains': 'code'}}}, "tuple of names, got 'code'"),
+    ({'sets': {'a': {'domains': ('cod',)}}}, "Unknown domain 'cod'"),
+    (
+      {'sets': {'a': {'domains': ('code',), 'turns': 2}}},
+      r'turns of sets.a must lie in \[1, 1\], got 2',
+    ),
+    ({'sets': _SETS, 'max_length': 5}, 'Nothing of pairs fits: max_length=5'),
+    ({'bandits': ('ucb1/',)}, r"\[/reward\]', got 'ucb1/'"),
+    ({'bandits': ('ucb1/speed',)}, "Unknown reward 'speed'"),
+    ({'bandits': ('ucb9/emitted',)}, "Unknown bandit 'ucb9'"),
+    ({'bandits': ('ucb1:beta/emitted',)}, r"got 'ucb1:beta/emitted'"),
+    ({'others': (('code', 2),)}, 'different names, got code 2, math 2, code 2'),
+    (
+      {'arms': (('code', 2), ('code', 3))},
+      'router needs arms named after diff',
+    ),
+    ({'data_dir': ''}, 'no prompts of its own'),
+  ],
+)
+def test_bandits_refuses_bad_values(tmp_path, specialists, changes, message):
+  with pytest.raises(ValueError, match=message):
+    _run(_DRAFTERS, specialists['family'], specialists | changes, tmp_path)
+
+
+def test_a_router_needs_train_files(tmp_path, folder):
+  changes = _BANDITS | {'router': True}
+  with pytest.raises(ValueError, match='router needs data_dir'):
+    _run(_DRAFTERS, folder, changes, tmp_path)
+
+
+def test_entries_of_bandits(monkeypatch, folder):
+  """A reward that is handed over comes before that behind the slash."""
+  assert arms.parse('ucb1') == ('ucb1', {}, '', 'lazy')
+  assert arms.parse('hedge').catch_up == 'always'
+  entry = 'ucb1:beta=0.1/block_divergence'
+  choice = 'ucb1', {'beta': 0.1}, 'block_divergence'
+  assert arms.parse(entry) == (*choice, 'lazy')
+  assert arms.parse(f'{entry}@window') == (*choice, 'window')
+  monkeypatch.setitem(rewards.REWARDS, 'block_divergence', lambda: 'its own')
+  monkeypatch.setattr(decoding, 'Decoder', lambda *args, **options: options)
+  family, sampling = families.load(str(folder)), sampling_lib.Sampling(0.0)
+  build = lambda *args, **options: arms.decoder(
+    family, arms.build(family, _ARMS, sampling), *args, sampling, **options
+  )
+  assert build(entry)['reward'] == 'its own'
+  assert build(entry, reward='other')['reward'] == 'other'
+  assert 'reward' not in build('ucb1')
+
+
+@pytest.mark.parametrize(
+  ('temperature', 'expected'),
+  [(0.0, ['greedy', 'greedy']), (1.0, ['maximal', 'ensemble'])],
+)
+def test_an_ensemble_has_its_members_parameters(
+  specialists, monkeypatch, temperature, expected
+):
+  """And a verifier that knows that siblings have laws of their own."""
+  names = []
+  monkeypatch.setattr(verifiers, 'resolve', names.append)
+  family = families.load(specialists['family'])
+  entries = [('math', 2), (('math', 'prompt_lookup', 'code'), 2)]
+  sampling = sampling_lib.Sampling(temperature)
+  (_, own), (arm, params) = arms.build(family, entries, sampling)
+  assert names == expected
+  assert own is family.drafters['math'].params is params[0]
+  assert params[1] is None and params[2] is family.drafters['code'].params
+  assert arms.Spec(*entries[1], 3).name == 'draft-all 3x2'
+  assert arm.drafter.topology.depth == 2
+
+
+def test_lessons_go_on_from_turn_to_turn(monkeypatch):
+  """From job to job they start anew, or not."""
+  calls, number = [], itertools.count(1)
+
+  def decode(decoder, prompts, max_new_tokens, lessons, **options):
+    calls.append((prompts[0], lessons, *options['request_ids']))
+    said = next(number)
+    output = types.SimpleNamespace(
+      tokens=[90 + said] * 2,
+      rounds=said,
+      caught_up=1,
+      pulls=np.eye(2)[said % 2],
+    )
+    return [output], f'lesson {said}', 0.5
+
+  monkeypatch.setattr(looped, 'decode', decode)
+  monkeypatch.setattr(looped, 'warm_up', lambda *args: None)
+  jobs = [prompt_sets.Job('a', [[1], [2, 3]]), prompt_sets.Job('b', [[4]])]
+  config = types.SimpleNamespace(max_new_tokens=2, carry_over=False, seed=0)
+  line = bandits._decode_all(config, None, jobs)
+  assert calls == [
+    ([1], None, 0),
+    ([2, 3], 'lesson 1', 0),
+    ([4], None, 1),
+  ]
+  assert line == {
+    'domains': ['a', 'b'],
+    'emitted': [4, 2],
+    'rounds': [3, 3],
+    'caught_up': [2, 1],
+    'pulls': [[1, 1], [0, 1]],
+    'seconds': [1.0, 0.5],
+  }
+  config.carry_over = True
+  bandits._decode_all(config, None, jobs)
+  assert [lessons for _, lessons, _ in calls[3:]] == [
+    None,
+    'lesson 4',
+    'lesson 5',
+  ]
+
+
+@pytest.fixture
+def simulated(monkeypatch):
+  """Decodes in no time: of 12 tokens, a drafter's own domain takes 4 rounds.
+
+  Returns the ways and labels that were decoded.
+  """
+  decoded = []
+
+  def decode_all(config, way, jobs):
+    decoded.append((way, {job.label for job in jobs}))
+    own = [4 if way.split()[0] in job.label else 6 for job in jobs]
+    rounds = [12] * len(jobs) if way == 'none' else own
+    line = {name: [1] * len(jobs) for name in ('caught_up', 'seconds')}
+    return line | {
+      'domains': [job.label for job in jobs],
+      'emitted': [12] * len(jobs),
+      'rounds': rounds,
+      'pulls': [[each] for each in rounds],
+    }
+
+  monkeypatch.setattr(bandits, '_decoders', lambda *args: lambda way: way)
+  monkeypatch.setattr(bandits, '_decode_all', decode_all)
+  return decoded
+
+
+def test_prompts_left_to_one_arm(tmp_path, specialists, simulated, monkeypatch):
+  """By hand: a router that takes all for math, and an oracle that does not."""
+  learnt, routed = [], []
+
+  def fit(prompts, labels, *args, **options):
+    learnt.append((len(prompts), list(labels), args))
+
+  def route(router, prompts):
+    routed.append([family.tokenizer.decode(prompt) for prompt in prompts])
+    return np.ones(len(prompts), int)
+
+  monkeypatch.setattr(routing, 'fit', fit)
+  monkeypatch.setattr(routing, 'route', route)
+  family = families.load(specialists['family'])
+  sets = {
+    'both': {'domains': ('code', 'math')},
+    'pairs': {'domains': ('code', 'talk'), 'turns': 2},
+  }
+  changes = specialists | {'sets': sets}
+  rows = _run(_DRAFTERS, changes['family'], changes, tmp_path)
+  assert learnt == [(4, [0, 0, 1, 1], (2, family.tokenizer.vocab_size))]
+  pairs = _build(specialists, sets=sets)['pairs']
+  assert routed[1] == [first for _, (first, _) in pairs]
+  rows = {(row['domain'], row['way']): row for row in rows}
+  efficiencies = lambda domain: [
+    rows[domain, way]['block_efficiency']
+    for way in ('code 2', 'math 2', 'oracle', 'router')
+  ]
+  assert efficiencies('code') == [3, 2, 3, 2]
+  assert efficiencies('math') == [2, 3, 3, 3]
+  assert efficiencies('code + talk') == [3, 2, 3, 2]
+  shares = [rows['code', way]['pulls'] for way in ('oracle', 'router')]
+  assert shares == ['1.00 0.00', '0.00 1.00']
+  accuracies = {
+    domain: row['accuracy']
+    for (domain, way), row in rows.items()
+    if way == 'router' and 'accuracy' in row
+  }
+  assert accuracies == {'code': 0.0, 'math': 1.0}
+  # Others are no choice of the oracle's, and no arm of the bandits.
+  assert rows['code', 'oracle']['best_arm'] == 'code 2'
+  named = {row['way']: row['arms'] for row in _logged(tmp_path)}
+  assert named == {
+    'none': '',
+    'code 2': '',
+    'math 2': '',
+    'prompt_lookup 2': '',
+    'draft-all 2': 'code, math',
+    'ucb1:beta=0.1/block_divergence': 'code 2, math 2',
+    'ucb1': 'code 2, math 2',
+  }
+
+
+def test_of_equal_arms_the_oracle_takes_the_first():
+  """The fewest rounds for a token, as what is emitted can differ."""
+  lines = [
+    {'rounds': [2, 3, 5], 'emitted': [4, 9, 9]},
+    {'rounds': [3, 2, 5], 'emitted': [6, 4, 10]},
+  ]
+  assert bandits._best(lines).tolist() == [0, 0, 1]
+
+
+def test_only_what_a_new_field_concerns_is_decoded_again(
+  tmp_path, specialists, simulated
+):
+  ways = ['none', 'code 2', 'math 2', 'prompt_lookup 2', 'draft-all 2']
+  ways += list(_SPECIALISTS['bandits'])
+  code, maths = {'domains': ('code',)}, {'domains': ('math',)}
+
+  def again(**changes):
+    simulated.clear()
+    changes = specialists | changes
+    _run(_DRAFTERS, changes['family'], changes, tmp_path)
+    return list(simulated)
+
+  sets = {'a': code, 'b': maths}
+  every = again(sets=sets)
+  assert every == [(way, {d}) for way in ways for d in ('code', 'math')]
+  # Defaults can be left out, and the router decodes nothing.
+  stated = {'a': code | {'turns': 1}, 'b': maths}
+  assert not again(sets=stated, router=False)
+  told = {'a': code, 'b': maths | {'rephrase': True}}
+  assert again(sets=told) == [(way, {'math'}) for way in ways]
+  # The bandit that has a reward of its own does not care for the other.
+  assert again(sets={'a': code}, reward='emitted') == [('ucb1', {'code'})]
+  others = (('prompt_lookup', 2), (('math', 'code'), 2))
+  assert again(sets={'a': code}, others=others) == [('draft-all 2', {'code'})]
+
+
+def test_specialists_decode_all_sets_in_all_ways(
+  tmp_path, specialists, monkeypatch
+):
+  """For real: a rephrased set and pairs; greedy, all ways say the same."""
+  asked, named_reward = [], costs.named_reward
+  monkeypatch.setattr(
+    costs,
+    'named_reward',
+    lambda config, name, *args: (
+      asked.append(name) or named_reward(config, name, *args)
+    ),
+  )
+  sets = {name: _SETS[name] for name in ('told', 'pairs')}
+  changes = specialists | {'sets': sets, 'prompts_per_domain': 2}
+  changes['others'] = _SPECIALISTS['others'][1:]
+  rows = _run(_DRAFTERS, changes['family'], changes, tmp_path)
+  assert {row['domain'] for row in rows} == {'all', 'math', 'code + talk_de'}
+  assert len(rows) == 2 * 2 * 8
+  logged = {(row['prompts'], row['way']): row for row in _logged(tmp_path)}
+  for (label, way), line in logged.items():
+    assert line['emitted'] == logged[label, 'none']['rounds']
+    assert max(line['emitted']) <= (8 if label == 'pairs' else 4)
+    if way != 'none':
+      assert min(map(sum, line['pulls'])) > 0
+  assert asked == ['block_divergence', 'block_efficiency']
+  shares = {row['way']: len(row['pulls'].split()) for row in rows}
+  assert [shares[way] for way in ('draft-all 2', 'ucb1', 'router')] == [1, 2, 2]
+  path = tmp_path / 'block_efficiency.png'
+  assert matplotlib.image.imread(path).std() > 0
 
 
 # Lengths as arms.
@@ -330,6 +720,7 @@ def test_rewards_of_a_cost_table(tmp_path):
     arm=jnp.array([0, 0, 1]),
     emitted=jnp.array([4.0, 3.0, 1.0]),
     overlap=jnp.ones(3),
+    agreement=jnp.ones(3),
     depth=jnp.array([3, 3, 0]),
     max_depth=3,
     caught_up=jnp.array([0, 4, 0]),

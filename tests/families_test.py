@@ -1,5 +1,6 @@
 """The shipped family decodes what it should."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -68,3 +69,21 @@ def test_unknown_names_are_answered_with_the_known(family):
 def test_a_folder_without_a_target_is_refused(tmp_path):
   with pytest.raises(ValueError, match='no target.safetensors'):
     families.load(str(tmp_path))
+
+
+def test_specialists_are_other_drafters_of_the_same_target(family):
+  """By their own domain's prompts, each knows its target best; not always."""
+  pool = families.load('mini/specialists')
+  assert pool.prompts == family.prompts
+  jax.tree.map(
+    np.testing.assert_array_equal, pool.target.params, family.target.params
+  )
+  sizes = {families.num_params(model) for model in pool.drafters.values()}
+  assert sizes == {families.num_params(family.drafters['medium'])}
+  assert {'all', 'code', 'translation_ja-en'} <= set(pool.drafters)
+  math = [prompt for prompt in pool.prompts if prompt.domain == 'math']
+  efficiency = {
+    name: metrics.block_efficiency(_decode(pool, name, math, 1.0))[0]
+    for name in ('math', 'all', 'code')
+  }
+  assert max(efficiency, key=efficiency.get) == 'math'

@@ -36,6 +36,7 @@ def get_config():
       'family': 'mini',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts_per_domain': 20,
+      'sets': {},  # By label, fields as in experiments/prompt_sets.py; or all.
       'prompts_file': '',  # More prompts, with domains, such as Spec-Bench.
       'datastore': '',  # From configs/datastore.py, for retrieval.
       'arms': (  # Drafter, draft length, drafts; begin with the likely best.
@@ -45,7 +46,8 @@ def get_config():
         ('retrieval', 4, 4),
         ('suffix', 8, 4),
       ),
-      'bandits': (
+      'others': (),  # More such, alone and no choice of the bandits.
+      'bandits': (  # With options and more, as in experiments/arms.py.
         'uniform',
         'ucb_spec',
         'exp3_spec',
@@ -60,6 +62,8 @@ def get_config():
       'costs': '',  # Of 'throughput': a costs.json with these arms.
       'cost_rounds': 32,  # Or measured now, from so many rounds,
       'cost_repeats': 5,  # so often.
+      'router': False,  # If arms are named after domains of data_dir.
+      'router_prompts': 512,  # That it learns from, of each domain.
       'carry_over': False,  # Lessons, from prompt to prompt.
       'max_new_tokens': 128,
       'max_length': 512,

@@ -1,0 +1,38 @@
+r"""What rewards tell of arms, round by round: MetaSD's Table 2, Figures 3, 5-7.
+
+python -m experiments.main --config=configs/metasd/alignment.py \
+    --config.data_dir=DATA --workdir=runs/metasd_alignment
+"""
+
+import ml_collections
+
+_DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'alignment',
+      'family': 'mini/specialists',
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts_per_domain': 32,
+      'sets': {'eval': {'domains': _DOMAINS}},
+      'prompts_file': '',
+      'datastore': '',
+      'arms': tuple((domain, 5) for domain in _DOMAINS),
+      'bandits': (  # One for each prompt.
+        'ucb1:beta=0.01/block_divergence',
+        'ucb1:beta=0.01/block_efficiency',
+        'sequential_halving/block_divergence',
+        'exp3:gamma=0.4/block_divergence',
+        'hedge/block_divergence',
+      ),
+      'num_rounds': 64,  # That are played and recorded.
+      'share_rounds': (5, 10, 20),  # Whose shares are written.
+      'batch_size': 16,  # Prompts traced at once.
+      'max_new_tokens': 128,
+      'max_length': 512,
+      'temperature': 0.0,
+      'seed': 0,
+    }
+  )

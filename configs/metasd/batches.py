@@ -1,0 +1,34 @@
+r"""Batches of one domain or of many, with bandits of batches or rows: Table 17.
+
+python -m experiments.main --config=configs/metasd/batches.py \
+    --config.data_dir=DATA --workdir=runs/metasd_batches
+"""
+
+import ml_collections
+
+_DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'row_batches',
+      'family': 'mini/specialists',
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts_per_domain': 32,
+      'sets': {'eval': {'domains': _DOMAINS}},
+      'prompts_file': '',
+      'datastore': '',
+      'arms': tuple((domain, 5) for domain in _DOMAINS),
+      'single': (('all', 5),),  # Alone, and no choice of the bandits.
+      'bandits': (
+        'ucb1:beta=0.01/block_divergence',
+        'hedge/block_divergence',
+      ),
+      'batch_sizes': (1, 2, 4, 8),  # Each divides the largest.
+      'max_new_tokens': 64,
+      'max_length': 512,
+      'temperature': 0.0,
+      'seed': 0,
+    }
+  )

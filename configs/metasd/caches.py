@@ -1,0 +1,22 @@
+r"""When a drafter reads what others committed: MetaSD's Table 13.
+
+python -m experiments.main --config=configs/metasd/caches.py \
+    --config.data_dir=DATA --workdir=runs/metasd_caches
+
+Lazily, all of it; after every round; or sinks and a window at most, as in
+StreamingLLM. `caught_up` counts the tokens that drafters read behind others.
+"""
+
+from configs.metasd import drafters
+
+
+def get_config():
+  config = drafters.get_config()
+  config.others = ()
+  config.bandits = tuple(
+    f'{bandit}@{catch_up}'
+    for bandit in ('ucb1:beta=0.01/block_divergence', 'uniform')
+    for catch_up in ('lazy', 'always', 'window')
+  )
+  config.prompts_per_domain = 24
+  return config

@@ -1,0 +1,24 @@
+r"""The same with lessons carried over, from prompt to prompt of a domain.
+
+python -m experiments.main --config=configs/metasd/sessions.py \
+    --config.data_dir=DATA --workdir=runs/metasd_sessions
+
+MetaSD starts anew with every query, so that a bandit of five arms is still
+looking when an answer of 15 tokens ends. A user stays with a task for a while.
+"""
+
+from configs.metasd import drafters
+
+
+def get_config():
+  config = drafters.get_config()
+  config.sets = {name: {'domains': (name,)} for name in drafters.DOMAINS}
+  config.others = ()
+  config.bandits = (
+    'ucb1:beta=0.01/block_divergence',
+    'ucb1:beta=0.01/block_efficiency',
+    'hedge/block_divergence',
+  )
+  config.router = False
+  config.carry_over = True
+  return config

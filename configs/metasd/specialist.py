@@ -1,0 +1,39 @@
+r"""A drafter of the mini family that is distilled further, on one domain.
+
+for name in all code math qa summarization translation \
+    translation_{de,fr,ja,ru,zh}-en; do
+  python -m experiments.main --config=configs/metasd/specialist.py:$name \
+      --workdir=runs/specialists/$name
+done
+
+'all' is the drafter that fits all domains: same size, same start, the mixture,
+and three times the steps.
+Needs the responses of configs/metasd/responses.py.
+"""
+
+import ml_collections
+
+
+def get_config(name='code'):
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'train',
+      'data_dir': '',  # Of the eval files, for bits per byte; or none.
+      'tokenizer': 'runs/tokenizer/tokenizer.json',
+      'responses': ('runs/specialist_responses/responses.jsonl',),
+      'distill_from': 'runs/target/target.safetensors',
+      'train_on_text': False,
+      'domain': name,
+      'prompt_weight': 0.25,
+      'row_length': 512,
+      'seed': 0,
+      'models': {name: 'runs/drafters/medium.safetensors'},
+      'training': {
+        'steps': 900 if name == 'all' else 300,
+        'batch_size': 4,
+        'learning_rate': 2e-3,
+        'warmup_steps': 20,
+        'checkpoint_every': 100,
+      },
+    }
+  )

@@ -1,0 +1,22 @@
+r"""Two tasks in turn, and a bandit that follows: MetaSD's Table 19.
+
+python -m experiments.main --config=configs/metasd/two_tasks.py \
+    --config.data_dir=DATA --workdir=runs/metasd_two_tasks
+
+The bandit goes on with what the first task has taught it; single drafters, the
+router and the oracle stay the same for both. Each prompt is read alone: the
+target has never seen two of them in one text, and would go on with the first.
+"""
+
+from configs.metasd import drafters
+
+
+def get_config():
+  config = drafters.get_config()
+  config.sets = {
+    'two tasks': {'domains': drafters.DOMAINS, 'turns': 2},
+  }
+  config.prompts_per_domain = 12  # Of each pair of domains.
+  config.max_new_tokens = 96
+  config.others = (('all', 5),)
+  return config
