@@ -13,7 +13,7 @@ setuptools.setup(
   license='Apache-2.0',
   python_requires='>=3.11',
   packages=setuptools.find_packages(include=['specjax', 'specjax.*']),
-  package_data={'specjax': ['families/*/*']},
+  package_data={'specjax': ['families/*/*', 'families/*/*/*']},
   install_requires=[
     'absl-py',  # Flags of experiments.
     'flax>=0.12.8',  # NNX modules and struct dataclasses.

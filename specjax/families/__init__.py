@@ -1,6 +1,5 @@
 """Trained model families that come with the package."""
 
-import importlib.resources
 import os
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ class Family(NamedTuple):
 
   tokenizer: tokenizer_lib.Tokenizer
   target: Model
-  drafters: dict[str, Model]  # largest first
+  drafters: dict[str, Model]  # largest first, then by name
   prompts: list[examples_lib.Example]  # held out, some for each domain
 
 
@@ -35,22 +34,23 @@ def load(family: str = 'mini') -> Family:
   """Loads a family: a name of the package's own, or a folder.
 
   A folder holds `tokenizer.json`, `target.safetensors`, any number of other
-  `*.safetensors` (the drafters), and `prompts.jsonl` or no prompts.
+  `*.safetensors` (the drafters), and `prompts.jsonl` or no prompts. A folder
+  inside of it holds other drafters of the same target, and nothing else.
 
   Args:
-    family: 'mini' or a path.
+    family: 'mini', 'mini/specialists' or a path.
 
   Raises:
     ValueError: there is no such family, or one of its files is missing or
       corrupt.
   """
-  shipped = importlib.resources.files('specjax.families')
+  shipped = os.path.dirname(__file__)
   known = sorted(
-    entry.name
-    for entry in shipped.iterdir()
-    if entry.is_dir() and entry.joinpath('tokenizer.json').is_file()
+    os.path.relpath(path, shipped).replace(os.sep, '/')
+    for path, _, names in os.walk(shipped)
+    if any(name.endswith('.safetensors') for name in names)
   )
-  folder = str(shipped.joinpath(family)) if family in known else family
+  folder = os.path.join(shipped, family) if family in known else family
   if not os.path.isdir(folder):
     raise ValueError(
       f'Unknown family {family!r}. Known: {", ".join(known)}, or a folder.'
@@ -60,15 +60,21 @@ def load(family: str = 'mini') -> Family:
     for name in os.listdir(folder)
     if name.endswith('.safetensors')
   }
+  home = folder
   if 'target' not in models:
-    raise ValueError(f'There is no target.safetensors in {folder}.')
+    home = os.path.dirname(os.path.abspath(folder))
+    if not os.path.exists(os.path.join(home, 'target.safetensors')):
+      raise ValueError(
+        f'There is no target.safetensors in {folder}, nor in the folder above.'
+      )
+    models['target'] = load_model(os.path.join(home, 'target.safetensors'))
   target = models.pop('target')
-  prompts = os.path.join(folder, 'prompts.jsonl')
+  prompts = os.path.join(home, 'prompts.jsonl')
   return Family(
-    tokenizer=tokenizer_lib.load(os.path.join(folder, 'tokenizer.json')),
+    tokenizer=tokenizer_lib.load(os.path.join(home, 'tokenizer.json')),
     target=target,
     drafters=dict(
-      sorted(models.items(), key=lambda item: -num_params(item[1]))
+      sorted(models.items(), key=lambda item: (-num_params(item[1]), item[0]))
     ),
     prompts=examples_lib.read(prompts) if os.path.exists(prompts) else [],
   )
