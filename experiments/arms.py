@@ -53,6 +53,7 @@ class Choice(NamedTuple):
   options: dict[str, Any]
   reward: str  # a name of REWARDS; '' if the entry names none
   catch_up: str  # one of CATCH_UPS
+  prompt_tokens: int  # that it learns from before the first round
 
 
 def specs(entries: Iterable[Sequence[Any]]) -> list[Spec]:
@@ -96,20 +97,22 @@ def build(
 def parse(entry: str) -> Choice:
   """Takes a bandit's entry apart.
 
-  It is 'name[:option=value,...][/reward][@catch_up]'; for 'hedge', catch_up is
-  'always' by default.
+  It is 'name[:option=value,...][/reward][@catch_up][+prompt_tokens]'; for
+  'hedge', catch_up is 'always' by default.
 
   Raises:
     ValueError: it has another form, or a name is unknown.
   """
-  rest, _, catch_up = entry.partition('@')
+  rest, _, prompt_tokens = entry.partition('+')
+  rest, _, catch_up = rest.partition('@')
   rest, slash, reward = rest.partition('/')
   name, _, rest = rest.partition(':')
   pairs = [pair.split('=') for pair in rest.split(',') if rest]
-  if any(len(pair) != 2 for pair in pairs) or (slash and not reward):
+  wrong = any(len(pair) != 2 for pair in pairs) or (slash and not reward)
+  if wrong or not (prompt_tokens or '0').isdigit():
     raise ValueError(
-      "A bandit must be 'name[:option=value,...][/reward][@catch_up]', got "
-      f'{entry!r}.'
+      "A bandit must be 'name[:option=value,...][/reward][@catch_up]"
+      f"[+prompt_tokens]', got {entry!r}."
     )
   base.lookup(bandits.BANDITS, 'bandit', name)
   if reward:
@@ -118,7 +121,7 @@ def parse(entry: str) -> Choice:
   if catch_up not in CATCH_UPS:
     raise ValueError(f'catch_up must be one of {CATCH_UPS}, got {catch_up!r}.')
   options = {key: ast.literal_eval(value) for key, value in pairs}
-  return Choice(name, options, reward, catch_up)
+  return Choice(name, options, reward, catch_up, int(prompt_tokens or 0))
 
 
 def reward_name(config: Any, bandit: str) -> str:
@@ -152,6 +155,7 @@ def decoder(
     arms,
     bandit=bandits.BANDITS[choice.bandit](len(arms), **choice.options),
     catch_up='always' if choice.catch_up == 'always' else 'lazy',
+    prompt_tokens=choice.prompt_tokens,
     sampling=sampling,
     stop_tokens=[family.tokenizer.end_id],
     **options,

@@ -4,6 +4,7 @@ import functools
 import os
 from typing import NamedTuple
 
+import jax
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -148,6 +149,7 @@ def _decode_sets(config, workdir, family, specs, sets):
         row = settings | _decode_all(config, decoder(way), jobs)
         results.log(workdir, row)
       logged[label][way] = row
+    jax.clear_caches()  # Many programs have more memory maps than Linux allows.
   return logged.items()
 
 
@@ -171,7 +173,7 @@ def _settings(config, label, specs, way):
 
 
 def _decoders(config, family, specs, prompts):
-  """Returns a function from a way to its decoder, which is built once."""
+  """Returns a function from a way to its decoder; it holds the last one."""
   sampling = sampling_lib.Sampling(config.temperature)
   build = functools.partial(
     arms_lib.build, family, sampling=sampling, datastore=config.datastore
@@ -184,7 +186,7 @@ def _decoders(config, family, specs, prompts):
     chosen = arms_lib.specs(config.arms)
     return costs.named_reward(config, name, family, chosen, 1, prompts)
 
-  @functools.cache
+  @functools.lru_cache(maxsize=1)
   def decoder(way):
     options = {'max_length': config.max_length}
     if way in config.bandits:

@@ -23,7 +23,7 @@ from specjax import sampling as sampling_lib
 _SETTINGS = ('batch_size', 'prompts', 'way', 'choice', 'config')
 # Fields of the config that `config` leaves out: settings of their own. The
 # largest of batch_sizes is none: it says how many prompts there are.
-_OWN = ('single', 'bandits')
+_OWN = ('others', 'bandits')
 _PROMPTS = ('homogeneous', 'mixed')
 
 
@@ -146,7 +146,7 @@ def _ways(config):
       f'batch_sizes must divide the largest, got {config.batch_sizes}.'
     )
   return [
-    *((name, 'alone') for name in _arms(config, config.single)),
+    *((name, 'alone') for name in _arms(config, config.others)),
     *((name, choice) for name in config.bandits for choice in ('batch', 'row')),
     ('oracle', 'row'),
   ]
@@ -178,7 +178,7 @@ def _decoder(config, family, way, choice):
   sampling = sampling_lib.Sampling(config.temperature)
   entries, bandit, catch_up = config.arms, way, 'lazy'
   if choice == 'alone':
-    entries = [(_arms(config) | _arms(config, config.single))[way]]
+    entries = [(_arms(config) | _arms(config, config.others))[way]]
   if choice == 'alone' or way == 'oracle':
     bandit = 'fixed'  # To the arms that are given as the bandits' state.
   else:

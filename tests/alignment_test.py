@@ -229,7 +229,7 @@ def test_alignment_is_checked_before_it_starts(
 
 _BATCHED = {
   **_SHARED,
-  'single': (('none', 0),),
+  'others': (('none', 0),),
   'arms': (('far', 1), ('near', 1)),
   'batch_sizes': (2,),
   'max_new_tokens': 8,

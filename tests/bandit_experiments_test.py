@@ -376,12 +376,12 @@ def test_a_router_needs_train_files(tmp_path, folder):
 
 def test_entries_of_bandits(monkeypatch, folder):
   """A reward that is handed over comes before that behind the slash."""
-  assert arms.parse('ucb1') == ('ucb1', {}, '', 'lazy')
+  assert arms.parse('ucb1') == ('ucb1', {}, '', 'lazy', 0)
   assert arms.parse('hedge').catch_up == 'always'
   entry = 'ucb1:beta=0.1/block_divergence'
   choice = 'ucb1', {'beta': 0.1}, 'block_divergence'
-  assert arms.parse(entry) == (*choice, 'lazy')
-  assert arms.parse(f'{entry}@window') == (*choice, 'window')
+  assert arms.parse(entry) == (*choice, 'lazy', 0)
+  assert arms.parse(f'{entry}@window+8') == (*choice, 'window', 8)
   monkeypatch.setitem(rewards.REWARDS, 'block_divergence', lambda: 'its own')
   monkeypatch.setattr(decoding, 'Decoder', lambda *args, **options: options)
   family, sampling = families.load(str(folder)), sampling_lib.Sampling(0.0)

@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/metasd/alignment.py \
 
 import ml_collections
 
-_DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
+from configs.metasd import drafters
 
 
 def get_config():
@@ -16,10 +16,10 @@ def get_config():
       'family': 'mini/specialists',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts_per_domain': 32,
-      'sets': {'eval': {'domains': _DOMAINS}},
+      'sets': {'eval': {'domains': drafters.DOMAINS}},
       'prompts_file': '',
       'datastore': '',
-      'arms': tuple((domain, 5) for domain in _DOMAINS),
+      'arms': drafters.ARMS,
       'bandits': (  # One for each prompt.
         'ucb1:beta=0.01/block_divergence',
         'ucb1:beta=0.01/block_efficiency',

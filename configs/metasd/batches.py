@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/metasd/batches.py \
 
 import ml_collections
 
-_DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
+from configs.metasd import drafters
 
 
 def get_config():
@@ -15,17 +15,17 @@ def get_config():
       'experiment': 'row_batches',
       'family': 'mini/specialists',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts_per_domain': 32,
-      'sets': {'eval': {'domains': _DOMAINS}},
+      'prompts_per_domain': 16,
+      'sets': {'eval': {'domains': drafters.DOMAINS}},
       'prompts_file': '',
       'datastore': '',
-      'arms': tuple((domain, 5) for domain in _DOMAINS),
-      'single': (('all', 5),),  # Alone, and no choice of the bandits.
+      'arms': drafters.ARMS,
+      'others': (('all', 5),),  # Alone, and no choice of the bandits.
       'bandits': (
         'ucb1:beta=0.01/block_divergence',
         'hedge/block_divergence',
       ),
-      'batch_sizes': (1, 2, 4, 8),  # Each divides the largest.
+      'batch_sizes': (1, 2, 4),  # Each divides the largest.
       'max_new_tokens': 64,
       'max_length': 512,
       'temperature': 0.0,

@@ -10,6 +10,7 @@ and 15 with --config.temperature=0.7 and 1.
 import ml_collections
 
 DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
+ARMS = tuple((domain, 5) for domain in DOMAINS)
 
 
 def get_config():
@@ -26,7 +27,7 @@ def get_config():
       },
       'prompts_file': '',
       'datastore': '',
-      'arms': tuple((domain, 5) for domain in DOMAINS),
+      'arms': ARMS,
       'others': (
         ('all', 5),  # One size fits all.
         ('prompt_lookup', 5),
@@ -39,10 +40,12 @@ def get_config():
         'sequential_halving/block_divergence',
         'petc:budget=15/block_divergence',
         'ucb1:beta=0.01/block_divergence',
+        'ucb1:beta=0.01/block_divergence+32',  # Learns from the prompt, too.
         'ucb1:beta=0.01/block_efficiency',
         'discounted_ucb:beta=0.01/block_divergence',
         'sliding_window_ucb:beta=0.01/block_divergence',
         'hedge/block_divergence',
+        'hedge/block_divergence+32',
       ),
       'reward': 'block_divergence',
       'router': True,

@@ -4,15 +4,19 @@ python -m experiments.main --config=configs/metasd/specialists.py \
     --config.data_dir=DATA --workdir=runs/metasd_specialists
 
 `over_best` compares the same prompts, with the standard error of the ratio.
+With `specialists.py:code`, all prompts of one domain, by its specialist and the
+drafter that fits all.
 """
 
 from configs.metasd import drafters
 
 
-def get_config():
+def get_config(domain=''):
+  domains = (domain,) if domain else drafters.DOMAINS
   config = drafters.get_config()
-  config.sets = {'in domain': {'domains': drafters.DOMAINS}}
-  config.prompts_per_domain = 64
+  config.sets = {'in domain': {'domains': domains}}
+  config.prompts_per_domain = 1000 if domain else 64
+  config.arms = tuple((name, 5) for name in domains)
   config.others = (('all', 5),)
   config.bandits = ()
   config.router = False

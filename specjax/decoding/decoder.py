@@ -17,6 +17,7 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.decoding import drivers
+from specjax.decoding import prompts as prompts_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
@@ -61,6 +62,7 @@ class Decoder:
     max_length: int = 512,
     per_row: bool = False,
     catch_up: str = 'lazy',
+    prompt_tokens: int = 0,
   ):
     """Builds the round; nothing is compiled yet.
 
@@ -78,6 +80,8 @@ class Decoder:
       max_length: longest row in tokens, prompt included.
       per_row: every row has a bandit of its own, instead of one for the batch.
       catch_up: 'lazy' or 'always', as in `make_round`.
+      prompt_tokens: how many of a prompt's last tokens the bandit learns from
+        before the first round: how far target and drafters agree on them.
     """
     if not arms:
       raise ValueError('arms must hold at least one arm, got none.')
@@ -108,7 +112,34 @@ class Decoder:
       catch_up=catch_up,
       memories=self._memories,
     )
+    self._prompt_tokens = prompt_tokens
+    self._lesson = None
+    if prompt_tokens:
+      self._lesson = self._make_lesson(bandit, reward, sampling, catch_up)
     self._init = jax.jit(self._init_keys_and_state)
+
+  def _make_lesson(self, bandit, reward, sampling, catch_up):
+    base.check_range('prompt_tokens', self._prompt_tokens, 0)
+    if bandit is None or reward is None:
+      raise ValueError(
+        f'prompt_tokens={self._prompt_tokens} needs a bandit and a reward to '
+        'learn from.'
+      )
+    if any(arm.drafter.lags for arm in self._arms):
+      raise ValueError(
+        f'prompt_tokens must be 0 with an ensemble, got {self._prompt_tokens}.'
+      )
+    return prompts_lib.make_lesson(
+      self._target,
+      self._arms,
+      bandit,
+      reward,
+      sampling,
+      self._prompt_tokens,
+      per_row=self._per_row,
+      catch_up=catch_up,
+      memories=self._memories,
+    )
 
   @property
   def params(self) -> state_lib.Params:
@@ -168,13 +199,14 @@ class Decoder:
     row_key, bandit_key = jax.random.split(jax.random.key(seed))
     if self._per_row:
       bandit_key = sampling_lib.row_keys(bandit_key, ids)
-    return state_lib.init(
+    later = jnp.minimum(self._prompt_tokens, lengths - 1)
+    state = state_lib.init(
       self._target,
       self._arms,
       self._bandit,
       params,
       tokens,
-      lengths,
+      lengths - later,
       limits,
       sampling_lib.row_keys(row_key, ids),
       bandit_key,
@@ -182,6 +214,9 @@ class Decoder:
       self._max_length,
       bandit_state=bandit_state,
       memories=self._memories,
+    )
+    return (
+      state if self._lesson is None else self._lesson(params, state, lengths)
     )
 
   def decode(self, prompts, max_new_tokens, **options) -> list[Result]:

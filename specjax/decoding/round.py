@@ -67,7 +67,7 @@ def make_round(
   calls = np.array([arm.drafter.num_calls for arm in arms], np.int32)
   # Levels that a drafter has read, where another one commits them.
   shared = np.array([memories.count(memory) > 1 for memory in memories])
-  read = np.where(shared, calls - 1, depths)
+  levels_read = np.where(shared, calls - 1, depths)
   always = catch_up == 'always'
   make_play = play_lib.make_row_play if per_row else play_lib.make_batch_play
   play = make_play(target, arms, memories, sampling, always)
@@ -81,13 +81,12 @@ def make_round(
     before = base.Context(tokens=state.tokens, lengths=state.lengths)
     live = ~state.done
     arm = _select(bandit, per_row, state)
-    mine = live & (
-      jnp.asarray(memories)[arm] == slots
-    )  # Who plays each memory.
+    # Who plays each memory.
+    mine = live & (jnp.asarray(memories)[arm] == slots)
     caught_up = late = jnp.zeros_like(state.lengths)
     # A state that all arms share is never behind, unless its owner lags.
     if (len(owners) > 1 or arms[owners[0]].drafter.lags) and not always:
-      state, caught_up, _ = _read(arms, owners, params, state, mine)
+      state, caught_up, _ = read(arms, owners, params, state, mine)
     played, block, nonfinite, proposals = play(arm, params, state, before)
     num_emitted, tokens, done = _emit(state, played.outcome)
     feedback = base.Feedback(
@@ -107,7 +106,7 @@ def make_round(
       target=target.keep(state.target, block, path, num_emitted),
       drafters=_commit(
         [arms[i] for i in owners],
-        jnp.asarray(read)[arm],
+        jnp.asarray(levels_read)[arm],
         state,
         before,
         proposals,
@@ -119,7 +118,7 @@ def make_round(
     rewards = None
     if always:
       committed = base.Committed(before.lengths, played.evidence.laws)
-      state, late, overlaps = _read(
+      state, late, overlaps = read(
         arms, owners, params, state, live & ~mine, committed
       )
       seen = evidence.of_memories(played.evidence, overlaps, mine, num_emitted)
@@ -170,16 +169,15 @@ def _check(target, arms, catch_up):
       )
 
 
-def learn(
-  bandit: base.Bandit, per_row: bool, state: Any, info: state_lib.RoundInfo
-) -> Any:
+def learn(bandit: base.Bandit, per_row: bool, state: Any, info: Any) -> Any:
   """Returns the bandit's state after a round, in rows that were live.
 
   Args:
     bandit: the rule.
     per_row: whether `state` has a first axis of rows.
     state: of the bandit, or of all rows' bandits.
-    info: of the round; a bandit of the batch gets means over live rows.
+    info: of the round, at least `live`, `arm`, `reward` and `rewards`; a bandit
+      of the batch gets means over live rows.
   """
   extra = {} if info.rewards is None else {'rewards': info.rewards}
   if per_row:
@@ -207,7 +205,7 @@ def _select(bandit, per_row, state):
   return jnp.broadcast_to(bandit.select(key, state.bandit), state.done.shape)
 
 
-def _read(arms, owners, params, state, wanted, committed=None):
+def read(arms, owners, params, state, wanted, committed=None):
   """Lets drafters read what others have committed.
 
   Args:

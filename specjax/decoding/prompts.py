@@ -1,0 +1,130 @@
+"""What a prompt teaches before the first round: who agrees with the target.
+
+The target reads the prompt anyway. What it says of the prompt's last tokens,
+beside what the drafters say, is a first lesson for a bandit, which then knows
+something of every arm without having played it.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import sampling as sampling_lib
+from specjax.decoding import evidence
+from specjax.decoding import round as round_lib
+from specjax.decoding import state as state_lib
+
+
+class Lesson(NamedTuple):
+  """What `round.learn` asks of a round, without a round."""
+
+  live: jax.Array  # [B] bool
+  arm: jax.Array  # [B] int32
+  reward: jax.Array  # [B] float32
+  rewards: jax.Array | None  # [B, A] float32
+
+
+def make_lesson(
+  target: base.LanguageModel,
+  arms: Sequence[base.Arm],
+  bandit: base.Bandit,
+  reward: base.Reward,
+  sampling: sampling_lib.Sampling,
+  num_tokens: int,
+  *,
+  per_row: bool = False,
+  catch_up: str = 'lazy',
+  memories: Sequence[int] | None = None,
+) -> Callable[..., state_lib.DecodeState]:
+  """Builds the step that reads the last tokens of the prompts.
+
+  A bandit that learns from all arms at once does so once; for others it is as
+  if each arm had been played once.
+
+  Args:
+    target: the model to sample from.
+    arms: the ways to play a round.
+    bandit: the rule that picks among them.
+    reward: what a round would have been worth.
+    sampling: how the target's tokens are drawn.
+    num_tokens: `P`, how many tokens at most.
+    per_row: every row has a bandit of its own.
+    catch_up: as in `make_round`.
+    memories: which of `state.drafters` is each arm's; its own, by default.
+
+  Returns:
+    `(params, state, lengths[B]) -> state`: the state has read all but the last
+    tokens of the prompts, at most `P`, and then all of them.
+  """
+  memories = state_lib.resolve_memories(arms, memories)
+  owners = state_lib.owners(arms, memories)
+  depths = np.array([arm.drafter.topology.depth for arm in arms], np.int32)
+  index = np.arange(num_tokens)
+
+  def lesson(params, state, lengths):
+    start = state.lengths
+    at = start[:, None] - 1 + index
+    tokens = jnp.take_along_axis(state.tokens, at, axis=1, mode='clip')
+    extension = target.extend(params.target, state.target, tokens)
+    path = jnp.broadcast_to(index, tokens.shape)
+    num = lengths - start
+    state = state.replace(
+      lengths=lengths,
+      done=lengths >= state.limits,
+      target=target.keep(state.target, extension.block, path, num),
+    )
+    laws = sampling_lib.laws(extension.logits, sampling)
+    wanted = np.ones((len(owners), len(start)), bool)
+    state, _, overlaps = round_lib.read(
+      arms, owners, params, state, wanted, base.Committed(start, laws)
+    )
+    overlaps = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *overlaps)
+    known = jnp.broadcast_to(
+      (index < num[:, None])[:, None], overlaps.sampled.shape
+    )
+    history = evidence.remember(state.history, overlaps, known)
+    rewards = evidence.rewards(
+      reward,
+      _nothing(start, depths),
+      overlaps,
+      known,
+      history,
+      depths,
+      memories,
+    )
+    return state.replace(
+      history=history, bandit=_learn(state.bandit, num > 0, rewards)
+    )
+
+  def _learn(bandit_state, live, rewards):
+    for i in range(1 if catch_up == 'always' else len(arms)):
+      told = Lesson(
+        live=live,
+        arm=jnp.full(live.shape, i, jnp.int32),
+        reward=rewards[:, i],
+        rewards=rewards if catch_up == 'always' else None,
+      )
+      bandit_state = round_lib.learn(bandit, per_row, bandit_state, told)
+    return bandit_state
+
+  return lesson
+
+
+def _nothing(lengths, depths):
+  """The feedback of no round; what arms would have earned takes its place."""
+  zeros = jnp.zeros_like(lengths)
+  nothing = zeros.astype(jnp.float32)
+  return base.Feedback(
+    arm=zeros,
+    emitted=nothing,
+    overlap=nothing,
+    agreement=nothing,
+    depth=zeros,
+    max_depth=int(depths.max()),
+    caught_up=zeros,
+  )

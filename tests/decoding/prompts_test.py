@@ -1,0 +1,111 @@
+"""What bandits learn from prompts: against whole texts without a cache."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import rewards
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
+from tests.decoding import arms_test
+
+PROMPTS = arms_test.PROMPTS  # Of 1, 3, 12 and 2 tokens.
+
+
+def arms():
+  """Two of one model, one of another, a deterministic one, and none."""
+  return [
+    arms_test.sampled(arms_test.DRAFT(), trees.chain(3), chunk=2),
+    arms_test.sampled(arms_test.DRAFT(), trees.chain(1), chunk=2),
+    arms_test.sampled(arms_test.OTHER(), trees.chain(2)),
+    arms_test.counting_up(2),
+    arms_test.none(),
+  ]
+
+
+def agreements(num_tokens):
+  """`[rows, arms]` means over the last tokens that some token precedes."""
+  width = max(map(len, PROMPTS))
+  text = np.array([p + [0] * (width - len(p)) for p in PROMPTS], np.int32)
+  by_memory = arms_test.chances(jnp.asarray(text))
+  return [
+    [
+      by_memory[memory][row, max(size - 1 - num_tokens, 0) : size - 1].mean()
+      for memory in (0, 0, 1, 2, 3)
+    ]
+    for row, size in enumerate(map(len, PROMPTS))
+    if size > 1
+  ]
+
+
+@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
+@pytest.mark.parametrize('num_tokens', [1, 4, 40])
+def test_output_does_not_depend_on_what_was_learnt(catch_up, num_tokens):
+  """Nor on how the caches were filled: arms are random, whatever they earn."""
+  options = {'catch_up': catch_up, 'per_row': True}
+  plain, taught = (
+    arms_test.decoder('uniform', arms(), prompt_tokens=num, **options)
+    for num in (0, num_tokens)
+  )
+  want, got = (each.decode(PROMPTS, 24) for each in (plain, taught))
+  assert arms_test.tokens(got) == arms_test.tokens(want)
+  assert [each.rounds for each in got] == [each.rounds for each in want]
+
+
+@arms_test.SCOPES
+@pytest.mark.parametrize('num_tokens', [2, 40])
+def test_each_arm_counts_as_played_once(per_row, num_tokens):
+  decoder = arms_test.decoder(
+    'ucb1',
+    arms(),
+    reward=rewards.block_divergence(),
+    prompt_tokens=num_tokens,
+    per_row=per_row,
+  )
+  bandit = decoder.init(PROMPTS, 8).bandit
+  want = np.array(agreements(num_tokens))
+  if per_row:  # A prompt of one token says nothing.
+    assert (bandit.pulls[0] == 0).all() and (bandit.rewards[0] == 0).all()
+    assert (bandit.pulls[1:] == 1).all()
+    np.testing.assert_allclose(bandit.rewards[1:], want, atol=2e-5)
+  else:
+    assert (bandit.pulls == 1).all()
+    np.testing.assert_allclose(bandit.rewards, want.mean(0), atol=2e-5)
+
+
+def test_hedge_learns_once_from_all_arms():
+  decoder = arms_test.decoder(
+    arms_test.recorder,
+    arms(),
+    reward=rewards.block_divergence(),
+    prompt_tokens=3,
+    per_row=True,
+    catch_up='always',
+  )
+  told = decoder.init(PROMPTS, 8).bandit
+  assert (told[0] == -1).all()
+  np.testing.assert_allclose(told[1:], agreements(3), atol=2e-5)
+
+
+def test_lessons_of_earlier_prompts_are_kept():
+  decoder = arms_test.decoder('ucb1', arms(), prompt_tokens=2)
+  first = decoder.init(PROMPTS, 8).bandit
+  second = decoder.init(PROMPTS, 8, bandit_state=first).bandit
+  assert (second.pulls == 2).all()
+
+
+def test_bad_requests_are_refused():
+  with pytest.raises(ValueError, match='prompt_tokens must be >= 0, got -1'):
+    arms_test.decoder('ucb1', arms(), prompt_tokens=-1)
+  with pytest.raises(ValueError, match='=3 needs a bandit and a reward'):
+    arms_test.decoder('ucb1', arms(), reward=None, prompt_tokens=3)
+  functions, params = arms_test.DRAFT()
+  member = specjax.DRAFTERS['autoregressive'](
+    functions, trees.chain(1), sampling_lib.Sampling()
+  )
+  both = specjax.DRAFTERS['ensemble']([member, member])
+  arm = specjax.Arm(both, verifiers.resolve('ensemble')), (params, params)
+  with pytest.raises(ValueError, match='must be 0 with an ensemble, got 3'):
+    arms_test.decoder('ucb1', [arm], prompt_tokens=3)
