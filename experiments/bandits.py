@@ -212,6 +212,11 @@ def _decode_all(config, decoder, jobs):
   }
 
 
+def _seed(*numbers):
+  """Another one for each prompt: a batch's bandit knows no request id."""
+  return int(np.random.SeedSequence(numbers).generate_state(1)[0])
+
+
 def _session(config, decoder, turns, lessons, request_id):
   """Decodes turn after turn; the bandit goes on with what it has learnt."""
   outputs, seconds = [], 0.0
@@ -221,7 +226,7 @@ def _session(config, decoder, turns, lessons, request_id):
       [tokens],
       config.max_new_tokens,
       lessons,
-      seed=config.seed + i,
+      seed=_seed(config.seed, request_id, i),
       request_ids=[request_id],
     )
     seconds += each
