@@ -351,7 +351,9 @@ def test_sessions_fit_with_what_each_turn_emits(specialists):
       r'turns of sets.a must lie in \[1, 1\], got 2',
     ),
     ({'sets': _SETS, 'max_length': 5}, 'Nothing of pairs fits: max_length=5'),
-    ({'bandits': ('ucb1/',)}, r"\[/reward\]', got 'ucb1/'"),
+    ({'bandits': ('ucb1/',)}, r"\[/reward\].*, got 'ucb1/'"),
+    ({'bandits': ('ucb1+all',)}, r"\[\+prompt_tokens\]', got 'ucb1\+all'"),
+    ({'bandits': ('ucb1@dawn',)}, "catch_up must be one of .* got 'dawn'"),
     ({'bandits': ('ucb1/speed',)}, "Unknown reward 'speed'"),
     ({'bandits': ('ucb9/emitted',)}, "Unknown bandit 'ucb9'"),
     ({'bandits': ('ucb1:beta/emitted',)}, r"got 'ucb1:beta/emitted'"),
@@ -781,7 +783,7 @@ def test_memory_counts_what_the_loop_holds(tmp_path, folder):
     assert row['caches'] == target(2) + drafter
   counts = 2 * (4 + 4)  # Pulls and rewards.
   bandits = [row['bandit'] for row in rows.values()]
-  assert bandits == [0, 0, 0, counts, counts]
+  assert bandits == [4, 4, 4, counts, counts]  # The arm that is fixed.
   for row in rows.values():
     held = row['parameters'] + row['caches'] + row['bandit']
     # More by token buffers, counters and intermediate values: of a round, the

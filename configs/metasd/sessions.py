@@ -5,6 +5,12 @@ python -m experiments.main --config=configs/metasd/sessions.py \
 
 MetaSD starts anew with every query, so that a bandit of five arms is still
 looking when an answer of 15 tokens ends. A user stays with a task for a while.
+Over the specialist's block efficiency:
+
+       code  translation   summarization  qa            math
+BD     0.99  0.96 ± 0.04   0.98 ± 0.02    0.99 ± 0.01   1.00
+BE     0.99  0.96 ± 0.04   0.98 ± 0.02    0.92 ± 0.04   1.00
+hedge  1.00  0.98 ± 0.02   0.98 ± 0.02    0.99 ± 0.01   1.00
 """
 
 from configs.metasd import drafters

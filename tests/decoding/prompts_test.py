@@ -40,9 +40,10 @@ def agreements(num_tokens):
   ]
 
 
-@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
-@pytest.mark.parametrize('num_tokens', [1, 4, 40])
-def test_output_does_not_depend_on_what_was_learnt(catch_up, num_tokens):
+@pytest.mark.parametrize(
+  ('num_tokens', 'catch_up'), [(1, 'always'), (4, 'lazy'), (40, 'always')]
+)
+def test_output_does_not_depend_on_what_was_learnt(num_tokens, catch_up):
   """Nor on how the caches were filled: arms are random, whatever they earn."""
   options = {'catch_up': catch_up, 'per_row': True}
   plain, taught = (
