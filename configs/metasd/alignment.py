@@ -6,8 +6,8 @@ python -m experiments.main --config=configs/metasd/alignment.py \
 BD has the lower variance for every drafter in every domain (in code 0.014 to
 0.018 against 0.032 to 0.162) and is never 0, as BE is in 0.34 to 0.74 of the
 rounds there. UCB's share of rounds with the best arm, with BD and with BE: code
-0.80 and 0.53, translation 0.42 and 0.24, summarization 0.59 and 0.59, qa 0.55 and
-0.25, math 0.86 and 0.72.
+0.80 and 0.53, translation 0.42 and 0.24, summarization 0.59 and 0.59, qa 0.55
+and 0.25, math 0.86 and 0.72.
 """
 
 import ml_collections

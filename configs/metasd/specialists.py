@@ -5,9 +5,9 @@ python -m experiments.main --config=configs/metasd/specialists.py \
 
 `over_best` compares the same prompts, with the standard error of the ratio.
 With `specialists.py:code`, all prompts of one domain, by its specialist and the
-drafter that fits all, which has 0.86 ± 0.04 of the specialist's block efficiency
-in code, 0.97 ± 0.01 in translation, 0.95 ± 0.02 in summarization, 0.92 ± 0.03 in
-qa and 0.92 ± 0.01 in math; any other specialist has 0.59 ± 0.02 at most. The
+drafter that fits all. That has 0.86 ± 0.04 of the specialist's block efficiency
+in code, 0.97 ± 0.01 in translation, 0.95 ± 0.02 in summarization, 0.92 ± 0.03
+in qa and 0.92 ± 0.01 in math; any other specialist has 0.59 ± 0.02 at most. The
 table is in the model card.
 """
 
