@@ -7,8 +7,8 @@ Tables 3 and 7 in domain, 6 and 12 in other words, 6 out of domain; Tables 14
 and 15 with --config.temperature=0.7 and 1 (in domain, at 0.7 and at 1: all 5
 3.15 ± 0.08 and 2.97 ± 0.06; ucb1, BD 3.15 ± 0.08 and 2.93 ± 0.07; draft-all
 3.44 ± 0.07 and 3.05 ± 0.04; oracle 3.60 ± 0.09 and 3.29 ± 0.06; at 1 ucb1, BD,
-+32 3.15 ± 0.07). Block efficiency of all domains of a set at temperature 0, mean
-and standard error; by domain in the README:
++32 3.15 ± 0.07). Block efficiency of all domains of a set at temperature 0 with
+its standard error; by domain in the README:
 
                     in domain        in other words   out of domain
 all 5               3.56 ± 0.16      2.85 ± 0.13      2.22 ± 0.09
