@@ -66,7 +66,7 @@ def plot_lengths(rows: list[dict], config, path: str):
   for axis in (left, right):
     axis.set_xlabel('draft length')
     axis.grid(alpha=0.3)
-  left.legend(fontsize=7)
+  left.legend(fontsize=7, loc='upper left')
   figure.savefig(path, dpi=120)
   plt.close(figure)
 
