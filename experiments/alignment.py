@@ -13,12 +13,14 @@ import numpy as np
 import tqdm
 
 from experiments import arms as arms_lib
+from experiments import batches
 from experiments import plots
 from experiments import prompt_sets
 from experiments import results
 from specjax import base
 from specjax import decoding
 from specjax import families
+from specjax import metrics
 from specjax import sampling as sampling_lib
 from specjax.theory import constant
 
@@ -83,10 +85,7 @@ def pooled(values: np.ndarray) -> tuple[float, float]:
   Args:
     values: `[P, T]`, NaN where a prompt was done.
   """
-  sums, counts = np.nansum(values, 1), (~np.isnan(values)).sum(1)
-  mean = sums.sum() / counts.sum()
-  error = np.sqrt(((sums - mean * counts) ** 2).sum()) / counts.sum()
-  return float(mean), float(error)
+  return metrics.ratio(np.nansum(values, 1), (~np.isnan(values)).sum(1))
 
 
 def by_round(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -243,11 +242,8 @@ def _decoder(config, family, names, way):
 def _trace(config, decoder, prompts):
   """Returns for each prompt a list of what its live rounds were."""
   lists = {field: [] for field in Trace._fields}
-  starts = range(0, len(prompts), config.batch_size)
-  for start in tqdm.tqdm(starts, unit='batch', leave=False):
-    ids = range(start, start + config.batch_size)
-    # The last batch repeats a prompt rather than compiling a new shape.
-    batch = [prompts[min(i, len(prompts) - 1)] for i in ids]
+  chunks = batches.full(prompts, config.batch_size)
+  for batch, ids, num in tqdm.tqdm(chunks, unit='batch', leave=False):
     state = decoder.init(
       batch, config.max_new_tokens, seed=config.seed, request_ids=ids
     )
@@ -258,7 +254,7 @@ def _trace(config, decoder, prompts):
     infos = jax.device_get(infos)
     efficiency = infos.num_accepted / np.maximum(infos.depth, 1)
     trace = Trace(infos.arm, infos.num_emitted, efficiency, infos.agreement)
-    for row in range(min(len(batch), len(prompts) - start)):
+    for row in range(num):
       live = infos.live[:, row]
       for field, values in zip(Trace._fields, trace):
         lists[field].append(_rounded(values[live, row]))

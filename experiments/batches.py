@@ -23,14 +23,24 @@ def decode(
   A prompt's index is its request id, so that its output does not depend on
   `first` or on the batch size.
   """
-  starts = range(first, len(prompts), batch_size)
-  for start in tqdm.tqdm(starts, unit='batch', disable=not progress):
-    batch = list(prompts[start : start + batch_size])
-    # The last batch repeats a prompt rather than compiling a new shape.
-    padded = batch + batch[-1:] * (batch_size - len(batch))
+  batches = full(prompts, batch_size, first)
+  total = -(-(len(prompts) - first) // batch_size)
+  for batch, ids, num in tqdm.tqdm(
+    batches, total=total, unit='batch', disable=not progress
+  ):
     yield from decoder.decode(
-      padded,
-      max_new_tokens,
-      seed=seed,
-      request_ids=range(start, start + batch_size),
-    )[: len(batch)]
+      batch, max_new_tokens, seed=seed, request_ids=ids
+    )[:num]
+
+
+def full(
+  prompts: Sequence[Sequence[int]], batch_size: int, first: int = 0
+) -> Iterator[tuple[list[Sequence[int]], range, int]]:
+  """Yields batches of one size, their request ids, and how many rows count.
+
+  The last one repeats a prompt rather than compiling a new shape.
+  """
+  for start in range(first, len(prompts), batch_size):
+    ids = range(start, start + batch_size)
+    batch = [prompts[min(i, len(prompts) - 1)] for i in ids]
+    yield batch, ids, min(batch_size, len(prompts) - start)

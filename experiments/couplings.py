@@ -235,7 +235,7 @@ def make_score(target, drafter: base.Drafter, sampling):
     scored = play.draft_and_score(
       target, drafter, sampling, params, state, context
     )
-    return scored[:3]
+    return scored.keys, scored.tree, scored.laws.sampled
 
   return score
 

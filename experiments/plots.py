@@ -127,6 +127,43 @@ def plot_bands(
   _save(figure, panels, path)
 
 
+def plot_frontier(rows: list[dict], cost: str, metric: str, path: str) -> None:
+  """Draws quality against a cost, a line for each method and its alphas.
+
+  The panels are those of temperatures and draft lengths; bars are standard
+  errors, and the dotted line is the target's quality.
+
+  Args:
+    rows: with `temperature`, `draft_length`, `label`, `quality`,
+      `quality_error` and the cost, which may be NaN.
+    cost: a field of the rows.
+    metric: what the quality is.
+    path: of the picture.
+  """
+  at = lambda row: (row['temperature'], row['draft_length'])
+  labels = list(dict.fromkeys(row['label'] for row in rows))
+  panels_of = list(dict.fromkeys(map(at, rows)))
+  titles = [f'temperature {t}, draft length {n}' for t, n in panels_of]
+  figure, panels = _panels(titles, cost.replace('_', ' '))
+  for axes, panel in zip(panels, panels_of):
+    for label in labels:
+      own = [row for row in rows if at(row) == panel and row['label'] == label]
+      own = sorted(own, key=lambda row: row[cost])
+      if label == 'target':
+        axes.axhline(own[0]['quality'], color='0.5', linestyle=':')
+      axes.errorbar(
+        [row[cost] for row in own],
+        [row['quality'] for row in own],
+        [row['quality_error'] for row in own],
+        marker='o',
+        markersize=3,
+        elinewidth=0.5,
+        **_style(labels, label),
+      )
+  panels[0].set_ylabel(metric)
+  _save(figure, panels, path)
+
+
 def _panels(titles, xlabel):
   matplotlib.use('Agg')
   figure, panels = plt.subplots(

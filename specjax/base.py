@@ -81,18 +81,18 @@ class DraftTree(NamedTuple):
   `probs[:, n]` is the float32 distribution from which node `n` was drawn, i.e.
   after its parent; siblings are independent, and verifiers take them as i.i.d.
   unless they ask for a law of each. None means that every token was chosen
-  deterministically. `leaf_probs` is what the drafter says after its leaves, in
-  the order of `topology.leaves`; only goal distributions other than the target
-  need it. `untempered` is what the model said before temperature, top-k and
-  top-p; None means the same as `probs`.
+  deterministically. `untempered` is what the model said before temperature,
+  top-k and top-p; None means the same as `probs`. `leaf_laws` is what the
+  drafter says after its leaves, in the order of `topology.leaf_entries`; only
+  goals other than the target ask for it.
   """
 
   tokens: jax.Array  # [B, N] int32
   topology: trees.Topology  # static: parents and depths of the nodes
   valid: jax.Array  # [B, N] bool; false where nothing was proposed
   probs: jax.Array | None  # [B, N, V] float32
-  leaf_probs: jax.Array | None = None  # [B, leaves, V] float32
   untempered: jax.Array | None = None  # [B, N, V] float32
+  leaf_laws: Laws | None = None  # [B, leaves, V] float32
 
 
 class Context(NamedTuple):
@@ -174,8 +174,11 @@ Coupling = Callable[..., tuple[jax.Array, jax.Array]]
 # `target_probs` follows the root and row `n + 1` follows node `n`.
 Verifier = Callable[..., Outcome]
 
-# `(target[V], draft[V]) -> goal[V]`: the law to be sampled instead of target's.
-Goal = Callable[[jax.Array, jax.Array], jax.Array]
+# `(target[V], draft[V], untempered=None) -> goal[V]`: the law to be sampled
+# instead of the target's, by what tokens are drawn from. `untempered` is a pair
+# `(target[V], draft[V])` that says how sure the models are: their laws before
+# temperature, top-k and top-p; None means the same as the first two.
+Goal = Callable[..., jax.Array]
 
 
 class Feedback(NamedTuple):
@@ -184,7 +187,8 @@ class Feedback(NamedTuple):
   arm: jax.Array  # [B] int32
   emitted: jax.Array  # [B] float32 tokens; expected, if it was not played
   overlap: jax.Array  # [B] float32, mean chance that a drafted token is kept
-  agreement: jax.Array  # [B] float32, the same of the untempered laws
+  agreement: jax.Array  # [B] float32, 1 - TV of the untempered laws
+  fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
   depth: jax.Array  # [B] int32, of the arm's tree
   max_depth: int  # of the deepest arm
   caught_up: jax.Array  # [B] int32, tokens that its drafter had to read first
@@ -195,10 +199,11 @@ Reward = Callable[[Feedback], jax.Array]
 
 
 class Arm(NamedTuple):
-  """One way to play a round."""
+  """One way to play a round; `goal` None is the target: lossless."""
 
   drafter: Drafter
   verifier: Verifier
+  goal: Goal | None = None
 
 
 class Bandit(NamedTuple):

@@ -12,18 +12,33 @@ def block_efficiency(results: Sequence) -> tuple[float, float]:
   Tokens past a stop token were never emitted and count nowhere. The error is
   that of a ratio of sums over independent prompts.
   """
-  efficiency, deviations = _efficiency(results)
-  return efficiency, float(np.sqrt((deviations**2).sum()))
+  return ratio(*_emitted_and_rounds(results))
 
 
-def _efficiency(results):
-  """The block efficiency, and by how much each result moves it."""
-  emitted = np.array([len(result.tokens) for result in results], float)
-  rounds = np.array([result.rounds for result in results], float)
-  if not rounds.sum():
+def ratio(numerators, denominators) -> tuple[float, float]:
+  """Returns the ratio of two sums over independent items, and its error.
+
+  Args:
+    numerators: `[n]`.
+    denominators: `[n]`, of the same items.
+  """
+  value, deviations = _ratio(numerators, denominators)
+  return value, float(np.sqrt((deviations**2).sum()))
+
+
+def _ratio(numerators, denominators):
+  """The ratio, and by how much each item moves it."""
+  above = np.asarray(numerators, float)
+  below = np.asarray(denominators, float)
+  if not below.sum():
     return float('nan'), np.full(1, np.nan)
-  ratio = float(emitted.sum() / rounds.sum())
-  return ratio, (emitted - ratio * rounds) / rounds.sum()
+  value = float(above.sum() / below.sum())
+  return value, (above - value * below) / below.sum()
+
+
+def _emitted_and_rounds(results):
+  emitted = [len(result.tokens) for result in results]
+  return emitted, [result.rounds for result in results]
 
 
 def efficiency_ratio(
@@ -41,11 +56,11 @@ def efficiency_ratio(
       f'results and others must pair up, got {len(results)} and {len(others)}.'
     )
   (ours, our_deviations), (theirs, their_deviations) = map(
-    _efficiency, (results, others)
+    lambda each: _ratio(*_emitted_and_rounds(each)), (results, others)
   )
-  ratio = ours / theirs
+  value = ours / theirs
   deviations = our_deviations / ours - their_deviations / theirs
-  return ratio, ratio * float(np.sqrt((deviations**2).sum()))
+  return value, value * float(np.sqrt((deviations**2).sum()))
 
 
 def acceptance_by_position(results: Sequence) -> np.ndarray:
@@ -54,8 +69,20 @@ def acceptance_by_position(results: Sequence) -> np.ndarray:
   A draft token is reached if all before it in its round were accepted; where
   none was, the share is NaN.
   """
-  accepted = np.sum([result.accepted for result in results], axis=0)
-  drafted = np.sum([result.drafted for result in results], axis=0)
-  reached = np.minimum(drafted, np.append(np.inf, accepted[:-1]))
+  accepted, reached = _accepted_and_reached(results)
   with np.errstate(invalid='ignore', divide='ignore'):
     return np.where(reached > 0, accepted / reached, np.nan)
+
+
+def rejection_rate(results: Sequence) -> float:
+  """Returns the share of the drafts that were reached and not kept."""
+  accepted, reached = _accepted_and_reached(results)
+  return 1 - ratio(accepted, reached)[0]
+
+
+def _accepted_and_reached(results):
+  """`[D]` drafts of each depth that were kept, and that were tried."""
+  accepted = np.sum([result.accepted for result in results], axis=0)
+  drafted = np.sum([result.drafted for result in results], axis=0)
+  first = np.full(min(len(accepted), 1), np.inf)
+  return accepted, np.minimum(drafted, np.append(first, accepted[:-1]))

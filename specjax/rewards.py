@@ -44,6 +44,22 @@ def block_divergence(*, tempered: bool = False) -> base.Reward:
   return lambda feedback: jnp.clip(getattr(feedback, name), 0, 1)
 
 
+def tradeoff(weight: float = 0.5) -> base.Reward:
+  """Builds the reward of speed and fidelity, for arms of different goals.
+
+  `(1 - weight)` times that of `emitted`, and `weight` times the mean of `1 -
+  TV` between what is sampled and the target, which is 1 for the lossless goal.
+
+  Args:
+    weight: of the fidelity, in [0, 1].
+  """
+  base.check_range('weight', weight, 0, 1)
+  speed = emitted()
+  return lambda feedback: (
+    (1 - weight) * speed(feedback) + weight * jnp.clip(feedback.fidelity, 0, 1)
+  )
+
+
 def throughput(
   costs: Sequence[float],
   depths: Sequence[int],
@@ -90,4 +106,5 @@ REWARDS = {
   'block_efficiency': block_efficiency,
   'emitted': emitted,
   'throughput': throughput,
+  'tradeoff': tradeoff,
 }

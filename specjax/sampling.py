@@ -15,7 +15,7 @@ from specjax import base
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-  """How tokens are drawn: temperature first, then top-k, then top-p.
+  """How tokens are drawn: temperature, then top-k, then top-p, then min-p.
 
   Attributes:
     temperature: divides the logits; 0 is greedy.
@@ -23,11 +23,14 @@ class Sampling:
       None.
     top_p: keep the smallest set of most likely tokens with at least this mass
       (and those tied with its last), in (0, 1].
+    min_p: keep tokens of at least this share of the most likely one's mass, in
+      [0, 1].
   """
 
   temperature: float = 1.0
   top_k: int | None = None
   top_p: float = 1.0
+  min_p: float = 0.0
 
   def __post_init__(self):
     if not 0 <= self.temperature < math.inf:
@@ -38,6 +41,7 @@ class Sampling:
       raise ValueError(f'top_k must be >= 1 or None, got {self.top_k}.')
     if not 0 < self.top_p <= 1:
       raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
+    base.check_range('min_p', self.min_p, 0, 1)
 
 
 def laws(logits: jax.Array, sampling: Sampling) -> base.Laws:
@@ -67,6 +71,10 @@ def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
   probs = jax.nn.softmax(logits)
   if sampling.top_p < 1:
     probs = jnp.where(probs >= _nucleus(probs, sampling.top_p), probs, 0.0)
+    probs /= probs.sum(-1, keepdims=True)
+  if sampling.min_p > 0:
+    least = sampling.min_p * probs.max(-1, keepdims=True)
+    probs = jnp.where(probs >= least, probs, 0.0)
     probs /= probs.sum(-1, keepdims=True)
   return probs
 

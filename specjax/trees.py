@@ -68,6 +68,12 @@ class Topology:
     return np.setdiff1d(np.arange(self.num_nodes), self.parents)
 
   @functools.cached_property
+  def leaf_entries(self) -> np.ndarray:
+    """Block entries without children; of the empty tree, the root."""
+    parents = np.array(self.parents, np.int32)
+    return np.setdiff1d(np.arange(self.num_nodes + 1), parents + 1)
+
+  @functools.cached_property
   def mask(self) -> np.ndarray:
     """`[N + 1, N + 1]` true where the column is the row or its ancestor."""
     mask = np.eye(self.num_nodes + 1, dtype=bool)

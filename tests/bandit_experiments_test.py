@@ -723,6 +723,7 @@ def test_rewards_of_a_cost_table(tmp_path):
     emitted=jnp.array([4.0, 3.0, 1.0]),
     overlap=jnp.ones(3),
     agreement=jnp.ones(3),
+    fidelity=jnp.ones(3),
     depth=jnp.array([3, 3, 0]),
     max_depth=3,
     caught_up=jnp.array([0, 4, 0]),

@@ -94,6 +94,7 @@ def feedback(depth, deepest):
     emitted=emitted.astype(jnp.float32),
     overlap=jnp.linspace(0, 1, depth + 2),
     agreement=jnp.linspace(1, 0, depth + 2),
+    fidelity=jnp.linspace(1, 0, depth + 2),
     depth=jnp.full_like(emitted, depth),
     max_depth=deepest,
     caught_up=emitted,
@@ -121,15 +122,27 @@ def test_emitted_counts_tokens_beyond_the_first():
   )
 
 
+# What a goal must be told; the token rules sharpen the target.
+GOAL_OPTIONS = {
+  'mixture': {
+    'first': specjax.GOALS['target'](),
+    'second': specjax.GOALS['chow'](0.5),
+  },
+  'target': {},
+}
+
+
 @pytest.mark.parametrize('name', specjax.GOALS)
 def test_goal_is_a_distribution(name):
-  goal = specjax.GOALS[name]()
+  goal = specjax.GOALS[name](**GOAL_OPTIONS.get(name, {'alpha': 0.25}))
   laws = np.random.default_rng(16).dirichlet(np.full(6, 0.4), size=(2, 100))
   target, draft = laws.astype(np.float32)
   goals = jax.jit(jax.vmap(goal))(target, draft)
   assert (goals.shape, goals.dtype) == ((100, 6), jnp.float32)
   assert (goals >= 0).all()
   np.testing.assert_allclose(goals.sum(1), 1, atol=1e-5)
+  if name.startswith('token'):
+    return
   # With nothing to choose between the models, there is only one goal.
   np.testing.assert_allclose(jax.vmap(goal)(target, target), target, atol=1e-5)
 
@@ -139,6 +152,7 @@ TREES = {
   'batch': [trees.chains(2, 2)],
   'block': [],
   'ensemble': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
+  'lossy': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
   'over_acceptance': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
   'tree_walk': [trees.chains(2, 2), trees.prefix_tree((2, 2))],
 }
@@ -163,7 +177,6 @@ def test_verifier_outcome_has_the_shapes_of_the_tree(name, topology):
     topology=topology,
     valid=jnp.ones(num, bool),
     probs=jnp.full((num, vocab_size), 0.2),
-    leaf_probs=jnp.full((len(topology.leaves), vocab_size), 0.2),
   )
   target_probs = jnp.full((num + 1, vocab_size), 0.2)
   verify = lambda: jax.eval_shape(

@@ -33,7 +33,7 @@ RAGGED = trees.Topology((-1, -1, 1))
 # How the contract tests build each drafter of a `[3, 3]` Markov table.
 BUILD = {
   'autoregressive': lambda topology: specjax.DRAFTERS['autoregressive'](
-    MARKOV, topology, leaf_probs=True
+    MARKOV, topology, leaf_laws=True
   ),
   'ensemble': lambda topology: alike(
     specjax.DRAFTERS['ensemble'](
@@ -104,7 +104,7 @@ def test_drafter_contract(name):
   assert (tree.tokens.dtype, tree.valid.dtype) == (jnp.int32, jnp.bool_)
   for probs, num in (
     (tree.probs, topology.num_nodes),
-    (tree.leaf_probs, len(topology.leaves)),
+    *((law, len(topology.leaves)) for law in tree.leaf_laws or ()),
   ):
     if probs is not None:
       assert (probs.shape, probs.dtype) == ((2, num, 3), jnp.float32)
@@ -135,12 +135,12 @@ def test_autoregressive_argument_out_of_range_raises(options, name):
     specjax.DRAFTERS['autoregressive'](MARKOV, **options)
 
 
-@pytest.mark.parametrize('leaf_probs', [False, True])
-def test_cost_of_an_autoregressive_draft_is_its_model_calls(leaf_probs):
+@pytest.mark.parametrize('leaf_laws', [False, True])
+def test_cost_of_an_autoregressive_draft_is_its_model_calls(leaf_laws):
   drafter = specjax.DRAFTERS['autoregressive'](
-    MARKOV, trees.chains(2, 3), leaf_probs=leaf_probs
+    MARKOV, trees.chains(2, 3), leaf_laws=leaf_laws
   )
-  assert drafter.num_calls == 3 + leaf_probs
+  assert drafter.num_calls == 3 + leaf_laws
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,8 @@ def test_autoregressive_tokens_have_the_reported_law(topology):
   parents = entries[:, np.array(topology.parents) + 1]
   np.testing.assert_allclose(tree.probs, model_table[parents], atol=1e-6)
   leaves = tree.tokens[:, topology.leaves]
-  np.testing.assert_allclose(tree.leaf_probs, model_table[leaves], atol=1e-6)
+  for law in tree.leaf_laws:
+    np.testing.assert_allclose(law, model_table[leaves], atol=1e-6)
   # The law of a row depends on its last token; index the trees with it.
   roots = np.bincount(last[:, 0], minlength=3) / rows
   grid = np.indices([3] * (topology.num_nodes + 1)).reshape(
@@ -200,9 +201,11 @@ def check_tree(params, tree, context):
     law = laws[rows, lengths + len(line) - 1]
     for child in np.flatnonzero(np.array(topology.parents) == node):
       np.testing.assert_allclose(tree.probs[:, child], law, atol=1e-4)
-    if node in topology.leaves and tree.leaf_probs is not None:
+    if node in topology.leaves and tree.leaf_laws is not None:
       leaf = topology.leaves.tolist().index(node)
-      np.testing.assert_allclose(tree.leaf_probs[:, leaf], law, atol=1e-4)
+      np.testing.assert_allclose(
+        tree.leaf_laws.sampled[:, leaf], law, atol=1e-4
+      )
 
 
 def play(drafter, params, rounds=10):
@@ -262,9 +265,9 @@ def autoregressive(topology, **options):
   ('topology', 'options'),
   [
     (trees.chain(1), {'chunk': 16}),
-    (trees.chain(3), {'chunk': 1, 'leaf_probs': True}),
+    (trees.chain(3), {'chunk': 1, 'leaf_laws': True}),
     (trees.prefix_tree((2, 2)), {'chunk': 3}),
-    (RAGGED, {'chunk': 16, 'leaf_probs': True}),
+    (RAGGED, {'chunk': 16, 'leaf_laws': True}),
   ],
   ids=['chain 1', 'chain 3', 'prefix tree', 'ragged'],
 )

@@ -65,13 +65,14 @@ def _sums(key, drafter, verifier, num_chunks):
     keys = jax.random.split(verify_key, _CHUNK)
     outcome = jax.vmap(verifier)(keys, tree, target)
     overlaps = evidence.of_tree(
-      tree, base.Laws(target, target), outcome, committed=False
+      tree, base.Laws(target, target), None, outcome, committed=False
     ).overlap
     feedback = base.Feedback(
       arm=jnp.zeros(_CHUNK, jnp.int32),
       emitted=(outcome.num_accepted + 1).astype(jnp.float32),
       overlap=overlaps.sampled,
       agreement=overlaps.untempered,
+      fidelity=jnp.ones(_CHUNK),
       depth=jnp.full(_CHUNK, drafter.length),
       max_depth=drafter.length,
       caught_up=jnp.zeros(_CHUNK, jnp.int32),

@@ -14,6 +14,7 @@ FEEDBACK = specjax.Feedback(
   emitted=jnp.array([0, 1, 2, 3, 2.5, 1]),
   overlap=jnp.array([0, 0.25, 0.5, 1 + 1e-6, 0.75, 0]),
   agreement=jnp.array([0, 0.5, 1 + 1e-6, 0.125, 0.25, 0]),
+  fidelity=jnp.array([1, 0.5, 1, 1 + 1e-6, 0, 1]),
   depth=jnp.array([2, 2, 2, 2, 2, 0]),
   max_depth=4,
   caught_up=jnp.array([0, 0, 3, 0, 0, 9]),
@@ -27,6 +28,10 @@ FEEDBACK = specjax.Feedback(
     (rewards.block_efficiency(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
     (rewards.block_divergence(), [0, 0.5, 1, 0.125, 0.25, 0]),
     (rewards.block_divergence(tempered=True), [0, 0.25, 0.5, 1, 0.75, 0]),
+    (
+      rewards.tradeoff(0.25),
+      [0.25, 0.125, 0.4375, 0.625, 0.75 * 1.5 / 4, 0.25],
+    ),
   ],
 )
 def test_rewards_by_hand(reward, want):

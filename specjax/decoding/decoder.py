@@ -317,6 +317,7 @@ def speculative(
   num_drafts: int = 1,
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   verifier: str | base.Verifier | None = None,
+  goal: base.Goal | None = None,
   **options,
 ) -> Decoder:
   """Builds a decoder with one drafter of one or more i.i.d. chains.
@@ -331,13 +332,17 @@ def speculative(
     sampling: how draft and target tokens are drawn.
     verifier: one, or a name as in `verifiers.resolve`; by default that of
       `verifiers.default`.
+    goal: what is sampled instead of the target, such as one of `GOALS`; the
+      drafter is then asked for its law behind the chains, too.
     **options: of `Decoder`.
 
   Raises:
     ValueError: the vocabularies differ, or a number is out of range.
   """
   if verifier is None:
-    verifier = verifiers.default(sampling.temperature, num_drafts)
+    # At temperature 0, a goal may be no one-hot law.
+    temperature = sampling.temperature if goal is None else 1.0
+    verifier = verifiers.default(temperature, num_drafts)
   if draft is None:
     drafter = drafters.DRAFTERS['none']()
   else:
@@ -348,9 +353,12 @@ def speculative(
       if value < 1:
         raise ValueError(f'{name} must be >= 1, got {value}.')
     drafter = drafters.DRAFTERS['autoregressive'](
-      draft, trees.chains(num_drafts, draft_length), sampling
+      draft,
+      trees.chains(num_drafts, draft_length),
+      sampling,
+      leaf_laws=goal is not None,
     )
-  arm = base.Arm(drafter, verifiers.resolve(verifier))
+  arm = base.Arm(drafter, verifiers.resolve(verifier), goal)
   return Decoder(
     target, target_params, [(arm, draft_params)], sampling=sampling, **options
   )

@@ -22,7 +22,8 @@ _MEMORY = 1 - 1 / 32
 class Evidence(NamedTuple):
   """What the played arm's tree tells; the rest is None unless asked for."""
 
-  overlap: base.Laws  # [B] mean chance that a drafted token is kept
+  overlap: base.Laws  # [B] mean of 1 - TV of the draft and what is sampled
+  fidelity: jax.Array  # [B] mean of 1 - TV of the target and what is sampled
   at: base.Laws | None = None  # [B, P] that at each committed position
   known: jax.Array | None = None  # [B, P] bool, where something was drafted
   laws: base.Laws | None = None  # [B, P, V] the target's
@@ -31,29 +32,34 @@ class Evidence(NamedTuple):
 def of_tree(
   tree: base.DraftTree,
   target: base.Laws,
+  goal: jax.Array | None,
   outcome: base.Outcome,
   committed: bool,
 ) -> Evidence:
-  """Compares a tree with the target's laws.
+  """Compares a tree with the target's laws, and with the goal's.
 
-  Where children were sampled, the chance is that of one of them, `1 - TV`;
-  where they were chosen, it is the target's mass of all of them.
+  Where children were sampled, the chance that a draft is kept is that of one of
+  them, `1 - TV`; where they were chosen, it is the mass of all of them.
 
   Args:
     tree: batched.
     target: `[B, N + 1, V]`.
+    goal: `[B, N + 1, V]`, what the verifier samples; None is the target's.
     outcome: batched.
     committed: whether to tell of the committed positions, too.
   """
   untempered = tree.probs if tree.untempered is None else tree.untempered
   draft = base.Laws(tree.probs, untempered)
-  by_entry = base.Laws(*map(functools.partial(_by_entry, tree), draft, target))
+  wanted = target if goal is None else target._replace(sampled=goal)
+  by_entry = base.Laws(*map(functools.partial(_by_entry, tree), draft, wanted))
   drafted = _children(tree, tree.valid) > 0
-  overlap = jax.tree.map(
-    lambda each: each.sum(1) / jnp.maximum(drafted.sum(1), 1), by_entry
-  )
+  mean = lambda each: each.sum(1) / jnp.maximum(drafted.sum(1), 1)
+  overlap = jax.tree.map(mean, by_entry)
+  fidelity = jnp.ones(len(tree.tokens))
+  if goal is not None:
+    fidelity = jnp.minimum(goal, target.sampled).sum(-1).mean(1)
   if not committed:
-    return Evidence(overlap)
+    return Evidence(overlap, fidelity)
   entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))
   at = lambda values: jnp.take_along_axis(
     values, entries[(...,) + (None,) * (values.ndim - 2)], axis=1
@@ -61,6 +67,7 @@ def of_tree(
   index = np.arange(entries.shape[1])
   return Evidence(
     overlap=overlap,
+    fidelity=fidelity,
     at=jax.tree.map(at, by_entry),
     known=at(drafted) & (index <= outcome.num_accepted[:, None]),
     laws=jax.tree.map(at, target),

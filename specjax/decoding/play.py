@@ -13,18 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import goals
 from specjax import sampling as sampling_lib
 from specjax.decoding import evidence
 from specjax.decoding import state as state_lib
 
 
 class Scored(NamedTuple):
-  """A draft that the target has scored; the first three are a verifier's."""
+  """A draft that the target has scored, and what a verifier takes."""
 
   keys: jax.Array  # [B] one key a row
   tree: base.DraftTree
-  target_probs: jax.Array  # [B, N + 1, V], what tokens are drawn from
-  untempered: jax.Array  # [B, N + 1, V]
+  laws: base.Laws  # [B, N + 1, V] the target's
   proposal: Any  # for the drafter's `commit`
   block: Any  # of the target, for `keep`
   nonfinite: jax.Array  # [B] bool
@@ -76,7 +76,7 @@ def draft_and_score(
     drafter.topology.offsets,
     drafter.topology.mask,
   )
-  return Scored(verify_keys, tree, *laws, proposal, block, nonfinite)
+  return Scored(verify_keys, tree, laws, proposal, block, nonfinite)
 
 
 def make_batch_play(target, arms, memories, sampling, always):
@@ -92,8 +92,7 @@ def make_batch_play(target, arms, memories, sampling, always):
     scored = draft_and_score(
       target, arms[i].drafter, sampling, params, state, context, i, memories[i]
     )
-    laws = base.Laws(scored.target_probs, scored.untempered)
-    played = _verify(arms[i], scored.keys, scored.tree, laws, always)
+    played = _verify(arms[i], scored.keys, scored.tree, scored.laws, always)
     return (played, scored.block, scored.nonfinite), scored.proposal
 
   def play(arm, *args):
@@ -248,11 +247,15 @@ def _score(target, sampling, params, state, tokens, offsets, mask):
 
 
 def _verify(arm, keys, tree, laws, always):
-  outcome = jax.vmap(arm.verifier)(keys, tree, laws.sampled)
+  goal = None
+  if arm.goal is not None:
+    goal = jax.vmap(functools.partial(goals.laws, arm.goal))(tree, laws)
+  sampled = laws.sampled if goal is None else goal
+  outcome = jax.vmap(arm.verifier)(keys, tree, sampled)
   return Played(
     outcome,
     (tree.valid * tree.topology.depths).max(axis=1, initial=0),
-    evidence.of_tree(tree, laws, outcome, always),
+    evidence.of_tree(tree, laws, goal, outcome, always),
   )
 
 

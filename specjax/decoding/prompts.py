@@ -124,6 +124,7 @@ def _nothing(lengths, depths):
     emitted=nothing,
     overlap=nothing,
     agreement=nothing,
+    fidelity=nothing,
     depth=zeros,
     max_depth=int(depths.max()),
     caught_up=zeros,

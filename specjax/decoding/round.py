@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import goals
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
 from specjax.decoding import evidence
@@ -58,7 +59,7 @@ def make_round(
   Returns:
     `round_fn(params, state) -> (state, info)`, pure and jittable.
   """
-  arms = tuple(arms)
+  arms = tuple(arm._replace(goal=goals.resolve(arm.goal)) for arm in arms)
   _check(target, arms, catch_up)
   memories = state_lib.resolve_memories(arms, memories)
   owners = state_lib.owners(arms, memories)
@@ -94,6 +95,7 @@ def make_round(
       emitted=num_emitted.astype(jnp.float32),
       overlap=played.evidence.overlap.sampled,
       agreement=played.evidence.overlap.untempered,
+      fidelity=played.evidence.fidelity,
       depth=jnp.asarray(depths)[arm],
       max_depth=int(depths.max()),
       caught_up=caught_up,
@@ -138,6 +140,7 @@ def make_round(
       depth=played.depth,
       overlap=jnp.where(live, feedback.overlap, 0.0),
       agreement=jnp.where(live, feedback.agreement, 0.0),
+      fidelity=jnp.where(live, feedback.fidelity, 0.0),
       caught_up=caught_up + late,
       reward=jnp.where(live, 0.0 if reward is None else reward(feedback), 0.0),
       rewards=rewards,
@@ -161,6 +164,13 @@ def _check(target, arms, catch_up):
       raise ValueError(
         "catch_up 'always' needs drafters that never lag when they are played, "
         f'got one that does (arm {i}).'
+      )
+    goals.check(arm.goal, target.vocab_size)
+    if arm.goal is not None and catch_up == 'always':
+      raise ValueError(
+        "catch_up 'always' needs arms whose goal is the target, since a text "
+        'of another law does not show what the other arms would have earned, '
+        f'got another goal (arm {i}).'
       )
     if arm.drafter.vocab_size not in (None, target.vocab_size):
       raise ValueError(

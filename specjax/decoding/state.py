@@ -67,7 +67,8 @@ class RoundInfo(NamedTuple):
   num_accepted: jax.Array  # [B] int32, committed tokens that were drafted
   depth: jax.Array  # [B] int32, depth to which something was drafted
   overlap: jax.Array  # [B] float32, mean chance that a drafted token is kept
-  agreement: jax.Array  # [B] float32, the same of the untempered laws
+  agreement: jax.Array  # [B] float32, 1 - TV of the untempered laws
+  fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
   caught_up: jax.Array  # [B] int32, tokens that drafters read behind others
   reward: jax.Array  # [B] float32
   rewards: jax.Array | None  # [B, A] of all arms, where the round yields them

@@ -5,6 +5,9 @@ its first step reads together: after full acceptance the last draft token was
 never read, and needs no special case.
 """
 
+from collections.abc import Callable
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,28 +28,33 @@ def autoregressive(
   topology: trees.Topology,
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   *,
-  leaf_probs: bool = False,
+  leaf_laws: bool = False,
+  stop: Callable[[jax.Array], jax.Array] | None = None,
   chunk: int = CHUNK,
 ) -> base.Drafter:
   """Builds a drafter that samples i.i.d. children at every node.
 
   Args:
     model: the small model.
-    topology: the tree to draft, at least one node.
+    topology: the tree to draft; the empty one only with `leaf_laws`.
     sampling: how tokens are drawn; the same as the target's, usually.
-    leaf_probs: report also what the model says after the leaves, for one more
+    leaf_laws: report also what the model says after the leaves, for one more
       model call.
+    stop: `(law[..., V]) -> [...]` where not to draft, by the law before
+      temperature, top-k and top-p; what follows there is the target's to say,
+      as in a sequential cascade. Once all rows have stopped, the model is not
+      called again.
     chunk: tokens a call with which a drafter that was not played catches up.
 
   Returns:
     The drafter; its state is the model's cache.
   """
-  if topology.num_nodes < 1:
+  if topology.num_nodes < 1 and not leaf_laws:
     raise ValueError('topology must have at least one node, got none.')
   if chunk < 1:
     raise ValueError(f'chunk must be >= 1, got {chunk}.')
   # Levels that the model reads; the leaves only if they are asked for.
-  read_depth = topology.depth if leaf_probs else topology.depth - 1
+  read_depth = topology.depth if leaf_laws else topology.depth - 1
   # Room for the widest write behind the longest row, with leaves or without.
   slack = max(chunk, _TAIL + topology.depth)
 
@@ -55,17 +63,23 @@ def autoregressive(
       lambda key: jax.random.uniform(key, (topology.num_nodes,))
     )(keys)
     extension = _read_tail(model, params, cache, context)
+    # Of the root, then of each level: its nodes stand behind it in the block.
     laws = [sampling_lib.laws(extension.logits[:, -1:], sampling)]
-    tokens, of_nodes = [], []
+    tokens = [jnp.zeros((len(context.lengths), 0), jnp.int32)]
+    valid = [jnp.ones((len(context.lengths), 1), bool)]
     for depth, level in enumerate(topology.levels):
       row = _row_of_parent(topology, depth)
       law = jax.tree.map(lambda each, row=row: each[:, row], laws[-1])
       token = sampling_lib.tokens(uniforms[:, level], law.sampled, sampling)
+      going = valid[-1][:, row]
+      if stop is not None:
+        going &= ~stop(law.untempered)
       tokens.append(token)
-      of_nodes.append(law)
+      valid.append(going)
       if depth < read_depth:
         last = context.lengths[:, None] - 1
-        extension = model.extend(
+        read = functools.partial(
+          model.extend,
           params,
           cache,
           token,
@@ -73,22 +87,18 @@ def autoregressive(
           positions=jnp.broadcast_to(last + depth + 1, token.shape),
           mask=_level_mask(topology, level),
         )
+        extension = read() if stop is None else _read_if(going.any(), read)
         laws.append(sampling_lib.laws(extension.logits, sampling))
-    tokens = jnp.concatenate(tokens, axis=1)
-    of_nodes = jax.tree.map(lambda *each: jnp.concatenate(each, 1), *of_nodes)
+    entries = jax.tree.map(lambda *each: jnp.concatenate(each, 1), *laws)
+    at = lambda index: jax.tree.map(lambda law: law[:, index], entries)
+    of_nodes = at(np.array(topology.parents, np.int32) + 1)
     tree = base.DraftTree(
-      tokens=tokens,
+      tokens=jnp.concatenate(tokens, axis=1),
       topology=topology,
-      valid=jnp.ones_like(tokens, dtype=bool),
+      valid=jnp.concatenate(valid[1:] or [valid[0][:, :0]], axis=1),
       probs=of_nodes.sampled,
-      leaf_probs=(
-        jnp.concatenate([law.sampled for law in laws[1:]], axis=1)[
-          :, topology.leaves
-        ]
-        if leaf_probs
-        else None
-      ),
       untempered=of_nodes.untempered,
+      leaf_laws=at(topology.leaf_entries) if leaf_laws else None,
     )
     return tree, extension.block
 
@@ -118,6 +128,15 @@ def _read_tail(model, params, cache, context):
   return model.extend(
     params, cache, tail, positions=jnp.where(cached, -1, positions)
   )
+
+
+def _read_if(wanted, read):
+  """Calls the model if that is wanted; else what it says is junk."""
+  shape = jax.eval_shape(read)
+  zeros = lambda: jax.tree.map(
+    lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape
+  )
+  return jax.lax.cond(wanted, read, zeros)
 
 
 def _row_of_parent(topology, depth):

@@ -105,7 +105,7 @@ def _vocab_size(members):
 def _join(forest, topology, nodes, vocab_size):
   """The members' trees as one, with nodes where `nodes` has each tree's.
 
-  There are no `leaf_probs`: behind leaves that agree, members would differ.
+  There are no `leaf_laws`: behind leaves that agree, members would differ.
   """
   order = np.argsort(np.concatenate(nodes))
   sampled = any(tree.probs is not None for tree in forest)
@@ -117,7 +117,7 @@ def _join(forest, topology, nodes, vocab_size):
     return tree._replace(
       topology=topology,
       probs=probs,
-      leaf_probs=None,
+      leaf_laws=None,
       untempered=probs if untempered is None else untempered,
     )
 

@@ -1,27 +1,126 @@
 """Goal distributions: what is sampled instead of the target."""
 
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from specjax import base
+from specjax.goals import deferral
+from specjax.goals import lossy
+from specjax.goals import mixture
 from specjax.goals import target
+from specjax.goals import token
 
 GOALS = {
+  'bild': deferral.bild,
+  'chow': deferral.chow,
+  'chow_log': deferral.chow_log,
+  'diff': deferral.diff,
+  'diff_log': deferral.diff_log,
+  'lossy': lossy.lossy,
+  'mixture': mixture.mixture,
+  'opt': deferral.opt,
+  'opt_log': deferral.opt_log,
   'target': target.target,
+  'token_v1': token.token_v1,
+  'token_v2': token.token_v2,
+  'token_v3': token.token_v3,
 }
 
-
-def resolve(goal: str | base.Goal) -> base.Goal:
-  """Returns a goal, or the one that a name of `GOALS` stands for."""
-  if isinstance(goal, str):
-    return base.lookup(GOALS, 'goal', goal)()
-  return goal
+# How far the mass of a goal may be from 1.
+_TOLERANCE = 1e-3
 
 
-def checked(goal: base.Goal, tree: base.DraftTree) -> base.Goal:
-  """Returns the goal, if the tree says all that it needs.
+def resolve(goal: base.Goal | None) -> base.Goal | None:
+  """Returns a goal that takes `untempered`, or None for the target.
+
+  A goal of two arguments does not ask how sure the models are.
+  """
+  if goal is None or goal is target.target():
+    return None
+  if len(inspect.signature(goal).parameters) > 2:
+    return goal
+  return lambda target, draft, untempered=None: goal(target, draft)
+
+
+def check(goal: base.Goal | None, vocab_size: int) -> None:
+  """Tries a goal on a few pairs of laws.
+
+  Args:
+    goal: from `resolve`.
+    vocab_size: `V`.
 
   Raises:
-    ValueError: it is not the target, and the tree has no `leaf_probs`.
+    ValueError: it gives NaN, negative mass, or a mass other than 1.
   """
-  lossless = goal is target.target()
-  if not lossless and tree.topology.num_nodes and tree.leaf_probs is None:
-    raise ValueError('A goal other than the target needs leaf_probs.')
-  return goal
+  if goal is None:
+    return
+  rng = np.random.default_rng(0)
+  models = rng.dirichlet(np.full(vocab_size, 0.3), (2, 8))
+  greedy = np.eye(vocab_size)[models.argmax(-1)]  # Of temperature 0.
+  made = jax.vmap(goal)(
+    *jnp.asarray(np.concatenate([models, greedy], axis=1), jnp.float32),
+    tuple(jnp.asarray(np.concatenate([models, models], axis=1), jnp.float32)),
+  )
+  if isinstance(made, jax.core.Tracer):
+    return  # Its parameters are not known while JAX traces.
+  if not (made >= 0).all():
+    raise ValueError(f'goal must give mass >= 0, got {np.min(made)}.')
+  masses = np.asarray(made.sum(axis=1))
+  worst = masses[np.argmax(np.abs(masses - 1))]
+  if not abs(worst - 1) < _TOLERANCE:
+    raise ValueError(
+      f'goal must give laws of mass 1, got {worst}. (Lossy decoding with a '
+      "fixed beta is the verifier 'lossy'.)"
+    )
+
+
+def laws(goal: base.Goal, tree: base.DraftTree, target: base.Laws) -> jax.Array:
+  """Returns what a verifier is to sample behind each entry of one row's block.
+
+  So any verifier that is lossless works for any goal. The draft's law is that
+  of what it has proposed behind an entry, or would have behind a leaf
+  (`leaf_laws`); where there is none, the goal is the target.
+
+  Args:
+    goal: from `resolve`.
+    tree: of one row.
+    target: `[N + 1, V]`.
+
+  Returns:
+    `[N + 1, V]`.
+  """
+  if not tree.topology.num_nodes and tree.leaf_laws is None:
+    return target.sampled
+  draft, known = _draft_laws(tree, target.sampled.shape[-1])
+  made = jax.vmap(goal)(
+    target.sampled, draft.sampled, (target.untempered, draft.untempered)
+  )
+  return jnp.where(known[:, None], made, target.sampled)
+
+
+def _draft_laws(tree, vocab_size):
+  """`[N + 1, V]` laws behind each entry, and whether there are any."""
+  sampled = tree.probs
+  if sampled is None:
+    sampled = jax.nn.one_hot(tree.tokens, vocab_size)
+  rows = base.Laws(
+    sampled, sampled if tree.untempered is None else tree.untempered
+  )
+  topology = tree.topology
+  entries = np.arange(topology.num_nodes + 1)
+  parents = np.array(topology.parents, np.int32) + 1
+  children = (parents == entries[:, None]) & tree.valid
+  # Siblings have one law: the last that is valid stands for all.
+  index = (children * np.arange(topology.num_nodes)).max(axis=1, initial=0)
+  known = children.any(axis=1)
+  if tree.leaf_laws is not None:
+    leaves = topology.leaf_entries
+    rows = jax.tree.map(
+      lambda *each: jnp.concatenate(each), rows, tree.leaf_laws
+    )
+    behind = topology.num_nodes + np.arange(len(leaves))
+    index, known = index.at[leaves].set(behind), known.at[leaves].set(True)
+  return jax.tree.map(lambda law: law[index], rows), known

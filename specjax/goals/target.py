@@ -8,6 +8,6 @@ def target() -> base.Goal:
   return _target
 
 
-def _target(target, draft):
-  del draft
+def _target(target, draft, untempered=None):
+  del draft, untempered
   return target

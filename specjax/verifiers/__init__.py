@@ -6,6 +6,7 @@ from specjax import base
 from specjax import couplings
 from specjax.verifiers import batch
 from specjax.verifiers import block
+from specjax.verifiers import lossy
 from specjax.verifiers import over_acceptance
 from specjax.verifiers import tree_walk
 
@@ -13,6 +14,7 @@ VERIFIERS = {
   'batch': batch.batch,
   'block': block.block,
   'ensemble': tree_walk.ensemble,
+  'lossy': lossy.lossy,
   'over_acceptance': over_acceptance.over_acceptance,
   'tree_walk': tree_walk.tree_walk,
 }

@@ -8,27 +8,21 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
-from specjax import goals
 from specjax import sampling
 from specjax import trees
 
 
-def block(goal: str | base.Goal = 'target') -> base.Verifier:
+def block() -> base.Verifier:
   """Builds the verifier that keeps the longest prefix that passes its test.
 
-  With `p_0 = 1` and `p_i = min(p_{i-1} goal(x_i) / draft(x_i), 1)`, prefix `i`
-  passes with chance `m_i / (m_i + 1 - p_i)`, where `m_i` is the mass of the
-  residual `max(p_i goal - draft, 0)` of what follows, and the whole chain with
-  chance `p_L`. A prefix may pass where shorter ones did not.
-
-  Args:
-    goal: a name of `GOALS` or a goal; other goals than the target need the
-      drafter's `leaf_probs`.
+  With `p_0 = 1` and `p_i = min(p_{i-1} target(x_i) / draft(x_i), 1)`, prefix
+  `i` passes with chance `m_i / (m_i + 1 - p_i)`, where `m_i` is the mass of the
+  residual `max(p_i target - draft, 0)` of what follows, and the whole chain
+  with chance `p_L`. A prefix may pass where shorter ones did not.
 
   Returns:
-    The verifier, for chains only; its output has the goal's law.
+    The verifier, for chains only; its output has the target's law.
   """
-  goal = goals.resolve(goal)
 
   def verify(key, tree, target_probs):
     length = tree.topology.num_nodes
@@ -37,14 +31,15 @@ def block(goal: str | base.Goal = 'target') -> base.Verifier:
         'Block verification needs a chain, got a tree with parents '
         f'{tree.topology.parents}.'
       )
-    drafts = _draft_laws(tree, target_probs)
-    laws = jax.vmap(goals.checked(goal, tree))(target_probs, drafts)
+    drafts = _draft_laws(tree, target_probs.shape[-1])
     num_valid = jnp.cumprod(tree.valid).sum()
-    shares = _shares(tree.tokens, drafts, laws)
+    shares = _shares(tree.tokens, drafts, target_probs)
     ends = (jnp.arange(length + 1) == num_valid)[:, None]
     # Behind the last draft nothing is subtracted: the bonus token.
     residuals = jnp.where(
-      ends, laws, jnp.maximum(shares[:, None] * laws - drafts, 0.0)
+      ends,
+      target_probs,
+      jnp.maximum(shares[:, None] * target_probs - drafts, 0.0),
     )
     masses = jnp.where(ends[:, 0], shares, residuals.sum(axis=1))
     uniforms = jax.random.uniform(key, (length + 2,))
@@ -53,7 +48,7 @@ def block(goal: str | base.Goal = 'target') -> base.Verifier:
     passed &= (index > 0) & (index <= num_valid)
     num_accepted = jnp.where(passed, index, 0).max().astype(jnp.int32)
     weights = residuals[num_accepted]
-    weights = jnp.where(weights.sum() > 0, weights, laws[num_accepted])
+    weights = jnp.where(weights.sum() > 0, weights, target_probs[num_accepted])
     token = sampling.draw(uniforms[-1], weights)
     tokens = jnp.append(tree.tokens, 0)
     return base.Outcome(
@@ -65,19 +60,15 @@ def block(goal: str | base.Goal = 'target') -> base.Verifier:
   return verify
 
 
-def _draft_laws(tree, target_probs):
-  """`[L + 1, V]` what the drafter said at each place; 0 where it did not."""
-  length, vocab_size = tree.tokens.shape[0], target_probs.shape[-1]
+def _draft_laws(tree, vocab_size):
+  """`[L + 1, V]` what the drafter said at each place; 0 behind the last."""
   probs = tree.probs
   if probs is None:
     probs = jax.nn.one_hot(tree.tokens, vocab_size)
-  last = tree.leaf_probs
-  if last is None or not length:
-    last = jnp.zeros((1, vocab_size))
-  return jnp.concatenate([probs, last])
+  return jnp.concatenate([probs, jnp.zeros((1, vocab_size))])
 
 
-def _shares(tokens, drafts, laws):
+def _shares(tokens, drafts, targets):
   """`[L + 1]` p_0 to p_L."""
 
   def step(share, ratio):
@@ -85,5 +76,5 @@ def _shares(tokens, drafts, laws):
     return share, share
 
   index = jnp.arange(tokens.shape[0])
-  ratios = laws[index, tokens] / drafts[index, tokens]
+  ratios = targets[index, tokens] / drafts[index, tokens]
   return jnp.append(1.0, jax.lax.scan(step, jnp.float32(1), ratios)[1])

@@ -13,7 +13,6 @@ import numpy as np
 
 from specjax import base
 from specjax import couplings
-from specjax import goals
 
 # Couplings that take a law for each candidate.
 _OF_OWN_LAWS = ('multiround',)
@@ -30,7 +29,6 @@ class _Walk(NamedTuple):
 
 def tree_walk(
   coupling: str | base.Coupling = 'maximal',
-  goal: str | base.Goal = 'target',
   *,
   own_laws: bool = False,
 ) -> base.Verifier:
@@ -42,14 +40,12 @@ def tree_walk(
 
   Args:
     coupling: a name of `COUPLINGS` or a coupling.
-    goal: a name of `GOALS` or a goal; other goals than the target need the
-      drafter's `leaf_probs`.
     own_laws: hand the coupling `[W, V]` a law for each candidate, instead of
       the one that they share; for 'multiround', or another coupling that takes
-      candidates of different laws, and for the target only.
+      candidates of different laws.
 
   Returns:
-    The verifier; its output has the goal's law, by the coupling's.
+    The verifier; its output has the target's law, by the coupling's.
   """
   if own_laws and isinstance(coupling, str) and coupling not in _OF_OWN_LAWS:
     raise ValueError(
@@ -57,35 +53,31 @@ def tree_walk(
     )
   if isinstance(coupling, str):
     coupling = base.lookup(couplings.COUPLINGS, 'coupling', coupling)
-  goal = goals.resolve(goal)
-  if own_laws and goal is not goals.resolve('target'):
-    raise ValueError('own_laws needs the goal to be the target, got another.')
 
   def verify(key, tree, target_probs):
     topology = tree.topology
-    law = goals.checked(goal, tree)
     levels, parents = _tables(topology)
     tokens = jnp.append(tree.tokens, 0)
     valid = jnp.append(tree.valid, False)
     keys = jax.random.split(key, topology.depth + 1)
-    draft_law = _draft_law(tree, target_probs.shape[-1])
+    probs = tree.probs
+    if probs is None or not topology.num_nodes:
+      probs = jnp.zeros((1, target_probs.shape[-1]))  # Nothing was sampled.
     each = own_laws and topology.num_nodes and tree.probs is not None
 
     def step(walk):
       nodes = levels[walk.depth]
       candidates = tokens[nodes]
       active = valid[nodes] & walk.here[parents[nodes] + 1]
-      first = nodes[jnp.argmax(active)]
-      draft = draft_law(walk.at, first, active.any())
-      # What was not sampled is no sample of any law: a token of the goal's own
-      # is among them as often as any could be.
+      # What was not sampled is no sample of any law: a token of the target's
+      # own is among them as often as any could be.
       sampled = active if tree.probs is not None else jnp.zeros_like(active)
       token, accepted = coupling(
         keys[walk.depth],
         candidates,
         sampled,
-        tree.probs[nodes] if each else draft,
-        law(target_probs[walk.at], draft),
+        probs[nodes if each else nodes[jnp.argmax(active)]],
+        target_probs[walk.at],
       )
       agree = active & (candidates == token)
       node = nodes[jnp.argmax(agree)]
@@ -136,32 +128,3 @@ def _tables(topology):
     levels[depth, : len(level)] = level
   parents = np.array([*topology.parents, -1], np.int32)
   return jnp.asarray(levels), jnp.asarray(parents)
-
-
-def _draft_law(tree, vocab_size):
-  """Returns the law of the candidates, or of what would follow a leaf.
-
-  The result is a function of the block entry that the walk stands at, its first
-  active candidate, and whether there is one.
-  """
-  topology = tree.topology
-  if not topology.num_nodes:
-    return lambda at, first, any_active: jnp.zeros(vocab_size)
-  if tree.probs is None:
-    tokens = jnp.append(tree.tokens, 0)
-    return lambda at, first, any_active: jax.nn.one_hot(
-      tokens[first], vocab_size
-    )
-  probs = jnp.asarray(tree.probs)
-  behind = np.zeros(topology.num_nodes + 1, np.int32)
-  for node in reversed(range(topology.num_nodes)):
-    behind[topology.parents[node] + 1] = node  # The first child's law.
-  if tree.leaf_probs is not None:
-    probs = jnp.concatenate([probs, tree.leaf_probs])
-    behind[topology.leaves + 1] = topology.num_nodes + np.arange(
-      len(topology.leaves)
-    )
-  rows = jnp.asarray(behind)
-  return lambda at, first, any_active: probs[
-    jnp.where(any_active, first, rows[at])
-  ]

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from specjax import base
+from specjax import goals
 from specjax import trees
 from specjax.transport import division
 from tests import laws
@@ -52,7 +53,7 @@ class Case:
     vocab_size: `V`.
     valid: of each node; all by default.
     chosen: tokens of a deterministic draft, or None for a sampled one.
-    goal: the verifier's, or None for the target.
+    goal: what is sampled, or None for the target.
   """
 
   topology: trees.Topology
@@ -127,19 +128,23 @@ class Case:
     """One row's tree, as a drafter would report it."""
     before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
     draft = jnp.asarray(tables(self.vocab_size)[0])
-    leaf_probs = draft[tokens[self.topology.leaves]]
+    leaves = draft[jnp.append(ROOT, tokens)[self.topology.leaf_entries]]
     return base.DraftTree(
       tokens,
       self.topology,
       jnp.asarray(self.is_valid),
       None if self.chosen else draft[before],
-      leaf_probs if self.goal else None,
+      leaf_laws=base.Laws(leaves, leaves),
     )
 
   def verify(self, verifier, key, tokens):
     """The outcome of one row's tree."""
-    target = jnp.asarray(tables(self.vocab_size)[1])
-    return verifier(key, self.tree(tokens), target[jnp.append(ROOT, tokens)])
+    tree, target = self.tree(tokens), jnp.asarray(tables(self.vocab_size)[1])
+    law = target[jnp.append(ROOT, tokens)]
+    if self.goal:
+      goal = goals.resolve(self.goal)
+      law = goals.laws(goal, tree, base.Laws(law, law))
+    return verifier(key, tree, law)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,284 @@
+"""Ways to trade quality for cost: rules, and the baselines beside them.
+
+Almost all are a drafter, a verifier and a goal in the one loop: a cascade that
+runs its models one after the other is a drafter that stops where its rule
+defers, and an oracle is one that drafts nothing but tells its law.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import functools
+import math
+import time
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from specjax import bandits
+from specjax import base
+from specjax import decoding
+from specjax import drafters
+from specjax import families
+from specjax import goals
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
+from specjax.evaluation import likelihood
+from specjax.goals import deferral
+
+
+class Setup(NamedTuple):
+  """What all methods of a plot share."""
+
+  family: families.Family
+  draft: families.Model
+  sampling: sampling_lib.Sampling
+  draft_length: int
+  max_new_tokens: int
+  max_length: int
+  seed: int
+
+
+class Run(NamedTuple):
+  """A prompt decoded."""
+
+  result: decoding.Result
+  seconds: float  # of reading the prompt and of the loop
+
+
+# `(prompt tokens, number of the prompt) -> Run`.
+Play = Callable[[Sequence[int], int], Run]
+
+
+def plays(
+  setup: Setup, method: str, alphas: Sequence[float], **options: Any
+) -> list[Play]:
+  """Returns how a method decodes a prompt, for each alpha.
+
+  Args:
+    setup: of the plot.
+    method: a name of `METHODS`.
+    alphas: of the method's rule.
+    **options: of the method.
+
+  Raises:
+    ValueError: the method is unknown, or an alpha is out of its range.
+  """
+  return base.lookup(METHODS, 'method', method)(setup, alphas, **options)
+
+
+def _drafter(setup, topology, **options):
+  return drafters.DRAFTERS['autoregressive'](
+    setup.draft.functions, topology, setup.sampling, **options
+  )
+
+
+def _target(setup, alpha):
+  del setup, alpha
+  return base.Arm(drafters.DRAFTERS['none'](), verifiers.resolve('maximal'))
+
+
+def _lossless(setup, alpha, *, num_drafts=1):
+  del alpha
+  shape = trees.chains(num_drafts, setup.draft_length)
+  verifier = verifiers.default(setup.sampling.temperature, num_drafts)
+  return base.Arm(_drafter(setup, shape), verifiers.resolve(verifier))
+
+
+def _lossy(setup, alpha, *, beta=1.0):
+  shape = trees.chain(setup.draft_length)
+  verifier = verifiers.VERIFIERS['lossy'](alpha, beta)
+  return base.Arm(_drafter(setup, shape), verifier)
+
+
+def _rule(setup, alpha, *, goal, num_drafts=1, leaf_laws=True):
+  """A speculative cascade; without `leaf_laws`, bonus tokens are target's."""
+  shape = trees.chains(num_drafts, setup.draft_length)
+  return base.Arm(
+    _drafter(setup, shape, leaf_laws=leaf_laws),
+    verifiers.resolve(verifiers.default(1.0, num_drafts)),
+    goals.GOALS[goal](alpha),
+  )
+
+
+def _sequential(setup, alpha, *, goal, stop, window=10):
+  """Algorithm 2: drafts until the rule or the window hands over."""
+  stop = functools.partial(stop, alpha=alpha)
+  drafter = _drafter(setup, trees.chain(window), stop=stop)
+  goal = goals.GOALS[goal](alpha)
+  return base.Arm(drafter, verifiers.resolve('maximal'), goal)
+
+
+def _oracle(setup, alpha, *, goal):
+  """Algorithm 3: asks both models for every token."""
+  drafter = _drafter(setup, trees.chain(0), leaf_laws=True)
+  goal = goals.GOALS[goal](alpha)
+  return base.Arm(drafter, verifiers.resolve('maximal'), goal)
+
+
+def _bild_original(setup, alpha, *, fallback, window=10):
+  """Drafts until the draft is unsure, then rolls back to a surprise."""
+  stop = functools.partial(deferral.unsure, alpha=fallback)
+  drafter = _drafter(setup, trees.chain(window), stop=stop, leaf_laws=True)
+  goal = goals.GOALS['bild'](alpha, fallback)
+  return base.Arm(drafter, verifiers.resolve('maximal'), goal)
+
+
+def _of_arm(build):
+  """Plays the arm `build(setup, alpha, **options)`."""
+
+  def make(setup, alphas, **options):
+    arms = [build(setup, alpha, **options) for alpha in alphas]
+    target = setup.family.target
+    params = None if build is _target else setup.draft.params
+    decoder = _decoder(setup, target, [(arms[0], params)])
+    fixed = bandits.BANDITS['fixed'](1)
+
+    # One program for all alphas.
+    @functools.partial(jax.jit, donate_argnames='state')
+    def loop(alpha, params, state):
+      arm = build(setup, alpha, **options)
+      round_fn = decoding.make_round(
+        target.functions, [arm], fixed, sampling=setup.sampling
+      )
+      return decoding.decode(round_fn, params, state)
+
+    return [
+      functools.partial(
+        _play,
+        setup,
+        decoder,
+        functools.partial(loop, np.float32(alpha), decoder.params),
+      )
+      for alpha in alphas
+    ]
+
+  return make
+
+
+def _decoder(setup, model, arms, sampling=None):
+  return decoding.Decoder(
+    model.functions,
+    model.params,
+    arms,
+    sampling=sampling or setup.sampling,
+    stop_tokens=[setup.family.tokenizer.end_id],
+    max_length=setup.max_length,
+  )
+
+
+def _play(setup, decoder, loop, tokens, number):
+  began = time.perf_counter()
+  state = loop(
+    state=decoder.init(
+      [tokens], setup.max_new_tokens, seed=setup.seed, request_ids=[number]
+    )
+  )
+  jax.block_until_ready(state.lengths)
+  seconds = time.perf_counter() - began
+  return Run(decoder.results([tokens], state)[0], seconds)
+
+
+def _plain(setup, model, sampling=None):
+  """Plays a model alone."""
+  decoder = _decoder(setup, model, [(_target(setup, 0.0), None)], sampling)
+  loop = functools.partial(decoding.decode, decoder.round_fn, decoder.params)
+  return functools.partial(_play, setup, decoder, loop)
+
+
+def _draft(setup, alphas):
+  return [_plain(setup, setup.draft)] * len(alphas)
+
+
+def _min_p(setup, alphas):
+  """The target alone, without what is unlikely: of `alpha` as `token_v3`."""
+  temperature = setup.sampling.temperature
+  return [
+    _plain(
+      setup,
+      setup.family.target,
+      sampling_lib.Sampling(temperature, min_p=1 - alpha),
+    )
+    for alpha in alphas
+  ]
+
+
+def _sequence_cascade(setup, alphas):
+  """Equation (1): the draft's answer, if that is likely enough to it."""
+  base.check_range('alpha of sequence_cascade', alphas, 0, 1)
+  first = _once(_score_after(setup, _plain(setup, setup.draft)))
+  second = _once(_plain(setup, setup.family.target))
+
+  def play(alpha, tokens, number):
+    tokens = tuple(tokens)
+    run, chance = first(tokens, number)
+    if chance >= 1 - alpha:
+      return run
+    other = second(tokens, number)
+    return Run(other.result, run.seconds + other.seconds)
+
+  return [functools.partial(play, alpha) for alpha in alphas]
+
+
+def _once(play):
+  """Plays each prompt once for all alphas; the clock is of a second call."""
+
+  @functools.cache
+  def settled(*args):
+    play(*args)
+    return play(*args)
+
+  return settled
+
+
+def _score_after(setup, play):
+  """Plays, and asks the model how likely its answer is."""
+  functions, params = setup.draft.functions, setup.draft.params
+
+  def scored(tokens, number):
+    run = play(tokens, number)
+    began = time.perf_counter()
+    sequence = [*tokens, *run.result.tokens], len(tokens)
+    (nats,) = likelihood.likelihood(
+      functions, params, [sequence], batch_size=1
+    ).nats
+    seconds = run.seconds + time.perf_counter() - began
+    return run._replace(seconds=seconds), math.exp(nats)
+
+  return scored
+
+
+METHODS = {
+  'bild_original': _of_arm(_bild_original),
+  'draft': _draft,
+  'lossless': _of_arm(_lossless),
+  'lossy': _of_arm(_lossy),
+  'lossy_tuned': _of_arm(functools.partial(_rule, goal='lossy')),
+  'min_p': _min_p,
+  'oracle_diff': _of_arm(functools.partial(_oracle, goal='diff')),
+  'oracle_diff_log': _of_arm(functools.partial(_oracle, goal='diff_log')),
+  'sequence_cascade': _sequence_cascade,
+  'target': _of_arm(_target),
+  'token_cascade': _of_arm(
+    functools.partial(_sequential, goal='chow', stop=deferral.unsure)
+  ),
+  'token_cascade_log': _of_arm(
+    functools.partial(_sequential, goal='chow_log', stop=deferral.unsure_log)
+  ),
+} | {
+  rule: _of_arm(functools.partial(_rule, goal=rule))
+  for rule in (
+    'bild',
+    'chow',
+    'chow_log',
+    'diff',
+    'diff_log',
+    'opt',
+    'opt_log',
+    'token_v1',
+    'token_v2',
+    'token_v3',
+  )
+}

@@ -1,0 +1,163 @@
+"""Deferral rules: at each position, the draft's law or the target's.
+
+Speculative cascades (Narasimhan et al. 2024), Tables 1 and 3. A rule compares
+how sure the models are, by what they say at temperature 1; what is mixed is
+what tokens are drawn from. Notation: the paper's p is the target, its q is the
+draft. In all rules, a larger `alpha` defers to the target less often.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+
+
+def chow(alpha: float) -> base.Goal:
+  """Builds the rule that defers where `max draft < 1 - alpha`.
+
+  Args:
+    alpha: in [0, 1]; 0 is the target.
+  """
+  base.check_range('alpha of chow', alpha, 0, 1)
+  return _goal(lambda laws: unsure(laws.untempered[1], alpha))
+
+
+def unsure(draft: jax.Array, alpha: float) -> jax.Array:
+  """Returns whether `max draft < 1 - alpha`, for `[..., V]`."""
+  return draft.max(-1) < 1 - alpha
+
+
+def chow_log(alpha: float) -> base.Goal:
+  """Builds the rule that defers where the draft's entropy exceeds `alpha`.
+
+  Args:
+    alpha: nats, at least 0 and finite.
+  """
+  base.check_range('alpha of chow_log', alpha, 0)
+  _check_finite('chow_log', alpha)
+  return _goal(lambda laws: unsure_log(laws.untempered[1], alpha))
+
+
+def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
+  """Returns whether the entropy in nats exceeds `alpha`, for `[..., V]`."""
+  return entropy(draft) > alpha
+
+
+def diff(alpha: float) -> base.Goal:
+  """Builds the rule that defers where `max draft < max target - alpha`.
+
+  Args:
+    alpha: in [-1, 1].
+  """
+  base.check_range('alpha of diff', alpha, -1, 1)
+  return _goal(lambda laws: _max_gap(laws) > alpha)
+
+
+def diff_log(alpha: float) -> base.Goal:
+  """Builds the rule that defers where `H(target) < H(draft) - alpha`.
+
+  Args:
+    alpha: nats, finite.
+  """
+  _check_finite('diff_log', alpha)
+  return _goal(lambda laws: _entropy_gap(laws) > alpha)
+
+
+def opt(alpha: float) -> base.Goal:
+  """Builds the rule that defers where `max draft < max target - alpha TV`.
+
+  Equation (10): `TV(target, draft)` of what tokens are drawn from is what
+  deferring costs, a rejection.
+
+  Args:
+    alpha: finite.
+  """
+  _check_finite('opt', alpha)
+  return _goal(lambda laws: _max_gap(laws) > alpha * _distance(laws))
+
+
+def opt_log(alpha: float) -> base.Goal:
+  """Builds the rule that defers where `H(target) < H(draft) - alpha TV`.
+
+  Args:
+    alpha: nats, finite.
+  """
+  _check_finite('opt_log', alpha)
+  return _goal(lambda laws: _entropy_gap(laws) > alpha * _distance(laws))
+
+
+def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
+  """Builds the rule that defers where the target is surprised by the draft.
+
+  BiLD (Kim et al. 2023), as a speculative cascade: where `-sum_v draft(v) log
+  target(v) > alpha`, of what is drafted and of the target at temperature 1. At
+  temperature 0 that is `-log target` of the draft's choice.
+
+  The original falls back to the target as soon as the draft is unsure, too:
+  with a drafter whose `stop` is `unsure` of the same `fallback`, this is what
+  it says.
+
+  Args:
+    alpha: nats, at least 0 and finite.
+    fallback: in [0, 1]; defer also where `max draft < 1 - fallback`.
+  """
+  base.check_range('alpha of bild', alpha, 0)
+  _check_finite('bild', alpha)
+  base.check_range('fallback of bild', fallback, 0, 1)
+
+  def defers(laws):
+    surprise = _cross_entropy(laws.draft, laws.untempered[0])
+    return (surprise > alpha) | unsure(laws.untempered[1], fallback)
+
+  return _goal(defers)
+
+
+class _Laws(NamedTuple):
+  """All that a rule may ask for at one position."""
+
+  target: jax.Array  # [V]
+  draft: jax.Array  # [V]
+  untempered: tuple[jax.Array, jax.Array]  # target and draft, [V] each
+
+
+def entropy(law: jax.Array) -> jax.Array:
+  """Returns the entropy of `[..., V]` in nats."""
+  return _cross_entropy(law, law)
+
+
+def _goal(defers: Callable) -> base.Goal:
+  """The goal that is the target's law where `defers`, else the draft's."""
+
+  def goal(target, draft, untempered=None):
+    models = (target, draft) if untempered is None else untempered
+    return jnp.where(defers(_Laws(target, draft, models)), target, draft)
+
+  return goal
+
+
+def _max_gap(laws):
+  target, draft = laws.untempered
+  return target.max(-1) - draft.max(-1)
+
+
+def _entropy_gap(laws):
+  target, draft = laws.untempered
+  return entropy(draft) - entropy(target)
+
+
+def _distance(laws):
+  return jnp.maximum(laws.target - laws.draft, 0.0).sum(-1)
+
+
+def _cross_entropy(law, other):
+  logs = jnp.log(jnp.where(law > 0, other, 1.0))
+  return -(law * logs).sum(-1)
+
+
+def _check_finite(rule, alpha):
+  if not isinstance(alpha, jax.core.Tracer) and not np.isfinite(alpha):
+    raise ValueError(f'alpha of {rule} must be finite, got {alpha}.')

@@ -1,0 +1,22 @@
+"""Mixtures of two goals."""
+
+from specjax import base
+
+
+def mixture(
+  first: base.Goal, second: base.Goal, weight: float = 0.5
+) -> base.Goal:
+  """Builds the goal `(1 - weight) first + weight second`.
+
+  Args:
+    first: a goal.
+    second: another.
+    weight: of the second, in [0, 1].
+  """
+  base.check_range('weight of mixture', weight, 0, 1)
+
+  def goal(target, draft, untempered=None):
+    one = first(target, draft, untempered)
+    return (1 - weight) * one + weight * second(target, draft, untempered)
+
+  return goal

@@ -1,0 +1,58 @@
+"""Token rules: a draft token is kept or not by what the target thinks of it.
+
+Speculative cascades (Narasimhan et al. 2024), Algorithm 6 and equations (13) to
+(15). What the draft gives to tokens that are not kept is drawn from the target:
+`goal(v) = draft(v) (1 - r(v)) + target(v) sum_u r(u) draft(u)`. Notation: the
+paper's p is the target, its q is the draft. A larger `alpha` keeps more.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+
+from specjax import base
+
+
+def token_v1(alpha: float) -> base.Goal:
+  """Builds the rule that keeps tokens of `draft(v) >= max target - alpha`.
+
+  Args:
+    alpha: in [-1, 1].
+  """
+  base.check_range('alpha of token_v1', alpha, -1, 1)
+  return _goal(lambda target, draft: draft < target.max() - alpha)
+
+
+def token_v2(alpha: float) -> base.Goal:
+  """Builds the rule that keeps tokens of `target(v) >= max target - alpha`.
+
+  Args:
+    alpha: in [-1, 1].
+  """
+  base.check_range('alpha of token_v2', alpha, -1, 1)
+  return _goal(lambda target, draft: target < target.max() - alpha)
+
+
+def token_v3(alpha: float) -> base.Goal:
+  """Builds the rule that keeps tokens of `target(v) >= (1 - alpha) max target`.
+
+  The rule "[Token]" of the paper's main results.
+
+  Args:
+    alpha: in [0, 1]; 1 keeps every token.
+  """
+  base.check_range('alpha of token_v3', alpha, 0, 1)
+  return _goal(lambda target, draft: target < target.max() * (1 - alpha))
+
+
+def _goal(defers: Callable) -> base.Goal:
+  """The goal of `r(v)`, by the `(target, draft)` laws at temperature 1."""
+
+  def goal(target, draft, untempered=None):
+    models = (target, draft) if untempered is None else untempered
+    kept = jnp.where(defers(*models), 0.0, draft)
+    # Exactly the draft where all is kept.
+    deferred = jnp.where(defers(*models), draft, 0.0).sum()
+    return kept + target * deferred
+
+  return goal

@@ -1,0 +1,592 @@
+"""Goals: formulas, the lemmas of speculative cascades, and what is refused.
+
+Lemmas, equations and tables are those of Narasimhan et al. (2024). Goals are
+compared with float64 NumPy that is written as the tables are.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy import special
+
+import specjax
+from specjax import drafters
+from specjax import trees
+from specjax import verifiers
+from specjax.couplings import maximal
+from tests import laws
+from tests import toys
+
+VOCAB = 12
+
+# From deferring often to seldom. Binary fractions meet the ties of laws in
+# sixteenths exactly; ties of entropies, at 0, are not exact in any float.
+ALPHAS = {
+  'bild': (0.0, 0.7, 2.0, 6.0),
+  'chow': (0.0, 0.25, 0.6, 0.75),
+  'chow_log': (0.0, 0.7, 1.5, 2.2),
+  'diff': (-0.5, 0.0, 0.25, 0.6),
+  'diff_log': (-0.5, 0.1, 0.3, 1.0),
+  'lossy': (0.0, 0.1, 0.5, 0.9),
+  'opt': (-0.5, 0.0, 0.25, 2.0),
+  'opt_log': (-0.5, 0.1, 0.4, 2.0),
+  'token_v1': (-0.25, 0.0, 0.25, 0.5),
+  'token_v2': (0.0, 0.1, 0.25, 0.5),
+  'token_v3': (0.0, 0.1, 0.25, 0.8),
+}
+TOKEN_RULES = ['token_v1', 'token_v2', 'token_v3']
+DEFERRALS = sorted(set(ALPHAS) - {'lossy', *TOKEN_RULES})
+each_rule = pytest.mark.parametrize('name', ALPHAS)
+
+
+def top(law):
+  return law.max(-1, keepdims=True)
+
+
+def entropy(law):
+  return surprise(law, law)
+
+
+def surprise(draft, target):
+  """Cross entropy, with `0 log 0 = 0`."""
+  return -special.xlogy(draft, target).sum(-1, keepdims=True)
+
+
+def distance(target, draft):
+  return np.maximum(0, target - draft).sum(-1, keepdims=True)
+
+
+# A rule defers where its gap is positive, at a position or token by token; of
+# alpha, the sampled laws and the untempered ones, `[..., V]` each.
+GAPS = {
+  'bild': lambda a, t, d, t1, d1: surprise(d, t1) - a,
+  'chow': lambda a, t, d, t1, d1: (1 - a) - top(d1),
+  'chow_log': lambda a, t, d, t1, d1: entropy(d1) - a,
+  'diff': lambda a, t, d, t1, d1: (top(t1) - a) - top(d1),
+  'diff_log': lambda a, t, d, t1, d1: (entropy(d1) - a) - entropy(t1),
+  'opt': lambda a, t, d, t1, d1: (top(t1) - a * distance(t, d)) - top(d1),
+  'opt_log': lambda a, t, d, t1, d1: (
+    (entropy(d1) - a * distance(t, d)) - entropy(t1)
+  ),
+  'token_v1': lambda a, t, d, t1, d1: (top(t1) - a) - d1,
+  'token_v2': lambda a, t, d, t1, d1: (top(t1) - a) - t1,
+  'token_v3': lambda a, t, d, t1, d1: top(t1) * (1 - a) - t1,
+}
+
+
+def lossy_formula(alpha, target, draft):
+  """One pair's goal, with the beta at which its mass is 1."""
+
+  def goal(share):
+    kept = np.minimum(draft, target / (1 - alpha))
+    return np.maximum(kept, target * share)
+
+  excess = lambda share: goal(share).sum() - 1
+  if excess(0) >= 0:
+    return goal(0)  # Nothing is rejected.
+  if excess(1) <= 0:
+    return goal(1)  # What float32 laws lack of mass 1.
+  return goal(optimize.brentq(excess, 0, 1, xtol=1e-13))
+
+
+def formula(name, alpha, *four):
+  """Returns goals `[n, V]` in float64, and the gaps that decided."""
+  target, draft = four[:2]
+  if name == 'lossy':
+    goals = [lossy_formula(alpha, t, d) for t, d in zip(target, draft)]
+    return np.array(goals), np.full((len(goals), 1), np.inf)
+  gap = GAPS[name](alpha, *four)
+  defer = (gap > 0).astype(np.float64)
+  if name in TOKEN_RULES:
+    lost = (defer * draft).sum(-1, keepdims=True)
+    return draft * (1 - defer) + target * lost, gap
+  return (1 - defer) * draft + defer * target, gap
+
+
+def float32_pairs(sampled, untempered=None):
+  """`[2, n, V]` laws of target and draft as four float32 arrays `[n, V]`."""
+  four = [*sampled, *(sampled if untempered is None else untempered)]
+  # Numbers too small for float32 are 0 on some machines only.
+  return tuple(np.where(law < 1e-30, 0, law).astype(np.float32) for law in four)
+
+
+def of_temperature(temperature, logits):
+  """Pairs that are sampled at a temperature."""
+  if temperature:
+    sampled = special.softmax(logits / temperature, axis=-1)
+  else:
+    sampled = np.eye(logits.shape[-1])[logits.argmax(-1)]
+  return sampled, special.softmax(logits, axis=-1)
+
+
+def similar_logits(rng, num):
+  """`[2, num, V]` logits of a target and of a draft that is near it."""
+  target = rng.normal(size=(num, VOCAB), scale=2)
+  return np.stack([target, target + rng.normal(size=target.shape)])
+
+
+@functools.cache
+def pairs():
+  """1,000 `(target, draft, untempered target, untempered draft)`, `[n, V]`.
+
+  Sharp and flat laws; sparse ones in sixteenths and quarters, with many ties;
+  equal ones; and similar models at temperatures 0 (one-hots), 0.5 and 2.
+  """
+  rng = np.random.default_rng(23)
+  even = np.full(VOCAB, 1 / VOCAB)
+  plain = [
+    *(rng.dirichlet(np.full(VOCAB, c), (2, 100)) for c in (0.05, 0.3, 1, 10)),
+    rng.multinomial(16, even, (2, 150)) / 16,
+    rng.multinomial(4, even, (2, 50)) / 4,
+    np.stack([rng.dirichlet(np.full(VOCAB, 0.5), 100)] * 2),
+  ]
+  parts = [(each, each) for each in plain] + [
+    of_temperature(temperature, similar_logits(rng, num))
+    for temperature, num in ((0, 150), (0.5, 75), (2, 75))
+  ]
+  return float32_pairs(*(np.concatenate(each, 1) for each in zip(*parts)))
+
+
+def dirichlet_pairs(seed, num, size=VOCAB):
+  """Pairs without zeros or ties, at temperature 1."""
+  rng = np.random.default_rng(seed)
+  return float32_pairs(rng.dirichlet(np.ones(size), (2, num)))
+
+
+@functools.cache
+def build(name, alpha):
+  """The rule for batches."""
+  return jax.jit(jax.vmap(specjax.GOALS[name](alpha=alpha)))
+
+
+def goals_of(name, alpha, four):
+  return np.asarray(build(name, alpha)(*four[:2], four[2:]))
+
+
+def defers(name, alpha, four):
+  """`[n]` whether the goal is the target's law; also true of equal laws."""
+  return (goals_of(name, alpha, four) == four[0]).all(1)
+
+
+@each_rule
+def test_goal_equals_the_formula(name):
+  """Where float64 sees an inequality by a hair, float32 may not: left out."""
+  four = pairs()
+  assert four[0].shape == (1000, VOCAB)
+  gaps = []
+  for alpha in ALPHAS[name]:
+    wanted, gap = formula(name, alpha, *(law.astype(float) for law in four))
+    hair = ((gap != 0) & (np.abs(gap) < 1e-5)).any(1)
+    assert hair.sum() <= 20
+    np.testing.assert_allclose(
+      goals_of(name, alpha, four)[~hair], wanted[~hair], atol=1e-6
+    )
+    gaps.append(gap)
+  if name != 'lossy':
+    assert min((np.array(gaps) > 0).mean(), (np.array(gaps) < 0).mean()) > 0.1
+  if name in ('chow', 'diff', 'opt', *TOKEN_RULES):
+    assert (np.array(gaps) == 0).sum() > 20  # Ties do not defer.
+
+
+@each_rule
+def test_untempered_laws_are_the_sampled_ones_by_default(name):
+  target, draft, *_ = four = dirichlet_pairs(1, 100)
+  alpha = ALPHAS[name][2]
+  np.testing.assert_array_equal(
+    build(name, alpha)(target, draft), goals_of(name, alpha, four)
+  )
+
+
+@pytest.mark.parametrize(
+  ('alpha', 'beta'), [(0.5, 0.5), (0.5, 1.0), (0.1, 1.0), (0.75, 2.0)]
+)
+def test_lossy_step_accepts_and_replaces_as_lossy_sampling(alpha, beta):
+  """Lemma 2, token by token, with goals whose mass is not 1."""
+  target, draft = pairs()[:2]
+  goal = jax.vmap(specjax.GOALS['lossy'](alpha=alpha, beta=beta))(target, draft)
+  assert (np.abs(goal.sum(1) - 1) > 0.01).mean() > 0.3
+  ratio = lambda mass: np.minimum(1, mass[draft > 0] / draft[draft > 0])
+  with np.errstate(over='ignore'):
+    np.testing.assert_allclose(
+      ratio(np.asarray(goal)), ratio(target / (1 - alpha)), atol=1e-6
+    )
+  excess = np.maximum(0, target / beta - draft)
+  some = excess.sum(1) > 1e-6  # Else nothing of the target is left.
+  assert some.mean() > 0.3
+  residual = jax.vmap(maximal.residual)(draft, goal)
+  np.testing.assert_allclose(residual[some], excess[some], atol=1e-6)
+
+
+@pytest.mark.parametrize('name', DEFERRALS)
+def test_rejection_is_the_distance_where_a_rule_defers(name):
+  """Lemma 3, by the masses."""
+  four = pairs()
+  far = distance(*four[:2])[:, 0]
+  for alpha in ALPHAS[name]:
+    rejected = distance(four[1], goals_of(name, alpha, four))[:, 0]
+    wanted = np.where(defers(name, alpha, four), far, 0)
+    np.testing.assert_allclose(rejected, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(('alpha', 'deferred'), [(0.25, 1), (0.75, 0)])
+def test_rejections_seen_are_the_distance_where_a_rule_defers(alpha, deferred):
+  """Lemma 3, by 20,000 draws of the coupling.
+
+  Within 4.5 standard deviations, about 0.016; a rate that is off by 0.03 passes
+  once in 30,000 times.
+  """
+  target = jnp.array([0.1, 0.2, 0.3, 0.4])
+  draft = jnp.array([0.5, 0.3, 0.15, 0.05])
+  goal = specjax.GOALS['chow'](alpha=alpha)(target, draft)
+  num, rejection = 20_000, deferred * 0.5
+  step = jax.vmap(specjax.COUPLINGS['maximal'], (0, 0, None, None, None))
+  candidate_key, step_key = jax.random.split(jax.random.key(3))
+  candidates = jax.random.categorical(
+    candidate_key, jnp.log(draft), shape=(num, 1)
+  )
+  tokens, accepted = jax.jit(step)(
+    jax.random.split(step_key, num), candidates, jnp.ones(1, bool), draft, goal
+  )
+  margin = 4.5 * np.sqrt(rejection * (1 - rejection) / num)
+  assert abs((~accepted).mean() - rejection) <= margin
+  assert laws.chi_square(tokens, np.asarray(goal)) > 1e-4
+
+
+@pytest.mark.parametrize('alpha', [-0.3, -0.1, 0.1, 0.3])
+def test_opt_and_diff_are_one_rule_at_temperature_zero(alpha):
+  """Lemma 8: where their decisions differ, the models' tokens do not.
+
+  Equal goals are equal acceptances and equal residuals.
+  """
+  rng = np.random.default_rng(5)
+  four = float32_pairs(*of_temperature(0, similar_logits(rng, 1000)))
+  opt, diff = (goals_of(name, alpha, four) for name in ('opt', 'diff'))
+  np.testing.assert_array_equal(opt, diff)
+  decisions = [GAPS[name](alpha, *four) > 0 for name in ('opt', 'diff')]
+  assert np.not_equal(*decisions).sum() > 20
+  differ = (four[0] != four[1]).any(1)
+  assert 0.01 < (opt == four[0]).all(1)[differ].mean() < 0.99
+
+
+@functools.cache
+def markov_models():
+  """Target and draft of 8 tokens, with a law for each position."""
+  return [toys.markov(seed, 8, horizon=64) for seed in (0, 1)]
+
+
+def decoder_of(goal):
+  """Chains of 3 at temperature 0, and what the draft says behind them."""
+  sampling = specjax.Sampling(0.0)
+  target, (draft, draft_table) = markov_models()
+  drafter = drafters.DRAFTERS['autoregressive'](
+    draft, trees.chain(3), sampling, leaf_laws=True
+  )
+  arm = specjax.Arm(drafter, verifiers.resolve('maximal'), goal)
+  return specjax.Decoder(
+    *target, [(arm, draft_table)], sampling=sampling, max_length=64
+  )
+
+
+def greedy_text(name, alpha, prompt, num):
+  """What a rule says after a prompt, one token at a time."""
+  tokens, deferred = list(prompt), 0
+  for position in range(len(prompt) - 1, len(prompt) - 1 + num):
+    untempered = [
+      np.asarray(table, np.float64)[position, tokens[-1]]
+      for _, table in markov_models()
+    ]
+    sampled = [np.eye(8)[law.argmax()] for law in untempered]
+    goal, _ = formula(name, alpha, *sampled, *untempered)
+    deferred += (goal != sampled[1]).any()
+    tokens.append(int(goal.argmax()))
+  return tokens[len(prompt) :], deferred
+
+
+def test_opt_and_diff_decode_alike_at_temperature_zero():
+  """Lemma 8, in whole decodes: texts, rounds and acceptances."""
+  prompts, num, alpha = [[1], [2, 3], [4, 5, 6], [7] * 9], 40, 0.1
+  opt, diff = (
+    decoder_of(specjax.GOALS[name](alpha=alpha)).decode(prompts, num)
+    for name in ('opt', 'diff')
+  )
+  for prompt, one, other in zip(prompts, opt, diff):
+    assert (one.tokens, one.rounds) == (other.tokens, other.rounds)
+    np.testing.assert_array_equal(one.accepted, other.accepted)
+    text, deferred = greedy_text('opt', alpha, prompt, num)
+    assert one.tokens == text
+    assert 0 < deferred < num
+    assert 0 < one.accepted.sum() < one.drafted.sum()
+
+
+def zero_one(law):
+  """`[n, V]` what each true token costs a model of these laws."""
+  return 1.0 - (law == top(law))
+
+
+def log_loss(law):
+  return -np.log(law)
+
+
+def loss_of(name):
+  return log_loss if name.endswith('log') else zero_one
+
+
+def expected_costs(name, alpha, world, target, draft):
+  """`[2, n]` of keeping and of deferring, when tokens have the law `world`.
+
+  Those that Lemma 6 (Chow), Lemma 1 (Diff) or Lemma 4 (OPT) minimises.
+  """
+  kept, lost = ((world * loss_of(name)(law)).sum(1) for law in (draft, target))
+  if name.startswith('chow'):
+    return np.stack([kept, np.full_like(kept, alpha)])
+  far = distance(target, draft)[:, 0] if name.startswith('opt') else 1
+  return np.stack([kept, lost + alpha * far])
+
+
+# Of calls to the target, whatever it then says: as much as a draft's loss.
+CHOW_PRICES = {'chow': (0.5, 0.65, 0.8), 'chow_log': (1.4, 1.6, 1.75)}
+
+
+def calibrated_to(rng, world, loss):
+  """A model whose confidence is what it costs in the world, `[V]`.
+
+  For the 0-1 loss, it gives some token its true probability, which is its
+  largest. For the log loss, its entropy is its cross entropy: of all powers of
+  a random law, it is the one closest to the world.
+  """
+  if loss is zero_one:
+    likely = np.flatnonzero(world > 1.01 / world.size)
+    law = np.eye(world.size)[rng.choice(likely)]
+    true = (world * law).sum()
+    return np.where(law > 0, true, (1 - true) / (world.size - 1))
+  scores = rng.normal(size=world.size)
+  power = optimize.brentq(
+    lambda power: (special.softmax(power * scores) - world) @ scores, -1e3, 1e3
+  )
+  return special.softmax(power * scores)
+
+
+@pytest.mark.parametrize(
+  'name', ['chow', 'chow_log', 'diff', 'diff_log', 'opt', 'opt_log']
+)
+def test_rule_is_the_cheapest_choice_for_calibrated_models(name):
+  """Lemmas 1, 4 and 6, by both choices in random worlds."""
+  rng = np.random.default_rng(31)
+  worlds = rng.dirichlet(np.full(6, 2.0), 300)
+  models = [
+    [calibrated_to(rng, world, loss_of(name)) for world in worlds]
+    for _ in range(2)
+  ]
+  four = float32_pairs(np.array(models))
+  cheapest = []
+  for alpha in CHOW_PRICES.get(name, (0.02, 0.1, 0.6)):
+    costs = expected_costs(name, alpha, worlds, *four[:2])
+    # Of equal laws, nobody can tell which was chosen.
+    clear = (np.abs(costs[0] - costs[1]) > 1e-5) & (four[0] != four[1]).any(1)
+    assert clear.mean() > 0.4
+    best = costs.argmin(0)[clear]
+    np.testing.assert_array_equal(defers(name, alpha, four)[clear], best)
+    cheapest.extend(best)
+  assert 0.05 < np.mean(cheapest) < 0.95
+
+
+@pytest.mark.parametrize('alpha', [-50.0, 0.3, 50.0])
+@pytest.mark.parametrize('name', ['opt', 'opt_log'])
+def test_regret_of_opt_is_bounded(name, alpha):
+  """Lemmas 5 and 7, by both choices; the opposite choices break the bounds."""
+  rng = np.random.default_rng(37)
+  world = rng.dirichlet(np.ones(6), 1000)
+  blur = rng.uniform(0, 0.5, (2, 1000, 1))
+  four = float32_pairs(
+    (1 - blur) * world + blur * rng.dirichlet(np.ones(6), (2, 1000))
+  )
+  target, draft = (law.astype(float) for law in four[:2])
+  costs = expected_costs(name, alpha, world, target, draft)
+  chosen = defers(name, alpha, four).astype(int)
+  rows = np.arange(1000)
+  regret, opposite = (
+    costs[choice, rows] - costs.min(0) for choice in (chosen, 1 - chosen)
+  )
+  errors = np.abs(world - np.stack([draft, target]))
+  if name == 'opt':
+    bound = errors.max(2).sum(0)
+  else:
+    largest = np.abs(np.log([draft, target])).max(2)
+    bound = (largest * errors.sum(2)).sum(0)
+  assert (regret <= bound + 1e-6).all()
+  if abs(alpha) > 1:
+    assert (opposite > bound).mean() > 0.5
+
+
+def test_opt_solves_the_problem_with_a_budget_of_rejections():
+  """C.4, with the paper's multiplier for each pair."""
+  four = dirichlet_pairs(41, 1000)
+  target, draft = (law.astype(float) for law in four[:2])
+  kept, lost = (1 - top(law)[:, 0] for law in (draft, target))
+  far, budget = distance(target, draft)[:, 0], 0.5
+  allowed = far <= budget
+  alphas = np.where(allowed, 0, (kept - lost) / far + 0.01)
+  goals = jax.vmap(
+    lambda alpha, *pair: specjax.GOALS['opt'](alpha=alpha)(*pair)
+  )(alphas.astype(np.float32), *four[:2])
+  costs = np.stack([kept, np.where(allowed, lost, np.inf)])
+  clear = np.abs(kept - lost) > 1e-5
+  best = costs.argmin(0)
+  assert 0.05 < best.mean() < allowed.mean() < 0.95
+  np.testing.assert_array_equal((goals == four[0]).all(1)[clear], best[clear])
+
+
+# What makes each rule keep all drafts, and what makes it the target, for laws
+# without zeros.
+NEVER = {
+  'bild': 1e3,
+  'chow': 1.0,
+  'chow_log': 2.6,
+  'diff': 1.0,
+  'diff_log': 2.6,
+  'opt': 1e6,
+  'opt_log': 1e6,
+  'token_v1': 1.0,
+  'token_v2': 1.0,
+  'token_v3': 1.0,
+}
+ALWAYS = {
+  'bild': 0.0,
+  'chow': 0.0,
+  'chow_log': 0.0,
+  'diff': -1.0,
+  'diff_log': -2.6,
+  'lossy': 0.0,
+  'opt': -1e6,
+  'opt_log': -1e6,
+  'token_v1': -1.0,
+  'token_v2': -1.0,
+}
+
+
+@pytest.mark.parametrize(
+  ('table', 'model'), [(ALWAYS, 0), (NEVER, 1)], ids=['target', 'draft']
+)
+def test_extreme_rules_are_one_of_the_models(table, model):
+  four = dirichlet_pairs(43, 200)
+  for name, alpha in table.items():
+    np.testing.assert_allclose(
+      goals_of(name, alpha, four), four[model], atol=1e-6, err_msg=name
+    )
+
+
+@pytest.mark.parametrize('name', TOKEN_RULES)
+def test_token_rules_give_laws_for_every_alpha(name):
+  low = 0 if name == 'token_v3' else -1
+  four = pairs()
+  for alpha in np.linspace(low, 1, 9):
+    np.testing.assert_allclose(
+      goals_of(name, float(alpha), four).sum(1), 1, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize('suffix', ['', '_log'])
+def test_opt_and_diff_agree_where_rejections_are_free(suffix):
+  four = pairs()
+  np.testing.assert_array_equal(
+    *(goals_of(name + suffix, 0.0, four) for name in ('opt', 'diff'))
+  )
+
+
+def test_token_v3_at_one_accepts_everything():
+  """Also what the target would never say."""
+  four = pairs()
+  np.testing.assert_array_equal(goals_of('token_v3', 1.0, four), four[1])
+
+
+@pytest.mark.parametrize('weight', [0.0, 0.3, 1.0])
+def test_mixture_is_the_weighted_sum(weight):
+  four = pairs()
+  names = ('diff', 'token_v2')
+  goals = [specjax.GOALS[name](alpha=0.25) for name in names]
+  mixture = jax.vmap(specjax.GOALS['mixture'](*goals, weight))
+  first, second = (goals_of(name, 0.25, four) for name in names)
+  np.testing.assert_allclose(
+    mixture(*four[:2], four[2:]),
+    (1 - weight) * first + weight * second,
+    atol=1e-6,
+  )
+
+
+@each_rule
+def test_goal_keeps_shape_and_type_and_takes_a_traced_alpha(name):
+  target, draft, *_ = dirichlet_pairs(47, 50)
+  alpha = 0.25  # Float32 has it exactly.
+  traced = jax.jit(
+    lambda alpha, *pair: jax.vmap(specjax.GOALS[name](alpha=alpha))(*pair)
+  )(alpha, target, draft)
+  goals = build(name, alpha)(target, draft)
+  for each, shape in (
+    (goals, target.shape),
+    (traced, target.shape),
+    (specjax.GOALS[name](alpha=alpha)(target[0], draft[0]), (VOCAB,)),
+  ):
+    assert (each.shape, each.dtype) == (shape, jnp.float32)
+  np.testing.assert_allclose(traced, goals, atol=1e-6)
+
+
+OUT_OF_RANGE = {
+  'bild': (-0.1,),
+  'chow': (-0.1, 1.1),
+  'chow_log': (-0.1,),
+  'diff': (-1.1, 1.1),
+  'diff_log': (),
+  'lossy': (-0.1, 1.0, 1.1),
+  'opt': (),
+  'opt_log': (),
+  'token_v1': (-1.1, 1.1),
+  'token_v2': (-1.1, 1.1),
+  'token_v3': (-0.1, 1.1),
+}
+
+
+@pytest.mark.parametrize(
+  ('name', 'alpha'),
+  [
+    (name, alpha)
+    for name, alphas in OUT_OF_RANGE.items()
+    for alpha in (*alphas, np.nan, np.inf, -np.inf)
+  ],
+)
+def test_alpha_out_of_range_is_refused(name, alpha):
+  with pytest.raises(ValueError, match=f'alpha.*{alpha}'):
+    specjax.GOALS[name](alpha=alpha)
+
+
+@pytest.mark.parametrize('beta', [0.7, 0.0, -1.0, np.nan])
+def test_beta_below_its_limit_is_refused(beta):
+  specjax.GOALS['lossy'](alpha=0.25, beta=0.75)
+  with pytest.raises(ValueError, match=f'beta.*{beta}'):
+    specjax.GOALS['lossy'](alpha=0.25, beta=beta)
+
+
+@pytest.mark.parametrize('weight', [-0.1, 1.1, np.nan])
+def test_weight_out_of_range_is_refused(weight):
+  target = specjax.GOALS['target']()
+  with pytest.raises(ValueError, match=f'weight.*{weight}'):
+    specjax.GOALS['mixture'](target, target, weight)
+
+
+@pytest.mark.parametrize(
+  'goal',
+  [
+    lambda target, draft, untempered=None: target * jnp.nan,
+    lambda target, draft, untempered=None: 2 * target - draft,
+    lambda target, draft, untempered=None: target / 2,
+    lambda target, draft, untempered=None: target + draft,
+    specjax.GOALS['lossy'](alpha=0.5, beta=1.0),
+  ],
+  ids=['nan', 'negative', 'half', 'double', 'lossy'],
+)
+def test_goal_that_is_no_law_is_refused(goal):
+  with pytest.raises(ValueError, match='goal'):
+    decoder_of(goal).decode([[1]], 4)
