@@ -4,6 +4,9 @@ import pathlib
 
 import setuptools
 
+# Metrics of text; all others do without.
+EVALUATION = ['rouge-score', 'sacrebleu']
+
 setuptools.setup(
   name='specjax',
   version='0.1.0',
@@ -32,7 +35,9 @@ setuptools.setup(
     # The same weights in another implementation: a test oracle, and what
     # configs/benchmark.py compares with.
     'benchmark': ['torch==2.13.0', 'transformers>=5'],
+    'evaluation': EVALUATION,
     'test': [
+      *EVALUATION,
       'pytest',
       'pytest-xdist',  # The suite compiles much; it halves on two cores.
       'torch==2.13.0',

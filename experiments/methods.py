@@ -126,6 +126,38 @@ def _bild_original(setup, alpha, *, fallback, window=10):
   return base.Arm(drafter, verifiers.resolve('maximal'), goal)
 
 
+# `(setup, alpha, **options) -> base.Arm`.
+ARMS = {
+  'bild_original': _bild_original,
+  'lossless': _lossless,
+  'lossy': _lossy,
+  'lossy_tuned': functools.partial(_rule, goal='lossy'),
+  'oracle_diff': functools.partial(_oracle, goal='diff'),
+  'oracle_diff_log': functools.partial(_oracle, goal='diff_log'),
+  'target': _target,
+  'token_cascade': functools.partial(
+    _sequential, goal='chow', stop=deferral.unsure
+  ),
+  'token_cascade_log': functools.partial(
+    _sequential, goal='chow_log', stop=deferral.unsure_log
+  ),
+} | {
+  rule: functools.partial(_rule, goal=rule)
+  for rule in (
+    'bild',
+    'chow',
+    'chow_log',
+    'diff',
+    'diff_log',
+    'opt',
+    'opt_log',
+    'token_v1',
+    'token_v2',
+    'token_v3',
+  )
+}
+
+
 def _of_arm(build):
   """Plays the arm `build(setup, alpha, **options)`."""
 
@@ -250,35 +282,8 @@ def _score_after(setup, play):
   return scored
 
 
-METHODS = {
-  'bild_original': _of_arm(_bild_original),
+METHODS = {name: _of_arm(build) for name, build in ARMS.items()} | {
   'draft': _draft,
-  'lossless': _of_arm(_lossless),
-  'lossy': _of_arm(_lossy),
-  'lossy_tuned': _of_arm(functools.partial(_rule, goal='lossy')),
   'min_p': _min_p,
-  'oracle_diff': _of_arm(functools.partial(_oracle, goal='diff')),
-  'oracle_diff_log': _of_arm(functools.partial(_oracle, goal='diff_log')),
   'sequence_cascade': _sequence_cascade,
-  'target': _of_arm(_target),
-  'token_cascade': _of_arm(
-    functools.partial(_sequential, goal='chow', stop=deferral.unsure)
-  ),
-  'token_cascade_log': _of_arm(
-    functools.partial(_sequential, goal='chow_log', stop=deferral.unsure_log)
-  ),
-} | {
-  rule: _of_arm(functools.partial(_rule, goal=rule))
-  for rule in (
-    'bild',
-    'chow',
-    'chow_log',
-    'diff',
-    'diff_log',
-    'opt',
-    'opt_log',
-    'token_v1',
-    'token_v2',
-    'token_v3',
-  )
 }
