@@ -172,8 +172,7 @@ def shares(played: np.ndarray, at: tuple[int, ...]) -> dict:
     played: `[P, T]` from `plays`.
     at: rounds, from 1, whose shares and standard errors are told.
   """
-  share, deviation, live = by_round(played)
-  error = deviation / np.sqrt(live)
+  share, error = _share_by_round(played)
   row = {}
   for i in at:
     some = i <= len(share)
@@ -183,6 +182,12 @@ def shares(played: np.ndarray, at: tuple[int, ...]) -> dict:
   row['share'], row['standard_error'] = pooled(played)
   row['settled'] = int(settled) if settled <= len(share) else None
   return row
+
+
+def _share_by_round(played):
+  """Means over prompts, and their standard errors."""
+  share, deviation, live = by_round(played)
+  return share, deviation / np.sqrt(live)
 
 
 def _where_live(values, chosen):
@@ -303,11 +308,9 @@ def _live(ways, names, field):
 def _curves(ways, names, bandits):
   """Shares of the best arm, and their standard errors."""
   best = names.index(best_arm({name: ways[name] for name in names}))
-  curves = {}
-  for bandit in bandits:
-    share, deviation, live = by_round(plays(ways[bandit], best))
-    curves[bandit] = share, deviation / np.sqrt(live)
-  return curves
+  return {
+    bandit: _share_by_round(plays(ways[bandit], best)) for bandit in bandits
+  }
 
 
 def _check(config, names, sets):

@@ -132,7 +132,9 @@ def reward(
 ) -> base.Reward:
   """Builds the reward of tokens per second from a cost table."""
   columns = (*arms_lib.Spec._fields, 'batch_size', 'temperature')
-  table = {tuple(row[column] for column in columns): row for row in rows}
+  # JSON has lists for the tuples of names that ensembles are.
+  plain = lambda value: tuple(value) if isinstance(value, list) else value
+  table = {tuple(plain(row[name]) for name in columns): row for row in rows}
   place = batch_size, temperature
   missing = [spec.name for spec in specs if (*spec, *place) not in table]
   if missing:

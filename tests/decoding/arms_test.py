@@ -349,6 +349,45 @@ def test_every_arm_is_judged_at_what_was_committed(per_row):
   np.testing.assert_allclose(state.bandit, want, atol=1e-6)
 
 
+@pytest.mark.parametrize('temperature', [0.0, 0.5])
+def test_agreement_is_that_of_the_laws_before_temperature(temperature):
+  """Of the arm that was played and of the one that was not."""
+  coupling = 'maximal' if temperature else 'greedy'
+  arms = [
+    sampled(model(), trees.chain(1), temperature, coupling)
+    for model in (DRAFT, OTHER)
+  ]
+  judged = decoder(
+    recorder,
+    arms,
+    catch_up='always',
+    per_row=True,
+    sampling=sampling_lib.Sampling(temperature),
+    reward=specjax.REWARDS['block_divergence'](),
+  )
+  start = judged.init(PROMPTS, 9)
+  lengths = np.array(start.lengths)
+  state, infos = specjax.trace(judged.round_fn, judged.params, start, 9)
+  infos, by_memory = jax.device_get(infos), chances(state.tokens)
+  untold = 0
+  for i in range(9):
+    for row in np.flatnonzero(infos.live[i]):
+      first, num = lengths[row] - 1, infos.num_emitted[i, row]
+      played = infos.arm[i, row]
+      mine, other = (
+        by_memory[arm][row, first : first + num] for arm in (played, 1 - played)
+      )
+      # What was drafted stands behind the root alone.
+      for got in (infos.agreement[i, row], infos.rewards[i, row, played]):
+        np.testing.assert_allclose(got, mine[0], atol=2e-5)
+      np.testing.assert_allclose(
+        infos.rewards[i, row, 1 - played], other.mean(), atol=2e-5
+      )
+      untold += abs(infos.overlap[i, row] - mine[0]) > 0.05
+    lengths = lengths + infos.num_emitted[i]
+  assert untold, 'temperature makes no difference here'
+
+
 # Rows that are shifts of one another, so that the chance is the same anywhere:
 # 0.9 and 0.6.
 TABLES = [

@@ -1,0 +1,43 @@
+r"""Quality against latency: every rule and every baseline (Figures 2, 4 to 7).
+
+python -m experiments.main --config=configs/cascades/frontier.py \
+    --config.data_dir=DATA --workdir=runs/frontier
+"""
+
+import ml_collections
+
+
+def get_config(domain='translation'):
+  """The T5 set-up, for 'translation' or 'summarization'."""
+  metrics = {'translation': 'bleu', 'summarization': 'rouge2'}
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'cascades',
+      'family': 't5',
+      'draft': 'small',
+      'data_dir': 'data',
+      'domain': domain,
+      'metric': metrics[domain],
+      'methods': {
+        'target': {},
+        'draft': {},
+        'lossless': {},
+        'lossy': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
+        'bild': {'alphas': (1.0, 2.0, 3.0, 5.0, 8.0)},
+        'chow': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
+        'diff': {'alphas': (-0.2, 0.0, 0.1, 0.2, 0.4)},
+        'opt': {'alphas': (-0.5, 0.0, 0.2, 0.5, 1.0)},
+        'token_v3': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
+        'token_cascade': {'alphas': (0.1, 0.5, 0.9)},
+        'sequence_cascade': {'alphas': (0.9, 0.999, 1 - 1e-6, 1 - 1e-12)},
+        'oracle_diff': {'alphas': (0.0, 0.2)},
+        'min_p': {'alphas': (0.5, 0.9)},
+      },
+      'temperatures': (1.0,),
+      'draft_lengths': (5,),
+      'prompts': 200,
+      'max_new_tokens': 48,
+      'max_length': 192,
+      'seed': 0,
+    }
+  )
