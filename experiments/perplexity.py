@@ -4,6 +4,8 @@ from experiments import results
 from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.evaluation import perplexity
+from specjax.models import adapters
+from specjax.models import config as config_lib
 
 
 def run(config, workdir):
@@ -16,13 +18,28 @@ def run(config, workdir):
   )
 
 
-def rows(models, tokenizer, data_dir, row_length):
-  """Returns rows of model, domain and bits per byte of the responses."""
+def rows(
+  models, tokenizer, data_dir, row_length, target_length=None, domain='all'
+):
+  """Returns rows of model, domain and bits per byte of the responses.
+
+  `target_length` is an encoder-decoder's room for a response.
+  """
   examples = examples_lib.read_split(data_dir, 'eval')
-  return [
-    {'model': name, 'domain': domain, 'bits_per_byte': bits}
-    for name, model in models.items()
-    for domain, bits in perplexity.bits_per_byte(
-      model.functions, model.params, tokenizer, examples, row_length
-    ).items()
-  ]
+  examples = examples_lib.of_domain(examples, domain)
+  table = []
+  for name, model in models.items():
+    pairs = isinstance(model.config, config_lib.EncoderDecoderConfig)
+    bits_by_domain = perplexity.bits_per_byte(
+      adapters.teacher_forced(model.config),
+      model.params,
+      tokenizer,
+      examples,
+      row_length,
+      target_length=(target_length or row_length) if pairs else None,
+    )
+    table += [
+      {'model': name, 'domain': each, 'bits_per_byte': bits}
+      for each, bits in bits_by_domain.items()
+    ]
+  return table

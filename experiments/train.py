@@ -21,12 +21,13 @@ from specjax.training import losses
 def run(config, workdir):
   """Writes `NAME.safetensors` for each model; with data, bits per byte, too."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
-  rows = _rows(config, tokenizer)
   models = {
-    name: _model(model, tokenizer.vocab_size, config.seed)
+    name: _model(model, tokenizer, config.seed)
     for name, model in config.models.to_dict().items()
   }
   configs = {name: each for name, (each, _) in models.items()}
+  pairs = _are_pairs(configs)
+  rows = _rows(config, tokenizer, pairs)
   loss_fn, frozen = _loss(configs, config.distill_from)
   params = loop.fit(
     loss_fn,
@@ -43,13 +44,33 @@ def run(config, workdir):
     checkpoint.save(path, configs[name], params[name])
   if config.data_dir:
     stored = {name: families.load_model(path) for name, path in paths.items()}
+    # An encoder-decoder knows nothing but the tasks that it was trained for.
+    options = {}
+    if pairs:
+      options = {'target_length': config.target_length, 'domain': config.domain}
     results.write(
       workdir,
-      perplexity.rows(stored, tokenizer, config.data_dir, config.row_length),
+      perplexity.rows(
+        stored, tokenizer, config.data_dir, config.row_length, **options
+      ),
     )
 
 
-def _rows(config, tokenizer):
+def _are_pairs(configs):
+  """Returns whether the models are encoder-decoders: all, or none."""
+  kinds = {
+    name: isinstance(each, config_lib.EncoderDecoderConfig)
+    for name, each in configs.items()
+  }
+  if len(set(kinds.values())) > 1:
+    names = ', '.join(name for name, pairs in kinds.items() if pairs)
+    raise ValueError(
+      f'models must be all encoder-decoders or none of them, got {names} only.'
+    )
+  return any(kinds.values())
+
+
+def _rows(config, tokenizer, pairs):
   """Packs the text that is learnt."""
   examples = []
   if config.train_on_text:
@@ -57,21 +78,27 @@ def _rows(config, tokenizer):
   for path in config.responses:
     examples += examples_lib.read(path)
   examples = examples_lib.of_domain(examples, config.domain)
-  rows = packing.pack(
-    [tokenizer.encode_example(e.prompt, e.response) for e in examples],
-    config.row_length,
-    config.seed,
-    before=config.prompt_weight,
-  )
+  sequences = [tokenizer.encode_example(e.prompt, e.response) for e in examples]
+  if pairs:
+    rows = packing.pack_pairs(
+      sequences, config.row_length, config.target_length, config.seed
+    )
+  else:
+    rows = packing.pack(
+      sequences, config.row_length, config.seed, before=config.prompt_weight
+    )
   print(f'{len(examples)} examples in {len(rows.tokens)} rows.')
   return rows
 
 
-def _model(model, vocab_size, seed):
+def _model(model, tokenizer, seed):
   """Returns a configuration and parameters, of a file or fresh."""
   if isinstance(model, str):
     return checkpoint.load(model)
-  config = config_lib.from_dict({'vocab_size': vocab_size, **model})
+  fields = {'vocab_size': tokenizer.vocab_size, **model}
+  if 'encoder_layers' in model:
+    fields['start_id'] = tokenizer.encode_prompt('any')[-1]
+  config = config_lib.from_dict(fields)
   return config, adapters.init_params(jax.random.key(seed), config)
 
 
@@ -81,13 +108,13 @@ def _loss(configs, distill_from):
   on_cpu = jax.default_backend() == 'cpu'
   dtype = jnp.float32 if on_cpu else jnp.bfloat16
   models = {
-    name: adapters.transformer(each, dtype) for name, each in configs.items()
+    name: adapters.teacher_forced(each, dtype) for name, each in configs.items()
   }
   if not distill_from:
     fns = {name: losses.cross_entropy(each) for name, each in models.items()}
     return losses.together(fns), None
   target_config, frozen = checkpoint.load(distill_from)
-  target = adapters.transformer(target_config, dtype)
+  target = adapters.teacher_forced(target_config, dtype)
   fns = {
     name: losses.distillation(each, target) for name, each in models.items()
   }

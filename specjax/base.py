@@ -54,6 +54,8 @@ class LanguageModel(NamedTuple):
       depend on what the model said of the block (see `models.kv_cache.keep`).
     rollback: `(cache, lengths[B]) -> cache`; forgets what lies past `lengths`.
     vocab_size: `V`.
+    start_id: of an encoder-decoder, the token that ends every prompt; all
+      before it is the encoder's. None of a decoder-only model.
   """
 
   init_cache: Callable[..., Cache]
@@ -62,6 +64,7 @@ class LanguageModel(NamedTuple):
   keep: Callable[..., Cache]
   rollback: Callable[..., Cache]
   vocab_size: int
+  start_id: int | None = None
 
 
 class Laws(NamedTuple):

@@ -1,6 +1,7 @@
 """Prompts with responses, read from JSONL files."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence
 import json
 import os
 from typing import NamedTuple
@@ -57,24 +58,28 @@ def read_split(data_dir: str | os.PathLike[str], split: str) -> list[Example]:
   ]
 
 
-def of_domain(examples: Iterable[Example], domain: str) -> list[Example]:
+def of_domain(
+  examples: Iterable[Example], domain: str | Sequence[str]
+) -> list[Example]:
   """Returns the examples of a domain and of its parts; of all, for 'all'.
 
-  'translation' has the part 'translation_de-en'.
+  'translation' has the part 'translation_de-en'. Several domains may be given.
 
   Raises:
-    ValueError: there are none; the message lists the domains.
+    ValueError: there are none of a domain; the message lists the domains.
   """
   examples = list(examples)
-  chosen = [
-    example
-    for example in examples
-    if domain == 'all' or f'{example.domain}_'.startswith(f'{domain}_')
-  ]
-  if not chosen:
-    known = sorted({example.domain for example in examples})
-    raise ValueError(f'Unknown domain {domain!r}. Known: {", ".join(known)}.')
-  return chosen
+  domains = [domain] if isinstance(domain, str) else domain
+  known = sorted({example.domain for example in examples})
+  chosen = set()
+  for each in domains:
+    parts = [
+      x for x in known if each == 'all' or f'{x}_'.startswith(f'{each}_')
+    ]
+    if not parts:
+      raise ValueError(f'Unknown domain {each!r}. Known: {", ".join(known)}.')
+    chosen.update(parts)
+  return [example for example in examples if example.domain in chosen]
 
 
 def write(path: str | os.PathLike[str], examples: Iterable[Example]) -> None:

@@ -1,6 +1,7 @@
 """Examples packed into rows of equal length, and batches addressed by step."""
 
 from collections.abc import Sequence
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,19 @@ class Batch(NamedTuple):
   tokens: np.ndarray  # [B, T] int32
   positions: np.ndarray  # [B, T] int32 within the example; -1 is padding
   segments: np.ndarray  # [B, T] int32 example within the row; -1 is padding
+  weights: np.ndarray  # [B, T] float32 weight of predicting token t + 1
+
+
+class PairBatch(NamedTuple):
+  """Rows for a training step of an encoder-decoder, as in `Batch`.
+
+  An example has the same number in both of its segments.
+  """
+
+  source_tokens: np.ndarray  # [B, S] int32
+  source_segments: np.ndarray  # [B, S] int32 example; -1 is padding
+  tokens: np.ndarray  # [B, T] int32 of the decoder, from the start token on
+  segments: np.ndarray  # [B, T] int32 example; -1 is padding
   weights: np.ndarray  # [B, T] float32 weight of predicting token t + 1
 
 
@@ -35,28 +49,62 @@ def pack(
   Returns:
     All rows as one batch.
   """
-  for tokens, start in sequences:
-    if not 1 <= start <= len(tokens):
-      raise ValueError(
-        f'start must lie in [1, {len(tokens)}], the length, got {start}.'
-      )
-  rows, room, open_rows = [], [], []
-  for index in np.random.default_rng(seed).permutation(len(sequences)):
-    tokens, start = sequences[index]
-    item = list(tokens[:row_length]), start
-    fits = (row for row in open_rows if room[row] >= len(item[0]))
-    row = next(fits, None)
-    if row is None:
-      row = len(rows)
-      rows.append([])
-      room.append(row_length)
-      open_rows = [*open_rows[-63:], row]
-    rows[row].append(item)
-    room[row] -= len(item[0])
-  return _lay_out(rows, row_length, before)
+  _check_starts(sequences, 1)
+  items = [(tokens[:row_length], start) for tokens, start in sequences]
+  rows = _first_fit([[len(tokens)] for tokens, _ in items], [row_length], seed)
+  return _lay_out([[items[i] for i in row] for row in rows], row_length, before)
 
 
-def batch_at(rows: Batch, step: int, batch_size: int, seed: int) -> Batch:
+def pack_pairs(
+  sequences: Sequence[tuple[Sequence[int], int]],
+  source_length: int,
+  target_length: int,
+  seed: int,
+) -> PairBatch:
+  """Packs token sequences into rows of two sides, as `pack` into one.
+
+  Args:
+    sequences: `(tokens, start)`; the tokens from index `start` on, at least 2,
+      are to be predicted. The one before starts the decoder, and all before
+      that are the source.
+    source_length: `S`; what exceeds it on its side is cut off.
+    target_length: `T`, likewise.
+    seed: of the order in which sequences are packed.
+
+  Returns:
+    All rows as one batch.
+  """
+  _check_starts(sequences, 2)
+  cut = lambda tokens, length: (tokens[:length], 1)
+  sources = [
+    cut(tokens[: start - 1], source_length) for tokens, start in sequences
+  ]
+  targets = [
+    cut(tokens[start - 1 :], target_length) for tokens, start in sequences
+  ]
+  sizes = [[len(s), len(t)] for (s, _), (t, _) in zip(sources, targets)]
+  rows = _first_fit(sizes, [source_length, target_length], seed)
+  source, target = (
+    _lay_out([[items[i] for i in row] for row in rows], length, before=0.0)
+    for items, length in ((sources, source_length), (targets, target_length))
+  )
+  return PairBatch(
+    source_tokens=source.tokens,
+    source_segments=source.segments,
+    tokens=target.tokens,
+    segments=target.segments,
+    weights=target.weights,
+  )
+
+
+def num_tokens(batch: Batch | PairBatch) -> int:
+  """Returns how many tokens a batch has room for, on all sides."""
+  return batch.tokens.size + getattr(batch, 'source_tokens', np.empty(0)).size
+
+
+def batch_at(
+  rows: Batch | PairBatch, step: int, batch_size: int, seed: int
+) -> Batch | PairBatch:
   """Returns the batch of a step: shuffled epochs as a function of the step.
 
   Nothing is remembered between steps, so a resumed run sees the same batches.
@@ -70,7 +118,32 @@ def batch_at(rows: Batch, step: int, batch_size: int, seed: int) -> Batch:
   epoch, within = divmod(step, num_rows // batch_size)
   order = np.random.default_rng((seed, epoch)).permutation(num_rows)
   chosen = order[within * batch_size : (within + 1) * batch_size]
-  return Batch(*(field[chosen] for field in rows))
+  return type(rows)(*(field[chosen] for field in rows))
+
+
+def _check_starts(sequences, first):
+  for tokens, start in sequences:
+    if not first <= start <= len(tokens):
+      raise ValueError(
+        f'start must lie in [{first}, {len(tokens)}], the length, got {start}.'
+      )
+
+
+def _first_fit(sizes, room, seed):
+  """Returns rows of indices; `sizes` and `room` may have several sides."""
+  rows, rooms, open_rows = [], [], []
+  for index in np.random.default_rng(seed).permutation(len(sizes)):
+    size = sizes[index]
+    fits = (row for row in open_rows if all(map(operator.ge, rooms[row], size)))
+    row = next(fits, None)
+    if row is None:
+      row = len(rows)
+      rows.append([])
+      rooms.append(room)
+      open_rows = [*open_rows[-63:], row]
+    rows[row].append(index)
+    rooms[row] = list(map(operator.sub, rooms[row], size))
+  return rows
 
 
 def _lay_out(rows, row_length, before):

@@ -125,6 +125,16 @@ class Decoder:
         f'prompt_tokens={self._prompt_tokens} needs a bandit and a reward to '
         'learn from.'
       )
+    if self._target.start_id is not None:
+      raise ValueError(
+        'prompt_tokens must be 0 with an encoder-decoder, whose prompts are '
+        f'not read as text that goes on, got {self._prompt_tokens}.'
+      )
+    if any(arm.goal is not None for arm in self._arms):
+      raise ValueError(
+        'prompt_tokens must be 0 with goals other than the target, of which a '
+        f'prompt tells nothing, got {self._prompt_tokens}.'
+      )
     if any(arm.drafter.lags for arm in self._arms):
       raise ValueError(
         f'prompt_tokens must be 0 with an ensemble, got {self._prompt_tokens}.'
@@ -285,6 +295,17 @@ class Decoder:
       for i, prompt in enumerate(prompts)
     ]
 
+  def _check_source(self, name, prompt):
+    """Refuses what an encoder-decoder cannot take apart."""
+    start = self._target.start_id
+    if start is None:
+      return
+    if len(prompt) < 2 or [*prompt, start].index(start) != len(prompt) - 1:
+      raise ValueError(
+        f'{name} must be a source and then the start token {start}, once, got '
+        f'{prompt}.'
+      )
+
   def _limits(self, prompts, max_new_tokens):
     if not prompts:
       raise ValueError('prompts must hold at least one prompt, got none.')
@@ -292,6 +313,7 @@ class Decoder:
     for i, (prompt, new) in enumerate(zip(prompts, news)):
       if not len(prompt):
         raise ValueError(f'prompts[{i}] must not be empty.')
+      self._check_source(f'prompts[{i}]', list(prompt))
       if new < 0:
         raise ValueError(f'max_new_tokens must be >= 0, got {new}.')
       if len(prompt) + new > self._max_length:

@@ -16,7 +16,7 @@ from specjax.models import config as config_lib
 class Model(NamedTuple):
   """A language model with its parameters."""
 
-  config: config_lib.TransformerConfig
+  config: config_lib.Config
   functions: base.LanguageModel
   params: base.Params
 
@@ -83,7 +83,7 @@ def load(family: str = 'mini') -> Family:
 def load_model(path: str | os.PathLike[str]) -> Model:
   """Loads one model of a family; errors as in `checkpoint.load`."""
   config, params = checkpoint.load(path)
-  return Model(config, adapters.transformer(config), params)
+  return Model(config, adapters.language_model(config), params)
 
 
 def decoder(

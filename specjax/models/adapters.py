@@ -8,11 +8,25 @@ import jax.numpy as jnp
 
 from specjax import base
 from specjax.models import config as config_lib
+from specjax.models import encoder_decoder as encoder_decoder_lib
 from specjax.models import kv_cache
 from specjax.models import transformer as transformer_lib
 
+_MODULES = {
+  config_lib.TransformerConfig: transformer_lib.Transformer,
+  config_lib.EncoderDecoderConfig: encoder_decoder_lib.EncoderDecoder,
+}
 # Parameters from which on a call of one token is widened on CPU.
 _WIDE = 4_000_000
+
+
+def language_model(
+  config: config_lib.Config, dtype=jnp.float32
+) -> base.LanguageModel:
+  """Builds the functions of a model of either kind."""
+  if isinstance(config, config_lib.EncoderDecoderConfig):
+    return encoder_decoder(config, dtype)
+  return transformer(config, dtype)
 
 
 def transformer(
@@ -28,15 +42,110 @@ def transformer(
   Returns:
     The model; its cache is a `kv_cache.KVCache`.
   """
-  graph, _ = _split(config, dtype)
-  # XLA multiplies one row with a matrix on one CPU core, and two on all: from
-  # some size on, a second row of padding makes a call 1.2 times faster.
-  widen = jax.default_backend() == 'cpu' and num_params(config) >= _WIDE
+  extend = _extend(config, dtype)
 
   def init_cache(params, batch, size):
     del params
     shape = (batch, config.num_kv_heads, size, config.head_dim)
     return kv_cache.init(config.num_layers, shape, dtype)
+
+  def prefill(params, cache, tokens, lengths):
+    block = extend(params, None, tokens).block
+    path = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+    return kv_cache.keep(cache, block, path, lengths)
+
+  return base.LanguageModel(
+    init_cache=init_cache,
+    prefill=prefill,
+    extend=extend,
+    keep=kv_cache.keep,
+    rollback=kv_cache.rollback,
+    vocab_size=config.vocab_size,
+  )
+
+
+def encoder_decoder(
+  config: config_lib.EncoderDecoderConfig, dtype=jnp.float32
+) -> base.LanguageModel:
+  """Builds the functions of an encoder-decoder.
+
+  A row's source is what stands before its first `config.start_id`, and all of
+  it must be given to `prefill`, even past `lengths`: it is encoded once.
+
+  Args:
+    config: the architecture; its parameters come from `init_params` or a
+      checkpoint, as a nested dict.
+    dtype: type of the computations and of the cache.
+
+  Returns:
+    The model; its cache is an `encoder_decoder.Cache`.
+  """
+  graph, _ = _split(config, dtype)
+  extend = _extend(config, dtype)
+
+  def prefill(params, cache, tokens, lengths):
+    num_source = encoder_decoder_lib.source_lengths(
+      tokens, lengths, config.start_id
+    )
+    offsets = (num_source - 1).astype(jnp.int32)
+    places = jnp.arange(tokens.shape[1])
+    source = places <= offsets[:, None, None]
+    cross = nnx.merge(graph, params).encode(tokens, source)
+    cache = cache.replace(cross=cross, offsets=offsets)
+    positions = offsets[:, None] + places
+    decoded = jnp.take_along_axis(tokens, positions, axis=1, mode='clip')
+    read = lambda: extend(params, cache, decoded, positions=positions).block
+    num = jnp.maximum(lengths - offsets, 0)
+    # Nobody looks at slot 0: a prompt alone needs no decoder.
+    block = jax.lax.cond((num > 1).any(), read, lambda: _zeros(read))
+    path = jnp.broadcast_to(places, tokens.shape)
+    return encoder_decoder_lib.keep(cache, block, path, num)
+
+  return base.LanguageModel(
+    init_cache=lambda params, batch, size: encoder_decoder_lib.init_cache(
+      config, batch, size, dtype
+    ),
+    prefill=prefill,
+    extend=extend,
+    keep=encoder_decoder_lib.keep,
+    rollback=encoder_decoder_lib.rollback,
+    vocab_size=config.vocab_size,
+    start_id=config.start_id,
+  )
+
+
+def teacher_forced(config: config_lib.Config, dtype=jnp.float32):
+  """Returns `(params, batch) -> logits[B, T, V]` for training.
+
+  Examples that share a row do not see it. The batch is a `packing.Batch`, or a
+  `packing.PairBatch` for an encoder-decoder.
+  """
+  if isinstance(config, config_lib.EncoderDecoderConfig):
+    graph, _ = _split(config, dtype)
+    return lambda params, batch: nnx.merge(graph, params).teacher_forced(batch)
+  return functools.partial(packed_logits, transformer(config, dtype))
+
+
+def packed_logits(
+  model: base.LanguageModel, params: base.Params, batch
+) -> jax.Array:
+  """Returns `[B, T, V]` logits of a `packing.Batch`, for any decoder."""
+  same = batch.segments[:, :, None] == batch.segments[:, None, :]
+  return model.extend(
+    params,
+    None,
+    batch.tokens,
+    positions=batch.positions,
+    mask=same & jnp.tri(batch.tokens.shape[1], dtype=bool),
+  ).logits
+
+
+def _extend(config, dtype):
+  """Builds `extend` of a module that reads tokens behind a cache."""
+  graph, _ = _split(config, dtype)
+  # XLA multiplies one row with a matrix on one CPU core, and two on all: from
+  # some size on, a second row of padding makes a call 1.2 times faster.
+  widen = jax.default_backend() == 'cpu' and num_params(config) >= _WIDE
 
   def extend(params, cache, tokens, *, block=None, positions=None, mask=None):
     _, num_tokens = tokens.shape
@@ -53,19 +162,12 @@ def transformer(
       return _first_token(call(*_add_padding(tokens, positions, mask)))
     return call(tokens, positions, mask)
 
-  def prefill(params, cache, tokens, lengths):
-    block = extend(params, None, tokens).block
-    path = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    return kv_cache.keep(cache, block, path, lengths)
+  return extend
 
-  return base.LanguageModel(
-    init_cache=init_cache,
-    prefill=prefill,
-    extend=extend,
-    keep=kv_cache.keep,
-    rollback=kv_cache.rollback,
-    vocab_size=config.vocab_size,
-  )
+
+def _zeros(function):
+  shapes = jax.eval_shape(function)
+  return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def _call(graph, params, cache, block, tokens, positions, mask):
@@ -92,32 +194,29 @@ def _first_token(extension):
   )
 
 
-def num_params(config: config_lib.TransformerConfig) -> int:
-  """Returns the number of parameters of a transformer."""
+def num_params(config: config_lib.Config) -> int:
+  """Returns the number of a model's parameters."""
   return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
-def init_params(
-  key: jax.Array, config: config_lib.TransformerConfig
-) -> base.Params:
-  """Returns random float32 parameters of a transformer, as a nested dict."""
+def init_params(key: jax.Array, config: config_lib.Config) -> base.Params:
+  """Returns random float32 parameters of a model, as a nested dict."""
+  module = _MODULES[type(config)]
   return jax.jit(
     lambda key: jax.tree.map(
       lambda x: jnp.asarray(x, x.dtype),  # Not weakly typed.
-      nnx.to_pure_dict(
-        nnx.state(transformer_lib.Transformer(config, nnx.Rngs(key)), nnx.Param)
-      ),
+      nnx.to_pure_dict(nnx.state(module(config, nnx.Rngs(key)), nnx.Param)),
     )
   )(key)
 
 
-def abstract_params(config: config_lib.TransformerConfig) -> base.Params:
-  """Returns the shapes and dtypes of a transformer's parameters."""
+def abstract_params(config: config_lib.Config) -> base.Params:
+  """Returns the shapes and dtypes of a model's parameters."""
   return jax.eval_shape(lambda: init_params(jax.random.key(0), config))
 
 
 def _split(config, dtype):
   model = nnx.eval_shape(
-    lambda: transformer_lib.Transformer(config, nnx.Rngs(0), dtype)
+    lambda: _MODULES[type(config)](config, nnx.Rngs(0), dtype)
   )
   return nnx.split(model, nnx.Param, ...)[:2]

@@ -18,7 +18,7 @@ from specjax.models import config as config_lib
 
 def save(
   path: str | os.PathLike[str],
-  config: config_lib.TransformerConfig,
+  config: config_lib.Config,
   params: base.Params,
   dtype=np.float16,
 ) -> None:
@@ -49,7 +49,7 @@ def save(
 
 def load(
   path: str | os.PathLike[str],
-) -> tuple[config_lib.TransformerConfig, base.Params]:
+) -> tuple[config_lib.Config, base.Params]:
   """Reads what `save` wrote, as float32.
 
   Raises:

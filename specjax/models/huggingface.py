@@ -1,4 +1,4 @@
-"""Weights and configs of HuggingFace's Llama, Qwen2, Gemma 2 and GPT-NeoX.
+"""Weights and configs of HuggingFace: Llama, Qwen2, Gemma 2, GPT-NeoX, T5 v1.1.
 
 One table per family pairs our modules with theirs, and is read in both
 directions. Only numpy arrays and plain dicts pass through here.
@@ -18,6 +18,38 @@ from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 
+
+def _t5_stack(stack, *others):
+  """Names of one side, whose layers have these parts behind self-attention."""
+  names = {
+    f'{stack}/relative_bias/table': (
+      f'{stack}.block.0.layer.0.SelfAttention.relative_attention_bias'
+    ),
+    f'{stack}/final_norm': f'{stack}.final_layer_norm',
+  }
+  for i, part in enumerate(('attention', *others)):
+    ours, theirs = (
+      f'{stack}/layers/{{}}/{part}',
+      f'{stack}.block.{{}}.layer.{i}',
+    )
+    names[f'{ours}_norm'] = f'{theirs}.layer_norm'
+    module, kernels = _T5_PARTS[part]
+    names |= {
+      f'{ours}/{mine}': f'{theirs}.{module}.{each}'
+      for mine, each in kernels.items()
+    }
+  return names
+
+
+_T5_ATTENTION = {'query': 'q', 'key': 'k', 'value': 'v', 'out': 'o'}
+_T5_PARTS = {
+  'attention': ('SelfAttention', _T5_ATTENTION),
+  'cross': ('EncDecAttention', _T5_ATTENTION),
+  'feed_forward': (
+    'DenseReluDense',
+    {'gate': 'wi_0', 'up': 'wi_1', 'down': 'wo'},
+  ),
+}
 _LLAMA = {
   'embedding': 'model.embed_tokens',
   'layers/{}/attention_norm': 'model.layers.{}.input_layernorm',
@@ -54,6 +86,13 @@ _GPT_NEOX = {
   'head': 'lm_head',
 }
 
+_T5 = {
+  'embedding': 'shared',
+  **_t5_stack('encoder', 'feed_forward'),
+  **_t5_stack('decoder', 'cross', 'feed_forward'),
+  'head': 'lm_head',
+}
+
 _SUFFIXES = {
   'embedding': 'weight',
   'kernel': 'weight',
@@ -69,11 +108,14 @@ _ACTIVATIONS = {
   'gelu_pytorch_tanh': 'gelu_tanh',
 }
 _IS_LOCAL = {'full_attention': False, 'sliding_attention': True}
-# Constants that older files hold next to the weights.
-_BUFFERS = re.compile(r'rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$')
+# Constants that older files hold next to the weights, and copies of a table.
+_BUFFERS = re.compile(
+  r'rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$'
+  r'|^(en|de)coder\.embed_tokens\.weight$'
+)
 
 
-def config_from_hf(hf_config: dict[str, Any]) -> config_lib.TransformerConfig:
+def config_from_hf(hf_config: dict[str, Any]) -> config_lib.Config:
   """Translates what stands in a `config.json`.
 
   Args:
@@ -90,22 +132,9 @@ def config_from_hf(hf_config: dict[str, Any]) -> config_lib.TransformerConfig:
   name = hf_config.get('model_type')
   family = base.lookup(FAMILIES, 'family', name)
   try:
-    num_heads = hf_config['num_attention_heads']
-    fields = {
-      'vocab_size': hf_config['vocab_size'],
-      'num_layers': hf_config['num_hidden_layers'],
-      'd_model': hf_config['hidden_size'],
-      'num_heads': num_heads,
-      'num_kv_heads': hf_config.get('num_key_value_heads') or num_heads,
-      'head_dim': (
-        hf_config.get('head_dim') or hf_config['hidden_size'] // num_heads
-      ),
-      'd_ff': hf_config['intermediate_size'],
-      'tie_embeddings': hf_config.get('tie_word_embeddings', False),
-      'max_length': hf_config['max_position_embeddings'],
-      **_rope_fields(hf_config),
-      **family.fields(hf_config),
-    }
+    if name == 't5':
+      return config_lib.EncoderDecoderConfig(**family.fields(hf_config))
+    fields = _decoder_fields(hf_config) | family.fields(hf_config)
   except KeyError as error:
     raise ValueError(f'The config of a {name} model lacks {error}.') from error
   fields['activation'] = base.lookup(
@@ -115,7 +144,7 @@ def config_from_hf(hf_config: dict[str, Any]) -> config_lib.TransformerConfig:
 
 
 def import_params(
-  config: config_lib.TransformerConfig,
+  config: config_lib.Config,
   family: str,
   state_dict: dict[str, np.ndarray],
 ) -> base.Params:
@@ -155,7 +184,7 @@ def import_params(
 
 
 def export_params(
-  config: config_lib.TransformerConfig, family: str, params: base.Params
+  config: config_lib.Config, family: str, params: base.Params
 ) -> dict[str, np.ndarray]:
   """Returns our parameters under their HuggingFace names.
 
@@ -218,6 +247,25 @@ def _split(array, num_parts, num_heads):
   return [
     part.reshape(-1, *rest) for part in jnp.split(heads, num_parts, axis=1)
   ]
+
+
+def _decoder_fields(hf_config):
+  """What all decoder-only families spell alike."""
+  num_heads = hf_config['num_attention_heads']
+  return {
+    'vocab_size': hf_config['vocab_size'],
+    'num_layers': hf_config['num_hidden_layers'],
+    'd_model': hf_config['hidden_size'],
+    'num_heads': num_heads,
+    'num_kv_heads': hf_config.get('num_key_value_heads') or num_heads,
+    'head_dim': (
+      hf_config.get('head_dim') or hf_config['hidden_size'] // num_heads
+    ),
+    'd_ff': hf_config['intermediate_size'],
+    'tie_embeddings': hf_config.get('tie_word_embeddings', False),
+    'max_length': hf_config['max_position_embeddings'],
+    **_rope_fields(hf_config),
+  }
 
 
 def _rope(hf_config):
@@ -306,6 +354,33 @@ def _gpt_neox_fields(hf_config):
   }
 
 
+def _t5_fields(hf_config):
+  activation = hf_config['feed_forward_proj']
+  if activation != 'gated-gelu':
+    raise ValueError(
+      f"feed_forward_proj must be 'gated-gelu' (T5 v1.1), got {activation!r}."
+    )
+  num_layers = hf_config['num_layers']
+  return {
+    'vocab_size': hf_config['vocab_size'],
+    'encoder_layers': num_layers,
+    'decoder_layers': hf_config.get('num_decoder_layers') or num_layers,
+    'd_model': hf_config['d_model'],
+    'num_heads': hf_config['num_heads'],
+    'head_dim': hf_config['d_kv'],
+    'd_ff': hf_config['d_ff'],
+    'start_id': hf_config.get('decoder_start_token_id') or 0,
+    'num_buckets': hf_config['relative_attention_num_buckets'],
+    'max_distance': hf_config.get('relative_attention_max_distance', 128),
+    # Since transformers 5 the old field is always true, and a new one counts.
+    'tie_embeddings': hf_config.get(
+      'scale_decoder_outputs', hf_config.get('tie_word_embeddings', True)
+    ),
+    'norm_epsilon': hf_config['layer_norm_epsilon'],
+    'max_length': hf_config.get('n_positions', 512),
+  }
+
+
 def _window_fields(hf_config, local):
   """Which layers are local; `layer_types` overrules the given pattern."""
   types = hf_config.get('layer_types')
@@ -329,4 +404,5 @@ FAMILIES = {
   'gpt_neox': Family(_GPT_NEOX, _gpt_neox_fields),
   'llama': Family(_LLAMA, _llama_fields),
   'qwen2': Family(_LLAMA, _qwen2_fields),
+  't5': Family(_T5, _t5_fields),
 }

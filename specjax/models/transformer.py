@@ -97,7 +97,14 @@ class Attention(nnx.Module):
     )
     queries = config.num_heads * config.head_dim
     keys = config.num_kv_heads * config.head_dim
-    self.query = linear(config.d_model, queries, use_bias=config.qkv_bias)
+    # The first products are of one size, whatever they are multiplied by.
+    query_std = 0.02 * config.head_dim**-0.5 / config.product_scale
+    self.query = linear(
+      config.d_model,
+      queries,
+      use_bias=config.qkv_bias,
+      kernel_init=nnx.initializers.normal(query_std),
+    )
     self.key = linear(config.d_model, keys, use_bias=config.qkv_bias)
     self.value = linear(config.d_model, keys, use_bias=config.qkv_bias)
     self.out = linear(
@@ -109,59 +116,83 @@ class Attention(nnx.Module):
       ),
     )
 
-  def __call__(self, x, angles, prefix, block, masks):
-    """Attends from `x` `[B, T, d_model]`.
+  def __call__(self, x, angles, prefix, block, masks, biases=(None, None)):
+    """Attends from `x` `[B, T, d_model]` to the past and to itself.
 
     Args:
       x: input of the layer.
-      angles: `[B, T, R]` rotary angles of the `T` tokens.
+      angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
       prefix: `(k, v)` of the cache, each `[B, H, S, D]`, or None.
       block: `(k, v)` of the open block, each `[B, H, M, D]`, or None.
       masks: `[B, T, S]` and `[B, T, M + T]`, true where attended; the first is
         None where `prefix` is.
+      biases: for each mask, what is added to the products, as in `attend`.
 
     Returns:
       `[B, T, d_model]`, and `(k, v)` of the `T` tokens.
     """
-    config = self.config
-    heads = lambda y: y.reshape(*y.shape[:2], -1, config.head_dim)
-    query = rotate(heads(self.query(x)), angles)
-    key = rotate(heads(self.key(x)), angles).swapaxes(1, 2)
-    value = heads(self.value(x)).swapaxes(1, 2)
-    new = key, value
+    new = key, value = self.keys_and_values(x, angles)
     if block is not None:
       key = jnp.concatenate([block[0], key], axis=2)
       value = jnp.concatenate([block[1], value], axis=2)
-    scale = config.attention_scale or config.head_dim**-0.5
+    parts = [(key, value, masks[1], biases[1])]
+    if prefix is not None:
+      parts.insert(0, (*prefix, masks[0], biases[0]))
+    return self.attend(x, angles, parts), new
+
+  def keys_and_values(self, x, angles):
+    """Returns `(k, v)` of `x` `[B, T, d_model]`, each `[B, H, T, D]`."""
+    key = self._rotated(self.key(x), angles)
+    return key.swapaxes(1, 2), self._heads(self.value(x)).swapaxes(1, 2)
+
+  def attend(self, x, angles, parts):
+    """Attends from `x` `[B, T, d_model]` to any keys.
+
+    Args:
+      x: input of the layer.
+      angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
+      parts: sets of `S` keys: `(k, v, mask, bias)`, the mask `[B, T, S]` true
+        where attended; the bias `[B or 1, H, T, S]`, which only as many key
+        heads as query heads can have, is added to the products unless None.
+
+    Returns:
+      `[B, T, d_model]`.
+    """
+    config = self.config
+    query = self._rotated(self.query(x), angles)
     batch, num_tokens, num_heads, _ = query.shape
     groups = num_heads // config.num_kv_heads
     # The queries that share a key head stand together: one matrix product.
-    query = (query * scale).reshape(
+    query = (query * config.product_scale).reshape(
       batch, num_tokens, -1, groups, config.head_dim
     )
     query = query.swapaxes(1, 2).reshape(
       batch, config.num_kv_heads, num_tokens * groups, config.head_dim
     )
-    parts = [(key, value, masks[1])]
-    if prefix is not None:
-      parts.insert(0, (*prefix, masks[0]))
     mixed = _attend(query, parts, groups, config.attention_softcap)
     mixed = mixed.reshape(
       batch, config.num_kv_heads, num_tokens, groups, config.head_dim
     ).swapaxes(1, 2)
-    return self.out(mixed.reshape(batch, num_tokens, -1)), new
+    return self.out(mixed.reshape(batch, num_tokens, -1))
+
+  def _heads(self, y):
+    return y.reshape(*y.shape[:2], -1, self.config.head_dim)
+
+  def _rotated(self, y, angles):
+    heads = self._heads(y)
+    return heads if angles is None else rotate(heads, angles)
 
 
 def _attend(query, parts, groups, cap):
   """One softmax over several sets of keys, never joined in memory."""
-  scores = [
-    jnp.where(
-      jnp.repeat(mask, groups, axis=1)[:, None],
-      softcap(_product('bknd,bksd->bkns', query, key), cap),
-      -jnp.inf,
-    )
-    for key, _, mask in parts
-  ]
+
+  def score(key, mask, bias):
+    products = softcap(_product('bknd,bksd->bkns', query, key), cap)
+    products = products if bias is None else products + bias
+    mask = jnp.repeat(mask, groups, axis=1)[:, None]
+    return jnp.where(mask, products, -jnp.inf)
+
+  scores = [score(key, mask, bias) for key, _, mask, bias in parts]
   # A row of padding sees nothing; its finite maximum keeps it from NaN.
   top = jnp.maximum(
     functools.reduce(jnp.maximum, [s.max(-1, keepdims=True) for s in scores]),
@@ -171,7 +202,7 @@ def _attend(query, parts, groups, cap):
   total = jnp.maximum(sum(w.sum(-1, keepdims=True) for w in weights), 1e-30)
   mixed = sum(
     _product('bkns,bksd->bknd', weight.astype(value.dtype), value)
-    for weight, (_, value, _) in zip(weights, parts, strict=True)
+    for weight, (_, value, _, _) in zip(weights, parts, strict=True)
   )
   return (mixed / total).astype(query.dtype)
 
@@ -222,9 +253,9 @@ class Layer(nnx.Module):
       self.attention_post_norm = Norm(config)
       self.feed_forward_post_norm = Norm(config)
 
-  def __call__(self, x, angles, prefix, block, masks):
+  def __call__(self, x, angles, prefix, block, masks, biases=(None, None)):
     attended, new = self.attention(
-      self.attention_norm(x), angles, prefix, block, masks
+      self.attention_norm(x), angles, prefix, block, masks, biases
     )
     if self.config.post_norms:
       attended = self.attention_post_norm(attended)

@@ -139,7 +139,7 @@ def fit(
       batch = packing.batch_at(rows, step, config.batch_size, config.seed)
       state, metrics = step_fn(state, frozen, batch)
       metrics = {name: float(value) for name, value in metrics.items()}
-      speed = batch.tokens.size / (time.perf_counter() - began)
+      speed = packing.num_tokens(batch) / (time.perf_counter() - began)
       row = {'step': step + 1, **metrics, 'tokens_per_second': round(speed)}
       file.write(json.dumps(row) + '\n')
       bar.set_postfix(

@@ -1,28 +1,16 @@
 """Training losses: `(params, frozen, batch) -> (loss, metrics)`.
 
 `frozen` are parameters that are not trained (a distillation target), passed as
-an argument so that they are never baked into the compiled step.
+an argument so that they are never baked into the compiled step. A model is what
+`adapters.teacher_forced` makes of it: `(params, batch) -> logits[B, T, V]`.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from specjax import base
-from specjax.data import packing
-
-
-def logits_of(
-  model: base.LanguageModel, params: base.Params, batch: packing.Batch
-) -> jax.Array:
-  """Returns `[B, T, V]` logits; examples that share a row do not see it."""
-  same = batch.segments[:, :, None] == batch.segments[:, None, :]
-  return model.extend(
-    params,
-    None,
-    batch.tokens,
-    positions=batch.positions,
-    mask=same & jnp.tri(batch.tokens.shape[1], dtype=bool),
-  ).logits
+Forced = Callable[..., jax.Array]
 
 
 def token_losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -32,19 +20,19 @@ def token_losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
   return jnp.pad(losses, ((0, 0), (0, 1)))
 
 
-def cross_entropy(model: base.LanguageModel):
+def cross_entropy(forced: Forced):
   """Builds the loss of ordinary language modelling, in nats per token."""
 
   def loss_fn(params, frozen, batch):
     del frozen
-    losses = token_losses(logits_of(model, params, batch), batch.tokens)
+    losses = token_losses(forced(params, batch), batch.tokens)
     loss = _mean(losses, batch.weights)
     return loss, {'loss': loss}
 
   return loss_fn
 
 
-def distillation(draft: base.LanguageModel, target: base.LanguageModel):
+def distillation(draft: Forced, target: Forced):
   """Builds token-level distillation: KL(target || draft), in nats per token.
 
   Its metrics include the acceptance rate that the draft would have at
@@ -52,8 +40,8 @@ def distillation(draft: base.LanguageModel, target: base.LanguageModel):
   """
 
   def loss_fn(params, frozen, batch):
-    target_logits = jax.lax.stop_gradient(logits_of(target, frozen, batch))
-    draft_logits = logits_of(draft, params, batch)
+    target_logits = jax.lax.stop_gradient(target(frozen, batch))
+    draft_logits = draft(params, batch)
     target_log = jax.nn.log_softmax(target_logits)
     draft_log = jax.nn.log_softmax(draft_logits)
     target_probs = jnp.exp(target_log)

@@ -97,3 +97,15 @@ def test_what_was_written_is_read_back(tmp_path):
   assert raw.count(b'\n') == len(written) and raw.endswith(b'\n')
   assert json.loads(raw.split(b'\n')[0])['prompt'] == _ODD
   assert '漢字'.encode() in raw  # Text stays readable, not escaped.
+
+
+def test_several_domains_are_chosen_in_file_order():
+  given = [
+    examples.Example(domain, str(i))
+    for i, domain in enumerate(['qa', 'math', 'qa_hard', 'code', 'qa'])
+  ]
+  chosen = examples.of_domain(given, ('code', 'qa'))
+  assert [example.prompt for example in chosen] == ['0', '2', '3', '4']
+  assert examples.of_domain(given, ('all',)) == given
+  with pytest.raises(ValueError, match="domain 'law'. Known: code, math"):
+    examples.of_domain(given, ('qa', 'law'))

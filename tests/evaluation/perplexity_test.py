@@ -1,3 +1,4 @@
+import functools
 import math
 
 import jax.numpy as jnp
@@ -7,6 +8,7 @@ import pytest
 from specjax.data import examples as examples_lib
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.evaluation import perplexity
+from specjax.models import adapters
 from specjax.models import markov
 
 _ROW_LENGTH = 32
@@ -34,7 +36,7 @@ def _table():
 
 def _bits_per_byte(tokenizer, table, examples, **options):
   return perplexity.bits_per_byte(
-    markov.markov(270),
+    functools.partial(adapters.packed_logits, markov.markov(270)),
     jnp.asarray(table),
     tokenizer,
     examples,

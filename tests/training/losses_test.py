@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +31,8 @@ def _transformer():
   return adapters.transformer(_CONFIG), params
 
 
-_logits_of = jax.jit(losses.logits_of, static_argnums=0)
+_logits_of = jax.jit(adapters.packed_logits, static_argnums=0)
+_MARKOV = functools.partial(adapters.packed_logits, markov.markov(7))
 
 
 def _packed():
@@ -111,7 +114,7 @@ def test_segments_do_not_see_each_other(transformer):
 
 def test_cross_entropy_is_the_mean_over_predicted_tokens():
   table, batch = _table(0), _markov_batch()
-  loss, _ = losses.cross_entropy(markov.markov(7))(table, None, batch)
+  loss, _ = losses.cross_entropy(_MARKOV)(table, None, batch)
   wanted = np.mean([-np.log(table[x, y]) for x, y in _predicted(batch)])
   np.testing.assert_allclose(loss, wanted, rtol=1e-6)
 
@@ -119,8 +122,7 @@ def test_cross_entropy_is_the_mean_over_predicted_tokens():
 def test_distillation_equals_the_formulas():
   """KL(target || draft), which is not KL(draft || target)."""
   target, draft, batch = _table(0), _table(1), _markov_batch()
-  model = markov.markov(7)
-  loss, metrics = losses.distillation(model, model)(draft, target, batch)
+  loss, metrics = losses.distillation(_MARKOV, _MARKOV)(draft, target, batch)
   divergence = (target * np.log(target / draft)).sum(-1)
   reverse = (draft * np.log(draft / target)).sum(-1)
   overlap = np.minimum(target, draft).sum(-1)
@@ -132,8 +134,7 @@ def test_distillation_equals_the_formulas():
 
 
 def test_a_draft_equal_to_its_target_diverges_nowhere():
-  model = markov.markov(7)
-  loss_fn = losses.distillation(model, model)
+  loss_fn = losses.distillation(_MARKOV, _MARKOV)
   loss, metrics = loss_fn(_table(0), _table(0), _markov_batch())
   assert loss == 0
   np.testing.assert_allclose(metrics['acceptance'], 1, rtol=1e-6)
@@ -141,8 +142,7 @@ def test_a_draft_equal_to_its_target_diverges_nowhere():
 
 def test_the_target_is_not_trained():
   target, draft, batch = _table(0), _table(1), _markov_batch()
-  model = markov.markov(7)
-  loss_fn = losses.distillation(model, model)
+  loss_fn = losses.distillation(_MARKOV, _MARKOV)
   gradients, _ = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(
     draft, target, batch
   )
@@ -154,6 +154,6 @@ def test_a_batch_without_predicted_tokens_has_no_loss():
   """Such as a row that holds nothing but a prompt that was cut off."""
   batch = _markov_batch()
   batch = batch._replace(weights=np.zeros_like(batch.weights))
-  model = markov.markov(7)
-  assert losses.cross_entropy(model)(_table(0), None, batch)[0] == 0
-  assert losses.distillation(model, model)(_table(0), _table(1), batch)[0] == 0
+  assert losses.cross_entropy(_MARKOV)(_table(0), None, batch)[0] == 0
+  loss_fn = losses.distillation(_MARKOV, _MARKOV)
+  assert loss_fn(_table(0), _table(1), batch)[0] == 0

@@ -1,0 +1,281 @@
+"""An encoder-decoder of the family T5 v1.1 in Flax NNX.
+
+Raffel et al., Exploring the Limits of Transfer Learning with a Unified
+Text-to-Text Transformer (2020), as revised by its authors: gated GELU, no tied
+head. Positions enter as learnt biases of query-key products alone, which are
+not scaled. The layers are those of `transformer`.
+
+A row is `source, start token, response`. The decoder's slot 0 is the last token
+of the source, which is read as padding, and slot 1 the start token: so a
+prompt whose last token was not read yet is a prompt like any other, and the
+cache counts tokens of the row.
+"""
+
+from flax import nnx
+from flax import struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models import config as config_lib
+from specjax.models import kv_cache
+from specjax.models import transformer
+
+Config = config_lib.EncoderDecoderConfig
+
+
+@struct.dataclass
+class Cache:
+  """The decoder's cache, and the source as its layers see it."""
+
+  decoder: kv_cache.KVCache  # its length counts slots
+  cross: tuple[tuple[jax.Array, jax.Array], ...]  # each [B, H, T, D]
+  offsets: jax.Array  # [B] int32, place in the row of slot 0: source length - 1
+
+  @property
+  def lengths(self) -> jax.Array:
+    """`[B]` committed tokens of the row, source included."""
+    return self.offsets + self.decoder.lengths
+
+  @property
+  def source(self) -> jax.Array:
+    """`[B, 1, T]` bool, which of the encoder's positions hold a token."""
+    return jnp.arange(self.cross[0][0].shape[2]) <= self.offsets[:, None, None]
+
+
+def init_cache(config: Config, batch: int, size: int, dtype) -> Cache:
+  """Returns an empty cache of `size` slots; its source says nothing."""
+  shape = lambda slots: (batch, config.num_heads, slots, config.head_dim)
+  num_layers = config.decoder_layers
+  return Cache(
+    decoder=kv_cache.init(num_layers, shape(size), dtype),
+    cross=kv_cache.init(num_layers, shape(1), dtype).layers,
+    offsets=jnp.zeros(batch, jnp.int32),
+  )
+
+
+def keep(
+  cache: Cache, block: kv_cache.Block, path: jax.Array, num: jax.Array
+) -> Cache:
+  """Commits entries of a block, as `kv_cache.keep` does."""
+  return cache.replace(decoder=kv_cache.keep(cache.decoder, block, path, num))
+
+
+def rollback(cache: Cache, lengths: jax.Array) -> Cache:
+  """Forgets what the decoder read at and past `lengths` `[B]` of the row."""
+  slots = jnp.maximum(lengths - cache.offsets, 0)
+  return cache.replace(decoder=kv_cache.rollback(cache.decoder, slots))
+
+
+def source_lengths(
+  tokens: jax.Array, lengths: jax.Array, start_id: int
+) -> jax.Array:
+  """Returns `[B]` how many tokens stand before the first start token.
+
+  It may stand at or past `lengths` `[B]`; without one, these are the source.
+  """
+  starts = tokens == start_id
+  return jnp.where(starts.any(1), jnp.argmax(starts, axis=1), lengths)
+
+
+class RelativeBias(nnx.Module):
+  """A learnt bias of each head for each bucket of relative positions."""
+
+  def __init__(self, config: Config, bidirectional: bool, rngs: nnx.Rngs):
+    self.config = config
+    self.bidirectional = bidirectional
+    self.table = nnx.Embed(
+      config.num_buckets,
+      config.num_heads,
+      rngs=rngs,
+      embedding_init=nnx.initializers.normal(0.02),
+    )
+
+  def __call__(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
+    """Returns `[B, H, T, S]` biases for positions `[B, T]` and `[B, S]`."""
+    farthest = self.config.max_distance
+    buckets = _buckets(self.config.num_buckets, farthest, self.bidirectional)
+    by_distance = self.table.embedding[...][buckets].T
+    distance = keys[:, None, :] - queries[:, :, None]
+    index = jnp.clip(distance, -farthest, farthest) + farthest
+    return jnp.take(by_distance, index, axis=1).swapaxes(0, 1)
+
+
+def _buckets(num_buckets, max_distance, bidirectional):
+  """Bucket of each key position minus query position, from `-max_distance` on.
+
+  Half of the buckets are for one distance each, the others grow with it. What
+  comes behind the query has buckets of its own, or, if it is never seen, any.
+  """
+  distance = np.arange(-max_distance, max_distance + 1)
+  behind = bidirectional * (distance > 0)
+  distance = np.abs(distance) if bidirectional else np.maximum(-distance, 0)
+  num_buckets //= 1 + bidirectional
+  exact = num_buckets // 2
+  # Base 2, so that powers of 2 are on the right side of their bucket's edge.
+  growth = np.log2(np.maximum(distance, 1) / exact)
+  growth *= (num_buckets - exact) / np.log2(max_distance / exact)
+  far = np.minimum(exact + np.maximum(growth, 0).astype(int), num_buckets - 1)
+  return behind * num_buckets + np.where(distance < exact, distance, far)
+
+
+class DecoderLayer(transformer.Layer):
+  """A layer that also attends to the source."""
+
+  def __init__(self, config, dtype, rngs: nnx.Rngs):
+    super().__init__(config, dtype, rngs)
+    self.cross_norm = transformer.Norm(config)
+    self.cross = transformer.Attention(config, dtype, rngs)
+
+  def __call__(self, x, prefix, block, masks, biases, cross, source):
+    attended, new = self.attention(
+      self.attention_norm(x), None, prefix, block, masks, biases
+    )
+    x += attended
+    x += self.cross.attend(self.cross_norm(x), None, [(*cross, source, None)])
+    return x + self.feed_forward(self.feed_forward_norm(x)), new
+
+
+class Stack(nnx.Module):
+  """Layers that share their biases, and a norm behind them."""
+
+  def __init__(self, config: Config, decodes: bool, dtype, rngs: nnx.Rngs):
+    num_layers = config.decoder_layers if decodes else config.encoder_layers
+    each = config.stack(num_layers)
+    layer = DecoderLayer if decodes else transformer.Layer
+    self.relative_bias = RelativeBias(config, not decodes, rngs)
+    self.layers = nnx.List(
+      [layer(each, dtype, rngs) for _ in range(num_layers)]
+    )
+    self.final_norm = transformer.Norm(each)
+
+
+class EncoderDecoder(nnx.Module):
+  """The whole model; `__call__` is the decoder."""
+
+  def __init__(self, config: Config, rngs: nnx.Rngs, dtype=jnp.float32):
+    """Initialises random float32 parameters.
+
+    Args:
+      config: the architecture.
+      rngs: source of the initial values.
+      dtype: type of the computations; norms, softmax and logits stay float32.
+    """
+    self.config = config
+    self.embedding = nnx.Embed(
+      config.table_size,
+      config.d_model,
+      dtype=dtype,
+      rngs=rngs,
+      embedding_init=nnx.initializers.normal(0.02),
+    )
+    self.encoder = Stack(config, False, dtype, rngs)
+    self.decoder = Stack(config, True, dtype, rngs)
+    if not config.tie_embeddings:
+      self.head = nnx.Linear(
+        config.d_model,
+        config.table_size,
+        use_bias=False,
+        dtype=dtype,
+        rngs=rngs,
+        kernel_init=nnx.initializers.normal(0.02),
+      )
+
+  def encode(self, tokens: jax.Array, mask: jax.Array):
+    """Reads sources.
+
+    Args:
+      tokens: `[B, T]` int32.
+      mask: `[B, 1 or T, T]`, true where a token is attended to.
+
+    Returns:
+      For each of the decoder's layers `(k, v)`, each `[B, H, T, D]`.
+    """
+    x = self.embedding(tokens)
+    places = jnp.arange(tokens.shape[1])[None]
+    bias = self.encoder.relative_bias(places, places)
+    for layer in self.encoder.layers:
+      x, _ = layer(x, None, None, None, (None, mask), (None, bias))
+    x = self.encoder.final_norm(x)
+    return tuple(
+      layer.cross.keys_and_values(x, None) for layer in self.decoder.layers
+    )
+
+  def __call__(self, tokens, positions, mask, cache, block=None):
+    """Reads `T` tokens a row behind the cache.
+
+    Args:
+      tokens: `[B, T]` int32.
+      positions: `[B, T]` absolute positions in the row, source included;
+        negative marks padding, as a token of the source is.
+      mask: `[B or 1, T, M + T]` which entries of the block, its new tokens
+        included, each token attends to.
+      cache: `Cache` of the source and the committed tokens.
+      block: `Block` of `M` tokens that stand before these, or None.
+
+    Returns:
+      `(logits [B, T, V] float32, features [B, T, d_model], Block)`; the
+      features are the normalised output of the decoder.
+    """
+    positions = positions - cache.offsets[:, None] - 1
+    keys = positions
+    if block is not None:
+      keys = jnp.concatenate([block.positions, positions], axis=1)
+    slots = jnp.arange(cache.decoder.size)
+    seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
+    masks = seen[:, None], mask & (keys[:, None] >= 0)
+    bias = self.decoder.relative_bias
+    biases = bias(positions, slots[None] - 1), bias(positions, keys)
+    features, news = self._decode(
+      tokens,
+      cache.decoder.layers,
+      block and block.layers,
+      masks,
+      biases,
+      cache.cross,
+      cache.source,
+    )
+    fresh = kv_cache.Block(news, positions)
+    return self._logits(features), features, kv_cache.append(block, fresh)
+
+  def teacher_forced(self, batch) -> jax.Array:
+    """Returns `[B, T, V]` logits of a `packing.PairBatch`."""
+    same = lambda of, to: of[:, :, None] == to[:, None, :]
+    own = batch.source_segments
+    cross = self.encode(batch.source_tokens, same(own, own))
+    # Examples are in one piece: in them, places differ as positions do.
+    places = jnp.arange(batch.tokens.shape[1])
+    causal = places <= places[:, None]
+    features, _ = self._decode(
+      batch.tokens,
+      None,
+      None,
+      (None, same(batch.segments, batch.segments) & causal),
+      (None, self.decoder.relative_bias(places[None], places[None])),
+      cross,
+      same(batch.segments, own),
+    )
+    return self._logits(features)
+
+  def _decode(self, tokens, prefix, block, masks, biases, cross, source):
+    x, news = self.embedding(tokens), []
+    for i, layer in enumerate(self.decoder.layers):
+      x, new = layer(
+        x,
+        prefix and prefix[i],
+        block and block[i],
+        masks,
+        biases,
+        cross[i],
+        source,
+      )
+      news.append(new)
+    return self.decoder.final_norm(x), tuple(news)
+
+  def _logits(self, features):
+    config = self.config
+    if config.tie_embeddings:
+      logits = self.embedding.attend(features * config.d_model**-0.5)
+    else:
+      logits = self.head(features)
+    return logits.astype(jnp.float32)[..., : config.vocab_size]
