@@ -4,11 +4,13 @@ Speculative cascades (Narasimhan et al. 2024), Table 2 and the figures of
 quality against latency and against rejections.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import os
 from typing import Any
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import tqdm
 
@@ -26,6 +28,8 @@ from specjax.evaluation import scoring
 
 # What tells a point from the others of its plot.
 _POINT = ('temperature', 'draft_length', 'label', 'alpha')
+# Fields of the config that rows tell themselves.
+_OWN = ('methods', 'temperatures', 'draft_lengths', 'alphas')
 
 
 class Job(NamedTuple):
@@ -35,6 +39,14 @@ class Job(NamedTuple):
   reference: str
 
 
+class Line(NamedTuple):
+  """A method with some alphas: a line of a plot."""
+
+  setup: methods.Setup
+  label: str
+  entry: dict[str, Any]  # method, alphas and options
+
+
 def run(config, workdir):
   """Measures a point for each method, alpha, temperature and draft length.
 
@@ -42,24 +54,13 @@ def run(config, workdir):
   `summary.json`, and two plots.
   """
   family = families.load(config.family)
-  jobs = read_jobs(config, family.tokenizer)
-  without = ('methods', 'temperatures', 'draft_lengths')
-  made_by = results.fingerprint(config, without)
-  done = results.done(workdir, (*_POINT, 'made_by'))
-  rows = []
-  for setup in setups(config, family):
-    at = (setup.sampling.temperature, setup.draft_length)
-    for label, entry in entries(config).items():
-      keys = {alpha: (*at, label, alpha, made_by) for alpha in entry['alphas']}
-      left = [alpha for alpha, key in keys.items() if key not in done]
-      if left:
-        entry = entry | {'alphas': left}
-        for point in measure(setup, entry, jobs, config.metric, label):
-          row = dict(zip(_POINT, keys[point['alpha']])) | point
-          done[keys[point['alpha']]] = row
-          results.log(workdir, row | {'made_by': made_by})
-      rows += [done[key] for key in keys.values()]
-  rows = [{k: v for k, v in row.items() if k != 'made_by'} for row in rows]
+  lines = [
+    Line(each, label, entry)
+    for each in setups(config, family)
+    for label, entry in entries(config).items()
+  ]
+  jobs = read_jobs(config, family.tokenizer, config.prompts)
+  rows = list(points(config, workdir, lines, jobs))
   results.write(workdir, rows)
   table = summary(rows)
   results.save(os.path.join(workdir, 'summary.json'), table)
@@ -67,6 +68,51 @@ def run(config, workdir):
   for cost in ('latency', 'rejection_rate'):
     path = os.path.join(workdir, f'{cost}.png')
     plots.plot_frontier(rows, cost, config.metric, path)
+
+
+def points(
+  config: Any,
+  workdir: str,
+  lines: Sequence[Line],
+  jobs: Sequence[Job],
+  without: Sequence[str] = (),
+) -> Iterator[dict[str, Any]]:
+  """Yields a row for each alpha of each line, logged or measured now.
+
+  Args:
+    config: whose other fields a logged row must agree with.
+    workdir: of the log.
+    lines: what to measure.
+    jobs: what to measure it on.
+    without: fields of the config that these rows do not depend on.
+
+  Raises:
+    ValueError: a line or the metric is refused, before any is measured.
+  """
+  base.lookup(evaluation.METRICS, 'metric', config.metric)()
+  for line in lines:
+    methods.plays(line.setup, **line.entry)
+  done = results.done(workdir, (*_POINT, 'made_by'))
+  reference = None
+  for before, line in zip((None, *lines), lines):
+    if before is None or before.setup is not line.setup:
+      jax.clear_caches()  # Many programs are many maps of memory.
+      (reference,) = methods.plays(line.setup, 'target', (0.0,))
+    said = dict(config.items()) | dict(config.methods.get(line.label, {}))
+    made_by = results.fingerprint(said, (*_OWN, *without))
+    at = line.setup.sampling.temperature, line.setup.draft_length, line.label
+    keys = {alpha: (*at, alpha, made_by) for alpha in line.entry['alphas']}
+    left = [alpha for alpha, key in keys.items() if key not in done]
+    if left:
+      entry = line.entry | {'alphas': left}
+      for point in measure(
+        line.setup, entry, jobs, config.metric, reference, line.label
+      ):
+        key = keys[point['alpha']]
+        done[key] = dict(zip((*_POINT, 'made_by'), key)) | point
+        results.log(workdir, done[key])
+    for key in keys.values():
+      yield {k: v for k, v in done[key].items() if k != 'made_by'}
 
 
 def entries(config: Any) -> dict[str, dict[str, Any]]:
@@ -92,24 +138,34 @@ def entries(config: Any) -> dict[str, dict[str, Any]]:
 def setups(config: Any, family: families.Family) -> list[methods.Setup]:
   """Returns the setup of each temperature and draft length."""
   return [
-    methods.Setup(
-      family,
-      base.lookup(family.drafters, 'drafter', config.draft),
-      sampling_lib.Sampling(temperature),
-      length,
-      config.max_new_tokens,
-      config.max_length,
-      config.seed,
-    )
+    setup(config, family, temperature, length)
     for temperature in config.temperatures
     for length in config.draft_lengths
   ]
 
 
-def read_jobs(config: Any, tokenizer, split: str = 'eval') -> list[Job]:
-  """Returns prompts of `config.domain` that fit, shuffled, with references."""
+def setup(
+  config: Any, family: families.Family, temperature: float, draft_length: int
+) -> methods.Setup:
+  """Returns what all methods of one plot share."""
+  return methods.Setup(
+    family,
+    base.lookup(family.drafters, 'drafter', config.draft),
+    sampling_lib.Sampling(temperature),
+    draft_length,
+    config.max_new_tokens,
+    config.max_length,
+    config.seed,
+  )
+
+
+def read_jobs(config: Any, tokenizer, num_prompts: int) -> list[Job]:
+  """Returns prompts of `config.domain` that fit, shuffled, with references.
+
+  They are the first `num_prompts`, or all if there are no more.
+  """
   examples = examples_lib.of_domain(
-    examples_lib.read_split(config.data_dir, split), config.domain
+    examples_lib.read_split(config.data_dir, 'eval'), config.domain
   )
   order = np.random.default_rng(config.seed).permutation(len(examples))
   jobs = [
@@ -117,7 +173,7 @@ def read_jobs(config: Any, tokenizer, split: str = 'eval') -> list[Job]:
     for each in (examples[i] for i in order)
   ]
   room = config.max_length - config.max_new_tokens
-  jobs = [job for job in jobs if len(job.tokens) <= room][: config.prompts]
+  jobs = [job for job in jobs if len(job.tokens) <= room][:num_prompts]
   if not jobs:
     raise ValueError(
       f'Nothing of {config.domain!r} fits: max_length={config.max_length} must '
@@ -131,17 +187,15 @@ def measure(
   entry: dict[str, Any],
   jobs: Sequence[Job],
   metric: str,
+  reference: methods.Play,
   label: str = '',
 ) -> list[dict[str, Any]]:
   """Returns a point for each alpha of a method.
 
-  The latency is that of the method over that of the target alone, which takes
-  its turn with every prompt: clocks drift.
+  The latency is that of the method over that of `reference`, the target alone,
+  which takes its turn with every prompt: clocks drift.
   """
-  options = {k: v for k, v in entry.items() if k not in ('method', 'alphas')}
-  alphas = entry['alphas']
-  plays = methods.plays(setup, entry['method'], alphas, **options)
-  plays += methods.plays(setup, 'target', (0.0,))
+  plays = [*methods.plays(setup, **entry), reference]
   runs = [[] for _ in plays]
   compiled = set()
   for number, job in enumerate(tqdm.tqdm(jobs, desc=label, unit='prompt')):
@@ -151,14 +205,14 @@ def measure(
         compiled.add((play, width))
         play(job.tokens, number)
       made.append(play(job.tokens, number))
-  *own, reference = runs
+  *own, plain = runs
   return [
-    {'alpha': alpha} | _point(setup, jobs, made, reference, metric)
-    for alpha, made in zip(alphas, own)
+    {'alpha': alpha} | _point(setup, jobs, made, plain, metric)
+    for alpha, made in zip(entry['alphas'], own)
   ]
 
 
-def _point(setup, jobs, runs, reference, metric):
+def _point(setup, jobs, runs, plain, metric):
   """Quality and costs of one alpha."""
   outputs = [run.result for run in runs]
   texts = [setup.family.tokenizer.decode(each.tokens) for each in outputs]
@@ -174,19 +228,20 @@ def _point(setup, jobs, runs, reference, metric):
     ],
   )
   tokens = sum(len(each.tokens) for each in outputs)
-  spent, plain = (
-    np.array([run.seconds for run in each]) for each in (runs, reference)
+  spent, usual = (
+    np.array([run.seconds for run in each]) for each in (runs, plain)
   )
+  drafted = sum(each.drafted.sum() for each in outputs)
   return {
     'quality': float(score(texts, references).total),
     'quality_error': scoring.standard_error(
       score, texts, references, setup.seed
     ),
     'target_nats': float(said.nats.sum() / said.num_tokens.sum()),
-    'latency': float(spent.sum() / plain.sum()),
-    'latency_error': float(metrics.ratio(spent, plain)[1]),
-    'rejection_rate': metrics.rejection_rate(outputs),
-    'target_calls': sum(each.rounds for each in outputs) / tokens,
+    'latency': float(spent.sum() / usual.sum()),
+    'latency_error': metrics.ratio(spent, usual)[1],
+    'rejection_rate': metrics.rejection_rate(outputs) if drafted else None,
+    'target_calls': sum(run.target_calls for run in runs) / tokens,
     'tokens': tokens,
     'prompts': len(jobs),
   }
@@ -209,7 +264,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
       row for row in rows if (row['temperature'], row['draft_length']) == panel
     ]
     bar = [row['quality'] for row in own if row['label'] == 'target']
-    grid = np.linspace(min(row['latency'] for row in own), 1, 101)
+    lowest = min(row['latency'] for row in own)
+    grid = np.linspace(lowest, max(lowest, 1), 101)
     fronts = {
       label: _front([row for row in own if row['label'] == label], grid)
       for label in dict.fromkeys(row['label'] for row in own)

@@ -46,6 +46,7 @@ class Run(NamedTuple):
 
   result: decoding.Result
   seconds: float  # of reading the prompt and of the loop
+  target_calls: int
 
 
 # `(prompt tokens, number of the prompt) -> Run`.
@@ -158,22 +159,39 @@ ARMS = {
 }
 
 
-def _of_arm(build):
-  """Plays the arm `build(setup, alpha, **options)`."""
+def arm(
+  setup: Setup, method: str, alpha: float, **options: Any
+) -> tuple[base.Arm, base.Params]:
+  """Returns a method's arm with one alpha, and its drafter's parameters.
+
+  Args:
+    setup: of the plot.
+    method: a name of `ARMS`.
+    alpha: of the method's rule.
+    **options: of the method.
+
+  Raises:
+    ValueError: the method is unknown, or alpha is out of its range.
+  """
+  built = base.lookup(ARMS, 'method', method)(setup, alpha, **options)
+  return built, None if method == 'target' else setup.draft.params
+
+
+def _of_arm(method):
+  """Plays the arm of a method."""
 
   def make(setup, alphas, **options):
-    arms = [build(setup, alpha, **options) for alpha in alphas]
+    arms = [arm(setup, method, alpha, **options) for alpha in alphas]
     target = setup.family.target
-    params = None if build is _target else setup.draft.params
-    decoder = _decoder(setup, target, [(arms[0], params)])
+    decoder = _decoder(setup, target, arms[:1])
     fixed = bandits.BANDITS['fixed'](1)
 
     # One program for all alphas.
     @functools.partial(jax.jit, donate_argnames='state')
     def loop(alpha, params, state):
-      arm = build(setup, alpha, **options)
+      built, _ = arm(setup, method, alpha, **options)
       round_fn = decoding.make_round(
-        target.functions, [arm], fixed, sampling=setup.sampling
+        target.functions, [built], fixed, sampling=setup.sampling
       )
       return decoding.decode(round_fn, params, state)
 
@@ -210,7 +228,8 @@ def _play(setup, decoder, loop, tokens, number):
   )
   jax.block_until_ready(state.lengths)
   seconds = time.perf_counter() - began
-  return Run(decoder.results([tokens], state)[0], seconds)
+  (result,) = decoder.results([tokens], state)
+  return Run(result, seconds, result.rounds)
 
 
 def _plain(setup, model, sampling=None):
@@ -221,7 +240,8 @@ def _plain(setup, model, sampling=None):
 
 
 def _draft(setup, alphas):
-  return [_plain(setup, setup.draft)] * len(alphas)
+  play = _plain(setup, setup.draft)
+  return [lambda *args: play(*args)._replace(target_calls=0)] * len(alphas)
 
 
 def _min_p(setup, alphas):
@@ -247,9 +267,9 @@ def _sequence_cascade(setup, alphas):
     tokens = tuple(tokens)
     run, chance = first(tokens, number)
     if chance >= 1 - alpha:
-      return run
+      return run._replace(target_calls=0)
     other = second(tokens, number)
-    return Run(other.result, run.seconds + other.seconds)
+    return other._replace(seconds=run.seconds + other.seconds)
 
   return [functools.partial(play, alpha) for alpha in alphas]
 
@@ -282,7 +302,7 @@ def _score_after(setup, play):
   return scored
 
 
-METHODS = {name: _of_arm(build) for name, build in ARMS.items()} | {
+METHODS = {name: _of_arm(name) for name in ARMS} | {
   'draft': _draft,
   'min_p': _min_p,
   'sequence_cascade': _sequence_cascade,

@@ -1,5 +1,7 @@
 """Plots of what bandits do."""
 
+from collections.abc import Sequence
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -127,30 +129,45 @@ def plot_bands(
   _save(figure, panels, path)
 
 
-def plot_frontier(rows: list[dict], cost: str, metric: str, path: str) -> None:
+def plot_frontier(
+  rows: list[dict],
+  cost: str,
+  metric: str,
+  path: str,
+  *,
+  panels_by: Sequence[str] = ('temperature', 'draft_length'),
+  floor: float | None = None,
+  choice: dict | None = None,
+) -> None:
   """Draws quality against a cost, a line for each method and its alphas.
 
-  The panels are those of temperatures and draft lengths; bars are standard
-  errors, and the dotted line is the target's quality.
+  Bars are standard errors, and the dotted line is the target's quality.
 
   Args:
-    rows: with `temperature`, `draft_length`, `label`, `quality`,
-      `quality_error` and the cost, which may be NaN.
+    rows: with `label`, `quality`, `quality_error`, the cost, which may be
+      None, and `panels_by`.
     cost: a field of the rows.
     metric: what the quality is.
     path: of the picture.
+    panels_by: fields that rows of one panel share.
+    floor: a quality that is drawn as a dashed line.
+    choice: the one of the rows that a star marks.
   """
-  at = lambda row: (row['temperature'], row['draft_length'])
+  title = lambda row: ', '.join(
+    f'{name.replace("_", " ")} {row[name]}' for name in panels_by
+  )
   labels = list(dict.fromkeys(row['label'] for row in rows))
-  panels_of = list(dict.fromkeys(map(at, rows)))
-  titles = [f'temperature {t}, draft length {n}' for t, n in panels_of]
+  titles = list(dict.fromkeys(map(title, rows)))
   figure, panels = _panels(titles, cost.replace('_', ' '))
-  for axes, panel in zip(panels, panels_of):
+  for axes, panel in zip(panels, titles):
     for label in labels:
-      own = [row for row in rows if at(row) == panel and row['label'] == label]
-      own = sorted(own, key=lambda row: row[cost])
-      if label == 'target':
+      own = [
+        row for row in rows if (title(row), row['label']) == (panel, label)
+      ]
+      if label == 'target' and own:
         axes.axhline(own[0]['quality'], color='0.5', linestyle=':')
+      own = [row for row in own if row[cost] is not None]
+      own = sorted(own, key=lambda row: row[cost])
       axes.errorbar(
         [row[cost] for row in own],
         [row['quality'] for row in own],
@@ -160,6 +177,12 @@ def plot_frontier(rows: list[dict], cost: str, metric: str, path: str) -> None:
         elinewidth=0.5,
         **_style(labels, label),
       )
+    if floor is not None:
+      axes.axhline(floor, color='0.5', linestyle='--', label='floor')
+    if choice is not None and title(choice) == panel:
+      at = choice[cost], choice['quality']
+      style = {'color': 'black', 'linestyle': '', 'label': 'choice'}
+      axes.plot(*at, marker='*', markersize=12, fillstyle='none', **style)
   panels[0].set_ylabel(metric)
   _save(figure, panels, path)
 

@@ -55,9 +55,13 @@ def tradeoff(weight: float = 0.5) -> base.Reward:
   """
   base.check_range('weight', weight, 0, 1)
   speed = emitted()
-  return lambda feedback: (
-    (1 - weight) * speed(feedback) + weight * jnp.clip(feedback.fidelity, 0, 1)
-  )
+
+  def reward(feedback):
+    fidelity = jnp.clip(feedback.fidelity, 0, 1)
+    worth = (1 - weight) * speed(feedback) + weight * fidelity
+    return jnp.minimum(worth, 1)  # Sums may round past 1.
+
+  return reward
 
 
 def throughput(

@@ -1,4 +1,4 @@
-r"""Quality against latency: every rule and every baseline (Figures 2, 4 to 7).
+r"""Quality against latency: every rule and every baseline (Table 2, Figure 4).
 
 python -m experiments.main --config=configs/cascades/frontier.py \
     --config.data_dir=DATA --workdir=runs/frontier
@@ -6,10 +6,17 @@ python -m experiments.main --config=configs/cascades/frontier.py \
 
 import ml_collections
 
+_TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
+# Domain, metric, number of prompts, tokens of an answer, and of all.
+_TASKS = {
+  'translation': (_TRANSLATION, 'bleu', 200, 32, 96),
+  'summarization': ('summarization', 'rouge2', 70, 64, 448),
+}
 
-def get_config(domain='translation'):
+
+def get_config(task='translation'):
   """The T5 set-up, for 'translation' or 'summarization'."""
-  metrics = {'translation': 'bleu', 'summarization': 'rouge2'}
+  domain, metric, prompts, max_new_tokens, max_length = _TASKS[task]
   return ml_collections.ConfigDict(
     {
       'experiment': 'cascades',
@@ -17,7 +24,7 @@ def get_config(domain='translation'):
       'draft': 'small',
       'data_dir': 'data',
       'domain': domain,
-      'metric': metrics[domain],
+      'metric': metric,
       'methods': {
         'target': {},
         'draft': {},
@@ -35,9 +42,9 @@ def get_config(domain='translation'):
       },
       'temperatures': (1.0,),
       'draft_lengths': (5,),
-      'prompts': 200,
-      'max_new_tokens': 48,
-      'max_length': 192,
+      'prompts': prompts,
+      'max_new_tokens': max_new_tokens,
+      'max_length': max_length,
       'seed': 0,
     }
   )

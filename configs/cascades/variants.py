@@ -24,10 +24,10 @@ def _original(window, fallback):
 _METHODS = {
   'bild': {
     'bild': {'alphas': _SURPRISES},
-    'window 10, fallback 0.9': _original(10, 0.9),
-    'window 10, fallback 0.1': _original(10, 0.1),
-    'window 5, fallback 0.9': _original(5, 0.9),
-    'window 5, fallback 0.1': _original(5, 0.1),
+    'window 10, fallback 90%': _original(10, 0.9),
+    'window 10, fallback 10%': _original(10, 0.1),
+    'window 5, fallback 90%': _original(5, 0.9),
+    'window 5, fallback 10%': _original(5, 0.1),
   },
   'lossy': {
     'lossy': {'alphas': _ALPHAS},

@@ -23,7 +23,7 @@ class Evidence(NamedTuple):
   """What the played arm's tree tells; the rest is None unless asked for."""
 
   overlap: base.Laws  # [B] mean of 1 - TV of the draft and what is sampled
-  fidelity: jax.Array  # [B] mean of 1 - TV of the target and what is sampled
+  fidelity: jax.Array  # [B] mean of 1 - TV of the target and the goal
   at: base.Laws | None = None  # [B, P] that at each committed position
   known: jax.Array | None = None  # [B, P] bool, where something was drafted
   laws: base.Laws | None = None  # [B, P, V] the target's
@@ -57,7 +57,12 @@ def of_tree(
   overlap = jax.tree.map(mean, by_entry)
   fidelity = jnp.ones(len(tree.tokens))
   if goal is not None:
-    fidelity = jnp.minimum(goal, target.sampled).sum(-1).mean(1)
+    told = drafted  # Elsewhere the goal is the target.
+    if tree.leaf_laws is not None:
+      told = told.at[:, tree.topology.leaf_entries].set(True)
+    same = jnp.minimum(goal, target.sampled).sum(-1)
+    fidelity = jnp.mean(same, axis=1, where=told)
+    fidelity = jnp.where(told.any(1), fidelity, 1.0)
   if not committed:
     return Evidence(overlap, fidelity)
   entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))

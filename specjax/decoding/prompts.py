@@ -124,7 +124,7 @@ def _nothing(lengths, depths):
     emitted=nothing,
     overlap=nothing,
     agreement=nothing,
-    fidelity=nothing,
+    fidelity=nothing + 1,
     depth=zeros,
     max_depth=int(depths.max()),
     caught_up=zeros,

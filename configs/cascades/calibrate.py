@@ -1,0 +1,45 @@
+r"""The cheapest rule that keeps most of the target's quality, and its price.
+
+python -m experiments.main --config=configs/cascades/calibrate.py \
+    --config.data_dir=DATA --config.floor=0.95 --workdir=runs/calibrate
+
+A second run in the same workdir, with another floor, margin or cost, measures
+no dev prompt again. `choice.json` is for use:
+
+    family = specjax.families.load('t5')
+    decoder = calibrate.decoder(family, json.load(open('choice.json')))
+"""
+
+import ml_collections
+
+from configs.cascades import frontier
+
+
+def get_config(task='translation'):
+  task = frontier.get_config(task)
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'calibrate',
+      'family': task.family,
+      'draft': task.draft,
+      'data_dir': task.data_dir,
+      'domain': task.domain,
+      'metric': task.metric,
+      'floor': 0.95,  # Of the target's quality.
+      'margin': 0.0,  # Standard errors of quality that must lie above it.
+      'cost': 'latency',  # Or 'rejection_rate', or 'target_calls' for a token.
+      'methods': {  # Beside 'target' and 'lossless', which are always there.
+        'lossy': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
+        'chow': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
+        'opt': {'alphas': (-0.5, 0.0, 0.2, 0.5, 1.0)},
+        'token_v3': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
+      },
+      'temperature': 1.0,
+      'draft_lengths': (3, 5),
+      'dev_prompts': 200,
+      'test_prompts': 200,
+      'max_new_tokens': task.max_new_tokens,
+      'max_length': task.max_length,
+      'seed': 0,
+    }
+  )

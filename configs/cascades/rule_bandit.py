@@ -1,0 +1,42 @@
+r"""A bandit over rules, for several trade-offs of speed and fidelity.
+
+python -m experiments.main --config=configs/cascades/rule_bandit.py \
+    --config.data_dir=DATA --workdir=runs/rule_bandit
+
+An arm has a method of `experiments/methods.py`, an alpha, a draft length if
+another than the config's, and options of the method.
+"""
+
+import ml_collections
+
+from configs.cascades import frontier
+
+
+def get_config(task='translation'):
+  task = frontier.get_config(task)
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'rule_bandit',
+      'family': task.family,
+      'draft': task.draft,
+      'data_dir': task.data_dir,
+      'domain': task.domain,
+      'metric': task.metric,
+      'arms': {
+        'lossless': {},
+        'lossy_tuned': {'alpha': 0.5},
+        'opt': {'alpha': 0.2},
+        'token': {'method': 'token_v3', 'alpha': 0.5},
+        'token 8': {'method': 'token_v3', 'alpha': 0.9, 'draft_length': 8},
+      },
+      'bandits': ('uniform', 'ucb1:beta=0.01', 'exp3'),  # One a prompt.
+      'weights': (0.2, 0.5, 0.8),  # Of fidelity; the rest is of tokens.
+      'draft_length': 5,
+      'temperature': 1.0,
+      'prompts': 64,
+      'batch_size': 8,
+      'max_new_tokens': task.max_new_tokens,
+      'max_length': task.max_length,
+      'seed': 0,
+    }
+  )
