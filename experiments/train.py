@@ -42,6 +42,8 @@ def run(config, workdir):
   }
   for name, path in paths.items():
     checkpoint.save(path, configs[name], params[name])
+  # Beside a target, this makes a family of the folder.
+  tokenizer.save(os.path.join(workdir, 'tokenizer.json'))
   if config.data_dir:
     stored = {name: families.load_model(path) for name, path in paths.items()}
     # An encoder-decoder knows nothing but the tasks that it was trained for.

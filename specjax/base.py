@@ -21,6 +21,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from specjax import trees
@@ -243,3 +244,10 @@ def check_range(name: str, values, low, high=np.inf) -> None:
     if not ((low <= array) & (array <= high)).all():
       allowed = f'be >= {low}' if high == np.inf else f'lie in [{low}, {high}]'
       raise ValueError(f'{name} must {allowed}, got {values}.')
+
+
+def pad_to(leaf: jax.Array, like: Any) -> jax.Array:
+  """Pads an array with zeros, at the ends of its axes, to another's shape."""
+  return jnp.pad(
+    leaf, [(0, new - old) for old, new in zip(leaf.shape, like.shape)]
+  )

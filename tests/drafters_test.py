@@ -143,6 +143,41 @@ def test_cost_of_an_autoregressive_draft_is_its_model_calls(leaf_laws):
   assert drafter.num_calls == 3 + leaf_laws
 
 
+def unsure(law):
+  return law.max(-1) < 0.6
+
+
+@pytest.mark.parametrize(
+  ('last', 'num_drafted', 'calls'),
+  [((0, 1, 2), (2, 1, 0), 3), ((2, 1), (0, 1), 2), ((2, 2), (0, 0), 1)],
+)
+def test_no_model_is_called_once_all_rows_have_stopped(
+  last, num_drafted, calls
+):
+  """The model is sure of what follows 0 and 1, which is the next token."""
+  made = []
+
+  def extend(*args, **options):
+    jax.debug.callback(lambda: made.append(1))
+    return MARKOV.extend(*args, **options)
+
+  drafter = specjax.DRAFTERS['autoregressive'](
+    MARKOV._replace(extend=extend), trees.chain(4), stop=unsure
+  )
+  params = jnp.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]])
+  context = specjax.Context(
+    jnp.tile(jnp.array(last, jnp.int32)[:, None], 16),
+    jnp.full(len(last), 5),
+  )
+  state = drafter.init(params, *context, 16)
+  keys = jax.random.split(jax.random.key(0), len(last))
+  tree, _ = jax.jit(drafter.draft)(keys, params, state, context)
+  jax.effects_barrier()
+  assert len(made) == calls
+  want = np.arange(4) < np.array(num_drafted)[:, None]
+  np.testing.assert_array_equal(tree.valid, want)
+
+
 @pytest.mark.parametrize(
   'topology',
   [trees.chain(3), trees.prefix_tree((2, 1)), RAGGED],
@@ -185,7 +220,10 @@ def laws_without_cache(params, tokens):
 
 
 def check_tree(params, tree, context):
-  """Compares every law that a tree reports with the oracle's."""
+  """Compares every law that a tree reports with the oracle's.
+
+  Behind what is not valid, nothing is to be reported.
+  """
   topology = tree.topology
   rows = np.arange(len(context.lengths))
   lengths = np.asarray(context.lengths)
@@ -199,13 +237,16 @@ def check_tree(params, tree, context):
       tokens[rows, lengths + depth] = tree.tokens[:, at]
     laws = np.asarray(laws_without_cache(params, tokens))
     law = laws[rows, lengths + len(line) - 1]
-    for child in np.flatnonzero(np.array(topology.parents) == node):
-      np.testing.assert_allclose(tree.probs[:, child], law, atol=1e-4)
-    if node in topology.leaves and tree.leaf_laws is not None:
-      leaf = topology.leaves.tolist().index(node)
-      np.testing.assert_allclose(
-        tree.leaf_laws.sampled[:, leaf], law, atol=1e-4
-      )
+    reported = [
+      tree.probs[:, child]
+      for child in np.flatnonzero(np.array(topology.parents) == node)
+    ]
+    if node + 1 in topology.leaf_entries and tree.leaf_laws is not None:
+      leaf = topology.leaf_entries.tolist().index(node + 1)
+      reported.append(tree.leaf_laws.sampled[:, leaf])
+    here = tree.valid[:, line].all(axis=1)
+    for each in reported:
+      np.testing.assert_allclose(each[here], law[here], atol=1e-4)
 
 
 def play(drafter, params, rounds=10):
@@ -235,13 +276,16 @@ def play(drafter, params, rounds=10):
     tree = jax.device_get(tree)
     check_tree(params, tree, context)
     # Any path from the root, cut anywhere; the first rounds keep all and none.
-    leaf = rng.choice(topology.leaves, size=rows)
+    leaf = rng.choice(topology.leaf_entries, size=rows) - 1
     paths = np.zeros((rows, topology.depth), np.int32)
     for row, at in enumerate(leaf):
       while at >= 0:
         paths[row, topology.depths[at] - 1] = at
         at = topology.parents[at]
-    most = topology.depths[leaf]
+    most = topology.offsets[leaf + 1]
+    if topology.depth:
+      reached = np.take_along_axis(tree.valid, paths, axis=1)
+      most = np.minimum(most, np.cumprod(reached, axis=1).sum(axis=1))
     num = rng.integers(most + 1) if step > 1 else (step == 0) * most
     moving = np.arange(rows) != (step % rows if step > 5 else -1)
     for row in np.flatnonzero(moving):
@@ -268,8 +312,19 @@ def autoregressive(topology, **options):
     (trees.chain(3), {'chunk': 1, 'leaf_laws': True}),
     (trees.prefix_tree((2, 2)), {'chunk': 3}),
     (RAGGED, {'chunk': 16, 'leaf_laws': True}),
+    (trees.chain(0), {'leaf_laws': True}),
+    (trees.chain(3), {'stop': unsure}),
+    (trees.prefix_tree((2, 2)), {'stop': unsure, 'leaf_laws': True}),
   ],
-  ids=['chain 1', 'chain 3', 'prefix tree', 'ragged'],
+  ids=[
+    'chain 1',
+    'chain 3',
+    'prefix tree',
+    'ragged',
+    'empty',
+    'chain that stops',
+    'tree that stops',
+  ],
 )
 def test_laws_do_not_depend_on_what_the_cache_went_through(
   params, topology, options

@@ -55,6 +55,7 @@ def p_value(decoder, table, sampling):
     ('time-varying', sampling_lib.Sampling()),
     ('time-varying', sampling_lib.Sampling(temperature=0.6, top_k=2)),
     ('time-varying', sampling_lib.Sampling(temperature=1.5, top_p=0.7)),
+    ('time-varying', sampling_lib.Sampling(temperature=0.6, min_p=0.3)),
   ],
 )
 def test_speculative_decoding_has_the_target_law(kind, sampling):

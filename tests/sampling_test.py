@@ -14,8 +14,8 @@ LAST = np.nextafter(np.float32(1), np.float32(0))  # largest uniform
 _many = jax.jit(jax.vmap(sampling.draw, in_axes=(0, None)))
 
 
-def reference(logits, temperature, top_k, top_p):
-  """One row in float64, with sorts: temperature, then top-k, then top-p."""
+def reference(logits, temperature, top_k, top_p, min_p):
+  """One row in float64: temperature, then top-k, then top-p, then min-p."""
   logits = np.asarray(logits, np.float64)
   if temperature == 0:
     return np.eye(logits.size)[np.argmax(logits)]
@@ -29,6 +29,7 @@ def reference(logits, temperature, top_k, top_p):
     last = np.argmax(np.cumsum(descending) >= top_p)
     # Tied tokens differ in nothing but rounding.
     probs = np.where(probs >= descending[last] * (1 - 1e-12), probs, 0.0)
+  probs[probs < min_p * probs.max()] = 0.0
   return probs / probs.sum()
 
 
@@ -46,26 +47,30 @@ def logit_rows(kind):
 
 @pytest.mark.parametrize('kind', ['random', 'tied', 'forbidden'])
 @pytest.mark.parametrize(
-  ('temperature', 'top_k', 'top_p'),
+  ('temperature', 'top_k', 'top_p', 'min_p'),
   [
-    (1.0, None, 1.0),
-    (0.0, None, 1.0),
-    (0.0, 3, 0.5),
-    (0.7, None, 1.0),
-    (1.0, 1, 1.0),
-    (1.0, 5, 1.0),
-    (1.0, 100, 1.0),
-    (1.0, None, 0.83),
-    (1.0, None, 0.01),
-    (2.5, 8, 0.71),
-    (0.3, 8, 0.97),
+    (1.0, None, 1.0, 0.0),
+    (0.0, None, 1.0, 0.0),
+    (0.0, 3, 0.5, 0.0),
+    (0.7, None, 1.0, 0.0),
+    (1.0, 1, 1.0, 0.0),
+    (1.0, 5, 1.0, 0.0),
+    (1.0, 100, 1.0, 0.0),
+    (1.0, None, 0.83, 0.0),
+    (1.0, None, 0.01, 0.0),
+    (2.5, 8, 0.71, 0.0),
+    (0.3, 8, 0.97, 0.0),
+    (0.0, None, 1.0, 0.4),
+    (0.7, None, 1.0, 0.13),
+    (1.0, None, 1.0, 1.0),
+    (2.5, 8, 0.71, 0.37),
   ],
 )
-def test_probabilities_match_numpy(kind, temperature, top_k, top_p):
+def test_probabilities_match_numpy(kind, temperature, top_k, top_p, min_p):
   rows = logit_rows(kind)
-  settings = sampling.Sampling(temperature, top_k, top_p)
+  settings = sampling.Sampling(temperature, top_k, top_p, min_p)
   probs = jax.jit(lambda x: sampling.probabilities(x, settings))(rows)
-  expected = [reference(row, temperature, top_k, top_p) for row in rows]
+  expected = [reference(row, temperature, top_k, top_p, min_p) for row in rows]
   assert probs.dtype == jnp.float32
   np.testing.assert_array_equal(np.asarray(probs) > 0, np.array(expected) > 0)
   np.testing.assert_allclose(probs, expected, atol=1e-6)
@@ -83,6 +88,22 @@ def test_top_k_goes_before_top_p():
   logits = jnp.log(jnp.array([0.4, 0.25, 0.2, 0.15]))
   both = sampling.Sampling(top_k=2, top_p=0.6)
   assert (sampling.probabilities(logits, both) > 0).tolist() == [1, 0, 0, 0]
+
+
+def test_top_p_goes_before_min_p():
+  """0.6 of what min-p leaves is one token; of all tokens it is two."""
+  logits = jnp.log(jnp.array([0.5, 0.25, 0.15, 0.1]))
+  both = sampling.Sampling(top_p=0.6, min_p=0.4)
+  assert (sampling.probabilities(logits, both) > 0).tolist() == [1, 1, 0, 0]
+
+
+def test_min_p_is_a_share_of_the_largest():
+  logits = jnp.array([0.0, 1.0, 0.0, -jnp.inf]) * jnp.log(2.0)
+  for min_p, law in ((0.49, [0.25, 0.5, 0.25, 0]), (0.51, [0, 1, 0, 0])):
+    settings = sampling.Sampling(min_p=min_p)
+    np.testing.assert_allclose(
+      sampling.probabilities(logits, settings), law, rtol=1e-6
+    )
 
 
 def test_tied_tokens_stay_or_go_together():
@@ -131,6 +152,9 @@ def test_nucleus_threshold_is_exactly_the_sorted_one(top_p):
     ({'top_p': 0.0}, 'top_p'),
     ({'top_p': 1.01}, 'top_p'),
     ({'top_p': math.nan}, 'top_p'),
+    ({'min_p': -0.01}, r'min_p must lie in \[0, 1\], got -0\.01'),
+    ({'min_p': 1.01}, 'min_p'),
+    ({'min_p': math.nan}, 'min_p'),
   ],
 )
 def test_sampling_out_of_range_raises(fields, name):

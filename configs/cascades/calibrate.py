@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/cascades/calibrate.py \
 A second run in the same workdir, with another floor, margin or cost, measures
 no dev prompt again. `choice.json` is for use:
 
-    family = specjax.families.load('t5')
+    family = specjax.families.load('runs/encoder_decoder')
     decoder = calibrate.decoder(family, json.load(open('choice.json')))
 """
 

@@ -20,7 +20,7 @@ def get_config(task='translation'):
   return ml_collections.ConfigDict(
     {
       'experiment': 'cascades',
-      'family': 't5',
+      'family': 'runs/encoder_decoder',
       'draft': 'small',
       'data_dir': 'data',
       'domain': domain,

@@ -1,6 +1,6 @@
 r"""Encoder-decoders for translation and summarisation: a target and its draft.
 
-A folder of what it writes, with the tokenizer, is a family: `small` drafts.
+The folder of what it writes is a family: `small` drafts.
 
 python -m experiments.main --config=configs/train/encoder_decoder.py \
     --config.data_dir=DATA --workdir=runs/encoder_decoder

@@ -59,7 +59,9 @@ def of_tree(
   if goal is not None:
     told = drafted  # Elsewhere the goal is the target.
     if tree.leaf_laws is not None:
-      told = told.at[:, tree.topology.leaf_entries].set(True)
+      leaves = tree.topology.leaf_entries
+      drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
+      told = told.at[:, leaves].set(drawn[:, leaves])
     same = jnp.minimum(goal, target.sampled).sum(-1)
     fidelity = jnp.mean(same, axis=1, where=told)
     fidelity = jnp.where(told.any(1), fidelity, 1.0)

@@ -108,9 +108,9 @@ def make_batch_play(target, arms, memories, sampling, always):
 
     def branch(i, *args):
       scored, proposal = runs[i](*args)
-      scored = jax.tree.map(_pad_to, scored, widest)
+      scored = jax.tree.map(base.pad_to, scored, widest)
       kept = [
-        jax.tree.map(_pad_to, proposal, room)
+        jax.tree.map(base.pad_to, proposal, room)
         if slot == memories[i]
         else _zeros(room)
         for slot, room in enumerate(rooms)
@@ -156,7 +156,7 @@ def make_row_play(target, arms, memories, sampling, always):
       return at(widths[0])()
     widest = jax.eval_shape(at(widths[-1]))
     branches = [
-      lambda width=width: jax.tree.map(_pad_to, at(width)(), widest)
+      lambda width=width: jax.tree.map(base.pad_to, at(width)(), widest)
       for width in widths
     ]
     needed = jnp.max(jnp.where(state.done, 0, jnp.asarray(sizes)[arm]))
@@ -268,7 +268,7 @@ def _if_any(rows, function):
 def _of_rows(plays, results):
   """Merges the results of arms, each from the rows that played it."""
   widest = _widest(results)
-  padded = [jax.tree.map(_pad_to, result, widest) for result in results]
+  padded = [jax.tree.map(base.pad_to, result, widest) for result in results]
   merged = _zeros(widest)
   for rows, result in zip(plays, padded):
     merged = where(rows, result, merged)
@@ -295,9 +295,3 @@ def _widest(results):
     return jax.ShapeDtypeStruct(tuple(shape), leaves[0].dtype)
 
   return jax.tree.map(widest, *results)
-
-
-def _pad_to(leaf, like):
-  return jnp.pad(
-    leaf, [(0, new - old) for old, new in zip(leaf.shape, like.shape)]
-  )

@@ -87,7 +87,10 @@ def autoregressive(
           positions=jnp.broadcast_to(last + depth + 1, token.shape),
           mask=_level_mask(topology, level),
         )
-        extension = read() if stop is None else _read_if(going.any(), read)
+        if stop is None:
+          extension = read()
+        else:
+          extension = _read_if(going.any(), read, extension.block)
         laws.append(sampling_lib.laws(extension.logits, sampling))
     entries = jax.tree.map(lambda *each: jnp.concatenate(each, 1), *laws)
     at = lambda index: jax.tree.map(lambda law: law[:, index], entries)
@@ -130,13 +133,18 @@ def _read_tail(model, params, cache, context):
   )
 
 
-def _read_if(wanted, read):
-  """Calls the model if that is wanted; else what it says is junk."""
+def _read_if(wanted, read, block):
+  """Calls the model if that is wanted; else what it says is junk.
+
+  What it has read before stays in the block.
+  """
   shape = jax.eval_shape(read)
-  zeros = lambda: jax.tree.map(
-    lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape
-  )
-  return jax.lax.cond(wanted, read, zeros)
+
+  def skip():
+    junk = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+    return junk._replace(block=jax.tree.map(base.pad_to, block, shape.block))
+
+  return jax.lax.cond(wanted, read, skip)
 
 
 def _row_of_parent(topology, depth):

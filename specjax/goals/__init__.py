@@ -40,9 +40,11 @@ def resolve(goal: base.Goal | None) -> base.Goal | None:
   """
   if goal is None or goal is target.target():
     return None
-  if len(inspect.signature(goal).parameters) > 2:
-    return goal
-  return lambda target, draft, untempered=None: goal(target, draft)
+  try:
+    inspect.signature(goal).bind(None, None, None)
+  except TypeError:
+    return lambda target, draft, untempered=None: goal(target, draft)
+  return goal
 
 
 def check(goal: base.Goal | None, vocab_size: int) -> None:

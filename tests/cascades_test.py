@@ -1,0 +1,544 @@
+"""What arms with goals do: their laws, their texts, their costs.
+
+Oracles: the exact law of a Markov chain whose table is the goal of two tables;
+sequential cascades as loops over whole texts, without a cache; counts by hand.
+"""
+
+import functools
+import math
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import methods
+import specjax
+from specjax import families
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
+from tests import goals_test
+from tests import laws
+from tests import lossless_test
+from tests import retrieval_test
+from tests import toys
+from tests.decoding import arms_test
+from tests.decoding import drivers_test
+
+# The law of a run, by the chi-square test of `lossless_test` with its power.
+
+GOALS = {
+  'chow': specjax.GOALS['chow'](0.55),
+  'lossy': specjax.GOALS['lossy'](0.4),
+  'mixture': specjax.GOALS['mixture'](
+    specjax.GOALS['diff'](0.1), specjax.GOALS['token_v2'](0.0), 0.6
+  ),
+  'opt': specjax.GOALS['opt'](0.3),
+  'token_v3': specjax.GOALS['token_v3'](0.5),
+}
+PROMPT, LENGTH = lossless_test.PROMPT, lossless_test.LENGTH
+
+
+def chain_law(table):
+  """Of the emitted tokens, each by its row of a table."""
+  return laws.sequence_law(table, PROMPT[-1], LENGTH, len(PROMPT) - 1)
+
+
+def known_laws(sampling):
+  """Laws of the texts of target, draft and each goal."""
+  untempered = lossless_test.tables('time-varying')
+  pair = [
+    sampling_lib.probabilities(jnp.log(table), sampling) for table in untempered
+  ]
+  tables = [
+    jax.vmap(jax.vmap(goal))(*pair, untempered) for goal in GOALS.values()
+  ]
+  models = [chain_law(table) for table in pair]
+  return models, dict(zip(GOALS, map(chain_law, tables)))
+
+
+def samples(build, sampling):
+  """Yields the name of each goal and `[n, LENGTH]` texts of `build(goal)`.
+
+  One compiled program plays all goals.
+  """
+  target, draft = lossless_test.tables('time-varying')
+  model = lossless_test.MODEL
+  decoder = specjax.Decoder(
+    model, target, [(build(None), draft)], sampling=sampling, max_length=8
+  )
+
+  @jax.jit
+  def run(which, params, state):
+    def goal(target, draft, untempered):
+      return jax.lax.switch(
+        which, list(GOALS.values()), target, draft, untempered
+      )
+
+    round_fn = specjax.make_round(
+      model, [build(goal)], specjax.BANDITS['fixed'](1), sampling=sampling
+    )
+    return specjax.decode(round_fn, params, state)
+
+  start = decoder.init([PROMPT] * lossless_test.ROWS, LENGTH, seed=17)
+  for which, name in enumerate(GOALS):
+    state = run(which, decoder.params, start)
+    assert state.counters.accepted.sum() > 0
+    yield name, state.tokens[:, len(PROMPT) : len(PROMPT) + LENGTH]
+
+
+def builder(topology, verifier, sampling, **options):
+  """An arm for each goal, which may know the law behind its leaves."""
+  drafter = specjax.DRAFTERS['autoregressive'](
+    lossless_test.MODEL, topology, sampling, **{'leaf_laws': True} | options
+  )
+  return lambda goal: specjax.Arm(drafter, verifiers.resolve(verifier), goal)
+
+
+@pytest.mark.parametrize(
+  ('topology', 'verifier', 'temperature'),
+  [
+    (trees.chain(1), 'maximal', 1.0),
+    (trees.chain(2), 'maximal', 0.5),
+    (trees.chain(3), 'block', 0.5),
+    (trees.chains(2, 2), 'kseq', 1.0),
+    (trees.chains(2, 1), 'otm', 0.5),
+    (trees.prefix_tree((2, 2)), 'multiround', 1.0),
+  ],
+  ids=['one', 'chain', 'block', 'kseq', 'otm', 'prefix tree'],
+)
+def test_a_run_has_the_law_of_its_goal(topology, verifier, temperature):
+  """At every position: also where all drafts were accepted."""
+  sampling = specjax.Sampling(temperature)
+  models, wanted = known_laws(sampling)
+  for name, texts in samples(builder(topology, verifier, sampling), sampling):
+    assert laws.chi_square(texts, wanted[name]) > 1e-4, name
+    assert all(laws.chi_square(texts, law) < 1e-6 for law in models), name
+
+
+def test_without_leaf_laws_the_bonus_token_is_the_target_s():
+  """So the law is not the goal's: the test above rejects it."""
+  sampling = specjax.Sampling()
+  _, wanted = known_laws(sampling)
+  build = builder(trees.chain(1), 'maximal', sampling, leaf_laws=False)
+  for name, texts in samples(build, sampling):
+    assert laws.chi_square(texts, wanted[name]) < 1e-6, name
+
+
+def looked_up(text, length):
+  """What prompt lookup drafts, of matches of up to three tokens."""
+  matches = [
+    retrieval_test.matched(text[:at], text, 3) for at in range(len(text))
+  ]
+  best = max(range(len(text)), key=lambda at: (matches[at], at))
+  return retrieval_test.copied(text, best, length) if matches[best] else []
+
+
+def chance(goal, table, prompt, text, length):
+  """Of a text, where what is looked up is a draft that was not sampled."""
+  done, result = 0, 1.0
+  table = np.asarray(table)
+  while done < len(text):
+    for token in [*looked_up([*prompt, *text[:done]], length), None]:
+      before = [*prompt, *text[:done]]
+      law = table[min(len(before) - 1, len(table) - 1), before[-1]]
+      if token is not None:
+        law = goal(law, np.eye(len(law), dtype=np.float32)[token])
+      result *= float(law[text[done]])
+      done += 1
+      if done == len(text) or text[done - 1] != token:
+        break
+  return result
+
+
+def test_drafts_that_were_not_sampled_are_one_hot_laws_to_a_goal():
+  target, _ = lossless_test.tables('time-varying')
+  prompt, length, goal = [0, 1, 0], 2, GOALS['mixture']
+  drafter = specjax.DRAFTERS['prompt_lookup'](length)
+  arm = specjax.Arm(drafter, verifiers.resolve('maximal'), goal)
+  decoder = specjax.Decoder(
+    lossless_test.MODEL, target, [(arm, None)], max_length=16
+  )
+  results = decoder.decode([prompt] * lossless_test.ROWS, LENGTH, seed=18)
+  every = np.ndindex(*[lossless_test.VOCAB_SIZE] * LENGTH)
+  law = np.array([chance(goal, target, prompt, text, length) for text in every])
+  assert law.sum() == pytest.approx(1, abs=1e-5)
+  texts = [result.tokens for result in results]
+  assert laws.chi_square(texts, law) > 1e-4
+  plain = laws.sequence_law(target, prompt[-1], LENGTH, len(prompt) - 1)
+  assert laws.chi_square(texts, plain) < 1e-6
+
+
+# Texts.
+
+PROMPTS = [[1], [2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize(
+  ('topology', 'verifier'),
+  [
+    (trees.chains(2, 2), 'multiround'),
+    (trees.prefix_tree((2, 1)), 'otm'),
+  ],
+)
+def test_several_drafts_say_the_text_of_the_rule_at_temperature_0(
+  topology, verifier
+):
+  sampling, alpha = specjax.Sampling(0.0), 0.1
+  target, (draft, table) = goals_test.markov_models()
+  drafter = specjax.DRAFTERS['autoregressive'](
+    draft, topology, sampling, leaf_laws=True
+  )
+  goal = specjax.GOALS['diff'](alpha)
+  arm = specjax.Arm(drafter, verifiers.resolve(verifier), goal)
+  decoder = specjax.Decoder(
+    *target, [(arm, table)], sampling=sampling, max_length=64
+  )
+  for prompt, result in zip(PROMPTS, decoder.decode(PROMPTS, 24)):
+    text, deferred = goals_test.greedy_text('diff', alpha, prompt, 24)
+    assert result.tokens == text and 0 < deferred < 24
+
+
+@functools.cache
+def sharing():
+  """Target, arms of two goals and one drafter, and what each says alone."""
+  target, (model, params) = (toys.markov(seed, 8) for seed in (0, 1))
+  drafter = specjax.DRAFTERS['autoregressive'](
+    model, trees.chain(2), leaf_laws=True
+  )
+  arms = [
+    (specjax.Arm(drafter, verifiers.resolve('maximal'), goal), params)
+    for goal in (GOALS['chow'], GOALS['token_v3'])
+  ]
+  alone = [
+    arms_test.decoder('fixed', [arm], target=target).decode(PROMPTS, 20)
+    for arm in arms
+  ]
+  return target, arms, [arms_test.tokens(results) for results in alone]
+
+
+@arms_test.SCOPES
+def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
+  target, arms, alone = sharing()
+  both = arms_test.decoder(
+    functools.partial(specjax.BANDITS['fixed'], arm=1),
+    arms,
+    target=target,
+    per_row=per_row,
+  )
+  assert len(both.init(PROMPTS, 20).drafters) == 1
+  assert arms_test.tokens(both.decode(PROMPTS, 20)) == alone[1] != alone[0]
+
+
+# Baselines that call their models one after the other, as loops.
+
+
+class Pair:
+  """Two models with a setup of theirs, and what they say of whole texts."""
+
+  def __init__(self, target, draft, end=-1):
+    self.models = [families.Model(None, *each) for each in (target, draft)]
+    self.end = end
+
+  def setup(self, num, temperature=0.0):
+    tokenizer = types.SimpleNamespace(end_id=self.end)
+    return methods.Setup(
+      families.Family(tokenizer, self.models[0], {}, []),
+      self.models[1],
+      specjax.Sampling(temperature),
+      draft_length=3,
+      max_new_tokens=num,
+      max_length=64,
+      seed=0,
+    )
+
+  def texts(self, method, alphas, prompt, num, **options):
+    plays = methods.plays(self.setup(num), method, alphas, **options)
+    return [play(prompt, 0).result.tokens for play in plays]
+
+  def laws(self, text):
+    """What target and draft say after a text."""
+    tokens = np.pad(text, (0, 64 - len(text)))[None]
+    return [
+      np.asarray(whole_text(model.functions, model.params, tokens))[
+        0, len(text) - 1
+      ]
+      for model in self.models
+    ]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def whole_text(model, params, tokens):
+  return jax.nn.softmax(model.extend(params, None, tokens).logits)
+
+
+@functools.cache
+def pair(kind, end=-1):
+  if kind == 'markov':
+    return Pair(*goals_test.markov_models(), end)
+  functions, _ = toys.transformer(0, num_layers=1)
+  params, others = (
+    jax.tree.map(
+      lambda leaf: 6 * leaf if leaf.ndim > 1 else leaf,
+      toys.transformer(seed, num_layers=1)[1],
+    )
+    for seed in (0, 1)
+  )
+  near = jax.tree.map(lambda a, b: a + 0.1 * (b - a), params, others)
+  return Pair((functions, params), (functions, near), end)
+
+
+def token_cascade(models, alpha, prompt, num, window):
+  """Algorithm 2; also tells how often it deferred, and hit the cap."""
+  text, run, deferred, capped = list(prompt), 0, 0, 0
+  while len(text) < len(prompt) + num:
+    target, draft = models.laws(text)
+    unsure = draft.max() < 1 - alpha
+    capped += run == window and not unsure
+    defers = unsure or run == window
+    text.append(int((target if defers else draft).argmax()))
+    run = 0 if defers else run + 1
+    deferred += unsure
+  return text[len(prompt) :], deferred, capped
+
+
+CASCADES = {'markov': ((0.2, 0.5, 0.65), 10), 'transformer': ((0.3, 0.7), 3)}
+
+
+@pytest.mark.parametrize('kind', CASCADES)
+def test_token_cascade_is_algorithm_2(kind):
+  """The cap strikes at some alpha and not at another."""
+  (alphas, window), models = CASCADES[kind], pair(kind)
+  texts = models.texts('token_cascade', alphas, PROMPTS[-1], 40, window=window)
+  struck = set()
+  for alpha, text in zip(alphas, texts):
+    want, deferred, capped = token_cascade(
+      models, alpha, PROMPTS[-1], 40, window
+    )
+    assert text == want
+    assert 0 < deferred < 40
+    struck.add(capped > 0)
+  assert struck == {False, True}
+
+
+def test_chow_says_what_the_token_cascade_says_without_a_cap():
+  (alphas, window), models = CASCADES['markov'], pair('markov')
+  texts = models.texts('chow', alphas, PROMPTS[-1], 40)
+  same = []
+  for alpha, text in zip(alphas, texts):
+    uncapped, capped = (
+      token_cascade(models, alpha, PROMPTS[-1], 40, most)[0]
+      for most in (math.inf, window)
+    )
+    assert text == uncapped
+    same.append(uncapped == capped)
+  assert any(same) and not all(same)
+
+
+def test_oracle_cascade_is_algorithm_3():
+  alphas = (-0.1, 0.0, 0.2)
+  texts = pair('markov').texts('oracle_diff', alphas, PROMPTS[-1], 40)
+  for alpha, text in zip(alphas, texts):
+    want, deferred = goals_test.greedy_text('diff', alpha, PROMPTS[-1], 40)
+    assert text == want and 0 < deferred < 40
+
+
+def original_bild(models, alpha, fallback, prompt, num, window):
+  """Kim et al. (2023): falls back where unsure, rolls back to a surprise."""
+  text, rolled_back = list(prompt), 0
+  while len(text) < len(prompt) + num:
+    drafted, targets = [], []
+    while True:
+      target, draft = models.laws(text + drafted)
+      targets.append(target)
+      if draft.max() < 1 - fallback or len(drafted) == window:
+        break
+      drafted.append(int(draft.argmax()))
+    surprises = [-math.log(law[v]) > alpha for law, v in zip(targets, drafted)]
+    if any(surprises):
+      kept = surprises.index(True)
+      text += [*drafted[:kept], int(targets[kept].argmax())]
+      rolled_back += 1
+    elif len(drafted) < window:
+      text += [*drafted, int(targets[-1].argmax())]
+    else:
+      text += drafted
+  return text[len(prompt) : len(prompt) + num], rolled_back
+
+
+@pytest.mark.parametrize('kind', CASCADES)
+def test_bild_falls_back_and_rolls_back_as_the_original(kind):
+  (_, window), models = CASCADES[kind], pair(kind)
+  alphas, fallback = (0.5, 1.5, 4.0), 0.6
+  texts = models.texts(
+    'bild_original', alphas, PROMPTS[-1], 40, fallback=fallback, window=window
+  )
+  rolled = []
+  for alpha, text in zip(alphas, texts):
+    want, rolled_back = original_bild(
+      models, alpha, fallback, PROMPTS[-1], 40, window
+    )
+    assert text == want
+    rolled.append(rolled_back)
+  assert rolled[0] > rolled[-1] >= 0
+  assert len(set(map(tuple, texts))) > 1
+
+
+def test_sequence_cascade_keeps_answers_that_are_likely_enough():
+  """Equation (1), on both sides of the draft's own probability."""
+  num, prompt, end = 6, PROMPTS[-1], 3
+  models = pair('markov', end)
+  answers, chances = [], []
+  for which in (1, 0):  # The draft's, then the target's.
+    answer, likely = [], 1.0
+    while len(answer) < num and end not in answer:
+      law = models.laws([*prompt, *answer])[which]
+      answer.append(int(law.argmax()))
+      likely *= float(law.max())
+    answers.append(answer)
+    chances.append(likely)
+  assert answers[0] != answers[1]
+  assert all(answer[-1] == end for answer in answers)
+  alphas = (0.0, 1 - 1.01 * chances[0], 1 - 0.99 * chances[0], 1.0)
+  texts = models.texts('sequence_cascade', alphas, prompt, num)
+  assert texts == [answers[kept] for kept in (1, 1, 0, 0)]
+  with pytest.raises(ValueError, match='alpha of sequence_cascade must lie in'):
+    models.texts('sequence_cascade', [1.1], prompt, num)
+
+
+def test_truncation_changes_nothing_at_temperature_0():
+  models = pair('markov')
+  (greedy,) = models.texts('target', [0.0], PROMPTS[-1], 40)
+  assert models.texts('min_p', [0.5], PROMPTS[-1], 40) == [greedy]
+
+
+def test_one_program_serves_all_alphas():
+  traced = []
+  models = pair('markov')
+  setup = models.setup(20)
+
+  def extend(*args, **options):
+    traced.append(1)
+    return models.models[0].functions.extend(*args, **options)
+
+  target = setup.family.target
+  target = target._replace(functions=target.functions._replace(extend=extend))
+  setup = setup._replace(family=setup.family._replace(target=target))
+  first, *others = methods.plays(setup, 'opt', (-0.5, 0.1, 0.9))
+  texts, programs = [first(PROMPTS[-1], 0).result.tokens], len(traced)
+  texts += [play(PROMPTS[-1], 0).result.tokens for play in others]
+  assert len(traced) == programs > 0
+  assert len(set(map(tuple, texts))) == 3
+
+
+@pytest.mark.parametrize('method', ['opt', 'bild_original'])
+def test_loop_copies_no_cache_and_calls_no_host(method):
+  stops = {'fallback': 0.6, 'window': 3}
+  options = stops if method == 'bild_original' else {}
+  setup = pair('transformer').setup(8, temperature=1.0)
+  target, draft = setup.family.target, setup.draft
+  arm = methods.ARMS[method](setup, 0.3, **options)
+  decoder = specjax.Decoder(
+    target.functions,
+    target.params,
+    [(arm, draft.params)],
+    sampling=setup.sampling,
+    max_length=48,
+  )
+  state = decoder.init([[1, 2]] * 2, 8)
+  loop = specjax.decode.lower(decoder.round_fn, decoder.params, state).compile()
+  assert not drivers_test.cache_copies(loop, state)
+  for word in ('callback', 'infeed', 'outfeed', ' send(', ' recv('):
+    assert word not in loop.as_text()
+
+
+# What a round tells of its goal.
+
+
+def told(decoder, prompts, num, rounds):
+  start = decoder.init(prompts, num)
+  return jax.device_get(
+    specjax.trace(decoder.round_fn, decoder.params, start, rounds)
+  )
+
+
+def test_fidelity_is_the_mean_overlap_of_goal_and_target_in_the_tree():
+  """At temperature 0: along the draft's own text, what is behind it too."""
+  alpha = 0.1
+  decoder = goals_test.decoder_of(specjax.GOALS['diff'](alpha))
+  state, infos = told(decoder, PROMPTS, 24, 24)
+  assert state.done.all()
+  seen = set()
+  for row, prompt in enumerate(PROMPTS):
+    length = len(prompt)
+    for live, num, fidelity in zip(
+      infos.live[:, row], infos.num_emitted[:, row], infos.fidelity[:, row]
+    ):
+      if not live:
+        assert fidelity == 0
+        continue
+      text, same = state.tokens[row, :length].tolist(), []
+      for _ in range(4):
+        (goal,), _ = goals_test.greedy_text('diff', alpha, text, 1)
+        models = [
+          int(table[len(text) - 1, text[-1]].argmax())
+          for _, table in goals_test.markov_models()
+        ]
+        same.append(goal == models[0])
+        text.append(models[1])
+      np.testing.assert_allclose(fidelity, np.mean(same), rtol=1e-6)
+      seen.add(float(fidelity))
+      length += num
+  assert len(seen) > 2
+
+
+def test_reward_trades_speed_for_fidelity():
+  """With rows that are shifts of one another, so that overlaps are constant.
+
+  The lossless arm is faithful; the mixture lies midway between the models.
+  """
+  model = specjax.MODELS['markov'](3)
+  target, draft, _ = arms_test.TABLES
+  target_goal, chow = specjax.GOALS['target'](), specjax.GOALS['chow'](1.0)
+  halfway = specjax.GOALS['mixture'](target_goal, chow, 0.5)
+  drafter = specjax.DRAFTERS['autoregressive'](
+    model, trees.chain(2), leaf_laws=True
+  )
+  arms = [
+    (specjax.Arm(drafter, verifiers.resolve('maximal'), goal), draft)
+    for goal in (None, target_goal, halfway, chow)
+  ]
+  decoder = arms_test.decoder(
+    'ucb1',
+    arms,
+    target=(model, target),
+    per_row=True,
+    reward=specjax.REWARDS['tradeoff'](0.75),
+  )
+  state, infos = told(decoder, [[0], [1]], 40, 40)
+  want = np.array([1, 1, 0.95, 0.9])[infos.arm]
+  live = infos.live
+  np.testing.assert_allclose(infos.fidelity[live], want[live], rtol=1e-5)
+  rewards = 0.25 * (infos.num_emitted - 1) / 2 + 0.75 * want
+  np.testing.assert_allclose(infos.reward[live], rewards[live], rtol=1e-5)
+  told_bandit = np.where(live, rewards, 0).sum(axis=0)
+  np.testing.assert_allclose(
+    state.bandit.rewards.sum(axis=1), told_bandit, rtol=1e-5
+  )
+  assert (state.bandit.pulls > 0).all()
+
+
+def test_goals_other_than_the_target_show_no_other_arm_s_worth():
+  model = toys.markov()
+  none = arms_test.none()[0]
+  make = functools.partial(
+    specjax.make_round,
+    model[0],
+    bandit=specjax.BANDITS['fixed'](2),
+    catch_up='always',
+  )
+  make([none, none._replace(goal=specjax.GOALS['target']())])
+  with pytest.raises(ValueError, match=r"'always' needs .* goal \(arm 1\)"):
+    make([none, none._replace(goal=GOALS['chow'])])

@@ -1,0 +1,149 @@
+"""Lossy verification with a fixed beta: what it keeps and says, exactly.
+
+The verifier as it runs, by enumeration of drafts and uniforms.
+"""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import trees
+from specjax.couplings import maximal
+from specjax.goals import lossy as lossy_goal
+from specjax.verifiers import lossy
+from specjax.verifiers import tree_walk
+from tests.verifiers import exact
+
+CASES = {
+  'two': exact.Case(trees.chain(2)),
+  'end invalid': exact.Case(trees.chain(2), valid=(True, False)),
+}
+RULES = [(0.0, 1.0), (0.3, 1.0), (0.3, 0.7), (0.6, 0.8), (0.3, 1.2)]
+# Leaves nothing of the target behind a rejection.
+EXTREME = (0.3, 50.0)
+
+
+@functools.cache
+def integrated(case, alpha, beta, verifier):
+  """Of the verifier, None, or of another one that steps where it does."""
+
+  def axes(draft, target, num, width):
+    kept = np.minimum(draft, target / (1 - alpha))
+    law = np.maximum(kept, target / beta)
+    plain, lenient = (
+      exact.maximal_axes(draft, *args, width)
+      for args in ((target, 0), (law, num))
+    )
+    return [np.append(*breaks) for breaks in zip(plain, lenient)]
+
+  verifier = verifier or lossy.lossy(alpha, beta)
+  return exact.integrate(case, verifier, *exact.walk_cells(case, axes))
+
+
+def replaced(draft, target, alpha, beta):
+  """`[..., V]` law of what takes the place of a rejected draft."""
+  weights = np.maximum(target / beta - draft, 0)
+  kept = np.minimum(draft, target / (1 - alpha))
+  some = weights.sum(-1, keepdims=True) > 0
+  weights = np.where(some, weights, np.maximum(kept, target / beta))
+  return weights / weights.sum(-1, keepdims=True)
+
+
+def check_law(case, alpha, beta, verifier=None):
+  """The first token has the law of the formula."""
+  draft, target = case.draft[exact.ROOT], case.law[exact.ROOT]
+  kept = np.minimum(draft, target / (1 - alpha))
+  want = kept + (1 - kept.sum()) * replaced(draft, target, alpha, beta)
+  if beta == 1:
+    excess = np.maximum(target - draft, 0)
+    want = kept + (1 - kept.sum()) * excess / excess.sum()
+  result = integrated(case, alpha, beta, verifier)
+  np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
+  law = result.law.reshape(case.vocab_size, -1).sum(axis=1)
+  np.testing.assert_allclose(law, want, atol=1e-6)
+
+
+@pytest.mark.parametrize(('alpha', 'beta'), [*RULES, EXTREME])
+def test_a_token_has_exactly_the_law_of_the_rule(alpha, beta):
+  check_law(exact.Case(trees.chain(1), 4), alpha, beta)
+
+
+def test_of_several_candidates_one_is_tried():
+  check_law(exact.Case(trees.chains(2, 1)), 0.3, 1.0)
+
+
+def without_lenience(alpha, beta):
+  """Accepts as it should, and replaces as if nothing were lossy."""
+  del beta
+  return lossy.lossy(alpha, 1.0)
+
+
+def normalised(alpha, beta):
+  """A lossless step against the goal, as if its mass were 1."""
+  goal = lossy_goal.lossy(alpha, beta)
+
+  def coupling(key, candidates, active, draft, target):
+    law = goal(target, draft)
+    law = jnp.where(active.any(), law / law.sum(), target)
+    return maximal.maximal(key, candidates, active, draft, law)
+
+  return tree_walk.tree_walk(coupling)
+
+
+@pytest.mark.parametrize(
+  ('broken', 'beta'), [(without_lenience, 1.5), (normalised, 1.0)]
+)
+def test_check_rejects_broken_twins(broken, beta):
+  with pytest.raises(AssertionError, match='Not equal to tolerance'):
+    check_law(exact.Case(trees.chain(1), 4), 0.3, beta, broken(0.3, beta))
+
+
+@pytest.mark.parametrize(
+  ('name', 'alpha', 'beta'),
+  [('two', *rule) for rule in RULES] + [('end invalid', 0.3, 1.2)],
+)
+def test_every_position_follows_the_rule(name, alpha, beta):
+  """Which draft is rejected, by what it is replaced, and the bonus token."""
+  case = CASES[name]
+  num_valid = int(case.is_valid.sum())
+  entries = np.pad(case.drafts, ((0, 0), (1, 0)), constant_values=exact.ROOT)
+  draft, target = case.draft[entries], case.law[entries]
+  endings = np.zeros_like(target)
+  reached = case.weights
+  for at in range(num_valid):
+    token = (np.arange(len(entries)), at, entries[:, at + 1])
+    accept = np.minimum(1, target[token] / ((1 - alpha) * draft[token]))
+    other = replaced(draft[:, at], target[:, at], alpha, beta)
+    endings[:, at] = (reached * (1 - accept))[:, None] * other
+    reached = reached * accept
+  endings[:, num_valid] = reached[:, None] * target[:, num_valid]
+  found = integrated(case, alpha, beta, None).endings(case.vocab_size)
+  np.testing.assert_allclose(found, endings, atol=1e-6)
+
+
+def test_what_was_not_sampled_is_verified_without_loss():
+  case = exact.Case(trees.chain(2), chosen=(1, 2))
+  result = integrated(case, 0.3, 2.0, None)
+  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+
+
+def test_alpha_zero_is_lossless():
+  result = integrated(CASES['two'], 0.0, 1.0, None)
+  np.testing.assert_allclose(result.law, CASES['two'].want, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'words'),
+  [
+    ((-0.1,), r'alpha of lossy must be >= 0, got -0\.1'),
+    ((1.0,), r'alpha of lossy must be < 1, got 1\.0'),
+    ((np.nan,), 'alpha of lossy must be >= 0, got nan'),
+    ((0.25, 0.7), r'beta of lossy must be >= 1 - alpha = 0\.75, got 0\.7'),
+    ((0.25, np.nan), 'beta of lossy must be >= 1 - alpha = 0.75, got nan'),
+  ],
+)
+def test_bad_arguments_are_refused(arguments, words):
+  with pytest.raises(ValueError, match=words):
+    lossy.lossy(*arguments)
