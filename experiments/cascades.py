@@ -192,8 +192,9 @@ def measure(
 ) -> list[dict[str, Any]]:
   """Returns a point for each alpha of a method.
 
-  The latency is that of the method over that of `reference`, the target alone,
-  which takes its turn with every prompt: clocks drift.
+  The latency is that of the method's loop over that of `reference`, the target
+  alone, which takes its turn with every prompt: clocks drift. The total counts
+  what it takes to read the prompts, too.
   """
   plays = [*methods.plays(setup, **entry), reference]
   runs = [[] for _ in plays]
@@ -229,7 +230,8 @@ def _point(setup, jobs, runs, plain, metric):
   )
   tokens = sum(len(each.tokens) for each in outputs)
   spent, usual = (
-    np.array([run.seconds for run in each]) for each in (runs, plain)
+    np.array([(run.seconds, run.reading) for run in each])
+    for each in (runs, plain)
   )
   drafted = sum(each.drafted.sum() for each in outputs)
   return {
@@ -238,8 +240,9 @@ def _point(setup, jobs, runs, plain, metric):
       score, texts, references, setup.seed
     ),
     'target_nats': float(said.nats.sum() / said.num_tokens.sum()),
-    'latency': float(spent.sum() / usual.sum()),
-    'latency_error': metrics.ratio(spent, usual)[1],
+    'latency': float(spent[:, 0].sum() / usual[:, 0].sum()),
+    'latency_error': metrics.ratio(spent[:, 0], usual[:, 0])[1],
+    'total_latency': float(spent.sum() / usual.sum()),
     'rejection_rate': metrics.rejection_rate(outputs) if drafted else None,
     'target_calls': sum(run.target_calls for run in runs) / tokens,
     'tokens': tokens,

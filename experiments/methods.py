@@ -45,7 +45,8 @@ class Run(NamedTuple):
   """A prompt decoded."""
 
   result: decoding.Result
-  seconds: float  # of reading the prompt and of the loop
+  seconds: float  # of the loop, and of scoring if there is any
+  reading: float  # seconds of reading the prompt
   target_calls: int
 
 
@@ -220,16 +221,23 @@ def _decoder(setup, model, arms, sampling=None):
 
 
 def _play(setup, decoder, loop, tokens, number):
-  began = time.perf_counter()
-  state = loop(
-    state=decoder.init(
-      [tokens], setup.max_new_tokens, seed=setup.seed, request_ids=[number]
-    )
+  state, reading = _timed(
+    decoder.init,
+    [tokens],
+    setup.max_new_tokens,
+    seed=setup.seed,
+    request_ids=[number],
   )
-  jax.block_until_ready(state.lengths)
-  seconds = time.perf_counter() - began
+  state, seconds = _timed(loop, state=state)
   (result,) = decoder.results([tokens], state)
-  return Run(result, seconds, result.rounds)
+  return Run(result, seconds, reading, result.rounds)
+
+
+def _timed(function, *args, **kwargs):
+  """What a function computes, and the seconds until that is there."""
+  began = time.perf_counter()
+  value = jax.block_until_ready(function(*args, **kwargs))
+  return value, time.perf_counter() - began
 
 
 def _plain(setup, model, sampling=None):
@@ -269,7 +277,9 @@ def _sequence_cascade(setup, alphas):
     if chance >= 1 - alpha:
       return run._replace(target_calls=0)
     other = second(tokens, number)
-    return other._replace(seconds=run.seconds + other.seconds)
+    return other._replace(
+      seconds=run.seconds + other.seconds, reading=run.reading + other.reading
+    )
 
   return [functools.partial(play, alpha) for alpha in alphas]
 
@@ -291,13 +301,12 @@ def _score_after(setup, play):
 
   def scored(tokens, number):
     run = play(tokens, number)
-    began = time.perf_counter()
     sequence = [*tokens, *run.result.tokens], len(tokens)
-    (nats,) = likelihood.likelihood(
-      functions, params, [sequence], batch_size=1
-    ).nats
-    seconds = run.seconds + time.perf_counter() - began
-    return run._replace(seconds=seconds), math.exp(nats)
+    said, seconds = _timed(
+      likelihood.likelihood, functions, params, [sequence], batch_size=1
+    )
+    run = run._replace(seconds=run.seconds + seconds)
+    return run, math.exp(said.nats[0])
 
   return scored
 

@@ -119,26 +119,6 @@ class Decoder:
     self._init = jax.jit(self._init_keys_and_state)
 
   def _make_lesson(self, bandit, reward, sampling, catch_up):
-    base.check_range('prompt_tokens', self._prompt_tokens, 0)
-    if bandit is None or reward is None:
-      raise ValueError(
-        f'prompt_tokens={self._prompt_tokens} needs a bandit and a reward to '
-        'learn from.'
-      )
-    if self._target.start_id is not None:
-      raise ValueError(
-        'prompt_tokens must be 0 with an encoder-decoder, whose prompts are '
-        f'not read as text that goes on, got {self._prompt_tokens}.'
-      )
-    if any(arm.goal is not None for arm in self._arms):
-      raise ValueError(
-        'prompt_tokens must be 0 with goals other than the target, of which a '
-        f'prompt tells nothing, got {self._prompt_tokens}.'
-      )
-    if any(arm.drafter.lags for arm in self._arms):
-      raise ValueError(
-        f'prompt_tokens must be 0 with an ensemble, got {self._prompt_tokens}.'
-      )
     return prompts_lib.make_lesson(
       self._target,
       self._arms,

@@ -61,6 +61,7 @@ def make_lesson(
     `(params, state, lengths[B]) -> state`: the state has read all but the last
     tokens of the prompts, at most `P`, and then all of them.
   """
+  _check(target, arms, bandit, reward, num_tokens)
   memories = state_lib.resolve_memories(arms, memories)
   owners = state_lib.owners(arms, memories)
   depths = np.array([arm.drafter.topology.depth for arm in arms], np.int32)
@@ -113,6 +114,21 @@ def make_lesson(
     return bandit_state
 
   return lesson
+
+
+def _check(target, arms, bandit, reward, num_tokens):
+  base.check_range('prompt_tokens', num_tokens, 0)
+  if bandit is None or reward is None:
+    raise ValueError(
+      f'prompt_tokens={num_tokens} needs a bandit and a reward to learn from.'
+    )
+  for wrong, why in (
+    (target.start_id is not None, 'an encoder-decoder, which encodes prompts'),
+    (any(arm.goal is not None for arm in arms), 'goals other than the target'),
+    (any(arm.drafter.lags for arm in arms), 'an ensemble'),
+  ):
+    if wrong:
+      raise ValueError(f'prompt_tokens must be 0 with {why}, got {num_tokens}.')
 
 
 def _nothing(lengths, depths):

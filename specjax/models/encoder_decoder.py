@@ -162,24 +162,11 @@ class EncoderDecoder(nnx.Module):
       dtype: type of the computations; norms, softmax and logits stay float32.
     """
     self.config = config
-    self.embedding = nnx.Embed(
-      config.table_size,
-      config.d_model,
-      dtype=dtype,
-      rngs=rngs,
-      embedding_init=nnx.initializers.normal(0.02),
-    )
+    self.embedding = transformer.embedding(config, dtype, rngs)
     self.encoder = Stack(config, False, dtype, rngs)
     self.decoder = Stack(config, True, dtype, rngs)
     if not config.tie_embeddings:
-      self.head = nnx.Linear(
-        config.d_model,
-        config.table_size,
-        use_bias=False,
-        dtype=dtype,
-        rngs=rngs,
-        kernel_init=nnx.initializers.normal(0.02),
-      )
+      self.head = transformer.head(config, dtype, rngs)
 
   def encode(self, tokens: jax.Array, mask: jax.Array):
     """Reads sources.

@@ -268,6 +268,29 @@ class Layer(nnx.Module):
     return x + transformed, new
 
 
+def embedding(config, dtype, rngs: nnx.Rngs) -> nnx.Embed:
+  """Returns the table of any config, `[table_size, d_model]`."""
+  return nnx.Embed(
+    config.table_size,
+    config.d_model,
+    dtype=dtype,
+    rngs=rngs,
+    embedding_init=nnx.initializers.normal(0.02),
+  )
+
+
+def head(config, dtype, rngs: nnx.Rngs) -> nnx.Linear:
+  """Returns the output head of any config, where it is not the table."""
+  return nnx.Linear(
+    config.d_model,
+    config.table_size,
+    use_bias=False,
+    dtype=dtype,
+    rngs=rngs,
+    kernel_init=nnx.initializers.normal(0.02),
+  )
+
+
 class Transformer(nnx.Module):
   """The whole model: tokens in, logits and the block's keys and values out."""
 
@@ -280,26 +303,13 @@ class Transformer(nnx.Module):
       dtype: type of the computations; norms, softmax and logits stay float32.
     """
     self.config = config
-    self.embedding = nnx.Embed(
-      config.table_size,
-      config.d_model,
-      dtype=dtype,
-      rngs=rngs,
-      embedding_init=nnx.initializers.normal(0.02),
-    )
+    self.embedding = embedding(config, dtype, rngs)
     self.layers = nnx.List(
       [Layer(config, dtype, rngs) for _ in range(config.num_layers)]
     )
     self.final_norm = Norm(config)
     if not config.tie_embeddings:
-      self.head = nnx.Linear(
-        config.d_model,
-        config.table_size,
-        use_bias=False,
-        dtype=dtype,
-        rngs=rngs,
-        kernel_init=nnx.initializers.normal(0.02),
-      )
+      self.head = head(config, dtype, rngs)
 
   def __call__(self, tokens, positions, mask, cache=None, block=None):
     """Reads `T` tokens a row.
