@@ -228,6 +228,7 @@ def _point(setup, jobs, runs, plain, metric):
       for job, each in zip(jobs, outputs)
     ],
   )
+  nats, nats_error = metrics.ratio(said.nats, said.num_tokens)
   tokens = sum(len(each.tokens) for each in outputs)
   spent, usual = (
     np.array([(run.seconds, run.reading) for run in each])
@@ -239,7 +240,8 @@ def _point(setup, jobs, runs, plain, metric):
     'quality_error': scoring.standard_error(
       score, texts, references, setup.seed
     ),
-    'target_nats': float(said.nats.sum() / said.num_tokens.sum()),
+    'target_nats': nats,
+    'target_nats_error': nats_error,
     'latency': float(spent[:, 0].sum() / usual[:, 0].sum()),
     'latency_error': metrics.ratio(spent[:, 0], usual[:, 0])[1],
     'total_latency': float(spent.sum() / usual.sum()),

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import functools
 import math
-import time
 from typing import Any
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from experiments import results
 from specjax import bandits
 from specjax import base
 from specjax import decoding
@@ -235,9 +235,7 @@ def _play(setup, decoder, loop, tokens, number):
 
 def _timed(function, *args, **kwargs):
   """What a function computes, and the seconds until that is there."""
-  began = time.perf_counter()
-  value = jax.block_until_ready(function(*args, **kwargs))
-  return value, time.perf_counter() - began
+  return results.timed(lambda: jax.block_until_ready(function(*args, **kwargs)))
 
 
 def _plain(setup, model, sampling=None):
