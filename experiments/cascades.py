@@ -28,6 +28,8 @@ from specjax.evaluation import scoring
 
 # What tells a point from the others of its plot.
 _POINT = ('temperature', 'draft_length', 'label', 'alpha')
+# Fields that say how good a point is, and what plots call them.
+_QUALITIES = {'quality': '', 'target_nats': 'nats a token, by the target'}
 # Fields of the config that rows tell themselves.
 _OWN = ('methods', 'temperatures', 'draft_lengths', 'alphas')
 
@@ -51,7 +53,8 @@ def run(config, workdir):
   """Measures a point for each method, alpha, temperature and draft length.
 
   Writes the points to `results.json`, what they say of each method to
-  `summary.json`, and two plots.
+  `summary.json`, and plots: of the metric and of the target's likelihood, each
+  against latency and against the rate of rejections.
   """
   family = families.load(config.family)
   lines = [
@@ -62,12 +65,14 @@ def run(config, workdir):
   jobs = read_jobs(config, family.tokenizer, config.prompts)
   rows = list(points(config, workdir, lines, jobs))
   results.write(workdir, rows)
-  table = summary(rows)
+  table = [row for by in _QUALITIES for row in summary(rows, by)]
   results.save(os.path.join(workdir, 'summary.json'), table)
   print(results.table(table))
   for cost in ('latency', 'rejection_rate'):
-    path = os.path.join(workdir, f'{cost}.png')
-    plots.plot_frontier(rows, cost, config.metric, path)
+    for quality, name in _QUALITIES.items():
+      path = os.path.join(workdir, f'{quality}_{cost}.png')
+      label = name or config.metric
+      plots.plot_frontier(rows, cost, label, path, quality=quality)
 
 
 def points(
@@ -252,46 +257,50 @@ def _point(setup, jobs, runs, plain, metric):
   }
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def summary(
+  rows: Sequence[dict[str, Any]], quality: str = 'quality'
+) -> list[dict[str, Any]]:
   """Returns for each method what its points say beside the target's.
 
   `speed_up` is the largest at a quality of the target's or better, None if
-  there is no such point; `best_quality` that of a latency of the target's or
-  less; `best_share` the share of latencies, from the lowest of all methods to
-  the target's, at which no method has a better point of no more latency.
+  there is no such point; `best` is the best quality of a latency of the
+  target's or less; `best_share` is the share of latencies, from the lowest of
+  all methods to the target's, at which no method has a better point of no more
+  latency.
+
+  Args:
+    rows: of `points`.
+    quality: the field of the rows that says how good a point is.
   """
   table = []
-  panels = dict.fromkeys(
-    (row['temperature'], row['draft_length']) for row in rows
-  )
-  for panel in panels:
-    own = [
-      row for row in rows if (row['temperature'], row['draft_length']) == panel
-    ]
-    bar = [row['quality'] for row in own if row['label'] == 'target']
-    lowest = min(row['latency'] for row in own)
+  at = lambda row: (row['temperature'], row['draft_length'])
+  for panel in dict.fromkeys(map(at, rows)):
+    methods_points = {}
+    for row in rows:
+      if at(row) == panel:
+        point = row['latency'], row[quality]
+        methods_points.setdefault(row['label'], []).append(point)
+    bar = max(
+      (good for _, good in methods_points.get('target', [])), default=np.inf
+    )
+    lowest = min(each for of in methods_points.values() for each, _ in of)
     grid = np.linspace(lowest, max(lowest, 1), 101)
-    fronts = {
-      label: _front([row for row in own if row['label'] == label], grid)
-      for label in dict.fromkeys(row['label'] for row in own)
-    }
-    best = np.max(list(fronts.values()), axis=0)
-    for label, front in fronts.items():
-      points = [row for row in own if row['label'] == label]
-      fast = [row['quality'] for row in points if row['latency'] <= 1]
-      good = (
-        [1 / row['latency'] for row in points if row['quality'] >= max(bar)]
-        if bar
-        else []
-      )
+    fronts = {label: _front(of, grid) for label, of in methods_points.items()}
+    highest = np.max(list(fronts.values()), axis=0)
+    for label, of in methods_points.items():
+      front = fronts[label]
+      fast = [good for latency, good in of if latency <= 1]
+      speeds = [1 / latency for latency, good in of if good >= bar]
+      share = ((front >= highest) & np.isfinite(front)).mean()
       table.append(
         {
           'temperature': panel[0],
           'draft_length': panel[1],
+          'by': quality,
           'label': label,
-          'speed_up': max(good, default=None),
-          'best_quality': max(fast, default=None),
-          'best_share': float(((front >= best) & np.isfinite(front)).mean()),
+          'speed_up': max(speeds, default=None),
+          'best': max(fast, default=None),
+          'best_share': float(share),
         }
       )
   return table
@@ -302,8 +311,7 @@ def _front(points, latencies):
   return np.array(
     [
       max(
-        (row['quality'] for row in points if row['latency'] <= each),
-        default=-np.inf,
+        (good for latency, good in points if latency <= each), default=-np.inf
       )
       for each in latencies
     ]

@@ -135,6 +135,7 @@ def plot_frontier(
   metric: str,
   path: str,
   *,
+  quality: str = 'quality',
   panels_by: Sequence[str] = ('temperature', 'draft_length'),
   floor: float | None = None,
   choice: dict | None = None,
@@ -144,11 +145,12 @@ def plot_frontier(
   Bars are standard errors, and the dotted line is the target's quality.
 
   Args:
-    rows: with `label`, `quality`, `quality_error`, the cost, which may be
-      None, and `panels_by`.
+    rows: with `label`, the quality, its error as in `quality_error`, the cost,
+      which may be None, and `panels_by`.
     cost: a field of the rows.
     metric: what the quality is.
     path: of the picture.
+    quality: the field of the rows that tells it.
     panels_by: fields that rows of one panel share.
     floor: a quality that is drawn as a dashed line.
     choice: the one of the rows that a star marks.
@@ -165,13 +167,13 @@ def plot_frontier(
         row for row in rows if (title(row), row['label']) == (panel, label)
       ]
       if label == 'target' and own:
-        axes.axhline(own[0]['quality'], color='0.5', linestyle=':')
+        axes.axhline(own[0][quality], color='0.5', linestyle=':')
       own = [row for row in own if row[cost] is not None]
       own = sorted(own, key=lambda row: row[cost])
       axes.errorbar(
         [row[cost] for row in own],
-        [row['quality'] for row in own],
-        [row['quality_error'] for row in own],
+        [row[quality] for row in own],
+        [row[f'{quality}_error'] for row in own],
         marker='o',
         markersize=3,
         elinewidth=0.5,
@@ -180,7 +182,7 @@ def plot_frontier(
     if floor is not None:
       axes.axhline(floor, color='0.5', linestyle='--', label='floor')
     if choice is not None and title(choice) == panel:
-      at = choice[cost], choice['quality']
+      at = choice[cost], choice[quality]
       style = {'color': 'black', 'linestyle': '', 'label': 'choice'}
       axes.plot(*at, marker='*', markersize=12, fillstyle='none', **style)
   panels[0].set_ylabel(metric)
