@@ -2,6 +2,13 @@ r"""Quality against rejections of a decoder-only pair (Figures 3, 10, 11).
 
 python -m experiments.main --config=configs/cascades/decoder_only.py \
     --config.data_dir=DATA --workdir=runs/decoder_only
+
+With 5 drafted tokens, on one CPU core (58 prompts, ROUGE-1 with a standard
+error of about 1, nats a token by the target, latency of the loop over the
+target's): token_v2 of alpha 0.2 has 13.1 and -4.02 at 0.64, token_v3 of 0.9
+13.6 and -3.35 at 0.95; lossy of 0.1 10.7 and -4.07 at 0.64, bild of 5 11.6 and
+-4.36 at 0.67. The target has 13.4 and -3.96, a token cascade of 0.5 11.6 and
+-4.06 at 2.53. The table is in the README.
 """
 
 from configs.cascades import frontier

@@ -4,6 +4,11 @@ The folder of what it writes is a family: `small` drafts.
 
 python -m experiments.main --config=configs/train/encoder_decoder.py \
     --config.data_dir=DATA --workdir=runs/encoder_decoder
+
+43 minutes of one CPU core. The pairs are few, and the target learns them by
+heart: it ends at 2.36 nats a token where `small` has 2.67, but on held-out
+responses both have about 1.6 bits a byte (summarization 1.64 and 1.57, fr-en
+1.67 and 1.68, ja-en 1.58 and 1.59, zh-en 2.22 and 2.14).
 """
 
 import ml_collections
