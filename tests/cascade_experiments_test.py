@@ -127,6 +127,8 @@ class _Measured:
       'alpha': alpha,
       'quality': quality,
       'quality_error': 1.0,
+      'target_nats': quality - 30,
+      'target_nats_error': 0.1,
       'latency': latency,
       'latency_error': 0.01,
       'rejection_rate': None if label == 'target' else rate,
