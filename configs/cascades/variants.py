@@ -6,8 +6,8 @@ python -m experiments.main --config=configs/cascades/variants.py:bild \
 BiLD with the T5 pair on one CPU core, with `--config.prompts=60`: as a
 speculative cascade, alpha 2 has the target's -1.22 nats a token at a latency of
 0.91, and 5 has -1.51 at 0.51. The original, with a window of 5 and a fallback
-of 90%, has -1.22 at 0.99 with alpha 2 and -1.48 at 0.68 with 8; with a window of
-10, -1.22 at 1.25 and -1.48 at 0.82. A fallback of 10% hands over at almost
+of 90%, has -1.22 at 0.99 with alpha 2 and -1.48 at 0.68 with 8; with a window
+of 10, -1.22 at 1.25 and -1.48 at 0.82. A fallback of 10% hands over at almost
 every token: 1.5 and more.
 """
 
