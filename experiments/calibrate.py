@@ -9,6 +9,8 @@ import math
 import os
 from typing import Any
 
+import ml_collections
+
 from experiments import arms as arms_lib
 from experiments import cascades
 from experiments import methods
@@ -17,7 +19,6 @@ from experiments import results
 from specjax import base
 from specjax import decoding
 from specjax import families
-from specjax import sampling as sampling_lib
 
 COSTS = ('latency', 'rejection_rate', 'target_calls')
 # Fields of the config that change no point.
@@ -90,14 +91,11 @@ def decoder(
     family: for which it was picked.
     choice: what `choice.json` holds.
   """
-  setup = methods.Setup(
+  setup = cascades.setup(
+    ml_collections.ConfigDict(choice),
     family,
-    base.lookup(family.drafters, 'drafter', choice['draft']),
-    sampling_lib.Sampling(choice['temperature']),
+    choice['temperature'],
     choice['draft_length'],
-    choice['max_new_tokens'],
-    choice['max_length'],
-    choice['seed'],
   )
   arm = methods.arm(
     setup, choice['method'], choice['alpha'], **choice['options']

@@ -275,19 +275,17 @@ def summary(
   table = []
   at = lambda row: (row['temperature'], row['draft_length'])
   for panel in dict.fromkeys(map(at, rows)):
-    methods_points = {}
+    lines = {}
     for row in rows:
       if at(row) == panel:
         point = row['latency'], row[quality]
-        methods_points.setdefault(row['label'], []).append(point)
-    bar = max(
-      (good for _, good in methods_points.get('target', [])), default=np.inf
-    )
-    lowest = min(each for of in methods_points.values() for each, _ in of)
+        lines.setdefault(row['label'], []).append(point)
+    bar = max((good for _, good in lines.get('target', [])), default=np.inf)
+    lowest = min(each for of in lines.values() for each, _ in of)
     grid = np.linspace(lowest, max(lowest, 1), 101)
-    fronts = {label: _front(of, grid) for label, of in methods_points.items()}
+    fronts = {label: _front(of, grid) for label, of in lines.items()}
     highest = np.max(list(fronts.values()), axis=0)
-    for label, of in methods_points.items():
+    for label, of in lines.items():
       front = fronts[label]
       fast = [good for latency, good in of if latency <= 1]
       speeds = [1 / latency for latency, good in of if good >= bar]

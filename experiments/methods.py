@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from experiments import arms as arms_lib
 from experiments import results
 from specjax import bandits
 from specjax import base
@@ -184,7 +185,13 @@ def _of_arm(method):
   def make(setup, alphas, **options):
     arms = [arm(setup, method, alpha, **options) for alpha in alphas]
     target = setup.family.target
-    decoder = _decoder(setup, target, arms[:1])
+    decoder = arms_lib.decoder(
+      setup.family,
+      arms[:1],
+      'fixed',
+      setup.sampling,
+      max_length=setup.max_length,
+    )
     fixed = bandits.BANDITS['fixed'](1)
 
     # One program for all alphas.
@@ -209,17 +216,6 @@ def _of_arm(method):
   return make
 
 
-def _decoder(setup, model, arms, sampling=None):
-  return decoding.Decoder(
-    model.functions,
-    model.params,
-    arms,
-    sampling=sampling or setup.sampling,
-    stop_tokens=[setup.family.tokenizer.end_id],
-    max_length=setup.max_length,
-  )
-
-
 def _play(setup, decoder, loop, tokens, number):
   state, reading = _timed(
     decoder.init,
@@ -240,7 +236,14 @@ def _timed(function, *args, **kwargs):
 
 def _plain(setup, model, sampling=None):
   """Plays a model alone."""
-  decoder = _decoder(setup, model, [(_target(setup, 0.0), None)], sampling)
+  decoder = decoding.speculative(
+    model.functions,
+    model.params,
+    None,
+    sampling=sampling or setup.sampling,
+    stop_tokens=[setup.family.tokenizer.end_id],
+    max_length=setup.max_length,
+  )
   loop = functools.partial(decoding.decode, decoder.round_fn, decoder.params)
   return functools.partial(_play, setup, decoder, loop)
 

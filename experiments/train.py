@@ -99,7 +99,7 @@ def _model(model, tokenizer, seed):
     return checkpoint.load(model)
   fields = {'vocab_size': tokenizer.vocab_size, **model}
   if 'encoder_layers' in model:
-    fields['start_id'] = tokenizer.encode_prompt('any')[-1]
+    fields['start_id'] = tokenizer.response_id
   config = config_lib.from_dict(fields)
   return config, adapters.init_params(jax.random.key(seed), config)
 

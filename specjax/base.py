@@ -98,6 +98,12 @@ class DraftTree(NamedTuple):
   untempered: jax.Array | None = None  # [B, N, V] float32
   leaf_laws: Laws | None = None  # [B, leaves, V] float32
 
+  @property
+  def laws(self) -> Laws:
+    """Both laws of each node; None where tokens were chosen."""
+    same = self.untempered is None
+    return Laws(self.probs, self.probs if same else self.untempered)
+
 
 class Context(NamedTuple):
   """What a drafter may see of the rows."""

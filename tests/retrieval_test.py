@@ -429,17 +429,17 @@ def test_emitted_tokens_have_the_target_law():
 def test_check_rejects_tokens_that_pass_for_samples():
   """What was looked up is no sample of any law, and is kept too often."""
   target, _ = lossless_test.tables('time-varying')
-  (looked_up, _), params = markov_arm('suffix')
+  looked_up, params = markov_arm('suffix')
 
   def draft(*args):
-    tree, proposal = looked_up.draft(*args)
+    tree, proposal = looked_up.drafter.draft(*args)
     law = jnp.full((*tree.tokens.shape, 3), 1 / 3, jnp.float32)
     return tree._replace(probs=law), proposal
 
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
-    [(arm(looked_up._replace(draft=draft)), params)],
+    [(arm(looked_up.drafter._replace(draft=draft)), params)],
     max_length=16,
   )
   p = lossless_test.p_value(decoder, target, sampling_lib.Sampling())

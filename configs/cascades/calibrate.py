@@ -18,15 +18,10 @@ from configs.cascades import frontier
 
 
 def get_config(task='translation'):
-  task = frontier.get_config(task)
   return ml_collections.ConfigDict(
     {
       'experiment': 'calibrate',
-      'family': task.family,
-      'draft': task.draft,
-      'data_dir': task.data_dir,
-      'domain': task.domain,
-      'metric': task.metric,
+      **frontier.shared(task),
       'floor': 0.95,  # Of the target's quality.
       'margin': 0.0,  # Standard errors of quality that must lie above it.
       'cost': 'latency',  # Or 'rejection_rate', or 'target_calls' for a token.
@@ -40,8 +35,5 @@ def get_config(task='translation'):
       'draft_lengths': (3, 5),
       'dev_prompts': 200,
       'test_prompts': 200,
-      'max_new_tokens': task.max_new_tokens,
-      'max_length': task.max_length,
-      'seed': 0,
     }
   )

@@ -13,15 +13,10 @@ from configs.cascades import frontier
 
 
 def get_config(task='translation'):
-  task = frontier.get_config(task)
   return ml_collections.ConfigDict(
     {
       'experiment': 'rule_bandit',
-      'family': task.family,
-      'draft': task.draft,
-      'data_dir': task.data_dir,
-      'domain': task.domain,
-      'metric': task.metric,
+      **frontier.shared(task),
       'arms': {
         'lossless': {},
         'lossy_tuned': {'alpha': 0.5},
@@ -35,8 +30,5 @@ def get_config(task='translation'):
       'temperature': 1.0,
       'prompts': 64,
       'batch_size': 8,
-      'max_new_tokens': task.max_new_tokens,
-      'max_length': task.max_length,
-      'seed': 0,
     }
   )

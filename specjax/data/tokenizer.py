@@ -21,6 +21,7 @@ class Tokenizer:
 
   Attributes:
     vocab_size: `V`.
+    response_id: id of the token that ends a prompt.
     end_id: id of the token that ends a response.
   """
 
@@ -32,7 +33,7 @@ class Tokenizer:
     core.encode_special_tokens = True
     self._core = core
     self._begin = core.token_to_id(BEGIN)
-    self._response = core.token_to_id(RESPONSE)
+    self.response_id = core.token_to_id(RESPONSE)
     self.end_id = core.token_to_id(END)
     self.vocab_size = core.get_vocab_size()
 
@@ -44,7 +45,7 @@ class Tokenizer:
     """
     if not prompt:
       raise ValueError('prompt must not be empty.')
-    return [self._begin, *self._encode(prompt), self._response]
+    return [self._begin, *self._encode(prompt), self.response_id]
 
   def encode_response(self, response: str) -> list[int]:
     """Returns the tokens of a response, `<|end|>` included."""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import goals
 
 # So that a history is that of the last 30 positions or so.
 _MEMORY = 1 - 1 / 32
@@ -48,20 +49,16 @@ def of_tree(
     outcome: batched.
     committed: whether to tell of the committed positions, too.
   """
-  untempered = tree.probs if tree.untempered is None else tree.untempered
-  draft = base.Laws(tree.probs, untempered)
   wanted = target if goal is None else target._replace(sampled=goal)
-  by_entry = base.Laws(*map(functools.partial(_by_entry, tree), draft, wanted))
+  by_entry = base.Laws(
+    *map(functools.partial(_by_entry, tree), tree.laws, wanted)
+  )
   drafted = _children(tree, tree.valid) > 0
   mean = lambda each: each.sum(1) / jnp.maximum(drafted.sum(1), 1)
   overlap = jax.tree.map(mean, by_entry)
   fidelity = jnp.ones(len(tree.tokens))
   if goal is not None:
-    told = drafted  # Elsewhere the goal is the target.
-    if tree.leaf_laws is not None:
-      leaves = tree.topology.leaf_entries
-      drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
-      told = told.at[:, leaves].set(drawn[:, leaves])
+    told = jax.vmap(goals.told)(tree)  # Elsewhere the goal is the target.
     same = jnp.minimum(goal, target.sampled).sum(-1)
     fidelity = jnp.mean(same, axis=1, where=told)
     fidelity = jnp.where(told.any(1), fidelity, 1.0)

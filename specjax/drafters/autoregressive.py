@@ -65,6 +65,7 @@ def autoregressive(
     extension = _read_tail(model, params, cache, context)
     # Of the root, then of each level: its nodes stand behind it in the block.
     laws = [sampling_lib.laws(extension.logits[:, -1:], sampling)]
+    of_nodes = [jax.tree.map(lambda law: law[:, :0], laws[0])]
     tokens = [jnp.zeros((len(context.lengths), 0), jnp.int32)]
     valid = [jnp.ones((len(context.lengths), 1), bool)]
     for depth, level in enumerate(topology.levels):
@@ -74,6 +75,7 @@ def autoregressive(
       going = valid[-1][:, row]
       if stop is not None:
         going &= ~stop(law.untempered)
+      of_nodes.append(law)
       tokens.append(token)
       valid.append(going)
       if depth < read_depth:
@@ -92,16 +94,16 @@ def autoregressive(
         else:
           extension = _read_if(going.any(), read, extension.block)
         laws.append(sampling_lib.laws(extension.logits, sampling))
-    entries = jax.tree.map(lambda *each: jnp.concatenate(each, 1), *laws)
-    at = lambda index: jax.tree.map(lambda law: law[:, index], entries)
-    of_nodes = at(np.array(topology.parents, np.int32) + 1)
+    join = lambda parts: jax.tree.map(
+      lambda *each: jnp.concatenate(each, axis=1), *parts
+    )
+    leaves = lambda law: law[:, topology.leaf_entries]
     tree = base.DraftTree(
-      tokens=jnp.concatenate(tokens, axis=1),
-      topology=topology,
-      valid=jnp.concatenate(valid[1:] or [valid[0][:, :0]], axis=1),
-      probs=of_nodes.sampled,
-      untempered=of_nodes.untempered,
-      leaf_laws=at(topology.leaf_entries) if leaf_laws else None,
+      join(tokens),
+      topology,
+      join(valid)[:, 1:],
+      *join(of_nodes),
+      leaf_laws=jax.tree.map(leaves, join(laws)) if leaf_laws else None,
     )
     return tree, extension.block
 

@@ -111,14 +111,10 @@ def _join(forest, topology, nodes, vocab_size):
   sampled = any(tree.probs is not None for tree in forest)
 
   def alike(tree):
-    probs, untempered = tree.probs, tree.untempered
-    if sampled and probs is None:
-      probs = jax.nn.one_hot(tree.tokens, vocab_size)
+    if sampled and tree.probs is None:
+      tree = tree._replace(probs=jax.nn.one_hot(tree.tokens, vocab_size))
     return tree._replace(
-      topology=topology,
-      probs=probs,
-      leaf_laws=None,
-      untempered=probs if untempered is None else untempered,
+      topology=topology, leaf_laws=None, untempered=tree.laws.untempered
     )
 
   return jax.tree.map(

@@ -96,33 +96,42 @@ def laws(goal: base.Goal, tree: base.DraftTree, target: base.Laws) -> jax.Array:
   """
   if not tree.topology.num_nodes and tree.leaf_laws is None:
     return target.sampled
-  draft, known = _draft_laws(tree, target.sampled.shape[-1])
+  draft = _draft_laws(tree, target.sampled.shape[-1])
   made = jax.vmap(goal)(
     target.sampled, draft.sampled, (target.untempered, draft.untempered)
   )
-  return jnp.where(known[:, None], made, target.sampled)
+  return jnp.where(told(tree)[:, None], made, target.sampled)
+
+
+def told(tree: base.DraftTree) -> jax.Array:
+  """Returns `[N + 1]` behind which entries of one row the draft has a law."""
+  known = _children(tree).any(axis=1)
+  if tree.leaf_laws is None:
+    return known
+  leaves = tree.topology.leaf_entries
+  drawn = jnp.pad(tree.valid, (1, 0), constant_values=True)
+  return known.at[leaves].set(drawn[leaves])
+
+
+def _children(tree):
+  """`[N + 1, N]` which valid nodes hang behind each entry."""
+  entries = np.arange(tree.topology.num_nodes + 1)
+  parents = np.array(tree.topology.parents, np.int32) + 1
+  return (parents == entries[:, None]) & tree.valid
 
 
 def _draft_laws(tree, vocab_size):
-  """`[N + 1, V]` laws behind each entry, and whether there are any."""
-  sampled = tree.probs
-  if sampled is None:
-    sampled = jax.nn.one_hot(tree.tokens, vocab_size)
-  rows = base.Laws(
-    sampled, sampled if tree.untempered is None else tree.untempered
-  )
-  topology = tree.topology
-  entries = np.arange(topology.num_nodes + 1)
-  parents = np.array(topology.parents, np.int32) + 1
-  children = (parents == entries[:, None]) & tree.valid
+  """`[N + 1, V]` laws behind each entry, junk where there are none."""
+  topology, rows = tree.topology, tree.laws
+  if tree.probs is None:
+    rows = base.Laws(*[jax.nn.one_hot(tree.tokens, vocab_size)] * 2)
   # Siblings have one law: the last that is valid stands for all.
-  index = (children * np.arange(topology.num_nodes)).max(axis=1, initial=0)
-  known = children.any(axis=1)
+  nodes = np.arange(topology.num_nodes)
+  index = (_children(tree) * nodes).max(axis=1, initial=0)
   if tree.leaf_laws is not None:
-    leaves = topology.leaf_entries
     rows = jax.tree.map(
       lambda *each: jnp.concatenate(each), rows, tree.leaf_laws
     )
-    behind = topology.num_nodes + np.arange(len(leaves))
-    index, known = index.at[leaves].set(behind), known.at[leaves].set(True)
-  return jax.tree.map(lambda law: law[index], rows), known
+    leaves = topology.leaf_entries
+    index = index.at[leaves].set(topology.num_nodes + np.arange(len(leaves)))
+  return jax.tree.map(lambda law: law[index], rows)

@@ -26,7 +26,7 @@ def lossy(alpha: float, beta: float | None = None) -> base.Goal:
       at least `1 - alpha`, does not (with 1, the mass is 1 or more): no arm
       takes such a goal, but there is the verifier 'lossy' for that.
   """
-  check(alpha, beta)
+  _check(alpha, beta)
 
   def goal(target, draft, untempered=None):
     del untempered
@@ -37,8 +37,7 @@ def lossy(alpha: float, beta: float | None = None) -> base.Goal:
   return goal
 
 
-def check(alpha: float, beta: float | None) -> None:
-  """Raises a `ValueError` where lossy decoding is not defined."""
+def _check(alpha, beta):
   base.check_range('alpha of lossy', alpha, 0)
   if not isinstance(alpha, jax.core.Tracer) and not alpha < 1:
     raise ValueError(f'alpha of lossy must be < 1, got {alpha}.')

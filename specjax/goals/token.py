@@ -50,9 +50,7 @@ def _goal(defers: Callable) -> base.Goal:
 
   def goal(target, draft, untempered=None):
     models = (target, draft) if untempered is None else untempered
-    kept = jnp.where(defers(*models), 0.0, draft)
-    # Exactly the draft where all is kept.
-    deferred = jnp.where(defers(*models), draft, 0.0).sum()
-    return kept + target * deferred
+    deferred = jnp.where(defers(*models), draft, 0.0)
+    return draft - deferred + target * deferred.sum()
 
   return goal

@@ -4,6 +4,7 @@ Only numpy arrays and plain dicts pass through here.
 """
 
 from collections.abc import Callable
+import functools
 import re
 from typing import Any
 from typing import NamedTuple
@@ -57,15 +58,9 @@ def config_from_hf(hf_config: dict[str, Any]) -> config_lib.Config:
   name = hf_config.get('model_type')
   family = base.lookup(FAMILIES, 'family', name)
   try:
-    if name == 't5':
-      return config_lib.EncoderDecoderConfig(**family.fields(hf_config))
-    fields = _decoder_fields(hf_config) | family.fields(hf_config)
+    return family.config(hf_config)
   except KeyError as error:
     raise ValueError(f'The config of a {name} model lacks {error}.') from error
-  fields['activation'] = base.lookup(
-    _ACTIVATIONS, 'activation', fields['activation']
-  )
-  return config_lib.TransformerConfig(**fields)
 
 
 def import_params(
@@ -174,10 +169,10 @@ def _split(array, num_parts, num_heads):
   ]
 
 
-def _decoder_fields(hf_config):
-  """What all decoder-only families spell alike."""
+def _decoder_only(own_fields, hf_config):
+  """The config of a family, by the fields that it spells in its own way."""
   num_heads = hf_config['num_attention_heads']
-  return {
+  fields = {
     'vocab_size': hf_config['vocab_size'],
     'num_layers': hf_config['num_hidden_layers'],
     'd_model': hf_config['hidden_size'],
@@ -190,7 +185,12 @@ def _decoder_fields(hf_config):
     'tie_embeddings': hf_config.get('tie_word_embeddings', False),
     'max_length': hf_config['max_position_embeddings'],
     **_rope_fields(hf_config),
+    **own_fields(hf_config),
   }
+  fields['activation'] = base.lookup(
+    _ACTIVATIONS, 'activation', fields['activation']
+  )
+  return config_lib.TransformerConfig(**fields)
 
 
 def _rope(hf_config):
@@ -279,31 +279,31 @@ def _gpt_neox_fields(hf_config):
   }
 
 
-def _t5_fields(hf_config):
+def _t5_config(hf_config):
   activation = hf_config['feed_forward_proj']
   if activation != 'gated-gelu':
     raise ValueError(
       f"feed_forward_proj must be 'gated-gelu' (T5 v1.1), got {activation!r}."
     )
   num_layers = hf_config['num_layers']
-  return {
-    'vocab_size': hf_config['vocab_size'],
-    'encoder_layers': num_layers,
-    'decoder_layers': hf_config.get('num_decoder_layers') or num_layers,
-    'd_model': hf_config['d_model'],
-    'num_heads': hf_config['num_heads'],
-    'head_dim': hf_config['d_kv'],
-    'd_ff': hf_config['d_ff'],
-    'start_id': hf_config.get('decoder_start_token_id') or 0,
-    'num_buckets': hf_config['relative_attention_num_buckets'],
-    'max_distance': hf_config.get('relative_attention_max_distance', 128),
+  return config_lib.EncoderDecoderConfig(
+    vocab_size=hf_config['vocab_size'],
+    encoder_layers=num_layers,
+    decoder_layers=hf_config.get('num_decoder_layers') or num_layers,
+    d_model=hf_config['d_model'],
+    num_heads=hf_config['num_heads'],
+    head_dim=hf_config['d_kv'],
+    d_ff=hf_config['d_ff'],
+    start_id=hf_config.get('decoder_start_token_id') or 0,
+    num_buckets=hf_config['relative_attention_num_buckets'],
+    max_distance=hf_config.get('relative_attention_max_distance', 128),
     # Since transformers 5 the old field is always true, and a new one counts.
-    'tie_embeddings': hf_config.get(
+    tie_embeddings=hf_config.get(
       'scale_decoder_outputs', hf_config.get('tie_word_embeddings', True)
     ),
-    'norm_epsilon': hf_config['layer_norm_epsilon'],
-    'max_length': hf_config.get('n_positions', 512),
-  }
+    norm_epsilon=hf_config['layer_norm_epsilon'],
+    max_length=hf_config.get('n_positions', 512),
+  )
 
 
 def _window_fields(hf_config, local):
@@ -321,13 +321,22 @@ class Family(NamedTuple):
   """How HuggingFace writes one family."""
 
   names: dict[str, str]  # of our modules and theirs
-  fields: Callable[[dict[str, Any]], dict[str, Any]]  # its own config fields
+  config: Callable[[dict[str, Any]], config_lib.Config]  # of its fields
 
 
 FAMILIES = {
-  'gemma2': Family(huggingface_names.GEMMA2, _gemma2_fields),
-  'gpt_neox': Family(huggingface_names.GPT_NEOX, _gpt_neox_fields),
-  'llama': Family(huggingface_names.LLAMA, _llama_fields),
-  'qwen2': Family(huggingface_names.LLAMA, _qwen2_fields),
-  't5': Family(huggingface_names.T5, _t5_fields),
+  'gemma2': Family(
+    huggingface_names.GEMMA2, functools.partial(_decoder_only, _gemma2_fields)
+  ),
+  'gpt_neox': Family(
+    huggingface_names.GPT_NEOX,
+    functools.partial(_decoder_only, _gpt_neox_fields),
+  ),
+  'llama': Family(
+    huggingface_names.LLAMA, functools.partial(_decoder_only, _llama_fields)
+  ),
+  'qwen2': Family(
+    huggingface_names.LLAMA, functools.partial(_decoder_only, _qwen2_fields)
+  ),
+  't5': Family(huggingface_names.T5, _t5_config),
 }
