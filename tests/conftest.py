@@ -3,6 +3,11 @@
 import jax
 import pytest
 
+from tests import xla
+
+# Before anything is compiled.
+xla.compile_quickly()
+
 
 @pytest.fixture(scope='module', autouse=True)
 def _programs_of_one_file():

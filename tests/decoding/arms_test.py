@@ -23,6 +23,7 @@ from specjax.drafters import stateless
 from tests import laws
 from tests import lossless_test
 from tests import toys
+from tests import xla
 from tests.decoding import drivers_test
 
 PROMPTS = [[1], [2, 3, 4], list(range(12)), [5, 6]]
@@ -132,7 +133,9 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
     catch_up=catch_up,
   )
   state = several.init(PROMPTS, 24)
-  loop = specjax.decode.lower(several.round_fn, several.params, state).compile()
+  loop = xla.compile_as_usual(
+    specjax.decode.lower(several.round_fn, several.params, state)
+  )
   assert len(state.drafters) == 4
   assert not drivers_test.cache_copies(loop, state)
   results = several.results(PROMPTS, loop(several.params, state))

@@ -27,6 +27,7 @@ from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import huggingface
 from tests import lossless_test
+from tests import xla
 from tests.decoding import drivers_test
 
 _FIELDS = {
@@ -415,7 +416,9 @@ def _several():
 def test_speculation_copies_no_cache_and_changes_no_token(build):
   decoder = build()
   state = decoder.init(_PROMPTS, 16)
-  loop = specjax.decode.lower(decoder.round_fn, decoder.params, state).compile()
+  loop = xla.compile_as_usual(
+    specjax.decode.lower(decoder.round_fn, decoder.params, state)
+  )
   assert not drivers_test.cache_copies(loop, state)
   results = decoder.results(_PROMPTS, loop(decoder.params, state))
   assert [result.tokens for result in results] == _plain_greedy()
