@@ -2,7 +2,7 @@
 
 The reward weighs emitted tokens against fidelity (the mean of 1 - TV between
 what is sampled and the target): no threshold says how much a token may cost,
-but a weight, and each prompt finds a rule of its own.
+but a weight. Each row of a batch learns on its own.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ from specjax import sampling as sampling_lib
 from specjax.evaluation import scoring
 
 # What tells a line of `metrics.jsonl` from the others.
-_SETTINGS = ('label', 'weight', 'arms', 'config')
+_SETTINGS = ('label', 'weight', 'arms', 'carry_over', 'config')
 # Fields of the config that `config` leaves out: settings of their own, and what
 # changes nothing of a trace.
-_OWN = ('arms', 'draft_length', 'bandits', 'weights', 'batch_size', 'metric')
+_OWN = ('arms', 'draft_length', 'bandits', 'weights', 'carry_over', 'metric')
 # Rounds between two looks at whether all prompts are done.
 _STRIDE = 16
 
@@ -231,7 +231,8 @@ def _trace_all(config, workdir, family, arms, jobs):
 def _settings(config, label, weight, members):
   specs = entries(config)
   arms = json.dumps({name: specs[name] for name in members})
-  values = label, weight, arms, results.fingerprint(config, _OWN)
+  carry_over = config.carry_over and weight is not None
+  values = label, weight, arms, carry_over, results.fingerprint(config, _OWN)
   return dict(zip(_SETTINGS, values, strict=True))
 
 
@@ -239,12 +240,17 @@ def _trace(config, family, made, members, jobs):
   """What every prompt got, and its rounds."""
   line = {'texts': [], 'emitted': [], 'fidelity': []}
   pulls = np.zeros(len(members), int)
-  prompts = [job.tokens for job in jobs]
+  prompts, lessons = [job.tokens for job in jobs], None
   for batch, ids, num in batches.full(prompts, config.batch_size):
     state = made.init(
-      batch, config.max_new_tokens, seed=config.seed, request_ids=ids
+      batch,
+      config.max_new_tokens,
+      seed=config.seed,
+      request_ids=ids,
+      bandit_state=lessons,
     )
     state, infos = _play(made, state)
+    lessons = state.bandit if config.carry_over else None
     for row, output in enumerate(made.results(batch, state)[:num]):
       live = infos.live[:, row]
       fidelity = infos.fidelity[live, row].astype(float)

@@ -6,6 +6,7 @@ Times are checked for their bookkeeping alone.
 import json
 import math
 
+import jax
 import matplotlib.image
 import ml_collections
 import numpy as np
@@ -56,6 +57,7 @@ _RULES = _RUN | {
   },
   'bandits': ('ucb1:beta=0.1',),
   'weights': (0.2, 0.9),
+  'carry_over': False,
   'draft_length': 2,
   'prompts': 3,
   'batch_size': 2,
@@ -509,12 +511,38 @@ def test_rules_go_on_where_they_stopped(rules, folder, monkeypatch):
   monkeypatch.setattr(rule_bandit, '_trace', lambda *args: traced.append(args))
   path = workdir / 'metrics.jsonl'
   logged = path.read_text()
-  changes = _RULES | {'batch_size': 3}
-  assert _run('rule_bandit', folder, workdir, changes) == rows
+  assert _run('rule_bandit', folder, workdir, _RULES) == rows
   assert not traced and path.read_text() == logged
   # Less of what was asked for before.
   changes = _RULES | {'weights': (0.9,)}
   assert _run('rule_bandit', folder, workdir, changes) == rows[3:]
+
+
+def test_lessons_are_carried_over_if_asked(folder, monkeypatch):
+  """A row begins with what it knew at the end of the batch before."""
+  config = _config('rule_bandit', folder, _RULES)
+  family = families.load(str(folder))
+  arms = rule_bandit.build(config, family)
+  jobs = cascades.read_jobs(config, family.tokenizer, config.prompts)
+  decoder = rule_bandit.decoder(config, family, arms, _RULES['bandits'][0], 0.5)
+  known, play = [], rule_bandit._play
+  counts = lambda state: np.array(jax.tree.leaves(state.bandit)[0])
+
+  def spy(made, state):
+    before = counts(state)
+    state, infos = play(made, state)
+    known.append((before, counts(state)))
+    return state, infos
+
+  monkeypatch.setattr(rule_bandit, '_play', spy)
+  for carry_over in (False, True):
+    with config.unlocked():
+      config.carry_over = carry_over
+    rule_bandit._trace(config, family, decoder, arms, jobs)
+  (fresh, _), (forgot, _), (_, learnt), (carried, _) = known
+  assert not np.array_equal(fresh, learnt)
+  np.testing.assert_array_equal(forgot, fresh)
+  np.testing.assert_array_equal(carried, learnt)
 
 
 @pytest.mark.parametrize(

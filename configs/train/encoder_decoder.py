@@ -5,10 +5,12 @@ The folder of what it writes is a family: `small` drafts.
 python -m experiments.main --config=configs/train/encoder_decoder.py \
     --config.data_dir=DATA --workdir=runs/encoder_decoder
 
-43 minutes of one CPU core. The pairs are few, and the target learns them by
-heart: it ends at 2.36 nats a token where `small` has 2.67, but on held-out
-responses both have about 1.6 bits a byte (summarization 1.64 and 1.57, fr-en
-1.67 and 1.68, ja-en 1.58 and 1.59, zh-en 2.22 and 2.14).
+An hour of one CPU core. The pairs are few: trained on translations to English
+and on summaries alone, for 4000 steps, the target learns them by heart (2.44
+nats a token, `small` 2.73) and says nothing better that is new. With other
+English text beside them it ends at 3.72 nats, `small` at 3.78, and on held-out
+responses neither leads (bits a byte of target and small: summarization 1.64 and
+1.62, fr-en 1.64 and 1.71, ja-en 1.64 and 1.67, zh-en 2.01 and 1.97).
 """
 
 import ml_collections
@@ -23,11 +25,17 @@ def get_config():
       'responses': (),
       'distill_from': '',
       'train_on_text': True,
+      # Other English, too: the pairs alone are learnt by heart.
       'domain': (
+        'translation_de-en',
         'translation_fr-en',
         'translation_ja-en',
+        'translation_ru-en',
         'translation_zh-en',
         'summarization',
+        'instruct',
+        'lm',
+        'qa',
       ),
       'row_length': 128,  # Of the encoder; abstracts are cut off.
       'target_length': 64,
@@ -41,7 +49,7 @@ def get_config():
         ),
       },
       'training': {
-        'steps': 4000,
+        'steps': 5000,
         'batch_size': 8,
         'learning_rate': 7e-4,
         'warmup_steps': 200,
