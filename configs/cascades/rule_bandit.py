@@ -5,6 +5,12 @@ python -m experiments.main --config=configs/cascades/rule_bandit.py \
 
 An arm has a method of `experiments/methods.py`, an alpha, a draft length if
 another than the config's, and options of the method.
+
+On one CPU core in 7 minutes, the mean reward of a round less that of the best
+arm (opt for a weight of 0.2, lossless for 0.5 and 0.8; errors up to 0.009):
+ucb1 -0.042, 0.000 and -0.004, thompson -0.057, -0.020 and -0.063, at random
+-0.069, -0.027 and -0.088. Without `carry_over` no bandit learns anything: an
+answer takes three or four rounds.
 """
 
 import ml_collections
