@@ -11,8 +11,8 @@ of 0.2 -3.82 at 0.67; diff of 0.1 -3.86 at 0.60; bild of 5 -3.63 at 0.75; chow
 of 0.9 -3.98 at 0.60; a token cascade of 0.5 -3.59 at 1.91, a sequence cascade
 -3.56 at 0.94 to -3.59 at 1.21. BLEU says nothing: 0.3 to 0.8, errors of 0.15.
 Summarization (`:summarization`, 58 prompts): the target -4.75 ± 0.07, token_v3
-of 0.5 -4.03 at 0.80, lossy of 0.3 -4.79 at 0.63, opt of 0 -4.84 at 0.58, bild of
-5 -4.71 at 0.76, a token cascade of 0.5 -4.74 at 1.77.
+of 0.5 -4.03 at 0.80, lossy of 0.3 -4.79 at 0.63, opt of 0 -4.84 at 0.58, bild
+of 5 -4.71 at 0.76, a token cascade of 0.5 -4.74 at 1.77.
 """
 
 import ml_collections
