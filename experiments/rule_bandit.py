@@ -30,10 +30,18 @@ from specjax import sampling as sampling_lib
 from specjax.evaluation import scoring
 
 # What tells a line of `metrics.jsonl` from the others.
-_SETTINGS = ('label', 'weight', 'arms', 'carry_over', 'config')
+_SETTINGS = ('label', 'weight', 'arms', 'learners', 'config')
 # Fields of the config that `config` leaves out: settings of their own, and what
 # changes nothing of a trace.
-_OWN = ('arms', 'draft_length', 'bandits', 'weights', 'carry_over', 'metric')
+_OWN = (
+  'arms',
+  'draft_length',
+  'bandits',
+  'weights',
+  'batch_size',
+  'carry_over',
+  'metric',
+)
 # Rounds between two looks at whether all prompts are done.
 _STRIDE = 16
 
@@ -231,8 +239,10 @@ def _trace_all(config, workdir, family, arms, jobs):
 def _settings(config, label, weight, members):
   specs = entries(config)
   arms = json.dumps({name: specs[name] for name in members})
-  carry_over = config.carry_over and weight is not None
-  values = label, weight, arms, carry_over, results.fingerprint(config, _OWN)
+  # What is carried over depends on which prompts share a row.
+  carries = config.carry_over and weight is not None
+  learners = config.batch_size if carries else 0
+  values = label, weight, arms, learners, results.fingerprint(config, _OWN)
   return dict(zip(_SETTINGS, values, strict=True))
 
 

@@ -511,11 +511,27 @@ def test_rules_go_on_where_they_stopped(rules, folder, monkeypatch):
   monkeypatch.setattr(rule_bandit, '_trace', lambda *args: traced.append(args))
   path = workdir / 'metrics.jsonl'
   logged = path.read_text()
-  assert _run('rule_bandit', folder, workdir, _RULES) == rows
+  changes = _RULES | {'batch_size': 3}
+  assert _run('rule_bandit', folder, workdir, changes) == rows
   assert not traced and path.read_text() == logged
   # Less of what was asked for before.
   changes = _RULES | {'weights': (0.9,)}
   assert _run('rule_bandit', folder, workdir, changes) == rows[3:]
+
+
+@pytest.mark.parametrize(
+  ('carry_over', 'weight', 'same'),
+  [(False, 0.5, True), (True, None, True), (True, 0.5, False)],
+)
+def test_only_carried_lessons_depend_on_the_batch_size(
+  folder, carry_over, weight, same
+):
+  told = []
+  for size in (2, 3):
+    changes = {'carry_over': carry_over, 'batch_size': size}
+    config = _config('rule_bandit', folder, _RULES | changes)
+    told.append(rule_bandit._settings(config, 'way', weight, _RULES['arms']))
+  assert (told[0] == told[1]) == same
 
 
 def test_lessons_are_carried_over_if_asked(folder, monkeypatch):
