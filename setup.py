@@ -1,20 +1,29 @@
 """Installs specjax; the top-level packages run experiments from a checkout."""
 
 import pathlib
+import re
 
 import setuptools
 
 # Metrics of text; all others do without.
 EVALUATION = ['rouge-score', 'sacrebleu']
 
+# The number stands in the package, which also runs where it is not installed.
+INIT = pathlib.Path('specjax/__init__.py').read_text(encoding='utf-8')
+VERSION = re.search(r"^__version__ = '(.+)'$", INIT, re.MULTILINE)[1]
+
 setuptools.setup(
   name='specjax',
-  version='0.1.0',
+  version=VERSION,
   description='Speculative decoding in JAX and Flax, where all of it composes.',
   long_description=pathlib.Path('README.md').read_text(encoding='utf-8'),
   long_description_content_type='text/markdown',
   license='Apache-2.0',
   python_requires='>=3.11',
+  # With this, an editable install puts this folder on the path. Without, it is
+  # a hook, which Python asks too late if this folder is called `specjax` and is
+  # in the current one: it is itself imported then, as a package without code.
+  package_dir={'': '.'},
   packages=setuptools.find_packages(include=['specjax', 'specjax.*']),
   package_data={'specjax': ['families/*/*', 'families/*/*/*']},
   install_requires=[

@@ -31,3 +31,5 @@ from specjax.rewards import REWARDS
 from specjax.sampling import Sampling
 from specjax.trees import Topology
 from specjax.verifiers import VERIFIERS
+
+__version__ = '0.1.0'

@@ -1,0 +1,68 @@
+"""What an installed package is like, seen from outside of its checkout."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+
+import pytest
+
+import specjax
+
+_ROOT = pathlib.Path(__file__).parents[1]
+# What setuptools calls to make an editable install.
+_BUILD = "from setuptools import build_meta; build_meta.build_editable('wheel')"
+_USE = 'import specjax; specjax.Sampling; print(specjax.__version__)'
+
+
+def _python(folder, executable, code):
+  """Runs code in a folder, which comes first on its path; returns its words."""
+  done = subprocess.run(
+    [executable, '-c', code], cwd=folder, capture_output=True, text=True
+  )
+  assert not done.returncode, done.stderr
+  return done.stdout
+
+
+def _install(checkout, folder):
+  """Returns the Python of an environment with an editable install.
+
+  Its other packages are those of this process, but for its editable installs.
+  """
+  _python(checkout, sys.executable, _BUILD)
+  venv.create(folder, with_pip=False)
+  (site,) = folder.glob('lib/python*/site-packages')
+  (wheel,) = checkout.glob('wheel/*.whl')
+  zipfile.ZipFile(wheel).extractall(site)
+  (site / 'others.pth').write_text(sysconfig.get_paths()['purelib'])
+  return folder / 'bin' / 'python'
+
+
+@pytest.mark.slow
+def test_the_package_is_found_beside_a_checkout_of_its_name(tmp_path):
+  """There, the checkout itself looks like a package without contents."""
+  pytest.importorskip('setuptools')
+  checkout = tmp_path / 'parent' / 'specjax'
+  ignored = shutil.ignore_patterns('*.safetensors', '__pycache__')
+  shutil.copytree(_ROOT / 'specjax', checkout / 'specjax', ignore=ignored)
+  for name in ('setup.py', 'pyproject.toml', 'README.md', 'LICENSE'):
+    shutil.copy(_ROOT / name, checkout)
+  python = _install(checkout, tmp_path / 'environment')
+  for folder in (checkout.parent, checkout):
+    assert _python(folder, python, _USE).strip() == specjax.__version__
+
+
+def test_what_is_installed_has_the_version_of_the_package():
+  pytest.importorskip('setuptools')
+  tell = 'import runpy; runpy.run_path("setup.py")'
+  done = subprocess.run(
+    [sys.executable, '-c', tell, '--version'],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert done.stdout.splitlines()[-1:] == [specjax.__version__], done.stderr
+  assert specjax.__version__ not in (_ROOT / 'setup.py').read_text()
