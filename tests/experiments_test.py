@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import matplotlib.image
-import numpy as np
 import pytest
 
 from specjax import families
@@ -228,10 +227,17 @@ def test_bad_values_end_in_a_sentence(tmp_path):
   assert resolved['prompts'] == 'hello'
 
 
-def test_model_sizes_of_the_97m_config():
-  config = _load('spectr/lm1b_97m.py')
-  sizes = [
-    adapters.num_params(config_lib.from_dict({'vocab_size': 16384, **fields}))
-    for fields in config.models.to_dict().values()
-  ]
-  np.testing.assert_allclose(sizes, [20e6, 2e6, 6e6, 97e6], rtol=0.04)
+def test_drafters_of_the_97m_config_are_halves_and_doubles():
+  models = _load('spectr/lm1b_97m.py').models.to_dict()
+  base = models['6m']
+  for name, factor in (('2m', 1 / 2), ('20m', 2)):
+    for field in ('num_layers', 'd_model', 'd_ff', 'num_heads'):
+      assert models[name][field] == factor * base[field], (name, field)
+  sizes = {
+    name: adapters.num_params(
+      config_lib.from_dict({'vocab_size': 16384, **fields})
+    )
+    for name, fields in models.items()
+  }
+  wanted = {'target': 97.5e6, '20m': 20.5e6, '6m': 5.7e6, '2m': 2.3e6}
+  assert sizes == pytest.approx(wanted, rel=0.01)

@@ -1,10 +1,16 @@
 r"""SpecTr's Appendix E: a 97M target with drafters of 2M, 6M and 20M.
 
+The smallest and the largest drafter have half and twice the layers, the width,
+the MLP and the heads of the middle one, as in the paper. At 16384 tokens they
+have 2.3M, 5.7M and 20.5M parameters, the target 97.5M.
+
 Sized for one accelerator; 0.7G tokens of text, such as LM1B. DATA holds it as
-`*.train.jsonl` and `*.eval.jsonl`, the text as `response`.
+`*.train.jsonl` and `*.eval.jsonl`: how a text begins is its `prompt`, the rest
+of it is the `response`.
 
 python -m experiments.main --config=configs/train/tokenizer.py \
-    --config.data_dir=DATA --config.vocab_size=16384 --workdir=runs/lm1b
+    --config.data_dir=DATA --config.vocab_size=16384 \
+    --workdir=runs/lm1b_tokenizer
 python -m experiments.main --config=configs/spectr/lm1b_97m.py \
     --config.data_dir=DATA --workdir=runs/lm1b
 python -m experiments.main --config=configs/spectr/decode.py \
@@ -20,16 +26,19 @@ def get_config():
     {
       'experiment': 'train',
       'data_dir': 'data',
-      'tokenizer': 'runs/lm1b/tokenizer.json',
+      'tokenizer': 'runs/lm1b_tokenizer/tokenizer.json',
       'responses': (),
       'distill_from': '',
+      'train_on_text': True,
+      'domain': 'all',
+      'prompt_weight': 1.0,
       'row_length': 512,
       'seed': 0,
       'models': {
         'target': _model(num_layers=12, d_model=768, num_heads=12, d_ff=2048),
-        '20m': _model(num_layers=8, d_model=384, num_heads=6, d_ff=1024),
-        '6m': _model(num_layers=6, d_model=192, num_heads=6, d_ff=512),
-        '2m': _model(num_layers=4, d_model=96, num_heads=3, d_ff=256),
+        '20m': _model(num_layers=4, d_model=512, num_heads=8, d_ff=1280),
+        '6m': _model(num_layers=2, d_model=256, num_heads=4, d_ff=640),
+        '2m': _model(num_layers=1, d_model=128, num_heads=2, d_ff=320),
       },
       'training': {
         'steps': 20000,

@@ -124,6 +124,3 @@ def _means(means):
       f'means must be a list of block lengths >= 1, got {means}.'
     )
   return means
-
-
-# IMPORT
