@@ -290,6 +290,70 @@ def test_kseq_accepts_what_theorem_1_says_at_the_root(monkeypatch):
     np.testing.assert_allclose(law[-1], wanted, rtol=0, atol=1e-6)
 
 
+# Division factors, by the root of what k-Seq bisects and by `k`.
+FACTORS = {
+  'root': lambda root, k: root,
+  'a tenth above': lambda root, k: 1.1 * root,
+  'midway': lambda root, k: (root + k) / 2,
+  'k': lambda root, k: k + 0.0 * root,
+  'twice k': lambda root, k: 2 * k + 0.0 * root,
+}
+
+
+def divide_by(choose, divide=division.divide):
+  """What stands for `division.divide`, with another factor than the root."""
+
+  def divided(draft, target, num_drafts):
+    root = divide(draft, target, num_drafts, num_steps=30).factor
+    factor = choose(root, num_drafts)
+    overlap = jnp.minimum(draft, target / factor).sum()
+    passed = 1 - (1 - overlap) ** num_drafts
+    return division.Division(factor, overlap, passed)
+
+  return divided
+
+
+def kseq_accepts(draft, target, factor, num_drafts):
+  """By a test, or by the residual, which may pick a rejected draft."""
+  covered = np.minimum(draft, target / factor)
+  rejected = draft - covered
+  missed = rejected.sum() ** num_drafts
+  share = (1 - missed) / covered.sum() if covered.any() else 0
+  left = np.maximum(target - share * covered, 0)
+  among = missed - (rejected.sum() - rejected) ** num_drafts
+  return 1 - missed + left @ among / max(left.sum(), 1e-9)
+
+
+@pytest.mark.parametrize('width', [2, 3])
+@pytest.mark.parametrize('factor', FACTORS)
+def test_kseq_is_exact_for_every_factor_from_the_root_on(
+  factor, width, monkeypatch
+):
+  """Theorem 1; and it accepts what the tests and the residual say."""
+  monkeypatch.setattr(division, 'divide', divide_by(FACTORS[factor]))
+  coupling = functools.partial(kseq.kseq)
+  for name in SMALL:
+    pair = PAIRS[name]
+    law = exact_law(coupling, kseq_cells, pair, width)
+    np.testing.assert_allclose(law[:-1], pair[1], atol=1e-6, err_msg=name)
+    divided = division.divide(*map(jnp.asarray, pair), width)
+    wanted = kseq_accepts(*map(np.float64, (*pair, divided.factor)), width)
+    np.testing.assert_allclose(law[-1], wanted, atol=1e-6, err_msg=name)
+    if factor == 'root':
+      assert abs(wanted - divided.acceptance) < 1e-6, name
+
+
+@pytest.mark.parametrize('width', [2, 3])
+def test_check_rejects_a_factor_below_the_root(width, monkeypatch):
+  """A tenth of the way to 1: the residual would have to be negative."""
+  below = lambda root, k: 0.9 * root + 0.1
+  monkeypatch.setattr(division, 'divide', divide_by(below))
+  for name in ('generic', 'truncated', 'random 1'):
+    pair = PAIRS[name]
+    law = exact_law(functools.partial(kseq.kseq), kseq_cells, pair, width)
+    assert np.abs(law[:-1] - pair[1]).max() > 1e-3, name
+
+
 @pytest.mark.parametrize('pair', ['generic', 'tied', 'random 0'])
 @pytest.mark.parametrize('part', ['residual', 'division', 'swaps'])
 def test_check_rejects_a_broken_coupling(part, pair, monkeypatch):
