@@ -1,6 +1,7 @@
 """The training loop: AdamW, a progress bar, metrics on disk, exact resume."""
 
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -15,6 +16,12 @@ import tqdm
 from specjax import base
 from specjax.data import lines
 from specjax.data import packing
+from specjax.models import checkpoint
+
+# Beside the checkpoints: what they are of.
+_SETTINGS = 'settings.json'
+# Of which an error tells: a wider model has other shapes everywhere.
+_MOST_CHANGES = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +100,11 @@ def fit(
   batches are a function of the step, and metrics past the last checkpoint are
   written again.
 
+  The config, and the names and shapes of the parameters, are kept beside the
+  checkpoints: training goes on with the same ones only. `steps` is among them,
+  because the learning rate of every step depends on it. Checkpoints without
+  this file, of older versions, are refused too: nobody knows what they are of.
+
   Args:
     loss_fn: `(params, frozen, batch) -> (loss, metrics)`.
     params: initial parameters, float32.
@@ -105,28 +117,39 @@ def fit(
     The trained parameters.
 
   Raises:
-    ValueError: the last checkpoint cannot be read, or is past `config.steps`.
+    ValueError: there are checkpoints of other settings, or the last one cannot
+      be read.
   """
   transform = optimizer(config)
   # A copy, because the step donates its state.
   params = jax.tree.map(lambda x: jnp.array(x, jnp.float32), params)
   state = {'params': params, 'optimizer': transform.init(params)}
+  # These raise, if they do, before anything is written.
+  packing.batch_at(rows, 0, config.batch_size, config.seed)
+  settings = _settings(config, params)
+  _check_settings(os.path.join(str(workdir), 'checkpoints'), settings)
+
+  folder = os.path.abspath(os.path.join(workdir, 'checkpoints'))
+  _write_settings(folder, settings)
   manager = ocp.CheckpointManager(
-    os.path.abspath(os.path.join(workdir, 'checkpoints')),
+    folder,
     options=ocp.CheckpointManagerOptions(
       max_to_keep=2, enable_async_checkpointing=False
     ),
   )
   start = manager.latest_step() or 0
-  if start > config.steps:
-    raise ValueError(
-      f'steps must be >= {start}, which {workdir} has reached, got '
-      f'{config.steps}.'
-    )
   if start:
     state = _restore(manager, start, state)
   step_fn = jax.jit(_make_step(loss_fn, transform), donate_argnums=0)
   metrics_path = os.path.join(workdir, 'metrics.jsonl')
+  step_fn = functools.partial(step_fn, frozen=frozen)
+  state = _train(step_fn, state, start, rows, config, manager, metrics_path)
+  manager.close()
+  return state['params']
+
+
+def _train(step_fn, state, start, rows, config, manager, metrics_path):
+  """Takes the steps that are left; returns the last state."""
   lines.keep_while(metrics_path, lambda line: json.loads(line)['step'] <= start)
   with (
     open(metrics_path, 'a', encoding='utf-8', buffering=1) as file,
@@ -137,7 +160,7 @@ def fit(
     for step in range(start, config.steps):
       began = time.perf_counter()
       batch = packing.batch_at(rows, step, config.batch_size, config.seed)
-      state, metrics = step_fn(state, frozen, batch)
+      state, metrics = step_fn(state, batch=batch)
       metrics = {name: float(value) for name, value in metrics.items()}
       speed = packing.num_tokens(batch) / (time.perf_counter() - began)
       row = {'step': step + 1, **metrics, 'tokens_per_second': round(speed)}
@@ -148,8 +171,7 @@ def fit(
       bar.update()
       if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
         manager.save(step + 1, args=ocp.args.StandardSave(state))
-  manager.close()
-  return state['params']
+  return state
 
 
 def _make_step(loss_fn, transform):
@@ -166,6 +188,64 @@ def _make_step(loss_fn, transform):
     return {'params': params, 'optimizer': optimizer_state}, metrics
 
   return step
+
+
+def _settings(config, params):
+  """What training must have in common with the checkpoints to go on."""
+  return {
+    'training': dataclasses.asdict(config),
+    'parameters': {
+      name: list(leaf.shape)
+      for name, leaf in checkpoint.flatten(params).items()
+    },
+  }
+
+
+def _check_settings(folder, settings):
+  """Refuses a folder of checkpoints of other settings."""
+  path = os.path.join(folder, _SETTINGS)
+  if not os.path.exists(path):
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    if any(name.isdigit() for name in names):
+      raise ValueError(
+        f'{folder} holds checkpoints but no {_SETTINGS}, which says what they '
+        'are of. Use another workdir, or delete this folder.'
+      )
+    return
+  with open(path, encoding='utf-8') as file:
+    old = json.load(file)
+  changes = [
+    change
+    for part, new in settings.items()
+    for change in _changes(old[part], new)
+  ]
+  if len(changes) > _MOST_CHANGES:
+    rest = len(changes) - _MOST_CHANGES
+    changes = [*changes[:_MOST_CHANGES], f'and {rest} more']
+  if changes:
+    raise ValueError(
+      f'{folder} holds checkpoints of other settings: {"; ".join(changes)}. '
+      'Use another workdir, or delete this folder.'
+    )
+
+
+def _changes(old, new):
+  """Says which fields differ, and how."""
+  reasons = {'steps': ' (all learning rates depend on it)'}
+  for name in dict.fromkeys([*old, *new]):
+    was, now = (fields.get(name, 'missing') for fields in (old, new))
+    if was != now:
+      yield f'{name} was {was} and is {now}{reasons.get(name, "")}'
+
+
+def _write_settings(folder, settings):
+  """Before there is any checkpoint; whole or not at all."""
+  os.makedirs(folder, exist_ok=True)
+  path = os.path.join(folder, _SETTINGS)
+  if not os.path.exists(path):
+    with open(f'{path}.part', 'w', encoding='utf-8') as file:
+      json.dump(settings, file, indent=1)
+    os.replace(f'{path}.part', path)
 
 
 def _restore(manager, step, state):

@@ -2,6 +2,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -125,7 +126,8 @@ def _metrics(workdir):
 
 def _checkpoints(workdir):
   folder = pathlib.Path(workdir, 'checkpoints')
-  return sorted(os.listdir(folder)) if folder.exists() else []
+  names = sorted(os.listdir(folder)) if folder.exists() else []
+  return [name for name in names if name != 'settings.json']
 
 
 def _check_survivors(workdir, reference):
@@ -175,10 +177,11 @@ def test_the_loss_goes_down(reference):
 @pytest.mark.parametrize(
   'event, count',
   [
+    ('os.rename', 1),  # The settings are written, but not named.
     ('batch', 30),  # Before the first checkpoint.
     ('batch', 41),  # The first checkpoint has just been made.
     ('os.mkdir', 7),  # The second checkpoint has just been begun.
-    ('os.rename', 4),  # It is whole, but does not have its name.
+    ('os.rename', 5),  # It is whole, but does not have its name.
     ('os.rmdir', 1),  # The oldest is being deleted.
   ],
 )
@@ -257,14 +260,68 @@ def test_metrics_are_never_given_up_to_be_rewritten(tmp_path, reference):
     _check_same(workdir, dict(params), reference)
 
 
-def test_a_run_longer_than_asked_for_is_not_taken_for_a_finished_one(
+@pytest.mark.parametrize(
+  ('changes', 'told'),
+  [
+    ({'learning_rate': 0.1}, 'learning_rate was 0.05 and is 0.1'),
+    ({'steps': 100}, 'steps was 240 and is 100 (all learning rates'),
+    (
+      {'steps': 480, 'seed': 2},
+      'steps was 240 and is 480 (all learning rates depend on it); seed was 1 '
+      'and is 2',
+    ),
+  ],
+)
+def test_a_finished_run_is_not_taken_for_one_of_another_config(
+  tmp_path, reference, changes, told
+):
+  workdir = shutil.copytree(reference, tmp_path / 'run')
+  with pytest.raises(ValueError, match=re.escape(told)):
+    _fit(workdir, config=dataclasses.replace(_CONFIG, **changes))
+  with np.load(reference / 'params.npz') as params:
+    _check_same(workdir, dict(params), reference)
+
+
+def test_other_parameters_are_refused_in_one_sentence(
+  tmp_path, reference, capfd, monkeypatch
+):
+  """Before orbax is asked, which prints all that it knows of every array."""
+  wider = {
+    'embedding': jnp.zeros((_VOCAB, 9)),
+    'head': jnp.zeros((9, _VOCAB)),
+    'scale': jnp.ones(9),
+  }
+  monkeypatch.setattr(sys.modules[__name__], '_params', lambda: wider)
+  workdir = shutil.copytree(reference, tmp_path / 'run')
+  with pytest.raises(ValueError, match='of other settings') as caught:
+    _fit(workdir)
+  said = str(caught.value)
+  assert 'embedding was [7, 8] and is [7, 9]; head was [8, 7] and is' in said
+  assert 'bias was [7] and is missing' in said
+  assert 'scale was missing and is [9]' in said
+  assert '\n' not in said and capfd.readouterr() == ('', '')
+
+
+def test_of_many_other_parameters_some_are_told(tmp_path):
+  config = loop.TrainingConfig(1, 1, 0.1, warmup_steps=0)
+  loss_fn = lambda params, *_: (params['0'].sum(), {'loss': 0.0})
+
+  def fit(size):
+    params = {f'{i}': jnp.zeros(size) for i in range(20)}
+    loop.fit(loss_fn, params, None, _rows(), config, str(tmp_path))
+
+  fit(2)
+  with pytest.raises(ValueError, match=r'is \[3\]; and 14 more\. Use'):
+    fit(3)
+
+
+def test_checkpoints_that_nobody_knows_the_settings_of_are_refused(
   tmp_path, reference
 ):
   workdir = shutil.copytree(reference, tmp_path / 'run')
-  shorter = dataclasses.replace(_CONFIG, steps=100)
-  with pytest.raises(ValueError, match='steps .* got 100'):
-    _fit(workdir, config=shorter)
-  assert _metrics(workdir) == _metrics(reference)
+  (workdir / 'checkpoints' / 'settings.json').unlink()
+  with pytest.raises(ValueError, match='but no settings.json'):
+    _fit(workdir)
 
 
 def test_a_spoilt_checkpoint_is_named_and_can_be_done_without(
@@ -319,6 +376,7 @@ def test_more_rows_a_step_than_there_are_raise(tmp_path):
   config = loop.TrainingConfig(1, 1000, 0.1, warmup_steps=0)
   with pytest.raises(ValueError, match='batch_size .* got 1000'):
     _fit(tmp_path, config=config)
+  assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
