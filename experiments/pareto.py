@@ -86,7 +86,8 @@ def make_measure(verifier: base.Verifier, num_runs: int):
 
   def one(key, draft, target):
     draw_key, verify_key = jax.random.split(key)
-    token = sampling.draw(jax.random.uniform(draw_key), draft)
+    shape = (sampling.num_uniforms(draft.shape[0]),)
+    token = sampling.draw(jax.random.uniform(draw_key, shape), draft)
     tree = base.DraftTree(
       token[None], trees.chain(1), jnp.ones(1, bool), draft[None]
     )

@@ -17,8 +17,12 @@ always written out; the papers disagree on which of them is `p`.
 """
 
 from collections.abc import Callable
+import functools
+import inspect
 from typing import Any
 from typing import NamedTuple
+from typing import ParamSpec
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +32,69 @@ from specjax import trees
 
 Params = Any
 Cache = Any
+
+_Arguments = ParamSpec('_Arguments')
+_Component = TypeVar('_Component')
+
+# Components that each factory remembers.
+_REMEMBERED = 1024
+
+
+def component(
+  factory: Callable[_Arguments, _Component],
+) -> Callable[_Arguments, _Component]:
+  """Makes components values: equal calls of a factory return one object.
+
+  JAX shares compiled programs between static arguments that are equal, and
+  functions are equal only to themselves. Every factory of the library is
+  decorated with this, so that what is built twice is compiled once. Sequences
+  and NumPy arrays are compared by their contents. A call with values that JAX
+  traces is never remembered.
+  """
+  signature = inspect.signature(factory)
+
+  @functools.lru_cache(maxsize=_REMEMBERED)
+  def remembered(call):
+    return factory(*call.args, **call.kwargs)
+
+  @functools.wraps(factory)
+  def build(*args, **kwargs):
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    try:
+      call = _Call(_by_contents(bound.arguments), args, kwargs)
+    except TypeError:  # Something has no hash.
+      return factory(*args, **kwargs)
+    return remembered(call)
+
+  return build
+
+
+class _Call:
+  """Arguments of a factory, equal to others by their contents."""
+
+  def __init__(self, key, args, kwargs):
+    self.key, self.args, self.kwargs = key, args, kwargs
+    self._hash = hash(key)
+
+  def __hash__(self):
+    return self._hash
+
+  def __eq__(self, other):
+    return self.key == other.key
+
+
+def _by_contents(value):
+  """Returns what stands for a value where calls are compared."""
+  if isinstance(value, dict):
+    return tuple((name, _by_contents(each)) for name, each in value.items())
+  if isinstance(value, list | tuple):
+    return type(value).__name__, *map(_by_contents, value)
+  if isinstance(value, functools.partial):
+    return value.func, _by_contents(value.args), _by_contents(value.keywords)
+  if isinstance(value, np.ndarray):
+    return value.shape, value.dtype.str, value.tobytes()
+  return value
 
 
 class Extension(NamedTuple):
@@ -158,6 +225,8 @@ class Drafter(NamedTuple):
       The one with the most calls commits what any of them has proposed, padded
       behind; `num_accepted` then counts no level that was not read.
     vocab_size: of its laws; None if it has none.
+    partial: whether its trees may be valid in part only. The target then scores
+      them as deep as the deepest valid node of the batch, not in full.
     lags: whether what it commits can fall short of what was accepted, so that
       it must catch up even if it alone is played.
   """
@@ -170,6 +239,7 @@ class Drafter(NamedTuple):
   num_calls: int
   memory: Any = None
   vocab_size: int | None = None
+  partial: bool = False
   lags: bool = False
 
 
@@ -220,15 +290,22 @@ class Bandit(NamedTuple):
   """A rule that picks the arm of the next round.
 
   Attributes:
+    num_arms: `A`, how many arms it picks from.
     init: `() -> state`.
-    select: `(key, state) -> arm`, a scalar int32.
-    update: `(state, arm, reward, **extra) -> state`; unknown extras are
-      ignored. Where a round yields them, `rewards` `[A]` are those of all arms.
+    select: `(key, state) -> arm`, a scalar int32 in [0, A).
+    update: `(state, arm, reward, **extra) -> state`: what the arm that was
+      selected has earned; unknown extras are ignored. Where a round yields
+      them, `rewards` `[A]` are those of all arms.
+    update_all: `(state, rewards[A]) -> state`: what every arm would have
+      earned. No arm was selected, so that nothing is divided by a chance of
+      being selected.
   """
 
+  num_arms: int
   init: Callable[[], Any]
   select: Callable[[jax.Array, Any], jax.Array]
   update: Callable[..., Any]
+  update_all: Callable[[Any, jax.Array], Any]
 
 
 def lookup(table: dict[str, Any], kind: str, name: str) -> Any:

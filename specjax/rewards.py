@@ -8,6 +8,7 @@ import numpy as np
 from specjax import base
 
 
+@base.component
 def emitted() -> base.Reward:
   """Builds the reward of emitted tokens, on one scale for all arms.
 
@@ -19,6 +20,7 @@ def emitted() -> base.Reward:
   )
 
 
+@base.component
 def block_efficiency() -> base.Reward:
   """Builds the reward of accepted tokens over the arm's own depth.
 
@@ -29,6 +31,7 @@ def block_efficiency() -> base.Reward:
   )
 
 
+@base.component
 def block_divergence(*, tempered: bool = False) -> base.Reward:
   """Builds the reward of agreement: the mean of `1 - TV` over drafted tokens.
 
@@ -44,6 +47,7 @@ def block_divergence(*, tempered: bool = False) -> base.Reward:
   return lambda feedback: jnp.clip(getattr(feedback, name), 0, 1)
 
 
+@base.component
 def tradeoff(weight: float = 0.5) -> base.Reward:
   """Builds the reward of speed and fidelity, for arms of different goals.
 
@@ -64,6 +68,7 @@ def tradeoff(weight: float = 0.5) -> base.Reward:
   return reward
 
 
+@base.component
 def throughput(
   costs: Sequence[float],
   depths: Sequence[int],

@@ -12,13 +12,19 @@ import jax.numpy as jnp
 
 from specjax import base
 
+# Below, logits of any size would overflow; what is meant is 0.
+_COLDEST = 1e-6
+# Weights that one uniform is spread over at most: with the 23 bits of a float32
+# uniform and sums of 24, the law of a draw is off by about 1e-8 for each.
+_SPREAD = 384
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
   """How tokens are drawn: temperature, then top-k, then top-p, then min-p.
 
   Attributes:
-    temperature: divides the logits; 0 is greedy.
+    temperature: divides the logits; 0 is greedy, else at least 1e-6.
     top_k: keep the `k` most likely tokens (and those tied with the last), or
       None.
     top_p: keep the smallest set of most likely tokens with at least this mass
@@ -33,9 +39,11 @@ class Sampling:
   min_p: float = 0.0
 
   def __post_init__(self):
-    if not 0 <= self.temperature < math.inf:
+    cold = 0 < self.temperature < _COLDEST
+    if cold or not 0 <= self.temperature < math.inf:
       raise ValueError(
-        f'temperature must be >= 0 and finite, got {self.temperature}.'
+        f'temperature must be 0 (greedy) or lie in [{_COLDEST:g}, inf), got '
+        f'{self.temperature}.'
       )
     if self.top_k is not None and self.top_k < 1:
       raise ValueError(f'top_k must be >= 1 or None, got {self.top_k}.')
@@ -101,19 +109,19 @@ def _first_largest(scores):
   return jnp.minimum(first, scores.shape[-1] - 1)
 
 
-def _blocks(values, padding):
-  """Reshapes the last axis `V` to about `[sqrt(V), sqrt(V)]`."""
+def _blocks(values, padding, levels=2):
+  """Cuts the last axis `V` into blocks of about `V**(1 / levels)`."""
   size = values.shape[-1]
-  width = _width(size)
+  width = _width(size, levels)
   if size % width:
     pad = [(0, 0)] * (values.ndim - 1) + [(0, -size % width)]
     values = jnp.pad(values, pad, constant_values=padding)
   return values.reshape(*values.shape[:-1], -1, width)
 
 
-def _width(size):
+def _width(size, levels):
   """A divisor of `V` near its root: padding would copy all values."""
-  root = math.isqrt(size - 1) + 1
+  root = max(1, math.ceil(size ** (1 / levels) - 1e-9))
   divisors = (width for width in range(root, 3 * root) if size % width == 0)
   return next(divisors, root)
 
@@ -136,35 +144,60 @@ def _nucleus(probs: jax.Array, top_p: float) -> jax.Array:
   return jax.lax.bitcast_convert_type(low, jnp.float32)
 
 
-def draw(uniform: jax.Array, weights: jax.Array) -> jax.Array:
+def num_uniforms(vocab_size: int) -> int:
+  """Returns `U`, how many uniforms a draw from `vocab_size` weights takes."""
+  num = 1
+  while _SPREAD**num < vocab_size:
+    num += 1
+  return num
+
+
+def draw(uniforms: jax.Array, weights: jax.Array) -> jax.Array:
   """Draws a token by inverting the cumulative distribution.
 
-  Summing about `sqrt(V)` blocks first makes it several times cheaper than
-  Gumbel noise, and it needs one uniform a token.
+  A large vocabulary is cut into blocks, and those into smaller ones: each
+  uniform picks among a few hundred sums. One for all tokens would be too
+  coarse. It is several times cheaper than Gumbel noise, too.
 
   Args:
-    uniform: `[]` in [0, 1).
+    uniforms: `[U]` in [0, 1), as many as `num_uniforms(V)`.
     weights: `[V]` non-negative, of any positive sum.
 
   Returns:
     `[]` int32 token, never one of weight 0.
   """
-  blocks = _blocks(weights, 0.0)
-  sums = blocks.sum(axis=-1)
-  cumulative = jnp.cumsum(sums)
-  block = _invert(uniform * cumulative[-1], cumulative, sums)
-  rest = uniform * cumulative[-1] - (cumulative[block] - sums[block])
-  inside = _invert(rest, jnp.cumsum(blocks[block]), blocks[block])
-  return (block * blocks.shape[1] + inside).astype(jnp.int32)
+  num = num_uniforms(weights.shape[0])
+  if uniforms.shape != (num,):
+    raise ValueError(
+      f'uniforms must be of shape ({num},) for {weights.shape[0]} weights, got '
+      f'{uniforms.shape}.'
+    )
+  if num == 1:
+    return _pick(uniforms[0], weights)
+  blocks = _blocks(weights, 0.0, num)
+  block = draw(uniforms[:-1], blocks.sum(axis=-1))
+  return block * blocks.shape[1] + _pick(uniforms[-1], blocks[block])
 
 
 def tokens(
   uniforms: jax.Array, laws: jax.Array, sampling: Sampling
 ) -> jax.Array:
-  """Draws `[B, N]` tokens from laws `[B, N, V]` that `probabilities` made."""
+  """Draws `[B, N]` tokens from laws `[B, N, V]` that `probabilities` made.
+
+  Args:
+    uniforms: `[B, N, U]`, see `draw`.
+    laws: the probabilities.
+    sampling: at temperature 0, the laws are one-hot rows.
+  """
   if sampling.temperature == 0:
     return most_likely(laws)  # One-hot rows need no cumulative sums.
   return jax.vmap(jax.vmap(draw))(uniforms, laws)
+
+
+def _pick(uniform, weights):
+  """Draws one of a few weights, int32."""
+  cumulative = jnp.cumsum(weights)
+  return _invert(uniform * cumulative[-1], cumulative, weights)
 
 
 def _invert(threshold, cumulative, weights):
@@ -176,7 +209,7 @@ def _invert(threshold, cumulative, weights):
   positive = weights > 0
   past = positive & (cumulative > threshold)
   last = weights.shape[0] - 1 - jnp.argmax(positive[::-1])
-  return jnp.where(past.any(), jnp.argmax(past), last)
+  return jnp.where(past.any(), jnp.argmax(past), last).astype(jnp.int32)
 
 
 def row_keys(key: jax.Array, request_ids: jax.Array) -> jax.Array:

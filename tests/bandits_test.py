@@ -89,8 +89,10 @@ def test_exp3_spec_plays_the_paper_s_probabilities():
     found = np.exp(exponential_weights.exp3_spec_log_law(states[t - 1]))
     np.testing.assert_allclose(found, probs, rtol=1e-6)
     sums[arm] += (_L + 1 - lengths[arm]) / (_L * probs[arm])
-    np.testing.assert_allclose(states[t].values, sums, rtol=1e-6)
-    weighted += found @ np.asarray(states[t].values - states[t - 1].values)
+    # Sums are kept beyond the lowest; what is added is seen beside another arm.
+    np.testing.assert_allclose(states[t].losses, sums - sums.min(), rtol=1e-5)
+    added = np.asarray(states[t].losses - states[t - 1].losses)
+    weighted += found @ (added - added[(arm + 1) % 3])
   emitted = _LENGTHS[np.arange(7), arms].sum()
   assert weighted == pytest.approx((_L + 1) / _L * 7 - emitted / _L, rel=1e-6)
 
@@ -350,24 +352,116 @@ def test_fixed_plays_the_arms_that_a_router_chose():
   np.testing.assert_array_equal(pulls, 5 * np.eye(3)[routed])
 
 
+# Rewards by round, the same of all arms but for the last kind.
+_HARD = {
+  'nothing': lambda round_: jnp.zeros(3),
+  'everything': lambda round_: jnp.ones(3),
+  'alternating': lambda round_: jnp.full(3, round_ % 2.0),
+  'first nothing, then everything': lambda round_: jnp.full(
+    3, jnp.where(round_ < 50_000, 0.0, 1.0)
+  ),
+  'one arm at a time': lambda round_: 1.0 * (jnp.arange(3) == round_ % 3),
+}
+_ROUNDS, _PROMPTS = 100_000, 1000
+
+
+@pytest.mark.parametrize('num_arms', [1, 3])
 @pytest.mark.parametrize('name', bandits.BANDITS)
-def test_states_stay_finite(name):
-  """One arm; and three that all earn nothing, then everything."""
-  for num_arms in (1, 3):
-    bandit = bandits.BANDITS[name](num_arms)
+def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms):
+  """Of 10^5 hard rewards in all, of 10^3 prompts that each begin with a lesson.
 
-    def step(state, round_, bandit=bandit, num_arms=num_arms):
-      key = jax.random.fold_in(jax.random.key(0), round_)
-      rewards = jnp.where(round_ < 300, jnp.zeros(num_arms), 1)
-      arm = bandit.select(key, state)
-      state = bandit.update(
-        state, arm, rewards[0], rewards=rewards, unknown=jnp.nan
-      )
-      return state, (arm, state)
+  All kinds of rewards at once, as runs side by side.
+  """
+  bandit = bandits.BANDITS[name](num_arms)
 
-    _, (arms, states) = jax.lax.scan(step, bandit.init(), jnp.arange(600))
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(states))
-    assert ((0 <= arms) & (arms < num_arms)).all()
+  def step(state, round_, kind):
+    key = jax.random.fold_in(jax.random.key(0), round_)
+    rewards = jax.lax.switch(kind, list(_HARD.values()), round_)[:num_arms]
+    begins = round_ % (_ROUNDS // _PROMPTS) == 0
+    state = jax.tree.map(
+      lambda new, old: jnp.where(begins, new, old),
+      bandit.update_all(state, rewards),
+      state,
+    )
+    arm = bandit.select(key, state)
+    state = bandit.update(
+      state, arm, rewards[arm], rewards=rewards, unknown=jnp.nan
+    )
+    finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]
+    return state, (0 <= arm) & (arm < num_arms) & jnp.all(jnp.array(finite))
+
+  def run(kind):
+    rounds = jnp.arange(_ROUNDS)
+    step_of_kind = functools.partial(step, kind=kind)
+    return jax.lax.scan(step_of_kind, bandit.init(), rounds)[1].all()
+
+  kinds = jnp.arange(len(_HARD))
+  good = dict(zip(_HARD, jax.jit(jax.vmap(run))(kinds).tolist()))
+  assert all(good.values()), good
+
+
+@pytest.mark.parametrize('name', ['exp3', 'exp3_spec'])
+def test_a_lesson_divides_by_no_chance(name):
+  """Equal arms stay equal, however many lessons are carried over."""
+  bandit = bandits.BANDITS[name](5)
+  learn = jax.jit(bandit.update_all)
+  state = bandit.init()
+  for _ in range(100):
+    state = learn(state, jnp.full(5, 0.25))
+  np.testing.assert_array_equal(state.losses, np.zeros(5))
+
+
+def test_means_do_not_freeze():
+  """Past 2**24 pulls, where float32 sums stop growing."""
+  bandit = bandits.BANDITS['ucb1'](2)
+  many = 1 << 25
+
+  def step(state, reward):
+    return bandit.update(state, jnp.int32(0), reward), None
+
+  state = bandit.init()._replace(
+    pulls=jnp.int32([many, 1]), whole=jnp.int32([many, 0])
+  )
+  state, _ = jax.lax.scan(step, state, jnp.zeros(1 << 20))
+  assert state.means[0] == pytest.approx(many / (many + (1 << 20)), abs=1e-6)
+  before = float(state.sums[0])
+  state, _ = jax.lax.scan(step, state, jnp.full(1 << 20, 0.75))
+  gained = float(state.sums[0]) - before
+  assert gained == pytest.approx(0.75 * (1 << 20), abs=8)
+
+
+@pytest.mark.parametrize('name', ['exp3', 'exp3_spec'])
+def test_estimates_do_not_freeze(name):
+  """What is summed is small, whatever was summed before."""
+  bandit = bandits.BANDITS[name](2)
+  round_ = jnp.int32(1 << 24)
+  far = bandit.init()._replace(rounds=round_)
+  learn = lambda state: bandit.update_all(state, jnp.array([0.25, 0.5]))
+  state = jax.jit(
+    lambda state: jax.lax.fori_loop(0, 1 << 20, lambda _, s: learn(s), state)
+  )(far)
+  assert state.losses[0] == pytest.approx(0.25 * (1 << 20), rel=1e-6)
+  assert state.losses[1] == 0
+
+
+@pytest.mark.parametrize('name', bandits.BANDITS)
+def test_a_lesson_is_that_of_every_arm(name):
+  """As if all had been played, where playing them teaches without a draw."""
+  bandit = bandits.BANDITS[name](3)
+  rewards = jnp.array([0.25, 0.75, 0.5])
+  at_once = bandit.update_all(bandit.init(), rewards)
+  if name in ('exp3', 'exp3_spec'):
+    losses = rewards.max() - rewards
+    np.testing.assert_allclose(at_once.losses, losses, rtol=1e-6)
+    return
+  if name == 'discounted_ucb':
+    np.testing.assert_array_equal(at_once.pulls, np.ones(3))
+    np.testing.assert_array_equal(at_once.rewards, rewards)
+    return
+  state = bandit.init()
+  for arm in range(1 if name == 'hedge' else 3):
+    state = bandit.update(state, jnp.int32(arm), rewards[arm], rewards=rewards)
+  jax.tree.map(np.testing.assert_array_equal, state, at_once)
 
 
 def test_hedge_without_the_rewards_of_all_arms_raises():
@@ -571,7 +665,8 @@ def test_the_good_event():
   played = arms[..., None] == np.arange(3)
   pulls = np.cumsum(played, 1)
   sums = np.cumsum(played * (lengths[..., None] - 1) / _L, 1)
-  state = counts.Counts(jnp.int32(pulls), jnp.float32(sums))
+  whole = jnp.zeros(pulls.shape, jnp.int32)
+  state = counts.Counts(jnp.int32(pulls), jnp.float32(sums), whole)
   indices = jax.vmap(
     jax.vmap(upper_confidence.ucb_spec_indices, (0, None)), (0, None)
   )(state, 0.5)

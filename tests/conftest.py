@@ -1,20 +1,37 @@
-"""What every test file shares."""
+"""What every test file shares: two tiers, and programs that are kept."""
 
-import jax
 import pytest
 
 from tests import xla
 
 # Before anything is compiled.
 xla.compile_quickly()
+xla.keep_programs()
+
+
+def pytest_addoption(parser):
+  parser.addoption(
+    '--all',
+    action='store_true',
+    help='Also run what takes long: experiments, notebooks, large samples.',
+  )
+
+
+def pytest_configure(config):
+  config.addinivalue_line(
+    'markers', 'slow: takes long, and only runs with --all.'
+  )
+
+
+def pytest_collection_modifyitems(config, items):
+  if config.getoption('--all'):
+    return
+  slow = [item for item in items if 'slow' in item.keywords]
+  config.hook.pytest_deselected(items=slow)
+  items[:] = [item for item in items if 'slow' not in item.keywords]
 
 
 @pytest.fixture(scope='module', autouse=True)
-def _programs_of_one_file():
-  """Compiled programs are dropped behind a file.
-
-  A process may map so many pieces of memory (65530 on Linux), and the programs
-  of the whole suite have more.
-  """
+def _not_too_many_programs():
   yield
-  jax.clear_caches()
+  xla.drop_programs()

@@ -99,13 +99,14 @@ def test_honest_runs_agree_with_theory(kind, sampling):
 
 def timid(key, candidates, active, draft, target):
   """Lossless, but accepts with half the chance."""
-  accept_uniform, left_uniform = jax.random.uniform(key, (2,))
+  num_draw = sampling_lib.num_uniforms(target.shape[0])
+  uniforms = jax.random.uniform(key, (1 + num_draw,))
   candidate = candidates[jnp.argmax(active)]
-  bar = 2 * accept_uniform * draft[candidate]
-  keep = active.any() & (accept_uniform < 0.5) & (bar < target[candidate])
+  bar = 2 * uniforms[0] * draft[candidate]
+  keep = active.any() & (uniforms[0] < 0.5) & (bar < target[candidate])
   left = target - 0.5 * jnp.minimum(draft, target)
   left = jnp.where(active.any(), left, target)
-  return jnp.where(keep, candidate, sampling_lib.draw(left_uniform, left)), keep
+  return jnp.where(keep, candidate, sampling_lib.draw(uniforms[1:], left)), keep
 
 
 @pytest.mark.parametrize(

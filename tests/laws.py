@@ -54,17 +54,20 @@ def chi_square(sequences, law):
 
 def resampling(key, candidates, active, draft, target):
   """The maximal coupling, broken: what is rejected becomes a target sample."""
-  accept_uniform, target_uniform = jax.random.uniform(key, (2,))
+  accept_uniform, *target_uniforms = jax.random.uniform(key, (2,))
   candidate = candidates[jnp.argmax(active)]
   keep = active.any() & (accept_uniform * draft[candidate] < target[candidate])
-  token = jnp.where(keep, candidate, sampling.draw(target_uniform, target))
+  token = jnp.where(keep, candidate, sampling.draw(jnp.stack(target_uniforms), target))
   return token, (active & (candidates == token)).any()
 
 
+@base.component
 def alternating(num_arms):
   """The bandit that plays one arm after the other, whatever they earn."""
   return base.Bandit(
+    num_arms,
     init=lambda: jnp.int32(0),
     select=lambda key, state: state % num_arms,
     update=lambda state, arm, reward, **extra: state + 1,
+    update_all=lambda state, rewards: state,
   )

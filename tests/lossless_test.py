@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import base
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -136,6 +137,7 @@ def test_alternating_arms_have_the_target_law(first, second):
   assert p < 1e-6 if laws.resampling in second else p > 1e-4
 
 
+@base.component
 def adversary(num_arms):
   """Reacts to all that it is told; plays what would have earned least."""
 
@@ -145,7 +147,16 @@ def adversary(num_arms):
     others = jnp.where(jnp.arange(num_arms) == arm, jnp.inf, rewards)
     return jnp.argmin(others).astype(jnp.int32)
 
-  return specjax.Bandit(lambda: jnp.int32(0), lambda key, state: state, update)
+  def update_all(state, rewards):
+    return jnp.argmin(rewards).astype(jnp.int32)
+
+  return specjax.Bandit(
+    num_arms,
+    init=lambda: jnp.int32(0),
+    select=lambda key, state: state,
+    update=update,
+    update_all=update_all,
+  )
 
 
 def varied(draft, first='maximal'):

@@ -45,7 +45,7 @@ class _Drafter(NamedTuple):
 def _sums(key, drafter, verifier, num_chunks):
   """`[chunks, 2, 2]` sums over rounds of BE and BD, and of their squares."""
   topology = trees.chain(drafter.length)
-  draw = jnp.vectorize(sampling.draw, signature='(),(v)->()')
+  draw = jnp.vectorize(sampling.draw, signature='(u),(v)->()')
 
   def chunk(key):
     coin_key, draft_key, verify_key = jax.random.split(key, 3)

@@ -1,5 +1,6 @@
 """Probabilities against float64 numpy, and draws against their exact law."""
 
+import itertools
 import math
 
 import jax
@@ -148,6 +149,8 @@ def test_nucleus_threshold_is_exactly_the_sorted_one(top_p):
   [
     ({'temperature': -0.1}, 'temperature'),
     ({'temperature': math.nan}, 'temperature'),
+    ({'temperature': 1e-40}, r'must be 0 \(greedy\) or .* got 1e-40'),
+    ({'temperature': 9e-7}, 'temperature'),
     ({'top_k': 0}, 'top_k'),
     ({'top_p': 0.0}, 'top_p'),
     ({'top_p': 1.01}, 'top_p'),
@@ -171,7 +174,7 @@ def test_draw_has_exactly_the_law_of_its_weights(vocab_size, scale):
   weights[rng.random(vocab_size) < 0.3] = 0
   weights[vocab_size // 2] = scale
   size = 1 << 16
-  tokens = np.asarray(_many((np.arange(size) + 0.5) / size, weights))
+  tokens = np.asarray(_many((np.arange(size)[:, None] + 0.5) / size, weights))
   assert tokens.dtype == np.int32
   assert (np.diff(tokens) >= 0).all()
   law = weights.astype(np.float64) / weights.sum(dtype=np.float64)
@@ -181,15 +184,128 @@ def test_draw_has_exactly_the_law_of_its_weights(vocab_size, scale):
   assert np.abs(counts - size * law).max() <= 1 + 1e-6 * size
 
 
+# The law of a draw, by the grid of its generator: multiples of 2**-23. What a
+# uniform picks never falls as it grows, so that a bisection finds how many grid
+# points pick each weight.
+
+_GRID = 1 << 23
+
+
+@jax.jit
+@jax.vmap
+def _grid_points(weights):
+  """`[n]` how many uniforms pick each of `n` weights."""
+  entries = jnp.arange(weights.shape[0])
+  pick = jax.vmap(
+    lambda point: sampling._pick(point.astype(jnp.float32) / _GRID, weights)
+  )
+
+  def halve(_, bounds):
+    low, high = bounds
+    middle = (low + high) // 2
+    past = pick(middle) > entries
+    return jnp.where(past, low, middle + 1), jnp.where(past, middle, high)
+
+  zeros = jnp.zeros_like(entries)
+  _, ends = jax.lax.fori_loop(0, 24, halve, (zeros, zeros + _GRID))
+  return jnp.diff(ends, prepend=0)
+
+
+def grid_law(weights):
+  """`[V]` float64 chances with which `draw` gives each token."""
+  num = sampling.num_uniforms(weights.shape[0])
+  if num == 1:
+    return np.asarray(_grid_points(weights[None])[0], np.float64) / _GRID
+  blocks = sampling._blocks(weights, 0.0, num)
+  inside = np.asarray(_grid_points(blocks), np.float64) / _GRID
+  return (grid_law(blocks.sum(-1))[:, None] * inside).ravel()[: len(weights)]
+
+
+def hard_weights(kind, vocab_size):
+  """`[V]` float32 probabilities, as a softmax would round them."""
+  rng = np.random.default_rng(6)
+  ranks = np.arange(1, vocab_size + 1)
+  weights = {
+    'zipf': 1 / ranks,
+    'zipf, shuffled': rng.permutation(1 / ranks),
+    'steep': rng.permutation(1 / ranks**1.5),
+    'uniform': np.ones(vocab_size),
+    'sparse': rng.dirichlet(np.full(vocab_size, 0.1)),
+    'softmax': np.exp(rng.normal(0, 4, vocab_size)),
+  }[kind]
+  return jnp.asarray(weights / weights.sum(), jnp.float32)
+
+
+@pytest.mark.parametrize(
+  ('vocab_size', 'kind'),
+  [
+    *itertools.product([384, 4096, 32_000], ['zipf', 'uniform', 'softmax']),
+    (256_000, 'zipf, shuffled'),
+    *(
+      pytest.param(*each, marks=pytest.mark.slow)
+      for each in itertools.product(
+        [385, 50_257, 128_256, 256_000],
+        ['zipf', 'steep', 'uniform', 'sparse', 'softmax'],
+      )
+    ),
+  ],
+)
+def test_draw_of_a_large_vocabulary_is_off_by_little(vocab_size, kind):
+  """Total variation from the nominal law, over all uniforms of the generator.
+
+  One uniform for the whole vocabulary was off by 5e-3 at 256,000 tokens.
+  """
+  weights = hard_weights(kind, vocab_size)
+  nominal = np.asarray(weights, np.float64)
+  law = grid_law(weights)
+  assert law.sum() == pytest.approx(1, abs=1e-12)
+  assert not law[nominal == 0].any()
+  assert np.abs(law - nominal / nominal.sum()).sum() / 2 < 2e-5
+
+
+def test_enumeration_counts_what_every_uniform_picks():
+  """The bisection against all 2**23 uniforms, one by one."""
+  weights = hard_weights('sparse', 9)
+  points = jnp.arange(_GRID, dtype=jnp.int32).reshape(-1, 1 << 15)
+  pick = lambda point: sampling.draw(point[None] / jnp.float32(_GRID), weights)
+  tokens = jax.lax.map(jax.vmap(pick), points)
+  counts = np.bincount(np.asarray(tokens).ravel(), minlength=9)
+  np.testing.assert_array_equal(counts, _grid_points(weights[None])[0])
+
+
+def test_draw_takes_its_uniforms_level_by_level(monkeypatch):
+  """Blocks of at most 5 weights: three uniforms, each on a coarse grid."""
+  monkeypatch.setattr(sampling, '_SPREAD', 5)
+  for vocab_size in (26, 90, 125):
+    assert sampling.num_uniforms(vocab_size) == 3
+    weights = np.random.default_rng(vocab_size).random(vocab_size)
+    weights[::7] = 0
+    weights = weights.astype(np.float32)
+    size = 64
+    grid = (np.indices((size,) * 3).reshape(3, -1).T + 0.5) / size
+    draw = jax.jit(jax.vmap(lambda u, w: sampling.draw(u, w), (0, None)))
+    tokens = np.asarray(draw(grid.astype(np.float32), weights))
+    counts = np.bincount(tokens, minlength=vocab_size)
+    assert counts.size == vocab_size and not counts[weights == 0].any()
+    law = weights / weights.sum(dtype=np.float64)
+    # Each level is off by at most a step of the grid.
+    assert np.abs(counts / size**3 - law).max() < 3 / size
+
+
+def test_draw_needs_as_many_uniforms_as_levels():
+  with pytest.raises(ValueError, match=r'\(2,\) for 4096 weights, got \(1,\)'):
+    sampling.draw(jnp.zeros(1), jnp.ones(4096))
+
+
 @pytest.mark.parametrize('vocab_size', [1, 2, 9, 10])
 def test_draw_of_one_hot_weights_is_the_hot_token(vocab_size):
   tokens = jax.vmap(_many, in_axes=(None, 0))(
-    jnp.array([0.0, 0.5, LAST]), jnp.eye(vocab_size)
+    jnp.array([[0.0], [0.5], [LAST]]), jnp.eye(vocab_size)
   )
   np.testing.assert_array_equal(tokens.T, [np.arange(vocab_size)] * 3)
 
 
-@pytest.mark.parametrize('vocab_size', [7, 64, 1000, 131072])
+@pytest.mark.parametrize('vocab_size', [7, 64, 1000, 131072, 256_000])
 def test_draw_never_gives_a_token_of_weight_zero(vocab_size):
   """Uniforms at the seams of the cumulative sum, as it rounds.
 
@@ -198,27 +314,33 @@ def test_draw_never_gives_a_token_of_weight_zero(vocab_size):
   down, at tokens of weight 0.
   """
   rng = np.random.default_rng(3)
-  width = math.isqrt(vocab_size - 1) + 1
+  num = sampling.num_uniforms(vocab_size)
+  width = sampling._blocks(np.zeros(vocab_size), 0.0, num).shape[1]
+  width = width if num > 1 else vocab_size
   for _ in range(5):
     weights = np.zeros(vocab_size, np.float32)
     weights[:width] = rng.random(width) * (rng.random(width) < 0.5)
     weights[width // 2] = 0.5
     cumulative = np.asarray(jax.jit(jnp.cumsum)(weights[:width]))
     seams = (cumulative / cumulative[-1]).astype(np.float32)
-    uniforms = np.concatenate([seams, np.nextafter(seams, np.float32(0)), [0]])
-    tokens = _many(np.clip(uniforms, 0, LAST).astype(np.float32), weights)
+    seams = np.concatenate([seams, np.nextafter(seams, np.float32(0)), [0]])
+    seams = np.clip(seams, 0, LAST).astype(np.float32)
+    # The other levels have no choice, whatever their uniforms are.
+    uniforms = np.tile(seams[:, None], (1, num))
+    tokens = _many(uniforms, weights)
     assert (weights[tokens] > 0).all()
 
 
 def test_draw_of_the_extreme_uniforms_skips_weight_zero_at_the_ends():
   weights = jnp.array([0, 0, 0.25, 0, 0.5, 0.25, 0, 0])
-  np.testing.assert_array_equal(_many(jnp.array([0.0, LAST]), weights), [2, 5])
+  ends = jnp.array([[0.0], [LAST]])
+  np.testing.assert_array_equal(_many(ends, weights), [2, 5])
 
 
 def test_draw_of_a_batch_is_the_draw_of_each_row():
   rng = np.random.default_rng(4)
   weights = rng.random((50, 11)).astype(np.float32)
-  uniforms = rng.random(50).astype(np.float32)
+  uniforms = rng.random((50, 1)).astype(np.float32)
   draw = jax.jit(sampling.draw)
   rows = [draw(u, row) for u, row in zip(uniforms, weights)]
   np.testing.assert_array_equal(

@@ -1,6 +1,7 @@
 """What XLA is told while tests run: nearly all of their time is compilation."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -28,6 +29,33 @@ def compile_quickly() -> None:
   tried = subprocess.run([sys.executable, '-c', code], env=quick, check=False)
   if tried.returncode == 0:
     os.environ['XLA_FLAGS'] = _FLAGS
+
+
+def keep_programs() -> None:
+  """Keeps compiled programs on disk, for all workers and for later runs.
+
+  In the folder of `JAX_COMPILATION_CACHE_DIR` if that is set, else beside the
+  cache of pytest. Processes that this one starts use it, too.
+  """
+  default = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'programs'
+  folder = os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(default))
+  seconds = os.environ.setdefault(
+    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.1'
+  )
+  jax.config.update('jax_compilation_cache_dir', folder)
+  jax.config.update(
+    'jax_persistent_cache_min_compile_time_secs', float(seconds)
+  )
+
+
+def drop_programs(limit: int = 30_000) -> None:
+  """Drops compiled programs if a process has many pieces of memory mapped.
+
+  It may have 65530 of them on Linux, and all programs of the suite have more.
+  """
+  maps = pathlib.Path('/proc/self/maps')
+  if maps.exists() and maps.read_bytes().count(b'\n') > limit:
+    jax.clear_caches()
 
 
 def compile_as_usual(lowered: jax.stages.Lowered) -> jax.stages.Compiled:

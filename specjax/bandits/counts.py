@@ -10,10 +10,15 @@ from specjax import base
 
 
 class Counts(NamedTuple):
-  """What the arms have earned."""
+  """What the arms have earned.
+
+  A float32 sum of rewards would stop growing at 2**24: whole rewards are
+  counted apart.
+  """
 
   pulls: jax.Array  # [A] int32
-  rewards: jax.Array  # [A] float32, summed over the pulls
+  rewards: jax.Array  # [A] float32, summed over the pulls, less `whole`
+  whole: jax.Array | int = 0  # [A] int32
 
   @property
   def rounds(self) -> jax.Array:
@@ -28,7 +33,12 @@ class Counts(NamedTuple):
   @property
   def means(self) -> jax.Array:
     """Mean reward of each arm, `[A]`, 0 where it has none."""
-    return self.rewards / self.divisors
+    return self.sums / self.divisors
+
+  @property
+  def sums(self) -> jax.Array:
+    """Sum of the rewards of each arm, `[A]`, rounded to float32."""
+    return self.whole + self.rewards
 
 
 def bandit(
@@ -43,18 +53,30 @@ def bandit(
   base.check_range('num_arms', num_arms, 1)
 
   def init():
-    return Counts(jnp.zeros(num_arms, jnp.int32), jnp.zeros(num_arms))
+    zeros = jnp.zeros(num_arms, jnp.int32)
+    return Counts(zeros, jnp.zeros(num_arms), zeros)
+
+  def add(state, played, rewards):
+    total = state.rewards + jnp.where(played, rewards, 0).astype(jnp.float32)
+    whole = jnp.floor(total)
+    return Counts(
+      state.pulls + played, total - whole, state.whole + whole.astype(jnp.int32)
+    )
 
   def update(state, arm, reward, **extra):
     del extra
     # Not a scatter: over many runs at once, that is much slower.
-    played = jnp.arange(num_arms) == arm
-    return Counts(
-      state.pulls + played,
-      state.rewards + jnp.where(played, reward, 0).astype(jnp.float32),
-    )
+    return add(state, jnp.arange(num_arms) == arm, reward)
 
-  return base.Bandit(init, select, update)
+  return base.Bandit(
+    num_arms,
+    init,
+    select,
+    update,
+    update_all=lambda state, rewards: add(
+      state, jnp.ones(num_arms, bool), rewards
+    ),
+  )
 
 
 def best(counts: Counts, indices: jax.Array) -> jax.Array:

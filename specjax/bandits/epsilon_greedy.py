@@ -7,6 +7,7 @@ from specjax import base
 from specjax.bandits import counts
 
 
+@base.component
 def epsilon_greedy(num_arms: int, *, epsilon: float = 0.1) -> base.Bandit:
   """Builds the epsilon-greedy rule.
 

@@ -13,7 +13,7 @@ class Sums(NamedTuple):
   """Estimated sums over the completed rounds."""
 
   rounds: jax.Array  # [] int32
-  values: jax.Array  # [A] float32, losses or gains
+  losses: jax.Array  # [A] float32, beyond those of the best arm
 
 
 class Losses(NamedTuple):
@@ -23,6 +23,7 @@ class Losses(NamedTuple):
   gap: jax.Array  # [] float32, summed mixability gap: what mixing has cost
 
 
+@base.component
 def exp3_spec(num_arms: int) -> base.Bandit:
   """Builds EXP3Spec (Hou et al. 2025, Algorithms 5 and 9).
 
@@ -38,12 +39,13 @@ def exp3_spec(num_arms: int) -> base.Bandit:
 
 def exp3_spec_log_law(state: Sums) -> jax.Array:
   """Returns `[A]` log probabilities of the next arm."""
-  num_arms = len(state.values)
+  num_arms = len(state.losses)
   round_ = (state.rounds + 1).astype(jnp.float32)
   rate = jnp.sqrt(math.log(num_arms) / (round_ * num_arms))
-  return jax.nn.log_softmax(-rate * state.values)
+  return jax.nn.log_softmax(-rate * state.losses)
 
 
+@base.component
 def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   """Builds Exp3 (Auer, Cesa-Bianchi, Freund and Schapire 2002).
 
@@ -57,12 +59,14 @@ def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   base.check_range('gamma', gamma, 1e-6, 1)
 
   def log_law(state):
-    weights = jax.nn.softmax(gamma / num_arms * state.values)
+    weights = jax.nn.softmax(-gamma / num_arms * state.losses)
     return jnp.log((1 - gamma) * weights + gamma / num_arms)
 
-  return _estimating(num_arms, log_law, lambda reward: reward)
+  # The paper sums gains, which are losses of the other sign.
+  return _estimating(num_arms, log_law, lambda reward: -reward)
 
 
+@base.component
 def hedge(
   num_arms: int,
   *,
@@ -107,18 +111,19 @@ def hedge(
         'hedge needs the rewards of all arms, got rewards=None: the round must '
         "keep all drafters current (make_round(..., catch_up='always'))."
       )
+    return update_all(state, rewards)
+
+  def update_all(state, rewards):
     losses = 1 - jnp.asarray(rewards, jnp.float32)
     gap = _mixability_gap(rate_of(state), state.losses, losses)
-    total = state.losses + losses
-    # Only differences matter, and small sums keep their digits.
-    total -= total.min()
+    total = _beyond_best(state.losses + losses)
     return Losses(discount * total, discount * (state.gap + gap))
 
-  return base.Bandit(init, select, update)
+  return base.Bandit(num_arms, init, select, update, update_all)
 
 
-def _estimating(num_arms, log_law, worth):
-  """Sums of `worth(reward)` over the chance of the arm that was played."""
+def _estimating(num_arms, log_law, loss):
+  """Sums of `loss(reward)` over the chance of the arm that was played."""
   base.check_range('num_arms', num_arms, 1)
 
   def init():
@@ -129,12 +134,24 @@ def _estimating(num_arms, log_law, worth):
 
   def update(state, arm, reward, **extra):
     del extra
-    estimates = worth(reward) * jnp.exp(-log_law(state))
+    estimates = loss(reward) * jnp.exp(-log_law(state))
     played = jnp.arange(num_arms) == arm
-    values = state.values + jnp.where(played, estimates, 0).astype(jnp.float32)
-    return Sums(state.rounds + 1, values)
+    return add(state, jnp.where(played, estimates, 0))
 
-  return base.Bandit(init, select, update)
+  def update_all(state, rewards):
+    """Nothing is estimated, so that nothing is divided."""
+    return add(state, loss(rewards))
+
+  def add(state, losses):
+    total = state.losses + jnp.asarray(losses, jnp.float32)
+    return Sums(state.rounds + 1, _beyond_best(total))
+
+  return base.Bandit(num_arms, init, select, update, update_all)
+
+
+def _beyond_best(losses):
+  """Only differences matter, and small sums keep their digits."""
+  return losses - losses.min()
 
 
 def _draw(key, log_law):

@@ -17,7 +17,10 @@ from specjax.bandits import upper_confidence
 
 
 class Discounted(counts.Counts):
-  """Counts in which a round weighs less with age; the pulls are float32."""
+  """Counts in which a round weighs less with age; the pulls are float32.
+
+  Both sums are bounded, so that none of the rewards is counted apart.
+  """
 
   __slots__ = ()
 
@@ -34,6 +37,7 @@ class Window(NamedTuple):
   rewards: jax.Array  # [window] float32
 
 
+@base.component
 def discounted_ucb(
   num_arms: int, *, beta: float = 0.01, discount: float = 0.95
 ) -> base.Bandit:
@@ -48,18 +52,28 @@ def discounted_ucb(
   rule = upper_confidence.ucb1(num_arms, beta=beta)
   base.check_range('discount', discount, 1e-6, 1)
 
+  def add(state, played, rewards):
+    rewards = jnp.where(played, rewards, 0).astype(jnp.float32)
+    return Discounted(
+      discount * state.pulls + played, discount * state.rewards + rewards
+    )
+
   def update(state, arm, reward, **extra):
     del extra
-    faded = counts.Counts(discount * state.pulls, discount * state.rewards)
-    return Discounted(*rule.update(faded, arm, reward))
+    return add(state, jnp.arange(num_arms) == arm, reward)
 
   return base.Bandit(
+    num_arms,
     init=lambda: Discounted(jnp.zeros(num_arms), jnp.zeros(num_arms)),
     select=rule.select,
     update=update,
+    update_all=lambda state, rewards: add(
+      state, jnp.ones(num_arms, bool), rewards
+    ),
   )
 
 
+@base.component
 def sliding_window_ucb(
   num_arms: int, *, beta: float = 0.01, window: int = 32
 ) -> base.Bandit:
@@ -75,17 +89,27 @@ def sliding_window_ucb(
   rule = upper_confidence.ucb1(num_arms, beta=beta)
   base.check_range('window', window, num_arms)
 
-  def update(state, arm, reward, **extra):
-    del extra
+  def append(state, arms, rewards):
+    """Adds rounds; as many old ones are forgotten."""
+    num = arms.shape[0]
     return Window(
-      jnp.append(state.arms[1:], jnp.int32(arm)),
-      jnp.append(state.rewards[1:], jnp.float32(reward)),
+      jnp.append(state.arms[num:], arms.astype(jnp.int32)),
+      jnp.append(state.rewards[num:], rewards.astype(jnp.float32)),
     )
 
+  def update(state, arm, reward, **extra):
+    del extra
+    return append(state, *map(jnp.atleast_1d, (arm, reward)))
+
   return base.Bandit(
+    num_arms,
     init=lambda: Window(jnp.full(window, -1, jnp.int32), jnp.zeros(window)),
     select=lambda key, state: rule.select(key, _seen(state, num_arms)),
     update=update,
+    # As if every arm had been played once.
+    update_all=lambda state, rewards: append(
+      state, jnp.arange(num_arms), rewards
+    ),
   )
 
 

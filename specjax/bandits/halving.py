@@ -24,6 +24,7 @@ class Halving(NamedTuple):
   phase: jax.Array  # [] int32
 
 
+@base.component
 def sequential_halving(num_arms: int, *, period: int = 1) -> base.Bandit:
   """Builds sequential halving with phases of equally many pulls an arm.
 
@@ -39,6 +40,7 @@ def sequential_halving(num_arms: int, *, period: int = 1) -> base.Bandit:
   return _halving(sizes, [period] * (len(sizes) - 1))
 
 
+@base.component
 def petc(num_arms: int, *, budget: int = 64) -> base.Bandit:
   """Builds pure exploration, then commitment (MetaSD, Algorithm 4).
 
@@ -82,22 +84,27 @@ def _halving(sizes: Sequence[int], pulls: Sequence[int]) -> base.Bandit:
   def waiting(state):
     return state.survivors & (state.pulls < due[state.phase])
 
-  def update(state, arm, reward, **extra):
-    del extra
-    played = jnp.arange(num_arms) == arm
+  def add(state, played, rewards):
+    rewards = jnp.where(played, rewards, 0).astype(jnp.float32)
     state = state._replace(
-      pulls=state.pulls + played,
-      rewards=state.rewards + jnp.where(played, reward, 0).astype(jnp.float32),
+      pulls=state.pulls + played, rewards=state.rewards + rewards
     )
     better = state.survivors & (_ranks(state) < sizes_behind[state.phase])
     following = begin(better, state.phase + 1)
     ended = ~waiting(state).any()
     return jax.tree.map(lambda *each: jnp.where(ended, *each), following, state)
 
+  def update(state, arm, reward, **extra):
+    del extra
+    return add(state, jnp.arange(num_arms) == arm, reward)
+
   return base.Bandit(
+    num_arms,
     init=lambda: begin(jnp.ones(num_arms, bool), jnp.int32(0)),
     select=lambda key, state: jnp.argmax(waiting(state)).astype(jnp.int32),
     update=update,
+    # One pull of every survivor.
+    update_all=lambda state, rewards: add(state, state.survivors, rewards),
   )
 
 

@@ -39,6 +39,7 @@ class Runs(NamedTuple):
   tokens: jax.Array  # [R] int32; the last block counts whole, as in the paper
 
 
+@base.component
 def truncated_geometric(acceptances, draft_length: int) -> Environment:
   """Builds arms whose drafts are kept with constant chances, equation (10).
 
@@ -49,6 +50,7 @@ def truncated_geometric(acceptances, draft_length: int) -> Environment:
   return drifting(np.asarray(acceptances)[None], draft_length, 1)
 
 
+@base.component
 def drifting(acceptances, draft_length: int, period: int) -> Environment:
   """Builds arms whose acceptance changes now and then.
 
@@ -81,6 +83,7 @@ def drifting(acceptances, draft_length: int, period: int) -> Environment:
   )
 
 
+@base.component
 def adversarial(lengths, draft_length: int) -> Environment:
   """Builds arms whose block lengths are fixed in advance.
 

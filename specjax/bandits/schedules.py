@@ -6,11 +6,13 @@ import jax.numpy as jnp
 from specjax import base
 
 
+@base.component
 def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
   """Builds the rule that always plays the same arm, which is its state.
 
   So a router need not be a bandit: with a bandit per row, the `[B]` int32 arms
-  that it chose for the prompts are the `bandit_state` of `Decoder.init`.
+  that it chose for the prompts are the `bandit_state` of `Decoder.init`. What
+  differs in `arm` alone shares a compiled program.
 
   Args:
     num_arms: `A`, at least 1.
@@ -18,28 +20,35 @@ def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
   """
   base.check_range('num_arms', num_arms, 1)
   base.check_range('arm', arm, 0, num_arms - 1)
-  return base.Bandit(
-    init=lambda: jnp.int32(arm),
-    select=lambda key, state: state,
-    update=lambda state, arm, reward, **extra: state,
-  )
+  return _learns_nothing(num_arms, lambda: jnp.int32(arm), _state)
 
 
+@base.component
 def uniform(num_arms: int) -> base.Bandit:
   """Builds the rule that draws each arm with the same chance."""
   base.check_range('num_arms', num_arms, 1)
-  return base.Bandit(
-    init=lambda: (),
-    select=lambda key, state: jax.random.randint(key, (), 0, num_arms),
-    update=lambda state, arm, reward, **extra: state,
-  )
+  select = lambda key, state: jax.random.randint(key, (), 0, num_arms)
+  return _learns_nothing(num_arms, lambda: (), select)
 
 
+@base.component
 def round_robin(num_arms: int) -> base.Bandit:
   """Builds the rule that plays one arm after the other."""
   base.check_range('num_arms', num_arms, 1)
-  return base.Bandit(
-    init=lambda: jnp.int32(0),
-    select=lambda key, state: state,
-    update=lambda state, arm, reward, **extra: (state + 1) % num_arms,
-  )
+  nothing = _learns_nothing(num_arms, lambda: jnp.int32(0), _state)
+  update = lambda state, arm, reward, **extra: (state + 1) % num_arms
+  return nothing._replace(update=update)
+
+
+def _learns_nothing(num_arms, init, select):
+  return base.Bandit(num_arms, init, select, _keep, _keep)
+
+
+def _state(key, state):
+  del key
+  return state
+
+
+def _keep(state, *told, **extra):
+  del told, extra
+  return state

@@ -13,6 +13,7 @@ from specjax.bandits import counts
 _BISECTIONS = 22
 
 
+@base.component
 def ucb_spec(num_arms: int, *, delta: float = 0.5) -> base.Bandit:
   """Builds UCBSpec (Hou et al. 2025, Algorithms 4 and 8).
 
@@ -40,6 +41,7 @@ def ucb_spec_indices(state: counts.Counts, delta: float) -> jax.Array:
   return state.means + jnp.sqrt((1 + pulls) * inside) / (2 * pulls)
 
 
+@base.component
 def ucb1(num_arms: int, *, beta: float = 1.0) -> base.Bandit:
   """Builds UCB1 (Auer, Cesa-Bianchi and Fischer 2002).
 
@@ -60,6 +62,7 @@ def ucb1(num_arms: int, *, beta: float = 1.0) -> base.Bandit:
   return counts.bandit(num_arms, select)
 
 
+@base.component
 def kl_ucb(num_arms: int, *, c: float = 0.0) -> base.Bandit:
   """Builds KL-UCB (Garivier and Cappé 2011).
 

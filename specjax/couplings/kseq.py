@@ -29,15 +29,16 @@ def kseq(key, candidates, active, draft, target):
   Returns:
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
-  uniforms = jax.random.uniform(key, (candidates.shape[0] + 1,))
+  num_draw = sampling.num_uniforms(target.shape[0])
+  uniforms = jax.random.uniform(key, (num_draw + candidates.shape[0],))
   divided = division.divide(draft, target, active.sum())
-  bars = uniforms[1:] * divided.factor * draft[candidates]
+  bars = uniforms[num_draw:] * divided.factor * draft[candidates]
   passed = active & (bars < target[candidates])
   weights = residual(draft, target, divided)
   token = jnp.where(
     passed.any(),
     candidates[jnp.argmax(passed)],
-    sampling.draw(uniforms[0], weights),
+    sampling.draw(uniforms[:num_draw], weights),
   )
   return token, (active & (candidates == token)).any()
 

@@ -27,10 +27,11 @@ def maximal(key, candidates, active, draft, target):
   Returns:
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
-  accept_uniform, residual_uniform = jax.random.uniform(key, (2,))
+  num_draw = sampling.num_uniforms(target.shape[0])
+  uniforms = jax.random.uniform(key, (1 + num_draw,))
   return accept(
-    accept_uniform,
-    residual_uniform,
+    uniforms[0],
+    uniforms[1:],
     candidates,
     active,
     jnp.argmax(active),
@@ -40,13 +41,13 @@ def maximal(key, candidates, active, draft, target):
 
 
 def accept(
-  accept_uniform, residual_uniform, candidates, active, index, law, target
+  accept_uniform, residual_uniforms, candidates, active, index, law, target
 ):
   """Couples the candidate at `index`, which has the law `law`, with the target.
 
   Args:
     accept_uniform: `[]` in [0, 1).
-    residual_uniform: `[]` in [0, 1).
+    residual_uniforms: `[U]` in [0, 1), as `sampling.draw` takes them.
     candidates: `[W]` int32 tokens.
     active: `[W]` bool; without any, the token is a sample of the target.
     index: `[]` int32, of an active candidate.
@@ -61,7 +62,7 @@ def accept(
   # Strict, and without a division: a token of target mass 0 never passes.
   keep = any_active & (accept_uniform * law[candidate] < target[candidate])
   weights = jnp.where(any_active, residual(law, target), target)
-  token = jnp.where(keep, candidate, sampling.draw(residual_uniform, weights))
+  token = jnp.where(keep, candidate, sampling.draw(residual_uniforms, weights))
   return token, (active & (candidates == token)).any()
 
 

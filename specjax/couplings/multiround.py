@@ -29,7 +29,9 @@ def multiround(key, candidates, active, draft, target):
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
   size = candidates.shape[0]
-  uniforms = jax.random.uniform(key, (size + 1,))
+  num_draw = sampling.num_uniforms(target.shape[0])
+  uniforms = jax.random.uniform(key, (num_draw + size,))
+  draw_uniforms, test_uniforms = uniforms[:num_draw], uniforms[num_draw:]
   # Active candidates first, in order, so that others cost no round.
   order = jnp.argsort(~active)
   num_active = active.sum()
@@ -41,7 +43,7 @@ def multiround(key, candidates, active, draft, target):
   def passes(walk):
     tried, left = walk
     candidate, law = at(tried)
-    return uniforms[tried + 1] * law[candidate] < left[candidate]
+    return test_uniforms[tried] * law[candidate] < left[candidate]
 
   def reject(walk):
     tried, left = walk
@@ -55,6 +57,6 @@ def multiround(key, candidates, active, draft, target):
   token = jnp.where(
     tried < num_active,
     at(tried)[0],
-    sampling.draw(uniforms[0], left),
+    sampling.draw(draw_uniforms, left),
   )
   return token, (active & (candidates == token)).any()

@@ -7,6 +7,7 @@ why it is optimal, is told in `transport.priorities`.
 import jax
 import jax.numpy as jnp
 
+from specjax import sampling
 from specjax.couplings import maximal
 from specjax.transport import priorities
 
@@ -25,13 +26,22 @@ def otm(key, candidates, active, draft, target):
   Returns:
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
-  uniforms = jax.random.uniform(key, (3 * candidates.shape[0] + 2,))
-  accept_uniform, residual_uniform = uniforms[:2]
+  num_draw = sampling.num_uniforms(target.shape[0])
+  size = 1 + num_draw + 3 * candidates.shape[0]
+  accept_uniform, residual_uniforms, rank_uniforms = jnp.split(
+    jax.random.uniform(key, (size,)), [1, 1 + num_draw]
+  )
   plan = priorities.plan(draft, target, jnp.maximum(active.sum(), 1))
   law = plan.law(draft)
-  winner = _winner(plan, uniforms[2:].reshape(3, -1), candidates, active)
+  winner = _winner(plan, rank_uniforms.reshape(3, -1), candidates, active)
   return maximal.accept(
-    accept_uniform, residual_uniform, candidates, active, winner, law, target
+    accept_uniform[0],
+    residual_uniforms,
+    candidates,
+    active,
+    winner,
+    law,
+    target,
   )
 
 

@@ -43,7 +43,8 @@ def otm_table(key, candidates, active, draft, target):
     active.sum(),
     vmap_method='broadcast_all',
   )
-  token = sampling.draw(jax.random.uniform(key), weights)
+  uniforms = jax.random.uniform(key, (sampling.num_uniforms(size),))
+  token = sampling.draw(uniforms, weights)
   return token, (active & (candidates == token)).any()
 
 

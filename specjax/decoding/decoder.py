@@ -1,7 +1,9 @@
 """The host's side of decoding: lists of prompts in, lists of results out."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -11,15 +13,16 @@ import numpy as np
 
 from specjax import bandits
 from specjax import base
-from specjax import drafters
 from specjax import rewards
 from specjax import sampling as sampling_lib
-from specjax import trees
-from specjax import verifiers
 from specjax.decoding import drivers
 from specjax.decoding import prompts as prompts_lib
+from specjax.decoding import requests
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
+
+# Stop tokens that a program has room for; more of them take another one.
+_STOP_TOKENS = 8
 
 
 class Result(NamedTuple):
@@ -34,6 +37,18 @@ class Result(NamedTuple):
   pulls: np.ndarray  # [A] rounds of each arm
 
 
+class _Setup(NamedTuple):
+  """What a program that reads prompts is compiled for."""
+
+  target: base.LanguageModel
+  arms: tuple[base.Arm, ...]
+  memories: tuple[int, ...]
+  max_length: int
+  per_row: bool
+  prompt_tokens: int
+  lesson: Callable[..., state_lib.DecodeState] | None
+
+
 class Piece(NamedTuple):
   """One streamed token and where it came from."""
 
@@ -46,7 +61,8 @@ class Decoder:
 
   A prompt's output depends on the prompt, the seed and its request id alone,
   not on the other prompts of the batch. Batches of one shape share a compiled
-  program, whatever `max_new_tokens` is.
+  program, whatever `max_new_tokens`, the stop tokens and the arm of `fixed`
+  are; so do decoders that are built of equal parts.
   """
 
   def __init__(
@@ -91,7 +107,7 @@ class Decoder:
     self._target = target
     self._params = state_lib.Params(target_params, tuple(p for _, p in arms))
     self._bandit = bandit or bandits.BANDITS['fixed'](len(arms))
-    self._stop_tokens = jnp.asarray(list(stop_tokens) or [-1], jnp.int32)
+    self._stop_tokens = _stop_tokens(stop_tokens)
     self._max_length = max_length
     self._per_row = per_row
     self._reward = reward
@@ -101,7 +117,7 @@ class Decoder:
       for i, (arm, params) in enumerate(arms)
     ]
     distinct = list(dict.fromkeys(names))
-    self._memories = tuple(distinct.index(name) for name in names)
+    memories = tuple(distinct.index(name) for name in names)
     self.round_fn = round_lib.make_round(
       target,
       self._arms,
@@ -110,25 +126,22 @@ class Decoder:
       sampling,
       per_row=per_row,
       catch_up=catch_up,
-      memories=self._memories,
+      memories=memories,
     )
-    self._prompt_tokens = prompt_tokens
-    self._lesson = None
+    lesson = None
     if prompt_tokens:
-      self._lesson = self._make_lesson(bandit, reward, sampling, catch_up)
-    self._init = jax.jit(self._init_keys_and_state)
-
-  def _make_lesson(self, bandit, reward, sampling, catch_up):
-    return prompts_lib.make_lesson(
-      self._target,
-      self._arms,
-      bandit,
-      reward,
-      sampling,
-      self._prompt_tokens,
-      per_row=self._per_row,
-      catch_up=catch_up,
-      memories=self._memories,
+      lesson = prompts_lib.make_lesson(
+        target,
+        self._arms,
+        bandit,
+        reward,
+        sampling,
+        prompt_tokens,
+        per_row=per_row,
+        memories=memories,
+      )
+    self._setup = _Setup(
+      target, self._arms, memories, max_length, per_row, prompt_tokens, lesson
     )
 
   @property
@@ -157,64 +170,59 @@ class Decoder:
         over; by default the bandit starts anew.
 
     Raises:
-      ValueError: a prompt is empty, too long or holds an unknown token.
+      ValueError: a prompt is empty, too long or holds something else than
+        tokens of the vocabulary, or another argument does not fit.
     """
-    limits = self._limits(prompts, max_new_tokens)
-    lessons = jax.tree.leaves(bandit_state) if self._per_row else []
-    if any(len(leaf) != len(prompts) for leaf in lessons):
-      raise ValueError(
-        f'bandit_state must be of {len(prompts)} rows, as prompts is, got '
-        f'{len(lessons[0])}.'
-      )
+    requests.check_seed(seed)
+    asked = requests.read(
+      self._target, self._max_length, prompts, max_new_tokens, request_ids
+    )
+    return _begin(
+      self._setup,
+      self._params,
+      self._padded(asked.prompts),
+      np.array([len(prompt) for prompt in asked.prompts], np.int32),
+      asked.limits,
+      np.uint32(seed),
+      asked.ids,
+      self._stop_tokens,
+      self._lessons(bandit_state, len(asked.prompts)),
+    )
+
+  def _padded(self, prompts):
+    """One array; its width is a power of two, so that programs are shared."""
     longest = max(map(len, prompts))
-    # Powers of two, so that prompts of similar length share a program.
     width = min(self._max_length, max(16, 1 << (longest - 1).bit_length()))
     tokens = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(tokens, prompts):
       row[: len(prompt)] = prompt
-    ids = range(len(prompts)) if request_ids is None else request_ids
-    return self._init(
-      self._params,
-      tokens,
-      np.array([len(prompt) for prompt in prompts], np.int32),
-      limits,
-      np.uint32(seed),
-      np.array(ids, np.uint32),
-      bandit_state,
-    )
+    return tokens
 
-  def _init_keys_and_state(
-    self, params, tokens, lengths, limits, seed, ids, bandit_state
-  ):
-    row_key, bandit_key = jax.random.split(jax.random.key(seed))
+  def _lessons(self, given, num_rows):
+    """What the bandit begins with; as data, so that programs are shared."""
+    fresh = jax.tree.map(np.asarray, self._bandit.init())
     if self._per_row:
-      bandit_key = sampling_lib.row_keys(bandit_key, ids)
-    later = jnp.minimum(self._prompt_tokens, lengths - 1)
-    state = state_lib.init(
-      self._target,
-      self._arms,
-      self._bandit,
-      params,
-      tokens,
-      lengths - later,
-      limits,
-      sampling_lib.row_keys(row_key, ids),
-      bandit_key,
-      self._stop_tokens,
-      self._max_length,
-      bandit_state=bandit_state,
-      memories=self._memories,
-    )
-    return (
-      state if self._lesson is None else self._lesson(params, state, lengths)
-    )
+      fresh = jax.tree.map(
+        lambda leaf: np.broadcast_to(leaf, (num_rows, *leaf.shape)), fresh
+      )
+    if given is None:
+      return fresh
+    shapes = lambda state: jax.tree.map(np.shape, state)
+    if shapes(given) != shapes(fresh):
+      of = f'{num_rows} rows, as prompts is' if self._per_row else 'the bandit'
+      raise ValueError(
+        f'bandit_state must be of {of}, with shapes {shapes(fresh)}, got '
+        f'{shapes(given)}.'
+      )
+    return given
 
   def decode(self, prompts, max_new_tokens, **options) -> list[Result]:
     """Decodes prompts to the end; arguments and errors as in `init`.
 
     Raises:
-      FloatingPointError: the target gave NaN or infinite logits.
-      ValueError: a reward was NaN or outside [0, 1].
+      FloatingPointError: target, drafter or goal gave NaN or infinity.
+      ValueError: the bandit picked an arm that is not there, or a reward was
+        NaN or outside [0, 1].
     """
     state = self.init(prompts, max_new_tokens, **options)
     return self.results(
@@ -275,110 +283,67 @@ class Decoder:
       for i, prompt in enumerate(prompts)
     ]
 
-  def _check_source(self, name, prompt):
-    """Refuses what an encoder-decoder cannot take apart."""
-    start = self._target.start_id
-    if start is None:
-      return
-    if len(prompt) < 2 or [*prompt, start].index(start) != len(prompt) - 1:
-      raise ValueError(
-        f'{name} must be a source and then the start token {start}, once, got '
-        f'{prompt}.'
-      )
 
-  def _limits(self, prompts, max_new_tokens):
-    if not prompts:
-      raise ValueError('prompts must hold at least one prompt, got none.')
-    news = np.broadcast_to(max_new_tokens, len(prompts))
-    for i, (prompt, new) in enumerate(zip(prompts, news)):
-      if not len(prompt):
-        raise ValueError(f'prompts[{i}] must not be empty.')
-      self._check_source(f'prompts[{i}]', list(prompt))
-      if new < 0:
-        raise ValueError(f'max_new_tokens must be >= 0, got {new}.')
-      if len(prompt) + new > self._max_length:
-        raise ValueError(
-          f'prompts[{i}] has {len(prompt)} tokens; with max_new_tokens='
-          f'{new} it exceeds max_length={self._max_length}.'
-        )
-      if not 0 <= min(prompt) <= max(prompt) < self._target.vocab_size:
-        raise ValueError(
-          f'prompts[{i}] must hold tokens in [0, {self._target.vocab_size}),'
-          f' got {min(prompt)} to {max(prompt)}.'
-        )
-    return np.array([len(p) + n for p, n in zip(prompts, news)], np.int32)
-
-
-def speculative(
-  target: base.LanguageModel,
-  target_params: base.Params,
-  draft: base.LanguageModel | None,
-  draft_params: base.Params = None,
-  *,
-  draft_length: int = 4,
-  num_drafts: int = 1,
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  verifier: str | base.Verifier | None = None,
-  goal: base.Goal | None = None,
-  **options,
-) -> Decoder:
-  """Builds a decoder with one drafter of one or more i.i.d. chains.
-
-  Args:
-    target: the model to sample from.
-    target_params: its parameters.
-    draft: the small model, of the same vocabulary; None decodes plainly.
-    draft_params: its parameters.
-    draft_length: tokens of each chain, at least 1.
-    num_drafts: chains drafted a round, at least 1.
-    sampling: how draft and target tokens are drawn.
-    verifier: one, or a name as in `verifiers.resolve`; by default that of
-      `verifiers.default`.
-    goal: what is sampled instead of the target, such as one of `GOALS`; the
-      drafter is then asked for its law behind the chains, too.
-    **options: of `Decoder`.
-
-  Raises:
-    ValueError: the vocabularies differ, or a number is out of range.
-  """
-  if verifier is None:
-    # At temperature 0, a goal may be no one-hot law.
-    temperature = sampling.temperature if goal is None else 1.0
-    verifier = verifiers.default(temperature, num_drafts)
-  if draft is None:
-    drafter = drafters.DRAFTERS['none']()
-  else:
-    for name, value in (
-      ('draft_length', draft_length),
-      ('num_drafts', num_drafts),
-    ):
-      if value < 1:
-        raise ValueError(f'{name} must be >= 1, got {value}.')
-    drafter = drafters.DRAFTERS['autoregressive'](
-      draft,
-      trees.chains(num_drafts, draft_length),
-      sampling,
-      leaf_laws=goal is not None,
-    )
-  arm = base.Arm(drafter, verifiers.resolve(verifier), goal)
-  return Decoder(
-    target, target_params, [(arm, draft_params)], sampling=sampling, **options
+@functools.partial(jax.jit, static_argnames='setup')
+def _begin(
+  setup, params, tokens, lengths, limits, seed, ids, stop_tokens, bandit_state
+):
+  """Draws the keys and reads the prompts, the last tokens as a lesson."""
+  row_key, bandit_key = jax.random.split(jax.random.key(seed))
+  if setup.per_row:
+    bandit_key = sampling_lib.row_keys(bandit_key, ids)
+  later = jnp.minimum(setup.prompt_tokens, lengths - 1)
+  state = state_lib.init(
+    setup.target,
+    setup.arms,
+    bandit_state,
+    params,
+    tokens,
+    lengths - later,
+    limits,
+    sampling_lib.row_keys(row_key, ids),
+    bandit_key,
+    stop_tokens,
+    setup.max_length,
+    memories=setup.memories,
   )
+  if setup.lesson is None:
+    return state
+  return setup.lesson(params, state, lengths)
+
+
+def _stop_tokens(tokens):
+  """An array with room, so that decoders with others share a program."""
+  tokens = list(tokens)
+  size = max(_STOP_TOKENS, 1 << max(len(tokens) - 1, 0).bit_length())
+  return np.array([*tokens, *[-1] * (size - len(tokens))], np.int32)
 
 
 def _check(state):
   """Raises what cannot be raised inside the loop."""
-  for flags, error, what in (
+  flags = jax.device_get(state.flags)
+  for rows, error, what in (
     (
-      state.counters.nonfinite,
+      flags.target,
       FloatingPointError,
-      'The target gave NaN or infinite logits',
+      'The target gave NaN or infinite logits or probabilities',
     ),
     (
-      state.counters.bad_reward,
+      flags.draft,
+      FloatingPointError,
+      'A drafter or a goal gave NaN or infinite probabilities',
+    ),
+    (
+      flags.arm,
+      ValueError,
+      f'arm must lie in [0, {state.counters.pulls.shape[1] - 1}], but the '
+      'bandit (or its bandit_state) picked another',
+    ),
+    (
+      flags.reward,
       ValueError,
       'Rewards must lie in [0, 1], got another, or NaN,',
     ),
   ):
-    if bool(flags.any()):
-      raise error(f'{what} in rows {np.flatnonzero(flags).tolist()}.')
+    if rows.any():
+      raise error(f'{what} in rows {np.flatnonzero(rows).tolist()}.')

@@ -27,7 +27,7 @@ class Scored(NamedTuple):
   laws: base.Laws  # [B, N + 1, V] the target's
   proposal: Any  # for the drafter's `commit`
   block: Any  # of the target, for `keep`
-  nonfinite: jax.Array  # [B] bool
+  nonfinite: jax.Array  # [B] bool, of the target
 
 
 class Played(NamedTuple):
@@ -50,6 +50,10 @@ def draft_and_score(
 ) -> Scored:
   """Plays a round up to its verification.
 
+  Where trees can be valid in part only, the target scores them as deep as the
+  deepest valid node of the rows that are not done: what nobody drafted is not
+  scored.
+
   Args:
     target: the model to sample from.
     drafter: of the arm.
@@ -67,14 +71,25 @@ def draft_and_score(
     state.drafters[arm if memory is None else memory],
     context,
   )
-  laws, block, nonfinite = _score(
-    target,
-    sampling,
-    params,
-    state,
-    tree.tokens,
-    drafter.topology.offsets,
-    drafter.topology.mask,
+  topology = drafter.topology
+  deepest = jnp.max(_deepest(tree) * ~state.done)
+
+  def score(num_nodes):
+    return _score(
+      target,
+      sampling,
+      params,
+      state,
+      tree.tokens[:, :num_nodes],
+      topology.offsets[: num_nodes + 1],
+      topology.mask[: num_nodes + 1, : num_nodes + 1],
+    )
+
+  depths = _depths(drafter)
+  laws, block, nonfinite = _narrowest(
+    [np.count_nonzero(topology.depths <= depth) for depth in depths],
+    jnp.searchsorted(jnp.asarray(depths), deepest),
+    score,
   )
   return Scored(verify_keys, tree, laws, proposal, block, nonfinite)
 
@@ -84,7 +99,7 @@ def make_batch_play(target, arms, memories, sampling, always):
 
   Returns:
     `(arm[B], params, state, context)` to what was played, the target's block,
-    `[B]` whether its logits were not finite, and a proposal for each memory,
+    `[B]` whether what it said was not finite, and a proposal for each memory,
     which is zeros where it was not played.
   """
 
@@ -129,20 +144,25 @@ def make_row_play(target, arms, memories, sampling, always):
   Rows have trees of their own shapes in it, under masks of their own. Returns
   what `make_batch_play` does.
   """
-  topologies = [arm.drafter.topology for arm in arms]
-  sizes = np.array([topology.num_nodes for topology in topologies])
-  widths = np.unique(sizes)
-  offsets = np.full((len(arms), widths[-1] + 1), -1, np.int32)
-  masks = np.tile(np.eye(widths[-1] + 1, dtype=bool), (len(arms), 1, 1))
-  for i, (size, topology) in enumerate(zip(sizes, topologies)):
-    offsets[i, : size + 1] = topology.offsets
-    masks[i, : size + 1, : size + 1] = topology.mask
+  sizes = [arm.drafter.topology.num_nodes for arm in arms]
+  offsets, masks = _tables([arm.drafter.topology for arm in arms])
+  # Nodes of each arm's tree, cut at some depths.
+  cuts = [
+    [np.count_nonzero(arm.drafter.topology.depths <= d) for d in depths]
+    for arm, depths in zip(arms, map(_depths, [arm.drafter for arm in arms]))
+  ]
+  widths = np.unique(np.concatenate(cuts))
 
-  def score(arm, params, state, tokens):
-    """Scores a block as wide as the largest tree that was chosen."""
-
-    def at(width):
-      return lambda: _score(
+  def score(arm, params, state, tokens, plays, forest):
+    """Scores a block as wide as the largest tree that was drafted."""
+    needed = [
+      jnp.where(rows, _nodes_up_to(arms[i], cuts[i], tree), 0).max()
+      for i, (rows, tree) in enumerate(zip(plays, forest))
+    ]
+    return _narrowest(
+      widths,
+      jnp.searchsorted(widths, functools.reduce(jnp.maximum, needed)),
+      lambda width: _score(
         target,
         sampling,
         params,
@@ -150,17 +170,8 @@ def make_row_play(target, arms, memories, sampling, always):
         tokens[:, :width],
         jnp.asarray(offsets)[arm, : width + 1],
         jnp.asarray(masks)[arm, : width + 1, : width + 1],
-      )
-
-    if len(widths) == 1:
-      return at(widths[0])()
-    widest = jax.eval_shape(at(widths[-1]))
-    branches = [
-      lambda width=width: jax.tree.map(base.pad_to, at(width)(), widest)
-      for width in widths
-    ]
-    needed = jnp.max(jnp.where(state.done, 0, jnp.asarray(sizes)[arm]))
-    return jax.lax.switch(jnp.searchsorted(widths, needed), branches)
+      ),
+    )
 
   def play(arm, params, state, context):
     draft_keys, verify_keys = _keys(state)
@@ -175,7 +186,8 @@ def make_row_play(target, arms, memories, sampling, always):
       for i in range(len(arms))
     ]
     tokens = _of_rows(plays, [tree.tokens for tree, _ in drafts])
-    laws, block, nonfinite = score(arm, params, state, tokens)
+    forest = [tree for tree, _ in drafts]
+    laws, block, nonfinite = score(arm, params, state, tokens, plays, forest)
     played = [
       _if_any(
         plays[i],
@@ -227,8 +239,8 @@ def _score(target, sampling, params, state, tokens, offsets, mask):
     mask: `[N + 1, N + 1]`, or one for each row, of ancestors.
 
   Returns:
-    `[B, N + 1, V]` laws, the target's open block, and `[B]` whether a
-    logit was NaN or infinite.
+    `[B, N + 1, V]` laws, the target's open block, and `[B]` whether a logit or
+    a probability was not finite.
   """
   last = state.lengths[:, None] - 1
   root = jnp.take_along_axis(state.tokens, last, axis=1)
@@ -239,10 +251,12 @@ def _score(target, sampling, params, state, tokens, offsets, mask):
     positions=jnp.where(offsets < 0, -1, last + offsets),
     mask=mask,
   )
+  # A softmax is finite if and only if the largest logit is, after temperature.
+  largest = extension.logits.max(-1) / (sampling.temperature or 1.0)
   return (
     sampling_lib.laws(extension.logits, sampling),
     extension.block,
-    ~(extension.logits < jnp.inf).all(axis=(1, 2)),
+    ~jnp.isfinite(largest).all(axis=1),
   )
 
 
@@ -253,10 +267,50 @@ def _verify(arm, keys, tree, laws, always):
   sampled = laws.sampled if goal is None else goal
   outcome = jax.vmap(arm.verifier)(keys, tree, sampled)
   return Played(
-    outcome,
-    (tree.valid * tree.topology.depths).max(axis=1, initial=0),
-    evidence.of_tree(tree, laws, goal, outcome, always),
+    outcome, _deepest(tree), evidence.of_tree(tree, laws, goal, outcome, always)
   )
+
+
+def _deepest(tree):
+  """`[B]` depth of the deepest valid node of each row."""
+  return (tree.valid * tree.topology.depths).max(axis=1, initial=0)
+
+
+def _depths(drafter):
+  """Depths at which the target's call may end: few, since each is compiled."""
+  depth = drafter.topology.depth
+  steps = [0, *(4**i for i in range(depth.bit_length()))]
+  return [*(each for each in steps if drafter.partial and each < depth), depth]
+
+
+def _nodes_up_to(arm, cuts, tree):
+  """`[B]` nodes of the arm's tree that hold all valid ones of each row."""
+  depths = jnp.asarray(_depths(arm.drafter))
+  return jnp.asarray(cuts)[jnp.searchsorted(depths, _deepest(tree))]
+
+
+def _tables(topologies):
+  """`[A, N + 1]` offsets and `[A, N + 1, N + 1]` masks, of the widest tree."""
+  size = max(topology.num_nodes for topology in topologies) + 1
+  offsets = np.full((len(topologies), size), -1, np.int32)
+  masks = np.tile(np.eye(size, dtype=bool), (len(topologies), 1, 1))
+  for i, topology in enumerate(topologies):
+    own = topology.num_nodes + 1
+    offsets[i, :own] = topology.offsets
+    masks[i, :own, :own] = topology.mask
+  return offsets, masks
+
+
+def _narrowest(widths, index, score):
+  """Returns `score(widths[index])`, padded to what the last width gives."""
+  if len(widths) == 1:
+    return score(widths[0])
+  widest = jax.eval_shape(lambda: score(widths[-1]))
+  branches = [
+    lambda width=width: jax.tree.map(base.pad_to, score(width), widest)
+    for width in widths
+  ]
+  return jax.lax.switch(index, branches)
 
 
 def _if_any(rows, function):

@@ -7,7 +7,6 @@ something of every arm without having played it.
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +19,7 @@ from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
 
-class Lesson(NamedTuple):
-  """What `round.learn` asks of a round, without a round."""
-
-  live: jax.Array  # [B] bool
-  arm: jax.Array  # [B] int32
-  reward: jax.Array  # [B] float32
-  rewards: jax.Array | None  # [B, A] float32
-
-
+@base.component
 def make_lesson(
   target: base.LanguageModel,
   arms: Sequence[base.Arm],
@@ -38,13 +29,11 @@ def make_lesson(
   num_tokens: int,
   *,
   per_row: bool = False,
-  catch_up: str = 'lazy',
   memories: Sequence[int] | None = None,
 ) -> Callable[..., state_lib.DecodeState]:
   """Builds the step that reads the last tokens of the prompts.
 
-  A bandit that learns from all arms at once does so once; for others it is as
-  if each arm had been played once.
+  What every arm would have earned there is one `update_all` of the bandit.
 
   Args:
     target: the model to sample from.
@@ -54,7 +43,6 @@ def make_lesson(
     sampling: how the target's tokens are drawn.
     num_tokens: `P`, how many tokens at most.
     per_row: every row has a bandit of its own.
-    catch_up: as in `make_round`.
     memories: which of `state.drafters` is each arm's; its own, by default.
 
   Returns:
@@ -99,19 +87,11 @@ def make_lesson(
       memories,
     )
     return state.replace(
-      history=history, bandit=_learn(state.bandit, num > 0, rewards)
+      history=history,
+      bandit=round_lib.learn_all(
+        bandit, per_row, state.bandit, num > 0, rewards
+      ),
     )
-
-  def _learn(bandit_state, live, rewards):
-    for i in range(1 if catch_up == 'always' else len(arms)):
-      told = Lesson(
-        live=live,
-        arm=jnp.full(live.shape, i, jnp.int32),
-        reward=rewards[:, i],
-        rewards=rewards if catch_up == 'always' else None,
-      )
-      bandit_state = round_lib.learn(bandit, per_row, bandit_state, told)
-    return bandit_state
 
   return lesson
 

@@ -46,7 +46,7 @@ def make_round(
   Args:
     target: the model to sample from.
     arms: the ways to play a round, at least one.
-    bandit: the rule that picks among them.
+    bandit: the rule that picks among them, of as many arms.
     reward: what a round was worth; the bandit of a batch gets its mean over
       live rows. None leaves learning to the driver (see `drivers.stream`).
     sampling: how the target's tokens are drawn.
@@ -57,10 +57,31 @@ def make_round(
     memories: which of `state.drafters` is each arm's; its own, by default.
 
   Returns:
-    `round_fn(params, state) -> (state, info)`, pure and jittable.
+    `round_fn(params, state) -> (state, info)`, pure and jittable; the same one
+    for equal arguments, so that they share compiled programs. How the bandit
+    begins is not the round's business: `fixed` of another arm is the same.
+
+  Raises:
+    ValueError: the arms do not fit to each other, to the target or the bandit.
   """
+  return _make_round(
+    target,
+    tuple(arms),
+    bandit._replace(init=None),
+    reward,
+    sampling,
+    per_row,
+    catch_up,
+    memories,
+  )
+
+
+@base.component
+def _make_round(
+  target, arms, bandit, reward, sampling, per_row, catch_up, memories
+):
   arms = tuple(arm._replace(goal=goals.resolve(arm.goal)) for arm in arms)
-  _check(target, arms, catch_up)
+  _check(target, arms, bandit, catch_up)
   memories = state_lib.resolve_memories(arms, memories)
   owners = state_lib.owners(arms, memories)
   slots = np.arange(len(owners))[:, None]
@@ -80,8 +101,9 @@ def make_round(
         f'round does, got {len(state.drafters)}.'
       )
     before = base.Context(tokens=state.tokens, lengths=state.lengths)
+    arm, lost = _select(bandit, per_row, state)
+    state = state.replace(done=state.done | lost)
     live = ~state.done
-    arm = _select(bandit, per_row, state)
     # Who plays each memory.
     mine = live & (jnp.asarray(memories)[arm] == slots)
     caught_up = late = jnp.zeros_like(state.lengths)
@@ -131,6 +153,8 @@ def make_round(
           reward, feedback, *seen, history, depths, memories
         )
         rewards = jnp.where(live[:, None], rewards, 0.0)
+    earned = 0.0 if reward is None else reward(feedback)
+    earned = jnp.where(live, earned, 0.0)
     info = state_lib.RoundInfo(
       arm=arm,
       live=live,
@@ -142,21 +166,33 @@ def make_round(
       agreement=jnp.where(live, feedback.agreement, 0.0),
       fidelity=jnp.where(live, feedback.fidelity, 0.0),
       caught_up=caught_up + late,
-      reward=jnp.where(live, 0.0 if reward is None else reward(feedback), 0.0),
+      reward=earned,
       rewards=rewards,
-      nonfinite=nonfinite & live,
+      flags=state_lib.Flags(
+        target=nonfinite & live,
+        draft=live & jnp.isnan(feedback.overlap + feedback.fidelity),
+        arm=lost,
+        reward=~_are_rewards(earned, rewards),
+      ),
     )
     if reward is not None:
       state = state.replace(bandit=learn(bandit, per_row, state.bandit, info))
-    counters = _count(state.counters, info, jnp.asarray(calls)[arm])
-    return state.replace(counters=counters), info
+    return state.replace(
+      counters=_count(state.counters, info, jnp.asarray(calls)[arm]),
+      flags=jax.tree.map(jnp.logical_or, state.flags, info.flags),
+    ), info
 
   return round_fn
 
 
-def _check(target, arms, catch_up):
+def _check(target, arms, bandit, catch_up):
   if not arms:
     raise ValueError('arms must hold at least one arm, got none.')
+  if bandit.num_arms != len(arms):
+    raise ValueError(
+      f'bandit must pick among the {len(arms)} arms of the round, got one of '
+      f'num_arms={bandit.num_arms}.'
+    )
   if catch_up not in _CATCH_UPS:
     raise ValueError(f'catch_up must be one of {_CATCH_UPS}, got {catch_up!r}.')
   for i, arm in enumerate(arms):
@@ -190,29 +226,62 @@ def learn(bandit: base.Bandit, per_row: bool, state: Any, info: Any) -> Any:
       of the batch gets means over live rows.
   """
   extra = {} if info.rewards is None else {'rewards': info.rewards}
-  if per_row:
-    update = jax.vmap(bandit.update)
-    new = update(state, info.arm, info.reward, **extra)
-    return play_lib.where(info.live, new, state)
-  weight = info.live / jnp.maximum(info.live.sum(), 1)
-  mean = lambda value: jnp.tensordot(weight, value, axes=1)
-  new = bandit.update(
-    state, info.arm[0], mean(info.reward), **jax.tree.map(mean, extra)
+  arm = info.arm if per_row else info.arm[0]
+
+  def update(state, arm, earned):
+    return bandit.update(state, arm, **earned)
+
+  return _learn(
+    update, per_row, state, info.live, arm, {'reward': info.reward} | extra
   )
+
+
+def learn_all(
+  bandit: base.Bandit,
+  per_row: bool,
+  state: Any,
+  live: jax.Array,
+  rewards: jax.Array,
+) -> Any:
+  """Returns the bandit's state once all arms' rewards are known, unplayed.
+
+  Args:
+    bandit: the rule.
+    per_row: whether `state` has a first axis of rows.
+    state: of the bandit, or of all rows' bandits.
+    live: `[B]` the rows that show something.
+    rewards: `[B, A]` what every arm would have earned.
+  """
+  update = lambda state, _, rewards: bandit.update_all(state, rewards)
+  arm = jnp.zeros_like(live, jnp.int32) if per_row else jnp.int32(0)
+  return _learn(update, per_row, state, live, arm, rewards)
+
+
+def _learn(update, per_row, state, live, arm, earned):
+  """Updates rows that are live, or one state by the means over such rows."""
+  if per_row:
+    new = jax.vmap(update)(state, arm, earned)
+    return play_lib.where(live, new, state)
+  weight = live / jnp.maximum(live.sum(), 1)
+  mean = lambda value: jnp.tensordot(weight, value, axes=1)
+  new = update(state, arm, jax.tree.map(mean, earned))
   return jax.tree.map(
-    lambda new, old: jnp.where(info.live.any(), new, old), new, state
+    lambda new, old: jnp.where(live.any(), new, old), new, state
   )
 
 
 def _select(bandit, per_row, state):
-  """Returns `[B]` the arm of each row."""
+  """Returns `[B]` the arm of each row, and where it is not there (then 0)."""
   if per_row:
     keys = jax.vmap(jax.random.fold_in, (0, None))(
       state.bandit_key, state.num_rounds
     )
-    return jax.vmap(bandit.select)(keys, state.bandit)
-  key = jax.random.fold_in(state.bandit_key, state.num_rounds)
-  return jnp.broadcast_to(bandit.select(key, state.bandit), state.done.shape)
+    arm = jax.vmap(bandit.select)(keys, state.bandit)
+  else:
+    key = jax.random.fold_in(state.bandit_key, state.num_rounds)
+    arm = jnp.broadcast_to(bandit.select(key, state.bandit), state.done.shape)
+  there = (0 <= arm) & (arm < bandit.num_arms)
+  return jnp.where(there, arm, 0), ~there & ~state.done
 
 
 def read(arms, owners, params, state, wanted, committed=None):
@@ -280,10 +349,6 @@ def _count(counters, info, draft_calls):
   live = info.live.astype(jnp.int32)
   index = jnp.arange(counters.accepted.shape[1])
   arms = jnp.arange(counters.pulls.shape[1])
-  rewards = info.reward[:, None]
-  if info.rewards is not None:
-    rewards = jnp.append(rewards, info.rewards, axis=1)
-  valid = ((0 <= rewards) & (rewards <= 1)).all(1)  # False for NaN.
   return state_lib.Counters(
     rounds=counters.rounds + live,
     draft_calls=counters.draft_calls + live * draft_calls,
@@ -292,6 +357,12 @@ def _count(counters, info, draft_calls):
     accepted=counters.accepted + (index < info.num_accepted[:, None]),
     drafted=counters.drafted + live[:, None] * (index < info.depth[:, None]),
     pulls=counters.pulls + live[:, None] * (arms == info.arm[:, None]),
-    nonfinite=counters.nonfinite | info.nonfinite,
-    bad_reward=counters.bad_reward | ~valid,
   )
+
+
+def _are_rewards(earned, rewards):
+  """`[B]` whether all rewards of the round lie in [0, 1]; NaN does not."""
+  valid = (0 <= earned) & (earned <= 1)
+  if rewards is None:
+    return valid
+  return valid & ((0 <= rewards) & (rewards <= 1)).all(1)

@@ -29,8 +29,15 @@ class Counters(NamedTuple):
   accepted: jax.Array  # [B, D] int32, draft tokens kept at each depth
   drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
   pulls: jax.Array  # [B, A] int32, rounds of each arm
-  nonfinite: jax.Array  # [B] bool, whether a target logit was NaN or +inf
-  bad_reward: jax.Array  # [B] bool, whether a reward was outside [0, 1]
+
+
+class Flags(NamedTuple):
+  """What went wrong in a row, to be raised by the host."""
+
+  target: jax.Array  # [B] bool, logits or probabilities were not finite
+  draft: jax.Array  # [B] bool, probabilities of drafter or goal were not
+  arm: jax.Array  # [B] bool, the bandit picked an arm that is not there
+  reward: jax.Array  # [B] bool, a reward was outside [0, 1]
 
 
 @struct.dataclass
@@ -55,6 +62,7 @@ class DecodeState:
   bandit_key: jax.Array  # [] or [B]
   num_rounds: jax.Array  # [] int32
   counters: Counters
+  flags: Flags
 
 
 class RoundInfo(NamedTuple):
@@ -72,13 +80,13 @@ class RoundInfo(NamedTuple):
   caught_up: jax.Array  # [B] int32, tokens that drafters read behind others
   reward: jax.Array  # [B] float32
   rewards: jax.Array | None  # [B, A] of all arms, where the round yields them
-  nonfinite: jax.Array  # [B] bool
+  flags: Flags
 
 
 def init(
   target: base.LanguageModel,
   arms: tuple[base.Arm, ...],
-  bandit: base.Bandit,
+  bandit_state: Any,
   params: Params,
   prompts: jax.Array,
   lengths: jax.Array,
@@ -88,7 +96,6 @@ def init(
   stop_tokens: jax.Array,
   max_length: int,
   *,
-  bandit_state: Any = None,
   memories: tuple[int, ...] | None = None,
 ) -> DecodeState:
   """Reads the prompts into the caches.
@@ -96,7 +103,7 @@ def init(
   Args:
     target: the model to sample from.
     arms: the ways to play a round.
-    bandit: the rule that picks among them.
+    bandit_state: to begin with: of the batch, or with a first axis of rows.
     params: of all models.
     prompts: `[B, T]` int32, row by row padded at the end.
     lengths: `[B]` prompt lengths, from 1 to `T`.
@@ -106,7 +113,6 @@ def init(
       bandit.
     stop_tokens: `[E]` tokens that end a row.
     max_length: longest row, prompt included; at least `T`.
-    bandit_state: to go on with, of earlier prompts; a new one by default.
     memories: which of the drafters' states is each arm's.
 
   Returns:
@@ -135,9 +141,7 @@ def init(
       for i in arms_of_memories
     ),
     history=evidence.no_history(batch, len(arms_of_memories)),
-    bandit=_bandit_state(bandit, bandit_key)
-    if bandit_state is None
-    else bandit_state,
+    bandit=bandit_state,
     bandit_key=bandit_key,
     num_rounds=jnp.int32(0),
     counters=Counters(
@@ -148,9 +152,8 @@ def init(
       accepted=by_depth,
       drafted=by_depth,
       pulls=jnp.zeros((batch, len(arms)), jnp.int32),
-      nonfinite=jnp.zeros(batch, bool),
-      bad_reward=jnp.zeros(batch, bool),
     ),
+    flags=Flags(*[jnp.zeros(batch, bool)] * len(Flags._fields)),
   )
 
 
@@ -183,10 +186,3 @@ def owners(
     )
     for slot in range(max(memories) + 1)
   )
-
-
-def _bandit_state(bandit, keys):
-  """A state for the batch, or for each row that has a key."""
-  if not keys.ndim:
-    return bandit.init()
-  return jax.vmap(lambda _: bandit.init())(keys)

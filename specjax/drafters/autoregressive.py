@@ -23,6 +23,7 @@ _TAIL = 2
 CHUNK = 16
 
 
+@base.component
 def autoregressive(
   model: base.LanguageModel,
   topology: trees.Topology,
@@ -59,9 +60,8 @@ def autoregressive(
   slack = max(chunk, _TAIL + topology.depth)
 
   def draft(keys, params, cache, context):
-    uniforms = jax.vmap(
-      lambda key: jax.random.uniform(key, (topology.num_nodes,))
-    )(keys)
+    shape = topology.num_nodes, sampling_lib.num_uniforms(model.vocab_size)
+    uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
     extension = _read_tail(model, params, cache, context)
     # Of the root, then of each level: its nodes stand behind it in the block.
     laws = [sampling_lib.laws(extension.logits[:, -1:], sampling)]
@@ -116,6 +116,7 @@ def autoregressive(
     num_calls=1 + read_depth,
     memory=(model, chunk),
     vocab_size=model.vocab_size,
+    partial=stop is not None,
   )
 
 

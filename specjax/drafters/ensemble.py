@@ -14,6 +14,7 @@ from specjax import base
 from specjax import trees
 
 
+@base.component
 def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
   """Builds a drafter whose trees are its members' trees, under one root.
 
@@ -87,6 +88,7 @@ def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
     catch_up=catch_up,
     num_calls=sum(member.num_calls for member in members),
     vocab_size=vocab_size,
+    partial=any(member.partial for member in members),
     lags=True,
   )
 

@@ -7,6 +7,7 @@ from specjax import trees
 from specjax.drafters import stateless
 
 
+@base.component
 def none() -> base.Drafter:
   """Builds the drafter of empty trees."""
 

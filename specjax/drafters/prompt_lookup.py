@@ -13,6 +13,7 @@ from specjax.drafters import stateless
 _LOOKED_AT = 8
 
 
+@base.component
 def prompt_lookup(
   draft_length: int = 8,
   num_drafts: int = 1,

@@ -12,6 +12,7 @@ from specjax.drafters import matching
 from specjax.drafters import stateless
 
 
+@base.component
 def retrieval(
   topology: trees.Topology,
   *,

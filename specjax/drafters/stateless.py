@@ -10,6 +10,7 @@ from specjax import base
 from specjax import trees
 
 
+@base.component
 def stateless(
   topology: trees.Topology,
   propose: Callable[..., tuple[jax.Array, jax.Array]],
@@ -58,4 +59,5 @@ def stateless(
     commit=lambda state, proposal, context, outcome, keep: state,
     catch_up=catch_up,
     num_calls=0,
+    partial=True,
   )

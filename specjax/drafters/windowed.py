@@ -24,6 +24,7 @@ class Reading(NamedTuple):
   skipped: jax.Array  # [B] int32, tokens behind the sinks that it never will
 
 
+@base.component
 def windowed(
   model: base.LanguageModel,
   topology: trees.Topology,

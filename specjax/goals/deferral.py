@@ -16,6 +16,7 @@ import numpy as np
 from specjax import base
 
 
+@base.component
 def chow(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < 1 - alpha`.
 
@@ -31,6 +32,7 @@ def unsure(draft: jax.Array, alpha: float) -> jax.Array:
   return draft.max(-1) < 1 - alpha
 
 
+@base.component
 def chow_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where the draft's entropy exceeds `alpha`.
 
@@ -47,6 +49,7 @@ def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
   return entropy(draft) > alpha
 
 
+@base.component
 def diff(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < max target - alpha`.
 
@@ -57,6 +60,7 @@ def diff(alpha: float) -> base.Goal:
   return _goal(lambda laws: _max_gap(laws) > alpha)
 
 
+@base.component
 def diff_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where `H(target) < H(draft) - alpha`.
 
@@ -67,6 +71,7 @@ def diff_log(alpha: float) -> base.Goal:
   return _goal(lambda laws: _entropy_gap(laws) > alpha)
 
 
+@base.component
 def opt(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < max target - alpha TV`.
 
@@ -80,6 +85,7 @@ def opt(alpha: float) -> base.Goal:
   return _goal(lambda laws: _max_gap(laws) > alpha * _distance(laws))
 
 
+@base.component
 def opt_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where `H(target) < H(draft) - alpha TV`.
 
@@ -90,6 +96,7 @@ def opt_log(alpha: float) -> base.Goal:
   return _goal(lambda laws: _entropy_gap(laws) > alpha * _distance(laws))
 
 
+@base.component
 def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
   """Builds the rule that defers where the target is surprised by the draft.
 

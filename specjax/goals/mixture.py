@@ -3,6 +3,7 @@
 from specjax import base
 
 
+@base.component
 def mixture(
   first: base.Goal, second: base.Goal, weight: float = 0.5
 ) -> base.Goal:

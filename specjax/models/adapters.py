@@ -29,6 +29,7 @@ def language_model(
   return transformer(config, dtype)
 
 
+@base.component
 def transformer(
   config: config_lib.TransformerConfig, dtype=jnp.float32
 ) -> base.LanguageModel:
@@ -64,6 +65,7 @@ def transformer(
   )
 
 
+@base.component
 def encoder_decoder(
   config: config_lib.EncoderDecoderConfig, dtype=jnp.float32
 ) -> base.LanguageModel:

@@ -14,6 +14,7 @@ class MarkovCache:
   lengths: jax.Array  # [B] int32
 
 
+@base.component
 def markov(vocab_size: int) -> base.LanguageModel:
   """Builds the functions of a Markov model.
 

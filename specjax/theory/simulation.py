@@ -61,7 +61,8 @@ def simulate(
         jax.random.fold_in(key, position)
       )
       law = draft[jnp.minimum(position, len(draft) - 1), token]
-      uniforms = jax.random.uniform(draft_key, (num_drafts,))
+      shape = num_drafts, sampling.num_uniforms(draft.shape[-1])
+      uniforms = jax.random.uniform(draft_key, shape)
       candidates = jax.vmap(sampling.draw, (0, None))(uniforms, law)
       token, accepted = coupling(
         couple_key,

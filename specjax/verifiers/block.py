@@ -12,6 +12,7 @@ from specjax import sampling
 from specjax import trees
 
 
+@base.component
 def block() -> base.Verifier:
   """Builds the verifier that keeps the longest prefix that passes its test.
 
@@ -42,14 +43,15 @@ def block() -> base.Verifier:
       jnp.maximum(shares[:, None] * target_probs - drafts, 0.0),
     )
     masses = jnp.where(ends[:, 0], shares, residuals.sum(axis=1))
-    uniforms = jax.random.uniform(key, (length + 2,))
-    passed = uniforms[:-1] * (masses + 1 - shares) < masses
+    num_draw = sampling.num_uniforms(target_probs.shape[-1])
+    uniforms = jax.random.uniform(key, (length + 1 + num_draw,))
+    passed = uniforms[: length + 1] * (masses + 1 - shares) < masses
     index = jnp.arange(length + 1)
     passed &= (index > 0) & (index <= num_valid)
     num_accepted = jnp.where(passed, index, 0).max().astype(jnp.int32)
     weights = residuals[num_accepted]
     weights = jnp.where(weights.sum() > 0, weights, target_probs[num_accepted])
-    token = sampling.draw(uniforms[-1], weights)
+    token = sampling.draw(uniforms[length + 1 :], weights)
     tokens = jnp.append(tree.tokens, 0)
     return base.Outcome(
       path=jnp.arange(length, dtype=jnp.int32),

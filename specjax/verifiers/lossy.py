@@ -12,6 +12,7 @@ from specjax.goals import lossy as lossy_goal
 from specjax.verifiers import tree_walk
 
 
+@base.component
 def lossy(alpha: float = 0.1, beta: float = 1.0) -> base.Verifier:
   """Builds the verifier that accepts with `min(1, target / ((1-alpha) draft))`.
 

@@ -15,6 +15,7 @@ from specjax.verifiers import tree_walk
 _REPLACEMENTS = ('residual', 'target')
 
 
+@base.component
 def over_acceptance(
   epsilon: float = 0.1, replacement: str = 'residual'
 ) -> base.Verifier:
@@ -41,16 +42,17 @@ def over_acceptance(
     )
 
   def coupling(key, candidates, active, draft, target):
-    accept_uniform, other_uniform = jax.random.uniform(key, (2,))
+    num_draw = sampling.num_uniforms(target.shape[0])
+    uniforms = jax.random.uniform(key, (1 + num_draw,))
     any_active = active.any()
     candidate = candidates[jnp.argmax(active)]
-    bar = accept_uniform * draft[candidate]
+    bar = uniforms[0] * draft[candidate]
     passed = any_active & (bar < target[candidate] + epsilon)
     weights = target
     if replacement == 'residual':
       left = maximal.residual(draft, target)
       weights = jnp.where(any_active, left, target)
-    token = sampling.draw(other_uniform, weights)
+    token = sampling.draw(uniforms[1:], weights)
     return jnp.where(passed, candidate, token), passed
 
   return tree_walk.tree_walk(coupling)

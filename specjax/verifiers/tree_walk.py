@@ -27,6 +27,7 @@ class _Walk(NamedTuple):
   going: jax.Array  # [] bool
 
 
+@base.component
 def tree_walk(
   coupling: str | base.Coupling = 'maximal',
   *,
@@ -100,6 +101,7 @@ def tree_walk(
   return verify
 
 
+@base.component
 def ensemble() -> base.Verifier:
   """Builds the tree walk for siblings of different laws.
 

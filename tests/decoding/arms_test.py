@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import base
 from specjax import decoding
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -67,12 +68,15 @@ def counting_up(length=2):
   return chosen(stateless.stateless(trees.chain(length), propose))
 
 
+@base.component
 def recorder(num_arms):
   """Arms at random; remembers the last rewards it was told."""
   return specjax.Bandit(
+    num_arms,
     init=lambda: jnp.full(num_arms, -1.0),
     select=lambda key, state: jax.random.randint(key, (), 0, num_arms),
     update=lambda state, arm, reward, *, rewards, **extra: rewards,
+    update_all=lambda state, rewards: rewards,
   )
 
 

@@ -116,7 +116,7 @@ def misprinted(key, candidates, active, draft, target):
   for _ in range(len(candidates) + 1):
     left = jnp.maximum(left - draft, 0)
     left /= left.sum()
-  return jnp.where(accepted, token, sampling.draw(key[0], left)), accepted
+  return jnp.where(accepted, token, sampling.draw(key[:1], left)), accepted
 
 
 @pytest.mark.parametrize('name', ['one chain', 'two tokens'])

@@ -1,0 +1,137 @@
+"""What a decoder is asked: prompts, numbers of tokens, seeds; checked early."""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from specjax import base
+
+# Seeds and request ids are folded into keys as 32 bits.
+_LARGEST = 2**32 - 1
+
+
+class Requests(NamedTuple):
+  """Prompts of a batch, row by row."""
+
+  prompts: list[list[int]]
+  limits: np.ndarray  # [B] int32, longest length of each row
+  ids: np.ndarray  # [B] uint32
+
+
+def read(
+  target: base.LanguageModel,
+  max_length: int,
+  prompts: Sequence[Sequence[int]],
+  max_new_tokens: int | Sequence[int],
+  request_ids: Sequence[int] | None,
+) -> Requests:
+  """Checks what `Decoder.init` is given.
+
+  Args:
+    target: the model to sample from.
+    max_length: longest row in tokens, prompt included.
+    prompts: token ids of each prompt; an integer array `[B, T]` will do.
+    max_new_tokens: how many tokens to emit at most, for all or for each.
+    request_ids: a number for each prompt; 0, 1, ... if None.
+
+  Raises:
+    ValueError: something is of the wrong type or shape, or out of its range.
+  """
+  prompts = _prompts(prompts, target.vocab_size)
+  num = len(prompts)
+  news = _integers('max_new_tokens', max_new_tokens, num)
+  base.check_range('max_new_tokens', max_new_tokens, 0)
+  ids = np.arange(num)
+  if request_ids is not None:
+    ids = _integers('request_ids', list(request_ids), num)
+    base.check_range('request_ids', request_ids, 0, _LARGEST)
+  for i, (prompt, new) in enumerate(zip(prompts, news)):
+    _check_source(f'prompts[{i}]', prompt, target.start_id)
+    if len(prompt) + new > max_length:
+      raise ValueError(
+        f'prompts[{i}] has {len(prompt)} tokens; with max_new_tokens='
+        f'{new} it exceeds max_length={max_length}.'
+      )
+  limits = np.array([len(p) + n for p, n in zip(prompts, news)], np.int32)
+  return Requests(prompts, limits, ids.astype(np.uint32))
+
+
+def check_seed(seed: int) -> None:
+  """Raises a `ValueError` unless it is an integer of 32 bits."""
+  if not np.issubdtype(np.asarray(seed).dtype, np.integer):
+    raise ValueError(f'seed must be an integer, got {seed!r}.')
+  base.check_range('seed', seed, 0, _LARGEST)
+
+
+def _prompts(prompts, vocab_size):
+  if isinstance(prompts, str):
+    raise ValueError(
+      'prompts must be a list of lists of token ids, got the text '
+      f'{prompts!r}: encode it first.'
+    )
+  if not len(prompts):
+    raise ValueError('prompts must hold at least one prompt, got none.')
+  return [
+    _prompt(f'prompts[{i}]', prompt, vocab_size)
+    for i, prompt in enumerate(prompts)
+  ]
+
+
+def _prompt(name, prompt, vocab_size):
+  if isinstance(prompt, str):
+    raise ValueError(
+      f'{name} must be a list of token ids, got the text {prompt!r}: encode it '
+      'first.'
+    )
+  try:
+    tokens = np.asarray(prompt)
+  except ValueError:  # Lists of different lengths.
+    tokens = np.zeros((0, 0))
+  if tokens.ndim != 1:
+    raise ValueError(f'{name} must be a list of token ids, got {prompt!r}.')
+  if not tokens.size:
+    raise ValueError(f'{name} must not be empty.')
+  if not np.issubdtype(tokens.dtype, np.integer):
+    raise ValueError(
+      f'{name} must hold integers, got {_first_other(prompt)!r}.'
+    )
+  if not 0 <= tokens.min() <= tokens.max() < vocab_size:
+    raise ValueError(
+      f'{name} must hold tokens in [0, {vocab_size}), got {tokens.min()} to '
+      f'{tokens.max()}.'
+    )
+  return tokens.tolist()
+
+
+def _first_other(values: Any) -> Any:
+  """The first value that is no integer."""
+  return next(
+    value
+    for value in values
+    if not np.issubdtype(np.asarray(value).dtype, np.integer)
+  )
+
+
+def _integers(name, values, num):
+  """Returns `[num]` integers, of one for all or of one for each."""
+  array = np.asarray(values)
+  if not np.issubdtype(array.dtype, np.integer):
+    raise ValueError(f'{name} must be an integer or integers, got {values!r}.')
+  if array.shape not in ((), (num,)):
+    raise ValueError(
+      f'{name} must be one for each of {num} prompts, got {array.size}.'
+    )
+  return np.broadcast_to(array, num)
+
+
+def _check_source(name, prompt, start_id):
+  """Refuses what an encoder-decoder cannot take apart."""
+  if start_id is None:
+    return
+  if len(prompt) < 2 or [*prompt, start_id].index(start_id) != len(prompt) - 1:
+    raise ValueError(
+      f'{name} must be a source and then the start token {start_id}, once, got '
+      f'{prompt}.'
+    )
