@@ -129,20 +129,14 @@ def fit(
   settings = _settings(config, params)
   _check_settings(os.path.join(str(workdir), 'checkpoints'), settings)
 
-  folder = os.path.abspath(os.path.join(workdir, 'checkpoints'))
-  _write_settings(folder, settings)
-  manager = ocp.CheckpointManager(
-    folder,
-    options=ocp.CheckpointManagerOptions(
-      max_to_keep=2, enable_async_checkpointing=False
-    ),
-  )
+  manager = _open(os.path.join(workdir, 'checkpoints'), settings)
   start = manager.latest_step() or 0
   if start:
     state = _restore(manager, start, state)
-  step_fn = jax.jit(_make_step(loss_fn, transform), donate_argnums=0)
+  step_fn = functools.partial(
+    jax.jit(_make_step(loss_fn, transform), donate_argnums=0), frozen=frozen
+  )
   metrics_path = os.path.join(workdir, 'metrics.jsonl')
-  step_fn = functools.partial(step_fn, frozen=frozen)
   state = _train(step_fn, state, start, rows, config, manager, metrics_path)
   manager.close()
   return state['params']
@@ -238,14 +232,20 @@ def _changes(old, new):
       yield f'{name} was {was} and is {now}{reasons.get(name, "")}'
 
 
-def _write_settings(folder, settings):
-  """Before there is any checkpoint; whole or not at all."""
+def _open(folder, settings):
+  """Returns the manager of a folder, which begins with the settings."""
   os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, _SETTINGS)
   if not os.path.exists(path):
     with open(f'{path}.part', 'w', encoding='utf-8') as file:
       json.dump(settings, file, indent=1)
-    os.replace(f'{path}.part', path)
+    os.replace(f'{path}.part', path)  # Whole or not at all.
+  return ocp.CheckpointManager(
+    os.path.abspath(folder),
+    options=ocp.CheckpointManagerOptions(
+      max_to_keep=2, enable_async_checkpointing=False
+    ),
+  )
 
 
 def _restore(manager, step, state):
