@@ -1,5 +1,7 @@
 """The tree walk: its exact law on tiny Markov models, and greedy walks."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,9 @@ from specjax import base
 from specjax import couplings
 from specjax import transport
 from specjax import trees
+from specjax.couplings import kseq
+from specjax.transport import division
+from specjax.transport import priorities
 from specjax.verifiers import tree_walk
 from tests import laws
 from tests.verifiers import exact
@@ -77,10 +82,11 @@ def test_check_rejects_a_coupling_without_residual(name):
 ACCEPTANCES = {
   'kseq': transport.kseq_acceptance,
   'multiround': transport.multiround_acceptance,
+  'otm': transport.optimal_acceptance,
 }
 
 
-@pytest.mark.parametrize('name', ACCEPTANCES)
+@pytest.mark.parametrize('name', ['kseq', 'multiround'])
 @pytest.mark.parametrize(
   ('case', 'counts'),
   [
@@ -101,6 +107,177 @@ def test_all_candidates_are_tried_with_exactly_the_goal_law(case, counts, name):
     ACCEPTANCES[name](draft, law, 2),
     atol=1e-6 if name == 'multiround' else 1e-3,
   )
+
+
+# Cells of each draft's own. Where the candidates are known, uniforms have few
+# breakpoints: those of the contexts in which they are looked at.
+
+
+def kseq_own(draft, target, tokens, places, width):
+  """Breakpoints by uniform: of the draw, and of each candidate's test.
+
+  What is left for the draw is a difference, of which float32 knows few digits
+  where it is small: it is looked at from farther off.
+  """
+  draw, tests = exact.kseq_axes(draft, target, len(tokens), 1)
+  if not len(tokens):
+    return {0: draw}
+  left = (1 - np.minimum(draft, draft * tests).sum()) ** len(tokens)
+  breaks = {0: np.concatenate([draw - 3e-7 / left, draw + 3e-7 / left])}
+  for token, place in zip(tokens, places):
+    breaks[1 + place] = [tests[token]]
+  return breaks
+
+
+def multiround_own(draft, target, tokens, places, width):
+  """Likewise; the first test is that of the first active candidate."""
+  left = exact.left_over(draft, target, len(tokens))
+  tests = left[np.arange(len(tokens)), tokens] / draft[tokens]
+  draw = {0: exact.cumulative(left[-1])}
+  return draw | {1 + i: [test] for i, test in enumerate(tests)}
+
+
+def undivided_own(draft, target, tokens, places, width):
+  """Of k-Seq for one candidate."""
+  tests, draw = exact.maximal_axes(draft, target, len(tokens), 1)
+  tests = [tests[token] for token in tokens]
+  return {0: draw} | {1 + place: [test] for place, test in zip(places, tests)}
+
+
+plan_of = jax.jit(priorities.plan)
+
+
+def otm_own(draft, target, tokens, places, width):
+  """Of accepting, of the draw, and of each candidate's atom, partner, swap."""
+  if not len(tokens):
+    return {1: exact.cumulative(target)}
+  plan = jax.device_get(plan_of(draft, target, len(tokens)))
+  law = np.float64(plan.law(draft))
+  breaks = {0: target[tokens] / law[tokens], 1: exact.cumulative(target - law)}
+  wins, wanted, lacking, exceeding = map(np.float64, plan[2:])
+  for token, place in zip(tokens, places):
+    partners, swaps = [], []
+    for atom in {int(plan.atom[token]), int(plan.next(plan.atom[token]))}:
+      short = wanted[atom] - wins[atom]
+      own, other = (lacking, exceeding) if short > 0 else (exceeding, lacking)
+      low = own[atom - 1] if atom else 0.0
+      distances = np.abs(wins - wins[atom])
+      if own[atom] > low:
+        partners.extend((other - low) / (own[atom] - low))
+        swaps.extend(abs(short) / distances[distances > 0])
+    breaks[2 + place] = [plan.fraction[token]]
+    breaks[2 + width + place] = partners
+    breaks[2 + 2 * width + place] = swaps
+  return breaks
+
+
+def contexts(case, tokens):
+  """Yields `(depth, token before, active nodes)` of all steps of a walk."""
+  parents = np.array(case.topology.parents)
+  steps = [(exact.ROOT, [-1])]
+  for depth in range(case.topology.depth + 1):
+    longer = []
+    for context, here in steps:
+      of_level = case.topology.depths == depth + 1
+      nodes = np.flatnonzero(of_level & case.is_valid & np.isin(parents, here))
+      yield depth, context, nodes
+      for token in np.unique(tokens[nodes]):
+        longer.append((token, nodes[tokens[nodes] == token]))
+    steps = longer
+
+
+def own_cells(case, own):
+  """`[n, C, D + 1, U, 2]` uniforms of each draft, and `[n, C]` volumes."""
+  levels = [*map(list, case.topology.levels), []]
+  width = max(map(len, levels))
+  size = 2 + 3 * width if own is otm_own else 1 + width
+  found = []
+  for tokens in case.drafts:
+    axes = [[[] for _ in range(size)] for _ in levels]
+    for depth, context, nodes in contexts(case, tokens):
+      pair = case.draft[context], case.law[context]
+      places = [levels[depth].index(node) for node in nodes]
+      breaks = own(*pair, tokens[nodes], places, width)
+      for uniform, more in breaks.items():
+        axes[depth][uniform].extend(more)
+    found.append(product([exact.cells(each) for each in axes]))
+  most = max(len(volumes) for _, volumes in found)
+  pad = lambda rows: np.pad(
+    rows, [(0, most - len(rows))] + [(0, 0)] * (rows.ndim - 1)
+  )
+  return tuple(np.stack([pad(each) for each in part]) for part in zip(*found))
+
+
+def product(levels):
+  """Of the cells of independent levels."""
+  index = np.indices([len(volumes) for _, volumes in levels])
+  index = index.reshape(len(levels), -1)
+  points = [points[at] for (points, _), at in zip(levels, index)]
+  volumes = [volumes[at] for (_, volumes), at in zip(levels, index)]
+  return np.stack(points, 1), np.prod(volumes, axis=0)
+
+
+OWN = {'kseq': kseq_own, 'multiround': multiround_own, 'otm': otm_own}
+LOPSIDED = trees.Topology((-1, -1, 0, 0))
+FORKS = {
+  'two, two each': exact.Case(PREFIX_TREE, 2),
+  'other goal': exact.Case(PREFIX_TREE, 2, goal=exact.half),
+  'some invalid': CASES['prefix tree, some invalid'],
+  'one, then two': exact.Case(trees.prefix_tree((1, 2))),
+  'two, one with two': exact.Case(LOPSIDED),
+}
+# Three uniforms of each candidate are many cells.
+FEW_FORKS = {
+  'some invalid': CASES['prefix tree, some invalid'],
+  'one, then two': exact.Case(trees.prefix_tree((1, 2)), 2),
+  'two, one with two': exact.Case(LOPSIDED, 2),
+}
+
+
+@pytest.mark.parametrize(
+  ('name', 'case'),
+  [
+    *itertools.product(['kseq', 'multiround'], FORKS.values()),
+    *itertools.product(['otm'], FEW_FORKS.values()),
+  ],
+  ids=[
+    *map('-'.join, itertools.product(['kseq', 'multiround'], FORKS)),
+    *map('-'.join, itertools.product(['otm'], FEW_FORKS)),
+  ],
+)
+def test_all_candidates_of_a_prefix_tree_have_exactly_the_goal_law(name, case):
+  """Siblings of one token share their children, as many i.i.d. candidates."""
+  result = exact.integrate(
+    case, tree_walk.tree_walk(name), *own_cells(case, OWN[name])
+  )
+  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  check_paths(case, result.outcome)
+  draft, law = case.draft[exact.ROOT], case.law[exact.ROOT]
+  num = case.is_valid[list(case.topology.levels[0])].sum()
+  np.testing.assert_allclose(
+    result.reach[0],
+    ACCEPTANCES[name](draft, law, num),
+    atol=1e-3 if name == 'kseq' else 1e-6,
+  )
+
+
+def undivided(*args):
+  """k-Seq that tests each of its candidates as the only one."""
+  divide = division.divide
+  alone = lambda draft, target, num: divide(draft, target, jnp.minimum(num, 1))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(division, 'divide', alone)
+    return kseq.kseq(*args)
+
+
+@pytest.mark.parametrize('fork', ['two, two each', 'one, then two'])
+def test_check_rejects_undivided_tests_on_a_prefix_tree(fork):
+  case = FORKS[fork]
+  law = exact.integrate(
+    case, tree_walk.tree_walk(undivided), *own_cells(case, undivided_own)
+  ).law
+  assert law.sum() == pytest.approx(1, abs=1e-6)
+  assert np.abs(law - case.want).max() > 0.01
 
 
 def believing(name):
