@@ -5,8 +5,8 @@ python -m experiments.main --config=configs/banditspec/lengths.py \
 
 Tokens per second of bandits over the best fixed length in hindsight, in 12
 minutes on two cores: see the README's table. `ucb1:beta=0.1` is at 0.90, 0.97,
-0.91 and 0.93 (± 0.03) at batch sizes 1, 2, 4 and 8, where the best lengths are
-3, 1, 1 and 0.
+0.91 and 0.93 (± 0.03 at most) at batch sizes 1, 2, 4 and 8, where the best
+lengths are 3, 1, 1 and 0.
 """
 
 import ml_collections

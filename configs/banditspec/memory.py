@@ -20,8 +20,8 @@ sizes 1 and 8; one pass through the loop in MB:
 
 Several arms hold what their drafters do, here one more, and the widest tree's
 intermediate values; a bandit holds 40 bytes at most. Lengths of one drafter
-hold no more than that drafter. A pass is XLA's count before anything runs, of
-the costliest arm, so that bytes a token are an upper bound for several arms.
+hold hardly more than that drafter. A pass is XLA's count before anything runs,
+of the costliest arm, so that bytes a token are an upper bound for several arms.
 """
 
 import ml_collections

@@ -11,8 +11,8 @@ where bild has -1.70 at 0.62 and chow -1.49 at 0.74. A token cascade says what
 chow does, -1.49 at 0.86 with 0.9 and -1.31 at 1.52 with 0.6, where chow
 needs 0.92. At 0.1 all is within 0.1 of that, but lossy trades: -1.38 at 0.77
 with 0.9. At 0.5, token_v3 of 0.6 has -1.63 at 0.85, the target itself -1.78;
-below that the rules are close: -1.90 at 0.63 lossy, -1.91 at 0.63 opt, -2.08 at
-0.62 bild.
+below that the rules are close, but for bild: -1.90 at 0.63 lossy, -1.91 at 0.63
+opt, -2.08 at 0.62 bild.
 """
 
 from configs.cascades import frontier

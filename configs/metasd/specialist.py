@@ -6,8 +6,8 @@ for name in all code math qa summarization translation \
       --workdir=runs/specialists/$name
 done
 
-'all' is the drafter that fits all domains: same size, same start, the mixture,
-and three times the steps.
+'all' is the drafter for all of these domains: same size, same start, the
+mixture, and three times the steps.
 Needs the responses of configs/metasd/responses.py.
 """
 

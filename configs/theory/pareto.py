@@ -4,9 +4,9 @@ python -m experiments.main --config=configs/theory/pareto.py \
     --workdir=runs/theory_pareto
 
 Writes `front.png`. Replaced by the residual, rejection and bias sum to the
-total variation between draft and target; replaced by the target, to more. The
-verifier is within 0.003 of every formula. Rejection, and bias with each
-replacement, of the first pair (0.439 apart):
+total variation between draft and target; replaced by the target, to more, as
+long as any is rejected. The verifier is within 0.003 of every formula.
+Rejection, and bias with each replacement, of the first pair (0.439 apart):
 
 | epsilon | rejection | residual | target |
 |---|---|---|---|
