@@ -424,9 +424,9 @@ def test_means_do_not_freeze():
   )
   state, _ = jax.lax.scan(step, state, jnp.zeros(1 << 20))
   assert state.means[0] == pytest.approx(many / (many + (1 << 20)), abs=1e-6)
-  before = float(state.sums[0])
+  before = float(state.rewards[0])
   state, _ = jax.lax.scan(step, state, jnp.full(1 << 20, 0.75))
-  gained = float(state.sums[0]) - before
+  gained = float(state.rewards[0]) - before
   assert gained == pytest.approx(0.75 * (1 << 20), abs=8)
 
 

@@ -154,7 +154,7 @@ def otm_table_cells(draft, target, width):
   plan = transport.solve_linear_program(draft, target, width).plan
   tokens = np.flatnonzero(draft)
   tests = tokens, np.zeros((tokens.size, 0, 2)), draft[tokens]
-  return [tests] * width, axis_cells(*draws(*plan)), lambda _, rest: rest[:, 0]
+  return [tests] * width, axis_cells(*draws(*plan)), lambda _, rest: rest
 
 
 def join_first(tests, rest):

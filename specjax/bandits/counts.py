@@ -12,12 +12,11 @@ from specjax import base
 class Counts(NamedTuple):
   """What the arms have earned.
 
-  A float32 sum of rewards would stop growing at 2**24: whole rewards are
-  counted apart.
+  A float32 sum of rewards would stop growing at 2**24: it is kept in two.
   """
 
   pulls: jax.Array  # [A] int32
-  rewards: jax.Array  # [A] float32, summed over the pulls, less `whole`
+  part: jax.Array  # [A] float32, rewards of all pulls, less `whole`
   whole: jax.Array | int = 0  # [A] int32
 
   @property
@@ -33,12 +32,12 @@ class Counts(NamedTuple):
   @property
   def means(self) -> jax.Array:
     """Mean reward of each arm, `[A]`, 0 where it has none."""
-    return self.sums / self.divisors
+    return self.rewards / self.divisors
 
   @property
-  def sums(self) -> jax.Array:
+  def rewards(self) -> jax.Array:
     """Sum of the rewards of each arm, `[A]`, rounded to float32."""
-    return self.whole + self.rewards
+    return self.whole + self.part
 
 
 def bandit(
@@ -57,7 +56,7 @@ def bandit(
     return Counts(zeros, jnp.zeros(num_arms), zeros)
 
   def add(state, played, rewards):
-    total = state.rewards + jnp.where(played, rewards, 0).astype(jnp.float32)
+    total = state.part + jnp.where(played, rewards, 0).astype(jnp.float32)
     whole = jnp.floor(total)
     return Counts(
       state.pulls + played, total - whole, state.whole + whole.astype(jnp.int32)

@@ -55,7 +55,7 @@ def discounted_ucb(
   def add(state, played, rewards):
     rewards = jnp.where(played, rewards, 0).astype(jnp.float32)
     return Discounted(
-      discount * state.pulls + played, discount * state.rewards + rewards
+      discount * state.pulls + played, discount * state.part + rewards
     )
 
   def update(state, arm, reward, **extra):

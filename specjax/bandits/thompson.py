@@ -21,8 +21,8 @@ def thompson(num_arms: int) -> base.Bandit:
 
   def select(key, state):
     # A sum may round past its pulls.
-    failures = jnp.maximum(state.pulls - state.sums, 0)
-    means = jax.random.beta(key, 1 + state.sums, 1 + failures)
+    failures = jnp.maximum(state.pulls - state.rewards, 0)
+    means = jax.random.beta(key, 1 + state.rewards, 1 + failures)
     return jnp.argmax(means).astype(jnp.int32)
 
   return counts.bandit(num_arms, select)

@@ -7,6 +7,7 @@ never read, and needs no special case.
 
 from collections.abc import Callable
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,58 +60,11 @@ def autoregressive(
   # Room for the widest write behind the longest row, with leaves or without.
   slack = max(chunk, _TAIL + topology.depth)
 
-  def draft(keys, params, cache, context):
-    shape = topology.num_nodes, sampling_lib.num_uniforms(model.vocab_size)
-    uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
-    extension = _read_tail(model, params, cache, context)
-    # Of the root, then of each level: its nodes stand behind it in the block.
-    laws = [sampling_lib.laws(extension.logits[:, -1:], sampling)]
-    of_nodes = [jax.tree.map(lambda law: law[:, :0], laws[0])]
-    tokens = [jnp.zeros((len(context.lengths), 0), jnp.int32)]
-    valid = [jnp.ones((len(context.lengths), 1), bool)]
-    for depth, level in enumerate(topology.levels):
-      row = _row_of_parent(topology, depth)
-      law = jax.tree.map(lambda each, row=row: each[:, row], laws[-1])
-      token = sampling_lib.tokens(uniforms[:, level], law.sampled, sampling)
-      going = valid[-1][:, row]
-      if stop is not None:
-        going &= ~stop(law.untempered)
-      of_nodes.append(law)
-      tokens.append(token)
-      valid.append(going)
-      if depth < read_depth:
-        last = context.lengths[:, None] - 1
-        read = functools.partial(
-          model.extend,
-          params,
-          cache,
-          token,
-          block=extension.block,
-          positions=jnp.broadcast_to(last + depth + 1, token.shape),
-          mask=_level_mask(topology, level),
-        )
-        if stop is None:
-          extension = read()
-        else:
-          extension = _read_if(going.any(), read, extension.block)
-        laws.append(sampling_lib.laws(extension.logits, sampling))
-    join = lambda parts: jax.tree.map(
-      lambda *each: jnp.concatenate(each, axis=1), *parts
-    )
-    leaves = lambda law: law[:, topology.leaf_entries]
-    tree = base.DraftTree(
-      join(tokens),
-      topology,
-      join(valid)[:, 1:],
-      *join(of_nodes),
-      leaf_laws=jax.tree.map(leaves, join(laws)) if leaf_laws else None,
-    )
-    return tree, extension.block
-
+  plan = _Plan(model, topology, sampling, read_depth, stop)
   return base.Drafter(
     topology=topology,
     init=lambda *args: _init(model, slack, *args),
-    draft=draft,
+    draft=lambda *args: _draft(plan, leaf_laws, *args),
     commit=lambda *args: _commit(model, read_depth, *args),
     catch_up=lambda *args: _catch_up(model, sampling, chunk, *args),
     num_calls=1 + read_depth,
@@ -126,6 +80,125 @@ def _init(model, slack, params, tokens, lengths, max_length):
   return model.prefill(params, cache, tokens, jnp.maximum(lengths - _TAIL, 0))
 
 
+class _Plan(NamedTuple):
+  """What is drafted, and how."""
+
+  model: base.LanguageModel
+  topology: trees.Topology
+  sampling: sampling_lib.Sampling
+  read_depth: int
+  stop: Callable[[jax.Array], jax.Array] | None
+
+
+class _Level(NamedTuple):
+  """What was drafted at one depth of the tree."""
+
+  tokens: jax.Array  # [B, W] int32
+  valid: jax.Array  # [B, W] bool
+  laws: base.Laws  # [B, W, V] of each node
+  behind: base.Laws | None  # [B, W, V] behind each; None if they were not read
+
+
+def _draft(plan, leaf_laws, keys, params, cache, context):
+  """Returns the tree, and the block of what was read."""
+  model, topology = plan.model, plan.topology
+  shape = topology.num_nodes, sampling_lib.num_uniforms(model.vocab_size)
+  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
+  last = context.lengths[:, None] - 1
+
+  def read(depth, token, block):
+    """Reads the nodes of a level, which stand behind it in the block."""
+    return model.extend(
+      params,
+      cache,
+      token,
+      block=block,
+      positions=jnp.broadcast_to(last + depth + 1, token.shape),
+      mask=_level_mask(topology, topology.levels[depth]),
+    )
+
+  extension = _read_tail(model, params, cache, context)
+  root = sampling_lib.laws(extension.logits[:, -1:], plan.sampling)
+  valid = jnp.ones(last.shape, bool)
+  levels, block = _grow(plan, read, uniforms, 0, root, valid, extension.block)
+  return _tree(topology, root, levels, leaf_laws), block
+
+
+def _grow(plan, read, uniforms, depth, behind, valid, block):
+  """Returns the levels from a depth on, and the block behind them.
+
+  Args:
+    plan: of the whole tree.
+    read: `(depth, token, block) -> Extension`.
+    uniforms: `[B, N, U]`.
+    depth: of the first level, from 0.
+    behind: `[B, W, V]` what the model says behind the level above.
+    valid: `[B, W]` of that level.
+    block: what was read until there.
+  """
+  topology = plan.topology
+  if depth == topology.depth:
+    return [], block
+  row = _row_of_parent(topology, depth)
+  law = jax.tree.map(lambda each: each[:, row], behind)
+  going = valid[:, row]
+
+  def go():
+    drawn = uniforms[:, topology.levels[depth]]
+    token = sampling_lib.tokens(drawn, law.sampled, plan.sampling)
+    said, grown = None, block
+    if depth < plan.read_depth:
+      extension = read(depth, token, block)
+      said = sampling_lib.laws(extension.logits, plan.sampling)
+      grown = extension.block
+    levels, grown = _grow(plan, read, uniforms, depth + 1, said, going, grown)
+    return [_Level(token, going, law, said), *levels], grown
+
+  if plan.stop is None:
+    return go()
+  going &= ~plan.stop(law.untempered)
+  # Once all rows have stopped, nothing is drawn or read any more.
+  return jax.lax.cond(
+    going.any(), go, lambda: _stopped(plan, read, depth, law, block)
+  )
+
+
+def _stopped(plan, read, depth, law, block):
+  """What `_grow` returns where nothing is drafted, by the law at its depth."""
+  levels, whole = [], block
+  for at in range(depth, plan.topology.depth):
+    shape = len(law.sampled), len(plan.topology.levels[at])
+    token, nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
+    zeros = jnp.zeros((*shape, law.sampled.shape[-1]))
+    junk, said = base.Laws(zeros, zeros), None
+    if at < plan.read_depth:
+      said = junk
+      step = functools.partial(read, at)
+      whole = jax.eval_shape(step, token, whole).block
+    levels.append(_Level(token, nothing, law if at == depth else junk, said))
+  return levels, jax.tree.map(base.pad_to, block, whole)
+
+
+def _tree(topology, root, levels, leaf_laws):
+  """Joins levels; behind the root, the model says `root`."""
+  join = lambda parts: jax.tree.map(
+    lambda *each: jnp.concatenate(each, axis=1), *parts
+  )
+  nothing = jax.tree.map(lambda law: law[:, :0], root)
+  tokens = jnp.zeros((len(root.sampled), 0), jnp.int32)
+  leaves = None
+  if leaf_laws:
+    said = join([root, *(level.behind for level in levels)])
+    leaves = jax.tree.map(lambda law: law[:, topology.leaf_entries], said)
+  return base.DraftTree(
+    join([tokens, *(level.tokens for level in levels)]),
+    topology,
+    join([tokens.astype(bool), *(level.valid for level in levels)]),
+    *join([nothing, *(level.laws for level in levels)]),
+    leaf_laws=leaves,
+  )
+
+
 def _read_tail(model, params, cache, context):
   """Reads the last two committed tokens, but none that the cache has."""
   positions = context.lengths[:, None] + np.arange(-_TAIL, 0)
@@ -134,20 +207,6 @@ def _read_tail(model, params, cache, context):
   return model.extend(
     params, cache, tail, positions=jnp.where(cached, -1, positions)
   )
-
-
-def _read_if(wanted, read, block):
-  """Calls the model if that is wanted; else what it says is junk.
-
-  What it has read before stays in the block.
-  """
-  shape = jax.eval_shape(read)
-
-  def skip():
-    junk = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-    return junk._replace(block=jax.tree.map(base.pad_to, block, shape.block))
-
-  return jax.lax.cond(wanted, read, skip)
 
 
 def _row_of_parent(topology, depth):

@@ -546,7 +546,7 @@ def test_arguments_that_do_not_fit_are_refused():
   with pytest.raises(ValueError, match=r'vocab_size 3 and 4 \(arm 1\)'):
     make(arms)
   with pytest.raises(ValueError, match="catch_up must be one of .* 'never'"):
-    make(arms[:1], catch_up='never')
+    make([none()[0]] * 2, catch_up='never')
   with pytest.raises(ValueError, match='at least one arm'):
     make([])
   for memories in ([0], [0, 2], [1, 1], [-1, 0]):
