@@ -1,7 +1,10 @@
 """Block efficiency by domain, for every drafter and draft length."""
 
+import collections
+
 from experiments import batches
 from experiments import results
+from specjax import base
 from specjax import families
 from specjax import metrics
 from specjax import sampling as sampling_lib
@@ -85,14 +88,28 @@ def chosen_examples(config, family):
 
 
 def chosen_prompts(config, family):
-  """Returns domains and prompt tokens: of `data_dir`, or of the family."""
+  """Returns domains and prompt tokens: of `data_dir`, or of the family.
+
+  They are `prompts_per_domain` at most; those of `data_dir` fit.
+  """
   examples = chosen_examples(config, family)
   if config.data_dir:
     return fitting(config, family.tokenizer, examples)
   return [
     (example.domain, family.tokenizer.encode_prompt(example.prompt))
-    for example in examples
+    for example in first_of_each(examples, config.prompts_per_domain)
   ]
+
+
+def first_of_each(examples, per_domain):
+  """Returns the first examples of every domain, as many as asked for."""
+  base.check_range('prompts_per_domain', per_domain, 1)
+  chosen, counts = [], collections.Counter()
+  for example in examples:
+    counts[example.domain] += 1
+    if counts[example.domain] <= per_domain:
+      chosen.append(example)
+  return chosen
 
 
 def _summary(outputs):

@@ -8,6 +8,7 @@ import numpy as np
 import tqdm
 
 from experiments import batches
+from experiments import evaluate
 from experiments import results
 from specjax import families
 from specjax import metrics
@@ -26,7 +27,7 @@ def run(config, workdir):
   results.start(workdir)
   family = families.load(config.family)
   sampling = sampling_lib.Sampling(**config.sampling)
-  prompts = _choose(family.prompts, config.prompts_per_domain)
+  prompts = evaluate.first_of_each(family.prompts, config.prompts_per_domain)
   ways = [(None, 0), *((config.drafter, n) for n in config.draft_lengths)]
   decoders = {
     (drafter, length): families.decoder(
@@ -66,16 +67,6 @@ def plot_acceptance(by_length: dict[int, np.ndarray], path: str) -> None:
   axes.legend()
   figure.savefig(path, dpi=120)
   plt.close(figure)
-
-
-def _choose(prompts, per_domain):
-  """The first prompts of every domain, as many as asked for."""
-  chosen, counts = [], {}
-  for example in prompts:
-    counts[example.domain] = counts.get(example.domain, 0) + 1
-    if counts[example.domain] <= per_domain:
-      chosen.append(example)
-  return chosen
 
 
 def _measure(family, decoder, prompts, config):
