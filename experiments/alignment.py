@@ -36,6 +36,7 @@ _OWN = (
   'share_rounds',
   'batch_size',
 )
+MAY_CHANGE = _OWN
 _REWARDS = {'BE': 'efficiency', 'BD': 'agreement'}
 
 
@@ -216,7 +217,7 @@ def _trace_sets(config, workdir, family, names, sets):
 
 
 def _settings(config, label, names, way):
-  fields = dict(config.items()) | prompt_sets.entries(config).get(label, {})
+  fields = prompt_sets.fields(config, label)
   members = names if way in config.bandits else ()
   fingerprint = results.fingerprint(fields, _OWN)
   values = label, way, ', '.join(members), fingerprint

@@ -38,6 +38,7 @@ _OWN = (
   'cost_rounds',
   'cost_repeats',
 )
+MAY_CHANGE = _OWN
 # Ways that leave each prompt to one arm, told from what the arms have decoded.
 _DERIVED = ('oracle', 'router')
 
@@ -160,7 +161,7 @@ def _settings(config, label, specs, way):
     members = list(specs)[: len(config.arms)]
   elif way in specs and specs[way].is_ensemble:
     members = specs[way].drafter
-  fields = dict(config.items()) | prompt_sets.entries(config).get(label, {})
+  fields = prompt_sets.fields(config, label)
   values = (
     label,
     way,

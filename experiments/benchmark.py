@@ -35,8 +35,9 @@ def run(config, workdir):
   family = families.load(config.family)
   device = results.device()
   rows = []
+  table = _costs(config.costs, config, family)
   path = os.path.join(workdir, 'costs.json')
-  results.save(path, _costs(config.costs, config, family))
+  results.save(path, table)
   print(f'What a round of each arm costs: {path}\n')
   parts = [_rounds, _arms, _speed_ups] + [_peer] * bool(config.peer)
   for part in parts:

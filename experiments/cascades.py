@@ -32,6 +32,7 @@ _POINT = ('temperature', 'draft_length', 'label', 'alpha')
 _QUALITIES = {'quality': '', 'target_nats': 'nats a token, by the target'}
 # Fields of the config that rows tell themselves.
 _OWN = ('methods', 'temperatures', 'draft_lengths', 'alphas')
+MAY_CHANGE = ('methods', 'temperatures', 'draft_lengths')
 
 
 class Job(NamedTuple):

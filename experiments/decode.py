@@ -7,6 +7,9 @@ from specjax import metrics
 from specjax import sampling as sampling_lib
 from specjax.data import examples as examples_lib
 
+# One workdir will do for all that is asked.
+MAY_CHANGE = ('prompts', 'prompts_file', 'batch_size')
+
 
 def run(config, workdir):
   """Prints each text; `results.json` has a row for every prompt."""

@@ -9,6 +9,8 @@ import ml_collections
 from experiments import bandits
 from experiments import results
 
+MAY_CHANGE = ('drafters', 'draft_lengths', *bandits.MAY_CHANGE)
+
 
 def run(config, workdir):
   """Writes the rows of `bandits` for every draft length, and draws them."""

@@ -18,6 +18,7 @@ from specjax import sampling as sampling_lib
 
 # What tells a row from the others.
 _SETTINGS = ('batch_size', 'way', 'config')
+MAY_CHANGE = ('batch_sizes',)
 
 
 def run(config, workdir):
@@ -29,7 +30,7 @@ def run(config, workdir):
   rows = []
   for batch_size in config.batch_sizes:
     ways = [*map(_fixed, config.draft_lengths), *config.bandits]
-    fields = results.fingerprint(config, ('batch_sizes',))
+    fields = results.fingerprint(config, MAY_CHANGE)
     keys = [(batch_size, way, fields) for way in ways]
     if all(key in done for key in keys):
       rows += [done[key] for key in keys]

@@ -2,6 +2,14 @@
 
 python -m experiments.main --config=configs/NAME.py --workdir=DIR
     [--config.field=value]
+
+The workdir is made, and `config.json` written, when the experiment has checked
+its config and writes its first file. A workdir is of one config: with another
+one, the run is refused. With the same, an experiment that can go on where it
+stopped does so; others begin anew. Some are made to be run again with other
+fields, such as more bandits: rows that were measured before are taken from
+`metrics.jsonl`, where each says what it is of. Their modules name these fields
+in `MAY_CHANGE`; `config.json` is then written anew with the results.
 """
 
 import importlib
@@ -13,6 +21,8 @@ from absl import app
 from absl import flags
 from absl import logging
 from ml_collections import config_flags
+
+from experiments import workdirs
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'The experiment: a file under configs/.', lock_config=True
@@ -26,13 +36,19 @@ def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
-  config, workdir = _CONFIG.value, _WORKDIR.value
-  os.makedirs(workdir, exist_ok=True)
-  path = os.path.join(workdir, 'config.json')
-  with open(path, 'w', encoding='utf-8') as file:
-    file.write(config.to_json(indent=2))
+  run(_CONFIG.value, _WORKDIR.value)
+
+
+def run(config, workdir):
+  """Runs the experiment that a config names.
+
+  Raises:
+    ValueError: the experiment refuses the config, or the workdir holds a run of
+      another one.
+  """
   experiment = importlib.import_module(f'experiments.{config.experiment}')
-  experiment.run(config, workdir)
+  may_change = getattr(experiment, 'MAY_CHANGE', ())
+  experiment.run(config, workdirs.Workdir(workdir, config, may_change))
 
 
 def _parse(argv):

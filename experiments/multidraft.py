@@ -27,6 +27,13 @@ _SETTINGS = (
   'max_new_tokens',
   'temperature',
 )
+MAY_CHANGE = (
+  'drafters',
+  'draft_lengths',
+  'chain_verifiers',
+  'num_drafts',
+  'verifiers',
+)
 
 
 def run(config, workdir):

@@ -51,6 +51,17 @@ def entries(config: Any) -> dict[str, dict[str, Any]]:
   return result
 
 
+def fields(config: Any, label: str) -> dict[str, Any]:
+  """Returns what a set's results depend on: the config, and the set's entry.
+
+  The entry of what is in no other set is the file that it is from.
+  """
+  entry = entries(config).get(label)
+  if entry is None and label == _file_label(config):
+    entry = {'file': config.prompts_file}
+  return dict(config.items()) | (entry or {})
+
+
 def build(config: Any, family: families.Family) -> dict[str, list[Job]]:
   """Returns the jobs of each set, shuffled.
 
@@ -70,7 +81,7 @@ def build(config: Any, family: families.Family) -> dict[str, list[Job]]:
     own = evaluate.chosen_prompts(config, family)
     sets['eval' if config.data_dir else 'family'] = _single(own)
   if config.prompts_file:
-    label = os.path.basename(config.prompts_file).split('.')[0]
+    label = _file_label(config)
     if label in sets:
       raise ValueError(f'prompts_file must not be called {label!r}, too.')
     more = examples_lib.read(config.prompts_file)
@@ -102,6 +113,10 @@ def training(
     prompts += [family.tokenizer.encode_prompt(prompt) for prompt in chosen]
     labels += [i] * len(chosen)
   return prompts, labels
+
+
+def _file_label(config):
+  return os.path.basename(config.prompts_file).split('.')[0]
 
 
 def _sessions(config, family, examples, label, entry):

@@ -15,6 +15,7 @@ from specjax.theory import regret as regret_lib
 
 # What tells a row from the others.
 _SETTINGS = ('environment', 'arms', 'bandit', 'options', 'tokens', 'runs')
+MAY_CHANGE = ('bandits', 'lengths', 'trace_rounds', 'traced', 'pulls')
 
 
 def run(config, workdir):

@@ -13,17 +13,16 @@ from specjax.data import examples as examples_lib
 from specjax.data import lines
 from specjax.data import tokenizer as tokenizer_lib
 
+MAY_CHANGE = ('batch_size',)  # No response depends on it.
+
 
 def run(config, workdir):
   """Appends to `responses.jsonl`, batch by batch; goes on where it stopped."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
   target = families.load_model(config.target)
   jobs = _jobs(config, tokenizer)
-  path = os.path.join(workdir, 'responses.jsonl')
-  written = lines.keep_while(path)
-  for i, temperature in enumerate(config.temperatures):
-    first = max(written - i * len(jobs), 0)
-    decoder = decoding.speculative(
+  decoders = [
+    decoding.speculative(
       target.functions,
       target.params,
       None,
@@ -31,6 +30,12 @@ def run(config, workdir):
       stop_tokens=[tokenizer.end_id],
       max_length=config.max_prompt_tokens + config.max_new_tokens,
     )
+    for temperature in config.temperatures
+  ]
+  path = os.path.join(workdir, 'responses.jsonl')
+  written = lines.keep_while(path)
+  for i, decoder in enumerate(decoders):
+    first = max(written - i * len(jobs), 0)
     responses = batches.decode(
       decoder,
       [tokens for _, tokens in jobs],

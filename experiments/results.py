@@ -12,10 +12,11 @@ import jax
 import numpy as np
 import tqdm
 
+from experiments import workdirs
 from specjax.data import lines
 
 
-def write(workdir: str, rows: Sequence[dict[str, Any]]) -> None:
+def write(workdir: workdirs.Workdir, rows: Sequence[dict[str, Any]]) -> None:
   """Writes `results.json`, a list of flat rows, and prints it as a table."""
   save(os.path.join(workdir, 'results.json'), rows)
   print(table(rows))
@@ -28,7 +29,7 @@ def save(path: str, rows: Sequence[dict[str, Any]]) -> None:
     file.write('\n')
 
 
-def log(workdir: str, row: dict[str, Any]) -> None:
+def log(workdir: workdirs.Workdir, row: dict[str, Any]) -> None:
   """Appends a row to `metrics.jsonl`, as soon as it is known."""
   path = os.path.join(workdir, 'metrics.jsonl')
   with open(path, 'a', encoding='utf-8') as file:
@@ -36,10 +37,10 @@ def log(workdir: str, row: dict[str, Any]) -> None:
 
 
 def done(
-  workdir: str, settings: Sequence[str]
+  workdir: workdirs.Workdir, settings: Sequence[str]
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
   """Returns rows that an earlier run has logged, by the named settings."""
-  path = os.path.join(workdir, 'metrics.jsonl')
+  path = os.path.join(str(workdir), 'metrics.jsonl')
   if not lines.keep_while(path):
     return {}
   with open(path, encoding='utf-8') as file:
@@ -56,9 +57,9 @@ def fingerprint(config: Any, without: Sequence[str]) -> str:
   return json.dumps(fields, sort_keys=True, default=str)
 
 
-def start(workdir: str) -> None:
-  """Empties `metrics.jsonl`, for an experiment that does not resume."""
-  open(os.path.join(workdir, 'metrics.jsonl'), 'w').close()
+def start(workdir: workdirs.Workdir) -> None:
+  """Has `metrics.jsonl` begin anew, for an experiment that does not resume."""
+  workdir.start_anew()
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -24,6 +24,7 @@ _SETTINGS = ('batch_size', 'prompts', 'way', 'choice', 'config')
 # Fields of the config that `config` leaves out: settings of their own. The
 # largest of batch_sizes is none: it says how many prompts there are.
 _OWN = ('others', 'bandits')
+MAY_CHANGE = _OWN
 _PROMPTS = ('homogeneous', 'mixed')
 
 

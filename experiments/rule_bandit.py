@@ -42,6 +42,7 @@ _OWN = (
   'carry_over',
   'metric',
 )
+MAY_CHANGE = _OWN
 # Rounds between two looks at whether all prompts are done.
 _STRIDE = 16
 

@@ -1,14 +1,21 @@
 """Experiments, from the command line down to what they leave on disk."""
 
+import collections
+import importlib
 import json
 import pathlib
 import runpy
 import subprocess
 import sys
+import types
 
 import matplotlib.image
+import ml_collections
 import pytest
 
+from experiments import evaluate
+from experiments import main
+from experiments import results
 from specjax import families
 from specjax.models import adapters
 from specjax.models import config as config_lib
@@ -22,10 +29,8 @@ def _load(name):
 
 
 def _run(config, workdir):
-  """Runs an experiment in this process, as main does; returns its rows."""
-  module = __import__(f'experiments.{config.experiment}', fromlist=['run'])
-  workdir.mkdir(exist_ok=True)
-  module.run(config, str(workdir))
+  """Runs an experiment in this process; returns its rows."""
+  main.run(config, workdir)
   path = workdir / 'results.json'
   return json.loads(path.read_text()) if path.exists() else None
 
@@ -37,12 +42,6 @@ def _main(*flags):
     capture_output=True,
     text=True,
   )
-
-
-def test_every_config_names_an_experiment():
-  for path in (_ROOT / 'configs').rglob('*.py'):
-    experiment = _load(path.relative_to(_ROOT / 'configs')).experiment
-    assert (_ROOT / 'experiments' / f'{experiment}.py').is_file()
 
 
 def test_quickstart(tmp_path, capsys):
@@ -113,11 +112,11 @@ def test_a_family_is_trained_and_decodes(tmp_path):
     (data / f'toy.{split}.jsonl').write_text(text)
   tokenizer = _load('train/tokenizer.py')
   tokenizer.update({'data_dir': str(data), 'vocab_size': 280})
-  _run(tokenizer, tmp_path / 'family')
+  _run(tokenizer, tmp_path / 'tokenizer')
 
   shared = {
     'data_dir': str(data),
-    'tokenizer': str(tmp_path / 'family' / 'tokenizer.json'),
+    'tokenizer': str(tmp_path / 'tokenizer' / 'tokenizer.json'),
     'row_length': 64,
   }
   short = {
@@ -132,6 +131,7 @@ def test_a_family_is_trained_and_decodes(tmp_path):
   target.training.update(short)
   (row,) = _run(target, tmp_path / 'family')
   assert row['model'] == 'target' and row['bits_per_byte'] < 8
+  _assert_other_training_is_refused(target, tmp_path / 'family')
 
   weights = str(tmp_path / 'family' / 'target.safetensors')
   responses = _load('train/responses.py')
@@ -163,7 +163,6 @@ def test_a_family_is_trained_and_decodes(tmp_path):
   for model in drafters.models.values():
     model.update(toys.TINY)
   drafters.training.update(short)
-  (tmp_path / 'drafters').mkdir()
   _run(drafters, tmp_path / 'drafters')
   for path in (tmp_path / 'drafters').glob('*.safetensors'):
     path.rename(tmp_path / 'family' / path.name)
@@ -201,6 +200,24 @@ def test_a_family_is_trained_and_decodes(tmp_path):
   assert 0 < len(result.tokens) <= 8
 
 
+def _assert_other_training_is_refused(config, workdir):
+  """By main, and by the checkpoints where main knows nothing of the run."""
+  before = {path: path.read_bytes() for path in workdir.glob('*.safetensors')}
+  other = config.copy_and_resolve_references()
+  other.models.target.d_ff = 24
+  with pytest.raises(ValueError, match='models.target.d_ff is 16 there and 24'):
+    _run(other, workdir)
+  other = config.copy_and_resolve_references()
+  other.training.learning_rate = 0.5
+  said = (workdir / 'config.json').read_text()
+  (workdir / 'config.json').unlink()
+  with pytest.raises(ValueError, match='learning_rate was 0.01 and is 0.5'):
+    _run(other, workdir)
+  assert not (workdir / 'config.json').exists()
+  (workdir / 'config.json').write_text(said)
+  assert before == {path: path.read_bytes() for path in before}
+
+
 def test_an_unknown_config_field_is_answered_with_the_known(tmp_path):
   done = _main(
     '--config=configs/quickstart.py',
@@ -212,19 +229,18 @@ def test_an_unknown_config_field_is_answered_with_the_known(tmp_path):
   assert 'sampling.temperature' in done.stderr and 'seed' in done.stderr
 
 
-def test_bad_values_end_in_a_sentence(tmp_path):
+def test_bad_values_end_in_a_sentence_and_leave_nothing(tmp_path):
   done = _main(
     '--config=configs/decode.py',
-    f'--workdir={tmp_path}',
+    f'--workdir={tmp_path / "run"}',
     '--config.prompts=hello',
     '--config.sampling.temperature=-1.0',
   )
   assert done.returncode != 0
-  assert done.stderr.strip().endswith(
-    'temperature must be >= 0 and finite, got -1.0.'
-  )
-  resolved = json.loads((tmp_path / 'config.json').read_text())
-  assert resolved['prompts'] == 'hello'
+  said = done.stderr.splitlines()[-1]
+  assert said.startswith('ValueError: temperature must be')
+  assert said.endswith('got -1.0.')
+  assert not list(tmp_path.iterdir())
 
 
 def test_drafters_of_the_97m_config_are_halves_and_doubles():
@@ -241,3 +257,155 @@ def test_drafters_of_the_97m_config_are_halves_and_doubles():
   }
   wanted = {'target': 97.5e6, '20m': 20.5e6, '6m': 5.7e6, '2m': 2.3e6}
   assert sizes == pytest.approx(wanted, rel=0.01)
+
+
+# Workdirs.
+
+
+def _toy(monkeypatch, run, **constants):
+  """Has a toy take the place of an experiment; returns its config."""
+  module = types.SimpleNamespace(run=run, **constants)
+  monkeypatch.setitem(sys.modules, 'experiments.toy', module)
+  return ml_collections.ConfigDict(
+    {'experiment': 'toy', 'sizes': (1, 2), 'inner': {'rate': 0.5}, 'seed': 0}
+  )
+
+
+def _measure(config, workdir):
+  """An experiment that goes on where it stopped: a row for each size."""
+  if config.seed < 0:
+    raise ValueError(f'seed must be >= 0, got {config.seed}.')
+  done = results.done(workdir, ('size', 'seed'))
+  rows = []
+  for size in config.sizes:
+    row = done.get((size, config.seed))
+    if row is None:
+      if size == 13:
+        raise KeyboardInterrupt
+      row = {'size': size, 'seed': config.seed}
+      results.log(workdir, row)
+    rows.append(row)
+  results.write(workdir, rows)
+
+
+def _read(workdir, name):
+  return json.loads((workdir / name).read_text())
+
+
+def _lines(workdir):
+  return (workdir / 'metrics.jsonl').read_text().splitlines()
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path, monkeypatch):
+  config = _toy(monkeypatch, _measure)
+  config.seed = -1
+  with pytest.raises(ValueError, match='seed'):
+    _run(config, tmp_path / 'a' / 'b')
+  assert not list(tmp_path.iterdir())
+  config.seed = 0
+  assert len(_run(config, tmp_path / 'a' / 'b')) == 2
+  assert _read(tmp_path / 'a' / 'b', 'config.json') == json.loads(
+    config.to_json()
+  )
+
+
+def test_other_settings_are_refused_before_anything_is_touched(
+  tmp_path, monkeypatch
+):
+  config = _toy(monkeypatch, _measure)
+  _run(config, tmp_path)
+  before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+  assert len(before) == 3
+  config.seed = 1
+  config.inner.rate = 0.25
+  config.inner.more = 'x'
+  with pytest.raises(ValueError) as caught:
+    _run(config, tmp_path)
+  assert str(caught.value) == (
+    f'{tmp_path} holds a run with other settings: inner.rate is 0.5 there and '
+    '0.25 here; seed is 0 there and 1 here; inner.more is not set there and '
+    '"x" here. Use another workdir, or delete this one.'
+  )
+  assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_of_another_experiment_only_that_is_told(tmp_path, monkeypatch):
+  config = _toy(monkeypatch, _measure)
+  _run(config, tmp_path)
+  with pytest.raises(ValueError) as caught:
+    _run(_load('quickstart.py'), tmp_path)
+  assert str(caught.value) == (
+    f'{tmp_path} holds a run with other settings: experiment is "toy" there '
+    'and "quickstart" here. Use another workdir, or delete this one.'
+  )
+
+
+def test_a_spoilt_config_is_named(tmp_path, monkeypatch):
+  (tmp_path / 'config.json').write_text('{"seed": ')
+  with pytest.raises(ValueError, match=f'Cannot read {tmp_path}/config.json'):
+    _run(_toy(monkeypatch, _measure), tmp_path)
+
+
+def test_the_same_settings_go_on_or_begin_anew(tmp_path, monkeypatch):
+  config = _toy(monkeypatch, _measure)
+  for _ in range(2):
+    assert len(_run(config, tmp_path / 'on')) == len(_lines(tmp_path / 'on'))
+
+  def anew(config, workdir):
+    results.start(workdir)
+    _measure(config, workdir)
+
+  config = _toy(monkeypatch, anew)
+  monkeypatch.setattr(results, 'done', lambda *_: {})
+  for _ in range(2):
+    _run(config, tmp_path / 'anew')
+    assert len(_lines(tmp_path / 'anew')) == 2
+
+
+def test_named_fields_may_change_and_the_config_is_that_of_the_results(
+  tmp_path, monkeypatch
+):
+  config = _toy(monkeypatch, _measure, MAY_CHANGE=('sizes',))
+  _run(config, tmp_path)
+  config.sizes = (2, 3)
+  assert [row['size'] for row in _run(config, tmp_path)] == [2, 3]
+  assert _read(tmp_path, 'config.json')['sizes'] == [2, 3]
+  assert len(_lines(tmp_path)) == 3  # Of 1, 2 and 3.
+
+
+def test_a_killed_run_says_what_its_rows_are_of(tmp_path, monkeypatch):
+  """Results of the config before are gone; its rows say what they are of."""
+  config = _toy(monkeypatch, _measure, MAY_CHANGE=('sizes',))
+  _run(config, tmp_path)
+  config.sizes = (1, 3, 13)
+  with pytest.raises(KeyboardInterrupt):
+    _run(config, tmp_path)
+  assert _read(tmp_path, 'config.json')['sizes'] == [1, 3, 13]
+  assert len(_lines(tmp_path)) == 3
+  assert not (tmp_path / 'results.json').exists()
+
+
+def test_fields_that_may_change_are_fields_of_configs():
+  known, named = set(), {}
+  for path in (_ROOT / 'configs').rglob('*.py'):
+    config = _load(path.relative_to(_ROOT / 'configs'))
+    module = importlib.import_module(f'experiments.{config.experiment}')
+    named[config.experiment] = set(getattr(module, 'MAY_CHANGE', ()))
+    known |= set(config)
+  assert len(list(filter(None, named.values()))) == 12
+  assert set().union(*named.values()) <= known
+
+
+def test_prompts_of_the_family_are_counted(tmp_path):
+  """As many of each domain as asked for, like those of files."""
+  family = families.load()
+  for num in (1, 3, 1000):
+    config = ml_collections.ConfigDict(
+      {'data_dir': '', 'prompts_per_domain': num}
+    )
+    jobs = evaluate.chosen_prompts(config, family)
+    counts = collections.Counter(domain for domain, _ in jobs)
+    assert set(counts.values()) == {min(num, 8)} and len(counts) == 8
+  config.prompts_per_domain = 0
+  with pytest.raises(ValueError, match='prompts_per_domain must be >= 1'):
+    evaluate.chosen_prompts(config, family)

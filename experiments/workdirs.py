@@ -1,0 +1,120 @@
+"""Folders of runs, each of one config."""
+
+from collections.abc import Sequence
+import json
+import os
+from typing import Any
+
+_NOT_SET = object()
+
+
+class Workdir(os.PathLike):
+  """The folder of a run, which is made when the first file is written there.
+
+  `config.json` is written then, too, and not before: a run that is refused
+  leaves no trace, and one that is killed says what its files are of. So
+  `os.path.join(workdir, name)` is for files to write; what is only to be read
+  is under `str(workdir)`.
+  """
+
+  def __init__(
+    self,
+    path: str | os.PathLike[str],
+    config: Any,
+    may_change: Sequence[str] = (),
+  ):
+    """Takes a folder for a run.
+
+    Args:
+      path: the folder; there may be none yet.
+      config: of the run.
+      may_change: fields that may differ from those of an earlier run there.
+
+    Raises:
+      ValueError: the folder holds a run of which another field differs.
+    """
+    self._path = os.fspath(path)
+    self._config = config.to_json(indent=2)
+    self._stale = []
+    old = self._read()
+    if old is None:
+      return
+    new = json.loads(self._config)
+    if old != new:
+      _check_same(self._path, old, new, may_change)
+      self._stale.append('results.json')  # It is not of this config.
+
+  def __str__(self) -> str:
+    return self._path
+
+  def __fspath__(self) -> str:
+    if self._config is not None:
+      self._begin()
+    return self._path
+
+  def start_anew(self) -> None:
+    """Empties `metrics.jsonl` when the first file is written."""
+    self._stale.append('metrics.jsonl')
+
+  def _read(self):
+    """The config of an earlier run, None if there was none."""
+    path = os.path.join(self._path, 'config.json')
+    if not os.path.exists(path):
+      return None
+    with open(path, encoding='utf-8') as file:
+      try:
+        return json.load(file)
+      except ValueError as error:
+        raise ValueError(f'Cannot read {path}: {error}.') from error
+
+  def _begin(self):
+    """Makes the folder; no file is ever there beside the config of another."""
+    config, self._config = self._config, None
+    os.makedirs(self._path, exist_ok=True)
+    paths = [os.path.join(self._path, name) for name in self._stale]
+    for path in filter(os.path.exists, paths):
+      os.remove(path)
+    path = os.path.join(self._path, 'config.json')
+    with open(f'{path}.part', 'w', encoding='utf-8') as file:
+      file.write(config)
+    os.replace(f'{path}.part', path)
+
+
+def _check_same(path, old, new, may_change):
+  """Refuses configs of which other fields differ than those that may."""
+  old, new = (
+    _flat({k: v for k, v in config.items() if k not in may_change})
+    for config in (old, new)
+  )
+  different = [
+    name
+    for name in dict.fromkeys([*old, *new])
+    if old.get(name, _NOT_SET) != new.get(name, _NOT_SET)
+  ]
+  if 'experiment' in different:
+    different = ['experiment']  # Its fields are others anyway.
+  if different:
+    listed = '; '.join(
+      f'{name} is {_said(old, name)} there and {_said(new, name)} here'
+      for name in different
+    )
+    raise ValueError(
+      f'{path} holds a run with other settings: {listed}. Use another workdir, '
+      'or delete this one.'
+    )
+
+
+def _flat(config):
+  """All fields; the names of nested ones are joined by dots."""
+  fields = {}
+  for name, value in config.items():
+    nested = _flat(value) if isinstance(value, dict) else {}
+    named = {f'{name}.{inner}': each for inner, each in nested.items()}
+    fields |= named or {name: value}
+  return fields
+
+
+def _said(fields, name):
+  if name not in fields:
+    return 'not set'
+  return json.dumps(fields[name], ensure_ascii=False)
