@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors_numpy
 
 from specjax import families
 from specjax import metrics
@@ -69,6 +70,16 @@ def test_unknown_names_are_answered_with_the_known(family):
 def test_a_folder_without_a_target_is_refused(tmp_path):
   with pytest.raises(ValueError, match='no target.safetensors'):
     families.load(str(tmp_path))
+
+
+def test_a_folder_of_huggingface_is_told_from_a_broken_one(tmp_path):
+  arrays = {'model.norm.weight': np.ones(8, np.float32)}
+  path = tmp_path / 'model.safetensors'
+  safetensors_numpy.save_file(arrays, path, metadata={'format': 'pt'})
+  (tmp_path / 'config.json').write_text('{"model_type": "llama"}')
+  with pytest.raises(ValueError, match='not one of specjax') as caught:
+    families.load(str(tmp_path))
+  assert 'huggingface.import_params' in str(caught.value)
 
 
 def test_specialists_are_other_drafters_of_the_same_target(family):

@@ -27,9 +27,9 @@ class Tokenizer:
 
   def __init__(self, core: tokenizers.Tokenizer):
     """Wraps a tokenizer that has the four markers."""
-    missing = [name for name in _SPECIAL if core.token_to_id(name) is None]
+    missing = _missing(core)
     if missing:
-      raise ValueError(f'The tokenizer lacks the token {missing[0]}.')
+      raise ValueError(f'The tokenizer lacks {", ".join(missing)}.')
     core.encode_special_tokens = True
     self._core = core
     self._begin = core.token_to_id(BEGIN)
@@ -87,14 +87,23 @@ def load(path: str | os.PathLike[str]) -> Tokenizer:
   """Reads what `Tokenizer.save` wrote.
 
   Raises:
-    ValueError: there is no such file, or it is no tokenizer.
+    ValueError: there is no such file, it is no tokenizer, or one without the
+      four markers, as HuggingFace's are.
   """
   if not os.path.isfile(path):
     raise ValueError(f'There is no tokenizer at {path}.')
   try:
-    return Tokenizer(tokenizers.Tokenizer.from_file(str(path)))
+    core = tokenizers.Tokenizer.from_file(str(path))
   except Exception as error:  # The library raises bare Exceptions.
     raise ValueError(f'Cannot read the tokenizer at {path}: {error}') from error
+  missing = _missing(core)
+  if missing:
+    raise ValueError(
+      f'The tokenizer at {path} is not one of specjax: it lacks the markers '
+      f'{", ".join(missing)}, between which a prompt and its response stand. A '
+      'tokenizer.json of HuggingFace has others.'
+    )
+  return Tokenizer(core)
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -129,3 +138,8 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     ),
   )
   return Tokenizer(core)
+
+
+def _missing(core):
+  """The markers that a tokenizer does not have."""
+  return [name for name in _SPECIAL if core.token_to_id(name) is None]

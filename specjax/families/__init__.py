@@ -41,8 +41,8 @@ def load(family: str = 'mini') -> Family:
     family: 'mini', 'mini/specialists' or a path.
 
   Raises:
-    ValueError: there is no such family, or one of its files is missing or
-      corrupt.
+    ValueError: there is no such family, or one of its files is missing,
+      corrupt or not one of specjax, as in a folder of HuggingFace.
   """
   shipped = os.path.dirname(__file__)
   known = sorted(

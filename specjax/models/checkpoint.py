@@ -1,5 +1,6 @@
 """Weights in one safetensors file, with the config in its header."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -53,28 +54,22 @@ def load(
   """Reads what `save` wrote, as float32.
 
   Raises:
-    ValueError: the file is missing, truncated or corrupt, or its arrays are
-      not those of its config (all differences are listed).
+    ValueError: the file is missing, truncated or corrupt; it is not one of
+      `save`, but of HuggingFace, for example; or its arrays are not those of
+      its config (all differences are listed).
   """
   if not os.path.isfile(path):
     raise ValueError(f'There is no checkpoint at {path}.')
-  try:
-    with safetensors.safe_open(path, framework='numpy') as file:
-      metadata = file.metadata() or {}
-      arrays = {name: file.get_tensor(name) for name in file.keys()}
+  # Before the arrays are read: those of others may be large.
+  with _errors_name(path), _open(path) as file:
+    metadata = file.metadata() or {}
+  if not {'config', 'sha256'} & set(metadata):
+    raise ValueError(_foreign(path, metadata))
+  with _errors_name(path), _open(path) as file:
+    arrays = {name: file.get_tensor(name) for name in file.keys()}
     config = config_lib.from_dict(json.loads(metadata['config']))
     if metadata['sha256'] != _digest(metadata['config'], arrays):
       raise ValueError('its checksum differs')
-  except (
-    safetensors.SafetensorError,
-    OSError,
-    KeyError,
-    TypeError,
-    ValueError,
-  ) as error:
-    raise ValueError(
-      f'The checkpoint at {path} is truncated or corrupt: {error!r}.'
-    ) from error
   return config, unflatten(arrays, adapters.abstract_params(config), str(path))
 
 
@@ -105,6 +100,43 @@ def unflatten(
   return jax.tree_util.tree_map_with_path(
     lambda path, leaf: jnp.asarray(arrays[_name(path)], leaf.dtype), abstract
   )
+
+
+def _open(path):
+  return safetensors.safe_open(path, framework='numpy')
+
+
+@contextlib.contextmanager
+def _errors_name(path):
+  """Whatever a broken file raises, the error names the file."""
+  try:
+    yield
+  except (
+    safetensors.SafetensorError,
+    OSError,
+    KeyError,
+    TypeError,
+    ValueError,
+  ) as error:
+    raise ValueError(
+      f'The checkpoint at {path} is truncated or corrupt: {error!r}.'
+    ) from error
+
+
+def _foreign(path, metadata):
+  """Says what a whole file is that `save` has not written."""
+  beside = os.path.join(os.path.dirname(path), 'config.json')
+  signs = [f'{beside} lies beside it'] * os.path.isfile(beside)
+  signs += ["its format is 'pt'"] * (metadata.get('format') == 'pt')
+  said = (
+    f'It looks like a file of HuggingFace ({" and ".join(signs)}): '
+    'specjax.models.huggingface.import_params makes parameters of its arrays, '
+    'which checkpoint.save can store. '
+  )
+  return (
+    f'{path} is a safetensors file, but not one of specjax: its header has no '
+    f'config. {said if signs else ""}'
+  ).strip()
 
 
 def _digest(header, arrays):

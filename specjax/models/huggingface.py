@@ -67,14 +67,20 @@ def import_params(
   config: config_lib.Config,
   family: str,
   state_dict: dict[str, np.ndarray],
+  dtype=jnp.float32,
 ) -> base.Params:
   """Returns a HuggingFace model's weights as our parameters.
+
+  They become float32 by default, whatever the type of the file is: most files
+  have bfloat16, and take twice their bytes then.
 
   Args:
     config: the architecture.
     family: a name of `FAMILIES`.
     state_dict: arrays by their HuggingFace names; a second copy of a tied
       table is ignored.
+    dtype: of the parameters. Models compute in a type of their own, see
+      `adapters.transformer`, and take parameters of any.
 
   Raises:
     ValueError: the family is unknown, or names or shapes differ from the
@@ -88,7 +94,10 @@ def import_params(
   }
   if config.tie_embeddings:
     theirs.pop('lm_head.weight', None)
-  abstract = adapters.abstract_params(config)
+  abstract = jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype),
+    adapters.abstract_params(config),
+  )
   wanted = jax.eval_shape(
     lambda params: _to_hf(config, family, params), abstract
   )

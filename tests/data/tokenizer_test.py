@@ -163,8 +163,23 @@ def test_a_missing_file_is_named(tmp_path, name):
 
 
 def test_a_tokenizer_without_markers_is_refused():
-  with pytest.raises(ValueError, match='lacks'):
+  with pytest.raises(ValueError, match='lacks') as caught:
     tokenizer_lib.Tokenizer(tokenizers.Tokenizer(models.BPE()))
+  assert all(marker in str(caught.value) for marker in _MARKERS)
+
+
+def test_of_another_tokenizer_all_markers_that_it_lacks_are_named(tmp_path):
+  """It can be read; so it is not said to be broken."""
+  core = tokenizers.Tokenizer(models.BPE())
+  core.add_special_tokens(['<|pad|>', '<|im_end|>'])
+  path = tmp_path / 'tokenizer.json'
+  core.save(str(path))
+  with pytest.raises(ValueError) as caught:
+    tokenizer_lib.load(path)
+  said = str(caught.value)
+  assert said.startswith(f'The tokenizer at {path} is not one of specjax')
+  assert '<|begin|>, <|response|>, <|end|>' in said and '<|pad|>' not in said
+  assert 'HuggingFace' in said and 'Cannot read' not in said
 
 
 @pytest.mark.parametrize('vocab_size', [0, 259])

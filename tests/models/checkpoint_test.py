@@ -103,12 +103,54 @@ def test_flipped_bits_are_noticed(path, place):
   _assert_refused(path, 'truncated or corrupt')
 
 
-def test_a_file_without_a_config_is_refused(path, params):
-  arrays = {
-    name: np.asarray(x) for name, x in checkpoint.flatten(params).items()
-  }
-  safetensors_numpy.save_file(arrays, path)
-  _assert_refused(path, 'config')
+def _write_foreign(path, metadata=None):
+  arrays = {'model.norm.weight': np.ones(8, np.float32)}
+  safetensors_numpy.save_file(arrays, path, metadata=metadata)
+
+
+def _refusal(path):
+  with pytest.raises(ValueError, match=re.escape(str(path))) as error:
+    checkpoint.load(path)
+  return str(error.value)
+
+
+@pytest.mark.parametrize(
+  ('metadata', 'config', 'signs'),
+  [
+    ({'format': 'pt'}, False, "(its format is 'pt')"),
+    (None, True, 'config.json lies beside it)'),
+    ({'format': 'pt'}, True, "lies beside it and its format is 'pt')"),
+  ],
+)
+def test_a_file_of_huggingface_is_told_from_a_broken_one(
+  tmp_path, metadata, config, signs
+):
+  path = tmp_path / 'model.safetensors'
+  _write_foreign(path, metadata)
+  if config:
+    (tmp_path / 'config.json').write_text('{}')
+  said = _refusal(path)
+  assert 'not one of specjax' in said and 'corrupt' not in said
+  assert signs in said and 'huggingface.import_params' in said
+
+
+def test_a_file_of_nobody_knows_whom_is_not_called_huggingfaces(tmp_path):
+  path = tmp_path / 'model.safetensors'
+  _write_foreign(path, {'format': 'np'})
+  said = _refusal(path)
+  assert said.endswith('not one of specjax: its header has no config.')
+
+
+def test_a_truncated_file_of_huggingface_is_truncated(tmp_path):
+  path = tmp_path / 'model.safetensors'
+  _write_foreign(path, {'format': 'pt'})
+  path.write_bytes(path.read_bytes()[:-4])
+  _assert_refused(path, 'truncated or corrupt')
+
+
+def test_a_header_without_one_of_its_parts_is_corrupt(path):
+  path.write_bytes(path.read_bytes().replace(b'"config"', b'"konfig"'))
+  _assert_refused(path, 'truncated or corrupt')
 
 
 def test_arrays_of_another_config_are_refused_one_by_one(path, params):
