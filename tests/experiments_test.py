@@ -13,8 +13,10 @@ import matplotlib.image
 import ml_collections
 import pytest
 
+from experiments import bandits
 from experiments import evaluate
 from experiments import main
+from experiments import prompt_sets
 from experiments import results
 from specjax import families
 from specjax.models import adapters
@@ -409,3 +411,16 @@ def test_prompts_of_the_family_are_counted(tmp_path):
   config.prompts_per_domain = 0
   with pytest.raises(ValueError, match='prompts_per_domain must be >= 1'):
     evaluate.chosen_prompts(config, family)
+
+
+def test_prompts_of_another_file_are_not_those_that_were_logged():
+  """Even if the file has the same name; other sets do not mind."""
+  config = _load('banditspec/drafters.py')
+  told = {}
+  for folder in ('a', 'b'):
+    config.prompts_file = f'{folder}/mine.jsonl'
+    for label in ('mine', 'family'):
+      fields = prompt_sets.fields(config, label)
+      made = results.fingerprint(fields, bandits.MAY_CHANGE)
+      told.setdefault(label, set()).add(made)
+  assert len(told['mine']) == 2 and len(told['family']) == 1
