@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax.transport import chances
 from specjax.transport import inputs
 
 # The most terms of Lemma 3, `2**V` token sets times multisets of drafts.
@@ -59,9 +60,9 @@ def union_bound(draft, target, num_drafts) -> jax.Array:
   vocabulary. `num_drafts` may be traced.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
-  drafted = -jnp.expm1(num_drafts * jnp.log1p(-jnp.minimum(draft, 1.0)))
-  return jnp.minimum(target, drafted).sum()
+  draft, target = inputs.laws(draft, target)
+  drafted = chances.of_any(draft, num_drafts)
+  return chances.total(jnp.minimum(target, drafted))
 
 
 def bernoulli_acceptance(draft, target, num_drafts) -> jax.Array:
@@ -79,8 +80,8 @@ def bernoulli_acceptance(draft, target, num_drafts) -> jax.Array:
   base.check_range('target', target, 0, 1)
   inputs.check_num_drafts(num_drafts)
   draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
-  ones = jnp.minimum(target, 1 - (1 - draft) ** num_drafts)
-  return ones + jnp.minimum(1 - target, 1 - draft**num_drafts)
+  ones = jnp.minimum(target, chances.of_any(draft, num_drafts))
+  return ones + jnp.minimum(1 - target, chances.of_any(1 - draft, num_drafts))
 
 
 def uniform_acceptance(ratio, num_drafts) -> jax.Array:
@@ -97,4 +98,4 @@ def uniform_acceptance(ratio, num_drafts) -> jax.Array:
   """
   base.check_range('ratio', ratio, 1)
   inputs.check_num_drafts(num_drafts)
-  return 1 - (1 - 1 / jnp.asarray(ratio, float)) ** num_drafts
+  return chances.of_any(1 / jnp.asarray(ratio, float), num_drafts)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from specjax.transport import chances
+
 
 class Division(NamedTuple):
   """A division factor and what it makes of the drafts."""
@@ -41,7 +43,7 @@ def divide(
   def at(factor):
     scaled = jnp.minimum(factor * draft, target).sum()  # rho * beta(rho)
     overlap = scaled / factor
-    return Division(factor, overlap, 1 - (1 - overlap) ** k), scaled
+    return Division(factor, overlap, chances.of_any(overlap, k)), scaled
 
   def halve(_, bracket):
     low, high = bracket

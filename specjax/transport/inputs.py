@@ -1,7 +1,10 @@
 """What may be asked about: two distributions and a number of drafts."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+from specjax.transport import chances
 
 # How far a sum of probabilities may be from 1: float32 softmax of any size.
 _TOLERANCE = 1e-4
@@ -40,6 +43,12 @@ def check_num_drafts(num_drafts) -> None:
     values = np.asarray(num_drafts)
     if values.dtype.kind not in 'iu' or not (values >= 1).all():
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
+
+
+def laws(draft, target) -> tuple[jax.Array, jax.Array]:
+  """Returns both laws `[V]` in the precision of JAX, with a sum of 1."""
+  both = jnp.asarray(draft, float), jnp.asarray(target, float)
+  return tuple(law / chances.total(law) for law in both)
 
 
 def _check_law(name, law):

@@ -27,6 +27,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from specjax.transport import chances
+
 # Atoms that a large vocabulary is put into; smaller ones are not.
 NUM_ATOMS = 256
 # Ratios are told apart finely, relative to their size, above 1 / this.
@@ -84,14 +86,15 @@ def plan(
     mass, ratios = draft[order], ratios[order]
   else:
     atom, fraction, ratios = _grid(ratios, k)
-    # On GPU the order of the additions, and with it the last bit, may vary.
-    mass = jnp.zeros(NUM_ATOMS, draft.dtype)
-    mass = mass.at[atom].add(draft * (1 - fraction))
-    mass = mass.at[atom + 1].add(draft * fraction)
-  above = jnp.cumsum(mass)
-  mass, above = mass / above[-1], above / above[-1]  # Sums are rounded.
-  wins = _wins(mass, above, k)
-  wanted = _wanted(mass, above, ratios, k)
+    mass = _masses(draft, atom, fraction)
+  above, total = jnp.cumsum(mass), chances.total(mass)
+  # A factor, as XLA may turn one of two divisions into a multiplication: an
+  # atom would then have more mass than all that are above it.
+  scale = 1 / jnp.where(total > 0, total, 1.0)
+  mass, above = mass * scale, above * scale
+  all_above = chances.of_all(above, chances.behind(mass), k)
+  wins = _wins(mass, above, all_above[0], k)
+  wanted = _wanted(mass, all_above, ratios, k)
   shift = mass * (wanted - wins)
   return Priorities(
     atom=atom.astype(jnp.int32),
@@ -113,36 +116,61 @@ def _grid(ratios, k):
   return atom, fraction, jnp.expm1(jnp.arange(NUM_ATOMS) / scale) / _SHARPNESS
 
 
-def _wins(mass, above, k):
+def _masses(draft, atom, fraction):
+  """Mass of each atom, by sums of integers.
+
+  Additions of thousands of small floats to one lose digits, and their order,
+  which may vary on GPU, would show. Each mass is rounded to 40 bits or more
+  behind the point, in two integers whose sums stay below `2**31`.
+  """
+  coarse, fine = 2.0**30, 2.0 ** (30 - draft.size.bit_length())
+  upper = draft * fraction  # What goes to the next atom.
+  parts = coarse * jnp.stack([draft - upper, upper], axis=1)
+  whole = jnp.floor(parts)
+  rest = jnp.round(fine * (parts - whole))
+  pieces = jnp.concatenate([whole, rest], axis=1).astype(jnp.int32)
+  sums = jnp.zeros((NUM_ATOMS, 4), jnp.int32).at[atom].add(pieces)
+  sums = sums.astype(draft.dtype) / coarse
+  own, upper = (sums[:, :2] + sums[:, 2:] / fine).T
+  return own + jnp.append(jnp.zeros_like(upper[:1]), upper[:-1])
+
+
+def _wins(mass, above, all_above, k):
   """Mean of `k s**(k-1)` over each atom's own ranks, without cancellation."""
-  gain = -jnp.expm1(k * jnp.log1p(-mass / above))  # 1 - (below / above)**k
   tiny = mass <= 1e-30
-  exact = above**k * gain / jnp.where(tiny, 1.0, mass)
-  return jnp.where(tiny, k * above ** (k - 1), exact)
+  mass = jnp.where(tiny, 1.0, mass)
+  # At most 1, but for rounding: log1p of less than -1 would be NaN.
+  share = jnp.minimum(mass / jnp.where(tiny, 1.0, above), 1.0)
+  gain = chances.of_any(share, k)  # 1 - (below / above)**k
+  return jnp.where(tiny, k * above ** (k - 1), all_above * gain / mass)
 
 
-def _wanted(mass, above, ratios, k):
+def _wanted(mass, all_above, ratios, k):
   """The ratios of the best proposal: a floor inside `H`, a ceiling outside."""
   target = jnp.where(mass > 0, mass * ratios, 0.0)
-  slack = jnp.cumsum(target) - above**k
-  cut = jnp.where(slack.min() < 0, jnp.argmin(slack) + 1, 0)
+  won, lost = all_above  # The chances that only atoms so far are drafted.
+  values = jnp.cumsum(target) + lost
+  cut = jnp.where(values.min() < 1, jnp.argmin(values) + 1, 0)
   inside = jnp.arange(mass.size) < cut  # `H` is the first so many atoms.
-  won = jnp.where(inside, above, 0.0).max() ** k  # Only `H` was drafted.
+  won, lost = (
+    jnp.where(cut > 0, each[cut - 1], empty)
+    for each, empty in ((won, 0.0), (lost, 1.0))
+  )
   short = won - jnp.where(inside, target, 0.0).sum()
-  over = jnp.where(inside, 0.0, target).sum() - (1 - won)
+  over = jnp.where(inside, 0.0, target).sum() - lost
   # Atoms that the floor would raise, or the ceiling lower, if it stood at their
   # own ratio and did not suffice.
-  raised = ratios * _before(mass) - _before(target)
-  lowered = _behind(target) - ratios * _behind(mass)
+  raised = ratios * chances.before(mass) - chances.before(target)
+  lowered = chances.behind(target) - ratios * chances.behind(mass)
   low, high = inside & (raised < short), ~inside & (lowered < over)
   # Where few drafts are flat their level is ill-conditioned, but only theirs:
   # it is kept on its side of the other ratios.
   floor = jnp.minimum(
-    _level(mass, target, low, short),
+    _level(mass, target, low, short, k),
     jnp.where(inside & ~low, ratios, jnp.inf).min(),
   )
   ceiling = jnp.maximum(
-    _level(mass, target, high, -over),
+    _level(mass, target, high, -over, k),
     jnp.where(inside | high, 0.0, ratios).max(),
   )
   return jnp.where(
@@ -150,16 +178,9 @@ def _wanted(mass, above, ratios, k):
   )
 
 
-def _before(values):
-  return jnp.append(0.0, jnp.cumsum(values)[:-1])
-
-
-def _behind(values):
-  return _before(values[::-1])[::-1]
-
-
-def _level(mass, target, flat, more):
+def _level(mass, target, flat, more, k):
   """The one ratio at which the `flat` atoms have so much more than `target`."""
   flat_mass = jnp.where(flat, mass, 0.0).sum()
   wanted = jnp.where(flat, target, 0.0).sum() + more
-  return wanted / jnp.where(flat_mass > 0, flat_mass, 1.0)
+  # No ratio is beyond these, but rounding over almost no mass may be.
+  return jnp.clip(wanted / jnp.where(flat_mass > 0, flat_mass, 1.0), 0.0, k)

@@ -17,4 +17,6 @@ def reject(draft: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:
   """
   excess = jnp.maximum(left - draft, 0.0)
   mass = excess.sum()
-  return jnp.where(mass > 0, excess / mass, left), mass
+  # A factor, as XLA may or may not turn a division into a multiplication.
+  scale = 1 / jnp.where(mass > 0, mass, 1.0)
+  return jnp.where(mass > 0, excess * scale, left), mass
