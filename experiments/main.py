@@ -22,6 +22,7 @@ from absl import flags
 from absl import logging
 from ml_collections import config_flags
 
+from experiments import programs
 from experiments import workdirs
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -36,6 +37,7 @@ def main(argv):
   if len(argv) > 1:
     raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
+  programs.keep()
   run(_CONFIG.value, _WORKDIR.value)
 
 

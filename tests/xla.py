@@ -7,6 +7,8 @@ import sys
 
 import jax
 
+from experiments import programs
+
 # Half as long to compile, and slow to run, which small models do not mind.
 _QUICK = {
   'xla_backend_optimization_level': 0,
@@ -32,20 +34,9 @@ def compile_quickly() -> None:
 
 
 def keep_programs() -> None:
-  """Keeps compiled programs on disk, for all workers and for later runs.
-
-  In the folder of `JAX_COMPILATION_CACHE_DIR` if that is set, else beside the
-  cache of pytest. Processes that this one starts use it, too.
-  """
-  default = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'programs'
-  folder = os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(default))
-  seconds = os.environ.setdefault(
-    'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.1'
-  )
-  jax.config.update('jax_compilation_cache_dir', folder)
-  jax.config.update(
-    'jax_persistent_cache_min_compile_time_secs', float(seconds)
-  )
+  """Keeps compiled programs beside pytest's cache, for all workers."""
+  folder = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'programs'
+  programs.keep(str(folder))
 
 
 def drop_programs(limit: int = 30_000) -> None:
