@@ -77,7 +77,7 @@ def test_a_folder_of_huggingface_is_told_from_a_broken_one(tmp_path):
   path = tmp_path / 'model.safetensors'
   safetensors_numpy.save_file(arrays, path, metadata={'format': 'pt'})
   (tmp_path / 'config.json').write_text('{"model_type": "llama"}')
-  with pytest.raises(ValueError, match='not one of specjax') as caught:
+  with pytest.raises(ValueError, match='no checkpoint of specjax') as caught:
     families.load(str(tmp_path))
   assert 'huggingface.import_params' in str(caught.value)
 

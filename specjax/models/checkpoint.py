@@ -63,7 +63,7 @@ def load(
   # Before the arrays are read: those of others may be large.
   with _errors_name(path), _open(path) as file:
     metadata = file.metadata() or {}
-  if not {'config', 'sha256'} & set(metadata):
+  if not {'config', 'sha256'} <= set(metadata):
     raise ValueError(_foreign(path, metadata))
   with _errors_name(path), _open(path) as file:
     arrays = {name: file.get_tensor(name) for name in file.keys()}
@@ -126,7 +126,7 @@ def _errors_name(path):
 def _foreign(path, metadata):
   """Says what a whole file is that `save` has not written."""
   beside = os.path.join(os.path.dirname(path), 'config.json')
-  signs = [f'{beside} lies beside it'] * os.path.isfile(beside)
+  signs = [f'{beside} has a model_type'] * _has_model_type(beside)
   signs += ["its format is 'pt'"] * (metadata.get('format') == 'pt')
   said = (
     f'It looks like a file of HuggingFace ({" and ".join(signs)}): '
@@ -134,9 +134,18 @@ def _foreign(path, metadata):
     'which checkpoint.save can store. '
   )
   return (
-    f'{path} is a safetensors file, but not one of specjax: its header has no '
-    f'config. {said if signs else ""}'
+    f'{path} is a safetensors file, but no checkpoint of specjax: its '
+    f'header lacks config and checksum. {said if signs else ""}'
   ).strip()
+
+
+def _has_model_type(path):
+  """Runs leave a config.json, too: it is not enough that there is one."""
+  try:
+    with open(path, encoding='utf-8') as file:
+      return 'model_type' in json.load(file)
+  except (OSError, TypeError, ValueError):
+    return False
 
 
 def _digest(header, arrays):

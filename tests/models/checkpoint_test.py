@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors_numpy
 
+from specjax.data import datastore
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
@@ -130,7 +131,7 @@ def test_a_file_of_huggingface_is_told_from_a_broken_one(
   if config:
     (tmp_path / 'config.json').write_text('{}')
   said = _refusal(path)
-  assert 'not one of specjax' in said and 'corrupt' not in said
+  assert 'no checkpoint of specjax' in said and 'corrupt' not in said
   assert signs in said and 'huggingface.import_params' in said
 
 
@@ -138,7 +139,7 @@ def test_a_file_of_nobody_knows_whom_is_not_called_huggingfaces(tmp_path):
   path = tmp_path / 'model.safetensors'
   _write_foreign(path, {'format': 'np'})
   said = _refusal(path)
-  assert said.endswith('not one of specjax: its header has no config.')
+  assert said.endswith('specjax: its header lacks config and checksum.')
 
 
 def test_a_truncated_file_of_huggingface_is_truncated(tmp_path):
@@ -148,9 +149,11 @@ def test_a_truncated_file_of_huggingface_is_truncated(tmp_path):
   _assert_refused(path, 'truncated or corrupt')
 
 
-def test_a_header_without_one_of_its_parts_is_corrupt(path):
-  path.write_bytes(path.read_bytes().replace(b'"config"', b'"konfig"'))
-  _assert_refused(path, 'truncated or corrupt')
+def test_a_datastore_is_no_checkpoint(tmp_path):
+  """Its header has a checksum, too, but no config."""
+  path = tmp_path / 'datastore.safetensors'
+  datastore.save(path, datastore.build([[1, 2, 3, 1, 2]]))
+  assert 'corrupt' not in _refusal(path)
 
 
 def test_arrays_of_another_config_are_refused_one_by_one(path, params):
