@@ -119,8 +119,8 @@ def _refusal(path):
   ('metadata', 'config', 'signs'),
   [
     ({'format': 'pt'}, False, "(its format is 'pt')"),
-    (None, True, 'config.json lies beside it)'),
-    ({'format': 'pt'}, True, "lies beside it and its format is 'pt')"),
+    (None, True, 'config.json has a model_type)'),
+    ({'format': 'pt'}, True, "has a model_type and its format is 'pt')"),
   ],
 )
 def test_a_file_of_huggingface_is_told_from_a_broken_one(
@@ -129,7 +129,7 @@ def test_a_file_of_huggingface_is_told_from_a_broken_one(
   path = tmp_path / 'model.safetensors'
   _write_foreign(path, metadata)
   if config:
-    (tmp_path / 'config.json').write_text('{}')
+    (tmp_path / 'config.json').write_text('{"model_type": "llama"}')
   said = _refusal(path)
   assert 'no checkpoint of specjax' in said and 'corrupt' not in said
   assert signs in said and 'huggingface.import_params' in said
@@ -138,6 +138,7 @@ def test_a_file_of_huggingface_is_told_from_a_broken_one(
 def test_a_file_of_nobody_knows_whom_is_not_called_huggingfaces(tmp_path):
   path = tmp_path / 'model.safetensors'
   _write_foreign(path, {'format': 'np'})
+  (tmp_path / 'config.json').write_text('{"experiment": "train"}')
   said = _refusal(path)
   assert said.endswith('specjax: its header lacks config and checksum.')
 
