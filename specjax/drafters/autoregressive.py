@@ -24,7 +24,7 @@ _TAIL = 2
 CHUNK = 16
 
 
-@base.component
+@base.component(example={'leaf_laws': True})
 def autoregressive(
   model: base.LanguageModel,
   topology: trees.Topology,

@@ -14,7 +14,9 @@ from specjax import base
 from specjax import trees
 
 
-@base.component
+@base.component(
+  params=lambda drafters, model_params: (model_params,) * len(drafters)
+)
 def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
   """Builds a drafter whose trees are its members' trees, under one root.
 

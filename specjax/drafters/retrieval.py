@@ -12,7 +12,9 @@ from specjax.drafters import matching
 from specjax.drafters import stateless
 
 
-@base.component
+@base.component(
+  params=lambda: datastore_lib.build([[0, 1, 2, 1, 0, 2, 2, 1]], progress=False)
+)
 def retrieval(
   topology: trees.Topology,
   *,

@@ -15,7 +15,7 @@ from specjax.drafters import matching
 from specjax.drafters import stateless
 
 
-@base.component
+@base.component(params=lambda: None)
 def suffix(
   draft_length: int = 8,
   num_drafts: int = 1,

@@ -16,7 +16,7 @@ import numpy as np
 from specjax import base
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def chow(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < 1 - alpha`.
 
@@ -32,7 +32,7 @@ def unsure(draft: jax.Array, alpha: float) -> jax.Array:
   return draft.max(-1) < 1 - alpha
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def chow_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where the draft's entropy exceeds `alpha`.
 
@@ -49,7 +49,7 @@ def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
   return entropy(draft) > alpha
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def diff(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < max target - alpha`.
 
@@ -60,7 +60,7 @@ def diff(alpha: float) -> base.Goal:
   return _goal(lambda laws: _max_gap(laws) > alpha)
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def diff_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where `H(target) < H(draft) - alpha`.
 
@@ -71,7 +71,7 @@ def diff_log(alpha: float) -> base.Goal:
   return _goal(lambda laws: _entropy_gap(laws) > alpha)
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def opt(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < max target - alpha TV`.
 
@@ -85,7 +85,7 @@ def opt(alpha: float) -> base.Goal:
   return _goal(lambda laws: _max_gap(laws) > alpha * _distance(laws))
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def opt_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where `H(target) < H(draft) - alpha TV`.
 
@@ -96,7 +96,7 @@ def opt_log(alpha: float) -> base.Goal:
   return _goal(lambda laws: _entropy_gap(laws) > alpha * _distance(laws))
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
   """Builds the rule that defers where the target is surprised by the draft.
 

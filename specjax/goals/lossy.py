@@ -13,7 +13,7 @@ from specjax import base
 _STEPS = 32  # Of bisection: float32 has no more to tell.
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def lossy(alpha: float, beta: float | None = None) -> base.Goal:
   """Builds the goal `max(min(draft, target / (1 - alpha)), target / beta)`.
 

@@ -1,9 +1,13 @@
 """Mixtures of two goals."""
 
 from specjax import base
+from specjax.goals import deferral
+from specjax.goals import target as target_goal
 
 
-@base.component
+@base.component(
+  example={'first': target_goal.target(), 'second': deferral.chow(0.5)}
+)
 def mixture(
   first: base.Goal, second: base.Goal, weight: float = 0.5
 ) -> base.Goal:

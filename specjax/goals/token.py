@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from specjax import base
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def token_v1(alpha: float) -> base.Goal:
   """Builds the rule that keeps tokens of `draft(v) >= max target - alpha`.
 
@@ -24,7 +24,7 @@ def token_v1(alpha: float) -> base.Goal:
   return _goal(lambda target, draft: draft < target.max() - alpha)
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def token_v2(alpha: float) -> base.Goal:
   """Builds the rule that keeps tokens of `target(v) >= max target - alpha`.
 
@@ -35,7 +35,7 @@ def token_v2(alpha: float) -> base.Goal:
   return _goal(lambda target, draft: target < target.max() - alpha)
 
 
-@base.component
+@base.component(example={'alpha': 0.25})
 def token_v3(alpha: float) -> base.Goal:
   """Builds the rule that keeps tokens of `target(v) >= (1 - alpha) max target`.
 

@@ -29,7 +29,20 @@ def language_model(
   return transformer(config, dtype)
 
 
-@base.component
+@base.component(
+  example={
+    'config': config_lib.TransformerConfig(
+      vocab_size=11,
+      num_layers=1,
+      d_model=16,
+      num_heads=2,
+      num_kv_heads=1,
+      head_dim=8,
+      d_ff=24,
+    )
+  },
+  params=lambda config: init_params(jax.random.key(0), config),
+)
 def transformer(
   config: config_lib.TransformerConfig, dtype=jnp.float32
 ) -> base.LanguageModel:
@@ -65,7 +78,21 @@ def transformer(
   )
 
 
-@base.component
+@base.component(
+  example={
+    'config': config_lib.EncoderDecoderConfig(
+      vocab_size=11,
+      encoder_layers=1,
+      decoder_layers=1,
+      d_model=16,
+      num_heads=2,
+      head_dim=8,
+      d_ff=24,
+      start_id=0,
+    )
+  },
+  params=lambda config: init_params(jax.random.key(0), config),
+)
 def encoder_decoder(
   config: config_lib.EncoderDecoderConfig, dtype=jnp.float32
 ) -> base.LanguageModel:

@@ -14,7 +14,13 @@ class MarkovCache:
   lengths: jax.Array  # [B] int32
 
 
-@base.component
+@base.component(
+  example={'vocab_size': 5},
+  # It is not the same at all positions.
+  params=lambda vocab_size: jax.nn.softmax(
+    jax.random.normal(jax.random.key(0), (9, vocab_size, vocab_size))
+  ),
+)
 def markov(vocab_size: int) -> base.LanguageModel:
   """Builds the functions of a Markov model.
 

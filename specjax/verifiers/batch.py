@@ -16,7 +16,7 @@ from specjax.couplings import multiround
 from specjax.verifiers import tree_walk
 
 
-@base.component
+@base.component(topologies=[trees.chains(2, 2)])
 def batch() -> base.Verifier:
   """Builds the verifier of K chains; with one chain, it is the tree walk.
 

@@ -12,7 +12,7 @@ from specjax import sampling
 from specjax import trees
 
 
-@base.component
+@base.component(topologies=[])
 def block() -> base.Verifier:
   """Builds the verifier that keeps the longest prefix that passes its test.
 

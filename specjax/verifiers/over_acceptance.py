@@ -9,13 +9,14 @@ import jax.numpy as jnp
 
 from specjax import base
 from specjax import sampling
+from specjax import trees
 from specjax.couplings import maximal
 from specjax.verifiers import tree_walk
 
 _REPLACEMENTS = ('residual', 'target')
 
 
-@base.component
+@base.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def over_acceptance(
   epsilon: float = 0.1, replacement: str = 'residual'
 ) -> base.Verifier:

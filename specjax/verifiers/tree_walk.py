@@ -13,6 +13,7 @@ import numpy as np
 
 from specjax import base
 from specjax import couplings
+from specjax import trees
 
 # Couplings that take a law for each candidate.
 _OF_OWN_LAWS = ('multiround',)
@@ -27,7 +28,7 @@ class _Walk(NamedTuple):
   going: jax.Array  # [] bool
 
 
-@base.component
+@base.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def tree_walk(
   coupling: str | base.Coupling = 'maximal',
   *,
@@ -101,7 +102,7 @@ def tree_walk(
   return verify
 
 
-@base.component
+@base.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def ensemble() -> base.Verifier:
   """Builds the tree walk for siblings of different laws.
 
