@@ -231,11 +231,9 @@ def make_score(target, drafter: base.Drafter, sampling):
 
   @jax.jit
   def score(params, state):
-    context = base.Context(tokens=state.tokens, lengths=state.lengths)
-    scored = play.draft_and_score(
-      target, drafter, sampling, params, state, context
-    )
-    return scored.keys, scored.tree, scored.laws.sampled
+    drafted = play.draft(drafter, params, state)
+    laws, *_ = play.score(target, sampling, params, state, drafted.tree)
+    return drafted.keys, drafted.tree, laws.sampled
 
   return score
 

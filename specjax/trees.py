@@ -86,6 +86,10 @@ class Topology:
     """`[N + 1]` position of root and nodes relative to the root."""
     return np.concatenate([[0], self.depths]).astype(np.int32)
 
+  def cut(self, depth: int) -> 'Topology':
+    """Returns the tree without what lies deeper than `depth`."""
+    return Topology(self.parents[: np.count_nonzero(self.depths <= depth)])
+
 
 def chain(length: int) -> Topology:
   """One path of `length` nodes; 0 is the empty tree of plain decoding."""

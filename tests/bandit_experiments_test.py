@@ -782,7 +782,7 @@ def test_memory_counts_what_the_loop_holds(tmp_path, folder):
   assert lookup['caches'] == target(2)
   for row in (small, drafters, shared):
     assert row['caches'] == target(2) + drafter
-  counts = 2 * (4 + 4)  # Pulls and rewards.
+  counts = 2 * (4 + 4 + 4)  # Pulls, and rewards in two parts.
   bandits = [row['bandit'] for row in rows.values()]
   assert bandits == [4, 4, 4, counts, counts]  # The arm that is fixed.
   for row in rows.values():

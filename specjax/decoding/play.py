@@ -19,17 +19,6 @@ from specjax.decoding import evidence
 from specjax.decoding import state as state_lib
 
 
-class Scored(NamedTuple):
-  """A draft that the target has scored, and what a verifier takes."""
-
-  keys: jax.Array  # [B] one key a row
-  tree: base.DraftTree
-  laws: base.Laws  # [B, N + 1, V] the target's
-  proposal: Any  # for the drafter's `commit`
-  block: Any  # of the target, for `keep`
-  nonfinite: jax.Array  # [B] bool, of the target
-
-
 class Played(NamedTuple):
   """What an arm's round computed; padded, so that arms have one type."""
 
@@ -38,29 +27,27 @@ class Played(NamedTuple):
   evidence: evidence.Evidence
 
 
-def draft_and_score(
-  target: base.LanguageModel,
+class Draft(NamedTuple):
+  """What an arm's drafter proposes, and what is needed to verify it."""
+
+  keys: jax.Array  # [B] one key a row, for the verifier
+  tree: base.DraftTree
+  proposal: Any  # for the drafter's `commit`
+
+
+def draft(
   drafter: base.Drafter,
-  sampling: sampling_lib.Sampling,
   params: state_lib.Params,
   state: state_lib.DecodeState,
-  context: base.Context,
   arm: int = 0,
   memory: int | None = None,
-) -> Scored:
-  """Plays a round up to its verification.
-
-  Where trees can be valid in part only, the target scores them as deep as the
-  deepest valid node of the rows that are not done: what nobody drafted is not
-  scored.
+) -> Draft:
+  """Lets a drafter propose.
 
   Args:
-    target: the model to sample from.
     drafter: of the arm.
-    sampling: how the target's tokens are drawn.
     params: of all models.
     state: of the decode; only read.
-    context: what the drafter sees of it.
     arm: whose parameters are the drafter's.
     memory: which of `state.drafters` is its own; that of the arm, by default.
   """
@@ -69,46 +56,39 @@ def draft_and_score(
     draft_keys,
     params.drafters[arm],
     state.drafters[arm if memory is None else memory],
-    context,
+    base.Context(tokens=state.tokens, lengths=state.lengths),
   )
-  topology = drafter.topology
-  deepest = jnp.max(_deepest(tree) * ~state.done)
-
-  def score(num_nodes):
-    return _score(
-      target,
-      sampling,
-      params,
-      state,
-      tree.tokens[:, :num_nodes],
-      topology.offsets[: num_nodes + 1],
-      topology.mask[: num_nodes + 1, : num_nodes + 1],
-    )
-
-  depths = _depths(drafter)
-  laws, block, nonfinite = _narrowest(
-    [np.count_nonzero(topology.depths <= depth) for depth in depths],
-    jnp.searchsorted(jnp.asarray(depths), deepest),
-    score,
-  )
-  return Scored(verify_keys, tree, laws, proposal, block, nonfinite)
+  return Draft(verify_keys, tree, proposal)
 
 
 def make_batch_play(target, arms, memories, sampling, always):
   """One arm for all rows: a switch that drafts, scores and verifies.
 
   Returns:
-    `(arm[B], params, state, context)` to what was played, the target's block,
-    `[B]` whether what it said was not finite, and a proposal for each memory,
-    which is zeros where it was not played.
+    `(arm[B], params, state)` to what was played, the target's block, `[B]`
+    whether what it said was not finite, and a proposal for each memory, which
+    is zeros where it was not played.
   """
 
-  def run(i, params, state, context):
-    scored = draft_and_score(
-      target, arms[i].drafter, sampling, params, state, context, i, memories[i]
-    )
-    played = _verify(arms[i], scored.keys, scored.tree, scored.laws, always)
-    return (played, scored.block, scored.nonfinite), scored.proposal
+  def run(i, params, state):
+    drafted = draft(arms[i].drafter, params, state, i, memories[i])
+
+    def judge(depth):
+      """Scores the tree down to a depth; of an empty one, no more is asked."""
+      scored = _cut(drafted.tree, depth)
+      laws, block, nonfinite = score(target, sampling, params, state, scored)
+      tree = drafted.tree if depth else scored
+      room = tree.topology.num_nodes - scored.topology.num_nodes
+      laws = jax.tree.map(
+        lambda law: jnp.pad(law, ((0, 0), (0, room), (0, 0))), laws
+      )
+      played = _verify(arms[i], drafted.keys, tree, laws, always)
+      return played, block, nonfinite
+
+    depths = _depths(arms[i].drafter)
+    deepest = jnp.max(_deepest(drafted.tree) * ~state.done)
+    index = jnp.searchsorted(jnp.asarray(depths), deepest)
+    return _narrowest(depths, index, judge), drafted.proposal
 
   def play(arm, *args):
     runs = [functools.partial(run, i) for i in range(len(arms))]
@@ -153,7 +133,7 @@ def make_row_play(target, arms, memories, sampling, always):
   ]
   widths = np.unique(np.concatenate(cuts))
 
-  def score(arm, params, state, tokens, plays, forest):
+  def score_rows(arm, params, state, tokens, plays, forest):
     """Scores a block as wide as the largest tree that was drafted."""
     needed = [
       jnp.where(rows, _nodes_up_to(arms[i], cuts[i], tree), 0).max()
@@ -173,21 +153,21 @@ def make_row_play(target, arms, memories, sampling, always):
       ),
     )
 
-  def play(arm, params, state, context):
-    draft_keys, verify_keys = _keys(state)
+  def play(arm, params, state):
     plays = [~state.done & (arm == i) for i in range(len(arms))]
     drafts = [
       _if_any(
         plays[i],
-        lambda i=i: arms[i].drafter.draft(
-          draft_keys, params.drafters[i], state.drafters[memories[i]], context
-        ),
+        lambda i=i: draft(arms[i].drafter, params, state, i, memories[i])[1:],
       )
       for i in range(len(arms))
     ]
-    tokens = _of_rows(plays, [tree.tokens for tree, _ in drafts])
+    _, verify_keys = _keys(state)
     forest = [tree for tree, _ in drafts]
-    laws, block, nonfinite = score(arm, params, state, tokens, plays, forest)
+    tokens = _of_rows(plays, [tree.tokens for tree in forest])
+    laws, block, nonfinite = score_rows(
+      arm, params, state, tokens, plays, forest
+    )
     played = [
       _if_any(
         plays[i],
@@ -223,6 +203,26 @@ def _keys(state):
   """Keys of every row for drafting and for verifying, by what it has said."""
   keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
   return jax.vmap(jax.random.split, out_axes=1)(keys)
+
+
+def score(
+  target: base.LanguageModel,
+  sampling: sampling_lib.Sampling,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  tree: base.DraftTree,
+) -> tuple[base.Laws, Any, jax.Array]:
+  """Returns `[B, N + 1, V]` the target's laws, and more as `_score` does."""
+  topology = tree.topology
+  return _score(
+    target,
+    sampling,
+    params,
+    state,
+    tree.tokens,
+    topology.offsets,
+    topology.mask,
+  )
 
 
 def _score(target, sampling, params, state, tokens, offsets, mask):
@@ -269,6 +269,17 @@ def _verify(arm, keys, tree, laws, always):
   return Played(
     outcome, _deepest(tree), evidence.of_tree(tree, laws, goal, outcome, always)
   )
+
+
+def _cut(tree, depth):
+  """The tree down to a depth, which is no leaf's unless it is the last one."""
+  if depth == tree.topology.depth:
+    return tree
+  topology = tree.topology.cut(depth)
+  nodes = slice(topology.num_nodes)
+  tree = tree._replace(leaf_laws=None)
+  tree = jax.tree.map(lambda leaf: leaf[:, nodes], tree)
+  return tree._replace(topology=topology)
 
 
 def _deepest(tree):

@@ -110,7 +110,7 @@ def _make_round(
     # A state that all arms share is never behind, unless its owner lags.
     if (len(owners) > 1 or arms[owners[0]].drafter.lags) and not always:
       state, caught_up, _ = read(arms, owners, params, state, mine)
-    played, block, nonfinite, proposals = play(arm, params, state, before)
+    played, block, nonfinite, proposals = play(arm, params, state)
     num_emitted, tokens, done = _emit(state, played.outcome)
     feedback = base.Feedback(
       arm=arm,

@@ -1,8 +1,8 @@
 """A small language model that drafts token by token, level by level.
 
-The drafter's cache holds all committed tokens but the last one or two, which
-its first step reads together: after full acceptance the last draft token was
-never read, and needs no special case.
+The drafter's cache holds all committed tokens but the last one or two: after
+full acceptance the last draft token was never read. The first step reads what
+is missing.
 """
 
 from collections.abc import Callable
@@ -105,6 +105,7 @@ def _draft(plan, leaf_laws, keys, params, cache, context):
   shape = topology.num_nodes, sampling_lib.num_uniforms(model.vocab_size)
   uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
   last = context.lengths[:, None] - 1
+  lag = _lag(cache, context)
 
   def read(depth, token, block):
     """Reads the nodes of a level, which stand behind it in the block."""
@@ -114,13 +115,13 @@ def _draft(plan, leaf_laws, keys, params, cache, context):
       token,
       block=block,
       positions=jnp.broadcast_to(last + depth + 1, token.shape),
-      mask=_level_mask(topology, topology.levels[depth]),
+      mask=_level_mask(topology, topology.levels[depth], lag),
     )
 
-  extension = _read_tail(model, params, cache, context)
-  root = sampling_lib.laws(extension.logits[:, -1:], plan.sampling)
+  logits, block = _read_tail(model, params, cache, context)
+  root = sampling_lib.laws(logits, plan.sampling)
   valid = jnp.ones(last.shape, bool)
-  levels, block = _grow(plan, read, uniforms, 0, root, valid, extension.block)
+  levels, block = _grow(plan, read, uniforms, 0, root, valid, block)
   return _tree(topology, root, levels, leaf_laws), block
 
 
@@ -200,13 +201,38 @@ def _tree(topology, root, levels, leaf_laws):
 
 
 def _read_tail(model, params, cache, context):
-  """Reads the last two committed tokens, but none that the cache has."""
-  positions = context.lengths[:, None] + np.arange(-_TAIL, 0)
+  """Reads the last committed tokens that the cache lacks, the last one first.
+
+  One token in most rounds: the one before it is missing only behind a draft
+  that was accepted in full. What a block has of it is junk elsewhere.
+  """
+  positions = context.lengths[:, None] - 1 - np.arange(_TAIL)
   tail = jnp.take_along_axis(context.tokens, jnp.maximum(positions, 0), axis=1)
-  cached = positions < cache.lengths[:, None]
-  return model.extend(
-    params, cache, tail, positions=jnp.where(cached, -1, positions)
+  positions = jnp.where(positions < cache.lengths[:, None], -1, positions)
+
+  def read(num):
+    extension = model.extend(
+      params,
+      cache,
+      tail[:, :num],
+      positions=positions[:, :num],
+      mask=np.triu(np.ones((num, num), bool)),
+    )
+    return extension.logits[:, :1], extension.block
+
+  def read_one():
+    logits, block = read(1)
+    room = jax.eval_shape(lambda: read(_TAIL))[1]
+    return logits, jax.tree.map(base.pad_to, block, room)
+
+  return jax.lax.cond(
+    (_lag(cache, context) > 1).any(), lambda: read(_TAIL), read_one
   )
+
+
+def _lag(cache, context):
+  """`[B]` committed tokens that the cache lacks."""
+  return context.lengths - cache.lengths
 
 
 def _row_of_parent(topology, depth):
@@ -217,20 +243,27 @@ def _row_of_parent(topology, depth):
   return parents - topology.levels[depth - 1][0]
 
 
-def _level_mask(topology, level):
-  """What the nodes of a level attend to: the tail and their ancestors."""
+def _level_mask(topology, level, lag):
+  """`[B, W, M + W]` what the nodes of a level attend to, by `_lag`.
+
+  The tail, as far as it was read, and their ancestors.
+  """
   ancestors = topology.mask[level + 1, 1 : level[-1] + 2]
-  tail = np.ones((len(level), _TAIL), bool)
-  return np.concatenate([tail, ancestors], axis=1)
+  tail = np.arange(_TAIL) < lag[:, None, None]
+  each = [
+    jnp.broadcast_to(mask, (len(lag), len(level), mask.shape[-1]))
+    for mask in (tail, ancestors)
+  ]
+  return jnp.concatenate(each, axis=-1)
 
 
 def _commit(model, read_depth, cache, block, context, outcome, keep):
-  """Keeps the tail and the accepted nodes that were read."""
-  lag = (context.lengths - cache.lengths)[:, None]
+  """Keeps the tail, in its order, and the accepted nodes that were read."""
+  lag = _lag(cache, context)[:, None]
   index = np.arange(_TAIL + read_depth)
   nodes = jnp.pad(outcome.path, ((0, 0), (0, _TAIL)))
   node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
-  path = jnp.where(index < lag, index + _TAIL - lag, node + _TAIL)
+  path = jnp.where(index < lag, lag - 1 - index, node + _TAIL)
   num = lag[:, 0] + jnp.minimum(outcome.num_accepted, read_depth)
   return model.keep(cache, block, path, jnp.where(keep, num, 0))
 

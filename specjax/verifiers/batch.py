@@ -26,20 +26,20 @@ def batch() -> base.Verifier:
   walk = tree_walk.tree_walk('maximal')
 
   def verify(key, tree, target_probs):
+    keys = jax.random.split(key)
     if not tree.topology.num_nodes:
-      return walk(key, tree, target_probs)
+      return _sample(keys[0], target_probs[0])
     num_chains, length = _shape(tree)
-    root_key, rest_key = jax.random.split(key)
     first, active = tree.tokens[:num_chains], tree.valid[:num_chains]
     token, accepted = multiround.multiround(
-      root_key, first, active, tree.probs[0], target_probs[0]
+      keys[0], first, active, tree.probs[0], target_probs[0]
     )
     # A token that was rejected once is never accepted later in the round.
     chain = jnp.argmax(active & (first == token))
     nodes = (chain + num_chains * np.arange(length)).astype(jnp.int32)
     below = nodes[1:]
     rest = walk(
-      rest_key,
+      keys[1],
       base.DraftTree(
         tree.tokens[below],
         trees.chain(length - 1),
@@ -55,6 +55,14 @@ def batch() -> base.Verifier:
     )
 
   return verify
+
+
+def _sample(key, target):
+  """The outcome without a draft: the token is that of chains not drafted."""
+  token, _ = multiround.multiround(
+    key, jnp.zeros(1, jnp.int32), jnp.zeros(1, bool), target, target
+  )
+  return base.Outcome(jnp.zeros(0, jnp.int32), jnp.int32(0), token[None])
 
 
 def _shape(tree):

@@ -45,13 +45,15 @@ def block() -> base.Verifier:
     masses = jnp.where(ends[:, 0], shares, residuals.sum(axis=1))
     num_draw = sampling.num_uniforms(target_probs.shape[-1])
     uniforms = jax.random.uniform(key, (length + 1 + num_draw,))
-    passed = uniforms[: length + 1] * (masses + 1 - shares) < masses
+    # The draw comes first: it is the same whatever was not drafted.
+    draw_uniforms, test_uniforms = uniforms[:num_draw], uniforms[num_draw:]
+    passed = test_uniforms * (masses + 1 - shares) < masses
     index = jnp.arange(length + 1)
     passed &= (index > 0) & (index <= num_valid)
     num_accepted = jnp.where(passed, index, 0).max().astype(jnp.int32)
     weights = residuals[num_accepted]
     weights = jnp.where(weights.sum() > 0, weights, target_probs[num_accepted])
-    token = sampling.draw(uniforms[length + 1 :], weights)
+    token = sampling.draw(draw_uniforms, weights)
     tokens = jnp.append(tree.tokens, 0)
     return base.Outcome(
       path=jnp.arange(length, dtype=jnp.int32),

@@ -273,3 +273,36 @@ def test_a_narrow_call_changes_no_token(name, temperature):
     np.testing.assert_array_equal(narrow.drafted, wide.drafted)
   drafted = np.sum([result.drafted for result in made[0]], axis=0)
   assert drafted[0] > drafted[-1], drafted
+
+
+@pytest.mark.parametrize('topology', [trees.chain(3), trees.chains(2, 2)])
+@pytest.mark.parametrize('name', specjax.VERIFIERS)
+def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name, topology):
+  """Token for token, so that a row does not depend on who else has drafted."""
+  size = topology.num_nodes, toys.VOCAB
+  rng = np.random.default_rng(1)
+  probs, target = rng.dirichlet(np.ones(toys.VOCAB), (2, size[0] + 1))
+  tree = specjax.DraftTree(
+    jnp.zeros(size[0], jnp.int32),
+    topology,
+    jnp.zeros(size[0], bool),
+    jnp.asarray(probs[1:], jnp.float32),
+  )
+  empty = specjax.DraftTree(
+    tree.tokens[:0], trees.chain(0), tree.valid[:0], tree.probs[:0]
+  )
+  target = jnp.asarray(target, jnp.float32)
+  verify = specjax.VERIFIERS[name]()
+
+  def tokens(key):
+    outcomes = verify(key, tree, target), verify(key, empty, target[:1])
+    return [(each.num_accepted, each.tokens[0]) for each in outcomes]
+
+  keys = jax.random.split(jax.random.key(2), 200)
+  try:
+    whole, nothing = jax.jit(jax.vmap(tokens))(keys)
+  except ValueError as error:
+    assert 'needs a chain' in str(error)
+    return
+  np.testing.assert_array_equal(whole, nothing)
+  assert not np.any(whole[0]) and len(np.unique(whole[1])) > 10

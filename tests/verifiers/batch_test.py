@@ -40,7 +40,7 @@ def width(case):
 def cells(case):
   """Uniforms of the root, and of the levels behind it; and volumes."""
   if not case.topology.num_nodes:
-    return exact.walk_cells(case)
+    return exact.walk_cells(case, exact.multiround_axes)
   draft, law = case.draft[exact.ROOT], case.law[exact.ROOT]
   num = len(case.topology.levels[0])
   draws, *tests = exact.multiround_axes(draft, law, width(case), num)

@@ -124,7 +124,7 @@ def integrated(name):
     tests = [[]] * (length + 1)
     tests[1 : len(passes)] = passes[1:]
     draws = np.concatenate([exact.cumulative(row) for row in weights])
-    grids.append(exact.cells([*tests, draws]))
+    grids.append(exact.cells([draws, *tests]))
   most = max(len(volumes) for _, volumes in grids)
   pad = lambda each: np.pad(
     each, [(0, most - len(each))] + [(0, 0)] * (each.ndim - 1)
