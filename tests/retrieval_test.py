@@ -268,8 +268,8 @@ def test_suffix_is_a_slow_search(name, draft_length, options):
   assert 0 < sum(draft[0] is None for draft in expected) < len(expected)
 
 
-# Each drafter, with parameters for tokens 0 to 3.
-BUILD = {
+# The drafters of this file, with parameters for tokens 0 to 3.
+LOOKUPS = {
   'prompt_lookup': lambda: (specjax.DRAFTERS['prompt_lookup'](3), None),
   'retrieval': lambda: (
     specjax.DRAFTERS['retrieval'](trees.prefix_tree((2, 2))),
@@ -282,10 +282,10 @@ BUILD = {
 }
 
 
-@pytest.mark.parametrize('name', BUILD)
+@pytest.mark.parametrize('name', LOOKUPS)
 def test_proposals_depend_on_the_row_alone(name):
   """Not on its neighbours, on the size of the buffer or on the junk in it."""
-  drafter, params = BUILD[name]()
+  drafter, params = LOOKUPS[name]()
   context = texts()
   together = proposals(drafter, params, context)
   order = np.random.default_rng(3).permutation(len(together))
@@ -314,7 +314,7 @@ def test_a_row_that_loops_is_drafted_in_full(name):
 
 def test_the_acceptance_told_is_the_mass_of_what_would_be_proposed():
   """At every position that others committed, from the text before it."""
-  drafter, params = BUILD['retrieval']()
+  drafter, params = LOOKUPS['retrieval']()
   context = texts()
   context = specjax.Context(*(field[60::3] for field in context))
   shape = len(context.lengths), 4, 8
@@ -368,7 +368,7 @@ def test_options_out_of_range_raise(name, options, message):
 
 @pytest.mark.parametrize('name', ['retrieval', 'suffix'])
 def test_what_is_no_datastore_raises(name):
-  drafter, store = BUILD[name]()
+  drafter, store = LOOKUPS[name]()
   for params, message in [
     ({}, f'parameters of {name} must be a Datastore, got dict'),
     (store._replace(suffixes=store.suffixes[:0]), 'must not be empty'),
@@ -399,7 +399,7 @@ def markov_arm(name):
   """An arm for texts of tokens 0 to 2, with its parameters."""
   if name == 'junk':
     return arm(junk(trees.prefix_tree((3, 2)))), None
-  drafter, params = BUILD[name]()
+  drafter, params = LOOKUPS[name]()
   return arm(drafter), params and THREE
 
 
@@ -414,7 +414,7 @@ def test_emitted_tokens_have_the_target_law():
   Junk among them only costs speed.
   """
   target, _ = lossless_test.tables('time-varying')
-  names = [*BUILD, 'junk']
+  names = [*LOOKUPS, 'junk']
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
@@ -451,7 +451,7 @@ def greedy(name):
   """Outputs of plain decoding, or with a drafter that looks up."""
   model, params = toys.transformer()
   none = lambda: (specjax.DRAFTERS['none'](), None)
-  drafter, drafter_params = BUILD.get(name, none)()
+  drafter, drafter_params = LOOKUPS.get(name, none)()
   decoder = specjax.Decoder(
     model,
     params,
@@ -462,7 +462,7 @@ def greedy(name):
   return decoder.decode([[1], [3, 1], [2, 2, 0, 1, 3, 3, 0]], 56)
 
 
-@pytest.mark.parametrize('name', BUILD)
+@pytest.mark.parametrize('name', LOOKUPS)
 def test_greedy_output_is_that_of_plain_decoding(name):
   for plain, speculative in zip(greedy('none'), greedy(name), strict=True):
     assert speculative.tokens == plain.tokens
