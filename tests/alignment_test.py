@@ -16,6 +16,8 @@ from specjax import families
 from tests import experiments_test
 from tests import toys
 
+pytestmark = pytest.mark.slow
+
 _ALIGNMENT = 'metasd/alignment.py'
 _BATCHES = 'metasd/batches.py'
 _UCB = 'ucb1:beta=0.01/block_divergence'

@@ -34,6 +34,8 @@ from specjax.data import rephrase
 from tests import experiments_test
 from tests import toys
 
+pytestmark = pytest.mark.slow
+
 _PROMPTS = [('one', 'count'), ('one', 'a b a b a b'), ('two', 'what is it?')]
 _DRAFTERS = 'banditspec/drafters.py'
 _ARMS = (('small', 2), ('prompt_lookup', 2))

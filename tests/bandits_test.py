@@ -617,6 +617,7 @@ def _growth(bandit):
   return np.array([_regret(bandit, num_tokens=n)[0] for n in _DECADES])
 
 
+@pytest.mark.slow
 def test_regret_of_ucb_spec_grows_as_the_logarithm():
   """Theorems 4.3 and 4.4: every decade costs the same, about 17 rounds.
 
@@ -631,6 +632,7 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
     assert each < regret.ucb_upper_bound(_EASY.means(0), _L, tokens)
 
 
+@pytest.mark.slow
 def test_a_radius_of_the_total_count_never_recovers():
   """All arms get the same bonus: after one bad block, the best is given up."""
 

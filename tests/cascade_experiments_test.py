@@ -23,6 +23,8 @@ from specjax.evaluation import scoring
 from tests import experiments_test
 from tests import toys
 
+pytestmark = pytest.mark.slow
+
 _PROMPTS = ('one', 'a b a b', 'what is it?', 'x y', 'count', 'two', 'go', 'so')
 _RUN = {
   'draft': 'small',

@@ -7,6 +7,8 @@ import matplotlib
 from matplotlib import pyplot as plt
 import pytest
 
+pytestmark = pytest.mark.slow
+
 matplotlib.use('Agg')
 _FOLDER = pathlib.Path(__file__).parents[1] / 'colabs'
 

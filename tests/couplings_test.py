@@ -487,6 +487,7 @@ def sample(coupling, pair, num_active):
   return laws.chi_square(tokens, target), np.mean(accepted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'pair', 'num_active'),
   [

@@ -60,6 +60,7 @@ def test_quickstart(tmp_path, capsys):
   assert [json.loads(line)['draft_length'] for line in lines] == [0, 2]
 
 
+@pytest.mark.slow
 def test_decode_from_a_file_does_not_depend_on_the_batch(tmp_path):
   path = tmp_path / 'mine.jsonl'
   path.write_text('{"prompt": "a b"}\n{"prompt": "what is it?"}\n')
@@ -76,6 +77,7 @@ def test_decode_needs_exactly_one_source_of_prompts(tmp_path):
     _run(_load('decode.py'), tmp_path)
 
 
+@pytest.mark.slow
 def test_benchmark(tmp_path):
   config = _load('benchmark.py')
   config.update(
@@ -104,6 +106,7 @@ def test_benchmark(tmp_path):
   assert [row['same_outputs'] for row in rows[-2:]] == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_family_is_trained_and_decodes(tmp_path):
   """The recipe of the shipped family, tiny, from raw text to a decoder."""
   data = tmp_path / 'data'

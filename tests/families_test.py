@@ -34,6 +34,7 @@ def test_sizes(family):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('drafter', ['large', 'small'])
 def test_greedy_equals_autoregressive_on_held_out_prompts(family, drafter):
   """64 prompts of 8 domains, token for token, in float32."""
@@ -52,6 +53,7 @@ def test_two_drafts_equal_autoregressive_on_one_prompt_of_each_domain(family):
   assert sum(r.accepted.sum() for r in drafted) > 0
 
 
+@pytest.mark.slow
 def test_block_efficiency_grows_with_the_drafter(family):
   efficiency = [
     metrics.block_efficiency(_decode(family, name, family.prompts[::2], 1.0))[0]
@@ -82,6 +84,7 @@ def test_a_folder_of_huggingface_is_told_from_a_broken_one(tmp_path):
   assert 'huggingface.import_params' in str(caught.value)
 
 
+@pytest.mark.slow
 def test_specialists_are_other_drafters_of_the_same_target(family):
   """By their own domain's prompts, each knows its target best; not always."""
   pool = families.load('mini/specialists')

@@ -57,7 +57,9 @@ def resampling(key, candidates, active, draft, target):
   accept_uniform, *target_uniforms = jax.random.uniform(key, (2,))
   candidate = candidates[jnp.argmax(active)]
   keep = active.any() & (accept_uniform * draft[candidate] < target[candidate])
-  token = jnp.where(keep, candidate, sampling.draw(jnp.stack(target_uniforms), target))
+  token = jnp.where(
+    keep, candidate, sampling.draw(jnp.stack(target_uniforms), target)
+  )
   return token, (active & (candidates == token)).any()
 
 

@@ -76,6 +76,7 @@ def test_check_rejects_a_verifier_without_residual():
   assert p_value(decoder, target, sampling_lib.Sampling()) < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('num_drafts', 'draft_length', 'verifier'),
   [
@@ -111,6 +112,7 @@ def arm(topology, verifier='maximal'):
   return specjax.Arm(drafter, verifiers.resolve(verifier))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('verifier', ['maximal', 'kseq', 'multiround', 'otm'])
 def test_prefix_trees_have_the_target_law(verifier):
   target, draft = tables('time-varying')

@@ -95,6 +95,7 @@ def _moments(drafter, verifier, num_chunks):
   return means, squares - means**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'drafter',
   [_Drafter(0.3, 0.0, 4), _Drafter(0.6, 0.3, 2), _Drafter(0.8, 0.15, 5)],

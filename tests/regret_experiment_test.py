@@ -7,6 +7,8 @@ import pytest
 from specjax.bandits import laboratory
 from tests import experiments_test
 
+pytestmark = pytest.mark.slow
+
 
 def _config(**changes):
   config = experiments_test._load('banditspec/regret.py')

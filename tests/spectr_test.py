@@ -24,6 +24,8 @@ from specjax import verifiers
 from tests import experiments_test
 from tests import toys
 
+pytestmark = pytest.mark.slow
+
 _ACCEPTANCE = {
   'max_drafts': 3,
   'bernoulli_targets': (0.1, 0.75),

@@ -16,6 +16,8 @@ from specjax import verifiers
 from tests import experiments_test
 from tests import laws
 
+pytestmark = pytest.mark.slow
+
 _REJECTIONS = {
   'vocab_size': 3,
   'concentration': 1.0,

@@ -12,6 +12,8 @@ from specjax import families
 from tests import experiments_test
 from tests import toys
 
+pytestmark = pytest.mark.slow
+
 _PROMPTS = [('one', 'count'), ('one', 'a longer line'), ('two', 'what is it?')]
 _WINRATE = {
   'epsilons': (0.0, 1.0),

@@ -123,8 +123,15 @@ def varied(temperature):
   ]
 
 
-@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
-@SCOPES
+@pytest.mark.parametrize(
+  ('per_row', 'catch_up'),
+  [
+    pytest.param(False, 'lazy', marks=pytest.mark.slow),
+    (False, 'always'),
+    (True, 'lazy'),
+    pytest.param(True, 'always', marks=pytest.mark.slow),
+  ],
+)
 def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   per_row, catch_up
 ):

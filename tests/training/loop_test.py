@@ -195,6 +195,7 @@ def test_a_run_killed_at_a_moment_ends_as_if_it_had_not_been(
   _check_same(tmp_path, _fit(tmp_path), reference)
 
 
+@pytest.mark.slow
 def test_a_run_killed_whenever_its_metrics_grow_ends_as_if_it_had_not_been(
   tmp_path, reference
 ):

@@ -17,6 +17,8 @@ from specjax.verifiers import tree_walk
 from tests import laws
 from tests.verifiers import exact
 
+pytestmark = pytest.mark.slow
+
 TOPOLOGIES = {
   'chain': trees.chain(3),
   'chains': trees.chains(3, 2),
