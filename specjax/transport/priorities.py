@@ -109,11 +109,12 @@ def plan(
 def _grid(ratios, k):
   """Atom and fraction of each token, and the ratios of all atoms, 0 to `k`."""
   last = NUM_ATOMS - 1
-  scale = last / jnp.log1p(_SHARPNESS * k)
-  place = jnp.log(1 + _SHARPNESS * ratios) * scale
+  span = jnp.log1p(_SHARPNESS * k)
+  place = jnp.log(1 + _SHARPNESS * ratios) * (last / span)
   atom = jnp.clip(place.astype(jnp.int32), 0, last - 1)
   fraction = jnp.clip(place - atom, 0.0, 1.0)
-  return atom, fraction, jnp.expm1(jnp.arange(NUM_ATOMS) / scale) / _SHARPNESS
+  places = jnp.arange(NUM_ATOMS) * (span / last)
+  return atom, fraction, jnp.expm1(places) / _SHARPNESS
 
 
 def _masses(draft, atom, fraction):
@@ -158,29 +159,32 @@ def _wanted(mass, all_above, ratios, k):
   )
   short = won - jnp.where(inside, target, 0.0).sum()
   over = jnp.where(inside, 0.0, target).sum() - lost
-  # Atoms that the floor would raise, or the ceiling lower, if it stood at their
-  # own ratio and did not suffice.
-  raised = ratios * chances.before(mass) - chances.before(target)
-  lowered = chances.behind(target) - ratios * chances.behind(mass)
-  low, high = inside & (raised < short), ~inside & (lowered < over)
-  # Where few drafts are flat their level is ill-conditioned, but only theirs:
-  # it is kept on its side of the other ratios.
-  floor = jnp.minimum(
-    _level(mass, target, low, short, k),
-    jnp.where(inside & ~low, ratios, jnp.inf).min(),
-  )
-  ceiling = jnp.maximum(
-    _level(mass, target, high, -over, k),
-    jnp.where(inside | high, 0.0, ratios).max(),
-  )
+  floor = _floor(mass, target, ratios, inside, short, k)
+  # Lowering the last atoms is to raise the first ones of the mirrored order.
+  mirrored = (each[::-1] for each in (mass, -target, -ratios, ~inside))
+  ceiling = -_floor(*mirrored, over, 0.0)
   return jnp.where(
     inside, jnp.maximum(ratios, floor), jnp.minimum(ratios, ceiling)
   )
 
 
-def _level(mass, target, flat, more, k):
-  """The one ratio at which the `flat` atoms have so much more than `target`."""
-  flat_mass = jnp.where(flat, mass, 0.0).sum()
-  wanted = jnp.where(flat, target, 0.0).sum() + more
-  # No ratio is beyond these, but rounding over almost no mass may be.
-  return jnp.clip(wanted / jnp.where(flat_mass > 0, flat_mass, 1.0), 0.0, k)
+def _floor(mass, target, ratios, inside, short, highest):
+  """What to raise ratios to, so that the atoms `inside` get `short` more.
+
+  The first atoms are inside, and ratios ascend. The floor is counted from the
+  last atom whose own ratio is below it. Where rounding picks a neighbour of
+  that atom, little changes. Sums over all atoms below the floor would not bear
+  it: XLA may compute a comparison once for each sum, with other roundings, and
+  the sums would be of different atoms.
+  """
+  # What it takes to raise all before an atom to its own ratio.
+  raised = ratios * chances.before(mass) - chances.before(target)
+  num = (inside & (raised < short)).sum()
+  last = jnp.maximum(num - 1, 0)
+  flat = jnp.cumsum(mass)[last]
+  step = (short - raised[last]) / jnp.where(flat > 0, flat, 1.0)
+  # Where few drafts are flat their level is ill-conditioned, but only theirs:
+  # it is kept between two ratios.
+  following = jnp.where(num < inside.sum(), ratios[last + 1], highest)
+  floor = jnp.clip(ratios[last] + step, ratios[last], following)
+  return jnp.where(num > 0, floor, ratios[0])
