@@ -18,7 +18,7 @@ def get_config():
       'experiment': 'lengths',
       'family': 'mini',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts_per_domain': 20,  # Of data_dir.
+      'prompts_per_domain': 20,
       'drafter': 'medium',
       'draft_lengths': (0, 1, 2, 3, 4),
       'bandits': ('ucb_spec', 'ucb1:beta=0.1', 'hedge'),

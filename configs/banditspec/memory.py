@@ -33,7 +33,7 @@ def get_config():
       'experiment': 'memory',
       'family': 'mini',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts_per_domain': 20,  # Of data_dir.
+      'prompts_per_domain': 20,
       'datastore': '',  # From configs/datastore.py; without, no retrieval.
       'arms': (  # Drafter, draft length, drafts.
         ('large', 4),

@@ -24,7 +24,7 @@ def get_config():
       'experiment': 'multidraft',
       'family': 'mini',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts_per_domain': 20,  # Of data_dir.
+      'prompts_per_domain': 20,
       'drafters': (),  # All of them.
       'draft_lengths': (4, 8),
       'chain_verifiers': ('maximal', 'block'),

@@ -21,7 +21,7 @@ def get_config():
       'experiment': 'diagnose',
       'family': 'mini',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts_per_domain': 20,  # Of data_dir.
+      'prompts_per_domain': 20,
       'drafters': (),  # All of them.
       'draft_length': 4,
       'verifier': 'maximal',  # One that tests drafts one by one.

@@ -47,7 +47,7 @@ def multiround(key, candidates, active, draft, target):
 
   def reject(walk):
     tried, left = walk
-    return tried + 1, rejection.reject(at(tried)[1], left)[0]
+    return tried + 1, rejection.reject(at(tried)[1], left)
 
   tried, left = jax.lax.while_loop(
     lambda walk: (walk[0] < num_active) & ~passes(walk),

@@ -52,7 +52,7 @@ def markov(vocab_size: int) -> base.LanguageModel:
     del mask
     if positions is None:
       first = 0 if cache is None else cache.lengths[:, None]
-      first += 0 if block is None else block.shape[1]
+      first = first + (0 if block is None else block.shape[1])
       positions = jnp.broadcast_to(
         first + jnp.arange(tokens.shape[1]), tokens.shape
       )

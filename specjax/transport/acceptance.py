@@ -76,7 +76,7 @@ def multiround_acceptance(draft, target, num_drafts) -> jax.Array:
   def test(_, carry):
     left, log_rejected = carry
     overlap = chances.total(jnp.minimum(draft, left))
-    left, _ = rejection.reject(draft, left)
+    left = rejection.reject(draft, left)
     # A product of distances near 1 would be rounded with each of them.
     log_rejected += jnp.log1p(-jnp.minimum(overlap, 1.0))
     return left / chances.total(left), log_rejected

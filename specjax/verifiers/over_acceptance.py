@@ -35,8 +35,7 @@ def over_acceptance(
   Raises:
     ValueError: an argument is out of range.
   """
-  if not epsilon >= 0:
-    raise ValueError(f'epsilon must be >= 0, got {epsilon}.')
+  base.check_range('epsilon', epsilon, 0)
   if replacement not in _REPLACEMENTS:
     raise ValueError(
       f'replacement must be one of {_REPLACEMENTS}, got {replacement!r}.'
