@@ -13,6 +13,7 @@ from specjax import sampling as sampling_lib
 from specjax import transport
 from specjax.couplings import kseq
 from specjax.couplings import maximal
+from specjax.couplings import otm
 from specjax.transport import division
 from specjax.transport import linear_program
 from specjax.transport import priorities
@@ -400,6 +401,71 @@ def test_priorities_make_the_law_that_they_promise(size, num_drafts):
     wins = np.divide(wins, mass, out=np.zeros_like(wins), where=mass > 0)
     law = np.bincount(tokens, chances * wins[ranks], size)
     np.testing.assert_allclose(plan.law(draft), law, rtol=0, atol=1e-6)
+
+
+# Grid points of a float32 uniform.
+_GRID = 1 << 23
+
+
+@jax.jit
+def partner_points(own, other):
+  """`[M, M]` how many uniforms give each atom each partner.
+
+  The partner never falls as the uniform grows: a bisection finds the ends.
+  """
+  atoms = jnp.arange(own.shape[0])
+  pick = jax.vmap(
+    jax.vmap(
+      lambda atom, point: otm._partner(own, other, atom, point / _GRID),
+      (None, 0),
+    )
+  )
+
+  def halve(_, bounds):
+    low, high = bounds
+    middle = (low + high) // 2
+    past = pick(atoms, middle.astype(jnp.float32)) > atoms
+    return jnp.where(past, low, middle + 1), jnp.where(past, middle, high)
+
+  zeros = jnp.zeros((len(atoms), len(atoms)), jnp.int32)
+  _, ends = jax.lax.fori_loop(0, 24, halve, (zeros, zeros + _GRID))
+  return jnp.diff(ends, prepend=0, axis=1)
+
+
+def partner_chances(own, other):
+  """`[M, M]` of each atom's own share, the part of each partner, in float64."""
+  own, other = np.float64(own), np.float64(other)
+  low = np.append(0, own[:-1])[:, None]
+  edges = np.append(np.append(0, other[:-1]), np.inf)
+  inside = np.minimum(own[:, None], edges[1:]) - np.maximum(low, edges[:-1])
+  sizes = own[:, None] - low
+  return np.maximum(inside, 0) / np.where(sizes > 0, sizes, 1), sizes[:, 0] > 0
+
+
+@pytest.mark.parametrize('num_drafts', [2, 8])
+@pytest.mark.parametrize('vocab_size', [300, 4096, 256_000])
+def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
+  """Total variation of a draft's rank, over all uniforms of the generator."""
+  rng = np.random.default_rng(vocab_size)
+  pair = rng.dirichlet(np.full(vocab_size, 0.3), size=2).astype(np.float32)
+  plan = jax.jit(priorities.plan)(*pair, num_drafts)
+  size = len(plan.wins)
+  weights = np.float64(pair[0]) * [1 - plan.fraction, plan.fraction]
+  atoms = np.stack([plan.atom, plan.next(plan.atom)])
+  mass = np.bincount(atoms.ravel(), weights.ravel(), size)
+  wins, short = np.float64(plan.wins), np.float64(plan.wanted - plan.wins)
+  distance = np.abs(wins - wins[:, None])
+  swaps = np.abs(short)[:, None] / np.where(distance > 0, distance, np.inf)
+  off = 0.0
+  for own, other, here in (
+    (plan.lacking, plan.exceeding, short > 0),
+    (plan.exceeding, plan.lacking, short <= 0),
+  ):
+    chances, some = partner_chances(own, other)
+    found = np.asarray(partner_points(own, other)) / _GRID
+    moved = np.abs(found - chances) * np.clip(swaps, 0, 1)
+    off += (mass * moved.sum(1))[here & some].sum() / 2
+  assert off < 2e-5
 
 
 def test_residual_falls_back_to_the_target():
