@@ -7,8 +7,8 @@ With 5 drafted tokens, on one CPU core (58 prompts, ROUGE-1 with a standard
 error of about 1, nats a token by the target, latency of the loop over the
 target's): token_v2 of alpha 0.2 has 13.1 and -4.02 at 0.64, token_v3 of 0.9
 13.6 and -3.35 at 0.95; lossy of 0.1 10.7 and -4.07 at 0.64, bild of 5 11.6 and
--4.36 at 0.67. The target has 13.4 and -3.96, a token cascade of 0.5 11.6 and
--4.06 at 2.53. The table is in the README.
+-4.36 at 0.67. The target has 13.4 and -3.96, a token cascade of 0.5 12.1 and
+-4.10 at 1.18 ± 0.08. The table is in the README.
 
 With one drafted token, as in the figures, by the share of drafts rejected:
 token_v3 of 0.1 has 14.4 and -3.53 at 0.30, token_v2 of 0.2 12.8 and -3.94 at
