@@ -10,9 +10,10 @@ at 0.88), and token_v3 has -1.39 at 0.79 with 0.3 and -1.51 at 0.62 with 0.6,
 where bild has -1.70 at 0.62 and chow -1.49 at 0.74. A token cascade says what
 chow does: with other weights of the same training (the target alone -1.33) both
 have -1.43 with 0.9, at 0.83 and at 0.66, and -1.33 with 0.6, at 1.01 and 0.88.
-At 0.1 all is within 0.1 of that, but lossy trades: -1.38 at 0.77 with 0.9. At 0.5, token_v3 of 0.6 has -1.63 at 0.85, the target itself -1.78;
-below that the rules are close, but for bild: -1.90 at 0.63 lossy, -1.91 at 0.63
-opt, -2.08 at 0.62 bild.
+At 0.1 all is within 0.1 of that, but lossy trades: -1.38 at 0.77 with 0.9. At
+0.5, token_v3 of 0.6 has -1.63 at 0.85, the target itself -1.78; below that the
+rules are close, but for bild: -1.90 at 0.63 lossy, -1.91 at 0.63 opt, -2.08 at
+0.62 bild.
 """
 
 from configs.cascades import frontier
