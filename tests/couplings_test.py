@@ -325,7 +325,7 @@ def kseq_accepts(draft, target, factor, num_drafts):
   return 1 - missed + left @ among / max(left.sum(), 1e-9)
 
 
-@pytest.mark.parametrize('width', [2, 3])
+@pytest.mark.parametrize('width', [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('factor', FACTORS)
 def test_kseq_is_exact_for_every_factor_from_the_root_on(
   factor, width, monkeypatch

@@ -46,6 +46,7 @@ def _main(*flags):
   )
 
 
+@pytest.mark.slow
 def test_quickstart(tmp_path, capsys):
   config = _load('quickstart.py')
   config.update(

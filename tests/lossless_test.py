@@ -177,7 +177,7 @@ def varied(draft, first='maximal'):
   ('catch_up', 'first'),
   [
     ('lazy', 'maximal'),
-    ('always', 'maximal'),
+    pytest.param('always', 'maximal', marks=pytest.mark.slow),
     ('lazy', laws.resampling),
   ],
   ids=['lazy', 'always', 'resampling'],
@@ -198,7 +198,9 @@ def test_rows_with_adverse_bandits_have_the_target_law(catch_up, first):
   assert p < 1e-6 if first is laws.resampling else p > 1e-4
 
 
-@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
+@pytest.mark.parametrize(
+  'catch_up', [pytest.param('lazy', marks=pytest.mark.slow), 'always']
+)
 def test_outcome_dependent_choice_of_arms_has_the_target_law(catch_up):
   """A bandit that reacts to every reward chooses from the past alone."""
   target, draft = tables('stationary')

@@ -55,7 +55,7 @@ def _sums(key, drafter, verifier, num_chunks):
     law = lambda own: overlap * _SHARED + (1 - overlap) * own
     draft, target = law(_DRAFT), law(_TARGET)
     tree = base.DraftTree(
-      tokens=draw(jax.random.uniform(draft_key, shape), draft),
+      tokens=draw(jax.random.uniform(draft_key, (*shape, 1)), draft),
       topology=topology,
       valid=jnp.ones(shape, bool),
       probs=draft,

@@ -408,6 +408,7 @@ THREE = datastore.build(
 )
 
 
+@pytest.mark.slow
 def test_emitted_tokens_have_the_target_law():
   """All in turns, with the power that `lossless_test` states.
 
@@ -426,6 +427,7 @@ def test_emitted_tokens_have_the_target_law():
   assert lossless_test.p_value(decoder, target, sampling) > 1e-4
 
 
+@pytest.mark.slow
 def test_check_rejects_tokens_that_pass_for_samples():
   """What was looked up is no sample of any law, and is kept too often."""
   target, _ = lossless_test.tables('time-varying')

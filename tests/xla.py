@@ -39,7 +39,7 @@ def keep_programs() -> None:
   programs.keep(str(folder))
 
 
-def drop_programs(limit: int = 30_000) -> None:
+def drop_programs(limit: int = 45_000) -> None:
   """Drops compiled programs if a process has many pieces of memory mapped.
 
   It may have 65530 of them on Linux, and all programs of the suite have more.

@@ -106,6 +106,7 @@ def test_a_damaged_file_raises(tmp_path, damage):
     datastore.load(path)
 
 
+@pytest.mark.slow
 def test_the_experiment_indexes_prompts_and_responses(tmp_path):
   data = tmp_path / 'data'
   data.mkdir()

@@ -127,7 +127,7 @@ def varied(temperature):
   ('per_row', 'catch_up'),
   [
     pytest.param(False, 'lazy', marks=pytest.mark.slow),
-    (False, 'always'),
+    pytest.param(False, 'always', marks=pytest.mark.slow),
     (True, 'lazy'),
     pytest.param(True, 'always', marks=pytest.mark.slow),
   ],
@@ -160,7 +160,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   ('bandit', 'models', 'catch_up'),
   [
     ('uniform', (TARGET, DRAFT, OTHER), 'lazy'),
-    ('thompson', CHAINS, 'always'),
+    pytest.param('thompson', CHAINS, 'always', marks=pytest.mark.slow),
   ],
   ids=['uniform', 'thompson'],
 )
@@ -303,7 +303,9 @@ def chances(text):
   return [*overlaps, mass, np.zeros_like(mass)]
 
 
-@SCOPES
+@pytest.mark.parametrize(
+  'per_row', [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_every_arm_is_judged_at_what_was_committed(per_row):
   """Against whole texts without a cache, with rows cut by stops and limits."""
   depths, memories = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]

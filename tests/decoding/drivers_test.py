@@ -118,7 +118,9 @@ def cache_copies(compiled, state) -> list[str]:
     (1.0, 3, {'num_drafts': 4, 'verifier': 'otm'}),
   ],
 )
-@pytest.mark.parametrize('batch_size', [1, 8])
+@pytest.mark.parametrize(
+  'batch_size', [pytest.param(1, marks=pytest.mark.slow), 8]
+)
 def test_no_cache_is_copied_in_the_loop(
   temperature, draft_length, options, batch_size
 ):

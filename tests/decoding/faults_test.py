@@ -247,8 +247,17 @@ def test_rows_that_are_done_widen_no_call():
   assert seen == expected and 1 in seen
 
 
-@pytest.mark.parametrize('temperature', [0.0, 1.0])
-@pytest.mark.parametrize('name', ['maximal', 'block', 'otm'])
+@pytest.mark.parametrize(
+  ('name', 'temperature'),
+  [
+    ('maximal', 1.0),
+    ('block', 1.0),
+    pytest.param('otm', 1.0, marks=pytest.mark.slow),
+    pytest.param('maximal', 0.0, marks=pytest.mark.slow),
+    pytest.param('block', 0.0, marks=pytest.mark.slow),
+    pytest.param('otm', 0.0, marks=pytest.mark.slow),
+  ],
+)
 def test_a_narrow_call_changes_no_token(name, temperature):
   """A drafter that says so is scored narrowly; the same drafter, in full."""
   verifier = 'greedy' if not temperature and name != 'block' else name

@@ -8,6 +8,7 @@ from specjax.models import adapters
 from specjax.models import config as config_lib
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('vocab_size', [50, 80_000])
 def test_one_token_calls_equal_one_call(vocab_size):
   """A model on either side of the size from which a lone token is widened."""

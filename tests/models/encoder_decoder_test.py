@@ -409,7 +409,7 @@ def _several():
   'build',
   [
     lambda: _decoder([_arm(_draft(), trees.prefix_tree((2, 2)))]),
-    _several,
+    pytest.param(_several, marks=pytest.mark.slow),
   ],
   ids=['tree', 'arms'],
 )
@@ -429,6 +429,7 @@ def test_speculation_copies_no_cache_and_changes_no_token(build):
     assert sum(result.caught_up for result in results) > 0
 
 
+@pytest.mark.slow
 def test_a_row_is_the_same_alone_and_beside_others():
   """At temperature 1."""
   decoder = _decoder([_arm(_draft(), trees.chain(3), 1.0)], 1.0)
