@@ -102,9 +102,9 @@ def builder(topology, verifier, sampling, **options):
   ('topology', 'verifier', 'temperature'),
   [
     (trees.chain(1), 'maximal', 1.0),
-    (trees.chain(2), 'maximal', 0.5),
+    pytest.param(trees.chain(2), 'maximal', 0.5, marks=pytest.mark.slow),
     (trees.chain(3), 'block', 0.5),
-    (trees.chains(2, 2), 'kseq', 1.0),
+    pytest.param(trees.chains(2, 2), 'kseq', 1.0, marks=pytest.mark.slow),
     (trees.chains(2, 1), 'otm', 0.5),
     (trees.prefix_tree((2, 2)), 'multiround', 1.0),
   ],

@@ -46,10 +46,10 @@ def test_greedy_speculative_equals_greedy_autoregressive(draft_length):
   ('num_drafts', 'verifier'),
   [
     (1, 'block'),
-    (4, None),
-    (4, 'batch'),
-    (4, 'kseq'),
-    (4, 'multiround'),
+    pytest.param(4, None, marks=pytest.mark.slow),
+    pytest.param(4, 'batch', marks=pytest.mark.slow),
+    pytest.param(4, 'kseq', marks=pytest.mark.slow),
+    pytest.param(4, 'multiround', marks=pytest.mark.slow),
     (4, 'otm'),
   ],
 )

@@ -237,7 +237,11 @@ FEW_FORKS = {
 @pytest.mark.parametrize(
   ('name', 'case'),
   [
-    *itertools.product(['kseq', 'multiround'], FORKS.values()),
+    *itertools.product(['kseq'], FORKS.values()),
+    *(
+      pytest.param('multiround', case, marks=pytest.mark.slow)
+      for case in FORKS.values()
+    ),
     *itertools.product(['otm'], FEW_FORKS.values()),
   ],
   ids=[
