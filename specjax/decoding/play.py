@@ -128,8 +128,8 @@ def make_row_play(target, arms, memories, sampling, always):
   offsets, masks = _tables([arm.drafter.topology for arm in arms])
   # Nodes of each arm's tree, cut at some depths.
   cuts = [
-    [np.count_nonzero(arm.drafter.topology.depths <= d) for d in depths]
-    for arm, depths in zip(arms, map(_depths, [arm.drafter for arm in arms]))
+    [arm.drafter.topology.cut(d).num_nodes for d in _depths(arm.drafter)]
+    for arm in arms
   ]
   widths = np.unique(np.concatenate(cuts))
 
@@ -272,7 +272,7 @@ def _verify(arm, keys, tree, laws, always):
 
 
 def _cut(tree, depth):
-  """The tree down to a depth, which is no leaf's unless it is the last one."""
+  """The tree down to a depth; cut, it says nothing behind its leaves."""
   if depth == tree.topology.depth:
     return tree
   topology = tree.topology.cut(depth)
