@@ -266,9 +266,8 @@ def test_a_window_that_is_never_left_changes_nothing(params):
   play(windowed(trees.prefix_tree((2, 2)), sinks=2, window=64), params)
 
 
-@pytest.mark.parametrize(
-  ('sinks', 'window'), [pytest.param(0, 1, marks=pytest.mark.slow), (2, 5)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(('sinks', 'window'), [(0, 1), (2, 5)])
 def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
   """It drafts as if there were no text between them, twice and later."""
   drafter = windowed(trees.chain(2), sinks=sinks, window=window)

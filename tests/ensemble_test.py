@@ -204,10 +204,8 @@ def test_check_rejects_members_that_miss_what_others_drafted(part):
     play(everyone(1.0)[0]._replace(**part))
 
 
-@pytest.mark.parametrize(
-  ('per_row', 'others'),
-  [pytest.param(False, 0, marks=pytest.mark.slow), (True, 1)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(('per_row', 'others'), [(False, 0), (True, 1)])
 def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   per_row, others
 ):

@@ -374,16 +374,13 @@ def rules_of(size):
   }
 
 
-ROUNDED_SIZES = [2, 3, 300, 1023, 4096, 32000]
-
-
-@pytest.mark.parametrize(
+ROUNDED_SIZES = pytest.mark.parametrize(
   'size',
-  [
-    *ROUNDED_SIZES[:-1],
-    pytest.param(ROUNDED_SIZES[-1], marks=pytest.mark.slow),
-  ],
+  [2, 3, 300, 1023, 4096, pytest.param(32000, marks=pytest.mark.slow)],
 )
+
+
+@ROUNDED_SIZES
 def test_rounding_breaks_no_bound(size):
   for name, rule in rules_of(size).items():
     best, least = rule['optimal'], (1 - np.exp(-1)) * rule['optimal']
@@ -395,7 +392,7 @@ def test_rounding_breaks_no_bound(size):
     assert (best - near <= rule['otm']).all(), name
 
 
-@pytest.mark.parametrize('size', ROUNDED_SIZES)
+@ROUNDED_SIZES
 def test_rounding_is_below_1e_6(size):
   for name, pair in rounded_pairs(size).items():
     rule = rules_of(size)[name]

@@ -58,7 +58,11 @@ def _of_rows():
 
 @pytest.mark.parametrize(
   'build',
-  [functools.partial(_decoder, draft_length=0), _decoder, _of_rows],
+  [
+    functools.partial(_decoder, draft_length=0),
+    pytest.param(_decoder, marks=pytest.mark.slow),
+    _of_rows,
+  ],
   ids=['plain', 'speculative', 'arms of rows'],
 )
 def test_while_scan_and_generator_are_one(build):

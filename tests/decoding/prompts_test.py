@@ -40,13 +40,9 @@ def agreements(num_tokens):
   ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  ('num_tokens', 'catch_up'),
-  [
-    pytest.param(1, 'always', marks=pytest.mark.slow),
-    (4, 'lazy'),
-    pytest.param(40, 'always', marks=pytest.mark.slow),
-  ],
+  ('num_tokens', 'catch_up'), [(1, 'always'), (4, 'lazy'), (40, 'always')]
 )
 def test_output_does_not_depend_on_what_was_learnt(num_tokens, catch_up):
   """Nor on how the caches were filled: arms are random, whatever they earn."""
