@@ -241,11 +241,14 @@ def init_params(key: jax.Array, config: config_lib.Config) -> base.Params:
 
 def abstract_params(config: config_lib.Config) -> base.Params:
   """Returns the shapes and dtypes of a model's parameters."""
-  return jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+  init = functools.partial(init_params, config=config)
+  return jax.eval_shape(init, jax.random.key(0))
 
 
 def _split(config, dtype):
+  # The key is an argument: of what has none JAX may compute the values, too.
   model = nnx.eval_shape(
-    lambda: _MODULES[type(config)](config, nnx.Rngs(0), dtype)
+    lambda key: _MODULES[type(config)](config, nnx.Rngs(key), dtype),
+    jax.random.key(0),
   )
   return nnx.split(model, nnx.Param, ...)[:2]

@@ -43,3 +43,18 @@ def test_one_token_calls_equal_one_call(vocab_size):
     block,
     whole.block,
   )
+
+
+def test_building_a_model_computes_no_parameters():
+  """Of the billions that this one has, no machine could."""
+  config = config_lib.TransformerConfig(
+    vocab_size=1 << 24,
+    num_layers=1,
+    d_model=1 << 16,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    d_ff=64,
+  )
+  assert adapters.num_params(config) > 2**40
+  assert adapters.language_model(config).vocab_size == 1 << 24
