@@ -308,7 +308,9 @@ def token_cascade(models, alpha, prompt, num, window):
 CASCADES = {'markov': ((0.2, 0.5, 0.65), 10), 'transformer': ((0.3, 0.7), 3)}
 
 
-@pytest.mark.parametrize('kind', CASCADES)
+@pytest.mark.parametrize(
+  'kind', ['markov', pytest.param('transformer', marks=pytest.mark.slow)]
+)
 def test_token_cascade_is_algorithm_2(kind):
   """The cap strikes at some alpha and not at another."""
   (alphas, window), models = CASCADES[kind], pair(kind)
@@ -434,7 +436,9 @@ def test_one_program_serves_all_alphas():
   assert len(set(map(tuple, texts))) == 3
 
 
-@pytest.mark.parametrize('method', ['opt', 'bild_original'])
+@pytest.mark.parametrize(
+  'method', ['opt', pytest.param('bild_original', marks=pytest.mark.slow)]
+)
 def test_loop_copies_no_cache_and_calls_no_host(method):
   stops = {'fallback': 0.6, 'window': 3}
   options = stops if method == 'bild_original' else {}

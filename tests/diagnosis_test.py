@@ -75,7 +75,11 @@ def standardised(found):
   [
     ('stationary', sampling_lib.Sampling()),
     ('changing', sampling_lib.Sampling(temperature=0.7, top_p=0.9)),
-    ('transformer', sampling_lib.Sampling(temperature=1.5, top_k=8)),
+    pytest.param(
+      'transformer',
+      sampling_lib.Sampling(temperature=1.5, top_k=8),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_honest_runs_agree_with_theory(kind, sampling):

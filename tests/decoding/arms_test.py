@@ -246,7 +246,9 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
     (True, True, 'lazy', 3 * 1),
     # Behind a round of its own, a drafter reads one token more: the shorter one
     # 5, the two 2 + 1, the longer one 2.
-    (False, True, 'always', 3 * (5 + 3 + 2)),
+    pytest.param(
+      False, True, 'always', 3 * (5 + 3 + 2), marks=pytest.mark.slow
+    ),
   ],
 )
 def test_arms_of_one_model_take_turns_with_plain_decoding(
@@ -303,9 +305,8 @@ def chances(text):
   return [*overlaps, mass, np.zeros_like(mass)]
 
 
-@pytest.mark.parametrize(
-  'per_row', [pytest.param(False, marks=pytest.mark.slow), True]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('per_row', [False, True])
 def test_every_arm_is_judged_at_what_was_committed(per_row):
   """Against whole texts without a cache, with rows cut by stops and limits."""
   depths, memories = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]

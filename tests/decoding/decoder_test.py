@@ -97,7 +97,12 @@ def test_greedy_trees_equal_greedy_autoregressive(topology, verifier):
     (1.0, 0, {}),
     (0.0, 3, {}),
     (1.0, 3, {}),
-    (1.0, 3, {'num_drafts': 3, 'verifier': 'otm'}),
+    pytest.param(
+      1.0,
+      3,
+      {'num_drafts': 3, 'verifier': 'otm'},
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_output_does_not_depend_on_the_batch(

@@ -116,9 +116,9 @@ def cache_copies(compiled, state) -> list[str]:
   ('temperature', 'draft_length', 'options'),
   [
     (0.0, 0, {}),
-    (1.0, 0, {}),
+    pytest.param(1.0, 0, {}, marks=pytest.mark.slow),
     (0.0, 3, {}),
-    (1.0, 3, {}),
+    pytest.param(1.0, 3, {}, marks=pytest.mark.slow),
     (1.0, 3, {'num_drafts': 4, 'verifier': 'otm'}),
   ],
 )
