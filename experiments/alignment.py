@@ -1,7 +1,7 @@
 """What rewards tell of arms, round by round (MetaSD): Table 2, Figures 3, 5-7.
 
 Every arm alone shows how clearly the rewards BE (accepted over drafted tokens)
-and BD (agreement of the untempered laws) tell it from the best one. Bandits,
+and BD (acceptance by raw probabilities) tell it from the best one. Bandits,
 one for each prompt, show how soon they play that one.
 """
 
@@ -17,7 +17,7 @@ from experiments import batches
 from experiments import plots
 from experiments import prompt_sets
 from experiments import results
-from specjax import base
+from specjax import checks
 from specjax import decoding
 from specjax import families
 from specjax import metrics
@@ -37,7 +37,7 @@ _OWN = (
   'batch_size',
 )
 MAY_CHANGE = _OWN
-_REWARDS = {'BE': 'efficiency', 'BD': 'agreement'}
+_REWARDS = {'BE': 'efficiency', 'BD': 'raw_acceptance'}
 
 
 class Trace(NamedTuple):
@@ -46,7 +46,7 @@ class Trace(NamedTuple):
   arm: np.ndarray  # [P, T]
   emitted: np.ndarray  # [P, T] tokens
   efficiency: np.ndarray  # [P, T] accepted over drafted tokens
-  agreement: np.ndarray  # [P, T] mean of 1 - TV over drafted tokens
+  raw_acceptance: np.ndarray  # [P, T] mean of 1 - TV over drafted tokens
 
 
 def run(config, workdir):
@@ -153,7 +153,7 @@ def rounds(arms: dict[str, Trace]) -> list[dict]:
     }
     for name, trace in arms.items()
     for i, (mean, deviation, live) in enumerate(
-      zip(*by_round(trace.agreement)), start=1
+      zip(*by_round(trace.raw_acceptance)), start=1
     )
   ]
 
@@ -259,7 +259,9 @@ def _trace(config, decoder, prompts):
     decoder.results(batch, state)  # Raises what the rounds cannot.
     infos = jax.device_get(infos)
     efficiency = infos.num_accepted / np.maximum(infos.depth, 1)
-    trace = Trace(infos.arm, infos.num_emitted, efficiency, infos.agreement)
+    trace = Trace(
+      infos.arm, infos.num_emitted, efficiency, infos.raw_acceptance
+    )
     for row in range(num):
       live = infos.live[:, row]
       for field, values in zip(Trace._fields, trace):
@@ -293,7 +295,9 @@ def _plot(workdir, names, bandits, traces):
     values = draw(lambda ways, field=field: _live(ways, names, field))
     plots.plot_boxes(values, f'{reward} of a round', path(reward.lower()))
   bands = draw(
-    lambda ways: {name: by_round(ways[name].agreement)[:2] for name in names}
+    lambda ways: {
+      name: by_round(ways[name].raw_acceptance)[:2] for name in names
+    }
   )
   plots.plot_bands(bands, 'BD ± standard deviation', path('bd_by_round'))
   bands = draw(lambda ways: _curves(ways, names, bandits))
@@ -320,7 +324,7 @@ def _check(config, names, sets):
   if len(set(names)) < len(names):
     raise ValueError(f'arms must differ in name, got {", ".join(names)}.')
   for name in ('batch_size', 'num_rounds', 'share_rounds'):
-    base.check_range(name, config[name], 1)
+    checks.check_range(name, config[name], 1)
   for label, jobs in sets.items():
     if any(len(job.turns) > 1 for job in jobs):
       raise ValueError(f'turns of sets.{label} must be 1: prompts are traced.')

@@ -11,6 +11,7 @@ from specjax import base
 from specjax import decoding
 from specjax import drafters
 from specjax import families
+from specjax import registry
 from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -53,7 +54,7 @@ class Choice(NamedTuple):
   options: dict[str, Any]
   reward: str  # a name of REWARDS; '' if the entry names none
   catch_up: str  # one of CATCH_UPS
-  prompt_tokens: int  # that it learns from before the first round
+  warm_start: int  # that it learns from before the first round
 
 
 def specs(entries: Iterable[Sequence[Any]]) -> list[Spec]:
@@ -97,31 +98,31 @@ def build(
 def parse(entry: str) -> Choice:
   """Takes a bandit's entry apart.
 
-  It is 'name[:option=value,...][/reward][@catch_up][+prompt_tokens]'; for
+  It is 'name[:option=value,...][/reward][@catch_up][+warm_start]'; for
   'hedge', catch_up is 'always' by default.
 
   Raises:
     ValueError: it has another form, or a name is unknown.
   """
-  rest, _, prompt_tokens = entry.partition('+')
+  rest, _, warm_start = entry.partition('+')
   rest, _, catch_up = rest.partition('@')
   rest, slash, reward = rest.partition('/')
   name, _, rest = rest.partition(':')
   pairs = [pair.split('=') for pair in rest.split(',') if rest]
   wrong = any(len(pair) != 2 for pair in pairs) or (slash and not reward)
-  if wrong or not (prompt_tokens or '0').isdigit():
+  if wrong or not (warm_start or '0').isdigit():
     raise ValueError(
       "A bandit must be 'name[:option=value,...][/reward][@catch_up]"
-      f"[+prompt_tokens]', got {entry!r}."
+      f"[+warm_start]', got {entry!r}."
     )
-  base.lookup(bandits.BANDITS, 'bandit', name)
+  registry.lookup(bandits.BANDITS, 'bandit', name)
   if reward:
-    base.lookup(rewards.REWARDS, 'reward', reward)
+    registry.lookup(rewards.REWARDS, 'reward', reward)
   catch_up = catch_up or ('always' if name == 'hedge' else 'lazy')
   if catch_up not in CATCH_UPS:
     raise ValueError(f'catch_up must be one of {CATCH_UPS}, got {catch_up!r}.')
   options = {key: ast.literal_eval(value) for key, value in pairs}
-  return Choice(name, options, reward, catch_up, int(prompt_tokens or 0))
+  return Choice(name, options, reward, catch_up, int(warm_start or 0))
 
 
 def reward_name(config: Any, bandit: str) -> str:
@@ -155,7 +156,7 @@ def decoder(
     arms,
     bandit=bandits.BANDITS[choice.bandit](len(arms), **choice.options),
     catch_up='always' if choice.catch_up == 'always' else 'lazy',
-    prompt_tokens=choice.prompt_tokens,
+    warm_start=choice.warm_start,
     sampling=sampling,
     stop_tokens=[family.tokenizer.end_id],
     **options,

@@ -235,7 +235,9 @@ def _session(config, decoder, turns, lessons, request_id):
   total = {
     'emitted': sum(len(output.tokens) for output in outputs),
     'rounds': sum(output.rounds for output in outputs),
-    'caught_up': sum(output.caught_up for output in outputs),
+    'num_catch_up_tokens': sum(
+      output.num_catch_up_tokens for output in outputs
+    ),
     'pulls': sum(output.pulls for output in outputs).tolist(),
     'seconds': seconds,
   }
@@ -279,7 +281,7 @@ def _routers(config, family, sets):
 
 def _left_to(lines, chosen):
   """What was logged of the arm that is chosen for each prompt."""
-  names = ('emitted', 'rounds', 'caught_up', 'seconds')
+  names = ('emitted', 'rounds', 'num_catch_up_tokens', 'seconds')
   row = {
     name: [lines[arm][name][i] for i, arm in enumerate(chosen)]
     for name in names
@@ -319,7 +321,9 @@ def _summaries(label, logged, names):
             sum(row['emitted'][i] for i in here)
             / sum(row['seconds'][i] for i in here)
           ),
-          'caught_up': int(sum(row['caught_up'][i] for i in here)),
+          'num_catch_up_tokens': int(
+            sum(row['num_catch_up_tokens'][i] for i in here)
+          ),
           'pulls': ' '.join(f'{each / pulls.sum():.2f}' for each in pulls),
           **({'accuracy': float(np.mean(right))} if right else {}),
         }

@@ -130,13 +130,13 @@ def _calls(model, cache, widths, num, used):
   @jax.jit
   def repeat(params, cache, tokens):
     def body(token, _):
-      block = None
+      pending = None
       for width in widths:
         tokens = jnp.broadcast_to(token, (token.shape[0], width))
         # Where the rows stand changes too, so that no mask is hoisted.
         at = cache.replace(lengths=cache.lengths + token[:, 0])
-        extension = extend(params, at, tokens, block=block)
-        block = extension.block
+        extension = extend(params, at, tokens, pending=pending)
+        pending = extension.pending
         # The next call waits for this one, as it does in a decode.
         largest = used(extension.logits).max(axis=(1, 2))
         token = (largest > 1e9).astype(jnp.int32)[:, None]

@@ -16,9 +16,10 @@ from experiments import cascades
 from experiments import methods
 from experiments import plots
 from experiments import results
-from specjax import base
+from specjax import checks
 from specjax import decoding
 from specjax import families
+from specjax import registry
 
 COSTS = ('latency', 'rejection_rate', 'target_calls')
 # Fields of the config that change no point.
@@ -172,7 +173,7 @@ def _entries(config):
         f'{entries[name]["method"]!r}.'
       )
   for entry in entries.values():  # Others have no decoder of one round.
-    base.lookup(methods.ARMS, 'method to choose', entry['method'])
+    registry.lookup(methods.ARMS, 'method to choose', entry['method'])
   return entries
 
 
@@ -184,7 +185,7 @@ def _check(config, entries):
   if config.cost not in COSTS:
     raise ValueError(f'cost must be one of {COSTS}, got {config.cost!r}.')
   for name in ('dev_prompts', 'test_prompts'):  # Errors need two.
-    base.check_range(name, config[name], 2)
+    checks.check_range(name, config[name], 2)
   if not config.draft_lengths:
     raise ValueError('draft_lengths must hold at least one length, got none.')
 

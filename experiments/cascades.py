@@ -17,10 +17,10 @@ import tqdm
 from experiments import methods
 from experiments import plots
 from experiments import results
-from specjax import base
 from specjax import evaluation
 from specjax import families
 from specjax import metrics
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax.data import examples as examples_lib
 from specjax.evaluation import likelihood
@@ -95,7 +95,7 @@ def points(
   Raises:
     ValueError: a line or the metric is refused, before any is measured.
   """
-  base.lookup(evaluation.METRICS, 'metric', config.metric)()
+  registry.lookup(evaluation.METRICS, 'metric', config.metric)()
   for line in lines:
     methods.plays(line.setup, **line.entry)
   done = results.done(workdir, (*_POINT, 'made_by'))
@@ -137,7 +137,7 @@ def entries(config: Any) -> dict[str, dict[str, Any]]:
     for label, entry in config.methods.items()
   }
   for entry in made.values():
-    base.lookup(methods.METHODS, 'method', entry['method'])
+    registry.lookup(methods.METHODS, 'method', entry['method'])
   return made
 
 
@@ -156,7 +156,7 @@ def setup(
   """Returns what all methods of one plot share."""
   return methods.Setup(
     family,
-    base.lookup(family.drafters, 'drafter', config.draft),
+    registry.lookup(family.drafters, 'drafter', config.draft),
     sampling_lib.Sampling(temperature),
     draft_length,
     config.max_new_tokens,

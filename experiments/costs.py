@@ -20,6 +20,7 @@ from experiments import results
 from specjax import base
 from specjax import decoding
 from specjax import families
+from specjax import registry
 from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax.drafters import autoregressive
@@ -178,7 +179,7 @@ def named_reward(
     prompts: to measure with.
   """
   if name != 'throughput':
-    return base.lookup(rewards.REWARDS, 'reward', name)()
+    return registry.lookup(rewards.REWARDS, 'reward', name)()
   if config.costs:
     table = read(config.costs)
   else:

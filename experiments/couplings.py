@@ -19,10 +19,11 @@ from specjax import couplings
 from specjax import decoding
 from specjax import drafters
 from specjax import families
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from specjax.decoding import play
+from specjax.decoding import round as round_lib
 
 # Leaves the device for a linear program, which no large vocabulary has.
 _LEFT_OUT = 'otm_table'
@@ -65,7 +66,7 @@ def _check(config, family):
       raise ValueError(f'{name} must be >= 1, got {config[name]}.')
   if config.spread < 0:
     raise ValueError(f'spread must be >= 0, got {config.spread}.')
-  base.lookup(family.drafters, 'drafter', config.drafter)
+  registry.lookup(family.drafters, 'drafter', config.drafter)
   if config.batch_size > len(family.prompts):
     raise ValueError(
       f'batch_size must be at most the {len(family.prompts)} prompts of the '
@@ -173,7 +174,6 @@ def _verifiers(config, family):
     trees.chains(config.num_drafts, config.draft_length),
     sampling,
   )
-  score = make_score(family.target.functions, drafter, sampling)
   prompts = [
     family.tokenizer.encode_prompt(example.prompt)
     for example in family.prompts[: config.batch_size]
@@ -189,11 +189,12 @@ def _verifiers(config, family):
       max_length=max(map(len, prompts)) + room,
     )
     fresh = functools.partial(decoder.init, prompts, room, seed=config.seed)
-    yield _verifier_row(config, rule, score, decoder, fresh)
+    yield _verifier_row(config, rule, decoder, fresh)
 
 
-def _verifier_row(config, rule, score, decoder, fresh):
+def _verifier_row(config, rule, decoder, fresh):
   step = jax.jit(decoder.round_fn, donate_argnums=1)
+  score = make_score(decoder.round_fn)
   scored, state = record(score, step, decoder.params, fresh(), config.rounds)
   verify = jax.jit(jax.vmap(verifiers.resolve(rule)))
   states = [fresh() for _ in range(config.repeats + 1)]
@@ -211,7 +212,7 @@ def _verifier_row(config, rule, score, decoder, fresh):
     results.medians(config.repeats, [verify_all, play_all], rule)
     / config.rounds
   )
-  counters = state.counters
+  emitted = state.lengths - fresh().lengths
   return {
     'benchmark': 'verification',
     'rule': rule,
@@ -219,21 +220,26 @@ def _verifier_row(config, rule, score, decoder, fresh):
     'num_drafts': config.num_drafts,
     'draft_length': config.draft_length,
     # Verification of a round is the longer the more of it is accepted.
-    'block_efficiency': float(counters.emitted.sum() / counters.rounds.sum()),
+    'block_efficiency': float(emitted.sum() / state.counters.pulls.sum()),
     'verify_ms': 1e3 * verify_time,
     'round_ms': 1e3 * round_time,
     'share': verify_time / round_time,
   }
 
 
-def make_score(target, drafter: base.Drafter, sampling):
-  """Returns `(params, state) -> (keys, tree, target_probs)` of a round."""
+def make_score(plan: decoding.Round):
+  """Returns `(params, state) -> (keys, tree, target_probs)` of a round.
+
+  Args:
+    plan: of one arm.
+  """
 
   @jax.jit
   def score(params, state):
-    drafted = play.draft(drafter, params, state)
-    laws, *_ = play.score(target, sampling, params, state, drafted.tree)
-    return drafted.keys, drafted.tree, laws.sampled
+    state, choice = round_lib.select(plan, state)
+    (drafted,) = drafts = round_lib.draft(plan, params, state, choice)
+    scored = round_lib.score(plan, params, state, choice, drafts)
+    return choice.verify_keys, drafted.tree, scored.probs.processed
 
   return score
 

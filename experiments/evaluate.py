@@ -4,7 +4,7 @@ import collections
 
 from experiments import batches
 from experiments import results
-from specjax import base
+from specjax import checks
 from specjax import families
 from specjax import metrics
 from specjax import sampling as sampling_lib
@@ -103,7 +103,7 @@ def chosen_prompts(config, family):
 
 def first_of_each(examples, per_domain):
   """Returns the first examples of every domain, as many as asked for."""
-  base.check_range('prompts_per_domain', per_domain, 1)
+  checks.check_range('prompts_per_domain', per_domain, 1)
   chosen, counts = [], collections.Counter()
   for example in examples:
     counts[example.domain] += 1

@@ -19,10 +19,12 @@ from experiments import arms as arms_lib
 from experiments import results
 from specjax import bandits
 from specjax import base
+from specjax import checks
 from specjax import decoding
 from specjax import drafters
 from specjax import families
 from specjax import goals
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -69,7 +71,7 @@ def plays(
   Raises:
     ValueError: the method is unknown, or an alpha is out of its range.
   """
-  return base.lookup(METHODS, 'method', method)(setup, alphas, **options)
+  return registry.lookup(METHODS, 'method', method)(setup, alphas, **options)
 
 
 def _drafter(setup, topology, **options):
@@ -96,11 +98,11 @@ def _lossy(setup, alpha, *, beta=1.0):
   return base.Arm(_drafter(setup, shape), verifier)
 
 
-def _rule(setup, alpha, *, goal, num_drafts=1, leaf_laws=True):
-  """A speculative cascade; without `leaf_laws`, bonus tokens are target's."""
+def _rule(setup, alpha, *, goal, num_drafts=1, bonus_probs=True):
+  """A speculative cascade; without `bonus_probs`, bonus tokens are target's."""
   shape = trees.chains(num_drafts, setup.draft_length)
   return base.Arm(
-    _drafter(setup, shape, leaf_laws=leaf_laws),
+    _drafter(setup, shape, bonus_probs=bonus_probs),
     verifiers.resolve(verifiers.default(1.0, num_drafts)),
     goals.GOALS[goal](alpha),
   )
@@ -116,7 +118,7 @@ def _sequential(setup, alpha, *, goal, stop, window=10):
 
 def _oracle(setup, alpha, *, goal):
   """Algorithm 3: asks both models for every token."""
-  drafter = _drafter(setup, trees.chain(0), leaf_laws=True)
+  drafter = _drafter(setup, trees.chain(0), bonus_probs=True)
   goal = goals.GOALS[goal](alpha)
   return base.Arm(drafter, verifiers.resolve('maximal'), goal)
 
@@ -124,7 +126,7 @@ def _oracle(setup, alpha, *, goal):
 def _bild_original(setup, alpha, *, fallback, window=10):
   """Drafts until the draft is unsure, then rolls back to a surprise."""
   stop = functools.partial(deferral.unsure, alpha=fallback)
-  drafter = _drafter(setup, trees.chain(window), stop=stop, leaf_laws=True)
+  drafter = _drafter(setup, trees.chain(window), stop=stop, bonus_probs=True)
   goal = goals.GOALS['bild'](alpha, fallback)
   return base.Arm(drafter, verifiers.resolve('maximal'), goal)
 
@@ -175,7 +177,7 @@ def arm(
   Raises:
     ValueError: the method is unknown, or alpha is out of its range.
   """
-  built = base.lookup(ARMS, 'method', method)(setup, alpha, **options)
+  built = registry.lookup(ARMS, 'method', method)(setup, alpha, **options)
   return built, None if method == 'target' else setup.draft.params
 
 
@@ -268,7 +270,7 @@ def _min_p(setup, alphas):
 
 def _sequence_cascade(setup, alphas):
   """Equation (1): the draft's answer, if that is likely enough to it."""
-  base.check_range('alpha of sequence_cascade', alphas, 0, 1)
+  checks.check_range('alpha of sequence_cascade', alphas, 0, 1)
   first = _once(_score_after(setup, _plain(setup, setup.draft)))
   second = _once(_plain(setup, setup.family.target))
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import evaluate
-from specjax import base
+from specjax import checks
 from specjax import families
+from specjax import registry
 from specjax.data import examples as examples_lib
 from specjax.data import rephrase
 
@@ -40,7 +41,7 @@ def entries(config: Any) -> dict[str, dict[str, Any]]:
   result = {}
   for label, fields in config.sets.items():
     for name in fields:
-      base.lookup(_DEFAULTS, f'field of sets.{label}', name)
+      registry.lookup(_DEFAULTS, f'field of sets.{label}', name)
     entry = _DEFAULTS | dict(fields.items())
     if isinstance(entry['domains'], str):
       raise ValueError(
@@ -123,7 +124,7 @@ def _sessions(config, family, examples, label, entry):
   """The jobs of an entry, as many of each label."""
   named = entry['domains'] or [example.domain for example in examples]
   domains = sorted(set(named))
-  base.check_range(f'turns of sets.{label}', entry['turns'], 1, len(domains))
+  checks.check_range(f'turns of sets.{label}', entry['turns'], 1, len(domains))
   size = lambda prompt: len(family.tokenizer.encode_prompt(prompt))
   prompts = {
     domain: [

@@ -10,6 +10,8 @@ from experiments import plots
 from experiments import results
 from specjax import bandits
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax.bandits import laboratory
 from specjax.theory import regret as regret_lib
 
@@ -72,7 +74,7 @@ def trap(num_arms: int, draft_length: int) -> np.ndarray:
 def make_bandits(config) -> dict[str, base.Bandit]:
   """Returns the bandits of a config, by name."""
   return {
-    name: base.lookup(bandits.BANDITS, 'bandit', name)(
+    name: registry.lookup(bandits.BANDITS, 'bandit', name)(
       len(config.acceptances), **options
     )
     for name, options in config.bandits.items()
@@ -110,16 +112,16 @@ def bound(config, environment, bandit, arms, row) -> float | None:
 
 
 def _check(config, environments, makers):
-  base.check_range('lengths', config.lengths, 1)
-  base.check_range('runs', config.runs, 2)
+  checks.check_range('lengths', config.lengths, 1)
+  checks.check_range('runs', config.runs, 2)
   if len({each.num_arms for each in environments.values()}) > 1:
     raise ValueError(
       f'drift must have as many arms as acceptances, got {config.drift}.'
     )
   for name in config.traced:
-    base.lookup(environments, 'environment', name)
+    registry.lookup(environments, 'environment', name)
   for name in config.pulls:
-    base.lookup(makers, 'bandit', name)
+    registry.lookup(makers, 'bandit', name)
 
 
 def _compiled(key, bandit, environment, num_runs):

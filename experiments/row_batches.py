@@ -14,7 +14,7 @@ from experiments import batches
 from experiments import looped
 from experiments import prompt_sets
 from experiments import results
-from specjax import base
+from specjax import checks
 from specjax import families
 from specjax import metrics
 from specjax import sampling as sampling_lib
@@ -132,7 +132,9 @@ def measure(config, decoder, prompts, batch_size: int, chosen=None) -> dict:
     'block_efficiency': efficiency,
     'standard_error': error,
     'tokens_per_second': sum(len(out.tokens) for out in outputs) / seconds,
-    'caught_up': sum(output.caught_up for output in outputs),
+    'num_catch_up_tokens': sum(
+      output.num_catch_up_tokens for output in outputs
+    ),
   }
 
 
@@ -140,7 +142,7 @@ def _ways(config):
   """Each way, and who chooses: nobody, the batch or every row."""
   for entry in config.bandits:
     arms_lib.parse(entry)
-  base.check_range('batch_sizes', config.batch_sizes, 1)
+  checks.check_range('batch_sizes', config.batch_sizes, 1)
   largest = max(config.batch_sizes)
   if any(largest % size for size in config.batch_sizes):
     raise ValueError(

@@ -21,10 +21,12 @@ from experiments import methods
 from experiments import plots
 from experiments import results
 from specjax import base
+from specjax import checks
 from specjax import decoding
 from specjax import evaluation
 from specjax import families
 from specjax import metrics
+from specjax import registry
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
 from specjax.evaluation import scoring
@@ -188,11 +190,13 @@ def _rewards(line, weight, depth):
     np.concatenate(line[name]) for name in ('emitted', 'fidelity')
   )
   nothing = np.zeros(len(emitted))
-  feedback = base.Feedback(*[nothing] * len(base.Feedback._fields))
-  feedback = feedback._replace(
-    emitted=emitted, fidelity=fidelity, max_depth=depth
+  info = base.RoundInfo(*[nothing] * len(base.RoundInfo._fields))
+  info = info._replace(
+    num_emitted=emitted,
+    fidelity=fidelity,
+    tokens=np.zeros((len(emitted), depth + 1)),
   )
-  rewards = np.asarray(rewards_lib.tradeoff(weight)(feedback), np.float64)
+  rewards = np.asarray(rewards_lib.tradeoff(weight)(info), np.float64)
   rounds = _rounds(line)
   return np.add.reduceat(rewards, np.cumsum(rounds) - rounds)
 
@@ -286,10 +290,10 @@ def _check(config):
     raise ValueError('arms must hold at least one arm, got none.')
   if not config.weights:
     raise ValueError('weights must hold at least one weight, got none.')
-  base.check_range('weights', config.weights, 0, 1)
+  checks.check_range('weights', config.weights, 0, 1)
   for name, least in (('prompts', 2), ('max_new_tokens', 1), ('batch_size', 1)):
-    base.check_range(name, config[name], least)
-  base.lookup(evaluation.METRICS, 'metric', config.metric)()
+    checks.check_range(name, config[name], least)
+  registry.lookup(evaluation.METRICS, 'metric', config.metric)()
   for label, entry in entries(config).items():
     if entry['method'] == 'lossy':
       raise ValueError(
@@ -298,7 +302,7 @@ def _check(config):
       )
   for entry in config.bandits:
     choice = arms_lib.parse(entry)
-    if (choice.reward, choice.catch_up, choice.prompt_tokens) != (
+    if (choice.reward, choice.catch_up, choice.warm_start) != (
       '',
       'lazy',
       0,

@@ -1,6 +1,8 @@
 """The abstractions: NamedTuples of pure functions, and what flows between them.
 
-Data flows one way:
+Data flows one way; the steps of a round stand in this order:
+
+    select -> catch up -> draft -> score -> verify -> commit -> observe -> learn
 
     bandit -> arm -> drafter -> tree -> target -> verifier -> outcome -> reward
       ^                                                          |          |
@@ -10,183 +12,75 @@ Data flows one way:
 
 Axes: `B` rows, `N` nodes of a draft tree (root excluded), `D` its depth, `W`
 its widest level, `V` vocabulary, `S` buffer length, `T` tokens in one model
-call, `M` tokens of an open block, `A` arms, `P` tokens of a round.
+call, `M` pending tokens, `F` size of features, `A` arms, `P` tokens of a round.
 
 Parameters are always arguments and never closed over. Target and draft are
 always written out; the papers disagree on which of them is `p`.
 """
 
 from collections.abc import Callable
-from collections.abc import Sequence
-import functools
-import inspect
-import types
+from collections.abc import Hashable
 from typing import Any
 from typing import NamedTuple
-from typing import ParamSpec
-from typing import TypeVar
-from typing import overload
+from typing import Protocol
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from specjax import trees
 
 Params = Any
 Cache = Any
-
-_Arguments = ParamSpec('_Arguments')
-_Component = TypeVar('_Component')
-
-# Components that each factory remembers.
-_REMEMBERED = 1024
+Pending = Any
+DraftState = Any
+Proposal = Any
+BanditState = Any
 
 
-@overload
-def component(
-  factory: Callable[_Arguments, _Component],
-) -> Callable[_Arguments, _Component]: ...
-
-
-@overload
-def component(
-  *,
-  example: dict[str, Any] | None = None,
-  params: Callable[..., Params] | None = None,
-  topologies: Sequence[trees.Topology] | None = None,
-) -> Callable[
-  [Callable[_Arguments, _Component]], Callable[_Arguments, _Component]
-]: ...
-
-
-def component(factory=None, *, example=None, params=None, topologies=None):
-  """Makes components values: equal calls of a factory return one object.
-
-  JAX shares compiled programs between static arguments that are equal, and
-  functions are equal only to themselves. Every factory of the library is
-  decorated with this, so that what is built twice is compiled once. Sequences
-  and NumPy arrays are compared by their contents: a list equals a tuple, or an
-  array, of the same numbers. Numbers of different types differ, as they do for
-  JAX: 1, 1.0 and True are three values. A call with values that JAX traces is
-  never remembered.
-
-  The keywords are for contract tests, which a component enters with its line
-  in a table: what they have to know beyond what they give to all components of
-  its kind. They become attributes of the factory.
-
-  Args:
-    factory: builds the component.
-    example: arguments that it is built with. What all of its kind are given,
-      such as `num_arms` or `topology`, is added if the factory has it.
-    params: of a model or a drafter, returns its parameters; takes arguments of
-      the factory by their names, and `model_params`, those of the small model
-      that drafters are given. None stands for the latter.
-    topologies: of a verifier, trees that it takes beside chains; it refuses all
-      other shapes. None leaves open what it takes.
-  """
-  if factory is None:
-    return functools.partial(
-      component, example=example, params=params, topologies=topologies
-    )
-  signature = inspect.signature(factory)
-
-  @functools.lru_cache(maxsize=_REMEMBERED)
-  def remembered(call):
-    # Arrays that are made here outlive the trace that may be in progress.
-    with jax.ensure_compile_time_eval():
-      return factory(*call.args, **call.kwargs)
-
-  @functools.wraps(factory)
-  def build(*args, **kwargs):
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    if _is_traced(bound.arguments, set()):
-      return factory(*args, **kwargs)
-    try:
-      call = _Call(_by_contents(bound.arguments), args, kwargs)
-    except TypeError:  # Something has no hash.
-      return factory(*args, **kwargs)
-    return remembered(call)
-
-  build.example = example or {}
-  build.params = params
-  build.topologies = topologies
-  return build
-
-
-class _Call:
-  """Arguments of a factory, equal to others by their contents."""
-
-  def __init__(self, key, args, kwargs):
-    self.key, self.args, self.kwargs = key, args, kwargs
-    self._hash = hash(key)
-
-  def __hash__(self):
-    return self._hash
-
-  def __eq__(self, other):
-    return self.key == other.key
-
-
-def _by_contents(value):
-  """Returns what stands for a value where calls are compared."""
-  if isinstance(value, dict):
-    named = ((name, _by_contents(each)) for name, each in value.items())
-    return dict, frozenset(named)
-  if isinstance(value, np.ndarray) and value.size and value.ndim:
-    value = list(value)
-  if isinstance(value, list | tuple):
-    own = type(value) if hasattr(value, '_fields') else tuple
-    return own, *map(_by_contents, value)
-  if isinstance(value, functools.partial):
-    return value.func, _by_contents(value.args), _by_contents(value.keywords)
-  if isinstance(value, np.ndarray):
-    return value.shape, value.dtype.str, value.tobytes()
-  if isinstance(value, bool | int | float | np.number | np.bool_):
-    return np.result_type(value), value
-  return value
-
-
-def _is_traced(value, seen):
-  """Returns whether JAX traces a value, or what it holds or closes over.
-
-  Args:
-    value: anything.
-    seen: functions that were looked into, as some close over themselves.
-  """
-  if isinstance(value, jax.core.Tracer):
-    return True
-  function = inspect.unwrap(value) if callable(value) else None
-  if isinstance(function, types.FunctionType):
-    if function in seen:
-      return False
-    seen.add(function)
-  return any(_is_traced(part, seen) for part in _parts(value, function))
-
-
-def _parts(value, function):
-  """Returns what a value holds, or what a function closes over."""
-  if isinstance(value, dict):
-    return value.values()
-  if isinstance(value, list | tuple):
-    return value
-  if isinstance(value, functools.partial):
-    return value.func, value.args, value.keywords
-  if not isinstance(function, types.FunctionType):
-    return ()
-  nothing = types.CellType()  # What stands for a name without a value yet.
-  cells = [cell for cell in function.__closure__ or () if cell != nothing]
-  closed = [cell.cell_contents for cell in cells]
-  return closed, function.__defaults__ or (), function.__kwdefaults__ or {}
+# Models.
 
 
 class Extension(NamedTuple):
-  """What a model says of the tokens that it has just read."""
+  """What a model computes for the tokens that it has just read."""
 
   logits: jax.Array  # [B, T, V] float32; [:, t] predicts what follows token t
-  features: Any  # [B, T, ...] hidden features of the tokens, or None
-  block: Any  # uncommitted part of the cache, for `extend` and `keep`
+  # [B, T, F] each: what enters every layer, then what the head reads. A program
+  # computes and keeps only those that it uses. Empty if a model has none.
+  features: tuple[jax.Array, ...]
+  pending: Pending  # keys and values not yet committed, for `extend`, `commit`
+
+
+class InitCache(Protocol):
+  def __call__(self, params: Params, batch: int, size: int, /) -> Cache: ...
+
+
+class Prefill(Protocol):
+  def __call__(
+    self, params: Params, cache: Cache, tokens: jax.Array, lengths: jax.Array, /
+  ) -> tuple[Cache, tuple[jax.Array, ...]]: ...
+
+
+class Extend(Protocol):
+  def __call__(
+    self,
+    params: Params,
+    cache: Cache | None,
+    tokens: jax.Array,
+    /,
+    *,
+    pending: Pending | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | None = None,
+  ) -> Extension: ...
+
+
+class CommitPending(Protocol):
+  def __call__(
+    self, cache: Cache, pending: Pending, path: jax.Array, num: jax.Array, /
+  ) -> Cache: ...
+
+
+class Rollback(Protocol):
+  def __call__(self, cache: Cache, lengths: jax.Array, /) -> Cache: ...
 
 
 class LanguageModel(NamedTuple):
@@ -194,40 +88,47 @@ class LanguageModel(NamedTuple):
 
   Attributes:
     init_cache: `(params, batch, size) -> cache`, empty, with `size` slots.
-    prefill: `(params, cache, tokens[B, T], lengths[B]) -> cache`; reads the
-      first `lengths` tokens of each row into an empty cache.
-    extend: `(params, cache, tokens[B, T], *, block=None, positions=None,
+    prefill: `(params, cache, tokens[B, T], lengths[B]) -> (cache, features)`;
+      reads the first `lengths` tokens of each row into an empty cache. Features
+      are those of `Extension`, of all `T` tokens.
+    extend: `(params, cache, tokens[B, T], *, pending=None, positions=None,
       mask=None) -> Extension`; scores `T` tokens that stand behind the cache
-      and the open block, a chain by default. `positions` `[B, T]` are absolute,
-      negative for padding; `mask` `[T, M + T]` or `[B, T, M + T]` is true where
-      a token attends to an entry of the block. The cache is only read.
-    keep: `(cache, block, path[B, P], num[B]) -> cache`; commits the block's
-      entries `path[:num]` and drops the rest. Never recomputes. `num` must
-      depend on what the model said of the block (see `models.kv_cache.keep`).
+      and the pending tokens, a chain by default. `positions` `[B, T]` are
+      absolute, negative for padding; `mask` `[T, M + T]` or `[B, T, M + T]` is
+      true where a token attends to a pending or a new one. The cache is only
+      read.
+    commit: `(cache, pending, path[B, P], num[B]) -> cache`; writes the pending
+      entries `path[:num]` to the cache and drops the rest. Never recomputes.
+      `num` must depend on what the model computed (see `kv_cache.commit`).
     rollback: `(cache, lengths[B]) -> cache`; forgets what lies past `lengths`.
     vocab_size: `V`.
     start_id: of an encoder-decoder, the token that ends every prompt; all
       before it is the encoder's. None of a decoder-only model.
+    feature_sizes: `F` of each of `Extension.features`.
   """
 
-  init_cache: Callable[..., Cache]
-  prefill: Callable[..., Cache]
-  extend: Callable[..., Extension]
-  keep: Callable[..., Cache]
-  rollback: Callable[..., Cache]
+  init_cache: InitCache
+  prefill: Prefill
+  extend: Extend
+  commit: CommitPending
+  rollback: Rollback
   vocab_size: int
   start_id: int | None = None
+  feature_sizes: tuple[int, ...] = ()
 
 
-class Laws(NamedTuple):
-  """The two laws that a model's logits give, or one number for each of them.
+# Drafts.
 
-  Equal at temperature 1 without top-k and top-p; at temperature 0, `sampled` is
-  one-hot and says nothing of how sure the model is.
+
+class Probs(NamedTuple):
+  """The two distributions of a model's logits, or a number of each of them.
+
+  Equal at temperature 1 without top-k and top-p; at temperature 0, `processed`
+  is one-hot and does not show how sure the model is.
   """
 
-  sampled: jax.Array  # what tokens are drawn from
-  untempered: jax.Array  # the softmax of the logits
+  processed: jax.Array  # what tokens are drawn from
+  raw: jax.Array  # the softmax of the logits
 
 
 class DraftTree(NamedTuple):
@@ -235,25 +136,25 @@ class DraftTree(NamedTuple):
 
   `probs[:, n]` is the float32 distribution from which node `n` was drawn, i.e.
   after its parent; siblings are independent, and verifiers take them as i.i.d.
-  unless they ask for a law of each. None means that every token was chosen
-  deterministically. `untempered` is what the model said before temperature,
-  top-k and top-p; None means the same as `probs`. `leaf_laws` is what the
-  drafter says after its leaves, in the order of `topology.leaf_entries`; only
-  goals other than the target ask for it.
+  unless they ask for a distribution of each. None means that every token was
+  chosen deterministically. `raw_probs` are those before temperature, top-k and
+  top-p; None means the same as `probs`. `bonus_probs` are the drafter's
+  distributions at the bonus positions, i.e. after its leaves, in the order of
+  `topology.leaf_entries`; only goals other than the target ask for them.
   """
 
   tokens: jax.Array  # [B, N] int32
-  topology: trees.Topology  # static: parents and depths of the nodes
+  topology: trees.Topology | trees.DynamicTopology
   valid: jax.Array  # [B, N] bool; false where nothing was proposed
   probs: jax.Array | None  # [B, N, V] float32
-  untempered: jax.Array | None = None  # [B, N, V] float32
-  leaf_laws: Laws | None = None  # [B, leaves, V] float32
+  raw_probs: jax.Array | None = None  # [B, N, V] float32
+  bonus_probs: Probs | None = None  # [B, leaves, V] float32
 
   @property
-  def laws(self) -> Laws:
-    """Both laws of each node; None where tokens were chosen."""
-    same = self.untempered is None
-    return Laws(self.probs, self.probs if same else self.untempered)
+  def both_probs(self) -> Probs:
+    """Both distributions of each node; None where tokens were chosen."""
+    same = self.raw_probs is None
+    return Probs(self.probs, self.probs if same else self.raw_probs)
 
 
 class Context(NamedTuple):
@@ -261,105 +162,180 @@ class Context(NamedTuple):
 
   tokens: jax.Array  # [B, S] int32; committed up to `lengths`, junk beyond
   lengths: jax.Array  # [B] int32
+  # [B, S, F] each: the target's features that the drafter's `taps` name, of all
+  # committed tokens but the last; junk beyond.
+  features: tuple[jax.Array, ...] = ()
 
 
 class Outcome(NamedTuple):
   """What a verifier made of one row's tree."""
 
   path: jax.Array  # [D] int32 accepted nodes from the root down, then junk
-  num_accepted: jax.Array  # [] int32, draft tokens kept
+  num_accepted: jax.Array  # [] int32, accepted draft tokens
   tokens: jax.Array  # [D + 1] int32 accepted tokens, then the next one, junk
 
 
-class Committed(NamedTuple):
-  """What the target said of the tokens that a round has committed."""
+class TargetProbs(NamedTuple):
+  """The target's probabilities at committed positions."""
 
   start: jax.Array  # [B] int32, the position of the first of them
-  laws: Laws  # [B, P, V] the target's at each, then junk
+  probs: Probs  # [B, P, V] at each, then junk
+
+
+class Draft(Protocol):
+  def __call__(
+    self,
+    keys: jax.Array,
+    params: Params,
+    state: DraftState,
+    context: Context,
+    /,
+  ) -> tuple[DraftTree, Proposal]: ...
+
+
+class CommitDraft(Protocol):
+  def __call__(
+    self,
+    state: DraftState,
+    proposal: Proposal,
+    context: Context,
+    outcome: Outcome,
+    rows: jax.Array,
+    /,
+  ) -> DraftState: ...
+
+
+class InitDrafter(Protocol):
+  def __call__(
+    self, params: Params, context: Context, max_length: int, /
+  ) -> DraftState: ...
 
 
 class CatchUp(NamedTuple):
-  """What came of reading tokens that other drafters committed."""
+  """That a drafter can read what others have committed.
 
-  state: Any  # of the drafter
-  num_tokens: jax.Array  # [B] int32, tokens that were read
-  overlap: Laws | None = None  # [B, P], where `Committed` was given
+  Attributes:
+    read: `(params, state, context, rows[B]) -> (state, num_tokens[B])`; reads
+      the committed tokens that the state lacks, where `rows`.
+    every_round: whether a round that the drafter itself has played can leave
+      it behind, so that it must catch up even if it alone is played.
+  """
+
+  read: Callable[
+    [Params, DraftState, Context, jax.Array], tuple[DraftState, jax.Array]
+  ]
+  every_round: bool = False
+
+
+class Estimate(Protocol):
+  """`(params, state, context, rows, target) -> (state, num_tokens, chances)`.
+
+  Reads what others have committed, as `CatchUp.read` does, and returns what it
+  shows: `[B, P]` the probability that a draft would have been accepted at each
+  committed position, against the processed and against the raw distribution.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    state: DraftState,
+    context: Context,
+    rows: jax.Array,
+    target: TargetProbs,
+    /,
+  ) -> tuple[DraftState, jax.Array, Probs]: ...
+
+
+class StateSlot(NamedTuple):
+  """That drafters of one name and the same parameters share a state, in turns.
+
+  The one that reads the most levels owns the slot, and commits what any of them
+  has proposed.
+  """
+
+  name: Hashable
+  num_levels: int  # levels of its tree that the drafter has read itself
 
 
 class Drafter(NamedTuple):
-  """A proposer of token trees.
+  """A proposer of token trees: four things that all have, and capabilities.
 
   Attributes:
-    topology: shape of the trees that it proposes.
-    init: `(params, tokens[B, T], lengths[B], max_length) -> state`; reads the
-      prompts, with room for rows of `max_length` tokens.
+    topology: shape of the trees that it proposes, or the bounds of trees of
+      their own for every row and round.
+    init: `(params, context, max_length) -> state`; reads the prompts, with room
+      for rows of `max_length` tokens.
     draft: `(keys[B], params, state, context) -> (DraftTree, proposal)`; the
       proposal is whatever `commit` needs of the computation. `state` is only
-      read, so that a switch over drafters copies no cache.
-    commit: `(state, proposal, context, outcome, keep[B]) -> state`; keeps what
-      was computed of the accepted path in rows where `keep`, nothing elsewhere.
+      read, so that a choice among drafters copies no cache.
+    commit: `(state, proposal, context, outcome, rows[B]) -> state`; commits
+      what was computed of the accepted path where `rows`, nothing elsewhere.
       `outcome` and `context` (as it was when drafting) are batched.
-    catch_up: `(params, state, context, wanted[B], committed=None) -> CatchUp`;
-      reads the tokens that other drafters committed, in rows where `wanted`.
-      With `committed`, it also tells how far its laws and the target's overlap
-      at each of those positions: the chance that a draft would be accepted.
-    num_calls: sequential model calls a draft costs, for the cost model.
-    memory: what names the state, if not the drafter itself: drafters of equal
-      `memory` (hashable) and the same parameters can use one state in turns.
-      The one with the most calls commits what any of them has proposed, padded
-      behind; `num_accepted` then counts no level that was not read.
-    vocab_size: of its laws; None if it has none.
+    catch_up: how it reads what others have committed; None if it has nothing
+      to read.
+    estimate: how likely its drafts would have been accepted where others have
+      committed, for bandits with full information; None if it cannot.
+    slot: of the state, if others may share it.
+    taps: which of the target's `Extension.features` it reads: indices, of which
+      -1 is what the target's head reads.
+    num_calls: sequential model calls that a draft takes, for reports and costs.
+    vocab_size: of its distributions; None if it has none.
     partial: whether its trees may be valid in part only. The target then scores
-      them as deep as the deepest valid node of the batch, not in full.
-    lags: whether what it commits can fall short of what was accepted, so that
-      it must catch up even if it alone is played.
+      them up to the last valid node of the batch, not in full.
   """
 
-  topology: trees.Topology
-  init: Callable[..., Any]
-  draft: Callable[..., tuple[DraftTree, Any]]
-  commit: Callable[..., Any]
-  catch_up: Callable[..., CatchUp]
-  num_calls: int
-  memory: Any = None
+  topology: trees.Topology | trees.Bounds
+  init: InitDrafter
+  draft: Draft
+  commit: CommitDraft
+  catch_up: CatchUp | None = None
+  estimate: Estimate | None = None
+  slot: StateSlot | None = None
+  taps: tuple[int, ...] = ()
+  num_calls: int = 0
   vocab_size: int | None = None
   partial: bool = False
-  lags: bool = False
 
 
-# `(key, candidates[W], active[W], draft[V], target[V]) -> (token, accepted)`.
-# For one position of one row: picks the next token with exactly the law
-# `target`, given i.i.d. candidates from `draft` of which some are active.
-# `accepted` says that the token is one of the active candidates; without any,
-# it is a plain sample of the target.
-Coupling = Callable[..., tuple[jax.Array, jax.Array]]
+# Verification.
 
-# `(key, tree, target_probs[N + 1, V]) -> Outcome` for one row; row 0 of
-# `target_probs` follows the root and row `n + 1` follows node `n`.
-Verifier = Callable[..., Outcome]
 
-# `(target[V], draft[V], untempered=None) -> goal[V]`: the law to be sampled
-# instead of the target's, by what tokens are drawn from. `untempered` is a pair
-# `(target[V], draft[V])` that says how sure the models are: their laws before
-# temperature, top-k and top-p; None means the same as the first two.
+class Coupling(Protocol):
+  """`(key, candidates[W], active[W], draft[V], target[V]) -> (token, accepted)`.
+
+  For one position of one row: picks the next token with exactly the
+  distribution `target`, given i.i.d. candidates from `draft` of which some are
+  active. `accepted` is whether the token is one of the active candidates;
+  without any, it is a plain sample of the target.
+  """
+
+  def __call__(
+    self,
+    key: jax.Array,
+    candidates: jax.Array,
+    active: jax.Array,
+    draft: jax.Array,
+    target: jax.Array,
+    /,
+  ) -> tuple[jax.Array, jax.Array]: ...
+
+
+class Verifier(Protocol):
+  """`(key, tree, target_probs[N + 1, V]) -> Outcome` for one row.
+
+  Row 0 of `target_probs` follows the root and row `n + 1` follows node `n`.
+  """
+
+  def __call__(
+    self, key: jax.Array, tree: DraftTree, target_probs: jax.Array, /
+  ) -> Outcome: ...
+
+
+# `(target[V], draft[V]) -> goal[V]`, or with a third argument: the distribution
+# to be sampled instead of the target's, from the processed ones. The third is a
+# pair `(target[V], draft[V])` of the raw ones, which show how sure the models
+# are; None means the same as the first two.
 Goal = Callable[..., jax.Array]
-
-
-class Feedback(NamedTuple):
-  """What an arm's round has shown, or would have shown, in each row."""
-
-  arm: jax.Array  # [B] int32
-  emitted: jax.Array  # [B] float32 tokens; expected, if it was not played
-  overlap: jax.Array  # [B] float32, mean chance that a drafted token is kept
-  agreement: jax.Array  # [B] float32, 1 - TV of the untempered laws
-  fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
-  depth: jax.Array  # [B] int32, of the arm's tree
-  max_depth: int  # of the deepest arm
-  caught_up: jax.Array  # [B] int32, tokens that its drafter had to read first
-
-
-# `(feedback) -> [B]` in [0, 1]: what a round was worth in each row.
-Reward = Callable[[Feedback], jax.Array]
 
 
 class Arm(NamedTuple):
@@ -370,6 +346,52 @@ class Arm(NamedTuple):
   goal: Goal | None = None
 
 
+# Bandits.
+
+
+class Flags(NamedTuple):
+  """What went wrong in a row, to be raised by the host."""
+
+  target: jax.Array  # [B] bool, logits or probabilities were not finite
+  draft: jax.Array  # [B] bool, probabilities of drafter or goal were not
+  tree: jax.Array  # [B] bool, a dynamic tree contradicts its bounds
+  arm: jax.Array  # [B] bool, the bandit picked an arm that is not there
+  reward: jax.Array  # [B] bool, a reward was outside [0, 1]
+
+
+class RoundInfo(NamedTuple):
+  """One round, row by row. `D` is the depth of the deepest arm.
+
+  What a reward sees is this, of the arm that was played or with what another
+  one would have shown in its place; `reward`, `rewards` and `flags` come later.
+  """
+
+  arm: jax.Array  # [B] int32
+  live: jax.Array  # [B] bool, rows that were not done
+  tokens: jax.Array  # [B, D + 1] int32, the first `num_emitted` were committed
+  num_emitted: jax.Array  # [B] int32, 0 in rows that were done; or its estimate
+  num_accepted: jax.Array  # [B] int32, committed tokens that were drafted
+  depth: jax.Array  # [B] int32, depth to which something was drafted
+  tree_depth: jax.Array  # [B] int32, depth of the arm's trees
+  acceptance: jax.Array  # [B] float32, mean of 1 - TV of draft and goal
+  raw_acceptance: jax.Array  # [B] float32, the same of raw draft and target
+  fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
+  num_catch_up_tokens: jax.Array  # [B] int32, that drafters read behind others
+  reward: jax.Array | None = None  # [B] float32
+  rewards: jax.Array | None = None  # [B, A] of all arms, with full information
+  flags: Flags | None = None
+
+
+# `(info) -> [B]` in [0, 1]: what a round was worth in each row.
+Reward = Callable[[RoundInfo], jax.Array]
+
+
+class Update(Protocol):
+  def __call__(
+    self, state: BanditState, arm: jax.Array, reward: jax.Array, /, **extra: Any
+  ) -> BanditState: ...
+
+
 class Bandit(NamedTuple):
   """A rule that picks the arm of the next round.
 
@@ -377,44 +399,16 @@ class Bandit(NamedTuple):
     num_arms: `A`, how many arms it picks from.
     init: `() -> state`.
     select: `(key, state) -> arm`, a scalar int32 in [0, A).
-    update: `(state, arm, reward, **extra) -> state`: what the arm that was
-      selected has earned; unknown extras are ignored. Where a round yields
-      them, `rewards` `[A]` are those of all arms.
-    update_all: `(state, rewards[A]) -> state`: what every arm would have
-      earned. No arm was selected, so that nothing is divided by a chance of
-      being selected.
+    update: `(state, arm, reward, **extra) -> state`: with the reward of the arm
+      that was selected; unknown extras are ignored. Where a round yields them,
+      `rewards` `[A]` are those of all arms.
+    update_all: `(state, rewards[A]) -> state`: with the rewards of all arms,
+      where none was selected, so that nothing is divided by the probability of
+      a selection.
   """
 
   num_arms: int
-  init: Callable[[], Any]
-  select: Callable[[jax.Array, Any], jax.Array]
-  update: Callable[..., Any]
-  update_all: Callable[[Any, jax.Array], Any]
-
-
-def lookup(table: dict[str, Any], kind: str, name: str) -> Any:
-  """Returns `table[name]`, or raises a `ValueError` that lists the names."""
-  if name not in table:
-    raise ValueError(
-      f'Unknown {kind} {name!r}. Known: {", ".join(sorted(table))}.'
-    )
-  return table[name]
-
-
-def check_range(name: str, values, low, high=np.inf) -> None:
-  """Raises a `ValueError` unless all values lie in `[low, high]`.
-
-  Values are checked where they are known, which they are not while JAX traces.
-  """
-  if not isinstance(values, jax.core.Tracer):
-    array = np.asarray(values, np.float64)
-    if not ((low <= array) & (array <= high)).all():
-      allowed = f'be >= {low}' if high == np.inf else f'lie in [{low}, {high}]'
-      raise ValueError(f'{name} must {allowed}, got {values}.')
-
-
-def pad_to(leaf: jax.Array, like: Any) -> jax.Array:
-  """Pads an array with zeros, at the ends of its axes, to another's shape."""
-  return jnp.pad(
-    leaf, [(0, new - old) for old, new in zip(leaf.shape, like.shape)]
-  )
+  init: Callable[[], BanditState] | None
+  select: Callable[[jax.Array, BanditState], jax.Array]
+  update: Update
+  update_all: Callable[[BanditState, jax.Array], BanditState]

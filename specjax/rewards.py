@@ -6,48 +6,50 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 
-@base.component
+@registry.component
 def emitted() -> base.Reward:
   """Builds the reward of emitted tokens, on one scale for all arms.
 
   BanditSpec (Hou et al. 2025) counts `Y` in 1..L+1 emitted tokens, with `L` the
   depth of the deepest arm; this is `(Y - 1) / L`.
   """
-  return lambda feedback: (
-    jnp.maximum(feedback.emitted - 1, 0) / max(feedback.max_depth, 1)
+  return lambda info: (
+    jnp.maximum(info.num_emitted - 1, 0) / max(info.tokens.shape[1] - 1, 1)
   )
 
 
-@base.component
-def block_efficiency() -> base.Reward:
+@registry.component
+def accepted_fraction() -> base.Reward:
   """Builds the reward of accepted tokens over the arm's own depth.
 
   MetaSD (Kim et al. 2024), the reward BE; 0 where nothing was drafted.
   """
-  return lambda feedback: (
-    jnp.maximum(feedback.emitted - 1, 0) / jnp.maximum(feedback.depth, 1)
+  return lambda info: (
+    jnp.maximum(info.num_emitted - 1, 0) / jnp.maximum(info.tree_depth, 1)
   )
 
 
-@base.component
-def block_divergence(*, tempered: bool = False) -> base.Reward:
-  """Builds the reward of agreement: the mean of `1 - TV` over drafted tokens.
+@registry.component
+def block_divergence(*, processed: bool = False) -> base.Reward:
+  """Builds the reward of the mean of `1 - TV` over drafted tokens.
 
   MetaSD (Kim et al. 2024), equation (4), the reward BD. All drafted tokens
   count, those behind a rejection too.
 
   Args:
-    tempered: compare what tokens are drawn from, instead of what the models say
-      before temperature, top-k and top-p. At temperature 0 that would tell only
+    processed: compare what tokens are drawn from, instead of the probabilities
+      before temperature, top-k and top-p. At temperature 0 that would show only
       whether the most likely tokens are equal.
   """
-  name = 'overlap' if tempered else 'agreement'
-  return lambda feedback: jnp.clip(getattr(feedback, name), 0, 1)
+  name = 'acceptance' if processed else 'raw_acceptance'
+  return lambda info: jnp.clip(getattr(info, name), 0, 1)
 
 
-@base.component
+@registry.component
 def tradeoff(weight: float = 0.5) -> base.Reward:
   """Builds the reward of speed and fidelity, for arms of different goals.
 
@@ -57,18 +59,18 @@ def tradeoff(weight: float = 0.5) -> base.Reward:
   Args:
     weight: of the fidelity, in [0, 1].
   """
-  base.check_range('weight', weight, 0, 1)
+  checks.check_range('weight', weight, 0, 1)
   speed = emitted()
 
-  def reward(feedback):
-    fidelity = jnp.clip(feedback.fidelity, 0, 1)
-    worth = (1 - weight) * speed(feedback) + weight * fidelity
+  def reward(info):
+    fidelity = jnp.clip(info.fidelity, 0, 1)
+    worth = (1 - weight) * speed(info) + weight * fidelity
     return jnp.minimum(worth, 1)  # Sums may round past 1.
 
   return reward
 
 
-@base.component
+@registry.component
 def throughput(
   costs: Sequence[float],
   depths: Sequence[int],
@@ -101,18 +103,19 @@ def throughput(
   costs, late = costs / costs.max(), late / costs.max()
   best = float(((depths + 1) / costs).max())
 
-  def reward(feedback):
-    at = feedback.arm
-    seconds = jnp.asarray(costs, jnp.float32)[at]
-    seconds += jnp.asarray(late, jnp.float32)[at] * feedback.caught_up
-    return jnp.clip(feedback.emitted / seconds / best, 0, 1)
+  def reward(info):
+    seconds = jnp.asarray(costs, jnp.float32)[info.arm]
+    seconds += (
+      jnp.asarray(late, jnp.float32)[info.arm] * info.num_catch_up_tokens
+    )
+    return jnp.clip(info.num_emitted / seconds / best, 0, 1)
 
   return reward
 
 
 REWARDS = {
+  'accepted_fraction': accepted_fraction,
   'block_divergence': block_divergence,
-  'block_efficiency': block_efficiency,
   'emitted': emitted,
   'throughput': throughput,
   'tradeoff': tradeoff,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from specjax import base
+from specjax import checks
 
 
 class Router(NamedTuple):
@@ -56,9 +56,9 @@ def fit(
     ValueError: there are not as many prompts as labels, a label is out of range
       or has no prompt, or a prompt has no token or one out of range.
   """
-  base.check_range('num_labels', num_labels, 1)
-  base.check_range('steps', steps, 1)
-  base.check_range('l2', l2, 0)
+  checks.check_range('num_labels', num_labels, 1)
+  checks.check_range('steps', steps, 1)
+  checks.check_range('l2', l2, 0)
   if len(prompts) != len(labels):
     raise ValueError(
       f'prompts and labels must be as many, got {len(prompts)} and '

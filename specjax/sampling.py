@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
 
 # Below, logits of any size would overflow; what is meant is 0.
 _COLDEST = 1e-6
@@ -49,16 +50,15 @@ class Sampling:
       raise ValueError(f'top_k must be >= 1 or None, got {self.top_k}.')
     if not 0 < self.top_p <= 1:
       raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
-    base.check_range('min_p', self.min_p, 0, 1)
+    checks.check_range('min_p', self.min_p, 0, 1)
 
 
-def laws(logits: jax.Array, sampling: Sampling) -> base.Laws:
-  """Returns `[..., V]` what tokens are drawn from, and the untempered law."""
-  sampled = probabilities(logits, sampling)
-  same = sampling == Sampling()
-  return base.Laws(
-    sampled, sampled if same else probabilities(logits, Sampling())
-  )
+def both_probs(logits: jax.Array, sampling: Sampling) -> base.Probs:
+  """Returns `[..., V]` processed and raw probabilities."""
+  processed = probabilities(logits, sampling)
+  if sampling == Sampling():
+    return base.Probs(processed, processed)
+  return base.Probs(processed, probabilities(logits, Sampling()))
 
 
 def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Static shapes of draft trees.
+"""Shapes of draft trees, static or of their own for every row and round.
 
 Nodes are numbered level by level, root excluded; the root, which is the last
 committed token, has index -1 as a parent. In a model's block the root comes
@@ -8,15 +8,18 @@ first, so node `n` is entry `n + 1`.
 from collections.abc import Sequence
 import dataclasses
 import functools
+import math
 
+from flax import struct
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Topology:
-  """Which node hangs below which.
+  """Which node hangs below which, for all rows alike.
 
   Attributes:
     parents: parent of each node; -1 is the root. A parent comes before its
@@ -48,6 +51,11 @@ class Topology:
     return int(self.depths.max(initial=0))
 
   @functools.cached_property
+  def width(self) -> int:
+    """`W`, the nodes of the widest level."""
+    return max(map(len, self.levels), default=0)
+
+  @functools.cached_property
   def depths(self) -> np.ndarray:
     """`[N]` distance of each node from the root, at least 1."""
     depths = []
@@ -74,6 +82,12 @@ class Topology:
     return np.setdiff1d(np.arange(self.num_nodes + 1), parents + 1)
 
   @functools.cached_property
+  def children(self) -> np.ndarray:
+    """`[N + 1, N]` which nodes hang behind each entry."""
+    entries = np.arange(self.num_nodes + 1)[:, None]
+    return np.array(self.parents, np.int32) + 1 == entries
+
+  @functools.cached_property
   def mask(self) -> np.ndarray:
     """`[N + 1, N + 1]` true where the column is the row or its ancestor."""
     mask = np.eye(self.num_nodes + 1, dtype=bool)
@@ -86,9 +100,165 @@ class Topology:
     """`[N + 1]` position of root and nodes relative to the root."""
     return np.concatenate([[0], self.depths]).astype(np.int32)
 
-  def cut(self, depth: int) -> 'Topology':
-    """Returns the tree without what lies deeper than `depth`."""
-    return Topology(self.parents[: np.count_nonzero(self.depths <= depth)])
+  @functools.cached_property
+  def level_table(self) -> np.ndarray:
+    """`[D + 1, W]` nodes of each level; `N` where there is none."""
+    table = np.full((self.depth + 1, max(self.width, 1)), self.num_nodes)
+    for row, level in zip(table, self.levels):
+      row[: len(level)] = level
+    return table.astype(np.int32)
+
+  @property
+  def is_valid(self) -> bool:
+    """True, as `parents` were checked."""
+    return True
+
+  def first(self, num_nodes: int) -> 'Topology':
+    """Returns the tree of the first nodes, which holds all their parents."""
+    return Topology(self.parents[:num_nodes])
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+  """What the trees of a drafter keep to that drafts dynamic ones.
+
+  Attributes:
+    num_nodes: `N`, the most nodes.
+    depth: `D`, the longest path below the root.
+    width: `W`, the most nodes of a level.
+  """
+
+  num_nodes: int
+  depth: int
+  width: int
+
+  def __post_init__(self):
+    for field in dataclasses.fields(self):
+      _check_positive(field.name, getattr(self, field.name))
+
+
+@struct.dataclass
+class DynamicTopology:
+  """Which node hangs below which, in each row and round.
+
+  The arrays have the axes `[B]` in front, or none where a row is looked at.
+  Nodes are numbered as those of a `Topology`; behind the last node of a row,
+  parents are -1 and depths 0. See `dynamic`, which computes the depths.
+  """
+
+  parents: jax.Array  # [..., N] int32, -1 is the root
+  depths: jax.Array  # [..., N] int32, from 1 to `depth`; 0 behind the last node
+  bounds: Bounds = struct.field(pytree_node=False)
+
+  @property
+  def num_nodes(self) -> int:
+    """`N`, the most nodes of a row."""
+    return self.bounds.num_nodes
+
+  @property
+  def depth(self) -> int:
+    """`D`, the longest path below the root that is allowed."""
+    return self.bounds.depth
+
+  @property
+  def width(self) -> int:
+    """`W`, the most nodes of a level."""
+    return self.bounds.width
+
+  @property
+  def children(self) -> jax.Array:
+    """`[..., N + 1, N]` which nodes hang behind each entry."""
+    entries = np.arange(self.num_nodes + 1)[:, None]
+    hangs = self.parents[..., None, :] + 1 == entries
+    return hangs & (self.depths > 0)[..., None, :]
+
+  @property
+  def mask(self) -> jax.Array:
+    """`[..., N + 1, N + 1]`, as that of `Topology`."""
+    children = self.children.swapaxes(-1, -2)
+    above = jnp.pad(children, [(0, 0)] * (children.ndim - 2) + [(1, 0), (0, 0)])
+    # One step towards the root at most; twice as many with each product.
+    reach = above | np.eye(self.num_nodes + 1, dtype=bool)
+    for _ in range(math.ceil(math.log2(self.depth))):
+      reach = jnp.matmul(reach.astype(jnp.float32), reach.astype(jnp.float32))
+      reach = reach > 0
+    return reach
+
+  @property
+  def offsets(self) -> jax.Array:
+    """`[..., N + 1]` position relative to the root; negative for no node."""
+    offsets = jnp.where(self.depths > 0, self.depths, -1)
+    return jnp.pad(offsets, [(0, 0)] * (offsets.ndim - 1) + [(1, 0)])
+
+  @property
+  def level_table(self) -> jax.Array:
+    """`[..., D + 1, W]` nodes of each level; `N` where there is none."""
+    levels = np.arange(1, self.depth + 2)[:, None]
+    before = (self.depths > 0) & (self.depths[..., None, :] < levels)
+    of_level = self.depths[..., None, :] == levels
+    index = np.arange(self.width)
+    nodes = before.sum(-1, keepdims=True) + index
+    there = index < of_level.sum(-1, keepdims=True)
+    return jnp.where(there, nodes, self.num_nodes).astype(jnp.int32)
+
+  @property
+  def is_valid(self) -> jax.Array:
+    """`[...]` whether the arrays are those of a tree within the bounds."""
+    nodes = np.arange(self.num_nodes)
+    parents, depths = self.parents, self.depths
+    above = jnp.where(
+      parents < 0, 0, jnp.take_along_axis(depths, jnp.maximum(parents, 0), -1)
+    )
+    exists = depths > 0
+    hangs = (-1 <= parents) & (parents < nodes) & (depths == above + 1)
+    order = jnp.where(exists, depths, self.depth + 1)
+    levels = np.arange(1, self.depth + 1)[:, None]
+    sizes = (depths[..., None, :] == levels).sum(-1)
+    return (
+      (hangs | ~exists).all(-1)
+      & (order[..., 1:] >= order[..., :-1]).all(-1)
+      & (0 <= depths).all(-1)
+      & (depths <= self.depth).all(-1)
+      & (sizes <= self.width).all(-1)
+    )
+
+  def first(self, num_nodes: int) -> 'DynamicTopology | Topology':
+    """Returns the trees of the first nodes, which hold all their parents."""
+    if not num_nodes:
+      return Topology(())
+    return DynamicTopology(
+      self.parents[..., :num_nodes],
+      self.depths[..., :num_nodes],
+      dataclasses.replace(self.bounds, num_nodes=num_nodes),
+    )
+
+
+def dynamic(
+  parents: jax.Array, exists: jax.Array, bounds: Bounds
+) -> DynamicTopology:
+  """Builds trees from the parents of their nodes.
+
+  Args:
+    parents: `[B, N]` int32, -1 for the root; nodes level by level.
+    exists: `[B, N]` bool, true up to the last node of a row.
+    bounds: that the trees keep to. A row that does not is flagged.
+  """
+  parents = jnp.where(exists, parents, -1)
+  depths = exists.astype(jnp.int32)
+  for _ in range(bounds.depth):  # One more where it is too deep.
+    above = jnp.take_along_axis(depths, jnp.maximum(parents, 0), axis=-1)
+    depths = jnp.where(exists, jnp.where(parents < 0, 0, above) + 1, 0)
+  return DynamicTopology(parents, depths, bounds)
+
+
+def at_parents(
+  topology: Topology | DynamicTopology, entries: jax.Array
+) -> jax.Array:
+  """Returns `[B, N, ...]` of `[B, N + 1, ...]` what each node's parent has."""
+  if isinstance(topology, Topology):
+    return entries[:, np.array(topology.parents, np.int32) + 1]
+  index = topology.parents[(...,) + (None,) * (entries.ndim - 2)] + 1
+  return jnp.take_along_axis(entries, index, axis=1)
 
 
 def chain(length: int) -> Topology:

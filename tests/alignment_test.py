@@ -292,7 +292,7 @@ def test_each_batch_gets_the_arms_of_its_prompts(monkeypatch):
     'block_efficiency': 2.0,
     'standard_error': 0.0,
     'tokens_per_second': 4.0,
-    'caught_up': 6,
+    'num_catch_up_tokens': 6,
   }
 
 

@@ -181,7 +181,7 @@ def test_bandits_rows_say_what_was_logged(decoded):
   for row in rows:
     _check_row(row, logged)
   # Hedge keeps every drafter current.
-  assert {row['way'] for row in rows if row['caught_up']} == {'hedge'}
+  assert {row['way'] for row in rows if row['num_catch_up_tokens']} == {'hedge'}
   path = workdir / 'block_efficiency.png'
   assert matplotlib.image.imread(path).std() > 0
 
@@ -191,7 +191,7 @@ def _oracle(lines):
   line = {name: [] for name in lines[0]} | {'domains': lines[0]['domains']}
   for i, rounds in enumerate(zip(*(each['rounds'] for each in lines))):
     arm = rounds.index(min(rounds))
-    for name in ('emitted', 'rounds', 'caught_up', 'seconds'):
+    for name in ('emitted', 'rounds', 'num_catch_up_tokens', 'seconds'):
       line[name].append(lines[arm][name][i])
     pulls = [0] * len(lines)
     pulls[arm] = rounds[arm]
@@ -220,7 +220,7 @@ def _check_row(row, logged):
   assert row['tokens_per_second'] == pytest.approx(
     of('emitted', mine) / of('seconds', mine)
   )
-  assert row['caught_up'] == of('caught_up', mine)
+  assert row['num_catch_up_tokens'] == of('num_catch_up_tokens', mine)
   pulls = of('pulls', mine)
   assert pulls.sum() == of('rounds', mine)
   shares = [float(share) for share in row['pulls'].split()]
@@ -428,7 +428,7 @@ def test_lessons_go_on_from_turn_to_turn(monkeypatch):
     output = types.SimpleNamespace(
       tokens=[90 + said] * 2,
       rounds=said,
-      caught_up=1,
+      num_catch_up_tokens=1,
       pulls=np.eye(2)[said % 2],
     )
     return [output], f'lesson {said}', 0.5
@@ -447,7 +447,7 @@ def test_lessons_go_on_from_turn_to_turn(monkeypatch):
     'domains': ['a', 'b'],
     'emitted': [4, 2],
     'rounds': [3, 3],
-    'caught_up': [2, 1],
+    'num_catch_up_tokens': [2, 1],
     'pulls': [[1, 1], [0, 1]],
     'seconds': [1.0, 0.5],
   }
@@ -472,7 +472,9 @@ def simulated(monkeypatch):
     decoded.append((way, {job.label for job in jobs}))
     own = [4 if way.split()[0] in job.label else 6 for job in jobs]
     rounds = [12] * len(jobs) if way == 'none' else own
-    line = {name: [1] * len(jobs) for name in ('caught_up', 'seconds')}
+    line = {
+      name: [1] * len(jobs) for name in ('num_catch_up_tokens', 'seconds')
+    }
     return line | {
       'domains': [job.label for job in jobs],
       'emitted': [12] * len(jobs),
@@ -720,18 +722,18 @@ def test_rewards_of_a_cost_table(tmp_path):
   path = _write_costs(tmp_path / 'costs.json', [('none', 0), ('small', 3)], 4)
   table = costs.read(path)
   reward = costs.reward(table, arms.specs([('small', 3), ('none', 0)]), 4, 0.0)
-  feedback = base.Feedback(
+  info = base.RoundInfo(
     arm=jnp.array([0, 0, 1]),
     emitted=jnp.array([4.0, 3.0, 1.0]),
     overlap=jnp.ones(3),
-    agreement=jnp.ones(3),
+    raw_acceptance=jnp.ones(3),
     fidelity=jnp.ones(3),
     depth=jnp.array([3, 3, 0]),
     max_depth=3,
-    caught_up=jnp.array([0, 4, 0]),
+    num_catch_up_tokens=jnp.array([0, 4, 0]),
   )
   # 4 tokens in 4 s and 1 in 1 s are the most; 3 in 4 + 4 * 0.5 s are half.
-  np.testing.assert_allclose(reward(feedback), [1, 0.5, 1], rtol=1e-6)
+  np.testing.assert_allclose(reward(info), [1, 0.5, 1], rtol=1e-6)
   with pytest.raises(ValueError, match='for small 2, small 2x3 at .* size 4'):
     wanted = [('none', 0), ('small', 2), ('small', 3, 2)]
     costs.reward(table, arms.specs(wanted), 4, 0.0)

@@ -46,7 +46,7 @@ _FRONTIER = _RUN | {
 }
 _CALIBRATE = _RUN | {
   'methods': {
-    'rule': {'method': 'token_v3', 'alphas': (0.2, 0.9), 'leaf_laws': True}
+    'rule': {'method': 'token_v3', 'alphas': (0.2, 0.9), 'bonus_probs': True}
   },
   'draft_lengths': (2,),
   'dev_prompts': 3,
@@ -240,7 +240,7 @@ def test_the_frontier_goes_on_where_it_stopped(frontier, folder, monkeypatch):
   ]
   # Another option is another point.
   measured.calls.clear()
-  rule['leaf_laws'] = False
+  rule['bonus_probs'] = False
   _run('frontier', folder, workdir, _FRONTIER | changes)
   assert [call[:3] for call in measured.calls] == [
     ('rule', 2, (0.2, 0.9, 0.5))
@@ -378,7 +378,7 @@ def test_a_choice_is_a_decoder(tmp_path, folder, frontier, monkeypatch):
   choice = _read(tmp_path, 'choice.json')
   named = [choice[name] for name in ('method', 'alpha', 'draft_length')]
   assert named == ['token_v3', 0.9, 2]
-  assert choice['options'] == {'leaf_laws': True}
+  assert choice['options'] == {'bonus_probs': True}
   family = families.load(str(folder))
   config = _config('frontier', folder, _FRONTIER)
   jobs = cascades.read_jobs(config, family.tokenizer, 3)

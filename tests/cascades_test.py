@@ -49,13 +49,9 @@ def chain_law(table):
 
 def known_laws(sampling):
   """Laws of the texts of target, draft and each goal."""
-  untempered = lossless_test.tables('time-varying')
-  pair = [
-    sampling_lib.probabilities(jnp.log(table), sampling) for table in untempered
-  ]
-  tables = [
-    jax.vmap(jax.vmap(goal))(*pair, untempered) for goal in GOALS.values()
-  ]
+  raw = lossless_test.tables('time-varying')
+  pair = [sampling_lib.probabilities(jnp.log(table), sampling) for table in raw]
+  tables = [jax.vmap(jax.vmap(goal))(*pair, raw) for goal in GOALS.values()]
   models = [chain_law(table) for table in pair]
   return models, dict(zip(GOALS, map(chain_law, tables)))
 
@@ -73,10 +69,8 @@ def samples(build, sampling):
 
   @jax.jit
   def run(which, params, state):
-    def goal(target, draft, untempered):
-      return jax.lax.switch(
-        which, list(GOALS.values()), target, draft, untempered
-      )
+    def goal(target, draft, raw):
+      return jax.lax.switch(which, list(GOALS.values()), target, draft, raw)
 
     round_fn = specjax.make_round(
       model, [build(goal)], specjax.BANDITS['fixed'](1), sampling=sampling
@@ -93,7 +87,7 @@ def samples(build, sampling):
 def builder(topology, verifier, sampling, **options):
   """An arm for each goal, which may know the law behind its leaves."""
   drafter = specjax.DRAFTERS['autoregressive'](
-    lossless_test.MODEL, topology, sampling, **{'leaf_laws': True} | options
+    lossless_test.MODEL, topology, sampling, **{'bonus_probs': True} | options
   )
   return lambda goal: specjax.Arm(drafter, verifiers.resolve(verifier), goal)
 
@@ -123,7 +117,7 @@ def test_without_leaf_laws_the_bonus_token_is_the_target_s():
   """So the law is not the goal's: the test above rejects it."""
   sampling = specjax.Sampling()
   _, wanted = known_laws(sampling)
-  build = builder(trees.chain(1), 'maximal', sampling, leaf_laws=False)
+  build = builder(trees.chain(1), 'maximal', sampling, bonus_probs=False)
   for name, texts in samples(build, sampling):
     assert laws.chi_square(texts, wanted[name]) < 1e-6, name
 
@@ -190,7 +184,7 @@ def test_several_drafts_say_the_text_of_the_rule_at_temperature_0(
   sampling, alpha = specjax.Sampling(0.0), 0.1
   target, (draft, table) = goals_test.markov_models()
   drafter = specjax.DRAFTERS['autoregressive'](
-    draft, topology, sampling, leaf_laws=True
+    draft, topology, sampling, bonus_probs=True
   )
   goal = specjax.GOALS['diff'](alpha)
   arm = specjax.Arm(drafter, verifiers.resolve(verifier), goal)
@@ -207,7 +201,7 @@ def sharing():
   """Target, arms of two goals and one drafter, and what each says alone."""
   target, (model, params) = (toys.markov(seed, 8) for seed in (0, 1))
   drafter = specjax.DRAFTERS['autoregressive'](
-    model, trees.chain(2), leaf_laws=True
+    model, trees.chain(2), bonus_probs=True
   )
   arms = [
     (specjax.Arm(drafter, verifiers.resolve('maximal'), goal), params)
@@ -511,7 +505,7 @@ def test_reward_trades_speed_for_fidelity():
   target_goal, chow = specjax.GOALS['target'](), specjax.GOALS['chow'](1.0)
   halfway = specjax.GOALS['mixture'](target_goal, chow, 0.5)
   drafter = specjax.DRAFTERS['autoregressive'](
-    model, trees.chain(2), leaf_laws=True
+    model, trees.chain(2), bonus_probs=True
   )
   arms = [
     (specjax.Arm(drafter, verifiers.resolve('maximal'), goal), draft)

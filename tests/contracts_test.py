@@ -2,7 +2,7 @@
 
 A component is one file and one line in a table. A contract builds it with what
 all of its kind are given here, by the names of parameters, and with the example
-that stands with the component (see `base.component`). Broken twins must fail.
+that stands with the component (see `registry.component`). Broken twins must fail.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ import pytest
 import specjax
 from specjax import base
 from specjax import evaluation
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import stateless
@@ -218,7 +219,7 @@ def turn_of(drafter, keys, params, context):
   read = drafter.catch_up(params, state, context, every)
   # Others have committed two tokens.
   probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), (ROWS, 2, 3)))
-  committed = base.Committed(context.lengths, base.Laws(probs, probs))
+  committed = base.TargetProbs(context.lengths, base.Probs(probs, probs))
   longer = context._replace(lengths=context.lengths + 2)
   more = drafter.catch_up(params, state, longer, every, committed)
   return tree, state, kept, read, more
@@ -244,13 +245,13 @@ def check_tree(drafter, tree):
   assert abstract(tree.valid) == (shape, jnp.bool_), 'valid of each node'
   assert ((0 <= tree.tokens) & (tree.tokens < 3)).all(), 'of the vocabulary'
   if tree.probs is None:
-    assert tree.leaf_laws is None
+    assert tree.bonus_probs is None
     return
   assert drafter.vocab_size == 3
   for law in tree.laws:
     check_laws(law, tree.valid)
   drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
-  for law in tree.leaf_laws or ():
+  for law in tree.bonus_probs or ():
     check_laws(law, drawn[:, topology.leaf_entries])
 
 
@@ -363,11 +364,11 @@ def ways_to_read(model, params, tokens):
   cache = model.prefill(params, empty, tokens, LENGTHS)
   once = model.extend(params, cache, true)
   first = model.extend(params, cache, true[:, :2])
-  then = model.extend(params, cache, true[:, 2:], block=first.block)
+  then = model.extend(params, cache, true[:, 2:], pending=first.block)
   tree = read_tree(model, params, cache, true)
   # Entries of the second chain: three for one row, one for the other.
   path, num = np.array([[0, 2, 4]] * 2), np.array([3, 1], np.int32)
-  kept = model.keep(cache, tree.block, path, num)
+  kept = model.commit(cache, tree.block, path, num)
   check_keeps(cache, kept, 'keep')
   back = model.rollback(kept, LENGTHS)
   check_keeps(cache, back, 'rollback')
@@ -401,7 +402,7 @@ def one_by_one(model, params, cache, true):
   for at in range(true.shape[1]):
     extension = model.extend(params, cache, true[:, at : at + 1])
     path, num = np.zeros((2, 1), np.int32), np.ones(2, np.int32)
-    cache = model.keep(cache, extension.block, path, num)
+    cache = model.commit(cache, extension.pending, path, num)
     logits.append(extension.logits)
   return jnp.concatenate(logits, axis=1)
 
@@ -410,25 +411,25 @@ def check_reward(name):
   """In the unit interval, for arms of any depth among others."""
   for depth, deepest in ((0, 0), (0, 4), (2, 4), (4, 4)):
     reward = build('reward', name, depths=[depth])
-    rewards = reward(feedback(depth, deepest))
+    rewards = reward(info(depth, deepest))
     assert rewards.shape == (depth + 2,), 'a reward of each row'
     assert jnp.issubdtype(rewards.dtype, jnp.floating)
     inside = (0 <= rewards) & (rewards <= 1)
     assert inside.all(), 'rewards must lie in [0, 1]'
 
 
-def feedback(depth, deepest):
+def info(depth, deepest):
   """Rows that emitted 0 (done), 1, ... `depth + 1` tokens."""
   emitted = jnp.arange(depth + 2, dtype=jnp.int32)
   return specjax.Feedback(
     arm=jnp.zeros_like(emitted),
     emitted=emitted.astype(jnp.float32),
     overlap=jnp.linspace(0, 1, depth + 2),
-    agreement=jnp.linspace(1, 0, depth + 2),
+    raw_acceptance=jnp.linspace(1, 0, depth + 2),
     fidelity=jnp.linspace(1, 0, depth + 2),
     depth=jnp.full_like(emitted, depth),
     max_depth=deepest,
-    caught_up=emitted,
+    num_catch_up_tokens=emitted,
   )
 
 
@@ -493,7 +494,7 @@ def check_value(kind, name):
   """Equal arguments, however they are written, give one object."""
   factory, chosen = TABLES[kind][name], arguments(kind, name)
   decorated = hasattr(factory, 'example')
-  assert decorated, 'factories are decorated with base.component'
+  assert decorated, 'factories are decorated with registry.component'
   component = factory(**chosen)
   bound = inspect.signature(factory).bind(**chosen)
   bound.apply_defaults()
@@ -585,7 +586,7 @@ CONTRACTS = {
 
 def check(kind, name):
   """All that a row of a table has to keep."""
-  entry = base.lookup(TABLES[kind], kind, name)
+  entry = registry.lookup(TABLES[kind], kind, name)
   assert entry is TABLES[kind][name]
   assert callable(entry) and inspect.getdoc(entry), 'entries are documented'
   CONTRACTS[kind](name)
@@ -605,7 +606,7 @@ def test_contract(kind, name):
 def test_unknown_name_raises_with_all_known_names(kind):
   table = TABLES[kind]
   with pytest.raises(ValueError) as error:
-    base.lookup(table, kind, 'nope')
+    registry.lookup(table, kind, 'nope')
   message = str(error.value)
   assert message.startswith(f"Unknown {kind} 'nope'. Known: ")
   assert message.split('Known: ')[1].rstrip('.').split(', ') == sorted(table)
@@ -614,7 +615,7 @@ def test_unknown_name_raises_with_all_known_names(kind):
 # One file and one line: new components, as somebody else would write them.
 
 
-@base.component
+@registry.component
 def patient(num_arms):
   """The bandit that changes arms where a round has earned nothing."""
 
@@ -637,7 +638,7 @@ def naive(key, candidates, active, draft, target):
   return token, (active & (candidates == token)).any()
 
 
-@base.component(example={'step': 1}, params=lambda step: jnp.int32(step))
+@registry.component(example={'step': 1}, params=lambda step: jnp.int32(step))
 def counting(draft_length, step):
   """The drafter that counts on from the last token; params are another step."""
 
@@ -650,12 +651,10 @@ def counting(draft_length, step):
   return stateless.stateless(trees.chain(draft_length), propose)
 
 
-@base.component(example={'share': 0.25})
+@registry.component(example={'share': 0.25})
 def blend(share):
   """The goal that is a mixture of both laws."""
-  return lambda target, draft, untempered=None: (
-    (1 - share) * target + share * draft
-  )
+  return lambda target, draft, raw=None: (1 - share) * target + share * draft
 
 
 def equal():
@@ -663,7 +662,7 @@ def equal():
   return scoring.mean(lambda prediction, reference: prediction == reference)
 
 
-@base.component(
+@registry.component(
   example={'vocab_size': 4},
   params=lambda vocab_size: jax.random.normal(
     jax.random.key(0), (9, vocab_size)
@@ -685,14 +684,14 @@ def unigram(vocab_size):
   )
 
 
-@base.component(example={'power': 2.0})
+@registry.component(example={'power': 2.0})
 def steep(power, depths):
   """The reward of emitted tokens, of which many are worth more."""
   most = max(depths) + 1
-  return lambda feedback: (feedback.emitted / most) ** power
+  return lambda info: (info.num_emitted / most) ** power
 
 
-@base.component
+@registry.component
 def careful():
   """The verifier that keeps the first draft token at most."""
   walk = specjax.VERIFIERS['tree_walk']()
@@ -735,7 +734,7 @@ def test_a_line_in_a_table_is_enough(kind, monkeypatch):
 
 
 def test_an_example_that_lacks_an_argument_is_named(monkeypatch):
-  @base.component
+  @registry.component
   def lacking(draft_length, width):
     """Never built."""
 
@@ -757,7 +756,9 @@ def twin(kind, change):
 
   if kind == 'metric':
     return build
-  return base.component(build, example=factory.example, params=factory.params)
+  return registry.component(
+    build, example=factory.example, params=factory.params
+  )
 
 
 def picking(pick):
@@ -900,7 +901,7 @@ BROKEN = {
     lambda options: options | {'positions': None}
   ),
   ('model', 'behind a path'): lambda model: model._replace(
-    keep=lambda cache, block, path, num: model.keep(
+    keep=lambda cache, block, path, num: model.commit(
       cache, block, path, jnp.full_like(num, path.shape[1])
     )
   ),
@@ -908,16 +909,16 @@ BROKEN = {
     rollback=lambda cache, lengths: cache
   ),
   ('model', 'keep must keep'): lambda model: model._replace(
-    keep=lambda *args: model.keep(*args).replace(lengths=args[1])
+    keep=lambda *args: model.commit(*args).replace(lengths=args[1])
   ),
   ('reward', 'rewards must lie'): lambda reward: (
-    lambda feedback: 1.01 * reward(feedback)
+    lambda info: 1.01 * reward(info)
   ),
   ('reward', r'rewards must lie in \[0, 1\]'): lambda reward: (
-    lambda feedback: reward(feedback) / feedback.depth
+    lambda info: reward(info) / info.depth
   ),
   ('reward', 'a reward of each row'): lambda reward: (
-    lambda feedback: reward(feedback).max()
+    lambda info: reward(info).max()
   ),
   ('verifier', 'as deep as the tree'): verifying(
     lambda outcome: outcome._replace(tokens=outcome.path)
@@ -955,7 +956,7 @@ def test_check_rejects_a_verifier_that_says_what_is_not_so(
   def build():
     return verifier()
 
-  build = base.component(build, topologies=topologies)
+  build = registry.component(build, topologies=topologies)
   monkeypatch.setitem(TABLES['verifier'], 'new', build)
   with pytest.raises(AssertionError, match=words):
     check('verifier', 'new')
@@ -964,7 +965,7 @@ def test_check_rejects_a_verifier_that_says_what_is_not_so(
 def anew(power=2.0, depths=(4,)):
   """The reward `steep`, another object with each call."""
   reward = steep(power, depths)
-  return lambda feedback: reward(feedback)
+  return lambda info: reward(info)
 
 
 def remembering(key_of):
@@ -1011,7 +1012,7 @@ def test_check_rejects_factories_of_what_is_no_value(words, monkeypatch):
 # What a component is equal to.
 
 
-@base.component
+@registry.component
 def holder(value, **options):
   """A component that is nothing but its arguments."""
   return lambda: (value, options)
@@ -1045,7 +1046,7 @@ def test_other_values_make_other_components():
       {'a': 1},
       {'a': 1.0},
     ),
-    *(base.Laws(1, 1), specjax.Context(1, 1)),
+    *(base.Probs(1, 1), specjax.Context(1, 1)),
   ]
   made = [holder(each) for each in others]
   assert len(set(made)) == len(others)
@@ -1143,7 +1144,7 @@ def test_fixed_bandit_plays_its_arm():
 
 def test_emitted_counts_tokens_beyond_the_first():
   np.testing.assert_allclose(
-    specjax.REWARDS['emitted']()(feedback(2, 4)), [0, 0, 0.25, 0.5]
+    specjax.REWARDS['emitted']()(info(2, 4)), [0, 0, 0.25, 0.5]
   )
 
 

@@ -61,12 +61,12 @@ def test_autoregressive_argument_out_of_range_raises(options, name):
     specjax.DRAFTERS['autoregressive'](MARKOV, **options)
 
 
-@pytest.mark.parametrize('leaf_laws', [False, True])
-def test_cost_of_an_autoregressive_draft_is_its_model_calls(leaf_laws):
+@pytest.mark.parametrize('bonus_probs', [False, True])
+def test_cost_of_an_autoregressive_draft_is_its_model_calls(bonus_probs):
   drafter = specjax.DRAFTERS['autoregressive'](
-    MARKOV, trees.chains(2, 3), leaf_laws=leaf_laws
+    MARKOV, trees.chains(2, 3), bonus_probs=bonus_probs
   )
-  assert drafter.num_calls == 3 + leaf_laws
+  assert drafter.num_calls == 3 + bonus_probs
 
 
 def unsure(law):
@@ -116,7 +116,9 @@ def test_autoregressive_tokens_have_the_reported_law(topology):
   reported laws fails with chance 0.99.
   """
   rows, model_table = 30000, table()
-  drafter = specjax.DRAFTERS['autoregressive'](MARKOV, topology, leaf_laws=True)
+  drafter = specjax.DRAFTERS['autoregressive'](
+    MARKOV, topology, bonus_probs=True
+  )
   state, context = started(drafter, model_table, rows)
   keys = jax.random.split(jax.random.key(20), rows)
   tree, _ = jax.jit(drafter.draft)(keys, model_table, state, context)
@@ -125,7 +127,7 @@ def test_autoregressive_tokens_have_the_reported_law(topology):
   parents = entries[:, np.array(topology.parents) + 1]
   np.testing.assert_allclose(tree.probs, model_table[parents], atol=1e-6)
   leaves = tree.tokens[:, topology.leaves]
-  for law in tree.leaf_laws:
+  for law in tree.bonus_probs:
     np.testing.assert_allclose(law, model_table[leaves], atol=1e-6)
   # The law of a row depends on its last token; index the trees with it.
   roots = np.bincount(last[:, 0], minlength=3) / rows
@@ -167,9 +169,9 @@ def check_tree(params, tree, context):
       tree.probs[:, child]
       for child in np.flatnonzero(np.array(topology.parents) == node)
     ]
-    if node + 1 in topology.leaf_entries and tree.leaf_laws is not None:
+    if node + 1 in topology.leaf_entries and tree.bonus_probs is not None:
       leaf = topology.leaf_entries.tolist().index(node + 1)
-      reported.append(tree.leaf_laws.sampled[:, leaf])
+      reported.append(tree.bonus_probs.processed[:, leaf])
     here = tree.valid[:, line].all(axis=1)
     for each in reported:
       np.testing.assert_allclose(each[here], law[here], atol=1e-4)
@@ -235,12 +237,12 @@ def autoregressive(topology, **options):
   ('topology', 'options'),
   [
     (trees.chain(1), {'chunk': 16}),
-    (trees.chain(3), {'chunk': 1, 'leaf_laws': True}),
+    (trees.chain(3), {'chunk': 1, 'bonus_probs': True}),
     (trees.prefix_tree((2, 2)), {'chunk': 3}),
-    (RAGGED, {'chunk': 16, 'leaf_laws': True}),
-    (trees.chain(0), {'leaf_laws': True}),
+    (RAGGED, {'chunk': 16, 'bonus_probs': True}),
+    (trees.chain(0), {'bonus_probs': True}),
     (trees.chain(3), {'stop': unsure}),
-    (trees.prefix_tree((2, 2)), {'stop': unsure, 'leaf_laws': True}),
+    (trees.prefix_tree((2, 2)), {'stop': unsure, 'bonus_probs': True}),
   ],
   ids=[
     'chain 1',

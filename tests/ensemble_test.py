@@ -133,7 +133,7 @@ def check_tree(tree, keys, members, params, context):
     np.testing.assert_array_equal(tree.tokens[:, own], want.tokens)
     np.testing.assert_array_equal(tree.valid[:, own], want.valid)
     chosen = jax.nn.one_hot(want.tokens, tree.probs.shape[-1])
-    for name in ('probs', 'untempered'):
+    for name in ('probs', 'raw'):
       law = getattr(want, name)
       np.testing.assert_allclose(
         getattr(tree, name)[:, own], chosen if law is None else law, atol=1e-4
@@ -226,7 +226,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   for result in results:
     # A draft costs the calls of all members, 3 and 2 and none.
     assert result.draft_calls == np.dot(result.pulls, [5, 3][: len(arms)])
-    assert result.caught_up > 0
+    assert result.num_catch_up_tokens > 0
   assert sum(result.accepted.sum() for result in results) > 0
 
 

@@ -61,7 +61,7 @@ def distance(target, draft):
 
 
 # A rule defers where its gap is positive, at a position or token by token; of
-# alpha, the sampled laws and the untempered ones, `[..., V]` each.
+# alpha, the sampled laws and the raw ones, `[..., V]` each.
 GAPS = {
   'bild': lambda a, t, d, t1, d1: surprise(d, t1) - a,
   'chow': lambda a, t, d, t1, d1: (1 - a) - top(d1),
@@ -107,9 +107,9 @@ def formula(name, alpha, *four):
   return (1 - defer) * draft + defer * target, gap
 
 
-def float32_pairs(sampled, untempered=None):
+def float32_pairs(sampled, raw=None):
   """`[2, n, V]` laws of target and draft as four float32 arrays `[n, V]`."""
-  four = [*sampled, *(sampled if untempered is None else untempered)]
+  four = [*sampled, *(sampled if raw is None else raw)]
   # Numbers too small for float32 are 0 on some machines only.
   return tuple(np.where(law < 1e-30, 0, law).astype(np.float32) for law in four)
 
@@ -131,7 +131,7 @@ def similar_logits(rng, num):
 
 @functools.cache
 def pairs():
-  """1,000 `(target, draft, untempered target, untempered draft)`, `[n, V]`.
+  """1,000 `(target, draft, raw target, raw draft)`, `[n, V]`.
 
   Sharp and flat laws; sparse ones in sixteenths and quarters, with many ties;
   equal ones; and similar models at temperatures 0 (one-hots), 0.5 and 2.
@@ -283,7 +283,7 @@ def decoder_of(goal):
   sampling = specjax.Sampling(0.0)
   target, (draft, draft_table) = markov_models()
   drafter = drafters.DRAFTERS['autoregressive'](
-    draft, trees.chain(3), sampling, leaf_laws=True
+    draft, trees.chain(3), sampling, bonus_probs=True
   )
   arm = specjax.Arm(drafter, verifiers.resolve('maximal'), goal)
   return specjax.Decoder(
@@ -295,12 +295,12 @@ def greedy_text(name, alpha, prompt, num):
   """What a rule says after a prompt, one token at a time."""
   tokens, deferred = list(prompt), 0
   for position in range(len(prompt) - 1, len(prompt) - 1 + num):
-    untempered = [
+    raw = [
       np.asarray(table, np.float64)[position, tokens[-1]]
       for _, table in markov_models()
     ]
-    sampled = [np.eye(8)[law.argmax()] for law in untempered]
-    goal, _ = formula(name, alpha, *sampled, *untempered)
+    sampled = [np.eye(8)[law.argmax()] for law in raw]
+    goal, _ = formula(name, alpha, *sampled, *raw)
     deferred += (goal != sampled[1]).any()
     tokens.append(int(goal.argmax()))
   return tokens[len(prompt) :], deferred
@@ -579,10 +579,10 @@ def test_weight_out_of_range_is_refused(weight):
 @pytest.mark.parametrize(
   'goal',
   [
-    lambda target, draft, untempered=None: target * jnp.nan,
-    lambda target, draft, untempered=None: 2 * target - draft,
-    lambda target, draft, untempered=None: target / 2,
-    lambda target, draft, untempered=None: target + draft,
+    lambda target, draft, raw=None: target * jnp.nan,
+    lambda target, draft, raw=None: 2 * target - draft,
+    lambda target, draft, raw=None: target / 2,
+    lambda target, draft, raw=None: target + draft,
     specjax.GOALS['lossy'](alpha=0.5, beta=1.0),
   ],
   ids=['nan', 'negative', 'half', 'double', 'lossy'],

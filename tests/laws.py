@@ -6,6 +6,7 @@ import numpy as np
 from scipy import stats
 
 from specjax import base
+from specjax import registry
 from specjax import sampling
 
 
@@ -63,7 +64,7 @@ def resampling(key, candidates, active, draft, target):
   return token, (active & (candidates == token)).any()
 
 
-@base.component
+@registry.component
 def alternating(num_arms):
   """The bandit that plays one arm after the other, whatever they earn."""
   return base.Bandit(

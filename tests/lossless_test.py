@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import base
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -139,7 +139,7 @@ def test_alternating_arms_have_the_target_law(first, second):
   assert p < 1e-6 if laws.resampling in second else p > 1e-4
 
 
-@base.component
+@registry.component
 def adversary(num_arms):
   """Reacts to all that it is told; plays what would have earned least."""
 

@@ -65,22 +65,22 @@ def _sums(key, drafter, verifier, num_chunks):
     keys = jax.random.split(verify_key, _CHUNK)
     outcome = jax.vmap(verifier)(keys, tree, target)
     overlaps = evidence.of_tree(
-      tree, base.Laws(target, target), None, outcome, committed=False
+      tree, base.Probs(target, target), None, outcome, committed=False
     ).overlap
-    feedback = base.Feedback(
+    info = base.RoundInfo(
       arm=jnp.zeros(_CHUNK, jnp.int32),
       emitted=(outcome.num_accepted + 1).astype(jnp.float32),
-      overlap=overlaps.sampled,
-      agreement=overlaps.untempered,
+      overlap=overlaps.processed,
+      raw_acceptance=overlaps.raw,
       fidelity=jnp.ones(_CHUNK),
       depth=jnp.full(_CHUNK, drafter.length),
       max_depth=drafter.length,
-      caught_up=jnp.zeros(_CHUNK, jnp.int32),
+      num_catch_up_tokens=jnp.zeros(_CHUNK, jnp.int32),
     )
     earned = jnp.stack(
       [
-        rewards.block_efficiency()(feedback),
-        rewards.block_divergence()(feedback),
+        rewards.accepted_fraction()(info),
+        rewards.block_divergence()(info),
       ]
     )
     return jnp.stack([earned.sum(1), (earned**2).sum(1)])

@@ -129,7 +129,7 @@ def coupling_case(name, scale, size):
   return Case(run, (keys(rng, num), candidates, active, draft, target), check)
 
 
-def tree_rows(rng, topology, num, size, own_laws):
+def tree_rows(rng, topology, num, size, own_probs):
   """Key, tokens, valid, laws of all nodes and of all block entries.
 
   The laws depend on the depth alone, so that nodes of the same tokens agree.
@@ -138,7 +138,7 @@ def tree_rows(rng, topology, num, size, own_laws):
   pairs = [hard_pairs(rng, num, size) for _ in range(depth + 1)]
   levels = topology.depths - 1
   drafts = [pairs[level][0] for level in levels]
-  if own_laws:
+  if own_probs:
     drafts = [hard_pairs(rng, num, size)[0] for _ in levels]
   tokens = [draws(rng, law, 1)[:, 0] for law in drafts]
   valid = rng.random((num, topology.num_nodes)) < 0.9

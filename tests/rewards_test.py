@@ -13,11 +13,11 @@ FEEDBACK = specjax.Feedback(
   arm=jnp.array([0, 0, 0, 0, 0, 1]),
   emitted=jnp.array([0, 1, 2, 3, 2.5, 1]),
   overlap=jnp.array([0, 0.25, 0.5, 1 + 1e-6, 0.75, 0]),
-  agreement=jnp.array([0, 0.5, 1 + 1e-6, 0.125, 0.25, 0]),
+  raw_acceptance=jnp.array([0, 0.5, 1 + 1e-6, 0.125, 0.25, 0]),
   fidelity=jnp.array([1, 0.5, 1, 1 + 1e-6, 0, 1]),
   depth=jnp.array([2, 2, 2, 2, 2, 0]),
   max_depth=4,
-  caught_up=jnp.array([0, 0, 3, 0, 0, 9]),
+  num_catch_up_tokens=jnp.array([0, 0, 3, 0, 0, 9]),
 )
 
 
@@ -25,7 +25,7 @@ FEEDBACK = specjax.Feedback(
   ('reward', 'want'),
   [
     (rewards.emitted(), [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
-    (rewards.block_efficiency(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
+    (rewards.accepted_fraction(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
     (rewards.block_divergence(), [0, 0.5, 1, 0.125, 0.25, 0]),
     (rewards.block_divergence(tempered=True), [0, 0.25, 0.5, 1, 0.75, 0]),
     (

@@ -28,7 +28,7 @@ def get_config():
       'arms': drafters.ARMS,
       'bandits': (  # One for each prompt.
         'ucb1:beta=0.01/block_divergence',
-        'ucb1:beta=0.01/block_efficiency',
+        'ucb1:beta=0.01/accepted_fraction',
         'sequential_halving/block_divergence',
         'exp3:gamma=0.4/block_divergence',
         'hedge/block_divergence',

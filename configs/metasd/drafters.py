@@ -57,7 +57,7 @@ def get_config():
         'petc:budget=15/block_divergence',
         'ucb1:beta=0.01/block_divergence',
         'ucb1:beta=0.01/block_divergence+32',  # Learns from the prompt, too.
-        'ucb1:beta=0.01/block_efficiency',
+        'ucb1:beta=0.01/accepted_fraction',
         'discounted_ucb:beta=0.01/block_divergence',
         'sliding_window_ucb:beta=0.01/block_divergence',
         'hedge/block_divergence',

@@ -22,7 +22,7 @@ def get_config():
   config.others = ()
   config.bandits = (
     'ucb1:beta=0.01/block_divergence',
-    'ucb1:beta=0.01/block_efficiency',
+    'ucb1:beta=0.01/accepted_fraction',
     'hedge/block_divergence',
   )
   config.router = False

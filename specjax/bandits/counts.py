@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
 
 
 class Counts(NamedTuple):
@@ -49,7 +50,7 @@ def bandit(
     num_arms: `A`, at least 1.
     select: `(key, counts) -> arm`.
   """
-  base.check_range('num_arms', num_arms, 1)
+  checks.check_range('num_arms', num_arms, 1)
 
   def init():
     zeros = jnp.zeros(num_arms, jnp.int32)

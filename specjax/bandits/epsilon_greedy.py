@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax.bandits import counts
 
 
-@base.component
+@registry.component
 def epsilon_greedy(num_arms: int, *, epsilon: float = 0.1) -> base.Bandit:
   """Builds the epsilon-greedy rule.
 
@@ -15,7 +17,7 @@ def epsilon_greedy(num_arms: int, *, epsilon: float = 0.1) -> base.Bandit:
     num_arms: `A`, at least 1.
     epsilon: chance of a round with a uniformly drawn arm, in [0, 1].
   """
-  base.check_range('epsilon', epsilon, 0, 1)
+  checks.check_range('epsilon', epsilon, 0, 1)
 
   def select(key, state):
     explore_key, arm_key = jax.random.split(key)

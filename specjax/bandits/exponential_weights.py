@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 
 class Sums(NamedTuple):
@@ -23,7 +25,7 @@ class Losses(NamedTuple):
   gap: jax.Array  # [] float32, summed mixability gap: what mixing has cost
 
 
-@base.component
+@registry.component
 def exp3_spec(num_arms: int) -> base.Bandit:
   """Builds EXP3Spec (Hou et al. 2025, Algorithms 5 and 9).
 
@@ -45,7 +47,7 @@ def exp3_spec_log_law(state: Sums) -> jax.Array:
   return jax.nn.log_softmax(-rate * state.losses)
 
 
-@base.component
+@registry.component
 def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   """Builds Exp3 (Auer, Cesa-Bianchi, Freund and Schapire 2002).
 
@@ -56,7 +58,7 @@ def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
     gamma: share of rounds that are uniform, in (0, 1]; also the learning rate.
       0.4 in MetaSD's experiments.
   """
-  base.check_range('gamma', gamma, 1e-6, 1)
+  checks.check_range('gamma', gamma, 1e-6, 1)
 
   def log_law(state):
     weights = jax.nn.softmax(-gamma / num_arms * state.losses)
@@ -66,7 +68,7 @@ def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   return _estimating(num_arms, log_law, lambda reward: -reward)
 
 
-@base.component
+@registry.component
 def hedge(
   num_arms: int,
   *,
@@ -84,10 +86,10 @@ def hedge(
     discount: what a round counts less for each that comes behind it, in (0, 1];
       below 1 it follows arms that change.
   """
-  base.check_range('num_arms', num_arms, 1)
-  base.check_range('discount', discount, 1e-6, 1)
+  checks.check_range('num_arms', num_arms, 1)
+  checks.check_range('discount', discount, 1e-6, 1)
   if learning_rate is not None:
-    base.check_range('learning_rate', learning_rate, 1e-6, 1e6)
+    checks.check_range('learning_rate', learning_rate, 1e-6, 1e6)
 
   def rate_of(state):
     """Infinity as long as it follows the leader."""
@@ -124,7 +126,7 @@ def hedge(
 
 def _estimating(num_arms, log_law, loss):
   """Sums of `loss(reward)` over the chance of the arm that was played."""
-  base.check_range('num_arms', num_arms, 1)
+  checks.check_range('num_arms', num_arms, 1)
 
   def init():
     return Sums(jnp.int32(0), jnp.zeros(num_arms))

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax.bandits import counts
 from specjax.bandits import upper_confidence
 
@@ -37,7 +39,7 @@ class Window(NamedTuple):
   rewards: jax.Array  # [window] float32
 
 
-@base.component
+@registry.component
 def discounted_ucb(
   num_arms: int, *, beta: float = 0.01, discount: float = 0.95
 ) -> base.Bandit:
@@ -50,7 +52,7 @@ def discounted_ucb(
       1 is `ucb1`.
   """
   rule = upper_confidence.ucb1(num_arms, beta=beta)
-  base.check_range('discount', discount, 1e-6, 1)
+  checks.check_range('discount', discount, 1e-6, 1)
 
   def add(state, played, rewards):
     rewards = jnp.where(played, rewards, 0).astype(jnp.float32)
@@ -73,7 +75,7 @@ def discounted_ucb(
   )
 
 
-@base.component
+@registry.component
 def sliding_window_ucb(
   num_arms: int, *, beta: float = 0.01, window: int = 32
 ) -> base.Bandit:
@@ -87,7 +89,7 @@ def sliding_window_ucb(
     window: how many rounds count, at least one for each arm.
   """
   rule = upper_confidence.ucb1(num_arms, beta=beta)
-  base.check_range('window', window, num_arms)
+  checks.check_range('window', window, num_arms)
 
   def append(state, arms, rewards):
     """Adds rounds; as many old ones are forgotten."""

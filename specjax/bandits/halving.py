@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 
 class Halving(NamedTuple):
@@ -24,7 +26,7 @@ class Halving(NamedTuple):
   phase: jax.Array  # [] int32
 
 
-@base.component
+@registry.component
 def sequential_halving(num_arms: int, *, period: int = 1) -> base.Bandit:
   """Builds sequential halving with phases of equally many pulls an arm.
 
@@ -36,11 +38,11 @@ def sequential_halving(num_arms: int, *, period: int = 1) -> base.Bandit:
     period: pulls of every survivor in each phase.
   """
   sizes = _sizes(num_arms)
-  base.check_range('period', period, 1)
+  checks.check_range('period', period, 1)
   return _halving(sizes, [period] * (len(sizes) - 1))
 
 
-@base.component
+@registry.component
 def petc(num_arms: int, *, budget: int = 64) -> base.Bandit:
   """Builds pure exploration, then commitment (MetaSD, Algorithm 4).
 
@@ -54,13 +56,13 @@ def petc(num_arms: int, *, budget: int = 64) -> base.Bandit:
   """
   sizes = _sizes(num_arms)
   halvings = len(sizes) - 1
-  base.check_range('budget', budget, num_arms * halvings)
+  checks.check_range('budget', budget, num_arms * halvings)
   return _halving(sizes, [budget // (size * halvings) for size in sizes[:-1]])
 
 
 def _sizes(num_arms):
   """How many arms survive, phase by phase: from all to one."""
-  base.check_range('num_arms', num_arms, 1)
+  checks.check_range('num_arms', num_arms, 1)
   sizes = [num_arms]
   while sizes[-1] > 1:
     sizes.append(-(-sizes[-1] // 2))

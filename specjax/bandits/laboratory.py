@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 
 class Environment(NamedTuple):
@@ -39,7 +41,7 @@ class Runs(NamedTuple):
   tokens: jax.Array  # [R] int32; the last block counts whole, as in the paper
 
 
-@base.component
+@registry.component
 def truncated_geometric(acceptances, draft_length: int) -> Environment:
   """Builds arms whose drafts are kept with constant chances, equation (10).
 
@@ -50,7 +52,7 @@ def truncated_geometric(acceptances, draft_length: int) -> Environment:
   return drifting(np.asarray(acceptances)[None], draft_length, 1)
 
 
-@base.component
+@registry.component
 def drifting(acceptances, draft_length: int, period: int) -> Environment:
   """Builds arms whose acceptance changes now and then.
 
@@ -83,7 +85,7 @@ def drifting(acceptances, draft_length: int, period: int) -> Environment:
   )
 
 
-@base.component
+@registry.component
 def adversarial(lengths, draft_length: int) -> Environment:
   """Builds arms whose block lengths are fixed in advance.
 
@@ -94,7 +96,7 @@ def adversarial(lengths, draft_length: int) -> Environment:
   lengths = np.asarray(lengths)
   _check_table('lengths', lengths)
   _check_count('draft_length', draft_length)
-  base.check_range('lengths', lengths, 1, draft_length + 1)
+  checks.check_range('lengths', lengths, 1, draft_length + 1)
   if (lengths != np.floor(lengths)).any():
     raise ValueError(f'lengths must be integers, got {lengths}.')
   table = jnp.asarray(lengths, jnp.int32)
@@ -258,7 +260,7 @@ def _round(keys, bandit, environment, round_, states):
 
 
 def _check_count(name, value):
-  base.check_range(name, value, 1)
+  checks.check_range(name, value, 1)
   if value != int(value):
     raise ValueError(f'{name} must be an integer, got {value}.')
 

@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 
-@base.component
+@registry.component
 def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
   """Builds the rule that always plays the same arm, which is its state.
 
@@ -18,23 +20,23 @@ def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
     num_arms: `A`, at least 1.
     arm: the arm that is always played, unless the state says another.
   """
-  base.check_range('num_arms', num_arms, 1)
-  base.check_range('arm', arm, 0, num_arms - 1)
+  checks.check_range('num_arms', num_arms, 1)
+  checks.check_range('arm', arm, 0, num_arms - 1)
   return _learns_nothing(num_arms, lambda: jnp.int32(arm), _state)
 
 
-@base.component
+@registry.component
 def uniform(num_arms: int) -> base.Bandit:
   """Builds the rule that draws each arm with the same chance."""
-  base.check_range('num_arms', num_arms, 1)
+  checks.check_range('num_arms', num_arms, 1)
   select = lambda key, state: jax.random.randint(key, (), 0, num_arms)
   return _learns_nothing(num_arms, lambda: (), select)
 
 
-@base.component
+@registry.component
 def round_robin(num_arms: int) -> base.Bandit:
   """Builds the rule that plays one arm after the other."""
-  base.check_range('num_arms', num_arms, 1)
+  checks.check_range('num_arms', num_arms, 1)
   nothing = _learns_nothing(num_arms, lambda: jnp.int32(0), _state)
   update = lambda state, arm, reward, **extra: (state + 1) % num_arms
   return nothing._replace(update=update)

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import registry
 from specjax.bandits import counts
 
 
-@base.component
+@registry.component
 def thompson(num_arms: int) -> base.Bandit:
   """Builds Thompson sampling with a beta belief about each arm.
 

@@ -7,13 +7,15 @@ import jax.numpy as jnp
 from jax.scipy import special
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax.bandits import counts
 
 # Halvings of [mean, 1]: float32 has no more digits there.
 _BISECTIONS = 22
 
 
-@base.component
+@registry.component
 def ucb_spec(num_arms: int, *, delta: float = 0.5) -> base.Bandit:
   """Builds UCBSpec (Hou et al. 2025, Algorithms 4 and 8).
 
@@ -24,7 +26,7 @@ def ucb_spec(num_arms: int, *, delta: float = 0.5) -> base.Bandit:
     num_arms: `A`, at least 1.
     delta: confidence in (0, 1]; the paper's proof takes 1/2.
   """
-  base.check_range('delta', delta, 1e-12, 1)
+  checks.check_range('delta', delta, 1e-12, 1)
 
   def select(key, state):
     del key
@@ -41,7 +43,7 @@ def ucb_spec_indices(state: counts.Counts, delta: float) -> jax.Array:
   return state.means + jnp.sqrt((1 + pulls) * inside) / (2 * pulls)
 
 
-@base.component
+@registry.component
 def ucb1(num_arms: int, *, beta: float = 1.0) -> base.Bandit:
   """Builds UCB1 (Auer, Cesa-Bianchi and Fischer 2002).
 
@@ -52,7 +54,7 @@ def ucb1(num_arms: int, *, beta: float = 1.0) -> base.Bandit:
     beta: scale of the radius `sqrt(2 log(rounds) / pulls)`; 0.01 in MetaSD's
       experiments.
   """
-  base.check_range('beta', beta, 0)
+  checks.check_range('beta', beta, 0)
 
   def select(key, state):
     del key
@@ -62,7 +64,7 @@ def ucb1(num_arms: int, *, beta: float = 1.0) -> base.Bandit:
   return counts.bandit(num_arms, select)
 
 
-@base.component
+@registry.component
 def kl_ucb(num_arms: int, *, c: float = 0.0) -> base.Bandit:
   """Builds KL-UCB (Garivier and Cappé 2011).
 
@@ -70,7 +72,7 @@ def kl_ucb(num_arms: int, *, c: float = 0.0) -> base.Bandit:
     num_arms: `A`, at least 1.
     c: weight of `log(log(rounds))`; 3 in the proof, 0 is best in practice.
   """
-  base.check_range('c', c, 0)
+  checks.check_range('c', c, 0)
 
   def select(key, state):
     del key

@@ -1,6 +1,5 @@
 """The host's side of decoding: lists of prompts in, lists of results out."""
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
@@ -16,10 +15,10 @@ from specjax import base
 from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax.decoding import drivers
-from specjax.decoding import prompts as prompts_lib
 from specjax.decoding import requests
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
+from specjax.decoding import warm_start as warm_start_lib
 
 # Stop tokens that a program has room for; more of them take another one.
 _STOP_TOKENS = 8
@@ -31,8 +30,8 @@ class Result(NamedTuple):
   tokens: list[int]  # emitted, a stop token included
   rounds: int  # target calls
   draft_calls: int  # sequential drafter calls
-  caught_up: int  # tokens that drafters read behind others
-  accepted: np.ndarray  # [D] draft tokens kept at each depth
+  num_catch_up_tokens: int  # that drafters read behind others
+  accepted: np.ndarray  # [D] accepted draft tokens of each depth
   drafted: np.ndarray  # [D] rounds whose tree reached each depth
   pulls: np.ndarray  # [A] rounds of each arm
 
@@ -40,13 +39,9 @@ class Result(NamedTuple):
 class _Setup(NamedTuple):
   """What a program that reads prompts is compiled for."""
 
-  target: base.LanguageModel
-  arms: tuple[base.Arm, ...]
-  memories: tuple[int, ...]
+  plan: round_lib.Round
   max_length: int
-  per_row: bool
-  prompt_tokens: int
-  lesson: Callable[..., state_lib.DecodeState] | None
+  warm_start: warm_start_lib.WarmStart | None
 
 
 class Piece(NamedTuple):
@@ -78,7 +73,7 @@ class Decoder:
     max_length: int = 512,
     per_row: bool = False,
     catch_up: str = 'lazy',
-    prompt_tokens: int = 0,
+    warm_start: int = 0,
   ):
     """Builds the round; nothing is compiled yet.
 
@@ -96,8 +91,8 @@ class Decoder:
       max_length: longest row in tokens, prompt included.
       per_row: every row has a bandit of its own, instead of one for the batch.
       catch_up: 'lazy' or 'always', as in `make_round`.
-      prompt_tokens: how many of a prompt's last tokens the bandit learns from
-        before the first round: how far target and drafters agree on them.
+      warm_start: how many of a prompt's last tokens the bandit learns from
+        before the first round: how likely drafts would be accepted there.
     """
     if not arms:
       raise ValueError('arms must hold at least one arm, got none.')
@@ -111,13 +106,6 @@ class Decoder:
     self._max_length = max_length
     self._per_row = per_row
     self._reward = reward
-    # Equal parameters are the same object here: copies would be two caches.
-    names = [
-      (i if arm.drafter.memory is None else arm.drafter.memory, id(params))
-      for i, (arm, params) in enumerate(arms)
-    ]
-    distinct = list(dict.fromkeys(names))
-    memories = tuple(distinct.index(name) for name in names)
     self.round_fn = round_lib.make_round(
       target,
       self._arms,
@@ -126,23 +114,14 @@ class Decoder:
       sampling,
       per_row=per_row,
       catch_up=catch_up,
-      memories=memories,
+      slots=_slots(arms),
     )
-    lesson = None
-    if prompt_tokens:
-      lesson = prompts_lib.make_lesson(
-        target,
-        self._arms,
-        bandit,
-        reward,
-        sampling,
-        prompt_tokens,
-        per_row=per_row,
-        memories=memories,
-      )
-    self._setup = _Setup(
-      target, self._arms, memories, max_length, per_row, prompt_tokens, lesson
-    )
+    starts = None
+    if warm_start and bandit is None:
+      raise ValueError(f'warm_start={warm_start} needs a bandit, got none.')
+    if warm_start:
+      starts = warm_start_lib.WarmStart(self.round_fn, warm_start)
+    self._setup = _Setup(self.round_fn, max_length, starts)
 
   @property
   def params(self) -> state_lib.Params:
@@ -166,8 +145,8 @@ class Decoder:
       seed: of everything random.
       request_ids: a number for each prompt; its row's randomness comes from
         seed and number alone. 0, 1, ... by default.
-      bandit_state: `state.bandit` of earlier prompts, whose lessons are carried
-        over; by default the bandit starts anew.
+      bandit_state: `state.bandit` of earlier prompts, which is carried over; by
+        default the bandit starts anew.
 
     Raises:
       ValueError: a prompt is empty, too long or holds something else than
@@ -186,7 +165,7 @@ class Decoder:
       np.uint32(seed),
       asked.ids,
       self._stop_tokens,
-      self._lessons(bandit_state, len(asked.prompts)),
+      self._bandit_state(bandit_state, len(asked.prompts)),
     )
 
   def _padded(self, prompts):
@@ -198,7 +177,7 @@ class Decoder:
       row[: len(prompt)] = prompt
     return tokens
 
-  def _lessons(self, given, num_rows):
+  def _bandit_state(self, given, num_rows):
     """What the bandit begins with; as data, so that programs are shared."""
     fresh = jax.tree.map(np.asarray, self._bandit.init())
     if self._per_row:
@@ -251,7 +230,7 @@ class Decoder:
     if max_rate is not None:
       if self._reward is not None:
         raise ValueError('max_rate needs a decoder with reward=None.')
-      learn = drivers.clocked(self._bandit, max_rate, self._per_row)
+      learn = drivers.throughput_learner(self._bandit, max_rate, self._per_row)
     rounds = drivers.stream(self.round_fn, self._params, start, learn)
     for state, info in rounds:
       _check(state)
@@ -267,15 +246,16 @@ class Decoder:
   def results(self, prompts, state: state_lib.DecodeState) -> list[Result]:
     """Reads the rows of a finished state."""
     _check(state)
+    calls = np.array([arm.drafter.num_calls for arm in self._arms])
     tokens, lengths, counters = jax.device_get(
       (state.tokens, state.lengths, state.counters)
     )
     return [
       Result(
         tokens=tokens[i, len(prompt) : lengths[i]].tolist(),
-        rounds=int(counters.rounds[i]),
-        draft_calls=int(counters.draft_calls[i]),
-        caught_up=int(counters.caught_up[i]),
+        rounds=int(counters.pulls[i].sum()),
+        draft_calls=int(counters.pulls[i] @ calls),
+        num_catch_up_tokens=int(counters.catch_up_tokens[i]),
         accepted=counters.accepted[i],
         drafted=counters.drafted[i],
         pulls=counters.pulls[i],
@@ -288,14 +268,15 @@ class Decoder:
 def _begin(
   setup, params, tokens, lengths, limits, seed, ids, stop_tokens, bandit_state
 ):
-  """Draws the keys and reads the prompts, the last tokens as a lesson."""
+  """Draws the keys and reads the prompts, the last tokens for the bandit."""
+  plan, starts = setup.plan, setup.warm_start
   row_key, bandit_key = jax.random.split(jax.random.key(seed))
-  if setup.per_row:
+  if plan.per_row:
     bandit_key = sampling_lib.row_keys(bandit_key, ids)
-  later = jnp.minimum(setup.prompt_tokens, lengths - 1)
+  later = jnp.minimum(starts.num_tokens if starts else 0, lengths - 1)
   state = state_lib.init(
-    setup.target,
-    setup.arms,
+    plan.target,
+    plan.arms,
     bandit_state,
     params,
     tokens,
@@ -305,11 +286,22 @@ def _begin(
     bandit_key,
     stop_tokens,
     setup.max_length,
-    memories=setup.memories,
+    slots=plan.slots.of_arms,
   )
-  if setup.lesson is None:
-    return state
-  return setup.lesson(params, state, lengths)
+  return starts(params, state, lengths) if starts else state
+
+
+def _slots(arms):
+  """The slot of each arm; drafters share one that have the same parameters.
+
+  The same object, that is: copies would be two caches.
+  """
+  names = [
+    (arm.drafter.slot.name if arm.drafter.slot else i, id(params))
+    for i, (arm, params) in enumerate(arms)
+  ]
+  distinct = list(dict.fromkeys(names))
+  return tuple(distinct.index(name) for name in names)
 
 
 def _stop_tokens(tokens):
@@ -332,6 +324,11 @@ def _check(state):
       flags.draft,
       FloatingPointError,
       'A drafter or a goal gave NaN or infinite probabilities',
+    ),
+    (
+      flags.tree,
+      ValueError,
+      'A drafter proposed a tree that contradicts its bounds',
     ),
     (
       flags.arm,

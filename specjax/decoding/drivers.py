@@ -23,8 +23,7 @@ def decode(
   """Plays rounds until every row is done, in one `lax.while_loop`.
 
   Args:
-    round_fn: from `make_round`; build it once, since another one is compiled
-      anew.
+    round_fn: from `make_round`.
     params: of all models.
     state: donated, and updated in place.
 
@@ -48,7 +47,7 @@ def trace(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   num_rounds: int,
-) -> tuple[state_lib.DecodeState, state_lib.RoundInfo]:
+) -> tuple[state_lib.DecodeState, base.RoundInfo]:
   """Plays exactly `num_rounds` rounds and records each of them.
 
   Rounds after the last row is done count nothing.
@@ -66,7 +65,7 @@ def stream(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   learn: Callable[..., Any] | None = None,
-) -> Iterator[tuple[state_lib.DecodeState, state_lib.RoundInfo]]:
+) -> Iterator[tuple[state_lib.DecodeState, base.RoundInfo]]:
   """Yields `(state, info)` after every round, until every row is done.
 
   `state` is donated to the next round: read from it before asking for more.
@@ -76,7 +75,7 @@ def stream(
     params: of all models.
     state: donated.
     learn: `(bandit_state, info, seconds) -> bandit_state`, to learn from the
-      time that a round took: see `clocked`. A first round on a copy of the
+      time that a round took: see `throughput_learner`. A first round on a copy of the
       state compiles, outside of the clock.
   """
   if learn is not None:
@@ -93,7 +92,7 @@ def stream(
     yield state, info
 
 
-def clocked(
+def throughput_learner(
   bandit: base.Bandit, max_rate: float, per_row: bool = False
 ) -> Callable[..., Any]:
   """Builds the `learn` of `stream` that rewards measured tokens per second.
@@ -113,7 +112,7 @@ def clocked(
   def learn(state, info, seconds):
     rate = info.num_emitted / seconds
     info = info._replace(reward=jnp.clip(rate / max_rate, 0, 1))
-    return round_lib.learn(bandit, per_row, state, info)
+    return round_lib.update_bandit(bandit, per_row, state, info)
 
   return learn
 

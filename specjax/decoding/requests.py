@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import base
+from specjax import checks
 
 # Seeds and request ids are folded into keys as 32 bits.
 _LARGEST = 2**32 - 1
@@ -42,11 +43,11 @@ def read(
   prompts = _prompts(prompts, target.vocab_size)
   num = len(prompts)
   news = _integers('max_new_tokens', max_new_tokens, num)
-  base.check_range('max_new_tokens', max_new_tokens, 0)
+  checks.check_range('max_new_tokens', max_new_tokens, 0)
   ids = np.arange(num)
   if request_ids is not None:
     ids = _integers('request_ids', list(request_ids), num)
-    base.check_range('request_ids', request_ids, 0, _LARGEST)
+    checks.check_range('request_ids', request_ids, 0, _LARGEST)
   for i, (prompt, new) in enumerate(zip(prompts, news)):
     _check_source(f'prompts[{i}]', prompt, target.start_id)
     if len(prompt) + new > max_length:
@@ -62,7 +63,7 @@ def check_seed(seed: int) -> None:
   """Raises a `ValueError` unless it is an integer of 32 bits."""
   if not np.issubdtype(np.asarray(seed).dtype, np.integer):
     raise ValueError(f'seed must be an integer, got {seed!r}.')
-  base.check_range('seed', seed, 0, _LARGEST)
+  checks.check_range('seed', seed, 0, _LARGEST)
 
 
 def _prompts(prompts, vocab_size):

@@ -1,28 +1,59 @@
-"""One round: an arm drafts, the target scores, a verifier picks, all commit."""
+"""One round: its steps stand here in the order in which they run.
 
-from collections.abc import Callable
+select -> catch_up -> draft -> score -> verify -> commit -> observe -> learn
+"""
+
 from collections.abc import Sequence
-from typing import Any
+import dataclasses
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import goals
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
-from specjax.decoding import evidence
-from specjax.decoding import play as play_lib
+from specjax.decoding import arms as arms_lib
+from specjax.decoding import estimates
 from specjax.decoding import state as state_lib
-
-Round = Callable[
-  [state_lib.Params, state_lib.DecodeState],
-  tuple[state_lib.DecodeState, state_lib.RoundInfo],
-]
+from specjax.goals import apply as goal_lib
 
 # When a drafter that is not played reads what others committed.
 _CATCH_UPS = ('lazy', 'always')
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+  """The step that every driver repeats, from `make_round`.
+
+  A value: rounds of equal parts are equal, and share compiled programs.
+  """
+
+  target: base.LanguageModel
+  arms: tuple[base.Arm, ...]
+  bandit: base.Bandit
+  reward: base.Reward | None
+  sampling: sampling_lib.Sampling
+  per_row: bool
+  full_information: bool
+  slots: state_lib.Slots
+
+  def __call__(
+    self, params: state_lib.Params, state: state_lib.DecodeState
+  ) -> tuple[state_lib.DecodeState, base.RoundInfo]:
+    """Plays a round; pure and jittable."""
+    state, choice = select(self, state)
+    state, num_read = catch_up(self, params, state, choice)
+    drafts = draft(self, params, state, choice)
+    scored = score(self, params, state, choice, drafts)
+    output = verify(self, choice, drafts, scored)
+    before, state = state, commit(self, state, choice, drafts, scored, output)
+    state, info = observe(
+      self, params, before, state, choice, scored, output, num_read
+    )
+    return learn(self, state, info), info
 
 
 def make_round(
@@ -34,14 +65,14 @@ def make_round(
   *,
   per_row: bool = False,
   catch_up: str = 'lazy',
-  memories: Sequence[int] | None = None,
+  slots: Sequence[int] | None = None,
 ) -> Round:
   """Builds the step that every driver repeats.
 
-  Only what was chosen runs. One choice for the batch is a switch over arms; a
-  choice for each row drafts with the arms that some row chose, and the target
-  scores the rows' different trees in one call. Arms read the caches and return
-  what is to be written to them; the writes happen once, behind.
+  Only what was chosen runs: drafts of the arms that some row has chosen, and
+  one call of the target for all rows, which may have different trees in it.
+  Arms read the caches and return what is to be written to them; the writes
+  happen once, behind.
 
   Args:
     target: the model to sample from.
@@ -52,137 +83,32 @@ def make_round(
     sampling: how the target's tokens are drawn.
     per_row: every row has a bandit of its own, instead of one for the batch.
     catch_up: when a drafter reads what others committed: 'lazy', when it is
-      played again, or 'always', after every round, which tells what each arm
+      played again, or 'always', after every round, which shows what each arm
       would have earned: `update` gets the `rewards` of all arms.
-    memories: which of `state.drafters` is each arm's; its own, by default.
+    slots: which of `state.drafters` is each arm's; its own, by default.
 
   Returns:
-    `round_fn(params, state) -> (state, info)`, pure and jittable; the same one
-    for equal arguments, so that they share compiled programs. How the bandit
-    begins is not the round's business: `fixed` of another arm is the same.
+    The round. How the bandit begins is not its business: rounds with `fixed`
+    of different arms are equal.
 
   Raises:
     ValueError: the arms do not fit to each other, to the target or the bandit.
   """
-  return _make_round(
+  arms = tuple(
+    arm._replace(goal=None) if goal_lib.is_target(arm.goal) else arm
+    for arm in arms
+  )
+  _check(target, arms, bandit, catch_up)
+  return Round(
     target,
-    tuple(arms),
+    arms,
     bandit._replace(init=None),
     reward,
     sampling,
     per_row,
-    catch_up,
-    memories,
+    catch_up == 'always',
+    state_lib.make_slots(arms, slots),
   )
-
-
-@base.component
-def _make_round(
-  target, arms, bandit, reward, sampling, per_row, catch_up, memories
-):
-  arms = tuple(arm._replace(goal=goals.resolve(arm.goal)) for arm in arms)
-  _check(target, arms, bandit, catch_up)
-  memories = state_lib.resolve_memories(arms, memories)
-  owners = state_lib.owners(arms, memories)
-  slots = np.arange(len(owners))[:, None]
-  depths = np.array([arm.drafter.topology.depth for arm in arms], np.int32)
-  calls = np.array([arm.drafter.num_calls for arm in arms], np.int32)
-  # Levels that a drafter has read, where another one commits them.
-  shared = np.array([memories.count(memory) > 1 for memory in memories])
-  levels_read = np.where(shared, calls - 1, depths)
-  always = catch_up == 'always'
-  make_play = play_lib.make_row_play if per_row else play_lib.make_batch_play
-  play = make_play(target, arms, memories, sampling, always)
-
-  def round_fn(params, state):
-    if len(state.drafters) != len(owners):
-      raise ValueError(
-        f'The state must hold {len(owners)} memories of drafters, as the '
-        f'round does, got {len(state.drafters)}.'
-      )
-    before = base.Context(tokens=state.tokens, lengths=state.lengths)
-    arm, lost = _select(bandit, per_row, state)
-    state = state.replace(done=state.done | lost)
-    live = ~state.done
-    # Who plays each memory.
-    mine = live & (jnp.asarray(memories)[arm] == slots)
-    caught_up = late = jnp.zeros_like(state.lengths)
-    # A state that all arms share is never behind, unless its owner lags.
-    if (len(owners) > 1 or arms[owners[0]].drafter.lags) and not always:
-      state, caught_up, _ = read(arms, owners, params, state, mine)
-    played, block, nonfinite, proposals = play(arm, params, state)
-    num_emitted, tokens, done = _emit(state, played.outcome)
-    feedback = base.Feedback(
-      arm=arm,
-      emitted=num_emitted.astype(jnp.float32),
-      overlap=played.evidence.overlap.sampled,
-      agreement=played.evidence.overlap.untempered,
-      fidelity=played.evidence.fidelity,
-      depth=jnp.asarray(depths)[arm],
-      max_depth=int(depths.max()),
-      caught_up=caught_up,
-    )
-    path = jnp.pad(played.outcome.path + 1, ((0, 0), (1, 0)))
-    state = state.replace(
-      tokens=tokens,
-      lengths=state.lengths + num_emitted,
-      done=done,
-      target=target.keep(state.target, block, path, num_emitted),
-      drafters=_commit(
-        [arms[i] for i in owners],
-        jnp.asarray(levels_read)[arm],
-        state,
-        before,
-        proposals,
-        played.outcome,
-        mine,
-      ),
-      num_rounds=state.num_rounds + 1,
-    )
-    rewards = None
-    if always:
-      committed = base.Committed(before.lengths, played.evidence.laws)
-      state, late, overlaps = read(
-        arms, owners, params, state, live & ~mine, committed
-      )
-      seen = evidence.of_memories(played.evidence, overlaps, mine, num_emitted)
-      history = evidence.remember(state.history, *seen)
-      state = state.replace(history=history)
-      if reward is not None:
-        rewards = evidence.rewards(
-          reward, feedback, *seen, history, depths, memories
-        )
-        rewards = jnp.where(live[:, None], rewards, 0.0)
-    earned = 0.0 if reward is None else reward(feedback)
-    earned = jnp.where(live, earned, 0.0)
-    info = state_lib.RoundInfo(
-      arm=arm,
-      live=live,
-      tokens=played.outcome.tokens,
-      num_emitted=num_emitted,
-      num_accepted=jnp.minimum(played.outcome.num_accepted, num_emitted),
-      depth=played.depth,
-      overlap=jnp.where(live, feedback.overlap, 0.0),
-      agreement=jnp.where(live, feedback.agreement, 0.0),
-      fidelity=jnp.where(live, feedback.fidelity, 0.0),
-      caught_up=caught_up + late,
-      reward=earned,
-      rewards=rewards,
-      flags=state_lib.Flags(
-        target=nonfinite & live,
-        draft=live & jnp.isnan(feedback.overlap + feedback.fidelity),
-        arm=lost,
-        reward=~_are_rewards(earned, rewards),
-      ),
-    )
-    if reward is not None:
-      state = state.replace(bandit=learn(bandit, per_row, state.bandit, info))
-    return state.replace(
-      counters=_count(state.counters, info, jnp.asarray(calls)[arm]),
-      flags=jax.tree.map(jnp.logical_or, state.flags, info.flags),
-    ), info
-
-  return round_fn
 
 
 def _check(target, arms, bandit, catch_up):
@@ -195,133 +121,347 @@ def _check(target, arms, bandit, catch_up):
     )
   if catch_up not in _CATCH_UPS:
     raise ValueError(f'catch_up must be one of {_CATCH_UPS}, got {catch_up!r}.')
+  state_lib.taps(target, arms)
   for i, arm in enumerate(arms):
-    if arm.drafter.lags and catch_up == 'always':
-      raise ValueError(
-        "catch_up 'always' needs drafters that never lag when they are played, "
-        f'got one that does (arm {i}).'
-      )
-    goals.check(arm.goal, target.vocab_size)
-    if arm.goal is not None and catch_up == 'always':
-      raise ValueError(
-        "catch_up 'always' needs arms whose goal is the target, since a text "
-        'of another law does not show what the other arms would have earned, '
-        f'got another goal (arm {i}).'
-      )
+    goal_lib.check(arm.goal, target.vocab_size)
     if arm.drafter.vocab_size not in (None, target.vocab_size):
       raise ValueError(
         'Draft and target must share a vocabulary, got vocab_size '
         f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
       )
+    if catch_up == 'always':
+      _check_full_information(i, arm)
 
 
-def learn(bandit: base.Bandit, per_row: bool, state: Any, info: Any) -> Any:
-  """Returns the bandit's state after a round, in rows that were live.
-
-  Args:
-    bandit: the rule.
-    per_row: whether `state` has a first axis of rows.
-    state: of the bandit, or of all rows' bandits.
-    info: of the round, at least `live`, `arm`, `reward` and `rewards`; a bandit
-      of the batch gets means over live rows.
-  """
-  extra = {} if info.rewards is None else {'rewards': info.rewards}
-  arm = info.arm if per_row else info.arm[0]
-
-  def update(state, arm, earned):
-    return bandit.update(state, arm, **earned)
-
-  return _learn(
-    update, per_row, state, info.live, arm, {'reward': info.reward} | extra
-  )
+def _check_full_information(i, arm):
+  if arm.drafter.estimate is None:
+    raise ValueError(
+      "catch_up 'always' needs drafters that can estimate how likely their "
+      f'drafts are accepted, got one that cannot (arm {i}).'
+    )
+  if arm.goal is not None:
+    raise ValueError(
+      "catch_up 'always' needs arms whose goal is the target, since a text "
+      'of another distribution does not show what the other arms would have '
+      f'earned, got another goal (arm {i}).'
+    )
 
 
-def learn_all(
-  bandit: base.Bandit,
-  per_row: bool,
-  state: Any,
-  live: jax.Array,
-  rewards: jax.Array,
-) -> Any:
-  """Returns the bandit's state once all arms' rewards are known, unplayed.
-
-  Args:
-    bandit: the rule.
-    per_row: whether `state` has a first axis of rows.
-    state: of the bandit, or of all rows' bandits.
-    live: `[B]` the rows that show something.
-    rewards: `[B, A]` what every arm would have earned.
-  """
-  update = lambda state, _, rewards: bandit.update_all(state, rewards)
-  arm = jnp.zeros_like(live, jnp.int32) if per_row else jnp.int32(0)
-  return _learn(update, per_row, state, live, arm, rewards)
+# Select.
 
 
-def _learn(update, per_row, state, live, arm, earned):
-  """Updates rows that are live, or one state by the means over such rows."""
-  if per_row:
-    new = jax.vmap(update)(state, arm, earned)
-    return play_lib.where(live, new, state)
-  weight = live / jnp.maximum(live.sum(), 1)
-  mean = lambda value: jnp.tensordot(weight, value, axes=1)
-  new = update(state, arm, jax.tree.map(mean, earned))
-  return jax.tree.map(
-    lambda new, old: jnp.where(live.any(), new, old), new, state
-  )
+class Choice(NamedTuple):
+  """Which arm every row plays."""
+
+  arm: jax.Array  # [B] int32
+  live: jax.Array  # [B] bool
+  lost: jax.Array  # [B] bool, the bandit picked an arm that is not there
+  plays: tuple[jax.Array, ...]  # [B] bool of each arm: live, and it was picked
+  draft_keys: jax.Array  # [B] one key a row
+  verify_keys: jax.Array  # [B]
 
 
-def _select(bandit, per_row, state):
-  """Returns `[B]` the arm of each row, and where it is not there (then 0)."""
-  if per_row:
+def select(
+  plan: Round, state: state_lib.DecodeState
+) -> tuple[state_lib.DecodeState, Choice]:
+  """The bandit picks an arm; rows for which it is not there are done."""
+  if plan.per_row:
     keys = jax.vmap(jax.random.fold_in, (0, None))(
       state.bandit_key, state.num_rounds
     )
-    arm = jax.vmap(bandit.select)(keys, state.bandit)
+    arm = jax.vmap(plan.bandit.select)(keys, state.bandit)
   else:
     key = jax.random.fold_in(state.bandit_key, state.num_rounds)
-    arm = jnp.broadcast_to(bandit.select(key, state.bandit), state.done.shape)
-  there = (0 <= arm) & (arm < bandit.num_arms)
-  return jnp.where(there, arm, 0), ~there & ~state.done
+    arm = plan.bandit.select(key, state.bandit)
+    arm = jnp.broadcast_to(arm, state.done.shape)
+  exists = (0 <= arm) & (arm < len(plan.arms))
+  arm, lost = jnp.where(exists, arm, 0), ~exists & ~state.done
+  live = exists & ~state.done
+  plays = tuple(live & (arm == i) for i in range(len(plan.arms)))
+  # A row's randomness comes from its own key and what it has said so far.
+  keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
+  draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+  choice = Choice(arm, live, lost, plays, draft_keys, verify_keys)
+  return state.replace(done=~live), choice
 
 
-def read(arms, owners, params, state, wanted, committed=None):
-  """Lets drafters read what others have committed.
+# Catch up.
 
-  Args:
-    arms: all of them.
-    owners: of each memory, the arm that speaks for it.
-    params: of all models.
-    state: of the decode.
-    wanted: `[memories, B]` which rows are to be read, if it is behind there.
-    committed: what the target said, if overlaps with it are asked for.
+
+def catch_up(
+  plan: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  choice: Choice,
+) -> tuple[state_lib.DecodeState, jax.Array]:
+  """Drafters that are to draft read what others have committed.
 
   Returns:
-    The state, `[B]` how many tokens were read, and for each memory `[B, P]` the
-    overlap, or None.
+    The state, and `[B]` how many tokens were read.
   """
-  context = base.Context(tokens=state.tokens, lengths=state.lengths)
-  caught = [
-    arms[i].drafter.catch_up(params.drafters[i], own, context, rows, committed)
-    for i, own, rows in zip(owners, state.drafters, wanted, strict=True)
-  ]
-  state = state.replace(drafters=tuple(each.state for each in caught))
-  num_read = sum(each.num_tokens for each in caught)
-  return state, num_read, [each.overlap for each in caught]
-
-
-def _commit(owners, read, state, context, proposals, outcome, mine):
-  """Returns every drafter's state after the round, with one write for each.
-
-  `read` `[B]` is how many levels of its tree the played drafter can have kept.
-  """
-  outcome = outcome._replace(
-    num_accepted=jnp.minimum(outcome.num_accepted, read)
-  )
-  return tuple(
-    owner.drafter.commit(own, proposal, context, outcome, keep)
-    for owner, own, proposal, keep in zip(
-      owners, state.drafters, proposals, mine, strict=True
+  num_read, drafters = jnp.zeros_like(state.lengths), list(state.drafters)
+  if plan.full_information:
+    return state, num_read  # They have, behind the last round.
+  for slot, (owner, rows) in enumerate(_played(plan, choice)):
+    drafter = plan.arms[owner].drafter
+    reads = drafter.catch_up
+    # A state that all arms share is never behind, but for drafters that say so.
+    if reads is None or (len(drafters) == 1 and not reads.every_round):
+      continue
+    drafters[slot], num = reads.read(
+      params.drafters[owner],
+      drafters[slot],
+      state_lib.context(plan.target, drafter, state),
+      rows,
     )
+    num_read += num
+  return state.replace(drafters=tuple(drafters)), num_read
+
+
+def _played(plan, choice):
+  """For each slot, its owner and `[B]` the rows that have chosen one of it."""
+  return [
+    (owner, functools.reduce(jnp.logical_or, [choice.plays[i] for i in arms]))
+    for owner, arms in zip(plan.slots.owners, plan.slots.arms)
+  ]
+
+
+# Draft.
+
+
+class Draft(NamedTuple):
+  """What an arm's drafter proposes."""
+
+  tree: base.DraftTree
+  proposal: base.Proposal  # for the drafter's `commit`
+
+
+def draft(
+  plan: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  choice: Choice,
+) -> list[Draft]:
+  """The drafters of chosen arms propose trees."""
+  return arms_lib.run_chosen(
+    choice.plays,
+    [
+      functools.partial(_draft_arm, plan, params, state, choice, i)
+      for i in range(len(plan.arms))
+    ],
+  )
+
+
+def _draft_arm(plan, params, state, choice, i):
+  drafter = plan.arms[i].drafter
+  return Draft(
+    *drafter.draft(
+      choice.draft_keys,
+      params.drafters[i],
+      state.drafters[plan.slots.of_arms[i]],
+      state_lib.context(plan.target, drafter, state),
+    )
+  )
+
+
+# Score.
+
+
+class Scored(NamedTuple):
+  """What the target has computed of every row's root and nodes."""
+
+  probs: base.Probs  # [B, N + 1, V]
+  features: dict[int, jax.Array]  # [B, N + 1, F] of each tap
+  pending: base.Pending
+  finite: jax.Array  # [B] bool, whether all logits and probabilities were
+
+
+class _Block(NamedTuple):
+  """Nodes of all rows, which may be of different trees."""
+
+  tokens: jax.Array  # [B, N]
+  # [N + 1] or [B, N + 1], of root and nodes: 1 + the distance from the root, or
+  # 0 for no node.
+  places: jax.Array
+  mask: jax.Array  # [N + 1, N + 1] or [B, N + 1, N + 1]
+
+
+def score(
+  plan: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  drafts: Sequence[Draft],
+) -> Scored:
+  """The target scores root and nodes, as many as were drafted, in one call."""
+  trees = [each.tree for each in drafts]
+  blocks = [_block(tree, several=len(trees) > 1) for tree in trees]
+  needed = [
+    jnp.where(rows, _num_needed(arm.drafter, tree), 0).max()
+    for arm, rows, tree in zip(plan.arms, choice.plays, trees)
+  ]
+  return arms_lib.narrowest(
+    _widths(plan.arms),
+    functools.reduce(jnp.maximum, needed),
+    functools.partial(
+      _score_first, plan, params, state, arms_lib.merge(choice.plays, blocks)
+    ),
+  )
+
+
+def _block(tree, several):
+  """The nodes of one arm's trees; for all rows alike, unless there are more."""
+  topology, rows = tree.topology, tree.tokens.shape[:1]
+  places, mask = topology.offsets + 1, topology.mask
+  if several and places.ndim == 1:
+    places = jnp.broadcast_to(places, (*rows, *places.shape))
+    mask = jnp.broadcast_to(mask, (*rows, *mask.shape))
+  return _Block(tree.tokens, places, mask)
+
+
+def _widths(arms):
+  """Numbers of nodes that a call may have: few, since each is compiled."""
+  widths = set()
+  for drafter in (arm.drafter for arm in arms):
+    size, width = drafter.topology.num_nodes, drafter.topology.width
+    steps = [0, *(width * 4**i for i in range(size.bit_length()))]
+    widths |= {*(each for each in steps if drafter.partial and each < size)}
+    widths.add(size)
+  return sorted(widths)
+
+
+def _num_needed(drafter, tree):
+  """`[B]` the first nodes of the tree that hold all valid ones."""
+  size = tree.topology.num_nodes
+  if not drafter.partial:
+    return jnp.full(tree.valid.shape[:1], size)
+  return (tree.valid * np.arange(1, size + 1)).max(axis=1, initial=0)
+
+
+def _score_first(plan, params, state, block, num_nodes):
+  """Scores the root and the first nodes of a block."""
+  last = state.lengths[:, None] - 1
+  root = jnp.take_along_axis(state.tokens, last, axis=1)
+  places = block.places[..., : num_nodes + 1]
+  extension = plan.target.extend(
+    params.target,
+    state.target,
+    jnp.concatenate([root, block.tokens[:, :num_nodes]], axis=1),
+    positions=jnp.where(places > 0, last + places - 1, -1),
+    mask=block.mask[..., : num_nodes + 1, : num_nodes + 1],
+  )
+  # A softmax is finite if and only if the largest logit is, after temperature.
+  largest = extension.logits.max(-1) / (plan.sampling.temperature or 1.0)
+  return Scored(
+    sampling_lib.both_probs(extension.logits, plan.sampling),
+    {tap: extension.features[tap] for tap in state.features},
+    extension.pending,
+    jnp.isfinite(largest).all(axis=1),
+  )
+
+
+# Verify.
+
+
+class ArmOutput(NamedTuple):
+  """What became of an arm's trees; padded, where arms merge."""
+
+  outcome: base.Outcome  # batched, of the deepest tree
+  depth: jax.Array  # [B] int32, of the deepest valid node
+  acceptance: estimates.Acceptance
+  fidelity: jax.Array  # [B]
+  target: base.Probs | None  # [B, P, V] at committed positions, if asked for
+  bad_probs: jax.Array  # [B] bool, probabilities of drafter or goal were NaN
+  bad_tree: jax.Array  # [B] bool, the tree contradicts its bounds
+
+
+def verify(
+  plan: Round, choice: Choice, drafts: Sequence[Draft], scored: Scored
+) -> ArmOutput:
+  """The verifiers of chosen arms walk their trees against their goals."""
+  outputs = arms_lib.run_chosen(
+    choice.plays,
+    [
+      functools.partial(_verify_arm, plan, choice, i, each.tree, scored)
+      for i, each in enumerate(drafts)
+    ],
+  )
+  return arms_lib.merge(choice.plays, outputs)
+
+
+def _verify_arm(plan, choice, i, tree, scored):
+  arm, topology = plan.arms[i], tree.topology
+  target = jax.tree.map(
+    lambda each: each[:, : topology.num_nodes + 1], scored.probs
+  )
+  sampled, fidelity = target, jnp.ones(choice.live.shape)
+  bad_probs = _has_bad_probs(tree)
+  if arm.goal is not None:
+    goal = jax.vmap(functools.partial(goal_lib.probs, arm.goal))(tree, target)
+    known = jax.vmap(goal_lib.has_draft_probs)(tree)
+    fidelity = estimates.fidelity(goal, target.processed, known)
+    sampled = target._replace(processed=goal)
+    bad_probs |= jnp.isnan(fidelity)
+  outcome = jax.vmap(arm.verifier)(choice.verify_keys, tree, sampled.processed)
+  return ArmOutput(
+    outcome=outcome,
+    depth=(tree.valid * topology.depths).max(axis=1, initial=0),
+    acceptance=estimates.of_tree(tree, sampled, outcome),
+    fidelity=fidelity,
+    target=_committed(target, outcome) if plan.full_information else None,
+    bad_probs=bad_probs,
+    bad_tree=~jnp.broadcast_to(topology.is_valid, choice.live.shape),
+  )
+
+
+def _has_bad_probs(tree):
+  """`[B]` whether the probability of some drafted token is NaN."""
+  if tree.probs is None:
+    return jnp.zeros(tree.tokens.shape[:1], bool)
+  own = jnp.take_along_axis(tree.probs, tree.tokens[..., None], axis=2)
+  return (jnp.isnan(own[..., 0]) & tree.valid).any(axis=1)
+
+
+def _committed(target, outcome):
+  """`[B, P, V]` the target's probabilities along the accepted path."""
+  entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))[..., None]
+  return jax.tree.map(
+    lambda each: jnp.take_along_axis(each, entries, axis=1), target
+  )
+
+
+# Commit.
+
+
+def commit(
+  plan: Round,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  drafts: Sequence[Draft],
+  scored: Scored,
+  output: ArmOutput,
+) -> state_lib.DecodeState:
+  """Writes what was accepted: tokens, caches and features, once each."""
+  num_emitted, tokens, done = _emit(state, output.outcome)
+  entries = jnp.pad(output.outcome.path + 1, ((0, 0), (1, 0)))
+  features = {
+    tap: write(
+      state.features[tap],
+      jnp.take_along_axis(each, entries[..., None], axis=1),
+      state.lengths - 1,
+    )
+    for tap, each in scored.features.items()
+  }
+  return state.replace(
+    tokens=tokens,
+    lengths=state.lengths + num_emitted,
+    done=done,
+    target=plan.target.commit(
+      state.target, scored.pending, entries, num_emitted
+    ),
+    features=features,
+    drafters=_commit_drafters(plan, state, choice, drafts, output.outcome),
+    num_rounds=state.num_rounds + 1,
   )
 
 
@@ -341,28 +481,238 @@ def _emit(state, outcome):
   room = state.limits - state.lengths
   done = state.done | stopped | (num >= room)
   num = jnp.where(state.done, 0, jnp.minimum(num, room))
-  write = jax.vmap(jax.lax.dynamic_update_slice_in_dim, in_axes=(0, 0, 0, None))
-  return num, write(state.tokens, tokens, state.lengths, 0), done
+  return num, write(state.tokens, tokens, state.lengths), done
 
 
-def _count(counters, info, draft_calls):
-  live = info.live.astype(jnp.int32)
-  index = jnp.arange(counters.accepted.shape[1])
-  arms = jnp.arange(counters.pulls.shape[1])
-  return state_lib.Counters(
-    rounds=counters.rounds + live,
-    draft_calls=counters.draft_calls + live * draft_calls,
-    caught_up=counters.caught_up + info.caught_up,
-    emitted=counters.emitted + info.num_emitted,
-    accepted=counters.accepted + (index < info.num_accepted[:, None]),
-    drafted=counters.drafted + live[:, None] * (index < info.depth[:, None]),
-    pulls=counters.pulls + live[:, None] * (arms == info.arm[:, None]),
+@jax.vmap
+def write(buffer: jax.Array, rows: jax.Array, start: jax.Array) -> jax.Array:
+  """Writes `[B, T, ...]` rows into `[B, S, ...]` from `[B]` places on."""
+  return jax.lax.dynamic_update_slice_in_dim(buffer, rows, start, 0)
+
+
+def _commit_drafters(plan, state, choice, drafts, outcome):
+  """Returns every slot's state after the round, with one write for each."""
+  levels = np.array([state_lib.num_levels(arm.drafter) for arm in plan.arms])
+  outcome = outcome._replace(
+    num_accepted=jnp.minimum(
+      outcome.num_accepted, jnp.asarray(levels)[choice.arm]
+    )
   )
+  committed = []
+  for slot, (owner, rows) in enumerate(_played(plan, choice)):
+    arms = plan.slots.arms[slot]
+    proposal = arms_lib.merge(
+      [choice.plays[i] for i in arms], [drafts[i].proposal for i in arms]
+    )
+    drafter = plan.arms[owner].drafter
+    context = state_lib.context(plan.target, drafter, state)
+    committed.append(
+      drafter.commit(state.drafters[slot], proposal, context, outcome, rows)
+    )
+  return tuple(committed)
 
 
-def _are_rewards(earned, rewards):
+# Observe.
+
+
+def observe(
+  plan: Round,
+  params: state_lib.Params,
+  before: state_lib.DecodeState,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  scored: Scored,
+  output: ArmOutput,
+  num_read: jax.Array,
+) -> tuple[state_lib.DecodeState, base.RoundInfo]:
+  """Reports the round, and its reward; with full information, of all arms."""
+  depths = np.array([arm.drafter.topology.depth for arm in plan.arms])
+  live, mean = choice.live, output.acceptance.mean
+  num_emitted = state.lengths - before.lengths
+  info = base.RoundInfo(
+    arm=choice.arm,
+    live=live,
+    tokens=output.outcome.tokens,
+    num_emitted=num_emitted,
+    num_accepted=jnp.minimum(output.outcome.num_accepted, num_emitted),
+    depth=output.depth,
+    tree_depth=jnp.asarray(depths, jnp.int32)[choice.arm],
+    acceptance=jnp.where(live, mean.processed, 0.0),
+    raw_acceptance=jnp.where(live, mean.raw, 0.0),
+    fidelity=jnp.where(live, output.fidelity, 0.0),
+    num_catch_up_tokens=num_read,
+  )
+  if plan.full_information:
+    state, num_late, rewards = _all_rewards(
+      plan, params, before, state, choice, output, info
+    )
+    info = info._replace(
+      rewards=rewards, num_catch_up_tokens=num_read + num_late
+    )
+  reward = jnp.zeros(live.shape)
+  if plan.reward is not None:
+    reward = jnp.where(live, plan.reward(info), 0.0)
+  flags = base.Flags(
+    target=~scored.finite & live,
+    draft=output.bad_probs & live,
+    tree=output.bad_tree & live,
+    arm=choice.lost,
+    reward=~_are_rewards(reward, info.rewards),
+  )
+  return state, info._replace(reward=reward, flags=flags)
+
+
+def _all_rewards(plan, params, before, state, choice, output, info):
+  """Lets all drafters read what was committed, and estimates their rewards.
+
+  Returns:
+    The state, `[B]` how many tokens were read, and `[B, A]` rewards or None.
+  """
+  committed = base.TargetProbs(before.lengths, output.target)
+  played = jnp.stack([rows for _, rows in _played(plan, choice)])
+  state, num_read, others = estimate(
+    plan, params, state, choice.live & ~played, committed
+  )
+  acceptance, known = estimates.of_slots(
+    output.acceptance, others, played, info.num_emitted
+  )
+  history = estimates.remember(state.history, acceptance, known)
+  state = state.replace(history=history)
+  if plan.reward is None:
+    return state, num_read, None
+  rewards = estimates.rewards(
+    plan.reward,
+    info,
+    acceptance,
+    known,
+    history,
+    plan.arms,
+    plan.slots.of_arms,
+  )
+  return state, num_read, jnp.where(choice.live[:, None], rewards, 0.0)
+
+
+def estimate(
+  plan: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  rows: jax.Array,
+  target: base.TargetProbs,
+) -> tuple[state_lib.DecodeState, jax.Array, list[base.Probs]]:
+  """Lets drafters read what others have committed, and compares.
+
+  Args:
+    plan: the round.
+    params: of all models.
+    state: of the decode.
+    rows: `[slots, B]` bool, which rows each slot's drafter reads.
+    target: probabilities at the committed positions.
+
+  Returns:
+    The state, `[B]` how many tokens were read, and for each slot `[B, P]` the
+    probabilities of acceptance.
+  """
+  num_read, drafters, chances = 0, [], []
+  for slot, owner in enumerate(plan.slots.owners):
+    drafter = plan.arms[owner].drafter
+    own, num, chance = drafter.estimate(
+      params.drafters[owner],
+      state.drafters[slot],
+      state_lib.context(plan.target, drafter, state),
+      rows[slot],
+      target,
+    )
+    drafters.append(own)
+    chances.append(chance)
+    num_read += num
+  return state.replace(drafters=tuple(drafters)), num_read, chances
+
+
+def _are_rewards(reward, rewards):
   """`[B]` whether all rewards of the round lie in [0, 1]; NaN does not."""
-  valid = (0 <= earned) & (earned <= 1)
+  valid = (0 <= reward) & (reward <= 1)
   if rewards is None:
     return valid
   return valid & ((0 <= rewards) & (rewards <= 1)).all(1)
+
+
+# Learn.
+
+
+def learn(
+  plan: Round, state: state_lib.DecodeState, info: base.RoundInfo
+) -> state_lib.DecodeState:
+  """Updates the bandit, the counters and the flags."""
+  if plan.reward is not None:
+    bandit = update_bandit(plan.bandit, plan.per_row, state.bandit, info)
+    state = state.replace(bandit=bandit)
+  counters, live = state.counters, info.live.astype(jnp.int32)[:, None]
+  levels = np.arange(counters.accepted.shape[1])
+  arms = np.arange(len(plan.arms))
+  drafted = live * (levels < info.depth[:, None])
+  return state.replace(
+    counters=state_lib.Counters(
+      pulls=counters.pulls + live * (arms == info.arm[:, None]),
+      catch_up_tokens=counters.catch_up_tokens + info.num_catch_up_tokens,
+      accepted=counters.accepted + (levels < info.num_accepted[:, None]),
+      drafted=counters.drafted + drafted,
+    ),
+    flags=jax.tree.map(jnp.logical_or, state.flags, info.flags),
+  )
+
+
+def update_bandit(
+  bandit: base.Bandit,
+  per_row: bool,
+  state: base.BanditState,
+  info: base.RoundInfo,
+) -> base.BanditState:
+  """Returns the bandit's state after a round, in rows that were live.
+
+  Args:
+    bandit: the rule.
+    per_row: whether `state` has a first axis of rows.
+    state: of the bandit, or of all rows' bandits.
+    info: of the round, at least `live`, `arm`, `reward` and `rewards`; a bandit
+      of the batch gets means over live rows.
+  """
+  extra = {} if info.rewards is None else {'rewards': info.rewards}
+  update = lambda state, arm, earned: bandit.update(
+    state, arm, earned[0], **earned[1]
+  )
+  arm = info.arm if per_row else info.arm[0]
+  return _update(update, per_row, state, info.live, arm, (info.reward, extra))
+
+
+def update_bandit_all(
+  bandit: base.Bandit,
+  per_row: bool,
+  state: base.BanditState,
+  live: jax.Array,
+  rewards: jax.Array,
+) -> base.BanditState:
+  """Returns the bandit's state once all arms' rewards are known, unplayed.
+
+  Args:
+    bandit: the rule.
+    per_row: whether `state` has a first axis of rows.
+    state: of the bandit, or of all rows' bandits.
+    live: `[B]` the rows that show something.
+    rewards: `[B, A]` of all arms.
+  """
+  update = lambda state, _, rewards: bandit.update_all(state, rewards)
+  arm = jnp.zeros_like(live, jnp.int32) if per_row else jnp.int32(0)
+  return _update(update, per_row, state, live, arm, rewards)
+
+
+def _update(update, per_row, state, live, arm, earned):
+  """Updates rows that are live, or one state by the means over such rows."""
+  if per_row:
+    new = jax.vmap(update)(state, arm, earned)
+    return arms_lib.where(live, new, state)
+  weight = live / jnp.maximum(live.sum(), 1)
+  mean = lambda value: jnp.tensordot(weight, value, axes=1)
+  new = update(state, arm, jax.tree.map(mean, earned))
+  return jax.tree.map(
+    lambda new, old: jnp.where(live.any(), new, old), new, state
+  )

@@ -34,14 +34,14 @@ def speculative(
     verifier: one, or a name as in `verifiers.resolve`; by default that of
       `verifiers.default`.
     goal: what is sampled instead of the target, such as one of `GOALS`; the
-      drafter is then asked for its law behind the chains, too.
+      drafter is then asked for its probabilities at the bonus position, too.
     **options: of `Decoder`.
 
   Raises:
     ValueError: the vocabularies differ, or a number is out of range.
   """
   if verifier is None:
-    # At temperature 0, a goal may be no one-hot law.
+    # At temperature 0, a goal may be no one-hot distribution.
     temperature = sampling.temperature if goal is None else 1.0
     verifier = verifiers.default(temperature, num_drafts)
   if draft is None:
@@ -57,7 +57,7 @@ def speculative(
       draft,
       trees.chains(num_drafts, draft_length),
       sampling,
-      leaf_laws=goal is not None,
+      bonus_probs=goal is not None,
     )
   arm = base.Arm(drafter, verifiers.resolve(verifier), goal)
   return decoder.Decoder(

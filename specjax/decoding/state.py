@@ -1,7 +1,6 @@
-"""What a decode carries from round to round, and what a round reports."""
+"""What a decode carries from round to round."""
 
 from collections.abc import Sequence
-from typing import Any
 from typing import NamedTuple
 
 from flax import struct
@@ -9,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
-from specjax.decoding import evidence
+from specjax.decoding import estimates
 
 
 class Params(NamedTuple):
@@ -22,22 +21,10 @@ class Params(NamedTuple):
 class Counters(NamedTuple):
   """Sums over the rounds in which a row was live."""
 
-  rounds: jax.Array  # [B] int32, target calls
-  draft_calls: jax.Array  # [B] int32, sequential drafter calls
-  caught_up: jax.Array  # [B] int32, tokens that drafters read behind others
-  emitted: jax.Array  # [B] int32, tokens
-  accepted: jax.Array  # [B, D] int32, draft tokens kept at each depth
-  drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
   pulls: jax.Array  # [B, A] int32, rounds of each arm
-
-
-class Flags(NamedTuple):
-  """What went wrong in a row, to be raised by the host."""
-
-  target: jax.Array  # [B] bool, logits or probabilities were not finite
-  draft: jax.Array  # [B] bool, probabilities of drafter or goal were not
-  arm: jax.Array  # [B] bool, the bandit picked an arm that is not there
-  reward: jax.Array  # [B] bool, a reward was outside [0, 1]
+  catch_up_tokens: jax.Array  # [B] int32, that drafters read behind others
+  accepted: jax.Array  # [B, D] int32, accepted draft tokens of each depth
+  drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
 
 
 @struct.dataclass
@@ -56,37 +43,109 @@ class DecodeState:
   keys: jax.Array  # [B] one key a row
   stop_tokens: jax.Array  # [E] int32
   target: base.Cache
-  drafters: tuple[Any, ...]  # of each memory
-  history: evidence.History  # where drafters are kept current
-  bandit: Any  # of the batch, or with a first axis of rows
+  features: dict[int, jax.Array]  # [B, S, F] the target's, of each tap
+  drafters: tuple[base.DraftState, ...]  # of each slot
+  history: estimates.History  # where drafters are kept current
+  bandit: base.BanditState  # of the batch, or with a first axis of rows
   bandit_key: jax.Array  # [] or [B]
   num_rounds: jax.Array  # [] int32
   counters: Counters
-  flags: Flags
+  flags: base.Flags
 
 
-class RoundInfo(NamedTuple):
-  """One round, row by row. `D` is the depth of the deepest arm."""
+class Slots(NamedTuple):
+  """Which drafters share a state: the slots of `DecodeState.drafters`."""
 
-  arm: jax.Array  # [B] int32
-  live: jax.Array  # [B] bool, rows that were not done
-  tokens: jax.Array  # [B, D + 1] int32, the first `num_emitted` were committed
-  num_emitted: jax.Array  # [B] int32, 0 in rows that were done
-  num_accepted: jax.Array  # [B] int32, committed tokens that were drafted
-  depth: jax.Array  # [B] int32, depth to which something was drafted
-  overlap: jax.Array  # [B] float32, mean chance that a drafted token is kept
-  agreement: jax.Array  # [B] float32, 1 - TV of the untempered laws
-  fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
-  caught_up: jax.Array  # [B] int32, tokens that drafters read behind others
-  reward: jax.Array  # [B] float32
-  rewards: jax.Array | None  # [B, A] of all arms, where the round yields them
-  flags: Flags
+  of_arms: tuple[int, ...]  # [A] the slot of each arm
+  owners: tuple[int, ...]  # of each slot, the arm that reads the most levels
+
+  @property
+  def arms(self) -> list[list[int]]:
+    """The arms of each slot."""
+    return [
+      [arm for arm, own in enumerate(self.of_arms) if own == slot]
+      for slot in range(len(self.owners))
+    ]
+
+
+def make_slots(
+  arms: Sequence[base.Arm], of_arms: Sequence[int] | None = None
+) -> Slots:
+  """Builds the slots of arms.
+
+  Args:
+    arms: the ways to play a round.
+    of_arms: `[A]` the slot of each arm; by default, each has its own.
+
+  Raises:
+    ValueError: slots are not numbered from 0 without gaps, or drafters share
+      one that cannot.
+  """
+  of_arms = tuple(range(len(arms)) if of_arms is None else map(int, of_arms))
+  if len(of_arms) != len(arms) or set(of_arms) != set(range(max(of_arms) + 1)):
+    raise ValueError(
+      f'slots must name a state for each of {len(arms)} arms, numbered from 0 '
+      f'without gaps, got {of_arms}.'
+    )
+  slots = Slots(of_arms, tuple(range(max(of_arms) + 1)))
+  owners = []
+  for shared in slots.arms:
+    names = {arms[i].drafter.slot and arms[i].drafter.slot.name for i in shared}
+    if len(shared) > 1 and (None in names or len(names) > 1):
+      raise ValueError(
+        f'Arms of one slot need drafters of one StateSlot, got arms {shared} '
+        f'with {len(names)} different ones, or none.'
+      )
+    owners.append(max(shared, key=lambda i: num_levels(arms[i].drafter)))
+  return slots._replace(owners=tuple(owners))
+
+
+def num_levels(drafter: base.Drafter) -> int:
+  """Returns how many levels of its trees a drafter can commit itself."""
+  slot = drafter.slot
+  return drafter.topology.depth if slot is None else slot.num_levels
+
+
+def taps(
+  target: base.LanguageModel, arms: Sequence[base.Arm]
+) -> tuple[int, ...]:
+  """Returns which features of the target some drafter reads, as indices >= 0.
+
+  Raises:
+    ValueError: a drafter asks for one that the target does not have.
+  """
+  num = len(target.feature_sizes)
+  asked = sorted({tap for arm in arms for tap in arm.drafter.taps})
+  if asked and not num:
+    raise ValueError(
+      f'taps {tuple(asked)} ask for features of a target that has none (its '
+      'feature_sizes are empty).'
+    )
+  for tap in asked:
+    if not -num <= tap < num:
+      raise ValueError(
+        f'taps must lie in [{-num}, {num - 1}], as the target has {num} '
+        f'features, got {tap}.'
+      )
+  return tuple(sorted({tap % num for tap in asked}))
+
+
+def context(
+  target: base.LanguageModel, drafter: base.Drafter, state: DecodeState
+) -> base.Context:
+  """Returns what a drafter may see of the rows."""
+  num = len(target.feature_sizes)
+  return base.Context(
+    tokens=state.tokens,
+    lengths=state.lengths,
+    features=tuple(state.features[tap % num] for tap in drafter.taps),
+  )
 
 
 def init(
   target: base.LanguageModel,
-  arms: tuple[base.Arm, ...],
-  bandit_state: Any,
+  arms: Sequence[base.Arm],
+  bandit_state: base.BanditState,
   params: Params,
   prompts: jax.Array,
   lengths: jax.Array,
@@ -96,7 +155,7 @@ def init(
   stop_tokens: jax.Array,
   max_length: int,
   *,
-  memories: tuple[int, ...] | None = None,
+  slots: Sequence[int] | None = None,
 ) -> DecodeState:
   """Reads the prompts into the caches.
 
@@ -113,76 +172,50 @@ def init(
       bandit.
     stop_tokens: `[E]` tokens that end a row.
     max_length: longest row, prompt included; at least `T`.
-    memories: which of the drafters' states is each arm's.
+    slots: `[A]` which of `DecodeState.drafters` is each arm's.
 
   Returns:
     The state before the first round.
   """
   batch, width = prompts.shape
-  depths = [arm.drafter.topology.depth for arm in arms]
-  depth = max(depths)
-  arms_of_memories = owners(arms, resolve_memories(arms, memories))
+  depth = max(arm.drafter.topology.depth for arm in arms)
   # Dynamic updates clamp silently at the end of a buffer, so the widest write
   # of a round must fit behind the longest row.
   size = max_length + depth + 1
   cache = target.init_cache(params.target, batch, size)
-  zeros = jnp.zeros(batch, jnp.int32)
-  by_depth = jnp.zeros((batch, depth), jnp.int32)
+  cache, features = target.prefill(params.target, cache, prompts, lengths - 1)
+  pad = lambda rows: jnp.pad(
+    rows, [(0, 0), (0, size - width)] + [(0, 0)] * (rows.ndim - 2)
+  )
+  owners = make_slots(arms, slots).owners
+  num = len(features)
+  prompts_of = lambda drafter: base.Context(
+    prompts, lengths, tuple(features[tap % num] for tap in drafter.taps)
+  )
   return DecodeState(
-    tokens=jnp.pad(prompts, ((0, 0), (0, size - width))),
+    tokens=pad(prompts),
     lengths=lengths,
     limits=limits,
     done=lengths >= limits,
     keys=keys,
     stop_tokens=stop_tokens,
-    target=target.prefill(params.target, cache, prompts, lengths - 1),
+    target=cache,
+    features={tap: pad(features[tap]) for tap in taps(target, arms)},
     drafters=tuple(
-      arms[i].drafter.init(params.drafters[i], prompts, lengths, max_length)
-      for i in arms_of_memories
+      arms[i].drafter.init(
+        params.drafters[i], prompts_of(arms[i].drafter), max_length
+      )
+      for i in owners
     ),
-    history=evidence.no_history(batch, len(arms_of_memories)),
+    history=estimates.no_history(batch, len(owners)),
     bandit=bandit_state,
     bandit_key=bandit_key,
     num_rounds=jnp.int32(0),
     counters=Counters(
-      rounds=zeros,
-      draft_calls=zeros,
-      caught_up=zeros,
-      emitted=zeros,
-      accepted=by_depth,
-      drafted=by_depth,
       pulls=jnp.zeros((batch, len(arms)), jnp.int32),
+      catch_up_tokens=jnp.zeros(batch, jnp.int32),
+      accepted=jnp.zeros((batch, depth), jnp.int32),
+      drafted=jnp.zeros((batch, depth), jnp.int32),
     ),
-    flags=Flags(*[jnp.zeros(batch, bool)] * len(Flags._fields)),
-  )
-
-
-def resolve_memories(
-  arms: Sequence[base.Arm], given: Sequence[int] | None = None
-) -> tuple[int, ...]:
-  """Returns which of the drafters' states each arm uses; checks `given`."""
-  if given is None:
-    return tuple(range(len(arms)))
-  given = tuple(int(memory) for memory in given)
-  if len(given) != len(arms) or set(given) != set(range(max(given) + 1)):
-    raise ValueError(
-      f'memories must name a state for each of {len(arms)} arms, numbered from '
-      f'0 without gaps, got {given}.'
-    )
-  return given
-
-
-def owners(
-  arms: Sequence[base.Arm], memories: tuple[int, ...]
-) -> tuple[int, ...]:
-  """Returns for each memory the arm that speaks for all that share it.
-
-  It drafts the most levels, and so can commit what the others have drafted.
-  """
-  return tuple(
-    max(
-      (i for i, memory in enumerate(memories) if memory == slot),
-      key=lambda i: arms[i].drafter.num_calls,
-    )
-    for slot in range(max(memories) + 1)
+    flags=base.Flags(*[jnp.zeros(batch, bool)] * len(base.Flags._fields)),
   )

@@ -14,23 +14,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import padding
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 
-# Committed tokens that the first step reads.
+# Committed tokens that the first step reads at most.
 _TAIL = 2
 
 # Tokens that a drafter reads at once when it catches up.
 CHUNK = 16
 
 
-@base.component(example={'leaf_laws': True})
+@registry.component(example={'bonus_probs': True})
 def autoregressive(
   model: base.LanguageModel,
   topology: trees.Topology,
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   *,
-  leaf_laws: bool = False,
+  bonus_probs: bool = False,
   stop: Callable[[jax.Array], jax.Array] | None = None,
   chunk: int = CHUNK,
 ) -> base.Drafter:
@@ -38,46 +40,38 @@ def autoregressive(
 
   Args:
     model: the small model.
-    topology: the tree to draft; the empty one only with `leaf_laws`.
+    topology: the tree to draft; the empty one only with `bonus_probs`.
     sampling: how tokens are drawn; the same as the target's, usually.
-    leaf_laws: report also what the model says after the leaves, for one more
-      model call.
-    stop: `(law[..., V]) -> [...]` where not to draft, by the law before
-      temperature, top-k and top-p; what follows there is the target's to say,
-      as in a sequential cascade. Once all rows have stopped, the model is not
-      called again.
+    bonus_probs: compute also the probabilities at the bonus positions, for one
+      more model call.
+    stop: `(raw_probs[..., V]) -> [...]` where not to draft, by the distribution
+      before temperature, top-k and top-p; what follows there is the target's to
+      pick, as in a sequential cascade. Once all rows have stopped, the model is
+      not called again.
     chunk: tokens a call with which a drafter that was not played catches up.
 
   Returns:
     The drafter; its state is the model's cache.
   """
-  if topology.num_nodes < 1 and not leaf_laws:
+  if topology.num_nodes < 1 and not bonus_probs:
     raise ValueError('topology must have at least one node, got none.')
   if chunk < 1:
     raise ValueError(f'chunk must be >= 1, got {chunk}.')
   # Levels that the model reads; the leaves only if they are asked for.
-  read_depth = topology.depth if leaf_laws else topology.depth - 1
-  # Room for the widest write behind the longest row, with leaves or without.
-  slack = max(chunk, _TAIL + topology.depth)
-
-  plan = _Plan(model, topology, sampling, read_depth, stop)
+  read_depth = topology.depth if bonus_probs else topology.depth - 1
+  plan = _Plan(model, topology, sampling, read_depth, bonus_probs, stop, chunk)
   return base.Drafter(
     topology=topology,
-    init=lambda *args: _init(model, slack, *args),
-    draft=lambda *args: _draft(plan, leaf_laws, *args),
-    commit=lambda *args: _commit(model, read_depth, *args),
-    catch_up=lambda *args: _catch_up(model, sampling, chunk, *args),
+    init=functools.partial(_init, plan),
+    draft=functools.partial(_draft, plan),
+    commit=functools.partial(_commit, plan),
+    catch_up=base.CatchUp(functools.partial(_catch_up, plan)),
+    estimate=functools.partial(_estimate, plan),
+    slot=base.StateSlot((model, chunk), read_depth),
     num_calls=1 + read_depth,
-    memory=(model, chunk),
     vocab_size=model.vocab_size,
     partial=stop is not None,
   )
-
-
-def _init(model, slack, params, tokens, lengths, max_length):
-  """Reads the prompts, but for their tails."""
-  cache = model.init_cache(params, tokens.shape[0], max_length + slack)
-  return model.prefill(params, cache, tokens, jnp.maximum(lengths - _TAIL, 0))
 
 
 class _Plan(NamedTuple):
@@ -87,7 +81,19 @@ class _Plan(NamedTuple):
   topology: trees.Topology
   sampling: sampling_lib.Sampling
   read_depth: int
+  bonus_probs: bool
   stop: Callable[[jax.Array], jax.Array] | None
+  chunk: int
+
+
+class _Inputs(NamedTuple):
+  """What all levels of a draft are computed from."""
+
+  params: base.Params
+  cache: base.Cache
+  last: jax.Array  # [B, 1] position of the last committed token
+  lag: jax.Array  # [B] committed tokens that the cache lacks
+  uniforms: jax.Array  # [B, N, U]
 
 
 class _Level(NamedTuple):
@@ -95,149 +101,151 @@ class _Level(NamedTuple):
 
   tokens: jax.Array  # [B, W] int32
   valid: jax.Array  # [B, W] bool
-  laws: base.Laws  # [B, W, V] of each node
-  behind: base.Laws | None  # [B, W, V] behind each; None if they were not read
+  probs: base.Probs  # [B, W, V] from which each node was drawn
+  behind: base.Probs | None  # [B, W, V] behind each; None if they are not read
 
 
-def _draft(plan, leaf_laws, keys, params, cache, context):
-  """Returns the tree, and the block of what was read."""
-  model, topology = plan.model, plan.topology
-  shape = topology.num_nodes, sampling_lib.num_uniforms(model.vocab_size)
-  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
-  last = context.lengths[:, None] - 1
-  lag = _lag(cache, context)
-
-  def read(depth, token, block):
-    """Reads the nodes of a level, which stand behind it in the block."""
-    return model.extend(
-      params,
-      cache,
-      token,
-      block=block,
-      positions=jnp.broadcast_to(last + depth + 1, token.shape),
-      mask=_level_mask(topology, topology.levels[depth], lag),
-    )
-
-  logits, block = _read_tail(model, params, cache, context)
-  root = sampling_lib.laws(logits, plan.sampling)
-  valid = jnp.ones(last.shape, bool)
-  levels, block = _grow(plan, read, uniforms, 0, root, valid, block)
-  return _tree(topology, root, levels, leaf_laws), block
+def _init(plan, params, context, max_length):
+  """Reads the prompts, but for their tails."""
+  # Room for the widest write behind the longest row, with leaves or without.
+  size = max_length + max(plan.chunk, _TAIL + plan.topology.depth)
+  cache = plan.model.init_cache(params, context.tokens.shape[0], size)
+  lengths = jnp.maximum(context.lengths - _TAIL, 0)
+  return plan.model.prefill(params, cache, context.tokens, lengths)[0]
 
 
-def _grow(plan, read, uniforms, depth, behind, valid, block):
-  """Returns the levels from a depth on, and the block behind them.
+# Draft.
 
-  Args:
-    plan: of the whole tree.
-    read: `(depth, token, block) -> Extension`.
-    uniforms: `[B, N, U]`.
-    depth: of the first level, from 0.
-    behind: `[B, W, V]` what the model says behind the level above.
-    valid: `[B, W]` of that level.
-    block: what was read until there.
-  """
-  topology = plan.topology
-  if depth == topology.depth:
-    return [], block
-  row = _row_of_parent(topology, depth)
-  law = jax.tree.map(lambda each: each[:, row], behind)
-  going = valid[:, row]
 
-  def go():
-    drawn = uniforms[:, topology.levels[depth]]
-    token = sampling_lib.tokens(drawn, law.sampled, plan.sampling)
-    said, grown = None, block
-    if depth < plan.read_depth:
-      extension = read(depth, token, block)
-      said = sampling_lib.laws(extension.logits, plan.sampling)
-      grown = extension.block
-    levels, grown = _grow(plan, read, uniforms, depth + 1, said, going, grown)
-    return [_Level(token, going, law, said), *levels], grown
-
-  if plan.stop is None:
-    return go()
-  going &= ~plan.stop(law.untempered)
-  # Once all rows have stopped, nothing is drawn or read any more.
-  return jax.lax.cond(
-    going.any(), go, lambda: _stopped(plan, read, depth, law, block)
+def _draft(plan, keys, params, cache, context):
+  """Returns the tree, and the pending entries of what was read."""
+  num_uniforms = sampling_lib.num_uniforms(plan.model.vocab_size)
+  shape = plan.topology.num_nodes, num_uniforms
+  inputs = _Inputs(
+    params=params,
+    cache=cache,
+    last=context.lengths[:, None] - 1,
+    lag=_lag(cache, context),
+    uniforms=jax.vmap(lambda key: jax.random.uniform(key, shape))(keys),
   )
+  logits, pending = _read_tail(plan, inputs, context)
+  root = sampling_lib.both_probs(logits, plan.sampling)
+  valid = jnp.ones(inputs.last.shape, bool)
+  levels, pending = _grow(plan, inputs, 0, root, valid, pending)
+  return _tree(plan, root, levels), pending
 
 
-def _stopped(plan, read, depth, law, block):
-  """What `_grow` returns where nothing is drafted, by the law at its depth."""
-  levels, whole = [], block
-  for at in range(depth, plan.topology.depth):
-    shape = len(law.sampled), len(plan.topology.levels[at])
-    token, nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
-    zeros = jnp.zeros((*shape, law.sampled.shape[-1]))
-    junk, said = base.Laws(zeros, zeros), None
-    if at < plan.read_depth:
-      said = junk
-      step = functools.partial(read, at)
-      whole = jax.eval_shape(step, token, whole).block
-    levels.append(_Level(token, nothing, law if at == depth else junk, said))
-  return levels, jax.tree.map(base.pad_to, block, whole)
-
-
-def _tree(topology, root, levels, leaf_laws):
-  """Joins levels; behind the root, the model says `root`."""
-  join = lambda parts: jax.tree.map(
-    lambda *each: jnp.concatenate(each, axis=1), *parts
-  )
-  nothing = jax.tree.map(lambda law: law[:, :0], root)
-  tokens = jnp.zeros((len(root.sampled), 0), jnp.int32)
-  leaves = None
-  if leaf_laws:
-    said = join([root, *(level.behind for level in levels)])
-    leaves = jax.tree.map(lambda law: law[:, topology.leaf_entries], said)
-  return base.DraftTree(
-    join([tokens, *(level.tokens for level in levels)]),
-    topology,
-    join([tokens.astype(bool), *(level.valid for level in levels)]),
-    *join([nothing, *(level.laws for level in levels)]),
-    leaf_laws=leaves,
-  )
-
-
-def _read_tail(model, params, cache, context):
+def _read_tail(plan, inputs, context):
   """Reads the last committed tokens that the cache lacks, the last one first.
 
   One token in most rounds: the one before it is missing only behind a draft
-  that was accepted in full. What a block has of it is junk elsewhere.
+  that was accepted in full. What is pending of it is junk elsewhere.
+
+  Returns:
+    `[B, 1, V]` logits behind the last token, and what is pending.
   """
-  positions = context.lengths[:, None] - 1 - np.arange(_TAIL)
+  positions = inputs.last - np.arange(_TAIL)
   tail = jnp.take_along_axis(context.tokens, jnp.maximum(positions, 0), axis=1)
-  positions = jnp.where(positions < cache.lengths[:, None], -1, positions)
-
-  def read(num):
-    extension = model.extend(
-      params,
-      cache,
-      tail[:, :num],
-      positions=positions[:, :num],
-      mask=np.triu(np.ones((num, num), bool)),
-    )
-    return extension.logits[:, :1], extension.block
-
-  def read_one():
-    logits, block = read(1)
-    room = jax.eval_shape(lambda: read(_TAIL))[1]
-    return logits, jax.tree.map(base.pad_to, block, room)
-
+  missing = positions >= inputs.cache.lengths[:, None]
+  positions = jnp.where(missing, positions, -1)
+  read = functools.partial(_read_first, plan, inputs, tail, positions)
+  room = jax.eval_shape(functools.partial(read, _TAIL))
   return jax.lax.cond(
-    (_lag(cache, context) > 1).any(), lambda: read(_TAIL), read_one
+    (inputs.lag > 1).any(),
+    functools.partial(read, _TAIL),
+    lambda: padding.pad_to(read(1), room),
   )
 
 
-def _lag(cache, context):
-  """`[B]` committed tokens that the cache lacks."""
-  return context.lengths - cache.lengths
+def _read_first(plan, inputs, tokens, positions, num):
+  """Reads the first tokens, each of which stands behind those after it."""
+  extension = plan.model.extend(
+    inputs.params,
+    inputs.cache,
+    tokens[:, :num],
+    positions=positions[:, :num],
+    mask=np.triu(np.ones((num, num), bool)),
+  )
+  return extension.logits[:, :1], extension.pending
+
+
+def _grow(plan, inputs, depth, behind, valid, pending):
+  """Drafts the levels from a depth on.
+
+  Args:
+    plan: of the whole tree.
+    inputs: of all levels.
+    depth: of the first level, from 0.
+    behind: `[B, W, V]` probabilities behind the level above.
+    valid: `[B, W]` of that level.
+    pending: of what was read until there.
+
+  Returns:
+    The levels, and what is pending behind them.
+  """
+  if depth == plan.topology.depth:
+    return [], pending
+  row = _row_of_parent(plan.topology, depth)
+  probs = jax.tree.map(lambda each: each[:, row], behind)
+  going = valid[:, row]
+  if plan.stop is not None:
+    going &= ~plan.stop(probs.raw)
+  go = functools.partial(
+    _grow_level, plan, inputs, depth, probs, going, pending
+  )
+  if plan.stop is None:
+    return go()
+  # Once all rows have stopped, nothing is drawn or read any more.
+  stop = functools.partial(_stopped, plan, inputs, depth, probs, pending)
+  return jax.lax.cond(going.any(), go, stop)
+
+
+def _grow_level(plan, inputs, depth, probs, going, pending):
+  """Draws and reads one level, and drafts what hangs below it."""
+  drawn = inputs.uniforms[:, plan.topology.levels[depth]]
+  tokens = sampling_lib.tokens(drawn, probs.processed, plan.sampling)
+  behind = None
+  if depth < plan.read_depth:
+    extension = _read_level(plan, inputs, depth, tokens, pending)
+    behind = sampling_lib.both_probs(extension.logits, plan.sampling)
+    pending = extension.pending
+  levels, pending = _grow(plan, inputs, depth + 1, behind, going, pending)
+  return [_Level(tokens, going, probs, behind), *levels], pending
+
+
+def _stopped(plan, inputs, depth, probs, pending):
+  """What `_grow` returns where nothing is drafted, by `probs` at its depth."""
+  levels, whole = [], pending
+  for at in range(depth, plan.topology.depth):
+    shape = len(inputs.last), len(plan.topology.levels[at])
+    tokens, nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
+    zeros = jnp.zeros((*shape, plan.model.vocab_size))
+    junk, behind = base.Probs(zeros, zeros), None
+    if at < plan.read_depth:
+      behind = junk
+      step = functools.partial(_read_level, plan, inputs, at)
+      whole = jax.eval_shape(step, tokens, whole).pending
+    own = probs if at == depth else junk
+    levels.append(_Level(tokens, nothing, own, behind))
+  return levels, padding.pad_to(pending, whole)
+
+
+def _read_level(plan, inputs, depth, tokens, pending):
+  """Reads the nodes of a level, which stand behind what is pending."""
+  level = plan.topology.levels[depth]
+  return plan.model.extend(
+    inputs.params,
+    inputs.cache,
+    tokens,
+    pending=pending,
+    positions=jnp.broadcast_to(inputs.last + depth + 1, tokens.shape),
+    mask=_level_mask(plan.topology, level, inputs.lag),
+  )
 
 
 def _row_of_parent(topology, depth):
-  """Where in the level above each node of a level has its parent."""
-  if depth == 0:
+  """`[W]` which row of the level above each node of a level hangs below."""
+  if not depth:
     return np.zeros(len(topology.levels[0]), np.int32)
   parents = np.array(topology.parents)[topology.levels[depth]]
   return parents - topology.levels[depth - 1][0]
@@ -257,77 +265,122 @@ def _level_mask(topology, level, lag):
   return jnp.concatenate(each, axis=-1)
 
 
-def _commit(model, read_depth, cache, block, context, outcome, keep):
-  """Keeps the tail, in its order, and the accepted nodes that were read."""
+def _tree(plan, root, levels):
+  """Joins levels; `root` are the probabilities behind the root."""
+  join = lambda parts: jax.tree.map(
+    lambda *each: jnp.concatenate(each, axis=1), *parts
+  )
+  nothing = jax.tree.map(lambda probs: probs[:, :0], root)
+  tokens = jnp.zeros((len(root.processed), 0), jnp.int32)
+  bonus = None
+  if plan.bonus_probs:
+    behind = join([root, *(level.behind for level in levels)])
+    leaves = plan.topology.leaf_entries
+    bonus = jax.tree.map(lambda probs: probs[:, leaves], behind)
+  return base.DraftTree(
+    join([tokens, *(level.tokens for level in levels)]),
+    plan.topology,
+    join([tokens.astype(bool), *(level.valid for level in levels)]),
+    *join([nothing, *(level.probs for level in levels)]),
+    bonus_probs=bonus,
+  )
+
+
+# Commit.
+
+
+def _lag(cache, context):
+  """`[B]` committed tokens that the cache lacks."""
+  return context.lengths - cache.lengths
+
+
+def _commit(plan, cache, pending, context, outcome, rows):
+  """Commits the tail, in its order, and the accepted nodes that were read."""
   lag = _lag(cache, context)[:, None]
-  index = np.arange(_TAIL + read_depth)
+  index = np.arange(_TAIL + plan.read_depth)
   nodes = jnp.pad(outcome.path, ((0, 0), (0, _TAIL)))
   node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
   path = jnp.where(index < lag, lag - 1 - index, node + _TAIL)
-  num = lag[:, 0] + jnp.minimum(outcome.num_accepted, read_depth)
-  return model.keep(cache, block, path, jnp.where(keep, num, 0))
+  num = lag[:, 0] + jnp.minimum(outcome.num_accepted, plan.read_depth)
+  return plan.model.commit(cache, pending, path, jnp.where(rows, num, 0))
 
 
-def _catch_up(
-  model, sampling, chunk, params, cache, context, wanted, committed=None
-):
-  """Reads what other drafters committed, in chunks.
+# Catch up.
 
-  Up to the tail, which a draft reads anyway; or all but the last token, if the
-  laws at what was committed are asked for.
-  """
-  start = cache.lengths
-  end = context.lengths - (_TAIL if committed is None else 1)
-  if committed is not None:
-    chunk = min(chunk, committed.laws.sampled.shape[1] + 1)
 
-  def behind(cache):
-    return jnp.where(wanted, jnp.maximum(end - cache.lengths, 0), 0)
+def _catch_up(plan, params, cache, context, rows):
+  """Reads what other drafters committed, up to the tail that a draft reads."""
+  end = jnp.where(rows, context.lengths - _TAIL, 0)
+  read = jax.lax.while_loop(
+    lambda cache: (end > cache.lengths).any(),
+    lambda cache: _read_chunk(plan, params, cache, context, end, plan.chunk)[0],
+    cache,
+  )
+  return read, read.lengths - cache.lengths
+
+
+def _estimate(plan, params, cache, context, rows, target):
+  """Reads all but the last committed token, and compares with the target."""
+  end = jnp.where(rows, context.lengths - 1, 0)
+  num_committed = target.probs.processed.shape[1]
+  chunk = min(plan.chunk, num_committed + 1)
 
   def read(carry):
-    cache, overlap = carry
-    at = cache.lengths[:, None] + np.arange(chunk)
-    tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
-    extension = model.extend(params, cache, tokens)
-    path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
-    num = jnp.minimum(behind(cache), _once_read(chunk, extension))
-    if committed is not None:
-      laws = sampling_lib.laws(extension.logits, sampling)
-      overlap = _overlap(laws, cache.lengths, committed, overlap)
-    return model.keep(cache, extension.block, path, num), overlap
+    cache, acceptance = carry
+    new, logits = _read_chunk(plan, params, cache, context, end, chunk)
+    probs = sampling_lib.both_probs(logits, plan.sampling)
+    return new, _acceptance(probs, cache.lengths, target, acceptance)
 
-  overlap = None
-  if committed is not None:
-    overlap = jax.tree.map(lambda law: jnp.zeros(law.shape[:2]), committed.laws)
-  cache, overlap = jax.lax.while_loop(
-    lambda carry: (behind(carry[0]) > 0).any(), read, (cache, overlap)
+  nothing = jnp.zeros((len(rows), num_committed))
+  read, acceptance = jax.lax.while_loop(
+    lambda carry: (end > carry[0].lengths).any(),
+    read,
+    (cache, base.Probs(nothing, nothing)),
   )
-  return base.CatchUp(cache, cache.lengths - start, overlap)
+  return read, read.lengths - cache.lengths, acceptance
+
+
+def _read_chunk(plan, params, cache, context, end, chunk):
+  """Reads `chunk` tokens behind the cache; commits those before `end` `[B]`.
+
+  Returns:
+    The cache, and `[B, chunk, V]` logits.
+  """
+  at = cache.lengths[:, None] + np.arange(chunk)
+  tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
+  extension = plan.model.extend(params, cache, tokens)
+  path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
+  num = jnp.minimum(
+    jnp.maximum(end - cache.lengths, 0), _once_read(chunk, extension)
+  )
+  cache = plan.model.commit(cache, extension.pending, path, num)
+  return cache, extension.logits
 
 
 def _once_read(chunk, extension):
-  """Returns `chunk`, which XLA can tell only when the model has read its cache.
+  """Returns `chunk`, which XLA can know only when the model has read its cache.
 
-  So the write to the cache comes behind, in place; see `kv_cache.keep`.
+  So the write to the cache comes behind, in place; see `kv_cache.commit`.
   """
-  if extension.features is None:
+  if not extension.features:
     return chunk
-  return jnp.where(jnp.isnan(extension.features).any(), chunk + 1, chunk)
+  bad = jnp.isnan(extension.features[-1]).any()
+  return jnp.where(bad, chunk + 1, chunk)
 
 
-def _overlap(laws, first, committed, overlap):
-  """Fills in `1 - TV` at the committed positions that `laws` are of.
+def _acceptance(probs, first, target, acceptance):
+  """Fills in `1 - TV` at the committed positions that `probs` are of.
 
-  `laws[:, i]` is what follows the token at position `first + i`.
+  `probs[:, i]` are those of what follows the token at position `first + i`.
   """
   num_read, num_committed = (
-    each.sampled.shape[1] for each in (laws, committed.laws)
+    each.processed.shape[1] for each in (probs, target.probs)
   )
-  at = committed.start[:, None] - 1 + np.arange(num_committed) - first[:, None]
+  at = target.start[:, None] - 1 + np.arange(num_committed) - first[:, None]
   here = (0 <= at) & (at < num_read)
 
-  def fill(law, target, before):
-    law = jnp.take_along_axis(law, at[..., None], axis=1, mode='clip')
-    return jnp.where(here, jnp.minimum(law, target).sum(-1), before)
+  def fill(own, other, before):
+    own = jnp.take_along_axis(own, at[..., None], axis=1, mode='clip')
+    return jnp.where(here, jnp.minimum(own, other).sum(-1), before)
 
-  return jax.tree.map(fill, laws, committed.laws, overlap)
+  return jax.tree.map(fill, probs, target.probs, acceptance)

@@ -5,16 +5,18 @@ one drafter a round.
 """
 
 from collections.abc import Sequence
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import registry
 from specjax import trees
 
 
-@base.component(
+@registry.component(
   params=lambda drafters, model_params: (model_params,) * len(drafters)
 )
 def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
@@ -37,62 +39,82 @@ def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
   members = tuple(drafters)
   if not members:
     raise ValueError('drafters must hold at least one drafter, got none.')
-  topology, nodes = trees.join([member.topology for member in members])
+  for member in members:
+    if not isinstance(member.topology, trees.Topology):
+      raise ValueError(
+        f'drafters must draft static trees, got one of {member.topology}.'
+      )
   vocab_size = _vocab_size(members)
-
-  def init(params, *args):
-    return tuple(
-      member.init(own, *args)
-      for member, own in zip(members, params, strict=True)
-    )
-
-  def draft(keys, params, state, context):
-    drafts = [
-      member.draft(
-        jax.vmap(jax.random.fold_in, (0, None))(keys, i), *own, context
-      )
-      for i, (member, *own) in enumerate(
-        zip(members, params, state, strict=True)
-      )
-    ]
-    forest, proposals = zip(*drafts)
-    return _join(forest, topology, nodes, vocab_size), (
-      tuple((tree.tokens, tree.valid) for tree in forest),
-      proposals,
-    )
-
-  def commit(state, proposal, context, outcome, keep):
-    return tuple(
-      member.commit(
-        own, drafted, context, _own(member.topology, *tree, outcome), keep
-      )
-      for member, own, tree, drafted in zip(
-        members, state, *proposal, strict=True
-      )
-    )
-
-  def catch_up(params, state, context, wanted, committed=None):
-    del committed  # No round asks what lags for its overlaps.
-    caught = [
-      member.catch_up(*own, context, wanted)
-      for member, *own in zip(members, params, state, strict=True)
-    ]
-    return base.CatchUp(
-      tuple(each.state for each in caught),
-      sum(each.num_tokens for each in caught),
-    )
-
+  topology, nodes = trees.join([member.topology for member in members])
   return base.Drafter(
     topology=topology,
-    init=init,
-    draft=draft,
-    commit=commit,
-    catch_up=catch_up,
+    init=functools.partial(_init, members),
+    draft=functools.partial(_draft, members, topology, nodes, vocab_size),
+    commit=functools.partial(_commit, members),
+    catch_up=base.CatchUp(functools.partial(_catch_up, members), True),
+    taps=tuple(tap for member in members for tap in member.taps),
     num_calls=sum(member.num_calls for member in members),
     vocab_size=vocab_size,
     partial=any(member.partial for member in members),
-    lags=True,
   )
+
+
+def _init(members, params, context, max_length):
+  return tuple(
+    member.init(own, each, max_length)
+    for member, own, each in zip(
+      members, params, _contexts(members, context), strict=True
+    )
+  )
+
+
+def _draft(members, topology, nodes, vocab_size, keys, params, state, context):
+  drafts = [
+    member.draft(
+      jax.vmap(jax.random.fold_in, (0, None))(keys, i), own, part, each
+    )
+    for i, (member, own, part, each) in enumerate(
+      zip(members, params, state, _contexts(members, context), strict=True)
+    )
+  ]
+  forest, proposals = zip(*drafts)
+  return _join(forest, topology, nodes, vocab_size), (
+    tuple((tree.tokens, tree.valid) for tree in forest),
+    proposals,
+  )
+
+
+def _commit(members, state, proposal, context, outcome, rows):
+  return tuple(
+    member.commit(
+      own, drafted, each, _own(member.topology, *tree, outcome), rows
+    )
+    for member, own, each, tree, drafted in zip(
+      members, state, _contexts(members, context), *proposal, strict=True
+    )
+  )
+
+
+def _catch_up(members, params, state, context, rows):
+  states, nums = [], [jnp.zeros_like(rows, jnp.int32)]
+  for member, own, part, each in zip(
+    members, params, state, _contexts(members, context), strict=True
+  ):
+    if member.catch_up is not None:
+      part, num = member.catch_up.read(own, part, each, rows)
+      nums.append(num)
+    states.append(part)
+  return tuple(states), sum(nums)
+
+
+def _contexts(members, context):
+  """What each member may see: of the features, its own."""
+  ends = np.cumsum([len(member.taps) for member in members]).tolist()
+  starts = [0, *ends[:-1]]
+  return [
+    context._replace(features=context.features[start:end])
+    for start, end in zip(starts, ends)
+  ]
 
 
 def _vocab_size(members):
@@ -109,7 +131,7 @@ def _vocab_size(members):
 def _join(forest, topology, nodes, vocab_size):
   """The members' trees as one, with nodes where `nodes` has each tree's.
 
-  There are no `leaf_laws`: behind leaves that agree, members would differ.
+  There are no `bonus_probs`: behind leaves that agree, members would differ.
   """
   order = np.argsort(np.concatenate(nodes))
   sampled = any(tree.probs is not None for tree in forest)
@@ -118,7 +140,7 @@ def _join(forest, topology, nodes, vocab_size):
     if sampled and tree.probs is None:
       tree = tree._replace(probs=jax.nn.one_hot(tree.tokens, vocab_size))
     return tree._replace(
-      topology=topology, leaf_laws=None, untempered=tree.laws.untempered
+      topology=topology, bonus_probs=None, raw_probs=tree.both_probs.raw
     )
 
   return jax.tree.map(

@@ -3,11 +3,12 @@
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import registry
 from specjax import trees
 from specjax.drafters import stateless
 
 
-@base.component
+@registry.component
 def none() -> base.Drafter:
   """Builds the drafter of empty trees."""
 

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax import trees
 from specjax.drafters import matching
 from specjax.drafters import stateless
@@ -13,7 +15,7 @@ from specjax.drafters import stateless
 _LOOKED_AT = 8
 
 
-@base.component
+@registry.component
 def prompt_lookup(
   draft_length: int = 8,
   num_drafts: int = 1,
@@ -36,10 +38,10 @@ def prompt_lookup(
   Returns:
     The drafter; it takes no parameters.
   """
-  base.check_range('draft_length', draft_length, 1)
-  base.check_range('num_drafts', num_drafts, 1)
-  base.check_range('max_ngram', max_ngram, 1)
-  base.check_range('min_ngram', min_ngram, 1, max_ngram)
+  checks.check_range('draft_length', draft_length, 1)
+  checks.check_range('num_drafts', num_drafts, 1)
+  checks.check_range('max_ngram', max_ngram, 1)
+  checks.check_range('min_ngram', min_ngram, 1, max_ngram)
 
   @jax.vmap
   def from_row(tokens, length):

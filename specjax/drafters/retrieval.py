@@ -6,13 +6,15 @@ REST (He et al. 2024).
 import jax
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax import trees
 from specjax.data import datastore as datastore_lib
 from specjax.drafters import matching
 from specjax.drafters import stateless
 
 
-@base.component(
+@registry.component(
   params=lambda: datastore_lib.build([[0, 1, 2, 1, 0, 2, 2, 1]], progress=False)
 )
 def retrieval(
@@ -35,10 +37,10 @@ def retrieval(
   Returns:
     The drafter; its parameters are a `Datastore`, of the target's tokens.
   """
-  base.check_range('nodes of topology', topology.num_nodes, 1)
-  base.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
-  base.check_range('min_match', min_match, 1, max_match)
-  base.check_range('num_samples', num_samples, 1)
+  checks.check_range('nodes of topology', topology.num_nodes, 1)
+  checks.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
+  checks.check_range('min_match', min_match, 1, max_match)
+  checks.check_range('num_samples', num_samples, 1)
 
   def from_row(store, tokens, length):
     found = matching.in_corpus(store, tokens, length, max_match)

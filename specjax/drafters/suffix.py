@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax import trees
 from specjax.data import datastore as datastore_lib
 from specjax.drafters import matching
 from specjax.drafters import stateless
 
 
-@base.component(params=lambda: None)
+@registry.component(params=lambda: None)
 def suffix(
   draft_length: int = 8,
   num_drafts: int = 1,
@@ -45,13 +47,13 @@ def suffix(
     The drafter; its parameters are a `Datastore` of the target's tokens, or
     None for the row's own text only.
   """
-  base.check_range('draft_length', draft_length, 1)
-  base.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
-  base.check_range('min_match', min_match, 1, max_match)
-  base.check_range('num_samples', num_samples, 1)
+  checks.check_range('draft_length', draft_length, 1)
+  checks.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
+  checks.check_range('min_match', min_match, 1, max_match)
+  checks.check_range('num_samples', num_samples, 1)
   if not factor > 0:
     raise ValueError(f'factor must be > 0, got {factor}.')
-  base.check_range('num_drafts', num_drafts, 1)
+  checks.check_range('num_drafts', num_drafts, 1)
   topology = trees.chains(num_drafts, draft_length)
 
   def from_own(tokens, length):

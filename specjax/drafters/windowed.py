@@ -5,6 +5,7 @@ costs (MetaSD, Kim et al. 2024, Table 13): a cache that is too far behind keeps
 the row's first tokens and reads the last ones, as if these followed those.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import autoregressive
@@ -24,7 +27,7 @@ class Reading(NamedTuple):
   skipped: jax.Array  # [B] int32, tokens behind the sinks that it never will
 
 
-@base.component
+@registry.component
 def windowed(
   model: base.LanguageModel,
   topology: trees.Topology,
@@ -45,47 +48,80 @@ def windowed(
       behind by more, it forgets all but the sinks.
     **options: of `autoregressive`.
   """
-  base.check_range('sinks', sinks, 0)
-  base.check_range('window', window, 1)
+  checks.check_range('sinks', sinks, 0)
+  checks.check_range('window', window, 1)
   inner = autoregressive.autoregressive(model, topology, sampling, **options)
-
-  def view(context, skipped):
-    """The row as the drafter sees it, without what it skipped."""
-    index = np.arange(context.tokens.shape[1])
-    source = jnp.where(index < sinks, index, index + skipped[:, None])
-    tokens = jnp.take_along_axis(context.tokens, source, axis=1, mode='clip')
-    return base.Context(tokens, context.lengths - skipped)
-
-  def init(params, tokens, lengths, max_length):
-    cache = inner.init(params, tokens, lengths, max_length)
-    return Reading(cache, jnp.zeros_like(lengths))
-
-  def draft(keys, params, state, context):
-    return inner.draft(keys, params, state.cache, view(context, state.skipped))
-
-  def commit(state, proposal, context, outcome, keep):
-    seen = view(context, state.skipped)
-    cache = inner.commit(state.cache, proposal, seen, outcome, keep)
-    return state._replace(cache=cache)
-
-  def catch_up(params, state, context, wanted, committed=None):
-    cache, skipped = state
-    # One less than all, as the law behind the last token is a draft's to tell.
-    start = context.lengths - 1 - window
-    far = wanted & (start > cache.lengths + skipped) & (cache.lengths >= sinks)
-    cache = model.rollback(cache, jnp.where(far, sinks, cache.lengths))
-    skipped = jnp.where(far, start - sinks, skipped)
-    if committed is not None:
-      committed = committed._replace(start=committed.start - skipped)
-    caught = inner.catch_up(
-      params, cache, view(context, skipped), wanted, committed
-    )
-    return caught._replace(state=Reading(caught.state, skipped))
-
+  plan = _Plan(model, inner, sinks, window)
   return inner._replace(
-    init=init,
-    draft=draft,
-    commit=commit,
-    catch_up=catch_up,
-    memory=(inner.memory, sinks, window),
+    init=functools.partial(_init, plan),
+    draft=functools.partial(_draft, plan),
+    commit=functools.partial(_commit, plan),
+    catch_up=base.CatchUp(functools.partial(_catch_up, plan)),
+    estimate=functools.partial(_estimate, plan),
+    slot=inner.slot._replace(name=(inner.slot.name, sinks, window)),
   )
+
+
+class _Plan(NamedTuple):
+  """What is read, and by whom."""
+
+  model: base.LanguageModel
+  inner: base.Drafter
+  sinks: int
+  window: int
+
+
+def _view(plan, context, skipped):
+  """The row as the drafter sees it, without what it skipped."""
+  index = np.arange(context.tokens.shape[1])
+  source = jnp.where(index < plan.sinks, index, index + skipped[:, None])
+  tokens = jnp.take_along_axis(context.tokens, source, axis=1, mode='clip')
+  return base.Context(tokens, context.lengths - skipped)
+
+
+def _init(plan, params, context, max_length):
+  cache = plan.inner.init(params, context, max_length)
+  return Reading(cache, jnp.zeros_like(context.lengths))
+
+
+def _draft(plan, keys, params, state, context):
+  seen = _view(plan, context, state.skipped)
+  return plan.inner.draft(keys, params, state.cache, seen)
+
+
+def _commit(plan, state, proposal, context, outcome, rows):
+  seen = _view(plan, context, state.skipped)
+  cache = plan.inner.commit(state.cache, proposal, seen, outcome, rows)
+  return state._replace(cache=cache)
+
+
+def _catch_up(plan, params, state, context, rows):
+  state = _skip(plan, state, context, rows)
+  seen = _view(plan, context, state.skipped)
+  cache, num = plan.inner.catch_up.read(params, state.cache, seen, rows)
+  return state._replace(cache=cache), num
+
+
+def _estimate(plan, params, state, context, rows, target):
+  state = _skip(plan, state, context, rows)
+  seen = _view(plan, context, state.skipped)
+  cache, num, acceptance = plan.inner.estimate(
+    params,
+    state.cache,
+    seen,
+    rows,
+    target._replace(start=target.start - state.skipped),
+  )
+  return state._replace(cache=cache), num, acceptance
+
+
+def _skip(plan, state, context, rows):
+  """Forgets all but the sinks where more is missing than the window."""
+  cache, skipped = state
+  # One less than all, as a draft reads the last token.
+  start = context.lengths - 1 - plan.window
+  far = rows & (start > cache.lengths + skipped)
+  far &= cache.lengths >= plan.sinks
+  lengths = jnp.where(far, plan.sinks, cache.lengths)
+  skipped = jnp.where(far, start - plan.sinks, skipped)
+  return Reading(plan.model.rollback(cache, lengths), skipped)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
 from specjax import sampling as sampling_lib
 
 # Narrower batches save less time than it takes to compile them.
@@ -53,7 +54,7 @@ def likelihood(
     batch_size: rows a model call. There is one compiled program for each pair
       of widths that prompts and responses are padded to, powers of two.
     sampling: how the tokens of the responses are drawn; None asks for the
-      untempered law.
+      raw law.
   """
   _check(model, sequences, batch_size)
   groups = {}
@@ -72,13 +73,13 @@ def likelihood(
 
 
 def _check(model, sequences, batch_size):
-  base.check_range('batch_size', batch_size, 1)
+  checks.check_range('batch_size', batch_size, 1)
   if not len(sequences):
     raise ValueError(f'sequences must not be empty, got {sequences!r}.')
   for index, (tokens, start) in enumerate(sequences):
     name = f'sequences[{index}]'
-    base.check_range(f'start of {name}', start, 1, len(tokens))
-    base.check_range(f'tokens of {name}', tokens, 0, model.vocab_size - 1)
+    checks.check_range(f'start of {name}', start, 1, len(tokens))
+    checks.check_range(f'tokens of {name}', tokens, 0, model.vocab_size - 1)
 
 
 def _width(num_tokens):
@@ -114,6 +115,6 @@ def _nats(model, sampling, params, rows):
   if sampling is None:
     laws = jax.nn.log_softmax(logits)
   else:
-    laws = jnp.log(sampling_lib.laws(logits, sampling).sampled)
+    laws = jnp.log(sampling_lib.both_probs(logits, sampling).processed)
   scores = jnp.take_along_axis(laws, rows.tokens[:, 1:, None], axis=-1)
   return jnp.where(rows.positions < 0, 0.0, scores[..., 0]).sum(axis=-1)

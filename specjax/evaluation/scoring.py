@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import base
+from specjax import checks
 
 
 class Scores(NamedTuple):
@@ -84,10 +84,10 @@ def standard_error(
   Returns:
     The standard deviation of the total over resamples, in its own unit.
   """
-  base.check_range('resamples', resamples, 2)
+  checks.check_range('resamples', resamples, 2)
   rows = _statistics(metric, predictions, references)
   num = len(rows)
-  base.check_range('The number of predictions', num, 2)
+  checks.check_range('The number of predictions', num, 2)
   rng = np.random.default_rng(seed)
   totals = [
     metric.total(rows[rng.integers(num, size=num)].sum(axis=0))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from specjax import base
 from specjax import decoding
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax.data import examples as examples_lib
 from specjax.data import tokenizer as tokenizer_lib
@@ -103,7 +104,7 @@ def decoder(
   """
   draft = None
   if drafter is not None:
-    draft = base.lookup(family.drafters, 'drafter', drafter)
+    draft = registry.lookup(family.drafters, 'drafter', drafter)
   return decoding.speculative(
     family.target.functions,
     family.target.params,

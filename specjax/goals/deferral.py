@@ -14,17 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def chow(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < 1 - alpha`.
 
   Args:
     alpha: in [0, 1]; 0 is the target.
   """
-  base.check_range('alpha of chow', alpha, 0, 1)
-  return _goal(lambda laws: unsure(laws.untempered[1], alpha))
+  checks.check_range('alpha of chow', alpha, 0, 1)
+  return _goal(lambda laws: unsure(laws.raw[1], alpha))
 
 
 def unsure(draft: jax.Array, alpha: float) -> jax.Array:
@@ -32,16 +34,16 @@ def unsure(draft: jax.Array, alpha: float) -> jax.Array:
   return draft.max(-1) < 1 - alpha
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def chow_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where the draft's entropy exceeds `alpha`.
 
   Args:
     alpha: nats, at least 0 and finite.
   """
-  base.check_range('alpha of chow_log', alpha, 0)
+  checks.check_range('alpha of chow_log', alpha, 0)
   _check_finite('chow_log', alpha)
-  return _goal(lambda laws: unsure_log(laws.untempered[1], alpha))
+  return _goal(lambda laws: unsure_log(laws.raw[1], alpha))
 
 
 def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
@@ -49,18 +51,18 @@ def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
   return entropy(draft) > alpha
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def diff(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < max target - alpha`.
 
   Args:
     alpha: in [-1, 1].
   """
-  base.check_range('alpha of diff', alpha, -1, 1)
+  checks.check_range('alpha of diff', alpha, -1, 1)
   return _goal(lambda laws: _max_gap(laws) > alpha)
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def diff_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where `H(target) < H(draft) - alpha`.
 
@@ -71,7 +73,7 @@ def diff_log(alpha: float) -> base.Goal:
   return _goal(lambda laws: _entropy_gap(laws) > alpha)
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def opt(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < max target - alpha TV`.
 
@@ -85,7 +87,7 @@ def opt(alpha: float) -> base.Goal:
   return _goal(lambda laws: _max_gap(laws) > alpha * _distance(laws))
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def opt_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where `H(target) < H(draft) - alpha TV`.
 
@@ -96,7 +98,7 @@ def opt_log(alpha: float) -> base.Goal:
   return _goal(lambda laws: _entropy_gap(laws) > alpha * _distance(laws))
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
   """Builds the rule that defers where the target is surprised by the draft.
 
@@ -112,13 +114,13 @@ def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
     alpha: nats, at least 0 and finite.
     fallback: in [0, 1]; defer also where `max draft < 1 - fallback`.
   """
-  base.check_range('alpha of bild', alpha, 0)
+  checks.check_range('alpha of bild', alpha, 0)
   _check_finite('bild', alpha)
-  base.check_range('fallback of bild', fallback, 0, 1)
+  checks.check_range('fallback of bild', fallback, 0, 1)
 
   def defers(laws):
-    surprise = _cross_entropy(laws.draft, laws.untempered[0])
-    return (surprise > alpha) | unsure(laws.untempered[1], fallback)
+    surprise = _cross_entropy(laws.draft, laws.raw[0])
+    return (surprise > alpha) | unsure(laws.raw[1], fallback)
 
   return _goal(defers)
 
@@ -128,7 +130,7 @@ class _Laws(NamedTuple):
 
   target: jax.Array  # [V]
   draft: jax.Array  # [V]
-  untempered: tuple[jax.Array, jax.Array]  # target and draft, [V] each
+  raw: tuple[jax.Array, jax.Array]  # target and draft, [V] each
 
 
 def entropy(law: jax.Array) -> jax.Array:
@@ -139,20 +141,20 @@ def entropy(law: jax.Array) -> jax.Array:
 def _goal(defers: Callable) -> base.Goal:
   """The goal that is the target's law where `defers`, else the draft's."""
 
-  def goal(target, draft, untempered=None):
-    models = (target, draft) if untempered is None else untempered
+  def goal(target, draft, raw=None):
+    models = (target, draft) if raw is None else raw
     return jnp.where(defers(_Laws(target, draft, models)), target, draft)
 
   return goal
 
 
 def _max_gap(laws):
-  target, draft = laws.untempered
+  target, draft = laws.raw
   return target.max(-1) - draft.max(-1)
 
 
 def _entropy_gap(laws):
-  target, draft = laws.untempered
+  target, draft = laws.raw
   return entropy(draft) - entropy(target)
 
 

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 _STEPS = 32  # Of bisection: float32 has no more to tell.
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def lossy(alpha: float, beta: float | None = None) -> base.Goal:
   """Builds the goal `max(min(draft, target / (1 - alpha)), target / beta)`.
 
@@ -29,8 +31,8 @@ def lossy(alpha: float, beta: float | None = None) -> base.Goal:
   """
   _check(alpha, beta)
 
-  def goal(target, draft, untempered=None):
-    del untempered
+  def goal(target, draft, raw=None):
+    del raw
     most = jnp.minimum(draft, target / (1 - alpha))
     share = _share(target, draft, most) if beta is None else 1 / beta
     return jnp.maximum(most, target * share)
@@ -39,7 +41,7 @@ def lossy(alpha: float, beta: float | None = None) -> base.Goal:
 
 
 def _check(alpha, beta):
-  base.check_range('alpha of lossy', alpha, 0)
+  checks.check_range('alpha of lossy', alpha, 0)
   if not isinstance(alpha, jax.core.Tracer) and not alpha < 1:
     raise ValueError(f'alpha of lossy must be < 1, got {alpha}.')
   if beta is None or any(

@@ -1,11 +1,13 @@
 """Mixtures of two goals."""
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax.goals import deferral
 from specjax.goals import target as target_goal
 
 
-@base.component(
+@registry.component(
   example={'first': target_goal.target(), 'second': deferral.chow(0.5)}
 )
 def mixture(
@@ -18,10 +20,10 @@ def mixture(
     second: another.
     weight: of the second, in [0, 1].
   """
-  base.check_range('weight of mixture', weight, 0, 1)
+  checks.check_range('weight of mixture', weight, 0, 1)
 
-  def goal(target, draft, untempered=None):
-    one = first(target, draft, untempered)
-    return (1 - weight) * one + weight * second(target, draft, untempered)
+  def goal(target, draft, raw=None):
+    one = first(target, draft, raw)
+    return (1 - weight) * one + weight * second(target, draft, raw)
 
   return goal

@@ -1,9 +1,10 @@
 """The lossless goal."""
 
 from specjax import base
+from specjax import registry
 
 
-@base.component
+@registry.component
 def target() -> base.Goal:
   """Builds the goal that is the target itself."""
-  return lambda target, draft, untempered=None: target
+  return lambda target, draft, raw=None: target

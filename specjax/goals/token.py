@@ -11,31 +11,33 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def token_v1(alpha: float) -> base.Goal:
   """Builds the rule that keeps tokens of `draft(v) >= max target - alpha`.
 
   Args:
     alpha: in [-1, 1].
   """
-  base.check_range('alpha of token_v1', alpha, -1, 1)
+  checks.check_range('alpha of token_v1', alpha, -1, 1)
   return _goal(lambda target, draft: draft < target.max() - alpha)
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def token_v2(alpha: float) -> base.Goal:
   """Builds the rule that keeps tokens of `target(v) >= max target - alpha`.
 
   Args:
     alpha: in [-1, 1].
   """
-  base.check_range('alpha of token_v2', alpha, -1, 1)
+  checks.check_range('alpha of token_v2', alpha, -1, 1)
   return _goal(lambda target, draft: target < target.max() - alpha)
 
 
-@base.component(example={'alpha': 0.25})
+@registry.component(example={'alpha': 0.25})
 def token_v3(alpha: float) -> base.Goal:
   """Builds the rule that keeps tokens of `target(v) >= (1 - alpha) max target`.
 
@@ -44,15 +46,15 @@ def token_v3(alpha: float) -> base.Goal:
   Args:
     alpha: in [0, 1]; 1 keeps every token.
   """
-  base.check_range('alpha of token_v3', alpha, 0, 1)
+  checks.check_range('alpha of token_v3', alpha, 0, 1)
   return _goal(lambda target, draft: target < target.max() * (1 - alpha))
 
 
 def _goal(defers: Callable) -> base.Goal:
   """The goal of `r(v)`, by the `(target, draft)` laws at temperature 1."""
 
-  def goal(target, draft, untempered=None):
-    models = (target, draft) if untempered is None else untempered
+  def goal(target, draft, raw=None):
+    models = (target, draft) if raw is None else raw
     deferred = jnp.where(defers(*models), draft, 0.0)
     return draft - deferred + target * deferred.sum()
 

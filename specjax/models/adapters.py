@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import padding
+from specjax import registry
 from specjax.models import config as config_lib
 from specjax.models import encoder_decoder as encoder_decoder_lib
 from specjax.models import kv_cache
@@ -29,7 +31,7 @@ def language_model(
   return transformer(config, dtype)
 
 
-@base.component(
+@registry.component(
   example={
     'config': config_lib.TransformerConfig(
       vocab_size=11,
@@ -64,21 +66,23 @@ def transformer(
     return kv_cache.init(config.num_layers, shape, dtype)
 
   def prefill(params, cache, tokens, lengths):
-    block = extend(params, None, tokens).block
+    extension = extend(params, None, tokens)
     path = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    return kv_cache.keep(cache, block, path, lengths)
+    cache = kv_cache.commit(cache, extension.pending, path, lengths)
+    return cache, extension.features
 
   return base.LanguageModel(
     init_cache=init_cache,
     prefill=prefill,
     extend=extend,
-    keep=kv_cache.keep,
+    commit=kv_cache.commit,
     rollback=kv_cache.rollback,
     vocab_size=config.vocab_size,
+    feature_sizes=(config.d_model,) * (config.num_layers + 1),
   )
 
 
-@base.component(
+@registry.component(
   example={
     'config': config_lib.EncoderDecoderConfig(
       vocab_size=11,
@@ -123,12 +127,19 @@ def encoder_decoder(
     cache = cache.replace(cross=cross, offsets=offsets)
     positions = offsets[:, None] + places
     decoded = jnp.take_along_axis(tokens, positions, axis=1, mode='clip')
-    read = lambda: extend(params, cache, decoded, positions=positions).block
+    read = lambda: extend(params, cache, decoded, positions=positions)[1:]
     num = jnp.maximum(lengths - offsets, 0)
     # Nobody looks at slot 0: a prompt alone needs no decoder.
-    block = jax.lax.cond((num > 1).any(), read, lambda: _zeros(read))
+    features, pending = jax.lax.cond(
+      (num > 1).any(), read, lambda: padding.zeros(jax.eval_shape(read))
+    )
+    # Slots of the decoder begin at the source's last token.
+    behind = jnp.maximum(places - offsets[:, None], 0)[..., None]
+    features = jax.tree.map(
+      lambda each: jnp.take_along_axis(each, behind, axis=1), features
+    )
     path = jnp.broadcast_to(places, tokens.shape)
-    return encoder_decoder_lib.keep(cache, block, path, num)
+    return encoder_decoder_lib.commit(cache, pending, path, num), features
 
   return base.LanguageModel(
     init_cache=lambda params, batch, size: encoder_decoder_lib.init_cache(
@@ -136,10 +147,11 @@ def encoder_decoder(
     ),
     prefill=prefill,
     extend=extend,
-    keep=encoder_decoder_lib.keep,
+    commit=encoder_decoder_lib.commit,
     rollback=encoder_decoder_lib.rollback,
     vocab_size=config.vocab_size,
     start_id=config.start_id,
+    feature_sizes=(config.d_model,) * (config.decoder_layers + 1),
   )
 
 
@@ -176,9 +188,9 @@ def _extend(config, dtype):
   # some size on, a second row of padding makes a call 1.2 times faster.
   widen = jax.default_backend() == 'cpu' and num_params(config) >= _WIDE
 
-  def extend(params, cache, tokens, *, block=None, positions=None, mask=None):
+  def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
     _, num_tokens = tokens.shape
-    num_open = 0 if block is None else block.positions.shape[1]
+    num_open = 0 if pending is None else pending.positions.shape[1]
     if positions is None:
       first = (0 if cache is None else cache.lengths[:, None]) + num_open
       positions = jnp.broadcast_to(first + jnp.arange(num_tokens), tokens.shape)
@@ -186,7 +198,7 @@ def _extend(config, dtype):
       mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
     mask = jnp.asarray(mask)
     mask = mask[None] if mask.ndim == 2 else mask
-    call = functools.partial(_call, graph, params, cache, block)
+    call = functools.partial(_call, graph, params, cache, pending)
     if widen and tokens.shape == (1, 1):
       return _first_token(call(*_add_padding(tokens, positions, mask)))
     return call(tokens, positions, mask)
@@ -194,14 +206,9 @@ def _extend(config, dtype):
   return extend
 
 
-def _zeros(function):
-  shapes = jax.eval_shape(function)
-  return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-
-def _call(graph, params, cache, block, tokens, positions, mask):
+def _call(graph, params, cache, pending, tokens, positions, mask):
   model = nnx.merge(graph, params)
-  return base.Extension(*model(tokens, positions, mask, cache, block))
+  return base.Extension(*model(tokens, positions, mask, cache, pending))
 
 
 def _add_padding(tokens, positions, mask):
@@ -215,11 +222,11 @@ def _add_padding(tokens, positions, mask):
 
 def _first_token(extension):
   """Undoes `_add_padding` in what the model returned."""
-  layers = jax.tree.map(lambda leaf: leaf[:, :, :-1], extension.block.layers)
+  layers = jax.tree.map(lambda leaf: leaf[:, :, :-1], extension.pending.layers)
   return base.Extension(
     logits=extension.logits[:, :1],
-    features=extension.features[:, :1],
-    block=kv_cache.Block(layers, extension.block.positions[:, :-1]),
+    features=tuple(each[:, :1] for each in extension.features),
+    pending=kv_cache.Pending(layers, extension.pending.positions[:, :-1]),
   )
 
 

@@ -54,11 +54,12 @@ def init_cache(config: Config, batch: int, size: int, dtype) -> Cache:
   )
 
 
-def keep(
-  cache: Cache, block: kv_cache.Block, path: jax.Array, num: jax.Array
+def commit(
+  cache: Cache, pending: kv_cache.Pending, path: jax.Array, num: jax.Array
 ) -> Cache:
-  """Commits entries of a block, as `kv_cache.keep` does."""
-  return cache.replace(decoder=kv_cache.keep(cache.decoder, block, path, num))
+  """Commits pending entries, as `kv_cache.commit` does."""
+  decoder = kv_cache.commit(cache.decoder, pending, path, num)
+  return cache.replace(decoder=decoder)
 
 
 def rollback(cache: Cache, lengths: jax.Array) -> Cache:
@@ -127,9 +128,9 @@ class DecoderLayer(transformer.Layer):
     self.cross_norm = transformer.Norm(config)
     self.cross = transformer.Attention(config, dtype, rngs)
 
-  def __call__(self, x, prefix, block, masks, biases, cross, source):
+  def __call__(self, x, prefix, pending, masks, biases, cross, source):
     attended, new = self.attention(
-      self.attention_norm(x), None, prefix, block, masks, biases
+      self.attention_norm(x), None, prefix, pending, masks, biases
     )
     x += attended
     x += self.cross.attend(self.cross_norm(x), None, [(*cross, source, None)])
@@ -188,26 +189,26 @@ class EncoderDecoder(nnx.Module):
       layer.cross.keys_and_values(x, None) for layer in self.decoder.layers
     )
 
-  def __call__(self, tokens, positions, mask, cache, block=None):
+  def __call__(self, tokens, positions, mask, cache, pending=None):
     """Reads `T` tokens a row behind the cache.
 
     Args:
       tokens: `[B, T]` int32.
       positions: `[B, T]` absolute positions in the row, source included;
         negative marks padding, as a token of the source is.
-      mask: `[B or 1, T, M + T]` which entries of the block, its new tokens
-        included, each token attends to.
+      mask: `[B or 1, T, M + T]` which of the pending and of the new tokens each
+        token attends to.
       cache: `Cache` of the source and the committed tokens.
-      block: `Block` of `M` tokens that stand before these, or None.
+      pending: `Pending` of `M` tokens that stand before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features [B, T, d_model], Block)`; the
-      features are the normalised output of the decoder.
+      `(logits [B, T, V] float32, features, Pending)`; features `[B, T, d_model]`
+      are what enters each layer of the decoder, then its normalised output.
     """
     positions = positions - cache.offsets[:, None] - 1
     keys = positions
-    if block is not None:
-      keys = jnp.concatenate([block.positions, positions], axis=1)
+    if pending is not None:
+      keys = jnp.concatenate([pending.positions, positions], axis=1)
     slots = jnp.arange(cache.decoder.size)
     seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
     masks = seen[:, None], mask & (keys[:, None] >= 0)
@@ -216,14 +217,15 @@ class EncoderDecoder(nnx.Module):
     features, news = self._decode(
       tokens,
       cache.decoder.layers,
-      block and block.layers,
+      pending and pending.layers,
       masks,
       biases,
       cache.cross,
       cache.source,
     )
-    fresh = kv_cache.Block(news, positions)
-    return self._logits(features), features, kv_cache.append(block, fresh)
+    fresh = kv_cache.Pending(news, positions)
+    logits = self._logits(features[-1])
+    return logits, features, kv_cache.append(pending, fresh)
 
   def teacher_forced(self, batch) -> jax.Array:
     """Returns `[B, T, V]` logits of a `packing.PairBatch`."""
@@ -242,22 +244,23 @@ class EncoderDecoder(nnx.Module):
       cross,
       same(batch.segments, own),
     )
-    return self._logits(features)
+    return self._logits(features[-1])
 
-  def _decode(self, tokens, prefix, block, masks, biases, cross, source):
-    x, news = self.embedding(tokens), []
+  def _decode(self, tokens, prefix, pending, masks, biases, cross, source):
+    x, news, features = self.embedding(tokens), [], []
     for i, layer in enumerate(self.decoder.layers):
+      features.append(x)
       x, new = layer(
         x,
         prefix and prefix[i],
-        block and block[i],
+        pending and pending[i],
         masks,
         biases,
         cross[i],
         source,
       )
       news.append(new)
-    return self.decoder.final_norm(x), tuple(news)
+    return (*features, self.decoder.final_norm(x)), tuple(news)
 
   def _logits(self, features):
     config = self.config

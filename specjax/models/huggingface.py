@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import registry
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
@@ -56,7 +57,7 @@ def config_from_hf(hf_config: dict[str, Any]) -> config_lib.Config:
     ValueError: the family is unknown, or a field is missing or not supported.
   """
   name = hf_config.get('model_type')
-  family = base.lookup(FAMILIES, 'family', name)
+  family = registry.lookup(FAMILIES, 'family', name)
   try:
     return family.config(hf_config)
   except KeyError as error:
@@ -131,7 +132,7 @@ def _groups(config, family, params):
   """Returns our names of the parts of each HuggingFace array."""
   leaves = checkpoint.flatten(params)
   groups = {}
-  for ours, theirs in base.lookup(FAMILIES, 'family', family).names.items():
+  for ours, theirs in registry.lookup(FAMILIES, 'family', family).names.items():
     for i in range(config.num_layers if '{}' in ours else 1):
       for leaf, suffix in _SUFFIXES.items():
         name = f'{ours.format(i)}/{leaf}'
@@ -196,7 +197,7 @@ def _decoder_only(own_fields, hf_config):
     **_rope_fields(hf_config),
     **own_fields(hf_config),
   }
-  fields['activation'] = base.lookup(
+  fields['activation'] = registry.lookup(
     _ACTIVATIONS, 'activation', fields['activation']
   )
   return config_lib.TransformerConfig(**fields)
@@ -319,7 +320,7 @@ def _window_fields(hf_config, local):
   """Which layers are local; `layer_types` overrules the given pattern."""
   types = hf_config.get('layer_types')
   if types is not None:
-    local = [base.lookup(_IS_LOCAL, 'layer type', each) for each in types]
+    local = [registry.lookup(_IS_LOCAL, 'layer type', each) for each in types]
   return {
     'sliding_window': hf_config['sliding_window'],
     'local_layers': tuple(local),

@@ -1,8 +1,8 @@
-"""A key-value cache with a length per row, and blocks not yet committed.
+"""A key-value cache with a length per row, and entries not yet committed.
 
 The length is the only truth: entries at or past it are junk, and nothing is
 ever cleared. A forward pass only *reads* the cache; what it computes comes back
-as a `Block`, and `keep` writes the accepted part of it, once a round. Writing
+as `Pending`, and `commit` writes the accepted part of it, once a round. Writing
 inside the forward pass would make XLA copy every buffer in the decode loop.
 """
 
@@ -26,7 +26,7 @@ class KVCache:
     return self.layers[0][0].shape[2]
 
 
-class Block(NamedTuple):
+class Pending(NamedTuple):
   """Keys and values of tokens that were scored but not committed."""
 
   layers: tuple[tuple[jax.Array, jax.Array], ...]  # each [B, H, M, D]
@@ -44,9 +44,9 @@ def init(
   return KVCache(layers=layers, lengths=jnp.zeros(shape[0], jnp.int32))
 
 
-def append(block: Block | None, new: Block) -> Block:
-  """Joins two blocks along their tokens; None is the empty block."""
-  if block is None:
+def append(pending: Pending | None, new: Pending) -> Pending:
+  """Joins pending entries along their tokens; None stands for none."""
+  if pending is None:
     return new
   return jax.tree.map(
     lambda old, fresh: (
@@ -54,23 +54,23 @@ def append(block: Block | None, new: Block) -> Block:
       if old.ndim == 2
       else jnp.concatenate([old, fresh], axis=2)
     ),
-    block,
+    pending,
     new,
   )
 
 
-def keep(
-  cache: KVCache, block: Block, path: jax.Array, num: jax.Array
+def commit(
+  cache: KVCache, pending: Pending, path: jax.Array, num: jax.Array
 ) -> KVCache:
-  """Commits the entries of a block that lie on a path; drops the others.
+  """Commits the pending entries that lie on a path; drops the others.
 
   Args:
-    cache: the cache that the block was computed on.
-    block: `M` entries for each row.
-    path: `[B, P]` block index of each entry to commit, in order.
+    cache: the cache that they were computed on.
+    pending: `M` entries for each row.
+    path: `[B, P]` index of each entry to commit, in order.
     num: `[B]` how many entries of the path to commit, at most `P`. Must be
-      computed from what the model said of the block, not from the inputs
-      alone: the write is then ordered behind every read, in place.
+      computed from what the model returned, not from the inputs alone: the
+      write is then ordered behind every read, in place.
 
   Returns:
     The cache with `num` more entries a row. `P` slots behind the old length
@@ -85,7 +85,7 @@ def keep(
   )
   layers = tuple(
     (write(k, new_k, path, at), write(v, new_v, path, at))
-    for (k, v), (new_k, new_v) in zip(cache.layers, block.layers, strict=True)
+    for (k, v), (new_k, new_v) in zip(cache.layers, pending.layers, strict=True)
   )
   return KVCache(layers=layers, lengths=at + num)
 

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import registry
 
 
 @struct.dataclass
@@ -14,7 +15,7 @@ class MarkovCache:
   lengths: jax.Array  # [B] int32
 
 
-@base.component(
+@registry.component(
   example={'vocab_size': 5},
   # It is not the same at all positions.
   params=lambda vocab_size: jax.nn.softmax(
@@ -48,30 +49,32 @@ def markov(vocab_size: int) -> base.LanguageModel:
       )
     return MarkovCache(lengths=jnp.zeros(batch, jnp.int32))
 
-  def extend(params, cache, tokens, *, block=None, positions=None, mask=None):
+  def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
     del mask
     if positions is None:
       first = 0 if cache is None else cache.lengths[:, None]
-      first = first + (0 if block is None else block.shape[1])
+      first = first + (0 if pending is None else pending.shape[1])
       positions = jnp.broadcast_to(
         first + jnp.arange(tokens.shape[1]), tokens.shape
       )
     tables = jnp.asarray(params if params.ndim == 3 else params[None])
     at = jnp.clip(positions, 0, tables.shape[0] - 1)
-    opened = positions if block is None else jnp.append(block, positions, 1)
+    positions_read = (
+      positions if pending is None else jnp.append(pending, positions, 1)
+    )
     return base.Extension(
-      logits=jnp.log(tables[at, tokens]), features=None, block=opened
+      logits=jnp.log(tables[at, tokens]), features=(), pending=positions_read
     )
 
-  def keep(cache, block, path, num):
-    del block, path
+  def commit(cache, pending, path, num):
+    del pending, path
     return MarkovCache(lengths=cache.lengths + num)
 
   return base.LanguageModel(
     init_cache=init_cache,
-    prefill=lambda params, cache, tokens, lengths: MarkovCache(lengths),
+    prefill=lambda params, cache, tokens, lengths: (MarkovCache(lengths), ()),
     extend=extend,
-    keep=keep,
+    commit=commit,
     rollback=lambda cache, lengths: MarkovCache(
       jnp.minimum(cache.lengths, lengths)
     ),

@@ -85,7 +85,7 @@ class Norm(nnx.Module):
 
 
 class Attention(nnx.Module):
-  """Grouped-query attention over the committed prefix and the open block."""
+  """Grouped-query attention over the committed prefix and pending tokens."""
 
   def __init__(self, config: Config, dtype, rngs: nnx.Rngs):
     self.config = config
@@ -116,14 +116,14 @@ class Attention(nnx.Module):
       ),
     )
 
-  def __call__(self, x, angles, prefix, block, masks, biases=(None, None)):
+  def __call__(self, x, angles, prefix, pending, masks, biases=(None, None)):
     """Attends from `x` `[B, T, d_model]` to the past and to itself.
 
     Args:
       x: input of the layer.
       angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
       prefix: `(k, v)` of the cache, each `[B, H, S, D]`, or None.
-      block: `(k, v)` of the open block, each `[B, H, M, D]`, or None.
+      pending: `(k, v)` of the pending tokens, each `[B, H, M, D]`, or None.
       masks: `[B, T, S]` and `[B, T, M + T]`, true where attended; the first is
         None where `prefix` is.
       biases: for each mask, what is added to the products, as in `attend`.
@@ -132,9 +132,9 @@ class Attention(nnx.Module):
       `[B, T, d_model]`, and `(k, v)` of the `T` tokens.
     """
     new = key, value = self.keys_and_values(x, angles)
-    if block is not None:
-      key = jnp.concatenate([block[0], key], axis=2)
-      value = jnp.concatenate([block[1], value], axis=2)
+    if pending is not None:
+      key = jnp.concatenate([pending[0], key], axis=2)
+      value = jnp.concatenate([pending[1], value], axis=2)
     parts = [(key, value, masks[1], biases[1])]
     if prefix is not None:
       parts.insert(0, (*prefix, masks[0], biases[0]))
@@ -253,9 +253,9 @@ class Layer(nnx.Module):
       self.attention_post_norm = Norm(config)
       self.feed_forward_post_norm = Norm(config)
 
-  def __call__(self, x, angles, prefix, block, masks, biases=(None, None)):
+  def __call__(self, x, angles, prefix, pending, masks, biases=(None, None)):
     attended, new = self.attention(
-      self.attention_norm(x), angles, prefix, block, masks, biases
+      self.attention_norm(x), angles, prefix, pending, masks, biases
     )
     if self.config.post_norms:
       attended = self.attention_post_norm(attended)
@@ -292,7 +292,7 @@ def head(config, dtype, rngs: nnx.Rngs) -> nnx.Linear:
 
 
 class Transformer(nnx.Module):
-  """The whole model: tokens in, logits and the block's keys and values out."""
+  """The whole model: tokens in, logits and pending keys and values out."""
 
   def __init__(self, config: Config, rngs: nnx.Rngs, dtype=jnp.float32):
     """Initialises random float32 parameters.
@@ -311,57 +311,58 @@ class Transformer(nnx.Module):
     if not config.tie_embeddings:
       self.head = head(config, dtype, rngs)
 
-  def __call__(self, tokens, positions, mask, cache=None, block=None):
+  def __call__(self, tokens, positions, mask, cache=None, pending=None):
     """Reads `T` tokens a row.
 
     Args:
       tokens: `[B, T]` int32.
       positions: `[B, T]` absolute positions; negative marks padding.
-      mask: `[B or 1, T, M + T]` which entries of the block, its new tokens
-        included, each token attends to.
+      mask: `[B or 1, T, M + T]` which of the pending and of the new tokens each
+        token attends to.
       cache: `KVCache` of the committed tokens, or None.
-      block: `Block` of `M` tokens that stand before these, or None.
+      pending: `Pending` of `M` tokens that stand before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features [B, T, d_model], Block)`; the
-      features are the normalised input of the head.
+      `(logits [B, T, V] float32, features, Pending)`; features `[B, T, d_model]`
+      are what enters each layer, then the normalised input of the head.
     """
     config = self.config
     x = self.embedding(tokens)
     if config.scale_embeddings:
       x *= jnp.asarray(config.d_model**0.5, x.dtype)
     angles = positions[..., None] * rotary_frequencies(config)
-    masks = _masks(config, positions, mask, cache, block)
-    news = []
+    masks = _masks(config, positions, mask, cache, pending)
+    news, features = [], []
     for i, layer in enumerate(self.layers):
+      features.append(x)
       x, new = layer(
         x,
         angles,
         cache and cache.layers[i],
-        block and block.layers[i],
+        pending and pending.layers[i],
         masks[config.is_local(i)],
       )
       news.append(new)
-    features = self.final_norm(x)
+    features.append(self.final_norm(x))
     if config.tie_embeddings:
-      logits = self.embedding.attend(features)
+      logits = self.embedding.attend(features[-1])
     else:
-      logits = self.head(features)
+      logits = self.head(features[-1])
     logits = softcap(logits.astype(jnp.float32), config.logit_softcap)
-    fresh = kv_cache.Block(layers=tuple(news), positions=positions)
+    fresh = kv_cache.Pending(layers=tuple(news), positions=positions)
     return (
       logits[..., : config.vocab_size],
-      features,
-      kv_cache.append(block, fresh),
+      tuple(features),
+      kv_cache.append(pending, fresh),
     )
 
 
-def _masks(config, positions, mask, cache, block):
-  """Prefix and block masks, for global layers (False) and local ones (True)."""
+def _masks(config, positions, mask, cache, pending):
+  """Prefix and pending masks, for global layers (False) and local ones (True)."""
   keys = positions
-  if block is not None:
-    keys = jnp.concatenate([block.positions, positions], axis=1)
-  block_mask = mask & (keys[:, None, :] >= 0)
+  if pending is not None:
+    keys = jnp.concatenate([pending.positions, positions], axis=1)
+  pending_mask = mask & (keys[:, None, :] >= 0)
   prefix_mask = slots = None
   if cache is not None:
     slots = jnp.arange(cache.size)
@@ -369,11 +370,11 @@ def _masks(config, positions, mask, cache, block):
     prefix_mask = jnp.broadcast_to(
       seen[:, None], (*positions.shape, cache.size)
     )
-  masks = {False: (prefix_mask, block_mask)}
+  masks = {False: (prefix_mask, pending_mask)}
   if config.sliding_window is not None:
     oldest = positions[..., None] - config.sliding_window + 1
     masks[True] = (
       None if cache is None else prefix_mask & (slots >= oldest),
-      block_mask & (keys[:, None, :] >= oldest),
+      pending_mask & (keys[:, None, :] >= oldest),
     )
   return masks

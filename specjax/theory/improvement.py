@@ -7,7 +7,7 @@ target.
 import jax
 import jax.numpy as jnp
 
-from specjax import base
+from specjax import checks
 from specjax import transport
 from specjax.transport import inputs
 
@@ -35,7 +35,7 @@ def uniform_batch_improvement(ratio, num_drafts) -> jax.Array:
 
   `(1 - 1/ratio) - (1 - 1/ratio)**K`; arguments broadcast.
   """
-  base.check_range('ratio', ratio, 1)
+  checks.check_range('ratio', ratio, 1)
   inputs.check_num_drafts(num_drafts)
   distance = 1 - 1 / jnp.asarray(ratio, float)
   return distance - distance**num_drafts
@@ -51,8 +51,8 @@ def bernoulli_batch_improvement(draft, target, num_drafts) -> jax.Array:
     target: its chance in the target.
     num_drafts: `K >= 1`.
   """
-  base.check_range('draft', draft, 0, 1)
-  base.check_range('target', target, 0, 1)
+  checks.check_range('draft', draft, 0, 1)
+  checks.check_range('target', target, 0, 1)
   inputs.check_num_drafts(num_drafts)
   draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
   rarer = jnp.where(draft >= target, draft, 1 - draft)

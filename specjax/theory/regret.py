@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from specjax import base
+from specjax import checks
 
 
 def decomposition(means: Sequence[float], pulls: Sequence[float]) -> float:
@@ -43,8 +43,8 @@ def ucb_upper_bound(
     delta: the confidence that its radius was built with.
   """
   means = _means(means)
-  base.check_range('delta', delta, 1e-12, 1)
-  base.check_range('draft_length', draft_length, 1)
+  checks.check_range('delta', delta, 1e-12, 1)
+  checks.check_range('draft_length', draft_length, 1)
   best = means.max()
   total = math.pi**2 * delta / 6 + len(means)
   for gap in best - means[means < best]:
@@ -65,8 +65,8 @@ def exp3_upper_bound(
     num_tokens: expected emitted tokens.
     best_rounds: expected rounds of the best single arm.
   """
-  base.check_range('num_arms', num_arms, 1)
-  base.check_range('draft_length', draft_length, 1)
+  checks.check_range('num_arms', num_arms, 1)
+  checks.check_range('draft_length', draft_length, 1)
   scale = num_arms * math.log(num_arms)
   return (
     2

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import base
+from specjax import checks
 from specjax.transport import chances
 from specjax.transport import inputs
 
@@ -76,8 +76,8 @@ def bernoulli_acceptance(draft, target, num_drafts) -> jax.Array:
   Raises:
     ValueError: a value is out of range.
   """
-  base.check_range('draft', draft, 0, 1)
-  base.check_range('target', target, 0, 1)
+  checks.check_range('draft', draft, 0, 1)
+  checks.check_range('target', target, 0, 1)
   inputs.check_num_drafts(num_drafts)
   draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
   ones = jnp.minimum(target, chances.of_any(draft, num_drafts))
@@ -96,6 +96,6 @@ def uniform_acceptance(ratio, num_drafts) -> jax.Array:
   Raises:
     ValueError: a value is out of range.
   """
-  base.check_range('ratio', ratio, 1)
+  checks.check_range('ratio', ratio, 1)
   inputs.check_num_drafts(num_drafts)
   return chances.of_any(1 / jnp.asarray(ratio, float), num_drafts)

@@ -4,6 +4,7 @@ import functools
 
 from specjax import base
 from specjax import couplings
+from specjax import registry
 from specjax.verifiers import batch
 from specjax.verifiers import block
 from specjax.verifiers import lossy
@@ -44,4 +45,4 @@ def resolve(verifier: str | base.Verifier) -> base.Verifier:
     name: functools.partial(tree_walk.tree_walk, name)
     for name in couplings.COUPLINGS
   }
-  return base.lookup(walks | VERIFIERS, 'verifier', verifier)()
+  return registry.lookup(walks | VERIFIERS, 'verifier', verifier)()

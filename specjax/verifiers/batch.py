@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import registry
 from specjax import trees
 from specjax.couplings import multiround
 from specjax.verifiers import tree_walk
 
 
-@base.component(topologies=[trees.chains(2, 2)])
+@registry.component(topologies=[trees.chains(2, 2)])
 def batch() -> base.Verifier:
   """Builds the verifier of K chains; with one chain, it is the tree walk.
 

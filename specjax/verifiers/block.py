@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import registry
 from specjax import sampling
 from specjax import trees
 
 
-@base.component(topologies=[])
+@registry.component(topologies=[])
 def block() -> base.Verifier:
   """Builds the verifier that keeps the longest prefix that passes its test.
 

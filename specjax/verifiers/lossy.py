@@ -7,13 +7,14 @@ the paper's p is the target, its q is the draft.
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import registry
 from specjax import trees
 from specjax.couplings import maximal
 from specjax.goals import lossy as lossy_goal
 from specjax.verifiers import tree_walk
 
 
-@base.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
+@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def lossy(alpha: float = 0.1, beta: float = 1.0) -> base.Verifier:
   """Builds the verifier that accepts with `min(1, target / ((1-alpha) draft))`.
 

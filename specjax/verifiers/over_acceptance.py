@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import checks
+from specjax import registry
 from specjax import sampling
 from specjax import trees
 from specjax.couplings import maximal
@@ -16,7 +18,7 @@ from specjax.verifiers import tree_walk
 _REPLACEMENTS = ('residual', 'target')
 
 
-@base.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
+@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def over_acceptance(
   epsilon: float = 0.1, replacement: str = 'residual'
 ) -> base.Verifier:
@@ -35,7 +37,7 @@ def over_acceptance(
   Raises:
     ValueError: an argument is out of range.
   """
-  base.check_range('epsilon', epsilon, 0)
+  checks.check_range('epsilon', epsilon, 0)
   if replacement not in _REPLACEMENTS:
     raise ValueError(
       f'replacement must be one of {_REPLACEMENTS}, got {replacement!r}.'

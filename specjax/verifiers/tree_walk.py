@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from specjax import base
 from specjax import couplings
+from specjax import registry
 from specjax import trees
 
 # Couplings that take a law for each candidate.
@@ -28,11 +28,11 @@ class _Walk(NamedTuple):
   going: jax.Array  # [] bool
 
 
-@base.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
+@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def tree_walk(
   coupling: str | base.Coupling = 'maximal',
   *,
-  own_laws: bool = False,
+  own_probs: bool = False,
 ) -> base.Verifier:
   """Builds the verifier that applies a coupling at every level.
 
@@ -42,30 +42,32 @@ def tree_walk(
 
   Args:
     coupling: a name of `COUPLINGS` or a coupling.
-    own_laws: hand the coupling `[W, V]` a law for each candidate, instead of
+    own_probs: hand the coupling `[W, V]` a law for each candidate, instead of
       the one that they share; for 'multiround', or another coupling that takes
       candidates of different laws.
 
   Returns:
     The verifier; its output has the target's law, by the coupling's.
   """
-  if own_laws and isinstance(coupling, str) and coupling not in _OF_OWN_LAWS:
+  if own_probs and isinstance(coupling, str) and coupling not in _OF_OWN_LAWS:
     raise ValueError(
-      f'own_laws needs one of the couplings {_OF_OWN_LAWS}, got {coupling!r}.'
+      f'own_probs needs one of the couplings {_OF_OWN_LAWS}, got {coupling!r}.'
     )
   if isinstance(coupling, str):
-    coupling = base.lookup(couplings.COUPLINGS, 'coupling', coupling)
+    coupling = registry.lookup(couplings.COUPLINGS, 'coupling', coupling)
 
   def verify(key, tree, target_probs):
     topology = tree.topology
-    levels, parents = _tables(topology)
+    # Node `N` is the one that is not there.
+    levels = jnp.asarray(topology.level_table)
+    parents = jnp.append(jnp.asarray(topology.parents, jnp.int32), -1)
     tokens = jnp.append(tree.tokens, 0)
     valid = jnp.append(tree.valid, False)
     keys = jax.random.split(key, topology.depth + 1)
     probs = tree.probs
     if probs is None or not topology.num_nodes:
       probs = jnp.zeros((1, target_probs.shape[-1]))  # Nothing was sampled.
-    each = own_laws and topology.num_nodes and tree.probs is not None
+    each = own_probs and topology.num_nodes and tree.probs is not None
 
     def step(walk):
       nodes = levels[walk.depth]
@@ -102,13 +104,13 @@ def tree_walk(
   return verify
 
 
-@base.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
+@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def ensemble() -> base.Verifier:
   """Builds the tree walk for siblings of different laws.
 
   By multi-round rejection, where each candidate is tried with its own law.
   """
-  return tree_walk('multiround', own_laws=True)
+  return tree_walk('multiround', own_probs=True)
 
 
 def _start(topology):
@@ -121,13 +123,3 @@ def _start(topology):
     tokens=jnp.zeros(topology.depth + 1, jnp.int32),
     going=jnp.bool_(True),
   )
-
-
-def _tables(topology):
-  """Nodes of each level and parents, padded with the invalid node `N`."""
-  width = max((len(level) for level in topology.levels), default=1)
-  levels = np.full((topology.depth + 1, width), topology.num_nodes, np.int32)
-  for depth, level in enumerate(topology.levels):
-    levels[depth, : len(level)] = level
-  parents = np.array([*topology.parents, -1], np.int32)
-  return jnp.asarray(levels), jnp.asarray(parents)

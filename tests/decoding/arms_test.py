@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import base
 from specjax import decoding
+from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -68,7 +68,7 @@ def counting_up(length=2):
   return chosen(stateless.stateless(trees.chain(length), propose))
 
 
-@base.component
+@registry.component
 def recorder(num_arms):
   """Arms at random; remembers the last rewards it was told."""
   return specjax.Bandit(
@@ -187,7 +187,7 @@ def test_a_row_with_its_own_bandit_ignores_its_neighbours(
   for result, i in pairs:
     assert result.tokens == together[i].tokens
     assert result.pulls.tolist() == together[i].pulls.tolist()
-    assert result.caught_up == together[i].caught_up
+    assert result.num_catch_up_tokens == together[i].num_catch_up_tokens
   # They do not simply all play alike.
   assert len({tuple(result.pulls) for result in together}) > 1
 
@@ -200,7 +200,7 @@ def test_rows_that_choose_alike_decode_as_one_batch():
   assert tokens(batch) == tokens(rows)
   for one, other in zip(batch, rows):
     assert one.pulls.tolist() == other.pulls.tolist()
-    assert one.caught_up == other.caught_up
+    assert one.num_catch_up_tokens == other.num_catch_up_tokens
 
 
 def watched(arm, called):
@@ -240,7 +240,7 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
 
 
 @pytest.mark.parametrize(
-  ('shared', 'per_row', 'catch_up', 'caught_up'),
+  ('shared', 'per_row', 'catch_up', 'num_catch_up_tokens'),
   [
     # The chains find one token of plain decoding that they did not read.
     (True, True, 'lazy', 3 * 1),
@@ -252,7 +252,7 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
   ],
 )
 def test_arms_of_one_model_take_turns_with_plain_decoding(
-  shared, per_row, catch_up, caught_up
+  shared, per_row, catch_up, num_catch_up_tokens
 ):
   """The drafts are the target's own, so 4, 1 and 2 tokens come in turn.
 
@@ -275,7 +275,7 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     assert len(result.tokens) == 21 and result.rounds == 9
     np.testing.assert_array_equal(result.accepted, result.drafted)
     assert result.pulls.tolist() == [3, 3, 3]
-    assert result.caught_up == caught_up - short
+    assert result.num_catch_up_tokens == num_catch_up_tokens - short
   if catch_up == 'always':  # What every arm would have emitted, of 1 to 4.
     want = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
     # Where fewer than 3 tokens were, the longer chain's next are not known.
@@ -309,7 +309,7 @@ def chances(text):
 @pytest.mark.parametrize('per_row', [False, True])
 def test_every_arm_is_judged_at_what_was_committed(per_row):
   """Against whole texts without a cache, with rows cut by stops and limits."""
-  depths, memories = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
+  depths, slots = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
   arms = [
     sampled(DRAFT(), trees.chain(3), chunk=2),
     sampled(DRAFT(), trees.chain(1), chunk=2),
@@ -338,17 +338,17 @@ def test_every_arm_is_judged_at_what_was_committed(per_row):
       chances_of_memory = []
       for memory in range(4):
         known = num[row]
-        if memory == memories[arm[row]]:
+        if memory == slots[arm[row]]:
           known = min(known, depths[arm[row]])
         first = lengths[row] - 1
         chance = by_memory[memory][row, first : first + known]
         seen[row, memory].append(chance)
         chances_of_memory.append(chance)
       for i, depth in enumerate(depths):
-        chance = chances_of_memory[memories[i]]
+        chance = chances_of_memory[slots[i]]
         # A round weighs less by 31/32 for every token behind it.
         kept, count = 0.0, 0.0
-        for each in seen[row, memories[i]]:
+        for each in seen[row, slots[i]]:
           decay = (31 / 32) ** len(each)
           kept, count = decay * kept + each.sum(), decay * count + len(each)
         rest = np.full(3, (kept + 1) / (count + 2))
@@ -395,12 +395,12 @@ def test_agreement_is_that_of_the_laws_before_temperature(temperature):
         by_memory[arm][row, first : first + num] for arm in (played, 1 - played)
       )
       # What was drafted stands behind the root alone.
-      for got in (infos.agreement[i, row], infos.rewards[i, row, played]):
+      for got in (infos.raw_acceptance[i, row], infos.rewards[i, row, played]):
         np.testing.assert_allclose(got, mine[0], atol=2e-5)
       np.testing.assert_allclose(
         infos.rewards[i, row, 1 - played], other.mean(), atol=2e-5
       )
-      untold += abs(infos.overlap[i, row] - mine[0]) > 0.05
+      untold += abs(info.acceptance[i, row] - mine[0]) > 0.05
     lengths = lengths + infos.num_emitted[i]
   assert untold, 'temperature makes no difference here'
 
@@ -450,9 +450,9 @@ def test_expected_blocks_are_as_long_as_those_that_are_played():
     error = blocks.std() / np.sqrt(blocks.size)
     assert blocks.size > 9000
     assert abs(blocks.mean() - want) < 4 * error
-    # So is what a round says of the played arm's own agreement.
+    # So is what a round says of the played arm's own raw_acceptance.
     np.testing.assert_allclose(
-      infos.overlap[infos.arm == arm], chance, atol=1e-5
+      info.acceptance[infos.arm == arm], chance, atol=1e-5
     )
 
 
@@ -538,9 +538,7 @@ def test_a_rate_that_is_not_positive_is_refused(max_rate):
 @pytest.mark.parametrize('worth', [1.5, -0.1, np.nan])
 def test_a_reward_outside_of_the_unit_interval_is_reported(worth):
   """In one row alone: the message names it."""
-  reward = lambda feedback: jnp.where(
-    jnp.arange(feedback.arm.size) == 1, worth, 0.5
-  )
+  reward = lambda info: jnp.where(jnp.arange(info.arm.size) == 1, worth, 0.5)
   bad = decoder('fixed', [none()], target=toys.markov(), reward=reward)
   with pytest.raises(ValueError, match=r'lie in \[0, 1\].* in rows \[1\]'):
     bad.decode([[1], [2], [3]], 2)
@@ -559,6 +557,6 @@ def test_arguments_that_do_not_fit_are_refused():
     make([none()[0]] * 2, catch_up='never')
   with pytest.raises(ValueError, match='at least one arm'):
     make([])
-  for memories in ([0], [0, 2], [1, 1], [-1, 0]):
-    with pytest.raises(ValueError, match='memories must name a state'):
-      make([none()[0]] * 2, memories=memories)
+  for slots in ([0], [0, 2], [1, 1], [-1, 0]):
+    with pytest.raises(ValueError, match='slots must name a state'):
+      make([none()[0]] * 2, slots=slots)

@@ -148,7 +148,7 @@ def test_an_eager_write_is_seen_as_copies():
       params.target, state.target, state.tokens[:, :2]
     ).block
     path = jax.numpy.zeros((8, 1), int)
-    cache = target.keep(state.target, block, path, jax.numpy.ones(8, int))
+    cache = target.commit(state.target, block, path, jax.numpy.ones(8, int))
     return round_state.replace(target=cache)
 
   loop = jax.jit(

@@ -17,9 +17,9 @@ PROMPTS = arms_test.PROMPTS  # Of 1, 3, 12 and 2 tokens.
 def arms():
   """Two of one model, one of another, a deterministic one, and none."""
   return [
-    arms_test.sampled(arms_test.DRAFT(), trees.chain(3), chunk=2),
-    arms_test.sampled(arms_test.DRAFT(), trees.chain(1), chunk=2),
-    arms_test.sampled(arms_test.OTHER(), trees.chain(2)),
+    arms_test.processed(arms_test.DRAFT(), trees.chain(3), chunk=2),
+    arms_test.processed(arms_test.DRAFT(), trees.chain(1), chunk=2),
+    arms_test.processed(arms_test.OTHER(), trees.chain(2)),
     arms_test.counting_up(2),
     arms_test.none(),
   ]
@@ -48,7 +48,7 @@ def test_output_does_not_depend_on_what_was_learnt(num_tokens, catch_up):
   """Nor on how the caches were filled: arms are random, whatever they earn."""
   options = {'catch_up': catch_up, 'per_row': True}
   plain, taught = (
-    arms_test.decoder('uniform', arms(), prompt_tokens=num, **options)
+    arms_test.decoder('uniform', arms(), warm_start=num, **options)
     for num in (0, num_tokens)
   )
   want, got = (each.decode(PROMPTS, 24) for each in (plain, taught))
@@ -63,7 +63,7 @@ def test_each_arm_counts_as_played_once(per_row, num_tokens):
     'ucb1',
     arms(),
     reward=rewards.block_divergence(),
-    prompt_tokens=num_tokens,
+    warm_start=num_tokens,
     per_row=per_row,
   )
   bandit = decoder.init(PROMPTS, 8).bandit
@@ -82,7 +82,7 @@ def test_hedge_learns_once_from_all_arms():
     arms_test.recorder,
     arms(),
     reward=rewards.block_divergence(),
-    prompt_tokens=3,
+    warm_start=3,
     per_row=True,
     catch_up='always',
   )
@@ -92,7 +92,7 @@ def test_hedge_learns_once_from_all_arms():
 
 
 def test_lessons_of_earlier_prompts_are_kept():
-  decoder = arms_test.decoder('ucb1', arms(), prompt_tokens=2)
+  decoder = arms_test.decoder('ucb1', arms(), warm_start=2)
   first = decoder.init(PROMPTS, 8).bandit
   second = decoder.init(PROMPTS, 8, bandit_state=first).bandit
   assert (second.pulls == 2).all()
@@ -100,9 +100,9 @@ def test_lessons_of_earlier_prompts_are_kept():
 
 def test_bad_requests_are_refused():
   with pytest.raises(ValueError, match='prompt_tokens must be >= 0, got -1'):
-    arms_test.decoder('ucb1', arms(), prompt_tokens=-1)
+    arms_test.decoder('ucb1', arms(), warm_start=-1)
   with pytest.raises(ValueError, match='=3 needs a bandit and a reward'):
-    arms_test.decoder('ucb1', arms(), reward=None, prompt_tokens=3)
+    arms_test.decoder('ucb1', arms(), reward=None, warm_start=3)
   functions, params = arms_test.DRAFT()
   member = specjax.DRAFTERS['autoregressive'](
     functions, trees.chain(1), sampling_lib.Sampling()
@@ -110,4 +110,4 @@ def test_bad_requests_are_refused():
   both = specjax.DRAFTERS['ensemble']([member, member])
   arm = specjax.Arm(both, verifiers.resolve('ensemble')), (params, params)
   with pytest.raises(ValueError, match='must be 0 with an ensemble, got 3'):
-    arms_test.decoder('ucb1', [arm], prompt_tokens=3)
+    arms_test.decoder('ucb1', [arm], warm_start=3)

@@ -37,8 +37,8 @@ def _encoder_decoder(traces=None):
     read = jnp.arange(tokens.shape[1]) < lengths[:, None]
     return jnp.where(read, tokens + 1, 0).sum(axis=1)
 
-  def extend(params, cache, tokens, *, block=None, positions=None, mask=None):
-    del block, mask
+  def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
+    del pending, mask
     if traces is not None:
       traces.append(tokens.shape)
     logits = jnp.log(params[cache[:, None] % _HORIZON, tokens])
@@ -50,7 +50,7 @@ def _encoder_decoder(traces=None):
     init_cache=lambda params, batch, size: jnp.zeros(batch, jnp.int32),
     prefill=prefill,
     extend=extend,
-    keep=None,
+    commit=None,
     rollback=None,
     vocab_size=_V,
   )
@@ -67,7 +67,7 @@ def _encoder_decoder_row(tokens, start, t):
 
 # What a token is drawn from, by hand.
 _SAMPLINGS = {
-  'untempered': (None, lambda row: row),
+  'raw': (None, lambda row: row),
   'sampled': (
     sampling_lib.Sampling(temperature=0.5),
     lambda row: row**2 / (row**2).sum(),
@@ -110,9 +110,7 @@ def test_likelihoods_are_products_of_table_entries(model, row_of, kind):
   np.testing.assert_allclose(got.nats, wanted, rtol=1e-5)
   np.testing.assert_array_equal(got.num_tokens, [num for _, num in _SHAPES])
   possible = np.isfinite(wanted)
-  assert possible.any() and possible.all() == (
-    kind in ('untempered', 'sampled')
-  )
+  assert possible.any() and possible.all() == (kind in ('raw', 'sampled'))
 
 
 def test_what_greedy_decoding_gives_is_certain():

@@ -10,8 +10,8 @@ import pytest
 from rouge_score import rouge_scorer
 from sacrebleu import metrics as sacrebleu
 
-from specjax import base
 from specjax import evaluation
+from specjax import registry
 from specjax.evaluation import scoring
 
 _REFERENCES = [
@@ -219,7 +219,7 @@ def test_bad_texts_are_refused(name, predictions, references, message):
 @pytest.mark.parametrize(
   ('call', 'message'),
   [
-    (lambda: base.lookup(evaluation.METRICS, 'metric', 'rouge'), 'rougeL'),
+    (lambda: registry.lookup(evaluation.METRICS, 'metric', 'rouge'), 'rougeL'),
     (lambda: _scores('bleu', ['a'], ['a'], tokenize='14'), "13a.*got '14'"),
     (lambda: _scores('bleu', ['a'], ['a'], tokenize=None), 'got None'),
     (

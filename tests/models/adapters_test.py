@@ -30,18 +30,18 @@ def test_one_token_calls_equal_one_call(vocab_size):
   tokens = jax.random.randint(jax.random.key(1), (1, 6), 0, vocab_size)
   cache = model.init_cache(params, 1, 16)
   whole = model.extend(params, cache, tokens)
-  block = None
+  pending = None
   for t in range(6):
-    step = model.extend(params, cache, tokens[:, t : t + 1], block=block)
-    block = step.block
+    step = model.extend(params, cache, tokens[:, t : t + 1], pending=pending)
+    pending = step.pending
     assert step.logits.shape == (1, 1, vocab_size)
     np.testing.assert_allclose(
       step.logits[:, 0], whole.logits[:, t], rtol=1e-4, atol=1e-5
     )
   jax.tree.map(
     lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5),
-    block,
-    whole.block,
+    pending,
+    whole.pending,
   )
 
 

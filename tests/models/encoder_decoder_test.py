@@ -175,10 +175,10 @@ def _behind(lengths, num, rows=None):
   return np.stack([row[n : n + num] for row, n in zip(rows, lengths)])
 
 
-def _keep_first(cache, block, num):
-  width = block.positions.shape[1]
+def _commit_first(cache, pending, num):
+  width = pending.positions.shape[1]
   path = np.broadcast_to(np.arange(width), (3, width))
-  return _model()[0].keep(cache, block, path, jnp.asarray(num))
+  return _model()[0].commit(cache, pending, path, jnp.asarray(num))
 
 
 def _assert_close(logits, expected):
@@ -279,18 +279,18 @@ def test_any_chunking_equals_one_call(lag, chunks, commit):
   """From where a target starts, or a drafter that is one token behind it."""
   model, params = _model()
   lengths = _STARTS - lag
-  cache, block = _prefilled(lengths), None
+  cache, pending = _prefilled(lengths), None
   logits, done = [], 0
   for num in (chunks[0] + lag, *chunks[1:]):
     extension = model.extend(
-      params, cache, _behind(lengths + done, num), block=block
+      params, cache, _behind(lengths + done, num), pending=pending
     )
     logits.append(extension.logits)
     done += num
     if commit:
-      cache = _keep_first(cache, extension.block, [num] * 3)
+      cache = _commit_first(cache, extension.pending, [num] * 3)
     else:
-      block = extension.block
+      pending = extension.pending
   logits = np.concatenate(logits, axis=1)[:, lag:]
   _assert_close(logits, _reference())
 
@@ -311,8 +311,8 @@ def test_rolled_back_drafts_never_happened():
     lengths = _STARTS + num
     true = _behind(lengths, 4)
     fresh = _prefilled(lengths)
-    junk = model.extend(params, fresh, (true + 3) % 30).block
-    cache = model.rollback(_keep_first(fresh, junk, [4, 1, 3]), lengths)
+    junk = model.extend(params, fresh, (true + 3) % 30).pending
+    cache = model.rollback(_commit_first(fresh, junk, [4, 1, 3]), lengths)
     np.testing.assert_array_equal(cache.lengths, lengths)
     np.testing.assert_array_equal(
       model.extend(params, cache, true).logits,
@@ -339,8 +339,8 @@ def test_each_path_of_a_tree_equals_a_chain(leaf):
   expected = _reference(chain)
   _assert_close(extension.logits[:, path], expected[:, 2:-2])
   num = np.array([len(path), 1, len(path) - 1])
-  cache = model.keep(
-    cache, extension.block, np.tile(path, (3, 1)), jnp.asarray(num)
+  cache = model.commit(
+    cache, extension.pending, np.tile(path, (3, 1)), jnp.asarray(num)
   )
   lengths = _STARTS + 2 + num
   logits = model.extend(params, cache, _behind(lengths, 1, _rows(chain))).logits
@@ -426,7 +426,7 @@ def test_speculation_copies_no_cache_and_changes_no_token(build):
   kept = sum(result.accepted.sum() for result in results)
   assert 0 < kept < sum(result.drafted.sum() for result in results)
   if len(results[0].pulls) > 1:
-    assert sum(result.caught_up for result in results) > 0
+    assert sum(result.num_catch_up_tokens for result in results) > 0
 
 
 @pytest.mark.slow
@@ -448,4 +448,4 @@ def test_a_prompt_that_is_not_a_source_and_a_start_is_refused(prompt):
 
 def test_a_lesson_from_the_prompt_is_refused():
   with pytest.raises(ValueError, match='prompt_tokens must be 0 .* got 8'):
-    _decoder([_plain()], bandit=lossless_test.adversary(1), prompt_tokens=8)
+    _decoder([_plain()], bandit=lossless_test.adversary(1), warm_start=8)

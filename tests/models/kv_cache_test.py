@@ -44,7 +44,7 @@ _TREE = trees.Topology((-1, -1, 0, 0, 1, 2, 4))
 _NODES = _RNG.integers(20, size=(3, _TREE.num_nodes))
 
 _extend = jax.jit(_MODEL.extend)
-_keep = jax.jit(_MODEL.keep)
+_commit = jax.jit(_MODEL.commit)
 _prefill = jax.jit(_MODEL.prefill)
 
 
@@ -64,10 +64,10 @@ def _whole(tokens):
   return np.asarray(_extend(_PARAMS, None, tokens).logits)
 
 
-def _keep_first(cache, block, num):
-  width = block.positions.shape[1]
+def _commit_first(cache, pending, num):
+  width = pending.positions.shape[1]
   path = np.broadcast_to(np.arange(width), (3, width))
-  return _keep(cache, block, path, jnp.asarray(num))
+  return _commit(cache, pending, path, jnp.asarray(num))
 
 
 def _assert_close(logits, expected):
@@ -92,18 +92,18 @@ def test_the_reference_depends_on_each_token_of_the_past():
   ids=str,
 )
 def test_any_chunking_equals_one_call(chunks, commit):
-  """Chunks are kept in the cache, or stay open in the block."""
-  cache, block = _MODEL.init_cache(_PARAMS, 3, _SIZE), None
+  """Chunks are kept in the cache, or stay open in the pending."""
+  cache, pending = _MODEL.init_cache(_PARAMS, 3, _SIZE), None
   logits, done = [], 0
   for num in chunks:
     tokens = _TOKENS[:, done : done + num]
-    extension = _extend(_PARAMS, cache, tokens, block=block)
+    extension = _extend(_PARAMS, cache, tokens, pending=pending)
     logits.append(extension.logits)
     done += num
     if commit:
-      cache = _keep_first(cache, extension.block, [num] * 3)
+      cache = _commit_first(cache, extension.pending, [num] * 3)
     else:
-      block = extension.block
+      pending = extension.pending
   _assert_close(np.concatenate(logits, axis=1), _whole(_TOKENS))
 
 
@@ -113,7 +113,7 @@ def test_rows_of_different_lengths_equal_one_call():
   for moved in ([2, 0, 3], [1, 4, 1]):
     extension = _extend(_PARAMS, cache, _behind(lengths, 4))
     _assert_close(extension.logits, _behind(lengths, 4, whole))
-    cache = _keep_first(cache, extension.block, moved)
+    cache = _commit_first(cache, extension.pending, moved)
     lengths = lengths + moved
     np.testing.assert_array_equal(cache.lengths, lengths)
 
@@ -122,8 +122,8 @@ def test_rolled_back_drafts_never_happened():
   """To the bit: weights of junk are exactly zero."""
   true = _behind(_LENGTHS, 4)
   never = _extend(_PARAMS, _prompts(), true).logits
-  drafts = _extend(_PARAMS, _prompts(), _JUNK).block
-  cache = _keep_first(_prompts(), drafts, [6, 1, 3])
+  drafts = _extend(_PARAMS, _prompts(), _JUNK).pending
+  cache = _commit_first(_prompts(), drafts, [6, 1, 3])
   cache = _MODEL.rollback(cache, _LENGTHS)
   np.testing.assert_array_equal(_extend(_PARAMS, cache, true).logits, never)
 
@@ -175,8 +175,8 @@ def test_each_path_of_a_tree_equals_a_chain(leaf):
 
 
 def test_a_tree_read_level_by_level_equals_one_call():
-  """The way of a drafter: each level stands behind the open block."""
-  cache, block, logits = _prompts(), None, []
+  """The way of a drafter: each level stands behind the pending tokens."""
+  cache, pending, logits = _prompts(), None, []
   root = _behind(_LENGTHS, 1)
   entries = [np.array([0]), *(level + 1 for level in _TREE.levels)]
   for level in entries:
@@ -184,11 +184,11 @@ def test_a_tree_read_level_by_level_equals_one_call():
       _PARAMS,
       cache,
       np.concatenate([root, _NODES], axis=1)[:, level],
-      block=block,
+      pending=pending,
       positions=_LENGTHS[:, None] + _TREE.offsets[level],
       mask=_TREE.mask[level, : level[-1] + 1],
     )
-    block = extension.block
+    pending = extension.pending
     logits.append(extension.logits)
   _assert_close(np.concatenate(logits, axis=1), _read_tree().logits)
 
@@ -198,7 +198,7 @@ def test_a_kept_path_equals_a_chain_that_was_read():
   paths = [_path_to(5), _path_to(6)[:1], _path_to(3)]
   num = np.array([len(path) for path in paths])
   padded = np.stack([np.resize(path, 4) for path in paths])
-  cache = _keep(_prompts(), _read_tree().block, padded, jnp.asarray(num))
+  cache = _commit(_prompts(), _read_tree().pending, padded, jnp.asarray(num))
   np.testing.assert_array_equal(cache.lengths, _LENGTHS + num)
   texts = _TOKENS.copy()
   for text, path, length, nodes in zip(texts, paths, _LENGTHS, _NODES):
@@ -210,7 +210,7 @@ def test_a_kept_path_equals_a_chain_that_was_read():
 
 
 def test_tokens_at_negative_positions_are_not_attended_to():
-  """Neither in their own call nor from behind the open block."""
+  """Neither in their own call nor from behind the pending tokens."""
   cache, whole = _prompts(), _whole(_TOKENS)
   true = _behind(_LENGTHS, 4)
   logits = []
@@ -225,7 +225,7 @@ def test_tokens_at_negative_positions_are_not_attended_to():
       _PARAMS,
       cache,
       true[:, 2:],
-      block=first.block,
+      pending=first.pending,
       positions=_LENGTHS[:, None] + np.arange(2, 4),
     )
     assert np.isfinite(first.logits).all()
@@ -242,7 +242,7 @@ def test_bfloat16_stays_bfloat16():
     cache = model.init_cache(params, 3, _SIZE)
     cache = model.prefill(params, cache, _TOKENS, _LENGTHS)
     extension = model.extend(params, cache, _behind(_LENGTHS, 2))
-    return _keep_first(cache, extension.block, [2, 1, 0]), extension
+    return _commit_first(cache, extension.pending, [2, 1, 0]), extension
 
   cache, extension = jax.eval_shape(read, _PARAMS)
   assert {x.dtype for x in jax.tree.leaves(cache.layers)} == {
@@ -253,10 +253,12 @@ def test_bfloat16_stays_bfloat16():
 
 
 def test_blocks_append_along_their_tokens():
-  block = _read_tree().block
+  pending = _read_tree().pending
   first = jax.tree.map(
-    lambda x: x[:, :3] if x.ndim == 2 else x[:, :, :3], block
+    lambda x: x[:, :3] if x.ndim == 2 else x[:, :, :3], pending
   )
-  rest = jax.tree.map(lambda x: x[:, 3:] if x.ndim == 2 else x[:, :, 3:], block)
+  rest = jax.tree.map(
+    lambda x: x[:, 3:] if x.ndim == 2 else x[:, :, 3:], pending
+  )
   joined = kv_cache.append(kv_cache.append(None, first), rest)
-  jax.tree.map(np.testing.assert_array_equal, joined, block)
+  jax.tree.map(np.testing.assert_array_equal, joined, pending)

@@ -134,7 +134,7 @@ class Case:
       self.topology,
       jnp.asarray(self.is_valid),
       None if self.chosen else draft[before],
-      leaf_laws=base.Laws(leaves, leaves),
+      bonus_probs=base.Probs(leaves, leaves),
     )
 
   def verify(self, verifier, key, tokens):
@@ -143,7 +143,7 @@ class Case:
     law = target[jnp.append(ROOT, tokens)]
     if self.goal:
       goal = goals.resolve(self.goal)
-      law = goals.laws(goal, tree, base.Laws(law, law))
+      law = goals.probs(goal, tree, base.Probs(law, law))
     return verifier(key, tree, law)
 
 

@@ -372,9 +372,9 @@ def test_check_rejects_that_all_candidates_pass_for_the_first(name):
 
 
 def test_own_laws_of_what_has_no_use_for_them_are_refused():
-  words = r"own_laws needs .*\('multiround',\), got 'kseq'"
+  words = r"own_probs needs .*\('multiround',\), got 'kseq'"
   with pytest.raises(ValueError, match=words):
-    tree_walk.tree_walk('kseq', own_laws=True)
+    tree_walk.tree_walk('kseq', own_probs=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""Several arms in one round: only what was chosen runs, and results merge.
+
+Arms read the caches and return what is to be written to them, so that a choice
+among them copies no cache.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from specjax import padding
+
+_Result = TypeVar('_Result')
+
+
+def run_chosen(
+  plays: Sequence[jax.Array], functions: Sequence[Callable[[], Any]]
+) -> list[Any]:
+  """Runs the functions of arms that some live row has chosen.
+
+  Args:
+    plays: `[B]` bool of each arm, the live rows that have chosen it.
+    functions: of each arm. A single arm's always runs.
+
+  Returns:
+    What each arm's returned; zeros where nobody has chosen it.
+  """
+  if len(functions) == 1:
+    return [functions[0]()]
+  return [_if_any(rows, each) for rows, each in zip(plays, functions)]
+
+
+def merge(plays: Sequence[jax.Array], results: Sequence[_Result]) -> _Result:
+  """Merges the results of arms, each from the rows that have chosen it.
+
+  Args:
+    plays: `[B]` bool of each arm.
+    results: of each arm, pytrees `[B, ...]` that may differ in their sizes.
+
+  Returns:
+    One result, padded with zeros to the largest sizes.
+  """
+  if len(results) == 1:
+    return results[0]
+  shapes = padding.widest(results)
+  merged = padding.zeros(shapes)
+  for rows, result in zip(plays, results):
+    merged = where(rows, padding.pad_to(result, shapes), merged)
+  return merged
+
+
+def narrowest(
+  widths: Sequence[int], needed: jax.Array, function: Callable[[int], _Result]
+) -> _Result:
+  """Returns `function(width)` of the least width that is at least `needed`.
+
+  Args:
+    widths: static, ascending; each is compiled.
+    needed: `[]` int32, at most the last width.
+    function: its results are padded with zeros to those of the last width.
+  """
+  if len(widths) == 1:
+    return function(widths[0])
+  shapes = jax.eval_shape(lambda: function(widths[-1]))
+  branches = [
+    lambda width=width: padding.pad_to(function(width), shapes)
+    for width in widths
+  ]
+  return jax.lax.switch(jnp.searchsorted(jnp.asarray(widths), needed), branches)
+
+
+@jax.vmap
+def where(rows: jax.Array, new: Any, old: Any) -> Any:
+  """Returns the rows of `new` where `rows` `[B]` is true, else of `old`."""
+  return jax.tree.map(lambda new, old: jnp.where(rows, new, old), new, old)
+
+
+def _if_any(rows, function):
+  """Calls a function if any row wants it; else the result is zeros."""
+  shapes = jax.eval_shape(function)
+  return jax.lax.cond(rows.any(), function, lambda: padding.zeros(shapes))

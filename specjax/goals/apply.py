@@ -1,0 +1,112 @@
+"""Goals at work: which is the target, is it sound, and what it gives in a tree."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax.goals import target as target_goal
+
+# How far the mass of a goal may be from 1.
+_TOLERANCE = 1e-3
+
+
+def is_target(goal: base.Goal | None) -> bool:
+  """Returns whether a goal is the target itself: lossless."""
+  return goal is None or goal is target_goal.target()
+
+
+def check(goal: base.Goal | None, vocab_size: int) -> None:
+  """Tries a goal on a few pairs of distributions.
+
+  Args:
+    goal: None is the target.
+    vocab_size: `V`.
+
+  Raises:
+    ValueError: it gives NaN, negative mass, or a mass other than 1.
+  """
+  if goal is None:
+    return
+  rng = np.random.default_rng(0)
+  models = rng.dirichlet(np.full(vocab_size, 0.3), (2, 8))
+  greedy = np.eye(vocab_size)[models.argmax(-1)]  # Of temperature 0.
+  made = jax.vmap(_with_raw(goal))(
+    *jnp.asarray(np.concatenate([models, greedy], axis=1), jnp.float32),
+    tuple(jnp.asarray(np.concatenate([models, models], axis=1), jnp.float32)),
+  )
+  if isinstance(made, jax.core.Tracer):
+    return  # Its parameters are not known while JAX traces.
+  if not (made >= 0).all():
+    raise ValueError(f'goal must give mass >= 0, got {np.min(made)}.')
+  masses = np.asarray(made.sum(axis=1))
+  worst = masses[np.argmax(np.abs(masses - 1))]
+  if not abs(worst - 1) < _TOLERANCE:
+    raise ValueError(
+      f'goal must give distributions of mass 1, got {worst}. (Lossy decoding '
+      "with a fixed beta is the verifier 'lossy'.)"
+    )
+
+
+def probs(
+  goal: base.Goal, tree: base.DraftTree, target: base.Probs
+) -> jax.Array:
+  """Returns what a verifier is to sample behind each entry of one row's tree.
+
+  So any verifier that is lossless works for any goal. The draft's distribution
+  is that of what was proposed behind an entry, or would have been behind a leaf
+  (`bonus_probs`); where there is none, the goal is the target.
+
+  Args:
+    goal: other than the target.
+    tree: of one row.
+    target: `[N + 1, V]`.
+
+  Returns:
+    `[N + 1, V]`.
+  """
+  if not tree.topology.num_nodes and tree.bonus_probs is None:
+    return target.processed
+  draft = _draft_probs(tree, target.processed.shape[-1])
+  made = jax.vmap(_with_raw(goal))(
+    target.processed, draft.processed, (target.raw, draft.raw)
+  )
+  return jnp.where(has_draft_probs(tree)[:, None], made, target.processed)
+
+
+def has_draft_probs(tree: base.DraftTree) -> jax.Array:
+  """Returns `[N + 1]` behind which entries of one row the draft has some."""
+  known = (jnp.asarray(tree.topology.children) & tree.valid).any(axis=1)
+  if tree.bonus_probs is None:
+    return known
+  leaves = tree.topology.leaf_entries
+  drawn = jnp.pad(tree.valid, (1, 0), constant_values=True)
+  return known.at[leaves].set(drawn[leaves])
+
+
+def _with_raw(goal):
+  """A goal of two arguments does not ask how sure the models are."""
+  try:
+    inspect.signature(goal).bind(None, None, None)
+  except TypeError:
+    return lambda target, draft, raw=None: goal(target, draft)
+  return goal
+
+
+def _draft_probs(tree, vocab_size):
+  """`[N + 1, V]` probabilities behind each entry, junk where there are none."""
+  topology, rows = tree.topology, tree.both_probs
+  if tree.probs is None:
+    rows = base.Probs(*[jax.nn.one_hot(tree.tokens, vocab_size)] * 2)
+  # Siblings have one distribution: the last that is valid stands for all.
+  children = jnp.asarray(topology.children) & tree.valid
+  index = (children * np.arange(topology.num_nodes)).max(axis=1, initial=0)
+  if tree.bonus_probs is not None:
+    rows = jax.tree.map(
+      lambda *each: jnp.concatenate(each), rows, tree.bonus_probs
+    )
+    leaves = topology.leaf_entries
+    index = index.at[leaves].set(topology.num_nodes + np.arange(len(leaves)))
+  return jax.tree.map(lambda each: each[index], rows)

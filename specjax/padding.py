@@ -1,0 +1,34 @@
+"""Pytrees of arrays that differ in their sizes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def zeros(shapes: Any) -> Any:
+  """Returns zeros of some shapes and dtypes."""
+  return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def widest(results: Sequence[Any]) -> Any:
+  """Returns shapes that all results can be padded to."""
+
+  def largest(*leaves):
+    shape = np.max([leaf.shape for leaf in leaves], axis=0)
+    return jax.ShapeDtypeStruct(tuple(shape), leaves[0].dtype)
+
+  return jax.tree.map(largest, *results)
+
+
+def pad_to(arrays: Any, shapes: Any) -> Any:
+  """Pads arrays with zeros, at the ends of their axes, to other shapes."""
+  return jax.tree.map(
+    lambda leaf, like: jnp.pad(
+      leaf, [(0, new - old) for old, new in zip(leaf.shape, like.shape)]
+    ),
+    arrays,
+    shapes,
+  )
