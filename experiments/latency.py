@@ -66,7 +66,8 @@ def call(
   )
   prefix, block = np.split(tokens, [prefix_length], axis=1)
   functions, params = model.functions, model.params
-  cache = jax.jit(functions.prefill)(
+  prefill = jax.jit(lambda *args: functions.prefill(*args)[0])
+  cache = prefill(
     params,
     functions.init_cache(params, batch_size, prefix_length + length),
     prefix,

@@ -96,7 +96,8 @@ def make_judge(target: families.Model, prompts: Sequence[Sequence[int]]):
   for row, prompt in zip(tokens, prompts):
     row[: len(prompt)] = prompt
   model, params = target.functions, target.params
-  cache = jax.jit(model.prefill)(
+  prefill = jax.jit(lambda *args: model.prefill(*args)[0])
+  cache = prefill(
     params, model.init_cache(params, *tokens.shape), tokens, lengths - 1
   )
 

@@ -194,8 +194,8 @@ class DynamicTopology:
   def level_table(self) -> jax.Array:
     """`[..., D + 1, W]` nodes of each level; `N` where there is none."""
     levels = np.arange(1, self.depth + 2)[:, None]
-    before = (self.depths > 0) & (self.depths[..., None, :] < levels)
-    of_level = self.depths[..., None, :] == levels
+    depths = self.depths[..., None, :]
+    before, of_level = (depths > 0) & (depths < levels), depths == levels
     index = np.arange(self.width)
     nodes = before.sum(-1, keepdims=True) + index
     there = index < of_level.sum(-1, keepdims=True)

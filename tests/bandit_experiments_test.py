@@ -63,7 +63,7 @@ _SPECIALISTS = {
   'arms': (('code', 2), ('math', 2)),
   'others': (('prompt_lookup', 2), (('code', 'math'), 2)),
   'bandits': ('ucb1:beta=0.1/block_divergence', 'ucb1'),
-  'reward': 'block_efficiency',
+  'reward': 'accepted_fraction',
   'prompts_per_domain': 3,
   'router': True,
   'router_prompts': 2,
@@ -354,7 +354,7 @@ def test_sessions_fit_with_what_each_turn_emits(specialists):
     ),
     ({'sets': _SETS, 'max_length': 5}, 'Nothing of pairs fits: max_length=5'),
     ({'bandits': ('ucb1/',)}, r"\[/reward\].*, got 'ucb1/'"),
-    ({'bandits': ('ucb1+all',)}, r"\[\+prompt_tokens\]', got 'ucb1\+all'"),
+    ({'bandits': ('ucb1+all',)}, r"\[\+warm_start\]', got 'ucb1\+all'"),
     ({'bandits': ('ucb1@dawn',)}, "catch_up must be one of .* got 'dawn'"),
     ({'bandits': ('ucb1/speed',)}, "Unknown reward 'speed'"),
     ({'bandits': ('ucb9/emitted',)}, "Unknown bandit 'ucb9'"),
@@ -600,7 +600,7 @@ def test_specialists_decode_all_sets_in_all_ways(
     assert max(line['emitted']) <= (8 if label == 'pairs' else 4)
     if way != 'none':
       assert min(map(sum, line['pulls'])) > 0
-  assert asked == ['block_divergence', 'block_efficiency']
+  assert asked == ['block_divergence', 'accepted_fraction']
   shares = {row['way']: len(row['pulls'].split()) for row in rows}
   assert [shares[way] for way in ('draft-all 2', 'ucb1', 'router')] == [1, 2, 2]
   path = tmp_path / 'block_efficiency.png'
@@ -724,12 +724,15 @@ def test_rewards_of_a_cost_table(tmp_path):
   reward = costs.reward(table, arms.specs([('small', 3), ('none', 0)]), 4, 0.0)
   info = base.RoundInfo(
     arm=jnp.array([0, 0, 1]),
-    emitted=jnp.array([4.0, 3.0, 1.0]),
-    overlap=jnp.ones(3),
+    live=jnp.ones(3, bool),
+    tokens=jnp.zeros((3, 4), jnp.int32),
+    num_emitted=jnp.array([4, 3, 1]),
+    num_accepted=jnp.array([3, 2, 0]),
+    depth=jnp.array([3, 3, 0]),
+    tree_depth=jnp.array([3, 3, 0]),
+    acceptance=jnp.ones(3),
     raw_acceptance=jnp.ones(3),
     fidelity=jnp.ones(3),
-    depth=jnp.array([3, 3, 0]),
-    max_depth=3,
     num_catch_up_tokens=jnp.array([0, 4, 0]),
   )
   # 4 tokens in 4 s and 1 in 1 s are the most; 3 in 4 + 4 * 0.5 s are half.

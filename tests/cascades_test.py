@@ -85,7 +85,7 @@ def samples(build, sampling):
 
 
 def builder(topology, verifier, sampling, **options):
-  """An arm for each goal, which may know the law behind its leaves."""
+  """An arm for each goal, which may know what follows its leaves."""
   drafter = specjax.DRAFTERS['autoregressive'](
     lossless_test.MODEL, topology, sampling, **{'bonus_probs': True} | options
   )
@@ -113,7 +113,7 @@ def test_a_run_has_the_law_of_its_goal(topology, verifier, temperature):
     assert all(laws.chi_square(texts, law) < 1e-6 for law in models), name
 
 
-def test_without_leaf_laws_the_bonus_token_is_the_target_s():
+def test_without_bonus_probs_the_bonus_token_is_the_target_s():
   """So the law is not the goal's: the test above rejects it."""
   sampling = specjax.Sampling()
   _, wanted = known_laws(sampling)

@@ -2,12 +2,14 @@
 
 A component is one file and one line in a table. A contract builds it with what
 all of its kind are given here, by the names of parameters, and with the example
-that stands with the component (see `registry.component`). Broken twins must fail.
+that stands with the component (see `registry.component`). Broken twins must
+fail.
 """
 
 import dataclasses
 import functools
 import inspect
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -176,7 +178,7 @@ def instances(num_candidates, size=400, vocab_size=5):
   )
 
 
-ROWS = 3
+ROWS, NUM_COMMITTED = 3, 2
 
 
 def check_drafter(name):
@@ -184,14 +186,20 @@ def check_drafter(name):
   drafter, params = build('drafter', name), params_of('drafter', name)
   turn = jax.jit(functools.partial(turn_of, drafter))
   keys = jax.random.split(jax.random.key(0), ROWS)
-  tree, before, kept, *read = turn(keys, params, contexts())
+  tree, before, committed, reads, estimated = turn(keys, params, contexts())
   check_tree(drafter, tree)
-  check_keeps(before, kept, 'commit')
-  for caught, committed in zip(read, (0, 2), strict=True):
-    check_keeps(before, caught.state, 'catch_up')
-    check_caught_up(drafter, caught, committed)
+  check_keeps(before, committed, 'commit')
+  for state, num_tokens in reads:
+    check_read(before, state, num_tokens, 'catch_up')
+  # Nobody asks a drafter for it that can be behind its own rounds.
+  needed = drafter.catch_up is None or not drafter.catch_up.every_round
+  assert not needed or estimated is not None, 'an estimate is asked for'
+  if estimated is not None:
+    state, num_tokens, acceptance = estimated
+    check_read(before, state, num_tokens, 'estimate')
+    check_acceptance(acceptance)
   assert drafter.num_calls >= 0
-  hash(drafter.memory)
+  hash(drafter.slot)
   # A row's draft is a matter of its text and key alone: not of its neighbours,
   # nor of the junk behind its text.
   turned = contexts(junk=1, order=slice(None, None, -1))
@@ -207,7 +215,7 @@ def check_drafter(name):
 
 def turn_of(drafter, keys, params, context):
   """A tree; the state before and behind it, and what can be read instead."""
-  state = drafter.init(params, *context, 16)
+  state = drafter.init(params, context, 16)
   depth, every = drafter.topology.depth, jnp.ones(ROWS, bool)
   tree, proposal = drafter.draft(keys, params, state, context)
   outcome = specjax.Outcome(
@@ -215,14 +223,19 @@ def turn_of(drafter, keys, params, context):
     num_accepted=jnp.zeros(ROWS, jnp.int32),
     tokens=jnp.zeros((ROWS, depth + 1), jnp.int32),
   )
-  kept = drafter.commit(state, proposal, context, outcome, every)
-  read = drafter.catch_up(params, state, context, every)
-  # Others have committed two tokens.
-  probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), (ROWS, 2, 3)))
-  committed = base.TargetProbs(context.lengths, base.Probs(probs, probs))
-  longer = context._replace(lengths=context.lengths + 2)
-  more = drafter.catch_up(params, state, longer, every, committed)
-  return tree, state, kept, read, more
+  committed = drafter.commit(state, proposal, context, outcome, every)
+  # Others have committed nothing, and then two tokens.
+  longer = context._replace(lengths=context.lengths + NUM_COMMITTED)
+  reads, estimated = [], None
+  if drafter.catch_up is not None:
+    read = functools.partial(drafter.catch_up.read, params, state)
+    reads = [read(each, every) for each in (context, longer)]
+  if drafter.estimate is not None:
+    shape = ROWS, NUM_COMMITTED, 3
+    probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), shape))
+    target = base.TargetProbs(context.lengths, base.Probs(probs, probs))
+    estimated = drafter.estimate(params, state, longer, every, target)
+  return tree, state, committed, reads, estimated
 
 
 def contexts(junk=0, order=slice(None)):
@@ -248,37 +261,38 @@ def check_tree(drafter, tree):
     assert tree.bonus_probs is None
     return
   assert drafter.vocab_size == 3
-  for law in tree.laws:
-    check_laws(law, tree.valid)
+  for probs in tree.both_probs:
+    check_probs(probs, tree.valid)
   drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
-  for law in tree.bonus_probs or ():
-    check_laws(law, drawn[:, topology.leaf_entries])
+  for probs in tree.bonus_probs or ():
+    check_probs(probs, drawn[:, topology.leaf_entries])
 
 
-def check_laws(probs, valid):
-  assert abstract(probs) == ((*valid.shape, 3), jnp.float32), 'a law of each'
+def check_probs(probs, valid):
+  wanted = (*valid.shape, 3), jnp.float32
+  assert abstract(probs) == wanted, 'a distribution of each'
   sums = np.where(valid, probs.sum(-1), 1)
   np.testing.assert_allclose(
-    sums, 1, atol=1e-6, err_msg='laws must have mass 1'
+    sums, 1, atol=1e-6, err_msg='distributions must have mass 1'
   )
 
 
-def check_caught_up(drafter, caught, num_committed):
-  """How much was read, and how far it would have drafted what was committed."""
-  assert abstract(caught.num_tokens) == ((ROWS,), jnp.int32)
-  if not num_committed:
-    return
-  # Nobody asks a drafter that lags for its overlaps.
-  assert drafter.lags or caught.overlap is not None, 'overlaps are asked for'
-  for overlap in caught.overlap or ():
-    assert abstract(overlap) == ((ROWS, num_committed), jnp.float32)
-    assert ((0 <= overlap) & (overlap <= 1 + 1e-6)).all(), (
-      'overlaps are chances'
-    )
+def check_read(before, state, num_tokens, what):
+  """The state behind what others committed, and how much of it was read."""
+  check_keeps(before, state, what)
+  assert abstract(num_tokens) == ((ROWS,), jnp.int32), 'a number of each row'
+
+
+def check_acceptance(acceptance):
+  """How likely drafts would have been accepted where others committed."""
+  for chances in base.Probs(*acceptance):
+    assert abstract(chances) == ((ROWS, NUM_COMMITTED), jnp.float32)
+    inside = (0 <= chances) & (chances <= 1 + 1e-6)
+    assert inside.all(), 'an acceptance is a probability'
 
 
 def check_goal(name):
-  """A distribution for any two laws, also of an example that JAX traces."""
+  """A distribution for any two, also of an example that JAX traces."""
   chosen = arguments('goal', name)
   target, draft = pairs()
 
@@ -287,7 +301,7 @@ def check_goal(name):
     return jax.vmap(goal)(target, draft)
 
   goals = jax.jit(made)()
-  assert abstract(goals) == ((100, 6), jnp.float32), 'a goal is a law'
+  assert abstract(goals) == ((100, 6), jnp.float32), 'a goal is a distribution'
   assert (goals >= 0).all(), 'mass must be >= 0'
   np.testing.assert_allclose(
     goals.sum(1), 1, atol=1e-5, err_msg='goals must have mass 1'
@@ -300,7 +314,7 @@ def check_goal(name):
 
 
 def pairs():
-  """`[100, V]` laws of target and draft."""
+  """`[100, V]` probabilities of target and draft."""
   made = np.random.default_rng(16).dirichlet(np.full(6, 0.4), size=(2, 100))
   return made.astype(np.float32)
 
@@ -335,7 +349,7 @@ def check_model(name):
   assert abstract(logits) == ((2, 4, model.vocab_size), jnp.float32), 'logits'
   for way, parts in (
     ('one by one', logits),
-    ('behind an open block', logits),
+    ('behind pending tokens', logits),
     ('as a tree', logits[:, :3]),
     ('behind a path', np.stack([logits[0, 3], logits[1, 1]])[:, None]),
     ('rolled back', logits),
@@ -361,27 +375,35 @@ def ways_to_read(model, params, tokens):
   """Logits of the four tokens behind the prompts, or of some of them."""
   true = behind(tokens, LENGTHS, 4)
   empty = model.init_cache(params, 2, 16)
-  cache = model.prefill(params, empty, tokens, LENGTHS)
+  cache, features = model.prefill(params, empty, tokens, LENGTHS)
+  check_features(model, features, tokens.shape)
   once = model.extend(params, cache, true)
+  check_features(model, once.features, true.shape)
   first = model.extend(params, cache, true[:, :2])
-  then = model.extend(params, cache, true[:, 2:], pending=first.block)
+  then = model.extend(params, cache, true[:, 2:], pending=first.pending)
   tree = read_tree(model, params, cache, true)
   # Entries of the second chain: three for one row, one for the other.
   path, num = np.array([[0, 2, 4]] * 2), np.array([3, 1], np.int32)
-  kept = model.commit(cache, tree.block, path, num)
-  check_keeps(cache, kept, 'keep')
-  back = model.rollback(kept, LENGTHS)
+  longer = model.commit(cache, tree.pending, path, num)
+  check_keeps(cache, longer, 'commit')
+  back = model.rollback(longer, LENGTHS)
   check_keeps(cache, back, 'rollback')
   last = behind(tokens, LENGTHS + num, 1)
   joined = jnp.concatenate([first.logits, then.logits], axis=1)
   return {
     'at once': once.logits,
     'one by one': one_by_one(model, params, cache, true),
-    'behind an open block': joined,
+    'behind pending tokens': joined,
     'as a tree': tree.logits[:, path[0]],
-    'behind a path': model.extend(params, kept, last).logits,
+    'behind a path': model.extend(params, longer, last).logits,
     'rolled back': model.extend(params, back, true).logits,
   }
+
+
+def check_features(model, features, shape):
+  """Of every token, as many numbers as the model names."""
+  wanted = [(*shape, size) for size in model.feature_sizes]
+  assert list(map(jnp.shape, features)) == wanted, 'features have their sizes'
 
 
 def read_tree(model, params, cache, true):
@@ -409,26 +431,31 @@ def one_by_one(model, params, cache, true):
 
 def check_reward(name):
   """In the unit interval, for arms of any depth among others."""
-  for depth, deepest in ((0, 0), (0, 4), (2, 4), (4, 4)):
+  depths = ((0, 0), (0, 4), (2, 4), (4, 4))
+  # Tokens are counted, or their number is an estimate.
+  for (depth, deepest), number in itertools.product(depths, (int, float)):
     reward = build('reward', name, depths=[depth])
-    rewards = reward(info(depth, deepest))
+    rewards = reward(info(depth, deepest, number))
     assert rewards.shape == (depth + 2,), 'a reward of each row'
     assert jnp.issubdtype(rewards.dtype, jnp.floating)
     inside = (0 <= rewards) & (rewards <= 1)
     assert inside.all(), 'rewards must lie in [0, 1]'
 
 
-def info(depth, deepest):
+def info(depth, deepest, number=float):
   """Rows that emitted 0 (done), 1, ... `depth + 1` tokens."""
   emitted = jnp.arange(depth + 2, dtype=jnp.int32)
-  return specjax.Feedback(
+  return specjax.RoundInfo(
     arm=jnp.zeros_like(emitted),
-    emitted=emitted.astype(jnp.float32),
-    overlap=jnp.linspace(0, 1, depth + 2),
+    live=emitted > 0,
+    tokens=jnp.zeros((depth + 2, deepest + 1), jnp.int32),
+    num_emitted=emitted.astype(number),
+    num_accepted=jnp.maximum(emitted - 1, 0),
+    depth=jnp.full_like(emitted, depth),
+    tree_depth=jnp.full_like(emitted, depth),
+    acceptance=jnp.linspace(0, 1, depth + 2),
     raw_acceptance=jnp.linspace(1, 0, depth + 2),
     fidelity=jnp.linspace(1, 0, depth + 2),
-    depth=jnp.full_like(emitted, depth),
-    max_depth=deepest,
     num_catch_up_tokens=emitted,
   )
 
@@ -458,7 +485,7 @@ NUM_TREES, NUM_TOKENS = 64, 5
 
 
 def drafted(topology):
-  """Trees of which a tenth of the nodes is not valid, and the target's laws."""
+  """Trees of which a tenth of the nodes is not valid, and target_probs."""
   num, rng = topology.num_nodes, np.random.default_rng(4)
   shape = NUM_TREES, num + 1
   draft, target = rng.dirichlet(np.ones(NUM_TOKENS), size=(2, *shape))
@@ -653,7 +680,7 @@ def counting(draft_length, step):
 
 @registry.component(example={'share': 0.25})
 def blend(share):
-  """The goal that is a mixture of both laws."""
+  """The goal that is a mixture of both distributions."""
   return lambda target, draft, raw=None: (1 - share) * target + share * draft
 
 
@@ -788,8 +815,8 @@ def looking_at_junk(tree, context):
   return tree._replace(tokens=tree.tokens * 0 + junk)
 
 
-def of_laws(mass):
-  """A drafter that reports laws of a mass."""
+def of_mass(mass):
+  """A drafter that reports distributions of a mass."""
 
   def change(tree, context):
     del context
@@ -797,6 +824,16 @@ def of_laws(mass):
     return tree._replace(probs=probs)
 
   return lambda drafter: drafting(change)(drafter)._replace(vocab_size=3)
+
+
+def doubled(estimate):
+  """Breaks how likely a drafter says that its drafts are accepted."""
+
+  def estimating(*args):
+    state, num_tokens, acceptance = estimate(*args)
+    return state, num_tokens, jax.tree.map(lambda each: 2 * each, acceptance)
+
+  return estimating
 
 
 def reading(change):
@@ -869,7 +906,7 @@ BROKEN = {
   ('drafter', 'of the vocabulary'): drafting(
     lambda tree, context: tree._replace(tokens=tree.tokens + 1)
   ),
-  ('drafter', 'laws must have mass 1'): of_laws(0.5),
+  ('drafter', 'distributions must have mass 1'): of_mass(0.5),
   ('drafter', 'a row must not depend'): drafting(
     lambda tree, context: tree._replace(tokens=jnp.roll(tree.tokens, 1, 0))
   ),
@@ -877,45 +914,54 @@ BROKEN = {
   ('drafter', 'commit must keep'): lambda drafter: drafter._replace(
     commit=lambda state, proposal, *args: (proposal, 1)
   ),
-  ('drafter', 'overlaps are asked for'): lambda drafter: drafter._replace(
-    catch_up=lambda params, state, context, wanted, committed=None: (
-      drafter.catch_up(params, state, context, wanted)
-    )
+  ('drafter', 'an estimate is asked for'): lambda drafter: drafter._replace(
+    estimate=None
+  ),
+  ('drafter', 'an acceptance is a probability'): lambda drafter: (
+    drafter._replace(estimate=doubled(drafter.estimate))
+  ),
+  ('drafter', 'estimate must keep'): lambda drafter: drafter._replace(
+    estimate=lambda *args: (args, *drafter.estimate(*args)[1:])
   ),
   ('goal', 'goals must have mass 1'): lambda goal: lambda *two: 2 * goal(*two),
   ('goal', 'mass must be >= 0'): lambda goal: (
     lambda target, draft: 2 * target - draft
   ),
-  ('goal', 'a goal is a law'): lambda goal: lambda *two: goal(*two).sum(),
+  ('goal', 'a goal is a distribution'): lambda goal: (
+    lambda *two: goal(*two).sum()
+  ),
   ('metric', 'scores are percents'): lambda metric: metric._replace(
     total=lambda sums: sums[0] / sums[1]
   ),
   ('model', 'logits'): lambda model: model._replace(vocab_size=3),
   ('model', 'one by one'): lambda model: model._replace(
-    keep=lambda cache, *args: cache
+    commit=lambda cache, *args: cache
   ),
-  ('model', 'behind an open block'): reading(
-    lambda options: options | {'block': None}
+  ('model', 'behind pending tokens'): reading(
+    lambda options: options | {'pending': None}
   ),
   ('model', 'as a tree'): reading(
     lambda options: options | {'positions': None}
   ),
   ('model', 'behind a path'): lambda model: model._replace(
-    keep=lambda cache, block, path, num: model.commit(
-      cache, block, path, jnp.full_like(num, path.shape[1])
+    commit=lambda cache, pending, path, num: model.commit(
+      cache, pending, path, jnp.full_like(num, path.shape[1])
     )
   ),
   ('model', 'rolled back'): lambda model: model._replace(
     rollback=lambda cache, lengths: cache
   ),
-  ('model', 'keep must keep'): lambda model: model._replace(
-    keep=lambda *args: model.commit(*args).replace(lengths=args[1])
+  ('model', 'commit must keep'): lambda model: model._replace(
+    commit=lambda *args: model.commit(*args).replace(lengths=args[1])
+  ),
+  ('model', 'features have their sizes'): lambda model: model._replace(
+    feature_sizes=(3,)
   ),
   ('reward', 'rewards must lie'): lambda reward: (
     lambda info: 1.01 * reward(info)
   ),
   ('reward', r'rewards must lie in \[0, 1\]'): lambda reward: (
-    lambda info: reward(info) / info.depth
+    lambda info: reward(info) / info.tree_depth
   ),
   ('reward', 'a reward of each row'): lambda reward: (
     lambda info: reward(info).max()

@@ -45,8 +45,8 @@ def started(drafter, params, rows):
   """State and context after prompts of one and more tokens."""
   tokens = jnp.asarray(np.random.default_rng(19).integers(3, size=(rows, 16)))
   lengths = jnp.arange(rows) % 5 + 1
-  state = drafter.init(params, tokens.astype(jnp.int32), lengths, 16)
-  return state, specjax.Context(tokens.astype(jnp.int32), lengths)
+  context = specjax.Context(tokens.astype(jnp.int32), lengths)
+  return drafter.init(params, context, 16), context
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_cost_of_an_autoregressive_draft_is_its_model_calls(bonus_probs):
   assert drafter.num_calls == 3 + bonus_probs
 
 
-def unsure(law):
-  return law.max(-1) < 0.6
+def unsure(probs):
+  return probs.max(-1) < 0.6
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_no_model_is_called_once_all_rows_have_stopped(
     jnp.tile(jnp.array(last, jnp.int32)[:, None], 16),
     jnp.full(len(last), 5),
   )
-  state = drafter.init(params, *context, 16)
+  state = drafter.init(params, context, 16)
   keys = jax.random.split(jax.random.key(0), len(last))
   tree, _ = jax.jit(drafter.draft)(keys, params, state, context)
   jax.effects_barrier()
@@ -109,11 +109,11 @@ def test_no_model_is_called_once_all_rows_have_stopped(
   [trees.chain(3), trees.prefix_tree((2, 1)), RAGGED],
   ids=['chain', 'prefix tree', 'ragged'],
 )
-def test_autoregressive_tokens_have_the_reported_law(topology):
+def test_autoregressive_tokens_have_the_reported_probs(topology):
   """Jointly for all nodes of 30000 trees: siblings are i.i.d. too.
 
   With up to 81 trees, a chi-square divergence of 0.004 from the product of the
-  reported laws fails with chance 0.99.
+  reported probabilities fails with probability 0.99.
   """
   rows, model_table = 30000, table()
   drafter = specjax.DRAFTERS['autoregressive'](
@@ -127,8 +127,8 @@ def test_autoregressive_tokens_have_the_reported_law(topology):
   parents = entries[:, np.array(topology.parents) + 1]
   np.testing.assert_allclose(tree.probs, model_table[parents], atol=1e-6)
   leaves = tree.tokens[:, topology.leaves]
-  for law in tree.bonus_probs:
-    np.testing.assert_allclose(law, model_table[leaves], atol=1e-6)
+  for probs in tree.bonus_probs:
+    np.testing.assert_allclose(probs, model_table[leaves], atol=1e-6)
   # The law of a row depends on its last token; index the trees with it.
   roots = np.bincount(last[:, 0], minlength=3) / rows
   grid = np.indices([3] * (topology.num_nodes + 1)).reshape(
@@ -141,14 +141,14 @@ def test_autoregressive_tokens_have_the_reported_law(topology):
 
 
 @jax.jit
-def laws_without_cache(params, tokens):
-  """`[B, T, V]` what the transformer says after each token of whole texts."""
+def probs_without_cache(params, tokens):
+  """`[B, T, V]` the transformer's, after each token of whole texts."""
   logits = TRANSFORMER.extend(params, None, tokens).logits
   return sampling_lib.probabilities(logits, sampling_lib.Sampling())
 
 
 def check_tree(params, tree, context):
-  """Compares every law that a tree reports with the oracle's.
+  """Compares every distribution that a tree reports with the oracle's.
 
   Behind what is not valid, nothing is to be reported.
   """
@@ -163,8 +163,8 @@ def check_tree(params, tree, context):
     tokens = np.array(context.tokens)
     for depth, at in enumerate(line):
       tokens[rows, lengths + depth] = tree.tokens[:, at]
-    laws = np.asarray(laws_without_cache(params, tokens))
-    law = laws[rows, lengths + len(line) - 1]
+    probs = np.asarray(probs_without_cache(params, tokens))
+    probs = probs[rows, lengths + len(line) - 1]
     reported = [
       tree.probs[:, child]
       for child in np.flatnonzero(np.array(topology.parents) == node)
@@ -174,7 +174,7 @@ def check_tree(params, tree, context):
       reported.append(tree.bonus_probs.processed[:, leaf])
     here = tree.valid[:, line].all(axis=1)
     for each in reported:
-      np.testing.assert_allclose(each[here], law[here], atol=1e-4)
+      np.testing.assert_allclose(each[here], probs[here], atol=1e-4)
 
 
 def play(drafter, params, rounds=10):
@@ -185,20 +185,21 @@ def play(drafter, params, rounds=10):
   """
   rng = np.random.default_rng(21)
   topology, rows, size = drafter.topology, 4, 64
-  draft, commit, catch_up = map(
-    jax.jit, (drafter.draft, drafter.commit, drafter.catch_up)
+  draft, commit, read = map(
+    jax.jit, (drafter.draft, drafter.commit, drafter.catch_up.read)
   )
   tokens = rng.integers(CONFIG.vocab_size, size=(rows, size)).astype(np.int32)
   lengths = np.array([1, 2, 3, 9], np.int32)
-  init = jax.jit(drafter.init, static_argnums=3)
-  state = init(params, jnp.asarray(tokens), lengths, size)
+  init = jax.jit(drafter.init, static_argnums=2)
+  prompts = specjax.Context(jnp.asarray(tokens), jnp.asarray(lengths))
+  state = init(params, prompts, size)
   for step in range(rounds):
     context = specjax.Context(jnp.asarray(tokens), jnp.asarray(lengths))
     if step % 5 in (2, 3):
       lengths = lengths + rng.integers(1, 6, size=rows).astype(np.int32)
-      state = catch_up(params, state, context, jnp.zeros(rows, bool)).state
+      state, _ = read(params, state, context, jnp.zeros(rows, bool))
       continue
-    state = catch_up(params, state, context, jnp.ones(rows, bool)).state
+    state, _ = read(params, state, context, jnp.ones(rows, bool))
     keys = jax.random.split(jax.random.key(step), rows)
     tree, proposal = draft(keys, params, state, context)
     tree = jax.device_get(tree)
@@ -254,7 +255,7 @@ def autoregressive(topology, **options):
     'tree that stops',
   ],
 )
-def test_laws_do_not_depend_on_what_the_cache_went_through(
+def test_probs_do_not_depend_on_what_the_cache_went_through(
   params, topology, options
 ):
   play(autoregressive(topology, **options), params)
@@ -275,15 +276,18 @@ def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
   drafter = windowed(trees.chain(2), sinks=sinks, window=window)
   shape = 2, 64
   tokens = np.random.default_rng(22).integers(CONFIG.vocab_size, size=shape)
-  state = drafter.init(params, tokens, jnp.array([6, 9]), 64)
+  tokens = tokens.astype(np.int32)
+  prompts = specjax.Context(jnp.asarray(tokens), jnp.array([6, 9]))
+  state = drafter.init(params, prompts, 64)
   skipped = np.zeros(2, int)
   # The second row of the first step is behind by few tokens.
   for lengths, most in (((30, 9), window), ((50, 40), window), ((51, 42), 2)):
     lengths = np.array(lengths)
-    context = specjax.Context(jnp.asarray(tokens, jnp.int32), lengths)
-    caught = drafter.catch_up(params, state, context, jnp.ones(2, bool))
-    assert (caught.num_tokens <= most).all()
-    state = caught.state
+    context = specjax.Context(jnp.asarray(tokens), lengths)
+    state, num = drafter.catch_up.read(
+      params, state, context, jnp.ones(2, bool)
+    )
+    assert (num <= most).all()
     far = np.asarray(state.skipped) > skipped
     skipped = np.where(far, lengths - 1 - window - sinks, skipped)
     np.testing.assert_array_equal(state.skipped, skipped)
@@ -306,8 +310,8 @@ def test_windows_out_of_range_are_refused(options):
 
 def test_check_rejects_a_drafter_that_does_not_catch_up(params):
   drafter = autoregressive(trees.chain(2))._replace(
-    catch_up=lambda params, state, context, wanted: specjax.CatchUp(
-      state, jnp.zeros_like(wanted)
+    catch_up=specjax.CatchUp(
+      lambda params, state, context, rows: (state, jnp.zeros_like(rows, int))
     )
   )
   with pytest.raises(AssertionError, match='Not equal to tolerance'):

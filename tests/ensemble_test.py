@@ -1,7 +1,7 @@
 """Ensembles: their trees, what each member keeps, and the loop with them.
 
 Oracles: trees by hand; the members alone, on the text from its beginning; plain
-greedy decoding; the target's law (the verifier's is in verifiers/).
+greedy decoding; the target's distribution (the verifier's is in verifiers/).
 """
 
 import functools
@@ -60,7 +60,7 @@ def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
   ]
   members = [
     fixed(*member)._replace(
-      commit=lambda state, proposal, context, outcome, keep: outcome
+      commit=lambda state, proposal, context, outcome, rows: outcome
     )
     for member, _ in cases
   ]
@@ -118,7 +118,7 @@ def alone(member):
 
   @jax.jit
   def draft(keys, params, context):
-    state = member.init(params, *context, SIZE)
+    state = member.init(params, context, SIZE)
     return member.draft(keys, params, state, context)[0]
 
   return draft
@@ -133,10 +133,12 @@ def check_tree(tree, keys, members, params, context):
     np.testing.assert_array_equal(tree.tokens[:, own], want.tokens)
     np.testing.assert_array_equal(tree.valid[:, own], want.valid)
     chosen = jax.nn.one_hot(want.tokens, tree.probs.shape[-1])
-    for name in ('probs', 'raw'):
-      law = getattr(want, name)
+    for name in ('probs', 'raw_probs'):
+      probs = getattr(want, name)
       np.testing.assert_allclose(
-        getattr(tree, name)[:, own], chosen if law is None else law, atol=1e-4
+        getattr(tree, name)[:, own],
+        chosen if probs is None else probs,
+        atol=1e-4,
       )
 
 
@@ -152,13 +154,14 @@ def play(drafter, rounds=12):
   tokens = rng.integers(toys.VOCAB, size=(ROWS, SIZE)).astype(np.int32)
   lengths = np.array([1, 2, 3, 9], np.int32)
   every, behind = np.ones(ROWS, bool), 0
-  state = jax.jit(drafter.init, static_argnums=3)(params, tokens, lengths, SIZE)
+  prompts = specjax.Context(jnp.array(tokens), jnp.array(lengths))
+  state = jax.jit(drafter.init, static_argnums=2)(params, prompts, SIZE)
   for number in range(rounds):
     context = specjax.Context(jnp.array(tokens), jnp.array(lengths))
-    caught = jitted(drafter.catch_up)(params, state, context, every)
-    behind += caught.num_tokens.sum()
+    state, num = jitted(drafter.catch_up.read)(params, state, context, every)
+    behind += num.sum()
     keys = jax.random.split(jax.random.key(number), ROWS)
-    tree, proposal = jitted(drafter.draft)(keys, params, caught.state, context)
+    tree, proposal = jitted(drafter.draft)(keys, params, state, context)
     check_tree(tree, keys, members, params, context)
     block = rng.integers(toys.VOCAB, size=(ROWS, topology.depth + 1))
     leaves = rng.choice(topology.leaves, size=ROWS)
@@ -171,9 +174,7 @@ def play(drafter, rounds=12):
       num_accepted=jnp.array(num, jnp.int32),
       tokens=jnp.array(block, jnp.int32),
     )
-    state = jitted(drafter.commit)(
-      caught.state, proposal, context, outcome, every
-    )
+    state = jitted(drafter.commit)(state, proposal, context, outcome, every)
     tokens[rows, lengths[:, None] + np.arange(topology.depth + 1)] = block
     lengths = (lengths + num + 1).astype(np.int32)
   return behind
@@ -184,21 +185,24 @@ def test_drafts_are_those_of_the_members_alone():
   assert play(everyone(1.0)[0]) > 10
 
 
-def stale(params, state, context, wanted):
+def stale(params, state, context, rows):
   """Reads nothing."""
   del params, context
-  return specjax.CatchUp(state, jnp.zeros_like(wanted, int))
+  return state, jnp.zeros_like(rows, int)
 
 
-def proud(state, proposal, context, outcome, keep):
-  """Keeps a member's own drafts where another's were accepted."""
+def proud(state, proposal, context, outcome, rows):
+  """Commits a member's own drafts where another's were accepted."""
   return tuple(
-    member.commit(*own, context, outcome, keep)
+    member.commit(*own, context, outcome, rows)
     for member, *own in zip(everyone(1.0)[1], state, proposal[1])
   )
 
 
-@pytest.mark.parametrize('part', [{'catch_up': stale}, {'commit': proud}])
+@pytest.mark.parametrize(
+  'part',
+  [{'catch_up': specjax.CatchUp(stale, every_round=True)}, {'commit': proud}],
+)
 def test_check_rejects_members_that_miss_what_others_drafted(part):
   with pytest.raises(AssertionError, match='not equal|Not equal'):
     play(everyone(1.0)[0]._replace(**part))
@@ -231,7 +235,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
 
 
 @pytest.mark.parametrize('verifier', ['ensemble', 'multiround'])
-def test_only_own_laws_have_the_target_law(verifier):
+def test_only_own_probs_have_the_target_distribution(verifier):
   """The power is that of `lossless_test`; siblings taken for i.i.d. fail it."""
   target, draft = lossless_test.tables('time-varying')
   drafter = ENSEMBLE(

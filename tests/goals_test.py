@@ -193,7 +193,7 @@ def test_goal_equals_the_formula(name):
 
 
 @each_rule
-def test_untempered_laws_are_the_sampled_ones_by_default(name):
+def test_raw_laws_are_the_processed_ones_by_default(name):
   target, draft, *_ = four = dirichlet_pairs(1, 100)
   alpha = ALPHAS[name][2]
   np.testing.assert_array_equal(

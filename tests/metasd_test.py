@@ -19,7 +19,7 @@ from specjax import sampling
 from specjax import trees
 from specjax import verifiers
 from specjax.bandits import laboratory
-from specjax.decoding import evidence
+from specjax.decoding import estimates
 from specjax.theory import constant
 from specjax.verifiers import tree_walk
 from tests import laws
@@ -51,30 +51,33 @@ def _sums(key, drafter, verifier, num_chunks):
     coin_key, draft_key, verify_key = jax.random.split(key, 3)
     shape = _CHUNK, drafter.length
     coins = jax.random.bernoulli(coin_key, shape=(*shape, 1))
-    overlap = drafter.acceptance + drafter.spread * (2.0 * coins - 1)
-    law = lambda own: overlap * _SHARED + (1 - overlap) * own
-    draft, target = law(_DRAFT), law(_TARGET)
+    chance = drafter.acceptance + drafter.spread * (2.0 * coins - 1)
+    probs = lambda own: chance * _SHARED + (1 - chance) * own
+    draft, target = probs(_DRAFT), probs(_TARGET)
     tree = base.DraftTree(
       tokens=draw(jax.random.uniform(draft_key, (*shape, 1)), draft),
       topology=topology,
       valid=jnp.ones(shape, bool),
       probs=draft,
     )
-    # The bonus token's law matters to nothing here.
+    # The bonus token's distribution matters to nothing here.
     target = jnp.concatenate([target, target[:, :1]], axis=1)
     keys = jax.random.split(verify_key, _CHUNK)
     outcome = jax.vmap(verifier)(keys, tree, target)
-    overlaps = evidence.of_tree(
-      tree, base.Probs(target, target), None, outcome, committed=False
-    ).overlap
+    acceptance = estimates.of_tree(
+      tree, base.Probs(target, target), outcome
+    ).mean
     info = base.RoundInfo(
       arm=jnp.zeros(_CHUNK, jnp.int32),
-      emitted=(outcome.num_accepted + 1).astype(jnp.float32),
-      overlap=overlaps.processed,
-      raw_acceptance=overlaps.raw,
-      fidelity=jnp.ones(_CHUNK),
+      live=jnp.ones(_CHUNK, bool),
+      tokens=outcome.tokens,
+      num_emitted=outcome.num_accepted + 1,
+      num_accepted=outcome.num_accepted,
       depth=jnp.full(_CHUNK, drafter.length),
-      max_depth=drafter.length,
+      tree_depth=jnp.full(_CHUNK, drafter.length),
+      acceptance=acceptance.processed,
+      raw_acceptance=acceptance.raw,
+      fidelity=jnp.ones(_CHUNK),
       num_catch_up_tokens=jnp.zeros(_CHUNK, jnp.int32),
     )
     earned = jnp.stack(

@@ -42,8 +42,8 @@ TREES = {
   'chains': trees.chains(2, 2),
   'prefix tree': trees.prefix_tree((2, 2)),
 }
-# Siblings may have laws of their own.
-OF_OWN_LAWS = ('ensemble',)
+# Siblings may have distributions of their own.
+OF_OWN_PROBS = ('ensemble',)
 # Keeps drafts that the target has no mass for.
 OFF_TARGET = ('over_acceptance',)
 
@@ -130,9 +130,9 @@ def coupling_case(name, scale, size):
 
 
 def tree_rows(rng, topology, num, size, own_probs):
-  """Key, tokens, valid, laws of all nodes and of all block entries.
+  """Key, tokens, valid, distributions of all nodes and of all block entries.
 
-  The laws depend on the depth alone, so that nodes of the same tokens agree.
+  They depend on the depth alone, so that nodes of the same tokens agree.
   """
   depth, parents = topology.depth, np.array(topology.parents, int)
   pairs = [hard_pairs(rng, num, size) for _ in range(depth + 1)]
@@ -161,7 +161,7 @@ def verifier_case(name, tree, sampled, scale, size):
   verify = specjax.VERIFIERS[name]()
   rng = np.random.default_rng(topology.num_nodes)
   num = SCALES[scale][size]
-  rows = tree_rows(rng, topology, num, size, name in OF_OWN_LAWS)
+  rows = tree_rows(rng, topology, num, size, name in OF_OWN_PROBS)
 
   def run(key, tokens, valid, probs, target_probs):
     proposal = specjax.DraftTree(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import base
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.data import datastore
@@ -34,6 +35,11 @@ def texts(seed=0):
   return specjax.Context(
     jnp.asarray(tokens, jnp.int32), jnp.asarray(lengths, jnp.int32)
   )
+
+
+def some(context, index):
+  """Some of the rows."""
+  return jax.tree.map(lambda field: field[index], context)
 
 
 def rows(context):
@@ -140,7 +146,9 @@ def voted(continuations, weights, topology):
 @pytest.mark.parametrize('max_match', [1, 3, SIZE + 5])
 def test_own_matches_are_those_of_a_slow_search(max_match):
   context = texts()
-  own = jax.vmap(matching.own, in_axes=(0, 0, None))(*context, max_match)
+  own = jax.vmap(matching.own, in_axes=(0, 0, None))(
+    context.tokens, context.lengths, max_match
+  )
   for row, text in zip(own.tolist(), rows(context)):
     expected = [matched(text[:at], text, max_match) for at in range(len(text))]
     assert row == expected + [0] * (SIZE - len(text))
@@ -289,7 +297,7 @@ def test_proposals_depend_on_the_row_alone(name):
   context = texts()
   together = proposals(drafter, params, context)
   order = np.random.default_rng(3).permutation(len(together))
-  shuffled = specjax.Context(*(field[order] for field in context))
+  shuffled = some(context, order)
   assert proposals(drafter, params, shuffled) == [together[i] for i in order]
   junk = jnp.pad(context.tokens, ((0, 0), (0, 9)), constant_values=1)
   behind = jnp.arange(SIZE + 9) >= context.lengths[:, None]
@@ -297,7 +305,7 @@ def test_proposals_depend_on_the_row_alone(name):
   padded = context._replace(tokens=junk)
   assert proposals(drafter, params, padded) == together
   for i in (0, 50, len(together) - 1):
-    alone = specjax.Context(*(field[i : i + 1] for field in context))
+    alone = some(context, slice(i, i + 1))
     assert proposals(drafter, params, alone) == together[i : i + 1]
 
 
@@ -312,28 +320,29 @@ def test_a_row_that_loops_is_drafted_in_full(name):
   assert proposals(drafter, None, context) == [[5, 6, 7, 5, 6, 7, 5, 6]]
 
 
-def test_the_acceptance_told_is_the_mass_of_what_would_be_proposed():
+def test_the_estimate_is_the_mass_of_what_would_be_proposed():
   """At every position that others committed, from the text before it."""
   drafter, params = LOOKUPS['retrieval']()
-  context = texts()
-  context = specjax.Context(*(field[60::3] for field in context))
+  context = some(texts(), slice(60, None, 3))
   shape = len(context.lengths), 4, 8
-  laws = specjax.Laws(
+  probs = specjax.Probs(
     *(jax.random.uniform(jax.random.key(seed), shape) for seed in (4, 5))
   )
-  committed = specjax.Committed(context.lengths - 3, laws)
-  wanted = jnp.ones(len(context.lengths), bool)
-  told = jax.jit(drafter.catch_up)(params, (), context, wanted, committed)
-  assert not told.num_tokens.any()
+  target = base.TargetProbs(context.lengths - 3, probs)
+  every = jnp.ones(len(context.lengths), bool)
+  state, num_read, acceptance = jax.jit(drafter.estimate)(
+    params, (), context, every, target
+  )
+  assert state == () and not num_read.any()
   for step in range(3):
-    before = context._replace(lengths=committed.start + step)
+    before = context._replace(lengths=target.start + step)
     drafts = proposals(drafter, params, before)
-    for overlap, each in zip(told.overlap, laws):
+    for chances, each in zip(acceptance, probs, strict=True):
       expected = [
-        sum(float(law[token]) for token in draft[:2] if token is not None)
-        for law, draft in zip(each[:, step], drafts)
+        sum(float(row[token]) for token in draft[:2] if token is not None)
+        for row, draft in zip(each[:, step], drafts)
       ]
-      np.testing.assert_allclose(overlap[:, step], expected, atol=1e-6)
+      np.testing.assert_allclose(chances[:, step], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

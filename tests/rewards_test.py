@@ -4,19 +4,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import specjax
+from specjax import base
 from specjax import rewards
 
-# Rows: done, a correction alone, 1 of 2 kept, 2 of 2, an expectation, no draft.
-# The deepest arm has depth 4.
-FEEDBACK = specjax.Feedback(
+# Rows: done, a correction alone, 1 of 2 accepted, 2 of 2, an expectation, no
+# draft. The deepest arm has depth 4.
+INFO = base.RoundInfo(
   arm=jnp.array([0, 0, 0, 0, 0, 1]),
-  emitted=jnp.array([0, 1, 2, 3, 2.5, 1]),
-  overlap=jnp.array([0, 0.25, 0.5, 1 + 1e-6, 0.75, 0]),
+  live=jnp.array([False, True, True, True, True, True]),
+  tokens=jnp.zeros((6, 5), jnp.int32),
+  num_emitted=jnp.array([0, 1, 2, 3, 2.5, 1]),
+  num_accepted=jnp.array([0, 0, 1, 2, 1, 0]),
+  # Nothing is measured by how much of a tree was valid.
+  depth=jnp.array([1, 0, 1, 2, 1, 0]),
+  tree_depth=jnp.array([2, 2, 2, 2, 2, 0]),
+  acceptance=jnp.array([0, 0.25, 0.5, 1 + 1e-6, 0.75, 0]),
   raw_acceptance=jnp.array([0, 0.5, 1 + 1e-6, 0.125, 0.25, 0]),
   fidelity=jnp.array([1, 0.5, 1, 1 + 1e-6, 0, 1]),
-  depth=jnp.array([2, 2, 2, 2, 2, 0]),
-  max_depth=4,
   num_catch_up_tokens=jnp.array([0, 0, 3, 0, 0, 9]),
 )
 
@@ -27,7 +31,7 @@ FEEDBACK = specjax.Feedback(
     (rewards.emitted(), [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
     (rewards.accepted_fraction(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
     (rewards.block_divergence(), [0, 0.5, 1, 0.125, 0.25, 0]),
-    (rewards.block_divergence(tempered=True), [0, 0.25, 0.5, 1, 0.75, 0]),
+    (rewards.block_divergence(processed=True), [0, 0.25, 0.5, 1, 0.75, 0]),
     (
       rewards.tradeoff(0.25),
       [0.25, 0.125, 0.4375, 0.625, 0.75 * 1.5 / 4, 0.25],
@@ -35,7 +39,7 @@ FEEDBACK = specjax.Feedback(
   ],
 )
 def test_rewards_by_hand(reward, want):
-  np.testing.assert_allclose(reward(FEEDBACK), want, rtol=1e-6)
+  np.testing.assert_allclose(reward(INFO), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,7 @@ def test_rewards_by_hand(reward, want):
 )
 def test_throughput_by_hand(costs, late, want):
   reward = rewards.throughput(costs, [2, 0], late)
-  np.testing.assert_allclose(reward(FEEDBACK), want, rtol=1e-6)
+  np.testing.assert_allclose(reward(INFO), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -228,11 +228,12 @@ def test_recorded_rounds_are_those_of_the_decode(rule):
     max_length=32,
   )
   prompts = [[1, 2, 3], [4]]
+  start = decoder.init(prompts, 20)
   scored, state = couplings.record(
-    couplings.make_score(model, drafter, sampling),
+    couplings.make_score(decoder.round_fn),
     jax.jit(decoder.round_fn),
     decoder.params,
-    decoder.init(prompts, 20),
+    start,
     4,
   )
   emitted = [[], []]
@@ -246,7 +247,7 @@ def test_recorded_rounds_are_those_of_the_decode(rule):
     first = len(prompt)
     assert tokens[first : first + len(row)].tolist() == row
   np.testing.assert_array_equal(
-    state.counters.emitted, [len(row) for row in emitted]
+    state.lengths - start.lengths, [len(row) for row in emitted]
   )
 
 

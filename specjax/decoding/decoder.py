@@ -12,6 +12,7 @@ import numpy as np
 
 from specjax import bandits
 from specjax import base
+from specjax import checks
 from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax.decoding import drivers
@@ -117,6 +118,7 @@ class Decoder:
       slots=_slots(arms),
     )
     starts = None
+    checks.check_range('warm_start', warm_start, 0)
     if warm_start and bandit is None:
       raise ValueError(f'warm_start={warm_start} needs a bandit, got none.')
     if warm_start:

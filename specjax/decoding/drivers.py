@@ -75,8 +75,8 @@ def stream(
     params: of all models.
     state: donated.
     learn: `(bandit_state, info, seconds) -> bandit_state`, to learn from the
-      time that a round took: see `throughput_learner`. A first round on a copy of the
-      state compiles, outside of the clock.
+      time that a round took: see `throughput_learner`. A first round on a copy
+      of the state compiles, outside of the clock.
   """
   if learn is not None:
     jax.block_until_ready(

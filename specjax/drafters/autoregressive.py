@@ -138,8 +138,9 @@ def _draft(plan, keys, params, cache, context):
 def _read_tail(plan, inputs, context):
   """Reads the last committed tokens that the cache lacks, the last one first.
 
-  One token in most rounds: the one before it is missing only behind a draft
-  that was accepted in full. What is pending of it is junk elsewhere.
+  The one before it is missing only behind a draft that was accepted in full.
+  What is pending of it is junk elsewhere. A drafter that may stop often reads
+  no other token, so that one less is worth a choice in the program.
 
   Returns:
     `[B, 1, V]` logits behind the last token, and what is pending.
@@ -149,6 +150,8 @@ def _read_tail(plan, inputs, context):
   missing = positions >= inputs.cache.lengths[:, None]
   positions = jnp.where(missing, positions, -1)
   read = functools.partial(_read_first, plan, inputs, tail, positions)
+  if plan.stop is None:
+    return read(_TAIL)
   room = jax.eval_shape(functools.partial(read, _TAIL))
   return jax.lax.cond(
     (inputs.lag > 1).any(),

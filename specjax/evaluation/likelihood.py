@@ -108,7 +108,7 @@ def _lay_out(sequences, widths, batch_size):
 def _nats(model, sampling, params, rows):
   rows = jax.tree.map(jnp.asarray, rows)
   cache = model.init_cache(params, *rows.prompts.shape)
-  cache = model.prefill(params, cache, rows.prompts, rows.lengths)
+  cache, _ = model.prefill(params, cache, rows.prompts, rows.lengths)
   logits = model.extend(
     params, cache, rows.tokens[:, :-1], positions=rows.positions
   ).logits

@@ -70,7 +70,7 @@ def counting_up(length=2):
 
 @registry.component
 def recorder(num_arms):
-  """Arms at random; remembers the last rewards it was told."""
+  """Arms at random; remembers the last rewards that it was given."""
   return specjax.Bandit(
     num_arms,
     init=lambda: jnp.full(num_arms, -1.0),
@@ -287,8 +287,8 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
 
 
 @jax.jit
-def whole_text_laws(params, text):
-  """Laws of target, draft and other after every token, without a cache."""
+def whole_text_probs(params, text):
+  """Probabilities of three models after every token, without a cache."""
   return [
     jax.nn.softmax(model()[0].extend(param, None, text).logits)
     for model, param in zip((TARGET, DRAFT, OTHER), params)
@@ -296,20 +296,20 @@ def whole_text_laws(params, text):
 
 
 def chances(text):
-  """`[memory][B, S]`: 1 - TV, or the target's mass of what is proposed."""
+  """`[slot][B, S]`: 1 - TV, or the target's mass of what is proposed."""
   params = [model()[1] for model in (TARGET, DRAFT, OTHER)]
-  target, *drafts = np.asarray(whole_text_laws(params, text))
-  overlaps = [np.minimum(target, draft).sum(-1) for draft in drafts]
+  target, *drafts = np.asarray(whole_text_probs(params, text))
+  acceptances = [np.minimum(target, draft).sum(-1) for draft in drafts]
   proposed = (np.asarray(text)[..., None] + 1) % toys.VOCAB
   mass = np.take_along_axis(target, proposed, axis=2)[..., 0]
-  return [*overlaps, mass, np.zeros_like(mass)]
+  return [*acceptances, mass, np.zeros_like(mass)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('per_row', [False, True])
-def test_every_arm_is_judged_at_what_was_committed(per_row):
+def test_every_arm_is_rewarded_by_what_was_committed(per_row):
   """Against whole texts without a cache, with rows cut by stops and limits."""
-  depths, slots = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
+  depths, slot_of = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
   arms = [
     sampled(DRAFT(), trees.chain(3), chunk=2),
     sampled(DRAFT(), trees.chain(1), chunk=2),
@@ -317,41 +317,42 @@ def test_every_arm_is_judged_at_what_was_committed(per_row):
     counting_up(2),
     none(),
   ]
-  judged = decoder(
+  estimated = decoder(
     recorder, arms, catch_up='always', per_row=per_row, stop_tokens=[9]
   )
   prompts = PROMPTS * 3
-  start = judged.init(prompts, [5, 14, 9, 20] * 3)
+  start = estimated.init(prompts, [5, 14, 9, 20] * 3)
   lengths = np.array(start.lengths)
-  state, infos = specjax.trace(judged.round_fn, judged.params, start, 24)
+  state, infos = specjax.trace(estimated.round_fn, estimated.params, start, 24)
   assert state.done.all() and not infos.live[-1].any()
   stopped = np.asarray(state.lengths < state.limits)
   assert stopped.any() and not stopped.all()
-  infos, by_memory = jax.device_get(infos), chances(state.tokens)
+  infos, by_slot = jax.device_get(infos), chances(state.tokens)
   last = np.full((len(prompts), len(arms)), -1.0)
-  seen = collections.defaultdict(list)  # Chances of late, by row and memory.
+  seen = collections.defaultdict(list)  # Chances of late, by row and slot.
   unequal = 0
   for rewards, live, arm, num in zip(
     infos.rewards, infos.live, infos.arm, infos.num_emitted
   ):
     for row in np.flatnonzero(live):
-      chances_of_memory = []
-      for memory in range(4):
+      chances_of_slot = []
+      for slot in range(4):
         known = num[row]
-        if memory == slots[arm[row]]:
+        if slot == slot_of[arm[row]]:
           known = min(known, depths[arm[row]])
         first = lengths[row] - 1
-        chance = by_memory[memory][row, first : first + known]
-        seen[row, memory].append(chance)
-        chances_of_memory.append(chance)
+        chance = by_slot[slot][row, first : first + known]
+        seen[row, slot].append(chance)
+        chances_of_slot.append(chance)
       for i, depth in enumerate(depths):
-        chance = chances_of_memory[slots[i]]
+        chance = chances_of_slot[slot_of[i]]
         # A round weighs less by 31/32 for every token behind it.
-        kept, count = 0.0, 0.0
-        for each in seen[row, slots[i]]:
+        accepted, count = 0.0, 0.0
+        for each in seen[row, slot_of[i]]:
           decay = (31 / 32) ** len(each)
-          kept, count = decay * kept + each.sum(), decay * count + len(each)
-        rest = np.full(3, (kept + 1) / (count + 2))
+          accepted = decay * accepted + each.sum()
+          count = decay * count + len(each)
+        rest = np.full(3, (accepted + 1) / (count + 2))
         chain = np.append(chance, rest)[:depth]
         want = np.cumprod(chain).sum() / 3
         np.testing.assert_allclose(rewards[row, i], want, atol=2e-5)
@@ -361,20 +362,22 @@ def test_every_arm_is_judged_at_what_was_committed(per_row):
       last[:] = rewards[live].mean(0)
     lengths = lengths + num
   assert unequal
-  # The bandit was told the same, of live rows alone.
+  # The bandit was given the same, of live rows alone.
   want = last if per_row else last[0]
   np.testing.assert_allclose(state.bandit, want, atol=1e-6)
 
 
 @pytest.mark.parametrize('temperature', [0.0, 0.5])
-def test_agreement_is_that_of_the_laws_before_temperature(temperature):
+def test_raw_acceptance_is_that_of_probabilities_before_temperature(
+  temperature,
+):
   """Of the arm that was played and of the one that was not."""
   coupling = 'maximal' if temperature else 'greedy'
   arms = [
     sampled(model(), trees.chain(1), temperature, coupling)
     for model in (DRAFT, OTHER)
   ]
-  judged = decoder(
+  estimated = decoder(
     recorder,
     arms,
     catch_up='always',
@@ -382,17 +385,17 @@ def test_agreement_is_that_of_the_laws_before_temperature(temperature):
     sampling=sampling_lib.Sampling(temperature),
     reward=specjax.REWARDS['block_divergence'](),
   )
-  start = judged.init(PROMPTS, 9)
+  start = estimated.init(PROMPTS, 9)
   lengths = np.array(start.lengths)
-  state, infos = specjax.trace(judged.round_fn, judged.params, start, 9)
-  infos, by_memory = jax.device_get(infos), chances(state.tokens)
-  untold = 0
+  state, infos = specjax.trace(estimated.round_fn, estimated.params, start, 9)
+  infos, by_slot = jax.device_get(infos), chances(state.tokens)
+  hidden = 0
   for i in range(9):
     for row in np.flatnonzero(infos.live[i]):
       first, num = lengths[row] - 1, infos.num_emitted[i, row]
       played = infos.arm[i, row]
       mine, other = (
-        by_memory[arm][row, first : first + num] for arm in (played, 1 - played)
+        by_slot[arm][row, first : first + num] for arm in (played, 1 - played)
       )
       # What was drafted stands behind the root alone.
       for got in (infos.raw_acceptance[i, row], infos.rewards[i, row, played]):
@@ -400,24 +403,24 @@ def test_agreement_is_that_of_the_laws_before_temperature(temperature):
       np.testing.assert_allclose(
         infos.rewards[i, row, 1 - played], other.mean(), atol=2e-5
       )
-      untold += abs(info.acceptance[i, row] - mine[0]) > 0.05
+      hidden += abs(infos.acceptance[i, row] - mine[0]) > 0.05
     lengths = lengths + infos.num_emitted[i]
-  assert untold, 'temperature makes no difference here'
+  assert hidden, 'temperature makes no difference here'
 
 
 # Rows that are shifts of one another, so that the chance is the same anywhere:
 # 0.9 and 0.6.
 TABLES = [
-  np.array([np.roll(law, x) for x in range(3)], np.float32)
-  for law in ([0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
+  np.array([np.roll(probs, x) for x in range(3)], np.float32)
+  for probs in ([0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
 ]
 
 
 def test_expected_blocks_are_as_long_as_those_that_are_played():
   """With constant acceptance, the expectation is the sum of its powers.
 
-  Exactly, where the text is as long as the arm's block; else by what was kept
-  of late, which is near it after a while.
+  Exactly, where the text is as long as the arm's block; else by what was
+  accepted of late, which is near it after a while.
 
   About 10000 rounds of each arm: a mean that is off by 0.04 tokens, of 3.4 and
   2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
@@ -442,17 +445,17 @@ def test_expected_blocks_are_as_long_as_those_that_are_played():
   assert infos.live.all()
   for arm, (chance, length) in enumerate([(0.9, 3), (0.6, 2)]):
     want = sum(chance**i for i in range(length + 1))
-    told = 1 + 3 * infos.rewards[..., arm]
+    estimate = 1 + 3 * infos.rewards[..., arm]
     known = (infos.arm != arm) & (infos.num_emitted >= length)
-    np.testing.assert_allclose(told[known], want, atol=1e-5)
-    np.testing.assert_allclose(told[20:], want, atol=0.15)
+    np.testing.assert_allclose(estimate[known], want, atol=1e-5)
+    np.testing.assert_allclose(estimate[20:], want, atol=0.15)
     blocks = infos.num_emitted[infos.arm == arm]
     error = blocks.std() / np.sqrt(blocks.size)
     assert blocks.size > 9000
     assert abs(blocks.mean() - want) < 4 * error
-    # So is what a round says of the played arm's own raw_acceptance.
+    # So is the acceptance that a round reports of the arm it played.
     np.testing.assert_allclose(
-      info.acceptance[infos.arm == arm], chance, atol=1e-5
+      infos.acceptance[infos.arm == arm], chance, atol=1e-5
     )
 
 
@@ -471,18 +474,18 @@ def final(decoder, **options):
   return specjax.decode(decoder.round_fn, decoder.params, start)
 
 
-def test_lessons_are_carried_over_if_asked():
+def test_what_was_learnt_is_carried_over_if_asked():
   """One bandit of two batches counts the rounds of both."""
   state = final(learner())
   rounds = int(state.num_rounds)
   assert state.bandit.pulls.sum() == rounds
-  lessons = jax.device_get(state.bandit)
-  again = final(learner(), bandit_state=lessons, seed=1)
+  learnt = jax.device_get(state.bandit)
+  again = final(learner(), bandit_state=learnt, seed=1)
   np.testing.assert_array_equal(
     again.bandit.pulls.sum(), rounds + again.num_rounds
   )
-  assert (again.bandit.pulls >= lessons.pulls).all()
-  assert (again.bandit.rewards >= lessons.rewards).all()
+  assert (again.bandit.pulls >= learnt.pulls).all()
+  assert (again.bandit.rewards >= learnt.rewards).all()
   fresh = final(learner(), seed=1)
   assert fresh.bandit.pulls.sum() == fresh.num_rounds
 
@@ -515,10 +518,10 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
     arms.append((watched(arm, functools.partial(take, seconds)), params))
   timed = decoder('ucb1', arms, target=model, reward=None, max_length=256)
   start = timed.init([[1]], 180)
-  learn = drivers.clocked(specjax.BANDITS['ucb1'](2), max_rate=3000)
+  learn = drivers.throughput_learner(specjax.BANDITS['ucb1'](2), max_rate=3000)
   rounds = specjax.stream(timed.round_fn, timed.params, start, learn=learn)
   for i, (state, _) in enumerate(rounds):
-    # One lesson a round; the round that compiles is none.
+    # One update a round; none by the round that compiles.
     assert state.bandit.pulls.sum() == i + 1
   # The last round may be cut by the limit; all others emit 3 tokens.
   assert i + 1 == 60
@@ -532,7 +535,7 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
 @pytest.mark.parametrize('max_rate', [-1.0, 0.0, np.nan])
 def test_a_rate_that_is_not_positive_is_refused(max_rate):
   with pytest.raises(ValueError, match='max_rate must be > 0'):
-    drivers.clocked(specjax.BANDITS['ucb1'](2), max_rate)
+    drivers.throughput_learner(specjax.BANDITS['ucb1'](2), max_rate)
 
 
 @pytest.mark.parametrize('worth', [1.5, -0.1, np.nan])
@@ -560,3 +563,5 @@ def test_arguments_that_do_not_fit_are_refused():
   for slots in ([0], [0, 2], [1, 1], [-1, 0]):
     with pytest.raises(ValueError, match='slots must name a state'):
       make([none()[0]] * 2, slots=slots)
+  with pytest.raises(ValueError, match='drafters of one StateSlot'):
+    make([none()[0]] * 2, slots=[0, 0])

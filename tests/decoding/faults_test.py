@@ -45,7 +45,7 @@ def test_an_arm_that_is_not_there_is_raised(arm):
   arms = np.array([0, arm, 1], np.int32)
   state = routed.init([[1], [2], [3]], 6, bandit_state=arms)
   state = decoding.decode(routed.round_fn, routed.params, state)
-  assert state.counters.emitted.tolist() == [6, 0, 6]
+  assert state.lengths.tolist() == [1 + 6, 1 + 0, 1 + 6]
   assert state.counters.pulls.tolist() == [[6, 0], [0, 0], [0, 6]]
   assert state.flags.arm.tolist() == [False, True, False]
   message = r'arm must lie in \[0, 1\], but the bandit .* in rows \[1\]'
@@ -104,8 +104,8 @@ def test_an_array_of_integers_is_a_list_of_prompts():
 # NaN and infinity.
 
 
-def saying(logits):
-  """A model that always says the same; it remembers nothing."""
+def constant(logits):
+  """A model that gives the same logits after every token."""
   model = specjax.MODELS['markov'](len(logits))
   rows = jnp.tile(jnp.asarray(logits, jnp.float32), (len(logits), 1))
 
@@ -126,9 +126,11 @@ def saying(logits):
     ([3e38, 0.0, 0.0], 0.1),  # Finite, but not after temperature.
   ],
 )
-def test_what_the_target_cannot_say_is_raised(logits, temperature):
+def test_logits_of_the_target_that_are_not_finite_are_raised(
+  logits, temperature
+):
   plain = decoding.speculative(
-    *saying(logits),
+    *constant(logits),
     None,
     sampling=sampling_lib.Sampling(temperature),
     max_length=16,
@@ -139,16 +141,16 @@ def test_what_the_target_cannot_say_is_raised(logits, temperature):
 
 def test_a_forbidden_token_is_nothing_wrong():
   plain = decoding.speculative(
-    *saying([0.0, -np.inf, 0.0]), None, max_length=16
+    *constant([0.0, -np.inf, 0.0]), None, max_length=16
   )
   assert 1 not in plain.decode([[1]], 12)[0].tokens
 
 
-def test_what_a_drafter_cannot_say_is_raised():
+def test_probabilities_of_a_drafter_that_are_nan_are_raised():
   """Its NaN would reject every draft and leave a residual of NaN."""
-  target = saying([0.0, 1.0, 2.0])
+  target = constant([0.0, 1.0, 2.0])
   decoder = decoding.speculative(
-    *target, *saying([0.0, np.nan, 0.0]), draft_length=2, max_length=16
+    *target, *constant([0.0, np.nan, 0.0]), draft_length=2, max_length=16
   )
   with pytest.raises(FloatingPointError, match=r'A drafter .* rows \[0\]'):
     decoder.decode([[1]], 3)
@@ -259,10 +261,10 @@ def test_rows_that_are_done_widen_no_call():
   ],
 )
 def test_a_narrow_call_changes_no_token(name, temperature):
-  """A drafter that says so is scored narrowly; the same drafter, in full."""
+  """A drafter of partial trees is scored narrowly; else, in full."""
   verifier = 'greedy' if not temperature and name != 'block' else name
   sampling = sampling_lib.Sampling(temperature)
-  stop = lambda law: law.max(-1) < 0.15
+  stop = lambda probs: probs.max(-1) < 0.15
   target, draft = toys.transformer(), toys.transformer(1, num_layers=1)
   topology = trees.chains(2, 5) if name == 'otm' else trees.chain(5)
   drafter = specjax.DRAFTERS['autoregressive'](

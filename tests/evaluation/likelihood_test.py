@@ -35,7 +35,7 @@ def _encoder_decoder(traces=None):
   def prefill(params, cache, tokens, lengths):
     del params, cache
     read = jnp.arange(tokens.shape[1]) < lengths[:, None]
-    return jnp.where(read, tokens + 1, 0).sum(axis=1)
+    return jnp.where(read, tokens + 1, 0).sum(axis=1), ()
 
   def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
     del pending, mask
@@ -43,7 +43,7 @@ def _encoder_decoder(traces=None):
       traces.append(tokens.shape)
     logits = jnp.log(params[cache[:, None] % _HORIZON, tokens])
     return base.Extension(
-      jnp.where(positions[..., None] < 0, jnp.nan, logits), None, None
+      jnp.where(positions[..., None] < 0, jnp.nan, logits), (), None
     )
 
   return base.LanguageModel(

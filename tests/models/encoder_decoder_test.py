@@ -131,7 +131,7 @@ def _model():
   model = adapters.language_model(config)
   jitted = {
     name: jax.jit(getattr(model, name))
-    for name in ('prefill', 'extend', 'keep')
+    for name in ('prefill', 'extend', 'commit')
   }
   return model._replace(**jitted), params
 
@@ -165,7 +165,7 @@ def _prefilled(lengths, rows=None):
   model, params = _model()
   cache = model.init_cache(params, 3, 48)
   rows = _rows() if rows is None else rows
-  cache = model.prefill(params, cache, rows, np.asarray(lengths))
+  cache, _ = model.prefill(params, cache, rows, np.asarray(lengths))
   np.testing.assert_array_equal(cache.lengths, lengths)
   return cache
 
@@ -322,7 +322,7 @@ def test_rolled_back_drafts_never_happened():
 
 @pytest.mark.parametrize('leaf', _TREE.leaves)
 def test_each_path_of_a_tree_equals_a_chain(leaf):
-  """And what was kept of it, another chain in each row."""
+  """And what was committed of it, another chain in each row."""
   model, params = _model()
   cache = _prefilled(_STARTS + 2)
   nodes = np.random.default_rng(2).integers(30, size=(3, _TREE.num_nodes))
@@ -446,6 +446,6 @@ def test_a_prompt_that_is_not_a_source_and_a_start_is_refused(prompt):
     _decoder([_plain()]).init([[5, 0], prompt], 4)
 
 
-def test_a_lesson_from_the_prompt_is_refused():
-  with pytest.raises(ValueError, match='prompt_tokens must be 0 .* got 8'):
+def test_a_warm_start_is_refused():
+  with pytest.raises(ValueError, match='warm_start must be 0 .* got 8'):
     _decoder([_plain()], bandit=lossless_test.adversary(1), warm_start=8)

@@ -56,7 +56,7 @@ def _behind(lengths, num, rows=_TOKENS):
 def _prompts(lengths=_LENGTHS):
   """A cache that holds the first tokens of each row."""
   cache = _MODEL.init_cache(_PARAMS, 3, _SIZE)
-  return _prefill(_PARAMS, cache, _TOKENS, lengths)
+  return _prefill(_PARAMS, cache, _TOKENS, lengths)[0]
 
 
 def _whole(tokens):
@@ -92,7 +92,7 @@ def test_the_reference_depends_on_each_token_of_the_past():
   ids=str,
 )
 def test_any_chunking_equals_one_call(chunks, commit):
-  """Chunks are kept in the cache, or stay open in the pending."""
+  """Chunks are committed to the cache, or stay pending."""
   cache, pending = _MODEL.init_cache(_PARAMS, 3, _SIZE), None
   logits, done = [], 0
   for num in chunks:
@@ -193,8 +193,8 @@ def test_a_tree_read_level_by_level_equals_one_call():
   _assert_close(np.concatenate(logits, axis=1), _read_tree().logits)
 
 
-def test_a_kept_path_equals_a_chain_that_was_read():
-  """Rows keep paths of different leaves and lengths; one keeps its root."""
+def test_a_committed_path_equals_a_chain_that_was_read():
+  """Rows commit paths of different leaves and lengths; one, its root."""
   paths = [_path_to(5), _path_to(6)[:1], _path_to(3)]
   num = np.array([len(path) for path in paths])
   padded = np.stack([np.resize(path, 4) for path in paths])
@@ -240,7 +240,7 @@ def test_bfloat16_stays_bfloat16():
 
   def read(params):
     cache = model.init_cache(params, 3, _SIZE)
-    cache = model.prefill(params, cache, _TOKENS, _LENGTHS)
+    cache, _ = model.prefill(params, cache, _TOKENS, _LENGTHS)
     extension = model.extend(params, cache, _behind(_LENGTHS, 2))
     return _commit_first(cache, extension.pending, [2, 1, 0]), extension
 
@@ -252,7 +252,7 @@ def test_bfloat16_stays_bfloat16():
   assert extension.logits.dtype == jnp.float32
 
 
-def test_blocks_append_along_their_tokens():
+def test_pending_entries_append_along_their_tokens():
   pending = _read_tree().pending
   first = jax.tree.map(
     lambda x: x[:, :3] if x.ndim == 2 else x[:, :, :3], pending

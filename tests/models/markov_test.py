@@ -39,11 +39,11 @@ def test_logits_are_logs_of_the_rows(name):
 
 
 @pytest.mark.parametrize('name', _TABLES)
-def test_positions_go_on_behind_cache_and_block(name):
-  """Rows start at 0 and 1; blocks stay open; kept and rolled back rows move."""
+def test_positions_go_on_behind_cache_and_pending(name):
+  """Rows start at 0 and 1; some tokens stay pending; rows then move."""
   table = jnp.asarray(_TABLES[name])
   cache = _MODEL.init_cache(table, 2, 8)
-  cache = _MODEL.prefill(table, cache, _TOKENS, jnp.array([0, 1]))
+  cache, _ = _MODEL.prefill(table, cache, _TOKENS, jnp.array([0, 1]))
   first = _MODEL.extend(table, cache, _TOKENS[:, :1])
   _assert_laws(first.logits, name, [[0], [1]], _TOKENS[:, :1])
   then = _MODEL.extend(table, cache, _TOKENS[:, 1:3], pending=first.pending)
@@ -55,8 +55,8 @@ def test_positions_go_on_behind_cache_and_block(name):
   np.testing.assert_array_equal(cache.lengths, [2, 1])
   cache = _MODEL.rollback(cache, jnp.array([1, 5]))
   np.testing.assert_array_equal(cache.lengths, [1, 1])
-  kept = _MODEL.extend(table, cache, _TOKENS[:, :2])
-  _assert_laws(kept.logits, name, [[1, 2]] * 2, _TOKENS[:, :2])
+  committed = _MODEL.extend(table, cache, _TOKENS[:, :2])
+  _assert_laws(committed.logits, name, [[1, 2]] * 2, _TOKENS[:, :2])
 
 
 def test_nodes_of_a_tree_stand_at_their_depths():

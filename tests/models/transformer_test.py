@@ -136,7 +136,7 @@ def test_logits_equal_those_of_huggingface(case):
   def read(params):
     whole = model.extend(params, None, _TOKENS).logits
     cache = model.init_cache(params, 2, 16)
-    cache = model.prefill(params, cache, _TOKENS, _LENGTHS)
+    cache, _ = model.prefill(params, cache, _TOKENS, _LENGTHS)
     return whole, model.extend(params, cache, _behind(_TOKENS)).logits
 
   whole, behind = read(params)

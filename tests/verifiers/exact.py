@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from specjax import base
-from specjax import goals
 from specjax import trees
+from specjax.goals import apply as goal_lib
 from specjax.transport import division
 from tests import laws
 
@@ -142,8 +142,7 @@ class Case:
     tree, target = self.tree(tokens), jnp.asarray(tables(self.vocab_size)[1])
     law = target[jnp.append(ROOT, tokens)]
     if self.goal:
-      goal = goals.resolve(self.goal)
-      law = goals.probs(goal, tree, base.Probs(law, law))
+      law = goal_lib.probs(self.goal, tree, base.Probs(law, law))
     return verifier(key, tree, law)
 
 

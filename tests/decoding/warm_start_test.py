@@ -1,4 +1,4 @@
-"""What bandits learn from prompts: against whole texts without a cache."""
+"""What bandits learn from prompts, against whole texts without a cache."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,23 +17,23 @@ PROMPTS = arms_test.PROMPTS  # Of 1, 3, 12 and 2 tokens.
 def arms():
   """Two of one model, one of another, a deterministic one, and none."""
   return [
-    arms_test.processed(arms_test.DRAFT(), trees.chain(3), chunk=2),
-    arms_test.processed(arms_test.DRAFT(), trees.chain(1), chunk=2),
-    arms_test.processed(arms_test.OTHER(), trees.chain(2)),
+    arms_test.sampled(arms_test.DRAFT(), trees.chain(3), chunk=2),
+    arms_test.sampled(arms_test.DRAFT(), trees.chain(1), chunk=2),
+    arms_test.sampled(arms_test.OTHER(), trees.chain(2)),
     arms_test.counting_up(2),
     arms_test.none(),
   ]
 
 
-def agreements(num_tokens):
+def acceptances(num_tokens):
   """`[rows, arms]` means over the last tokens that some token precedes."""
   width = max(map(len, PROMPTS))
   text = np.array([p + [0] * (width - len(p)) for p in PROMPTS], np.int32)
-  by_memory = arms_test.chances(jnp.asarray(text))
+  by_slot = arms_test.chances(jnp.asarray(text))
   return [
     [
-      by_memory[memory][row, max(size - 1 - num_tokens, 0) : size - 1].mean()
-      for memory in (0, 0, 1, 2, 3)
+      by_slot[slot][row, max(size - 1 - num_tokens, 0) : size - 1].mean()
+      for slot in (0, 0, 1, 2, 3)
     ]
     for row, size in enumerate(map(len, PROMPTS))
     if size > 1
@@ -67,8 +67,8 @@ def test_each_arm_counts_as_played_once(per_row, num_tokens):
     per_row=per_row,
   )
   bandit = decoder.init(PROMPTS, 8).bandit
-  want = np.array(agreements(num_tokens))
-  if per_row:  # A prompt of one token says nothing.
+  want = np.array(acceptances(num_tokens))
+  if per_row:  # A prompt of one token shows nothing.
     assert (bandit.pulls[0] == 0).all() and (bandit.rewards[0] == 0).all()
     assert (bandit.pulls[1:] == 1).all()
     np.testing.assert_allclose(bandit.rewards[1:], want, atol=2e-5)
@@ -86,12 +86,12 @@ def test_hedge_learns_once_from_all_arms():
     per_row=True,
     catch_up='always',
   )
-  told = decoder.init(PROMPTS, 8).bandit
-  assert (told[0] == -1).all()
-  np.testing.assert_allclose(told[1:], agreements(3), atol=2e-5)
+  learnt = decoder.init(PROMPTS, 8).bandit
+  assert (learnt[0] == -1).all()
+  np.testing.assert_allclose(learnt[1:], acceptances(3), atol=2e-5)
 
 
-def test_lessons_of_earlier_prompts_are_kept():
+def test_what_earlier_prompts_have_taught_is_carried_over():
   decoder = arms_test.decoder('ucb1', arms(), warm_start=2)
   first = decoder.init(PROMPTS, 8).bandit
   second = decoder.init(PROMPTS, 8, bandit_state=first).bandit
@@ -99,9 +99,11 @@ def test_lessons_of_earlier_prompts_are_kept():
 
 
 def test_bad_requests_are_refused():
-  with pytest.raises(ValueError, match='prompt_tokens must be >= 0, got -1'):
+  with pytest.raises(ValueError, match='warm_start must be >= 0, got -1'):
     arms_test.decoder('ucb1', arms(), warm_start=-1)
-  with pytest.raises(ValueError, match='=3 needs a bandit and a reward'):
+  with pytest.raises(ValueError, match='warm_start=3 needs a bandit'):
+    arms_test.decoder(lambda num_arms: None, arms(), warm_start=3)
+  with pytest.raises(ValueError, match='warm_start=3 needs a reward'):
     arms_test.decoder('ucb1', arms(), reward=None, warm_start=3)
   functions, params = arms_test.DRAFT()
   member = specjax.DRAFTERS['autoregressive'](
@@ -109,5 +111,6 @@ def test_bad_requests_are_refused():
   )
   both = specjax.DRAFTERS['ensemble']([member, member])
   arm = specjax.Arm(both, verifiers.resolve('ensemble')), (params, params)
-  with pytest.raises(ValueError, match='must be 0 with an ensemble, got 3'):
+  message = 'warm_start must be 0 with drafters that cannot estimate .* got 3'
+  with pytest.raises(ValueError, match=message):
     arms_test.decoder('ucb1', [arm], warm_start=3)
