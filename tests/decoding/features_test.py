@@ -79,9 +79,7 @@ def arm(drafter, verifier='maximal'):
 
 
 def head_params(seed=0, size=16, vocab_size=toys.VOCAB, length=2):
-  return 2 * jax.random.normal(
-    jax.random.key(seed), (length, size, vocab_size)
-  )
+  return 2 * jax.random.normal(jax.random.key(seed), (length, size, vocab_size))
 
 
 def decode(arms, temperature=0.0, bandit=None, **options):
@@ -173,9 +171,7 @@ def markov_with_features():
     cache, _ = model.prefill(params, cache, tokens, lengths)
     return cache, (jax.nn.one_hot(tokens, VOCAB),)
 
-  return model._replace(
-    extend=extend, prefill=prefill, feature_sizes=(VOCAB,)
-  )
+  return model._replace(extend=extend, prefill=prefill, feature_sizes=(VOCAB,))
 
 
 @pytest.mark.parametrize(
@@ -209,9 +205,7 @@ def test_nothing_is_stored_if_nobody_asks():
 def test_features_that_are_not_there_are_refused(target, taps, message):
   drafter = linear_head(target.vocab_size, taps=taps)
   with pytest.raises(ValueError, match=message):
-    decoding.make_round(
-      target, [arm(drafter)], specjax.BANDITS['fixed'](1)
-    )
+    decoding.make_round(target, [arm(drafter)], specjax.BANDITS['fixed'](1))
 
 
 # Trees of their own for every row and round.
@@ -230,7 +224,9 @@ def growing(parents_of=None):
     key, size_key, parent_key = jax.random.split(key, 3)
     exists = np.arange(6) < jax.random.randint(size_key, (), 1, 7)
     above = jax.random.randint(parent_key, (6,), 0, 2)
-    parents = jnp.where(np.arange(6) < 2, -1, 2 * (np.arange(6) // 2 - 1) + above)
+    parents = jnp.where(
+      np.arange(6) < 2, -1, 2 * (np.arange(6) // 2 - 1) + above
+    )
     tokens, probs = [], []
     for node, each in enumerate(jax.random.split(key, 6)):
       before = jnp.append(jnp.stack([*tokens, token]), token)
@@ -341,7 +337,11 @@ def test_trees_that_contradict_their_bounds_are_raised(spoil):
 
 
 def test_dynamic_trees_are_described_as_static_ones():
-  for topology in (trees.chains(2, 3), trees.prefix_tree((2, 2)), trees.chain(4)):
+  for topology in (
+    trees.chains(2, 3),
+    trees.prefix_tree((2, 2)),
+    trees.chain(4),
+  ):
     bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
     parents = jnp.array([topology.parents] * 2, jnp.int32)
     made = trees.dynamic(parents, jnp.ones(parents.shape, bool), bounds)
