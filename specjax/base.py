@@ -301,12 +301,12 @@ class Drafter(NamedTuple):
 
 
 class Coupling(Protocol):
-  """`(key, candidates[W], active[W], draft[V], target[V]) -> (token, accepted)`.
+  """`(key, candidates[W], active[W], draft[V], target[V])` to a pick.
 
   For one position of one row: picks the next token with exactly the
   distribution `target`, given i.i.d. candidates from `draft` of which some are
-  active. `accepted` is whether the token is one of the active candidates;
-  without any, it is a plain sample of the target.
+  active. Returns `(token, accepted)`, the latter whether the token is one of
+  the active candidates; without any, it is a plain sample of the target.
   """
 
   def __call__(

@@ -44,6 +44,11 @@ class Round:
     self, params: state_lib.Params, state: state_lib.DecodeState
   ) -> tuple[state_lib.DecodeState, base.RoundInfo]:
     """Plays a round; pure and jittable."""
+    if len(state.drafters) != len(self.slots.owners):
+      raise ValueError(
+        f'The state must hold {len(self.slots.owners)} slots of drafters, as '
+        f'the round does, got {len(state.drafters)}.'
+      )
     state, choice = select(self, state)
     state, num_read = catch_up(self, params, state, choice)
     drafts = draft(self, params, state, choice)

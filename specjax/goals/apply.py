@@ -1,4 +1,4 @@
-"""Goals at work: which is the target, is it sound, and what it gives in a tree."""
+"""Goals at work: which is the target, is it sound, what it gives in a tree."""
 
 import inspect
 

@@ -202,8 +202,8 @@ class EncoderDecoder(nnx.Module):
       pending: `Pending` of `M` tokens that stand before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features, Pending)`; features `[B, T, d_model]`
-      are what enters each layer of the decoder, then its normalised output.
+      `(logits [B, T, V] float32, features, Pending)`; features are `[B, T,
+      d_model]` what enters each layer of the decoder, then its normalised output.
     """
     positions = positions - cache.offsets[:, None] - 1
     keys = positions

@@ -323,8 +323,8 @@ class Transformer(nnx.Module):
       pending: `Pending` of `M` tokens that stand before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features, Pending)`; features `[B, T, d_model]`
-      are what enters each layer, then the normalised input of the head.
+      `(logits [B, T, V] float32, features, Pending)`; features are `[B, T,
+      d_model]` what enters each layer, then the normalised input of the head.
     """
     config = self.config
     x = self.embedding(tokens)
@@ -358,7 +358,7 @@ class Transformer(nnx.Module):
 
 
 def _masks(config, positions, mask, cache, pending):
-  """Prefix and pending masks, for global layers (False) and local ones (True)."""
+  """Prefix and pending masks, of global layers (False) and of local ones."""
   keys = positions
   if pending is not None:
     keys = jnp.concatenate([pending.positions, positions], axis=1)
