@@ -203,7 +203,7 @@ class EncoderDecoder(nnx.Module):
 
     Returns:
       `(logits [B, T, V] float32, features, Pending)`; features are `[B, T,
-      d_model]` what enters each layer of the decoder, then its output, normalised.
+      d_model]` what enters each layer of the decoder, then its normed output.
     """
     positions = positions - cache.offsets[:, None] - 1
     keys = positions
