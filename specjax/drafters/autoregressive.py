@@ -118,7 +118,7 @@ def _draft(plan, leaf_laws, keys, params, cache, context):
       mask=_level_mask(topology, topology.levels[depth], lag),
     )
 
-  logits, block = _read_tail(model, params, cache, context)
+  logits, block = _read_tail(plan, params, cache, context)
   root = sampling_lib.laws(logits, plan.sampling)
   valid = jnp.ones(last.shape, bool)
   levels, block = _grow(plan, read, uniforms, 0, root, valid, block)
@@ -200,18 +200,19 @@ def _tree(topology, root, levels, leaf_laws):
   )
 
 
-def _read_tail(model, params, cache, context):
+def _read_tail(plan, params, cache, context):
   """Reads the last committed tokens that the cache lacks, the last one first.
 
-  One token in most rounds: the one before it is missing only behind a draft
-  that was accepted in full. What a block has of it is junk elsewhere.
+  The one before it is missing only behind a draft that was accepted in full.
+  What a block has of it is junk elsewhere. A drafter that may stop often reads
+  no other token, so that one less is worth a choice in the program.
   """
   positions = context.lengths[:, None] - 1 - np.arange(_TAIL)
   tail = jnp.take_along_axis(context.tokens, jnp.maximum(positions, 0), axis=1)
   positions = jnp.where(positions < cache.lengths[:, None], -1, positions)
 
   def read(num):
-    extension = model.extend(
+    extension = plan.model.extend(
       params,
       cache,
       tail[:, :num],
@@ -225,6 +226,8 @@ def _read_tail(model, params, cache, context):
     room = jax.eval_shape(lambda: read(_TAIL))[1]
     return logits, jax.tree.map(base.pad_to, block, room)
 
+  if plan.stop is None:
+    return read(_TAIL)
   return jax.lax.cond(
     (_lag(cache, context) > 1).any(), lambda: read(_TAIL), read_one
   )
