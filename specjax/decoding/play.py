@@ -25,7 +25,6 @@ class Played(NamedTuple):
   outcome: base.Outcome  # batched, of the deepest tree
   depth: jax.Array  # [B] int32, of the deepest valid node
   evidence: evidence.Evidence
-  bad: jax.Array  # [B] bool, probabilities of drafter or goal were NaN
 
 
 class Draft(NamedTuple):
@@ -262,26 +261,14 @@ def _score(target, sampling, params, state, tokens, offsets, mask):
 
 
 def _verify(arm, keys, tree, laws, always):
-  goal, bad = None, _is_bad(tree)
+  goal = None
   if arm.goal is not None:
     goal = jax.vmap(functools.partial(goals.laws, arm.goal))(tree, laws)
-    bad |= jnp.isnan(goal).any((1, 2))
   sampled = laws.sampled if goal is None else goal
   outcome = jax.vmap(arm.verifier)(keys, tree, sampled)
-  found = evidence.of_tree(tree, laws, goal, outcome, always)
-  return Played(outcome, _deepest(tree), found, bad)
-
-
-def _is_bad(tree):
-  """`[B]` whether the law of some node is NaN where its token stands.
-
-  A softmax is NaN everywhere or nowhere; the evidence would show it, too, but
-  is not computed if nobody asks.
-  """
-  if tree.probs is None:
-    return jnp.zeros(len(tree.tokens), bool)
-  own = jnp.take_along_axis(tree.probs, tree.tokens[..., None], axis=2)
-  return (jnp.isnan(own[..., 0]) & tree.valid).any(1)
+  return Played(
+    outcome, _deepest(tree), evidence.of_tree(tree, laws, goal, outcome, always)
+  )
 
 
 def _cut(tree, depth):

@@ -170,7 +170,7 @@ def _make_round(
       rewards=rewards,
       flags=state_lib.Flags(
         target=nonfinite & live,
-        draft=live & played.bad,
+        draft=live & jnp.isnan(feedback.overlap + feedback.fidelity),
         arm=lost,
         reward=~_are_rewards(earned, rewards),
       ),

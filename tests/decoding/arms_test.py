@@ -306,7 +306,7 @@ def chances(text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('per_row', [False, True])
+@SCOPES
 def test_every_arm_is_judged_at_what_was_committed(per_row):
   """Against whole texts without a cache, with rows cut by stops and limits."""
   depths, memories = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
