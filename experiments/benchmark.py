@@ -77,47 +77,26 @@ def _round_row(config, family, drafter, batch_size):
   prompts = _prompts(family, batch_size)
   room = config.max_length - max(map(len, prompts))
   rounds = costs.rounds(decoder, prompts, room, num, config.repeats)
-  state = costs.endless(decoder, prompts, room)
+  state = decoder.init(prompts, room)
   # The target's logits are all used, of a draft step only the last ones.
   everything = lambda logits: logits
   calls = [_calls(family.target, state.target, [length + 1], num, everything)]
-  shares = [1.0]
   if drafter:
+    # The first draft step reads two tokens, the others one.
+    steps = [2] + [1] * (length - 1)
     last = lambda logits: logits[:, -1:]
     model = family.drafters[drafter]
-    late = _late_share(decoder, state, num)
-    for first, share in ((1, 1 - late), (2, late)):
-      steps = [first] + [1] * (length - 1)
-      calls.append(_calls(model, state.drafters[0], steps, num, last))
-      shares.append(share)
+    calls.append(_calls(model, state.drafters[0], steps, num, last))
   label = f'round, batch {batch_size}, {length} drafted'
   whole, *each = results.medians(config.repeats, [rounds, *calls], label) / num
-  parts = float(np.dot(each, shares))
   return {
     'benchmark': 'round',
     'batch_size': batch_size,
     'draft_length': length,
     'round_ms': 1e3 * whole,
-    'model_calls_ms': 1e3 * parts,
-    'ratio': whole / parts,
+    'model_calls_ms': 1e3 * sum(each),
+    'ratio': whole / sum(each),
   }
-
-
-def _late_share(decoder, state, num):
-  """Returns the share of `num` rounds whose first draft step reads two tokens.
-
-  It reads one but behind a draft that some row accepted in full.
-  """
-
-  @jax.jit
-  def play(params, state):
-    def body(state, _):
-      late = (state.lengths - state.drafters[0].lengths > 1).any()
-      return decoder.round_fn(params, state)[0], late
-
-    return jax.lax.scan(body, state, length=num)[1]
-
-  return float(play(decoder.params, state).mean())
 
 
 def _calls(model, cache, widths, num, used):

@@ -26,16 +26,6 @@ from specjax import sampling as sampling_lib
 from specjax.drafters import autoregressive
 
 
-def endless(
-  decoder: decoding.Decoder,
-  prompts: Sequence[Sequence[int]],
-  max_new_tokens: int,
-) -> decoding.DecodeState:
-  """Returns a state without stop tokens, so that every round is a whole one."""
-  state = decoder.init(prompts, max_new_tokens)
-  return state.replace(stop_tokens=jnp.array([-1]))
-
-
 def rounds(
   decoder: decoding.Decoder,
   prompts: Sequence[Sequence[int]],
@@ -44,8 +34,10 @@ def rounds(
   repeats: int,
 ) -> Callable[[], Any]:
   """Returns a function that plays `num` rounds, for `repeats` and a warm-up."""
+  # No stop token, so that every round is a whole one.
   states = [
-    endless(decoder, prompts, max_new_tokens) for _ in range(repeats + 1)
+    decoder.init(prompts, max_new_tokens).replace(stop_tokens=jnp.array([-1]))
+    for _ in range(repeats + 1)
   ]
   return lambda: jax.block_until_ready(
     decoding.trace(decoder.round_fn, decoder.params, states.pop(), num)

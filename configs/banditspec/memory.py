@@ -8,18 +8,18 @@ sizes 1 and 8; one pass through the loop in MB:
 
 | | parameters | caches | loop | bytes a token | one pass |
 |---|---|---|---|---|---|
-| none | 0.80 | 0.79 | 0.80, 0.79 | 1.36, 1.20 | 43, 97 |
-| large 4 | 1 | 1 | 1 | 1 | 86, 219 |
-| medium 4 | 0.87 | 0.95 | 0.88, 0.90 | 0.78, 0.87 | 62, 176 |
-| prompt_lookup 16 | 0.80 | 0.81 | 0.81, 0.86 | 1.15, 1.70 | 56, 211 |
-| suffix 4x8 | 0.80 | 0.80 | 0.83, 0.93 | 1.57, 2.85 | 70, 324 |
-| ucb_spec, drafters | 1.07 | 1.17 | 1.10, 1.22 | 1.47, 2.68 | 110, 471 |
-| hedge, drafters | 1.07 | 1.17 | 1.10, 1.22 | 1.42, 2.59 | 120, 526 |
-| ucb_spec, lengths | 0.87 | 0.95 | 0.88, 0.91 | 1.01, 1.49 | 68, 237 |
-| hedge, lengths | 0.87 | 0.95 | 0.88, 0.91 | 0.88, 1.19 | 69, 229 |
+| none | 0.80 | 0.79 | 0.80, 0.78 | 1.35, 1.19 | 43, 97 |
+| large 4 | 1 | 1 | 1 | 1 | 86, 221 |
+| medium 4 | 0.87 | 0.95 | 0.88, 0.90 | 0.78, 0.87 | 62, 178 |
+| prompt_lookup 16 | 0.80 | 0.82 | 0.81, 0.86 | 1.15, 1.70 | 56, 213 |
+| suffix 4x8 | 0.80 | 0.80 | 0.82, 0.92 | 1.57, 2.84 | 70, 326 |
+| ucb_spec, drafters | 1.07 | 1.17 | 1.09, 1.21 | 1.47, 2.64 | 110, 469 |
+| hedge, drafters | 1.07 | 1.17 | 1.09, 1.21 | 1.42, 2.57 | 120, 526 |
+| ucb_spec, lengths | 0.87 | 0.95 | 0.88, 0.90 | 1.01, 1.36 | 69, 219 |
+| hedge, lengths | 0.87 | 0.95 | 0.88, 0.90 | 0.87, 1.08 | 69, 209 |
 
 Several arms hold what their drafters do, here one more, and the widest tree's
-intermediate values; a bandit holds 40 bytes at most. Lengths of one drafter
+intermediate values; a bandit holds 60 bytes at most. Lengths of one drafter
 hold hardly more than that drafter. A pass is XLA's count before anything runs,
 of the costliest arm, so that bytes a token are an upper bound for several arms.
 """

@@ -6,13 +6,13 @@ python -m experiments.main --config=configs/spectr/cost.py \
 Over a pass, as calls (inside a loop), on two cores of an x86_64 CPU:
 
              V = 4096   V = 32000  V = 256000
-maximal     2.1 (2.4)   2.9 (1.4)   3.0 (1.4)
-multiround  2.2 (3.1)   3.1 (2.1)   3.7 (1.9)
-kseq         2.7 (14)   4.9 (9.7)    12 (5.9)
-otm          3.8 (28)    11 (20)     19 (11)
+maximal     4.0 (2.3)   2.8 (1.3)   3.0 (1.4)
+multiround  4.0 (2.8)   2.8 (1.7)   2.4 (1.0)
+kseq         4.9 (16)   5.1 (9.7)   9.8 (5.7)
+otm          7.7 (29)     12 (22)     23 (11)
 
-Of a round of 8 chains of 8: maximal 1.5%, multiround 1.6%, batch 2.2%, kseq
-2.3%, otm 4.3%.
+Of a round of 8 chains of 8: maximal 1.3%, multiround 1.5%, batch 1.9%, kseq
+1.8%, otm 4.9%.
 """
 
 import ml_collections

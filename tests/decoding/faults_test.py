@@ -156,6 +156,22 @@ def test_probabilities_of_a_drafter_that_are_nan_are_raised():
     decoder.decode([[1]], 3)
 
 
+def test_one_bad_probability_is_raised_though_it_was_not_drawn():
+  target = toys.markov(0)
+  drafter = specjax.DRAFTERS['autoregressive'](target[0], trees.chain(2))
+
+  def draft(*args):
+    tree, proposal = drafter.draft(*args)
+    drawn = jax.nn.one_hot(tree.tokens, target[0].vocab_size) > 0
+    bad = jnp.roll(drawn, 1, axis=-1)
+    return tree._replace(probs=jnp.where(bad, jnp.nan, tree.probs)), proposal
+
+  arm = specjax.Arm(drafter._replace(draft=draft), verifiers.resolve('maximal'))
+  decoder = specjax.Decoder(*target, [(arm, target[1])], max_length=16)
+  with pytest.raises(FloatingPointError, match=r'A drafter .* rows \[0\]'):
+    decoder.decode([[1]], 3)
+
+
 def test_the_coldest_temperature_is_the_greedy_limit():
   target = toys.markov(0, toys.VOCAB)
   cold, greedy = (

@@ -46,7 +46,7 @@ def test_one_token_calls_equal_one_call(vocab_size):
 
 
 def test_building_a_model_computes_no_parameters():
-  """Of the billions that this one has, no machine could."""
+  """Of the 10^12 that this one has, no machine could."""
   config = config_lib.TransformerConfig(
     vocab_size=1 << 24,
     num_layers=1,
