@@ -26,6 +26,11 @@ from specjax import sampling as sampling_lib
 from specjax.drafters import autoregressive
 
 
+def _nothing(info):
+  """Records nothing of a round, as `decoding.decode` does."""
+  del info
+
+
 def rounds(
   decoder: decoding.Decoder,
   prompts: Sequence[Sequence[int]],
@@ -40,7 +45,9 @@ def rounds(
     for _ in range(repeats + 1)
   ]
   return lambda: jax.block_until_ready(
-    decoding.trace(decoder.round_fn, decoder.params, states.pop(), num)
+    decoding.trace(
+      decoder.round_fn, decoder.params, states.pop(), num, _nothing
+    )
   )
 
 

@@ -9,6 +9,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax import checks
@@ -94,19 +95,13 @@ def most_likely(scores: jax.Array) -> jax.Array:
   faster on CPU.
   """
   blocks = _blocks(scores, -jnp.inf)
-  block = _first_largest(blocks.max(axis=-1))
-  inside = _first_largest(
-    jnp.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :]
+  block = jnp.argmax(blocks.max(axis=-1), axis=-1)
+  inside = jnp.argmax(
+    jnp.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :],
+    axis=-1,
   )
-  index = block * blocks.shape[-1] + inside
-  return jnp.minimum(index, scores.shape[-1] - 1)  # Where all are -inf or NaN.
-
-
-def _first_largest(scores):
-  index = jnp.arange(scores.shape[-1], dtype=jnp.int32)
-  largest = scores.max(axis=-1, keepdims=True)
-  first = jnp.where(scores == largest, index, scores.shape[-1]).min(axis=-1)
-  return jnp.minimum(first, scores.shape[-1] - 1)
+  index = (block * blocks.shape[-1] + inside).astype(jnp.int32)
+  return jnp.minimum(index, scores.shape[-1] - 1)  # Where all are -inf.
 
 
 def _blocks(values, padding, levels=2):
@@ -180,36 +175,39 @@ def draw(uniforms: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 def tokens(
-  uniforms: jax.Array, laws: jax.Array, sampling: Sampling
+  uniforms: jax.Array,
+  logits: jax.Array,
+  probs: jax.Array,
+  sampling: Sampling,
 ) -> jax.Array:
-  """Draws `[B, N]` tokens from laws `[B, N, V]` that `probabilities` made.
+  """Draws `[B, N]` int32 tokens.
 
   Args:
     uniforms: `[B, N, U]`, see `draw`.
-    laws: the probabilities.
-    sampling: at temperature 0, the laws are one-hot rows.
+    logits: `[B, N, V]`.
+    probs: `[B, N, V]`, what `probabilities` makes of them.
+    sampling: at temperature 0, the most likely tokens are taken.
   """
   if sampling.temperature == 0:
-    return most_likely(laws)  # One-hot rows need no cumulative sums.
-  return jax.vmap(jax.vmap(draw))(uniforms, laws)
+    return most_likely(logits)  # Which `probabilities` has computed as well.
+  return jax.vmap(jax.vmap(draw))(uniforms, probs)
 
 
 def _pick(uniform, weights):
-  """Draws one of a few weights, int32."""
-  cumulative = jnp.cumsum(weights)
-  return _invert(uniform * cumulative[-1], cumulative, weights)
+  """Draws one of a few weights, int32.
 
-
-def _invert(threshold, cumulative, weights):
-  """First positive weight past the threshold; the last one if none is.
-
-  A cumulative sum may round differently from entry to entry, so that it steps
-  where the weight is 0: only positive weights are asked.
+  The first positive weight whose cumulative sum is past the threshold; the last
+  one if rounding has put none there. A product and a maximum, since a scan is
+  many small steps on every device. The sums round differently, so that they
+  step where the weight is 0: only positive weights are asked.
   """
-  positive = weights > 0
-  past = positive & (cumulative > threshold)
-  last = weights.shape[0] - 1 - jnp.argmax(positive[::-1])
-  return jnp.where(past.any(), jnp.argmax(past), last).astype(jnp.int32)
+  size = weights.shape[0]
+  index = np.arange(size, dtype=np.int32)
+  before = (index[:, None] <= index).astype(np.float32)
+  sums = jnp.matmul(weights, before, precision='highest')
+  past = sums > uniform * sums[-1]
+  order = jnp.where(past, 2 * size - index, index)
+  return jnp.argmax(jnp.where(weights > 0, order, -1)).astype(jnp.int32)
 
 
 def row_keys(key: jax.Array, request_ids: jax.Array) -> jax.Array:

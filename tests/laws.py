@@ -1,5 +1,7 @@
 """Laws, exact integration and broken parts that several tests share."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,6 +53,16 @@ def chi_square(sequences, law):
   if keep.sum() < 2:
     return 1.0
   return stats.chisquare(counts[keep], expected[keep]).pvalue
+
+
+def uniform(key, shape=()):
+  """Stands for `jax.random.uniform` where a key is its numbers themselves.
+
+  Numbers at the end that do not matter may be missing.
+  """
+  num = math.prod(shape)
+  numbers = jnp.pad(key[:num], (0, max(num - len(key), 0)), constant_values=0.5)
+  return numbers.reshape(shape)
 
 
 def resampling(key, candidates, active, draft, target):

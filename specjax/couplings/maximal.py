@@ -28,10 +28,13 @@ def maximal(key, candidates, active, draft, target):
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
   num_draw = sampling.num_uniforms(target.shape[0])
-  uniforms = jax.random.uniform(key, (1 + num_draw,))
+  # The first of these numbers is the same without the others, which only what
+  # replaces a candidate needs.
+  accept_uniform = jax.random.uniform(key)
+  residual_uniforms = jax.random.uniform(key, (1 + num_draw,))[1:]
   return accept(
-    uniforms[0],
-    uniforms[1:],
+    accept_uniform,
+    residual_uniforms,
     candidates,
     active,
     jnp.argmax(active),
@@ -63,6 +66,8 @@ def accept(
   keep = any_active & (accept_uniform * law[candidate] < target[candidate])
   weights = jnp.where(any_active, residual(law, target), target)
   token = jnp.where(keep, candidate, sampling.draw(residual_uniforms, weights))
+  if candidates.shape[0] == 1:
+    return token, keep  # The residual has nothing of a candidate it replaces.
   return token, (active & (candidates == token)).any()
 
 

@@ -39,7 +39,7 @@ def decode(
 
 @functools.partial(
   jax.jit,
-  static_argnames=('round_fn', 'num_rounds'),
+  static_argnames=('round_fn', 'num_rounds', 'record'),
   donate_argnames='state',
 )
 def trace(
@@ -47,17 +47,29 @@ def trace(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   num_rounds: int,
-) -> tuple[state_lib.DecodeState, base.RoundInfo]:
+  record: Callable[[base.RoundInfo], Any] = lambda info: info,
+) -> tuple[state_lib.DecodeState, Any]:
   """Plays exactly `num_rounds` rounds and records each of them.
 
   Rounds after the last row is done count nothing.
 
+  Args:
+    round_fn: from `make_round`.
+    params: of all models.
+    state: donated, and updated in place.
+    num_rounds: how many.
+    record: what to keep of a round, all by default. What nobody keeps, and no
+      bandit asks for, is not computed.
+
   Returns:
-    The final state, and the infos stacked along a new first axis.
+    The final state, and the records stacked along a new first axis.
   """
-  return jax.lax.scan(
-    lambda state, _: round_fn(params, state), state, length=num_rounds
-  )
+
+  def step(state, _):
+    state, info = round_fn(params, state)
+    return state, record(info)
+
+  return jax.lax.scan(step, state, length=num_rounds)
 
 
 def stream(

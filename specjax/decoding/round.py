@@ -420,11 +420,10 @@ def _verify_arm(plan, choice, i, tree, scored):
 
 
 def _has_bad_probs(tree):
-  """`[B]` whether the probability of some drafted token is NaN."""
+  """`[B]` whether a probability of a drafted position is NaN."""
   if tree.probs is None:
     return jnp.zeros(tree.tokens.shape[:1], bool)
-  own = jnp.take_along_axis(tree.probs, tree.tokens[..., None], axis=2)
-  return (jnp.isnan(own[..., 0]) & tree.valid).any(axis=1)
+  return (jnp.isnan(tree.probs.sum(2)) & tree.valid).any(axis=1)
 
 
 def _committed(target, outcome):

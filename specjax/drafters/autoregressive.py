@@ -96,13 +96,20 @@ class _Inputs(NamedTuple):
   uniforms: jax.Array  # [B, N, U]
 
 
+class _Prediction(NamedTuple):
+  """What the model says of the token behind a node."""
+
+  logits: jax.Array  # [B, W, V]
+  probs: base.Probs  # [B, W, V]
+
+
 class _Level(NamedTuple):
   """What was drafted at one depth of the tree."""
 
   tokens: jax.Array  # [B, W] int32
   valid: jax.Array  # [B, W] bool
-  probs: base.Probs  # [B, W, V] from which each node was drawn
-  behind: base.Probs | None  # [B, W, V] behind each; None if they are not read
+  at: _Prediction  # from which each node was drawn
+  behind: _Prediction | None  # behind each; None if they are not read
 
 
 def _init(plan, params, context, max_length):
@@ -129,7 +136,7 @@ def _draft(plan, keys, params, cache, context):
     uniforms=jax.vmap(lambda key: jax.random.uniform(key, shape))(keys),
   )
   logits, pending = _read_tail(plan, inputs, context)
-  root = sampling_lib.both_probs(logits, plan.sampling)
+  root = _predict(plan, logits)
   valid = jnp.ones(inputs.last.shape, bool)
   levels, pending = _grow(plan, inputs, 0, root, valid, pending)
   return _tree(plan, root, levels), pending
@@ -172,6 +179,10 @@ def _read_first(plan, inputs, tokens, positions, num):
   return extension.logits[:, :1], extension.pending
 
 
+def _predict(plan, logits):
+  return _Prediction(logits, sampling_lib.both_probs(logits, plan.sampling))
+
+
 def _grow(plan, inputs, depth, behind, valid, pending):
   """Drafts the levels from a depth on.
 
@@ -179,7 +190,7 @@ def _grow(plan, inputs, depth, behind, valid, pending):
     plan: of the whole tree.
     inputs: of all levels.
     depth: of the first level, from 0.
-    behind: `[B, W, V]` probabilities behind the level above.
+    behind: prediction behind the level above.
     valid: `[B, W]` of that level.
     pending: of what was read until there.
 
@@ -189,47 +200,48 @@ def _grow(plan, inputs, depth, behind, valid, pending):
   if depth == plan.topology.depth:
     return [], pending
   row = _row_of_parent(plan.topology, depth)
-  probs = jax.tree.map(lambda each: each[:, row], behind)
+  at = jax.tree.map(lambda each: each[:, row], behind)
   going = valid[:, row]
   if plan.stop is not None:
-    going &= ~plan.stop(probs.raw)
-  go = functools.partial(
-    _grow_level, plan, inputs, depth, probs, going, pending
-  )
+    going &= ~plan.stop(at.probs.raw)
+  go = functools.partial(_grow_level, plan, inputs, depth, at, going, pending)
   if plan.stop is None:
     return go()
   # Once all rows have stopped, nothing is drawn or read any more.
-  stop = functools.partial(_stopped, plan, inputs, depth, probs, pending)
+  stop = functools.partial(_stopped, plan, inputs, depth, at, pending)
   return jax.lax.cond(going.any(), go, stop)
 
 
-def _grow_level(plan, inputs, depth, probs, going, pending):
+def _grow_level(plan, inputs, depth, at, going, pending):
   """Draws and reads one level, and drafts what hangs below it."""
   drawn = inputs.uniforms[:, plan.topology.levels[depth]]
-  tokens = sampling_lib.tokens(drawn, probs.processed, plan.sampling)
+  tokens = sampling_lib.tokens(
+    drawn, at.logits, at.probs.processed, plan.sampling
+  )
   behind = None
   if depth < plan.read_depth:
     extension = _read_level(plan, inputs, depth, tokens, pending)
-    behind = sampling_lib.both_probs(extension.logits, plan.sampling)
+    behind = _predict(plan, extension.logits)
     pending = extension.pending
   levels, pending = _grow(plan, inputs, depth + 1, behind, going, pending)
-  return [_Level(tokens, going, probs, behind), *levels], pending
+  return [_Level(tokens, going, at, behind), *levels], pending
 
 
-def _stopped(plan, inputs, depth, probs, pending):
-  """What `_grow` returns where nothing is drafted, by `probs` at its depth."""
+def _stopped(plan, inputs, first, at, pending):
+  """What `_grow` returns where nothing is drafted from a depth on."""
   levels, whole = [], pending
-  for at in range(depth, plan.topology.depth):
-    shape = len(inputs.last), len(plan.topology.levels[at])
+  for depth in range(first, plan.topology.depth):
+    shape = len(inputs.last), len(plan.topology.levels[depth])
     tokens, nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
     zeros = jnp.zeros((*shape, plan.model.vocab_size))
-    junk, behind = base.Probs(zeros, zeros), None
-    if at < plan.read_depth:
+    junk, behind = _Prediction(zeros, base.Probs(zeros, zeros)), None
+    if depth < plan.read_depth:
       behind = junk
-      step = functools.partial(_read_level, plan, inputs, at)
+      step = functools.partial(_read_level, plan, inputs, depth)
       whole = jax.eval_shape(step, tokens, whole).pending
-    own = probs if at == depth else junk
-    levels.append(_Level(tokens, nothing, own, behind))
+    levels.append(
+      _Level(tokens, nothing, at if depth == first else junk, behind)
+    )
   return levels, padding.pad_to(pending, whole)
 
 
@@ -269,22 +281,22 @@ def _level_mask(topology, level, lag):
 
 
 def _tree(plan, root, levels):
-  """Joins levels; `root` are the probabilities behind the root."""
+  """Joins levels; `root` is the prediction behind the root."""
   join = lambda parts: jax.tree.map(
     lambda *each: jnp.concatenate(each, axis=1), *parts
   )
-  nothing = jax.tree.map(lambda probs: probs[:, :0], root)
-  tokens = jnp.zeros((len(root.processed), 0), jnp.int32)
+  nothing = jax.tree.map(lambda probs: probs[:, :0], root.probs)
+  tokens = jnp.zeros((len(root.logits), 0), jnp.int32)
   bonus = None
   if plan.bonus_probs:
-    behind = join([root, *(level.behind for level in levels)])
+    behind = join([root.probs, *(level.behind.probs for level in levels)])
     leaves = plan.topology.leaf_entries
     bonus = jax.tree.map(lambda probs: probs[:, leaves], behind)
   return base.DraftTree(
     join([tokens, *(level.tokens for level in levels)]),
     plan.topology,
     join([tokens.astype(bool), *(level.valid for level in levels)]),
-    *join([nothing, *(level.probs for level in levels)]),
+    *join([nothing, *(level.at.probs for level in levels)]),
     bonus_probs=bonus,
   )
 

@@ -5,10 +5,12 @@ SpecTr (Sun et al. 2023), Algorithm 3, for any tree of i.i.d. children: chains
 ones, each of which has a law of its own.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax import couplings
@@ -17,15 +19,6 @@ from specjax import trees
 
 # Couplings that take a law for each candidate.
 _OF_OWN_LAWS = ('multiround',)
-
-
-class _Walk(NamedTuple):
-  depth: jax.Array  # [] levels passed
-  here: jax.Array  # [N + 2] bool, block entries that spell the tokens so far
-  at: jax.Array  # [] one of them
-  path: jax.Array  # [D + 1]
-  tokens: jax.Array  # [D + 1]
-  going: jax.Array  # [] bool
 
 
 @registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
@@ -56,52 +49,7 @@ def tree_walk(
   if isinstance(coupling, str):
     coupling = registry.lookup(couplings.COUPLINGS, 'coupling', coupling)
 
-  def verify(key, tree, target_probs):
-    topology = tree.topology
-    # Node `N` is the one that is not there.
-    levels = jnp.asarray(topology.level_table)
-    parents = jnp.append(jnp.asarray(topology.parents, jnp.int32), -1)
-    tokens = jnp.append(tree.tokens, 0)
-    valid = jnp.append(tree.valid, False)
-    keys = jax.random.split(key, topology.depth + 1)
-    probs = tree.probs
-    if probs is None or not topology.num_nodes:
-      probs = jnp.zeros((1, target_probs.shape[-1]))  # Nothing was sampled.
-    each = own_probs and topology.num_nodes and tree.probs is not None
-
-    def step(walk):
-      nodes = levels[walk.depth]
-      candidates = tokens[nodes]
-      active = valid[nodes] & walk.here[parents[nodes] + 1]
-      # What was not sampled is no sample of any law: a token of the target's
-      # own is among them as often as any could be.
-      sampled = active if tree.probs is not None else jnp.zeros_like(active)
-      token, accepted = coupling(
-        keys[walk.depth],
-        candidates,
-        sampled,
-        probs[nodes if each else nodes[jnp.argmax(active)]],
-        target_probs[walk.at],
-      )
-      agree = active & (candidates == token)
-      node = nodes[jnp.argmax(agree)]
-      return _Walk(
-        depth=walk.depth + 1,
-        here=jnp.zeros_like(walk.here).at[nodes + 1].set(agree),
-        at=node + 1,
-        path=walk.path.at[walk.depth].set(node),
-        tokens=walk.tokens.at[walk.depth].set(token),
-        going=accepted if tree.probs is not None else agree.any(),
-      )
-
-    walk = jax.lax.while_loop(lambda walk: walk.going, step, _start(topology))
-    return base.Outcome(
-      path=walk.path[:-1],
-      num_accepted=walk.depth - 1,
-      tokens=walk.tokens,
-    )
-
-  return verify
+  return functools.partial(_verify, coupling, own_probs)
 
 
 @registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
@@ -113,6 +61,85 @@ def ensemble() -> base.Verifier:
   return tree_walk('multiround', own_probs=True)
 
 
+def _verify(coupling, own_probs, key, tree, target_probs):
+  topology = tree.topology
+  chain = isinstance(topology, trees.Topology) and topology.width <= 1
+  walk = _walk_chain if chain else _walk_tree
+  keys = jax.random.split(key, topology.depth + 1)
+  return walk(coupling, own_probs, keys, tree, target_probs)
+
+
+def _is_sampled(tree, active):
+  """Which of the active nodes are samples of the draft's distribution.
+
+  What was not sampled is no sample of any distribution: a token of the target's
+  own is among such nodes as often as any could be.
+  """
+  return active if tree.probs is not None else jnp.zeros_like(active)
+
+
+# Of a chain.
+
+
+def _walk_chain(coupling, own_probs, keys, tree, target_probs):
+  """All levels at once, as a path without branches is known beforehand.
+
+  Of the levels, only whether they accept is used; so the program computes what
+  replaces a token only where one is replaced.
+  """
+  length = tree.topology.num_nodes
+  index = np.arange(length + 1, dtype=np.int32)
+  num_valid = jnp.where(tree.valid, length, index[:-1]).min(initial=length)
+  active = index < num_valid
+  tokens = jnp.append(tree.tokens, 0)
+  probs = jnp.zeros_like(target_probs)  # Nothing was sampled.
+  if tree.probs is not None:
+    probs = jnp.pad(tree.probs, [(0, 1), (0, 0)])
+  each = own_probs and tree.probs is not None
+  levels = (
+    keys,
+    tokens[:, None],
+    _is_sampled(tree, active)[:, None],
+    probs[:, None] if each else probs,
+    target_probs,
+  )
+  picks, accepted = jax.vmap(coupling)(*levels)
+  if tree.probs is None:
+    accepted = active & (tokens == picks)
+  end = jnp.where(accepted, length, index).min()
+  pick, _ = coupling(*(level[end] for level in levels))
+  return base.Outcome(
+    path=jnp.asarray(index[:-1]),
+    num_accepted=end,
+    tokens=tokens.at[end].set(pick),
+  )
+
+
+# Of a tree.
+
+
+class _Walk(NamedTuple):
+  depth: jax.Array  # [] levels passed
+  here: jax.Array  # [N + 2] bool, block entries that spell the tokens so far
+  at: jax.Array  # [] one of them
+  path: jax.Array  # [D + 1]
+  tokens: jax.Array  # [D + 1]
+  going: jax.Array  # [] bool
+
+
+def _walk_tree(coupling, own_probs, keys, tree, target_probs):
+  """Level by level: the candidates hang on what was picked before."""
+  step = functools.partial(_step, coupling, own_probs, keys, tree, target_probs)
+  walk = jax.lax.while_loop(
+    lambda walk: walk.going, step, _start(tree.topology)
+  )
+  return base.Outcome(
+    path=walk.path[:-1],
+    num_accepted=walk.depth - 1,
+    tokens=walk.tokens,
+  )
+
+
 def _start(topology):
   """At the root, which is entry 0 of the block."""
   return _Walk(
@@ -122,4 +149,35 @@ def _start(topology):
     path=jnp.zeros(topology.depth + 1, jnp.int32),
     tokens=jnp.zeros(topology.depth + 1, jnp.int32),
     going=jnp.bool_(True),
+  )
+
+
+def _step(coupling, own_probs, keys, tree, target_probs, walk):
+  topology = tree.topology
+  # Node `N` is the one that is not there.
+  nodes = jnp.asarray(topology.level_table)[walk.depth]
+  parents = jnp.append(jnp.asarray(topology.parents, jnp.int32), -1)
+  candidates = jnp.append(tree.tokens, 0)[nodes]
+  valid = jnp.append(tree.valid, False)[nodes]
+  active = valid & walk.here[parents[nodes] + 1]
+  probs = tree.probs
+  if probs is None:
+    probs = jnp.zeros((1, target_probs.shape[-1]))  # Nothing was sampled.
+  each = own_probs and tree.probs is not None
+  token, accepted = coupling(
+    keys[walk.depth],
+    candidates,
+    _is_sampled(tree, active),
+    probs[nodes if each else nodes[jnp.argmax(active)]],
+    target_probs[walk.at],
+  )
+  agree = active & (candidates == token)
+  node = nodes[jnp.argmax(agree)]
+  return _Walk(
+    depth=walk.depth + 1,
+    here=jnp.zeros_like(walk.here).at[nodes + 1].set(agree),
+    at=node + 1,
+    path=walk.path.at[walk.depth].set(node),
+    tokens=walk.tokens.at[walk.depth].set(token),
+    going=accepted if tree.probs is not None else agree.any(),
   )

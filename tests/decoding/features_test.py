@@ -50,7 +50,7 @@ def linear_head(vocab_size, length=2, sampling=specjax.Sampling(), taps=(-1,)):
     probs = specjax.sampling.probabilities(logits, sampling)
     size = length, specjax.sampling.num_uniforms(vocab_size)
     uniforms = jax.vmap(lambda key: jax.random.uniform(key, size))(keys)
-    tokens = specjax.sampling.tokens(uniforms, probs, sampling)
+    tokens = specjax.sampling.tokens(uniforms, logits, probs, sampling)
     valid = jnp.ones(tokens.shape, bool)
     return base.DraftTree(tokens, topology, valid, probs), ()
 

@@ -257,9 +257,6 @@ def integrate(case, verifier, points, volumes) -> Integral:
     volumes: `[C]` or `[n, C]`.
   """
 
-  def uniform(key, shape):
-    return jnp.pad(key, (0, shape[0] - key.shape[0]), constant_values=0.5)
-
   axis = None if volumes.ndim == 1 else 0
   both = lambda low, high: np.concatenate([low, high], axis=volumes.ndim - 1)
   points = jax.tree.map(lambda leaf: both(leaf[..., 0], leaf[..., 1]), points)
@@ -267,7 +264,7 @@ def integrate(case, verifier, points, volumes) -> Integral:
   run = jax.vmap(functools.partial(case.verify, verifier), (0, None))
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(jax.random, 'split', lambda key, num=2: key)
-    patch.setattr(jax.random, 'uniform', uniform)
+    patch.setattr(jax.random, 'uniform', laws.uniform)
     outcome = jax.jit(jax.vmap(run, (axis, 0)))(
       jax.tree.map(np.float32, points), case.drafts.astype(np.int32)
     )
