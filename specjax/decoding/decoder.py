@@ -100,13 +100,9 @@ class Decoder:
     if max_length < 2:
       raise ValueError(f'max_length must be >= 2, got {max_length}.')
     self._arms = tuple(arm for arm, _ in arms)
-    self._target = target
     self._params = state_lib.Params(target_params, tuple(p for _, p in arms))
     self._bandit = bandit or bandits.BANDITS['fixed'](len(arms))
     self._stop_tokens = _stop_tokens(stop_tokens)
-    self._max_length = max_length
-    self._per_row = per_row
-    self._reward = reward
     self.round_fn = round_lib.make_round(
       target,
       self._arms,
@@ -117,12 +113,7 @@ class Decoder:
       catch_up=catch_up,
       slots=_slots(arms),
     )
-    starts = None
-    checks.check_range('warm_start', warm_start, 0)
-    if warm_start and bandit is None:
-      raise ValueError(f'warm_start={warm_start} needs a bandit, got none.')
-    if warm_start:
-      starts = warm_start_lib.WarmStart(self.round_fn, warm_start)
+    starts = _warm_start(self.round_fn, warm_start, bandit)
     self._setup = _Setup(self.round_fn, max_length, starts)
 
   @property
@@ -156,7 +147,11 @@ class Decoder:
     """
     requests.check_seed(seed)
     asked = requests.read(
-      self._target, self._max_length, prompts, max_new_tokens, request_ids
+      self._setup.plan.target,
+      self._setup.max_length,
+      prompts,
+      max_new_tokens,
+      request_ids,
     )
     return _begin(
       self._setup,
@@ -173,7 +168,9 @@ class Decoder:
   def _padded(self, prompts):
     """One array; its width is a power of two, so that programs are shared."""
     longest = max(map(len, prompts))
-    width = min(self._max_length, max(16, 1 << (longest - 1).bit_length()))
+    width = min(
+      self._setup.max_length, max(16, 1 << (longest - 1).bit_length())
+    )
     tokens = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(tokens, prompts):
       row[: len(prompt)] = prompt
@@ -182,7 +179,7 @@ class Decoder:
   def _bandit_state(self, given, num_rows):
     """What the bandit begins with; as data, so that programs are shared."""
     fresh = jax.tree.map(np.asarray, self._bandit.init())
-    if self._per_row:
+    if self.round_fn.per_row:
       fresh = jax.tree.map(
         lambda leaf: np.broadcast_to(leaf, (num_rows, *leaf.shape)), fresh
       )
@@ -190,7 +187,11 @@ class Decoder:
       return fresh
     shapes = lambda state: jax.tree.map(np.shape, state)
     if shapes(given) != shapes(fresh):
-      of = f'{num_rows} rows, as prompts is' if self._per_row else 'the bandit'
+      of = (
+        f'{num_rows} rows, as prompts is'
+        if self.round_fn.per_row
+        else 'the bandit'
+      )
       raise ValueError(
         f'bandit_state must be of {of}, with shapes {shapes(fresh)}, got '
         f'{shapes(given)}.'
@@ -230,9 +231,11 @@ class Decoder:
     start = self.init([prompt], max_new_tokens, **options)
     learn = None
     if max_rate is not None:
-      if self._reward is not None:
+      if self.round_fn.reward is not None:
         raise ValueError('max_rate needs a decoder with reward=None.')
-      learn = drivers.throughput_learner(self._bandit, max_rate, self._per_row)
+      learn = drivers.throughput_learner(
+        self._bandit, max_rate, self.round_fn.per_row
+      )
     rounds = drivers.stream(self.round_fn, self._params, start, learn)
     for state, info in rounds:
       _check(state)
@@ -291,6 +294,16 @@ def _begin(
     slots=plan.slots.of_arms,
   )
   return starts(params, state, lengths) if starts else state
+
+
+def _warm_start(plan, num_tokens, bandit):
+  """How the bandit learns from prompts; None if it does not."""
+  checks.check_range('warm_start', num_tokens, 0)
+  if not num_tokens:
+    return None
+  if bandit is None:
+    raise ValueError(f'warm_start={num_tokens} needs a bandit, got none.')
+  return warm_start_lib.WarmStart(plan, num_tokens)
 
 
 def _slots(arms):

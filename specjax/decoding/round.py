@@ -530,10 +530,34 @@ def observe(
   num_read: jax.Array,
 ) -> tuple[state_lib.DecodeState, base.RoundInfo]:
   """Reports the round, and its reward; with full information, of all arms."""
+  info = _describe(
+    plan, choice, output, state.lengths - before.lengths, num_read
+  )
+  if plan.full_information:
+    state, num_late, rewards = _all_rewards(
+      plan, params, before, state, choice, output, info
+    )
+    info = info._replace(
+      rewards=rewards, num_catch_up_tokens=num_read + num_late
+    )
+  reward = jnp.zeros(choice.live.shape)
+  if plan.reward is not None:
+    reward = jnp.where(choice.live, plan.reward(info), 0.0)
+  flags = base.Flags(
+    target=~scored.finite & choice.live,
+    draft=output.bad_probs & choice.live,
+    tree=output.bad_tree & choice.live,
+    arm=choice.lost,
+    reward=~_are_rewards(reward, info.rewards),
+  )
+  return state, info._replace(reward=reward, flags=flags)
+
+
+def _describe(plan, choice, output, num_emitted, num_read):
+  """What a reward may see of the round."""
   depths = np.array([arm.drafter.topology.depth for arm in plan.arms])
   live, mean = choice.live, output.acceptance.mean
-  num_emitted = state.lengths - before.lengths
-  info = base.RoundInfo(
+  return base.RoundInfo(
     arm=choice.arm,
     live=live,
     tokens=output.outcome.tokens,
@@ -546,24 +570,6 @@ def observe(
     fidelity=jnp.where(live, output.fidelity, 0.0),
     num_catch_up_tokens=num_read,
   )
-  if plan.full_information:
-    state, num_late, rewards = _all_rewards(
-      plan, params, before, state, choice, output, info
-    )
-    info = info._replace(
-      rewards=rewards, num_catch_up_tokens=num_read + num_late
-    )
-  reward = jnp.zeros(live.shape)
-  if plan.reward is not None:
-    reward = jnp.where(live, plan.reward(info), 0.0)
-  flags = base.Flags(
-    target=~scored.finite & live,
-    draft=output.bad_probs & live,
-    tree=output.bad_tree & live,
-    arm=choice.lost,
-    reward=~_are_rewards(reward, info.rewards),
-  )
-  return state, info._replace(reward=reward, flags=flags)
 
 
 def _all_rewards(plan, params, before, state, choice, output, info):

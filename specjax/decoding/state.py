@@ -177,45 +177,61 @@ def init(
   Returns:
     The state before the first round.
   """
-  batch, width = prompts.shape
-  depth = max(arm.drafter.topology.depth for arm in arms)
   # Dynamic updates clamp silently at the end of a buffer, so the widest write
   # of a round must fit behind the longest row.
+  depth = max(arm.drafter.topology.depth for arm in arms)
   size = max_length + depth + 1
-  cache = target.init_cache(params.target, batch, size)
-  cache, features = target.prefill(params.target, cache, prompts, lengths - 1)
-  pad = lambda rows: jnp.pad(
-    rows, [(0, 0), (0, size - width)] + [(0, 0)] * (rows.ndim - 2)
-  )
+  cache = target.init_cache(params.target, len(prompts), size)
+  cache, read = target.prefill(params.target, cache, prompts, lengths - 1)
   owners = make_slots(arms, slots).owners
-  num = len(features)
-  prompts_of = lambda drafter: base.Context(
-    prompts, lengths, tuple(features[tap % num] for tap in drafter.taps)
-  )
   return DecodeState(
-    tokens=pad(prompts),
+    tokens=_pad(prompts, size),
     lengths=lengths,
     limits=limits,
     done=lengths >= limits,
     keys=keys,
     stop_tokens=stop_tokens,
     target=cache,
-    features={tap: pad(features[tap]) for tap in taps(target, arms)},
-    drafters=tuple(
-      arms[i].drafter.init(
-        params.drafters[i], prompts_of(arms[i].drafter), max_length
-      )
-      for i in owners
+    features={tap: _pad(read[tap], size) for tap in taps(target, arms)},
+    drafters=_init_drafters(
+      arms, owners, params, base.Context(prompts, lengths, read), max_length
     ),
-    history=estimates.no_history(batch, len(owners)),
     bandit=bandit_state,
     bandit_key=bandit_key,
-    num_rounds=jnp.int32(0),
-    counters=Counters(
-      pulls=jnp.zeros((batch, len(arms)), jnp.int32),
+    **_no_rounds(len(prompts), len(arms), len(owners), depth),
+  )
+
+
+def _pad(rows, size):
+  """`[B, T, ...]` with room for `[B, size, ...]`."""
+  width = rows.shape[1]
+  return jnp.pad(rows, [(0, 0), (0, size - width)] + [(0, 0)] * (rows.ndim - 2))
+
+
+def _init_drafters(arms, owners, params, context, max_length):
+  """Lets slot owners read the prompts; `context` has all features."""
+  num, states = len(context.features), []
+  for owner in owners:
+    drafter = arms[owner].drafter
+    own = tuple(context.features[tap % num] for tap in drafter.taps)
+    states.append(
+      drafter.init(
+        params.drafters[owner], context._replace(features=own), max_length
+      )
+    )
+  return tuple(states)
+
+
+def _no_rounds(batch, num_arms, num_slots, depth):
+  """What rounds leave behind, before the first one."""
+  return {
+    'history': estimates.no_history(batch, num_slots),
+    'num_rounds': jnp.int32(0),
+    'counters': Counters(
+      pulls=jnp.zeros((batch, num_arms), jnp.int32),
       catch_up_tokens=jnp.zeros(batch, jnp.int32),
       accepted=jnp.zeros((batch, depth), jnp.int32),
       drafted=jnp.zeros((batch, depth), jnp.int32),
     ),
-    flags=base.Flags(*[jnp.zeros(batch, bool)] * len(base.Flags._fields)),
-  )
+    'flags': base.Flags(*[jnp.zeros(batch, bool)] * len(base.Flags._fields)),
+  }

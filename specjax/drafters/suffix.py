@@ -4,6 +4,9 @@ SuffixDecoding (Oliaro et al. 2024), with matches found anew in place of trees
 that are kept.
 """
 
+import functools
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,40 +59,58 @@ def suffix(
   checks.check_range('num_drafts', num_drafts, 1)
   topology = trees.chains(num_drafts, draft_length)
 
-  def from_own(tokens, length):
-    matched = matching.own(tokens, length, max_match)
-    longest = matched.max()
-    # The most recent ones; as floats, since XLA sorts integers in full on CPU.
-    recency = jnp.where(matched == longest, np.arange(len(tokens)), -1.0)
-    recency, places = jax.lax.top_k(recency, min(num_samples, len(tokens)))
-    continuations = jax.vmap(
-      matching.own_continuation, in_axes=(None, None, 0, None)
-    )(tokens, length, places, draft_length)
-    return continuations, jnp.where(recency >= 0, longest, 0)
+  plan = _Plan(topology, max_match, min_match, factor, num_samples)
+  return stateless.stateless(topology, functools.partial(_propose, plan))
 
-  def from_corpus(store, tokens, length):
-    found = matching.in_corpus(store, tokens, length, max_match)
-    continuations, there = matching.corpus_continuations(
-      store, found, num_samples, draft_length
-    )
-    return continuations, jnp.where(there, found.length, 0)
 
-  def from_row(store, tokens, length):
-    continuations, matched = from_own(tokens, length)
-    if store is not None:
-      others = from_corpus(store, tokens, length)
-      continuations = jnp.concatenate([continuations, others[0]])
-      matched = jnp.concatenate([matched, others[1]])
-    longest = matched.max()
-    weights = (matched == longest) & (longest >= min_match)
-    draft, valid = matching.vote(continuations, weights, topology)
-    trusted = topology.depths <= factor * longest
-    return jnp.where(trusted, draft, 0), valid & trusted
+class _Plan(NamedTuple):
+  """What is drafted, and from which matches."""
 
-  def propose(store, context):
-    if store is not None:
-      matching.check_store(store, 'suffix')
-    rows = jax.vmap(from_row, in_axes=(None, 0, 0))
-    return rows(store, context.tokens, context.lengths)
+  topology: trees.Topology
+  max_match: int
+  min_match: int
+  factor: float
+  num_samples: int
 
-  return stateless.stateless(topology, propose)
+
+def _propose(plan, store, context):
+  if store is not None:
+    matching.check_store(store, 'suffix')
+  rows = jax.vmap(functools.partial(_from_row, plan), in_axes=(None, 0, 0))
+  return rows(store, context.tokens, context.lengths)
+
+
+def _from_row(plan, store, tokens, length):
+  """Lets the places with the longest match vote, as far as that is trusted."""
+  continuations, matched = _from_own(plan, tokens, length)
+  if store is not None:
+    others = _from_corpus(plan, store, tokens, length)
+    continuations = jnp.concatenate([continuations, others[0]])
+    matched = jnp.concatenate([matched, others[1]])
+  longest = matched.max()
+  weights = (matched == longest) & (longest >= plan.min_match)
+  draft, valid = matching.vote(continuations, weights, plan.topology)
+  trusted = plan.topology.depths <= plan.factor * longest
+  return jnp.where(trusted, draft, 0), valid & trusted
+
+
+def _from_own(plan, tokens, length):
+  """What followed the longest matches in the row, and how long those are."""
+  matched = matching.own(tokens, length, plan.max_match)
+  longest = matched.max()
+  # The most recent ones; as floats, since XLA sorts integers in full on CPU.
+  recency = jnp.where(matched == longest, np.arange(len(tokens)), -1.0)
+  recency, places = jax.lax.top_k(recency, min(plan.num_samples, len(tokens)))
+  continuations = jax.vmap(
+    matching.own_continuation, in_axes=(None, None, 0, None)
+  )(tokens, length, places, plan.topology.depth)
+  return continuations, jnp.where(recency >= 0, longest, 0)
+
+
+def _from_corpus(plan, store, tokens, length):
+  """The same of the corpus."""
+  found = matching.in_corpus(store, tokens, length, plan.max_match)
+  continuations, there = matching.corpus_continuations(
+    store, found, plan.num_samples, plan.topology.depth
+  )
+  return continuations, jnp.where(there, found.length, 0)
