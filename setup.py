@@ -52,5 +52,6 @@ setuptools.setup(
       'torch==2.13.0',
       'transformers>=5',
     ],
+    'typing': ['mypy>=2.4'],  # Checks the annotations of specjax.
   },
 )

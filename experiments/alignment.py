@@ -1,7 +1,7 @@
-"""What rewards tell of arms, round by round (MetaSD): Table 2, Figures 3, 5-7.
+"""What rewards show of arms, round by round (MetaSD): Table 2, Figures 3, 5-7.
 
 Every arm alone shows how clearly the rewards BE (accepted over drafted tokens)
-and BD (acceptance by raw probabilities) tell it from the best one. Bandits,
+and BD (acceptance by raw probabilities) separate it from the best one. Bandits,
 one for each prompt, show how soon they play that one.
 """
 
@@ -24,7 +24,7 @@ from specjax import metrics
 from specjax import sampling as sampling_lib
 from specjax.theory import constant
 
-# What tells a line of `metrics.jsonl` from the others.
+# What identifies a line of `metrics.jsonl`.
 _SETTINGS = ('prompts', 'way', 'arms', 'config')
 # Fields of the config that `config` leaves out: settings of their own, and what
 # changes nothing of a trace.
@@ -107,8 +107,9 @@ def by_round(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def rewards(arms: dict[str, Trace], best: str) -> list[dict]:
   """Returns a row for each arm and reward: Table 2.
 
-  `signal` is equation (6): how clearly the reward tells the arm from the best
-  one, which itself has none; nor is there one if neither reward ever varies.
+  `signal` is equation (6): how clearly the reward separates the arm from the
+  best one, which itself has none; nor is there one if neither reward ever
+  varies.
 
   Args:
     arms: traces of each arm alone.
@@ -171,7 +172,7 @@ def shares(played: np.ndarray, at: tuple[int, ...]) -> dict:
 
   Args:
     played: `[P, T]` from `plays`.
-    at: rounds, from 1, whose shares and standard errors are told.
+    at: rounds, from 1, whose shares and standard errors are returned.
   """
   share, error = _share_by_round(played)
   row = {}

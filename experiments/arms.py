@@ -90,7 +90,7 @@ def build(
     drafter, params = _drafter(family, spec, sampling, store, catch_up)
     verifier = verifiers.default(sampling.temperature, spec.num_drafts)
     if spec.is_ensemble and sampling.temperature:
-      verifier = 'ensemble'  # Siblings have laws of their own.
+      verifier = 'ensemble'  # Siblings differ in distribution.
     result.append((base.Arm(drafter, verifiers.resolve(verifier)), params))
   return result
 

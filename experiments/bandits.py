@@ -15,12 +15,12 @@ from experiments import costs
 from experiments import looped
 from experiments import prompt_sets
 from experiments import results
+from experiments import routing
 from specjax import families
 from specjax import metrics
-from specjax import routing
 from specjax import sampling as sampling_lib
 
-# What tells a line of `metrics.jsonl` from the others.
+# What identifies a line of `metrics.jsonl`.
 _SETTINGS = ('prompts', 'way', 'arms', 'reward', 'carry_over', 'config')
 # Fields of the config that `config` leaves out: settings of their own, what
 # concerns bandits alone, and what decodes nothing.
@@ -39,7 +39,7 @@ _OWN = (
   'cost_repeats',
 )
 MAY_CHANGE = _OWN
-# Ways that leave each prompt to one arm, told from what the arms have decoded.
+# Ways that leave each prompt to one arm: computed from what the arms decoded.
 _DERIVED = ('oracle', 'router')
 
 
@@ -201,11 +201,11 @@ def _decoders(config, family, specs, prompts):
 
 def _decode_all(config, decoder, jobs):
   """One session after the other; sums over the turns of each."""
-  totals, lessons = [], None
+  totals, bandit_state = [], None
   looped.warm_up(decoder, [jobs[0].turns[0]], config.max_new_tokens)
   for i, job in enumerate(jobs):
-    total, learnt = _session(config, decoder, job.turns, lessons, i)
-    lessons = learnt if config.carry_over else None
+    total, learnt = _session(config, decoder, job.turns, bandit_state, i)
+    bandit_state = learnt if config.carry_over else None
     totals.append(total)
   return {
     'domains': [job.label for job in jobs],
@@ -218,15 +218,15 @@ def _seed(*numbers):
   return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def _session(config, decoder, turns, lessons, request_id):
+def _session(config, decoder, turns, bandit_state, request_id):
   """Decodes turn after turn; the bandit goes on with what it has learnt."""
   outputs, seconds = [], 0.0
   for i, tokens in enumerate(turns):
-    (output,), lessons, each = looped.decode(
+    (output,), bandit_state, each = looped.decode(
       decoder,
       [tokens],
       config.max_new_tokens,
-      lessons,
+      bandit_state,
       seed=_seed(config.seed, request_id, i),
       request_ids=[request_id],
     )
@@ -241,7 +241,7 @@ def _session(config, decoder, turns, lessons, request_id):
     'pulls': sum(output.pulls for output in outputs).tolist(),
     'seconds': seconds,
   }
-  return total, lessons
+  return total, bandit_state
 
 
 def _best(lines):

@@ -18,10 +18,15 @@ from experiments import batches
 from experiments import costs
 from experiments import peer
 from experiments import results
+import specjax
+from specjax import base
 from specjax import decoding
+from specjax import drafters
 from specjax import families
 from specjax import metrics
 from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
 
 
 def run(config, workdir):
@@ -39,7 +44,8 @@ def run(config, workdir):
   path = os.path.join(workdir, 'costs.json')
   results.save(path, table)
   print(f'What a round of each arm costs: {path}\n')
-  parts = [_rounds, _arms, _speed_ups] + [_peer] * bool(config.peer)
+  parts = [_rounds, _features, _arms, _speed_ups]
+  parts += [_peer] * bool(config.peer)
   for part in parts:
     for row in part(config, family):
       rows.append(row | {'device': device})
@@ -102,7 +108,7 @@ def _round_row(config, family, drafter, batch_size):
 def _calls(model, cache, widths, num, used):
   """A function that makes a round's calls of one model, `num` times over.
 
-  Logits that nobody reads are not computed, so `used` says which are.
+  Logits that nobody reads are not computed, so `used` gives those that are.
   """
   extend = model.functions.extend
 
@@ -125,6 +131,45 @@ def _calls(model, cache, widths, num, used):
 
   start = jnp.zeros((cache.lengths.shape[0], 1), jnp.int32)
   return lambda: jax.block_until_ready(repeat(model.params, cache, start))
+
+
+# With the target's features against without.
+
+
+def _features(config, family):
+  """A round whose drafter asks for the target's features over one without."""
+  model, sampling = family.drafters[config.drafter], sampling_lib.Sampling(0.0)
+  without = drafters.DRAFTERS['autoregressive'](
+    model.functions, trees.chain(config.draft_length), sampling
+  )
+  decoders = [
+    specjax.Decoder(
+      family.target.functions,
+      family.target.params,
+      [(base.Arm(drafter, verifiers.resolve('greedy')), model.params)],
+      sampling=sampling,
+      max_length=config.max_length,
+    )
+    for drafter in (without, without._replace(taps=(-1,)))
+  ]
+  for batch_size in config.batch_sizes:
+    prompts = _prompts(family, batch_size)
+    room = config.max_length - max(map(len, prompts))
+    own, asked = results.medians(
+      config.repeats,
+      [
+        costs.rounds(each, prompts, room, config.rounds, config.repeats)
+        for each in decoders
+      ],
+      f'features, batch {batch_size}',
+    )
+    yield {
+      'benchmark': 'features',
+      'batch_size': batch_size,
+      'round_ms': 1e3 * asked / config.rounds,
+      'own_round_ms': 1e3 * own / config.rounds,
+      'ratio': asked / own,
+    }
 
 
 # Several arms against one.

@@ -25,7 +25,7 @@ COSTS = ('latency', 'rejection_rate', 'target_calls')
 # Fields of the config that change no point.
 _OWN = ('floor', 'margin', 'cost')
 MAY_CHANGE = (*_OWN, 'methods', 'draft_lengths', 'test_prompts')
-# What tells a point from the others.
+# What identifies a point.
 _POINT = ('label', 'alpha', 'draft_length')
 
 

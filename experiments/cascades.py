@@ -26,11 +26,11 @@ from specjax.data import examples as examples_lib
 from specjax.evaluation import likelihood
 from specjax.evaluation import scoring
 
-# What tells a point from the others of its plot.
+# What identifies a point of a plot.
 _POINT = ('temperature', 'draft_length', 'label', 'alpha')
-# Fields that say how good a point is, and what plots call them.
+# Fields that show how good a point is, and what plots call them.
 _QUALITIES = {'quality': '', 'target_nats': 'nats a token, by the target'}
-# Fields of the config that rows tell themselves.
+# Fields of the config that rows hold themselves.
 _OWN = ('methods', 'temperatures', 'draft_lengths', 'alphas')
 MAY_CHANGE = ('methods', 'temperatures', 'draft_lengths')
 
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 def run(config, workdir):
   """Measures a point for each method, alpha, temperature and draft length.
 
-  Writes the points to `results.json`, what they say of each method to
+  Writes the points to `results.json`, what they show of each method to
   `summary.json`, and plots: of the metric and of the target's likelihood, each
   against latency and against the rate of rejections.
   """
@@ -261,7 +261,7 @@ def _point(setup, jobs, runs, plain, metric):
 def summary(
   rows: Sequence[dict[str, Any]], quality: str = 'quality'
 ) -> list[dict[str, Any]]:
-  """Returns for each method what its points say beside the target's.
+  """Returns for each method what its points show beside the target's.
 
   `speed_up` is the largest at a quality of the target's or better, None if
   there is no such point; `best` is the best quality of a latency of the
@@ -271,7 +271,7 @@ def summary(
 
   Args:
     rows: of `points`.
-    quality: the field of the rows that says how good a point is.
+    quality: the field of the rows that rates a point.
   """
   table = []
   at = lambda row: (row['temperature'], row['draft_length'])

@@ -23,7 +23,7 @@ from specjax import families
 from specjax import registry
 from specjax import rewards
 from specjax import sampling as sampling_lib
-from specjax.drafters import autoregressive
+from specjax.drafters import autoregression
 
 
 def _nothing(info):
@@ -90,7 +90,7 @@ def measure(
   reads = [
     latency.call(
       family.drafters[name],
-      autoregressive.CHUNK,
+      autoregression.CHUNK,
       batch_size,
       max_length // 2,
       seed=0,
@@ -100,7 +100,7 @@ def measure(
   ]
   label = f'rounds at batch size {batch_size}'
   seconds = results.medians(repeats, functions + reads, label)
-  late = dict(zip(names, seconds[len(specs) :] / autoregressive.CHUNK))
+  late = dict(zip(names, seconds[len(specs) :] / autoregression.CHUNK))
   jax.clear_caches()  # Many programs have more memory maps than Linux allows.
   return [
     {

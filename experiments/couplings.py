@@ -30,7 +30,7 @@ _LEFT_OUT = 'otm_table'
 
 
 class Instances(NamedTuple):
-  """Many calls of a coupling on one pair of laws."""
+  """Many calls of a coupling on one pair of distributions."""
 
   keys: jax.Array  # [n]
   candidates: jax.Array  # [n, K] int32, drawn from the draft
@@ -111,7 +111,7 @@ def _couplings(config, family):
 
 
 def one_pass(key, candidates, active, draft, target):
-  """What a coupling is measured by: reads both laws once."""
+  """What a coupling is measured by: reads both distributions once."""
   del key, candidates, active
   return jnp.minimum(draft, target).sum(), True
 
@@ -144,8 +144,9 @@ def calls(rule, instances: Instances):
 def loop(rule, instances: Instances):
   """Returns a function that makes them in one compiled loop.
 
-  As in a tree walk, each call finds its laws in a table, at a row that is known
-  only when the last call is done: nothing of it can be computed ahead.
+  As in a tree walk, each call finds its distributions in a table, at a row
+  that is known only when the last call is done: nothing of it can be computed
+  ahead.
   """
 
   @jax.jit
@@ -157,7 +158,7 @@ def loop(rule, instances: Instances):
 
     return jax.lax.scan(body, 0, (keys, candidates))[1]
 
-  tables = [jnp.stack([law, law]) for law in instances[3:]]
+  tables = [jnp.stack([probs, probs]) for probs in instances[3:]]
   args = (*instances[:3], *tables)
   return lambda: jax.block_until_ready(repeat(*args))
 

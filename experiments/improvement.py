@@ -16,7 +16,7 @@ from specjax import theory
 
 
 def run(config, workdir):
-  """Writes a row for each pair of laws and number of drafts; a plot."""
+  """Writes a row for each pair and each number of drafts; a plot."""
   _check(config)
   results.start(workdir)
   counts = jnp.arange(1, config.max_drafts + 1)

@@ -64,7 +64,7 @@ def call(
     size=(batch_size, prefix_length + length),
     dtype=np.int32,
   )
-  prefix, block = np.split(tokens, [prefix_length], axis=1)
+  prefix, rest = np.split(tokens, [prefix_length], axis=1)
   functions, params = model.functions, model.params
   prefill = jax.jit(lambda *args: functions.prefill(*args)[0])
   cache = prefill(
@@ -74,8 +74,8 @@ def call(
     np.full(batch_size, prefix_length, np.int32),
   )
   extend = jax.jit(lambda *args: getattr(functions.extend(*args), result))
-  block = jax.device_put(block)
-  return lambda: jax.block_until_ready(extend(params, cache, block))
+  rest = jax.device_put(rest)
+  return lambda: jax.block_until_ready(extend(params, cache, rest))
 
 
 def _check(config):

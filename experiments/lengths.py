@@ -16,7 +16,7 @@ from experiments import results
 from specjax import families
 from specjax import sampling as sampling_lib
 
-# What tells a row from the others.
+# What identifies a row.
 _SETTINGS = ('batch_size', 'way', 'config')
 MAY_CHANGE = ('batch_sizes',)
 
@@ -127,7 +127,7 @@ def _measure(config, family, prompts, batch_size, ways):
   ]
   speeds = np.zeros((len(decoders), len(batches)))
   pulls = np.zeros((len(decoders), len(specs)))
-  lessons = [None] * len(decoders)
+  bandit_states = [None] * len(decoders)
   for i, batch in enumerate(
     tqdm.tqdm(batches, desc=f'batches of {batch_size}')
   ):
@@ -135,9 +135,9 @@ def _measure(config, family, prompts, batch_size, ways):
       if not i:
         looped.warm_up(decoder, batch, config.max_new_tokens)
       outputs, learnt, seconds = looped.decode(
-        decoder, batch, config.max_new_tokens, lessons[w], seed=i
+        decoder, batch, config.max_new_tokens, bandit_states[w], seed=i
       )
-      lessons[w] = learnt if config.carry_over else None
+      bandit_states[w] = learnt if config.carry_over else None
       speeds[w, i] = sum(len(each.tokens) for each in outputs) / seconds
       pulls[w, : outputs[0].pulls.size] += sum(each.pulls for each in outputs)
   fixed = speeds[: len(specs)]

@@ -8,7 +8,7 @@ its config and writes its first file. A workdir is of one config: with another
 one, the run is refused. With the same, an experiment that can go on where it
 stopped does so; others begin anew. Some are made to be run again with other
 fields, such as more bandits: rows that were measured before are taken from
-`metrics.jsonl`, where each says what it is of. Their modules name these fields
+`metrics.jsonl`, where each names what it is of. Their modules name these fields
 in `MAY_CHANGE`; `config.json` is then written anew with the results.
 """
 

@@ -120,13 +120,13 @@ def _measure(config, family, arms, bandit, prompts, batch_size):
   loop = loop.compile()
   memory = loop.memory_analysis()
   accessed = loop.cost_analysis()['bytes accessed']
-  outputs, lessons = [], None
+  outputs, bandit_state = [], None
   for start in range(0, len(prompts), batch_size):
-    each, lessons, _ = looped.decode(
+    each, bandit_state, _ = looped.decode(
       decoder,
       prompts[start : start + batch_size],
       config.max_new_tokens,
-      lessons,
+      bandit_state,
       seed=config.seed,
       request_ids=range(start, start + batch_size),
     )

@@ -2,7 +2,7 @@
 
 Almost all are a drafter, a verifier and a goal in the one loop: a cascade that
 runs its models one after the other is a drafter that stops where its rule
-defers, and an oracle is one that drafts nothing but tells its law.
+defers, and an oracle is one that drafts nothing but gives its distribution.
 """
 
 from collections.abc import Callable

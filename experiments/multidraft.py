@@ -15,7 +15,7 @@ from specjax import families
 from specjax import metrics
 from specjax import sampling as sampling_lib
 
-# What tells a row from the others.
+# What identifies a row.
 _SETTINGS = (
   'drafter',
   'draft_length',

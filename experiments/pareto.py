@@ -31,7 +31,7 @@ def run(config, workdir):
   """Writes a row for each pair, epsilon, replacement and source; a plot."""
   _check(config)
   results.start(workdir)
-  laws = pairs(
+  drawn = pairs(
     config.num_pairs, config.vocab_size, config.concentration, config.seed
   )
   cases = [
@@ -43,7 +43,7 @@ def run(config, workdir):
   for epsilon, replacement in tqdm.tqdm(cases, desc='rules'):
     verifier = verifiers.VERIFIERS['over_acceptance'](epsilon, replacement)
     measure = make_measure(verifier, config.runs)
-    for pair, (draft, target) in enumerate(laws):
+    for pair, (draft, target) in enumerate(drawn):
       accept = pareto.over_acceptance(draft, target, epsilon)
       replaced = target if replacement == 'target' else None
       key = jax.random.fold_in(jax.random.key(config.seed), len(rows))
@@ -70,10 +70,10 @@ def run(config, workdir):
 
 def pairs(num_pairs: int, vocab_size: int, concentration: float, seed: int):
   """Returns pairs of a draft and a target, `[V]` float32 Dirichlet samples."""
-  laws = np.random.default_rng(seed).dirichlet(
+  probs = np.random.default_rng(seed).dirichlet(
     np.full(vocab_size, concentration), (num_pairs, 2)
   )
-  return [tuple(pair) for pair in laws.astype(np.float32)]
+  return [tuple(pair) for pair in probs.astype(np.float32)]
 
 
 def make_measure(verifier: base.Verifier, num_runs: int):

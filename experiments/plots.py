@@ -150,7 +150,7 @@ def plot_frontier(
     cost: a field of the rows.
     metric: what the quality is.
     path: of the picture.
-    quality: the field of the rows that tells it.
+    quality: the field of the rows that gives it.
     panels_by: fields that rows of one panel share.
     floor: a quality that is drawn as a dashed line.
     choice: the one of the rows that a star marks.

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import evaluate
+from experiments import rephrase
 from specjax import checks
 from specjax import families
 from specjax import registry
 from specjax.data import examples as examples_lib
-from specjax.data import rephrase
 
 _DEFAULTS = {'domains': (), 'rephrase': False, 'turns': 1, 'longer_than': 0}
 
@@ -30,7 +30,7 @@ def entries(config: Any) -> dict[str, dict[str, Any]]:
   A set has
     domains: names as in `examples.of_domain`, which label its jobs; none stands
       for all domains, each on its own.
-    rephrase: whether prompts are told in other words.
+    rephrase: whether prompts are put in other words.
     turns: prompts of a session, each of another domain. Each is read alone, as
       the prompts of training were; what a bandit has learnt goes on.
     longer_than: tokens that every prompt has more than.

@@ -102,8 +102,8 @@ def _show(family, decoder, example, config):
   prompt = family.tokenizer.encode_prompt(example.prompt)
   pieces = [
     piece
-    for block in decoder.stream(prompt, config.max_new_tokens, seed=config.seed)
-    for piece in block
+    for each in decoder.stream(prompt, config.max_new_tokens, seed=config.seed)
+    for piece in each
   ]
   texts = family.tokenizer.pieces([piece.token for piece in pieces])
   print(''.join(paint(t, p.origin) for t, p in zip(texts, pieces)))

@@ -6,16 +6,16 @@ import jax
 import numpy as np
 import tqdm
 
+from experiments import laboratory
 from experiments import plots
 from experiments import results
 from specjax import bandits
 from specjax import base
 from specjax import checks
 from specjax import registry
-from specjax.bandits import laboratory
 from specjax.theory import regret as regret_lib
 
-# What tells a row from the others.
+# What identifies a row.
 _SETTINGS = ('environment', 'arms', 'bandit', 'options', 'tokens', 'runs')
 MAY_CHANGE = ('bandits', 'lengths', 'trace_rounds', 'traced', 'pulls')
 
@@ -63,7 +63,7 @@ def make_environments(config) -> dict[str, laboratory.Environment]:
 
 
 def trap(num_arms: int, draft_length: int) -> np.ndarray:
-  """Returns block lengths `[T, A]`: the longest, but of one arm after another.
+  """Returns tokens `[T, A]` of rounds: the most, but of one arm after another.
 
   Rules without chance that start in turns get one token a round for ever, while
   each arm alone emits almost the most.

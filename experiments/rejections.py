@@ -144,7 +144,7 @@ def decoded(target, draft, horizon: int, num_drafts: int, config):
 
 
 def statistics(counts: np.ndarray, horizon: int, expected: float) -> dict:
-  """Returns what a row says of `[runs]` counted rejections."""
+  """Returns the statistics of `[runs]` counted rejections."""
   error = float(np.std(counts, ddof=1)) / math.sqrt(len(counts))
   excess = float(np.mean(counts)) - expected
   return _of_mean(expected + excess, horizon) | {

@@ -1,4 +1,4 @@
-"""Samples a target's own responses, to distil drafters on what it says."""
+"""Samples a target's own responses, to distil drafters on them."""
 
 import json
 import os

@@ -51,7 +51,7 @@ def done(
 def fingerprint(config: Any, without: Sequence[str]) -> str:
   """Returns all fields of a config as one string, but for the named ones.
 
-  As a setting of rows, it tells those that another config has made.
+  As a setting of rows, it shows which were made by another config.
   """
   fields = {k: v for k, v in config.items() if k not in without}
   return json.dumps(fields, sort_keys=True, default=str)

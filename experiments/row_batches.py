@@ -19,10 +19,10 @@ from specjax import families
 from specjax import metrics
 from specjax import sampling as sampling_lib
 
-# What tells a row from the others.
+# What identifies a row.
 _SETTINGS = ('batch_size', 'prompts', 'way', 'choice', 'config')
 # Fields of the config that `config` leaves out: settings of their own. The
-# largest of batch_sizes is none: it says how many prompts there are.
+# largest of batch_sizes is none: it sets how many prompts there are.
 _OWN = ('others', 'bandits')
 MAY_CHANGE = _OWN
 _PROMPTS = ('homogeneous', 'mixed')

@@ -1,7 +1,7 @@
 """A bandit over rules: lossless, lossy and cascades as arms of one drafter.
 
 The reward weighs emitted tokens against fidelity (the mean of 1 - TV between
-what is sampled and the target): no threshold says how much a token may cost,
+what is sampled and the target): no threshold sets how much a token may cost,
 but a weight. Each row of a batch learns on its own.
 """
 
@@ -31,7 +31,7 @@ from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
 from specjax.evaluation import scoring
 
-# What tells a line of `metrics.jsonl` from the others.
+# What identifies a line of `metrics.jsonl`.
 _SETTINGS = ('label', 'weight', 'arms', 'learners', 'config')
 # Fields of the config that `config` leaves out: settings of their own, and what
 # changes nothing of a trace.
@@ -148,7 +148,7 @@ def table(
     best = max(arms, key=lambda name: metrics.ratio(*sums[name])[0])
     for label, line in lines.items():
       reward, error = metrics.ratio(*sums[label])
-      gaps = _says(*sums[label]) - _says(*sums[best])
+      gaps = _linearised(*sums[label]) - _linearised(*sums[best])
       gap, gap_error = metrics.ratio(gaps, np.ones(len(gaps)))
       row = {
         'weight': weight,
@@ -201,8 +201,8 @@ def _rewards(line, weight, depth):
   return np.add.reduceat(rewards, np.cumsum(rounds) - rounds)
 
 
-def _says(sums, rounds):
-  """`[P]` what each prompt says of the mean `sums / rounds`, linearised."""
+def _linearised(sums, rounds):
+  """`[P]` each prompt's value of the mean `sums / rounds`, linearised."""
   mean = metrics.ratio(sums, rounds)[0]
   return mean + (sums - mean * rounds) / rounds.mean()
 
@@ -255,17 +255,17 @@ def _trace(config, family, made, members, jobs):
   """What every prompt got, and its rounds."""
   line = {'texts': [], 'emitted': [], 'fidelity': []}
   pulls = np.zeros(len(members), int)
-  prompts, lessons = [job.tokens for job in jobs], None
+  prompts, bandit_state = [job.tokens for job in jobs], None
   for batch, ids, num in batches.full(prompts, config.batch_size):
     state = made.init(
       batch,
       config.max_new_tokens,
       seed=config.seed,
       request_ids=ids,
-      bandit_state=lessons,
+      bandit_state=bandit_state,
     )
     state, infos = _play(made, state)
-    lessons = state.bandit if config.carry_over else None
+    bandit_state = state.bandit if config.carry_over else None
     for row, output in enumerate(made.results(batch, state)[:num]):
       live = infos.live[:, row]
       fidelity = infos.fidelity[live, row].astype(float)
@@ -298,7 +298,7 @@ def _check(config):
     if entry['method'] == 'lossy':
       raise ValueError(
         f"method of arms.{label} must not be 'lossy': it is a verifier without "
-        "a goal, and so tells no fidelity. 'lossy_tuned' does."
+        "a goal, and so gives no fidelity. 'lossy_tuned' does."
       )
   for entry in config.bandits:
     choice = arms_lib.parse(entry)

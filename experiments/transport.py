@@ -39,8 +39,8 @@ def run(config, workdir):
   rows = []
   for family, pairs in families.items():
     own = []
-    for pair, laws in tqdm.tqdm(pairs.items(), desc=family):
-      for row in _rows(*laws, config.max_drafts, family == 'bernoulli'):
+    for pair, both in tqdm.tqdm(pairs.items(), desc=family):
+      for row in _rows(*both, config.max_drafts, family == 'bernoulli'):
         own.append({'pair': pair} | row)
         results.log(workdir, own[-1])
     rows += own
@@ -51,7 +51,8 @@ def run(config, workdir):
 def zipf_pair(vocab_size: int, spread: float, seed: int):
   """Returns a draft and a target, `[V]` float32 each.
 
-  Softmax of the logits of Zipf's law, each with normal noise of its own.
+  Softmax of the logits of a Zipf distribution, each with normal noise of its
+  own.
 
   Args:
     vocab_size: `V`.
@@ -124,7 +125,7 @@ _over_counts = {
 
 
 def _families(config):
-  """Laws of draft and target by family and pair."""
+  """Probabilities of draft and target, by family and pair."""
   if config.max_drafts < 1:
     raise ValueError(f'max_drafts must be >= 1, got {config.max_drafts}.')
   for chance in (config.bernoulli_draft, *config.bernoulli_targets):

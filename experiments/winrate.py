@@ -2,7 +2,7 @@
 
 Yin et al. (2024), Section 4.2, Tables 1 and 2. The score of a response is the
 mean log-likelihood per token that the target gives it. This is no reward model:
-it says what the target finds likely, not what is good, and does not fall where
+it shows what the target finds likely, not what is good, and does not fall where
 a rule prefers likely tokens more than the target does.
 """
 
@@ -23,9 +23,9 @@ from experiments import results
 from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
-from specjax.verifiers import over_acceptance
+from specjax import verifiers
 
-# What tells a row from the others.
+# What identifies a row.
 _SETTINGS = (
   'method',
   'against',
@@ -45,7 +45,7 @@ Judge = Callable[[Sequence[Sequence[int]]], np.ndarray]
 
 
 class Sample(NamedTuple):
-  """What one method said."""
+  """Samples of one method, scored."""
 
   scores: np.ndarray  # [P, n]
   rejections: float  # rejected drafts per token
@@ -262,7 +262,7 @@ def _decoder(config, family, method, epsilon):
       family,
       config.drafter,
       draft_length=config.draft_length,
-      verifier=over_acceptance.over_acceptance(epsilon, _REPLACEMENTS[method]),
+      verifier=verifiers.over_acceptance(epsilon, _REPLACEMENTS[method]),
       **options,
     )
   models = {**family.drafters, 'target': family.target}

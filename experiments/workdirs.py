@@ -12,7 +12,7 @@ class Workdir(os.PathLike):
   """The folder of a run, which is made when the first file is written there.
 
   `config.json` is written then, too, and not before: a run that is refused
-  leaves no trace, and one that is killed says what its files are of. So
+  leaves no trace, and one that is killed shows what its files are of. So
   `os.path.join(workdir, name)` is for files to write; what is only to be read
   is under `str(workdir)`.
   """

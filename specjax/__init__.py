@@ -1,5 +1,21 @@
-"""specjax: speculative decoding in JAX and Flax, where all of it composes."""
+"""specjax: speculative decoding in JAX and Flax, where all of it composes.
 
+A component is a name of its room, as `specjax.couplings.otm` is, and an entry
+of the room's table, `specjax.COUPLINGS['otm']`. Where a module has the same
+name, the room's name is the component; so what other modules need stands in
+modules of other names.
+"""
+
+from specjax import bandits
+from specjax import base
+from specjax import couplings
+from specjax import decoding
+from specjax import drafters
+from specjax import goals
+from specjax import models
+from specjax import rewards
+from specjax import trees
+from specjax import verifiers
 from specjax.bandits import BANDITS
 from specjax.base import Arm
 from specjax.base import Bandit
@@ -31,5 +47,49 @@ from specjax.rewards import REWARDS
 from specjax.sampling import Sampling
 from specjax.trees import Topology
 from specjax.verifiers import VERIFIERS
+
+__all__ = [
+  'Arm',
+  'BANDITS',
+  'Bandit',
+  'COUPLINGS',
+  'CatchUp',
+  'Context',
+  'Coupling',
+  'DRAFTERS',
+  'Decoder',
+  'DraftTree',
+  'Drafter',
+  'Extension',
+  'Flags',
+  'GOALS',
+  'Goal',
+  'LanguageModel',
+  'MODELS',
+  'Outcome',
+  'Probs',
+  'REWARDS',
+  'Reward',
+  'RoundInfo',
+  'Sampling',
+  'Topology',
+  'VERIFIERS',
+  'Verifier',
+  'bandits',
+  'base',
+  'couplings',
+  'decode',
+  'decoding',
+  'drafters',
+  'goals',
+  'make_round',
+  'models',
+  'rewards',
+  'speculative',
+  'stream',
+  'trace',
+  'trees',
+  'verifiers',
+]
 
 __version__ = '0.1.0'

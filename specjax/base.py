@@ -25,6 +25,7 @@ from typing import NamedTuple
 from typing import Protocol
 
 import jax
+import numpy as np
 
 from specjax import trees
 
@@ -50,16 +51,22 @@ class Extension(NamedTuple):
 
 
 class InitCache(Protocol):
+  """As `LanguageModel.init_cache`."""
+
   def __call__(self, params: Params, batch: int, size: int, /) -> Cache: ...
 
 
 class Prefill(Protocol):
+  """As `LanguageModel.prefill`."""
+
   def __call__(
     self, params: Params, cache: Cache, tokens: jax.Array, lengths: jax.Array, /
   ) -> tuple[Cache, tuple[jax.Array, ...]]: ...
 
 
 class Extend(Protocol):
+  """As `LanguageModel.extend`."""
+
   def __call__(
     self,
     params: Params,
@@ -69,17 +76,21 @@ class Extend(Protocol):
     *,
     pending: Pending | None = None,
     positions: jax.Array | None = None,
-    mask: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
   ) -> Extension: ...
 
 
 class CommitPending(Protocol):
+  """As `LanguageModel.commit`."""
+
   def __call__(
     self, cache: Cache, pending: Pending, path: jax.Array, num: jax.Array, /
   ) -> Cache: ...
 
 
 class Rollback(Protocol):
+  """As `LanguageModel.rollback`."""
+
   def __call__(self, cache: Cache, lengths: jax.Array, /) -> Cache: ...
 
 
@@ -95,8 +106,8 @@ class LanguageModel(NamedTuple):
       mask=None) -> Extension`; scores `T` tokens that stand behind the cache
       and the pending tokens, a chain by default. `positions` `[B, T]` are
       absolute, negative for padding; `mask` `[T, M + T]` or `[B, T, M + T]` is
-      true where a token attends to a pending or a new one. The cache is only
-      read.
+      true where a token attends to a pending or a new one, and may be a NumPy
+      array. The cache is only read.
     commit: `(cache, pending, path[B, P], num[B]) -> cache`; writes the pending
       entries `path[:num]` to the cache and drops the rest. Never recomputes.
       `num` must depend on what the model computed (see `kv_cache.commit`).
@@ -151,10 +162,12 @@ class DraftTree(NamedTuple):
   bonus_probs: Probs | None = None  # [B, leaves, V] float32
 
   @property
-  def both_probs(self) -> Probs:
-    """Both distributions of each node; None where tokens were chosen."""
-    same = self.raw_probs is None
-    return Probs(self.probs, self.probs if same else self.raw_probs)
+  def both_probs(self) -> Probs | None:
+    """Both distributions of each node; None if tokens were chosen."""
+    if self.probs is None:
+      return None
+    raw = self.probs if self.raw_probs is None else self.raw_probs
+    return Probs(self.probs, raw)
 
 
 class Context(NamedTuple):
@@ -183,6 +196,8 @@ class TargetProbs(NamedTuple):
 
 
 class Draft(Protocol):
+  """As `Drafter.draft`."""
+
   def __call__(
     self,
     keys: jax.Array,
@@ -194,6 +209,8 @@ class Draft(Protocol):
 
 
 class CommitDraft(Protocol):
+  """As `Drafter.commit`."""
+
   def __call__(
     self,
     state: DraftState,
@@ -206,6 +223,8 @@ class CommitDraft(Protocol):
 
 
 class InitDrafter(Protocol):
+  """As `Drafter.init`."""
+
   def __call__(
     self, params: Params, context: Context, max_length: int, /
   ) -> DraftState: ...
@@ -387,6 +406,8 @@ Reward = Callable[[RoundInfo], jax.Array]
 
 
 class Update(Protocol):
+  """As `Bandit.update`."""
+
   def __call__(
     self, state: BanditState, arm: jax.Array, reward: jax.Array, /, **extra: Any
   ) -> BanditState: ...

@@ -2,9 +2,12 @@
 
 import jax
 import numpy as np
+from numpy import typing as npt
 
 
-def check_range(name: str, values, low, high=np.inf) -> None:
+def check_range(
+  name: str, values: npt.ArrayLike, low: float, high: float = np.inf
+) -> None:
   """Raises a `ValueError` unless all values lie in `[low, high]`.
 
   Values are checked where they are known, which they are not while JAX traces.

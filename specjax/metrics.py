@@ -1,11 +1,14 @@
-"""What a set of results says: block efficiency and acceptance by position."""
+"""Metrics of a set of results: block efficiency and acceptance by position."""
 
 from collections.abc import Sequence
 
 import numpy as np
+from numpy import typing as npt
+
+from specjax import decoding
 
 
-def block_efficiency(results: Sequence) -> tuple[float, float]:
+def block_efficiency(results: Sequence[decoding.Result]) -> tuple[float, float]:
   """Returns emitted tokens per target call, and its standard error.
 
   Pooled over all rounds of all results (Spec-Bench's mean accepted tokens).
@@ -15,7 +18,9 @@ def block_efficiency(results: Sequence) -> tuple[float, float]:
   return ratio(*_emitted_and_rounds(results))
 
 
-def ratio(numerators, denominators) -> tuple[float, float]:
+def ratio(
+  numerators: npt.ArrayLike, denominators: npt.ArrayLike
+) -> tuple[float, float]:
   """Returns the ratio of two sums over independent items, and its error.
 
   Args:
@@ -42,7 +47,7 @@ def _emitted_and_rounds(results):
 
 
 def efficiency_ratio(
-  results: Sequence, others: Sequence
+  results: Sequence[decoding.Result], others: Sequence[decoding.Result]
 ) -> tuple[float, float]:
   """Returns the ratio of two block efficiencies, and its standard error.
 
@@ -63,7 +68,7 @@ def efficiency_ratio(
   return value, value * float(np.sqrt((deviations**2).sum()))
 
 
-def acceptance_by_position(results: Sequence) -> np.ndarray:
+def acceptance_by_position(results: Sequence[decoding.Result]) -> np.ndarray:
   """Returns `[D]`: of the drafts that were reached at a depth, the share kept.
 
   A draft token is reached if all before it in its round were accepted; where
@@ -74,7 +79,7 @@ def acceptance_by_position(results: Sequence) -> np.ndarray:
     return np.where(reached > 0, accepted / reached, np.nan)
 
 
-def rejection_rate(results: Sequence) -> float:
+def rejection_rate(results: Sequence[decoding.Result]) -> float:
   """Returns the share of the drafts that were reached and not kept."""
   accepted, reached = _accepted_and_reached(results)
   return 1 - ratio(accepted, reached)[0]

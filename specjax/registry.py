@@ -1,6 +1,7 @@
 """Components as values, and tables of them by name."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import inspect
@@ -39,7 +40,13 @@ def component(
 ]: ...
 
 
-def component(factory=None, *, example=None, params=None, topologies=None):
+def component(
+  factory: Callable[..., Any] | None = None,
+  *,
+  example: dict[str, Any] | None = None,
+  params: Callable[..., Any] | None = None,
+  topologies: Sequence[trees.Topology] | None = None,
+) -> Any:
   """Makes components values: equal calls of a factory return one object.
 
   JAX shares compiled programs between static arguments that are equal, and
@@ -88,9 +95,9 @@ def component(factory=None, *, example=None, params=None, topologies=None):
       return factory(*args, **kwargs)
     return remembered(call)
 
-  build.example = example or {}
-  build.params = params
-  build.topologies = topologies
+  vars(build).update(
+    example=example or {}, params=params, topologies=topologies
+  )
   return build
 
 
@@ -160,9 +167,11 @@ def _parts(value, function):
   return closed, function.__defaults__ or (), function.__kwdefaults__ or {}
 
 
-def lookup(table: dict[str, Any], kind: str, name: str) -> Any:
+def lookup(
+  table: Mapping[str, _Component], kind: str, name: str | None
+) -> _Component:
   """Returns `table[name]`, or raises a `ValueError` that lists the names."""
-  if name not in table:
+  if name is None or name not in table:
     raise ValueError(
       f'Unknown {kind} {name!r}. Known: {", ".join(sorted(table))}.'
     )

@@ -1,5 +1,6 @@
 """Rewards: what a round was worth to the bandit, in [0, 1]."""
 
+from collections.abc import Callable
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -17,9 +18,7 @@ def emitted() -> base.Reward:
   BanditSpec (Hou et al. 2025) counts `Y` in 1..L+1 emitted tokens, with `L` the
   depth of the deepest arm; this is `(Y - 1) / L`.
   """
-  return lambda info: (
-    jnp.maximum(info.num_emitted - 1, 0) / max(info.tokens.shape[1] - 1, 1)
-  )
+  return lambda info: _num_accepted(info) / max(info.tokens.shape[1] - 1, 1)
 
 
 @registry.component
@@ -29,7 +28,7 @@ def accepted_fraction() -> base.Reward:
   MetaSD (Kim et al. 2024), the reward BE; 0 where nothing was drafted.
   """
   return lambda info: (
-    jnp.maximum(info.num_emitted - 1, 0) / jnp.maximum(info.tree_depth, 1)
+    _num_accepted(info) / jnp.maximum(info.tree_depth, 1).astype(jnp.float32)
   )
 
 
@@ -87,33 +86,39 @@ def throughput(
     catch_up_costs: `[A]` seconds for each token that an arm's drafter reads
       before it can be played again; nothing, by default.
   """
-  costs = np.asarray(costs, np.float64)
-  depths = np.asarray(depths)
-  late = np.zeros_like(costs) if catch_up_costs is None else catch_up_costs
-  late = np.asarray(late, np.float64)
-  if not costs.size == depths.size == late.size:
+  seconds = np.asarray(costs, np.float64)
+  late = np.zeros_like(seconds)
+  if catch_up_costs is not None:
+    late = np.asarray(catch_up_costs, np.float64)
+  most = np.asarray(depths) + 1
+  if not seconds.size == most.size == late.size:
     raise ValueError(
       'costs, depths and catch_up_costs must have an entry for each arm, got '
-      f'{costs.size}, {depths.size} and {late.size}.'
+      f'{seconds.size}, {most.size} and {late.size}.'
     )
-  if not (costs > 0).all() or not np.isfinite(costs).all():
-    raise ValueError(f'costs must be > 0 and finite, got {costs}.')
+  if not (seconds > 0).all() or not np.isfinite(seconds).all():
+    raise ValueError(f'costs must be > 0 and finite, got {seconds}.')
   if not (late >= 0).all():
     raise ValueError(f'catch_up_costs must be >= 0, got {late}.')
-  costs, late = costs / costs.max(), late / costs.max()
-  best = float(((depths + 1) / costs).max())
+  rounds, late = seconds / seconds.max(), late / seconds.max()
+  best = float((most / rounds).max())
 
   def reward(info):
-    seconds = jnp.asarray(costs, jnp.float32)[info.arm]
-    seconds += (
-      jnp.asarray(late, jnp.float32)[info.arm] * info.num_catch_up_tokens
-    )
-    return jnp.clip(info.num_emitted / seconds / best, 0, 1)
+    num_read = info.num_catch_up_tokens.astype(jnp.float32)
+    seconds = jnp.asarray(rounds, jnp.float32)[info.arm]
+    seconds += jnp.asarray(late, jnp.float32)[info.arm] * num_read
+    rate = info.num_emitted.astype(jnp.float32) / seconds
+    return jnp.clip(rate / best, 0, 1)
 
   return reward
 
 
-REWARDS = {
+def _num_accepted(info):
+  """`[B]` float32; an estimate, where the round is another arm's."""
+  return jnp.maximum(info.num_emitted - 1, 0).astype(jnp.float32)
+
+
+REWARDS: dict[str, Callable[..., base.Reward]] = {
   'accepted_fraction': accepted_fraction,
   'block_divergence': block_divergence,
   'emitted': emitted,

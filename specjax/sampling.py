@@ -17,7 +17,7 @@ from specjax import checks
 # Below, logits of any size would overflow; what is meant is 0.
 _COLDEST = 1e-6
 # Weights that one uniform is spread over at most: with the 23 bits of a float32
-# uniform and sums of 24, the law of a draw is off by about 1e-8 for each.
+# uniform and sums of 24, a draw's chances are off by about 1e-8 for each.
 _SPREAD = 384
 
 
@@ -71,8 +71,7 @@ def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
   """
   logits = logits.astype(jnp.float32)
   if sampling.temperature == 0:
-    best = most_likely(logits)[..., None]
-    return (jnp.arange(logits.shape[-1]) == best).astype(jnp.float32)
+    return jax.nn.one_hot(most_likely(logits), logits.shape[-1])
   logits = logits / sampling.temperature
   if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
     smallest = jax.lax.top_k(logits, sampling.top_k)[0][..., -1:]

@@ -1,7 +1,7 @@
 """Shapes of draft trees, static or of their own for every row and round.
 
 Nodes are numbered level by level, root excluded; the root, which is the last
-committed token, has index -1 as a parent. In a model's block the root comes
+committed token, has index -1 as a parent. In a model call the root comes
 first, so node `n` is entry `n + 1`.
 """
 
@@ -58,7 +58,7 @@ class Topology:
   @functools.cached_property
   def depths(self) -> np.ndarray:
     """`[N]` distance of each node from the root, at least 1."""
-    depths = []
+    depths: list[int] = []
     for parent in self.parents:
       depths.append(1 if parent < 0 else depths[parent] + 1)
     return np.array(depths, np.int32)
@@ -77,7 +77,7 @@ class Topology:
 
   @functools.cached_property
   def leaf_entries(self) -> np.ndarray:
-    """Block entries without children; of the empty tree, the root."""
+    """Entries without children; of the empty tree, the root."""
     parents = np.array(self.parents, np.int32)
     return np.setdiff1d(np.arange(self.num_nodes + 1), parents + 1)
 
@@ -137,8 +137,7 @@ class Bounds:
       _check_positive(field.name, getattr(self, field.name))
 
 
-@struct.dataclass
-class DynamicTopology:
+class DynamicTopology(struct.PyTreeNode):
   """Which node hangs below which, in each row and round.
 
   The arrays have the axes `[B]` in front, or none where a row is looked at.
@@ -168,8 +167,9 @@ class DynamicTopology:
   @property
   def children(self) -> jax.Array:
     """`[..., N + 1, N]` which nodes hang behind each entry."""
-    entries = np.arange(self.num_nodes + 1)[:, None]
-    hangs = self.parents[..., None, :] + 1 == entries
+    parents = self.parents[..., None, :]
+    entries = _expand(np.arange(self.num_nodes + 1)[:, None], parents.ndim)
+    hangs = parents + 1 == entries
     return hangs & (self.depths > 0)[..., None, :]
 
   @property
@@ -178,7 +178,7 @@ class DynamicTopology:
     children = self.children.swapaxes(-1, -2)
     above = jnp.pad(children, [(0, 0)] * (children.ndim - 2) + [(1, 0), (0, 0)])
     # One step towards the root at most; twice as many with each product.
-    reach = above | np.eye(self.num_nodes + 1, dtype=bool)
+    reach = above | _expand(np.eye(self.num_nodes + 1, dtype=bool), above.ndim)
     for _ in range(math.ceil(math.log2(self.depth))):
       reach = jnp.matmul(reach.astype(jnp.float32), reach.astype(jnp.float32))
       reach = reach > 0
@@ -193,10 +193,10 @@ class DynamicTopology:
   @property
   def level_table(self) -> jax.Array:
     """`[..., D + 1, W]` nodes of each level; `N` where there is none."""
-    levels = np.arange(1, self.depth + 2)[:, None]
     depths = self.depths[..., None, :]
+    levels = _expand(np.arange(1, self.depth + 2)[:, None], depths.ndim)
     before, of_level = (depths > 0) & (depths < levels), depths == levels
-    index = np.arange(self.width)
+    index = _expand(np.arange(self.width), depths.ndim)
     nodes = before.sum(-1, keepdims=True) + index
     there = index < of_level.sum(-1, keepdims=True)
     return jnp.where(there, nodes, self.num_nodes).astype(jnp.int32)
@@ -204,15 +204,15 @@ class DynamicTopology:
   @property
   def is_valid(self) -> jax.Array:
     """`[...]` whether the arrays are those of a tree within the bounds."""
-    nodes = np.arange(self.num_nodes)
     parents, depths = self.parents, self.depths
+    nodes = _expand(np.arange(self.num_nodes), parents.ndim)
     above = jnp.where(
       parents < 0, 0, jnp.take_along_axis(depths, jnp.maximum(parents, 0), -1)
     )
     exists = depths > 0
     hangs = (-1 <= parents) & (parents < nodes) & (depths == above + 1)
     order = jnp.where(exists, depths, self.depth + 1)
-    levels = np.arange(1, self.depth + 1)[:, None]
+    levels = _expand(np.arange(1, self.depth + 1)[:, None], depths.ndim + 1)
     sizes = (depths[..., None, :] == levels).sum(-1)
     return (
       (hangs | ~exists).all(-1)
@@ -284,12 +284,13 @@ def prefix_tree(factors: tuple[int, ...]) -> Topology:
   """Every node of depth `i` has `factors[i]` children (SpecTr, Algorithm 4)."""
   if not factors:
     raise ValueError('factors must name at least one level.')
-  parents, level = [], [-1]
+  parents: list[int] = []
+  level = [-1]
   for factor in factors:
     _check_positive('factors', factor)
     first = len(parents)
     parents += [parent for parent in level for _ in range(factor)]
-    level = range(first, len(parents))
+    level = list(range(first, len(parents)))
   return Topology(tuple(parents))
 
 
@@ -310,6 +311,11 @@ def join(
   for topology, own in zip(topologies, nodes):
     parents[own] = np.append(own, -1)[np.array(topology.parents, int)]
   return Topology(tuple(parents.tolist())), nodes
+
+
+def _expand(array, ndim):
+  """Puts axes of size 1 in front."""
+  return array.reshape((1,) * (ndim - array.ndim) + array.shape)
 
 
 def _check_positive(name, value):

@@ -21,16 +21,16 @@ from experiments import lengths
 from experiments import looped
 from experiments import memory
 from experiments import prompt_sets
+from experiments import rephrase
 from experiments import results
+from experiments import routing
 from specjax import base
 from specjax import decoding
 from specjax import families
 from specjax import rewards
-from specjax import routing
 from specjax import sampling as sampling_lib
 from specjax import verifiers
 from specjax.data import examples as examples_lib
-from specjax.data import rephrase
 from tests import experiments_test
 from tests import toys
 
@@ -56,7 +56,7 @@ _EVAL = {
 }
 _SETS = {
   'plain': {'domains': ('code', 'talk')},
-  'told': {'domains': ('math',), 'rephrase': True},
+  'rephrased': {'domains': ('math',), 'rephrase': True},
   'pairs': {'domains': ('talk_de', 'code'), 'turns': 2},
 }
 _SPECIALISTS = {
@@ -200,16 +200,16 @@ def _oracle(lines):
 
 
 def _check_row(row, logged):
-  mine = logged[row['prompts'], row['way']]
+  own = logged[row['prompts'], row['way']]
   best = logged[row['prompts'], row['best_arm']]
-  chosen = [row['domain'] in ('all', domain) for domain in mine['domains']]
+  chosen = [row['domain'] in ('all', domain) for domain in own['domains']]
   of = lambda name, line: np.array(line[name])[chosen].sum(axis=0)
   # Greedy decoding emits the same whatever is drafted.
   plain = logged[row['prompts'], 'none']
-  assert mine['emitted'] == plain['emitted'] == plain['rounds']
-  efficiency = of('emitted', mine) / of('rounds', mine)
+  assert own['emitted'] == plain['emitted'] == plain['rounds']
+  efficiency = of('emitted', own) / of('rounds', own)
   assert row['block_efficiency'] == pytest.approx(efficiency)
-  ratio = of('rounds', best) / of('rounds', mine)
+  ratio = of('rounds', best) / of('rounds', own)
   assert row['over_best'] == pytest.approx(ratio)
   if row['way'] in ('small 2', 'prompt_lookup 2'):
     assert row['over_best'] <= 1 and row['pulls'] == '1.00'
@@ -218,11 +218,11 @@ def _check_row(row, logged):
   if row['way'] == row['best_arm']:
     assert (row['over_best'], row['over_best_error']) == (1, 0)
   assert row['tokens_per_second'] == pytest.approx(
-    of('emitted', mine) / of('seconds', mine)
+    of('emitted', own) / of('seconds', own)
   )
-  assert row['num_catch_up_tokens'] == of('num_catch_up_tokens', mine)
-  pulls = of('pulls', mine)
-  assert pulls.sum() == of('rounds', mine)
+  assert row['num_catch_up_tokens'] == of('num_catch_up_tokens', own)
+  pulls = of('pulls', own)
+  assert pulls.sum() == of('rounds', own)
   shares = [float(share) for share in row['pulls'].split()]
   np.testing.assert_allclose(shares, pulls / pulls.sum(), atol=0.0051)
 
@@ -258,9 +258,9 @@ def test_bandits_go_on_where_they_stopped(
   # This time, no table is given.
   again = _run(_DRAFTERS, folder, changes | {'costs': ''}, tmp_path)
   assert _logged(tmp_path)[:-1] == first and measured == [1]
-  mine = [row for row in rows if row['prompts'] == 'family']
+  own = [row for row in rows if row['prompts'] == 'family']
   fixed = lambda rows: [row for row in rows if row['way'] != 'hedge']
-  assert len(again) == len(mine) and fixed(again) == fixed(mine)
+  assert len(again) == len(own) and fixed(again) == fixed(own)
   # Nothing is left to do.
   assert _run(_DRAFTERS, folder, changes, tmp_path) == again
   assert len(_logged(tmp_path)) == 9 and measured == [1]
@@ -300,14 +300,16 @@ def _build(specialists, **changes):
 def test_prompt_sets_are_as_stated(specialists):
   """At most three of a label, what fits, and parts of a domain by turns."""
   sets = _build(specialists, sets=_SETS)
-  assert list(sets) == ['pairs', 'plain', 'told']
+  assert list(sets) == ['pairs', 'plain', 'rephrased']
   one = lambda label, texts: [(label, [text]) for text in texts]
   assert sorted(sets['plain']) == sorted(
     one('code', _EVAL['code'][:3])
     + one('talk', ['guten tag', 'bonjour', 'bis morgen'])
   )
-  told = [rephrase.rephrase(text, i) for i, text in enumerate(_EVAL['math'])]
-  assert sorted(sets['told']) == one('math', sorted(told[:2]))
+  reworded = [
+    rephrase.rephrase(text, i) for i, text in enumerate(_EVAL['math'])
+  ]
+  assert sorted(sets['rephrased']) == one('math', sorted(reworded[:2]))
   pairs = list(zip(_EVAL['code'], _EVAL['talk_de']))
   assert sorted(sets['pairs']) == sorted(
     ('code + talk_de', [*pair][:: -1 if i % 2 else 1])
@@ -318,7 +320,7 @@ def test_prompt_sets_are_as_stated(specialists):
     one('math', _EVAL['math'][:2])
     + [(d, [text]) for d in _EVAL if d != 'math' for text in _EVAL[d][:3]]
   )
-  alone = {'told': {'rephrase': True}, 'plain': _SETS['plain']}
+  alone = {'rephrased': {'rephrase': True}, 'plain': _SETS['plain']}
   assert _build(specialists, sets=alone)['plain'] == sets['plain']
   reshuffled = _build(specialists, sets=alone, seed=1)['plain']
   assert sorted(sets['plain']) == sorted(reshuffled) != reshuffled
@@ -404,7 +406,7 @@ def test_entries_of_bandits(monkeypatch, folder):
 def test_an_ensemble_has_its_members_parameters(
   specialists, monkeypatch, temperature, expected
 ):
-  """And a verifier that knows that siblings have laws of their own."""
+  """And a verifier that knows that siblings have distributions of their own."""
   names = []
   monkeypatch.setattr(verifiers, 'resolve', names.append)
   family = families.load(specialists['family'])
@@ -568,8 +570,8 @@ def test_only_what_a_new_field_concerns_is_decoded_again(
   # Defaults can be left out, and the router decodes nothing.
   stated = {'a': code | {'turns': 1}, 'b': maths}
   assert not again(sets=stated, router=False)
-  told = {'a': code, 'b': maths | {'rephrase': True}}
-  assert again(sets=told) == [(way, {'math'}) for way in ways]
+  other = {'a': code, 'b': maths | {'rephrase': True}}
+  assert again(sets=other) == [(way, {'math'}) for way in ways]
   # The bandit that has a reward of its own does not care for the other.
   assert again(sets={'a': code}, reward='emitted') == [('ucb1', {'code'})]
   others = (('prompt_lookup', 2), (('math', 'code'), 2))
@@ -588,7 +590,7 @@ def test_specialists_decode_all_sets_in_all_ways(
       asked.append(name) or named_reward(config, name, *args)
     ),
   )
-  sets = {name: _SETS[name] for name in ('told', 'pairs')}
+  sets = {name: _SETS[name] for name in ('rephrased', 'pairs')}
   changes = specialists | {'sets': sets, 'prompts_per_domain': 2}
   changes['others'] = _SPECIALISTS['others'][1:]
   rows = _run(_DRAFTERS, changes['family'], changes, tmp_path)
@@ -686,7 +688,7 @@ def test_lengths_refuses_bad_values(tmp_path, folder, changes, message):
 
 def test_benchmark_of_arms_and_its_cost_table(tmp_path, folder, monkeypatch):
   """The other parts, which know nothing of arms, are left out."""
-  for part in ('_rounds', '_speed_ups'):
+  for part in ('_rounds', '_features', '_speed_ups'):
     monkeypatch.setattr(benchmark, part, lambda config, family: ())
   rows = _run('benchmark.py', folder, _BENCHMARK, tmp_path)
   assert [row['drafter'] for row in rows] == ['small 2', 'none', 'ucb_spec']
@@ -781,7 +783,7 @@ def test_memory_counts_what_the_loop_holds(tmp_path, folder):
   for row in (small, drafters, shared):
     assert row['parameters'] == 2 * model
   # Keys and values of a position, and the lengths of two rows. The target has
-  # room for a block behind the longest row, the drafter for a chunk of 16.
+  # room for a round behind the longest row, the drafter for a chunk of 16.
   entry = 2 * 2 * 4 * toys.TINY['num_kv_heads'] * toys.TINY['head_dim']
   target = lambda depth: (32 + depth + 1) * entry + 2 * 4
   drafter = (32 + 16) * entry + 2 * 4
@@ -795,7 +797,7 @@ def test_memory_counts_what_the_loop_holds(tmp_path, folder):
   for row in rows.values():
     held = row['parameters'] + row['caches'] + row['bandit']
     # More by token buffers, counters and intermediate values: of a round, the
-    # laws of at most 2 x 5 positions of a vocabulary of 4096, a few times.
+    # probabilities at 2 x 5 positions or fewer of 4096 tokens, a few times.
     assert held < row['loop'] < held + 10 * 10 * 4096 * 4
     assert row['round'] > row['parameters']
     per_token = row['round'] / row['block_efficiency'] / 2

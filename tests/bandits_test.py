@@ -1,7 +1,7 @@
 """Bandits: what they play, and what that costs, against the paper's theorems.
 
-Sequences and laws are computed here anew, in float64 and in the paper's block
-lengths `Y` in [1, L + 1].
+Sequences and probabilities are computed here anew, in float64 and in the
+paper's lengths of rounds `Y` in [1, L + 1].
 """
 
 import functools
@@ -15,6 +15,7 @@ from scipy import integrate
 from scipy import optimize
 from scipy import stats
 
+from experiments import laboratory
 from specjax import bandits
 from specjax import base
 from specjax import decoding
@@ -22,14 +23,13 @@ from specjax import drafters
 from specjax import verifiers
 from specjax.bandits import counts
 from specjax.bandits import exponential_weights
-from specjax.bandits import laboratory
 from specjax.bandits import upper_confidence
 from specjax.theory import regret
-from tests import laws
+from tests import distributions
 from tests import toys
 
 _L = 4
-# Block lengths of three arms, round by round.
+# Tokens of three arms, round by round.
 _LENGTHS = np.array(
   [[3, 1, 2], [5, 4, 1], [2, 2, 5], [1, 5, 3], [4, 1, 1], [2, 3, 5], [5, 2, 2]]
 )
@@ -38,7 +38,7 @@ _EASY = laboratory.truncated_geometric(_ACCEPTANCES, _L)
 
 
 def _feed(bandit, arms, lengths):
-  """States before and after rounds of given arms; `[T, A]` block lengths."""
+  """States before and after rounds of given arms; `[T, A]` emitted tokens."""
   states = [bandit.init()]
   for arm, row in zip(arms, (np.asarray(lengths) - 1) / _L):
     states.append(bandit.update(states[-1], arm, row[arm], rewards=row))
@@ -86,7 +86,7 @@ def test_exp3_spec_plays_the_paper_s_probabilities():
   for t, (arm, lengths) in enumerate(zip(arms, _LENGTHS), 1):
     weights = np.exp(-math.sqrt(math.log(3) / (t * 3)) * sums)
     probs = weights / weights.sum()
-    found = np.exp(exponential_weights.exp3_spec_log_law(states[t - 1]))
+    found = np.exp(exponential_weights.exp3_spec_log_probs(states[t - 1]))
     np.testing.assert_allclose(found, probs, rtol=1e-6)
     sums[arm] += (_L + 1 - lengths[arm]) / (_L * probs[arm])
     # Sums are kept beyond the lowest; what is added is seen beside another arm.
@@ -196,7 +196,7 @@ def test_halving_by_hand():
 
 @pytest.mark.parametrize('num_arms', range(2, 10))
 def test_halving_keeps_the_better_half(num_arms):
-  """On random block lengths with many ties; it ends with one survivor."""
+  """On random lengths of rounds with many ties; it ends with one survivor."""
   halvings = math.ceil(math.log2(num_arms))
   sizes = [num_arms]
   while sizes[-1] > 1:
@@ -226,7 +226,7 @@ def _softmax(logits):
   return weights / weights.sum()
 
 
-def _exp3_law():
+def _exp3_probs():
   gains, gamma = np.zeros(3), 0.3
   mixed = lambda: (1 - gamma) * _softmax(gamma / 3 * gains) + gamma / 3
   for arm, lengths in zip(_PLAYED, _LENGTHS):
@@ -235,9 +235,9 @@ def _exp3_law():
 
 
 def _ada_hedge(rewards, discount=1.0):
-  """Gaps and laws of AdaHedge after each round (de Rooij et al. 2014)."""
+  """Gaps and probabilities of AdaHedge by round (de Rooij et al. 2014)."""
   num_arms = rewards.shape[1]
-  losses, gap, gaps, all_laws = np.zeros(num_arms), 0.0, [], []
+  losses, gap, gaps, all_probs = np.zeros(num_arms), 0.0, [], []
 
   def mix(rate, losses):
     low = losses.min()
@@ -248,16 +248,16 @@ def _ada_hedge(rewards, discount=1.0):
 
   rate_of = lambda: math.log(num_arms) / gap if gap else math.inf
   for loss in 1 - rewards:
-    before, law = mix(rate_of(), losses)
+    before, probs = mix(rate_of(), losses)
     after, _ = mix(rate_of(), losses + loss)
     losses = discount * (losses + loss)
-    gap = discount * (gap + max(law @ loss - (after - before), 0))
+    gap = discount * (gap + max(probs @ loss - (after - before), 0))
     gaps.append(gap)
-    all_laws.append(mix(rate_of(), losses)[1])
-  return gaps, all_laws
+    all_probs.append(mix(rate_of(), losses)[1])
+  return gaps, all_probs
 
 
-def _thompson_law():
+def _thompson_probs():
   rewards, pulls = np.zeros(3), np.zeros(3)
   for arm, lengths in zip(_PLAYED, _LENGTHS):
     rewards[arm] += (lengths[arm] - 1) / _L
@@ -277,10 +277,10 @@ _REWARDS = (_LENGTHS - 1) / _L
 
 
 @pytest.mark.parametrize(
-  ('name', 'options', 'law'),
+  ('name', 'options', 'probs'),
   [
     ('uniform', {}, lambda: np.full(3, 1 / 3)),
-    ('exp3', {'gamma': 0.3}, _exp3_law),
+    ('exp3', {'gamma': 0.3}, _exp3_probs),
     (
       'hedge',
       {'learning_rate': 0.7},
@@ -292,18 +292,18 @@ _REWARDS = (_LENGTHS - 1) / _L
       {'discount': 0.6},
       lambda: _ada_hedge(_REWARDS, 0.6)[1][-1],
     ),
-    ('thompson', {}, _thompson_law),
-    # Blocks of 5 and 4 make the first arm the best.
+    ('thompson', {}, _thompson_probs),
+    # Rounds of 5 and 4 tokens make the first arm the best.
     ('epsilon_greedy', {'epsilon': 0.6}, lambda: [0.6, 0.2, 0.2]),
   ],
 )
-def test_arms_are_drawn_with_the_law(name, options, law):
-  """A law that moves 0.02 from one arm to another fails with 0.99."""
+def test_arms_are_drawn_with_their_probabilities(name, options, probs):
+  """A distribution that moves 0.02 from one arm to another fails with 0.99."""
   bandit = bandits.BANDITS[name](3, **options)
   state = _feed(bandit, _PLAYED, _LENGTHS)[-1]
   keys = jax.random.split(jax.random.key(3), 30000)
-  arms = jax.jit(jax.vmap(bandit.select, (0, None)))(keys, state)
-  assert laws.chi_square(np.asarray(arms)[:, None], np.asarray(law())) > 1e-3
+  arms = np.asarray(jax.jit(jax.vmap(bandit.select, (0, None)))(keys, state))
+  assert distributions.chi_square(arms[:, None], np.asarray(probs())) > 1e-3
 
 
 def test_ada_hedge_follows_an_independent_loop():
@@ -356,11 +356,11 @@ def test_fixed_plays_the_arms_that_a_router_chose():
 _HARD = {
   'nothing': lambda round_, num: jnp.zeros(3),
   'everything': lambda round_, num: jnp.ones(3),
-  'alternating': lambda round_, num: jnp.full(3, round_ % 2.0),
+  'alternating': lambda round_, num: jnp.full(3, round_ % 2, jnp.float32),
   'first nothing, then everything': lambda round_, num: jnp.full(
     3, jnp.where(round_ < num // 2, 0.0, 1.0)
   ),
-  'one arm at a time': lambda round_, num: 1.0 * (jnp.arange(3) == round_ % 3),
+  'one arm at a time': lambda round_, num: jax.nn.one_hot(round_ % 3, 3),
 }
 
 
@@ -507,7 +507,7 @@ def test_options_out_of_range_raise(name, options, message):
 
 
 def test_truncated_geometric_lengths():
-  """Both arms at once: their law (10), independent, and their means (130).
+  """Both arms at once: their lengths (10), independent, and their means (130).
 
   Of 40000 rounds; arms that shared a uniform would never show most pairs.
   """
@@ -517,7 +517,7 @@ def test_truncated_geometric_lengths():
   lengths = np.asarray(jax.vmap(environment.draw, (0, None))(keys, 0))
   single = [[1 - a, a * (1 - a), a**2] for a in acceptances]
   assert lengths.dtype == np.int32
-  assert laws.chi_square(lengths - 1, np.outer(*single).ravel()) > 1e-3
+  assert distributions.chi_square(lengths - 1, np.outer(*single).ravel()) > 1e-3
   expected = (1 - acceptances**3) / (1 - acceptances)
   np.testing.assert_allclose(environment.means(0), expected, rtol=1e-6)
 
@@ -641,7 +641,7 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
 
 @pytest.mark.slow
 def test_a_radius_of_the_total_count_never_recovers():
-  """All arms get the same bonus: after one bad block, the best is given up."""
+  """All arms get the same bonus: after one bad round, the best is given up."""
 
   def select(key, state):
     del key

@@ -180,18 +180,18 @@ def test_the_summary_is_what_the_rows_say(frontier):
   workdir, rows = frontier
   table = _read(workdir, 'summary.json')
   assert len(table) == 16
-  for told in table:
-    quality = told['by']
-    same = [row for row in rows if row['temperature'] == told['temperature']]
+  for entry in table:
+    quality = entry['by']
+    same = [row for row in rows if row['temperature'] == entry['temperature']]
     (bar,) = [row[quality] for row in same if row['label'] == 'target']
     speeds, qualities = [], []
     for row in same:
-      if row['label'] == told['label'] and row[quality] >= bar:
+      if row['label'] == entry['label'] and row[quality] >= bar:
         speeds.append(1 / row['latency'])
-      if row['label'] == told['label'] and row['latency'] <= 1:
+      if row['label'] == entry['label'] and row['latency'] <= 1:
         qualities.append(row[quality])
-    assert told['speed_up'] == (max(speeds) if speeds else None)
-    assert told['best'] == (max(qualities) if qualities else None)
+    assert entry['speed_up'] == (max(speeds) if speeds else None)
+    assert entry['best'] == (max(qualities) if qualities else None)
 
 
 def test_a_summary_by_hand():
@@ -209,11 +209,11 @@ def test_a_summary_by_hand():
     )
   ]
   table = {row['label']: row for row in cascades.summary(rows)}
-  told = {
+  found = {
     label: (row['speed_up'], row['best'], row['best_share'])
     for label, row in table.items()
   }
-  assert told == {
+  assert found == {
     'target': (1.0, 10.0, 0.0),
     'fast': (0.8, 8.0, pytest.approx(0.6, abs=0.01)),
     'good': (1.25, 11.0, pytest.approx(0.4, abs=0.01)),
@@ -475,14 +475,14 @@ def test_rewards_of_rules_are_those_of_their_rounds(rules):
   """On the scale of the deepest arm, 3, for arms alone, too."""
   _, rows, played = rules
   # Of each way two batches, in which the last prompt is repeated.
-  told = [played[i : i + 2] for i in range(0, len(played), 2)]
-  assert len(told) == 4
+  by_way = [played[i : i + 2] for i in range(0, len(played), 2)]
+  assert len(by_way) == 4
   ways = {'lossless': (0, 0), 'rule': (1, 1), _RULES['bandits'][0]: (2, 3)}
   sums = {}
   for row in rows:
     at = _RULES['weights'].index(row['weight'])
     rewards, rounds, learnt = [], [], 0.0
-    for infos, count in zip(told[ways[row['label']][at]], (2, 1)):
+    for infos, count in zip(by_way[ways[row['label']][at]], (2, 1)):
       reward = (1 - row['weight']) * (infos.num_emitted - 1) / 3
       reward = (reward + row['weight'] * infos.fidelity) * infos.live
       rewards += reward.sum(0)[:count].tolist()
@@ -528,12 +528,14 @@ def test_rules_go_on_where_they_stopped(rules, folder, monkeypatch):
 def test_only_carried_lessons_depend_on_the_batch_size(
   folder, carry_over, weight, same
 ):
-  told = []
+  settings = []
   for size in (2, 3):
     changes = {'carry_over': carry_over, 'batch_size': size}
     config = _config('rule_bandit', folder, _RULES | changes)
-    told.append(rule_bandit._settings(config, 'way', weight, _RULES['arms']))
-  assert (told[0] == told[1]) == same
+    settings.append(
+      rule_bandit._settings(config, 'way', weight, _RULES['arms'])
+    )
+  assert (settings[0] == settings[1]) == same
 
 
 def test_lessons_are_carried_over_if_asked(folder, monkeypatch):

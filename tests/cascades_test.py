@@ -1,7 +1,8 @@
-"""What arms with goals do: their laws, their texts, their costs.
+"""What arms with goals do: their distributions, their texts, their costs.
 
-Oracles: the exact law of a Markov chain whose table is the goal of two tables;
-sequential cascades as loops over whole texts, without a cache; counts by hand.
+Oracles: the exact distribution of a Markov chain whose table is the goal of two
+tables; sequential cascades as loops over whole texts, without a cache; counts
+by hand.
 """
 
 import functools
@@ -19,8 +20,8 @@ from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
+from tests import distributions
 from tests import goals_test
-from tests import laws
 from tests import lossless_test
 from tests import retrieval_test
 from tests import toys
@@ -28,7 +29,8 @@ from tests import xla
 from tests.decoding import arms_test
 from tests.decoding import drivers_test
 
-# The law of a run, by the chi-square test of `lossless_test` with its power.
+# The distribution of a run, by the chi-square test of `lossless_test` with its
+# power.
 
 GOALS = {
   'chow': specjax.GOALS['chow'](0.55),
@@ -42,18 +44,20 @@ GOALS = {
 PROMPT, LENGTH = lossless_test.PROMPT, lossless_test.LENGTH
 
 
-def chain_law(table):
+def chain_probs(table):
   """Of the emitted tokens, each by its row of a table."""
-  return laws.sequence_law(table, PROMPT[-1], LENGTH, len(PROMPT) - 1)
+  return distributions.sequence_probs(
+    table, PROMPT[-1], LENGTH, len(PROMPT) - 1
+  )
 
 
-def known_laws(sampling):
-  """Laws of the texts of target, draft and each goal."""
+def known_probs(sampling):
+  """Distributions of the texts of target, draft and each goal."""
   raw = lossless_test.tables('time-varying')
   pair = [sampling_lib.probabilities(jnp.log(table), sampling) for table in raw]
   tables = [jax.vmap(jax.vmap(goal))(*pair, raw) for goal in GOALS.values()]
-  models = [chain_law(table) for table in pair]
-  return models, dict(zip(GOALS, map(chain_law, tables)))
+  models = [chain_probs(table) for table in pair]
+  return models, dict(zip(GOALS, map(chain_probs, tables)))
 
 
 def samples(build, sampling):
@@ -104,22 +108,26 @@ def builder(topology, verifier, sampling, **options):
   ],
   ids=['one', 'chain', 'block', 'kseq', 'otm', 'prefix tree'],
 )
-def test_a_run_has_the_law_of_its_goal(topology, verifier, temperature):
+def test_a_run_has_the_distribution_of_its_goal(
+  topology, verifier, temperature
+):
   """At every position: also where all drafts were accepted."""
   sampling = specjax.Sampling(temperature)
-  models, wanted = known_laws(sampling)
+  models, wanted = known_probs(sampling)
   for name, texts in samples(builder(topology, verifier, sampling), sampling):
-    assert laws.chi_square(texts, wanted[name]) > 1e-4, name
-    assert all(laws.chi_square(texts, law) < 1e-6 for law in models), name
+    assert distributions.chi_square(texts, wanted[name]) > 1e-4, name
+    assert all(
+      distributions.chi_square(texts, probs) < 1e-6 for probs in models
+    ), name
 
 
 def test_without_bonus_probs_the_bonus_token_is_the_target_s():
-  """So the law is not the goal's: the test above rejects it."""
+  """So the distribution is not the goal's: the test above rejects it."""
   sampling = specjax.Sampling()
-  _, wanted = known_laws(sampling)
+  _, wanted = known_probs(sampling)
   build = builder(trees.chain(1), 'maximal', sampling, bonus_probs=False)
   for name, texts in samples(build, sampling):
-    assert laws.chi_square(texts, wanted[name]) < 1e-6, name
+    assert distributions.chi_square(texts, wanted[name]) < 1e-6, name
 
 
 def looked_up(text, length):
@@ -138,17 +146,17 @@ def chance(goal, table, prompt, text, length):
   while done < len(text):
     for token in [*looked_up([*prompt, *text[:done]], length), None]:
       before = [*prompt, *text[:done]]
-      law = table[min(len(before) - 1, len(table) - 1), before[-1]]
+      probs = table[min(len(before) - 1, len(table) - 1), before[-1]]
       if token is not None:
-        law = goal(law, np.eye(len(law), dtype=np.float32)[token])
-      result *= float(law[text[done]])
+        probs = goal(probs, np.eye(len(probs), dtype=np.float32)[token])
+      result *= float(probs[text[done]])
       done += 1
       if done == len(text) or text[done - 1] != token:
         break
   return result
 
 
-def test_drafts_that_were_not_sampled_are_one_hot_laws_to_a_goal():
+def test_drafts_that_were_not_sampled_are_one_hot_to_a_goal():
   target, _ = lossless_test.tables('time-varying')
   prompt, length, goal = [0, 1, 0], 2, GOALS['mixture']
   drafter = specjax.DRAFTERS['prompt_lookup'](length)
@@ -158,12 +166,16 @@ def test_drafts_that_were_not_sampled_are_one_hot_laws_to_a_goal():
   )
   results = decoder.decode([prompt] * lossless_test.ROWS, LENGTH, seed=18)
   every = np.ndindex(*[lossless_test.VOCAB_SIZE] * LENGTH)
-  law = np.array([chance(goal, target, prompt, text, length) for text in every])
-  assert law.sum() == pytest.approx(1, abs=1e-5)
+  probs = np.array(
+    [chance(goal, target, prompt, text, length) for text in every]
+  )
+  assert probs.sum() == pytest.approx(1, abs=1e-5)
   texts = [result.tokens for result in results]
-  assert laws.chi_square(texts, law) > 1e-4
-  plain = laws.sequence_law(target, prompt[-1], LENGTH, len(prompt) - 1)
-  assert laws.chi_square(texts, plain) < 1e-6
+  assert distributions.chi_square(texts, probs) > 1e-4
+  plain = distributions.sequence_probs(
+    target, prompt[-1], LENGTH, len(prompt) - 1
+  )
+  assert distributions.chi_square(texts, plain) < 1e-6
 
 
 # Texts.
@@ -253,7 +265,7 @@ class Pair:
     plays = methods.plays(self.setup(num), method, alphas, **options)
     return [play(prompt, 0).result.tokens for play in plays]
 
-  def laws(self, text):
+  def probs(self, text):
     """What target and draft say after a text."""
     tokens = np.pad(text, (0, 64 - len(text)))[None]
     return [
@@ -289,7 +301,7 @@ def token_cascade(models, alpha, prompt, num, window):
   """Algorithm 2; also tells how often it deferred, and hit the cap."""
   text, run, deferred, capped = list(prompt), 0, 0, 0
   while len(text) < len(prompt) + num:
-    target, draft = models.laws(text)
+    target, draft = models.probs(text)
     unsure = draft.max() < 1 - alpha
     capped += run == window and not unsure
     defers = unsure or run == window
@@ -348,12 +360,14 @@ def original_bild(models, alpha, fallback, prompt, num, window):
   while len(text) < len(prompt) + num:
     drafted, targets = [], []
     while True:
-      target, draft = models.laws(text + drafted)
+      target, draft = models.probs(text + drafted)
       targets.append(target)
       if draft.max() < 1 - fallback or len(drafted) == window:
         break
       drafted.append(int(draft.argmax()))
-    surprises = [-math.log(law[v]) > alpha for law, v in zip(targets, drafted)]
+    surprises = [
+      -math.log(probs[v]) > alpha for probs, v in zip(targets, drafted)
+    ]
     if any(surprises):
       kept = surprises.index(True)
       text += [*drafted[:kept], int(targets[kept].argmax())]
@@ -391,9 +405,9 @@ def test_sequence_cascade_keeps_answers_that_are_likely_enough():
   for which in (1, 0):  # The draft's, then the target's.
     answer, likely = [], 1.0
     while len(answer) < num and end not in answer:
-      law = models.laws([*prompt, *answer])[which]
-      answer.append(int(law.argmax()))
-      likely *= float(law.max())
+      probs = models.probs([*prompt, *answer])[which]
+      answer.append(int(probs.argmax()))
+      likely *= float(probs.max())
     answers.append(answer)
     chances.append(likely)
   assert answers[0] != answers[1]
@@ -455,10 +469,10 @@ def test_loop_copies_no_cache_and_calls_no_host(method):
     assert word not in loop.as_text()
 
 
-# What a round tells of its goal.
+# What a round reports of its goal.
 
 
-def told(decoder, prompts, num, rounds):
+def played(decoder, prompts, num, rounds):
   start = decoder.init(prompts, num)
   return jax.device_get(
     specjax.trace(decoder.round_fn, decoder.params, start, rounds)
@@ -469,7 +483,7 @@ def test_fidelity_is_the_mean_overlap_of_goal_and_target_in_the_tree():
   """At temperature 0: along the draft's own text, what is behind it too."""
   alpha = 0.1
   decoder = goals_test.decoder_of(specjax.GOALS['diff'](alpha))
-  state, infos = told(decoder, PROMPTS, 24, 24)
+  state, infos = played(decoder, PROMPTS, 24, 24)
   assert state.done.all()
   seen = set()
   for row, prompt in enumerate(PROMPTS):
@@ -518,16 +532,14 @@ def test_reward_trades_speed_for_fidelity():
     per_row=True,
     reward=specjax.REWARDS['tradeoff'](0.75),
   )
-  state, infos = told(decoder, [[0], [1]], 40, 40)
+  state, infos = played(decoder, [[0], [1]], 40, 40)
   want = np.array([1, 1, 0.95, 0.9])[infos.arm]
   live = infos.live
   np.testing.assert_allclose(infos.fidelity[live], want[live], rtol=1e-5)
   rewards = 0.25 * (infos.num_emitted - 1) / 2 + 0.75 * want
   np.testing.assert_allclose(infos.reward[live], rewards[live], rtol=1e-5)
-  told_bandit = np.where(live, rewards, 0).sum(axis=0)
-  np.testing.assert_allclose(
-    state.bandit.rewards.sum(axis=1), told_bandit, rtol=1e-5
-  )
+  given = np.where(live, rewards, 0).sum(axis=0)
+  np.testing.assert_allclose(state.bandit.rewards.sum(axis=1), given, rtol=1e-5)
   assert (state.bandit.pulls > 0).all()
 
 

@@ -1,5 +1,6 @@
 """What every test file shares: two tiers, and programs that are kept."""
 
+import jax
 import pytest
 
 from tests import xla
@@ -7,6 +8,10 @@ from tests import xla
 # Before anything is compiled.
 xla.compile_quickly()
 xla.keep_programs()
+
+# Nothing is broadcast or converted but what the code says.
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+jax.config.update('jax_numpy_dtype_promotion', 'strict')
 
 
 def pytest_addoption(parser):

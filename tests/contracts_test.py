@@ -8,8 +8,10 @@ fail.
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import itertools
+import pkgutil
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +26,7 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import stateless
 from specjax.evaluation import scoring
-from tests import laws
+from tests import distributions
 
 TABLES = {
   'bandit': specjax.BANDITS,
@@ -89,7 +91,9 @@ def params_of(kind, name):
 
 def table():
   """Parameters of `MARKOV`."""
-  return jnp.asarray(laws.random_table(np.random.default_rng(18), 3, 3))
+  return jnp.asarray(
+    distributions.random_table(np.random.default_rng(18), 3, 3)
+  )
 
 
 def abstract(tree):
@@ -368,7 +372,8 @@ def texts(model):
 
 
 def behind(tokens, lengths, num):
-  return jnp.take_along_axis(tokens, lengths[:, None] + np.arange(num), axis=1)
+  places = lengths[:, None] + np.arange(num)[None]
+  return jnp.take_along_axis(tokens, places, axis=1)
 
 
 def ways_to_read(model, params, tokens):
@@ -414,7 +419,7 @@ def read_tree(model, params, cache, true):
     params,
     cache,
     jnp.concatenate([true[:, :1], nodes], axis=1),
-    positions=LENGTHS[:, None] + CHAINS.offsets,
+    positions=LENGTHS[:, None] + CHAINS.offsets[None],
     mask=CHAINS.mask,
   )
 
@@ -639,6 +644,46 @@ def test_unknown_name_raises_with_all_known_names(kind):
   assert message.split('Known: ')[1].rstrip('.').split(', ') == sorted(table)
 
 
+# The room of each table, of which its components are names, too.
+ROOMS = {
+  'bandit': specjax.bandits,
+  'coupling': specjax.couplings,
+  'drafter': specjax.drafters,
+  'goal': specjax.goals,
+  'metric': evaluation,
+  'model': specjax.models,
+  'reward': specjax.rewards,
+  'verifier': specjax.verifiers,
+}
+PACKAGES = [
+  'specjax',
+  *(
+    module.name
+    for module in pkgutil.iter_modules(specjax.__path__, 'specjax.')
+    if module.ispkg
+  ),
+]
+
+
+@pytest.mark.parametrize('kind', TABLES)
+def test_a_component_is_a_name_of_its_room(kind):
+  """Even where a module has the same name, whatever is imported first."""
+  room = ROOMS[kind]
+  for module in pkgutil.iter_modules(getattr(room, '__path__', [])):
+    importlib.import_module(f'{room.__name__}.{module.name}')
+  for name, component in TABLES[kind].items():
+    assert getattr(room, name) is component
+    # A room that is one module has no list of names.
+    assert name in getattr(room, '__all__', TABLES[kind])
+
+
+@pytest.mark.parametrize('name', PACKAGES)
+def test_a_package_has_the_names_that_it_lists(name):
+  package = importlib.import_module(name)
+  assert len(set(package.__all__)) == len(package.__all__)
+  assert all(hasattr(package, each) for each in package.__all__)
+
+
 # One file and one line: new components, as somebody else would write them.
 
 
@@ -672,7 +717,8 @@ def counting(draft_length, step):
   def propose(params, context):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)
-    tokens = (last + (step + params) * (np.arange(draft_length) + 1)) % 3
+    steps = (step + params) * (np.arange(draft_length)[None] + 1)
+    tokens = (last + steps) % 3
     return tokens, jnp.ones_like(tokens, bool)
 
   return stateless.stateless(trees.chain(draft_length), propose)
@@ -961,7 +1007,7 @@ BROKEN = {
     lambda info: 1.01 * reward(info)
   ),
   ('reward', r'rewards must lie in \[0, 1\]'): lambda reward: (
-    lambda info: reward(info) / info.tree_depth
+    lambda info: reward(info) / info.tree_depth.astype(jnp.float32)
   ),
   ('reward', 'a reward of each row'): lambda reward: (
     lambda info: reward(info).max()

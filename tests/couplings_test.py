@@ -1,4 +1,4 @@
-"""The law of every coupling's token: exact, and sampled."""
+"""The distribution of every coupling's token: exact, and sampled."""
 
 import functools
 import itertools
@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import couplings
 from specjax import sampling as sampling_lib
 from specjax import transport
-from specjax.couplings import kseq
-from specjax.couplings import maximal
-from specjax.couplings import otm
+from specjax.couplings import residuals
 from specjax.transport import division
 from specjax.transport import linear_program
 from specjax.transport import priorities
-from tests import laws
+from tests import distributions
 
-# The greedy rule has the target's law only at temperature 0.
+# The greedy rule has the target's distribution only at temperature 0.
 LOSSLESS = sorted(set(specjax.COUPLINGS) - {'greedy'})
 
 # How often each accepts one of its active candidates; the maximal coupling may
@@ -61,11 +60,12 @@ PAIRS = {
 SMALL = [name for name, (draft, _) in PAIRS.items() if draft.size == 4]
 
 
-# Exact laws. A coupling gets its uniforms from here, near two opposite corners
-# of each cell of the unit cube on which its outcome is constant: a step that is
-# off its place shows at one of them. Cells are a product: over each candidate's
-# tokens and own uniforms, `(tokens [C], bounds [C, U, 2], chances [C])`, and
-# over the uniforms that all share, `(bounds [R, S, 2], chances [R])`.
+# Exact distributions. A coupling gets its uniforms from here, near two opposite
+# corners of each cell of the unit cube on which its outcome is constant: a step
+# that is off its place shows at one of them. Cells are a product: over each
+# candidate's tokens and own uniforms,
+# `(tokens [C], bounds [C, U, 2], chances [C])`, and over the uniforms that all
+# share, `(bounds [R, S, 2], chances [R])`.
 
 # How far corners keep clear of a step, which is where float32 has it.
 _MARGIN = 1e-5
@@ -111,7 +111,7 @@ def maximal_cells(draft, target, width):
 
 def kseq_cells(draft, target, width):
   divided = division.divide(draft, target, width)
-  residual = np.asarray(kseq.residual(draft, target, divided))
+  residual = np.asarray(residuals.divided_residual(draft, target, divided))
   tests = pass_cells(draft, ratios(target, draft * np.float64(divided.factor)))
   return [tests] * width, axis_cells(*draws(residual, target)), join_last
 
@@ -127,10 +127,12 @@ def multiround_cells(draft, target, width):
 
 def otm_cells(draft, target, width):
   plan = priorities.plan(jnp.asarray(draft), jnp.asarray(target), width)
-  law = np.float64(plan.law(draft))
+  proposal = np.float64(plan.distribution(draft))
   tokens, uniforms, chances, _ = map(np.array, zip(*rank_cells(plan, draft)))
-  accept, accept_chances = axis_cells(ratios(target, law)[draft > 0])
-  draw, draw_chances = axis_cells(*draws(np.maximum(target - law, 0), target))
+  accept, accept_chances = axis_cells(ratios(target, proposal)[draft > 0])
+  draw, draw_chances = axis_cells(
+    *draws(np.maximum(target - proposal, 0), target)
+  )
   parts = [
     (accept, accept_chances),
     (draw, draw_chances),
@@ -221,8 +223,8 @@ def over_cells(coupling):
   return jax.jit(jax.vmap(coupling, (0, 0, None, None, None)))
 
 
-def exact_law(coupling, cells, pair, width):
-  """`[V + 1]` law of the token, and acceptance, by enumeration."""
+def exact_probs(coupling, cells, pair, width):
+  """`[V + 1]` distribution of the token, and acceptance, by enumeration."""
   draft, target = pair
   tests, (rest, chances), join = cells(*map(np.float64, pair), width)
   kept = [chance > 0 for *_, chance in tests]
@@ -240,10 +242,10 @@ def exact_law(coupling, cells, pair, width):
   pad = 4 ** int(np.ceil(np.log(len(chances)) / np.log(4))) - len(chances)
   extend = lambda rows: np.concatenate([rows, np.repeat(rows[:1], pad, 0)])
   margin = np.minimum(_MARGIN, np.diff(uniforms)[..., 0] / 2)
-  law = 0.0
+  probs = 0.0
   for corner in (uniforms[..., 0] + margin, uniforms[..., 1] - margin):
     with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(jax.random, 'uniform', laws.uniform)
+      patch.setattr(jax.random, 'uniform', distributions.uniform)
       results = over_cells(coupling)(
         extend(corner).astype(np.float32),
         extend(candidates).astype(np.int32),
@@ -253,8 +255,8 @@ def exact_law(coupling, cells, pair, width):
       )
     tokens, accepted = (np.asarray(each)[: len(chances)] for each in results)
     chance = np.bincount(tokens, chances, draft.size)
-    law += np.append(chance, chances @ accepted) / 2
-  return law
+    probs += np.append(chance, chances @ accepted) / 2
+  return probs
 
 
 @pytest.mark.parametrize(
@@ -268,36 +270,36 @@ def exact_law(coupling, cells, pair, width):
     *itertools.product(['otm'], ['six tokens', 'many tokens'], [2]),
   ],
 )
-def test_coupling_has_exactly_the_target_law(name, pair, width):
+def test_coupling_has_exactly_the_target_distribution(name, pair, width):
   """And accepts as often as transport says.
 
   k-Seq's division factor is that of ten bisections here.
   """
   pair = PAIRS[pair]
-  law = exact_law(specjax.COUPLINGS[name], CELLS[name], pair, width)
-  np.testing.assert_allclose(law[:-1], pair[1], atol=1e-6)
+  probs = exact_probs(specjax.COUPLINGS[name], CELLS[name], pair, width)
+  np.testing.assert_allclose(probs[:-1], pair[1], atol=1e-6)
   wanted = ACCEPTANCE[name](*pair, width)
   atol = 1e-3 if name == 'kseq' else 1e-6
-  np.testing.assert_allclose(law[-1], wanted, rtol=0, atol=atol)
+  np.testing.assert_allclose(probs[-1], wanted, rtol=0, atol=atol)
 
 
 def test_kseq_accepts_what_theorem_1_says_at_the_root(monkeypatch):
   divide = functools.partial(division.divide, num_steps=30)
   monkeypatch.setattr(division, 'divide', divide)
-  coupling = functools.partial(kseq.kseq)
+  coupling = functools.partial(couplings.kseq)
   for name in ('generic', 'truncated', 'random 1'):
-    law = exact_law(coupling, kseq_cells, PAIRS[name], 3)
+    probs = exact_probs(coupling, kseq_cells, PAIRS[name], 3)
     wanted = transport.kseq_acceptance(*PAIRS[name], 3)
-    np.testing.assert_allclose(law[-1], wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(probs[-1], wanted, rtol=0, atol=1e-6)
 
 
 # Division factors, by the root of what k-Seq bisects and by `k`.
 FACTORS = {
   'root': lambda root, k: root,
   'a tenth above': lambda root, k: 1.1 * root,
-  'midway': lambda root, k: (root + k) / 2,
-  'k': lambda root, k: k + 0.0 * root,
-  'twice k': lambda root, k: 2 * k + 0.0 * root,
+  'midway': lambda root, k: (root + jnp.float32(k)) / 2,
+  'k': lambda root, k: jnp.full_like(root, k),
+  'twice k': lambda root, k: jnp.full_like(root, 2 * k),
 }
 
 
@@ -308,7 +310,7 @@ def divide_by(choose, divide=division.divide):
     root = divide(draft, target, num_drafts, num_steps=30).factor
     factor = choose(root, num_drafts)
     overlap = jnp.minimum(draft, target / factor).sum()
-    passed = 1 - (1 - overlap) ** num_drafts
+    passed = 1 - (1 - overlap) ** jnp.float32(num_drafts)
     return division.Division(factor, overlap, passed)
 
   return divided
@@ -332,14 +334,14 @@ def test_kseq_is_exact_for_every_factor_from_the_root_on(
 ):
   """Theorem 1; and it accepts what the tests and the residual say."""
   monkeypatch.setattr(division, 'divide', divide_by(FACTORS[factor]))
-  coupling = functools.partial(kseq.kseq)
+  coupling = functools.partial(couplings.kseq)
   for name in SMALL:
     pair = PAIRS[name]
-    law = exact_law(coupling, kseq_cells, pair, width)
-    np.testing.assert_allclose(law[:-1], pair[1], atol=1e-6, err_msg=name)
+    probs = exact_probs(coupling, kseq_cells, pair, width)
+    np.testing.assert_allclose(probs[:-1], pair[1], atol=1e-6, err_msg=name)
     divided = division.divide(*map(jnp.asarray, pair), width)
     wanted = kseq_accepts(*map(np.float64, (*pair, divided.factor)), width)
-    np.testing.assert_allclose(law[-1], wanted, atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(probs[-1], wanted, atol=1e-6, err_msg=name)
     if factor == 'root':
       assert abs(wanted - divided.acceptance) < 1e-6, name
 
@@ -351,21 +353,22 @@ def test_check_rejects_a_factor_below_the_root(width, monkeypatch):
   monkeypatch.setattr(division, 'divide', divide_by(below))
   for name in ('generic', 'truncated', 'random 1'):
     pair = PAIRS[name]
-    law = exact_law(functools.partial(kseq.kseq), kseq_cells, pair, width)
-    assert np.abs(law[:-1] - pair[1]).max() > 1e-3, name
+    coupling = functools.partial(couplings.kseq)
+    probs = exact_probs(coupling, kseq_cells, pair, width)
+    assert np.abs(probs[:-1] - pair[1]).max() > 1e-3, name
 
 
 @pytest.mark.parametrize('pair', ['generic', 'tied', 'random 0'])
 @pytest.mark.parametrize('part', ['residual', 'division', 'swaps'])
 def test_check_rejects_a_broken_coupling(part, pair, monkeypatch):
   """No residual; each test at full chance; each candidate in its own rank."""
-  name, broken = 'maximal', laws.resampling
+  name, broken = 'maximal', distributions.resampling
   if part == 'division':
-    name, broken = 'kseq', functools.partial(kseq.kseq)
+    name, broken = 'kseq', functools.partial(couplings.kseq)
     undivided = lambda draft, target, num: division.Division(
       jnp.float32(1),
       jnp.minimum(draft, target).sum(),
-      1 - (1 - jnp.minimum(draft, target).sum()) ** num,
+      1 - (1 - jnp.minimum(draft, target).sum()) ** jnp.float32(num),
     )
     monkeypatch.setattr(division, 'divide', undivided)
   if part == 'swaps':
@@ -377,13 +380,13 @@ def test_check_rejects_a_broken_coupling(part, pair, monkeypatch):
       lambda *args: (own := plan(*args))._replace(wins=own.wanted),
     )
   width = 1 if name == 'maximal' else 2
-  law = exact_law(broken, CELLS[name], PAIRS[pair], width)
-  assert np.abs(law[:-1] - PAIRS[pair][1]).max() > 0.01
+  probs = exact_probs(broken, CELLS[name], PAIRS[pair], width)
+  assert np.abs(probs[:-1] - PAIRS[pair][1]).max() > 0.01
 
 
 @pytest.mark.parametrize('num_drafts', [1, 2, 3, 8])
 @pytest.mark.parametrize('size', [3, 6, priorities.NUM_ATOMS + 44])
-def test_priorities_make_the_law_that_they_promise(size, num_drafts):
+def test_priorities_make_the_distribution_that_they_promise(size, num_drafts):
   """By the ranks that candidates draw; ties are broken evenly.
 
   One wins in atom `j` with the mean of `k (below + mass u)**(k-1)` over `u`.
@@ -399,8 +402,10 @@ def test_priorities_make_the_law_that_they_promise(size, num_drafts):
     above = np.cumsum(mass)
     wins = above**num_drafts - (above - mass) ** num_drafts
     wins = np.divide(wins, mass, out=np.zeros_like(wins), where=mass > 0)
-    law = np.bincount(tokens, chances * wins[ranks], size)
-    np.testing.assert_allclose(plan.law(draft), law, rtol=0, atol=1e-6)
+    probs = np.bincount(tokens, chances * wins[ranks], size)
+    np.testing.assert_allclose(
+      plan.distribution(draft), probs, rtol=0, atol=1e-6
+    )
 
 
 # Grid points of a float32 uniform.
@@ -416,7 +421,7 @@ def partner_points(own, other):
   atoms = jnp.arange(own.shape[0])
   pick = jax.vmap(
     jax.vmap(
-      lambda atom, point: otm._partner(own, other, atom, point / _GRID),
+      lambda atom, point: priorities.partner(own, other, atom, point / _GRID),
       (None, 0),
     )
   )
@@ -424,7 +429,7 @@ def partner_points(own, other):
   def halve(_, bounds):
     low, high = bounds
     middle = (low + high) // 2
-    past = pick(atoms, middle.astype(jnp.float32)) > atoms
+    past = pick(atoms, middle.astype(jnp.float32)) > atoms[None]
     return jnp.where(past, low, middle + 1), jnp.where(past, middle, high)
 
   zeros = jnp.zeros((len(atoms), len(atoms)), jnp.int32)
@@ -469,10 +474,10 @@ def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
 
 
 def test_residual_falls_back_to_the_target():
-  law = jnp.array([0.5, 0.25, 0.25])
-  np.testing.assert_array_equal(maximal.residual(law, law), law)
+  probs = jnp.array([0.5, 0.25, 0.25])
+  np.testing.assert_array_equal(residuals.residual(probs, probs), probs)
   np.testing.assert_allclose(
-    maximal.residual(law, jnp.array([0.25, 0.75, 0.0])), [0, 0.5, 0]
+    residuals.residual(probs, jnp.array([0.25, 0.75, 0.0])), [0, 0.5, 0]
   )
 
 
@@ -526,9 +531,9 @@ def keys():
 @functools.cache
 def iid(pair):
   """`[SIZE, 3]` candidates from the pair's draft."""
-  law = np.cumsum(SAMPLED[pair][0], dtype=np.float64)
+  sums = np.cumsum(SAMPLED[pair][0], dtype=np.float64)
   uniforms = np.random.default_rng(8).random((SIZE, 3))
-  tokens = np.searchsorted(law / law[-1], uniforms, side='right')
+  tokens = np.searchsorted(sums / sums[-1], uniforms, side='right')
   return tokens.astype(np.int32)
 
 
@@ -550,7 +555,7 @@ def sample(coupling, pair, num_active):
   tokens, accepted = over_rows(coupling)(
     keys(), iid(pair), active, draft, target
   )
-  return laws.chi_square(tokens, target), np.mean(accepted)
+  return distributions.chi_square(tokens, target), np.mean(accepted)
 
 
 @pytest.mark.slow
@@ -560,7 +565,7 @@ def sample(coupling, pair, num_active):
     *itertools.product(LOSSLESS, ['random'], [0, 3]),
     *itertools.product(LOSSLESS, ['one-hot draft'], [1]),
     *itertools.product(LOSSLESS, ['truncated'], [2]),
-    # Others are in the table's exact law: it takes seconds for a million.
+    # Others are in the table's exact test: it takes seconds for a million.
     *itertools.product(
       sorted(set(LOSSLESS) - {'otm_table'}),
       ['one-hot target', 'disjoint', 'equal', 'tied'],
@@ -570,7 +575,9 @@ def sample(coupling, pair, num_active):
     ('otm', 'many tokens', 3),
   ],
 )
-def test_token_of_iid_candidates_has_the_target_law(name, pair, num_active):
+def test_token_of_iid_candidates_has_the_target_distribution(
+  name, pair, num_active
+):
   """A chi-square divergence of 6e-5 fails with chance 0.999.
 
   That is with 5 tokens, and 9e-5 with 20. Without a candidate that is active,
@@ -596,7 +603,7 @@ def test_token_of_iid_candidates_has_the_target_law(name, pair, num_active):
   ('pair', 'num_active'), [('random', 1), ('tied', 2), ('truncated', 3)]
 )
 def test_check_rejects_samples_of_a_broken_coupling(pair, num_active):
-  assert sample(laws.resampling, pair, num_active)[0] < 1e-6
+  assert sample(distributions.resampling, pair, num_active)[0] < 1e-6
 
 
 @pytest.mark.parametrize('num_candidates', [1, 3])
@@ -615,7 +622,7 @@ def test_greedy_picks_the_most_likely_token(num_candidates):
 def test_table_of_too_many_tuples_is_refused():
   """While it is traced, with a way out."""
   size = round(linear_program.MAX_TUPLES ** (1 / 3)) + 1
-  law = jax.ShapeDtypeStruct((size,), jnp.float32)
+  probs = jax.ShapeDtypeStruct((size,), jnp.float32)
   candidates = jax.ShapeDtypeStruct((3,), jnp.int32)
   active = jax.ShapeDtypeStruct((3,), jnp.bool_)
   with pytest.raises(ValueError, match=rf'{size}\*\*3 .* the coupling otm'):
@@ -624,6 +631,6 @@ def test_table_of_too_many_tuples_is_refused():
       jax.random.key(0),
       candidates,
       active,
-      law,
-      law,
+      probs,
+      probs,
     )

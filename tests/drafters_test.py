@@ -14,7 +14,7 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.models import adapters
 from specjax.models import config as config_lib
-from tests import laws
+from tests import distributions
 
 CONFIG = config_lib.TransformerConfig(
   vocab_size=11,
@@ -38,7 +38,9 @@ def params():
 
 
 def table():
-  return jnp.asarray(laws.random_table(np.random.default_rng(18), 3, 3))
+  return jnp.asarray(
+    distributions.random_table(np.random.default_rng(18), 3, 3)
+  )
 
 
 def started(drafter, params, rows):
@@ -129,15 +131,17 @@ def test_autoregressive_tokens_have_the_reported_probs(topology):
   leaves = tree.tokens[:, topology.leaves]
   for probs in tree.bonus_probs:
     np.testing.assert_allclose(probs, model_table[leaves], atol=1e-6)
-  # The law of a row depends on its last token; index the trees with it.
+  # What a row drafts depends on its last token; index the trees with it.
   roots = np.bincount(last[:, 0], minlength=3) / rows
   grid = np.indices([3] * (topology.num_nodes + 1)).reshape(
     topology.num_nodes + 1, -1
   )
-  law = roots[grid[0]]
+  chances = roots[grid[0]]
   for node, parent in enumerate(topology.parents):
-    law = law * np.asarray(model_table)[grid[parent + 1], grid[node + 1]]
-  assert laws.chi_square(entries, law) > 1e-4
+    chances = (
+      chances * np.asarray(model_table)[grid[parent + 1], grid[node + 1]]
+    )
+  assert distributions.chi_square(entries, chances) > 1e-4
 
 
 @jax.jit
@@ -356,7 +360,7 @@ def test_arms_that_take_turns_stay_accepted_in_full(params, chunk):
     TRANSFORMER,
     params,
     [(arm, params) for arm in arms],
-    bandit=laws.alternating(2),
+    bandit=distributions.alternating(2),
     max_length=64,
   )
   results = decoder.decode(PROMPTS, 48)

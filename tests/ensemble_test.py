@@ -16,7 +16,7 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.drafters import stateless
-from tests import laws
+from tests import distributions
 from tests import lossless_test
 from tests import toys
 from tests import xla
@@ -163,19 +163,19 @@ def play(drafter, rounds=12):
     keys = jax.random.split(jax.random.key(number), ROWS)
     tree, proposal = jitted(drafter.draft)(keys, params, state, context)
     check_tree(tree, keys, members, params, context)
-    block = rng.integers(toys.VOCAB, size=(ROWS, topology.depth + 1))
+    emitted = rng.integers(toys.VOCAB, size=(ROWS, topology.depth + 1))
     leaves = rng.choice(topology.leaves, size=ROWS)
     for row, leaf in enumerate(leaves):
       path = np.flatnonzero(topology.mask[leaf + 1, 1:])
-      block[row, : len(path)] = tree.tokens[row, path]
+      emitted[row, : len(path)] = tree.tokens[row, path]
     num = rng.integers(topology.depths[leaves] + 1)
     outcome = specjax.Outcome(
       path=jnp.tile(jnp.arange(topology.depth), (ROWS, 1)),
       num_accepted=jnp.array(num, jnp.int32),
-      tokens=jnp.array(block, jnp.int32),
+      tokens=jnp.array(emitted, jnp.int32),
     )
     state = jitted(drafter.commit)(state, proposal, context, outcome, every)
-    tokens[rows, lengths[:, None] + np.arange(topology.depth + 1)] = block
+    tokens[rows, lengths[:, None] + np.arange(topology.depth + 1)] = emitted
     lengths = (lengths + num + 1).astype(np.int32)
   return behind
 
@@ -218,7 +218,10 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   arms = [(arm(drafter, 0.0), params)]
   arms += [(arm(members[0], 0.0), params[0])] * others
   decoder = arms_test.decoder(
-    laws.alternating, arms, sampling=sampling_lib.Sampling(0.0), per_row=per_row
+    distributions.alternating,
+    arms,
+    sampling=sampling_lib.Sampling(0.0),
+    per_row=per_row,
   )
   state = decoder.init(arms_test.PROMPTS, 24)
   loop = xla.compile_as_usual(

@@ -102,6 +102,7 @@ def test_benchmark(tmp_path):
   rows = _run(config, tmp_path)
   names = [row['benchmark'] for row in rows]
   assert names.count('round') == 2 and names.count('decode') == 4
+  assert names.count('features') == 1
   assert all(row['ratio'] > 0 and row['device'] for row in rows)
   # Same weights, same greedy outputs in an independent implementation.
   assert [row['same_outputs'] for row in rows[-2:]] == [2, 2]
@@ -420,11 +421,11 @@ def test_prompts_of_the_family_are_counted(tmp_path):
 def test_prompts_of_another_file_are_not_those_that_were_logged():
   """Even if the file has the same name; other sets do not mind."""
   config = _load('banditspec/drafters.py')
-  told = {}
+  seen = {}
   for folder in ('a', 'b'):
     config.prompts_file = f'{folder}/mine.jsonl'
     for label in ('mine', 'family'):
       fields = prompt_sets.fields(config, label)
       made = results.fingerprint(fields, bandits.MAY_CHANGE)
-      told.setdefault(label, set()).add(made)
-  assert len(told['mine']) == 2 and len(told['family']) == 1
+      seen.setdefault(label, set()).add(made)
+  assert len(seen['mine']) == 2 and len(seen['family']) == 1

@@ -14,17 +14,20 @@ from scipy import optimize
 from scipy import special
 
 import specjax
+from specjax import base
 from specjax import drafters
 from specjax import trees
 from specjax import verifiers
-from specjax.couplings import maximal
-from tests import laws
+from specjax.couplings import residuals
+from specjax.goals import apply
+from tests import distributions
 from tests import toys
 
 VOCAB = 12
 
-# From deferring often to seldom. Binary fractions meet the ties of laws in
-# sixteenths exactly; ties of entropies, at 0, are not exact in any float.
+# From deferring often to seldom. Binary fractions meet the ties of
+# probabilities in sixteenths exactly; ties of entropies, at 0, are not exact in
+# any float.
 ALPHAS = {
   'bild': (0.0, 0.7, 2.0, 6.0),
   'chow': (0.0, 0.25, 0.6, 0.75),
@@ -43,12 +46,12 @@ DEFERRALS = sorted(set(ALPHAS) - {'lossy', *TOKEN_RULES})
 each_rule = pytest.mark.parametrize('name', ALPHAS)
 
 
-def top(law):
-  return law.max(-1, keepdims=True)
+def top(probs):
+  return probs.max(-1, keepdims=True)
 
 
-def entropy(law):
-  return surprise(law, law)
+def entropy(probs):
+  return surprise(probs, probs)
 
 
 def surprise(draft, target):
@@ -61,7 +64,7 @@ def distance(target, draft):
 
 
 # A rule defers where its gap is positive, at a position or token by token; of
-# alpha, the sampled laws and the raw ones, `[..., V]` each.
+# alpha, the sampled probabilities and the raw ones, `[..., V]` each.
 GAPS = {
   'bild': lambda a, t, d, t1, d1: surprise(d, t1) - a,
   'chow': lambda a, t, d, t1, d1: (1 - a) - top(d1),
@@ -89,7 +92,7 @@ def lossy_formula(alpha, target, draft):
   if excess(0) >= 0:
     return goal(0)  # Nothing is rejected.
   if excess(1) <= 0:
-    return goal(1)  # What float32 laws lack of mass 1.
+    return goal(1)  # What float32 lacks of mass 1.
   return goal(optimize.brentq(excess, 0, 1, xtol=1e-13))
 
 
@@ -108,10 +111,12 @@ def formula(name, alpha, *four):
 
 
 def float32_pairs(sampled, raw=None):
-  """`[2, n, V]` laws of target and draft as four float32 arrays `[n, V]`."""
+  """`[2, n, V]` of target and draft as four float32 arrays `[n, V]`."""
   four = [*sampled, *(sampled if raw is None else raw)]
   # Numbers too small for float32 are 0 on some machines only.
-  return tuple(np.where(law < 1e-30, 0, law).astype(np.float32) for law in four)
+  return tuple(
+    np.where(probs < 1e-30, 0, probs).astype(np.float32) for probs in four
+  )
 
 
 def of_temperature(temperature, logits):
@@ -133,7 +138,7 @@ def similar_logits(rng, num):
 def pairs():
   """1,000 `(target, draft, raw target, raw draft)`, `[n, V]`.
 
-  Sharp and flat laws; sparse ones in sixteenths and quarters, with many ties;
+  Sharp and flat ones; sparse ones in sixteenths and quarters, with many ties;
   equal ones; and similar models at temperatures 0 (one-hots), 0.5 and 2.
   """
   rng = np.random.default_rng(23)
@@ -168,7 +173,7 @@ def goals_of(name, alpha, four):
 
 
 def defers(name, alpha, four):
-  """`[n]` whether the goal is the target's law; also true of equal laws."""
+  """`[n]` whether the goal is the target; also true where both are equal."""
   return (goals_of(name, alpha, four) == four[0]).all(1)
 
 
@@ -179,7 +184,7 @@ def test_goal_equals_the_formula(name):
   assert four[0].shape == (1000, VOCAB)
   gaps = []
   for alpha in ALPHAS[name]:
-    wanted, gap = formula(name, alpha, *(law.astype(float) for law in four))
+    wanted, gap = formula(name, alpha, *(probs.astype(float) for probs in four))
     hair = ((gap != 0) & (np.abs(gap) < 1e-5)).any(1)
     assert hair.sum() <= 20
     np.testing.assert_allclose(
@@ -193,7 +198,7 @@ def test_goal_equals_the_formula(name):
 
 
 @each_rule
-def test_raw_laws_are_the_processed_ones_by_default(name):
+def test_raw_probs_are_the_processed_ones_by_default(name):
   target, draft, *_ = four = dirichlet_pairs(1, 100)
   alpha = ALPHAS[name][2]
   np.testing.assert_array_equal(
@@ -217,7 +222,7 @@ def test_lossy_step_accepts_and_replaces_as_lossy_sampling(alpha, beta):
   excess = np.maximum(0, target / beta - draft)
   some = excess.sum(1) > 1e-6  # Else nothing of the target is left.
   assert some.mean() > 0.3
-  residual = jax.vmap(maximal.residual)(draft, goal)
+  residual = jax.vmap(residuals.residual)(draft, goal)
   np.testing.assert_allclose(residual[some], excess[some], atol=1e-6)
 
 
@@ -253,7 +258,7 @@ def test_rejections_seen_are_the_distance_where_a_rule_defers(alpha, deferred):
   )
   margin = 4.5 * np.sqrt(rejection * (1 - rejection) / num)
   assert abs((~accepted).mean() - rejection) <= margin
-  assert laws.chi_square(tokens, np.asarray(goal)) > 1e-4
+  assert distributions.chi_square(tokens, np.asarray(goal)) > 1e-4
 
 
 @pytest.mark.parametrize('alpha', [-0.3, -0.1, 0.1, 0.3])
@@ -274,7 +279,7 @@ def test_opt_and_diff_are_one_rule_at_temperature_zero(alpha):
 
 @functools.cache
 def markov_models():
-  """Target and draft of 8 tokens, with a law for each position."""
+  """Target and draft of 8 tokens, with a distribution for each position."""
   return [toys.markov(seed, 8, horizon=64) for seed in (0, 1)]
 
 
@@ -299,7 +304,7 @@ def greedy_text(name, alpha, prompt, num):
       np.asarray(table, np.float64)[position, tokens[-1]]
       for _, table in markov_models()
     ]
-    sampled = [np.eye(8)[law.argmax()] for law in raw]
+    sampled = [np.eye(8)[probs.argmax()] for probs in raw]
     goal, _ = formula(name, alpha, *sampled, *raw)
     deferred += (goal != sampled[1]).any()
     tokens.append(int(goal.argmax()))
@@ -322,13 +327,13 @@ def test_opt_and_diff_decode_alike_at_temperature_zero():
     assert 0 < one.accepted.sum() < one.drafted.sum()
 
 
-def zero_one(law):
-  """`[n, V]` what each true token costs a model of these laws."""
-  return 1.0 - (law == top(law))
+def zero_one(probs):
+  """`[n, V]` what each true token costs a model of these probabilities."""
+  return 1.0 - (probs == top(probs))
 
 
-def log_loss(law):
-  return -np.log(law)
+def log_loss(probs):
+  return -np.log(probs)
 
 
 def loss_of(name):
@@ -336,11 +341,13 @@ def loss_of(name):
 
 
 def expected_costs(name, alpha, world, target, draft):
-  """`[2, n]` of keeping and of deferring, when tokens have the law `world`.
+  """`[2, n]` of keeping and of deferring, when tokens are drawn from `world`.
 
   Those that Lemma 6 (Chow), Lemma 1 (Diff) or Lemma 4 (OPT) minimises.
   """
-  kept, lost = ((world * loss_of(name)(law)).sum(1) for law in (draft, target))
+  kept, lost = (
+    (world * loss_of(name)(probs)).sum(1) for probs in (draft, target)
+  )
   if name.startswith('chow'):
     return np.stack([kept, np.full_like(kept, alpha)])
   far = distance(target, draft)[:, 0] if name.startswith('opt') else 1
@@ -356,13 +363,13 @@ def calibrated_to(rng, world, loss):
 
   For the 0-1 loss, it gives some token its true probability, which is its
   largest. For the log loss, its entropy is its cross entropy: of all powers of
-  a random law, it is the one closest to the world.
+  a random distribution, it is the one closest to the world.
   """
   if loss is zero_one:
     likely = np.flatnonzero(world > 1.01 / world.size)
-    law = np.eye(world.size)[rng.choice(likely)]
-    true = (world * law).sum()
-    return np.where(law > 0, true, (1 - true) / (world.size - 1))
+    probs = np.eye(world.size)[rng.choice(likely)]
+    true = (world * probs).sum()
+    return np.where(probs > 0, true, (1 - true) / (world.size - 1))
   scores = rng.normal(size=world.size)
   power = optimize.brentq(
     lambda power: (special.softmax(power * scores) - world) @ scores, -1e3, 1e3
@@ -385,7 +392,7 @@ def test_rule_is_the_cheapest_choice_for_calibrated_models(name):
   cheapest = []
   for alpha in CHOW_PRICES.get(name, (0.02, 0.1, 0.6)):
     costs = expected_costs(name, alpha, worlds, *four[:2])
-    # Of equal laws, nobody can tell which was chosen.
+    # Of equal ones, nobody can tell which was chosen.
     clear = (np.abs(costs[0] - costs[1]) > 1e-5) & (four[0] != four[1]).any(1)
     assert clear.mean() > 0.4
     best = costs.argmin(0)[clear]
@@ -404,7 +411,7 @@ def test_regret_of_opt_is_bounded(name, alpha):
   four = float32_pairs(
     (1 - blur) * world + blur * rng.dirichlet(np.ones(6), (2, 1000))
   )
-  target, draft = (law.astype(float) for law in four[:2])
+  target, draft = (probs.astype(float) for probs in four[:2])
   costs = expected_costs(name, alpha, world, target, draft)
   chosen = defers(name, alpha, four).astype(int)
   rows = np.arange(1000)
@@ -425,8 +432,8 @@ def test_regret_of_opt_is_bounded(name, alpha):
 def test_opt_solves_the_problem_with_a_budget_of_rejections():
   """C.4, with the paper's multiplier for each pair."""
   four = dirichlet_pairs(41, 1000)
-  target, draft = (law.astype(float) for law in four[:2])
-  kept, lost = (1 - top(law)[:, 0] for law in (draft, target))
+  target, draft = (probs.astype(float) for probs in four[:2])
+  kept, lost = (1 - top(probs)[:, 0] for probs in (draft, target))
   far, budget = distance(target, draft)[:, 0], 0.5
   allowed = far <= budget
   alphas = np.where(allowed, 0, (kept - lost) / far + 0.01)
@@ -440,8 +447,8 @@ def test_opt_solves_the_problem_with_a_budget_of_rejections():
   np.testing.assert_array_equal((goals == four[0]).all(1)[clear], best[clear])
 
 
-# What makes each rule keep all drafts, and what makes it the target, for laws
-# without zeros.
+# What makes each rule keep all drafts, and what makes it the target, for
+# probabilities without zeros.
 NEVER = {
   'bild': 1e3,
   'chow': 1.0,
@@ -480,7 +487,7 @@ def test_extreme_rules_are_one_of_the_models(table, model):
 
 
 @pytest.mark.parametrize('name', TOKEN_RULES)
-def test_token_rules_give_laws_for_every_alpha(name):
+def test_token_rules_give_distributions_for_every_alpha(name):
   low = 0 if name == 'token_v3' else -1
   four = pairs()
   for alpha in np.linspace(low, 1, 9):
@@ -587,6 +594,22 @@ def test_weight_out_of_range_is_refused(weight):
   ],
   ids=['nan', 'negative', 'half', 'double', 'lossy'],
 )
-def test_goal_that_is_no_law_is_refused(goal):
+def test_goal_that_is_no_distribution_is_refused(goal):
   with pytest.raises(ValueError, match='goal'):
     decoder_of(goal).decode([[1]], 4)
+
+
+def test_probabilities_behind_the_leaves_of_a_dynamic_tree_are_refused():
+  topology = trees.DynamicTopology(
+    jnp.array([-1, 0]), jnp.array([1, 2]), trees.Bounds(2, 2, 1)
+  )
+  probs = jnp.full((2, 3), 1 / 3)
+  tree = base.DraftTree(
+    jnp.array([0, 1]),
+    topology,
+    jnp.ones(2, bool),
+    probs,
+    bonus_probs=base.Probs(probs[:1], probs[:1]),
+  )
+  with pytest.raises(ValueError, match='bonus_probs need a static topology'):
+    apply.has_draft_probs(tree)

@@ -1,9 +1,10 @@
-"""The whole loop emits the target's law, through the public interface.
+"""The whole loop emits the target's distribution, through the public interface.
 
-One batch of many requests, which all start from the same prompt: the joint law
-of the first three emitted tokens, against the exact one. With 27 sequences and
-20000 rows, a law at chi-square divergence 0.004 fails the test (p < 1e-4) with
-chance 0.995; without the residual the divergence is 0.01 and more.
+One batch of many requests, which all start from the same prompt: the joint
+distribution of the first three emitted tokens, against the exact one. With 27
+sequences and 20000 rows, a distribution at chi-square divergence 0.004 fails
+the test (p < 1e-4) with chance 0.995; without the residual the divergence is
+0.01 and more.
 """
 
 import jax
@@ -16,7 +17,7 @@ from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from tests import laws
+from tests import distributions
 
 ROWS, VOCAB_SIZE, LENGTH = 20000, 3, 3
 PROMPT = [2, 0]
@@ -28,8 +29,8 @@ def tables(kind):
   rng = np.random.default_rng(12)
   horizon = (4,) if kind == 'time-varying' else ()
   shape = (*horizon, VOCAB_SIZE, VOCAB_SIZE)
-  target = laws.random_table(rng, *shape, low=0.2)
-  return target, laws.random_table(rng, *shape, low=0.05)
+  target = distributions.random_table(rng, *shape, low=0.2)
+  return target, distributions.random_table(rng, *shape, low=0.05)
 
 
 def p_value(decoder, table, sampling):
@@ -45,8 +46,10 @@ def p_value(decoder, table, sampling):
   with np.errstate(divide='ignore'):
     logits = np.log(table)
   table = sampling_lib.probabilities(jnp.asarray(logits), sampling)
-  law = laws.sequence_law(table, PROMPT[-1], LENGTH, len(PROMPT) - 1)
-  return laws.chi_square(tokens, law)
+  probs = distributions.sequence_probs(
+    table, PROMPT[-1], LENGTH, len(PROMPT) - 1
+  )
+  return distributions.chi_square(tokens, probs)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def p_value(decoder, table, sampling):
     ('time-varying', sampling_lib.Sampling(temperature=0.6, min_p=0.3)),
   ],
 )
-def test_speculative_decoding_has_the_target_law(kind, sampling):
+def test_speculative_decoding_has_the_target_distribution(kind, sampling):
   target, draft = tables(kind)
   decoder = specjax.speculative(
     MODEL, target, MODEL, draft, draft_length=2, sampling=sampling
@@ -69,7 +72,7 @@ def test_speculative_decoding_has_the_target_law(kind, sampling):
 
 def test_check_rejects_a_verifier_without_residual():
   target, draft = tables('stationary')
-  verifier = specjax.VERIFIERS['tree_walk'](laws.resampling)
+  verifier = specjax.VERIFIERS['tree_walk'](distributions.resampling)
   decoder = specjax.speculative(
     MODEL, target, MODEL, draft, draft_length=2, verifier=verifier
   )
@@ -88,7 +91,7 @@ def test_check_rejects_a_verifier_without_residual():
     (2, 2, 'otm_table'),
   ],
 )
-def test_verifiers_of_chains_have_the_target_law(
+def test_verifiers_of_chains_have_the_target_distribution(
   num_drafts, draft_length, verifier
 ):
   target, draft = tables('time-varying')
@@ -114,7 +117,7 @@ def arm(topology, verifier='maximal'):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('verifier', ['maximal', 'kseq', 'multiround', 'otm'])
-def test_prefix_trees_have_the_target_law(verifier):
+def test_prefix_trees_have_the_target_distribution(verifier):
   target, draft = tables('time-varying')
   arms = [(arm(trees.prefix_tree((2, 2)), verifier), draft)]
   decoder = specjax.Decoder(MODEL, target, arms)
@@ -125,27 +128,29 @@ def test_prefix_trees_have_the_target_law(verifier):
   ('first', 'second'),
   [
     ((trees.chain(1),), (trees.prefix_tree((2, 1)),)),
-    ((trees.chain(1),), (trees.prefix_tree((2, 1)), laws.resampling)),
+    ((trees.chain(1),), (trees.prefix_tree((2, 1)), distributions.resampling)),
     ((trees.chain(3), 'block'), (trees.chains(2, 2), 'otm')),
   ],
   ids=['maximal', 'resampling', 'block and otm'],
 )
-def test_alternating_arms_have_the_target_law(first, second):
+def test_alternating_arms_have_the_target_distribution(first, second):
   """Arms of different depth, with different drafts, turn about."""
   target, draft = tables('time-varying')
   arms = [(arm(*first), draft), (arm(*second), draft[::-1])]
-  decoder = specjax.Decoder(MODEL, target, arms, bandit=laws.alternating(2))
+  decoder = specjax.Decoder(
+    MODEL, target, arms, bandit=distributions.alternating(2)
+  )
   p = p_value(decoder, target, sampling_lib.Sampling())
-  assert p < 1e-6 if laws.resampling in second else p > 1e-4
+  assert p < 1e-6 if distributions.resampling in second else p > 1e-4
 
 
 @registry.component
 def adversary(num_arms):
-  """Reacts to all that it is told; plays what would have earned least."""
+  """Reacts to all that it is shown; plays what would have earned least."""
 
   def update(state, arm, reward, *, rewards=None, **extra):
     if rewards is None:
-      return (arm + 1 + (reward > 0)) % num_arms
+      return (arm + jnp.where(reward > 0, 2, 1)) % num_arms
     others = jnp.where(jnp.arange(num_arms) == arm, jnp.inf, rewards)
     return jnp.argmin(others).astype(jnp.int32)
 
@@ -178,11 +183,13 @@ def varied(draft, first='maximal'):
   [
     ('lazy', 'maximal'),
     pytest.param('always', 'maximal', marks=pytest.mark.slow),
-    ('lazy', laws.resampling),
+    ('lazy', distributions.resampling),
   ],
   ids=['lazy', 'always', 'resampling'],
 )
-def test_rows_with_adverse_bandits_have_the_target_law(catch_up, first):
+def test_rows_with_adverse_bandits_have_the_target_distribution(
+  catch_up, first
+):
   """Every row chooses for itself, by what came before; all begin alike."""
   target, draft = tables('time-varying')
   decoder = specjax.Decoder(
@@ -195,13 +202,13 @@ def test_rows_with_adverse_bandits_have_the_target_law(catch_up, first):
     max_length=16,
   )
   p = p_value(decoder, target, sampling_lib.Sampling())
-  assert p < 1e-6 if first is laws.resampling else p > 1e-4
+  assert p < 1e-6 if first is distributions.resampling else p > 1e-4
 
 
 @pytest.mark.parametrize(
   'catch_up', [pytest.param('lazy', marks=pytest.mark.slow), 'always']
 )
-def test_outcome_dependent_choice_of_arms_has_the_target_law(catch_up):
+def test_outcome_dependent_choice_of_arms_has_the_target_distribution(catch_up):
   """A bandit that reacts to every reward chooses from the past alone."""
   target, draft = tables('stationary')
   arms = [
@@ -225,5 +232,5 @@ def test_outcome_dependent_choice_of_arms_has_the_target_law(catch_up):
 
   # One row a batch: the arm is the batch's, and here each row's own.
   keys = sampling_lib.row_keys(jax.random.key(14), jnp.arange(ROWS))
-  law = laws.sequence_law(target, PROMPT[-1], LENGTH)
-  assert laws.chi_square(jax.jit(jax.vmap(run))(keys), law) > 1e-4
+  probs = distributions.sequence_probs(target, PROMPT[-1], LENGTH)
+  assert distributions.chi_square(jax.jit(jax.vmap(run))(keys), probs) > 1e-4

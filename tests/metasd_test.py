@@ -12,17 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import laboratory
 from specjax import bandits
 from specjax import base
 from specjax import rewards
 from specjax import sampling
 from specjax import trees
 from specjax import verifiers
-from specjax.bandits import laboratory
 from specjax.decoding import estimates
 from specjax.theory import constant
-from specjax.verifiers import tree_walk
-from tests import laws
+from tests import distributions
 
 # Drafters of constant acceptance.
 
@@ -51,8 +50,10 @@ def _sums(key, drafter, verifier, num_chunks):
     coin_key, draft_key, verify_key = jax.random.split(key, 3)
     shape = _CHUNK, drafter.length
     coins = jax.random.bernoulli(coin_key, shape=(*shape, 1))
-    chance = drafter.acceptance + drafter.spread * (2.0 * coins - 1)
-    probs = lambda own: chance * _SHARED + (1 - chance) * own
+    chance = drafter.acceptance + drafter.spread * jnp.where(coins, 1.0, -1.0)
+    probs = lambda own: (
+      chance * _SHARED[None, None] + (1 - chance) * own[None, None]
+    )
     draft, target = probs(_DRAFT), probs(_TARGET)
     tree = base.DraftTree(
       tokens=draw(jax.random.uniform(draft_key, (*shape, 1)), draft),
@@ -124,8 +125,8 @@ def test_rewards_of_rounds_have_the_lemmas_moments(drafter):
 
 
 def test_moments_reject_a_verifier_that_accepts_too_often():
-  """A residual of the target's law is sometimes the draft token itself."""
-  broken = tree_walk.tree_walk(laws.resampling)
+  """A sample of the target is sometimes the draft token itself."""
+  broken = verifiers.tree_walk(distributions.resampling)
   drafter = _Drafter(0.8, 0.15, 5)
   means, _ = _moments(drafter, broken, 20)
   known = constant.reward_statistics(drafter.acceptance, drafter.length)

@@ -1,4 +1,4 @@
-"""Hard laws, on one device and on eight: all finite, possible and the same.
+"""Hard distributions, on one device and on eight: all finite, possible, alike.
 
 As a program, this writes what each case gives on all devices of its process:
 `python -m tests.properties_test FOLDER SCALE`.
@@ -29,7 +29,7 @@ NUM_DEVICES = 8
 WIDTH = 3  # Candidates of a coupling.
 # More tokens than a plan has atoms.
 LARGE = priorities.NUM_ATOMS + 44
-# Pairs of laws by size of the vocabulary; multiples of the devices.
+# Pairs of distributions by size of the vocabulary; multiples of the devices.
 SCALES = {
   'few': {5: 2048},
   'many': {5: 100_000, LARGE: 1000},
@@ -56,10 +56,10 @@ class Case(NamedTuple):
   check: Callable[..., None]
 
 
-# Hard laws.
+# Hard distributions.
 
 
-def hard_laws(rng, num, size):
+def hard_probs(rng, num, size):
   """`[R, V]` float64, not normalised: peaked, tiny, zero, tied, one-hot."""
   flat = rng.dirichlet(np.ones(size), num)
   some = rng.random((num, size)) < 0.5
@@ -77,7 +77,7 @@ def hard_laws(rng, num, size):
 
 def hard_pairs(rng, num, size):
   """Drafts and targets, `[R, V]` float32: any, disjoint, equal or nearly so."""
-  pair = hard_laws(rng, 2 * num, size).reshape(2, num, size)
+  pair = hard_probs(rng, 2 * num, size).reshape(2, num, size)
   kind = rng.integers(5, size=(num, 1))
   side = rng.random((num, size)) < 0.5
   side[:, 0], side[:, -1] = True, False
@@ -85,7 +85,7 @@ def hard_pairs(rng, num, size):
   pair = np.where(kind == 1, apart, pair)
   pair[1] = np.where(kind >= 3, pair[0], pair[1])
   pair = (pair / pair.sum(-1, keepdims=True)).astype(np.float32)
-  # Sums that are off by ulps, then laws that differ by them.
+  # Sums that are off by ulps, then probabilities that differ by them.
   pair *= np.float32(1) + 2.0**-23 * rng.integers(-3, 4, (2, num, 1))
   ulps = rng.integers(-2, 3, (num, size)) * (pair[1] > 1e-30)
   near = (pair[0].view(np.int32) + ulps.astype(np.int32)).view(np.float32)
@@ -93,12 +93,12 @@ def hard_pairs(rng, num, size):
   return pair.astype(np.float32)
 
 
-def draws(rng, laws, num):
-  """`[R, num]` int32 tokens of laws `[R, V]`, or any token that has mass."""
-  any_token = (laws >= np.finfo(np.float32).tiny).astype(float)
-  chances = np.where(rng.random((len(laws), 1)) < 0.5, laws, any_token)
+def draws(rng, probs, num):
+  """`[R, num]` int32 tokens of `probs` `[R, V]`, or any token that has mass."""
+  any_token = (probs >= np.finfo(np.float32).tiny).astype(float)
+  chances = np.where(rng.random((len(probs), 1)) < 0.5, probs, any_token)
   edges = np.cumsum(chances, axis=1)
-  places = rng.random((len(laws), num, 1)) * edges[:, None, -1:]
+  places = rng.random((len(probs), num, 1)) * edges[:, None, -1:]
   return (edges[:, None] > places).argmax(-1).astype(np.int32)
 
 
@@ -130,7 +130,7 @@ def coupling_case(name, scale, size):
 
 
 def tree_rows(rng, topology, num, size, own_probs):
-  """Key, tokens, valid, distributions of all nodes and of all block entries.
+  """Key, tokens, valid, distributions of all nodes and of all entries.
 
   They depend on the depth alone, so that nodes of the same tokens agree.
   """
@@ -140,7 +140,7 @@ def tree_rows(rng, topology, num, size, own_probs):
   drafts = [pairs[level][0] for level in levels]
   if own_probs:
     drafts = [hard_pairs(rng, num, size)[0] for _ in levels]
-  tokens = [draws(rng, law, 1)[:, 0] for law in drafts]
+  tokens = [draws(rng, probs, 1)[:, 0] for probs in drafts]
   valid = rng.random((num, topology.num_nodes)) < 0.9
   for node, parent in enumerate(parents):
     valid[:, node] &= valid[:, parent] | (parent < 0)
@@ -199,7 +199,7 @@ def parts(draft, target, num_drafts):
   plan = priorities.plan(*args)
   return {
     'plan': plan,
-    'law': plan.law(draft),
+    'proposal': plan.distribution(draft),
     'division': division.divide(*args),
     'rejection': rejection.reject(draft, target),
     'optimal': transport.optimal_acceptance(*args),
@@ -220,8 +220,8 @@ def parts_case(scale, size):
     for leaf in leaves:
       assert np.isfinite(leaf).all()
     part = jax.tree.unflatten(structure, leaves)
-    np.testing.assert_allclose(part['law'].sum(1), 1, atol=1e-5)
-    assert part['law'].min() >= 0
+    np.testing.assert_allclose(part['proposal'].sum(1), 1, atol=1e-5)
+    assert part['proposal'].min() >= 0
     best = part['optimal']
     assert 0 <= best.min() and best.max() <= 1
     assert (best <= part['union'] + 1e-6).all()
@@ -241,14 +241,14 @@ GROUPS = [*specjax.COUPLINGS, *specjax.VERIFIERS, 'parts']
 def takes(name, tree, sampled):
   """Whether a verifier has no objection to such trees; all take a chain."""
   topology = TREES[tree]
-  laws = np.ones((topology.num_nodes + 1, 1), np.float32)
+  probs = np.ones((topology.num_nodes + 1, 1), np.float32)
   tokens = np.zeros(topology.num_nodes, np.int32)
   proposal = specjax.DraftTree(
-    tokens, topology, tokens == 0, laws[1:] if sampled else None
+    tokens, topology, tokens == 0, probs[1:] if sampled else None
   )
   verify = specjax.VERIFIERS[name]()
   try:
-    jax.eval_shape(verify, jax.random.key(0), proposal, laws)
+    jax.eval_shape(verify, jax.random.key(0), proposal, probs)
   except ValueError:
     assert (tree, sampled) != ('chain', True)
     return False
@@ -313,7 +313,7 @@ BOTH_SCALES = ['few', pytest.param('many', marks=pytest.mark.slow)]
 
 @pytest.mark.parametrize('scale', BOTH_SCALES)
 @pytest.mark.parametrize('group', GROUPS)
-def test_hard_laws_give_possible_tokens(group, scale):
+def test_hard_distributions_give_possible_tokens(group, scale):
   for case, leaves in on_one_device(group, scale).values():
     case.check(*case.rows, *leaves)
 

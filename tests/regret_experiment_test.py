@@ -4,7 +4,7 @@ import matplotlib.image
 import ml_collections
 import pytest
 
-from specjax.bandits import laboratory
+from experiments import laboratory
 from tests import experiments_test
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from specjax import trees
 from specjax.data import datastore
 from specjax.drafters import matching
 from specjax.drafters import stateless
-from tests import laws
+from tests import distributions
 from tests import lossless_test
 from tests import toys
 
@@ -300,7 +300,7 @@ def test_proposals_depend_on_the_row_alone(name):
   shuffled = some(context, order)
   assert proposals(drafter, params, shuffled) == [together[i] for i in order]
   junk = jnp.pad(context.tokens, ((0, 0), (0, 9)), constant_values=1)
-  behind = jnp.arange(SIZE + 9) >= context.lengths[:, None]
+  behind = jnp.arange(SIZE + 9)[None] >= context.lengths[:, None]
   junk = jnp.where(behind, (junk + 1) % 4, junk)
   padded = context._replace(tokens=junk)
   assert proposals(drafter, params, padded) == together
@@ -418,7 +418,7 @@ THREE = datastore.build(
 
 
 @pytest.mark.slow
-def test_emitted_tokens_have_the_target_law():
+def test_emitted_tokens_have_the_target_distribution():
   """All in turns, with the power that `lossless_test` states.
 
   Junk among them only costs speed.
@@ -429,7 +429,7 @@ def test_emitted_tokens_have_the_target_law():
     lossless_test.MODEL,
     target,
     [markov_arm(each) for each in names],
-    bandit=laws.alternating(len(names)),
+    bandit=distributions.alternating(len(names)),
     max_length=16,
   )
   sampling = sampling_lib.Sampling()
@@ -438,14 +438,14 @@ def test_emitted_tokens_have_the_target_law():
 
 @pytest.mark.slow
 def test_check_rejects_tokens_that_pass_for_samples():
-  """What was looked up is no sample of any law, and is kept too often."""
+  """What was looked up is no sample at all, and is kept too often."""
   target, _ = lossless_test.tables('time-varying')
   looked_up, params = markov_arm('suffix')
 
   def draft(*args):
     tree, proposal = looked_up.drafter.draft(*args)
-    law = jnp.full((*tree.tokens.shape, 3), 1 / 3, jnp.float32)
-    return tree._replace(probs=law), proposal
+    probs = jnp.full((*tree.tokens.shape, 3), 1 / 3, jnp.float32)
+    return tree._replace(probs=probs), proposal
 
   decoder = specjax.Decoder(
     lossless_test.MODEL,

@@ -13,14 +13,14 @@ INFO = base.RoundInfo(
   arm=jnp.array([0, 0, 0, 0, 0, 1]),
   live=jnp.array([False, True, True, True, True, True]),
   tokens=jnp.zeros((6, 5), jnp.int32),
-  num_emitted=jnp.array([0, 1, 2, 3, 2.5, 1]),
+  num_emitted=jnp.array([0.0, 1.0, 2.0, 3.0, 2.5, 1.0]),
   num_accepted=jnp.array([0, 0, 1, 2, 1, 0]),
   # Nothing is measured by how much of a tree was valid.
   depth=jnp.array([1, 0, 1, 2, 1, 0]),
   tree_depth=jnp.array([2, 2, 2, 2, 2, 0]),
-  acceptance=jnp.array([0, 0.25, 0.5, 1 + 1e-6, 0.75, 0]),
-  raw_acceptance=jnp.array([0, 0.5, 1 + 1e-6, 0.125, 0.25, 0]),
-  fidelity=jnp.array([1, 0.5, 1, 1 + 1e-6, 0, 1]),
+  acceptance=jnp.array([0.0, 0.25, 0.5, 1 + 1e-6, 0.75, 0.0]),
+  raw_acceptance=jnp.array([0.0, 0.5, 1 + 1e-6, 0.125, 0.25, 0.0]),
+  fidelity=jnp.array([1.0, 0.5, 1.0, 1 + 1e-6, 0.0, 1.0]),
   num_catch_up_tokens=jnp.array([0, 0, 3, 0, 0, 9]),
 )
 

@@ -6,9 +6,9 @@ import pytest
 from scipy import optimize
 from scipy import special
 
+from experiments import routing
 import specjax
 from specjax import decoding
-from specjax import routing
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers

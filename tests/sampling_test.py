@@ -1,4 +1,4 @@
-"""Probabilities against float64 numpy, and draws against their exact law."""
+"""Probabilities against float64 NumPy, draws against their exact chances."""
 
 import itertools
 import math
@@ -100,10 +100,10 @@ def test_top_p_goes_before_min_p():
 
 def test_min_p_is_a_share_of_the_largest():
   logits = jnp.array([0.0, 1.0, 0.0, -jnp.inf]) * jnp.log(2.0)
-  for min_p, law in ((0.49, [0.25, 0.5, 0.25, 0]), (0.51, [0, 1, 0, 0])):
+  for min_p, probs in ((0.49, [0.25, 0.5, 0.25, 0]), (0.51, [0, 1, 0, 0])):
     settings = sampling.Sampling(min_p=min_p)
     np.testing.assert_allclose(
-      sampling.probabilities(logits, settings), law, rtol=1e-6
+      sampling.probabilities(logits, settings), probs, rtol=1e-6
     )
 
 
@@ -167,7 +167,7 @@ def test_sampling_out_of_range_raises(fields, name):
 
 @pytest.mark.parametrize('scale', [1e-4, 1.0, 300.0])
 @pytest.mark.parametrize('vocab_size', [1, 2, 3, 16, 17, 90])
-def test_draw_has_exactly_the_law_of_its_weights(vocab_size, scale):
+def test_draw_has_exactly_the_distribution_of_its_weights(vocab_size, scale):
   """Inversion gives each token one interval: its grid points are off by 1."""
   rng = np.random.default_rng(vocab_size)
   weights = scale * rng.random(vocab_size).astype(np.float32)
@@ -177,16 +177,16 @@ def test_draw_has_exactly_the_law_of_its_weights(vocab_size, scale):
   tokens = np.asarray(_many((np.arange(size)[:, None] + 0.5) / size, weights))
   assert tokens.dtype == np.int32
   assert (np.diff(tokens) >= 0).all()
-  law = weights.astype(np.float64) / weights.sum(dtype=np.float64)
+  probs = weights.astype(np.float64) / weights.sum(dtype=np.float64)
   counts = np.bincount(tokens, minlength=vocab_size)
   assert counts.size == vocab_size
   assert not counts[weights == 0].any()
-  assert np.abs(counts - size * law).max() <= 1 + 1e-6 * size
+  assert np.abs(counts - size * probs).max() <= 1 + 1e-6 * size
 
 
-# The law of a draw, by the grid of its generator: multiples of 2**-23. What a
-# uniform picks never falls as it grows, so that a bisection finds how many grid
-# points pick each weight.
+# The distribution of a draw, by the grid of its generator: multiples of 2**-23.
+# What a uniform picks never falls as it grows, so that a bisection finds how
+# many grid points pick each weight.
 
 _GRID = 1 << 23
 
@@ -211,14 +211,14 @@ def _grid_points(weights):
   return jnp.diff(ends, prepend=0)
 
 
-def grid_law(weights):
+def grid_probs(weights):
   """`[V]` float64 chances with which `draw` gives each token."""
   num = sampling.num_uniforms(weights.shape[0])
   if num == 1:
     return np.asarray(_grid_points(weights[None])[0], np.float64) / _GRID
   blocks = sampling._blocks(weights, 0.0, num)
   inside = np.asarray(_grid_points(blocks), np.float64) / _GRID
-  return (grid_law(blocks.sum(-1))[:, None] * inside).ravel()[: len(weights)]
+  return (grid_probs(blocks.sum(-1))[:, None] * inside).ravel()[: len(weights)]
 
 
 def hard_weights(kind, vocab_size):
@@ -251,23 +251,23 @@ def hard_weights(kind, vocab_size):
   ],
 )
 def test_draw_of_a_large_vocabulary_is_off_by_little(vocab_size, kind):
-  """Total variation from the nominal law, over all uniforms of the generator.
+  """Total variation from the weights, over all uniforms of the generator.
 
   One uniform for the whole vocabulary was off by 5e-3 at 256,000 tokens.
   """
   weights = hard_weights(kind, vocab_size)
   nominal = np.asarray(weights, np.float64)
-  law = grid_law(weights)
-  assert law.sum() == pytest.approx(1, abs=1e-12)
-  assert not law[nominal == 0].any()
-  assert np.abs(law - nominal / nominal.sum()).sum() / 2 < 2e-5
+  probs = grid_probs(weights)
+  assert probs.sum() == pytest.approx(1, abs=1e-12)
+  assert not probs[nominal == 0].any()
+  assert np.abs(probs - nominal / nominal.sum()).sum() / 2 < 2e-5
 
 
 def test_enumeration_counts_what_every_uniform_picks():
   """The bisection against all 2**23 uniforms, one by one."""
   weights = hard_weights('sparse', 9)
   points = jnp.arange(_GRID, dtype=jnp.int32).reshape(-1, 1 << 15)
-  pick = lambda point: sampling.draw(point[None] / jnp.float32(_GRID), weights)
+  pick = lambda point: sampling.draw(point[None] / _GRID, weights)
   tokens = jax.lax.map(jax.vmap(pick), points)
   counts = np.bincount(np.asarray(tokens).ravel(), minlength=9)
   np.testing.assert_array_equal(counts, _grid_points(weights[None])[0])
@@ -287,9 +287,9 @@ def test_draw_takes_its_uniforms_level_by_level(monkeypatch):
     tokens = np.asarray(draw(grid.astype(np.float32), weights))
     counts = np.bincount(tokens, minlength=vocab_size)
     assert counts.size == vocab_size and not counts[weights == 0].any()
-    law = weights / weights.sum(dtype=np.float64)
+    probs = weights / weights.sum(dtype=np.float64)
     # Each level is off by at most a step of the grid.
-    assert np.abs(counts / size**3 - law).max() < 3 / size
+    assert np.abs(counts / size**3 - probs).max() < 3 / size
 
 
 def test_draw_needs_as_many_uniforms_as_levels():

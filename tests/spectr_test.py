@@ -194,14 +194,14 @@ def test_candidates_are_drawn_from_the_draft():
 
 
 def test_calls_of_a_loop_wait_for_each_other():
-  """Did their laws not depend on the last call, one would be made for all."""
+  """Did their drafts not depend on the last call, one would be made for all."""
   config = ml_collections.ConfigDict({'num_drafts': 1, 'spread': 1, 'seed': 0})
   instances = couplings.make_instances(config, 4, 6)
   seen = []
 
-  def on_host(law):
-    seen.append(law)
-    return np.float32(law.sum())
+  def on_host(probs):
+    seen.append(probs)
+    return np.float32(probs.sum())
 
   def rule(key, candidates, active, draft, target):
     return jax.pure_callback(on_host, jax.typeof(draft[0]), draft), True
@@ -272,7 +272,7 @@ def test_latency(tmp_path, family):
 
 
 def test_timed_calls_score_behind_the_prefix(family):
-  """As one call of prefix and block together."""
+  """As one call of prefix and new tokens together."""
   model = families.load(family).drafters['small']
   logits = latency.call(model, 3, 2, 5, seed=0)()
   tokens = np.random.default_rng(0).integers(

@@ -13,8 +13,8 @@ from experiments import rejections
 from experiments import results
 from specjax import theory
 from specjax import verifiers
+from tests import distributions
 from tests import experiments_test
-from tests import laws
 
 pytestmark = pytest.mark.slow
 
@@ -81,9 +81,9 @@ def test_theory_rows_are_of_the_tables_that_are_run(counted):
   _, rows = counted
   target, draft = rejections.tables(3, 4, 1.0, seed=10)
   reached, expected = np.full(3, 1 / 3), 0
-  for law, other in zip(target, draft):
-    expected += reached @ np.abs(law - other).sum(1) / 2
-    reached = reached @ law
+  for probs, other in zip(target, draft):
+    expected += reached @ np.abs(probs - other).sum(1) / 2
+    reached = reached @ probs
   found = [rows['theory', 4, k]['rejections'] for k in (1, 2, 'infinity')]
   assert found[0] == pytest.approx(expected, abs=1e-5)
   assert found[0] > found[1] > found[2] > 0
@@ -118,12 +118,14 @@ def test_a_broken_rule_deviates(monkeypatch, source):
     simulate = theory.simulate
 
     class Broken:
-      lower = functools.partial(simulate.lower, coupling=laws.resampling)
+      lower = functools.partial(
+        simulate.lower, coupling=distributions.resampling
+      )
 
     monkeypatch.setattr(theory, 'simulate', Broken)
     counts, _ = rejections.simulated(*pair, 4, 1, config)
   else:
-    broken = verifiers.tree_walk.tree_walk(laws.resampling)
+    broken = verifiers.tree_walk(distributions.resampling)
     monkeypatch.setattr(verifiers, 'resolve', lambda name: broken)
     counts, _ = rejections.decoded(*pair, 4, 1, config)
   expected = theory.expected_rejections(*pair, 4)

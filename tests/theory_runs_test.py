@@ -33,7 +33,7 @@ _DIAGNOSE = {
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-  """A family with the shipped tokenizer and tiny models of peaked laws."""
+  """A family with the shipped tokenizer and tiny peaked models."""
   folder = tmp_path_factory.mktemp('family')
   # The drafter is near the target, so that some drafts are accepted.
   toys.write_family(folder, {'small': 0.2})
@@ -75,9 +75,9 @@ def test_a_score_is_the_mean_log_likelihood_of_the_response(spoken):
   for text, response, score, row in zip(
     texts, responses, judge(responses), np.asarray(logits, np.float64)
   ):
-    laws = row[len(text) - len(response) - 1 : len(text) - 1]
-    said = laws[np.arange(len(response)), response]
-    expected = (said - np.log(np.exp(laws).sum(-1))).mean()
+    given = row[len(text) - len(response) - 1 : len(text) - 1]
+    said = given[np.arange(len(response)), response]
+    expected = (said - np.log(np.exp(given).sum(-1))).mean()
     np.testing.assert_allclose(score, expected, rtol=1e-4)
 
 
@@ -110,13 +110,13 @@ def test_a_sample_holds_responses_of_their_own_and_counts_rejections(spoken):
 
 
 def test_winrate_goes_on_where_it_stopped(folder, tmp_path, monkeypatch):
-  asked, build = [], winrate.over_acceptance.over_acceptance
+  asked, build = [], winrate.verifiers.over_acceptance
 
   def record(*args):
     asked.append(args)
     return build(*args)
 
-  monkeypatch.setattr(winrate.over_acceptance, 'over_acceptance', record)
+  monkeypatch.setattr(winrate.verifiers, 'over_acceptance', record)
   rows = _run('winrate', folder, _WINRATE, tmp_path)
   names = [(row['method'], row['against'], row['epsilon']) for row in rows]
   assert names == [

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from specjax import couplings
 from specjax import theory
-from specjax.couplings import multiround
 from specjax.theory import constant
 from specjax.theory import pareto
 from specjax.theory import regret
-from tests import laws
+from tests import distributions
 
 RNG = np.random.default_rng(20)
 
 
-def random_laws(rng, *shape):
+def random_probs(rng, *shape):
   """`[..., V]` float64, of quite unlike entries."""
   table = rng.uniform(0.1, 1, shape) ** 2
   return table / table.sum(-1, keepdims=True)
@@ -34,7 +34,7 @@ def play(target, draft, horizon, num_drafts=1, share=1.0):
   """Plays Algorithm 4 with chances for dice, test by test, along all texts.
 
   Args:
-    target: `law(prefix)`.
+    target: `probs(prefix)`.
     draft: likewise.
     horizon: positions to fill.
     num_drafts: candidates where a round begins.
@@ -42,7 +42,7 @@ def play(target, draft, horizon, num_drafts=1, share=1.0):
       then left of the target replaces rejected drafts.
 
   Returns:
-    `[V**horizon]` law of the texts, and the expected rejections.
+    `[V**horizon]` distribution of the texts, and the expected rejections.
   """
   runs, rejections = {((), True): 1.0}, 0.0
   for _ in range(horizon):
@@ -62,21 +62,23 @@ def play(target, draft, horizon, num_drafts=1, share=1.0):
         longer[(*prefix, token), True] += each
     runs = longer
   texts = itertools.product(range(len(goal)), repeat=horizon)
-  law = np.array([runs[text, True] + runs[text, False] for text in texts])
-  return law, rejections
+  probs = np.array([runs[text, True] + runs[text, False] for text in texts])
+  return probs, rejections
 
 
-def text_law(model, size, horizon):
+def text_probs(model, size, horizon):
   """`[V**horizon]`."""
-  law = np.ones(1)
+  probs = np.ones(1)
   for length in range(horizon):
     prefixes = itertools.product(range(size), repeat=length)
-    law = (law[:, None] * np.array([model(each) for each in prefixes])).ravel()
-  return law
+    probs = (
+      probs[:, None] * np.array([model(each) for each in prefixes])
+    ).ravel()
+  return probs
 
 
 def from_table(table, start):
-  """`law(prefix)` of a Markov model, behind a token."""
+  """`probs(prefix)` of a Markov model, behind a token."""
   table = table if table.ndim == 3 else table[None]
   return lambda prefix: table[min(len(prefix), len(table) - 1)][
     (start, *prefix)[-1]
@@ -84,8 +86,8 @@ def from_table(table, start):
 
 
 def of_two_tokens(seed, size):
-  """`law(prefix)` that looks two tokens back, and at the position's parity."""
-  table = random_laws(np.random.default_rng(seed), 2, size + 1, size + 1, size)
+  """`probs(prefix)` that sees two tokens, and the position's parity."""
+  table = random_probs(np.random.default_rng(seed), 2, size + 1, size + 1, size)
   return lambda prefix: table[(len(prefix) % 2, *(size, size, *prefix)[-2:])]
 
 
@@ -105,8 +107,8 @@ def models(name):
     pair = of_two_tokens(1, 3), of_two_tokens(2, 3)
     return pair, {}, [(1.0, *pair)]
   rng = np.random.default_rng(len(shape))
-  pair = tuple(random_laws(rng, 2, *shape))
-  initial = random_laws(rng, shape[-1])
+  pair = tuple(random_probs(rng, 2, *shape))
+  initial = random_probs(rng, shape[-1])
   starts = [
     (chance, *(from_table(table, start) for table in pair))
     for start, chance in enumerate(initial)
@@ -121,9 +123,9 @@ def test_expected_rejections_are_those_of_the_algorithm(name, num_drafts):
   _, horizon = CASES[name]
   total = 0
   for chance, target, draft in starts:
-    law, rejections = play(target, draft, horizon, num_drafts)
+    probs, rejections = play(target, draft, horizon, num_drafts)
     np.testing.assert_allclose(
-      law, text_law(target, len(target(())), horizon), atol=1e-9
+      probs, text_probs(target, len(target(())), horizon), atol=1e-9
     )
     total += chance * rejections
   found = theory.batch_expected_rejections(
@@ -139,7 +141,7 @@ def mean_distance(target, draft, horizon):
   """Sum over positions of `E[TV]` along texts of the target."""
   size, total = len(target(())), 0.0
   for length in range(horizon):
-    chances = text_law(target, size, length)
+    chances = text_probs(target, size, length)
     prefixes = itertools.product(range(size), repeat=length)
     for chance, each in zip(chances, prefixes):
       total += chance * 0.5 * np.abs(target(each) - draft(each)).sum()
@@ -152,7 +154,7 @@ def test_one_draft_is_rejected_with_the_total_variation(name):
   pair, options, starts = models(name)
   _, horizon = CASES[name]
   expected = sum(
-    chance * mean_distance(*laws_of, horizon) for chance, *laws_of in starts
+    chance * mean_distance(*both, horizon) for chance, *both in starts
   )
   found = theory.expected_rejections(*pair, horizon, **options)
   assert found == pytest.approx(expected, abs=1e-6)
@@ -162,8 +164,8 @@ def test_one_draft_is_rejected_with_the_total_variation(name):
 def test_other_unbiased_rules_are_rejected_more_often(share):
   """Theorem 2, for rules that pass with a share of `min(1, target/draft)`."""
   (target, draft), *_ = models('two tokens')
-  law, rejections = play(target, draft, 4, share=np.array(share))
-  np.testing.assert_allclose(law, text_law(target, 3, 4), atol=1e-9)
+  probs, rejections = play(target, draft, 4, share=np.array(share))
+  np.testing.assert_allclose(probs, text_probs(target, 3, 4), atol=1e-9)
   assert rejections > theory.expected_rejections(target, draft, 4) + 0.05
 
 
@@ -193,7 +195,7 @@ def test_many_drafts_tend_to_the_limit(name, withheld):
   horizon = CASES[name][1] - 1
   if withheld:  # The last token is never drafted.
     weights = np.array([1.0, 1.0, *[1.0] * (name == 'stationary'), 0.0])
-    renew = lambda law: law * weights / (law @ weights)[..., None]
+    renew = lambda probs: probs * weights / (probs @ weights)[..., None]
     full = draft
     draft = (
       (lambda prefix: renew(full(prefix))) if callable(full) else renew(full)
@@ -219,11 +221,13 @@ RUNS, HORIZON, SIZE = 5000, 50, 7
 
 @functools.cache
 def chains():
-  target, draft = random_laws(np.random.default_rng(21), 2, HORIZON, SIZE, SIZE)
+  target, draft = random_probs(
+    np.random.default_rng(21), 2, HORIZON, SIZE, SIZE
+  )
   return target.astype(np.float32), draft.astype(np.float32)
 
 
-def simulate(num_drafts, coupling=multiround.multiround):
+def simulate(num_drafts, coupling=couplings.multiround):
   """Simulated runs, and how many errors their mean is from theory's."""
   target, draft = chains()
   runs = theory.simulate(
@@ -249,13 +253,14 @@ def p_values(runs):
   """
   target, _ = chains()
   first = np.mean(
-    [laws.sequence_law(target, start, 2) for start in range(SIZE)], axis=0
+    [distributions.sequence_probs(target, start, 2) for start in range(SIZE)],
+    axis=0,
   )
   tokens = np.asarray(runs.tokens)
-  yield laws.chi_square(tokens[:, :2], first)
+  yield distributions.chi_square(tokens[:, :2], first)
   reached = first.reshape(SIZE, SIZE).sum(axis=0)
   third = np.einsum('x,xy,yz->yz', reached, target[2], target[3])
-  yield laws.chi_square(tokens[:, 2:4], third.ravel())
+  yield distributions.chi_square(tokens[:, 2:4], third.ravel())
 
 
 @pytest.mark.parametrize('num_drafts', [1, 2, 4, 5])
@@ -267,7 +272,7 @@ def test_simulated_rejections_and_tokens_are_as_foretold(num_drafts):
 
 
 def test_checks_reject_a_simulation_without_residual():
-  runs, deviation = simulate(1, laws.resampling)
+  runs, deviation = simulate(1, distributions.resampling)
   assert abs(deviation) > 10
   assert max(p_values(runs)) < 1e-6
 
@@ -300,7 +305,7 @@ def test_improvement_has_its_closed_forms(num_drafts):
 
 
 def test_improvement_is_the_gain_of_one_position_and_tends_to_the_distance():
-  draft, target = random_laws(RNG, 2, 5)
+  draft, target = random_probs(RNG, 2, 5)
   models_of = lambda prefix: target, lambda prefix: draft
   one, three = (
     theory.batch_expected_rejections(*models_of, 1, num) for num in (1, 3)
@@ -320,7 +325,7 @@ def test_improvement_is_the_gain_of_one_position_and_tends_to_the_distance():
 
 # Rejection against bias.
 
-PAIRS = random_laws(RNG, 6, 2, 5)
+PAIRS = random_probs(RNG, 6, 2, 5)
 # Tokens that only one of both may say.
 PAIRS[0, 0, 0], PAIRS[1, 1, 0] = 0, 0
 PAIRS /= PAIRS.sum(-1, keepdims=True)
@@ -416,22 +421,22 @@ each_acceptance = pytest.mark.parametrize('acceptance', [0.0, 0.3, 0.9, 1.0])
 each_length = pytest.mark.parametrize('draft_length', [1, 2, 5])
 
 
-def accepted_law(acceptance, draft_length):
-  """`[L + 1]` law of the accepted drafts, by all outcomes of all tests."""
-  law = np.zeros(draft_length + 1)
+def accepted_probs(acceptance, draft_length):
+  """`[L + 1]` chances of the accepted drafts, by all outcomes of all tests."""
+  probs = np.zeros(draft_length + 1)
   for passed in itertools.product([0, 1], repeat=draft_length):
     chance = np.where(passed, acceptance, 1 - acceptance).prod()
-    law[np.cumprod(passed).sum()] += chance
-  return law
+    probs[np.cumprod(passed).sum()] += chance
+  return probs
 
 
 @each_acceptance
 @each_length
 def test_block_lengths_are_those_of_all_outcomes(acceptance, draft_length):
-  law = accepted_law(acceptance, draft_length)
+  probs = accepted_probs(acceptance, draft_length)
   found = constant.block_lengths(acceptance, draft_length)
-  np.testing.assert_allclose(found, law, atol=1e-12)
-  mean = law @ np.arange(1, draft_length + 2)
+  np.testing.assert_allclose(found, probs, atol=1e-12)
+  mean = probs @ np.arange(1, draft_length + 2)
   assert constant.block_efficiency(acceptance, draft_length) == pytest.approx(
     mean
   )
@@ -444,11 +449,11 @@ def test_expected_rounds_are_those_of_all_sums(
   acceptance, draft_length, num_tokens
 ):
   """One more for each round whose end leaves something to emit."""
-  law = np.append(0, accepted_law(acceptance, draft_length))
+  probs = np.append(0, accepted_probs(acceptance, draft_length))
   emitted, rounds = np.ones(1), 0.0
   while (going := emitted[:num_tokens].sum()) > 1e-15:
     rounds += going
-    emitted = np.convolve(emitted, law)
+    emitted = np.convolve(emitted, probs)
   found = constant.expected_rounds(acceptance, draft_length, num_tokens)
   assert found == pytest.approx(rounds)
   low, high = constant.round_bounds(acceptance, draft_length, num_tokens)
@@ -457,7 +462,7 @@ def test_expected_rounds_are_those_of_all_sums(
 
 @pytest.mark.parametrize(('num_tokens', 'rounds'), [(1, 1), (100, 21.81)])
 def test_printed_upper_bound_of_rounds_is_too_low(num_tokens, rounds):
-  """MetaSD's Lemma 12, where blocks are longer than two tokens."""
+  """MetaSD's Lemma 12, where rounds emit more than two tokens."""
   found = constant.expected_rounds(0.9, 5, num_tokens)
   assert found == pytest.approx(rounds, abs=0.005)
   printed = (num_tokens + 1) / constant.block_efficiency(0.9, 5)
@@ -468,11 +473,11 @@ def test_printed_upper_bound_of_rounds_is_too_low(num_tokens, rounds):
 @each_length
 def test_reward_statistics_are_those_of_all_outcomes(acceptance, draft_length):
   """MetaSD's Lemmas 5 and 7, and their other forms."""
-  law = accepted_law(acceptance, draft_length)
+  probs = accepted_probs(acceptance, draft_length)
   reward = np.arange(draft_length + 1) / draft_length
   found = constant.reward_statistics(acceptance, draft_length)
-  assert found.efficiency_mean == pytest.approx(law @ reward)
-  variance = law @ (reward - law @ reward) ** 2
+  assert found.efficiency_mean == pytest.approx(probs @ reward)
+  variance = probs @ (reward - probs @ reward) ** 2
   assert found.efficiency_variance == pytest.approx(variance, abs=1e-12)
   assert found.divergence_mean == acceptance
   if acceptance < 1:
@@ -487,13 +492,13 @@ def test_reward_statistics_are_those_of_all_outcomes(acceptance, draft_length):
 
 @each_length
 def test_divergence_varies_at_most_as_bounded(draft_length):
-  """Lemma 6, for drafts of independent laws; nothing exceeds a fair coin.
+  """Lemma 6, for independent distributions; nothing exceeds a fair coin.
 
-  Of 10000 blocks; the bound is far from reached, and reached exactly where each
+  Of 10000 rounds; the bound is far from reached, and reached exactly where each
   draft agrees wholly or not at all.
   """
   rng = np.random.default_rng(24)
-  draft, target = random_laws(rng, 2, 10000, draft_length, 2)
+  draft, target = random_probs(rng, 2, 10000, draft_length, 2)
   overlap = np.minimum(draft, target).sum(-1)
   found = constant.reward_statistics(overlap.mean(), draft_length)
   rewards = overlap.mean(1)
@@ -597,7 +602,7 @@ def test_regret_decomposes_into_pulls():
   assert regret.decomposition([3, 3], [10, 5]) == 0
 
 
-LAW, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)
+PROBS, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -620,7 +625,7 @@ LAW, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)
       'num_drafts must be an integer .* got nan',
     ),
     (
-      lambda: theory.expected_rejections(LAW, TABLE, 1),
+      lambda: theory.expected_rejections(PROBS, TABLE, 1),
       r'target must be a table .* got shape \(2,\)',
     ),
     (
@@ -644,14 +649,14 @@ LAW, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)
       'Rows of target must sum to 1, got 0.9',
     ),
     (
-      lambda: theory.expected_rejections(*[lambda prefix: LAW] * 2, 20),
+      lambda: theory.expected_rejections(*[lambda prefix: PROBS] * 2, 20),
       r'V\*\*horizon = 2\*\*20 texts exceeds 1000000',
     ),
     (
-      lambda: theory.batch_improvement(LAW, LAW * 2, 2),
+      lambda: theory.batch_improvement(PROBS, PROBS * 2, 2),
       'target must sum to 1',
     ),
-    (lambda: theory.batch_improvement(LAW, LAW, 0), 'num_drafts must be'),
+    (lambda: theory.batch_improvement(PROBS, PROBS, 0), 'num_drafts must be'),
     (lambda: theory.uniform_batch_improvement(0.5, 1), 'ratio must be >= 1'),
     (lambda: theory.uniform_batch_improvement(2, 0), 'num_drafts must be'),
     (
@@ -666,9 +671,12 @@ LAW, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)
       lambda: theory.bernoulli_batch_improvement(0.5, 0.5, 0),
       'num_drafts must be',
     ),
-    (lambda: pareto.point(LAW, LAW * 2, LAW), 'draft must sum to 1'),
-    (lambda: pareto.least_bias(LAW, LAW, -LAW), 'target must not be negative'),
-    (lambda: pareto.front(LAW, np.ones(1)), 'must be of one size'),
+    (lambda: pareto.point(PROBS, PROBS * 2, PROBS), 'draft must sum to 1'),
+    (
+      lambda: pareto.least_bias(PROBS, PROBS, -PROBS),
+      'target must not be negative',
+    ),
+    (lambda: pareto.front(PROBS, np.ones(1)), 'must be of one size'),
     (
       lambda: constant.block_lengths(1.1, 2),
       r'acceptance must lie in \[0, 1\]',

@@ -28,7 +28,7 @@ TINY = {
 
 @functools.cache
 def transformer(seed: int = 0, num_layers: int = 2, **options):
-  """Returns a random transformer and its parameters, with peaked laws."""
+  """Returns a random transformer of peaked outputs, and its parameters."""
   config = config_lib.TransformerConfig(
     vocab_size=VOCAB,
     num_layers=num_layers,
@@ -64,7 +64,7 @@ def write_family(
     folder: where to.
     drafters: by name, how far each is from the target, from 0, the target
       itself, to 1, another model.
-    scale: of the weights; a large one makes for peaked laws.
+    scale: of the weights; a large one makes for peaked distributions.
   """
   shipped = pathlib.Path(families.__file__).parent / 'mini'
   shutil.copy(shipped / 'tokenizer.json', folder)

@@ -13,7 +13,7 @@ from specjax.transport import division
 from specjax.transport import linear_program
 from specjax.transport import priorities
 
-# Shared by all pairs of small laws, so that each rule is compiled four times.
+# Shared by all small pairs, so that each rule is compiled four times.
 SIZES = (2, 3, 5, 8)
 KINDS = (
   'generic',
@@ -82,7 +82,7 @@ def cases():
 
 def best_cut(draft, target, num_drafts, order=None):
   """The optimum in float64, over the prefixes of the order of the ratios."""
-  draft, target = (np.asarray(law, np.float64) for law in (draft, target))
+  draft, target = (np.asarray(probs, np.float64) for probs in (draft, target))
   if order is None:
     with np.errstate(divide='ignore', invalid='ignore'):
       order = np.argsort(np.where(draft > 0, target / draft, np.inf))
@@ -227,7 +227,7 @@ def test_closed_form_of_two_tokens():
 
 
 @pytest.mark.parametrize('num_drafts', [1, 2, 4])
-def test_closed_form_of_uniform_laws(num_drafts):
+def test_closed_form_of_uniform_distributions(num_drafts):
   """k-Seq is optimal, and so is the bound of Lemma 3."""
   draft = np.full(8, 1 / 8, np.float32)
   for num_tokens in range(1, 9):
@@ -249,7 +249,7 @@ def test_division_factor_is_the_root_that_lemma_4_describes():
     draft, target = np.float64(draft), np.float64(target)
 
     def excess(factor, draft=draft, target=target, k=k):
-      factor = np.reshape(factor, (-1, 1))
+      factor = np.reshape(np.asarray(factor), (-1, 1))
       overlap = np.minimum(draft, target / factor).sum(1)
       return 1 - (1 - overlap) ** k - factor[:, 0] * overlap
 
@@ -270,7 +270,7 @@ def test_division_factor_is_the_root_that_lemma_4_describes():
 def multiround(draft, target, num_drafts):
   """Theory, Theorem 3, in float64: each round meets what the last one left."""
   draft, left = (
-    np.float64(law) / np.float64(law).sum() for law in (draft, target)
+    np.float64(probs) / np.float64(probs).sum() for probs in (draft, target)
   )
   rejected = 1.0
   for _ in range(num_drafts):
@@ -306,16 +306,18 @@ def test_plan_at_full_vocabulary_is_near_optimal_and_can_be_had(size, kind):
   beyond.
   """
   pair = large_pair(kind, size)
-  law_of = jax.jit(lambda *args: priorities.plan(*args).law(args[0]))
+  proposal_of = jax.jit(
+    lambda *args: priorities.plan(*args).distribution(args[0])
+  )
   for num_drafts in (2, 4, 8):
     rule, best = rules(*pair, num_drafts), best_cut(*pair, num_drafts)
     close(rule['optimal'], best, atol=2e-6)
     assert best - (2e-6 if size == 256 else 2e-4) <= rule['otm'] <= best + 2e-6
-    draft, law = np.float64(pair[0]), np.float64(law_of(*pair, num_drafts))
-    close(law.sum(), 1, atol=1e-5)
-    assert law.min() >= 0
-    order = np.argsort(law / np.where(draft > 0, draft, np.inf))
-    slack = np.cumsum(law[order]) - np.cumsum(draft[order]) ** num_drafts
+    draft, proposal = map(np.float64, (pair[0], proposal_of(*pair, num_drafts)))
+    close(proposal.sum(), 1, atol=1e-5)
+    assert proposal.min() >= 0
+    order = np.argsort(proposal / np.where(draft > 0, draft, np.inf))
+    slack = np.cumsum(proposal[order]) - np.cumsum(draft[order]) ** num_drafts
     assert slack.min() > -1e-5
 
 
@@ -358,7 +360,7 @@ def rounded_pairs(size):
     pairs[f'{name}, an ulp off'] = pair[0], ulps
   return {
     name: tuple(
-      (law / law.sum()).astype(np.float32) for law in map(np.abs, both)
+      (probs / probs.sum()).astype(np.float32) for probs in map(np.abs, both)
     )
     for name, both in pairs.items()
   }
@@ -464,12 +466,12 @@ def test_closed_forms_refuse_what_is_out_of_range(function, args, message):
 
 
 def test_what_is_too_large_is_refused_with_a_way_out():
-  law = np.full(20, 1 / 20)
+  probs = np.full(20, 1 / 20)
   message = r'20\*\*4 .* exceeds 100000; use optimal_acceptance'
   with pytest.raises(ValueError, match=message):
-    transport.solve_linear_program(law, law, 4)
+    transport.solve_linear_program(probs, probs, 4)
   with pytest.raises(ValueError, match=r'2\*\*20 .*210 .*use union_bound'):
-    transport.acceptance_bounds(law, law, 2)
+    transport.acceptance_bounds(probs, probs, 2)
 
 
 def test_values_are_checked_only_where_they_are_known():

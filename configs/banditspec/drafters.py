@@ -64,7 +64,7 @@ def get_config():
       'cost_repeats': 5,  # so often.
       'router': False,  # If arms are named after domains of data_dir.
       'router_prompts': 512,  # That it learns from, of each domain.
-      'carry_over': False,  # Lessons, from prompt to prompt.
+      'carry_over': False,  # The bandit's state, from prompt to prompt.
       'max_new_tokens': 128,
       'max_length': 512,
       'temperature': 0.0,

@@ -24,7 +24,7 @@ def get_config():
       'bandits': ('ucb_spec', 'ucb1:beta=0.1', 'hedge'),
       'batch_sizes': (1, 2, 4, 8, 16, 32),
       'num_batches': 16,
-      'carry_over': True,  # Lessons, from batch to batch.
+      'carry_over': True,  # The bandit's state, from batch to batch.
       'reward': 'throughput',  # A name of REWARDS.
       'costs': '',  # costs.json of configs/benchmark.py; or measured now,
       'cost_rounds': 32,  # from so many rounds,

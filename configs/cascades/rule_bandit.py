@@ -31,7 +31,7 @@ def get_config(task='translation'):
         'token 8': {'method': 'token_v3', 'alpha': 0.9, 'draft_length': 8},
       },
       'bandits': ('uniform', 'ucb1:beta=0.01', 'thompson'),  # One a row.
-      'carry_over': True,  # Lessons, from batch to batch: answers are short.
+      'carry_over': True,  # The bandit's state, as answers are short.
       'weights': (0.2, 0.5, 0.8),  # Of fidelity; the rest is of tokens.
       'draft_length': 5,
       'temperature': 1.0,

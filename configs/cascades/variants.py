@@ -11,12 +11,12 @@ fallback of 90%, -1.34 at 0.97 with 2, -1.41 at 0.82 with 3 and -1.43 at 0.77
 with 8; with a window of 10, -1.34 at 1.14 and -1.43 at 0.89. A fallback of 10%
 hands over at almost every token: 1.21 to 1.37 with a window of 5, 1.26 to 1.42
 with 10. Lossy decoding at temperature 1: with beta 1 -3.46 at 0.77 and -3.62 at
-0.71 (alpha 0.3 and 0.5), tuned -3.49 at 0.95 and -3.60 at 0.90: the same law,
-nearly, and beta has to be found. Token rules at temperature 1 (the target has
--3.58 ± 0.08): token_v2 -3.15 at 0.81 (0.1) and -3.36 at 0.66 (0.2), token_v1
--3.23 at 0.85 (0) and -3.53 at 0.66 (0.2), token_v3 -2.87 at 0.91 (0.9), no
-faster with any alpha; diff_log -3.52 at 0.84 (0) and -3.79 at 0.66 (0.6),
-opt_log -3.52 at 0.81 and -3.72 at 0.68 (1).
+0.71 (alpha 0.3 and 0.5), tuned -3.49 at 0.95 and -3.60 at 0.90: nearly the
+same distribution, and beta has to be found. Token rules at temperature 1 (the
+target has -3.58 ± 0.08): token_v2 -3.15 at 0.81 (0.1) and -3.36 at 0.66 (0.2),
+token_v1 -3.23 at 0.85 (0) and -3.53 at 0.66 (0.2), token_v3 -2.87 at 0.91
+(0.9), no faster with any alpha; diff_log -3.52 at 0.84 (0) and -3.79 at 0.66
+(0.6), opt_log -3.52 at 0.81 and -3.72 at 0.68 (1).
 """
 
 import ml_collections

@@ -1,4 +1,4 @@
-r"""What rewards tell of arms, round by round: MetaSD's Table 2, Figures 3, 5-7.
+r"""What rewards show of arms, round by round: MetaSD's Table 2, Figures 3, 5-7.
 
 python -m experiments.main --config=configs/metasd/alignment.py \
     --config.data_dir=DATA --workdir=runs/metasd_alignment

@@ -27,7 +27,7 @@ def get_config():
       'experiment': 'pareto',
       'num_pairs': 3,
       'vocab_size': 7,
-      'concentration': 1.0,  # Of the Dirichlet law of drafts and targets.
+      'concentration': 1.0,  # Of the Dirichlet, for drafts and targets.
       'epsilons': (0.0, 0.02, 0.05, 0.1, 0.2, 0.4),
       'runs': 200000,
       'seed': 10,

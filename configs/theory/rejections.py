@@ -34,7 +34,7 @@ def get_config():
     {
       'experiment': 'rejections',
       'vocab_size': 7,
-      'concentration': 2.2,  # Of the Dirichlet law of the tables' rows.
+      'concentration': 2.2,  # Of the Dirichlet, for the tables' rows.
       'horizons': (50, 100),
       'num_drafts': (1, 2, 3, 4, 5, 6, 7, 8),
       'simulated_drafts': (1, 2, 4, 5),

@@ -16,8 +16,8 @@ gives it, not a reward model. On the 64 shipped prompts, with 16 responses each:
 | OPT, UNO 0.8 | 50% ± 6 | -4.98, -5.02 | 0.000, 0.000 |
 
 From the paper's epsilons on, 2% of the tokens or fewer replace a draft, and the
-two methods are not told apart; hence the smaller one, which does not tell them
-apart either. The paper's OPT wins 52.5 to 57.5%.
+two methods do not differ clearly; hence the smaller one, at which they do not
+either. The paper's OPT wins 52.5 to 57.5%.
 """
 
 import ml_collections

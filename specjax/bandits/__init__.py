@@ -3,28 +3,58 @@
 `factory(num_arms, **options) -> base.Bandit`; rewards lie in [0, 1].
 """
 
-from specjax.bandits import epsilon_greedy
-from specjax.bandits import exponential_weights
-from specjax.bandits import forgetting
-from specjax.bandits import halving
-from specjax.bandits import schedules
-from specjax.bandits import thompson
-from specjax.bandits import upper_confidence
+from collections.abc import Callable
 
-BANDITS = {
-  'discounted_ucb': forgetting.discounted_ucb,
-  'epsilon_greedy': epsilon_greedy.epsilon_greedy,
-  'exp3': exponential_weights.exp3,
-  'exp3_spec': exponential_weights.exp3_spec,
-  'fixed': schedules.fixed,
-  'hedge': exponential_weights.hedge,
-  'kl_ucb': upper_confidence.kl_ucb,
-  'petc': halving.petc,
-  'round_robin': schedules.round_robin,
-  'sequential_halving': halving.sequential_halving,
-  'sliding_window_ucb': forgetting.sliding_window_ucb,
-  'thompson': thompson.thompson,
-  'ucb1': upper_confidence.ucb1,
-  'ucb_spec': upper_confidence.ucb_spec,
-  'uniform': schedules.uniform,
+from specjax import base
+from specjax.bandits.epsilon_greedy import epsilon_greedy
+from specjax.bandits.exponential_weights import exp3
+from specjax.bandits.exponential_weights import exp3_spec
+from specjax.bandits.exponential_weights import hedge
+from specjax.bandits.forgetting import discounted_ucb
+from specjax.bandits.forgetting import sliding_window_ucb
+from specjax.bandits.halving import petc
+from specjax.bandits.halving import sequential_halving
+from specjax.bandits.schedules import fixed
+from specjax.bandits.schedules import round_robin
+from specjax.bandits.schedules import uniform
+from specjax.bandits.thompson import thompson
+from specjax.bandits.upper_confidence import kl_ucb
+from specjax.bandits.upper_confidence import ucb1
+from specjax.bandits.upper_confidence import ucb_spec
+
+__all__ = [
+  'BANDITS',
+  'discounted_ucb',
+  'epsilon_greedy',
+  'exp3',
+  'exp3_spec',
+  'fixed',
+  'hedge',
+  'kl_ucb',
+  'petc',
+  'round_robin',
+  'sequential_halving',
+  'sliding_window_ucb',
+  'thompson',
+  'ucb1',
+  'ucb_spec',
+  'uniform',
+]
+
+BANDITS: dict[str, Callable[..., base.Bandit]] = {
+  'discounted_ucb': discounted_ucb,
+  'epsilon_greedy': epsilon_greedy,
+  'exp3': exp3,
+  'exp3_spec': exp3_spec,
+  'fixed': fixed,
+  'hedge': hedge,
+  'kl_ucb': kl_ucb,
+  'petc': petc,
+  'round_robin': round_robin,
+  'sequential_halving': sequential_halving,
+  'sliding_window_ucb': sliding_window_ucb,
+  'thompson': thompson,
+  'ucb1': ucb1,
+  'ucb_spec': ucb_spec,
+  'uniform': uniform,
 }

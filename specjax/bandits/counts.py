@@ -11,7 +11,7 @@ from specjax import checks
 
 
 class Counts(NamedTuple):
-  """What the arms have earned.
+  """The rewards of the arms.
 
   A float32 sum of rewards would stop growing at 2**24: it is kept in two.
   """
@@ -38,7 +38,7 @@ class Counts(NamedTuple):
   @property
   def rewards(self) -> jax.Array:
     """Sum of the rewards of each arm, `[A]`, rounded to float32."""
-    return self.whole + self.part
+    return jnp.asarray(self.whole, jnp.float32) + self.part
 
 
 def bandit(
@@ -60,10 +60,12 @@ def bandit(
     total = state.part + jnp.where(played, rewards, 0).astype(jnp.float32)
     whole = jnp.floor(total)
     return Counts(
-      state.pulls + played, total - whole, state.whole + whole.astype(jnp.int32)
+      state.pulls + played.astype(jnp.int32),
+      total - whole,
+      state.whole + whole.astype(jnp.int32),
     )
 
-  def update(state, arm, reward, **extra):
+  def update(state, arm, reward, /, **extra):
     del extra
     # Not a scatter: over many runs at once, that is much slower.
     return add(state, jnp.arange(num_arms) == arm, reward)

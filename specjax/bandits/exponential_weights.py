@@ -1,4 +1,4 @@
-"""Exponential weights: arms drawn by what they have earned or lost."""
+"""Exponential weights: arms drawn by their rewards or losses."""
 
 import math
 from typing import NamedTuple
@@ -36,10 +36,10 @@ def exp3_spec(num_arms: int) -> base.Bandit:
     num_arms: `A`, at least 1.
   """
 
-  return _estimating(num_arms, exp3_spec_log_law, lambda reward: 1 - reward)
+  return _estimating(num_arms, exp3_spec_log_probs, lambda reward: 1 - reward)
 
 
-def exp3_spec_log_law(state: Sums) -> jax.Array:
+def exp3_spec_log_probs(state: Sums) -> jax.Array:
   """Returns `[A]` log probabilities of the next arm."""
   num_arms = len(state.losses)
   round_ = (state.rounds + 1).astype(jnp.float32)
@@ -60,12 +60,12 @@ def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   """
   checks.check_range('gamma', gamma, 1e-6, 1)
 
-  def log_law(state):
+  def log_probs(state):
     weights = jax.nn.softmax(-gamma / num_arms * state.losses)
     return jnp.log((1 - gamma) * weights + gamma / num_arms)
 
   # The paper sums gains, which are losses of the other sign.
-  return _estimating(num_arms, log_law, lambda reward: -reward)
+  return _estimating(num_arms, log_probs, lambda reward: -reward)
 
 
 @registry.component
@@ -106,7 +106,7 @@ def hedge(
   def select(key, state):
     return _draw(key, _log_weights(rate_of(state), state.losses))
 
-  def update(state, arm, reward, *, rewards=None, **extra):
+  def update(state, arm, reward, /, *, rewards=None, **extra):
     del arm, reward, extra
     if rewards is None:
       raise ValueError(
@@ -124,7 +124,7 @@ def hedge(
   return base.Bandit(num_arms, init, select, update, update_all)
 
 
-def _estimating(num_arms, log_law, loss):
+def _estimating(num_arms, log_probs, loss):
   """Sums of `loss(reward)` over the chance of the arm that was played."""
   checks.check_range('num_arms', num_arms, 1)
 
@@ -132,11 +132,11 @@ def _estimating(num_arms, log_law, loss):
     return Sums(jnp.int32(0), jnp.zeros(num_arms))
 
   def select(key, state):
-    return _draw(key, log_law(state))
+    return _draw(key, log_probs(state))
 
-  def update(state, arm, reward, **extra):
+  def update(state, arm, reward, /, **extra):
     del extra
-    estimates = loss(reward) * jnp.exp(-log_law(state))
+    estimates = loss(reward) * jnp.exp(-log_probs(state))
     played = jnp.arange(num_arms) == arm
     return add(state, jnp.where(played, estimates, 0))
 
@@ -156,13 +156,13 @@ def _beyond_best(losses):
   return losses - losses.min()
 
 
-def _draw(key, log_law):
+def _draw(key, log_probs):
   """Draws an arm. Noise is bounded: no arm below 1e-10 is ever drawn.
 
   Inverting one uniform would draw such an arm about once in 10^7 rounds, and
   dividing by its chance would end the run for it.
   """
-  return jax.random.categorical(key, log_law).astype(jnp.int32)
+  return jax.random.categorical(key, log_probs).astype(jnp.int32)
 
 
 def _log_weights(rate, losses):

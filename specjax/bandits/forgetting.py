@@ -1,4 +1,4 @@
-"""Optimism that forgets: UCB1 on what the arms have earned of late.
+"""Optimism that forgets: UCB1 on the arms' rewards of late.
 
 For arms whose means change. MetaSD (Kim et al. 2024), Algorithms 6 and 8, in
 the forms of Garivier and Moulines (2011): means, radii and the logarithm all
@@ -57,10 +57,11 @@ def discounted_ucb(
   def add(state, played, rewards):
     rewards = jnp.where(played, rewards, 0).astype(jnp.float32)
     return Discounted(
-      discount * state.pulls + played, discount * state.part + rewards
+      discount * state.pulls + played.astype(jnp.float32),
+      discount * state.part + rewards,
     )
 
-  def update(state, arm, reward, **extra):
+  def update(state, arm, reward, /, **extra):
     del extra
     return add(state, jnp.arange(num_arms) == arm, reward)
 
@@ -99,7 +100,7 @@ def sliding_window_ucb(
       jnp.append(state.rewards[num:], rewards.astype(jnp.float32)),
     )
 
-  def update(state, arm, reward, **extra):
+  def update(state, arm, reward, /, **extra):
     del extra
     return append(state, *map(jnp.atleast_1d, (arm, reward)))
 
@@ -117,6 +118,6 @@ def sliding_window_ucb(
 
 def _seen(state, num_arms):
   """Counts of the window, anew each round: running sums would drift."""
-  played = state.arms[:, None] == jnp.arange(num_arms)
+  played = state.arms[:, None] == jnp.arange(num_arms)[None]
   rewards = jnp.where(played, state.rewards[:, None], 0)
   return counts.Counts(played.sum(0, dtype=jnp.int32), rewards.sum(0))

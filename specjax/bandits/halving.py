@@ -89,14 +89,15 @@ def _halving(sizes: Sequence[int], pulls: Sequence[int]) -> base.Bandit:
   def add(state, played, rewards):
     rewards = jnp.where(played, rewards, 0).astype(jnp.float32)
     state = state._replace(
-      pulls=state.pulls + played, rewards=state.rewards + rewards
+      pulls=state.pulls + played.astype(jnp.int32),
+      rewards=state.rewards + rewards,
     )
     better = state.survivors & (_ranks(state) < sizes_behind[state.phase])
     following = begin(better, state.phase + 1)
     ended = ~waiting(state).any()
     return jax.tree.map(lambda *each: jnp.where(ended, *each), following, state)
 
-  def update(state, arm, reward, **extra):
+  def update(state, arm, reward, /, **extra):
     del extra
     return add(state, jnp.arange(num_arms) == arm, reward)
 
@@ -114,6 +115,6 @@ def _ranks(state):
   """Returns `[A]` how many survivors earned more, or as much and are lower."""
   earned = jnp.where(state.survivors, state.rewards, -jnp.inf)
   arms = jnp.arange(len(earned))
-  more = earned > earned[:, None]
-  tied = (earned == earned[:, None]) & (arms < arms[:, None])
+  more = earned[None] > earned[:, None]
+  tied = (earned[None] == earned[:, None]) & (arms[None] < arms[:, None])
   return (more | tied).sum(1)

@@ -18,7 +18,7 @@ def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
 
   Args:
     num_arms: `A`, at least 1.
-    arm: the arm that is always played, unless the state says another.
+    arm: the arm that is always played, unless the state holds another.
   """
   checks.check_range('num_arms', num_arms, 1)
   checks.check_range('arm', arm, 0, num_arms - 1)
@@ -38,7 +38,7 @@ def round_robin(num_arms: int) -> base.Bandit:
   """Builds the rule that plays one arm after the other."""
   checks.check_range('num_arms', num_arms, 1)
   nothing = _learns_nothing(num_arms, lambda: jnp.int32(0), _state)
-  update = lambda state, arm, reward, **extra: (state + 1) % num_arms
+  update = lambda state, arm, reward, /, **extra: (state + 1) % num_arms
   return nothing._replace(update=update)
 
 
@@ -51,6 +51,6 @@ def _state(key, state):
   return state
 
 
-def _keep(state, *told, **extra):
-  del told, extra
+def _keep(state, /, *args, **extra):
+  del args, extra
   return state

@@ -22,7 +22,8 @@ def thompson(num_arms: int) -> base.Bandit:
 
   def select(key, state):
     # A sum may round past its pulls.
-    failures = jnp.maximum(state.pulls - state.rewards, 0)
+    pulls = state.pulls.astype(jnp.float32)
+    failures = jnp.maximum(pulls - state.rewards, 0)
     means = jax.random.beta(key, 1 + state.rewards, 1 + failures)
     return jnp.argmax(means).astype(jnp.int32)
 

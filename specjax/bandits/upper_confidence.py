@@ -19,7 +19,7 @@ _BISECTIONS = 22
 def ucb_spec(num_arms: int, *, delta: float = 0.5) -> base.Bandit:
   """Builds UCBSpec (Hou et al. 2025, Algorithms 4 and 8).
 
-  The paper's block lengths `Y` in [1, L + 1] are `1 + L reward` here, so that
+  The paper's `Y` in [1, L + 1], the tokens of a round, is `1 + L reward` here:
   its radius loses a factor `L`.
 
   Args:

@@ -1,17 +1,28 @@
 """Couplings: how the next token is picked from candidates."""
 
-from specjax.couplings import greedy
-from specjax.couplings import kseq
-from specjax.couplings import maximal
-from specjax.couplings import multiround
-from specjax.couplings import otm
-from specjax.couplings import otm_table
+from specjax import base
+from specjax.couplings.greedy import greedy
+from specjax.couplings.kseq import kseq
+from specjax.couplings.maximal import maximal
+from specjax.couplings.multiround import multiround
+from specjax.couplings.otm import otm
+from specjax.couplings.otm_table import otm_table
 
-COUPLINGS = {
-  'greedy': greedy.greedy,
-  'kseq': kseq.kseq,
-  'maximal': maximal.maximal,
-  'multiround': multiround.multiround,
-  'otm': otm.otm,
-  'otm_table': otm_table.otm_table,
+__all__ = [
+  'COUPLINGS',
+  'greedy',
+  'kseq',
+  'maximal',
+  'multiround',
+  'otm',
+  'otm_table',
+]
+
+COUPLINGS: dict[str, base.Coupling] = {
+  'greedy': greedy,
+  'kseq': kseq,
+  'maximal': maximal,
+  'multiround': multiround,
+  'otm': otm,
+  'otm_table': otm_table,
 }

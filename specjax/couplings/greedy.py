@@ -1,12 +1,20 @@
 """The greedy rule: the most likely token, whatever was drafted."""
 
+import jax
+
 from specjax import sampling
 
 
-def greedy(key, candidates, active, draft, target):
+def greedy(
+  key: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+  draft: jax.Array,
+  target: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
   """Picks the target's most likely token.
 
-  It has the law `target` only where that is one-hot (temperature 0).
+  It has the target's distribution only where that is one-hot (temperature 0).
 
   Args:
     key: unused.

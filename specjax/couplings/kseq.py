@@ -8,11 +8,17 @@ import jax
 import jax.numpy as jnp
 
 from specjax import sampling
-from specjax.couplings import maximal
+from specjax.couplings import residuals
 from specjax.transport import division
 
 
-def kseq(key, candidates, active, draft, target):
+def kseq(
+  key: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+  draft: jax.Array,
+  target: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
   """Accepts the first that passes with chance `min(1, target/(rho draft))`.
 
   The division factor `rho` is chosen for the number of active candidates; the
@@ -34,19 +40,10 @@ def kseq(key, candidates, active, draft, target):
   divided = division.divide(draft, target, active.sum())
   bars = uniforms[num_draw:] * divided.factor * draft[candidates]
   passed = active & (bars < target[candidates])
-  weights = residual(draft, target, divided)
+  weights = residuals.divided_residual(draft, target, divided)
   token = jnp.where(
     passed.any(),
     candidates[jnp.argmax(passed)],
     sampling.draw(uniforms[:num_draw], weights),
   )
   return token, (active & (candidates == token)).any()
-
-
-def residual(draft, target, divided: division.Division) -> jax.Array:
-  """Returns `[V]` what the tests leave of the target; target if all 0."""
-  covered = jnp.minimum(draft, target / divided.factor)
-  per_overlap = jnp.where(
-    divided.overlap > 0, divided.acceptance / divided.overlap, 0.0
-  )
-  return maximal.residual(covered * per_overlap, target)

@@ -8,13 +8,21 @@ import jax
 import jax.numpy as jnp
 
 from specjax import sampling
+from specjax.couplings import residuals
 
 
-def maximal(key, candidates, active, draft, target):
+def maximal(
+  key: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+  draft: jax.Array,
+  target: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
   """Accepts the first active candidate with probability `min(1, target/draft)`.
 
   A rejected candidate is replaced by a sample of the residual, so the token has
-  the law `target`. Several candidates are allowed, but only one is tried.
+  the target's distribution. Several candidates are allowed, but only one is
+  tried.
 
   Args:
     key: consumed.
@@ -32,7 +40,7 @@ def maximal(key, candidates, active, draft, target):
   # replaces a candidate needs.
   accept_uniform = jax.random.uniform(key)
   residual_uniforms = jax.random.uniform(key, (1 + num_draw,))[1:]
-  return accept(
+  return residuals.accept(
     accept_uniform,
     residual_uniforms,
     candidates,
@@ -41,37 +49,3 @@ def maximal(key, candidates, active, draft, target):
     draft,
     target,
   )
-
-
-def accept(
-  accept_uniform, residual_uniforms, candidates, active, index, law, target
-):
-  """Couples the candidate at `index`, which has the law `law`, with the target.
-
-  Args:
-    accept_uniform: `[]` in [0, 1).
-    residual_uniforms: `[U]` in [0, 1), as `sampling.draw` takes them.
-    candidates: `[W]` int32 tokens.
-    active: `[W]` bool; without any, the token is a sample of the target.
-    index: `[]` int32, of an active candidate.
-    law: `[V]` float32.
-    target: `[V]` float32.
-
-  Returns:
-    `(token, accepted)`, as a coupling does.
-  """
-  any_active = active.any()
-  candidate = candidates[index]
-  # Strict, and without a division: a token of target mass 0 never passes.
-  keep = any_active & (accept_uniform * law[candidate] < target[candidate])
-  weights = jnp.where(any_active, residual(law, target), target)
-  token = jnp.where(keep, candidate, sampling.draw(residual_uniforms, weights))
-  if candidates.shape[0] == 1:
-    return token, keep  # The residual has nothing of a candidate it replaces.
-  return token, (active & (candidates == token)).any()
-
-
-def residual(draft: jax.Array, target: jax.Array) -> jax.Array:
-  """Returns `[V]` `max(target - draft, 0)`, unnormalised; target if all 0."""
-  excess = jnp.maximum(target - draft, 0.0)
-  return jnp.where(excess.sum() > 0, excess, target)

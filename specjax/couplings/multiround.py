@@ -1,7 +1,7 @@
 """Multi-round rejection: one candidate after the other against what is left.
 
 SpecInfer (Miao et al. 2024); the root test of Algorithm 4 of the theory paper
-(Yin et al. 2024). No step needs the candidates to have the same law.
+(Yin et al. 2024). No step needs the candidates to have the same distribution.
 """
 
 import jax
@@ -11,7 +11,13 @@ from specjax import sampling
 from specjax.transport import rejection
 
 
-def multiround(key, candidates, active, draft, target):
+def multiround(
+  key: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+  draft: jax.Array,
+  target: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
   """Accepts the first that passes the ordinary test against the residual.
 
   Each rejection replaces the target by the normalised residual, which is what
@@ -22,7 +28,7 @@ def multiround(key, candidates, active, draft, target):
     candidates: `[W]` int32 tokens, independent samples of `draft`.
     active: `[W]` bool, which of them stand here; without any, the token is a
       sample of the target.
-    draft: `[V]` float32, or `[W, V]`, a law for each candidate.
+    draft: `[V]` float32, or `[W, V]`, a distribution for each candidate.
     target: `[V]` float32.
 
   Returns:
@@ -42,8 +48,8 @@ def multiround(key, candidates, active, draft, target):
 
   def passes(walk):
     tried, left = walk
-    candidate, law = at(tried)
-    return test_uniforms[tried] * law[candidate] < left[candidate]
+    candidate, probs = at(tried)
+    return test_uniforms[tried] * probs[candidate] < left[candidate]
 
   def reject(walk):
     tried, left = walk

@@ -1,18 +1,24 @@
 """Near-optimal transport at full vocabulary: the draft of highest priority.
 
 The best plan of SpecTr's equation (4), without its linear program; how, and
-why it is optimal, is told in `transport.priorities`.
+why it is optimal, is shown in `transport.priorities`.
 """
 
 import jax
 import jax.numpy as jnp
 
 from specjax import sampling
-from specjax.couplings import maximal
+from specjax.couplings import residuals
 from specjax.transport import priorities
 
 
-def otm(key, candidates, active, draft, target):
+def otm(
+  key: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+  draft: jax.Array,
+  target: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
   """Proposes the candidate of highest priority, and accepts it as `maximal`.
 
   Args:
@@ -32,15 +38,15 @@ def otm(key, candidates, active, draft, target):
     jax.random.uniform(key, (size,)), [1, 1 + num_draw]
   )
   plan = priorities.plan(draft, target, jnp.maximum(active.sum(), 1))
-  law = plan.law(draft)
+  proposal = plan.distribution(draft)
   winner = _winner(plan, rank_uniforms.reshape(3, -1), candidates, active)
-  return maximal.accept(
+  return residuals.accept(
     accept_uniform[0],
     residual_uniforms,
     candidates,
     active,
     winner,
-    law,
+    proposal,
     target,
   )
 
@@ -53,18 +59,10 @@ def _winner(plan, uniforms, candidates, active):
   # A partner among the atoms of the other kind, in proportion to what either
   # lacks or has to give away, then a swap as often as makes up for it.
   short = plan.wanted[atom] - plan.wins[atom]
-  lacking = _partner(plan.lacking, plan.exceeding, atom, place)
-  exceeding = _partner(plan.exceeding, plan.lacking, atom, place)
+  lacking = priorities.partner(plan.lacking, plan.exceeding, atom, place)
+  exceeding = priorities.partner(plan.exceeding, plan.lacking, atom, place)
   partner = jnp.where(short > 0, lacking, exceeding)
   distance = jnp.abs(plan.wins[partner] - plan.wins[atom])
   rank = jnp.where(swap * distance < jnp.abs(short), partner, atom)
   # Of equal ranks the first: their tokens are i.i.d. given the rank.
   return jnp.argmax(jnp.where(active, rank, -1))
-
-
-def _partner(own, other, atom, uniform):
-  """The atom that `other` has at a random place of the atom's own share."""
-  before = jnp.where(atom > 0, own[atom - 1], 0.0)
-  place = before + uniform * (own[atom] - before)
-  partner = jnp.searchsorted(other, place, side='right')
-  return jnp.minimum(partner, other.shape[0] - 1)

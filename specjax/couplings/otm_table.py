@@ -2,7 +2,7 @@
 
 SpecTr (Sun et al. 2023), equation (4). The reference that other couplings are
 measured by, and the one that leaves the device: the host solves the program of
-each new pair of laws, and remembers it.
+each new pair of distributions, and remembers it.
 """
 
 import functools
@@ -15,7 +15,13 @@ from specjax import sampling
 from specjax.transport import linear_program
 
 
-def otm_table(key, candidates, active, draft, target):
+def otm_table(
+  key: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+  draft: jax.Array,
+  target: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
   """Samples the optimal plan, given the active candidates.
 
   Args:
@@ -49,7 +55,7 @@ def otm_table(key, candidates, active, draft, target):
 
 
 def _rows(draft, target, candidates, num_active):
-  """Laws `[..., V]` of the tokens, given the first `num_active` candidates."""
+  """Token probabilities `[..., V]`, given the first `num_active` candidates."""
   draft, target, candidates, num_active = map(
     np.asarray, (draft, target, candidates, num_active)
   )
@@ -76,5 +82,8 @@ def _rows(draft, target, candidates, num_active):
 
 @functools.lru_cache(maxsize=1024)
 def _plan(draft, target, num_drafts):
-  laws = (np.frombuffer(law, np.float32) for law in (draft, target))
-  return linear_program.solve_linear_program(*laws, num_drafts).plan
+  return linear_program.solve_linear_program(
+    np.frombuffer(draft, np.float32),
+    np.frombuffer(target, np.float32),
+    num_drafts,
+  ).plan

@@ -55,19 +55,19 @@ def build(
   Raises:
     ValueError: no document has two tokens, or one has a negative token.
   """
-  documents = [np.asarray(document, np.int64) for document in documents]
-  for i, document in enumerate(documents):
+  arrays = [np.asarray(document, np.int64) for document in documents]
+  for i, document in enumerate(arrays):
     if document.size and document.min() < 0:
       raise ValueError(
         f'documents[{i}] must hold tokens >= 0, got {document.min()}.'
       )
-  if max(map(len, documents), default=0) < 2:
+  if max(map(len, arrays), default=0) < 2:
     raise ValueError(
       f'documents must hold one of at least two tokens, got {len(documents)} '
       'shorter ones.'
     )
   boundary = np.array([SEPARATOR])
-  parts = [part for document in documents for part in (boundary, document)]
+  parts = [part for document in arrays for part in (boundary, document)]
   tokens = np.concatenate([*parts, boundary])
   if len(tokens) > _MAX_TOKENS:
     raise ValueError(

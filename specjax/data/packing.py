@@ -131,7 +131,9 @@ def _check_starts(sequences, first):
 
 def _first_fit(sizes, room, seed):
   """Returns rows of indices; `sizes` and `room` may have several sides."""
-  rows, rooms, open_rows = [], [], []
+  rows: list[list[int]] = []
+  rooms: list[list[int]] = []
+  open_rows: list[int] = []
   for index in np.random.default_rng(seed).permutation(len(sizes)):
     size = sizes[index]
     fits = (row for row in open_rows if all(map(operator.ge, rooms[row], size)))

@@ -14,3 +14,20 @@ from specjax.decoding.state import Counters
 from specjax.decoding.state import DecodeState
 from specjax.decoding.state import Params
 from specjax.decoding.state import init
+
+__all__ = [
+  'Counters',
+  'DecodeState',
+  'Decoder',
+  'Params',
+  'Piece',
+  'Result',
+  'Round',
+  'decode',
+  'init',
+  'make_round',
+  'speculative',
+  'stream',
+  'throughput_learner',
+  'trace',
+]

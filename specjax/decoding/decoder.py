@@ -198,7 +198,12 @@ class Decoder:
       )
     return given
 
-  def decode(self, prompts, max_new_tokens, **options) -> list[Result]:
+  def decode(
+    self,
+    prompts: Sequence[Sequence[int]],
+    max_new_tokens: int | Sequence[int],
+    **options: Any,
+  ) -> list[Result]:
     """Decodes prompts to the end; arguments and errors as in `init`.
 
     Raises:
@@ -217,7 +222,7 @@ class Decoder:
     max_new_tokens: int,
     *,
     max_rate: float | None = None,
-    **options,
+    **options: Any,
   ) -> Iterator[list[Piece]]:
     """Yields the tokens of one prompt, round by round.
 
@@ -248,7 +253,9 @@ class Decoder:
         for token, origin in zip(info.tokens[0, :num], origins)
       ]
 
-  def results(self, prompts, state: state_lib.DecodeState) -> list[Result]:
+  def results(
+    self, prompts: Sequence[Sequence[int]], state: state_lib.DecodeState
+  ) -> list[Result]:
     """Reads the rows of a finished state."""
     _check(state)
     calls = np.array([arm.drafter.num_calls for arm in self._arms])

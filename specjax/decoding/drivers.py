@@ -122,7 +122,7 @@ def throughput_learner(
 
   @jax.jit
   def learn(state, info, seconds):
-    rate = info.num_emitted / seconds
+    rate = info.num_emitted.astype(jnp.float32) / seconds
     info = info._replace(reward=jnp.clip(rate / max_rate, 0, 1))
     return round_lib.update_bandit(bandit, per_row, state, info)
 

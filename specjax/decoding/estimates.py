@@ -44,12 +44,12 @@ def of_tree(
     outcome: batched.
   """
   of_entries = functools.partial(_of_entries, tree)
-  each = base.Probs(*map(of_entries, tree.both_probs, sampled))
+  each = base.Probs(*map(of_entries, tree.both_probs or (None, None), sampled))
   drafted = _sum_children(tree, tree.valid) > 0
-  count = jnp.maximum(drafted.sum(1), 1)
+  count = jnp.maximum(drafted.sum(1, dtype=jnp.float32), 1)
   entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))
   at = lambda values: jnp.take_along_axis(values, entries, axis=1)
-  index = np.arange(entries.shape[1])
+  index = np.arange(entries.shape[1])[None]
   return Acceptance(
     mean=jax.tree.map(lambda chance: chance.sum(1) / count, each),
     at=jax.tree.map(at, each),
@@ -108,7 +108,8 @@ def of_slots(
     `[B, slots, P]` the probability at each position, and whether it is known.
   """
   mask = played_mask.T[..., None]
-  there = np.arange(played.known.shape[1]) < num_emitted[:, None, None]
+  index = np.arange(played.known.shape[1])[None, None]
+  there = index < num_emitted[:, None, None]
   merge = lambda own, *each: jnp.where(
     mask, own[:, None], jnp.stack(each, axis=1)
   )
@@ -145,11 +146,12 @@ def remember(
     acceptance: `[B, slots, P]` probabilities at the round's positions.
     known: `[B, slots, P]` where they are known.
   """
-  decay = _DECAY ** known.sum(-1)
+  count = known.sum(-1, dtype=jnp.float32)
+  decay = _DECAY**count
   accepted = jnp.where(known, acceptance.processed, 0.0).sum(-1)
   return History(
     accepted=decay * history.accepted + accepted,
-    count=decay * history.count + known.sum(-1),
+    count=decay * history.count + count,
   )
 
 
@@ -181,24 +183,32 @@ def rewards(
   """
   late = (history.accepted + 1) / (history.count + 2)
   chance = jnp.where(known, acceptance.processed, late[..., None])
-  count = jnp.maximum(known.sum(-1), 1)
+  count = jnp.maximum(known.sum(-1, dtype=jnp.float32), 1)
   mean = jax.tree.map(
     lambda each: jnp.where(known, each, 0.0).sum(-1) / count, acceptance
   )
 
-  def of_arm(arm, slot, depth):
-    reached = jnp.cumprod(chance[:, slot, :depth], axis=1)
-    return reward(
-      info._replace(
-        arm=jnp.full_like(info.arm, arm),
-        num_emitted=1 + reached.sum(1),
-        tree_depth=jnp.full_like(info.tree_depth, depth),
-        acceptance=mean.processed[:, slot],
-        raw_acceptance=mean.raw[:, slot],
-        num_catch_up_tokens=jnp.zeros_like(info.num_catch_up_tokens),
+  every = [
+    reward(
+      _of_arm(
+        info,
+        i,
+        chance[:, slot, : arm.drafter.topology.depth],
+        jax.tree.map(lambda each, slot=slot: each[:, slot], mean),
       )
     )
-
-  depths = [arm.drafter.topology.depth for arm in arms]
-  every = [of_arm(*each) for each in zip(range(len(arms)), slots, depths)]
+    for i, (arm, slot) in enumerate(zip(arms, slots))
+  ]
   return jnp.stack(every, axis=1)
+
+
+def _of_arm(info, arm, chance, mean):
+  """The round as that of another arm, whose drafts pass with `chance`."""
+  return info._replace(
+    arm=jnp.full_like(info.arm, arm),
+    num_emitted=1 + jnp.cumprod(chance, axis=1).sum(1),
+    tree_depth=jnp.full_like(info.tree_depth, chance.shape[1]),
+    acceptance=mean.processed,
+    raw_acceptance=mean.raw,
+    num_catch_up_tokens=jnp.zeros_like(info.num_catch_up_tokens),
+  )

@@ -340,7 +340,9 @@ def _num_needed(drafter, tree):
   size = tree.topology.num_nodes
   if not drafter.partial:
     return jnp.full(tree.valid.shape[:1], size)
-  return (tree.valid * np.arange(1, size + 1)).max(axis=1, initial=0)
+  return jnp.where(tree.valid, np.arange(1, size + 1)[None], 0).max(
+    axis=1, initial=0
+  )
 
 
 def _score_first(plan, params, state, block, num_nodes):
@@ -348,6 +350,7 @@ def _score_first(plan, params, state, block, num_nodes):
   last = state.lengths[:, None] - 1
   root = jnp.take_along_axis(state.tokens, last, axis=1)
   places = block.places[..., : num_nodes + 1]
+  places = jnp.broadcast_to(places, (len(root), num_nodes + 1))
   extension = plan.target.extend(
     params.target,
     state.target,
@@ -407,10 +410,11 @@ def _verify_arm(plan, choice, i, tree, scored):
     fidelity = estimates.fidelity(goal, target.processed, known)
     sampled = target._replace(processed=goal)
     bad_probs |= jnp.isnan(fidelity)
+  depths = jnp.broadcast_to(topology.depths, tree.valid.shape)
   outcome = jax.vmap(arm.verifier)(choice.verify_keys, tree, sampled.processed)
   return ArmOutput(
     outcome=outcome,
-    depth=(tree.valid * topology.depths).max(axis=1, initial=0),
+    depth=jnp.where(tree.valid, depths, 0).max(axis=1, initial=0),
     acceptance=estimates.of_tree(tree, sampled, outcome),
     fidelity=fidelity,
     target=_committed(target, outcome) if plan.full_information else None,
@@ -478,8 +482,8 @@ def _emit(state, outcome):
   tokens = outcome.tokens
   index = jnp.arange(tokens.shape[1])
   num = outcome.num_accepted + 1
-  stops = (tokens[..., None] == state.stop_tokens).any(-1)
-  stops &= index < num[:, None]
+  stops = (tokens[..., None] == state.stop_tokens[None, None]).any(-1)
+  stops &= index[None] < num[:, None]
   stopped = stops.any(-1)
   num = jnp.where(stopped, jnp.argmax(stops, axis=-1) + 1, num)
   room = state.limits - state.lengths
@@ -581,7 +585,7 @@ def _all_rewards(plan, params, before, state, choice, output, info):
   committed = base.TargetProbs(before.lengths, output.target)
   played = jnp.stack([rows for _, rows in _played(plan, choice)])
   state, num_read, others = estimate(
-    plan, params, state, choice.live & ~played, committed
+    plan, params, state, choice.live[None] & ~played, committed
   )
   acceptance, known = estimates.of_slots(
     output.acceptance, others, played, info.num_emitted
@@ -656,16 +660,17 @@ def learn(
   if plan.reward is not None:
     bandit = update_bandit(plan.bandit, plan.per_row, state.bandit, info)
     state = state.replace(bandit=bandit)
-  counters, live = state.counters, info.live.astype(jnp.int32)[:, None]
-  levels = np.arange(counters.accepted.shape[1])
-  arms = np.arange(len(plan.arms))
-  drafted = live * (levels < info.depth[:, None])
+  counters, live = state.counters, info.live[:, None]
+  levels = np.arange(counters.accepted.shape[1])[None]
+  played = live & (np.arange(len(plan.arms))[None] == info.arm[:, None])
+  drafted = live & (levels < info.depth[:, None])
+  accepted = levels < info.num_accepted[:, None]
   return state.replace(
     counters=state_lib.Counters(
-      pulls=counters.pulls + live * (arms == info.arm[:, None]),
+      pulls=counters.pulls + played.astype(jnp.int32),
       catch_up_tokens=counters.catch_up_tokens + info.num_catch_up_tokens,
-      accepted=counters.accepted + (levels < info.num_accepted[:, None]),
-      drafted=counters.drafted + drafted,
+      accepted=counters.accepted + accepted.astype(jnp.int32),
+      drafted=counters.drafted + drafted.astype(jnp.int32),
     ),
     flags=jax.tree.map(jnp.logical_or, state.flags, info.flags),
   )
@@ -720,7 +725,8 @@ def _update(update, per_row, state, live, arm, earned):
   if per_row:
     new = jax.vmap(update)(state, arm, earned)
     return arms_lib.where(live, new, state)
-  weight = live / jnp.maximum(live.sum(), 1)
+  count = jnp.maximum(live.sum(dtype=jnp.float32), 1)
+  weight = live.astype(jnp.float32) / count
   mean = lambda value: jnp.tensordot(weight, value, axes=1)
   new = update(state, arm, jax.tree.map(mean, earned))
   return jax.tree.map(

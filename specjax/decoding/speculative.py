@@ -1,5 +1,7 @@
 """A decoder of one draft model, the common case."""
 
+from typing import Any
+
 from specjax import base
 from specjax import drafters
 from specjax import sampling as sampling_lib
@@ -19,7 +21,7 @@ def speculative(
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   verifier: str | base.Verifier | None = None,
   goal: base.Goal | None = None,
-  **options,
+  **options: Any,
 ) -> decoder.Decoder:
   """Builds a decoder with one drafter of one or more i.i.d. chains.
 

@@ -27,8 +27,7 @@ class Counters(NamedTuple):
   drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
 
 
-@struct.dataclass
-class DecodeState:
+class DecodeState(struct.PyTreeNode):
   """The carry of the decode loop.
 
   A row's committed tokens are `tokens[:lengths]`, prompt included; what lies

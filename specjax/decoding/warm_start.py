@@ -57,7 +57,7 @@ class WarmStart:
     )
     acceptance = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *chances)
     num_read = lengths - start
-    known = np.arange(self.num_tokens) < num_read[:, None]
+    known = np.arange(self.num_tokens)[None] < num_read[:, None]
     known = jnp.broadcast_to(known[:, None], acceptance.processed.shape)
     history = estimates.remember(state.history, acceptance, known)
     rewards = estimates.rewards(
@@ -78,7 +78,7 @@ class WarmStart:
 def _read(plan, params, state, lengths, num_tokens):
   """Lets the target read on; also returns its `[B, P, V]` probabilities."""
   start, index = state.lengths, np.arange(num_tokens)
-  at = start[:, None] - 1 + index
+  at = start[:, None] - 1 + index[None]
   tokens = jnp.take_along_axis(state.tokens, at, axis=1, mode='clip')
   extension = plan.target.extend(params.target, state.target, tokens)
   path = jnp.broadcast_to(index, tokens.shape)

@@ -22,13 +22,13 @@ from specjax import trees
 def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
   """Builds a drafter whose trees are its members' trees, under one root.
 
-  Siblings have laws of different members: sampled drafts need a verifier that
+  Siblings come from different members: sampled drafts need a verifier that
   asks each for its own, such as `VERIFIERS['ensemble']`. A member has read its
   own drafts only, and lags behind where another's was accepted.
 
   Args:
     drafters: the members, at least one. With others that sample, members that
-      choose their tokens count as sampling from one-hot laws.
+      choose their tokens count as sampling from one-hot distributions.
 
   Returns:
     The drafter; its parameters and its state are tuples of the members'.
@@ -39,13 +39,15 @@ def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
   members = tuple(drafters)
   if not members:
     raise ValueError('drafters must hold at least one drafter, got none.')
+  topologies = []
   for member in members:
     if not isinstance(member.topology, trees.Topology):
       raise ValueError(
         f'drafters must draft static trees, got one of {member.topology}.'
       )
+    topologies.append(member.topology)
   vocab_size = _vocab_size(members)
-  topology, nodes = trees.join([member.topology for member in members])
+  topology, nodes = trees.join(topologies)
   return base.Drafter(
     topology=topology,
     init=functools.partial(_init, members),
@@ -59,7 +61,7 @@ def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
   )
 
 
-def _init(members, params, context, max_length):
+def _init(members: Sequence[base.Drafter], params, context, max_length):
   return tuple(
     member.init(own, each, max_length)
     for member, own, each in zip(
@@ -68,7 +70,16 @@ def _init(members, params, context, max_length):
   )
 
 
-def _draft(members, topology, nodes, vocab_size, keys, params, state, context):
+def _draft(
+  members: Sequence[base.Drafter],
+  topology,
+  nodes,
+  vocab_size,
+  keys,
+  params,
+  state,
+  context,
+):
   drafts = [
     member.draft(
       jax.vmap(jax.random.fold_in, (0, None))(keys, i), own, part, each
@@ -84,18 +95,20 @@ def _draft(members, topology, nodes, vocab_size, keys, params, state, context):
   )
 
 
-def _commit(members, state, proposal, context, outcome, rows):
+def _commit(
+  members: Sequence[base.Drafter], state, proposal, context, outcome, rows
+):
   return tuple(
     member.commit(
-      own, drafted, each, _own(member.topology, *tree, outcome), rows
+      own, drafted, each, _own(member.topology, tokens, valid, outcome), rows
     )
-    for member, own, each, tree, drafted in zip(
+    for member, own, each, (tokens, valid), drafted in zip(
       members, state, _contexts(members, context), *proposal, strict=True
     )
   )
 
 
-def _catch_up(members, params, state, context, rows):
+def _catch_up(members: Sequence[base.Drafter], params, state, context, rows):
   states, nums = [], [jnp.zeros_like(rows, jnp.int32)]
   for member, own, part, each in zip(
     members, params, state, _contexts(members, context), strict=True
@@ -107,7 +120,7 @@ def _catch_up(members, params, state, context, rows):
   return tuple(states), sum(nums)
 
 
-def _contexts(members, context):
+def _contexts(members: Sequence[base.Drafter], context):
   """What each member may see: of the features, its own."""
   ends = np.cumsum([len(member.taps) for member in members]).tolist()
   starts = [0, *ends[:-1]]
@@ -117,10 +130,10 @@ def _contexts(members, context):
   ]
 
 
-def _vocab_size(members):
+def _vocab_size(members: Sequence[base.Drafter]):
   """That of all members that have one, or None."""
   sizes = [member.vocab_size for member in members]
-  known = sorted(set(sizes) - {None})
+  known = sorted({size for size in sizes if size is not None})
   if len(known) > 1:
     raise ValueError(
       f'drafters must share a vocabulary, got vocab_size {sizes}.'
@@ -139,8 +152,11 @@ def _join(forest, topology, nodes, vocab_size):
   def alike(tree):
     if sampled and tree.probs is None:
       tree = tree._replace(probs=jax.nn.one_hot(tree.tokens, vocab_size))
+    both = tree.both_probs
     return tree._replace(
-      topology=topology, bonus_probs=None, raw_probs=tree.both_probs.raw
+      topology=topology,
+      bonus_probs=None,
+      raw_probs=None if both is None else both.raw,
     )
 
   return jax.tree.map(
@@ -157,11 +173,11 @@ def _own(topology, tokens, valid, outcome):
   """
   level = topology.depths - 1
   agrees = valid & (tokens == outcome.tokens[:, level])
-  agrees &= level < outcome.num_accepted[:, None]
+  agrees &= level[None] < outcome.num_accepted[:, None]
   # Of root and nodes, those with no ancestor that disagrees.
   agrees = jnp.pad(agrees, ((0, 0), (1, 0)), constant_values=True)
-  spells = (agrees[:, None] | ~topology.mask).all(-1)
-  last = jnp.argmax(jnp.where(spells, topology.offsets, -1), axis=1)
+  spells = (agrees[:, None] | ~topology.mask[None]).all(-1)
+  last = jnp.argmax(jnp.where(spells, topology.offsets[None], -1), axis=1)
   return base.Outcome(
     path=jnp.asarray(_paths(topology))[last],
     num_accepted=jnp.asarray(topology.offsets)[last],

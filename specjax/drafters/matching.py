@@ -4,6 +4,7 @@ All for one row. A place in a text is where a continuation starts; it matches
 as many tokens as agree between what stands before it and the end of the row.
 """
 
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -47,7 +48,7 @@ def own(tokens: jax.Array, length: jax.Array, max_match: int) -> jax.Array:
   for i in range(max_match):
     # At place `e` this is `tokens[e - 1 - i]`.
     agrees &= padded[max_match - 1 - i :][:size] == last[i]
-    count += agrees
+    count += agrees.astype(jnp.int32)
   return count
 
 
@@ -81,27 +82,28 @@ def in_corpus(
   """
   last = _tail(tokens, length, max_match)
   num_entries = store.suffixes.shape[0]
+  index = np.arange(max_match)[None]
 
   def before(entries):
     """`[..., max_match]` tokens before the places of some entries."""
     places = store.suffixes[jnp.clip(entries, 0, num_entries - 1), None]
-    return store.tokens[jnp.maximum(places - 1 - np.arange(max_match), 0)]
+    return store.tokens[jnp.maximum(places - 1 - index, 0)]
 
   def search(num_tokens, or_equal):
     """Entries whose last `num_tokens` come before the row's, or are those."""
 
     def precedes(entries):
       text = before(entries)
-      differs = (text != last) & (np.arange(max_match) < num_tokens)
+      differs = (text != last[None]) & (index < num_tokens)
       at = jnp.argmax(differs, axis=-1)[:, None]
-      smaller = jnp.take_along_axis(text < last, at, axis=-1)[:, 0]
+      smaller = jnp.take_along_axis(text < last[None], at, axis=-1)[:, 0]
       return jnp.where(differs.any(-1), smaller, or_equal)
 
     return _count(precedes, num_entries)
 
   here = search(max_match, False)
   # The text that agrees most is next to where the row's own would stand.
-  agrees = before(here + np.array([-1, 0])) == last
+  agrees = before(here + np.array([-1, 0])) == last[None]
   num_tokens = jnp.cumprod(agrees, axis=-1).sum(-1).max()
   return Found(num_tokens, search(num_tokens, False), search(num_tokens, True))
 
@@ -120,9 +122,9 @@ def corpus_continuations(
   # `index * size / count`, without overflow.
   steps = index * (size // count) + index * (size % count) // count
   entries = jnp.minimum(found.first + steps, store.suffixes.shape[0] - 1)
-  at = store.suffixes[entries, None] + np.arange(depth)
+  at = store.suffixes[entries, None] + np.arange(depth)[None]
   tokens = store.tokens[jnp.minimum(at, store.tokens.shape[0] - 1)]
-  return tokens, index < jnp.minimum(size, num_samples)
+  return tokens, jnp.minimum(size, num_samples) > index
 
 
 def vote(
@@ -150,10 +152,10 @@ def vote(
   tokens, valid = [], []
   for depth, level in enumerate(topology.levels):
     here = continuations[:, depth]
-    through &= here >= 0
-    same = here[:, None] == here
+    through &= (here >= 0)[None]
+    same = here[:, None] == here[None]
     # Of whoever is through: those with its token, and the earlier ones of them.
-    weight = _product(through * weights, same)
+    weight = _product(jnp.where(through, weights[None], 0.0), same)
     first = through & (_product(through, same & earlier) == 0)
     parent, rank = _places(topology, level)
     score, chosen = jax.lax.top_k(
@@ -163,13 +165,14 @@ def vote(
     score, chosen = jnp.pad(score, room), jnp.pad(chosen, room)
     found, chosen = score[parent, rank] > 0, chosen[parent, rank]
     token = jnp.where(found, here[chosen], 0)
-    through = through[parent] & found[:, None] & (here == token[:, None])
+    through = through[parent] & found[:, None]
+    through &= here[None] == token[:, None]
     tokens.append(token)
     valid.append(found)
   return jnp.concatenate(tokens), jnp.concatenate(valid)
 
 
-def check_store(store, name: str):
+def check_store(store: Any, name: str) -> None:
   """Raises a `ValueError` unless `store` is a datastore with entries."""
   if not isinstance(store, datastore_lib.Datastore):
     raise ValueError(

@@ -56,7 +56,8 @@ def prompt_lookup(
       matching.own_continuation, in_axes=(None, None, 0, None)
     )(tokens, length, places, draft_length)
     first = continuations[:, 0]
-    repeats = (first[:, None] == first) & np.tri(num, k=-1, dtype=bool)
+    repeats = first[:, None] == first[None]
+    repeats &= np.tri(num, k=-1, dtype=bool)
     fresh = (matched[places] >= min_ngram) & ~repeats.any(1)
     chosen = jnp.argsort(~fresh)[:num_drafts]
     draft = jnp.where(fresh[chosen, None], continuations[chosen], 0)

@@ -90,7 +90,8 @@ def _from_row(plan, store, tokens, length):
   longest = matched.max()
   weights = (matched == longest) & (longest >= plan.min_match)
   draft, valid = matching.vote(continuations, weights, plan.topology)
-  trusted = plan.topology.depths <= plan.factor * longest
+  trust = plan.factor * longest.astype(jnp.float32)
+  trusted = plan.topology.depths.astype(np.float32) <= trust
   return jnp.where(trusted, draft, 0), valid & trusted
 
 
@@ -99,7 +100,8 @@ def _from_own(plan, tokens, length):
   matched = matching.own(tokens, length, plan.max_match)
   longest = matched.max()
   # The most recent ones; as floats, since XLA sorts integers in full on CPU.
-  recency = jnp.where(matched == longest, np.arange(len(tokens)), -1.0)
+  index = np.arange(len(tokens), dtype=np.float32)
+  recency = jnp.where(matched == longest, index, -1.0)
   recency, places = jax.lax.top_k(recency, min(plan.num_samples, len(tokens)))
   continuations = jax.vmap(
     matching.own_continuation, in_axes=(None, None, 0, None)

@@ -6,6 +6,7 @@ the row's first tokens and reads the last ones, as if these followed those.
 """
 
 import functools
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from specjax import checks
 from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax.drafters import autoregressive
+from specjax.drafters import autoregression
 
 
 class Reading(NamedTuple):
@@ -35,7 +36,7 @@ def windowed(
   *,
   sinks: int = 4,
   window: int = 64,
-  **options,
+  **options: Any,
 ) -> base.Drafter:
   """Builds an autoregressive drafter that catches up by a window at most.
 
@@ -50,8 +51,9 @@ def windowed(
   """
   checks.check_range('sinks', sinks, 0)
   checks.check_range('window', window, 1)
-  inner = autoregressive.autoregressive(model, topology, sampling, **options)
-  plan = _Plan(model, inner, sinks, window)
+  inner = autoregression.autoregressive(model, topology, sampling, **options)
+  assert inner.catch_up and inner.estimate and inner.slot  # It has them all.
+  plan = _Plan(model, inner, inner.catch_up, inner.estimate, sinks, window)
   return inner._replace(
     init=functools.partial(_init, plan),
     draft=functools.partial(_draft, plan),
@@ -67,45 +69,47 @@ class _Plan(NamedTuple):
 
   model: base.LanguageModel
   inner: base.Drafter
+  catch_up: base.CatchUp  # of `inner`
+  estimate: base.Estimate  # of `inner`
   sinks: int
   window: int
 
 
-def _view(plan, context, skipped):
+def _view(plan: _Plan, context, skipped):
   """The row as the drafter sees it, without what it skipped."""
-  index = np.arange(context.tokens.shape[1])
+  index = np.arange(context.tokens.shape[1])[None]
   source = jnp.where(index < plan.sinks, index, index + skipped[:, None])
   tokens = jnp.take_along_axis(context.tokens, source, axis=1, mode='clip')
   return base.Context(tokens, context.lengths - skipped)
 
 
-def _init(plan, params, context, max_length):
+def _init(plan: _Plan, params, context, max_length):
   cache = plan.inner.init(params, context, max_length)
   return Reading(cache, jnp.zeros_like(context.lengths))
 
 
-def _draft(plan, keys, params, state, context):
+def _draft(plan: _Plan, keys, params, state, context):
   seen = _view(plan, context, state.skipped)
   return plan.inner.draft(keys, params, state.cache, seen)
 
 
-def _commit(plan, state, proposal, context, outcome, rows):
+def _commit(plan: _Plan, state, proposal, context, outcome, rows):
   seen = _view(plan, context, state.skipped)
   cache = plan.inner.commit(state.cache, proposal, seen, outcome, rows)
   return state._replace(cache=cache)
 
 
-def _catch_up(plan, params, state, context, rows):
+def _catch_up(plan: _Plan, params, state, context, rows):
   state = _skip(plan, state, context, rows)
   seen = _view(plan, context, state.skipped)
-  cache, num = plan.inner.catch_up.read(params, state.cache, seen, rows)
+  cache, num = plan.catch_up.read(params, state.cache, seen, rows)
   return state._replace(cache=cache), num
 
 
-def _estimate(plan, params, state, context, rows, target):
+def _estimate(plan: _Plan, params, state, context, rows, target):
   state = _skip(plan, state, context, rows)
   seen = _view(plan, context, state.skipped)
-  cache, num, acceptance = plan.inner.estimate(
+  cache, num, acceptance = plan.estimate(
     params,
     state.cache,
     seen,
@@ -115,7 +119,7 @@ def _estimate(plan, params, state, context, rows, target):
   return state._replace(cache=cache), num, acceptance
 
 
-def _skip(plan, state, context, rows):
+def _skip(plan: _Plan, state, context, rows):
   """Forgets all but the sinks where more is missing than the window."""
   cache, skipped = state
   # One less than all, as a draft reads the last token.

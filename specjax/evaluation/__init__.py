@@ -1,16 +1,31 @@
 """Evaluation: how good texts are, and how likely a model finds them."""
 
-from specjax.evaluation import bleu
-from specjax.evaluation import exact_match
-from specjax.evaluation import final_number
-from specjax.evaluation import rouge
+from collections.abc import Callable
+
+from specjax.evaluation import scoring
+from specjax.evaluation.bleu import bleu
+from specjax.evaluation.exact_match import exact_match
+from specjax.evaluation.final_number import final_number
+from specjax.evaluation.rouge import rouge1
+from specjax.evaluation.rouge import rouge2
+from specjax.evaluation.rouge import rouge_l as rougeL
+
+__all__ = [
+  'METRICS',
+  'bleu',
+  'exact_match',
+  'final_number',
+  'rouge1',
+  'rouge2',
+  'rougeL',
+]
 
 # `factory(...) -> scoring.Metric`; all scores are in percent.
-METRICS = {
-  'bleu': bleu.bleu,
-  'exact_match': exact_match.exact_match,
-  'final_number': final_number.final_number,
-  'rouge1': rouge.rouge1,
-  'rouge2': rouge.rouge2,
-  'rougeL': rouge.rouge_l,
+METRICS: dict[str, Callable[..., scoring.Metric]] = {
+  'bleu': bleu,
+  'exact_match': exact_match,
+  'final_number': final_number,
+  'rouge1': rouge1,
+  'rouge2': rouge2,
+  'rougeL': rougeL,
 }

@@ -54,10 +54,10 @@ def likelihood(
     batch_size: rows a model call. There is one compiled program for each pair
       of widths that prompts and responses are padded to, powers of two.
     sampling: how the tokens of the responses are drawn; None asks for the
-      raw law.
+      raw probabilities.
   """
   _check(model, sequences, batch_size)
-  groups = {}
+  groups: dict[tuple[int, int], list[int]] = {}
   for index, (tokens, start) in enumerate(sequences):
     widths = _width(start - 1), _width(len(tokens) - start)
     groups.setdefault(widths, []).append(index)
@@ -72,7 +72,7 @@ def likelihood(
   return Likelihood(nats, np.array(num_tokens))
 
 
-def _check(model, sequences, batch_size):
+def _check(model: base.LanguageModel, sequences, batch_size):
   checks.check_range('batch_size', batch_size, 1)
   if not len(sequences):
     raise ValueError(f'sequences must not be empty, got {sequences!r}.')
@@ -105,7 +105,7 @@ def _lay_out(sequences, widths, batch_size):
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'sampling'))
-def _nats(model, sampling, params, rows):
+def _nats(model: base.LanguageModel, sampling, params, rows):
   rows = jax.tree.map(jnp.asarray, rows)
   cache = model.init_cache(params, *rows.prompts.shape)
   cache, _ = model.prefill(params, cache, rows.prompts, rows.lengths)
@@ -113,8 +113,8 @@ def _nats(model, sampling, params, rows):
     params, cache, rows.tokens[:, :-1], positions=rows.positions
   ).logits
   if sampling is None:
-    laws = jax.nn.log_softmax(logits)
+    log_probs = jax.nn.log_softmax(logits)
   else:
-    laws = jnp.log(sampling_lib.both_probs(logits, sampling).processed)
-  scores = jnp.take_along_axis(laws, rows.tokens[:, 1:, None], axis=-1)
+    log_probs = jnp.log(sampling_lib.both_probs(logits, sampling).processed)
+  scores = jnp.take_along_axis(log_probs, rows.tokens[:, 1:, None], axis=-1)
   return jnp.where(rows.positions < 0, 0.0, scores[..., 0]).sum(axis=-1)

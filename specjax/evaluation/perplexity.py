@@ -40,7 +40,7 @@ def bits_per_byte(
   Returns:
     Domain to bits per byte.
   """
-  by_domain = {}
+  by_domain: dict[str, list[examples_lib.Example]] = {}
   for example in examples:
     by_domain.setdefault(example.domain, []).append(example)
   bits = {}
@@ -61,6 +61,7 @@ def bits_per_byte(
       raise ValueError(
         f'row_length={row_length} leaves no byte of a response in {domain!r}.'
       )
+    rows: packing.Batch | packing.PairBatch
     if target_length is None:
       rows = packing.pack(sequences, row_length, seed=0)
     else:

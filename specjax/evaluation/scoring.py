@@ -100,7 +100,7 @@ def require(module: str, metric: str) -> types.ModuleType:
   """Imports what only a metric needs.
 
   Raises:
-    ImportError: it is not installed; the message tells how to.
+    ImportError: it is not installed; the message shows how to.
   """
   try:
     return importlib.import_module(module)

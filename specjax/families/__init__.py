@@ -1,6 +1,7 @@
 """Trained model families that come with the package."""
 
 import os
+from typing import Any
 from typing import NamedTuple
 
 from specjax import base
@@ -12,6 +13,15 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+
+__all__ = [
+  'Family',
+  'Model',
+  'decoder',
+  'load',
+  'load_model',
+  'num_params',
+]
 
 
 class Model(NamedTuple):
@@ -92,7 +102,7 @@ def decoder(
   drafter: str | None,
   *,
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  **options,
+  **options: Any,
 ) -> decoding.Decoder:
   """Builds a decoder of a family's models that stops at its end marker.
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax.goals import target as target_goal
+from specjax import trees
+from specjax.goals import lossless
 
 # How far the mass of a goal may be from 1.
 _TOLERANCE = 1e-3
@@ -15,7 +16,7 @@ _TOLERANCE = 1e-3
 
 def is_target(goal: base.Goal | None) -> bool:
   """Returns whether a goal is the target itself: lossless."""
-  return goal is None or goal is target_goal.target()
+  return goal is None or goal is lossless.target()
 
 
 def check(goal: base.Goal | None, vocab_size: int) -> None:
@@ -78,12 +79,25 @@ def probs(
 
 def has_draft_probs(tree: base.DraftTree) -> jax.Array:
   """Returns `[N + 1]` behind which entries of one row the draft has some."""
-  known = (jnp.asarray(tree.topology.children) & tree.valid).any(axis=1)
+  known = jnp.asarray(tree.topology.children) & tree.valid[None]
+  known = known.any(axis=1)
   if tree.bonus_probs is None:
     return known
-  leaves = tree.topology.leaf_entries
+  leaves = _leaf_entries(tree.topology)
   drawn = jnp.pad(tree.valid, (1, 0), constant_values=True)
   return known.at[leaves].set(drawn[leaves])
+
+
+def _leaf_entries(
+  topology: trees.Topology | trees.DynamicTopology,
+) -> np.ndarray:
+  """Where `bonus_probs` stand."""
+  if not isinstance(topology, trees.Topology):
+    raise ValueError(
+      'bonus_probs need a static topology, got trees of their own for every '
+      'row.'
+    )
+  return topology.leaf_entries
 
 
 def _with_raw(goal):
@@ -101,12 +115,13 @@ def _draft_probs(tree, vocab_size):
   if tree.probs is None:
     rows = base.Probs(*[jax.nn.one_hot(tree.tokens, vocab_size)] * 2)
   # Siblings have one distribution: the last that is valid stands for all.
-  children = jnp.asarray(topology.children) & tree.valid
-  index = (children * np.arange(topology.num_nodes)).max(axis=1, initial=0)
+  children = jnp.asarray(topology.children) & tree.valid[None]
+  nodes = np.arange(topology.num_nodes)[None]
+  index = jnp.where(children, nodes, 0).max(axis=1, initial=0)
   if tree.bonus_probs is not None:
     rows = jax.tree.map(
       lambda *each: jnp.concatenate(each), rows, tree.bonus_probs
     )
-    leaves = topology.leaf_entries
+    leaves = _leaf_entries(topology)
     index = index.at[leaves].set(topology.num_nodes + np.arange(len(leaves)))
   return jax.tree.map(lambda each: each[index], rows)

@@ -1,7 +1,7 @@
-"""Deferral rules: at each position, the draft's law or the target's.
+"""Deferral rules: at each position, the draft's distribution or the target's.
 
 Speculative cascades (Narasimhan et al. 2024), Tables 1 and 3. A rule compares
-how sure the models are, by what they say at temperature 1; what is mixed is
+how sure the models are, by what they predict at temperature 1; what is mixed is
 what tokens are drawn from. Notation: the paper's p is the target, its q is the
 draft. In all rules, a larger `alpha` defers to the target less often.
 """
@@ -26,7 +26,7 @@ def chow(alpha: float) -> base.Goal:
     alpha: in [0, 1]; 0 is the target.
   """
   checks.check_range('alpha of chow', alpha, 0, 1)
-  return _goal(lambda laws: unsure(laws.raw[1], alpha))
+  return _goal(lambda pair: unsure(pair.raw[1], alpha))
 
 
 def unsure(draft: jax.Array, alpha: float) -> jax.Array:
@@ -43,7 +43,7 @@ def chow_log(alpha: float) -> base.Goal:
   """
   checks.check_range('alpha of chow_log', alpha, 0)
   _check_finite('chow_log', alpha)
-  return _goal(lambda laws: unsure_log(laws.raw[1], alpha))
+  return _goal(lambda pair: unsure_log(pair.raw[1], alpha))
 
 
 def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
@@ -59,7 +59,7 @@ def diff(alpha: float) -> base.Goal:
     alpha: in [-1, 1].
   """
   checks.check_range('alpha of diff', alpha, -1, 1)
-  return _goal(lambda laws: _max_gap(laws) > alpha)
+  return _goal(lambda pair: _max_gap(pair) > alpha)
 
 
 @registry.component(example={'alpha': 0.25})
@@ -70,7 +70,7 @@ def diff_log(alpha: float) -> base.Goal:
     alpha: nats, finite.
   """
   _check_finite('diff_log', alpha)
-  return _goal(lambda laws: _entropy_gap(laws) > alpha)
+  return _goal(lambda pair: _entropy_gap(pair) > alpha)
 
 
 @registry.component(example={'alpha': 0.25})
@@ -84,7 +84,7 @@ def opt(alpha: float) -> base.Goal:
     alpha: finite.
   """
   _check_finite('opt', alpha)
-  return _goal(lambda laws: _max_gap(laws) > alpha * _distance(laws))
+  return _goal(lambda pair: _max_gap(pair) > alpha * _distance(pair))
 
 
 @registry.component(example={'alpha': 0.25})
@@ -95,7 +95,7 @@ def opt_log(alpha: float) -> base.Goal:
     alpha: nats, finite.
   """
   _check_finite('opt_log', alpha)
-  return _goal(lambda laws: _entropy_gap(laws) > alpha * _distance(laws))
+  return _goal(lambda pair: _entropy_gap(pair) > alpha * _distance(pair))
 
 
 @registry.component(example={'alpha': 0.25})
@@ -107,8 +107,8 @@ def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
   temperature 0 that is `-log target` of the draft's choice.
 
   The original falls back to the target as soon as the draft is unsure, too:
-  with a drafter whose `stop` is `unsure` of the same `fallback`, this is what
-  it says.
+  with a drafter whose `stop` is `unsure` of the same `fallback`, this gives
+  the same text.
 
   Args:
     alpha: nats, at least 0 and finite.
@@ -118,14 +118,14 @@ def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
   _check_finite('bild', alpha)
   checks.check_range('fallback of bild', fallback, 0, 1)
 
-  def defers(laws):
-    surprise = _cross_entropy(laws.draft, laws.raw[0])
-    return (surprise > alpha) | unsure(laws.raw[1], fallback)
+  def defers(pair):
+    surprise = _cross_entropy(pair.draft, pair.raw[0])
+    return (surprise > alpha) | unsure(pair.raw[1], fallback)
 
   return _goal(defers)
 
 
-class _Laws(NamedTuple):
+class _Pair(NamedTuple):
   """All that a rule may ask for at one position."""
 
   target: jax.Array  # [V]
@@ -133,38 +133,38 @@ class _Laws(NamedTuple):
   raw: tuple[jax.Array, jax.Array]  # target and draft, [V] each
 
 
-def entropy(law: jax.Array) -> jax.Array:
+def entropy(probs: jax.Array) -> jax.Array:
   """Returns the entropy of `[..., V]` in nats."""
-  return _cross_entropy(law, law)
+  return _cross_entropy(probs, probs)
 
 
-def _goal(defers: Callable) -> base.Goal:
-  """The goal that is the target's law where `defers`, else the draft's."""
+def _goal(defers: Callable[['_Pair'], jax.Array]) -> base.Goal:
+  """The goal that is the target where `defers`, else the draft."""
 
   def goal(target, draft, raw=None):
     models = (target, draft) if raw is None else raw
-    return jnp.where(defers(_Laws(target, draft, models)), target, draft)
+    return jnp.where(defers(_Pair(target, draft, models)), target, draft)
 
   return goal
 
 
-def _max_gap(laws):
-  target, draft = laws.raw
+def _max_gap(pair):
+  target, draft = pair.raw
   return target.max(-1) - draft.max(-1)
 
 
-def _entropy_gap(laws):
-  target, draft = laws.raw
+def _entropy_gap(pair):
+  target, draft = pair.raw
   return entropy(draft) - entropy(target)
 
 
-def _distance(laws):
-  return jnp.maximum(laws.target - laws.draft, 0.0).sum(-1)
+def _distance(pair):
+  return jnp.maximum(pair.target - pair.draft, 0.0).sum(-1)
 
 
-def _cross_entropy(law, other):
-  logs = jnp.log(jnp.where(law > 0, other, 1.0))
-  return -(law * logs).sum(-1)
+def _cross_entropy(probs, other):
+  logs = jnp.log(jnp.where(probs > 0, other, 1.0))
+  return -(probs * logs).sum(-1)
 
 
 def _check_finite(rule, alpha):

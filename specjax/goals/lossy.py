@@ -12,7 +12,7 @@ from specjax import base
 from specjax import checks
 from specjax import registry
 
-_STEPS = 32  # Of bisection: float32 has no more to tell.
+_STEPS = 32  # Of bisection: float32 has no more digits.
 
 
 @registry.component(example={'alpha': 0.25})
@@ -25,7 +25,7 @@ def lossy(alpha: float, beta: float | None = None) -> base.Goal:
 
   Args:
     alpha: in [0, 1); 0 is the target.
-    beta: by default, what makes a law of the goal at each position. A number,
+    beta: by default, what makes the goal sum to 1 at each position. A number,
       at least `1 - alpha`, does not (with 1, the mass is 1 or more): no arm
       takes such a goal, but there is the verifier 'lossy' for that.
   """

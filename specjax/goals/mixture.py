@@ -4,11 +4,11 @@ from specjax import base
 from specjax import checks
 from specjax import registry
 from specjax.goals import deferral
-from specjax.goals import target as target_goal
+from specjax.goals import lossless
 
 
 @registry.component(
-  example={'first': target_goal.target(), 'second': deferral.chow(0.5)}
+  example={'first': lossless.target(), 'second': deferral.chow(0.5)}
 )
 def mixture(
   first: base.Goal, second: base.Goal, weight: float = 0.5

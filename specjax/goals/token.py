@@ -8,6 +8,7 @@ paper's p is the target, its q is the draft. A larger `alpha` keeps more.
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 
 from specjax import base
@@ -50,8 +51,10 @@ def token_v3(alpha: float) -> base.Goal:
   return _goal(lambda target, draft: target < target.max() * (1 - alpha))
 
 
-def _goal(defers: Callable) -> base.Goal:
-  """The goal of `r(v)`, by the `(target, draft)` laws at temperature 1."""
+def _goal(
+  defers: Callable[[jax.Array, jax.Array], jax.Array],
+) -> base.Goal:
+  """The goal of `r(v)`, by `(target, draft)` at temperature 1."""
 
   def goal(target, draft, raw=None):
     models = (target, draft) if raw is None else raw

@@ -1,10 +1,21 @@
 """Language models behind one interface."""
 
-from specjax.models import adapters
-from specjax.models import markov
+from collections.abc import Callable
 
-MODELS = {
-  'encoder_decoder': adapters.encoder_decoder,
-  'markov': markov.markov,
-  'transformer': adapters.transformer,
+from specjax import base
+from specjax.models.adapters import encoder_decoder
+from specjax.models.adapters import transformer
+from specjax.models.markov import markov
+
+__all__ = [
+  'MODELS',
+  'encoder_decoder',
+  'markov',
+  'transformer',
+]
+
+MODELS: dict[str, Callable[..., base.LanguageModel]] = {
+  'encoder_decoder': encoder_decoder,
+  'markov': markov,
+  'transformer': transformer,
 }

@@ -1,5 +1,6 @@
 """Adapters that make a `LanguageModel` of a Flax module or of a function."""
 
+from collections.abc import Callable
 import functools
 
 from flax import nnx
@@ -9,21 +10,22 @@ import jax.numpy as jnp
 from specjax import base
 from specjax import padding
 from specjax import registry
+from specjax.data import packing
 from specjax.models import config as config_lib
-from specjax.models import encoder_decoder as encoder_decoder_lib
+from specjax.models import encoder_decoder_modules
 from specjax.models import kv_cache
-from specjax.models import transformer as transformer_lib
+from specjax.models import transformer_modules
 
 _MODULES = {
-  config_lib.TransformerConfig: transformer_lib.Transformer,
-  config_lib.EncoderDecoderConfig: encoder_decoder_lib.EncoderDecoder,
+  config_lib.TransformerConfig: transformer_modules.Transformer,
+  config_lib.EncoderDecoderConfig: encoder_decoder_modules.EncoderDecoder,
 }
 # Parameters from which on a call of one token is widened on CPU.
 _WIDE = 4_000_000
 
 
 def language_model(
-  config: config_lib.Config, dtype=jnp.float32
+  config: config_lib.Config, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> base.LanguageModel:
   """Builds the functions of a model of either kind."""
   if isinstance(config, config_lib.EncoderDecoderConfig):
@@ -46,7 +48,8 @@ def language_model(
   params=lambda config: init_params(jax.random.key(0), config),
 )
 def transformer(
-  config: config_lib.TransformerConfig, dtype=jnp.float32
+  config: config_lib.TransformerConfig,
+  dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> base.LanguageModel:
   """Builds the functions of a decoder-only transformer.
 
@@ -98,7 +101,8 @@ def transformer(
   params=lambda config: init_params(jax.random.key(0), config),
 )
 def encoder_decoder(
-  config: config_lib.EncoderDecoderConfig, dtype=jnp.float32
+  config: config_lib.EncoderDecoderConfig,
+  dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> base.LanguageModel:
   """Builds the functions of an encoder-decoder.
 
@@ -111,21 +115,21 @@ def encoder_decoder(
     dtype: type of the computations and of the cache.
 
   Returns:
-    The model; its cache is an `encoder_decoder.Cache`.
+    The model; its cache is an `encoder_decoder_modules.Cache`.
   """
   graph, _ = _split(config, dtype)
   extend = _extend(config, dtype)
 
   def prefill(params, cache, tokens, lengths):
-    num_source = encoder_decoder_lib.source_lengths(
+    num_source = encoder_decoder_modules.source_lengths(
       tokens, lengths, config.start_id
     )
     offsets = (num_source - 1).astype(jnp.int32)
     places = jnp.arange(tokens.shape[1])
-    source = places <= offsets[:, None, None]
+    source = places[None, None] <= offsets[:, None, None]
     cross = nnx.merge(graph, params).encode(tokens, source)
     cache = cache.replace(cross=cross, offsets=offsets)
-    positions = offsets[:, None] + places
+    positions = offsets[:, None] + places[None]
     decoded = jnp.take_along_axis(tokens, positions, axis=1, mode='clip')
     read = lambda: extend(params, cache, decoded, positions=positions)[1:]
     num = jnp.maximum(lengths - offsets, 0)
@@ -134,28 +138,30 @@ def encoder_decoder(
       (num > 1).any(), read, lambda: padding.zeros(jax.eval_shape(read))
     )
     # Slots of the decoder begin at the source's last token.
-    behind = jnp.maximum(places - offsets[:, None], 0)[..., None]
+    behind = jnp.maximum(places[None] - offsets[:, None], 0)[..., None]
     features = jax.tree.map(
       lambda each: jnp.take_along_axis(each, behind, axis=1), features
     )
     path = jnp.broadcast_to(places, tokens.shape)
-    return encoder_decoder_lib.commit(cache, pending, path, num), features
+    return encoder_decoder_modules.commit(cache, pending, path, num), features
 
   return base.LanguageModel(
-    init_cache=lambda params, batch, size: encoder_decoder_lib.init_cache(
+    init_cache=lambda params, batch, size: encoder_decoder_modules.init_cache(
       config, batch, size, dtype
     ),
     prefill=prefill,
     extend=extend,
-    commit=encoder_decoder_lib.commit,
-    rollback=encoder_decoder_lib.rollback,
+    commit=encoder_decoder_modules.commit,
+    rollback=encoder_decoder_modules.rollback,
     vocab_size=config.vocab_size,
     start_id=config.start_id,
     feature_sizes=(config.d_model,) * (config.decoder_layers + 1),
   )
 
 
-def teacher_forced(config: config_lib.Config, dtype=jnp.float32):
+def teacher_forced(
+  config: config_lib.Config, dtype: jax.typing.DTypeLike = jnp.float32
+) -> Callable[..., jax.Array]:
   """Returns `(params, batch) -> logits[B, T, V]` for training.
 
   Examples that share a row do not see it. The batch is a `packing.Batch`, or a
@@ -168,16 +174,17 @@ def teacher_forced(config: config_lib.Config, dtype=jnp.float32):
 
 
 def packed_logits(
-  model: base.LanguageModel, params: base.Params, batch
+  model: base.LanguageModel, params: base.Params, batch: packing.Batch
 ) -> jax.Array:
   """Returns `[B, T, V]` logits of a `packing.Batch`, for any decoder."""
-  same = batch.segments[:, :, None] == batch.segments[:, None, :]
+  rows = jax.tree.map(jnp.asarray, batch)
+  same = rows.segments[:, :, None] == rows.segments[:, None, :]
   return model.extend(
     params,
     None,
-    batch.tokens,
-    positions=batch.positions,
-    mask=same & jnp.tri(batch.tokens.shape[1], dtype=bool),
+    rows.tokens,
+    positions=rows.positions,
+    mask=same & jnp.tri(rows.tokens.shape[1], dtype=bool)[None],
   ).logits
 
 
@@ -193,7 +200,8 @@ def _extend(config, dtype):
     num_open = 0 if pending is None else pending.positions.shape[1]
     if positions is None:
       first = (0 if cache is None else cache.lengths[:, None]) + num_open
-      positions = jnp.broadcast_to(first + jnp.arange(num_tokens), tokens.shape)
+      positions = first + jnp.arange(num_tokens)[None]
+      positions = jnp.broadcast_to(positions, tokens.shape)
     if mask is None:
       mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
     mask = jnp.asarray(mask)

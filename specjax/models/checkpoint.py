@@ -9,6 +9,7 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 import safetensors
 from safetensors import numpy as safetensors_numpy
 
@@ -21,7 +22,7 @@ def save(
   path: str | os.PathLike[str],
   config: config_lib.Config,
   params: base.Params,
-  dtype=np.float16,
+  dtype: npt.DTypeLike = np.float16,
 ) -> None:
   """Writes parameters and their config.
 
@@ -124,7 +125,7 @@ def _errors_name(path):
 
 
 def _foreign(path, metadata):
-  """Says what a whole file is that `save` has not written."""
+  """Describes a whole file that `save` has not written."""
   beside = os.path.join(os.path.dirname(path), 'config.json')
   signs = [f'{beside} has a model_type'] * _has_model_type(beside)
   signs += ["its format is 'pt'"] * (metadata.get('format') == 'pt')

@@ -1,6 +1,7 @@
 """Configurations of decoder-only and of encoder-decoder transformers."""
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +261,7 @@ def _check_choice(name, value, known):
     raise ValueError(f'{name} must be one of {known}, got {value!r}.')
 
 
-def from_dict(fields: dict) -> Config:
+def from_dict(fields: dict[str, Any]) -> Config:
   """Builds a config from plain values, as read from JSON.
 
   Args:

@@ -68,7 +68,7 @@ def import_params(
   config: config_lib.Config,
   family: str,
   state_dict: dict[str, np.ndarray],
-  dtype=jnp.float32,
+  dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> base.Params:
   """Returns a HuggingFace model's weights as our parameters.
 
@@ -103,7 +103,7 @@ def import_params(
     lambda params: _to_hf(config, family, params), abstract
   )
   theirs = checkpoint.unflatten(theirs, wanted, f'The {family} state dict')
-  arrays = {}
+  arrays: dict[str, np.ndarray] = {}
   for name, ours in _groups(config, family, abstract).items():
     parts = _split(theirs[name], len(ours), config.num_heads)
     arrays |= {
@@ -131,7 +131,7 @@ def export_params(
 def _groups(config, family, params):
   """Returns our names of the parts of each HuggingFace array."""
   leaves = checkpoint.flatten(params)
-  groups = {}
+  groups: dict[str, list[str]] = {}
   for ours, theirs in registry.lookup(FAMILIES, 'family', family).names.items():
     for i in range(config.num_layers if '{}' in ours else 1):
       for leaf, suffix in _SUFFIXES.items():

@@ -12,12 +12,14 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+# Of one layer, each `[B, H, S, D]`.
+KeysAndValues = tuple[jax.Array, jax.Array]
 
-@struct.dataclass
-class KVCache:
+
+class KVCache(struct.PyTreeNode):
   """Keys and values of the committed tokens."""
 
-  layers: tuple[tuple[jax.Array, jax.Array], ...]  # each [B, H, S, D]
+  layers: tuple[KeysAndValues, ...]
   lengths: jax.Array  # [B] int32, valid entries of each row
 
   @property
@@ -29,12 +31,14 @@ class KVCache:
 class Pending(NamedTuple):
   """Keys and values of tokens that were scored but not committed."""
 
-  layers: tuple[tuple[jax.Array, jax.Array], ...]  # each [B, H, M, D]
+  layers: tuple[KeysAndValues, ...]  # each [B, H, M, D]
   positions: jax.Array  # [B, M] int32; negative where there is no token
 
 
 def init(
-  num_layers: int, shape: tuple[int, int, int, int], dtype=jnp.float32
+  num_layers: int,
+  shape: tuple[int, int, int, int],
+  dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> KVCache:
   """Returns an empty cache of arrays `[B, H, S, D]` given as `shape`."""
   layers = tuple(

@@ -8,8 +8,7 @@ from specjax import base
 from specjax import registry
 
 
-@struct.dataclass
-class MarkovCache:
+class MarkovCache(struct.PyTreeNode):
   """A Markov model remembers nothing but where it is."""
 
   lengths: jax.Array  # [B] int32
@@ -27,8 +26,8 @@ def markov(vocab_size: int) -> base.LanguageModel:
 
   Its parameters are a table of transition probabilities, `[V, V]` for a
   stationary chain or `[H, V, V]` for one that changes with the position: row
-  `[h, x]` is the law of what follows token `x` at position `h`. Positions past
-  the horizon `H` use its last table.
+  `[h, x]` is the distribution of what follows token `x` at position `h`.
+  Positions past the horizon `H` use its last table.
 
   Args:
     vocab_size: `V`.
@@ -55,7 +54,7 @@ def markov(vocab_size: int) -> base.LanguageModel:
       first = 0 if cache is None else cache.lengths[:, None]
       first = first + (0 if pending is None else pending.shape[1])
       positions = jnp.broadcast_to(
-        first + jnp.arange(tokens.shape[1]), tokens.shape
+        first + jnp.arange(tokens.shape[1])[None], tokens.shape
       )
     tables = jnp.asarray(params if params.ndim == 3 else params[None])
     at = jnp.clip(positions, 0, tables.shape[0] - 1)

@@ -11,3 +11,17 @@ from specjax.theory.improvement import uniform_batch_improvement
 from specjax.theory.rejections import batch_expected_rejections
 from specjax.theory.rejections import expected_rejections
 from specjax.theory.simulation import simulate
+
+__all__ = [
+  'Diagnosis',
+  'batch_expected_rejections',
+  'batch_improvement',
+  'bernoulli_batch_improvement',
+  'constant',
+  'diagnose',
+  'expected_rejections',
+  'pareto',
+  'regret',
+  'simulate',
+  'uniform_batch_improvement',
+]

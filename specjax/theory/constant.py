@@ -1,8 +1,8 @@
-"""Drafters of constant acceptance: block lengths, rounds and reward statistics.
+"""Drafters of constant acceptance: tokens a round, rounds, reward statistics.
 
 Every draft token is accepted with chance `a`, independently, in chains of
 length `L`. Leviathan et al. (2023); MetaSD (Kim et al.), Lemmas 5 to 7, 12 and
-Theorem 3; BanditSpec (Hou et al. 2025), the truncated geometric law.
+Theorem 3; BanditSpec (Hou et al. 2025), the truncated geometric distribution.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ def round_bounds(
 ) -> tuple[float, float]:
   """Returns bounds of `expected_rounds` by Wald's identity.
 
-  The printed upper half of MetaSD's Lemma 12 is too low: the last block may
+  The printed upper half of MetaSD's Lemma 12 is too low: the last round may
   overshoot by up to `L` tokens.
   """
   mean = block_efficiency(acceptance, draft_length)
@@ -76,7 +76,7 @@ def reward_statistics(acceptance: float, draft_length: int) -> RewardStatistics:
 
 
 def feedback_signal(gap: float, variance: float, best_variance: float) -> float:
-  """Returns MetaSD's equation (6): how clearly a reward tells two arms apart.
+  """Returns MetaSD's equation (6): how clearly a reward separates two arms.
 
   The squared gap of the means over the larger variance. With block divergence
   it is at least `4 L gap**2` (Theorem 3).

@@ -20,7 +20,7 @@ from specjax import sampling as sampling_lib
 
 
 class Diagnosis(NamedTuple):
-  """Rejections of each row, and what theory says of them."""
+  """Rejections of each row, and what theory predicts."""
 
   tested: np.ndarray  # [B] drafts that were tested
   seen: np.ndarray  # [B] drafts that were rejected
@@ -59,8 +59,8 @@ def diagnose(
   """Compares a traced run with its prediction.
 
   Each round drafted one chain, as `speculative` does by default; of several
-  drafts a round Theorem 1 says nothing. Both models read the texts once more,
-  so the run itself pays nothing.
+  drafts a round Theorem 1 predicts nothing. Both models read the texts once
+  more, so the run itself pays nothing.
 
   Args:
     target: the model that was sampled from.
@@ -102,18 +102,18 @@ def diagnose(
 
 @functools.partial(jax.jit, static_argnames=('target', 'draft', 'sampling'))
 def _distances(target, draft, params, tokens, sampling):
-  """`[B, S]` total variation between what both say of each token's place."""
+  """`[B, S]` total variation between what both predict at each token."""
 
-  def laws(model, params, row):
+  def probs(model, params, row):
     cache = model.init_cache(params, 1, 1)
     logits = model.extend(params, cache, row[None]).logits[0]
     return sampling_lib.probabilities(logits, sampling)
 
   def of_row(row):
-    excess = laws(target, params.target, row) - laws(
+    excess = probs(target, params.target, row) - probs(
       draft, params.drafters[0], row
     )
     distance = jnp.minimum(jnp.maximum(excess, 0.0).sum(-1), 1.0)
-    return jnp.append(0.0, distance[:-1])  # A token's law stands before it.
+    return jnp.append(0.0, distance[:-1])  # Predicted a place before.
 
   return jax.lax.map(of_row, tokens)

@@ -2,7 +2,7 @@
 
 Yin et al. (2024), Theorems 4 and 5, for one token. Notation: the paper's p is
 the draft, its q is the target; `accept[x]` is the chance that draft `x` passes,
-and a rejected draft is replaced by a sample of another law.
+and a rejected draft is replaced by a sample of another distribution.
 """
 
 from typing import NamedTuple

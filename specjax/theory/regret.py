@@ -1,7 +1,7 @@
 """Bounds of the stopping-time regret: rounds lost to the best single arm.
 
-BanditSpec (Hou et al. 2025), Theorems 4.3, 4.4 and 5.3. Block lengths `Y` lie
-in `[1, L + 1]`; the number of emitted tokens excludes the prompt.
+BanditSpec (Hou et al. 2025), Theorems 4.3, 4.4 and 5.3. A round emits `Y` in
+`[1, L + 1]` tokens; the number of emitted tokens excludes the prompt.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,17 @@ def decomposition(means: Sequence[float], pulls: Sequence[float]) -> float:
   """Returns the regret of expected pulls, equation (36).
 
   Args:
-    means: mean block length of each arm.
+    means: mean tokens a round of each arm.
     pulls: expected rounds of each arm.
   """
-  means, pulls = _means(means), np.asarray(pulls, np.float64)
-  if pulls.shape != means.shape:
+  lengths, rounds = _means(means), np.asarray(pulls, np.float64)
+  if rounds.shape != lengths.shape:
     raise ValueError(
-      f'pulls must be of the shape {means.shape} of means, got {pulls.shape}.'
+      f'pulls must be of the shape {lengths.shape} of means, got '
+      f'{rounds.shape}.'
     )
-  best = means.max()
-  return float(((best - means) / best * pulls).sum())
+  best = lengths.max()
+  return float(((best - lengths) / best * rounds).sum())
 
 
 def ucb_upper_bound(
@@ -37,17 +38,17 @@ def ucb_upper_bound(
   """Returns the upper bound of UCBSpec, equation (42).
 
   Args:
-    means: mean block length of each arm.
+    means: mean tokens a round of each arm.
     draft_length: `L`.
     num_tokens: expected emitted tokens.
     delta: the confidence that its radius was built with.
   """
-  means = _means(means)
+  lengths = _means(means)
   checks.check_range('delta', delta, 1e-12, 1)
   checks.check_range('draft_length', draft_length, 1)
-  best = means.max()
-  total = math.pi**2 * delta / 6 + len(means)
-  for gap in best - means[means < best]:
+  best = lengths.max()
+  total = math.pi**2 * delta / 6 + len(lengths)
+  for gap in best - lengths[lengths < best]:
     inside = draft_length * len(means) * num_tokens**2 / (gap * delta)
     pulls = 4 + 2 * draft_length**2 / gap**2 * (1 + 2 * math.log(inside))
     total += gap / best * pulls
@@ -81,16 +82,16 @@ def exp3_upper_bound(
 def lower_bound_rate(acceptances: Sequence[float], draft_length: int) -> float:
   """Returns what regret over `log(tokens)` tends to at least, Theorem 4.4.
 
-  For arms of constant acceptance, with the exact divergence of their block
-  lengths, equation (133). The closed form of Proposition 4.5 is wrong where
-  drafts are short or the best arm is good, and is not offered.
+  For arms of constant acceptance, with the exact divergence of their tokens
+  a round, equation (133). The closed form of Proposition 4.5 is wrong
+  where drafts are short or the best arm is good, and is not offered.
   """
-  acceptances = np.asarray(acceptances, np.float64)
-  _check_open('acceptances', acceptances)
-  best = acceptances.max()
+  chances = np.asarray(acceptances, np.float64)
+  _check_open('acceptances', chances)
+  best = chances.max()
   best_mean = _mean(best, draft_length)
   rate = 0.0
-  for each in acceptances[acceptances < best]:
+  for each in chances[chances < best]:
     gap = best_mean - _mean(each, draft_length)
     rate += gap / best_mean / length_divergence(each, best, draft_length)
   return float(rate)
@@ -99,7 +100,7 @@ def lower_bound_rate(acceptances: Sequence[float], draft_length: int) -> float:
 def length_divergence(
   acceptance: float, other: float, draft_length: int
 ) -> float:
-  """Returns the divergence of block lengths, equation (133)."""
+  """Returns the divergence of tokens a round, equation (133)."""
   _check_open('acceptance', acceptance)
   _check_open('other', other)
   accepted = (acceptance - acceptance ** (draft_length + 1)) / (1 - acceptance)
@@ -121,6 +122,6 @@ def _means(means):
   means = np.asarray(means, np.float64)
   if means.ndim != 1 or not len(means) or not (means >= 1).all():
     raise ValueError(
-      f'means must be a list of block lengths >= 1, got {means}.'
+      f'means must be a list of tokens a round >= 1, got {means}.'
     )
   return means

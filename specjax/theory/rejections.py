@@ -8,19 +8,20 @@ to its end, so there is no bonus token; each rejection costs one target call.
 from collections.abc import Callable
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
-# `law(prefix) -> [V]`: what follows a tuple of tokens.
-Law = Callable[[tuple[int, ...]], np.ndarray]
+# `probs(prefix) -> [V]`: of what follows a tuple of tokens.
+NextProbs = Callable[[tuple[int, ...]], np.ndarray]
 
 # The most texts that are enumerated.
 MAX_TEXTS = 1_000_000
 
 
 def expected_rejections(
-  target: np.ndarray | Law,
-  draft: np.ndarray | Law,
+  target: np.ndarray | NextProbs,
+  draft: np.ndarray | NextProbs,
   horizon: int,
   initial: np.ndarray | None = None,
 ) -> float:
@@ -32,12 +33,12 @@ def expected_rejections(
 
   Args:
     target: a Markov model's table `[V, V]`, or `[T, V, V]` where it changes
-      from position to position (the last one goes on); or `law(prefix) -> [V]`
-      of any model, all of whose `V**horizon` texts are enumerated.
+      from position to position (the last one goes on); or `probs(prefix) ->
+      [V]` of any model, all of whose `V**horizon` texts are enumerated.
     draft: likewise.
     horizon: positions to fill.
-    initial: `[V]` law of the token before the first position, for tables;
-      uniform by default.
+    initial: `[V]` distribution of the token before the first position, for
+      tables; uniform by default.
 
   Raises:
     ValueError: an argument is out of range, or there are too many texts.
@@ -46,8 +47,8 @@ def expected_rejections(
 
 
 def batch_expected_rejections(
-  target: np.ndarray | Law,
-  draft: np.ndarray | Law,
+  target: np.ndarray | NextProbs,
+  draft: np.ndarray | NextProbs,
   horizon: int,
   num_drafts: float,
   initial: np.ndarray | None = None,
@@ -75,11 +76,11 @@ def batch_expected_rejections(
   if callable(target) != callable(draft):
     raise ValueError('target and draft must both be tables or both functions.')
   markov = not callable(target)
-  if markov:
+  if not callable(target):
     target, draft = _check_tables(target, draft)
     size = target.shape[-1]
     reached = (
-      np.full(size, 1 / size) if initial is None else _law(initial, size)
+      np.full(size, 1 / size) if initial is None else _probs(initial, size)
     )
   else:
     size = len(target(()))
@@ -124,14 +125,14 @@ def lost(
 
 
 def _rows(model, position, size):
-  """`[contexts, V]` laws at a position."""
+  """`[contexts, V]` probabilities at a position."""
   if callable(model):
     prefixes = itertools.product(range(size), repeat=position)
-    return np.array([_law(model(prefix), size) for prefix in prefixes])
+    return np.array([_probs(model(prefix), size) for prefix in prefixes])
   return model[min(position, len(model) - 1)]
 
 
-def _check_tables(target, draft):
+def _check_tables(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
   tables = []
   for name, table in (('target', target), ('draft', draft)):
     table = np.asarray(table, np.float64)
@@ -151,11 +152,14 @@ def _check_tables(target, draft):
       'draft and target must be of one size, got tables '
       f'{tables[1].shape} and {tables[0].shape}.'
     )
-  return tables
+  return tables[0], tables[1]
 
 
-def _law(law, size):
-  law = np.asarray(law, np.float64)
-  if law.shape != (size,) or not ((law >= 0).all() and 0 < law.sum() < np.inf):
-    raise ValueError(f'A law of {size} tokens was expected, got {law}.')
-  return law / law.sum()
+def _probs(values, size):
+  values = np.asarray(values, np.float64)
+  possible = (values >= 0).all() and 0 < values.sum() < np.inf
+  if values.shape != (size,) or not possible:
+    raise ValueError(
+      f'Probabilities of {size} tokens were expected, got {values}.'
+    )
+  return values / values.sum()

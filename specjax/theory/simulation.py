@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import couplings
 from specjax import sampling
-from specjax.couplings import multiround
 
 
 class Runs(NamedTuple):
@@ -32,7 +32,7 @@ def simulate(
   horizon: int,
   num_drafts: int = 1,
   num_runs: int = 1,
-  coupling: base.Coupling = multiround.multiround,
+  coupling: base.Coupling = couplings.multiround,
 ) -> Runs:
   """Runs batch speculative sampling on Markov models.
 
@@ -60,15 +60,15 @@ def simulate(
       draft_key, couple_key = jax.random.split(
         jax.random.fold_in(key, position)
       )
-      law = draft[jnp.minimum(position, len(draft) - 1), token]
+      probs = draft[jnp.minimum(position, len(draft) - 1), token]
       shape = num_drafts, sampling.num_uniforms(draft.shape[-1])
       uniforms = jax.random.uniform(draft_key, shape)
-      candidates = jax.vmap(sampling.draw, (0, None))(uniforms, law)
+      candidates = jax.vmap(sampling.draw, (0, None))(uniforms, probs)
       token, accepted = coupling(
         couple_key,
         candidates,
         fresh | (jnp.arange(num_drafts) == 0),
-        law,
+        probs,
         target[jnp.minimum(position, len(target) - 1), token],
       )
       return (token, ~accepted), (token, ~accepted)

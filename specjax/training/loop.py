@@ -20,7 +20,7 @@ from specjax.models import checkpoint
 
 # Beside the checkpoints: what they are of.
 _SETTINGS = 'settings.json'
-# Of which an error tells: a wider model has other shapes everywhere.
+# That an error lists: a wider model has other shapes everywhere.
 _MOST_CHANGES = 6
 
 
@@ -174,9 +174,11 @@ def _make_step(loss_fn, transform):
     gradients, metrics = jax.grad(loss_fn, has_aux=True)(
       state['params'], frozen, batch
     )
-    updates, optimizer_state = transform.update(
-      gradients, state['optimizer'], state['params']
-    )
+    # Optax converts as it likes.
+    with jax.numpy_dtype_promotion('standard'):
+      updates, optimizer_state = transform.update(
+        gradients, state['optimizer'], state['params']
+      )
     metrics['gradient_norm'] = optax.tree.norm(gradients)
     params = optax.apply_updates(state['params'], updates)
     return {'params': params, 'optimizer': optimizer_state}, metrics
@@ -224,7 +226,7 @@ def _check_settings(folder, settings):
 
 
 def _changes(old, new):
-  """Says which fields differ, and how."""
+  """Yields which fields differ, and how."""
   reasons = {'steps': ' (all learning rates depend on it)'}
   for name in dict.fromkeys([*old, *new]):
     was, now = (fields.get(name, 'missing') for fields in (old, new))

@@ -6,11 +6,13 @@ an argument so that they are never baked into the compiled step. A model is what
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 
 Forced = Callable[..., jax.Array]
+Loss = Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
 
 
 def token_losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -20,7 +22,7 @@ def token_losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
   return jnp.pad(losses, ((0, 0), (0, 1)))
 
 
-def cross_entropy(forced: Forced):
+def cross_entropy(forced: Forced) -> Loss:
   """Builds the loss of ordinary language modelling, in nats per token."""
 
   def loss_fn(params, frozen, batch):
@@ -32,7 +34,7 @@ def cross_entropy(forced: Forced):
   return loss_fn
 
 
-def distillation(draft: Forced, target: Forced):
+def distillation(draft: Forced, target: Forced) -> Loss:
   """Builds token-level distillation: KL(target || draft), in nats per token.
 
   Its metrics include the acceptance rate that the draft would have at
@@ -53,7 +55,7 @@ def distillation(draft: Forced, target: Forced):
   return loss_fn
 
 
-def together(loss_fns: dict):
+def together(loss_fns: Mapping[str, Loss]) -> Loss:
   """Joins losses of several models into one, to train them side by side.
 
   Args:
@@ -66,7 +68,8 @@ def together(loss_fns: dict):
   """
 
   def loss_fn(params, frozen, batch):
-    total, metrics = 0.0, {}
+    total = jnp.zeros(())
+    metrics: dict[str, jax.Array] = {}
     for name, each in loss_fns.items():
       loss, own = each(params[name], frozen, batch)
       total += loss

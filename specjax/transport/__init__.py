@@ -1,8 +1,8 @@
 """Verification as optimal transport with membership cost (SpecTr).
 
-Given `k` i.i.d. drafts, output one token with the target's law so that it is
-one of the drafts as often as possible: the best plan by linear program, its
-value and a plan in closed form, what other rules reach, and bounds.
+Given `k` i.i.d. drafts, output one token with the target's distribution so that
+it is one of the drafts as often as possible: the best plan by linear program,
+its value and a plan in closed form, what other rules reach, and bounds.
 """
 
 from specjax.transport.acceptance import kseq_acceptance
@@ -15,3 +15,16 @@ from specjax.transport.bounds import uniform_acceptance
 from specjax.transport.bounds import union_bound
 from specjax.transport.linear_program import Plan
 from specjax.transport.linear_program import solve_linear_program
+
+__all__ = [
+  'Plan',
+  'acceptance_bounds',
+  'bernoulli_acceptance',
+  'kseq_acceptance',
+  'multiround_acceptance',
+  'optimal_acceptance',
+  'otm_acceptance',
+  'solve_linear_program',
+  'uniform_acceptance',
+  'union_bound',
+]

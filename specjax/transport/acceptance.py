@@ -10,7 +10,11 @@ from specjax.transport import priorities
 from specjax.transport import rejection
 
 
-def optimal_acceptance(draft, target, num_drafts) -> jax.Array:
+def optimal_acceptance(
+  draft: jax.typing.ArrayLike,
+  target: jax.typing.ArrayLike,
+  num_drafts: jax.typing.ArrayLike,
+) -> jax.Array:
   """Returns the acceptance of the best plan, for any vocabulary.
 
   Max-flow min-cut turns the linear program into the minimum over token sets
@@ -19,18 +23,18 @@ def optimal_acceptance(draft, target, num_drafts) -> jax.Array:
   1e-6 in float32, for 32,000 tokens and 64 drafts, too.
 
   Args:
-    draft: `[V]` law of each draft.
-    target: `[V]` law of the token.
+    draft: `[V]` distribution of each draft.
+    target: `[V]` distribution of the token.
     num_drafts: `k >= 1`, may be traced.
 
   Returns:
     `[]` float32 in [0, 1].
 
   Raises:
-    ValueError: no laws or `k < 1`, where the values are known.
+    ValueError: no distributions or `k < 1`, where the values are known.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.laws(draft, target)
+  draft, target = inputs.normalised(draft, target)
   order = jnp.argsort(priorities.ratio(draft, target))
   draft, target = draft[order], target[order]
   # Sums of what is not negative: nothing cancels.
@@ -42,28 +46,40 @@ def optimal_acceptance(draft, target, num_drafts) -> jax.Array:
   return jnp.minimum((jnp.cumsum(target) + left).min(), 1.0)
 
 
-def otm_acceptance(draft, target, num_drafts) -> jax.Array:
+def otm_acceptance(
+  draft: jax.typing.ArrayLike,
+  target: jax.typing.ArrayLike,
+  num_drafts: jax.typing.ArrayLike,
+) -> jax.Array:
   """Returns the acceptance of the coupling `otm`; arguments as above."""
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.laws(draft, target)
-  proposal = priorities.plan(draft, target, num_drafts).law(draft)
+  draft, target = inputs.normalised(draft, target)
+  proposal = priorities.plan(draft, target, num_drafts).distribution(draft)
   return chances.total(jnp.minimum(proposal, target))
 
 
-def kseq_acceptance(draft, target, num_drafts) -> jax.Array:
+def kseq_acceptance(
+  draft: jax.typing.ArrayLike,
+  target: jax.typing.ArrayLike,
+  num_drafts: jax.typing.ArrayLike,
+) -> jax.Array:
   """Returns the acceptance of k-Seq at its best division factor.
 
   SpecTr, Theorem 1; arguments as above.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.laws(draft, target)
+  draft, target = inputs.normalised(draft, target)
   factor = division.divide(draft, target, num_drafts, num_steps=30).factor
   covered = chances.total(jnp.minimum(factor * draft, target))
   # At the root they are equal; a factor that misses it has the lower of both.
   return jnp.minimum(chances.of_any(covered / factor, num_drafts), covered)
 
 
-def multiround_acceptance(draft, target, num_drafts) -> jax.Array:
+def multiround_acceptance(
+  draft: jax.typing.ArrayLike,
+  target: jax.typing.ArrayLike,
+  num_drafts: jax.typing.ArrayLike,
+) -> jax.Array:
   """Returns the acceptance of `k` tests, each against what the last one left.
 
   Theory (Yin et al. 2024), Theorem 3: all `k` drafts are rejected with the
@@ -71,7 +87,7 @@ def multiround_acceptance(draft, target, num_drafts) -> jax.Array:
   above.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.laws(draft, target)
+  draft, target = inputs.normalised(draft, target)
 
   def test(_, carry):
     left, log_rejected = carry

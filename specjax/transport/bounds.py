@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from specjax import checks
 from specjax.transport import chances
@@ -15,7 +16,9 @@ from specjax.transport import inputs
 MAX_TERMS = 10_000_000
 
 
-def acceptance_bounds(draft, target, num_drafts: int) -> tuple[float, float]:
+def acceptance_bounds(
+  draft: npt.ArrayLike, target: npt.ArrayLike, num_drafts: int
+) -> tuple[float, float]:
   """Returns the bounds of Lemma 3, by enumeration of all token sets.
 
   With `u` the minimum over token sets `O` of
@@ -26,10 +29,10 @@ def acceptance_bounds(draft, target, num_drafts: int) -> tuple[float, float]:
   the optimal acceptance lies in `[(1 - (1 - 1/k)**k) * u, u]`.
 
   Raises:
-    ValueError: no laws, `k < 1`, or too many terms.
+    ValueError: no distributions, `k < 1`, or too many terms.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = (np.asarray(law, np.float64) for law in (draft, target))
+  draft, target = (np.asarray(probs, np.float64) for probs in (draft, target))
   size = draft.size
   num_multisets = math.comb(size + num_drafts - 1, num_drafts)
   if 2**size * num_multisets > MAX_TERMS:
@@ -53,19 +56,27 @@ def acceptance_bounds(draft, target, num_drafts: int) -> tuple[float, float]:
   return (1 - (1 - 1 / num_drafts) ** num_drafts) * upper, upper
 
 
-def union_bound(draft, target, num_drafts) -> jax.Array:
+def union_bound(
+  draft: jax.typing.ArrayLike,
+  target: jax.typing.ArrayLike,
+  num_drafts: jax.typing.ArrayLike,
+) -> jax.Array:
   """Returns the upper bound of Lemma 3 at the set of all tokens.
 
   A token is accepted at most as often as it is drafted at all; for any
   vocabulary. `num_drafts` may be traced.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.laws(draft, target)
+  draft, target = inputs.normalised(draft, target)
   drafted = chances.of_any(draft, num_drafts)
   return chances.total(jnp.minimum(target, drafted))
 
 
-def bernoulli_acceptance(draft, target, num_drafts) -> jax.Array:
+def bernoulli_acceptance(
+  draft: jax.typing.ArrayLike,
+  target: jax.typing.ArrayLike,
+  num_drafts: jax.typing.ArrayLike,
+) -> jax.Array:
   """Returns the optimum for two tokens, SpecTr's equation (10).
 
   Args:
@@ -79,13 +90,19 @@ def bernoulli_acceptance(draft, target, num_drafts) -> jax.Array:
   checks.check_range('draft', draft, 0, 1)
   checks.check_range('target', target, 0, 1)
   inputs.check_num_drafts(num_drafts)
-  draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
+  draft, target, num_drafts = jnp.broadcast_arrays(
+    jnp.asarray(draft, float),
+    jnp.asarray(target, float),
+    jnp.asarray(num_drafts),
+  )
   ones = jnp.minimum(target, chances.of_any(draft, num_drafts))
   return ones + jnp.minimum(1 - target, chances.of_any(1 - draft, num_drafts))
 
 
-def uniform_acceptance(ratio, num_drafts) -> jax.Array:
-  """Returns the optimum for uniform laws, the target on `1/ratio` of tokens.
+def uniform_acceptance(
+  ratio: jax.typing.ArrayLike, num_drafts: jax.typing.ArrayLike
+) -> jax.Array:
+  """Returns the optimum for a uniform draft and a uniform target.
 
   k-Seq reaches it, with division factor `ratio * (1 - (1 - 1/ratio)**k)`.
 

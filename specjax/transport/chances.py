@@ -23,14 +23,16 @@ def total(values: jax.Array) -> jax.Array:
   return values[0]
 
 
-def of_any(chance: jax.Array, num: jax.Array | int) -> jax.Array:
+def of_any(chance: jax.Array, num: jax.typing.ArrayLike) -> jax.Array:
   """Returns `1 - (1 - chance)**num`, that one of `num` trials succeeds.
 
   Args:
     chance: any shape; above 1, as a rounded sum may be, counts as 1.
     num: broadcasts with it; 0 trials never succeed.
   """
-  return -jnp.expm1(jsp.special.xlog1py(num, -jnp.minimum(chance, 1.0)))
+  failed = -jnp.minimum(chance, 1.0)
+  num = jnp.asarray(num, failed.dtype)
+  return -jnp.expm1(jsp.special.xlog1py(num, failed))
 
 
 def of_all(

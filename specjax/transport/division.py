@@ -23,20 +23,20 @@ class Division(NamedTuple):
 def divide(
   draft: jax.Array,
   target: jax.Array,
-  num_drafts: jax.Array | int,
+  num_drafts: jax.typing.ArrayLike,
   num_steps: int = 10,
 ) -> Division:
   """Bisects for the root of `1 - (1 - beta(rho))**k - rho * beta(rho)`.
 
-  Every factor from the root on gives the target's law, and the root accepts
-  most; the upper end of the bracket is returned, so that few steps cost a
-  little acceptance and no exactness.
+  Every factor from the root on gives the target's distribution, and the root
+  accepts most; the upper end of the bracket is returned, so that few steps cost
+  a little acceptance and no exactness.
 
   Args:
     draft: `[V]` float32.
     target: `[V]` float32.
     num_drafts: `k`, may be traced; 0 accepts nothing.
-    num_steps: bisections, a pass over both laws each.
+    num_steps: bisections, a pass over both distributions each.
   """
   k = jnp.asarray(num_drafts, jnp.float32)
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from specjax.transport import chances
 
@@ -10,26 +11,28 @@ from specjax.transport import chances
 _TOLERANCE = 1e-4
 
 
-def check(draft, target, num_drafts) -> None:
-  """Raises a `ValueError` on input that is no pair of laws.
+def check(
+  draft: npt.ArrayLike, target: npt.ArrayLike, num_drafts: npt.ArrayLike
+) -> None:
+  """Raises a `ValueError` on input that is no pair of distributions.
 
   Shapes are always checked; values only where they are known, which they are
   not while JAX traces.
   """
-  laws = {'draft': draft, 'target': target}
-  for name, law in laws.items():
-    if np.ndim(law) != 1 or not np.size(law):
+  pair = {'draft': draft, 'target': target}
+  for name, probs in pair.items():
+    if np.ndim(probs) != 1 or not np.size(probs):
       raise ValueError(
-        f'{name} must be a vector [V] with V >= 1, got shape {np.shape(law)}.'
+        f'{name} must be a vector [V] with V >= 1, got shape {np.shape(probs)}.'
       )
   if np.shape(draft) != np.shape(target):
     raise ValueError(
       'draft and target must be of one size, got shapes '
       f'{np.shape(draft)} and {np.shape(target)}.'
     )
-  for name, law in laws.items():
-    if not isinstance(law, jax.core.Tracer):
-      _check_law(name, np.asarray(law, np.float64))
+  for name, probs in pair.items():
+    if not isinstance(probs, jax.core.Tracer):
+      _check_distribution(name, np.asarray(probs, np.float64))
   if np.ndim(num_drafts):
     raise ValueError(
       f'num_drafts must be a scalar, got shape {np.shape(num_drafts)}.'
@@ -37,7 +40,7 @@ def check(draft, target, num_drafts) -> None:
   check_num_drafts(num_drafts)
 
 
-def check_num_drafts(num_drafts) -> None:
+def check_num_drafts(num_drafts: npt.ArrayLike) -> None:
   """Raises a `ValueError` unless all are integers of at least 1."""
   if not isinstance(num_drafts, jax.core.Tracer):
     values = np.asarray(num_drafts)
@@ -45,27 +48,29 @@ def check_num_drafts(num_drafts) -> None:
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
 
 
-def laws(draft, target) -> tuple[jax.Array, jax.Array]:
-  """Returns both laws `[V]` in the precision of JAX, with a sum of 1."""
-  both = jnp.asarray(draft, float), jnp.asarray(target, float)
-  return tuple(law / chances.total(law) for law in both)
+def normalised(
+  draft: jax.typing.ArrayLike, target: jax.typing.ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+  """Returns both, `[V]`, in the precision of JAX, with a sum of 1."""
+  draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
+  return draft / chances.total(draft), target / chances.total(target)
 
 
-def _check_law(name, law):
-  if not np.isfinite(law).all():
+def _check_distribution(name, probs):
+  if not np.isfinite(probs).all():
     raise ValueError(
-      f'{name} must be finite, got {_first(law, ~np.isfinite(law))}.'
+      f'{name} must be finite, got {_first(probs, ~np.isfinite(probs))}.'
     )
-  if (law < 0).any():
+  if (probs < 0).any():
     raise ValueError(
-      f'{name} must not be negative, got {_first(law, law < 0)}.'
+      f'{name} must not be negative, got {_first(probs, probs < 0)}.'
     )
-  if abs(law.sum() - 1) > _TOLERANCE:
+  if abs(probs.sum() - 1) > _TOLERANCE:
     raise ValueError(
-      f'{name} must sum to 1 within {_TOLERANCE}, got {law.sum():.6g}.'
+      f'{name} must sum to 1 within {_TOLERANCE}, got {probs.sum():.6g}.'
     )
 
 
-def _first(law, where):
+def _first(probs, where):
   token = int(np.argmax(where))
-  return f'{law[token]} at token {token}'
+  return f'{probs[token]} at token {token}'

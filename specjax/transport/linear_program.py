@@ -9,6 +9,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy import typing as npt
 from scipy import optimize
 from scipy import sparse
 
@@ -16,38 +17,39 @@ from specjax.transport import inputs
 
 # The most rows of a plan, `V**k`.
 MAX_TUPLES = 100_000
-# The solver drops what is below its tolerance, however small the law.
+# The solver drops what is below its tolerance, however small all values are.
 _SCALE = 1e3
 
 
 class Plan(NamedTuple):
-  """A joint law of the drafts and of the token that is put out."""
+  """A joint distribution of the drafts and of the token that is put out."""
 
   acceptance: float  # chance that the token is one of the drafts
   plan: np.ndarray  # [V**k, V] float64; rows in the order of `np.ndindex`
 
 
-def solve_linear_program(draft, target, num_drafts: int) -> Plan:
+def solve_linear_program(
+  draft: npt.ArrayLike, target: npt.ArrayLike, num_drafts: int
+) -> Plan:
   """Finds the plan that accepts most often.
 
   Drafts are exchangeable, so the program runs over multisets of them, and each
   one's row is shared among its orders.
 
   Args:
-    draft: `[V]` law of each of the i.i.d. drafts.
-    target: `[V]` law of the token.
+    draft: `[V]` distribution of each of the i.i.d. drafts.
+    target: `[V]` distribution of the token.
     num_drafts: `k`.
 
   Returns:
-    The optimal acceptance and a plan: its rows sum to the drafts' law, its
-    columns to `target`.
+    The optimal acceptance and a plan: its rows sum to the drafts'
+    distribution, its columns to `target`.
 
   Raises:
-    ValueError: no laws, `k < 1`, or `V**k` exceeds `MAX_TUPLES`.
+    ValueError: no distributions, `k < 1`, or `V**k` exceeds `MAX_TUPLES`.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = (np.asarray(law, np.float64) for law in (draft, target))
-  draft, target = draft / draft.sum(), target / target.sum()
+  draft, target = _normalised(draft), _normalised(target)
   size = draft.size
   check_size(size, num_drafts)
   sets = list(itertools.combinations_with_replacement(range(size), num_drafts))
@@ -78,6 +80,11 @@ def solve_linear_program(draft, target, num_drafts: int) -> Plan:
     acceptance=float((plan * member).sum()),
     plan=plan[order] / orders[order, None],
   )
+
+
+def _normalised(probs: npt.ArrayLike) -> np.ndarray:
+  values = np.asarray(probs, np.float64)
+  return values / values.sum()
 
 
 def check_size(vocab_size: int, num_drafts: int) -> None:

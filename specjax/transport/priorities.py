@@ -1,19 +1,19 @@
 """An optimal plan in closed form: every draft gets a priority, the best wins.
 
-Each draft draws a priority from a law that depends on its token alone, and the
-one of highest priority is proposed; a maximal coupling of the proposal with the
-target then makes the output exact. This is optimal:
+Each draft draws a priority from a distribution that depends on its token alone,
+and the one of highest priority is proposed; a maximal coupling of the proposal
+with the target then makes the output exact. This is optimal:
 
 Let `s` be the rank of a draft's priority among all drafts, uniform in [0, 1].
-It wins with chance density `z(s) = k s**(k-1)`, so the proposal's law is
-`r(y) = draft(y) * E[z(s) | y]`. By Strassen's theorem there are laws of ranks
-with `E[z(s) | y] = rho(y)` if and only if `rho` is no more spread than `z`:
-if `r(H) >= draft(H)**k` for every token set `H`. That is all that the linear
-program asks for, too. Let `H` be the set of its minimum cut. Of all laws of the
-best acceptance the least spread is the target, but for low ratios `target /
-draft` in `H`, which are raised to a floor until `r(H) = draft(H)**k`, and for
-high ones elsewhere, which are lowered to a ceiling: it can be had whenever any
-can.
+It wins with chance density `z(s) = k s**(k-1)`, so the proposal is distributed
+as `r(y) = draft(y) * E[z(s) | y]`. By Strassen's theorem ranks can be drawn
+with `E[z(s) | y] = rho(y)` if and only if `rho` is no more spread than `z`: if
+`r(H) >= draft(H)**k` for every token set `H`. That is all that the linear
+program asks for, too. Let `H` be the set of its minimum cut. Of all proposals
+of the best acceptance the least spread is the target, but for low ratios
+`target / draft` in `H`, which are raised to a floor until
+`r(H) = draft(H)**k`, and for high ones elsewhere, which are lowered to a
+ceiling: it can be had whenever any can.
 
 The ranks come from swaps. Sort atoms (tokens, or buckets of tokens) by ratio,
 and give each the interval of ranks that is as long as its draft mass. Atoms
@@ -31,12 +31,12 @@ from specjax.transport import chances
 
 # Atoms that a large vocabulary is put into; smaller ones are not.
 NUM_ATOMS = 256
-# Ratios are told apart finely, relative to their size, above 1 / this.
+# Ratios are resolved finely, relative to their size, above 1 / this.
 _SHARPNESS = 16.0
 
 
 class Priorities(NamedTuple):
-  """A law of priorities, and of the proposal that they make.
+  """How priorities are drawn, and the proposal that they make.
 
   A token is its atom, or with chance `fraction` the next one.
   """
@@ -48,8 +48,8 @@ class Priorities(NamedTuple):
   lacking: jax.Array  # [M] cumulative chance that atoms lack ...
   exceeding: jax.Array  # [M] ... and that they have to give away
 
-  def law(self, draft: jax.Array) -> jax.Array:
-    """Returns the law `[V]` of the proposal, which sums to 1."""
+  def distribution(self, draft: jax.Array) -> jax.Array:
+    """Returns the probabilities `[V]` of the proposal; their sum is 1."""
     low, high = self.wanted[self.atom], self.wanted[self.next(self.atom)]
     return draft * (low + self.fraction * (high - low))
 
@@ -63,7 +63,7 @@ def ratio(draft: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def plan(
-  draft: jax.Array, target: jax.Array, num_drafts: jax.Array | int
+  draft: jax.Array, target: jax.Array, num_drafts: jax.typing.ArrayLike
 ) -> Priorities:
   """Builds the priorities; a few passes over the vocabulary.
 
@@ -72,8 +72,8 @@ def plan(
   loses the square of their distance.
 
   Args:
-    draft: `[V]` law of each draft.
-    target: `[V]` law of the token.
+    draft: `[V]` distribution of each draft.
+    target: `[V]` distribution of the token.
     num_drafts: `k >= 1`, may be traced.
   """
   k = jnp.asarray(num_drafts, draft.dtype)
@@ -106,14 +106,31 @@ def plan(
   )
 
 
+def partner(
+  own: jax.Array, other: jax.Array, atom: jax.Array, uniform: jax.Array
+) -> jax.Array:
+  """Returns the atom that `other` has at a random place of an atom's share.
+
+  Args:
+    own: `[M]` cumulative, what the atoms of one kind lack or have to give.
+    other: `[M]` likewise, of the other kind.
+    atom: `[...]` int32, of the first kind.
+    uniform: `[...]` in [0, 1), where in its share.
+  """
+  before = jnp.where(atom > 0, own[atom - 1], 0.0)
+  place = before + uniform * (own[atom] - before)
+  found = jnp.searchsorted(other, place, side='right')
+  return jnp.minimum(found, other.shape[0] - 1)
+
+
 def _grid(ratios, k):
   """Atom and fraction of each token, and the ratios of all atoms, 0 to `k`."""
   last = NUM_ATOMS - 1
   span = jnp.log1p(_SHARPNESS * k)
   place = jnp.log(1 + _SHARPNESS * ratios) * (last / span)
   atom = jnp.clip(place.astype(jnp.int32), 0, last - 1)
-  fraction = jnp.clip(place - atom, 0.0, 1.0)
-  places = jnp.arange(NUM_ATOMS) * (span / last)
+  fraction = jnp.clip(place - atom.astype(place.dtype), 0.0, 1.0)
+  places = jnp.arange(NUM_ATOMS, dtype=place.dtype) * (span / last)
   return atom, fraction, jnp.expm1(places) / _SHARPNESS
 
 
@@ -161,8 +178,10 @@ def _wanted(mass, all_above, ratios, k):
   over = jnp.where(inside, 0.0, target).sum() - lost
   floor = _floor(mass, target, ratios, inside, short, k)
   # Lowering the last atoms is to raise the first ones of the mirrored order.
-  mirrored = (each[::-1] for each in (mass, -target, -ratios, ~inside))
-  ceiling = -_floor(*mirrored, over, 0.0)
+  mass, falling, lower, outside = (
+    each[::-1] for each in (mass, -target, -ratios, ~inside)
+  )
+  ceiling = -_floor(mass, falling, lower, outside, over, 0.0)
   return jnp.where(
     inside, jnp.maximum(ratios, floor), jnp.minimum(ratios, ceiling)
   )

@@ -8,8 +8,8 @@ def reject(draft: jax.Array, left: jax.Array) -> jax.Array:
   """Returns the normalised residual of `left`.
 
   Args:
-    draft: `[V]` law of the draft.
-    left: `[V]` law that it was tested against.
+    draft: `[V]` distribution of the draft.
+    left: `[V]` distribution that it was tested against.
 
   Returns:
     `[V]` `max(left - draft, 0)`, normalised, or `left` itself where nothing is

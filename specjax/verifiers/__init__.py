@@ -1,23 +1,37 @@
 """Verifiers: how much of a draft tree is kept."""
 
+from collections.abc import Callable
 import functools
 
 from specjax import base
 from specjax import couplings
 from specjax import registry
-from specjax.verifiers import batch
-from specjax.verifiers import block
-from specjax.verifiers import lossy
-from specjax.verifiers import over_acceptance
-from specjax.verifiers import tree_walk
+from specjax.verifiers.batch import batch
+from specjax.verifiers.block import block
+from specjax.verifiers.lossy import lossy
+from specjax.verifiers.over_acceptance import over_acceptance
+from specjax.verifiers.walks import ensemble
+from specjax.verifiers.walks import tree_walk
 
-VERIFIERS = {
-  'batch': batch.batch,
-  'block': block.block,
-  'ensemble': tree_walk.ensemble,
-  'lossy': lossy.lossy,
-  'over_acceptance': over_acceptance.over_acceptance,
-  'tree_walk': tree_walk.tree_walk,
+__all__ = [
+  'VERIFIERS',
+  'batch',
+  'block',
+  'default',
+  'ensemble',
+  'lossy',
+  'over_acceptance',
+  'resolve',
+  'tree_walk',
+]
+
+VERIFIERS: dict[str, Callable[..., base.Verifier]] = {
+  'batch': batch,
+  'block': block,
+  'ensemble': ensemble,
+  'lossy': lossy,
+  'over_acceptance': over_acceptance,
+  'tree_walk': tree_walk,
 }
 
 
@@ -42,7 +56,6 @@ def resolve(verifier: str | base.Verifier) -> base.Verifier:
   if not isinstance(verifier, str):
     return verifier
   walks = {
-    name: functools.partial(tree_walk.tree_walk, name)
-    for name in couplings.COUPLINGS
+    name: functools.partial(tree_walk, name) for name in couplings.COUPLINGS
   }
   return registry.lookup(walks | VERIFIERS, 'verifier', verifier)()

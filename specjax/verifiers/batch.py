@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import couplings
 from specjax import registry
 from specjax import trees
-from specjax.couplings import multiround
-from specjax.verifiers import tree_walk
+from specjax.verifiers import walks
 
 
 @registry.component(topologies=[trees.chains(2, 2)])
@@ -24,7 +24,7 @@ def batch() -> base.Verifier:
   The first tokens go through multi-round rejection. Behind the first one that
   is accepted, its chain alone is verified, token by token.
   """
-  walk = tree_walk.tree_walk('maximal')
+  walk = walks.tree_walk('maximal')
 
   def verify(key, tree, target_probs):
     keys = jax.random.split(key)
@@ -32,7 +32,7 @@ def batch() -> base.Verifier:
       return _sample(keys[0], target_probs[0])
     num_chains, length = _shape(tree)
     first, active = tree.tokens[:num_chains], tree.valid[:num_chains]
-    token, accepted = multiround.multiround(
+    token, accepted = couplings.multiround(
       keys[0], first, active, tree.probs[0], target_probs[0]
     )
     # A token that was rejected once is never accepted later in the round.
@@ -60,7 +60,7 @@ def batch() -> base.Verifier:
 
 def _sample(key, target):
   """The outcome without a draft: the token is that of chains not drafted."""
-  token, _ = multiround.multiround(
+  token, _ = couplings.multiround(
     key, jnp.zeros(1, jnp.int32), jnp.zeros(1, bool), target, target
   )
   return base.Outcome(jnp.zeros(0, jnp.int32), jnp.int32(0), token[None])

@@ -23,7 +23,7 @@ def block() -> base.Verifier:
   with chance `p_L`. A prefix may pass where shorter ones did not.
 
   Returns:
-    The verifier, for chains only; its output has the target's law.
+    The verifier, for chains only; its output has the target's distribution.
   """
 
   def verify(key, tree, target_probs):
@@ -33,7 +33,7 @@ def block() -> base.Verifier:
         'Block verification needs a chain, got a tree with parents '
         f'{tree.topology.parents}.'
       )
-    drafts = _draft_laws(tree, target_probs.shape[-1])
+    drafts = _draft_probs(tree, target_probs.shape[-1])
     num_valid = jnp.cumprod(tree.valid).sum()
     shares = _shares(tree.tokens, drafts, target_probs)
     ends = (jnp.arange(length + 1) == num_valid)[:, None]
@@ -65,8 +65,8 @@ def block() -> base.Verifier:
   return verify
 
 
-def _draft_laws(tree, vocab_size):
-  """`[L + 1, V]` what the drafter said at each place; 0 behind the last."""
+def _draft_probs(tree, vocab_size):
+  """`[L + 1, V]` the drafter's distributions; 0 behind the last."""
   probs = tree.probs
   if probs is None:
     probs = jax.nn.one_hot(tree.tokens, vocab_size)

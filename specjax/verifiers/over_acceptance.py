@@ -12,8 +12,8 @@ from specjax import checks
 from specjax import registry
 from specjax import sampling
 from specjax import trees
-from specjax.couplings import maximal
-from specjax.verifiers import tree_walk
+from specjax.couplings import residuals
+from specjax.verifiers import walks
 
 _REPLACEMENTS = ('residual', 'target')
 
@@ -24,15 +24,15 @@ def over_acceptance(
 ) -> base.Verifier:
   """Builds the verifier that accepts with `min(1, (target + epsilon) / draft)`.
 
-  Its output is not the target's law, but no rule that rejects as seldom is
-  nearer to it, if what is rejected is replaced by a sample of the residual
-  `max(target - draft, 0)` (Decoding-OPT, Theorem 5): rejection and bias then
-  sum to the total variation between draft and target.
+  Its output does not have the target's distribution, but no rule that rejects
+  as seldom is nearer to it, if what is rejected is replaced by a sample of the
+  residual `max(target - draft, 0)` (Decoding-OPT, Theorem 5): rejection and
+  bias then sum to the total variation between draft and target.
 
   Args:
     epsilon: at least 0, which is lossless; 1 keeps every draft.
     replacement: 'residual', or 'target' (Decoding-UNO), which is further from
-      the target's law.
+      the target's distribution.
 
   Raises:
     ValueError: an argument is out of range.
@@ -52,9 +52,9 @@ def over_acceptance(
     passed = any_active & (bar < target[candidate] + epsilon)
     weights = target
     if replacement == 'residual':
-      left = maximal.residual(draft, target)
+      left = residuals.residual(draft, target)
       weights = jnp.where(any_active, left, target)
     token = sampling.draw(uniforms[1:], weights)
     return jnp.where(passed, candidate, token), passed
 
-  return tree_walk.tree_walk(coupling)
+  return walks.tree_walk(coupling)

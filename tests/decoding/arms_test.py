@@ -21,7 +21,7 @@ from specjax import trees
 from specjax import verifiers
 from specjax.decoding import drivers
 from specjax.drafters import stateless
-from tests import laws
+from tests import distributions
 from tests import lossless_test
 from tests import toys
 from tests import xla
@@ -62,7 +62,7 @@ def counting_up(length=2):
   def propose(params, context):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)
-    tokens = (last + 1 + np.arange(length)) % toys.VOCAB
+    tokens = (last + 1 + np.arange(length)[None]) % toys.VOCAB
     return tokens, jnp.ones_like(tokens, dtype=bool)
 
   return chosen(stateless.stateless(trees.chain(length), propose))
@@ -265,7 +265,9 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     none(),
     sampled((target[0], params), trees.chain(1)),
   ]
-  turns = decoder(laws.alternating, arms, per_row=per_row, catch_up=catch_up)
+  turns = decoder(
+    distributions.alternating, arms, per_row=per_row, catch_up=catch_up
+  )
   start = turns.init(PROMPTS, 21)
   assert len(start.drafters) == 3 - shared
   state, infos = specjax.trace(turns.round_fn, turns.params, start, 9)
@@ -394,16 +396,16 @@ def test_raw_acceptance_is_that_of_probabilities_before_temperature(
     for row in np.flatnonzero(infos.live[i]):
       first, num = lengths[row] - 1, infos.num_emitted[i, row]
       played = infos.arm[i, row]
-      mine, other = (
+      own, other = (
         by_slot[arm][row, first : first + num] for arm in (played, 1 - played)
       )
       # What was drafted stands behind the root alone.
       for got in (infos.raw_acceptance[i, row], infos.rewards[i, row, played]):
-        np.testing.assert_allclose(got, mine[0], atol=2e-5)
+        np.testing.assert_allclose(got, own[0], atol=2e-5)
       np.testing.assert_allclose(
         infos.rewards[i, row, 1 - played], other.mean(), atol=2e-5
       )
-      hidden += abs(infos.acceptance[i, row] - mine[0]) > 0.05
+      hidden += abs(infos.acceptance[i, row] - own[0]) > 0.05
     lengths = lengths + infos.num_emitted[i]
   assert hidden, 'temperature makes no difference here'
 
@@ -416,10 +418,10 @@ TABLES = [
 ]
 
 
-def test_expected_blocks_are_as_long_as_those_that_are_played():
+def test_expected_rounds_are_as_long_as_those_that_are_played():
   """With constant acceptance, the expectation is the sum of its powers.
 
-  Exactly, where the text is as long as the arm's block; else by what was
+  Exactly, where the text is as long as the arm's rounds; else by what was
   accepted of late, which is near it after a while.
 
   About 10000 rounds of each arm: a mean that is off by 0.04 tokens, of 3.4 and
@@ -449,10 +451,10 @@ def test_expected_blocks_are_as_long_as_those_that_are_played():
     known = (infos.arm != arm) & (infos.num_emitted >= length)
     np.testing.assert_allclose(estimate[known], want, atol=1e-5)
     np.testing.assert_allclose(estimate[20:], want, atol=0.15)
-    blocks = infos.num_emitted[infos.arm == arm]
-    error = blocks.std() / np.sqrt(blocks.size)
-    assert blocks.size > 9000
-    assert abs(blocks.mean() - want) < 4 * error
+    lengths = infos.num_emitted[infos.arm == arm]
+    error = lengths.std() / np.sqrt(lengths.size)
+    assert lengths.size > 9000
+    assert abs(lengths.mean() - want) < 4 * error
     # So is the acceptance that a round reports of the arm it played.
     np.testing.assert_allclose(
       infos.acceptance[infos.arm == arm], chance, atol=1e-5

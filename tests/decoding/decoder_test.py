@@ -164,14 +164,14 @@ def test_counters_add_up():
 def test_stream_says_where_each_token_came_from():
   decoder = _decoder(1.0)
   (whole,) = decoder.decode([[1, 2]], 20)
-  blocks = list(decoder.stream([1, 2], 20))
-  assert [p.token for block in blocks for p in block] == whole.tokens
-  assert len(blocks) == whole.rounds
-  for block in blocks[:-1]:
-    assert {p.origin for p in block[:-1]} <= {'accepted'}
-    assert block[-1].origin == ('bonus' if len(block) == 4 else 'corrected')
+  rounds = list(decoder.stream([1, 2], 20))
+  assert [p.token for each in rounds for p in each] == whole.tokens
+  assert len(rounds) == whole.rounds
+  for each in rounds[:-1]:
+    assert {p.origin for p in each[:-1]} <= {'accepted'}
+    assert each[-1].origin == ('bonus' if len(each) == 4 else 'corrected')
   plain = _decoder(draft_length=0).stream([1], 3)
-  assert [[p.origin for p in block] for block in plain] == [['sampled']] * 3
+  assert [[p.origin for p in each] for each in plain] == [['sampled']] * 3
 
 
 def test_two_arms_decode_like_one():

@@ -215,8 +215,8 @@ def drafting(depths, topology):
   def propose(params, context):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)
-    valid = topology.depths <= jnp.asarray(depths)[last]
-    return jnp.where(valid, last, 0) + jnp.zeros_like(valid, jnp.int32), valid
+    valid = topology.depths[None] <= jnp.asarray(depths)[last]
+    return jnp.where(valid, last, 0), valid
 
   drafter = stateless.stateless(topology, propose)
   return specjax.Arm(drafter, verifiers.resolve('greedy'))

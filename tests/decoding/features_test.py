@@ -13,7 +13,7 @@ from specjax import base
 from specjax import decoding
 from specjax import trees
 from specjax import verifiers
-from tests import laws
+from tests import distributions
 from tests import lossless_test
 from tests import toys
 
@@ -33,7 +33,7 @@ class Sums(NamedTuple):
 def read(state, context, rows):
   """Adds the features that the state lacks; the last token has none yet."""
   (features,) = context.features
-  at = np.arange(features.shape[1])
+  at = np.arange(features.shape[1])[None]
   end = jnp.where(rows, context.lengths - 1, 0)[:, None]
   new = (at >= state.lengths[:, None]) & (at < end)
   total = state.total + jnp.where(new[..., None], features, 0.0).sum(1)
@@ -45,7 +45,8 @@ def linear_head(vocab_size, length=2, sampling=specjax.Sampling(), taps=(-1,)):
   topology = trees.chain(length)
 
   def draft(keys, params, state, context):
-    mean = state.total / jnp.maximum(state.lengths, 1)[:, None]
+    count = jnp.maximum(state.lengths, 1).astype(jnp.float32)
+    mean = state.total / count[:, None]
     logits = jnp.einsum('bf,lfv->blv', mean, params)
     probs = specjax.sampling.probabilities(logits, sampling)
     size = length, specjax.sampling.num_uniforms(vocab_size)
@@ -175,9 +176,9 @@ def markov_with_features():
 
 
 @pytest.mark.parametrize(
-  ('verifier', 'broken'), [('maximal', False), (laws.resampling, True)]
+  ('verifier', 'broken'), [('maximal', False), (distributions.resampling, True)]
 )
-def test_a_head_on_features_has_the_target_law(verifier, broken):
+def test_a_head_on_features_has_the_target_distribution(verifier, broken):
   target, _ = lossless_test.tables('stationary')
   params = head_params(size=VOCAB, vocab_size=VOCAB)
   decoder = specjax.Decoder(
@@ -258,9 +259,9 @@ def growing(parents_of=None):
 
 @pytest.mark.parametrize(
   ('verifier', 'broken'),
-  [('maximal', False), ('otm', False), (laws.resampling, True)],
+  [('maximal', False), ('otm', False), (distributions.resampling, True)],
 )
-def test_trees_of_every_round_have_the_target_law(verifier, broken):
+def test_trees_of_every_round_have_the_target_distribution(verifier, broken):
   target, draft = lossless_test.tables('stationary')
   decoder = specjax.Decoder(
     lossless_test.MODEL, target, [(arm(growing(), verifier), draft)]
@@ -270,7 +271,7 @@ def test_trees_of_every_round_have_the_target_law(verifier, broken):
 
 
 @pytest.mark.parametrize('per_row', [False, True])
-def test_trees_of_every_round_beside_other_arms_have_the_target_law(per_row):
+def test_trees_of_every_round_among_arms_have_the_target_distribution(per_row):
   target, draft = lossless_test.tables('stationary')
   chain = specjax.DRAFTERS['autoregressive'](
     lossless_test.MODEL, trees.chain(3)
@@ -287,7 +288,7 @@ def test_trees_of_every_round_beside_other_arms_have_the_target_law(per_row):
 
 
 def as_dynamic(drafter):
-  """The same trees, told as those of every row and round."""
+  """The same trees, given as those of every row and round."""
   topology = drafter.topology
   bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
 
@@ -313,9 +314,9 @@ def test_dynamic_trees_decode_as_static_ones(verifier):
     for drafter in (static, as_dynamic(static))
   )
   assert one[0] == other[0]
-  for mine, theirs in zip(one[2], other[2], strict=True):
-    assert mine.accepted.tolist() == theirs.accepted.tolist()
-    assert mine.accepted.sum() > 0
+  for ours, theirs in zip(one[2], other[2], strict=True):
+    assert ours.accepted.tolist() == theirs.accepted.tolist()
+    assert ours.accepted.sum() > 0
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from specjax import base
 from specjax import models
 from specjax import sampling as sampling_lib
 from specjax.evaluation import likelihood as likelihood_lib
-from tests import laws
+from tests import distributions
 from tests import toys
 
 _V, _HORIZON = 5, 40
 _RNG = np.random.default_rng(0)
-_TABLE = laws.random_table(_RNG, _HORIZON, _V, _V)
+_TABLE = distributions.random_table(_RNG, _HORIZON, _V, _V)
 # Prompts of a token and of many, an empty response, widths on both sides of a
 # power of two, and more of one width than a batch holds.
 _SHAPES = [(1, 3), (9, 8), (10, 9), (20, 0), (2, 1), (5, 17), (4, 5), (3, 8)]
@@ -27,14 +27,14 @@ _SEQUENCES = [
 
 
 def _encoder_decoder(traces=None):
-  """A model whose law depends on the prompt, by its sum and its length.
+  """A model that depends on the prompt, by its sum and its length.
 
   Nothing but `prefill` sees the prompt, and `extend` finds no token in padding.
   """
 
   def prefill(params, cache, tokens, lengths):
     del params, cache
-    read = jnp.arange(tokens.shape[1]) < lengths[:, None]
+    read = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
     return jnp.where(read, tokens + 1, 0).sum(axis=1), ()
 
   def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
@@ -83,10 +83,10 @@ _SAMPLINGS = {
 }
 
 
-def _product(row_of, law, tokens, start):
+def _product(row_of, probs_of, tokens, start):
   nats = 0.0
   for t in range(start, len(tokens)):
-    prob = law(row_of(tokens, start, t).astype(np.float64))[tokens[t]]
+    prob = probs_of(row_of(tokens, start, t).astype(np.float64))[tokens[t]]
     nats += math.log(prob) if prob else -math.inf
   return nats
 
@@ -102,11 +102,11 @@ def _product(row_of, law, tokens, start):
 )
 def test_likelihoods_are_products_of_table_entries(model, row_of, kind):
   """The tables of each position, and of each prompt, are different ones."""
-  sampling, law = _SAMPLINGS[kind]
+  sampling, probs_of = _SAMPLINGS[kind]
   got = likelihood_lib.likelihood(
     model, jnp.asarray(_TABLE), _SEQUENCES, batch_size=2, sampling=sampling
   )
-  wanted = [_product(row_of, law, *each) for each in _SEQUENCES]
+  wanted = [_product(row_of, probs_of, *each) for each in _SEQUENCES]
   np.testing.assert_allclose(got.nats, wanted, rtol=1e-5)
   np.testing.assert_array_equal(got.num_tokens, [num for _, num in _SHAPES])
   possible = np.isfinite(wanted)

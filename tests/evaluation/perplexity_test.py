@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import models
 from specjax.data import examples as examples_lib
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.evaluation import perplexity
 from specjax.models import adapters
-from specjax.models import markov
 
 _ROW_LENGTH = 32
 _EXAMPLES = [
@@ -28,7 +28,7 @@ def _tokenizer():
 
 @pytest.fixture(scope='module', name='table')
 def _table():
-  """Laws of the next token that change with the position, `[H, V, V]`."""
+  """`[H, V, V]` chances of the next token, which change with the position."""
   draw = np.random.default_rng(0)
   table = draw.dirichlet(np.ones(270), (_ROW_LENGTH, 270))
   return np.maximum(table, 1e-9).astype(np.float32)
@@ -36,7 +36,7 @@ def _table():
 
 def _bits_per_byte(tokenizer, table, examples, **options):
   return perplexity.bits_per_byte(
-    functools.partial(adapters.packed_logits, markov.markov(270)),
+    functools.partial(adapters.packed_logits, models.markov(270)),
     jnp.asarray(table),
     tokenizer,
     examples,
@@ -71,8 +71,8 @@ def test_bits_per_byte_equal_a_direct_sum(tokenizer, table, batch_size):
   assert list(got) == ['math', 'talk']
   for domain, bits in got.items():
     assert isinstance(bits, float)
-    mine = [e for e in _EXAMPLES if e.domain == domain]
-    wanted = _directly(tokenizer, table, mine)
+    own = [e for e in _EXAMPLES if e.domain == domain]
+    wanted = _directly(tokenizer, table, own)
     np.testing.assert_allclose(bits, wanted, rtol=1e-5)
 
 

@@ -263,10 +263,10 @@ def test_a_packed_example_has_the_logits_that_it_has_alone():
   found = 0
   for i, (tokens, start) in enumerate(sequences):
     for row, segment in np.ndindex(len(packed.tokens), 3):
-      mine = packed.segments[row] == segment
+      own = packed.segments[row] == segment
       source = packed.source_tokens[row, packed.source_segments[row] == segment]
-      if tokens == [*source, *packed.tokens[row, mine]]:
-        _assert_close(logits[row, mine], expected[i, : len(tokens) - start + 1])
+      if tokens == [*source, *packed.tokens[row, own]]:
+        _assert_close(logits[row, own], expected[i, : len(tokens) - start + 1])
         found += 1
   assert found == 3
 

@@ -136,7 +136,7 @@ def test_rollback_never_lengthens_a_row():
 def test_nothing_past_the_length_matters():
   """Huge entries there leave the logits as they are, to the bit."""
   cache = _prompts()
-  past = jnp.arange(_SIZE) >= cache.lengths[:, None]
+  past = jnp.arange(_SIZE)[None] >= cache.lengths[:, None]
   spoilt = cache.replace(
     layers=jax.tree.map(
       lambda x: jnp.where(past[:, None, :, None], 1e6, x), cache.layers

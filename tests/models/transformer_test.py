@@ -127,7 +127,7 @@ def _assert_close(logits, expected):
 @pytest.mark.parametrize('case', _CASES)
 def test_logits_equal_those_of_huggingface(case):
   expected = _hf_logits(case)
-  # Laws that are neither flat nor the same everywhere, or nothing is tested.
+  # Neither flat nor the same everywhere, or nothing is tested.
   assert expected.std(axis=-1).min() > 0.3 and expected.std(axis=1).mean() > 0.1
   config, params = _imported(case)
   model = adapters.transformer(config)

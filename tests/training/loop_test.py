@@ -53,7 +53,8 @@ def _params():
 
 def _loss(params, frozen, batch):
   del frozen
-  logits = params['embedding'][batch.tokens] @ params['head'] + params['bias']
+  logits = params['embedding'][batch.tokens] @ params['head']
+  logits += params['bias'][None, None]
   nats = losses.token_losses(logits, batch.tokens) * batch.weights
   loss = nats.sum() / batch.weights.sum()
   return loss, {'loss': loss}
@@ -262,7 +263,7 @@ def test_metrics_are_never_given_up_to_be_rewritten(tmp_path, reference):
 
 
 @pytest.mark.parametrize(
-  ('changes', 'told'),
+  ('changes', 'words'),
   [
     ({'learning_rate': 0.1}, 'learning_rate was 0.05 and is 0.1'),
     ({'steps': 100}, 'steps was 240 and is 100 (all learning rates'),
@@ -274,10 +275,10 @@ def test_metrics_are_never_given_up_to_be_rewritten(tmp_path, reference):
   ],
 )
 def test_a_finished_run_is_not_taken_for_one_of_another_config(
-  tmp_path, reference, changes, told
+  tmp_path, reference, changes, words
 ):
   workdir = shutil.copytree(reference, tmp_path / 'run')
-  with pytest.raises(ValueError, match=re.escape(told)):
+  with pytest.raises(ValueError, match=re.escape(words)):
     _fit(workdir, config=dataclasses.replace(_CONFIG, **changes))
   with np.load(reference / 'params.npz') as params:
     _check_same(workdir, dict(params), reference)
@@ -303,7 +304,7 @@ def test_other_parameters_are_refused_in_one_sentence(
   assert '\n' not in said and capfd.readouterr() == ('', '')
 
 
-def test_of_many_other_parameters_some_are_told(tmp_path):
+def test_of_many_other_parameters_some_are_named(tmp_path):
   config = loop.TrainingConfig(1, 1, 0.1, warmup_steps=0)
   loss_fn = lambda params, *_: (params['0'].sum(), {'loss': 0.0})
 
@@ -407,7 +408,8 @@ def _updates(config, params, gradients):
   update = jax.jit(transform.update)
   state = transform.init(params)
   for gradient in gradients:
-    added, state = update(gradient, state, params)
+    with jax.numpy_dtype_promotion('standard'):  # Optax converts.
+      added, state = update(gradient, state, params)
     yield jax.tree.map(np.asarray, added)
 
 

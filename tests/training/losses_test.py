@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import models
 from specjax.data import packing
 from specjax.models import adapters
 from specjax.models import config as config_lib
-from specjax.models import markov
 from specjax.training import losses
 
 _CONFIG = config_lib.TransformerConfig(
@@ -32,7 +32,7 @@ def _transformer():
 
 
 _logits_of = jax.jit(adapters.packed_logits, static_argnums=0)
-_MARKOV = functools.partial(adapters.packed_logits, markov.markov(7))
+_MARKOV = functools.partial(adapters.packed_logits, models.markov(7))
 
 
 def _packed():

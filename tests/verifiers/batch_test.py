@@ -1,4 +1,4 @@
-"""Batch speculative sampling: its exact law, and how often a round is lost."""
+"""Batch speculative sampling: exact distributions, and rounds that are lost."""
 
 import functools
 
@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import couplings
 from specjax import sampling
 from specjax import transport
 from specjax import trees
-from specjax.couplings import multiround
-from specjax.verifiers import batch
-from specjax.verifiers import tree_walk
+from specjax import verifiers
 from tests.verifiers import exact
 
 CASES = {
@@ -41,11 +40,11 @@ def cells(case):
   """Uniforms of the root, and of the levels behind it; and volumes."""
   if not case.topology.num_nodes:
     return exact.walk_cells(case, exact.multiround_axes)
-  draft, law = case.draft[exact.ROOT], case.law[exact.ROOT]
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   num = len(case.topology.levels[0])
-  draws, *tests = exact.multiround_axes(draft, law, width(case), num)
+  draws, *tests = exact.multiround_axes(draft, target, width(case), num)
   # Where the misprinted twin steps, too.
-  further = exact.left_over(draft, law, width(case) + 1)[-1]
+  further = exact.left_over(draft, target, width(case) + 1)[-1]
   draws = np.append(draws, exact.cumulative(further))
   levels = [exact.cells([draws, *tests])]
   for depth in range(1, case.topology.depth + 1):
@@ -60,15 +59,15 @@ def cells(case):
 @functools.cache
 def integrated(name):
   case = CASES[name]
-  return exact.integrate(case, batch.batch(), *cells(case))
+  return exact.integrate(case, verifiers.batch(), *cells(case))
 
 
 @pytest.mark.parametrize('name', CASES)
-def test_completed_block_has_exactly_the_target_law(name):
+def test_completed_round_has_exactly_the_target_distribution(name):
   """By enumeration of drafts and uniforms; the bonus token is included."""
   case = CASES[name]
-  law, outcome, _ = integrated(name)
-  np.testing.assert_allclose(law, case.want, atol=1e-6)
+  probs, outcome, _ = integrated(name)
+  np.testing.assert_allclose(probs, case.want, atol=1e-6)
   # What was accepted is one chain from the root, and was proposed.
   above = np.full(outcome.num_accepted.shape, -1)
   for depth in range(case.topology.depth):
@@ -85,11 +84,11 @@ def test_completed_block_has_exactly_the_target_law(name):
 def test_rounds_are_lost_at_the_root_as_often_as_the_paper_says(name):
   """With the product of r_1 to r_K (Theorem 3)."""
   case = CASES[name]
-  draft, law = case.draft[exact.ROOT], case.law[exact.ROOT]
-  left = exact.left_over(draft, law, width(case) - 1)
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
+  left = exact.left_over(draft, target, width(case) - 1)
   lost = np.maximum(left - draft, 0).sum(axis=1).prod()
   np.testing.assert_allclose(1 - integrated(name).reach[0], lost, atol=1e-6)
-  foretold = transport.multiround_acceptance(draft, law, width(case))
+  foretold = transport.multiround_acceptance(draft, target, width(case))
   np.testing.assert_allclose(integrated(name).reach[0], foretold, atol=1e-6)
 
 
@@ -97,7 +96,7 @@ def test_rounds_are_lost_at_the_root_as_often_as_the_paper_says(name):
 def test_one_chain_is_the_tree_walk(name):
   """Draft by draft: accepted tokens, and the one behind them."""
   case = CASES[name]
-  walk = tree_walk.tree_walk('maximal')
+  walk = verifiers.tree_walk('maximal')
   walked = exact.integrate(case, walk, *exact.walk_cells(case))
   np.testing.assert_allclose(
     integrated(name).endings(case.vocab_size),
@@ -106,7 +105,7 @@ def test_one_chain_is_the_tree_walk(name):
   )
 
 
-MULTIROUND = multiround.multiround
+MULTIROUND = couplings.multiround
 
 
 def misprinted(key, candidates, active, draft, target):
@@ -124,10 +123,10 @@ def test_check_rejects_the_misprint(name):
   """V - 1 rejections leave one token, and a further one nothing else."""
   case = CASES[name]
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(multiround, 'multiround', misprinted)
-    misprint = exact.integrate(case, batch.batch(), *cells(case))
+    patch.setattr(couplings, 'multiround', misprinted)
+    misprint = exact.integrate(case, verifiers.batch(), *cells(case))
   np.testing.assert_allclose(misprint.reach, integrated(name).reach, atol=1e-6)
-  assert np.abs(misprint.law - case.want).max() > 1e-3
+  assert np.abs(misprint.probs - case.want).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -146,4 +145,4 @@ def test_check_rejects_the_misprint(name):
 def test_trees_that_are_no_sampled_chains_are_refused(case, words):
   tokens = jnp.asarray(case.drafts[0], jnp.int32)
   with pytest.raises(ValueError, match=words):
-    case.verify(batch.batch(), jax.random.key(0), tokens)
+    case.verify(verifiers.batch(), jax.random.key(0), tokens)

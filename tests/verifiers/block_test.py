@@ -1,4 +1,4 @@
-"""Block verification: its exact law, and that no verifier keeps more."""
+"""Block verification: exact distributions, and that no verifier keeps more."""
 
 import functools
 
@@ -10,7 +10,7 @@ from scipy import optimize
 
 from specjax import base
 from specjax import trees
-from specjax.verifiers import block
+from specjax import verifiers
 from tests.verifiers import exact
 
 CASES = {
@@ -36,9 +36,10 @@ def num_valid(case):
 
 def ratios(case):
   """`[n, L]` goal over draft of each drafted token."""
-  laws = case.law[case.before], case.node_laws
+  pair = case.target[case.before], case.node_probs
   goals, drafts = (
-    np.take_along_axis(law, case.drafts[..., None], 2)[..., 0] for law in laws
+    np.take_along_axis(probs, case.drafts[..., None], 2)[..., 0]
+    for probs in pair
   )
   return (goals / drafts)[:, : num_valid(case)]
 
@@ -58,10 +59,12 @@ def leftovers(case, scaled=True):
   """
   share, end = shares(case), num_valid(case)
   tokens = np.insert(case.drafts, 0, exact.ROOT, axis=1)[:, : end + 1]
-  laws = case.law[tokens]
-  inner = share[:, :end, None] * laws[:, :end] if scaled else laws[:, :end]
-  inner = np.maximum(inner - case.node_laws[:, :end], 0)
-  return np.append(inner, laws[:, end:], axis=1)
+  targets = case.target[tokens]
+  inner = (
+    share[:, :end, None] * targets[:, :end] if scaled else targets[:, :end]
+  )
+  inner = np.maximum(inner - case.node_probs[:, :end], 0)
+  return np.append(inner, targets[:, end:], axis=1)
 
 
 def chances(case):
@@ -99,13 +102,15 @@ def formula(case, last=True, scaled=True):
   weights = leftovers(case, scaled)
   sums = weights.sum(axis=-1, keepdims=True)
   tokens = np.insert(case.drafts, 0, exact.ROOT, axis=1)[:, :length]
-  law = np.where(sums > 0, weights / np.where(sums, sums, 1), case.law[tokens])
-  endings = case.weights[:, None, None] * kept[..., None] * law
+  probs = np.where(
+    sums > 0, weights / np.where(sums, sums, 1), case.target[tokens]
+  )
+  endings = case.weights[:, None, None] * kept[..., None] * probs
   rest = case.topology.depth + 1 - length
   return np.pad(endings, ((0, 0), (0, rest), (0, 0)))
 
 
-def blocks(case):
+def rounds(case):
   """All drafts, accepted and next tokens: `[m, L + 1]` tokens, `[m]` kept."""
   size = len(case.drafts), case.topology.depth + 1, case.vocab_size
   draft, num, token = (index.ravel() for index in np.indices(size))
@@ -132,17 +137,17 @@ def integrated(name):
   points, volumes = (
     np.stack([pad(each) for each in part]) for part in zip(*grids)
   )
-  verifier = block.block()
+  verifier = verifiers.block()
   return exact.integrate(case, verifier, points, volumes)
 
 
 @each_case
-def test_completed_block_has_exactly_the_goal_law(name):
+def test_completed_round_has_exactly_the_goal_distribution(name):
   """By enumeration of drafts and uniforms; the bonus token is included."""
   case = CASES[name]
   result = integrated(name)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
-  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   accepted = (
     np.arange(case.topology.depth) < result.outcome.num_accepted[..., None]
   )
@@ -164,11 +169,11 @@ def test_each_draft_ends_as_the_formulas_say(name):
 def test_check_rejects_wrong_formulas(name, twin):
   """The first failure as the end, and a residual whose target is not scaled."""
   case = CASES[name]
-  law = lambda **twin: exact.complete(
-    *blocks(case), formula(case, **twin).ravel(), case.law
+  completed = lambda **twin: exact.complete(
+    *rounds(case), formula(case, **twin).ravel(), case.target
   )
-  np.testing.assert_allclose(law(), case.want, atol=1e-9)
-  assert np.abs(law(**twin) - case.want).max() > 1e-3
+  np.testing.assert_allclose(completed(), case.want, atol=1e-9)
+  assert np.abs(completed(**twin) - case.want).max() > 1e-3
 
 
 @each_case
@@ -194,15 +199,15 @@ def test_a_prefix_is_accepted_as_often_as_its_share(name):
 def best_accepted(case):
   """The most accepted tokens of any verifier of this draft, in expectation.
 
-  By linear program over the chances of `blocks`, of which a draft's sum to its
-  own, and whose completion has the goal's law.
+  By linear program over the chances of `rounds`, of which a draft's sum to its
+  own, and whose completion has the goal's distribution.
   """
-  tokens, num = blocks(case)
+  tokens, num = rounds(case)
   owner = np.repeat(np.eye(len(case.drafts)), len(num) // len(case.drafts), 1)
   one = np.ones(1)
   completed = np.stack(
     [
-      exact.complete(row[None], each[None], one, case.law)
+      exact.complete(row[None], each[None], one, case.target)
       for row, each in zip(tokens, num)
     ],
     axis=1,
@@ -236,7 +241,7 @@ def verify(uniforms, tokens, probs, target_probs):
   )
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(jax.random, 'uniform', lambda key, shape: key)
-    return jax.jit(block.block())(
+    return jax.jit(verifiers.block())(
       jnp.array(uniforms), tree, jnp.array(target_probs)
     )
 
@@ -247,8 +252,8 @@ def test_a_token_of_target_mass_zero_is_never_emitted():
   assert outcome.num_accepted == 0 and outcome.tokens[0] == 1
 
 
-def test_equal_laws_accept_everything():
+def test_equal_probs_accept_everything():
   """Where all residuals are 0, and the uniforms as large as they get."""
-  laws = [[0.5, 0.5]] * 3
-  outcome = verify([np.float32(1 - 2**-24)] * 4, [0, 1], laws[:2], laws)
+  probs = [[0.5, 0.5]] * 3
+  outcome = verify([np.float32(1 - 2**-24)] * 4, [0, 1], probs[:2], probs)
   assert outcome.num_accepted == 2 and outcome.tokens.tolist() == [0, 1, 1]

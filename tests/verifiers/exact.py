@@ -1,4 +1,4 @@
-"""Exact laws of verifiers on tiny Markov models.
+"""Exact distributions of verifiers on tiny Markov models.
 
 All drafts are enumerated, and the uniforms integrated: a verifier's outcome is
 constant on the cells that its breakpoints cut out of the unit cube. They are
@@ -21,14 +21,14 @@ from specjax import base
 from specjax import trees
 from specjax.goals import apply as goal_lib
 from specjax.transport import division
-from tests import laws
+from tests import distributions
 
 ROOT = 0  # the last committed token
 _MARGIN = 2e-6
 
 
 def half(target, draft):
-  """A goal that is neither model's law."""
+  """A goal that is neither model's distribution."""
   return 0.5 * target + 0.5 * draft
 
 
@@ -40,8 +40,8 @@ def tables(vocab_size):
   not just one is in the residual: there, its weights matter.
   """
   rng = np.random.default_rng(264 + vocab_size)
-  draft = laws.random_table(rng, vocab_size, vocab_size)
-  return draft, laws.random_table(rng, vocab_size, vocab_size)
+  draft = distributions.random_table(rng, vocab_size, vocab_size)
+  return draft, distributions.random_table(rng, vocab_size, vocab_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Case:
     return _normalised(tables(self.vocab_size)[0])
 
   @functools.cached_property
-  def law(self):
-    """`[V, V]` float64, the law that the verifier is to have."""
+  def target(self):
+    """`[V, V]` float64, what the verifier is to sample from."""
     goal = self.goal or (lambda target, draft: target)
     return goal(_normalised(tables(self.vocab_size)[1]), self.draft)
 
@@ -94,8 +94,8 @@ class Case:
     ]
 
   @functools.cached_property
-  def node_laws(self):
-    """`[n, N, V]` the law of each node's draft."""
+  def node_probs(self):
+    """`[n, N, V]` the distribution of each node's draft."""
     if self.chosen:
       return np.eye(self.vocab_size)[self.drafts]
     return self.draft[self.before]
@@ -103,16 +103,18 @@ class Case:
   @property
   def weights(self):
     """`[n]` chances of the drafts."""
-    chances = np.take_along_axis(self.node_laws, self.drafts[..., None], 2)
+    chances = np.take_along_axis(self.node_probs, self.drafts[..., None], 2)
     return chances[..., 0].prod(axis=1)
 
   @property
   def want(self):
-    """`[V**(D + 1)]` law of a completed block."""
-    return laws.sequence_law(self.law, ROOT, self.topology.depth + 1)
+    """`[V**(D + 1)]` distribution of a completed round."""
+    return distributions.sequence_probs(
+      self.target, ROOT, self.topology.depth + 1
+    )
 
   def candidates(self, depth, context, counts):
-    """Yields the law of the active candidates of a level, and how many.
+    """Yields the chances of the active candidates of a level, and how many.
 
     Args:
       depth: of the level; behind the last one, there are none.
@@ -140,15 +142,15 @@ class Case:
   def verify(self, verifier, key, tokens):
     """The outcome of one row's tree."""
     tree, target = self.tree(tokens), jnp.asarray(tables(self.vocab_size)[1])
-    law = target[jnp.append(ROOT, tokens)]
+    probs = target[jnp.append(ROOT, tokens)]
     if self.goal:
-      law = goal_lib.probs(self.goal, tree, base.Probs(law, law))
-    return verifier(key, tree, law)
+      probs = goal_lib.probs(self.goal, tree, base.Probs(probs, probs))
+    return verifier(key, tree, probs)
 
 
 @dataclasses.dataclass(frozen=True)
 class Joint(Case):
-  """The trees of several members under one root, each with laws of its own.
+  """The trees of several members under one root, each of its own distribution.
 
   Attributes:
     members: who has drafted each node: 'draft'; 'other', which never repeats a
@@ -180,12 +182,12 @@ class Joint(Case):
     return np.array(rows, int)
 
   @functools.cached_property
-  def node_laws(self):
+  def node_probs(self):
     nodes = np.arange(self.topology.num_nodes)
     return self.tables[nodes, self.before]
 
   def candidates(self, depth, context, counts):
-    """Yields `[n, V]` the laws of the active candidates, and `n`.
+    """Yields `[n, V]` the distributions of the active candidates, and `n`.
 
     Any may be active, but at the root all that are valid are.
     """
@@ -221,7 +223,7 @@ def _normalised(table):
 class Integral(NamedTuple):
   """What a verifier does: `n` drafts, `C` cells."""
 
-  law: np.ndarray  # [V**(D + 1)] of the completed block
+  probs: np.ndarray  # [V**(D + 1)] of the completed round
   outcome: base.Outcome  # [n, C, ...]
   mass: np.ndarray  # [n, C] chances
 
@@ -264,37 +266,37 @@ def integrate(case, verifier, points, volumes) -> Integral:
   run = jax.vmap(functools.partial(case.verify, verifier), (0, None))
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(jax.random, 'split', lambda key, num=2: key)
-    patch.setattr(jax.random, 'uniform', laws.uniform)
+    patch.setattr(jax.random, 'uniform', distributions.uniform)
     outcome = jax.jit(jax.vmap(run, (axis, 0)))(
       jax.tree.map(np.float32, points), case.drafts.astype(np.int32)
     )
   outcome = jax.tree.map(np.asarray, outcome)
   mass = case.weights[:, None] * volumes
-  law = complete(
+  probs = complete(
     outcome.tokens.reshape(-1, case.topology.depth + 1),
     outcome.num_accepted.ravel(),
     mass.ravel(),
-    case.law,
+    case.target,
   )
-  return Integral(law, outcome, mass)
+  return Integral(probs, outcome, mass)
 
 
 def complete(tokens, num_accepted, weights, table):
-  """`[V**T]` law of `[n, T]` blocks whose unused end the table continues.
+  """`[V**T]` chances of `[n, T]` rounds whose unused end the table continues.
 
-  An emitted block's length depends on its tokens, so blocks of one length do
-  not have the target's law: what has it is the block and what follows.
+  A round's length depends on its tokens, so rounds of one length do not have
+  the target's distribution: what has it is a round and what follows.
   """
   vocab_size, length = len(table), tokens.shape[1]
-  law = np.zeros(vocab_size**length)
+  probs = np.zeros(vocab_size**length)
   for num in range(1, length + 1):
     rows = num_accepted + 1 == num
     cells = np.ravel_multi_index(tokens[rows, :num].T, (vocab_size,) * num)
     mass = np.bincount(cells, weights[rows], vocab_size**num)
     for _ in range(num, length):
       mass = (mass.reshape(-1, vocab_size, 1) * table).ravel()
-    law += mass
-  return law
+    probs += mass
+  return probs
 
 
 def cells(axes):
@@ -330,11 +332,11 @@ def cumulative(weights):
 def left_over(draft, target, num):
   """The target and what 1 to `num` rejections leave of it, `[num + 1, V]`.
 
-  Of drafts of one law `[V]`, or of a law for each `[num, V]`.
+  Of drafts of one distribution `[V]`, or of one for each `[num, V]`.
   """
   left = [target]
-  for law in np.broadcast_to(draft, (num, len(target))):
-    excess = np.maximum(left[-1] - law, 0)
+  for probs in np.broadcast_to(draft, (num, len(target))):
+    excess = np.maximum(left[-1] - probs, 0)
     mass = excess.sum()
     left.append(excess / mass if mass > 1e-6 else left[-1])
   return np.array(left)
@@ -394,7 +396,7 @@ def level_cells(case, axes, depth, counts):
   contexts = [ROOT] if depth == 0 else range(case.vocab_size)
   width = max((len(level) for level in case.topology.levels), default=1)
   found = [
-    axes(draft, case.law[context], num, width)
+    axes(draft, case.target[context], num, width)
     for context in contexts
     for draft, num in case.candidates(depth, context, counts)
   ]

@@ -1,7 +1,7 @@
-"""The law of every verifier with true keys, a key a row.
+"""The distribution of every verifier with true keys, a key a row.
 
-A million blocks over 4 tokens: a chi-square divergence of 0.0001 of the first
-three tokens from their law fails with chance 0.99.
+A million rounds over 4 tokens: a chi-square divergence of 0.0001 of the first
+three tokens from their distribution fails with chance 0.99.
 """
 
 import functools
@@ -13,8 +13,7 @@ import pytest
 
 from specjax import trees
 from specjax import verifiers
-from specjax.verifiers import tree_walk
-from tests import laws
+from tests import distributions
 from tests.verifiers import exact
 
 pytestmark = pytest.mark.slow
@@ -29,7 +28,7 @@ VOCAB_SIZE, LENGTH = 4, 3
 
 @functools.cache
 def uniforms(size):
-  """`[size, N + LENGTH]` for the drafts and what completes the blocks."""
+  """`[size, N + LENGTH]` for the drafts and what completes the rounds."""
   return np.random.default_rng(10).random((size, 6 + LENGTH))
 
 
@@ -49,7 +48,7 @@ def drafted(name, size):
 
 
 def p_value(verifier, name, size=1000000):
-  """Of the first tokens of `size` blocks, each completed from the target."""
+  """Of the first tokens of `size` rounds, each completed from the target."""
   case, drafts = drafted(name, size)
   columns = uniforms(size).T[..., None]
   run = functools.partial(case.verify, verifiers.resolve(verifier))
@@ -58,10 +57,10 @@ def p_value(verifier, name, size=1000000):
   )
   tokens, num = np.array(outcome.tokens), np.asarray(outcome.num_accepted)
   for depth in range(1, LENGTH):
-    rest = sample(case.law[tokens[:, depth - 1]], columns[-depth])
+    rest = sample(case.target[tokens[:, depth - 1]], columns[-depth])
     tokens[:, depth] = np.where(depth <= num, tokens[:, depth], rest)
-  law = laws.sequence_law(case.law, exact.ROOT, LENGTH)
-  return laws.chi_square(tokens[:, :LENGTH], law)
+  probs = distributions.sequence_probs(case.target, exact.ROOT, LENGTH)
+  return distributions.chi_square(tokens[:, :LENGTH], probs)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +77,16 @@ def p_value(verifier, name, size=1000000):
     ('otm', 'prefix tree'),
   ],
 )
-def test_completed_block_has_the_target_law(verifier, name):
+def test_completed_round_has_the_target_distribution(verifier, name):
   assert p_value(verifier, name) > 1e-4
 
 
-def test_linear_program_has_the_target_law():
-  """On the host, so fewer blocks: divergence 0.001 for the same chance."""
+def test_linear_program_has_the_target_distribution():
+  """On the host, so fewer rounds: divergence 0.001 for the same chance."""
   assert p_value('otm_table', 'chains', 100000) > 1e-4
 
 
 @pytest.mark.parametrize('name', ['chains', 'prefix tree'])
 def test_check_rejects_a_coupling_without_residual(name):
-  verifier = tree_walk.tree_walk(laws.resampling)
+  verifier = verifiers.tree_walk(distributions.resampling)
   assert p_value(verifier, name, 100000) < 1e-6

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import couplings
+from specjax import goals
 from specjax import trees
-from specjax.couplings import maximal
-from specjax.goals import lossy as lossy_goal
-from specjax.verifiers import lossy
-from specjax.verifiers import tree_walk
+from specjax import verifiers
 from tests.verifiers import exact
 
 CASES = {
@@ -31,19 +30,19 @@ def integrated(case, alpha, beta, verifier):
 
   def axes(draft, target, num, width):
     kept = np.minimum(draft, target / (1 - alpha))
-    law = np.maximum(kept, target / beta)
+    probs = np.maximum(kept, target / beta)
     plain, lenient = (
       exact.maximal_axes(draft, *args, width)
-      for args in ((target, 0), (law, num))
+      for args in ((target, 0), (probs, num))
     )
     return [np.append(*breaks) for breaks in zip(plain, lenient)]
 
-  verifier = verifier or lossy.lossy(alpha, beta)
+  verifier = verifier or verifiers.lossy(alpha, beta)
   return exact.integrate(case, verifier, *exact.walk_cells(case, axes))
 
 
 def replaced(draft, target, alpha, beta):
-  """`[..., V]` law of what takes the place of a rejected draft."""
+  """`[..., V]` distribution of what takes the place of a rejected draft."""
   weights = np.maximum(target / beta - draft, 0)
   kept = np.minimum(draft, target / (1 - alpha))
   some = weights.sum(-1, keepdims=True) > 0
@@ -51,9 +50,9 @@ def replaced(draft, target, alpha, beta):
   return weights / weights.sum(-1, keepdims=True)
 
 
-def check_law(case, alpha, beta, verifier=None):
-  """The first token has the law of the formula."""
-  draft, target = case.draft[exact.ROOT], case.law[exact.ROOT]
+def check_distribution(case, alpha, beta, verifier=None):
+  """The first token has the distribution of the formula."""
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   kept = np.minimum(draft, target / (1 - alpha))
   want = kept + (1 - kept.sum()) * replaced(draft, target, alpha, beta)
   if beta == 1:
@@ -61,35 +60,35 @@ def check_law(case, alpha, beta, verifier=None):
     want = kept + (1 - kept.sum()) * excess / excess.sum()
   result = integrated(case, alpha, beta, verifier)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
-  law = result.law.reshape(case.vocab_size, -1).sum(axis=1)
-  np.testing.assert_allclose(law, want, atol=1e-6)
+  probs = result.probs.reshape(case.vocab_size, -1).sum(axis=1)
+  np.testing.assert_allclose(probs, want, atol=1e-6)
 
 
 @pytest.mark.parametrize(('alpha', 'beta'), [*RULES, EXTREME])
-def test_a_token_has_exactly_the_law_of_the_rule(alpha, beta):
-  check_law(exact.Case(trees.chain(1), 4), alpha, beta)
+def test_a_token_has_exactly_the_distribution_of_the_rule(alpha, beta):
+  check_distribution(exact.Case(trees.chain(1), 4), alpha, beta)
 
 
 def test_of_several_candidates_one_is_tried():
-  check_law(exact.Case(trees.chains(2, 1)), 0.3, 1.0)
+  check_distribution(exact.Case(trees.chains(2, 1)), 0.3, 1.0)
 
 
 def without_lenience(alpha, beta):
   """Accepts as it should, and replaces as if nothing were lossy."""
   del beta
-  return lossy.lossy(alpha, 1.0)
+  return verifiers.lossy(alpha, 1.0)
 
 
 def normalised(alpha, beta):
   """A lossless step against the goal, as if its mass were 1."""
-  goal = lossy_goal.lossy(alpha, beta)
+  goal = goals.lossy(alpha, beta)
 
   def coupling(key, candidates, active, draft, target):
-    law = goal(target, draft)
-    law = jnp.where(active.any(), law / law.sum(), target)
-    return maximal.maximal(key, candidates, active, draft, law)
+    probs = goal(target, draft)
+    probs = jnp.where(active.any(), probs / probs.sum(), target)
+    return couplings.maximal(key, candidates, active, draft, probs)
 
-  return tree_walk.tree_walk(coupling)
+  return verifiers.tree_walk(coupling)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,9 @@ def normalised(alpha, beta):
 )
 def test_check_rejects_broken_twins(broken, beta):
   with pytest.raises(AssertionError, match='Not equal to tolerance'):
-    check_law(exact.Case(trees.chain(1), 4), 0.3, beta, broken(0.3, beta))
+    check_distribution(
+      exact.Case(trees.chain(1), 4), 0.3, beta, broken(0.3, beta)
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_every_position_follows_the_rule(name, alpha, beta):
   case = CASES[name]
   num_valid = int(case.is_valid.sum())
   entries = np.pad(case.drafts, ((0, 0), (1, 0)), constant_values=exact.ROOT)
-  draft, target = case.draft[entries], case.law[entries]
+  draft, target = case.draft[entries], case.target[entries]
   endings = np.zeros_like(target)
   reached = case.weights
   for at in range(num_valid):
@@ -126,12 +127,12 @@ def test_every_position_follows_the_rule(name, alpha, beta):
 def test_what_was_not_sampled_is_verified_without_loss():
   case = exact.Case(trees.chain(2), chosen=(1, 2))
   result = integrated(case, 0.3, 2.0, None)
-  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
 
 
 def test_alpha_zero_is_lossless():
   result = integrated(CASES['two'], 0.0, 1.0, None)
-  np.testing.assert_allclose(result.law, CASES['two'].want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, CASES['two'].want, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -146,4 +147,4 @@ def test_alpha_zero_is_lossless():
 )
 def test_bad_arguments_are_refused(arguments, words):
   with pytest.raises(ValueError, match=words):
-    lossy.lossy(*arguments)
+    verifiers.lossy(*arguments)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from specjax import trees
+from specjax import verifiers
 from specjax.theory import pareto
-from specjax.verifiers import over_acceptance
 from tests.verifiers import exact
 
 EPSILONS = (0.0, 0.05, 0.2, 1.0)
@@ -34,7 +34,7 @@ def integrated(name, epsilon, replacement='residual'):
     draws = exact.maximal_axes(draft, target, num, width)[1]
     return [exact.ratios(draft, target + epsilon) if num else [], draws]
 
-  verifier = over_acceptance.over_acceptance(epsilon, replacement)
+  verifier = verifiers.over_acceptance(epsilon, replacement)
   return exact.integrate(case, verifier, *exact.walk_cells(case, axes))
 
 
@@ -42,18 +42,18 @@ def integrated(name, epsilon, replacement='residual'):
 def table(name, epsilon, replacement='residual'):
   """What one position does: `[V, V]` kept and emitted, `[V]` rejections."""
   case = CASES[name]
-  accept = np.minimum(1, (case.law + epsilon) / case.draft)
+  accept = np.minimum(1, (case.target + epsilon) / case.draft)
   kept = accept * case.draft
   rejected = 1 - kept.sum(1)
-  other = case.law
+  other = case.target
   if replacement == 'residual':
-    excess = np.maximum(case.law - case.draft, 0)
+    excess = np.maximum(case.target - case.draft, 0)
     other = excess / excess.sum(1, keepdims=True)
   return kept, kept + rejected[:, None] * other, rejected
 
 
 def first_tokens(name, result):
-  return result.law.reshape(CASES[name].vocab_size, -1).sum(axis=1)
+  return result.probs.reshape(CASES[name].vocab_size, -1).sum(axis=1)
 
 
 each_chain = pytest.mark.parametrize('name', CHAINS)
@@ -68,7 +68,7 @@ each_rule = pytest.mark.parametrize(
 def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
   """At the root, and as theory states them."""
   case = CASES[name]
-  draft, target = case.draft[exact.ROOT], case.law[exact.ROOT]
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   result = integrated(name, epsilon, replacement)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
   rejection = 1 - result.reach[0]
@@ -92,7 +92,7 @@ def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
 def test_rejection_and_bias_sum_to_the_distance(name):
   """With residuals, for every epsilon; target samples cost more bias."""
   case = CASES[name]
-  draft, target = case.draft[exact.ROOT], case.law[exact.ROOT]
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   distance = 0.5 * np.abs(draft - target).sum()
   for epsilon in EPSILONS:
     best, plain = (
@@ -115,28 +115,28 @@ def test_walk_applies_the_rule_at_every_position(name, epsilon, replacement):
   case = CASES[name]
   kept, emitted, rejected = table(name, epsilon, replacement)
   num_valid = int(case.is_valid.sum())
-  law, going, reach = np.zeros(()), np.ones(1), []
+  probs, going, reach = np.zeros(()), np.ones(1), []
   last = np.array([exact.ROOT])
   for depth in range(case.topology.depth + 1):
-    rows, passed = case.law[last], np.zeros_like(case.law[last])
+    rows, passed = case.target[last], np.zeros_like(case.target[last])
     if depth < num_valid:
       passed = kept[last]
       rows = emitted[last]
     new = going[:, None] * (rows - passed)
-    stopped = law.reshape(-1, 1) * case.law[last]
-    law = (stopped + new).ravel()
+    stopped = probs.reshape(-1, 1) * case.target[last]
+    probs = (stopped + new).ravel()
     going = (going[:, None] * passed).ravel()
     reach.append(going.sum())
-    last = np.arange(law.size) % case.vocab_size
+    last = np.arange(probs.size) % case.vocab_size
   result = integrated(name, epsilon, replacement)
-  np.testing.assert_allclose(result.law, law, atol=1e-6)
+  np.testing.assert_allclose(result.probs, probs, atol=1e-6)
   np.testing.assert_allclose(result.reach, reach[:-1], atol=1e-6)
 
 
 @each_chain
 def test_epsilon_zero_is_lossless(name):
   result = integrated(name, 0.0)
-  np.testing.assert_allclose(result.law, CASES[name].want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, CASES[name].want, atol=1e-6)
 
 
 @pytest.mark.parametrize('replacement', ['residual', 'target'])
@@ -146,11 +146,11 @@ def test_epsilon_one_keeps_every_draft(replacement):
 
 
 def test_what_was_not_sampled_is_verified_without_loss():
-  """A draft of no law has no ratio; it passes where the target picks it."""
+  """What is no sample has no ratio; it passes where the target picks it."""
   case = CASES['chosen']
   result = integrated('chosen', 0.2)
-  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
-  reach = np.cumprod([case.law[exact.ROOT, 1], case.law[1, 2]])
+  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  reach = np.cumprod([case.target[exact.ROOT, 1], case.target[1, 2]])
   np.testing.assert_allclose(result.reach, reach, atol=1e-6)
 
 
@@ -177,4 +177,4 @@ def test_of_several_drafts_the_first_is_tested():
 )
 def test_bad_arguments_are_refused(arguments, words):
   with pytest.raises(ValueError, match=words):
-    over_acceptance.over_acceptance(*arguments)
+    verifiers.over_acceptance(*arguments)

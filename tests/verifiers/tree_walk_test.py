@@ -1,4 +1,4 @@
-"""The tree walk: its exact law on tiny Markov models, and greedy walks."""
+"""The tree walk: exact distributions on tiny Markov models; greedy walks."""
 
 import itertools
 
@@ -11,11 +11,10 @@ from specjax import base
 from specjax import couplings
 from specjax import transport
 from specjax import trees
-from specjax.couplings import kseq
+from specjax import verifiers
 from specjax.transport import division
 from specjax.transport import priorities
-from specjax.verifiers import tree_walk
-from tests import laws
+from tests import distributions
 from tests.verifiers import exact
 
 PREFIX_TREE = trees.prefix_tree((2, 2))
@@ -46,15 +45,15 @@ CASES = {
 
 def integrate(case, coupling='maximal', *options):
   """Of the tree walk; the options are those of `exact.walk_cells`."""
-  verifier = tree_walk.tree_walk(coupling)
+  verifier = verifiers.tree_walk(coupling)
   return exact.integrate(case, verifier, *exact.walk_cells(case, *options))
 
 
 @pytest.mark.parametrize('case', CASES.values(), ids=CASES)
-def test_completed_block_has_exactly_the_goal_law(case):
+def test_completed_round_has_exactly_the_goal_distribution(case):
   """By enumeration of drafts and uniforms; the bonus token is included."""
-  law, outcome, _ = integrate(case)
-  np.testing.assert_allclose(law, case.want, atol=1e-6)
+  probs, outcome, _ = integrate(case)
+  np.testing.assert_allclose(probs, case.want, atol=1e-6)
   check_paths(case, outcome)
 
 
@@ -75,8 +74,8 @@ def check_paths(case, outcome):
 @pytest.mark.parametrize('name', ['chain', 'siblings', 'prefix tree'])
 def test_check_rejects_a_coupling_without_residual(name):
   case = CASES[name]
-  law = integrate(case, laws.resampling).law
-  assert np.abs(law - case.want).max() > 1e-3
+  probs = integrate(case, distributions.resampling).probs
+  assert np.abs(probs - case.want).max() > 1e-3
 
 
 ACCEPTANCES = {
@@ -97,14 +96,16 @@ ACCEPTANCES = {
   ],
   ids=['siblings', 'one invalid', 'chains', 'other goal'],
 )
-def test_all_candidates_are_tried_with_exactly_the_goal_law(case, counts, name):
+def test_all_candidates_are_tried_with_exactly_the_goal_distribution(
+  case, counts, name
+):
   """And the first of them as often as is foretold; k-Seq comes close to it."""
   result = integrate(case, name, exact.AXES[name], counts)
-  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
-  draft, law = case.draft[exact.ROOT], case.law[exact.ROOT]
+  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   np.testing.assert_allclose(
     result.reach[0],
-    ACCEPTANCES[name](draft, law, 2),
+    ACCEPTANCES[name](draft, target, 2),
     atol=1e-6 if name == 'multiround' else 1e-3,
   )
 
@@ -152,8 +153,11 @@ def otm_own(draft, target, tokens, places, width):
   if not len(tokens):
     return {1: exact.cumulative(target)}
   plan = jax.device_get(plan_of(draft, target, len(tokens)))
-  law = np.float64(plan.law(draft))
-  breaks = {0: target[tokens] / law[tokens], 1: exact.cumulative(target - law)}
+  proposal = np.float64(plan.distribution(draft))
+  breaks = {
+    0: target[tokens] / proposal[tokens],
+    1: exact.cumulative(target - proposal),
+  }
   wins, wanted, lacking, exceeding = map(np.float64, plan[2:])
   for token, place in zip(tokens, places):
     partners, swaps = [], []
@@ -195,7 +199,7 @@ def own_cells(case, own):
   for tokens in case.drafts:
     axes = [[[] for _ in range(size)] for _ in levels]
     for depth, context, nodes in contexts(case, tokens):
-      pair = case.draft[context], case.law[context]
+      pair = case.draft[context], case.target[context]
       places = [levels[depth].index(node) for node in nodes]
       breaks = own(*pair, tokens[nodes], places, width)
       for uniform, more in breaks.items():
@@ -249,18 +253,20 @@ FEW_FORKS = {
     *map('-'.join, itertools.product(['otm'], FEW_FORKS)),
   ],
 )
-def test_all_candidates_of_a_prefix_tree_have_exactly_the_goal_law(name, case):
+def test_all_candidates_of_a_prefix_tree_have_exactly_the_goal_distribution(
+  name, case
+):
   """Siblings of one token share their children, as many i.i.d. candidates."""
   result = exact.integrate(
-    case, tree_walk.tree_walk(name), *own_cells(case, OWN[name])
+    case, verifiers.tree_walk(name), *own_cells(case, OWN[name])
   )
-  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   check_paths(case, result.outcome)
-  draft, law = case.draft[exact.ROOT], case.law[exact.ROOT]
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   num = case.is_valid[list(case.topology.levels[0])].sum()
   np.testing.assert_allclose(
     result.reach[0],
-    ACCEPTANCES[name](draft, law, num),
+    ACCEPTANCES[name](draft, target, num),
     atol=1e-3 if name == 'kseq' else 1e-6,
   )
 
@@ -271,17 +277,17 @@ def undivided(*args):
   alone = lambda draft, target, num: divide(draft, target, jnp.minimum(num, 1))
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(division, 'divide', alone)
-    return kseq.kseq(*args)
+    return couplings.kseq(*args)
 
 
 @pytest.mark.parametrize('fork', ['two, two each', 'one, then two'])
 def test_check_rejects_undivided_tests_on_a_prefix_tree(fork):
   case = FORKS[fork]
-  law = exact.integrate(
-    case, tree_walk.tree_walk(undivided), *own_cells(case, undivided_own)
-  ).law
-  assert law.sum() == pytest.approx(1, abs=1e-6)
-  assert np.abs(law - case.want).max() > 0.01
+  probs = exact.integrate(
+    case, verifiers.tree_walk(undivided), *own_cells(case, undivided_own)
+  ).probs
+  assert probs.sum() == pytest.approx(1, abs=1e-6)
+  assert np.abs(probs - case.want).max() > 0.01
 
 
 def believing(name):
@@ -297,23 +303,23 @@ CHOSEN_TREE = exact.Case(PREFIX_TREE, 3, chosen=(2, 1, 0, 1, 2, 1))
 
 @pytest.mark.parametrize('case', [SIBLINGS, CHOSEN_TREE])
 @pytest.mark.parametrize('name', ['kseq', 'multiround', 'otm'])
-def test_different_siblings_that_no_law_made_have_exactly_the_goal_law(
+def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
   case, name
 ):
   """They are no i.i.d. candidates; one is accepted where the goal picks it."""
   result = integrate(case, name, exact.AXES[name], (0,))
-  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   first = list(case.chosen[: len(case.topology.levels[0])])
   np.testing.assert_allclose(
-    result.reach[0], case.law[exact.ROOT, first].sum(), atol=1e-6
+    result.reach[0], case.target[exact.ROOT, first].sum(), atol=1e-6
   )
 
 
 @pytest.mark.parametrize('name', ['kseq', 'multiround'])
 def test_check_rejects_siblings_that_pass_for_samples(name):
-  """Neither of the others has any mass in what is taken for their law."""
-  law = integrate(SIBLINGS, believing(name), exact.AXES[name], (3,)).law
-  assert np.abs(law - SIBLINGS.want).max() > 0.01
+  """Neither of the others has any mass in what is taken for their draft."""
+  probs = integrate(SIBLINGS, believing(name), exact.AXES[name], (3,)).probs
+  assert np.abs(probs - SIBLINGS.want).max() > 0.01
 
 
 ONE, TWO = trees.chain(1), trees.chain(2)
@@ -342,39 +348,39 @@ JOINTS = {
 
 
 @pytest.mark.parametrize('case', JOINTS.values(), ids=JOINTS)
-def test_candidates_of_different_laws_have_exactly_the_target_law(case):
+def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
   """And the first of them as often as each residual, in turn, says."""
   result = exact.integrate(
     case,
-    tree_walk.ensemble(),
+    verifiers.ensemble(),
     *exact.walk_cells(case, exact.multiround_axes),
   )
-  np.testing.assert_allclose(result.law, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   check_paths(case, result.outcome)
   drafts, num = next(iter(case.candidates(0, exact.ROOT, ())))
-  left = exact.left_over(drafts, case.law[exact.ROOT], num)[:-1]
+  left = exact.left_over(drafts, case.target[exact.ROOT], num)[:-1]
   rejected = np.maximum(left - drafts, 0).sum(axis=1).prod()
   np.testing.assert_allclose(result.reach[0], 1 - rejected, atol=1e-6)
 
 
 def first_axes(draft, target, num, width):
-  """Of all candidates by the first one's law."""
+  """Of all candidates by the first one's draft."""
   return exact.multiround_axes(draft[0] if num else target, target, num, width)
 
 
 @pytest.mark.parametrize('name', ['two', 'chosen last', 'three', 'deep'])
 def test_check_rejects_that_all_candidates_pass_for_the_first(name):
-  """As they do for a walk without their own laws."""
+  """As they do for a walk without their own probabilities."""
   case = JOINTS[name]
-  law = integrate(case, 'multiround', first_axes).law
-  assert law.sum() == pytest.approx(1, abs=1e-6)
-  assert np.abs(law - case.want).max() > 0.01
+  probs = integrate(case, 'multiround', first_axes).probs
+  assert probs.sum() == pytest.approx(1, abs=1e-6)
+  assert np.abs(probs - case.want).max() > 0.01
 
 
-def test_own_laws_of_what_has_no_use_for_them_are_refused():
+def test_own_probs_of_what_has_no_use_for_them_are_refused():
   words = r"own_probs needs .*\('multiround',\), got 'kseq'"
   with pytest.raises(ValueError, match=words):
-    tree_walk.tree_walk('kseq', own_probs=True)
+    verifiers.tree_walk('kseq', own_probs=True)
 
 
 @pytest.mark.parametrize(
@@ -406,7 +412,7 @@ def test_greedy_walk_is_as_worked_out_by_hand(
 ):
   drafts = jnp.array(drafts, jnp.int32)
   tree = base.DraftTree(drafts, topology, drafts >= 0, None)
-  verify = jax.jit(tree_walk.tree_walk('greedy'))
+  verify = jax.jit(verifiers.tree_walk('greedy'))
   outcome = verify(jax.random.key(0), tree, jnp.eye(8)[jnp.array(best)])
   assert outcome.num_accepted == len(path)
   assert outcome.path.shape == (topology.depth,)
@@ -418,4 +424,4 @@ def test_greedy_walk_is_as_worked_out_by_hand(
 
 def test_unknown_coupling_raises_with_the_known_names():
   with pytest.raises(ValueError, match=r"Unknown coupling 'nope'\. Known: "):
-    tree_walk.tree_walk('nope')
+    verifiers.tree_walk('nope')

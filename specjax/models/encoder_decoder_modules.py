@@ -3,7 +3,7 @@
 Raffel et al., Exploring the Limits of Transfer Learning with a Unified
 Text-to-Text Transformer (2020), as revised by its authors: gated GELU, no tied
 head. Positions enter as learnt biases of query-key products alone, which are
-not scaled. The layers are those of `transformer`.
+not scaled. The layers are those of `transformer_modules`.
 
 A row is `source, start token, response`. The decoder's slot 0 is the last token
 of the source, which is read as padding, and slot 1 the start token: so a
@@ -11,25 +11,27 @@ prompt whose last token was not read yet is a prompt like any other, and the
 cache counts tokens of the row.
 """
 
+from typing import Any
+
 from flax import nnx
 from flax import struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.data import packing
 from specjax.models import config as config_lib
 from specjax.models import kv_cache
-from specjax.models import transformer
+from specjax.models import transformer_modules
 
 Config = config_lib.EncoderDecoderConfig
 
 
-@struct.dataclass
-class Cache:
+class Cache(struct.PyTreeNode):
   """The decoder's cache, and the source as its layers see it."""
 
   decoder: kv_cache.KVCache  # its length counts slots
-  cross: tuple[tuple[jax.Array, jax.Array], ...]  # each [B, H, T, D]
+  cross: tuple[kv_cache.KeysAndValues, ...]  # each [B, H, T, D]
   offsets: jax.Array  # [B] int32, place in the row of slot 0: source length - 1
 
   @property
@@ -40,11 +42,14 @@ class Cache:
   @property
   def source(self) -> jax.Array:
     """`[B, 1, T]` bool, which of the encoder's positions hold a token."""
-    return jnp.arange(self.cross[0][0].shape[2]) <= self.offsets[:, None, None]
+    places = jnp.arange(self.cross[0][0].shape[2])[None, None]
+    return places <= self.offsets[:, None, None]
 
 
-def init_cache(config: Config, batch: int, size: int, dtype) -> Cache:
-  """Returns an empty cache of `size` slots; its source says nothing."""
+def init_cache(
+  config: Config, batch: int, size: int, dtype: jax.typing.DTypeLike
+) -> Cache:
+  """Returns an empty cache of `size` slots; its source is one slot of zeros."""
   shape = lambda slots: (batch, config.num_heads, slots, config.head_dim)
   num_layers = config.decoder_layers
   return Cache(
@@ -120,15 +125,30 @@ def _buckets(num_buckets, max_distance, bidirectional):
   return behind * num_buckets + np.where(distance < exact, distance, far)
 
 
-class DecoderLayer(transformer.Layer):
+class DecoderLayer(transformer_modules.Layer):
   """A layer that also attends to the source."""
 
-  def __init__(self, config, dtype, rngs: nnx.Rngs):
+  def __init__(
+    self,
+    config: config_lib.TransformerConfig,
+    dtype: jax.typing.DTypeLike,
+    rngs: nnx.Rngs,
+  ):
     super().__init__(config, dtype, rngs)
-    self.cross_norm = transformer.Norm(config)
-    self.cross = transformer.Attention(config, dtype, rngs)
+    self.cross_norm = transformer_modules.Norm(config)
+    self.cross = transformer_modules.Attention(config, dtype, rngs)
 
-  def __call__(self, x, prefix, pending, masks, biases, cross, source):
+  def decode(
+    self,
+    x: jax.Array,
+    prefix: kv_cache.KeysAndValues | None,
+    pending: kv_cache.KeysAndValues | None,
+    masks: transformer_modules.Pair,
+    biases: transformer_modules.Pair,
+    cross: kv_cache.KeysAndValues,
+    source: jax.Array,
+  ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
+    """Calls it; `cross` are the source's, where `source` is true."""
     attended, new = self.attention(
       self.attention_norm(x), None, prefix, pending, masks, biases
     )
@@ -140,21 +160,32 @@ class DecoderLayer(transformer.Layer):
 class Stack(nnx.Module):
   """Layers that share their biases, and a norm behind them."""
 
-  def __init__(self, config: Config, decodes: bool, dtype, rngs: nnx.Rngs):
+  def __init__(
+    self,
+    config: Config,
+    decodes: bool,
+    dtype: jax.typing.DTypeLike,
+    rngs: nnx.Rngs,
+  ):
     num_layers = config.decoder_layers if decodes else config.encoder_layers
     each = config.stack(num_layers)
-    layer = DecoderLayer if decodes else transformer.Layer
+    layer: type[Any] = DecoderLayer if decodes else transformer_modules.Layer
     self.relative_bias = RelativeBias(config, not decodes, rngs)
     self.layers = nnx.List(
       [layer(each, dtype, rngs) for _ in range(num_layers)]
     )
-    self.final_norm = transformer.Norm(each)
+    self.final_norm = transformer_modules.Norm(each)
 
 
 class EncoderDecoder(nnx.Module):
   """The whole model; `__call__` is the decoder."""
 
-  def __init__(self, config: Config, rngs: nnx.Rngs, dtype=jnp.float32):
+  def __init__(
+    self,
+    config: Config,
+    rngs: nnx.Rngs,
+    dtype: jax.typing.DTypeLike = jnp.float32,
+  ):
     """Initialises random float32 parameters.
 
     Args:
@@ -163,13 +194,15 @@ class EncoderDecoder(nnx.Module):
       dtype: type of the computations; norms, softmax and logits stay float32.
     """
     self.config = config
-    self.embedding = transformer.embedding(config, dtype, rngs)
+    self.embedding = transformer_modules.embedding(config, dtype, rngs)
     self.encoder = Stack(config, False, dtype, rngs)
     self.decoder = Stack(config, True, dtype, rngs)
     if not config.tie_embeddings:
-      self.head = transformer.head(config, dtype, rngs)
+      self.head = transformer_modules.head(config, dtype, rngs)
 
-  def encode(self, tokens: jax.Array, mask: jax.Array):
+  def encode(
+    self, tokens: jax.Array, mask: jax.Array
+  ) -> tuple[kv_cache.KeysAndValues, ...]:
     """Reads sources.
 
     Args:
@@ -189,7 +222,14 @@ class EncoderDecoder(nnx.Module):
       layer.cross.keys_and_values(x, None) for layer in self.decoder.layers
     )
 
-  def __call__(self, tokens, positions, mask, cache, pending=None):
+  def __call__(
+    self,
+    tokens: jax.Array,
+    positions: jax.Array,
+    mask: jax.Array,
+    cache: Cache,
+    pending: kv_cache.Pending | None = None,
+  ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.Pending]:
     """Reads `T` tokens a row behind the cache.
 
     Args:
@@ -209,11 +249,11 @@ class EncoderDecoder(nnx.Module):
     keys = positions
     if pending is not None:
       keys = jnp.concatenate([pending.positions, positions], axis=1)
-    slots = jnp.arange(cache.decoder.size)
+    slots = jnp.arange(cache.decoder.size)[None]
     seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
     masks = seen[:, None], mask & (keys[:, None] >= 0)
     bias = self.decoder.relative_bias
-    biases = bias(positions, slots[None] - 1), bias(positions, keys)
+    biases = bias(positions, slots - 1), bias(positions, keys)
     features, news = self._decode(
       tokens,
       cache.decoder.layers,
@@ -227,22 +267,23 @@ class EncoderDecoder(nnx.Module):
     logits = self._logits(features[-1])
     return logits, features, kv_cache.append(pending, fresh)
 
-  def teacher_forced(self, batch) -> jax.Array:
-    """Returns `[B, T, V]` logits of a `packing.PairBatch`."""
+  def teacher_forced(self, batch: packing.PairBatch) -> jax.Array:
+    """Returns `[B, T, V]` logits."""
+    rows = jax.tree.map(jnp.asarray, batch)
     same = lambda of, to: of[:, :, None] == to[:, None, :]
-    own = batch.source_segments
-    cross = self.encode(batch.source_tokens, same(own, own))
+    own = rows.source_segments
+    cross = self.encode(rows.source_tokens, same(own, own))
     # Examples are in one piece: in them, places differ as positions do.
-    places = jnp.arange(batch.tokens.shape[1])
-    causal = places <= places[:, None]
+    places = jnp.arange(rows.tokens.shape[1])
+    causal = places[None] <= places[:, None]
     features, _ = self._decode(
-      batch.tokens,
+      rows.tokens,
       None,
       None,
-      (None, same(batch.segments, batch.segments) & causal),
+      (None, same(rows.segments, rows.segments) & causal[None]),
       (None, self.decoder.relative_bias(places[None], places[None])),
       cross,
-      same(batch.segments, own),
+      same(rows.segments, own),
     )
     return self._logits(features[-1])
 
@@ -250,7 +291,7 @@ class EncoderDecoder(nnx.Module):
     x, news, features = self.embedding(tokens), [], []
     for i, layer in enumerate(self.decoder.layers):
       features.append(x)
-      x, new = layer(
+      x, new = layer.decode(
         x,
         prefix and prefix[i],
         pending and pending[i],

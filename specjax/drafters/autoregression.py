@@ -112,7 +112,7 @@ class _Level(NamedTuple):
   behind: _Prediction | None  # behind each; None if they are not read
 
 
-def _init(plan, params, context, max_length):
+def _init(plan: _Plan, params, context, max_length):
   """Reads the prompts, but for their tails."""
   # Room for the widest write behind the longest row, with leaves or without.
   size = max_length + max(plan.chunk, _TAIL + plan.topology.depth)
@@ -124,7 +124,7 @@ def _init(plan, params, context, max_length):
 # Draft.
 
 
-def _draft(plan, keys, params, cache, context):
+def _draft(plan: _Plan, keys, params, cache, context):
   """Returns the tree, and the pending entries of what was read."""
   num_uniforms = sampling_lib.num_uniforms(plan.model.vocab_size)
   shape = plan.topology.num_nodes, num_uniforms
@@ -142,7 +142,7 @@ def _draft(plan, keys, params, cache, context):
   return _tree(plan, root, levels), pending
 
 
-def _read_tail(plan, inputs, context):
+def _read_tail(plan: _Plan, inputs, context):
   """Reads the last committed tokens that the cache lacks, the last one first.
 
   The one before it is missing only behind a draft that was accepted in full.
@@ -152,7 +152,7 @@ def _read_tail(plan, inputs, context):
   Returns:
     `[B, 1, V]` logits behind the last token, and what is pending.
   """
-  positions = inputs.last - np.arange(_TAIL)
+  positions = inputs.last - np.arange(_TAIL)[None]
   tail = jnp.take_along_axis(context.tokens, jnp.maximum(positions, 0), axis=1)
   missing = positions >= inputs.cache.lengths[:, None]
   positions = jnp.where(missing, positions, -1)
@@ -167,7 +167,7 @@ def _read_tail(plan, inputs, context):
   )
 
 
-def _read_first(plan, inputs, tokens, positions, num):
+def _read_first(plan: _Plan, inputs, tokens, positions, num):
   """Reads the first tokens, each of which stands behind those after it."""
   extension = plan.model.extend(
     inputs.params,
@@ -179,11 +179,11 @@ def _read_first(plan, inputs, tokens, positions, num):
   return extension.logits[:, :1], extension.pending
 
 
-def _predict(plan, logits):
+def _predict(plan: _Plan, logits):
   return _Prediction(logits, sampling_lib.both_probs(logits, plan.sampling))
 
 
-def _grow(plan, inputs, depth, behind, valid, pending):
+def _grow(plan: _Plan, inputs, depth, behind, valid, pending):
   """Drafts the levels from a depth on.
 
   Args:
@@ -212,7 +212,7 @@ def _grow(plan, inputs, depth, behind, valid, pending):
   return jax.lax.cond(going.any(), go, stop)
 
 
-def _grow_level(plan, inputs, depth, at, going, pending):
+def _grow_level(plan: _Plan, inputs, depth, at, going, pending):
   """Draws and reads one level, and drafts what hangs below it."""
   drawn = inputs.uniforms[:, plan.topology.levels[depth]]
   tokens = sampling_lib.tokens(
@@ -227,7 +227,7 @@ def _grow_level(plan, inputs, depth, at, going, pending):
   return [_Level(tokens, going, at, behind), *levels], pending
 
 
-def _stopped(plan, inputs, first, at, pending):
+def _stopped(plan: _Plan, inputs, first, at, pending):
   """What `_grow` returns where nothing is drafted from a depth on."""
   levels, whole = [], pending
   for depth in range(first, plan.topology.depth):
@@ -245,7 +245,7 @@ def _stopped(plan, inputs, first, at, pending):
   return levels, padding.pad_to(pending, whole)
 
 
-def _read_level(plan, inputs, depth, tokens, pending):
+def _read_level(plan: _Plan, inputs, depth, tokens, pending):
   """Reads the nodes of a level, which stand behind what is pending."""
   level = plan.topology.levels[depth]
   return plan.model.extend(
@@ -272,7 +272,7 @@ def _level_mask(topology, level, lag):
   The tail, as far as it was read, and their ancestors.
   """
   ancestors = topology.mask[level + 1, 1 : level[-1] + 2]
-  tail = np.arange(_TAIL) < lag[:, None, None]
+  tail = np.arange(_TAIL)[None, None] < lag[:, None, None]
   each = [
     jnp.broadcast_to(mask, (len(lag), len(level), mask.shape[-1]))
     for mask in (tail, ancestors)
@@ -280,7 +280,7 @@ def _level_mask(topology, level, lag):
   return jnp.concatenate(each, axis=-1)
 
 
-def _tree(plan, root, levels):
+def _tree(plan: _Plan, root, levels):
   """Joins levels; `root` is the prediction behind the root."""
   join = lambda parts: jax.tree.map(
     lambda *each: jnp.concatenate(each, axis=1), *parts
@@ -292,11 +292,13 @@ def _tree(plan, root, levels):
     behind = join([root.probs, *(level.behind.probs for level in levels)])
     leaves = plan.topology.leaf_entries
     bonus = jax.tree.map(lambda probs: probs[:, leaves], behind)
+  probs = join([nothing, *(level.at.probs for level in levels)])
   return base.DraftTree(
-    join([tokens, *(level.tokens for level in levels)]),
-    plan.topology,
-    join([tokens.astype(bool), *(level.valid for level in levels)]),
-    *join([nothing, *(level.at.probs for level in levels)]),
+    tokens=join([tokens, *(level.tokens for level in levels)]),
+    topology=plan.topology,
+    valid=join([tokens.astype(bool), *(level.valid for level in levels)]),
+    probs=probs.processed,
+    raw_probs=probs.raw,
     bonus_probs=bonus,
   )
 
@@ -309,10 +311,10 @@ def _lag(cache, context):
   return context.lengths - cache.lengths
 
 
-def _commit(plan, cache, pending, context, outcome, rows):
+def _commit(plan: _Plan, cache, pending, context, outcome, rows):
   """Commits the tail, in its order, and the accepted nodes that were read."""
   lag = _lag(cache, context)[:, None]
-  index = np.arange(_TAIL + plan.read_depth)
+  index = np.arange(_TAIL + plan.read_depth)[None]
   nodes = jnp.pad(outcome.path, ((0, 0), (0, _TAIL)))
   node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
   path = jnp.where(index < lag, lag - 1 - index, node + _TAIL)
@@ -323,7 +325,7 @@ def _commit(plan, cache, pending, context, outcome, rows):
 # Catch up.
 
 
-def _catch_up(plan, params, cache, context, rows):
+def _catch_up(plan: _Plan, params, cache, context, rows):
   """Reads what other drafters committed, up to the tail that a draft reads."""
   end = jnp.where(rows, context.lengths - _TAIL, 0)
   read = jax.lax.while_loop(
@@ -334,13 +336,13 @@ def _catch_up(plan, params, cache, context, rows):
   return read, read.lengths - cache.lengths
 
 
-def _estimate(plan, params, cache, context, rows, target):
+def _estimate(plan: _Plan, params, cache, context, rows, target):
   """Reads all but the last committed token, and compares with the target."""
   end = jnp.where(rows, context.lengths - 1, 0)
   num_committed = target.probs.processed.shape[1]
   chunk = min(plan.chunk, num_committed + 1)
 
-  def read(carry):
+  def step(carry):
     cache, acceptance = carry
     new, logits = _read_chunk(plan, params, cache, context, end, chunk)
     probs = sampling_lib.both_probs(logits, plan.sampling)
@@ -349,19 +351,19 @@ def _estimate(plan, params, cache, context, rows, target):
   nothing = jnp.zeros((len(rows), num_committed))
   read, acceptance = jax.lax.while_loop(
     lambda carry: (end > carry[0].lengths).any(),
-    read,
+    step,
     (cache, base.Probs(nothing, nothing)),
   )
   return read, read.lengths - cache.lengths, acceptance
 
 
-def _read_chunk(plan, params, cache, context, end, chunk):
+def _read_chunk(plan: _Plan, params, cache, context, end, chunk):
   """Reads `chunk` tokens behind the cache; commits those before `end` `[B]`.
 
   Returns:
     The cache, and `[B, chunk, V]` logits.
   """
-  at = cache.lengths[:, None] + np.arange(chunk)
+  at = cache.lengths[:, None] + np.arange(chunk)[None]
   tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
   extension = plan.model.extend(params, cache, tokens)
   path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
@@ -391,7 +393,8 @@ def _acceptance(probs, first, target, acceptance):
   num_read, num_committed = (
     each.processed.shape[1] for each in (probs, target.probs)
   )
-  at = target.start[:, None] - 1 + np.arange(num_committed) - first[:, None]
+  index = np.arange(num_committed)[None]
+  at = target.start[:, None] - 1 + index - first[:, None]
   here = (0 <= at) & (at < num_read)
 
   def fill(own, other, before):

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from specjax.data import rephrase
+from experiments import rephrase
 
 SEEDS = range(40)
 PASSAGE = (

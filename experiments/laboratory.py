@@ -1,7 +1,7 @@
 """Thousands of bandits at once on simulated arms, without models.
 
-BanditSpec (Hou et al. 2025), sections 4 and 5: a round with an arm emits a
-block of `Y` in [1, L + 1] tokens, and a run ends once it has emitted enough.
+BanditSpec (Hou et al. 2025), sections 4 and 5: a round with an arm emits `Y`
+in [1, L + 1] tokens, and a run ends once it has emitted enough.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ class Environment(NamedTuple):
   """What the arms' rounds would emit.
 
   Attributes:
-    draw: `(key, round) -> [A]` int32 block lengths in [1, L + 1].
+    draw: `(key, round) -> [A]` int32 tokens a round, in [1, L + 1].
     num_arms: `A`.
     draft_length: `L`.
-    means: `(round) -> [A]` float32 expected block lengths.
+    means: `(round) -> [A]` float32 expected tokens a round.
   """
 
   draw: Callable[[jax.Array, jax.Array], jax.Array]
@@ -38,7 +38,7 @@ class Runs(NamedTuple):
 
   rounds: jax.Array  # [R] int32
   pulls: jax.Array  # [R, A] int32
-  tokens: jax.Array  # [R] int32; the last block counts whole, as in the paper
+  tokens: jax.Array  # [R] int32; the last round counts whole, as in the paper
 
 
 @registry.component
@@ -87,7 +87,7 @@ def drifting(acceptances, draft_length: int, period: int) -> Environment:
 
 @registry.component
 def adversarial(lengths, draft_length: int) -> Environment:
-  """Builds arms whose block lengths are fixed in advance.
+  """Builds arms whose numbers of tokens are fixed in advance.
 
   Args:
     lengths: `[T, A]` integers in [1, L + 1], repeated for ever.
@@ -137,7 +137,7 @@ def play_fixed(
 ) -> jax.Array:
   """Returns `[R, A]` rounds that each arm needs if it is always played.
 
-  With the key of `play`, on the same block lengths.
+  With the key of `play`, on the same draws.
   """
   _check_count('num_tokens', num_tokens)
   _check_count('num_runs', num_runs)
@@ -151,7 +151,7 @@ def trace(
   num_rounds: int,
   num_runs: int,
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns arms and block lengths, both `[R, T]` int32, of the first rounds.
+  """Returns arms and emitted tokens, `[R, T]` int32, of the first rounds.
 
   They are those of `play` with the same key.
   """
@@ -185,9 +185,9 @@ def _play(key, bandit, environment, num_tokens, num_runs):
     round_, states, pulls, tokens = carry
     states, arms, emitted = _round(keys, bandit, environment, round_, states)
     live = tokens < num_tokens
-    played = arms[:, None] == jnp.arange(environment.num_arms)
-    pulls += played & live[:, None]
-    return round_ + 1, states, pulls, tokens + emitted * live
+    played = arms[:, None] == jnp.arange(environment.num_arms)[None]
+    pulls += (played & live[:, None]).astype(jnp.int32)
+    return round_ + 1, states, pulls, tokens + jnp.where(live, emitted, 0)
 
   keys, states = _start(key, bandit, num_runs)
   pulls = jnp.zeros((num_runs, environment.num_arms), jnp.int32)
@@ -204,8 +204,8 @@ def _play_fixed(key, environment, num_tokens, num_runs):
   def step(carry):
     round_, rounds, tokens = carry
     live = tokens < num_tokens
-    tokens += _lengths(keys, environment, round_) * live
-    return round_ + 1, rounds + live, tokens
+    tokens += jnp.where(live, _lengths(keys, environment, round_), 0)
+    return round_ + 1, rounds + live.astype(jnp.int32), tokens
 
   keys = _run_keys(key, num_runs)
   zeros = jnp.zeros((num_runs, environment.num_arms), jnp.int32)
@@ -237,7 +237,7 @@ def _run_keys(key, num_runs):
 
 
 def _lengths(keys, environment, round_):
-  """Block lengths `[R, A]`; even numbers are folded into their keys."""
+  """Tokens of the round, `[R, A]`; even numbers are folded into their keys."""
   draw = lambda key: environment.draw(
     jax.random.fold_in(key, 2 * round_), round_
   )
@@ -245,7 +245,7 @@ def _lengths(keys, environment, round_):
 
 
 def _round(keys, bandit, environment, round_, states):
-  """One round of all runs: states, arms `[R]` and block lengths `[R]`."""
+  """One round of all runs: states, arms `[R]` and tokens `[R]`."""
   lengths = _lengths(keys, environment, round_)
 
   def one(key, state, lengths):

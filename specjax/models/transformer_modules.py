@@ -5,6 +5,8 @@ modules hold parameters only, no state: the cache is an argument, and the keys
 and values of the tokens just read are a result.
 """
 
+from collections.abc import Callable
+from collections.abc import Sequence
 import functools
 
 from flax import nnx
@@ -16,7 +18,13 @@ from specjax.models import kv_cache
 
 Config = config_lib.TransformerConfig
 
-_ACTIVATIONS = {
+# Of the committed tokens, then of the pending and the new ones: masks, or what
+# is added to products.
+Pair = tuple[jax.Array | None, jax.Array | None]
+# Keys, values, mask and bias, as `Attention.attend` takes them.
+Part = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None]
+
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   'silu': jax.nn.silu,
   'gelu': functools.partial(jax.nn.gelu, approximate=False),
   'gelu_tanh': functools.partial(jax.nn.gelu, approximate=True),
@@ -78,16 +86,20 @@ class Norm(nnx.Module):
     y *= jax.lax.rsqrt(
       jnp.square(y).mean(-1, keepdims=True) + config.norm_epsilon
     )
-    y *= self.scale[...] + float(config.norm_unit_offset)
+    every = (None,) * (x.ndim - 1)
+    scale = self.scale[every].astype(jnp.float32)
+    y *= scale + float(config.norm_unit_offset)
     if config.norm == 'layer':
-      y += self.bias[...]
+      y += self.bias[every].astype(jnp.float32)
     return y.astype(x.dtype)
 
 
 class Attention(nnx.Module):
   """Grouped-query attention over the committed prefix and pending tokens."""
 
-  def __init__(self, config: Config, dtype, rngs: nnx.Rngs):
+  def __init__(
+    self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+  ):
     self.config = config
     linear = functools.partial(
       nnx.Linear,
@@ -116,7 +128,15 @@ class Attention(nnx.Module):
       ),
     )
 
-  def __call__(self, x, angles, prefix, pending, masks, biases=(None, None)):
+  def __call__(
+    self,
+    x: jax.Array,
+    angles: jax.Array | None,
+    prefix: kv_cache.KeysAndValues | None,
+    pending: kv_cache.KeysAndValues | None,
+    masks: Pair,
+    biases: Pair = (None, None),
+  ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
     """Attends from `x` `[B, T, d_model]` to the past and to itself.
 
     Args:
@@ -140,12 +160,16 @@ class Attention(nnx.Module):
       parts.insert(0, (*prefix, masks[0], biases[0]))
     return self.attend(x, angles, parts), new
 
-  def keys_and_values(self, x, angles):
+  def keys_and_values(
+    self, x: jax.Array, angles: jax.Array | None
+  ) -> kv_cache.KeysAndValues:
     """Returns `(k, v)` of `x` `[B, T, d_model]`, each `[B, H, T, D]`."""
     key = self._rotated(self.key(x), angles)
     return key.swapaxes(1, 2), self._heads(self.value(x)).swapaxes(1, 2)
 
-  def attend(self, x, angles, parts):
+  def attend(
+    self, x: jax.Array, angles: jax.Array | None, parts: Sequence[Part]
+  ) -> jax.Array:
     """Attends from `x` `[B, T, d_model]` to any keys.
 
     Args:
@@ -213,7 +237,9 @@ _product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
 class FeedForward(nnx.Module):
   """SwiGLU, GeGLU or a plain two-layer perceptron."""
 
-  def __init__(self, config: Config, dtype, rngs: nnx.Rngs):
+  def __init__(
+    self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+  ):
     self.config = config
     linear = functools.partial(
       nnx.Linear,
@@ -243,7 +269,9 @@ class FeedForward(nnx.Module):
 class Layer(nnx.Module):
   """Attention and feed-forward around one residual stream."""
 
-  def __init__(self, config: Config, dtype, rngs: nnx.Rngs):
+  def __init__(
+    self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+  ):
     self.config = config
     self.attention_norm = Norm(config)
     self.attention = Attention(config, dtype, rngs)
@@ -253,7 +281,15 @@ class Layer(nnx.Module):
       self.attention_post_norm = Norm(config)
       self.feed_forward_post_norm = Norm(config)
 
-  def __call__(self, x, angles, prefix, pending, masks, biases=(None, None)):
+  def __call__(
+    self,
+    x: jax.Array,
+    angles: jax.Array | None,
+    prefix: kv_cache.KeysAndValues | None,
+    pending: kv_cache.KeysAndValues | None,
+    masks: Pair,
+    biases: Pair = (None, None),
+  ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
     attended, new = self.attention(
       self.attention_norm(x), angles, prefix, pending, masks, biases
     )
@@ -268,7 +304,9 @@ class Layer(nnx.Module):
     return x + transformed, new
 
 
-def embedding(config, dtype, rngs: nnx.Rngs) -> nnx.Embed:
+def embedding(
+  config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+) -> nnx.Embed:
   """Returns the table of any config, `[table_size, d_model]`."""
   return nnx.Embed(
     config.table_size,
@@ -279,7 +317,9 @@ def embedding(config, dtype, rngs: nnx.Rngs) -> nnx.Embed:
   )
 
 
-def head(config, dtype, rngs: nnx.Rngs) -> nnx.Linear:
+def head(
+  config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+) -> nnx.Linear:
   """Returns the output head of any config, where it is not the table."""
   return nnx.Linear(
     config.d_model,
@@ -294,7 +334,12 @@ def head(config, dtype, rngs: nnx.Rngs) -> nnx.Linear:
 class Transformer(nnx.Module):
   """The whole model: tokens in, logits and pending keys and values out."""
 
-  def __init__(self, config: Config, rngs: nnx.Rngs, dtype=jnp.float32):
+  def __init__(
+    self,
+    config: Config,
+    rngs: nnx.Rngs,
+    dtype: jax.typing.DTypeLike = jnp.float32,
+  ):
     """Initialises random float32 parameters.
 
     Args:
@@ -311,7 +356,14 @@ class Transformer(nnx.Module):
     if not config.tie_embeddings:
       self.head = head(config, dtype, rngs)
 
-  def __call__(self, tokens, positions, mask, cache=None, pending=None):
+  def __call__(
+    self,
+    tokens: jax.Array,
+    positions: jax.Array,
+    mask: jax.Array,
+    cache: kv_cache.KVCache | None = None,
+    pending: kv_cache.Pending | None = None,
+  ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.Pending]:
     """Reads `T` tokens a row.
 
     Args:
@@ -330,7 +382,8 @@ class Transformer(nnx.Module):
     x = self.embedding(tokens)
     if config.scale_embeddings:
       x *= jnp.asarray(config.d_model**0.5, x.dtype)
-    angles = positions[..., None] * rotary_frequencies(config)
+    frequencies = rotary_frequencies(config)[None, None]
+    angles = positions[..., None].astype(jnp.float32) * frequencies
     masks = _masks(config, positions, mask, cache, pending)
     news, features = [], []
     for i, layer in enumerate(self.layers):
@@ -338,8 +391,8 @@ class Transformer(nnx.Module):
       x, new = layer(
         x,
         angles,
-        cache and cache.layers[i],
-        pending and pending.layers[i],
+        None if cache is None else cache.layers[i],
+        None if pending is None else pending.layers[i],
         masks[config.is_local(i)],
       )
       news.append(new)
@@ -363,10 +416,10 @@ def _masks(config, positions, mask, cache, pending):
   if pending is not None:
     keys = jnp.concatenate([pending.positions, positions], axis=1)
   pending_mask = mask & (keys[:, None, :] >= 0)
-  prefix_mask = slots = None
+  slots = jnp.arange(0 if cache is None else cache.size)
+  prefix_mask = None
   if cache is not None:
-    slots = jnp.arange(cache.size)
-    seen = slots < cache.lengths[:, None]
+    seen = slots[None] < cache.lengths[:, None]
     prefix_mask = jnp.broadcast_to(
       seen[:, None], (*positions.shape, cache.size)
     )
@@ -374,7 +427,7 @@ def _masks(config, positions, mask, cache, pending):
   if config.sliding_window is not None:
     oldest = positions[..., None] - config.sliding_window + 1
     masks[True] = (
-      None if cache is None else prefix_mask & (slots >= oldest),
+      None if cache is None else prefix_mask & (slots[None, None] >= oldest),
       pending_mask & (keys[:, None, :] >= oldest),
     )
   return masks

@@ -41,7 +41,7 @@ _LEADS = (
   'Answer me this: ',
 )
 
-# What stands before the words, the words, and what can be said instead. Case
+# What stands before the words, the words, and what can replace them. Case
 # does not matter, and carries over.
 _RULES = (
   (
@@ -133,7 +133,7 @@ _FRAMES = (
 
 
 def rephrase(prompt: str, seed: int) -> str:
-  """Says the same in other words.
+  """Returns the same in other words.
 
   Args:
     prompt: an instruction or a question, with what it is about.

@@ -123,7 +123,7 @@ def _minimize(features, labels, num_labels, steps, l2):
   def loss_fn(params):
     weights, bias = params
     losses = optax.softmax_cross_entropy_with_integer_labels(
-      features @ weights + bias, labels
+      features @ weights + bias[None], labels
     )
     return losses.mean() + l2 / 2 * jnp.sum(weights**2)
 

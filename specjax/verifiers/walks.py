@@ -2,7 +2,7 @@
 
 SpecTr (Sun et al. 2023), Algorithm 3, for any tree of i.i.d. children: chains
 (ordinary speculative decoding), K chains and prefix trees; or of independent
-ones, each of which has a law of its own.
+ones, each of which has a distribution of its own.
 """
 
 import functools
@@ -17,8 +17,8 @@ from specjax import couplings
 from specjax import registry
 from specjax import trees
 
-# Couplings that take a law for each candidate.
-_OF_OWN_LAWS = ('multiround',)
+# Couplings that take a distribution for each candidate.
+_OF_OWN_PROBS = ('multiround',)
 
 
 @registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
@@ -35,16 +35,16 @@ def tree_walk(
 
   Args:
     coupling: a name of `COUPLINGS` or a coupling.
-    own_probs: hand the coupling `[W, V]` a law for each candidate, instead of
-      the one that they share; for 'multiround', or another coupling that takes
-      candidates of different laws.
+    own_probs: hand the coupling `[W, V]`, a distribution for each candidate,
+      instead of the one that they share; for 'multiround', or another coupling
+      that takes candidates of different distributions.
 
   Returns:
-    The verifier; its output has the target's law, by the coupling's.
+    The verifier; its output has the target's distribution, by the coupling's.
   """
-  if own_probs and isinstance(coupling, str) and coupling not in _OF_OWN_LAWS:
+  if own_probs and isinstance(coupling, str) and coupling not in _OF_OWN_PROBS:
     raise ValueError(
-      f'own_probs needs one of the couplings {_OF_OWN_LAWS}, got {coupling!r}.'
+      f'own_probs needs one of the couplings {_OF_OWN_PROBS}, got {coupling!r}.'
     )
   if isinstance(coupling, str):
     coupling = registry.lookup(couplings.COUPLINGS, 'coupling', coupling)
@@ -54,14 +54,15 @@ def tree_walk(
 
 @registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def ensemble() -> base.Verifier:
-  """Builds the tree walk for siblings of different laws.
+  """Builds the tree walk for siblings of different distributions.
 
-  By multi-round rejection, where each candidate is tried with its own law.
+  By multi-round rejection, where each candidate is tried with its own
+  distribution.
   """
   return tree_walk('multiround', own_probs=True)
 
 
-def _verify(coupling, own_probs, key, tree, target_probs):
+def _verify(coupling: base.Coupling, own_probs, key, tree, target_probs):
   topology = tree.topology
   chain = isinstance(topology, trees.Topology) and topology.width <= 1
   walk = _walk_chain if chain else _walk_tree
@@ -81,7 +82,7 @@ def _is_sampled(tree, active):
 # Of a chain.
 
 
-def _walk_chain(coupling, own_probs, keys, tree, target_probs):
+def _walk_chain(coupling: base.Coupling, own_probs, keys, tree, target_probs):
   """All levels at once, as a path without branches is known beforehand.
 
   Of the levels, only whether they accept is used; so the program computes what
@@ -90,7 +91,7 @@ def _walk_chain(coupling, own_probs, keys, tree, target_probs):
   length = tree.topology.num_nodes
   index = np.arange(length + 1, dtype=np.int32)
   num_valid = jnp.where(tree.valid, length, index[:-1]).min(initial=length)
-  active = index < num_valid
+  active = num_valid > index
   tokens = jnp.append(tree.tokens, 0)
   probs = jnp.zeros_like(target_probs)  # Nothing was sampled.
   if tree.probs is not None:
@@ -120,14 +121,14 @@ def _walk_chain(coupling, own_probs, keys, tree, target_probs):
 
 class _Walk(NamedTuple):
   depth: jax.Array  # [] levels passed
-  here: jax.Array  # [N + 2] bool, block entries that spell the tokens so far
+  here: jax.Array  # [N + 2] bool, entries that spell the tokens so far
   at: jax.Array  # [] one of them
   path: jax.Array  # [D + 1]
   tokens: jax.Array  # [D + 1]
   going: jax.Array  # [] bool
 
 
-def _walk_tree(coupling, own_probs, keys, tree, target_probs):
+def _walk_tree(coupling: base.Coupling, own_probs, keys, tree, target_probs):
   """Level by level: the candidates hang on what was picked before."""
   step = functools.partial(_step, coupling, own_probs, keys, tree, target_probs)
   walk = jax.lax.while_loop(
@@ -141,7 +142,7 @@ def _walk_tree(coupling, own_probs, keys, tree, target_probs):
 
 
 def _start(topology):
-  """At the root, which is entry 0 of the block."""
+  """At the root, which is entry 0."""
   return _Walk(
     depth=jnp.int32(0),
     here=jnp.zeros(topology.num_nodes + 2, bool).at[0].set(True),
@@ -152,7 +153,7 @@ def _start(topology):
   )
 
 
-def _step(coupling, own_probs, keys, tree, target_probs, walk):
+def _step(coupling: base.Coupling, own_probs, keys, tree, target_probs, walk):
   topology = tree.topology
   # Node `N` is the one that is not there.
   nodes = jnp.asarray(topology.level_table)[walk.depth]

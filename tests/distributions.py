@@ -1,4 +1,4 @@
-"""Laws, exact integration and broken parts that several tests share."""
+"""Distributions, integration and broken parts that several tests share."""
 
 import math
 
@@ -18,33 +18,33 @@ def random_table(rng, *shape, low=0.1):
   return (table / table.sum(-1, keepdims=True)).astype(np.float32)
 
 
-def sequence_law(table, start, length, position=0):
-  """`[V**length]` law of the tokens after `start`, which is at `position`."""
+def sequence_probs(table, start, length, position=0):
+  """`[V**length]` chances of the tokens after `start`, at `position`."""
   tables = np.asarray(table, np.float64)
   tables = tables if tables.ndim == 3 else tables[None]
-  law, last = np.ones(1), np.array([start])
+  probs, last = np.ones(1), np.array([start])
   for step in range(position, position + length):
     rows = tables[min(step, len(tables) - 1)][last]
-    law = (law[:, None] * rows / rows.sum(-1, keepdims=True)).ravel()
-    last = np.arange(law.size) % tables.shape[-1]
-  return law
+    probs = (probs[:, None] * rows / rows.sum(-1, keepdims=True)).ravel()
+    last = np.arange(probs.size) % tables.shape[-1]
+  return probs
 
 
-def chi_square(sequences, law):
-  """P-value of `[n, T]` tokens under the `[V**T]` law of their sequences.
+def chi_square(sequences, probs):
+  """P-value of `[n, T]` tokens under the `[V**T]` chances of their sequences.
 
   Sequences expected fewer than 5 times count as one cell; an impossible one
   fails at once.
   """
   sequences = np.asarray(sequences).reshape(len(sequences), -1)
-  vocab_size = round(law.size ** (1 / sequences.shape[1]))
+  vocab_size = round(probs.size ** (1 / sequences.shape[1]))
   cells = np.ravel_multi_index(
     tuple(sequences.T), (vocab_size,) * sequences.shape[1]
   )
-  counts = np.bincount(cells, minlength=law.size)
-  assert not counts[law == 0].any(), 'a sequence of probability 0 was seen'
-  law = np.asarray(law, np.float64)
-  expected = len(cells) * law / law.sum()
+  counts = np.bincount(cells, minlength=probs.size)
+  assert not counts[probs == 0].any(), 'a sequence of probability 0 was seen'
+  probs = np.asarray(probs, np.float64)
+  expected = len(cells) * probs / probs.sum()
   rare = expected < 5
   if rare.any():
     counts = np.append(counts[~rare], counts[rare].sum())

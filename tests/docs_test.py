@@ -1,0 +1,48 @@
+"""The documentation names what is there, in the order of the code."""
+
+import inspect
+import pathlib
+import re
+
+from specjax import base
+from specjax.decoding import round as round_lib
+from specjax.decoding import state as state_lib
+
+ROOT = pathlib.Path(__file__).parents[1]
+CONCEPTS = (ROOT / 'docs' / 'concepts.md').read_text(encoding='utf-8')
+
+
+def _steps():
+  """The functions that a round calls, in order."""
+  source = inspect.getsource(round_lib.Round.__call__)
+  names = re.findall(r'\b([a-z_]+)\(\s*self,', source)
+  return [name for name in names if hasattr(round_lib, name)]
+
+
+def test_a_round_has_the_steps_of_the_drawing_in_its_order():
+  drawing = ' -> '.join(_steps())
+  assert drawing in CONCEPTS
+  assert drawing in round_lib.__doc__
+  assert drawing.replace('_', ' ') in base.__doc__
+  named = re.findall(r'^\*\*\d\. `(\w+)`\*\*', CONCEPTS, re.M)
+  assert named == _steps()
+
+
+def test_the_steps_stand_in_the_file_in_their_order():
+  lines = [
+    inspect.getsourcelines(getattr(round_lib, name))[1] for name in _steps()
+  ]
+  assert lines == sorted(lines)
+  for name in _steps():
+    assert len(inspect.getsourcelines(getattr(round_lib, name))[0]) < 40
+
+
+def test_the_page_names_all_of_the_state():
+  table = set(re.findall(r'`(\w+)`', CONCEPTS.split('## The eight steps')[0]))
+  fields = set(state_lib.DecodeState.__dataclass_fields__)
+  assert fields - table <= {'bandit_key', 'num_rounds'}
+
+
+def test_the_page_links_to_files_that_are_there():
+  for link in re.findall(r'\]\(([^)#]+)\)', CONCEPTS):
+    assert link.startswith('http') or (ROOT / 'docs' / link).exists(), link
