@@ -429,7 +429,7 @@ class Bandit(NamedTuple):
   """
 
   num_arms: int
-  init: Callable[[], BanditState] | None
+  init: Callable[[], BanditState]
   select: Callable[[jax.Array, BanditState], jax.Array]
   update: Update
   update_all: Callable[[BanditState, jax.Array], BanditState]

@@ -108,7 +108,7 @@ def of_slots(
     `[B, slots, P]` the probability at each position, and whether it is known.
   """
   mask = played_mask.T[..., None]
-  index = np.arange(played.known.shape[1])[None, None]
+  index = jnp.arange(played.known.shape[1])[None, None]
   there = index < num_emitted[:, None, None]
   merge = lambda own, *each: jnp.where(
     mask, own[:, None], jnp.stack(each, axis=1)
@@ -127,7 +127,7 @@ class History(NamedTuple):
   """
 
   accepted: jax.Array  # [B, slots] float32, probabilities of acceptance
-  count: jax.Array  # [B, slots] float32
+  total: jax.Array  # [B, slots] float32, of the weights
 
 
 def no_history(batch: int, num_slots: int) -> History:
@@ -151,7 +151,7 @@ def remember(
   accepted = jnp.where(known, acceptance.processed, 0.0).sum(-1)
   return History(
     accepted=decay * history.accepted + accepted,
-    count=decay * history.count + count,
+    total=decay * history.total + count,
   )
 
 
@@ -181,7 +181,7 @@ def rewards(
     arms: all of them.
     slots: `[A]` of each arm.
   """
-  late = (history.accepted + 1) / (history.count + 2)
+  late = (history.accepted + 1) / (history.total + 2)
   chance = jnp.where(known, acceptance.processed, late[..., None])
   count = jnp.maximum(known.sum(-1, dtype=jnp.float32), 1)
   mean = jax.tree.map(

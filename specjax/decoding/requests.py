@@ -40,23 +40,23 @@ def read(
   Raises:
     ValueError: something is of the wrong type or shape, or out of its range.
   """
-  prompts = _prompts(prompts, target.vocab_size)
-  num = len(prompts)
+  checked = _prompts(prompts, target.vocab_size)
+  num = len(checked)
   news = _integers('max_new_tokens', max_new_tokens, num)
   checks.check_range('max_new_tokens', max_new_tokens, 0)
   ids = np.arange(num)
   if request_ids is not None:
     ids = _integers('request_ids', list(request_ids), num)
     checks.check_range('request_ids', request_ids, 0, _LARGEST)
-  for i, (prompt, new) in enumerate(zip(prompts, news)):
+  for i, (prompt, new) in enumerate(zip(checked, news)):
     _check_source(f'prompts[{i}]', prompt, target.start_id)
     if len(prompt) + new > max_length:
       raise ValueError(
         f'prompts[{i}] has {len(prompt)} tokens; with max_new_tokens='
         f'{new} it exceeds max_length={max_length}.'
       )
-  limits = np.array([len(p) + n for p, n in zip(prompts, news)], np.int32)
-  return Requests(prompts, limits, ids.astype(np.uint32))
+  limits = np.array([len(p) + n for p, n in zip(checked, news)], np.int32)
+  return Requests(checked, limits, ids.astype(np.uint32))
 
 
 def check_seed(seed: int) -> None:

@@ -107,7 +107,7 @@ def make_round(
   return Round(
     target,
     arms,
-    bandit._replace(init=None),
+    bandit._replace(init=tuple),  # Of no state: equal for all.
     reward,
     sampling,
     per_row,
@@ -223,7 +223,7 @@ def catch_up(
   return state.replace(drafters=tuple(drafters)), num_read
 
 
-def _played(plan, choice):
+def _played(plan: Round, choice):
   """For each slot, its owner and `[B]` the rows that have chosen one of it."""
   return [
     (owner, functools.reduce(jnp.logical_or, [choice.plays[i] for i in arms]))
@@ -257,7 +257,7 @@ def draft(
   )
 
 
-def _draft_arm(plan, params, state, choice, i):
+def _draft_arm(plan: Round, params, state, choice, i):
   drafter = plan.arms[i].drafter
   return Draft(
     *drafter.draft(
@@ -345,7 +345,7 @@ def _num_needed(drafter, tree):
   )
 
 
-def _score_first(plan, params, state, block, num_nodes):
+def _score_first(plan: Round, params, state, block, num_nodes):
   """Scores the root and the first nodes of a block."""
   last = state.lengths[:, None] - 1
   root = jnp.take_along_axis(state.tokens, last, axis=1)
@@ -397,7 +397,7 @@ def verify(
   return arms_lib.merge(choice.plays, outputs)
 
 
-def _verify_arm(plan, choice, i, tree, scored):
+def _verify_arm(plan: Round, choice, i, tree, scored):
   arm, topology = plan.arms[i], tree.topology
   target = jax.tree.map(
     lambda each: each[:, : topology.num_nodes + 1], scored.probs
@@ -498,7 +498,7 @@ def write(buffer: jax.Array, rows: jax.Array, start: jax.Array) -> jax.Array:
   return jax.lax.dynamic_update_slice_in_dim(buffer, rows, start, 0)
 
 
-def _commit_drafters(plan, state, choice, drafts, outcome):
+def _commit_drafters(plan: Round, state, choice, drafts, outcome):
   """Returns every slot's state after the round, with one write for each."""
   levels = np.array([state_lib.num_levels(arm.drafter) for arm in plan.arms])
   outcome = outcome._replace(
@@ -557,7 +557,7 @@ def observe(
   return state, info._replace(reward=reward, flags=flags)
 
 
-def _describe(plan, choice, output, num_emitted, num_read):
+def _describe(plan: Round, choice, output, num_emitted, num_read):
   """What a reward may see of the round."""
   depths = np.array([arm.drafter.topology.depth for arm in plan.arms])
   live, mean = choice.live, output.acceptance.mean
@@ -576,7 +576,7 @@ def _describe(plan, choice, output, num_emitted, num_read):
   )
 
 
-def _all_rewards(plan, params, before, state, choice, output, info):
+def _all_rewards(plan: Round, params, before, state, choice, output, info):
   """Lets all drafters read what was committed, and estimates their rewards.
 
   Returns:
@@ -626,9 +626,10 @@ def estimate(
     The state, `[B]` how many tokens were read, and for each slot `[B, P]` the
     probabilities of acceptance.
   """
-  num_read, drafters, chances = 0, [], []
+  num_read, drafters, chances = jnp.zeros_like(state.lengths), [], []
   for slot, owner in enumerate(plan.slots.owners):
     drafter = plan.arms[owner].drafter
+    assert drafter.estimate is not None  # As `make_round` has checked.
     own, num, chance = drafter.estimate(
       params.drafters[owner],
       state.drafters[slot],

@@ -89,7 +89,8 @@ def make_slots(
   slots = Slots(of_arms, tuple(range(max(of_arms) + 1)))
   owners = []
   for shared in slots.arms:
-    names = {arms[i].drafter.slot and arms[i].drafter.slot.name for i in shared}
+    own = [arms[i].drafter.slot for i in shared]
+    names = {None if slot is None else slot.name for slot in own}
     if len(shared) > 1 and (None in names or len(names) > 1):
       raise ValueError(
         f'Arms of one slot need drafters of one StateSlot, got arms {shared} '

@@ -50,14 +50,15 @@ class WarmStart:
       The state, which has read all of them.
     """
     plan, start = self.plan, state.lengths
+    assert plan.reward is not None  # As was checked.
     state, probs = _read(plan, params, state, lengths, self.num_tokens)
-    rows = np.ones((len(plan.slots.owners), len(start)), bool)
+    rows = jnp.ones((len(plan.slots.owners), len(start)), bool)
     state, _, chances = round_lib.estimate(
       plan, params, state, rows, base.TargetProbs(start, probs)
     )
     acceptance = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *chances)
     num_read = lengths - start
-    known = np.arange(self.num_tokens)[None] < num_read[:, None]
+    known = jnp.arange(self.num_tokens)[None] < num_read[:, None]
     known = jnp.broadcast_to(known[:, None], acceptance.processed.shape)
     history = estimates.remember(state.history, acceptance, known)
     rewards = estimates.rewards(
@@ -75,7 +76,7 @@ class WarmStart:
     return state.replace(history=history, bandit=bandit)
 
 
-def _read(plan, params, state, lengths, num_tokens):
+def _read(plan: round_lib.Round, params, state, lengths, num_tokens):
   """Lets the target read on; also returns its `[B, P, V]` probabilities."""
   start, index = state.lengths, np.arange(num_tokens)
   at = start[:, None] - 1 + index[None]
@@ -96,7 +97,7 @@ def _read(plan, params, state, lengths, num_tokens):
   return state, sampling_lib.both_probs(extension.logits, plan.sampling)
 
 
-def _check(plan, num_tokens):
+def _check(plan: round_lib.Round, num_tokens):
   checks.check_range('warm_start', num_tokens, 1)
   if plan.reward is None:
     raise ValueError(
