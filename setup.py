@@ -7,6 +7,8 @@ import setuptools
 
 # Metrics of text; all others do without.
 EVALUATION = ['rouge-score', 'sacrebleu']
+# Checks the annotations of specjax.
+TYPING = ['mypy>=2.4']
 
 # The number stands in the package, which also runs where it is not installed.
 INIT = pathlib.Path('specjax/__init__.py').read_text(encoding='utf-8')
@@ -47,11 +49,12 @@ setuptools.setup(
     'evaluation': EVALUATION,
     'test': [
       *EVALUATION,
+      *TYPING,
       'pytest',
       'pytest-xdist',  # The suite compiles much; it halves on two cores.
       'torch==2.13.0',
       'transformers>=5',
     ],
-    'typing': ['mypy>=2.4'],  # Checks the annotations of specjax.
+    'typing': TYPING,
   },
 )
