@@ -168,8 +168,8 @@ def rewards(
 
   An arm emits one token more for every position up to its depth that it would
   have reached: the product of the probabilities before. Where the round's text
-  ends before the arm's block does, the probability is that of late, by the rule
-  of succession: the few positions of one block would often give 0 or 1, and a
+  ends before the arm's tree does, the probability is that of late, by the rule
+  of succession: the few positions of one round would often give 0 or 1, and a
   power of that is no expectation. Several sampled branches count as one.
 
   Args:

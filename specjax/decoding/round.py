@@ -281,7 +281,7 @@ class Scored(NamedTuple):
   finite: jax.Array  # [B] bool, whether all logits and probabilities were
 
 
-class _Block(NamedTuple):
+class _Nodes(NamedTuple):
   """Nodes of all rows, which may be of different trees."""
 
   tokens: jax.Array  # [B, N]
@@ -300,7 +300,7 @@ def score(
 ) -> Scored:
   """The target scores root and nodes, as many as were drafted, in one call."""
   trees = [each.tree for each in drafts]
-  blocks = [_block(tree, several=len(trees) > 1) for tree in trees]
+  nodes = [_nodes(tree, several=len(trees) > 1) for tree in trees]
   needed = [
     jnp.where(rows, _num_needed(arm.drafter, tree), 0).max()
     for arm, rows, tree in zip(plan.arms, choice.plays, trees)
@@ -309,19 +309,19 @@ def score(
     _widths(plan.arms),
     functools.reduce(jnp.maximum, needed),
     functools.partial(
-      _score_first, plan, params, state, arms_lib.merge(choice.plays, blocks)
+      _score_first, plan, params, state, arms_lib.merge(choice.plays, nodes)
     ),
   )
 
 
-def _block(tree, several):
+def _nodes(tree, several):
   """The nodes of one arm's trees; for all rows alike, unless there are more."""
   topology, rows = tree.topology, tree.tokens.shape[:1]
   places, mask = topology.offsets + 1, topology.mask
   if several and places.ndim == 1:
     places = jnp.broadcast_to(places, (*rows, *places.shape))
     mask = jnp.broadcast_to(mask, (*rows, *mask.shape))
-  return _Block(tree.tokens, places, mask)
+  return _Nodes(tree.tokens, places, mask)
 
 
 def _widths(arms):
@@ -345,18 +345,18 @@ def _num_needed(drafter, tree):
   )
 
 
-def _score_first(plan: Round, params, state, block, num_nodes):
-  """Scores the root and the first nodes of a block."""
+def _score_first(plan: Round, params, state, nodes, num_nodes):
+  """Scores the root and the first nodes."""
   last = state.lengths[:, None] - 1
   root = jnp.take_along_axis(state.tokens, last, axis=1)
-  places = block.places[..., : num_nodes + 1]
+  places = nodes.places[..., : num_nodes + 1]
   places = jnp.broadcast_to(places, (len(root), num_nodes + 1))
   extension = plan.target.extend(
     params.target,
     state.target,
-    jnp.concatenate([root, block.tokens[:, :num_nodes]], axis=1),
+    jnp.concatenate([root, nodes.tokens[:, :num_nodes]], axis=1),
     positions=jnp.where(places > 0, last + places - 1, -1),
-    mask=block.mask[..., : num_nodes + 1, : num_nodes + 1],
+    mask=nodes.mask[..., : num_nodes + 1, : num_nodes + 1],
   )
   # A softmax is finite if and only if the largest logit is, after temperature.
   largest = extension.logits.max(-1) / (plan.sampling.temperature or 1.0)

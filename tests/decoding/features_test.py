@@ -1,6 +1,7 @@
 """A drafter that reads the target's features, and trees of every row's own."""
 
 import functools
+import re
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from specjax import verifiers
 from tests import distributions
 from tests import lossless_test
 from tests import toys
+from tests import xla
 
 TRANSFORMER = toys.transformer(0)
 VOCAB = lossless_test.VOCAB_SIZE
@@ -118,6 +120,23 @@ def check_features(state, tap):
     np.testing.assert_allclose(
       state.features[tap][row, :length], want[row, :length], atol=2e-4
     )
+
+
+def test_no_buffer_of_features_is_copied_in_the_loop():
+  head = arm(linear_head(toys.VOCAB, sampling=specjax.Sampling(0.0)), 'greedy')
+  decoder = specjax.Decoder(
+    *TRANSFORMER,
+    [(head, head_params())],
+    sampling=specjax.Sampling(0.0),
+    max_length=64,
+  )
+  state = decoder.init(PROMPTS, 24)
+  lowered = decoding.decode.lower(decoder.round_fn, decoder.params, state)
+  (buffer,) = state.features.values()
+  shape = ','.join(map(str, buffer.shape))
+  text = xla.compile_as_usual(lowered).as_text()
+  assert f'f32[{shape}]' in text
+  assert not re.findall(rf'= f32\[{shape}\]\S* copy\(', text)
 
 
 @pytest.mark.parametrize('tap', [0, 1, -1])
