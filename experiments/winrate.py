@@ -121,8 +121,8 @@ def _mean_log_likelihood(model, params, cache, tokens, lengths):
   logits = model.extend(params, cache, tokens[:, :-1]).logits
   said = jnp.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
   said -= jax.nn.logsumexp(logits, axis=-1)
-  counted = jnp.arange(said.shape[1]) < lengths[:, None]
-  return jnp.where(counted, said, 0).sum(1) / lengths
+  counted = jnp.arange(said.shape[1])[None] < lengths[:, None]
+  return jnp.where(counted, said, 0).sum(1) / lengths.astype(jnp.float32)
 
 
 def sample(

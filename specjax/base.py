@@ -103,8 +103,9 @@ class LanguageModel(NamedTuple):
       reads the first `lengths` tokens of each row into an empty cache. Features
       are those of `Extension`, of all `T` tokens.
     extend: `(params, cache, tokens[B, T], *, pending=None, positions=None,
-      mask=None) -> Extension`; scores `T` tokens that stand behind the cache
-      and the pending tokens, a chain by default. `positions` `[B, T]` are
+      mask=None) -> Extension`; scores `T` tokens that stand after the cache
+      and the pending tokens, a chain by default. Pending entries come back in
+      front of the new ones. `positions` `[B, T]` are
       absolute, negative for padding; `mask` `[T, M + T]` or `[B, T, M + T]` is
       true where a token attends to a pending or a new one, and may be a NumPy
       array. The cache is only read.
@@ -146,12 +147,19 @@ class DraftTree(NamedTuple):
   """A drafter's proposal.
 
   `probs[:, n]` is the float32 distribution from which node `n` was drawn, i.e.
-  after its parent; siblings are independent, and verifiers take them as i.i.d.
-  unless they ask for a distribution of each. None means that every token was
-  chosen deterministically. `raw_probs` are those before temperature, top-k and
-  top-p; None means the same as `probs`. `bonus_probs` are the drafter's
-  distributions at the bonus positions, i.e. after its leaves, in the order of
-  `topology.leaf_entries`; only goals other than the target ask for them.
+  after its parent: normalised, and after temperature, top-k and top-p, since it
+  is compared with the target's as it is. Siblings are independent, and
+  verifiers take them as i.i.d. unless they ask for a distribution of each
+  (`VERIFIERS['ensemble']`). None means that every token was chosen
+  deterministically; valid siblings are then different. `raw_probs` are those
+  before temperature, top-k and top-p; None means the same as `probs`.
+  `bonus_probs` are the drafter's distributions at the bonus positions, i.e.
+  after its leaves, in the order of `topology.leaf_entries`; only goals other
+  than the target ask for them.
+
+  `valid[:, n]` may depend on tokens drawn before node `n`, never on its own or
+  a later one: the output would not be exact. The parent of a valid node is
+  valid, and tokens lie in [0, V) even where they are not.
   """
 
   tokens: jax.Array  # [B, N] int32
@@ -171,7 +179,10 @@ class DraftTree(NamedTuple):
 
 
 class Context(NamedTuple):
-  """What a drafter may see of the rows."""
+  """What a drafter may see of the rows.
+
+  In `Drafter.init`, buffers are as long as the prompts, `[B, T]`.
+  """
 
   tokens: jax.Array  # [B, S] int32; committed up to `lengths`, junk beyond
   lengths: jax.Array  # [B] int32
@@ -289,14 +300,18 @@ class Drafter(NamedTuple):
       read, so that a choice among drafters copies no cache.
     commit: `(state, proposal, context, outcome, rows[B]) -> state`; commits
       what was computed of the accepted path where `rows`, nothing elsewhere.
-      `outcome` and `context` (as it was when drafting) are batched.
+      `outcome` and `context` (as it was when drafting) are batched. Of the
+      outcome, `num_accepted` counts at most the levels that the drafter has
+      read, before stop tokens and limits cut it; proposals of drafters that
+      share a slot are padded with zeros at the ends of their axes.
     catch_up: how it reads what others have committed; None if it has nothing
       to read.
     estimate: how likely its drafts would have been accepted where others have
       committed, for bandits with full information; None if it cannot.
     slot: of the state, if others may share it.
     taps: which of the target's `Extension.features` it reads: indices, of which
-      -1 is what the target's head reads.
+      -1 is what the target's head reads. Features of a round's tokens are there
+      from the next round on, for a `catch_up` that reads in every round.
     num_calls: sequential model calls that a draft takes, for reports and costs.
     vocab_size: of its distributions; None if it has none.
     partial: whether its trees may be valid in part only. The target then scores
@@ -325,7 +340,8 @@ class Coupling(Protocol):
   For one position of one row: picks the next token with exactly the
   distribution `target`, given i.i.d. candidates from `draft` of which some are
   active. Returns `(token, accepted)`, the latter whether the token is one of
-  the active candidates; without any, it is a plain sample of the target.
+  the active candidates; without any, it is a plain sample of the target, and
+  not accepted. A function of its arguments alone: it may be called twice.
   """
 
   def __call__(
@@ -371,7 +387,7 @@ class Arm(NamedTuple):
 class Flags(NamedTuple):
   """What went wrong in a row, to be raised by the host."""
 
-  target: jax.Array  # [B] bool, logits or probabilities were not finite
+  target: jax.Array  # [B] bool, a largest logit was not finite
   draft: jax.Array  # [B] bool, probabilities of drafter or goal were not
   tree: jax.Array  # [B] bool, a dynamic tree contradicts its bounds
   arm: jax.Array  # [B] bool, the bandit picked an arm that is not there
@@ -381,8 +397,10 @@ class Flags(NamedTuple):
 class RoundInfo(NamedTuple):
   """One round, row by row. `D` is the depth of the deepest arm.
 
-  What a reward sees is this, of the arm that was played or with what another
-  one would have shown in its place; `reward`, `rewards` and `flags` come later.
+  A reward sees this, of the arm that was played. With full information it sees
+  an estimate for every arm, too, of which only `arm`, `num_emitted` (a float),
+  `tree_depth`, `acceptance`, `raw_acceptance` and `num_catch_up_tokens` (0) are
+  that arm's own. `reward`, `rewards` and `flags` come later.
   """
 
   arm: jax.Array  # [B] int32
@@ -395,7 +413,7 @@ class RoundInfo(NamedTuple):
   acceptance: jax.Array  # [B] float32, mean of 1 - TV of draft and goal
   raw_acceptance: jax.Array  # [B] float32, the same of raw draft and target
   fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
-  num_catch_up_tokens: jax.Array  # [B] int32, that drafters read behind others
+  num_catch_up_tokens: jax.Array  # [B] int32, others' tokens that were read
   reward: jax.Array | None = None  # [B] float32
   rewards: jax.Array | None = None  # [B, A] of all arms, with full information
   flags: Flags | None = None

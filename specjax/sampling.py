@@ -17,7 +17,7 @@ from specjax import checks
 # Below, logits of any size would overflow; what is meant is 0.
 _COLDEST = 1e-6
 # Weights that one uniform is spread over at most: with the 23 bits of a float32
-# uniform and sums of 24, a draw's chances are off by about 1e-8 for each.
+# uniform and sums of 24, a draw's chances are off by at most 2**-23 each.
 _SPREAD = 384
 
 

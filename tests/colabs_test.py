@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import jax
 import matplotlib
 from matplotlib import pyplot as plt
 import pytest
@@ -23,8 +24,13 @@ def test_notebook_runs_and_has_no_outputs(path, monkeypatch):
     assert not cell['outputs'] and cell['execution_count'] is None
   monkeypatch.setattr(plt, 'show', _draw)
   namespace = {'__name__': '__main__'}
-  for cell in code:
-    exec(compile(''.join(cell['source']), path.name, 'exec'), namespace)
+  # JAX converts and broadcasts in a notebook as it does by default.
+  with (
+    jax.numpy_rank_promotion('allow'),
+    jax.numpy_dtype_promotion('standard'),
+  ):
+    for cell in code:
+      exec(compile(''.join(cell['source']), path.name, 'exec'), namespace)
 
 
 def _draw():

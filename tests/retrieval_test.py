@@ -398,7 +398,7 @@ def junk(topology):
 
   def propose(params, context):
     del params
-    index = np.arange(topology.num_nodes) + 7 * context.lengths[:, None]
+    index = np.arange(topology.num_nodes)[None] + 7 * context.lengths[:, None]
     return (index * index // 3 % 3).astype(jnp.int32), index % 5 > 0
 
   return stateless.stateless(topology, propose)

@@ -36,8 +36,8 @@ def maximal(
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
   num_draw = sampling.num_uniforms(target.shape[0])
-  # The first of these numbers is the same without the others, which only what
-  # replaces a candidate needs.
+  # The numbers are independent of each other; the others are needed only where
+  # a candidate is replaced, so that a chain draws them once.
   accept_uniform = jax.random.uniform(key)
   residual_uniforms = jax.random.uniform(key, (1 + num_draw,))[1:]
   return residuals.accept(

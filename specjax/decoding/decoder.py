@@ -31,7 +31,7 @@ class Result(NamedTuple):
   tokens: list[int]  # emitted, a stop token included
   rounds: int  # target calls
   draft_calls: int  # sequential drafter calls
-  num_catch_up_tokens: int  # that drafters read behind others
+  num_catch_up_tokens: int  # others' tokens that drafters have read
   accepted: np.ndarray  # [D] accepted draft tokens of each depth
   drafted: np.ndarray  # [D] rounds whose tree reached each depth
   pulls: np.ndarray  # [A] rounds of each arm
@@ -282,7 +282,9 @@ def _begin(
 ):
   """Draws the keys and reads the prompts, the last tokens for the bandit."""
   plan, starts = setup.plan, setup.warm_start
-  row_key, bandit_key = jax.random.split(jax.random.key(seed))
+  # Of this generator, a key's numbers are the same in and out of `vmap`.
+  key = jax.random.key(seed, impl='threefry2x32')
+  row_key, bandit_key = jax.random.split(key)
   if plan.per_row:
     bandit_key = sampling_lib.row_keys(bandit_key, ids)
   later = jnp.minimum(starts.num_tokens if starts else 0, lengths - 1)

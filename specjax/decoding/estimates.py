@@ -48,7 +48,7 @@ def of_tree(
   drafted = _sum_children(tree, tree.valid) > 0
   count = jnp.maximum(drafted.sum(1, dtype=jnp.float32), 1)
   entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))
-  at = lambda values: jnp.take_along_axis(values, entries, axis=1)
+  at = lambda values: jnp.take_along_axis(values, entries, axis=1, mode='clip')
   index = np.arange(entries.shape[1])[None]
   return Acceptance(
     mean=jax.tree.map(lambda chance: chance.sum(1) / count, each),

@@ -77,7 +77,7 @@ def make_round(
   Only what was chosen runs: drafts of the arms that some row has chosen, and
   one call of the target for all rows, which may have different trees in it.
   Arms read the caches and return what is to be written to them; the writes
-  happen once, behind.
+  happen once, afterwards.
 
   Args:
     target: the model to sample from.
@@ -205,13 +205,13 @@ def catch_up(
     The state, and `[B]` how many tokens were read.
   """
   num_read, drafters = jnp.zeros_like(state.lengths), list(state.drafters)
-  if plan.full_information:
-    return state, num_read  # They have, behind the last round.
+  # A state that all arms share lacks nothing, and with full information all
+  # have read after the last round; but for drafters that read in every round.
+  shared = plan.full_information or len(drafters) == 1
   for slot, (owner, rows) in enumerate(_played(plan, choice)):
     drafter = plan.arms[owner].drafter
     reads = drafter.catch_up
-    # A state that all arms share is never behind, but for drafters that say so.
-    if reads is None or (len(drafters) == 1 and not reads.every_round):
+    if reads is None or (shared and not reads.every_round):
       continue
     drafters[slot], num = reads.read(
       params.drafters[owner],
@@ -234,7 +234,7 @@ def _played(plan: Round, choice):
 # Draft.
 
 
-class Draft(NamedTuple):
+class Drafted(NamedTuple):
   """What an arm's drafter proposes."""
 
   tree: base.DraftTree
@@ -246,7 +246,7 @@ def draft(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   choice: Choice,
-) -> list[Draft]:
+) -> list[Drafted]:
   """The drafters of chosen arms propose trees."""
   return arms_lib.run_chosen(
     choice.plays,
@@ -259,7 +259,7 @@ def draft(
 
 def _draft_arm(plan: Round, params, state, choice, i):
   drafter = plan.arms[i].drafter
-  return Draft(
+  return Drafted(
     *drafter.draft(
       choice.draft_keys,
       params.drafters[i],
@@ -296,7 +296,7 @@ def score(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   choice: Choice,
-  drafts: Sequence[Draft],
+  drafts: Sequence[Drafted],
 ) -> Scored:
   """The target scores root and nodes, as many as were drafted, in one call."""
   trees = [each.tree for each in drafts]
@@ -384,7 +384,7 @@ class ArmOutput(NamedTuple):
 
 
 def verify(
-  plan: Round, choice: Choice, drafts: Sequence[Draft], scored: Scored
+  plan: Round, choice: Choice, drafts: Sequence[Drafted], scored: Scored
 ) -> ArmOutput:
   """The verifiers of chosen arms walk their trees against their goals."""
   outputs = arms_lib.run_chosen(
@@ -424,17 +424,17 @@ def _verify_arm(plan: Round, choice, i, tree, scored):
 
 
 def _has_bad_probs(tree):
-  """`[B]` whether a probability of a drafted position is NaN."""
+  """`[B]` whether a probability of a drafted position is not finite."""
   if tree.probs is None:
     return jnp.zeros(tree.tokens.shape[:1], bool)
-  return (jnp.isnan(tree.probs.sum(2)) & tree.valid).any(axis=1)
+  return (~jnp.isfinite(tree.probs.sum(2)) & tree.valid).any(axis=1)
 
 
 def _committed(target, outcome):
   """`[B, P, V]` the target's probabilities along the accepted path."""
   entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))[..., None]
   return jax.tree.map(
-    lambda each: jnp.take_along_axis(each, entries, axis=1), target
+    lambda each: jnp.take_along_axis(each, entries, axis=1, mode='clip'), target
   )
 
 
@@ -445,7 +445,7 @@ def commit(
   plan: Round,
   state: state_lib.DecodeState,
   choice: Choice,
-  drafts: Sequence[Draft],
+  drafts: Sequence[Drafted],
   scored: Scored,
   output: ArmOutput,
 ) -> state_lib.DecodeState:
@@ -455,7 +455,8 @@ def commit(
   features = {
     tap: write(
       state.features[tap],
-      jnp.take_along_axis(each, entries[..., None], axis=1),
+      # Past the accepted nodes is junk, but no NaN.
+      jnp.take_along_axis(each, entries[..., None], axis=1, mode='clip'),
       state.lengths - 1,
     )
     for tap, each in scored.features.items()

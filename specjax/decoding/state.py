@@ -22,7 +22,7 @@ class Counters(NamedTuple):
   """Sums over the rounds in which a row was live."""
 
   pulls: jax.Array  # [B, A] int32, rounds of each arm
-  catch_up_tokens: jax.Array  # [B] int32, that drafters read behind others
+  catch_up_tokens: jax.Array  # [B] int32, others' tokens that were read
   accepted: jax.Array  # [B, D] int32, accepted draft tokens of each depth
   drafted: jax.Array  # [B, D] int32, rounds whose tree reached each depth
 

@@ -85,8 +85,9 @@ def _is_sampled(tree, active):
 def _walk_chain(coupling: base.Coupling, own_probs, keys, tree, target_probs):
   """All levels at once, as a path without branches is known beforehand.
 
-  Of the levels, only whether they accept is used; so the program computes what
-  replaces a token only where one is replaced.
+  Of the levels, only whether they accept is used. So with a coupling that knows
+  this without its token, as `maximal` and `otm` do, the program computes what
+  replaces a token once, where one is replaced.
   """
   length = tree.topology.num_nodes
   index = np.arange(length + 1, dtype=np.int32)

@@ -281,7 +281,8 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
   if catch_up == 'always':  # What every arm would have emitted, of 1 to 4.
     want = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
     # Where fewer than 3 tokens were, the longer chain's next are not known.
-    known = (infos.num_emitted[..., None] >= 3) | (np.arange(3) > 0)
+    longer = np.asarray(infos.num_emitted)[..., None] >= 3
+    known = longer | (np.arange(3) > 0)
     known &= infos.live[..., None]
     np.testing.assert_allclose(infos.rewards[known], want[known], atol=1e-4)
     guessed = infos.rewards[~known & infos.live[..., None]]

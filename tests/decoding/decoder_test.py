@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 
@@ -27,6 +28,16 @@ def _decoder(temperature=0.0, draft_length=3, drafter_seed=1, **options):
     max_length=64,
     **options,
   )
+
+
+def test_texts_do_not_depend_on_the_default_generator():
+  """Of another one, a key's numbers may differ in and out of `vmap`."""
+  texts = []
+  for name in ('threefry2x32', 'rbg'):
+    with jax.default_prng_impl(name):
+      results = _decoder(1.0).decode([[1, 2], [3]], 12, seed=5)
+      texts.append([result.tokens for result in results])
+  assert texts[0] == texts[1]
 
 
 @functools.cache

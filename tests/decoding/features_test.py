@@ -209,6 +209,28 @@ def test_a_head_on_features_has_the_target_distribution(verifier, broken):
   assert p < 1e-6 if broken else p > 1e-4
 
 
+@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
+def test_a_head_reads_features_in_every_round(catch_up):
+  """Also with full information, where drafters read after each round."""
+
+  def estimate(params, state, context, rows, target):
+    del params
+    nothing = jnp.zeros(target.probs.raw.shape[:2])
+    return *read(state, context, rows), base.Probs(nothing, nothing)
+
+  head = linear_head(toys.VOCAB, sampling=specjax.Sampling(0.0))
+  tokens, state, results = decode(
+    [(arm(head._replace(estimate=estimate), 'greedy'), head_params())],
+    bandit=specjax.BANDITS['ucb1'](1),
+    catch_up=catch_up,
+  )
+  assert tokens == plain()
+  (sums,) = state.drafters
+  # All but the tokens of the last rounds, of 3 at most.
+  assert (sums.lengths >= state.lengths - 4).all()
+  assert all(result.num_catch_up_tokens > 20 for result in results)
+
+
 def test_nothing_is_stored_if_nobody_asks():
   _, state, _ = decode([(arm(specjax.DRAFTERS['none']()), None)])
   assert state.features == {}
@@ -274,6 +296,19 @@ def growing(parents_of=None):
     vocab_size=VOCAB,
     partial=True,
   )
+
+
+def test_features_of_trees_that_end_early_are_finite():
+  """Past a row's length is junk, which a head may multiply with 0."""
+  target, draft = lossless_test.tables('stationary')
+  drafter = growing()._replace(taps=(-1,))
+  decoder = specjax.Decoder(
+    markov_with_features(), target, [(arm(drafter), draft)], max_length=32
+  )
+  state = decoder.init([[0], [1], [2, 1]], 20)
+  for _ in range(4):
+    state, _ = decoding.trace(decoder.round_fn, decoder.params, state, 1)
+    assert jnp.isfinite(state.features[0]).all()
 
 
 @pytest.mark.parametrize(
