@@ -25,6 +25,7 @@ from typing import NamedTuple
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from specjax import trees
@@ -192,11 +193,17 @@ class Context(NamedTuple):
 
 
 class Outcome(NamedTuple):
-  """What a verifier made of one row's tree."""
+  """What a verifier made of one row's tree; batched, with `[B]` in front."""
 
   path: jax.Array  # [D] int32 accepted nodes from the root down, then junk
   num_accepted: jax.Array  # [] int32, accepted draft tokens
   tokens: jax.Array  # [D + 1] int32 accepted tokens, then the next one, junk
+
+  @property
+  def entries(self) -> jax.Array:
+    """`[..., D + 1]` entries of the target call: root, accepted nodes, junk."""
+    before = [(0, 0)] * (self.path.ndim - 1) + [(1, 0)]
+    return jnp.pad(self.path + 1, before)
 
 
 class TargetProbs(NamedTuple):

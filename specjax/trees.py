@@ -113,10 +113,6 @@ class Topology:
     """True, as `parents` were checked."""
     return True
 
-  def first(self, num_nodes: int) -> 'Topology':
-    """Returns the tree of the first nodes, which holds all their parents."""
-    return Topology(self.parents[:num_nodes])
-
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
@@ -222,16 +218,6 @@ class DynamicTopology(struct.PyTreeNode):
       & (sizes <= self.width).all(-1)
     )
 
-  def first(self, num_nodes: int) -> 'DynamicTopology | Topology':
-    """Returns the trees of the first nodes, which hold all their parents."""
-    if not num_nodes:
-      return Topology(())
-    return DynamicTopology(
-      self.parents[..., :num_nodes],
-      self.depths[..., :num_nodes],
-      dataclasses.replace(self.bounds, num_nodes=num_nodes),
-    )
-
 
 def dynamic(
   parents: jax.Array, exists: jax.Array, bounds: Bounds
@@ -259,6 +245,15 @@ def at_parents(
     return entries[:, np.array(topology.parents, np.int32) + 1]
   index = topology.parents[(...,) + (None,) * (entries.ndim - 2)] + 1
   return jnp.take_along_axis(entries, index, axis=1)
+
+
+def at_entries(values: jax.Array, entries: jax.Array) -> jax.Array:
+  """Returns `[B, P, ...]` of `[B, N + 1, ...]` what `[B, P]` entries have.
+
+  Entries that are junk have what the last one has, and never NaN of their own.
+  """
+  index = entries[(...,) + (None,) * (values.ndim - 2)]
+  return jnp.take_along_axis(values, index, axis=1, mode='clip')
 
 
 def chain(length: int) -> Topology:

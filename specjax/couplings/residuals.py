@@ -41,7 +41,9 @@ def accept(
   weights = jnp.where(any_active, residual(probs, target), target)
   token = jnp.where(keep, candidate, sampling.draw(residual_uniforms, weights))
   if candidates.shape[0] == 1:
-    return token, keep  # The residual has nothing of a candidate it replaces.
+    # What replaces the candidate is another token: the residual has nothing of
+    # it. Where nothing is left at all, it counts as a correction, too.
+    return token, keep
   return token, (active & (candidates == token)).any()
 
 

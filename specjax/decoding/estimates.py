@@ -47,8 +47,8 @@ def of_tree(
   each = base.Probs(*map(of_entries, tree.both_probs or (None, None), sampled))
   drafted = _sum_children(tree, tree.valid) > 0
   count = jnp.maximum(drafted.sum(1, dtype=jnp.float32), 1)
-  entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))
-  at = lambda values: jnp.take_along_axis(values, entries, axis=1, mode='clip')
+  entries = outcome.entries
+  at = lambda values: trees.at_entries(values, entries)
   index = np.arange(entries.shape[1])[None]
   return Acceptance(
     mean=jax.tree.map(lambda chance: chance.sum(1) / count, each),

@@ -15,6 +15,7 @@ import numpy as np
 from specjax import base
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
+from specjax import trees
 from specjax.decoding import arms as arms_lib
 from specjax.decoding import estimates
 from specjax.decoding import state as state_lib
@@ -432,9 +433,8 @@ def _has_bad_probs(tree):
 
 def _committed(target, outcome):
   """`[B, P, V]` the target's probabilities along the accepted path."""
-  entries = jnp.pad(outcome.path + 1, ((0, 0), (1, 0)))[..., None]
   return jax.tree.map(
-    lambda each: jnp.take_along_axis(each, entries, axis=1, mode='clip'), target
+    lambda each: trees.at_entries(each, outcome.entries), target
   )
 
 
@@ -451,12 +451,11 @@ def commit(
 ) -> state_lib.DecodeState:
   """Writes what was accepted: tokens, caches and features, once each."""
   num_emitted, tokens, done = _emit(state, output.outcome)
-  entries = jnp.pad(output.outcome.path + 1, ((0, 0), (1, 0)))
+  entries = output.outcome.entries
   features = {
     tap: write(
       state.features[tap],
-      # Past the accepted nodes is junk, but no NaN.
-      jnp.take_along_axis(each, entries[..., None], axis=1, mode='clip'),
+      trees.at_entries(each, entries),
       state.lengths - 1,
     )
     for tap, each in scored.features.items()

@@ -134,12 +134,16 @@ def context(
   target: base.LanguageModel, drafter: base.Drafter, state: DecodeState
 ) -> base.Context:
   """Returns what a drafter may see of the rows."""
-  num = len(target.feature_sizes)
   return base.Context(
     tokens=state.tokens,
     lengths=state.lengths,
-    features=tuple(state.features[tap % num] for tap in drafter.taps),
+    features=_asked(state.features, drafter, len(target.feature_sizes)),
   )
+
+
+def _asked(features, drafter, num):
+  """Those of `num` features, by their indices, that a drafter reads."""
+  return tuple(features[tap % num] for tap in drafter.taps)
 
 
 def init(
@@ -210,10 +214,10 @@ def _pad(rows, size):
 
 def _init_drafters(arms, owners, params, context, max_length):
   """Lets slot owners read the prompts; `context` has all features."""
-  num, states = len(context.features), []
+  states = []
   for owner in owners:
     drafter = arms[owner].drafter
-    own = tuple(context.features[tap % num] for tap in drafter.taps)
+    own = _asked(context.features, drafter, len(context.features))
     states.append(
       drafter.init(
         params.drafters[owner], context._replace(features=own), max_length

@@ -79,13 +79,17 @@ def probs(
 
 def has_draft_probs(tree: base.DraftTree) -> jax.Array:
   """Returns `[N + 1]` behind which entries of one row the draft has some."""
-  known = jnp.asarray(tree.topology.children) & tree.valid[None]
-  known = known.any(axis=1)
+  known = _valid_children(tree).any(axis=1)
   if tree.bonus_probs is None:
     return known
   leaves = _leaf_entries(tree.topology)
   drawn = jnp.pad(tree.valid, (1, 0), constant_values=True)
   return known.at[leaves].set(drawn[leaves])
+
+
+def _valid_children(tree):
+  """`[N + 1, N]` which valid nodes hang behind each entry."""
+  return jnp.asarray(tree.topology.children) & tree.valid[None]
 
 
 def _leaf_entries(
@@ -115,9 +119,8 @@ def _draft_probs(tree, vocab_size):
   if tree.probs is None:
     rows = base.Probs(*[jax.nn.one_hot(tree.tokens, vocab_size)] * 2)
   # Siblings have one distribution: the last that is valid stands for all.
-  children = jnp.asarray(topology.children) & tree.valid[None]
   nodes = np.arange(topology.num_nodes)[None]
-  index = jnp.where(children, nodes, 0).max(axis=1, initial=0)
+  index = jnp.where(_valid_children(tree), nodes, 0).max(axis=1, initial=0)
   if tree.bonus_probs is not None:
     rows = jax.tree.map(
       lambda *each: jnp.concatenate(each), rows, tree.bonus_probs
