@@ -1,33 +1,34 @@
 """Runs an experiment.
 
 python -m experiments.main --config=configs/NAME.py --workdir=DIR
-    [--config.field=value]
+    [--config.field=value] [--config.sweep="{'field': (value, other)}"]
 
-The workdir is made, and `config.json` written, when the experiment has checked
-its config and writes its first file. A workdir is of one config: with another
-one, the run is refused. With the same, an experiment that can go on where it
-stopped does so; others begin anew. Some are made to be run again with other
-fields, such as more bandits: rows that were measured before are taken from
-`metrics.jsonl`, where each names what it is of. Their modules name these fields
-in `MAY_CHANGE`; `config.json` is then written anew with the results.
+A workdir is of one config: with another one, the run is refused. With the same,
+the run goes on where it stopped. `--config.sweep` runs the config once for each
+combination of values, in folders of the workdir, and joins their rows. Configs
+and components are listed by --help.
 """
 
 import importlib
 import os
-import runpy
 import sys
+import typing
+from typing import Any
 
 from absl import app
 from absl import flags
 from absl import logging
 from ml_collections import config_flags
 
-from experiments import programs
-from experiments import workdirs
+from experiments.common import components
+from experiments.common import configs
+from experiments.common import paper
+from experiments.common import plots
+from experiments.common import programs
+from experiments.common import results
+from experiments.common import workdirs
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'The experiment: a file under configs/.', lock_config=True
-)
+_CONFIG = '--config='
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder for config.json, results.json, metrics and plots.'
 )
@@ -38,48 +39,115 @@ def main(argv):
     raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
   programs.keep()
-  run(_CONFIG.value, _WORKDIR.value)
+  run(flags.FLAGS.config, _WORKDIR.value)
 
 
-def run(config, workdir):
-  """Runs the experiment that a config names.
+def run(config: Any, workdir: str | os.PathLike[str]) -> None:
+  """Runs the experiment that a config names, once or for each of a sweep.
 
   Raises:
     ValueError: the experiment refuses the config, or the workdir holds a run of
       another one.
   """
-  experiment = importlib.import_module(f'experiments.{config.experiment}')
-  may_change = getattr(experiment, 'MAY_CHANGE', ())
-  experiment.run(config, workdirs.Workdir(workdir, config, may_change))
+  points = configs.points(config)
+  if points is None:
+    _run(config, workdirs.Workdir(workdir, config, may_change(config)))
+    return
+  top, rows = workdirs.Workdir(workdir, config, ('sweep',)), []
+  for values, each in points:
+    name = ','.join(f'{field}={value}' for field, value in values.items())
+    print(f'\n{name}')
+    folder = os.path.join(str(top), name.replace(os.sep, '_'))
+    _run(each, workdirs.Workdir(folder, each, may_change(each)))
+    rows += [values | row for row in results.read(folder)['rows']]
+  finish(top, config, rows)
+
+
+def may_change(config: Any) -> tuple[str, ...]:
+  """Returns the fields that may differ from those of an earlier run."""
+  return getattr(experiment(config), 'MAY_CHANGE', ())
+
+
+def experiment(config: Any) -> Any:
+  """Returns the module of the experiment that a config names."""
+  name = f'experiments.{config.experiment}'
+  try:
+    return importlib.import_module(name)
+  except ModuleNotFoundError as error:
+    if not name.startswith(error.name or ' '):
+      raise  # Of something that it imports.
+    known = ', '.join(configs.experiments())
+    raise ValueError(
+      f'Unknown experiment {config.experiment!r}. Known: {known}.'
+    ) from None
+
+
+def finish(workdir: workdirs.Workdir, config: Any, rows: Any) -> None:
+  """Writes rows with the paper's beside them, prints and draws them."""
+  tables = config.get('paper', ())
+  beside = paper.beside(rows, tables)
+  claims = paper.claims(rows, tables)
+  results.write(workdir, config.experiment, beside, claims)
+  print(results.table(beside, config.get('columns', ())))
+  if claims:
+    print('\n' + results.table(claims))
+  draw = getattr(experiment(config), 'figures', None)
+  for name, figure in (draw(beside) if draw else {}).items():
+    path = os.path.join(workdir, f'{name}.png')
+    plots.save(figure, path)
+    print(f'\n{name.replace("_", " ")}: {path}')
+
+
+def _run(config, workdir):
+  rows = experiment(config).run(config, workdir)
+  if rows is not None:
+    finish(workdir, config, rows)
+
+
+def usage() -> str:
+  """Returns what --help shows: all configs and all components."""
+  parts = [typing.cast(str, __doc__), 'Configs:']
+  parts += [f'  {path:<38} {line}' for path, line in configs.known().items()]
+  parts.append('\nComponents, by kind:')
+  for kind, table in components.KINDS.values():
+    parts.append(f'  {kind:<10} {", ".join(sorted(table()))}')
+  return '\n'.join(parts)
 
 
 def _parse(argv):
-  """Parses the flags; an unknown config field is answered with the known."""
-  _check_fields(argv)
-  return app.parse_flags_with_usage(argv)
+  """Loads the config, and then parses the flags of its fields."""
+  if '--help' in argv or len(argv) == 1:
+    print(usage())
+    sys.exit(0)
+  paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
+  if len(paths) != 1:
+    raise SystemExit(f'Name one config, as in {_CONFIG}configs/quickstart.py.')
+  rest = [word for word in argv if not word.startswith(_CONFIG)]
+  try:
+    config = configs.load(paths[0])
+    configs.check_fields(config, rest)
+  except ValueError as error:
+    raise SystemExit(str(error)) from None
+  sys.argv = rest  # Where the library of flags looks for fields to set.
+  config_flags.DEFINE_config_dict('config', config, lock_config=True)
+  flags.mark_flag_as_required('workdir')
+  return app.parse_flags_with_usage(rest)
 
 
-def _check_fields(argv):
-  words = [word.lstrip('-') for word in argv[1:] if word.startswith('--')]
-  files = [word[7:] for word in words if word.startswith('config=')]
-  if not files or not os.path.isfile(files[-1]):
-    return  # The flag library has its own answer to that.
-  known = _fields(runpy.run_path(files[-1])['get_config']())
-  for word in words:
-    field = word.split('=')[0].removeprefix('config.')
-    if word.startswith('config.') and field not in known:
-      sys.exit(f'Unknown config field {field!r}. Known: {", ".join(known)}.')
+def console() -> None:
+  """Runs `main` with the arguments of the command line."""
+  app.run(_said, flags_parser=_parse)
 
 
-def _fields(config):
-  """Names of all fields; those of nested configs are joined by dots."""
-  names = []
-  for name, value in config.items():
-    nested = _fields(value) if hasattr(value, 'items') else []
-    names += [f'{name}.{inner}' for inner in nested] or [name]
-  return names
+def _said(argv):
+  """What is wrong with a config is one sentence, and no traceback."""
+  try:
+    main(argv)
+  except ValueError as error:
+    if flags.FLAGS.pdb_post_mortem or 'SPECJAX_TRACEBACK' in os.environ:
+      raise
+    raise SystemExit(f'Error: {error}') from error
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['config', 'workdir'])
-  app.run(main, flags_parser=_parse)
+  console()

@@ -20,6 +20,7 @@ always written out; the papers disagree on which of them is `p`.
 
 from collections.abc import Callable
 from collections.abc import Hashable
+from typing import Annotated
 from typing import Any
 from typing import NamedTuple
 from typing import Protocol
@@ -338,6 +339,11 @@ class Drafter(NamedTuple):
   partial: bool = False
 
 
+# `(raw_probs[..., V]) -> [...]` bool: where a drafter is not to draft on, by the
+# distribution before temperature, top-k and top-p.
+Stop = Annotated[Callable[[jax.Array], jax.Array], 'stop']
+
+
 # Verification.
 
 
@@ -377,7 +383,7 @@ class Verifier(Protocol):
 # to be sampled instead of the target's, from the processed ones. The third is a
 # pair `(target[V], draft[V])` of the raw ones, which show how sure the models
 # are; None means the same as the first two.
-Goal = Callable[..., jax.Array]
+Goal = Annotated[Callable[..., jax.Array], 'goal']
 
 
 class Arm(NamedTuple):
@@ -427,7 +433,7 @@ class RoundInfo(NamedTuple):
 
 
 # `(info) -> [B]` in [0, 1]: what a round was worth in each row.
-Reward = Callable[[RoundInfo], jax.Array]
+Reward = Annotated[Callable[[RoundInfo], jax.Array], 'reward']
 
 
 class Update(Protocol):

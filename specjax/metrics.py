@@ -60,8 +60,24 @@ def efficiency_ratio(
     raise ValueError(
       f'results and others must pair up, got {len(results)} and {len(others)}.'
     )
-  (ours, our_deviations), (theirs, their_deviations) = map(
-    lambda each: _ratio(*_emitted_and_rounds(each)), (results, others)
+  return ratio_of_ratios(
+    _emitted_and_rounds(results), _emitted_and_rounds(others)
+  )
+
+
+def ratio_of_ratios(
+  pair: tuple[npt.ArrayLike, npt.ArrayLike],
+  other: tuple[npt.ArrayLike, npt.ArrayLike],
+) -> tuple[float, float]:
+  """Returns one `ratio` over another one of the same items, and its error.
+
+  Args:
+    pair: numerators and denominators `[n]` of the one above.
+    other: those of the one below; what items have in common cancels.
+  """
+  (ours, our_deviations), (theirs, their_deviations) = (
+    _ratio(*pair),
+    _ratio(*other),
   )
   value = ours / theirs
   deviations = our_deviations / ours - their_deviations / theirs

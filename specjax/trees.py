@@ -5,6 +5,7 @@ committed token, has index -1 as a parent. In a model call the root comes
 first, so node `n` is entry `n + 1`.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -306,6 +307,13 @@ def join(
   for topology, own in zip(topologies, nodes):
     parents[own] = np.append(own, -1)[np.array(topology.parents, int)]
   return Topology(tuple(parents.tolist())), nodes
+
+
+TREES: dict[str, Callable[..., Topology]] = {
+  'chain': chain,
+  'chains': chains,
+  'prefix_tree': prefix_tree,
+}
 
 
 def _expand(array, ndim):

@@ -285,8 +285,9 @@ def _begin(
   # Of this generator, a key's numbers are the same in and out of `vmap`.
   key = jax.random.key(seed, impl='threefry2x32')
   row_key, bandit_key = jax.random.split(key)
-  if plan.per_row:
-    bandit_key = sampling_lib.row_keys(bandit_key, ids)
+  # A bandit of the batch goes by the first row's number.
+  bandit_keys = sampling_lib.row_keys(bandit_key, ids)
+  bandit_key = bandit_keys if plan.per_row else bandit_keys[0]
   later = jnp.minimum(starts.num_tokens if starts else 0, lengths - 1)
   state = state_lib.init(
     plan.target,

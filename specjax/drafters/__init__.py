@@ -8,17 +8,22 @@ from specjax.drafters.ensemble import ensemble
 from specjax.drafters.none import none
 from specjax.drafters.prompt_lookup import prompt_lookup
 from specjax.drafters.retrieval import retrieval
+from specjax.drafters.stops import unsure
+from specjax.drafters.stops import unsure_log
 from specjax.drafters.suffix import suffix
 from specjax.drafters.windowed import windowed
 
 __all__ = [
   'DRAFTERS',
+  'STOPS',
   'autoregressive',
   'ensemble',
   'none',
   'prompt_lookup',
   'retrieval',
   'suffix',
+  'unsure',
+  'unsure_log',
   'windowed',
 ]
 
@@ -30,4 +35,10 @@ DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'retrieval': retrieval,
   'suffix': suffix,
   'windowed': windowed,
+}
+
+# Where an autoregressive drafter hands over to the target.
+STOPS: dict[str, Callable[..., base.Stop]] = {
+  'unsure': unsure,
+  'unsure_log': unsure_log,
 }

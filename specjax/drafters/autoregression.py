@@ -33,7 +33,7 @@ def autoregressive(
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   *,
   bonus_probs: bool = False,
-  stop: Callable[[jax.Array], jax.Array] | None = None,
+  stop: base.Stop | None = None,
   chunk: int = CHUNK,
 ) -> base.Drafter:
   """Builds a drafter that samples i.i.d. children at every node.
@@ -44,10 +44,9 @@ def autoregressive(
     sampling: how tokens are drawn; the same as the target's, usually.
     bonus_probs: compute also the probabilities at the bonus positions, for one
       more model call.
-    stop: `(raw_probs[..., V]) -> [...]` where not to draft, by the distribution
-      before temperature, top-k and top-p; what follows there is the target's to
-      pick, as in a sequential cascade. Once all rows have stopped, the model is
-      not called again.
+    stop: where not to draft on, one of `STOPS`; what follows there is the
+      target's to pick, as in a sequential cascade. Once all rows have stopped,
+      the model is not called again.
     chunk: tokens a call with which a drafter that was not played catches up.
 
   Returns:
@@ -82,7 +81,7 @@ class _Plan(NamedTuple):
   sampling: sampling_lib.Sampling
   read_depth: int
   bonus_probs: bool
-  stop: Callable[[jax.Array], jax.Array] | None
+  stop: base.Stop | None
   chunk: int
 
 

@@ -18,6 +18,7 @@ __all__ = [
   'batch',
   'block',
   'default',
+  'factories',
   'ensemble',
   'lossy',
   'over_acceptance',
@@ -46,16 +47,24 @@ def default(temperature: float, num_drafts: int = 1) -> str:
   return 'maximal' if num_drafts == 1 else 'otm'
 
 
+def factories() -> dict[str, Callable[..., base.Verifier]]:
+  """Returns what all names stand for, by name.
+
+  They are those of `VERIFIERS`, and those of `COUPLINGS` for the tree walk with
+  that coupling.
+  """
+  walks = {
+    name: functools.partial(tree_walk, name) for name in couplings.COUPLINGS
+  }
+  return walks | VERIFIERS
+
+
 def resolve(verifier: str | base.Verifier) -> base.Verifier:
   """Returns a verifier, or the one that a name stands for.
 
   Args:
-    verifier: itself, a name of `VERIFIERS`, or one of `COUPLINGS` for the tree
-      walk with that coupling.
+    verifier: itself, or a name of `factories`.
   """
   if not isinstance(verifier, str):
     return verifier
-  walks = {
-    name: functools.partial(tree_walk, name) for name in couplings.COUPLINGS
-  }
-  return registry.lookup(walks | VERIFIERS, 'verifier', verifier)()
+  return registry.lookup(factories(), 'verifier', verifier)()

@@ -1,0 +1,80 @@
+"""What choosing an arm is worth: beside every single one, and beside the best.
+
+For experiments whose ways are arms alone and bandits over them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.common import compare
+from experiments.common import runner
+from specjax import metrics
+
+
+def best_of_each(arms: Sequence[compare.Decoded]) -> np.ndarray:
+  """Returns `[P]`: for each prompt, the arm of the most tokens a round."""
+  rounds, emitted = (
+    np.array([[record[name] for record in arm.records] for arm in arms])
+    for name in ('rounds', 'emitted')
+  )
+  return (rounds / np.maximum(emitted, 1)).argmin(axis=0)
+
+
+def left_to(
+  arms: Sequence[compare.Decoded], chosen: Sequence[int], label: str
+) -> compare.Decoded:
+  """Returns what a way would have that leaves each prompt to one arm.
+
+  Args:
+    arms: each alone, on the same prompts.
+    chosen: `[P]` the arm of each prompt.
+    label: of the way.
+  """
+  records: list[runner.Record] = []
+  for i, arm in enumerate(chosen):
+    own = dict(arms[arm].records[i])
+    pulls = [0] * len(arms)
+    pulls[arm] = own['rounds']
+    records.append(own | {'pulls': pulls})
+  first = arms[0]
+  way = first.way._replace(label=label, columns={})
+  return compare.Decoded(way, first.prompts, records)
+
+
+def rows(
+  decoded: Sequence[compare.Decoded], arms: Sequence[str], by_domain: bool
+) -> list[dict[str, Any]]:
+  """Returns the rows of `compare.rows`, beside the best single arm.
+
+  `over_best` is block efficiency over that of `best_arm`, the best arm of the
+  row's prompts, on the same prompts; `pulls` are shares of rounds.
+
+  Args:
+    decoded: one set of prompts, in every way.
+    arms: labels of the ways that are one of the arms alone.
+    by_domain: whether each domain has rows of its own.
+  """
+  table = compare.rows(decoded, by_domain)
+  of_way = {each.way.label: each.records for each in decoded}
+  for row in table:
+    own = {way: _of(records, row['domain']) for way, records in of_way.items()}
+    sums = {way: _emitted_and_rounds(each) for way, each in own.items()}
+    best = max(arms, key=lambda way: metrics.ratio(*sums[way])[0])
+    ratio, error = metrics.ratio_of_ratios(sums[row['way']], sums[best])
+    pulls = np.sum([r['pulls'] for r in own[row['way']]], axis=0)
+    row |= {'best_arm': best, 'over_best': ratio, 'over_best_error': error}
+    if len(pulls) > 1:
+      row['pulls'] = ' '.join(f'{each / pulls.sum():.2f}' for each in pulls)
+  return table
+
+
+def _of(records, domain):
+  return [each for each in records if domain in ('all', each['label'])]
+
+
+def _emitted_and_rounds(records):
+  return tuple(
+    [record[name] for record in records] for name in ('emitted', 'rounds')
+  )

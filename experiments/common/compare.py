@@ -1,0 +1,208 @@
+"""Every way on every set of prompts: points of a config, records and rows."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import functools
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.common import prompts as prompts_lib
+from experiments.common import runner
+from experiments.common import ways as ways_lib
+from experiments.common import workdirs
+from specjax import checks
+from specjax import families
+from specjax import metrics
+
+# Fields that another run in the same workdir may have changed: its points say
+# themselves what they are of.
+MAY_CHANGE = ('arms', 'bandits', 'num_seeds', 'paper', 'prompts', 'ways')
+# What ways are timed against.
+REFERENCE = 'none'
+
+
+class Decoded(NamedTuple):
+  """One way on one set of prompts, with all seeds."""
+
+  way: ways_lib.Way
+  prompts: prompts_lib.Set
+  records: list[runner.Record]  # of each job, seed after seed
+
+
+class Plan(NamedTuple):
+  """What a config asks for."""
+
+  family: families.Family
+  ways: list[ways_lib.Way]
+  sets: list[prompts_lib.Set]
+
+
+def plan(config: Any) -> Plan:
+  """Reads the config; whatever is wrong is refused here.
+
+  Raises:
+    ValueError: a way, a set of prompts or another field is refused.
+  """
+  family = families.load(config.family)
+  names = list(family.drafters)
+  ways = ways_lib.parse_all(config, names)
+  for way in ways:  # All are tried before any is decoded.
+    ways_lib.build(way, family, config.max_length, _unknown_costs)
+  checks.check_range('num_seeds', config.get('num_seeds', 1), 1)
+  checks.check_range('max_new_tokens', config.max_new_tokens, 1)
+  return Plan(family, ways, prompts_lib.build(config, family))
+
+
+def decode(
+  config: Any,
+  workdir: workdirs.Workdir,
+  made: Plan,
+  costs: Callable[[ways_lib.Way], Any] | None = None,
+  **options: Any,
+) -> list[Decoded]:
+  """Decodes every way on every set; goes on where it stopped.
+
+  Args:
+    config: of the experiment.
+    workdir: of the run.
+    made: from `plan`.
+    costs: as in `ways.build`.
+    **options: of `runner.Options`; with `config.repeats`, ways are timed in
+      turns with plain decoding.
+  """
+  points, where = [], []
+  for way in made.ways:
+    player = functools.partial(
+      ways_lib.build, way, made.family, config.max_length, costs
+    )
+    for prompts in made.sets:
+      for seed in range(config.get('num_seeds', 1)):
+        point = runner.Point(
+          point_settings(config, way, prompts),
+          player,
+          prompts.jobs,
+          config.max_new_tokens,
+          config.batch_size,
+          config.seed + seed,
+          carry_over=_carries_over(config, way),
+        )
+        points.append(point)
+        where.append(Decoded(way, prompts, []))
+  if config.get('repeats', 0):
+    options = {
+      'repeats': config.repeats,
+      'reference': functools.partial(_reference, config, made.family),
+    } | options
+  found = runner.decode(workdir, points, runner.Options(**options))
+  table: dict[int, Decoded] = {}
+  num_seeds = config.get('num_seeds', 1)
+  for i, (each, records) in enumerate(zip(where, found)):
+    table.setdefault(i // num_seeds, each).records.extend(records)
+  return list(table.values())
+
+
+def point_settings(
+  config: Any, way: ways_lib.Way, prompts: prompts_lib.Set
+) -> dict[str, Any]:
+  """Returns all that the records of a way on a set depend on."""
+  names = 'batch_size', 'max_length', 'repeats'
+  return {
+    'way': way.settings,
+    'prompts': prompts.settings,
+    'carry_over': _carries_over(config, way),
+    **{name: config.get(name, 0) for name in names},
+  }
+
+
+def rows(
+  decoded: Sequence[Decoded], by_domain: bool = False
+) -> list[dict[str, Any]]:
+  """Returns a row for each way and set, and for each domain if asked for."""
+  table = []
+  for way, prompts, records in decoded:
+    labels = [record['label'] for record in records]
+    for domain in ['all', *(dict.fromkeys(labels) if by_domain else ())]:
+      own = [r for r in records if domain in ('all', r['label'])]
+      head = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
+      table.append(head | way.columns | summary(own))
+  return table
+
+
+def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
+  """Returns what some records show; errors are over independent prompts.
+
+  `block_efficiency` is emitted tokens per target call. Where there were clocks,
+  `speed_up` is tokens a second over those of plain decoding of the same
+  prompts, `latency` the loop's time over its time, and `total_latency` counts
+  the reading of prompts, too.
+  """
+  sums = functools.partial(_column, records)
+  efficiency, error = metrics.ratio(sums('emitted'), sums('rounds'))
+  row = {
+    'decoded': len(records),
+    'tokens': int(sums('emitted').sum()),
+    'block_efficiency': efficiency,
+    'block_efficiency_error': error,
+    'num_catch_up_tokens': int(sums('num_catch_up_tokens').sum()),
+    'rejection_rate': rejection_rate(records),
+  }
+  if 'seconds' in records[0]:
+    row |= _clocked(sums)
+  return row
+
+
+def _clocked(sums):
+  """Speeds, over those of plain decoding of the same prompts."""
+  own, other = sums('seconds'), sums('reference_seconds')
+  rates = metrics.ratio(sums('emitted'), own), metrics.ratio(
+    sums('reference_emitted'), other
+  )
+  speed_up, speed_up_error = metrics.ratio_of_ratios(
+    (sums('emitted'), own), (sums('reference_emitted'), other)
+  )
+  latency, latency_error = metrics.ratio(own, other)
+  total = own + sums('reading'), other + sums('reference_reading')
+  return {
+    'tokens_per_second': rates[0][0],
+    'plain_tokens_per_second': rates[1][0],
+    'speed_up': speed_up,
+    'speed_up_error': speed_up_error,
+    'latency': latency,
+    'latency_error': latency_error,
+    'total_latency': metrics.ratio(*total)[0],
+  }
+
+
+def rejection_rate(records: Sequence[runner.Record]) -> float | None:
+  """Returns the share of drafts that were reached and not kept."""
+  accepted, drafted = (
+    np.sum([record[name] for record in records], axis=0)
+    for name in ('accepted', 'drafted')
+  )
+  if not drafted.size or not drafted[0]:
+    return None
+  reached = np.minimum(drafted, np.append(np.inf, accepted[:-1]))
+  return float(1 - accepted.sum() / reached.sum())
+
+
+def _carries_over(config, way):
+  """Whether what a bandit has learnt goes on from batch to batch."""
+  return bool(config.get('carry_over', False)) and len(way.arms) > 1
+
+
+def _column(records, name):
+  return np.array([record[name] for record in records], float)
+
+
+def _reference(config, family):
+  """Plain decoding by the same loop."""
+  way = ways_lib.parse(config, REFERENCE, (), 'reference')
+  return ways_lib.build(way, family, config.max_length)
+
+
+def _unknown_costs(way):
+  """Stands for a cost table that is not measured yet."""
+  ones = [1.0] * len(way.arms)
+  return {'costs': ones, 'depths': [1] * len(way.arms), 'catch_up_costs': ones}

@@ -1,0 +1,143 @@
+"""Config files: found, loaded, checked, and swept over."""
+
+from collections.abc import Iterator
+import ast
+import copy
+import inspect
+import itertools
+import json
+import pathlib
+import runpy
+from typing import Any
+
+import ml_collections
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_FOLDER = 'configs'
+# Names that end a module of an experiment, in folders of papers and of tasks.
+_COMMON = 'common'
+
+
+def known() -> dict[str, str]:
+  """Returns the first line of each config's docstring, by path."""
+  lines = {}
+  for path in sorted((_ROOT / _FOLDER).rglob('*.py')):
+    tree = ast.parse(path.read_text(encoding='utf-8'))
+    doc = (ast.get_docstring(tree) or '').split('\n')[0]
+    lines[path.relative_to(_ROOT).as_posix()] = doc
+  return lines
+
+
+def experiments() -> list[str]:
+  """Returns the names that a config's `experiment` may have."""
+  names = []
+  for path in sorted((_ROOT / 'experiments').rglob('*.py')):
+    place = path.relative_to(_ROOT / 'experiments').with_suffix('')
+    if '\ndef run(config' in path.read_text(encoding='utf-8'):
+      names.append('.'.join(place.parts))
+  return [name for name in names if name != 'main']
+
+
+def load(path: str) -> ml_collections.ConfigDict:
+  """Loads a config: a file, and behind a colon what its `get_config` takes.
+
+  Every config gets the field `sweep`.
+
+  Raises:
+    ValueError: there is no such file, or it takes no such argument.
+  """
+  file, _, argument = path.partition(':')
+  if not pathlib.Path(file).is_file():
+    listed = '\n'.join(f'  {each:<38} {line}' for each, line in known().items())
+    raise ValueError(f'There is no config {file!r}. There are:\n{listed}')
+  get_config = runpy.run_path(file)['get_config']
+  takes = inspect.signature(get_config).parameters
+  if argument and not takes:
+    raise ValueError(f'{file} takes no argument, got {argument!r}.')
+  config = get_config(argument) if argument else get_config()
+  if 'sweep' not in config:
+    config.sweep = ''
+  return config
+
+
+def check_fields(config: ml_collections.ConfigDict, argv: list[str]) -> None:
+  """Refuses `--config.FIELD=` of a field that the config lacks."""
+  fields = flat(config)
+  for word in argv[1:]:
+    name = word.lstrip('-').split('=')[0]
+    field = name.removeprefix('config.')
+    if name.startswith('config.') and field not in fields:
+      raise ValueError(
+        f'Unknown config field {field!r}. Known: {", ".join(fields)}.'
+      )
+
+
+def flat(config: Any) -> dict[str, Any]:
+  """Returns all fields; the names of nested ones are joined by dots."""
+  fields = {}
+  for name, value in config.items():
+    nested = flat(value) if isinstance(value, ml_collections.ConfigDict) else {}
+    named = {f'{name}.{inner}': each for inner, each in nested.items()}
+    fields |= named or {name: value}
+  return fields
+
+
+def points(
+  config: ml_collections.ConfigDict,
+) -> list[tuple[dict[str, Any], ml_collections.ConfigDict]] | None:
+  """Returns each combination of a sweep's values, with its config.
+
+  Args:
+    config: whose `sweep` is a dictionary of fields and tuples of values, or a
+      text that is one; no sweep if it is empty.
+
+  Returns:
+    None without a sweep.
+
+  Raises:
+    ValueError: the sweep is empty or of another form, a field is unknown, a
+      value of another type, or two points are the same.
+  """
+  sweep = config.get('sweep', '')
+  if isinstance(sweep, str):
+    if not sweep:
+      return None
+    try:
+      sweep = ast.literal_eval(sweep)
+    except (SyntaxError, ValueError):
+      sweep = None
+  if isinstance(sweep, ml_collections.ConfigDict):
+    sweep = dict(sweep.items())
+  if not isinstance(sweep, dict):
+    raise ValueError(
+      "sweep must be a dictionary such as {'draft_length': (2, 4)}, got "
+      f'{config.sweep!r}.'
+    )
+  return list(_points(config, sweep))
+
+
+def _points(config, sweep) -> Iterator[tuple[dict[str, Any], Any]]:
+  fields = flat(config)
+  for name, values in sweep.items():
+    if name not in fields:
+      raise ValueError(
+        f'Unknown field {name!r} of sweep. Known: {", ".join(fields)}.'
+      )
+    if not isinstance(values, tuple | list) or not values:
+      raise ValueError(f'sweep of {name} must hold values, got {values!r}.')
+    said = [json.dumps(value, default=str) for value in values]
+    twice = next((v for i, v in enumerate(values) if said[i] in said[:i]), None)
+    if len(set(said)) < len(said):
+      raise ValueError(f'sweep of {name} holds {twice!r} twice.')
+  if not sweep:
+    raise ValueError('sweep must hold at least one field, got {}.')
+  for each in itertools.product(*sweep.values()):
+    values = dict(zip(sweep, each))
+    point = copy.deepcopy(config)
+    point.sweep = ''
+    for name, value in values.items():
+      try:
+        point.update_from_flattened_dict({name: value})
+      except (TypeError, ValueError) as error:
+        raise ValueError(f'sweep of {name}: {error}.') from error
+    yield values, point

@@ -1,0 +1,69 @@
+"""Clocks: what is compared takes turns within one process."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import functools
+import platform
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import tqdm
+
+# Prepares a run, off the clock, and returns what the clock is of.
+Prepare = Callable[[], Callable[[], Any]]
+
+
+def in_turns(
+  runs: Sequence[Prepare],
+  repeats: int,
+  label: str = '',
+  *,
+  warm_up: bool = True,
+) -> np.ndarray:
+  """Returns `[repeats, F]` seconds; the runs take turns.
+
+  A drift of the machine's speed meets all of them alike.
+
+  Args:
+    runs: each prepares a run; what it returns is timed until its result is
+      there.
+    repeats: how often.
+    label: of the progress that is shown; none is shown without one.
+    warm_up: play each once before, so that no compilation is timed.
+  """
+  seconds = np.zeros((repeats, len(runs)))
+  for prepare in runs if warm_up else ():
+    timed(prepare())
+  for row in tqdm.tqdm(seconds, desc=label, disable=not label):
+    for i, prepare in enumerate(runs):
+      row[i] = timed(prepare())[1]
+  return seconds
+
+
+def medians(
+  functions: Sequence[Callable[[], Any]], repeats: int, label: str = ''
+) -> np.ndarray:
+  """Returns `[F]` median seconds of functions that need no preparation."""
+  runs = [functools.partial(_itself, function) for function in functions]
+  return np.median(in_turns(runs, repeats, label), axis=0)
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+  """Returns what a call returns, and the seconds until that is there."""
+  began = time.perf_counter()
+  value = jax.block_until_ready(function())
+  return value, time.perf_counter() - began
+
+
+def device() -> str:
+  """Returns the name of the device that JAX computes on."""
+  kind = jax.devices()[0].device_kind
+  if kind == 'cpu':
+    return f'{platform.machine()} {kind}, {jax.device_count()} device'
+  return kind
+
+
+def _itself(function):
+  return function

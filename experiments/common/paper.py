@@ -1,0 +1,100 @@
+"""The paper's numbers beside ours.
+
+`config.paper` is a tuple of tables, each a dictionary:
+
+    source   what the numbers are from: 'SpecTr, Table 4'
+    field    the column of our rows that they are compared with
+    rows     a tuple of (where, number) or (where, number, error)
+    claims   a tuple of (claim, above, below, ratio): the paper's ratio of two
+             rows, by default of the numbers
+
+`where` are columns that a row must have, such as {'way': 'small:4'}. A row that
+several tables match has the number of the last one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+
+
+def beside(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
+  """Returns the rows with `paper`, `paper_error` and `paper_source`.
+
+  Rows that the paper does not have are as they were. A number is of the row's
+  column `paper_field`.
+  """
+  result = [dict(row) for row in rows]
+  for table in tables:
+    for where, number, *error in table['rows']:
+      for row in result:
+        if _is(row, where):
+          row['paper'] = number
+          if error:
+            row['paper_error'] = error[0]
+          row['paper_field'] = table['field']
+          row['paper_source'] = table['source']
+  return result
+
+
+def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
+  """Returns a row for each claim: the paper's ratio, and ours with its error.
+
+  A claim of rows that were not measured is left out.
+  """
+  result = []
+  for table in tables:
+    for claim, above, below, *ratio in table.get('claims', ()):
+      field = table['field']
+      pair = _one(rows, above), _one(rows, below)
+      if None in pair:
+        continue
+      theirs = ratio[0] if ratio else _ratio_of(table, above, below)
+      ours, error = _measured(*pair, field)
+      result.append(
+        {
+          'claim': claim,
+          'source': table['source'],
+          'paper': theirs,
+          'measured': ours,
+          'measured_error': error,
+        }
+      )
+  return result
+
+
+def error_of(row: Row, field: str) -> float | None:
+  """Returns the standard error of a field, from the column beside it."""
+  for name in (f'{field}_error', 'standard_error'):
+    if row.get(name) is not None:
+      return row[name]
+  return None
+
+
+def _measured(above, below, field):
+  """The ratio of two rows, and its error if both have one."""
+  ratio = above[field] / below[field]
+  errors = [error_of(row, field) for row in (above, below)]
+  if None in errors:
+    return ratio, None
+  relative = [e / row[field] for e, row in zip(errors, (above, below))]
+  return ratio, abs(ratio) * float(np.hypot(*relative))
+
+
+def _ratio_of(table, above, below):
+  """The ratio of two of the paper's numbers."""
+  numbers = [
+    next(number for each, number, *_ in table['rows'] if dict(each) == where)
+    for where in map(dict, (above, below))
+  ]
+  return numbers[0] / numbers[1]
+
+
+def _one(rows, where):
+  return next((row for row in rows if _is(row, where)), None)
+
+
+def _is(row, where):
+  return all(row.get(name) == value for name, value in where.items())

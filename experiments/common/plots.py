@@ -1,0 +1,194 @@
+"""Figures of tables: each is a function of rows alone."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import os
+from typing import Any
+
+import matplotlib
+from matplotlib import figure as figure_lib
+import matplotlib.pyplot as plt
+import numpy as np
+
+Row = dict[str, Any]
+
+# So that equal rows give equal files.
+_STABLE = {'svg.hashsalt': 'specjax', 'svg.fonttype': 'none'}
+_MARKERS = 'os^vDP*X'
+
+
+def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
+  """Writes a figure, as SVG or PNG by the path's end, and closes it."""
+  with matplotlib.rc_context(_STABLE):
+    is_vector = os.fspath(path).endswith('.svg')
+    figure.savefig(path, dpi=120, metadata={'Date': None} if is_vector else None)
+  plt.close(figure)
+
+
+def panels(
+  titles: Sequence[Any], xlabel: str = '', ylabel: str = '', **options: Any
+) -> tuple[figure_lib.Figure, np.ndarray]:
+  """Returns a figure with a panel for each title, side by side.
+
+  Args:
+    titles: of the panels.
+    xlabel: of all panels.
+    ylabel: of the first.
+    **options: of `plt.subplots`.
+  """
+  matplotlib.use('Agg')
+  size = (3.6 * len(titles) + 1.8, 3.6)
+  defaults = {'figsize': size, 'squeeze': False, 'layout': 'constrained'}
+  figure, axes = plt.subplots(1, len(titles), **defaults | options)
+  for each, title in zip(axes[0], titles):
+    each.set_title(str(title), fontsize='medium')
+    each.set_xlabel(xlabel)
+    each.grid(alpha=0.3)
+  axes[0, 0].set_ylabel(ylabel)
+  return figure, axes[0]
+
+
+def lines(
+  rows: Sequence[Row],
+  x: str,
+  y: str,
+  by: str | Sequence[str],
+  *,
+  panel: str | Sequence[str] = (),
+  error: str = '',
+  xlabel: str = '',
+  ylabel: str = '',
+  paper: bool = False,
+  level: Callable[[Row], bool] | None = None,
+) -> figure_lib.Figure:
+  """Draws a line for each value of a column, with bars of two standard errors.
+
+  Args:
+    rows: of a table.
+    x: the column of the horizontal axis; rows without a number are left out.
+    y: the column of the vertical axis.
+    by: columns that name a line.
+    panel: columns whose values rows of one panel share.
+    error: the column of the standard error of `y`.
+    xlabel: the column's name, by default.
+    ylabel: the column's name, by default.
+    paper: draw the paper's numbers of `y`, too: open markers, dotted lines.
+    level: rows that are drawn as a horizontal dotted line.
+  """
+  label = lambda row: named(row, by)
+  title = lambda row: named(row, panel)
+  labels = list(dict.fromkeys(map(label, rows)))
+  titles = list(dict.fromkeys(map(title, rows)))
+  figure, axes = panels(
+    titles, xlabel or x.replace('_', ' '), ylabel or y.replace('_', ' ')
+  )
+  for each, own_title in zip(axes, titles):
+    for name in labels:
+      own = [r for r in rows if (title(r), label(r)) == (own_title, name)]
+      own = [row for row in own if row.get(y) is not None]
+      if level and own and level(own[0]):
+        each.axhline(own[0][y], color='0.5', linestyle=':', label=name)
+        continue
+      own = sorted(
+        (row for row in own if row.get(x) is not None), key=lambda row: row[x]
+      )
+      if not own:
+        continue
+      at, style = [row[x] for row in own], style_of(labels, name)
+      bars = [2 * (row.get(error) or 0) for row in own] if error else None
+      each.errorbar(
+        at, [row[y] for row in own], bars, markersize=4, elinewidth=0.8, **style
+      )
+      theirs = [
+        (row[x], row['paper'])
+        for row in own
+        if paper and row.get('paper_field') == y
+      ]
+      if theirs:
+        style |= {'linestyle': ':', 'label': f'{name}, paper'}
+        each.plot(*zip(*theirs), markerfacecolor='none', **style)
+  legend(figure, axes)
+  return figure
+
+
+def bars(
+  rows: Sequence[Row],
+  x: str,
+  y: str,
+  by: str,
+  *,
+  error: str = '',
+  ylabel: str = '',
+  paper: bool = False,
+) -> figure_lib.Figure:
+  """Draws groups of bars with two standard errors; the paper's as open points.
+
+  Args:
+    rows: of a table.
+    x: the column that names a group.
+    y: the column of the heights.
+    by: the column that names a bar of a group.
+    error: the column of the standard error of `y`.
+    ylabel: the column's name, by default.
+    paper: mark the paper's numbers of `y`.
+  """
+  groups = list(dict.fromkeys(row[x] for row in rows))
+  names = list(dict.fromkeys(row[by] for row in rows))
+  width = 0.8 / len(names)
+  figure, (axes,) = panels([''], '', ylabel or y.replace('_', ' '))
+  figure.set_size_inches(2.4 + 0.3 * len(groups) * len(names) ** 0.8, 3.8)
+  for i, name in enumerate(names):
+    own = [row for row in rows if row[by] == name and row.get(y) is not None]
+    at = [groups.index(row[x]) + (i - len(names) / 2 + 0.5) * width for row in own]
+    axes.bar(
+      at,
+      [row[y] for row in own],
+      width,
+      yerr=[2 * (row.get(error) or 0) for row in own] if error else None,
+      label=name,
+      color=f'C{i % 10}',
+      hatch='//' if i >= 10 else None,
+      error_kw={'elinewidth': 0.8},
+    )
+    theirs = [
+      (place, row['paper'])
+      for place, row in zip(at, own)
+      if paper and row.get('paper_field') == y
+    ]
+    if theirs:
+      axes.plot(
+        *zip(*theirs), 'kD', markerfacecolor='none', markersize=4, label='paper'
+      )
+  axes.set_xticks(range(len(groups)), groups, rotation=20, ha='right')
+  legend(figure, [axes])
+  return figure
+
+
+def named(row: Row, columns: str | Sequence[str]) -> str:
+  """Returns the values of columns, as titles and legends show them."""
+  if isinstance(columns, str):
+    return str(row.get(columns, ''))
+  return ', '.join(f'{name.replace("_", " ")} {row[name]}' for name in columns)
+
+
+def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
+  """Returns colour, line and marker of one of some names."""
+  index = list(names).index(name)
+  return {
+    'color': f'C{index % 10}',  # There are ten colours.
+    'linestyle': '-' if index < 10 else '--',
+    'marker': _MARKERS[index % len(_MARKERS)],
+    'label': name,
+  }
+
+
+def legend(figure: figure_lib.Figure, axes: Sequence[Any]) -> None:
+  """Puts one legend beside all panels."""
+  labelled: dict[str, Any] = {}
+  for each in axes:
+    handles, labels = each.get_legend_handles_labels()
+    labelled |= dict(zip(labels, handles))
+  if labelled:
+    figure.legend(
+      labelled.values(), labelled, loc='outside right upper', fontsize=8
+    )

@@ -1,0 +1,204 @@
+"""Sets of prompts, as configs name them: gathered, rephrased, in turns.
+
+`config.prompts` has an entry for each set, by label; all fields are optional:
+
+    from          'family', its own held-out prompts; 'data', the eval files of
+                  `data_dir`; or a JSONL file. By default, 'data' if there is a
+                  `data_dir`, else 'family'.
+    domains       names as in `examples.of_domain`, which label the prompts; none
+                  stands for all domains, each on its own.
+    per_domain    how many of each, at most; by default, as in the config.
+    limit         how many of all, at most.
+    longer_than   tokens that every prompt has more than.
+    rephrase      whether prompts are put in other words.
+    turns         prompts of a session, each of another domain. Each is read
+                  alone; what a bandit has learnt goes on.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import itertools
+import os
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.common import rephrase
+from specjax import checks
+from specjax import families
+from specjax.data import examples as examples_lib
+
+_DEFAULTS = {
+  'from': '',
+  'domains': (),
+  'per_domain': 0,
+  'limit': 0,
+  'longer_than': 0,
+  'rephrase': False,
+  'turns': 1,
+}
+
+
+class Job(NamedTuple):
+  """What is decoded for one row: a prompt, or a session of some in turns."""
+
+  label: str  # its domain; of several turns, 'one + other'
+  turns: list[list[int]]  # prompt tokens of each
+  reference: str = ''  # what the first should be answered
+
+
+class Set(NamedTuple):
+  """Prompts under one label, and all that they depend on."""
+
+  label: str
+  jobs: list[Job]
+  settings: dict[str, Any]  # JSON
+
+
+def build(config: Any, family: families.Family) -> list[Set]:
+  """Returns the sets of `config.prompts`, shuffled by `config.seed`.
+
+  Raises:
+    ValueError: an entry is wrong, or nothing of a set fits.
+  """
+  if not config.prompts:
+    raise ValueError('prompts must hold at least one set, got none.')
+  sets = []
+  for label, fields in config.prompts.items():
+    entry = _entry(config, label, fields)
+    jobs = _shuffled(_jobs(config, family, label, entry), config.seed)
+    jobs = jobs[: entry['limit'] or None]
+    # Prompts of similar length share a batch, and programs.
+    jobs.sort(key=lambda job: sum(map(len, job.turns)))
+    names = 'family', 'data_dir', 'max_new_tokens', 'max_length', 'seed'
+    settings = entry | {name: config.get(name, '') for name in names}
+    sets.append(Set(label, jobs, settings))
+  return sets
+
+
+def read(config: Any, source: str, family: families.Family) -> list[Any]:
+  """Returns examples of a source: 'family', 'data' or a JSONL file."""
+  source = source or ('data' if config.get('data_dir') else 'family')
+  if source == 'data':
+    return examples_lib.read_split(config.data_dir, 'eval')
+  if source != 'family':
+    if not os.path.isfile(source):
+      raise ValueError(
+        f"prompts must be from 'family', 'data' or a JSONL file, got {source!r}."
+      )
+    return examples_lib.read(source)
+  if not family.prompts:
+    raise ValueError('The family has no prompts of its own: set data_dir.')
+  return family.prompts
+
+
+def training(
+  config: Any, family: families.Family, domains: Sequence[str], most: int
+) -> tuple[list[list[int]], list[int]]:
+  """Returns prompts of the train files, and for each the index of its domain.
+
+  Args:
+    config: with `data_dir` and `seed`.
+    family: whose tokenizer is used.
+    domains: names as in `examples.of_domain`.
+    most: how many of each domain, at most.
+  """
+  examples = examples_lib.read_split(config.data_dir, 'train')
+  examples = _shuffled(examples, config.seed)
+  prompts, labels = [], []
+  for i, domain in enumerate(domains):
+    chosen = [each.prompt for each in _gather(examples, domain)[:most]]
+    prompts += [family.tokenizer.encode_prompt(prompt) for prompt in chosen]
+    labels += [i] * len(chosen)
+  return prompts, labels
+
+
+def _entry(config, label, fields):
+  """All fields of a set."""
+  for name in fields:
+    if name not in _DEFAULTS:
+      raise ValueError(
+        f'prompts.{label}: Unknown field {name!r}. Known: '
+        f'{", ".join(_DEFAULTS)}.'
+      )
+  entry = _DEFAULTS | dict(fields.items())
+  if isinstance(entry['domains'], str):
+    raise ValueError(
+      f'domains of prompts.{label} must be a tuple of names, got '
+      f'{entry["domains"]!r}.'
+    )
+  entry['per_domain'] = entry['per_domain'] or config.prompts_per_domain
+  checks.check_range(f'per_domain of prompts.{label}', entry['per_domain'], 1)
+  return entry
+
+
+def _jobs(config, family, label, entry):
+  """Sessions that fit, as many of each label as asked for."""
+  examples = read(config, entry['from'], family)
+  named = entry['domains'] or [example.domain for example in examples]
+  domains = list(dict.fromkeys(named))
+  checks.check_range(f'turns of prompts.{label}', entry['turns'], 1, len(domains))
+  encode = family.tokenizer.encode_prompt
+  chosen = {domain: _gather(examples, domain) for domain in domains}
+  if entry['longer_than']:
+    chosen = {
+      domain: [e for e in mine if len(encode(e.prompt)) > entry['longer_than']]
+      for domain, mine in chosen.items()
+    }
+  if entry['rephrase']:
+    chosen = {
+      domain: [
+        each._replace(prompt=rephrase.rephrase(each.prompt, i))
+        for i, each in enumerate(mine)
+      ]
+      for domain, mine in chosen.items()
+    }
+  sessions = _in_company(chosen, entry['turns'])
+  jobs = list(_fitting(config, encode, sessions, entry['per_domain']))
+  if not jobs:
+    raise ValueError(
+      f'Nothing of prompts.{label} fits: max_length={config.max_length} must '
+      f'hold prompts and {config.max_new_tokens} new tokens of each turn.'
+    )
+  return jobs
+
+
+def _fitting(
+  config: Any,
+  encode: Callable[[str], list[int]],
+  sessions: Iterable[tuple[str, Sequence[examples_lib.Example]]],
+  most: int,
+):
+  """Yields the jobs that fit into the buffer, so many of each label."""
+  counts: dict[str, int] = {}
+  for label, examples in sessions:
+    if counts.get(label, 0) >= most:
+      continue
+    turns = [encode(example.prompt) for example in examples]
+    if max(map(len, turns)) + config.max_new_tokens <= config.max_length:
+      counts[label] = counts.get(label, 0) + 1
+      yield Job(label, turns, examples[0].response)
+
+
+def _in_company(chosen, turns):
+  """Joins prompts of different domains; each begins in its turn."""
+  for names in itertools.combinations(chosen, turns):
+    for i, examples in enumerate(zip(*(chosen[name] for name in names))):
+      first = i % turns
+      yield ' + '.join(names), examples[first:] + examples[:first]
+
+
+def _gather(examples, domain):
+  """The examples of a domain, those of its parts by turns."""
+  parts: dict[str, list[Any]] = {}
+  for example in examples_lib.of_domain(examples, domain):
+    parts.setdefault(example.domain, []).append(example)
+  groups = itertools.zip_longest(*parts.values())
+  return [each for group in groups for each in group if each is not None]
+
+
+def _shuffled(items, seed):
+  """In an order that does not depend on what other sets there are."""
+  return [items[i] for i in np.random.default_rng(seed).permutation(len(items))]

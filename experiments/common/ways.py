@@ -1,0 +1,325 @@
+"""Ways to decode, as configs write them, and the decoders that they stand for.
+
+A way is an arm, as in `experiments.common.arms`, or a dictionary:
+
+    {'arm': 'small:5~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}}
+    {'bandit': 'ucb1(beta=0.01)', 'reward': 'block_divergence'}
+    {'arm': 'none', 'target': 'small'}              the small model alone
+    {'arm': 'none', 'sampling': {'min_p': 0.1}}
+
+A bandit chooses among `arms`, by default those of the config. What a way does
+not say is as the config has it.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import functools
+from typing import Any
+from typing import NamedTuple
+
+import jax
+
+from experiments.common import arms as arms_lib
+from experiments.common import components
+from specjax import base
+from specjax import decoding
+from specjax import families
+from specjax import sampling as sampling_lib
+
+# What configs may have for all of their ways, and what holds otherwise.
+_DEFAULTS = {
+  'reward': 'emitted',
+  'catch_up': 'lazy',
+  'warm_start': 0,
+  'per_row': False,
+  'target': 'target',
+}
+_FIELDS = ('label', 'columns', 'arm', 'arms', 'bandit', 'sampling', *_DEFAULTS)
+_SAMPLING = tuple(each.name for each in dataclasses.fields(sampling_lib.Sampling))
+# A bandit's choice of a single arm.
+_FIXED = components.Spec('fixed')
+
+
+class Way(NamedTuple):
+  """A way to decode, as it was written."""
+
+  label: str
+  columns: dict[str, Any]  # of its rows, beside the label
+  arms: tuple[arms_lib.Arm, ...]
+  bandit: components.Spec
+  reward: components.Spec
+  catch_up: str
+  warm_start: int
+  per_row: bool
+  target: str
+  sampling: sampling_lib.Sampling
+  place: str  # in the config, for errors
+
+  @property
+  def settings(self) -> dict[str, Any]:
+    """All that its outputs depend on, as JSON."""
+    said = {
+      name: str(getattr(self, name)) for name in ('bandit', 'reward', 'target')
+    }
+    plain = {
+      name: getattr(self, name)
+      for name in ('catch_up', 'warm_start', 'per_row')
+    }
+    if len(self.arms) == 1:  # Nobody chooses.
+      said, plain = {'target': self.target}, {}
+    return {
+      'arms': [str(arm) for arm in self.arms],
+      **said,
+      **plain,
+      **dataclasses.asdict(self.sampling),
+    }
+
+
+class Player(NamedTuple):
+  """A way with its decoder."""
+
+  decoder: decoding.Decoder
+  program: '_Program'
+  numbers: tuple[float, ...]
+  bandit_state: Any  # of a new bandit
+
+  def decode(self, state: decoding.DecodeState) -> decoding.DecodeState:
+    """Plays to the end; the state is donated."""
+    return _decode(self.program, self.numbers, self.decoder.params, state)
+
+  def trace(
+    self,
+    state: decoding.DecodeState,
+    num_rounds: int,
+    record: Callable[[base.RoundInfo], Any],
+  ) -> tuple[decoding.DecodeState, Any]:
+    """Plays and records rounds, as `decoding.trace`; the state is donated."""
+    return _trace(
+      self.program, self.numbers, self.decoder.params, state, num_rounds, record
+    )
+
+
+def parse(
+  config: Any, entry: Any, models: Sequence[str], place: str
+) -> Way:
+  """Takes a way apart.
+
+  Args:
+    config: with `sampling`, and whatever else holds for all of its ways.
+    entry: an arm, or a dictionary of a way.
+    models: names of the family's, which may stand for a drafter.
+    place: where the entry stands in the config, for errors.
+
+  Raises:
+    ValueError: it has another form.
+  """
+  fields = dict(entry.items()) if hasattr(entry, 'items') else {'arm': entry}
+  if 'drafter' in fields:
+    fields = {'arm': {n: fields.pop(n) for n in arms_lib.PARTS if n in fields}}
+    fields |= {n: v for n, v in entry.items() if n not in arms_lib.PARTS}
+  for name in fields:
+    if name not in _FIELDS:
+      raise ValueError(
+        f'{place}: Unknown field {name!r} of a way. Known: '
+        f'{", ".join(_FIELDS)}.'
+      )
+  said = {
+    name: fields.get(name, config.get(name, default))
+    for name, default in _DEFAULTS.items()
+  }
+  said['reward'] = components.parse(said['reward'], f'{place}.reward')
+  sampling = _sampling(config.sampling, fields.get('sampling', {}), place)
+  if ('arm' in fields) == ('bandit' in fields):
+    raise ValueError(f'{place} must have an arm or a bandit, got {entry!r}.')
+  if 'arm' in fields:
+    arms = (arms_lib.parse(fields['arm'], models, place),)
+    bandit, label = _FIXED, str(arms[0])
+  else:
+    entries = fields.get('arms', config.get('arms', ()))
+    arms = tuple(
+      arms_lib.parse(each, models, f'{place}.arms[{i}]')
+      for i, each in enumerate(entries)
+    )
+    if not arms:
+      raise ValueError(f'{place}: a bandit needs arms, and the config has none.')
+    bandit = components.parse(fields['bandit'], f'{place}.bandit')
+    label = _bandit_label(bandit, fields)
+  return Way(
+    label=fields.get('label', label),
+    columns=dict(fields.get('columns', {})),
+    arms=arms,
+    bandit=bandit,
+    sampling=sampling,
+    place=place,
+    **said,
+  )
+
+
+def parse_all(config: Any, models: Sequence[str]) -> list[Way]:
+  """Returns the ways of `config.ways`, then a bandit for each `config.bandits`.
+
+  An entry of `bandits` is a bandit, or a way with one.
+
+  Raises:
+    ValueError: one has another form, or two are the same row of a table.
+  """
+  made = [
+    parse(config, entry, models, f'ways[{i}]')
+    for i, entry in enumerate(config.get('ways', ()))
+  ]
+  for i, entry in enumerate(config.get('bandits', ())):
+    is_way = hasattr(entry, 'items') and 'bandit' in entry
+    way = entry if is_way else {'bandit': entry}
+    made.append(parse(config, way, models, f'bandits[{i}]'))
+  if not made:
+    raise ValueError('ways must hold at least one way to decode, got none.')
+  seen: dict[str, str] = {}
+  for way in made:
+    name = f'{way.label} {way.columns or ""}'.strip()
+    if name in seen:
+      raise ValueError(
+        f'{way.place} must differ from {seen[name]} in its label or columns, '
+        f'both are {name!r}.'
+      )
+    seen[name] = way.place
+  return made
+
+
+def build(
+  way: Way,
+  family: families.Family,
+  max_length: int,
+  costs: Callable[[Way], Mapping[str, Sequence[float]]] | None = None,
+) -> Player:
+  """Builds the decoder of a way; nothing is compiled yet.
+
+  Args:
+    way: from `parse`.
+    family: whose models are used.
+    max_length: longest row in tokens, prompt included.
+    costs: what the reward 'throughput' is computed with, by the names of its
+      parameters; called if a reward asks.
+
+  Raises:
+    ValueError: a part is refused; the sentence begins with the place.
+  """
+  pool = arms_lib.Pool(
+    {'target': family.target, **family.drafters}, way.sampling
+  )
+  target = pool.models.get(way.target)
+  if target is None:
+    raise ValueError(
+      f'{way.place}: Unknown target {way.target!r}. Known: '
+      f'{", ".join(pool.models)}.'
+    )
+  arms = [arms_lib.build(arm, pool, way.place) for arm in way.arms]
+  told = functools.cache(lambda: costs(way) if costs else {})
+  bandit = components.build(
+    base.Bandit,
+    way.bandit,
+    f'{way.place}.bandit',
+    {'num_arms': lambda value: len(arms)},
+  )
+  reward = {}
+  if way.bandit != _FIXED:
+    names = 'costs', 'depths', 'catch_up_costs'
+    given = {
+      name: lambda value, name=name: told().get(name) for name in names
+    }
+    where = f'{way.place}.reward'
+    reward['reward'] = components.build(base.Reward, way.reward, where, given)
+  decoder = decoding.Decoder(
+    target.functions,
+    target.params,
+    arms,
+    bandit=bandit,
+    sampling=way.sampling,
+    stop_tokens=[family.tokenizer.end_id],
+    max_length=max_length,
+    per_row=way.per_row,
+    catch_up=way.catch_up,
+    warm_start=way.warm_start,
+    **reward,
+  )
+  numbers = tuple(each for arm in way.arms for each in arms_lib.numbers(arm))
+  plan = decoder.round_fn
+  if numbers:
+    plan = dataclasses.replace(plan, arms=())  # Equal, whatever they are.
+  program = _Program(
+    plan,
+    tuple(arms_lib.with_numbers(arm, lambda _: ...) for arm in way.arms),
+    tuple((name, model.functions) for name, model in pool.models.items()),
+    way.sampling,
+  )
+  return Player(decoder, program, numbers, bandit.init())
+
+
+class _Program(NamedTuple):
+  """What is compiled: a round, whose arms may lack their numbers.
+
+  Points of a plot that differ in the number of a rule share one program.
+  """
+
+  plan: decoding.Round
+  arms: tuple[arms_lib.Arm, ...]  # with `...` in place of numbers
+  models: tuple[tuple[str, base.LanguageModel], ...]
+  sampling: sampling_lib.Sampling
+
+  def round_fn(self, numbers: Sequence[jax.Array]) -> decoding.Round:
+    """The round with all its numbers."""
+    if not numbers:
+      return self.plan
+    models = {
+      name: families.Model(None, functions, None)
+      for name, functions in self.models
+    }
+    pool, left = arms_lib.Pool(models, self.sampling), iter(numbers)
+    filled = [
+      arms_lib.with_numbers(arm, lambda _: next(left)) for arm in self.arms
+    ]
+    arms = [arms_lib.build(arm, pool, 'an arm')[0] for arm in filled]
+    return dataclasses.replace(self.plan, arms=tuple(arms))
+
+
+@functools.partial(jax.jit, static_argnames='program', donate_argnames='state')
+def _decode(program, numbers, params, state):
+  return decoding.decode(program.round_fn(numbers), params, state)
+
+
+@functools.partial(
+  jax.jit,
+  static_argnames=('program', 'num_rounds', 'record'),
+  donate_argnames='state',
+)
+def _trace(program, numbers, params, state, num_rounds, record):
+  round_fn = program.round_fn(numbers)
+  return decoding.trace(round_fn, params, state, num_rounds, record)
+
+
+def _sampling(shared, own, place):
+  """How the tokens of a way are drawn."""
+  fields = dict(shared.items()) | dict(own.items())
+  for name in fields:
+    if name not in _SAMPLING:
+      raise ValueError(
+        f'{place}.sampling: Unknown field {name!r}. Known: '
+        f'{", ".join(_SAMPLING)}.'
+      )
+  fields['top_k'] = fields.get('top_k') or None
+  return sampling_lib.Sampling(**fields)
+
+
+def _bandit_label(bandit, fields):
+  """What tables call a bandit that has no label."""
+  said = [str(bandit)]
+  if 'reward' in fields:
+    said.append(str(components.parse(fields['reward'], 'reward')))
+  if fields.get('catch_up', 'lazy') != 'lazy':
+    said.append(f'catch up {fields["catch_up"]}')
+  if fields.get('warm_start'):
+    said.append(f'warm start {fields["warm_start"]}')
+  if fields.get('per_row'):
+    said.append('per row')
+  return ', '.join(said)
