@@ -12,10 +12,11 @@ import runpy
 import ml_collections
 import pytest
 
-from experiments import arms as arms_lib
 from experiments import main
-from specjax import bandits
+from experiments.common import configs
+from experiments.common import results
 from specjax.data import examples as examples_lib
+from tests import small
 from tests import toys
 
 _CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
@@ -33,19 +34,6 @@ _DRAFTERS = {
   'small': 0.3,
   **dict.fromkeys(('all', 'translation', *_DOMAINS), 0.2),
 }
-# What get_config can be asked for, where there is more than one answer.
-_TASKS = ('translation', 'summarization')
-_VARIANTS = {
-  'cascades/calibrate': _TASKS,
-  'cascades/decoder_only': ('summarization',),
-  'cascades/draft_lengths': _TASKS,
-  'cascades/frontier': _TASKS,
-  'cascades/rule_bandit': _TASKS,
-  'cascades/temperatures': _TASKS,
-  'cascades/variants': ('bild', 'lossy', 'token'),
-  'metasd/specialist': ('all', 'code'),
-  'metasd/specialists': ('', 'code'),
-}
 # Of whatever config has such a field, of this type.
 _SMALL = {
   'batch_size': 2,
@@ -58,7 +46,6 @@ _SMALL = {
   'num_prompts': 2,
   'num_rounds': 2,
   'num_seeds': 1,
-  'prompts': 2,
   'prompts_per_domain': 1,
   'repeats': 1,
   'requests_per_prompt': 1,
@@ -76,92 +63,10 @@ _SMALL = {
     'warmup_steps': 1,
   },
 }
-_TWO_ARMS = (('small', 1), ('prompt_lookup', 2))
-_SPECIALISTS = (('code', 1), ('math', 1))
-_UCB = 'ucb1:beta=0.01/block_divergence'
-# A program for each takes long; that others are known is another test.
-_BANDITS = (f'{_UCB}+32', 'hedge/block_divergence')
-# Of one config, beside that; paths are filled in.
-_CHANGES = {
-  'banditspec/drafters': {
-    'arms': (*_TWO_ARMS, ('retrieval', 1, 2), ('suffix', 2, 2)),
-    'bandits': ('hedge:discount=0.8',),
-    'datastore': '{family}/store/datastore.safetensors',
-    'prompts_file': '{family}/prompts.jsonl',
-  },
-  'banditspec/lengths': {'draft_lengths': (0, 1), 'bandits': ('hedge',)},
-  'banditspec/memory': {
-    'arms': _TWO_ARMS,
-    'baseline': 'small 1',
-    'drafter': 'small',
-    'draft_lengths': (0, 1),
-    'bandits': ('hedge',),
-  },
-  'banditspec/regret': {'lengths': (20,), 'trace_rounds': 20, 'period': 9},
-  'benchmark': {
-    'draft_length': 2,
-    'arms': (('small', 2), ('none', 0)),
-    'costs': {
-      'arms': (('small', 1),),
-      'batch_sizes': (1,),
-      'temperature': 0.0,
-    },
-    'peer': False,  # Another test has both packages.
-  },
-  'cascades/calibrate': {'dev_prompts': 2, 'test_prompts': 2},
-  'cascades/rule_bandit': {'weights': (0.5,), 'bandits': ('thompson',)},
-  'decode': {'prompts': 'what is it?'},
-  'metasd/alignment': {
-    'arms': _SPECIALISTS,
-    'bandits': (_UCB,),
-    'share_rounds': (1,),
-  },
-  'metasd/batches': {'arms': _SPECIALISTS, 'prompts_per_domain': 2},
-  'metasd/caches': {
-    'arms': _SPECIALISTS,
-    'bandits': tuple(f'{_UCB}@{each}' for each in arms_lib.CATCH_UPS),
-  },
-  'metasd/draft_lengths': {'drafters': ('code', 'math')},
-  'metasd/drafters': {'arms': _SPECIALISTS, 'bandits': _BANDITS},
-  'metasd/languages': {
-    'arms': tuple((name, 1) for name in _LANGUAGES[:2]),
-    'bandits': _BANDITS,
-  },
-  'metasd/sessions': {'arms': _SPECIALISTS},
-  'metasd/two_tasks': {'arms': _SPECIALISTS, 'bandits': _BANDITS},
-  'spectr/acceptance': {'max_drafts': 2, 'zipf_size': 50},
-  'spectr/cost': {
-    'vocab_sizes': (64,),
-    'values_per_repeat': 128,
-    'num_drafts': 2,
-    'draft_length': 2,
-  },
-  'spectr/decode': {'drafters': ('small',), 'num_drafts': (2,)},
-  'spectr/latency': {'lengths': (2,), 'prefix_length': 4},
-  'theory/batch_improvement': {'max_drafts': 2},
-  'theory/diagnose': {'drafters': ('small',)},
-  'theory/pareto': {'num_pairs': 1, 'runs': 50, 'epsilons': (0.0, 0.1)},
-  'theory/rejections': {
-    'horizons': (3,),
-    'num_drafts': (1, 2),
-    'simulated_drafts': (1,),
-    'simulated_runs': 8,
-    'runs_per_chunk': 4,
-    'decoded_horizons': (3,),
-    'decoded_drafts': (1,),
-    'decoded_runs': 4,
-  },
-  'theory/winrate': {'epsilons': (0.1,)},
-}
-# What is left beside rows, or in their place.
-_FILES = {
-  'cascades/calibrate': ('choice.json',),
-  'datastore': ('datastore.safetensors',),
-  'metasd/responses': ('responses.jsonl',),
-  'train/responses': ('responses.jsonl',),
-  'train/tokenizer': ('tokenizer.json',),
-}
-_NO_ROWS = ('metasd/responses', 'train/responses', 'train/tokenizer')
+_VARIANTS = small.gathered('VARIANTS')
+_CHANGES = small.gathered('CHANGES')
+_FILES = small.gathered('FILES')
+_NO_ROWS = small.gathered('NO_ROWS')
 _CASES = [
   (name, variant)
   for name in sorted(
@@ -177,8 +82,8 @@ def _module(name):
 
 
 def _get(name, variant=None):
-  get_config = _module(name)['get_config']
-  return get_config() if variant is None else get_config(variant)
+  path = _CONFIGS / f'{name}.py'
+  return configs.load(f'{path}:{variant}' if variant else str(path))
 
 
 def _change(config, changes):
@@ -193,16 +98,20 @@ def _shrink(config):
   changes = {
     name: value
     for name, value in _SMALL.items()
-    if name in config and _kind(config[name]) is _kind(value)
+    if config.get(name) and _kind(config[name]) is _kind(value)
   }
   if 'num_responses' in config:
     changes['num_responses'] = dict.fromkeys(config.num_responses, 1)
-  if config.experiment in ('cascades', 'calibrate'):
-    changes['methods'] = {
-      label: dict(entry) | {k: v[:1] for k, v in entry.items() if k == 'alphas'}
-      for label, entry in config.methods.items()
-    }
   _change(config, changes)
+
+
+def _with_paths(value, family):
+  """The same, with the toy family's folder in place of `{family}`."""
+  if isinstance(value, str):
+    return value.replace('{family}', family)
+  if isinstance(value, tuple):
+    return tuple(_with_paths(each, family) for each in value)
+  return value
 
 
 def _kind(value):
@@ -269,7 +178,7 @@ def test_a_config_runs(name, variant, folder, tmp_path):
   _change(
     config,
     {
-      field: value.format(family=family) if isinstance(value, str) else value
+      field: _with_paths(value, family)
       for field, value in _CHANGES.get(name, {}).items()
     },
   )
@@ -282,7 +191,7 @@ def test_a_config_runs(name, variant, folder, tmp_path):
     for model in config.models:
       assert (tmp_path / f'{model}.safetensors').stat().st_size
   elif name not in _NO_ROWS:
-    assert json.loads((tmp_path / 'results.json').read_text())
+    assert results.read(tmp_path)['rows']
 
 
 def test_the_tables_name_configs():
@@ -294,18 +203,6 @@ def test_all_configs_with_variants_are_in_the_table():
   for name in {name for name, _ in _CASES}:
     parameters = inspect.signature(_module(name)['get_config']).parameters
     assert bool(parameters) == (name in _VARIANTS), name
-
-
-def test_all_bandits_that_configs_ask_for_can_be_built():
-  num = 0
-  for name, variant in _CASES:
-    entries = _get(name, variant).get('bandits', ())
-    if isinstance(entries, tuple):
-      for entry in entries:
-        choice = arms_lib.parse(entry)
-        bandits.BANDITS[choice.bandit](2, **choice.options)
-        num += 1
-  assert num > 30
 
 
 def test_a_field_that_a_config_lacks_raises():

@@ -103,9 +103,7 @@ def parse(entry: Any, models: Sequence[str], place: str) -> Arm:
   return Arm(**specs)
 
 
-def build(
-  arm: Arm, pool: Pool, place: str
-) -> tuple[base.Arm, base.Params]:
+def build(arm: Arm, pool: Pool, place: str) -> tuple[base.Arm, base.Params]:
   """Builds an arm, with its drafter's parameters.
 
   Args:
@@ -282,7 +280,7 @@ def _given_tree(factory, arm, tree, place):
     width = tree.num_nodes // max(tree.depth, 1)
     if tree != trees.chains(max(width, 1), max(tree.depth, 1)):
       raise ValueError(
-        f"{place}: {arm.drafter.name} takes chains of 1 or more tokens, as "
+        f'{place}: {arm.drafter.name} takes chains of 1 or more tokens, as '
         f"'8' and '4x8', got {_short(arm.tree)}."
       )
     given['draft_length'] = lambda value: tree.depth

@@ -156,8 +156,9 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
 def _clocked(sums):
   """Speeds, over those of plain decoding of the same prompts."""
   own, other = sums('seconds'), sums('reference_seconds')
-  rates = metrics.ratio(sums('emitted'), own), metrics.ratio(
-    sums('reference_emitted'), other
+  rates = (
+    metrics.ratio(sums('emitted'), own),
+    metrics.ratio(sums('reference_emitted'), other),
   )
   speed_up, speed_up_error = metrics.ratio_of_ratios(
     (sums('emitted'), own), (sums('reference_emitted'), other)

@@ -246,7 +246,7 @@ def _value(node):
 
 
 def _frozen(value):
-  """The same, of tuples instead of lists and of specs instead of dictionaries."""
+  """The same, hashable: of tuples, and of specs instead of dictionaries."""
   if hasattr(value, 'items'):
     return parse(value, 'an option') if 'name' in value else value
   if isinstance(value, tuple | list) and not isinstance(value, Spec):

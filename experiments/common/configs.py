@@ -1,7 +1,7 @@
 """Config files: found, loaded, checked, and swept over."""
 
-from collections.abc import Iterator
 import ast
+from collections.abc import Iterator
 import copy
 import inspect
 import itertools

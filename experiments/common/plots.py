@@ -20,8 +20,10 @@ _MARKERS = 'os^vDP*X'
 def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
   """Writes a figure, as SVG or PNG by the path's end, and closes it."""
   with matplotlib.rc_context(_STABLE):
-    is_vector = os.fspath(path).endswith('.svg')
-    figure.savefig(path, dpi=120, metadata={'Date': None} if is_vector else None)
+    options = {}
+    if os.fspath(path).endswith('.svg'):
+      options['metadata'] = {'Date': None}
+    figure.savefig(path, dpi=120, **options)
   plt.close(figure)
 
 
@@ -139,7 +141,8 @@ def bars(
   figure.set_size_inches(2.4 + 0.3 * len(groups) * len(names) ** 0.8, 3.8)
   for i, name in enumerate(names):
     own = [row for row in rows if row[by] == name and row.get(y) is not None]
-    at = [groups.index(row[x]) + (i - len(names) / 2 + 0.5) * width for row in own]
+    shift = (i - len(names) / 2 + 0.5) * width
+    at = [groups.index(row[x]) + shift for row in own]
     axes.bar(
       at,
       [row[y] for row in own],

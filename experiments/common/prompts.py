@@ -5,8 +5,8 @@
     from          'family', its own held-out prompts; 'data', the eval files of
                   `data_dir`; or a JSONL file. By default, 'data' if there is a
                   `data_dir`, else 'family'.
-    domains       names as in `examples.of_domain`, which label the prompts; none
-                  stands for all domains, each on its own.
+    domains       names as in `examples.of_domain`, which label the prompts;
+                  none stands for all domains, each on its own.
     per_domain    how many of each, at most; by default, as in the config.
     limit         how many of all, at most.
     longer_than   tokens that every prompt has more than.
@@ -70,8 +70,8 @@ def build(config: Any, family: families.Family) -> list[Set]:
     entry = _entry(config, label, fields)
     jobs = _shuffled(_jobs(config, family, label, entry), config.seed)
     jobs = jobs[: entry['limit'] or None]
-    # Prompts of similar length share a batch, and programs.
-    jobs.sort(key=lambda job: sum(map(len, job.turns)))
+    if config.batch_size > 1:  # Prompts of similar length share a batch.
+      jobs.sort(key=lambda job: sum(map(len, job.turns)))
     names = 'family', 'data_dir', 'max_new_tokens', 'max_length', 'seed'
     settings = entry | {name: config.get(name, '') for name in names}
     sets.append(Set(label, jobs, settings))
@@ -86,7 +86,8 @@ def read(config: Any, source: str, family: families.Family) -> list[Any]:
   if source != 'family':
     if not os.path.isfile(source):
       raise ValueError(
-        f"prompts must be from 'family', 'data' or a JSONL file, got {source!r}."
+        "prompts must be from 'family', 'data' or a JSONL file, got "
+        f'{source!r}.'
       )
     return examples_lib.read(source)
   if not family.prompts:
@@ -139,7 +140,8 @@ def _jobs(config, family, label, entry):
   examples = read(config, entry['from'], family)
   named = entry['domains'] or [example.domain for example in examples]
   domains = list(dict.fromkeys(named))
-  checks.check_range(f'turns of prompts.{label}', entry['turns'], 1, len(domains))
+  what = f'turns of prompts.{label}'
+  checks.check_range(what, entry['turns'], 1, len(domains))
   encode = family.tokenizer.encode_prompt
   chosen = {domain: _gather(examples, domain) for domain in domains}
   if entry['longer_than']:

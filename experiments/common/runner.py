@@ -313,8 +313,6 @@ def _add(record, other):
 
 def _restored(fresh, leaves):
   """A bandit's state that was logged; `fresh` is one of the same structure."""
-  old, structure = jax.tree.flatten(fresh)
-  return jax.tree.unflatten(
-    structure,
-    [np.asarray(leaf, np.asarray(like).dtype) for leaf, like in zip(leaves, old)],
-  )
+  like, structure = jax.tree.flatten(fresh)
+  dtypes = [np.asarray(leaf).dtype for leaf in like]
+  return jax.tree.unflatten(structure, list(map(np.asarray, leaves, dtypes)))

@@ -37,7 +37,7 @@ _DEFAULTS = {
   'target': 'target',
 }
 _FIELDS = ('label', 'columns', 'arm', 'arms', 'bandit', 'sampling', *_DEFAULTS)
-_SAMPLING = tuple(each.name for each in dataclasses.fields(sampling_lib.Sampling))
+_SAMPLING = [each.name for each in dataclasses.fields(sampling_lib.Sampling)]
 # A bandit's choice of a single arm.
 _FIXED = components.Spec('fixed')
 
@@ -101,9 +101,7 @@ class Player(NamedTuple):
     )
 
 
-def parse(
-  config: Any, entry: Any, models: Sequence[str], place: str
-) -> Way:
+def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
   """Takes a way apart.
 
   Args:
@@ -143,7 +141,9 @@ def parse(
       for i, each in enumerate(entries)
     )
     if not arms:
-      raise ValueError(f'{place}: a bandit needs arms, and the config has none.')
+      raise ValueError(
+        f'{place}: a bandit needs arms, and the config has none.'
+      )
     bandit = components.parse(fields['bandit'], f'{place}.bandit')
     label = _bandit_label(bandit, fields)
   return Way(
@@ -225,9 +225,7 @@ def build(
   reward = {}
   if way.bandit != _FIXED:
     names = 'costs', 'depths', 'catch_up_costs'
-    given = {
-      name: lambda value, name=name: told().get(name) for name in names
-    }
+    given = {name: lambda value, name=name: told().get(name) for name in names}
     where = f'{way.place}.reward'
     reward['reward'] = components.build(base.Reward, way.reward, where, given)
   decoder = decoding.Decoder(
