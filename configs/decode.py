@@ -1,9 +1,12 @@
 r"""Decodes your prompts with the mini family, or another one.
 
 python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
-    --config.prompts="what is the capital of france?"
+    --config.prompt="what is the capital of france?"
 python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
     --config.prompts_file=prompts.jsonl --config.batch_size=8
+
+Everything that decodes can be asked for: arms such as 'medium:8x4/otm',
+'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over several.
 """
 
 import ml_collections
@@ -14,14 +17,19 @@ def get_config():
     {
       'experiment': 'decode',
       'family': 'mini',  # Or a folder with the same files.
-      'drafter': 'medium',  # '' decodes plainly.
-      'draft_length': 4,
-      'prompts': '',
+      'arms': ('medium:4',),  # 'none' decodes plainly.
+      'bandit': '',  # Who chooses, if there are several.
+      'reward': 'emitted',  # What it learns from.
+      'catch_up': 'lazy',  # Or 'always': it learns from all arms at once.
+      'warm_start': 0,  # Tokens of the prompt that it learns from.
+      'per_row': False,  # A bandit for each row.
+      'sampling': {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0, 'min_p': 0.0},
+      'prompt': '',
       'prompts_file': '',
       'batch_size': 1,
       'max_new_tokens': 128,
       'max_length': 512,
-      'sampling': {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0},
       'seed': 0,
+      'columns': ('domain', 'way', 'tokens', 'block_efficiency'),
     }
   )

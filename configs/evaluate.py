@@ -1,4 +1,4 @@
-r"""Block efficiency of the mini family's drafters on held-out files.
+r"""Block efficiency of the mini family's drafters on held-out files, by domain.
 
 python -m experiments.main --config=configs/evaluate.py \
     --config.data_dir=DATA --workdir=runs/evaluate
@@ -10,16 +10,21 @@ import ml_collections
 def get_config():
   return ml_collections.ConfigDict(
     {
-      'experiment': 'evaluate',
+      'experiment': 'compare',
       'family': 'mini',
       'data_dir': 'data',
-      'drafters': (),  # All of them.
-      'draft_lengths': (4,),
+      'prompts': {'eval': {}},
       'prompts_per_domain': 20,
+      'by_domain': True,
+      'ways': ('large:4', 'medium:4', 'small:4'),
+      'sampling': {'temperature': 1.0},
       'max_new_tokens': 96,
       'max_length': 512,
       'batch_size': 16,
-      'temperature': 1.0,
       'seed': 0,
+      'columns': (
+        *('domain', 'way', 'decoded', 'block_efficiency'),
+        *('block_efficiency_error', 'rejection_rate'),
+      ),
     }
   )

@@ -12,12 +12,23 @@ def get_config():
     {
       'experiment': 'quickstart',
       'family': 'mini',
-      'drafter': 'medium',
-      'draft_lengths': (1, 2, 4, 8),
+      'data_dir': '',
+      'prompts': {'family': {}},
       'prompts_per_domain': 2,
+      'ways': ('none', 'medium:1', 'medium:2', 'medium:4', 'medium:8'),
+      'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
-      'shown_prompt': 0,
-      'sampling': {'temperature': 1.0, 'top_p': 1.0},
+      'max_length': 256,
+      'batch_size': 1,
+      'repeats': 1,  # Clocks, in turns with plain decoding.
+      # Of the shipped prompts, the one whose greedy answer the target finds
+      # likeliest, among answers that end and that say no four tokens twice.
+      'shown_prompt': 3,
+      'shown_way': 'medium:4',
       'seed': 0,
+      'columns': (
+        *('way', 'block_efficiency', 'block_efficiency_error'),
+        *('tokens_per_second', 'speed_up', 'speed_up_error'),
+      ),
     }
   )

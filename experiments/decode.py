@@ -1,60 +1,68 @@
 """Decodes prompts of your own: from the command line or from a JSONL file."""
 
-from experiments import batches
-from experiments import results
+import functools
+
+from experiments.common import compare
+from experiments.common import prompts
+from experiments.common import runner
+from experiments.common import ways
 from specjax import families
-from specjax import metrics
-from specjax import sampling as sampling_lib
 from specjax.data import examples as examples_lib
 
 # One workdir will do for all that is asked.
-MAY_CHANGE = ('prompts', 'prompts_file', 'batch_size')
+MAY_CHANGE = ('arms', 'bandit', 'prompt', 'prompts_file', 'sampling')
 
 
 def run(config, workdir):
-  """Prints each text; `results.json` has a row for every prompt."""
-  results.start(workdir)
+  """Prints each text; returns a row for every prompt."""
   family = families.load(config.family)
-  top_k = config.sampling.top_k or None
-  decoder = families.decoder(
-    family,
-    config.drafter or None,
-    draft_length=config.draft_length,
-    sampling=sampling_lib.Sampling(**{**config.sampling, 'top_k': top_k}),
-    max_length=config.max_length,
-  )
+  way = ways.parse(config, _entry(config), list(family.drafters), 'config')
   examples = _examples(config)
-  rows = []
-  outputs = batches.decode(
-    decoder,
-    [family.tokenizer.encode_prompt(e.prompt) for e in examples],
+  encode = family.tokenizer.encode_prompt
+  jobs = [prompts.Job(each.domain, [encode(each.prompt)]) for each in examples]
+  point = runner.Point(
+    {
+      'family': config.family,
+      'way': way.settings,
+      'prompts': [each.prompt for each in examples],
+      'max_new_tokens': config.max_new_tokens,
+      'batch_size': config.batch_size,
+    },
+    functools.partial(ways.build, way, family, config.max_length),
+    jobs,
     config.max_new_tokens,
     config.batch_size,
-    seed=config.seed,
-    progress=False,
+    config.seed,
   )
-  for example, output in zip(examples, outputs):
-    row = {
-      'domain': example.domain,
-      'tokens': len(output.tokens),
-      'rounds': output.rounds,
-      'draft_calls': output.draft_calls,
-      'accepted': int(output.accepted.sum()),
-      'block_efficiency': metrics.block_efficiency([output])[0],
-    }
-    text = family.tokenizer.decode(output.tokens)
-    results.log(workdir, row | {'prompt': example.prompt, 'response': text})
-    print(f'{example.prompt}\n> {text}\n')
-    rows.append(row)
-  results.write(workdir, rows)
+  (records,) = runner.decode(workdir, [point], runner.Options(tokens=True))
+  rows = []
+  for example, record in zip(examples, records):
+    text = family.tokenizer.decode(record['tokens'])
+    print(f'\n{example.prompt}\n> {text}')
+    row = {'domain': example.domain, 'way': way.label}
+    rows.append(row | compare.summary([record]) | {'response': text})
+  print()
+  return rows
+
+
+def _entry(config):
+  """The way: one arm, or a bandit over several."""
+  if len(config.arms) == 1 and not config.bandit:
+    return config.arms[0]
+  if not config.bandit:
+    raise ValueError(
+      f'bandit must say who chooses among the {len(config.arms)} arms, got '
+      'none.'
+    )
+  return {'bandit': config.bandit}
 
 
 def _examples(config):
-  if bool(config.prompts) == bool(config.prompts_file):
+  if bool(config.prompt) == bool(config.prompts_file):
     raise ValueError(
-      'Set one of prompts and prompts_file, got '
-      f'{config.prompts!r} and {config.prompts_file!r}.'
+      'Set one of prompt and prompts_file, got '
+      f'{config.prompt!r} and {config.prompts_file!r}.'
     )
   if config.prompts_file:
     return examples_lib.read(config.prompts_file)
-  return [examples_lib.Example('prompt', config.prompts)]
+  return [examples_lib.Example('prompt', config.prompt)]

@@ -30,7 +30,7 @@ from experiments.common import workdirs
 
 _CONFIG = '--config='
 _WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder for config.json, results.json, metrics and plots.'
+  'workdir', None, 'Folder for config.json, results.json, records and plots.'
 )
 
 

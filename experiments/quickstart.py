@@ -1,18 +1,14 @@
-"""One table, one plot and one text: plain against speculative decoding."""
+"""One table, two pictures and one text: plain against speculative decoding."""
 
+import dataclasses
 import os
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
-import tqdm
 
-from experiments import batches
-from experiments import evaluate
-from experiments import results
-from specjax import families
+from experiments.common import compare
+from experiments.common import plots
+from experiments.common import ways
 from specjax import metrics
-from specjax import sampling as sampling_lib
 
 _COLOURS = {
   'accepted': '\033[32m',
@@ -20,90 +16,88 @@ _COLOURS = {
   'bonus': '\033[36m',
   'sampled': '',
 }
+_PLAIN = '\033[0m'
 
 
 def run(config, workdir):
-  """Decodes some prompts of every domain in several ways, one at a time."""
-  results.start(workdir)
-  family = families.load(config.family)
-  sampling = sampling_lib.Sampling(**config.sampling)
-  prompts = evaluate.first_of_each(family.prompts, config.prompts_per_domain)
-  ways = [(None, 0), *((config.drafter, n) for n in config.draft_lengths)]
-  decoders = {
-    (drafter, length): families.decoder(
-      family, drafter, draft_length=length or 1, sampling=sampling
-    )
-    for drafter, length in ways
-  }
-  rows, acceptance = [], {}
-  for way in tqdm.tqdm(ways, desc='ways to decode'):
-    row, acceptance[way[1]] = _measure(family, decoders[way], prompts, config)
-    names = {'drafter': way[0] or 'none', 'draft_length': way[1]}
-    rows.append(names | row)
-    plain = rows[0]['tokens_per_second']
-    rows[-1]['speed_up'] = row['tokens_per_second'] / plain
-    results.log(workdir, rows[-1])
-  results.write(workdir, rows)
-  path = os.path.join(workdir, 'acceptance.png')
-  plot_acceptance(acceptance, path)
-  print(f'\nAcceptance by position: {path}\n')
-  _show(family, decoders[ways[-1]], prompts[config.shown_prompt], config)
+  """Decodes some prompts of every domain in several ways, and shows a text."""
+  made = compare.plan(config)
+  decoded = compare.decode(config, workdir, made)
+  rows = compare.rows(decoded)
+  for row, each in zip(rows, decoded):
+    row['acceptance'], row['acceptance_error'] = _acceptance(each.records)
+  rows[-1] |= _shown(config, made)
+  _print(rows[-1])
+  return rows
 
 
-def plot_acceptance(by_length: dict[int, np.ndarray], path: str) -> None:
-  """Draws acceptance by position, a line for each draft length."""
-  matplotlib.use('Agg')
-  figure, axes = plt.subplots(figsize=(6, 3.6), layout='constrained')
-  for length, shares in by_length.items():
-    if length:
-      axes.plot(
-        np.arange(length) + 1, shares, marker='o', label=f'{length} drafted'
-      )
-  axes.set_xlabel('position in the draft')
-  axes.set_ylabel('accepted, where reached')
-  axes.xaxis.get_major_locator().set_params(integer=True)
+def figures(rows):
+  """Draws acceptance by position, and the text with the origin of its tokens."""
+  points = [
+    {'way': row['way'], 'position': i + 1, 'acceptance': a, 'error': e}
+    for row in rows
+    for i, (a, e) in enumerate(zip(row['acceptance'], row['acceptance_error']))
+  ]
+  acceptance = plots.lines(
+    points,
+    'position',
+    'acceptance',
+    'way',
+    error='error',
+    xlabel='position in the draft',
+    ylabel='accepted, where reached',
+  )
+  (axes,) = acceptance.axes
+  axes.set_title('How often a drafted token is kept')
   axes.set_ylim(0, 1)
-  axes.grid(alpha=0.3)
-  axes.legend()
-  figure.savefig(path, dpi=120)
-  plt.close(figure)
+  axes.xaxis.get_major_locator().set_params(integer=True)
+  (pieces,) = (row['shown'] for row in rows if 'shown' in row)
+  text = plots.text(pieces, 'One text, and where its tokens are from')
+  return {'acceptance': acceptance, 'text': text}
 
 
-def _measure(family, decoder, prompts, config):
-  """Decodes every prompt alone; a first pass compiles and is not timed."""
-  tokens = [family.tokenizer.encode_prompt(e.prompt) for e in prompts]
+def _acceptance(records):
+  """Shares of drafts that were kept, by position, and their errors."""
+  accepted = np.array([record['accepted'] for record in records], float)
+  drafted = np.array([record['drafted'] for record in records], float)
+  if not drafted.any():
+    return [], []
+  before = np.concatenate([drafted[:, :1], accepted[:, :-1]], axis=1)
+  reached = np.minimum(drafted, before)
+  columns = zip(accepted.T, reached.T)
+  shares = [metrics.ratio(*each) for each in columns if each[1].any()]
+  return [share for share, _ in shares], [error for _, error in shares]
 
-  def decode_all(max_new_tokens):
-    return list(
-      batches.decode(
-        decoder, tokens, max_new_tokens, 1, seed=config.seed, progress=False
-      )
+
+def _shown(config, made):
+  """A prompt, and its greedy continuation token by token with their origins."""
+  (way,) = (way for way in made.ways if way.label == config.shown_way)
+  tokenizer = made.family.tokenizer
+  sampling = dataclasses.replace(way.sampling, temperature=0.0)
+  player = ways.build(
+    way._replace(sampling=sampling), made.family, config.max_length
+  )
+  prompt = made.family.prompts[config.shown_prompt].prompt
+  pieces = [
+    piece
+    for each in player.decoder.stream(
+      tokenizer.encode_prompt(prompt), config.max_new_tokens, seed=config.seed
     )
-
-  decode_all(1)
-  outputs, seconds = results.timed(decode_all, config.max_new_tokens)
-  efficiency, error = metrics.block_efficiency(outputs)
-  return {
-    'block_efficiency': efficiency,
-    'standard_error': error,
-    'tokens_per_second': sum(len(o.tokens) for o in outputs) / seconds,
-  }, metrics.acceptance_by_position(outputs)
+    for piece in each
+  ]
+  texts = tokenizer.pieces([piece.token for piece in pieces])
+  origins = [piece.origin for piece in pieces]
+  return {'shown_prompt': prompt, 'shown': list(zip(texts, origins))}
 
 
-def _show(family, decoder, example, config):
-  """Prints one continuation as it is decoded, coloured by origin."""
+def _print(row):
+  """Prints the text, coloured by origin."""
   plain = bool(os.environ.get('NO_COLOR'))
 
   def paint(text, origin):
-    return text if plain else f'{_COLOURS[origin]}{text}\033[0m'
+    return text if plain else f'{_COLOURS[origin]}{text}{_PLAIN}'
 
-  print('Legend: ' + ', '.join(paint(o, o) for o in list(_COLOURS)[:3]) + '\n')
-  print(example.prompt + '\n')
-  prompt = family.tokenizer.encode_prompt(example.prompt)
-  pieces = [
-    piece
-    for each in decoder.stream(prompt, config.max_new_tokens, seed=config.seed)
-    for piece in each
-  ]
-  texts = family.tokenizer.pieces([piece.token for piece in pieces])
-  print(''.join(paint(t, p.origin) for t, p in zip(texts, pieces)))
+  legend = ', '.join(paint(name, name) for name in list(_COLOURS)[:3])
+  print(f'\nOne text by {row["way"]} ({legend} tokens):\n')
+  print(f'{row["shown_prompt"]}\n')
+  print(''.join(paint(*each) for each in row['shown']) + '\n')

@@ -19,7 +19,7 @@ import ml_collections
 def get_config():
   return ml_collections.ConfigDict(
     {
-      'experiment': 'train',
+      'experiment': 'train.models',
       'data_dir': 'data',
       'tokenizer': 'specjax/families/mini/tokenizer.json',
       'responses': (),

@@ -10,7 +10,7 @@ import ml_collections
 def get_config():
   return ml_collections.ConfigDict(
     {
-      'experiment': 'tokenizer',
+      'experiment': 'train.tokenizer',
       'data_dir': 'data',
       'vocab_size': 4096,
     }

@@ -1,6 +1,6 @@
 """The log of a run: what is finished is never done again.
 
-`metrics.jsonl` holds a line for each unit of work, as soon as it is done, which
+`records.jsonl` holds a line for each unit of work, as soon as it is done, which
 names all that it depends on. Whoever starts again goes on behind it.
 """
 
@@ -20,7 +20,7 @@ from specjax.data import lines
 # A unit of work: all that its outcome depends on, as JSON.
 Unit = dict[str, Any]
 
-FILE = 'metrics.jsonl'
+FILE = 'records.jsonl'
 
 
 def resume(

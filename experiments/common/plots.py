@@ -167,6 +167,59 @@ def bars(
   return figure
 
 
+# What stands behind a token that was drafted and kept, one that replaces a
+# rejected draft, and one behind a draft that was kept as a whole.
+ORIGINS = {
+  'accepted': '#bfe3bf',
+  'corrected': '#f4b6b0',
+  'bonus': '#b3d4f0',
+  'sampled': '#e8e8e8',
+}
+
+
+def text(
+  pieces: Sequence[tuple[str, str]], title: str, most: int = 72
+) -> figure_lib.Figure:
+  """Draws a text, each token on the colour of its origin.
+
+  Args:
+    pieces: tokens and their origins, of `ORIGINS`.
+    title: of the figure.
+    most: letters of a line.
+  """
+  said = ''.join(piece for piece, _ in pieces).split('\n')
+  width = min(max(max(map(len, said)), 40), most)
+  places, row, column = [], 0, 0
+  for piece, origin in pieces:
+    for letter in piece:
+      if letter == '\n' or column >= width:
+        row, column = row + 1, 0
+      if letter != '\n':
+        places.append((column, row, letter, origin))
+        column += 1
+  matplotlib.use('Agg')
+  # In inches, a letter of 9 points is 0.075 wide.
+  size = (0.085 * width + 0.3, 0.2 * (row + 1) + 0.8)
+  figure, axes = plt.subplots(figsize=size, layout='constrained')
+  for column, line, letter, origin in places:
+    color = ORIGINS[origin]
+    axes.add_patch(plt.Rectangle((column, line), 1, 1, color=color, lw=0))
+    axes.text(
+      column + 0.5, line + 0.5, letter, ha='center', va='center',
+      family='monospace', fontsize=9, parse_math=False,
+    )  # fmt: skip
+  shown = dict.fromkeys(origin for _, origin in pieces)
+  handles = [plt.Rectangle((0, 0), 1, 1, color=ORIGINS[each]) for each in shown]
+  figure.legend(
+    handles, shown, loc='outside lower left', ncols=len(shown), fontsize=8
+  )
+  axes.set_title(title, fontsize='medium', loc='left')
+  axes.set_xlim(0, width)
+  axes.set_ylim(row + 1, 0)
+  axes.axis('off')
+  return figure
+
+
 def named(row: Row, columns: str | Sequence[str]) -> str:
   """Returns the values of columns, as titles and legends show them."""
   if isinstance(columns, str):

@@ -52,10 +52,6 @@ class Workdir(os.PathLike):
       self._begin()
     return self._path
 
-  def start_anew(self) -> None:
-    """Empties `metrics.jsonl` when the first file is written."""
-    self._stale.append('metrics.jsonl')
-
   def _read(self):
     """The config of an earlier run, None if there was none."""
     path = os.path.join(self._path, 'config.json')

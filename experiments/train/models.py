@@ -5,8 +5,7 @@ import os
 import jax
 import jax.numpy as jnp
 
-from experiments import perplexity
-from experiments import results
+from experiments.train import perplexity
 from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.data import packing
@@ -19,15 +18,14 @@ from specjax.training import losses
 
 
 def run(config, workdir):
-  """Writes `NAME.safetensors` for each model; with data, bits per byte, too."""
+  """Writes `NAME.safetensors` for each model; returns bits per byte."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
   models = {
     name: _model(model, tokenizer, config.seed)
     for name, model in config.models.to_dict().items()
   }
   configs = {name: each for name, (each, _) in models.items()}
-  pairs = _are_pairs(configs)
-  rows = _rows(config, tokenizer, pairs)
+  rows = _rows(config, tokenizer, _are_pairs(configs))
   loss_fn, frozen = _loss(configs, config.distill_from)
   params = loop.fit(
     loss_fn,
@@ -44,18 +42,15 @@ def run(config, workdir):
     checkpoint.save(path, configs[name], params[name])
   # Beside a target, this makes a family of the folder.
   tokenizer.save(os.path.join(workdir, 'tokenizer.json'))
-  if config.data_dir:
-    stored = {name: families.load_model(path) for name, path in paths.items()}
-    # An encoder-decoder knows nothing but the tasks that it was trained for.
-    options = {}
-    if pairs:
-      options = {'target_length': config.target_length, 'domain': config.domain}
-    results.write(
-      workdir,
-      perplexity.rows(
-        stored, tokenizer, config.data_dir, config.row_length, **options
-      ),
-    )
+  if not config.data_dir:
+    return None
+  stored = {name: families.load_model(path) for name, path in paths.items()}
+  options = {}
+  if _are_pairs(configs):  # They know nothing but what they are trained for.
+    options = {'target_length': config.target_length, 'domain': config.domain}
+  return perplexity.rows(
+    workdir, stored, tokenizer, config.data_dir, config.row_length, **options
+  )
 
 
 def _are_pairs(configs):

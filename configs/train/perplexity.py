@@ -1,6 +1,6 @@
 r"""Bits per byte of the mini family on held-out files.
 
-python -m experiments.main --config=configs/perplexity.py \
+python -m experiments.main --config=configs/train/perplexity.py \
     --config.data_dir=DATA --workdir=runs/perplexity
 """
 
@@ -10,7 +10,7 @@ import ml_collections
 def get_config():
   return ml_collections.ConfigDict(
     {
-      'experiment': 'perplexity',
+      'experiment': 'train.perplexity',
       'family': 'mini',
       'data_dir': 'data',
       'row_length': 512,

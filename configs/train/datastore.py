@@ -1,6 +1,6 @@
 r"""The index of train files that retrieval drafters take as parameters.
 
-python -m experiments.main --config=configs/datastore.py \
+python -m experiments.main --config=configs/train/datastore.py \
     --config.data_dir=DATA --workdir=runs/datastore
 
 5 million tokens take about 10 s on one CPU core, 3 of them for the index, and
@@ -13,7 +13,7 @@ import ml_collections
 def get_config():
   return ml_collections.ConfigDict(
     {
-      'experiment': 'datastore',
+      'experiment': 'train.datastore',
       'family': 'mini',  # Whose tokenizer makes the documents.
       'data_dir': 'data',
     }

@@ -4,29 +4,28 @@ import os
 
 import tqdm
 
-from experiments import results
+from experiments.common import measure
 from specjax import families
 from specjax.data import datastore
 from specjax.data import examples as examples_lib
 
 
 def run(config, workdir):
-  """Writes `datastore.safetensors` of the train files, and a row about it."""
-  results.start(workdir)
+  """Writes `datastore.safetensors` of the train files; returns its row."""
   tokenizer = families.load(config.family).tokenizer
   examples = examples_lib.read_split(config.data_dir, 'train')
   documents = [
     tokenizer.encode_example(example.prompt, example.response)[0]
     for example in tqdm.tqdm(examples, desc='tokens')
   ]
-  store, seconds = results.timed(datastore.build, documents)
+  store, seconds = measure.timed(lambda: datastore.build(documents))
   path = os.path.join(workdir, 'datastore.safetensors')
   datastore.save(path, store)
-  row = {
-    'documents': len(documents),
-    'tokens': sum(map(len, documents)),
-    'seconds': seconds,  # To index; reading and tokens come before.
-    'bytes': os.path.getsize(path),
-  }
-  results.log(workdir, row)
-  results.write(workdir, [row])
+  return [
+    {
+      'documents': len(documents),
+      'tokens': sum(map(len, documents)),
+      'seconds': seconds,  # To index; reading and tokens come before.
+      'bytes': os.path.getsize(path),
+    }
+  ]
