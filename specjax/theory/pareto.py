@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from specjax import registry
 from specjax.transport import inputs
 
 
@@ -21,7 +22,7 @@ class Point(NamedTuple):
 
 
 def over_acceptance(
-  draft: jax.Array, target: jax.Array, epsilon: float
+  draft: jax.Array, target: jax.Array, epsilon: float | jax.Array
 ) -> jax.Array:
   """Returns `[V]` `min(1, (target + epsilon) / draft)`; 1 if never drafted."""
   passes = (target + epsilon) >= draft
@@ -55,6 +56,23 @@ def point(
   rejection = ((1 - accept) * draft).sum()
   output = accept * draft + rejection * replacement
   return Point(rejection, 0.5 * jnp.abs(output - target).sum())
+
+
+def over_acceptance_point(
+  draft: jax.Array,
+  target: jax.Array,
+  epsilon: float | jax.Array,
+  replacement: str = 'residual',
+) -> Point:
+  """Returns where `verifiers.over_acceptance` of the same arguments stands.
+
+  Raises:
+    ValueError: the replacement is unknown.
+  """
+  known = {'residual': None, 'target': target, 'draft': draft}
+  replaced = registry.lookup(known, 'replacement', replacement)
+  accept = over_acceptance(draft, target, epsilon)
+  return point(accept, draft, target, replaced)
 
 
 def least_bias(

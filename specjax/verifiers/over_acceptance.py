@@ -15,7 +15,7 @@ from specjax import trees
 from specjax.couplings import residuals
 from specjax.verifiers import walks
 
-_REPLACEMENTS = ('residual', 'target')
+_REPLACEMENTS = ('residual', 'target', 'draft')
 
 
 @registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
@@ -31,8 +31,9 @@ def over_acceptance(
 
   Args:
     epsilon: at least 0, which is lossless; 1 keeps every draft.
-    replacement: 'residual', or 'target' (Decoding-UNO), which is further from
-      the target's distribution.
+    replacement: what a sample of stands for a rejected draft: 'residual';
+      'target' (Decoding-UNO), which is further from the target's distribution;
+      or 'draft', which is what the code in Appendix G has for Decoding-UNO.
 
   Raises:
     ValueError: an argument is out of range.
@@ -50,10 +51,12 @@ def over_acceptance(
     candidate = candidates[jnp.argmax(active)]
     bar = uniforms[0] * draft[candidate]
     passed = any_active & (bar < target[candidate] + epsilon)
-    weights = target
-    if replacement == 'residual':
-      left = residuals.residual(draft, target)
-      weights = jnp.where(any_active, left, target)
+    weights = {
+      'residual': residuals.residual(draft, target),
+      'target': target,
+      'draft': draft,
+    }[replacement]
+    weights = jnp.where(any_active, weights, target)
     token = sampling.draw(uniforms[1:], weights)
     return jnp.where(passed, candidate, token), passed
 

@@ -16,6 +16,7 @@ from specjax.theory import pareto
 from tests.verifiers import exact
 
 EPSILONS = (0.0, 0.05, 0.2, 1.0)
+REPLACEMENTS = ('residual', 'target', 'draft')
 CASES = {
   'one': exact.Case(trees.chain(1), 4),
   'two': exact.Case(trees.chain(2)),
@@ -32,6 +33,8 @@ def integrated(name, epsilon, replacement='residual'):
 
   def axes(draft, target, num, width):
     draws = exact.maximal_axes(draft, target, num, width)[1]
+    if replacement == 'draft':
+      draws = np.append(draws, exact.cumulative(draft))
     return [exact.ratios(draft, target + epsilon) if num else [], draws]
 
   verifier = verifiers.over_acceptance(epsilon, replacement)
@@ -45,10 +48,12 @@ def table(name, epsilon, replacement='residual'):
   accept = np.minimum(1, (case.target + epsilon) / case.draft)
   kept = accept * case.draft
   rejected = 1 - kept.sum(1)
-  other = case.target
-  if replacement == 'residual':
-    excess = np.maximum(case.target - case.draft, 0)
-    other = excess / excess.sum(1, keepdims=True)
+  excess = np.maximum(case.target - case.draft, 0)
+  other = {
+    'residual': excess / excess.sum(1, keepdims=True),
+    'target': case.target,
+    'draft': case.draft,
+  }[replacement]
   return kept, kept + rejected[:, None] * other, rejected
 
 
@@ -59,8 +64,8 @@ def first_tokens(name, result):
 each_chain = pytest.mark.parametrize('name', CHAINS)
 each_rule = pytest.mark.parametrize(
   ('name', 'epsilon', 'replacement'),
-  [*itertools.product(CHAINS, EPSILONS, ['residual', 'target'])]
-  + [('end invalid', 0.2, 'residual')],
+  [*itertools.product(CHAINS, EPSILONS, REPLACEMENTS)]
+  + [('end invalid', 0.2, 'residual'), ('end invalid', 0.2, 'draft')],
 )
 
 
@@ -78,11 +83,8 @@ def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
   found = first_tokens(name, result)
   np.testing.assert_allclose(found, emitted[exact.ROOT], atol=1e-6)
   bias = 0.5 * np.abs(found - target).sum()
-  point = pareto.point(
-    pareto.over_acceptance(jnp.asarray(draft), jnp.asarray(target), epsilon),
-    draft,
-    target,
-    target if replacement == 'target' else None,
+  point = pareto.over_acceptance_point(
+    jnp.asarray(draft), jnp.asarray(target), epsilon, replacement
   )
   assert point.rejection == pytest.approx(rejection, abs=1e-6)
   assert point.bias == pytest.approx(bias, abs=1e-6)
@@ -90,23 +92,22 @@ def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
 
 @each_chain
 def test_rejection_and_bias_sum_to_the_distance(name):
-  """With residuals, for every epsilon; target samples cost more bias."""
+  """With residuals, for every epsilon; other samples cost more bias."""
   case = CASES[name]
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   distance = 0.5 * np.abs(draft - target).sum()
   for epsilon in EPSILONS:
-    best, plain = (
-      integrated(name, epsilon, each) for each in ('residual', 'target')
-    )
+    best, *others = (integrated(name, epsilon, each) for each in REPLACEMENTS)
     rejection = 1 - best.reach[0]
-    bias, of_plain = (
+    bias, *of_others = (
       0.5 * np.abs(first_tokens(name, each) - target).sum()
-      for each in (best, plain)
+      for each in (best, *others)
     )
     assert rejection + bias == pytest.approx(distance, abs=1e-6)
-    np.testing.assert_allclose(plain.reach, best.reach, atol=1e-6)
-    if rejection > 1e-6:
-      assert of_plain > bias + 1e-3
+    for other, of_other in zip(others, of_others):
+      np.testing.assert_allclose(other.reach, best.reach, atol=1e-6)
+      if rejection > 1e-6:
+        assert of_other > bias + 1e-3
 
 
 @each_rule
@@ -139,7 +140,19 @@ def test_epsilon_zero_is_lossless(name):
   np.testing.assert_allclose(result.probs, CASES[name].want, atol=1e-6)
 
 
-@pytest.mark.parametrize('replacement', ['residual', 'target'])
+def test_epsilon_zero_keeps_lossless_drafts_and_draws_again():
+  """Of draft samples in the place of rejected ones, by hand."""
+  case = CASES['one']
+  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
+  kept = np.minimum(draft, target)
+  np.testing.assert_allclose(
+    first_tokens('one', integrated('one', 0.0, 'draft')),
+    kept + (1 - kept.sum()) * draft,
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize('replacement', REPLACEMENTS)
 def test_epsilon_one_keeps_every_draft(replacement):
   result = integrated('two', 1.0, replacement)
   assert (result.outcome.num_accepted == 2).all()
@@ -172,7 +185,7 @@ def test_of_several_drafts_the_first_is_tested():
   [
     ((-0.1,), r'epsilon must be >= 0, got -0\.1'),
     ((float('nan'),), 'epsilon must be >= 0, got nan'),
-    ((0.1, 'draft'), r"one of \('residual', 'target'\), got 'draft'"),
+    ((0.1, 'drafts'), r"'target', 'draft'\), got 'drafts'"),
   ],
 )
 def test_bad_arguments_are_refused(arguments, words):
