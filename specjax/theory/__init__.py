@@ -3,6 +3,8 @@
 from specjax.theory import constant
 from specjax.theory import pareto
 from specjax.theory import regret
+from specjax.theory.bias import Ledger
+from specjax.theory.bias import ledger
 from specjax.theory.diagnosis import Diagnosis
 from specjax.theory.diagnosis import diagnose
 from specjax.theory.improvement import batch_improvement
@@ -14,12 +16,14 @@ from specjax.theory.simulation import simulate
 
 __all__ = [
   'Diagnosis',
+  'Ledger',
   'batch_expected_rejections',
   'batch_improvement',
   'bernoulli_batch_improvement',
   'constant',
   'diagnose',
   'expected_rejections',
+  'ledger',
   'pareto',
   'regret',
   'simulate',

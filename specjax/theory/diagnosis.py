@@ -104,16 +104,23 @@ def diagnose(
 def _distances(target, draft, params, tokens, sampling):
   """`[B, S]` total variation between what both predict at each token."""
 
-  def probs(model, params, row):
-    cache = model.init_cache(params, 1, 1)
-    logits = model.extend(params, cache, row[None]).logits[0]
-    return sampling_lib.probabilities(logits, sampling)
-
   def of_row(row):
-    excess = probs(target, params.target, row) - probs(
-      draft, params.drafters[0], row
+    excess = next_probs(target, params.target, row, sampling) - next_probs(
+      draft, params.drafters[0], row, sampling
     )
     distance = jnp.minimum(jnp.maximum(excess, 0.0).sum(-1), 1.0)
     return jnp.append(0.0, distance[:-1])  # Predicted a place before.
 
   return jax.lax.map(of_row, tokens)
+
+
+def next_probs(
+  model: base.LanguageModel,
+  params: base.Params,
+  tokens: jax.Array,
+  sampling: sampling_lib.Sampling,
+) -> jax.Array:
+  """Returns `[S, V]`, what a model predicts after each token of `[S]`."""
+  cache = model.init_cache(params, 1, 1)
+  logits = model.extend(params, cache, tokens[None]).logits[0]
+  return sampling_lib.probabilities(logits, sampling)

@@ -1,0 +1,111 @@
+"""The bias ledger: exact costs of over-acceptance along texts, by hand."""
+
+import numpy as np
+import pytest
+
+from specjax import sampling as sampling_lib
+from specjax import theory
+from specjax import verifiers
+from specjax.theory import bias
+from tests import toys
+
+EPSILONS = (0.0, 0.02, 0.3, 1.0)
+STARTS, LENGTHS = [1, 2, 3], [6, 2, 9]
+
+
+def by_hand(draft, target, epsilon):
+  """Rejection and the three biases at one position, in float64."""
+  accept = np.minimum(1, (target + epsilon) / draft)
+  rejection = 1 - (accept * draft).sum()
+  excess = np.maximum(target - draft, 0)
+  others = excess / excess.sum(), target, draft
+  outputs = [accept * draft + rejection * other for other in others]
+  return rejection, [0.5 * np.abs(each - target).sum() for each in outputs]
+
+
+def texts(vocab_size):
+  rng = np.random.default_rng(40)
+  return rng.integers(vocab_size, size=(3, 10), dtype=np.int32)
+
+
+def ledger(pair, tokens, sampling=sampling_lib.Sampling()):
+  (target, target_params), (draft, draft_params) = pair
+  params = target_params, draft_params
+  return theory.ledger(
+    target, draft, params, STARTS, LENGTHS, tokens, EPSILONS, sampling
+  )
+
+
+def summed(target, draft, tokens):
+  """The same of tables `[..., V]` at every place of every row."""
+  rejection, biases = np.zeros((3, 4)), np.zeros((3, 4, 3))
+  for row, (start, length) in enumerate(zip(STARTS, LENGTHS)):
+    for after in range(start - 1, length - 1):
+      for i, epsilon in enumerate(EPSILONS):
+        found = by_hand(draft[row, after], target[row, after], epsilon)
+        rejection[row, i] += found[0]
+        biases[row, i] += found[1]
+  return rejection, biases
+
+
+def test_of_tables_that_change_from_place_to_place():
+  pair = [toys.markov(seed, 5, 12) for seed in (0, 1)]
+  tokens = texts(5)
+  found = ledger(pair, tokens)
+  rows = [
+    np.asarray(table, np.float64)[np.arange(10)[None], tokens]
+    for _, table in pair
+  ]
+  rejection, biases = summed(*rows, tokens)
+  assert found.num_tokens.tolist() == [5, 0, 6]
+  np.testing.assert_allclose(found.rejection, rejection, atol=1e-5)
+  np.testing.assert_allclose(found.bias, biases, atol=1e-5)
+  # Without an epsilon, the residual alone is lossless; all kept, none differs.
+  assert not found.bias[:, 0, 0].round(5).any()
+  assert (found.bias[[0, 2], 0, 1:] > 0.1).all()
+  np.testing.assert_allclose(np.ptp(found.bias[:, -1], axis=1), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize('replacement', [1, 2])
+def test_the_residual_costs_least(replacement):
+  """At every epsilon, and rejection and its bias sum to the distance."""
+  pair = [toys.markov(seed, 5) for seed in (2, 3)]
+  found = ledger(pair, texts(5))
+  best, other = found.bias[..., 0], found.bias[..., replacement]
+  assert (other[:, :2] >= best[:, :2]).all()
+  assert (other[[0, 2], 1] > best[[0, 2], 1] + 0.01).all()
+  np.testing.assert_allclose(
+    found.rejection + best,
+    np.repeat(found.rejection[:, :1], 4, axis=1),
+    atol=1e-5,
+  )
+
+
+def test_of_transformers_and_junk_behind_the_texts():
+  """Whatever stands behind a text changes nothing."""
+  pair = toys.transformer(), toys.transformer(1, num_layers=1)
+  sampling = sampling_lib.Sampling(temperature=0.8, top_k=20)
+  tokens = texts(toys.VOCAB)
+  probs = []
+  for model, params in pair:
+    logits = model.extend(params, model.init_cache(params, 3, 1), tokens).logits
+    probs.append(
+      np.asarray(sampling_lib.probabilities(logits, sampling), np.float64)
+    )
+  with np.errstate(divide='ignore', invalid='ignore'):
+    probs[1] = np.maximum(probs[1], 1e-30)  # What is never drafted.
+    rejection, biases = summed(*probs, tokens)
+  found = ledger(pair, tokens, sampling)
+  np.testing.assert_allclose(found.rejection, rejection, atol=1e-4)
+  np.testing.assert_allclose(found.bias, biases, atol=1e-4)
+  for row, length in enumerate(LENGTHS):
+    tokens[row, length:] = 0
+  again = ledger(pair, tokens, sampling)
+  np.testing.assert_allclose(again.bias, found.bias, atol=1e-5)
+
+
+def test_replacements_are_those_of_the_verifier():
+  for replacement in bias.REPLACEMENTS:
+    verifiers.over_acceptance(0.1, replacement)
+  with pytest.raises(ValueError, match=f'one of .*{bias.REPLACEMENTS[-1]}'):
+    verifiers.over_acceptance(0.1, 'other')
