@@ -1,6 +1,5 @@
 """Every way on every set of prompts: points of a config, records and rows."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import functools
 from typing import Any
@@ -8,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.common import costs as costs_lib
 from experiments.common import prompts as prompts_lib
 from experiments.common import runner
 from experiments.common import ways as ways_lib
@@ -59,7 +59,6 @@ def decode(
   config: Any,
   workdir: workdirs.Workdir,
   made: Plan,
-  costs: Callable[[ways_lib.Way], Any] | None = None,
   **options: Any,
 ) -> list[Decoded]:
   """Decodes every way on every set; goes on where it stopped.
@@ -68,10 +67,13 @@ def decode(
     config: of the experiment.
     workdir: of the run.
     made: from `plan`.
-    costs: as in `ways.build`.
     **options: of `runner.Options`; with `config.repeats`, ways are timed in
       turns with plain decoding.
   """
+  prompts = [job.turns[0] for job in made.sets[0].jobs]
+  costs = costs_lib.of(config, workdir, made.family, prompts)
+  for way in made.ways:  # Before all else, as this may read or measure costs.
+    ways_lib.build(way, made.family, config.max_length, costs)
   points, where = [], []
   for way in made.ways:
     player = functools.partial(
@@ -90,17 +92,21 @@ def decode(
         )
         points.append(point)
         where.append(Decoded(way, prompts, []))
-  if config.get('repeats', 0):
-    options = {
-      'repeats': config.repeats,
-      'reference': functools.partial(_reference, config, made.family),
-    } | options
+  options = clocks(config, made.family) | options
   found = runner.decode(workdir, points, runner.Options(**options))
   table: dict[int, Decoded] = {}
   num_seeds = config.get('num_seeds', 1)
   for i, (each, records) in enumerate(zip(where, found)):
     table.setdefault(i // num_seeds, each).records.extend(records)
   return list(table.values())
+
+
+def clocks(config: Any, family: families.Family) -> dict[str, Any]:
+  """Returns options of `runner.Options`: ways are timed with `repeats`."""
+  if not config.get('repeats', 0):
+    return {}
+  reference = functools.partial(_reference, config, family)
+  return {'repeats': config.repeats, 'reference': reference}
 
 
 def point_settings(

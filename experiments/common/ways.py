@@ -157,6 +157,17 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
   )
 
 
+def alone(way: Way) -> list[Way]:
+  """Returns a way for each of a bandit's arms, which is that arm alone."""
+  own = {
+    name: _DEFAULTS[name] for name in ('catch_up', 'warm_start', 'per_row')
+  }
+  return [
+    way._replace(label=str(arm), arms=(arm,), bandit=_FIXED, **own)
+    for arm in way.arms
+  ]
+
+
 def parse_all(config: Any, models: Sequence[str]) -> list[Way]:
   """Returns the ways of `config.ways`, then a bandit for each `config.bandits`.
 
@@ -215,7 +226,9 @@ def build(
       f'{", ".join(pool.models)}.'
     )
   arms = [arms_lib.build(arm, pool, way.place) for arm in way.arms]
-  told = functools.cache(lambda: costs(way) if costs else {})
+  # A reward with options of its own is told nothing.
+  named = way.reward == components.Spec(way.reward.name)
+  told = functools.cache(lambda: costs(way) if costs and named else {})
   bandit = components.build(
     base.Bandit,
     way.bandit,
@@ -224,8 +237,10 @@ def build(
   )
   reward = {}
   if way.bandit != _FIXED:
-    names = 'costs', 'depths', 'catch_up_costs'
-    given = {name: lambda value, name=name: told().get(name) for name in names}
+    given = {
+      name: lambda value, name=name: told().get(name, value)
+      for name in ('costs', 'depths', 'catch_up_costs')
+    }
     where = f'{way.place}.reward'
     reward['reward'] = components.build(base.Reward, way.reward, where, given)
   decoder = decoding.Decoder(
