@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import tqdm
 
-from experiments import laboratory
+from experiments.banditspec import laboratory
 from experiments import plots
 from experiments import results
 from specjax import bandits

@@ -15,7 +15,7 @@ from scipy import integrate
 from scipy import optimize
 from scipy import stats
 
-from experiments import laboratory
+from experiments.banditspec import laboratory
 from specjax import bandits
 from specjax import base
 from specjax import decoding

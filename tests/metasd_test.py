@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import laboratory
+from experiments.banditspec import laboratory
 from specjax import bandits
 from specjax import base
 from specjax import rewards

@@ -4,7 +4,7 @@ import matplotlib.image
 import ml_collections
 import pytest
 
-from experiments import laboratory
+from experiments.banditspec import laboratory
 from tests import experiments_test
 
 pytestmark = pytest.mark.slow
