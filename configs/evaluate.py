@@ -22,9 +22,6 @@ def get_config():
       'max_length': 512,
       'batch_size': 16,
       'seed': 0,
-      'columns': (
-        *('domain', 'way', 'decoded', 'block_efficiency'),
-        *('block_efficiency_error', 'rejection_rate'),
-      ),
+      'columns': ('domain', 'way', 'decoded', 'block_efficiency'),
     }
   )

@@ -26,9 +26,6 @@ def get_config():
       'shown_prompt': 3,
       'shown_way': 'medium:4',
       'seed': 0,
-      'columns': (
-        *('way', 'block_efficiency', 'block_efficiency_error'),
-        *('tokens_per_second', 'speed_up', 'speed_up_error'),
-      ),
+      'columns': ('way', 'block_efficiency', 'tokens_per_second', 'speed_up'),
     }
   )

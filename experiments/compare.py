@@ -1,5 +1,7 @@
 """Every way to decode on every set of prompts: block efficiency and speed."""
 
+import functools
+
 from experiments.common import compare
 from experiments.common import plots
 
@@ -14,26 +16,35 @@ def run(config, workdir):
 
 
 def figures(rows):
-  """Draws block efficiency by way, and speed-ups where there were clocks."""
+  """Draws block efficiency by way, and speed-ups where there were clocks.
+
+  If all ways have columns and the last one is a number, they are lines over it:
+  a panel for each value of the first column, a line for those of the others.
+  """
   total = [row for row in rows if row['domain'] == 'all']
-  made = {
-    'block_efficiency': plots.bars(
-      total,
-      'prompts',
-      'block_efficiency',
-      'way',
-      error='block_efficiency_error',
-      ylabel='emitted tokens per target call',
-      paper=True,
-    )
+  draw = _over_a_column(total) or functools.partial(
+    plots.bars, total, 'prompts', by='way'
+  )
+  labels = {
+    'block_efficiency': 'emitted tokens per target call',
+    'speed_up': 'tokens per second over plain decoding',
   }
-  if 'speed_up' in rows[0]:
-    made['speed_up'] = plots.bars(
-      total,
-      'prompts',
-      'speed_up',
-      'way',
-      error='speed_up_error',
-      ylabel='tokens per second over plain decoding',
-    )
-  return made
+  return {
+    name: draw(y=name, error=f'{name}_error', ylabel=label, paper=True)
+    for name, label in labels.items()
+    if name in rows[0]
+  }
+
+
+def _over_a_column(rows):
+  """What draws lines over the last of the ways' columns, if it is a number."""
+  names = list(rows[0])
+  columns = names[names.index('way') + 1 : names.index('decoded')]
+  if len(columns) < 3 or isinstance(rows[0][columns[-1]], str):
+    return None
+  if any(name not in row for row in rows for name in columns):
+    return None
+  sets = ['prompts'] if len({row['prompts'] for row in rows}) > 1 else []
+  first, *between, last = columns
+  panel = [*sets, first]
+  return functools.partial(plots.lines, rows, last, by=between, panel=panel)

@@ -32,7 +32,7 @@ def run(config, workdir):
 
 
 def figures(rows):
-  """Draws acceptance by position, and the text with the origin of its tokens."""
+  """Draws acceptance by position, and the text with its tokens' origins."""
   points = [
     {'way': row['way'], 'position': i + 1, 'acceptance': a, 'error': e}
     for row in rows

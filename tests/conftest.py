@@ -3,6 +3,7 @@
 import jax
 import pytest
 
+from experiments.common import programs
 from tests import xla
 
 # Before anything is compiled.
@@ -39,4 +40,4 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope='module', autouse=True)
 def _not_too_many_programs():
   yield
-  xla.drop_programs()
+  programs.drop()

@@ -7,7 +7,7 @@ import sys
 
 import jax
 
-from experiments import programs
+from experiments.common import programs
 
 # Half as long to compile, and slow to run, which small models do not mind.
 _QUICK = {
@@ -37,16 +37,6 @@ def keep_programs() -> None:
   """Keeps compiled programs beside pytest's cache, for all workers."""
   folder = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'programs'
   programs.keep(str(folder))
-
-
-def drop_programs(limit: int = 45_000) -> None:
-  """Drops compiled programs if a process has many pieces of memory mapped.
-
-  It may have 65530 of them on Linux, and all programs of the suite have more.
-  """
-  maps = pathlib.Path('/proc/self/maps')
-  if maps.exists() and maps.read_bytes().count(b'\n') > limit:
-    jax.clear_caches()
 
 
 def compile_as_usual(lowered: jax.stages.Lowered) -> jax.stages.Compiled:

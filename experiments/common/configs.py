@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from collections.abc import Sequence
 import copy
 import inspect
 import itertools
@@ -11,6 +12,7 @@ import runpy
 from typing import Any
 
 import ml_collections
+import numpy as np
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FOLDER = 'configs'
@@ -70,6 +72,13 @@ def check_fields(config: ml_collections.ConfigDict, argv: list[str]) -> None:
       raise ValueError(
         f'Unknown config field {field!r}. Known: {", ".join(fields)}.'
       )
+
+
+def check_counts(config: Any, names: Sequence[str]) -> None:
+  """Refuses fields that hold a number below 1, or none at all."""
+  for name in names:
+    if not np.size(config[name]) or np.min(config[name]) < 1:
+      raise ValueError(f'{name} must be >= 1, got {config[name]}.')
 
 
 def flat(config: Any) -> dict[str, Any]:

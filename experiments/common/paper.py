@@ -7,17 +7,63 @@
     rows     a tuple of (where, number) or (where, number, error)
     claims   a tuple of (claim, above, below, ratio): the paper's ratio of two
              rows, by default of the numbers
+    measured the column of which our ratios are, by default `field`
 
 `where` are columns that a row must have, such as {'way': 'small:4'}. A row that
 several tables match has the number of the last one.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 Row = dict[str, Any]
+
+
+def grid(
+  source: str,
+  field: str,
+  down: str,
+  across: str,
+  columns: Sequence[Any],
+  numbers: Mapping[Any, Sequence[Any]],
+  where: Mapping[str, Any],
+  ratios: Sequence[tuple[Any, Any]] = (),
+  **options: Any,
+) -> dict[str, Any]:
+  """Returns a table as it is printed: a row for a value, a column for a way.
+
+  Args:
+    source: of the numbers.
+    field: the column of our rows that they are compared with.
+    down: our column whose values are the printed rows.
+    across: our column whose values are the printed columns.
+    columns: values of `across`.
+    numbers: `[columns]` by value of `down`: a number, a pair of a number and
+      its error, or None where nothing is printed.
+    where: other columns that our rows must have.
+    ratios: pairs of `columns` whose ratio is a claim, in each printed row.
+    **options: of a table.
+  """
+  place = lambda row, column: {**where, down: row, across: column}
+  return {
+    'source': source,
+    'field': field,
+    'rows': tuple(
+      (place(row, column), *(cell if isinstance(cell, tuple) else (cell,)))
+      for row, printed in numbers.items()
+      for column, cell in zip(columns, printed, strict=True)
+      if cell is not None
+    ),
+    'claims': tuple(
+      (f'{above} over {below}, {row}', place(row, above), place(row, below))
+      for row in numbers
+      for above, below in ratios
+    ),
+    **options,
+  }
 
 
 def beside(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
@@ -47,7 +93,7 @@ def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   result = []
   for table in tables:
     for claim, above, below, *ratio in table.get('claims', ()):
-      field = table['field']
+      field = table.get('measured', table['field'])
       pair = _one(rows, above), _one(rows, below)
       if None in pair:
         continue

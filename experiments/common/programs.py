@@ -1,6 +1,7 @@
-"""Compiled programs that outlive a process: a second run starts at once."""
+"""Compiled programs: kept on disk for later runs, dropped if they are many."""
 
 import os
+import pathlib
 
 import jax
 
@@ -28,3 +29,15 @@ def keep(folder: str = '') -> None:
   # JAX has read its environment already.
   jax.config.update('jax_compilation_cache_dir', folder or None)
   jax.config.update('jax_persistent_cache_min_compile_time_secs', float(least))
+
+
+def drop(limit: int = 45_000) -> bool:
+  """Drops compiled programs if the process has many pieces of memory mapped.
+
+  It may have 65530 of them on Linux. Returns whether any were dropped.
+  """
+  maps = pathlib.Path('/proc/self/maps')
+  many = maps.exists() and maps.read_bytes().count(b'\n') > limit
+  if many:
+    jax.clear_caches()
+  return many

@@ -47,6 +47,8 @@ class Job(NamedTuple):
   label: str  # its domain; of several turns, 'one + other'
   turns: list[list[int]]  # prompt tokens of each
   reference: str = ''  # what the first should be answered
+  # Its randomness comes from this and the seed; by default, its place.
+  number: int | None = None
 
 
 class Set(NamedTuple):
@@ -69,7 +71,8 @@ def build(config: Any, family: families.Family) -> list[Set]:
   for label, fields in config.prompts.items():
     entry = _entry(config, label, fields)
     jobs = _shuffled(_jobs(config, family, label, entry), config.seed)
-    jobs = jobs[: entry['limit'] or None]
+    chosen = enumerate(jobs[: entry['limit'] or None])
+    jobs = [job._replace(number=number) for number, job in chosen]
     if config.batch_size > 1:  # Prompts of similar length share a batch.
       jobs.sort(key=lambda job: sum(map(len, job.turns)))
     names = 'family', 'data_dir', 'max_new_tokens', 'max_length', 'seed'

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import json
+import math
 import os
 from typing import Any
 
@@ -11,6 +12,8 @@ from experiments.common import workdirs
 FILE = 'results.json'
 # Of the file; a reader refuses others.
 _FORMAT = 2
+# Of a part of the rows that is printed.
+_MOST_ROWS = 100
 
 Row = dict[str, Any]
 
@@ -75,28 +78,67 @@ def save_json(path: str, content: Any) -> None:
     file.write('\n')
 
 
-def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
-  """Returns rows as an aligned text table.
+def tables(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+  """Returns a table of each `part` that rows name; long parts are left out.
 
   Args:
     rows: flat.
-    columns: those that are shown, by default all in order of appearance.
+    columns: as in `table`.
   """
-  names = list(columns) or list(dict.fromkeys(name for r in rows for name in r))
-  cells = [names] + [[cell(row.get(name)) for name in names] for row in rows]
-  widths = [max(map(len, column)) for column in zip(*cells)]
+  parts: dict[Any, list[Row]] = {}
+  for row in rows:
+    parts.setdefault(row.get('part'), []).append(row)
+  return '\n\n'.join(
+    f'{len(own)} rows of {part!r} are in {FILE}.'
+    if part is not None and len(own) > _MOST_ROWS
+    else table(own, columns)
+    for part, own in parts.items()
+  )
+
+
+def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+  """Returns rows as an aligned text table; arguments as in `cells`."""
+  lines = cells(rows, columns)
+  widths = [max(map(len, column)) for column in zip(*lines)]
   texts = [
     '  '.join(
       each.ljust(width) if i == 0 else each.rjust(width)
       for i, (each, width) in enumerate(zip(line, widths))
     )
-    for line in cells
+    for line in lines
   ]
   return '\n'.join(text.rstrip() for text in texts)
 
 
-def cell(value: Any) -> str:
-  """Returns a value as tables show it; nothing for None."""
+def cells(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[list[str]]:
+  """Returns what a table shows: its head, and the cells of each row.
+
+  A column stands with the standard error beside it, if the rows have one.
+
+  Args:
+    rows: flat.
+    columns: those that are shown, by default all in order of appearance.
+  """
+  known = list(dict.fromkeys(name for row in rows for name in row))
+  names = [name for name in columns or known if name in known]
+  errors = {f'{name}_error' for name in names} & set(known)
+  names = [name for name in names if name not in errors]
+  head = [
+    name.replace('_', ' ')
+    + (' ± standard error' if f'{name}_error' in errors else '')
+    for name in names
+  ]
+  return [head] + [
+    [_cell(row.get(name), row.get(f'{name}_error')) for name in names]
+    for row in rows
+  ]
+
+
+def _cell(value, error):
+  """A value as tables show it; nothing for None."""
   if value is None:
     return ''
-  return f'{value:.3f}' if isinstance(value, float) else str(value)
+  if isinstance(value, float) and math.isfinite(value):
+    text = f'{value:.3f}' if abs(value) < 1000 else f'{value:.0f}'
+    return text if error is None else f'{text} ± {error:.3f}'
+  return str(value)

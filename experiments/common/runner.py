@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments.common import log
 from experiments.common import measure
+from experiments.common import programs
 from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
 from experiments.common import workdirs
@@ -23,8 +24,6 @@ from specjax import decoding
 
 # Rounds between two looks at whether all rows are done, where they are traced.
 _STRIDE = 16
-# Many programs have more memory maps than Linux allows.
-_PROGRAMS = 8
 
 # What is recorded of a prompt, as JSON; see `_record`.
 Record = dict[str, Any]
@@ -119,21 +118,22 @@ class _Session:
     self._warm: set[Any] = set()
     # Of each program: how prompts are read hangs on no number of a rule.
     self._readers: dict[Any, decoding.Decoder] = {}
-    self._num_programs = 0
     self._player = functools.lru_cache(maxsize=2)(lambda make: make())
     self._plan = None
 
   def play(self, point: Point, first: int, learnt: Any) -> dict[str, Any]:
     """Decodes the batch that begins with a job; returns what is logged."""
     player = self._built(point.player)
-    ids = np.arange(first, first + point.batch_size)
-    # The last batch repeats a job rather than compiling a new shape.
-    jobs = [point.jobs[min(i, len(point.jobs) - 1)] for i in ids]
     num = min(point.batch_size, len(point.jobs) - first)
+    # The last batch repeats a job rather than compiling a new shape.
+    places = np.minimum(np.arange(point.batch_size), num - 1) + first
+    jobs = [point.jobs[i] for i in places]
+    ids = np.array(
+      [i if j.number is None else j.number for i, j in zip(places, jobs)]
+    )
     bandit_state = None
     if point.starts is not None:
-      last = first + num - 1
-      bandit_state = np.array([point.starts[min(i, last)] for i in ids])
+      bandit_state = np.array([point.starts[i] for i in places])
     if learnt is not None:
       bandit_state = _restored(player.bandit_state, learnt)
     records: list[Record] = [{'label': job.label} for job in jobs]
@@ -161,9 +161,7 @@ class _Session:
     player = self._player(make)
     if player.program != self._plan:
       self._plan = player.program
-      self._num_programs += 1
-      if not self._num_programs % _PROGRAMS:
-        jax.clear_caches()
+      if programs.drop():
         self._warm.clear()
         self._readers.clear()
     return player

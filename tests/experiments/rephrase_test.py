@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from experiments import rephrase
+from experiments.common import rephrase
 
 SEEDS = range(40)
 PASSAGE = (
