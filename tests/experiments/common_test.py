@@ -1,0 +1,527 @@
+"""The grammar of configs, and the one loop that decodes what they say."""
+
+import json
+
+import ml_collections
+import numpy as np
+import pytest
+
+from experiments.common import arms
+from experiments.common import compare
+from experiments.common import components
+from experiments.common import log
+from experiments.common import paper
+from experiments.common import plots
+from experiments.common import prompts
+from experiments.common import results
+from experiments.common import ways
+from experiments.common import workdirs
+from specjax import base
+from specjax import drafters
+from specjax import families
+from specjax import goals
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
+from tests import toys
+
+_MODELS = ('small', 'medium', 'translation_de-en')
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('family')
+  toys.write_family(folder, {'small': 0.3, 'medium': 0.2})
+  texts = ['count to two', 'what is it?', 'one two', 'a b a b', 'say it']
+  rows = [
+    {'domain': domain, 'prompt': f'{text} {domain}', 'response': 'yes'}
+    for domain in ('qa', 'math_word', 'math_sum')
+    for text in texts
+  ]
+  (folder / 'prompts.jsonl').write_text(
+    ''.join(json.dumps(row) + '\n' for row in rows)
+  )
+  return folder
+
+
+def _config(folder, **fields):
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'compare',
+      'family': str(folder),
+      'data_dir': '',
+      'prompts': {'family': {}},
+      'prompts_per_domain': 1,
+      'ways': ('none',),
+      'sampling': {'temperature': 1.0},
+      'max_new_tokens': 6,
+      'max_length': 64,
+      'batch_size': 2,
+      'seed': 0,
+    }
+    | fields
+  )
+
+
+# Components.
+
+
+@pytest.mark.parametrize(
+  ('entry', 'written'),
+  [
+    ('otm', 'otm'),
+    ('opt(0.2)', 'opt(0.2)'),
+    (('opt', 0.2), 'opt(0.2)'),
+    ({'name': 'opt', 'alpha': 0.2}, 'opt(alpha=0.2)'),
+    ('bild(alpha=3.0, fallback=0.9)', 'bild(alpha=3.0, fallback=0.9)'),
+    ('mixture(opt(0.2),chow(0.5))', 'mixture(opt(0.2), chow(0.5))'),
+    ('over_acceptance(0.1,target)', 'over_acceptance(0.1, target)'),
+    ('ensemble([small,"translation_de-en"])', None),
+    ('f(-1, (1, 2), None, True)', 'f(-1, (1, 2), None, True)'),
+  ],
+)
+def test_a_component_is_written_in_several_ways(entry, written):
+  spec = components.parse(entry, 'here')
+  hash(spec)
+  assert written is None or str(spec) == written
+  assert components.parse(str(spec), 'here') == spec
+
+
+@pytest.mark.parametrize(
+  'entry', ['', 'opt(', 'opt(0.2', '1 + 1', 'a.b(1)', 'f(**x)', 3, (), {'a': 1}]
+)
+def test_other_forms_are_refused_with_the_place(entry):
+  with pytest.raises(ValueError, match=r'^goal must be a name'):
+    components.parse(entry, 'goal')
+
+
+@pytest.mark.parametrize(
+  ('entry', 'sentence'),
+  [
+    ('optt(0.2)', "here: Unknown goal 'optt'. Known: .*opt, opt_log"),
+    ('opt', 'here: opt needs alpha, which is not set'),
+    ('opt(beta=1)', "here: Unknown option 'beta' of opt. Known: alpha"),
+    ('opt(0.1, 0.2)', 'here: opt takes at most 1 arguments, got 2'),
+    ('opt(0.1, alpha=0.2)', 'here: opt is given alpha twice'),
+    ('opt(x)', "here.alpha must be of type float, got 'x'"),
+    ('chow(2)', r'here: chow\(2\): alpha of chow must lie in \[0, 1\]'),
+    ('mixture(opt(0.2), chw(0.5))', "here.second: Unknown goal 'chw'"),
+  ],
+)
+def test_what_a_component_refuses_begins_with_the_place(entry, sentence):
+  with pytest.raises(ValueError, match=f'^{sentence}'):
+    components.build(base.Goal, entry, 'here')
+
+
+def test_options_that_are_components_are_built():
+  made = components.build(base.Goal, 'mixture(opt(0.2), chow(0.5))', 'here')
+  assert made is goals.mixture(goals.opt(0.2), goals.chow(0.5))
+  # A whole number is as good where a number is asked for.
+  assert components.build(base.Goal, 'opt(1)', 'here') is goals.opt(1.0)
+
+
+# Arms.
+
+
+def _pool(folder, temperature=1.0):
+  family = families.load(str(folder))
+  models = {'target': family.target, **family.drafters}
+  return arms.Pool(models, sampling_lib.Sampling(temperature))
+
+
+@pytest.mark.parametrize(
+  ('short', 'tree', 'verifier', 'goal'),
+  [
+    ('small:4', trees.chain(4), 'maximal', None),
+    ('small:3x4', trees.chains(3, 4), 'otm', None),
+    ('small:3x4/kseq', trees.chains(3, 4), 'kseq', None),
+    ('small:2.2/kseq', trees.prefix_tree((2, 2)), 'kseq', None),
+    ('none', trees.chain(0), 'maximal', None),
+    ('small:4~opt(0.2)', trees.chain(4), 'maximal', goals.opt(0.2)),
+    ('small:0~opt(0.2)', trees.chain(0), 'maximal', goals.opt(0.2)),
+    ('prompt_lookup:2x3', trees.chains(2, 3), 'otm', None),
+    ('suffix(factor=2.0):3/block', trees.chain(3), 'block', None),
+  ],
+)
+def test_the_short_form_of_an_arm(folder, short, tree, verifier, goal):
+  arm = arms.parse(short, _MODELS, 'here')
+  assert str(arm) == short
+  built, params = arms.build(arm, _pool(folder), 'here')
+  assert built.drafter.topology == tree
+  assert built.verifier is verifiers.resolve(verifier)
+  assert built.goal is goal
+  assert (params is not None) == short.startswith('small')
+
+
+def test_the_long_form_is_the_same_and_reaches_every_option(folder):
+  pool = _pool(folder)
+  long = {
+    'drafter': {'name': 'autoregressive', 'model': 'small', 'chunk': 8},
+    'tree': ('chains', 2, 3),
+    'verifier': {'name': 'tree_walk', 'coupling': 'kseq', 'own_probs': False},
+    'goal': {'name': 'token_v3', 'alpha': 0.3},
+  }
+  arm = arms.parse(long, _MODELS, 'here')
+  built, params = arms.build(arm, pool, 'here')
+  model = pool.models['small']
+  assert params is model.params
+  assert built.drafter is drafters.autoregressive(
+    model.functions,
+    trees.chains(2, 3),
+    pool.sampling,
+    bonus_probs=True,
+    chunk=8,
+  )
+  assert built.verifier is verifiers.tree_walk('kseq', own_probs=False)
+  assert built.goal is goals.token_v3(0.3)
+  again = arms.parse(str(arm), _MODELS, 'here')
+  assert arms.build(again, pool, 'here')[0] == built
+
+
+def test_arms_of_several_drafters_and_of_stop_rules(folder):
+  pool = _pool(folder)
+  built, params = arms.build(
+    arms.parse('ensemble([small, prompt_lookup]):3', _MODELS, 'here'),
+    pool,
+    'here',
+  )
+  assert built.drafter.topology.num_nodes == 6
+  assert params == (pool.models['small'].params, None)
+  assert built.verifier is verifiers.ensemble()
+  cascade = 'small(stop=unsure(0.5)):10~chow(0.5)'
+  arm = arms.parse(cascade, _MODELS, 'here')
+  assert arms.numbers(arm) == (0.5, 0.5)
+  built, _ = arms.build(arm, pool, 'here')
+  assert built.drafter.partial and built.goal is goals.chow(0.5)
+
+
+@pytest.mark.parametrize(
+  ('entry', 'sentence'),
+  [
+    (
+      'medum:4',
+      "here 'medum:4': Unknown drafter 'medum'. Known: small, medium",
+    ),
+    ('small', "here: autoregressive needs a tree, as in '.*:4'"),
+    ('none:3', 'here: none takes no tree'),
+    ('small:4/otmm', "here: Unknown verifier 'otmm'. Known: batch"),
+    ('small:4/', "here 'small:4/' must be a name or a call"),
+    ('small:x', "here: Unknown tree 'x'. Known: chain, chains, prefix_tree"),
+    ('small:chains(2, 0)', 'here: chains.2, 0.: length must be >= 1'),
+    ('prompt_lookup:2.2', 'here: prompt_lookup takes chains'),
+    ('small(chunk=1.5):4', 'here.chunk must be of type int, got 1.5'),
+    ('autoregressive(huge):4', "Unknown model 'huge'. Known: medium, small"),
+    (3, "here must be an arm such as 'medium:4'"),
+    ({'drafter': 'none', 'tre': 2}, "here: Unknown part 'tre' of an arm"),
+  ],
+)
+def test_what_an_arm_refuses_begins_with_the_place(folder, entry, sentence):
+  with pytest.raises(ValueError, match=sentence):
+    arms.build(arms.parse(entry, _MODELS, 'here'), _pool(folder), 'here')
+
+
+# Ways.
+
+
+def test_ways_have_labels_and_columns_that_tell_them_apart(folder):
+  config = _config(
+    folder,
+    ways=(
+      'small:2',
+      {'arm': 'small:2~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}},
+      {'arm': 'small:2~opt(0.4)', 'label': 'opt', 'columns': {'alpha': 0.4}},
+      {'drafter': 'none', 'target': 'small', 'label': 'draft'},
+      {'arm': 'none', 'sampling': {'min_p': 0.5}, 'label': 'min-p'},
+    ),
+    arms=('small:2', 'none'),
+    bandits=(
+      'ucb1(beta=0.1)',
+      {'bandit': 'hedge', 'catch_up': 'always', 'reward': 'accepted_fraction'},
+    ),
+  )
+  made = ways.parse_all(config, _MODELS)
+  assert [way.label for way in made] == [
+    *('small:2', 'opt', 'opt', 'draft', 'min-p', 'ucb1(beta=0.1)'),
+    'hedge, accepted_fraction, catch up always',
+  ]
+  assert made[4].sampling == sampling_lib.Sampling(1.0, min_p=0.5)
+  assert [len(way.arms) for way in made[-2:]] == [2, 2]
+  settings = [json.dumps(way.settings) for way in made]
+  assert len(set(settings)) == len(made)
+
+
+@pytest.mark.parametrize(
+  ('fields', 'sentence'),
+  [
+    ({'ways': ()}, 'ways must hold at least one way'),
+    ({'ways': ('none', 'none')}, r'ways\[1\] must differ from ways\[0\]'),
+    ({'ways': ({'arm': 'none', 'x': 1},)}, "Unknown field 'x' of a way"),
+    ({'ways': ({'label': 'x'},)}, r'ways\[0\] must have an arm or a bandit'),
+    ({'bandits': ('ucb1',)}, r'bandits\[0\]: a bandit needs arms'),
+    ({'sampling': {'heat': 1.0}}, "Unknown field 'heat'. Known: temperature"),
+    (
+      {'ways': ({'arm': 'none', 'target': 'huge'},)},
+      r"ways\[0\]: Unknown target 'huge'",
+    ),
+    (
+      {'arms': ('none',), 'bandits': ('ucb2',)},
+      r"bandits\[0\].bandit: Unknown bandit 'ucb2'",
+    ),
+    (
+      {'arms': ('none',), 'bandits': ({'bandit': 'ucb1', 'reward': 'x'},)},
+      r"bandits\[0\].reward: Unknown reward 'x'",
+    ),
+    ({'prompts': {}}, 'prompts must hold at least one set'),
+    ({'prompts': {'a': {'form': 'x'}}}, "prompts.a: Unknown field 'form'"),
+    ({'prompts': {'a': {'from': 'x'}}}, "must be from 'family', 'data' or a"),
+    ({'prompts': {'a': {'domains': 'qa'}}}, 'must be a tuple of names'),
+    (
+      {'prompts': {'a': {'turns': 4}}},
+      r'turns of prompts.a must lie in \[1, 3',
+    ),
+    ({'prompts': {'a': {'longer_than': 50}}}, 'Nothing of prompts.a fits'),
+    ({'prompts_per_domain': 0}, 'per_domain of prompts.family must be >= 1'),
+    ({'num_seeds': 0}, 'num_seeds must be >= 1'),
+  ],
+)
+def test_a_bad_config_is_refused_before_anything_is_decoded(
+  folder, fields, sentence
+):
+  with pytest.raises(ValueError, match=sentence):
+    compare.plan(_config(folder, **fields))
+
+
+# Prompts.
+
+
+def test_sets_of_prompts(folder):
+  config = _config(
+    folder,
+    prompts={
+      'all': {'per_domain': 3},
+      'parts': {'domains': ('math',), 'per_domain': 4},
+      'few': {'limit': 2},
+      'two': {'domains': ('qa', 'math_sum'), 'turns': 2, 'per_domain': 2},
+      'again': {'domains': ('qa',), 'rephrase': True},
+    },
+  )
+  family = families.load(str(folder))
+  sets = {each.label: each.jobs for each in prompts.build(config, family)}
+  assert len(sets['all']) == 9 and len(sets['few']) == 2
+  assert {job.label for job in sets['parts']} == {'math'}
+  texts = {family.tokenizer.decode(j.turns[0]) for j in sets['parts']}
+  assert sum('math_sum' in text for text in texts) == 2  # Parts by turns.
+  assert [len(job.turns) for job in sets['two']] == [2, 2]
+  assert {job.label for job in sets['two']} == {'qa + math_sum'}
+  assert sets['again'][0].turns != sets['all'][0].turns
+  assert all(job.reference == 'yes' for job in sets['all'])
+  # What a set is does not depend on the others.
+  config.prompts = {'few': {'limit': 2}}
+  (few,) = prompts.build(config, family)
+  assert few.jobs == sets['few']
+
+
+# The runner.
+
+
+def _decode(config, path, **options):
+  made = compare.plan(config)
+  return compare.decode(config, workdirs.Workdir(path, config), made, **options)
+
+
+def test_records_do_not_depend_on_the_batch(folder, tmp_path):
+  """A prompt of a set has the same randomness wherever it stands."""
+  fields = {'ways': ('small:2', 'none'), 'prompts_per_domain': 3}
+  alone, batched = (
+    _decode(
+      _config(folder, **fields, num_seeds=2, batch_size=size),
+      tmp_path / str(size),
+      tokens=True,
+    )
+    for size in (1, 4)
+  )
+  for one, two in zip(alone, batched, strict=True):
+    texts = [sorted(r['tokens'] for r in each.records) for each in (one, two)]
+    assert texts[0] == texts[1] and len(texts[0]) == 18
+    assert len(set(map(tuple, texts[0]))) > 9
+    for record in one.records:
+      assert len(record['tokens']) == record['emitted'] <= 6
+
+
+def test_points_of_one_rule_share_a_program(folder):
+  config = _config(
+    folder,
+    ways=tuple(
+      {'arm': f'small:2~opt({alpha})', 'columns': {'alpha': alpha}}
+      for alpha in (0.1, 0.4)
+    ),
+  )
+  made = compare.plan(config)
+  one, two = (ways.build(way, made.family, 64) for way in made.ways)
+  assert one.program == two.program and hash(one.program) == hash(two.program)
+  assert one.numbers == (0.1,) and two.numbers == (0.4,)
+  other = ways.parse(config, 'small:2~diff(0.1)', ['small'], 'here')
+  assert ways.build(other, made.family, 64).program != one.program
+
+
+@pytest.mark.slow
+def test_a_shared_program_decodes_what_each_number_says(folder, tmp_path):
+  """A rule's number as data gives what a decoder of that number gives."""
+  texts = {}
+  for alpha in (0.0, 0.9):
+    config = _config(folder, ways=(f'small:2/lossy({alpha})',), num_seeds=3)
+    made = compare.plan(config)
+    player = ways.build(made.ways[0], made.family, 64)
+    tokens = [job.turns[0] for job in made.sets[0].jobs]
+    state = player.decoder.init(tokens, 6)
+    expected = player.decoder.decode(tokens, 6)
+    found = player.decoder.results(tokens, player.decode(state))
+    assert [each.tokens for each in found] == [x.tokens for x in expected]
+    texts[alpha] = [each.tokens for each in found]
+  assert texts[0.0] != texts[0.9]
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_at_any_moment(folder, tmp_path, monkeypatch):
+  """Bandits that carry over, sessions in turns, rounds that are recorded."""
+  config = _config(
+    folder,
+    prompts={'two': {'domains': ('qa', 'math'), 'turns': 2, 'per_domain': 5}},
+    ways=('small:2',),
+    arms=('small:2', 'prompt_lookup:2'),
+    bandits=('thompson', {'bandit': 'ucb1', 'per_row': True}),
+    carry_over=True,
+  )
+  options = {'fields': ('arm', 'num_emitted'), 'tokens': True}
+  whole = _decode(config, tmp_path / 'whole', **options)
+  append, done = log._append, []
+
+  def kill(workdir, row):
+    append(workdir, row)
+    done.append(row['unit'])
+    if len(done) in (1, 5, 7):
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(log, '_append', kill)
+  for _ in range(3):
+    with pytest.raises(KeyboardInterrupt):
+      _decode(config, tmp_path / 'killed', **options)
+  again = _decode(config, tmp_path / 'killed', **options)
+  assert [each.records for each in again] == [each.records for each in whole]
+  assert len(set(done)) == len(done) == 9  # Nothing is decoded twice.
+  first = whole[1].records[0]
+  assert sum(first['num_emitted']) == first['emitted'] == len(first['tokens'])
+  assert (
+    np.bincount(np.array(first['arm'], int), minlength=2).tolist()
+    == (first['pulls'])
+  )
+
+
+@pytest.mark.slow
+def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
+  config = _config(folder, ways=('none', 'small:2'), repeats=2)
+  rows = compare.rows(_decode(config, tmp_path))
+  for row in rows:
+    assert row['speed_up'] > 0 and row['speed_up_error'] >= 0
+    assert row['latency'] == pytest.approx(row['latency'], rel=1)
+    ratio = row['tokens_per_second'] / row['plain_tokens_per_second']
+    assert row['speed_up'] == pytest.approx(ratio)
+  with pytest.raises(ValueError, match='no fields of rounds'):
+    _decode(config, tmp_path / 'other', fields=('arm',))
+
+
+def test_a_batch_of_one_bandit_goes_by_its_request(folder, tmp_path):
+  """Prompts of batch size 1 do not share the bandit's random choices."""
+  config = _config(
+    folder,
+    ways=(),
+    arms=('small:2', 'none'),
+    bandits=('uniform',),
+    batch_size=1,
+    prompts_per_domain=5,
+    max_new_tokens=12,
+  )
+  (each,) = _decode(config, tmp_path, fields=('arm',))
+  first = [tuple(record['arm'][:4]) for record in each.records]
+  assert len(set(first)) > 3
+
+
+def test_rows_show_sums_over_records():
+  records = [
+    {
+      **{'emitted': 6, 'rounds': 2, 'num_catch_up_tokens': 1},
+      **{'accepted': [2, 1], 'drafted': [2, 2], 'pulls': [2]},
+    },
+    {
+      **{'emitted': 2, 'rounds': 2, 'num_catch_up_tokens': 0},
+      **{'accepted': [0, 0], 'drafted': [2, 2], 'pulls': [2]},
+    },
+  ]
+  row = compare.summary(records)
+  assert row['block_efficiency'] == 2.0 and row['tokens'] == 8
+  assert row['block_efficiency_error'] == pytest.approx(2**0.5 * 2 / 4)
+  # Reached: four first drafts and two second ones; kept: three.
+  assert row['rejection_rate'] == 0.5
+  assert compare.rejection_rate([{'accepted': [], 'drafted': []}]) is None
+
+
+# The paper's numbers, tables and figures.
+
+_TABLE = {
+  'source': 'A, Table 1',
+  'field': 'speed',
+  'rows': (({'way': 'a'}, 2.0, 0.1), ({'way': 'b'}, 1.0)),
+  'claims': (
+    ('a over b', {'way': 'a'}, {'way': 'b'}),
+    ('a over b, as printed', {'way': 'a'}, {'way': 'b'}, 2.1),
+    ('a over c', {'way': 'a'}, {'way': 'c'}, 3.0),
+  ),
+}
+
+
+def test_the_papers_numbers_stand_beside_ours():
+  rows = [
+    {'way': 'a', 'speed': 3.0, 'speed_error': 0.3},
+    {'way': 'b', 'speed': 2.0, 'speed_error': 0.1},
+    {'way': 'd', 'speed': 1.0},
+  ]
+  a, b, d = paper.beside(rows, [_TABLE])
+  assert (a['paper'], a['paper_error'], b['paper']) == (2.0, 0.1, 1.0)
+  assert a['paper_source'] == 'A, Table 1' and a['paper_field'] == 'speed'
+  assert d == rows[2] and 'paper' not in rows[0]
+  computed, printed = paper.claims(rows, [_TABLE])
+  assert (computed['paper'], printed['paper']) == (2.0, 2.1)
+  assert computed['measured'] == 1.5
+  error = 1.5 * np.hypot(0.1, 0.05)
+  assert computed['measured_error'] == pytest.approx(error)
+
+
+def test_tables_show_errors_beside_their_numbers():
+  rows = [
+    {'way': 'a', 'speed': 3.0, 'speed_error': 0.25, 'n': 2},
+    {'way': 'bb', 'speed': 1234.5678, 'n': None},
+  ]
+  assert results.table(rows) == (
+    'way  speed ± standard error  n\n'
+    'a             3.000 ± 0.250  2\n'
+    'bb                     1235'
+  )
+  assert results.table(rows, ('n', 'way')).startswith('n  way\n2    a')
+
+
+def test_equal_rows_give_equal_pictures(tmp_path):
+  rows = [
+    {'way': way, 'x': x, 'y': x**2, 'e': 0.5, 'paper': x, 'paper_field': 'y'}
+    for way in ('a', 'b')
+    for x in (1, 2, 3)
+  ]
+  for name in ('one', 'two'):
+    figure = plots.lines(rows, 'x', 'y', 'way', error='e', paper=True)
+    plots.save(figure, tmp_path / f'{name}.svg')
+    figure = plots.bars(rows, 'x', 'y', 'way', error='e', paper=True)
+    plots.save(figure, tmp_path / f'{name}_bars.svg')
+  for kind in ('', '_bars'):
+    one, two = (
+      (tmp_path / f'{name}{kind}.svg').read_text() for name in ('one', 'two')
+    )
+    assert one == two and 'paper' in one
