@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from experiments import arms as arms_lib
-from experiments import latency
 from experiments import results
+from experiments.common import calls
 from specjax import base
 from specjax import decoding
 from specjax import families
@@ -88,7 +88,7 @@ def measure(
   names = [spec.drafter for spec in specs if spec.drafter in family.drafters]
   names = list(dict.fromkeys(names))
   reads = [
-    latency.call(
+    calls.call(
       family.drafters[name],
       autoregression.CHUNK,
       batch_size,

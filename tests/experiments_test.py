@@ -19,8 +19,6 @@ from experiments import main
 from experiments import prompt_sets
 from experiments import results
 from specjax import families
-from specjax.models import adapters
-from specjax.models import config as config_lib
 from tests import toys
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -248,22 +246,6 @@ def test_bad_values_end_in_a_sentence_and_leave_nothing(tmp_path):
   assert said.startswith('ValueError: temperature must be')
   assert said.endswith('got -1.0.')
   assert not list(tmp_path.iterdir())
-
-
-def test_drafters_of_the_97m_config_are_halves_and_doubles():
-  models = _load('spectr/lm1b_97m.py').models.to_dict()
-  base = models['6m']
-  for name, factor in (('2m', 1 / 2), ('20m', 2)):
-    for field in ('num_layers', 'd_model', 'd_ff', 'num_heads'):
-      assert models[name][field] == factor * base[field], (name, field)
-  sizes = {
-    name: adapters.num_params(
-      config_lib.from_dict({'vocab_size': 16384, **fields})
-    )
-    for name, fields in models.items()
-  }
-  wanted = {'target': 97.5e6, '20m': 20.5e6, '6m': 5.7e6, '2m': 2.3e6}
-  assert sizes == pytest.approx(wanted, rel=0.01)
 
 
 # Workdirs.

@@ -1,0 +1,30 @@
+"""SpecTr's configs, made small."""
+
+
+def _ways(*verifiers):
+  return tuple(
+    {
+      'arm': f'medium:{drafts}x2/{verifier}',
+      'columns': {'length': 2, 'verifier': verifier, 'drafts': drafts},
+    }
+    for drafts, verifier in enumerate(verifiers, 1)
+  )
+
+
+CHANGES = {
+  'spectr/acceptance': {
+    'max_drafts': 2,
+    'zipf_size': 50,
+    'zipf_spreads': (1.0,),
+  },
+  'spectr/cost': {
+    'num_drafts': 2,
+    'vocab_sizes': (50,),
+    'values_per_repeat': 100,
+    'ways': ('medium:2x2/kseq',),
+  },
+  'spectr/decode': {'ways': _ways('block', 'kseq')},
+  'spectr/latency': {'lengths': (2,), 'prefix_length': 4},
+  'spectr/prefix_trees': {'ways': ('medium:2.1/kseq', 'medium:2x2/kseq')},
+  'spectr/speed': {'ways': _ways('maximal', 'kseq')},
+}
