@@ -1,0 +1,57 @@
+"""Checks of components: for those who write one, and for the tests.
+
+A check takes what a table would hold and raises an `AssertionError` that says
+what must hold. It needs no table, no pytest and no trained model:
+
+    from specjax import testing
+
+    testing.check_bandit(my_bandit, beta=0.3)
+    testing.check_lossless(specjax.verifiers.tree_walk(my_coupling))
+
+A component is built with what all of its kind are given, by the names of
+parameters, then with the example that stands with it (see
+`registry.component`), then with the options of the call.
+"""
+
+from collections.abc import Callable
+
+from specjax.testing import distributions
+from specjax.testing import rounds
+from specjax.testing import toys
+from specjax.testing.bandits import check_bandit
+from specjax.testing.couplings import check_coupling
+from specjax.testing.drafters import check_drafter
+from specjax.testing.goals import check_goal
+from specjax.testing.lossless import check_lossless
+from specjax.testing.metrics import check_metric
+from specjax.testing.models import check_model
+from specjax.testing.rewards import check_reward
+from specjax.testing.verifiers import check_verifier
+
+__all__ = [
+  'CHECKS',
+  'check_bandit',
+  'check_coupling',
+  'check_drafter',
+  'check_goal',
+  'check_lossless',
+  'check_metric',
+  'check_model',
+  'check_reward',
+  'check_verifier',
+  'distributions',
+  'rounds',
+  'toys',
+]
+
+# By kind, what every entry of its table keeps.
+CHECKS: dict[str, Callable[..., None]] = {
+  'bandit': check_bandit,
+  'coupling': check_coupling,
+  'drafter': check_drafter,
+  'goal': check_goal,
+  'metric': check_metric,
+  'model': check_model,
+  'reward': check_reward,
+  'verifier': check_verifier,
+}

@@ -1,0 +1,128 @@
+"""What all checks share: how a factory is called, and how a check fails."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import inspect
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import models
+from specjax.testing import distributions
+
+Factory = Callable[..., Any]
+
+# Of the small model that drafters are given.
+VOCAB_SIZE = 3
+
+
+def require(holds: Any, sentence: str) -> None:
+  """Raises an `AssertionError` of the sentence unless something holds."""
+  if not holds:
+    raise AssertionError(sentence)
+
+
+def require_close(
+  one: Any, other: Any, tolerance: float, sentence: str
+) -> None:
+  """Raises an `AssertionError` unless two arrays are equal up to a tolerance.
+
+  Args:
+    one: an array.
+    other: another of its shape.
+    tolerance: largest difference of two entries.
+    sentence: what must hold, without a full stop.
+  """
+  gap = np.abs(np.asarray(one, np.float64) - np.asarray(other, np.float64))
+  largest = gap.max(initial=0.0)  # NaN, if an entry is.
+  require(
+    largest <= tolerance, f'{sentence}; they differ by up to {largest:.2g}.'
+  )
+
+
+@contextlib.contextmanager
+def about(factory: Factory) -> Iterator[None]:
+  """Has what fails begin with the factory's name."""
+  try:
+    yield
+  except AssertionError as error:
+    name = getattr(factory, '__name__', repr(factory))
+    raise AssertionError(f'{name}: {error}') from error
+
+
+def check_documented(factory: Factory) -> None:
+  """An entry of a table can be called, and has a docstring."""
+  require(callable(factory), 'It must be a function.')
+  require(inspect.getdoc(factory), 'It must have a docstring.')
+
+
+def named(function: Factory, values: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns those of the values that a function has parameters for."""
+  names = inspect.signature(function).parameters
+  return {name: value for name, value in values.items() if name in names}
+
+
+def arguments(
+  factory: Factory, given: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns what a component is built with.
+
+  Args:
+    factory: builds the component.
+    given: what all of its kind are given, if they have such parameters.
+    options: of this one, before the example that stands with its factory.
+  """
+  example = getattr(factory, 'example', {})
+  chosen = {**named(factory, given), **example, **options}
+  try:
+    inspect.signature(factory).bind(**chosen)
+  except TypeError as error:
+    raise AssertionError(
+      f'The example must hold all that the factory needs: {error}.'
+    ) from error
+  return chosen
+
+
+def params_of(factory: Factory, chosen: Mapping[str, Any]) -> Any:
+  """Returns parameters for what a factory builds of some arguments."""
+  make = getattr(factory, 'params', None)
+  if make is None:
+    return table()
+  return make(**named(make, {**chosen, 'model_params': table()}))
+
+
+def model() -> base.LanguageModel:
+  """Returns the small model that drafters are given."""
+  return models.MODELS['markov'](VOCAB_SIZE)
+
+
+def table() -> jax.Array:
+  """Returns the parameters of `model`."""
+  rng = np.random.default_rng(18)
+  return jnp.asarray(distributions.random_table(rng, VOCAB_SIZE, VOCAB_SIZE))
+
+
+def abstract(tree: Any) -> Any:
+  """Returns shapes and types of the leaves, and how they hang together."""
+  return jax.tree.map(
+    lambda leaf: (jnp.shape(leaf), jnp.result_type(leaf)), tree
+  )
+
+
+def is_like(value: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+  """Returns whether a value is an array of a shape and a type."""
+  return abstract(value) == (shape, jnp.dtype(dtype))
+
+
+def check_keeps(before: Any, after: Any, what: str) -> None:
+  """A loop carries a state of one shape and type."""
+  require(
+    abstract(after) == abstract(before),
+    f'{what} must keep the state: its structure, shapes and types were '
+    f'{abstract(before)} and became {abstract(after)}.',
+  )

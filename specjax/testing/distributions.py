@@ -1,0 +1,71 @@
+"""Distributions of sequences, and how a sample is compared with one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+
+def random_table(
+  rng: np.random.Generator, *shape: int, low: float = 0.1
+) -> np.ndarray:
+  """Returns random transition tables without tiny entries, float32.
+
+  Args:
+    rng: of the entries.
+    *shape: of the tables, the vocabulary size last.
+    low: the least entry over the largest, before rows are normalised.
+  """
+  table = rng.uniform(low, 1, shape)
+  return (table / table.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def sequence_probs(
+  table: Any, start: int, length: int, position: int = 0
+) -> np.ndarray:
+  """Returns `[V**length]` probabilities of the tokens after `start`.
+
+  Args:
+    table: `[V, V]` of a Markov model, or `[T, V, V]`, one for each position.
+    start: the token before.
+    length: tokens of a sequence.
+    position: of the first of them, for tables that change with it.
+  """
+  tables = np.asarray(table, np.float64)
+  tables = tables if tables.ndim == 3 else tables[None]
+  probs, last = np.ones(1), np.array([start])
+  for step in range(position, position + length):
+    rows = tables[min(step, len(tables) - 1)][last]
+    probs = (probs[:, None] * rows / rows.sum(-1, keepdims=True)).ravel()
+    last = np.arange(probs.size) % tables.shape[-1]
+  return probs
+
+
+def chi_square(sequences: Sequence[Any] | np.ndarray, probs: Any) -> float:
+  """Returns the p-value of sequences under the probabilities of all.
+
+  Args:
+    sequences: `[n, T]` tokens. Those that are expected fewer than 5 times count
+      as one cell.
+    probs: `[V**T]`.
+
+  Raises:
+    AssertionError: an impossible sequence was seen.
+  """
+  rows = np.asarray(sequences).reshape(len(sequences), -1)
+  probs = np.asarray(probs, np.float64)
+  vocab_size = round(probs.size ** (1 / rows.shape[1]))
+  cells = np.ravel_multi_index(tuple(rows.T), (vocab_size,) * rows.shape[1])
+  counts = np.bincount(cells, minlength=probs.size)
+  if counts[probs == 0].any():
+    raise AssertionError('A sequence of probability 0 was seen.')
+  expected = len(cells) * probs / probs.sum()
+  rare = expected < 5
+  if rare.any():
+    counts = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+  keep = expected > 0
+  if keep.sum() < 2:
+    return 1.0
+  return float(stats.chisquare(counts[keep], expected[keep]).pvalue)

@@ -1,0 +1,256 @@
+"""What every drafter keeps."""
+
+import functools
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import drafters
+from specjax import sampling
+from specjax import trees
+from specjax.testing import building
+from specjax.testing import values
+
+_ROWS, _NUM_COMMITTED, _BUFFER = 3, 2, 16
+# How often something is drafted, to compare tokens with their probabilities.
+_NUM_DRAFTS = 4096
+# Standard errors at which a frequency is not that of its probability.
+_LIMIT = 5.5
+
+
+class _Turn(NamedTuple):
+  """What a drafter does in a round, and where others have played."""
+
+  tree: base.DraftTree
+  before: base.DraftState
+  committed: base.DraftState
+  reads: list[Any]  # `(state, num_tokens)` behind no token and behind two
+  estimated: Any  # None if the drafter has no estimate
+
+
+def check_drafter(factory: building.Factory, /, **options: Any) -> None:
+  """Checks a factory of drafters.
+
+  Shapes and types of the tree; tokens of the vocabulary, which are drawn from
+  the distributions that the tree holds, or chosen; a state that a loop can
+  carry; a row that depends on its own text and key alone; equal arguments give
+  one object.
+
+  Args:
+    factory: builds the drafter; it need not be in a table. It is given `model`,
+      `topology`, `draft_length`, `sampling` and `drafters`, if it has such
+      parameters. The vocabulary has 3 tokens.
+    **options: what it is built with, beside these and its example.
+
+  Raises:
+    AssertionError: a sentence says what must hold.
+  """
+  with building.about(factory):
+    building.check_documented(factory)
+    chosen = building.arguments(factory, _given(), options)
+    drafter = factory(**chosen)
+    _check(drafter, building.params_of(factory, chosen))
+    values.check_value(factory, chosen)
+
+
+def _given() -> dict[str, Any]:
+  model, tree = building.model(), trees.prefix_tree((2, 2))
+  return {
+    'model': model,
+    'topology': tree,
+    'draft_length': tree.depth,
+    'sampling': sampling.Sampling(),
+    'drafters': [drafters.DRAFTERS['autoregressive'](model, tree)] * 2,
+  }
+
+
+def _check(drafter: base.Drafter, params: base.Params) -> None:
+  turn = jax.jit(functools.partial(_turn, drafter))
+  keys = jax.random.split(jax.random.key(0), _ROWS)
+  made = turn(keys, params, contexts())
+  _check_tree(drafter, made.tree)
+  building.check_keeps(made.before, made.committed, 'commit')
+  for state, num_tokens in made.reads:
+    _check_read(made.before, state, num_tokens, 'catch_up')
+  # Nobody asks a drafter for it that can be behind its own rounds.
+  needed = drafter.catch_up is None or not drafter.catch_up.every_round
+  building.require(
+    not needed or made.estimated is not None,
+    'A drafter needs an estimate, unless it must catch up in every round.',
+  )
+  if made.estimated is not None:
+    state, num_tokens, acceptance = made.estimated
+    _check_read(made.before, state, num_tokens, 'estimate')
+    _check_acceptance(acceptance)
+  building.require(
+    drafter.num_calls >= 0, f'num_calls must be >= 0, got {drafter.num_calls}.'
+  )
+  hash(drafter.slot)
+  # Neighbours in the other order, and another junk behind the texts.
+  turned = contexts(junk=1, order=slice(None, None, -1))
+  other = turn(keys[::-1], params, turned)
+  for one, two in zip(jax.tree.leaves(made.tree), jax.tree.leaves(other.tree)):
+    building.require_close(
+      one,
+      two[::-1],
+      1e-6,
+      'The draft of a row must not depend on others, or on the junk behind its '
+      'text',
+    )
+  if made.tree.probs is not None:
+    _check_draws(drafter, params)
+
+
+def _turn(
+  drafter: base.Drafter,
+  keys: jax.Array,
+  params: base.Params,
+  context: base.Context,
+) -> _Turn:
+  state = drafter.init(params, context, _BUFFER)
+  depth, every = drafter.topology.depth, jnp.ones(_ROWS, bool)
+  tree, proposal = drafter.draft(keys, params, state, context)
+  outcome = base.Outcome(
+    path=jnp.zeros((_ROWS, depth), jnp.int32),
+    num_accepted=jnp.zeros(_ROWS, jnp.int32),
+    tokens=jnp.zeros((_ROWS, depth + 1), jnp.int32),
+  )
+  committed = drafter.commit(state, proposal, context, outcome, every)
+  # Others have committed nothing, and then two tokens.
+  longer = context._replace(lengths=context.lengths + _NUM_COMMITTED)
+  reads, estimated = [], None
+  if drafter.catch_up is not None:
+    read = functools.partial(drafter.catch_up.read, params, state)
+    reads = [read(each, every) for each in (context, longer)]
+  if drafter.estimate is not None:
+    shape = _ROWS, _NUM_COMMITTED, building.VOCAB_SIZE
+    probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), shape))
+    target = base.TargetProbs(context.lengths, base.Probs(probs, probs))
+    estimated = drafter.estimate(params, state, longer, every, target)
+  return _Turn(tree, state, committed, reads, estimated)
+
+
+def contexts(junk: int = 0, order: slice = slice(None)) -> base.Context:
+  """Returns rows of 1, 2 and 3 tokens.
+
+  Args:
+    junk: added to what stands behind the texts.
+    order: of the rows.
+  """
+  size = building.VOCAB_SIZE
+  tokens = np.random.default_rng(19).integers(size, size=(_ROWS, _BUFFER))
+  lengths = np.arange(_ROWS) + 1
+  behind = np.arange(_BUFFER) >= lengths[:, None]
+  tokens = np.where(behind, (tokens + junk) % size, tokens)
+  return base.Context(
+    jnp.asarray(tokens[order], jnp.int32), jnp.asarray(lengths[order])
+  )
+
+
+def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
+  """Shapes, types, and distributions where something was proposed."""
+  topology = drafter.topology
+  building.require(
+    isinstance(topology, trees.Topology) and tree.topology == topology,
+    f'The topology of its trees must be {topology}, got {tree.topology}.',
+  )
+  assert isinstance(topology, trees.Topology)
+  shape = _ROWS, topology.num_nodes
+  building.require(
+    building.is_like(tree.tokens, shape, jnp.int32),
+    f'There are tokens of each node, {shape} int32, got '
+    f'{building.abstract(tree.tokens)}.',
+  )
+  building.require(
+    building.is_like(tree.valid, shape, jnp.bool_),
+    f'It must hold valid of each node, {shape} bool, got '
+    f'{building.abstract(tree.valid)}.',
+  )
+  inside = (0 <= tree.tokens) & (tree.tokens < building.VOCAB_SIZE)
+  building.require(
+    inside.all(),
+    'Tokens must be of the vocabulary, also where they are not valid.',
+  )
+  if tree.probs is None:
+    building.require(
+      tree.bonus_probs is None, 'Without probs there are no bonus_probs.'
+    )
+    return
+  building.require(
+    drafter.vocab_size == building.VOCAB_SIZE,
+    f'vocab_size must be that of its distributions, {building.VOCAB_SIZE}, got '
+    f'{drafter.vocab_size}.',
+  )
+  for probs in tree.both_probs or ():
+    _check_probs(probs, tree.valid)
+  drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
+  for probs in tree.bonus_probs or ():
+    _check_probs(probs, drawn[:, topology.leaf_entries])
+
+
+def _check_probs(probs: jax.Array, valid: jax.Array) -> None:
+  shape = *valid.shape, building.VOCAB_SIZE
+  building.require(
+    building.is_like(probs, shape, jnp.float32),
+    f'There is a distribution of each node, {shape} float32, got '
+    f'{building.abstract(probs)}.',
+  )
+  sums = np.where(valid, probs.sum(-1), 1)
+  building.require_close(
+    sums, np.ones_like(sums), 1e-6, 'All distributions must have mass 1'
+  )
+
+
+def _check_draws(drafter: base.Drafter, params: base.Params) -> None:
+  """Tokens are as frequent as the distributions say that they were drawn from.
+
+  Of a correct drafter, a frequency is as far from its probability as is refused
+  here with a chance below 1e-5; a probability that is wrong by 0.05 is found.
+  """
+  context = contexts()
+
+  def draft(keys):
+    state = drafter.init(params, context, _BUFFER)
+    tree, _ = drafter.draft(keys, params, state, context)
+    return tree.tokens, tree.valid, tree.probs
+
+  keys = jax.random.split(jax.random.key(2), (_NUM_DRAFTS, _ROWS))
+  tokens, valid, probs = map(np.asarray, jax.jit(jax.vmap(draft))(keys))
+  drawn = tokens[..., None] == np.arange(building.VOCAB_SIZE)
+  valid = valid[..., None]
+  gap = np.where(valid, drawn - probs, 0).sum(0)
+  variance = np.where(valid, probs * (1 - probs), 0).sum(0)
+  building.require(
+    (np.abs(gap) <= _LIMIT * np.sqrt(variance) + 1e-3).all(),
+    'All tokens must be drawn from the probs of their node: of '
+    f'{_NUM_DRAFTS} drafts, some are too frequent or too rare.',
+  )
+
+
+def _check_read(before: Any, state: Any, num_tokens: Any, what: str) -> None:
+  """The state behind what others committed, and how much of it was read."""
+  building.check_keeps(before, state, what)
+  building.require(
+    building.is_like(num_tokens, (_ROWS,), jnp.int32),
+    f'{what} must return a number of tokens of each row, int32, got '
+    f'{building.abstract(num_tokens)}.',
+  )
+
+
+def _check_acceptance(acceptance: Any) -> None:
+  """How likely drafts would have been accepted where others committed."""
+  shape = _ROWS, _NUM_COMMITTED
+  for chances in base.Probs(*acceptance):
+    building.require(
+      building.is_like(chances, shape, jnp.float32),
+      f'The estimate is an acceptance of each position, {shape} float32, got '
+      f'{building.abstract(chances)}.',
+    )
+    building.require(
+      ((0 <= chances) & (chances <= 1 + 1e-6)).all(),
+      'An estimate of acceptance is a probability, in [0, 1].',
+    )

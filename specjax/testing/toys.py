@@ -1,0 +1,82 @@
+"""Tiny models of random weights: to try components on, without training."""
+
+import functools
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+
+from specjax import families
+from specjax import models
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import adapters
+from specjax.models import checkpoint
+from specjax.models import config as config_lib
+
+VOCAB = 32
+
+# A family's models, but for their vocabulary.
+TINY: dict[str, Any] = {
+  'num_layers': 1,
+  'd_model': 16,
+  'num_heads': 2,
+  'num_kv_heads': 1,
+  'head_dim': 8,
+  'd_ff': 16,
+}
+
+
+@functools.cache
+def transformer(seed: int = 0, num_layers: int = 2, **options):
+  """Returns a random transformer of peaked outputs, and its parameters."""
+  config = config_lib.TransformerConfig(
+    vocab_size=VOCAB,
+    num_layers=num_layers,
+    d_model=16,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=4,
+    d_ff=32,
+    **options,
+  )
+  params = jax.tree.map(
+    lambda leaf: leaf * 8 if leaf.ndim > 1 else leaf,
+    adapters.init_params(jax.random.key(seed), config),
+  )
+  return adapters.transformer(config), params
+
+
+@functools.cache
+def markov(seed: int = 0, vocab_size: int = 4, horizon: int | None = None):
+  """Returns a random Markov model and its table."""
+  times = () if horizon is None else (horizon,)
+  shape = (*times, vocab_size, vocab_size)
+  logits = 2 * jax.random.normal(jax.random.key(seed), shape)
+  return models.MODELS['markov'](vocab_size), jax.nn.softmax(logits)
+
+
+def write_family(
+  folder: pathlib.Path, drafters: dict[str, float], scale: float = 12.0
+) -> None:
+  """Writes the shipped tokenizer and random models of one shape.
+
+  Args:
+    folder: where to.
+    drafters: by name, how far each is from the target, from 0, the target
+      itself, to 1, another model.
+    scale: of the weights; a large one makes for peaked distributions.
+  """
+  shipped = pathlib.Path(families.__file__).parent / 'mini'
+  shutil.copy(shipped / 'tokenizer.json', folder)
+  vocab_size = tokenizer_lib.load(str(folder / 'tokenizer.json')).vocab_size
+  config = config_lib.TransformerConfig(vocab_size=vocab_size, **TINY)
+  ends = [adapters.init_params(jax.random.key(seed), config) for seed in (0, 1)]
+  for name, share in {'target': 0.0, **drafters}.items():
+    params = jax.tree.map(
+      lambda leaf, other, share=share: (
+        (scale if leaf.ndim > 1 else 1) * (leaf + share * (other - leaf))
+      ),
+      *ends,
+    )
+    checkpoint.save(str(folder / f'{name}.safetensors'), config, params)

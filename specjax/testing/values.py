@@ -1,0 +1,121 @@
+"""That components are values: equal arguments give one object."""
+
+from collections.abc import Iterator
+import dataclasses
+import inspect
+from typing import Any
+
+import jax
+import numpy as np
+
+from specjax import base
+from specjax import models
+from specjax import trees
+from specjax.testing import building
+
+
+def check_value(factory: building.Factory, chosen: dict[str, Any]) -> None:
+  """Equal arguments, however they are written, must give one object.
+
+  Args:
+    factory: builds the component.
+    chosen: arguments that it is built with.
+
+  Raises:
+    AssertionError: it is not decorated with `registry.component`, equal
+      arguments give two objects, different ones give one, or a value that JAX
+      traces is remembered.
+  """
+  building.require(
+    hasattr(factory, 'example'),
+    'Factories are decorated with registry.component, so that what is built '
+    'twice is compiled once.',
+  )
+  component = factory(**chosen)
+  bound = inspect.signature(factory).bind(**chosen)
+  bound.apply_defaults()
+  building.require(
+    factory(*bound.args, **bound.kwargs) is component,
+    'Equal calls must give one object.',
+  )
+  for key, value in bound.arguments.items():
+    for spelled in _spellings(value):
+      again = factory(**chosen | {key: spelled})
+      building.require(
+        again is component and hash(again) == hash(component),
+        f'Equal arguments give one object, also {key}={spelled!r}.',
+      )
+    another = _first_built(factory, chosen, key, value)
+    building.require(
+      another != component, f'Another {key} makes another component.'
+    )
+    if isinstance(value, float):
+      _check_traced(factory, chosen, key, value)
+
+
+def _spellings(value: Any) -> list[Any]:
+  """One value, written in several ways."""
+  if isinstance(value, float):
+    return [value, np.float64(value)]
+  if not isinstance(value, list):
+    return []
+  numbers = isinstance(value[0], int | float)
+  return [[*value], tuple(value), *([np.array(value)] if numbers else [])]
+
+
+def _first_built(
+  factory: building.Factory, chosen: dict[str, Any], key: str, value: Any
+) -> Any:
+  """A component that differs in one argument; None if none can be built."""
+  for change in _changes(value):
+    try:
+      return factory(**chosen | {key: change})
+    except ValueError:  # Out of range.
+      continue
+  return None
+
+
+def _changes(value: Any) -> Iterator[Any]:
+  """Values like this one, of which some may be out of range."""
+  if isinstance(value, bool):
+    yield not value
+  elif isinstance(value, int):
+    yield from (value + 1, value - 1)
+  elif isinstance(value, float):
+    yield from (value + 0.01, value - 0.01)
+  elif isinstance(value, trees.Topology):
+    yield trees.chain(3)
+  elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    for field in dataclasses.fields(value):
+      for change in _changes(getattr(value, field.name)):
+        yield dataclasses.replace(value, **{field.name: change})
+  elif isinstance(value, base.LanguageModel):
+    yield models.MODELS['markov'](building.VOCAB_SIZE + 1)
+  elif isinstance(value, list):
+    yield [*value, *value]
+    yield from ([*value[1:], change] for change in _changes(value[0]))
+
+
+def _check_traced(
+  factory: building.Factory, chosen: dict[str, Any], key: str, value: float
+) -> None:
+  """Nothing is kept of a value that JAX traces, if it can be one at all."""
+
+  def trace(number):
+    once, again = (factory(**chosen | {key: number}) for _ in range(2))
+    building.require(
+      once is not again, f'A value of {key} that is traced is not remembered.'
+    )
+    return number
+
+  must_be_known = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+  )
+  with jax.checking_leaks():
+    traced = jax.jit(trace)
+    try:
+      traced(value)
+      traced(value)
+    except must_be_known:
+      pass

@@ -1,0 +1,118 @@
+"""What every verifier keeps, one that is not lossless too."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import trees
+from specjax.testing import building
+from specjax.testing import values
+
+# Of `drafted`.
+NUM_TREES, VOCAB_SIZE = 64, 5
+
+
+def check_verifier(factory: building.Factory, /, **options: Any) -> None:
+  """Checks a factory of verifiers.
+
+  Every chain is verified, and the topologies that stand with the factory; all
+  other trees may be refused, in a sentence that names the tree. What is kept is
+  a path of valid nodes down from the root, and the tokens spell it; equal
+  arguments give one object. For the distribution, see `check_lossless`.
+
+  Args:
+    factory: builds the verifier; it need not be in a table.
+    **options: what it is built with, beside its example.
+
+  Raises:
+    AssertionError: a sentence says what must hold.
+  """
+  with building.about(factory):
+    building.check_documented(factory)
+    chosen = building.arguments(factory, {}, options)
+    topologies = getattr(factory, 'topologies', None)
+    _check(factory(**chosen), topologies)
+    values.check_value(factory, chosen)
+
+
+def _check(
+  verifier: base.Verifier, topologies: list[trees.Topology] | None
+) -> None:
+  taken = [trees.chain(0), trees.chain(2), *(topologies or [])]
+  tried = [*taken, trees.chains(2, 2), trees.prefix_tree((2, 2))]
+  for topology in dict.fromkeys(tried):
+    tree, target_probs = drafted(topology)
+    keys = jax.random.split(jax.random.key(0), NUM_TREES)
+    try:
+      outcome = jax.jit(jax.vmap(verifier))(keys, tree, target_probs)
+    except ValueError as error:
+      _check_refusal(topology, topology in taken, str(error))
+      continue
+    building.require(
+      topologies is None or topology in taken,
+      f'{topology} must be refused, or be one of its topologies.',
+    )
+    _check_outcome(tree, topology, jax.device_get(outcome))
+
+
+def _check_refusal(
+  topology: trees.Topology, must_take: bool, words: str
+) -> None:
+  building.require(not must_take, f'{topology} must be taken, got: {words}')
+  end = f'got a tree with parents {topology.parents}.'
+  building.require(
+    words.endswith(end), f'A refusal is a sentence, "... {end}", got: {words}'
+  )
+
+
+def drafted(topology: trees.Topology) -> tuple[base.DraftTree, jax.Array]:
+  """Returns trees of which a tenth of the nodes is not valid, and target_probs.
+
+  Args:
+    topology: of the trees.
+  """
+  num, rng = topology.num_nodes, np.random.default_rng(4)
+  shape = NUM_TREES, num + 1
+  draft, target = rng.dirichlet(np.ones(VOCAB_SIZE), size=(2, *shape))
+  parents = np.array(topology.parents, np.int32) + 1
+  tree = base.DraftTree(
+    tokens=jnp.asarray(rng.integers(VOCAB_SIZE, size=(NUM_TREES, num))),
+    topology=topology,
+    valid=jnp.asarray(rng.random((NUM_TREES, num)) < 0.9),
+    probs=jnp.asarray(draft[:, parents], jnp.float32),
+  )
+  return tree, jnp.asarray(target, jnp.float32)
+
+
+def _check_outcome(
+  tree: base.DraftTree, topology: trees.Topology, outcome: base.Outcome
+) -> None:
+  """Shapes and types; the path spells what was kept, down from the root."""
+  shapes = (topology.depth,), (), (topology.depth + 1,)
+  for leaf, shape in zip(outcome, shapes, strict=True):
+    building.require(
+      building.is_like(leaf, (NUM_TREES, *shape), jnp.int32),
+      f'All parts of outcomes are as deep as the tree, {shape} int32 for one '
+      f'row, got {building.abstract(leaf)} for {NUM_TREES} rows.',
+    )
+  tokens, valid = np.asarray(tree.tokens), np.asarray(tree.valid)
+  for row, (path, num, emitted) in enumerate(zip(*outcome)):
+    building.require(
+      0 <= num <= topology.depth,
+      f'num_accepted must be from 0 to the depth {topology.depth}, got {num}.',
+    )
+    of_vocabulary = (0 <= emitted) & (emitted < VOCAB_SIZE)
+    building.require(
+      of_vocabulary[: num + 1].all(),
+      'The tokens that are emitted must be of the vocabulary.',
+    )
+    for level, node in enumerate(path[:num]):
+      line = np.flatnonzero(topology.mask[node + 1])[1:] - 1
+      building.require(valid[row, line].all(), 'All kept nodes must be valid.')
+      building.require(
+        tokens[row, line].tolist() == emitted[: level + 1].tolist(),
+        'A path must spell what is emitted.',
+      )
