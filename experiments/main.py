@@ -9,8 +9,10 @@ combination of values, in folders of the workdir, and joins their rows. Configs
 and components are listed by --help.
 """
 
+import functools
 import importlib
 import os
+import shlex
 import sys
 import typing
 from typing import Any
@@ -29,21 +31,29 @@ from experiments.common import results
 from experiments.common import workdirs
 
 _CONFIG = '--config='
+_COMMAND = 'python -m experiments.main'
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder for config.json, results.json, records and plots.'
 )
 
 
-def main(argv):
+def main(argv, command=''):
   if len(argv) > 1:
     raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
   programs.keep()
-  run(flags.FLAGS.config, _WORKDIR.value)
+  run(flags.FLAGS.config, _WORKDIR.value, command)
 
 
-def run(config: Any, workdir: str | os.PathLike[str]) -> None:
+def run(
+  config: Any, workdir: str | os.PathLike[str], command: str = ''
+) -> None:
   """Runs the experiment that a config names, once or for each of a sweep.
+
+  Args:
+    config: of the experiment.
+    workdir: the folder of the run.
+    command: that asks for it, which stands with the results.
 
   Raises:
     ValueError: the experiment refuses the config, or the workdir holds a run of
@@ -51,16 +61,16 @@ def run(config: Any, workdir: str | os.PathLike[str]) -> None:
   """
   points = configs.points(config)
   if points is None:
-    _run(config, workdirs.Workdir(workdir, config, may_change(config)))
+    _run(config, workdirs.Workdir(workdir, config, may_change(config)), command)
     return
   top, rows = workdirs.Workdir(workdir, config, ('sweep',)), []
   for values, each in points:
     name = ','.join(f'{field}={value}' for field, value in values.items())
     print(f'\n{name}')
     folder = os.path.join(str(top), name.replace(os.sep, '_'))
-    _run(each, workdirs.Workdir(folder, each, may_change(each)))
+    _run(each, workdirs.Workdir(folder, each, may_change(each)), command)
     rows += [values | row for row in results.read(folder)['rows']]
-  finish(top, config, rows)
+  finish(top, config, rows, command)
 
 
 def may_change(config: Any) -> tuple[str, ...]:
@@ -82,15 +92,15 @@ def experiment(config: Any) -> Any:
     ) from None
 
 
-def finish(workdir: workdirs.Workdir, config: Any, rows: Any) -> None:
+def finish(
+  workdir: workdirs.Workdir, config: Any, rows: Any, command: str
+) -> None:
   """Writes rows with the paper's beside them, prints and draws them."""
-  tables = config.get('paper', ())
-  beside = paper.beside(rows, tables)
-  claims = paper.claims(rows, tables)
-  results.write(workdir, config.experiment, beside, claims)
-  print(results.table(beside, config.get('columns', ())))
-  if claims:
-    print('\n' + results.table(claims))
+  theirs = config.get('paper', ())
+  beside, claims = paper.beside(rows, theirs), paper.claims(rows, theirs)
+  results.write(workdir, config.experiment, command, beside, claims)
+  tables = [*results.shown(beside, config), results.cells(claims)]
+  print('\n\n'.join(results.table(lines) for lines in tables if lines[0]))
   draw = getattr(experiment(config), 'figures', None)
   for name, figure in (draw(beside) if draw else {}).items():
     path = os.path.join(workdir, f'{name}.png')
@@ -98,10 +108,10 @@ def finish(workdir: workdirs.Workdir, config: Any, rows: Any) -> None:
     print(f'\n{name.replace("_", " ")}: {path}')
 
 
-def _run(config, workdir):
+def _run(config, workdir, command):
   rows = experiment(config).run(config, workdir)
   if rows is not None:
-    finish(workdir, config, rows)
+    finish(workdir, config, rows, command)
 
 
 def usage() -> str:
@@ -134,15 +144,25 @@ def _parse(argv):
   return app.parse_flags_with_usage(rest)
 
 
+def _command(argv):
+  """What was asked for, but for the workdir; the place of the data is DATA."""
+  words = [word for word in argv[1:] if not word.startswith('--workdir')]
+  prefix = '--config.data_dir='
+  data = [word[len(prefix) :] for word in words if word.startswith(prefix)]
+  said = ' '.join([_COMMAND, *map(shlex.quote, words)])
+  return said.replace(data[-1], 'DATA') if data and data[-1] else said
+
+
 def console() -> None:
   """Runs `main` with the arguments of the command line."""
-  app.run(_said, flags_parser=_parse)
+  command = _command(sys.argv)
+  app.run(functools.partial(_said, command=command), flags_parser=_parse)
 
 
-def _said(argv):
+def _said(argv, command):
   """What is wrong with a config is one sentence, and no traceback."""
   try:
-    main(argv)
+    main(argv, command)
   except ValueError as error:
     if flags.FLAGS.pdb_post_mortem or 'SPECJAX_TRACEBACK' in os.environ:
       raise

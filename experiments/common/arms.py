@@ -122,6 +122,12 @@ def build(arm: Arm, pool: Pool, place: str) -> tuple[base.Arm, base.Params]:
   return base.Arm(drafter, built, goal), params
 
 
+def label(arm: Arm) -> str:
+  """Returns what tables call an arm: without the file of its parameters."""
+  options = tuple(each for each in arm.drafter.options if each[0] != _PARAMS)
+  return str(arm._replace(drafter=arm.drafter._replace(options=options)))
+
+
 def numbers(arm: Arm) -> tuple[float, ...]:
   """Returns what may differ in arms of one compiled program.
 

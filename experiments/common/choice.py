@@ -4,6 +4,7 @@ For experiments whose ways are arms alone and bandits over them.
 """
 
 from collections.abc import Sequence
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,17 @@ import numpy as np
 from experiments.common import compare
 from experiments.common import runner
 from specjax import metrics
+
+
+def plan(config: Any) -> compare.Plan:
+  """Returns what a config asks for; each of its `arms` alone comes first.
+
+  Raises:
+    ValueError: as in `compare.plan`.
+  """
+  config = copy.deepcopy(config)
+  config.ways = (*config.arms, *config.get('ways', ()))
+  return compare.plan(config)
 
 
 def best_of_each(arms: Sequence[compare.Decoded]) -> np.ndarray:

@@ -24,10 +24,15 @@ def known() -> dict[str, str]:
   """Returns the first line of each config's docstring, by path."""
   lines = {}
   for path in sorted((_ROOT / _FOLDER).rglob('*.py')):
-    tree = ast.parse(path.read_text(encoding='utf-8'))
-    doc = (ast.get_docstring(tree) or '').split('\n')[0]
-    lines[path.relative_to(_ROOT).as_posix()] = doc
+    name = path.relative_to(_ROOT).as_posix()
+    lines[name] = docstring(name).split('\n')[0]
   return lines
+
+
+def docstring(path: str) -> str:
+  """Returns the docstring of a config file."""
+  tree = ast.parse((_ROOT / path).read_text(encoding='utf-8'))
+  return ast.get_docstring(tree) or ''
 
 
 def experiments() -> list[str]:

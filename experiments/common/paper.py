@@ -6,7 +6,8 @@
     field    the column of our rows that they are compared with
     rows     a tuple of (where, number) or (where, number, error)
     claims   a tuple of (claim, above, below, ratio): the paper's ratio of two
-             rows, by default of the numbers
+             rows, by default of the numbers; or with None for `below`, the
+             paper's number of one row
     measured the column of which our ratios are, by default `field`
 
 `where` are columns that a row must have, such as {'way': 'small:4'}. A row that
@@ -30,7 +31,7 @@ def grid(
   columns: Sequence[Any],
   numbers: Mapping[Any, Sequence[Any]],
   where: Mapping[str, Any],
-  ratios: Sequence[tuple[Any, Any]] = (),
+  ratios: Sequence[tuple[str, str]] = (),
   **options: Any,
 ) -> dict[str, Any]:
   """Returns a table as it is printed: a row for a value, a column for a way.
@@ -44,7 +45,8 @@ def grid(
     numbers: `[columns]` by value of `down`: a number, a pair of a number and
       its error, or None where nothing is printed.
     where: other columns that our rows must have.
-    ratios: pairs of `columns` whose ratio is a claim, in each printed row.
+    ratios: pairs of `columns` whose ratio is a claim, in each printed row,
+      whose value stands for '{}' in them.
     **options: of a table.
   """
   place = lambda row, column: {**where, down: row, across: column}
@@ -60,7 +62,7 @@ def grid(
     'claims': tuple(
       (f'{above} over {below}, {row}', place(row, above), place(row, below))
       for row in numbers
-      for above, below in ratios
+      for above, below in ([each.format(row) for each in p] for p in ratios)
     ),
     **options,
   }
@@ -94,11 +96,12 @@ def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   for table in tables:
     for claim, above, below, *ratio in table.get('claims', ()):
       field = table.get('measured', table['field'])
-      pair = _one(rows, above), _one(rows, below)
-      if None in pair:
+      wanted = [above] if below is None else [above, below]
+      chosen = [_one(rows, where) for where in wanted]
+      if any(row is None or row.get(field) is None for row in chosen):
         continue
       theirs = ratio[0] if ratio else _ratio_of(table, above, below)
-      ours, error = _measured(*pair, field)
+      ours, error = _measured(field, *chosen)
       result.append(
         {
           'claim': claim,
@@ -119,8 +122,10 @@ def error_of(row: Row, field: str) -> float | None:
   return None
 
 
-def _measured(above, below, field):
-  """The ratio of two rows, and its error if both have one."""
+def _measured(field, above, below=None):
+  """A row's number or the ratio of two, and its error if all have one."""
+  if below is None:
+    return above[field], error_of(above, field)
   ratio = above[field] / below[field]
   errors = [error_of(row, field) for row in (above, below)]
   if None in errors:

@@ -21,6 +21,7 @@ Row = dict[str, Any]
 def write(
   workdir: workdirs.Workdir,
   experiment: str,
+  command: str,
   rows: Sequence[Row],
   claims: Sequence[Row] = (),
 ) -> None:
@@ -29,6 +30,7 @@ def write(
   Args:
     workdir: of the run.
     experiment: its name.
+    command: that was run, '' if it is not known.
     rows: flat rows of a table, as JSON.
     claims: what the paper claims beside what was measured.
   """
@@ -36,6 +38,7 @@ def write(
   content = {
     'format': _FORMAT,
     'experiment': experiment,
+    'command': command,
     'device': measure.device(),
     'rows': list(rows),
     'claims': list(claims),
@@ -78,27 +81,48 @@ def save_json(path: str, content: Any) -> None:
     file.write('\n')
 
 
-def tables(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
-  """Returns a table of each `part` that rows name; long parts are left out.
+def shown(rows: Sequence[Row], config: Any) -> list[list[list[str]]]:
+  """Returns the cells of the tables that a config asks for.
+
+  There is a table for each value of `part`, or one if rows have no parts. Of a
+  long part there is only its name; the file has its rows.
 
   Args:
     rows: flat.
-    columns: as in `table`.
+    config: with `columns`, names of those that are shown; or with `pivot`, a
+      dictionary of `down`, columns that name a line, `across`, the column whose
+      values are the table's columns, and `value`, the column that fills it. All
+      columns of the rows, by default.
   """
   parts: dict[Any, list[Row]] = {}
   for row in rows:
     parts.setdefault(row.get('part'), []).append(row)
-  return '\n\n'.join(
-    f'{len(own)} rows of {part!r} are in {FILE}.'
+  return [
+    [[f'{len(own)} rows of {part!r} are in {FILE}.']]
     if part is not None and len(own) > _MOST_ROWS
-    else table(own, columns)
+    else _pivoted(own, **config.pivot)
+    if config.get('pivot', None)
+    else cells(own, config.get('columns', ()))
     for part, own in parts.items()
-  )
+  ]
 
 
-def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
-  """Returns rows as an aligned text table; arguments as in `cells`."""
-  lines = cells(rows, columns)
+def _pivoted(rows, down, across, value):
+  """A line for each value of some columns, a column for each of another."""
+  rows = [row for row in rows if row.get(value) is not None and across in row]
+  heads = list(dict.fromkeys(str(row[across]) for row in rows))
+  lines: dict[tuple[str, ...], dict[str, str]] = {}
+  for row in rows:
+    name = tuple(_cell(row.get(each), None) for each in down)
+    lines.setdefault(name, {})[str(row[across])] = _with_paper(row, value)
+  return [[*(name.replace('_', ' ') for name in down), *heads]] + [
+    [*name, *(line.get(head, '') for head in heads)]
+    for name, line in lines.items()
+  ]
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+  """Returns cells, the first line their head, as an aligned text table."""
   widths = [max(map(len, column)) for column in zip(*lines)]
   texts = [
     '  '.join(
@@ -132,6 +156,14 @@ def cells(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[list[str]]:
     [_cell(row.get(name), row.get(f'{name}_error')) for name in names]
     for row in rows
   ]
+
+
+def _with_paper(row, name):
+  """A number with its error, and the paper's in brackets."""
+  text = _cell(row[name], row.get(f'{name}_error'))
+  if row.get('paper_field') != name:
+    return text
+  return f'{text} ({_cell(row["paper"], None)})'
 
 
 def _cell(value, error):

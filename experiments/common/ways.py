@@ -133,7 +133,7 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
     raise ValueError(f'{place} must have an arm or a bandit, got {entry!r}.')
   if 'arm' in fields:
     arms = (arms_lib.parse(fields['arm'], models, place),)
-    bandit, label = _FIXED, str(arms[0])
+    bandit, label = _FIXED, arms_lib.label(arms[0])
   else:
     entries = fields.get('arms', config.get('arms', ()))
     arms = tuple(
@@ -163,7 +163,7 @@ def alone(way: Way) -> list[Way]:
     name: _DEFAULTS[name] for name in ('catch_up', 'warm_start', 'per_row')
   }
   return [
-    way._replace(label=str(arm), arms=(arm,), bandit=_FIXED, **own)
+    way._replace(label=arms_lib.label(arm), arms=(arm,), bandit=_FIXED, **own)
     for arm in way.arms
   ]
 

@@ -501,12 +501,30 @@ def test_tables_show_errors_beside_their_numbers():
     {'way': 'a', 'speed': 3.0, 'speed_error': 0.25, 'n': 2},
     {'way': 'bb', 'speed': 1234.5678, 'n': None},
   ]
-  assert results.table(rows) == (
+  assert results.table(results.cells(rows)) == (
     'way  speed ± standard error  n\n'
     'a             3.000 ± 0.250  2\n'
     'bb                     1235'
   )
-  assert results.table(rows, ('n', 'way')).startswith('n  way\n2    a')
+  config = ml_collections.ConfigDict({'columns': ('n', 'way')})
+  (lines,) = results.shown(rows, config)
+  assert results.table(lines) == 'n  way\n2    a\n    bb'
+  pivot = {'down': ('way',), 'across': 'n', 'value': 'speed'}
+  rows = [
+    {**{'way': way, 'n': n, 'speed': n / 2, 'speed_error': 0.5}, **more}
+    for way in 'ab'
+    for n, more in ((1, {}), (2, {'paper': 3.0, 'paper_field': 'speed'}))
+  ]
+  config = ml_collections.ConfigDict({'pivot': pivot})
+  (lines,) = results.shown(rows, config)
+  assert lines == [
+    ['way', '1', '2'],
+    ['a', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
+    ['b', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
+  ]
+  rows = [{'part': part, 'n': n} for part in 'xy' for n in (1, 2)]
+  (one, two) = results.shown(rows, {})
+  assert one == [['part', 'n'], ['x', '1'], ['x', '2']] and two[1] == ['y', '1']
 
 
 def test_equal_rows_give_equal_pictures(tmp_path):

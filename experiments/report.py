@@ -1,0 +1,154 @@
+"""Writes the documents of results from files of results: never by hand.
+
+python -m experiments.report                     every document anew
+python -m experiments.report runs/spectr_decode  with the results of a run
+
+Results of runs are kept in `docs/results/data`, a file for each config. Of
+these, and of the configs' docstrings, a document is made for each folder of
+`configs/`, with a table and pictures for each config; those of no folder make
+`library.md`. What stands between `<!-- results NAME -->` and `<!-- end -->` in
+README.md is a table of one of them.
+"""
+
+from collections.abc import Iterator
+import pathlib
+import re
+import shlex
+import sys
+from typing import Any
+
+from experiments import main
+from experiments.common import configs
+from experiments.common import plots
+from experiments.common import results
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_FOLDER = pathlib.Path('docs', 'results')
+_DATA = 'data'
+_FIGURES = 'figures'
+_LIBRARY = 'library'
+_TITLES = {
+  'spectr': 'SpecTr: several drafts a round',
+  'banditspec': 'BanditSpec: which drafter, which length',
+  'metasd': 'MetaSD: specialised drafters',
+  'cascades': 'Speculative cascades: quality for speed',
+  'theory': 'Theory: what is possible',
+  _LIBRARY: 'The library: quickstart, benchmark, the mini family',
+}
+_MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
+_INTRODUCTION = """\
+The numbers below are of runs of the commands above them, and `DATA` is a folder
+of text as [docs/experiments.md](../experiments.md) describes it. Errors are
+standard errors. *Paper* is the paper's own number, of its models and machines,
+and *claims* are its ratios beside ours. This page is made by `python -m
+experiments.report` from `docs/results/data`.
+"""
+
+
+def keep(workdir: str, root: pathlib.Path = _ROOT) -> pathlib.Path:
+  """Copies the results of a run to where documents are made of them.
+
+  Raises:
+    ValueError: the run has no results, or was not started by a command.
+  """
+  content = results.read(workdir)
+  if not content['command']:
+    raise ValueError(f'{workdir} does not say which command it is of.')
+  path = root / _FOLDER / _DATA / f'{_name(content["command"])}.json'
+  path.parent.mkdir(parents=True, exist_ok=True)
+  results.save_json(str(path), content)
+  return path
+
+
+def write(root: pathlib.Path = _ROOT, out: pathlib.Path = _ROOT) -> None:
+  """Writes all documents, their pictures, and the tables in README.md.
+
+  Args:
+    root: of the project, with the results.
+    out: where the documents are written; the project itself, by default.
+  """
+  data = root / _FOLDER / _DATA
+  found: dict[str, list[tuple[str, Any]]] = {}
+  for path in sorted(data.rglob('*.json')):
+    name = path.relative_to(data).with_suffix('').as_posix()
+    folder = name.split('/')[0] if '/' in name else _LIBRARY
+    found.setdefault(folder, []).append((name, results.read(path)))
+  folder_out = out / _FOLDER
+  (folder_out / _FIGURES).mkdir(parents=True, exist_ok=True)
+  for folder, contents in found.items():
+    title = _TITLES.get(folder, folder)
+    parts = [f'# {title}\n', _INTRODUCTION]
+    for name, content in contents:
+      parts += _section(name, content, folder_out / _FIGURES)
+    (folder_out / f'{folder}.md').write_text('\n'.join(parts), 'utf-8')
+  tables = {name: c for contents in found.values() for name, c in contents}
+  readme = (root / 'README.md').read_text('utf-8')
+  (out / 'README.md').write_text(_filled(readme, tables), 'utf-8')
+
+
+def _section(name, content, figures) -> Iterator[str]:
+  """The lines of a config: what it is, its command, table and pictures."""
+  path = _config_path(content['command'])
+  config = configs.load(path)
+  first, _, rest = configs.docstring(path.split(':')[0]).partition('\n')
+  yield f'## {first}\n'
+  yield f'```bash\n{_wrapped(content["command"], name)}\n```\n'
+  prose = [each for each in rest.split('\n\n') if 'python -m' not in each]
+  yield '\n\n'.join(each.strip('\n') for each in prose if each.strip()) + '\n'
+  yield f'Device: {content["device"]}.\n'
+  for lines in results.shown(content['rows'], config):
+    yield markdown(lines) + '\n'
+  if content['claims']:
+    yield f'Claims:\n\n{markdown(results.cells(content["claims"]))}\n'
+  draw = getattr(main.experiment(config), 'figures', None)
+  for label, figure in (draw(content['rows']) if draw else {}).items():
+    file = f'{name.replace("/", "_")}_{label}.svg'
+    plots.save(figure, figures / file)
+    yield f'![{label.replace("_", " ")}]({_FIGURES}/{file})\n'
+
+
+def markdown(lines: list[list[str]]) -> str:
+  """Returns cells, the first line their head, as a Markdown table."""
+  head, *rest = lines
+  if not rest:
+    return ' '.join(head)
+  return '\n'.join(
+    '| ' + ' | '.join(cell.replace('|', '\\|') for cell in line) + ' |'
+    for line in [head, ['---'] * len(head), *rest]
+  )
+
+
+def _filled(readme, tables):
+  """README.md with the tables of its marks."""
+
+  def table(match):
+    content = tables[match[2]]
+    config = configs.load(_config_path(content['command']))
+    made = '\n\n'.join(map(markdown, results.shown(content['rows'], config)))
+    return f'{match[1]}\n{made}\n\n{match[3]}'
+
+  return _MARKED.sub(table, readme)
+
+
+def _config_path(command):
+  """The config that a command is of, with its argument."""
+  words = shlex.split(command)
+  return next(w[9:] for w in words if w.startswith('--config='))
+
+
+def _name(command):
+  """What a config's results are called, without `configs/` and `.py`."""
+  path = _config_path(command).removeprefix('configs/')
+  return path.replace('.py:', '-').removesuffix('.py')
+
+
+def _wrapped(command, name):
+  """A command on several lines, with a workdir."""
+  words = [*command.split(' --'), f'workdir=runs/{name.replace("/", "_")}']
+  return ' \\\n    --'.join(words)
+
+
+if __name__ == '__main__':
+  for each in sys.argv[1:]:
+    print(f'Kept {keep(each).relative_to(_ROOT)}.')
+  write()
