@@ -39,6 +39,7 @@ class Runs(NamedTuple):
   rounds: jax.Array  # [R] int32
   pulls: jax.Array  # [R, A] int32
   tokens: jax.Array  # [R] int32; the last round counts whole, as in the paper
+  missed: jax.Array  # [R] int32 tokens since their own, of arms changed to
 
 
 @registry.component
@@ -174,6 +175,18 @@ def regret(rounds, fixed_rounds) -> tuple[float, float]:
   return float(lost.mean()), float(error)
 
 
+class _Last(NamedTuple):
+  """What was played last, and how long the text was when each arm was."""
+
+  arm: jax.Array  # [R]
+  tokens: jax.Array  # [R, A]
+
+  def missed(self, arms, tokens):
+    """Tokens since the arm's last round, where another one was played."""
+    own = jnp.take_along_axis(self.tokens, arms[:, None], 1)[:, 0]
+    return jnp.where(arms == self.arm, 0, tokens - own)
+
+
 @functools.partial(
   jax.jit, static_argnames=('bandit', 'environment', 'num_runs')
 )
@@ -182,18 +195,22 @@ def _play(key, bandit, environment, num_tokens, num_runs):
     return (carry[-1] < num_tokens).any()
 
   def step(carry):
-    round_, states, pulls, tokens = carry
+    round_, states, last, pulls, missed, tokens = carry
     states, arms, emitted = _round(keys, bandit, environment, round_, states)
     live = tokens < num_tokens
     played = arms[:, None] == jnp.arange(environment.num_arms)[None]
     pulls += (played & live[:, None]).astype(jnp.int32)
-    return round_ + 1, states, pulls, tokens + jnp.where(live, emitted, 0)
+    missed += jnp.where(live & (round_ > 0), last.missed(arms, tokens), 0)
+    last = _Last(arms, jnp.where(played, tokens[:, None], last.tokens))
+    tokens += jnp.where(live, emitted, 0)
+    return round_ + 1, states, last, pulls, missed, tokens
 
   keys, states = _start(key, bandit, num_runs)
+  zeros = jnp.zeros(num_runs, jnp.int32)
   pulls = jnp.zeros((num_runs, environment.num_arms), jnp.int32)
-  carry = jnp.int32(0), states, pulls, jnp.zeros(num_runs, jnp.int32)
-  *_, pulls, tokens = jax.lax.while_loop(unfinished, step, carry)
-  return Runs(pulls.sum(1), pulls, tokens)
+  carry = jnp.int32(0), states, _Last(zeros, pulls), pulls, zeros, zeros
+  *_, pulls, missed, tokens = jax.lax.while_loop(unfinished, step, carry)
+  return Runs(pulls.sum(1), pulls, tokens, missed)
 
 
 @functools.partial(jax.jit, static_argnames=('environment', 'num_runs'))
