@@ -9,6 +9,7 @@ combination of values, in folders of the workdir, and joins their rows. Configs
 and components are listed by --help.
 """
 
+from collections.abc import Sequence
 import functools
 import importlib
 import os
@@ -144,8 +145,8 @@ def _parse(argv):
   return app.parse_flags_with_usage(rest)
 
 
-def _command(argv):
-  """What was asked for, but for the workdir; the place of the data is DATA."""
+def command_of(argv: Sequence[str]) -> str:
+  """Returns what was asked for, but for the workdir; `data_dir` is DATA."""
   words = [word for word in argv[1:] if not word.startswith('--workdir')]
   prefix = '--config.data_dir='
   data = [word[len(prefix) :] for word in words if word.startswith(prefix)]
@@ -155,7 +156,7 @@ def _command(argv):
 
 def console() -> None:
   """Runs `main` with the arguments of the command line."""
-  command = _command(sys.argv)
+  command = command_of(sys.argv)
   app.run(functools.partial(_said, command=command), flags_parser=_parse)
 
 

@@ -6,8 +6,9 @@ python -m experiments.report runs/spectr_decode  with the results of a run
 Results of runs are kept in `docs/results/data`, a file for each config. Of
 these, and of the configs' docstrings, a document is made for each folder of
 `configs/`, with a table and pictures for each config; those of no folder make
-`library.md`. What stands between `<!-- results NAME -->` and `<!-- end -->` in
-README.md is a table of one of them.
+`library.md`. In README.md, what stands between `<!-- results NAME -->` and
+`<!-- end -->` is the table of one of them, and behind `<!-- headline -->` stand
+the first claims of some.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,16 @@ _TITLES = {
   'theory': 'Theory: what is possible',
   _LIBRARY: 'The library: quickstart, benchmark, the mini family',
 }
+# Whose first claim stands in README.md.
+_HEADLINES = (
+  'spectr/decode',
+  'banditspec/drafters',
+  'metasd/drafters',
+  'cascades/decoder_only',
+  'theory/rejections',
+)
 _MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
+_HEADLINE = re.compile(r'(<!-- headline -->\n).*?(<!-- end -->)', re.DOTALL)
 _INTRODUCTION = """\
 The numbers below are of runs of the commands above them, and `DATA` is a folder
 of text as [docs/experiments.md](../experiments.md) describes it. Errors are
@@ -54,7 +64,7 @@ def keep(workdir: str, root: pathlib.Path = _ROOT) -> pathlib.Path:
   content = results.read(workdir)
   if not content['command']:
     raise ValueError(f'{workdir} does not say which command it is of.')
-  path = root / _FOLDER / _DATA / f'{_name(content["command"])}.json'
+  path = root / _FOLDER / _DATA / f'{name_of(content["command"])}.json'
   path.parent.mkdir(parents=True, exist_ok=True)
   results.save_json(str(path), content)
   return path
@@ -127,7 +137,14 @@ def _filled(readme, tables):
     made = '\n\n'.join(map(markdown, results.shown(content['rows'], config)))
     return f'{match[1]}\n{made}\n\n{match[3]}'
 
-  return _MARKED.sub(table, readme)
+  claims = [
+    tables[name]['claims'][0]
+    for name in _HEADLINES
+    if name in tables and tables[name]['claims']
+  ]
+  headline = markdown(results.cells(claims)) if claims else ''
+  filled = _HEADLINE.sub(rf'\1\n{headline}\n\n\2', readme)
+  return _MARKED.sub(table, filled)
 
 
 def _config_path(command):
@@ -136,8 +153,8 @@ def _config_path(command):
   return next(w[9:] for w in words if w.startswith('--config='))
 
 
-def _name(command):
-  """What a config's results are called, without `configs/` and `.py`."""
+def name_of(command: str) -> str:
+  """Returns what results are called: the config, with its argument."""
   path = _config_path(command).removeprefix('configs/')
   return path.replace('.py:', '-').removesuffix('.py')
 

@@ -1,0 +1,105 @@
+"""The quickstart, and prompts of one's own."""
+
+import pathlib
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from experiments import main
+from experiments.common import configs
+from experiments.common import results
+from specjax import families
+from specjax import sampling as sampling_lib
+from specjax.evaluation import likelihood
+
+_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
+
+
+def _load(name, **fields):
+  config = configs.load(str(_CONFIGS / f'{name}.py'))
+  config.update(fields)
+  return config
+
+
+def _rows(config, workdir):
+  main.run(config, workdir)
+  return results.read(workdir)['rows']
+
+
+@pytest.mark.slow
+def test_quickstart(tmp_path, capsys):
+  config = _load(
+    'quickstart',
+    ways=('none', 'medium:4'),
+    prompts_per_domain=1,
+    max_new_tokens=16,
+  )
+  plain, speculative = _rows(config, tmp_path)
+  assert plain['block_efficiency'] == 1 < speculative['block_efficiency'] <= 5
+  assert len(speculative['acceptance']) == 4
+  for name in ('acceptance', 'text'):
+    assert matplotlib.image.imread(tmp_path / f'{name}.png').std() > 0
+  printed = capsys.readouterr().out
+  prompt = families.load().prompts[config.shown_prompt].prompt
+  assert '\033[32m' in printed and prompt in printed
+  assert 'block efficiency ± standard error' in printed
+  shown = ''.join(text for text, _ in speculative['shown'])
+  assert shown.startswith('def count_vowels')
+
+
+@pytest.mark.slow
+def test_the_shown_prompt_is_the_one_that_the_rule_picks():
+  """Of answers that end and repeat no four tokens, the target's likeliest."""
+  family = families.load()
+  prompts = [family.tokenizer.encode_prompt(e.prompt) for e in family.prompts]
+  decoder = families.decoder(
+    family, None, sampling=sampling_lib.Sampling(0.0), max_length=256
+  )
+  answers = [result.tokens for result in decoder.decode(prompts, 64)]
+  pairs = [(p + a, len(p)) for p, a in zip(prompts, answers)]
+  target = family.target
+  said = likelihood.likelihood(target.functions, target.params, pairs)
+  rates = np.array(said.nats) / said.num_tokens
+  fine = [
+    answer[-1] == family.tokenizer.end_id and not _repeats(answer)
+    for answer in answers
+  ]
+  best = int(np.argmax(np.where(fine, rates, -np.inf)))
+  assert best == _load('quickstart').shown_prompt
+
+
+def _repeats(tokens, num=4):
+  runs = [tuple(tokens[i : i + num]) for i in range(len(tokens) - num + 1)]
+  return len(set(runs)) < len(runs)
+
+
+@pytest.mark.slow
+def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path):
+  path = tmp_path / 'mine.jsonl'
+  path.write_text('{"prompt": "a b"}\n{"prompt": "what is it?"}\n')
+  fields = {'prompts_file': str(path), 'max_new_tokens': 6}
+  alone = _rows(_load('decode', **fields), tmp_path / 'alone')
+  both = _rows(_load('decode', **fields, batch_size=2), tmp_path / 'both')
+  assert alone == both
+  assert [row['domain'] for row in alone] == ['mine', 'mine']
+
+
+@pytest.mark.slow
+def test_one_workdir_takes_every_arm_and_bandit(tmp_path, capsys):
+  for fields in (
+    {'arms': ('medium:2x2/kseq',)},
+    {'arms': ('prompt_lookup:4',), 'sampling': {'min_p': 0.1}},
+    {'arms': ('small:2', 'none'), 'bandit': 'ucb1(beta=0.1)'},
+  ):
+    config = _load('decode', prompt='what is it?', max_new_tokens=4, **fields)
+    (row,) = _rows(config, tmp_path)
+    assert row['response'] in capsys.readouterr().out
+
+
+def test_prompts_come_from_one_place_and_arms_have_a_bandit(tmp_path):
+  with pytest.raises(ValueError, match='one of prompt and prompts_file'):
+    main.run(_load('decode'), tmp_path)
+  config = _load('decode', prompt='x', arms=('none', 'small:2'))
+  with pytest.raises(ValueError, match='bandit must say who chooses'):
+    main.run(config, tmp_path)

@@ -1,0 +1,128 @@
+"""The documents of results are what `experiments.report` makes of results."""
+
+import json
+import pathlib
+import shutil
+
+import ml_collections
+import pytest
+
+from experiments import main
+from experiments import report
+from experiments.common import configs
+from experiments.common import results
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_RESULTS = _ROOT / 'docs' / 'results'
+
+
+def _files(folder):
+  """Text by path, of what is written and not of what it is made of."""
+  return {
+    path.relative_to(folder).as_posix(): path.read_text(encoding='utf-8')
+    for path in sorted((folder / 'docs' / 'results').rglob('*.*'))
+    if path.suffix != '.json'
+  } | {'README.md': (folder / 'README.md').read_text(encoding='utf-8')}
+
+
+def test_all_documents_are_those_that_are_made_of_the_results(tmp_path):
+  report.write(out=tmp_path)
+  made, there = _files(tmp_path), _files(_ROOT)
+  assert list(made) == list(there)
+  for name in made:
+    assert made[name] == there[name], (
+      f'{name}: run python -m experiments.report'
+    )
+
+
+def test_results_are_of_configs_that_are_there_and_have_what_they_ask_for():
+  for path in (_RESULTS / 'data').rglob('*.json'):
+    content = results.read(path)
+    words = content['command'].split()
+    name = path.relative_to(_RESULTS / 'data').with_suffix('').as_posix()
+    assert words[3].startswith('--config=configs/')
+    assert report.name_of(content['command']) == name
+    config = configs.load(words[3].removeprefix('--config='))
+    assert config.experiment == content['experiment']
+    fields = configs.flat(config)
+    for word in words[4:]:
+      field = word.removeprefix('--config.').split('=')[0]
+      assert field in fields, (name, field)
+    known = {column for row in content['rows'] for column in row}
+    assert set(config.get('columns', ())) <= known, name
+
+
+def _project(tmp_path):
+  """A project of one config, and of a README with marks."""
+  (tmp_path / 'docs').mkdir()
+  (tmp_path / 'README.md').write_text(
+    'a\n<!-- results quickstart -->\nold\n<!-- end -->\nb\n'
+    '<!-- headline -->\nold\n<!-- end -->\nc\n'
+  )
+  return tmp_path
+
+
+def _run(tmp_path, command):
+  """What a run of the quickstart leaves, of two ways."""
+  rows = [
+    {'way': 'none', 'block_efficiency': 1.0, 'acceptance': []},
+    {'way': 'medium:4', 'block_efficiency': 2.5, 'acceptance': [0.5]},
+  ]
+  for row in rows:
+    row['acceptance_error'] = [0.1] * len(row['acceptance'])
+  rows[1] |= {'shown': [['def', 'accepted'], [' f', 'bonus']]}
+  config = ml_collections.ConfigDict({'experiment': 'quickstart'})
+  workdir = main.workdirs.Workdir(tmp_path / 'run', config)
+  results.write(workdir, 'quickstart', command, rows)
+  return str(workdir)
+
+
+def test_results_are_kept_and_shown(tmp_path):
+  root = _project(tmp_path)
+  command = 'python -m experiments.main --config=configs/quickstart.py'
+  path = report.keep(_run(tmp_path, command), root)
+  assert path == root / 'docs' / 'results' / 'data' / 'quickstart.json'
+  report.write(root, root)
+  page = (root / 'docs' / 'results' / 'library.md').read_text()
+  assert (
+    '| medium:4 | 2.500 |' in page and 'figures/quickstart_text.svg' in page
+  )
+  assert '--workdir=runs/quickstart' in page
+  readme = (root / 'README.md').read_text()
+  assert '| medium:4 | 2.500 |' in readme and 'old' not in readme
+  assert readme.startswith('a\n') and readme.endswith('c\n')
+  again = _files(root)
+  report.write(root, root)
+  assert _files(root) == again
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path):
+  root = _project(tmp_path)
+  with pytest.raises(ValueError, match='There are no results in'):
+    report.keep(str(tmp_path / 'nothing'), root)
+  workdir = _run(tmp_path, '')
+  with pytest.raises(ValueError, match='does not say which command it is of'):
+    report.keep(workdir, root)
+  path = tmp_path / 'run' / results.FILE
+  path.write_text(json.dumps([{'way': 'none'}]))
+  with pytest.raises(ValueError, match='format 1, and only format 2 is read'):
+    report.keep(workdir, root)
+  shutil.rmtree(tmp_path / 'run')
+
+
+def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
+  command = main.command_of(
+    [
+      'main.py',
+      '--config=configs/evaluate.py',
+      '--config.data_dir=/a/b',
+      "--config.ways=('none',)",
+      '--config.prompts.eval.from=/a/b/c.jsonl',
+      '--workdir=/x',
+    ]
+  )
+  assert command == (
+    'python -m experiments.main --config=configs/evaluate.py '
+    "--config.data_dir=DATA '--config.ways=('\"'\"'none'\"'\"',)' "
+    '--config.prompts.eval.from=DATA/c.jsonl'
+  )

@@ -1,0 +1,144 @@
+"""The recipe of the shipped family, tiny, from raw text to a decoder."""
+
+import pathlib
+
+import pytest
+
+from experiments import main
+from experiments.common import configs
+from experiments.common import log
+from experiments.common import results
+from specjax import families
+from specjax.testing import toys
+
+pytestmark = pytest.mark.slow
+
+_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
+_SHORT = {
+  'steps': 30,
+  'batch_size': 4,
+  'warmup_steps': 2,
+  'learning_rate': 1e-2,
+}
+
+
+def _load(name, **fields):
+  config = configs.load(str(_CONFIGS / f'{name}.py'))
+  config.update(fields)
+  return config
+
+
+def _rows(config, workdir):
+  main.run(config, workdir)
+  return results.read(workdir)['rows']
+
+
+def test_a_family_is_trained_and_decodes(tmp_path, monkeypatch):
+  data = tmp_path / 'data'
+  data.mkdir()
+  line = '{"prompt": "count %d", "response": "one two three four"}\n'
+  for split in ('train', 'eval'):
+    text = ''.join(line % i for i in range(64))
+    (data / f'toy.{split}.jsonl').write_text(text)
+  data_dir = {'data_dir': str(data)}
+  tokenizer = _load('train/tokenizer', **data_dir, vocab_size=280)
+  main.run(tokenizer, tmp_path / 'tokenizer')
+
+  shared = data_dir | {
+    'tokenizer': str(tmp_path / 'tokenizer' / 'tokenizer.json'),
+    'row_length': 64,
+  }
+  folder = tmp_path / 'family'
+  target = _load('train/target', **shared)
+  target.models.target.update(toys.TINY)
+  target.training.update(_SHORT)
+  (row,) = _rows(target, folder)
+  assert row['model'] == 'target' and row['bits_per_byte'] < 8
+  _assert_other_training_is_refused(target, folder)
+
+  responses = _sampled(tmp_path, data_dir, monkeypatch)
+  drafters = _load('train/drafters', **shared, responses=(str(responses),))
+  drafters.distill_from = str(folder / 'target.safetensors')
+  for model in drafters.models.values():
+    model.update(toys.TINY)
+  drafters.training.update(_SHORT)
+  main.run(drafters, tmp_path / 'drafters')
+  for path in (tmp_path / 'drafters').glob('*.safetensors'):
+    path.rename(folder / path.name)
+  (folder / 'prompts.jsonl').write_text('{"prompt": "count"}\n')
+  _assert_decodes(tmp_path, data_dir, row)
+
+
+def _sampled(tmp_path, data_dir, monkeypatch):
+  """Responses of a killed run, equal to those of a run that was not."""
+  config = _load(
+    'train/responses',
+    **data_dir,
+    family=str(tmp_path / 'family'),
+    num_responses={'all': 3},
+    temperatures=(0.0, 1.0),
+    max_prompt_tokens=32,
+    max_new_tokens=8,
+    batch_size=2,
+  )
+  path = tmp_path / 'responses' / 'responses.jsonl'
+  main.run(config, path.parent)
+  assert len(path.read_text().splitlines()) == 6
+  append, done = log._append, []
+
+  def kill(workdir, row):
+    append(workdir, row)
+    done.append(row)
+    if len(done) == 3:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(log, '_append', kill)
+  again = tmp_path / 'again' / 'responses.jsonl'
+  with pytest.raises(KeyboardInterrupt):
+    main.run(config, again.parent)
+  main.run(config, again.parent)
+  monkeypatch.undo()
+  assert again.read_text() == path.read_text() and len(done) == 4
+  return path
+
+
+def _assert_decodes(tmp_path, data_dir, row):
+  """The trained family is evaluated, and decodes."""
+  folder = {'family': str(tmp_path / 'family')}
+  evaluate = _load(
+    'evaluate',
+    **data_dir,
+    **folder,
+    prompts_per_domain=3,
+    max_new_tokens=4,
+    batch_size=2,
+    ways=('large:2', 'small:2'),
+  )
+  rows = _rows(evaluate, tmp_path / 'evaluate')
+  assert [row['domain'] for row in rows] == ['all', 'toy'] * 2
+  assert all(1 <= row['block_efficiency'] <= 3 for row in rows)
+  perplexity = _load('train/perplexity', **data_dir, **folder, row_length=64)
+  bits = _rows(perplexity, tmp_path / 'perplexity')
+  assert bits[0] == row and len(bits) == 4
+  family = families.load(folder['family'])
+  decoder = families.decoder(family, 'large', draft_length=2)
+  (result,) = decoder.decode([family.tokenizer.encode_prompt('count 1')], 8)
+  assert 0 < len(result.tokens) <= 8
+
+
+def _assert_other_training_is_refused(config, workdir):
+  """By main, and by the checkpoints where main knows nothing of the run."""
+  before = {path: path.read_bytes() for path in workdir.glob('*.safetensors')}
+  other = config.copy_and_resolve_references()
+  other.models.target.d_ff = 24
+  with pytest.raises(ValueError, match='models.target.d_ff is 16 there and 24'):
+    main.run(other, workdir)
+  other = config.copy_and_resolve_references()
+  other.training.learning_rate = 0.5
+  said = (workdir / 'config.json').read_text()
+  (workdir / 'config.json').unlink()
+  with pytest.raises(ValueError, match='learning_rate was 0.01 and is 0.5'):
+    main.run(other, workdir)
+  assert not (workdir / 'config.json').exists()
+  (workdir / 'config.json').write_text(said)
+  assert before == {path: path.read_bytes() for path in before}
