@@ -13,8 +13,8 @@ from experiments import arms
 from experiments import row_batches
 from specjax import decoding
 from specjax import families
+from specjax.testing import toys
 from tests import experiments_test
-from tests import toys
 
 pytestmark = pytest.mark.slow
 

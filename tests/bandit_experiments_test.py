@@ -31,8 +31,8 @@ from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax import verifiers
 from specjax.data import examples as examples_lib
+from specjax.testing import toys
 from tests import experiments_test
-from tests import toys
 
 pytestmark = pytest.mark.slow
 

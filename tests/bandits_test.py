@@ -24,9 +24,9 @@ from specjax import verifiers
 from specjax.bandits import counts
 from specjax.bandits import exponential_weights
 from specjax.bandits import upper_confidence
+from specjax.testing import distributions
+from specjax.testing import toys
 from specjax.theory import regret
-from tests import distributions
-from tests import toys
 
 _L = 4
 # Tokens of three arms, round by round.

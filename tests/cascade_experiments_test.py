@@ -20,8 +20,8 @@ from specjax import families
 from specjax import metrics
 from specjax.data import examples as examples_lib
 from specjax.evaluation import scoring
+from specjax.testing import toys
 from tests import experiments_test
-from tests import toys
 
 pytestmark = pytest.mark.slow
 

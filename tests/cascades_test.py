@@ -20,11 +20,11 @@ from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from tests import distributions
+from specjax.testing import distributions
+from specjax.testing import toys
 from tests import goals_test
 from tests import lossless_test
 from tests import retrieval_test
-from tests import toys
 from tests import xla
 from tests.decoding import arms_test
 from tests.decoding import drivers_test

@@ -13,10 +13,11 @@ from specjax import couplings
 from specjax import sampling as sampling_lib
 from specjax import transport
 from specjax.couplings import residuals
+from specjax.testing import distributions
 from specjax.transport import division
 from specjax.transport import linear_program
 from specjax.transport import priorities
-from tests import distributions
+from tests import parts
 
 # The greedy rule has the target's distribution only at temperature 0.
 LOSSLESS = sorted(set(specjax.COUPLINGS) - {'greedy'})
@@ -245,7 +246,7 @@ def exact_probs(coupling, cells, pair, width):
   probs = 0.0
   for corner in (uniforms[..., 0] + margin, uniforms[..., 1] - margin):
     with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(jax.random, 'uniform', distributions.uniform)
+      patch.setattr(jax.random, 'uniform', parts.uniform)
       results = over_cells(coupling)(
         extend(corner).astype(np.float32),
         extend(candidates).astype(np.int32),
@@ -362,7 +363,7 @@ def test_check_rejects_a_factor_below_the_root(width, monkeypatch):
 @pytest.mark.parametrize('part', ['residual', 'division', 'swaps'])
 def test_check_rejects_a_broken_coupling(part, pair, monkeypatch):
   """No residual; each test at full chance; each candidate in its own rank."""
-  name, broken = 'maximal', distributions.resampling
+  name, broken = 'maximal', parts.resampling
   if part == 'division':
     name, broken = 'kseq', functools.partial(couplings.kseq)
     undivided = lambda draft, target, num: division.Division(
@@ -603,7 +604,7 @@ def test_token_of_iid_candidates_has_the_target_distribution(
   ('pair', 'num_active'), [('random', 1), ('tied', 2), ('truncated', 3)]
 )
 def test_check_rejects_samples_of_a_broken_coupling(pair, num_active):
-  assert sample(distributions.resampling, pair, num_active)[0] < 1e-6
+  assert sample(parts.resampling, pair, num_active)[0] < 1e-6
 
 
 @pytest.mark.parametrize('num_candidates', [1, 3])

@@ -12,7 +12,7 @@ from specjax import decoding
 from specjax import sampling as sampling_lib
 from specjax import theory
 from specjax import verifiers
-from tests import toys
+from specjax.testing import toys
 
 LENGTH = 4
 

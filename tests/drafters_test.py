@@ -14,7 +14,8 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.models import adapters
 from specjax.models import config as config_lib
-from tests import distributions
+from specjax.testing import distributions
+from tests import parts
 
 CONFIG = config_lib.TransformerConfig(
   vocab_size=11,
@@ -360,7 +361,7 @@ def test_arms_that_take_turns_stay_accepted_in_full(params, chunk):
     TRANSFORMER,
     params,
     [(arm, params) for arm in arms],
-    bandit=distributions.alternating(2),
+    bandit=parts.alternating(2),
     max_length=64,
   )
   results = decoder.decode(PROMPTS, 48)

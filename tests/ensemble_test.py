@@ -16,9 +16,9 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.drafters import stateless
-from tests import distributions
+from specjax.testing import toys
 from tests import lossless_test
-from tests import toys
+from tests import parts
 from tests import xla
 from tests.decoding import arms_test
 from tests.decoding import drivers_test
@@ -218,7 +218,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   arms = [(arm(drafter, 0.0), params)]
   arms += [(arm(members[0], 0.0), params[0])] * others
   decoder = arms_test.decoder(
-    distributions.alternating,
+    parts.alternating,
     arms,
     sampling=sampling_lib.Sampling(0.0),
     per_row=per_row,

@@ -20,8 +20,8 @@ from specjax import trees
 from specjax import verifiers
 from specjax.couplings import residuals
 from specjax.goals import apply
-from tests import distributions
-from tests import toys
+from specjax.testing import distributions
+from specjax.testing import toys
 
 VOCAB = 12
 

@@ -6,8 +6,8 @@ import pytest
 from specjax import sampling as sampling_lib
 from specjax import theory
 from specjax import verifiers
+from specjax.testing import toys
 from specjax.theory import bias
-from tests import toys
 
 EPSILONS = (0.0, 0.02, 0.3, 1.0)
 STARTS, LENGTHS = [1, 2, 3], [6, 2, 9]

@@ -17,7 +17,8 @@ from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from tests import distributions
+from specjax.testing import distributions
+from tests import parts
 
 ROWS, VOCAB_SIZE, LENGTH = 20000, 3, 3
 PROMPT = [2, 0]
@@ -72,7 +73,7 @@ def test_speculative_decoding_has_the_target_distribution(kind, sampling):
 
 def test_check_rejects_a_verifier_without_residual():
   target, draft = tables('stationary')
-  verifier = specjax.VERIFIERS['tree_walk'](distributions.resampling)
+  verifier = specjax.VERIFIERS['tree_walk'](parts.resampling)
   decoder = specjax.speculative(
     MODEL, target, MODEL, draft, draft_length=2, verifier=verifier
   )
@@ -128,7 +129,7 @@ def test_prefix_trees_have_the_target_distribution(verifier):
   ('first', 'second'),
   [
     ((trees.chain(1),), (trees.prefix_tree((2, 1)),)),
-    ((trees.chain(1),), (trees.prefix_tree((2, 1)), distributions.resampling)),
+    ((trees.chain(1),), (trees.prefix_tree((2, 1)), parts.resampling)),
     ((trees.chain(3), 'block'), (trees.chains(2, 2), 'otm')),
   ],
   ids=['maximal', 'resampling', 'block and otm'],
@@ -137,11 +138,9 @@ def test_alternating_arms_have_the_target_distribution(first, second):
   """Arms of different depth, with different drafts, turn about."""
   target, draft = tables('time-varying')
   arms = [(arm(*first), draft), (arm(*second), draft[::-1])]
-  decoder = specjax.Decoder(
-    MODEL, target, arms, bandit=distributions.alternating(2)
-  )
+  decoder = specjax.Decoder(MODEL, target, arms, bandit=parts.alternating(2))
   p = p_value(decoder, target, sampling_lib.Sampling())
-  assert p < 1e-6 if distributions.resampling in second else p > 1e-4
+  assert p < 1e-6 if parts.resampling in second else p > 1e-4
 
 
 @registry.component
@@ -183,7 +182,7 @@ def varied(draft, first='maximal'):
   [
     ('lazy', 'maximal'),
     pytest.param('always', 'maximal', marks=pytest.mark.slow),
-    ('lazy', distributions.resampling),
+    ('lazy', parts.resampling),
   ],
   ids=['lazy', 'always', 'resampling'],
 )
@@ -202,7 +201,7 @@ def test_rows_with_adverse_bandits_have_the_target_distribution(
     max_length=16,
   )
   p = p_value(decoder, target, sampling_lib.Sampling())
-  assert p < 1e-6 if first is distributions.resampling else p > 1e-4
+  assert p < 1e-6 if first is parts.resampling else p > 1e-4
 
 
 @pytest.mark.parametrize(

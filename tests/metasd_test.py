@@ -21,7 +21,7 @@ from specjax import trees
 from specjax import verifiers
 from specjax.decoding import estimates
 from specjax.theory import constant
-from tests import distributions
+from tests import parts
 
 # Drafters of constant acceptance.
 
@@ -126,7 +126,7 @@ def test_rewards_of_rounds_have_the_lemmas_moments(drafter):
 
 def test_moments_reject_a_verifier_that_accepts_too_often():
   """A sample of the target is sometimes the draft token itself."""
-  broken = verifiers.tree_walk(distributions.resampling)
+  broken = verifiers.tree_walk(parts.resampling)
   drafter = _Drafter(0.8, 0.15, 5)
   means, _ = _moments(drafter, broken, 20)
   known = constant.reward_statistics(drafter.acceptance, drafter.length)

@@ -18,9 +18,9 @@ from specjax import trees
 from specjax.data import datastore
 from specjax.drafters import matching
 from specjax.drafters import stateless
-from tests import distributions
+from specjax.testing import toys
 from tests import lossless_test
-from tests import toys
+from tests import parts
 
 SIZE = 40
 RAGGED = trees.Topology((-1, -1, -1, 1, 1, 0, 4))
@@ -429,7 +429,7 @@ def test_emitted_tokens_have_the_target_distribution():
     lossless_test.MODEL,
     target,
     [markov_arm(each) for each in names],
-    bandit=distributions.alternating(len(names)),
+    bandit=parts.alternating(len(names)),
     max_length=16,
   )
   sampling = sampling_lib.Sampling()

@@ -13,8 +13,8 @@ from experiments import rejections
 from experiments import results
 from specjax import theory
 from specjax import verifiers
-from tests import distributions
 from tests import experiments_test
+from tests import parts
 
 pytestmark = pytest.mark.slow
 
@@ -118,14 +118,12 @@ def test_a_broken_rule_deviates(monkeypatch, source):
     simulate = theory.simulate
 
     class Broken:
-      lower = functools.partial(
-        simulate.lower, coupling=distributions.resampling
-      )
+      lower = functools.partial(simulate.lower, coupling=parts.resampling)
 
     monkeypatch.setattr(theory, 'simulate', Broken)
     counts, _ = rejections.simulated(*pair, 4, 1, config)
   else:
-    broken = verifiers.tree_walk(distributions.resampling)
+    broken = verifiers.tree_walk(parts.resampling)
     monkeypatch.setattr(verifiers, 'resolve', lambda name: broken)
     counts, _ = rejections.decoded(*pair, 4, 1, config)
   expected = theory.expected_rejections(*pair, 4)

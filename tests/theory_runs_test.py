@@ -9,8 +9,8 @@ import pytest
 
 from experiments import winrate
 from specjax import families
+from specjax.testing import toys
 from tests import experiments_test
-from tests import toys
 
 pytestmark = pytest.mark.slow
 

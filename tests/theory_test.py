@@ -13,10 +13,11 @@ from scipy import optimize
 
 from specjax import couplings
 from specjax import theory
+from specjax.testing import distributions
 from specjax.theory import constant
 from specjax.theory import pareto
 from specjax.theory import regret
-from tests import distributions
+from tests import parts
 
 RNG = np.random.default_rng(20)
 
@@ -272,7 +273,7 @@ def test_simulated_rejections_and_tokens_are_as_foretold(num_drafts):
 
 
 def test_checks_reject_a_simulation_without_residual():
-  runs, deviation = simulate(1, distributions.resampling)
+  runs, deviation = simulate(1, parts.resampling)
   assert abs(deviation) > 10
   assert max(p_values(runs)) < 1e-6
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from specjax import base
 from specjax import families
 from specjax import models
 from specjax.data import tokenizer as tokenizer_lib
@@ -28,8 +29,16 @@ TINY: dict[str, Any] = {
 
 
 @functools.cache
-def transformer(seed: int = 0, num_layers: int = 2, **options):
-  """Returns a random transformer of peaked outputs, and its parameters."""
+def transformer(
+  seed: int = 0, num_layers: int = 2, **options: Any
+) -> tuple[base.LanguageModel, base.Params]:
+  """Returns a random transformer of peaked outputs, and its parameters.
+
+  Args:
+    seed: of the weights.
+    num_layers: how many.
+    **options: of `TransformerConfig`.
+  """
   config = config_lib.TransformerConfig(
     vocab_size=VOCAB,
     num_layers=num_layers,
@@ -48,8 +57,16 @@ def transformer(seed: int = 0, num_layers: int = 2, **options):
 
 
 @functools.cache
-def markov(seed: int = 0, vocab_size: int = 4, horizon: int | None = None):
-  """Returns a random Markov model and its table."""
+def markov(
+  seed: int = 0, vocab_size: int = 4, horizon: int | None = None
+) -> tuple[base.LanguageModel, base.Params]:
+  """Returns a random Markov model and its table.
+
+  Args:
+    seed: of the table.
+    vocab_size: `V`.
+    horizon: positions with a table of their own; one table, if None.
+  """
   times = () if horizon is None else (horizon,)
   shape = (*times, vocab_size, vocab_size)
   logits = 2 * jax.random.normal(jax.random.key(seed), shape)

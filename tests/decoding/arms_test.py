@@ -21,9 +21,9 @@ from specjax import trees
 from specjax import verifiers
 from specjax.decoding import drivers
 from specjax.drafters import stateless
-from tests import distributions
+from specjax.testing import toys
 from tests import lossless_test
-from tests import toys
+from tests import parts
 from tests import xla
 from tests.decoding import drivers_test
 
@@ -265,9 +265,7 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     none(),
     sampled((target[0], params), trees.chain(1)),
   ]
-  turns = decoder(
-    distributions.alternating, arms, per_row=per_row, catch_up=catch_up
-  )
+  turns = decoder(parts.alternating, arms, per_row=per_row, catch_up=catch_up)
   start = turns.init(PROMPTS, 21)
   assert len(start.drafters) == 3 - shared
   state, infos = specjax.trace(turns.round_fn, turns.params, start, 9)

@@ -13,7 +13,7 @@ from specjax import drafters
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from tests import toys
+from specjax.testing import toys
 
 PROMPTS = [[1], [2, 3], [4, 5, 6], list(range(20)), [7] * 9, [8, 9], [10], [11]]
 

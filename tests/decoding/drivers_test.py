@@ -14,7 +14,7 @@ from specjax import drafters
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from tests import toys
+from specjax.testing import toys
 from tests import xla
 
 PROMPTS = [[1], [2, 3, 4], list(range(12))]

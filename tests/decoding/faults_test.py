@@ -11,7 +11,7 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.drafters import stateless
-from tests import toys
+from specjax.testing import toys
 
 NONE = specjax.Arm(specjax.DRAFTERS['none'](), verifiers.resolve('maximal'))
 

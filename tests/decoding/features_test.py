@@ -14,9 +14,9 @@ from specjax import base
 from specjax import decoding
 from specjax import trees
 from specjax import verifiers
-from tests import distributions
+from specjax.testing import toys
 from tests import lossless_test
-from tests import toys
+from tests import parts
 from tests import xla
 
 TRANSFORMER = toys.transformer(0)
@@ -195,7 +195,7 @@ def markov_with_features():
 
 
 @pytest.mark.parametrize(
-  ('verifier', 'broken'), [('maximal', False), (distributions.resampling, True)]
+  ('verifier', 'broken'), [('maximal', False), (parts.resampling, True)]
 )
 def test_a_head_on_features_has_the_target_distribution(verifier, broken):
   target, _ = lossless_test.tables('stationary')
@@ -313,7 +313,7 @@ def test_features_of_trees_that_end_early_are_finite():
 
 @pytest.mark.parametrize(
   ('verifier', 'broken'),
-  [('maximal', False), ('otm', False), (distributions.resampling, True)],
+  [('maximal', False), ('otm', False), (parts.resampling, True)],
 )
 def test_trees_of_every_round_have_the_target_distribution(verifier, broken):
   target, draft = lossless_test.tables('stationary')

@@ -10,7 +10,7 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.decoding import decoder as decoder_lib
-from tests import toys
+from specjax.testing import toys
 
 
 def build(stop=5, arm=0, temperature=0.7):

@@ -11,8 +11,8 @@ from specjax import base
 from specjax import models
 from specjax import sampling as sampling_lib
 from specjax.evaluation import likelihood as likelihood_lib
-from tests import distributions
-from tests import toys
+from specjax.testing import distributions
+from specjax.testing import toys
 
 _V, _HORIZON = 5, 40
 _RNG = np.random.default_rng(0)

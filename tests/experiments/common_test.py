@@ -23,7 +23,7 @@ from specjax import goals
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from tests import toys
+from specjax.testing import toys
 
 _MODELS = ('small', 'medium', 'translation_de-en')
 

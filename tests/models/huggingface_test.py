@@ -8,7 +8,7 @@ import pytest
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import huggingface
-from tests import toys
+from specjax.testing import toys
 
 
 @pytest.fixture(scope='module', name='stored')

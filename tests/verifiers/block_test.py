@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize
 
 from specjax import base
+from specjax import testing
 from specjax import trees
 from specjax import verifiers
 from tests.verifiers import exact
@@ -169,7 +170,7 @@ def test_each_draft_ends_as_the_formulas_say(name):
 def test_check_rejects_wrong_formulas(name, twin):
   """The first failure as the end, and a residual whose target is not scaled."""
   case = CASES[name]
-  completed = lambda **twin: exact.complete(
+  completed = lambda **twin: testing.rounds.complete(
     *rounds(case), formula(case, **twin).ravel(), case.target
   )
   np.testing.assert_allclose(completed(), case.want, atol=1e-9)
@@ -207,7 +208,7 @@ def best_accepted(case):
   one = np.ones(1)
   completed = np.stack(
     [
-      exact.complete(row[None], each[None], one, case.target)
+      testing.rounds.complete(row[None], each[None], one, case.target)
       for row, each in zip(tokens, num)
     ],
     axis=1,

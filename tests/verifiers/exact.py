@@ -6,7 +6,6 @@ computed from the rules' formulas, and each cell is looked at near two opposite
 corners: a breakpoint that is not where the verifier steps spoils the sum.
 """
 
-from collections.abc import Callable
 import dataclasses
 import functools
 import itertools
@@ -19,11 +18,11 @@ import pytest
 
 from specjax import base
 from specjax import trees
-from specjax.goals import apply as goal_lib
+from specjax.testing import rounds
 from specjax.transport import division
-from tests import distributions
+from tests import parts
 
-ROOT = 0  # the last committed token
+ROOT, Case = rounds.ROOT, rounds.Case
 _MARGIN = 2e-6
 
 
@@ -32,124 +31,8 @@ def half(target, draft):
   return 0.5 * target + 0.5 * draft
 
 
-@functools.cache
-def tables(vocab_size):
-  """Draft and target, `[V, V]` each.
-
-  The total variation is above 0.1 in each context, and of three tokens or more,
-  not just one is in the residual: there, its weights matter.
-  """
-  rng = np.random.default_rng(264 + vocab_size)
-  draft = distributions.random_table(rng, vocab_size, vocab_size)
-  return draft, distributions.random_table(rng, vocab_size, vocab_size)
-
-
 @dataclasses.dataclass(frozen=True)
-class Case:
-  """A tree on two models.
-
-  Attributes:
-    topology: of the tree.
-    vocab_size: `V`.
-    valid: of each node; all by default.
-    chosen: tokens of a deterministic draft, or None for a sampled one.
-    goal: what is sampled, or None for the target.
-  """
-
-  topology: trees.Topology
-  vocab_size: int = 3
-  valid: tuple[bool, ...] | None = None
-  chosen: tuple[int, ...] | None = None
-  goal: Callable | None = None
-
-  @property
-  def is_valid(self):
-    """`[N]` bool."""
-    num_nodes = self.topology.num_nodes
-    return np.array(self.valid or [True] * num_nodes, bool)
-
-  @functools.cached_property
-  def draft(self):
-    """`[V, V]` float64, of a sampled draft."""
-    return _normalised(tables(self.vocab_size)[0])
-
-  @functools.cached_property
-  def target(self):
-    """`[V, V]` float64, what the verifier is to sample from."""
-    goal = self.goal or (lambda target, draft: target)
-    return goal(_normalised(tables(self.vocab_size)[1]), self.draft)
-
-  @functools.cached_property
-  def drafts(self):
-    """`[n, N]` tokens of all trees that can be drafted."""
-    tokens = range(self.vocab_size)
-    every = itertools.product(tokens, repeat=self.topology.num_nodes)
-    return np.array([self.chosen] if self.chosen else list(every), int)
-
-  @functools.cached_property
-  def before(self):
-    """`[n, N]` the token that each node follows."""
-    return np.pad(self.drafts, ((0, 0), (0, 1)), constant_values=ROOT)[
-      :, np.array(self.topology.parents, int)
-    ]
-
-  @functools.cached_property
-  def node_probs(self):
-    """`[n, N, V]` the distribution of each node's draft."""
-    if self.chosen:
-      return np.eye(self.vocab_size)[self.drafts]
-    return self.draft[self.before]
-
-  @property
-  def weights(self):
-    """`[n]` chances of the drafts."""
-    chances = np.take_along_axis(self.node_probs, self.drafts[..., None], 2)
-    return chances[..., 0].prod(axis=1)
-
-  @property
-  def want(self):
-    """`[V**(D + 1)]` distribution of a completed round."""
-    return distributions.sequence_probs(
-      self.target, ROOT, self.topology.depth + 1
-    )
-
-  def candidates(self, depth, context, counts):
-    """Yields the chances of the active candidates of a level, and how many.
-
-    Args:
-      depth: of the level; behind the last one, there are none.
-      context: the token before.
-      counts: how many may be active.
-    """
-    choices = np.eye(self.vocab_size)
-    drafts = choices if self.chosen else self.draft[[context]]
-    nums = counts if depth < self.topology.depth else (0,)
-    return itertools.product(drafts, nums)
-
-  def tree(self, tokens):
-    """One row's tree, as a drafter would report it."""
-    before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
-    draft = jnp.asarray(tables(self.vocab_size)[0])
-    leaves = draft[jnp.append(ROOT, tokens)[self.topology.leaf_entries]]
-    return base.DraftTree(
-      tokens,
-      self.topology,
-      jnp.asarray(self.is_valid),
-      None if self.chosen else draft[before],
-      bonus_probs=base.Probs(leaves, leaves),
-    )
-
-  def verify(self, verifier, key, tokens):
-    """The outcome of one row's tree."""
-    tree, target = self.tree(tokens), jnp.asarray(tables(self.vocab_size)[1])
-    probs = target[jnp.append(ROOT, tokens)]
-    if self.goal:
-      probs = goal_lib.probs(self.goal, tree, base.Probs(probs, probs))
-    return verifier(key, tree, probs)
-
-
-@dataclasses.dataclass(frozen=True)
-class Joint(Case):
+class Joint(rounds.Case):
   """The trees of several members under one root, each of its own distribution.
 
   Attributes:
@@ -165,7 +48,7 @@ class Joint(Case):
     same = np.eye(self.vocab_size)
     known = {
       'draft': self.draft,
-      'other': _normalised(self.draft[::-1] * (1 - same)),
+      'other': rounds.normalised(self.draft[::-1] * (1 - same)),
       'chosen': np.roll(same, 1, axis=1),
     }
     return np.stack([known[name] for name in self.members])
@@ -215,11 +98,6 @@ def joint(members, vocab_size=3, valid=None):
   return Joint(topology, vocab_size, valid, members=tuple(names))
 
 
-def _normalised(table):
-  table = table.astype(np.float64)
-  return table / table.sum(axis=-1, keepdims=True)
-
-
 class Integral(NamedTuple):
   """What a verifier does: `n` drafts, `C` cells."""
 
@@ -266,37 +144,19 @@ def integrate(case, verifier, points, volumes) -> Integral:
   run = jax.vmap(functools.partial(case.verify, verifier), (0, None))
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(jax.random, 'split', lambda key, num=2: key)
-    patch.setattr(jax.random, 'uniform', distributions.uniform)
+    patch.setattr(jax.random, 'uniform', parts.uniform)
     outcome = jax.jit(jax.vmap(run, (axis, 0)))(
       jax.tree.map(np.float32, points), case.drafts.astype(np.int32)
     )
   outcome = jax.tree.map(np.asarray, outcome)
   mass = case.weights[:, None] * volumes
-  probs = complete(
+  probs = rounds.complete(
     outcome.tokens.reshape(-1, case.topology.depth + 1),
     outcome.num_accepted.ravel(),
     mass.ravel(),
     case.target,
   )
   return Integral(probs, outcome, mass)
-
-
-def complete(tokens, num_accepted, weights, table):
-  """`[V**T]` chances of `[n, T]` rounds whose unused end the table continues.
-
-  A round's length depends on its tokens, so rounds of one length do not have
-  the target's distribution: what has it is a round and what follows.
-  """
-  vocab_size, length = len(table), tokens.shape[1]
-  probs = np.zeros(vocab_size**length)
-  for num in range(1, length + 1):
-    rows = num_accepted + 1 == num
-    cells = np.ravel_multi_index(tokens[rows, :num].T, (vocab_size,) * num)
-    mass = np.bincount(cells, weights[rows], vocab_size**num)
-    for _ in range(num, length):
-      mass = (mass.reshape(-1, vocab_size, 1) * table).ravel()
-    probs += mass
-  return probs
 
 
 def cells(axes):

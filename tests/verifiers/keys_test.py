@@ -13,7 +13,8 @@ import pytest
 
 from specjax import trees
 from specjax import verifiers
-from tests import distributions
+from specjax.testing import distributions
+from tests import parts
 from tests.verifiers import exact
 
 pytestmark = pytest.mark.slow
@@ -88,5 +89,5 @@ def test_linear_program_has_the_target_distribution():
 
 @pytest.mark.parametrize('name', ['chains', 'prefix tree'])
 def test_check_rejects_a_coupling_without_residual(name):
-  verifier = verifiers.tree_walk(distributions.resampling)
+  verifier = verifiers.tree_walk(parts.resampling)
   assert p_value(verifier, name, 100000) < 1e-6

@@ -14,7 +14,7 @@ from specjax import trees
 from specjax import verifiers
 from specjax.transport import division
 from specjax.transport import priorities
-from tests import distributions
+from tests import parts
 from tests.verifiers import exact
 
 PREFIX_TREE = trees.prefix_tree((2, 2))
@@ -74,7 +74,7 @@ def check_paths(case, outcome):
 @pytest.mark.parametrize('name', ['chain', 'siblings', 'prefix tree'])
 def test_check_rejects_a_coupling_without_residual(name):
   case = CASES[name]
-  probs = integrate(case, distributions.resampling).probs
+  probs = integrate(case, parts.resampling).probs
   assert np.abs(probs - case.want).max() > 1e-3
 
 

@@ -1,0 +1,43 @@
+"""Parts that several tests share: a broken coupling, and stand-ins."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from specjax import base
+from specjax import registry
+from specjax import sampling
+
+
+def uniform(key, shape=()):
+  """Stands for `jax.random.uniform` where a key is its numbers themselves.
+
+  Numbers at the end that do not matter may be missing.
+  """
+  num = math.prod(shape)
+  numbers = jnp.pad(key[:num], (0, max(num - len(key), 0)), constant_values=0.5)
+  return numbers.reshape(shape)
+
+
+def resampling(key, candidates, active, draft, target):
+  """The maximal coupling, broken: what is rejected becomes a target sample."""
+  accept_uniform, *target_uniforms = jax.random.uniform(key, (2,))
+  candidate = candidates[jnp.argmax(active)]
+  keep = active.any() & (accept_uniform * draft[candidate] < target[candidate])
+  token = jnp.where(
+    keep, candidate, sampling.draw(jnp.stack(target_uniforms), target)
+  )
+  return token, (active & (candidates == token)).any()
+
+
+@registry.component
+def alternating(num_arms):
+  """The bandit that plays one arm after the other, whatever they earn."""
+  return base.Bandit(
+    num_arms,
+    init=lambda: jnp.int32(0),
+    select=lambda key, state: state % num_arms,
+    update=lambda state, arm, reward, **extra: state + 1,
+    update_all=lambda state, rewards: state,
+  )
