@@ -21,7 +21,8 @@ def plan(config: Any) -> compare.Plan:
     ValueError: as in `compare.plan`.
   """
   config = copy.deepcopy(config)
-  config.ways = (*config.arms, *config.get('ways', ()))
+  with config.unlocked():
+    config.ways = (*config.arms, *config.get('ways', ()))
   return compare.plan(config)
 
 

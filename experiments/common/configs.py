@@ -148,7 +148,8 @@ def _points(config, sweep) -> Iterator[tuple[dict[str, Any], Any]]:
   for each in itertools.product(*sweep.values()):
     values = dict(zip(sweep, each))
     point = copy.deepcopy(config)
-    point.sweep = ''
+    with point.ignore_type():  # It may have been a dictionary.
+      point.sweep = ''
     for name, value in values.items():
       try:
         point.update_from_flattened_dict({name: value})
