@@ -21,6 +21,7 @@ from typing import Any
 from absl import app
 from absl import flags
 from absl import logging
+import matplotlib
 from ml_collections import config_flags
 
 from experiments.common import components
@@ -33,9 +34,7 @@ from experiments.common import workdirs
 
 _CONFIG = '--config='
 _COMMAND = 'python -m experiments.main'
-_WORKDIR = flags.DEFINE_string(
-  'workdir', None, 'Folder for config.json, results.json, records and plots.'
-)
+matplotlib.use('Agg')  # Figures become files; no window opens.
 
 
 def main(argv, command=''):
@@ -43,7 +42,7 @@ def main(argv, command=''):
     raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
   programs.keep()
-  run(flags.FLAGS.config, _WORKDIR.value, command)
+  run(flags.FLAGS.config, flags.FLAGS.workdir, command)
 
 
 def run(
@@ -125,24 +124,46 @@ def usage() -> str:
   return '\n'.join(parts)
 
 
+def parsed(
+  argv: Sequence[str], values: flags.FlagValues = flags.FLAGS
+) -> list[str]:
+  """Loads the config, and parses the flags of its fields into `values`.
+
+  Returns:
+    What is left of the arguments.
+
+  Raises:
+    ValueError: no config is named, there is none, or it lacks a field.
+  """
+  paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
+  if len(paths) != 1:
+    raise ValueError(f'Name one config, as in {_CONFIG}configs/quickstart.py.')
+  rest = [word for word in argv if not word.startswith(_CONFIG)]
+  config = configs.load(paths[0])
+  configs.check_fields(config, rest)
+  sys.argv = rest  # Where the library of flags looks for fields to set.
+  config_flags.DEFINE_config_dict(
+    'config', config, lock_config=True, flag_values=values
+  )
+  flags.DEFINE_string(
+    'workdir',
+    None,
+    'Folder for config.json, results.json, records and plots.',
+    required=True,
+    flag_values=values,
+  )
+  return values(rest)
+
+
 def _parse(argv):
-  """Loads the config, and then parses the flags of its fields."""
+  """What app.run parses flags with; --help lists what there is."""
   if '--help' in argv or len(argv) == 1:
     print(usage())
     sys.exit(0)
-  paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
-  if len(paths) != 1:
-    raise SystemExit(f'Name one config, as in {_CONFIG}configs/quickstart.py.')
-  rest = [word for word in argv if not word.startswith(_CONFIG)]
   try:
-    config = configs.load(paths[0])
-    configs.check_fields(config, rest)
-  except ValueError as error:
-    raise SystemExit(str(error)) from None
-  sys.argv = rest  # Where the library of flags looks for fields to set.
-  config_flags.DEFINE_config_dict('config', config, lock_config=True)
-  flags.mark_flag_as_required('workdir')
-  return app.parse_flags_with_usage(rest)
+    return parsed(argv)
+  except (ValueError, flags.Error) as error:
+    raise SystemExit(f'Error: {error}') from None
 
 
 def command_of(argv: Sequence[str]) -> str:

@@ -4,7 +4,13 @@ import inspect
 import pathlib
 import re
 
+import pytest
+
+import specjax
 from specjax import base
+from specjax import drafters
+from specjax import evaluation
+from specjax import trees
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
@@ -43,6 +49,32 @@ def test_the_page_names_all_of_the_state():
   assert fields <= table
 
 
-def test_the_page_links_to_files_that_are_there():
-  for link in re.findall(r'\]\(([^)#]+)\)', CONCEPTS):
-    assert link.startswith('http') or (ROOT / 'docs' / link).exists(), link
+PAGES = sorted(
+  path.relative_to(ROOT).as_posix()
+  for path in [*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')]
+)
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_pages_link_to_what_is_there(page):
+  text = (ROOT / page).read_text(encoding='utf-8')
+  for link in re.findall(r'\]\(([^)#]+)\)', text):
+    there = (ROOT / page).parent / link
+    assert link.startswith('https://') or there.exists(), link
+
+
+def test_the_front_page_is_short_and_names_all_components():
+  text = (ROOT / 'README.md').read_text(encoding='utf-8')
+  assert len(text.splitlines()) <= 180
+  rows = re.findall(r'^\| \[`(\w+)`\]\(([^)]+)\) \|[^|]*\|(.*)\|$', text, re.M)
+  tables = {
+    'METRICS': evaluation.METRICS,
+    'STOPS': drafters.STOPS,
+    'TREES': trees.TREES,
+  }
+  names = ('MODELS', 'DRAFTERS', 'COUPLINGS', 'VERIFIERS', 'GOALS', 'BANDITS')
+  tables |= {name: getattr(specjax, name) for name in (*names, 'REWARDS')}
+  assert {name for name, *_ in rows} == set(tables)
+  for name, path, listed in rows:
+    assert f'{name}: dict' in (ROOT / path).read_text(encoding='utf-8')
+    assert set(re.findall(r'`(\w+)`', listed)) == set(tables[name]), name

@@ -1,0 +1,175 @@
+"""The code and the commands of the pages run as they stand there."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+from absl import flags
+import jax
+import ml_collections
+import pytest
+from safetensors import numpy as safetensors
+
+from experiments import main
+from experiments.common import compare
+from experiments.common import workdirs
+from specjax.data import examples as examples_lib
+from specjax.models import adapters
+from specjax.models import huggingface
+from specjax.testing import toys
+from tests import small
+
+pytestmark = pytest.mark.slow
+
+_ROOT = pathlib.Path(__file__).parents[1]
+# Pages whose code is run here; docs/extending.md has a test of its own.
+_PAGES = ('README.md', 'docs/experiments.md', 'docs/models.md')
+_HF = {
+  'model_type': 'llama',
+  'vocab_size': 32,
+  'hidden_size': 16,
+  'intermediate_size': 16,
+  'num_hidden_layers': 1,
+  'num_attention_heads': 2,
+  'num_key_value_heads': 1,
+  'max_position_embeddings': 64,
+  'rms_norm_eps': 1e-6,
+  'rope_theta': 10000.0,
+  'hidden_act': 'silu',
+  'tie_word_embeddings': True,
+}
+
+
+def _blocks(page, language):
+  text = (_ROOT / page).read_text(encoding='utf-8')
+  return re.findall(rf'^```{language}\n(.*?)^```', text, re.M | re.S)
+
+
+def _run(page, namespace):
+  """Runs a page's code, in order; JAX converts as it does by default."""
+  with (
+    jax.numpy_rank_promotion('allow'),
+    jax.numpy_dtype_promotion('standard'),
+  ):
+    for block in _blocks(page, 'python'):
+      exec(compile(block, page, 'exec'), namespace)
+  return namespace
+
+
+def test_the_twelve_lines(capsys):
+  (block,) = _blocks('README.md', 'python')
+  lines = [line for line in block.splitlines() if line.strip()]
+  assert len(lines) == 12
+  _run('README.md', {})
+  *_, said = capsys.readouterr().out.splitlines()
+  assert re.fullmatch(r'\d\.\d\d emitted tokens per target call', said)
+
+
+def test_the_page_about_experiments(tmp_path):
+  toys.write_family(tmp_path, dict.fromkeys(('small', 'medium', 'large'), 0.2))
+  examples = [examples_lib.Example('qa', text) for text in ('one', 'two')]
+  examples_lib.write(tmp_path / 'prompts.jsonl', examples)
+  config = ml_collections.ConfigDict(
+    {
+      'experiment': 'toy',
+      'family': str(tmp_path),
+      'prompts': {'family': {}},
+      'prompts_per_domain': 2,
+      'sampling': {'temperature': 1.0},
+      'max_new_tokens': 3,
+      'max_length': 32,
+      'batch_size': 2,
+      'seed': 0,
+    }
+  )
+  made = _run('docs/experiments.md', {'config': config})
+  assert len(compare.plan(config).ways) == len(config.ways) + 3
+  config.ways, config.bandits = ('none', 'small:2'), ()
+  workdir = workdirs.Workdir(tmp_path / 'run', config)
+  rows = made['run'](config, workdir)
+  assert [row['longest'] for row in rows] == [3, 3]
+  assert set(made['figures'](rows)) == {'longest'}
+
+
+def test_the_page_about_models(tmp_path):
+  config = huggingface.config_from_hf(_HF)
+  params = adapters.init_params(jax.random.key(0), config)
+  tensors = huggingface.export_params(config, 'llama', params)
+  safetensors.save_file(tensors, tmp_path / 'model.safetensors')
+  (tmp_path / 'config.json').write_text(json.dumps(_HF))
+  made = _run('docs/models.md', {})
+  decoder = made['decoder'](str(tmp_path), str(tmp_path))
+  (result,) = decoder.decode([[1, 2, 3]], 8)
+  assert len(result.tokens) == 8
+
+
+# Commands.
+
+
+def _commands():
+  """All commands of all pages, each as words."""
+  pages = [*_ROOT.glob('*.md'), *(_ROOT / 'docs').rglob('*.md')]
+  found = {}
+  for page in sorted(pages):
+    name = page.relative_to(_ROOT).as_posix()
+    for block in _blocks(name, 'bash'):
+      for line in block.replace('\\\n', ' ').splitlines():
+        for command in line.split(' && '):
+          if command.strip():
+            found.setdefault(tuple(shlex.split(command, comments=True)), name)
+  return {words: name for words, name in found.items() if words}
+
+
+_COMMANDS = _commands()
+_EXPERIMENTS = [
+  words for words in _COMMANDS if words[2:3] == ('experiments.main',)
+]
+
+
+def test_there_are_commands_of_known_kinds():
+  """What installs and what tests is run wherever the tests are."""
+  kinds = {
+    ('pip', 'install'),
+    ('python', '-m', 'pytest'),
+    ('python', '-m', 'mypy'),
+    ('python', '-m', 'experiments.main'),
+    ('python', '-m', 'experiments.report'),
+    ('ruff', 'check'),
+    ('ruff', 'format'),
+    ('git', 'clone'),
+    ('cd', 'specjax'),
+  }
+  for words, page in _COMMANDS.items():
+    assert any(words[: len(kind)] == kind for kind in kinds), (page, words)
+  assert len(_EXPERIMENTS) > 5
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  return small.toy_folder(tmp_path_factory.mktemp('toys'))
+
+
+@pytest.mark.parametrize('words', _EXPERIMENTS, ids=' '.join)
+def test_a_command_runs(words, folder, tmp_path, monkeypatch):
+  """As it stands, but for sizes, and toys in place of data and models."""
+  argv = ['main.py', *words[3:]]
+  if '--help' in argv:
+    done = subprocess.run(
+      [sys.executable, *words[1:]], cwd=_ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and 'ucb_spec' in done.stdout
+    return
+  argv = [word.replace('DATA', str(folder)) for word in argv]
+  monkeypatch.setattr(sys, 'argv', argv)
+  values = flags.FlagValues()
+  assert main.parsed(argv, values) == ['main.py'] and values.workdir
+  path = next(w[9:] for w in words if w.startswith('--config='))
+  name = path.removeprefix('configs/').replace('.py', '').split(':')[0]
+  asked = [word.split('=')[0].removeprefix('--config.') for word in argv]
+  small.shrink(values.config, name, folder, keep=asked)
+  main.run(values.config, tmp_path)
+  assert os.listdir(tmp_path)
