@@ -119,5 +119,5 @@ def _summary(outputs):
     'tokens': sum(len(output.tokens) for output in outputs),
     'block_efficiency': efficiency,
     'standard_error': error,
-    'first_accepted': float(metrics.acceptance_by_position(outputs)[0]),
+    'first_accepted': float(metrics.acceptance_by_position(outputs)[0][0]),
   }

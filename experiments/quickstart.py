@@ -58,15 +58,11 @@ def figures(rows):
 
 def _acceptance(records):
   """Shares of drafts that were kept, by position, and their errors."""
-  accepted = np.array([record['accepted'] for record in records], float)
-  drafted = np.array([record['drafted'] for record in records], float)
-  if not drafted.any():
-    return [], []
-  before = np.concatenate([drafted[:, :1], accepted[:, :-1]], axis=1)
-  reached = np.minimum(drafted, before)
-  columns = zip(accepted.T, reached.T)
-  shares = [metrics.ratio(*each) for each in columns if each[1].any()]
-  return [share for share, _ in shares], [error for _, error in shares]
+  pair = metrics.acceptance(
+    [record['accepted'] for record in records],
+    [record['drafted'] for record in records],
+  )
+  return tuple(column[~np.isnan(pair[0])].tolist() for column in pair)
 
 
 def _shown(config, made):

@@ -84,15 +84,34 @@ def ratio_of_ratios(
   return value, value * float(np.sqrt((deviations**2).sum()))
 
 
-def acceptance_by_position(results: Sequence[decoding.Result]) -> np.ndarray:
-  """Returns `[D]`: of the drafts that were reached at a depth, the share kept.
+def acceptance_by_position(
+  results: Sequence[decoding.Result],
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns how often drafts of a depth are kept, and standard errors, `[D]`.
 
-  A draft token is reached if all before it in its round were accepted; where
-  none was, the share is NaN.
+  A draft token is reached if all before it in its round were accepted; the
+  share is of those. Where none was reached, both are NaN.
   """
-  accepted, reached = _accepted_and_reached(results)
-  with np.errstate(invalid='ignore', divide='ignore'):
-    return np.where(reached > 0, accepted / reached, np.nan)
+  return acceptance(
+    [result.accepted for result in results],
+    [result.drafted for result in results],
+  )
+
+
+def acceptance(
+  accepted: npt.ArrayLike, drafted: npt.ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns what `acceptance_by_position` does, of counts.
+
+  Args:
+    accepted: `[n, D]` accepted tokens of each depth, of independent items.
+    drafted: `[n, D]` rounds whose tree reached each depth.
+  """
+  kept, tried = np.asarray(accepted, float), np.asarray(drafted, float)
+  before = np.concatenate([tried[:, :1], kept[:, :-1]], axis=1)
+  columns = zip(kept.T, np.minimum(tried, before).T)
+  table = np.array([ratio(*each) for each in columns]).reshape(-1, 2)
+  return table[:, 0], table[:, 1]
 
 
 def rejection_rate(results: Sequence[decoding.Result]) -> float:

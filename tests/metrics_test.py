@@ -28,10 +28,13 @@ def test_block_efficiency_is_pooled_over_rounds():
 
 
 def test_acceptance_is_counted_where_it_was_reached():
-  shares = metrics.acceptance_by_position(
+  shares, errors = metrics.acceptance_by_position(
     [_result(9, 4, [3, 2, 0, 0]), _result(6, 4, [1, 1, 0, 0])]
   )
   np.testing.assert_allclose(shares, [0.5, 0.75, 0.0, np.nan])
+  # 3 of 4 and 1 of 4; then 2 of 3 and 1 of 1; then none of 2 and of 1.
+  expected = [np.hypot(1, 1) / 8, np.hypot(0.25, 0.25) / 4, 0, np.nan]
+  np.testing.assert_allclose(errors, expected)
 
 
 def test_ratio_is_of_sums_with_the_error_of_independent_items():

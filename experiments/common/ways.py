@@ -16,10 +16,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
+import types
 from typing import Any
 from typing import NamedTuple
 
 import jax
+import ml_collections
 
 from experiments.common import arms as arms_lib
 from experiments.common import components
@@ -84,6 +86,7 @@ class Player(NamedTuple):
   program: '_Program'
   numbers: tuple[float, ...]
   bandit_state: Any  # of a new bandit
+  reading: tuple[Any, ...]  # what reading prompts hangs on beside the program
 
   def decode(self, state: decoding.DecodeState) -> decoding.DecodeState:
     """Plays to the end; the state is donated."""
@@ -266,7 +269,31 @@ def build(
     tuple((name, model.functions) for name, model in pool.models.items()),
     way.sampling,
   )
-  return Player(decoder, program, numbers, bandit.init())
+  reading = way.target, way.warm_start
+  return Player(decoder, program, numbers, bandit.init(), reading)
+
+
+def decoder(
+  family: families.Family,
+  entry: Any,
+  *,
+  sampling: Mapping[str, Any] = types.MappingProxyType({}),
+  max_length: int = 256,
+) -> decoding.Decoder:
+  """Builds the decoder of one way, without a config, as notebooks do.
+
+  Args:
+    family: whose models are used.
+    entry: an arm, or a dictionary of a way.
+    sampling: fields of `Sampling`.
+    max_length: longest row in tokens, prompt included.
+
+  Raises:
+    ValueError: the entry has another form, or a part of it is refused.
+  """
+  config = ml_collections.ConfigDict({'sampling': dict(sampling)})
+  way = parse(config, entry, list(family.drafters), 'the way')
+  return build(way, family, max_length).decoder
 
 
 class _Program(NamedTuple):
