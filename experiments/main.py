@@ -35,6 +35,7 @@ from experiments.common import workdirs
 _CONFIG = '--config='
 _COMMAND = 'python -m experiments.main'
 matplotlib.use('Agg')  # Figures become files; no window opens.
+matplotlib.use('Agg')  # Figures become files; no window opens.
 
 
 def main(argv, command=''):

@@ -1,8 +1,10 @@
 """Figures of tables: each is a function of rows alone."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
+import types
 from typing import Any
 
 import matplotlib
@@ -38,7 +40,6 @@ def panels(
     ylabel: of the first.
     **options: of `plt.subplots`.
   """
-  matplotlib.use('Agg')
   size = (3.6 * len(titles) + 1.8, 3.6)
   defaults = {'figsize': size, 'squeeze': False, 'layout': 'constrained'}
   figure, axes = plt.subplots(1, len(titles), **defaults | options)
@@ -178,14 +179,18 @@ ORIGINS = {
 
 
 def text(
-  pieces: Sequence[tuple[str, str]], title: str, most: int = 72
+  pieces: Sequence[tuple[str, str]],
+  title: str,
+  most: int = 72,
+  colors: Mapping[str, str] = types.MappingProxyType(ORIGINS),
 ) -> figure_lib.Figure:
   """Draws a text, each token on the colour of its origin.
 
   Args:
-    pieces: tokens and their origins, of `ORIGINS`.
+    pieces: tokens and their origins, of `colors`.
     title: of the figure.
     most: letters of a line.
+    colors: of origins.
   """
   said = ''.join(piece for piece, _ in pieces).split('\n')
   width = min(max(max(map(len, said)), 40), most)
@@ -197,19 +202,18 @@ def text(
       if letter != '\n':
         places.append((column, row, letter, origin))
         column += 1
-  matplotlib.use('Agg')
   # In inches, a letter of 9 points is 0.075 wide.
   size = (0.085 * width + 0.3, 0.2 * (row + 1) + 0.8)
   figure, axes = plt.subplots(figsize=size, layout='constrained')
   for column, line, letter, origin in places:
-    color = ORIGINS[origin]
+    color = colors[origin]
     axes.add_patch(plt.Rectangle((column, line), 1, 1, color=color, lw=0))
     axes.text(
       column + 0.5, line + 0.5, letter, ha='center', va='center',
       family='monospace', fontsize=9, parse_math=False,
     )  # fmt: skip
   shown = dict.fromkeys(origin for _, origin in pieces)
-  handles = [plt.Rectangle((0, 0), 1, 1, color=ORIGINS[each]) for each in shown]
+  handles = [plt.Rectangle((0, 0), 1, 1, color=colors[each]) for each in shown]
   figure.legend(
     handles, shown, loc='outside lower left', ncols=len(shown), fontsize=8
   )
