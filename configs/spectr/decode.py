@@ -51,10 +51,11 @@ def get_config():
       'batch_size': 8,
       'num_seeds': 3,
       'seed': 0,
-      'columns': (
-        *('drafter', 'length', 'drafts', 'verifier', 'block_efficiency'),
-        *('block_efficiency_error', 'paper', 'paper_error'),
-      ),
+      'pivot': {
+        'down': ('length', 'drafts', 'verifier'),
+        'across': 'drafter',
+        'value': 'block_efficiency',
+      },
       'paper': (
         {
           'source': 'SpecTr, Table 4',

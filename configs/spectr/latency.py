@@ -3,11 +3,11 @@ r"""The time of a model call by length and batch size: SpecTr's Tables 2 and 3.
 python -m experiments.main --config=configs/spectr/latency.py \
     --workdir=runs/spectr_latency
 
-`relative` is to the target at the first length and batch size, with the
-deviation of single calls, as in the paper: the mean of 1,000 on a GPU, with a
-target of 97M and a drafter of 6M. On two cores of a CPU, where 64 tokens keep
-all of it busy, 8 rows of 8 take 4.8 times as long (within 0.5); in the paper,
-1.42 times.
+`relative` is to the target at the first length and batch size. Deviations are
+those of single calls; the paper's number has one, too, of 1,000 calls on a GPU,
+with a target of 97M and a drafter of 6M. On two cores of a CPU, where 64 tokens
+keep all of it busy, 8 rows of 8 take 4.8 times as long (within 0.5); in the
+paper, 1.42 times.
 """
 
 import ml_collections

@@ -21,15 +21,16 @@ _OVER_COUNTS = {
   name: jax.jit(jax.vmap(rule, in_axes=(None, None, 0)))
   for name, rule in _RULES.items()
 }
-# Curves often coincide: a broad one below, outlined markers of growing size.
+# Curves often coincide: a broad one below all, then bounds, then outlined
+# markers of growing size.
 _STYLES = {
-  'optimum': {'color': '0.75', 'linewidth': 6},
+  'optimum': {'color': '0.75', 'linewidth': 6, 'zorder': 1},
   'otm': {'color': 'tab:blue', 'marker': 'o', 'markersize': 3},
   'kseq': {'color': 'tab:orange', 'marker': 's', 'markersize': 6},
   'multiround': {'color': 'tab:green', 'marker': '^', 'markersize': 9},
-  'upper_bound': {'color': 'black', 'linestyle': '--'},
-  'union_bound': {'color': 'black', 'linestyle': '--'},
-  'lower_bound': {'color': 'tab:red', 'linestyle': '--'},
+  'upper_bound': {'color': 'black', 'linestyle': '--', 'zorder': 1.5},
+  'union_bound': {'color': 'black', 'linestyle': '--', 'zorder': 1.5},
+  'lower_bound': {'color': 'tab:red', 'linestyle': '--', 'zorder': 1.5},
   'paper': {'color': 'black', 'marker': '+', 'linestyle': ''},
 }
 
@@ -42,10 +43,10 @@ def run(config, workdir):
 
 def figures(rows):
   """Draws a figure for each family of pairs."""
-  families = dict.fromkeys(row['family'] for row in rows)
+  parts = dict.fromkeys(row['part'] for row in rows)
   return {
-    family: _figure([row for row in rows if row['family'] == family])
-    for family in families
+    part: _figure([row for row in rows if row['part'] == part])
+    for part in parts
   }
 
 
@@ -111,25 +112,25 @@ def _units(config):
     *(('zipf', zipf | {'spread': spread}) for spread in config.zipf_spreads),
   ]
   return [
-    {'family': family, 'options': options, 'max_drafts': config.max_drafts}
+    {'part': family, 'options': options, 'max_drafts': config.max_drafts}
     for family, options in pairs
   ]
 
 
 def _compute(unit):
   """The rows of a pair."""
-  title, make = _PAIRS[unit['family']]
+  title, make = _PAIRS[unit['part']]
   pair = make(**unit['options'])
   counts = range(1, unit['max_drafts'] + 1)
   columns = {
     name: rule(*pair, jnp.array(counts)) for name, rule in _OVER_COUNTS.items()
   }
-  if unit['family'] == 'bernoulli':  # Few enough tokens to enumerate sets.
+  if unit['part'] == 'bernoulli':  # Few enough tokens to enumerate sets.
     bounds = [transport.acceptance_bounds(*pair, k) for k in counts]
     columns['lower_bound'], columns['upper_bound'] = zip(*bounds)
   else:
     columns['union_bound'] = [transport.union_bound(*pair, k) for k in counts]
-  head = {'family': unit['family'], 'pair': title.format(**unit['options'])}
+  head = {'part': unit['part'], 'pair': title.format(**unit['options'])}
   return {
     'rows': [
       head | {'k': k} | {name: float(of[i]) for name, of in columns.items()}

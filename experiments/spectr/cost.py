@@ -59,13 +59,13 @@ def run(config, workdir):
   }
 
   def compute(unit):
-    if unit['benchmark'] == 'coupling':
+    if unit['part'] == 'coupling':
       return {'rows': list(_couplings(unit))}
     way = next(way for way in ways if way.settings == unit['way'])
     return {'rows': [_verification(unit, family, way)]}
 
   named = [
-    {'benchmark': name} | unit for name, each in units.items() for unit in each
+    {'part': name} | unit for name, each in units.items() for unit in each
   ]
   outcomes = log.resume(workdir, named, compute, 'comparisons')
   return [row for outcome in outcomes for row in outcome['rows']]
@@ -74,13 +74,13 @@ def run(config, workdir):
 def figures(rows):
   """Draws the cost of couplings by vocabulary, and shares of verification."""
   cost, verified = (
-    [row for row in rows if row['benchmark'] == name]
+    [row for row in rows if row['part'] == name]
     for name in ('coupling', 'verification')
   )
   draw = functools.partial(
     plots.lines, cost, 'vocab_size', by='rule', xlabel='tokens in vocabulary'
   )
-  label = 'time over one pass over both rows'
+  label = 'time over that of one pass'
   made = {
     'calls': draw(y='ratio', ylabel=label),
     'in_loop': draw(y='ratio_in_loop', ylabel=f'{label}, in a loop'),
@@ -88,7 +88,7 @@ def figures(rows):
   for figure in made.values():
     figure.axes[0].set(xscale='log', yscale='log')
   made['verification'] = plots.bars(
-    verified, 'rule', 'share', 'benchmark', ylabel='share of the round'
+    verified, 'part', 'share', 'way', ylabel='share of the round'
   )
   return made
 
@@ -130,7 +130,7 @@ def _couplings(unit):
   )
   for i, name in enumerate(rules):
     yield {
-      'benchmark': unit['benchmark'],
+      'part': unit['part'],
       'rule': name,
       'vocab_size': unit['vocab_size'],
       'num_drafts': unit['num_drafts'],
@@ -231,8 +231,8 @@ def _verification(unit, family, way):
   seconds = np.median(measure.in_turns(runs, unit['repeats']), axis=0) / num
   emitted = state.lengths - fresh().lengths
   return {
-    'benchmark': unit['benchmark'],
-    'rule': str(way.arms[0]),
+    'part': unit['part'],
+    'way': way.label,
     'batch_size': unit['batch_size'],
     # Verification of a round is the longer the more of it is accepted.
     'block_efficiency': float(emitted.sum() / state.counters.pulls.sum()),

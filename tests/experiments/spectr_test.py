@@ -165,7 +165,7 @@ def test_acceptance_lies_between_its_bounds(pairs):
 def test_cost(tmp_path, family):
   """A row for each coupling and size, then one for each verifier."""
   rows = _run('cost', _COST | {'family': family}, tmp_path)
-  of_couplings = [row for row in rows if row['benchmark'] == 'coupling']
+  of_couplings = [row for row in rows if row['part'] == 'coupling']
   names = ['pass', *sorted(set(specjax.COUPLINGS) - {'otm_table'})]
   assert [(row['vocab_size'], row['rule']) for row in of_couplings] == [
     (size, name) for size in (300, 600) for name in names
@@ -177,7 +177,7 @@ def test_cost(tmp_path, family):
       assert row[ratio] == pytest.approx(row[time] / one_pass[time])
       assert row[time] > 0
   verified = rows[len(of_couplings) :]
-  assert [row['rule'] for row in verified] == list(_COST['ways'])
+  assert [row['way'] for row in verified] == list(_COST['ways'])
   for row in verified:
     assert 1 <= row['block_efficiency'] <= 3
     assert row['share'] == pytest.approx(row['verify_ms'] / row['round_ms'])
