@@ -4,37 +4,93 @@ python -m experiments.main --config=configs/theory/winrate.py \
     --workdir=runs/theory_winrate
 
 The score of a response is the mean log-likelihood per token that the target
-gives it, not a reward model. On the 64 shipped prompts, with 16 responses each:
-
-| methods, epsilon | prompts won by the first | scores | rejections a token |
-|---|---|---|---|
-| target, small | 100% ± 0 | -3.65, -5.28 | 0.000, 0.000 |
-| OPT, UNO 0.01 | 58% ± 6 | -4.92, -5.00 | 0.108, 0.108 |
-| OPT, UNO 0.1 | 52% ± 6 | -4.99, -5.00 | 0.018, 0.020 |
-| OPT, UNO 0.2 | 45% ± 6 | -5.01, -4.98 | 0.007, 0.007 |
-| OPT, UNO 0.4 | 53% ± 6 | -4.94, -4.99 | 0.001, 0.001 |
-| OPT, UNO 0.8 | 50% ± 6 | -4.98, -5.02 | 0.000, 0.000 |
-
-From the paper's epsilons on, 2% of the tokens or fewer replace a draft, and the
-two methods do not differ clearly; hence the smaller one, at which they do not
-either. The paper's OPT wins 52.5 to 57.5%.
+gives it, not a reward model's. By it the target wins every prompt against the
+model `small` (Table 2), and OPT half of them against UNO at every epsilon,
+within two standard errors of 6%: from the paper's epsilons on, 2% or less of
+the tokens replace a draft. What the rules differ by is in `ledger`. The paper's
+OPT wins 52.5 to 57.5%; its UNO may be the text's, which replaces a rejected
+draft by a sample of the target, or its code's, which takes one of the draft.
 """
 
 import ml_collections
+
+_EPSILONS = (0.01, 0.1, 0.2, 0.4, 0.8)
+_RULES = {'OPT': 'residual', 'UNO': 'target', 'UNO, code': 'draft'}
+# In percent, by epsilon.
+_TABLE_1 = {
+  'RM-Mistral-7B': {0.1: 53.0, 0.2: 53.5, 0.4: 57.5, 0.8: 52.5},
+  'GPT-4': {0.1: 54.5, 0.2: 53.0, 0.4: 53.5, 0.8: 55.0},
+}
+_TABLE_2 = {'RM-Mistral-7B': 64.5, 'GPT-4': 69.0}
 
 
 def get_config():
   return ml_collections.ConfigDict(
     {
-      'experiment': 'winrate',
+      'experiment': 'theory.winrate',
       'family': 'mini',
-      'drafter': 'small',
-      'draft_length': 4,
-      'epsilons': (0.01, 0.1, 0.2, 0.4, 0.8),
-      'responses': 16,  # To each prompt, by each method.
+      'prompts': {'all': {'from': 'family'}},
+      'prompts_per_domain': 64,
+      'ways': (
+        {'arm': 'none', 'label': 'target'},
+        {'arm': 'none', 'label': 'small', 'target': 'small'},
+        *(
+          {
+            'arm': f'small:4/over_acceptance({epsilon}, {replacement})',
+            'label': rule,
+            'columns': {'epsilon': epsilon},
+          }
+          for epsilon in _EPSILONS
+          for rule, replacement in _RULES.items()
+        ),
+      ),
+      'comparisons': (
+        ('target', 'small'),
+        ('OPT', 'UNO'),
+        ('OPT', 'UNO, code'),
+      ),
+      'sampling': {'temperature': 1.0},
+      'num_seeds': 16,  # Responses to each prompt, in each way.
       'max_new_tokens': 24,
       'max_length': 128,
-      'temperature': 1.0,
+      'batch_size': 64,
       'seed': 0,
+      'columns': (
+        *('way', 'against', 'epsilon', 'win_rate', 'paper', 'tied', 'gap'),
+        *('score', 'against_score', 'rejections', 'against_rejections'),
+      ),
+      'paper': (
+        {  # Beside the rows.
+          'source': 'Yin et al. (2024), Tables 1 and 2, RM-Mistral-7B',
+          'field': 'win_rate',
+          'rows': tuple(_paper('RM-Mistral-7B')),
+        },
+        {
+          'source': 'Yin et al. (2024), Tables 1 and 2, GPT-4',
+          'field': 'win_rate',
+          'rows': (),
+          'claims': tuple(
+            (_said(**where), where, None, rate)
+            for where, rate in _paper('GPT-4')
+          ),
+        },
+      ),
     }
   )
+
+
+def _paper(judge):
+  """Tables 1 and 2 by one judge; the paper may mean either form of UNO."""
+  rates = [({'way': 'target', 'against': 'small'}, _TABLE_2[judge])]
+  rates += [
+    ({'way': 'OPT', 'against': against, 'epsilon': epsilon}, rate)
+    for epsilon, rate in _TABLE_1[judge].items()
+    for against in ('UNO', 'UNO, code')
+  ]
+  return [(where, rate / 100) for where, rate in rates]
+
+
+def _said(way, against, epsilon=None):
+  """What a claim is called."""
+  at = '' if epsilon is None else f' at epsilon {epsilon}'
+  return f'{way} wins against {against}{at}'

@@ -63,6 +63,7 @@ def lines(
   ylabel: str = '',
   paper: bool = False,
   level: Callable[[Row], bool] | None = None,
+  points: Callable[[Row], bool] | None = None,
 ) -> figure_lib.Figure:
   """Draws a line for each value of a column, with bars of two standard errors.
 
@@ -77,6 +78,7 @@ def lines(
     ylabel: the column's name, by default.
     paper: draw the paper's numbers of `y`, too: open markers, dotted lines.
     level: rows that are drawn as a horizontal dotted line.
+    points: rows that are drawn without a line, as open markers.
   """
   label = lambda row: named(row, by)
   title = lambda row: named(row, panel)
@@ -98,18 +100,20 @@ def lines(
       if not own:
         continue
       at, style = [row[x] for row in own], style_of(labels, name)
+      style |= {'markersize': 4, 'elinewidth': 0.8}
+      if points and points(own[0]):
+        style |= {'linestyle': '', 'markersize': 9, 'markerfacecolor': 'none'}
       bars = [2 * (row.get(error) or 0) for row in own] if error else None
-      each.errorbar(
-        at, [row[y] for row in own], bars, markersize=4, elinewidth=0.8, **style
-      )
+      each.errorbar(at, [row[y] for row in own], bars, **style)
       theirs = [
         (row[x], row['paper'])
         for row in own
         if paper and row.get('paper_field') == y
       ]
       if theirs:
-        style |= {'linestyle': ':', 'label': f'{name}, paper'}
-        each.plot(*zip(*theirs), markerfacecolor='none', **style)
+        style = style_of(labels, name) | {'linestyle': ':'}
+        style |= {'markerfacecolor': 'none', 'label': f'{name}, paper'}
+        each.plot(*zip(*theirs), **style)
   legend(figure, axes)
   return figure
 

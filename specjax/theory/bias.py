@@ -77,14 +77,13 @@ def _sums(target, draft, params, start, lengths, tokens, epsilons, sampling):
     emitted = (start - 1 <= after) & (after < length - 1)
 
     def of_epsilon(epsilon):
-      points = [
-        jax.vmap(
-          lambda *pair, name=name: pareto.over_acceptance_point(
-            *pair, epsilon, name
-          )
-        )(*probs)
+      rules = [
+        functools.partial(
+          pareto.over_acceptance_point, epsilon=epsilon, replacement=name
+        )
         for name in REPLACEMENTS
       ]
+      points = [jax.vmap(rule)(*probs) for rule in rules]
       total = lambda field: jnp.where(emitted, field, 0.0).sum()
       biases = jnp.stack([total(point.bias) for point in points])
       return total(points[0].rejection), biases

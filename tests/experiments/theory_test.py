@@ -1,0 +1,580 @@
+"""The theory paper's experiments, tiny: that they count what they say."""
+
+import functools
+import json
+import pathlib
+import types
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from experiments import main
+from experiments.common import configs
+from experiments.common import log
+from experiments.common import paper
+from experiments.common import results
+from experiments.common import workdirs
+from experiments.theory import pareto
+from experiments.theory import rejections
+from experiments.theory import winrate
+from specjax import families
+from specjax import theory
+from specjax import verifiers
+from tests import parts
+from tests import toys
+
+_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs' / 'theory'
+_REJECTIONS = {
+  'vocab_size': 3,
+  'horizons': (4, 6),
+  'num_drafts': (1, 2),
+  'simulated_drafts': (3,),
+  'simulated_runs': 20000,
+  'runs_per_chunk': 8000,
+  'decoded_horizons': (4,),
+  'decoded_drafts': (1, 3),
+  'decoded_runs': 2000,
+  'batch_size': 800,
+  'means_at': (100, 1000),
+}
+_PARETO = {'positions': (0, 1), 'epsilons': (0.0, 0.1), 'runs': 40000}
+_IMPROVEMENT = {
+  'max_drafts': 4,
+  'bernoulli_drafts': (0.6, 0.9),
+  'uniform_targets': (60, 30),
+}
+_PROMPTS = [('one', 'count'), ('one', 'a longer line'), ('two', 'what is it?')]
+_WINRATE = {
+  'ways': (
+    {'arm': 'none', 'label': 'target'},
+    {'arm': 'none', 'label': 'small', 'target': 'small'},
+    *(
+      {
+        'arm': f'small:2/over_acceptance({epsilon}, {replacement})',
+        'label': label,
+        'columns': {'epsilon': epsilon},
+      }
+      for epsilon in (0.0, 1.0)
+      for label, replacement in (('OPT', 'residual'), ('UNO', 'target'))
+    ),
+  ),
+  'comparisons': (('target', 'small'), ('OPT', 'UNO')),
+  'num_seeds': 2,
+  'max_new_tokens': 6,
+  'max_length': 32,
+  'batch_size': 3,
+}
+_DIAGNOSE = {
+  'ways': ('small:2/maximal',),
+  'num_seeds': 8,
+  'max_new_tokens': 16,
+  'max_length': 32,
+  'batch_size': 24,
+}
+_LEDGER = {
+  'ways': ('small:2/maximal',),
+  'epsilons': (1e-4, 1e-3),  # The toys' vocabulary is large.
+  'max_new_tokens': 16,
+  'max_length': 32,
+  'batch_size': 2,
+}
+
+
+def _load(name, changes):
+  config = configs.load(str(_CONFIGS / f'{name}.py'))
+  config.update(changes)
+  return config
+
+
+def _run(name, changes, workdir):
+  main.run(_load(name, changes), workdir)
+  return results.read(workdir)['rows']
+
+
+def _drawn(workdir):
+  images = sorted(workdir.glob('*.png'))
+  assert all(matplotlib.image.imread(path).std() > 0 for path in images)
+  return [path.stem for path in images]
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  """A family with the shipped tokenizer and tiny peaked models."""
+  folder = tmp_path_factory.mktemp('family')
+  # The drafter is near the target, so that some drafts are accepted.
+  toys.write_family(folder, {'small': 0.2})
+  _write_prompts(folder / 'prompts.jsonl')
+  return folder
+
+
+def _write_prompts(path):
+  lines = [json.dumps({'domain': d, 'prompt': text}) for d, text in _PROMPTS]
+  path.write_text('\n'.join(lines))
+
+
+# Rejections.
+
+
+def test_tables_are_probably_those_of_the_paper():
+  """Figure 2: 16.41 rejections of 50 tokens; how far other seeds are off."""
+  expected = [
+    theory.expected_rejections(*rejections.tables(7, 50, seed), 50)
+    for seed in range(300)
+  ]
+  assert expected[10] == pytest.approx(16.405, abs=5e-4)
+  assert np.mean(expected) == pytest.approx(16.31, abs=0.01)
+  assert np.std(expected) == pytest.approx(0.29, abs=0.01)
+
+
+def test_the_papers_numbers_stand_beside_ours():
+  pair = rejections.tables(7, 50, 10)
+  expected = theory.expected_rejections(*pair, 50)
+  rows = [
+    {
+      'horizon': 50,
+      'num_drafts': 1,
+      'source': 'theory',
+      'rejections': expected,
+      'acceleration': 50 / expected,
+    }
+  ]
+  tables = _load('rejections', {}).paper
+  (row,) = paper.beside(rows, tables)
+  assert (row['paper'], row['paper_field']) == (16.41, 'rejections')
+  (claim,) = paper.claims(rows, tables)
+  assert claim['paper'] == 3.05 == round(claim['measured'], 2)
+  assert 'Figure 2' in claim['source'] and claim['measured_error'] is None
+
+
+def test_tables_are_draft_and_then_target():
+  numbers = np.random.RandomState(3)
+  draft, target = (numbers.rand(5, 4, 4) for _ in range(2))
+  found = rejections.tables(4, 5, 3)
+  for table, wanted in zip(found, (target, draft)):
+    assert table.shape == (5, 4, 4) and table.dtype == np.float32
+    wanted /= wanted.sum(-1, keepdims=True)
+    np.testing.assert_allclose(table, wanted, atol=1e-7)
+
+
+@pytest.fixture(scope='module', name='counted')
+def _counted(tmp_path_factory):
+  """The workdir, and rows by source, horizon, number of drafts and runs."""
+  workdir = tmp_path_factory.mktemp('rejections')
+  rows = _run('rejections', _REJECTIONS, workdir)
+  names = ('source', 'horizon', 'num_drafts', 'runs')
+  return workdir, {tuple(map(row.get, names)): row for row in rows}
+
+
+@pytest.mark.slow
+def test_rejections_have_a_row_for_each_case_and_plots(counted):
+  workdir, rows = counted
+  limit = 'limit of many drafts', None
+  expected = [('theory', 1), ('theory', 2), limit]
+  assert list(rows) == [
+    *((source, h, k, None) for h in (4, 6) for source, k in expected),
+    *(('simulation', h, 3, n) for h in (4, 6) for n in (100, 1000, 20000)),
+    *(('decoder', 4, k, n) for k in (1, 3) for n in (100, 1000, 2000)),
+  ]
+  for (_, horizon, _, _), row in rows.items():
+    assert row['acceleration'] == pytest.approx(horizon / row['rejections'])
+  assert _drawn(workdir) == ['num_drafts', 'running_mean']
+
+
+@pytest.mark.slow
+def test_theory_rows_are_of_the_tables_that_are_run(counted):
+  """One draft: distances along the target's marginals, summed by hand."""
+  _, rows = counted
+  target, draft = rejections.tables(3, 4, seed=10)
+  reached, expected = np.full(3, 1 / 3), 0
+  for probs, other in zip(target, draft):
+    expected += reached @ np.abs(probs - other).sum(1) / 2
+    reached = reached @ probs
+  cases = ('theory', 1), ('theory', 2), ('limit of many drafts', None)
+  found = [rows[source, 4, k, None]['rejections'] for source, k in cases]
+  assert found[0] == pytest.approx(expected, abs=1e-5)
+  assert found[0] > found[1] > found[2] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('source', ['simulation', 'decoder'])
+def test_counts_agree_with_theory(counted, source):
+  """Within 4 standard errors, of about 0.007 and 0.02 rejections.
+
+  Counts off by 8, of some 0.9 to 1.5 rejections, fail with 0.9999.
+  """
+  _, rows = counted
+  runs = {'simulation': 20000, 'decoder': 2000}[source]
+  for (of, horizon, num_drafts, num), row in rows.items():
+    if (of, num) == (source, runs):
+      pair = rejections.tables(3, horizon, seed=10)
+      expected = theory.batch_expected_rejections(*pair, horizon, num_drafts)
+      error = row['rejections_error']
+      assert 0 < error < horizon / runs**0.5
+      assert row['excess'] == pytest.approx(row['rejections'] - expected)
+      assert row['deviation'] * error == pytest.approx(row['excess'])
+      assert abs(row['deviation']) < 4
+
+
+def _counts(source, config, workdir):
+  count = {'simulation': rejections.simulated, 'decoder': rejections.decoded}
+  return count[source](config, workdirs.Workdir(workdir, config))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('source', ['simulation', 'decoder'])
+def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
+  """A rejected draft becomes a target sample, and may be drawn once more."""
+  one = {'horizons': (4,), 'simulated_drafts': (1,), 'decoded_drafts': (1,)}
+  config = _load('rejections', _REJECTIONS | one | {'simulated_runs': 60000})
+  config.decoded_runs = 8000
+  broken = functools.partial(theory.simulate, coupling=parts.resampling)
+  monkeypatch.setattr(theory, 'simulate', broken)
+  walk = verifiers.tree_walk(parts.resampling)
+  monkeypatch.setitem(verifiers.VERIFIERS, 'batch', lambda: walk)
+  found = _counts(source, config, tmp_path)[source, 4, 1]
+  expected = theory.expected_rejections(*rejections.tables(3, 4, seed=10), 4)
+  assert abs(rejections.statistics(found, 4, expected)['deviation']) > 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('source', 'draft'),
+  [
+    ('simulation', (0, 1, 0, 1)),
+    ('simulation', (1, 1, 0, 0)),
+    ('decoder', (0, 1, 1, 0)),
+  ],
+)
+def test_counts_of_sure_rejections(monkeypatch, tmp_path, source, draft):
+  """The target says 0; two drafts of 1 are each rejected in every run."""
+  small = {'runs_per_chunk': 4, 'batch_size': 4, 'horizons': (4,)}
+  small |= {'simulated_runs': 10, 'decoded_runs': 10}
+  small |= {'simulated_drafts': (2,), 'decoded_drafts': (2,)}
+  sure = lambda tokens: np.eye(3, dtype=np.float32)[list(zip(*3 * [tokens]))]
+  pair = sure((0, 0, 0, 0)), sure(draft)
+  monkeypatch.setattr(rejections, 'tables', lambda *settings: pair)
+  config = _load('rejections', _REJECTIONS | small)
+  counts = _counts(source, config, tmp_path)
+  assert {case: found.tolist() for case, found in counts.items()} == {
+    (source, 4, 2): [2] * 10
+  }
+
+
+def test_statistics_without_a_rejection():
+  row = rejections.statistics(np.zeros(3), 5, 0.5)
+  assert row['acceleration'] is row['deviation'] is None
+  assert row['rejections'] == row['rejections_error'] == 0
+
+
+# The front.
+
+
+@pytest.fixture(scope='module', name='points')
+def _points(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('pareto')
+  return workdir, _run('pareto', _PARETO, workdir)
+
+
+@pytest.mark.slow
+def test_formulas_of_the_front(points):
+  """OPT stays on the line; both forms of UNO lie above it, the code's more."""
+  workdir, rows = points
+  tables = rejections.tables(7, 50, 10)
+  assert len(rows) == 12
+  above = {rule: [] for rule in pareto.RULES}
+  for row in rows:
+    target, draft = (table[row['position'], 0] for table in tables)
+    distance = np.abs(draft - target).sum() / 2
+    kept = np.minimum(draft, target + row['epsilon'])
+    assert row['total_variation'] == pytest.approx(distance, abs=1e-5)
+    assert row['rejection'] == pytest.approx(1 - kept.sum(), abs=1e-5)
+    others = {'OPT': np.maximum(target - draft, 0) / distance}
+    others |= {'UNO': target, 'UNO, code': draft}
+    output = kept + (1 - kept.sum()) * others[row['rule']]
+    bias = np.abs(output - target).sum() / 2
+    assert row['bias'] == pytest.approx(bias, abs=1e-5)
+    above[row['rule']].append(row['rejection'] + row['bias'] - distance)
+  np.testing.assert_allclose(above['OPT'], 0, atol=1e-5)
+  assert min(above['UNO']) > 0.005
+  assert np.greater(above['UNO, code'], above['UNO']).all()
+  assert _drawn(workdir) == ['front']
+
+
+@pytest.mark.slow
+def test_verifier_lies_where_the_formulas_say(points):
+  """Of 40000 runs, both within 0.0125: 5 standard errors of the rejection.
+
+  A bias or a rejection that is off by 0.025 fails with 0.9999.
+  """
+  _, rows = points
+  for row in rows:
+    for name in ('rejection', 'bias'):
+      assert row[f'measured_{name}'] == pytest.approx(row[name], abs=0.0125)
+
+
+# Batch improvement.
+
+
+@pytest.mark.slow
+def test_batch_improvement(tmp_path):
+  """Figure 3, by values computed by hand; closed forms against products."""
+  curves = {}
+  for row in _run('batch_improvement', _IMPROVEMENT, tmp_path):
+    assert row['improvement'] == pytest.approx(row['closed_form'], abs=2e-6)
+    curve = curves.setdefault((row['pair'], round(row['limit'], 6)), [])
+    curve.append(row['improvement'])
+    assert row['num_drafts'] == len(curve)
+  expected = {
+    ('draft Ber(0.6)', 0.1): [0, 0.04, 0.064, 0.0784],
+    ('draft Ber(0.9)', 0.4): [0, 0.04, 0.076, 0.1084],
+    ('target U(60), ratio 2', 0.5): [0, 0.25, 0.375, 0.4375],
+    ('target U(30), ratio 4', 0.75): [0, 0.1875, 0.328125, 0.43359375],
+  }
+  assert list(curves) == list(expected)
+  for name, values in expected.items():
+    np.testing.assert_allclose(curves[name], values, atol=2e-6)
+  assert _drawn(tmp_path) == ['batch_improvement']
+
+
+# Win rates.
+
+
+@pytest.mark.slow
+def test_a_score_is_the_mean_log_likelihood_of_the_response(folder):
+  """Against whole texts without a cache, in float64 behind the logits."""
+  family = families.load(str(folder))
+  prompts = [family.tokenizer.encode_prompt(text) for _, text in _PROMPTS]
+  responses = [[5], [7, 300, 7], [9, 8, 1000, 11, 12]]
+  # A correction, a bonus token and a draft that was cut; then done.
+  infos = types.SimpleNamespace(
+    num_accepted=np.array([[0, 2, 1], [0, 0, 1]]),
+    num_emitted=np.array([[1, 3, 1], [0, 1, 2]]),
+    depth=np.array([[2, 2, 2], [0, 2, 2]]),
+  )
+  batch = types.SimpleNamespace(
+    jobs=[types.SimpleNamespace(turns=[prompt]) for prompt in prompts],
+    results=[types.SimpleNamespace(tokens=tokens) for tokens in responses],
+    infos=infos,
+  )
+  found = winrate.observe(family.target, batch)
+  assert [record['rejected'] for record in found] == [1, 1, 1]
+  model, params = family.target.functions, family.target.params
+  for prompt, response, record in zip(prompts, responses, found):
+    text = np.array([prompt + response], np.int32)
+    cache = model.init_cache(params, 1, 1)
+    logits = np.asarray(model.extend(params, cache, text).logits, np.float64)
+    given = logits[0, len(prompt) - 1 : -1]
+    said = given[np.arange(len(response)), response]
+    expected = (said - np.log(np.exp(given).sum(-1))).mean()
+    np.testing.assert_allclose(record['score'], expected, rtol=1e-4)
+
+
+def test_a_prompt_is_won_by_more_comparisons():
+  """Won, won in spite of the lower mean, lost, and tied."""
+  first = [[2, 2, 2], [5, 5, -90], [0, 0, 3], [1, 1, 1]]
+  second = [[1, 1, 1], [1, 1, 1], [2, 2, 2], [0, 1, 2]]
+  row = winrate.versus(
+    *(winrate.Sample(np.array(each, float), 0.5) for each in (first, second))
+  )
+  assert row['win_rate'] == 0.5 and row['tied'] == 0.25
+  assert row['win_rate_error'] == 0.25  # sqrt(0.5 * 0.5 / 4)
+  assert row['comparisons_won'] == (9 + 6 + 3 + 3) / 36
+  assert row['score'] == -68 / 12 and row['against_score'] == 15 / 12
+  assert row['gap'] == pytest.approx((-68 - 15) / 12)
+
+
+@pytest.mark.slow
+def test_ways_of_equal_columns_are_compared(folder, tmp_path):
+  rows = _run('winrate', {'family': str(folder)} | _WINRATE, tmp_path)
+  names = [(row['way'], row['against'], row.get('epsilon')) for row in rows]
+  assert names == [
+    ('target', 'small', None),
+    ('OPT', 'UNO', 0),
+    ('OPT', 'UNO', 1),
+  ]
+  # Nothing drafted, a lossless test, and one that every draft passes.
+  rejected = [(r['rejections'], r['against_rejections']) for r in rows]
+  assert rejected[0] == rejected[2] == (0, 0) and min(rejected[1]) > 0
+  assert _drawn(tmp_path) == ['gap', 'win_rate']
+
+
+@pytest.mark.slow
+def test_ways_share_no_randomness_and_rejections_are_counted(folder, tmp_path):
+  """Of chains of one, a round rejects its draft where it keeps none."""
+  ways = tuple({'arm': 'small:1', 'label': label} for label in ('a', 'b'))
+  changes = {'family': str(folder), 'ways': ways, 'comparisons': (('a', 'b'),)}
+  (row,) = _run('winrate', _WINRATE | changes, tmp_path)
+  lines = (tmp_path / log.FILE).read_text().splitlines()
+  units = [json.loads(line)['outcome']['records'] for line in lines]
+  assert len(units) == 4
+  scores = [[record['score'] for record in unit] for unit in units]
+  assert all(len(set(each)) == 4 for each in zip(*scores))
+  assert row['score'] == pytest.approx(np.mean(scores[:2]))
+  for unit, name in ((units[:2], 'rejections'), (units[2:], None)):
+    records = [record for each in unit for record in each]
+    rejected = sum(r['rounds'] - sum(r['accepted']) for r in records)
+    found = rejected / sum(record['emitted'] for record in records)
+    assert 0 < found == row[name or 'against_rejections']
+
+
+def test_the_paper_has_win_rates_for_both_readings_of_uno():
+  config = _load('winrate', {})
+  rows = [
+    {'way': 'OPT', 'against': against, 'epsilon': epsilon, 'win_rate': 0.5}
+    for against in ('UNO', 'UNO, code')
+    for epsilon in (0.01, 0.1, 0.2, 0.4, 0.8)
+  ]
+  rows += [{'way': 'target', 'against': 'small', 'win_rate': 1.0}]
+  numbers = [row.get('paper') for row in paper.beside(rows, config.paper)]
+  printed = [None, 0.53, 0.535, 0.575, 0.525]
+  assert numbers == [*printed, *printed, 0.645]
+  claims = paper.claims(rows, config.paper)
+  assert [claim['paper'] for claim in claims] == [
+    *(0.69, 0.545, 0.545, 0.53, 0.53, 0.535, 0.535, 0.55, 0.55)
+  ]
+  assert {claim['measured'] for claim in claims} == {0.5, 1.0}
+
+
+# Diagnosis.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'verifier, flagged', [('maximal', False), ('over_acceptance', True)]
+)
+def test_biased_rounds_are_flagged(folder, tmp_path, capsys, verifier, flagged):
+  """Some 50 rejections are due and 0 come: 4 to 8 standard errors less.
+
+  A sound run is flagged with chance 0.003 a row.
+  """
+  changes = {'family': str(folder), 'ways': (f'small:2/{verifier}',)}
+  rows = _run('diagnose', _DIAGNOSE | changes, tmp_path)
+  assert [row['domain'] for row in rows] == ['all', 'one', 'two']
+  assert {row['way'] for row in rows} == {f'small:2/{verifier}'}
+  for field in ('tested', 'seen', 'predicted'):
+    every, *of_domains = [row[field] for row in rows]
+    np.testing.assert_allclose(sum(of_domains), every, rtol=1e-6)
+  for row in rows:
+    error = row['predicted_error']
+    np.testing.assert_allclose(
+      row['deviation'], (row['seen'] - row['predicted']) / error
+    )
+    assert row['flagged'] == flagged == (abs(row['deviation']) > 3)
+  warnings = capsys.readouterr().out.count(f'Warning: small:2/{verifier}, ')
+  assert warnings == 3 * flagged
+
+
+@pytest.mark.slow
+def test_eval_files_are_diagnosed_whatever_the_batch(folder, tmp_path):
+  """Three prompts by two: what fills up the last batch counts nowhere."""
+  _write_prompts(tmp_path / 'mine.eval.jsonl')
+  changes = {'family': str(folder), 'data_dir': str(tmp_path), 'num_seeds': 1}
+  rows = [
+    _run(
+      'diagnose',
+      _DIAGNOSE | changes | {'batch_size': size},
+      tmp_path / str(size),
+    )
+    for size in (2, 3)
+  ]
+  assert len(rows[0]) == 3
+  for one, other in zip(*rows):
+    assert (one['tested'], one['seen']) == (other['tested'], other['seen'])
+    np.testing.assert_allclose(one['predicted'], other['predicted'], rtol=1e-5)
+
+
+# The ledger.
+
+
+@pytest.mark.slow
+def test_the_ledger_tells_rules_apart(folder, tmp_path):
+  """On the front, and as far above it as the replacement costs."""
+  rows = _run('ledger', {'family': str(folder)} | _LEDGER, tmp_path)
+  assert [(row['epsilon'], row['rule']) for row in rows] == [
+    (epsilon, rule) for epsilon in (1e-4, 1e-3) for rule in pareto.RULES
+  ]
+  for same in (rows[:3], rows[3:]):
+    best, *others = same
+    assert best['over_best'] == 0 and best['tokens'] > 3
+    for row in others:
+      assert row['rejection'] == best['rejection'] > 0
+      gap = row['bias'] - best['bias']
+      assert row['over_best'] == pytest.approx(gap, abs=1e-6)
+      assert row['over_best'] > 0 and row['over_best_error'] > 0
+  front = [row['rejection'] + row['bias'] for row in (rows[0], rows[3])]
+  assert front[0] == pytest.approx(front[1], abs=1e-5)
+  assert _drawn(tmp_path) == ['bias', 'over_best']
+
+
+# What they share.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('name', 'changes'),
+  [
+    (
+      'rejections',
+      {'simulated_runs': 30, 'runs_per_chunk': 20, 'decoded_runs': 30}
+      | {'batch_size': 20},
+    ),
+    ('pareto', _PARETO | {'runs': 50}),
+    ('winrate', _WINRATE),
+    ('diagnose', _DIAGNOSE | {'num_seeds': 3}),
+    ('ledger', _LEDGER),
+  ],
+)
+def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
+  """At three moments, in the middle of a line; nothing is done again."""
+  if name in ('winrate', 'diagnose', 'ledger'):
+    changes = changes | {'family': str(folder)}
+  elif name == 'rejections':
+    changes = _REJECTIONS | changes
+  rows = _run(name, changes, tmp_path)
+  logged, left = tmp_path / log.FILE, tmp_path / results.FILE
+  whole, content = logged.read_text(), left.read_text()
+  lines = whole.splitlines(keepends=True)
+  for num in (0, len(lines) // 2, len(lines) - 1):
+    logged.write_text(''.join(lines[:num]) + lines[num][:-20])
+    left.unlink()
+    assert _run(name, changes, tmp_path) == rows
+    assert left.read_text() == content and logged.read_text() == whole
+
+
+@pytest.mark.parametrize(
+  ('name', 'changes', 'message'),
+  [
+    ('rejections', {'vocab_size': 1}, 'vocab_size must be >= 2, got 1'),
+    ('rejections', {'horizons': ()}, 'horizons must be >= 1'),
+    ('rejections', {'horizons': (50, 0)}, 'horizons must be >= 1'),
+    ('rejections', {'simulated_drafts': (1, 0)}, 'simulated_drafts'),
+    ('rejections', {'decoded_horizons': (40,)}, r'horizons=\(50, 100\), got'),
+    ('rejections', {'decoded_runs': 1}, 'decoded_runs must be >= 2'),
+    ('pareto', {'epsilons': (0.1, -0.1)}, 'epsilons must be >= 0'),
+    ('pareto', {'epsilons': ()}, 'epsilons must hold at least one'),
+    ('pareto', {'positions': (50,)}, r'positions must lie in \[0, 49\]'),
+    ('pareto', {'runs': 0}, 'runs must be >= 1'),
+    ('batch_improvement', {'max_drafts': 0}, 'max_drafts'),
+    ('batch_improvement', {'bernoulli_drafts': (0.4,)}, r'lie in \[0.5, 1\]'),
+    ('batch_improvement', {'bernoulli_target': 1.5}, 'bernoulli_target'),
+    ('batch_improvement', {'uniform_targets': (121,)}, r'lie in \[1, 120\]'),
+    ('winrate', {'num_seeds': 0}, 'num_seeds must be >= 1, got 0'),
+    (
+      'winrate',
+      {'comparisons': (('OPT', 'me'),)},
+      r'comparisons.0.*UNO, co',
+    ),
+    ('diagnose', {'ways': ('small:4x2',)}, r'ways\[0\] must draft a chain'),
+    ('diagnose', {'ways': ('prompt_lookup:4',)}, "as 'small:4' does"),
+    ('ledger', {'ways': ('none',)}, "ways.0. must draft a chain.*'none'"),
+    ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
+    ('ledger', {'epsilons': ()}, 'epsilons must hold at least one'),
+  ],
+)
+def test_bad_values_are_refused_before_anything_runs(
+  tmp_path, name, changes, message
+):
+  with pytest.raises(ValueError, match=message):
+    _run(name, changes, tmp_path / 'new')
+  assert not (tmp_path / 'new').exists()

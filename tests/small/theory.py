@@ -1,0 +1,31 @@
+"""The theory paper's configs, made small."""
+
+CHANGES = {
+  'theory/diagnose': {'ways': ('small:2/maximal',)},
+  'theory/ledger': {'ways': ('small:2/maximal',), 'epsilons': (0.1, 0.4)},
+  'theory/pareto': {'epsilons': (0.1,), 'positions': (1,)},
+  'theory/rejections': {
+    'horizons': (3,),
+    'decoded_horizons': (3,),
+    'simulated_runs': 4,
+    'decoded_runs': 3,
+    'num_drafts': (1, 2),
+    'simulated_drafts': (2,),
+    'decoded_drafts': (2,),
+  },
+  'theory/winrate': {
+    'ways': (
+      {'arm': 'none', 'label': 'target'},
+      {'arm': 'none', 'label': 'small', 'target': 'small'},
+      *(
+        {
+          'arm': f'small:2/over_acceptance(0.1, {replacement})',
+          'label': label,
+          'columns': {'epsilon': 0.1},
+        }
+        for label, replacement in (('OPT', 'residual'), ('UNO', 'target'))
+      ),
+    ),
+    'comparisons': (('target', 'small'), ('OPT', 'UNO')),
+  },
+}
