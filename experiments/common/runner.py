@@ -116,7 +116,7 @@ class _Session:
   def __init__(self, options: Options):
     self._options = options
     self._warm: set[Any] = set()
-    # Of each program: how prompts are read hangs on no number of a rule.
+    # How prompts are read hangs on no number of a rule.
     self._readers: dict[Any, decoding.Decoder] = {}
     self._player = functools.lru_cache(maxsize=2)(lambda make: make())
     self._plan = None
@@ -168,7 +168,8 @@ class _Session:
 
   def _reader(self, player):
     """The decoder that reads prompts for a player."""
-    return self._readers.setdefault(player.program, player.decoder)
+    key = player.program, player.reading
+    return self._readers.setdefault(key, player.decoder)
 
   def _decode(self, point, jobs, player, request):
     """A batch, and what clocks have shown of each of its rows."""
@@ -205,7 +206,7 @@ class _Session:
       functools.partial(prepare, 'own', player, request),
       functools.partial(prepare, 'reference', other, plain),
     ]
-    shape = player.program, len(request.prompts), request.width
+    shape = player.program, player.reading, len(request.prompts), request.width
     if shape not in self._warm:
       self._warm.add(shape)
       # Once more: arms are first played, and a used bandit is another program.
