@@ -36,7 +36,7 @@ OLD_WORDS = {
   r'goals\.told': 'has_draft_probs',
   r'memories': 'state slots',
   r'base\.Committed|base\.Feedback': 'TargetProbs, RoundInfo',
-  r'make_lesson|prompts_lib|prompt_tokens': 'warm_start',
+  r'make_lesson|prompt_tokens': 'warm_start',
   r'make_row_play|make_play|play\.Played': 'ArmOutput',
   r'evidence': 'acceptance estimates',
   r'kv_cache\.keep|kv_cache\.Block': 'commit, Pending',

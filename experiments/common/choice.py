@@ -89,5 +89,5 @@ def _of(records, domain):
 
 def _emitted_and_rounds(records):
   return tuple(
-    [record[name] for record in records] for name in ('emitted', 'rounds')
+    compare.by_prompt(records, name) for name in ('emitted', 'rounds')
   )

@@ -128,8 +128,7 @@ def rows(
   """Returns a row for each way and set, and for each domain if asked for."""
   table = []
   for way, prompts, records in decoded:
-    labels = [record['label'] for record in records]
-    for domain in ['all', *(dict.fromkeys(labels) if by_domain else ())]:
+    for domain in ['all', *(prompts.kinds if by_domain else ())]:
       own = [r for r in records if domain in ('all', r['label'])]
       head = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
       table.append(head | way.columns | summary(own))
@@ -137,14 +136,14 @@ def rows(
 
 
 def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
-  """Returns what some records show; errors are over independent prompts.
+  """Returns what some records show; errors are over prompts, seeds pooled.
 
   `block_efficiency` is emitted tokens per target call. Where there were clocks,
   `speed_up` is tokens a second over those of plain decoding of the same
   prompts, `latency` the loop's time over its time, and `total_latency` counts
   the reading of prompts, too.
   """
-  sums = functools.partial(_column, records)
+  sums = functools.partial(by_prompt, records)
   efficiency, error = metrics.ratio(sums('emitted'), sums('rounds'))
   row = {
     'decoded': len(records),
@@ -182,6 +181,14 @@ def _clocked(sums):
   }
 
 
+def by_prompt(records: Sequence[runner.Record], name: str) -> np.ndarray:
+  """Returns `[P]` a number of each prompt, summed over its records."""
+  sums: dict[int, float] = {}
+  for record in records:
+    sums[record['job']] = sums.get(record['job'], 0.0) + record[name]
+  return np.array(list(sums.values()))
+
+
 def rejection_rate(records: Sequence[runner.Record]) -> float | None:
   """Returns the share of drafts that were reached and not kept."""
   accepted, drafted = (
@@ -197,10 +204,6 @@ def rejection_rate(records: Sequence[runner.Record]) -> float | None:
 def _carries_over(config, way):
   """Whether what a bandit has learnt goes on from batch to batch."""
   return bool(config.get('carry_over', False)) and len(way.arms) > 1
-
-
-def _column(records, name):
-  return np.array([record[name] for record in records], float)
 
 
 def _reference(config, family):

@@ -58,6 +58,16 @@ class Set(NamedTuple):
   jobs: list[Job]
   settings: dict[str, Any]  # JSON
 
+  @property
+  def kinds(self) -> list[str]:
+    """Labels of its prompts, in the order in which domains are named."""
+    names = list(self.settings.get('domains', ()))
+    place = lambda label: [
+      names.index(name) for name in label.split(' + ') if name in names
+    ]
+    found = {job.label for job in self.jobs}
+    return sorted(found, key=lambda label: (place(label), label))
+
 
 def build(config: Any, family: families.Family) -> list[Set]:
   """Returns the sets of `config.prompts`, shuffled by `config.seed`.

@@ -15,6 +15,9 @@ _FORMAT = 2
 # Of a part of the rows that is printed.
 _MOST_ROWS = 100
 
+# What stands behind the sign, by column; the paper's are of several kinds.
+_ERRORS = {'': ' ± standard error', 'paper': ' ± as printed'}
+
 Row = dict[str, Any]
 
 
@@ -149,7 +152,7 @@ def cells(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[list[str]]:
   names = [name for name in names if name not in errors]
   head = [
     name.replace('_', ' ')
-    + (' ± standard error' if f'{name}_error' in errors else '')
+    + (_ERRORS.get(name, _ERRORS['']) if f'{name}_error' in errors else '')
     for name in names
   ]
   return [head] + [

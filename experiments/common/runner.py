@@ -136,7 +136,9 @@ class _Session:
       bandit_state = np.array([point.starts[i] for i in places])
     if learnt is not None:
       bandit_state = _restored(player.bandit_state, learnt)
-    records: list[Record] = [{'label': job.label} for job in jobs]
+    records: list[Record] = [
+      {'label': job.label, 'job': int(id_)} for job, id_ in zip(jobs, ids)
+    ]
     num_turns = len(jobs[0].turns)
     for turn in range(num_turns):
       request = _Request(

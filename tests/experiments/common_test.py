@@ -449,17 +449,20 @@ def test_a_batch_of_one_bandit_goes_by_its_request(folder, tmp_path):
 def test_rows_show_sums_over_records():
   records = [
     {
-      **{'emitted': 6, 'rounds': 2, 'num_catch_up_tokens': 1},
+      **{'job': 0, 'emitted': 6, 'rounds': 2, 'num_catch_up_tokens': 1},
       **{'accepted': [2, 1], 'drafted': [2, 2], 'pulls': [2]},
     },
     {
-      **{'emitted': 2, 'rounds': 2, 'num_catch_up_tokens': 0},
+      **{'job': 1, 'emitted': 2, 'rounds': 2, 'num_catch_up_tokens': 0},
       **{'accepted': [0, 0], 'drafted': [2, 2], 'pulls': [2]},
     },
   ]
   row = compare.summary(records)
   assert row['block_efficiency'] == 2.0 and row['tokens'] == 8
   assert row['block_efficiency_error'] == pytest.approx(2**0.5 * 2 / 4)
+  # Seeds of one prompt are not independent: twice the same is no more sure.
+  twice = compare.summary([*records, *records])
+  assert twice['block_efficiency_error'] == row['block_efficiency_error']
   # Reached: four first drafts and two second ones; kept: three.
   assert row['rejection_rate'] == 0.5
   assert compare.rejection_rate([{'accepted': [], 'drafted': []}]) is None
