@@ -378,6 +378,11 @@ BROKEN = {
     lambda tree, context: tree._replace(tokens=tree.tokens + 1)
   ),
   ('drafter', 'distributions must have mass 1'): of_mass(0.5),
+  ('drafter', 'parent of a valid node must be'): drafting(
+    lambda tree, context: tree._replace(
+      valid=tree.valid & (np.arange(2) > 0)[None]
+    )
+  ),
   ('drafter', 'must be drawn from the probs'): lambda drafter: drafting(
     misreporting
   )(drafter)._replace(vocab_size=3),

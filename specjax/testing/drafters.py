@@ -175,6 +175,12 @@ def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
     inside.all(),
     'Tokens must be of the vocabulary, also where they are not valid.',
   )
+  drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
+  parents = np.array(topology.parents, np.int32) + 1
+  building.require(
+    (drawn[:, parents] | ~tree.valid).all(),
+    'The parent of a valid node must be valid, too.',
+  )
   if tree.probs is None:
     building.require(
       tree.bonus_probs is None, 'Without probs there are no bonus_probs.'
@@ -187,7 +193,6 @@ def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
   )
   for probs in tree.both_probs or ():
     _check_probs(probs, tree.valid)
-  drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
   for probs in tree.bonus_probs or ():
     _check_probs(probs, drawn[:, topology.leaf_entries])
 
