@@ -14,7 +14,7 @@ import numpy as np
 from experiments.common import configs
 from experiments.common import log
 from experiments.common import plots
-from experiments.common import prompts as prompts_lib
+from experiments.common import prompts
 from experiments.common import runner
 from experiments.common import ways
 from specjax import families
@@ -125,7 +125,7 @@ def decoded(config, workdir):
   tokens = np.random.default_rng(config.seed).integers(
     config.vocab_size, size=config.decoded_runs
   )
-  jobs = [prompts_lib.Job('', [[token]]) for token in tokens.tolist()]
+  jobs = [prompts.Job('', [[token]]) for token in tokens.tolist()]
   cases = [
     (horizon, num_drafts)
     for horizon in config.decoded_horizons
