@@ -21,7 +21,7 @@ def figures(rows):
   If all ways have columns and the last one is a number, they are lines over it:
   a panel for each value of the first column, a line for those of the others.
   """
-  total = [row for row in rows if row['domain'] == 'all']
+  total = [row for row in swept(rows) if row['domain'] == 'all']
   draw = _over_a_column(total) or functools.partial(
     plots.bars, total, 'prompts', by='way'
   )
@@ -34,6 +34,20 @@ def figures(rows):
     for name, label in labels.items()
     if name in rows[0]
   }
+
+
+def swept(rows):
+  """Returns rows whose sets have the values of a sweep in their names."""
+  return [row | {'prompts': _set_of(row)} for row in rows]
+
+
+def _set_of(row):
+  """The set of prompts; the fields of a sweep stand in front of it."""
+  fields = list(row)[: list(row).index('prompts')]
+  values = [
+    f'{name.split(".")[-1]} {row[name]}' for name in fields if name != 'part'
+  ]
+  return ', '.join([row['prompts'], *values])
 
 
 def _over_a_column(rows):

@@ -1,10 +1,9 @@
-"""MetaSD (Kim et al. 2024): its lemmas on simulated rounds and runs.
+"""MetaSD (Kim et al. 2024): its lemmas on simulated rounds.
 
 Where it is known better, the corrected readings: see the docstrings.
 """
 
 import functools
-import math
 from typing import NamedTuple
 
 import jax
@@ -12,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.banditspec import laboratory
-from specjax import bandits
 from specjax import base
 from specjax import rewards
 from specjax import sampling
@@ -162,49 +159,3 @@ def test_fewer_losses_of_divergence_can_need_more_rounds():
   np.testing.assert_allclose(accepted, [1.55, 1.5])
   # 0.05 tokens, of 2.44 a round.
   assert rounds[1] - rounds[0] == pytest.approx(0.0205, abs=1e-3)
-
-
-# Runs of the laboratory, whose rewards are block efficiencies.
-
-_ACCEPTANCES, _LENGTH, _TOKENS = (0.3, 0.6, 0.85), 4, 10000
-_ARMS = laboratory.truncated_geometric(_ACCEPTANCES, _LENGTH)
-_MEANS = np.array(
-  [constant.reward_statistics(a, _LENGTH).efficiency_mean for a in _ACCEPTANCES]
-)
-_GAPS = _MEANS[-1] - _MEANS[:-1]
-
-
-def _play(name, **options):
-  """Runs of a bandit, and the rounds that each loses to the best arm."""
-  key, bandit = jax.random.key(2), bandits.BANDITS[name](3, **options)
-  runs = laboratory.play(key, bandit, _ARMS, _TOKENS, 50)
-  fixed = laboratory.play_fixed(key, _ARMS, _TOKENS, 50)
-  return (
-    np.asarray(runs.rounds),
-    np.asarray(runs.pulls),
-    np.asarray(runs.rounds - fixed[:, -1]),
-  )
-
-
-@pytest.mark.parametrize(
-  ('name', 'learns'), [('ucb1', True), ('uniform', False)]
-)
-def test_who_learns_seldom_plays_worse_arms(name, learns):
-  """Lemma 10, which uniform draws break; and Lemma 13, which all keep."""
-  rounds, pulls, lost = _play(name)
-  bound = 8 * np.log(rounds).mean() / _GAPS**2 + 1 + math.pi**2 / 3
-  assert ((pulls[:, :-1].mean(0) < bound) == learns).all()
-  assert lost.mean() < pulls[:, :-1].sum(1).mean()
-
-
-def test_halving_errs_as_seldom_as_quoted():
-  """The chance that Theorem 8 quotes of Karnin et al. (2013): here 0.26.
-
-  Whoever keeps the worse half, as printed, errs always.
-  """
-  budget = 600
-  hardness = max(np.arange(2, 4) / np.sort(_GAPS) ** 2)
-  bound = 3 * math.log2(3) * math.exp(-budget / (8 * hardness * math.log2(3)))
-  assert bound == pytest.approx(0.26, abs=0.02)
-  _, pulls, _ = _play('petc', budget=budget)
-  assert (pulls.argmax(1) != 2).mean() < bound

@@ -13,10 +13,9 @@ import ml_collections
 def get_config():
   return ml_collections.ConfigDict(
     {
-      'experiment': 'responses',
+      'experiment': 'train.responses',
       'data_dir': 'data',
-      'tokenizer': 'runs/tokenizer/tokenizer.json',
-      'target': 'runs/target/target.safetensors',
+      'family': 'runs/target',
       'num_responses': {
         'code': 512,
         'math': 512,
@@ -32,6 +31,7 @@ def get_config():
       'max_new_tokens': 128,
       'batch_size': 32,
       'temperatures': (0.0, 0.3, 0.7, 1.0),
+      'sampling': {'temperature': 1.0, 'top_p': 1.0},
       'seed': 0,
     }
   )

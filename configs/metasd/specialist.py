@@ -17,7 +17,7 @@ import ml_collections
 def get_config(name='code'):
   return ml_collections.ConfigDict(
     {
-      'experiment': 'train',
+      'experiment': 'train.models',
       'data_dir': '',  # Of the eval files, for bits per byte; or none.
       'tokenizer': 'runs/tokenizer/tokenizer.json',
       'responses': ('runs/specialist_responses/responses.jsonl',),

@@ -276,6 +276,14 @@ def _round(keys, bandit, environment, round_, states):
   return jax.vmap(one)(keys, states, lengths)
 
 
+# Of configs; all are given `draft_length`.
+ENVIRONMENTS: dict[str, Callable[..., Environment]] = {
+  'adversarial': adversarial,
+  'drifting': drifting,
+  'truncated_geometric': truncated_geometric,
+}
+
+
 def _check_count(name, value):
   checks.check_range(name, value, 1)
   if value != int(value):

@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize
 from scipy import special
 
-from experiments import routing
+from experiments.metasd import routing
 import specjax
 from specjax import decoding
 from specjax import sampling as sampling_lib

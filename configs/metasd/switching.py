@@ -1,0 +1,44 @@
+r"""Regret that charges changes of drafters: MetaSD's equation (49), Theorem 8.
+
+python -m experiments.main --config=configs/metasd/switching.py \
+    --workdir=runs/metasd_switching
+
+A drafter that is played again reads what it missed, at so many rounds a token.
+Whoever explores for ever then loses as good as all of them; PETC, which
+explores for O(ln B) rounds and commits, keeps a regret of O(ln B).
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'metasd.switching',
+      'acceptances': (0.8, 0.4, 0.5, 0.6, 0.55),  # Simulated arms.
+      'draft_length': 5,
+      'bandits': (
+        'petc',
+        'sequential_halving(period=4)',
+        'ucb1',
+        'ucb1(beta=0.1)',
+        'ucb_spec',
+        'exp3(gamma=0.1)',
+        'thompson',
+        'uniform',
+      ),
+      'exploration': 16.0,  # PETC's rounds, over ln(tokens).
+      'token_costs': (0.0, 0.001, 0.01),  # In rounds.
+      'lengths': (200, 600, 2000, 6000, 20000),  # Tokens.
+      'runs': 500,
+      'seed': 0,
+      'columns': (
+        'token_cost',
+        'bandit',
+        'tokens',
+        'regret',
+        'lost_rounds',
+        'missed_tokens',
+      ),
+    }
+  )

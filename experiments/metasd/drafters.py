@@ -1,0 +1,111 @@
+"""Specialised drafters, each alone, and what chooses among them (MetaSD).
+
+The ways are the drafters of `config.arms`, each alone, then `config.ways`, then
+`config.bandits`, which choose among the arms. Two ways follow from what the
+arms have decoded: the oracle leaves each prompt to the arm that needs the
+fewest rounds for a token, and the router, with `config.router`, to the one that
+it picks by the prompt.
+"""
+
+import numpy as np
+
+from experiments import compare as compare_experiment
+from experiments.common import choice
+from experiments.common import compare
+from experiments.common import plots
+from experiments.common import prompts as prompts_lib
+from experiments.metasd import routing
+
+MAY_CHANGE = (
+  *compare.MAY_CHANGE,
+  'by_domain',
+  'carry_over',
+  'router',
+  'router_prompts',
+)
+_ROUTER = 'router'
+
+
+def run(config, workdir):
+  """Returns a row for each set of prompts, way and domain."""
+  made = choice.plan(config)
+  arms = made.ways[: len(config.arms)]
+  names = [way.label for way in arms]
+  routed = _routed(config, made, _domains(arms)) if config.router else {}
+  decoded = compare.decode(config, workdir, made)
+  rows = []
+  for prompts in made.sets:
+    own = [each for each in decoded if each.prompts is prompts]
+    alone = own[: len(arms)]
+    own.append(choice.left_to(alone, choice.best_of_each(alone), 'oracle'))
+    if routed:
+      chosen = np.tile(routed[prompts.label], config.get('num_seeds', 1))
+      own.append(choice.left_to(alone, chosen, _ROUTER))
+    rows += choice.rows(own, names, config.by_domain)
+    _add_accuracy(rows, own[-1], _domains(arms))
+  return rows
+
+
+def figures(rows):
+  """Draws block efficiency, and by kind of prompt over that of the best arm."""
+  over_best = _heat_map(compare_experiment.swept(rows))
+  return compare_experiment.figures(rows) | {'over_best_arm': over_best}
+
+
+def _domains(arms):
+  """What the models of arms are named after."""
+  return [dict(way.arms[0].drafter.options).get('model') for way in arms]
+
+
+def _routed(config, made, domains):
+  """The arm that a router picks for each prompt, by set."""
+  if not config.data_dir:
+    raise ValueError('router needs data_dir, whose train files it learns from.')
+  if {None, 'all'} & set(domains) or len(set(domains)) < len(domains):
+    raise ValueError(
+      f'router needs arms named after different domains, got {domains}.'
+    )
+  prompts, labels = prompts_lib.training(
+    config, made.family, domains, config.router_prompts
+  )
+  vocab_size = made.family.tokenizer.vocab_size
+  router = routing.fit(prompts, labels, len(domains), vocab_size)
+  return {
+    each.label: routing.route(router, [job.turns[0] for job in each.jobs])
+    for each in made.sets
+  }
+
+
+def _add_accuracy(rows, routed, domains):
+  """Adds how often the router picks the specialist of a prompt's domain."""
+  right: dict[str, list[bool]] = {}
+  for record in routed.records:
+    if record['label'] in domains:
+      own = domains[np.argmax(record['pulls'])] == record['label']
+      for domain in ('all', record['label']):
+        right.setdefault(domain, []).append(own)
+  for row in rows:
+    if row['way'] == _ROUTER and row['prompts'] == routed.prompts.label:
+      if row['domain'] in right:
+        row['accuracy'] = float(np.mean(right[row['domain']]))
+
+
+def _heat_map(rows):
+  """Ways by kinds of prompts; numbers and colours are over the best arm."""
+  kinds = list(dict.fromkeys((r['prompts'], r['domain']) for r in rows))
+  ways = list(dict.fromkeys(row['way'] for row in rows))
+  table = np.full((len(ways), len(kinds)), np.nan)
+  for row in rows:
+    place = ways.index(row['way']), kinds.index((row['prompts'], row['domain']))
+    table[place] = row['over_best']
+  size = 3.4 + 0.5 * len(kinds), 2.2 + 0.25 * len(ways)
+  figure, (axes,) = plots.panels([''], figsize=size)
+  image = axes.imshow(table, cmap='RdYlGn', vmin=0.4, vmax=1.6, aspect='auto')
+  for (i, j), value in np.ndenumerate(table):
+    axes.text(j, i, f'{value:.2f}', ha='center', va='center', fontsize=8)
+  names = [f'{prompts}: {domain}' for prompts, domain in kinds]
+  axes.set_xticks(range(len(kinds)), names, rotation=45, ha='right')
+  axes.set_yticks(range(len(ways)), ways)
+  axes.grid(False)
+  figure.colorbar(image, label='block efficiency over that of the best arm')
+  return figure

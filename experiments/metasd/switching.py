@@ -1,0 +1,112 @@
+"""Regret that charges changes of arms (MetaSD), on simulated arms.
+
+Equation (49): rounds lost to the best arm, and `lambda` for each token that an
+arm has missed when it is played again, since its own last round began.
+"""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.banditspec import laboratory
+from experiments.common import components
+from experiments.common import log
+from experiments.common import plots
+from specjax import base
+from specjax import checks
+
+MAY_CHANGE = ('bandits', 'lengths', 'token_costs')
+
+
+def run(config, workdir):
+  """Returns a row for each bandit, number of tokens and cost of a token."""
+  checks.check_range('lengths', config.lengths, 2)
+  checks.check_range('runs', config.runs, 2)
+  checks.check_range('token_costs', config.token_costs, 0)
+  acceptances, length = config.acceptances, config.draft_length
+  arms = laboratory.truncated_geometric(acceptances, length)
+  key = jax.random.key(config.seed)
+  played = functools.cache(
+    lambda tokens: np.asarray(
+      laboratory.play_fixed(key, arms, tokens, config.runs)
+    )
+  )
+
+  def compute(unit):
+    tokens = unit['tokens']
+    rule = bandit(config, unit['bandit'], tokens)
+    runs = laboratory.play(key, rule, arms, tokens, config.runs)
+    fixed = played(tokens)
+    lost = runs.rounds - fixed[:, fixed.mean(0).argmin()]
+    return {'lost': lost.tolist(), 'missed': runs.missed.tolist()}
+
+  names = 'acceptances', 'draft_length', 'exploration', 'runs', 'seed'
+  shared = {name: config[name] for name in names}
+  units = [
+    {'bandit': each, 'tokens': tokens, **shared}
+    for each in config.bandits
+    for tokens in config.lengths
+  ]
+  for unit in units:  # All are tried before any is played.
+    bandit(config, unit['bandit'], unit['tokens'])
+  outcomes = log.resume(workdir, units, compute, 'bandits')
+  return [
+    {'token_cost': cost, 'bandit': unit['bandit'], 'tokens': unit['tokens']}
+    | regret(np.array(outcome['lost']), np.array(outcome['missed']), cost)
+    for unit, outcome in zip(units, outcomes)
+    for cost in config.token_costs
+  ]
+
+
+def bandit(config: Any, entry: str, tokens: int) -> base.Bandit:
+  """Builds a bandit; one that explores first does so in `O(ln(tokens))` rounds.
+
+  Raises:
+    ValueError: it is refused.
+  """
+  num_arms = len(config.acceptances)
+  budget = math.ceil(config.exploration * math.log(tokens))
+  given = {
+    'num_arms': lambda value: num_arms,
+    'budget': lambda value: value or budget,
+  }
+  return components.build(base.Bandit, entry, 'bandits', given)
+
+
+def regret(lost: np.ndarray, missed: np.ndarray, cost: float) -> dict[str, Any]:
+  """Returns equation (49), and what Theorem 8 bounds for PETC.
+
+  Args:
+    lost: `[R]` rounds more than those of the best arm.
+    missed: `[R]` tokens that arms had to read when they were changed to.
+    cost: `lambda`, rounds for each of these tokens.
+  """
+  charged = lost + cost * missed
+  mean, error = charged.mean(), charged.std(ddof=1) / len(charged) ** 0.5
+  return {
+    'regret': float(mean),
+    'regret_error': float(error),
+    'lost_rounds': float(lost.mean()),
+    'missed_tokens': float(missed.mean()),
+  }
+
+
+def figures(rows):
+  """Draws the regret of each bandit by tokens, a panel for each cost."""
+  figure = plots.lines(
+    rows,
+    'tokens',
+    'regret',
+    'bandit',
+    panel=('token_cost',),
+    error='regret_error',
+    ylabel='regret in rounds, changes charged',
+  )
+  for axes in figure.axes:
+    axes.set_xscale('log')
+    axes.set_yscale('symlog', linthresh=10)
+    axes.set_ylim(min(0, *(row['regret'] for row in rows)))
+  return {'switching_regret': figure}

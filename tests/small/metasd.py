@@ -1,0 +1,41 @@
+"""MetaSD's configs, made small."""
+
+_ARMS = 'code:2', 'math:2'
+_UCB = {'bandit': 'ucb1(beta=0.01)', 'label': 'ucb1, BD'}
+_DRAFTERS = {'arms': _ARMS, 'ways': ('all:2',), 'bandits': (_UCB,)}
+
+VARIANTS = {
+  'metasd/alignment': ('domains', 'languages'),
+  'metasd/specialist': ('all', 'code'),
+  'metasd/specialists': ('', 'code'),
+  'metasd/two_tasks': ('domains', 'languages'),
+}
+CHANGES = {
+  'metasd/alignment': {'arms': _ARMS, 'ways': _ARMS, 'bandits': (_UCB,)},
+  'metasd/batches': _DRAFTERS | {'prompts_per_domain': 2},
+  'metasd/caches': {
+    'arms': _ARMS,
+    'bandits': (
+      _UCB | {'label': 'ucb1, lazy'},
+      _UCB | {'arms': ('windowed(code):2',), 'label': 'ucb1, window'},
+    ),
+  },
+  'metasd/draft_lengths': {
+    'ways': tuple(
+      {
+        'arm': f'code:{length}',
+        'columns': {'task': 'a', 'chosen': 'b', 'draft_length': length},
+      }
+      for length in (1, 2)
+    )
+  },
+  'metasd/drafters': _DRAFTERS,
+  'metasd/languages': _DRAFTERS
+  | {'arms': ('translation_ja-en:2', 'translation_de-en:2')},
+  'metasd/sessions': {'arms': _ARMS, 'bandits': (_UCB,)},
+  'metasd/switching': {'bandits': ('petc', 'ucb1'), 'lengths': (20, 40)},
+  'metasd/temperatures': _DRAFTERS,
+  'metasd/two_tasks': _DRAFTERS,
+}
+FILES = {'metasd/responses': ('responses.jsonl',)}
+NO_ROWS = {'metasd/responses': FILES['metasd/responses']}
