@@ -28,7 +28,8 @@ def run(config, workdir):
     alone = own[: len(names)]
     oracle = choice.left_to(alone, choice.best_of_each(alone), _ORACLE)
     rows += choice.rows([*own, oracle], names, config.by_domain)
-  return rows
+  parts = {True: 'all prompts', False: 'kinds of prompts'}
+  return [{'part': parts[row['domain'] == 'all'], **row} for row in rows]
 
 
 def figures(rows):
@@ -61,6 +62,7 @@ def _over_best(rows):
   axes.axvline(1, color='black', linewidth=0.8)
   names = [f'{prompts}: {domain}' for prompts, domain in kinds]
   axes.set_yticks(np.arange(len(kinds)) + 0.35, names, fontsize=8)
+  axes.margins(y=0.02)
   axes.invert_yaxis()
   plots.legend(figure, [axes])
   return figure

@@ -45,9 +45,12 @@ def left_to(
     chosen: `[P]` the arm of each prompt.
     label: of the way.
   """
+  depth = max(len(arm.records[0]['drafted']) for arm in arms)
   records: list[runner.Record] = []
   for i, arm in enumerate(chosen):
     own = dict(arms[arm].records[i])
+    for name in ('accepted', 'drafted'):  # Of each depth, of the deepest arm.
+      own[name] = own[name] + [0] * (depth - len(own[name]))
     pulls = [0] * len(arms)
     pulls[arm] = own['rounds']
     records.append(own | {'pulls': pulls})

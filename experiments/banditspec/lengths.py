@@ -1,0 +1,103 @@
+"""Draft lengths as arms, by measured throughput (BanditSpec, Figure 3).
+
+Batches of prompts are drawn at random, and every way decodes the same ones, in
+turns with plain decoding. What a bandit has learnt goes on from batch to batch.
+"""
+
+import numpy as np
+
+from experiments.common import choice
+from experiments.common import compare
+from experiments.common import plots
+from specjax import checks
+from specjax import metrics
+
+MAY_CHANGE = (*compare.MAY_CHANGE, 'num_batches')
+_BATCHES = 'batches'
+
+
+def run(config, workdir):
+  """Returns a row for each set and way, and one for each of its batches."""
+  checks.check_range('num_batches', config.num_batches, 2)
+  checks.check_range('repeats', config.repeats, 1)
+  made = choice.plan(config)
+  made = made._replace(sets=[_at_random(config, each) for each in made.sets])
+  decoded = compare.decode(config, workdir, made)
+  rows = []
+  for prompts in made.sets:
+    own = [each for each in decoded if each.prompts is prompts]
+    rows += _rows(own, len(config.arms), config.batch_size)
+  return sorted(rows, key=lambda row: row['part'] == _BATCHES)
+
+
+def figures(rows):
+  """Draws speed-ups, batches by what the best length gains in hindsight."""
+  batches = [row for row in rows if row['part'] == _BATCHES]
+  return {
+    'speed_up': plots.lines(
+      batches,
+      'rank',
+      'speed_up',
+      'way',
+      panel=('batch_size',),
+      xlabel='batch, by the best length',
+      ylabel='tokens per second over plain decoding',
+    )
+  }
+
+
+def _at_random(config, prompts):
+  """Batches drawn with replacement, the same ones however many there are."""
+  seed = config.seed, config.batch_size
+  chosen = [
+    np.random.default_rng([*seed, i]).choice(len(prompts.jobs), seed[1])
+    for i in range(config.num_batches)
+  ]
+  # Twice the same prompt is decoded with randomness of its own.
+  jobs = [prompts.jobs[i]._replace(number=None) for i in np.concatenate(chosen)]
+  settings = prompts.settings | {'at_random': True}
+  return prompts._replace(jobs=jobs, settings=settings)
+
+
+def _rows(decoded, num_lengths, batch_size):
+  """Rows of one set; the first ways are the lengths alone."""
+  speeds = np.array([_speed_ups(each, batch_size) for each in decoded])
+  lengths = speeds[:num_lengths]
+  best = lengths[lengths.mean(1).argmax()]
+  hindsight = lengths.max(0)
+  rank = hindsight.argsort().argsort().tolist()
+  rows = []
+  for row, own, each in zip(compare.rows(decoded), speeds, decoded):
+    calls, rounds = (
+      sum(record[name] for record in each.records)
+      for name in ('draft_calls', 'rounds')
+    )
+    ratio, error = metrics.ratio(own, best)
+    head = {'batch_size': batch_size} | row
+    total = {
+      'over_best': ratio,
+      'over_best_error': error,
+      'over_hindsight': metrics.ratio(own, hindsight)[0],
+      'mean_length': calls / rounds,
+    }
+    rows.append({'part': 'all batches'} | head | total)
+    names = 'batch_size', 'prompts', 'way'
+    rows += [
+      {'part': _BATCHES}
+      | {name: head[name] for name in names}
+      | {'rank': place, 'speed_up': float(speed)}
+      for place, speed in zip(rank, own)
+    ]
+  return rows
+
+
+def _speed_ups(decoded, batch_size):
+  """`[batches]` tokens per second over those of plain decoding."""
+  names = 'emitted', 'seconds', 'reference_emitted', 'reference_seconds'
+  emitted, seconds, plain, plain_seconds = (
+    np.reshape([each[name] for each in decoded.records], (-1, batch_size)).sum(
+      axis=1
+    )
+    for name in names
+  )
+  return emitted / seconds / (plain / plain_seconds)

@@ -1,0 +1,112 @@
+"""Memory of the decode loop with one arm and with several (BanditSpec)."""
+
+from typing import Any
+
+import jax
+
+from experiments.common import choice
+from experiments.common import compare
+from experiments.common import log
+from experiments.common import plots
+from experiments.common import ways as ways_lib
+from specjax import decoding
+from specjax import registry
+
+MAY_CHANGE = (*compare.MAY_CHANGE, 'baseline')
+# Columns that are also given over the baseline's.
+_RELATIVE = ('parameters', 'caches', 'loop', 'bytes_per_token')
+
+
+def run(config, workdir):
+  """Returns a row for each way; see `_held`.
+
+  `bytes_per_token` are those of a pass over the tokens that a round of the
+  batch emits, if all of its rows are live. `relative_` are over the baseline's.
+  """
+  made = choice.plan(config)
+  ways = {way.label: way for way in made.ways}
+  registry.lookup(ways, 'baseline', config.baseline)
+  decoded = compare.decode(config, workdir, made)
+  held = dict(zip(ways, _loops(config, workdir, made)))
+  rows = []
+  for row in compare.rows(decoded):
+    row = {'batch_size': config.batch_size} | row | held[row['way']]
+    emitted = config.batch_size * row['block_efficiency']
+    rows.append(row | {'bytes_per_token': row['bytes_of_pass'] / emitted})
+  baseline = next(row for row in rows if row['way'] == config.baseline)
+  return [
+    row | {f'relative_{name}': row[name] / baseline[name] for name in _RELATIVE}
+    for row in rows
+  ]
+
+
+def figures(rows):
+  """Draws what the loops hold, over what the baseline's does."""
+  sizes = [row | {'batch': f'batch size {row["batch_size"]}'} for row in rows]
+  return {
+    'memory': plots.bars(
+      sizes,
+      'batch',
+      'relative_loop',
+      'way',
+      ylabel='memory over that of the baseline',
+      paper=True,
+    )
+  }
+
+
+def num_bytes(tree: Any) -> int:
+  """Returns the bytes of a tree's arrays; one that is there twice counts once.
+
+  So that arms with one drafter have its parameters once.
+  """
+  arrays = {id(leaf): leaf for leaf in jax.tree.leaves(tree)}
+  return sum(leaf.nbytes for leaf in arrays.values())
+
+
+def _loops(config, workdir, made):
+  """What each way needs; compiled loops are logged as they come."""
+  prompts = [job.turns[0] for job in made.sets[0].jobs]
+  names = 'family', 'batch_size', 'max_length'
+  shape = {name: config[name] for name in names}
+  units = [{'loop': way.settings} | shape for way in made.ways]
+  ways = {log.name(unit): way for unit, way in zip(units, made.ways)}
+  measure = lambda unit: _held(
+    config, made.family, ways[log.name(unit)], prompts
+  )
+  return log.resume(workdir, units, measure, 'loops')
+
+
+def _held(config, family, way, prompts):
+  """What a way needs, in bytes.
+
+  Returns:
+    parameters: of target and drafters.
+    caches: of target and drafters, as long as the buffer.
+    bandit: the bandit's state.
+    loop: all that the compiled loop has at once: the parameters, the state,
+      what XLA sets aside for intermediate values, and outputs that do not take
+      the place of the state. Prompts are read before, and do not count.
+    bytes_of_pass: read and written by one pass through the loop, as XLA counts
+      it in advance: operands and results of each fused operation, whether they
+      come from memory or from a processor's cache; of a switch, its costliest
+      branch; of an inner loop, one pass. With several arms, that is above what
+      the arms that are played really need.
+  """
+  decoder = ways_lib.build(way, family, config.max_length).decoder
+  batch = prompts[: config.batch_size]
+  state = decoder.init(batch, config.max_new_tokens)
+  loop = decoding.decode.lower(decoder.round_fn, decoder.params, state)
+  loop = loop.compile()
+  memory = loop.memory_analysis()
+  return {
+    'parameters': num_bytes(decoder.params),
+    'caches': num_bytes((state.target, state.drafters)),
+    'bandit': num_bytes(state.bandit),
+    # XLA's own count of arguments has shared parameters several times.
+    'loop': num_bytes((decoder.params, state))
+    + memory.temp_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes,
+    'bytes_of_pass': int(loop.cost_analysis()['bytes accessed']),
+  }
