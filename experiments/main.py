@@ -34,7 +34,8 @@ from experiments.common import workdirs
 
 _CONFIG = '--config='
 _COMMAND = 'python -m experiments.main'
-matplotlib.use('Agg')  # Figures become files; no window opens.
+# Fields that change nothing but what is shown of the results.
+_SHOWN = ('columns', 'paper', 'pivot')
 matplotlib.use('Agg')  # Figures become files; no window opens.
 
 
@@ -64,7 +65,7 @@ def run(
   if points is None:
     _run(config, workdirs.Workdir(workdir, config, may_change(config)), command)
     return
-  top, rows = workdirs.Workdir(workdir, config, ('sweep',)), []
+  top, rows = workdirs.Workdir(workdir, config, ('sweep', *_SHOWN)), []
   for values, each in points:
     name = ','.join(f'{field}={value}' for field, value in values.items())
     print(f'\n{name}')
@@ -76,7 +77,7 @@ def run(
 
 def may_change(config: Any) -> tuple[str, ...]:
   """Returns the fields that may differ from those of an earlier run."""
-  return getattr(experiment(config), 'MAY_CHANGE', ())
+  return (*_SHOWN, *getattr(experiment(config), 'MAY_CHANGE', ()))
 
 
 def experiment(config: Any) -> Any:
