@@ -269,7 +269,7 @@ def build(
     tuple((name, model.functions) for name, model in pool.models.items()),
     way.sampling,
   )
-  reading = way.target, way.warm_start
+  reading = way.target, way.warm_start, way.bandit
   return Player(decoder, program, numbers, bandit.init(), reading)
 
 
