@@ -11,10 +11,11 @@ import types
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 
-from experiments import methods
+from experiments.common import ways as ways_lib
 import specjax
 from specjax import families
 from specjax import sampling as sampling_lib
@@ -249,21 +250,26 @@ class Pair:
     self.models = [families.Model(None, *each) for each in (target, draft)]
     self.end = end
 
-  def setup(self, num, temperature=0.0):
+  def family(self):
+    target, draft = self.models
     tokenizer = types.SimpleNamespace(end_id=self.end)
-    return methods.Setup(
-      families.Family(tokenizer, self.models[0], {}, []),
-      self.models[1],
-      specjax.Sampling(temperature),
-      draft_length=3,
-      max_new_tokens=num,
-      max_length=64,
-      seed=0,
-    )
+    return families.Family(tokenizer, target, {'draft': draft}, [])
 
-  def texts(self, method, alphas, prompt, num, **options):
-    plays = methods.plays(self.setup(num), method, alphas, **options)
-    return [play(prompt, 0).result.tokens for play in plays]
+  def player(self, entry, temperature=0.0):
+    sampling = {'sampling': {'temperature': temperature}}
+    config = ml_collections.ConfigDict(sampling)
+    way = ways_lib.parse(config, entry, ['draft'], 'the way')
+    return ways_lib.build(way, self.family(), 64)
+
+  def text(self, entry, prompt, num):
+    player = self.player(entry)
+    state = player.decode(player.decoder.init([prompt], num))
+    (result,) = player.decoder.results([prompt], state)
+    return result.tokens
+
+  def texts(self, arm, alphas, prompt, num):
+    """What an arm says, for each alpha in place of its `{}`."""
+    return [self.text(arm.format(alpha), prompt, num) for alpha in alphas]
 
   def probs(self, text):
     """What target and draft say after a text."""
@@ -320,7 +326,9 @@ CASCADES = {'markov': ((0.2, 0.5, 0.65), 10), 'transformer': ((0.3, 0.7), 3)}
 def test_token_cascade_is_algorithm_2(kind):
   """The cap strikes at some alpha and not at another."""
   (alphas, window), models = CASCADES[kind], pair(kind)
-  texts = models.texts('token_cascade', alphas, PROMPTS[-1], 40, window=window)
+  # Behind a whole window, the target's token.
+  arm = f'draft(stop=unsure({{0}}),bonus_probs=False):{window}~chow({{0}})'
+  texts = models.texts(arm, alphas, PROMPTS[-1], 40)
   struck = set()
   for alpha, text in zip(alphas, texts):
     want, deferred, capped = token_cascade(
@@ -334,7 +342,7 @@ def test_token_cascade_is_algorithm_2(kind):
 
 def test_chow_says_what_the_token_cascade_says_without_a_cap():
   (alphas, window), models = CASCADES['markov'], pair('markov')
-  texts = models.texts('chow', alphas, PROMPTS[-1], 40)
+  texts = models.texts('draft:3~chow({})', alphas, PROMPTS[-1], 40)
   same = []
   for alpha, text in zip(alphas, texts):
     uncapped, capped = (
@@ -348,7 +356,7 @@ def test_chow_says_what_the_token_cascade_says_without_a_cap():
 
 def test_oracle_cascade_is_algorithm_3():
   alphas = (-0.1, 0.0, 0.2)
-  texts = pair('markov').texts('oracle_diff', alphas, PROMPTS[-1], 40)
+  texts = pair('markov').texts('draft:0~diff({})', alphas, PROMPTS[-1], 40)
   for alpha, text in zip(alphas, texts):
     want, deferred = goals_test.greedy_text('diff', alpha, PROMPTS[-1], 40)
     assert text == want and 0 < deferred < 40
@@ -383,9 +391,8 @@ def original_bild(models, alpha, fallback, prompt, num, window):
 def test_bild_falls_back_and_rolls_back_as_the_original(kind):
   (_, window), models = CASCADES[kind], pair(kind)
   alphas, fallback = (0.5, 1.5, 4.0), 0.6
-  texts = models.texts(
-    'bild_original', alphas, PROMPTS[-1], 40, fallback=fallback, window=window
-  )
+  arm = f'draft(stop=unsure({fallback})):{window}~bild({{}},{fallback})'
+  texts = models.texts(arm, alphas, PROMPTS[-1], 40)
   rolled = []
   for alpha, text in zip(alphas, texts):
     want, rolled_back = original_bild(
@@ -397,69 +404,51 @@ def test_bild_falls_back_and_rolls_back_as_the_original(kind):
   assert len(set(map(tuple, texts))) > 1
 
 
-def test_sequence_cascade_keeps_answers_that_are_likely_enough():
-  """Equation (1), on both sides of the draft's own probability."""
-  num, prompt, end = 6, PROMPTS[-1], 3
-  models = pair('markov', end)
-  answers, chances = [], []
-  for which in (1, 0):  # The draft's, then the target's.
-    answer, likely = [], 1.0
-    while len(answer) < num and end not in answer:
-      probs = models.probs([*prompt, *answer])[which]
-      answer.append(int(probs.argmax()))
-      likely *= float(probs.max())
-    answers.append(answer)
-    chances.append(likely)
-  assert answers[0] != answers[1]
-  assert all(answer[-1] == end for answer in answers)
-  alphas = (0.0, 1 - 1.01 * chances[0], 1 - 0.99 * chances[0], 1.0)
-  texts = models.texts('sequence_cascade', alphas, prompt, num)
-  assert texts == [answers[kept] for kept in (1, 1, 0, 0)]
-  with pytest.raises(ValueError, match='alpha of sequence_cascade must lie in'):
-    models.texts('sequence_cascade', [1.1], prompt, num)
-
-
 def test_truncation_changes_nothing_at_temperature_0():
   models = pair('markov')
-  (greedy,) = models.texts('target', [0.0], PROMPTS[-1], 40)
-  assert models.texts('min_p', [0.5], PROMPTS[-1], 40) == [greedy]
+  greedy = models.text('none', PROMPTS[-1], 40)
+  truncated = {'arm': 'none', 'sampling': {'min_p': 0.5}}
+  assert models.text(truncated, PROMPTS[-1], 40) == greedy
 
 
-def test_one_program_serves_all_alphas():
+@pytest.mark.parametrize(
+  ('arm', 'num_texts'),
+  [
+    ('draft:3~opt({})', 3),
+    ('draft(stop=unsure({0})):3~bild(2.0,{0})', 2),
+    ('draft:3/lossy({})', 1),  # Lossless at temperature 0.
+  ],
+)
+def test_one_program_serves_all_alphas(arm, num_texts):
   traced = []
   models = pair('markov')
-  setup = models.setup(20)
 
   def extend(*args, **options):
     traced.append(1)
     return models.models[0].functions.extend(*args, **options)
 
-  target = setup.family.target
-  target = target._replace(functions=target.functions._replace(extend=extend))
-  setup = setup._replace(family=setup.family._replace(target=target))
-  first, *others = methods.plays(setup, 'opt', (-0.5, 0.1, 0.9))
-  texts, programs = [first(PROMPTS[-1], 0).result.tokens], len(traced)
-  texts += [play(PROMPTS[-1], 0).result.tokens for play in others]
-  assert len(traced) == programs > 0
-  assert len(set(map(tuple, texts))) == 3
+  target, draft = models.models
+  counted = target._replace(functions=target.functions._replace(extend=extend))
+  counting = Pair(counted[1:], draft[1:])
+  texts, num_traced = [], []
+  for alpha in (0.1, 0.4, 0.9):
+    texts.append(counting.text(arm.format(alpha), PROMPTS[-1], 20))
+    num_traced.append(len(traced))
+  assert num_traced == [num_traced[0]] * 3 and num_traced[0] > 0
+  assert len(set(map(tuple, texts))) == num_texts
 
 
 @pytest.mark.parametrize(
-  'method', ['opt', pytest.param('bild_original', marks=pytest.mark.slow)]
+  'arm',
+  [
+    'draft:3~opt(0.3)',
+    pytest.param(
+      'draft(stop=unsure(0.6)):3~bild(0.3,0.6)', marks=pytest.mark.slow
+    ),
+  ],
 )
-def test_loop_copies_no_cache_and_calls_no_host(method):
-  stops = {'fallback': 0.6, 'window': 3}
-  options = stops if method == 'bild_original' else {}
-  setup = pair('transformer').setup(8, temperature=1.0)
-  target, draft = setup.family.target, setup.draft
-  arm = methods.ARMS[method](setup, 0.3, **options)
-  decoder = specjax.Decoder(
-    target.functions,
-    target.params,
-    [(arm, draft.params)],
-    sampling=setup.sampling,
-    max_length=48,
-  )
+def test_loop_copies_no_cache_and_calls_no_host(arm):
+  decoder = pair('transformer').player(arm, temperature=1.0).decoder
   state = decoder.init([[1, 2]] * 2, 8)
   loop = xla.compile_as_usual(
     specjax.decode.lower(decoder.round_fn, decoder.params, state)

@@ -1,70 +1,165 @@
-r"""Quality against latency: every rule and every baseline (Table 2, Figure 4).
+r"""Quality against cost: all rules and baselines (Table 2, Figures 1, 2, 4).
 
 python -m experiments.main --config=configs/cascades/frontier.py \
     --config.data_dir=DATA --workdir=runs/frontier
 
-The family is what `configs/train/encoder_decoder.py` leaves in its workdir. On
-one CPU core, translation, in nats a token by the target at a latency: the
-target -3.59 ± 0.06, draft -4.26 at 0.16; token_v3 of alpha 0.9 -2.85 at 0.93;
-lossy of 0.3 -3.54 at 0.78 and of 0.7 -3.80 at 0.66; opt of 0 -3.59 at 0.76 and
-of 0.2 -3.82 at 0.67; diff of 0.1 -3.86 at 0.60; bild of 5 -3.63 at 0.75; chow
-of 0.9 -3.98 at 0.60; a token cascade (with other weights of the same training)
-of 0.5 -3.59 at 1.12, of 0.9 -3.93 at 0.83; a sequence cascade -3.56 at 0.94 to
--3.59 at 1.21. BLEU says nothing: 0.3 to 0.8, errors of 0.15.
-Summarization (`:summarization`, 58 prompts): the target -4.75 ± 0.07, token_v3
-of 0.5 -4.03 at 0.80, lossy of 0.3 -4.79 at 0.63, opt of 0 -4.84 at 0.58, bild
-of 5 -4.71 at 0.76, a token cascade of 0.5 -4.71 at 1.22 (other weights).
+The family is what `configs/train/encoder_decoder.py` leaves in its workdir.
+Ratings are BLEU, or ROUGE-2 with `:summarization`, and nats a token by the
+target: those of `target_nats` are the ones to read, as the models are too small
+to translate.
 """
 
 import ml_collections
 
-_TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
-# Domain, metric, tokens of an answer, and of all.
+from experiments.common import paper
+
+TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
+# Domains, how many prompts, metric, tokens of an answer, and of all.
 _TASKS = {
-  'translation': (_TRANSLATION, 'bleu', 32, 96),
-  'summarization': ('summarization', 'rouge2', 64, 448),
+  'translation': (TRANSLATION, 200, 'bleu', 32, 96),
+  'summarization': (('summarization',), 70, 'rouge2', 64, 448),
 }
-_PROMPTS = {'translation': 200, 'summarization': 70}
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+SURPRISES = (1.0, 2.0, 3.0, 5.0, 8.0)
+RULES = {
+  'bild': SURPRISES,
+  'chow': SHARES,
+  'diff': (-0.2, 0.0, 0.1, 0.2, 0.4),
+  'opt': (-0.5, 0.0, 0.2, 0.5, 1.0),
+  'token_v3': SHARES,
+}
+
+# Table 2, a draft of 77M parameters and a target of 800M, of WMT and of XSum.
+_METHODS = (
+  *('sequence_cascade', 'token_cascade', 'lossy'),
+  *('bild', 'chow', 'diff', 'opt', 'token_v3'),
+)
+_SPEED_UPS = {
+  'translation': (1.55, 1.03, 1.61, 1.34, 1.43, 1.79, 1.95, 1.85),
+  'summarization': (0.84, 0.93, 1.10, 1.04, 1.04, 1.17, 1.17, 1.18),
+}
+_QUALITIES = {
+  'translation': (16.56, 16.52, 17.26, 16.49, 17.76, 18.04, 18.33, 22.50),
+  'summarization': (12.97, 13.30, 13.90, 13.81, 13.82, 14.00, 14.10, 15.85),
+}
+_CLAIMS = ('opt', 'lossy'), ('token_v3', 'bild'), ('lossy', 'token_cascade')
 
 
 def get_config(task='translation'):
   """The T5 set-up, for 'translation' or 'summarization'."""
+  config = shared(task)
+  config.update(
+    {
+      'ways': (
+        *alone(),
+        *drafted(RULES),
+        *token_cascade((0.1, 0.5, 0.9)),
+        *line('oracle_diff', 'small:0~diff({alpha})', (0.0, 0.2)),
+        *(way_of_min_p(alpha) for alpha in (0.5, 0.9)),
+      ),
+      'sequence_alphas': (0.9, 0.999, 1 - 1e-6, 1 - 1e-12),
+      'paper': (
+        _speed_ups('quality'),
+        _speed_ups('target_nats'),
+        _table('equal latency', 'rating_at_latency', _QUALITIES, 'quality'),
+      ),
+    }
+  )
+  return config
+
+
+def shared(task, setting=None):
+  """What every experiment on a task states; `setting` as those of `_TASKS`."""
+  domains, limit, metric, max_new_tokens, max_length = setting or _TASKS[task]
   return ml_collections.ConfigDict(
     {
-      'experiment': 'cascades',
-      **shared(task),
-      'methods': {
-        'target': {},
-        'draft': {},
-        'lossless': {},
-        'lossy': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
-        'bild': {'alphas': (1.0, 2.0, 3.0, 5.0, 8.0)},
-        'chow': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
-        'diff': {'alphas': (-0.2, 0.0, 0.1, 0.2, 0.4)},
-        'opt': {'alphas': (-0.5, 0.0, 0.2, 0.5, 1.0)},
-        'token_v3': {'alphas': (0.1, 0.3, 0.5, 0.7, 0.9)},
-        'token_cascade': {'alphas': (0.1, 0.5, 0.9)},
-        'sequence_cascade': {'alphas': (0.9, 0.999, 1 - 1e-6, 1 - 1e-12)},
-        'oracle_diff': {'alphas': (0.0, 0.2)},
-        'min_p': {'alphas': (0.5, 0.9)},
-      },
-      'temperatures': (1.0,),
-      'draft_lengths': (5,),
-      'prompts': _PROMPTS[task],
+      'experiment': 'cascades.frontier',
+      'family': 'runs/encoder_decoder',
+      'data_dir': 'data',
+      'prompts': {task: {'domains': domains, 'limit': limit}},
+      'prompts_per_domain': 400,
+      'metric': metric,
+      'ways': (),
+      'sequence_alphas': (),
+      'sampling': {'temperature': 1.0},
+      'max_new_tokens': max_new_tokens,
+      'max_length': max_length,
+      'batch_size': 1,
+      'repeats': 1,
+      'seed': 0,
+      'columns': (
+        *('draft_length', 'way', 'alpha', 'quality', 'target_nats', 'latency'),
+        *('total_latency', 'target_calls', 'deferral_rate', 'rejection_rate'),
+        *('by', 'speed_up_at_quality', 'rating_at_latency', 'best_share'),
+        'paper',
+      ),
+      'paper': (),
     }
   )
 
 
-def shared(task):
-  """What every experiment on a task states."""
-  domain, metric, max_new_tokens, max_length = _TASKS[task]
+def alone(draft='small'):
+  """Each model alone."""
+  return (
+    {'arm': 'none', 'label': 'target'},
+    {'arm': 'none', 'target': draft, 'label': 'draft'},
+  )
+
+
+def drafted(rules, draft='small', length=5, **columns):
+  """Lossless and lossy decoding, and a speculative cascade of each rule."""
+  arm = f'{draft}:{length}'
+  return (
+    {'arm': arm, 'label': 'lossless', 'columns': columns},
+    *line('lossy', f'{arm}/lossy({{alpha}})', SHARES, **columns),
+    *(
+      way
+      for rule, alphas in rules.items()
+      for way in line(rule, f'{arm}~{rule}({{alpha}})', alphas, **columns)
+    ),
+  )
+
+
+def line(label, arm, alphas, **columns):
+  """Ways of one label that differ in alpha: a line of a plot."""
+  return tuple(
+    {
+      'arm': arm.format(alpha=alpha),
+      'label': label,
+      'columns': {'alpha': alpha, **columns},
+    }
+    for alpha in alphas
+  )
+
+
+def token_cascade(alphas):
+  """Algorithm 2: at most 10 tokens of the draft, then one of the target."""
+  arm = 'small(stop=unsure({alpha}),bonus_probs=False):10~chow({alpha})'
+  return line('token_cascade', arm, alphas)
+
+
+def way_of_min_p(alpha):
+  """The target alone, without what `token_v3` would not keep of it."""
   return {
-    'family': 'runs/encoder_decoder',
-    'draft': 'small',
-    'data_dir': 'data',
-    'domain': domain,
-    'metric': metric,
-    'max_new_tokens': max_new_tokens,
-    'max_length': max_length,
-    'seed': 0,
+    'arm': 'none',
+    'sampling': {'min_p': round(1 - alpha, 6)},
+    'label': 'min_p',
+    'columns': {'alpha': alpha},
   }
+
+
+def _speed_ups(by):
+  return _table('equal quality', 'speed_up_at_quality', _SPEED_UPS, by)
+
+
+def _table(part, field, numbers, by):
+  return paper.grid(
+    f'Cascades, Table 2, {part} (ours by {by})',
+    field,
+    'prompts',
+    'way',
+    _METHODS,
+    numbers,
+    {'part': part, 'by': by},
+    _CLAIMS,
+  )
