@@ -65,7 +65,8 @@ def run(
   if points is None:
     _run(config, workdirs.Workdir(workdir, config, may_change(config)), command)
     return
-  top, rows = workdirs.Workdir(workdir, config, ('sweep', *_SHOWN)), []
+  allowed = ('sweep', *may_change(config))
+  top, rows = workdirs.Workdir(workdir, config, allowed), []
   for values, each in points:
     name = ','.join(f'{field}={value}' for field, value in values.items())
     print(f'\n{name}')
