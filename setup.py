@@ -44,7 +44,7 @@ setuptools.setup(
   ],
   extras_require={
     # The same weights in another implementation: a test oracle, and what
-    # configs/benchmark.py compares with.
+    # configs/benchmark/peer.py compares with.
     'benchmark': ['torch==2.13.0', 'transformers>=5'],
     'evaluation': EVALUATION,
     'test': [

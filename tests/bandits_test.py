@@ -689,6 +689,89 @@ def test_the_good_event():
   assert left(1) < bound < left(1 / 3)
 
 
+def _pulls_before(name, num_rounds):
+  """`[R, T, A]` pulls before each round, and `[R, T]` arms."""
+  bandit = bandits.BANDITS[name](3)
+  key = jax.random.key(9)
+  arms, _ = laboratory.trace(key, bandit, _EASY, num_rounds, 100)
+  played = np.asarray(arms)[..., None] == np.arange(3)
+  return np.cumsum(played, 1) - played, played
+
+
+def test_ucb_spec_seldom_plays_worse_arms():
+  """(33): how often one was played before it is played again, in every run.
+
+  About half of the bound is reached; uniform choices exceed it.
+  """
+  means = np.asarray(_EASY.means(0), np.float64)
+  gaps = (means.max() - means)[:-1]
+  rounds = np.arange(1, 1500)[:, None]  # That are completed.
+  inside = np.log(_L * 3 * rounds**2 / (gaps * 0.5))
+  bound = 4 + 2 * _L**2 / gaps**2 * (1 + 2 * inside)
+  most = {}
+  for name in ('ucb_spec', 'uniform'):
+    pulls, played = (each[:, 1:, :-1] for each in _pulls_before(name, 1500))
+    most[name] = np.max(np.where(played, pulls, 0) / bound, axis=(0, 1))
+  assert (most['ucb_spec'] < 0.7).all()
+  assert most['uniform'].max() > 1.5
+
+
+def _exp3_along(environment, num_tokens, num_runs):
+  """Of EXP3Spec: arms, tokens, live rounds `[R, T]`; chances `[R, T, A]`.
+
+  Chances are computed again, along the rounds that were played.
+  """
+  bandit = bandits.BANDITS['exp3_spec'](environment.num_arms)
+  key = jax.random.key(13)
+  arms, lengths = laboratory.trace(
+    key, bandit, environment, num_tokens, num_runs
+  )
+
+  def step(state, seen):
+    arm, length = seen
+    log_probs = exponential_weights.exp3_spec_log_probs(state)
+    return bandit.update(state, arm, (length - 1) / _L), jnp.exp(log_probs)
+
+  run = lambda *seen: jax.lax.scan(step, bandit.init(), seen)[1]
+  probs = np.asarray(jax.vmap(run)(arms, lengths), np.float64)
+  arms, lengths = np.asarray(arms), np.asarray(lengths)
+  live = np.cumsum(lengths, 1) - lengths < num_tokens
+  return arms, lengths, live, probs
+
+
+def _far_from_0(values):
+  """The mean, in standard errors."""
+  return abs(values.mean()) / (values.std(ddof=1) / len(values) ** 0.5)
+
+
+def test_rates_over_chances_sum_to_all_arms():
+  """(71), at the random end of a text; not of who is twice as sure."""
+  arms, _, live, probs = _exp3_along(_EASY, 60, 4000)
+  rates = np.sqrt(np.log(3) / (3 * np.arange(1, 61)))
+
+  def excess(probs):
+    chances = np.take_along_axis(probs, arms[..., None], 2)[..., 0]
+    return (live * rates * (1 / chances - 3)).sum(1)
+
+  assert _far_from_0(excess(probs)) < 4
+  surer = probs**2 / (probs**2).sum(2, keepdims=True)
+  assert _far_from_0(excess(surer)) > 6
+
+
+def test_loss_regret_is_that_of_rounds():
+  """(54): losses until each text ends, over those of the best arm, which ends
+  at another time; exact but for tokens behind the end, which are `L` at most.
+  """
+  environment = laboratory.adversarial(_sequences()['steady'], _L)
+  arms, lengths, live, _ = _exp3_along(environment, 400, 50)
+  lost = (live * (_L + 1 - lengths) / _L).sum(1)
+  best_rounds = 400 // 4
+  loss_regret = lost - best_rounds * (_L + 1 - 4) / _L
+  expected = (_L + 1) / _L * (live.sum(1) - best_rounds)
+  assert expected.mean() > 10
+  assert (np.abs(loss_regret - expected) <= 1 + 1e-9).all()
+
+
 def test_who_learns_nothing_exceeds_the_bound_of_ucb_spec():
   """(42) is 464 rounds; uniform choices lose 2670, other single arms 3280."""
   fixed = np.asarray(_fixed(_EASY, _MANY, 100)).mean(0)

@@ -81,6 +81,7 @@ def get_config(files=''):
       'paper': _PAPER,
       'columns': (
         'prompts',
+        'domain',
         'way',
         'block_efficiency',
         'block_efficiency_error',

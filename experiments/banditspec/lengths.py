@@ -33,17 +33,17 @@ def run(config, workdir):
 def figures(rows):
   """Draws speed-ups, batches by what the best length gains in hindsight."""
   batches = [row for row in rows if row['part'] == _BATCHES]
-  return {
-    'speed_up': plots.lines(
-      batches,
-      'rank',
-      'speed_up',
-      'way',
-      panel=('batch_size',),
-      xlabel='batch, by the best length',
-      ylabel='tokens per second over plain decoding',
-    )
-  }
+  figure = plots.lines(
+    batches,
+    'rank',
+    'speed_up',
+    'way',
+    panel=('batch_size',),
+    xlabel='batch, by the best length',
+    ylabel='tokens per second over plain decoding',
+  )
+  figure.set_size_inches(1.8 + 2.6 * len(figure.axes), 3.4)
+  return {'speed_up': figure}
 
 
 def _at_random(config, prompts):
@@ -65,30 +65,35 @@ def _rows(decoded, num_lengths, batch_size):
   lengths = speeds[:num_lengths]
   best = lengths[lengths.mean(1).argmax()]
   hindsight = lengths.max(0)
+  head = {'batch_size': batch_size}
+  rows = [
+    {'part': 'all batches'} | head | row | _gains(each, own, best, hindsight)
+    for row, own, each in zip(compare.rows(decoded), speeds, decoded)
+  ]
+  of_ways = {each.way.label: own for each, own in zip(decoded, speeds)}
+  of_ways |= {'best length': hindsight, 'worst length': lengths.min(0)}
+  head |= {'part': _BATCHES, 'prompts': decoded[0].prompts.label}
   rank = hindsight.argsort().argsort().tolist()
-  rows = []
-  for row, own, each in zip(compare.rows(decoded), speeds, decoded):
-    calls, rounds = (
-      sum(record[name] for record in each.records)
-      for name in ('draft_calls', 'rounds')
-    )
-    ratio, error = metrics.ratio(own, best)
-    head = {'batch_size': batch_size} | row
-    total = {
-      'over_best': ratio,
-      'over_best_error': error,
-      'over_hindsight': metrics.ratio(own, hindsight)[0],
-      'mean_length': calls / rounds,
-    }
-    rows.append({'part': 'all batches'} | head | total)
-    names = 'batch_size', 'prompts', 'way'
-    rows += [
-      {'part': _BATCHES}
-      | {name: head[name] for name in names}
-      | {'rank': place, 'speed_up': float(speed)}
-      for place, speed in zip(rank, own)
-    ]
-  return rows
+  return rows + [
+    head | {'way': way, 'rank': place, 'speed_up': float(speed)}
+    for way, own in of_ways.items()
+    for place, speed in zip(rank, own)
+  ]
+
+
+def _gains(decoded, speeds, best, hindsight):
+  """Speed-ups of batches over those of the best length, and the mean length."""
+  calls, rounds = (
+    sum(record[name] for record in decoded.records)
+    for name in ('draft_calls', 'rounds')
+  )
+  ratio, error = metrics.ratio(speeds, best)
+  return {
+    'over_best': ratio,
+    'over_best_error': error,
+    'over_hindsight': metrics.ratio(speeds, hindsight)[0],
+    'mean_length': calls / rounds,
+  }
 
 
 def _speed_ups(decoded, batch_size):

@@ -1,8 +1,8 @@
 """What a round of each arm takes on this device: the table behind a reward.
 
 The reward 'throughput' is computed with it. A row has an arm as configs write
-it, the batch size, the temperature, the depth of the arm's tree, the seconds of
-a round, and those of each token that the drafter reads when it catches up.
+it, the batch size, the temperature, the depth of the arm's tree, the time of a
+round, and that of each token which the drafter reads when it catches up.
 """
 
 from collections.abc import Callable
@@ -55,9 +55,9 @@ def of(
     if key not in found:
       found[key] = table(config, workdir, family, way, prompts)
     return {
-      'costs': [row['seconds'] for row in found[key]],
+      'costs': [row['round_ms'] / 1e3 for row in found[key]],
       'depths': [row['depth'] for row in found[key]],
-      'catch_up_costs': [row['catch_up_seconds'] for row in found[key]],
+      'catch_up_costs': [row['catch_up_ms'] / 1e3 for row in found[key]],
     }
 
   return costs
@@ -138,17 +138,22 @@ def rounds(
   return prepare
 
 
+def batch(prompts: Sequence[Sequence[int]], size: int) -> list[Sequence[int]]:
+  """Returns so many prompts, in turns if there are fewer."""
+  return list(itertools.islice(itertools.cycle(prompts), size))
+
+
 def _measure(config, family, way, prompts):
   """A row for each arm; arms take turns, and medians are taken."""
   num, repeats = _numbers(config).values()
-  batch = list(itertools.islice(itertools.cycle(prompts), config.batch_size))
-  room = config.max_length - max(map(len, batch))
+  prompts = batch(prompts, config.batch_size)
+  room = config.max_length - max(map(len, prompts))
   decoders = [
     ways_lib.build(each, family, config.max_length).decoder
     for each in ways_lib.alone(way)
   ]
-  runs = [rounds(decoder, batch, room, num) for decoder in decoders]
-  readers = [_catch_up(decoder, batch, room) for decoder in decoders]
+  runs = [rounds(decoder, prompts, room, num) for decoder in decoders]
+  readers = [_catch_up(decoder, prompts, room) for decoder in decoders]
   reads = [read for read, _ in readers if read]
   label = f'rounds of {len(decoders)} arms'
   seconds = np.median(measure.in_turns(runs + reads, repeats, label), axis=0)
@@ -159,8 +164,8 @@ def _measure(config, family, way, prompts):
       'batch_size': config.batch_size,
       'temperature': way.sampling.temperature,
       'depth': decoder.round_fn.arms[0].drafter.topology.depth,
-      'seconds': float(each / num),
-      'catch_up_seconds': float(next(late) / num_read) if read else 0.0,
+      'round_ms': 1e3 * float(each / num),
+      'catch_up_ms': 1e3 * float(next(late) / num_read) if read else 0.0,
     }
     for arm, decoder, each, (read, num_read) in zip(
       way.arms, decoders, seconds, readers

@@ -1,0 +1,32 @@
+r"""What a round of each arm takes, for the reward of tokens per second.
+
+python -m experiments.main --config=configs/benchmark/costs.py \
+    --workdir=runs/costs
+
+A run whose bandits earn 'throughput' measures its arms itself, or reads them
+from here with --config.costs=runs/costs. A round of `medium:4` takes about 1.3
+times the one of plain decoding at batch size 1, on two cores.
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'benchmark.costs',
+      'family': 'mini',
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts': {'all': {}},
+      'prompts_per_domain': 20,
+      'arms': ('none', *(f'medium:{length}' for length in (1, 2, 3, 4))),
+      'cost_rounds': 64,  # That are timed together,
+      'cost_repeats': 5,  # so often.
+      'batch_size': 1,
+      'sweep': {'batch_size': (1, 2, 4, 8, 16, 32)},
+      'max_new_tokens': 64,
+      'max_length': 256,
+      'sampling': {'temperature': 0.0},
+      'seed': 0,
+    }
+  )

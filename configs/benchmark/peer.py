@@ -1,0 +1,30 @@
+r"""The same weights in HuggingFace transformers: tokens per second over theirs.
+
+pip install -e '.[benchmark]'
+python -m experiments.main --config=configs/benchmark/peer.py \
+    --workdir=runs/peer
+
+One prompt at a time, greedily; `generate` and its assisted generation, on the
+same device. The outputs are the same.
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'benchmark.peer',
+      'family': 'mini',
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts': {'all': {}},
+      'prompts_per_domain': 1,
+      'arm': 'medium:4',
+      'repeats': 5,
+      'batch_size': 1,
+      'max_new_tokens': 128,
+      'max_length': 256,
+      'sampling': {'temperature': 0.0},
+      'seed': 0,
+    }
+  )

@@ -1,0 +1,144 @@
+"""The same weights in another implementation: HuggingFace transformers."""
+
+from collections.abc import Sequence
+import functools
+import importlib.util
+import warnings
+
+import numpy as np
+
+from experiments.common import log
+from experiments.common import measure
+from experiments.common import prompts as prompts_lib
+from experiments.common import ways as ways_lib
+from specjax import families
+from specjax.models import huggingface
+
+MAY_CHANGE = ('arm',)
+
+
+def run(config, workdir):
+  """Returns a row for plain decoding, and one for an arm, one prompt at a time.
+
+  Raises:
+    ValueError: transformers is not installed.
+  """
+  if not importlib.util.find_spec('transformers'):
+    raise ValueError(
+      "The comparison needs transformers: pip install -e '.[benchmark]'."
+    )
+  family = families.load(config.family)
+  models = list(family.drafters)
+  ways = {
+    way.label: way
+    for arm in ('none', config.arm)
+    for way in [ways_lib.parse(config, arm, models, 'arm')]
+  }
+  (prompts,) = prompts_lib.build(config, family)
+  texts = [job.turns[0] for job in prompts.jobs]
+  names = 'max_length', 'repeats'
+  units = [
+    {'arm': label, **way.settings, 'prompts': prompts.settings}
+    | {name: config[name] for name in names}
+    for label, way in ways.items()
+  ]
+  compute = lambda unit: _compare(config, family, ways[unit['arm']], texts)
+  outcomes = log.resume(workdir, units, compute, 'comparisons')
+  return [{'arm': label} | outcome for label, outcome in zip(ways, outcomes)]
+
+
+def load(family: families.Family, model: families.Model):
+  """Returns a `LlamaForCausalLM` with the weights of a model of the family."""
+  import torch
+  import transformers
+
+  config = model.config
+  peer = transformers.LlamaForCausalLM(
+    transformers.LlamaConfig(
+      vocab_size=config.vocab_size,
+      hidden_size=config.d_model,
+      intermediate_size=config.d_ff,
+      num_hidden_layers=config.num_layers,
+      num_attention_heads=config.num_heads,
+      num_key_value_heads=config.num_kv_heads,
+      head_dim=config.head_dim,
+      rms_norm_eps=config.norm_epsilon,
+      rope_theta=config.rope_theta,
+      max_position_embeddings=config.max_length,
+      tie_word_embeddings=config.tie_embeddings,
+      bos_token_id=None,
+      eos_token_id=family.tokenizer.end_id,
+      pad_token_id=0,
+    )
+  )
+  arrays = huggingface.export_params(config, 'llama', model.params)
+  missing, unexpected = peer.load_state_dict(
+    {k: torch.tensor(np.asarray(v)) for k, v in arrays.items()}, strict=False
+  )
+  if unexpected or set(missing) - {'lm_head.weight'}:
+    raise ValueError(f'Weights do not fit: {missing}, {unexpected}.')
+  peer.tie_weights()
+  return peer.eval()
+
+
+def generate(
+  target,
+  drafter,
+  prompts: Sequence[Sequence[int]],
+  max_new_tokens: int,
+  draft_length: int,
+  end_id: int,
+) -> list[list[int]]:
+  """Generates greedily, one prompt at a time; assisted if given a drafter."""
+  import torch
+
+  options = {}
+  if drafter is not None:
+    drafter.generation_config.num_assistant_tokens = draft_length
+    drafter.generation_config.num_assistant_tokens_schedule = 'constant'
+    drafter.generation_config.assistant_confidence_threshold = 0.0
+    options['assistant_model'] = drafter
+  outputs = []
+  for prompt in prompts:
+    tokens = torch.tensor([list(prompt)])
+    with torch.no_grad(), warnings.catch_warnings():
+      warnings.simplefilter('ignore')
+      output = target.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=end_id,
+        **options,
+      )
+    outputs.append(output[0, len(prompt) :].tolist())
+  return outputs
+
+
+def _compare(config, family, way, prompts):
+  """Tokens per second over those of the other implementation, in turns."""
+  decoder = ways_lib.build(way, family, config.max_length).decoder
+  name = dict(way.arms[0].drafter.options).get('model')
+  length = decoder.round_fn.arms[0].drafter.topology.depth
+  ours = lambda: [
+    decoder.decode([prompt], config.max_new_tokens)[0].tokens
+    for prompt in prompts
+  ]
+  theirs = functools.partial(
+    generate,
+    load(family, family.target),
+    name and load(family, family.drafters[name]),
+    prompts,
+    config.max_new_tokens,
+    length,
+    family.tokenizer.end_id,
+  )
+  both = ours(), theirs()
+  seconds = measure.medians([ours, theirs], config.repeats, way.label)
+  speeds = [sum(map(len, o)) / s for o, s in zip(both, seconds)]
+  return {
+    'tokens_per_second': speeds[0],
+    'peer_tokens_per_second': speeds[1],
+    'same_outputs': sum(a == b for a, b in zip(*both)),
+    'ratio': speeds[0] / speeds[1],
+  }

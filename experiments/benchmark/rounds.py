@@ -1,0 +1,194 @@
+"""A round of the loop against its parts, with features, and with more arms.
+
+Every ratio is of medians over repeats in which both sides take turns, so that a
+drift of the machine's speed cancels.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common import components
+from experiments.common import costs
+from experiments.common import log
+from experiments.common import measure
+from experiments.common import prompts as prompts_lib
+from experiments.common import ways as ways_lib
+from specjax import decoding
+from specjax import families
+
+MAY_CHANGE = ('arm', 'arms')
+
+
+def run(config, workdir):
+  """Returns a row for each comparison: `round_ms` over `other_ms`."""
+  family = families.load(config.family)
+  models = list(family.drafters)
+  alone = [
+    ways_lib.parse(config, arm, models, 'arm') for arm in ('none', config.arm)
+  ]
+  several = ways_lib.parse(config, {'bandit': 'ucb_spec'}, models, 'arms')
+  jobs = prompts_lib.build(config, family)[0].jobs
+  bench = _Bench(config, family, [job.turns[0] for job in jobs])
+  whole = 'a round over its model calls'
+  parts: list[tuple[str, ways_lib.Way, Callable[..., list[log.Unit]]]] = [
+    (whole, alone[0], bench.model_calls),
+    (whole, alone[1], bench.model_calls),
+    ('a round with features over one without', alone[1], bench.features),
+    ('a round of several arms over one of one', several, bench.several),
+  ]
+  for _, way, _ in parts:  # All are tried before any is timed.
+    bench.decoder(way)
+  names = 'batch_size', 'max_length', 'rounds', 'repeats', 'family'
+  shared = {name: config[name] for name in names}
+  units = [{'part': name, **way.settings, **shared} for name, way, _ in parts]
+  place = {log.name(unit): each for unit, each in zip(units, parts)}
+
+  def compute(unit):
+    _, way, measured = place[log.name(unit)]
+    jax.clear_caches()  # Many programs have more memory maps than Linux allows.
+    return {'rows': measured(way)}
+
+  outcomes = log.resume(workdir, units, compute, 'comparisons')
+  return [
+    {'part': unit['part'], 'batch_size': config.batch_size} | row
+    for unit, outcome in zip(units, outcomes)
+    for row in outcome['rows']
+  ]
+
+
+class _Bench(NamedTuple):
+  """What all comparisons have in common."""
+
+  config: Any
+  family: families.Family
+  prompts: Sequence[Sequence[int]]
+
+  def model_calls(self, way: ways_lib.Way) -> list[log.Unit]:
+    """Compares a round with its model calls, each model's timed alone."""
+    decoder = self.decoder(way)
+    state = decoder.init(self.batch, self.room)
+    length = decoder.round_fn.arms[0].drafter.topology.depth
+    # The target's logits are all used, of a draft step only the last ones.
+    everything = lambda logits: logits
+    target = self.family.target
+    calls = [self._calls(target, state.target, [length + 1], everything)]
+    name = dict(way.arms[0].drafter.options).get('model')
+    if name is not None:
+      # The first draft step reads two tokens, the others one.
+      steps = [2] + [1] * (length - 1)
+      last = lambda logits: logits[:, -1:]
+      model = self.family.drafters[name]
+      calls.append(self._calls(model, state.drafters[0], steps, last))
+    whole, *each = self._medians(self._rounds(decoder), *calls)
+    return [_row(way.label, whole, sum(each))]
+
+  def features(self, way: ways_lib.Way) -> list[log.Unit]:
+    """Compares a drafter that asks for the target's features with itself."""
+    without = self.decoder(way)
+    arm = without.round_fn.arms[0]
+    asking = arm._replace(drafter=arm.drafter._replace(taps=(-1,)))
+    target, params = without.round_fn.target, without.params
+    decoder = decoding.Decoder(
+      target,
+      params.target,
+      [(asking, params.drafters[0])],
+      sampling=way.sampling,
+      max_length=self.config.max_length,
+    )
+    each = self._medians(self._rounds(decoder), self._rounds(without))
+    return [_row(way.label, *each)]
+
+  def several(self, way: ways_lib.Way) -> list[log.Unit]:
+    """Compares rounds of a bandit with those of its arms alone.
+
+    Of one that sticks to each arm in turn, and of one that learns, whose rounds
+    are compared with those of its arms in the shares in which it plays them.
+    """
+    alone = [self.decoder(each) for each in ways_lib.alone(way)]
+    among = [
+      self.decoder(way._replace(bandit=components.parse(f'fixed(arm={i})', '')))
+      for i in range(len(alone))
+    ]
+    learning = self.decoder(way)
+    decoders = [*alone, *among, learning]
+    seconds = self._medians(*map(self._rounds, decoders))
+    own, each = seconds[: len(alone)], seconds[len(alone) : -1]
+    _, infos = decoding.trace(
+      learning.round_fn,
+      learning.params,
+      learning.init(self.batch, self.room),
+      self.config.rounds,
+    )
+    played = np.bincount(infos.arm[:, 0], minlength=len(alone))
+    shares = played / played.sum()
+    return [
+      *(_row(str(arm), *pair) for arm, *pair in zip(way.arms, each, own)),
+      _row(way.label, seconds[-1], shares @ own),
+    ]
+
+  def decoder(self, way: ways_lib.Way) -> decoding.Decoder:
+    """Builds the decoder of a way."""
+    return ways_lib.build(way, self.family, self.config.max_length).decoder
+
+  @property
+  def batch(self) -> list[Sequence[int]]:
+    """Prompts, in turns if they are fewer than rows."""
+    return costs.batch(self.prompts, self.config.batch_size)
+
+  @property
+  def room(self) -> int:
+    """Tokens that fit behind the prompts."""
+    return self.config.max_length - max(map(len, self.batch))
+
+  def _rounds(self, decoder):
+    return costs.rounds(decoder, self.batch, self.room, self.config.rounds)
+
+  def _medians(self, *runs):
+    """Seconds of a round of each."""
+    config = self.config
+    label = f'rounds, batch size {config.batch_size}'
+    seconds = measure.in_turns(runs, config.repeats, label)
+    return np.median(seconds, axis=0) / config.rounds
+
+  def _calls(self, model, cache, widths, used):
+    """The preparation of a round's calls of one model, many times over.
+
+    Logits that nobody reads are not computed, so `used` gives those that are.
+    """
+    extend, num = model.functions.extend, self.config.rounds
+
+    @jax.jit
+    def repeat(params, cache, tokens):
+      def body(token, _):
+        pending = None
+        for width in widths:
+          tokens = jnp.broadcast_to(token, (token.shape[0], width))
+          # Where the rows stand changes too, so that no mask is hoisted.
+          at = cache.replace(lengths=cache.lengths + token[:, 0])
+          extension = extend(params, at, tokens, pending=pending)
+          pending = extension.pending
+          # The next call waits for this one, as it does in a decode.
+          largest = used(extension.logits).max(axis=(1, 2))
+          token = (largest > 1e9).astype(jnp.int32)[:, None]
+        return token, None
+
+      return jax.lax.scan(body, tokens, length=num)[0]
+
+    start = jnp.zeros((cache.lengths.shape[0], 1), jnp.int32)
+    return lambda: lambda: repeat(model.params, cache, start)
+
+
+def _row(arm, seconds, other):
+  """One comparison."""
+  return {
+    'arm': arm,
+    'round_ms': 1e3 * float(seconds),
+    'other_ms': 1e3 * float(other),
+    'ratio': float(seconds / other),
+  }

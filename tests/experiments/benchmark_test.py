@@ -1,0 +1,282 @@
+"""The benchmark, tiny: tables of costs, and what is compared with what.
+
+Times are checked for their bookkeeping alone.
+"""
+
+import json
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import main
+from experiments.common import compare
+from experiments.common import configs
+from experiments.common import costs
+from experiments.common import log
+from experiments.common import results
+from experiments.common import ways
+from experiments.common import workdirs
+from specjax import base
+from specjax import families
+from specjax.data import examples as examples_lib
+from specjax.testing import toys
+
+_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs' / 'benchmark'
+_SMALL = {
+  'max_new_tokens': 8,
+  'max_length': 32,
+  'sweep': '',
+  'batch_size': 2,
+}
+_COSTS = _SMALL | {'cost_rounds': 2, 'cost_repeats': 1}
+_ROUNDS = _SMALL | {
+  'arm': 'small:2',
+  'arms': ('small:2', 'prompt_lookup:2', 'none'),
+  'rounds': 4,
+  'repeats': 1,
+}
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('family')
+  toys.write_family(folder, {'small': 0.2, 'tiny': 0.3})
+  examples = [
+    examples_lib.Example('one', text) for text in ('count', 'a b a b')
+  ]
+  examples_lib.write(folder / 'prompts.jsonl', examples)
+  return folder
+
+
+def _config(name, folder, changes):
+  config = configs.load(str(_CONFIGS / f'{name}.py'))
+  with config.ignore_type():
+    for field, value in ({'family': str(folder)} | changes).items():
+      config[field] = value
+  return config
+
+
+def _run(name, folder, changes, workdir):
+  main.run(_config(name, folder, changes), workdir)
+  return results.read(workdir)['rows']
+
+
+# Tables of costs.
+
+_ARMS = ('none', 'small:2', 'windowed(tiny):1', 'ensemble((small, tiny)):2')
+
+
+@pytest.fixture(scope='module', name='table')
+def _table(tmp_path_factory, folder):
+  """A table that was measured: the workdir and rows."""
+  workdir = tmp_path_factory.mktemp('costs')
+  changes = _COSTS | {'arms': _ARMS}
+  return workdir, _run('costs', folder, changes, workdir)
+
+
+@pytest.mark.slow
+def test_a_table_has_a_row_for_each_arm(table):
+  """Whoever has something to read says what a token of it takes."""
+  _, rows = table
+  assert [row['arm'] for row in rows] == list(_ARMS)
+  assert [row['depth'] for row in rows] == [0, 2, 1, 2]
+  for row in rows:
+    assert (row['batch_size'], row['temperature']) == (2, 0)
+    assert row['round_ms'] > 0
+    assert (row['catch_up_ms'] > 0) == (row['arm'] != 'none')
+
+
+def _write(workdir, arms, device=None, **changes):
+  """A table as a run leaves it."""
+  row = {'batch_size': 4, 'temperature': 0.0, 'catch_up_ms': 500.0}
+  rows = [
+    {
+      'arm': arm,
+      **row,
+      'depth': depth,
+      'round_ms': 1e3 * (1 + depth),
+      **changes,
+    }
+    for arm, depth in arms.items()
+  ]
+  workdir.mkdir(exist_ok=True)
+  results.write(workdir, 'benchmark.costs', '', rows)
+  path = workdir / results.FILE
+  content = json.loads(path.read_text())
+  if device:
+    results.save_json(str(path), content | {'device': device})
+  return str(workdir)
+
+
+def _bandit(folder, source, arms, **changes):
+  """The config of a bandit that earns tokens per second, and a workdir."""
+  own = {'arms': arms, 'costs': source, 'batch_size': 4} | changes
+  config = _config('costs', folder, _COSTS | {'sweep': ''})
+  with config.unlocked():
+    config.update(own)
+    config.update({'experiment': 'compare', 'ways': ('none',)})
+    config.update({'bandits': ('ucb1',), 'reward': 'throughput'})
+  return config
+
+
+def _reward(config, workdir):
+  """What the bandit of a config earns; the table is that of its workdir."""
+  made = compare.plan(config)
+  told = costs.of(
+    config, workdirs.Workdir(workdir, config), made.family, [[1, 2]]
+  )
+  way = made.ways[-1]
+  return ways.build(way, made.family, 32, told).decoder.round_fn.reward
+
+
+def test_rewards_of_a_table(tmp_path, folder):
+  """By hand, whatever the order of the arms."""
+  source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
+  config = _bandit(folder, source, ('small:3', 'none'))
+  info = base.RoundInfo(
+    arm=jnp.array([0, 0, 1]),
+    live=jnp.ones(3, bool),
+    tokens=jnp.zeros((3, 4), jnp.int32),
+    num_emitted=jnp.array([4, 3, 1]),
+    num_accepted=jnp.array([3, 2, 0]),
+    depth=jnp.array([3, 3, 0]),
+    tree_depth=jnp.array([3, 3, 0]),
+    acceptance=jnp.ones(3),
+    raw_acceptance=jnp.ones(3),
+    fidelity=jnp.ones(3),
+    num_catch_up_tokens=jnp.array([0, 4, 0]),
+  )
+  # 4 tokens in 4 s and 1 in 1 s are the most; 3 in 4 + 4 * 0.5 s are half.
+  earned = _reward(config, tmp_path / 'run')(info)
+  np.testing.assert_allclose(earned, [1, 0.5, 1], rtol=1e-6)
+  # A run that goes on has the table that it began with.
+  _write(tmp_path / 'table', {'none': 3, 'small:3': 0})
+  earned = _reward(config, tmp_path / 'run')(info)
+  np.testing.assert_allclose(earned, [1, 0.5, 1], rtol=1e-6)
+
+
+def test_rewards_with_options_of_their_own(tmp_path, folder):
+  """Nothing is read or measured for them."""
+  config = _bandit(folder, 'nowhere', ('small:3', 'none'))
+  config.reward = 'throughput(costs=(4.0, 1.0), depths=(3, 0))'
+  assert _reward(config, tmp_path)
+  assert not (tmp_path / log.FILE).exists()
+
+
+@pytest.mark.parametrize(
+  ('changes', 'device', 'message'),
+  [
+    ({}, 'an abacus', 'is of an abacus, not of '),
+    ({'arm': 'none'}, None, 'no rows for small:3 at batch size 4 and temp'),
+    ({'batch_size': 2}, None, 'no rows for none, small:3 at batch size 4'),
+    ({'temperature': 1.0}, None, 'and temperature 0.0'),
+  ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+  tmp_path, folder, changes, device, message
+):
+  """Before anything is decoded."""
+  arms = {'none': 0, 'small:3': 3}
+  source = _write(tmp_path / 'table', arms, device, **changes)
+  config = _bandit(folder, source, tuple(arms))
+  with pytest.raises(ValueError, match=message):
+    main.run(config, tmp_path / 'run')
+  assert not (tmp_path / 'run' / log.FILE).exists()
+  with pytest.raises(ValueError, match='There are no results in'):
+    costs.read(str(tmp_path), compare.plan(config).ways[-1], 4)
+
+
+@pytest.mark.slow
+def test_bandits_earn_by_a_table_of_costs(tmp_path, folder, table):
+  """Read from another run, or measured once for all that have the same arms."""
+  source, rows = table
+  config = _bandit(folder, str(source), _ARMS[:2], batch_size=2)
+  main.run(config, tmp_path / 'read')
+  (first, *_) = [json.loads(x) for x in (tmp_path / 'read' / log.FILE).open()]
+  assert first['outcome']['rows'] == rows[:2]
+  config = _bandit(folder, '', _ARMS[:2], batch_size=2)
+  config.bandits = ('ucb1', 'ucb_spec', {'bandit': 'ucb1', 'reward': 'emitted'})
+  main.run(config, tmp_path / 'now')
+  units = [json.loads(x) for x in (tmp_path / 'now' / log.FILE).open()]
+  assert [unit.get('costs') for unit in units] == [['none', 'small:2']] + [
+    None
+  ] * 4
+  found = {row['way'] for row in results.read(tmp_path / 'now')['rows']}
+  assert found == {'none', 'ucb1', 'ucb_spec', 'ucb1, emitted'}
+
+
+# What is compared with what.
+
+
+@pytest.mark.slow
+def test_rounds_are_compared(tmp_path, folder):
+  rows = _run('rounds', folder, _ROUNDS, tmp_path)
+  calls, (features,), several = (
+    [row for row in rows if word in row['part']]
+    for word in ('model calls', 'features', 'several arms')
+  )
+  assert [row['arm'] for row in calls] == ['none', 'small:2']
+  assert features['arm'] == 'small:2'
+  assert [row['arm'] for row in several] == [*_ROUNDS['arms'], 'ucb_spec']
+  for row in rows:
+    assert row['batch_size'] == 2
+    ratio = row['round_ms'] / row['other_ms']
+    assert row['ratio'] == pytest.approx(ratio) and ratio > 0
+  # Arms take turns at first, so that the bandit's share lies between theirs.
+  *own, mixed = [row['other_ms'] for row in several]
+  assert min(own) < mixed < max(own)
+  # Each comparison is a unit of the log.
+  lines = (tmp_path / log.FILE).read_text().splitlines(keepends=True)
+  assert len(lines) == 4
+  (tmp_path / log.FILE).write_text(''.join(lines[:3]))
+  again = _run('rounds', folder, _ROUNDS, tmp_path)
+  assert again[:3] == rows[:3] and len(again) == len(rows)
+
+
+@pytest.mark.slow
+def test_the_peer_says_the_same(tmp_path, folder):
+  """The weights in another implementation, with and without a drafter."""
+  pytest.importorskip('transformers')
+  changes = {'arm': 'small:2', 'max_new_tokens': 8, 'max_length': 32}
+  changes |= {'repeats': 1, 'prompts_per_domain': 2}
+  rows = _run('peer', folder, changes, tmp_path)
+  assert [row['arm'] for row in rows] == ['none', 'small:2']
+  for row in rows:
+    assert row['same_outputs'] == 2
+    speeds = row['tokens_per_second'], row['peer_tokens_per_second']
+    assert row['ratio'] == pytest.approx(speeds[0] / speeds[1])
+
+
+@pytest.mark.parametrize(
+  ('name', 'changes', 'message'),
+  [
+    ('costs', {'arms': ('huge:2',)}, r"arms.*'huge:2'.*Unknown drafter 'huge'"),
+    ('costs', {'arms': ()}, 'arms: a bandit needs arms'),
+    ('rounds', {'arm': 'small'}, 'arm: autoregressive needs a tree'),
+    ('rounds', {'prompts': {}}, 'prompts must hold at least one set'),
+  ],
+)
+def test_bad_values_are_refused(tmp_path, folder, name, changes, message):
+  base_changes = {'costs': _COSTS, 'rounds': _ROUNDS}[name]
+  with pytest.raises(ValueError, match=message):
+    _run(name, folder, base_changes | changes, tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_batch_repeats_prompts():
+  assert costs.batch([[1], [2]], 5) == [[1], [2], [1], [2], [1]]
+
+
+def test_every_arm_of_a_bandit_alone(folder):
+  """Nothing of the bandit is left."""
+  config = _bandit(folder, '', _ARMS[:3])
+  config.bandits = ({'bandit': 'ucb1', 'warm_start': 4, 'per_row': True},)
+  way = compare.plan(config).ways[-1]
+  each = ways.alone(way)
+  assert [own.label for own in each] == list(_ARMS[:3])
+  for own in each:
+    decoder = ways.build(own, families.load(str(folder)), 32).decoder
+    assert decoder.round_fn.bandit.num_arms == 1
+    assert not own.per_row and not own.warm_start

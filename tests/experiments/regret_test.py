@@ -1,0 +1,180 @@
+"""The regret experiment, tiny: its rows, its figures, and how it goes on."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import main
+from experiments.banditspec import laboratory
+from experiments.banditspec import regret
+from experiments.common import configs
+from experiments.common import log
+from experiments.common import results
+
+_CONFIG = pathlib.Path(__file__).parents[2] / 'configs/banditspec/regret.py'
+
+
+def _config(**changes):
+  config = configs.load(str(_CONFIG))
+  small = {
+    'bandits': ('ucb_spec(delta=0.3)', 'exp3_spec'),
+    'pulls': ('exp3_spec',),
+    'lengths': (60, 120),
+    'runs': 6,
+    'trace_rounds': 60,
+  }
+  for name, value in (small | changes).items():
+    config[name] = value
+  config.environments.drifting.period = 9
+  return config
+
+
+def _run(config, workdir):
+  main.run(config, workdir)
+  return results.read(workdir)['rows']
+
+
+@pytest.fixture(scope='module', name='played')
+def _played(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('regret')
+  return workdir, _run(_config(), workdir)
+
+
+def _regrets(rows):
+  return [row for row in rows if 'part' not in row]
+
+
+@pytest.mark.slow
+def test_rows_and_bounds(played):
+  _, rows = played
+  rows = _regrets(rows)
+  names = ('environment', 'bandit', 'tokens')
+  assert [tuple(row[name] for name in names) for row in rows] == [
+    (environment, bandit, tokens)
+    for environment in ('adversarial', 'drifting', 'stationary')
+    for bandit in ('ucb_spec(delta=0.3)', 'exp3_spec')
+    for tokens in (60, 120)
+  ]
+  for row in rows:
+    lost = row['rounds'] - row['best_rounds']
+    assert row['regret'] == pytest.approx(lost)
+    assert row['tokens'] / 5 <= row['best_rounds'] < row['rounds']
+    assert row['rounds_per_second'] > 0
+    learns = row['bandit'] == 'exp3_spec'
+    holds = learns or row['environment'] == 'stationary'
+    assert (row['bound'] is not None) == holds
+    assert not holds or row['regret'] < row['bound']
+  # In the trap: a token a round, against 16 in 4, rounded up to a block.
+  assert rows[1]['rounds'] == 120 and rows[1]['best_rounds'] <= 30
+
+
+@pytest.mark.slow
+def test_shares_of_arms_are_those_of_a_trace(played):
+  """By hand from the laboratory, of rounds that are counted one by one."""
+  _, rows = played
+  rows = [row for row in rows if row.get('part') == 'arms played']
+  assert {row['environment'] for row in rows} == {'drifting', 'stationary'}
+  config = _config()
+  lab = regret._Lab(config)
+  own = [
+    row
+    for row in rows
+    if (row['environment'], row['bandit']) == ('drifting', 'exp3_spec')
+  ]
+  key = jax.random.key(config.seed)
+  bandit = lab._bandit({'environment': 'drifting', 'bandit': 'exp3_spec'})
+  arms, _ = laboratory.trace(key, bandit, lab.environments['drifting'], 60, 6)
+  arms = np.asarray(arms)
+  best = np.where(np.arange(60) < 9, 0, 3)
+  at = np.array([row['round'] for row in own])
+  assert len(own) == 50 and at[0] == 0.5 and at[-1] == 59
+  # The first windows have two rounds, the last ones one.
+  assert own[0]['best_arm'] == pytest.approx((arms[:, :2] == best[:2]).mean())
+  assert own[-1]['best_arm'] == pytest.approx((arms[:, -1] == 3).mean())
+  shares = [[row[f'arm_{i}'] for i in range(4)] for row in own]
+  np.testing.assert_allclose(np.sum(shares, 1), 1)
+  assert shares[0][1] == pytest.approx((arms[:, :2] == 1).mean())
+  hidden = [row for row in rows if row['bandit'] != 'exp3_spec']
+  assert hidden and not any('arm_0' in row for row in hidden)
+
+
+@pytest.mark.slow
+def test_figures(played):
+  _, rows = played
+  figures = regret.figures(rows)
+  assert set(figures) == {'regret', 'best_arm', 'pulls'}
+  titles = [axes.get_title() for axes in figures['pulls'].axes]
+  assert titles == ['exp3_spec, drifting', 'exp3_spec, stationary']
+  legend = figures['regret'].legends[0]
+  labels = {text.get_text() for text in legend.get_texts()}
+  assert 'bound of exp3_spec' in labels and len(labels) == 4
+  assert set(regret.figures(_regrets(rows))) == {'regret'}
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on(played, tmp_path, monkeypatch):
+  """With the rows that it had."""
+  workdir, rows = played
+  lines = (workdir / log.FILE).read_text().splitlines(keepends=True)
+  (tmp_path / log.FILE).write_text(''.join(lines[:11]) + '{"torn')
+  calls, play = [], laboratory.play
+  monkeypatch.setattr(
+    laboratory, 'play', lambda *args: calls.append(args[3]) or play(*args)
+  )
+  again = _run(_config(), tmp_path)
+  assert calls == [1, 120]  # The first of them compiles.
+  clock = 'rounds_per_second'
+  plain = lambda rows: [{**row, clock: 0} for row in rows]
+  assert plain(again) == plain(rows)
+  units = [json.loads(line) for line in (tmp_path / log.FILE).open()]
+  assert len(units) == len(lines) == 12 + 4
+  # Other plots, and fewer lengths, play nothing again.
+  calls.clear()
+  fewer = _run(_config(trace_rounds=0, lengths=(120,)), tmp_path)
+  assert not calls and len(fewer) == 6
+  assert fewer == [row for row in _regrets(again) if row['tokens'] == 120]
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'draft_length': 0}, 'environments.adversarial: draft_length must be'),
+    ({'lengths': (10, 0)}, 'lengths must be >= 1'),
+    ({'runs': 1}, 'runs must be >= 2'),
+    ({'traced': ('nowhere',)}, "Unknown environment of traced 'nowhere'"),
+    ({'pulls': ('nobody',)}, "Unknown bandit of pulls 'nobody'"),
+    (
+      {'bandits': ('ucb_spec(delta=2.0)',)},
+      'bandits: ucb_spec.*delta must lie',
+    ),
+    ({'bandits': ('ucb9',)}, "bandits: Unknown bandit 'ucb9'"),
+    ({'bandits': ('ucb1', 'ucb1')}, 'Two points are the same'),
+  ],
+)
+def test_bad_values_are_refused_before_anything_runs(
+  tmp_path, monkeypatch, changes, message
+):
+  monkeypatch.setattr(laboratory, 'play', lambda *args: pytest.fail('started'))
+  with pytest.raises(ValueError, match=message):
+    _run(_config(**({'pulls': ()} | changes)), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+  ('entry', 'message'),
+  [
+    ({'name': 'truncated_geometric', 'acceptances': (0.5, 1.0)}, 'lie in'),
+    ({'name': 'truncated_geometric'}, "environments.mine.*'acceptances'"),
+    ({'name': 'truncated_geometric', 'chance': 1}, "Unknown option 'chance'"),
+    ({'name': 'drifting', 'acceptances': ((0.5,),), 'period': 0}, 'period'),
+    ('nowhere', "environments.mine: Unknown environment 'nowhere'"),
+  ],
+)
+def test_bad_environments_are_refused(tmp_path, entry, message):
+  config = _config()
+  config.environments = {'mine': entry}
+  with pytest.raises(ValueError, match=message):
+    _run(config, tmp_path)

@@ -1,0 +1,29 @@
+"""BanditSpec's configs, made small."""
+
+_STORE = '{family}/store/datastore.safetensors'
+_HEDGE = {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'}
+
+VARIANTS = {'banditspec/drafters': ('',), 'banditspec/memory': ('',)}
+CHANGES = {
+  'banditspec/drafters': {
+    'prompts': {'eval': {'domains': ('code',)}},
+    'arms': ('medium:2', f"retrieval(params='{_STORE}'):2"),
+    'bandits': ('ucb_spec', _HEDGE),
+  },
+  'banditspec/lengths': {
+    'arms': ('none', 'medium:2'),
+    'bandits': ('ucb_spec',),
+    'sweep': {'batch_size': (2,)},
+  },
+  'banditspec/memory': {
+    'arms': ('medium:2', 'prompt_lookup:2'),
+    'bandits': ({'bandit': 'ucb_spec', 'label': 'ucb_spec, drafters'},),
+    'baseline': 'medium:2',
+    'sweep': {'batch_size': (2,)},
+  },
+  'banditspec/regret': {
+    'bandits': ('ucb_spec', 'exp3_spec'),
+    'lengths': (60,),
+    'trace_rounds': 20,
+  },
+}
