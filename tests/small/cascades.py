@@ -1,0 +1,48 @@
+"""The cascades' configs, made small."""
+
+_TASKS = 'translation', 'summarization'
+_ALONE = (
+  {'arm': 'none', 'label': 'target'},
+  {'arm': 'none', 'target': 'small', 'label': 'draft'},
+)
+_LINE = (
+  {'arm': 'small:2/lossy(0.5)', 'label': 'lossy', 'columns': {'alpha': 0.5}},
+  {'arm': 'small:2~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}},
+)
+_FRONTIER = {
+  'ways': (*_ALONE, {'arm': 'small:2', 'label': 'lossless'}, *_LINE),
+  'prompts_per_domain': 4,
+}
+
+VARIANTS = {
+  'cascades/calibrate': _TASKS,
+  'cascades/decoder_only': ('summarization', 'translation', 'qa'),
+  'cascades/draft_lengths': _TASKS,
+  'cascades/frontier': _TASKS,
+  'cascades/rule_bandit': _TASKS,
+  'cascades/temperatures': _TASKS,
+  'cascades/variants': ('bild', 'lossy', 'token'),
+}
+CHANGES = {
+  'cascades/calibrate': _FRONTIER | {'dev_prompts': 2, 'test_prompts': 2},
+  'cascades/decoder_only': _FRONTIER | {'repeats': 0},
+  'cascades/draft_lengths': _FRONTIER
+  | {
+    'ways': (
+      *_ALONE,
+      *({**way, 'columns': {'draft_length': 2}} for way in _LINE),
+    )
+  },
+  'cascades/frontier': _FRONTIER,
+  'cascades/rule_bandit': {
+    'ways': ('small:2', 'small:1~opt(0.2)'),
+    'arms': ('small:2', 'small:1~opt(0.2)'),
+    'bandits': ('ucb1',),
+    'weights': (0.2,),
+    'prompts_per_domain': 2,
+  },
+  'cascades/temperatures': _FRONTIER
+  | {'sweep': "{'sampling.temperature': (0.0,)}"},
+  'cascades/variants': _FRONTIER,
+}
+FILES = {'cascades/calibrate': ('choice.json', 'dev.png')}
