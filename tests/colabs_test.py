@@ -1,17 +1,34 @@
 """Every notebook is committed without outputs, and its code runs."""
 
+import contextlib
 import json
 import pathlib
+from unittest import mock
 
 import jax
 import matplotlib
 from matplotlib import pyplot as plt
 import pytest
 
+import specjax
+
 pytestmark = pytest.mark.slow
 
 matplotlib.use('Agg')
 _FOLDER = pathlib.Path(__file__).parents[1] / 'colabs'
+
+
+@pytest.fixture(autouse=True)
+def _tables_as_before():
+  """A notebook may add components."""
+  tables = (
+    *(specjax.BANDITS, specjax.COUPLINGS, specjax.DRAFTERS, specjax.GOALS),
+    *(specjax.MODELS, specjax.REWARDS, specjax.VERIFIERS),
+  )
+  with contextlib.ExitStack() as stack:
+    for table in tables:
+      stack.enter_context(mock.patch.dict(table))
+    yield
 
 
 @pytest.mark.parametrize(
