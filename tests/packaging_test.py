@@ -1,6 +1,7 @@
 """What an installed package is like, seen from outside of its checkout."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -66,3 +67,13 @@ def test_what_is_installed_has_the_version_of_the_package():
   )
   assert done.stdout.splitlines()[-1:] == [specjax.__version__], done.stderr
   assert specjax.__version__ not in (_ROOT / 'setup.py').read_text()
+
+
+def test_the_citation_and_the_changelog_are_of_this_version():
+  citation = (_ROOT / 'CITATION.cff').read_text(encoding='utf-8')
+  assert f'\nversion: {specjax.__version__}\n' in citation
+  changes = (_ROOT / 'CHANGELOG.md').read_text(encoding='utf-8')
+  assert specjax.__version__ in changes
+  papers = re.findall(r'arXiv:(\d+\.\d+)', citation)
+  front = (_ROOT / 'README.md').read_text(encoding='utf-8')
+  assert sorted(papers) == sorted(set(re.findall(r'arXiv:(\d+\.\d+)', front)))
