@@ -29,7 +29,7 @@ from specjax import trees
 from specjax import verifiers
 from specjax.models import adapters
 from specjax.models import config as config_lib
-from tests import toys
+from specjax.testing import toys
 
 _CONFIGS = pathlib.Path(__file__).parents[2] / 'configs' / 'spectr'
 _ACCEPTANCE = {

@@ -21,8 +21,8 @@ from experiments.theory import winrate
 from specjax import families
 from specjax import theory
 from specjax import verifiers
+from specjax.testing import toys
 from tests import parts
-from tests import toys
 
 _CONFIGS = pathlib.Path(__file__).parents[2] / 'configs' / 'theory'
 _REJECTIONS = {

@@ -1,3 +1,0 @@
-"""Until all tests import them where they are."""
-
-from specjax.testing.toys import *  # noqa: F403
