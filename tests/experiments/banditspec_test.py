@@ -335,9 +335,8 @@ def test_lengths_go_on_where_they_stopped(keep, tmp_path, folder, batched):
   workdir, rows = batched
   into = tmp_path / 'again'
   again = _again('lengths', folder, _LENGTHS, workdir, into, keep=keep)
-  names = 'way', 'batch_size', 'decoded', 'tokens'
-  pick = lambda rows: [{n: row[n] for n in names} for row in rows[:3]]
-  assert pick(again) == pick(rows)
+  if keep:  # With the same table, the bandit plays the same arms.
+    assert _without_clocks(again[:3]) == _without_clocks(rows[:3])
   if keep > 7:
     # The last batch is the bandit's: it begins with what the log says.
     states = [u['outcome'].get('bandit_state') for u in _units(into)[-3:]]
