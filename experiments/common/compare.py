@@ -70,8 +70,8 @@ def decode(
     **options: of `runner.Options`; with `config.repeats`, ways are timed in
       turns with plain decoding.
   """
-  prompts = [job.turns[0] for job in made.sets[0].jobs]
-  costs = costs_lib.of(config, workdir, made.family, prompts)
+  texts = [job.turns[0] for job in made.sets[0].jobs]
+  costs = costs_lib.of(config, workdir, made.family, texts)
   for way in made.ways:  # Before all else, as this may read or measure costs.
     ways_lib.build(way, made.family, config.max_length, costs)
   points, where = [], []
