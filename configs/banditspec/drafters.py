@@ -25,6 +25,21 @@ from experiments.common import paper
 _BEST = 'large:4'
 _ARMS = (_BEST, 'medium:4', 'prompt_lookup:16', 'suffix:4x8')
 _RETRIEVAL = 'retrieval:4x4'
+_COLUMNS = (
+  'prompts',
+  'domain',
+  'way',
+  'block_efficiency',
+  'block_efficiency_error',
+  'best_arm',
+  'over_best',
+  'over_best_error',
+  'speed_up',
+  'speed_up_error',
+  'pulls',
+  'paper',
+  'paper_source',
+)
 
 
 def get_config(files=''):
@@ -79,21 +94,7 @@ def get_config(files=''):
       'sampling': {'temperature': 0.0},
       'seed': 0,
       'paper': _PAPER,
-      'columns': (
-        'prompts',
-        'domain',
-        'way',
-        'block_efficiency',
-        'block_efficiency_error',
-        'best_arm',
-        'over_best',
-        'over_best_error',
-        'speed_up',
-        'speed_up_error',
-        'pulls',
-        'paper',
-        'paper_source',
-      ),
+      'columns': _COLUMNS,
     }
   )
 
