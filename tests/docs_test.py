@@ -78,3 +78,12 @@ def test_the_front_page_is_short_and_names_all_components():
   for name, path, listed in rows:
     assert f'{name}: dict' in (ROOT / path).read_text(encoding='utf-8')
     assert set(re.findall(r'`(\w+)`', listed)) == set(tables[name]), name
+
+
+def test_every_config_of_a_paper_is_on_the_page_of_reproduction():
+  text = (ROOT / 'docs' / 'reproduction.md').read_text(encoding='utf-8')
+  papers = ('spectr', 'banditspec', 'metasd', 'cascades', 'theory')
+  for paper in papers:
+    for path in (ROOT / 'configs' / paper).glob('*.py'):
+      if "'experiment': 'train" not in path.read_text(encoding='utf-8'):
+        assert f'configs/{paper}/{path.name}' in text, path
