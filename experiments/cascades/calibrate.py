@@ -125,11 +125,11 @@ def figures(rows):
   dev = [row for row in rows if row['part'] == 'dev']
   (chosen,) = [row for row in dev if row.get('chosen')]
   figure = frontier.plot(dev, chosen['cost'], 'quality')
-  for axes in figure.axes:
+  for axes, (_, own) in zip(figure.axes, frontier.panels(dev)):
     axes.axhline(chosen['floor'], color='0.2', linestyle='--')
-    axes.plot(
-      chosen[chosen['cost']], chosen['quality'], 'k*', markersize=12, zorder=3
-    )
+    if chosen in own:
+      at = chosen[chosen['cost']], chosen['quality']
+      axes.plot(*at, 'k*', markersize=12, zorder=3)
   figure.suptitle('dashed: the floor; star: the choice')
   return {'dev': figure}
 

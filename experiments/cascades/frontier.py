@@ -247,7 +247,7 @@ def figures(rows):
   for row in rows:
     if row.get('speed_up_at_quality') and row['way'] not in (TARGET, DRAFT):
       where = [plots.named(row, [name]) for name in _PANELS[1:] if name in row]
-      rating = _RATINGS[row['by']] or points[0]['metric']
+      rating = row['by'].replace('_', ' ')
       shown.append(row | {'by': ', '.join([rating, *where])})
   if shown:
     made['speed_up_at_quality'] = plots.bars(

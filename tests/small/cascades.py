@@ -25,7 +25,7 @@ VARIANTS = {
 }
 CHANGES = {
   'cascades/calibrate': _FRONTIER | {'dev_prompts': 2, 'test_prompts': 2},
-  'cascades/decoder_only': _FRONTIER | {'repeats': 0},
+  'cascades/decoder_only': _FRONTIER,
   'cascades/draft_lengths': _FRONTIER
   | {
     'ways': (
