@@ -154,9 +154,10 @@ def _config_path(command):
 
 
 def name_of(command: str) -> str:
-  """Returns what results are called: the config, with its argument."""
-  path = _config_path(command).removeprefix('configs/')
-  return path.replace('.py:', '-').removesuffix('.py')
+  """Returns what results are called: the config, with an argument of a word."""
+  file, _, argument = _config_path(command).partition(':')
+  name = file.removeprefix('configs/').removesuffix('.py')
+  return f'{name}-{argument}' if argument.isidentifier() else name
 
 
 def _wrapped(command, name):
