@@ -44,7 +44,8 @@ def check_lossless(
   is compared is the distribution of a whole round, bonus token included, which
   the target continues where it ends early. A correct verifier is refused with a
   chance below 1e-5. One that gives a sequence of tokens 0.012 too much or too
-  little (on a chain, 0.006) is found with a chance above 0.99.
+  little (on a chain, 0.006) is found with a chance above 0.99; that of the
+  maximal coupling without its residual, once in ten times, is found, too.
 
   A coupling is checked as the tree walk with it:
   `check_lossless(specjax.verifiers.tree_walk(coupling))`.

@@ -1,0 +1,54 @@
+"""The library's check of losslessness: what it accepts, and what it finds."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from specjax import couplings
+from specjax import testing
+from specjax import trees
+from specjax import verifiers
+from tests import parts
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'block',
+    *(
+      pytest.param(name, marks=pytest.mark.slow)
+      for name in ('maximal', 'kseq', 'multiround', 'otm', 'batch', 'ensemble')
+    ),
+  ],
+)
+def test_lossless_verifiers_are_accepted(name):
+  testing.check_lossless(name)
+
+
+def seldom_wrong(key, *case):
+  """The maximal coupling, but for one time in ten: without its residual."""
+  which, key = jax.random.split(key)
+  wrong = jax.random.uniform(which) < 0.1
+  pairs = zip(parts.resampling(key, *case), couplings.maximal(key, *case))
+  return tuple(jnp.where(wrong, bad, good) for bad, good in pairs)
+
+
+@pytest.mark.parametrize(
+  ('verifier', 'topology'),
+  [
+    ('greedy', trees.chain(1)),
+    (verifiers.lossy(0.3), trees.chain(2)),
+    (verifiers.tree_walk(parts.resampling), trees.chains(2, 1)),
+    (verifiers.tree_walk(seldom_wrong), trees.chain(2)),
+  ],
+  ids=['greedy', 'lossy', 'resampling', 'seldom wrong'],
+)
+def test_others_are_refused_in_a_sentence(verifier, topology):
+  words = 'must have the distribution of the target: the tokens .* have prob'
+  with pytest.raises(AssertionError, match=words):
+    testing.check_lossless(verifier, [topology])
+
+
+def test_a_topology_that_is_refused_is_not_passed_over():
+  with pytest.raises(ValueError, match='needs a chain'):
+    testing.check_lossless('block', [trees.prefix_tree((2, 2))])
