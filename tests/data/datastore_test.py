@@ -4,8 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import main
+from experiments.common import results
 from specjax.data import datastore
-from tests import experiments_test
+from tests import small
 
 
 def build(documents):
@@ -114,9 +116,10 @@ def test_the_experiment_indexes_prompts_and_responses(tmp_path):
   (data / 'a.train.jsonl').write_text(line % 1 + line % 2)
   (data / 'b.train.jsonl').write_text(line % 3)
   (data / 'b.eval.jsonl').write_text(line % 4)
-  config = experiments_test._load('datastore.py')
+  config = small.load('train/datastore')
   config.data_dir = str(data)
-  (row,) = experiments_test._run(config, tmp_path / 'run')
+  main.run(config, tmp_path / 'run')
+  (row,) = results.read(tmp_path / 'run')['rows']
   path = tmp_path / 'run' / 'datastore.safetensors'
   store = datastore.load(path)
   assert row['documents'] == 3 and row['bytes'] == path.stat().st_size
