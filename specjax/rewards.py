@@ -25,7 +25,7 @@ def emitted() -> base.Reward:
 def accepted_fraction() -> base.Reward:
   """Builds the reward of accepted tokens over the arm's own depth.
 
-  MetaSD (Kim et al. 2024), the reward BE; 0 where nothing was drafted.
+  MetaSD (Kim et al. 2026), the reward BE; 0 where nothing was drafted.
   """
   return lambda info: (
     _num_accepted(info) / jnp.maximum(info.tree_depth, 1).astype(jnp.float32)
@@ -36,7 +36,7 @@ def accepted_fraction() -> base.Reward:
 def block_divergence(*, processed: bool = False) -> base.Reward:
   """Builds the reward of the mean of `1 - TV` over drafted tokens.
 
-  MetaSD (Kim et al. 2024), equation (4), the reward BD. All drafted tokens
+  MetaSD (Kim et al. 2026), equation (4), the reward BD. All drafted tokens
   count, those behind a rejection too.
 
   Args:

@@ -1,4 +1,4 @@
-"""MetaSD (Kim et al. 2024): its lemmas on simulated rounds.
+"""MetaSD (Kim et al. 2026): its lemmas on simulated rounds.
 
 Where it is known better, the corrected readings: see the docstrings.
 """

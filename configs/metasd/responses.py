@@ -3,7 +3,7 @@ r"""What the mini target says in each domain, for its specialised drafters.
 python -m experiments.main --config=configs/metasd/responses.py \
     --config.data_dir=DATA --workdir=runs/specialist_responses
 
-Temperatures as in MetaSD (Kim et al. 2024), section 5. As many prompts of each
+Temperatures as in MetaSD (Kim et al. 2026), section 5. As many prompts of each
 domain as make about equally many tokens.
 """
 

@@ -1,6 +1,6 @@
 """The same prompt in other words, by templates.
 
-MetaSD (Kim et al. 2024, Tables 6, 8 and 12) asks a large model for paraphrases,
+MetaSD (Kim et al. 2026, Tables 6, 8 and 12) asks a large model for paraphrases,
 to see what a router that knows one wording makes of another. Here the
 instruction is reworded, by the first rule that fits, and often set in a frame.
 What it is about stays verbatim: texts to translate or to summarize, passages,

@@ -1,6 +1,6 @@
 """A router: it picks the arm by the prompt, before anything is decoded.
 
-What MetaSD (Kim et al. 2024, Table 6) compares a bandit with: there a BERT
+What MetaSD (Kim et al. 2026, Table 6) compares a bandit with: there a BERT
 classifier that was fine-tuned on prompts whose domain is known, here
 multinomial logistic regression on their words. It needs labelled prompts and
 learns nothing from the rounds; a bandit needs no labels and learns from nothing

@@ -51,7 +51,7 @@ def exp3_spec_log_probs(state: Sums) -> jax.Array:
 def exp3(num_arms: int, *, gamma: float = 0.1) -> base.Bandit:
   """Builds Exp3 (Auer, Cesa-Bianchi, Freund and Schapire 2002).
 
-  With `gamma`, it is MetaSD-EXP3 (Kim et al. 2024, Algorithm 7).
+  With `gamma`, it is MetaSD-EXP3 (Kim et al. 2026, Algorithm 7).
 
   Args:
     num_arms: `A`, at least 1.

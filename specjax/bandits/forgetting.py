@@ -1,6 +1,6 @@
 """Optimism that forgets: UCB1 on the arms' rewards of late.
 
-For arms whose means change. MetaSD (Kim et al. 2024), Algorithms 6 and 8, in
+For arms whose means change. MetaSD (Kim et al. 2026), Algorithms 6 and 8, in
 the forms of Garivier and Moulines (2011): means, radii and the logarithm all
 count alike. As printed, discounted sums are divided by whole counts, so that
 every mean shrinks to 0.

@@ -1,6 +1,6 @@
 """Halving: every arm a few times, the better half again, then one for ever.
 
-MetaSD (Kim et al. 2024), Algorithms 4 and 5, after Karnin, Koren and Somekh
+MetaSD (Kim et al. 2026), Algorithms 4 and 5, after Karnin, Koren and Somekh
 (2013). As printed, Algorithm 5 keeps the worse half, and rounds the number of
 halvings down, which leaves two of five arms.
 """

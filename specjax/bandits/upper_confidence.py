@@ -47,7 +47,7 @@ def ucb_spec_indices(state: counts.Counts, delta: float) -> jax.Array:
 def ucb1(num_arms: int, *, beta: float = 1.0) -> base.Bandit:
   """Builds UCB1 (Auer, Cesa-Bianchi and Fischer 2002).
 
-  With `beta`, it is MetaSD-UCB (Kim et al. 2024, Algorithm 2).
+  With `beta`, it is MetaSD-UCB (Kim et al. 2026, Algorithm 2).
 
   Args:
     num_arms: `A`, at least 1.

@@ -1,6 +1,6 @@
 """Several drafters at once: all of them draft, and one tree holds their drafts.
 
-MetaSD (Kim et al. 2024) measures this as "draft-all", against bandits that play
+MetaSD (Kim et al. 2026) measures this as "draft-all", against bandits that play
 one drafter a round.
 """
 

@@ -1,7 +1,7 @@
 """A drafter that reads little when it is played again: sinks and a window.
 
 StreamingLLM (Xiao et al. 2024), as a policy for what switching between drafters
-costs (MetaSD, Kim et al. 2024, Table 13): a cache that is too far behind keeps
+costs (MetaSD, Kim et al. 2026, Table 13): a cache that is too far behind keeps
 the row's first tokens and reads the last ones, as if these followed those.
 """
 
