@@ -273,14 +273,14 @@ def build(
   return Player(decoder, program, numbers, bandit.init(), reading)
 
 
-def decoder(
+def player(
   family: families.Family,
   entry: Any,
   *,
   sampling: Mapping[str, Any] = types.MappingProxyType({}),
   max_length: int = 256,
-) -> decoding.Decoder:
-  """Builds the decoder of one way, without a config, as notebooks do.
+) -> Player:
+  """Builds one way without a config, as notebooks do.
 
   Args:
     family: whose models are used.
@@ -293,7 +293,14 @@ def decoder(
   """
   config = ml_collections.ConfigDict({'sampling': dict(sampling)})
   way = parse(config, entry, list(family.drafters), 'the way')
-  return build(way, family, max_length).decoder
+  return build(way, family, max_length)
+
+
+def decoder(
+  family: families.Family, entry: Any, **options: Any
+) -> decoding.Decoder:
+  """Returns the decoder of `player`."""
+  return player(family, entry, **options).decoder
 
 
 class _Program(NamedTuple):
