@@ -42,6 +42,7 @@ def get_config():
       'num_catch_up_tokens',
       'speed_up',
       'paper',
+      'paper_field',
     ),
   )
 

@@ -17,6 +17,7 @@ Row = dict[str, Any]
 # So that equal rows give equal files.
 _STABLE = {'svg.hashsalt': 'specjax', 'svg.fonttype': 'none'}
 _MARKERS = 'os^vDP*X'
+_HATCHES = None, '//', '..'  # There are ten colours.
 
 
 def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
@@ -143,7 +144,8 @@ def bars(
   names = list(dict.fromkeys(row[by] for row in rows))
   width = 0.8 / len(names)
   figure, (axes,) = panels([''], '', ylabel or y.replace('_', ' '))
-  figure.set_size_inches(2.4 + 0.3 * len(groups) * len(names) ** 0.8, 3.8)
+  width_of_all = 2.4 + 0.3 * len(groups) * len(names) ** 0.8
+  figure.set_size_inches(width_of_all, max(3.8, 0.5 + 0.2 * len(names)))
   for i, name in enumerate(names):
     own = [row for row in rows if row[by] == name and row.get(y) is not None]
     shift = (i - len(names) / 2 + 0.5) * width
@@ -155,7 +157,7 @@ def bars(
       yerr=[2 * (row.get(error) or 0) for row in own] if error else None,
       label=name,
       color=f'C{i % 10}',
-      hatch='//' if i >= 10 else None,
+      hatch=_HATCHES[i // 10 % len(_HATCHES)],
       error_kw={'elinewidth': 0.8},
     )
     theirs = [

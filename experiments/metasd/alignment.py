@@ -7,6 +7,7 @@ one for each prompt, show how soon they play that one.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -204,9 +205,7 @@ def figures(rows):
   }
   rows = [row for row in rows if row['part'] == 'rounds']
   arms = [row for row in rows if 'divergence' in row]
-  draw = lambda rows, y, **options: plots.lines(
-    rows, 'round', y, 'way', panel=panel, **options
-  )
+  draw = functools.partial(_lines, panel=panel)
   return by_reward | {
     'divergence_by_round': draw(
       arms, 'divergence', error='divergence_error', ylabel='mean BD'
@@ -245,10 +244,20 @@ def _where_live(values, chosen):
   return np.where(np.isnan(values), np.nan, chosen)
 
 
+def _lines(rows, y, panel, **options):
+  """A line for each way, over whole rounds."""
+  figure = plots.lines(rows, 'round', y, 'way', panel=panel, **options)
+  for axes in figure.axes:
+    axes.locator_params('x', integer=True)
+  return figure
+
+
 def _boxes(rows, panel, ylabel):
   """A box for each way, whose quantiles its row has."""
   titles = list(dict.fromkeys(plots.named(row, panel) for row in rows))
-  figure, panels = plots.panels(titles, '', f'{ylabel} of a round')
+  figure, panels = plots.panels(
+    titles, '', f'{ylabel} of a round\n(5 to 95%; triangle: mean)'
+  )
   names = {'p5': 'whislo', 'p25': 'q1', 'p50': 'med', 'p75': 'q3'}
   names |= {'p95': 'whishi', 'mean': 'mean'}
   for axes, title in zip(panels, titles):

@@ -81,7 +81,7 @@ def figures(rows):
     'block_efficiency': 'emitted tokens per target call',
     'speed_up': 'tokens per second over plain decoding',
   }
-  return {
+  made = {
     field: plots.lines(
       rows,
       'batch_size',
@@ -95,6 +95,12 @@ def figures(rows):
     for field, label in fields.items()
     if field in rows[0]
   }
+  for figure in made.values():
+    highest = max(axes.get_ylim()[1] for axes in figure.axes)
+    for axes in figure.axes:
+      axes.set_xticks([row['batch_size'] for row in rows])
+      axes.set_ylim(0, highest)
+  return made
 
 
 def _largest(sizes):

@@ -100,9 +100,14 @@ def _heat_map(rows):
     table[place] = row['over_best']
   size = 3.4 + 0.5 * len(kinds), 2.2 + 0.25 * len(ways)
   figure, (axes,) = plots.panels([''], figsize=size)
-  image = axes.imshow(table, cmap='RdYlGn', vmin=0.4, vmax=1.6, aspect='auto')
+  image = axes.imshow(table, cmap='RdBu', vmin=0.4, vmax=1.6, aspect='auto')
   for (i, j), value in np.ndenumerate(table):
-    axes.text(j, i, f'{value:.2f}', ha='center', va='center', fontsize=8)
+    colour = 'white' if abs(value - 1) > 0.4 else 'black'
+    style = {'color': colour, 'ha': 'center', 'va': 'center', 'fontsize': 8}
+    axes.text(j, i, f'{value:.2f}', **style)
+  for j in range(1, len(kinds)):
+    if kinds[j][0] != kinds[j - 1][0]:
+      axes.axvline(j - 0.5, color='black')
   names = [f'{prompts}: {domain}' for prompts, domain in kinds]
   axes.set_xticks(range(len(kinds)), names, rotation=45, ha='right')
   axes.set_yticks(range(len(ways)), ways)
