@@ -20,7 +20,7 @@ def get_config():
       for bandit in (drafters.UCB, drafters.HEDGE)
     }
     for label, entry in entries.items():
-      columns = {'task': 'code', 'chosen': label, 'draft_length': length}
+      columns = {'task': 'code', 'drafter': label, 'draft_length': length}
       ways.append(entry | {'columns': columns})
   return drafters.shared(
     experiment='compare',
@@ -29,7 +29,7 @@ def get_config():
     by_domain=False,
     repeats=3,
     columns=(
-      'chosen',
+      'drafter',
       'draft_length',
       'block_efficiency',
       'speed_up',

@@ -98,7 +98,7 @@ def figures(rows):
   for figure in made.values():
     highest = max(axes.get_ylim()[1] for axes in figure.axes)
     for axes in figure.axes:
-      axes.set_xticks([row['batch_size'] for row in rows])
+      axes.set_xticks(sorted({row['batch_size'] for row in rows}))
       axes.set_ylim(0, highest)
   return made
 

@@ -24,7 +24,7 @@ CHANGES = {
     'ways': tuple(
       {
         'arm': f'code:{length}',
-        'columns': {'task': 'a', 'chosen': 'b', 'draft_length': length},
+        'columns': {'task': 'a', 'drafter': 'b', 'draft_length': length},
       }
       for length in (1, 2)
     )
