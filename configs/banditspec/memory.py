@@ -4,7 +4,7 @@ python -m experiments.main --config=configs/banditspec/memory.py \
     --workdir=runs/banditspec_memory
 
 with `--config=configs/banditspec/memory.py:FILE`, a datastore, for retrieval,
-too. The loop of UCBSpec over all drafters holds 1.09 times what that of
+too. The loop of UCBSpec over all drafters holds 1.10 times what that of
 `large:4` alone holds, at batch size 1; that of UCBSpec over lengths of one
 drafter holds what that drafter does. The paper has 1.006 beside Eagle-2, which
 is larger beside other drafters than `large` is.

@@ -17,7 +17,7 @@ def get_config():
       'family': 'mini',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
-      'prompts_per_domain': 1,
+      'prompts_per_domain': 4,
       'ways': (
         'none',
         *(
@@ -27,7 +27,7 @@ def get_config():
       'batch_size': 1,
       'sampling': {'temperature': 0.0},
       'sweep': "{'sampling.temperature': (0.0, 1.0), 'batch_size': (1, 8)}",
-      'repeats': 5,
+      'repeats': 3,
       'max_new_tokens': 128,
       'max_length': 256,
       'seed': 0,
