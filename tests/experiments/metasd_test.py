@@ -380,6 +380,7 @@ def _simulated(config, workdir, made):
       prompts,
       [
         {
+          'job': i,
           'label': job.label,
           'emitted': 12,
           'rounds': 4 if way.label.split(':')[0] in job.label else 6,
@@ -388,7 +389,7 @@ def _simulated(config, workdir, made):
           'drafted': [],
           'pulls': [4] * len(way.arms),
         }
-        for job in prompts.jobs
+        for i, job in enumerate(prompts.jobs)
       ],
     )
     for way in made.ways
