@@ -1,8 +1,9 @@
-"""Every notebook is committed without outputs, and its code runs."""
+"""Notebooks are committed without outputs, begin alike, and their code runs."""
 
 import contextlib
 import json
 import pathlib
+import re
 from unittest import mock
 
 import jax
@@ -12,10 +13,54 @@ import pytest
 
 import specjax
 
-pytestmark = pytest.mark.slow
-
 matplotlib.use('Agg')
-_FOLDER = pathlib.Path(__file__).parents[1] / 'colabs'
+_ROOT = pathlib.Path(__file__).parents[1]
+_NOTEBOOKS = sorted((_ROOT / 'colabs').glob('*.ipynb'))
+_HOST = 'https://github.com/specjax/specjax/blob/main/'
+_BADGE = (
+  '[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]'
+  '(https://colab.research.google.com/github/specjax/specjax/blob/main/colabs/'
+)
+# Results are written by runs.
+_WRITTEN = 'docs/results/'
+
+
+def _each(test):
+  return pytest.mark.parametrize(
+    'path', _NOTEBOOKS, ids=lambda path: path.name
+  )(test)
+
+
+def _cells(path, kind=''):
+  """The cells of a notebook, and their texts."""
+  cells = json.loads(path.read_text(encoding='utf-8'))['cells']
+  chosen = [cell for cell in cells if kind in cell['cell_type']]
+  return chosen, [''.join(cell['source']) for cell in chosen]
+
+
+@_each
+def test_notebook_has_no_outputs(path):
+  for cell in _cells(path, 'code')[0]:
+    assert not cell['outputs'] and cell['execution_count'] is None
+
+
+@_each
+def test_notebook_begins_and_ends_as_all_do(path):
+  _, texts = _cells(path)
+  title, badge, promise, time = texts[0].split('\n\n')
+  assert title.startswith(f'# {int(path.name[:2])}. ')
+  assert badge == f'{_BADGE}{path.name})'
+  assert promise.count('. ') == 0
+  assert re.match(r'About \d+ minutes? on a CPU\.', time)
+  assert texts[1] == _cells(_NOTEBOOKS[0])[1][1]  # What it installs.
+  assert '## Next steps\n' in texts[-1]
+
+
+@_each
+def test_links_of_notebook_lead_somewhere(path):
+  for text in _cells(path, 'markdown')[1]:
+    for link in re.findall(rf'\({_HOST}([^)#]+)', text):
+      assert link.startswith(_WRITTEN) or (_ROOT / link).exists(), link
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +76,9 @@ def _tables_as_before():
     yield
 
 
-@pytest.mark.parametrize(
-  'path', sorted(_FOLDER.glob('*.ipynb')), ids=lambda path: path.name
-)
-def test_notebook_runs_and_has_no_outputs(path, monkeypatch):
-  cells = json.loads(path.read_text(encoding='utf-8'))['cells']
-  code = [cell for cell in cells if cell['cell_type'] == 'code']
-  for cell in code:
-    assert not cell['outputs'] and cell['execution_count'] is None
+@pytest.mark.slow
+@_each
+def test_notebook_runs(path, monkeypatch):
   monkeypatch.setattr(plt, 'show', _draw)
   namespace = {'__name__': '__main__'}
   # JAX converts and broadcasts in a notebook as it does by default.
@@ -46,8 +86,8 @@ def test_notebook_runs_and_has_no_outputs(path, monkeypatch):
     jax.numpy_rank_promotion('allow'),
     jax.numpy_dtype_promotion('standard'),
   ):
-    for cell in code:
-      exec(compile(''.join(cell['source']), path.name, 'exec'), namespace)
+    for text in _cells(path, 'code')[1]:
+      exec(compile(text, path.name, 'exec'), namespace)
 
 
 def _draw():
