@@ -537,8 +537,9 @@ def test_play_by_hand():
   environment = laboratory.adversarial([[1, 3], [4, 3], [2, 3]], 3)
   key, bandit = jax.random.key(0), bandits.BANDITS['round_robin'](2)
   runs = laboratory.play(key, bandit, environment, 9, 2)
-  # Arms 0, 1, 0, 1 emit 1, 3, 2, 3.
-  assert [leaf.tolist() for leaf in runs] == [[4, 4], [[2, 2]] * 2, [9, 9]]
+  # Arms 0, 1, 0, 1 emit 1, 3, 2, 3; from the second on, they missed 1, 4, 5.
+  expected = [[4, 4], [[2, 2]] * 2, [9, 9], [10, 10]]
+  assert [leaf.tolist() for leaf in runs] == expected
   fixed = laboratory.play_fixed(key, environment, 9, 2)
   assert fixed.tolist() == [[5, 3]] * 2
   assert laboratory.regret(runs.rounds, fixed) == (1, 0)
