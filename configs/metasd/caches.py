@@ -11,7 +11,6 @@ of the block efficiency of ucb1 that reads all.
 """
 
 from configs.metasd import drafters
-from experiments.common import paper
 
 _UCB = drafters.UCB | {'label': 'ucb1'}
 _UNIFORM = {'bandit': 'uniform', 'label': 'uniform'}
@@ -47,11 +46,9 @@ def get_config():
   )
 
 
-_TABLE_13 = paper.grid(
-  'MetaSD, Table 13',
-  'speed_up',
-  'domain',
-  'way',
+_TABLE_13 = drafters.speed_ups(
+  'Table 13',
+  {'prompts': 'in domain'},
   ('ucb1, lazy', 'ucb1, window'),
   {
     'code': (3.724, 3.624),
@@ -60,6 +57,6 @@ _TABLE_13 = paper.grid(
     'qa': (2.641, 2.654),
     'math': (3.520, 3.338),
   },
-  {'prompts': 'in domain'},
   (('ucb1, window', 'ucb1, lazy'),),
+  'speed_up',
 )

@@ -111,9 +111,15 @@ PIVOT = {
 }
 
 
-def speed_ups(source, where, columns, numbers, ratios=()):
-  """A printed table of speed-ups: a row for a domain, a column for a way."""
-  return paper.grid(
+def speed_ups(
+  source, where, columns, numbers, ratios=(), measured='block_efficiency'
+):
+  """A printed table of speed-ups: a row for a domain, a column for a way.
+
+  Its ratios are beside ours of another column, and those of its means beside
+  ours of all domains.
+  """
+  table = paper.grid(
     f'MetaSD, {source}',
     'speed_up',
     'domain',
@@ -122,7 +128,25 @@ def speed_ups(source, where, columns, numbers, ratios=()):
     numbers,
     where,
     ratios,
-    measured='block_efficiency',
+    measured=measured,
+  )
+  every = where | {'domain': 'all'}
+  means = tuple(
+    (
+      f'{above} over {below}, all',
+      every | {'way': above},
+      every | {'way': below},
+      _sum(table, above) / _sum(table, below),
+    )
+    for above, below in ratios
+    if len(numbers) > 1 and '{}' not in above + below
+  )
+  return table | {'claims': means + table['claims']}
+
+
+def _sum(table, way):
+  return sum(
+    number for where, number, *_ in table['rows'] if where['way'] == way
   )
 
 
