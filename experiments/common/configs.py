@@ -16,8 +16,6 @@ import numpy as np
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FOLDER = 'configs'
-# Names that end a module of an experiment, in folders of papers and of tasks.
-_COMMON = 'common'
 
 
 def known() -> dict[str, str]:
@@ -90,7 +88,7 @@ def flat(config: Any) -> dict[str, Any]:
   """Returns all fields; the names of nested ones are joined by dots."""
   fields = {}
   for name, value in config.items():
-    nested = flat(value) if isinstance(value, ml_collections.ConfigDict) else {}
+    nested = flat(value) if hasattr(value, 'items') else {}
     named = {f'{name}.{inner}': each for inner, each in nested.items()}
     fields |= named or {name: value}
   return fields
@@ -99,18 +97,10 @@ def flat(config: Any) -> dict[str, Any]:
 def points(
   config: ml_collections.ConfigDict,
 ) -> list[tuple[dict[str, Any], ml_collections.ConfigDict]] | None:
-  """Returns each combination of a sweep's values, with its config.
+  """Returns each combination of a sweep's values, with its config, or None.
 
-  Args:
-    config: whose `sweep` is a dictionary of fields and tuples of values, or a
-      text that is one; no sweep if it is empty.
-
-  Returns:
-    None without a sweep.
-
-  Raises:
-    ValueError: the sweep is empty or of another form, a field is unknown, a
-      value of another type, or two points are the same.
+  `config.sweep` is a dictionary of fields and tuples of values, or a text that
+  is one; there is no sweep if it is empty.
   """
   sweep = config.get('sweep', '')
   if isinstance(sweep, str):

@@ -24,14 +24,9 @@ def in_turns(
 ) -> np.ndarray:
   """Returns `[repeats, F]` seconds; the runs take turns.
 
-  A drift of the machine's speed meets all of them alike.
-
-  Args:
-    runs: each prepares a run; what it returns is timed until its result is
-      there.
-    repeats: how often.
-    label: of the progress that is shown; none is shown without one.
-    warm_up: play each once before, so that no compilation is timed.
+  So a drift of the machine's speed meets all of them alike. With `warm_up`,
+  each is played once before, so that no compilation is timed; progress is shown
+  if there is a label.
   """
   seconds = np.zeros((repeats, len(runs)))
   for prepare in runs if warm_up else ():

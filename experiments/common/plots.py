@@ -33,14 +33,7 @@ def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
 def panels(
   titles: Sequence[Any], xlabel: str = '', ylabel: str = '', **options: Any
 ) -> tuple[figure_lib.Figure, np.ndarray]:
-  """Returns a figure with a panel for each title, side by side.
-
-  Args:
-    titles: of the panels.
-    xlabel: of all panels.
-    ylabel: of the first.
-    **options: of `plt.subplots`.
-  """
+  """Returns a figure with a panel for each title, side by side."""
   size = (3.6 * len(titles) + 1.8, 3.6)
   defaults = {'figsize': size, 'squeeze': False, 'layout': 'constrained'}
   figure, axes = plt.subplots(1, len(titles), **defaults | options)
@@ -70,13 +63,14 @@ def lines(
 
   Args:
     rows: of a table.
-    x: the column of the horizontal axis; rows without a number are left out.
-    y: the column of the vertical axis.
+    x: the column of the horizontal axis, and `y` that of the vertical one; rows
+      without a number are left out.
+    y: see `x`.
     by: columns that name a line.
     panel: columns whose values rows of one panel share.
     error: the column of the standard error of `y`.
-    xlabel: the column's name, by default.
-    ylabel: the column's name, by default.
+    xlabel: the column's name, by default, as is `ylabel`.
+    ylabel: see `xlabel`.
     paper: draw the paper's numbers of `y`, too: open markers, dotted lines.
     level: rows that are drawn as a horizontal dotted line.
     points: rows that are drawn without a line, as open markers.
@@ -131,14 +125,7 @@ def bars(
 ) -> figure_lib.Figure:
   """Draws groups of bars with two standard errors; the paper's as open points.
 
-  Args:
-    rows: of a table.
-    x: the column that names a group.
-    y: the column of the heights.
-    by: the column that names a bar of a group.
-    error: the column of the standard error of `y`.
-    ylabel: the column's name, by default.
-    paper: mark the paper's numbers of `y`.
+  `x` names a group and `by` a bar of it; the others are as in `lines`.
   """
   groups = list(dict.fromkeys(row[x] for row in rows))
   names = list(dict.fromkeys(row[by] for row in rows))
@@ -190,14 +177,7 @@ def text(
   most: int = 72,
   colors: Mapping[str, str] = types.MappingProxyType(ORIGINS),
 ) -> figure_lib.Figure:
-  """Draws a text, each token on the colour of its origin.
-
-  Args:
-    pieces: tokens and their origins, of `colors`.
-    title: of the figure.
-    most: letters of a line.
-    colors: of origins.
-  """
+  """Draws tokens on the colours of their origins; `most` letters a line."""
   said = ''.join(piece for piece, _ in pieces).split('\n')
   width = min(max(max(map(len, said)), 40), most)
   places, row, column = [], 0, 0

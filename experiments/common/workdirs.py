@@ -5,6 +5,8 @@ import json
 import os
 from typing import Any
 
+from experiments.common import configs
+
 _NOT_SET = object()
 
 
@@ -23,16 +25,7 @@ class Workdir(os.PathLike):
     config: Any,
     may_change: Sequence[str] = (),
   ):
-    """Takes a folder for a run.
-
-    Args:
-      path: the folder; there may be none yet.
-      config: of the run.
-      may_change: fields that may differ from those of an earlier run there.
-
-    Raises:
-      ValueError: the folder holds a run of which another field differs.
-    """
+    """Refuses a folder of a run of which a field differs that may not."""
     self._path = os.fspath(path)
     self._config = config.to_json(indent=2)
     self._stale = []
@@ -79,7 +72,7 @@ class Workdir(os.PathLike):
 def _check_same(path, old, new, may_change):
   """Refuses configs of which other fields differ than those that may."""
   old, new = (
-    _flat({k: v for k, v in config.items() if k not in may_change})
+    configs.flat({k: v for k, v in config.items() if k not in may_change})
     for config in (old, new)
   )
   different = [
@@ -98,16 +91,6 @@ def _check_same(path, old, new, may_change):
       f'{path} holds a run with other settings: {listed}. Use another workdir, '
       'or delete this one.'
     )
-
-
-def _flat(config):
-  """All fields; the names of nested ones are joined by dots."""
-  fields = {}
-  for name, value in config.items():
-    nested = _flat(value) if isinstance(value, dict) else {}
-    named = {f'{name}.{inner}': each for inner, each in nested.items()}
-    fields |= named or {name: value}
-  return fields
 
 
 def _said(fields, name):
