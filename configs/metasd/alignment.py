@@ -64,7 +64,7 @@ def _table_2(field, reward, numbers):
   """A column of the table; the first language is at home."""
   home, *others = languages.ARMS
   return paper.grid(
-    'MetaSD, Table 2',
+    f'MetaSD, Table 2, {field} of {reward}',
     field,
     'reward',
     'way',

@@ -99,7 +99,8 @@ def _heat_map(rows):
     place = ways.index(row['way']), kinds.index((row['prompts'], row['domain']))
     table[place] = row['over_best']
   size = 3.4 + 0.5 * len(kinds), 2.2 + 0.25 * len(ways)
-  figure, (axes,) = plots.panels([''], figsize=size)
+  title = 'block efficiency over that of the best arm'
+  figure, (axes,) = plots.panels([title], figsize=size)
   image = axes.imshow(table, cmap='RdBu', vmin=0.4, vmax=1.6, aspect='auto')
   for (i, j), value in np.ndenumerate(table):
     colour = 'white' if abs(value - 1) > 0.4 else 'black'
@@ -112,5 +113,5 @@ def _heat_map(rows):
   axes.set_xticks(range(len(kinds)), names, rotation=45, ha='right')
   axes.set_yticks(range(len(ways)), ways)
   axes.grid(False)
-  figure.colorbar(image, label='block efficiency over that of the best arm')
+  figure.colorbar(image)
   return figure

@@ -4,7 +4,6 @@ Equation (49): rounds lost to the best arm, and `lambda` for each token that an
 arm has missed when it is played again, since its own last round began.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -29,19 +28,13 @@ def run(config, workdir):
   acceptances, length = config.acceptances, config.draft_length
   arms = laboratory.truncated_geometric(acceptances, length)
   key = jax.random.key(config.seed)
-  played = functools.cache(
-    lambda tokens: np.asarray(
-      laboratory.play_fixed(key, arms, tokens, config.runs)
-    )
-  )
 
   def compute(unit):
     tokens = unit['tokens']
     rule = bandit(config, unit['bandit'], tokens)
     runs = laboratory.play(key, rule, arms, tokens, config.runs)
-    fixed = played(tokens)
-    lost = runs.rounds - fixed[:, fixed.mean(0).argmin()]
-    return {'lost': lost.tolist(), 'missed': runs.missed.tolist()}
+    lost, missed = runs.lost(tokens), runs.missed(tokens)
+    return {'lost': lost.tolist(), 'missed': missed.tolist()}
 
   names = 'acceptances', 'draft_length', 'exploration', 'runs', 'seed'
   shared = {name: config[name] for name in names}
