@@ -157,7 +157,7 @@ def test_who_forgets_follows_arms_that_change_places():
   def rounds(name):
     bandit = bandits.BANDITS[name](3, beta=0.01)
     key = jax.random.key(12)
-    return np.asarray(laboratory.play(key, bandit, environment, 1500, 100)[0])
+    return laboratory.play(key, bandit, environment, 1500, 100).rounds(1500)
 
   stubborn = rounds('ucb1')
   for name in ('discounted_ucb', 'sliding_window_ucb'):
@@ -184,9 +184,11 @@ def test_halving_by_hand():
   """Five arms, three, two, one; only the current phase counts, ties go low."""
   phases = [[2, 5, 3, 4, 1]] * 5 + [[5, 2, 4, 3, 5]] * 3 + [[5, 5, 3, 3, 5]] * 2
   environment = laboratory.adversarial(phases + [[5, 5, 1, 5, 5]] * 5, _L)
-  play = lambda bandit: laboratory.trace(
-    jax.random.key(0), bandit, environment, 15, 1
-  )[0][0].tolist()
+  play = lambda bandit: (
+    laboratory.play(jax.random.key(0), bandit, environment, 15, 1)
+    .arms[0, :15]
+    .tolist()
+  )
   bandit = bandits.BANDITS['sequential_halving'](5)
   assert play(bandit) == [0, 1, 2, 3, 4, 1, 2, 3, 2, 3, 2, 2, 2, 2, 2]
   # 29 rounds are 9 for each phase: one pull of each of 5, then 3 of 3.
@@ -211,10 +213,9 @@ def test_halving_keeps_the_better_half(num_arms):
     ('petc', {'budget': budget}, spread),
   ):
     bandit = bandits.BANDITS[name](num_arms, **options)
-    arms, _ = laboratory.trace(
-      jax.random.key(0), bandit, environment, len(lengths), 1
-    )
-    assert arms[0].tolist() == _halve(lengths, pulls)
+    tokens = (_L + 1) * len(lengths)  # At least as many rounds.
+    runs = laboratory.play(jax.random.key(0), bandit, environment, tokens, 1)
+    assert runs.arms[0, : len(lengths)].tolist() == _halve(lengths, pulls)
 
 
 # What arms are drawn with, after rounds of `_LENGTHS` with these arms.
@@ -328,11 +329,11 @@ def test_ada_hedge_follows_an_independent_loop():
 
 def test_schedules():
   round_robin = bandits.BANDITS['round_robin'](3)
-  arms, _ = laboratory.trace(jax.random.key(0), round_robin, _EASY, 7, 2)
-  np.testing.assert_array_equal(arms, [[0, 1, 2, 0, 1, 2, 0]] * 2)
+  arms = laboratory.play(jax.random.key(0), round_robin, _EASY, 35, 2).arms
+  np.testing.assert_array_equal(arms[:, :7], [[0, 1, 2, 0, 1, 2, 0]] * 2)
   fixed = bandits.BANDITS['fixed'](3, arm=1)
-  arms, _ = laboratory.trace(jax.random.key(0), fixed, _EASY, 7, 2)
-  np.testing.assert_array_equal(arms, np.ones((2, 7)))
+  arms = laboratory.play(jax.random.key(0), fixed, _EASY, 35, 2).arms
+  assert (arms == 1).all()
 
 
 def test_fixed_plays_the_arms_that_a_router_chose():
@@ -538,27 +539,38 @@ def test_play_by_hand():
   key, bandit = jax.random.key(0), bandits.BANDITS['round_robin'](2)
   runs = laboratory.play(key, bandit, environment, 9, 2)
   # Arms 0, 1, 0, 1 emit 1, 3, 2, 3; from the second on, they missed 1, 4, 5.
-  expected = [[4, 4], [[2, 2]] * 2, [9, 9], [10, 10]]
-  assert [leaf.tolist() for leaf in runs] == expected
-  fixed = laboratory.play_fixed(key, environment, 9, 2)
-  assert fixed.tolist() == [[5, 3]] * 2
-  assert laboratory.regret(runs.rounds, fixed) == (1, 0)
+  assert runs.emitted[:, :4].tolist() == [[1, 3, 2, 3]] * 2
+  assert runs.rounds(9).tolist() == [4, 4]
+  assert runs.pulls(9).tolist() == [[2, 2]] * 2
+  assert runs.missed(9).tolist() == [10, 10]
+  assert runs.fixed_rounds(9).tolist() == [[5, 3]] * 2
+  assert runs.lost(9).tolist() == [1, 1]
+  # Of the same runs, what they were when fewer tokens were asked for.
+  assert runs.rounds(4).tolist() == [2, 2]
+  assert runs.pulls(5).tolist() == [[2, 1]] * 2
+  assert runs.missed(4).tolist() == [1, 1]
 
 
-def test_play_is_its_trace_until_the_tokens_are_out():
+def test_runs_by_a_loop_over_rounds():
   """Also: the first runs of many, and every fixed arm, on the same lengths."""
   key, bandit = jax.random.key(7), bandits.BANDITS['exp3_spec'](3)
-  runs = laboratory.play(key, bandit, _EASY, 60, 20)
-  arms, lengths = map(np.asarray, laboratory.trace(key, bandit, _EASY, 60, 5))
-  live = np.cumsum(lengths, 1) - lengths < 60
-  np.testing.assert_array_equal(runs.rounds[:5], live.sum(1))
-  np.testing.assert_array_equal(runs.tokens[:5], (lengths * live).sum(1))
-  pulls = (live[..., None] & (arms[..., None] == np.arange(3))).sum(1)
-  np.testing.assert_array_equal(runs.pulls[:5], pulls)
-  fixed = laboratory.play_fixed(key, _EASY, 60, 20)
+  # More than are played before one looks whether all have ended.
+  runs = laboratory.play(key, bandit, _EASY, 2000, 5)
+  for run, (arms, lengths) in enumerate(zip(runs.arms, runs.tokens)):
+    tokens, pulls = 0, [0, 0, 0]
+    for arm, each in zip(arms, lengths):
+      if tokens < 2000:
+        tokens += each[arm]
+        pulls[arm] += 1
+    assert runs.rounds(2000)[run] == sum(pulls)
+    assert runs.pulls(2000)[run].tolist() == pulls
+  many = laboratory.play(key, bandit, _EASY, 2000, 20)
+  num_rounds = runs.arms.shape[1]
+  np.testing.assert_array_equal(many.arms[:5, :num_rounds], runs.arms)
   alone = bandits.BANDITS['fixed'](3, arm=1)
-  rounds = laboratory.play(key, alone, _EASY, 60, 20).rounds
-  np.testing.assert_array_equal(rounds, fixed[:, 1])
+  alone = laboratory.play(key, alone, _EASY, 60, 20)
+  fixed = many.fixed_rounds(60)
+  np.testing.assert_array_equal(alone.rounds(60), fixed[:, 1])
 
 
 @pytest.mark.parametrize(
@@ -588,20 +600,14 @@ def test_laboratory_refuses(call, message):
 # Theorems.
 
 
-@functools.cache
-def _fixed(environment, num_tokens, num_runs):
-  key = jax.random.key(8)
-  return laboratory.play_fixed(key, environment, num_tokens, num_runs)
-
-
 def _regret(bandit, environment=_EASY, num_tokens=2000, num_runs=200):
   """Regret, its standard error, and the runs."""
   if isinstance(bandit, str):
     bandit = bandits.BANDITS[bandit](environment.num_arms)
   key = jax.random.key(8)
   runs = laboratory.play(key, bandit, environment, num_tokens, num_runs)
-  fixed = _fixed(environment, num_tokens, num_runs)
-  return *laboratory.regret(runs.rounds, fixed), runs
+  lost = runs.lost(num_tokens)
+  return lost.mean(), lost.std(ddof=1) / num_runs**0.5, runs
 
 
 @pytest.mark.parametrize(
@@ -622,7 +628,8 @@ _MANY = 20000
 
 def _growth(bandit):
   """Regret at lengths that are ten times as long, one after the other."""
-  return np.array([_regret(bandit, num_tokens=n)[0] for n in _DECADES])
+  runs = _regret(bandit, num_tokens=_DECADES[-1])[-1]
+  return np.array([runs.lost(each).mean() for each in _DECADES])
 
 
 @pytest.mark.slow
@@ -658,7 +665,7 @@ def test_regret_decomposes_into_pulls(name):
   """Equation (36), exact but for tokens behind the end: at most `L`."""
   lost, error, runs = _regret(name)
   means = np.asarray(_EASY.means(0))
-  expected = regret.decomposition(means, np.asarray(runs.pulls).mean(0))
+  expected = regret.decomposition(means, runs.pulls(2000).mean(0))
   assert expected > 20
   assert abs(lost - expected) < _L / means.max() + 5 * error
 
@@ -670,8 +677,8 @@ def test_the_good_event():
   left far more often than the bound allows.
   """
   bandit = bandits.BANDITS['uniform'](3)
-  seen = laboratory.trace(jax.random.key(9), bandit, _EASY, 300, 1000)
-  arms, lengths = map(np.asarray, seen)
+  runs = laboratory.play(jax.random.key(9), bandit, _EASY, 1500, 1000)
+  arms, lengths = runs.arms[:, :300], runs.emitted[:, :300]
   played = arms[..., None] == np.arange(3)
   pulls = np.cumsum(played, 1)
   sums = np.cumsum(played * (lengths[..., None] - 1) / _L, 1)
@@ -694,8 +701,8 @@ def _pulls_before(name, num_rounds):
   """`[R, T, A]` pulls before each round, and `[R, T]` arms."""
   bandit = bandits.BANDITS[name](3)
   key = jax.random.key(9)
-  arms, _ = laboratory.trace(key, bandit, _EASY, num_rounds, 100)
-  played = np.asarray(arms)[..., None] == np.arange(3)
+  runs = laboratory.play(key, bandit, _EASY, (_L + 1) * num_rounds, 100)
+  played = runs.arms[:, :num_rounds, None] == np.arange(3)
   return np.cumsum(played, 1) - played, played
 
 
@@ -724,9 +731,8 @@ def _exp3_along(environment, num_tokens, num_runs):
   """
   bandit = bandits.BANDITS['exp3_spec'](environment.num_arms)
   key = jax.random.key(13)
-  arms, lengths = laboratory.trace(
-    key, bandit, environment, num_tokens, num_runs
-  )
+  runs = laboratory.play(key, bandit, environment, num_tokens, num_runs)
+  arms, lengths = runs.arms[:, :num_tokens], runs.emitted[:, :num_tokens]
 
   def step(state, seen):
     arm, length = seen
@@ -735,7 +741,6 @@ def _exp3_along(environment, num_tokens, num_runs):
 
   run = lambda *seen: jax.lax.scan(step, bandit.init(), seen)[1]
   probs = np.asarray(jax.vmap(run)(arms, lengths), np.float64)
-  arms, lengths = np.asarray(arms), np.asarray(lengths)
   live = np.cumsum(lengths, 1) - lengths < num_tokens
   return arms, lengths, live, probs
 
@@ -775,9 +780,9 @@ def test_loss_regret_is_that_of_rounds():
 
 def test_who_learns_nothing_exceeds_the_bound_of_ucb_spec():
   """(42) is 464 rounds; uniform choices lose 2670, other single arms 3280."""
-  fixed = np.asarray(_fixed(_EASY, _MANY, 100)).mean(0)
   bound = regret.ucb_upper_bound(_EASY.means(0), _L, _MANY)
-  lost, error, _ = _regret('uniform', _EASY, _MANY, 100)
+  lost, error, runs = _regret('uniform', _EASY, _MANY, 100)
+  fixed = runs.fixed_rounds(_MANY).mean(0)
   assert lost - 5 * error > bound
   assert (np.sort(fixed)[1:] - fixed.min() > bound).all()
 
@@ -808,9 +813,9 @@ def test_regret_of_exp3_spec_stays_below_its_bound(name):
   best 2040 and more.
   """
   environment = laboratory.adversarial(_sequences()[name], _L)
-  fixed = np.asarray(_fixed(environment, _MANY, 100)).mean(0)
+  lost, error, runs = _regret('exp3_spec', environment, _MANY, 100)
+  fixed = runs.fixed_rounds(_MANY).mean(0)
   bound = regret.exp3_upper_bound(3, _L, _MANY, fixed.min())
-  lost, error, _ = _regret('exp3_spec', environment, _MANY, 100)
   assert lost + 5 * error < bound
   lost, error, _ = _regret('uniform', environment, _MANY, 100)
   assert lost - 5 * error > bound
@@ -822,4 +827,4 @@ def test_optimism_can_be_trapped():
   environment = laboratory.adversarial(_TRAP, _L)
   lost, error, runs = _regret('ucb_spec', environment, 1100, 2)
   assert (lost, error) == (1100 - 300, 0)
-  np.testing.assert_array_equal(runs.rounds, [1100, 1100])
+  assert runs.rounds(1100).tolist() == [1100, 1100]

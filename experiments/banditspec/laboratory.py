@@ -12,268 +12,123 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import base
 from specjax import checks
-from specjax import registry
+
+# Rounds that are played before one looks whether all runs have ended.
+_STRIDE = 256
 
 
 class Environment(NamedTuple):
-  """What the arms' rounds would emit.
+  """What rounds of `A` arms would emit: the chances, round after round."""
 
-  Attributes:
-    draw: `(key, round) -> [A]` int32 tokens a round, in [1, L + 1].
-    num_arms: `A`.
-    draft_length: `L`.
-    means: `(round) -> [A]` float32 expected tokens a round.
-  """
+  tails: jax.Array  # [P, A, L] float32 chances of 1, 2, ... tokens more than 1
+  period: int  # rounds from one row of `tails` to the next
+  repeats: bool  # begins anew behind the last row, which goes on otherwise
 
-  draw: Callable[[jax.Array, jax.Array], jax.Array]
-  num_arms: int
-  draft_length: int
-  means: Callable[[jax.Array], jax.Array]
+  @property
+  def num_arms(self):
+    return self.tails.shape[1]
+
+  @property
+  def draft_length(self):
+    return self.tails.shape[2]
+
+  def draw(self, key, round_):
+    """Returns `[A]` int32 tokens of a round, in [1, L + 1]."""
+    uniforms = jax.random.uniform(key, (self.num_arms, 1))
+    return 1 + (uniforms < self._now(round_)).sum(1, dtype=jnp.int32)
+
+  def means(self, round_):
+    """Returns `[A]` expected tokens of a round."""
+    return 1 + self._now(round_).sum(1)
+
+  def _now(self, round_):
+    row, num_rows = round_ // self.period, len(self.tails)
+    last = jnp.minimum(row, num_rows - 1)
+    return self.tails[jnp.where(self.repeats, row % num_rows, last)]
 
 
 class Runs(NamedTuple):
-  """What runs have used, until each had emitted what was asked for."""
+  """What was played, and what all arms would have emitted.
 
-  rounds: jax.Array  # [R] int32
-  pulls: jax.Array  # [R, A] int32
-  tokens: jax.Array  # [R] int32; the last round counts whole, as in the paper
-  missed: jax.Array  # [R] int32 tokens since their own, of arms changed to
-
-
-@registry.component
-def truncated_geometric(acceptances, draft_length: int) -> Environment:
-  """Builds arms whose drafts are kept with constant chances, equation (10).
-
-  Args:
-    acceptances: `[A]` in (0, 1).
-    draft_length: `L`.
+  Results of a run that ends with `num_tokens` are those of its first rounds.
   """
+
+  arms: np.ndarray  # [R, T]
+  tokens: np.ndarray  # [R, T, A]
+
+  @property
+  def emitted(self):
+    """Returns `[R, T]` tokens of each round."""
+    return np.take_along_axis(self.tokens, self.arms[..., None], 2)[..., 0]
+
+  def rounds(self, num_tokens):
+    """Returns `[R]` rounds of each run; the last one counts whole."""
+    return _rounds(self.emitted, num_tokens)
+
+  def fixed_rounds(self, num_tokens):
+    """Returns `[R, A]` rounds that each arm needs if it is always played."""
+    return _rounds(self.tokens, num_tokens)
+
+  def lost(self, num_tokens):
+    """Returns `[R]` rounds more than those of the arm with the lowest mean.
+
+    The mean over runs is the stopping-time regret (1)-(2).
+    """
+    fixed = self.fixed_rounds(num_tokens)
+    return self.rounds(num_tokens) - fixed[:, fixed.mean(0).argmin()]
+
+  def pulls(self, num_tokens):
+    """Returns `[R, A]` how often each arm was played."""
+    live = self._before() < num_tokens
+    each = range(self.tokens.shape[2])
+    return np.stack([(live & (self.arms == arm)).sum(1) for arm in each], 1)
+
+  def missed(self, num_tokens):
+    """Returns `[R]` tokens since their own last round, of arms changed to."""
+    before = self._before()
+    changed = self.arms[:, 1:] != self.arms[:, :-1]
+    total = np.zeros(len(self.arms), int)
+    for arm in range(self.tokens.shape[2]):
+      own = np.where(self.arms == arm, before, 0)
+      last = np.maximum.accumulate(own, 1)[:, :-1]
+      to = changed & (self.arms[:, 1:] == arm) & (before[:, 1:] < num_tokens)
+      total += np.where(to, before[:, 1:] - last, 0).sum(1)
+    return total
+
+  def _before(self):
+    """`[R, T]` tokens before each round."""
+    emitted = self.emitted
+    return np.cumsum(emitted, 1, dtype=np.int32) - emitted
+
+
+def truncated_geometric(acceptances, draft_length):
+  """Builds arms whose drafts are kept with `[A]` chances, equation (10)."""
   return drifting(np.asarray(acceptances)[None], draft_length, 1)
 
 
-@registry.component
-def drifting(acceptances, draft_length: int, period: int) -> Environment:
-  """Builds arms whose acceptance changes now and then.
-
-  Args:
-    acceptances: `[P, A]` in (0, 1), one row after the other; the last goes on.
-    draft_length: `L`.
-    period: rounds from one row to the next.
-  """
+def drifting(acceptances, draft_length, period):
+  """Builds arms whose acceptances change every `period` rounds, `[P, A]`."""
   acceptances = np.asarray(acceptances, np.float64)
   _check_table('acceptances', acceptances)
   if not ((0 < acceptances) & (acceptances < 1)).all():
     raise ValueError(f'acceptances must lie in (0, 1), got {acceptances}.')
   _check_count('draft_length', draft_length)
   _check_count('period', period)
-  kept = acceptances[..., None] ** np.arange(1, draft_length + 1)
-  tails = jnp.asarray(kept, jnp.float32)  # [P, A, L] chances of more tokens.
-
-  def now(round_):
-    return tails[jnp.minimum(round_ // period, len(tails) - 1)]
-
-  def draw(key, round_):
-    uniforms = jax.random.uniform(key, (acceptances.shape[1], 1))
-    return 1 + (uniforms < now(round_)).sum(1, dtype=jnp.int32)
-
-  return Environment(
-    draw,
-    acceptances.shape[1],
-    draft_length,
-    lambda round_: 1 + now(round_).sum(1),
-  )
+  tails = acceptances[..., None] ** np.arange(1, draft_length + 1)
+  return Environment(jnp.asarray(tails, jnp.float32), period, False)
 
 
-@registry.component
-def adversarial(lengths, draft_length: int) -> Environment:
-  """Builds arms whose numbers of tokens are fixed in advance.
-
-  Args:
-    lengths: `[T, A]` integers in [1, L + 1], repeated for ever.
-    draft_length: `L`.
-  """
+def adversarial(lengths, draft_length):
+  """Builds arms that emit `[T, A]` tokens fixed in advance, again and again."""
   lengths = np.asarray(lengths)
   _check_table('lengths', lengths)
   _check_count('draft_length', draft_length)
   checks.check_range('lengths', lengths, 1, draft_length + 1)
   if (lengths != np.floor(lengths)).any():
     raise ValueError(f'lengths must be integers, got {lengths}.')
-  table = jnp.asarray(lengths, jnp.int32)
-  return Environment(
-    lambda key, round_: table[round_ % len(table)],
-    lengths.shape[1],
-    draft_length,
-    lambda round_: table[round_ % len(table)].astype(jnp.float32),
-  )
-
-
-def play(
-  key: jax.Array,
-  bandit: base.Bandit,
-  environment: Environment,
-  num_tokens: int,
-  num_runs: int,
-) -> Runs:
-  """Runs a bandit until every run has emitted `num_tokens`.
-
-  What the arms would have emitted depends on key, run and round alone: bandits
-  of one key meet the same arms.
-
-  Args:
-    key: consumed.
-    bandit: learns from rewards `(Y - 1) / L`; those of all arms are passed too.
-    environment: the arms.
-    num_tokens: when a run stops.
-    num_runs: `R`.
-  """
-  _check_count('num_tokens', num_tokens)
-  _check_count('num_runs', num_runs)
-  return _play(key, bandit, environment, num_tokens, num_runs)
-
-
-def play_fixed(
-  key: jax.Array, environment: Environment, num_tokens: int, num_runs: int
-) -> jax.Array:
-  """Returns `[R, A]` rounds that each arm needs if it is always played.
-
-  With the key of `play`, on the same draws.
-  """
-  _check_count('num_tokens', num_tokens)
-  _check_count('num_runs', num_runs)
-  return _play_fixed(key, environment, num_tokens, num_runs)
-
-
-def trace(
-  key: jax.Array,
-  bandit: base.Bandit,
-  environment: Environment,
-  num_rounds: int,
-  num_runs: int,
-) -> tuple[jax.Array, jax.Array]:
-  """Returns arms and emitted tokens, `[R, T]` int32, of the first rounds.
-
-  They are those of `play` with the same key.
-  """
-  _check_count('num_rounds', num_rounds)
-  _check_count('num_runs', num_runs)
-  return _trace(key, bandit, environment, num_rounds, num_runs)
-
-
-def regret(rounds, fixed_rounds) -> tuple[float, float]:
-  """Returns mean and standard error of the stopping-time regret (1)-(2).
-
-  Args:
-    rounds: `[R]` of a bandit.
-    fixed_rounds: `[R, A]` of each arm, from the same key; the best is the one
-      with the lowest mean.
-  """
-  fixed_rounds = np.asarray(fixed_rounds, np.float64)
-  lost = np.asarray(rounds) - fixed_rounds[:, fixed_rounds.mean(0).argmin()]
-  error = lost.std(ddof=1) / len(lost) ** 0.5 if len(lost) > 1 else np.nan
-  return float(lost.mean()), float(error)
-
-
-class _Last(NamedTuple):
-  """What was played last, and how long the text was when each arm was."""
-
-  arm: jax.Array  # [R]
-  tokens: jax.Array  # [R, A]
-
-  def missed(self, arms, tokens):
-    """Tokens since the arm's last round, where another one was played."""
-    own = jnp.take_along_axis(self.tokens, arms[:, None], 1)[:, 0]
-    return jnp.where(arms == self.arm, 0, tokens - own)
-
-
-@functools.partial(
-  jax.jit, static_argnames=('bandit', 'environment', 'num_runs')
-)
-def _play(key, bandit, environment, num_tokens, num_runs):
-  def unfinished(carry):
-    return (carry[-1] < num_tokens).any()
-
-  def step(carry):
-    round_, states, last, pulls, missed, tokens = carry
-    states, arms, emitted = _round(keys, bandit, environment, round_, states)
-    live = tokens < num_tokens
-    played = arms[:, None] == jnp.arange(environment.num_arms)[None]
-    pulls += (played & live[:, None]).astype(jnp.int32)
-    missed += jnp.where(live & (round_ > 0), last.missed(arms, tokens), 0)
-    last = _Last(arms, jnp.where(played, tokens[:, None], last.tokens))
-    tokens += jnp.where(live, emitted, 0)
-    return round_ + 1, states, last, pulls, missed, tokens
-
-  keys, states = _start(key, bandit, num_runs)
-  zeros = jnp.zeros(num_runs, jnp.int32)
-  pulls = jnp.zeros((num_runs, environment.num_arms), jnp.int32)
-  carry = jnp.int32(0), states, _Last(zeros, pulls), pulls, zeros, zeros
-  *_, pulls, missed, tokens = jax.lax.while_loop(unfinished, step, carry)
-  return Runs(pulls.sum(1), pulls, tokens, missed)
-
-
-@functools.partial(jax.jit, static_argnames=('environment', 'num_runs'))
-def _play_fixed(key, environment, num_tokens, num_runs):
-  def unfinished(carry):
-    return (carry[-1] < num_tokens).any()
-
-  def step(carry):
-    round_, rounds, tokens = carry
-    live = tokens < num_tokens
-    tokens += jnp.where(live, _lengths(keys, environment, round_), 0)
-    return round_ + 1, rounds + live.astype(jnp.int32), tokens
-
-  keys = _run_keys(key, num_runs)
-  zeros = jnp.zeros((num_runs, environment.num_arms), jnp.int32)
-  return jax.lax.while_loop(unfinished, step, (jnp.int32(0), zeros, zeros))[1]
-
-
-@functools.partial(
-  jax.jit, static_argnames=('bandit', 'environment', 'num_rounds', 'num_runs')
-)
-def _trace(key, bandit, environment, num_rounds, num_runs):
-  keys, states = _start(key, bandit, num_runs)
-
-  def step(states, round_):
-    states, *seen = _round(keys, bandit, environment, round_, states)
-    return states, seen
-
-  _, (arms, lengths) = jax.lax.scan(step, states, jnp.arange(num_rounds))
-  return arms.T, lengths.T
-
-
-def _start(key, bandit, num_runs):
-  states = jax.vmap(lambda _: bandit.init())(jnp.arange(num_runs))
-  return _run_keys(key, num_runs), states
-
-
-def _run_keys(key, num_runs):
-  """A run's key depends on its index, not on how many there are."""
-  return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_runs))
-
-
-def _lengths(keys, environment, round_):
-  """Tokens of the round, `[R, A]`; even numbers are folded into their keys."""
-  draw = lambda key: environment.draw(
-    jax.random.fold_in(key, 2 * round_), round_
-  )
-  return jax.vmap(draw)(keys)
-
-
-def _round(keys, bandit, environment, round_, states):
-  """One round of all runs: states, arms `[R]` and tokens `[R]`."""
-  lengths = _lengths(keys, environment, round_)
-
-  def one(key, state, lengths):
-    arm = bandit.select(jax.random.fold_in(key, 2 * round_ + 1), state)
-    played = jnp.arange(environment.num_arms) == arm
-    emitted = jnp.where(played, lengths, 0).sum()
-    rewards = (lengths - 1) / environment.draft_length
-    reward = (emitted - 1) / environment.draft_length
-    return bandit.update(state, arm, reward, rewards=rewards), arm, emitted
-
-  return jax.vmap(one)(keys, states, lengths)
+  tails = lengths[..., None] > np.arange(1, draft_length + 1)
+  return Environment(jnp.asarray(tails, jnp.float32), 1, True)
 
 
 # Of configs; all are given `draft_length`.
@@ -282,6 +137,52 @@ ENVIRONMENTS: dict[str, Callable[..., Environment]] = {
   'drifting': drifting,
   'truncated_geometric': truncated_geometric,
 }
+
+
+def play(key, bandit, environment, num_tokens, num_runs):
+  """Plays until all `num_runs`, and all arms, have emitted `num_tokens`.
+
+  What arms would emit depends on key, run and round alone: bandits of one key
+  meet the same arms. A bandit learns from `(Y - 1) / L`, and is given those of
+  all arms, too.
+  """
+  _check_count('num_tokens', num_tokens)
+  _check_count('num_runs', num_runs)
+  # A run's key depends on its index, not on how many there are.
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_runs))
+  states = jax.vmap(lambda _: bandit.init())(keys)
+  seen, total = [], 0
+  while np.min(total) < num_tokens:
+    first = len(seen) * _STRIDE
+    states, each = _play(bandit, environment, keys, states, first)
+    runs = Runs(*jax.device_get(each))
+    seen.append(runs)
+    total += np.column_stack([runs.tokens.sum(1), runs.emitted.sum(1)])
+  return Runs(*(np.concatenate(each, 1) for each in zip(*seen)))
+
+
+@functools.partial(jax.jit, static_argnames='bandit')
+def _play(bandit, environment, keys, states, first):
+  """The next rounds of all runs: their states, arms and tokens."""
+
+  def step(key, state, round_):
+    tokens = environment.draw(jax.random.fold_in(key, 2 * round_), round_)
+    arm = bandit.select(jax.random.fold_in(key, 2 * round_ + 1), state)
+    rewards = (tokens - 1) / environment.draft_length
+    state = bandit.update(state, arm, rewards[arm], rewards=rewards)
+    return state, (arm, tokens)
+
+  def run(key, state):
+    rounds = first + jnp.arange(_STRIDE)
+    return jax.lax.scan(functools.partial(step, key), state, rounds)
+
+  return jax.vmap(run)(keys, states)
+
+
+def _rounds(tokens, num_tokens):
+  """Rounds until so many of `[R, T, ...]` tokens are emitted."""
+  total = np.cumsum(tokens, 1, dtype=np.int32)
+  return 1 + (total < num_tokens).sum(1)
 
 
 def _check_count(name, value):

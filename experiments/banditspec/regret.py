@@ -3,17 +3,12 @@
 Also, which arms are played: how often the best one of the moment, and each.
 """
 
-from collections.abc import Mapping
-import functools
-from typing import Any
-
 import jax
 import numpy as np
 
 from experiments.banditspec import laboratory
 from experiments.common import components
 from experiments.common import log
-from experiments.common import measure
 from experiments.common import plots
 from specjax import bandits
 from specjax import base
@@ -25,165 +20,126 @@ MAY_CHANGE = (
   *('environments', 'bandits', 'lengths'),
   *('trace_rounds', 'traced', 'pulls'),
 )
-_PLAYED = 'arms played'
 # Places of the horizontal axis, where arms are counted around each.
 _WINDOWS = 50
-_ARM = 'arm_{}'
 
 
 def run(config, workdir):
   """Returns rows of regret by tokens, and of arms that were played by round."""
-  lab = _Lab(config)
   checks.check_range('lengths', config.lengths, 1)
   checks.check_range('runs', config.runs, 2)
+  specs = {
+    name: components.parse(entry, f'environments.{name}')
+    for name, entry in config.environments.items()
+  }
+  arms = {name: _arms(config, name, spec) for name, spec in specs.items()}
   for name in config.traced:
-    registry.lookup(lab.environments, 'environment of traced', name)
+    registry.lookup(arms, 'environment of traced', name)
   for name in config.pulls:
     registry.lookup(dict.fromkeys(config.bandits), 'bandit of pulls', name)
   units = [
-    {**case, 'tokens': tokens}
-    for case in lab.cases()
-    for tokens in config.lengths
+    {
+      'environment': name,
+      'arms': str(spec),
+      'bandit': bandit,
+      'traced': config.trace_rounds if name in config.traced else 0,
+      'pulls': bandit in config.pulls,
+    }
+    | {
+      each: config[each] for each in ('draft_length', 'lengths', 'runs', 'seed')
+    }
+    for name, spec in specs.items()
+    for bandit in config.bandits
   ]
-  units += [
-    {'part': _PLAYED, **case, 'rounds': config.trace_rounds}
-    for case in lab.cases()
-    if case['environment'] in config.traced and config.trace_rounds
-  ]
-  compute = lambda unit: (lab.played if 'part' in unit else lab.regret)(unit)
+  for unit in units:  # All are tried before any is played.
+    _bandit(unit, arms[unit['environment']])
+  compute = lambda unit: _play(unit, arms[unit['environment']])
   outcomes = log.resume(workdir, units, compute, 'bandits')
-  names = 'part', 'environment', 'bandit', 'tokens'
-  return [
-    {name: unit[name] for name in names if name in unit} | row
+  rows = [
+    {name: unit[name] for name in ('environment', 'bandit')} | row
     for unit, outcome in zip(units, outcomes)
-    for row in _shown(outcome['rows'], unit['bandit'] in config.pulls)
+    for row in outcome['rows']
   ]
+  return sorted(rows, key=lambda row: 'part' in row)
 
 
-class _Lab:
-  """The environments of a config, by name, and the bandits that play there."""
+def _arms(config, name, spec):
+  """The simulated arms of an environment."""
+  place = f'environments.{name}'
+  try:
+    factory = registry.lookup(laboratory.ENVIRONMENTS, 'environment', spec.name)
+    options = components.bind(factory, spec, place)
+    return factory(**options, draft_length=config.draft_length)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'{place}: {error}') from error
 
-  def __init__(self, config: Any):
-    self._config = config
-    self._specs = {
-      name: components.parse(entry, f'environments.{name}')
-      for name, entry in config.environments.items()
-    }
-    self.environments = {
-      name: self._environment(name, spec) for name, spec in self._specs.items()
-    }
-    for case in self.cases():  # All are tried before any is played.
-      self._bandit(case)
-    self._fixed = functools.cache(self._play_fixed)
 
-  def cases(self) -> list[log.Unit]:
-    """Returns all pairs, with all that their outcomes depend on."""
-    config = self._config
-    return [
-      {
-        'environment': name,
-        'arms': str(spec),
-        'draft_length': config.draft_length,
-        'bandit': bandit,
-        'runs': config.runs,
-        'seed': config.seed,
-      }
-      for name, spec in self._specs.items()
-      for bandit in config.bandits
-    ]
+def _bandit(unit, arms):
+  given = {'num_arms': lambda value: arms.num_arms}
+  return components.build(base.Bandit, unit['bandit'], 'bandits', given)
 
-  def regret(self, unit: log.Unit) -> dict[str, Any]:
-    """Plays until so many tokens are emitted; also the rounds a second."""
-    tokens, config = unit['tokens'], self._config
-    play = functools.partial(
-      laboratory.play,
-      jax.random.key(config.seed),
-      self._bandit(unit),
-      self.environments[unit['environment']],
-    )
-    play(1, config.runs)  # Compiles.
-    runs, seconds = measure.timed(lambda: play(tokens, config.runs))
-    fixed = self._fixed(unit['environment'], tokens)
-    mean, error = laboratory.regret(runs.rounds, fixed)
-    rounds = np.asarray(runs.rounds, np.float64)
-    best_rounds = float(fixed.mean(0).min())
+
+def _play(unit, arms):
+  """Rows of one bandit in one environment."""
+  # A round emits `L + 1` tokens at most.
+  most = max(*unit['lengths'], unit['traced'] * (unit['draft_length'] + 1))
+  key = jax.random.key(unit['seed'])
+  runs = laboratory.play(key, _bandit(unit, arms), arms, most, unit['runs'])
+  rows = [_regret(unit, arms, runs, tokens) for tokens in unit['lengths']]
+  return {'rows': rows + (_played(unit, arms, runs) if unit['traced'] else [])}
+
+
+def _played(unit, arms, runs):
+  """Rows of the arms of the first rounds; the best one is of the moment."""
+  rounds, rows = np.arange(unit['traced']), []
+  best = np.asarray(jax.vmap(arms.means)(rounds)).argmax(1)
+  for window in np.array_split(rounds, min(_WINDOWS, len(rounds))):
+    played = runs.arms[:, window]
     row = {
-      'regret': mean,
-      'regret_error': error,
-      'bound': self._bound(unit, best_rounds),
-      'rounds': float(rounds.mean()),
-      'best_rounds': best_rounds,
-      'rounds_per_second': float(rounds.sum() / seconds),
+      'part': 'arms played',
+      'round': float(window.mean()),
+      'best_arm': float((played == best[window]).mean()),
     }
-    return {'rows': [row]}
+    if unit['pulls']:
+      each = range(arms.num_arms)
+      row |= {f'arm_{i}': float((played == i).mean()) for i in each}
+    rows.append(row)
+  return rows
 
-  def played(self, unit: log.Unit) -> dict[str, Any]:
-    """Counts the arms of the first rounds; the best one is of the moment."""
-    environment = self.environments[unit['environment']]
-    rounds = np.arange(unit['rounds'])
-    arms, _ = laboratory.trace(
-      jax.random.key(self._config.seed),
-      self._bandit(unit),
-      environment,
-      len(rounds),
-      self._config.runs,
+
+def _regret(unit, arms, runs, tokens):
+  """A row of regret, beside the bound where it holds."""
+  lost = runs.lost(tokens)
+  best_rounds = float(runs.fixed_rounds(tokens).mean(0).min())
+  return {
+    'tokens': tokens,
+    'regret': float(lost.mean()),
+    'regret_error': float(lost.std(ddof=1) / len(lost) ** 0.5),
+    'bound': _bound(unit, arms, tokens, best_rounds),
+    'rounds': float(runs.rounds(tokens).mean()),
+    'best_rounds': best_rounds,
+  }
+
+
+def _bound(unit, arms, tokens, best_rounds):
+  """The bound of the paper's two bandits, where it holds."""
+  spec = components.parse(unit['bandit'], 'bandits')
+  length = unit['draft_length']
+  stationary = unit['arms'].startswith('truncated_geometric')
+  if spec.name == 'ucb_spec' and stationary:
+    options = components.bind(bandits.BANDITS[spec.name], spec, 'bandits')
+    means = np.asarray(arms.means(0))
+    return regret_lib.ucb_upper_bound(means, length, tokens, **options)
+  if spec.name == 'exp3_spec':
+    return regret_lib.exp3_upper_bound(
+      arms.num_arms, length, tokens, best_rounds
     )
-    arms = np.asarray(arms)
-    best = np.asarray(jax.vmap(environment.means)(rounds)).argmax(1)
-    rows = []
-    for window in np.array_split(rounds, min(_WINDOWS, len(rounds))):
-      here = arms[:, window]
-      shares = [(here == i).mean() for i in range(environment.num_arms)]
-      row = {
-        'round': float(window.mean()),
-        'best_arm': float((here == best[window]).mean()),
-      }
-      rows.append(
-        row | {_ARM.format(i): float(each) for i, each in enumerate(shares)}
-      )
-    return {'rows': rows}
-
-  def _environment(self, name, spec):
-    place = f'environments.{name}'
-    table = laboratory.ENVIRONMENTS
-    try:
-      factory = registry.lookup(table, 'environment', spec.name)
-      options = components.bind(factory, spec, place)
-      return factory(**options, draft_length=self._config.draft_length)
-    except (TypeError, ValueError) as error:
-      raise ValueError(f'{place}: {error}') from error
-
-  def _bandit(self, case) -> base.Bandit:
-    num_arms = self.environments[case['environment']].num_arms
-    given = {'num_arms': lambda value: num_arms}
-    return components.build(base.Bandit, case['bandit'], 'bandits', given)
-
-  def _play_fixed(self, environment, tokens):
-    key, arms = jax.random.key(self._config.seed), self.environments
-    return np.asarray(
-      laboratory.play_fixed(key, arms[environment], tokens, self._config.runs)
-    )
-
-  def _bound(self, unit, best_rounds):
-    """The bound of the paper's two bandits, where it holds."""
-    environment = self.environments[unit['environment']]
-    spec = components.parse(unit['bandit'], 'bandits')
-    length, tokens = environment.draft_length, unit['tokens']
-    stationary = self._specs[unit['environment']].name == 'truncated_geometric'
-    if spec.name == 'ucb_spec' and stationary:
-      options = components.bind(bandits.BANDITS[spec.name], spec, 'bandits')
-      means = np.asarray(environment.means(0))
-      return regret_lib.ucb_upper_bound(means, length, tokens, **options)
-    if spec.name == 'exp3_spec':
-      return regret_lib.exp3_upper_bound(
-        environment.num_arms, length, tokens, best_rounds
-      )
-    return None
+  return None
 
 
 def figures(rows):
   """Draws regret with its bounds, and which arms are played."""
-  made = {'regret': _regret([row for row in rows if 'part' not in row])}
+  made = {'regret': _regret_figure([row for row in rows if 'part' not in row])}
   played = [row for row in rows if 'part' in row]
   if played:
     made['best_arm'] = plots.lines(
@@ -194,19 +150,24 @@ def figures(rows):
       panel='environment',
       ylabel='share of runs that play the best arm',
     )
-  pulls = [row for row in played if _ARM.format(0) in row]
+  pulls = [row for row in played if 'arm_0' in row]
   return made | ({'pulls': _pulls(pulls)} if pulls else {})
 
 
-def _regret(rows):
+def _regret_figure(rows):
   """Below 0, a bandit that follows the arms beats the best single one."""
   bounds = [
-    row | {'bandit': f'bound of {row["bandit"]}', 'regret': row['bound']}
+    row
+    | {
+      'bandit': f'bound of {row["bandit"]}',
+      'regret': row['bound'],
+      'regret_error': 0,
+    }
     for row in rows
     if row['bound'] is not None
   ]
   figure = plots.lines(
-    [*rows, *({**row, 'regret_error': 0} for row in bounds)],
+    [*rows, *bounds],
     'tokens',
     'regret',
     'bandit',
@@ -223,25 +184,16 @@ def _regret(rows):
 
 def _pulls(rows):
   """Shares of the arms by round, a panel for each bandit and environment."""
-  cases: dict[str, list[Mapping[str, Any]]] = {}
+  cases = {}
   for row in rows:
     title = f'{row["bandit"]}, {row["environment"]}'
     cases.setdefault(title, []).append(row)
   figure, axes = plots.panels(list(cases), 'round', 'share of pulls')
   for each, own in zip(axes, cases.values()):
-    names = [name for name in own[0] if name.startswith(_ARM.format(''))]
+    names = [name for name in own[0] if name.startswith('arm_')]
     shares = [[row[name] for row in own] for name in names]
     labels = [name.replace('_', ' ') for name in names]
     each.stackplot([row['round'] for row in own], shares, labels=labels)
     each.set_ylim(0, 1)
   plots.legend(figure, axes)
   return figure
-
-
-def _shown(rows, with_pulls):
-  """Rows, without the shares of the arms unless they are asked for."""
-  hidden = () if with_pulls else (_ARM.format(''),)
-  return [
-    {name: each for name, each in row.items() if not name.startswith(hidden)}
-    for row in rows
-  ]

@@ -508,17 +508,17 @@ def test_missed_tokens_are_those_of_the_definition(name):
   key, num_tokens, num_runs = jax.random.key(3), 60, 4
   bandit = bandits.BANDITS[name](3)
   runs = laboratory.play(key, bandit, _ARMS, num_tokens, num_runs)
-  played, emitted = laboratory.trace(key, bandit, _ARMS, num_tokens, num_runs)
+  counted = runs.missed(num_tokens)
   for run in range(num_runs):
     length, missed, last, before = 0, 0, {}, None
-    for arm, tokens in zip(played[run].tolist(), emitted[run].tolist()):
+    for arm, tokens in zip(runs.arms[run], runs.emitted[run]):
       if length >= num_tokens:
         break
       if before is not None and arm != before:
         missed += length - last.get(arm, 0)
       last[arm], before = length, arm
       length += tokens
-    assert runs.missed[run] == missed
+    assert counted[run] == missed
 
 
 def test_a_regret_is_of_rounds_and_of_missed_tokens():
@@ -607,12 +607,7 @@ def _play(name, **options):
   """Runs of a bandit, and the rounds that each loses to the best arm."""
   key, bandit = jax.random.key(2), bandits.BANDITS[name](3, **options)
   runs = laboratory.play(key, bandit, _ARMS, _TOKENS, 50)
-  fixed = laboratory.play_fixed(key, _ARMS, _TOKENS, 50)
-  return (
-    np.asarray(runs.rounds),
-    np.asarray(runs.pulls),
-    np.asarray(runs.rounds - fixed[:, -1]),
-  )
+  return runs.rounds(_TOKENS), runs.pulls(_TOKENS), runs.lost(_TOKENS)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from experiments.banditspec import regret
 from experiments.common import configs
 from experiments.common import log
 from experiments.common import results
+from specjax import bandits
 
 _CONFIG = pathlib.Path(__file__).parents[2] / 'configs/banditspec/regret.py'
 
@@ -62,7 +63,6 @@ def test_rows_and_bounds(played):
     lost = row['rounds'] - row['best_rounds']
     assert row['regret'] == pytest.approx(lost)
     assert row['tokens'] / 5 <= row['best_rounds'] < row['rounds']
-    assert row['rounds_per_second'] > 0
     learns = row['bandit'] == 'exp3_spec'
     holds = learns or row['environment'] == 'stationary'
     assert (row['bound'] is not None) == holds
@@ -77,23 +77,21 @@ def test_shares_of_arms_are_those_of_a_trace(played):
   _, rows = played
   rows = [row for row in rows if row.get('part') == 'arms played']
   assert {row['environment'] for row in rows} == {'drifting', 'stationary'}
-  config = _config()
-  lab = regret._Lab(config)
   own = [
     row
     for row in rows
     if (row['environment'], row['bandit']) == ('drifting', 'exp3_spec')
   ]
-  key = jax.random.key(config.seed)
-  bandit = lab._bandit({'environment': 'drifting', 'bandit': 'exp3_spec'})
-  arms, _ = laboratory.trace(key, bandit, lab.environments['drifting'], 60, 6)
-  arms = np.asarray(arms)
+  acceptances = (0.8, 0.5, 0.6, 0.3), (0.3, 0.5, 0.6, 0.8)
+  drifting = laboratory.drifting(acceptances, 4, 9)
+  bandit = bandits.BANDITS['exp3_spec'](4)
+  arms = laboratory.play(jax.random.key(0), bandit, drifting, 300, 6).arms
   best = np.where(np.arange(60) < 9, 0, 3)
   at = np.array([row['round'] for row in own])
   assert len(own) == 50 and at[0] == 0.5 and at[-1] == 59
   # The first windows have two rounds, the last ones one.
   assert own[0]['best_arm'] == pytest.approx((arms[:, :2] == best[:2]).mean())
-  assert own[-1]['best_arm'] == pytest.approx((arms[:, -1] == 3).mean())
+  assert own[-1]['best_arm'] == pytest.approx((arms[:, 59] == 3).mean())
   shares = [[row[f'arm_{i}'] for i in range(4)] for row in own]
   np.testing.assert_allclose(np.sum(shares, 1), 1)
   assert shares[0][1] == pytest.approx((arms[:, :2] == 1).mean())
@@ -119,23 +117,19 @@ def test_a_run_that_was_killed_goes_on(played, tmp_path, monkeypatch):
   """With the rows that it had."""
   workdir, rows = played
   lines = (workdir / log.FILE).read_text().splitlines(keepends=True)
-  (tmp_path / log.FILE).write_text(''.join(lines[:11]) + '{"torn')
+  (tmp_path / log.FILE).write_text(''.join(lines[:4]) + '{"torn')
   calls, play = [], laboratory.play
   monkeypatch.setattr(
-    laboratory, 'play', lambda *args: calls.append(args[3]) or play(*args)
+    laboratory, 'play', lambda *args: calls.append(args) or play(*args)
   )
-  again = _run(_config(), tmp_path)
-  assert calls == [1, 120]  # The first of them compiles.
-  clock = 'rounds_per_second'
-  plain = lambda rows: [{**row, clock: 0} for row in rows]
-  assert plain(again) == plain(rows)
+  assert _run(_config(), tmp_path) == rows
   units = [json.loads(line) for line in (tmp_path / log.FILE).open()]
-  assert len(units) == len(lines) == 12 + 4
-  # Other plots, and fewer lengths, play nothing again.
+  assert len(calls) == 2 and len(units) == len(lines) == 6
+  # One bandit less plays nothing again.
   calls.clear()
-  fewer = _run(_config(trace_rounds=0, lengths=(120,)), tmp_path)
-  assert not calls and len(fewer) == 6
-  assert fewer == [row for row in _regrets(again) if row['tokens'] == 120]
+  fewer = _run(_config(bandits=('exp3_spec',)), tmp_path)
+  assert not calls
+  assert fewer == [row for row in rows if row['bandit'] == 'exp3_spec']
 
 
 @pytest.mark.parametrize(
