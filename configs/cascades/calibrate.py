@@ -33,8 +33,7 @@ def get_config(task='translation'):
       'floor': 0.95,  # Of the target's quality.
       'margin': 0.0,  # Standard errors of quality that must lie above it.
       'cost': 'latency',  # Or another column of the rows.
-      'dev_prompts': _PROMPTS[task],
-      'test_prompts': _PROMPTS[task],
+      'dev_prompts': _PROMPTS[task],  # The others are for the test.
     }
   )
   return config

@@ -6,13 +6,13 @@ python -m experiments.main --config=configs/cascades/rule_bandit.py \
 
 from configs.cascades import frontier
 
-_ARMS = {
-  'lossless': 'small:5',
-  'lossy_tuned': 'small:5~lossy(0.5)',
-  'opt': 'small:5~opt(0.2)',
-  'token': 'small:5~token_v3(0.5)',
-  'token 8': 'small:8~token_v3(0.9)',
-}
+_ARMS = (
+  'small:5',
+  'small:5~lossy(0.5)',
+  'small:5~opt(0.2)',
+  'small:5~token_v3(0.5)',
+  'small:8~token_v3(0.9)',
+)
 
 
 def get_config(task='translation'):
@@ -20,12 +20,9 @@ def get_config(task='translation'):
   config = frontier.shared(task)
   config.experiment = 'cascades.rule_bandit'
   config.batch_size, config.repeats = 8, 0
-  config.ways = tuple(
-    {'arm': arm, 'label': label} for label, arm in _ARMS.items()
-  )
   config.update(
     {
-      'arms': tuple(_ARMS.values()),
+      'arms': _ARMS,
       'bandits': ('uniform', 'ucb1(beta=0.01)', 'thompson'),  # One a row.
       'weights': (0.2, 0.5, 0.8),  # Of fidelity; the rest is of tokens.
       'carry_over': True,  # The bandit's state, as answers are short.

@@ -5,21 +5,15 @@ what is sampled and the target): no threshold sets how much a token may cost,
 but a weight. Each row of a batch learns on its own.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import copy
 
 import numpy as np
 
 from experiments.cascades import frontier
 from experiments.cascades import texts
-from experiments.common import compare
-from experiments.common import components
+from experiments.common import choice
 from experiments.common import plots
-from experiments.common import runner
-from experiments.common import ways as ways_lib
 from specjax import base
-from specjax import checks
-from specjax import metrics
 from specjax import rewards as rewards_lib
 
 MAY_CHANGE = (*frontier.MAY_CHANGE, 'weights')
@@ -33,50 +27,28 @@ def run(config, workdir):
   A bandit learns from the reward of its weight. Arms alone learn nothing, and
   are played once for all weights.
   """
-  score = texts.metric(config)
-  config = _with_rewards(config)
-  made = compare.plan(config)
+  made = choice.plan(_with_rewards(config))
+  rate = texts.rater(config, made.family)
   _check(made)
-  decoded = frontier.measure(config, workdir, made, fields=_FIELDS)
-  depth = max(_depth(config, made, way) for way in made.ways)
-  points = [
-    frontier.point(each, made.family, score, config) for each in decoded
-  ]
+  decoded = texts.decode(config, workdir, made, fields=_FIELDS)
+  points = [(each, rate(each)) for each in decoded]
   return [
-    row
+    {'weight': weight} | row
     for prompts in made.sets
     for weight in config.weights
     for row in _rows(
-      [pair for pair in zip(decoded, points) if pair[0].prompts is prompts],
-      weight,
-      depth,
+      [
+        (each, row)
+        for each, row in points
+        if each.prompts is prompts and row.get('weight', weight) == weight
+      ],
+      rewards_lib.tradeoff(weight),
     )
   ]
 
 
-def rewards(
-  records: Sequence[runner.Record], weight: float, depth: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns `[P]` sums of rewards over the rounds of each prompt, and rounds.
-
-  Args:
-    records: of prompts, with `num_emitted` and `fidelity` of each round.
-    weight: of the fidelity.
-    depth: that of the deepest of all arms.
-  """
-  fields = {
-    name: np.concatenate([r[name] for r in records]) for name in _FIELDS
-  }
-  num = len(fields['fidelity'])
-  info = base.RoundInfo(*[np.zeros(num)] * len(base.RoundInfo._fields))
-  info = info._replace(tokens=np.zeros((num, depth + 1)), **fields)
-  each = np.asarray(rewards_lib.tradeoff(weight)(info), np.float64)
-  rounds = np.array([len(record['fidelity']) for record in records])
-  return np.add.reduceat(each, np.cumsum(rounds) - rounds), rounds
-
-
 def figures(rows):
-  """Draws what choosing is worth, and quality against target calls."""
+  """Draws what choosing is worth, and the target's nats by target calls."""
   named = [row | {'weight': f'weight {row["weight"]}'} for row in rows]
   return {
     'over_best': plots.bars(
@@ -87,78 +59,70 @@ def figures(rows):
       error='over_best_error',
       ylabel='reward of a round, less that of the best arm',
     ),
-    'target_nats': plots.lines(
-      named,
-      'target_calls',
-      'target_nats',
-      'way',
-      panel='weight',
-      error='target_nats_error',
-      xlabel='target calls for each token',
-      ylabel='nats a token, by the target',
-    ),
+    'target_nats': frontier.plot(rows, 'target_calls', 'target_nats'),
   }
 
 
-def _rows(pairs, weight, depth):
-  """Rows of one weight, on one set of prompts.
+def _rows(points, reward):
+  """Rows of one weight on one set of prompts, beside the best arm alone.
 
-  `over_best` is the mean reward of a round less that of the arm for which it is
-  the highest, with the standard error of the difference on the same prompts.
+  `over_best` is the mean reward of a round less that of the best arm; its error
+  is that of the difference on the same prompts.
   """
-  pairs = [
-    (each, row)
-    for each, row in pairs
-    if each.way.columns.get('weight', weight) == weight
-  ]
-  sums = {
-    each.way.label: rewards(each.records, weight, depth) for each, _ in pairs
+  depth = max(len(each.records[0]['drafted']) for each, _ in points)
+  means = {
+    each.way.label: _mean_reward(each.records, reward, depth)
+    for each, _ in points
   }
-  alone = [each.way.label for each, _ in pairs if len(each.way.arms) == 1]
-  best = max(alone, key=lambda label: metrics.ratio(*sums[label])[0])
-  for each, row in pairs:
-    own = sums[each.way.label]
-    reward, error = metrics.ratio(*own)
-    gaps = _linearised(*own) - _linearised(*sums[best])
-    gap, gap_error = metrics.ratio(gaps, np.ones(len(gaps)))
-    fidelity = [sum(record['fidelity']) for record in each.records]
-    fidelity, fidelity_error = metrics.ratio(fidelity, own[1])
+  alone = [each.way.label for each, _ in points if len(each.way.arms) == 1]
+  best = max(alone, key=lambda label: means[label][0])
+  error = lambda moves: float(np.sqrt((moves**2).sum()))
+  for each, row in points:
+    (mean, moves), (highest, others) = means[each.way.label], means[best]
+    faith = _mean_reward(each.records, rewards_lib.tradeoff(1.0), depth)
     pulls = np.sum([record['pulls'] for record in each.records], axis=0)
-    yield {
-      'weight': weight,
-      **row,
-      'reward': reward,
-      'reward_error': error,
+    yield row | {
+      'reward': mean,
+      'reward_error': error(moves),
       'best_arm': best,
-      'over_best': gap,
-      'over_best_error': gap_error,
-      'fidelity': fidelity,
-      'fidelity_error': fidelity_error,
+      'over_best': mean - highest,
+      'over_best_error': error(moves - others),
+      'fidelity': faith[0],
+      'fidelity_error': error(faith[1]),
       'pulls': ' '.join(map(str, pulls)),
     }
 
 
-def _linearised(sums, rounds):
-  """`[P]` each prompt's value of the mean `sums / rounds`, linearised."""
-  mean = metrics.ratio(sums, rounds)[0]
-  return mean + (sums - mean * rounds) / rounds.mean()
+def _mean_reward(records, reward, depth):
+  """The mean reward of a round, and `[P]` by how much each prompt moves it.
+
+  Rewards of arms alone are on the scale of the deepest of all, as those of the
+  bandits are.
+  """
+  fields = {
+    name: np.concatenate([r[name] for r in records]) for name in _FIELDS
+  }
+  fields['tokens'] = np.zeros((len(fields['fidelity']), depth + 1))
+  info = base.RoundInfo(**dict.fromkeys(base.RoundInfo._fields) | fields)
+  rounds = np.array([len(record['fidelity']) for record in records])
+  each = np.asarray(reward(info), np.float64)
+  sums = np.add.reduceat(each, np.cumsum(rounds) - rounds)
+  mean = float(sums.sum() / rounds.sum())
+  return mean, (sums - mean * rounds) / rounds.sum()
 
 
-def _with_rewards(config: Any) -> Any:
+def _with_rewards(config):
   """The config, with a bandit for each weight."""
-  if not config.weights:
-    raise ValueError('weights must hold at least one weight, got none.')
-  checks.check_range('weights', config.weights, 0, 1)
-  config = config.copy_and_resolve_references()
+  config = copy.deepcopy(config)
   config.bandits = tuple(
     {
       'bandit': bandit,
-      'label': str(components.parse(bandit, f'bandits[{i}]')),
+      'label': str(bandit),
       'reward': {'name': 'tradeoff', 'weight': weight},
       'columns': {'weight': weight},
     }
     for weight in config.weights
-    for i, bandit in enumerate(config.bandits)
+    for bandit in config.bandits
   )
   return config
 
@@ -172,12 +136,3 @@ def _check(made):
           f'{way.place}: {arm} is lossy by its verifier, without a goal, and '
           "so has no fidelity. 'small:5~lossy(0.5)' has one."
         )
-  if not any(len(way.arms) == 1 for way in made.ways):
-    raise ValueError('ways must hold at least one arm alone, got none.')
-
-
-def _depth(config, made, way):
-  """Of the deepest arm of a way."""
-  player = ways_lib.build(way, made.family, config.max_length)
-  arms = player.decoder.round_fn.arms
-  return max(arm.drafter.topology.depth for arm in arms)

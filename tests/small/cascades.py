@@ -24,7 +24,7 @@ VARIANTS = {
   'cascades/variants': ('bild', 'lossy', 'token'),
 }
 CHANGES = {
-  'cascades/calibrate': _FRONTIER | {'dev_prompts': 2, 'test_prompts': 2},
+  'cascades/calibrate': _FRONTIER | {'dev_prompts': 2},
   'cascades/decoder_only': _FRONTIER,
   'cascades/draft_lengths': _FRONTIER
   | {
@@ -35,7 +35,6 @@ CHANGES = {
   },
   'cascades/frontier': _FRONTIER,
   'cascades/rule_bandit': {
-    'ways': ('small:2', 'small:1~opt(0.2)'),
     'arms': ('small:2', 'small:1~opt(0.2)'),
     'bandits': ('ucb1',),
     'weights': (0.2,),
