@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -37,17 +38,7 @@ def of(
   family: families.Family,
   prompts: Sequence[Sequence[int]],
 ) -> Callable[[ways_lib.Way], Mapping[str, Sequence[float]]]:
-  """Returns what the reward of a way is computed with, as `ways.build` asks.
-
-  Args:
-    config: with `batch_size`, and `costs`, a workdir of
-      configs/benchmark/costs.py; if it is empty, costs are measured now.
-    workdir: of the run, whose log keeps the table: a run that goes on has the
-      same one.
-    family: whose models are measured.
-    prompts: tokens, to measure with.
-  """
-
+  """Returns what the reward of a way is computed with, as `ways.build` asks."""
   found: dict[Any, list[Row]] = {}
 
   def costs(way):
@@ -70,28 +61,29 @@ def table(
   way: ways_lib.Way,
   prompts: Sequence[Sequence[int]],
 ) -> list[Row]:
-  """Returns a row for each arm of a way: logged, read or measured now.
+  """Returns a row for each arm of a way, as the log has it.
 
-  Arguments are as in `of`.
+  Otherwise, as it is read from `config.costs`, a workdir of
+  configs/benchmark/costs.py, or measured now with these prompts.
 
   Raises:
-    ValueError: the table that is to be read lacks an arm, or is of another
-      device.
+    ValueError: as in `read`.
   """
   source = config.get('costs', '')
+  numbers = {name: config.get(name, each) for name, each in _DEFAULTS.items()}
   unit = {
     'costs': [str(arm) for arm in way.arms],
     'target': way.target,
     'from': source,
     **dataclasses.asdict(way.sampling),
     **{name: config[name] for name in ('family', 'batch_size', 'max_length')},
-    **_numbers(config),
+    **numbers,
   }
 
   def compute(unit):
     if source:
       return {'rows': read(source, way, config.batch_size)}
-    return {'rows': _measure(config, family, way, prompts)}
+    return {'rows': _measure(config, family, way, prompts, *numbers.values())}
 
   (outcome,) = log.resume(workdir, [unit], compute, 'cost table')
   return outcome['rows']
@@ -130,12 +122,27 @@ def rounds(
   """Returns the preparation of `num` rounds that are to be timed."""
 
   def prepare():
-    state = _begin(decoder, prompts, max_new_tokens)
-    return lambda: decoding.trace(
-      decoder.round_fn, decoder.params, state, num, _nothing
+    state = begin(decoder, prompts, max_new_tokens)
+    return functools.partial(
+      decoding.trace, decoder.round_fn, decoder.params, state, num, _nothing
     )
 
   return prepare
+
+
+def _nothing(info):
+  """Records nothing of a round, as `decoding.decode` does."""
+  del info
+
+
+def begin(
+  decoder: decoding.Decoder,
+  prompts: Sequence[Sequence[int]],
+  max_new_tokens: int,
+) -> decoding.DecodeState:
+  """Returns a state whose rounds are whole: no token stops a row."""
+  state = decoder.init(prompts, max_new_tokens)
+  return jax.block_until_ready(state.replace(stop_tokens=jnp.array([-1])))
 
 
 def batch(prompts: Sequence[Sequence[int]], size: int) -> list[Sequence[int]]:
@@ -143,54 +150,40 @@ def batch(prompts: Sequence[Sequence[int]], size: int) -> list[Sequence[int]]:
   return list(itertools.islice(itertools.cycle(prompts), size))
 
 
-def _measure(config, family, way, prompts):
+def _measure(config, family, way, prompts, num, repeats):
   """A row for each arm; arms take turns, and medians are taken."""
-  num, repeats = _numbers(config).values()
   prompts = batch(prompts, config.batch_size)
   room = config.max_length - max(map(len, prompts))
   decoders = [
     ways_lib.build(each, family, config.max_length).decoder
     for each in ways_lib.alone(way)
   ]
-  runs = [rounds(decoder, prompts, room, num) for decoder in decoders]
-  readers = [_catch_up(decoder, prompts, room) for decoder in decoders]
-  reads = [read for read, _ in readers if read]
+  reads, num_read = zip(*(_catch_up(each, prompts, room) for each in decoders))
+  runs = [rounds(each, prompts, room, num) for each in decoders]
   label = f'rounds of {len(decoders)} arms'
-  seconds = np.median(measure.in_turns(runs + reads, repeats, label), axis=0)
-  late = iter(seconds[len(runs) :])
-  rows = [
+  seconds = measure.in_turns([*runs, *reads], repeats, label)
+  whole, late = 1e3 * np.median(seconds, axis=0).reshape(2, -1)
+  jax.clear_caches()  # Many programs have more memory maps than Linux allows.
+  return [
     {
       'arm': str(arm),
       'batch_size': config.batch_size,
       'temperature': way.sampling.temperature,
       'depth': decoder.round_fn.arms[0].drafter.topology.depth,
-      'round_ms': 1e3 * float(each / num),
-      'catch_up_ms': 1e3 * float(next(late) / num_read) if read else 0.0,
+      'round_ms': float(whole[i] / num),
+      'catch_up_ms': float(late[i] / num_read[i]) if num_read[i] else 0.0,
     }
-    for arm, decoder, each, (read, num_read) in zip(
-      way.arms, decoders, seconds, readers
-    )
+    for i, (arm, decoder) in enumerate(zip(way.arms, decoders))
   ]
-  jax.clear_caches()  # Many programs have more memory maps than Linux allows.
-  return rows
-
-
-def _begin(decoder, prompts, max_new_tokens):
-  """A state whose rounds are whole: no token stops a row."""
-  state = decoder.init(prompts, max_new_tokens)
-  return jax.block_until_ready(state.replace(stop_tokens=jnp.array([-1])))
 
 
 def _catch_up(decoder, prompts, max_new_tokens):
-  """The preparation of reading so many tokens, and how many are read.
-
-  None for a drafter that reads nothing.
-  """
+  """The preparation of reading so many tokens, and how many are read."""
   (arm,) = decoder.round_fn.arms
   if arm.drafter.catch_up is None:
-    return None, 0
+    return (lambda: lambda: None), 0
   (params,) = decoder.params.drafters
-  state = _begin(decoder, prompts, max_new_tokens)
+  state = begin(decoder, prompts, max_new_tokens)
   (late,) = state.drafters
   state = state.replace(lengths=state.limits)
   context = state_lib.context(decoder.round_fn.target, arm.drafter, state)
@@ -199,12 +192,3 @@ def _catch_up(decoder, prompts, max_new_tokens):
   play = lambda: read(params, late, context, rows)
   _, num_read = play()
   return (lambda: play), max(int(num_read.max()), 1)
-
-
-def _nothing(info):
-  """Records nothing of a round, as `decoding.decode` does."""
-  del info
-
-
-def _numbers(config):
-  return {name: config.get(name, each) for name, each in _DEFAULTS.items()}
