@@ -163,8 +163,9 @@ def figures(rows):
     for rating in _RATINGS
     if any(row.get(cost) is not None for row in points)
   }
+  names = 'by', *_PANELS[1:]
   shown = [
-    row | {'panel': plots.named(row, ['by', *(n for n in _PANELS if n in row)])}
+    row | {'panel': plots.named(row, [n for n in names if n in row])}
     for row in rows
     if row.get('speed_up_at_quality') and row['way'] not in (TARGET, DRAFT)
   ]
