@@ -63,11 +63,10 @@ def _rows(decoded, num_lengths, batch_size):
   """Rows of one set; the first ways are the lengths alone."""
   speeds = np.array([_speed_ups(each, batch_size) for each in decoded])
   lengths = speeds[:num_lengths]
-  best = lengths[lengths.mean(1).argmax()]
-  hindsight = lengths.max(0)
-  head = {'batch_size': batch_size}
+  best, hindsight = lengths[lengths.mean(1).argmax()], lengths.max(0)
+  head = {'part': 'all batches', 'batch_size': batch_size}
   rows = [
-    {'part': 'all batches'} | head | row | _gains(each, own, best, hindsight)
+    head | row | _gains(each, own, best, hindsight)
     for row, own, each in zip(compare.rows(decoded), speeds, decoded)
   ]
   of_ways = {each.way.label: own for each, own in zip(decoded, speeds)}
@@ -99,10 +98,8 @@ def _gains(decoded, speeds, best, hindsight):
 def _speed_ups(decoded, batch_size):
   """`[batches]` tokens per second over those of plain decoding."""
   names = 'emitted', 'seconds', 'reference_emitted', 'reference_seconds'
-  emitted, seconds, plain, plain_seconds = (
-    np.reshape([each[name] for each in decoded.records], (-1, batch_size)).sum(
-      axis=1
-    )
-    for name in names
-  )
-  return emitted / seconds / (plain / plain_seconds)
+  each = np.array([[row[name] for name in names] for row in decoded.records])
+  own, seconds, plain, plain_seconds = each.T.reshape(
+    len(names), -1, batch_size
+  ).sum(2)
+  return own / seconds / (plain / plain_seconds)

@@ -1,7 +1,5 @@
 """Memory of the decode loop with one arm and with several (BanditSpec)."""
 
-from typing import Any
-
 import jax
 
 from experiments.common import choice
@@ -55,47 +53,35 @@ def figures(rows):
   }
 
 
-def num_bytes(tree: Any) -> int:
-  """Returns the bytes of a tree's arrays; one that is there twice counts once.
-
-  So that arms with one drafter have its parameters once.
-  """
+def num_bytes(tree):
+  """Returns the bytes of a tree's arrays; those of two arms count once."""
   arrays = {id(leaf): leaf for leaf in jax.tree.leaves(tree)}
   return sum(leaf.nbytes for leaf in arrays.values())
 
 
 def _loops(config, workdir, made):
   """What each way needs; compiled loops are logged as they come."""
-  prompts = [job.turns[0] for job in made.sets[0].jobs]
+  prompts = [job.turns[0] for job in made.sets[0].jobs][: config.batch_size]
   names = 'family', 'batch_size', 'max_length'
   shape = {name: config[name] for name in names}
   units = [{'loop': way.settings} | shape for way in made.ways]
   ways = {log.name(unit): way for unit, way in zip(units, made.ways)}
-  measure = lambda unit: _held(
-    config, made.family, ways[log.name(unit)], prompts
-  )
-  return log.resume(workdir, units, measure, 'loops')
+  held = lambda unit: _held(config, made, ways[log.name(unit)], prompts)
+  return log.resume(workdir, units, held, 'loops')
 
 
-def _held(config, family, way, prompts):
+def _held(config, made, way, prompts):
   """What a way needs, in bytes.
 
-  Returns:
-    parameters: of target and drafters.
-    caches: of target and drafters, as long as the buffer.
-    bandit: the bandit's state.
-    loop: all that the compiled loop has at once: the parameters, the state,
-      what XLA sets aside for intermediate values, and outputs that do not take
-      the place of the state. Prompts are read before, and do not count.
-    bytes_of_pass: read and written by one pass through the loop, as XLA counts
-      it in advance: operands and results of each fused operation, whether they
-      come from memory or from a processor's cache; of a switch, its costliest
-      branch; of an inner loop, one pass. With several arms, that is above what
-      the arms that are played really need.
+  `loop` is all that the compiled loop has at once: parameters, state, what XLA
+  sets aside for intermediate values, and outputs that do not take the place of
+  the state. `bytes_of_pass` are read and written by one pass through it, as XLA
+  counts in advance: operands and results of each fused operation, from memory
+  or from a processor's cache; of a switch, its costliest branch; of an inner
+  loop, one pass. With several arms, that is above what the played ones need.
   """
-  decoder = ways_lib.build(way, family, config.max_length).decoder
-  batch = prompts[: config.batch_size]
-  state = decoder.init(batch, config.max_new_tokens)
+  decoder = ways_lib.build(way, made.family, config.max_length).decoder
+  state = decoder.init(prompts, config.max_new_tokens)
   loop = decoding.decode.lower(decoder.round_fn, decoder.params, state)
   loop = loop.compile()
   memory = loop.memory_analysis()

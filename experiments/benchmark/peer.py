@@ -1,6 +1,5 @@
 """The same weights in another implementation: HuggingFace transformers."""
 
-from collections.abc import Sequence
 import functools
 import importlib.util
 import warnings
@@ -29,11 +28,10 @@ def run(config, workdir):
     )
   family = families.load(config.family)
   models = list(family.drafters)
-  ways = {
-    way.label: way
-    for arm in ('none', config.arm)
-    for way in [ways_lib.parse(config, arm, models, 'arm')]
-  }
+  ways = [
+    ways_lib.parse(config, arm, models, 'arm') for arm in ('none', config.arm)
+  ]
+  ways = {way.label: way for way in ways}
   (prompts,) = prompts_lib.build(config, family)
   texts = [job.turns[0] for job in prompts.jobs]
   names = 'max_length', 'repeats'
@@ -47,7 +45,7 @@ def run(config, workdir):
   return [{'arm': label} | outcome for label, outcome in zip(ways, outcomes)]
 
 
-def load(family: families.Family, model: families.Model):
+def load(family, model):
   """Returns a `LlamaForCausalLM` with the weights of a model of the family."""
   import torch
   import transformers
@@ -81,14 +79,7 @@ def load(family: families.Family, model: families.Model):
   return peer.eval()
 
 
-def generate(
-  target,
-  drafter,
-  prompts: Sequence[Sequence[int]],
-  max_new_tokens: int,
-  draft_length: int,
-  end_id: int,
-) -> list[list[int]]:
+def generate(target, drafter, prompts, max_new_tokens, draft_length, end_id):
   """Generates greedily, one prompt at a time; assisted if given a drafter."""
   import torch
 

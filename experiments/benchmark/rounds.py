@@ -4,11 +4,6 @@ Every ratio is of medians over repeats in which both sides take turns, so that a
 drift of the machine's speed cancels.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,17 +24,16 @@ def run(config, workdir):
   """Returns a row for each comparison: `round_ms` over `other_ms`."""
   family = families.load(config.family)
   models = list(family.drafters)
-  alone = [
+  plain, alone = (
     ways_lib.parse(config, arm, models, 'arm') for arm in ('none', config.arm)
-  ]
+  )
   several = ways_lib.parse(config, {'bandit': 'ucb_spec'}, models, 'arms')
   jobs = prompts_lib.build(config, family)[0].jobs
   bench = _Bench(config, family, [job.turns[0] for job in jobs])
-  whole = 'a round over its model calls'
-  parts: list[tuple[str, ways_lib.Way, Callable[..., list[log.Unit]]]] = [
-    (whole, alone[0], bench.model_calls),
-    (whole, alone[1], bench.model_calls),
-    ('a round with features over one without', alone[1], bench.features),
+  parts = [
+    ('a round over its model calls', plain, bench.model_calls),
+    ('a round over its model calls', alone, bench.model_calls),
+    ('a round with features over one without', alone, bench.features),
     ('a round of several arms over one of one', several, bench.several),
   ]
   for _, way, _ in parts:  # All are tried before any is timed.
@@ -52,7 +46,16 @@ def run(config, workdir):
   def compute(unit):
     _, way, measured = place[log.name(unit)]
     jax.clear_caches()  # Many programs have more memory maps than Linux allows.
-    return {'rows': measured(way)}
+    rows = [
+      {
+        'arm': str(arm),
+        'round_ms': 1e3 * float(seconds),
+        'other_ms': 1e3 * float(other),
+        'ratio': float(seconds / other),
+      }
+      for arm, seconds, other in measured(way)
+    ]
+    return {'rows': rows}
 
   outcomes = log.resume(workdir, units, compute, 'comparisons')
   return [
@@ -62,33 +65,34 @@ def run(config, workdir):
   ]
 
 
-class _Bench(NamedTuple):
-  """What all comparisons have in common."""
+class _Bench:
+  """Comparisons of a way: arms, seconds of a round, and of what it is over."""
 
-  config: Any
-  family: families.Family
-  prompts: Sequence[Sequence[int]]
+  def __init__(self, config, family, prompts):
+    self.config, self.family = config, family
+    self.batch = costs.batch(prompts, config.batch_size)
+    # Tokens that fit behind the prompts.
+    self.room = config.max_length - max(map(len, self.batch))
 
-  def model_calls(self, way: ways_lib.Way) -> list[log.Unit]:
+  def model_calls(self, way):
     """Compares a round with its model calls, each model's timed alone."""
     decoder = self.decoder(way)
     state = decoder.init(self.batch, self.room)
     length = decoder.round_fn.arms[0].drafter.topology.depth
     # The target's logits are all used, of a draft step only the last ones.
-    everything = lambda logits: logits
+    everything, last = slice(None), slice(-1, None)
     target = self.family.target
     calls = [self._calls(target, state.target, [length + 1], everything)]
     name = dict(way.arms[0].drafter.options).get('model')
     if name is not None:
       # The first draft step reads two tokens, the others one.
       steps = [2] + [1] * (length - 1)
-      last = lambda logits: logits[:, -1:]
       model = self.family.drafters[name]
       calls.append(self._calls(model, state.drafters[0], steps, last))
     whole, *each = self._medians(self._rounds(decoder), *calls)
-    return [_row(way.label, whole, sum(each))]
+    return [(way.label, whole, sum(each))]
 
-  def features(self, way: ways_lib.Way) -> list[log.Unit]:
+  def features(self, way):
     """Compares a drafter that asks for the target's features with itself."""
     without = self.decoder(way)
     arm = without.round_fn.arms[0]
@@ -102,9 +106,9 @@ class _Bench(NamedTuple):
       max_length=self.config.max_length,
     )
     each = self._medians(self._rounds(decoder), self._rounds(without))
-    return [_row(way.label, *each)]
+    return [(way.label, *each)]
 
-  def several(self, way: ways_lib.Way) -> list[log.Unit]:
+  def several(self, way):
     """Compares rounds of a bandit with those of its arms alone.
 
     Of one that sticks to each arm in turn, and of one that learns, whose rounds
@@ -116,8 +120,7 @@ class _Bench(NamedTuple):
       for i in range(len(alone))
     ]
     learning = self.decoder(way)
-    decoders = [*alone, *among, learning]
-    seconds = self._medians(*map(self._rounds, decoders))
+    seconds = self._medians(*map(self._rounds, [*alone, *among, learning]))
     own, each = seconds[: len(alone)], seconds[len(alone) : -1]
     _, infos = decoding.trace(
       learning.round_fn,
@@ -126,25 +129,12 @@ class _Bench(NamedTuple):
       self.config.rounds,
     )
     played = np.bincount(infos.arm[:, 0], minlength=len(alone))
-    shares = played / played.sum()
-    return [
-      *(_row(str(arm), *pair) for arm, *pair in zip(way.arms, each, own)),
-      _row(way.label, seconds[-1], shares @ own),
-    ]
+    mixed = played @ own / played.sum()
+    return [*zip(way.arms, each, own), (way.label, seconds[-1], mixed)]
 
-  def decoder(self, way: ways_lib.Way) -> decoding.Decoder:
+  def decoder(self, way):
     """Builds the decoder of a way."""
     return ways_lib.build(way, self.family, self.config.max_length).decoder
-
-  @property
-  def batch(self) -> list[Sequence[int]]:
-    """Prompts, in turns if they are fewer than rows."""
-    return costs.batch(self.prompts, self.config.batch_size)
-
-  @property
-  def room(self) -> int:
-    """Tokens that fit behind the prompts."""
-    return self.config.max_length - max(map(len, self.batch))
 
   def _rounds(self, decoder):
     return costs.rounds(decoder, self.batch, self.room, self.config.rounds)
@@ -159,7 +149,7 @@ class _Bench(NamedTuple):
   def _calls(self, model, cache, widths, used):
     """The preparation of a round's calls of one model, many times over.
 
-    Logits that nobody reads are not computed, so `used` gives those that are.
+    Logits that nobody reads are not computed, `used` are those that are.
     """
     extend, num = model.functions.extend, self.config.rounds
 
@@ -174,7 +164,7 @@ class _Bench(NamedTuple):
           extension = extend(params, at, tokens, pending=pending)
           pending = extension.pending
           # The next call waits for this one, as it does in a decode.
-          largest = used(extension.logits).max(axis=(1, 2))
+          largest = extension.logits[:, used].max(axis=(1, 2))
           token = (largest > 1e9).astype(jnp.int32)[:, None]
         return token, None
 
@@ -182,13 +172,3 @@ class _Bench(NamedTuple):
 
     start = jnp.zeros((cache.lengths.shape[0], 1), jnp.int32)
     return lambda: lambda: repeat(model.params, cache, start)
-
-
-def _row(arm, seconds, other):
-  """One comparison."""
-  return {
-    'arm': arm,
-    'round_ms': 1e3 * float(seconds),
-    'other_ms': 1e3 * float(other),
-    'ratio': float(seconds / other),
-  }
