@@ -77,11 +77,11 @@ def check_fields(config: ml_collections.ConfigDict, argv: list[str]) -> None:
       )
 
 
-def check_counts(config: Any, names: Sequence[str]) -> None:
-  """Refuses fields that hold a number below 1, or none at all."""
+def check_counts(config: Any, names: Sequence[str], low: float = 1) -> None:
+  """Refuses fields that hold a number below `low`, or none at all."""
   for name in names:
-    if not np.size(config[name]) or np.min(config[name]) < 1:
-      raise ValueError(f'{name} must be >= 1, got {config[name]}.')
+    if not np.size(config[name]) or np.min(config[name]) < low:
+      raise ValueError(f'{name} must be >= {low}, got {config[name]}.')
 
 
 def flat(config: Any) -> dict[str, Any]:

@@ -1,10 +1,13 @@
-"""The time of one model call, by length and batch size."""
+"""The time of one model call, by length and batch size.
+
+SpecTr, Tables 2 and 3.
+"""
 
 import itertools
 
+import jax
 import numpy as np
 
-from experiments.common import calls
 from experiments.common import configs
 from experiments.common import log
 from experiments.common import measure
@@ -12,11 +15,7 @@ from experiments.common import plots
 from specjax import families
 from specjax import registry
 
-# Repeats that are logged together; in each of them, all cases take turns.
-_BLOCK = 50
-_CASE = ('model', 'length', 'batch_size')
-# Beside the cases and the number of repeats, what times depend on.
-_SETTINGS = ('family', 'prefix_length', 'seed')
+_COUNTS = 'lengths', 'batch_sizes', 'prefix_length', 'repeats'
 
 
 def run(config, workdir):
@@ -24,34 +23,60 @@ def run(config, workdir):
 
   `relative` is to the first row; deviations are those of single calls.
   """
-  configs.check_counts(
-    config, ('lengths', 'batch_sizes', 'prefix_length', 'repeats')
-  )
+  configs.check_counts(config, _COUNTS)
   family = families.load(config.family)
   models = {'target': family.target, **family.drafters}
   names = config.model_names or tuple(models)
   for name in names:
     registry.lookup(models, 'model', name)
   cases = list(itertools.product(names, config.lengths, config.batch_sizes))
-  functions = []
 
   def compute(unit):
-    if not functions:
-      functions.extend(
-        calls.call(models[name], *case, config.prefix_length, config.seed)
-        for name, *case in cases
-      )
-    seconds = measure.in_turns([lambda f=f: f for f in functions], unit['num'])
-    return {'seconds': seconds.tolist()}
+    del unit  # There is one: all cases take turns.
+    settings = config.prefix_length, config.seed
+    calls = [call(models[name], *case, *settings) for name, *case in cases]
+    runs = [lambda each=each: each for each in calls]
+    seconds = measure.in_turns(runs, config.repeats, 'model calls')
+    return {'ms': (1e3 * seconds.T).tolist()}
 
-  shared = {name: config[name] for name in _SETTINGS} | {'cases': cases}
-  units = [
-    shared | {'first': first, 'num': min(_BLOCK, config.repeats - first)}
-    for first in range(0, config.repeats, _BLOCK)
+  fields = 'family', 'prefix_length', 'repeats', 'seed'
+  unit = {'cases': cases} | {name: config[name] for name in fields}
+  (outcome,) = log.resume(workdir, [unit], compute)
+  first = np.mean(outcome['ms'][0])
+  return [
+    {
+      'model': name,
+      'length': length,
+      'batch_size': batch_size,
+      'ms': np.mean(ms),
+      'deviation_ms': np.std(ms),
+      'relative': np.mean(ms) / first,
+      'relative_deviation': np.std(ms) / first,
+      'relative_error': np.std(ms) / first / len(ms) ** 0.5,
+    }
+    for (name, length, batch_size), ms in zip(cases, outcome['ms'])
   ]
-  blocks = log.resume(workdir, units, compute, 'model calls')
-  seconds = np.concatenate([block['seconds'] for block in blocks])
-  return list(_rows(cases, seconds))
+
+
+def call(model, length, batch_size, prefix_length, seed):
+  """Returns a function that scores random tokens behind a cached prefix."""
+  tokens = np.random.default_rng(seed).integers(
+    model.config.vocab_size,
+    size=(batch_size, prefix_length + length),
+    dtype=np.int32,
+  )
+  prefix, rest = np.split(tokens, [prefix_length], axis=1)
+  functions, params = model.functions, model.params
+  prefill = jax.jit(lambda *args: functions.prefill(*args)[0])
+  cache = prefill(
+    params,
+    functions.init_cache(params, *tokens.shape),
+    prefix,
+    np.full(batch_size, prefix_length, np.int32),
+  )
+  extend = jax.jit(lambda *args: functions.extend(*args).logits)
+  rest = jax.device_put(rest)
+  return lambda: jax.block_until_ready(extend(params, cache, rest))
 
 
 def figures(rows):
@@ -68,17 +93,3 @@ def figures(rows):
     paper=True,
   )
   return {'latency': figure}
-
-
-def _rows(cases, seconds):
-  """Of `[repeats, cases]` seconds: mean, deviation and standard error."""
-  means, deviations = seconds.mean(axis=0), seconds.std(axis=0)
-  for case, mean, deviation in zip(cases, means, deviations):
-    yield {
-      **dict(zip(_CASE, case)),
-      'ms': 1e3 * mean,
-      'deviation_ms': 1e3 * deviation,
-      'relative': mean / means[0],
-      'relative_deviation': deviation / means[0],
-      'relative_error': deviation / means[0] / len(seconds) ** 0.5,
-    }

@@ -6,47 +6,54 @@ Yin et al. (2024), Theorem 1, along each run.
 import functools
 import math
 
-import jax
 import numpy as np
 
 from experiments.common import compare
-from experiments.common import runner
-from experiments.common import ways
-from specjax import families
 from specjax import theory
 
 MAY_CHANGE = compare.MAY_CHANGE
-# Of rounds, which a diagnosis needs.
-_FIELDS = 'num_accepted', 'num_emitted', 'depth'
+# Of rounds, by which rejected drafts are counted.
+FIELDS = 'num_accepted', 'num_emitted', 'depth'
+_WARNING = (
+  'Warning: {way}, {prompts}, {domain}: {seen} rejections, but {predicted:.1f} '
+  '± {predicted_error:.1f} are predicted.'
+)
 
 
 def run(config, workdir):
   """Returns a row for each way, set and domain; warns where one is flagged."""
-  made = compare.plan(config)
-  rows = []
-  models = [draft_model(made.family, way) for way in made.ways]
-  for way, model in zip(made.ways, models):
-    own = made._replace(ways=[way])
-    observe = functools.partial(_observe, model)
-    rows += [
-      row
-      for decoded in compare.decode(
-        config, workdir, own, fields=_FIELDS, observe=observe
-      )
-      for row in _rows(decoded)
-    ]
+  found = decode(config, workdir, _observe, fields=FIELDS)
+  rows = [row for decoded in found for row in _rows(decoded)]
   for row in rows:
     if row['flagged']:
-      print(_warning(row))
+      print(_WARNING.format(**row))
   return rows
 
 
-def draft_model(family: families.Family, way: ways.Way) -> families.Model:
-  """Returns the model of which a way drafts chains.
+def decode(config, workdir, observe, **options):
+  """Decodes by chains of a model; `observe(model, batch)` gives records."""
+  made = compare.plan(config)
+  models = [_draft_model(made.family, way) for way in made.ways]
+  return [
+    decoded
+    for way, model in zip(made.ways, models)
+    for decoded in compare.decode(
+      config,
+      workdir,
+      made._replace(ways=[way]),
+      observe=functools.partial(observe, model),
+      **options,
+    )
+  ]
 
-  Raises:
-    ValueError: it drafts otherwise.
-  """
+
+def starts(batch):
+  """Returns `[B]` the lengths of a batch's prompts."""
+  return batch.state.lengths - np.array([len(r.tokens) for r in batch.results])
+
+
+def _draft_model(family, way):
+  """The model of which a way drafts chains."""
   arm = way.arms[0]
   name = dict(arm.drafter.options).get('model')
   chain = arm.tree is not None and arm.tree.name == 'chain'
@@ -56,12 +63,6 @@ def draft_model(family: families.Family, way: ways.Way) -> families.Model:
       f'{way.label!r}.'
     )
   return family.drafters[name]
-
-
-def starts(batch: runner.Batch) -> np.ndarray:
-  """Returns `[B]` the lengths of a batch's prompts."""
-  emitted = [len(result.tokens) for result in batch.results]
-  return np.array(batch.state.lengths) - emitted
 
 
 def _observe(model, batch):
@@ -76,41 +77,25 @@ def _observe(model, batch):
     batch.infos,
     plan.sampling,
   )
-  return [
-    dict(zip(found._fields, row))
-    for row in zip(*(field.tolist() for field in found))
-  ]
+  columns = [field.tolist() for field in found]
+  return [dict(zip(found._fields, row)) for row in zip(*columns)]
 
 
 def _rows(decoded):
   """Rows of all prompts and of each domain."""
   way, prompts, records = decoded
-  domains = np.array([record['label'] for record in records])
-  found = theory.Diagnosis(
-    *(
-      np.array([record[name] for record in records])
-      for name in theory.Diagnosis._fields
-    )
-  )
-  for domain in ('all', *dict.fromkeys(domains.tolist())):
-    chosen = (domains == domain) | (domain == 'all')
-    part = jax.tree.map(lambda field, rows=chosen: field[rows], found)
+  for domain in ('all', *dict.fromkeys(each['label'] for each in records)):
+    own = [each for each in records if domain in ('all', each['label'])]
+    columns = ([r[name] for r in own] for name in theory.Diagnosis._fields)
+    found = theory.Diagnosis(*map(np.array, columns))
     yield {
       'prompts': prompts.label,
       'domain': domain,
       'way': way.label,
-      'tested': int(part.tested.sum()),
-      'seen': int(part.seen.sum()),
-      'predicted': float(part.predicted.sum()),
-      'predicted_error': math.sqrt(part.variance.sum()),
-      'deviation': part.deviation,
-      'flagged': bool(part.flagged),
+      'tested': int(found.tested.sum()),
+      'seen': int(found.seen.sum()),
+      'predicted': float(found.predicted.sum()),
+      'predicted_error': math.sqrt(found.variance.sum()),
+      'deviation': found.deviation,
+      'flagged': bool(found.flagged),
     }
-
-
-def _warning(row):
-  return (
-    f'Warning: {row["way"]}, {row["prompts"]}, {row["domain"]}: {row["seen"]} '
-    f'rejections, but {row["predicted"]:.1f} ± {row["predicted_error"]:.1f} '
-    'are predicted.'
-  )

@@ -4,7 +4,6 @@ Yin et al. (2024), Figure 3, right.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from experiments.common import configs
@@ -12,28 +11,45 @@ from experiments.common import plots
 from specjax import checks
 from specjax import theory
 
+_over_counts = jax.jit(
+  jax.vmap(theory.batch_improvement, in_axes=(None, None, 0))
+)
+
 
 def run(config, workdir):
   """Returns a row for each pair and each number of drafts."""
   del workdir  # All is computed in a moment.
-  _check(config)
-  counts = jnp.arange(1, config.max_drafts + 1)
-  rows = []
-  for names, draft, target, closed_form in _pairs(config):
-    improvements = _over_counts(draft, target, counts)
-    columns = counts.tolist(), improvements.tolist(), closed_form.tolist()
-    limit = 0.5 * float(np.abs(draft - target).sum())
-    for num_drafts, improvement, expected in zip(*columns):
-      rows.append(
-        names
-        | {
-          'num_drafts': num_drafts,
-          'improvement': improvement,
-          'closed_form': expected,
-          'limit': limit,
-        }
-      )
-  return rows
+  configs.check_counts(config, ('max_drafts',))
+  for name in ('bernoulli_target', 'bernoulli_drafts'):
+    checks.check_range(name, config[name], 0, 1)
+  size = config.uniform_draft
+  checks.check_range('uniform_targets', config.uniform_targets, 1, size)
+  counts = np.arange(1, config.max_drafts + 1)
+  return [
+    {
+      'family': family,
+      'pair': pair,
+      'num_drafts': num_drafts,
+      'improvement': improvement,
+      'limit': 0.5 * float(np.abs(draft - target).sum()),
+    }
+    for family, pair, draft, target in _pairs(config)
+    for num_drafts, improvement in zip(
+      counts.tolist(), _over_counts(draft, target, counts).tolist()
+    )
+  ]
+
+
+def _pairs(config):
+  """Yields the name of each family and pair, draft and target."""
+  bernoulli = lambda chance: np.array([1 - chance, chance])
+  chance, size = config.bernoulli_target, config.uniform_draft
+  for drafted in config.bernoulli_drafts:
+    names = f'target Ber({chance})', f'draft Ber({drafted})'
+    yield *names, bernoulli(drafted), bernoulli(chance)
+  for num in config.uniform_targets:
+    names = f'draft U({size})', f'target U({num}), ratio {size / num:g}'
+    yield *names, np.full(size, 1 / size), (np.arange(size) < num) / num
 
 
 def figures(rows):
@@ -52,43 +68,3 @@ def figures(rows):
     for limit in {row['limit'] for row in rows if row['family'] == family}:
       axes.axhline(limit, color='0.5', linestyle=':', linewidth=1)
   return {'batch_improvement': drawn}
-
-
-_over_counts = jax.jit(
-  jax.vmap(theory.batch_improvement, in_axes=(None, None, 0))
-)
-
-
-def _pairs(config):
-  """Yields names, draft `[V]`, target `[V]` and the closed form `[K]`."""
-  counts = np.arange(1, config.max_drafts + 1)
-  bernoulli = lambda chance: np.array([1 - chance, chance])
-  chance = config.bernoulli_target
-  for drafted in config.bernoulli_drafts:
-    yield (
-      {'family': f'target Ber({chance})', 'pair': f'draft Ber({drafted})'},
-      bernoulli(drafted),
-      bernoulli(chance),
-      theory.bernoulli_batch_improvement(drafted, chance, counts),
-    )
-  size = config.uniform_draft
-  for num in config.uniform_targets:
-    name = f'target U({num}), ratio {size / num:g}'
-    yield (
-      {'family': f'draft U({size})', 'pair': name},
-      np.full(size, 1 / size),
-      (np.arange(size) < num) / num,
-      theory.uniform_batch_improvement(size / num, counts),
-    )
-
-
-def _check(config):
-  configs.check_counts(config, ('max_drafts',))
-  checks.check_range('bernoulli_target', config.bernoulli_target, 0, 1)
-  # The closed form is of the token that is drafted too often.
-  low = config.bernoulli_target
-  checks.check_range('bernoulli_drafts', config.bernoulli_drafts, low, 1)
-  size = config.uniform_draft
-  checks.check_range('uniform_targets', config.uniform_targets, 1, size)
-  if not len(config.bernoulli_drafts) + len(config.uniform_targets):
-    raise ValueError('bernoulli_drafts and uniform_targets are both empty.')

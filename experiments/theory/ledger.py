@@ -10,10 +10,10 @@ import functools
 import numpy as np
 
 from experiments.common import compare
+from experiments.common import configs
 from experiments.common import plots
 from experiments.theory import diagnose
 from experiments.theory import pareto
-from specjax import checks
 from specjax import metrics
 from specjax import theory
 from specjax.theory import bias
@@ -23,18 +23,10 @@ MAY_CHANGE = compare.MAY_CHANGE
 
 def run(config, workdir):
   """Returns a row for each way, set of prompts, epsilon and rule."""
-  if not config.epsilons:
-    raise ValueError('epsilons must hold at least one number, got none.')
-  checks.check_range('epsilons', config.epsilons, 0)
-  made = compare.plan(config)
-  models = [diagnose.draft_model(made.family, way) for way in made.ways]
-  rows = []
-  for way, model in zip(made.ways, models):
-    observe = functools.partial(_observe, config.epsilons, model)
-    own = made._replace(ways=[way])
-    for decoded in compare.decode(config, workdir, own, observe=observe):
-      rows += _rows(config.epsilons, decoded)
-  return rows
+  configs.check_counts(config, ('epsilons',), 0)
+  observe = functools.partial(_observe, config.epsilons)
+  found = diagnose.decode(config, workdir, observe)
+  return [row for decoded in found for row in _rows(config.epsilons, decoded)]
 
 
 def _observe(epsilons, model, batch):
@@ -64,52 +56,38 @@ def _rows(epsilons, decoded):
     np.array([record[name] for record in records])
     for name in ('emitted', 'rejection', 'bias')
   )
+  of = lambda rule: biases[..., bias.REPLACEMENTS.index(pareto.RULES[rule])]
   for i, epsilon in enumerate(epsilons):
-    for rule, replacement in pareto.RULES.items():
-      own = biases[:, i, bias.REPLACEMENTS.index(replacement)]
-      best = biases[:, i, bias.REPLACEMENTS.index('residual')]
-      row = {
-        'prompts': prompts.label,
-        'way': way.label,
-        'rule': rule,
-        'epsilon': epsilon,
-        'tokens': int(tokens.sum()),
-      }
+    for rule in pareto.RULES:
+      row = {'prompts': prompts.label, 'way': way.label}
+      row |= {'rule': rule, 'epsilon': epsilon}
       for name, sums in (
-        ('rejection', rejection[:, i]),
-        ('bias', own),
-        ('over_best', own - best),
+        ('rejection', rejection),
+        ('bias', of(rule)),
+        ('over_best', of(rule) - of('OPT')),
       ):
-        row[name], row[f'{name}_error'] = metrics.ratio(sums, tokens)
+        row[name], row[f'{name}_error'] = metrics.ratio(sums[:, i], tokens)
       yield row
 
 
 def figures(rows):
   """Draws the bias of each rule, and what it is over the least possible."""
-  options = {'panel': 'way', 'xlabel': 'epsilon'}
+  draw = lambda rows, name, ylabel: plots.lines(
+    rows,
+    'epsilon',
+    name,
+    'rule',
+    panel='way',
+    error=f'{name}_error',
+    ylabel=ylabel,
+  )
+  others = [row for row in rows if row['rule'] != 'OPT']
   made = {
-    'bias': plots.lines(
-      rows,
-      'epsilon',
-      'bias',
-      'rule',
-      error='bias_error',
-      ylabel='bias (TV) of a token',
-      **options,
-    ),
-    'over_best': plots.lines(
-      [row for row in rows if row['rule'] != 'OPT'],
-      'epsilon',
-      'over_best',
-      'rule',
-      error='over_best_error',
-      ylabel='bias over that of OPT',
-      **options,
-    ),
+    'bias': draw(rows, 'bias', 'bias (TV) of a token'),
+    'over_best': draw(others, 'over_best', 'bias over that of OPT'),
   }
-  for figure in made.values():
-    for axes in figure.axes:
-      axes.set_xscale('log')
+  for axes in made['bias'].axes + made['over_best'].axes:
+    axes.set_xscale('log')
   for axes in made['over_best'].axes:
     axes.set_yscale('symlog', linthresh=1e-4)
     axes.set_ylim(bottom=0)

@@ -4,6 +4,7 @@ Yin et al. (2024), Figure 4: drafts are kept more often than is lossless.
 """
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -19,22 +20,23 @@ from specjax import trees
 from specjax import verifiers
 from specjax.theory import pareto
 
-MAY_CHANGE = ('paper', 'epsilons', 'positions')
+MAY_CHANGE = ('epsilons', 'positions')
 # What stands for a rejected draft, by the paper's names of the rules.
 RULES = {'OPT': 'residual', 'UNO': 'target', 'UNO, code': 'draft'}
+_CASE = 'position', 'epsilon', 'rule'
 
 
 def run(config, workdir):
   """Returns a row for each position, epsilon and replacement."""
-  _check(config)
-  cases = [
-    {'position': position, 'epsilon': epsilon, 'rule': rule}
-    for position in config.positions
-    for epsilon in config.epsilons
-    for rule in RULES
-  ]
+  configs.check_counts(config, ('horizon', 'runs'))
+  configs.check_counts(config, ('epsilons', 'positions'), 0)
+  checks.check_range('positions', config.positions, 0, config.horizon - 1)
   names = 'vocab_size', 'horizon', 'runs', 'seed'
   shared = {name: config[name] for name in names}
+  cases = [
+    dict(zip(_CASE, case))
+    for case in itertools.product(config.positions, config.epsilons, RULES)
+  ]
   units = [case | shared for case in cases]
   outcomes = log.resume(workdir, units, _row, 'rules')
   return [case | outcome for case, outcome in zip(cases, outcomes)]
@@ -42,17 +44,14 @@ def run(config, workdir):
 
 def _row(unit):
   """What formulas say of a rule, and what the verifier does."""
-  size, horizon, seed = (
-    unit[name] for name in ('vocab_size', 'horizon', 'seed')
-  )
+  settings = [unit[name] for name in ('vocab_size', 'horizon', 'seed')]
   target, draft = (
-    table[unit['position'], 0]
-    for table in rejections.tables(size, horizon, seed)
+    table[unit['position'], 0] for table in rejections.tables(*settings)
   )
   rule = unit['epsilon'], RULES[unit['rule']]
-  key = jax.random.fold_in(jax.random.key(seed), unit['position'])
+  key = jax.random.fold_in(jax.random.key(unit['seed']), unit['position'])
   formula = pareto.over_acceptance_point(draft, target, *rule)
-  found = measure(key, draft, target, *rule, unit['runs'])
+  found = _measure(key, draft, target, *rule, unit['runs'])
   return {
     'rejection': float(formula.rejection),
     'bias': float(formula.bias),
@@ -63,14 +62,7 @@ def _row(unit):
 
 
 @functools.partial(jax.jit, static_argnames=('replacement', 'num_runs'))
-def measure(
-  key: jax.Array,
-  draft: jax.Array,
-  target: jax.Array,
-  epsilon: float,
-  replacement: str,
-  num_runs: int,
-) -> pareto.Point:
+def _measure(key, draft, target, epsilon, replacement, num_runs):
   """Lets the verifier judge one draft in each of many runs.
 
   Bias is the distance of the first tokens' frequencies from the target, so that
@@ -91,9 +83,7 @@ def measure(
 
   kept, tokens = jax.vmap(one)(jax.random.split(key, num_runs))
   output = jnp.bincount(tokens, length=target.shape[0]) / num_runs
-  return pareto.Point(
-    rejection=1 - kept.mean(), bias=0.5 * jnp.abs(output - target).sum()
-  )
+  return pareto.Point(1 - kept.mean(), 0.5 * jnp.abs(output - target).sum())
 
 
 def figures(rows):
@@ -115,12 +105,3 @@ def figures(rows):
     points = [(row['measured_rejection'], row['measured_bias']) for row in own]
     axes.plot(*zip(*points), 'kx', markersize=7)
   return {'front': drawn}
-
-
-def _check(config):
-  configs.check_counts(config, ('horizon', 'runs'))
-  for name in ('epsilons', 'positions'):
-    if not config[name]:
-      raise ValueError(f'{name} must hold at least one number, got none.')
-  checks.check_range('epsilons', config.epsilons, 0)
-  checks.check_range('positions', config.positions, 0, config.horizon - 1)

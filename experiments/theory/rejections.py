@@ -5,6 +5,7 @@ is no bonus token, and a round ends at a rejection or at the horizon.
 """
 
 import functools
+import itertools
 import math
 import types
 
@@ -21,44 +22,43 @@ from specjax import families
 from specjax import models
 from specjax import theory
 
-MAY_CHANGE = (
-  'paper',
-  'horizons',
-  'num_drafts',
-  'simulated_drafts',
-  'decoded_horizons',
-  'decoded_drafts',
-  'means_at',
-)
+_GRIDS = 'horizons', 'simulated_drafts', 'decoded_horizons', 'decoded_drafts'
+_COUNTS = 'num_drafts', 'runs_per_chunk', 'batch_size'
+MAY_CHANGE = (*_GRIDS, 'num_drafts', 'means_at')
 _LIMIT = 'limit of many drafts'
 
 
 def run(config, workdir):
   """Returns a row for each source, horizon, number of drafts and of runs."""
-  _check(config)
+  configs.check_counts(config, (*_GRIDS, *_COUNTS))
+  configs.check_counts(config, ('vocab_size', 'simulated_runs'), 2)
+  configs.check_counts(config, ('decoded_runs',), 2)
+  expected = lambda horizon, num_drafts: theory.batch_expected_rejections(
+    *tables(config.vocab_size, horizon, config.seed), horizon, num_drafts
+  )
   rows = []
   for horizon in config.horizons:
-    pair = tables(config.vocab_size, horizon, config.seed)
-    for num_drafts in (*config.num_drafts, math.inf):
-      expected = theory.batch_expected_rejections(*pair, horizon, num_drafts)
-      case = {'horizon': horizon, 'num_drafts': num_drafts, 'source': 'theory'}
-      if num_drafts == math.inf:
-        case |= {'num_drafts': None, 'source': _LIMIT}
-      rows.append(case | _of_mean(expected, horizon))
+    for num_drafts in config.num_drafts:
+      mean = expected(horizon, num_drafts)
+      row = _row('theory', horizon, num_drafts, mean)
+      rows.append(row | {'acceleration': horizon / mean})
+    limit = expected(horizon, math.inf)
+    rows.append(_row(_LIMIT, horizon, None, limit))
   counts = simulated(config, workdir) | decoded(config, workdir)
-  for (source, horizon, num_drafts), counted in counts.items():
-    pair = tables(config.vocab_size, horizon, config.seed)
-    expected = theory.batch_expected_rejections(*pair, horizon, num_drafts)
-    case = {'horizon': horizon, 'num_drafts': num_drafts, 'source': source}
+  for (source, *case), counted in counts.items():
     for num in sorted({*config.means_at, len(counted)}):
       if 2 <= num <= len(counted):
-        rows.append(case | statistics(counted[:num], horizon, expected))
+        found = statistics(counted[:num], expected(*case))
+        rows.append(_row(source, *case, **found))
   return rows
 
 
-def tables(
-  vocab_size: int, horizon: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _row(source, horizon, num_drafts, rejections, **others):
+  names = 'source', 'horizon', 'num_drafts', 'rejections'
+  return dict(zip(names, (source, horizon, num_drafts, rejections))) | others
+
+
+def tables(vocab_size, horizon, seed):
   """Returns a target's and a draft's table, `[horizon, V, V]` float32 each.
 
   The paper names the seed, 10, but not how its tables are drawn from it.
@@ -67,76 +67,59 @@ def tables(
   rejections, and the paper prints 16.41; with other seeds, this way to draw
   gives 16.31 ± 0.29.
   """
-  numbers = np.random.RandomState(seed)
-  shape = horizon, vocab_size, vocab_size
-  draft, target = (numbers.rand(*shape) for _ in range(2))
-  target, draft = (
-    (table / table.sum(-1, keepdims=True)).astype(np.float32)
-    for table in (target, draft)
-  )
+  shape = 2, horizon, vocab_size, vocab_size
+  numbers = np.random.RandomState(seed).rand(*shape)
+  numbers /= numbers.sum(-1, keepdims=True)
+  draft, target = numbers.astype(np.float32)
   return target, draft
 
 
 def simulated(config, workdir):
-  """Simulates runs, a chunk at a time.
-
-  Returns:
-    `[runs]` rejections, by source, horizon and number of drafts.
-  """
-  chunk = min(config.runs_per_chunk, config.simulated_runs)
+  """Returns rejections of each run, by source, horizon and number of drafts."""
+  names = 'horizon', 'num_drafts', 'first'
+  firsts = range(0, config.simulated_runs, config.runs_per_chunk)
   units = [
     {
-      'simulated': [horizon, num_drafts, chunk],
-      'first': first,
+      **dict(zip(names, case)),
+      'num_runs': min(config.runs_per_chunk, config.simulated_runs - case[-1]),
       'vocab_size': config.vocab_size,
       'seed': config.seed,
     }
-    for horizon in config.horizons
-    for num_drafts in config.simulated_drafts
-    for first in range(0, config.simulated_runs, chunk)
+    for case in itertools.product(
+      config.horizons, config.simulated_drafts, firsts
+    )
   ]
 
   def compute(unit):
-    horizon, num_drafts, num_runs = unit['simulated']
     key = jax.random.key(config.seed)
-    for number in (horizon, num_drafts, unit['first']):
-      key = jax.random.fold_in(key, number)
+    for name in names:
+      key = jax.random.fold_in(key, unit[name])
+    horizon, num_drafts = unit['horizon'], unit['num_drafts']
     pair = tables(config.vocab_size, horizon, config.seed)
-    runs = theory.simulate(key, *pair, horizon, num_drafts, num_runs)
+    runs = theory.simulate(key, *pair, horizon, num_drafts, unit['num_runs'])
     return {'rejections': runs.rejected.sum(axis=1).tolist()}
 
-  counts: dict[tuple, list[int]] = {}
+  counts = {}
   outcomes = log.resume(workdir, units, compute, 'simulation')
   for unit, outcome in zip(units, outcomes):
-    case = ('simulation', *unit['simulated'][:2])
+    case = 'simulation', unit['horizon'], unit['num_drafts']
     counts.setdefault(case, []).extend(outcome['rejections'])
-  return {
-    case: np.array(each[: config.simulated_runs])
-    for case, each in counts.items()
-  }
+  return counts
 
 
 def decoded(config, workdir):
-  """Decodes runs with the project's loop, each behind one uniform token.
-
-  Returns:
-    `[runs]` rejections, by source, horizon and number of drafts.
-  """
+  """The same of runs of the decode loop, each behind one uniform token."""
   tokens = np.random.default_rng(config.seed).integers(
     config.vocab_size, size=config.decoded_runs
   )
   jobs = [prompts.Job('', [[token]]) for token in tokens.tolist()]
-  cases = [
-    (horizon, num_drafts)
-    for horizon in config.decoded_horizons
-    for num_drafts in config.decoded_drafts
-  ]
+  cases = list(
+    itertools.product(config.decoded_horizons, config.decoded_drafts)
+  )
   points = [_point(config, jobs, *case) for case in cases]
   return {
     # The last draft may stand at the horizon: no emitted token is a bonus.
-    ('decoder', *case): np.array(
-      [case[0] - sum(record['accepted']) for record in records]
-    )
+    ('decoder', *case): [case[0] - sum(each['accepted']) for each in records]
     for case, records in zip(cases, runner.decode(workdir, points))
   }
 
@@ -145,12 +128,11 @@ def _point(config, jobs, horizon, num_drafts):
   """Batch verification of chains to the horizon."""
   arm = f'draft:{num_drafts}x{horizon}/batch'
   way = ways.parse(config, arm, ['draft'], 'decoded_drafts')
-  pair = tables(config.vocab_size, horizon, config.seed)
-  settings = {'way': way.settings, 'horizon': horizon}
+  family = _family(*tables(config.vocab_size, horizon, config.seed))
   names = 'vocab_size', 'decoded_runs', 'batch_size'
   return runner.Point(
-    settings | {name: config[name] for name in names},
-    functools.partial(ways.build, way, _family(*pair), horizon + 1),
+    {'way': way.settings} | {name: config[name] for name in names},
+    functools.partial(ways.build, way, family, horizon + 1),
     jobs,
     horizon,
     min(config.batch_size, config.decoded_runs),
@@ -169,26 +151,22 @@ def _family(target, draft):
   )
 
 
-def statistics(counts: np.ndarray, horizon: int, expected: float) -> dict:
-  """Returns the statistics of `[runs]` counted rejections."""
-  error = float(np.std(counts, ddof=1)) / math.sqrt(len(counts))
+def statistics(counts, expected):
+  """Returns the mean of `[runs]` counted rejections, beside the expected."""
   mean = float(np.mean(counts))
-  return (
-    {'runs': len(counts)}
-    | _of_mean(mean, horizon)
-    | {
-      'rejections_error': error,
-      'excess': mean - expected,
-      'deviation': (mean - expected) / error if error else None,
-    }
-  )
+  return {
+    'rejections': mean,
+    'rejections_error': float(np.std(counts, ddof=1) / len(counts) ** 0.5),
+    'excess': mean - expected,
+    'runs': len(counts),
+  }
 
 
 def figures(rows):
   """Draws rejections by drafts, Figure 2 (c), and by runs, Figure 2 (a, b)."""
-  most: dict[tuple, dict] = {}
-  for row in rows:  # Those of all runs come last.
-    most[row['source'], row['horizon'], row['num_drafts']] = row
+  names = 'source', 'horizon', 'num_drafts'
+  # Those of all runs come last.
+  most = {tuple(row[name] for name in names): row for row in rows}
   by_drafts = plots.lines(
     list(most.values()),
     'num_drafts',
@@ -202,9 +180,8 @@ def figures(rows):
     level=lambda row: row['source'] == _LIMIT,
     points=lambda row: 'runs' in row,
   )
-  counted = [row for row in rows if 'runs' in row]
   by_runs = plots.lines(
-    counted,
+    [row for row in rows if 'runs' in row],
     'runs',
     'excess',
     ('num_drafts',),
@@ -216,24 +193,3 @@ def figures(rows):
     axes.set_xscale('log')
     axes.axhline(0, color='0.5', linewidth=0.8)
   return {'num_drafts': by_drafts, 'running_mean': by_runs}
-
-
-def _of_mean(rejections, horizon):
-  """Without a rejection, one call fills any horizon."""
-  return {
-    'rejections': rejections,
-    'acceleration': horizon / rejections if rejections else None,
-  }
-
-
-def _check(config):
-  names = 'horizons', 'num_drafts', 'simulated_drafts', 'decoded_drafts'
-  configs.check_counts(config, (*names, 'runs_per_chunk', 'batch_size'))
-  for name in ('vocab_size', 'simulated_runs', 'decoded_runs'):
-    if config[name] < 2:
-      raise ValueError(f'{name} must be >= 2, got {config[name]}.')
-  if not set(config.decoded_horizons) <= set(config.horizons):
-    raise ValueError(
-      f'decoded_horizons must be among horizons={config.horizons}, got '
-      f'{config.decoded_horizons}.'
-    )

