@@ -244,14 +244,13 @@ def at_parents(
   """Returns `[B, N, ...]` of `[B, N + 1, ...]` what each node's parent has."""
   if isinstance(topology, Topology):
     return entries[:, np.array(topology.parents, np.int32) + 1]
-  index = topology.parents[(...,) + (None,) * (entries.ndim - 2)] + 1
-  return jnp.take_along_axis(entries, index, axis=1)
+  return at_entries(entries, topology.parents + 1)
 
 
 def at_entries(values: jax.Array, entries: jax.Array) -> jax.Array:
   """Returns `[B, P, ...]` of `[B, N + 1, ...]` what `[B, P]` entries have.
 
-  Entries that are junk have what the last one has, and never NaN of their own.
+  An entry that is out of range has what the nearest one has: no NaN of its own.
   """
   index = entries[(...,) + (None,) * (values.ndim - 2)]
   return jnp.take_along_axis(values, index, axis=1, mode='clip')
