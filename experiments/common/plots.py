@@ -25,7 +25,7 @@ def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
   with matplotlib.rc_context(_STABLE):
     options = {}
     if os.fspath(path).endswith('.svg'):
-      options['metadata'] = {'Date': None, 'Creator': None}
+      options['metadata'] = {'Date': None}
     figure.savefig(path, dpi=120, **options)
   plt.close(figure)
 
