@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/spectr/decode.py \
 Block efficiency; SpecTr's own rule is `kseq`, and with one draft `maximal`. Our
 small, medium and large stand for the paper's drafters of 2M, 6M and 20M; they
 are those of `configs/spectr/lm1b_97m.py`, too. For `medium` and 8 tokens, 8
-drafts with `kseq` emit 1.36 times as much a round as one (± 0.04; in the paper
+drafts with `kseq` emit 1.29 ± 0.04 times as much a round as one (in the paper
 1.40 times).
 """
 
