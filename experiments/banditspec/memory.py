@@ -65,9 +65,8 @@ def _loops(config, workdir, made):
   names = 'family', 'batch_size', 'max_length'
   shape = {name: config[name] for name in names}
   units = [{'loop': way.settings} | shape for way in made.ways]
-  ways = {log.name(unit): way for unit, way in zip(units, made.ways)}
-  held = lambda unit: _held(config, made, ways[log.name(unit)], prompts)
-  return log.resume(workdir, units, held, 'loops')
+  held = lambda way: _held(config, made, way, prompts)
+  return log.resume(workdir, units, held, 'loops', made.ways)
 
 
 def _held(config, made, way, prompts):

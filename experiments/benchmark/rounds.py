@@ -41,10 +41,9 @@ def run(config, workdir):
   names = 'batch_size', 'max_length', 'rounds', 'repeats', 'family'
   shared = {name: config[name] for name in names}
   units = [{'part': name, **way.settings, **shared} for name, way, _ in parts]
-  place = {log.name(unit): each for unit, each in zip(units, parts)}
 
-  def compute(unit):
-    _, way, measured = place[log.name(unit)]
+  def compute(part):
+    _, way, measured = part
     jax.clear_caches()  # Many programs have more memory maps than Linux allows.
     rows = [
       {
@@ -57,7 +56,7 @@ def run(config, workdir):
     ]
     return {'rows': rows}
 
-  outcomes = log.resume(workdir, units, compute, 'comparisons')
+  outcomes = log.resume(workdir, units, compute, 'comparisons', parts)
   return [
     {'part': unit['part'], 'batch_size': config.batch_size} | row
     for unit, outcome in zip(units, outcomes)

@@ -50,13 +50,11 @@ class Arm(NamedTuple):
   goal: components.Spec | None = None
 
   def __str__(self) -> str:
-    drafter = dict(self.drafter.options)
-    name = str(self.drafter)
-    if self.drafter == components.Spec(
-      'autoregressive', (), (('model', drafter.get('model')),)
-    ):
-      name = drafter['model']
-    parts = [name, self.tree and _short(self.tree), self.verifier, self.goal]
+    drafter = self.drafter
+    model = dict(drafter.options).get('model')
+    if drafter == components.Spec('autoregressive', (), (('model', model),)):
+      drafter = model
+    parts = [drafter, self.tree and _short(self.tree), *self[2:]]
     return ''.join(
       f'{mark}{part}' for mark, part in zip(PARTS.values(), parts) if part
     )
@@ -70,16 +68,7 @@ class Pool(NamedTuple):
 
 
 def parse(entry: Any, models: Sequence[str], place: str) -> Arm:
-  """Takes an arm apart.
-
-  Args:
-    entry: the short form, or a dictionary of `PARTS`.
-    models: names of the family's, which may stand for a drafter.
-    place: where the entry stands in the config, for errors.
-
-  Raises:
-    ValueError: it has another form.
-  """
+  """Takes an arm apart; names of `models` may stand for a drafter."""
   if isinstance(entry, Arm):
     return entry
   if isinstance(entry, str):
@@ -89,31 +78,18 @@ def parse(entry: Any, models: Sequence[str], place: str) -> Arm:
       f"{place} must be an arm such as 'medium:4', or a dictionary of "
       f'{", ".join(PARTS)}, got {entry!r}.'
     )
-  for name in entry:
-    if name not in PARTS:
-      raise ValueError(
-        f'{place}: Unknown part {name!r} of an arm. Known: {", ".join(PARTS)}.'
-      )
-  parts = {name: entry[name] for name in entry if entry[name] is not None}
+  components.check_known(entry, PARTS, f'{place}: Unknown part', ' of an arm')
   specs = {
     name: components.parse(_tree(part) if name == 'tree' else part, place)
-    for name, part in parts.items()
+    for name, part in entry.items()
+    if part is not None
   }
   specs['drafter'] = _drafter(specs['drafter'], models, place)
   return Arm(**specs)
 
 
 def build(arm: Arm, pool: Pool, place: str) -> tuple[base.Arm, base.Params]:
-  """Builds an arm, with its drafter's parameters.
-
-  Args:
-    arm: from `parse`.
-    pool: models and how tokens are drawn.
-    place: where it stands in the config, for errors.
-
-  Raises:
-    ValueError: a part is refused; the sentence begins with the place.
-  """
+  """Builds an arm, with its drafter's parameters."""
   tree = arm.tree and components.build(trees.Topology, arm.tree, place)
   drafter, params = _build_drafter(arm, tree, pool, place)
   verifier = arm.verifier or _default(arm, tree, pool)
@@ -129,9 +105,9 @@ def label(arm: Arm) -> str:
 
 
 def numbers(arm: Arm) -> tuple[float, ...]:
-  """Returns what may differ in arms of one compiled program.
+  """Returns the numbers of goal, verifier and stop rule, in order.
 
-  That is the numbers of goal, verifier and stop rule, in order.
+  They may differ in arms of one compiled program.
   """
   found: list[float] = []
   with_numbers(arm, lambda value: found.append(value) or value)
@@ -187,11 +163,10 @@ def _tree(entry):
     return entry
   first, length, rest = found.groups()
   if rest:
-    factors = tuple(map(int, f'{first}{rest}'.split('.')))
-    return ('prefix_tree', factors)
+    return 'prefix_tree', tuple(map(int, f'{first}{rest}'.split('.')))
   if length:
-    return ('chains', int(first), int(length))
-  return ('chain', int(first))
+    return 'chains', int(first), int(length)
+  return 'chain', int(first)
 
 
 def _short(tree):
@@ -210,12 +185,10 @@ def _drafter(spec, models, place):
   """The drafter; the name of a model stands for `autoregressive` of it."""
   if spec.name in drafters.DRAFTERS:
     return spec
-  if spec.name in models and not spec.args:
-    return components.Spec(
-      'autoregressive', (), (('model', spec.name), *spec.options)
-    )
-  known = ', '.join([*models, *sorted(drafters.DRAFTERS)])
-  raise ValueError(f'{place}: Unknown drafter {spec.name!r}. Known: {known}.')
+  known = [*(() if spec.args else models), *sorted(drafters.DRAFTERS)]
+  components.check_known([spec.name], known, f'{place}: Unknown drafter')
+  options = ('model', spec.name), *spec.options
+  return components.Spec('autoregressive', (), options)
 
 
 def _build_drafter(arm, tree, pool, place):
@@ -228,26 +201,16 @@ def _build_drafter(arm, tree, pool, place):
   several: list[Any] = []
 
   def model(name):
-    name = name if name is not None else ''
-    chosen = registry.lookup(pool.models, 'model', name)
+    chosen = registry.lookup(pool.models, 'model', name or '')
     params.append(chosen.params)
     return chosen.functions
 
   def members(names):
-    each = [
-      _build_drafter(
-        arm._replace(
-          drafter=_drafter(components.parse(name, place), pool.models, place),
-          goal=None,
-        ),
-        tree,
-        pool,
-        place,
-      )
-      for name in names or ()
-    ]
-    several.extend(member for _, member in each)
-    return tuple(member for member, _ in each)
+    for name in names or ():
+      named = _drafter(components.parse(name, place), pool.models, place)
+      member = arm._replace(drafter=named, goal=None)
+      several.append(_build_drafter(member, tree, pool, place))
+    return tuple(drafter for drafter, _ in several)
 
   given = {
     base.LanguageModel: model,
@@ -262,45 +225,44 @@ def _build_drafter(arm, tree, pool, place):
     )
   drafter = components.build(base.Drafter, spec, place, given)
   if several:
-    return drafter, tuple(several)
+    return drafter, tuple(params for _, params in several)
   return drafter, params[0] if params else None
 
 
 def _given_tree(factory, arm, tree, place):
   """What a factory learns of the tree: itself, or its length and its chains."""
   names = components.parameters(factory)
-  passes_on = any(
-    each.annotation == Sequence[base.Drafter] for each in names.values()
-  )
-  shaped = {'topology', 'draft_length'} & set(names)
+  said = f'{place}: {arm.drafter.name}'
   if tree is None:
-    if 'topology' in shaped:
-      raise ValueError(
-        f"{place}: {arm.drafter.name} needs a tree, as in '{arm.drafter}:4'."
-      )
+    if 'topology' in names:
+      raise ValueError(f"{said} needs a tree, as in '{arm.drafter}:4'.")
     return {}
-  if not shaped and not passes_on:
-    raise ValueError(f'{place}: {arm.drafter.name} takes no tree.')
   given = {'topology': lambda value: tree}
-  if 'draft_length' in shaped:
+  if 'draft_length' in names:
     width = tree.num_nodes // max(tree.depth, 1)
     if tree != trees.chains(max(width, 1), max(tree.depth, 1)):
       raise ValueError(
-        f'{place}: {arm.drafter.name} takes chains of 1 or more tokens, as '
-        f"'8' and '4x8', got {_short(arm.tree)}."
+        f"{said} takes chains of 1 or more tokens, as '8' and '4x8', got "
+        f'{_short(arm.tree)}.'
       )
     given['draft_length'] = lambda value: tree.depth
     given['num_drafts'] = lambda value: width
+  elif 'topology' not in names and not _several(factory):
+    raise ValueError(f'{said} takes no tree.')
   return given
+
+
+def _several(factory):
+  """Whether a drafter is made of others."""
+  options = components.parameters(factory).values()
+  return any(each.annotation == Sequence[base.Drafter] for each in options)
 
 
 def _default(arm, tree, pool):
   """The verifier, where none is named."""
   # What goals give at temperature 0 may still be drawn from.
   temperature = 1.0 if arm.goal is not None else pool.sampling.temperature
-  names = components.parameters(drafters.DRAFTERS[arm.drafter.name])
-  kinds = {each.annotation for each in names.values()}
-  if Sequence[base.Drafter] in kinds and temperature:
+  if _several(drafters.DRAFTERS[arm.drafter.name]) and temperature:
     return components.Spec('ensemble')  # Siblings differ in distribution.
   several = tree is not None and tree.num_nodes > tree.depth
   return components.Spec(verifiers.default(temperature, 1 + several))

@@ -14,6 +14,8 @@ that a component is usable from a config with its line in the table.
 
 import ast
 from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 import inspect
 import re
@@ -76,26 +78,19 @@ KINDS: dict[Any, Kind] = {
 
 
 def parse(entry: Any, place: str) -> Spec:
-  """Takes a component apart.
-
-  Args:
-    entry: a name, a call, `(name, *args)` or a dictionary with `name`.
-    place: where it stands in the config, for errors.
-
-  Raises:
-    ValueError: it has another form.
-  """
+  """Takes a component apart; `place` in the config begins what it refuses."""
   if isinstance(entry, Spec):
     return entry
   if isinstance(entry, str):
     return _of_text(entry, place)
-  if isinstance(entry, tuple | list) and entry and isinstance(entry[0], str):
-    return Spec(entry[0], tuple(map(_frozen, entry[1:])))
-  if hasattr(entry, 'items'):
-    options = {name: _frozen(value) for name, value in entry.items()}
+  name, args, options = None, (), {}
+  if isinstance(entry, tuple | list) and entry:
+    name, *args = entry
+  elif hasattr(entry, 'items'):
+    options = {key: _frozen(value) for key, value in entry.items()}
     name = options.pop('name', None)
-    if isinstance(name, str):
-      return Spec(name, (), tuple(options.items()))
+  if isinstance(name, str):
+    return Spec(name, tuple(map(_frozen, args)), tuple(options.items()))
   raise ValueError(
     f"{place} must be a name, a call such as 'opt(0.2)', or a dictionary with "
     f'a name, got {entry!r}.'
@@ -108,24 +103,25 @@ def build(
   place: str,
   given: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-  """Builds a component.
+  """Builds a component of one of `KINDS`.
+
+  Whatever is wrong with it is refused in a sentence that begins with the place.
 
   Args:
-    kind: one of `KINDS`.
+    kind: a key of `KINDS`.
     entry: as `parse` takes it.
-    place: where it stands in the config, for errors.
+    place: where it stands in the config.
     given: what the experiment knows, by names of parameters and by what they
       are annotated with: functions of an option (or of None, if there is none
       in the entry), which are called for the parameters that a factory has.
-
-  Raises:
-    ValueError: its name or an option is unknown, missing or of another type, or
-      its factory refuses it; the sentence begins with the place.
   """
   spec = parse(entry, place)
   factory = find(kind, spec, place)
   options = _arguments(factory, spec, place, given)
-  return _refusing(lambda: factory(**options), f'{place}: {spec}', place)
+  try:
+    return factory(**options)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'{place}: {spec}: {error}') from error
 
 
 def find(kind: Any, spec: Spec, place: str) -> Factory:
@@ -146,13 +142,19 @@ def parameters(factory: Factory) -> dict[str, inspect.Parameter]:
   }
 
 
+def check_known(
+  names: Iterable[str], known: Collection[str], what: str, of: str = ''
+) -> None:
+  """Refuses a name that is not known; `what` and `of` stand around it."""
+  for name in names:
+    if name not in known:
+      listed = f'Known: {", ".join(known)}.' if known else 'It has none.'
+      raise ValueError(f'{what} {name!r}{of}. {listed}')
+
+
 def bind(factory: Factory, spec: Spec, place: str) -> dict[str, Any]:
   """Returns the options that are written, by name."""
   names = list(parameters(factory))
-  loose = any(
-    each.kind is each.VAR_KEYWORD
-    for each in inspect.signature(factory).parameters.values()
-  )
   options = dict(spec.options)
   if len(spec.args) > len(names):
     raise ValueError(
@@ -163,12 +165,9 @@ def bind(factory: Factory, spec: Spec, place: str) -> dict[str, Any]:
     if name in options:
       raise ValueError(f'{place}: {spec.name} is given {name} twice.')
     options[name] = value
-  unknown = [name for name in options if name not in names and not loose]
-  if unknown:
-    known = f'Known: {", ".join(names)}.' if names else 'It has none.'
-    raise ValueError(
-      f'{place}: Unknown option {unknown[0]!r} of {spec.name}. {known}'
-    )
+  kinds = {p.kind for p in inspect.signature(factory).parameters.values()}
+  if inspect.Parameter.VAR_KEYWORD not in kinds:
+    check_known(options, names, f'{place}: Unknown option', f' of {spec.name}')
   return options
 
 
@@ -204,16 +203,6 @@ def _option(value, annotation, place, given):
       )
       raise ValueError(f'{place} must be of type {wanted}, got {value!r}.')
   return value
-
-
-def _refusing(make, what, place):
-  """Has refusals of a factory begin with the place."""
-  try:
-    return make()
-  except (TypeError, ValueError) as error:
-    if str(error).startswith(place):
-      raise
-    raise ValueError(f'{what}: {error}') from error
 
 
 def _of_text(text, place):

@@ -26,19 +26,18 @@ FILE = 'records.jsonl'
 def resume(
   workdir: workdirs.Workdir,
   units: Sequence[Unit],
-  compute: Callable[[Unit], dict[str, Any]],
+  compute: Callable[[Any], dict[str, Any]],
   label: str = '',
+  given: Sequence[Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
   """Yields the outcome of each unit, logged before or computed now.
 
   Args:
     workdir: of the log.
-    units: in the order in which they are computed; no two are equal.
+    units: in the order in which they are computed; two that are equal raise.
     compute: gives the outcome of a unit, as JSON.
     label: of the progress that is shown, with the time that is left.
-
-  Raises:
-    ValueError: two units are equal.
+    given: for each unit, what `compute` takes; by default, the unit itself.
   """
   names = [name(unit) for unit in units]
   if len(set(names)) < len(names):
@@ -49,20 +48,17 @@ def resume(
   if len(names) > left:
     print(f'{len(names) - left} of {len(names)} are done already.')
   with tqdm.tqdm(total=left, desc=label, disable=not left) as progress:
-    for unit, each in zip(units, names):
+    for unit, each, own in zip(units, names, given or units):
       if each not in done:
-        done[each] = _as_json(compute(unit))
+        # The same as a later run reads it.
+        done[each] = json.loads(json.dumps(compute(own), ensure_ascii=False))
         _append(workdir, {'unit': each, **unit, 'outcome': done[each]})
         progress.update()
       yield done[each]
 
 
 def read(workdir: workdirs.Workdir) -> dict[str, dict[str, Any]]:
-  """Returns the outcomes that are logged, by the names of their units.
-
-  Raises:
-    ValueError: the log is of an older format.
-  """
+  """Returns the outcomes that are logged, by the names of their units."""
   path = os.path.join(str(workdir), FILE)
   if not lines.keep_while(path):
     return {}
@@ -85,8 +81,3 @@ def _append(workdir, row):
   path = os.path.join(workdir, FILE)
   with open(path, 'a', encoding='utf-8') as file:
     file.write(json.dumps(row, ensure_ascii=False) + '\n')
-
-
-def _as_json(outcome):
-  """The same as a later run reads it."""
-  return json.loads(json.dumps(outcome, ensure_ascii=False))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence
-import functools
 import platform
 import time
 from typing import Any
@@ -38,11 +37,14 @@ def in_turns(
 
 
 def medians(
-  functions: Sequence[Callable[[], Any]], repeats: int, label: str = ''
+  functions: Sequence[Callable[[], Any]], *args: Any, **options: Any
 ) -> np.ndarray:
-  """Returns `[F]` median seconds of functions that need no preparation."""
-  runs = [functools.partial(_itself, function) for function in functions]
-  return np.median(in_turns(runs, repeats, label), axis=0)
+  """Returns `[F]` median seconds of functions that need no preparation.
+
+  What follows them is as in `in_turns`.
+  """
+  runs = [lambda function=function: function for function in functions]
+  return np.median(in_turns(runs, *args, **options), axis=0)
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
@@ -58,7 +60,3 @@ def device() -> str:
   if kind == 'cpu':
     return f'{platform.machine()} {kind}, {jax.device_count()} device'
   return kind
-
-
-def _itself(function):
-  return function

@@ -54,22 +54,15 @@ class Batch(NamedTuple):
 
 
 class Options(NamedTuple):
-  """What to record beside tokens and rounds.
+  """What to record beside what every record has."""
 
-  Attributes:
-    repeats: how often each batch is timed, in turns with the same batch by
-      `reference`; 0 for no clock.
-    reference: what a way is timed against.
-    fields: of `RoundInfo`, that are recorded of each live round.
-    observe: `(batch) -> record`s of its own, one for each job.
-    tokens: whether to record what was emitted.
-  """
-
+  # How often each batch is timed, in turns with the same one by `reference`.
   repeats: int = 0
   reference: Callable[[], ways_lib.Player] | None = None
-  fields: tuple[str, ...] = ()
+  fields: tuple[str, ...] = ()  # of the `RoundInfo` of each live round
+  # Gives records of its own, one for each job.
   observe: Callable[[Batch], Sequence[Record]] | None = None
-  tokens: bool = False
+  tokens: bool = False  # that were emitted
 
 
 def decode(
@@ -77,34 +70,30 @@ def decode(
   points: Sequence[Point],
   options: Options = Options(),
 ) -> list[list[Record]]:
-  """Decodes every point, batch by batch, and logs each as it comes.
-
-  Returns:
-    For each point, a record of each of its jobs.
+  """Returns for each point a record of each job; logs batch by batch.
 
   Raises:
     ValueError: two points are the same, or the options contradict.
   """
   if options.repeats and (options.fields or options.reference is None):
     raise ValueError('Clocks need a reference, and no fields of rounds.')
-  units, where = [], []
+  units, places = [], []
   for index, point in enumerate(points):
     checks.check_range('batch_size', point.batch_size, 1)
     for first in range(0, len(point.jobs), point.batch_size):
       units.append(point.settings | {'first': first, 'seed': point.seed})
-      where.append((index, first))
+      places.append((index, first))
   session = _Session(options)
-  place = {log.name(unit): each for unit, each in zip(units, where)}
   learnt: dict[int, Any] = {}
 
-  def compute(unit):
-    index, first = place[log.name(unit)]
+  def compute(place):
+    index, first = place
     before = learnt.get(index) if first else None
     return session.play(points[index], first, before)
 
   records: list[list[Record]] = [[] for _ in points]
-  outcomes = log.resume(workdir, units, compute, 'batches')
-  for (index, _), outcome in zip(where, outcomes):
+  outcomes = log.resume(workdir, units, compute, 'batches', places)
+  for (index, _), outcome in zip(places, outcomes):
     records[index] += outcome['records']
     learnt[index] = outcome.get('bandit_state')
   return records
@@ -119,7 +108,7 @@ class _Session:
     # How prompts are read hangs on no number of a rule.
     self._readers: dict[Any, decoding.Decoder] = {}
     self._player = functools.lru_cache(maxsize=2)(lambda make: make())
-    self._plan = None
+    self._program = None
 
   def play(self, point: Point, first: int, learnt: Any) -> dict[str, Any]:
     """Decodes the batch that begins with a job; returns what is logged."""
@@ -139,15 +128,15 @@ class _Session:
     records: list[Record] = [
       {'label': job.label, 'job': int(id_)} for job, id_ in zip(jobs, ids)
     ]
-    num_turns = len(jobs[0].turns)
-    for turn in range(num_turns):
-      request = _Request(
-        [job.turns[turn] for job in jobs],
-        point.max_new_tokens,
+    for turn, prompts in enumerate(zip(*(job.turns for job in jobs))):
+      request = {
+        'prompts': prompts,
+        'max_new_tokens': point.max_new_tokens,
+        'seed': point.seed,
         # No two prompts of a point share their randomness.
-        {'seed': point.seed, 'request_ids': ids * num_turns + turn},
-        bandit_state,
-      )
+        'request_ids': ids * len(jobs[0].turns) + turn,
+        'bandit_state': bandit_state,
+      }
       batch, clocks = self._decode(point, jobs, player, request)
       bandit_state = batch.state.bandit
       for record, each in zip(records, self._records(batch, clocks)):
@@ -161,75 +150,75 @@ class _Session:
   def _built(self, make):
     """A player; now and then, programs of earlier ones are dropped."""
     player = self._player(make)
-    if player.program != self._plan:
-      self._plan = player.program
+    if player.program != self._program:
+      self._program = player.program
       if programs.drop():
         self._warm.clear()
         self._readers.clear()
     return player
 
-  def _reader(self, player):
-    """The decoder that reads prompts for a player."""
+  def _read(self, player, request):
+    """The state of prompts that are read."""
     key = player.program, player.reading
-    return self._readers.setdefault(key, player.decoder)
+    return self._readers.setdefault(key, player.decoder).init(**request)
 
   def _decode(self, point, jobs, player, request):
     """A batch, and what clocks have shown of each of its rows."""
-    options = self._options
-    if not options.repeats:
-      state = request.read(self._reader(player))
-      state, infos = _finish(player, state, options.fields)
-      clocks = [{}] * len(jobs)
-    else:
-      infos = None
+    infos, clocks = None, [{}] * len(jobs)
+    if self._options.repeats:
       state, clocks = self._in_turns(player, request)
-    results = player.decoder.results(request.prompts, state)
+    else:
+      state = self._read(player, request)
+      state, infos = _finish(player, state, self._options.fields)
+    results = player.decoder.results(request['prompts'], state)
     return Batch(point, jobs, player, results, state, infos), clocks
 
   def _in_turns(self, player, request):
     """Plays way and reference in turns, and times both."""
-    other = self._player(self._options.reference)
-    last: dict[str, Any] = {}
-    reading: dict[str, list[float]] = {'own': [], 'reference': []}
+    plain = self._player(self._options.reference)
+    sides = (player, request), (plain, request | {'bandit_state': None})
+    states: list[Any] = [None, None]
 
-    def prepare(name, each, asked):
-      reader = self._reader(each)
-      state, seconds = measure.timed(lambda: asked.read(reader))
-      reading[name].append(seconds)
+    def read(side):
+      states[side] = self._read(*sides[side])
+      return states[side]
 
-      def play():
-        last[name] = each.decode(state)
-        return last[name]
+    def play(side):
+      states[side] = sides[side][0].decode(states[side])
+      return states[side]
 
-      return play
-
-    plain = request._replace(bandit_state=None)
-    runs = [
-      functools.partial(prepare, 'own', player, request),
-      functools.partial(prepare, 'reference', other, plain),
+    calls = [
+      functools.partial(call, side)
+      for side in range(2)
+      for call in (read, play)
     ]
-    shape = player.program, player.reading, len(request.prompts), request.width
+    prompts = request['prompts']
+    # Programs that read prompts are of one width.
+    width = (max(map(len, prompts)) - 1).bit_length()
+    shape = player.program, player.reading, len(prompts), width
     if shape not in self._warm:
       self._warm.add(shape)
-      # Once more: arms are first played, and a used bandit is another program.
-      measure.in_turns(runs, 1)
-      reading['own'].clear()
-      reading['reference'].clear()
-    loops = measure.in_turns(runs, self._options.repeats, warm_up=False)
-    names = 'seconds', 'reference_seconds', 'reading', 'reference_reading'
-    seconds = [*np.median(loops, axis=0), *map(np.median, reading.values())]
-    plain = other.decoder.results(request.prompts, last['reference'])
+      # Twice: arms are first played, and a used bandit is another program.
+      for call in 2 * calls:
+        measure.timed(call)
     # The batch's own, in equal parts.
-    share = dict(zip(names, (np.array(seconds) / len(plain)).tolist()))
-    return last['own'], [
-      share | {'reference_emitted': len(result.tokens)} for result in plain
+    seconds = measure.medians(calls, self._options.repeats, warm_up=False)
+    reading, own, plain_reading, reference = (seconds / len(prompts)).tolist()
+    share = {
+      'seconds': own,
+      'reference_seconds': reference,
+      'reading': reading,
+      'reference_reading': plain_reading,
+    }
+    results = plain.decoder.results(prompts, states[1])
+    return states[0], [
+      share | {'reference_emitted': len(result.tokens)} for result in results
     ]
 
   def _records(self, batch, clocks):
     """What is recorded of each row."""
-    observed = [{}] * len(batch.jobs)
-    if self._options.observe:
-      observed = self._options.observe(batch)
+    observe = self._options.observe
+    observed = observe(batch) if observe else [{}] * len(batch.jobs)
     rows = zip(batch.results, clocks, observed)
     for row, (result, clock, more) in enumerate(rows):
       record = _record(result) | clock | more
@@ -240,29 +229,6 @@ class _Session:
         values = getattr(batch.infos, name)[live, row]
         record[name] = np.round(values.astype(float), 6).tolist()
       yield record
-
-
-class _Request(NamedTuple):
-  """What a decoder is asked for."""
-
-  prompts: list[list[int]]
-  max_new_tokens: int
-  options: dict[str, Any]
-  bandit_state: Any
-
-  @property
-  def width(self) -> int:
-    """Of the padded prompts: programs that read them are of one width."""
-    return (max(map(len, self.prompts)) - 1).bit_length()
-
-  def read(self, decoder: decoding.Decoder) -> decoding.DecodeState:
-    """Reads the prompts."""
-    return decoder.init(
-      self.prompts,
-      self.max_new_tokens,
-      bandit_state=self.bandit_state,
-      **self.options,
-    )
 
 
 class _Fields(NamedTuple):
