@@ -25,6 +25,10 @@ from experiments.common import paper
 _BEST = 'large:4'
 _ARMS = (_BEST, 'medium:4', 'prompt_lookup:16', 'suffix:4x8')
 _RETRIEVAL = 'retrieval:4x4'
+_HEDGES = tuple(
+  {'bandit': bandit, 'catch_up': 'always', 'label': bandit}
+  for bandit in ('hedge', 'hedge(discount=0.8)')
+)
 _COLUMNS = (
   'prompts',
   'domain',
@@ -77,12 +81,7 @@ def get_config(files=''):
         'kl_ucb',
         'thompson',
         'epsilon_greedy',
-        {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'},
-        {
-          'bandit': 'hedge(discount=0.8)',
-          'catch_up': 'always',
-          'label': 'hedge(discount=0.8)',
-        },
+        *_HEDGES,
       ),
       'reward': 'emitted',
       'costs': '',  # For 'throughput': of configs/benchmark/costs.py.

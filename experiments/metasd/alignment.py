@@ -5,17 +5,12 @@ and BD (acceptance by raw probabilities) separate it from the best one. Bandits,
 one for each prompt, show how soon they play that one.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-import functools
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 
 from experiments.common import compare
 from experiments.common import plots
-from experiments.common import runner
 from specjax import checks
 from specjax import metrics
 from specjax.theory import constant
@@ -26,6 +21,9 @@ _FIELDS = 'arm', 'num_emitted', 'num_accepted', 'tree_depth', 'raw_acceptance'
 _PARTS = 'rewards', 'best_arm', 'rounds'
 _REWARDS = {'BE': 'fraction', 'BD': 'divergence'}
 _QUANTILES = {'p5': 0.05, 'p25': 0.25, 'p50': 0.5, 'p75': 0.75, 'p95': 0.95}
+# What matplotlib calls the columns of a box.
+_BOX = {'label': 'way', 'whislo': 'p5', 'q1': 'p25', 'med': 'p50', 'q3': 'p75'}
+_BOX |= {'whishi': 'p95', 'mean': 'mean'}
 
 
 class Trace(NamedTuple):
@@ -41,127 +39,100 @@ def run(config, workdir):
   """Returns rows of three parts: rewards, best arms, and both by round."""
   checks.check_range('num_rounds', config.num_rounds, 1)
   made = compare.plan(config)
+  alone = [way.label for way in made.ways if len(way.arms) == 1]
   decoded = compare.decode(config, workdir, made, fields=_FIELDS)
   rows = []
   for prompts in made.sets:
-    own = [each for each in decoded if each.prompts is prompts]
     for domain in prompts.kinds:
       traces = {
-        each.way.label: trace(
-          [record for record in each.records if record['label'] == domain]
-        )
-        for each in own
+        each.way.label: trace([r for r in each.records if r['label'] == domain])
+        for each in decoded
+        if each.prompts is prompts
       }
-      alone = [each.way.label for each in own if len(each.way.arms) == 1]
       head = {'prompts': prompts.label, 'domain': domain}
       rows += _rows(head, traces, alone, config.num_rounds)
   return sorted(rows, key=lambda row: _PARTS.index(row['part']))
 
 
-def trace(records: Sequence[runner.Record]) -> Trace:
-  """Returns the rounds of some records."""
-  longest = max(len(record['arm']) for record in records)
-  padded = {}
-  for name in _FIELDS:
-    padded[name] = np.full((len(records), longest), np.nan)
-    for row, record in zip(padded[name], records):
-      row[: len(record[name])] = record[name]
-  return Trace(
-    padded['arm'],
-    padded['num_emitted'],
-    padded['num_accepted'] / np.maximum(padded['tree_depth'], 1),
-    padded['raw_acceptance'],
-  )
-
-
-def best_arm(arms: Mapping[str, Trace]) -> str:
-  """Returns the arm that emits the most tokens a round, played alone."""
-  return max(arms, key=lambda name: pooled(arms[name].emitted)[0])
-
-
-def pooled(values: np.ndarray) -> tuple[float, float]:
-  """Returns the mean over all live rounds, and its standard error.
-
-  The error is that of a ratio of sums over independent prompts.
-
-  Args:
-    values: `[P, T]`, NaN where a prompt was done.
-  """
-  return metrics.ratio(np.nansum(values, 1), (~np.isnan(values)).sum(1))
-
-
-def by_round(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns, for each round, mean, standard deviation and number of prompts.
-
-  Only of rounds in which at least half of the prompts are live: those that go
-  on for long are of another kind.
-
-  Args:
-    values: `[P, T]`, NaN where a prompt was done.
-  """
-  live = (~np.isnan(values)).sum(0)
-  many = live >= len(values) / 2
-  values = values[:, many]
-  return np.nanmean(values, 0), np.nanstd(values, 0), live[many]
-
-
-def rewards(arms: Mapping[str, Trace], best: str) -> list[dict[str, Any]]:
-  """Returns a row for each arm and reward: Table 2 and Figure 5.
-
-  `signal` is equation (6): how clearly the reward separates the arm from the
-  best one, which itself has none; nor is there one if neither reward ever
-  varies.
-
-  Args:
-    arms: traces of each arm alone.
-    best: name of the best arm.
-  """
-  rows = []
-  for name, own in arms.items():
-    efficiency, efficiency_error = pooled(own.emitted)
-    for reward, field in _REWARDS.items():
-      values, others = getattr(own, field), getattr(arms[best], field)
-      mean, error = pooled(values)
-      variances = float(np.nanvar(values)), float(np.nanvar(others))
-      signal = None
-      if name != best and max(variances):
-        gap = pooled(others)[0] - mean
-        signal = constant.feedback_signal(gap, *variances)
-      quantiles = np.nanquantile(values, list(_QUANTILES.values())).tolist()
-      rows.append(
-        {
-          'way': name,
-          'block_efficiency': efficiency,
-          'block_efficiency_error': efficiency_error,
-          'reward': reward,
-          'mean': mean,
-          'mean_error': error,
-          'variance': variances[0],
-          'zeros': pooled(_where_live(values, values == 0))[0],
-          'signal': signal,
-          **dict(zip(_QUANTILES, quantiles)),
-        }
-      )
+def _rows(head, traces, alone, num_rounds):
+  """All rows of the prompts of one domain."""
+  arms = {name: traces[name] for name in alone}
+  best = best_arm(arms)
+  rows = [{'part': 'rewards', **head} | row for row in rewards(arms, best)]
+  for name, own in traces.items():
+    if name in arms:
+      by_round = rounds(own.divergence, 'divergence', num_rounds)
+    else:
+      played = plays(own, alone.index(best))
+      way = {'part': 'best_arm', **head, 'way': name, 'best_arm': best}
+      rows.append(way | share(played))
+      by_round = rounds(played, 'share', num_rounds)
+    rows += [{'part': 'rounds', **head, 'way': name} | row for row in by_round]
   return rows
 
 
-def plays(own: Trace, arm: int) -> np.ndarray:
+def trace(records):
+  """Returns the rounds of some records."""
+  lengths = [len(record['arm']) for record in records]
+  values = np.full((len(_FIELDS), len(records), max(lengths)), np.nan)
+  for i, record in enumerate(records):
+    values[:, i, : lengths[i]] = [record[name] for name in _FIELDS]
+  arm, emitted, accepted, depth, divergence = values
+  return Trace(arm, emitted, accepted / np.maximum(depth, 1), divergence)
+
+
+def best_arm(arms):
+  """Returns the arm that emits the most tokens a round, played alone."""
+  return max(arms, key=lambda name: _pooled(arms[name].emitted)[0])
+
+
+def rewards(arms, best):
+  """Returns a row for each arm alone and reward: Table 2 and Figure 5.
+
+  `signal` is equation (6): how clearly the reward separates the arm from the
+  best one, which itself has none; nor is there one if no reward ever varies.
+  """
+  rows = []
+  for name, own in arms.items():
+    efficiency, efficiency_error = _pooled(own.emitted)
+    for reward, field in _REWARDS.items():
+      values, others = getattr(own, field), getattr(arms[best], field)
+      mean, error = _pooled(values)
+      variances = float(np.nanvar(values)), float(np.nanvar(others))
+      signal = None
+      if name != best and max(variances):
+        gap = _pooled(others)[0] - mean
+        signal = constant.feedback_signal(gap, *variances)
+      row = {
+        'way': name,
+        'block_efficiency': efficiency,
+        'block_efficiency_error': efficiency_error,
+        'reward': reward,
+        'mean': mean,
+        'mean_error': error,
+        'variance': variances[0],
+        'zeros': float((values == 0).sum() / (~np.isnan(values)).sum()),
+        'signal': signal,
+      }
+      quantiles = np.nanquantile(values, list(_QUANTILES.values())).tolist()
+      rows.append(row | dict(zip(_QUANTILES, quantiles)))
+  return rows
+
+
+def plays(own, arm):
   """Returns `[P, T]` 1 where the arm was played, 0 where another one was."""
-  return _where_live(own.arm, own.arm == arm)
+  return np.where(np.isnan(own.arm), np.nan, own.arm == arm)
 
 
-def share(played: np.ndarray) -> dict[str, Any]:
+def share(played):
   """Returns how often the best arm was played: Figure 3 in numbers.
 
   `settled` is the round, from 1, from which on at least half of the prompts
   play it, for as long as half of the prompts are live; None if there is none.
-
-  Args:
-    played: `[P, T]` from `plays`.
   """
-  shares, *_ = by_round(played)
+  shares, *_ = _by_round(played)
   settled = 1 + max(np.flatnonzero(shares < 0.5) + 1, default=0)
-  mean, error = pooled(played)
+  mean, error = _pooled(played)
   return {
     'share': mean,
     'share_error': error,
@@ -169,15 +140,9 @@ def share(played: np.ndarray) -> dict[str, Any]:
   }
 
 
-def rounds(values: np.ndarray, field: str, most: int) -> list[dict[str, Any]]:
-  """Returns a row for each of the first rounds: Figures 3, 6 and 7.
-
-  Args:
-    values: `[P, T]`, NaN where a prompt was done.
-    field: what they are.
-    most: how many rounds, at most.
-  """
-  columns = zip(*(each[:most].tolist() for each in by_round(values)))
+def rounds(values, field, most):
+  """Returns a row for each of the first rounds: Figures 3, 6 and 7."""
+  columns = zip(*(each[:most].tolist() for each in _by_round(values)))
   return [
     {
       'round': i,
@@ -195,26 +160,25 @@ def figures(rows):
 
   Boxes have whiskers from the 5th to the 95th percentile.
   """
-  many = len({row['prompts'] for row in rows}) > 1
-  panel = ('prompts', 'domain') if many else 'domain'
-  by_reward = {
-    name.lower(): _boxes(
-      [row for row in rows if row.get('reward') == name], panel, name
-    )
+  if len({row['prompts'] for row in rows}) > 1:
+    name = lambda row: f'{row["prompts"]}, {row["domain"]}'
+    rows = [row | {'domain': name(row)} for row in rows]
+  boxes = {
+    name.lower(): _boxes([r for r in rows if r.get('reward') == name], name)
     for name in _REWARDS
   }
   rows = [row for row in rows if row['part'] == 'rounds']
   arms = [row for row in rows if 'divergence' in row]
-  draw = functools.partial(_lines, panel=panel)
-  return by_reward | {
-    'divergence_by_round': draw(
+  bandits = [row for row in rows if 'share' in row]
+  return boxes | {
+    'divergence_by_round': _lines(
       arms, 'divergence', error='divergence_error', ylabel='mean BD'
     ),
-    'deviation_by_round': draw(
+    'deviation_by_round': _lines(
       arms, 'deviation', ylabel='standard deviation of BD'
     ),
-    'best_arm': draw(
-      [row for row in rows if 'share' in row],
+    'best_arm': _lines(
+      bandits,
       'share',
       error='share_error',
       ylabel='share of prompts that play the best arm',
@@ -222,51 +186,42 @@ def figures(rows):
   }
 
 
-def _rows(head, traces, alone, num_rounds):
-  """All rows of the prompts of one domain."""
-  arms = {name: traces[name] for name in alone}
-  best = best_arm(arms)
-  named = lambda part, rows: [{'part': part, **head, **row} for row in rows]
-  rows = named('rewards', rewards(arms, best))
-  for name, own in traces.items():
-    if name in arms:
-      by = rounds(own.divergence, 'divergence', num_rounds)
-    else:
-      played = plays(own, alone.index(best))
-      way = {'way': name, 'best_arm': best}
-      rows += named('best_arm', [way | share(played)])
-      by = rounds(played, 'share', num_rounds)
-    rows += named('rounds', [{'way': name, **row} for row in by])
-  return rows
+def _pooled(values):
+  """The mean over all live rounds of `[P, T]`, and its standard error."""
+  return metrics.ratio(np.nansum(values, 1), (~np.isnan(values)).sum(1))
 
 
-def _where_live(values, chosen):
-  return np.where(np.isnan(values), np.nan, chosen)
+def _by_round(values):
+  """For each round of `[P, T]` mean, standard deviation and number of prompts.
+
+  Only of rounds in which at least half of the prompts are live: those that go
+  on for long are of another kind.
+  """
+  live = (~np.isnan(values)).sum(0)
+  many = live >= len(values) / 2
+  values = values[:, many]
+  return np.nanmean(values, 0), np.nanstd(values, 0), live[many]
 
 
-def _lines(rows, y, panel, **options):
+def _lines(rows, y, **options):
   """A line for each way, over whole rounds."""
-  figure = plots.lines(rows, 'round', y, 'way', panel=panel, **options)
+  figure = plots.lines(rows, 'round', y, 'way', panel='domain', **options)
   for axes in figure.axes:
     axes.locator_params('x', integer=True)
   return figure
 
 
-def _boxes(rows, panel, ylabel):
+def _boxes(rows, ylabel):
   """A box for each way, whose quantiles its row has."""
-  titles = list(dict.fromkeys(plots.named(row, panel) for row in rows))
-  figure, panels = plots.panels(
-    titles, '', f'{ylabel} of a round\n(5 to 95%; triangle: mean)'
+  panels = {}
+  for row in rows:
+    stats = {new: row[old] for new, old in _BOX.items()}
+    panels.setdefault(row['domain'], []).append(stats)
+  figure, axes = plots.panels(
+    [*panels], '', f'{ylabel} of a round\n(5 to 95%; triangle: mean)'
   )
-  names = {'p5': 'whislo', 'p25': 'q1', 'p50': 'med', 'p75': 'q3'}
-  names |= {'p95': 'whishi', 'mean': 'mean'}
-  for axes, title in zip(panels, titles):
-    own = [row for row in rows if plots.named(row, panel) == title]
-    stats = [
-      {'label': row['way']} | {new: row[old] for old, new in names.items()}
-      for row in own
-    ]
-    axes.bxp(stats, showfliers=False, showmeans=True)
-    axes.tick_params('x', rotation=45, labelsize=8)
-    axes.set_ylim(-0.02, 1.02)
+  for each, stats in zip(axes, panels.values()):
+    each.bxp(stats, showfliers=False, showmeans=True)
+    each.tick_params('x', rotation=45, labelsize=8)
+    each.set_ylim(-0.02, 1.02)
   return figure

@@ -5,10 +5,9 @@ MetaSD's Table 17, whose batches share a drafter. `config.ways` and
 domains in turns. The oracle plays each row's best arm.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
 import functools
-from typing import Any
+
+import ml_collections
 
 from experiments.common import choice
 from experiments.common import compare
@@ -20,48 +19,41 @@ from specjax import checks
 
 MAY_CHANGE = compare.MAY_CHANGE
 _KINDS = 'homogeneous', 'mixed'
+_SHOWN = {
+  'block_efficiency': 'emitted tokens per target call',
+  'speed_up': 'tokens per second over plain decoding',
+}
 _ORACLE = {'bandit': 'fixed', 'per_row': True, 'label': 'oracle'}
 
 
 def run(config, workdir):
   """Returns a row for each batch size, way and kind of batch."""
-  made = compare.plan(config)
-  largest = _largest(config.batch_sizes)
-  sets = [_in_order(made.sets, kind, largest) for kind in _KINDS]
-  chosen = _best_arms(config, workdir, made, sets, largest)
-  oracle = _parse(config, made, _ORACLE, 'oracle')
-  points, decoded = [], []
-  for size in config.batch_sizes:
-    for way in (*made.ways, oracle):
-      for prompts in sets:
-        starts = chosen[prompts.label] if way is oracle else None
-        points.append(_point(config, made, way, prompts, size, starts))
-        decoded.append((size, way, prompts))
-  options = runner.Options(**compare.clocks(config, made.family))
+  made, sizes = compare.plan(config), config.batch_sizes
+  checks.check_range('batch_sizes', sizes, 1)
+  if any(max(sizes) % size for size in sizes):
+    raise ValueError(f'batch_sizes must divide the largest, got {sizes}.')
+  sets = [_in_order(made.sets, kind, max(sizes)) for kind in _KINDS]
+  oracle = ways_lib.parse(config, _ORACLE, list(made.family.drafters), 'oracle')
+  chosen = _best_arms(config, workdir, made.family, oracle, sets, max(sizes))
+  cases = [
+    (size, way, prompts, chosen[prompts.label] if way is oracle else None)
+    for size in sizes
+    for way in (*made.ways, oracle)
+    for prompts in sets
+  ]
+  decoded = _decode(config, workdir, made.family, cases)
   return [
-    {'batch_size': size, **row}
-    for (size, *each), records in zip(
-      decoded, runner.decode(workdir, points, options)
-    )
-    for row in compare.rows([compare.Decoded(*each, records)])
+    {'batch_size': size} | row
+    for (size, *_), row in zip(cases, compare.rows(decoded))
   ]
 
 
-def order(
-  domains: Mapping[str, Sequence[Any]], kind: str, largest: int
-) -> list[Any]:
+def order(domains, kind, largest):
   """Returns as many prompts of each domain, in the order of their batches.
 
   Any batch size that divides `largest` has whole batches, and all prompts of a
-  homogeneous one are of one domain.
-
-  Args:
-    domains: prompts of each.
-    kind: 'homogeneous', domain by domain, or 'mixed', domains in turns.
-    largest: batch size.
-
-  Raises:
-    ValueError: a domain has too few prompts.
+  homogeneous one are of one domain; mixed ones have domains in turns. Raises a
+  `ValueError` if a domain has too few prompts.
   """
   fewest = min(map(len, domains.values()))
   count = fewest - fewest % largest
@@ -77,10 +69,6 @@ def order(
 
 def figures(rows):
   """Draws what each way has by batch size; with clocks, speed-ups, too."""
-  fields = {
-    'block_efficiency': 'emitted tokens per target call',
-    'speed_up': 'tokens per second over plain decoding',
-  }
   made = {
     field: plots.lines(
       rows,
@@ -92,7 +80,7 @@ def figures(rows):
       ylabel=label,
       paper=True,
     )
-    for field, label in fields.items()
+    for field, label in _SHOWN.items()
     if field in rows[0]
   }
   for figure in made.values():
@@ -101,13 +89,6 @@ def figures(rows):
       axes.set_xticks(sorted({row['batch_size'] for row in rows}))
       axes.set_ylim(0, highest)
   return made
-
-
-def _largest(sizes):
-  checks.check_range('batch_sizes', sizes, 1)
-  if any(max(sizes) % size for size in sizes):
-    raise ValueError(f'batch_sizes must divide the largest, got {sizes}.')
-  return max(sizes)
 
 
 def _in_order(sets, kind, largest):
@@ -120,39 +101,37 @@ def _in_order(sets, kind, largest):
   return prompts_lib.Set(kind, jobs, settings | {'kind': kind})
 
 
-def _best_arms(config, workdir, made, sets, largest):
+def _best_arms(config, workdir, family, oracle, sets, size):
   """For each set, the arm of the most tokens a round of each prompt."""
-  arms = [
-    _parse(config, made, arm, f'arms[{i}]') for i, arm in enumerate(config.arms)
-  ]
-  where = [(way, prompts) for prompts in sets for way in arms]
-  points = [_point(config, made, *each, largest, None) for each in where]
-  points = [
-    point._replace(settings=point.settings | {'repeats': 0}) for point in points
-  ]
-  records = runner.decode(workdir, points)
-  decoded = [compare.Decoded(*w, each) for w, each in zip(where, records)]
+  untimed = ml_collections.ConfigDict({**config, 'repeats': 0})
+  arms = ways_lib.alone(oracle)
+  cases = [(size, arm, prompts, None) for prompts in sets for arm in arms]
+  alone = iter(_decode(untimed, workdir, family, cases))
   return {
-    prompts.label: choice.best_of_each(
-      [each for each in decoded if each.prompts is prompts]
-    ).tolist()
+    prompts.label: choice.best_of_each([next(alone) for _ in arms]).tolist()
     for prompts in sets
   }
 
 
-def _parse(config, made, entry, place):
-  return ways_lib.parse(config, entry, list(made.family.drafters), place)
-
-
-def _point(config, made, way, prompts, batch_size, starts):
-  """A way on a set; what its rows begin with is a setting, too."""
-  settings = compare.point_settings(config, way, prompts)
-  return runner.Point(
-    settings | {'batch_size': batch_size, 'starts': starts},
-    functools.partial(ways_lib.build, way, made.family, config.max_length),
-    prompts.jobs,
-    config.max_new_tokens,
-    batch_size,
-    config.seed,
-    starts=starts,
-  )
+def _decode(config, workdir, family, cases):
+  """Ways on sets in batches; what their rows begin with is a setting, too."""
+  points = [
+    runner.Point(
+      compare.point_settings(config, way, prompts)
+      | {'batch_size': size, 'starts': starts},
+      functools.partial(ways_lib.build, way, family, config.max_length),
+      prompts.jobs,
+      config.max_new_tokens,
+      size,
+      config.seed,
+      starts=starts,
+    )
+    for size, way, prompts, starts in cases
+  ]
+  options = runner.Options(**compare.clocks(config, family))
+  return [
+    compare.Decoded(way, prompts, records)
+    for (_, way, prompts, _), records in zip(
+      cases, runner.decode(workdir, points, options)
+    )
+  ]

@@ -31,18 +31,24 @@ def run(config, workdir):
   made = choice.plan(config)
   arms = made.ways[: len(config.arms)]
   names = [way.label for way in arms]
-  routed = _routed(config, made, _domains(arms)) if config.router else {}
+  # What their models are named after.
+  domains = [dict(way.arms[0].drafter.options).get('model') for way in arms]
+  router = _router(config, made.family, domains) if config.router else None
   decoded = compare.decode(config, workdir, made)
   rows = []
   for prompts in made.sets:
     own = [each for each in decoded if each.prompts is prompts]
     alone = own[: len(arms)]
     own.append(choice.left_to(alone, choice.best_of_each(alone), 'oracle'))
-    if routed:
-      chosen = np.tile(routed[prompts.label], config.get('num_seeds', 1))
+    if config.router:
+      chosen = routing.route(router, [job.turns[0] for job in prompts.jobs])
+      chosen = np.tile(chosen, config.get('num_seeds', 1))
       own.append(choice.left_to(alone, chosen, _ROUTER))
-    rows += choice.rows(own, names, config.by_domain)
-    _add_accuracy(rows, own[-1], _domains(arms))
+    table = choice.rows(own, names, config.by_domain)
+    for row in table:
+      if row['way'] == _ROUTER:
+        row |= _accuracy(own[-1].records, row['domain'], domains)
+    rows += table
   return rows
 
 
@@ -52,13 +58,8 @@ def figures(rows):
   return compare_experiment.figures(rows) | {'over_best_arm': over_best}
 
 
-def _domains(arms):
-  """What the models of arms are named after."""
-  return [dict(way.arms[0].drafter.options).get('model') for way in arms]
-
-
-def _routed(config, made, domains):
-  """The arm that a router picks for each prompt, by set."""
+def _router(config, family, domains):
+  """Which arm suits a prompt, learnt from those of the train files."""
   if not config.data_dir:
     raise ValueError('router needs data_dir, whose train files it learns from.')
   if {None, 'all'} & set(domains) or len(set(domains)) < len(domains):
@@ -66,28 +67,19 @@ def _routed(config, made, domains):
       f'router needs arms named after different domains, got {domains}.'
     )
   prompts, labels = prompts_lib.training(
-    config, made.family, domains, config.router_prompts
+    config, family, domains, config.router_prompts
   )
-  vocab_size = made.family.tokenizer.vocab_size
-  router = routing.fit(prompts, labels, len(domains), vocab_size)
-  return {
-    each.label: routing.route(router, [job.turns[0] for job in each.jobs])
-    for each in made.sets
-  }
+  return routing.fit(prompts, labels, len(domains), family.tokenizer.vocab_size)
 
 
-def _add_accuracy(rows, routed, domains):
-  """Adds how often the router picks the specialist of a prompt's domain."""
-  right: dict[str, list[bool]] = {}
-  for record in routed.records:
-    if record['label'] in domains:
-      own = domains[np.argmax(record['pulls'])] == record['label']
-      for domain in ('all', record['label']):
-        right.setdefault(domain, []).append(own)
-  for row in rows:
-    if row['way'] == _ROUTER and row['prompts'] == routed.prompts.label:
-      if row['domain'] in right:
-        row['accuracy'] = float(np.mean(right[row['domain']]))
+def _accuracy(records, domain, domains):
+  """How often the router picks the specialist, where there is one."""
+  right = [
+    domains[np.argmax(record['pulls'])] == record['label']
+    for record in records
+    if domain in ('all', record['label']) and record['label'] in domains
+  ]
+  return {'accuracy': float(np.mean(right))} if right else {}
 
 
 def _heat_map(rows):

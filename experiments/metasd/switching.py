@@ -5,7 +5,6 @@ arm has missed when it is played again, since its own last round began.
 """
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,8 +29,7 @@ def run(config, workdir):
   key = jax.random.key(config.seed)
 
   def compute(unit):
-    tokens = unit['tokens']
-    rule = bandit(config, unit['bandit'], tokens)
+    rule, tokens = _bandit(config, unit), unit['tokens']
     runs = laboratory.play(key, rule, arms, tokens, config.runs)
     lost, missed = runs.lost(tokens), runs.missed(tokens)
     return {'lost': lost.tolist(), 'missed': missed.tolist()}
@@ -44,7 +42,7 @@ def run(config, workdir):
     for tokens in config.lengths
   ]
   for unit in units:  # All are tried before any is played.
-    bandit(config, unit['bandit'], unit['tokens'])
+    _bandit(config, unit)
   outcomes = log.resume(workdir, units, compute, 'bandits')
   return [
     {'token_cost': cost, 'bandit': unit['bandit'], 'tokens': unit['tokens']}
@@ -54,28 +52,21 @@ def run(config, workdir):
   ]
 
 
-def bandit(config: Any, entry: str, tokens: int) -> base.Bandit:
-  """Builds a bandit; one that explores first does so in `O(ln(tokens))` rounds.
-
-  Raises:
-    ValueError: it is refused.
-  """
-  num_arms = len(config.acceptances)
-  budget = math.ceil(config.exploration * math.log(tokens))
+def _bandit(config, unit):
+  """One that explores first does so in `O(ln(tokens))` rounds."""
+  budget = math.ceil(config.exploration * math.log(unit['tokens']))
   given = {
-    'num_arms': lambda value: num_arms,
+    'num_arms': lambda value: len(config.acceptances),
     'budget': lambda value: value or budget,
   }
-  return components.build(base.Bandit, entry, 'bandits', given)
+  return components.build(base.Bandit, unit['bandit'], 'bandits', given)
 
 
-def regret(lost: np.ndarray, missed: np.ndarray, cost: float) -> dict[str, Any]:
+def regret(lost, missed, cost):
   """Returns equation (49), and what Theorem 8 bounds for PETC.
 
-  Args:
-    lost: `[R]` rounds more than those of the best arm.
-    missed: `[R]` tokens that arms had to read when they were changed to.
-    cost: `lambda`, rounds for each of these tokens.
+  Of `[R]` rounds lost to the best arm, `[R]` tokens that arms had to read when
+  they were changed to, and the cost of one of them in rounds.
   """
   charged = lost + cost * missed
   mean, error = charged.mean(), charged.std(ddof=1) / len(charged) ** 0.5

@@ -25,7 +25,8 @@ def run(config, workdir):
     for name, model in config.models.to_dict().items()
   }
   configs = {name: each for name, (each, _) in models.items()}
-  rows = _rows(config, tokenizer, _are_pairs(configs))
+  pairs = _are_pairs(configs)
+  rows = _rows(config, tokenizer, pairs)
   loss_fn, frozen = _loss(configs, config.distill_from)
   params = loop.fit(
     loss_fn,
@@ -35,36 +36,35 @@ def run(config, workdir):
     loop.TrainingConfig(seed=config.seed, **config.training),
     workdir,
   )
-  paths = {
-    name: os.path.join(workdir, f'{name}.safetensors') for name in configs
-  }
-  for name, path in paths.items():
-    checkpoint.save(path, configs[name], params[name])
+  stored = {}
+  for name, each in configs.items():
+    path = os.path.join(workdir, f'{name}.safetensors')
+    checkpoint.save(path, each, params[name])
+    stored[name] = families.load_model(path)
   # Beside a target, this makes a family of the folder.
   tokenizer.save(os.path.join(workdir, 'tokenizer.json'))
   if not config.data_dir:
     return None
-  stored = {name: families.load_model(path) for name, path in paths.items()}
-  options = {}
-  if _are_pairs(configs):  # They know nothing but what they are trained for.
-    options = {'target_length': config.target_length, 'domain': config.domain}
+  # Pairs know nothing but what they are trained for.
+  own = (config.target_length, config.domain) if pairs else ()
   return perplexity.rows(
-    workdir, stored, tokenizer, config.data_dir, config.row_length, **options
+    workdir, stored, tokenizer, config.data_dir, config.row_length, *own
   )
 
 
 def _are_pairs(configs):
-  """Returns whether the models are encoder-decoders: all, or none."""
-  kinds = {
-    name: isinstance(each, config_lib.EncoderDecoderConfig)
+  """Whether the models are encoder-decoders: all, or none."""
+  pairs = [
+    name
     for name, each in configs.items()
-  }
-  if len(set(kinds.values())) > 1:
-    names = ', '.join(name for name, pairs in kinds.items() if pairs)
+    if isinstance(each, config_lib.EncoderDecoderConfig)
+  ]
+  if 0 < len(pairs) < len(configs):
     raise ValueError(
-      f'models must be all encoder-decoders or none of them, got {names} only.'
+      'models must be all encoder-decoders or none of them, got '
+      f'{", ".join(pairs)} only.'
     )
-  return any(kinds.values())
+  return bool(pairs)
 
 
 def _rows(config, tokenizer, pairs):
@@ -76,20 +76,17 @@ def _rows(config, tokenizer, pairs):
     examples += examples_lib.read(path)
   examples = examples_lib.of_domain(examples, config.domain)
   sequences = [tokenizer.encode_example(e.prompt, e.response) for e in examples]
+  length, seed = config.row_length, config.seed
   if pairs:
-    rows = packing.pack_pairs(
-      sequences, config.row_length, config.target_length, config.seed
-    )
+    rows = packing.pack_pairs(sequences, length, config.target_length, seed)
   else:
-    rows = packing.pack(
-      sequences, config.row_length, config.seed, before=config.prompt_weight
-    )
+    rows = packing.pack(sequences, length, seed, before=config.prompt_weight)
   print(f'{len(examples)} examples in {len(rows.tokens)} rows.')
   return rows
 
 
 def _model(model, tokenizer, seed):
-  """Returns a configuration and parameters, of a file or fresh."""
+  """A configuration and parameters, of a file or fresh."""
   if isinstance(model, str):
     return checkpoint.load(model)
   fields = {'vocab_size': tokenizer.vocab_size, **model}
@@ -100,19 +97,17 @@ def _model(model, tokenizer, seed):
 
 
 def _loss(configs, distill_from):
-  """Returns the loss of all models, and the parameters that it needs."""
+  """The loss of all models, and the parameters that it needs."""
   # Mixed precision: float32 parameters, bfloat16 products on accelerators.
   on_cpu = jax.default_backend() == 'cpu'
   dtype = jnp.float32 if on_cpu else jnp.bfloat16
-  models = {
-    name: adapters.teacher_forced(each, dtype) for name, each in configs.items()
-  }
-  if not distill_from:
-    fns = {name: losses.cross_entropy(each) for name, each in models.items()}
-    return losses.together(fns), None
-  target_config, frozen = checkpoint.load(distill_from)
-  target = adapters.teacher_forced(target_config, dtype)
+  loss, frozen = losses.cross_entropy, None
+  if distill_from:
+    target_config, frozen = checkpoint.load(distill_from)
+    target = adapters.teacher_forced(target_config, dtype)
+    loss = lambda model: losses.distillation(model, target)
   fns = {
-    name: losses.distillation(each, target) for name, each in models.items()
+    name: loss(adapters.teacher_forced(each, dtype))
+    for name, each in configs.items()
   }
   return losses.together(fns), frozen

@@ -1,9 +1,5 @@
 """Held-out bits per byte of a family, by model and domain."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-
 from experiments.common import log
 from specjax import families
 from specjax.data import examples as examples_lib
@@ -22,30 +18,21 @@ def run(config, workdir):
 
 
 def rows(
-  workdir: Any,
-  models: Mapping[str, families.Model],
-  tokenizer: Any,
-  data_dir: str,
-  row_length: int,
-  *,
-  target_length: int | None = None,
-  domain: str | Sequence[str] = 'all',
-) -> list[dict[str, Any]]:
+  workdir,
+  models,
+  tokenizer,
+  data_dir,
+  row_length,
+  target_length=None,
+  domain='all',
+):
   """Returns model, domain and bits per byte of the responses, a row for each.
 
-  Args:
-    workdir: of the log.
-    models: by name.
-    tokenizer: of all of them.
-    data_dir: of the eval files.
-    row_length: tokens of a row.
-    target_length: an encoder-decoder's room for a response; as much, by
-      default.
-    domain: as in `examples.of_domain`.
+  An encoder-decoder has room for `target_length` tokens of a response; for
+  `row_length`, as of a prompt, by default.
   """
-  examples = examples_lib.of_domain(
-    examples_lib.read_split(data_dir, 'eval'), domain
-  )
+  examples = examples_lib.read_split(data_dir, 'eval')
+  examples = examples_lib.of_domain(examples, domain)
 
   def bits(unit):
     model = models[unit['bits per byte']]
@@ -59,15 +46,9 @@ def rows(
       target_length=(target_length or row_length) if pairs else None,
     )
 
-  units = [
-    {
-      'bits per byte': name,
-      'data_dir': data_dir,
-      'domain': domain,
-      'lengths': [row_length, target_length],
-    }
-    for name in models
-  ]
+  shared = {'data_dir': data_dir, 'domain': domain}
+  shared['lengths'] = [row_length, target_length]
+  units = [{'bits per byte': name, **shared} for name in models]
   by_model = zip(models, log.resume(workdir, units, bits, 'bits per byte'))
   return [
     {'model': name, 'domain': domain, 'bits_per_byte': value}

@@ -17,34 +17,27 @@ def run(config, workdir):
   family = families.load(config.family)
   chosen = _chosen(config, family.tokenizer)
   jobs = [prompts.Job(example.domain, [tokens]) for example, tokens in chosen]
-  points = [
-    _point(config, family, jobs, seed, temperature)
-    for seed, temperature in enumerate(config.temperatures)
-  ]
-  records = runner.decode(workdir, points, runner.Options(tokens=True))
-  examples_lib.write(
-    os.path.join(workdir, 'responses.jsonl'),
-    (
-      example._replace(response=family.tokenizer.decode(record['tokens']))
-      for each in records
-      for (example, _), record in zip(chosen, each)
-    ),
-  )
-
-
-def _point(config, family, jobs, seed, temperature):
-  """All prompts at one temperature, with a seed of its own."""
-  own = {'arm': 'none', 'sampling': {'temperature': temperature}}
-  way = ways.parse(config, own, (), f'temperatures[{seed}]')
   length = config.max_prompt_tokens + config.max_new_tokens
-  return runner.Point(
-    {'family': config.family, 'way': way.settings, 'max_length': length},
-    functools.partial(ways.build, way, family, length),
-    jobs,
-    config.max_new_tokens,
-    config.batch_size,
-    config.seed + seed,
+  points = []
+  for i, temperature in enumerate(config.temperatures):
+    entry = {'arm': 'none', 'sampling': {'temperature': temperature}}
+    way = ways.parse(config, entry, (), f'temperatures[{i}]')
+    point = runner.Point(
+      {'family': config.family, 'way': way.settings, 'max_length': length},
+      functools.partial(ways.build, way, family, length),
+      jobs,
+      config.max_new_tokens,
+      config.batch_size,
+      config.seed + i,
+    )
+    points.append(point)
+  records = runner.decode(workdir, points, runner.Options(tokens=True))
+  responses = (
+    example._replace(response=family.tokenizer.decode(record['tokens']))
+    for each in records
+    for (example, _), record in zip(chosen, each)
   )
+  examples_lib.write(os.path.join(workdir, 'responses.jsonl'), responses)
 
 
 def _chosen(config, tokenizer):
