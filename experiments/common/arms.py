@@ -25,6 +25,7 @@ from typing import Any
 from typing import NamedTuple
 
 from experiments.common import components
+from experiments.common import configs
 from specjax import base
 from specjax import drafters
 from specjax import families
@@ -78,7 +79,7 @@ def parse(entry: Any, models: Sequence[str], place: str) -> Arm:
       f"{place} must be an arm such as 'medium:4', or a dictionary of "
       f'{", ".join(PARTS)}, got {entry!r}.'
     )
-  components.check_known(entry, PARTS, f'{place}: Unknown part', ' of an arm')
+  configs.check_known(entry, PARTS, f'{place}: Unknown part', ' of an arm')
   specs = {
     name: components.parse(_tree(part) if name == 'tree' else part, place)
     for name, part in entry.items()
@@ -186,7 +187,7 @@ def _drafter(spec, models, place):
   if spec.name in drafters.DRAFTERS:
     return spec
   known = [*(() if spec.args else models), *sorted(drafters.DRAFTERS)]
-  components.check_known([spec.name], known, f'{place}: Unknown drafter')
+  configs.check_known([spec.name], known, f'{place}: Unknown drafter')
   options = ('model', spec.name), *spec.options
   return components.Spec('autoregressive', (), options)
 

@@ -15,11 +15,7 @@ from specjax import metrics
 
 
 def plan(config: Any) -> compare.Plan:
-  """Returns what a config asks for; each of its `arms` alone comes first.
-
-  Raises:
-    ValueError: as in `compare.plan`.
-  """
+  """Returns what a config asks for; each of its `arms` alone comes first."""
   config = copy.deepcopy(config)
   with config.unlocked():
     config.ways = (*config.arms, *config.get('ways', ()))
@@ -40,10 +36,7 @@ def left_to(
 ) -> compare.Decoded:
   """Returns what a way would have that leaves each prompt to one arm.
 
-  Args:
-    arms: each alone, on the same prompts.
-    chosen: `[P]` the arm of each prompt.
-    label: of the way.
+  `arms` are each alone, on the same prompts; `chosen` is `[P]` the arm of each.
   """
   depth = max(len(arm.records[0]['drafted']) for arm in arms)
   records: list[runner.Record] = []
@@ -65,18 +58,20 @@ def rows(
   """Returns the rows of `compare.rows`, beside the best single arm.
 
   `over_best` is block efficiency over that of `best_arm`, the best arm of the
-  row's prompts, on the same prompts; `pulls` are shares of rounds.
-
-  Args:
-    decoded: one set of prompts, in every way.
-    arms: labels of the ways that are one of the arms alone.
-    by_domain: whether each domain has rows of its own.
+  row's prompts, on the same prompts; `pulls` are shares of rounds. `decoded` is
+  one set of prompts in every way, of which `arms` are one arm alone.
   """
   table = compare.rows(decoded, by_domain)
   of_way = {each.way.label: each.records for each in decoded}
   for row in table:
-    own = {way: _of(records, row['domain']) for way, records in of_way.items()}
-    sums = {way: _emitted_and_rounds(each) for way, each in own.items()}
+    own = {
+      way: compare.of_domain(records, row['domain'])
+      for way, records in of_way.items()
+    }
+    sums = {
+      way: [compare.by_prompt(each, name) for name in ('emitted', 'rounds')]
+      for way, each in own.items()
+    }
     best = max(arms, key=lambda way: metrics.ratio(*sums[way])[0])
     ratio, error = metrics.ratio_of_ratios(sums[row['way']], sums[best])
     pulls = np.sum([r['pulls'] for r in own[row['way']]], axis=0)
@@ -84,13 +79,3 @@ def rows(
     if len(pulls) > 1:
       row['pulls'] = ' '.join(f'{each / pulls.sum():.2f}' for each in pulls)
   return table
-
-
-def _of(records, domain):
-  return [each for each in records if domain in ('all', each['label'])]
-
-
-def _emitted_and_rounds(records):
-  return tuple(
-    compare.by_prompt(records, name) for name in ('emitted', 'rounds')
-  )

@@ -40,11 +40,7 @@ class Plan(NamedTuple):
 
 
 def plan(config: Any) -> Plan:
-  """Reads the config; whatever is wrong is refused here.
-
-  Raises:
-    ValueError: a way, a set of prompts or another field is refused.
-  """
+  """Reads the config; whatever is wrong is refused here."""
   family = families.load(config.family)
   names = list(family.drafters)
   ways = ways_lib.parse_all(config, names)
@@ -63,25 +59,22 @@ def decode(
 ) -> list[Decoded]:
   """Decodes every way on every set; goes on where it stopped.
 
-  Args:
-    config: of the experiment.
-    workdir: of the run.
-    made: from `plan`.
-    **options: of `runner.Options`; with `config.repeats`, ways are timed in
-      turns with plain decoding.
+  `options` are those of `runner.Options`; with `config.repeats`, ways are timed
+  in turns with plain decoding.
   """
   texts = [job.turns[0] for job in made.sets[0].jobs]
   costs = costs_lib.of(config, workdir, made.family, texts)
-  for way in made.ways:  # Before all else, as this may read or measure costs.
-    ways_lib.build(way, made.family, config.max_length, costs)
-  points, where = [], []
+  num_seeds = config.get('num_seeds', 1)
+  points, decoded = [], []
   for way in made.ways:
     player = functools.partial(
       ways_lib.build, way, made.family, config.max_length, costs
     )
+    player()  # Before any point, as this may read or measure costs.
     for prompts in made.sets:
-      for seed in range(config.get('num_seeds', 1)):
-        point = runner.Point(
+      decoded.append(Decoded(way, prompts, []))
+      points += [
+        runner.Point(
           point_settings(config, way, prompts),
           player,
           prompts.jobs,
@@ -90,15 +83,13 @@ def decode(
           config.seed + seed,
           carry_over=_carries_over(config, way),
         )
-        points.append(point)
-        where.append(Decoded(way, prompts, []))
+        for seed in range(num_seeds)
+      ]
   options = clocks(config, made.family) | options
   found = runner.decode(workdir, points, runner.Options(**options))
-  table: dict[int, Decoded] = {}
-  num_seeds = config.get('num_seeds', 1)
-  for i, (each, records) in enumerate(zip(where, found)):
-    table.setdefault(i // num_seeds, each).records.extend(records)
-  return list(table.values())
+  for i, records in enumerate(found):
+    decoded[i // num_seeds].records.extend(records)
+  return decoded
 
 
 def clocks(config: Any, family: families.Family) -> dict[str, Any]:
@@ -129,10 +120,16 @@ def rows(
   table = []
   for way, prompts, records in decoded:
     for domain in ['all', *(prompts.kinds if by_domain else ())]:
-      own = [r for r in records if domain in ('all', r['label'])]
       head = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
-      table.append(head | way.columns | summary(own))
+      table.append(head | way.columns | summary(of_domain(records, domain)))
   return table
+
+
+def of_domain(
+  records: Sequence[runner.Record], domain: str
+) -> list[runner.Record]:
+  """Returns the records of a row's domain, which may be 'all'."""
+  return [each for each in records if domain in ('all', each['label'])]
 
 
 def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
@@ -161,18 +158,13 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
 def _clocked(sums):
   """Speeds, over those of plain decoding of the same prompts."""
   own, other = sums('seconds'), sums('reference_seconds')
-  rates = (
-    metrics.ratio(sums('emitted'), own),
-    metrics.ratio(sums('reference_emitted'), other),
-  )
-  speed_up, speed_up_error = metrics.ratio_of_ratios(
-    (sums('emitted'), own), (sums('reference_emitted'), other)
-  )
+  rates = (sums('emitted'), own), (sums('reference_emitted'), other)
+  speed_up, speed_up_error = metrics.ratio_of_ratios(*rates)
   latency, latency_error = metrics.ratio(own, other)
   total = own + sums('reading'), other + sums('reference_reading')
   return {
-    'tokens_per_second': rates[0][0],
-    'plain_tokens_per_second': rates[1][0],
+    'tokens_per_second': metrics.ratio(*rates[0])[0],
+    'plain_tokens_per_second': metrics.ratio(*rates[1])[0],
     'speed_up': speed_up,
     'speed_up_error': speed_up_error,
     'latency': latency,

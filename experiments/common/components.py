@@ -14,8 +14,6 @@ that a component is usable from a config with its line in the table.
 
 import ast
 from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Mapping
 import inspect
 import re
@@ -26,6 +24,7 @@ from typing import NamedTuple
 
 import jax
 
+from experiments.common import configs
 from specjax import bandits
 from specjax import base
 from specjax import drafters
@@ -142,16 +141,6 @@ def parameters(factory: Factory) -> dict[str, inspect.Parameter]:
   }
 
 
-def check_known(
-  names: Iterable[str], known: Collection[str], what: str, of: str = ''
-) -> None:
-  """Refuses a name that is not known; `what` and `of` stand around it."""
-  for name in names:
-    if name not in known:
-      listed = f'Known: {", ".join(known)}.' if known else 'It has none.'
-      raise ValueError(f'{what} {name!r}{of}. {listed}')
-
-
 def bind(factory: Factory, spec: Spec, place: str) -> dict[str, Any]:
   """Returns the options that are written, by name."""
   names = list(parameters(factory))
@@ -167,7 +156,8 @@ def bind(factory: Factory, spec: Spec, place: str) -> dict[str, Any]:
     options[name] = value
   kinds = {p.kind for p in inspect.signature(factory).parameters.values()}
   if inspect.Parameter.VAR_KEYWORD not in kinds:
-    check_known(options, names, f'{place}: Unknown option', f' of {spec.name}')
+    what = f'{place}: Unknown option'
+    configs.check_known(options, names, what, f' of {spec.name}')
   return options
 
 

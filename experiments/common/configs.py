@@ -1,6 +1,8 @@
 """Config files: found, loaded, checked, and swept over."""
 
 import ast
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import copy
@@ -15,16 +17,13 @@ import ml_collections
 import numpy as np
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_FOLDER = 'configs'
 
 
 def known() -> dict[str, str]:
   """Returns the first line of each config's docstring, by path."""
-  lines = {}
-  for path in sorted((_ROOT / _FOLDER).rglob('*.py')):
-    name = path.relative_to(_ROOT).as_posix()
-    lines[name] = docstring(name).split('\n')[0]
-  return lines
+  paths = sorted((_ROOT / 'configs').rglob('*.py'))
+  names = [path.relative_to(_ROOT).as_posix() for path in paths]
+  return {name: docstring(name).split('\n')[0] for name in names}
 
 
 def docstring(path: str) -> str:
@@ -35,21 +34,18 @@ def docstring(path: str) -> str:
 
 def experiments() -> list[str]:
   """Returns the names that a config's `experiment` may have."""
-  names = []
-  for path in sorted((_ROOT / 'experiments').rglob('*.py')):
-    place = path.relative_to(_ROOT / 'experiments').with_suffix('')
-    if '\ndef run(config' in path.read_text(encoding='utf-8'):
-      names.append('.'.join(place.parts))
-  return [name for name in names if name != 'main']
+  folder = _ROOT / 'experiments'
+  return [
+    '.'.join(path.relative_to(folder).with_suffix('').parts)
+    for path in sorted(folder.rglob('*.py'))
+    if '\ndef run(config, workdir):' in path.read_text('utf-8')
+  ]
 
 
 def load(path: str) -> ml_collections.ConfigDict:
   """Loads a config: a file, and behind a colon what its `get_config` takes.
 
   Every config gets the field `sweep`.
-
-  Raises:
-    ValueError: there is no such file, or it takes no such argument.
   """
   file, _, argument = path.partition(':')
   if not pathlib.Path(file).is_file():
@@ -68,13 +64,19 @@ def load(path: str) -> ml_collections.ConfigDict:
 def check_fields(config: ml_collections.ConfigDict, argv: list[str]) -> None:
   """Refuses `--config.FIELD=` of a field that the config lacks."""
   fields = flat(config)
-  for word in argv[1:]:
-    name = word.lstrip('-').split('=')[0]
-    field = name.removeprefix('config.')
-    if name.startswith('config.') and field not in fields:
-      raise ValueError(
-        f'Unknown config field {field!r}. Known: {", ".join(fields)}.'
-      )
+  names = [word.lstrip('-').split('=')[0] for word in argv[1:]]
+  named = [name[7:] for name in names if name.startswith('config.')]
+  check_known(named, fields, 'Unknown config field')
+
+
+def check_known(
+  names: Iterable[str], known: Collection[str], what: str, of: str = ''
+) -> None:
+  """Refuses a name that is not known; `what` and `of` stand around it."""
+  for name in names:
+    if name not in known:
+      listed = f'Known: {", ".join(known)}.' if known else 'It has none.'
+      raise ValueError(f'{what} {name!r}{of}. {listed}')
 
 
 def check_counts(config: Any, names: Sequence[str], low: float = 1) -> None:
@@ -121,12 +123,8 @@ def points(
 
 
 def _points(config, sweep) -> Iterator[tuple[dict[str, Any], Any]]:
-  fields = flat(config)
+  check_known(sweep, flat(config), 'Unknown field', ' of sweep')
   for name, values in sweep.items():
-    if name not in fields:
-      raise ValueError(
-        f'Unknown field {name!r} of sweep. Known: {", ".join(fields)}.'
-      )
     if not isinstance(values, tuple | list) or not values:
       raise ValueError(f'sweep of {name} must hold values, got {values!r}.')
     said = [json.dumps(value, default=str) for value in values]

@@ -65,9 +65,6 @@ def table(
 
   Otherwise, as it is read from `config.costs`, a workdir of
   configs/benchmark/costs.py, or measured now with these prompts.
-
-  Raises:
-    ValueError: as in `read`.
   """
   source = config.get('costs', '')
   numbers = {name: config.get(name, each) for name, each in _DEFAULTS.items()}
@@ -90,11 +87,7 @@ def table(
 
 
 def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
-  """Returns rows of a table that was made on this device.
-
-  Raises:
-    ValueError: there is none, it is of another device, or it lacks an arm.
-  """
+  """Returns rows of a table, which must be of this device and have all arms."""
   found = results.read(path)
   device = measure.device()
   if found['device'] != device:

@@ -56,59 +56,51 @@ def lines(
   xlabel: str = '',
   ylabel: str = '',
   paper: bool = False,
-  level: Callable[[Row], bool] | None = None,
-  points: Callable[[Row], bool] | None = None,
+  level: Callable[[Row], bool] = lambda row: False,
+  points: Callable[[Row], bool] = lambda row: False,
 ) -> figure_lib.Figure:
   """Draws a line for each value of a column, with bars of two standard errors.
 
   Args:
     rows: of a table.
-    x: the column of the horizontal axis, and `y` that of the vertical one; rows
+    x: the column of the horizontal axis, as `y` of the vertical one; rows
       without a number are left out.
     y: see `x`.
     by: columns that name a line.
     panel: columns whose values rows of one panel share.
     error: the column of the standard error of `y`.
-    xlabel: the column's name, by default, as is `ylabel`.
+    xlabel: by default, the column's name, as is `ylabel`.
     ylabel: see `xlabel`.
     paper: draw the paper's numbers of `y`, too: open markers, dotted lines.
     level: rows that are drawn as a horizontal dotted line.
     points: rows that are drawn without a line, as open markers.
   """
-  label = lambda row: named(row, by)
-  title = lambda row: named(row, panel)
-  labels = list(dict.fromkeys(map(label, rows)))
-  titles = list(dict.fromkeys(map(title, rows)))
+  names = [(named(row, panel), named(row, by)) for row in rows]
+  titles, labels = (list(dict.fromkeys(each)) for each in zip(*names))
   figure, axes = panels(
     titles, xlabel or x.replace('_', ' '), ylabel or y.replace('_', ' ')
   )
-  for each, own_title in zip(axes, titles):
+  for each, title in zip(axes, titles):
     for name in labels:
-      own = [r for r in rows if (title(r), label(r)) == (own_title, name)]
+      own = [row for row, said in zip(rows, names) if said == (title, name)]
       own = [row for row in own if row.get(y) is not None]
-      if level and own and level(own[0]):
+      if own and level(own[0]):
         each.axhline(own[0][y], color='0.5', linestyle=':', label=name)
         continue
-      own = sorted(
-        (row for row in own if row.get(x) is not None), key=lambda row: row[x]
-      )
+      own = [row for row in own if row.get(x) is not None]
+      own.sort(key=lambda row: row[x])
       if not own:
         continue
       at, style = [row[x] for row in own], style_of(labels, name)
-      style |= {'markersize': 4, 'elinewidth': 0.8}
-      if points and points(own[0]):
-        style |= {'linestyle': '', 'markersize': 9, 'markerfacecolor': 'none'}
-      bars = [2 * (row.get(error) or 0) for row in own] if error else None
-      each.errorbar(at, [row[y] for row in own], bars, **style)
-      theirs = [
-        (row[x], row['paper'])
-        for row in own
-        if paper and row.get('paper_field') == y
-      ]
-      if theirs:
-        style = style_of(labels, name) | {'linestyle': ':'}
-        style |= {'markerfacecolor': 'none', 'label': f'{name}, paper'}
-        each.plot(*zip(*theirs), **style)
+      shape = {'markersize': 4, 'elinewidth': 0.8}
+      if points(own[0]):
+        shape |= {'linestyle': '', 'markersize': 9, 'markerfacecolor': 'none'}
+      values = [row[y] for row in own]
+      each.errorbar(at, values, _two_errors(own, error), **style | shape)
+      if paper and (theirs := _of_paper(at, own, y)):
+        shape = {'linestyle': ':', 'markerfacecolor': 'none'}
+        style['label'] = f'{name}, paper'
+        each.plot(*theirs, **style | shape)
   legend(figure, axes)
   return figure
 
@@ -141,21 +133,15 @@ def bars(
       at,
       [row[y] for row in own],
       width,
-      yerr=[2 * (row.get(error) or 0) for row in own] if error else None,
+      yerr=_two_errors(own, error),
       label=name,
       color=f'C{i % 10}',
       hatch=_HATCHES[i // 10 % len(_HATCHES)],
       error_kw={'elinewidth': 0.8},
     )
-    theirs = [
-      (place, row['paper'])
-      for place, row in zip(at, own)
-      if paper and row.get('paper_field') == y
-    ]
-    if theirs:
-      axes.plot(
-        *zip(*theirs), 'kD', markerfacecolor='none', markersize=4, label='paper'
-      )
+    if paper and (theirs := _of_paper(at, own, y)):
+      style = {'markerfacecolor': 'none', 'markersize': 4, 'label': 'paper'}
+      axes.plot(*theirs, 'kD', **style)
   axes.set_xticks(range(len(groups)), groups, rotation=20, ha='right')
   legend(figure, [axes])
   return figure
@@ -226,6 +212,19 @@ def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
     'marker': _MARKERS[index % len(_MARKERS)],
     'label': name,
   }
+
+
+def _two_errors(rows, error):
+  """What bars of errors are long, if there is a column of them."""
+  return [2 * (row.get(error) or 0) for row in rows] if error else None
+
+
+def _of_paper(at, rows, y):
+  """Where the paper has numbers of a column, and these; or nothing."""
+  pairs = zip(at, rows)
+  return [
+    *zip(*((x, r['paper']) for x, r in pairs if r.get('paper_field') == y))
+  ]
 
 
 def legend(figure: figure_lib.Figure, axes: Sequence[Any]) -> None:

@@ -15,8 +15,7 @@
                   alone; what a bandit has learnt goes on.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
+import collections
 from collections.abc import Sequence
 import itertools
 import os
@@ -25,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.common import configs
 from experiments.common import rephrase
 from specjax import checks
 from specjax import families
@@ -70,11 +70,7 @@ class Set(NamedTuple):
 
 
 def build(config: Any, family: families.Family) -> list[Set]:
-  """Returns the sets of `config.prompts`, shuffled by `config.seed`.
-
-  Raises:
-    ValueError: an entry is wrong, or nothing of a set fits.
-  """
+  """Returns the sets of `config.prompts`, shuffled by `config.seed`."""
   if not config.prompts:
     raise ValueError('prompts must hold at least one set, got none.')
   sets = []
@@ -96,16 +92,15 @@ def read(config: Any, source: str, family: families.Family) -> list[Any]:
   source = source or ('data' if config.get('data_dir') else 'family')
   if source == 'data':
     return examples_lib.read_split(config.data_dir, 'eval')
-  if source != 'family':
-    if not os.path.isfile(source):
-      raise ValueError(
-        "prompts must be from 'family', 'data' or a JSONL file, got "
-        f'{source!r}.'
-      )
-    return examples_lib.read(source)
-  if not family.prompts:
-    raise ValueError('The family has no prompts of its own: set data_dir.')
-  return family.prompts
+  if source == 'family':
+    if not family.prompts:
+      raise ValueError('The family has no prompts of its own: set data_dir.')
+    return family.prompts
+  if not os.path.isfile(source):
+    raise ValueError(
+      f"prompts must be from 'family', 'data' or a JSONL file, got {source!r}."
+    )
+  return examples_lib.read(source)
 
 
 def training(
@@ -113,11 +108,7 @@ def training(
 ) -> tuple[list[list[int]], list[int]]:
   """Returns prompts of the train files, and for each the index of its domain.
 
-  Args:
-    config: with `data_dir` and `seed`.
-    family: whose tokenizer is used.
-    domains: names as in `examples.of_domain`.
-    most: how many of each domain, at most.
+  There are at most `most` of each domain.
   """
   examples = examples_lib.read_split(config.data_dir, 'train')
   examples = _shuffled(examples, config.seed)
@@ -131,12 +122,7 @@ def training(
 
 def _entry(config, label, fields):
   """All fields of a set."""
-  for name in fields:
-    if name not in _DEFAULTS:
-      raise ValueError(
-        f'prompts.{label}: Unknown field {name!r}. Known: '
-        f'{", ".join(_DEFAULTS)}.'
-      )
+  configs.check_known(fields, _DEFAULTS, f'prompts.{label}: Unknown field')
   entry = _DEFAULTS | dict(fields.items())
   if isinstance(entry['domains'], str):
     raise ValueError(
@@ -156,20 +142,15 @@ def _jobs(config, family, label, entry):
   what = f'turns of prompts.{label}'
   checks.check_range(what, entry['turns'], 1, len(domains))
   encode = family.tokenizer.encode_prompt
-  chosen = {domain: _gather(examples, domain) for domain in domains}
-  if entry['longer_than']:
-    chosen = {
-      domain: [e for e in mine if len(encode(e.prompt)) > entry['longer_than']]
-      for domain, mine in chosen.items()
-    }
-  if entry['rephrase']:
-    chosen = {
-      domain: [
-        each._replace(prompt=rephrase.rephrase(each.prompt, i))
-        for i, each in enumerate(mine)
-      ]
-      for domain, mine in chosen.items()
-    }
+  chosen = {}
+  for domain in domains:
+    mine = _gather(examples, domain)
+    if entry['longer_than']:
+      mine = [e for e in mine if len(encode(e.prompt)) > entry['longer_than']]
+    if entry['rephrase']:
+      said = [rephrase.rephrase(e.prompt, i) for i, e in enumerate(mine)]
+      mine = [e._replace(prompt=text) for e, text in zip(mine, said)]
+    chosen[domain] = mine
   sessions = _in_company(chosen, entry['turns'])
   jobs = list(_fitting(config, encode, sessions, entry['per_domain']))
   if not jobs:
@@ -180,21 +161,15 @@ def _jobs(config, family, label, entry):
   return jobs
 
 
-def _fitting(
-  config: Any,
-  encode: Callable[[str], list[int]],
-  sessions: Iterable[tuple[str, Sequence[examples_lib.Example]]],
-  most: int,
-):
+def _fitting(config, encode, sessions, most):
   """Yields the jobs that fit into the buffer, so many of each label."""
-  counts: dict[str, int] = {}
+  counts = collections.Counter()
   for label, examples in sessions:
-    if counts.get(label, 0) >= most:
-      continue
-    turns = [encode(example.prompt) for example in examples]
-    if max(map(len, turns)) + config.max_new_tokens <= config.max_length:
-      counts[label] = counts.get(label, 0) + 1
-      yield Job(label, turns, examples[0].response)
+    if counts[label] < most:
+      turns = [encode(example.prompt) for example in examples]
+      if max(map(len, turns)) + config.max_new_tokens <= config.max_length:
+        counts[label] += 1
+        yield Job(label, turns, examples[0].response)
 
 
 def _in_company(chosen, turns):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import json
 import math
 import os
+import pathlib
 from typing import Any
 
 from experiments.common import measure
@@ -28,16 +29,7 @@ def write(
   rows: Sequence[Row],
   claims: Sequence[Row] = (),
 ) -> None:
-  """Writes `results.json`.
-
-  Args:
-    workdir: of the run.
-    experiment: its name.
-    command: that was run, '' if it is not known.
-    rows: flat rows of a table, as JSON.
-    claims: what the paper claims beside what was measured.
-  """
-  path = os.path.join(workdir, FILE)
+  """Writes `results.json`; the command is '' if it is not known."""
   content = {
     'format': _FORMAT,
     'experiment': experiment,
@@ -46,42 +38,30 @@ def write(
     'rows': list(rows),
     'claims': list(claims),
   }
-  with open(f'{path}.part', 'w', encoding='utf-8') as file:
-    json.dump(content, file, indent=1, ensure_ascii=False)
-    file.write('\n')
-  os.replace(f'{path}.part', path)
+  save_json(os.path.join(workdir, FILE), content)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-  """Reads what `write` has written: a dictionary with `rows` and `claims`.
-
-  Args:
-    path: the file, or the workdir that it is in.
-
-  Raises:
-    ValueError: there is none, or it is of another format.
-  """
-  file_path = os.fspath(path)
-  if os.path.isdir(file_path):
-    file_path = os.path.join(file_path, FILE)
-  if not os.path.isfile(file_path):
-    raise ValueError(f'There are no results in {file_path}.')
-  with open(file_path, encoding='utf-8') as file:
-    content = json.load(file)
+  """Reads what `write` has written: the file, or that of a workdir."""
+  file = pathlib.Path(path)
+  if file.is_dir():
+    file /= FILE
+  if not file.is_file():
+    raise ValueError(f'There are no results in {file}.')
+  content = json.loads(file.read_text('utf-8'))
   version = content.get('format', 1) if isinstance(content, dict) else 1
   if version != _FORMAT:
     raise ValueError(
-      f'{file_path} is of format {version}, and only format {_FORMAT} is read: '
+      f'{file} is of format {version}, and only format {_FORMAT} is read: '
       'run its config again.'
     )
   return content
 
 
 def save_json(path: str, content: Any) -> None:
-  """Writes another file of a workdir as JSON."""
-  with open(path, 'w', encoding='utf-8') as file:
-    json.dump(content, file, indent=1, ensure_ascii=False)
-    file.write('\n')
+  """Writes a file of a workdir as JSON, all of it or nothing."""
+  text = json.dumps(content, indent=1, ensure_ascii=False)
+  workdirs.replace(path, f'{text}\n')
 
 
 def shown(rows: Sequence[Row], config: Any) -> list[list[list[str]]]:
@@ -90,24 +70,23 @@ def shown(rows: Sequence[Row], config: Any) -> list[list[list[str]]]:
   There is a table for each value of `part`, or one if rows have no parts. Of a
   long part there is only its name; the file has its rows.
 
-  Args:
-    rows: flat.
-    config: with `columns`, names of those that are shown; or with `pivot`, a
-      dictionary of `down`, columns that name a line, `across`, the column whose
-      values are the table's columns, and `value`, the column that fills it. All
-      columns of the rows, by default.
+  A config has `columns`, names of those that are shown; or `pivot`, a
+  dictionary of `down`, columns that name a line, `across`, the column whose
+  values are the table's columns, and `value`, the column that fills it.
   """
   parts: dict[Any, list[Row]] = {}
   for row in rows:
     parts.setdefault(row.get('part'), []).append(row)
-  return [
-    [[f'{len(own)} rows of {part!r} are in {FILE}.']]
-    if part is not None and len(own) > _MOST_ROWS
-    else _pivoted(own, **config.pivot)
-    if config.get('pivot', None)
-    else cells(own, config.get('columns', ()))
-    for part, own in parts.items()
-  ]
+  return [_shown(part, own, config) for part, own in parts.items()]
+
+
+def _shown(part, rows, config):
+  """The cells of a part."""
+  if part is not None and len(rows) > _MOST_ROWS:
+    return [[f'{len(rows)} rows of {part!r} are in {FILE}.']]
+  if config.get('pivot', None):
+    return _pivoted(rows, **config.pivot)
+  return cells(rows, config.get('columns', ()))
 
 
 def _pivoted(rows, down, across, value):
@@ -117,7 +96,10 @@ def _pivoted(rows, down, across, value):
   lines: dict[tuple[str, ...], dict[str, str]] = {}
   for row in rows:
     name = tuple(_cell(row.get(each), None) for each in down)
-    lines.setdefault(name, {})[str(row[across])] = _with_paper(row, value)
+    text = _cell(row[value], row.get(f'{value}_error'))
+    if row.get('paper_field') == value:
+      text += f' ({_cell(row["paper"], None)})'
+    lines.setdefault(name, {})[str(row[across])] = text
   return [[*(name.replace('_', ' ') for name in down), *heads]] + [
     [*name, *(line.get(head, '') for head in heads)]
     for name, line in lines.items()
@@ -126,12 +108,9 @@ def _pivoted(rows, down, across, value):
 
 def table(lines: Sequence[Sequence[str]]) -> str:
   """Returns cells, the first line their head, as an aligned text table."""
-  widths = [max(map(len, column)) for column in zip(*lines)]
+  first, *widths = [max(map(len, column)) for column in zip(*lines)]
   texts = [
-    '  '.join(
-      each.ljust(width) if i == 0 else each.rjust(width)
-      for i, (each, width) in enumerate(zip(line, widths))
-    )
+    '  '.join([line[0].ljust(first), *map(str.rjust, line[1:], widths)])
     for line in lines
   ]
   return '\n'.join(text.rstrip() for text in texts)
@@ -140,11 +119,8 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 def cells(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[list[str]]:
   """Returns what a table shows: its head, and the cells of each row.
 
-  A column stands with the standard error beside it, if the rows have one.
-
-  Args:
-    rows: flat.
-    columns: those that are shown, by default all in order of appearance.
+  A column stands with the standard error beside it, if the rows have one. All
+  columns are shown by default, in order of appearance.
   """
   known = list(dict.fromkeys(name for row in rows for name in row))
   names = [name for name in columns or known if name in known]
@@ -159,14 +135,6 @@ def cells(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[list[str]]:
     [_cell(row.get(name), row.get(f'{name}_error')) for name in names]
     for row in rows
   ]
-
-
-def _with_paper(row, name):
-  """A number with its error, and the paper's in brackets."""
-  text = _cell(row[name], row.get(f'{name}_error'))
-  if row.get('paper_field') != name:
-    return text
-  return f'{text} ({_cell(row["paper"], None)})'
 
 
 def _cell(value, error):

@@ -25,6 +25,7 @@ import ml_collections
 
 from experiments.common import arms as arms_lib
 from experiments.common import components
+from experiments.common import configs
 from specjax import base
 from specjax import decoding
 from specjax import families
@@ -38,6 +39,8 @@ _DEFAULTS = {
   'per_row': False,
   'target': 'target',
 }
+# Of these, what only matters where there is a choice.
+_CHOOSING = ('catch_up', 'warm_start', 'per_row')
 _FIELDS = ('label', 'columns', 'arm', 'arms', 'bandit', 'sampling', *_DEFAULTS)
 _SAMPLING = [each.name for each in dataclasses.fields(sampling_lib.Sampling)]
 # A bandit's choice of a single arm.
@@ -62,21 +65,18 @@ class Way(NamedTuple):
   @property
   def settings(self) -> dict[str, Any]:
     """All that its outputs depend on, as JSON."""
-    said = {
-      name: str(getattr(self, name)) for name in ('bandit', 'reward', 'target')
-    }
-    plain = {
-      name: getattr(self, name)
-      for name in ('catch_up', 'warm_start', 'per_row')
-    }
-    if len(self.arms) == 1:  # Nobody chooses.
-      said, plain = {'target': self.target}, {}
-    return {
+    settings = {
       'arms': [str(arm) for arm in self.arms],
-      **said,
-      **plain,
+      'bandit': str(self.bandit),
+      'reward': str(self.reward),
+      'target': self.target,
+      **{name: getattr(self, name) for name in _CHOOSING},
       **dataclasses.asdict(self.sampling),
     }
+    if len(self.arms) == 1:  # Nobody chooses.
+      for name in ('bandit', 'reward', *_CHOOSING):
+        del settings[name]
+    return settings
 
 
 class Player(NamedTuple):
@@ -105,27 +105,11 @@ class Player(NamedTuple):
 
 
 def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
-  """Takes a way apart.
-
-  Args:
-    config: with `sampling`, and whatever else holds for all of its ways.
-    entry: an arm, or a dictionary of a way.
-    models: names of the family's, which may stand for a drafter.
-    place: where the entry stands in the config, for errors.
-
-  Raises:
-    ValueError: it has another form.
-  """
+  """Takes an arm or a dictionary of a way apart; see `arms.parse`."""
   fields = dict(entry.items()) if hasattr(entry, 'items') else {'arm': entry}
   if 'drafter' in fields:
-    fields = {'arm': {n: fields.pop(n) for n in arms_lib.PARTS if n in fields}}
-    fields |= {n: v for n, v in entry.items() if n not in arms_lib.PARTS}
-  for name in fields:
-    if name not in _FIELDS:
-      raise ValueError(
-        f'{place}: Unknown field {name!r} of a way. Known: '
-        f'{", ".join(_FIELDS)}.'
-      )
+    fields['arm'] = {n: fields.pop(n) for n in arms_lib.PARTS if n in fields}
+  configs.check_known(fields, _FIELDS, f'{place}: Unknown field', ' of a way')
   said = {
     name: fields.get(name, config.get(name, default))
     for name, default in _DEFAULTS.items()
@@ -138,10 +122,9 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
     arms = (arms_lib.parse(fields['arm'], models, place),)
     bandit, label = _FIXED, arms_lib.label(arms[0])
   else:
-    entries = fields.get('arms', config.get('arms', ()))
     arms = tuple(
       arms_lib.parse(each, models, f'{place}.arms[{i}]')
-      for i, each in enumerate(entries)
+      for i, each in enumerate(fields.get('arms', config.get('arms', ())))
     )
     if not arms:
       raise ValueError(
@@ -149,22 +132,16 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
       )
     bandit = components.parse(fields['bandit'], f'{place}.bandit')
     label = _bandit_label(bandit, fields)
+  columns = dict(fields.get('columns', {}))
+  label = fields.get('label', label)
   return Way(
-    label=fields.get('label', label),
-    columns=dict(fields.get('columns', {})),
-    arms=arms,
-    bandit=bandit,
-    sampling=sampling,
-    place=place,
-    **said,
+    label, columns, arms, bandit, sampling=sampling, place=place, **said
   )
 
 
 def alone(way: Way) -> list[Way]:
   """Returns a way for each of a bandit's arms, which is that arm alone."""
-  own = {
-    name: _DEFAULTS[name] for name in ('catch_up', 'warm_start', 'per_row')
-  }
+  own = {name: _DEFAULTS[name] for name in _CHOOSING}
   return [
     way._replace(label=arms_lib.label(arm), arms=(arm,), bandit=_FIXED, **own)
     for arm in way.arms
@@ -174,19 +151,22 @@ def alone(way: Way) -> list[Way]:
 def parse_all(config: Any, models: Sequence[str]) -> list[Way]:
   """Returns the ways of `config.ways`, then a bandit for each `config.bandits`.
 
-  An entry of `bandits` is a bandit, or a way with one.
-
-  Raises:
-    ValueError: one has another form, or two are the same row of a table.
+  An entry of `bandits` is a bandit, or a way with one. Two ways that would be
+  the same row of a table are refused.
   """
-  made = [
-    parse(config, entry, models, f'ways[{i}]')
-    for i, entry in enumerate(config.get('ways', ()))
+  is_way = lambda entry: hasattr(entry, 'items') and 'bandit' in entry
+  bandits = [
+    entry if is_way(entry) else {'bandit': entry}
+    for entry in config.get('bandits', ())
   ]
-  for i, entry in enumerate(config.get('bandits', ())):
-    is_way = hasattr(entry, 'items') and 'bandit' in entry
-    way = entry if is_way else {'bandit': entry}
-    made.append(parse(config, way, models, f'bandits[{i}]'))
+  made = [
+    parse(config, entry, models, f'{field}[{i}]')
+    for field, entries in (
+      ('ways', config.get('ways', ())),
+      ('bandits', bandits),
+    )
+    for i, entry in enumerate(entries)
+  ]
   if not made:
     raise ValueError('ways must hold at least one way to decode, got none.')
   seen: dict[str, str] = {}
@@ -215,37 +195,26 @@ def build(
     max_length: longest row in tokens, prompt included.
     costs: what the reward 'throughput' is computed with, by the names of its
       parameters; called if a reward asks.
-
-  Raises:
-    ValueError: a part is refused; the sentence begins with the place.
   """
-  pool = arms_lib.Pool(
-    {'target': family.target, **family.drafters}, way.sampling
-  )
-  target = pool.models.get(way.target)
-  if target is None:
-    raise ValueError(
-      f'{way.place}: Unknown target {way.target!r}. Known: '
-      f'{", ".join(pool.models)}.'
-    )
+  models = {'target': family.target, **family.drafters}
+  pool = arms_lib.Pool(models, way.sampling)
+  configs.check_known([way.target], models, f'{way.place}: Unknown target')
+  target = models[way.target]
   arms = [arms_lib.build(arm, pool, way.place) for arm in way.arms]
-  # A reward with options of its own is told nothing.
-  named = way.reward == components.Spec(way.reward.name)
-  told = functools.cache(lambda: costs(way) if costs and named else {})
-  bandit = components.build(
-    base.Bandit,
-    way.bandit,
-    f'{way.place}.bandit',
-    {'num_arms': lambda value: len(arms)},
-  )
+  given = {'num_arms': lambda value: len(arms)}
+  place = f'{way.place}.bandit'
+  bandit = components.build(base.Bandit, way.bandit, place, given)
   reward = {}
   if way.bandit != _FIXED:
+    # A reward with options of its own is told nothing.
+    named = way.reward == components.Spec(way.reward.name)
+    told = functools.cache(lambda: costs(way) if costs and named else {})
     given = {
       name: lambda value, name=name: told().get(name, value)
       for name in ('costs', 'depths', 'catch_up_costs')
     }
-    where = f'{way.place}.reward'
-    reward['reward'] = components.build(base.Reward, way.reward, where, given)
+    place = f'{way.place}.reward'
+    reward['reward'] = components.build(base.Reward, way.reward, place, given)
   decoder = decoding.Decoder(
     target.functions,
     target.params,
@@ -266,7 +235,7 @@ def build(
   program = _Program(
     plan,
     tuple(arms_lib.with_numbers(arm, lambda _: ...) for arm in way.arms),
-    tuple((name, model.functions) for name, model in pool.models.items()),
+    tuple((name, model.functions) for name, model in models.items()),
     way.sampling,
   )
   reading = way.target, way.warm_start, way.bandit
@@ -282,14 +251,8 @@ def player(
 ) -> Player:
   """Builds one way without a config, as notebooks do.
 
-  Args:
-    family: whose models are used.
-    entry: an arm, or a dictionary of a way.
-    sampling: fields of `Sampling`.
-    max_length: longest row in tokens, prompt included.
-
-  Raises:
-    ValueError: the entry has another form, or a part of it is refused.
+  `entry` is an arm or a dictionary of a way, `sampling` has fields of
+  `Sampling`, and `max_length` is of the longest row, prompt included.
   """
   config = ml_collections.ConfigDict({'sampling': dict(sampling)})
   way = parse(config, entry, list(family.drafters), 'the way')
@@ -323,11 +286,11 @@ class _Program(NamedTuple):
       for name, functions in self.models
     }
     pool, left = arms_lib.Pool(models, self.sampling), iter(numbers)
-    filled = [
+    filled = (
       arms_lib.with_numbers(arm, lambda _: next(left)) for arm in self.arms
-    ]
-    arms = [arms_lib.build(arm, pool, 'an arm')[0] for arm in filled]
-    return dataclasses.replace(self.plan, arms=tuple(arms))
+    )
+    arms = tuple(arms_lib.build(arm, pool, 'an arm')[0] for arm in filled)
+    return dataclasses.replace(self.plan, arms=arms)
 
 
 @functools.partial(jax.jit, static_argnames='program', donate_argnames='state')
@@ -348,25 +311,21 @@ def _trace(program, numbers, params, state, num_rounds, record):
 def _sampling(shared, own, place):
   """How the tokens of a way are drawn."""
   fields = dict(shared.items()) | dict(own.items())
-  for name in fields:
-    if name not in _SAMPLING:
-      raise ValueError(
-        f'{place}.sampling: Unknown field {name!r}. Known: '
-        f'{", ".join(_SAMPLING)}.'
-      )
+  place = f'{place}.sampling'
+  configs.check_known(fields, _SAMPLING, f'{place}: Unknown field')
   fields['top_k'] = fields.get('top_k') or None
   return sampling_lib.Sampling(**fields)
 
 
 def _bandit_label(bandit, fields):
   """What tables call a bandit that has no label."""
-  said = [str(bandit)]
-  if 'reward' in fields:
-    said.append(str(components.parse(fields['reward'], 'reward')))
-  if fields.get('catch_up', 'lazy') != 'lazy':
-    said.append(f'catch up {fields["catch_up"]}')
-  if fields.get('warm_start'):
-    said.append(f'warm start {fields["warm_start"]}')
-  if fields.get('per_row'):
-    said.append('per row')
-  return ', '.join(said)
+  own = _DEFAULTS | fields
+  reward = components.parse(own['reward'], 'reward')
+  parts = [
+    bandit,
+    'reward' in fields and reward,
+    own['catch_up'] != 'lazy' and f'catch up {own["catch_up"]}',
+    own['warm_start'] and f'warm start {own["warm_start"]}',
+    own['per_row'] and 'per row',
+  ]
+  return ', '.join(str(part) for part in parts if part)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import json
 import os
+import pathlib
 from typing import Any
 
 from experiments.common import configs
@@ -28,14 +29,10 @@ class Workdir(os.PathLike):
     """Refuses a folder of a run of which a field differs that may not."""
     self._path = os.fspath(path)
     self._config = config.to_json(indent=2)
-    self._stale = []
-    old = self._read()
-    if old is None:
-      return
-    new = json.loads(self._config)
-    if old != new:
+    old, new = self._read(), json.loads(self._config)
+    self._stale = old not in (None, new)  # What is there is of another config.
+    if self._stale:
       _check_same(self._path, old, new, may_change)
-      self._stale.append('results.json')  # It is not of this config.
 
   def __str__(self) -> str:
     return self._path
@@ -47,26 +44,26 @@ class Workdir(os.PathLike):
 
   def _read(self):
     """The config of an earlier run, None if there was none."""
-    path = os.path.join(self._path, 'config.json')
-    if not os.path.exists(path):
-      return None
-    with open(path, encoding='utf-8') as file:
-      try:
-        return json.load(file)
-      except ValueError as error:
-        raise ValueError(f'Cannot read {path}: {error}.') from error
+    path = pathlib.Path(self._path, 'config.json')
+    try:
+      return json.loads(path.read_text('utf-8')) if path.exists() else None
+    except ValueError as error:
+      raise ValueError(f'Cannot read {path}: {error}.') from error
 
   def _begin(self):
     """Makes the folder; no file is ever there beside the config of another."""
     config, self._config = self._config, None
     os.makedirs(self._path, exist_ok=True)
-    paths = [os.path.join(self._path, name) for name in self._stale]
-    for path in filter(os.path.exists, paths):
-      os.remove(path)
-    path = os.path.join(self._path, 'config.json')
-    with open(f'{path}.part', 'w', encoding='utf-8') as file:
-      file.write(config)
-    os.replace(f'{path}.part', path)
+    if self._stale:
+      pathlib.Path(self._path, 'results.json').unlink(missing_ok=True)
+    replace(os.path.join(self._path, 'config.json'), config)
+
+
+def replace(path: str, text: str) -> None:
+  """Writes a file, of which at no moment there is only a part."""
+  with open(f'{path}.part', 'w', encoding='utf-8') as file:
+    file.write(text)
+  os.replace(f'{path}.part', path)
 
 
 def _check_same(path, old, new, may_change):
@@ -77,7 +74,7 @@ def _check_same(path, old, new, may_change):
   )
   different = [
     name
-    for name in dict.fromkeys([*old, *new])
+    for name in old | new
     if old.get(name, _NOT_SET) != new.get(name, _NOT_SET)
   ]
   if 'experiment' in different:
