@@ -25,11 +25,10 @@ MAY_CHANGE = (*frontier.MAY_CHANGE, 'floor', 'margin', 'cost', 'dev_prompts')
 
 
 def run(config, workdir):
-  """Picks a way on dev prompts, and measures it on test prompts.
+  """Returns rows of all ways on dev prompts, and of three on test prompts.
 
-  Returns rows of all ways on dev prompts; then, on test prompts, of the target,
-  of the cheapest lossless way and of the one that was picked. `choice.json`
-  holds what was picked; see `decoder`.
+  These are the target, the cheapest lossless way and the one that was picked,
+  which `choice.json` holds; see `decoder`.
   """
   made = compare.plan(config)
   rate = texts.rater(config, made.family)
@@ -51,20 +50,19 @@ def run(config, workdir):
     row |= {'eligible': eligible, 'floor': floor, 'cost': config.cost}
   chosen = choose(dev, config.cost)
   shown = target, _cheapest(_of(dev, LOSSLESS), config.cost), chosen
-  kept = [i for i, row in enumerate(dev) if row in shown]
-  test = measure([made.ways[i] for i in kept], test_set)
-  best = dev.index(chosen)
-  tested = test[kept.index(best)]
+  kept = [way for way, row in zip(made.ways, dev) if row in shown]
+  test = measure(kept, test_set)
+  way = made.ways[dev.index(chosen)]
+  tested = test[kept.index(way)]
   chosen['chosen'] = tested['chosen'] = True
-  way = made.ways[best]
-  _save(config, workdir, way, chosen, tested)
-  said = f'Nothing has {config.metric} {floor:.2f} on dev prompts. '
+  if not chosen['eligible']:
+    print(f'Nothing has {config.metric} {floor:.2f} on dev prompts.', end=' ')
   print(
-    f'{"" if chosen["eligible"] else said}Chose '
-    f'{plots.named(chosen, ["way", *way.columns])}: {config.metric} '
+    f'Chose {plots.named(chosen, ["way", *way.columns])}: {config.metric} '
     f'{chosen["quality"]:.2f} on dev and {tested["quality"]:.2f} on test '
     'prompts.'
   )
+  _save(config, workdir, way, dev=chosen, test=tested)
   return dev + test
 
 
@@ -97,7 +95,7 @@ def choose(rows, cost):
 def figures(rows):
   """Draws the dev points, and the quality that was asked for."""
   dev = [row for row in rows if row['part'] == 'dev']
-  (chosen,) = [row for row in dev if row.get('chosen')]
+  chosen = next(row for row in dev if row.get('chosen'))
   figure = frontier.plot(
     [*dev, chosen | {'way': 'the choice'}],
     chosen['cost'],
@@ -111,8 +109,8 @@ def figures(rows):
 
 
 def _check(config, made):
-  for name in ('floor', 'margin'):
-    checks.check_range(name, config[name], 0)
+  checks.check_range('floor', config.floor, 0)
+  checks.check_range('margin', config.margin, 0)
   costs = COSTS if config.repeats else COSTS[1:]
   if config.cost not in costs:
     raise ValueError(
@@ -136,13 +134,10 @@ def _of(rows, label):
   return [row for row in rows if row['way'] == label]
 
 
-def _save(config, workdir, way, dev, test):
+def _save(config, workdir, way, **rows):
   """Writes what is needed to build it again, and what to expect of it."""
   arm, sampling = str(way.arms[0]), dataclasses.asdict(way.sampling)
   names = 'family', 'max_length', 'max_new_tokens'
-  choice = {name: config[name] for name in names} | {
-    'way': {'arm': arm, 'target': way.target, 'sampling': sampling},
-    'dev': dev,
-    'test': test,
-  }
+  way = {'way': {'arm': arm, 'target': way.target, 'sampling': sampling}}
+  choice = {name: config[name] for name in names} | way | rows
   results.save_json(os.path.join(workdir, 'choice.json'), choice)

@@ -56,18 +56,20 @@ def sequence_cascades(decoded, alphas):
   """Returns the cascades of equation (1), of what two ways have said.
 
   A prompt's answer is the draft's, if that is of probability `1 - alpha` or
-  more to the draft, and else the target's, after the draft's time. To know the
-  probability takes no time: the draft has computed it token by token.
+  more to the draft, which knows it anyway, and else the target's, after the
+  draft's time.
   """
   of = lambda label: [each for each in decoded if each.way.label == label]
-  made = []
-  for alpha in alphas:
-    for draft, target in zip(of(DRAFT), of(TARGET)):
-      way = draft.way._replace(label=SEQUENCE, columns={'alpha': alpha})
-      pairs = zip(draft.records, target.records)
-      records = [_sequence(alpha, *pair) for pair in pairs]
-      made.append(draft._replace(way=way, records=records))
-  return made
+  return [
+    draft._replace(
+      way=draft.way._replace(label=SEQUENCE, columns={'alpha': alpha}),
+      records=[
+        _sequence(alpha, *pair) for pair in zip(draft.records, target.records)
+      ],
+    )
+    for alpha in alphas
+    for draft, target in zip(of(DRAFT), of(TARGET))
+  ]
 
 
 def _sequence(alpha, draft, target):
@@ -84,14 +86,13 @@ def _sequence(alpha, draft, target):
 def summary(rows):
   """Returns rows of each line, by each rating, as Table 2 has them.
 
-  Those of 'equal quality' hold `speed_up_at_quality`, the largest at a rating
-  of the target's or better. Those of 'equal latency' hold `rating_at_latency`,
-  the best rating at a latency of the target's or less, and `best_share`: of
-  latencies, from the lowest of all lines to the target's, the share at which no
+  At 'equal quality', the largest speed-up at a rating of the target's or
+  better. At 'equal latency', the best rating at a latency of the target's or
+  less, and `best_share`: of latencies up to the target's, the share at which no
   line has a better point of no more latency. Errors are those of the one point,
   which may have been lucky to be it. There are no rows without clocks.
   """
-  if not rows or 'latency' not in rows[0]:
+  if 'latency' not in rows[0]:
     return []
   return [
     {**head, 'by': by, **row}
@@ -102,12 +103,14 @@ def summary(rows):
 
 
 def _panel_summary(rows, by):
-  lines = {}
-  for row in rows:
-    lines.setdefault(row['way'], []).append(row)
-  bar = max((row[by] for row in lines.get(TARGET, [])), default=np.inf)
-  shares = _best_shares(lines, by)
-  for way, line in lines.items():
+  """The two rows of each line of a plot."""
+  bar = max((row[by] for row in rows if row['way'] == TARGET), default=np.inf)
+  lowest = min(row['latency'] for row in rows)
+  grid = np.linspace(lowest, max(lowest, 1), 101)
+  at = lambda row: np.where(row['latency'] <= grid, row[by], -np.inf)
+  front = lambda rows: np.max([at(row) for row in rows], axis=0)
+  for way in dict.fromkeys(row['way'] for row in rows):
+    line = [row for row in rows if row['way'] == way]
     good = (row for row in line if row[by] >= bar)
     point = min(good, key=lambda row: row['latency'], default={})
     speed_up = 1 / point['latency'] if point else None
@@ -127,18 +130,8 @@ def _panel_summary(rows, by):
       'alpha': point.get('alpha'),
       'rating_at_latency': point.get(by),
       'rating_at_latency_error': point.get(f'{by}_error'),
-      'best_share': shares[way],
+      'best_share': float((front(line) == front(rows)).mean()),
     }
-
-
-def _best_shares(lines, by):
-  """Of each line, the share of latencies at which none is better."""
-  lowest = min(row['latency'] for line in lines.values() for row in line)
-  grid = np.linspace(lowest, max(lowest, 1), 101)
-  point = lambda row: np.where(row['latency'] <= grid, row[by], -np.inf)
-  fronts = np.array([np.max([*map(point, x)], 0) for x in lines.values()])
-  best = (fronts >= fronts.max(axis=0)) & np.isfinite(fronts)
-  return dict(zip(lines, best.mean(axis=1).tolist()))
 
 
 def _panels(rows):
@@ -163,23 +156,24 @@ def figures(rows):
     for rating in _RATINGS
     if any(row.get(cost) is not None for row in points)
   }
-  names = 'by', *_PANELS[1:]
+  names = [name for name in ('by', *_PANELS[1:]) if name in rows[-1]]
   shown = [
-    row | {'panel': plots.named(row, [n for n in names if n in row])}
+    row | {'panel': plots.named(row, names)}
     for row in rows
     if row.get('speed_up_at_quality') and row['way'] not in (TARGET, DRAFT)
   ]
-  if shown:
-    made['speed_up_at_quality'] = plots.bars(
-      shown,
-      'panel',
-      'speed_up_at_quality',
-      'way',
-      error='speed_up_at_quality_error',
-      ylabel="speed-up at the target's quality",
-      paper=True,
-    )
-  return made
+  if not shown:
+    return made
+  bars = plots.bars(
+    shown,
+    'panel',
+    'speed_up_at_quality',
+    'way',
+    error='speed_up_at_quality_error',
+    ylabel="speed-up at the target's quality",
+    paper=True,
+  )
+  return made | {'speed_up_at_quality': bars}
 
 
 def plot(rows, cost, rating, **options):

@@ -5,8 +5,9 @@ what is sampled and the target): no threshold sets how much a token may cost,
 but a weight. Each row of a batch learns on its own.
 """
 
-import copy
+import itertools
 
+import ml_collections
 import numpy as np
 
 from experiments.cascades import frontier
@@ -32,19 +33,15 @@ def run(config, workdir):
   _check(made)
   decoded = texts.decode(config, workdir, made, fields=_FIELDS)
   points = [(each, rate(each)) for each in decoded]
-  return [
-    {'weight': weight} | row
-    for prompts in made.sets
-    for weight in config.weights
-    for row in _rows(
-      [
-        (each, row)
-        for each, row in points
-        if each.prompts is prompts and row.get('weight', weight) == weight
-      ],
-      rewards_lib.tradeoff(weight),
-    )
-  ]
+  rows = []
+  for prompts, weight in itertools.product(made.sets, config.weights):
+    own = [
+      (each, row)
+      for each, row in points
+      if each.prompts is prompts and row.get('weight', weight) == weight
+    ]
+    rows += [{'weight': weight} | row for row in _rows(own, weight)]
+  return rows
 
 
 def figures(rows):
@@ -63,7 +60,7 @@ def figures(rows):
   }
 
 
-def _rows(points, reward):
+def _rows(points, weight):
   """Rows of one weight on one set of prompts, beside the best arm alone.
 
   `over_best` is the mean reward of a round less that of the best arm; its error
@@ -71,7 +68,7 @@ def _rows(points, reward):
   """
   depth = max(len(each.records[0]['drafted']) for each, _ in points)
   means = {
-    each.way.label: _mean_reward(each.records, reward, depth)
+    each.way.label: _mean_reward(each.records, weight, depth)
     for each, _ in points
   }
   alone = [each.way.label for each, _ in points if len(each.way.arms) == 1]
@@ -79,7 +76,7 @@ def _rows(points, reward):
   error = lambda moves: float(np.sqrt((moves**2).sum()))
   for each, row in points:
     (mean, moves), (highest, others) = means[each.way.label], means[best]
-    faith = _mean_reward(each.records, rewards_lib.tradeoff(1.0), depth)
+    fidelity, fidelity_moves = _mean_reward(each.records, 1.0, depth)
     pulls = np.sum([record['pulls'] for record in each.records], axis=0)
     yield row | {
       'reward': mean,
@@ -87,25 +84,23 @@ def _rows(points, reward):
       'best_arm': best,
       'over_best': mean - highest,
       'over_best_error': error(moves - others),
-      'fidelity': faith[0],
-      'fidelity_error': error(faith[1]),
+      'fidelity': fidelity,
+      'fidelity_error': error(fidelity_moves),
       'pulls': ' '.join(map(str, pulls)),
     }
 
 
-def _mean_reward(records, reward, depth):
+def _mean_reward(records, weight, depth):
   """The mean reward of a round, and `[P]` by how much each prompt moves it.
 
   Rewards of arms alone are on the scale of the deepest of all, as those of the
   bandits are.
   """
-  fields = {
-    name: np.concatenate([r[name] for r in records]) for name in _FIELDS
-  }
+  fields = {n: np.concatenate([r[n] for r in records]) for n in _FIELDS}
   fields['tokens'] = np.zeros((len(fields['fidelity']), depth + 1))
   info = base.RoundInfo(**dict.fromkeys(base.RoundInfo._fields) | fields)
   rounds = np.array([len(record['fidelity']) for record in records])
-  each = np.asarray(reward(info), np.float64)
+  each = np.asarray(rewards_lib.tradeoff(weight)(info), np.float64)
   sums = np.add.reduceat(each, np.cumsum(rounds) - rounds)
   mean = float(sums.sum() / rounds.sum())
   return mean, (sums - mean * rounds) / rounds.sum()
@@ -113,8 +108,7 @@ def _mean_reward(records, reward, depth):
 
 def _with_rewards(config):
   """The config, with a bandit for each weight."""
-  config = copy.deepcopy(config)
-  config.bandits = tuple(
+  own = tuple(
     {
       'bandit': bandit,
       'label': str(bandit),
@@ -124,7 +118,7 @@ def _with_rewards(config):
     for weight in config.weights
     for bandit in config.bandits
   )
-  return config
+  return ml_collections.ConfigDict({**config, 'bandits': own})
 
 
 def _check(made):

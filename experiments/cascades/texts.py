@@ -12,7 +12,6 @@ from specjax import metrics
 from specjax import sampling as sampling_lib
 from specjax.evaluation import likelihood
 from specjax.evaluation import scoring
-from specjax.goals import lossless
 
 # Verifiers whose output is another distribution than that of the goal.
 LOSSY = ('lossy', 'over_acceptance')
@@ -80,10 +79,9 @@ def deferrals(goal, target, draft):
 def _observe(models, batch):
   """What is recorded of each text; `own_nats` are by the model it is of."""
   name = batch.point.settings['way']['target']
-  prompts = [job.turns[0] for job in batch.jobs]
   texts = [
-    ([*prompt, *result.tokens], len(prompt))
-    for prompt, result in zip(prompts, batch.results)
+    ([*job.turns[0], *result.tokens], len(job.turns[0]))
+    for job, result in zip(batch.jobs, batch.results)
   ]
   nats = {
     each: likelihood.likelihood(
@@ -111,9 +109,7 @@ def _deferred(models, name, player, tokens, start):
     return None
   if arm.goal is None:
     return float(len(tokens) - start) if name == 'target' else 0.0
-  # From the last token of the prompt on; padded to few widths, as each is a
-  # compiled program.
-  last = start - 1
+  last = start - 1  # Of the prompt, behind which the first is drawn.
   inputs = _padded(tokens[:last]), last, _padded(tokens[last:-1])
   probs = [
     _probs(each.functions, player.program.sampling, each.params, *inputs)
@@ -124,15 +120,14 @@ def _deferred(models, name, player, tokens, start):
 
 
 def _padded(tokens):
-  """`[1, W]`; the width is a power of two."""
+  """`[1, W]`; of few widths, powers of two, as each is a compiled program."""
   width = max(8, 1 << max(len(tokens) - 1, 0).bit_length())
   return np.array([[*tokens, *[0] * (width - len(tokens))]], np.int32)
 
 
 @functools.partial(jax.jit, static_argnames='program')
 def _deferrals(program, numbers, target, draft):
-  goal = program.round_fn(numbers).arms[0].goal
-  return deferrals(goal or lossless.target(), target, draft)
+  return deferrals(program.round_fn(numbers).arms[0].goal, target, draft)
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'sampling'))

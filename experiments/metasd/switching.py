@@ -11,29 +11,20 @@ import numpy as np
 
 from experiments.banditspec import laboratory
 from experiments.common import components
+from experiments.common import configs
 from experiments.common import log
 from experiments.common import plots
 from specjax import base
-from specjax import checks
 
 MAY_CHANGE = ('bandits', 'lengths', 'token_costs')
 
 
 def run(config, workdir):
   """Returns a row for each bandit, number of tokens and cost of a token."""
-  checks.check_range('lengths', config.lengths, 2)
-  checks.check_range('runs', config.runs, 2)
-  checks.check_range('token_costs', config.token_costs, 0)
-  acceptances, length = config.acceptances, config.draft_length
-  arms = laboratory.truncated_geometric(acceptances, length)
+  configs.check_counts(config, ('lengths', 'runs'), 2)
+  configs.check_counts(config, ('token_costs',), 0)
+  arms = laboratory.truncated_geometric(config.acceptances, config.draft_length)
   key = jax.random.key(config.seed)
-
-  def compute(unit):
-    rule, tokens = _bandit(config, unit), unit['tokens']
-    runs = laboratory.play(key, rule, arms, tokens, config.runs)
-    lost, missed = runs.lost(tokens), runs.missed(tokens)
-    return {'lost': lost.tolist(), 'missed': missed.tolist()}
-
   names = 'acceptances', 'draft_length', 'exploration', 'runs', 'seed'
   shared = {name: config[name] for name in names}
   units = [
@@ -41,9 +32,15 @@ def run(config, workdir):
     for each in config.bandits
     for tokens in config.lengths
   ]
-  for unit in units:  # All are tried before any is played.
-    _bandit(config, unit)
-  outcomes = log.resume(workdir, units, compute, 'bandits')
+  cases = [(_bandit(config, unit), unit['tokens']) for unit in units]
+
+  def compute(case):
+    rule, tokens = case
+    runs = laboratory.play(key, rule, arms, tokens, config.runs)
+    lost, missed = runs.lost(tokens), runs.missed(tokens)
+    return {'lost': lost.tolist(), 'missed': missed.tolist()}
+
+  outcomes = log.resume(workdir, units, compute, 'bandits', cases)
   return [
     {'token_cost': cost, 'bandit': unit['bandit'], 'tokens': unit['tokens']}
     | regret(np.array(outcome['lost']), np.array(outcome['missed']), cost)

@@ -34,8 +34,7 @@ def rows(
   examples = examples_lib.read_split(data_dir, 'eval')
   examples = examples_lib.of_domain(examples, domain)
 
-  def bits(unit):
-    model = models[unit['bits per byte']]
+  def bits(model):
     pairs = isinstance(model.config, config_lib.EncoderDecoderConfig)
     return perplexity.bits_per_byte(
       adapters.teacher_forced(model.config),
@@ -49,9 +48,10 @@ def rows(
   shared = {'data_dir': data_dir, 'domain': domain}
   shared['lengths'] = [row_length, target_length]
   units = [{'bits per byte': name, **shared} for name in models]
-  by_model = zip(models, log.resume(workdir, units, bits, 'bits per byte'))
+  given = list(models.values())
+  outcomes = log.resume(workdir, units, bits, 'bits per byte', given)
   return [
     {'model': name, 'domain': domain, 'bits_per_byte': value}
-    for name, by_domain in by_model
+    for name, by_domain in zip(models, outcomes)
     for domain, value in by_domain.items()
   ]
