@@ -39,31 +39,19 @@ _SHOWN = ('columns', 'paper', 'pivot')
 matplotlib.use('Agg')  # Figures become files; no window opens.
 
 
-def main(argv, command=''):
-  if len(argv) > 1:
-    raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
-  logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
-  programs.keep()
-  run(flags.FLAGS.config, flags.FLAGS.workdir, command)
-
-
 def run(
   config: Any, workdir: str | os.PathLike[str], command: str = ''
 ) -> None:
   """Runs the experiment that a config names, once or for each of a sweep.
 
-  Args:
-    config: of the experiment.
-    workdir: the folder of the run.
-    command: that asks for it, which stands with the results.
-
-  Raises:
-    ValueError: the experiment refuses the config, or the workdir holds a run of
-      another one.
+  The command that asks for it stands with the results.
   """
   points = configs.points(config)
   if points is None:
-    _run(config, workdirs.Workdir(workdir, config, may_change(config)), command)
+    top = workdirs.Workdir(workdir, config, may_change(config))
+    rows = experiment(config).run(config, top)
+    if rows is not None:
+      _finish(top, config, rows, command)
     return
   allowed = ('sweep', *may_change(config))
   top, rows = workdirs.Workdir(workdir, config, allowed), []
@@ -71,9 +59,9 @@ def run(
     name = ','.join(f'{field}={value}' for field, value in values.items())
     print(f'\n{name}')
     folder = os.path.join(str(top), name.replace(os.sep, '_'))
-    _run(each, workdirs.Workdir(folder, each, may_change(each)), command)
+    run(each, folder, command)
     rows += [values | row for row in results.read(folder)['rows']]
-  finish(top, config, rows, command)
+  _finish(top, config, rows, command)
 
 
 def may_change(config: Any) -> tuple[str, ...]:
@@ -95,26 +83,23 @@ def experiment(config: Any) -> Any:
     ) from None
 
 
-def finish(
-  workdir: workdirs.Workdir, config: Any, rows: Any, command: str
-) -> None:
+def figures(config: Any, rows: Any) -> dict[str, Any]:
+  """Returns the figures of rows, by name, if the experiment draws any."""
+  draw = getattr(experiment(config), 'figures', None)
+  return draw(rows) if draw else {}
+
+
+def _finish(workdir, config, rows, command):
   """Writes rows with the paper's beside them, prints and draws them."""
   theirs = config.get('paper', ())
   beside, claims = paper.beside(rows, theirs), paper.claims(rows, theirs)
   results.write(workdir, config.experiment, command, beside, claims)
   tables = [*results.shown(beside, config), results.cells(claims)]
   print('\n\n'.join(results.table(lines) for lines in tables if lines[0]))
-  draw = getattr(experiment(config), 'figures', None)
-  for name, figure in (draw(beside) if draw else {}).items():
+  for name, figure in figures(config, beside).items():
     path = os.path.join(workdir, f'{name}.png')
     plots.save(figure, path)
     print(f'\n{name.replace("_", " ")}: {path}')
-
-
-def _run(config, workdir, command):
-  rows = experiment(config).run(config, workdir)
-  if rows is not None:
-    finish(workdir, config, rows, command)
 
 
 def usage() -> str:
@@ -132,11 +117,7 @@ def parsed(
 ) -> list[str]:
   """Loads the config, and parses the flags of its fields into `values`.
 
-  Returns:
-    What is left of the arguments.
-
-  Raises:
-    ValueError: no config is named, there is none, or it lacks a field.
+  Returns what is left of the arguments.
   """
   paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
   if len(paths) != 1:
@@ -148,13 +129,8 @@ def parsed(
   config_flags.DEFINE_config_dict(
     'config', config, lock_config=True, flag_values=values
   )
-  flags.DEFINE_string(
-    'workdir',
-    None,
-    'Folder for config.json, results.json, records and plots.',
-    required=True,
-    flag_values=values,
-  )
+  about = 'Folder for config.json, results.json, records and plots.'
+  flags.DEFINE_string('workdir', None, about, required=True, flag_values=values)
   return values(rest)
 
 
@@ -179,15 +155,19 @@ def command_of(argv: Sequence[str]) -> str:
 
 
 def console() -> None:
-  """Runs `main` with the arguments of the command line."""
-  command = command_of(sys.argv)
-  app.run(functools.partial(_said, command=command), flags_parser=_parse)
+  """Runs what the command line says."""
+  command = command_of(sys.argv)  # Before flags are parsed, which changes it.
+  app.run(functools.partial(_main, command=command), flags_parser=_parse)
 
 
-def _said(argv, command):
-  """What is wrong with a config is one sentence, and no traceback."""
+def _main(argv, command):
+  """Runs what flags say; what is wrong with a config is one sentence."""
+  if len(argv) > 1:
+    raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
+  logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
+  programs.keep()
   try:
-    main(argv, command)
+    run(flags.FLAGS.config, flags.FLAGS.workdir, command)
   except ValueError as error:
     if flags.FLAGS.pdb_post_mortem or 'SPECJAX_TRACEBACK' in os.environ:
       raise

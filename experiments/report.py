@@ -11,12 +11,10 @@ these, and of the configs' docstrings, a document is made for each folder of
 the first claims of some.
 """
 
-from collections.abc import Iterator
 import pathlib
 import re
 import shlex
 import sys
-from typing import Any
 
 from experiments import main
 from experiments.common import configs
@@ -56,11 +54,7 @@ experiments.report` from `docs/results/data`.
 
 
 def keep(workdir: str, root: pathlib.Path = _ROOT) -> pathlib.Path:
-  """Copies the results of a run to where documents are made of them.
-
-  Raises:
-    ValueError: the run has no results, or was not started by a command.
-  """
+  """Copies the results of a run to where documents are made of them."""
   content = results.read(workdir)
   if not content['command']:
     raise ValueError(f'{workdir} does not say which command it is of.')
@@ -73,36 +67,37 @@ def keep(workdir: str, root: pathlib.Path = _ROOT) -> pathlib.Path:
 def write(root: pathlib.Path = _ROOT, out: pathlib.Path = _ROOT) -> None:
   """Writes all documents, their pictures, and the tables in README.md.
 
-  Args:
-    root: of the project, with the results.
-    out: where the documents are written; the project itself, by default.
+  The results are those of the project at `root`, and the documents go to `out`.
   """
   data = root / _FOLDER / _DATA
-  found: dict[str, list[tuple[str, Any]]] = {}
-  for path in sorted(data.rglob('*.json')):
-    name = path.relative_to(data).with_suffix('').as_posix()
+  found = {
+    path.relative_to(data).with_suffix('').as_posix(): results.read(path)
+    for path in sorted(data.rglob('*.json'))
+  }
+  figures = out / _FOLDER / _FIGURES
+  figures.mkdir(parents=True, exist_ok=True)
+  parts: dict[str, list[str]] = {}
+  for name, content in found.items():
     folder = name.split('/')[0] if '/' in name else _LIBRARY
-    found.setdefault(folder, []).append((name, results.read(path)))
-  folder_out = out / _FOLDER
-  (folder_out / _FIGURES).mkdir(parents=True, exist_ok=True)
-  for folder, contents in found.items():
-    title = _TITLES.get(folder, folder)
-    parts = [f'# {title}\n', _INTRODUCTION]
-    for name, content in contents:
-      parts += _section(name, content, folder_out / _FIGURES)
-    (folder_out / f'{folder}.md').write_text('\n'.join(parts), 'utf-8')
-  tables = {name: c for contents in found.values() for name, c in contents}
+    head = [f'# {_TITLES.get(folder, folder)}\n', _INTRODUCTION]
+    parts.setdefault(folder, head).extend(_section(name, content, figures))
+  for folder, lines in parts.items():
+    path = out / _FOLDER / f'{folder}.md'
+    path.write_text('\n'.join(lines), 'utf-8')
   readme = (root / 'README.md').read_text('utf-8')
-  (out / 'README.md').write_text(_filled(readme, tables), 'utf-8')
+  (out / 'README.md').write_text(_filled(readme, found), 'utf-8')
 
 
-def _section(name, content, figures) -> Iterator[str]:
+def _section(name, content, figures):
   """The lines of a config: what it is, its command, table and pictures."""
   path = _config_path(content['command'])
   config = configs.load(path)
   first, _, rest = configs.docstring(path.split(':')[0]).partition('\n')
   yield f'## {first}\n'
-  yield f'```bash\n{_wrapped(content["command"], name)}\n```\n'
+  # The command on several lines, with a workdir.
+  words = f'{content["command"]} --workdir=runs/{name.replace("/", "_")}'
+  words = words.replace(' --', ' \\\n    --')
+  yield f'```bash\n{words}\n```\n'
   prose = [each for each in rest.split('\n\n') if 'python -m' not in each]
   yield '\n\n'.join(each.strip('\n') for each in prose if each.strip()) + '\n'
   yield f'Device: {content["device"]}.\n'
@@ -110,8 +105,7 @@ def _section(name, content, figures) -> Iterator[str]:
     yield markdown(lines) + '\n'
   if content['claims']:
     yield f'Claims:\n\n{markdown(results.cells(content["claims"]))}\n'
-  draw = getattr(main.experiment(config), 'figures', None)
-  for label, figure in (draw(content['rows']) if draw else {}).items():
+  for label, figure in main.figures(config, content['rows']).items():
     file = f'{name.replace("/", "_")}_{label}.svg'
     plots.save(figure, figures / file)
     yield f'![{label.replace("_", " ")}]({_FIGURES}/{file})\n'
@@ -158,12 +152,6 @@ def name_of(command: str) -> str:
   file, _, argument = _config_path(command).partition(':')
   name = file.removeprefix('configs/').removesuffix('.py')
   return f'{name}-{argument}' if argument.isidentifier() else name
-
-
-def _wrapped(command, name):
-  """A command on several lines, with a workdir."""
-  words = [*command.split(' --'), f'workdir=runs/{name.replace("/", "_")}']
-  return ' \\\n    --'.join(words)
 
 
 if __name__ == '__main__':

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import copy
 import inspect
 import itertools
@@ -105,21 +106,17 @@ def points(
   is one; there is no sweep if it is empty.
   """
   sweep = config.get('sweep', '')
+  if sweep == '':
+    return None
   if isinstance(sweep, str):
-    if not sweep:
-      return None
-    try:
+    with contextlib.suppress(SyntaxError, ValueError):
       sweep = ast.literal_eval(sweep)
-    except (SyntaxError, ValueError):
-      sweep = None
-  if isinstance(sweep, ml_collections.ConfigDict):
-    sweep = dict(sweep.items())
-  if not isinstance(sweep, dict):
+  if not hasattr(sweep, 'items'):
     raise ValueError(
       "sweep must be a dictionary such as {'draft_length': (2, 4)}, got "
       f'{config.sweep!r}.'
     )
-  return list(_points(config, sweep))
+  return list(_points(config, dict(sweep.items())))
 
 
 def _points(config, sweep) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -128,9 +125,9 @@ def _points(config, sweep) -> Iterator[tuple[dict[str, Any], Any]]:
     if not isinstance(values, tuple | list) or not values:
       raise ValueError(f'sweep of {name} must hold values, got {values!r}.')
     said = [json.dumps(value, default=str) for value in values]
-    twice = next((v for i, v in enumerate(values) if said[i] in said[:i]), None)
-    if len(set(said)) < len(said):
-      raise ValueError(f'sweep of {name} holds {twice!r} twice.')
+    for i, value in enumerate(values):
+      if said[i] in said[:i]:
+        raise ValueError(f'sweep of {name} holds {value!r} twice.')
   if not sweep:
     raise ValueError('sweep must hold at least one field, got {}.')
   for each in itertools.product(*sweep.values()):

@@ -97,13 +97,14 @@ def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
   columns = 'arm', 'batch_size', 'temperature'
   rows = {tuple(row[name] for name in columns): row for row in found['rows']}
   place = batch_size, way.sampling.temperature
-  missing = [str(arm) for arm in way.arms if (str(arm), *place) not in rows]
+  keys = [(str(arm), *place) for arm in way.arms]
+  missing = ', '.join(key[0] for key in keys if key not in rows)
   if missing:
     raise ValueError(
-      f'The cost table {path!r} has no rows for {", ".join(missing)} at batch '
-      f'size {batch_size} and temperature {way.sampling.temperature}.'
+      f'The cost table {path!r} has no rows for {missing} at batch size '
+      f'{place[0]} and temperature {place[1]}.'
     )
-  return [rows[str(arm), *place] for arm in way.arms]
+  return [rows[key] for key in keys]
 
 
 def rounds(

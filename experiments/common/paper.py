@@ -36,18 +36,11 @@ def grid(
 ) -> dict[str, Any]:
   """Returns a table as it is printed: a row for a value, a column for a way.
 
-  Args:
-    source: of the numbers.
-    field: the column of our rows that they are compared with.
-    down: our column whose values are the printed rows.
-    across: our column whose values are the printed columns.
-    columns: values of `across`.
-    numbers: `[columns]` by value of `down`: a number, a pair of a number and
-      its error, or None where nothing is printed.
-    where: other columns that our rows must have.
-    ratios: pairs of `columns` whose ratio is a claim, in each printed row,
-      whose value stands for '{}' in them.
-    **options: of a table.
+  Printed rows are values of our column `down`, and printed columns those of
+  `across`. `numbers` are `[columns]` by row: a number, a pair of a number and
+  its error, or None where nothing is printed. `where` are other columns that
+  our rows must have. `ratios` are pairs of `columns` whose ratio is a claim, in
+  each printed row, whose value stands for '{}' in them.
   """
   place = lambda row, column: {**where, down: row, across: column}
   return {
@@ -97,40 +90,27 @@ def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
     for claim, above, below, *ratio in table.get('claims', ()):
       field = table.get('measured', table['field'])
       wanted = [above] if below is None else [above, below]
-      chosen = [_one(rows, where) for where in wanted]
-      if any(row is None or row.get(field) is None for row in chosen):
+      chosen = [
+        next((row for row in rows if _is(row, where)), {}) for where in wanted
+      ]
+      if any(row.get(field) is None for row in chosen):
         continue
-      theirs = ratio[0] if ratio else _ratio_of(table, above, below)
-      ours, error = _measured(field, *chosen)
-      result.append(
-        {
-          'claim': claim,
-          'source': table['source'],
-          'paper': theirs,
-          'measured': ours,
-          'measured_error': error,
-        }
-      )
+      row = {'claim': claim, 'source': table['source']}
+      row['paper'] = ratio[0] if ratio else _ratio_of(table, above, below)
+      row['measured'], row['measured_error'] = _measured(field, *chosen)
+      result.append(row)
   return result
-
-
-def error_of(row: Row, field: str) -> float | None:
-  """Returns the standard error of a field, from the column beside it."""
-  for name in (f'{field}_error', 'standard_error'):
-    if row.get(name) is not None:
-      return row[name]
-  return None
 
 
 def _measured(field, above, below=None):
   """A row's number or the ratio of two, and its error if all have one."""
+  name = f'{field}_error'
   if below is None:
-    return above[field], error_of(above, field)
+    return above[field], above.get(name)
   ratio = above[field] / below[field]
-  errors = [error_of(row, field) for row in (above, below)]
-  if None in errors:
+  if None in (above.get(name), below.get(name)):
     return ratio, None
-  relative = [e / row[field] for e, row in zip(errors, (above, below))]
+  relative = [row[name] / row[field] for row in (above, below)]
   return ratio, abs(ratio) * float(np.hypot(*relative))
 
 
@@ -141,10 +121,6 @@ def _ratio_of(table, above, below):
     for where in map(dict, (above, below))
   ]
   return numbers[0] / numbers[1]
-
-
-def _one(rows, where):
-  return next((row for row in rows if _is(row, where)), None)
 
 
 def _is(row, where):

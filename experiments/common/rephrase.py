@@ -24,7 +24,6 @@ def _question(marks):
   )
 
 
-_START = r'\A'
 _SENTENCE = _question('.?!')
 _CLAUSE = _question('.?!,')
 
@@ -41,80 +40,55 @@ _LEADS = (
   'Answer me this: ',
 )
 
+# What prompts begin with, and what can replace it.
+_ORDERS = {
+  r'Translate (?P<source>\w+) to (?P<target>\w+):': (
+    r'What does this \g<source> text mean in \g<target>?',
+    r'How would you say it in \g<target>? This is \g<source>:',
+    r'I know no \g<source>. Give me this in \g<target>, please:',
+    r'Here is something in \g<source>. Put it into \g<target>:',
+    r'Render from \g<source> into \g<target>:',
+  ),
+  r'Summarize:': (
+    'Give me the gist of this:',
+    'What is this about, in short?',
+    'I have no time to read all of it. Condense the following:',
+    'In a sentence or two, what does the text below say?',
+    'Sum this up:',
+  ),
+  r'(?:Write|Create|Implement|Design|Develop|Construct|Build)' + _OBJECT: (
+    *('I need', 'Please come up with', 'I am looking for'),
+    *('Could you put together', 'Make me'),
+  ),
+  r'(?:Fix|Debug|Correct)' + _OBJECT: (
+    *('Please repair', 'Find and remove what is wrong with', 'Set right'),
+  ),
+  r'(?:Explain|Describe)' + _OBJECT: (
+    *('Tell me about', 'Help me understand', 'Say something about'),
+  ),
+  r'(?:Translate|Convert|Rewrite)' + _OBJECT: (
+    *('Please change', 'I would like you to adapt', 'Rework'),
+  ),
+  r'(?:Provide|Show(?: me)?|Give(?: me)?|Generate)' + _OBJECT: (
+    *('Let me see', 'I would like', 'Please present'),
+  ),
+  r'How (?:would you|can I|do I|do you|to)(?= )': (
+    *('What is the way to', 'Do you know how to', 'What would it take to'),
+  ),
+  r'(?:Can|Could) you (?:please )?(?=[a-z])': (
+    *('Please ', 'I would like you to ', 'Would you '),
+  ),
+}
 # What stands before the words, the words, and what can replace them. Case
 # does not matter, and carries over.
 _RULES = (
+  *((r'\A', words, others) for words, others in _ORDERS.items()),
   (
-    _START,
-    r'Translate (?P<source>\w+) to (?P<target>\w+):',
-    (
-      r'What does this \g<source> text mean in \g<target>?',
-      r'How would you say it in \g<target>? This is \g<source>:',
-      r'I know no \g<source>. Give me this in \g<target>, please:',
-      r'Here is something in \g<source>. Put it into \g<target>:',
-      r'Render from \g<source> into \g<target>:',
-    ),
-  ),
-  (
-    _START,
-    r'Summarize:',
-    (
-      'Give me the gist of this:',
-      'What is this about, in short?',
-      'I have no time to read all of it. Condense the following:',
-      'In a sentence or two, what does the text below say?',
-      'Sum this up:',
-    ),
-  ),
-  (
-    _START,
-    r'(?:Write|Create|Implement|Design|Develop|Construct|Build)' + _OBJECT,
-    (
-      'I need',
-      'Please come up with',
-      'I am looking for',
-      'Could you put together',
-      'Make me',
-    ),
-  ),
-  (
-    _START,
-    r'(?:Fix|Debug|Correct)' + _OBJECT,
-    ('Please repair', 'Find and remove what is wrong with', 'Set right'),
-  ),
-  (
-    _START,
-    r'(?:Explain|Describe)' + _OBJECT,
-    ('Tell me about', 'Help me understand', 'Say something about'),
-  ),
-  (
-    _START,
-    r'(?:Translate|Convert|Rewrite)' + _OBJECT,
-    ('Please change', 'I would like you to adapt', 'Rework'),
-  ),
-  (
-    _START,
-    r'(?:Provide|Show(?: me)?|Give(?: me)?|Generate)' + _OBJECT,
-    ('Let me see', 'I would like', 'Please present'),
-  ),
-  (
-    _START,
-    r'How (?:would you|can I|do I|do you|to)(?= )',
-    ('What is the way to', 'Do you know how to', 'What would it take to'),
-  ),
-  (
-    _START,
-    r'(?:Can|Could) you (?:please )?(?=[a-z])',
-    ('Please ', 'I would like you to ', 'Would you '),
-  ),
-  (
-    _CLAUSE,
-    r'How many' + _COUNTED,
+    *(_CLAUSE, r'How many' + _COUNTED),
     ('What number of', 'Work this out: how many', 'Count: how many'),
   ),
   (
-    _CLAUSE,
-    r'What is(?= )',
+    *(_CLAUSE, r'What is(?= )'),
     ("What's", 'Do you know what is', 'Could you say what is'),
   ),
   (_CLAUSE, r'(?=(?:what|how)\b)', _LEADS),
@@ -133,18 +107,7 @@ _FRAMES = (
 
 
 def rephrase(prompt: str, seed: int) -> str:
-  """Returns the same in other words.
-
-  Args:
-    prompt: an instruction or a question, with what it is about.
-    seed: of the choice among alternatives.
-
-  Returns:
-    Another prompt, the same one for the same arguments.
-
-  Raises:
-    ValueError: the prompt is empty.
-  """
+  """Returns another prompt, the same one for the same prompt and seed."""
   if not prompt:
     raise ValueError('prompt must not be empty.')
   # Seeded with a string, which has no hash that differs between processes.
