@@ -45,7 +45,7 @@ def run(config, workdir):
   for prompts in made.sets:
     for domain in prompts.kinds:
       traces = {
-        each.way.label: trace([r for r in each.records if r['label'] == domain])
+        each.way.label: trace(compare.of_domain(each.records, domain))
         for each in decoded
         if each.prompts is prompts
       }

@@ -76,8 +76,8 @@ def _accuracy(records, domain, domains):
   """How often the router picks the specialist, where there is one."""
   right = [
     domains[np.argmax(record['pulls'])] == record['label']
-    for record in records
-    if domain in ('all', record['label']) and record['label'] in domains
+    for record in compare.of_domain(records, domain)
+    if record['label'] in domains
   ]
   return {'accuracy': float(np.mean(right))} if right else {}
 
