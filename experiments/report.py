@@ -101,8 +101,7 @@ def _section(name, content, figures):
   prose = [each for each in rest.split('\n\n') if 'python -m' not in each]
   yield '\n\n'.join(each.strip('\n') for each in prose if each.strip()) + '\n'
   yield f'Device: {content["device"]}.\n'
-  for lines in results.shown(content['rows'], config):
-    yield markdown(lines) + '\n'
+  yield _tables(config, content) + '\n'
   if content['claims']:
     yield f'Claims:\n\n{markdown(results.cells(content["claims"]))}\n'
   for label, figure in main.figures(config, content['rows']).items():
@@ -122,13 +121,16 @@ def markdown(lines: list[list[str]]) -> str:
   )
 
 
+def _tables(config, content):
+  return '\n\n'.join(map(markdown, results.shown(content['rows'], config)))
+
+
 def _filled(readme, tables):
   """README.md with the tables of its marks."""
 
   def table(match):
     content = tables[match[2]]
-    config = configs.load(_config_path(content['command']))
-    made = '\n\n'.join(map(markdown, results.shown(content['rows'], config)))
+    made = _tables(configs.load(_config_path(content['command'])), content)
     return f'{match[1]}\n{made}\n\n{match[3]}'
 
   claims = [

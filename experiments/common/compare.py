@@ -96,8 +96,9 @@ def clocks(config: Any, family: families.Family) -> dict[str, Any]:
   """Returns options of `runner.Options`: ways are timed with `repeats`."""
   if not config.get('repeats', 0):
     return {}
-  reference = functools.partial(_reference, config, family)
-  return {'repeats': config.repeats, 'reference': reference}
+  way = ways_lib.parse(config, REFERENCE, (), 'reference')
+  player = functools.partial(ways_lib.build, way, family, config.max_length)
+  return {'repeats': config.repeats, 'reference': player}
 
 
 def point_settings(
@@ -196,12 +197,6 @@ def rejection_rate(records: Sequence[runner.Record]) -> float | None:
 def _carries_over(config, way):
   """Whether what a bandit has learnt goes on from batch to batch."""
   return bool(config.get('carry_over', False)) and len(way.arms) > 1
-
-
-def _reference(config, family):
-  """Plain decoding by the same loop."""
-  way = ways_lib.parse(config, REFERENCE, (), 'reference')
-  return ways_lib.build(way, family, config.max_length)
 
 
 def _unknown_costs(way):

@@ -56,23 +56,16 @@ class Spec(NamedTuple):
     return f'{self.name}({", ".join(given)})' if given else self.name
 
 
-class Kind(NamedTuple):
-  """What can stand where an option is annotated with a type of `base`."""
-
-  name: str
-  table: Callable[[], Mapping[str, Factory]]
-
-
-# By what parameters of factories are annotated with.
-KINDS: dict[Any, Kind] = {
-  base.Bandit: Kind('bandit', lambda: bandits.BANDITS),
-  base.Drafter: Kind('drafter', lambda: drafters.DRAFTERS),
-  base.Goal: Kind('goal', lambda: goals.GOALS),
-  base.Reward: Kind('reward', lambda: rewards.REWARDS),
-  base.Stop: Kind('stop', lambda: drafters.STOPS),
-  base.Verifier: Kind('verifier', verifiers.factories),
-  scoring.Metric: Kind('metric', lambda: evaluation.METRICS),
-  trees.Topology: Kind('tree', lambda: trees.TREES),
+# Kinds and their tables, by what parameters of factories are annotated with.
+KINDS: dict[Any, tuple[str, Callable[[], Mapping[str, Factory]]]] = {
+  base.Bandit: ('bandit', lambda: bandits.BANDITS),
+  base.Drafter: ('drafter', lambda: drafters.DRAFTERS),
+  base.Goal: ('goal', lambda: goals.GOALS),
+  base.Reward: ('reward', lambda: rewards.REWARDS),
+  base.Stop: ('stop', lambda: drafters.STOPS),
+  base.Verifier: ('verifier', verifiers.factories),
+  scoring.Metric: ('metric', lambda: evaluation.METRICS),
+  trees.Topology: ('tree', lambda: trees.TREES),
 }
 
 

@@ -19,11 +19,9 @@ def tree(
 ) -> figure_lib.Figure:
   """Draws a draft tree, and below it what the round emitted.
 
-  Args:
-    topology: of the tree.
-    names: of its `N` nodes.
-    kept: `[N]` whether the text goes through the node, or another one like it.
-    emitted: accepted tokens, then the one that the target adds.
+  The `N` nodes have names, and `kept` `[N]` is whether the text goes through
+  the node, or another one like it. Accepted tokens are emitted, then the one
+  that the target adds.
   """
   rows = np.zeros(topology.num_nodes + 1)  # By entry, the root first.
   rows[topology.leaf_entries] = np.arange(len(topology.leaf_entries))
@@ -34,9 +32,8 @@ def tree(
   height = rows.max() + 1.3
   size = 1.9 * (topology.depth + 2), 0.5 * height + 0.6
   figure, axes = plt.subplots(figsize=size, layout='constrained')
-  for node, (parent, depth) in enumerate(
-    zip(topology.parents, topology.depths)
-  ):
+  edges = zip(topology.parents, topology.depths)
+  for node, (parent, depth) in enumerate(edges):
     origin = 'accepted' if kept[node] else 'sampled'
     ends = [depth - 1, depth], [rows[parent + 1], rows[node + 1]]
     axes.plot(*ends, color=plots.ORIGINS[origin], linewidth=3, zorder=1)
@@ -60,11 +57,7 @@ def rounds(
 ) -> None:
   """Draws each round as a bar at its arm, as long as what it emitted.
 
-  Args:
-    axes: to draw on; the horizontal axis is the text.
-    arms: of each round.
-    emitted: tokens of each round.
-    names: of all arms.
+  The horizontal axis is the text.
   """
   axes.barh(
     arms,

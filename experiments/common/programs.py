@@ -13,10 +13,8 @@ def keep(folder: str = '') -> None:
   """Keeps compiled programs on disk, and uses those that are there.
 
   Processes that this one starts do, too. Where `JAX_COMPILATION_CACHE_DIR` is
-  set, that is the folder; set to nothing, no program is kept.
-
-  Args:
-    folder: by default, one of the user's cache folder.
+  set, that is the folder; set to nothing, no program is kept. By default, it is
+  one of the user's cache folder.
   """
   if not folder:
     home = os.path.join(os.path.expanduser('~'), '.cache')

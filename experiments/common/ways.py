@@ -90,7 +90,7 @@ class Player(NamedTuple):
 
   def decode(self, state: decoding.DecodeState) -> decoding.DecodeState:
     """Plays to the end; the state is donated."""
-    return _decode(self.program, self.numbers, self.decoder.params, state)
+    return self._play(state, decoding.decode)
 
   def trace(
     self,
@@ -99,9 +99,10 @@ class Player(NamedTuple):
     record: Callable[[base.RoundInfo], Any],
   ) -> tuple[decoding.DecodeState, Any]:
     """Plays and records rounds, as `decoding.trace`; the state is donated."""
-    return _trace(
-      self.program, self.numbers, self.decoder.params, state, num_rounds, record
-    )
+    return self._play(state, decoding.trace, num_rounds, record)
+
+  def _play(self, state, *driver):
+    return _play(self.program, self.numbers, self.decoder.params, state, driver)
 
 
 def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
@@ -293,19 +294,13 @@ class _Program(NamedTuple):
     return dataclasses.replace(self.plan, arms=arms)
 
 
-@functools.partial(jax.jit, static_argnames='program', donate_argnames='state')
-def _decode(program, numbers, params, state):
-  return decoding.decode(program.round_fn(numbers), params, state)
-
-
 @functools.partial(
-  jax.jit,
-  static_argnames=('program', 'num_rounds', 'record'),
-  donate_argnames='state',
+  jax.jit, static_argnames=('program', 'driver'), donate_argnames='state'
 )
-def _trace(program, numbers, params, state, num_rounds, record):
-  round_fn = program.round_fn(numbers)
-  return decoding.trace(round_fn, params, state, num_rounds, record)
+def _play(program, numbers, params, state, driver):
+  """What a driver of the library returns, given what follows it."""
+  drive, *options = driver
+  return drive(program.round_fn(numbers), params, state, *options)
 
 
 def _sampling(shared, own, place):
