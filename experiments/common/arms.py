@@ -20,9 +20,13 @@ Without a verifier, it is `verifiers.default`.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
 import re
+import types
 from typing import Any
 from typing import NamedTuple
+
+import jax
 
 from experiments.common import components
 from experiments.common import configs
@@ -40,6 +44,7 @@ PARTS = {'drafter': '', 'tree': ':', 'verifier': '/', 'goal': '~'}
 _TREE = re.compile(r'(\d+)(?:x(\d+)|((?:\.\d+)+))?')
 # The option of a drafter that names the file of its parameters.
 _PARAMS = 'params'
+_NUMBERS = float, types.EllipsisType
 
 
 class Arm(NamedTuple):
@@ -120,27 +125,15 @@ def with_numbers(arm: Arm, change: Callable[[Any], Any]) -> Arm:
 
   `...` stands for a number that is not known yet.
   """
-  goal, verifier = (
-    part and _changed(part, change) for part in (arm.goal, arm.verifier)
-  )
+  one = lambda leaf: change(leaf) if isinstance(leaf, _NUMBERS) else leaf
+  changed = functools.partial(jax.tree.map, one)
+  goal, verifier = map(changed, (arm.goal, arm.verifier))
   options = tuple(
-    (name, _changed(value, change) if name == 'stop' else value)
+    (name, changed(value) if name == 'stop' else value)
     for name, value in arm.drafter.options
   )
   drafter = arm.drafter._replace(options=options)
   return arm._replace(drafter=drafter, verifier=verifier, goal=goal)
-
-
-def _changed(value, change):
-  """A spec, a tuple or a value, with each number in it changed."""
-  if isinstance(value, components.Spec):
-    return value._replace(
-      args=_changed(value.args, change),
-      options=tuple((name, _changed(x, change)) for name, x in value.options),
-    )
-  if isinstance(value, tuple):
-    return tuple(_changed(each, change) for each in value)
-  return change(value) if isinstance(value, float) or value is ... else value
 
 
 def _split(text):

@@ -52,10 +52,7 @@ def plan(config: Any) -> Plan:
 
 
 def decode(
-  config: Any,
-  workdir: workdirs.Workdir,
-  made: Plan,
-  **options: Any,
+  config: Any, workdir: workdirs.Workdir, made: Plan, **options: Any
 ) -> list[Decoded]:
   """Decodes every way on every set; goes on where it stopped.
 

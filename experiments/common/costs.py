@@ -27,6 +27,7 @@ from specjax import families
 from specjax.decoding import state as state_lib
 
 Row = dict[str, Any]
+Prompts = Sequence[Sequence[int]]
 
 # What configs may have: how many rounds are timed together, and how often.
 _DEFAULTS = {'cost_rounds': 32, 'cost_repeats': 5}
@@ -36,7 +37,7 @@ def of(
   config: Any,
   workdir: workdirs.Workdir,
   family: families.Family,
-  prompts: Sequence[Sequence[int]],
+  prompts: Prompts,
 ) -> Callable[[ways_lib.Way], Mapping[str, Sequence[float]]]:
   """Returns what the reward of a way is computed with, as `ways.build` asks."""
   found: dict[Any, list[Row]] = {}
@@ -59,7 +60,7 @@ def table(
   workdir: workdirs.Workdir,
   family: families.Family,
   way: ways_lib.Way,
-  prompts: Sequence[Sequence[int]],
+  prompts: Prompts,
 ) -> list[Row]:
   """Returns a row for each arm of a way, as the log has it.
 
@@ -108,10 +109,7 @@ def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
 
 
 def rounds(
-  decoder: decoding.Decoder,
-  prompts: Sequence[Sequence[int]],
-  max_new_tokens: int,
-  num: int,
+  decoder: decoding.Decoder, prompts: Prompts, max_new_tokens: int, num: int
 ) -> measure.Prepare:
   """Returns the preparation of `num` rounds that are to be timed."""
 
@@ -130,16 +128,14 @@ def _nothing(info):
 
 
 def begin(
-  decoder: decoding.Decoder,
-  prompts: Sequence[Sequence[int]],
-  max_new_tokens: int,
+  decoder: decoding.Decoder, prompts: Prompts, max_new_tokens: int
 ) -> decoding.DecodeState:
   """Returns a state whose rounds are whole: no token stops a row."""
   state = decoder.init(prompts, max_new_tokens)
   return jax.block_until_ready(state.replace(stop_tokens=jnp.array([-1])))
 
 
-def batch(prompts: Sequence[Sequence[int]], size: int) -> list[Sequence[int]]:
+def batch(prompts: Prompts, size: int) -> list[Sequence[int]]:
   """Returns so many prompts, in turns if there are fewer."""
   return list(itertools.islice(itertools.cycle(prompts), size))
 

@@ -50,10 +50,7 @@ def tree(
 
 
 def rounds(
-  axes: Any,
-  arms: Sequence[int],
-  emitted: Sequence[int],
-  names: Sequence[str],
+  axes: Any, arms: Sequence[int], emitted: Sequence[int], names: Sequence[str]
 ) -> None:
   """Draws each round as a bar at its arm, as long as what it emitted.
 
