@@ -47,14 +47,13 @@ def run(config, workdir):
 
 def _entry(config):
   """The way: one arm, or a bandit over several."""
-  if len(config.arms) == 1 and not config.bandit:
+  if config.bandit:
+    return {'bandit': config.bandit}
+  if len(config.arms) == 1:
     return config.arms[0]
-  if not config.bandit:
-    raise ValueError(
-      f'bandit must say who chooses among the {len(config.arms)} arms, got '
-      'none.'
-    )
-  return {'bandit': config.bandit}
+  raise ValueError(
+    f'bandit must say who chooses among the {len(config.arms)} arms, got none.'
+  )
 
 
 def _examples(config):

@@ -95,17 +95,11 @@ def build(
   place: str,
   given: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
-  """Builds a component of one of `KINDS`.
+  """Builds a component of one of `KINDS`; refusals begin with the place.
 
-  Whatever is wrong with it is refused in a sentence that begins with the place.
-
-  Args:
-    kind: a key of `KINDS`.
-    entry: as `parse` takes it.
-    place: where it stands in the config.
-    given: what the experiment knows, by names of parameters and by what they
-      are annotated with: functions of an option (or of None, if there is none
-      in the entry), which are called for the parameters that a factory has.
+  `given` is what the experiment knows, by names of parameters and by what they
+  are annotated with: functions of an option (or of None, if there is none in
+  the entry), which are called for the parameters that a factory has.
   """
   spec = parse(entry, place)
   factory = find(kind, spec, place)

@@ -190,12 +190,9 @@ def build(
 ) -> Player:
   """Builds the decoder of a way; nothing is compiled yet.
 
-  Args:
-    way: from `parse`.
-    family: whose models are used.
-    max_length: longest row in tokens, prompt included.
-    costs: what the reward 'throughput' is computed with, by the names of its
-      parameters; called if a reward asks.
+  A row has up to `max_length` tokens, prompt included. `costs` gives what the
+  reward 'throughput' is computed with, by the names of its parameters, and is
+  called if a reward asks.
   """
   models = {'target': family.target, **family.drafters}
   pool = arms_lib.Pool(models, way.sampling)
