@@ -1,4 +1,4 @@
-r"""The same, but what was learnt goes on from prompt to prompt of a domain.
+r"""A bandit that keeps what it has learnt from prompt to prompt of a domain.
 
 python -m experiments.main --config=configs/metasd/sessions.py \
     --config.data_dir=DATA --workdir=runs/metasd_sessions

@@ -1,4 +1,4 @@
-r"""The same at temperatures above 0: MetaSD's Tables 14 and 15.
+r"""Specialists and bandits above temperature 0: MetaSD's Tables 14 and 15.
 
 python -m experiments.main --config=configs/metasd/temperatures.py \
     --config.data_dir=DATA --workdir=runs/metasd_temperatures
