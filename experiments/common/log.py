@@ -32,12 +32,9 @@ def resume(
 ) -> Iterator[dict[str, Any]]:
   """Yields the outcome of each unit, logged before or computed now.
 
-  Args:
-    workdir: of the log.
-    units: in the order in which they are computed; two that are equal raise.
-    compute: gives the outcome of a unit, as JSON.
-    label: of the progress that is shown, with the time that is left.
-    given: for each unit, what `compute` takes; by default, the unit itself.
+  No two units may be equal. `compute` gives the outcome of a unit, as JSON; it
+  takes the unit, or what is `given` for it. With the label, progress is shown,
+  and the time that is left.
   """
   names = [name(unit) for unit in units]
   if len(set(names)) < len(names):

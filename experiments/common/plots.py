@@ -61,19 +61,11 @@ def lines(
 ) -> figure_lib.Figure:
   """Draws a line for each value of a column, with bars of two standard errors.
 
-  Args:
-    rows: of a table.
-    x: the column of the horizontal axis, as `y` of the vertical one; rows
-      without a number are left out.
-    y: see `x`.
-    by: columns that name a line.
-    panel: columns whose values rows of one panel share.
-    error: the column of the standard error of `y`.
-    xlabel: by default, the column's name, as is `ylabel`.
-    ylabel: see `xlabel`.
-    paper: draw the paper's numbers of `y`, too: open markers, dotted lines.
-    level: rows that are drawn as a horizontal dotted line.
-    points: rows that are drawn without a line, as open markers.
+  Columns of `by` name a line, and those of `panel` a panel; `error` is that of
+  the standard error of `y`. Rows without a number are left out. With `paper`,
+  the paper's numbers of `y` are drawn, too: open markers, dotted lines. Rows of
+  which `level` is true are a horizontal dotted line; those of which `points` is
+  true are open markers without a line.
   """
   names = [(named(row, panel), named(row, by)) for row in rows]
   titles, labels = (list(dict.fromkeys(each)) for each in zip(*names))

@@ -70,11 +70,7 @@ def decode(
   points: Sequence[Point],
   options: Options = Options(),
 ) -> list[list[Record]]:
-  """Returns for each point a record of each job; logs batch by batch.
-
-  Raises:
-    ValueError: two points are the same, or the options contradict.
-  """
+  """Returns for each point a record of each job; logs batch by batch."""
   if options.repeats and (options.fields or options.reference is None):
     raise ValueError('Clocks need a reference, and no fields of rounds.')
   units, places = [], []

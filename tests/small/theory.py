@@ -8,7 +8,7 @@ CHANGES = {
     'horizons': (3,),
     'decoded_horizons': (3,),
     'simulated_runs': 4,
-    'decoded_runs': 3,
+    'decoded_runs': 5,
     'num_drafts': (1, 2),
     'simulated_drafts': (2,),
     'decoded_drafts': (2,),
