@@ -92,15 +92,18 @@ def _section(name, content, figures):
   """The lines of a config: what it is, its command, table and pictures."""
   path = _config_path(content['command'])
   config = configs.load(path)
-  first, _, rest = configs.docstring(path.split(':')[0]).partition('\n')
-  yield f'## {first}\n'
+  file, _, argument = path.partition(':')
+  first, _, rest = configs.docstring(file).partition('\n')
+  title = first.rstrip('.')
+  of = f' ({argument})' if name.endswith(f'-{argument}') else ''
+  yield f'## {title}{of}\n'
   # The command on several lines, with a workdir.
   words = f'{content["command"]} --workdir=runs/{name.replace("/", "_")}'
   words = words.replace(' --', ' \\\n    --')
   yield f'```bash\n{words}\n```\n'
   prose = [each for each in rest.split('\n\n') if 'python -m' not in each]
   yield '\n\n'.join(each.strip('\n') for each in prose if each.strip()) + '\n'
-  yield f'Device: {content["device"]}.\n'
+  yield f'Device: {content["device"]}. [All rows]({_DATA}/{name}.json).\n'
   yield _tables(config, content) + '\n'
   if content['claims']:
     yield f'Claims:\n\n{markdown(results.cells(content["claims"]))}\n'

@@ -83,7 +83,7 @@ def beside(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
 def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   """Returns a row for each claim: the paper's ratio, and ours with its error.
 
-  A claim of rows that were not measured is left out.
+  A claim of rows that were not measured is left out, and so is a ratio to 0.
   """
   result = []
   for table in tables:
@@ -94,6 +94,8 @@ def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
         next((row for row in rows if _is(row, where)), {}) for where in wanted
       ]
       if any(row.get(field) is None for row in chosen):
+        continue
+      if below is not None and not chosen[1][field]:
         continue
       row = {'claim': claim, 'source': table['source']}
       row['paper'] = ratio[0] if ratio else _ratio_of(table, above, below)
@@ -110,8 +112,8 @@ def _measured(field, above, below=None):
   ratio = above[field] / below[field]
   if None in (above.get(name), below.get(name)):
     return ratio, None
-  relative = [row[name] / row[field] for row in (above, below)]
-  return ratio, abs(ratio) * float(np.hypot(*relative))
+  error = np.hypot(above[name], ratio * below[name]) / abs(below[field])
+  return ratio, float(error)
 
 
 def _ratio_of(table, above, below):

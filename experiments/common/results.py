@@ -14,7 +14,7 @@ FILE = 'results.json'
 # Of the file; a reader refuses others.
 _FORMAT = 2
 # Of a part of the rows that is printed.
-_MOST_ROWS = 100
+_MOST_ROWS = 40
 
 # What stands behind the sign, by column; the paper's are of several kinds.
 _ERRORS = {'': ' ± standard error', 'paper': ' ± as printed'}

@@ -108,7 +108,7 @@ class Player(NamedTuple):
 def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
   """Takes an arm or a dictionary of a way apart; see `arms.parse`."""
   fields = dict(entry.items()) if hasattr(entry, 'items') else {'arm': entry}
-  if 'drafter' in fields:
+  if 'drafter' in fields and 'arm' not in fields:
     fields['arm'] = {n: fields.pop(n) for n in arms_lib.PARTS if n in fields}
   configs.check_known(fields, _FIELDS, f'{place}: Unknown field', ' of a way')
   said = {

@@ -5,7 +5,6 @@ full acceptance the last draft token was never read. The first step reads what
 is missing.
 """
 
-from collections.abc import Callable
 import functools
 from typing import NamedTuple
 

@@ -256,6 +256,10 @@ def test_ways_have_labels_and_columns_that_tell_them_apart(folder):
     ({'ways': ()}, 'ways must hold at least one way'),
     ({'ways': ('none', 'none')}, r'ways\[1\] must differ from ways\[0\]'),
     ({'ways': ({'arm': 'none', 'x': 1},)}, "Unknown field 'x' of a way"),
+    (
+      {'ways': ({'arm': 'none', 'drafter': 'none'},)},
+      "Unknown field 'drafter' of a way",
+    ),
     ({'ways': ({'label': 'x'},)}, r'ways\[0\] must have an arm or a bandit'),
     ({'bandits': ('ucb1',)}, r'bandits\[0\]: a bandit needs arms'),
     ({'sampling': {'heat': 1.0}}, "Unknown field 'heat'. Known: temperature"),
@@ -497,6 +501,11 @@ def test_the_papers_numbers_stand_beside_ours():
   assert computed['measured'] == 1.5
   error = 1.5 * np.hypot(0.1, 0.05)
   assert computed['measured_error'] == pytest.approx(error)
+  rows[0]['speed'] = 0.0
+  none, _ = paper.claims(rows, [_TABLE])
+  assert none['measured'] == 0 and none['measured_error'] == 0.15
+  rows[1]['speed'] = 0.0  # A ratio to it is no number.
+  assert not paper.claims(rows, [_TABLE])
 
 
 def test_tables_show_errors_beside_their_numbers():
