@@ -339,8 +339,8 @@ class Drafter(NamedTuple):
   partial: bool = False
 
 
-# `(raw_probs[..., V]) -> [...]` bool: where a drafter is not to draft on, by its
-# distribution before temperature, top-k and top-p.
+# `(raw_probs[..., V]) -> [...]` bool: where a drafter is not to draft on, by
+# its distribution before temperature, top-k and top-p.
 Stop = Annotated[Callable[[jax.Array], jax.Array], 'stop']
 
 
