@@ -39,7 +39,7 @@ _HEADLINES = (
   'spectr/decode',
   'banditspec/drafters',
   'metasd/drafters',
-  'cascades/decoder_only',
+  'cascades/frontier',
   'theory/rejections',
 )
 _MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)

@@ -59,8 +59,8 @@ def get_config(task='translation'):
       ),
       'sequence_alphas': (0.9, 0.999, 1 - 1e-6, 1 - 1e-12),
       'paper': (
-        _speed_ups('quality'),
         _speed_ups('target_nats'),
+        _speed_ups('quality'),
         _table('equal latency', 'rating_at_latency', _QUALITIES, 'quality'),
       ),
     }
