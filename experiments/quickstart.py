@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 
 import numpy as np
 
@@ -26,8 +27,9 @@ def run(config, workdir):
   rows = compare.rows(decoded)
   for row, each in zip(rows, decoded):
     row['acceptance'], row['acceptance_error'] = _acceptance(each.records)
-  rows[-1] |= _shown(config, made)
-  _print(rows[-1])
+  (shown,) = (row for row in rows if row['way'] == config.shown_way)
+  shown |= _shown(config, made)
+  _print(shown)
   return rows
 
 
@@ -52,7 +54,7 @@ def figures(rows):
   axes.set_ylim(0, 1)
   axes.xaxis.get_major_locator().set_params(integer=True)
   (pieces,) = (row['shown'] for row in rows if 'shown' in row)
-  text = plots.text(pieces, 'One text, and where its tokens are from')
+  text = plots.text(pieces, 'A greedy text, and where its tokens are from')
   return {'acceptance': acceptance, 'text': text}
 
 
@@ -88,12 +90,12 @@ def _shown(config, made):
 
 def _print(row):
   """Prints the text, coloured by origin."""
-  plain = bool(os.environ.get('NO_COLOR'))
+  plain = bool(os.environ.get('NO_COLOR')) or not sys.stdout.isatty()
 
   def paint(text, origin):
     return text if plain else f'{_COLOURS[origin]}{text}{_PLAIN}'
 
   legend = ', '.join(paint(name, name) for name in list(_COLOURS)[:3])
-  print(f'\nOne text by {row["way"]} ({legend} tokens):\n')
+  print(f'\nA greedy text by {row["way"]} ({legend} tokens):\n')
   print(f'{row["shown_prompt"]}\n')
   print(''.join(paint(*each) for each in row['shown']) + '\n')

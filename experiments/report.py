@@ -34,22 +34,22 @@ _TITLES = {
   'theory': 'Theory: what is possible',
   _LIBRARY: 'The library: quickstart, benchmark, the mini family',
 }
-# Whose first claim stands in README.md.
-_HEADLINES = (
-  'spectr/decode',
-  'banditspec/drafters',
-  'metasd/drafters',
-  'cascades/frontier',
-  'theory/rejections',
-)
+# Whose first claim stands in README.md, and what it is of.
+_HEADLINES = {
+  'spectr/decode': 'block efficiency: 8 drafts of 4 tokens over one',
+  'banditspec/drafters': 'tokens per second: UCBSpec over the best drafter',
+  'metasd/drafters': 'block efficiency: rewards BD over BE, for UCB',
+  'cascades/frontier': 'speed at equal quality: rule OPT over lossy decoding',
+  'theory/rejections': 'number of rejections in 50 tokens',
+}
 _MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
 _HEADLINE = re.compile(r'(<!-- headline -->\n).*?(<!-- end -->)', re.DOTALL)
 _INTRODUCTION = """\
 The numbers below are of runs of the commands above them, and `DATA` is a folder
 of text as [docs/experiments.md](../experiments.md) describes it. Errors are
-standard errors. *Paper* is the paper's own number, of its models and machines,
-and *claims* are its ratios beside ours. This page is made by `python -m
-experiments.report` from `docs/results/data`.
+standard errors, and bars in pictures are two of them. *Paper* is the paper's own
+number, of its models and machines, and *claims* are its ratios beside ours. This
+page is made by `python -m experiments.report` from `docs/results/data`.
 """
 
 
@@ -102,7 +102,7 @@ def _section(name, content, figures):
   words = words.replace(' --', ' \\\n    --')
   yield f'```bash\n{words}\n```\n'
   prose = [each for each in rest.split('\n\n') if 'python -m' not in each]
-  yield '\n\n'.join(each.strip('\n') for each in prose if each.strip()) + '\n'
+  yield from (each.strip('\n') + '\n' for each in prose if each.strip())
   yield f'Device: {content["device"]}. [All rows]({_DATA}/{name}.json).\n'
   yield _tables(config, content) + '\n'
   if content['claims']:
@@ -137,9 +137,9 @@ def _filled(readme, tables):
     return f'{match[1]}\n{made}\n\n{match[3]}'
 
   claims = [
-    tables[name]['claims'][0]
-    for name in _HEADLINES
-    if name in tables and tables[name]['claims']
+    tables[name]['claims'][0] | {'claim': claim}
+    for name, claim in _HEADLINES.items()
+    if name in tables
   ]
   headline = markdown(results.cells(claims)) if claims else ''
   filled = _HEADLINE.sub(rf'\1\n{headline}\n\n\2', readme)

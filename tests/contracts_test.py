@@ -386,7 +386,7 @@ BROKEN = {
   ('drafter', 'must be drawn from the probs'): lambda drafter: drafting(
     misreporting
   )(drafter)._replace(vocab_size=3),
-  ('drafter', 'a row must not depend on others'): drafting(
+  ('drafter', 'must not depend on other rows'): drafting(
     lambda tree, context: tree._replace(tokens=jnp.roll(tree.tokens, 1, 0))
   ),
   ('drafter', 'or on the junk behind its text'): drafting(looking_at_junk),

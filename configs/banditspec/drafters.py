@@ -2,14 +2,15 @@ r"""Which drafter, chosen by a bandit in the loop: BanditSpec's Tables 1, 3, 4.
 
 python -m experiments.main --config=configs/train/datastore.py \
     --config.data_dir=DATA --workdir=runs/datastore
+STORE=runs/datastore/datastore.safetensors
 python -m experiments.main \
-    --config=configs/banditspec/drafters.py:STORE,DATA/spec_bench.jsonl \
+    --config=configs/banditspec/drafters.py:$STORE,DATA/spec_bench.jsonl \
     --config.data_dir=DATA --workdir=runs/banditspec_drafters
 
-STORE is `runs/datastore/datastore.safetensors`; without files, prompts are the
-family's own, and there is no retrieval. The paper's numbers of 8B models are
-beside ours, its best drafter, Eagle-2, beside `large:4`; its ratios of tokens
-per second are beside those of ours, each in turns with plain decoding.
+Without files there is no retrieval, and without data the prompts are the
+family's own. The paper's numbers of 8B models are beside ours, its best drafter
+Eagle-2 beside `large:4`; its ratios of tokens per second are beside those of
+ours, each in turns with plain decoding.
 
 UCBSpec has a block efficiency of 3.23 ± 0.11 on Spec-Bench, and the best single
 arm 3.06 ± 0.08. Hedge with a discount, which sees all arms in every round, has

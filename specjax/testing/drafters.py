@@ -98,8 +98,8 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
       one,
       two[::-1],
       1e-6,
-      'The draft of a row must not depend on others, or on the junk behind its '
-      'text',
+      'The draft of a row, with tokens that are not valid, must not depend on '
+      'other rows, or on the junk behind its text',
     )
   if made.tree.probs is not None:
     _check_draws(drafter, params)

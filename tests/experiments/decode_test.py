@@ -1,6 +1,7 @@
 """The quickstart, and prompts of one's own."""
 
 import pathlib
+import sys
 
 import matplotlib.image
 import numpy as np
@@ -28,7 +29,8 @@ def _rows(config, workdir):
 
 
 @pytest.mark.slow
-def test_quickstart(tmp_path, capsys):
+def test_quickstart(tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
   config = _load(
     'quickstart',
     ways=('none', 'medium:4'),
