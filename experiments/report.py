@@ -47,9 +47,9 @@ _HEADLINE = re.compile(r'(<!-- headline -->\n).*?(<!-- end -->)', re.DOTALL)
 _INTRODUCTION = """\
 The numbers below are of runs of the commands above them, and `DATA` is a folder
 of text as [docs/experiments.md](../experiments.md) describes it. Errors are
-standard errors, and bars in pictures are two of them. *Paper* is the paper's own
-number, of its models and machines, and *claims* are its ratios beside ours. This
-page is made by `python -m experiments.report` from `docs/results/data`.
+standard errors, and bars in pictures are two of them. *Paper* is the paper's
+own number, of its models and machines, and *claims* are its ratios beside ours.
+This page is made by `python -m experiments.report` from `docs/results/data`.
 """
 
 

@@ -8,9 +8,9 @@ python -m experiments.main \
     --config.data_dir=DATA --workdir=runs/banditspec_drafters
 
 Without files there is no retrieval, and without data the prompts are the
-family's own. The paper's numbers of 8B models are beside ours, its best drafter
-Eagle-2 beside `large:4`; its ratios of tokens per second are beside those of
-ours, each in turns with plain decoding.
+family's own. The paper's numbers of 8B models are beside ours, its best
+drafter, Eagle-2, beside `large:4`; its ratios of tokens per second are beside
+those of ours, each in turns with plain decoding.
 
 UCBSpec has a block efficiency of 3.23 ± 0.11 on Spec-Bench, and the best single
 arm 3.06 ± 0.08. Hedge with a discount, which sees all arms in every round, has
