@@ -20,7 +20,7 @@ def get_config():
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 1,
-      'repeats': 1,  # Clocks, in turns with plain decoding.
+      'repeats': 3,  # Clocks, in turns with plain decoding.
       # Of the shipped prompts, the one whose greedy answer the target finds
       # likeliest, among answers that end and that say no four tokens twice.
       'shown_prompt': 3,
