@@ -142,6 +142,7 @@ def _cell(value, error):
   if value is None:
     return ''
   if isinstance(value, float) and math.isfinite(value):
-    text = f'{value:.3f}' if abs(value) < 1000 else f'{value:.0f}'
-    return text if error is None else f'{text} ± {error:.3f}'
+    digits = 3 if abs(value) < 100 else 1
+    text = f'{value:.{digits}f}'
+    return text if error is None else f'{text} ± {error:.{digits}f}'
   return str(value)

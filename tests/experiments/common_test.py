@@ -516,7 +516,7 @@ def test_tables_show_errors_beside_their_numbers():
   assert results.table(results.cells(rows)) == (
     'way  speed ± standard error  n\n'
     'a             3.000 ± 0.250  2\n'
-    'bb                     1235'
+    'bb                   1234.6'
   )
   config = ml_collections.ConfigDict({'columns': ('n', 'way')})
   (lines,) = results.shown(rows, config)
