@@ -4,7 +4,7 @@ python -m experiments.main --config=configs/spectr/cost.py \
     --workdir=runs/spectr_cost
 
 The paper has no such numbers. On two cores of an x86_64 CPU, verification of 8
-chains of 8 with `kseq` takes 1.8% of the round, with `otm` 4.9% (within half of
+chains of 8 with `kseq` takes 2.2% of the round, with `otm` 4.8% (within half of
 that).
 """
 
