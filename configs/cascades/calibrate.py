@@ -19,6 +19,7 @@ _RULES = {rule: frontier.RULES[rule] for rule in ('chow', 'opt', 'token_v3')}
 def get_config(task='translation'):
   config = frontier.shared(task)
   config.experiment = 'cascades.calibrate'
+  config.columns = ('draft_length', *config.columns)
   config.prompts[task].limit = 0
   config.ways = (
     frontier.alone()[0],

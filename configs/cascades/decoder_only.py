@@ -28,6 +28,10 @@ def get_config(task='summarization'):
   config = frontier.shared(task, _TASKS[task])
   config.family = 'mini'
   config.batch_size, config.repeats = 8, 0
+  config.columns = (
+    *('draft_length', 'way', 'alpha', 'quality', 'target_nats'),
+    *('target_calls', 'deferral_rate', 'rejection_rate'),
+  )
   config.ways = frontier.alone('medium') + tuple(
     way
     for length in (1, 5)

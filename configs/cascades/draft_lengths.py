@@ -9,6 +9,7 @@ from configs.cascades import frontier
 
 def get_config(task='translation'):
   config = frontier.shared(task)
+  config.columns = ('draft_length', *config.columns)
   rules = {rule: frontier.RULES[rule] for rule in ('opt', 'token_v3')}
   config.ways = frontier.alone() + tuple(
     way

@@ -48,6 +48,7 @@ _CLAIMS = ('opt', 'lossy'), ('token_v3', 'bild'), ('lossy', 'token_cascade')
 def get_config(task='translation'):
   """The T5 set-up, for 'translation' or 'summarization'."""
   config = shared(task)
+  config.columns += ('paper',)
   config.update(
     {
       'ways': (
@@ -88,10 +89,9 @@ def shared(task, setting=None):
       'repeats': 1,
       'seed': 0,
       'columns': (
-        *('draft_length', 'way', 'alpha', 'quality', 'target_nats', 'latency'),
-        *('total_latency', 'target_calls', 'deferral_rate', 'rejection_rate'),
+        *('way', 'alpha', 'quality', 'target_nats', 'latency', 'total_latency'),
+        *('target_calls', 'deferral_rate', 'rejection_rate'),
         *('by', 'speed_up_at_quality', 'rating_at_latency', 'best_share'),
-        'paper',
       ),
       'paper': (),
     }
