@@ -32,7 +32,9 @@ _TITLES = {
   'metasd': 'MetaSD: specialised drafters',
   'cascades': 'Speculative cascades: quality for speed',
   'theory': 'Theory: what is possible',
-  _LIBRARY: 'The library: quickstart, benchmark, the mini family',
+  'benchmark': 'Benchmark: what a round takes, and the same weights elsewhere',
+  'train': 'The families: their data and training',
+  _LIBRARY: 'The library: a first look',
 }
 # Whose first claim stands in README.md, and what it is of.
 _HEADLINES = {
