@@ -7,10 +7,10 @@ The family is what `configs/train/encoder_decoder.py` leaves in its workdir.
 Ratings are BLEU, or ROUGE-2 with `:summarization`, and nats a token by the
 target: those of `target_nats` are the ones to read, as the models are too small
 to translate. By them, `token_v3` at 0.9 has -2.87 ± 0.06 in 0.89 ± 0.04 of the
-target's time, and the target -3.61 ± 0.06. `opt` has no better points than lossy
-decoding: a small draft is often sure without reason. The target alone with
-`min_p` is rated far above any rule: much of what rules gain may be that they
-sharpen.
+target's time, and the target -3.61 ± 0.06. `opt` has no better points than
+lossy decoding: a small draft is often sure without reason. The target alone
+with `min_p` is rated far above any rule: much of what rules gain may be that
+they sharpen.
 """
 
 import ml_collections
