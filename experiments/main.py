@@ -104,8 +104,7 @@ def _finish(workdir, config, rows, command):
 
 def usage() -> str:
   """Returns what --help shows: all configs and all components."""
-  parts = [typing.cast(str, __doc__), 'Configs:']
-  parts += [f'  {path:<38} {line}' for path, line in configs.known().items()]
+  parts = [typing.cast(str, __doc__), 'Configs:', configs.listed()]
   parts.append('\nComponents, by kind:')
   for kind, table in components.KINDS.values():
     parts.append(f'  {kind:<10} {", ".join(sorted(table()))}')

@@ -23,6 +23,7 @@ _PLAIN = '\033[0m'
 def run(config, workdir):
   """Decodes some prompts of every domain in several ways, and shows a text."""
   made = compare.plan(config)
+  compare.check_labels(made, config.shown_way)
   decoded = compare.decode(config, workdir, made)
   rows = compare.rows(decoded)
   for row, each in zip(rows, decoded):

@@ -14,7 +14,6 @@ from experiments.common import compare
 from experiments.common import plots
 
 MAY_CHANGE = (*compare.MAY_CHANGE, 'by_domain')
-_ORACLE = 'oracle'
 
 
 def run(config, workdir):
@@ -25,9 +24,8 @@ def run(config, workdir):
   rows = []
   for prompts in made.sets:
     own = [each for each in decoded if each.prompts is prompts]
-    alone = own[: len(names)]
-    oracle = choice.left_to(alone, choice.best_of_each(alone), _ORACLE)
-    rows += choice.rows([*own, oracle], names, config.by_domain)
+    own.append(choice.oracle(own[: len(names)]))
+    rows += choice.rows(own, names, config.by_domain)
   parts = {True: 'all prompts', False: 'kinds of prompts'}
   return [{'part': parts[row['domain'] == 'all'], **row} for row in rows]
 
@@ -49,7 +47,7 @@ def _over_best(rows):
   for i, way in enumerate(ways):
     own = [row for row in rows if row['way'] == way]
     places = [kinds.index((row['prompts'], row['domain'])) for row in own]
-    open_marker = 'pulls' not in own[0] or way == _ORACLE
+    open_marker = 'pulls' not in own[0] or way == choice.ORACLE
     axes.errorbar(
       [row['over_best'] for row in own],
       np.array(places) + 0.7 * i / len(ways),

@@ -119,7 +119,7 @@ def _check(config, made):
     )
   if len(made.sets) > 1:
     raise ValueError(f'prompts must be one set, got {len(made.sets)}.')
-  frontier.check_labels(made, TARGET, LOSSLESS)
+  compare.check_labels(made, TARGET, LOSSLESS)
   for way in made.ways:
     if len(way.arms) > 1:
       raise ValueError(f'{way.place} must be an arm, got a bandit.')

@@ -38,18 +38,11 @@ def run(config, workdir):
   rate = texts.rater(config, made.family)
   checks.check_range('sequence_alphas', config.sequence_alphas, 0, 1)
   if config.sequence_alphas:
-    check_labels(made, TARGET, DRAFT)
+    compare.check_labels(made, TARGET, DRAFT)
   decoded = texts.decode(config, workdir, made)
   decoded += sequence_cascades(decoded, config.sequence_alphas)
   rows = [rate(each) for each in decoded]
   return rows + summary(rows)
-
-
-def check_labels(made, *labels):
-  """Refuses a plan without a way of each label."""
-  for label in labels:
-    if label not in [way.label for way in made.ways]:
-      raise ValueError(f'ways must have one that is labelled {label!r}.')
 
 
 def sequence_cascades(decoded, alphas):

@@ -13,6 +13,7 @@ import numpy as np
 from experiments.cascades import frontier
 from experiments.cascades import texts
 from experiments.common import choice
+from experiments.common import configs
 from experiments.common import plots
 from specjax import base
 from specjax import rewards as rewards_lib
@@ -28,6 +29,7 @@ def run(config, workdir):
   A bandit learns from the reward of its weight. Arms alone learn nothing, and
   are played once for all weights.
   """
+  configs.check_counts(config, ('weights',), 0)
   made = choice.plan(_with_rewards(config))
   rate = texts.rater(config, made.family)
   _check(made)

@@ -13,6 +13,9 @@ from experiments.common import compare
 from experiments.common import runner
 from specjax import metrics
 
+# What tables call the way that leaves each prompt to its best arm.
+ORACLE = 'oracle'
+
 
 def plan(config: Any) -> compare.Plan:
   """Returns what a config asks for; each of its `arms` alone comes first."""
@@ -29,6 +32,11 @@ def best_of_each(arms: Sequence[compare.Decoded]) -> np.ndarray:
     for name in ('rounds', 'emitted')
   )
   return (rounds / np.maximum(emitted, 1)).argmin(axis=0)
+
+
+def oracle(arms: Sequence[compare.Decoded]) -> compare.Decoded:
+  """Returns what leaving each prompt to its best arm would have."""
+  return left_to(arms, best_of_each(arms), ORACLE)
 
 
 def left_to(

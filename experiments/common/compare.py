@@ -51,6 +51,13 @@ def plan(config: Any) -> Plan:
   return Plan(family, ways, prompts_lib.build(config, family))
 
 
+def check_labels(made: Plan, *labels: str) -> None:
+  """Refuses a plan without a way of each label."""
+  for label in labels:
+    if label not in [way.label for way in made.ways]:
+      raise ValueError(f'ways must have one that is labelled {label!r}.')
+
+
 def decode(
   config: Any, workdir: workdirs.Workdir, made: Plan, **options: Any
 ) -> list[Decoded]:

@@ -27,6 +27,11 @@ def known() -> dict[str, str]:
   return {name: docstring(name).split('\n')[0] for name in names}
 
 
+def listed() -> str:
+  """Returns a line for each of `known`, to be printed."""
+  return '\n'.join(f'  {path:<38} {line}' for path, line in known().items())
+
+
 def docstring(path: str) -> str:
   """Returns the docstring of a config file."""
   tree = ast.parse((_ROOT / path).read_text(encoding='utf-8'))
@@ -50,8 +55,7 @@ def load(path: str) -> ml_collections.ConfigDict:
   """
   file, _, argument = path.partition(':')
   if not pathlib.Path(file).is_file():
-    listed = '\n'.join(f'  {each:<38} {line}' for each, line in known().items())
-    raise ValueError(f'There is no config {file!r}. There are:\n{listed}')
+    raise ValueError(f'There is no config {file!r}. There are:\n{listed()}')
   get_config = runpy.run_path(file)['get_config']
   takes = inspect.signature(get_config).parameters
   if argument and not takes:
@@ -76,8 +80,8 @@ def check_known(
   """Refuses a name that is not known; `what` and `of` stand around it."""
   for name in names:
     if name not in known:
-      listed = f'Known: {", ".join(known)}.' if known else 'It has none.'
-      raise ValueError(f'{what} {name!r}{of}. {listed}')
+      said = f'Known: {", ".join(known)}.' if known else 'It has none.'
+      raise ValueError(f'{what} {name!r}{of}. {said}')
 
 
 def check_counts(config: Any, names: Sequence[str], low: float = 1) -> None:

@@ -23,7 +23,7 @@ _SHOWN = {
   'block_efficiency': 'emitted tokens per target call',
   'speed_up': 'tokens per second over plain decoding',
 }
-_ORACLE = {'bandit': 'fixed', 'per_row': True, 'label': 'oracle'}
+_ORACLE = {'bandit': 'fixed', 'per_row': True, 'label': choice.ORACLE}
 
 
 def run(config, workdir):

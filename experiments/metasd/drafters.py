@@ -39,7 +39,7 @@ def run(config, workdir):
   for prompts in made.sets:
     own = [each for each in decoded if each.prompts is prompts]
     alone = own[: len(arms)]
-    own.append(choice.left_to(alone, choice.best_of_each(alone), 'oracle'))
+    own.append(choice.oracle(alone))
     if config.router:
       chosen = routing.route(router, [job.turns[0] for job in prompts.jobs])
       chosen = np.tile(chosen, config.get('num_seeds', 1))

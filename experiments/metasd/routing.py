@@ -34,8 +34,13 @@ def fit(prompts, labels, num_labels, vocab_size, l2=1e-4):
   nothing is random; half of `l2` times the squared weights is added to it. `P`
   prompts take `4 P V` bytes: 50 MB for 3000 prompts of 4096 tokens, which take
   some seconds. Raises a `ValueError` if a label has no prompt or is out of
-  range, or a token is.
+  range, a token is, a prompt is empty, or prompts and labels differ in number.
   """
+  if len(prompts) != len(labels):
+    raise ValueError(
+      f'prompts and labels must be as many, got {len(prompts)} and '
+      f'{len(labels)}.'
+    )
   found = set(np.asarray(labels).tolist())
   if found != set(range(num_labels)):
     raise ValueError(
@@ -61,6 +66,8 @@ def _features(prompts, vocab_size):
   """`[P, V]` logs of the counts of each prompt's tokens, with norm 1."""
   features = np.zeros((len(prompts), vocab_size), np.float32)
   for i, (row, prompt) in enumerate(zip(features, prompts)):
+    if not len(prompt):
+      raise ValueError(f'prompts[{i}] must not be empty.')
     checks.check_range(f'tokens of prompts[{i}]', prompt, 0, vocab_size - 1)
     tokens, counts = np.unique(np.array(prompt, int), return_counts=True)
     values = np.log1p(counts).astype(np.float32)

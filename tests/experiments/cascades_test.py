@@ -680,6 +680,7 @@ def test_rules_go_on_where_they_stopped(bandits, folder, monkeypatch):
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
+    ({'weights': ()}, r'weights must be >= 0, got \(\)'),
     ({'weights': (0.5, 1.5)}, r'bandits.1..reward.*: weight must lie in'),
     ({'ways': ('small:2~best',)}, "Unknown goal 'best'. Known"),
     ({'arms': ('small:2~chow(-1.0)',)}, 'alpha of chow must lie'),

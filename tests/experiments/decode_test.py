@@ -50,6 +50,11 @@ def test_quickstart(tmp_path, capsys, monkeypatch):
   assert shown.startswith('def count_vowels')
 
 
+def test_the_text_of_a_way_that_is_not_there_is_refused(tmp_path):
+  with pytest.raises(ValueError, match=r"labelled 'medium:4'\.$"):
+    main.run(_load('quickstart', ways=('none',)), tmp_path)
+
+
 @pytest.mark.slow
 def test_the_shown_prompt_is_the_one_that_the_rule_picks():
   """Of answers that end and repeat no four tokens, the target's likeliest."""

@@ -113,7 +113,9 @@ def test_a_decoder_plays_the_routed_arms():
 @pytest.mark.parametrize(
   'changes, message',
   [
-    ({'labels': []}, r'all of 0, ..., 1, got \[\]'),
+    ({'prompts': [[0], [1]]}, 'as many, got 2 and 3'),
+    ({'prompts': [], 'labels': []}, r'all of 0, ..., 1, got \[\]'),
+    ({'prompts': [[0], [1], []]}, r'prompts\[2\] must not be empty'),
     ({'labels': [0, 0, 0]}, r'all of 0, ..., 1, got \[0\]'),
     ({'labels': [0, 1, 2]}, r'labels must .*, got \[0, 1, 2\]'),
     ({'labels': [0, 1, -1]}, r'labels must .*, got \[-1, 0, 1\]'),
