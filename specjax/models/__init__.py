@@ -5,11 +5,15 @@ from collections.abc import Callable
 from specjax import base
 from specjax.models.adapters import encoder_decoder
 from specjax.models.adapters import transformer
+from specjax.models.loading import Checkpoint
+from specjax.models.loading import load
 from specjax.models.markov import markov
 
 __all__ = [
   'MODELS',
+  'Checkpoint',
   'encoder_decoder',
+  'load',
   'markov',
   'transformer',
 ]

@@ -34,7 +34,7 @@ class RopeScaling:
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-  """Every choice that Llama, Qwen2, Gemma 2 and GPT-NeoX make differently.
+  """Every choice that Llama, Qwen, Gemma, Phi and GPT-NeoX make differently.
 
   Attributes:
     vocab_size: `V`, the tokens that can be emitted.
@@ -50,12 +50,16 @@ class TransformerConfig:
     post_norms: normalise also what attention and feed-forward return (Gemma 2).
     activation: 'silu', 'gelu' (exact) or 'gelu_tanh'.
     gated: gated feed-forward (SwiGLU, GeGLU) or a plain two-layer one.
+    qk_norm: normalise each query and key head before it is rotated (Qwen3,
+      Gemma 3).
     qkv_bias: biases of the query, key and value projections.
     out_bias: bias of the attention output projection.
     mlp_bias: biases of the feed-forward layers.
     tie_embeddings: the output head is the transposed embedding table.
     scale_embeddings: multiply embeddings by `sqrt(d_model)` (Gemma).
     rope_theta: base of the rotary frequencies.
+    local_rope_theta: that of local layers, which are never stretched then
+      (Gemma 3); None is `rope_theta`, stretched as all others are.
     rotary_fraction: share of each head that is rotated (GPT-NeoX: 0.25).
     rope_scaling: how the context is stretched, or None.
     attention_scale: factor on query-key products; None is `head_dim**-0.5`.
@@ -84,12 +88,14 @@ class TransformerConfig:
   post_norms: bool = False
   activation: str = 'silu'
   gated: bool = True
+  qk_norm: bool = False
   qkv_bias: bool = False
   out_bias: bool = False
   mlp_bias: bool = False
   tie_embeddings: bool = True
   scale_embeddings: bool = False
   rope_theta: float = 10000.0
+  local_rope_theta: float | None = None
   rotary_fraction: float = 1.0
   rope_scaling: RopeScaling | None = None
   attention_scale: float | None = None

@@ -135,7 +135,7 @@ class DecoderLayer(transformer_modules.Layer):
     rngs: nnx.Rngs,
   ):
     super().__init__(config, dtype, rngs)
-    self.cross_norm = transformer_modules.Norm(config)
+    self.cross_norm = transformer_modules.Norm(config, config.d_model)
     self.cross = transformer_modules.Attention(config, dtype, rngs)
 
   def decode(
@@ -174,7 +174,7 @@ class Stack(nnx.Module):
     self.layers = nnx.List(
       [layer(each, dtype, rngs) for _ in range(num_layers)]
     )
-    self.final_norm = transformer_modules.Norm(each)
+    self.final_norm = transformer_modules.Norm(each, each.d_model)
 
 
 class EncoderDecoder(nnx.Module):

@@ -1,8 +1,8 @@
 """A decoder-only transformer in Flax NNX that covers the common families.
 
-Llama, Qwen2, Gemma 2 and GPT-NeoX are settings of one `TransformerConfig`. The
-modules hold parameters only, no state: the cache is an argument, and the keys
-and values of the tokens just read are a result.
+Llama, Mistral, Qwen, Gemma, Phi-3 and GPT-NeoX are settings of one
+`TransformerConfig`. The modules hold parameters only, no state: the cache is an
+argument, and the keys and values of the tokens just read are a result.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,12 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def rotary_frequencies(config: Config) -> jax.Array:
-  """Returns `[rotary_dim / 2]` radians per position, scaled if asked."""
+def rotary_frequencies(config: Config, local: bool = False) -> jax.Array:
+  """Returns `[rotary_dim / 2]` radians per position, of one kind of layers."""
   dim = config.rotary_dim
   exponents = jnp.arange(0, dim, 2, dtype=jnp.float32) / dim
+  if local and config.local_rope_theta is not None:
+    return config.local_rope_theta**-exponents
   frequencies = config.rope_theta**-exponents
   scaling = config.rope_scaling
   if scaling is None:
@@ -71,12 +73,12 @@ def softcap(x: jax.Array, cap: float | None) -> jax.Array:
 class Norm(nnx.Module):
   """RMSNorm or LayerNorm, computed in float32."""
 
-  def __init__(self, config: Config):
+  def __init__(self, config: Config, size: int):
     self.config = config
     start = 0.0 if config.norm_unit_offset else 1.0
-    self.scale = nnx.Param(jnp.full(config.d_model, start))
+    self.scale = nnx.Param(jnp.full(size, start))
     if config.norm == 'layer':
-      self.bias = nnx.Param(jnp.zeros(config.d_model))
+      self.bias = nnx.Param(jnp.zeros(size))
 
   def __call__(self, x: jax.Array) -> jax.Array:
     config = self.config
@@ -119,6 +121,8 @@ class Attention(nnx.Module):
     )
     self.key = linear(config.d_model, keys, use_bias=config.qkv_bias)
     self.value = linear(config.d_model, keys, use_bias=config.qkv_bias)
+    norm = lambda: Norm(config, config.head_dim) if config.qk_norm else None
+    self.query_norm, self.key_norm = norm(), norm()
     self.out = linear(
       queries,
       config.d_model,
@@ -164,7 +168,7 @@ class Attention(nnx.Module):
     self, x: jax.Array, angles: jax.Array | None
   ) -> kv_cache.KeysAndValues:
     """Returns `(k, v)` of `x` `[B, T, d_model]`, each `[B, H, T, D]`."""
-    key = self._rotated(self.key(x), angles)
+    key = self._rotated(self.key(x), self.key_norm, angles)
     return key.swapaxes(1, 2), self._heads(self.value(x)).swapaxes(1, 2)
 
   def attend(
@@ -183,7 +187,7 @@ class Attention(nnx.Module):
       `[B, T, d_model]`.
     """
     config = self.config
-    query = self._rotated(self.query(x), angles)
+    query = self._rotated(self.query(x), self.query_norm, angles)
     batch, num_tokens, num_heads, _ = query.shape
     groups = num_heads // config.num_kv_heads
     # The queries that share a key head stand together: one matrix product.
@@ -202,8 +206,10 @@ class Attention(nnx.Module):
   def _heads(self, y):
     return y.reshape(*y.shape[:2], -1, self.config.head_dim)
 
-  def _rotated(self, y, angles):
+  def _rotated(self, y, norm, angles):
+    """Heads as products take them, `[B, T, H, D]`."""
     heads = self._heads(y)
+    heads = heads if norm is None else norm(heads)
     return heads if angles is None else rotate(heads, angles)
 
 
@@ -273,13 +279,13 @@ class Layer(nnx.Module):
     self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
   ):
     self.config = config
-    self.attention_norm = Norm(config)
+    self.attention_norm = Norm(config, config.d_model)
     self.attention = Attention(config, dtype, rngs)
-    self.feed_forward_norm = Norm(config)
+    self.feed_forward_norm = Norm(config, config.d_model)
     self.feed_forward = FeedForward(config, dtype, rngs)
     if config.post_norms:
-      self.attention_post_norm = Norm(config)
-      self.feed_forward_post_norm = Norm(config)
+      self.attention_post_norm = Norm(config, config.d_model)
+      self.feed_forward_post_norm = Norm(config, config.d_model)
 
   def __call__(
     self,
@@ -352,7 +358,7 @@ class Transformer(nnx.Module):
     self.layers = nnx.List(
       [Layer(config, dtype, rngs) for _ in range(config.num_layers)]
     )
-    self.final_norm = Norm(config)
+    self.final_norm = Norm(config, config.d_model)
     if not config.tie_embeddings:
       self.head = head(config, dtype, rngs)
 
@@ -382,15 +388,18 @@ class Transformer(nnx.Module):
     x = self.embedding(tokens)
     if config.scale_embeddings:
       x *= jnp.asarray(config.d_model**0.5, x.dtype)
-    frequencies = rotary_frequencies(config)[None, None]
-    angles = positions[..., None].astype(jnp.float32) * frequencies
+    angles = {
+      local: positions[..., None].astype(jnp.float32)
+      * rotary_frequencies(config, local)[None, None]
+      for local in (False, True)
+    }
     masks = _masks(config, positions, mask, cache, pending)
     news, features = [], []
     for i, layer in enumerate(self.layers):
       features.append(x)
       x, new = layer(
         x,
-        angles,
+        angles[config.is_local(i)],
         None if cache is None else cache.layers[i],
         None if pending is None else pending.layers[i],
         masks[config.is_local(i)],
