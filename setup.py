@@ -32,6 +32,7 @@ setuptools.setup(
     'absl-py',  # Flags of experiments.
     'flax>=0.12.8',  # NNX modules and struct dataclasses.
     'jax>=0.10,<0.13',
+    'jinja2>=3.1.6',  # Chat templates; before, its sandbox leaks.
     'matplotlib',  # Plots of experiments; the quickstart draws one.
     'ml-collections',  # Configs of experiments.
     'numpy',

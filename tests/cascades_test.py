@@ -252,7 +252,7 @@ class Pair:
 
   def family(self):
     target, draft = self.models
-    tokenizer = types.SimpleNamespace(end_id=self.end)
+    tokenizer = types.SimpleNamespace(stop_tokens=(self.end,))
     return families.Family(tokenizer, target, {'draft': draft}, [])
 
   def player(self, entry, temperature=0.0):

@@ -65,7 +65,7 @@ def load(family, model):
       max_position_embeddings=config.max_length,
       tie_word_embeddings=config.tie_embeddings,
       bos_token_id=None,
-      eos_token_id=family.tokenizer.end_id,
+      eos_token_id=list(family.tokenizer.stop_tokens),
       pad_token_id=0,
     )
   )
@@ -79,7 +79,9 @@ def load(family, model):
   return peer.eval()
 
 
-def generate(target, drafter, prompts, max_new_tokens, draft_length, end_id):
+def generate(
+  target, drafter, prompts, max_new_tokens, draft_length, stop_tokens
+):
   """Generates greedily, one prompt at a time; assisted if given a drafter."""
   import torch
 
@@ -99,7 +101,7 @@ def generate(target, drafter, prompts, max_new_tokens, draft_length, end_id):
         attention_mask=torch.ones_like(tokens),
         do_sample=False,
         max_new_tokens=max_new_tokens,
-        eos_token_id=end_id,
+        eos_token_id=list(stop_tokens),
         **options,
       )
     outputs.append(output[0, len(prompt) :].tolist())
@@ -122,7 +124,7 @@ def _compare(config, family, way, prompts):
     prompts,
     config.max_new_tokens,
     length,
-    family.tokenizer.end_id,
+    family.tokenizer.stop_tokens,
   )
   both = ours(), theirs()
   seconds = measure.medians([ours, theirs], config.repeats, way.label)

@@ -219,7 +219,7 @@ def build(
     arms,
     bandit=bandit,
     sampling=way.sampling,
-    stop_tokens=[family.tokenizer.end_id],
+    stop_tokens=family.tokenizer.stop_tokens,
     max_length=max_length,
     per_row=way.per_row,
     catch_up=way.catch_up,

@@ -144,7 +144,7 @@ def _family(target, draft):
   """Two Markov models, without a text and without an end."""
   model = models.MODELS['markov'](target.shape[-1])
   return families.Family(
-    tokenizer=types.SimpleNamespace(end_id=-1),
+    tokenizer=types.SimpleNamespace(stop_tokens=()),
     target=families.Model(None, model, target),
     drafters={'draft': families.Model(None, model, draft)},
     prompts=[],

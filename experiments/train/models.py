@@ -42,7 +42,7 @@ def run(config, workdir):
     checkpoint.save(path, each, params[name])
     stored[name] = families.load_model(path)
   # Beside a target, this makes a family of the folder.
-  tokenizer.save(os.path.join(workdir, 'tokenizer.json'))
+  tokenizer.save(workdir)
   if not config.data_dir:
     return None
   # Pairs know nothing but what they are trained for.

@@ -1,7 +1,5 @@
 """Learns the tokenizer of a model family."""
 
-import os
-
 from specjax.data import examples as examples_lib
 from specjax.data import tokenizer as tokenizer_lib
 
@@ -13,6 +11,5 @@ def run(config, workdir):
     text for example in examples for text in (example.prompt, example.response)
   )
   tokenizer = tokenizer_lib.train(texts, config.vocab_size)
-  path = os.path.join(workdir, 'tokenizer.json')
-  tokenizer.save(path)
-  print(f'Wrote {path}: {tokenizer.vocab_size} tokens.')
+  tokenizer.save(workdir)
+  print(f'Wrote {tokenizer.vocab_size} tokens to {workdir}.')

@@ -1,6 +1,8 @@
-"""Byte-level BPE with the `tokenizers` library."""
+"""Text to tokens and back with the `tokenizers` library."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence
+import json
 import os
 
 import tokenizers
@@ -9,46 +11,111 @@ from tokenizers import models
 from tokenizers import pre_tokenizers
 from tokenizers import trainers
 
-PAD, BEGIN, RESPONSE, END = '<|pad|>', '<|begin|>', '<|response|>', '<|end|>'
-_SPECIAL = (PAD, BEGIN, RESPONSE, END)
+from specjax.data import chat as chat_lib
+from specjax.data import prompt_format as prompt_format_lib
+from specjax.data import text_stream
+
+_NAMED = 3  # differences of two vocabularies that an error lists
 
 
 class Tokenizer:
   """Text to token ids and back.
 
-  A sequence is `<|begin|> prompt <|response|> response <|end|>`. The markers
-  are never made from text, even if it spells them.
+  With a chat template, a prompt is the turn of a user, or a conversation.
+  Without, it is text between the tokens of its format.
 
   Attributes:
-    vocab_size: `V`.
-    response_id: id of the token that ends a prompt.
+    vocab_size: the number of tokens; models may have rows beyond it.
     end_id: id of the token that ends a response.
+    stop_tokens: ids of all tokens at which decoding stops, `end_id` first.
+    response_id: id of the token that ends a prompt, from which the decoder of
+      an encoder-decoder starts; None where there is none.
+    template: the chat template, or None.
   """
 
-  def __init__(self, core: tokenizers.Tokenizer):
-    """Wraps a tokenizer that has the four markers."""
-    missing = _missing(core)
-    if missing:
-      raise ValueError(f'The tokenizer lacks {", ".join(missing)}.')
-    core.encode_special_tokens = True
+  def __init__(
+    self,
+    core: tokenizers.Tokenizer,
+    prompt_format: prompt_format_lib.PromptFormat,
+    system: str = '',
+  ):
+    """Wraps a tokenizer of the library.
+
+    Args:
+      core: makes tokens of text.
+      prompt_format: what stands around prompts and responses.
+      system: the system prompt of conversations that begin without one; if
+        empty, they have what the template writes.
+
+    Raises:
+      ValueError: there is a system prompt, but no chat template.
+    """
     self._core = core
-    self._begin = core.token_to_id(BEGIN)
-    self.response_id = core.token_to_id(RESPONSE)
-    self.end_id = core.token_to_id(END)
-    self.vocab_size = core.get_vocab_size()
+    self._format = prompt_format
+    self._system = system
+    self.template = prompt_format.template
+    if system and self.template is None:
+      raise ValueError(f'system needs a chat template, got {system!r} alone.')
+    self.vocab_size = max(core.get_vocab().values(), default=-1) + 1
+    after = prompt_format.after
+    self.response_id = after[-1] if after else None
+    stops = prompt_format.stop_tokens
+    if self.template is not None:
+      end = prompt_format_lib.end_of_turn(core, self.template)
+      stops = stops if end is None else (end, *stops)
+    self.stop_tokens = tuple(dict.fromkeys(stops))
+    self.end_id = self.stop_tokens[0]
+
+  def with_prompts(
+    self, chat: bool | None = None, system: str = ''
+  ) -> 'Tokenizer':
+    """Returns a tokenizer of the same tokens whose prompts are different.
+
+    Args:
+      chat: whether prompts go through the chat template; None means that they
+        do if there is one.
+      system: as in the constructor.
+
+    Raises:
+      ValueError: there is no template, but chat or a system prompt is asked
+        for.
+    """
+    if chat and self.template is None:
+      raise ValueError('chat needs a tokenizer with a chat template.')
+    own = self._format
+    own = own._replace(template=None) if chat is False else own
+    return Tokenizer(self._core, own, system)
 
   def encode_prompt(self, prompt: str) -> list[int]:
     """Returns the tokens after which a response begins.
 
     Raises:
-      ValueError: the prompt is empty.
+      ValueError: the prompt is empty, or the chat template refuses it.
     """
     if not prompt:
       raise ValueError('prompt must not be empty.')
-    return [self._begin, *self._encode(prompt), self.response_id]
+    if self.template is not None:
+      return self.encode_chat([{'role': 'user', 'content': prompt}])
+    return [*self._format.before, *self._encode(prompt), *self._format.after]
+
+  def encode_chat(self, messages: Sequence[chat_lib.Message]) -> list[int]:
+    """Returns the tokens of a conversation after which an answer begins.
+
+    Special tokens that a message spells become these tokens, as they do in
+    transformers.
+
+    Args:
+      messages: turns, as in `chat.Template.render`; the user's is the last.
+
+    Raises:
+      ValueError: there is no turn or no chat template, or it refuses them.
+    """
+    if self.template is None:
+      raise ValueError('messages need a tokenizer with a chat template.')
+    return self._encode(self.template.render(messages, system=self._system))
 
   def encode_response(self, response: str) -> list[int]:
-    """Returns the tokens of a response, `<|end|>` included."""
+    """Returns the tokens of a response, `end_id` included."""
     return [*self._encode(response), self.end_id]
 
   def encode_example(self, prompt: str, response: str) -> tuple[list[int], int]:
@@ -57,7 +124,7 @@ class Tokenizer:
     return start + self.encode_response(response), len(start)
 
   def decode(self, tokens: Iterable[int]) -> str:
-    """Returns the text of tokens, without markers."""
+    """Returns the text of tokens, without special ones."""
     return self._core.decode([int(token) for token in tokens])
 
   def pieces(self, tokens: Iterable[int]) -> list[str]:
@@ -65,49 +132,75 @@ class Tokenizer:
 
     A character whose bytes are spread over tokens goes to the last of them.
     """
-    pieces, done, tokens = [], '', list(tokens)
-    for end in range(1, len(tokens) + 1):
-      text = self.decode(tokens[:end])
-      text = (
-        text.rstrip('\N{REPLACEMENT CHARACTER}') if end < len(tokens) else text
-      )
-      pieces.append(text[len(done) :])
-      done = text if len(text) > len(done) else done
+    stream = text_stream.TextStream(self.decode)
+    pieces = [stream.add(token) for token in tokens]
+    if pieces:
+      pieces[-1] += stream.rest()
     return pieces
 
-  def save(self, path: str | os.PathLike[str]) -> None:
-    """Writes the tokenizer as JSON."""
-    self._core.save(str(path))
+  def save(self, folder: str | os.PathLike[str]) -> None:
+    """Writes `tokenizer.json` and what `load` reads beside it."""
+    self._core.save(os.path.join(folder, 'tokenizer.json'))
+    if not prompt_format_lib.has_markers(self._core):
+      prompt_format_lib.write(self._core, self._format, folder)
+
+  def check_same(self, other: 'Tokenizer', names: str) -> None:
+    """Refuses another tokenizer whose tokens do not mean the same.
+
+    Formats of prompts may differ: tokens mean the same in all of them.
+
+    Args:
+      other: the other tokenizer.
+      names: of what has this one and the other, for the error.
+
+    Raises:
+      ValueError: they differ; it says in what.
+    """
+    found = _differences(self._core, other._core)
+    if found:
+      raise ValueError(
+        f'{names} must share a tokenizer, but theirs differ: '
+        f'{"; ".join(found)}.'
+      )
 
   def _encode(self, text):
     return self._core.encode(text, add_special_tokens=False).ids
 
 
 def load(path: str | os.PathLike[str]) -> Tokenizer:
-  """Reads what `Tokenizer.save` wrote.
+  """Reads a tokenizer of specjax or of HuggingFace.
+
+  Args:
+    path: a `tokenizer.json`, or its folder. Unless the tokenizer has the
+      markers of specjax, what stands beside it is read, too: see
+      `prompt_format.read`.
 
   Raises:
-    ValueError: there is no such file, it is no tokenizer, or one without the
-      four markers, as HuggingFace's are.
+    ValueError: there is no such file, it or one beside it cannot be read, or
+      nothing says where a response ends.
   """
+  path = os.fspath(path)
+  if os.path.isdir(path):
+    path = os.path.join(path, 'tokenizer.json')
   if not os.path.isfile(path):
     raise ValueError(f'There is no tokenizer at {path}.')
   try:
-    core = tokenizers.Tokenizer.from_file(str(path))
+    core = tokenizers.Tokenizer.from_file(path)
   except Exception as error:  # The library raises bare Exceptions.
     raise ValueError(f'Cannot read the tokenizer at {path}: {error}') from error
-  missing = _missing(core)
-  if missing:
-    raise ValueError(
-      f'The tokenizer at {path} is not one of specjax: it lacks the markers '
-      f'{", ".join(missing)}, between which a prompt and its response stand. A '
-      'tokenizer.json of HuggingFace has others.'
-    )
-  return Tokenizer(core)
+  core.no_truncation()
+  core.no_padding()
+  if prompt_format_lib.has_markers(core):
+    return _with_markers(core)
+  folder = os.path.dirname(path)
+  return Tokenizer(core, prompt_format_lib.read(core, folder))
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
   """Learns byte-level BPE merges; digits always stand alone.
+
+  A sequence is `<|begin|> prompt <|response|> response <|end|>`. The markers
+  are never made from text, even if it spells them.
 
   Args:
     texts: the corpus.
@@ -116,9 +209,10 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
   Returns:
     The tokenizer.
   """
-  if vocab_size < 256 + len(_SPECIAL):
+  markers = prompt_format_lib.MARKERS
+  if vocab_size < 256 + len(markers):
     raise ValueError(
-      f'vocab_size must be >= {256 + len(_SPECIAL)}, got {vocab_size}.'
+      f'vocab_size must be >= {256 + len(markers)}, got {vocab_size}.'
     )
   core = tokenizers.Tokenizer(models.BPE())
   core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -132,14 +226,49 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     texts,
     trainers.BpeTrainer(
       vocab_size=vocab_size,
-      special_tokens=list(_SPECIAL),
+      special_tokens=list(markers),
       initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
       show_progress=False,
     ),
   )
-  return Tokenizer(core)
+  return _with_markers(core)
 
 
-def _missing(core):
-  """The markers that a tokenizer does not have."""
-  return [name for name in _SPECIAL if core.token_to_id(name) is None]
+def _with_markers(core):
+  """A tokenizer that never makes markers from text."""
+  core.encode_special_tokens = True
+  return Tokenizer(core, prompt_format_lib.of_markers(core))
+
+
+def _differences(first, second):
+  """How the tokens of two tokenizers differ, in words."""
+  if first.to_str() == second.to_str():
+    return []
+  both, found = [_strings(first), _strings(second)], []
+  if len(both[0]) != len(both[1]):
+    found.append(f'{len(both[0])} tokens and {len(both[1])}')
+  pairs = {t: [each.get(t) for each in both] for t in sorted(both[0] | both[1])}
+  different = [(t, *pair) for t, pair in pairs.items() if pair[0] != pair[1]]
+  for token, mine, other in different[:_NAMED]:
+    found.append(f'token {token} is {mine!r} and {other!r}')
+  if len(different) > _NAMED:
+    found.append(f'{len(different) - _NAMED} further tokens differ')
+  mine, others = _rules(first), _rules(second)
+  return found + [
+    f'{name} differ' for name in mine if mine[name] != others[name]
+  ]
+
+
+def _strings(core):
+  """What each token is written as."""
+  return {token: text for text, token in core.get_vocab().items()}
+
+
+def _rules(core):
+  """What beside the vocabulary decides on the tokens of a text."""
+  fields = json.loads(core.to_str())
+  special = (e['content'] for e in fields['added_tokens'] if e['special'])
+  return {
+    'merges': fields['model'].get('merges'),
+    'special tokens': sorted(special),
+  }

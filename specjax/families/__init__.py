@@ -82,7 +82,7 @@ def load(family: str = 'mini') -> Family:
   target = models.pop('target')
   prompts = os.path.join(home, 'prompts.jsonl')
   return Family(
-    tokenizer=tokenizer_lib.load(os.path.join(home, 'tokenizer.json')),
+    tokenizer=tokenizer_lib.load(home),
     target=target,
     drafters=dict(
       sorted(models.items(), key=lambda item: (-num_params(item[1]), item[0]))
@@ -104,7 +104,7 @@ def decoder(
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   **options: Any,
 ) -> decoding.Decoder:
-  """Builds a decoder of a family's models that stops at its end marker.
+  """Builds a decoder of a family's models that stops where its texts end.
 
   Args:
     family: from `load`.
@@ -121,7 +121,7 @@ def decoder(
     draft and draft.functions,
     draft and draft.params,
     sampling=sampling,
-    stop_tokens=[family.tokenizer.end_id],
+    stop_tokens=family.tokenizer.stop_tokens,
     **options,
   )
 

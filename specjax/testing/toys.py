@@ -86,7 +86,7 @@ def write_family(
   """
   shipped = pathlib.Path(families.__file__).parent / 'mini'
   shutil.copy(shipped / 'tokenizer.json', folder)
-  vocab_size = tokenizer_lib.load(str(folder / 'tokenizer.json')).vocab_size
+  vocab_size = tokenizer_lib.load(folder).vocab_size
   config = config_lib.TransformerConfig(vocab_size=vocab_size, **TINY)
   ends = [adapters.init_params(jax.random.key(seed), config) for seed in (0, 1)]
   for name, share in {'target': 0.0, **drafters}.items():

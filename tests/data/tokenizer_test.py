@@ -6,14 +6,10 @@ import pytest
 import tokenizers
 from tokenizers import models
 
+from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 
-_MARKERS = (
-  tokenizer_lib.PAD,
-  tokenizer_lib.BEGIN,
-  tokenizer_lib.RESPONSE,
-  tokenizer_lib.END,
-)
+_MARKERS = prompt_format.MARKERS
 _CORPUS = [
   'The year 1984 came after 1983, and 1984 was 366 days long.',
   'def add(a, b):\n  return a + b  # 2 + 2 == 4\n',
@@ -123,9 +119,10 @@ def test_a_character_over_several_tokens_goes_to_the_last_of_them():
 
 
 def test_load_reads_what_save_wrote(tokenizer, tmp_path):
-  path = tmp_path / 'tokenizer.json'
-  tokenizer.save(path)
-  for loaded in (tokenizer_lib.load(path), tokenizer_lib.load(str(path))):
+  tokenizer.save(tmp_path)
+  assert [each.name for each in tmp_path.iterdir()] == ['tokenizer.json']
+  for path in (tmp_path, tmp_path / 'tokenizer.json'):
+    loaded = tokenizer_lib.load(path)
     assert loaded.vocab_size == tokenizer.vocab_size
     assert loaded.end_id == tokenizer.end_id
     for text in _TEXTS.values():
@@ -149,37 +146,26 @@ def _damage(text):
 @pytest.mark.parametrize('damage', _damage('{"model": 0}'))
 def test_a_corrupt_file_is_named(tokenizer, tmp_path, damage):
   path = tmp_path / 'tokenizer.json'
-  tokenizer.save(path)
+  tokenizer.save(tmp_path)
   path.write_text(_damage(path.read_text('utf-8'))[damage], 'utf-8')
   with pytest.raises(ValueError, match='tokenizer.json'):
     tokenizer_lib.load(path)
 
 
-@pytest.mark.parametrize('name', ['missing.json', ''])
+@pytest.mark.parametrize('name', ['missing.json', 'missing'])
 def test_a_missing_file_is_named(tmp_path, name):
   with pytest.raises(ValueError) as caught:
     tokenizer_lib.load(tmp_path / name)
   assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_tokenizer_without_markers_is_refused():
-  with pytest.raises(ValueError, match='lacks') as caught:
-    tokenizer_lib.Tokenizer(tokenizers.Tokenizer(models.BPE()))
-  assert all(marker in str(caught.value) for marker in _MARKERS)
-
-
-def test_of_another_tokenizer_all_markers_that_it_lacks_are_named(tmp_path):
-  """It can be read; so it is not said to be broken."""
+def test_a_tokenizer_without_markers_has_no_format_of_them():
   core = tokenizers.Tokenizer(models.BPE())
   core.add_special_tokens(['<|pad|>', '<|im_end|>'])
-  path = tmp_path / 'tokenizer.json'
-  core.save(str(path))
-  with pytest.raises(ValueError) as caught:
-    tokenizer_lib.load(path)
+  with pytest.raises(ValueError, match='lacks') as caught:
+    prompt_format.of_markers(core)
   said = str(caught.value)
-  assert said.startswith(f'The tokenizer at {path} is not one of specjax')
   assert '<|begin|>, <|response|>, <|end|>' in said and '<|pad|>' not in said
-  assert 'HuggingFace' in said and 'Cannot read' not in said
 
 
 @pytest.mark.parametrize('vocab_size', [0, 259])
