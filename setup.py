@@ -7,6 +7,8 @@ import setuptools
 
 # Metrics of text; all others do without.
 EVALUATION = ['rouge-score', 'sacrebleu']
+# Reads the weights of GGUF files.
+GGUF = ['gguf>=0.17']
 # Checks the annotations of specjax.
 TYPING = ['mypy>=2.4']
 
@@ -48,8 +50,10 @@ setuptools.setup(
     # configs/benchmark/peer.py compares with.
     'benchmark': ['torch==2.13.0', 'transformers>=5'],
     'evaluation': EVALUATION,
+    'gguf': GGUF,
     'test': [
       *EVALUATION,
+      *GGUF,
       *TYPING,
       'pytest',
       'pytest-xdist',  # The suite compiles much; it halves on two cores.

@@ -1,0 +1,1 @@
+"""Checkpoints as llama.cpp writes them: one file with all that there is."""
