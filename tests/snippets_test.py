@@ -1,6 +1,5 @@
 """The code and the commands of the pages run as they stand there."""
 
-import json
 import os
 import pathlib
 import re
@@ -12,14 +11,11 @@ from absl import flags
 import jax
 import ml_collections
 import pytest
-from safetensors import numpy as safetensors
 
 from experiments import main
 from experiments.common import compare
 from experiments.common import workdirs
 from specjax.data import examples as examples_lib
-from specjax.models import adapters
-from specjax.models import huggingface
 from specjax.testing import toys
 from tests import small
 
@@ -28,20 +24,6 @@ pytestmark = pytest.mark.slow
 _ROOT = pathlib.Path(__file__).parents[1]
 # Pages whose code is run here; docs/extending.md has a test of its own.
 _PAGES = ('README.md', 'docs/experiments.md', 'docs/models.md')
-_HF = {
-  'model_type': 'llama',
-  'vocab_size': 32,
-  'hidden_size': 16,
-  'intermediate_size': 16,
-  'num_hidden_layers': 1,
-  'num_attention_heads': 2,
-  'num_key_value_heads': 1,
-  'max_position_embeddings': 64,
-  'rms_norm_eps': 1e-6,
-  'rope_theta': 10000.0,
-  'hidden_act': 'silu',
-  'tie_word_embeddings': True,
-}
 
 
 def _blocks(page, language):
@@ -96,13 +78,9 @@ def test_the_page_about_experiments(tmp_path):
 
 
 def test_the_page_about_models(tmp_path):
-  config = huggingface.config_from_hf(_HF)
-  params = adapters.init_params(jax.random.key(0), config)
-  tensors = huggingface.export_params(config, 'llama', params)
-  safetensors.save_file(tensors, tmp_path / 'model.safetensors')
-  (tmp_path / 'config.json').write_text(json.dumps(_HF))
   made = _run('docs/models.md', {})
-  decoder = made['decoder'](str(tmp_path), str(tmp_path))
+  made['export'](tmp_path)
+  decoder = made['decoder'](tmp_path, tmp_path)
   (result,) = decoder.decode([[1, 2, 3]], 8)
   assert len(result.tokens) == 8
 

@@ -2,16 +2,15 @@
 
 import functools
 import importlib.util
+import tempfile
 import warnings
-
-import numpy as np
 
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
 from specjax import families
-from specjax.models import huggingface
+from specjax import models
 
 MAY_CHANGE = ('arm',)
 
@@ -27,9 +26,9 @@ def run(config, workdir):
       "The comparison needs transformers: pip install -e '.[benchmark]'."
     )
   family = families.load(config.family)
-  models = list(family.drafters)
+  drafters = list(family.drafters)
   ways = [
-    ways_lib.parse(config, arm, models, 'arm') for arm in ('none', config.arm)
+    ways_lib.parse(config, arm, drafters, 'arm') for arm in ('none', config.arm)
   ]
   ways = {way.label: way for way in ways}
   (prompts,) = prompts_lib.build(config, family)
@@ -46,37 +45,13 @@ def run(config, workdir):
 
 
 def load(family, model):
-  """Returns a `LlamaForCausalLM` with the weights of a model of the family."""
-  import torch
+  """Returns a model of transformers with the weights of one of the family."""
   import transformers
 
-  config = model.config
-  peer = transformers.LlamaForCausalLM(
-    transformers.LlamaConfig(
-      vocab_size=config.vocab_size,
-      hidden_size=config.d_model,
-      intermediate_size=config.d_ff,
-      num_hidden_layers=config.num_layers,
-      num_attention_heads=config.num_heads,
-      num_key_value_heads=config.num_kv_heads,
-      head_dim=config.head_dim,
-      rms_norm_eps=config.norm_epsilon,
-      rope_theta=config.rope_theta,
-      max_position_embeddings=config.max_length,
-      tie_word_embeddings=config.tie_embeddings,
-      bos_token_id=None,
-      eos_token_id=list(family.tokenizer.stop_tokens),
-      pad_token_id=0,
-    )
-  )
-  arrays = huggingface.export_params(config, 'llama', model.params)
-  missing, unexpected = peer.load_state_dict(
-    {k: torch.tensor(np.asarray(v)) for k, v in arrays.items()}, strict=False
-  )
-  if unexpected or set(missing) - {'lm_head.weight'}:
-    raise ValueError(f'Weights do not fit: {missing}, {unexpected}.')
-  peer.tie_weights()
-  return peer.eval()
+  stop_tokens = family.tokenizer.stop_tokens
+  with tempfile.TemporaryDirectory() as folder:
+    models.save(models.Checkpoint(*model, stop_tokens=stop_tokens), folder)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
 def generate(

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import json
 import os
 from typing import Any
 from typing import NamedTuple
 
 import tokenizers
 
+from specjax import json_files
 from specjax.data import chat as chat_lib
 
 PAD, BEGIN, RESPONSE, END = '<|pad|>', '<|begin|>', '<|response|>', '<|end|>'
@@ -83,18 +83,18 @@ def read(
     ValueError: a file is no JSON object or holds something else than it
       should, no token ends a text, or the template does not parse.
   """
-  config = _read_json(folder, 'tokenizer_config.json')
+  config = json_files.read(folder, 'tokenizer_config.json')
   special = _special_tokens(config)
   end = core.token_to_id(special.get('eos_token', ''))
   ends = [] if end is None else [end]
-  stops = tuple(dict.fromkeys(ends + _ids(folder, 'eos_token_id')))
+  stops = tuple(dict.fromkeys(ends + token_ids(folder, 'eos_token_id')))
   if not stops:
     raise ValueError(
       f'No token ends a text of tokenizer.json in {folder}: '
       'tokenizer_config.json has no eos_token of the vocabulary, and '
       'generation_config.json and config.json no eos_token_id.'
     )
-  start = next(iter(_ids(folder, 'decoder_start_token_id')), None)
+  start = next(iter(token_ids(folder, 'decoder_start_token_id')), None)
   source = _template(config, folder)
   template = None if source is None else chat_lib.Template(source, special)
   return of_text(core, stops, start)._replace(template=template)
@@ -111,9 +111,9 @@ def write(
   if template is not None:
     config |= {'chat_template': template.source, **template.special_tokens}
   config['eos_token'] = core.id_to_token(prompt_format.stop_tokens[0])
-  _write_json(folder, 'tokenizer_config.json', config)
+  json_files.write(folder, 'tokenizer_config.json', config)
   generation = {'eos_token_id': [*prompt_format.stop_tokens]}
-  _write_json(folder, 'generation_config.json', generation)
+  json_files.write(folder, 'generation_config.json', generation)
 
 
 def end_of_turn(
@@ -135,21 +135,18 @@ def end_of_turn(
   return next((t for t in tokens if t in added and added[t].special), None)
 
 
-def _special_tokens(config):
-  """The strings of special tokens that templates may name."""
-  special = {}
-  for name, value in config.items():
-    if name.endswith('_token') and isinstance(value, Mapping):
-      value = value.get('content')
-    if name.endswith('_token') and isinstance(value, str):
-      special[name] = value
-  return special
+def token_ids(folder: str | os.PathLike[str], field: str) -> list[int]:
+  """Returns the ids of the generation's config or else the model's.
 
+  Args:
+    folder: of HuggingFace.
+    field: such as 'eos_token_id'.
 
-def _ids(folder, field):
-  """Token ids of the generation's config or, if it has none, the model's."""
+  Raises:
+    ValueError: it holds something else.
+  """
   for name in ('generation_config.json', 'config.json'):
-    value = _read_json(folder, name).get(field)
+    value = json_files.read(folder, name).get(field)
     if value is not None:
       ids = value if isinstance(value, list) else [value]
       if not all(type(each) is int and each >= 0 for each in ids):
@@ -159,6 +156,17 @@ def _ids(folder, field):
         )
       return ids
   return []
+
+
+def _special_tokens(config):
+  """The strings of special tokens that templates may name."""
+  special = {}
+  for name, value in config.items():
+    if name.endswith('_token') and isinstance(value, Mapping):
+      value = value.get('content')
+    if name.endswith('_token') and isinstance(value, str):
+      special[name] = value
+  return special
 
 
 def _template(config, folder):
@@ -177,24 +185,3 @@ def _template(config, folder):
       f'be a text, got {source!r}.'
     )
   return source
-
-
-def _read_json(folder, name):
-  """The fields of a file; none if there is no file."""
-  path = os.path.join(folder, name)
-  if not os.path.exists(path):
-    return {}
-  try:
-    with open(path, encoding='utf-8') as file:
-      fields = json.load(file)
-  except (OSError, ValueError) as error:
-    raise ValueError(f'Cannot read {path}: {error}.') from error
-  if not isinstance(fields, dict):
-    raise ValueError(f'{path} must hold a JSON object.')
-  return fields
-
-
-def _write_json(folder, name, fields):
-  with open(os.path.join(folder, name), 'w', encoding='utf-8') as file:
-    json.dump(fields, file, indent=2, ensure_ascii=False)
-    file.write('\n')

@@ -7,6 +7,7 @@ from specjax.models.adapters import encoder_decoder
 from specjax.models.adapters import transformer
 from specjax.models.loading import Checkpoint
 from specjax.models.loading import load
+from specjax.models.loading import save
 from specjax.models.markov import markov
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
   'encoder_decoder',
   'load',
   'markov',
+  'save',
   'transformer',
 ]
 

@@ -1,10 +1,13 @@
 """Weights in one safetensors file, with the config in its header."""
 
+from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import dataclasses
 import hashlib
 import json
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,16 +65,18 @@ def load(
   if not os.path.isfile(path):
     raise ValueError(f'There is no checkpoint at {path}.')
   # Before the arrays are read: those of others may be large.
-  with _errors_name(path), _open(path) as file:
+  with errors_name(path), _open(path) as file:
     metadata = file.metadata() or {}
   if not {'config', 'sha256'} <= set(metadata):
     raise ValueError(_foreign(path, metadata))
-  with _errors_name(path), _open(path) as file:
+  with errors_name(path), _open(path) as file:
     arrays = {name: file.get_tensor(name) for name in file.keys()}
     config = config_lib.from_dict(json.loads(metadata['config']))
     if metadata['sha256'] != _digest(metadata['config'], arrays):
       raise ValueError('its checksum differs')
-  return config, unflatten(arrays, adapters.abstract_params(config), str(path))
+  abstract = adapters.abstract_params(config)
+  wide = {name: jnp.asarray(x, jnp.float32) for name, x in arrays.items()}
+  return config, unflatten(wide, abstract, str(path))
 
 
 def flatten(params: base.Params) -> dict[str, jax.Array]:
@@ -81,26 +86,34 @@ def flatten(params: base.Params) -> dict[str, jax.Array]:
 
 
 def unflatten(
-  arrays: dict[str, np.ndarray], abstract: base.Params, source: str
+  arrays: Mapping[str, Any], abstract: base.Params, source: str
 ) -> base.Params:
-  """Puts named arrays into the structure of `abstract`, as its dtypes.
+  """Puts named arrays into the structure of `abstract`.
 
   Raises:
     ValueError: names or shapes differ; every difference is listed.
   """
-  wanted = flatten(abstract)
-  problems = [f'{name} is missing' for name in wanted if name not in arrays]
-  problems += [f'{name} is unknown' for name in arrays if name not in wanted]
-  problems += [
-    f'{name} has shape {arrays[name].shape}, not {leaf.shape}'
-    for name, leaf in wanted.items()
-    if name in arrays and arrays[name].shape != leaf.shape
-  ]
+  problems = differences(arrays, flatten(abstract))
   if problems:
     raise ValueError(f'{source} does not fit: {"; ".join(problems)}.')
   return jax.tree_util.tree_map_with_path(
-    lambda path, leaf: jnp.asarray(arrays[_name(path)], leaf.dtype), abstract
+    lambda path, _: arrays[_name(path)], abstract
   )
+
+
+def differences(
+  found: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> list[str]:
+  """Returns how named arrays, or their shapes, differ from others."""
+  return [
+    *(f'{name} is missing' for name in wanted if name not in found),
+    *(f'{name} is unknown' for name in found if name not in wanted),
+    *(
+      f'{name} has shape {found[name].shape}, not {leaf.shape}'
+      for name, leaf in wanted.items()
+      if name in found and found[name].shape != leaf.shape
+    ),
+  ]
 
 
 def _open(path):
@@ -108,8 +121,8 @@ def _open(path):
 
 
 @contextlib.contextmanager
-def _errors_name(path):
-  """Whatever a broken file raises, the error names the file."""
+def errors_name(path: str | os.PathLike[str]) -> Iterator[None]:
+  """Makes a `ValueError` with the file's name of whatever it raises."""
   try:
     yield
   except (
@@ -131,8 +144,8 @@ def _foreign(path, metadata):
   signs += ["its format is 'pt'"] * (metadata.get('format') == 'pt')
   said = (
     f'It looks like a file of HuggingFace ({" and ".join(signs)}): '
-    'specjax.models.huggingface.import_params makes parameters of its arrays, '
-    'which checkpoint.save can store. '
+    'specjax.models.load reads its folder, and checkpoint.save can store its '
+    'parameters. '
   )
   return (
     f'{path} is a safetensors file, but no checkpoint of specjax: its '

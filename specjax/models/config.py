@@ -1,6 +1,9 @@
 """Configurations of decoder-only and of encoder-decoder transformers."""
 
 import dataclasses
+import numbers
+import types
+import typing
 from typing import Any
 
 
@@ -24,6 +27,7 @@ class RopeScaling:
   original_context: int = 8192
 
   def __post_init__(self):
+    _check_types(self)
     if self.kind not in ('linear', 'llama3'):
       raise ValueError(
         f"RopeScaling.kind must be 'linear' or 'llama3', got {self.kind!r}."
@@ -108,6 +112,7 @@ class TransformerConfig:
   max_length: int = 2048
 
   def __post_init__(self):
+    _check_types(self)
     _check_positive(self, 'num_layers', 'num_kv_heads', *_SIZES)
     if self.num_heads % self.num_kv_heads:
       raise ValueError(
@@ -192,6 +197,7 @@ class EncoderDecoderConfig:
   max_length: int = 512
 
   def __post_init__(self):
+    _check_types(self)
     _check_positive(self, 'encoder_layers', 'decoder_layers', *_SIZES)
     _check_table(self)
     if not 0 <= self.start_id < self.vocab_size:
@@ -238,6 +244,8 @@ class EncoderDecoderConfig:
 
 Config = TransformerConfig | EncoderDecoderConfig
 
+# Those of NumPy are numbers, too.
+_NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real}
 _SIZES = (
   'vocab_size',
   'd_model',
@@ -246,6 +254,20 @@ _SIZES = (
   'd_ff',
   'max_length',
 )
+
+
+def _check_types(config):
+  """Files may hold anything."""
+  for name, hint in typing.get_type_hints(type(config)).items():
+    union = typing.get_origin(hint) is types.UnionType
+    kinds = [
+      _NUMBERS.get(kind, typing.get_origin(kind) or kind)
+      for kind in (typing.get_args(hint) if union else (hint,))
+    ]
+    value = getattr(config, name)
+    if not isinstance(value, tuple(kinds)):
+      said = getattr(hint, '__name__', hint)
+      raise ValueError(f'{name} must be of type {said}, got {value!r}.')
 
 
 def _check_positive(config, *names):

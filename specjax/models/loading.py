@@ -1,13 +1,22 @@
 """Checkpoints of others: a directory or a file in, a model and its text out."""
 
+import collections
 import os
+from typing import Any
 from typing import NamedTuple
 
 import jax
 
 from specjax import base
+from specjax import json_files
+from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import conversion_cache
+from specjax.models.huggingface import families
+from specjax.models.huggingface import shards
+from specjax.models.huggingface import weights
 
 
 class Checkpoint(NamedTuple):
@@ -18,15 +27,39 @@ class Checkpoint(NamedTuple):
     functions: the model.
     params: its parameters, as a nested dict.
     tokenizer: None where the directory has none.
-    chat_template: Jinja source of the prompts of a chat, or None.
     stop_tokens: ids at which a text ends.
   """
 
   config: config_lib.Config
   functions: base.LanguageModel
   params: base.Params
+  tokenizer: tokenizer_lib.Tokenizer | None = None
+  stop_tokens: tuple[int, ...] = ()
+
+  @property
+  def chat_template(self) -> str | None:
+    """Jinja source of the prompts of a chat, or None."""
+    template = self.tokenizer and self.tokenizer.template
+    return template.source if template else None
+
+
+class Source(NamedTuple):
+  """A checkpoint of which no array was read.
+
+  Attributes:
+    config: the architecture.
+    family: whose names the arrays have, of `families.FAMILIES`.
+    tensors: the arrays.
+    files: from which it is read.
+    tokenizer: as in `Checkpoint`.
+    stop_tokens: as in `Checkpoint`.
+  """
+
+  config: config_lib.Config
+  family: str
+  tensors: weights.Tensors
+  files: list[str]
   tokenizer: tokenizer_lib.Tokenizer | None
-  chat_template: str | None
   stop_tokens: tuple[int, ...]
 
 
@@ -38,13 +71,109 @@ def load(
 ) -> Checkpoint:
   """Reads a checkpoint.
 
+  Arrays are read one at a time: memory holds little more than the result.
+
   Args:
-    path: a directory as HuggingFace writes it.
-    dtype: of parameters and computations; None keeps the file's.
-    cache: folder in which what was converted is kept for the next time.
+    path: a directory as HuggingFace writes it, with `config.json`, weights in
+      safetensors and, unless only tokens are decoded, `tokenizer.json`.
+    dtype: of parameters and computations; None keeps the file's. Norms, softmax
+      and logits are in float32 in any case.
+    cache: folder that keeps what was converted; where it is of the same files
+      and type, it is read instead.
+
+  Returns:
+    The checkpoint.
 
   Raises:
-    ValueError: a file is missing, corrupt or not supported.
+    ValueError: a file is missing, truncated or corrupt; the weights are
+      pickled; or the architecture, some of its fields, or names, shapes or
+      types of arrays are not supported, all of which are listed.
   """
-  del dtype, cache
-  raise ValueError(f'Checkpoints cannot be read yet, got {path}.')
+  try:
+    source = _open(os.fspath(path))
+    params = _params(source, dtype, cache)
+  except ValueError as error:
+    raise ValueError(f'Cannot load {path}: {error}') from error
+  return Checkpoint(
+    source.config,
+    adapters.language_model(source.config, dtype or _main_dtype(params)),
+    params,
+    source.tokenizer,
+    source.stop_tokens,
+  )
+
+
+def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
+  """Writes a directory that transformers loads, with equal logits.
+
+  Args:
+    checkpoint: what `load` has returned, or a model of one's own.
+    folder: new or empty.
+
+  Raises:
+    ValueError: there are files in the folder, or no family of HuggingFace has
+      such an architecture.
+  """
+  folder = os.fspath(folder)
+  if os.path.isdir(folder) and os.listdir(folder):
+    raise ValueError(f'folder must be new or empty, got {folder}.')
+  hf_config = families.write_config(checkpoint.config)
+  family = hf_config['model_type']
+  tensors = weights.write(checkpoint.config, family, checkpoint.params)
+  os.makedirs(folder, exist_ok=True)
+  shards.save(folder, tensors)
+  if checkpoint.tokenizer is not None:
+    checkpoint.tokenizer.save(folder)
+  ends = [*checkpoint.stop_tokens]
+  text = {
+    'bos_token_id': None,
+    'eos_token_id': ends or None,
+    'pad_token_id': ends[0] if ends else None,
+  }
+  if 'decoder_start_token_id' in hf_config:
+    text['decoder_start_token_id'] = hf_config['decoder_start_token_id']
+  dtype = _main_dtype(checkpoint.params).name
+  fields = {**hf_config, **text, 'torch_dtype': dtype}
+  json_files.write(folder, 'config.json', fields)
+  json_files.write(folder, 'generation_config.json', text)
+
+
+def _open(path: str) -> Source:
+  """Reads all but the arrays."""
+  if not os.path.isdir(path):
+    raise ValueError(f'There is no directory {path}.')
+  hf_config = json_files.read(path, 'config.json')
+  if not hf_config:
+    raise ValueError(f'{path} has no config.json.')
+  tokenizer = None
+  stop_tokens = tuple(prompt_format.token_ids(path, 'eos_token_id'))
+  if os.path.isfile(os.path.join(path, 'tokenizer.json')):
+    tokenizer = tokenizer_lib.load(path)
+    stop_tokens = tokenizer.stop_tokens
+  return Source(
+    families.read_config(hf_config),
+    hf_config['model_type'],
+    shards.load(path),
+    sorted(each.path for each in os.scandir(path) if each.is_file()),
+    tokenizer,
+    stop_tokens,
+  )
+
+
+def _params(source, dtype, cache):
+  make = lambda: weights.read(
+    source.config, source.family, source.tensors, dtype
+  )
+  if cache is None:
+    return make()
+  return conversion_cache.read_or_make(
+    os.fspath(cache), source.config, source.files, dtype, make
+  )
+
+
+def _main_dtype(params):
+  """The type that most parameters have."""
+  sizes: collections.Counter[Any] = collections.Counter()
+  for leaf in jax.tree.leaves(params):
+    sizes[leaf.dtype] += leaf.size
+  return sizes.most_common(1)[0][0]

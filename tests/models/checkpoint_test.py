@@ -132,7 +132,7 @@ def test_a_file_of_huggingface_is_told_from_a_broken_one(
     (tmp_path / 'config.json').write_text('{"model_type": "llama"}')
   said = _refusal(path)
   assert 'no checkpoint of specjax' in said and 'corrupt' not in said
-  assert signs in said and 'huggingface.import_params' in said
+  assert signs in said and 'models.load' in said
 
 
 def test_a_file_of_nobody_knows_whom_is_not_called_huggingfaces(tmp_path):

@@ -50,6 +50,19 @@ LLAMA = {
   'final_norm': 'model.norm',
   'head': 'lm_head',
 }
+_QK_NORMS = {
+  'layers/{}/attention/query_norm': 'model.layers.{}.self_attn.q_norm',
+  'layers/{}/attention/key_norm': 'model.layers.{}.self_attn.k_norm',
+}
+QWEN3 = LLAMA | _QK_NORMS
+# Modules of ours that share one of theirs are fused there, in this order.
+PHI3 = LLAMA | {
+  'layers/{}/attention/query': 'model.layers.{}.self_attn.qkv_proj',
+  'layers/{}/attention/key': 'model.layers.{}.self_attn.qkv_proj',
+  'layers/{}/attention/value': 'model.layers.{}.self_attn.qkv_proj',
+  'layers/{}/feed_forward/gate': 'model.layers.{}.mlp.gate_up_proj',
+  'layers/{}/feed_forward/up': 'model.layers.{}.mlp.gate_up_proj',
+}
 GEMMA2 = LLAMA | {
   'layers/{}/attention_post_norm': 'model.layers.{}.post_attention_layernorm',
   'layers/{}/feed_forward_norm': 'model.layers.{}.pre_feedforward_layernorm',
@@ -57,7 +70,7 @@ GEMMA2 = LLAMA | {
     'model.layers.{}.post_feedforward_layernorm'
   ),
 }
-# Modules of ours that share one of theirs are fused there, in this order.
+GEMMA3 = GEMMA2 | _QK_NORMS
 GPT_NEOX = {
   'embedding': 'gpt_neox.embed_in',
   'layers/{}/attention_norm': 'gpt_neox.layers.{}.input_layernorm',

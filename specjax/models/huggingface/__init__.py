@@ -1,0 +1,1 @@
+"""Checkpoints as HuggingFace writes them: configs, names and files."""

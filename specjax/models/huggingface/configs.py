@@ -1,0 +1,295 @@
+"""What stands in a `config.json`, and the architecture that it describes.
+
+A family is a `Description`: one table, read in both directions. Rotary fields
+are spelled as in transformers 4, which transformers 5 reads, too.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import functools
+from typing import Any
+from typing import NamedTuple
+
+from specjax import registry
+from specjax.models import config as config_lib
+
+HFConfig = Mapping[str, Any]
+
+REQUIRED = object()
+# The first name of a function of ours is the one that is written.
+_ACTIVATIONS = {
+  'silu': 'silu',
+  'swish': 'silu',
+  'gelu': 'gelu',
+  'gelu_pytorch_tanh': 'gelu_tanh',
+  'gelu_new': 'gelu_tanh',
+  'gelu_fast': 'gelu_tanh',
+}
+_LAYER_TYPES = {'full_attention': False, 'sliding_attention': True}
+# Names of transformers 5, of what is a field of its own in transformers 4.
+_ROPE_PARAMETERS = {
+  'rope_theta': 'rope_theta',
+  'rotary_fraction': 'partial_rotary_factor',
+}
+_SCALINGS = {
+  'linear': {'factor': 'factor'},
+  'llama3': {
+    'factor': 'factor',
+    'low_frequency_factor': 'low_freq_factor',
+    'high_frequency_factor': 'high_freq_factor',
+    'original_context': 'original_max_position_embeddings',
+  },
+}
+_NEVER = {'quantization_config': (None,), 'compression_config': (None,)}
+# What a value of the wrong type or size raises somewhere below.
+_BAD_VALUES = (ArithmeticError, KeyError, TypeError, ValueError)
+
+
+class Field(NamedTuple):
+  """How a family writes one field of ours.
+
+  Attributes:
+    name: theirs.
+    default: what a file without it means; a function of the file's other
+      fields is also what null means.
+    read: makes our value of theirs.
+    write: makes their value of ours.
+  """
+
+  name: str
+  default: Any = REQUIRED
+  read: Callable[[Any], Any] = lambda value: value
+  write: Callable[[Any], Any] = lambda value: value
+
+
+class Description(NamedTuple):
+  """How a family describes an architecture.
+
+  Attributes:
+    architecture: its class in transformers.
+    fields: those of ours that a file says; others are implied, or defaults.
+    implied: what holds for all of the family: a value of ours, or a function of
+      the file's fields.
+    allowed: of their fields, the values that we support; the first is written.
+    local: which layers are local, a repeated pattern, as a function of the
+      file's fields; None where a file has no `layer_types`.
+    config: the class of ours.
+  """
+
+  architecture: str
+  fields: dict[str, Field]
+  implied: dict[str, Any] = {}
+  allowed: dict[str, tuple[Any, ...]] = {}
+  local: Callable[[HFConfig], list[bool]] | None = None
+  config: type[Any] = config_lib.TransformerConfig
+
+
+def activation(name: str) -> Field:
+  """Returns the field of the feed-forward layers' activation."""
+  return Field(
+    name,
+    read=lambda value: registry.lookup(_ACTIVATIONS, 'activation', value),
+    write=lambda value: next(n for n, o in _ACTIVATIONS.items() if o == value),
+  )
+
+
+def attention_scale(name: str) -> Field:
+  """Returns the field of an integer whose inverse square root is the scale."""
+  return Field(
+    name,
+    read=lambda value: value**-0.5,
+    write=lambda value: round(value**-2),
+  )
+
+
+def rope_scaling() -> Field:
+  """Returns the field of how positions are stretched."""
+  return Field('rope_scaling', None, _read_scaling, _write_scaling)
+
+
+def layer_types(hf_config: HFConfig) -> list[bool] | None:
+  """Returns which layers a file says are local, or None if it does not."""
+  types = hf_config.get('layer_types')
+  if types is None:
+    return None
+  if len(types) != hf_config['num_hidden_layers']:
+    raise ValueError(
+      f'layer_types must have num_hidden_layers entries, got {len(types)}'
+    )
+  return [registry.lookup(_LAYER_TYPES, 'layer type', each) for each in types]
+
+
+def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
+  """Translates the fields of a `config.json`.
+
+  Args:
+    description: of the family.
+    hf_config: the fields, as transformers 4 or 5 spells them.
+
+  Returns:
+    The config; all rows of the embedding table count as vocabulary.
+
+  Raises:
+    ValueError: fields are missing or not supported; all of them are listed.
+  """
+  hf_config, problems = _flat(description, hf_config)
+  for name, allowed in (description.allowed | _NEVER).items():
+    value = hf_config.get(name)
+    if value not in allowed:
+      problems.append(f'{name} must be {allowed[0]!r}, got {value!r}')
+  collect = functools.partial(_collect, problems)
+  fields = {
+    ours: collect(ours, _read_field, field, hf_config)
+    for ours, field in description.fields.items()
+  }
+  for ours, value in description.implied.items():
+    computed = callable(value)
+    fields[ours] = collect(ours, value, hf_config) if computed else value
+  fields |= collect('layer_types', _windows, description, hf_config) or {}
+  if not problems:
+    config = collect('it', description.config, **fields)
+  if problems:
+    raise ValueError('; '.join(dict.fromkeys(problems)))
+  return config
+
+
+def write(
+  description: Description, config: config_lib.Config
+) -> dict[str, Any] | None:
+  """Returns the fields of a `config.json`, or None if it cannot say them.
+
+  Args:
+    description: of the family.
+    config: the architecture. Rows that only pad its table count as vocabulary.
+  """
+  if not isinstance(config, description.config):
+    return None
+  config = _canonical(config)
+  hf_config: dict[str, Any] = {
+    name: values[0]
+    for name, values in description.allowed.items()
+    if values[0] is not None
+  }
+  hf_config['architectures'] = [description.architecture]
+  for ours, field in description.fields.items():
+    hf_config[field.name] = field.write(getattr(config, ours))
+  if description.local is not None and isinstance(
+    config, config_lib.TransformerConfig
+  ):
+    names = {local: name for name, local in _LAYER_TYPES.items()}
+    hf_config |= {
+      'sliding_window': config.sliding_window,
+      'use_sliding_window': config.sliding_window is not None,
+      'layer_types': [names[local] for local in config.local_layers],
+    }
+  try:
+    same = _canonical(read(description, hf_config)) == config
+  except ValueError:
+    return None
+  return hf_config if same else None
+
+
+def _collect(problems, name, step, *args, **kwargs):
+  """Runs a step of reading; what it raises is one more problem."""
+  try:
+    return step(*args, **kwargs)
+  except _BAD_VALUES as error:
+    said = str(error).removesuffix('.')
+    problems.append(
+      said if type(error) is ValueError else f'{name} cannot be read ({said})'
+    )
+    return None
+
+
+def _read_field(field, hf_config):
+  return field.read(_value(field, hf_config))
+
+
+def _value(field, hf_config):
+  """What stands in a file, or what it means that nothing does."""
+  value = hf_config.get(field.name)
+  computed = callable(field.default)
+  if value is not None or (field.name in hf_config and not computed):
+    return value
+  if field.default is REQUIRED:
+    raise ValueError(f'{field.name} is missing')
+  return field.default(hf_config) if computed else field.default
+
+
+def _flat(description, hf_config):
+  """The fields of transformers 4, and what of transformers 5 is none."""
+  flat = dict(hf_config)
+  rope = flat.pop('rope_parameters', None) or {}
+  # Since transformers 5 the old field of T5 is always true.
+  if 'scale_decoder_outputs' in flat:
+    flat['tie_word_embeddings'] = flat['scale_decoder_outputs']
+  problems = []
+  if isinstance(rope, dict) and isinstance(rope.get('full_attention'), dict):
+    local, rope = rope.get('sliding_attention') or {}, rope['full_attention']
+    if 'rope_theta' in local:
+      flat['rope_local_base_freq'] = local['rope_theta']
+    if _read_scaling(local) is not None:
+      problems.append(f'positions of local layers are stretched ({local})')
+  if not isinstance(rope, dict):
+    return flat, [f'rope_parameters cannot be read ({rope!r})']
+  rope = dict(rope)
+  for ours, theirs in _ROPE_PARAMETERS.items():
+    if theirs in rope:
+      name = description.fields.get(ours, Field(theirs)).name
+      flat[name] = rope.pop(theirs)
+  flat['rope_scaling'] = flat.get('rope_scaling') or rope
+  return flat, problems
+
+
+def _windows(description, hf_config):
+  """Local layers and their window, if there are any."""
+  local = [] if description.local is None else description.local(hf_config)
+  if not any(local):
+    return {}
+  window = _value(Field('sliding_window'), hf_config)
+  return {'sliding_window': window, 'local_layers': tuple(local)}
+
+
+def _canonical(config):
+  """The one of equal architectures that says all in full."""
+  plain = {'vocab_size': config.table_size, 'padded_vocab_size': None}
+  if not isinstance(config, config_lib.TransformerConfig):
+    return dataclasses.replace(config, **plain)
+  local = tuple(config.is_local(i) for i in range(config.num_layers))
+  return dataclasses.replace(
+    config,
+    **plain,
+    attention_scale=config.product_scale,
+    sliding_window=config.sliding_window if any(local) else None,
+    local_layers=local,
+    local_rope_theta=config.local_rope_theta if any(local) else None,
+  )
+
+
+def _read_scaling(scaling):
+  """How positions are stretched, of what a file says."""
+  if scaling is None:
+    return None
+  if not isinstance(scaling, dict):
+    raise ValueError(f'rope_scaling must be an object, got {scaling!r}')
+  kind = scaling.get('rope_type', scaling.get('type', 'default'))
+  if kind == 'default':
+    return None
+  names = registry.lookup(_SCALINGS, 'rope scaling', str(kind))
+  missing = [name for name in names.values() if name not in scaling]
+  if missing:
+    raise ValueError(f'rope_scaling lacks {", ".join(missing)}')
+  return config_lib.RopeScaling(
+    kind=str(kind), **{ours: scaling[name] for ours, name in names.items()}
+  )
+
+
+def _write_scaling(scaling):
+  if scaling is None:
+    return None
+  fields = {
+    name: getattr(scaling, ours)
+    for ours, name in _SCALINGS[scaling.kind].items()
+  }
+  return {'rope_type': scaling.kind, **fields}

@@ -1,0 +1,237 @@
+"""How HuggingFace describes and names each family that we know."""
+
+from collections.abc import Mapping
+from typing import Any
+from typing import NamedTuple
+
+from specjax import registry
+from specjax.models import config as config_lib
+from specjax.models.huggingface import configs
+from specjax.models.huggingface import names
+
+_Field = configs.Field
+
+
+class Family(NamedTuple):
+  """How HuggingFace writes one family.
+
+  Attributes:
+    description: of its `config.json`.
+    names: of our modules and theirs. Modules of ours that share one of theirs
+      are fused there, in this order.
+    fused_by_head: whether a fused array has the parts of the first head, then
+      those of the second; otherwise each part is in one piece.
+  """
+
+  description: configs.Description
+  names: dict[str, str]
+  fused_by_head: bool = False
+
+
+_SIZES = {
+  'vocab_size': _Field('vocab_size'),
+  'num_layers': _Field('num_hidden_layers'),
+  'd_model': _Field('hidden_size'),
+  'num_heads': _Field('num_attention_heads'),
+  'd_ff': _Field('intermediate_size'),
+  'max_length': _Field('max_position_embeddings'),
+  'tie_embeddings': _Field('tie_word_embeddings', False),
+  'rope_scaling': configs.rope_scaling(),
+}
+_DECODER = _SIZES | {
+  'activation': configs.activation('hidden_act'),
+  'norm_epsilon': _Field('rms_norm_eps'),
+  'num_kv_heads': _Field(
+    'num_key_value_heads', lambda file: file['num_attention_heads']
+  ),
+  'head_dim': _Field(
+    'head_dim', lambda file: file['hidden_size'] // file['num_attention_heads']
+  ),
+  'rope_theta': _Field('rope_theta', 10000.0),
+}
+_QKV_BIAS = {'qkv_bias': _Field('attention_bias', False)}
+_BIASES = _QKV_BIAS | {'out_bias': _Field('attention_bias', False)}
+_FULLY_ROTATED = {'partial_rotary_factor': (None, 1.0)}
+_LLAMA = configs.Description(
+  'LlamaForCausalLM',
+  _DECODER | _BIASES | {'mlp_bias': _Field('mlp_bias', False)},
+  allowed=_FULLY_ROTATED,
+)
+_MISTRAL = configs.Description(
+  'MistralForCausalLM',
+  _DECODER | {'sliding_window': _Field('sliding_window', 4096)},
+  allowed=_FULLY_ROTATED,
+)
+
+
+def _qwen_local(file):
+  """Only the layers from `max_window_layers` on are local, and if asked."""
+  if not file.get('use_sliding_window', False):
+    return [False]
+  first = file.get('max_window_layers', 28)
+  return configs.layer_types(file) or [
+    i >= first for i in range(file['num_hidden_layers'])
+  ]
+
+
+_QWEN2 = configs.Description(
+  'Qwen2ForCausalLM',
+  _DECODER,
+  implied={'qkv_bias': True},
+  allowed=_FULLY_ROTATED,
+  local=_qwen_local,
+)
+_QWEN3 = configs.Description(
+  'Qwen3ForCausalLM',
+  _DECODER | _BIASES,
+  implied={'qk_norm': True},
+  allowed=_FULLY_ROTATED,
+  local=_qwen_local,
+)
+_PHI3 = configs.Description(
+  'Phi3ForCausalLM',
+  _DECODER
+  | {
+    'rotary_fraction': _Field('partial_rotary_factor', 1.0),
+    'sliding_window': _Field('sliding_window', None),
+  },
+)
+_GEMMA2 = configs.Description(
+  'Gemma2ForCausalLM',
+  _DECODER
+  | _BIASES
+  | {
+    'activation': configs.activation('hidden_activation'),
+    'head_dim': _Field('head_dim'),
+    'tie_embeddings': _Field('tie_word_embeddings', True),
+    'attention_scale': configs.attention_scale('query_pre_attn_scalar'),
+    'attention_softcap': _Field('attn_logit_softcapping', 50.0),
+    'logit_softcap': _Field('final_logit_softcapping', 30.0),
+  },
+  implied={
+    'norm_unit_offset': True,
+    'post_norms': True,
+    'scale_embeddings': True,
+  },
+  allowed=_FULLY_ROTATED | {'use_bidirectional_attention': (None, False)},
+  local=lambda file: configs.layer_types(file) or [True, False],
+)
+
+
+def _gemma3_local(file):
+  """The last of each so many layers is global."""
+  each = file.get('_sliding_window_pattern')
+  each = each or file.get('sliding_window_pattern') or 6
+  return configs.layer_types(file) or [True] * (each - 1) + [False]
+
+
+_GEMMA3 = _GEMMA2._replace(
+  architecture='Gemma3ForCausalLM',
+  fields=_GEMMA2.fields
+  | {
+    'attention_softcap': _Field('attn_logit_softcapping', None),
+    'logit_softcap': _Field('final_logit_softcapping', None),
+    'rope_theta': _Field('rope_theta', 1e6),
+    'local_rope_theta': _Field('rope_local_base_freq', 1e4),
+  },
+  implied=_GEMMA2.implied | {'qk_norm': True},
+  local=_gemma3_local,
+)
+_GPT_NEOX = configs.Description(
+  'GPTNeoXForCausalLM',
+  _SIZES
+  | {
+    'activation': configs.activation('hidden_act'),
+    'norm_epsilon': _Field('layer_norm_eps'),
+    'qkv_bias': _Field('attention_bias', True),
+    'out_bias': _Field('attention_bias', True),
+    'parallel_residual': _Field('use_parallel_residual', True),
+    'rope_theta': _Field('rotary_emb_base', 10000.0),
+    'rotary_fraction': _Field('rotary_pct', 0.25),
+  },
+  implied={
+    'norm': 'layer',
+    'gated': False,
+    'mlp_bias': True,
+    'num_kv_heads': lambda file: file['num_attention_heads'],
+    'head_dim': lambda file: file['hidden_size'] // file['num_attention_heads'],
+  },
+)
+_T5 = configs.Description(
+  'T5ForConditionalGeneration',
+  {
+    'vocab_size': _Field('vocab_size'),
+    'encoder_layers': _Field('num_layers'),
+    'decoder_layers': _Field(
+      'num_decoder_layers', lambda file: file['num_layers']
+    ),
+    'd_model': _Field('d_model'),
+    'num_heads': _Field('num_heads'),
+    'head_dim': _Field('d_kv'),
+    'd_ff': _Field('d_ff'),
+    'start_id': _Field('decoder_start_token_id', lambda file: 0),
+    'num_buckets': _Field('relative_attention_num_buckets', 32),
+    'max_distance': _Field('relative_attention_max_distance', 128),
+    'tie_embeddings': _Field('tie_word_embeddings', True),
+    'norm_epsilon': _Field('layer_norm_epsilon', 1e-6),
+    'max_length': _Field('n_positions', 512),
+  },
+  allowed={'feed_forward_proj': ('gated-gelu',)},
+  config=config_lib.EncoderDecoderConfig,
+)
+
+# A config that several can say is written as the first of them.
+FAMILIES = {
+  'llama': Family(_LLAMA, names.LLAMA),
+  'mistral': Family(_MISTRAL, names.LLAMA),
+  'qwen2': Family(_QWEN2, names.LLAMA),
+  'qwen3': Family(_QWEN3, names.QWEN3),
+  'phi3': Family(_PHI3, names.PHI3),
+  'gemma2': Family(_GEMMA2, names.GEMMA2),
+  'gemma3_text': Family(_GEMMA3, names.GEMMA3),
+  'gpt_neox': Family(_GPT_NEOX, names.GPT_NEOX, fused_by_head=True),
+  't5': Family(_T5, names.T5),
+}
+
+
+def read_config(hf_config: Mapping[str, Any]) -> config_lib.Config:
+  """Translates the fields of a `config.json`.
+
+  Args:
+    hf_config: the fields, `model_type` included, as transformers 4 or 5 spells
+      them.
+
+  Returns:
+    The config. All rows of the embedding table count as vocabulary; replace
+    `vocab_size` and `padded_vocab_size` where some are padding.
+
+  Raises:
+    ValueError: the family is unknown, or fields are missing or not supported;
+      all of them are listed.
+  """
+  name = hf_config.get('model_type')
+  if not isinstance(name, str | None):
+    raise ValueError(f'model_type must be a text, got {name!r}.')
+  family = registry.lookup(FAMILIES, 'model_type', name)
+  try:
+    return configs.read(family.description, hf_config)
+  except ValueError as error:
+    raise ValueError(f'The config of a {name} model: {error}.') from error
+
+
+def write_config(config: config_lib.Config) -> dict[str, Any]:
+  """Returns the fields of a `config.json`, of the first family that has them.
+
+  Args:
+    config: the architecture. Rows that only pad its table count as vocabulary.
+
+  Raises:
+    ValueError: no family has all that the config asks for.
+  """
+  for name, family in FAMILIES.items():
+    hf_config = configs.write(family.description, config)
+    if hf_config is not None:
+      return {'model_type': name, **hf_config}
+  raise ValueError(
+    f'No family of HuggingFace ({", ".join(FAMILIES)}) has all of {config}.'
+  )
