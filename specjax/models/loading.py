@@ -14,6 +14,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import conversion_cache
+from specjax.models.gguf import source as gguf
 from specjax.models.huggingface import families
 from specjax.models.huggingface import shards
 from specjax.models.huggingface import weights
@@ -75,7 +76,8 @@ def load(
 
   Args:
     path: a directory as HuggingFace writes it, with `config.json`, weights in
-      safetensors and, unless only tokens are decoded, `tokenizer.json`.
+      safetensors and, unless only tokens are decoded, `tokenizer.json`; or a
+      `.gguf` file of llama.cpp, which needs the extra `gguf`.
     dtype: of parameters and computations; None keeps the file's. Norms, softmax
       and logits are in float32 in any case.
     cache: folder that keeps what was converted; where it is of the same files
@@ -140,6 +142,23 @@ def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
 
 def _open(path: str) -> Source:
   """Reads all but the arrays."""
+  return _open_gguf(path) if path.endswith('.gguf') else _open_folder(path)
+
+
+def _open_gguf(path):
+  found = gguf.read(path)
+  stop_tokens = found.tokenizer.stop_tokens
+  return Source(
+    found.config,
+    found.family,
+    found.tensors,
+    [path],
+    found.tokenizer,
+    stop_tokens,
+  )
+
+
+def _open_folder(path):
   if not os.path.isdir(path):
     raise ValueError(f'There is no directory {path}.')
   hf_config = json_files.read(path, 'config.json')

@@ -1,0 +1,191 @@
+"""Config and weights of a GGUF file, as HuggingFace would write them."""
+
+from collections.abc import Mapping
+import os
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from specjax import registry
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import config as config_lib
+from specjax.models.gguf import container
+from specjax.models.gguf import vocabulary
+from specjax.models.huggingface import families
+from specjax.models.huggingface import weights
+
+_TOP = {
+  'token_embd': 'model.embed_tokens',
+  'output_norm': 'model.norm',
+  'output': 'lm_head',
+}
+_LAYER = {
+  'attn_norm': 'input_layernorm',
+  'attn_q': 'self_attn.q_proj',
+  'attn_k': 'self_attn.k_proj',
+  'attn_q_norm': 'self_attn.q_norm',
+  'attn_k_norm': 'self_attn.k_norm',
+  'attn_v': 'self_attn.v_proj',
+  'attn_output': 'self_attn.o_proj',
+  'ffn_norm': 'post_attention_layernorm',
+  'ffn_gate': 'mlp.gate_proj',
+  'ffn_up': 'mlp.up_proj',
+  'ffn_down': 'mlp.down_proj',
+}
+
+
+# Architectures, which are HuggingFace's model types, too, and whether in their
+# queries and keys what is rotated together stands side by side.
+_ARCHITECTURES = {'llama': True, 'qwen2': False, 'qwen3': False}
+# Fields of a config and their names behind that of the architecture.
+_SIZES = {
+  'hidden_size': 'embedding_length',
+  'intermediate_size': 'feed_forward_length',
+  'num_hidden_layers': 'block_count',
+  'num_attention_heads': 'attention.head_count',
+  'num_key_value_heads': 'attention.head_count_kv',
+  'max_position_embeddings': 'context_length',
+}
+
+
+class Source(NamedTuple):
+  """What a file has, without its arrays' contents.
+
+  Attributes:
+    config: the architecture.
+    family: whose names the arrays have, of `huggingface.families`.
+    tensors: the arrays.
+    tokenizer: text to tokens.
+  """
+
+  config: config_lib.Config
+  family: str
+  tensors: weights.Tensors
+  tokenizer: tokenizer_lib.Tokenizer
+
+
+def read(path: str | os.PathLike[str]) -> Source:
+  """Reads all of a file but its arrays.
+
+  Raises:
+    ValueError: the file is truncated or corrupt, or its architecture, arrays
+      or tokenizer are not supported; or the package `gguf` is not installed.
+  """
+  header = container.read_header(path)
+  tokenizer = vocabulary.read(header.metadata)
+  hf_config = _config(header)
+  names = {_name(name): name for name in header.arrays}
+  arrays = {theirs: header.arrays[name] for theirs, name in names.items()}
+
+  def read_array(name):
+    array = container.read(path, arrays[name])
+    return _in_halves(array, _permuted_heads(name, hf_config))
+
+  shapes = {
+    name: jax.ShapeDtypeStruct(array.shape, array.dtype)
+    for name, array in arrays.items()
+  }
+  return Source(
+    families.read_config(hf_config),
+    hf_config['model_type'],
+    weights.Tensors(shapes, read_array),
+    tokenizer,
+  )
+
+
+def _config(header) -> dict[str, Any]:
+  """The fields of a `config.json`."""
+  metadata = header.metadata
+  name = metadata.get('general.architecture')
+  if not isinstance(name, str):
+    raise ValueError(f'general.architecture must be a text, got {name!r}.')
+  registry.lookup(_ARCHITECTURES, 'general.architecture', name)
+  own = _Fields(metadata, name)
+  fields = {ours: own.size(theirs) for ours, theirs in _SIZES.items()}
+  head_dim = own.size(
+    'attention.key_length',
+    fields['hidden_size'] // fields['num_attention_heads'],
+  )
+  if own.size('rope.dimension_count', head_dim) != head_dim:
+    raise ValueError(
+      f'{name}.rope.dimension_count must be {head_dim}, all of a head, got '
+      f'{metadata[f"{name}.rope.dimension_count"]}.'
+    )
+  if metadata.get(f'{name}.expert_count'):
+    raise ValueError(f'{name}.expert_count must be 0: no mixtures of experts.')
+  return {
+    'model_type': name,
+    **fields,
+    'head_dim': head_dim,
+    'vocab_size': own.size(
+      'vocab_size', len(metadata['tokenizer.ggml.tokens'])
+    ),
+    'hidden_act': 'silu',
+    'rms_norm_eps': own.number('attention.layer_norm_rms_epsilon'),
+    'rope_theta': own.number('rope.freq_base', 10000.0),
+    'rope_scaling': _scaling(own),
+    'attention_bias': 'blk.0.attn_q.bias' in header.arrays,
+    'tie_word_embeddings': 'output.weight' not in header.arrays,
+  }
+
+
+def _scaling(own):
+  """How rotary embeddings are stretched, or None."""
+  kind = own.metadata.get(f'{own.name}.rope.scaling.type', 'none')
+  if kind == 'none':
+    return None
+  return {'rope_type': kind, 'factor': own.number('rope.scaling.factor')}
+
+
+class _Fields(NamedTuple):
+  """Metadata of the architecture."""
+
+  metadata: Mapping[str, Any]
+  name: str
+
+  def size(self, field: str, default: int | None = None) -> int:
+    """A positive integer."""
+    value = self.metadata.get(f'{self.name}.{field}', default)
+    if type(value) is not int or value < 1:
+      raise ValueError(f'{self.name}.{field} must be >= 1, got {value!r}.')
+    return value
+
+  def number(self, field: str, default: float | None = None) -> float:
+    """A positive number. It is stored as float32, of few decimal digits."""
+    value = self.metadata.get(f'{self.name}.{field}', default)
+    if not isinstance(value, int | float) or not 0 < value < np.inf:
+      raise ValueError(f'{self.name}.{field} must be > 0, got {value!r}.')
+    return float(str(np.float32(value)))
+
+
+def _name(name):
+  """What HuggingFace calls an array; the same, if that is not known."""
+  *place, part, leaf = name.rsplit('.', 2) if name.count('.') else ('', name)
+  if not place and part in _TOP:
+    return f'{_TOP[part]}.{leaf}'
+  block, _, layer = ''.join(place).partition('.')
+  if block == 'blk' and part in _LAYER:
+    return f'model.layers.{layer}.{_LAYER[part]}.{leaf}'
+  return name
+
+
+def _permuted_heads(name, hf_config):
+  """Heads whose rows llama.cpp has in another order, or 0."""
+  if not _ARCHITECTURES[hf_config['model_type']]:
+    return 0
+  if '.self_attn.q_proj.' in name:
+    return hf_config['num_attention_heads']
+  if '.self_attn.k_proj.' in name:
+    return hf_config['num_key_value_heads']
+  return 0
+
+
+def _in_halves(array, num_heads):
+  """Puts what is rotated together half a head apart, as HuggingFace does."""
+  if not num_heads:
+    return array
+  rest = array.shape[1:]
+  pairs = array.reshape(num_heads, -1, 2, *rest)
+  return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)

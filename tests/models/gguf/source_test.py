@@ -1,0 +1,186 @@
+"""Models of GGUF files, with transformers as the oracle."""
+
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import models
+from specjax.models.gguf import container
+
+gguf = pytest.importorskip('gguf')
+torch = pytest.importorskip('torch')
+transformers = pytest.importorskip('transformers')
+files = pytest.importorskip('tests.models.gguf.files')
+
+_Q8_0 = gguf.GGMLQuantizationType.Q8_0
+_KINDS = {
+  'llama': (transformers.LlamaConfig, {'tie_word_embeddings': True}),
+  'llama, biases': (
+    transformers.LlamaConfig,
+    {'attention_bias': True, 'tie_word_embeddings': False},
+  ),
+  'qwen2': (transformers.Qwen2Config, {'tie_word_embeddings': False}),
+  'qwen3': (transformers.Qwen3Config, {'tie_word_embeddings': True}),
+}
+
+
+def _peer(kind, **options):
+  """A tiny model of transformers."""
+  torch.manual_seed(0)
+  make, own = _KINDS[kind]
+  config = make(
+    vocab_size=len(files.TOKENS) + 3,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=64,
+    rms_norm_eps=1e-5,
+    rope_theta=5e5,
+    **own,
+    **options,
+  )
+  model = transformers.AutoModelForCausalLM.from_config(config).eval()
+  with torch.no_grad():
+    for weight in model.parameters():
+      weight.normal_(std=0.3)
+  return model
+
+
+def _file(tmp_path, kind='llama', changes=None, kinds=None):
+  """A tiny model in a file, and its peer."""
+  peer = _peer(kind)
+  metadata, arrays = files.model(peer)
+  path = tmp_path / 'model.gguf'
+  files.write(path, arrays, metadata | (changes or {}), kinds)
+  return path, peer
+
+
+def _logits(checkpoint, tokens):
+  extend = jax.jit(checkpoint.functions.extend)
+  return extend(checkpoint.params, None, jnp.asarray(tokens)).logits
+
+
+@pytest.mark.parametrize('kind', _KINDS)
+def test_logits_are_those_of_transformers(tmp_path, kind):
+  path, peer = _file(tmp_path, kind)
+  checkpoint = models.load(path)
+  tokens = np.random.default_rng(0).integers(0, len(files.TOKENS), (2, 12))
+  with torch.no_grad():
+    wanted = peer(torch.tensor(tokens)).logits.numpy()
+  got = _logits(checkpoint, tokens)
+  np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=1e-4)
+  assert checkpoint.stop_tokens == checkpoint.tokenizer.stop_tokens == (2, 0)
+  assert checkpoint.chat_template == files.TEMPLATE
+  assert checkpoint.config.rope_theta == 5e5  # Not of 32 bits.
+  assert checkpoint.config.norm_epsilon == 1e-5
+
+
+def test_quantised_weights_are_those_that_the_package_decodes(tmp_path):
+  _, arrays = files.model(_peer('llama'))
+  kinds = {n: _Q8_0 for n, array in arrays.items() if array.ndim == 2}
+  path, peer = _file(tmp_path, kinds=kinds)
+  blurred = {
+    name: array
+    if name not in kinds
+    else gguf.quants.dequantize(gguf.quants.quantize(array, _Q8_0), _Q8_0)
+    for name, array in arrays.items()
+  }
+  files.write(tmp_path / 'plain.gguf', blurred, files.model(peer)[0])
+  one, other = models.load(path), models.load(tmp_path / 'plain.gguf')
+  jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+
+
+@pytest.mark.parametrize('kind', ['F16', 'BF16'])
+def test_the_type_is_kept_unless_another_is_asked_for(tmp_path, kind):
+  _, arrays = files.model(_peer('llama'))
+  kinds = {
+    name: gguf.GGMLQuantizationType[kind]
+    for name, array in arrays.items()
+    if array.ndim == 2
+  }
+  path, _ = _file(tmp_path, kinds=kinds)
+  dtype = {'F16': jnp.float16, 'BF16': jnp.bfloat16}[kind]
+  kept = models.load(path).params
+  assert kept['embedding']['embedding'].dtype == dtype
+  assert kept['final_norm']['scale'].dtype == jnp.float32
+  asked = models.load(path, dtype=jnp.float32).params
+  assert {leaf.dtype for leaf in jax.tree.leaves(asked)} == {jnp.dtype('f4')}
+
+
+@pytest.mark.parametrize(
+  ('changes', 'said'),
+  [
+    ({'general.architecture': 'mamba'}, "'mamba'. Known: llama, qwen2, qwen3"),
+    ({'llama.block_count': 3}, 'model.layers.2.input_layernorm.weight is miss'),
+    ({'llama.block_count': 2**31}, '2147483648 layers'),
+    ({'llama.block_count': None}, 'llama.block_count must be >= 1, got None'),
+    ({'llama.embedding_length': 'a'}, "embedding_length must be >= 1, got 'a'"),
+    ({'llama.attention.head_count': 0}, 'head_count must be >= 1, got 0'),
+    ({'llama.feed_forward_length': 65}, 'has shape'),
+    ({'llama.rope.dimension_count': 4}, 'dimension_count must be 8, all'),
+    ({'llama.rope.freq_base': -1.0}, 'freq_base must be > 0, got -1.0'),
+    ({'llama.rope.scaling.type': 'yarn'}, 'yarn'),
+    ({'llama.expert_count': 8}, 'no mixtures of experts'),
+    ({'tokenizer.ggml.model': 'llama'}, "got 'llama'"),
+  ],
+)
+def test_what_is_not_supported_is_refused(tmp_path, changes, said):
+  if 'llama.rope.scaling.type' in changes:
+    changes = changes | {'llama.rope.scaling.factor': 2.0}
+  path, _ = _file(tmp_path, changes=changes)
+  with pytest.raises(ValueError, match=said) as caught:
+    models.load(path)
+  assert str(path) in str(caught.value)
+
+
+def test_linear_scaling_is_read(tmp_path):
+  scaling = {
+    'llama.rope.scaling.type': 'linear',
+    'llama.rope.scaling.factor': 4.0,
+  }
+  path, _ = _file(tmp_path, changes=scaling)
+  found = models.load(path).config.rope_scaling
+  assert found.kind == 'linear' and found.factor == 4.0
+
+
+def test_a_missing_file_is_named(tmp_path):
+  with pytest.raises(ValueError, match='missing.gguf'):
+    models.load(tmp_path / 'missing.gguf')
+
+
+def _broken(content, seed):
+  """The content cut or, half of the time, with one bit or byte changed."""
+  draw = random.Random(seed)
+  # As often in the header as behind it.
+  place = draw.randrange(draw.choice([200, 2000, len(content)]))
+  if seed % 2:
+    return content[:place]
+  value = draw.choice([content[place] ^ 1 << draw.randrange(8), 0, 255])
+  return content[:place] + bytes([value]) + content[place + 1 :]
+
+
+def test_a_broken_file_is_refused_or_only_its_numbers_differ(tmp_path):
+  """200 files that are truncated or have another byte."""
+  path, _ = _file(tmp_path)
+  content = path.read_bytes()
+  wanted = container.read_header(path)
+  refused = loaded = 0
+  for seed in range(200):
+    path.write_bytes(_broken(content, seed))
+    try:
+      checkpoint = models.load(path)
+    except ValueError as error:
+      refused += 1
+      assert str(path) in str(error)
+      continue
+    loaded += 1
+    assert len(path.read_bytes()) == len(content)
+    arrays = container.read_header(path).arrays
+    assert arrays == wanted.arrays and checkpoint.tokenizer is not None
+  assert refused > 110 and loaded > 20
