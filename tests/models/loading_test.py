@@ -1,13 +1,23 @@
 """Directories of transformers are loaded, and written for it again."""
 
+import copy
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 import torch
+import transformers
 
+from specjax import families
 from specjax import models
 from specjax import trees
+from specjax.data import chat
+from specjax.data import prompt_format
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models.huggingface import weights
 from tests.models.huggingface import oracle
 
 _LENGTHS = np.array([7, 5])
@@ -86,3 +96,162 @@ def test_transformers_loads_what_was_saved(case, tmp_path):
     torch.testing.assert_close(
       peer(**inputs).logits, oracle.model(case)(**inputs).logits
     )
+
+
+def test_the_type_of_the_file_is_kept(tmp_path):
+  """And the model computes in it, or in what is asked for."""
+  narrow = copy.deepcopy(oracle.model('llama')).to(torch.bfloat16)
+  narrow.save_pretrained(tmp_path)
+  kept = models.load(tmp_path)
+  wide = models.load(tmp_path, dtype=jnp.float32)
+  for loaded, dtype in [(kept, jnp.bfloat16), (wide, jnp.float32)]:
+    cache = loaded.functions.init_cache(loaded.params, 1, 4)
+    arrays = jax.tree.leaves((loaded.params, cache.layers))
+    assert {leaf.dtype for leaf in arrays} == {jnp.dtype(dtype)}
+  logits = [
+    jax.jit(each.functions.extend)(each.params, None, oracle.TOKENS).logits
+    for each in (kept, wide)
+  ]
+  assert 0 < np.abs(logits[0] - logits[1]).max() < 0.1 * np.abs(logits[1]).max()
+
+
+def _write_json(folder, name, **fields):
+  (folder / name).write_text(json.dumps(fields))
+
+
+def test_stop_tokens_are_those_of_generation_then_those_of_the_model(tmp_path):
+  oracle.save('llama', tmp_path)
+  _write_json(tmp_path, 'generation_config.json', eos_token_id=[7, 5])
+  assert models.load(tmp_path).stop_tokens == (7, 5)
+  (tmp_path / 'generation_config.json').unlink()
+  assert models.load(tmp_path).stop_tokens == (2,)
+  _write_json(tmp_path, 'generation_config.json', eos_token_id='</s>')
+  with pytest.raises(ValueError, match="must be a token id .* got '</s>'"):
+    models.load(tmp_path)
+
+
+def test_a_directory_without_a_tokenizer_has_none(tmp_path):
+  loaded = models.load(oracle.save('llama', tmp_path))
+  assert loaded.tokenizer is None and loaded.chat_template is None
+
+
+def _chat_tokenizer():
+  """A tokenizer with a template that names its special tokens."""
+  core = tokenizers.Tokenizer(tokenizers.models.WordLevel({'a': 0, 'b': 1}))
+  core.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+  core.add_special_tokens(['<s>', '</s>', '<end>'])
+  source = (
+    '{{ bos_token }}{% for m in messages %}{{ m.content }}<end>{% endfor %}'
+  )
+  template = chat.Template(source, {'bos_token': '<s>', 'eos_token': '</s>'})
+  own = prompt_format.of_text(core, [3])._replace(template=template)
+  return tokenizer_lib.Tokenizer(core, own)
+
+
+def test_text_goes_with_the_model(tmp_path):
+  """Tokens, chat template and what ends a text, for transformers, too."""
+  tokenizer = _chat_tokenizer()
+  loaded = models.load(oracle.save('llama', tmp_path / 'theirs'))
+  stop_tokens = tokenizer.stop_tokens
+  mine = loaded._replace(tokenizer=tokenizer, stop_tokens=stop_tokens)
+  models.save(mine, tmp_path / 'ours')
+  again = models.load(tmp_path / 'ours')
+  assert stop_tokens == (4, 3)
+  assert again.stop_tokens == again.tokenizer.stop_tokens == stop_tokens
+  assert again.chat_template == mine.chat_template
+  again.tokenizer.check_same(tokenizer, 'Both')
+  peer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'ours')
+  messages = [{'role': 'user', 'content': 'a b'}]
+  ids = peer.apply_chat_template(messages, return_dict=False)
+  assert again.tokenizer.encode_chat(messages) == ids == [2, 0, 1, 4]
+
+
+def test_the_mini_family_is_written_for_transformers(tmp_path):
+  family = families.load('mini')
+  model = min(family.drafters.values(), key=families.num_params)
+  models.save(models.Checkpoint(*model, family.tokenizer, (3,)), tmp_path)
+  peer = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+  logits = jax.jit(model.functions.extend)(model.params, None, oracle.TOKENS)
+  _assert_close(logits.logits, oracle.logits(peer.eval()))
+  assert models.load(tmp_path).tokenizer.encode_prompt('Hello') == (
+    family.tokenizer.encode_prompt('Hello')
+  )
+
+
+def test_a_cache_is_read_until_its_files_change(tmp_path, monkeypatch):
+  folder = oracle.save('gemma3', tmp_path / 'model')
+  cache = tmp_path / 'cache'
+  made = []
+  make = weights.read
+  monkeypatch.setattr(
+    weights, 'read', lambda *args: (made.append(args), make(*args))[1]
+  )
+  first = models.load(folder, cache=cache)
+  second = models.load(folder, cache=cache)
+  assert len(made) == 1
+  jax.tree.map(np.testing.assert_array_equal, first.params, second.params)
+  half = models.load(folder, cache=cache, dtype=jnp.bfloat16)
+  assert len(made) == 2
+  assert {leaf.dtype.name for leaf in jax.tree.leaves(half.params)} == {
+    'bfloat16'
+  }
+  (folder / 'config.json').touch()
+  models.load(folder, cache=cache, dtype=jnp.bfloat16)
+  assert len(made) == 3
+
+
+def test_a_cache_that_cannot_be_read_is_named(tmp_path):
+  folder, cache = oracle.save('llama', tmp_path / 'model'), tmp_path / 'cache'
+  models.load(folder, cache=cache)
+  for file in sorted((cache / 'params').rglob('*')):
+    if file.is_file():
+      file.write_bytes(b'')
+  with pytest.raises(ValueError, match=f'delete {cache}'):
+    models.load(folder, cache=cache)
+
+
+def test_a_cache_takes_no_folder_of_others_and_survives_interruptions(tmp_path):
+  folder, cache = oracle.save('llama', tmp_path / 'model'), tmp_path / 'cache'
+  with pytest.raises(ValueError, match='cache must be a folder of its own'):
+    models.load(folder, cache=folder)
+  cache.mkdir()
+  (cache / 'source.json').write_text('')
+  (cache / 'params').mkdir()
+  models.load(folder, cache=cache)
+  assert (cache / 'source.json').read_text()
+
+
+@pytest.mark.parametrize(
+  ('name', 'content', 'message'),
+  [
+    ('config.json', None, 'has no config.json'),
+    ('config.json', '[1]', 'must hold a JSON object'),
+    ('config.json', '{"model_type"', 'Cannot read .*config.json'),
+    ('config.json', '[' * 100_000, 'Cannot read .*config.json'),
+    ('tokenizer.json', '{}', 'Cannot read the tokenizer'),
+    ('model.safetensors', '', 'truncated or corrupt'),
+  ],
+)
+def test_broken_directories_are_refused(tmp_path, name, content, message):
+  path = oracle.save('llama', tmp_path) / name
+  path.unlink(missing_ok=True)
+  if content is not None:
+    path.write_text(content)
+  with pytest.raises(ValueError, match=f'Cannot load {tmp_path}: .*{message}'):
+    models.load(tmp_path)
+
+
+def test_a_config_of_other_weights_is_refused(tmp_path):
+  oracle.save('llama', tmp_path)
+  fields = json.loads((tmp_path / 'config.json').read_text())
+  _write_json(tmp_path, 'config.json', **fields | {'vocab_size': 60})
+  with pytest.raises(ValueError, match=r'\(50, 32\), not \(60, 32\)'):
+    models.load(tmp_path)
+  with pytest.raises(ValueError, match='There is no directory'):
+    models.load(tmp_path / 'nowhere')
+
+
+def test_a_folder_with_files_is_not_written_to(tmp_path):
+  loaded = models.load(oracle.save('llama', tmp_path))
+  with pytest.raises(ValueError, match=f'new or empty, got {tmp_path}'):
+    models.save(loaded, tmp_path)
