@@ -17,6 +17,17 @@ class Batch(NamedTuple):
   weights: np.ndarray  # [B, T] float32 weight of predicting token t + 1
 
 
+class TaughtBatch(NamedTuple):
+  """Rows as in `Batch`, and what a teacher computed of them."""
+
+  tokens: np.ndarray  # [B, T] int32
+  positions: np.ndarray  # [B, T] int32
+  segments: np.ndarray  # [B, T] int32
+  weights: np.ndarray  # [B, T] float32
+  features: np.ndarray  # [B, T, F] float16, what the teacher's head reads
+  normalizers: np.ndarray  # [B, T] float32, logsumexp of its logits
+
+
 class PairBatch(NamedTuple):
   """Rows for a training step of an encoder-decoder, as in `Batch`.
 
@@ -28,6 +39,9 @@ class PairBatch(NamedTuple):
   tokens: np.ndarray  # [B, T] int32 of the decoder, from the start token on
   segments: np.ndarray  # [B, T] int32 example; -1 is padding
   weights: np.ndarray  # [B, T] float32 weight of predicting token t + 1
+
+
+AnyBatch = Batch | TaughtBatch | PairBatch
 
 
 def pack(
@@ -97,14 +111,12 @@ def pack_pairs(
   )
 
 
-def num_tokens(batch: Batch | PairBatch) -> int:
+def num_tokens(batch: AnyBatch) -> int:
   """Returns how many tokens a batch has room for, on all sides."""
   return batch.tokens.size + getattr(batch, 'source_tokens', np.empty(0)).size
 
 
-def batch_at(
-  rows: Batch | PairBatch, step: int, batch_size: int, seed: int
-) -> Batch | PairBatch:
+def batch_at(rows: AnyBatch, step: int, batch_size: int, seed: int) -> AnyBatch:
   """Returns the batch of a step: shuffled epochs as a function of the step.
 
   Nothing is remembered between steps, so a resumed run sees the same batches.

@@ -20,8 +20,8 @@ _MODULES = {
   config_lib.TransformerConfig: transformer_modules.Transformer,
   config_lib.EncoderDecoderConfig: encoder_decoder_modules.EncoderDecoder,
 }
-# Parameters from which on a call of one token is widened on CPU.
-_WIDE = 4_000_000
+# Numbers of parameters for which a call of one token is widened on CPU.
+_WIDENED = range(4_000_000, 16_000_000)
 
 
 def language_model(
@@ -177,23 +177,47 @@ def packed_logits(
   model: base.LanguageModel, params: base.Params, batch: packing.Batch
 ) -> jax.Array:
   """Returns `[B, T, V]` logits of a `packing.Batch`, for any decoder."""
-  rows = jax.tree.map(jnp.asarray, batch)
-  same = rows.segments[:, :, None] == rows.segments[:, None, :]
+  return read_packed(model, params, batch).logits
+
+
+def read_packed(
+  model: base.LanguageModel,
+  params: base.Params,
+  batch: packing.Batch | packing.TaughtBatch,
+) -> base.Extension:
+  """Reads packed rows, whose examples do not see each other."""
+  tokens, positions, segments = map(
+    jnp.asarray, (batch.tokens, batch.positions, batch.segments)
+  )
+  same = segments[:, :, None] == segments[:, None, :]
   return model.extend(
     params,
     None,
-    rows.tokens,
-    positions=rows.positions,
-    mask=same & jnp.tri(rows.tokens.shape[1], dtype=bool)[None],
-  ).logits
+    tokens,
+    positions=positions,
+    mask=same & jnp.tri(tokens.shape[1], dtype=bool)[None],
+  )
+
+
+def head_logits(
+  config: config_lib.TransformerConfig,
+  dtype: jax.typing.DTypeLike = jnp.float32,
+) -> Callable[[base.Params, jax.Array], jax.Array]:
+  """Returns `(params, features[B, T, F]) -> logits[B, T, H]` of a head.
+
+  `H` are the tokens that the head can emit, see `TransformerConfig.head_size`.
+  """
+  graph, _ = _split(config, dtype)
+  return lambda params, x: nnx.merge(graph, params).head_logits(x)
 
 
 def _extend(config, dtype):
   """Builds `extend` of a module that reads tokens behind a cache."""
   graph, _ = _split(config, dtype)
-  # XLA multiplies one row with a matrix on one CPU core, and two on all: from
-  # some size on, a second row of padding makes a call 1.2 times faster.
-  widen = jax.default_backend() == 'cpu' and num_params(config) >= _WIDE
+  # XLA multiplies one row with a matrix on one CPU core, and two on all: where
+  # weights stay in the CPU's cache, a second row of padding makes a call 1.2
+  # times faster. Those that come from memory it would make twice as slow.
+  widen = num_params(config) in _WIDENED
 
   def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
     _, num_tokens = tokens.shape
@@ -206,10 +230,14 @@ def _extend(config, dtype):
       mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
     mask = jnp.asarray(mask)
     mask = mask[None] if mask.ndim == 2 else mask
-    call = functools.partial(_call, graph, params, cache, pending)
+    call = functools.partial(_call, graph)
+    new = params, cache, pending, tokens, positions, mask
     if widen and tokens.shape == (1, 1):
-      return _first_token(call(*_add_padding(tokens, positions, mask)))
-    return call(tokens, positions, mask)
+      # What the program is compiled for counts, not where it is.
+      return jax.lax.platform_dependent(
+        *new, cpu=functools.partial(_widened, call), default=call
+      )
+    return call(*new)
 
   return extend
 
@@ -217,6 +245,10 @@ def _extend(config, dtype):
 def _call(graph, params, cache, pending, tokens, positions, mask):
   model = nnx.merge(graph, params)
   return base.Extension(*model(tokens, positions, mask, cache, pending))
+
+
+def _widened(call, params, cache, pending, *new):
+  return _first_token(call(params, cache, pending, *_add_padding(*new)))
 
 
 def _add_padding(tokens, positions, mask):

@@ -20,6 +20,9 @@ from specjax import base
 from specjax.models import adapters
 from specjax.models import config as config_lib
 
+# Ends the name of the scales of a matrix that is stored as int8.
+_SCALE = ':scale'
+
 
 def save(
   path: str | os.PathLike[str],
@@ -33,18 +36,16 @@ def save(
     path: the file, usually `*.safetensors`.
     config: the architecture, kept in the header.
     params: nested dict of arrays.
-    dtype: stored type; float16 halves the file and keeps 3 decimal digits.
+    dtype: stored type; float16 halves the file and keeps 3 decimal digits. int8
+      keeps of matrices one byte a number, between -127 and 127 times a scale of
+      each column, and float16 of all else. Integers stay what they are.
 
   Raises:
     ValueError: a parameter is not finite, or too large for `dtype`.
   """
-  arrays = {}
+  arrays: dict[str, np.ndarray] = {}
   for name, value in flatten(params).items():
-    arrays[name] = np.ascontiguousarray(np.asarray(value).astype(dtype))
-    if not np.isfinite(arrays[name]).all():
-      raise ValueError(
-        f'{name} holds values that {np.dtype(dtype).name} cannot store.'
-      )
+    arrays |= _stored(name, np.asarray(value), np.dtype(dtype))
   header = json.dumps(dataclasses.asdict(config))
   metadata = {'config': header, 'sha256': _digest(header, arrays)}
   part = f'{path}.part'
@@ -54,8 +55,15 @@ def save(
 
 def load(
   path: str | os.PathLike[str],
+  shared: base.Params | None = None,
 ) -> tuple[config_lib.Config, base.Params]:
   """Reads what `save` wrote, as float32.
+
+  Args:
+    path: the file.
+    shared: parameters of another model, by their names at the top; of those
+      that the file lacks, such as the embedding of a drafter that has its
+      target's, they are taken, without a copy.
 
   Raises:
     ValueError: the file is missing, truncated or corrupt; it is not one of
@@ -75,8 +83,14 @@ def load(
     if metadata['sha256'] != _digest(metadata['config'], arrays):
       raise ValueError('its checksum differs')
   abstract = adapters.abstract_params(config)
-  wide = {name: jnp.asarray(x, jnp.float32) for name, x in arrays.items()}
-  return config, unflatten(wide, abstract, str(path))
+  own = {name.split('/')[0] for name in arrays}
+  lent = {
+    name: value
+    for name, value in (shared or {}).items()
+    if name in abstract and name not in own
+  }
+  arrays = _restored(arrays) | flatten(lent)
+  return config, unflatten(arrays, abstract, str(path))
 
 
 def flatten(params: base.Params) -> dict[str, jax.Array]:
@@ -114,6 +128,43 @@ def differences(
       if name in found and found[name].shape != leaf.shape
     ),
   ]
+
+
+def _stored(name, array, dtype):
+  """The arrays that a parameter is kept as: itself, or with scales."""
+  if not np.issubdtype(array.dtype, np.integer) and dtype == np.int8:
+    if array.ndim > 1:
+      return _quantized(name, array)
+    dtype = np.dtype(np.float16)
+  if np.issubdtype(array.dtype, np.integer):
+    dtype = array.dtype
+  stored = np.ascontiguousarray(array.astype(dtype))
+  if not np.isfinite(stored).all():
+    raise ValueError(f'{name} holds values that {dtype.name} cannot store.')
+  return {name: stored}
+
+
+def _quantized(name, array):
+  """A matrix as int8, and a scale for each of its columns."""
+  if not np.isfinite(array).all():
+    raise ValueError(f'{name} holds values that int8 cannot store.')
+  scale = np.abs(array).max(axis=0).astype(np.float32) / 127
+  numbers = np.rint(array / np.where(scale > 0, scale, 1))
+  return {name: numbers.astype(np.int8), f'{name}{_SCALE}': scale}
+
+
+def _restored(arrays):
+  """Undoes `_stored`, but for what was rounded: float32, or integers."""
+  restored = {}
+  for name, array in arrays.items():
+    if name.endswith(_SCALE):
+      continue
+    scale = arrays.get(name + _SCALE)
+    if scale is not None:
+      array = array * scale
+    whole = np.issubdtype(array.dtype, np.integer)
+    restored[name] = jnp.asarray(array, array.dtype if whole else jnp.float32)
+  return restored
 
 
 def _open(path):

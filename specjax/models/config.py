@@ -60,6 +60,8 @@ class TransformerConfig:
     out_bias: bias of the attention output projection.
     mlp_bias: biases of the feed-forward layers.
     tie_embeddings: the output head is the transposed embedding table.
+    head_size: tokens that the head can emit, where it cannot emit all (FR-Spec,
+      EAGLE-3); the probability of all others is 0. None is `vocab_size`.
     scale_embeddings: multiply embeddings by `sqrt(d_model)` (Gemma).
     rope_theta: base of the rotary frequencies.
     local_rope_theta: that of local layers, which are never stretched then
@@ -97,6 +99,7 @@ class TransformerConfig:
   out_bias: bool = False
   mlp_bias: bool = False
   tie_embeddings: bool = True
+  head_size: int | None = None
   scale_embeddings: bool = False
   rope_theta: float = 10000.0
   local_rope_theta: float | None = None
@@ -126,6 +129,8 @@ class TransformerConfig:
     _check_choice('norm', self.norm, ('rms', 'layer'))
     _check_choice('activation', self.activation, ('silu', 'gelu', 'gelu_tanh'))
     _check_table(self)
+    if self.head_size is not None:
+      _check_head(self)
     if self.sliding_window is not None and self.sliding_window < 1:
       raise ValueError(
         f'sliding_window must be >= 1 or None, got {self.sliding_window}.'
@@ -282,6 +287,16 @@ def _check_table(config):
       f'padded_vocab_size must be >= vocab_size ({config.vocab_size}), got '
       f'{config.padded_vocab_size}.'
     )
+
+
+def _check_head(config):
+  if not 1 <= config.head_size <= config.vocab_size:
+    raise ValueError(
+      f'head_size must lie in [1, {config.vocab_size}], the vocabulary, or be '
+      f'None, got {config.head_size}.'
+    )
+  if config.tie_embeddings:
+    raise ValueError('head_size needs a head: tie_embeddings must be False.')
 
 
 def _check_choice(name, value, known):

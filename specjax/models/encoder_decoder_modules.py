@@ -141,7 +141,7 @@ class DecoderLayer(transformer_modules.Layer):
   def decode(
     self,
     x: jax.Array,
-    prefix: kv_cache.KeysAndValues | None,
+    prefix: kv_cache.Prefix | None,
     pending: kv_cache.KeysAndValues | None,
     masks: transformer_modules.Pair,
     biases: transformer_modules.Pair,
@@ -153,7 +153,8 @@ class DecoderLayer(transformer_modules.Layer):
       self.attention_norm(x), None, prefix, pending, masks, biases
     )
     x += attended
-    x += self.cross.attend(self.cross_norm(x), None, [(*cross, source, None)])
+    part = transformer_modules.Part(*cross, source)
+    x += self.cross.attend(self.cross_norm(x), None, [part])
     return x + self.feed_forward(self.feed_forward_norm(x)), new
 
 
@@ -256,7 +257,7 @@ class EncoderDecoder(nnx.Module):
     biases = bias(positions, slots - 1), bias(positions, keys)
     features, news = self._decode(
       tokens,
-      cache.decoder.layers,
+      cache.decoder.prefixes(),
       pending and pending.layers,
       masks,
       biases,

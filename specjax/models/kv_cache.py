@@ -11,9 +11,21 @@ from typing import NamedTuple
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # Of one layer, each `[B, H, S, D]`.
 KeysAndValues = tuple[jax.Array, jax.Array]
+
+# The shortest window of a cache that is read, in slots; others double it.
+_SHORTEST = 256
+
+
+class Prefix(NamedTuple):
+  """What a layer sees of the committed tokens."""
+
+  keys: jax.Array  # [B, H, S, D]
+  values: jax.Array  # [B, H, S, D]
+  window: jax.Array  # [] int32, index of the one of `windows(S)` to read
 
 
 class KVCache(struct.PyTreeNode):
@@ -26,6 +38,24 @@ class KVCache(struct.PyTreeNode):
   def size(self) -> int:
     """`S`, the slots of a row."""
     return self.layers[0][0].shape[2]
+
+  def prefixes(self) -> list[Prefix]:
+    """Returns what each layer sees: a window that holds the longest row."""
+    shorter = np.array(windows(self.size)[:-1], np.int32)
+    window = (self.lengths.max() > shorter).sum()
+    return [Prefix(key, value, window) for key, value in self.layers]
+
+
+def windows(size: int) -> list[int]:
+  """Returns the numbers of slots that a call may read of a cache of `size`.
+
+  Few, since each is compiled: the cost of a call grows with the text, in steps,
+  and not with the buffer.
+  """
+  widths = [_SHORTEST]
+  while 2 * widths[-1] < size:
+    widths.append(2 * widths[-1])
+  return [width for width in widths if width < size] + [size]
 
 
 class Pending(NamedTuple):

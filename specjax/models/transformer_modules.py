@@ -8,6 +8,7 @@ argument, and the keys and values of the tokens just read are a result.
 from collections.abc import Callable
 from collections.abc import Sequence
 import functools
+from typing import NamedTuple
 
 from flax import nnx
 import jax
@@ -21,8 +22,28 @@ Config = config_lib.TransformerConfig
 # Of the committed tokens, then of the pending and the new ones: masks, or what
 # is added to products.
 Pair = tuple[jax.Array | None, jax.Array | None]
-# Keys, values, mask and bias, as `Attention.attend` takes them.
-Part = tuple[jax.Array, jax.Array, jax.Array | None, jax.Array | None]
+
+
+class Part(NamedTuple):
+  """Keys that are attended to, and their values."""
+
+  keys: jax.Array  # [B, H, S, D]
+  values: jax.Array  # [B, H, S, D]
+  mask: jax.Array  # [B, T, S] true where attended
+  # [B or 1, H, T, S] added to the products, or None. Only as many key heads as
+  # query heads can have it.
+  bias: jax.Array | None = None
+  window: jax.Array | None = None  # as in `kv_cache.Prefix`; None reads all
+
+  def first(self, num: int) -> 'Part':
+    """Returns the first keys."""
+    return Part(
+      self.keys[:, :, :num],
+      self.values[:, :, :num],
+      self.mask[..., :num],
+      None if self.bias is None else self.bias[..., :num],
+    )
+
 
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   'silu': jax.nn.silu,
@@ -136,7 +157,7 @@ class Attention(nnx.Module):
     self,
     x: jax.Array,
     angles: jax.Array | None,
-    prefix: kv_cache.KeysAndValues | None,
+    prefix: kv_cache.Prefix | None,
     pending: kv_cache.KeysAndValues | None,
     masks: Pair,
     biases: Pair = (None, None),
@@ -146,7 +167,7 @@ class Attention(nnx.Module):
     Args:
       x: input of the layer.
       angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
-      prefix: `(k, v)` of the cache, each `[B, H, S, D]`, or None.
+      prefix: what the layer sees of the cache, or None.
       pending: `(k, v)` of the pending tokens, each `[B, H, M, D]`, or None.
       masks: `[B, T, S]` and `[B, T, M + T]`, true where attended; the first is
         None where `prefix` is.
@@ -159,9 +180,10 @@ class Attention(nnx.Module):
     if pending is not None:
       key = jnp.concatenate([pending[0], key], axis=2)
       value = jnp.concatenate([pending[1], value], axis=2)
-    parts = [(key, value, masks[1], biases[1])]
+    parts = [Part(key, value, masks[1], biases[1])]
     if prefix is not None:
-      parts.insert(0, (*prefix, masks[0], biases[0]))
+      keys, values, window = prefix
+      parts.insert(0, Part(keys, values, masks[0], biases[0], window))
     return self.attend(x, angles, parts), new
 
   def keys_and_values(
@@ -179,9 +201,7 @@ class Attention(nnx.Module):
     Args:
       x: input of the layer.
       angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
-      parts: sets of `S` keys: `(k, v, mask, bias)`, the mask `[B, T, S]` true
-        where attended; the bias `[B or 1, H, T, S]`, which only as many key
-        heads as query heads can have, is added to the products unless None.
+      parts: sets of keys; only the first may have a window.
 
     Returns:
       `[B, T, d_model]`.
@@ -197,7 +217,19 @@ class Attention(nnx.Module):
     query = query.swapaxes(1, 2).reshape(
       batch, config.num_kv_heads, num_tokens * groups, config.head_dim
     )
-    mixed = _attend(query, parts, groups, config.attention_softcap)
+    widths = [parts[0].keys.shape[2]]
+    if parts[0].window is not None:
+      widths = kv_cache.windows(*widths)
+    branches = [
+      functools.partial(_attend, groups, config.attention_softcap, width)
+      for width in widths
+    ]
+    # A branch for each window: what lies behind it is not even read.
+    mixed = (
+      branches[0](query, parts)
+      if len(branches) == 1
+      else jax.lax.switch(parts[0].window, branches, query, parts)
+    )
     mixed = mixed.reshape(
       batch, config.num_kv_heads, num_tokens, groups, config.head_dim
     ).swapaxes(1, 2)
@@ -213,16 +245,20 @@ class Attention(nnx.Module):
     return heads if angles is None else rotate(heads, angles)
 
 
-def _attend(query, parts, groups, cap):
-  """One softmax over several sets of keys, never joined in memory."""
+def _attend(groups, cap, width, query, parts):
+  """One softmax over several sets of keys, never joined in memory.
 
-  def score(key, mask, bias):
-    products = softcap(_product('bknd,bksd->bkns', query, key), cap)
-    products = products if bias is None else products + bias
-    mask = jnp.repeat(mask, groups, axis=1)[:, None]
+  Of the first set, `width` keys are seen.
+  """
+  parts = [parts[0].first(width), *parts[1:]]
+
+  def score(part):
+    products = softcap(_product('bknd,bksd->bkns', query, part.keys), cap)
+    products = products if part.bias is None else products + part.bias
+    mask = jnp.repeat(part.mask, groups, axis=1)[:, None]
     return jnp.where(mask, products, -jnp.inf)
 
-  scores = [score(key, mask, bias) for key, _, mask, bias in parts]
+  scores = [score(part) for part in parts]
   # A row of padding sees nothing; its finite maximum keeps it from NaN.
   top = jnp.maximum(
     functools.reduce(jnp.maximum, [s.max(-1, keepdims=True) for s in scores]),
@@ -231,8 +267,8 @@ def _attend(query, parts, groups, cap):
   weights = [jnp.exp(s - jax.lax.stop_gradient(top)) for s in scores]
   total = jnp.maximum(sum(w.sum(-1, keepdims=True) for w in weights), 1e-30)
   mixed = sum(
-    _product('bkns,bksd->bknd', weight.astype(value.dtype), value)
-    for weight, (_, value, _, _) in zip(weights, parts, strict=True)
+    _product('bkns,bksd->bknd', weight.astype(part.values.dtype), part.values)
+    for weight, part in zip(weights, parts, strict=True)
   )
   return (mixed / total).astype(query.dtype)
 
@@ -291,7 +327,7 @@ class Layer(nnx.Module):
     self,
     x: jax.Array,
     angles: jax.Array | None,
-    prefix: kv_cache.KeysAndValues | None,
+    prefix: kv_cache.Prefix | None,
     pending: kv_cache.KeysAndValues | None,
     masks: Pair,
     biases: Pair = (None, None),
@@ -329,12 +365,23 @@ def head(
   """Returns the output head of any config, where it is not the table."""
   return nnx.Linear(
     config.d_model,
-    config.table_size,
+    getattr(config, 'head_size', None) or config.table_size,
     use_bias=False,
     dtype=dtype,
     rngs=rngs,
     kernel_init=nnx.initializers.normal(0.02),
   )
+
+
+def tied_logits(table: nnx.Embed, x: jax.Array) -> jax.Array:
+  """Returns `[B, T, table_size]` products of a table with `x` `[B, T, D]`."""
+  if x.shape[:2] != (1, 1):
+    return table.attend(x)
+  # XLA's product of a lone row with a transposed table takes twice as long.
+  x, weights = nnx.nn.dtypes.promote_dtype(
+    (x, table.embedding[...]), dtype=table.dtype
+  )
+  return (weights @ x[0, 0])[None, None]
 
 
 class Transformer(nnx.Module):
@@ -361,6 +408,11 @@ class Transformer(nnx.Module):
     self.final_norm = Norm(config, config.d_model)
     if not config.tie_embeddings:
       self.head = head(config, dtype, rngs)
+    if config.head_size is not None:
+      # The first tokens, until a better choice is made.
+      tokens = jnp.arange(config.vocab_size, dtype=jnp.int32)
+      rows = jnp.where(tokens < config.head_size, tokens, -1)
+      self.head_rows = nnx.Param(rows)
 
   def __call__(
     self,
@@ -394,29 +446,43 @@ class Transformer(nnx.Module):
       for local in (False, True)
     }
     masks = _masks(config, positions, mask, cache, pending)
+    prefixes = cache and cache.prefixes()
     news, features = [], []
     for i, layer in enumerate(self.layers):
       features.append(x)
       x, new = layer(
         x,
         angles[config.is_local(i)],
-        None if cache is None else cache.layers[i],
+        prefixes and prefixes[i],
         None if pending is None else pending.layers[i],
         masks[config.is_local(i)],
       )
       news.append(new)
     features.append(self.final_norm(x))
-    if config.tie_embeddings:
-      logits = self.embedding.attend(features[-1])
-    else:
-      logits = self.head(features[-1])
-    logits = softcap(logits.astype(jnp.float32), config.logit_softcap)
     fresh = kv_cache.Pending(layers=tuple(news), positions=positions)
     return (
-      logits[..., : config.vocab_size],
+      self.logits(features[-1]),
       tuple(features),
       kv_cache.append(pending, fresh),
     )
+
+  def logits(self, x: jax.Array) -> jax.Array:
+    """Returns `[B, T, V]` float32 of the last features `[B, T, d_model]`."""
+    logits = self.head_logits(x)
+    if self.config.head_size is None:
+      return logits
+    rows = self.head_rows[...]
+    known = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
+    return jnp.where((rows >= 0)[None, None], known, -jnp.inf)
+
+  def head_logits(self, x: jax.Array) -> jax.Array:
+    """As `logits`, of the head's own tokens `[B, T, head_size]`."""
+    if self.config.tie_embeddings:
+      logits = tied_logits(self.embedding, x)
+    else:
+      logits = self.head(x)
+    logits = softcap(logits.astype(jnp.float32), self.config.logit_softcap)
+    return logits[..., : self.config.vocab_size]
 
 
 def _masks(config, positions, mask, cache, pending):

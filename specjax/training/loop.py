@@ -89,7 +89,7 @@ def fit(
   loss_fn: Any,
   params: base.Params,
   frozen: base.Params,
-  rows: packing.Batch,
+  rows: packing.AnyBatch,
   config: TrainingConfig,
   workdir: str,
 ) -> base.Params:

@@ -43,14 +43,34 @@ def distillation(draft: Forced, target: Forced) -> Loss:
 
   def loss_fn(params, frozen, batch):
     target_logits = jax.lax.stop_gradient(target(frozen, batch))
-    draft_logits = draft(params, batch)
     target_log = jax.nn.log_softmax(target_logits)
-    draft_log = jax.nn.log_softmax(draft_logits)
-    target_probs = jnp.exp(target_log)
-    divergence = (target_probs * (target_log - draft_log)).sum(-1)
-    overlap = jnp.minimum(target_probs, jnp.exp(draft_log)).sum(-1)
-    loss = _mean(divergence, batch.weights)
-    return loss, {'loss': loss, 'acceptance': _mean(overlap, batch.weights)}
+    return _divergence(target_log, draft(params, batch), batch.weights)
+
+  return loss_fn
+
+
+def taught(draft: Forced, head: Forced) -> Loss:
+  """Builds `distillation` of a teacher that has read the rows before.
+
+  Of the divergence, it takes what the tokens of a reduced draft vocabulary
+  contribute; what the teacher gives to all others no draft can reach.
+
+  Args:
+    draft: `(params, fixed, batch) -> logits[B, T, H]` of the draft vocabulary,
+      with parameters that are trained and others that are not.
+    head: `(teacher, features[B, T, F]) -> logits[B, T, H]`, the teacher's for
+      the same tokens.
+
+  Returns:
+    A loss for a `packing.TaughtBatch`; its `frozen` are `(fixed, teacher)`.
+  """
+
+  def loss_fn(params, frozen, batch):
+    fixed, teacher = frozen
+    target_logits = head(teacher, batch.features.astype(jnp.float32))
+    target_log = target_logits - batch.normalizers[..., None]
+    draft_logits = draft(params, fixed, batch)
+    return _divergence(target_log, draft_logits, batch.weights)
 
   return loss_fn
 
@@ -77,6 +97,16 @@ def together(loss_fns: Mapping[str, Loss]) -> Loss:
     return total, metrics | {'loss': total}
 
   return loss_fn
+
+
+def _divergence(target_log, draft_logits, weights):
+  """KL(target || draft) a token, and the acceptance rate."""
+  draft_log = jax.nn.log_softmax(draft_logits)
+  target_probs = jnp.exp(target_log)
+  divergence = (target_probs * (target_log - draft_log)).sum(-1)
+  overlap = jnp.minimum(target_probs, jnp.exp(draft_log)).sum(-1)
+  loss = _mean(divergence, weights)
+  return loss, {'loss': loss, 'acceptance': _mean(overlap, weights)}
 
 
 def _mean(values, weights):

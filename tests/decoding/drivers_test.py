@@ -27,8 +27,7 @@ def _decoder(temperature=1.0, draft_length=3, **options):
     *draft,
     draft_length=draft_length or 1,
     sampling=sampling_lib.Sampling(temperature),
-    max_length=48,
-    **options,
+    **{'max_length': 48, **options},
   )
 
 
@@ -136,6 +135,16 @@ def test_no_cache_is_copied_in_the_loop(
   compiled = xla.compile_as_usual(
     decoding.decode.lower(decoder.round_fn, decoder.params, state)
   )
+  assert not cache_copies(compiled, state)
+
+
+def test_no_cache_is_copied_where_a_window_of_it_is_read():
+  decoder = _decoder(max_length=600)
+  state = decoder.init([[1, 2]] * 8, 20)
+  compiled = xla.compile_as_usual(
+    decoding.decode.lower(decoder.round_fn, decoder.params, state)
+  )
+  assert 'conditional(' in compiled.as_text()
   assert not cache_copies(compiled, state)
 
 

@@ -23,7 +23,7 @@ def test_one_token_calls_equal_one_call(vocab_size):
     sliding_window=3,
     local_layers=(True, False),
   )
-  wide = adapters.num_params(config) >= 4_000_000
+  wide = adapters._WIDENED.start <= adapters.num_params(config)
   assert wide == (vocab_size > 50)
   model = adapters.transformer(config)
   params = adapters.init_params(jax.random.key(0), config)
@@ -58,3 +58,23 @@ def test_building_a_model_computes_no_parameters():
   )
   assert adapters.num_params(config) > 2**40
   assert adapters.language_model(config).vocab_size == 1 << 24
+
+
+def test_a_lone_token_is_widened_in_programs_for_a_cpu_alone():
+  config = config_lib.TransformerConfig(
+    vocab_size=80_000,
+    num_layers=1,
+    d_model=64,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    d_ff=48,
+  )
+  assert adapters.num_params(config) in adapters._WIDENED
+  model = adapters.transformer(config)
+  shapes = adapters.abstract_params(config), jax.ShapeDtypeStruct((1, 1), int)
+  traced = jax.jit(lambda p, x: model.extend(p, None, x).logits).trace(*shapes)
+  for platform, rows in (('cpu', 2), ('tpu', 1), ('cuda', 1)):
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert f'tensor<1x{rows}x48xf32>' in text
+    assert f'tensor<1x{3 - rows}x48xf32>' not in text

@@ -12,6 +12,7 @@ from specjax.data import datastore
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import cutting
 
 _CONFIG = config_lib.TransformerConfig(
   vocab_size=11,
@@ -181,3 +182,40 @@ def test_what_float16_cannot_hold_is_not_written(tmp_path, params):
   with pytest.raises(ValueError, match='that float16 cannot store'):
     checkpoint.save(path, _CONFIG, huge)
   assert not path.exists()
+
+
+def test_int8_costs_half_a_step_of_each_column(tmp_path, params):
+  path = tmp_path / 'model.safetensors'
+  checkpoint.save(path, _CONFIG, params, np.int8)
+  _, loaded = checkpoint.load(path)
+  for name, array in checkpoint.flatten(params).items():
+    got = np.asarray(checkpoint.flatten(loaded)[name])
+    error = np.abs(got - np.asarray(array))
+    if array.ndim > 1:
+      most = np.abs(np.asarray(array)).max(axis=0) / 254
+      assert (error <= 1.001 * most).all() and error.max() > 0
+    else:
+      np.testing.assert_allclose(got, array, rtol=1e-3)
+
+
+def test_integers_are_kept_as_they_are(tmp_path):
+  config, params = cutting.narrow_head(
+    _CONFIG, adapters.init_params(jax.random.key(0), _CONFIG), [0, 2]
+  )
+  path = tmp_path / 'model.safetensors'
+  checkpoint.save(path, config, params)
+  rows = checkpoint.load(path)[1]['head_rows']
+  assert rows.dtype == np.int32
+  np.testing.assert_array_equal(rows, params['head_rows'])
+
+
+def test_what_a_file_lacks_is_shared_without_a_copy(tmp_path, params):
+  path = tmp_path / 'model.safetensors'
+  own = {name: each for name, each in params.items() if name != 'embedding'}
+  checkpoint.save(path, _CONFIG, own, np.float32)
+  with pytest.raises(ValueError, match='embedding/embedding is missing'):
+    checkpoint.load(path)
+  _, loaded = checkpoint.load(path, shared=params)
+  table = lambda tree: tree['embedding']['embedding']
+  assert table(loaded) is table(params)
+  assert jax.tree.all(jax.tree.map(np.array_equal, loaded, params))

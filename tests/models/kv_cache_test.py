@@ -262,3 +262,40 @@ def test_pending_entries_append_along_their_tokens():
   )
   joined = kv_cache.append(kv_cache.append(None, first), rest)
   jax.tree.map(np.testing.assert_array_equal, joined, pending)
+
+
+@pytest.mark.parametrize(
+  'size, widths',
+  [(24, [24]), (256, [256]), (300, [256, 300]), (1100, [256, 512, 1024, 1100])],
+)
+def test_windows_double_up_to_the_buffer(size, widths):
+  assert kv_cache.windows(size) == widths
+
+
+@pytest.mark.parametrize('size', [24, 300, 1030])
+@pytest.mark.parametrize('lengths', [(7, 3, 5), (270, 12, 254), (530, 1, 513)])
+def test_a_window_holds_all_that_is_seen(size, lengths):
+  """The rows of a long buffer say what those of the shortest one do."""
+  if max(lengths) > size:
+    return
+  texts = _RNG.integers(20, size=(3, 600))
+  prompts, lengths = texts[:, : max(lengths)], np.array(lengths)
+
+  def logits(size):
+    cache = _MODEL.init_cache(_PARAMS, 3, size)
+    cache = _prefill(_PARAMS, cache, prompts, lengths)[0]
+    return _extend(_PARAMS, cache, _behind(lengths, 4, texts)).logits
+
+  _assert_close(logits(size), logits(max(lengths) + 4))
+
+
+def test_what_lies_behind_the_window_is_not_read():
+  """NaN in the slots there would show."""
+  cache = _MODEL.init_cache(_PARAMS, 3, 600)
+  cache = _prefill(_PARAMS, cache, _TOKENS, _LENGTHS)[0]
+  spoilt = cache.replace(
+    layers=jax.tree.map(lambda x: x.at[:, :, 256:].set(np.nan), cache.layers)
+  )
+  tokens = _behind(_LENGTHS, 4)
+  logits = [_extend(_PARAMS, each, tokens).logits for each in (cache, spoilt)]
+  np.testing.assert_array_equal(*logits)

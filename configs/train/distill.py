@@ -1,0 +1,38 @@
+r"""A drafter for any target, distilled: some of its layers, a small head.
+
+python -m experiments.main --config=configs/train/responses.py \
+    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/responses
+python -m experiments.main --config=configs/train/distill.py \
+    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/distill
+
+The target is a family's or a checkpoint directory's. A drafter begins as some
+of its layers, and has a head of the tokens that are predicted most often. It
+reads its target's embedding, which is not stored with it.
+"""
+
+import ml_collections
+
+
+def get_config():
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'train.distill',
+      'data_dir': 'data',
+      'family': 'smollm2',
+      'responses': ('runs/responses/responses.jsonl',),
+      'train_on_text': True,
+      'domain': 'all',
+      'prompt_weight': 0.3,
+      'row_length': 512,
+      'seed': 0,
+      'drafters': {'small': {'layers': (0, 29), 'head_size': 8192}},
+      'stored_as': 'int8',
+      'training': {
+        'steps': 2000,
+        'batch_size': 4,
+        'learning_rate': 5e-4,
+        'warmup_steps': 100,
+        'checkpoint_every': 100,
+      },
+    }
+  )

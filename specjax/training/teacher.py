@@ -1,0 +1,112 @@
+"""What a teacher computes of all training rows, once, on disk.
+
+A student is far smaller than its teacher: most of the time of distillation is
+the teacher's. Its logits would be `V` numbers a token; the features that its
+head reads are `F`, and the head makes the logits of any tokens of them again.
+"""
+
+import functools
+import hashlib
+import json
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+from specjax import base
+from specjax.data import packing
+from specjax.models import adapters
+
+
+def teach(
+  model: base.LanguageModel,
+  params: base.Params,
+  rows: packing.Batch,
+  folder: str,
+  *,
+  batch_size: int = 4,
+) -> packing.TaughtBatch:
+  """Computes the features of all rows, or goes on where it was interrupted.
+
+  Args:
+    model: the teacher.
+    params: its parameters.
+    rows: all training rows.
+    folder: of the files; a token takes `2 * F + 4` bytes.
+    batch_size: rows that the teacher reads at once.
+
+  Returns:
+    The rows; their features are mapped from disk.
+
+  Raises:
+    ValueError: the folder is of other rows or of another teacher.
+  """
+  os.makedirs(folder, exist_ok=True)
+  shape = *rows.tokens.shape, model.feature_sizes[-1]
+  identity = {'rows': _digest(rows), 'shape': list(shape)}
+  progress = _Progress(os.path.join(folder, 'progress.json'), identity)
+  arrays = [
+    _array(os.path.join(folder, f'{name}.npy'), dtype, size, progress.num_done)
+    for name, dtype, size in (
+      ('features', np.float16, shape),
+      ('normalizers', np.float32, shape[:2]),
+    )
+  ]
+  read = functools.partial(_read, model)
+  with tqdm.tqdm(
+    total=len(rows.tokens), initial=progress.num_done, unit='row'
+  ) as bar:
+    for first in range(progress.num_done, len(rows.tokens), batch_size):
+      some = slice(first, first + batch_size)
+      batch = packing.Batch(*(field[some] for field in rows))
+      for array, value in zip(arrays, read(params, batch)):
+        array[some] = value
+        array.flush()
+      progress.write(first + len(batch.tokens))
+      bar.update(len(batch.tokens))
+  return packing.TaughtBatch(*rows, *arrays)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _read(model, params, batch):
+  """Features of the head, and the logarithms that normalise its logits."""
+  extension = adapters.read_packed(model, params, batch)
+  normalizers = jax.nn.logsumexp(extension.logits, axis=-1)
+  return extension.features[-1].astype(jnp.float16), normalizers
+
+
+class _Progress:
+  """How many rows are done, on disk, and of what."""
+
+  def __init__(self, path, identity):
+    self._path, self._identity, self.num_done = path, identity, 0
+    if os.path.exists(path):
+      with open(path, encoding='utf-8') as file:
+        found = json.load(file)
+      self.num_done = found.pop('num_done')
+      if found != identity:
+        raise ValueError(
+          f'{os.path.dirname(path)} holds what a teacher computed of other '
+          'rows. Use another folder, or delete this one.'
+        )
+
+  def write(self, num_done):
+    self.num_done = num_done
+    with open(f'{self._path}.part', 'w', encoding='utf-8') as file:
+      json.dump({**self._identity, 'num_done': num_done}, file)
+    os.replace(f'{self._path}.part', self._path)
+
+
+def _array(path, dtype, shape, num_done):
+  """An array on disk; a new one, if nothing is done."""
+  mode = 'r+' if num_done else 'w+'
+  return np.lib.format.open_memmap(path, mode, dtype, shape)
+
+
+def _digest(rows):
+  digest = hashlib.sha256()
+  for field in rows:
+    digest.update(np.ascontiguousarray(field).tobytes())
+  return digest.hexdigest()

@@ -1,0 +1,90 @@
+"""Parts of a model say what the whole one says of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.models import cutting
+
+_FIELDS = {
+  'vocab_size': 20,
+  'num_layers': 3,
+  'd_model': 16,
+  'num_heads': 4,
+  'num_kv_heads': 2,
+  'head_dim': 8,
+  'd_ff': 24,
+  'sliding_window': 3,
+  'local_layers': (True, False, False),
+  'logit_softcap': 5.0,
+}
+_TOKENS = np.random.default_rng(0).integers(20, size=(2, 6))
+
+
+def _whole(**fields):
+  config = config_lib.TransformerConfig(**{**_FIELDS, **fields})
+  params = adapters.init_params(jax.random.key(0), config)
+  return config, jax.tree.map(lambda x: 20 * x if x.ndim > 1 else x, params)
+
+
+def _read(config, params):
+  return adapters.transformer(config).extend(params, None, _TOKENS)
+
+
+@pytest.mark.parametrize(
+  'fields', [{}, {'tie_embeddings': False}, {'padded_vocab_size': 24}]
+)
+def test_a_narrow_head_gives_its_tokens_the_same_logits(fields):
+  whole, some = _whole(**fields), [7, 3, 19]
+  narrow = cutting.narrow_head(*whole, some)
+  wanted, got = _read(*whole).logits, _read(*narrow).logits
+  others = np.setdiff1d(np.arange(20), some)
+  np.testing.assert_allclose(got[..., some], wanted[..., some], rtol=1e-5)
+  assert (np.asarray(got[..., others]) == -np.inf).all()
+  features = _read(*narrow).features[-1]
+  own = adapters.head_logits(narrow[0])(narrow[1], features)
+  np.testing.assert_allclose(own, wanted[..., some], rtol=1e-5)
+
+
+def test_the_first_layers_enter_what_comes_behind_them():
+  whole = _whole()
+  part = cutting.keep_layers(*whole, (0, 1))
+  assert part[0].num_layers == 2
+  assert [part[0].is_local(i) for i in range(2)] == [True, False]
+  assert part[1]['layers'][1] is whole[1]['layers'][1]
+  for got, wanted in zip(_read(*part).features[:2], _read(*whole).features):
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_layers_stand_in_the_order_given():
+  whole = _whole()
+  all_of_them = cutting.keep_layers(*whole, (0, 1, 2))
+  swapped = cutting.keep_layers(*whole, (2, 0))
+  assert jnp.array_equal(_read(*all_of_them).logits, _read(*whole).logits)
+  assert [swapped[0].is_local(i) for i in range(2)] == [False, True]
+  assert swapped[1]['layers'][0] is whole[1]['layers'][2]
+
+
+@pytest.mark.parametrize('layers', [(), (3,), (0, -1)])
+def test_layers_that_are_not_there_are_refused(layers):
+  with pytest.raises(ValueError, match='layers must be some of 0 to 2, got'):
+    cutting.keep_layers(*_whole(), layers)
+
+
+@pytest.mark.parametrize(
+  'tokens, reason',
+  [((), 'got 0 of them'), ((3, 20), 'from 3 to 20'), ((3, 3), 'different')],
+)
+def test_tokens_that_no_head_can_have_are_refused(tokens, reason):
+  with pytest.raises(ValueError, match=reason):
+    cutting.narrow_head(*_whole(), tokens)
+
+
+def test_sizes_that_no_head_can_have_are_refused():
+  with pytest.raises(ValueError, match=r'head_size must lie in \[1, 20\]'):
+    _whole(tie_embeddings=False, head_size=21)
+  with pytest.raises(ValueError, match='head_size needs a head'):
+    _whole(head_size=3)

@@ -1,0 +1,104 @@
+"""What a teacher computed once teaches as the teacher itself does."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from specjax.data import packing
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.models import cutting
+from specjax.training import losses
+from specjax.training import teacher
+
+_CONFIG = config_lib.TransformerConfig(
+  vocab_size=20,
+  num_layers=2,
+  d_model=16,
+  num_heads=4,
+  num_kv_heads=2,
+  head_dim=8,
+  d_ff=24,
+)
+_MODEL = adapters.transformer(_CONFIG)
+
+
+def _params(seed=0):
+  params = adapters.init_params(jax.random.key(seed), _CONFIG)
+  return jax.tree.map(lambda x: 12 * x if x.ndim > 1 else x, params)
+
+
+def _rows(seed=0):
+  draw = np.random.default_rng(seed)
+  sequences = [(draw.integers(20, size=n).tolist(), 2) for n in range(4, 12)]
+  return packing.pack(sequences, row_length=12, seed=0)
+
+
+def _teach(folder, rows=None, **options):
+  rows = _rows() if rows is None else rows
+  return teacher.teach(_MODEL, _params(), rows, str(folder), **options)
+
+
+def test_a_whole_draft_vocabulary_is_taught_as_by_the_teacher(tmp_path):
+  rows, draft = _rows(), _params(1)
+  direct = losses.distillation(*2 * [adapters.teacher_forced(_CONFIG)])
+  wanted, metrics = direct(draft, _params(), rows)
+  narrow, params = cutting.narrow_head(_CONFIG, _params(), range(20))
+  taught = losses.taught(
+    lambda params, fixed, batch: adapters.packed_logits(_MODEL, params, batch),
+    adapters.head_logits(narrow),
+  )
+  got, own = taught(draft, (None, params), _teach(tmp_path))
+  np.testing.assert_allclose(got, wanted, rtol=2e-3)
+  np.testing.assert_allclose(
+    own['acceptance'], metrics['acceptance'], rtol=2e-3
+  )
+
+
+def test_tokens_outside_of_the_draft_vocabulary_are_out_of_reach(tmp_path):
+  some = np.arange(0, 20, 2)
+  config, params = cutting.narrow_head(_CONFIG, _params(), some)
+  head = adapters.head_logits(config)
+  model = adapters.transformer(config)
+
+  def draft(params, fixed, batch):
+    features = adapters.read_packed(model, params, batch).features[-1]
+    return head(params, features)
+
+  batch = _teach(tmp_path)
+  _, metrics = losses.taught(draft, head)(params, (None, params), batch)
+  logits = adapters.packed_logits(_MODEL, _params(), _rows())
+  target = np.asarray(jax.nn.softmax(logits))
+  own = np.zeros_like(target)
+  own[..., some] = target[..., some] / target[..., some].sum(-1, keepdims=True)
+  overlap = (np.minimum(target, own).sum(-1) * batch.weights).sum()
+  np.testing.assert_allclose(
+    metrics['acceptance'], overlap / batch.weights.sum(), rtol=2e-3
+  )
+
+
+def test_an_interrupted_teacher_goes_on_where_it_stopped(tmp_path, monkeypatch):
+  whole = _teach(tmp_path / 'whole', batch_size=1)
+  read, calls = teacher._read, []
+
+  def interrupted(stop, *args):
+    calls.append(args)
+    if len(calls) == stop:
+      raise KeyboardInterrupt
+    return read(*args)
+
+  monkeypatch.setattr(teacher, '_read', functools.partial(interrupted, 3))
+  with pytest.raises(KeyboardInterrupt):
+    _teach(tmp_path / 'part', batch_size=1)
+  rest = _teach(tmp_path / 'part', batch_size=1)
+  assert len(calls) == len(_rows().tokens) + 1
+  for got, wanted in zip(rest, whole):
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_folder_of_other_rows_is_refused(tmp_path):
+  _teach(tmp_path)
+  with pytest.raises(ValueError, match='computed of other rows'):
+    _teach(tmp_path, _rows(seed=1))
