@@ -141,16 +141,16 @@ class DecoderLayer(transformer_modules.Layer):
   def decode(
     self,
     x: jax.Array,
-    prefix: kv_cache.Prefix | None,
+    prefix: transformer_modules.Part | None,
     pending: kv_cache.KeysAndValues | None,
-    masks: transformer_modules.Pair,
-    biases: transformer_modules.Pair,
+    mask: jax.Array,
+    bias: jax.Array,
     cross: kv_cache.KeysAndValues,
     source: jax.Array,
   ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
     """Calls it; `cross` are the source's, where `source` is true."""
     attended, new = self.attention(
-      self.attention_norm(x), None, prefix, pending, masks, biases
+      self.attention_norm(x), None, prefix, pending, mask, bias
     )
     x += attended
     part = transformer_modules.Part(*cross, source)
@@ -217,7 +217,7 @@ class EncoderDecoder(nnx.Module):
     places = jnp.arange(tokens.shape[1])[None]
     bias = self.encoder.relative_bias(places, places)
     for layer in self.encoder.layers:
-      x, _ = layer(x, None, None, None, (None, mask), (None, bias))
+      x, _ = layer(x, None, None, None, mask, bias)
     x = self.encoder.final_norm(x)
     return tuple(
       layer.cross.keys_and_values(x, None) for layer in self.decoder.layers
@@ -252,15 +252,17 @@ class EncoderDecoder(nnx.Module):
       keys = jnp.concatenate([pending.positions, positions], axis=1)
     slots = jnp.arange(cache.decoder.size)[None]
     seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
-    masks = seen[:, None], mask & (keys[:, None] >= 0)
     bias = self.decoder.relative_bias
-    biases = bias(positions, slots - 1), bias(positions, keys)
+    past = seen[:, None], bias(positions, slots - 1), cache.decoder.window
+    prefix = [
+      transformer_modules.Part(*each, *past) for each in cache.decoder.layers
+    ]
     features, news = self._decode(
       tokens,
-      cache.decoder.prefixes(),
+      prefix,
       pending and pending.layers,
-      masks,
-      biases,
+      mask & (keys[:, None] >= 0),
+      bias(positions, keys),
       cache.cross,
       cache.source,
     )
@@ -281,14 +283,14 @@ class EncoderDecoder(nnx.Module):
       rows.tokens,
       None,
       None,
-      (None, same(rows.segments, rows.segments) & causal[None]),
-      (None, self.decoder.relative_bias(places[None], places[None])),
+      same(rows.segments, rows.segments) & causal[None],
+      self.decoder.relative_bias(places[None], places[None]),
       cross,
       same(rows.segments, own),
     )
     return self._logits(features[-1])
 
-  def _decode(self, tokens, prefix, pending, masks, biases, cross, source):
+  def _decode(self, tokens, prefix, pending, mask, bias, cross, source):
     x, news, features = self.embedding(tokens), [], []
     for i, layer in enumerate(self.decoder.layers):
       features.append(x)
@@ -296,8 +298,8 @@ class EncoderDecoder(nnx.Module):
         x,
         prefix and prefix[i],
         pending and pending[i],
-        masks,
-        biases,
+        mask,
+        bias,
         cross[i],
         source,
       )

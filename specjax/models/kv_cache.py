@@ -20,14 +20,6 @@ KeysAndValues = tuple[jax.Array, jax.Array]
 _SHORTEST = 256
 
 
-class Prefix(NamedTuple):
-  """What a layer sees of the committed tokens."""
-
-  keys: jax.Array  # [B, H, S, D]
-  values: jax.Array  # [B, H, S, D]
-  window: jax.Array  # [] int32, index of the one of `windows(S)` to read
-
-
 class KVCache(struct.PyTreeNode):
   """Keys and values of the committed tokens."""
 
@@ -39,11 +31,11 @@ class KVCache(struct.PyTreeNode):
     """`S`, the slots of a row."""
     return self.layers[0][0].shape[2]
 
-  def prefixes(self) -> list[Prefix]:
-    """Returns what each layer sees: a window that holds the longest row."""
+  @property
+  def window(self) -> jax.Array:
+    """Which of `windows(size)` holds the longest row, int32."""
     shorter = np.array(windows(self.size)[:-1], np.int32)
-    window = (self.lengths.max() > shorter).sum()
-    return [Prefix(key, value, window) for key, value in self.layers]
+    return (self.lengths.max() > shorter).sum()
 
 
 def windows(size: int) -> list[int]:

@@ -19,10 +19,6 @@ from specjax.models import kv_cache
 
 Config = config_lib.TransformerConfig
 
-# Of the committed tokens, then of the pending and the new ones: masks, or what
-# is added to products.
-Pair = tuple[jax.Array | None, jax.Array | None]
-
 
 class Part(NamedTuple):
   """Keys that are attended to, and their values."""
@@ -33,7 +29,7 @@ class Part(NamedTuple):
   # [B or 1, H, T, S] added to the products, or None. Only as many key heads as
   # query heads can have it.
   bias: jax.Array | None = None
-  window: jax.Array | None = None  # as in `kv_cache.Prefix`; None reads all
+  window: jax.Array | None = None  # as `KVCache.window`; None reads all
 
   def first(self, num: int) -> 'Part':
     """Returns the first keys."""
@@ -157,10 +153,10 @@ class Attention(nnx.Module):
     self,
     x: jax.Array,
     angles: jax.Array | None,
-    prefix: kv_cache.Prefix | None,
+    prefix: Part | None,
     pending: kv_cache.KeysAndValues | None,
-    masks: Pair,
-    biases: Pair = (None, None),
+    mask: jax.Array,
+    bias: jax.Array | None = None,
   ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
     """Attends from `x` `[B, T, d_model]` to the past and to itself.
 
@@ -169,9 +165,8 @@ class Attention(nnx.Module):
       angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
       prefix: what the layer sees of the cache, or None.
       pending: `(k, v)` of the pending tokens, each `[B, H, M, D]`, or None.
-      masks: `[B, T, S]` and `[B, T, M + T]`, true where attended; the first is
-        None where `prefix` is.
-      biases: for each mask, what is added to the products, as in `attend`.
+      mask: `[B, T, M + T]`, true where a pending or a new token is attended to.
+      bias: what is added to the products with these, as in `Part`.
 
     Returns:
       `[B, T, d_model]`, and `(k, v)` of the `T` tokens.
@@ -180,10 +175,8 @@ class Attention(nnx.Module):
     if pending is not None:
       key = jnp.concatenate([pending[0], key], axis=2)
       value = jnp.concatenate([pending[1], value], axis=2)
-    parts = [Part(key, value, masks[1], biases[1])]
-    if prefix is not None:
-      keys, values, window = prefix
-      parts.insert(0, Part(keys, values, masks[0], biases[0], window))
+    own = Part(key, value, mask, bias)
+    parts = [own] if prefix is None else [prefix, own]
     return self.attend(x, angles, parts), new
 
   def keys_and_values(
@@ -327,13 +320,13 @@ class Layer(nnx.Module):
     self,
     x: jax.Array,
     angles: jax.Array | None,
-    prefix: kv_cache.Prefix | None,
+    prefix: Part | None,
     pending: kv_cache.KeysAndValues | None,
-    masks: Pair,
-    biases: Pair = (None, None),
+    mask: jax.Array,
+    bias: jax.Array | None = None,
   ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
     attended, new = self.attention(
-      self.attention_norm(x), angles, prefix, pending, masks, biases
+      self.attention_norm(x), angles, prefix, pending, mask, bias
     )
     if self.config.post_norms:
       attended = self.attention_post_norm(attended)
@@ -446,16 +439,19 @@ class Transformer(nnx.Module):
       for local in (False, True)
     }
     masks = _masks(config, positions, mask, cache, pending)
-    prefixes = cache and cache.prefixes()
     news, features = [], []
     for i, layer in enumerate(self.layers):
       features.append(x)
+      seen, own = masks[config.is_local(i)]
+      prefix = None
+      if cache is not None:
+        prefix = Part(*cache.layers[i], seen, window=cache.window)
       x, new = layer(
         x,
         angles[config.is_local(i)],
-        prefixes and prefixes[i],
+        prefix,
         None if pending is None else pending.layers[i],
-        masks[config.is_local(i)],
+        own,
       )
       news.append(new)
     features.append(self.final_norm(x))
