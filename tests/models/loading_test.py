@@ -78,6 +78,24 @@ def test_logits_equal_those_of_transformers(case, tmp_path):
   _assert_close(steps, _behind(expected, 2))
 
 
+def test_of_a_model_that_also_sees_the_text_is_read(tmp_path):
+  _, fields = oracle.CASES['gemma3']
+  sight = {'hidden_size': 16, 'intermediate_size': 16, 'num_hidden_layers': 1}
+  sight |= {'num_attention_heads': 2, 'image_size': 28, 'patch_size': 14}
+  config = transformers.Gemma3Config(text_config=fields, vision_config=sight)
+  peer = transformers.Gemma3ForConditionalGeneration(config).eval()
+  peer.model.language_model.load_state_dict(
+    oracle.model('gemma3').model.state_dict()
+  )
+  peer.save_pretrained(tmp_path)
+  loaded = models.load(tmp_path)
+  read = jax.jit(loaded.functions.extend)
+  _assert_close(
+    read(loaded.params, None, oracle.TOKENS).logits,
+    oracle.logits(oracle.model('gemma3')),
+  )
+
+
 @pytest.mark.parametrize('case', oracle.CASES)
 def test_transformers_loads_what_was_saved(case, tmp_path):
   loaded = models.load(oracle.save(case, tmp_path / 'theirs'))

@@ -21,11 +21,14 @@ class Family(NamedTuple):
       are fused there, in this order.
     fused_by_head: whether a fused array has the parts of the first head, then
       those of the second; otherwise each part is in one piece.
+    text_defaults: of a model that also sees, whose fields of text are in a
+      `text_config`: what those mean that it leaves out. None of all others.
   """
 
   description: configs.Description
   names: dict[str, str]
   fused_by_head: bool = False
+  text_defaults: dict[str, Any] | None = None
 
 
 _SIZES = {
@@ -137,6 +140,16 @@ _GEMMA3 = _GEMMA2._replace(
   implied=_GEMMA2.implied | {'qk_norm': True},
   local=_gemma3_local,
 )
+_GEMMA3_DEFAULTS = {
+  'vocab_size': 262208,
+  'num_attention_heads': 8,
+  'num_key_value_heads': 4,
+  'head_dim': 256,
+  'max_position_embeddings': 131072,
+  'hidden_activation': 'gelu_pytorch_tanh',
+  'rms_norm_eps': 1e-6,
+  'query_pre_attn_scalar': 256,
+}
 _GPT_NEOX = configs.Description(
   'GPTNeoXForCausalLM',
   _SIZES
@@ -189,6 +202,11 @@ FAMILIES = {
   'phi3': Family(_PHI3, names.PHI3),
   'gemma2': Family(_GEMMA2, names.GEMMA2),
   'gemma3_text': Family(_GEMMA3, names.GEMMA3),
+  'gemma3': Family(
+    _GEMMA3,
+    {ours: f'language_model.{theirs}' for ours, theirs in names.GEMMA3.items()},
+    text_defaults=_GEMMA3_DEFAULTS,
+  ),
   'gpt_neox': Family(_GPT_NEOX, names.GPT_NEOX, fused_by_head=True),
   't5': Family(_T5, names.T5),
 }
@@ -213,6 +231,11 @@ def read_config(hf_config: Mapping[str, Any]) -> config_lib.Config:
   if not isinstance(name, str | None):
     raise ValueError(f'model_type must be a text, got {name!r}.')
   family = registry.lookup(FAMILIES, 'model_type', name)
+  if family.text_defaults is not None:
+    own = hf_config.get('text_config')
+    if not isinstance(own, dict):
+      raise ValueError(f'A {name} model needs a text_config, got {own!r}.')
+    hf_config = {**hf_config, **family.text_defaults, **own}
   try:
     return configs.read(family.description, hf_config)
   except ValueError as error:

@@ -21,10 +21,12 @@ _SUFFIXES = {
   'scale': 'weight',
   'bias': 'bias',
 }
-# Constants that older files hold next to the weights, and copies of a table.
-_BUFFERS = re.compile(
+# Constants that older files hold next to the weights, copies of a table, and
+# what sees.
+_UNUSED = re.compile(
   r'rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$'
   r'|^(en|de)coder\.embed_tokens\.weight$'
+  r'|^(vision_tower|multi_modal_projector)\.'
 )
 _FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
 
@@ -66,7 +68,7 @@ def read(
     # The name of GPT-NeoX's head in files of transformers 4.
     re.sub(r'^embed_out\.', 'lm_head.', name): name
     for name in tensors.shapes
-    if not _BUFFERS.search(name)
+    if not _UNUSED.search(name)
   }
   if config.tie_embeddings:
     found.pop('lm_head.weight', None)
@@ -78,10 +80,8 @@ def read(
   abstract = adapters.abstract_params(config)
   wanted = write(config, family, abstract).shapes
   _check({name: tensors.shapes[own] for name, own in found.items()}, wanted)
-  leaves, layout = (
-    checkpoint.flatten(abstract),
-    _layout(config, family, abstract),
-  )
+  leaves = checkpoint.flatten(abstract)
+  layout = _layout(config, family, abstract)
   num_groups = _num_groups(config, family)
   arrays: dict[str, jax.Array] = {}
   for name in sorted(wanted, key=lambda name: -wanted[name].size):

@@ -24,6 +24,22 @@ def test_a_config_comes_back_from_what_is_written_of_it(case):
     assert written['model_type'] == oracle.CASES[case][0]
 
 
+def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
+  text = oracle.fields('gemma3') | {'vocab_size': 262208, 'head_dim': 256}
+  text |= {'num_attention_heads': 8, 'num_key_value_heads': 4}
+  text |= {'max_position_embeddings': 131072, 'query_pre_attn_scalar': 256}
+  defaults = families.FAMILIES['gemma3'].text_defaults
+  sparse = _without(text, *defaults)
+  fields = {'model_type': 'gemma3', 'text_config': sparse}
+  assert families.read_config(fields) == families.read_config(text)
+  with pytest.raises(ValueError, match='quantization_config must be None'):
+    families.read_config(fields | {'quantization_config': {'bits': 4}})
+  with pytest.raises(
+    ValueError, match='gemma3 model needs a text_config, got 3'
+  ):
+    families.read_config(fields | {'text_config': 3})
+
+
 @pytest.mark.parametrize(
   'config',
   [
