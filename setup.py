@@ -29,7 +29,14 @@ setuptools.setup(
   # in the current one: it is itself imported then, as a package without code.
   package_dir={'': '.'},
   packages=setuptools.find_packages(include=['specjax', 'specjax.*']),
-  package_data={'specjax': ['py.typed', 'families/*/*', 'families/*/*/*']},
+  package_data={
+    'specjax': [
+      'py.typed',
+      'families/*.jsonl',
+      'families/*/*',
+      'families/*/*/*',
+    ]
+  },
   install_requires=[
     'absl-py',  # Flags of experiments.
     'flax>=0.12.8',  # NNX modules and struct dataclasses.

@@ -21,6 +21,11 @@ def pytest_addoption(parser):
     action='store_true',
     help='Also run what takes long: experiments, notebooks, large samples.',
   )
+  parser.addoption(
+    '--require-smollm2',
+    action='store_true',
+    help='Fail where the weights of SmolLM2 cannot be fetched, not skip.',
+  )
 
 
 def pytest_configure(config):

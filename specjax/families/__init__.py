@@ -1,15 +1,18 @@
-"""Trained model families that come with the package."""
+"""A target and its drafters: families that are shipped, fetched or your own."""
 
+from collections.abc import Mapping
 import os
 from typing import Any
 from typing import NamedTuple
 
 from specjax import base
 from specjax import decoding
+from specjax import models
 from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax.data import examples as examples_lib
 from specjax.data import tokenizer as tokenizer_lib
+from specjax.families import packages
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
@@ -18,10 +21,15 @@ __all__ = [
   'Family',
   'Model',
   'decoder',
+  'join',
   'load',
   'load_model',
   'num_params',
 ]
+
+
+_SHIPPED = os.path.dirname(__file__)
+_TARGET = 'target.safetensors'
 
 
 class Model(NamedTuple):
@@ -41,59 +49,75 @@ class Family(NamedTuple):
   prompts: list[examples_lib.Example]  # held out, some for each domain
 
 
-def load(family: str = 'mini') -> Family:
-  """Loads a family: a name of the package's own, or a folder.
+def load(family: str | os.PathLike[str] = 'mini') -> Family:
+  """Loads a family: one that comes with specjax, or a folder.
 
   A folder holds `tokenizer.json`, `target.safetensors`, any number of other
   `*.safetensors` (the drafters), and `prompts.jsonl` or no prompts. A folder
   inside of it holds other drafters of the same target, and nothing else.
 
+  What `models.load` reads, a folder of HuggingFace or a GGUF file, is a family
+  without drafters and prompts; see `join` for some with drafters.
+
   Args:
-    family: 'mini', 'mini/specialists' or a path.
+    family: 'mini', 'mini/specialists', 'smollm2' or a path. The weights of
+      'smollm2' are fetched by `python -m specjax.families.fetch smollm2`.
 
   Raises:
-    ValueError: there is no such family, or one of its files is missing,
-      corrupt or not one of specjax, as in a folder of HuggingFace.
+    ValueError: there is no such family, or one of its files is missing or
+      corrupt.
   """
-  shipped = os.path.dirname(__file__)
-  known = sorted(
-    os.path.relpath(path, shipped).replace(os.sep, '/')
-    for path, _, names in os.walk(shipped)
-    if any(name.endswith('.safetensors') for name in names)
-  )
-  folder = os.path.join(shipped, family) if family in known else family
-  if not os.path.isdir(folder):
-    raise ValueError(
-      f'Unknown family {family!r}. Known: {", ".join(known)}, or a folder.'
-    )
-  models = {
-    name.removesuffix('.safetensors'): load_model(os.path.join(folder, name))
-    for name in os.listdir(folder)
-    if name.endswith('.safetensors')
-  }
-  home = folder
-  if 'target' not in models:
-    home = os.path.dirname(os.path.abspath(folder))
-    if not os.path.exists(os.path.join(home, 'target.safetensors')):
-      raise ValueError(
-        f'There is no target.safetensors in {folder}, nor in the folder above.'
-      )
-    models['target'] = load_model(os.path.join(home, 'target.safetensors'))
-  target = models.pop('target')
-  prompts = os.path.join(home, 'prompts.jsonl')
-  return Family(
-    tokenizer=tokenizer_lib.load(home),
-    target=target,
-    drafters=dict(
-      sorted(models.items(), key=lambda item: (-num_params(item[1]), item[0]))
-    ),
+  family = os.fspath(family)
+  shipped = family in (*_known(), *packages.PACKAGES)
+  folder = os.path.join(_SHIPPED, family) if shipped else family
+  if family in packages.PACKAGES:
+    home = folder
+    made = join(models.load(packages.find(family)), {})
+  elif _is_checkpoint(folder):
+    return join(models.load(folder), {})
+  else:
+    home = _home(folder)
+    target = load_model(os.path.join(home, _TARGET))
+    made = Family(tokenizer_lib.load(home), target, {}, [])
+  prompts = os.path.join(_SHIPPED if shipped else home, 'prompts.jsonl')
+  return made._replace(
+    drafters=_drafters(folder, made.target.params),
     prompts=examples_lib.read(prompts) if os.path.exists(prompts) else [],
   )
 
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-  """Loads one model of a family; errors as in `checkpoint.load`."""
-  config, params = checkpoint.load(path)
+def join(
+  target: models.Checkpoint, drafters: Mapping[str, models.Checkpoint]
+) -> Family:
+  """Makes a family of checkpoints that share a tokenizer.
+
+  Their vocabularies may be of different sizes, as models pad them differently.
+
+  Args:
+    target: from `models.load`.
+    drafters: by name, as `decoder` takes it.
+
+  Raises:
+    ValueError: a tokenizer is missing, or a drafter's differs from the
+      target's; it says in what.
+  """
+  tokenizer, made = _tokenizer('target', target), {}
+  for name, each in {'target': target, **drafters}.items():
+    names = f'The target and the drafter {name!r}'
+    tokenizer.check_same(_tokenizer(name, each), names)
+    functions = adapters.resize_vocabulary(
+      each.functions, target.functions.vocab_size
+    )
+    made[name] = Model(each.config, functions, each.params)
+  joined = Family(tokenizer, made.pop('target'), {}, [])
+  return joined._replace(drafters=_in_order(made))
+
+
+def load_model(
+  path: str | os.PathLike[str], shared: base.Params | None = None
+) -> Model:
+  """Loads one model of a family; arguments as of `checkpoint.load`."""
+  config, params = checkpoint.load(path, shared)
   return Model(config, adapters.language_model(config), params)
 
 
@@ -124,6 +148,63 @@ def decoder(
     stop_tokens=family.tokenizer.stop_tokens,
     **options,
   )
+
+
+def _known():
+  """Names of the folders that come with the package."""
+  return sorted(
+    os.path.relpath(path, _SHIPPED).replace(os.sep, '/')
+    for path, _, names in os.walk(_SHIPPED)
+    if any(name.endswith('.safetensors') for name in names)
+  )
+
+
+def _is_checkpoint(path):
+  """Whether `models.load` is to read a path: GGUF, or HuggingFace's folder."""
+  if os.path.exists(os.path.join(path, _TARGET)):
+    return False
+  described = checkpoint.has_model_type(os.path.join(path, 'config.json'))
+  return described or (os.path.isfile(path) and path.endswith('.gguf'))
+
+
+def _tokenizer(name, loaded):
+  """The tokenizer of a checkpoint, which has one."""
+  if loaded.tokenizer is None:
+    raise ValueError(f'{name} has no tokenizer.json.')
+  return loaded.tokenizer
+
+
+def _home(folder):
+  """The folder of the target: this one, or the one above."""
+  if not os.path.isdir(folder):
+    names = ', '.join(dict.fromkeys([*_known(), *packages.PACKAGES]))
+    raise ValueError(f'Unknown family {folder!r}. Known: {names}, or a folder.')
+  for home in (folder, os.path.dirname(os.path.abspath(folder))):
+    if os.path.exists(os.path.join(home, _TARGET)):
+      return home
+  raise ValueError(
+    f'There is no {_TARGET} in {folder}, nor in the folder above.'
+  )
+
+
+def _drafters(folder, shared):
+  """Models of a folder but the target; they may share its parameters."""
+  names = os.listdir(folder) if os.path.isdir(folder) else []
+  return _in_order(
+    {
+      name.removesuffix('.safetensors'): load_model(
+        os.path.join(folder, name), shared
+      )
+      for name in names
+      if name.endswith('.safetensors') and name != _TARGET
+    }
+  )
+
+
+def _in_order(drafters):
+  """The largest first, then by name."""
+  key = lambda item: (-num_params(item[1]), item[0])
+  return dict(sorted(drafters.items(), key=key))
 
 
 def num_params(model: Model) -> int:

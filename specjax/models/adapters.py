@@ -159,6 +159,43 @@ def encoder_decoder(
   )
 
 
+@registry.component
+def resize_vocabulary(
+  model: base.LanguageModel, vocab_size: int
+) -> base.LanguageModel:
+  """Returns a model of the same weights and more tokens, or fewer.
+
+  Models that share a tokenizer may pad their vocabularies to different sizes.
+  Tokens that the model does not have get probability 0, and are read as its
+  last one; those that are cut off leave their mass to the others.
+
+  Args:
+    model: of the same tokens, as far as it has them.
+    vocab_size: `V` of the result.
+  """
+  if vocab_size == model.vocab_size:
+    return model
+  read = lambda tokens: jnp.minimum(tokens, model.vocab_size - 1)
+  more = max(0, vocab_size - model.vocab_size)
+
+  def extend(params, cache, tokens, **options):
+    extension = model.extend(params, cache, read(tokens), **options)
+    logits = jnp.pad(
+      extension.logits[..., :vocab_size],
+      ((0, 0), (0, 0), (0, more)),
+      constant_values=-jnp.inf,
+    )
+    return extension._replace(logits=logits)
+
+  return model._replace(
+    prefill=lambda params, cache, tokens, lengths: model.prefill(
+      params, cache, read(tokens), lengths
+    ),
+    extend=extend,
+    vocab_size=vocab_size,
+  )
+
+
 def teacher_forced(
   config: config_lib.Config, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> Callable[..., jax.Array]:

@@ -191,7 +191,7 @@ def errors_name(path: str | os.PathLike[str]) -> Iterator[None]:
 def _foreign(path, metadata):
   """Describes a whole file that `save` has not written."""
   beside = os.path.join(os.path.dirname(path), 'config.json')
-  signs = [f'{beside} has a model_type'] * _has_model_type(beside)
+  signs = [f'{beside} has a model_type'] * has_model_type(beside)
   signs += ["its format is 'pt'"] * (metadata.get('format') == 'pt')
   said = (
     f'It looks like a file of HuggingFace ({" and ".join(signs)}): '
@@ -204,8 +204,11 @@ def _foreign(path, metadata):
   ).strip()
 
 
-def _has_model_type(path):
-  """Runs leave a config.json, too: it is not enough that there is one."""
+def has_model_type(path: str) -> bool:
+  """Returns whether a `config.json` is HuggingFace's.
+
+  Runs leave a file of that name, too.
+  """
   try:
     with open(path, encoding='utf-8') as file:
       return 'model_type' in json.load(file)

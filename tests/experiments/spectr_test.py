@@ -75,7 +75,7 @@ _BERNOULLI = {
 def family(tmp_path_factory):
   """A folder with the shipped tokenizer and prompts, and tiny models."""
   folder = tmp_path_factory.mktemp('family')
-  shipped = pathlib.Path(families.__file__).parent / 'mini'
+  shipped = pathlib.Path(families.__file__).parent
   shutil.copy(shipped / 'prompts.jsonl', folder)
   toys.write_family(folder, {'medium': 0.5, 'small': 1.0}, scale=1.0)
   return str(folder)

@@ -1,11 +1,21 @@
 """The adapter's own work: what it does around the module."""
 
+import functools
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import base
+from specjax import models
+from specjax import sampling
+from specjax import trees
+from specjax import verifiers
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.testing import rounds
+from tests.verifiers import exact
 
 
 @pytest.mark.slow
@@ -78,3 +88,59 @@ def test_a_lone_token_is_widened_in_programs_for_a_cpu_alone():
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert f'tensor<1x{rows}x48xf32>' in text
     assert f'tensor<1x{3 - rows}x48xf32>' not in text
+
+
+class _Resized(exact.Case):
+  """A draft model of other tokens than the target's three."""
+
+  def __init__(self, size, **options):
+    super().__init__(**options)
+    object.__setattr__(self, 'size', size)
+
+  @functools.cached_property
+  def table(self):
+    """`[V, V]` float32, the draft's probabilities after each token."""
+    drafts = jnp.asarray(rounds.tables(self.size)[0])
+    model = adapters.resize_vocabulary(
+      models.MODELS['markov'](self.size), self.vocab_size
+    )
+    assert model.vocab_size == self.vocab_size
+    tokens = jnp.arange(self.vocab_size)[None]
+    logits = model.extend(drafts, model.init_cache(drafts, 1, 9), tokens).logits
+    return sampling.probabilities(logits[0], sampling.Sampling())
+
+  @functools.cached_property
+  def draft(self):
+    return rounds.normalised(np.asarray(self.table))
+
+  def tree(self, tokens):
+    before = jnp.append(tokens, rounds.ROOT)[np.array(self.topology.parents)]
+    valid = jnp.asarray(self.is_valid)
+    return base.DraftTree(tokens, self.topology, valid, self.table[before])
+
+
+@pytest.mark.parametrize('num_tokens', [1, 2])
+@pytest.mark.parametrize('size', [2, 3, 5])
+def test_a_drafter_of_another_vocabulary_leaves_the_target_exact(
+  size, num_tokens
+):
+  """All drafts are enumerated, and the uniforms integrated."""
+  case = _Resized(size, topology=trees.chain(num_tokens))
+  np.testing.assert_allclose(case.draft.sum(1), 1)
+  if size < 3:
+    assert (case.draft[:, size:] == 0).all()  # Never drafted,
+    np.testing.assert_array_equal(case.draft[size], case.draft[size - 1])
+  else:
+    wanted = rounds.normalised(rounds.tables(size)[0][:3, :3])
+    np.testing.assert_allclose(case.draft, wanted, rtol=1e-5)
+  found = exact.integrate(
+    case, verifiers.resolve('maximal'), *exact.walk_cells(case)
+  )
+  np.testing.assert_allclose(found.probs, case.want, atol=1e-5)
+
+
+def test_a_vocabulary_of_the_same_size_is_the_same_model():
+  model = models.MODELS['markov'](3)
+  assert adapters.resize_vocabulary(model, 3) is model
+  other = adapters.resize_vocabulary(model, 5)
+  assert adapters.resize_vocabulary(model, 5) is other

@@ -3,11 +3,15 @@
 import jax
 import numpy as np
 import pytest
-from safetensors import numpy as safetensors_numpy
 
 from specjax import families
 from specjax import metrics
+from specjax import models
 from specjax import sampling as sampling_lib
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.testing import toys
 
 
 @pytest.fixture(scope='module')
@@ -74,14 +78,61 @@ def test_a_folder_without_a_target_is_refused(tmp_path):
     families.load(str(tmp_path))
 
 
-def test_a_folder_of_huggingface_is_told_from_a_broken_one(tmp_path):
-  arrays = {'model.norm.weight': np.ones(8, np.float32)}
-  path = tmp_path / 'model.safetensors'
-  safetensors_numpy.save_file(arrays, path, metadata={'format': 'pt'})
-  (tmp_path / 'config.json').write_text('{"model_type": "llama"}')
-  with pytest.raises(ValueError, match='no checkpoint of specjax') as caught:
-    families.load(str(tmp_path))
-  assert 'models.load' in str(caught.value)
+def _checkpoint(seed, texts='', padding=0, **tiny):
+  """A random model with a tokenizer of its own."""
+  tokenizer = tokenizer_lib.train(['the year the year', texts], 270)
+  vocab_size = tokenizer.vocab_size + padding
+  config = config_lib.TransformerConfig(vocab_size, **toys.TINY | tiny)
+  params = adapters.init_params(jax.random.key(seed), config)
+  params = jax.tree.map(
+    lambda leaf: 6 * leaf if leaf.ndim > 1 else leaf, params
+  )
+  functions = adapters.language_model(config)
+  return models.Checkpoint(config, functions, params, tokenizer)
+
+
+@pytest.mark.parametrize('padding', [0, 5, 9])
+def test_checkpoints_of_padded_vocabularies_decode_together(padding):
+  """Greedily as the target alone, whatever the drafter's size is."""
+  target, draft = _checkpoint(0, padding=5), _checkpoint(1, padding=padding)
+  joined = families.join(target, {'draft': draft, 'same': target})
+  assert list(joined.drafters) == ['draft', 'same'][:: 1 if padding > 4 else -1]
+  assert joined.target.functions is target.functions
+  greedy = sampling_lib.Sampling(0.0)
+  prompts = [joined.tokenizer.encode_prompt(text) for text in ('the', 'year')]
+  decoded = {
+    name: families.decoder(joined, name, sampling=greedy, max_length=64).decode(
+      prompts, 20
+    )
+    for name in (None, 'draft', 'same')
+  }
+  wanted = [result.tokens for result in decoded[None]]
+  for results in decoded.values():
+    assert [result.tokens for result in results] == wanted
+  assert sum(r.accepted.sum() for r in decoded['same']) > 20
+
+
+def test_checkpoints_of_other_tokenizers_are_refused():
+  target, other = _checkpoint(0), _checkpoint(1, 'of days of days of days')
+  with pytest.raises(ValueError, match="and the drafter 'b' must share a tok"):
+    families.join(target, {'a': target, 'b': other})
+  with pytest.raises(ValueError, match='a has no tokenizer.json'):
+    families.join(target, {'a': target._replace(tokenizer=None)})
+  with pytest.raises(ValueError, match='target has no tokenizer.json'):
+    families.join(target._replace(tokenizer=None), {'a': target})
+
+
+def test_a_folder_of_huggingface_is_a_family_without_drafters(tmp_path):
+  checkpoint = _checkpoint(0)
+  models.save(checkpoint, tmp_path / 'model')
+  loaded = families.load(tmp_path / 'model')
+  assert not loaded.drafters and not loaded.prompts
+  jax.tree.map(
+    np.testing.assert_array_equal, loaded.target.params, checkpoint.params
+  )
+  (tmp_path / 'model' / 'model.safetensors').unlink()
+  with pytest.raises(ValueError, match='model.safetensors'):
+    families.load(tmp_path / 'model')
 
 
 @pytest.mark.slow
