@@ -19,8 +19,11 @@ from specjax.decoding import drivers
 from specjax.decoding import requests
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
+from specjax.decoding import turns
 from specjax.decoding import warm_start as warm_start_lib
 
+# Tokens that rows are continued with at once.
+_CHUNKS = (16, 64, 256)
 # Stop tokens that a program has room for; more of them take another one.
 _STOP_TOKENS = 8
 
@@ -165,6 +168,52 @@ class Decoder:
       self._bandit_state(bandit_state, len(asked.prompts)),
     )
 
+  def append(
+    self,
+    state: state_lib.DecodeState,
+    texts: Sequence[Sequence[int]],
+    max_new_tokens: int | Sequence[int],
+  ) -> state_lib.DecodeState:
+    """Continues rows with more text, such as the next turn of a chat.
+
+    What the models have read they do not read again.
+
+    Args:
+      state: of rows that are done; donated.
+      texts: token ids that come behind each row.
+      max_new_tokens: how many tokens to emit behind them at most, for all or
+        for each.
+
+    Returns:
+      A state for the drivers, in which bandits know what they have learnt.
+
+    Raises:
+      ValueError: as in `init`; or the target is an encoder-decoder, whose
+        source ends where its answer begins.
+    """
+    plan, max_length = self._setup.plan, self._setup.max_length
+    lengths = np.array(state.lengths)
+    asked = requests.read_more(
+      plan.target, max_length, texts, max_new_tokens, lengths
+    )
+    left, size = list(asked.prompts), state.tokens.shape[1]
+    while any(left):
+      room, longest = size - lengths.max(), max(map(len, left))
+      fits = [each for each in _CHUNKS if each <= room]
+      # Near the end of the buffer, as little as any buffer has left.
+      width = next(
+        (each for each in fits if each >= longest),
+        fits[-1] if fits else size - max_length,
+      )
+      num = np.array([min(len(row), width) for row in left], np.int32)
+      tokens = np.zeros((len(left), width), np.int32)
+      for row, text, count in zip(tokens, left, num):
+        row[:count] = text[:count]
+      state = turns.append(plan, self._params, state, tokens, num, asked.limits)
+      lengths += num
+      left = [text[count:] for text, count in zip(left, num)]
+    return state
+
   def _padded(self, prompts):
     """One array; its width is a power of two, so that programs are shared."""
     longest = max(map(len, prompts))
@@ -244,14 +293,7 @@ class Decoder:
     rounds = drivers.stream(self.round_fn, self._params, start, learn)
     for state, info in rounds:
       _check(state)
-      num, kept = int(info.num_emitted[0]), int(info.num_accepted[0])
-      depth = int(info.depth[0])
-      last = 'bonus' if kept == depth else 'corrected'
-      origins = ['accepted'] * kept + [last if depth else 'sampled']
-      yield [
-        Piece(int(token), origin)
-        for token, origin in zip(info.tokens[0, :num], origins)
-      ]
+      yield pieces(info)
 
   def results(
     self, prompts: Sequence[Sequence[int]], state: state_lib.DecodeState
@@ -274,6 +316,18 @@ class Decoder:
       )
       for i, prompt in enumerate(prompts)
     ]
+
+
+def pieces(info: base.RoundInfo) -> list[Piece]:
+  """Returns the tokens that a round has emitted in the first row."""
+  num, kept = int(info.num_emitted[0]), int(info.num_accepted[0])
+  depth = int(info.depth[0])
+  last = 'bonus' if kept == depth else 'corrected'
+  origins = ['accepted'] * kept + [last if depth else 'sampled']
+  return [
+    Piece(int(token), origin)
+    for token, origin in zip(info.tokens[0, :num], origins)
+  ]
 
 
 @functools.partial(jax.jit, static_argnames='setup')

@@ -59,6 +59,49 @@ def read(
   return Requests(checked, limits, ids.astype(np.uint32))
 
 
+def read_more(
+  target: base.LanguageModel,
+  max_length: int,
+  texts: Sequence[Sequence[int]],
+  max_new_tokens: int | Sequence[int],
+  lengths: np.ndarray,
+) -> Requests:
+  """Checks what `Decoder.append` is given.
+
+  Args:
+    target: the model to sample from.
+    max_length: longest row in tokens.
+    texts: token ids of each row, as prompts in `read`.
+    max_new_tokens: as in `read`.
+    lengths: `[B]` of the rows until then.
+
+  Raises:
+    ValueError: as in `read`; or the target cannot read on.
+  """
+  if target.start_id is not None:
+    raise ValueError(
+      'An encoder-decoder cannot be continued: its source ends where its '
+      'answer begins.'
+    )
+  if len(texts) != len(lengths):
+    raise ValueError(
+      f'texts must be one for each of {len(lengths)} rows, got {len(texts)}.'
+    )
+  checked = _prompts(texts, target.vocab_size, 'texts')
+  num = len(checked)
+  news = _integers('max_new_tokens', max_new_tokens, num)
+  checks.check_range('max_new_tokens', max_new_tokens, 0)
+  limits = lengths + [len(text) for text in checked] + news
+  if limits.max() > max_length:
+    row = int(limits.argmax())
+    raise ValueError(
+      f'texts[{row}] has {len(checked[row])} tokens; behind a row of '
+      f'{lengths[row]}, with max_new_tokens={news[row]}, it exceeds '
+      f'max_length={max_length}.'
+    )
+  return Requests(checked, limits.astype(np.int32), np.arange(num))
+
+
 def check_seed(seed: int) -> None:
   """Raises a `ValueError` unless it is an integer of 32 bits."""
   if not np.issubdtype(np.asarray(seed).dtype, np.integer):
@@ -66,16 +109,16 @@ def check_seed(seed: int) -> None:
   checks.check_range('seed', seed, 0, _LARGEST)
 
 
-def _prompts(prompts, vocab_size):
+def _prompts(prompts, vocab_size, name='prompts'):
   if isinstance(prompts, str):
     raise ValueError(
-      'prompts must be a list of lists of token ids, got the text '
+      f'{name} must be a list of lists of token ids, got the text '
       f'{prompts!r}: encode it first.'
     )
   if not len(prompts):
-    raise ValueError('prompts must hold at least one prompt, got none.')
+    raise ValueError(f'{name} must hold at least one prompt, got none.')
   return [
-    _prompt(f'prompts[{i}]', prompt, vocab_size)
+    _prompt(f'{name}[{i}]', prompt, vocab_size)
     for i, prompt in enumerate(prompts)
   ]
 

@@ -8,7 +8,6 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from specjax import base
 from specjax import checks
@@ -16,6 +15,7 @@ from specjax import sampling as sampling_lib
 from specjax.decoding import estimates
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
+from specjax.decoding import turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,8 @@ class WarmStart:
     """
     plan, start = self.plan, state.lengths
     assert plan.reward is not None  # As was checked.
-    state, probs = _read(plan, params, state, lengths, self.num_tokens)
+    state, logits = turns.read_on(plan, params, state, lengths, self.num_tokens)
+    probs = sampling_lib.both_probs(logits, plan.sampling)
     rows = jnp.ones((len(plan.slots.owners), len(start)), bool)
     state, _, chances = round_lib.estimate(
       plan, params, state, rows, base.TargetProbs(start, probs)
@@ -74,27 +75,6 @@ class WarmStart:
       plan.bandit, plan.per_row, state.bandit, num_read > 0, rewards
     )
     return state.replace(history=history, bandit=bandit)
-
-
-def _read(plan: round_lib.Round, params, state, lengths, num_tokens):
-  """Lets the target read on; also returns its `[B, P, V]` probabilities."""
-  start, index = state.lengths, np.arange(num_tokens)
-  at = start[:, None] - 1 + index[None]
-  tokens = jnp.take_along_axis(state.tokens, at, axis=1, mode='clip')
-  extension = plan.target.extend(params.target, state.target, tokens)
-  path = jnp.broadcast_to(index, tokens.shape)
-  state = state.replace(
-    lengths=lengths,
-    done=lengths >= state.limits,
-    target=plan.target.commit(
-      state.target, extension.pending, path, lengths - start
-    ),
-    features={
-      tap: round_lib.write(buffer, extension.features[tap], start - 1)
-      for tap, buffer in state.features.items()
-    },
-  )
-  return state, sampling_lib.both_probs(extension.logits, plan.sampling)
 
 
 def _check(plan: round_lib.Round, num_tokens):
