@@ -15,7 +15,7 @@ from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 
-_SOURCE, _PARAMS = 'source.json', 'params'
+_SOURCE, _PARAMS = 'converted_from.json', 'converted_params'
 
 
 def read_or_make(
@@ -45,7 +45,7 @@ def read_or_make(
     with open(known, encoding='utf-8') as file:
       if file.read() == source:
         return _read(folder, config)
-    shutil.rmtree(folder)
+    shutil.rmtree(os.path.join(folder, _PARAMS), ignore_errors=True)
   elif os.path.isdir(folder) and os.listdir(folder):
     raise ValueError(f'cache must be a folder of its own, got {folder}.')
   params = make()

@@ -221,7 +221,7 @@ def test_a_cache_is_read_until_its_files_change(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_read_is_named(tmp_path):
   folder, cache = oracle.save('llama', tmp_path / 'model'), tmp_path / 'cache'
   models.load(folder, cache=cache)
-  for file in sorted((cache / 'params').rglob('*')):
+  for file in sorted((cache / 'converted_params').rglob('*')):
     if file.is_file():
       file.write_bytes(b'')
   with pytest.raises(ValueError, match=f'delete {cache}'):
@@ -233,10 +233,10 @@ def test_a_cache_takes_no_folder_of_others_and_survives_interruptions(tmp_path):
   with pytest.raises(ValueError, match='cache must be a folder of its own'):
     models.load(folder, cache=folder)
   cache.mkdir()
-  (cache / 'source.json').write_text('')
-  (cache / 'params').mkdir()
+  (cache / 'converted_from.json').write_text('')
+  (cache / 'converted_params').mkdir()
   models.load(folder, cache=cache)
-  assert (cache / 'source.json').read_text()
+  assert (cache / 'converted_from.json').read_text()
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def _fuzz(folder, spoilt, num, seed):
   return refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['model.safetensors', 'config.json'])
 def test_broken_files_raise_nothing_but_a_value_error(folder, name):
   """A bit of an array or of a name that is not needed, no reader can see."""
