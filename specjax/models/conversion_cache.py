@@ -45,12 +45,12 @@ def read_or_make(
     with open(known, encoding='utf-8') as file:
       if file.read() == source:
         return _read(folder, config)
-    shutil.rmtree(os.path.join(folder, _PARAMS), ignore_errors=True)
   elif os.path.isdir(folder) and os.listdir(folder):
     raise ValueError(f'cache must be a folder of its own, got {folder}.')
-  params = make()
   os.makedirs(folder, exist_ok=True)
   _write(known, '')  # Stale, if this is interrupted.
+  shutil.rmtree(os.path.join(folder, _PARAMS), ignore_errors=True)
+  params = make()
   with ocp.StandardCheckpointer() as checkpointer:
     checkpointer.save(os.path.join(folder, _PARAMS), checkpoint.flatten(params))
   _write(known, source)
