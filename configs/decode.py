@@ -4,9 +4,13 @@ python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
     --config.prompt="what is the capital of france?"
 python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
     --config.prompts_file=prompts.jsonl --config.batch_size=8
+python -m experiments.main --config=configs/decode.py --workdir=runs/chat \
+    --config.family=smollm2 --config.arms="('prompt_lookup:8',)" \
+    --config.system="Answer briefly." --config.prompt="Who was Ada Lovelace?"
 
 Everything that decodes can be asked for: arms such as 'medium:8x4/otm',
-'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over several.
+'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over several. A family
+with a chat template reads prompts through it, unless --config.chat=false.
 """
 
 import ml_collections

@@ -6,23 +6,30 @@ from experiments.common import compare
 from experiments.common import prompts
 from experiments.common import runner
 from experiments.common import ways
-from specjax import families
 from specjax.data import examples as examples_lib
 
 # One workdir will do for all that is asked.
-MAY_CHANGE = ('arms', 'bandit', 'prompt', 'prompts_file', 'sampling')
+MAY_CHANGE = (
+  'arms',
+  'bandit',
+  'chat',
+  'prompt',
+  'prompts_file',
+  'sampling',
+  'system',
+)
 
 
 def run(config, workdir):
   """Prints each text; returns a row for every prompt."""
-  family = families.load(config.family)
+  family = prompts.load_family(config)
   way = ways.parse(config, _entry(config), list(family.drafters), 'config')
   examples = _examples(config)
   encode = family.tokenizer.encode_prompt
   jobs = [prompts.Job(each.domain, [encode(each.prompt)]) for each in examples]
   point = runner.Point(
     {
-      'family': config.family,
+      **{name: config.get(name) for name in ('family', 'chat', 'system')},
       'way': way.settings,
       'prompts': [each.prompt for each in examples],
       'max_new_tokens': config.max_new_tokens,

@@ -4,12 +4,11 @@ from experiments.common import costs
 from experiments.common import plots
 from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
-from specjax import families
 
 
 def run(config, workdir):
   """Returns a row for each of `config.arms`; see `experiments.common.costs`."""
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   models = list(family.drafters)
   way = ways_lib.parse(config, {'bandit': 'uniform'}, models, 'arms')
   ways_lib.build(way, family, config.max_length)

@@ -9,7 +9,6 @@ from experiments.common import log
 from experiments.common import measure
 from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
-from specjax import families
 from specjax import models
 
 MAY_CHANGE = ('arm',)
@@ -25,7 +24,7 @@ def run(config, workdir):
     raise ValueError(
       "The comparison needs transformers: pip install -e '.[benchmark]'."
     )
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   drafters = list(family.drafters)
   ways = [
     ways_lib.parse(config, arm, drafters, 'arm') for arm in ('none', config.arm)

@@ -15,14 +15,13 @@ from experiments.common import measure
 from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
 from specjax import decoding
-from specjax import families
 
 MAY_CHANGE = ('arm', 'arms')
 
 
 def run(config, workdir):
   """Returns a row for each comparison: `round_ms` over `other_ms`."""
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   models = list(family.drafters)
   plain, alone = (
     ways_lib.parse(config, arm, models, 'arm') for arm in ('none', config.arm)

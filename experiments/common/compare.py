@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 
 def plan(config: Any) -> Plan:
   """Reads the config; whatever is wrong is refused here."""
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   names = list(family.drafters)
   ways = ways_lib.parse_all(config, names)
   for way in ways:  # All are tried before any is decoded.

@@ -51,7 +51,8 @@ def experiments() -> list[str]:
 def load(path: str) -> ml_collections.ConfigDict:
   """Loads a config: a file, and behind a colon what its `get_config` takes.
 
-  Every config gets the field `sweep`.
+  Every config gets the field `sweep`, and one of a family also `chat` and
+  `system`, see `prompts.load_family`.
   """
   file, _, argument = path.partition(':')
   if not pathlib.Path(file).is_file():
@@ -61,8 +62,13 @@ def load(path: str) -> ml_collections.ConfigDict:
   if argument and not takes:
     raise ValueError(f'{file} takes no argument, got {argument!r}.')
   config = get_config(argument) if argument else get_config()
-  if 'sweep' not in config:
-    config.sweep = ''
+  added = {'sweep': ''}
+  if 'family' in config:
+    chat = ml_collections.config_dict.placeholder(bool)
+    added |= {'chat': chat, 'system': ''}
+  for field, value in added.items():
+    if field not in config:
+      config[field] = value
   return config
 
 

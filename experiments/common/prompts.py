@@ -69,6 +69,17 @@ class Set(NamedTuple):
     return sorted(found, key=lambda label: (place(label), label))
 
 
+def load_family(config: Any) -> families.Family:
+  """Returns `config.family`, which writes prompts as the config says.
+
+  `config.chat` is whether they go through the family's chat template, which
+  they do by default if there is one; `config.system` is a system prompt.
+  """
+  family = families.load(config.family)
+  asked = config.get('chat'), config.get('system', '')
+  return family._replace(tokenizer=family.tokenizer.with_prompts(*asked))
+
+
 def build(config: Any, family: families.Family) -> list[Set]:
   """Returns the sets of `config.prompts`, shuffled by `config.seed`."""
   if not config.prompts:

@@ -12,11 +12,11 @@ from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import plots
+from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
 from experiments.spectr import acceptance
 from specjax import checks
 from specjax import couplings
-from specjax import families
 from specjax.decoding import round as round_lib
 
 # Leaves the device for a linear program, which no large vocabulary has.
@@ -28,7 +28,7 @@ def run(config, workdir):
   """Returns a row for every coupling and vocabulary, and for every way."""
   configs.check_counts(config, ('vocab_sizes', *_COUNTS))
   checks.check_range('spread', config.spread, 0)
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   prompts = [
     family.tokenizer.encode_prompt(example.prompt) for example in family.prompts
   ]

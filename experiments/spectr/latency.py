@@ -12,7 +12,7 @@ from experiments.common import configs
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import plots
-from specjax import families
+from experiments.common import prompts as prompts_lib
 from specjax import registry
 
 _COUNTS = 'lengths', 'batch_sizes', 'prefix_length', 'repeats'
@@ -24,7 +24,7 @@ def run(config, workdir):
   `relative` is to the first row; deviations are those of single calls.
   """
   configs.check_counts(config, _COUNTS)
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   models = {'target': family.target, **family.drafters}
   names = config.model_names or tuple(models)
   for name in names:

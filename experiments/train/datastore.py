@@ -5,14 +5,14 @@ import os
 import tqdm
 
 from experiments.common import measure
-from specjax import families
+from experiments.common import prompts as prompts_lib
 from specjax.data import datastore
 from specjax.data import examples as examples_lib
 
 
 def run(config, workdir):
   """Writes `datastore.safetensors` of the train files; returns its row."""
-  tokenizer = families.load(config.family).tokenizer
+  tokenizer = prompts_lib.load_family(config).tokenizer
   examples = examples_lib.read_split(config.data_dir, 'train')
   documents = [
     tokenizer.encode_example(example.prompt, example.response)[0]

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from specjax import families
+from experiments.common import prompts as prompts_lib
 from specjax.data import examples as examples_lib
 from specjax.data import packing
 from specjax.models import adapters
@@ -21,7 +21,7 @@ _FIXED = (*_SHARED, 'head_rows')
 
 def run(config, workdir):
   """Writes `NAME.safetensors` for each drafter."""
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   rows = _rows(config, family.tokenizer)
   target = family.target
   taught = teacher.teach(

@@ -1,7 +1,7 @@
 """Held-out bits per byte of a family, by model and domain."""
 
 from experiments.common import log
-from specjax import families
+from experiments.common import prompts as prompts_lib
 from specjax.data import examples as examples_lib
 from specjax.evaluation import perplexity
 from specjax.models import adapters
@@ -10,7 +10,7 @@ from specjax.models import config as config_lib
 
 def run(config, workdir):
   """Returns a row for every model and domain of the eval files."""
-  family = families.load(config.family)
+  family = prompts_lib.load_family(config)
   models = {'target': family.target, **family.drafters}
   return rows(
     workdir, models, family.tokenizer, config.data_dir, config.row_length

@@ -8,13 +8,12 @@ import numpy as np
 from experiments.common import prompts
 from experiments.common import runner
 from experiments.common import ways
-from specjax import families
 from specjax.data import examples as examples_lib
 
 
 def run(config, workdir):
   """Writes `responses.jsonl`; goes on where it stopped."""
-  family = families.load(config.family)
+  family = prompts.load_family(config)
   chosen = _chosen(config, family.tokenizer)
   jobs = [prompts.Job(example.domain, [tokens]) for example, tokens in chosen]
   length = config.max_prompt_tokens + config.max_new_tokens

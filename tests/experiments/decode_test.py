@@ -1,18 +1,27 @@
 """The quickstart, and prompts of one's own."""
 
+import json
 import pathlib
 import sys
 
+from absl import flags as absl_flags
+import jax
 import matplotlib.image
 import numpy as np
 import pytest
 
 from experiments import main
 from experiments.common import configs
+from experiments.common import prompts
 from experiments.common import results
 from specjax import families
+from specjax import models
 from specjax import sampling as sampling_lib
+from specjax.data import tokenizer as tokenizer_lib
 from specjax.evaluation import likelihood
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.testing import toys
 
 _CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
 
@@ -110,3 +119,56 @@ def test_prompts_come_from_one_place_and_arms_have_a_bandit(tmp_path):
   config = _load('decode', prompt='x', arms=('none', 'small:2'))
   with pytest.raises(ValueError, match='bandit must say who chooses'):
     main.run(config, tmp_path)
+
+
+@pytest.fixture(name='chatty')
+def _chatty(tmp_path):
+  """A folder of HuggingFace: a random model and a chat template."""
+  tokenizer = tokenizer_lib.load(
+    pathlib.Path(families.__file__).parent / 'mini'
+  )
+  config = config_lib.TransformerConfig(tokenizer.vocab_size, **toys.TINY)
+  params = adapters.init_params(jax.random.key(0), config)
+  functions = adapters.language_model(config)
+  folder = tmp_path / 'chatty'
+  models.save(models.Checkpoint(config, functions, params, tokenizer), folder)
+  path = folder / 'tokenizer.json'  # Without one of the markers of specjax.
+  path.write_text(path.read_text('utf-8').replace('<|pad|>', '<s>'), 'utf-8')
+  text = json.dumps({'eos_token': '<|end|>', 'chat_template': _TEMPLATE})
+  (folder / 'tokenizer_config.json').write_text(text)
+  return folder
+
+
+_TEMPLATE = (
+  "{% for m in messages %}{{ m['role'] + ':' + m['content'] + '<|end|>' }}"
+  '{% endfor %}'
+)
+
+
+def test_chat_and_system_say_how_prompts_are_written(chatty):
+  def prompt(*flags):
+    argv = ['main.py', '--config=configs/decode.py', '--workdir=runs', *flags]
+    values = absl_flags.FlagValues()
+    main.parsed([*argv, f'--config.family={chatty}'], values)
+    tokenizer = prompts.load_family(values.config).tokenizer
+    return tokenizer.decode(tokenizer.encode_prompt('why?'))
+
+  assert prompt() == prompt('--config.chat=true') == 'user:why?'
+  assert prompt('--config.chat=false') == 'why?'
+  assert prompt('--config.system=Be brief.') == 'system:Be brief.user:why?'
+  mini = _load('decode', chat=True)
+  with pytest.raises(ValueError, match='chat needs a .* chat template'):
+    prompts.load_family(mini)
+  with pytest.raises(ValueError, match='system needs a chat template'):
+    prompts.load_family(_load('decode', system='Be brief.'))
+
+
+@pytest.mark.slow
+def test_a_folder_of_huggingface_decodes_prompts_as_chat(chatty, tmp_path):
+  fields = {'family': str(chatty), 'arms': ('prompt_lookup:2',)}
+  fields |= {'prompt': 'what is it?', 'max_new_tokens': 8}
+  said = [
+    _rows(_load('decode', **fields, **own), tmp_path / 'run')[0]['response']
+    for own in ({}, {'chat': False}, {'system': 'Be brief.'}, {'chat': True})
+  ]
+  assert said[0] == said[3] and len(set(said)) == 3
