@@ -1,23 +1,14 @@
 """One table, two pictures and one text: plain against speculative decoding."""
 
 import dataclasses
-import os
-import sys
 
 import numpy as np
 
 from experiments.common import compare
 from experiments.common import plots
+from experiments.common import terminal
 from experiments.common import ways
 from specjax import metrics
-
-_COLOURS = {
-  'accepted': '\033[32m',
-  'corrected': '\033[31m',
-  'bonus': '\033[36m',
-  'sampled': '',
-}
-_PLAIN = '\033[0m'
 
 
 def run(config, workdir):
@@ -91,12 +82,6 @@ def _shown(config, made):
 
 def _print(row):
   """Prints the text, coloured by origin."""
-  plain = bool(os.environ.get('NO_COLOR')) or not sys.stdout.isatty()
-
-  def paint(text, origin):
-    return text if plain else f'{_COLOURS[origin]}{text}{_PLAIN}'
-
-  legend = ', '.join(paint(name, name) for name in list(_COLOURS)[:3])
-  print(f'\nA greedy text by {row["way"]} ({legend} tokens):\n')
+  print(f'\nA greedy text by {row["way"]} ({terminal.legend()} tokens):\n')
   print(f'{row["shown_prompt"]}\n')
-  print(''.join(paint(*each) for each in row['shown']) + '\n')
+  print(''.join(terminal.paint(*each) for each in row['shown']) + '\n')

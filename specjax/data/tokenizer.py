@@ -86,6 +86,10 @@ class Tokenizer:
     own = own._replace(template=None) if chat is False else own
     return Tokenizer(self._core, own, system)
 
+  def encode(self, text: str) -> list[int]:
+    """Returns the tokens of a text, with nothing before or behind it."""
+    return self._core.encode(text, add_special_tokens=False).ids
+
   def encode_prompt(self, prompt: str) -> list[int]:
     """Returns the tokens after which a response begins.
 
@@ -96,13 +100,18 @@ class Tokenizer:
       raise ValueError('prompt must not be empty.')
     if self.template is not None:
       return self.encode_chat([{'role': 'user', 'content': prompt}])
-    return [*self._format.before, *self._encode(prompt), *self._format.after]
+    return [*self._format.before, *self.encode(prompt), *self._format.after]
 
   def encode_chat(self, messages: Sequence[chat_lib.Message]) -> list[int]:
     """Returns the tokens of a conversation after which an answer begins.
 
     Special tokens that a message spells become these tokens, as they do in
-    transformers.
+    transformers. Arguments and errors as in `render`.
+    """
+    return self.encode(self.render(messages))
+
+  def render(self, messages: Sequence[chat_lib.Message]) -> str:
+    """Returns the text of a conversation, up to where an answer begins.
 
     Args:
       messages: turns, as in `chat.Template.render`; the user's is the last.
@@ -112,11 +121,11 @@ class Tokenizer:
     """
     if self.template is None:
       raise ValueError('messages need a tokenizer with a chat template.')
-    return self._encode(self.template.render(messages, system=self._system))
+    return self.template.render(messages, system=self._system)
 
   def encode_response(self, response: str) -> list[int]:
     """Returns the tokens of a response, `end_id` included."""
-    return [*self._encode(response), self.end_id]
+    return [*self.encode(response), self.end_id]
 
   def encode_example(self, prompt: str, response: str) -> tuple[list[int], int]:
     """Returns the tokens of both, and the index where the response starts."""
@@ -126,6 +135,10 @@ class Tokenizer:
   def decode(self, tokens: Iterable[int]) -> str:
     """Returns the text of tokens, without special ones."""
     return self._core.decode([int(token) for token in tokens])
+
+  def spelling(self, token: int) -> str:
+    """Returns how the vocabulary spells a token, such as a special one."""
+    return self._core.id_to_token(int(token))
 
   def pieces(self, tokens: Iterable[int]) -> list[str]:
     """Returns one string a token that join to `decode(tokens)`.
@@ -162,9 +175,6 @@ class Tokenizer:
         f'{names} must share a tokenizer, but theirs differ: '
         f'{"; ".join(found)}.'
       )
-
-  def _encode(self, text):
-    return self._core.encode(text, add_special_tokens=False).ids
 
 
 def load(path: str | os.PathLike[str]) -> Tokenizer:

@@ -3,6 +3,7 @@
 from specjax.decoding.decoder import Decoder
 from specjax.decoding.decoder import Piece
 from specjax.decoding.decoder import Result
+from specjax.decoding.decoder import pieces
 from specjax.decoding.drivers import decode
 from specjax.decoding.drivers import stream
 from specjax.decoding.drivers import throughput_learner
@@ -26,6 +27,7 @@ __all__ = [
   'decode',
   'init',
   'make_round',
+  'pieces',
   'speculative',
   'stream',
   'throughput_learner',

@@ -13,11 +13,13 @@ from specjax import sampling as sampling_lib
 from specjax.data import examples as examples_lib
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.families import packages
+from specjax.families.conversation import Conversation
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 
 __all__ = [
+  'Conversation',
   'Family',
   'Model',
   'decoder',

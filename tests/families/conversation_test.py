@@ -1,0 +1,164 @@
+"""Turns of a conversation say what they say if all was one prompt."""
+
+import jax
+import pytest
+import tokenizers
+from tokenizers import decoders
+from tokenizers import models
+from tokenizers import pre_tokenizers
+
+from specjax import decoding
+from specjax import families
+from specjax import sampling as sampling_lib
+from specjax.data import chat
+from specjax.data import prompt_format
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import adapters
+from specjax.models import config as config_lib
+
+_SOURCE = (
+  '{% for m in messages %}'
+  "{{ '<a>' if m.role == 'assistant' else '<u>' }}{{ m.content }}<e>"
+  '{% endfor %}'
+  '{% if add_generation_prompt %}<a>{% endif %}'
+)
+
+
+def _tokenizer(source=_SOURCE):
+  """Bytes, and three marks of a conversation."""
+  letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+  vocab = {letter: i for i, letter in enumerate(letters)}
+  core = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+  core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  core.decoder = decoders.ByteLevel()
+  core.add_special_tokens(['<u>', '<a>', '<e>'])
+  form = prompt_format.of_text(core, [core.token_to_id('<e>')])
+  template = source and chat.Template(source)
+  return tokenizer_lib.Tokenizer(core, form._replace(template=template))
+
+
+@pytest.fixture(scope='module', name='decoder')
+def _decoder():
+  """Greedy; the last token that it can emit ends an answer."""
+  tokenizer = _tokenizer()
+  config = config_lib.TransformerConfig(
+    vocab_size=tokenizer.vocab_size,
+    num_layers=1,
+    d_model=16,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=8,
+    d_ff=16,
+  )
+  params = [
+    jax.tree.map(
+      lambda x: 12 * x if x.ndim > 1 else x,
+      adapters.init_params(jax.random.key(seed), config),
+    )
+    for seed in (0, 1)
+  ]
+  model = adapters.transformer(config)
+  return decoding.speculative(
+    model,
+    params[0],
+    model,
+    params[1],
+    draft_length=2,
+    sampling=sampling_lib.Sampling(temperature=0.0),
+    stop_tokens=tokenizer.stop_tokens,
+    max_length=160,
+  )
+
+
+def _say(conversation, text, num=12):
+  said = list(conversation.say(text, num))
+  return ''.join(piece for each in said for piece, _ in each.pieces), said
+
+
+def _alone(decoder, tokenizer, messages, num=12):
+  """The answer to a conversation that is read anew."""
+  (result,) = decoder.decode([tokenizer.encode_chat(messages)], num)
+  stops = tokenizer.stop_tokens
+  return tokenizer.decode([t for t in result.tokens if t not in stops])
+
+
+def test_each_turn_answers_the_whole_conversation(decoder):
+  tokenizer = _tokenizer()
+  conversation = families.Conversation(tokenizer, decoder)
+  for text in ('Hello!', 'Who?', 'Ünd?'):
+    answer, said = _say(conversation, text)
+    *before, last = conversation.messages
+    assert last == {'role': 'assistant', 'content': answer}
+    assert before[-1] == {'role': 'user', 'content': text}
+    assert answer == _alone(decoder, tokenizer, before)
+    assert sum(each.num_tokens for each in said) <= 12
+
+
+def test_the_past_is_read_once(decoder, monkeypatch):
+  conversation = families.Conversation(_tokenizer(), decoder)
+  prompts = []
+  init = decoder.init
+
+  def counted(*args, **options):
+    prompts.append(args)
+    return init(*args, **options)
+
+  monkeypatch.setattr(decoder, 'init', counted)
+  for text in ('Hello!', 'Who?', 'Why?'):
+    _say(conversation, text)
+  assert len(prompts) == 1
+
+
+def test_an_answer_that_nobody_ends_stays_as_it_is(decoder):
+  tokenizer = _tokenizer()
+  conversation = families.Conversation(tokenizer, decoder)
+  rounds = conversation.say('Hello!', 40)
+  part = ''.join(piece for piece, _ in next(rounds).pieces)
+  rounds.close()
+  assert conversation.messages[-1]['content'] == part
+  answer, _ = _say(conversation, 'Go on.')
+  assert answer == _alone(decoder, tokenizer, conversation.messages[:-1])
+
+
+def test_a_round_that_was_broken_off_is_read_again(decoder, monkeypatch):
+  tokenizer = _tokenizer()
+  conversation = families.Conversation(tokenizer, decoder)
+
+  def broken(*args):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch:
+    patch.setattr(decoding, 'stream', broken)
+    with pytest.raises(KeyboardInterrupt):
+      _say(conversation, 'Hello!')
+  assert conversation.messages[-1]['content'] == ''
+  answer, _ = _say(conversation, 'Who?')
+  assert answer == _alone(decoder, tokenizer, conversation.messages[:-1])
+
+
+def test_a_template_that_rewrites_the_past_is_read_anew(decoder):
+  """Such as one that shows the last turn alone."""
+  source = '{% set m = messages[-1] %}<u>{{ m.content }}<e><a>'
+  tokenizer = _tokenizer(source)
+  conversation = families.Conversation(tokenizer, decoder)
+  for text in ('Hello!', 'Who?'):
+    answer, _ = _say(conversation, text)
+    own = [{'role': 'user', 'content': text}]
+    assert answer == _alone(decoder, tokenizer, own)
+
+
+def test_a_conversation_that_is_too_long_stands_where_it_stood(decoder):
+  conversation = families.Conversation(_tokenizer(), decoder)
+  _say(conversation, 'Hello!')
+  before = list(conversation.messages)
+  with pytest.raises(ValueError, match='it exceeds max_length=160'):
+    _say(conversation, 'x' * 150)
+  assert conversation.messages == before
+  assert _say(conversation, 'Who?')[1]
+
+
+def test_what_cannot_be_a_conversation_is_refused(decoder):
+  with pytest.raises(ValueError, match='a tokenizer with a chat template'):
+    families.Conversation(_tokenizer(None), decoder)
+  with pytest.raises(ValueError, match='text must not be empty'):
+    _say(families.Conversation(_tokenizer(), decoder), '')
