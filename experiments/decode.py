@@ -23,7 +23,7 @@ MAY_CHANGE = (
 def run(config, workdir):
   """Prints each text; returns a row for every prompt."""
   family = prompts.load_family(config)
-  way = ways.parse(config, _entry(config), list(family.drafters), 'config')
+  way = ways.parse(config, ways.entry(config), list(family.drafters), 'config')
   examples = _examples(config)
   encode = family.tokenizer.encode_prompt
   jobs = [prompts.Job(each.domain, [encode(each.prompt)]) for each in examples]
@@ -50,17 +50,6 @@ def run(config, workdir):
     rows.append(row | compare.summary([record]) | {'response': text})
   print()
   return rows
-
-
-def _entry(config):
-  """The way: one arm, or a bandit over several."""
-  if config.bandit:
-    return {'bandit': config.bandit}
-  if len(config.arms) == 1:
-    return config.arms[0]
-  raise ValueError(
-    f'bandit must say who chooses among the {len(config.arms)} arms, got none.'
-  )
 
 
 def _examples(config):

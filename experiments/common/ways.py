@@ -140,6 +140,21 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
   )
 
 
+def entry(config: Any) -> Any:
+  """Returns the one way of a config: its only arm, or a bandit over several.
+
+  Raises:
+    ValueError: there are several arms, but nobody who chooses.
+  """
+  if config.bandit:
+    return {'bandit': config.bandit}
+  if len(config.arms) == 1:
+    return config.arms[0]
+  raise ValueError(
+    f'bandit must say who chooses among the {len(config.arms)} arms, got none.'
+  )
+
+
 def alone(way: Way) -> list[Way]:
   """Returns a way for each of a bandit's arms, which is that arm alone."""
   own = {name: _DEFAULTS[name] for name in _CHOOSING}

@@ -2,14 +2,19 @@
 
 import functools
 import pathlib
-import shutil
 from typing import Any
 
 import jax
+import tokenizers
+from tokenizers import decoders
+from tokenizers import models as tokenizer_models
+from tokenizers import pre_tokenizers
 
 from specjax import base
 from specjax import families
 from specjax import models
+from specjax.data import chat
+from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
@@ -73,20 +78,47 @@ def markov(
   return models.MODELS['markov'](vocab_size), jax.nn.softmax(logits)
 
 
+CHAT_TEMPLATE = (
+  '{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}'
+  '{% if add_generation_prompt %}<assistant>{% endif %}'
+)
+
+
+def chat_tokenizer(
+  template: str | None = CHAT_TEMPLATE,
+) -> tokenizer_lib.Tokenizer:
+  """Returns a tokenizer of bytes, and of the marks of a chat template."""
+  letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+  vocab = {letter: i for i, letter in enumerate(letters)}
+  core = tokenizers.Tokenizer(tokenizer_models.BPE(vocab=vocab, merges=[]))
+  core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  core.decoder = decoders.ByteLevel()
+  core.add_special_tokens(['<system>', '<user>', '<assistant>', '<end>'])
+  own = prompt_format.of_text(core, [core.token_to_id('<end>')])
+  if template is not None:
+    own = own._replace(template=chat.Template(template))
+  return tokenizer_lib.Tokenizer(core, own)
+
+
 def write_family(
-  folder: pathlib.Path, drafters: dict[str, float], scale: float = 12.0
+  folder: pathlib.Path,
+  drafters: dict[str, float],
+  scale: float = 12.0,
+  tokenizer: tokenizer_lib.Tokenizer | None = None,
 ) -> None:
-  """Writes the shipped tokenizer and random models of one shape.
+  """Writes a tokenizer and random models of one shape.
 
   Args:
     folder: where to.
     drafters: by name, how far each is from the target, from 0, the target
       itself, to 1, another model.
     scale: of the weights; a large one makes for peaked distributions.
+    tokenizer: the mini family's, by default.
   """
   shipped = pathlib.Path(families.__file__).parent / 'mini'
-  shutil.copy(shipped / 'tokenizer.json', folder)
-  vocab_size = tokenizer_lib.load(folder).vocab_size
+  tokenizer = tokenizer or tokenizer_lib.load(shipped)
+  tokenizer.save(folder)
+  vocab_size = tokenizer.vocab_size
   config = config_lib.TransformerConfig(vocab_size=vocab_size, **TINY)
   ends = [adapters.init_params(jax.random.key(seed), config) for seed in (0, 1)]
   for name, share in {'target': 0.0, **drafters}.items():

@@ -2,45 +2,19 @@
 
 import jax
 import pytest
-import tokenizers
-from tokenizers import decoders
-from tokenizers import models
-from tokenizers import pre_tokenizers
 
 from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
-from specjax.data import chat
-from specjax.data import prompt_format
-from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
-
-_SOURCE = (
-  '{% for m in messages %}'
-  "{{ '<a>' if m.role == 'assistant' else '<u>' }}{{ m.content }}<e>"
-  '{% endfor %}'
-  '{% if add_generation_prompt %}<a>{% endif %}'
-)
-
-
-def _tokenizer(source=_SOURCE):
-  """Bytes, and three marks of a conversation."""
-  letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-  vocab = {letter: i for i, letter in enumerate(letters)}
-  core = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
-  core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-  core.decoder = decoders.ByteLevel()
-  core.add_special_tokens(['<u>', '<a>', '<e>'])
-  form = prompt_format.of_text(core, [core.token_to_id('<e>')])
-  template = source and chat.Template(source)
-  return tokenizer_lib.Tokenizer(core, form._replace(template=template))
+from specjax.testing import toys
 
 
 @pytest.fixture(scope='module', name='decoder')
 def _decoder():
   """Greedy; the last token that it can emit ends an answer."""
-  tokenizer = _tokenizer()
+  tokenizer = toys.chat_tokenizer()
   config = config_lib.TransformerConfig(
     vocab_size=tokenizer.vocab_size,
     num_layers=1,
@@ -83,7 +57,7 @@ def _alone(decoder, tokenizer, messages, num=12):
 
 
 def test_each_turn_answers_the_whole_conversation(decoder):
-  tokenizer = _tokenizer()
+  tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
   for text in ('Hello!', 'Who?', 'Ünd?'):
     answer, said = _say(conversation, text)
@@ -95,7 +69,7 @@ def test_each_turn_answers_the_whole_conversation(decoder):
 
 
 def test_the_past_is_read_once(decoder, monkeypatch):
-  conversation = families.Conversation(_tokenizer(), decoder)
+  conversation = families.Conversation(toys.chat_tokenizer(), decoder)
   prompts = []
   init = decoder.init
 
@@ -110,7 +84,7 @@ def test_the_past_is_read_once(decoder, monkeypatch):
 
 
 def test_an_answer_that_nobody_ends_stays_as_it_is(decoder):
-  tokenizer = _tokenizer()
+  tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
   rounds = conversation.say('Hello!', 40)
   part = ''.join(piece for piece, _ in next(rounds).pieces)
@@ -121,7 +95,7 @@ def test_an_answer_that_nobody_ends_stays_as_it_is(decoder):
 
 
 def test_a_round_that_was_broken_off_is_read_again(decoder, monkeypatch):
-  tokenizer = _tokenizer()
+  tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
 
   def broken(*args):
@@ -138,8 +112,8 @@ def test_a_round_that_was_broken_off_is_read_again(decoder, monkeypatch):
 
 def test_a_template_that_rewrites_the_past_is_read_anew(decoder):
   """Such as one that shows the last turn alone."""
-  source = '{% set m = messages[-1] %}<u>{{ m.content }}<e><a>'
-  tokenizer = _tokenizer(source)
+  source = '{% set m = messages[-1] %}<user>{{ m.content }}<end><assistant>'
+  tokenizer = toys.chat_tokenizer(source)
   conversation = families.Conversation(tokenizer, decoder)
   for text in ('Hello!', 'Who?'):
     answer, _ = _say(conversation, text)
@@ -148,7 +122,7 @@ def test_a_template_that_rewrites_the_past_is_read_anew(decoder):
 
 
 def test_a_conversation_that_is_too_long_stands_where_it_stood(decoder):
-  conversation = families.Conversation(_tokenizer(), decoder)
+  conversation = families.Conversation(toys.chat_tokenizer(), decoder)
   _say(conversation, 'Hello!')
   before = list(conversation.messages)
   with pytest.raises(ValueError, match='it exceeds max_length=160'):
@@ -159,6 +133,6 @@ def test_a_conversation_that_is_too_long_stands_where_it_stood(decoder):
 
 def test_what_cannot_be_a_conversation_is_refused(decoder):
   with pytest.raises(ValueError, match='a tokenizer with a chat template'):
-    families.Conversation(_tokenizer(None), decoder)
+    families.Conversation(toys.chat_tokenizer(None), decoder)
   with pytest.raises(ValueError, match='text must not be empty'):
-    _say(families.Conversation(_tokenizer(), decoder), '')
+    _say(families.Conversation(toys.chat_tokenizer(), decoder), '')

@@ -99,6 +99,10 @@ def toy_folder(folder):
   for name in ('toy.train', 'toy.eval', 'responses', 'spec_bench'):
     examples_lib.write(folder / f'{name}.jsonl', [*examples, long])
   examples_lib.write(folder / 'prompts.jsonl', examples)
+  (folder / 'chat').mkdir()
+  toys.write_family(
+    folder / 'chat', {'small': 0.1}, tokenizer=toys.chat_tokenizer()
+  )
   config = load('train/datastore')
   _place(config, folder, 'data_dir=DATA')
   main.run(config, folder / 'store')

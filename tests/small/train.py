@@ -1,6 +1,11 @@
 """Of `configs/train/`, and of configs in no folder."""
 
 CHANGES = {
+  'chat': {
+    'family': '{family}/chat',
+    'arms': ('small:2',),
+    'turns': ('what is it?', '/new', 'count to two', 'and then?'),
+  },
   'decode': {'prompt': 'what is it?'},
   'quickstart': {
     'ways': ('none', 'medium:2'),

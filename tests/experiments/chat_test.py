@@ -1,0 +1,69 @@
+"""A conversation on the terminal, with a toy."""
+
+import builtins
+
+import pytest
+
+from experiments import main
+from tests import small
+
+
+@pytest.fixture(scope='module', name='folder')
+def _folder(tmp_path_factory):
+  return small.toy_folder(tmp_path_factory.mktemp('toys'))
+
+
+def _config(folder, **fields):
+  config = small.load('chat')
+  small.shrink(config, 'chat', folder)
+  small.change(config, {'max_new_tokens': 6, **fields})
+  return config
+
+
+def _rows(config, tmp_path):
+  return main.experiment(config).run(config, tmp_path)
+
+
+@pytest.mark.slow
+def test_turns_are_answered_with_their_speed(folder, tmp_path, capsys):
+  rows = _rows(_config(folder), tmp_path)
+  shown = capsys.readouterr().out
+  assert [row['turn'] for row in rows] == [
+    'what is it?', 'count to two', 'and then?'
+  ]  # fmt: skip
+  for row in rows:
+    assert f'\n> {row["turn"]}\n' in shown and row['answer'] in shown
+    assert 1 <= row['tokens_per_round'] <= row['tokens'] <= 6
+    assert row['tokens_per_second'] > 0
+  assert shown.count(' a round, ') == 3
+
+
+@pytest.mark.slow
+def test_what_is_typed_is_answered(folder, tmp_path, monkeypatch):
+  typed = iter(['what is it?', '', 'and then?'])
+
+  def read(prompt):
+    for text in typed:
+      return text
+    raise EOFError
+
+  given = ('what is it?', 'and then?')
+  wanted = _rows(_config(folder, turns=given), tmp_path)
+  monkeypatch.setattr(builtins, 'input', read)
+  rows = _rows(_config(folder, turns=()), tmp_path)
+  same = lambda rows: [(row['turn'], row['answer']) for row in rows]
+  assert same(rows) == same(wanted)
+
+
+@pytest.mark.slow
+def test_a_turn_that_does_not_fit_ends_nothing(folder, tmp_path, capsys):
+  turns = ('what is it?', 'x' * 90, '/new', 'and then?')
+  rows = _rows(_config(folder, turns=turns, max_length=90), tmp_path)
+  assert [row['turn'] for row in rows] == ['what is it?', 'and then?']
+  assert 'exceeds max_length=90. /new begins' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_family_without_a_template_is_refused(folder, tmp_path):
+  with pytest.raises(ValueError, match='a tokenizer with a chat template'):
+    _rows(_config(folder, family=str(folder)), tmp_path)
