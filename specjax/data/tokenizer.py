@@ -137,8 +137,15 @@ class Tokenizer:
     return self._core.decode([int(token) for token in tokens])
 
   def spelling(self, token: int) -> str:
-    """Returns how the vocabulary spells a token, such as a special one."""
-    return self._core.id_to_token(int(token))
+    """Returns how the vocabulary spells a token, such as a special one.
+
+    Raises:
+      ValueError: there is no such token.
+    """
+    spelt = self._core.id_to_token(int(token))
+    if spelt is None:
+      raise ValueError(f'token must be one of the vocabulary, got {token}.')
+    return spelt
 
   def pieces(self, tokens: Iterable[int]) -> list[str]:
     """Returns one string a token that join to `decode(tokens)`.

@@ -44,7 +44,7 @@ class Conversation:
       raise ValueError('A conversation needs a tokenizer with a chat template.')
     self._tokenizer, self._decoder, self._seed = tokenizer, decoder, seed
     self.messages: list[chat.Message] = []
-    self._state = None
+    self._state: decoding.DecodeState | None = None
     self._read = ''  # The text that the state stands for, answers included.
 
   def say(self, text: str, max_new_tokens: int) -> Iterator[Said]:
@@ -64,12 +64,12 @@ class Conversation:
       raise ValueError('text must not be empty.')
     turn = {'role': 'user', 'content': text}
     prompt = self._tokenizer.render([*self.messages, turn])
-    self._state = self._begin(prompt, max_new_tokens)
+    self._state = start = self._begin(prompt, max_new_tokens)
     self.messages.append(turn)
     answer = _Answer(self._tokenizer)
     try:
       rounds = decoding.stream(
-        self._decoder.round_fn, self._decoder.params, self._state
+        self._decoder.round_fn, self._decoder.params, start
       )
       for self._state, info in rounds:
         yield answer.add(decoding.pieces(info))
