@@ -20,7 +20,7 @@ _MODULES = {
   config_lib.TransformerConfig: transformer_modules.Transformer,
   config_lib.EncoderDecoderConfig: encoder_decoder_modules.EncoderDecoder,
 }
-# Numbers of parameters for which a call of one token is widened on CPU.
+# Numbers of float32 parameters for which a lone token is widened on CPU.
 _WIDENED = range(4_000_000, 16_000_000)
 
 
@@ -253,8 +253,9 @@ def _extend(config, dtype):
   graph, _ = _split(config, dtype)
   # XLA multiplies one row with a matrix on one CPU core, and two on all: where
   # weights stay in the CPU's cache, a second row of padding makes a call 1.2
-  # times faster. Those that come from memory it would make twice as slow.
-  widen = num_params(config) in _WIDENED
+  # times faster. Those that come from memory it would make twice as slow; but
+  # of bfloat16, a lone row makes XLA keep a copy of all weights in float32.
+  widen = num_params(config) in _WIDENED or dtype == jnp.bfloat16
 
   def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
     _, num_tokens = tokens.shape

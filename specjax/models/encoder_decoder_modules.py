@@ -309,7 +309,9 @@ class EncoderDecoder(nnx.Module):
   def _logits(self, features):
     config = self.config
     if config.tie_embeddings:
-      logits = self.embedding.attend(features * config.d_model**-0.5)
+      logits = transformer_modules.tied_logits(
+        self.embedding, features * config.d_model**-0.5
+      )
     else:
       logits = self.head(features)
     return logits.astype(jnp.float32)[..., : config.vocab_size]

@@ -87,6 +87,27 @@ def softcap(x: jax.Array, cap: float | None) -> jax.Array:
   return x if cap is None else cap * jnp.tanh(x / cap)
 
 
+# Summed in float32, whatever the type of the factors. XLA then makes no float32
+# copy of bfloat16 weights on a CPU.
+_product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+
+
+def _dot_general(x, kernel, dimensions, precision=None, out_sharding=None):
+  """`lax.dot_general`, as `_product` computes it."""
+  y = jax.lax.dot_general(
+    x,
+    kernel,
+    dimensions,
+    precision,
+    jnp.float32,
+    out_sharding=out_sharding,
+  )
+  return y.astype(x.dtype)
+
+
+_linear = functools.partial(nnx.Linear, dot_general=_dot_general)
+
+
 class Norm(nnx.Module):
   """RMSNorm or LayerNorm, computed in float32."""
 
@@ -121,7 +142,7 @@ class Attention(nnx.Module):
   ):
     self.config = config
     linear = functools.partial(
-      nnx.Linear,
+      _linear,
       dtype=dtype,
       rngs=rngs,
       kernel_init=nnx.initializers.normal(0.02),
@@ -266,9 +287,6 @@ def _attend(groups, cap, width, query, parts):
   return (mixed / total).astype(query.dtype)
 
 
-_product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
-
-
 class FeedForward(nnx.Module):
   """SwiGLU, GeGLU or a plain two-layer perceptron."""
 
@@ -277,7 +295,7 @@ class FeedForward(nnx.Module):
   ):
     self.config = config
     linear = functools.partial(
-      nnx.Linear,
+      _linear,
       use_bias=config.mlp_bias,
       dtype=dtype,
       rngs=rngs,
@@ -356,7 +374,7 @@ def head(
   config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
 ) -> nnx.Linear:
   """Returns the output head of any config, where it is not the table."""
-  return nnx.Linear(
+  return _linear(
     config.d_model,
     getattr(config, 'head_size', None) or config.table_size,
     use_bias=False,
@@ -367,14 +385,12 @@ def head(
 
 
 def tied_logits(table: nnx.Embed, x: jax.Array) -> jax.Array:
-  """Returns `[B, T, table_size]` products of a table with `x` `[B, T, D]`."""
-  if x.shape[:2] != (1, 1):
-    return table.attend(x)
-  # XLA's product of a lone row with a transposed table takes twice as long.
-  x, weights = nnx.nn.dtypes.promote_dtype(
-    (x, table.embedding[...]), dtype=table.dtype
-  )
-  return (weights @ x[0, 0])[None, None]
+  """Returns `[B, T, table_size]` float32 of a table and `x` `[B, T, D]`."""
+  weights = table.embedding[...].astype(table.dtype)
+  if x.shape[:2] == (1, 1):
+    # XLA's product of a lone row with a transposed table takes twice as long.
+    return _product('vd,d->v', weights, x[0, 0])[None, None]
+  return _product('btd,vd->btv', x, weights)
 
 
 class Transformer(nnx.Module):
