@@ -1,6 +1,8 @@
 """The recipe of the shipped family, tiny, from raw text to a decoder."""
 
+import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -8,7 +10,9 @@ from experiments import main
 from experiments.common import configs
 from experiments.common import log
 from experiments.common import results
+import specjax
 from specjax import families
+from specjax.data import examples as examples_lib
 from specjax.testing import toys
 
 pytestmark = pytest.mark.slow
@@ -142,3 +146,40 @@ def _assert_other_training_is_refused(config, workdir):
   assert not (workdir / 'config.json').exists()
   (workdir / 'config.json').write_text(said)
   assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.slow
+def test_a_drafter_is_distilled_and_drafts(tmp_path):
+  """It is a file without embedding, which its family lends it."""
+  family = tmp_path / 'family'
+  family.mkdir()
+  toys.write_family(family, {})
+  text = 'count to two: one two one two'
+  examples = [examples_lib.Example('toy', text, text * 2) for _ in range(9)]
+  examples_lib.write(tmp_path / 'toy.train.jsonl', examples)
+  config = _load(
+    'train/distill',
+    data_dir=str(tmp_path),
+    family=str(family),
+    responses=(),
+    row_length=64,
+    training=_SHORT | {'batch_size': 2},
+  )
+  config.drafters = {'cut': {'layers': (0,), 'head_size': 2048}}
+  main.run(config, tmp_path / 'run')
+  lines = (tmp_path / 'run' / 'cut' / 'metrics.jsonl').read_text().splitlines()
+  first, *_, last = [json.loads(line)['acceptance'] for line in lines]
+  assert last > first
+  shutil.copy(tmp_path / 'run' / 'cut.safetensors', family)
+  loaded = families.load(str(family))
+  cut = loaded.drafters['cut']
+  table = lambda model: model.params['embedding']['embedding']
+  assert table(cut) is table(loaded.target)
+  assert cut.config.head_size == 2048
+  prompts = [loaded.tokenizer.encode_prompt(text)]
+  decode = lambda name, **options: families.decoder(
+    loaded, name, sampling=specjax.Sampling(0.0), **options
+  ).decode(prompts, 12)[0]
+  drafted, plain = decode('cut', draft_length=2), decode(None)
+  assert drafted.tokens == plain.tokens
+  assert drafted.rounds < plain.rounds

@@ -12,13 +12,16 @@ CHANGES = {
     'shown_way': 'medium:2',
   },
   'evaluate': {'ways': ('small:2',)},
+  'train/distill': {'drafters': {'cut': {'layers': (0,), 'head_size': 64}}},
 }
 FILES = {
+  'train/distill': ('cut.safetensors',),
   'train/datastore': ('datastore.safetensors',),
   'train/responses': ('responses.jsonl',),
   'train/tokenizer': ('tokenizer.json',),
 }
 NO_ROWS = {
+  'train/distill': 'a drafter',
   'train/responses': 'responses of a target',
   'train/tokenizer': 'a tokenizer',
 }
