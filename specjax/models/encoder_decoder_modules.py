@@ -20,8 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.data import packing
+from specjax.models import attention
 from specjax.models import config as config_lib
 from specjax.models import kv_cache
+from specjax.models import layers
 from specjax.models import transformer_modules
 
 Config = config_lib.EncoderDecoderConfig
@@ -135,13 +137,13 @@ class DecoderLayer(transformer_modules.Layer):
     rngs: nnx.Rngs,
   ):
     super().__init__(config, dtype, rngs)
-    self.cross_norm = transformer_modules.Norm(config, config.d_model)
-    self.cross = transformer_modules.Attention(config, dtype, rngs)
+    self.cross_norm = layers.Norm(config, config.d_model)
+    self.cross = attention.Attention(config, dtype, rngs)
 
   def decode(
     self,
     x: jax.Array,
-    prefix: transformer_modules.Part | None,
+    prefix: attention.Part | None,
     pending: kv_cache.KeysAndValues | None,
     mask: jax.Array,
     bias: jax.Array,
@@ -153,7 +155,7 @@ class DecoderLayer(transformer_modules.Layer):
       self.attention_norm(x), None, prefix, pending, mask, bias
     )
     x += attended
-    part = transformer_modules.Part(*cross, source)
+    part = attention.Part(*cross, source)
     x += self.cross.attend(self.cross_norm(x), None, [part])
     return x + self.feed_forward(self.feed_forward_norm(x)), new
 
@@ -175,7 +177,7 @@ class Stack(nnx.Module):
     self.layers = nnx.List(
       [layer(each, dtype, rngs) for _ in range(num_layers)]
     )
-    self.final_norm = transformer_modules.Norm(each, each.d_model)
+    self.final_norm = layers.Norm(each, each.d_model)
 
 
 class EncoderDecoder(nnx.Module):
@@ -195,11 +197,11 @@ class EncoderDecoder(nnx.Module):
       dtype: type of the computations; norms, softmax and logits stay float32.
     """
     self.config = config
-    self.embedding = transformer_modules.embedding(config, dtype, rngs)
+    self.embedding = layers.embedding(config, dtype, rngs)
     self.encoder = Stack(config, False, dtype, rngs)
     self.decoder = Stack(config, True, dtype, rngs)
     if not config.tie_embeddings:
-      self.head = transformer_modules.head(config, dtype, rngs)
+      self.head = layers.head(config, dtype, rngs)
 
   def encode(
     self, tokens: jax.Array, mask: jax.Array
@@ -254,9 +256,7 @@ class EncoderDecoder(nnx.Module):
     seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
     bias = self.decoder.relative_bias
     past = seen[:, None], bias(positions, slots - 1), cache.decoder.window
-    prefix = [
-      transformer_modules.Part(*each, *past) for each in cache.decoder.layers
-    ]
+    prefix = [attention.Part(*each, *past) for each in cache.decoder.layers]
     features, news = self._decode(
       tokens,
       prefix,
@@ -309,7 +309,7 @@ class EncoderDecoder(nnx.Module):
   def _logits(self, features):
     config = self.config
     if config.tie_embeddings:
-      logits = transformer_modules.tied_logits(
+      logits = layers.tied_logits(
         self.embedding, features * config.d_model**-0.5
       )
     else:

@@ -1,0 +1,233 @@
+"""Grouped-query attention with rotary embeddings, over what a cache holds.
+
+The cache is an argument, of which a window is read; the keys and values of the
+tokens just read are a result.
+"""
+
+from collections.abc import Sequence
+import functools
+from typing import NamedTuple
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+
+from specjax.models import config as config_lib
+from specjax.models import kv_cache
+from specjax.models import layers
+
+Config = config_lib.TransformerConfig
+
+
+class Part(NamedTuple):
+  """Keys that are attended to, and their values."""
+
+  keys: jax.Array  # [B, H, S, D]
+  values: jax.Array  # [B, H, S, D]
+  mask: jax.Array  # [B, T, S] true where attended
+  # [B or 1, H, T, S] added to the products, or None. Only as many key heads as
+  # query heads can have it.
+  bias: jax.Array | None = None
+  window: jax.Array | None = None  # as `KVCache.window`; None reads all
+
+  def first(self, num: int) -> 'Part':
+    """Returns the first keys."""
+    return Part(
+      self.keys[:, :, :num],
+      self.values[:, :, :num],
+      self.mask[..., :num],
+      None if self.bias is None else self.bias[..., :num],
+    )
+
+
+def rotary_frequencies(config: Config, local: bool = False) -> jax.Array:
+  """Returns `[rotary_dim / 2]` radians per position, of one kind of layers."""
+  dim = config.rotary_dim
+  exponents = jnp.arange(0, dim, 2, dtype=jnp.float32) / dim
+  if local and config.local_rope_theta is not None:
+    return config.local_rope_theta**-exponents
+  frequencies = config.rope_theta**-exponents
+  scaling = config.rope_scaling
+  if scaling is None:
+    return frequencies
+  if scaling.kind == 'linear':
+    return frequencies / scaling.factor
+  wavelengths = 2 * jnp.pi / frequencies
+  low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+  kept = (scaling.original_context / wavelengths - low) / (high - low)
+  kept = jnp.clip(kept, 0.0, 1.0)
+  return frequencies * (kept + (1 - kept) / scaling.factor)
+
+
+def rotate(x: jax.Array, angles: jax.Array) -> jax.Array:
+  """Rotates the first `2 * R` entries of `x` `[B, T, H, D]` by `[B, T, R]`."""
+  half = angles.shape[-1]
+  cos = jnp.cos(angles)[:, :, None].astype(x.dtype)
+  sin = jnp.sin(angles)[:, :, None].astype(x.dtype)
+  first, second, rest = (
+    x[..., :half],
+    x[..., half : 2 * half],
+    x[..., 2 * half :],
+  )
+  return jnp.concatenate(
+    [first * cos - second * sin, second * cos + first * sin, rest], axis=-1
+  )
+
+
+class Attention(nnx.Module):
+  """Grouped-query attention over the committed prefix and pending tokens."""
+
+  def __init__(
+    self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+  ):
+    self.config = config
+    linear = functools.partial(
+      layers.linear,
+      dtype=dtype,
+      rngs=rngs,
+      kernel_init=nnx.initializers.normal(0.02),
+    )
+    queries = config.num_heads * config.head_dim
+    keys = config.num_kv_heads * config.head_dim
+    # The first products are of one size, whatever they are multiplied by.
+    query_std = 0.02 * config.head_dim**-0.5 / config.product_scale
+    self.query = linear(
+      config.d_model,
+      queries,
+      use_bias=config.qkv_bias,
+      kernel_init=nnx.initializers.normal(query_std),
+    )
+    self.key = linear(config.d_model, keys, use_bias=config.qkv_bias)
+    self.value = linear(config.d_model, keys, use_bias=config.qkv_bias)
+    norm = lambda: (
+      layers.Norm(config, config.head_dim) if config.qk_norm else None
+    )
+    self.query_norm, self.key_norm = norm(), norm()
+    self.out = linear(
+      queries,
+      config.d_model,
+      use_bias=config.out_bias,
+      kernel_init=nnx.initializers.normal(
+        0.02 / (2 * config.num_layers) ** 0.5
+      ),
+    )
+
+  def __call__(
+    self,
+    x: jax.Array,
+    angles: jax.Array | None,
+    prefix: Part | None,
+    pending: kv_cache.KeysAndValues | None,
+    mask: jax.Array,
+    bias: jax.Array | None = None,
+  ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
+    """Attends from `x` `[B, T, d_model]` to the past and to itself.
+
+    Args:
+      x: input of the layer.
+      angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
+      prefix: what the layer sees of the cache, or None.
+      pending: `(k, v)` of the pending tokens, each `[B, H, M, D]`, or None.
+      mask: `[B, T, M + T]`, true where a pending or a new token is attended to.
+      bias: what is added to the products with these, as in `Part`.
+
+    Returns:
+      `[B, T, d_model]`, and `(k, v)` of the `T` tokens.
+    """
+    new = key, value = self.keys_and_values(x, angles)
+    if pending is not None:
+      key = jnp.concatenate([pending[0], key], axis=2)
+      value = jnp.concatenate([pending[1], value], axis=2)
+    own = Part(key, value, mask, bias)
+    parts = [own] if prefix is None else [prefix, own]
+    return self.attend(x, angles, parts), new
+
+  def keys_and_values(
+    self, x: jax.Array, angles: jax.Array | None
+  ) -> kv_cache.KeysAndValues:
+    """Returns `(k, v)` of `x` `[B, T, d_model]`, each `[B, H, T, D]`."""
+    key = self._rotated(self.key(x), self.key_norm, angles)
+    return key.swapaxes(1, 2), self._heads(self.value(x)).swapaxes(1, 2)
+
+  def attend(
+    self, x: jax.Array, angles: jax.Array | None, parts: Sequence[Part]
+  ) -> jax.Array:
+    """Attends from `x` `[B, T, d_model]` to any keys.
+
+    Args:
+      x: input of the layer.
+      angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
+      parts: sets of keys; only the first may have a window.
+
+    Returns:
+      `[B, T, d_model]`.
+    """
+    config = self.config
+    query = self._rotated(self.query(x), self.query_norm, angles)
+    batch, num_tokens, num_heads, _ = query.shape
+    groups = num_heads // config.num_kv_heads
+    # The queries that share a key head stand together: one matrix product.
+    query = (query * config.product_scale).reshape(
+      batch, num_tokens, -1, groups, config.head_dim
+    )
+    query = query.swapaxes(1, 2).reshape(
+      batch, config.num_kv_heads, num_tokens * groups, config.head_dim
+    )
+    widths = [parts[0].keys.shape[2]]
+    if parts[0].window is not None:
+      widths = kv_cache.windows(*widths)
+    branches = [
+      functools.partial(_attend, groups, config.attention_softcap, width)
+      for width in widths
+    ]
+    # A branch for each window: what lies behind it is not even read.
+    mixed = (
+      branches[0](query, parts)
+      if len(branches) == 1
+      else jax.lax.switch(parts[0].window, branches, query, parts)
+    )
+    mixed = mixed.reshape(
+      batch, config.num_kv_heads, num_tokens, groups, config.head_dim
+    ).swapaxes(1, 2)
+    return self.out(mixed.reshape(batch, num_tokens, -1))
+
+  def _heads(self, y):
+    return y.reshape(*y.shape[:2], -1, self.config.head_dim)
+
+  def _rotated(self, y, norm, angles):
+    """Heads as products take them, `[B, T, H, D]`."""
+    heads = self._heads(y)
+    heads = heads if norm is None else norm(heads)
+    return heads if angles is None else rotate(heads, angles)
+
+
+def _attend(groups, cap, width, query, parts):
+  """One softmax over several sets of keys, never joined in memory.
+
+  Of the first set, `width` keys are seen.
+  """
+  parts = [parts[0].first(width), *parts[1:]]
+
+  def score(part):
+    products = layers.softcap(
+      layers.product('bknd,bksd->bkns', query, part.keys), cap
+    )
+    products = products if part.bias is None else products + part.bias
+    mask = jnp.repeat(part.mask, groups, axis=1)[:, None]
+    return jnp.where(mask, products, -jnp.inf)
+
+  scores = [score(part) for part in parts]
+  # A row of padding sees nothing; its finite maximum keeps it from NaN.
+  top = jnp.maximum(
+    functools.reduce(jnp.maximum, [s.max(-1, keepdims=True) for s in scores]),
+    -1e30,
+  )
+  weights = [jnp.exp(s - jax.lax.stop_gradient(top)) for s in scores]
+  total = jnp.maximum(sum(w.sum(-1, keepdims=True) for w in weights), 1e-30)
+  mixed = sum(
+    layers.product(
+      'bkns,bksd->bknd', weight.astype(part.values.dtype), part.values
+    )
+    for weight, part in zip(weights, parts, strict=True)
+  )
+  return (mixed / total).astype(query.dtype)

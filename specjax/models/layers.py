@@ -1,0 +1,142 @@
+"""Layers that transformers are made of, in Flax NNX.
+
+They hold parameters only, no state.
+"""
+
+from collections.abc import Callable
+import functools
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+
+from specjax.models import config as config_lib
+
+Config = config_lib.TransformerConfig
+
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+  'silu': jax.nn.silu,
+  'gelu': functools.partial(jax.nn.gelu, approximate=False),
+  'gelu_tanh': functools.partial(jax.nn.gelu, approximate=True),
+}
+
+
+def softcap(x: jax.Array, cap: float | None) -> jax.Array:
+  """Returns `cap * tanh(x / cap)`, or `x` where there is no cap."""
+  return x if cap is None else cap * jnp.tanh(x / cap)
+
+
+# Summed in float32, whatever the type of the factors. XLA then makes no float32
+# copy of bfloat16 weights on a CPU.
+product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+
+
+def _dot_general(x, kernel, dimensions, precision=None, out_sharding=None):
+  """`lax.dot_general`, as `product` computes it."""
+  y = jax.lax.dot_general(
+    x,
+    kernel,
+    dimensions,
+    precision,
+    jnp.float32,
+    out_sharding=out_sharding,
+  )
+  return y.astype(x.dtype)
+
+
+# A linear layer of such products.
+linear = functools.partial(nnx.Linear, dot_general=_dot_general)
+
+
+class Norm(nnx.Module):
+  """RMSNorm or LayerNorm, computed in float32."""
+
+  def __init__(self, config: Config, size: int):
+    self.config = config
+    start = 0.0 if config.norm_unit_offset else 1.0
+    self.scale = nnx.Param(jnp.full(size, start))
+    if config.norm == 'layer':
+      self.bias = nnx.Param(jnp.zeros(size))
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    config = self.config
+    y = x.astype(jnp.float32)
+    if config.norm == 'layer':
+      y = y - y.mean(axis=-1, keepdims=True)
+    y *= jax.lax.rsqrt(
+      jnp.square(y).mean(-1, keepdims=True) + config.norm_epsilon
+    )
+    every = (None,) * (x.ndim - 1)
+    scale = self.scale[every].astype(jnp.float32)
+    y *= scale + float(config.norm_unit_offset)
+    if config.norm == 'layer':
+      y += self.bias[every].astype(jnp.float32)
+    return y.astype(x.dtype)
+
+
+class FeedForward(nnx.Module):
+  """SwiGLU, GeGLU or a plain two-layer perceptron."""
+
+  def __init__(
+    self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+  ):
+    self.config = config
+    dense = functools.partial(
+      linear,
+      use_bias=config.mlp_bias,
+      dtype=dtype,
+      rngs=rngs,
+      kernel_init=nnx.initializers.normal(0.02),
+    )
+    self.up = dense(config.d_model, config.d_ff)
+    if config.gated:
+      self.gate = dense(config.d_model, config.d_ff)
+    self.down = dense(
+      config.d_ff,
+      config.d_model,
+      kernel_init=nnx.initializers.normal(
+        0.02 / (2 * config.num_layers) ** 0.5
+      ),
+    )
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    activation = _ACTIVATIONS[self.config.activation]
+    if self.config.gated:
+      return self.down(activation(self.gate(x)) * self.up(x))
+    return self.down(activation(self.up(x)))
+
+
+def embedding(
+  config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+) -> nnx.Embed:
+  """Returns the table of any config, `[table_size, d_model]`."""
+  return nnx.Embed(
+    config.table_size,
+    config.d_model,
+    dtype=dtype,
+    rngs=rngs,
+    embedding_init=nnx.initializers.normal(0.02),
+  )
+
+
+def head(
+  config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+) -> nnx.Linear:
+  """Returns the output head of any config, where it is not the table."""
+  return linear(
+    config.d_model,
+    getattr(config, 'head_size', None) or config.table_size,
+    use_bias=False,
+    dtype=dtype,
+    rngs=rngs,
+    kernel_init=nnx.initializers.normal(0.02),
+  )
+
+
+def tied_logits(table: nnx.Embed, x: jax.Array) -> jax.Array:
+  """Returns `[B, T, table_size]` float32 of a table and `x` `[B, T, D]`."""
+  weights = table.embedding[...].astype(table.dtype)
+  if x.shape[:2] == (1, 1):
+    # XLA's product of a lone row with a transposed table takes twice as long.
+    return product('vd,d->v', weights, x[0, 0])[None, None]
+  return product('btd,vd->btv', x, weights)
