@@ -54,10 +54,12 @@ setuptools.setup(
   ],
   extras_require={
     # The same weights in another implementation: a test oracle, and what
-    # configs/benchmark/peer.py compares with.
+    # configs/benchmark/peer.py and smollm2.py compare with.
     'benchmark': ['torch==2.13.0', 'transformers>=5'],
     'evaluation': EVALUATION,
     'gguf': GGUF,
+    # The same file of weights in llama.cpp; it is compiled when installed.
+    'llama_cpp': [*GGUF, 'llama-cpp-python>=0.3'],
     'test': [
       *EVALUATION,
       *GGUF,

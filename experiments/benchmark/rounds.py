@@ -1,5 +1,9 @@
 """A round of the loop against its parts, with features, and with more arms.
 
+A plain round is also compared with one read of the target's weights, the least
+that it can take where they come from memory: the ratio's inverse is the share
+of the machine's bandwidth at which plain decoding reads them.
+
 Every ratio is of medians over repeats in which both sides take turns, so that a
 drift of the machine's speed cancels.
 """
@@ -30,6 +34,7 @@ def run(config, workdir):
   jobs = prompts_lib.build(config, family)[0].jobs
   bench = _Bench(config, family, [job.turns[0] for job in jobs])
   parts = [
+    ('a round over one read of its weights', plain, bench.weights),
     ('a round over its model calls', plain, bench.model_calls),
     ('a round over its model calls', alone, bench.model_calls),
     ('a round with features over one without', alone, bench.features),
@@ -44,16 +49,7 @@ def run(config, workdir):
   def compute(part):
     _, way, measured = part
     jax.clear_caches()  # Many programs have more memory maps than Linux allows.
-    rows = [
-      {
-        'arm': str(arm),
-        'round_ms': 1e3 * float(seconds),
-        'other_ms': 1e3 * float(other),
-        'ratio': float(seconds / other),
-      }
-      for arm, seconds, other in measured(way)
-    ]
-    return {'rows': rows}
+    return {'rows': [_row(*compared) for compared in measured(way)]}
 
   outcomes = log.resume(workdir, units, compute, 'comparisons', parts)
   return [
@@ -61,6 +57,19 @@ def run(config, workdir):
     for unit, outcome in zip(units, outcomes)
     for row in outcome['rows']
   ]
+
+
+def _row(arm, seconds, other, num_bytes=None):
+  """A comparison, and the bandwidth at which so many bytes were read."""
+  row = {
+    'arm': str(arm),
+    'round_ms': 1e3 * float(seconds),
+    'other_ms': 1e3 * float(other),
+    'ratio': float(seconds / other),
+  }
+  if num_bytes is not None:
+    row['gigabytes_per_second'] = num_bytes / float(other) / 1e9
+  return row
 
 
 class _Bench:
@@ -71,6 +80,18 @@ class _Bench:
     self.batch = costs.batch(prompts, config.batch_size)
     # Tokens that fit behind the prompts.
     self.room = config.max_length - max(map(len, self.batch))
+
+  def weights(self, way):
+    """Compares a plain round with one read of as many bytes as its weights.
+
+    What is read is one array of float32, which is summed.
+    """
+    num_bytes = _bytes_read(self.family.target)
+    array = jnp.ones(num_bytes // 4, jnp.float32)
+    total = jax.jit(jnp.sum)
+    sums = lambda: [total(array) for _ in range(self.config.rounds)]
+    each = self._medians(self._rounds(self.decoder(way)), lambda: sums)
+    return [(way.label, *each, num_bytes)]
 
   def model_calls(self, way):
     """Compares a round with its model calls, each model's timed alone."""
@@ -170,3 +191,11 @@ class _Bench:
 
     start = jnp.zeros((cache.lengths.shape[0], 1), jnp.int32)
     return lambda: lambda: repeat(model.params, cache, start)
+
+
+def _bytes_read(model):
+  """Bytes of weights that a call of one token reads, each of them once."""
+  # An encoder has read its source, and of a table alone one row is read.
+  unread = {'encoder', *(() if model.config.tie_embeddings else ['embedding'])}
+  read = [each for name, each in model.params.items() if name not in unread]
+  return sum(leaf.nbytes for leaf in jax.tree.leaves(read))

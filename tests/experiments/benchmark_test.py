@@ -3,14 +3,17 @@
 Times are checked for their bookkeeping alone.
 """
 
+import importlib.util
 import json
 import pathlib
+import shutil
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import main
+from experiments.benchmark import transformers_peer
 from experiments.common import compare
 from experiments.common import configs
 from experiments.common import costs
@@ -21,6 +24,8 @@ from experiments.common import workdirs
 from specjax import base
 from specjax import families
 from specjax.data import examples as examples_lib
+from specjax.models import checkpoint
+from specjax.models import cutting
 from specjax.testing import toys
 
 _CONFIGS = pathlib.Path(__file__).parents[2] / 'configs' / 'benchmark'
@@ -213,10 +218,15 @@ def test_bandits_earn_by_a_table_of_costs(tmp_path, folder, table):
 @pytest.mark.slow
 def test_rounds_are_compared(tmp_path, folder):
   rows = _run('rounds', folder, _ROUNDS, tmp_path)
-  calls, (features,), several = (
+  (weights,), calls, (features,), several = (
     [row for row in rows if word in row['part']]
-    for word in ('model calls', 'features', 'several arms')
+    for word in ('weights', 'model calls', 'features', 'several arms')
   )
+  target = families.load(str(folder)).target
+  seconds = weights['other_ms'] / 1e3
+  gigabytes = 4 * families.num_params(target) / 1e9
+  assert weights['arm'] == 'none'
+  assert weights['gigabytes_per_second'] == pytest.approx(gigabytes / seconds)
   assert [row['arm'] for row in calls] == ['none', 'small:2']
   assert features['arm'] == 'small:2'
   assert [row['arm'] for row in several] == [*_ROUNDS['arms'], 'ucb_spec']
@@ -229,24 +239,110 @@ def test_rounds_are_compared(tmp_path, folder):
   assert min(own) < mixed < max(own)
   # Each comparison is a unit of the log.
   lines = (tmp_path / log.FILE).read_text().splitlines(keepends=True)
-  assert len(lines) == 4
-  (tmp_path / log.FILE).write_text(''.join(lines[:3]))
+  assert len(lines) == 5
+  (tmp_path / log.FILE).write_text(''.join(lines[:4]))
   again = _run('rounds', folder, _ROUNDS, tmp_path)
-  assert again[:3] == rows[:3] and len(again) == len(rows)
+  assert again[:4] == rows[:4] and len(again) == len(rows)
+
+
+_PEER = _SMALL | {
+  'batch_size': 1,
+  'repeats': 1,
+  'prompts_per_domain': 2,
+  'ways': ('none', 'small:2', 'prompt_lookup:2', 'suffix:2'),
+}
+
+
+def _with_reduced_head(folder, tmp_path):
+  """The family with a drafter that emits every other token only."""
+  shutil.copytree(folder, tmp_path / 'family')
+  name = tmp_path / 'family' / 'small.safetensors'
+  config, params = checkpoint.load(name)
+  tokens = range(0, config.vocab_size, 2)
+  checkpoint.save(name, *cutting.narrow_head(config, params, tokens))
+  return tmp_path / 'family'
 
 
 @pytest.mark.slow
-def test_the_peer_says_the_same(tmp_path, folder):
-  """The weights in another implementation, with and without a drafter."""
+@pytest.mark.parametrize('reduced', [False, True])
+def test_peers_say_the_same(tmp_path, folder, reduced):
+  """In all ways that they have, and with as few of the target's calls."""
   pytest.importorskip('transformers')
-  changes = {'arm': 'small:2', 'max_new_tokens': 8, 'max_length': 32}
-  changes |= {'repeats': 1, 'prompts_per_domain': 2}
-  rows = _run('peer', folder, changes, tmp_path)
-  assert [row['arm'] for row in rows] == ['none', 'small:2']
+  if reduced:
+    folder = _with_reduced_head(folder, tmp_path)
+  rows = _run('peer', folder, _PEER, tmp_path / 'run')
+  ours, theirs = rows[:4], rows[4:]
+  assert {row['implementation'] for row in ours} == {'specjax'}
+  assert [row['way'] for row in ours] == list(_PEER['ways'])
+  assert {row['implementation'] for row in theirs} == {'transformers'}
+  assert [row['way'] for row in theirs] == list(_PEER['ways'][:3])
   for row in rows:
-    assert row['same_outputs'] == 2
-    speeds = row['tokens_per_second'], row['peer_tokens_per_second']
-    assert row['ratio'] == pytest.approx(speeds[0] / speeds[1])
+    assert (row['same_outputs'], row['decoded']) == (2, 2)
+  for i, own in enumerate(theirs):
+    speeds = ours[i]['tokens_per_second'], own['tokens_per_second']
+    assert own['specjax_ratio'] == pytest.approx(speeds[0] / speeds[1])
+    plain = theirs[0]['tokens_per_second']
+    assert own['speed_up'] == pytest.approx(speeds[1] / plain)
+  assert theirs[0]['block_efficiency'] == ours[0]['block_efficiency'] == 1
+  assert theirs[1]['block_efficiency'] > 1 and ours[1]['block_efficiency'] > 1
+  # Each prompt is a unit of the log, and nobody plays again.
+  assert _run('peer', folder, _PEER, tmp_path / 'run') == rows
+
+
+def test_a_reduced_head_elsewhere(tmp_path, folder):
+  """The same logits, and none of tokens that it lacks."""
+  torch = pytest.importorskip('torch')
+  pytest.importorskip('transformers')
+  family = families.load(str(_with_reduced_head(folder, tmp_path)))
+  small = family.drafters['small']
+  tokens = [[3, 1, 4, 1, 5]]
+  extension = small.functions.extend(small.params, None, jnp.array(tokens))
+  with torch.no_grad():
+    theirs = transformers_peer.load(family, small)(torch.tensor(tokens)).logits
+  ours = np.asarray(extension.logits)
+  assert np.isneginf(ours[..., 1::2]).all()
+  np.testing.assert_allclose(theirs.numpy(), ours, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_sampled_ways_of_peers(tmp_path, folder):
+  """Their texts are others, so that nobody counts which are the same."""
+  pytest.importorskip('transformers')
+  sampling = {'temperature': 0.7, 'top_k': 5, 'min_p': 0.01}
+  rows = _run('peer', folder, _PEER | {'sampling': sampling}, tmp_path)
+  assert len(rows) == 7
+  for row in rows:
+    assert row['tokens'] > 0 and 'same_outputs' not in row
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'batch_size': 2}, r'batch_size must lie in \[1, 1\], got 2'),
+    ({'repeats': 0}, 'repeats must be >= 1, got 0'),
+    ({'peers': ('vllm',)}, "peer 'vllm'"),
+    ({'ways': ('suffix:2',)}, "must have one that is labelled 'none'"),
+  ],
+)
+def test_comparisons_that_are_refused(tmp_path, folder, changes, message):
+  changes = _PEER | {'peers': ()} | changes
+  with pytest.raises(ValueError, match=message):
+    _run('peer', folder, changes, tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_peer_that_is_not_installed(tmp_path, folder, monkeypatch):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(ValueError, match=r"needs llama_cpp: .*'.\[llama_cpp\]'"):
+    _run('peer', folder, _PEER | {'peers': ('llama.cpp',)}, tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.slow
+def test_llama_cpp_needs_a_file_of_its_own(tmp_path, folder):
+  pytest.importorskip('llama_cpp')
+  with pytest.raises(ValueError, match='must be of a GGUF file for the peer'):
+    _run('peer', folder, _PEER | {'peers': ('llama.cpp',)}, tmp_path / 'run')
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,24 @@
 
 _ONE = {'arm': 'medium:2'}
 
+# They take one prompt at a time.
+_PEER = {'batch_size': 1, 'ways': ('none', 'medium:2')}
+
+VARIANTS = {'benchmark/smollm2': (None, 'medium:2')}
 CHANGES = {
   'benchmark/costs': {
     'arms': ('none', 'medium:2'),
     'sweep': {'batch_size': (2,)},
   },
-  'benchmark/peer': _ONE,
+  'benchmark/peer': _PEER,
   'benchmark/rounds': _ONE
   | {'arms': ('medium:2', 'none'), 'sweep': {'batch_size': (2,)}},
+  # Toys are no GGUF files.
+  'benchmark/smollm2': {
+    'batch_size': 1,
+    'max_length': 64,
+    'peers': ('transformers',),
+  },
   'benchmark/speed': {
     'ways': ('none', 'medium:2'),
     'sweep': "{'sampling.temperature': (0.0, 1.0)}",

@@ -1,0 +1,176 @@
+"""A family's models in HuggingFace transformers."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import dataclasses
+import functools
+import tempfile
+from typing import Any
+import warnings
+
+import numpy as np
+
+from experiments.common import arms as arms_lib
+from experiments.common import components
+from experiments.common import ways as ways_lib
+from specjax import drafters
+from specjax import families
+from specjax import models
+
+
+class Peer:
+  """Decodes as some ways do, one prompt at a time.
+
+  Attributes:
+    label: what tables call it.
+  """
+
+  label = 'transformers'
+
+  def __init__(self, config: Any, family: families.Family):
+    """Loads the target; `config` has `max_new_tokens` and `seed`."""
+    self._config, self._family = config, family
+    self._target = load(family, family.target)
+    self._calls = 0
+    self._target.register_forward_pre_hook(self._count)
+    self._drafter = functools.cache(
+      lambda name: load(family, family.drafters[name])
+    )
+
+  def generator(
+    self, way: ways_lib.Way
+  ) -> Callable[[Sequence[int], int], tuple[list[int], int]] | None:
+    """Returns what decodes as a way does, or None if nothing here does.
+
+    It takes a prompt and its number, and returns the tokens, a stop token
+    included, and the number of the target's calls, of which the first reads the
+    prompt.
+    """
+    found = _method(way)
+    if found is None:
+      return None
+    options, model, length = found
+    if model is not None:
+      options['assistant_model'] = drafter = self._drafter(model)
+    options |= _sampling(way.sampling)
+
+    def generate(prompt, number):
+      if model is not None:
+        asked = drafter.generation_config
+        asked.num_assistant_tokens = length
+        asked.num_assistant_tokens_schedule = 'constant'
+        asked.assistant_confidence_threshold = 0.0
+      return self._generate(prompt, number, options)
+
+    return generate
+
+  def _generate(self, prompt, number, options):
+    import torch
+
+    torch.manual_seed(self._config.seed + number)
+    self._calls = 0
+    tokens = torch.tensor([list(prompt)])
+    with torch.no_grad(), warnings.catch_warnings():
+      warnings.simplefilter('ignore')
+      output = self._target.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=self._config.max_new_tokens,
+        eos_token_id=list(self._family.tokenizer.stop_tokens),
+        **options,
+      )
+    return output[0, len(prompt) :].tolist(), self._calls
+
+  def _count(self, *_):
+    self._calls += 1
+
+
+def load(family: families.Family, model: families.Model) -> Any:
+  """Returns a model of transformers with the weights of one of the family.
+
+  A head of a reduced vocabulary is as small there.
+  """
+  import transformers
+
+  whole, head_rows = _with_whole_head(model)
+  stop_tokens = family.tokenizer.stop_tokens
+  with tempfile.TemporaryDirectory() as folder:
+    models.save(models.Checkpoint(*whole, stop_tokens=stop_tokens), folder)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+  if head_rows is not None:
+    kernel = np.asarray(model.params['head']['kernel'], np.float32)
+    loaded.set_output_embeddings(_reduced_head(kernel, head_rows))
+  return loaded
+
+
+def _with_whole_head(model):
+  """A model whose head, if it is reduced, is its embedding; and its rows."""
+  if model.config.head_size is None:
+    return model, None
+  params = dict(model.params)
+  del params['head']
+  head_rows = np.asarray(params.pop('head_rows'))
+  config = dataclasses.replace(
+    model.config, head_size=None, tie_embeddings=True
+  )
+  return model._replace(config=config, params=params), head_rows
+
+
+def _reduced_head(kernel, head_rows):
+  """A layer of torch that gives no probability to tokens it does not have."""
+  import torch
+
+  (tokens,) = np.nonzero(head_rows >= 0)
+  kernel = torch.tensor(kernel[:, head_rows[tokens]])
+  head = torch.nn.Linear(*kernel.shape, bias=False)
+  head.weight = torch.nn.Parameter(kernel.T.contiguous(), requires_grad=False)
+  tokens = torch.tensor(tokens)
+
+  def spread(layer, inputs, logits):
+    del layer, inputs
+    shape = *logits.shape[:-1], len(head_rows)
+    return logits.new_full(shape, -torch.inf).index_copy(-1, tokens, logits)
+
+  head.register_forward_hook(spread)
+  return head
+
+
+def _method(way):
+  """Options of `generate`, a drafter's name and a length; or None."""
+  (arm, *others) = way.arms
+  spec, tree = arm.drafter, arm.tree
+  plain = arms_lib.Arm(spec, tree)
+  if others or arm != plain or way.target != 'target':
+    return None
+  if tree is None:
+    return ({}, None, 0) if spec == components.Spec('none') else None
+  if tree.name != 'chain' or spec.args:
+    return None
+  (length,), given = tree.args, dict(spec.options)
+  if spec.name == 'prompt_lookup' and set(given) <= {'max_ngram'}:
+    factory = drafters.DRAFTERS['prompt_lookup']
+    ngram = components.parameters(factory)['max_ngram'].default
+    return (
+      {
+        'prompt_lookup_num_tokens': length,
+        'max_matching_ngram_size': given.get('max_ngram', ngram),
+      },
+      None,
+      length,
+    )
+  if spec.name == 'autoregressive' and set(given) == {'model'}:
+    return {}, given['model'], length
+  return None
+
+
+def _sampling(sampling):
+  """Options of `generate` that draw tokens in the same way."""
+  if sampling.temperature == 0:
+    return {'do_sample': False}
+  return {
+    'do_sample': True,
+    'temperature': sampling.temperature,
+    'top_k': sampling.top_k or 0,
+    'top_p': sampling.top_p,
+    'min_p': sampling.min_p or None,
+  }
