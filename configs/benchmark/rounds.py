@@ -3,6 +3,9 @@ r"""A round over its model calls, with features, and with several arms.
 python -m experiments.main --config=configs/benchmark/rounds.py \
     --workdir=runs/rounds
 
+A plain round is also compared with one read of its weights: the ratio's inverse
+is the share of the memory's bandwidth that it reaches, see --config.family.
+
 At batch size 1 on two cores, a round of `medium:4` takes 1.11 ± 0.03 times what
 its model calls take alone.
 """
