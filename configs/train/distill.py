@@ -20,8 +20,7 @@ def get_config():
       'data_dir': 'data',
       'family': 'smollm2',
       'responses': ('runs/responses/responses.jsonl',),
-      'train_on_text': True,
-      'domain': 'all',
+      'num_texts': {'all': 6000},  # By domain.
       'prompt_weight': 0.3,
       'row_length': 512,
       'seed': 0,

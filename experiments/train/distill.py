@@ -40,18 +40,28 @@ def run(config, workdir):
 
 def _rows(config, tokenizer):
   """Packs the text that is learnt."""
-  examples = []
-  if config.train_on_text:
-    examples += examples_lib.read_split(config.data_dir, 'train')
+  examples = _chosen(config)
   for path in config.responses:
     examples += examples_lib.read(path)
-  examples = examples_lib.of_domain(examples, config.domain)
   sequences = [tokenizer.encode_example(e.prompt, e.response) for e in examples]
   rows = packing.pack(
     sequences, config.row_length, config.seed, before=config.prompt_weight
   )
   print(f'{len(examples)} examples in {len(rows.tokens)} rows.')
   return rows
+
+
+def _chosen(config):
+  """Some of the training text, `config.num_texts` of each domain."""
+  if not config.num_texts:
+    return []
+  examples = examples_lib.read_split(config.data_dir, 'train')
+  rng = np.random.default_rng(config.seed)
+  chosen = []
+  for domain, num in config.num_texts.items():
+    own = examples_lib.of_domain(examples, domain)
+    chosen += [own[i] for i in rng.permutation(len(own))[:num]]
+  return chosen
 
 
 def _fit(config, target, taught, fields, folder):

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from specjax import families
@@ -124,6 +125,25 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
     ends = [_theirs(peer, [[*row, *added[i, p]]])[0, -1] for p in paths]
     np.testing.assert_allclose(step.logits[i, 0], ends[0], atol=_ATOL)
     np.testing.assert_allclose(tree.logits[i], ends[1:], atol=_ATOL)
+
+
+def test_perplexities_of_texts_are_those_of_transformers(family, peer):
+  """Of 20 held-out texts, as they stand, without a chat."""
+  tokenizer = family.tokenizer.with_prompts(chat=False)
+  rows = [tokenizer.encode_prompt(text)[:128] for text in _prompts(family, 20)]
+  tokens = np.zeros((20, max(map(len, rows))), np.int32)
+  for row, own in zip(tokens, rows):
+    row[: len(own)] = own
+  extend = jax.jit(family.target.functions.extend)
+  ours = extend(family.target.params, None, jnp.asarray(tokens)).logits
+  for row, logits in zip(rows, np.asarray(ours)):
+    perplexities = [
+      np.exp(optax.losses.softmax_cross_entropy_with_integer_labels(
+        jnp.asarray(each[: len(row) - 1]), jnp.asarray(row[1:])
+      ).mean())
+      for each in (logits, _theirs(peer, [row])[0])
+    ]  # fmt: skip
+    np.testing.assert_allclose(*perplexities, rtol=1e-3)
 
 
 def test_greedy_tokens_of_chats_are_those_of_transformers(family, peer):

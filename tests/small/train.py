@@ -12,7 +12,10 @@ CHANGES = {
     'shown_way': 'medium:2',
   },
   'evaluate': {'ways': ('small:2',)},
-  'train/distill': {'drafters': {'cut': {'layers': (0,), 'head_size': 64}}},
+  'train/distill': {
+    'drafters': {'cut': {'layers': (0,), 'head_size': 64}},
+    'num_texts': {'all': 4},
+  },
 }
 FILES = {
   'train/distill': ('cut.safetensors',),
