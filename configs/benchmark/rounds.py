@@ -4,7 +4,8 @@ python -m experiments.main --config=configs/benchmark/rounds.py \
     --workdir=runs/rounds
 
 A plain round is also compared with one read of its weights: the ratio's inverse
-is the share of the memory's bandwidth that it reaches, see --config.family.
+is the share of the memory's bandwidth that it reaches, where the weights do not
+fit into a cache: `configs/benchmark/rounds.py:smollm2`.
 
 At batch size 1 on two cores, a round of `medium:4` takes 1.11 ± 0.03 times what
 its model calls take alone.
@@ -12,17 +13,27 @@ its model calls take alone.
 
 import ml_collections
 
+# By family, the arm that is timed alone, and those of the bandit.
+_ARMS = {
+  'mini': ('medium:4', ('large:4', 'medium:4', 'small:2', 'none')),
+  'smollm2': ('prompt_lookup:4', ('prompt_lookup:4', 'suffix:4', 'none')),
+}
 
-def get_config():
+
+def get_config(family='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  if family not in _ARMS:
+    raise ValueError(f'family must be one of {list(_ARMS)}, got {family!r}.')
+  arm, arms = _ARMS[family]
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.rounds',
-      'family': 'mini',
+      'family': family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
       'prompts_per_domain': 1,
-      'arm': 'medium:4',
-      'arms': ('large:4', 'medium:4', 'small:2', 'none'),  # Of the bandit.
+      'arm': arm,
+      'arms': arms,  # Of the bandit.
       'rounds': 64,  # That are timed together,
       'repeats': 5,  # so often.
       'batch_size': 1,

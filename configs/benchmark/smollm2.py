@@ -6,7 +6,8 @@ python -m experiments.main --config=configs/benchmark/smollm2.py \
 
 One prompt at a time; all rows are of one process, in which everyone takes turns
 on each prompt. llama.cpp reads the file's own weights of 4 bits, all others the
-same in float32. Without data there are 8 prompts of each domain.
+same in float32. Without data there are 8 prompts of each domain. Where GCC 12
+compiles llama.cpp for AMX, its programs crash: CMAKE_ARGS=-DGGML_NATIVE=OFF.
 """
 
 import ml_collections

@@ -5,7 +5,10 @@ _ONE = {'arm': 'medium:2'}
 # They take one prompt at a time.
 _PEER = {'batch_size': 1, 'ways': ('none', 'medium:2')}
 
-VARIANTS = {'benchmark/smollm2': (None, 'medium:2')}
+VARIANTS = {
+  'benchmark/rounds': ('mini', 'smollm2'),
+  'benchmark/smollm2': (None, 'medium:2'),
+}
 CHANGES = {
   'benchmark/costs': {
     'arms': ('none', 'medium:2'),
