@@ -16,6 +16,7 @@ import numpy as np
 import tqdm
 
 from specjax import base
+from specjax import json_files
 from specjax.data import packing
 from specjax.models import adapters
 
@@ -46,7 +47,7 @@ def teach(
   os.makedirs(folder, exist_ok=True)
   shape = *rows.tokens.shape, model.feature_sizes[-1]
   identity = {'rows': _digest(rows), 'shape': list(shape)}
-  progress = _Progress(os.path.join(folder, 'progress.json'), identity)
+  progress = _Progress(folder, identity)
   arrays = [
     _array(os.path.join(folder, f'{name}.npy'), dtype, size, progress.num_done)
     for name, dtype, size in (
@@ -80,17 +81,16 @@ def _read(model, params, batch):
 class _Progress:
   """How many rows are done, on disk, and of what."""
 
-  def __init__(self, path, identity):
-    self._path, self._identity, self.num_done = path, identity, 0
-    if os.path.exists(path):
-      with open(path, encoding='utf-8') as file:
-        found = json.load(file)
-      self.num_done = found.pop('num_done')
-      if found != identity:
-        raise ValueError(
-          f'{os.path.dirname(path)} holds what a teacher computed of other '
-          'rows. Use another folder, or delete this one.'
-        )
+  def __init__(self, folder, identity):
+    self._path = os.path.join(folder, 'progress.json')
+    self._identity = identity
+    found = json_files.read(folder, 'progress.json')
+    self.num_done = found.pop('num_done', 0)
+    if found not in ({}, identity):
+      raise ValueError(
+        f'{folder} holds what a teacher computed of other rows. Use another '
+        'folder, or delete this one.'
+      )
 
   def write(self, num_done):
     self.num_done = num_done
