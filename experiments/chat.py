@@ -32,7 +32,8 @@ def run(config, workdir):
   conversation, rows = begin(), []
   print(
     f'{config.family} by {way.label} ({terminal.legend()} tokens). {_NEW} '
-    'begins a new conversation, Ctrl-C cuts an answer short, Ctrl-D ends.'
+    'begins a new conversation, Ctrl-C cuts an answer short, Ctrl-D ends. '
+    'Before its first answer, a program is compiled.'
   )
   for text in _turns(config.turns):
     if text == _NEW:

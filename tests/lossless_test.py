@@ -71,6 +71,14 @@ def test_speculative_decoding_has_the_target_distribution(kind, sampling):
   assert p_value(decoder, target, sampling) > 1e-4
 
 
+def test_a_reduced_draft_vocabulary_has_the_target_distribution():
+  target, draft = tables('stationary')
+  reduced = draft * np.array([1.0, 0.0, 1.0])  # It never says token 1.
+  reduced /= reduced.sum(axis=-1, keepdims=True)
+  decoder = specjax.speculative(MODEL, target, MODEL, reduced, draft_length=2)
+  assert p_value(decoder, target, sampling_lib.Sampling()) > 1e-4
+
+
 def test_check_rejects_a_verifier_without_residual():
   target, draft = tables('stationary')
   verifier = specjax.VERIFIERS['tree_walk'](parts.resampling)
