@@ -1,27 +1,53 @@
-r"""Block efficiency of the mini family's drafters on held-out files, by domain.
+r"""Block efficiency of a family's drafters on held-out files, by domain.
 
 python -m experiments.main --config=configs/evaluate.py \
     --config.data_dir=DATA --workdir=runs/evaluate
+python -m experiments.main --config=configs/evaluate.py:smollm2 \
+    --config.data_dir=DATA --workdir=runs/evaluate_smollm2
+
+The first is of the mini family.
 """
 
 import ml_collections
 
+_MINI = {
+  'prompts_per_domain': 20,
+  'ways': ('large:4', 'medium:4', 'small:4'),
+  'max_new_tokens': 96,
+  'max_length': 512,
+  'batch_size': 16,
+  'columns': ('domain', 'way', 'decoded', 'block_efficiency'),
+}
+_SMOLLM2 = {
+  'prompts_per_domain': 11,
+  'ways': ('small:4',),
+  'sweep': "{'sampling.temperature': (0.0, 1.0)}",
+  'max_new_tokens': 64,
+  'max_length': 256,
+  'batch_size': 8,
+  'columns': (
+    'sampling.temperature',
+    'domain',
+    'way',
+    'decoded',
+    'block_efficiency',
+    'block_efficiency_error',
+  ),
+}
+_FAMILIES = {'mini': _MINI, 'smollm2': _SMOLLM2}
 
-def get_config():
+
+def get_config(family='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
-      'family': 'mini',
+      'family': family,
       'data_dir': 'data',
       'prompts': {'eval': {}},
-      'prompts_per_domain': 20,
       'by_domain': True,
-      'ways': ('large:4', 'medium:4', 'small:4'),
       'sampling': {'temperature': 1.0},
-      'max_new_tokens': 96,
-      'max_length': 512,
-      'batch_size': 16,
       'seed': 0,
-      'columns': ('domain', 'way', 'decoded', 'block_efficiency'),
+      **_FAMILIES[family],
     }
   )

@@ -119,6 +119,8 @@ class LanguageModel(NamedTuple):
     start_id: of an encoder-decoder, the token that ends every prompt; all
       before it is the encoder's. None of a decoder-only model.
     feature_sizes: `F` of each of `Extension.features`.
+    exit: `(num_layers) -> model`, the first layers and the head, which takes
+      the parameters of the whole model; None if there is no such thing.
   """
 
   init_cache: InitCache
@@ -129,6 +131,81 @@ class LanguageModel(NamedTuple):
   vocab_size: int
   start_id: int | None = None
   feature_sizes: tuple[int, ...] = ()
+  exit: Callable[[int], Any] | None = None
+
+
+# Heads on the target's features.
+
+
+class HeadExtend(Protocol):
+  """As `FeatureHead.extend`."""
+
+  def __call__(
+    self,
+    params: Params,
+    cache: Cache | None,
+    tokens: jax.Array,
+    inputs: jax.Array,
+    /,
+    *,
+    pending: Pending | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> tuple[jax.Array, Pending]: ...
+
+
+class FeatureHead(NamedTuple):
+  """A head that drafts token by token from features and what came next.
+
+  Pair `i` is of the target's features at token `i` and of token `i + 1`; behind
+  it, the head predicts token `i + 2`. Where the target has not been yet, the
+  head's own output for the pair before stands for the feature (EAGLE). Its
+  cache holds pairs.
+
+  Attributes:
+    init_cache: `(params, batch, size) -> cache`, empty.
+    fuse: `(params, features) -> inputs[B, T, F]`, of those that `taps` name.
+    extend: `(params, cache, tokens[B, T], inputs[B, T, F], *, pending=None,
+      positions=None, mask=None) -> (outputs[B, T, F], pending)`; all as of
+      `LanguageModel.extend`, with pairs for tokens. Outputs are what the next
+      pairs are read with.
+    predict: `(params, outputs[B, T, F]) -> logits[B, T, V]`.
+    commit: as of `LanguageModel`, of pairs.
+    taps: which of the target's features it reads, as of `Drafter.taps`.
+    feature_size: of each of them.
+    vocab_size: `V`.
+  """
+
+  init_cache: InitCache
+  fuse: Callable[[Params, tuple[jax.Array, ...]], jax.Array]
+  extend: HeadExtend
+  predict: Callable[[Params, jax.Array], jax.Array]
+  commit: CommitPending
+  taps: tuple[int, ...]
+  feature_size: int
+  vocab_size: int
+
+
+class ParallelHead(NamedTuple):
+  """Heads that predict several tokens at once from one feature (Medusa).
+
+  From the target's features at token `i`, head `k` of `K`, counted from 1,
+  predicts token `i + 1 + k`.
+
+  Attributes:
+    predict: `(params, features) -> logits[B, T, K, V]`, of features `[B, T, F]`
+      that `taps` name.
+    num_steps: `K`.
+    taps: as of `FeatureHead`.
+    feature_size: as of `FeatureHead`.
+    vocab_size: `V`.
+  """
+
+  predict: Callable[[Params, tuple[jax.Array, ...]], jax.Array]
+  num_steps: int
+  taps: tuple[int, ...]
+  feature_size: int
+  vocab_size: int
 
 
 # Drafts.
@@ -152,9 +229,10 @@ class DraftTree(NamedTuple):
   after its parent: normalised, and after temperature, top-k and top-p, since it
   is compared with the target's as it is. Siblings are independent, and
   verifiers take them as i.i.d. unless they ask for a distribution of each
-  (`VERIFIERS['ensemble']`). None means that every token was chosen
-  deterministically; valid siblings are then different. `raw_probs` are those
-  before temperature, top-k and top-p; None means the same as `probs`.
+  (`VERIFIERS['ensemble']`), as drafters of `own_probs` need. None means that
+  every token was chosen deterministically; valid siblings are then different.
+  `raw_probs` are those before temperature, top-k and top-p; None means the same
+  as `probs`.
   `bonus_probs` are the drafter's distributions at the bonus positions, i.e.
   after its leaves, in the order of `topology.leaf_entries`; only goals other
   than the target ask for them.
@@ -320,10 +398,14 @@ class Drafter(NamedTuple):
     taps: which of the target's `Extension.features` it reads: indices, of which
       -1 is what the target's head reads. Features of a round's tokens are there
       from the next round on, for a `catch_up` that reads in every round.
+    feature_size: of each of the features that `taps` name; None if it can be
+      any.
     num_calls: sequential model calls that a draft takes, for reports and costs.
     vocab_size: of its distributions; None if it has none.
     partial: whether its trees may be valid in part only. The target then scores
       them up to the last valid node of the batch, not in full.
+    own_probs: whether siblings are drawn from different distributions, which
+      only verifiers that ask for a distribution of each can take.
   """
 
   topology: trees.Topology | trees.Bounds
@@ -334,9 +416,11 @@ class Drafter(NamedTuple):
   estimate: Estimate | None = None
   slot: StateSlot | None = None
   taps: tuple[int, ...] = ()
+  feature_size: int | None = None
   num_calls: int = 0
   vocab_size: int | None = None
   partial: bool = False
+  own_probs: bool = False
 
 
 # `(raw_probs[..., V]) -> [...]` bool: where a drafter is not to draft on, by

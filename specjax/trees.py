@@ -308,9 +308,21 @@ def join(
   return Topology(tuple(parents.tolist())), nodes
 
 
+def eagle() -> Topology:
+  """The tree of EAGLE-1 (Li et al. 2024): 25 nodes, levels 4, 8, 8, 3 and 2."""
+  return Topology(
+    (-1, -1, -1, -1)
+    + (0, 0, 0, 1, 1, 2, 2, 3)
+    + (4, 4, 4, 5, 5, 6, 6, 7)
+    + (12, 12, 12)
+    + (20, 20)
+  )
+
+
 TREES: dict[str, Callable[..., Topology]] = {
   'chain': chain,
   'chains': chains,
+  'eagle': eagle,
   'prefix_tree': prefix_tree,
 }
 

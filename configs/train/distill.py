@@ -1,7 +1,9 @@
 r"""A drafter for any target, distilled: some of its layers, a small head.
 
-python -m experiments.main --config=configs/train/responses.py \
-    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/responses
+python -m experiments.main --config=configs/train/responses.py:short \
+    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/short
+python -m experiments.main --config=configs/train/responses.py:long \
+    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/long
 python -m experiments.main --config=configs/train/distill.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/distill
 
@@ -19,7 +21,10 @@ def get_config():
       'experiment': 'train.distill',
       'data_dir': 'data',
       'family': 'smollm2',
-      'responses': ('runs/responses/responses.jsonl',),
+      'responses': (
+        'runs/short/responses.jsonl',
+        'runs/long/responses.jsonl',
+      ),
       'num_texts': {'all': 1500},  # By domain.
       'prompt_weight': 0.3,
       'row_length': 512,
@@ -27,7 +32,7 @@ def get_config():
       'drafters': {'small': {'layers': (0, 29), 'head_size': 8000}},
       'stored_as': 'int8',
       'training': {
-        'steps': 8000,
+        'steps': 6000,
         'batch_size': 1,  # Of 4, a token teaches less.
         'learning_rate': 1e-3,
         'warmup_steps': 100,

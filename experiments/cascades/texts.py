@@ -25,9 +25,7 @@ _MEANS = {
 
 def decode(config, workdir, made, **options):
   """Decodes every way of a plan, and records what rows of `rater` are of."""
-  observe = functools.partial(
-    _observe, {'target': made.family.target, **made.family.drafters}
-  )
+  observe = functools.partial(_observe, made.family.models)
   return compare.decode(
     config, workdir, made, observe=observe, tokens=True, **options
   )

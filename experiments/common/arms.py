@@ -8,6 +8,10 @@ In short, `DRAFTER[:TREE][/VERIFIER][~GOAL]`, each of them a component as in
     'medium:3.2.1/kseq'       a prefix tree: 3 children, 2 of each, 1 of each
     'prompt_lookup(max_ngram=5):16'
     'small:5~opt(0.2)'        a speculative cascade
+    'feature_head(eagle):5'   by the head eagle; 'medusa(heads):4' likewise
+    'feature_head(eagle):eagle'
+    'dynamic_tree(eagle, num_nodes=30)'
+    'early_exit(target, num_layers=6):4'
     'none'                    plain decoding
 
     {'drafter': {'name': 'autoregressive', 'model': 'medium'},
@@ -33,6 +37,7 @@ from experiments.common import configs
 from specjax import base
 from specjax import drafters
 from specjax import families
+from specjax import models
 from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -45,6 +50,12 @@ _TREE = re.compile(r'(\d+)(?:x(\d+)|((?:\.\d+)+))?')
 # The option of a drafter that names the file of its parameters.
 _PARAMS = 'params'
 _NUMBERS = float, types.EllipsisType
+# What drafters are made of, by what their parameters are annotated with.
+_NOUNS: dict[Any, str] = {
+  base.LanguageModel: 'model',
+  base.FeatureHead: 'head on features',
+  base.ParallelHead: 'set of parallel heads',
+}
 
 
 class Arm(NamedTuple):
@@ -69,7 +80,8 @@ class Arm(NamedTuple):
 class Pool(NamedTuple):
   """What arms are built of."""
 
-  models: Mapping[str, families.Model]  # by name, 'target' among them
+  # By name, 'target' among them.
+  models: Mapping[str, families.Model | models.Head]
   sampling: sampling_lib.Sampling
 
 
@@ -98,7 +110,7 @@ def build(arm: Arm, pool: Pool, place: str) -> tuple[base.Arm, base.Params]:
   """Builds an arm, with its drafter's parameters."""
   tree = arm.tree and components.build(trees.Topology, arm.tree, place)
   drafter, params = _build_drafter(arm, tree, pool, place)
-  verifier = arm.verifier or _default(arm, tree, pool)
+  verifier = arm.verifier or _default(arm, drafter, pool)
   goal = arm.goal and components.build(base.Goal, arm.goal, place)
   built = components.build(base.Verifier, verifier, place)
   return base.Arm(drafter, built, goal), params
@@ -194,8 +206,14 @@ def _build_drafter(arm, tree, pool, place):
   params: list[Any] = [] if path is None else [datastore.load(path)]
   several: list[Any] = []
 
-  def model(name):
-    chosen = registry.lookup(pool.models, 'model', name or '')
+  def model(kind, name):
+    chosen = registry.lookup(pool.models, _NOUNS[kind], name or '')
+    if not isinstance(chosen.functions, kind):
+      own = _NOUNS[type(chosen.functions)]
+      raise ValueError(
+        f'{place}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} is '
+        f'a {own}.'
+      )
     params.append(chosen.params)
     return chosen.functions
 
@@ -207,7 +225,7 @@ def _build_drafter(arm, tree, pool, place):
     return tuple(drafter for drafter, _ in several)
 
   given = {
-    base.LanguageModel: model,
+    **{kind: functools.partial(model, kind) for kind in _NOUNS},
     Sequence[base.Drafter]: members,
     'sampling': lambda value: value or pool.sampling,
     **_given_tree(factory, arm, tree, place),
@@ -252,11 +270,11 @@ def _several(factory):
   return any(each.annotation == Sequence[base.Drafter] for each in options)
 
 
-def _default(arm, tree, pool):
+def _default(arm, drafter, pool):
   """The verifier, where none is named."""
   # What goals give at temperature 0 may still be drawn from.
   temperature = 1.0 if arm.goal is not None else pool.sampling.temperature
-  if _several(drafters.DRAFTERS[arm.drafter.name]) and temperature:
-    return components.Spec('ensemble')  # Siblings differ in distribution.
-  several = tree is not None and tree.num_nodes > tree.depth
-  return components.Spec(verifiers.default(temperature, 1 + several))
+  name = verifiers.default(
+    temperature, drafter.topology.width, drafter.own_probs
+  )
+  return components.Spec(name)

@@ -287,7 +287,8 @@ class _Program(NamedTuple):
 
   plan: decoding.Round
   arms: tuple[arms_lib.Arm, ...]  # with `...` in place of numbers
-  models: tuple[tuple[str, base.LanguageModel], ...]
+  # Language models and heads, by their names in the family.
+  models: tuple[tuple[str, Any], ...]
   sampling: sampling_lib.Sampling
 
   def round_fn(self, numbers: Sequence[jax.Array]) -> decoding.Round:

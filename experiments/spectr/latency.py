@@ -25,7 +25,7 @@ def run(config, workdir):
   """
   configs.check_counts(config, _COUNTS)
   family = prompts_lib.load_family(config)
-  models = {'target': family.target, **family.drafters}
+  models = family.models
   names = config.model_names or tuple(models)
   for name in names:
     registry.lookup(models, 'model', name)

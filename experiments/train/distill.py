@@ -5,14 +5,12 @@ import os
 import numpy as np
 
 from experiments.common import prompts as prompts_lib
-from specjax.data import examples as examples_lib
-from specjax.data import packing
+from experiments.train import taught as taught_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import cutting
 from specjax.training import loop
 from specjax.training import losses
-from specjax.training import teacher
 
 # Parameters of a drafter that are its target's, or never change.
 _SHARED = ('embedding',)
@@ -22,11 +20,8 @@ _FIXED = (*_SHARED, 'head_rows')
 def run(config, workdir):
   """Writes `NAME.safetensors` for each drafter."""
   family = prompts_lib.load_family(config)
-  rows = _rows(config, family.tokenizer)
   target = family.target
-  taught = teacher.teach(
-    target.functions, target.params, rows, os.path.join(workdir, 'teacher')
-  )
+  taught = taught_lib.teach(config, family, workdir)
   for name, fields in config.drafters.items():
     folder = os.path.join(workdir, name)
     draft_config, params = _fit(config, target, taught, fields, folder)
@@ -38,35 +33,11 @@ def run(config, workdir):
     )
 
 
-def _rows(config, tokenizer):
-  """Packs the text that is learnt."""
-  examples = _chosen(config)
-  for path in config.responses:
-    examples += examples_lib.read(path)
-  sequences = [tokenizer.encode_example(e.prompt, e.response) for e in examples]
-  rows = packing.pack(
-    sequences, config.row_length, config.seed, before=config.prompt_weight
-  )
-  print(f'{len(examples)} examples in {len(rows.tokens)} rows.')
-  return rows
-
-
-def _chosen(config):
-  """Some of the training text, `config.num_texts` of each domain."""
-  if not config.num_texts:
-    return []
-  examples = examples_lib.read_split(config.data_dir, 'train')
-  rng = np.random.default_rng(config.seed)
-  chosen = []
-  for domain, num in config.num_texts.items():
-    own = examples_lib.of_domain(examples, domain)
-    chosen += [own[i] for i in rng.permutation(len(own))[:num]]
-  return chosen
-
-
 def _fit(config, target, taught, fields, folder):
   """Trains a drafter that begins as a part of its target."""
-  tokens = _frequent(taught, target.config.vocab_size, fields['head_size'])
+  tokens = taught_lib.frequent(
+    taught, target.config.vocab_size, fields['head_size']
+  )
   narrow = cutting.narrow_head(target.config, target.params, tokens)
   draft_config, start = cutting.keep_layers(*narrow, fields['layers'])
   fixed = {name: start[name] for name in _FIXED}
@@ -89,12 +60,3 @@ def _fit(config, target, taught, fields, folder):
     folder,
   )
   return draft_config, {**params, **fixed}
-
-
-def _frequent(rows, vocab_size, num):
-  """The tokens that are to be predicted most often, in the order of ids."""
-  weights = rows.weights[:, :-1].ravel()
-  counts = np.bincount(
-    rows.tokens[:, 1:].ravel(), weights, minlength=vocab_size
-  )
-  return np.sort(np.argsort(-counts, kind='stable')[:num])

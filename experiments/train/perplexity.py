@@ -11,7 +11,7 @@ from specjax.models import config as config_lib
 def run(config, workdir):
   """Returns a row for every model and domain of the eval files."""
   family = prompts_lib.load_family(config)
-  models = {'target': family.target, **family.drafters}
+  models = family.models
   return rows(
     workdir, models, family.tokenizer, config.data_dir, config.row_length
   )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import operator
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 
@@ -26,6 +27,8 @@ class TaughtBatch(NamedTuple):
   weights: np.ndarray  # [B, T] float32
   features: np.ndarray  # [B, T, F] float16, what the teacher's head reads
   normalizers: np.ndarray  # [B, T] float32, logsumexp of its logits
+  best: np.ndarray  # [B, T] int32, the token of its largest logit
+  taps: tuple[np.ndarray, ...]  # [B, T, F] float16 each, other features
 
 
 class PairBatch(NamedTuple):
@@ -130,7 +133,12 @@ def batch_at(rows: AnyBatch, step: int, batch_size: int, seed: int) -> AnyBatch:
   epoch, within = divmod(step, num_rows // batch_size)
   order = np.random.default_rng((seed, epoch)).permutation(num_rows)
   chosen = order[within * batch_size : (within + 1) * batch_size]
-  return type(rows)(*(field[chosen] for field in rows))
+  return take(rows, chosen)
+
+
+def take(rows: AnyBatch, chosen: np.ndarray | slice) -> AnyBatch:
+  """Returns some of the rows."""
+  return jax.tree.map(lambda field: field[chosen], rows)
 
 
 def _check_starts(sequences, first):

@@ -112,7 +112,8 @@ def taps(
   """Returns which features of the target some drafter reads, as indices >= 0.
 
   Raises:
-    ValueError: a drafter asks for one that the target does not have.
+    ValueError: a drafter asks for one that the target does not have, or of
+      another size.
   """
   num = len(target.feature_sizes)
   asked = sorted({tap for arm in arms for tap in arm.drafter.taps})
@@ -126,6 +127,19 @@ def taps(
       raise ValueError(
         f'taps must lie in [{-num}, {num - 1}], as the target has {num} '
         f'features, got {tap}.'
+      )
+  for drafter in (arm.drafter for arm in arms):
+    own = {target.feature_sizes[tap] for tap in drafter.taps}
+    if drafter.feature_size is not None and own != {drafter.feature_size}:
+      raise ValueError(
+        f'A drafter reads features of size {drafter.feature_size}, but the '
+        f"target's at {drafter.taps} are of size {sorted(own)}: its head is of "
+        'another target.'
+      )
+    if drafter.feature_size is not None and target.start_id is not None:
+      raise ValueError(
+        'A head needs a decoder-only target, got an encoder-decoder (its '
+        f'start_id is {target.start_id}).'
       )
   return tuple(sorted({tap % num for tap in asked}))
 

@@ -4,7 +4,11 @@ from collections.abc import Callable
 
 from specjax import base
 from specjax.drafters.autoregression import autoregressive
+from specjax.drafters.dynamic_tree import dynamic_tree
+from specjax.drafters.early_exit import early_exit
 from specjax.drafters.ensemble import ensemble
+from specjax.drafters.feature_head import feature_head
+from specjax.drafters.medusa import medusa
 from specjax.drafters.none import none
 from specjax.drafters.prompt_lookup import prompt_lookup
 from specjax.drafters.retrieval import retrieval
@@ -17,7 +21,11 @@ __all__ = [
   'DRAFTERS',
   'STOPS',
   'autoregressive',
+  'dynamic_tree',
+  'early_exit',
   'ensemble',
+  'feature_head',
+  'medusa',
   'none',
   'prompt_lookup',
   'retrieval',
@@ -29,7 +37,11 @@ __all__ = [
 
 DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'autoregressive': autoregressive,
+  'dynamic_tree': dynamic_tree,
+  'early_exit': early_exit,
   'ensemble': ensemble,
+  'feature_head': feature_head,
+  'medusa': medusa,
   'none': none,
   'prompt_lookup': prompt_lookup,
   'retrieval': retrieval,

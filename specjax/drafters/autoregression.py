@@ -13,10 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
 from specjax import padding
 from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
+from specjax.drafters import committed
+from specjax.drafters import growth
 
 # Committed tokens that the first step reads at most.
 _TAIL = 2
@@ -51,13 +54,13 @@ def autoregressive(
   Returns:
     The drafter; its state is the model's cache.
   """
-  if topology.num_nodes < 1 and not bonus_probs:
-    raise ValueError('topology must have at least one node, got none.')
-  if chunk < 1:
-    raise ValueError(f'chunk must be >= 1, got {chunk}.')
-  # Levels that the model reads; the leaves only if they are asked for.
-  read_depth = topology.depth if bonus_probs else topology.depth - 1
-  plan = _Plan(model, topology, sampling, read_depth, bonus_probs, stop, chunk)
+  read_depth = growth.read_depth(topology, bonus_probs)
+  checks.check_range('chunk', chunk, 1)
+  plan = _Plan(
+    model,
+    growth.Growth(topology, sampling, read_depth, bonus_probs, stop),
+    chunk,
+  )
   return base.Drafter(
     topology=topology,
     init=functools.partial(_init, plan),
@@ -73,15 +76,24 @@ def autoregressive(
 
 
 class _Plan(NamedTuple):
-  """What is drafted, and how."""
+  """What is drafted, and by whom."""
 
   model: base.LanguageModel
-  topology: trees.Topology
-  sampling: sampling_lib.Sampling
-  read_depth: int
-  bonus_probs: bool
-  stop: base.Stop | None
+  growth: growth.Growth
   chunk: int
+
+
+def _init(plan: _Plan, params, context, max_length):
+  """Reads the prompts, but for their tails."""
+  # Room for the widest write behind the longest row, with leaves or without.
+  depth = plan.growth.topology.depth
+  size = max_length + max(plan.chunk, _TAIL + depth)
+  cache = plan.model.init_cache(params, context.tokens.shape[0], size)
+  lengths = jnp.maximum(context.lengths - _TAIL, 0)
+  return plan.model.prefill(params, cache, context.tokens, lengths)[0]
+
+
+# Draft.
 
 
 class _Inputs(NamedTuple):
@@ -91,53 +103,16 @@ class _Inputs(NamedTuple):
   cache: base.Cache
   last: jax.Array  # [B, 1] position of the last committed token
   lag: jax.Array  # [B] committed tokens that the cache lacks
-  uniforms: jax.Array  # [B, N, U]
-
-
-class _Prediction(NamedTuple):
-  """What the model says of the token behind a node."""
-
-  logits: jax.Array  # [B, W, V]
-  probs: base.Probs  # [B, W, V]
-
-
-class _Level(NamedTuple):
-  """What was drafted at one depth of the tree."""
-
-  tokens: jax.Array  # [B, W] int32
-  valid: jax.Array  # [B, W] bool
-  at: _Prediction  # from which each node was drawn
-  behind: _Prediction | None  # behind each; None if they are not read
-
-
-def _init(plan: _Plan, params, context, max_length):
-  """Reads the prompts, but for their tails."""
-  # Room for the widest write behind the longest row, with leaves or without.
-  size = max_length + max(plan.chunk, _TAIL + plan.topology.depth)
-  cache = plan.model.init_cache(params, context.tokens.shape[0], size)
-  lengths = jnp.maximum(context.lengths - _TAIL, 0)
-  return plan.model.prefill(params, cache, context.tokens, lengths)[0]
-
-
-# Draft.
 
 
 def _draft(plan: _Plan, keys, params, cache, context):
   """Returns the tree, and the pending entries of what was read."""
-  num_uniforms = sampling_lib.num_uniforms(plan.model.vocab_size)
-  shape = plan.topology.num_nodes, num_uniforms
-  inputs = _Inputs(
-    params=params,
-    cache=cache,
-    last=context.lengths[:, None] - 1,
-    lag=_lag(cache, context),
-    uniforms=jax.vmap(lambda key: jax.random.uniform(key, shape))(keys),
-  )
+  last = context.lengths[:, None] - 1
+  inputs = _Inputs(params, cache, last, _lag(cache, context))
   logits, pending = _read_tail(plan, inputs, context)
-  root = _predict(plan, logits)
-  valid = jnp.ones(inputs.last.shape, bool)
-  levels, pending = _grow(plan, inputs, 0, root, valid, pending)
-  return _tree(plan, root, levels), pending
+  root = growth.predict(plan.growth, logits)
+  read = functools.partial(_read_level, plan, inputs)
+  return growth.grow(plan.growth, read, keys, root, pending)
 
 
 def _read_tail(plan: _Plan, inputs, context):
@@ -155,7 +130,7 @@ def _read_tail(plan: _Plan, inputs, context):
   missing = positions >= inputs.cache.lengths[:, None]
   positions = jnp.where(missing, positions, -1)
   read = functools.partial(_read_first, plan, inputs, tail, positions)
-  if plan.stop is None:
+  if plan.growth.stop is None:
     return read(_TAIL)
   room = jax.eval_shape(functools.partial(read, _TAIL))
   return jax.lax.cond(
@@ -177,128 +152,19 @@ def _read_first(plan: _Plan, inputs, tokens, positions, num):
   return extension.logits[:, :1], extension.pending
 
 
-def _predict(plan: _Plan, logits):
-  return _Prediction(logits, sampling_lib.both_probs(logits, plan.sampling))
-
-
-def _grow(plan: _Plan, inputs, depth, behind, valid, pending):
-  """Drafts the levels from a depth on.
-
-  Args:
-    plan: of the whole tree.
-    inputs: of all levels.
-    depth: of the first level, from 0.
-    behind: prediction behind the level above.
-    valid: `[B, W]` of that level.
-    pending: of what was read until there.
-
-  Returns:
-    The levels, and what is pending behind them.
-  """
-  if depth == plan.topology.depth:
-    return [], pending
-  row = _row_of_parent(plan.topology, depth)
-  at = jax.tree.map(lambda each: each[:, row], behind)
-  going = valid[:, row]
-  if plan.stop is not None:
-    going &= ~plan.stop(at.probs.raw)
-  go = functools.partial(_grow_level, plan, inputs, depth, at, going, pending)
-  if plan.stop is None:
-    return go()
-  # Once all rows have stopped, nothing is drawn or read any more.
-  stop = functools.partial(_stopped, plan, inputs, depth, at, pending)
-  return jax.lax.cond(going.any(), go, stop)
-
-
-def _grow_level(plan: _Plan, inputs, depth, at, going, pending):
-  """Draws and reads one level, and drafts what hangs below it."""
-  drawn = inputs.uniforms[:, plan.topology.levels[depth]]
-  tokens = sampling_lib.tokens(
-    drawn, at.logits, at.probs.processed, plan.sampling
-  )
-  behind = None
-  if depth < plan.read_depth:
-    extension = _read_level(plan, inputs, depth, tokens, pending)
-    behind = _predict(plan, extension.logits)
-    pending = extension.pending
-  levels, pending = _grow(plan, inputs, depth + 1, behind, going, pending)
-  return [_Level(tokens, going, at, behind), *levels], pending
-
-
-def _stopped(plan: _Plan, inputs, first, at, pending):
-  """What `_grow` returns where nothing is drafted from a depth on."""
-  levels, whole = [], pending
-  for depth in range(first, plan.topology.depth):
-    shape = len(inputs.last), len(plan.topology.levels[depth])
-    tokens, nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
-    zeros = jnp.zeros((*shape, plan.model.vocab_size))
-    junk, behind = _Prediction(zeros, base.Probs(zeros, zeros)), None
-    if depth < plan.read_depth:
-      behind = junk
-      step = functools.partial(_read_level, plan, inputs, depth)
-      whole = jax.eval_shape(step, tokens, whole).pending
-    levels.append(
-      _Level(tokens, nothing, at if depth == first else junk, behind)
-    )
-  return levels, padding.pad_to(pending, whole)
-
-
-def _read_level(plan: _Plan, inputs, depth, tokens, pending):
+def _read_level(plan: _Plan, inputs, depth, tokens, at, pending):
   """Reads the nodes of a level, which stand behind what is pending."""
-  level = plan.topology.levels[depth]
-  return plan.model.extend(
+  del at
+  tail = np.arange(_TAIL)[None] < inputs.lag[:, None]
+  extension = plan.model.extend(
     inputs.params,
     inputs.cache,
     tokens,
     pending=pending,
     positions=jnp.broadcast_to(inputs.last + depth + 1, tokens.shape),
-    mask=_level_mask(plan.topology, level, inputs.lag),
+    mask=growth.level_mask(plan.growth.topology, depth, tail),
   )
-
-
-def _row_of_parent(topology, depth):
-  """`[W]` which row of the level above each node of a level hangs below."""
-  if not depth:
-    return np.zeros(len(topology.levels[0]), np.int32)
-  parents = np.array(topology.parents)[topology.levels[depth]]
-  return parents - topology.levels[depth - 1][0]
-
-
-def _level_mask(topology, level, lag):
-  """`[B, W, M + W]` what the nodes of a level attend to, by `_lag`.
-
-  The tail, as far as it was read, and their ancestors.
-  """
-  ancestors = topology.mask[level + 1, 1 : level[-1] + 2]
-  tail = np.arange(_TAIL)[None, None] < lag[:, None, None]
-  each = [
-    jnp.broadcast_to(mask, (len(lag), len(level), mask.shape[-1]))
-    for mask in (tail, ancestors)
-  ]
-  return jnp.concatenate(each, axis=-1)
-
-
-def _tree(plan: _Plan, root, levels):
-  """Joins levels; `root` is the prediction behind the root."""
-  join = lambda parts: jax.tree.map(
-    lambda *each: jnp.concatenate(each, axis=1), *parts
-  )
-  nothing = jax.tree.map(lambda probs: probs[:, :0], root.probs)
-  tokens = jnp.zeros((len(root.logits), 0), jnp.int32)
-  bonus = None
-  if plan.bonus_probs:
-    behind = join([root.probs, *(level.behind.probs for level in levels)])
-    leaves = plan.topology.leaf_entries
-    bonus = jax.tree.map(lambda probs: probs[:, leaves], behind)
-  probs = join([nothing, *(level.at.probs for level in levels)])
-  return base.DraftTree(
-    tokens=join([tokens, *(level.tokens for level in levels)]),
-    topology=plan.topology,
-    valid=join([tokens.astype(bool), *(level.valid for level in levels)]),
-    probs=probs.processed,
-    raw_probs=probs.raw,
-    bonus_probs=bonus,
-  )
+  return growth.predict(plan.growth, extension.logits), extension.pending
 
 
 # Commit.
@@ -312,11 +178,11 @@ def _lag(cache, context):
 def _commit(plan: _Plan, cache, pending, context, outcome, rows):
   """Commits the tail, in its order, and the accepted nodes that were read."""
   lag = _lag(cache, context)[:, None]
-  index = np.arange(_TAIL + plan.read_depth)[None]
+  index = np.arange(_TAIL + plan.growth.read_depth)[None]
   nodes = jnp.pad(outcome.path, ((0, 0), (0, _TAIL)))
   node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
   path = jnp.where(index < lag, lag - 1 - index, node + _TAIL)
-  num = lag[:, 0] + jnp.minimum(outcome.num_accepted, plan.read_depth)
+  num = lag[:, 0] + jnp.minimum(outcome.num_accepted, plan.growth.read_depth)
   return plan.model.commit(cache, pending, path, jnp.where(rows, num, 0))
 
 
@@ -343,14 +209,14 @@ def _estimate(plan: _Plan, params, cache, context, rows, target):
   def step(carry):
     cache, acceptance = carry
     new, logits = _read_chunk(plan, params, cache, context, end, chunk)
-    probs = sampling_lib.both_probs(logits, plan.sampling)
-    return new, _acceptance(probs, cache.lengths, target, acceptance)
+    probs = sampling_lib.both_probs(logits, plan.growth.sampling)
+    first = cache.lengths
+    return new, committed.acceptance(probs, first, target, acceptance)
 
-  nothing = jnp.zeros((len(rows), num_committed))
   read, acceptance = jax.lax.while_loop(
     lambda carry: (end > carry[0].lengths).any(),
     step,
-    (cache, base.Probs(nothing, nothing)),
+    (cache, committed.nothing(target)),
   )
   return read, read.lengths - cache.lengths, acceptance
 
@@ -366,37 +232,8 @@ def _read_chunk(plan: _Plan, params, cache, context, end, chunk):
   extension = plan.model.extend(params, cache, tokens)
   path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
   num = jnp.minimum(
-    jnp.maximum(end - cache.lengths, 0), _once_read(chunk, extension)
+    jnp.maximum(end - cache.lengths, 0),
+    committed.once_read(chunk, *extension.features[-1:]),
   )
   cache = plan.model.commit(cache, extension.pending, path, num)
   return cache, extension.logits
-
-
-def _once_read(chunk, extension):
-  """Returns `chunk`, which XLA can know only when the model has read its cache.
-
-  So the write to the cache comes behind, in place; see `kv_cache.commit`.
-  """
-  if not extension.features:
-    return chunk
-  bad = jnp.isnan(extension.features[-1]).any()
-  return jnp.where(bad, chunk + 1, chunk)
-
-
-def _acceptance(probs, first, target, acceptance):
-  """Fills in `1 - TV` at the committed positions that `probs` are of.
-
-  `probs[:, i]` are those of what follows the token at position `first + i`.
-  """
-  num_read, num_committed = (
-    each.processed.shape[1] for each in (probs, target.probs)
-  )
-  index = np.arange(num_committed)[None]
-  at = target.start[:, None] - 1 + index - first[:, None]
-  here = (0 <= at) & (at < num_read)
-
-  def fill(own, other, before):
-    own = jnp.take_along_axis(own, at[..., None], axis=1, mode='clip')
-    return jnp.where(here, jnp.minimum(own, other).sum(-1), before)
-
-  return jax.tree.map(fill, probs, target.probs, acceptance)

@@ -17,6 +17,8 @@ from specjax.families.conversation import Conversation
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import head_config
+from specjax.models import heads
 
 __all__ = [
   'Conversation',
@@ -47,8 +49,18 @@ class Family(NamedTuple):
 
   tokenizer: tokenizer_lib.Tokenizer
   target: Model
-  drafters: dict[str, Model]  # largest first, then by name
+  drafters: dict[str, Model | models.Head]  # largest first, then by name
   prompts: list[examples_lib.Example]  # held out, some for each domain
+
+  @property
+  def models(self) -> dict[str, Model]:
+    """The target, and those drafters that are language models."""
+    drafters = {
+      name: each
+      for name, each in self.drafters.items()
+      if isinstance(each, Model)
+    }
+    return {'target': self.target, **drafters}
 
 
 def load(family: str | os.PathLike[str] = 'mini') -> Family:
@@ -72,9 +84,9 @@ def load(family: str | os.PathLike[str] = 'mini') -> Family:
   family = os.fspath(family)
   shipped = family in (*_known(), *packages.PACKAGES)
   folder = os.path.join(_SHIPPED, family) if shipped else family
-  if family in packages.PACKAGES:
-    home = folder
-    made = join(models.load(packages.find(family)), {})
+  package = family.partition('/')[0]
+  if shipped and package in packages.PACKAGES:
+    made = join(models.load(packages.find(package)), {})
   elif _is_checkpoint(folder):
     return join(models.load(folder), {})
   else:
@@ -83,13 +95,14 @@ def load(family: str | os.PathLike[str] = 'mini') -> Family:
     made = Family(tokenizer_lib.load(home), target, {}, [])
   prompts = os.path.join(_SHIPPED if shipped else home, 'prompts.jsonl')
   return made._replace(
-    drafters=_drafters(folder, made.target.params),
+    drafters=_drafters(folder, made.target),
     prompts=examples_lib.read(prompts) if os.path.exists(prompts) else [],
   )
 
 
 def join(
-  target: models.Checkpoint, drafters: Mapping[str, models.Checkpoint]
+  target: models.Checkpoint,
+  drafters: Mapping[str, models.Checkpoint | models.Head],
 ) -> Family:
   """Makes a family of checkpoints that share a tokenizer.
 
@@ -97,22 +110,28 @@ def join(
 
   Args:
     target: from `models.load`.
-    drafters: by name, as `decoder` takes it.
+    drafters: by name, as `decoder` takes it; heads from `models.load_head`.
 
   Raises:
     ValueError: a tokenizer is missing, or a drafter's differs from the
-      target's; it says in what.
+      target's; it says in what. Or a head is another target's.
   """
-  tokenizer, made = _tokenizer('target', target), {}
+  tokenizer = _tokenizer('target', target)
+  made: dict[str, Model | models.Head] = {}
   for name, each in {'target': target, **drafters}.items():
+    if isinstance(each, models.Head):
+      heads.check_target(name, each.config, target.config, target.params)
+      made[name] = each
+      continue
     names = f'The target and the drafter {name!r}'
     tokenizer.check_same(_tokenizer(name, each), names)
     functions = adapters.resize_vocabulary(
       each.functions, target.functions.vocab_size
     )
     made[name] = Model(each.config, functions, each.params)
-  joined = Family(tokenizer, made.pop('target'), {}, [])
-  return joined._replace(drafters=_in_order(made))
+  main = made.pop('target')
+  assert isinstance(main, Model)
+  return Family(tokenizer, main, _in_order(made), [])
 
 
 def load_model(
@@ -120,6 +139,8 @@ def load_model(
 ) -> Model:
   """Loads one model of a family; arguments as of `checkpoint.load`."""
   config, params = checkpoint.load(path, shared)
+  if isinstance(config, head_config.HeadConfig):
+    raise ValueError(f'{path} is a head, which needs a target: see load.')
   return Model(config, adapters.language_model(config), params)
 
 
@@ -189,18 +210,27 @@ def _home(folder):
   )
 
 
-def _drafters(folder, shared):
-  """Models of a folder but the target; they may share its parameters."""
+def _drafters(folder, target):
+  """Models and heads of a folder; they may share the target's parameters."""
   names = os.listdir(folder) if os.path.isdir(folder) else []
   return _in_order(
     {
-      name.removesuffix('.safetensors'): load_model(
-        os.path.join(folder, name), shared
+      name.removesuffix('.safetensors'): _drafter(
+        os.path.join(folder, name), target
       )
       for name in names
       if name.endswith('.safetensors') and name != _TARGET
     }
   )
+
+
+def _drafter(path, target):
+  """Loads a model or a head, as the file's config says."""
+  config, params = checkpoint.load(path, target.params)
+  if not isinstance(config, head_config.HeadConfig):
+    return Model(config, adapters.language_model(config), params)
+  heads.check_target(path, config, target.config, target.params)
+  return models.Head(config, heads.functions(config), params)
 
 
 def _in_order(drafters):
@@ -209,6 +239,6 @@ def _in_order(drafters):
   return dict(sorted(drafters.items(), key=key))
 
 
-def num_params(model: Model) -> int:
-  """Returns the number of a model's parameters."""
+def num_params(model: Model | models.Head) -> int:
+  """Returns the number of a model's parameters, with those that it shares."""
   return adapters.num_params(model.config)

@@ -118,9 +118,11 @@ def _draft_probs(tree, vocab_size):
   topology, rows = tree.topology, tree.both_probs
   if tree.probs is None:
     rows = base.Probs(*[jax.nn.one_hot(tree.tokens, vocab_size)] * 2)
-  # Siblings have one distribution: the last that is valid stands for all.
-  nodes = np.arange(topology.num_nodes)[None]
-  index = jnp.where(_valid_children(tree), nodes, 0).max(axis=1, initial=0)
+  # The first sibling stands for all: those behind it may have been drawn from
+  # what it has left, which is no matter of the goal.
+  index = jnp.zeros(topology.num_nodes + 1, jnp.int32)
+  if topology.num_nodes:
+    index = jnp.argmax(_valid_children(tree), axis=1)
   if tree.bonus_probs is not None:
     rows = jax.tree.map(
       lambda *each: jnp.concatenate(each), rows, tree.bonus_probs

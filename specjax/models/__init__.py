@@ -6,17 +6,23 @@ from specjax import base
 from specjax.models.adapters import encoder_decoder
 from specjax.models.adapters import transformer
 from specjax.models.loading import Checkpoint
+from specjax.models.loading import Head
 from specjax.models.loading import load
+from specjax.models.loading import load_head
 from specjax.models.loading import save
+from specjax.models.loading import save_head
 from specjax.models.markov import markov
 
 __all__ = [
   'MODELS',
   'Checkpoint',
+  'Head',
   'encoder_decoder',
   'load',
+  'load_head',
   'markov',
   'save',
+  'save_head',
   'transformer',
 ]
 

@@ -1,25 +1,36 @@
 """Adapters that make a `LanguageModel` of a Flax module or of a function."""
 
 from collections.abc import Callable
+import dataclasses
 import functools
+from typing import Any
 
 from flax import nnx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax import padding
 from specjax import registry
 from specjax.data import packing
 from specjax.models import config as config_lib
+from specjax.models import eagle_modules
 from specjax.models import encoder_decoder_modules
+from specjax.models import head_config
 from specjax.models import kv_cache
+from specjax.models import medusa_modules
 from specjax.models import transformer_modules
 
-_MODULES = {
+_MODULES: dict[type, Any] = {
   config_lib.TransformerConfig: transformer_modules.Transformer,
   config_lib.EncoderDecoderConfig: encoder_decoder_modules.EncoderDecoder,
+  head_config.EagleConfig: eagle_modules.Eagle,
+  head_config.Eagle3Config: eagle_modules.Eagle3,
+  head_config.MedusaConfig: medusa_modules.Medusa,
 }
+# Of a model, or of a head on one.
+AnyConfig = config_lib.Config | head_config.HeadConfig
 # Numbers of float32 parameters for which a lone token is widened on CPU.
 _WIDENED = range(4_000_000, 16_000_000)
 
@@ -82,6 +93,42 @@ def transformer(
     rollback=kv_cache.rollback,
     vocab_size=config.vocab_size,
     feature_sizes=(config.d_model,) * (config.num_layers + 1),
+    exit=functools.partial(early_exit, config, dtype),
+  )
+
+
+@registry.component
+def early_exit(
+  config: config_lib.TransformerConfig,
+  dtype: jax.typing.DTypeLike,
+  num_layers: int,
+) -> base.LanguageModel:
+  """Builds the functions of a transformer's first layers and its head.
+
+  They take the parameters of the whole model, of which they use a part.
+
+  Args:
+    config: of the whole model.
+    dtype: as of `transformer`.
+    num_layers: how many layers are read.
+
+  Raises:
+    ValueError: there are not as many layers.
+  """
+  if not 1 <= num_layers <= config.num_layers:
+    raise ValueError(
+      f'num_layers must lie in [1, {config.num_layers}], got {num_layers}.'
+    )
+  part = transformer(dataclasses.replace(config, num_layers=num_layers), dtype)
+  first = lambda params: {
+    **params,
+    'layers': {i: params['layers'][i] for i in range(num_layers)},
+  }
+  return part._replace(
+    prefill=lambda params, *args: part.prefill(first(params), *args),
+    extend=lambda params, *args, **options: part.extend(
+      first(params), *args, **options
+    ),
   )
 
 
@@ -117,7 +164,7 @@ def encoder_decoder(
   Returns:
     The model; its cache is an `encoder_decoder_modules.Cache`.
   """
-  graph, _ = _split(config, dtype)
+  modules = graph(config, dtype)
   extend = _extend(config, dtype)
 
   def prefill(params, cache, tokens, lengths):
@@ -127,7 +174,7 @@ def encoder_decoder(
     offsets = (num_source - 1).astype(jnp.int32)
     places = jnp.arange(tokens.shape[1])
     source = places[None, None] <= offsets[:, None, None]
-    cross = nnx.merge(graph, params).encode(tokens, source)
+    cross = nnx.merge(modules, params).encode(tokens, source)
     cache = cache.replace(cross=cross, offsets=offsets)
     positions = offsets[:, None] + places[None]
     decoded = jnp.take_along_axis(tokens, positions, axis=1, mode='clip')
@@ -177,6 +224,7 @@ def resize_vocabulary(
     return model
   read = lambda tokens: jnp.minimum(tokens, model.vocab_size - 1)
   more = max(0, vocab_size - model.vocab_size)
+  leave = model.exit
 
   def extend(params, cache, tokens, **options):
     extension = model.extend(params, cache, read(tokens), **options)
@@ -193,6 +241,7 @@ def resize_vocabulary(
     ),
     extend=extend,
     vocab_size=vocab_size,
+    exit=leave and (lambda num: resize_vocabulary(leave(num), vocab_size)),
   )
 
 
@@ -205,8 +254,10 @@ def teacher_forced(
   `packing.PairBatch` for an encoder-decoder.
   """
   if isinstance(config, config_lib.EncoderDecoderConfig):
-    graph, _ = _split(config, dtype)
-    return lambda params, batch: nnx.merge(graph, params).teacher_forced(batch)
+    modules = graph(config, dtype)
+    return lambda params, batch: nnx.merge(modules, params).teacher_forced(
+      batch
+    )
   return functools.partial(packed_logits, transformer(config, dtype))
 
 
@@ -244,13 +295,13 @@ def head_logits(
 
   `H` are the tokens that the head can emit, see `TransformerConfig.head_size`.
   """
-  graph, _ = _split(config, dtype)
-  return lambda params, x: nnx.merge(graph, params).head_logits(x)
+  modules = graph(config, dtype)
+  return lambda params, x: nnx.merge(modules, params).head_logits(x)
 
 
 def _extend(config, dtype):
   """Builds `extend` of a module that reads tokens behind a cache."""
-  graph, _ = _split(config, dtype)
+  modules = graph(config, dtype)
   # XLA multiplies one row with a matrix on one CPU core, and two on all: where
   # weights stay in the CPU's cache, a second row of padding makes a call 1.2
   # times faster. Those that come from memory it would make twice as slow; but
@@ -258,17 +309,8 @@ def _extend(config, dtype):
   widen = num_params(config) in _WIDENED or dtype == jnp.bfloat16
 
   def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
-    _, num_tokens = tokens.shape
-    num_open = 0 if pending is None else pending.positions.shape[1]
-    if positions is None:
-      first = (0 if cache is None else cache.lengths[:, None]) + num_open
-      positions = first + jnp.arange(num_tokens)[None]
-      positions = jnp.broadcast_to(positions, tokens.shape)
-    if mask is None:
-      mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
-    mask = jnp.asarray(mask)
-    mask = mask[None] if mask.ndim == 2 else mask
-    call = functools.partial(_call, graph)
+    positions, mask = places(cache, tokens, pending, positions, mask)
+    call = functools.partial(_call, modules)
     new = params, cache, pending, tokens, positions, mask
     if widen and tokens.shape == (1, 1):
       # What the program is compiled for counts, not where it is.
@@ -280,8 +322,39 @@ def _extend(config, dtype):
   return extend
 
 
-def _call(graph, params, cache, pending, tokens, positions, mask):
-  model = nnx.merge(graph, params)
+def places(
+  cache: kv_cache.KVCache | None,
+  tokens: jax.Array,
+  pending: kv_cache.Pending | None,
+  positions: jax.Array | None,
+  mask: jax.Array | np.ndarray | None,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns positions and mask of a call: of a chain, where they are None.
+
+  Args:
+    cache: what the tokens stand behind, or None.
+    tokens: `[B, T]`.
+    pending: `M` more that they stand behind, or None.
+    positions: as of `base.LanguageModel.extend`.
+    mask: likewise.
+
+  Returns:
+    `[B, T]` and `[B or 1, T, M + T]`.
+  """
+  num_tokens = tokens.shape[1]
+  num_open = 0 if pending is None else pending.positions.shape[1]
+  if positions is None:
+    first = (0 if cache is None else cache.lengths[:, None]) + num_open
+    positions = first + jnp.arange(num_tokens)[None]
+    positions = jnp.broadcast_to(positions, tokens.shape)
+  if mask is None:
+    mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
+  mask = jnp.asarray(mask)
+  return positions, mask[None] if mask.ndim == 2 else mask
+
+
+def _call(modules, params, cache, pending, tokens, positions, mask):
+  model = nnx.merge(modules, params)
   return base.Extension(*model(tokens, positions, mask, cache, pending))
 
 
@@ -308,12 +381,12 @@ def _first_token(extension):
   )
 
 
-def num_params(config: config_lib.Config) -> int:
+def num_params(config: AnyConfig) -> int:
   """Returns the number of a model's parameters."""
   return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
-def init_params(key: jax.Array, config: config_lib.Config) -> base.Params:
+def init_params(key: jax.Array, config: AnyConfig) -> base.Params:
   """Returns random float32 parameters of a model, as a nested dict."""
   module = _MODULES[type(config)]
   return jax.jit(
@@ -324,16 +397,19 @@ def init_params(key: jax.Array, config: config_lib.Config) -> base.Params:
   )(key)
 
 
-def abstract_params(config: config_lib.Config) -> base.Params:
+def abstract_params(config: AnyConfig) -> base.Params:
   """Returns the shapes and dtypes of a model's parameters."""
   init = functools.partial(init_params, config=config)
   return jax.eval_shape(init, jax.random.key(0))
 
 
-def _split(config, dtype):
+def graph(
+  config: AnyConfig, dtype: jax.typing.DTypeLike = jnp.float32
+) -> nnx.GraphDef[Any]:
+  """Returns the modules of a config, which `nnx.merge` gives parameters to."""
   # The key is an argument: of what has none JAX may compute the values, too.
   model = nnx.eval_shape(
     lambda key: _MODULES[type(config)](config, nnx.Rngs(key), dtype),
     jax.random.key(0),
   )
-  return nnx.split(model, nnx.Param, ...)[:2]
+  return nnx.split(model, nnx.Param, ...)[0]

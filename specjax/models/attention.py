@@ -78,9 +78,22 @@ class Attention(nnx.Module):
   """Grouped-query attention over the committed prefix and pending tokens."""
 
   def __init__(
-    self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+    self,
+    config: Config,
+    dtype: jax.typing.DTypeLike,
+    rngs: nnx.Rngs,
+    input_size: int | None = None,
   ):
+    """Initialises the projections.
+
+    Args:
+      config: the architecture.
+      dtype: type of the computations.
+      rngs: source of the initial values.
+      input_size: width of what is read; that of the model by default.
+    """
     self.config = config
+    read = input_size or config.d_model
     linear = functools.partial(
       layers.linear,
       dtype=dtype,
@@ -92,13 +105,13 @@ class Attention(nnx.Module):
     # The first products are of one size, whatever they are multiplied by.
     query_std = 0.02 * config.head_dim**-0.5 / config.product_scale
     self.query = linear(
-      config.d_model,
+      read,
       queries,
       use_bias=config.qkv_bias,
       kernel_init=nnx.initializers.normal(query_std),
     )
-    self.key = linear(config.d_model, keys, use_bias=config.qkv_bias)
-    self.value = linear(config.d_model, keys, use_bias=config.qkv_bias)
+    self.key = linear(read, keys, use_bias=config.qkv_bias)
+    self.value = linear(read, keys, use_bias=config.qkv_bias)
     norm = lambda: (
       layers.Norm(config, config.head_dim) if config.qk_norm else None
     )

@@ -19,6 +19,8 @@ from safetensors import numpy as safetensors_numpy
 from specjax import base
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import cutting
+from specjax.models import head_config
 
 # Ends the name of the scales of a matrix that is stored as int8.
 _SCALE = ':scale'
@@ -26,7 +28,7 @@ _SCALE = ':scale'
 
 def save(
   path: str | os.PathLike[str],
-  config: config_lib.Config,
+  config: adapters.AnyConfig,
   params: base.Params,
   dtype: npt.DTypeLike = np.float16,
 ) -> None:
@@ -56,14 +58,15 @@ def save(
 def load(
   path: str | os.PathLike[str],
   shared: base.Params | None = None,
-) -> tuple[config_lib.Config, base.Params]:
+) -> tuple[adapters.AnyConfig, base.Params]:
   """Reads what `save` wrote, as float32.
 
   Args:
     path: the file.
     shared: parameters of another model, by their names at the top; of those
       that the file lacks, such as the embedding of a drafter that has its
-      target's, they are taken, without a copy.
+      target's, they are taken, without a copy. An output head of some tokens is
+      made of the other's.
 
   Raises:
     ValueError: the file is missing, truncated or corrupt; it is not one of
@@ -79,7 +82,7 @@ def load(
     raise ValueError(_foreign(path, metadata))
   with errors_name(path), _open(path) as file:
     arrays = {name: file.get_tensor(name) for name in file.keys()}
-    config = config_lib.from_dict(json.loads(metadata['config']))
+    config = _config(json.loads(metadata['config']))
     if metadata['sha256'] != _digest(metadata['config'], arrays):
       raise ValueError('its checksum differs')
   abstract = adapters.abstract_params(config)
@@ -90,6 +93,9 @@ def load(
     if name in abstract and name not in own
   }
   arrays = _restored(arrays) | flatten(lent)
+  if shared and 'head_rows' in own and 'head' not in own:
+    part = cutting.head_of(shared, np.asarray(arrays['head_rows']))
+    arrays |= flatten({'head': part})
   return config, unflatten(arrays, abstract, str(path))
 
 
@@ -128,6 +134,12 @@ def differences(
       if name in found and found[name].shape != leaf.shape
     ),
   ]
+
+
+def _config(fields):
+  """The config of a model, or of a head."""
+  known = head_config if 'kind' in fields else config_lib
+  return known.from_dict(fields)
 
 
 def _stored(name, array, dtype):

@@ -27,7 +27,7 @@ class RopeScaling:
   original_context: int = 8192
 
   def __post_init__(self):
-    _check_types(self)
+    check_types(self)
     if self.kind not in ('linear', 'llama3'):
       raise ValueError(
         f"RopeScaling.kind must be 'linear' or 'llama3', got {self.kind!r}."
@@ -115,7 +115,7 @@ class TransformerConfig:
   max_length: int = 2048
 
   def __post_init__(self):
-    _check_types(self)
+    check_types(self)
     _check_positive(self, 'num_layers', 'num_kv_heads', *_SIZES)
     if self.num_heads % self.num_kv_heads:
       raise ValueError(
@@ -202,7 +202,7 @@ class EncoderDecoderConfig:
   max_length: int = 512
 
   def __post_init__(self):
-    _check_types(self)
+    check_types(self)
     _check_positive(self, 'encoder_layers', 'decoder_layers', *_SIZES)
     _check_table(self)
     if not 0 <= self.start_id < self.vocab_size:
@@ -261,8 +261,8 @@ _SIZES = (
 )
 
 
-def _check_types(config):
-  """Files may hold anything."""
+def check_types(config: Any) -> None:
+  """Refuses fields of other types: files may hold anything."""
   for name, hint in typing.get_type_hints(type(config)).items():
     union = typing.get_origin(hint) is types.UnionType
     kinds = [
@@ -319,19 +319,20 @@ def from_dict(fields: dict[str, Any]) -> Config:
     ValueError: a field is unknown (the known ones are listed) or out of range.
   """
   if 'encoder_layers' in fields:
-    _check_known('encoder-decoder config', EncoderDecoderConfig, fields)
+    check_known('encoder-decoder config', EncoderDecoderConfig, fields)
     return EncoderDecoderConfig(**fields)
-  _check_known('transformer config', TransformerConfig, fields)
+  check_known('transformer config', TransformerConfig, fields)
   fields = dict(fields)
   if isinstance(fields.get('rope_scaling'), dict):
-    _check_known('rope_scaling', RopeScaling, fields['rope_scaling'])
+    check_known('rope_scaling', RopeScaling, fields['rope_scaling'])
     fields['rope_scaling'] = RopeScaling(**fields['rope_scaling'])
   if 'local_layers' in fields:
     fields['local_layers'] = tuple(fields['local_layers'])
   return TransformerConfig(**fields)
 
 
-def _check_known(kind, cls, fields):
+def check_known(kind: str, cls: Any, fields: dict[str, Any]) -> None:
+  """Refuses fields that a dataclass does not have."""
   known = [field.name for field in dataclasses.fields(cls)]
   unknown = sorted(set(fields) - set(known))
   if unknown:

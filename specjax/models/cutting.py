@@ -67,16 +67,31 @@ def narrow_head(
     )
   if len(np.unique(ids)) < len(ids):
     raise ValueError('tokens must be different, got one of them twice.')
-  table = params.get('head', {}).get('kernel')
-  if table is None:
-    table = params['embedding']['embedding'].T
   rows = np.full(config.vocab_size, -1, np.int32)
   rows[ids] = np.arange(len(ids))
   return (
     dataclasses.replace(config, tie_embeddings=False, head_size=len(ids)),
     {
       **params,
-      'head': {'kernel': jnp.take(table, ids, axis=1)},
+      'head': head_of(params, rows),
       'head_rows': jnp.asarray(rows),
     },
   )
+
+
+def head_of(params: base.Params, rows: np.ndarray | None) -> base.Params:
+  """Returns the parameters of a model's output head, or of a part of it.
+
+  Args:
+    params: of the model; without a head, its embedding is one.
+    rows: `[V]` the place of each token in the new head, -1 for none; None for
+      all tokens as they are.
+  """
+  table = params.get('head', {}).get('kernel')
+  if table is None:
+    table = params['embedding']['embedding'].T
+  if rows is None:
+    return {'kernel': table}
+  ids = np.flatnonzero(np.asarray(rows) >= 0)
+  ids = ids[np.argsort(np.asarray(rows)[ids])]
+  return {'kernel': jnp.take(table, ids, axis=1)}

@@ -140,3 +140,54 @@ def tied_logits(table: nnx.Embed, x: jax.Array) -> jax.Array:
     # XLA's product of a lone row with a transposed table takes twice as long.
     return product('vd,d->v', weights, x[0, 0])[None, None]
   return product('btd,vd->btv', x, weights)
+
+
+class TokenModel(nnx.Module):
+  """What reads and emits tokens: the table, and the head, if it has its own."""
+
+  def __init__(
+    self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
+  ):
+    self.config = config
+    self.embedding = embedding(config, dtype, rngs)
+    if not config.tie_embeddings:
+      self.head = head(config, dtype, rngs)
+    if config.head_size is not None:
+      # The first tokens, until a better choice is made.
+      tokens = jnp.arange(config.vocab_size, dtype=jnp.int32)
+      rows = jnp.where(tokens < config.head_size, tokens, -1)
+      self.head_rows = nnx.Param(rows)
+
+  def embed(self, tokens: jax.Array) -> jax.Array:
+    """Returns `[B, T, d_model]` of tokens `[B, T]`."""
+    x = self.embedding(tokens)
+    if self.config.scale_embeddings:
+      x *= jnp.asarray(self.config.d_model**0.5, x.dtype)
+    return x
+
+  def logits(self, x: jax.Array, head: nnx.Linear | None = None) -> jax.Array:
+    """Returns `[B, T, V]` float32 of the last features `[B, T, d_model]`.
+
+    Args:
+      x: features.
+      head: another one than the model's own.
+    """
+    logits = self.head_logits(x, head)
+    if self.config.head_size is None:
+      return logits
+    rows = self.head_rows[...]
+    known = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
+    return jnp.where((rows >= 0)[None, None], known, -jnp.inf)
+
+  def head_logits(
+    self, x: jax.Array, head: nnx.Linear | None = None
+  ) -> jax.Array:
+    """As `logits`, of the head's own tokens `[B, T, head_size]`."""
+    if head is not None:
+      logits = head(x)
+    elif self.config.tie_embeddings:
+      logits = tied_logits(self.embedding, x)
+    else:
+      logits = self.head(x)
+    logits = softcap(logits.astype(jnp.float32), self.config.logit_softcap)
+    return logits[..., : self.config.vocab_size]

@@ -6,6 +6,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from specjax import base
 from specjax import json_files
@@ -14,8 +15,11 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import conversion_cache
+from specjax.models import head_config
+from specjax.models import heads
 from specjax.models.gguf import source as gguf
 from specjax.models.huggingface import families
+from specjax.models.huggingface import heads as huggingface_heads
 from specjax.models.huggingface import shards
 from specjax.models.huggingface import weights
 
@@ -116,16 +120,13 @@ def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
     ValueError: there are files in the folder, or no family of HuggingFace has
       such an architecture.
   """
-  folder = os.fspath(folder)
-  if os.path.isdir(folder) and os.listdir(folder):
-    raise ValueError(f'folder must be new or empty, got {folder}.')
   hf_config = families.write_config(checkpoint.config)
   family = hf_config['model_type']
   tensors = weights.write(checkpoint.config, family, checkpoint.params)
-  os.makedirs(folder, exist_ok=True)
-  shards.save(folder, tensors)
+  path = _new_folder(folder)
+  shards.save(path, tensors)
   if checkpoint.tokenizer is not None:
-    checkpoint.tokenizer.save(folder)
+    checkpoint.tokenizer.save(path)
   ends = [*checkpoint.stop_tokens]
   text = {
     'bos_token_id': None,
@@ -136,8 +137,81 @@ def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
     text['decoder_start_token_id'] = hf_config['decoder_start_token_id']
   dtype = _main_dtype(checkpoint.params).name
   fields = {**hf_config, **text, 'torch_dtype': dtype}
-  json_files.write(folder, 'config.json', fields)
-  json_files.write(folder, 'generation_config.json', text)
+  json_files.write(path, 'config.json', fields)
+  json_files.write(path, 'generation_config.json', text)
+
+
+class Head(NamedTuple):
+  """A head on the features of its target, with its parameters.
+
+  Attributes:
+    config: the architecture.
+    functions: the head.
+    params: its parameters; some are the target's own arrays.
+  """
+
+  config: head_config.HeadConfig
+  functions: base.FeatureHead | base.ParallelHead
+  params: base.Params
+
+
+def load_head(
+  path: str | os.PathLike[str],
+  target: Checkpoint,
+  dtype: jax.typing.DTypeLike = jnp.float32,
+) -> Head:
+  """Reads a published head: of EAGLE, EAGLE-3 or Medusa.
+
+  Args:
+    path: a directory with `config.json` and safetensors, as their authors or
+      speculators publish it. Pickled weights are never read.
+    target: the model that it was made for.
+    dtype: of the computations.
+
+  Raises:
+    ValueError: a file is missing, truncated or corrupt, it is no known head, or
+      the head of another target.
+  """
+  path = os.fspath(path)
+  try:
+    fields = json_files.read(path, 'config.json')
+    if not fields:
+      raise ValueError(f'{path} has no config.json.')
+    config, params = huggingface_heads.read(
+      fields, shards.load(path), target.config, target.params
+    )
+    heads.check_target(path, config, target.config, target.params)
+  except ValueError as error:
+    raise ValueError(f'Cannot load {path}: {error}') from error
+  return Head(config, heads.functions(config, dtype), params)
+
+
+def save_head(head: Head, folder: str | os.PathLike[str]) -> None:
+  """Writes a head as its authors publish it, for `load_head` and others.
+
+  Args:
+    head: from `load_head`, or one of a family.
+    folder: new or empty.
+
+  Raises:
+    ValueError: there are files in the folder.
+  """
+  path = _new_folder(folder)
+  fields, arrays = huggingface_heads.write(head.config, head.params)
+  shards.save(
+    path,
+    weights.Tensors(jax.eval_shape(lambda: arrays), arrays.__getitem__),
+  )
+  json_files.write(path, 'config.json', fields)
+
+
+def _new_folder(folder: str | os.PathLike[str]) -> str:
+  """Makes a folder; refuses one with files."""
+  path = os.fspath(folder)
+  if os.path.isdir(path) and os.listdir(path):
+    raise ValueError(f'folder must be new or empty, got {path}.')
+  os.makedirs(path, exist_ok=True)
+  return path
 
 
 def _open(path: str) -> Source:

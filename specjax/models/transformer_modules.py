@@ -55,7 +55,7 @@ class Layer(nnx.Module):
     return x + transformed, new
 
 
-class Transformer(nnx.Module):
+class Transformer(layers_lib.TokenModel):
   """The whole model: tokens in, logits and pending keys and values out."""
 
   def __init__(
@@ -71,19 +71,11 @@ class Transformer(nnx.Module):
       rngs: source of the initial values.
       dtype: type of the computations; norms, softmax and logits stay float32.
     """
-    self.config = config
-    self.embedding = layers_lib.embedding(config, dtype, rngs)
+    super().__init__(config, dtype, rngs)
     self.layers = nnx.List(
       [Layer(config, dtype, rngs) for _ in range(config.num_layers)]
     )
     self.final_norm = layers_lib.Norm(config, config.d_model)
-    if not config.tie_embeddings:
-      self.head = layers_lib.head(config, dtype, rngs)
-    if config.head_size is not None:
-      # The first tokens, until a better choice is made.
-      tokens = jnp.arange(config.vocab_size, dtype=jnp.int32)
-      rows = jnp.where(tokens < config.head_size, tokens, -1)
-      self.head_rows = nnx.Param(rows)
 
   def __call__(
     self,
@@ -107,30 +99,12 @@ class Transformer(nnx.Module):
       `(logits [B, T, V] float32, features, Pending)`; features are `[B, T,
       d_model]` what enters each layer, then the normalised input of the head.
     """
-    config = self.config
-    x = self.embedding(tokens)
-    if config.scale_embeddings:
-      x *= jnp.asarray(config.d_model**0.5, x.dtype)
-    angles = {
-      local: positions[..., None].astype(jnp.float32)
-      * attention_lib.rotary_frequencies(config, local)[None, None]
-      for local in (False, True)
-    }
-    masks = _masks(config, positions, mask, cache, pending)
+    x = self.embed(tokens)
+    around = Surroundings(self.config, positions, mask, cache, pending)
     news, features = [], []
     for i, layer in enumerate(self.layers):
       features.append(x)
-      seen, own = masks[config.is_local(i)]
-      prefix = None
-      if cache is not None:
-        prefix = attention_lib.Part(*cache.layers[i], seen, window=cache.window)
-      x, new = layer(
-        x,
-        angles[config.is_local(i)],
-        prefix,
-        None if pending is None else pending.layers[i],
-        own,
-      )
+      x, new = layer(x, *around.of_layer(i))
       news.append(new)
     features.append(self.final_norm(x))
     fresh = kv_cache.Pending(layers=tuple(news), positions=positions)
@@ -140,25 +114,46 @@ class Transformer(nnx.Module):
       kv_cache.append(pending, fresh),
     )
 
-  def logits(self, x: jax.Array) -> jax.Array:
-    """Returns `[B, T, V]` float32 of the last features `[B, T, d_model]`."""
-    logits = self.head_logits(x)
-    if self.config.head_size is None:
-      return logits
-    rows = self.head_rows[...]
-    known = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
-    return jnp.where((rows >= 0)[None, None], known, -jnp.inf)
 
-  def head_logits(self, x: jax.Array) -> jax.Array:
-    """As `logits`, of the head's own tokens `[B, T, head_size]`."""
-    if self.config.tie_embeddings:
-      logits = layers_lib.tied_logits(self.embedding, x)
-    else:
-      logits = self.head(x)
-    logits = layers_lib.softcap(
-      logits.astype(jnp.float32), self.config.logit_softcap
-    )
-    return logits[..., : self.config.vocab_size]
+class Surroundings:
+  """What layers see beside their input: places, and what stands before."""
+
+  def __init__(
+    self,
+    config: Config,
+    positions: jax.Array,
+    mask: jax.Array,
+    cache: kv_cache.KVCache | None,
+    pending: kv_cache.Pending | None,
+  ):
+    """Computes what layers have in common; arguments as of `Transformer`."""
+    self._config, self._cache, self._pending = config, cache, pending
+    self._angles = {
+      local: positions[..., None].astype(jnp.float32)
+      * attention_lib.rotary_frequencies(config, local)[None, None]
+      for local in (False, True)
+    }
+    self._masks = _masks(config, positions, mask, cache, pending)
+
+  def of_layer(
+    self, i: int
+  ) -> tuple[
+    jax.Array,
+    attention_lib.Part | None,
+    kv_cache.KeysAndValues | None,
+    jax.Array,
+  ]:
+    """Returns what `Attention` takes behind its input."""
+    local = self._config.is_local(i)
+    seen, own = self._masks[local]
+    prefix = pending = None
+    if self._cache is not None:
+      prefix = attention_lib.Part(
+        *self._cache.layers[i], seen, window=self._cache.window
+      )
+    if self._pending is not None:
+      pending = self._pending.layers[i]
+    return self._angles[local], prefix, pending, own
 
 
 def _masks(config, positions, mask, cache, pending):

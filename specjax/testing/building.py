@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
+import functools
 import inspect
 from typing import Any
 
@@ -13,6 +14,10 @@ import numpy as np
 
 from specjax import base
 from specjax import models
+from specjax.models import adapters
+from specjax.models import config
+from specjax.models import head_config
+from specjax.models import heads
 from specjax.testing import distributions
 
 Factory = Callable[..., Any]
@@ -90,15 +95,60 @@ def arguments(
 
 def params_of(factory: Factory, chosen: Mapping[str, Any]) -> Any:
   """Returns parameters for what a factory builds of some arguments."""
+  own = head_params(chosen['head']) if 'head' in chosen else table()
   make = getattr(factory, 'params', None)
   if make is None:
-    return table()
-  return make(**named(make, {**chosen, 'model_params': table()}))
+    return own
+  return make(**named(make, {**chosen, 'model_params': own}))
+
+
+@functools.cache
+def _head_config(kind: str) -> head_config.HeadConfig:
+  target = config.TransformerConfig(
+    vocab_size=VOCAB_SIZE,
+    num_layers=2,
+    d_model=8,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=4,
+    d_ff=12,
+  )
+  return heads.configure(kind, target)
+
+
+def head(factory: Factory) -> Any:
+  """Returns the small head that a drafter is given, of its parameter's type."""
+  parameter = inspect.signature(factory).parameters.get('head')
+  kinds: dict[Any, str] = {
+    base.FeatureHead: 'eagle',
+    base.ParallelHead: 'medusa',
+  }
+  kind = kinds.get(parameter.annotation) if parameter else None
+  return kind and heads.functions(_head_config(kind))
+
+
+def head_params(small: base.FeatureHead | base.ParallelHead) -> base.Params:
+  """Returns the parameters of what `head` returns, far from all alike."""
+  kind = 'eagle' if isinstance(small, base.FeatureHead) else 'medusa'
+  params = adapters.init_params(jax.random.key(20), _head_config(kind))
+  leaves, structure = jax.tree.flatten(params)
+  keys = jax.random.split(jax.random.key(21), len(leaves))
+  moved = [
+    leaf + 0.4 * jax.random.normal(key, leaf.shape)
+    for key, leaf in zip(keys, leaves)
+  ]
+  return jax.tree.unflatten(structure, moved)
 
 
 def model() -> base.LanguageModel:
-  """Returns the small model that drafters are given."""
-  return models.MODELS['markov'](VOCAB_SIZE)
+  """Returns the small model that drafters are given, and can leave early."""
+  return models.MODELS['markov'](VOCAB_SIZE)._replace(exit=_exit)
+
+
+def _exit(num_layers: int) -> base.LanguageModel:
+  """The whole of the model, another value for each number of layers."""
+  small = models.MODELS['markov'](VOCAB_SIZE)
+  return small._replace(feature_sizes=(1,) * num_layers)
 
 
 def table() -> jax.Array:

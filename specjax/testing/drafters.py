@@ -43,7 +43,8 @@ def check_drafter(factory: building.Factory, /, **options: Any) -> None:
   Args:
     factory: builds the drafter; it need not be in a table. It is given `model`,
       `topology`, `draft_length`, `sampling` and `drafters`, if it has such
-      parameters. The vocabulary has 3 tokens.
+      parameters, and `head`, if that is annotated as a `base.FeatureHead` or as
+      a `base.ParallelHead`. The vocabulary has 3 tokens.
     **options: what it is built with, beside these and its example.
 
   Raises:
@@ -51,19 +52,20 @@ def check_drafter(factory: building.Factory, /, **options: Any) -> None:
   """
   with building.about(factory):
     building.check_documented(factory)
-    chosen = building.arguments(factory, _given(), options)
+    chosen = building.arguments(factory, _given(factory), options)
     drafter = factory(**chosen)
     _check(drafter, building.params_of(factory, chosen))
     values.check_value(factory, chosen)
 
 
-def _given() -> dict[str, Any]:
+def _given(factory: building.Factory) -> dict[str, Any]:
   model, tree = building.model(), trees.prefix_tree((2, 2))
   return {
     'model': model,
     'topology': tree,
     'draft_length': tree.depth,
     'sampling': sampling.Sampling(),
+    'head': building.head(factory),
     'drafters': [drafters.DRAFTERS['autoregressive'](model, tree)] * 2,
   }
 
@@ -71,7 +73,7 @@ def _given() -> dict[str, Any]:
 def _check(drafter: base.Drafter, params: base.Params) -> None:
   turn = jax.jit(functools.partial(_turn, drafter))
   keys = jax.random.split(jax.random.key(0), _ROWS)
-  made = turn(keys, params, contexts())
+  made = turn(keys, params, contexts(drafter))
   _check_tree(drafter, made.tree)
   building.check_keeps(made.before, made.committed, 'commit')
   for state, num_tokens in made.reads:
@@ -91,7 +93,7 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
   )
   hash(drafter.slot)
   # Neighbours in the other order, and another junk behind the texts.
-  turned = contexts(junk=1, order=slice(None, None, -1))
+  turned = contexts(drafter, junk=1, order=slice(None, None, -1))
   other = turn(keys[::-1], params, turned)
   for one, two in zip(jax.tree.leaves(made.tree), jax.tree.leaves(other.tree)):
     building.require_close(
@@ -134,10 +136,13 @@ def _turn(
   return _Turn(tree, state, committed, reads, estimated)
 
 
-def contexts(junk: int = 0, order: slice = slice(None)) -> base.Context:
-  """Returns rows of 1, 2 and 3 tokens.
+def contexts(
+  drafter: base.Drafter, junk: int = 0, order: slice = slice(None)
+) -> base.Context:
+  """Returns rows of 1, 2 and 3 tokens, with the features that are asked for.
 
   Args:
+    drafter: what sees them.
     junk: added to what stands behind the texts.
     order: of the rows.
   """
@@ -146,19 +151,23 @@ def contexts(junk: int = 0, order: slice = slice(None)) -> base.Context:
   lengths = np.arange(_ROWS) + 1
   behind = np.arange(_BUFFER) >= lengths[:, None]
   tokens = np.where(behind, (tokens + junk) % size, tokens)
+  # Those of the last token are not known yet.
+  unknown = np.arange(_BUFFER)[None] >= lengths[:, None] - 1
+  features = np.random.default_rng(20).normal(
+    size=(len(drafter.taps), _ROWS, _BUFFER, drafter.feature_size or 1)
+  )
+  features = features + junk * unknown[..., None]
   return base.Context(
-    jnp.asarray(tokens[order], jnp.int32), jnp.asarray(lengths[order])
+    jnp.asarray(tokens[order], jnp.int32),
+    jnp.asarray(lengths[order]),
+    tuple(jnp.asarray(each[order], jnp.float32) for each in features),
   )
 
 
 def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
   """Shapes, types, and distributions where something was proposed."""
-  topology = drafter.topology
-  building.require(
-    isinstance(topology, trees.Topology) and tree.topology == topology,
-    f'The topology of its trees must be {topology}, got {tree.topology}.',
-  )
-  assert isinstance(topology, trees.Topology)
+  topology = tree.topology
+  _check_topology(drafter, topology)
   shape = _ROWS, topology.num_nodes
   building.require(
     building.is_like(tree.tokens, shape, jnp.int32),
@@ -176,9 +185,8 @@ def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
     'Tokens must be of the vocabulary, also where they are not valid.',
   )
   drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
-  parents = np.array(topology.parents, np.int32) + 1
   building.require(
-    (drawn[:, parents] | ~tree.valid).all(),
+    (trees.at_parents(topology, drawn[..., None])[..., 0] | ~tree.valid).all(),
     'The parent of a valid node must be valid, too.',
   )
   if tree.probs is None:
@@ -194,7 +202,26 @@ def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
   for probs in tree.both_probs or ():
     _check_probs(probs, tree.valid)
   for probs in tree.bonus_probs or ():
+    assert isinstance(topology, trees.Topology)
     _check_probs(probs, drawn[:, topology.leaf_entries])
+
+
+def _check_topology(drafter: base.Drafter, topology: Any) -> None:
+  """The static tree, or trees within the bounds."""
+  if isinstance(drafter.topology, trees.Topology):
+    building.require(
+      topology == drafter.topology,
+      f'The topology of its trees must be {drafter.topology}, got {topology}.',
+    )
+    return
+  building.require(
+    isinstance(topology, trees.DynamicTopology)
+    and topology.bounds == drafter.topology,
+    f'Its trees must be dynamic ones of {drafter.topology}, got {topology}.',
+  )
+  building.require(
+    np.all(topology.is_valid), 'Its trees must keep to their bounds.'
+  )
 
 
 def _check_probs(probs: jax.Array, valid: jax.Array) -> None:
@@ -216,7 +243,7 @@ def _check_draws(drafter: base.Drafter, params: base.Params) -> None:
   Of a correct drafter, a frequency is as far from its probability as is refused
   here with a chance below 1e-5; a probability that is wrong by 0.05 is found.
   """
-  context = contexts()
+  context = contexts(drafter)
 
   def draft(keys):
     state = drafter.init(params, context, _BUFFER)

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from orbax import checkpoint as ocp
 import tqdm
@@ -37,7 +38,7 @@ class TrainingConfig:
     weight_decay: of matrices; vectors are not decayed.
     clip_norm: largest global norm of a gradient.
     checkpoint_every: steps between checkpoints.
-    seed: of the order of the rows.
+    seed: of the order of the rows, and of what a loss draws.
   """
 
   steps: int
@@ -106,7 +107,7 @@ def fit(
   this file, of older versions, are refused too: nobody knows what they are of.
 
   Args:
-    loss_fn: `(params, frozen, batch) -> (loss, metrics)`.
+    loss_fn: `(params, frozen, batch, key) -> (loss, metrics)`.
     params: initial parameters, float32.
     frozen: parameters that are not trained, or None.
     rows: all training rows.
@@ -134,7 +135,8 @@ def fit(
   if start:
     state = _restore(manager, start, state)
   step_fn = functools.partial(
-    jax.jit(_make_step(loss_fn, transform), donate_argnums=0), frozen=frozen
+    jax.jit(_make_step(loss_fn, transform, config.seed), donate_argnums=0),
+    frozen=frozen,
   )
   metrics_path = os.path.join(workdir, 'metrics.jsonl')
   state = _train(step_fn, state, start, rows, config, manager, metrics_path)
@@ -154,7 +156,7 @@ def _train(step_fn, state, start, rows, config, manager, metrics_path):
     for step in range(start, config.steps):
       began = time.perf_counter()
       batch = packing.batch_at(rows, step, config.batch_size, config.seed)
-      state, metrics = step_fn(state, batch=batch)
+      state, metrics = step_fn(state, batch=batch, step=np.int32(step))
       metrics = {name: float(value) for name, value in metrics.items()}
       speed = packing.num_tokens(batch) / (time.perf_counter() - began)
       row = {'step': step + 1, **metrics, 'tokens_per_second': round(speed)}
@@ -168,11 +170,12 @@ def _train(step_fn, state, start, rows, config, manager, metrics_path):
   return state
 
 
-def _make_step(loss_fn, transform):
-  def step(state, frozen, batch):
+def _make_step(loss_fn, transform, seed):
+  def take_step(state, frozen, batch, step):
     batch = jax.tree.map(jnp.asarray, batch)
+    key = jax.random.fold_in(jax.random.key(seed), step)
     gradients, metrics = jax.grad(loss_fn, has_aux=True)(
-      state['params'], frozen, batch
+      state['params'], frozen, batch, key
     )
     # Optax converts as it likes.
     with jax.numpy_dtype_promotion('standard'):
@@ -183,7 +186,7 @@ def _make_step(loss_fn, transform):
     params = optax.apply_updates(state['params'], updates)
     return {'params': params, 'optimizer': optimizer_state}, metrics
 
-  return step
+  return take_step
 
 
 def _settings(config, params):

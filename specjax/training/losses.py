@@ -1,7 +1,8 @@
-"""Training losses: `(params, frozen, batch) -> (loss, metrics)`.
+"""Training losses: `(params, frozen, batch, key) -> (loss, metrics)`.
 
 `frozen` are parameters that are not trained (a distillation target), passed as
-an argument so that they are never baked into the compiled step. A model is what
+an argument so that they are never baked into the compiled step. `key` is of a
+loss's randomness, another one in every step. A model is what
 `adapters.teacher_forced` makes of it: `(params, batch) -> logits[B, T, V]`.
 """
 
@@ -25,10 +26,10 @@ def token_losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
 def cross_entropy(forced: Forced) -> Loss:
   """Builds the loss of ordinary language modelling, in nats per token."""
 
-  def loss_fn(params, frozen, batch):
-    del frozen
+  def loss_fn(params, frozen, batch, key):
+    del frozen, key
     losses = token_losses(forced(params, batch), batch.tokens)
-    loss = _mean(losses, batch.weights)
+    loss = mean(losses, batch.weights)
     return loss, {'loss': loss}
 
   return loss_fn
@@ -41,10 +42,11 @@ def distillation(draft: Forced, target: Forced) -> Loss:
   temperature 1, `sum_x min(target, draft)`.
   """
 
-  def loss_fn(params, frozen, batch):
+  def loss_fn(params, frozen, batch, key):
+    del key
     target_logits = jax.lax.stop_gradient(target(frozen, batch))
     target_log = jax.nn.log_softmax(target_logits)
-    return _divergence(target_log, draft(params, batch), batch.weights)
+    return divergence(target_log, draft(params, batch), batch.weights)
 
   return loss_fn
 
@@ -65,12 +67,13 @@ def taught(draft: Forced, head: Forced) -> Loss:
     A loss for a `packing.TaughtBatch`; its `frozen` are `(fixed, teacher)`.
   """
 
-  def loss_fn(params, frozen, batch):
+  def loss_fn(params, frozen, batch, key):
+    del key
     fixed, teacher = frozen
     target_logits = head(teacher, batch.features.astype(jnp.float32))
     target_log = target_logits - batch.normalizers[..., None]
     draft_logits = draft(params, fixed, batch)
-    return _divergence(target_log, draft_logits, batch.weights)
+    return divergence(target_log, draft_logits, batch.weights)
 
   return loss_fn
 
@@ -79,7 +82,7 @@ def together(loss_fns: Mapping[str, Loss]) -> Loss:
   """Joins losses of several models into one, to train them side by side.
 
   Args:
-    loss_fns: name to `(params, frozen, batch) -> (loss, metrics)`.
+    loss_fns: name to a loss.
 
   Returns:
     A loss of `{name: params}`, the sum; metrics are named `name/metric`. What
@@ -87,11 +90,11 @@ def together(loss_fns: Mapping[str, Loss]) -> Loss:
     compiled once.
   """
 
-  def loss_fn(params, frozen, batch):
+  def loss_fn(params, frozen, batch, key):
     total = jnp.zeros(())
     metrics: dict[str, jax.Array] = {}
     for name, each in loss_fns.items():
-      loss, own = each(params[name], frozen, batch)
+      loss, own = each(params[name], frozen, batch, key)
       total += loss
       metrics |= {f'{name}/{key}': value for key, value in own.items()}
     return total, metrics | {'loss': total}
@@ -99,15 +102,24 @@ def together(loss_fns: Mapping[str, Loss]) -> Loss:
   return loss_fn
 
 
-def _divergence(target_log, draft_logits, weights):
-  """KL(target || draft) a token, and the acceptance rate."""
+def divergence(
+  target_log: jax.Array, draft_logits: jax.Array, weights: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+  """Returns KL(target || draft) in nats a token, with the acceptance rate.
+
+  Args:
+    target_log: `[..., H]` logarithms of probabilities.
+    draft_logits: `[..., H]`.
+    weights: `[...]`.
+  """
   draft_log = jax.nn.log_softmax(draft_logits)
   target_probs = jnp.exp(target_log)
   divergence = (target_probs * (target_log - draft_log)).sum(-1)
   overlap = jnp.minimum(target_probs, jnp.exp(draft_log)).sum(-1)
-  loss = _mean(divergence, weights)
-  return loss, {'loss': loss, 'acceptance': _mean(overlap, weights)}
+  loss = mean(divergence, weights)
+  return loss, {'loss': loss, 'acceptance': mean(overlap, weights)}
 
 
-def _mean(values, weights):
+def mean(values: jax.Array, weights: jax.Array) -> jax.Array:
+  """Returns the weighted mean, 0 where all weights are."""
   return (values * weights).sum() / jnp.maximum(weights.sum(), 1.0)

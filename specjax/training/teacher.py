@@ -5,6 +5,7 @@ the teacher's. Its logits would be `V` numbers a token; the features that its
 head reads are `F`, and the head makes the logits of any tokens of them again.
 """
 
+from collections.abc import Sequence
 import functools
 import hashlib
 import json
@@ -17,6 +18,7 @@ import tqdm
 
 from specjax import base
 from specjax import json_files
+from specjax import sampling
 from specjax.data import packing
 from specjax.models import adapters
 
@@ -27,6 +29,7 @@ def teach(
   rows: packing.Batch,
   folder: str,
   *,
+  taps: Sequence[int] = (),
   batch_size: int = 4,
 ) -> packing.TaughtBatch:
   """Computes the features of all rows, or goes on where it was interrupted.
@@ -35,7 +38,10 @@ def teach(
     model: the teacher.
     params: its parameters.
     rows: all training rows.
-    folder: of the files; a token takes `2 * F + 4` bytes.
+    folder: of the files; a token takes `2 * F + 8` bytes, and `2 * F` more for
+      each tap.
+    taps: other features of the teacher that are kept, as indices of
+      `base.Extension.features`.
     batch_size: rows that the teacher reads at once.
 
   Returns:
@@ -46,36 +52,43 @@ def teach(
   """
   os.makedirs(folder, exist_ok=True)
   shape = *rows.tokens.shape, model.feature_sizes[-1]
-  identity = {'rows': _digest(rows), 'shape': list(shape)}
+  identity = {'rows': _digest(rows), 'shape': list(shape), 'taps': list(taps)}
   progress = _Progress(folder, identity)
+  kept = {
+    'features': (np.float16, shape),
+    'normalizers': (np.float32, shape[:2]),
+    'best': (np.int32, shape[:2]),
+    **{f'tap_{tap}': (np.float16, shape) for tap in taps},
+  }
   arrays = [
-    _array(os.path.join(folder, f'{name}.npy'), dtype, size, progress.num_done)
-    for name, dtype, size in (
-      ('features', np.float16, shape),
-      ('normalizers', np.float32, shape[:2]),
-    )
+    _array(os.path.join(folder, f'{name}.npy'), *each, progress.num_done)
+    for name, each in kept.items()
   ]
-  read = functools.partial(_read, model)
+  read = functools.partial(_read, model, tuple(taps))
   with tqdm.tqdm(
     total=len(rows.tokens), initial=progress.num_done, unit='row'
   ) as bar:
     for first in range(progress.num_done, len(rows.tokens), batch_size):
       some = slice(first, first + batch_size)
-      batch = packing.Batch(*(field[some] for field in rows))
-      for array, value in zip(arrays, read(params, batch)):
+      batch = packing.take(rows, some)
+      for array, value in zip(arrays, read(params, batch), strict=True):
         array[some] = value
         array.flush()
       progress.write(first + len(batch.tokens))
       bar.update(len(batch.tokens))
-  return packing.TaughtBatch(*rows, *arrays)
+  features, normalizers, best, *tapped = arrays
+  return packing.TaughtBatch(*rows, features, normalizers, best, tuple(tapped))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _read(model, params, batch):
-  """Features of the head, and the logarithms that normalise its logits."""
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _read(model, taps, params, batch):
+  """Features of the head, what normalises its logits, the best token, taps."""
   extension = adapters.read_packed(model, params, batch)
   normalizers = jax.nn.logsumexp(extension.logits, axis=-1)
-  return extension.features[-1].astype(jnp.float16), normalizers
+  features = [extension.features[tap] for tap in (-1, *taps)]
+  features = [each.astype(jnp.float16) for each in features]
+  best = sampling.most_likely(extension.logits)
+  return features[0], normalizers, best, *features[1:]
 
 
 class _Progress:

@@ -36,15 +36,19 @@ VERIFIERS: dict[str, Callable[..., base.Verifier]] = {
 }
 
 
-def default(temperature: float, num_drafts: int = 1) -> str:
+def default(
+  temperature: float, num_drafts: int = 1, own_probs: bool = False
+) -> str:
   """Returns the name of the verifier that is used if none is asked for.
 
   The tree walk with the coupling `greedy` at temperature 0, else with `maximal`
-  for one chain and with `otm` for more.
+  for one chain and with `otm` for more; `ensemble` for drafters of `own_probs`.
   """
   if not temperature:
     return 'greedy'
-  return 'maximal' if num_drafts == 1 else 'otm'
+  if own_probs:
+    return 'ensemble'
+  return 'maximal' if num_drafts <= 1 else 'otm'
 
 
 def factories() -> dict[str, Callable[..., base.Verifier]]:

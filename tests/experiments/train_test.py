@@ -10,6 +10,7 @@ from experiments import main
 from experiments.common import configs
 from experiments.common import log
 from experiments.common import results
+from experiments.common import ways
 import specjax
 from specjax import families
 from specjax.data import examples as examples_lib
@@ -183,3 +184,56 @@ def test_a_drafter_is_distilled_and_drafts(tmp_path):
   drafted, plain = decode('cut', draft_length=2), decode(None)
   assert drafted.tokens == plain.tokens
   assert drafted.rounds < plain.rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('kind', 'arms'),
+  [
+    (
+      'eagle',
+      (
+        'feature_head(eagle):3',
+        'feature_head(eagle):eagle',
+        'dynamic_tree(eagle, num_nodes=6, depth=3, beam=3)',
+      ),
+    ),
+    ('eagle3', ('feature_head(eagle3):2.2',)),
+    ('medusa', ('medusa(medusa):3', 'medusa(medusa):2.2')),
+  ],
+)
+def test_heads_are_trained_and_draft(kind, arms, tmp_path):
+  """They are files without what is their target's, which lends it to them."""
+  family = tmp_path / 'family'
+  family.mkdir()
+  toys.write_family(family, {})
+  text = 'count to two: one two one two'
+  examples = [examples_lib.Example('toy', text, text * 2) for _ in range(9)]
+  examples_lib.write(tmp_path / 'toy.train.jsonl', examples)
+  config = _load(
+    f'train/heads/{kind}',
+    data_dir=str(tmp_path),
+    family=str(family),
+    responses=(),
+    row_length=64,
+    training=_SHORT | {'batch_size': 2},
+  )
+  config.heads[kind].options.head_size = 2048
+  main.run(config, tmp_path / 'run')
+  lines = (tmp_path / 'run' / kind / 'metrics.jsonl').read_text().splitlines()
+  first, *_, last = [json.loads(line)['acceptance_1'] for line in lines]
+  assert last > first
+  shutil.copy(tmp_path / 'run' / f'{kind}.safetensors', family)
+  loaded = families.load(str(family))
+  shared = loaded.target.params['embedding']['embedding']
+  head = loaded.drafters[kind]
+  assert head.params['embedding']['embedding'] is shared
+  prompts = [loaded.tokenizer.encode_prompt(text)]
+  decode = lambda arm: ways.decoder(
+    loaded, arm, sampling={'temperature': 0.0}
+  ).decode(prompts, 12)[0]
+  plain, drafted = decode('none'), [decode(arm) for arm in arms]
+  drafted.append(decode('early_exit(target, num_layers=1):2'))
+  for each in drafted:
+    assert each.tokens == plain.tokens
+    assert each.rounds <= plain.rounds

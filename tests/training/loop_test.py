@@ -51,8 +51,8 @@ def _params():
   }
 
 
-def _loss(params, frozen, batch):
-  del frozen
+def _loss(params, frozen, batch, key):
+  del frozen, key
   logits = params['embedding'][batch.tokens] @ params['head']
   logits += params['bias'][None, None]
   nats = losses.token_losses(logits, batch.tokens) * batch.weights
@@ -240,7 +240,7 @@ def test_a_resumed_run_reports_the_steps_of_the_whole(tmp_path, killed, capsys):
 def test_a_finished_run_returns_its_parameters_without_training(
   tmp_path, reference
 ):
-  def loss_fn(params, frozen, batch):
+  def loss_fn(params, frozen, batch, key):
     raise AssertionError('The finished run was trained on.')
 
   workdir = shutil.copytree(reference, tmp_path / 'run')
@@ -353,8 +353,8 @@ def test_the_caller_keeps_its_parameters(tmp_path):
 def test_frozen_parameters_reach_the_loss_and_stay(tmp_path):
   """The loss pulls towards them: a distillation in one number."""
 
-  def loss_fn(params, frozen, batch):
-    del batch
+  def loss_fn(params, frozen, batch, key):
+    del batch, key
     loss = ((params['x'] - frozen['y']) ** 2).sum()
     return loss, {'loss': loss}
 

@@ -32,6 +32,7 @@ def _transformer():
 
 
 _logits_of = jax.jit(adapters.packed_logits, static_argnums=0)
+_KEY = jax.random.key(0)
 _MARKOV = functools.partial(adapters.packed_logits, models.markov(7))
 
 
@@ -114,7 +115,7 @@ def test_segments_do_not_see_each_other(transformer):
 
 def test_cross_entropy_is_the_mean_over_predicted_tokens():
   table, batch = _table(0), _markov_batch()
-  loss, _ = losses.cross_entropy(_MARKOV)(table, None, batch)
+  loss, _ = losses.cross_entropy(_MARKOV)(table, None, batch, _KEY)
   wanted = np.mean([-np.log(table[x, y]) for x, y in _predicted(batch)])
   np.testing.assert_allclose(loss, wanted, rtol=1e-6)
 
@@ -122,7 +123,9 @@ def test_cross_entropy_is_the_mean_over_predicted_tokens():
 def test_distillation_equals_the_formulas():
   """KL(target || draft), which is not KL(draft || target)."""
   target, draft, batch = _table(0), _table(1), _markov_batch()
-  loss, metrics = losses.distillation(_MARKOV, _MARKOV)(draft, target, batch)
+  loss, metrics = losses.distillation(_MARKOV, _MARKOV)(
+    draft, target, batch, _KEY
+  )
   divergence = (target * np.log(target / draft)).sum(-1)
   reverse = (draft * np.log(draft / target)).sum(-1)
   overlap = np.minimum(target, draft).sum(-1)
@@ -135,7 +138,7 @@ def test_distillation_equals_the_formulas():
 
 def test_a_draft_equal_to_its_target_diverges_nowhere():
   loss_fn = losses.distillation(_MARKOV, _MARKOV)
-  loss, metrics = loss_fn(_table(0), _table(0), _markov_batch())
+  loss, metrics = loss_fn(_table(0), _table(0), _markov_batch(), _KEY)
   assert loss == 0
   np.testing.assert_allclose(metrics['acceptance'], 1, rtol=1e-6)
 
@@ -144,7 +147,7 @@ def test_the_target_is_not_trained():
   target, draft, batch = _table(0), _table(1), _markov_batch()
   loss_fn = losses.distillation(_MARKOV, _MARKOV)
   gradients, _ = jax.grad(loss_fn, argnums=(0, 1), has_aux=True)(
-    draft, target, batch
+    draft, target, batch, _KEY
   )
   assert np.abs(gradients[0]).max() > 0.01
   np.testing.assert_array_equal(gradients[1], 0)
@@ -154,6 +157,6 @@ def test_a_batch_without_predicted_tokens_has_no_loss():
   """Such as a row that holds nothing but a prompt that was cut off."""
   batch = _markov_batch()
   batch = batch._replace(weights=np.zeros_like(batch.weights))
-  assert losses.cross_entropy(_MARKOV)(_table(0), None, batch)[0] == 0
+  assert losses.cross_entropy(_MARKOV)(_table(0), None, batch, _KEY)[0] == 0
   loss_fn = losses.distillation(_MARKOV, _MARKOV)
-  assert loss_fn(_table(0), _table(1), batch)[0] == 0
+  assert loss_fn(_table(0), _table(1), batch, _KEY)[0] == 0

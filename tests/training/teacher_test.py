@@ -22,6 +22,7 @@ _CONFIG = config_lib.TransformerConfig(
   head_dim=8,
   d_ff=24,
 )
+_KEY = jax.random.key(0)
 _MODEL = adapters.transformer(_CONFIG)
 
 
@@ -44,13 +45,13 @@ def _teach(folder, rows=None, **options):
 def test_a_whole_draft_vocabulary_is_taught_as_by_the_teacher(tmp_path):
   rows, draft = _rows(), _params(1)
   direct = losses.distillation(*2 * [adapters.teacher_forced(_CONFIG)])
-  wanted, metrics = direct(draft, _params(), rows)
+  wanted, metrics = direct(draft, _params(), rows, _KEY)
   narrow, params = cutting.narrow_head(_CONFIG, _params(), range(20))
   taught = losses.taught(
     lambda params, fixed, batch: adapters.packed_logits(_MODEL, params, batch),
     adapters.head_logits(narrow),
   )
-  got, own = taught(draft, (None, params), _teach(tmp_path))
+  got, own = taught(draft, (None, params), _teach(tmp_path), _KEY)
   np.testing.assert_allclose(got, wanted, rtol=2e-3)
   np.testing.assert_allclose(
     own['acceptance'], metrics['acceptance'], rtol=2e-3
@@ -68,7 +69,7 @@ def test_tokens_outside_of_the_draft_vocabulary_are_out_of_reach(tmp_path):
     return head(params, features)
 
   batch = _teach(tmp_path)
-  _, metrics = losses.taught(draft, head)(params, (None, params), batch)
+  _, metrics = losses.taught(draft, head)(params, (None, params), batch, _KEY)
   logits = adapters.packed_logits(_MODEL, _params(), _rows())
   target = np.asarray(jax.nn.softmax(logits))
   own = np.zeros_like(target)

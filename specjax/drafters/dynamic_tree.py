@@ -1,0 +1,203 @@
+"""Trees whose shape follows the draft's confidence: EAGLE-2.
+
+Li et al. (2024b): the likeliest nodes of a level are read, each has its
+likeliest tokens below it, and of all of them those with the highest probability
+of their whole path make the tree. Tokens are chosen, not drawn; a tree of drawn
+ones would not be exact once it is ranked.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from specjax import base
+from specjax import checks
+from specjax import registry
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax.drafters import feature_head
+from specjax.drafters import pairs
+
+
+@registry.component(example={'num_nodes': 4, 'depth': 2, 'beam': 2})
+def dynamic_tree(
+  head: base.FeatureHead,
+  num_nodes: int = 59,
+  depth: int = 6,
+  *,
+  beam: int = 10,
+  chunk: int = feature_head.CHUNK,
+) -> base.Drafter:
+  """Builds a drafter of trees of their own for every row and round.
+
+  Args:
+    head: on the target's features.
+    num_nodes: of each tree, root excluded; at most as many as are ranked, `beam
+      + (depth - 1) * beam**2`.
+    depth: levels that are ranked.
+    beam: nodes of a level that are read, and tokens below each.
+    chunk: pairs a call with which a head that was not played catches up.
+
+  Returns:
+    The drafter; its state is the head's cache.
+
+  Raises:
+    ValueError: a number is out of range.
+  """
+  checks.check_range('depth', depth, 1)
+  checks.check_range('beam', beam, 1, head.vocab_size)
+  checks.check_range('chunk', chunk, 1)
+  num_ranked = beam + (depth - 1) * beam**2
+  checks.check_range('num_nodes', num_nodes, 1, num_ranked)
+  reading = pairs.Reading(head, depth + 1, chunk)
+  bounds = trees.Bounds(num_nodes, depth, min(num_nodes, beam**2))
+  return base.Drafter(
+    topology=bounds,
+    init=functools.partial(pairs.init, reading),
+    draft=functools.partial(_draft, _Plan(reading, bounds, beam)),
+    commit=functools.partial(pairs.commit, reading),
+    catch_up=base.CatchUp(functools.partial(pairs.catch_up, reading)),
+    estimate=functools.partial(
+      pairs.estimate, reading, sampling_lib.Sampling()
+    ),
+    slot=base.StateSlot(reading, 0),
+    taps=head.taps,
+    feature_size=head.feature_size,
+    num_calls=depth,
+    vocab_size=head.vocab_size,
+  )
+
+
+class _Plan(NamedTuple):
+  """What is read, and what is ranked."""
+
+  reading: pairs.Reading
+  bounds: trees.Bounds
+  beam: int
+
+
+class _Ranked(NamedTuple):
+  """Nodes of one level, of which the tree may take some."""
+
+  tokens: jax.Array  # [B, C] int32
+  scores: jax.Array  # [B, C] log-probability of the path
+  parents: jax.Array  # [B, C] int32 among all that are ranked, -1 is the root
+
+
+class _Beam(NamedTuple):
+  """Nodes of a level that are read."""
+
+  tokens: jax.Array  # [B, K] int32
+  scores: jax.Array  # [B, K]
+  places: jax.Array  # [B, K] int32 among all that are ranked
+  inputs: jax.Array  # [B, K, F] output behind each one's parent
+  mask: jax.Array  # [B, K, M + K] what they attend to of what is pending
+
+
+def _draft(plan: _Plan, keys, params, cache, context):
+  """Reads the tail, then beam after beam, and ranks what was seen."""
+  del keys
+  reading, num = plan.reading, pairs.num_pairs(context)
+  lag = num - cache.lengths
+  outputs, pending = pairs.read(reading, params, cache, context, reading.tail)
+  behind = trees.at_entries(outputs, lag[:, None] - 1)
+  tail = jnp.arange(reading.tail)[None] < lag[:, None]
+  ranked = [_first_level(plan, params, behind)]
+  beam = _first_beam(plan, ranked[0], behind, tail)
+  for level in range(1, plan.bounds.depth):
+    positions = jnp.broadcast_to(num[:, None] + level - 1, beam.tokens.shape)
+    outputs, pending = reading.head.extend(
+      params,
+      cache,
+      beam.tokens,
+      beam.inputs,
+      pending=pending,
+      positions=positions,
+      mask=beam.mask,
+    )
+    ranked.append(_next_level(plan, params, beam, outputs))
+    first = sum(each.tokens.shape[1] for each in ranked[:-1])
+    if level + 1 < plan.bounds.depth:
+      beam = _next_beam(plan, ranked[-1], first, beam, outputs)
+  return _tree(plan.bounds, ranked, num > 0), pending
+
+
+def _likeliest(plan: _Plan, params, outputs):
+  """`[B, W, K]` log-probabilities and tokens behind outputs `[B, W, F]`."""
+  logits = plan.reading.head.predict(params, outputs)
+  largest, tokens = jax.lax.top_k(logits, plan.beam)
+  normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+  return largest - normalizer, tokens.astype(jnp.int32)
+
+
+def _first_level(plan: _Plan, params, behind):
+  """The tokens below the root."""
+  scores, tokens = _likeliest(plan, params, behind)
+  return _Ranked(tokens[:, 0], scores[:, 0], jnp.full_like(tokens[:, 0], -1))
+
+
+def _first_beam(plan: _Plan, level, behind, tail):
+  """All of the first level, which see the tail and themselves."""
+  batch, width = level.tokens.shape
+  itself = jnp.broadcast_to(jnp.eye(width, dtype=bool), (batch, width, width))
+  seen = jnp.broadcast_to(tail[:, None], (batch, width, tail.shape[1]))
+  return _Beam(
+    level.tokens,
+    level.scores,
+    jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32), (batch, width)),
+    jnp.broadcast_to(behind, (batch, width, behind.shape[-1])),
+    jnp.concatenate([seen, itself], axis=-1),
+  )
+
+
+def _next_level(plan: _Plan, params, beam, outputs):
+  """The tokens below a beam."""
+  scores, tokens = _likeliest(plan, params, outputs)
+  flat = lambda each: each.reshape(len(each), -1)
+  return _Ranked(
+    flat(tokens),
+    flat(beam.scores[..., None] + scores),
+    jnp.repeat(beam.places, plan.beam, axis=1),
+  )
+
+
+def _next_beam(plan: _Plan, level, first, beam, outputs):
+  """The nodes of a level with the likeliest paths; `first` is its first."""
+  scores, chosen = jax.lax.top_k(level.scores, plan.beam)
+  row = chosen // plan.beam  # of the beam above
+  take = lambda each, index: jnp.take_along_axis(
+    each, index.reshape(*index.shape, *[1] * (each.ndim - 2)), axis=1
+  )
+  itself = jnp.broadcast_to(
+    jnp.eye(plan.beam, dtype=bool), (len(row), plan.beam, plan.beam)
+  )
+  return _Beam(
+    take(level.tokens, chosen),
+    scores,
+    (first + chosen).astype(jnp.int32),
+    take(outputs, row),
+    jnp.concatenate([take(beam.mask, row), itself], axis=-1),
+  )
+
+
+def _tree(bounds, ranked, valid):
+  """The nodes whose paths are likeliest; of equal ones, the shallower."""
+  tokens, scores, parents = (
+    jnp.concatenate(parts, axis=1) for parts in zip(*ranked)
+  )
+  num_ranked = tokens.shape[1]
+  best, index = jax.lax.top_k(scores, bounds.num_nodes)
+  # Tokens that cannot be drafted have no path; they come last.
+  index = jnp.sort(jnp.where(best > -jnp.inf, index, num_ranked), axis=1)
+  exists = index < num_ranked
+  at = lambda each: jnp.take_along_axis(each, index, axis=1, mode='clip')
+  above = at(parents)
+  place = jax.vmap(jnp.searchsorted)(index, above)
+  topology = trees.dynamic(
+    jnp.where(above < 0, -1, place).astype(jnp.int32), exists, bounds
+  )
+  return base.DraftTree(
+    at(tokens), topology, exists & valid[:, None], probs=None
+  )

@@ -1,0 +1,122 @@
+"""A head on the target's features that drafts level by level: EAGLE.
+
+What it has computed of drafted tokens, with its own outputs in place of
+features, is thrown away: accepted ones are read again with the target's (EAGLE,
+Li et al. 2024).
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from specjax import base
+from specjax import checks
+from specjax import registry
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax.drafters import growth
+from specjax.drafters import pairs
+
+# Pairs that a head reads at once when it catches up.
+CHUNK = 16
+
+
+@registry.component(example={'bonus_probs': True})
+def feature_head(
+  head: base.FeatureHead,
+  topology: trees.Topology,
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
+  *,
+  bonus_probs: bool = False,
+  stop: base.Stop | None = None,
+  chunk: int = CHUNK,
+) -> base.Drafter:
+  """Builds a drafter of static trees, whose siblings are all different.
+
+  They are drawn without replacement: where there are some, the drafter has
+  `own_probs`. At temperature 0 they are the most likely tokens, without
+  probabilities. A prompt of one token gets no draft in the first round, as
+  nothing is known of it yet.
+
+  Args:
+    head: on the target's features.
+    topology: the tree to draft, at least one node.
+    sampling: how tokens are drawn; the same as the target's, usually.
+    bonus_probs: compute also the probabilities at the bonus positions, for one
+      more call of the head.
+    stop: where not to draft on, one of `STOPS`, as of `autoregressive`.
+    chunk: pairs a call with which a head that was not played catches up.
+
+  Returns:
+    The drafter; its state is the head's cache.
+  """
+  checks.check_range('chunk', chunk, 1)
+  distinct = topology.num_nodes > topology.depth
+  plan = _Plan(
+    pairs.Reading(head, topology.depth + 1, chunk),
+    growth.Growth(
+      topology,
+      sampling,
+      growth.read_depth(topology, bonus_probs),
+      bonus_probs,
+      stop,
+      distinct,
+    ),
+  )
+  reading = plan.reading
+  return base.Drafter(
+    topology=topology,
+    init=functools.partial(pairs.init, reading),
+    draft=functools.partial(_draft, plan),
+    commit=functools.partial(pairs.commit, reading),
+    catch_up=base.CatchUp(functools.partial(pairs.catch_up, reading)),
+    estimate=functools.partial(pairs.estimate, reading, sampling),
+    slot=base.StateSlot(reading, 0),
+    taps=head.taps,
+    feature_size=head.feature_size,
+    num_calls=1 + plan.growth.read_depth,
+    vocab_size=head.vocab_size,
+    partial=stop is not None,
+    own_probs=distinct and sampling.temperature > 0,
+  )
+
+
+class _Plan(NamedTuple):
+  """What is read, and what is drafted."""
+
+  reading: pairs.Reading
+  growth: growth.Growth
+
+
+def _draft(plan: _Plan, keys, params, cache, context):
+  """Reads the tail; the output of its last pair is behind the root."""
+  reading, num = plan.reading, pairs.num_pairs(context)
+  lag = num - cache.lengths
+  outputs, pending = pairs.read(reading, params, cache, context, reading.tail)
+  last = trees.at_entries(outputs, lag[:, None] - 1)
+  root = _predict(plan, params, last)
+  tail = jnp.arange(reading.tail)[None] < lag[:, None]
+  read = functools.partial(_read_level, plan, params, cache, num, tail)
+  return growth.grow(plan.growth, read, keys, root, pending, num > 0)
+
+
+def _predict(plan: _Plan, params, outputs):
+  logits = plan.reading.head.predict(params, outputs)
+  return growth.predict(plan.growth, logits, outputs)
+
+
+def _read_level(plan: _Plan, params, cache, num, tail, depth, tokens, at,
+                pending):  # fmt: skip
+  """Reads the nodes of a level, each with the output that it was drawn from."""
+  positions = jnp.broadcast_to(num[:, None] + depth, tokens.shape)
+  outputs, pending = plan.reading.head.extend(
+    params,
+    cache,
+    tokens,
+    at.outputs,
+    pending=pending,
+    positions=positions,
+    mask=growth.level_mask(plan.growth.topology, depth, tail),
+  )
+  return _predict(plan, params, outputs), pending

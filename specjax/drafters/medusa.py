@@ -1,0 +1,126 @@
+"""Heads that draft all levels at once, each from the same feature: Medusa.
+
+Cai et al. (2024). Head `k` predicts the `k`-th draft token whatever the others
+are, so that all nodes of a level have the same candidates below them.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import registry
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax.drafters import committed
+from specjax.drafters import siblings
+
+
+@registry.component
+def medusa(
+  head: base.ParallelHead,
+  topology: trees.Topology,
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
+  *,
+  bonus_probs: bool = False,
+) -> base.Drafter:
+  """Builds a drafter without a cache, which costs one call of the heads.
+
+  A chain is drawn from their distributions. In other trees, the children of a
+  node are the most likely tokens, in their order, without probabilities.
+
+  Args:
+    head: the heads, at least as many as the tree is deep.
+    topology: the tree to draft, at least one node.
+    sampling: how tokens are drawn; the same as the target's, usually.
+    bonus_probs: a chain tells also the probabilities at the bonus position, for
+      which one head more is needed.
+
+  Raises:
+    ValueError: the tree has no nodes, or is deeper than there are heads.
+  """
+  most = head.num_steps - bonus_probs
+  if not 1 <= topology.depth <= most:
+    raise ValueError(
+      f'topology must have a depth from 1 to {most}, as there are '
+      f'{head.num_steps} heads, got {topology.depth}.'
+    )
+  return base.Drafter(
+    topology=topology,
+    init=lambda params, context, max_length: (),
+    draft=functools.partial(_draft, head, topology, sampling, bonus_probs),
+    commit=lambda state, proposal, context, outcome, rows: state,
+    estimate=functools.partial(_estimate, head, sampling),
+    taps=head.taps,
+    feature_size=head.feature_size,
+    num_calls=1,
+    vocab_size=head.vocab_size,
+  )
+
+
+def _draft(head, topology, sampling, bonus_probs, keys, params, state, context):
+  """The heads read the last feature, of the token before the last."""
+  del state
+  at = context.lengths[:, None] - 2
+  logits = _predict(head, params, context, at)[:, 0]
+  valid = jnp.broadcast_to(at >= 0, (len(at), topology.num_nodes))
+  if topology.width > 1:
+    tokens = _likeliest(topology, logits[:, : topology.depth])
+    return base.DraftTree(tokens, topology, valid, probs=None), ()
+  num = sampling_lib.num_uniforms(logits.shape[-1])
+  shape = topology.num_nodes, num
+  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
+  every = sampling_lib.both_probs(logits, sampling)
+  depth = topology.depth
+  probs, bonus = (
+    jax.tree.map(lambda each, part=part: each[:, part], every)
+    for part in (slice(depth), slice(depth, depth + 1))
+  )
+  tokens = sampling_lib.tokens(
+    uniforms, logits[:, :depth], probs.processed, sampling
+  )
+  tree = base.DraftTree(
+    tokens,
+    topology,
+    valid,
+    probs.processed,
+    probs.raw,
+    bonus if bonus_probs else None,
+  )
+  return tree, ()
+
+
+def _predict(head, params, context, at):
+  """`[B, T, K, V]` logits from the features at `[B, T]`; of zeros before 0."""
+  exists = at[..., None] >= 0
+  features = tuple(
+    jnp.where(exists, trees.at_entries(each, at), 0)
+    for each in context.features
+  )
+  return head.predict(params, features)
+
+
+def _likeliest(topology, logits):
+  """Tokens of each level, by the rank of a node among its siblings."""
+  rank = siblings.ranks(topology.parents)
+  _, best = jax.lax.top_k(logits, int(rank.max()) + 1)
+  return best[:, topology.depths - 1, rank].astype(jnp.int32)
+
+
+def _estimate(head, sampling, params, state, context, rows, target):
+  """Compares the first head with the target, at each committed position."""
+  index = np.arange(target.probs.processed.shape[1])[None]
+  at = target.start[:, None] - 2 + index
+  logits = _predict(head, params, context, at)[:, :, 0]
+  # Nothing is predicted of the token behind the first one.
+  predicts = at[..., None] >= 0
+  probs = jax.tree.map(
+    lambda each: jnp.where(predicts, each, 0.0),
+    sampling_lib.both_probs(logits, sampling),
+  )
+  chances = committed.acceptance(
+    probs, target.start - 1, target, committed.nothing(target)
+  )
+  return state, jnp.zeros_like(rows, jnp.int32), chances

@@ -1,0 +1,154 @@
+"""How heads read the pairs of committed tokens, with the target's features.
+
+Pair `i` is of the features at token `i` and of token `i + 1`, so that a row of
+`n` tokens has `n - 1` pairs, as the features of its last token are not there
+yet. A draft reads those that its cache lacks, `tail` at most; a head that was
+not played reads others' before.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax.drafters import committed
+
+
+class Reading(NamedTuple):
+  """What is read at once."""
+
+  head: base.FeatureHead
+  tail: int  # pairs that a draft reads, at most
+  chunk: int  # pairs a call, when the head was not played
+
+
+def num_pairs(context: base.Context) -> jax.Array:
+  """Returns `[B]` how many pairs there are."""
+  return context.lengths - 1
+
+
+def init(
+  plan: Reading, params: base.Params, context: base.Context, max_length: int
+) -> base.Cache:
+  """Reads the prompts' pairs but the last, as `Drafter.init`."""
+  head, tokens = plan.head, context.tokens
+  size = max_length + max(plan.chunk, plan.tail)
+  cache = head.init_cache(params, len(tokens), size)
+  if tokens.shape[1] < 3:  # No prompt has two pairs.
+    return cache
+  inputs = head.fuse(params, tuple(each[:, :-1] for each in context.features))
+  _, pending = head.extend(params, None, tokens[:, 1:], inputs)
+  path = np.arange(tokens.shape[1] - 1)
+  num = jnp.maximum(num_pairs(context) - 1, 0)
+  return head.commit(
+    cache, pending, jnp.broadcast_to(path, tokens[:, 1:].shape), num
+  )
+
+
+def read(
+  plan: Reading,
+  params: base.Params,
+  cache: base.Cache,
+  context: base.Context,
+  num: int,
+) -> tuple[jax.Array, base.Pending]:
+  """Returns `[B, num, F]` outputs of the pairs behind the cache, and pending.
+
+  Where there are fewer pairs, zeros are read that no pair sees.
+  """
+  at = cache.lengths[:, None] + np.arange(num)[None]
+  exists = at < num_pairs(context)[:, None]
+  features = tuple(
+    jnp.where(exists[..., None], trees.at_entries(each, at), 0)
+    for each in context.features
+  )
+  tokens = jnp.where(exists, trees.at_entries(context.tokens, at + 1), 0)
+  return plan.head.extend(
+    params,
+    cache,
+    tokens,
+    plan.head.fuse(params, features),
+    positions=jnp.where(exists, at, -1),
+  )
+
+
+def commit(
+  plan: Reading,
+  cache: base.Cache,
+  pending: base.Pending,
+  context: base.Context,
+  outcome: base.Outcome,
+  rows: jax.Array,
+) -> base.Cache:
+  """Commits the tail, which was read with true features; nothing drafted."""
+  lag = jnp.minimum(num_pairs(context) - cache.lengths, plan.tail)
+  # The outcome is known once the cache was read: the write comes behind, in
+  # place. It never counts less than no token.
+  num = jnp.where(rows & (outcome.num_accepted >= 0), lag, 0)
+  path = np.arange(plan.tail)
+  return plan.head.commit(
+    cache, pending, jnp.broadcast_to(path, (len(rows), plan.tail)), num
+  )
+
+
+def catch_up(
+  plan: Reading,
+  params: base.Params,
+  cache: base.Cache,
+  context: base.Context,
+  rows: jax.Array,
+) -> tuple[base.Cache, jax.Array]:
+  """Reads what others have committed where it exceeds the tail of a draft."""
+  behind = lambda cache: rows & (num_pairs(context) - cache.lengths > plan.tail)
+
+  def step(cache):
+    end = jnp.where(behind(cache), num_pairs(context) - 1, 0)
+    return _read_chunk(plan, params, cache, context, end, plan.chunk)[0]
+
+  current = jax.lax.while_loop(lambda cache: behind(cache).any(), step, cache)
+  return current, current.lengths - cache.lengths
+
+
+def estimate(
+  plan: Reading,
+  sampling: sampling_lib.Sampling,
+  params: base.Params,
+  cache: base.Cache,
+  context: base.Context,
+  rows: jax.Array,
+  target: base.TargetProbs,
+) -> tuple[base.Cache, jax.Array, base.Probs]:
+  """Reads all pairs but the last, and compares, as `Drafter.estimate`."""
+  end = jnp.where(rows, num_pairs(context) - 1, 0)
+  chunk = min(plan.chunk, target.probs.processed.shape[1] + 1)
+
+  def step(carry):
+    cache, known = carry
+    new, outputs = _read_chunk(plan, params, cache, context, end, chunk)
+    probs = sampling_lib.both_probs(
+      plan.head.predict(params, outputs), sampling
+    )
+    # A pair predicts what follows its token, which is the one after its own.
+    first = cache.lengths + 1
+    return new, committed.acceptance(probs, first, target, known)
+
+  current, known = jax.lax.while_loop(
+    lambda carry: (end > carry[0].lengths).any(),
+    step,
+    (cache, committed.nothing(target)),
+  )
+  return current, current.lengths - cache.lengths, known
+
+
+def _read_chunk(plan: Reading, params, cache, context, end, chunk):
+  """Reads pairs behind the cache; commits those before `end` `[B]`."""
+  outputs, pending = read(plan, params, cache, context, chunk)
+  num = jnp.minimum(
+    jnp.maximum(end - cache.lengths, 0), committed.once_read(chunk, outputs)
+  )
+  path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
+  return plan.head.commit(cache, pending, path, num), outputs

@@ -1,0 +1,247 @@
+"""Heads on a target's features, as functions."""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+from flax import nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import registry
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.models import cutting
+from specjax.models import head_config
+from specjax.models import kv_cache
+
+HeadConfig = head_config.HeadConfig
+
+# Of the embedding, whose first numbers tell models apart.
+_FINGERPRINT_ROWS = 16
+
+
+def configure(
+  kind: str,
+  target: config_lib.Config,
+  *,
+  head_size: int | None = None,
+  **options: Any,
+) -> HeadConfig:
+  """Returns the config of a head for a target.
+
+  Args:
+    kind: 'eagle', 'eagle3' or 'medusa'.
+    target: the target's config.
+    head_size: tokens that can be drafted; None for all.
+    **options: other fields of that kind's config. `taps` of 'eagle3' are by
+      default what enters the third layer, the middle one and the third from the
+      end; closer to the ends where there are fewer than seven layers.
+
+  Raises:
+    ValueError: the kind is unknown, the target is no decoder-only transformer,
+      or it lacks a tap.
+  """
+  make: Any = registry.lookup(head_config.CONFIGS, 'kind of head', kind)
+  if not isinstance(target, config_lib.TransformerConfig):
+    raise ValueError(
+      'A head needs the features of a decoder-only transformer, got a '
+      f'{type(target).__name__}.'
+    )
+  if kind == 'eagle3':
+    options = {'taps': _three_taps(target.num_layers), **options}
+  taps, most = options.get('taps', (-1,)), target.num_layers
+  if any(not -most - 1 <= tap <= most for tap in taps):
+    raise ValueError(
+      f'taps must lie in [{-most - 1}, {most}] for a target of {most} layers, '
+      f'got {tuple(taps)}.'
+    )
+  own = kind == 'eagle3' or options.get('own_heads', False)
+  layer = dataclasses.replace(
+    target,
+    num_layers=1,
+    tie_embeddings=target.tie_embeddings and not own and head_size is None,
+    head_size=head_size,
+  )
+  return make(layer=layer, **options)
+
+
+def _three_taps(num_layers):
+  """Features of three depths, or fewer of a shallow target."""
+  edge = 2 if num_layers >= 7 else 0
+  middle = num_layers // 2
+  return tuple(sorted({edge, middle, num_layers - 1 - edge}))
+
+
+def functions(
+  config: HeadConfig, dtype: jax.typing.DTypeLike = jnp.float32
+) -> base.FeatureHead | base.ParallelHead:
+  """Builds the functions of a head of any kind."""
+  if isinstance(config, head_config.MedusaConfig):
+    return parallel_head(config, dtype)
+  return feature_head(config, dtype)
+
+
+@registry.component
+def feature_head(
+  config: head_config.EagleConfig | head_config.Eagle3Config,
+  dtype: jax.typing.DTypeLike = jnp.float32,
+) -> base.FeatureHead:
+  """Builds the functions of an EAGLE head.
+
+  Args:
+    config: the architecture; its parameters come from `init_params`, `begin` or
+      a checkpoint.
+    dtype: type of the computations and of the cache.
+  """
+  graph = adapters.graph(config, dtype)
+  layer = config.layer
+
+  def init_cache(params, batch, size):
+    del params
+    shape = batch, layer.num_kv_heads, size, layer.head_dim
+    return kv_cache.init(1, shape, dtype)
+
+  def extend(params, cache, tokens, inputs, *, pending=None, positions=None,
+             mask=None):  # fmt: skip
+    positions, mask = adapters.places(cache, tokens, pending, positions, mask)
+    return nnx.merge(graph, params)(
+      tokens, inputs, positions, mask, cache, pending
+    )
+
+  return base.FeatureHead(
+    init_cache=init_cache,
+    fuse=lambda params, features: nnx.merge(graph, params).fuse(features),
+    extend=extend,
+    predict=lambda params, outputs: nnx.merge(graph, params).predict(outputs),
+    commit=kv_cache.commit,
+    taps=config.taps,
+    feature_size=layer.d_model,
+    vocab_size=layer.vocab_size,
+  )
+
+
+@registry.component
+def parallel_head(
+  config: head_config.MedusaConfig, dtype: jax.typing.DTypeLike = jnp.float32
+) -> base.ParallelHead:
+  """Builds the functions of Medusa's heads; arguments as of `feature_head`."""
+  graph = adapters.graph(config, dtype)
+  return base.ParallelHead(
+    predict=lambda params, features: nnx.merge(graph, params)(features),
+    num_steps=config.num_steps,
+    taps=config.taps,
+    feature_size=config.layer.d_model,
+    vocab_size=config.layer.vocab_size,
+  )
+
+
+def begin(
+  key: jax.Array,
+  config: HeadConfig,
+  target: config_lib.TransformerConfig,
+  params: base.Params,
+  tokens: Any = None,
+) -> base.Params:
+  """Returns parameters of a head that begins with its target's.
+
+  Those that it shares are the target's own arrays. Output heads of its own
+  begin as the target's.
+
+  Args:
+    key: of the other parameters.
+    config: of the head.
+    target: its target's config.
+    params: its target's parameters.
+    tokens: ids that can be drafted, where the config has a `head_size`.
+
+  Raises:
+    ValueError: there are not as many tokens as the config says.
+  """
+  own = adapters.init_params(key, config)
+  own['embedding'] = params['embedding']
+  if config.layer.tie_embeddings:
+    return own
+  if config.layer.head_size is not None:
+    if len(tokens) != config.layer.head_size:
+      raise ValueError(
+        f'tokens must be {config.layer.head_size}, the head_size, got '
+        f'{len(tokens)}.'
+      )
+    _, narrow = cutting.narrow_head(target, params, tokens)
+    own['head_rows'] = narrow['head_rows']
+  own['head'] = cutting.head_of(params, own.get('head_rows'))
+  for i in own.get('more_heads', ()):
+    own['more_heads'][i] = own['head']
+  return own
+
+
+def shared(config: HeadConfig) -> tuple[str, ...]:
+  """Returns the parameters that are the target's, never stored or trained."""
+  own = isinstance(config, head_config.Eagle3Config) or getattr(
+    config, 'own_heads', False
+  )
+  return ('embedding',) if own else ('embedding', 'head')
+
+
+def fingerprint(params: base.Params) -> str:
+  """Returns what tells a target from others, by a part of its embedding.
+
+  Of parameters in float32; those in bfloat16 have another one.
+  """
+  table = params['embedding']['embedding']
+  rows = np.asarray(table[:_FINGERPRINT_ROWS], np.float32)
+  return hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()[:16]
+
+
+def check_target(
+  name: str, config: HeadConfig, target: Any, params: base.Params
+) -> None:
+  """Checks that a head is one of this target.
+
+  Args:
+    name: of the head, for errors.
+    config: of the head.
+    target: the target's config.
+    params: the target's parameters.
+
+  Raises:
+    ValueError: it is the head of another model; the message says in what it
+      differs.
+  """
+  made = configure('eagle', target)
+  for field in ('d_model', 'vocab_size'):
+    own, wanted = (getattr(each.layer, field) for each in (config, made))
+    if own != wanted:
+      raise ValueError(
+        f'The head {name} is of another target: its {field} is {own}, that of '
+        f'this target is {wanted}.'
+      )
+  found = fingerprint(params)
+  if config.target and config.target != found:
+    raise ValueError(
+      f'The head {name} was made for a target whose embedding has the '
+      f'fingerprint {config.target}, this target has {found}.'
+    )
+  deepest = max(abs(tap) for tap in config.taps)
+  if deepest > target.num_layers + (min(config.taps) < 0):
+    raise ValueError(
+      f'The head {name} reads the features {config.taps}, which a target of '
+      f'{target.num_layers} layers lacks.'
+    )
+
+
+# The functions that losses need, of the tokens that can be drafted.
+
+
+def drafted_logits(
+  config: HeadConfig, dtype: jax.typing.DTypeLike = jnp.float32
+) -> Any:
+  """Returns `(params, x) -> logits[..., H]` of the tokens that can be drafted.
+
+  Of outputs `[B, T, F]`, or for Medusa of features, with an axis `K`.
+  """
+  graph = adapters.graph(config, dtype)
+  return lambda params, x: nnx.merge(graph, params).predict_drafted(x)

@@ -1,0 +1,290 @@
+"""Published heads: files with the authors' names, read and written."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors_numpy
+
+from specjax import models
+from specjax.models import adapters
+from specjax.models import checkpoint
+from specjax.models import config as config_lib
+from specjax.models import heads
+
+_TARGET = config_lib.TransformerConfig(
+  vocab_size=13,
+  num_layers=8,
+  d_model=8,
+  num_heads=2,
+  num_kv_heads=1,
+  head_dim=4,
+  d_ff=12,
+  tie_embeddings=False,
+)
+_LLAMA = {
+  'hidden_size': 8,
+  'intermediate_size': 12,
+  'num_attention_heads': 2,
+  'num_key_value_heads': 1,
+  'num_hidden_layers': 1,
+  'vocab_size': 13,
+  'hidden_act': 'silu',
+  'rms_norm_eps': 1e-5,
+  'max_position_embeddings': 64,
+  'model_type': 'llama',
+  'rope_theta': 500.0,
+}
+_SIZES = {
+  'self_attn.q_proj': (8, 'in'),
+  'self_attn.k_proj': (4, 'in'),
+  'self_attn.v_proj': (4, 'in'),
+  'self_attn.o_proj': (8, 8),
+  'mlp.gate_proj': (12, 8),
+  'mlp.up_proj': (12, 8),
+  'mlp.down_proj': (8, 12),
+}
+
+
+@pytest.fixture(scope='module', name='target')
+def _target():
+  params = adapters.init_params(jax.random.key(0), _TARGET)
+  return models.Checkpoint(_TARGET, adapters.transformer(_TARGET), params)
+
+
+def _draw(shapes):
+  draw = np.random.default_rng(1)
+  return {
+    name: draw.normal(size=shape).astype(np.float32)
+    for name, shape in shapes.items()
+  }
+
+
+def _layer(prefix, width, norms=('post_attention_layernorm',)):
+  shapes = {
+    f'{prefix}{name}.weight': (out, width if size == 'in' else size)
+    for name, (out, size) in _SIZES.items()
+  }
+  return shapes | {f'{prefix}{name}.weight': (8,) for name in norms}
+
+
+_EAGLE3_NORMS = 'post_attention_layernorm', 'hidden_norm', 'input_layernorm'
+
+
+def _eagle():
+  shapes = _layer('layers.0.', 8) | {
+    'embed_tokens.weight': (13, 8),
+    'fc.weight': (8, 16),
+    'fc.bias': (8,),
+  }
+  return {**_LLAMA, 'bias': True}, _draw(shapes)
+
+
+def _drafted(arrays):
+  tokens = np.array([1, 2, 5, 7, 12])
+  seen = np.zeros(13, bool)
+  seen[tokens] = True
+  return arrays | {'d2t': tokens - np.arange(5), 't2d': seen}
+
+
+def _eagle3():
+  shapes = _layer('midlayer.', 16, _EAGLE3_NORMS) | {
+    'fc.weight': (8, 24),
+    'norm.weight': (8,),
+    'lm_head.weight': (5, 8),
+  }
+  fields = {**_LLAMA, 'draft_vocab_size': 5, 'target_hidden_size': 8}
+  return fields, _drafted(_draw(shapes))
+
+
+def _speculators():
+  shapes = _layer('layers.0.', 16, _EAGLE3_NORMS) | {
+    'fc.weight': (8, 24),
+    'norm.weight': (8,),
+    'lm_head.weight': (5, 8),
+    **{f'fc_norm.{i}.weight': (8,) for i in range(3)},
+  }
+  fields = {
+    'speculators_model_type': 'eagle3',
+    'draft_vocab_size': 5,
+    'norm_before_residual': True,
+    'norm_output': True,
+    'eagle_aux_hidden_state_layer_ids': [1, 4, 6],
+    'transformer_layer_config': _LLAMA,
+  }
+  return fields, _drafted(_draw(shapes))
+
+
+def _medusa(own=True):
+  shapes = {
+    f'{i}.0.linear.{name}': shape
+    for i in range(3)
+    for name, shape in (('weight', (8, 8)), ('bias', (8,)))
+  }
+  if own:
+    shapes |= {f'{i}.1.weight': (13, 8) for i in range(3)}
+  # Configs of the first version give a wrong number of heads.
+  return {'medusa_num_heads': 2, 'medusa_num_layers': 1}, _draw(shapes)
+
+
+_FILES = {
+  'eagle': _eagle,
+  'eagle3': _eagle3,
+  'speculators': _speculators,
+  'medusa': _medusa,
+  'medusa 2': lambda: _medusa(own=False),
+}
+
+
+def _write(folder, fields, arrays):
+  folder.mkdir(exist_ok=True)
+  (folder / 'config.json').write_text(json.dumps(fields))
+  safetensors_numpy.save_file(arrays, folder / 'model.safetensors')
+  return folder
+
+
+@pytest.mark.parametrize('name', _FILES)
+def test_heads_are_read_and_written_as_they_were(name, target, tmp_path):
+  fields, arrays = _FILES[name]()
+  head = models.load_head(_write(tmp_path / 'a', fields, arrays), target)
+  models.save_head(head, tmp_path / 'b')
+  again = models.load_head(tmp_path / 'b', target)
+  assert again.config == head.config
+  jax.tree.map(np.testing.assert_array_equal, again.params, head.params)
+  found = safetensors_numpy.load_file(tmp_path / 'b' / 'model.safetensors')
+  arrays.pop('embed_tokens.weight', None)
+  assert found.keys() == arrays.keys()
+  for key, value in arrays.items():
+    np.testing.assert_array_equal(found[key], value)
+
+
+def test_what_a_head_shares_is_the_targets(target, tmp_path):
+  head = models.load_head(_write(tmp_path / 'a', *_eagle()), target)
+  for name in ('embedding', 'head'):
+    jax.tree.map(np.testing.assert_array_equal, head.params[name],
+                 target.params[name])  # fmt: skip
+  table = head.params['embedding']['embedding']
+  assert table is target.params['embedding']['embedding']
+
+
+def test_an_eagle_head_computes_what_its_authors_does(target, tmp_path):
+  """In NumPy, as the digest of EAGLE-1 describes the layer."""
+  fields, arrays = _eagle()
+  head = models.load_head(_write(tmp_path / 'a', fields, arrays), target)
+  tokens, features = np.array([3, 1, 4]), np.random.default_rng(2).normal(
+    size=(3, 8)
+  ).astype(np.float32)  # fmt: skip
+  outputs, _ = head.functions.extend(
+    head.params, None, tokens[None], features[None]
+  )
+  weight = lambda name: arrays[f'layers.0.{name}.weight'].astype(np.float64)
+  embedding = np.asarray(target.params['embedding']['embedding'])
+  x = np.concatenate([embedding[tokens], features], axis=1)
+  x = x @ arrays['fc.weight'].T + arrays['fc.bias']
+  angles = np.arange(3)[:, None] * 500.0 ** (-np.arange(0, 4, 2) / 4)
+
+  def rotate(y):  # [T, D], halves
+    half = np.split(y, 2, axis=-1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate(
+      [half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin], -1
+    )
+
+  query = x @ weight('self_attn.q_proj').T
+  key = rotate(x @ weight('self_attn.k_proj').T)
+  value = x @ weight('self_attn.v_proj').T
+  mixed = []
+  for each in np.split(query, 2, axis=1):
+    scores = rotate(each) @ key.T / 2
+    scores = np.where(np.tri(3, dtype=bool), scores, -np.inf)
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    mixed.append(scores / scores.sum(-1, keepdims=True) @ value)
+  x = x + np.concatenate(mixed, axis=1) @ weight('self_attn.o_proj').T
+  normal = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)
+  normal *= weight('post_attention_layernorm')
+  gate = normal @ weight('mlp.gate_proj').T
+  up = normal @ weight('mlp.up_proj').T
+  x = x + (gate / (1 + np.exp(-gate)) * up) @ weight('mlp.down_proj').T
+  np.testing.assert_allclose(outputs[0], x, rtol=2e-4, atol=2e-4)
+
+
+def _without(name):
+  def change(fields, arrays):
+    del fields
+    del arrays[name]
+
+  return change
+
+
+@pytest.mark.parametrize(
+  ('layout', 'change', 'message'),
+  [
+    ('eagle', _without('fc.bias'), 'fc.bias is missing'),
+    ('eagle3', _without('midlayer.hidden_norm.weight'), 'hidden_norm.weight'),
+    (
+      'eagle',
+      lambda fields, arrays: fields.update(hidden_size=16),
+      'its d_model is 16, that of the target is 8',
+    ),
+    (
+      'eagle3',
+      lambda fields, arrays: fields.update(target_hidden_size=16),
+      'target_hidden_size is 16, but the target is 8 wide',
+    ),
+    (
+      'eagle3',
+      lambda fields, arrays: arrays.update(d2t=np.full(5, 11)),
+      r'd2t must map to different tokens in \[0, 13\)',
+    ),
+    (
+      'eagle3',
+      lambda fields, arrays: arrays.update(d2t=np.zeros(4, int)),
+      'd2t must have draft_vocab_size=5 entries, got 4',
+    ),
+    (
+      'speculators',
+      lambda fields, arrays: fields.update(norm_before_fc=True),
+      'norm_before_fc is not supported',
+    ),
+    (
+      'speculators',
+      lambda fields, arrays: fields.update(
+        eagle_aux_hidden_state_layer_ids=[1, 4, 40]
+      ),
+      'taps must lie in',
+    ),
+    (
+      'medusa',
+      lambda fields, arrays: [arrays.pop(name) for name in list(arrays)]
+      and arrays.update(x=np.zeros(3)),
+      'no known head',
+    ),
+  ],
+)  # fmt: skip
+def test_bad_files_are_refused(layout, change, message, target, tmp_path):
+  fields, arrays = _FILES[layout]()
+  change(fields, arrays)
+  with pytest.raises(ValueError, match=message):
+    models.load_head(_write(tmp_path / 'a', fields, arrays), target)
+
+
+def test_pickled_heads_are_never_read(target, tmp_path):
+  (tmp_path / 'config.json').write_text(json.dumps(_LLAMA))
+  (tmp_path / 'pytorch_model.bin').write_bytes(b'x')
+  with pytest.raises(ValueError, match='pickled weights can run any code'):
+    models.load_head(tmp_path, target)
+
+
+def test_a_head_of_a_family_is_written_for_others(target, tmp_path):
+  config = heads.configure('eagle', _TARGET, head_size=4)
+  params = heads.begin(
+    jax.random.key(1), config, _TARGET, target.params, [0, 3, 5, 6]
+  )
+  head = models.Head(config, heads.functions(config), params)
+  models.save_head(head, tmp_path / 'a')
+  again = models.load_head(tmp_path / 'a', target)
+  assert again.config.layer.head_size == 4
+  flat = checkpoint.flatten
+  assert flat(again.params).keys() == flat(params).keys()
+  jax.tree.map(np.testing.assert_array_equal, again.params, params)

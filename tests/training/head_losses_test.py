@@ -1,0 +1,197 @@
+"""Losses of heads: what is learnt of which token, step by step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.data import packing
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.models import cutting
+from specjax.models import heads
+from specjax.training import head_losses
+from specjax.training import teacher
+
+_TARGET = config_lib.TransformerConfig(
+  vocab_size=13,
+  num_layers=4,
+  d_model=8,
+  num_heads=2,
+  num_kv_heads=1,
+  head_dim=4,
+  d_ff=12,
+)
+_MODEL = adapters.transformer(_TARGET)
+_KEY = jax.random.key(0)
+_STILL = head_losses.Recipe(steps=3, noise=0.0, feature_weight=1.0)
+
+
+def _spread(params, key, scale=0.4):
+  leaves, structure = jax.tree.flatten(params)
+  keys = jax.random.split(jax.random.key(key), len(leaves))
+  return structure.unflatten(
+    leaf + scale * jax.random.normal(key, leaf.shape)
+    if jnp.issubdtype(leaf.dtype, jnp.floating)
+    else leaf
+    for key, leaf in zip(keys, leaves)
+  )
+
+
+_PARAMS = _spread(adapters.init_params(jax.random.key(1), _TARGET), 2)
+
+
+def _taught(folder, taps=()):
+  """Two texts in one row, of which the second begins with two tokens given."""
+  draw = np.random.default_rng(3)
+  sequences = [
+    (draw.integers(13, size=n).tolist(), s) for n, s in ((9, 1), (6, 3))
+  ]
+  rows = packing.pack(sequences, row_length=16, seed=0)
+  return teacher.teach(_MODEL, _PARAMS, rows, str(folder), taps=taps)
+
+
+def _made(kind, **options):
+  config = heads.configure(kind, _TARGET, **options)
+  tokens = np.arange(0, 13, 2) if options.get('head_size') else None
+  start = heads.begin(_KEY, config, _TARGET, _PARAMS, tokens)
+  fixed = {k: start.pop(k) for k in ('embedding', 'head_rows') if k in start}
+  return config, _spread(start, 4), fixed
+
+
+def _texts(batch):
+  """The tokens, features, weights and normalizers of each text."""
+  for segment in np.unique(batch.segments[batch.segments >= 0]):
+    row, places = np.nonzero(batch.segments == segment)
+    one = packing.take(batch, row[0])
+    yield packing.take(one, places)
+
+
+def _reference(head, drafted, teach, recipe, params, text):
+  """Sums of the loss over one text, pair by pair, by reading each way anew.
+
+  In step `s`, the pair at `i + s` is read behind the true features up to `i`
+  and the outputs of the steps before.
+  """
+  taps = text.taps if head.taps != (-1,) else (text.features,)
+  fused = head.fuse(
+    params, tuple(jnp.asarray(t, jnp.float32)[None] for t in taps)
+  )
+  sums = np.zeros((recipe.steps, 3))  # KL, distance, weight
+  for i in range(len(text.tokens) - 1):
+    inputs = fused[:, : i + 1]
+    for step in range(recipe.steps):
+      at = i + step + 1  # The token whose features the output stands for.
+      if at >= len(text.tokens):
+        break
+      tokens = jnp.asarray(text.tokens[None, 1 : at + 1], jnp.int32)
+      outputs, _ = head.extend(params, None, tokens, inputs)
+      out = outputs[0, -1]
+      features = jnp.asarray(text.features[at], jnp.float32)
+      log = jax.nn.log_softmax(teach(features[None, None])[0, 0])
+      own = jax.nn.log_softmax(drafted(params, out[None, None])[0, 0])
+      gap = jnp.abs(out - features)
+      sums[step] += text.weights[at] * np.array([
+        (jnp.exp(log) * (log - own)).sum(),
+        jnp.where(gap < 1, gap**2 / 2, gap - 0.5).mean(),
+        1.0,
+      ])  # fmt: skip
+      inputs = jnp.concatenate([inputs, outputs[:, -1:]], axis=1)
+  return sums
+
+
+@pytest.mark.parametrize('kind', ['eagle', 'eagle3'])
+def test_steps_are_aligned_with_the_text(kind, tmp_path):
+  config, params, fixed = _made(kind)
+  head = heads.functions(config)
+  batch = _taught(tmp_path, config.taps if kind == 'eagle3' else ())
+  drafted = heads.drafted_logits(config)
+  teach = adapters.head_logits(_TARGET)
+  loss_fn = head_losses.feature_head(head, drafted, teach, _STILL)
+  loss, _ = jax.jit(loss_fn)(params, (fixed, _PARAMS), batch, _KEY)
+  whole = {**params, **fixed}
+  sums = sum(
+    _reference(head, drafted, lambda x: teach(_PARAMS, x), _STILL, whole, text)
+    for text in _texts(batch)
+  )
+  kl, distance, weight = sums.T
+  wanted = (_STILL.decay ** np.arange(3) * (0.1 * kl + distance) / weight).sum()
+  np.testing.assert_allclose(loss, wanted, rtol=2e-4)
+
+
+@pytest.mark.parametrize('moved', ['tokens', 'features', 'weights'])
+def test_a_shift_by_one_is_found(moved, tmp_path):
+  config, params, fixed = _made('eagle')
+  batch = _taught(tmp_path)
+  teach = adapters.head_logits(_TARGET)
+  loss_fn = head_losses.feature_head(
+    heads.functions(config), heads.drafted_logits(config), teach, _STILL
+  )
+  shifted = batch._replace(**{moved: np.roll(getattr(batch, moved), 1, axis=1)})
+  losses = [
+    float(loss_fn(params, (fixed, _PARAMS), each, _KEY)[0])
+    for each in (batch, shifted)
+  ]
+  assert abs(losses[0] / losses[1] - 1) > 5e-3
+
+
+def test_medusas_heads_learn_later_and_later_tokens(tmp_path):
+  config, params, fixed = _made('medusa', num_steps=3)
+  batch = _taught(tmp_path)
+  teach, drafted = adapters.head_logits(_TARGET), heads.drafted_logits(config)
+  loss_fn = head_losses.medusa(drafted, teach, 3)
+  loss, _ = loss_fn(params, (fixed, _PARAMS), batch, _KEY)
+  whole, wanted = {**params, **fixed}, 0.0
+  for step in range(3):
+    total, weight = 0.0, 0.0
+    for text in _texts(batch):
+      features = jnp.asarray(text.features, jnp.float32)[None]
+      own = jax.nn.log_softmax(drafted(whole, (features,))[0, :, step])
+      log = jax.nn.log_softmax(teach(_PARAMS, features)[0])
+      for i in range(len(text.tokens) - step - 1):
+        at = i + step + 1
+        kl = (jnp.exp(log[at]) * (log[at] - own[i])).sum()
+        total += text.weights[at] * float(kl)
+        weight += text.weights[at]
+    wanted += 0.8**step * total / weight
+  np.testing.assert_allclose(loss, wanted, rtol=2e-4)
+
+
+def test_a_draft_vocabulary_hides_tokens_that_it_lacks(tmp_path):
+  """Only positions count whose likeliest token can be drafted."""
+  config, params, fixed = _made('eagle3', head_size=7)
+  batch = _taught(tmp_path, config.taps)
+  narrow, narrow_params = cutting.narrow_head(
+    _TARGET, _PARAMS, np.arange(0, 13, 2)
+  )
+  recipe = head_losses.Recipe(1, 1.0, 0.0, 1.0, 0.0)
+  loss_fn = head_losses.feature_head(
+    heads.functions(config),
+    heads.drafted_logits(config),
+    adapters.head_logits(narrow),
+    recipe,
+  )
+  frozen = fixed, narrow_params
+  loss, _ = loss_fn(params, frozen, batch, _KEY)
+  hidden = batch._replace(
+    weights=np.where(batch.best % 2, 0, batch.weights).astype(np.float32)
+  )
+  np.testing.assert_allclose(loss_fn(params, frozen, hidden, _KEY)[0], loss)
+  assert 0 < hidden.weights.sum() < batch.weights.sum()
+
+
+def test_noise_is_another_one_in_each_step_and_small_in_long_rows(tmp_path):
+  config, params, fixed = _made('eagle')
+  batch = _taught(tmp_path)
+  loss_fn = lambda noise, key: float(
+    head_losses.feature_head(
+      heads.functions(config),
+      heads.drafted_logits(config),
+      adapters.head_logits(_TARGET),
+      _STILL._replace(noise=noise),
+    )(params, (fixed, _PARAMS), batch, jax.random.key(key))[0]
+  )
+  still = loss_fn(0.0, 0)
+  assert loss_fn(0.0, 1) == still
+  moved = {loss_fn(1e-5, key) for key in range(3)}
+  assert len(moved) == 3 and max(abs(each - still) for each in moved) < 0.01
