@@ -15,7 +15,7 @@ import ml_collections
 _ARMS = ('prompt_lookup:8', 'suffix:8')
 
 
-def get_config(drafted=''):
+def get_config(drafted='small:4'):
   """Returns the config.
 
   Args:

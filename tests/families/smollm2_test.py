@@ -1,5 +1,7 @@
 """A real language model: parity with transformers, and what it answers."""
 
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,3 +177,25 @@ def test_it_knows_the_capital_of_france(family):
     assert family.tokenizer.decode(result.tokens) == said
     assert result.tokens[-1] == family.tokenizer.end_id
   assert result.rounds == 2 and result.accepted.sum() > 5
+
+
+def test_its_drafter_says_what_it_says_in_fewer_rounds(family):
+  """A file of at most 12 MB, without the embedding, which is the target's."""
+  draft = family.drafters['small']
+  table = lambda model: model.params['embedding']['embedding']
+  assert table(draft) is table(family.target)
+  path = pathlib.Path(families.__file__).parent / 'smollm2'
+  assert (path / 'small.safetensors').stat().st_size < 12e6
+  prompts = [family.tokenizer.encode_prompt(t) for t in _prompts(family, 8)]
+  plain, drafted = (
+    families.decoder(family, name, sampling=_GREEDY, max_length=512).decode(
+      prompts, 48
+    )
+    for name in (None, 'small')
+  )
+  assert [r.tokens for r in drafted] == [r.tokens for r in plain]
+  emitted, rounds = (
+    sum(count(result) for result in drafted)
+    for count in (lambda r: len(r.tokens), lambda r: r.rounds)
+  )
+  assert emitted / rounds > 1.4
