@@ -23,7 +23,7 @@ def get_config():
       'catch_up': 'lazy',
       'warm_start': 0,
       'per_row': False,
-      # What SmolLM2's authors advise: so small a model rambles when it is warmer.
+      # As SmolLM2's authors advise: warmer, so small a model rambles.
       'sampling': {'temperature': 0.2, 'top_k': 0, 'top_p': 0.9, 'min_p': 0.0},
       'turns': (),  # What the user says; if empty, what is typed.
       'max_new_tokens': 256,
