@@ -24,9 +24,6 @@ from specjax.drafters import growth
 # Committed tokens that the first step reads at most.
 _TAIL = 2
 
-# Tokens that a drafter reads at once when it catches up.
-CHUNK = 16
-
 
 @registry.component(example={'bonus_probs': True})
 def autoregressive(
@@ -36,7 +33,7 @@ def autoregressive(
   *,
   bonus_probs: bool = False,
   stop: base.Stop | None = None,
-  chunk: int = CHUNK,
+  chunk: int = committed.CHUNK,
 ) -> base.Drafter:
   """Builds a drafter that samples i.i.d. children at every node.
 
@@ -203,22 +200,11 @@ def _catch_up(plan: _Plan, params, cache, context, rows):
 def _estimate(plan: _Plan, params, cache, context, rows, target):
   """Reads all but the last committed token, and compares with the target."""
   end = jnp.where(rows, context.lengths - 1, 0)
-  num_committed = target.probs.processed.shape[1]
-  chunk = min(plan.chunk, num_committed + 1)
-
-  def step(carry):
-    cache, acceptance = carry
-    new, logits = _read_chunk(plan, params, cache, context, end, chunk)
-    probs = sampling_lib.both_probs(logits, plan.growth.sampling)
-    first = cache.lengths
-    return new, committed.acceptance(probs, first, target, acceptance)
-
-  read, acceptance = jax.lax.while_loop(
-    lambda carry: (end > carry[0].lengths).any(),
-    step,
-    (cache, committed.nothing(target)),
+  read = lambda cache, chunk: _read_chunk(
+    plan, params, cache, context, end, chunk
   )
-  return read, read.lengths - cache.lengths, acceptance
+  sampling = plan.growth.sampling
+  return committed.estimate(read, plan.chunk, sampling, cache, end, target)
 
 
 def _read_chunk(plan: _Plan, params, cache, context, end, chunk):
@@ -230,10 +216,12 @@ def _read_chunk(plan: _Plan, params, cache, context, end, chunk):
   at = cache.lengths[:, None] + np.arange(chunk)[None]
   tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
   extension = plan.model.extend(params, cache, tokens)
-  path = jnp.broadcast_to(np.arange(chunk), tokens.shape)
-  num = jnp.minimum(
-    jnp.maximum(end - cache.lengths, 0),
-    committed.once_read(chunk, *extension.features[-1:]),
+  cache = committed.advance(
+    plan.model.commit,
+    cache,
+    extension.pending,
+    end,
+    chunk,
+    *extension.features[-1:],
   )
-  cache = plan.model.commit(cache, extension.pending, path, num)
   return cache, extension.logits

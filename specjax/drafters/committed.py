@@ -1,5 +1,6 @@
-"""What a drafter would have said where others have committed tokens."""
+"""How drafters read what others have committed, chunk by chunk."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,6 +8,76 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import sampling as sampling_lib
+
+# Entries that a drafter reads at once when it catches up.
+CHUNK = 16
+
+
+def advance(
+  commit: base.CommitPending,
+  cache: base.Cache,
+  pending: base.Pending,
+  end: jax.Array,
+  chunk: int,
+  *computed: jax.Array,
+) -> base.Cache:
+  """Commits what was read behind a cache, as far as it lies before an end.
+
+  Args:
+    commit: of the model or head.
+    cache: with a length per row.
+    pending: `chunk` entries behind it.
+    end: `[B]` int32.
+    chunk: how many were read.
+    *computed: something that was computed of the cache, if anything was. XLA
+      can know the number of entries only once it is, so that the write comes
+      behind, in place; see `kv_cache.commit`.
+  """
+  most: Any = chunk
+  if computed:
+    most = jnp.where(jnp.isnan(computed[0]).any(), chunk + 1, chunk)
+  num = jnp.minimum(jnp.maximum(end - cache.lengths, 0), most)
+  path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
+  return commit(cache, pending, path, num)
+
+
+def estimate(
+  read: Callable[[base.Cache, int], tuple[base.Cache, jax.Array]],
+  chunk: int,
+  sampling: sampling_lib.Sampling,
+  cache: base.Cache,
+  end: jax.Array,
+  target: base.TargetProbs,
+  ahead: int = 0,
+) -> tuple[base.Cache, jax.Array, base.Probs]:
+  """Reads up to an end and compares with the target, as `Drafter.estimate`.
+
+  Args:
+    read: `(cache, chunk) -> (cache, logits[B, chunk, V])`; reads entries behind
+      the cache and commits those before the end.
+    chunk: entries that are read at once, at most.
+    sampling: how the drafter draws.
+    cache: with a length per row.
+    end: `[B]` int32.
+    target: the target's probabilities at committed positions.
+    ahead: how many tokens the one at an entry's place is before the one that
+      the entry's logits follow.
+  """
+  chunk = min(chunk, target.probs.processed.shape[1] + 1)
+
+  def step(carry):
+    cache, known = carry
+    new, logits = read(cache, chunk)
+    probs = sampling_lib.both_probs(logits, sampling)
+    return new, acceptance(probs, cache.lengths + ahead, target, known)
+
+  current, known = jax.lax.while_loop(
+    lambda carry: (end > carry[0].lengths).any(),
+    step,
+    (cache, nothing(target)),
+  )
+  return current, current.lengths - cache.lengths, known
 
 
 def acceptance(
@@ -42,14 +113,3 @@ def nothing(target: base.TargetProbs) -> base.Probs:
   """Returns `[B, P]` zeros, where nothing is known yet."""
   zeros = jnp.zeros(target.probs.processed.shape[:2])
   return base.Probs(zeros, zeros)
-
-
-def once_read(num: int, *computed: jax.Array) -> Any:
-  """Returns `num`, which XLA can know only when something is computed.
-
-  A write of so many entries to the cache that this was computed from comes
-  behind it, in place; see `kv_cache.commit`.
-  """
-  if not computed:
-    return num
-  return jnp.where(jnp.isnan(computed[0]).any(), num + 1, num)

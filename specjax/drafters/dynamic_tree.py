@@ -17,7 +17,7 @@ from specjax import checks
 from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax.drafters import feature_head
+from specjax.drafters import committed
 from specjax.drafters import pairs
 
 
@@ -28,7 +28,7 @@ def dynamic_tree(
   depth: int = 6,
   *,
   beam: int = 10,
-  chunk: int = feature_head.CHUNK,
+  chunk: int = committed.CHUNK,
 ) -> base.Drafter:
   """Builds a drafter of trees of their own for every row and round.
 
@@ -99,16 +99,13 @@ class _Beam(NamedTuple):
 def _draft(plan: _Plan, keys, params, cache, context):
   """Reads the tail, then beam after beam, and ranks what was seen."""
   del keys
-  reading, num = plan.reading, pairs.num_pairs(context)
-  lag = num - cache.lengths
-  outputs, pending = pairs.read(reading, params, cache, context, reading.tail)
-  behind = trees.at_entries(outputs, lag[:, None] - 1)
-  tail = jnp.arange(reading.tail)[None] < lag[:, None]
-  ranked = [_first_level(plan, params, behind)]
-  beam = _first_beam(plan, ranked[0], behind, tail)
+  num = pairs.num_pairs(context)
+  tail = pairs.read_tail(plan.reading, params, cache, context)
+  ranked = [_first_level(plan, params, tail.behind)]
+  beam, pending = _first_beam(ranked[0], tail), tail.pending
   for level in range(1, plan.bounds.depth):
     positions = jnp.broadcast_to(num[:, None] + level - 1, beam.tokens.shape)
-    outputs, pending = reading.head.extend(
+    outputs, pending = plan.reading.head.extend(
       params,
       cache,
       beam.tokens,
@@ -138,16 +135,18 @@ def _first_level(plan: _Plan, params, behind):
   return _Ranked(tokens[:, 0], scores[:, 0], jnp.full_like(tokens[:, 0], -1))
 
 
-def _first_beam(plan: _Plan, level, behind, tail):
+def _first_beam(level, tail):
   """All of the first level, which see the tail and themselves."""
   batch, width = level.tokens.shape
   itself = jnp.broadcast_to(jnp.eye(width, dtype=bool), (batch, width, width))
-  seen = jnp.broadcast_to(tail[:, None], (batch, width, tail.shape[1]))
+  seen = jnp.broadcast_to(
+    tail.seen[:, None], (batch, width, tail.seen.shape[1])
+  )
   return _Beam(
     level.tokens,
     level.scores,
     jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32), (batch, width)),
-    jnp.broadcast_to(behind, (batch, width, behind.shape[-1])),
+    jnp.broadcast_to(tail.behind, (batch, width, tail.behind.shape[-1])),
     jnp.concatenate([seen, itself], axis=-1),
   )
 
@@ -167,18 +166,15 @@ def _next_beam(plan: _Plan, level, first, beam, outputs):
   """The nodes of a level with the likeliest paths; `first` is its first."""
   scores, chosen = jax.lax.top_k(level.scores, plan.beam)
   row = chosen // plan.beam  # of the beam above
-  take = lambda each, index: jnp.take_along_axis(
-    each, index.reshape(*index.shape, *[1] * (each.ndim - 2)), axis=1
-  )
   itself = jnp.broadcast_to(
     jnp.eye(plan.beam, dtype=bool), (len(row), plan.beam, plan.beam)
   )
   return _Beam(
-    take(level.tokens, chosen),
+    trees.at_entries(level.tokens, chosen),
     scores,
     (first + chosen).astype(jnp.int32),
-    take(outputs, row),
-    jnp.concatenate([take(beam.mask, row), itself], axis=-1),
+    trees.at_entries(outputs, row),
+    jnp.concatenate([trees.at_entries(beam.mask, row), itself], axis=-1),
   )
 
 
@@ -192,12 +188,14 @@ def _tree(bounds, ranked, valid):
   # Tokens that cannot be drafted have no path; they come last.
   index = jnp.sort(jnp.where(best > -jnp.inf, index, num_ranked), axis=1)
   exists = index < num_ranked
-  at = lambda each: jnp.take_along_axis(each, index, axis=1, mode='clip')
-  above = at(parents)
+  above = trees.at_entries(parents, index)
   place = jax.vmap(jnp.searchsorted)(index, above)
   topology = trees.dynamic(
     jnp.where(above < 0, -1, place).astype(jnp.int32), exists, bounds
   )
   return base.DraftTree(
-    at(tokens), topology, exists & valid[:, None], probs=None
+    trees.at_entries(tokens, index),
+    topology,
+    exists & valid[:, None],
+    probs=None,
   )

@@ -15,11 +15,9 @@ from specjax import checks
 from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
+from specjax.drafters import committed
 from specjax.drafters import growth
 from specjax.drafters import pairs
-
-# Pairs that a head reads at once when it catches up.
-CHUNK = 16
 
 
 @registry.component(example={'bonus_probs': True})
@@ -30,7 +28,7 @@ def feature_head(
   *,
   bonus_probs: bool = False,
   stop: base.Stop | None = None,
-  chunk: int = CHUNK,
+  chunk: int = committed.CHUNK,
 ) -> base.Drafter:
   """Builds a drafter of static trees, whose siblings are all different.
 
@@ -52,7 +50,7 @@ def feature_head(
     The drafter; its state is the head's cache.
   """
   checks.check_range('chunk', chunk, 1)
-  distinct = topology.num_nodes > topology.depth
+  distinct = topology.width > 1
   plan = _Plan(
     pairs.Reading(head, topology.depth + 1, chunk),
     growth.Growth(
@@ -91,14 +89,11 @@ class _Plan(NamedTuple):
 
 def _draft(plan: _Plan, keys, params, cache, context):
   """Reads the tail; the output of its last pair is behind the root."""
-  reading, num = plan.reading, pairs.num_pairs(context)
-  lag = num - cache.lengths
-  outputs, pending = pairs.read(reading, params, cache, context, reading.tail)
-  last = trees.at_entries(outputs, lag[:, None] - 1)
-  root = _predict(plan, params, last)
-  tail = jnp.arange(reading.tail)[None] < lag[:, None]
-  read = functools.partial(_read_level, plan, params, cache, num, tail)
-  return growth.grow(plan.growth, read, keys, root, pending, num > 0)
+  num = pairs.num_pairs(context)
+  tail = pairs.read_tail(plan.reading, params, cache, context)
+  root = _predict(plan, params, tail.behind)
+  read = functools.partial(_read_level, plan, params, cache, num, tail.seen)
+  return growth.grow(plan.growth, read, keys, root, tail.pending, num > 0)
 
 
 def _predict(plan: _Plan, params, outputs):
@@ -106,7 +101,7 @@ def _predict(plan: _Plan, params, outputs):
   return growth.predict(plan.growth, logits, outputs)
 
 
-def _read_level(plan: _Plan, params, cache, num, tail, depth, tokens, at,
+def _read_level(plan: _Plan, params, cache, num, seen, depth, tokens, at,
                 pending):  # fmt: skip
   """Reads the nodes of a level, each with the output that it was drawn from."""
   positions = jnp.broadcast_to(num[:, None] + depth, tokens.shape)
@@ -117,6 +112,6 @@ def _read_level(plan: _Plan, params, cache, num, tail, depth, tokens, at,
     at.outputs,
     pending=pending,
     positions=positions,
-    mask=growth.level_mask(plan.growth.topology, depth, tail),
+    mask=growth.level_mask(plan.growth.topology, depth, seen),
   )
   return _predict(plan, params, outputs), pending

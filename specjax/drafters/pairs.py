@@ -76,6 +76,29 @@ def read(
   )
 
 
+class Tail(NamedTuple):
+  """What a draft begins with."""
+
+  behind: (
+    jax.Array
+  )  # [B, 1, F] output of the last pair, for the root's children
+  pending: base.Pending
+  seen: jax.Array  # [B, tail] which of the pending pairs exist
+
+
+def read_tail(
+  plan: Reading,
+  params: base.Params,
+  cache: base.Cache,
+  context: base.Context,
+) -> Tail:
+  """Reads the pairs that the cache lacks, `plan.tail` at most."""
+  lag = (num_pairs(context) - cache.lengths)[:, None]
+  outputs, pending = read(plan, params, cache, context, plan.tail)
+  behind = trees.at_entries(outputs, lag - 1)
+  return Tail(behind, pending, np.arange(plan.tail)[None] < lag)
+
+
 def commit(
   plan: Reading,
   cache: base.Cache,
@@ -124,31 +147,21 @@ def estimate(
 ) -> tuple[base.Cache, jax.Array, base.Probs]:
   """Reads all pairs but the last, and compares, as `Drafter.estimate`."""
   end = jnp.where(rows, num_pairs(context) - 1, 0)
-  chunk = min(plan.chunk, target.probs.processed.shape[1] + 1)
 
-  def step(carry):
-    cache, known = carry
+  def read_on(cache, chunk):
     new, outputs = _read_chunk(plan, params, cache, context, end, chunk)
-    probs = sampling_lib.both_probs(
-      plan.head.predict(params, outputs), sampling
-    )
-    # A pair predicts what follows its token, which is the one after its own.
-    first = cache.lengths + 1
-    return new, committed.acceptance(probs, first, target, known)
+    return new, plan.head.predict(params, outputs)
 
-  current, known = jax.lax.while_loop(
-    lambda carry: (end > carry[0].lengths).any(),
-    step,
-    (cache, committed.nothing(target)),
+  # A pair predicts what follows its token, which is the one after its own.
+  return committed.estimate(
+    read_on, plan.chunk, sampling, cache, end, target, ahead=1
   )
-  return current, current.lengths - cache.lengths, known
 
 
 def _read_chunk(plan: Reading, params, cache, context, end, chunk):
   """Reads pairs behind the cache; commits those before `end` `[B]`."""
   outputs, pending = read(plan, params, cache, context, chunk)
-  num = jnp.minimum(
-    jnp.maximum(end - cache.lengths, 0), committed.once_read(chunk, outputs)
+  cache = committed.advance(
+    plan.head.commit, cache, pending, end, chunk, outputs
   )
-  path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
-  return plan.head.commit(cache, pending, path, num), outputs
+  return cache, outputs

@@ -52,12 +52,7 @@ def configure(
     )
   if kind == 'eagle3':
     options = {'taps': _three_taps(target.num_layers), **options}
-  taps, most = options.get('taps', (-1,)), target.num_layers
-  if any(not -most - 1 <= tap <= most for tap in taps):
-    raise ValueError(
-      f'taps must lie in [{-most - 1}, {most}] for a target of {most} layers, '
-      f'got {tuple(taps)}.'
-    )
+  _check_taps(options.get('taps', (-1,)), target.num_layers)
   own = kind == 'eagle3' or options.get('own_heads', False)
   layer = dataclasses.replace(
     target,
@@ -66,6 +61,15 @@ def configure(
     head_size=head_size,
   )
   return make(layer=layer, **options)
+
+
+def _check_taps(taps, num_layers):
+  """Refuses features that a target of so many layers lacks."""
+  if any(not -num_layers - 1 <= tap <= num_layers for tap in taps):
+    raise ValueError(
+      f'taps must lie in [{-num_layers - 1}, {num_layers}] for a target of '
+      f'{num_layers} layers, got {tuple(taps)}.'
+    )
 
 
 def _three_taps(num_layers):
@@ -178,6 +182,22 @@ def begin(
   return own
 
 
+def lend(
+  config: HeadConfig, params: base.Params, rows: Any = None
+) -> base.Params:
+  """Returns the parameters that a head shares with its target.
+
+  Args:
+    config: of the head.
+    params: its target's parameters.
+    rows: as of `cutting.head_of`.
+  """
+  lent = {'embedding': params['embedding']}
+  if 'head' in shared(config) and not config.layer.tie_embeddings:
+    lent['head'] = cutting.head_of(params, rows)
+  return lent
+
+
 def shared(config: HeadConfig) -> tuple[str, ...]:
   """Returns the parameters that are the target's, never stored or trained."""
   own = isinstance(config, head_config.Eagle3Config) or getattr(
@@ -225,12 +245,7 @@ def check_target(
       f'The head {name} was made for a target whose embedding has the '
       f'fingerprint {config.target}, this target has {found}.'
     )
-  deepest = max(abs(tap) for tap in config.taps)
-  if deepest > target.num_layers + (min(config.taps) < 0):
-    raise ValueError(
-      f'The head {name} reads the features {config.taps}, which a target of '
-      f'{target.num_layers} layers lacks.'
-    )
+  _check_taps(config.taps, target.num_layers)
 
 
 # The functions that losses need, of the tokens that can be drafted.

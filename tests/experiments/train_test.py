@@ -149,9 +149,8 @@ def _assert_other_training_is_refused(config, workdir):
   assert before == {path: path.read_bytes() for path in before}
 
 
-@pytest.mark.slow
-def test_a_drafter_is_distilled_and_drafts(tmp_path):
-  """It is a file without embedding, which its family lends it."""
+def _taught(tmp_path, name):
+  """A toy family, the text that it reads, and a config that learns from it."""
   family = tmp_path / 'family'
   family.mkdir()
   toys.write_family(family, {})
@@ -159,13 +158,20 @@ def test_a_drafter_is_distilled_and_drafts(tmp_path):
   examples = [examples_lib.Example('toy', text, text * 2) for _ in range(9)]
   examples_lib.write(tmp_path / 'toy.train.jsonl', examples)
   config = _load(
-    'train/distill',
+    name,
     data_dir=str(tmp_path),
     family=str(family),
     responses=(),
     row_length=64,
     training=_SHORT | {'batch_size': 2},
   )
+  return family, text, config
+
+
+@pytest.mark.slow
+def test_a_drafter_is_distilled_and_drafts(tmp_path):
+  """It is a file without embedding, which its family lends it."""
+  family, text, config = _taught(tmp_path, 'train/distill')
   config.drafters = {'cut': {'layers': (0,), 'head_size': 2048}}
   main.run(config, tmp_path / 'run')
   lines = (tmp_path / 'run' / 'cut' / 'metrics.jsonl').read_text().splitlines()
@@ -204,20 +210,7 @@ def test_a_drafter_is_distilled_and_drafts(tmp_path):
 )
 def test_heads_are_trained_and_draft(kind, arms, tmp_path):
   """They are files without what is their target's, which lends it to them."""
-  family = tmp_path / 'family'
-  family.mkdir()
-  toys.write_family(family, {})
-  text = 'count to two: one two one two'
-  examples = [examples_lib.Example('toy', text, text * 2) for _ in range(9)]
-  examples_lib.write(tmp_path / 'toy.train.jsonl', examples)
-  config = _load(
-    f'train/heads/{kind}',
-    data_dir=str(tmp_path),
-    family=str(family),
-    responses=(),
-    row_length=64,
-    training=_SHORT | {'batch_size': 2},
-  )
+  family, text, config = _taught(tmp_path, f'train/heads/{kind}')
   config.heads[kind].options.head_size = 2048
   main.run(config, tmp_path / 'run')
   lines = (tmp_path / 'run' / kind / 'metrics.jsonl').read_text().splitlines()

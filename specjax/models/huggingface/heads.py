@@ -84,15 +84,14 @@ def read(
   }
   layout = _layout(fields, shapes)
   config = _READERS[layout](fields, shapes, target)
-  found = dict.fromkeys(shapes)
   rows = None
-  if _TO_TARGET in found:
+  if _TO_TARGET in shapes:
     rows = _rows(tensors.read(_TO_TARGET), config)
   drop = {_TO_TARGET, _IS_DRAFTED} | (
     {'lm_head.weight'} if 'head' in heads.shared(config) else set()
   )
   names = _names(config, layout)
-  kept = {name: shapes[name] for name in found if name not in drop}
+  kept = {name: each for name, each in shapes.items() if name not in drop}
   problems = checkpoint.differences(
     kept, {theirs: shape for theirs, (_, shape) in names.items()}
   )
@@ -104,7 +103,16 @@ def read(
   }
   if rows is not None:
     arrays['head_rows'] = jnp.asarray(rows)
-  return config, _with_shared(config, arrays, target, params, rows)
+  elif config.layer.head_size == config.layer.vocab_size:  # In their order.
+    arrays['head_rows'] = jnp.arange(config.layer.vocab_size, dtype=jnp.int32)
+  elif config.layer.head_size is not None:
+    raise ValueError(f'Weights and config do not fit: {_TO_TARGET} is missing.')
+  arrays |= checkpoint.flatten(
+    heads.lend(config, params, arrays.get('head_rows'))
+  )
+  return config, checkpoint.unflatten(
+    arrays, adapters.abstract_params(config), 'The head'
+  )
 
 
 def write(
@@ -374,19 +382,3 @@ def _rows(to_target, config):
   rows = np.full(vocab_size, -1, np.int32)
   rows[tokens] = np.arange(size)
   return rows
-
-
-def _with_shared(config, arrays, target, params, rows):
-  """Joins what was read with what is the target's."""
-  tokens = None
-  if config.layer.head_size is not None:
-    if rows is None:  # All tokens, in their order.
-      rows = np.arange(config.layer.head_size, dtype=np.int32)
-      arrays['head_rows'] = jnp.asarray(rows)
-    tokens = np.flatnonzero(rows >= 0)
-    tokens = tokens[np.argsort(rows[tokens])]
-  start = heads.begin(jax.random.key(0), config, target, params, tokens)
-  leaves = checkpoint.flatten(start) | arrays
-  return checkpoint.unflatten(
-    leaves, adapters.abstract_params(config), 'The head'
-  )
