@@ -31,8 +31,6 @@ _MODULES: dict[type, Any] = {
 }
 # Of a model, or of a head on one.
 AnyConfig = config_lib.Config | head_config.HeadConfig
-# Numbers of float32 parameters for which a lone token is widened on CPU.
-_WIDENED = range(4_000_000, 16_000_000)
 
 
 def language_model(
@@ -302,22 +300,11 @@ def head_logits(
 def _extend(config, dtype):
   """Builds `extend` of a module that reads tokens behind a cache."""
   modules = graph(config, dtype)
-  # XLA multiplies one row with a matrix on one CPU core, and two on all: where
-  # weights stay in the CPU's cache, a second row of padding makes a call 1.2
-  # times faster. Those that come from memory it would make twice as slow; but
-  # of bfloat16, a lone row makes XLA keep a copy of all weights in float32.
-  widen = num_params(config) in _WIDENED or dtype == jnp.bfloat16
 
   def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
     positions, mask = places(cache, tokens, pending, positions, mask)
-    call = functools.partial(_call, modules)
-    new = params, cache, pending, tokens, positions, mask
-    if widen and tokens.shape == (1, 1):
-      # What the program is compiled for counts, not where it is.
-      return jax.lax.platform_dependent(
-        *new, cpu=functools.partial(_widened, call), default=call
-      )
-    return call(*new)
+    model = nnx.merge(modules, params)
+    return base.Extension(*model(tokens, positions, mask, cache, pending))
 
   return extend
 
@@ -351,34 +338,6 @@ def places(
     mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
   mask = jnp.asarray(mask)
   return positions, mask[None] if mask.ndim == 2 else mask
-
-
-def _call(modules, params, cache, pending, tokens, positions, mask):
-  model = nnx.merge(modules, params)
-  return base.Extension(*model(tokens, positions, mask, cache, pending))
-
-
-def _widened(call, params, cache, pending, *new):
-  return _first_token(call(params, cache, pending, *_add_padding(*new)))
-
-
-def _add_padding(tokens, positions, mask):
-  """Appends a token that nothing attends to."""
-  return (
-    jnp.pad(tokens, ((0, 0), (0, 1))),
-    jnp.pad(positions, ((0, 0), (0, 1)), constant_values=-1),
-    jnp.pad(mask, ((0, 0), (0, 1), (0, 1))),
-  )
-
-
-def _first_token(extension):
-  """Undoes `_add_padding` in what the model returned."""
-  layers = jax.tree.map(lambda leaf: leaf[:, :, :-1], extension.pending.layers)
-  return base.Extension(
-    logits=extension.logits[:, :1],
-    features=tuple(each[:, :1] for each in extension.features),
-    pending=kv_cache.Pending(layers, extension.pending.positions[:, :-1]),
-  )
 
 
 def num_params(config: AnyConfig) -> int:

@@ -18,23 +18,23 @@ from specjax.testing import rounds
 from tests.verifiers import exact
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('vocab_size', [50, 80_000])
-def test_one_token_calls_equal_one_call(vocab_size):
-  """A model on either side of the size from which a lone token is widened."""
+@pytest.mark.parametrize('tie_embeddings', [True, False])
+@pytest.mark.parametrize(('d_model', 'd_ff'), [(64, 64), (66, 63)])
+def test_one_token_calls_equal_one_call(d_model, d_ff, tie_embeddings):
+  """Kernels whose products of one row are sums of parts, and others."""
+  vocab_size = 50
   config = config_lib.TransformerConfig(
     vocab_size=vocab_size,
     num_layers=2,
-    d_model=64,
+    d_model=d_model,
     num_heads=4,
     num_kv_heads=2,
     head_dim=16,
-    d_ff=64,
+    d_ff=d_ff,
     sliding_window=3,
     local_layers=(True, False),
+    tie_embeddings=tie_embeddings,
   )
-  wide = adapters._WIDENED.start <= adapters.num_params(config)
-  assert wide == (vocab_size > 50)
   model = adapters.transformer(config)
   params = adapters.init_params(jax.random.key(0), config)
   tokens = jax.random.randint(jax.random.key(1), (1, 6), 0, vocab_size)
@@ -70,24 +70,39 @@ def test_building_a_model_computes_no_parameters():
   assert adapters.language_model(config).vocab_size == 1 << 24
 
 
-def test_a_lone_token_is_widened_in_programs_for_a_cpu_alone():
-  config = config_lib.TransformerConfig(
-    vocab_size=80_000,
-    num_layers=1,
-    d_model=64,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    d_ff=48,
+_WIDE = config_lib.TransformerConfig(
+  vocab_size=32,
+  num_layers=1,
+  d_model=256,
+  num_heads=4,
+  num_kv_heads=2,
+  head_dim=16,
+  d_ff=4096,
+)
+
+
+def _one_token(dtype):
+  """A call of one token, traced."""
+  model = adapters.transformer(_WIDE, dtype)
+  params = jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype),
+    adapters.abstract_params(_WIDE),
   )
-  assert adapters.num_params(config) in adapters._WIDENED
-  model = adapters.transformer(config)
-  shapes = adapters.abstract_params(config), jax.ShapeDtypeStruct((1, 1), int)
-  traced = jax.jit(lambda p, x: model.extend(p, None, x).logits).trace(*shapes)
-  for platform, rows in (('cpu', 2), ('tpu', 1), ('cuda', 1)):
+  shapes = params, jax.ShapeDtypeStruct((1, 1), int)
+  return jax.jit(lambda p, x: model.extend(p, None, x).logits).trace(*shapes)
+
+
+def test_products_of_one_row_are_split_in_programs_for_a_cpu_alone():
+  traced = _one_token(jnp.float32)
+  for platform in 'cpu', 'tpu', 'cuda':
     text = traced.lower(lowering_platforms=(platform,)).as_text()
-    assert f'tensor<1x{rows}x48xf32>' in text
-    assert f'tensor<1x{3 - rows}x48xf32>' not in text
+    assert ('tensor<4x64x4096xf32>' in text) == (platform == 'cpu')
+
+
+def test_bfloat16_kernels_are_not_copied_to_float32():
+  compiled = _one_token(jnp.bfloat16).lower().compile()
+  in_float32 = 4 * _WIDE.d_model * _WIDE.d_ff
+  assert compiled.memory_analysis().temp_size_in_bytes < in_float32
 
 
 class _Resized(exact.Case):
