@@ -6,8 +6,16 @@ python -m experiments.main --config=configs/benchmark/smollm2.py \
 
 One prompt at a time; all rows are of one process, in which everyone takes turns
 on each prompt. llama.cpp reads the file's own weights of 4 bits, all others the
-same in float32. Without data there are 8 prompts of each domain. Where GCC 12
-compiles llama.cpp for AMX, its programs crash: CMAKE_ARGS=-DGGML_NATIVE=OFF.
+same in float32. Without data there are 8 prompts of each domain.
+
+On two cores, specjax decodes plainly 1.26 ± 0.02 times as fast as `generate` of
+transformers at temperature 0. A call of five tokens takes 1.4 times as long as
+one of a single token (`rounds.py:smollm2`), and of nine more: of all ways only
+`suffix` is faster than plain decoding, 1.06 ± 0.03 times, and at temperature 1
+none is. The distilled drafter emits 1.72 ± 0.04 tokens a call. The bandit that
+is rewarded with tokens per second loses 1% and 14%. llama.cpp reads a sixth of
+the bytes. Where GCC 12 compiles llama.cpp for AMX, its programs crash:
+CMAKE_ARGS=-DGGML_NATIVE=OFF.
 """
 
 import ml_collections
