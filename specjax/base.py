@@ -170,6 +170,8 @@ class FeatureHead(NamedTuple):
       `LanguageModel.extend`, with pairs for tokens. Outputs are what the next
       pairs are read with.
     predict: `(params, outputs[B, T, F]) -> logits[B, T, V]`.
+    likeliest: `(params, outputs[B, T, F], num) -> (log_probs[B, T, num],
+      tokens[B, T, num])`, the likeliest first; -inf where there are no more.
     commit: as of `LanguageModel`, of pairs.
     taps: which of the target's features it reads, as of `Drafter.taps`.
     feature_size: of each of them.
@@ -180,6 +182,7 @@ class FeatureHead(NamedTuple):
   fuse: Callable[[Params, tuple[jax.Array, ...]], jax.Array]
   extend: HeadExtend
   predict: Callable[[Params, jax.Array], jax.Array]
+  likeliest: Callable[[Params, jax.Array, int], tuple[jax.Array, jax.Array]]
   commit: CommitPending
   taps: tuple[int, ...]
   feature_size: int
@@ -195,6 +198,8 @@ class ParallelHead(NamedTuple):
   Attributes:
     predict: `(params, features) -> logits[B, T, K, V]`, of features `[B, T, F]`
       that `taps` name.
+    likeliest: `(params, features, num) -> (log_probs[B, T, K, num], tokens[B,
+      T, K, num])`, as of `FeatureHead`.
     num_steps: `K`.
     taps: as of `FeatureHead`.
     feature_size: as of `FeatureHead`.
@@ -202,6 +207,9 @@ class ParallelHead(NamedTuple):
   """
 
   predict: Callable[[Params, tuple[jax.Array, ...]], jax.Array]
+  likeliest: Callable[
+    [Params, tuple[jax.Array, ...], int], tuple[jax.Array, jax.Array]
+  ]
   num_steps: int
   taps: tuple[int, ...]
   feature_size: int
@@ -231,8 +239,9 @@ class DraftTree(NamedTuple):
   verifiers take them as i.i.d. unless they ask for a distribution of each
   (`VERIFIERS['ensemble']`), as drafters of `own_probs` need. None means that
   every token was chosen deterministically; valid siblings are then different.
-  `raw_probs` are those before temperature, top-k and top-p; None means the same
-  as `probs`.
+  `raw_probs` are what a drafter predicts after the parent, before temperature,
+  top-k, top-p and earlier siblings; None means the same as `probs`. They may be
+  there where tokens are chosen.
   `bonus_probs` are the drafter's distributions at the bonus positions, i.e.
   after its leaves, in the order of `topology.leaf_entries`; only goals other
   than the target ask for them.
@@ -455,7 +464,9 @@ class Coupling(Protocol):
 class Verifier(Protocol):
   """`(key, tree, target_probs[N + 1, V]) -> Outcome` for one row.
 
-  Row 0 of `target_probs` follows the root and row `n + 1` follows node `n`.
+  Row 0 of `target_probs` follows the root and row `n + 1` follows node `n`. One
+  that has an attribute `own_probs`, and it is true, takes siblings that are
+  drawn from different distributions.
   """
 
   def __call__(

@@ -37,7 +37,10 @@ def block_divergence(*, processed: bool = False) -> base.Reward:
   """Builds the reward of the mean of `1 - TV` over drafted tokens.
 
   MetaSD (Kim et al. 2026), equation (4), the reward BD. All drafted tokens
-  count, those behind a rejection too.
+  count, those behind a rejection too. The paper defines it for chains. Of a
+  tree it is the mean over all nodes that have children, the root among them, of
+  `1 - TV` with what the drafter predicts there. Of tokens that are found, not
+  predicted, as by look-up, it is the probability that one of them comes next.
 
   Args:
     processed: compare what tokens are drawn from, instead of the probabilities

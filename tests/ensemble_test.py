@@ -248,6 +248,8 @@ def test_only_own_probs_have_the_target_distribution(verifier):
       AUTOREGRESSIVE(lossless_test.MODEL, trees.chains(2, 1)),
     ]
   )
+  if verifier != 'ensemble':  # Else it is refused.
+    drafter = drafter._replace(own_probs=False)
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
@@ -271,6 +273,12 @@ def test_ensembles_that_make_no_sense_are_refused():
   )
   with pytest.raises(ValueError, match=r'vocab_size \[3, None, 4\]'):
     ENSEMBLE([small, specjax.DRAFTERS['none'](), large])
+  with pytest.raises(ValueError, match=r"such as 'ensemble', got another one"):
+    specjax.make_round(
+      lossless_test.MODEL,
+      [specjax.Arm(ENSEMBLE([small, small]), verifiers.resolve('otm'))],
+      specjax.BANDITS['fixed'](1),
+    )
   with pytest.raises(ValueError, match=r"catch_up 'always' needs .* \(arm 0\)"):
     specjax.make_round(
       lossless_test.MODEL,

@@ -62,11 +62,7 @@ def _head(kind, **options):
   """A head that begins with its target's parameters, moved at random."""
   config = heads.configure(kind, _TARGET, **options)
   params = heads.begin(jax.random.key(2), config, _TARGET, _target()[1])
-  own = {
-    name: value
-    for name, value in params.items()
-    if name not in heads.shared(config)
-  }
+  own = heads.own(config, params)
   return heads.functions(config), {**params, **_random(3, own, 0.2)}
 
 
@@ -165,17 +161,18 @@ def test_siblings_are_different_and_have_what_is_left(temperature):
   row = np.array([0, 1, 0, 0, 0])
   uniforms = jax.random.uniform(jax.random.key(5), (1, 5, 1))
   tokens, probs, exists = siblings.draw(
-    uniforms, above.logits, above.probs, row, sampling
+    uniforms, above.logits, above.probs.processed, row, sampling
   )
   assert exists.tolist() == [[True, True, True, True, False]]
   first = [int(token) for token in tokens[0, [0, 2, 3]]]
   assert sorted(first) == [0, 1, 2]
-  if not temperature:
-    assert probs is None and first == [0, 1, 2] and tokens[0, 1] == 3
-    return
   left = np.array([0.5, 0.3, 0.2, 0.0])
+  if not temperature:
+    assert probs is None
+    assert first == [0, 1, 2] and tokens[0, 1] == 3
+    return
   for node, token in zip((0, 2, 3), first):
-    np.testing.assert_allclose(probs.raw[0, node], left / left.sum(), rtol=1e-5)
+    np.testing.assert_allclose(probs[0, node], left / left.sum(), rtol=1e-5)
     left[token] = 0
 
 
@@ -231,6 +228,40 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
   assert again.valid.all()
 
 
+def test_drafts_of_one_head_share_its_cache():
+  """Chains, static and dynamic trees; and rounds of one serve the others."""
+  names = ['eagle chain', 'eagle tree', 'dynamic tree']
+  decoder = _decoder(names, bandit=specjax.BANDITS['round_robin'](3))
+  prompts = [PROMPT, [1], [0, 2, 2, 1, 0]]
+  assert len(decoder.init(prompts, 24).drafters) == 1
+  results = decoder.decode(prompts, 24)
+  plain = _decoder(['none']).decode(prompts, 24)
+  assert [r.tokens for r in results] == [r.tokens for r in plain]
+  assert not sum(r.num_catch_up_tokens for r in results)
+
+
+@pytest.mark.parametrize('temperature', [0.0, 0.8])
+def test_a_tree_of_different_siblings_may_stop(temperature):
+  sampling = sampling_lib.Sampling(temperature)
+  head, params = _head('eagle')
+  drafter = drafters.feature_head(
+    head, _TREE, sampling, stop=drafters.STOPS['unsure'](0.5)
+  )
+  name = verifiers.default(temperature, 2, drafter.own_probs)
+  arm = base.Arm(drafter, verifiers.resolve(name)), params
+  decoder = decoding.Decoder(
+    *_target(), [arm], sampling=sampling, max_length=64
+  )
+  if temperature:
+    emitted = [r.tokens for r in decoder.decode([PROMPT] * ROWS, LENGTH)]
+    assert distributions.chi_square(np.array(emitted), _want(0.8)) > 1e-4
+    return
+  (result,) = decoder.decode([PROMPT], 24)
+  (plain,) = _decoder(['none']).decode([PROMPT], 24)
+  assert result.tokens == plain.tokens
+  assert 0 < result.drafted[1] < result.drafted[0]
+
+
 def test_a_dynamic_tree_is_that_of_the_algorithm():
   """As EAGLE-2 describes it, path by path, without a cache."""
   config = heads.configure('eagle', dataclasses.replace(_TARGET, vocab_size=7))
@@ -266,6 +297,10 @@ def test_a_dynamic_tree_is_that_of_the_algorithm():
     paths.append((*above, int(tree.tokens[0, node])))
   assert tree.valid.all() and tree.topology.is_valid.all()
   assert set(paths) == want
+  for node, (*above, token) in enumerate(paths):
+    log_probs = dict(likeliest(tuple(above), 7))
+    found = jnp.log(tree.raw_probs[0, node, token])
+    np.testing.assert_allclose(found, log_probs[token], rtol=1e-4, atol=1e-5)
 
 
 def _likeliest(head, params, tokens, features, path, num):
@@ -342,9 +377,8 @@ def test_parameters_that_a_head_shares_are_the_targets(tmp_path):
   config = heads.configure('eagle', _TARGET, head_size=2)
   params = heads.begin(jax.random.key(2), config, _TARGET, target, [0, 2])
   assert params['embedding']['embedding'] is target['embedding']['embedding']
-  own = {k: v for k, v in params.items() if k not in heads.shared(config)}
   path = tmp_path / 'head.safetensors'
-  checkpoint.save(path, config, own, np.float32)
+  checkpoint.save(path, config, heads.own(config, params), np.float32)
   again, loaded = checkpoint.load(path, target)
   assert again == config
   jax.tree.map(np.testing.assert_array_equal, loaded, params)

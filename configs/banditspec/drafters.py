@@ -23,8 +23,7 @@ import ml_collections
 
 from experiments.common import paper
 
-_BEST = 'large:4'
-_ARMS = (_BEST, 'medium:4', 'prompt_lookup:16', 'suffix:4x8')
+_OTHERS = ('prompt_lookup:16', 'suffix:4x8')
 _RETRIEVAL = 'retrieval:4x4'
 _HEDGES = tuple(
   {'bandit': bandit, 'catch_up': 'always', 'label': bandit}
@@ -54,6 +53,11 @@ def get_config(files=''):
     files: joined by commas: a datastore for retrieval, and JSONL files, each of
       which is a set of prompts.
   """
+  return of_family('mini', ('large:4', 'medium:4'), files)
+
+
+def of_family(family, models, files):
+  """The config for a family; the first of `models` stands for Eagle-2."""
   paths = [pathlib.Path(each) for each in files.split(',') if each]
   stores = [path for path in paths if path.suffix == '.safetensors']
   sets = {
@@ -64,13 +68,14 @@ def get_config(files=''):
   return ml_collections.ConfigDict(
     {
       'experiment': 'banditspec.drafters',
-      'family': 'mini',
+      'family': family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'eval': {}, **sets},
       'prompts_per_domain': 20,
       'by_domain': True,
       'arms': (  # Begin with the likely best.
-        *_ARMS,
+        *models,
+        *_OTHERS,
         *(f"retrieval(params='{store}'):4x4" for store in stores),
       ),
       'ways': ('none',),  # That no bandit chooses.
@@ -93,22 +98,12 @@ def get_config(files=''):
       'max_length': 512,
       'sampling': {'temperature': 0.0},
       'seed': 0,
-      'paper': _PAPER,
+      'paper': _tables(models[0]),
       'columns': _COLUMNS,
     }
   )
 
 
-# Beside Vanilla, PLD, Rest, Suffix Tree, Eagle-2, EXP3Spec and UCBSpec.
-_WAYS = (
-  'none',
-  'prompt_lookup:16',
-  _RETRIEVAL,
-  'suffix:4x8',
-  _BEST,
-  'exp3_spec',
-  'ucb_spec',
-)
 # Which of our prompts are beside theirs.
 _SPEC_BENCH, _ALPACA, _CODE_EDITOR = 'Spec-Bench', 'Alpaca', 'CodeEditorBench'
 _PROMPTS = {
@@ -160,38 +155,50 @@ _NUMBERS = {
 }
 
 
-def _table(source, theirs, field, numbers, **options):
+def _tables(best):
+  """The paper's tables, its Eagle-2 beside our arm `best`.
+
+  The claims of the first are the headline, and the numbers of the last one that
+  has a row stand beside it.
+  """
+  return (
+    *(
+      _table(
+        best,
+        *place,
+        'tokens_per_second',
+        tuple(speed for _, speed in numbers),
+        measured='speed_up',
+      )
+      for place, numbers in _NUMBERS.items()
+    ),
+    *(
+      _table(
+        best, *place, 'block_efficiency', tuple(mean for mean, _ in numbers)
+      )
+      for place, numbers in reversed(_NUMBERS.items())
+    ),
+  )
+
+
+def _table(best, source, theirs, field, numbers, **options):
   prompts, domain = _PROMPTS[theirs]
-  ratios = [('ucb_spec', _BEST)]
+  ratios = [('ucb_spec', best)]
   if field == 'tokens_per_second' and source.startswith('Table 1'):
     ratios.append(('ucb_spec', 'exp3_spec'))
+  # Beside Vanilla, PLD, Rest, Suffix Tree, Eagle-2, EXP3Spec and UCBSpec.
+  ways = (
+    *('none', 'prompt_lookup:16', _RETRIEVAL, 'suffix:4x8'),
+    *(best, 'exp3_spec', 'ucb_spec'),
+  )
   return paper.grid(
     f'BanditSpec, {source}, {theirs}, {field.replace("_", " ")}',
     field,
     'domain',
     'way',
-    _WAYS[-len(numbers) :],
+    ways[-len(numbers) :],
     {domain: numbers},
     {'prompts': prompts},
     ratios,
     **options,
   )
-
-
-# The claims of the first are the headline, and the numbers of the last one that
-# has a row stand beside it.
-_PAPER = (
-  *(
-    _table(
-      *place,
-      'tokens_per_second',
-      tuple(speed for _, speed in numbers),
-      measured='speed_up',
-    )
-    for place, numbers in _NUMBERS.items()
-  ),
-  *(
-    _table(*place, 'block_efficiency', tuple(mean for mean, _ in numbers))
-    for place, numbers in reversed(_NUMBERS.items())
-  ),
-)

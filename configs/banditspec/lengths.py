@@ -10,16 +10,23 @@ of the tokens per second of the best length at batch sizes 1, 2, 4 and 8.
 
 import ml_collections
 
+# Of each family, the arm of a draft length.
+_ARMS = {'mini': 'medium:{}', 'smollm2/heads': 'feature_head(eagle):{}'}
 
-def get_config():
+
+def get_config(family='mini'):
+  """Returns the config for 'mini', or for 'smollm2/heads' with EAGLE-1."""
+  if family not in _ARMS:
+    raise ValueError(f'family must be one of {list(_ARMS)}, got {family!r}.')
+  arm = _ARMS[family]
   return ml_collections.ConfigDict(
     {
       'experiment': 'banditspec.lengths',
-      'family': 'mini',
+      'family': family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
       'prompts_per_domain': 20,
-      'arms': ('none', *(f'medium:{length}' for length in (1, 2, 3, 4))),
+      'arms': ('none', *map(arm.format, (1, 2, 3, 4))),
       'bandits': (
         'ucb_spec',
         'ucb1(beta=0.1)',

@@ -25,6 +25,7 @@ def get_config():
         'runs/short/responses.jsonl',
         'runs/long/responses.jsonl',
       ),
+      'domain': 'all',  # Of the responses.
       'num_texts': {'all': 1500},  # By domain.
       'prompt_weight': 0.3,
       'row_length': 512,

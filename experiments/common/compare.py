@@ -154,6 +154,7 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
     'block_efficiency_error': error,
     'num_catch_up_tokens': int(sums('num_catch_up_tokens').sum()),
     'rejection_rate': rejection_rate(records),
+    'acceptance_by_depth': acceptance_by_depth(records),
   }
   if 'seconds' in records[0]:
     row |= _clocked(sums)
@@ -196,6 +197,15 @@ def rejection_rate(records: Sequence[runner.Record]) -> float | None:
     return None
   reached = np.minimum(drafted, np.append(np.inf, accepted[:-1]))
   return float(1 - accepted.sum() / reached.sum())
+
+
+def acceptance_by_depth(records: Sequence[runner.Record]) -> str:
+  """Returns the share of drafts of each depth that were kept, if reached."""
+  counts = (
+    [each[name] for each in records] for name in ('accepted', 'drafted')
+  )
+  kept, _ = metrics.acceptance(*counts)
+  return ' '.join(f'{each:.2f}' for each in kept[np.isfinite(kept)])
 
 
 def _carries_over(config, way):

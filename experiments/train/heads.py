@@ -10,6 +10,8 @@ from experiments.common import configs
 from experiments.common import prompts as prompts_lib
 from experiments.train import taught as taught_lib
 from specjax import base
+from specjax import families
+from specjax import models
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import cutting
@@ -24,51 +26,62 @@ def run(config, workdir):
   """Writes `NAME.safetensors` for each head."""
   family = prompts_lib.load_family(config)
   target = family.target
-  made = {
-    name: heads.configure(fields['kind'], target.config, **fields['options'])
-    for name, fields in config.heads.items()
-  }
-  taps = sorted({tap for each in made.values() for tap in each.taps} - {-1})
+  begun = {name: _begun(each, target) for name, each in config.heads.items()}
+  taps = {tap for head_config, _ in begun.values() for tap in head_config.taps}
+  taps = sorted(taps - {-1})
   taught = taught_lib.teach(config, family, workdir, taps)
-  for name, head_config in made.items():
+  for name, (head_config, params) in begun.items():
     fields, folder = config.heads[name], os.path.join(workdir, name)
     read = [taps.index(tap) for tap in head_config.taps if tap != -1]
     rows = taught._replace(taps=tuple(taught.taps[i] for i in read))
-    head_config, params = _fit(
-      config, target, rows, head_config, fields, folder
-    )
-    kept = {
-      key: each
-      for key, each in params.items()
-      if key not in heads.shared(head_config)
-    }
+    if params is None:
+      head_config, params = _begin(config, target, rows, head_config)
+    params = _fit(config, target, rows, head_config, params, fields, folder)
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       head_config,
-      kept,
+      heads.own(head_config, params),
       np.dtype(config.stored_as),
     )
 
 
-def _fit(config, target, rows, head_config, fields, folder):
-  """Trains a head that begins with what it shares with its target."""
+def _begun(fields, target):
+  """A head's config, and its parameters where it goes on from a file."""
+  if 'start' not in fields:
+    made = heads.configure(fields['kind'], target.config, **fields['options'])
+    return made, None
+  loaded = families.load_drafter(fields['start'], target)
+  if not isinstance(loaded, models.Head):
+    raise ValueError(f'start must be a head, but {fields["start"]} is a model.')
+  return loaded.config, loaded.params
+
+
+def _begin(config, target, rows, head_config):
+  """A new head, which begins with what it shares with its target."""
   head_config = dataclasses.replace(
     head_config, target=heads.fingerprint(target.params)
   )
-  teacher_config, teacher_params, tokens = target.config, target.params, None
+  tokens = None
   if head_config.layer.head_size is not None:
     tokens = taught_lib.frequent(
       rows, target.config.vocab_size, head_config.layer.head_size
     )
-    narrow = cutting.narrow_head(target.config, target.params, tokens)
-    teacher_config, teacher_params = narrow
-  start = heads.begin(
+  return head_config, heads.begin(
     jax.random.key(config.seed),
     head_config,
     target.config,
     target.params,
     tokens,
   )
+
+
+def _fit(config, target, rows, head_config, start, fields, folder):
+  """Trains a head, but for what it shares with its target."""
+  teacher_config, teacher_params = target.config, target.params
+  if 'head_rows' in start:
+    teacher_config, teacher_params = cutting.narrow_head(
+      target.config, target.params, cutting.head_tokens(start['head_rows'])
+    )
   names = (*heads.shared(head_config), 'head_rows')
   fixed = {name: start[name] for name in names if name in start}
   own = {name: start[name] for name in start if name not in fixed}
@@ -80,7 +93,7 @@ def _fit(config, target, rows, head_config, fields, folder):
     loop.TrainingConfig(seed=config.seed, **config.training),
     folder,
   )
-  return head_config, {**params, **fixed}
+  return {**params, **fixed}
 
 
 def _loss(head_config, teacher_config, fields):
@@ -91,8 +104,11 @@ def _loss(head_config, teacher_config, fields):
   recipe = dict(fields['recipe'])
   if isinstance(functions, base.ParallelHead):
     configs.check_known(recipe, ('decay',), 'recipe: Unknown field')
-    return head_losses.medusa(drafted, teacher, functions.num_steps, **recipe)
+    return head_losses.medusa(functions, drafted, teacher, **recipe)
   configs.check_known(recipe, _RECIPE, 'recipe: Unknown field')
+  lacking = set(_RECIPE) - {'decay'} - set(recipe)
+  if lacking:
+    raise ValueError(f'recipe lacks {", ".join(sorted(lacking))}.')
   return head_losses.feature_head(
     functions, drafted, teacher, head_losses.Recipe(**recipe)
   )

@@ -11,7 +11,10 @@ from specjax.training import teacher
 
 
 def teach(config, family: families.Family, workdir, taps=()):
-  """Lets the target read `config.num_texts` of each domain, and responses."""
+  """Lets the target read `config.num_texts` of each domain, and responses.
+
+  The responses are those of `config.domain`, or of 'all'.
+  """
   return teacher.teach(
     family.target.functions,
     family.target.params,
@@ -24,8 +27,9 @@ def teach(config, family: families.Family, workdir, taps=()):
 def _rows(config, tokenizer):
   """Packs the text that is learnt."""
   examples = _chosen(config)
-  for path in config.responses:
-    examples += examples_lib.read(path)
+  responses = [e for path in config.responses for e in examples_lib.read(path)]
+  if responses:
+    examples += examples_lib.of_domain(responses, config.domain)
   sequences = [tokenizer.encode_example(e.prompt, e.response) for e in examples]
   rows = packing.pack(
     sequences, config.row_length, config.seed, before=config.prompt_weight

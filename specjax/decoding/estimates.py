@@ -35,8 +35,9 @@ def of_tree(
 ) -> Acceptance:
   """Compares a tree's probabilities with those that are sampled.
 
-  Where children were drawn, the probability that a draft is accepted is that of
-  one of them, `1 - TV`; where they were chosen, it is the mass of all of them.
+  Where the drafter's distribution is known, several children count as one: the
+  probability that a draft is accepted is that of the first of them, `1 - TV`.
+  Where tokens were chosen, and it is not, it is the mass of all of them.
 
   Args:
     tree: batched.
@@ -44,7 +45,8 @@ def of_tree(
     outcome: batched.
   """
   of_entries = functools.partial(_of_entries, tree)
-  each = base.Probs(*map(of_entries, tree.both_probs or (None, None), sampled))
+  raw = tree.probs if tree.raw_probs is None else tree.raw_probs
+  each = base.Probs(*map(of_entries, (tree.probs, raw), sampled))
   drafted = _sum_children(tree, tree.valid) > 0
   count = jnp.maximum(drafted.sum(1, dtype=jnp.float32), 1)
   entries = outcome.entries
@@ -72,15 +74,22 @@ def fidelity(goal: jax.Array, target: jax.Array, known: jax.Array) -> jax.Array:
 
 def _of_entries(tree, draft, sampled):
   """Returns `[B, N + 1]` the probability that a draft is accepted there."""
-  probs = trees.at_parents(tree.topology, sampled)
+  probs, counted = trees.at_parents(tree.topology, sampled), tree.valid
   if draft is None:
     each = jnp.take_along_axis(probs, tree.tokens[..., None], axis=2)[..., 0]
   else:
     each = jnp.minimum(probs, draft).sum(-1)
-  total = _sum_children(tree, jnp.where(tree.valid, each, 0.0))
-  if draft is not None:
-    total = total / jnp.maximum(_sum_children(tree, tree.valid), 1)
+    counted = _is_first(tree)
+  total = _sum_children(tree, jnp.where(counted, each, 0.0))
   return jnp.minimum(total, 1)  # Sums may round past 1.
+
+
+def _is_first(tree):
+  """`[B, N]` which valid nodes are the first children of their parents."""
+  children = jnp.asarray(tree.topology.children, bool)
+  children = children if children.ndim == 3 else children[None]
+  exists = children & tree.valid[:, None]
+  return (exists & (jnp.cumsum(exists, axis=-1) == 1)).any(axis=1)
 
 
 def _sum_children(tree, values):

@@ -104,7 +104,7 @@ def make_round(
     arm._replace(goal=None) if goal_lib.is_target(arm.goal) else arm
     for arm in arms
   )
-  _check(target, arms, bandit, catch_up)
+  _check(target, arms, bandit, catch_up, sampling)
   return Round(
     target,
     arms,
@@ -117,7 +117,7 @@ def make_round(
   )
 
 
-def _check(target, arms, bandit, catch_up):
+def _check(target, arms, bandit, catch_up, sampling):
   if not arms:
     raise ValueError('arms must hold at least one arm, got none.')
   if bandit.num_arms != len(arms):
@@ -134,6 +134,13 @@ def _check(target, arms, bandit, catch_up):
       raise ValueError(
         'Draft and target must share a vocabulary, got vocab_size '
         f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
+      )
+    takes_own = getattr(arm.verifier, 'own_probs', False)
+    if sampling.temperature and arm.drafter.own_probs and not takes_own:
+      raise ValueError(
+        'Siblings are drawn from different distributions, which needs a '
+        "verifier that takes them, such as 'ensemble', got another one (arm "
+        f'{i}).'
       )
     if catch_up == 'always':
       _check_full_information(i, arm)

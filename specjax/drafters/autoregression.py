@@ -159,7 +159,7 @@ def _read_level(plan: _Plan, inputs, depth, tokens, at, pending):
     tokens,
     pending=pending,
     positions=jnp.broadcast_to(inputs.last + depth + 1, tokens.shape),
-    mask=growth.level_mask(plan.growth.topology, depth, tail),
+    mask=growth.level_mask(plan.growth, depth, tail),
   )
   return growth.predict(plan.growth, extension.logits), extension.pending
 

@@ -50,6 +50,7 @@ def estimate(
   end: jax.Array,
   target: base.TargetProbs,
   ahead: int = 0,
+  num_chosen: int = 0,
 ) -> tuple[base.Cache, jax.Array, base.Probs]:
   """Reads up to an end and compares with the target, as `Drafter.estimate`.
 
@@ -63,13 +64,14 @@ def estimate(
     target: the target's probabilities at committed positions.
     ahead: how many tokens the one at an entry's place is before the one that
       the entry's logits follow.
+    num_chosen: likeliest tokens that are drafted, instead of one that is drawn.
   """
   chunk = min(chunk, target.probs.processed.shape[1] + 1)
 
   def step(carry):
     cache, known = carry
     new, logits = read(cache, chunk)
-    probs = sampling_lib.both_probs(logits, sampling)
+    probs = drafted(logits, sampling, num_chosen)
     return new, acceptance(probs, cache.lengths + ahead, target, known)
 
   current, known = jax.lax.while_loop(
@@ -78,6 +80,29 @@ def estimate(
     (cache, nothing(target)),
   )
   return current, current.lengths - cache.lengths, known
+
+
+def drafted(
+  logits: jax.Array, sampling: sampling_lib.Sampling, num_chosen: int = 0
+) -> base.Probs:
+  """Returns `[..., V]` what is compared with the target's probabilities.
+
+  Where the likeliest tokens are chosen, they count 1 each: what the target has
+  of it is the probability that one of them comes next.
+
+  Args:
+    logits: `[..., V]`.
+    sampling: how a token is drawn.
+    num_chosen: tokens that are chosen instead, if any are.
+  """
+  probs = sampling_lib.both_probs(logits, sampling)
+  if not num_chosen:
+    return probs
+  _, chosen = jax.lax.top_k(logits, min(num_chosen, logits.shape[-1]))
+  ones = jnp.put_along_axis(
+    jnp.zeros_like(probs.raw), chosen, 1.0, axis=-1, inplace=False
+  )
+  return base.Probs(ones, probs.raw)
 
 
 def acceptance(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax import checks
@@ -48,10 +49,9 @@ def dynamic_tree(
   """
   checks.check_range('depth', depth, 1)
   checks.check_range('beam', beam, 1, head.vocab_size)
-  checks.check_range('chunk', chunk, 1)
   num_ranked = beam + (depth - 1) * beam**2
   checks.check_range('num_nodes', num_nodes, 1, num_ranked)
-  reading = pairs.Reading(head, depth + 1, chunk)
+  reading = pairs.reading(head, depth, chunk)
   bounds = trees.Bounds(num_nodes, depth, min(num_nodes, beam**2))
   return base.Drafter(
     topology=bounds,
@@ -59,8 +59,12 @@ def dynamic_tree(
     draft=functools.partial(_draft, _Plan(reading, bounds, beam)),
     commit=functools.partial(pairs.commit, reading),
     catch_up=base.CatchUp(functools.partial(pairs.catch_up, reading)),
+    # As many tokens as its levels have nodes, about.
     estimate=functools.partial(
-      pairs.estimate, reading, sampling_lib.Sampling()
+      pairs.estimate,
+      reading,
+      sampling_lib.Sampling(),
+      max(1, round(num_nodes / depth)),
     ),
     slot=base.StateSlot(reading, 0),
     taps=head.taps,
@@ -101,7 +105,7 @@ def _draft(plan: _Plan, keys, params, cache, context):
   del keys
   num = pairs.num_pairs(context)
   tail = pairs.read_tail(plan.reading, params, cache, context)
-  ranked = [_first_level(plan, params, tail.behind)]
+  ranked, read = [_first_level(plan, params, tail.behind)], [tail.behind]
   beam, pending = _first_beam(ranked[0], tail), tail.pending
   for level in range(1, plan.bounds.depth):
     positions = jnp.broadcast_to(num[:, None] + level - 1, beam.tokens.shape)
@@ -115,23 +119,19 @@ def _draft(plan: _Plan, keys, params, cache, context):
       mask=beam.mask,
     )
     ranked.append(_next_level(plan, params, beam, outputs))
+    read.append(outputs)
     first = sum(each.tokens.shape[1] for each in ranked[:-1])
     if level + 1 < plan.bounds.depth:
       beam = _next_beam(plan, ranked[-1], first, beam, outputs)
-  return _tree(plan.bounds, ranked, num > 0), pending
-
-
-def _likeliest(plan: _Plan, params, outputs):
-  """`[B, W, K]` log-probabilities and tokens behind outputs `[B, W, F]`."""
-  logits = plan.reading.head.predict(params, outputs)
-  largest, tokens = jax.lax.top_k(logits, plan.beam)
-  normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-  return largest - normalizer, tokens.astype(jnp.int32)
+  logits = plan.reading.head.predict(params, jnp.concatenate(read, axis=1))
+  # Of nodes whose parents were read one after the other, `beam` below each.
+  behind = np.arange(sum(each.tokens.shape[1] for each in ranked)) // plan.beam
+  return _tree(plan.bounds, ranked, num > 0, logits, behind), tail.pending
 
 
 def _first_level(plan: _Plan, params, behind):
   """The tokens below the root."""
-  scores, tokens = _likeliest(plan, params, behind)
+  scores, tokens = plan.reading.head.likeliest(params, behind, plan.beam)
   return _Ranked(tokens[:, 0], scores[:, 0], jnp.full_like(tokens[:, 0], -1))
 
 
@@ -153,7 +153,7 @@ def _first_beam(level, tail):
 
 def _next_level(plan: _Plan, params, beam, outputs):
   """The tokens below a beam."""
-  scores, tokens = _likeliest(plan, params, outputs)
+  scores, tokens = plan.reading.head.likeliest(params, outputs, plan.beam)
   flat = lambda each: each.reshape(len(each), -1)
   return _Ranked(
     flat(tokens),
@@ -178,8 +178,12 @@ def _next_beam(plan: _Plan, level, first, beam, outputs):
   )
 
 
-def _tree(bounds, ranked, valid):
-  """The nodes whose paths are likeliest; of equal ones, the shallower."""
+def _tree(bounds, ranked, valid, logits, behind):
+  """The nodes whose paths are likeliest; of equal ones, the shallower.
+
+  `logits` are of all that was read, and `behind` which of it each one that is
+  ranked hangs below.
+  """
   tokens, scores, parents = (
     jnp.concatenate(parts, axis=1) for parts in zip(*ranked)
   )
@@ -193,9 +197,11 @@ def _tree(bounds, ranked, valid):
   topology = trees.dynamic(
     jnp.where(above < 0, -1, place).astype(jnp.int32), exists, bounds
   )
+  row = jnp.asarray(behind)[jnp.minimum(index, num_ranked - 1)]
   return base.DraftTree(
     trees.at_entries(tokens, index),
     topology,
     exists & valid[:, None],
     probs=None,
+    raw_probs=trees.at_entries(jax.nn.softmax(logits), row),
   )

@@ -58,7 +58,8 @@ def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
     num_calls=sum(member.num_calls for member in members),
     vocab_size=vocab_size,
     partial=any(member.partial for member in members),
-    own_probs=len(members) > 1 and vocab_size is not None,
+    own_probs=any(member.own_probs for member in members)
+    or (len(members) > 1 and vocab_size is not None),
   )
 
 

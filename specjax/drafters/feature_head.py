@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from specjax import base
-from specjax import checks
 from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -33,9 +32,9 @@ def feature_head(
   """Builds a drafter of static trees, whose siblings are all different.
 
   They are drawn without replacement: where there are some, the drafter has
-  `own_probs`. At temperature 0 they are the most likely tokens, without
-  probabilities. A prompt of one token gets no draft in the first round, as
-  nothing is known of it yet.
+  `own_probs`. At temperature 0 they are the most likely tokens, and only
+  `raw_probs` are there. A prompt of one token gets no draft in the first round,
+  as nothing is known of it yet.
 
   Args:
     head: on the target's features.
@@ -49,10 +48,9 @@ def feature_head(
   Returns:
     The drafter; its state is the head's cache.
   """
-  checks.check_range('chunk', chunk, 1)
   distinct = topology.width > 1
   plan = _Plan(
-    pairs.Reading(head, topology.depth + 1, chunk),
+    pairs.reading(head, topology.depth, chunk),
     growth.Growth(
       topology,
       sampling,
@@ -60,6 +58,7 @@ def feature_head(
       bonus_probs,
       stop,
       distinct,
+      inner=True,
     ),
   )
   reading = plan.reading
@@ -69,7 +68,9 @@ def feature_head(
     draft=functools.partial(_draft, plan),
     commit=functools.partial(pairs.commit, reading),
     catch_up=base.CatchUp(functools.partial(pairs.catch_up, reading)),
-    estimate=functools.partial(pairs.estimate, reading, sampling),
+    estimate=functools.partial(
+      pairs.estimate, reading, sampling, _num_chosen(plan.growth)
+    ),
     slot=base.StateSlot(reading, 0),
     taps=head.taps,
     feature_size=head.feature_size,
@@ -87,13 +88,20 @@ class _Plan(NamedTuple):
   growth: growth.Growth
 
 
+def _num_chosen(plan: growth.Growth):
+  """How many tokens are chosen behind the root, if they are not drawn."""
+  chosen = plan.distinct and not plan.sampling.temperature
+  return len(plan.topology.levels[0]) if chosen else 0
+
+
 def _draft(plan: _Plan, keys, params, cache, context):
   """Reads the tail; the output of its last pair is behind the root."""
   num = pairs.num_pairs(context)
   tail = pairs.read_tail(plan.reading, params, cache, context)
   root = _predict(plan, params, tail.behind)
   read = functools.partial(_read_level, plan, params, cache, num, tail.seen)
-  return growth.grow(plan.growth, read, keys, root, tail.pending, num > 0)
+  tree, _ = growth.grow(plan.growth, read, keys, root, tail.pending, num > 0)
+  return tree, tail.pending
 
 
 def _predict(plan: _Plan, params, outputs):
@@ -112,6 +120,6 @@ def _read_level(plan: _Plan, params, cache, num, seen, depth, tokens, at,
     at.outputs,
     pending=pending,
     positions=positions,
-    mask=growth.level_mask(plan.growth.topology, depth, seen),
+    mask=growth.level_mask(plan.growth, depth, seen),
   )
   return _predict(plan, params, outputs), pending

@@ -44,6 +44,7 @@ class Growth(NamedTuple):
   bonus_probs: bool = False
   stop: base.Stop | None = None
   distinct: bool = False  # siblings are drawn without replacement
+  inner: bool = False  # only nodes with children are read, and bonus positions
 
 
 class _Level(NamedTuple):
@@ -51,8 +52,9 @@ class _Level(NamedTuple):
 
   tokens: jax.Array  # [B, W] int32
   valid: jax.Array  # [B, W] bool
-  probs: base.Probs | None  # [B, W, V] that each node was drawn from, if any
-  behind: Prediction | None  # behind each; None if they are not read
+  probs: jax.Array | None  # [B, W, V] that each was drawn from; None if chosen
+  raw_probs: jax.Array  # [B, W, V] behind the parent of each
+  behind: Prediction | None  # behind those that are read; None if none is
 
 
 def read_depth(topology: trees.Topology, bonus_probs: bool) -> int:
@@ -101,31 +103,38 @@ def grow(
   return _tree(plan, root, levels), pending
 
 
-def row_of_parent(topology: trees.Topology, depth: int) -> np.ndarray:
-  """Returns `[W]` which row of the level above each node hangs below."""
-  if not depth:
-    return np.zeros(len(topology.levels[0]), np.int32)
-  parents = np.array(topology.parents)[topology.levels[depth]]
-  return parents - topology.levels[depth - 1][0]
-
-
-def level_mask(
-  topology: trees.Topology, depth: int, before: jax.Array
-) -> jax.Array:
-  """Returns `[B, W, M + W]` what the nodes of a level attend to.
+def level_mask(plan: Growth, depth: int, before: jax.Array) -> jax.Array:
+  """Returns `[B, W, M + W]` what nodes of a level that are read attend to.
 
   Args:
-    topology: of the tree.
+    plan: of the whole tree.
     depth: of the level, from 0.
     before: `[B, M]` which of the pending tokens in front of the tree they see.
   """
-  level = topology.levels[depth]
-  ancestors = topology.mask[level + 1, 1 : level[-1] + 2]
+  levels = [_read_nodes(plan, each) for each in range(depth + 1)]
+  places = levels[-1][:, None] + 1, np.concatenate(levels)[None] + 1
   each = [
-    jnp.broadcast_to(mask, (len(before), len(level), mask.shape[-1]))
-    for mask in (before[:, None], ancestors)
+    jnp.broadcast_to(mask, (len(before), len(levels[-1]), mask.shape[-1]))
+    for mask in (before[:, None], plan.topology.mask[places])
   ]
   return jnp.concatenate(each, axis=-1)
+
+
+def _read_nodes(plan: Growth, depth):
+  """The nodes of a level that are read."""
+  level = plan.topology.levels[depth]
+  if plan.inner and not plan.bonus_probs:
+    return np.intersect1d(level, plan.topology.parents)
+  return level
+
+
+def _row_of_parent(plan: Growth, depth):
+  """`[W]` which of what was read of the level above each node hangs below."""
+  level = plan.topology.levels[depth]
+  if not depth:
+    return np.zeros(len(level), np.int32)
+  parents = np.array(plan.topology.parents)[level]
+  return np.searchsorted(_read_nodes(plan, depth - 1), parents)
 
 
 def _grow(plan: Growth, read, uniforms, depth, behind, valid, pending):
@@ -142,7 +151,7 @@ def _grow(plan: Growth, read, uniforms, depth, behind, valid, pending):
   """
   if depth == plan.topology.depth:
     return [], pending
-  row = row_of_parent(plan.topology, depth)
+  row = _row_of_parent(plan, depth)
   at = jax.tree.map(lambda each: each[:, row], behind)
   going = valid[:, row]
   if plan.stop is not None:
@@ -159,25 +168,30 @@ def _grow(plan: Growth, read, uniforms, depth, behind, valid, pending):
 
 def _grow_level(plan: Growth, read, uniforms, depth, above, at, going, pending):
   """Draws and reads one level, and drafts what hangs below it."""
-  drawn = uniforms[:, plan.topology.levels[depth]]
+  level = plan.topology.levels[depth]
+  drawn = uniforms[:, level]
   if plan.distinct:
-    row = row_of_parent(plan.topology, depth)
+    row = _row_of_parent(plan, depth)
     tokens, probs, exists = siblings.draw(
-      drawn, above.logits, above.probs, row, plan.sampling
+      drawn, above.logits, above.probs.processed, row, plan.sampling
     )
     going &= exists
   else:
-    probs = at.probs
-    tokens = sampling_lib.tokens(
-      drawn, at.logits, probs.processed, plan.sampling
-    )
-  behind = None
+    probs = at.probs.processed
+    tokens = sampling_lib.tokens(drawn, at.logits, probs, plan.sampling)
+  behind, below = None, going
   if depth < plan.read_depth:
-    behind, pending = read(depth, tokens, at, pending)
+    chosen = np.searchsorted(level, _read_nodes(plan, depth))
+    of_read = lambda each: each[:, chosen]
+    behind, pending = read(
+      depth, tokens[:, chosen], jax.tree.map(of_read, at), pending
+    )
+    below = going[:, chosen]
   levels, pending = _grow(
-    plan, read, uniforms, depth + 1, behind, going, pending
+    plan, read, uniforms, depth + 1, behind, below, pending
   )
-  return [_Level(tokens, going, probs, behind), *levels], pending
+  drafted = _Level(tokens, going, probs, at.probs.raw, behind)
+  return [drafted, *levels], pending
 
 
 def _stopped(plan: Growth, read, first, at, pending):
@@ -185,17 +199,18 @@ def _stopped(plan: Growth, read, first, at, pending):
   levels, whole = [], pending
   for depth in range(first, plan.topology.depth):
     width = len(plan.topology.levels[depth])
-    junk = _junk(at, width)
     tokens, nothing = (
       jnp.zeros((len(at.logits), width), dtype) for dtype in (jnp.int32, bool)
     )
     behind = None
     if depth < plan.read_depth:
-      behind = junk
-      step = functools.partial(read, depth)
-      _, whole = jax.eval_shape(step, tokens, junk, whole)
-    probs = at.probs if depth == first else junk.probs
-    levels.append(_Level(tokens, nothing, probs, behind))
+      behind = _junk(at, len(_read_nodes(plan, depth)))
+      step, some = functools.partial(read, depth), behind.logits.shape[1]
+      _, whole = jax.eval_shape(step, tokens[:, :some], behind, whole)
+    probs = at.probs if depth == first else _junk(at, width).probs
+    chosen = plan.distinct and not plan.sampling.temperature
+    drawn = None if chosen else probs.processed
+    levels.append(_Level(tokens, nothing, drawn, probs.raw, behind))
   return levels, padding.pad_to(pending, whole)
 
 
@@ -220,12 +235,12 @@ def _tree(plan: Growth, root, levels):
     leaves = plan.topology.leaf_entries
     bonus = jax.tree.map(lambda probs: probs[:, leaves], behind)
   drawn = [level.probs for level in levels]
-  probs = None if None in drawn else join([nothing, *drawn])
+  chosen = any(probs is None for probs in drawn)
   return base.DraftTree(
     tokens=join([tokens, *(level.tokens for level in levels)]),
     topology=plan.topology,
     valid=join([tokens.astype(bool), *(level.valid for level in levels)]),
-    probs=probs and probs.processed,
-    raw_probs=probs and probs.raw,
-    bonus_probs=bonus,
+    probs=None if chosen else join([nothing.processed, *drawn]),
+    raw_probs=join([nothing.raw, *(level.raw_probs for level in levels)]),
+    bonus_probs=None if chosen else bonus,
   )

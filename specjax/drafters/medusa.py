@@ -29,7 +29,8 @@ def medusa(
   """Builds a drafter without a cache, which costs one call of the heads.
 
   A chain is drawn from their distributions. In other trees, the children of a
-  node are the most likely tokens, in their order, without probabilities.
+  node are the most likely tokens, in their order, and only `raw_probs` are
+  there.
 
   Args:
     head: the heads, at least as many as the tree is deep.
@@ -52,7 +53,12 @@ def medusa(
     init=lambda params, context, max_length: (),
     draft=functools.partial(_draft, head, topology, sampling, bonus_probs),
     commit=lambda state, proposal, context, outcome, rows: state,
-    estimate=functools.partial(_estimate, head, sampling),
+    estimate=functools.partial(
+      _estimate,
+      head,
+      sampling,
+      len(topology.levels[0]) if topology.width > 1 else 0,
+    ),
     taps=head.taps,
     feature_size=head.feature_size,
     num_calls=1,
@@ -64,11 +70,18 @@ def _draft(head, topology, sampling, bonus_probs, keys, params, state, context):
   """The heads read the last feature, of the token before the last."""
   del state
   at = context.lengths[:, None] - 2
-  logits = _predict(head, params, context, at)[:, 0]
+  features = _features(context, at)
+  logits = head.predict(params, features)[:, 0]
   valid = jnp.broadcast_to(at >= 0, (len(at), topology.num_nodes))
   if topology.width > 1:
-    tokens = _likeliest(topology, logits[:, : topology.depth])
-    return base.DraftTree(tokens, topology, valid, probs=None), ()
+    rank = siblings.ranks(topology.parents)
+    _, best = head.likeliest(params, features, int(rank.max()) + 1)
+    level = topology.depths - 1
+    raw = jax.nn.softmax(logits)[:, level]
+    tree = base.DraftTree(
+      best[:, 0][:, level, rank], topology, valid, probs=None, raw_probs=raw
+    )
+    return tree, ()
   num = sampling_lib.num_uniforms(logits.shape[-1])
   shape = topology.num_nodes, num
   uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
@@ -92,33 +105,25 @@ def _draft(head, topology, sampling, bonus_probs, keys, params, state, context):
   return tree, ()
 
 
-def _predict(head, params, context, at):
-  """`[B, T, K, V]` logits from the features at `[B, T]`; of zeros before 0."""
+def _features(context, at):
+  """Features at `[B, T]`; zeros before 0."""
   exists = at[..., None] >= 0
-  features = tuple(
+  return tuple(
     jnp.where(exists, trees.at_entries(each, at), 0)
     for each in context.features
   )
-  return head.predict(params, features)
 
 
-def _likeliest(topology, logits):
-  """Tokens of each level, by the rank of a node among its siblings."""
-  rank = siblings.ranks(topology.parents)
-  _, best = jax.lax.top_k(logits, int(rank.max()) + 1)
-  return best[:, topology.depths - 1, rank].astype(jnp.int32)
-
-
-def _estimate(head, sampling, params, state, context, rows, target):
+def _estimate(head, sampling, num_chosen, params, state, context, rows, target):
   """Compares the first head with the target, at each committed position."""
   index = np.arange(target.probs.processed.shape[1])[None]
   at = target.start[:, None] - 2 + index
-  logits = _predict(head, params, context, at)[:, :, 0]
+  logits = head.predict(params, _features(context, at))[:, :, 0]
   # Nothing is predicted of the token behind the first one.
   predicts = at[..., None] >= 0
   probs = jax.tree.map(
     lambda each: jnp.where(predicts, each, 0.0),
-    sampling_lib.both_probs(logits, sampling),
+    committed.drafted(logits, sampling, num_chosen),
   )
   chances = committed.acceptance(
     probs, target.start - 1, target, committed.nothing(target)

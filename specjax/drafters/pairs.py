@@ -13,9 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import committed
+
+# Pairs that a draft reads at least: so drafts of up to 7 levels share a cache.
+_TAIL = 8
 
 
 class Reading(NamedTuple):
@@ -24,6 +28,15 @@ class Reading(NamedTuple):
   head: base.FeatureHead
   tail: int  # pairs that a draft reads, at most
   chunk: int  # pairs a call, when the head was not played
+
+
+def reading(head: base.FeatureHead, depth: int, chunk: int) -> Reading:
+  """Returns what a drafter of trees of a depth reads.
+
+  Behind its own rounds, the cache lacks `depth + 1` pairs at most.
+  """
+  checks.check_range('chunk', chunk, 1)
+  return Reading(head, max(depth + 1, _TAIL), chunk)
 
 
 def num_pairs(context: base.Context) -> jax.Array:
@@ -79,9 +92,7 @@ def read(
 class Tail(NamedTuple):
   """What a draft begins with."""
 
-  behind: (
-    jax.Array
-  )  # [B, 1, F] output of the last pair, for the root's children
+  behind: jax.Array  # [B, 1, F] output of the last pair
   pending: base.Pending
   seen: jax.Array  # [B, tail] which of the pending pairs exist
 
@@ -107,7 +118,10 @@ def commit(
   outcome: base.Outcome,
   rows: jax.Array,
 ) -> base.Cache:
-  """Commits the tail, which was read with true features; nothing drafted."""
+  """Commits the tail, which was read with true features; nothing drafted.
+
+  So proposals are the same for trees of all shapes, which can share a cache.
+  """
   lag = jnp.minimum(num_pairs(context) - cache.lengths, plan.tail)
   # The outcome is known once the cache was read: the write comes behind, in
   # place. It never counts less than no token.
@@ -139,13 +153,17 @@ def catch_up(
 def estimate(
   plan: Reading,
   sampling: sampling_lib.Sampling,
+  num_chosen: int,
   params: base.Params,
   cache: base.Cache,
   context: base.Context,
   rows: jax.Array,
   target: base.TargetProbs,
 ) -> tuple[base.Cache, jax.Array, base.Probs]:
-  """Reads all pairs but the last, and compares, as `Drafter.estimate`."""
+  """Reads all pairs but the last, and compares, as `Drafter.estimate`.
+
+  `sampling` and `num_chosen` are as of `committed.drafted`.
+  """
   end = jnp.where(rows, num_pairs(context) - 1, 0)
 
   def read_on(cache, chunk):
@@ -154,7 +172,14 @@ def estimate(
 
   # A pair predicts what follows its token, which is the one after its own.
   return committed.estimate(
-    read_on, plan.chunk, sampling, cache, end, target, ahead=1
+    read_on,
+    plan.chunk,
+    sampling,
+    cache,
+    end,
+    target,
+    ahead=1,
+    num_chosen=num_chosen,
   )
 
 

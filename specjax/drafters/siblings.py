@@ -7,14 +7,11 @@ distribution of the first one for all, they would not be.
 """
 
 from collections.abc import Sequence
-import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import base
 from specjax import sampling as sampling_lib
 
 
@@ -29,55 +26,45 @@ def ranks(parents: Sequence[int] | np.ndarray) -> np.ndarray:
 def draw(
   uniforms: jax.Array,
   logits: jax.Array,
-  probs: base.Probs,
+  probs: jax.Array,
   rows: np.ndarray,
   sampling: sampling_lib.Sampling,
-) -> tuple[jax.Array, base.Probs | None, jax.Array]:
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
   """Draws a level of nodes.
 
-  At temperature 0 they are chosen, the likeliest first, and have no
-  distribution.
+  At temperature 0 they are chosen, the likeliest first.
 
   Args:
     uniforms: `[B, W, U]`, see `sampling.draw`.
     logits: `[B, P, V]` behind the nodes of the level above.
-    probs: `[B, P, V]`, what `sampling.both_probs` makes of them.
+    probs: `[B, P, V]`, what `sampling.probabilities` makes of them.
     rows: `[W]` which of those each node hangs below.
     sampling: how tokens are drawn.
 
   Returns:
-    `[B, W]` tokens; `[B, W, V]` what each was drawn from, or None; and `[B, W]`
-    whether there was a token left.
+    `[B, W]` tokens; `[B, W, V]` what each was drawn from, or None where they
+    were chosen; and `[B, W]` whether there was a token left.
   """
   rank = ranks(rows)
+  if not sampling.temperature:
+    num = min(int(rank.max()) + 1, logits.shape[-1])
+    best, tokens = jax.lax.top_k(logits, num)
+    column = np.minimum(rank, num - 1)
+    exists = (best[:, rows, column] > -jnp.inf) & (rank < num)[None]
+    return tokens[:, rows, column].astype(jnp.int32), None, exists
   rounds = [np.flatnonzero(rank == i) for i in range(rank.max() + 1)]
-  drawn = []
+  drawn, left = [], probs
   for nodes in rounds:
-    own_logits, own = _at(rows[nodes], (logits, probs))
-    tokens = sampling_lib.tokens(
-      uniforms[:, nodes], own_logits, own.processed, sampling
-    )
-    drawn.append((tokens, own, _is_left(own_logits, own, sampling)))
+    own = left[:, rows[nodes]]
+    tokens = jax.vmap(jax.vmap(sampling_lib.draw))(uniforms[:, nodes], own)
+    drawn.append((tokens, own, own.sum(-1) > 0))
     taken = np.arange(len(tokens))[:, None], rows[nodes][None], tokens
-    logits = logits.at[taken].set(-jnp.inf)
-    probs = jax.tree.map(functools.partial(_without, taken), probs)
+    left = _without(taken, left)
   place = np.argsort(np.concatenate(rounds))
-  tokens, probs, exists = jax.tree.map(
+  tokens, own, exists = jax.tree.map(
     lambda *each: jnp.concatenate(each, axis=1)[:, place], *drawn
   )
-  return tokens, probs if sampling.temperature else None, exists
-
-
-def _at(rows: np.ndarray, values: Any) -> Any:
-  """What nodes of the level above have."""
-  return jax.tree.map(lambda each: each[:, rows], values)
-
-
-def _is_left(logits, probs, sampling):
-  """`[B, W]` whether a token can still be drawn."""
-  if not sampling.temperature:
-    return logits.max(-1) > -jnp.inf
-  return probs.processed.sum(-1) > 0
+  return tokens, own, exists
 
 
 def _without(taken, probs):

@@ -5,6 +5,8 @@ import os
 from typing import Any
 from typing import NamedTuple
 
+import numpy as np
+
 from specjax import base
 from specjax import decoding
 from specjax import models
@@ -27,6 +29,7 @@ __all__ = [
   'decoder',
   'join',
   'load',
+  'load_drafter',
   'load_model',
   'num_params',
 ]
@@ -68,34 +71,34 @@ def load(family: str | os.PathLike[str] = 'mini') -> Family:
 
   A folder holds `tokenizer.json`, `target.safetensors`, any number of other
   `*.safetensors` (the drafters), and `prompts.jsonl` or no prompts. A folder
-  inside of it holds other drafters of the same target, and nothing else.
+  inside of it holds more drafters of the same target, and nothing else.
 
   What `models.load` reads, a folder of HuggingFace or a GGUF file, is a family
-  without drafters and prompts; see `join` for some with drafters.
+  without drafters and prompts; a folder inside of such a folder has some, as
+  above. See `join` for drafters that are checkpoints, too.
 
   Args:
     family: 'mini', 'mini/specialists', 'smollm2' or a path. The weights of
       'smollm2' are fetched by `python -m specjax.families.fetch smollm2`.
 
   Raises:
-    ValueError: there is no such family, or one of its files is missing or
-      corrupt.
+    ValueError: there is no such family, one of its files is missing or
+      corrupt, or there are two drafters of one name.
   """
   family = os.fspath(family)
   shipped = family in (*_known(), *packages.PACKAGES)
   folder = os.path.join(_SHIPPED, family) if shipped else family
   package = family.partition('/')[0]
   if shipped and package in packages.PACKAGES:
+    home = os.path.join(_SHIPPED, package)
     made = join(models.load(packages.find(package)), {})
-  elif _is_checkpoint(folder):
-    return join(models.load(folder), {})
   else:
     home = _home(folder)
-    target = load_model(os.path.join(home, _TARGET))
-    made = Family(tokenizer_lib.load(home), target, {}, [])
+    made = _of_home(home)
+  folders = [each for each in (home, folder) if not _is_checkpoint(each)]
   prompts = os.path.join(_SHIPPED if shipped else home, 'prompts.jsonl')
   return made._replace(
-    drafters=_drafters(folder, made.target),
+    drafters=_drafters(dict.fromkeys(folders), made.target),
     prompts=examples_lib.read(prompts) if os.path.exists(prompts) else [],
   )
 
@@ -142,6 +145,21 @@ def load_model(
   if isinstance(config, head_config.HeadConfig):
     raise ValueError(f'{path} is a head, which needs a target: see load.')
   return Model(config, adapters.language_model(config), params)
+
+
+def load_drafter(
+  path: str | os.PathLike[str], target: Model
+) -> Model | models.Head:
+  """Loads a drafter of a target: a model or a head, as the file's config says.
+
+  Raises:
+    ValueError: as `checkpoint.load`; or it is the head of another target.
+  """
+  config, params = checkpoint.load(path, target.params)
+  if not isinstance(config, head_config.HeadConfig):
+    return Model(config, adapters.language_model(config), params)
+  heads.check_target(os.fspath(path), config, target.config, target.params)
+  return models.Head(config, heads.functions(config), params)
 
 
 def decoder(
@@ -197,40 +215,54 @@ def _tokenizer(name, loaded):
   return loaded.tokenizer
 
 
+def _of_home(home):
+  """The family of a target, without drafters."""
+  if _is_checkpoint(home):
+    return join(models.load(home), {})
+  target = load_model(os.path.join(home, _TARGET))
+  return Family(tokenizer_lib.load(home), target, {}, [])
+
+
 def _home(folder):
-  """The folder of the target: this one, or the one above."""
-  if not os.path.isdir(folder):
+  """The folder of the target, or its file: this one, or the folder above."""
+  if not os.path.exists(folder):
     names = ', '.join(dict.fromkeys([*_known(), *packages.PACKAGES]))
     raise ValueError(f'Unknown family {folder!r}. Known: {names}, or a folder.')
   for home in (folder, os.path.dirname(os.path.abspath(folder))):
-    if os.path.exists(os.path.join(home, _TARGET)):
+    if os.path.exists(os.path.join(home, _TARGET)) or _is_checkpoint(home):
       return home
   raise ValueError(
     f'There is no {_TARGET} in {folder}, nor in the folder above.'
   )
 
 
-def _drafters(folder, target):
-  """Models and heads of a folder; they may share the target's parameters."""
-  names = os.listdir(folder) if os.path.isdir(folder) else []
-  return _in_order(
-    {
-      name.removesuffix('.safetensors'): _drafter(
-        os.path.join(folder, name), target
-      )
-      for name in names
-      if name.endswith('.safetensors') and name != _TARGET
-    }
-  )
+def _drafters(folders, target):
+  """Models and heads of folders; they may share the target's parameters."""
+  paths: dict[str, str] = {}
+  for folder in folders:
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+      stem, end = os.path.splitext(name)
+      if end != '.safetensors' or name == _TARGET:
+        continue
+      path = os.path.join(folder, name)
+      if stem in paths:
+        raise ValueError(f'Two drafters are {stem}: {paths[stem]} and {path}.')
+      paths[stem] = path
+  loaded = {name: load_drafter(path, target) for name, path in paths.items()}
+  return _in_order(_with_common_heads(loaded))
 
 
-def _drafter(path, target):
-  """Loads a model or a head, as the file's config says."""
-  config, params = checkpoint.load(path, target.params)
-  if not isinstance(config, head_config.HeadConfig):
-    return Model(config, adapters.language_model(config), params)
-  heads.check_target(path, config, target.config, target.params)
-  return models.Head(config, heads.functions(config), params)
+def _with_common_heads(drafters):
+  """Output heads that are the same part of the target's, as one array."""
+  parts: dict[bytes, Any] = {}
+  for name, each in drafters.items():
+    if not isinstance(each, models.Head) or 'head_rows' not in each.params:
+      continue
+    if 'head' in heads.shared(each.config):
+      rows = np.asarray(each.params['head_rows']).tobytes()
+      part = parts.setdefault(rows, each.params['head'])
+      drafters[name] = each._replace(params={**each.params, 'head': part})
+  return drafters
 
 
 def _in_order(drafters):

@@ -67,8 +67,7 @@ def narrow_head(
     )
   if len(np.unique(ids)) < len(ids):
     raise ValueError('tokens must be different, got one of them twice.')
-  rows = np.full(config.vocab_size, -1, np.int32)
-  rows[ids] = np.arange(len(ids))
+  rows = head_rows(ids, config.vocab_size)
   return (
     dataclasses.replace(config, tie_embeddings=False, head_size=len(ids)),
     {
@@ -92,6 +91,23 @@ def head_of(params: base.Params, rows: np.ndarray | None) -> base.Params:
     table = params['embedding']['embedding'].T
   if rows is None:
     return {'kernel': table}
+  return {'kernel': jnp.take(table, head_tokens(rows), axis=1)}
+
+
+def head_rows(
+  tokens: Sequence[int] | np.ndarray, vocab_size: int
+) -> np.ndarray:
+  """Returns `[V]` the place of each token in a head of some; -1 for none."""
+  rows = np.full(vocab_size, -1, np.int32)
+  rows[np.asarray(tokens)] = np.arange(len(tokens))
+  return rows
+
+
+def head_tokens(rows: np.ndarray) -> np.ndarray:
+  """Returns the tokens that a head can emit, in its order.
+
+  Args:
+    rows: as of `head_of`.
+  """
   ids = np.flatnonzero(np.asarray(rows) >= 0)
-  ids = ids[np.argsort(np.asarray(rows)[ids])]
-  return {'kernel': jnp.take(table, ids, axis=1)}
+  return ids[np.argsort(np.asarray(rows)[ids])]

@@ -1,6 +1,7 @@
 """Heads on a target's features, as functions."""
 
 import dataclasses
+import functools
 import hashlib
 from typing import Any
 
@@ -53,11 +54,11 @@ def configure(
   if kind == 'eagle3':
     options = {'taps': _three_taps(target.num_layers), **options}
   _check_taps(options.get('taps', (-1,)), target.num_layers)
-  own = kind == 'eagle3' or options.get('own_heads', False)
+  apart = kind == 'eagle3' or options.get('own_heads', False)
   layer = dataclasses.replace(
     target,
     num_layers=1,
-    tie_embeddings=target.tie_embeddings and not own and head_size is None,
+    tie_embeddings=target.tie_embeddings and not apart and head_size is None,
     head_size=head_size,
   )
   return make(layer=layer, **options)
@@ -120,6 +121,7 @@ def feature_head(
     fuse=lambda params, features: nnx.merge(graph, params).fuse(features),
     extend=extend,
     predict=lambda params, outputs: nnx.merge(graph, params).predict(outputs),
+    likeliest=functools.partial(_likeliest, graph),
     commit=kv_cache.commit,
     taps=config.taps,
     feature_size=layer.d_model,
@@ -135,11 +137,18 @@ def parallel_head(
   graph = adapters.graph(config, dtype)
   return base.ParallelHead(
     predict=lambda params, features: nnx.merge(graph, params)(features),
+    likeliest=functools.partial(_likeliest, graph),
     num_steps=config.num_steps,
     taps=config.taps,
     feature_size=config.layer.d_model,
     vocab_size=config.layer.vocab_size,
   )
+
+
+def _likeliest(graph, params, x, num):
+  """The likeliest tokens, of those that can be drafted."""
+  model = nnx.merge(graph, params)
+  return model.likeliest(model.predict_drafted(x), num)
 
 
 def begin(
@@ -164,10 +173,10 @@ def begin(
   Raises:
     ValueError: there are not as many tokens as the config says.
   """
-  own = adapters.init_params(key, config)
-  own['embedding'] = params['embedding']
+  made = adapters.init_params(key, config)
+  made['embedding'] = params['embedding']
   if config.layer.tie_embeddings:
-    return own
+    return made
   if config.layer.head_size is not None:
     if len(tokens) != config.layer.head_size:
       raise ValueError(
@@ -175,11 +184,12 @@ def begin(
         f'{len(tokens)}.'
       )
     _, narrow = cutting.narrow_head(target, params, tokens)
-    own['head_rows'] = narrow['head_rows']
-  own['head'] = cutting.head_of(params, own.get('head_rows'))
-  for i in own.get('more_heads', ()):
-    own['more_heads'][i] = own['head']
-  return own
+    made |= {name: narrow[name] for name in ('head_rows', 'head')}
+  else:
+    made['head'] = cutting.head_of(params, None)
+  for i in made.get('more_heads', ()):
+    made['more_heads'][i] = made['head']
+  return made
 
 
 def lend(
@@ -200,10 +210,16 @@ def lend(
 
 def shared(config: HeadConfig) -> tuple[str, ...]:
   """Returns the parameters that are the target's, never stored or trained."""
-  own = isinstance(config, head_config.Eagle3Config) or getattr(
+  apart = isinstance(config, head_config.Eagle3Config) or getattr(
     config, 'own_heads', False
   )
-  return ('embedding',) if own else ('embedding', 'head')
+  return ('embedding',) if apart else ('embedding', 'head')
+
+
+def own(config: HeadConfig, params: base.Params) -> base.Params:
+  """Returns a head's parameters without those that it shares."""
+  lent = shared(config)
+  return {name: each for name, each in params.items() if name not in lent}
 
 
 def fingerprint(params: base.Params) -> str:

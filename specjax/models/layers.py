@@ -221,6 +221,30 @@ class TokenModel(nnx.Module):
     known = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
     return jnp.where((rows >= 0)[None, None], known, -jnp.inf)
 
+  def likeliest(
+    self, logits: jax.Array, num: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns log-probabilities and tokens `[..., num]` of `head_logits`.
+
+    The likeliest first; -inf where the head has no more tokens.
+    """
+    size = logits.shape[-1]
+    best, index = jax.lax.top_k(logits, min(num, size))
+    best -= jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+    tokens = index.astype(jnp.int32)
+    if self.config.head_size is not None:
+      rows = self.head_rows[...]
+      ids = jnp.zeros(size, jnp.int32)
+      ids = ids.at[jnp.where(rows >= 0, rows, size)].set(
+        jnp.arange(len(rows), dtype=jnp.int32), mode='drop'
+      )
+      tokens = ids[tokens]
+    more = [(0, 0)] * (logits.ndim - 1) + [(0, max(num - size, 0))]
+    return (
+      jnp.pad(best, more, constant_values=-jnp.inf),
+      jnp.pad(tokens, more),
+    )
+
   def head_logits(
     self, x: jax.Array, head: nnx.Linear | None = None
   ) -> jax.Array:

@@ -158,7 +158,7 @@ class Head(NamedTuple):
 def load_head(
   path: str | os.PathLike[str],
   target: Checkpoint,
-  dtype: jax.typing.DTypeLike = jnp.float32,
+  dtype: jax.typing.DTypeLike | None = None,
 ) -> Head:
   """Reads a published head: of EAGLE, EAGLE-3 or Medusa.
 
@@ -166,7 +166,8 @@ def load_head(
     path: a directory with `config.json` and safetensors, as their authors or
       speculators publish it. Pickled weights are never read.
     target: the model that it was made for.
-    dtype: of the computations.
+    dtype: of the computations, and of what is not its target's; None for that
+      of the target.
 
   Raises:
     ValueError: a file is missing, truncated or corrupt, it is no known head, or
@@ -178,12 +179,23 @@ def load_head(
     if not fields:
       raise ValueError(f'{path} has no config.json.')
     config, params = huggingface_heads.read(
-      fields, shards.load(path), target.config, target.params
+      fields,
+      shards.load(path, *huggingface_heads.FILES),
+      target.config,
+      target.params,
     )
     heads.check_target(path, config, target.config, target.params)
   except ValueError as error:
     raise ValueError(f'Cannot load {path}: {error}') from error
+  dtype = dtype or _main_dtype(target.params)
+  own = heads.own(config, params)
+  params |= jax.tree.map(lambda leaf: _as(leaf, dtype), own)
   return Head(config, heads.functions(config, dtype), params)
+
+
+def _as(leaf, dtype):
+  """Numbers in a type; integers as they are."""
+  return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
 
 
 def save_head(head: Head, folder: str | os.PathLike[str]) -> None:

@@ -193,6 +193,8 @@ def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
     building.require(
       tree.bonus_probs is None, 'Without probs there are no bonus_probs.'
     )
+    if tree.raw_probs is not None:
+      _check_probs(tree.raw_probs, tree.valid)
     return
   building.require(
     drafter.vocab_size == building.VOCAB_SIZE,

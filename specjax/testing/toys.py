@@ -1,5 +1,7 @@
 """Tiny models of random weights: to try components on, without training."""
 
+from collections.abc import Mapping
+import dataclasses
 import functools
 import pathlib
 from typing import Any
@@ -19,6 +21,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import heads
 
 VOCAB = 32
 
@@ -129,3 +132,25 @@ def write_family(
       *ends,
     )
     checkpoint.save(str(folder / f'{name}.safetensors'), config, params)
+
+
+def write_heads(folder: pathlib.Path, kinds: Mapping[str, str]) -> None:
+  """Writes untrained heads of the target that a family's folder holds.
+
+  Args:
+    folder: of a family; they are in its folder `heads`.
+    kinds: of each name, one of 'eagle', 'eagle3' and 'medusa'.
+  """
+  target = families.load(folder).target
+  assert isinstance(target.config, config_lib.TransformerConfig)
+  (folder / 'heads').mkdir()
+  for seed, (name, kind) in enumerate(kinds.items()):
+    config = dataclasses.replace(
+      heads.configure(kind, target.config),
+      target=heads.fingerprint(target.params),
+    )
+    params = heads.begin(
+      jax.random.key(seed), config, target.config, target.params
+    )
+    path = folder / 'heads' / f'{name}.safetensors'
+    checkpoint.save(path, config, heads.own(config, params))

@@ -21,23 +21,25 @@ Logits = Callable[..., jax.Array]
 
 
 class Recipe(NamedTuple):
-  """How an EAGLE head is trained; the default is EAGLE-1's (Li et al. 2024).
+  """How a head is trained that drafts token by token.
+
+  EAGLE-1 (Li et al. 2024) has 1 step, weights 1 and 0.1, and noise of 0.1.
 
   Attributes:
     steps: how often it reads its own outputs in place of features: 1 never,
       more as HASS and EAGLE-3's training-time test do.
-    decay: weight of a step over that of the one before.
     feature_weight: of the distance to the teacher's features.
     token_weight: of KL(teacher || head).
     noise: features are moved by uniform noise of at most this, times 512 over
       the length of the rows.
+    decay: weight of a step over that of the one before.
   """
 
-  steps: int = 1
+  steps: int
+  feature_weight: float
+  token_weight: float
+  noise: float
   decay: float = 0.8
-  feature_weight: float = 1.0
-  token_weight: float = 0.1
-  noise: float = 0.1
 
 
 def feature_head(
@@ -49,8 +51,8 @@ def feature_head(
   where the teacher's likeliest token is one of it.
 
   Args:
-    head: the head; it reads `packing.TaughtBatch.taps`, or where its taps are
-      (-1,) `features`.
+    head: the head; of its taps, -1 is `packing.TaughtBatch.features`, and the
+      others are its `taps`, in their order.
     drafted: `(params, outputs) -> logits`, the head's.
     teacher: `(params, features) -> logits`, the teacher's of the same tokens.
     recipe: what is weighed how.
@@ -65,10 +67,11 @@ def feature_head(
     fixed, teacher_params = frozen
     params = {**params, **fixed}
     inputs, pending = _inputs(head, params, batch, recipe, key), None
+    taught = _taught(teacher, teacher_params, batch)
     total, metrics = jnp.zeros(()), {}
     for step in range(recipe.steps):
       outputs, pending = _read(head, params, batch, step, inputs, pending)
-      lesson = _lesson(fixed, teacher, teacher_params, batch, step + 1)
+      lesson = _lesson(fixed, taught, batch, step + 1)
       loss, own = losses.divergence(
         lesson.log_probs, drafted(params, outputs), lesson.known
       )
@@ -85,14 +88,14 @@ def feature_head(
 
 
 def medusa(
-  drafted: Logits, teacher: Logits, num_steps: int, decay: float = 0.8
+  head: base.ParallelHead, drafted: Logits, teacher: Logits, decay: float = 0.8
 ) -> losses.Loss:
   """Builds the loss of Medusa's heads, which learn the teacher's distributions.
 
   Args:
+    head: the heads; they read what `feature_head` reads.
     drafted: `(params, features) -> logits[B, T, K, H]`, the heads'.
     teacher: as of `feature_head`.
-    num_steps: `K`.
     decay: weight of a head over that of the one before (Cai et al. 2024).
 
   Returns:
@@ -103,12 +106,12 @@ def medusa(
     del key
     fixed, teacher_params = frozen
     params = {**params, **fixed}
-    features = batch.features.astype(jnp.float32)
-    logits = drafted(params, (features,))
+    logits = drafted(params, _features(head.taps, batch))
+    taught = _taught(teacher, teacher_params, batch)
     total, metrics = jnp.zeros(()), {}
-    for step in range(num_steps):
+    for step in range(head.num_steps):
       # The first head is of the token behind the next one.
-      lesson = _lesson(fixed, teacher, teacher_params, batch, step + 1)
+      lesson = _lesson(fixed, taught, batch, step + 1)
       loss, own = losses.divergence(
         lesson.log_probs, logits[:, :, step], lesson.known
       )
@@ -128,15 +131,23 @@ class _Lesson(NamedTuple):
   known: jax.Array  # [B, T] weights where its best token can be drafted
 
 
-def _lesson(fixed, teacher, params, batch, offset):
-  features = later(batch.features, offset).astype(jnp.float32)
+def _taught(teacher, params, batch):
+  """What the teacher computed, at each token: features and log-probabilities.
+
+  Of all tokens at once, as its head costs more than a step does.
+  """
+  features = batch.features.astype(jnp.float32)
+  return features, jax.nn.log_softmax(teacher(params, features))
+
+
+def _lesson(fixed, taught, batch, offset):
+  features, log_probs = (later(each, offset) for each in taught)
   one_text = _is_one_text(batch, offset)
   weights = jnp.where(one_text, later(batch.weights, offset), 0.0)
   known = weights
   if 'head_rows' in fixed:
     rows = fixed['head_rows'][later(batch.best, offset)]
     known = jnp.where(rows >= 0, weights, 0.0)
-  log_probs = jax.nn.log_softmax(teacher(params, features))
   return _Lesson(features, log_probs, weights, known)
 
 
@@ -154,10 +165,16 @@ def _is_one_text(batch, offset):
   return same & inside & (batch.segments >= 0)
 
 
-def _inputs(head, params, batch: packing.TaughtBatch, recipe, key):
+def _features(taps, batch: packing.TaughtBatch):
+  """What a head of such taps reads; the batch has the others than -1."""
+  others = iter(batch.taps)
+  every = (batch.features if tap == -1 else next(others) for tap in taps)
+  return tuple(each.astype(jnp.float32) for each in every)
+
+
+def _inputs(head, params, batch, recipe, key):
   """Features as the head reads them, with noise."""
-  every = batch.taps if head.taps != (-1,) else (batch.features,)
-  features = tuple(each.astype(jnp.float32) for each in every)
+  features = _features(head.taps, batch)
   largest = recipe.noise * 512 / batch.tokens.shape[1]
   if largest:
     keys = jax.random.split(key, len(features))

@@ -72,6 +72,11 @@ def teach(
       some = slice(first, first + batch_size)
       batch = packing.take(rows, some)
       for array, value in zip(arrays, read(params, batch), strict=True):
+        if not np.isfinite(value).all():
+          raise ValueError(
+            'What the teacher computes is not finite, or exceeds the 65,504 of '
+            'float16, in which it is kept.'
+          )
         array[some] = value
         array.flush()
       progress.write(first + len(batch.tokens))

@@ -5,6 +5,7 @@ SpecTr (Sun et al. 2023), Algorithm 3, for any tree of i.i.d. children: chains
 ones, each of which has a distribution of its own.
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ def tree_walk(
   if isinstance(coupling, str):
     coupling = registry.lookup(couplings.COUPLINGS, 'coupling', coupling)
 
-  return functools.partial(_verify, coupling, own_probs)
+  return TreeWalk(coupling, own_probs)
 
 
 @registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
@@ -62,12 +63,21 @@ def ensemble() -> base.Verifier:
   return tree_walk('multiround', own_probs=True)
 
 
-def _verify(coupling: base.Coupling, own_probs, key, tree, target_probs):
-  topology = tree.topology
-  chain = isinstance(topology, trees.Topology) and topology.width <= 1
-  walk = _walk_chain if chain else _walk_tree
-  keys = jax.random.split(key, topology.depth + 1)
-  return walk(coupling, own_probs, keys, tree, target_probs)
+@dataclasses.dataclass(frozen=True)
+class TreeWalk:
+  """A verifier, see `tree_walk`."""
+
+  coupling: base.Coupling
+  own_probs: bool
+
+  def __call__(
+    self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
+  ) -> base.Outcome:
+    topology = tree.topology
+    chain = isinstance(topology, trees.Topology) and topology.width <= 1
+    walk = _walk_chain if chain else _walk_tree
+    keys = jax.random.split(key, topology.depth + 1)
+    return walk(self.coupling, self.own_probs, keys, tree, target_probs)
 
 
 def _is_sampled(tree, active):

@@ -1,5 +1,7 @@
 """The shipped family decodes what it should."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
@@ -78,6 +80,17 @@ def test_a_folder_without_a_target_is_refused(tmp_path):
     families.load(str(tmp_path))
 
 
+def test_a_folder_inside_of_a_family_has_more_drafters(tmp_path):
+  toys.write_family(tmp_path, {'small': 0.2})
+  toys.write_heads(tmp_path, {'eagle': 'eagle'})
+  assert set(families.load(tmp_path).drafters) == {'small'}
+  pool = families.load(tmp_path / 'heads')
+  assert set(pool.drafters) == {'small', 'eagle'}
+  shutil.copy(tmp_path / 'small.safetensors', tmp_path / 'heads')
+  with pytest.raises(ValueError, match='Two drafters are small'):
+    families.load(tmp_path / 'heads')
+
+
 def _checkpoint(seed, texts='', padding=0, **tiny):
   """A random model with a tokenizer of its own."""
   tokenizer = tokenizer_lib.train(['the year the year', texts], 270)
@@ -130,22 +143,26 @@ def test_a_folder_of_huggingface_is_a_family_without_drafters(tmp_path):
   jax.tree.map(
     np.testing.assert_array_equal, loaded.target.params, checkpoint.params
   )
+  toys.write_heads(tmp_path / 'model', {'eagle': 'eagle'})
+  assert set(families.load(tmp_path / 'model' / 'heads').drafters) == {'eagle'}
   (tmp_path / 'model' / 'model.safetensors').unlink()
   with pytest.raises(ValueError, match='model.safetensors'):
     families.load(tmp_path / 'model')
 
 
 @pytest.mark.slow
-def test_specialists_are_other_drafters_of_the_same_target(family):
+def test_specialists_are_more_drafters_of_the_same_target(family):
   """By their own domain's prompts, each knows its target best; not always."""
   pool = families.load('mini/specialists')
   assert pool.prompts == family.prompts
   jax.tree.map(
     np.testing.assert_array_equal, pool.target.params, family.target.params
   )
-  sizes = {families.num_params(model) for model in pool.drafters.values()}
+  own = set(pool.drafters) - set(family.drafters)
+  sizes = {families.num_params(pool.drafters[name]) for name in own}
   assert sizes == {families.num_params(family.drafters['medium'])}
-  assert {'all', 'code', 'translation_ja-en'} <= set(pool.drafters)
+  assert len(pool.drafters) == len(own) + len(family.drafters)
+  assert {'all', 'code', 'translation_ja-en'} <= own
   math = [prompt for prompt in pool.prompts if prompt.domain == 'math']
   efficiency = {
     name: metrics.block_efficiency(_decode(pool, name, math, 1.0))[0]

@@ -1,8 +1,10 @@
 """Published heads: files with the authors' names, read and written."""
 
+import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors import numpy as safetensors_numpy
@@ -137,10 +139,10 @@ _FILES = {
 }
 
 
-def _write(folder, fields, arrays):
+def _write(folder, fields, arrays, name='model'):
   folder.mkdir(exist_ok=True)
   (folder / 'config.json').write_text(json.dumps(fields))
-  safetensors_numpy.save_file(arrays, folder / 'model.safetensors')
+  safetensors_numpy.save_file(arrays, folder / f'{name}.safetensors')
   return folder
 
 
@@ -157,6 +159,31 @@ def test_heads_are_read_and_written_as_they_were(name, target, tmp_path):
   assert found.keys() == arrays.keys()
   for key, value in arrays.items():
     np.testing.assert_array_equal(found[key], value)
+
+
+def test_medusas_file_may_have_its_own_name(target, tmp_path):
+  path = _write(tmp_path / 'a', *_medusa(), name='medusa_lm_head')
+  assert models.load_head(path, target).config.num_steps > 1
+
+
+def test_a_head_computes_in_the_type_of_its_target(target, tmp_path):
+  halved = target._replace(
+    params=jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), target.params)
+  )
+  path = _write(tmp_path / 'a', *_eagle3())
+  for dtype, wanted in ((None, jnp.bfloat16), (jnp.float32, jnp.float32)):
+    head = models.load_head(path, halved, dtype)
+    assert head.params['join']['kernel'].dtype == wanted
+    assert head.params['head_rows'].dtype == jnp.int32
+
+
+def test_a_layer_that_is_no_llamas_is_not_written(target, tmp_path):
+  qwen3 = dataclasses.replace(_TARGET, qk_norm=True)
+  config = heads.configure('eagle', qwen3)
+  params = heads.begin(jax.random.key(1), config, qwen3, target.params)
+  head = models.Head(config, heads.functions(config), params)
+  with pytest.raises(ValueError, match='differs in qk_norm'):
+    models.save_head(head, tmp_path / 'a')
 
 
 def test_what_a_head_shares_is_the_targets(target, tmp_path):

@@ -35,6 +35,11 @@ _DRAFTERS = {
   'small': 0.3,
   **dict.fromkeys(('all', 'translation', *_DOMAINS), 0.2),
 }
+_HEADS = {
+  **dict.fromkeys(('code', 'eagle', 'math'), 'eagle'),
+  'eagle3': 'eagle3',
+  'medusa': 'medusa',
+}
 # Of whatever config has such a field, of this type.
 _SMALL = {
   'batch_size': 2,
@@ -99,6 +104,9 @@ def toy_folder(folder):
   for name in ('toy.train', 'toy.eval', 'responses', 'spec_bench'):
     examples_lib.write(folder / f'{name}.jsonl', [*examples, long])
   examples_lib.write(folder / 'prompts.jsonl', examples)
+  (folder / 'plain').mkdir()
+  toys.write_family(folder / 'plain', {'small': 0.3})
+  toys.write_heads(folder / 'plain', _HEADS)
   (folder / 'chat').mkdir()
   toys.write_family(
     folder / 'chat', {'small': 0.1}, tokenizer=toys.chat_tokenizer()
@@ -151,6 +159,8 @@ def _with_paths(value, family):
     return value.replace('{family}', family)
   if isinstance(value, tuple):
     return tuple(_with_paths(each, family) for each in value)
+  if isinstance(value, dict):
+    return {key: _with_paths(each, family) for key, each in value.items()}
   return value
 
 

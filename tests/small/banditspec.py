@@ -3,12 +3,24 @@
 _STORE = '{family}/store/datastore.safetensors'
 _HEDGE = {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'}
 
-VARIANTS = {'banditspec/drafters': ('',), 'banditspec/memory': ('',)}
+VARIANTS = {
+  'banditspec/drafters': ('',),
+  'banditspec/heads': ('',),
+  'banditspec/lengths': ('mini', 'smollm2/heads'),
+  'banditspec/memory': ('',),
+}
 CHANGES = {
   'banditspec/drafters': {
     'prompts': {'eval': {'domains': ('code',)}},
     'arms': ('medium:2', f"retrieval(params='{_STORE}'):2"),
     'bandits': ('ucb_spec', _HEDGE),
+  },
+  'banditspec/heads': {
+    'family': '{family}/plain/heads',
+    'prompts': {'eval': {'domains': ('code',)}},
+    'arms': ('dynamic_tree(eagle, num_nodes=4, depth=2)', 'prompt_lookup:2'),
+    'bandits': ('ucb_spec',),
+    'max_length': 64,
   },
   'banditspec/lengths': {
     'arms': ('none', 'medium:2'),

@@ -6,6 +6,7 @@ _ONE = {'arm': 'medium:2'}
 _PEER = {'batch_size': 1, 'ways': ('none', 'medium:2')}
 
 VARIANTS = {
+  'benchmark/heads': ('',),
   'benchmark/rounds': ('mini', 'smollm2'),
   'benchmark/smollm2': (None, 'medium:2'),
 }
@@ -13,6 +14,10 @@ CHANGES = {
   'benchmark/costs': {
     'arms': ('none', 'medium:2'),
     'sweep': {'batch_size': (2,)},
+  },
+  'benchmark/heads': {
+    'family': '{family}/plain/heads',
+    'ways': ('none', 'feature_head(eagle):2', 'medusa(medusa):2'),
   },
   'benchmark/peer': _PEER,
   'benchmark/rounds': _ONE

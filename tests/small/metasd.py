@@ -30,8 +30,21 @@ CHANGES = {
     )
   },
   'metasd/drafters': _DRAFTERS,
+  'metasd/heads': {
+    'family': '{family}/plain/heads',
+    'arms': ('feature_head(code):2', 'feature_head(math):2'),
+    'ways': ('feature_head(eagle):eagle', 'medusa(medusa):2'),
+    'bandits': (_UCB,),
+  },
   'metasd/languages': _DRAFTERS
   | {'arms': ('translation_ja-en:2', 'translation_de-en:2')},
+  'metasd/memory': {
+    'family': '{family}/plain/heads',
+    'arms': ('feature_head(code):2', 'feature_head(math):2'),
+    'bandits': ({'bandit': 'ucb1', 'label': 'ucb1 over five heads'},),
+    'baseline': 'feature_head(code):2',
+    'sweep': {'batch_size': (2,)},
+  },
   'metasd/sessions': {'arms': _ARMS, 'bandits': (_UCB,)},
   'metasd/switching': {'bandits': ('petc', 'ucb1'), 'lengths': (20, 40)},
   'metasd/temperatures': _DRAFTERS,

@@ -1,9 +1,17 @@
 """Of `configs/train/`, and of configs in no folder."""
 
-_HEADS = 'eagle', 'eagle3', 'medusa'
+_RECIPE = {
+  'steps': 2,
+  'feature_weight': 1.0,
+  'token_weight': 0.1,
+  'noise': 0.1,
+}
+_HEADS = {'eagle': _RECIPE, 'eagle3': _RECIPE, 'medusa': {}}
 
 VARIANTS = {
   'evaluate': (None, 'smollm2'),
+  **{f'train/heads/{kind}': ('smollm2', 'mini') for kind in _HEADS},
+  'train/heads/specialist': ('code', 'math'),
   'train/responses': (None, 'short', 'long'),
 }
 CHANGES = {
@@ -22,25 +30,35 @@ CHANGES = {
     'drafters': {'cut': {'layers': (0,), 'head_size': 64}},
     'num_texts': {'all': 4},
   },
+  'train/heads/specialist': {
+    'heads': {
+      'own': {
+        'start': '{family}/plain/heads/eagle.safetensors',
+        'recipe': _RECIPE,
+      }
+    },
+    'num_texts': {'code': 2},
+  },
   **{
     f'train/heads/{kind}': {
       'heads': {
-        kind: {'kind': kind, 'options': {'head_size': 64}, 'recipe': {}}
+        kind: {'kind': kind, 'options': {'head_size': 64}, 'recipe': recipe}
       },
       'num_texts': {'all': 4},
     }
-    for kind in _HEADS
+    for kind, recipe in _HEADS.items()
   },
 }
 FILES = {
   **{f'train/heads/{kind}': (f'{kind}.safetensors',) for kind in _HEADS},
+  'train/heads/specialist': ('own.safetensors',),
   'train/distill': ('cut.safetensors',),
   'train/datastore': ('datastore.safetensors',),
   'train/responses': ('responses.jsonl',),
   'train/tokenizer': ('tokenizer.json',),
 }
 NO_ROWS = {
-  **{f'train/heads/{kind}': 'a head' for kind in _HEADS},
+  **{f'train/heads/{kind}': 'a head' for kind in (*_HEADS, 'specialist')},
   'train/distill': 'a drafter',
   'train/responses': 'responses of a target',
   'train/tokenizer': 'a tokenizer',

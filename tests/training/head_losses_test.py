@@ -24,7 +24,9 @@ _TARGET = config_lib.TransformerConfig(
 )
 _MODEL = adapters.transformer(_TARGET)
 _KEY = jax.random.key(0)
-_STILL = head_losses.Recipe(steps=3, noise=0.0, feature_weight=1.0)
+_STILL = head_losses.Recipe(
+  steps=3, feature_weight=1.0, token_weight=0.1, noise=0.0
+)
 
 
 def _spread(params, key, scale=0.4):
@@ -139,7 +141,8 @@ def test_medusas_heads_learn_later_and_later_tokens(tmp_path):
   config, params, fixed = _made('medusa', num_steps=3)
   batch = _taught(tmp_path)
   teach, drafted = adapters.head_logits(_TARGET), heads.drafted_logits(config)
-  loss_fn = head_losses.medusa(drafted, teach, 3)
+  head = heads.functions(config)
+  loss_fn = head_losses.medusa(head, drafted, teach)
   loss, _ = loss_fn(params, (fixed, _PARAMS), batch, _KEY)
   whole, wanted = {**params, **fixed}, 0.0
   for step in range(3):
@@ -164,7 +167,7 @@ def test_a_draft_vocabulary_hides_tokens_that_it_lacks(tmp_path):
   narrow, narrow_params = cutting.narrow_head(
     _TARGET, _PARAMS, np.arange(0, 13, 2)
   )
-  recipe = head_losses.Recipe(1, 1.0, 0.0, 1.0, 0.0)
+  recipe = head_losses.Recipe(1, 0.0, 1.0, 0.0)
   loss_fn = head_losses.feature_head(
     heads.functions(config),
     heads.drafted_logits(config),

@@ -3,18 +3,20 @@ r"""Medusa's heads, which share the target's output head.
 python -m experiments.main --config=configs/train/heads/medusa.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/medusa
 
-The responses are those of configs/train/heads/eagle.py.
+The responses are those of configs/train/heads/eagle.py, and `:mini` as there.
 """
 
 from configs.train.heads import eagle
 
 
-def get_config():
-  config = eagle.get_config()
+def get_config(family='smollm2'):
+  """Returns the config for 'smollm2' or 'mini'."""
+  config = eagle.get_config(family)
+  options = config.heads.eagle.options
   config.heads = {
     'medusa': {
       'kind': 'medusa',
-      'options': {'head_size': 8000, 'num_steps': 4},
+      'options': {**options, 'num_steps': 4},
       'recipe': {'decay': 0.8},
     }
   }

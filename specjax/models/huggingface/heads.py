@@ -17,6 +17,7 @@ from specjax import base
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import cutting
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models.huggingface import families
@@ -36,6 +37,8 @@ _LAYER = {
 _NORMS = {'token_norm': 'input_layernorm', 'input_norm': 'hidden_norm'}
 _OWN_HEAD = {'join': 'fc', 'final_norm': 'norm', 'head': 'lm_head'}
 _EMBEDDING = re.compile(r'^(model\.)?embed_tokens\.weight$')
+# What a head's file may be called, beside the usual name.
+FILES = ('medusa_lm_head.safetensors',)
 # A draft vocabulary: `d2t[j]` is the distance from `j` to its token.
 _TO_TARGET, _IS_DRAFTED = 'd2t', 't2d'
 
@@ -126,12 +129,16 @@ def write(
   Args:
     config: of the head.
     params: of the head.
+
+  Raises:
+    ValueError: its layer is none that `read` knows.
   """
   layout: str = config.kind
   if isinstance(config, head_config.Eagle3Config) and (
     config.norm_taps or config.norm_output or config.norm_before_residual
   ):
     layout = 'speculators'
+  _check_layer(config)
   leaves = checkpoint.flatten(params)
   arrays = {
     theirs: np.asarray(_turned(ours, leaves[ours]))
@@ -139,8 +146,7 @@ def write(
   }
   if 'head_rows' in params:
     rows = np.asarray(params['head_rows'])
-    drafted = np.flatnonzero(rows >= 0)
-    drafted = drafted[np.argsort(rows[drafted])]
+    drafted = cutting.head_tokens(rows)
     arrays[_TO_TARGET] = drafted.astype(np.int64) - np.arange(len(drafted))
     arrays[_IS_DRAFTED] = rows >= 0
   return _WRITERS[layout](config), arrays
@@ -277,6 +283,23 @@ def _layer_fields(config):
   return {**fields, 'num_hidden_layers': 1}
 
 
+def _check_layer(config):
+  """Refuses a layer that is no Llama's, but for a bias of Qwen2."""
+  if isinstance(config, head_config.MedusaConfig):
+    return
+  again = _with_layer(config, _layer_fields(config)).layer
+  fields = dataclasses.asdict(config.layer)
+  other = [
+    name for name, value in dataclasses.asdict(again).items()
+    if value != fields[name]
+  ]  # fmt: skip
+  if other:
+    raise ValueError(
+      'Heads are published with a layer as in Llama; this one differs in '
+      f'{", ".join(other)}.'
+    )
+
+
 def _eagle_fields(config):
   fields = {**_layer_fields(config), 'bias': config.bias}
   if config.layer.head_size is not None:
@@ -379,6 +402,4 @@ def _rows(to_target, config):
       f'{_TO_TARGET} must map to different tokens in [0, {vocab_size}), got '
       f'some from {tokens.min()} to {tokens.max()}.'
     )
-  rows = np.full(vocab_size, -1, np.int32)
-  rows[tokens] = np.arange(size)
-  return rows
+  return cutting.head_rows(tokens, vocab_size)

@@ -32,20 +32,24 @@ _TYPES = {
 _SHARD_BYTES = 2 * 10**9
 
 
-def load(folder: str) -> weights.Tensors:
+def load(folder: str, *names: str) -> weights.Tensors:
   """Finds the arrays of a folder; only their names and shapes are read.
 
   Args:
     folder: with `model.safetensors`, or with several files and their index.
+    *names: of other files, one of which may stand for `model.safetensors`.
 
   Raises:
     ValueError: there are no such files, some are missing, truncated or corrupt,
       or the index names others than they hold. Pickled weights are never read.
   """
-  index = None
-  if not os.path.isfile(os.path.join(folder, _ONE)):
-    index = _read_index(folder)
-  files = [_ONE] if index is None else sorted(set(index.values()))
+  found_one = [
+    name
+    for name in (_ONE, *names)
+    if os.path.isfile(os.path.join(folder, name))
+  ]
+  index = None if found_one else _read_index(folder)
+  files = found_one[:1] if index is None else sorted(set(index.values()))
   missing = [f for f in files if not os.path.isfile(os.path.join(folder, f))]
   if missing:
     raise ValueError(f'{folder} lacks {", ".join(missing)} of its {_INDEX}.')

@@ -1,0 +1,64 @@
+r"""Heads on SmolLM2's features: EAGLE, EAGLE-2, EAGLE-3 and Medusa.
+
+python -m experiments.main \
+    --config=configs/benchmark/heads.py:DATA/spec_bench.jsonl \
+    --config.data_dir=DATA --workdir=runs/heads
+
+One prompt at a time, each in turns with plain decoding. `acceptance_by_depth`
+is how often a draft token is kept, of those whose predecessors were. The heads,
+of configs/train/heads/, are drafters of the family, which may be a folder of
+your own. The static tree and the one that grows have 25 nodes each.
+"""
+
+import pathlib
+
+import ml_collections
+
+
+def get_config(file=''):
+  """Returns the config.
+
+  Args:
+    file: JSONL of more prompts, or none.
+  """
+  more = {pathlib.Path(file).stem: {'from': file}} if file else {}
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'compare',
+      'family': 'smollm2/heads',
+      'data_dir': '',  # Its eval files; the shipped prompts by default.
+      'prompts': {'eval': {}, **more},
+      'prompts_per_domain': 8,
+      'by_domain': True,
+      'ways': (
+        'none',
+        'prompt_lookup:5',
+        'small:4',
+        'medusa(medusa):4',
+        'feature_head(eagle):5',
+        'feature_head(eagle):eagle',
+        'dynamic_tree(eagle, num_nodes=25, depth=5)',
+        'feature_head(eagle3):5',
+        'dynamic_tree(eagle3, num_nodes=25, depth=5)',
+      ),
+      'batch_size': 1,
+      'repeats': 1,
+      'sampling': {'temperature': 0.0},
+      'sweep': "{'sampling.temperature': (0.0, 1.0)}",
+      'max_new_tokens': 64,
+      'max_length': 512,
+      'seed': 0,
+      'columns': (
+        'sampling.temperature',
+        'prompts',
+        'domain',
+        'way',
+        'block_efficiency',
+        'block_efficiency_error',
+        'acceptance_by_depth',
+        'tokens_per_second',
+        'speed_up',
+        'speed_up_error',
+      ),
+    }
+  )

@@ -1,0 +1,37 @@
+r"""What five heads hold beside one: the memory of MetaEagle.
+
+python -m experiments.main --config=configs/metasd/memory.py \
+    --config.data_dir=DATA --workdir=runs/metasd_memory
+
+All share the target's features and embedding, and one part of its output head;
+of their own are a layer and a cache. The paper has 19 GB beside 17 GB, with a
+target of 7B.
+"""
+
+from configs.banditspec import memory
+from configs.metasd import heads
+from experiments.common import paper
+
+
+def get_config():
+  config = memory.get_config()
+  config.family = 'smollm2/heads'
+  config.arms = heads.ARMS
+  config.ways = ()
+  config.bandits = ({'bandit': 'ucb1(beta=0.01)', 'label': _UCB},)
+  config.baseline = _BASELINE
+  config.paper = (_MEMORY,)
+  return config
+
+
+_BASELINE, _UCB = heads.ARMS[0], 'ucb1 over five heads'
+_MEMORY = paper.grid(
+  'MetaSD, appendix F, memory over that of one head',
+  'relative_loop',
+  'batch_size',
+  'way',
+  (_BASELINE, _UCB),
+  {1: (1.0, 19 / 17)},
+  {},
+  [(_UCB, _BASELINE)],
+)

@@ -1,0 +1,24 @@
+r"""A head of SmolLM2 that learns on, from what is said in one domain.
+
+for name in code math qa summarization translation; do
+  python -m experiments.main --config=configs/train/heads/specialist.py:$name \
+      --config.data_dir=DATA --workdir=runs/specialist_heads/$name
+done
+
+All of them begin as the head of configs/train/heads/eagle.py, as MetaEagle's
+do (Kim et al. 2026), and need its responses.
+"""
+
+from configs.train.heads import eagle
+
+
+def get_config(domain='code'):
+  config = eagle.get_config()
+  config.domain = domain
+  config.num_texts = {domain: 600}
+  recipe = config.heads.eagle.recipe
+  config.heads = {
+    domain: {'start': 'runs/eagle/eagle.safetensors', 'recipe': recipe}
+  }
+  config.training.steps = 1500
+  return config
