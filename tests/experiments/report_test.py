@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shlex
 import shutil
 
 import ml_collections
@@ -51,7 +52,7 @@ def test_all_documents_are_those_that_are_made_of_the_results(tmp_path):
 def test_results_are_of_configs_that_are_there_and_have_what_they_ask_for():
   for path in (_RESULTS / 'data').rglob('*.json'):
     content = results.read(path)
-    words = content['command'].split()
+    words = shlex.split(content['command'])
     name = path.relative_to(_RESULTS / 'data').with_suffix('').as_posix()
     assert words[3].startswith('--config=configs/')
     assert report.name_of(content['command']) == name
