@@ -1,0 +1,19 @@
+r"""EAGLE's, EAGLE-3's and Medusa's heads, for which the target reads once.
+
+python -m experiments.main --config=configs/train/heads/all.py \
+    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/heads
+
+The responses are those of configs/train/heads/eagle.py, and `:mini` as there.
+"""
+
+from configs.train.heads import eagle
+from configs.train.heads import eagle3
+from configs.train.heads import medusa
+
+
+def get_config(family='smollm2'):
+  """Returns the config for 'smollm2' or 'mini'."""
+  config = eagle.get_config(family)
+  for other in (eagle3, medusa):
+    config.heads.update(other.get_config(family).heads)
+  return config
