@@ -14,18 +14,27 @@ its model calls take alone.
 
 import ml_collections
 
-# By family, the arm that is timed alone, and those of the bandit.
-_ARMS = {
-  'mini': ('medium:4', ('large:4', 'medium:4', 'small:2', 'none')),
-  'smollm2': ('prompt_lookup:4', ('prompt_lookup:4', 'suffix:4', 'none')),
+# The family, the arm that is timed alone, and those of the bandit.
+_WHICH = {
+  'mini': ('mini', 'medium:4', ('large:4', 'medium:4', 'small:2', 'none')),
+  'smollm2': (
+    'smollm2',
+    'prompt_lookup:4',
+    ('prompt_lookup:4', 'suffix:4', 'none'),
+  ),
+  'heads': (
+    'smollm2/heads',
+    'feature_head(eagle):5',
+    ('feature_head(eagle):5', 'medusa(medusa):4', 'none'),
+  ),
 }
 
 
-def get_config(family='mini'):
-  """Returns the config for 'mini' or 'smollm2'."""
-  if family not in _ARMS:
-    raise ValueError(f'family must be one of {list(_ARMS)}, got {family!r}.')
-  arm, arms = _ARMS[family]
+def get_config(which='mini'):
+  """Returns the config for 'mini', 'smollm2' or 'heads', those of SmolLM2."""
+  if which not in _WHICH:
+    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
+  family, arm, arms = _WHICH[which]
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.rounds',

@@ -18,6 +18,7 @@ from experiments.common import log
 from experiments.common import measure
 from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
+from specjax import base
 from specjax import decoding
 
 MAY_CHANGE = ('arm', 'arms')
@@ -37,9 +38,12 @@ def run(config, workdir):
     ('a round over one read of its weights', plain, bench.weights),
     ('a round over its model calls', plain, bench.model_calls),
     ('a round over its model calls', alone, bench.model_calls),
-    ('a round with features over one without', alone, bench.features),
-    ('a round of several arms over one of one', several, bench.several),
   ]
+  if not bench.drafter(alone).taps:
+    part = 'a round with features over one without'
+    parts.append((part, alone, bench.features))
+  part = 'a round of several arms over one of one'
+  parts.append((part, several, bench.several))
   for _, way, _ in parts:  # All are tried before any is timed.
     bench.decoder(way)
   names = 'batch_size', 'max_length', 'rounds', 'repeats', 'family'
@@ -97,17 +101,17 @@ class _Bench:
     """Compares a round with its model calls, each model's timed alone."""
     decoder = self.decoder(way)
     state = decoder.init(self.batch, self.room)
-    length = decoder.round_fn.arms[0].drafter.topology.depth
-    # The target's logits are all used, of a draft step only the last ones.
-    everything, last = slice(None), slice(-1, None)
+    drafter = self.drafter(way)
+    length = drafter.topology.depth
+    # The target's logits are all used.
     target = self.family.target
-    calls = [self._calls(target, state.target, [length + 1], everything)]
+    call = _calls_of_model(target.functions, [length + 1], slice(None))
+    calls = [self._repeated(call, target.params, state.target)]
     name = dict(way.arms[0].drafter.options).get('model')
     if name is not None:
-      # The first draft step reads two tokens, the others one.
-      steps = [2] + [1] * (length - 1)
       model = self.family.drafters[name]
-      calls.append(self._calls(model, state.drafters[0], steps, last))
+      call = _calls_of_drafter(model.functions, drafter)
+      calls.append(self._repeated(call, model.params, state.drafters[0]))
     whole, *each = self._medians(self._rounds(decoder), *calls)
     return [(way.label, whole, sum(each))]
 
@@ -155,6 +159,10 @@ class _Bench:
     """Builds the decoder of a way."""
     return ways_lib.build(way, self.family, self.config.max_length).decoder
 
+  def drafter(self, way):
+    """The drafter of a way's first arm."""
+    return self.decoder(way).round_fn.arms[0].drafter
+
   def _rounds(self, decoder):
     return costs.rounds(decoder, self.batch, self.room, self.config.rounds)
 
@@ -165,32 +173,89 @@ class _Bench:
     seconds = measure.in_turns(runs, config.repeats, label)
     return np.median(seconds, axis=0) / config.rounds
 
-  def _calls(self, model, cache, widths, used):
+  def _repeated(self, call, params, cache):
     """The preparation of a round's calls of one model, many times over.
 
-    Logits that nobody reads are not computed, `used` are those that are.
+    `call` is `(params, cache, token[B, 1]) -> token`; each waits for the one
+    before, as it does in a decode.
     """
-    extend, num = model.functions.extend, self.config.rounds
+    num = self.config.rounds
 
     @jax.jit
-    def repeat(params, cache, tokens):
-      def body(token, _):
-        pending = None
-        for width in widths:
-          tokens = jnp.broadcast_to(token, (token.shape[0], width))
-          # Where the rows stand changes too, so that no mask is hoisted.
-          at = cache.replace(lengths=cache.lengths + token[:, 0])
-          extension = extend(params, at, tokens, pending=pending)
-          pending = extension.pending
-          # The next call waits for this one, as it does in a decode.
-          largest = extension.logits[:, used].max(axis=(1, 2))
-          token = (largest > 1e9).astype(jnp.int32)[:, None]
-        return token, None
+    def repeat(params, cache, token):
+      step = lambda token, _: (call(params, cache, token), None)
+      return jax.lax.scan(step, token, length=num)[0]
 
-      return jax.lax.scan(body, tokens, length=num)[0]
+    start = jnp.zeros((len(self.batch), 1), jnp.int32)
+    return lambda: lambda: repeat(params, cache, start)
 
-    start = jnp.zeros((cache.lengths.shape[0], 1), jnp.int32)
-    return lambda: lambda: repeat(model.params, cache, start)
+
+def _calls_of_drafter(functions, drafter):
+  """The calls of a model with which a drafter draws a chain."""
+  length = drafter.topology.depth
+  if isinstance(functions, base.ParallelHead):
+    return _call_of_heads(functions)
+  if isinstance(functions, base.FeatureHead):
+    # What its cache lacks, and its own outputs behind.
+    widths = [drafter.slot.name.tail] + [1] * (length - 1)
+    return _calls_of_head(functions, widths)
+  # The first draft step reads two tokens, the others one; of logits that nobody
+  # reads there are none, only the last are used.
+  return _calls_of_model(functions, [2] + [1] * (length - 1), slice(-1, None))
+
+
+def _calls_of_model(model, widths, used):
+  def call(params, cache, token):
+    at, pending = _moved(cache, token), None
+    for width in widths:
+      tokens = jnp.broadcast_to(token, (len(token), width))
+      extension = model.extend(params, at, tokens, pending=pending)
+      pending = extension.pending
+      token = _next_token(extension.logits[:, used])
+    return token
+
+  return call
+
+
+def _calls_of_head(head, widths):
+  def call(params, cache, token):
+    at, pending = _moved(cache, token), None
+    inputs = head.fuse(params, _features(head, token, widths[0]))
+    for width in widths:
+      tokens = jnp.broadcast_to(token, (len(token), width))
+      outputs, pending = head.extend(
+        params, at, tokens, inputs, pending=pending
+      )
+      inputs = outputs[:, -1:]
+      token = _next_token(head.predict(params, inputs))
+    return token
+
+  return call
+
+
+def _call_of_heads(heads):
+  def call(params, cache, token):
+    del cache  # They have none.
+    logits = heads.predict(params, _features(heads, token, 1))
+    return _next_token(logits[:, 0])
+
+  return call
+
+
+def _features(head, token, num):
+  """Features of `num` tokens, which change with the token."""
+  shape = len(token), num, head.feature_size
+  return (jnp.broadcast_to(token[..., None], shape) * 1.0,) * len(head.taps)
+
+
+def _moved(cache, token):
+  """Where the rows stand changes with the token, so that no mask is hoisted."""
+  return cache.replace(lengths=cache.lengths + token[:, 0])
+
+
+def _next_token(logits):
+  """A token that waits for logits `[B, T, V]`: 0."""
+  return (logits.max(axis=(1, 2)) > 1e9).astype(jnp.int32)[:, None]
 
 
 def _bytes_read(model):

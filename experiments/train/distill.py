@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from experiments.common import prompts as prompts_lib
+from experiments.train import growth
 from experiments.train import taught as taught_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
@@ -16,21 +17,25 @@ from specjax.training import losses
 _SHARED = ('embedding',)
 _FIXED = (*_SHARED, 'head_rows')
 
+figures = growth.figures
+
 
 def run(config, workdir):
-  """Writes `NAME.safetensors` for each drafter."""
+  """Writes `NAME.safetensors` for each drafter; returns how it has learnt."""
   family = prompts_lib.load_family(config)
   target = family.target
   taught = taught_lib.teach(config, family, workdir)
+  folders = {name: os.path.join(workdir, name) for name in config.drafters}
   for name, fields in config.drafters.items():
-    folder = os.path.join(workdir, name)
-    draft_config, params = _fit(config, target, taught, fields, folder)
+    draft_config, params = _fit(config, target, taught, fields, folders[name])
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       draft_config,
       {key: each for key, each in params.items() if key not in _SHARED},
       np.dtype(config.stored_as),
     )
+  batch_size = config.training.batch_size
+  return growth.rows(folders, *taught.tokens.shape, batch_size)
 
 
 def _fit(config, target, taught, fields, folder):

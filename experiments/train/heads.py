@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.common import configs
 from experiments.common import prompts as prompts_lib
+from experiments.train import growth
 from experiments.train import taught as taught_lib
 from specjax import base
 from specjax import families
@@ -21,28 +22,35 @@ from specjax.training import loop
 
 _RECIPE = head_losses.Recipe._fields
 
+figures = growth.figures
+
 
 def run(config, workdir):
-  """Writes `NAME.safetensors` for each head."""
+  """Writes `NAME.safetensors` for each head; returns how it has learnt."""
   family = prompts_lib.load_family(config)
   target = family.target
   begun = {name: _begun(each, target) for name, each in config.heads.items()}
   taps = {tap for head_config, _ in begun.values() for tap in head_config.taps}
   taps = sorted(taps - {-1})
   taught = taught_lib.teach(config, family, workdir, taps)
+  folders = {name: os.path.join(workdir, name) for name in begun}
   for name, (head_config, params) in begun.items():
-    fields, folder = config.heads[name], os.path.join(workdir, name)
+    fields = config.heads[name]
     read = [taps.index(tap) for tap in head_config.taps if tap != -1]
     rows = taught._replace(taps=tuple(taught.taps[i] for i in read))
     if params is None:
       head_config, params = _begin(config, target, rows, head_config)
-    params = _fit(config, target, rows, head_config, params, fields, folder)
+    params = _fit(
+      config, target, rows, head_config, params, fields, folders[name]
+    )
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       head_config,
       heads.own(head_config, params),
       np.dtype(config.stored_as),
     )
+  batch_size = config.training.batch_size
+  return growth.rows(folders, *taught.tokens.shape, batch_size)
 
 
 def _begun(fields, target):

@@ -245,6 +245,28 @@ def test_rounds_are_compared(tmp_path, folder):
   assert again[:4] == rows[:4] and len(again) == len(rows)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'arm',
+  ['feature_head(eagle):3', 'feature_head(eagle3):3', 'medusa(medusa):3'],
+)
+def test_rounds_of_heads_are_compared_with_their_calls(tmp_path, arm):
+  """They read features as they are, so that there is nothing to add."""
+  folder = tmp_path / 'family'
+  folder.mkdir()
+  toys.write_family(folder, {})
+  examples_lib.write(
+    folder / 'prompts.jsonl', [examples_lib.Example('one', 'count')]
+  )
+  toys.write_heads(folder, dict(zip(*[('eagle', 'eagle3', 'medusa')] * 2)))
+  changes = _ROUNDS | {'arm': arm, 'arms': (arm, 'none')}
+  rows = _run('rounds', folder / 'heads', changes, tmp_path / 'run')
+  assert not any('features' in row['part'] for row in rows)
+  (calls,) = [row for row in rows if row['arm'] == arm][:1]
+  assert 'model calls' in calls['part']
+  assert calls['round_ms'] > 0 and calls['other_ms'] > 0
+
+
 _PEER = _SMALL | {
   'batch_size': 1,
   'repeats': 1,

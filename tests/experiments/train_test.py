@@ -168,7 +168,6 @@ def _taught(tmp_path, name):
   return family, text, config
 
 
-@pytest.mark.slow
 def test_a_drafter_is_distilled_and_drafts(tmp_path):
   """It is a file without embedding, which its family lends it."""
   family, text, config = _taught(tmp_path, 'train/distill')
@@ -192,7 +191,6 @@ def test_a_drafter_is_distilled_and_drafts(tmp_path):
   assert drafted.rounds < plain.rounds
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   ('kind', 'arms'),
   [

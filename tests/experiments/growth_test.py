@@ -1,0 +1,28 @@
+"""What training says of how acceptance grows."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.train import growth
+
+
+def test_growth_tells_what_a_doubling_of_tokens_adds(tmp_path):
+  """Of the first epoch alone, in windows that lie within an epoch."""
+  steps = 250
+  grown = 0.05 * np.log2(np.arange(steps) + 1)
+  grown[100:] += 0.3  # What was read before is known by heart.
+  with open(tmp_path / 'metrics.jsonl', 'w', encoding='utf-8') as file:
+    for step, value in enumerate(grown):
+      line = {'step': step + 1, 'acceptance_1': value, 'acceptance_2': 0.5}
+      file.write(json.dumps(line) + '\n')
+  rows = growth.rows({'head': str(tmp_path)}, 200, 512, 2)
+  *windows, doubled = rows
+  assert doubled['per_doubling'] == pytest.approx(0.05)
+  assert windows[0]['tokens'] == 10 * 2 * 512
+  assert windows[-1]['tokens'] == steps * 2 * 512
+  assert [row['epoch'] for row in windows] == [1] * 10 + [2] * 10 + [3] * 5
+  assert windows[10]['acceptance_1'] > windows[9]['acceptance_1'] + 0.3
+  assert all(row['acceptance_2'] == 0.5 for row in windows)
+  assert list(growth.figures(rows)) == ['growth']
