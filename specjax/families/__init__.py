@@ -137,14 +137,16 @@ def join(
   return Family(tokenizer, main, _in_order(made), [])
 
 
-def load_model(
-  path: str | os.PathLike[str], shared: base.Params | None = None
-) -> Model:
-  """Loads one model of a family; arguments as of `checkpoint.load`."""
-  config, params = checkpoint.load(path, shared)
+def load_model(path: str | os.PathLike[str]) -> Model:
+  """Loads a model that needs no other, such as a family's target.
+
+  Raises:
+    ValueError: as `checkpoint.load`; or it is a head.
+  """
+  config, params = checkpoint.load(path)
   if isinstance(config, head_config.HeadConfig):
     raise ValueError(f'{path} is a head, which needs a target: see load.')
-  return Model(config, adapters.language_model(config), params)
+  return _model(config, params)
 
 
 def load_drafter(
@@ -157,7 +159,7 @@ def load_drafter(
   """
   config, params = checkpoint.load(path, target.params)
   if not isinstance(config, head_config.HeadConfig):
-    return Model(config, adapters.language_model(config), params)
+    return _model(config, params)
   heads.check_target(os.fspath(path), config, target.config, target.params)
   return models.Head(config, heads.functions(config), params)
 
@@ -206,6 +208,10 @@ def _is_checkpoint(path):
     return False
   described = checkpoint.has_model_type(os.path.join(path, 'config.json'))
   return described or (os.path.isfile(path) and path.endswith('.gguf'))
+
+
+def _model(config, params):
+  return Model(config, adapters.language_model(config), params)
 
 
 def _tokenizer(name, loaded):

@@ -39,6 +39,11 @@ class _HeadConfig:
         f'taps must name different features, at least one, got {self.taps}.'
       )
 
+  @property
+  def has_own_output(self) -> bool:
+    """Whether tokens are predicted by a matrix that is not the target's."""
+    return False
+
 
 @dataclasses.dataclass(frozen=True)
 class EagleConfig(_HeadConfig):
@@ -79,6 +84,11 @@ class Eagle3Config(_HeadConfig):
         'False.'
       )
 
+  @property
+  def has_own_output(self) -> bool:
+    """As `_HeadConfig.has_own_output`."""
+    return True
+
 
 @dataclasses.dataclass(frozen=True)
 class MedusaConfig(_HeadConfig):
@@ -106,6 +116,11 @@ class MedusaConfig(_HeadConfig):
       raise ValueError(
         'own_heads need a layer whose tie_embeddings is False, got True.'
       )
+
+  @property
+  def has_own_output(self) -> bool:
+    """As `_HeadConfig.has_own_output`."""
+    return self.own_heads
 
 
 HeadConfig = EagleConfig | Eagle3Config | MedusaConfig

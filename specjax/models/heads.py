@@ -54,14 +54,14 @@ def configure(
   if kind == 'eagle3':
     options = {'taps': _three_taps(target.num_layers), **options}
   _check_taps(options.get('taps', (-1,)), target.num_layers)
-  apart = kind == 'eagle3' or options.get('own_heads', False)
   layer = dataclasses.replace(
-    target,
-    num_layers=1,
-    tie_embeddings=target.tie_embeddings and not apart and head_size is None,
-    head_size=head_size,
+    target, num_layers=1, tie_embeddings=False, head_size=head_size
   )
-  return make(layer=layer, **options)
+  made = make(layer=layer, **options)
+  if head_size is not None or made.has_own_output:
+    return made
+  layer = dataclasses.replace(layer, tie_embeddings=target.tie_embeddings)
+  return dataclasses.replace(made, layer=layer)
 
 
 def _check_taps(taps, num_layers):
@@ -210,10 +210,7 @@ def lend(
 
 def shared(config: HeadConfig) -> tuple[str, ...]:
   """Returns the parameters that are the target's, never stored or trained."""
-  apart = isinstance(config, head_config.Eagle3Config) or getattr(
-    config, 'own_heads', False
-  )
-  return ('embedding',) if apart else ('embedding', 'head')
+  return ('embedding',) if config.has_own_output else ('embedding', 'head')
 
 
 def own(config: HeadConfig, params: base.Params) -> base.Params:
