@@ -479,6 +479,8 @@ def test_rows_show_sums_over_records():
   # Reached: four first drafts and two second ones; kept: three.
   assert row['rejection_rate'] == 0.5
   assert compare.rejection_rate([{'accepted': [], 'drafted': []}]) is None
+  # Of the second drafts, those of the second record were never reached.
+  assert row['acceptance_by_depth'] == '0.50 0.50'
 
 
 # The paper's numbers, tables and figures.

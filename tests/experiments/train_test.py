@@ -228,3 +228,31 @@ def test_heads_are_trained_and_draft(kind, arms, tmp_path):
   for each in drafted:
     assert each.tokens == plain.tokens
     assert each.rounds <= plain.rounds
+
+
+def test_a_head_learns_on_from_a_file(tmp_path):
+  """It begins as good as it was, but for what its file rounds."""
+  _, _, config = _taught(tmp_path, 'train/heads/eagle')
+  config.heads.eagle.options.head_size = 2048
+  grown = _rows(config, tmp_path / 'run')
+  further = config.copy_and_resolve_references()
+  start = str(tmp_path / 'run' / 'eagle.safetensors')
+  with further.ignore_type():
+    further.heads = {
+      'own': {'start': start, 'recipe': config.heads.eagle.recipe}
+    }
+  main.run(further, tmp_path / 'further')
+  first, last = _losses(tmp_path / 'run' / 'eagle')
+  again, _ = _losses(tmp_path / 'further' / 'own')
+  assert again < last + 0.2 * (first - last)
+  assert grown[-1]['acceptance_1'] > grown[0]['acceptance_1']
+  (tmp_path / 'run' / 'eagle.safetensors').unlink()
+  with pytest.raises(ValueError, match='eagle.safetensors'):
+    main.run(further, tmp_path / 'without')
+
+
+def _losses(folder):
+  """Of the first step of training, and of the last."""
+  lines = (folder / 'metrics.jsonl').read_text().splitlines()
+  first, *_, last = [json.loads(line)['loss'] for line in lines]
+  return first, last

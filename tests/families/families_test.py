@@ -12,7 +12,10 @@ from specjax import models
 from specjax import sampling as sampling_lib
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
+from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import cutting
+from specjax.models import heads
 from specjax.testing import toys
 
 
@@ -89,6 +92,29 @@ def test_a_folder_inside_of_a_family_has_more_drafters(tmp_path):
   shutil.copy(tmp_path / 'small.safetensors', tmp_path / 'heads')
   with pytest.raises(ValueError, match='Two drafters are small'):
     families.load(tmp_path / 'heads')
+
+
+def test_heads_share_a_part_of_the_targets_output_head(tmp_path):
+  """If it is the same part, of the same tokens in the same order."""
+  toys.write_family(tmp_path, {})
+  folder = tmp_path / 'heads'
+  folder.mkdir()
+  target = families.load(tmp_path).target
+  parts = {'a': range(8), 'b': range(8), 'c': range(1, 9)}
+  for name, tokens in parts.items():
+    config = heads.configure('eagle', target.config, head_size=8)
+    params = heads.begin(
+      jax.random.key(0), config, target.config, target.params, tokens
+    )
+    own = heads.own(config, params)
+    checkpoint.save(folder / f'{name}.safetensors', config, own)
+  loaded = families.load(folder).drafters
+  kernels = {
+    name: each.params['head']['kernel'] for name, each in loaded.items()
+  }
+  assert kernels['a'] is kernels['b'] and kernels['a'] is not kernels['c']
+  table = cutting.head_of(target.params, None)['kernel']
+  np.testing.assert_array_equal(kernels['c'], table[:, 1:9])
 
 
 def _checkpoint(seed, texts='', padding=0, **tiny):

@@ -7,10 +7,12 @@ _RECIPE = {
   'noise': 0.1,
 }
 _HEADS = {'eagle': _RECIPE, 'eagle3': _RECIPE, 'medusa': {}}
+# Which heads each config trains.
+_TRAINED = {'all': tuple(_HEADS), **{kind: (kind,) for kind in _HEADS}}
 
 VARIANTS = {
   'evaluate': (None, 'smollm2'),
-  **{f'train/heads/{kind}': ('smollm2', 'mini') for kind in _HEADS},
+  **{f'train/heads/{name}': ('smollm2', 'mini') for name in _TRAINED},
   'train/heads/specialist': ('code', 'math'),
   'train/responses': (None, 'short', 'long'),
 }
@@ -40,17 +42,25 @@ CHANGES = {
     'num_texts': {'code': 2},
   },
   **{
-    f'train/heads/{kind}': {
+    f'train/heads/{name}': {
       'heads': {
-        kind: {'kind': kind, 'options': {'head_size': 64}, 'recipe': recipe}
+        kind: {
+          'kind': kind,
+          'options': {'head_size': 64},
+          'recipe': _HEADS[kind],
+        }
+        for kind in kinds
       },
       'num_texts': {'all': 4},
     }
-    for kind, recipe in _HEADS.items()
+    for name, kinds in _TRAINED.items()
   },
 }
 FILES = {
-  **{f'train/heads/{kind}': (f'{kind}.safetensors',) for kind in _HEADS},
+  **{
+    f'train/heads/{name}': tuple(f'{kind}.safetensors' for kind in kinds)
+    for name, kinds in _TRAINED.items()
+  },
   'train/heads/specialist': ('own.safetensors',),
   'train/distill': ('cut.safetensors',),
   'train/datastore': ('datastore.safetensors',),
@@ -58,8 +68,6 @@ FILES = {
   'train/tokenizer': ('tokenizer.json',),
 }
 NO_ROWS = {
-  **{f'train/heads/{kind}': 'a head' for kind in (*_HEADS, 'specialist')},
-  'train/distill': 'a drafter',
   'train/responses': 'responses of a target',
   'train/tokenizer': 'a tokenizer',
 }

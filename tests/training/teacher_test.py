@@ -103,3 +103,11 @@ def test_a_folder_of_other_rows_is_refused(tmp_path):
   _teach(tmp_path)
   with pytest.raises(ValueError, match='computed of other rows'):
     _teach(tmp_path, _rows(seed=1))
+
+
+def test_what_float16_cannot_hold_is_refused(tmp_path):
+  """Rather than taught as infinity."""
+  params = _params()
+  params['final_norm'] = jax.tree.map(lambda x: x * 1e6, params['final_norm'])
+  with pytest.raises(ValueError, match='not finite, or exceeds the 65,504'):
+    teacher.teach(_MODEL, params, _rows(), str(tmp_path))
