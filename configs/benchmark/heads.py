@@ -5,9 +5,10 @@ python -m experiments.main \
     --config.data_dir=DATA --workdir=runs/heads
 
 One prompt at a time, each in turns with plain decoding. `acceptance_by_depth`
-is how often a draft token is kept, of those whose predecessors were. The heads,
-of configs/train/heads/, are drafters of the family, which may be a folder of
-your own. The static tree and the one that grows have 25 nodes each.
+is how often a draft token is kept, of those whose predecessors were, and
+`same_outputs` in how many greedy answers every token is that of plain decoding.
+The heads, of configs/train/heads/, are drafters of the family, which may be a
+folder of your own. The static tree and the one that grows have 25 nodes each.
 """
 
 import pathlib
@@ -59,6 +60,7 @@ def get_config(file=''):
         'tokens_per_second',
         'speed_up',
         'speed_up_error',
+        'same_outputs',
       ),
     }
   )

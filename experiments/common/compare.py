@@ -121,12 +121,20 @@ def point_settings(
 def rows(
   decoded: Sequence[Decoded], by_domain: bool = False
 ) -> list[dict[str, Any]]:
-  """Returns a row for each way and set, and for each domain if asked for."""
+  """Returns a row for each way and set, and for each domain if asked for.
+
+  Of greedy ways that took turns with plain decoding, `same_outputs` is in how
+  many answers their tokens are its own.
+  """
   table = []
   for way, prompts, records in decoded:
     for domain in ['all', *(prompts.kinds if by_domain else ())]:
-      head = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
-      table.append(head | way.columns | summary(of_domain(records, domain)))
+      own = of_domain(records, domain)
+      row = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
+      row |= way.columns | summary(own)
+      if not way.sampling.temperature and 'same' in own[0]:
+        row['same_outputs'] = sum(record['same'] for record in own)
+      table.append(row)
   return table
 
 

@@ -206,9 +206,17 @@ class _Session:
       'reading': reading,
       'reference_reading': plain_reading,
     }
-    results = plain.decoder.results(prompts, states[1])
+    results = [
+      side.decoder.results(prompts, state)
+      for (side, _), state in zip(sides, states)
+    ]
     return states[0], [
-      share | {'reference_emitted': len(result.tokens)} for result in results
+      {
+        **share,
+        'reference_emitted': len(other.tokens),
+        'same': int(result.tokens == other.tokens),
+      }
+      for result, other in zip(*results)
     ]
 
   def _records(self, batch, clocks):

@@ -439,8 +439,23 @@ def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
     assert row['latency'] == pytest.approx(row['latency'], rel=1)
     ratio = row['tokens_per_second'] / row['plain_tokens_per_second']
     assert row['speed_up'] == pytest.approx(ratio)
+    assert 'same_outputs' not in row
   with pytest.raises(ValueError, match='no fields of rounds'):
     _decode(config, tmp_path / 'other', fields=('arm',))
+
+
+@pytest.mark.slow
+def test_greedy_answers_are_compared_with_plain_ones(folder, tmp_path):
+  """A lossy rule says something else, most of the time."""
+  config = _config(
+    folder,
+    ways=('small:2', 'small:2~chow(alpha=1.0)'),
+    repeats=1,
+    sampling={'temperature': 0.0},
+  )
+  exact, lossy = compare.rows(_decode(config, tmp_path))
+  assert exact['same_outputs'] == exact['decoded'] > 0
+  assert lossy['same_outputs'] < lossy['decoded']
 
 
 def test_a_batch_of_one_bandit_goes_by_its_request(folder, tmp_path):
