@@ -17,6 +17,9 @@ Row = dict[str, Any]
 # So that equal rows give equal files.
 _STABLE = {'svg.hashsalt': 'specjax', 'svg.fonttype': 'none'}
 _MARKERS = 'os^vDP*X'
+# Letters of a legend that a figure has room for, and inches of one more.
+_ROOM_OF_LEGEND = 20
+_WIDTH_OF_LETTER = 0.075
 _HATCHES = None, '//', '..'  # There are ten colours.
 
 
@@ -226,6 +229,9 @@ def legend(figure: figure_lib.Figure, axes: Sequence[Any]) -> None:
     handles, labels = each.get_legend_handles_labels()
     labelled |= dict(zip(labels, handles))
   if labelled:
+    longest = max(map(len, labelled))
+    more = max(0, longest - _ROOM_OF_LEGEND) * _WIDTH_OF_LETTER
+    figure.set_figwidth(figure.get_figwidth() + more)
     figure.legend(
       labelled.values(), labelled, loc='outside right upper', fontsize=8
     )
