@@ -22,7 +22,7 @@ _MINI = {
   'family': 'mini',
   'responses': ('runs/responses/responses.jsonl',),
   'num_texts': {'all': 3000},
-  'training': {'steps': 2000},
+  'training': {'steps': 1000},
 }
 
 
