@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -29,39 +30,75 @@ def run(config, workdir):
   """Writes `NAME.safetensors` for each head; returns how it has learnt."""
   family = prompts_lib.load_family(config)
   target = family.target
-  begun = {name: _begun(each, target) for name, each in config.heads.items()}
-  taps = {tap for head_config, _ in begun.values() for tap in head_config.taps}
+  begun = {
+    name: _begun(config.heads, name, target) for name in _in_order(config.heads)
+  }
+  taps = {tap for each in begun.values() for tap in each.config.taps}
   taps = sorted(taps - {-1})
   taught = taught_lib.teach(config, family, workdir, taps)
   folders = {name: os.path.join(workdir, name) for name in begun}
-  for name, (head_config, params) in begun.items():
+  trained = {}
+  for name in begun:
     fields = config.heads[name]
-    read = [taps.index(tap) for tap in head_config.taps if tap != -1]
+    head = trained.get(fields.get('start'), begun[name])
+    read = [taps.index(tap) for tap in head.config.taps if tap != -1]
     rows = taught._replace(taps=tuple(taught.taps[i] for i in read))
-    if params is None:
-      head_config, params = _begin(config, target, rows, head_config)
-    params = _fit(
-      config, target, rows, head_config, params, fields, folders[name]
-    )
+    if head.params is None:
+      head = _begin(config, target, rows, head.config)
+    head = _fit(config, target, rows, head, fields, folders[name])
+    trained[name] = head
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
-      head_config,
-      heads.own(head_config, params),
+      head.config,
+      heads.own(head.config, head.params),
       np.dtype(config.stored_as),
     )
   batch_size = config.training.batch_size
   return growth.rows(folders, *taught.tokens.shape, batch_size)
 
 
-def _begun(fields, target):
-  """A head's config, and its parameters where it goes on from a file."""
-  if 'start' not in fields:
+class _Head(NamedTuple):
+  """A head while it is trained; without parameters it is a new one."""
+
+  config: heads.HeadConfig
+  params: base.Params | None
+
+
+def _in_order(entries):
+  """Names of heads, each behind the one that it begins as."""
+  order = []
+
+  def add(name, on_the_way):
+    if name in on_the_way:
+      raise ValueError(f'heads.{name}.start leads to {name} itself.')
+    start = entries[name].get('start')
+    if start in entries:
+      add(start, [*on_the_way, name])
+    if name not in order:
+      order.append(name)
+
+  for name in entries:
+    add(name, [])
+  return order
+
+
+def _begun(entries, name, target):
+  """What a head begins as; one of this run has no parameters yet."""
+  fields = entries[name]
+  start = fields.get('start')
+  if start is None:
     made = heads.configure(fields['kind'], target.config, **fields['options'])
-    return made, None
-  loaded = families.load_drafter(fields['start'], target)
+    return _Head(made, None)
+  if start in entries:
+    return _begun(entries, start, target)
+  if not os.path.exists(start):
+    raise ValueError(
+      f'heads.{name}.start must be another head or a file, got {start!r}.'
+    )
+  loaded = families.load_drafter(start, target)
   if not isinstance(loaded, models.Head):
-    raise ValueError(f'start must be a head, but {fields["start"]} is a model.')
-  return loaded.config, loaded.params
+    raise ValueError(f'heads.{name}.start must be a head, but {start} is none.')
+  return _Head(loaded.config, loaded.params)
 
 
 def _begin(config, target, rows, head_config):
@@ -74,17 +111,19 @@ def _begin(config, target, rows, head_config):
     tokens = taught_lib.frequent(
       rows, target.config.vocab_size, head_config.layer.head_size
     )
-  return head_config, heads.begin(
+  params = heads.begin(
     jax.random.key(config.seed),
     head_config,
     target.config,
     target.params,
     tokens,
   )
+  return _Head(head_config, params)
 
 
-def _fit(config, target, rows, head_config, start, fields, folder):
+def _fit(config, target, rows, head, fields, folder):
   """Trains a head, but for what it shares with its target."""
+  head_config, start = head
   teacher_config, teacher_params = target.config, target.params
   if 'head_rows' in start:
     teacher_config, teacher_params = cutting.narrow_head(
@@ -98,10 +137,12 @@ def _fit(config, target, rows, head_config, start, fields, folder):
     own,
     (fixed, teacher_params),
     rows,
-    loop.TrainingConfig(seed=config.seed, **config.training),
+    loop.TrainingConfig(
+      seed=config.seed, **{**config.training, **fields.get('training', {})}
+    ),
     folder,
   )
-  return {**params, **fixed}
+  return _Head(head_config, {**params, **fixed})
 
 
 def _loss(head_config, teacher_config, fields):

@@ -161,7 +161,8 @@ def begin(
   """Returns parameters of a head that begins with its target's.
 
   Those that it shares are the target's own arrays. Output heads of its own
-  begin as the target's.
+  begin as the target's, and EAGLE's head with the feature as it is, beside an
+  embedding that counts as much.
 
   Args:
     key: of the other parameters.
@@ -175,6 +176,8 @@ def begin(
   """
   made = adapters.init_params(key, config)
   made['embedding'] = params['embedding']
+  if isinstance(config, head_config.EagleConfig):
+    made['join'] = _begin_join(made['join'], target, params)
   if config.layer.tie_embeddings:
     return made
   if config.layer.head_size is not None:
@@ -190,6 +193,31 @@ def begin(
   for i in made.get('more_heads', ()):
     made['more_heads'][i] = made['head']
   return made
+
+
+def _begin_join(join, target, params):
+  """What joins an embedding and a feature: the feature, and some of both.
+
+  SmolLM2's embeddings are a thirteenth of its features, so that a head would
+  learn little from them for long.
+  """
+  kernel = join['kernel']
+  size = kernel.shape[1]
+  ratio = _feature_size(target, params) / _embedding_size(target, params)
+  kernel = kernel.at[:size].multiply(ratio).at[size:].add(jnp.eye(size))
+  return {**join, 'kernel': kernel}
+
+
+def _feature_size(target, params):
+  """Root mean square of what the target's head reads."""
+  scale = params['final_norm']['scale'] + float(target.norm_unit_offset)
+  return jnp.sqrt(jnp.square(scale).mean())
+
+
+def _embedding_size(target, params):
+  """Root mean square of the target's embeddings."""
+  size = jnp.sqrt(jnp.square(params['embedding']['embedding']).mean())
+  return size * (target.d_model**0.5 if target.scale_embeddings else 1.0)
 
 
 def lend(

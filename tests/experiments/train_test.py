@@ -209,9 +209,13 @@ def test_a_drafter_is_distilled_and_drafts(tmp_path):
 def test_heads_are_trained_and_draft(kind, arms, tmp_path):
   """They are files without what is their target's, which lends it to them."""
   family, text, config = _taught(tmp_path, f'train/heads/{kind}')
-  config.heads[kind].options.head_size = 2048
+  begun = kind if kind == 'medusa' else f'{kind}_first'
+  config.heads[begun].options.head_size = 2048
+  for fields in config.heads.values():
+    if 'training' in fields:
+      del fields.training
   main.run(config, tmp_path / 'run')
-  lines = (tmp_path / 'run' / kind / 'metrics.jsonl').read_text().splitlines()
+  lines = (tmp_path / 'run' / begun / 'metrics.jsonl').read_text().splitlines()
   first, *_, last = [json.loads(line)['acceptance_1'] for line in lines]
   assert last > first
   shutil.copy(tmp_path / 'run' / f'{kind}.safetensors', family)
@@ -233,22 +237,37 @@ def test_heads_are_trained_and_draft(kind, arms, tmp_path):
 def test_a_head_learns_on_from_a_file(tmp_path):
   """It begins as good as it was, but for what its file rounds."""
   _, _, config = _taught(tmp_path, 'train/heads/eagle')
-  config.heads.eagle.options.head_size = 2048
+  recipe = config.heads.eagle_first.recipe
+  config.heads.eagle_first.options.head_size = 2048
+  del config.heads['eagle']
   grown = _rows(config, tmp_path / 'run')
   further = config.copy_and_resolve_references()
-  start = str(tmp_path / 'run' / 'eagle.safetensors')
+  start = str(tmp_path / 'run' / 'eagle_first.safetensors')
   with further.ignore_type():
-    further.heads = {
-      'own': {'start': start, 'recipe': config.heads.eagle.recipe}
-    }
+    further.heads = {'own': {'start': start, 'recipe': recipe}}
   main.run(further, tmp_path / 'further')
-  first, last = _losses(tmp_path / 'run' / 'eagle')
+  first, last = _losses(tmp_path / 'run' / 'eagle_first')
   again, _ = _losses(tmp_path / 'further' / 'own')
   assert again < last + 0.2 * (first - last)
   assert grown[-1]['acceptance_1'] > grown[0]['acceptance_1']
-  (tmp_path / 'run' / 'eagle.safetensors').unlink()
-  with pytest.raises(ValueError, match='eagle.safetensors'):
-    main.run(further, tmp_path / 'without')
+
+
+@pytest.mark.parametrize(
+  ('start', 'message'),
+  [
+    ('none.safetensors', 'eagle.start must be another head or a file, got'),
+    ('eagle', 'eagle.start leads to eagle itself'),
+    ('large', 'eagle.start must be a head, but .*large.safetensors is none'),
+  ],
+)
+def test_a_head_begins_as_a_head(start, message, tmp_path):
+  family, _, config = _taught(tmp_path, 'train/heads/eagle')
+  toys.write_family(family, {'large': 0.2})
+  config.heads.eagle.start = {'large': str(family / 'large.safetensors')}.get(
+    start, start
+  )
+  with pytest.raises(ValueError, match=message):
+    main.run(config, tmp_path / 'run')
 
 
 def _losses(folder):

@@ -44,11 +44,15 @@ CHANGES = {
   **{
     f'train/heads/{name}': {
       'heads': {
-        kind: {
+        f'{kind}_first': {
           'kind': kind,
           'options': {'head_size': 64},
           'recipe': _HEADS[kind],
         }
+        for kind in kinds
+      }
+      | {
+        kind: {'start': f'{kind}_first', 'recipe': _HEADS[kind]}
         for kind in kinds
       },
       'num_texts': {'all': 4},

@@ -7,8 +7,8 @@ python -m experiments.main --config=configs/train/responses.py:long \
 python -m experiments.main --config=configs/train/heads/eagle.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/eagle
 
-With `steps` above 1 in its recipe, a head learns to read its own outputs, as
-HASS does. Heads of the mini family, of its own responses:
+It learns as EAGLE-1 does, and then as HASS, to read its own outputs, which
+takes longer for each token. Heads of the mini family, of its own responses:
 
 python -m experiments.main --config=configs/train/responses.py \
     --config.family=mini --config.data_dir=DATA --workdir=runs/responses
@@ -22,27 +22,48 @@ _MINI = {
   'family': 'mini',
   'responses': ('runs/responses/responses.jsonl',),
   'num_texts': {'all': 3000},
-  'training': {'steps': 1000},
+}
+# Steps of EAGLE-1's recipe, and of what comes behind it.
+_STEPS = {'smollm2': (4000, 2000), 'mini': (1000, 500)}
+# Tokens alone are learnt, at all steps of the draft.
+ITS_OWN_OUTPUTS = {
+  'steps': 3,
+  'feature_weight': 0.0,
+  'token_weight': 1.0,
+  'noise': 0.0,
+}
+_EAGLE_1 = {
+  'steps': 1,
+  'feature_weight': 1.0,
+  'token_weight': 0.1,
+  'noise': 0.1,
 }
 
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
-  config = distill.get_config()  # The same text, read as often.
+  return of_kind(family, 'eagle', _EAGLE_1)
+
+
+def of_kind(family, kind, recipe):
+  """Returns the config of a head that learns by a recipe, and goes on."""
+  config = distill.get_config()  # The same text.
   config.experiment = 'train.heads'
   del config.drafters
   if family == 'mini':
     config.update(_MINI)
+  config.training.steps, more = _STEPS[family]
+  first = f'{kind}_first'
   config.heads = {
-    'eagle': {
-      'kind': 'eagle',
+    first: {
+      'kind': kind,
       'options': {'head_size': None if family == 'mini' else 8000},
-      'recipe': {
-        'steps': 3,
-        'feature_weight': 1.0,
-        'token_weight': 0.1,
-        'noise': 0.1,
-      },
-    }
+      'recipe': recipe,
+    },
+    kind: {
+      'start': first,
+      'recipe': ITS_OWN_OUTPUTS,
+      'training': {'steps': more, 'learning_rate': 5e-4},
+    },
   }
   return config

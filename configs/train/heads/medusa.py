@@ -12,7 +12,7 @@ from configs.train.heads import eagle
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
   config = eagle.get_config(family)
-  options = config.heads.eagle.options
+  options = config.heads.eagle_first.options
   config.heads = {
     'medusa': {
       'kind': 'medusa',

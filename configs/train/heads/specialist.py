@@ -16,9 +16,9 @@ def get_config(domain='code'):
   config = eagle.get_config()
   config.domain = domain
   config.num_texts = {domain: 600}
-  recipe = config.heads.eagle.recipe
+  recipe, training = config.heads.eagle.recipe, config.heads.eagle.training
   config.heads = {
     domain: {'start': 'runs/eagle/eagle.safetensors', 'recipe': recipe}
   }
-  config.training.steps = 1500
+  config.training.update(training)
   return config
