@@ -4,8 +4,10 @@ python -m experiments.main --config=configs/evaluate.py \
     --config.data_dir=DATA --workdir=runs/evaluate
 python -m experiments.main --config=configs/evaluate.py:smollm2 \
     --config.data_dir=DATA --workdir=runs/evaluate_smollm2
+python -m experiments.main --config=configs/evaluate.py:mini/heads \
+    --config.data_dir=DATA --workdir=runs/evaluate_heads
 
-The first is of the mini family.
+The first is of the mini family, the last of heads on its target's features.
 """
 
 import ml_collections
@@ -34,11 +36,23 @@ _SMOLLM2 = {
     'block_efficiency_error',
   ),
 }
-_FAMILIES = {'mini': _MINI, 'smollm2': _SMOLLM2}
+_HEADS = {
+  **_SMOLLM2,
+  'ways': (
+    'medium:4',
+    'medusa(medusa):4',
+    'feature_head(eagle):4',
+    'feature_head(eagle):eagle',
+    'dynamic_tree(eagle, num_nodes=25, depth=5)',
+    'feature_head(eagle3):4',
+    'dynamic_tree(eagle3, num_nodes=25, depth=5)',
+  ),
+}
+_FAMILIES = {'mini': _MINI, 'smollm2': _SMOLLM2, 'mini/heads': _HEADS}
 
 
 def get_config(family='mini'):
-  """Returns the config for 'mini' or 'smollm2'."""
+  """Returns the config for one of `_FAMILIES`."""
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',

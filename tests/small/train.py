@@ -11,7 +11,7 @@ _HEADS = {'eagle': _RECIPE, 'eagle3': _RECIPE, 'medusa': {}}
 _TRAINED = {'all': tuple(_HEADS), **{kind: (kind,) for kind in _HEADS}}
 
 VARIANTS = {
-  'evaluate': (None, 'smollm2'),
+  'evaluate': (None, 'smollm2', 'mini/heads'),
   **{f'train/heads/{name}': ('smollm2', 'mini') for name in _TRAINED},
   'train/heads/specialist': ('code', 'math'),
   'train/responses': (None, 'short', 'long'),
