@@ -52,7 +52,11 @@ _FAMILIES = {'mini': _MINI, 'smollm2': _SMOLLM2, 'mini/heads': _HEADS}
 
 
 def get_config(family='mini'):
-  """Returns the config for one of `_FAMILIES`."""
+  """Returns the config for 'mini', 'smollm2' or 'mini/heads'."""
+  if family not in _FAMILIES:
+    raise ValueError(
+      f'family must be one of {list(_FAMILIES)}, got {family!r}.'
+    )
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',

@@ -256,10 +256,12 @@ def test_a_tree_of_different_siblings_may_stop(temperature):
     emitted = [r.tokens for r in decoder.decode([PROMPT] * ROWS, LENGTH)]
     assert distributions.chi_square(np.array(emitted), _want(0.8)) > 1e-4
     return
-  (result,) = decoder.decode([PROMPT], 24)
-  (plain,) = _decoder(['none']).decode([PROMPT], 24)
-  assert result.tokens == plain.tokens
-  assert 0 < result.drafted[1] < result.drafted[0]
+  prompts = [[first, second] for first in range(3) for second in range(3)]
+  results = decoder.decode(prompts, 24)
+  plain = _decoder(['none']).decode(prompts, 24)
+  assert [r.tokens for r in results] == [r.tokens for r in plain]
+  drafted = sum(result.drafted for result in results)
+  assert 0 < drafted[1] < drafted[0]
 
 
 def test_a_dynamic_tree_is_that_of_the_algorithm():
@@ -350,6 +352,25 @@ def _likeliest(head, params, tokens, features, path, num):
 def test_bad_heads_are_refused(make, message):
   with pytest.raises(ValueError, match=message):
     make()
+
+
+@pytest.mark.parametrize('size', [0.01, 1.0])
+def test_a_new_head_reads_tokens_and_features_alike(size):
+  """However small the target's embeddings are; the feature itself besides."""
+  wide = dataclasses.replace(_TARGET, d_model=256, vocab_size=64)
+  params = adapters.init_params(jax.random.key(0), wide)
+  params['embedding'] = jax.tree.map(lambda x: size * x, params['embedding'])
+  config = heads.configure('eagle', wide)
+  begun = heads.begin(jax.random.key(1), config, wide, params)
+  of_tokens, of_features = np.split(np.asarray(begun['join']['kernel']), 2)
+  root_mean_square = lambda x: np.sqrt(np.square(x).mean())
+  table = np.asarray(params['embedding']['embedding'])
+  features = np.random.default_rng(0).normal(size=(64, 256))
+  random = features @ (of_features - np.eye(256))
+  assert 0 < root_mean_square(random) < 0.5
+  assert root_mean_square(table @ of_tokens) == pytest.approx(
+    root_mean_square(random), rel=0.1
+  )
 
 
 def test_the_head_of_another_target_is_refused():

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common import arms as arms_lib
 from experiments.common import components
 from experiments.common import costs
 from experiments.common import log
@@ -39,7 +40,7 @@ def run(config, workdir):
     ('a round over its model calls', plain, bench.model_calls),
     ('a round over its model calls', alone, bench.model_calls),
   ]
-  if not bench.drafter(alone).taps:
+  if not bench.decoder(alone).round_fn.arms[0].drafter.taps:
     part = 'a round with features over one without'
     parts.append((part, alone, bench.features))
   part = 'a round of several arms over one of one'
@@ -101,13 +102,15 @@ class _Bench:
     """Compares a round with its model calls, each model's timed alone."""
     decoder = self.decoder(way)
     state = decoder.init(self.batch, self.room)
-    drafter = self.drafter(way)
+    drafter = decoder.round_fn.arms[0].drafter
     length = drafter.topology.depth
+    if drafter.topology.num_nodes != length:
+      raise ValueError(f'arm must draft a chain, got {way.label}.')
     # The target's logits are all used.
     target = self.family.target
     call = _calls_of_model(target.functions, [length + 1], slice(None))
     calls = [self._repeated(call, target.params, state.target)]
-    name = dict(way.arms[0].drafter.options).get('model')
+    name = arms_lib.model_of(way.arms[0], way.place)
     if name is not None:
       model = self.family.drafters[name]
       call = _calls_of_drafter(model.functions, drafter)
@@ -158,10 +161,6 @@ class _Bench:
   def decoder(self, way):
     """Builds the decoder of a way."""
     return ways_lib.build(way, self.family, self.config.max_length).decoder
-
-  def drafter(self, way):
-    """The drafter of a way's first arm."""
-    return self.decoder(way).round_fn.arms[0].drafter
 
   def _rounds(self, decoder):
     return costs.rounds(decoder, self.batch, self.room, self.config.rounds)
@@ -245,7 +244,8 @@ def _call_of_heads(heads):
 def _features(head, token, num):
   """Features of `num` tokens, which change with the token."""
   shape = len(token), num, head.feature_size
-  return (jnp.broadcast_to(token[..., None], shape) * 1.0,) * len(head.taps)
+  each = jnp.broadcast_to(token[..., None], shape).astype(jnp.float32)
+  return (each,) * len(head.taps)
 
 
 def _moved(cache, token):

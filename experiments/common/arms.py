@@ -116,6 +116,16 @@ def build(arm: Arm, pool: Pool, place: str) -> tuple[base.Arm, base.Params]:
   return base.Arm(drafter, built, goal), params
 
 
+def model_of(arm: Arm, place: str) -> str | None:
+  """Returns the name of the model that an arm drafts with, if it has one."""
+  factory = components.find(base.Drafter, arm.drafter, place)
+  options = components.bind(factory, arm.drafter, place)
+  for name, each in components.parameters(factory).items():
+    if each.annotation in _NOUNS:
+      return options.get(name)
+  return None
+
+
 def label(arm: Arm) -> str:
   """Returns what tables call an arm: without the file of its parameters."""
   options = tuple(each for each in arm.drafter.options if each[0] != _PARAMS)

@@ -29,6 +29,7 @@ class Decoded(NamedTuple):
   way: ways_lib.Way
   prompts: prompts_lib.Set
   records: list[runner.Record]  # of each job, seed after seed
+  greedy: bool = False  # as plain decoding is, with which it took turns
 
 
 class Plan(NamedTuple):
@@ -76,7 +77,7 @@ def decode(
     )
     player()  # Before any point, as this may read or measure costs.
     for prompts in made.sets:
-      decoded.append(Decoded(way, prompts, []))
+      decoded.append(Decoded(way, prompts, [], _is_greedy(config, way)))
       points += [
         runner.Point(
           point_settings(config, way, prompts),
@@ -94,6 +95,14 @@ def decode(
   for i, records in enumerate(found):
     decoded[i // num_seeds].records.extend(records)
   return decoded
+
+
+def _is_greedy(config, way):
+  """Whether a way should say what plain decoding says beside it."""
+  if way.sampling.temperature or not config.get('repeats', 0):
+    return False
+  plain = ways_lib.parse(config, REFERENCE, (), 'reference')
+  return (way.sampling, way.target) == (plain.sampling, plain.target)
 
 
 def clocks(config: Any, family: families.Family) -> dict[str, Any]:
@@ -123,17 +132,17 @@ def rows(
 ) -> list[dict[str, Any]]:
   """Returns a row for each way and set, and for each domain if asked for.
 
-  Of greedy ways that took turns with plain decoding, `same_outputs` is in how
-  many answers their tokens are its own.
+  Of ways that took turns with plain decoding, and are greedy as it is,
+  `same_outputs` says how often all tokens are those of plain decoding.
   """
   table = []
-  for way, prompts, records in decoded:
+  for way, prompts, records, greedy in decoded:
     for domain in ['all', *(prompts.kinds if by_domain else ())]:
       own = of_domain(records, domain)
       row = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
       row |= way.columns | summary(own)
-      if not way.sampling.temperature and 'same' in own[0]:
-        row['same_outputs'] = sum(record['same'] for record in own)
+      if greedy:
+        row['same_outputs'] = sum(not record['differ'] for record in own)
       table.append(row)
   return table
 

@@ -24,7 +24,9 @@ def tree(
   that the target adds.
   """
   rows = np.zeros(topology.num_nodes + 1)  # By entry, the root first.
-  rows[topology.leaf_entries] = np.arange(len(topology.leaf_entries))
+  # Leaves as they hang below each other: those of one node are neighbours.
+  leaves = [i for i in _depth_first(topology) if i in topology.leaf_entries]
+  rows[leaves] = np.arange(len(leaves))
   for entry in reversed(range(topology.num_nodes + 1)):
     children = np.flatnonzero(topology.children[entry]) + 1
     if children.size:
@@ -47,6 +49,13 @@ def tree(
   axes.set(xlim=(-0.5, topology.depth + 1.5), ylim=(height + 0.5, -0.5))
   axes.set_axis_off()
   return figure
+
+
+def _depth_first(topology, entry=0):
+  """Yields the entries of a tree, each in front of those below it."""
+  yield entry
+  for node in np.flatnonzero(topology.children[entry]):
+    yield from _depth_first(topology, node + 1)
 
 
 def rounds(

@@ -214,7 +214,7 @@ class _Session:
       {
         **share,
         'reference_emitted': len(other.tokens),
-        'same': int(result.tokens == other.tokens),
+        'differ': int(result.tokens != other.tokens),
       }
       for result, other in zip(*results)
     ]

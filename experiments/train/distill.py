@@ -25,20 +25,22 @@ def run(config, workdir):
   family = prompts_lib.load_family(config)
   target = family.target
   taught = taught_lib.teach(config, family, workdir)
-  folders = {name: os.path.join(workdir, name) for name in config.drafters}
+  training = loop.TrainingConfig(seed=config.seed, **config.training)
+  learnt = {}
   for name, fields in config.drafters.items():
-    draft_config, params = _fit(config, target, taught, fields, folders[name])
+    folder = os.path.join(workdir, name)
+    draft_config, params = _fit(training, target, taught, fields, folder)
+    learnt[name] = growth.Learnt(folder, training)
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       draft_config,
       {key: each for key, each in params.items() if key not in _SHARED},
       np.dtype(config.stored_as),
     )
-  batch_size = config.training.batch_size
-  return growth.rows(folders, *taught.tokens.shape, batch_size)
+  return growth.rows(learnt, *taught.tokens.shape)
 
 
-def _fit(config, target, taught, fields, folder):
+def _fit(training, target, taught, fields, folder):
   """Trains a drafter that begins as a part of its target."""
   tokens = taught_lib.frequent(
     taught, target.config.vocab_size, fields['head_size']
@@ -61,7 +63,7 @@ def _fit(config, target, taught, fields, folder):
     own,
     (fixed, narrow[1]),
     taught,
-    loop.TrainingConfig(seed=config.seed, **config.training),
+    training,
     folder,
   )
   return draft_config, {**params, **fixed}

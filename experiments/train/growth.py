@@ -1,52 +1,85 @@
 """How the acceptance of what learns grows with the tokens it has read."""
 
-import collections
+from collections.abc import Mapping
 import json
 import os
+from typing import Any
+from typing import NamedTuple
+from typing import Optional
 
 import numpy as np
 
 from experiments.common import plots
+from specjax.training import loop
 
 _NUM_WINDOWS = 24
 _METRIC = 'acceptance'
 
 
-def rows(folders, num_rows, row_length, batch_size):
+class Learnt(NamedTuple):
+  """A model that has learnt.
+
+  Attributes:
+    folder: where `loop.fit` has written its metrics.
+    training: how it was trained.
+    before: as what it had learnt before, of the same text.
+  """
+
+  folder: str
+  training: loop.TrainingConfig
+  before: Optional['Learnt'] = None
+
+
+def rows(
+  learnt: Mapping[str, Learnt], num_rows: int, row_length: int
+) -> list[dict[str, Any]]:
   """Returns the mean acceptance of windows of training, and what a doubling is.
 
-  Of text that is read for the first time, acceptance is that of held-out text,
-  and so is `per_doubling`: what a doubling of tokens has added to it, by least
-  squares over the first epoch without its first eighth, where learning begins.
+  Text that is read for the first time is held-out text, so that a new model's
+  acceptance in its first epoch is that of others, of what it learns there: the
+  tokens that it can draft, and with the recipe's noise. `per_doubling` is what
+  a doubling of tokens has added to it, by least squares without the first
+  eighth, where learning begins.
 
   Args:
-    folders: where `loop.fit` has written metrics, by name.
+    learnt: by name.
     num_rows: of the training text.
     row_length: its tokens.
-    batch_size: rows a step.
   """
-  steps_an_epoch = num_rows // batch_size
   made = []
-  for name, folder in folders.items():
-    metrics = _read(folder)
+  for name, each in learnt.items():
+    metrics = _read(each.folder)
+    an_epoch = num_rows // each.training.batch_size
+    before = _rows_read(each.before)
     depths = [key for key in metrics[0] if key.startswith(_METRIC)]
-    for window in _windows(len(metrics), steps_an_epoch):
-      read = [metrics[i] for i in window]
+    for window in _windows(len(metrics), an_epoch):
+      num_read = before + (window[-1] + 1) * each.training.batch_size
       made.append(
         {
           'part': 'growth',
           'model': name,
-          'tokens': (window[-1] + 1) * batch_size * row_length,
-          'epoch': window[0] // steps_an_epoch + 1,
-          **{key: float(np.mean([m[key] for m in read])) for key in depths},
+          'tokens': num_read * row_length,
+          'epoch': window[0] // an_epoch + 1,
+          **{
+            key: float(np.mean([metrics[i][key] for i in window]))
+            for key in depths
+          },
         }
       )
-    slope = _per_doubling(metrics[:steps_an_epoch], depths[0])
-    if slope is not None:
+    slope = _per_doubling(metrics[:an_epoch], depths[0])
+    if slope is not None and not before:
       made.append(
         {'part': 'extrapolation', 'model': name, 'per_doubling': slope}
       )
   return made
+
+
+def _rows_read(learnt):
+  """Rows that a model has read, and those before it."""
+  if learnt is None:
+    return 0
+  own = learnt.training.steps * learnt.training.batch_size
+  return own + _rows_read(learnt.before)
 
 
 def figures(rows):
@@ -61,7 +94,7 @@ def figures(rows):
     'tokens',
     'acceptance',
     'model',
-    xlabel='tokens read (text is fresh in the first epoch)',
+    xlabel='tokens read',
     ylabel='acceptance of the first token',
   )
   (axes,) = figure.axes
@@ -75,16 +108,15 @@ def _read(folder):
     return [json.loads(line) for line in file]
 
 
-def _windows(num_steps, steps_an_epoch):
+def _windows(num_steps, an_epoch):
   """Steps in windows of about one length, each within one epoch."""
-  length = max(num_steps // _NUM_WINDOWS, 1)
-  found = collections.defaultdict(list)
-  for step in range(num_steps):
-    epoch, within = divmod(step, steps_an_epoch)
-    # What is left at the end of an epoch goes to its last window.
-    last = max(steps_an_epoch // length - 1, 0)
-    found[epoch, min(within // length, last)].append(step)
-  return list(found.values())
+  length = max(num_steps / _NUM_WINDOWS, 1)
+  made = []
+  for first in range(0, num_steps, an_epoch):
+    steps = range(first, min(first + an_epoch, num_steps))
+    parts = np.array_split(steps, max(round(len(steps) / length), 1))
+    made += [part.tolist() for part in parts]
+  return made
 
 
 def _per_doubling(metrics, key):

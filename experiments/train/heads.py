@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -17,11 +18,15 @@ from specjax import models
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import cutting
+from specjax.models import head_config as head_config_lib
 from specjax.models import heads
 from specjax.training import head_losses
 from specjax.training import loop
 
 _RECIPE = head_losses.Recipe._fields
+# Fields of an entry: of all, and of a new head.
+_COMMON = 'recipe', 'training'
+_NEW = 'kind', 'options'
 
 figures = growth.figures
 
@@ -30,22 +35,21 @@ def run(config, workdir):
   """Writes `NAME.safetensors` for each head; returns how it has learnt."""
   family = prompts_lib.load_family(config)
   target = family.target
-  begun = {
-    name: _begun(config.heads, name, target) for name in _in_order(config.heads)
+  plans = {
+    name: _plan(config, name, target) for name in _in_order(config.heads)
   }
-  taps = {tap for each in begun.values() for tap in each.config.taps}
+  taps = {tap for plan in plans.values() for tap in plan.head.config.taps}
   taps = sorted(taps - {-1})
   taught = taught_lib.teach(config, family, workdir, taps)
-  folders = {name: os.path.join(workdir, name) for name in begun}
-  trained = {}
-  for name in begun:
-    fields = config.heads[name]
-    head = trained.get(fields.get('start'), begun[name])
+  trained, learnt = {}, {}
+  for name, plan in plans.items():
+    head = trained.get(plan.start, plan.head)
     read = [taps.index(tap) for tap in head.config.taps if tap != -1]
     rows = taught._replace(taps=tuple(taught.taps[i] for i in read))
     if head.params is None:
       head = _begin(config, target, rows, head.config)
-    head = _fit(config, target, rows, head, fields, folders[name])
+    folder = os.path.join(workdir, name)
+    head = _fit(plan, target, rows, head, folder)
     trained[name] = head
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
@@ -53,8 +57,9 @@ def run(config, workdir):
       heads.own(head.config, head.params),
       np.dtype(config.stored_as),
     )
-  batch_size = config.training.batch_size
-  return growth.rows(folders, *taught.tokens.shape, batch_size)
+    before = learnt.get(plan.start)
+    learnt[name] = growth.Learnt(folder, plan.training, before)
+  return growth.rows(learnt, *taught.tokens.shape)
 
 
 class _Head(NamedTuple):
@@ -62,6 +67,49 @@ class _Head(NamedTuple):
 
   config: heads.HeadConfig
   params: base.Params | None
+
+
+class _Plan(NamedTuple):
+  """How a head is trained."""
+
+  head: _Head  # as it begins, but for what heads of this run have learnt
+  start: str | None  # the head or the file that it begins as
+  recipe: dict[str, Any]
+  training: loop.TrainingConfig
+
+
+def _plan(config, name, target):
+  """Reads the entry of a head; whatever is wrong is refused here."""
+  fields = dict(config.heads[name])
+  start = fields.get('start')
+  known = _COMMON + (_NEW if start is None else ('start',))
+  configs.check_known(fields, known, f'heads.{name}: Unknown field')
+  head = _begun(config.heads, name, target)
+  place = f'heads.{name}.recipe'
+  recipe = _recipe(head.config, dict(fields['recipe']), place)
+  # Whoever goes on reads the text in another order.
+  training = {'seed': config.seed + _stage(config.heads, name)}
+  for more in (config.training, fields.get('training', {})):
+    training |= dict(more)
+  return _Plan(head, start, recipe, loop.TrainingConfig(**training))
+
+
+def _stage(entries, name):
+  """How many heads of this run a head has been before."""
+  start = entries[name].get('start')
+  return 1 + _stage(entries, start) if start in entries else 0
+
+
+def _recipe(head_config, recipe, place):
+  """The options of the loss that the kind of the head has."""
+  if isinstance(head_config, head_config_lib.MedusaConfig):
+    configs.check_known(recipe, ('decay',), f'{place}: Unknown field')
+    return recipe
+  configs.check_known(recipe, _RECIPE, f'{place}: Unknown field')
+  lacking = set(_RECIPE) - {'decay'} - set(recipe)
+  if lacking:
+    raise ValueError(f'{place} lacks {", ".join(sorted(lacking))}.')
+  return recipe
 
 
 def _in_order(entries):
@@ -121,7 +169,7 @@ def _begin(config, target, rows, head_config):
   return _Head(head_config, params)
 
 
-def _fit(config, target, rows, head, fields, folder):
+def _fit(plan, target, rows, head, folder):
   """Trains a head, but for what it shares with its target."""
   head_config, start = head
   teacher_config, teacher_params = target.config, target.params
@@ -133,31 +181,23 @@ def _fit(config, target, rows, head, fields, folder):
   fixed = {name: start[name] for name in names if name in start}
   own = {name: start[name] for name in start if name not in fixed}
   params = loop.fit(
-    _loss(head_config, teacher_config, fields),
+    _loss(head_config, teacher_config, plan.recipe),
     own,
     (fixed, teacher_params),
     rows,
-    loop.TrainingConfig(
-      seed=config.seed, **{**config.training, **fields.get('training', {})}
-    ),
+    plan.training,
     folder,
   )
   return _Head(head_config, {**params, **fixed})
 
 
-def _loss(head_config, teacher_config, fields):
+def _loss(head_config, teacher_config, recipe):
   """The loss that the kind of the head has."""
   functions = heads.functions(head_config)
   drafted = heads.drafted_logits(head_config)
   teacher = adapters.head_logits(teacher_config)
-  recipe = dict(fields['recipe'])
   if isinstance(functions, base.ParallelHead):
-    configs.check_known(recipe, ('decay',), 'recipe: Unknown field')
     return head_losses.medusa(functions, drafted, teacher, **recipe)
-  configs.check_known(recipe, _RECIPE, 'recipe: Unknown field')
-  lacking = set(_RECIPE) - {'decay'} - set(recipe)
-  if lacking:
-    raise ValueError(f'recipe lacks {", ".join(sorted(lacking))}.')
   return head_losses.feature_head(
     functions, drafted, teacher, head_losses.Recipe(**recipe)
   )

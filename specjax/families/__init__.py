@@ -78,8 +78,8 @@ def load(family: str | os.PathLike[str] = 'mini') -> Family:
   above. See `join` for drafters that are checkpoints, too.
 
   Args:
-    family: 'mini', 'mini/specialists', 'smollm2' or a path. The weights of
-      'smollm2' are fetched by `python -m specjax.families.fetch smollm2`.
+    family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2' or a path. The
+      weights of 'smollm2' are fetched by `python -m specjax.families.fetch smollm2`.
 
   Raises:
     ValueError: there is no such family, one of its files is missing or

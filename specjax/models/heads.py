@@ -161,8 +161,8 @@ def begin(
   """Returns parameters of a head that begins with its target's.
 
   Those that it shares are the target's own arrays. Output heads of its own
-  begin as the target's, and EAGLE's head with the feature as it is, beside an
-  embedding that counts as much.
+  begin as the target's; EAGLE's head reads at first the feature as it is, and
+  random parts of the feature and of the embedding that count alike.
 
   Args:
     key: of the other parameters.
@@ -176,7 +176,7 @@ def begin(
   """
   made = adapters.init_params(key, config)
   made['embedding'] = params['embedding']
-  if isinstance(config, head_config.EagleConfig):
+  if isinstance(config, head_config.EagleConfig) and config.taps == (-1,):
     made['join'] = _begin_join(made['join'], target, params)
   if config.layer.tie_embeddings:
     return made
@@ -196,7 +196,7 @@ def begin(
 
 
 def _begin_join(join, target, params):
-  """What joins an embedding and a feature: the feature, and some of both.
+  """What joins an embedding and a feature: the feature, and parts of both.
 
   SmolLM2's embeddings are a thirteenth of its features, so that a head would
   learn little from them for long.
@@ -210,8 +210,10 @@ def _begin_join(join, target, params):
 
 def _feature_size(target, params):
   """Root mean square of what the target's head reads."""
-  scale = params['final_norm']['scale'] + float(target.norm_unit_offset)
-  return jnp.sqrt(jnp.square(scale).mean())
+  norm = params['final_norm']
+  scale = norm['scale'] + float(target.norm_unit_offset)
+  shift = norm.get('bias', jnp.zeros(()))
+  return jnp.sqrt(jnp.square(scale).mean() + jnp.square(shift).mean())
 
 
 def _embedding_size(target, params):

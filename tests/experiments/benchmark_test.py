@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from experiments import main
+from experiments.benchmark import rounds
 from experiments.benchmark import transformers_peer
 from experiments.common import compare
 from experiments.common import configs
@@ -250,8 +251,17 @@ def test_rounds_are_compared(tmp_path, folder):
   'arm',
   ['feature_head(eagle):3', 'feature_head(eagle3):3', 'medusa(medusa):3'],
 )
-def test_rounds_of_heads_are_compared_with_their_calls(tmp_path, arm):
+def test_rounds_of_heads_are_compared_with_their_calls(
+  tmp_path, arm, monkeypatch
+):
   """They read features as they are, so that there is nothing to add."""
+  find, kinds = rounds._calls_of_drafter, []
+
+  def spied(functions, drafter):
+    kinds.append(type(functions))
+    return find(functions, drafter)
+
+  monkeypatch.setattr(rounds, '_calls_of_drafter', spied)
   folder = tmp_path / 'family'
   folder.mkdir()
   toys.write_family(folder, {})
@@ -265,6 +275,11 @@ def test_rounds_of_heads_are_compared_with_their_calls(tmp_path, arm):
   (calls,) = [row for row in rows if row['arm'] == arm][:1]
   assert 'model calls' in calls['part']
   assert calls['round_ms'] > 0 and calls['other_ms'] > 0
+  is_medusa = arm.startswith('medusa')
+  assert kinds == [base.ParallelHead if is_medusa else base.FeatureHead]
+  changes |= {'arm': 'dynamic_tree(eagle, num_nodes=6, depth=3)'}
+  with pytest.raises(ValueError, match='arm must draft a chain, got dynamic'):
+    _run('rounds', folder / 'heads', changes, tmp_path / 'other')
 
 
 _PEER = _SMALL | {

@@ -449,11 +449,16 @@ def test_greedy_answers_are_compared_with_plain_ones(folder, tmp_path):
   """A lossy rule says something else, most of the time."""
   config = _config(
     folder,
-    ways=('small:2', 'small:2~chow(alpha=1.0)'),
+    ways=(
+      'small:2',
+      'small:2~chow(alpha=1.0)',
+      {'arm': 'small:2', 'target': 'small', 'label': 'of another target'},
+    ),
     repeats=1,
     sampling={'temperature': 0.0},
   )
-  exact, lossy = compare.rows(_decode(config, tmp_path))
+  exact, lossy, other = compare.rows(_decode(config, tmp_path))
+  assert 'same_outputs' not in other
   assert exact['same_outputs'] == exact['decoded'] > 0
   assert lossy['same_outputs'] < lossy['decoded']
 
@@ -581,3 +586,12 @@ def test_equal_rows_give_equal_pictures(tmp_path):
       (tmp_path / f'{name}{kind}.svg').read_text() for name in ('one', 'two')
     )
     assert one == two and 'paper' in one
+
+
+def test_a_figure_has_room_for_its_legend():
+  rows = [{'x': 'a', 'way': 'short', 'y': 1.0}]
+  widths = [
+    plots.bars([rows[0] | {'way': way}], 'x', 'y', 'way').get_figwidth()
+    for way in ('short', 'a name of twenty-five letters', 60 * 'w')
+  ]
+  assert widths[0] < widths[1] < widths[2]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.train import growth
+from specjax.training import loop
 
 
 def test_growth_tells_what_a_doubling_of_tokens_adds(tmp_path):
@@ -13,15 +14,22 @@ def test_growth_tells_what_a_doubling_of_tokens_adds(tmp_path):
   steps = 250
   grown = 0.05 * np.log2(np.arange(steps) + 1)
   grown[100:] += 0.3  # What was read before is known by heart.
+  grown[:10] = 0  # Where learning begins.
   with open(tmp_path / 'metrics.jsonl', 'w', encoding='utf-8') as file:
     for step, value in enumerate(grown):
       line = {'step': step + 1, 'acceptance_1': value, 'acceptance_2': 0.5}
       file.write(json.dumps(line) + '\n')
-  rows = growth.rows({'head': str(tmp_path)}, 200, 512, 2)
+  training = loop.TrainingConfig(steps, batch_size=2, learning_rate=0.1)
+  learnt = growth.Learnt(str(tmp_path), training)
+  rows = growth.rows({'head': learnt}, 200, 512)
   *windows, doubled = rows
   assert doubled['per_doubling'] == pytest.approx(0.05)
   assert windows[0]['tokens'] == 10 * 2 * 512
   assert windows[-1]['tokens'] == steps * 2 * 512
+  # Whoever goes on has read the text before.
+  on = growth.rows({'on': learnt._replace(before=learnt)}, 200, 512)
+  assert len(on) == len(windows)
+  assert on[-1]['tokens'] == 2 * steps * 2 * 512
   assert [row['epoch'] for row in windows] == [1] * 10 + [2] * 10 + [3] * 5
   assert windows[10]['acceptance_1'] > windows[9]['acceptance_1'] + 0.3
   assert all(row['acceptance_2'] == 0.5 for row in windows)

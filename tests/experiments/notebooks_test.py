@@ -68,3 +68,13 @@ def test_the_colours_of_a_text_are_those_asked_for():
   )
   colours = [patch.get_facecolor() for patch in figure.axes[0].patches]
   assert colours == [matplotlib.colors.to_rgba(c) for c in ('C0', 'C1')]
+
+
+def test_no_two_nodes_of_a_tree_stand_in_one_place():
+  """Leaves stand below each other as their parents do, whatever their depth."""
+  topology = trees.Topology((-1, -1, -1, 0, 0, 2, 2, 5))
+  axes = drawings.tree(topology, list('abcdefgh'), [False] * 8, ['!']).axes[0]
+  places = {text.get_text(): text.get_position() for text in axes.texts}
+  assert len(set(places.values())) == len(places)
+  leaves = sorted('bdegh', key=lambda name: places[name][1])
+  assert leaves == ['d', 'e', 'b', 'h', 'g']

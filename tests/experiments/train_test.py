@@ -211,13 +211,14 @@ def test_heads_are_trained_and_draft(kind, arms, tmp_path):
   family, text, config = _taught(tmp_path, f'train/heads/{kind}')
   begun = kind if kind == 'medusa' else f'{kind}_first'
   config.heads[begun].options.head_size = 2048
-  for fields in config.heads.values():
-    if 'training' in fields:
-      del fields.training
+  if begun != kind:
+    del config.heads[kind].training
   main.run(config, tmp_path / 'run')
-  lines = (tmp_path / 'run' / begun / 'metrics.jsonl').read_text().splitlines()
-  first, *_, last = [json.loads(line)['acceptance_1'] for line in lines]
+  first, last = _of_steps(tmp_path / 'run' / begun, 'acceptance_1')
   assert last > first
+  if begun != kind:  # It goes on where the first one ended.
+    again, _ = _of_steps(tmp_path / 'run' / kind, 'acceptance_1')
+    assert again > (first + last) / 2
   shutil.copy(tmp_path / 'run' / f'{kind}.safetensors', family)
   loaded = families.load(str(family))
   shared = loaded.target.params['embedding']['embedding']
@@ -246,10 +247,30 @@ def test_a_head_learns_on_from_a_file(tmp_path):
   with further.ignore_type():
     further.heads = {'own': {'start': start, 'recipe': recipe}}
   main.run(further, tmp_path / 'further')
-  first, last = _losses(tmp_path / 'run' / 'eagle_first')
-  again, _ = _losses(tmp_path / 'further' / 'own')
+  first, last = _of_steps(tmp_path / 'run' / 'eagle_first', 'loss')
+  again, _ = _of_steps(tmp_path / 'further' / 'own', 'loss')
   assert again < last + 0.2 * (first - last)
   assert grown[-1]['acceptance_1'] > grown[0]['acceptance_1']
+
+
+@pytest.mark.parametrize(
+  ('field', 'value', 'message'),
+  [
+    ('recipe.noises', 0.1, "eagle_first.recipe: Unknown field 'noises'"),
+    ('training', {'steps': 0}, 'steps must be >= 1, got 0'),
+    ('trainings', {}, "eagle_first: Unknown field 'trainings'"),
+  ],
+)
+def test_an_entry_is_refused_before_the_teacher_reads(
+  field, value, message, tmp_path
+):
+  _, _, config = _taught(tmp_path, 'train/heads/eagle')
+  config.heads.eagle_first.options.head_size = 2048
+  with config.unlocked(), config.ignore_type():
+    config.update_from_flattened_dict({f'heads.eagle_first.{field}': value})
+  with pytest.raises(ValueError, match=message):
+    main.run(config, tmp_path / 'run')
+  assert not (tmp_path / 'run' / 'teacher').exists()
 
 
 @pytest.mark.parametrize(
@@ -270,8 +291,8 @@ def test_a_head_begins_as_a_head(start, message, tmp_path):
     main.run(config, tmp_path / 'run')
 
 
-def _losses(folder):
-  """Of the first step of training, and of the last."""
+def _of_steps(folder, name):
+  """A metric of the first step of training, and of the last."""
   lines = (folder / 'metrics.jsonl').read_text().splitlines()
-  first, *_, last = [json.loads(line)['loss'] for line in lines]
+  first, *_, last = [json.loads(line)[name] for line in lines]
   return first, last

@@ -195,3 +195,20 @@ def test_specialists_are_more_drafters_of_the_same_target(family):
     for name in ('math', 'all', 'code')
   }
   assert max(efficiency, key=efficiency.get) == 'math'
+
+
+def test_heads_say_what_their_target_says(family):
+  """In fewer rounds, and with its embedding."""
+  pool = families.load('mini/heads')
+  assert set(pool.drafters) == {*family.drafters, 'eagle', 'eagle3', 'medusa'}
+  prompts = pool.prompts[::4]
+  plain = _decode(pool, None, prompts, 0.0)
+  efficiency = {}
+  for name in ('medusa', 'eagle3', 'eagle'):
+    drafted = _decode(pool, name, prompts, 0.0, draft_length=4)
+    assert [r.tokens for r in drafted] == [r.tokens for r in plain]
+    efficiency[name] = metrics.block_efficiency(drafted)[0]
+    table = pool.drafters[name].params['embedding']['embedding']
+    assert table is pool.target.params['embedding']['embedding']
+  assert list(efficiency) == sorted(efficiency, key=efficiency.get)
+  assert efficiency['medusa'] > 1.1 and efficiency['eagle'] > 1.8

@@ -1,7 +1,7 @@
 r"""EAGLE's, EAGLE-3's and Medusa's heads, for which the target reads once.
 
 python -m experiments.main --config=configs/train/heads/all.py \
-    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/heads
+    --config.family=FAMILY --config.data_dir=DATA --workdir=runs/train_heads
 
 The responses are those of configs/train/heads/eagle.py, and `:mini` as there.
 """

@@ -7,8 +7,9 @@ python -m experiments.main --config=configs/train/responses.py:long \
 python -m experiments.main --config=configs/train/heads/eagle.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/eagle
 
-It learns as EAGLE-1 does, and then as HASS, to read its own outputs, which
-takes longer for each token. Heads of the mini family, of its own responses:
+It learns as EAGLE-1 does, and then to read its own outputs, as HASS, but from
+tokens alone; that takes longer for each token. Heads of the mini family, of its
+own responses:
 
 python -m experiments.main --config=configs/train/responses.py \
     --config.family=mini --config.data_dir=DATA --workdir=runs/responses
@@ -25,7 +26,7 @@ _MINI = {
 }
 # Steps of EAGLE-1's recipe, and of what comes behind it.
 _STEPS = {'smollm2': (4000, 2000), 'mini': (1000, 500)}
-# Tokens alone are learnt, at all steps of the draft.
+# Tokens alone, at three steps of the draft.
 ITS_OWN_OUTPUTS = {
   'steps': 3,
   'feature_weight': 0.0,
@@ -47,6 +48,11 @@ def get_config(family='smollm2'):
 
 def of_kind(family, kind, recipe):
   """Returns the config of a head that learns by a recipe, and goes on."""
+  if family not in _STEPS:
+    raise ValueError(
+      f'family must be one of {list(_STEPS)}, got {family!r}; others are set '
+      'by --config.family.'
+    )
   config = distill.get_config()  # The same text.
   config.experiment = 'train.heads'
   del config.drafters
