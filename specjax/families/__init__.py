@@ -79,7 +79,8 @@ def load(family: str | os.PathLike[str] = 'mini') -> Family:
 
   Args:
     family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2' or a path. The
-      weights of 'smollm2' are fetched by `python -m specjax.families.fetch smollm2`.
+      weights of 'smollm2' are fetched by `python -m specjax.families.fetch
+      smollm2`.
 
   Raises:
     ValueError: there is no such family, one of its files is missing or
