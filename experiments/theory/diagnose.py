@@ -83,15 +83,15 @@ def _observe(model, batch):
 
 def _rows(decoded):
   """Rows of all prompts and of each domain."""
-  way, prompts, records = decoded
+  records = decoded.records
   for domain in ('all', *dict.fromkeys(each['label'] for each in records)):
     own = [each for each in records if domain in ('all', each['label'])]
     columns = ([r[name] for r in own] for name in theory.Diagnosis._fields)
     found = theory.Diagnosis(*map(np.array, columns))
     yield {
-      'prompts': prompts.label,
+      'prompts': decoded.prompts.label,
       'domain': domain,
-      'way': way.label,
+      'way': decoded.way.label,
       'tested': int(found.tested.sum()),
       'seen': int(found.seen.sum()),
       'predicted': float(found.predicted.sum()),

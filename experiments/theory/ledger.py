@@ -51,15 +51,14 @@ def _observe(epsilons, model, batch):
 
 def _rows(epsilons, decoded):
   """Means over tokens; errors are over independent prompts."""
-  way, prompts, records = decoded
   tokens, rejection, biases = (
-    np.array([record[name] for record in records])
+    np.array([record[name] for record in decoded.records])
     for name in ('emitted', 'rejection', 'bias')
   )
   of = lambda rule: biases[..., bias.REPLACEMENTS.index(pareto.RULES[rule])]
   for i, epsilon in enumerate(epsilons):
     for rule in pareto.RULES:
-      row = {'prompts': prompts.label, 'way': way.label}
+      row = {'prompts': decoded.prompts.label, 'way': decoded.way.label}
       row |= {'rule': rule, 'epsilon': epsilon}
       for name, sums in (
         ('rejection', rejection),
