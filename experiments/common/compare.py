@@ -101,16 +101,22 @@ def _is_greedy(config, way):
   """Whether a way should say what plain decoding says beside it."""
   if way.sampling.temperature or not config.get('repeats', 0):
     return False
-  plain = ways_lib.parse(config, REFERENCE, (), 'reference')
+  plain = _reference(config)
   return (way.sampling, way.target) == (plain.sampling, plain.target)
+
+
+def _reference(config):
+  """Plain decoding, as the config's ways are sampled."""
+  return ways_lib.parse(config, REFERENCE, (), 'reference')
 
 
 def clocks(config: Any, family: families.Family) -> dict[str, Any]:
   """Returns options of `runner.Options`: ways are timed with `repeats`."""
   if not config.get('repeats', 0):
     return {}
-  way = ways_lib.parse(config, REFERENCE, (), 'reference')
-  player = functools.partial(ways_lib.build, way, family, config.max_length)
+  player = functools.partial(
+    ways_lib.build, _reference(config), family, config.max_length
+  )
   return {'repeats': config.repeats, 'reference': player}
 
 

@@ -23,11 +23,13 @@ class Learnt(NamedTuple):
     folder: where `loop.fit` has written its metrics.
     training: how it was trained.
     before: as what it had learnt before, of the same text.
+    new: it had learnt nothing before, of any text.
   """
 
   folder: str
   training: loop.TrainingConfig
   before: Optional['Learnt'] = None
+  new: bool = True
 
 
 def rows(
@@ -67,7 +69,7 @@ def rows(
         }
       )
     slope = _per_doubling(metrics[:an_epoch], depths[0])
-    if slope is not None and not before:
+    if slope is not None and each.new:
       made.append(
         {'part': 'extrapolation', 'model': name, 'per_doubling': slope}
       )

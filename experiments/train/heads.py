@@ -58,7 +58,9 @@ def run(config, workdir):
       np.dtype(config.stored_as),
     )
     before = learnt.get(plan.start)
-    learnt[name] = growth.Learnt(folder, plan.training, before)
+    learnt[name] = growth.Learnt(
+      folder, plan.training, before, new=plan.start is None
+    )
   return growth.rows(learnt, *taught.tokens.shape)
 
 
@@ -84,6 +86,8 @@ def _plan(config, name, target):
   start = fields.get('start')
   known = _COMMON + (_NEW if start is None else ('start',))
   configs.check_known(fields, known, f'heads.{name}: Unknown field')
+  lacking = {'kind', 'options'} if start is None else set()
+  _check_all(fields, {'recipe', *lacking}, f'heads.{name}')
   head = _begun(config.heads, name, target)
   place = f'heads.{name}.recipe'
   recipe = _recipe(head.config, dict(fields['recipe']), place)
@@ -106,10 +110,15 @@ def _recipe(head_config, recipe, place):
     configs.check_known(recipe, ('decay',), f'{place}: Unknown field')
     return recipe
   configs.check_known(recipe, _RECIPE, f'{place}: Unknown field')
-  lacking = set(_RECIPE) - {'decay'} - set(recipe)
+  _check_all(recipe, set(_RECIPE) - {'decay'}, place)
+  return recipe
+
+
+def _check_all(fields, needed, place):
+  """Refuses an entry of the config that lacks something."""
+  lacking = needed - set(fields)
   if lacking:
     raise ValueError(f'{place} lacks {", ".join(sorted(lacking))}.')
-  return recipe
 
 
 def _in_order(entries):

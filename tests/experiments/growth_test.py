@@ -27,9 +27,10 @@ def test_growth_tells_what_a_doubling_of_tokens_adds(tmp_path):
   assert windows[0]['tokens'] == 10 * 2 * 512
   assert windows[-1]['tokens'] == steps * 2 * 512
   # Whoever goes on has read the text before.
-  on = growth.rows({'on': learnt._replace(before=learnt)}, 200, 512)
-  assert len(on) == len(windows)
-  assert on[-1]['tokens'] == 2 * steps * 2 * 512
+  on = learnt._replace(before=learnt, new=False)
+  further = growth.rows({'on': on}, 200, 512)
+  assert len(further) == len(windows)
+  assert further[-1]['tokens'] == 2 * steps * 2 * 512
   assert [row['epoch'] for row in windows] == [1] * 10 + [2] * 10 + [3] * 5
   assert windows[10]['acceptance_1'] > windows[9]['acceptance_1'] + 0.3
   assert all(row['acceptance_2'] == 0.5 for row in windows)

@@ -273,6 +273,14 @@ def test_an_entry_is_refused_before_the_teacher_reads(
   assert not (tmp_path / 'run' / 'teacher').exists()
 
 
+@pytest.mark.parametrize('field', ['kind', 'options', 'recipe'])
+def test_an_entry_must_be_whole(field, tmp_path):
+  _, _, config = _taught(tmp_path, 'train/heads/eagle')
+  del config.heads.eagle_first[field]
+  with pytest.raises(ValueError, match=f'heads.eagle_first lacks {field}'):
+    main.run(config, tmp_path / 'run')
+
+
 @pytest.mark.parametrize(
   ('start', 'message'),
   [
