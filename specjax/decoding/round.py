@@ -457,7 +457,11 @@ def commit(
   output: ArmOutput,
 ) -> state_lib.DecodeState:
   """Writes what was accepted: tokens, caches and features, once each."""
-  num_emitted, tokens, done = _emit(state, output.outcome)
+  # All that is written comes behind all that is read, so that no compiler
+  # keeps a copy of a cache: of plain decoding, where to write is known before.
+  num_emitted, tokens, done = jax.lax.optimization_barrier(
+    _emit(state, output.outcome)
+  )
   entries = output.outcome.entries
   features = {
     tap: write(

@@ -205,6 +205,9 @@ class Attention(nnx.Module):
     return self.out(mixed.reshape(batch, num_tokens, -1))
 
   def _heads(self, y):
+    # Without the barrier, XLA for TPUs turns the kernel around, so that heads
+    # come out in their places, and keeps a copy of it beside the loop.
+    y = jax.lax.optimization_barrier(y)
     return y.reshape(*y.shape[:2], -1, self.config.head_dim)
 
   def _rotated(self, y, norm, angles):
