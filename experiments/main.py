@@ -28,6 +28,7 @@ from experiments.common import components
 from experiments.common import configs
 from experiments.common import paper
 from experiments.common import plots
+from experiments.common import processes
 from experiments.common import programs
 from experiments.common import results
 from experiments.common import workdirs
@@ -94,6 +95,8 @@ def _finish(workdir, config, rows, command):
   theirs = config.get('paper', ())
   beside, claims = paper.beside(rows, theirs), paper.claims(rows, theirs)
   results.write(workdir, config.experiment, command, beside, claims)
+  if not processes.is_first():
+    return
   tables = [*results.shown(beside, config), results.cells(claims)]
   print('\n\n'.join(results.table(lines) for lines in tables if lines[0]))
   for name, figure in figures(config, beside).items():
@@ -130,6 +133,7 @@ def parsed(
   )
   about = 'Folder for config.json, results.json, records and plots.'
   flags.DEFINE_string('workdir', None, about, required=True, flag_values=values)
+  processes.define(values)
   return values(rest)
 
 
@@ -166,7 +170,8 @@ def _main(argv, command):
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
   programs.keep()
   try:
-    run(flags.FLAGS.config, flags.FLAGS.workdir, command)
+    workdir = processes.join(flags.FLAGS)
+    run(flags.FLAGS.config, workdir, command)
   except ValueError as error:
     if flags.FLAGS.pdb_post_mortem or 'SPECJAX_TRACEBACK' in os.environ:
       raise

@@ -66,6 +66,7 @@ def load(path: str) -> ml_collections.ConfigDict:
   if 'family' in config:
     chat = ml_collections.config_dict.placeholder(bool)
     added |= {'chat': chat, 'system': ''}
+    added['mesh'] = {'data': 1, 'model': 1, 'split_drafters': True}
   for field, value in added.items():
     if field not in config:
       config[field] = value

@@ -14,6 +14,7 @@ from typing import Any
 
 import tqdm
 
+from experiments.common import processes
 from experiments.common import workdirs
 from specjax.data import lines
 
@@ -40,7 +41,7 @@ def resume(
   if len(set(names)) < len(names):
     twice = next(i for i, each in enumerate(names) if each in names[:i])
     raise ValueError(f'Two points are the same: {json.dumps(units[twice])}.')
-  done = read(workdir)
+  done = processes.common(read(workdir), names)
   left = sum(each not in done for each in names)
   if len(names) > left:
     print(f'{len(names) - left} of {len(names)} are done already.')

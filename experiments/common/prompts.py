@@ -28,6 +28,7 @@ from experiments.common import configs
 from experiments.common import rephrase
 from specjax import checks
 from specjax import families
+from specjax import meshes
 from specjax.data import examples as examples_lib
 
 _DEFAULTS = {
@@ -74,8 +75,14 @@ def load_family(config: Any) -> families.Family:
 
   `config.chat` is whether they go through the family's chat template, which
   they do by default if there is one; `config.system` is a system prompt.
+  `config.mesh` is how many devices divide a batch's rows (`data`) and a model's
+  heads (`model`).
   """
-  family = families.load(config.family)
+  options = dict(config.get('mesh') or {})
+  sizes = options.pop('data', 1), options.pop('model', 1)
+  if sizes != (1, 1):
+    options['mesh'] = meshes.make(*sizes)
+  family = families.load(config.family, **options)
   asked = config.get('chat'), config.get('system', '')
   return family._replace(tokenizer=family.tokenizer.with_prompts(*asked))
 

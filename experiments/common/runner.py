@@ -21,6 +21,7 @@ from experiments.common import ways as ways_lib
 from experiments.common import workdirs
 from specjax import checks
 from specjax import decoding
+from specjax import meshes
 
 # Rounds between two looks at whether all rows are done, where they are traced.
 _STRIDE = 16
@@ -139,7 +140,7 @@ class _Session:
         _add(record, each)
     outcome = {'records': records[:num]}
     if point.carry_over:
-      leaves = jax.tree.leaves(jax.device_get(bandit_state))
+      leaves = jax.tree.leaves(meshes.fetch(bandit_state))
       outcome['bandit_state'] = [leaf.tolist() for leaf in leaves]
     return outcome
 
@@ -253,7 +254,7 @@ def _finish(player, state, fields):
   infos = []
   while not state.done.all():
     state, info = player.trace(state, _STRIDE, _Fields(fields))
-    infos.append(jax.device_get(info))
+    infos.append(meshes.fetch(info))
   return state, jax.tree.map(lambda *each: np.concatenate(each), *infos)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from specjax import bandits
 from specjax import base
 from specjax import checks
+from specjax import meshes
 from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax.decoding import drivers
@@ -168,6 +169,27 @@ class Decoder:
       self._bandit_state(bandit_state, len(asked.prompts)),
     )
 
+  def trace_init(self, batch_size: int) -> jax.stages.Traced:
+    """Returns the program of `init` for so many prompts of one token.
+
+    Nothing is computed, and parameters may be abstract. The state that `decode`
+    takes has the shapes of its `out_info`, whatever the prompts.
+    """
+    array = jax.ShapeDtypeStruct
+    width = 1
+    each = array((batch_size,), np.int32)
+    return _begin.trace(
+      self._setup,
+      self._params,
+      array((batch_size, width), np.int32),
+      each,
+      each,
+      array((), np.uint32),
+      array((batch_size,), np.uint32),
+      array(self._stop_tokens.shape, np.int32),
+      self._bandit_state(None, batch_size),
+    )
+
   def append(
     self,
     state: state_lib.DecodeState,
@@ -192,7 +214,7 @@ class Decoder:
         source ends where its answer begins.
     """
     plan, max_length = self._setup.plan, self._setup.max_length
-    lengths = np.array(state.lengths)
+    lengths = meshes.fetch(state.lengths).copy()
     asked = requests.read_more(
       plan.target, max_length, texts, max_new_tokens, lengths
     )
@@ -301,7 +323,7 @@ class Decoder:
     """Reads the rows of a finished state."""
     _check(state)
     calls = np.array([arm.drafter.num_calls for arm in self._arms])
-    tokens, lengths, counters = jax.device_get(
+    tokens, lengths, counters = meshes.fetch(
       (state.tokens, state.lengths, state.counters)
     )
     return [
@@ -320,6 +342,7 @@ class Decoder:
 
 def pieces(info: base.RoundInfo) -> list[Piece]:
   """Returns the tokens that a round has emitted in the first row."""
+  info = meshes.fetch(info)
   num, kept = int(info.num_emitted[0]), int(info.num_accepted[0])
   depth = int(info.depth[0])
   last = 'bonus' if kept == depth else 'corrected'
@@ -392,7 +415,7 @@ def _stop_tokens(tokens):
 
 def _check(state):
   """Raises what cannot be raised inside the loop."""
-  flags = jax.device_get(state.flags)
+  flags = meshes.fetch(state.flags)
   for rows, error, what in (
     (
       flags.target,

@@ -5,6 +5,7 @@ import os
 from typing import Any
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from specjax import base
@@ -21,6 +22,7 @@ from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import head_config
 from specjax.models import heads
+from specjax.models import sharding
 
 __all__ = [
   'Conversation',
@@ -66,7 +68,12 @@ class Family(NamedTuple):
     return {'target': self.target, **drafters}
 
 
-def load(family: str | os.PathLike[str] = 'mini') -> Family:
+def load(
+  family: str | os.PathLike[str] = 'mini',
+  *,
+  mesh: jax.sharding.Mesh | None = None,
+  split_drafters: bool = True,
+) -> Family:
   """Loads a family: one that comes with specjax, or a folder.
 
   A folder holds `tokenizer.json`, `target.safetensors`, any number of other
@@ -81,10 +88,14 @@ def load(family: str | os.PathLike[str] = 'mini') -> Family:
     family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2' or a path. The
       weights of 'smollm2' are fetched by `python -m specjax.families.fetch
       smollm2`.
+    mesh: from `meshes.make`, of devices that the models are divided among.
+    split_drafters: those whose heads the mesh divides; if false, each device
+      has all drafters whole, and only its own rows of their caches.
 
   Raises:
     ValueError: there is no such family, one of its files is missing or
-      corrupt, or there are two drafters of one name.
+      corrupt, there are two drafters of one name, or the mesh does not divide
+      the target's heads.
   """
   family = os.fspath(family)
   shipped = family in (*_known(), *packages.PACKAGES)
@@ -92,14 +103,16 @@ def load(family: str | os.PathLike[str] = 'mini') -> Family:
   package = family.partition('/')[0]
   if shipped and package in packages.PACKAGES:
     home = os.path.join(_SHIPPED, package)
-    made = join(models.load(packages.find(package)), {})
+    made = join(models.load(packages.find(package), mesh=mesh), {})
   else:
     home = _home(folder)
-    made = _of_home(home)
+    made = _of_home(home, mesh)
   folders = [each for each in (home, folder) if not _is_checkpoint(each)]
   prompts = os.path.join(_SHIPPED if shipped else home, 'prompts.jsonl')
   return made._replace(
-    drafters=_drafters(dict.fromkeys(folders), made.target),
+    drafters=_drafters(
+      dict.fromkeys(folders), made.target, mesh, split_drafters
+    ),
     prompts=examples_lib.read(prompts) if os.path.exists(prompts) else [],
   )
 
@@ -222,11 +235,12 @@ def _tokenizer(name, loaded):
   return loaded.tokenizer
 
 
-def _of_home(home):
+def _of_home(home, mesh):
   """The family of a target, without drafters."""
   if _is_checkpoint(home):
-    return join(models.load(home), {})
+    return join(models.load(home, mesh=mesh), {})
   target = load_model(os.path.join(home, _TARGET))
+  target = target if mesh is None else sharding.shard(target, mesh)
   return Family(tokenizer_lib.load(home), target, {}, [])
 
 
@@ -243,7 +257,7 @@ def _home(folder):
   )
 
 
-def _drafters(folders, target):
+def _drafters(folders, target, mesh, split):
   """Models and heads of folders; they may share the target's parameters."""
   paths: dict[str, str] = {}
   for folder in folders:
@@ -256,6 +270,13 @@ def _drafters(folders, target):
         raise ValueError(f'Two drafters are {stem}: {paths[stem]} and {path}.')
       paths[stem] = path
   loaded = {name: load_drafter(path, target) for name, path in paths.items()}
+  if mesh is not None:
+    loaded = {
+      name: sharding.shard(
+        each, mesh, split=split and sharding.divides(each.config, mesh)
+      )
+      for name, each in loaded.items()
+    }
   return _in_order(_with_common_heads(loaded))
 
 

@@ -24,6 +24,7 @@ def read_or_make(
   files: Sequence[str],
   dtype: jax.typing.DTypeLike | None,
   make: Callable[[], base.Params],
+  places: Callable[[str, Sequence[int]], jax.sharding.Sharding] | None = None,
 ) -> base.Params:
   """Returns what a folder keeps, or makes it anew and keeps that.
 
@@ -34,6 +35,7 @@ def read_or_make(
       that of the folder's, it is stale and made anew.
     dtype: of the parameters, or None.
     make: makes the parameters.
+    places: where a parameter of a name and shape shall be.
 
   Raises:
     ValueError: the folder holds something else, or cannot be read.
@@ -44,7 +46,7 @@ def read_or_make(
   if os.path.isfile(known):
     with open(known, encoding='utf-8') as file:
       if file.read() == source:
-        return _read(folder, config)
+        return _read(folder, config, places)
   elif os.path.isdir(folder) and os.listdir(folder):
     raise ValueError(f'cache must be a folder of its own, got {folder}.')
   os.makedirs(folder, exist_ok=True)
@@ -71,16 +73,30 @@ def _source(files, dtype):
   )
 
 
-def _read(folder, config):
+def _read(folder, config, places):
   try:
     with ocp.StandardCheckpointer() as checkpointer:
-      arrays = checkpointer.restore(os.path.join(folder, _PARAMS))
+      path = os.path.join(folder, _PARAMS)
+      arrays = checkpointer.restore(path, _wanted(checkpointer, path, places))
     abstract = adapters.abstract_params(config)
     return checkpoint.unflatten(arrays, abstract, folder)
   except Exception as error:  # orbax and its storage raise many kinds.
     raise ValueError(
       f'The cache is truncated or corrupt; delete {folder} ({error!r}).'
     ) from error
+
+
+def _wanted(checkpointer, path, places):
+  """Where arrays shall be that are restored; None: as always."""
+  if places is None:
+    return None
+  found = checkpointer.metadata(path).item_metadata.tree
+  return {
+    name: jax.ShapeDtypeStruct(
+      each.shape, each.dtype, sharding=places(name, each.shape)
+    )
+    for name, each in found.items()
+  }
 
 
 def _write(path, text):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from specjax import base
 from specjax import json_files
+from specjax import meshes
 from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
@@ -17,6 +18,7 @@ from specjax.models import config as config_lib
 from specjax.models import conversion_cache
 from specjax.models import head_config
 from specjax.models import heads
+from specjax.models import sharding
 from specjax.models.gguf import source as gguf
 from specjax.models.huggingface import families
 from specjax.models.huggingface import heads as huggingface_heads
@@ -73,6 +75,7 @@ def load(
   *,
   dtype: jax.typing.DTypeLike | None = None,
   cache: str | os.PathLike[str] | None = None,
+  mesh: jax.sharding.Mesh | None = None,
 ) -> Checkpoint:
   """Reads a checkpoint.
 
@@ -86,6 +89,8 @@ def load(
       and logits are in float32 in any case.
     cache: folder that keeps what was converted; where it is of the same files
       and type, it is read instead.
+    mesh: from `meshes.make`, of devices that the model is divided among. Each
+      array goes straight to them, part by part.
 
   Returns:
     The checkpoint.
@@ -97,12 +102,15 @@ def load(
   """
   try:
     source = _open(os.fspath(path))
-    params = _params(source, dtype, cache)
+    params = _params(source, dtype, cache, _places(source.config, mesh))
   except ValueError as error:
     raise ValueError(f'Cannot load {path}: {error}') from error
+  functions = adapters.language_model(
+    source.config, dtype or _main_dtype(params)
+  )
   return Checkpoint(
     source.config,
-    adapters.language_model(source.config, dtype or _main_dtype(params)),
+    functions if mesh is None else sharding.lay_out(functions, mesh),
     params,
     source.tokenizer,
     source.stop_tokens,
@@ -265,14 +273,32 @@ def _open_folder(path):
   )
 
 
-def _params(source, dtype, cache):
-  make = lambda: weights.read(
-    source.config, source.family, source.tensors, dtype
-  )
+def _places(config, mesh):
+  """Returns how a parameter of a name and shape lies; None: as always."""
+  if mesh is None:
+    return None
+  sharding.check_heads(config, mesh)
+  return lambda name, shape: sharding.of_parameter(config, name, shape, mesh)
+
+
+def _params(source, dtype, cache, places):
+  def make():
+    if places is None:
+      return weights.read(source.config, source.family, source.tensors, dtype)
+    # An array is whole in the host's memory alone, before it is divided.
+    with jax.default_device(jax.local_devices(backend='cpu')[0]):
+      return weights.read(
+        source.config,
+        source.family,
+        source.tensors,
+        dtype,
+        lambda name, leaf: meshes.put(leaf, places(name, leaf.shape)),
+      )
+
   if cache is None:
     return make()
   return conversion_cache.read_or_make(
-    os.fspath(cache), source.config, source.files, dtype, make
+    os.fspath(cache), source.config, source.files, dtype, make, places
   )
 
 

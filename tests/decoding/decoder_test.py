@@ -216,6 +216,14 @@ def test_two_arms_decode_like_one():
     assert all(r.pulls[arm] == r.rounds for r in outputs)
 
 
+def test_shapes_are_known_without_numbers():
+  decoder = _decoder(bandit=bandits.BANDITS['fixed'](1, arm=0))
+  shape = lambda leaf: (leaf.shape, leaf.dtype)
+  state = decoder.init([[1, 2, 3], [4]], 8)
+  known = decoder.trace_init(2).out_info
+  assert jax.tree.map(shape, known) == jax.tree.map(shape, state)
+
+
 @pytest.mark.parametrize(
   'prompts, new, words',
   [

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from specjax import families
+from specjax import meshes
 from specjax import models
 from specjax import trees
 from specjax.data import chat
@@ -216,6 +217,18 @@ def test_a_cache_is_read_until_its_files_change(tmp_path, monkeypatch):
   (folder / 'config.json').touch()
   models.load(folder, cache=cache, dtype=jnp.bfloat16)
   assert len(made) == 3
+
+
+def test_arrays_go_to_the_devices_of_a_mesh(tmp_path):
+  """From the files, and from the cache of what was converted."""
+  folder, cache = oracle.save('gemma3', tmp_path / 'model'), tmp_path / 'cache'
+  mesh = meshes.make()
+  expected = models.load(folder).params
+  for options in ({}, {'cache': cache}, {'cache': cache}):
+    loaded = models.load(folder, mesh=mesh, **options)
+    jax.tree.map(np.testing.assert_array_equal, loaded.params, expected)
+    for leaf in jax.tree.leaves(loaded.params):
+      assert leaf.sharding.mesh == mesh
 
 
 def test_a_cache_that_cannot_be_read_is_named(tmp_path):

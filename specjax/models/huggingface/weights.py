@@ -48,6 +48,7 @@ def read(
   family: str,
   tensors: Tensors,
   dtype: jax.typing.DTypeLike | None = None,
+  place: Callable[[str, jax.Array], jax.Array] = lambda _, array: array,
 ) -> base.Params:
   """Returns a HuggingFace model's weights as our parameters.
 
@@ -59,6 +60,7 @@ def read(
     tensors: by their HuggingFace names; a second copy of a tied table is
       ignored.
     dtype: of the parameters; None keeps the type of each array.
+    place: returns a parameter of a name where it shall be.
 
   Raises:
     ValueError: the family is unknown, an array cannot be read, or names, shapes
@@ -88,8 +90,9 @@ def read(
     array = jnp.asarray(tensors.read(found[name]))
     parts = _divide(array, layout[name], leaves, num_groups)
     parts = [part.astype(dtype or part.dtype) for part in parts]
+    parts = map(place, layout[name], parts)
     # Or what waits to be converted would pile up.
-    arrays |= zip(layout[name], jax.block_until_ready(parts), strict=True)
+    arrays |= zip(layout[name], jax.block_until_ready([*parts]), strict=True)
   return checkpoint.unflatten(arrays, abstract, family)
 
 

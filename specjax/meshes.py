@@ -1,0 +1,84 @@
+"""Many devices as one: a mesh of them, and arrays that lie on it."""
+
+from collections.abc import Sequence
+import hashlib
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+import numpy as np
+
+# The axes: rows of a batch are cut along one; heads, hidden units and the
+# vocabulary along the other.
+DATA, MODEL = 'data', 'model'
+
+
+def make(
+  data: int = 1, model: int = 1, devices: Sequence[Any] | None = None
+) -> jax.sharding.Mesh:
+  """Returns a mesh of the first `data * model` devices.
+
+  Args:
+    data: among how many the rows of a batch are divided.
+    model: among how many heads, hidden units and vocabulary are divided.
+    devices: those of all processes, by default.
+
+  Raises:
+    ValueError: there are not as many devices.
+  """
+  found = list(jax.devices() if devices is None else devices)
+  if data < 1 or model < 1 or data * model > len(found):
+    raise ValueError(
+      f'mesh must have data >= 1, model >= 1 and at most {len(found)} devices '
+      f'in all, got data={data}, model={model}.'
+    )
+  return jax.make_mesh(
+    (data, model),
+    (DATA, MODEL),
+    axis_types=(jax.sharding.AxisType.Auto,) * 2,
+    devices=found[: data * model],
+  )
+
+
+def put(leaf: Any, sharding: jax.sharding.Sharding) -> Any:
+  """Lays an array, or only its shape, on devices.
+
+  Each device is given its part alone; what lies there already is not copied.
+  """
+  if isinstance(leaf, jax.ShapeDtypeStruct):
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+  if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+    return leaf
+  if sharding.is_fully_addressable:
+    return jax.device_put(leaf, sharding)
+  whole = np.asarray(leaf)
+  return jax.make_array_from_callback(whole.shape, sharding, whole.__getitem__)
+
+
+def check_same(what: str, said: str) -> None:
+  """Refuses processes that run the same program, but say different things.
+
+  Args:
+    what: that is said.
+    said: by this process.
+
+  Raises:
+    ValueError: some process has said something else; it says which.
+  """
+  digest = hashlib.sha256(said.encode()).digest()
+  found = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
+  # Of one process, there is no first axis.
+  found = found.reshape(-1, len(digest))
+  others = np.flatnonzero((found != found[0]).any(-1)).tolist()
+  if others:
+    raise ValueError(
+      f'All processes must have the same {what}; of process 0, that of '
+      f'{", ".join(map(str, others))} differs.'
+    )
+
+
+def fetch(tree: Any) -> Any:
+  """Returns arrays as NumPy arrays: whole, in each of the processes."""
+  if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
+    return jax.device_get(tree)
+  return multihost_utils.process_allgather(tree, tiled=True)

@@ -1,0 +1,103 @@
+"""Two processes, each with some of the devices, run as one."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_DEVICES = 4  # Of each process.
+_MESH = '--config.mesh.data=4', '--config.mesh.model=2'
+
+
+def _free_port():
+  with socket.socket() as found:
+    found.bind(('localhost', 0))
+    return found.getsockname()[1]
+
+
+@pytest.fixture(name='asked')
+def _asked(tmp_path):
+  """What every run is asked for: eight prompts in a batch."""
+  file = tmp_path / 'prompts.jsonl'
+  lines = [
+    {'domain': 'any', 'prompt': f'What is {i} and {i}?', 'response': ''}
+    for i in range(8)
+  ]
+  file.write_text('\n'.join(map(json.dumps, lines)), encoding='utf-8')
+  return (
+    '--config=configs/decode.py',
+    f'--config.prompts_file={file}',
+    "--config.arms=('small:2',)",
+    '--config.batch_size=8',
+    '--config.max_new_tokens=8',
+    '--config.max_length=64',
+  )
+
+
+def _start(workdir, *arguments, num_devices=1):
+  flags = os.environ.get('XLA_FLAGS', '')
+  flags += f' --xla_force_host_platform_device_count={num_devices}'
+  return subprocess.Popen(
+    [sys.executable, '-m', 'experiments.main', *arguments]
+    + [f'--workdir={workdir}'],
+    cwd=_ROOT,
+    env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def _together(workdir, *arguments):
+  """Runs two processes; `arguments` has those of each."""
+  port = _free_port()
+  of = lambda i: (
+    '--distributed',
+    f'--coordinator=localhost:{port}',
+    '--num_processes=2',
+    f'--process_id={i}',
+    *arguments[i],
+  )
+  started = [_start(workdir, *of(i), num_devices=_DEVICES) for i in (0, 1)]
+  return [(each, *each.communicate(timeout=600)) for each in started]
+
+
+def _outcomes(folder):
+  lines = (folder / 'records.jsonl').read_text('utf-8').splitlines()
+  return [json.loads(line)['outcome'] for line in lines]
+
+
+@pytest.mark.slow
+def test_two_processes_say_what_one_says(asked, tmp_path):
+  both = _together(tmp_path / 'both', [*asked, *_MESH], [*asked, *_MESH])
+  assert [each.returncode for each, *_ in both] == [0, 0], both
+  alone = _start(tmp_path / 'alone', *asked)
+  assert alone.wait(timeout=600) == 0
+  expected = _outcomes(tmp_path / 'alone')
+  assert expected
+  assert _outcomes(tmp_path / 'both') == expected
+  assert _outcomes(tmp_path / 'both' / 'process_1') == expected
+  # One shows what comes out.
+  (_, shown, _), (_, silent, _) = both
+  assert 'block efficiency' in shown and 'block efficiency' not in silent
+
+
+@pytest.mark.slow
+def test_processes_that_disagree_are_refused(asked, tmp_path):
+  other = [*asked, *_MESH, '--config.seed=1']
+  both = _together(tmp_path / 'both', [*asked, *_MESH], other)
+  for each, _, errors in both:
+    assert each.returncode == 1
+    assert 'All processes must have the same config; of process 0' in errors
+
+
+def test_flags_of_several_processes_go_together(asked, tmp_path):
+  alone = _start(tmp_path / 'run', *asked, '--num_processes=2')
+  _, errors = alone.communicate(timeout=600)
+  assert alone.returncode == 1
+  assert 'coordinator, num_processes and process_id need --distr' in errors

@@ -1,0 +1,161 @@
+"""Models over many devices say what they say on one."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import ml_collections
+import numpy as np
+import pytest
+
+from experiments.common import prompts as prompts_lib
+from experiments.common import ways as ways_lib
+from specjax import families
+from specjax import meshes
+from specjax.models import adapters
+from specjax.models import checkpoint
+from specjax.models import config as config_lib
+from specjax.models import heads
+from specjax.models import sharding
+
+NUM_DEVICES = 8
+NUM_PROMPTS = 64
+_MAX_LENGTH = 96
+_NEW_TOKENS = 16
+_ARMS = {'arms': ('small:2', 'small:4')}
+# By temperature.
+WAYS = {
+  0.0: ('small:3', 'feature_head(eagle):eagle', 'medusa(medusa):4'),
+  1.0: (
+    'medium:3/block',
+    'small:4x3/otm',
+    {'bandit': 'ucb_spec', 'label': 'of the batch', **_ARMS},
+    {'bandit': 'ucb_spec', 'per_row': True, 'label': 'of a row', **_ARMS},
+  ),
+}
+_CONFIG = config_lib.TransformerConfig(
+  vocab_size=64,
+  num_layers=1,
+  d_model=24,
+  num_heads=8,
+  num_kv_heads=2,
+  head_dim=4,
+  d_ff=30,
+  tie_embeddings=False,
+)
+
+
+def _abstract_mesh(data, model):
+  return jax.sharding.AbstractMesh((data, model), (meshes.DATA, meshes.MODEL))
+
+
+@pytest.mark.parametrize(
+  ('name', 'cut'),
+  [
+    ('layers/0/attention/query/kernel', (None, 'model')),
+    ('layers/0/attention/key/kernel', (None, None)),  # Two heads by four.
+    ('layers/0/attention/out/kernel', ('model', None)),
+    ('layers/0/feed_forward/up/kernel', (None, None)),  # 30 by four.
+    ('layers/0/attention_norm/scale', (None,)),
+    ('embedding/embedding', ('model', None)),
+    ('head/kernel', (None, 'model')),
+  ],
+)
+def test_parameters_are_cut_where_their_parts_divide(name, cut):
+  shapes = checkpoint.flatten(adapters.abstract_params(_CONFIG))
+  mesh = _abstract_mesh(2, 4)
+  found = sharding.of_parameter(_CONFIG, name, shapes[name].shape, mesh)
+  assert tuple(found.spec) == cut
+  whole = sharding.of_parameter(
+    _CONFIG, name, shapes[name].shape, mesh, split=False
+  )
+  assert not any(whole.spec)
+
+
+def test_the_head_of_a_reduced_vocabulary_is_whole():
+  head = heads.configure('eagle', _CONFIG, head_size=16)
+  mesh = _abstract_mesh(1, 2)
+  of = lambda name, *shape: tuple(
+    sharding.of_parameter(head, name, shape, mesh).spec
+  )
+  assert of('head/kernel', 24, 16) == (None, None)
+  assert of('layer/attention/query/kernel', 24, 32) == (None, 'model')
+
+
+def test_a_mesh_that_does_not_fit_is_refused():
+  with pytest.raises(ValueError, match='at most 1 devices in all, got data=2'):
+    meshes.make(2, 1)
+  with pytest.raises(ValueError, match='data >= 1, .*got data=0, model=1'):
+    meshes.make(0, 1)
+  with pytest.raises(ValueError, match='divide the 8 attention heads .*got 3'):
+    sharding.check_heads(_CONFIG, _abstract_mesh(1, 3))
+
+
+def test_a_mesh_of_one_device_changes_nothing():
+  family = families.load('mini', mesh=meshes.make())
+  prompts = [[1, 2, 3], [4]]
+  texts = [
+    families.decoder(each, 'small', draft_length=2).decode(prompts, 8)
+    for each in (family, families.load('mini'))
+  ]
+  assert [r.tokens for r in texts[0]] == [r.tokens for r in texts[1]]
+
+
+def said(mesh):
+  """Texts of all ways, by label, on a mesh."""
+  texts = {}
+  for temperature, ways in WAYS.items():
+    config = ml_collections.ConfigDict(
+      {
+        'family': 'mini/heads',
+        'mesh': mesh,
+        'ways': ways,
+        'sampling': {'temperature': temperature},
+      }
+    )
+    family = prompts_lib.load_family(config)
+    prompts = [
+      family.tokenizer.encode_prompt(each.prompt)[: _MAX_LENGTH // 2]
+      for each in (3 * family.prompts)[:NUM_PROMPTS]
+    ]
+    for way in ways_lib.parse_all(config, list(family.drafters)):
+      decoder = ways_lib.build(way, family, _MAX_LENGTH).decoder
+      results = decoder.decode(prompts, _NEW_TOKENS, seed=1)
+      texts[way.label] = [result.tokens for result in results]
+  return texts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('mesh', ['4x2', '8x1'])
+def test_eight_devices_say_what_one_says(mesh, tmp_path):
+  file = tmp_path / 'said.json'
+  flags = os.environ.get('XLA_FLAGS', '')
+  flags += f' --xla_force_host_platform_device_count={NUM_DEVICES}'
+  subprocess.run(
+    [sys.executable, '-m', 'tests.models.sharding_test', mesh, file],
+    cwd=pathlib.Path(__file__).parents[2],
+    env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+    check=True,
+  )
+  found = json.loads(file.read_text(encoding='utf-8'))
+  alone = said({'data': 1, 'model': 1})
+  assert list(found) == list(alone)
+  for label, texts in alone.items():
+    assert len(texts) == NUM_PROMPTS
+    assert found[label] == texts, label
+
+
+def test_rows_that_the_mesh_does_not_divide_are_refused():
+  mesh = _abstract_mesh(2, 1)
+  with pytest.raises(ValueError, match='multiple of 2, .* got 3 rows'):
+    sharding._cut(np.zeros((3, 4)), 'rows', mesh, True)
+
+
+if __name__ == '__main__':
+  sizes = [int(size) for size in sys.argv[1].split('x')]
+  texts_of_ways = said({'data': sizes[0], 'model': sizes[1]})
+  with open(sys.argv[2], 'w', encoding='utf-8') as output:
+    json.dump(texts_of_ways, output)
