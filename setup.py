@@ -53,6 +53,8 @@ setuptools.setup(
     'tqdm',  # Progress of whatever takes long.
   ],
   extras_require={
+    # Compilers for TPU and GPU, which need no such device.
+    'accelerators': ['libtpu', 'jax-cuda12-plugin', 'jax-cuda12-pjrt'],
     # The same weights in another implementation: a test oracle, and what
     # configs/benchmark/peer.py and smollm2.py compare with.
     'benchmark': ['torch==2.13.0', 'transformers>=5'],

@@ -191,5 +191,5 @@ def _place(config, folder, documented):
     elif 'encoder_layers' in model:
       model.update({'encoder_layers': 1, 'decoder_layers': 1, 'd_model': 16})
       model.update({'num_heads': 1, 'head_dim': 16, 'd_ff': 16})
-    else:
+    elif 'num_layers' in model:
       model.update(toys.TINY)

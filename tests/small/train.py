@@ -1,5 +1,7 @@
 """Of `configs/train/`, and of configs in no folder."""
 
+from specjax.testing import toys
+
 _RECIPE = {
   'steps': 2,
   'feature_weight': 1.0,
@@ -17,6 +19,16 @@ VARIANTS = {
   'train/responses': (None, 'short', 'long'),
 }
 CHANGES = {
+  'accelerators': {
+    'devices': ('cpu',),
+    'models': {
+      'target': {'vocab_size': 64, **toys.TINY},
+      'eagle': {'kind': 'eagle', 'head_size': 16},
+    },
+    'ways': ('none', 'feature_head(eagle):2'),
+    'max_length': 64,
+    'measured': {'file': '', 'rows': ()},
+  },
   'chat': {
     'family': '{family}/chat',
     'arms': ('small:2',),

@@ -1,0 +1,145 @@
+"""Devices that programs are compiled for, which need not be there."""
+
+import functools
+import importlib.util
+import os
+from typing import Any
+from typing import NamedTuple
+
+import jax
+from jax.experimental import topologies
+
+
+class Device(NamedTuple):
+  """A kind of device, of which there may be several.
+
+  Attributes:
+    name: as `find` takes it.
+    platform: 'cpu', 'cuda' or 'tpu'.
+    topology: as the platform's compiler names it.
+    memory: bytes of one device that programs may use; None if not known.
+    bandwidth: bytes a second of its main memory; None if not known.
+    flops: bfloat16 operations a second, of dense products; None if not known.
+  """
+
+  name: str
+  platform: str
+  topology: str
+  memory: float | None
+  bandwidth: float | None
+  flops: float | None
+
+
+class _Chip(NamedTuple):
+  """Of one device, as its maker states it; memory without what XLA keeps."""
+
+  memory: float
+  bandwidth: float
+  flops: float
+
+
+_TPUS = {
+  'v4': _Chip(32e9, 1228e9, 275e12),
+  'v5e': _Chip(15.75 * 2**30, 819e9, 197e12),
+  'v5p': _Chip(95e9, 2765e9, 459e12),
+  'v6e': _Chip(31.25 * 2**30, 1640e9, 918e12),
+}
+_GPUS = {'h100': _Chip(80e9, 3352e9, 989e12)}
+# What the compiler asks of a GPU, as its driver reports it.
+_TARGETS = {
+  'h100': """
+gpu_device_info {
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_core: 233472
+  shared_memory_per_block_optin: 232448
+  threads_per_core_limit: 2048
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  core_count: 132
+  fpus_per_core: 128
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  memory_bandwidth: 3352320000000
+  l2_cache_size: 52428800
+  clock_rate_ghz: 1.98
+  device_memory_size: 84942979072
+  cuda_compute_capability { major: 9 minor: 0 }
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 8 }
+device_description_str: "NVIDIA H100 80GB HBM3"
+"""
+}
+_COMPILERS = {'tpu': 'libtpu', 'cuda': 'jax_cuda12_plugin'}
+
+
+def find(name: str) -> Device:
+  """Returns a device by its name.
+
+  Args:
+    name: 'cpu'; a GPU such as 'h100', or 'h100:8' for eight; or a TPU and how
+      its chips stand, such as 'v5e:1x1' or 'v5e:2x4'.
+
+  Raises:
+    ValueError: there is no such device.
+  """
+  chip, _, layout = name.partition(':')
+  if name == 'cpu':
+    return Device(name, 'cpu', '', None, None, None)
+  if chip in _GPUS and (layout.isdigit() or not layout):
+    return Device(name, 'cuda', f'1x1x{layout or 1}', *_GPUS[chip])
+  if chip in _TPUS and layout:
+    return Device(name, 'tpu', name, *_TPUS[chip])
+  tpus = [f'{each}:1x1' for each in _TPUS]
+  known = ', '.join(['cpu', *_GPUS, *tpus])
+  raise ValueError(
+    f'device must be one of {known}, or several, such as h100:8 or v5e:2x4, '
+    f'got {name!r}.'
+  )
+
+
+def missing(device: Device) -> str:
+  """Returns what to install to compile for a device; '' if nothing."""
+  package = _COMPILERS.get(device.platform)
+  if package is None or importlib.util.find_spec(package):
+    return ''
+  return (
+    f'Compiling for {device.name} needs {package}: pip install -e '
+    "'.[accelerators]'."
+  )
+
+
+@functools.cache
+def all_of(device: Device) -> tuple[Any, ...]:
+  """Returns JAX's devices, to compile for.
+
+  Raises:
+    ValueError: the compiler is not installed, or refuses the topology.
+  """
+  if device.platform == 'cpu':
+    return tuple(jax.devices('cpu'))
+  if said := missing(device):
+    raise ValueError(said)
+  options = {}
+  if device.platform == 'cuda':
+    chip = device.name.partition(':')[0]
+    options = {'topology': device.topology, 'target_config': _TARGETS[chip]}
+  else:
+    # Without a TPU, libtpu would ask the network which one it is, and only one
+    # process at a time could use it.
+    os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
+    os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')
+  try:
+    found = topologies.get_topology_desc(
+      platform=device.platform, topology_name=device.topology, **options
+    )
+  except Exception as error:
+    reason = str(error).partition('\n')[0]
+    raise ValueError(
+      f'The compiler refuses the device {device.name!r}: {reason}. Where there '
+      'is none, JAX_PLATFORMS=cpu must be set before JAX starts.'
+    ) from error
+  return tuple(found.devices)

@@ -1,0 +1,92 @@
+"""What programs do that a decode should not, and what devices tell each other.
+
+A cache that is copied in the loop costs as much as one that is read; weights in
+another layout, made before the loop, take their memory twice; and whatever goes
+to the host or is computed in float64 was not meant.
+"""
+
+import collections
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from specjax.compilation import hlo
+from specjax.compilation import traffic
+
+_COPIES = 'copy', 'transpose', 'copy-start'
+_HOST = frozenset(('infeed', 'outfeed', 'send', 'recv'))
+_COLLECTIVES = (
+  *('all-gather', 'all-reduce', 'all-to-all', 'collective-permute'),
+  *('reduce-scatter', 'collective-broadcast'),
+)
+_WIDE = 'f64', 'c128'
+
+
+class Inspection(NamedTuple):
+  """What was found in a program that is mainly a loop.
+
+  Attributes:
+    copied_in_loop: bytes of copies that a round makes, by kind.
+    copied_before: bytes of copies that are made before the loop, by kind.
+    host_transfers: instructions of a round that talk to the host.
+    float64: instructions that compute in 64 bits.
+    collectives: bytes that a round's collectives give each device, by op.
+  """
+
+  copied_in_loop: dict[str, int]
+  copied_before: dict[str, int]
+  host_transfers: int
+  float64: int
+  collectives: dict[str, int]
+
+
+def inspect(counted: traffic.Counted) -> Inspection:
+  """Returns what is found in a program; one of two branches counts, too."""
+  module = counted.module
+  body = list(_running(module, traffic.loop_body(module)))
+  entry = module.computations[module.entry].values()
+  every = (
+    each for own in module.computations.values() for each in own.values()
+  )
+  collectives: collections.Counter[str] = collections.Counter()
+  for each in body:
+    op = each.op.removesuffix('-start')
+    if op in _COLLECTIVES:
+      collectives[op] += each.outputs[-1].num_bytes
+  return Inspection(
+    _copied(counted, body),
+    _copied(counted, entry),
+    sum(each.op.removesuffix('-done') in _HOST for each in body),
+    sum(array.dtype in _WIDE for each in every for array in each.outputs),
+    dict(collectives),
+  )
+
+
+def _running(module, name) -> Iterator[hlo.Instruction]:
+  """Yields what runs as an instruction of its own, in all that is called."""
+  for each in module.computations[name].values():
+    yield each
+    called = () if each.op == 'fusion' else each.called(*traffic.CALLED)
+    for inner in called:
+      if inner in module.computations:
+        yield from _running(module, inner)
+
+
+def _copied(counted, instructions):
+  """Bytes of copies from main memory to main memory, by kind."""
+  total: collections.Counter[str] = collections.Counter()
+  for each in instructions:
+    arrays = each.outputs[:2] if each.op == 'copy-start' else each.outputs
+    if _is_copy(counted.module, each) and not any(a.on_chip for a in arrays):
+      total[counted.kind(arrays[0])] += arrays[0].num_bytes
+  return dict(total)
+
+
+def _is_copy(module, each):
+  """Whether an instruction does nothing but copy, into any layout."""
+  if each.op in _COPIES:
+    return True
+  if each.op != 'fusion':
+    return False
+  (called,) = each.called('calls')
+  ops = {inner.op for inner in module.computations[called].values()}
+  return ops <= {'parameter', 'bitcast', 'copy', 'transpose', 'reshape'}

@@ -1,0 +1,225 @@
+"""A decode, compiled for a device that need not be there."""
+
+import functools
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from specjax import decoding
+from specjax.compilation import devices
+from specjax.compilation import hlo
+from specjax.compilation import inspection
+from specjax.compilation import traffic
+
+WEIGHTS, CACHES, PROBS, REST = 'weights', 'caches', 'probabilities', 'rest'
+KINDS = WEIGHTS, CACHES, PROBS, REST
+# A part of a cache that is read has at least so many slots.
+_FEWEST_SLOTS = 64
+
+
+class Memory(NamedTuple):
+  """Bytes of one device that a program needs."""
+
+  arguments: int
+  temporaries: int
+  peak: int  # that are in use at any time
+
+
+class Program(NamedTuple):
+  """What a compiler says of a decode.
+
+  Attributes:
+    device: what it is compiled for.
+    memory: bytes that it needs.
+    read: bytes of main memory that a round reads, by kind (see `KINDS`).
+    written: bytes that a round writes.
+    least: bytes that a round cannot do without: the weights and caches of all
+      its model calls, once each.
+    found: copies, collectives, and what should not be there.
+  """
+
+  device: devices.Device
+  memory: Memory
+  read: dict[str, int]
+  written: dict[str, int]
+  least: int
+  found: inspection.Inspection
+
+  @property
+  def num_bytes(self) -> int:
+    """Bytes that a round reads and writes."""
+    return sum(self.read.values()) + sum(self.written.values())
+
+  @property
+  def fits(self) -> bool:
+    """Whether it fits on the device; true, if nobody knows."""
+    memory = self.device.memory
+    return memory is None or self.memory.peak <= memory
+
+  @property
+  def seconds(self) -> float:
+    """The least that a round takes at the device's bandwidth.
+
+    Raises:
+      ValueError: nobody knows the bandwidth.
+    """
+    if self.device.bandwidth is None:
+      raise ValueError(f'Nobody knows the bandwidth of {self.device.name}.')
+    return self.num_bytes / self.device.bandwidth
+
+
+def compile_decode(
+  decoder: decoding.Decoder,
+  device: devices.Device,
+  *,
+  batch_size: int = 1,
+) -> Program:
+  """Compiles a whole decode; nothing is allocated.
+
+  A round is counted as the dearest that there is: caches are full, trees are
+  as deep as they can be, and a bandit picks the arm that moves the most.
+
+  Args:
+    decoder: its parameters may be abstract. It is compiled for the mesh of the
+      device that they lie on, or else for one device alone.
+    device: from `devices.find`.
+    batch_size: rows.
+
+  Raises:
+    ValueError: the device's compiler is not installed, or the program does not
+      fit there.
+  """
+  traced = decoder.trace_init(batch_size)
+  state = traced.out_info
+  if _on_mesh(decoder.params):
+    params = decoder.params
+    shardings = _compiled(traced, device).output_shardings
+    placed = jax.tree.map(_placed, state, shardings)
+  else:
+    one = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
+    place = functools.partial(_placed, sharding=one)
+    params, placed = (jax.tree.map(place, x) for x in (decoder.params, state))
+  compiled = _compiled(
+    decoding.decode.trace(decoder.round_fn, params, placed), device
+  )
+  module = hlo.parse(compiled.as_text())
+  params, state = (jax.tree.map(_on_one, each) for each in (params, placed))
+  counted = traffic.Counted(module, _kinds(decoder.round_fn, params, state))
+  total = traffic.of(counted, traffic.loop_body(module))
+  memory = compiled.memory_analysis()
+  return Program(
+    device,
+    Memory(
+      memory.argument_size_in_bytes,
+      memory.temp_size_in_bytes,
+      memory.peak_memory_in_bytes,
+    ),
+    read={kind: total[kind, 'read'] for kind in KINDS},
+    written={kind: total[kind, 'written'] for kind in KINDS},
+    least=_least(decoder.round_fn, params, state),
+    found=inspection.inspect(counted),
+  )
+
+
+def _on_mesh(params):
+  """Whether parameters lie on a mesh."""
+  found = [getattr(leaf, 'sharding', None) for leaf in jax.tree.leaves(params)]
+  return any(isinstance(each, jax.sharding.NamedSharding) for each in found)
+
+
+def _placed(leaf, sharding):
+  return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _compiled(traced, device):
+  """A program, compiled for the platform of a device."""
+  lowered = traced.lower(lowering_platforms=(device.platform,))
+  try:
+    return lowered.compile()
+  except jax.errors.JaxRuntimeError as error:
+    if 'RESOURCE_EXHAUSTED' not in str(error):
+      raise
+    reason = str(error).partition('\n')[0]
+    raise ValueError(f'It does not fit on {device.name}: {reason}') from error
+
+
+def _on_one(leaf):
+  """What one of the devices has of an array."""
+  return jax.ShapeDtypeStruct(leaf.sharding.shard_shape(leaf.shape), leaf.dtype)
+
+
+def _kinds(plan, params, state):
+  """What arrays of a program are, by their shapes."""
+  weights = {_essence(leaf.shape) for leaf in jax.tree.leaves(params)}
+  cached = {_essence(leaf.shape) for leaf in _caches(state)}
+  # A part of a cache has other slots, and all else.
+  parts = {_without(dims, i) for dims in cached for i in range(len(dims))}
+  sizes = _vocabularies(plan, params)
+
+  def kind(array):
+    dims = _essence(array.dims)
+    if len(dims) > 1 and dims in weights:
+      return WEIGHTS
+    if dims in cached:
+      return CACHES
+    if len(dims) > 1 and any(
+      _without(dims, i) in parts and dims[i] >= _FEWEST_SLOTS
+      for i in range(len(dims))
+    ):
+      return CACHES
+    if sizes & set(dims):
+      return PROBS
+    return WEIGHTS if dims in weights else REST
+
+  return kind
+
+
+def _vocabularies(plan, params):
+  """How many tokens distributions are of: all, or a draft vocabulary."""
+  heads = [
+    each['head']['kernel'].shape[-1]
+    for each in (params.target, *params.drafters)
+    if isinstance(each, dict) and 'head' in each
+  ]
+  return {plan.target.vocab_size, *heads}
+
+
+def _essence(dims):
+  """A shape, whatever the order of its axes, without those of size 1."""
+  return tuple(sorted(int(size) for size in dims if size > 1))
+
+
+def _without(dims, i):
+  return dims[:i] + dims[i + 1 :]
+
+
+def _caches(state):
+  """The large arrays of all caches."""
+  leaves = jax.tree.leaves((state.target, state.drafters))
+  return [leaf for leaf in leaves if len(leaf.shape) > 2]
+
+
+def _least(plan, params, state):
+  """Bytes of the models' calls of the dearest arm."""
+  each = [
+    arm.drafter.num_calls * (_weights(own) + _size(state.drafters[slot]))
+    for arm, own, slot in zip(plan.arms, params.drafters, plan.slots.of_arms)
+  ]
+  return _weights(params.target) + _size(state.target) + max(each)
+
+
+def _weights(params):
+  """Bytes that a call reads; of a table that is no output head, only rows."""
+  if isinstance(params, dict) and 'head' in params:
+    params = {name: params[name] for name in params if name != 'embedding'}
+  return _size(params)
+
+
+def _size(tree: Any) -> int:
+  return sum(
+    leaf.size * np.dtype(leaf.dtype).itemsize
+    for leaf in jax.tree.leaves(tree)
+    if len(leaf.shape) > 1
+  )

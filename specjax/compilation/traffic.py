@@ -1,0 +1,249 @@
+"""What crosses a device's main memory in a program, by what it is.
+
+Compilers' own counts are of another kind: they take whole tables that a fusion
+gathers a row of, and what stays on the chip. Here a slice is read as a slice,
+an update in place is written as an update, and the body of a loop counts as
+often as it runs.
+"""
+
+import collections
+from collections.abc import Callable
+import re
+from typing import NamedTuple
+
+from specjax.compilation import hlo
+
+# Of an array, what it is: 'weights', 'caches', 'probabilities' or 'rest'.
+Kind = Callable[[hlo.Array], str]
+# `(kind, 'read' or 'written') -> bytes`.
+Traffic = collections.Counter[tuple[str, str]]
+
+_FREE = frozenset(
+  'parameter tuple get-tuple-element bitcast constant after-all iota domain '
+  'opt-barrier add-dependency partition-id replica-id'.split()
+)
+# Custom calls that only name memory.
+_NOTHING = re.compile('AllocateBuffer|ConcatBitcast|AssumeGather')
+# Attributes that name what an instruction runs.
+CALLED = (
+  *('body', 'condition', 'to_apply', 'calls', 'branch_computations'),
+  *('true_computation', 'false_computation'),
+)
+_BRANCHES = CALLED[-3:]
+_SLICES = 'slice', 'dynamic-slice', 'gather'
+# What a fusion computes number by number, of those that are asked for.
+_PASSING = 'bitcast', 'convert', 'reshape', 'transpose', 'copy'
+# Where the bytes stand that an update writes.
+_UPDATES = {'dynamic-update-slice': 1, 'scatter': -1}
+
+
+class Counted(NamedTuple):
+  """A program, and how its arrays are told apart."""
+
+  module: hlo.Module
+  kind: Kind
+
+
+def of(counted: Counted, computation: str) -> Traffic:
+  """Returns the traffic of a computation, with all that it calls.
+
+  Of branches, the one with the most; loops run as often as HLO knows, else
+  once.
+  """
+  total = Traffic()
+  own = counted.module.computations[computation]
+  for each in own.values():
+    total.update(_of_instruction(counted, own, each))
+  return total
+
+
+def loop_body(module: hlo.Module) -> str:
+  """Returns the body of the loop that a program mainly is.
+
+  Raises:
+    ValueError: there is no loop in its entry.
+  """
+  loops = [
+    each
+    for each in module.computations[module.entry].values()
+    if each.op == 'while'
+  ]
+  if not loops:
+    raise ValueError('The program has no loop.')
+  bodies = [each.called('body')[0] for each in loops]
+  return max(bodies, key=lambda body: len(module.computations[body]))
+
+
+def _of_instruction(counted, own, each):
+  """The traffic of one instruction."""
+  if each.op in _FREE or each.op.endswith(('-done', '-update')):
+    return {}
+  if each.op == 'while':
+    (body,) = each.called('body')
+    times, once = _trip_count(counted.module, each), of(counted, body)
+    return {key: times * value for key, value in once.items()}
+  if each.op == 'conditional':
+    branches = (of(counted, name) for name in each.called(*_BRANCHES))
+    return max(branches, key=Traffic.total)
+  if each.op in ('call', 'async-start'):
+    (name,) = each.called('to_apply', 'calls')[:1]
+    return of(counted, name)
+  return _of_leaf(counted, own, each)
+
+
+def _of_leaf(counted, own, each):
+  """The traffic of an instruction that calls nothing but fused ones."""
+  total = Traffic()
+  if _is_nothing(each):
+    return total
+  for place, name in enumerate(each.operands):
+    source = _origin(own, name)
+    if source is None or source.on_chip:
+      continue
+    num_bytes = _read(counted.module, own, each, place, source)
+    total[counted.kind(source), 'read'] += num_bytes
+  for array, num_bytes in _written(counted.module, own, each):
+    if not array.on_chip:
+      total[counted.kind(array), 'written'] += num_bytes
+  return total
+
+
+def _origin(own, name):
+  """The array that a name stands for, as it lies in memory."""
+  each = own.get(name)
+  while each is not None and each.op == 'bitcast':
+    each = own.get(each.operands[0])
+  return each.outputs[0] if each is not None and each.outputs else None
+
+
+def _read(module, own, each, place, source):
+  """Bytes of an operand that an instruction reads."""
+  if each.op in _SLICES:
+    return _size(each) if place == 0 else source.num_bytes
+  if each.op in ('copy-start', 'slice-start'):
+    return min(array.num_bytes for array in each.outputs[:2])
+  if each.op in _UPDATES and place == 0:
+    return 0
+  if each.op == 'fusion':
+    (called,) = each.called('calls')
+    used = _used(module, called, place, source.num_bytes)
+    return source.num_bytes if used.returned else used.num_bytes
+  return source.num_bytes
+
+
+class _Used(NamedTuple):
+  """What a fused computation does with a parameter."""
+
+  num_bytes: int  # that it reads of it
+  returned: bool  # it returns numbers of it, as many as are asked for
+
+
+def _used(module, called, place, whole):
+  """Returns what is read of a parameter, `whole` at most."""
+  own = module.computations[called]
+  todo = [
+    each.name
+    for each in own.values()
+    if each.op == 'parameter' and int(each.literal) == place
+  ]
+  total, returned, seen = 0, False, set()
+  while todo:
+    name = todo.pop()
+    seen.add(name)
+    returned |= own[name].is_root
+    for user in hlo.users(own, name):
+      if user.op in _SLICES and user.operands[0] == name:
+        total += _size(user)
+      elif user.op in _UPDATES and user.operands.count(name) == 1:
+        total += 0 if user.operands[0] == name else whole
+      elif user.op in (*_PASSING, 'fusion') or _is_nothing(user):
+        inner = _used_by(module, user, name, whole)
+        total += inner.num_bytes
+        if inner.returned and user.name not in seen:
+          todo.append(user.name)
+      else:
+        return _Used(whole, returned=False)
+  return _Used(min(total, whole), returned)
+
+
+def _used_by(module, user, name, whole):
+  """What an instruction inside of a fusion does with a value."""
+  if user.op != 'fusion':
+    return _Used(0, returned=True)
+  (called,) = user.called('calls')
+  each = [
+    _used(module, called, place, whole)
+    for place, operand in enumerate(user.operands)
+    if operand == name
+  ]
+  return _Used(
+    sum(used.num_bytes for used in each), any(used.returned for used in each)
+  )
+
+
+def _is_nothing(each):
+  """Whether an instruction only names memory."""
+  return each.op == 'custom-call' and bool(_NOTHING.search(each.attributes))
+
+
+def _written(module, own, each):
+  """The arrays that an instruction writes, and bytes of each."""
+  if each.op in ('copy-start', 'slice-start'):
+    # One output is what is written, another what is read.
+    arrays = each.outputs[:2]
+    small = min(array.num_bytes for array in arrays)
+    target = arrays[0] if each.op == 'copy-start' else arrays[1]
+    return [(target, small)]
+  if each.op == 'fusion':
+    (called,) = each.called('calls')
+    inner = module.computations[called]
+    made = hlo.root(inner)
+    names = made.operands if made.op == 'tuple' else (made.name,)
+    sizes = [_size_of_update(module, inner, name) for name in names]
+    return list(zip(each.outputs, sizes))
+  if each.op in _UPDATES:
+    size = _size_of_update(module, own, each.name)
+    return [(each.outputs[0], size)]
+  return [(array, array.num_bytes) for array in each.outputs]
+
+
+def _size_of_update(module, own, name):
+  """Bytes that it takes to write a value where it is updated in place."""
+  each = own[name]
+  if each.op in _UPDATES:
+    update = own.get(each.operands[_UPDATES[each.op]])
+    return _size(update) if update else 0
+  if each.op in ('bitcast', 'copy', 'convert') and each.operands[0] in own:
+    before = own[each.operands[0]]
+    if before.op in (*_UPDATES, 'bitcast'):
+      return _size_of_update(module, own, before.name)
+  if each.op == 'fusion':
+    (called,) = each.called('calls')
+    inner = module.computations[called]
+    made = hlo.root(inner)
+    if made.op != 'tuple':
+      return _size_of_update(module, inner, made.name)
+  if each.op == 'parameter':
+    return 0
+  return _size(each)
+
+
+def _size(each):
+  return sum(array.num_bytes for array in each.outputs)
+
+
+def _trip_count(module, loop):
+  """How often a loop runs; once, if HLO does not know."""
+  known = re.search(r'known_trip_count\D*(\d+)', loop.attributes)
+  if known:
+    return int(known[1])
+  (condition,) = loop.called('condition')
+  own = module.computations[condition]
+  test = hlo.root(own)
+  if test.op == 'compare' and 'direction=LT' in test.attributes:
+    for name in test.operands:
+      bound = own.get(name)
+      if bound is not None and bound.op == 'constant':
+        if bound.literal.isdigit():
+          return int(bound.literal)
+  return 1

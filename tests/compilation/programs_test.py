@@ -1,0 +1,74 @@
+"""Decodes compiled for devices that are not there."""
+
+import jax
+import pytest
+
+from specjax import compilation
+from specjax import decoding
+from specjax.compilation import devices
+from specjax.testing import toys
+
+_ACCELERATORS = ['v5e:1x1', 'h100']
+
+
+def _decoder(batch_size=1, **options):
+  """A decoder of shapes alone."""
+  del batch_size
+  models = [toys.transformer(seed) for seed in (0, 1)]
+  abstract = lambda params: jax.eval_shape(lambda: params)
+  (target, params), (draft, draft_params) = models
+  return decoding.speculative(
+    target, abstract(params), draft, abstract(draft_params), **options
+  )
+
+
+def _needs(name):
+  if said := devices.missing(compilation.find(name)):
+    pytest.skip(said)
+
+
+def test_a_round_reads_the_weights_of_all_its_calls():
+  program = compilation.compile_decode(
+    _decoder(draft_length=3), compilation.find('cpu')
+  )
+  assert program.fits
+  assert program.memory.peak >= program.memory.arguments > 0
+  assert program.num_bytes > program.read['weights'] > 0
+  with pytest.raises(ValueError, match='Nobody knows the bandwidth of cpu'):
+    print(program.seconds)
+
+
+def test_more_drafts_read_more():
+  sizes = [
+    compilation.compile_decode(
+      _decoder(draft_length=length), compilation.find('cpu')
+    ).least
+    for length in (1, 2, 4)
+  ]
+  assert sizes[2] - sizes[1] == pytest.approx(
+    2 * (sizes[1] - sizes[0]), rel=0.1
+  )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', _ACCELERATORS)
+def test_a_decode_compiles_for_accelerators(name):
+  _needs(name)
+  program = compilation.compile_decode(_decoder(), compilation.find(name))
+  assert program.fits and program.seconds > 0
+
+
+@pytest.mark.parametrize('name', ['v5e', 'a100', 'cpu:2', 'h100:x', 'tpu'])
+def test_unknown_devices_are_answered_with_the_known(name):
+  with pytest.raises(ValueError, match='one of cpu, h100, v4:1x1'):
+    compilation.find(name)
+
+
+def test_a_compiler_that_is_not_there_is_named(monkeypatch):
+  monkeypatch.setattr(devices.importlib.util, 'find_spec', lambda name: None)
+  devices.all_of.cache_clear()
+  for name in _ACCELERATORS:
+    with pytest.raises(
+      ValueError, match=r"pip install -e '\.\[accelerators\]'"
+    ):
+      devices.all_of(compilation.find(name))
