@@ -65,7 +65,7 @@ def load(path: str) -> ml_collections.ConfigDict:
   added = {'sweep': ''}
   if 'family' in config:
     chat = ml_collections.config_dict.placeholder(bool)
-    added |= {'chat': chat, 'system': ''}
+    added |= {'chat': chat, 'system': '', 'dtype': ''}
     added['mesh'] = {'data': 1, 'model': 1, 'split_drafters': True}
   for field, value in added.items():
     if field not in config:

@@ -6,6 +6,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
@@ -22,6 +23,7 @@ from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import head_config
 from specjax.models import heads
+from specjax.models import loading
 from specjax.models import sharding
 
 __all__ = [
@@ -71,6 +73,7 @@ class Family(NamedTuple):
 def load(
   family: str | os.PathLike[str] = 'mini',
   *,
+  dtype: jax.typing.DTypeLike | None = None,
   mesh: jax.sharding.Mesh | None = None,
   split_drafters: bool = True,
 ) -> Family:
@@ -88,15 +91,18 @@ def load(
     family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2' or a path. The
       weights of 'smollm2' are fetched by `python -m specjax.families.fetch
       smollm2`.
+    dtype: of parameters, computations and caches, such as 'bfloat16'; None for
+      float32, or what the file of a checkpoint has.
     mesh: from `meshes.make`, of devices that the models are divided among.
     split_drafters: those whose heads the mesh divides; if false, each device
       has all drafters whole, and only its own rows of their caches.
 
   Raises:
     ValueError: there is no such family, one of its files is missing or
-      corrupt, there are two drafters of one name, or the mesh does not divide
-      the target's heads.
+      corrupt, there are two drafters of one name, the type is none of floating
+      point, or the mesh does not divide the target's heads.
   """
+  _check_dtype(dtype)
   family = os.fspath(family)
   shipped = family in (*_known(), *packages.PACKAGES)
   folder = os.path.join(_SHIPPED, family) if shipped else family
@@ -109,11 +115,18 @@ def load(
     made = _of_home(home, mesh)
   folders = [each for each in (home, folder) if not _is_checkpoint(each)]
   prompts = os.path.join(_SHIPPED if shipped else home, 'prompts.jsonl')
-  return made._replace(
-    drafters=_drafters(
-      dict.fromkeys(folders), made.target, mesh, split_drafters
-    ),
-    prompts=examples_lib.read(prompts) if os.path.exists(prompts) else [],
+  drafters = _drafters(dict.fromkeys(folders), made.target)
+  loaded = {'target': made.target, **drafters}
+  if dtype is not None:
+    loaded = _in_dtype(loaded, dtype)
+  if mesh is not None:
+    loaded = _on_mesh(loaded, mesh, split_drafters)
+  target = loaded.pop('target')
+  return Family(
+    made.tokenizer,
+    target,
+    _in_order(_with_common_heads(loaded)),
+    examples_lib.read(prompts) if os.path.exists(prompts) else [],
   )
 
 
@@ -240,7 +253,6 @@ def _of_home(home, mesh):
   if _is_checkpoint(home):
     return join(models.load(home, mesh=mesh), {})
   target = load_model(os.path.join(home, _TARGET))
-  target = target if mesh is None else sharding.shard(target, mesh)
   return Family(tokenizer_lib.load(home), target, {}, [])
 
 
@@ -257,7 +269,7 @@ def _home(folder):
   )
 
 
-def _drafters(folders, target, mesh, split):
+def _drafters(folders, target):
   """Models and heads of folders; they may share the target's parameters."""
   paths: dict[str, str] = {}
   for folder in folders:
@@ -269,15 +281,50 @@ def _drafters(folders, target, mesh, split):
       if stem in paths:
         raise ValueError(f'Two drafters are {stem}: {paths[stem]} and {path}.')
       paths[stem] = path
-  loaded = {name: load_drafter(path, target) for name, path in paths.items()}
-  if mesh is not None:
-    loaded = {
-      name: sharding.shard(
-        each, mesh, split=split and sharding.divides(each.config, mesh)
-      )
-      for name, each in loaded.items()
-    }
-  return _in_order(_with_common_heads(loaded))
+  return {name: load_drafter(path, target) for name, path in paths.items()}
+
+
+def _check_dtype(dtype):
+  try:
+    known = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+  except TypeError:
+    known = False
+  if not known:
+    raise ValueError(
+      f'dtype must be of floating point, such as bfloat16, got {dtype!r}.'
+    )
+
+
+def _in_dtype(loaded, dtype):
+  """Models in another type; what they share they go on sharing."""
+  casts: dict[int, Any] = {}
+
+  def cast(leaf):
+    if id(leaf) not in casts:
+      casts[id(leaf)] = loading.in_dtype(leaf, dtype)
+    return casts[id(leaf)]
+
+  made = {}
+  for name, each in loaded.items():
+    functions = (
+      heads.functions(each.config, dtype)
+      if isinstance(each, models.Head)
+      else adapters.language_model(each.config, dtype)
+    )
+    params = jax.tree.map(cast, each.params)
+    made[name] = each._replace(functions=functions, params=params)
+  return made
+
+
+def _on_mesh(loaded, mesh, split_drafters):
+  """Models on many devices."""
+  splits = lambda name, each: (
+    name == 'target' or (split_drafters and sharding.divides(each.config, mesh))
+  )
+  return {
+    name: sharding.shard(each, mesh, split=splits(name, each))
+    for name, each in loaded.items()
+  }
 
 
 def _with_common_heads(drafters):

@@ -197,12 +197,12 @@ def load_head(
     raise ValueError(f'Cannot load {path}: {error}') from error
   dtype = dtype or _main_dtype(target.params)
   own = heads.own(config, params)
-  params |= jax.tree.map(lambda leaf: _as(leaf, dtype), own)
+  params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own)
   return Head(config, heads.functions(config, dtype), params)
 
 
-def _as(leaf, dtype):
-  """Numbers in a type; integers as they are."""
+def in_dtype(leaf: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
+  """Returns numbers in another type; integers as they are."""
   return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
 
 

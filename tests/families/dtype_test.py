@@ -1,0 +1,95 @@
+"""Families in bfloat16: what agrees, and with what."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import families
+from specjax import sampling as sampling_lib
+from specjax.testing import distributions
+
+_GREEDY = sampling_lib.Sampling(temperature=0.0)
+_NEW_TOKENS = 24
+
+
+@pytest.fixture(scope='module', name='family')
+def _family():
+  return families.load('mini/heads', dtype='bfloat16')
+
+
+def _prompts(family, num):
+  return [
+    family.tokenizer.encode_prompt(each.prompt)[:40]
+    for each in family.prompts[:num]
+  ]
+
+
+def _texts(family, drafter):
+  options = {} if drafter is None else {'draft_length': 3}
+  decoder = families.decoder(
+    family, drafter, sampling=_GREEDY, max_length=96, **options
+  )
+  results = decoder.decode(_prompts(family, 16), _NEW_TOKENS)
+  return [result.tokens for result in results]
+
+
+def test_all_of_a_family_is_of_the_type(family):
+  models = {'target': family.target, **family.drafters}
+  for model in models.values():
+    assert {leaf.dtype for leaf in jax.tree.leaves(model.params)} == {
+      jnp.dtype('bfloat16')
+    }
+  cache = family.target.functions.init_cache(family.target.params, 1, 8)
+  assert cache.layers[0][0].dtype == jnp.bfloat16
+
+
+def test_heads_go_on_sharing_what_is_their_targets(family):
+  table = family.target.params['embedding']['embedding']
+  for name in ('eagle', 'eagle3', 'medusa'):
+    assert family.drafters[name].params['embedding']['embedding'] is table
+
+
+@pytest.mark.slow
+def test_greedy_texts_agree_in_most_tokens(family):
+  """With plain decoding in the same type, and with that in float32."""
+  plain, speculative = _texts(family, None), _texts(family, 'small')
+  exact = _texts(families.load('mini'), None)
+  agree = lambda texts: np.mean(
+    [np.mean(np.array(a) == b) for a, b in zip(plain, texts)]
+  )
+  assert agree(speculative) > 0.9
+  assert agree(exact) > 0.6
+
+
+@pytest.mark.slow
+def test_the_loop_has_the_distribution_of_the_target(family):
+  """The first two tokens of one prompt, against the target's probabilities."""
+  num_rows, num_kept = 4000, 8
+  prompt = _prompts(family, 1)[0][:8]
+  functions, params = family.target.functions, family.target.params
+  sampling = sampling_lib.Sampling(temperature=0.7, top_k=num_kept)
+  decoder = families.decoder(
+    family, 'small', draft_length=2, sampling=sampling, max_length=16
+  )
+  results = decoder.decode([prompt] * num_rows, 2, seed=3)
+  tokens = np.array([result.tokens for result in results])
+
+  def probs(rows):
+    cache = functions.init_cache(params, len(rows), 1)
+    logits = functions.extend(params, cache, np.array(rows, np.int32)).logits
+    return np.asarray(sampling_lib.probabilities(logits[:, -1], sampling))
+
+  (first,) = probs([prompt])
+  kept = np.flatnonzero(first)
+  second = probs([[*prompt, token] for token in kept])
+  # Joint probabilities that are not 0, in any order.
+  joint = first[kept, None] * second
+  place = {token: i for i, token in enumerate(kept.tolist())}
+  flat = np.array([place[a] * joint.shape[1] + b for a, b in tokens])
+  cells = np.flatnonzero(joint)
+  counts = np.bincount(flat, minlength=joint.size)
+  assert counts.sum() == counts[cells].sum()
+  assert 0.2 < np.mean([r.accepted.sum() > 0 for r in results]) < 1
+  index = np.searchsorted(cells, flat)
+  assert distributions.chi_square(index[:, None], joint.ravel()[cells]) > 1e-4
