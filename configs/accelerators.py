@@ -14,6 +14,8 @@ those of SmolLM2's drafters (results of configs/benchmark/heads.py).
 
 import ml_collections
 
+from configs.benchmark import heads as benchmark
+
 _LLAMA_7B = {
   'vocab_size': 32000,
   'num_layers': 32,
@@ -41,12 +43,7 @@ def get_config():
       },
       'ways': (
         'none',
-        'medusa(medusa):4',
-        'feature_head(eagle):5',
-        'feature_head(eagle):eagle',
-        'dynamic_tree(eagle, num_nodes=25, depth=5)',
-        'feature_head(eagle3):5',
-        'dynamic_tree(eagle3, num_nodes=25, depth=5)',
+        *benchmark.OF_HEADS,
       ),
       'batch_size': 1,
       'max_length': 2048,

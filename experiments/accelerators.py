@@ -5,6 +5,8 @@ takes at least the time in which the memory reads and writes its bytes, and what
 this makes of a block efficiency is predicted.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import heads
+from specjax.models import loading
 
 _DTYPE = jnp.bfloat16
 
@@ -104,12 +107,8 @@ def _abstract_head(target, params, fields):
 
 def _in_dtype(shapes):
   """Shapes of parameters in the type that they are computed with."""
-  of = lambda leaf: (
-    _DTYPE if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
-  )
-  return jax.tree.map(
-    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, of(leaf)), shapes
-  )
+  cast = lambda leaf: loading.in_dtype(leaf, _DTYPE)
+  return jax.eval_shape(functools.partial(jax.tree.map, cast), shapes)
 
 
 def _row(program):

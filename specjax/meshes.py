@@ -79,6 +79,7 @@ def check_same(what: str, said: str) -> None:
 
 def fetch(tree: Any) -> Any:
   """Returns arrays as NumPy arrays: whole, in each of the processes."""
-  if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree)):
+  is_here = lambda leaf: getattr(leaf, 'is_fully_addressable', True)
+  if all(map(is_here, jax.tree.leaves(tree))):
     return jax.device_get(tree)
   return multihost_utils.process_allgather(tree, tiled=True)

@@ -7,7 +7,6 @@ As a program, this writes what each case gives on all devices of its process:
 from collections.abc import Callable
 import functools
 import itertools
-import os
 import pathlib
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from specjax import trees
 from specjax.transport import division
 from specjax.transport import priorities
 from specjax.transport import rejection
+from tests import xla
 
 NUM_DEVICES = 8
 WIDTH = 3  # Candidates of a coupling.
@@ -321,12 +321,10 @@ def test_hard_distributions_give_possible_tokens(group, scale):
 @pytest.mark.parametrize('scale', BOTH_SCALES)
 def test_rows_do_not_depend_on_the_number_of_devices(scale, tmp_path):
   """Bit for bit, though XLA compiles another program for more devices."""
-  flags = os.environ.get('XLA_FLAGS', '')
-  flags += f' --xla_force_host_platform_device_count={NUM_DEVICES}'
   subprocess.run(
     [sys.executable, '-m', 'tests.properties_test', tmp_path, scale],
     cwd=pathlib.Path(__file__).parents[1],
-    env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+    env=xla.environment(NUM_DEVICES),
     check=True,
   )
   for group in GROUPS:

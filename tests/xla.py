@@ -33,6 +33,13 @@ def compile_quickly() -> None:
     os.environ['XLA_FLAGS'] = _FLAGS
 
 
+def environment(num_devices: int) -> dict[str, str]:
+  """Returns the environment of a process with so many devices, all the CPU."""
+  flags = os.environ.get('XLA_FLAGS', '')
+  flags += f' --xla_force_host_platform_device_count={num_devices}'
+  return {**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'}
+
+
 def keep_programs() -> None:
   """Keeps compiled programs beside pytest's cache, for all workers."""
   folder = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'programs'

@@ -15,6 +15,16 @@ import pathlib
 
 import ml_collections
 
+# Ways of heads that are named as their kinds.
+OF_HEADS = (
+  'medusa(medusa):4',
+  'feature_head(eagle):5',
+  'feature_head(eagle):eagle',
+  'dynamic_tree(eagle, num_nodes=25, depth=5)',
+  'feature_head(eagle3):5',
+  'dynamic_tree(eagle3, num_nodes=25, depth=5)',
+)
+
 
 def get_config(file=''):
   """Returns the config.
@@ -35,12 +45,7 @@ def get_config(file=''):
         'none',
         'prompt_lookup:5',
         'small:4',
-        'medusa(medusa):4',
-        'feature_head(eagle):5',
-        'feature_head(eagle):eagle',
-        'dynamic_tree(eagle, num_nodes=25, depth=5)',
-        'feature_head(eagle3):5',
-        'dynamic_tree(eagle3, num_nodes=25, depth=5)',
+        *OF_HEADS,
       ),
       'batch_size': 1,
       'repeats': 1,

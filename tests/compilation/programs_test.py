@@ -3,9 +3,12 @@
 import jax
 import pytest
 
+from experiments import accelerators
 from specjax import compilation
 from specjax import decoding
+from specjax import meshes
 from specjax.compilation import devices
+from specjax.models import sharding
 from specjax.testing import toys
 
 _ACCELERATORS = ['v5e:1x1', 'h100']
@@ -36,6 +39,24 @@ def test_a_round_reads_the_weights_of_all_its_calls():
   assert program.num_bytes > program.read['weights'] > 0
   with pytest.raises(ValueError, match='Nobody knows the bandwidth of cpu'):
     print(program.seconds)
+
+
+def test_a_decode_on_a_mesh_is_compiled_for_it():
+  """Of one device, on which nothing is divided."""
+  shapes = {'vocab_size': 64, **toys.TINY}
+  family = accelerators.abstract_family({'target': shapes, 'draft': shapes})
+  cpu, mesh = compilation.find('cpu'), meshes.make()
+  alone, on_mesh = (
+    compilation.compile_decode(
+      decoding.speculative(
+        *place(family.target)[1:], *place(family.drafters['draft'])[1:]
+      ),
+      cpu,
+    )
+    for place in (lambda each: each, lambda each: sharding.shard(each, mesh))
+  )
+  assert alone.least == on_mesh.least > 0
+  assert on_mesh.read['weights'] > 0
 
 
 def test_more_drafts_read_more():

@@ -1,13 +1,14 @@
 """Two processes, each with some of the devices, run as one."""
 
 import json
-import os
 import pathlib
 import socket
 import subprocess
 import sys
 
 import pytest
+
+from tests import xla
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _DEVICES = 4  # Of each process.
@@ -40,13 +41,11 @@ def _asked(tmp_path):
 
 
 def _start(workdir, *arguments, num_devices=1):
-  flags = os.environ.get('XLA_FLAGS', '')
-  flags += f' --xla_force_host_platform_device_count={num_devices}'
   return subprocess.Popen(
     [sys.executable, '-m', 'experiments.main', *arguments]
     + [f'--workdir={workdir}'],
     cwd=_ROOT,
-    env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+    env=xla.environment(num_devices),
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,

@@ -1,7 +1,6 @@
 """Models over many devices say what they say on one."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import heads
 from specjax.models import sharding
+from tests import xla
 
 NUM_DEVICES = 8
 NUM_PROMPTS = 64
@@ -132,12 +132,10 @@ def said(mesh):
 @pytest.mark.parametrize('mesh', ['4x2', '8x1'])
 def test_eight_devices_say_what_one_says(mesh, tmp_path):
   file = tmp_path / 'said.json'
-  flags = os.environ.get('XLA_FLAGS', '')
-  flags += f' --xla_force_host_platform_device_count={NUM_DEVICES}'
   subprocess.run(
     [sys.executable, '-m', 'tests.models.sharding_test', mesh, file],
     cwd=pathlib.Path(__file__).parents[2],
-    env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+    env=xla.environment(NUM_DEVICES),
     check=True,
   )
   found = json.loads(file.read_text(encoding='utf-8'))
