@@ -122,6 +122,11 @@ def _row(program):
       f'{kind}_gigabytes': (program.read[kind] + program.written[kind]) / 1e9
       for kind in program.read
     },
+    'gigaflop': sum(program.operations.values()) / 1e9,
+    **{
+      f'{kind}_gigaflop': number / 1e9
+      for kind, number in program.operations.items()
+    },
   }
   if program.device.bandwidth is not None:
     row['round_ms'] = 1e3 * program.seconds

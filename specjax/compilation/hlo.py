@@ -19,6 +19,9 @@ _HEADER = re.compile(r'(ENTRY )?%?([\w.\-]+) \(.*\{$')
 _NAME = re.compile(r'\s*(ROOT )?%?([\w.\-]+) = ')
 _OPERATION = re.compile(r'([\w\-]+)\(')
 _COMMENT = re.compile(r'/\*.*?\*/')
+SLICES = 'slice', 'dynamic-slice', 'gather'
+# What a fusion computes number by number, of those that are asked for.
+PASSING = 'bitcast', 'convert', 'reshape', 'transpose', 'copy'
 
 
 class Array(NamedTuple):

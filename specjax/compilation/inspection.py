@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from specjax.compilation import hlo
-from specjax.compilation import traffic
+from specjax.compilation import totals
 
 _COPIES = 'copy', 'transpose', 'copy-start'
 _HOST = frozenset(('infeed', 'outfeed', 'send', 'recv'))
@@ -39,10 +39,10 @@ class Inspection(NamedTuple):
   collectives: dict[str, int]
 
 
-def inspect(counted: traffic.Counted) -> Inspection:
+def inspect(counted: totals.Counted) -> Inspection:
   """Returns what is found in a program; one of two branches counts, too."""
   module = counted.module
-  body = list(_running(module, traffic.loop_body(module)))
+  body = list(_running(module, totals.loop_body(module)))
   entry = module.computations[module.entry].values()
   every = (
     each for own in module.computations.values() for each in own.values()
@@ -65,7 +65,7 @@ def _running(module, name) -> Iterator[hlo.Instruction]:
   """Yields what runs as an instruction of its own, in all that is called."""
   for each in module.computations[name].values():
     yield each
-    called = () if each.op == 'fusion' else each.called(*traffic.CALLED)
+    called = () if each.op == 'fusion' else each.called(*totals.CALLED)
     for inner in called:
       if inner in module.computations:
         yield from _running(module, inner)

@@ -11,10 +11,10 @@ from specjax import decoding
 from specjax.compilation import devices
 from specjax.compilation import hlo
 from specjax.compilation import inspection
+from specjax.compilation import products
+from specjax.compilation import totals
 from specjax.compilation import traffic
 
-WEIGHTS, CACHES, PROBS, REST = 'weights', 'caches', 'probabilities', 'rest'
-KINDS = WEIGHTS, CACHES, PROBS, REST
 # A part of a cache that is read has at least so many slots.
 _FEWEST_SLOTS = 64
 
@@ -33,8 +33,9 @@ class Program(NamedTuple):
   Attributes:
     device: what it is compiled for.
     memory: bytes that it needs.
-    read: bytes of main memory that a round reads, by kind (see `KINDS`).
+    read: bytes of main memory that a round reads, by kind (`totals.KINDS`).
     written: bytes that a round writes.
+    operations: of a round's products, by kind of what they read.
     least: bytes that a round cannot do without: the weights and caches of all
       its model calls, once each.
     found: copies, collectives, and what should not be there.
@@ -44,6 +45,7 @@ class Program(NamedTuple):
   memory: Memory
   read: dict[str, int]
   written: dict[str, int]
+  operations: dict[str, int]
   least: int
   found: inspection.Inspection
 
@@ -60,14 +62,16 @@ class Program(NamedTuple):
 
   @property
   def seconds(self) -> float:
-    """The least that a round takes at the device's bandwidth.
+    """The least that a round takes at the device's bandwidth, and its FLOPS.
 
     Raises:
-      ValueError: nobody knows the bandwidth.
+      ValueError: nobody knows them.
     """
-    if self.device.bandwidth is None:
+    bandwidth, flops = self.device.bandwidth, self.device.flops
+    if bandwidth is None or flops is None:
       raise ValueError(f'Nobody knows the bandwidth of {self.device.name}.')
-    return self.num_bytes / self.device.bandwidth
+    num_operations = sum(self.operations.values())
+    return max(self.num_bytes / bandwidth, num_operations / flops)
 
 
 def compile_decode(
@@ -106,8 +110,9 @@ def compile_decode(
   )
   module = hlo.parse(compiled.as_text())
   params, state = (jax.tree.map(_on_one, each) for each in (params, placed))
-  counted = traffic.Counted(module, _kinds(decoder.round_fn, params, state))
-  total = traffic.of(counted, traffic.loop_body(module))
+  counted = totals.Counted(module, _kinds(decoder.round_fn, params, state))
+  body = totals.loop_body(module)
+  moved, multiplied = traffic.of(counted, body), products.of(counted, body)
   memory = compiled.memory_analysis()
   return Program(
     device,
@@ -116,8 +121,9 @@ def compile_decode(
       memory.temp_size_in_bytes,
       memory.peak_memory_in_bytes,
     ),
-    read={kind: total[kind, 'read'] for kind in KINDS},
-    written={kind: total[kind, 'written'] for kind in KINDS},
+    read={kind: moved[kind, 'read'] for kind in totals.KINDS},
+    written={kind: moved[kind, 'written'] for kind in totals.KINDS},
+    operations={kind: multiplied[kind] for kind in totals.KINDS},
     least=_least(decoder.round_fn, params, state),
     found=inspection.inspect(counted),
   )
@@ -161,17 +167,17 @@ def _kinds(plan, params, state):
   def kind(array):
     dims = _essence(array.dims)
     if len(dims) > 1 and dims in weights:
-      return WEIGHTS
+      return totals.WEIGHTS
     if dims in cached:
-      return CACHES
+      return totals.CACHES
     if len(dims) > 1 and any(
       _without(dims, i) in parts and dims[i] >= _FEWEST_SLOTS
       for i in range(len(dims))
     ):
-      return CACHES
+      return totals.CACHES
     if sizes & set(dims):
-      return PROBS
-    return WEIGHTS if dims in weights else REST
+      return totals.PROBS
+    return totals.WEIGHTS if dims in weights else totals.REST
 
   return kind
 

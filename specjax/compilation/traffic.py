@@ -7,14 +7,12 @@ often as it runs.
 """
 
 import collections
-from collections.abc import Callable
 import re
 from typing import NamedTuple
 
 from specjax.compilation import hlo
+from specjax.compilation import totals
 
-# Of an array, what it is: 'weights', 'caches', 'probabilities' or 'rest'.
-Kind = Callable[[hlo.Array], str]
 # `(kind, 'read' or 'written') -> bytes`.
 Traffic = collections.Counter[tuple[str, str]]
 
@@ -24,77 +22,22 @@ _FREE = frozenset(
 )
 # Custom calls that only name memory.
 _NOTHING = re.compile('AllocateBuffer|ConcatBitcast|AssumeGather')
-# Attributes that name what an instruction runs.
-CALLED = (
-  *('body', 'condition', 'to_apply', 'calls', 'branch_computations'),
-  *('true_computation', 'false_computation'),
-)
-_BRANCHES = CALLED[-3:]
-_SLICES = 'slice', 'dynamic-slice', 'gather'
-# What a fusion computes number by number, of those that are asked for.
-_PASSING = 'bitcast', 'convert', 'reshape', 'transpose', 'copy'
 # Where the bytes stand that an update writes.
 _UPDATES = {'dynamic-update-slice': 1, 'scatter': -1}
 
 
-class Counted(NamedTuple):
-  """A program, and how its arrays are told apart."""
-
-  module: hlo.Module
-  kind: Kind
+def of(counted: totals.Counted, computation: str) -> Traffic:
+  """Returns the traffic of a computation, with all that it calls."""
+  return totals.of(counted, computation, of_leaf)
 
 
-def of(counted: Counted, computation: str) -> Traffic:
-  """Returns the traffic of a computation, with all that it calls.
-
-  Of branches, the one with the most; loops run as often as HLO knows, else
-  once.
-  """
+def of_leaf(
+  counted: totals.Counted, own: hlo.Computation, each: hlo.Instruction
+) -> Traffic:
+  """Returns that of an instruction that calls nothing but fused ones."""
   total = Traffic()
-  own = counted.module.computations[computation]
-  for each in own.values():
-    total.update(_of_instruction(counted, own, each))
-  return total
-
-
-def loop_body(module: hlo.Module) -> str:
-  """Returns the body of the loop that a program mainly is.
-
-  Raises:
-    ValueError: there is no loop in its entry.
-  """
-  loops = [
-    each
-    for each in module.computations[module.entry].values()
-    if each.op == 'while'
-  ]
-  if not loops:
-    raise ValueError('The program has no loop.')
-  bodies = [each.called('body')[0] for each in loops]
-  return max(bodies, key=lambda body: len(module.computations[body]))
-
-
-def _of_instruction(counted, own, each):
-  """The traffic of one instruction."""
-  if each.op in _FREE or each.op.endswith(('-done', '-update')):
-    return {}
-  if each.op == 'while':
-    (body,) = each.called('body')
-    times, once = _trip_count(counted.module, each), of(counted, body)
-    return {key: times * value for key, value in once.items()}
-  if each.op == 'conditional':
-    branches = (of(counted, name) for name in each.called(*_BRANCHES))
-    return max(branches, key=Traffic.total)
-  if each.op in ('call', 'async-start'):
-    (name,) = each.called('to_apply', 'calls')[:1]
-    return of(counted, name)
-  return _of_leaf(counted, own, each)
-
-
-def _of_leaf(counted, own, each):
-  """The traffic of an instruction that calls nothing but fused ones."""
-  total = Traffic()
-  if _is_nothing(each):
+  is_done = each.op in _FREE or each.op.endswith(('-done', '-update'))
+  if is_done or _is_nothing(each):
     return total
   for place, name in enumerate(each.operands):
     source = _origin(own, name)
@@ -118,7 +61,7 @@ def _origin(own, name):
 
 def _read(module, own, each, place, source):
   """Bytes of an operand that an instruction reads."""
-  if each.op in _SLICES:
+  if each.op in hlo.SLICES:
     return _size(each) if place == 0 else source.num_bytes
   if each.op in ('copy-start', 'slice-start'):
     return min(array.num_bytes for array in each.outputs[:2])
@@ -152,11 +95,11 @@ def _used(module, called, place, whole):
     seen.add(name)
     returned |= own[name].is_root
     for user in hlo.users(own, name):
-      if user.op in _SLICES and user.operands[0] == name:
+      if user.op in hlo.SLICES and user.operands[0] == name:
         total += _size(user)
       elif user.op in _UPDATES and user.operands.count(name) == 1:
         total += 0 if user.operands[0] == name else whole
-      elif user.op in (*_PASSING, 'fusion') or _is_nothing(user):
+      elif user.op in (*hlo.PASSING, 'fusion') or _is_nothing(user):
         inner = _used_by(module, user, name, whole)
         total += inner.num_bytes
         if inner.returned and user.name not in seen:
@@ -230,20 +173,3 @@ def _size_of_update(module, own, name):
 
 def _size(each):
   return sum(array.num_bytes for array in each.outputs)
-
-
-def _trip_count(module, loop):
-  """How often a loop runs; once, if HLO does not know."""
-  known = re.search(r'known_trip_count\D*(\d+)', loop.attributes)
-  if known:
-    return int(known[1])
-  (condition,) = loop.called('condition')
-  own = module.computations[condition]
-  test = hlo.root(own)
-  if test.op == 'compare' and 'direction=LT' in test.attributes:
-    for name in test.operands:
-      bound = own.get(name)
-      if bound is not None and bound.op == 'constant':
-        if bound.literal.isdigit():
-          return int(bound.literal)
-  return 1

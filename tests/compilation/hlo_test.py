@@ -5,6 +5,7 @@ import collections
 import pytest
 
 from specjax.compilation import hlo
+from specjax.compilation import totals
 from specjax.compilation import traffic
 
 _TEXT = """
@@ -71,8 +72,10 @@ _SQUARE = 8 * 8 * 4
 def _moved(module, name):
   """Bytes that one instruction of the entry reads, and that it writes."""
   own = module.computations[module.entry]
-  counted = traffic.Counted(module, lambda array: 'any')
-  total = collections.Counter(traffic._of_instruction(counted, own, own[name]))
+  counted = totals.Counted(module, lambda array: 'any')
+  total = collections.Counter(
+    totals._of_instruction(counted, own, own[name], traffic.of_leaf)
+  )
   return total['any', 'read'], total['any', 'written']
 
 
@@ -125,9 +128,9 @@ def test_of_branches_the_one_counts_that_moves_the_most(module):
 
 
 def test_the_body_is_that_of_the_largest_loop(module):
-  assert traffic.loop_body(module) == 'body'
+  assert totals.loop_body(module) == 'body'
   with pytest.raises(ValueError, match='no loop'):
-    traffic.loop_body(module._replace(entry='p'))
+    totals.loop_body(module._replace(entry='p'))
 
 
 def test_other_text_is_refused():

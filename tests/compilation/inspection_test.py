@@ -4,7 +4,7 @@ import pytest
 
 from specjax.compilation import hlo
 from specjax.compilation import inspection
-from specjax.compilation import traffic
+from specjax.compilation import totals
 
 _TEXT = """
 HloModule jit_f
@@ -49,7 +49,7 @@ ENTRY %main (w: bf16[8,16], carry: (s32[], f32[4,2])) -> (s32[], f32[4,2]) {
 def _inspect(body=''):
   module = hlo.parse(_TEXT.replace('BODY', body))
   kind = lambda array: {2: 'caches', 8: 'weights'}.get(array.dims[-1], 'rest')
-  return inspection.inspect(traffic.Counted(module, kind))
+  return inspection.inspect(totals.Counted(module, kind))
 
 
 def test_copies_are_found_in_branches_and_before_the_loop():

@@ -14,15 +14,22 @@ from specjax.testing import toys
 _ACCELERATORS = ['v5e:1x1', 'h100']
 
 
-def _decoder(batch_size=1, **options):
+def _decoder(**options):
   """A decoder of shapes alone."""
-  del batch_size
   models = [toys.transformer(seed) for seed in (0, 1)]
   abstract = lambda params: jax.eval_shape(lambda: params)
   (target, params), (draft, draft_params) = models
   return decoding.speculative(
     target, abstract(params), draft, abstract(draft_params), **options
   )
+
+
+def _plain():
+  """Plain decoding, and how many numbers its matrices have."""
+  functions, params = toys.transformer()
+  shapes = jax.eval_shape(lambda: params)
+  size = sum(x.size for x in jax.tree.leaves(shapes) if len(x.shape) > 1)
+  return decoding.speculative(functions, shapes, None), size
 
 
 def _needs(name):
@@ -71,12 +78,23 @@ def test_more_drafts_read_more():
   )
 
 
+def test_a_token_takes_two_operations_for_each_weight():
+  plain, size = _plain()
+  program = compilation.compile_decode(plain, compilation.find('cpu'))
+  assert program.operations['weights'] == 2 * size
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('name', _ACCELERATORS)
 def test_a_decode_compiles_for_accelerators(name):
+  """And multiplies as much as on the CPU."""
   _needs(name)
-  program = compilation.compile_decode(_decoder(), compilation.find(name))
-  assert program.fits and program.seconds > 0
+  here, there = (
+    compilation.compile_decode(_decoder(), compilation.find(each))
+    for each in ('cpu', name)
+  )
+  assert there.fits and there.seconds > 0
+  assert there.operations['weights'] == here.operations['weights']
 
 
 @pytest.mark.parametrize('name', ['v5e', 'a100', 'cpu:2', 'h100:x', 'tpu'])
