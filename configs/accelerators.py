@@ -1,22 +1,34 @@
-r"""What a round takes on a TPU and on a GPU, by their compilers: nothing runs.
+r"""What a round takes on TPUs and GPUs, by their compilers: nothing runs.
 
 JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
     --workdir=runs/accelerators
 
 Needs `pip install -e '.[accelerators]'`, but no such device; without the
-variable, JAX looks for devices where there are none. A target of 7B in
-bfloat16, with full caches of 2048 tokens, at batch size 1. `over_least` is what
-a round reads and writes over one read of the weights and caches of each of its
-model calls, `round_ms` what that takes at the device's bandwidth. Speed-ups are
-predicted where `measured.file` has block efficiencies of the ways, such as
-those of SmolLM2's drafters (results of configs/benchmark/heads.py).
+variable, JAX looks for devices where there are none. Targets are in bfloat16,
+with full caches of 2048 tokens; others are a checkpoint's, of which only the
+architecture is read:
+
+JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
+    --config.plan=true --config.model=DIRECTORY --workdir=runs/plan
+
+`plan` looks for the fewest devices of each kind on which a way fits, as a mesh
+along 'model'. `over_least` is what a round reads and writes over one read of
+the weights and caches of each of its model calls, `round_ms` what that takes at
+the device's bandwidth. Of speed, what is predicted is for chains that accept
+each token with the chance `acceptance`, or for ways whose block efficiency is
+in `measured.file`: `:heads` has those of SmolLM2's heads (results of
+configs/benchmark/heads.py).
+
+On a machine with such a device, without the variable, `--config.run=true` also
+measures a round there, with random weights: `share_of_copy` is the share of the
+bandwidth of a copy, measured beside it, at which the bytes of a round move.
 """
 
 import ml_collections
 
 from configs.benchmark import heads as benchmark
 
-_LLAMA_7B = {
+_LLAMA = {
   'vocab_size': 32000,
   'num_layers': 32,
   'd_model': 4096,
@@ -27,27 +39,105 @@ _LLAMA_7B = {
   'tie_embeddings': False,
   'max_length': 4096,
 }
+# Targets, as their makers publish them; `mini` comes with specjax.
+_SHAPES = {
+  'llama_7b': _LLAMA,
+  'llama_13b': {
+    **_LLAMA,
+    'num_layers': 40,
+    'd_model': 5120,
+    'num_heads': 40,
+    'num_kv_heads': 40,
+    'd_ff': 13824,
+  },
+  'llama_70b': {
+    **_LLAMA,
+    'num_layers': 80,
+    'd_model': 8192,
+    'num_heads': 64,
+    'num_kv_heads': 8,
+    'd_ff': 28672,
+  },
+  'gemma_2b': {
+    'vocab_size': 256000,
+    'num_layers': 18,
+    'd_model': 2048,
+    'num_heads': 8,
+    'num_kv_heads': 1,
+    'head_dim': 256,
+    'd_ff': 16384,
+    'activation': 'gelu_tanh',
+    'norm_unit_offset': True,
+    'scale_embeddings': True,
+    'max_length': 8192,
+  },
+  'smollm2': {
+    'vocab_size': 49152,
+    'num_layers': 30,
+    'd_model': 576,
+    'num_heads': 9,
+    'num_kv_heads': 3,
+    'head_dim': 64,
+    'd_ff': 1536,
+    'max_length': 8192,
+  },
+  'mini': {
+    'vocab_size': 4096,
+    'num_layers': 4,
+    'd_model': 384,
+    'num_heads': 6,
+    'num_kv_heads': 2,
+    'head_dim': 64,
+    'd_ff': 1088,
+  },
+}
+# Drafters, and ways to decode with them: a model of 160 million parameters, and
+# heads whose vocabulary is the same share of a target's as of SmolLM2's.
+_DRAFTERS = {
+  'drafter': {
+    'draft': {
+      'num_layers': 12,
+      'd_model': 768,
+      'num_heads': 12,
+      'num_kv_heads': 12,
+      'head_dim': 64,
+      'd_ff': 2048,
+      'tie_embeddings': False,
+    }
+  },
+  'heads': {
+    kind: {'kind': kind, 'head_size': 5200}
+    for kind in ('eagle', 'eagle3', 'medusa')
+  },
+}
+_WAYS = {
+  'drafter': ('none', 'draft:4', 'draft:4/block', 'draft:8x4/otm'),
+  'heads': ('none', *benchmark.OF_HEADS),
+}
 
 
-def get_config():
+def get_config(ways='drafter'):
+  """Returns the config, of the ways of a 'drafter' or of 'heads'."""
+  if ways not in _WAYS:
+    raise ValueError(f'ways must be one of {list(_WAYS)}, got {ways!r}.')
   return ml_collections.ConfigDict(
     {
       'experiment': 'accelerators',
       'devices': ('v5e:1x1', 'h100'),
-      'models': {
-        'target': _LLAMA_7B,
-        # Their vocabulary is the same share of the target's as of SmolLM2's.
-        'eagle': {'kind': 'eagle', 'head_size': 5200},
-        'eagle3': {'kind': 'eagle3', 'head_size': 5200},
-        'medusa': {'kind': 'medusa', 'head_size': 5200},
-      },
-      'ways': (
-        'none',
-        *benchmark.OF_HEADS,
-      ),
+      'mesh': {'data': 1, 'model': 1, 'split_drafters': True},
+      'plan': False,
+      # Also on the devices that are there, with random weights.
+      'run': False,
+      'rounds': 32,
+      'repeats': 5,
+      'model': 'llama_7b',  # One of `shapes`, or the path of a checkpoint.
+      'shapes': _SHAPES,
+      'drafters': _DRAFTERS[ways],
+      'ways': _WAYS[ways],
       'batch_size': 1,
       'max_length': 2048,
-      'sampling': {'temperature': 0.0},
+      'sampling': {'temperature': 0.0 if ways == 'heads' else 1.0},
+      'acceptance': 0.0 if ways == 'heads' else 0.7,  # Assumed; 0 is unknown.
       # Results with a block efficiency for each way, and which rows of them.
       'measured': {
         'file': '',
@@ -59,12 +149,16 @@ def get_config():
       },
       'columns': (
         'device',
+        'mesh',
         'way',
         'fits',
+        'lacking_gigabytes',
         'peak_gigabytes',
         'gigabytes',
         'over_least',
         'round_ms',
+        'measured_ms',
+        'share_of_copy',
         'block_efficiency',
         'speed_up',
       ),

@@ -1,17 +1,23 @@
 """Decodes, compiled for devices that need not be there."""
 
 from specjax.compilation.devices import Device
+from specjax.compilation.devices import all_of
 from specjax.compilation.devices import find
+from specjax.compilation.devices import several
 from specjax.compilation.inspection import Inspection
+from specjax.compilation.programs import DoesNotFit
 from specjax.compilation.programs import Memory
 from specjax.compilation.programs import Program
 from specjax.compilation.programs import compile_decode
 
 __all__ = [
   'Device',
+  'DoesNotFit',
   'Inspection',
   'Memory',
   'Program',
+  'all_of',
   'compile_decode',
   'find',
+  'several',
 ]

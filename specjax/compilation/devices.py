@@ -36,19 +36,21 @@ class _Chip(NamedTuple):
   memory: float
   bandwidth: float
   flops: float
+  axes: int  # along which several stand
 
 
 _TPUS = {
-  'v4': _Chip(32e9, 1228e9, 275e12),
-  'v5e': _Chip(15.75 * 2**30, 819e9, 197e12),
-  'v5p': _Chip(95e9, 2765e9, 459e12),
-  'v6e': _Chip(31.25 * 2**30, 1640e9, 918e12),
+  'v5e': _Chip(15.75 * 2**30, 819e9, 197e12, 2),
+  'v5p': _Chip(95e9, 2765e9, 459e12, 3),
+  'v6e': _Chip(31.25 * 2**30, 1640e9, 918e12, 2),
 }
-_GPUS = {'h100': _Chip(80e9, 3352e9, 989e12)}
-# What the compiler asks of a GPU, as its driver reports it.
-_TARGETS = {
-  'h100': """
-gpu_device_info {
+_GPUS = {
+  'h100': _Chip(80e9, 3352e9, 989e12, 1),
+  'h200': _Chip(141e9, 4800e9, 989e12, 1),
+}
+# What the compiler asks of these GPUs, as their driver reports it.
+_TARGET = """
+gpu_device_info {{
   threads_per_block_limit: 1024
   threads_per_warp: 32
   shared_memory_per_block: 49152
@@ -62,17 +64,16 @@ gpu_device_info {
   block_dim_limit_x: 2147483647
   block_dim_limit_y: 65535
   block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000
+  memory_bandwidth: {bandwidth:.0f}
   l2_cache_size: 52428800
   clock_rate_ghz: 1.98
-  device_memory_size: 84942979072
-  cuda_compute_capability { major: 9 minor: 0 }
-}
+  device_memory_size: {memory:.0f}
+  cuda_compute_capability {{ major: 9 minor: 0 }}
+}}
 platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 8 }
-device_description_str: "NVIDIA H100 80GB HBM3"
+dnn_version_info {{ major: 9 minor: 8 }}
+device_description_str: "NVIDIA {name}"
 """
-}
 _COMPILERS = {'tpu': 'libtpu', 'cuda': 'jax_cuda12_plugin'}
 
 
@@ -90,15 +91,31 @@ def find(name: str) -> Device:
   if name == 'cpu':
     return Device(name, 'cpu', '', None, None, None)
   if chip in _GPUS and (layout.isdigit() or not layout):
-    return Device(name, 'cuda', f'1x1x{layout or 1}', *_GPUS[chip])
+    return Device(name, 'cuda', f'1x1x{layout or 1}', *_GPUS[chip][:3])
   if chip in _TPUS and layout:
-    return Device(name, 'tpu', name, *_TPUS[chip])
-  tpus = [f'{each}:1x1' for each in _TPUS]
+    return Device(name, 'tpu', name, *_TPUS[chip][:3])
+  tpus = [f'{chip}:{_layout(chip, 1)}' for chip in _TPUS]
   known = ', '.join(['cpu', *_GPUS, *tpus])
   raise ValueError(
     f'device must be one of {known}, or several, such as h100:8 or v5e:2x4, '
     f'got {name!r}.'
   )
+
+
+def several(device: Device, num: int) -> Device:
+  """Returns devices of the same kind, a power of two of them."""
+  chip, _, _ = device.name.partition(':')
+  alone = device.platform == 'cpu' or (device.platform == 'cuda' and num == 1)
+  return find(chip if alone else f'{chip}:{_layout(chip, num)}')
+
+
+def _layout(chip, num):
+  """How so many chips stand: in a square, a cube or a row, or almost."""
+  axes = {**_GPUS, **_TPUS}[chip].axes
+  doublings = num.bit_length() - 1
+  # From the last axis on.
+  sizes = [2 ** ((doublings + i) // axes) for i in range(axes)]
+  return 'x'.join(map(str, sizes))
 
 
 def missing(device: Device) -> str:
@@ -125,8 +142,12 @@ def all_of(device: Device) -> tuple[Any, ...]:
     raise ValueError(said)
   options = {}
   if device.platform == 'cuda':
-    chip = device.name.partition(':')[0]
-    options = {'topology': device.topology, 'target_config': _TARGETS[chip]}
+    target = _TARGET.format(
+      name=device.name.partition(':')[0].upper(),
+      memory=device.memory,
+      bandwidth=device.bandwidth,
+    )
+    options = {'topology': device.topology, 'target_config': target}
   else:
     # Without a TPU, libtpu would ask the network which one it is, and only one
     # process at a time could use it.

@@ -1,6 +1,7 @@
 """A decode, compiled for a device that need not be there."""
 
 import functools
+import re
 from typing import Any
 from typing import NamedTuple
 
@@ -25,6 +26,21 @@ class Memory(NamedTuple):
   arguments: int
   temporaries: int
   peak: int  # that are in use at any time
+
+
+class DoesNotFit(ValueError):
+  """A program needs more memory than a device has.
+
+  Attributes:
+    lacking: how many bytes more, at least.
+  """
+
+  def __init__(self, device: devices.Device, lacking: float):
+    self.lacking = lacking
+    super().__init__(
+      f'It does not fit on {device.name}: it needs {lacking / 1e9:.2f} GB '
+      'more, at least.'
+    )
 
 
 class Program(NamedTuple):
@@ -53,12 +69,6 @@ class Program(NamedTuple):
   def num_bytes(self) -> int:
     """Bytes that a round reads and writes."""
     return sum(self.read.values()) + sum(self.written.values())
-
-  @property
-  def fits(self) -> bool:
-    """Whether it fits on the device; true, if nobody knows."""
-    memory = self.device.memory
-    return memory is None or self.memory.peak <= memory
 
   @property
   def seconds(self) -> float:
@@ -92,28 +102,20 @@ def compile_decode(
     batch_size: rows.
 
   Raises:
-    ValueError: the device's compiler is not installed, or the program does not
-      fit there.
+    DoesNotFit: the device has too little memory.
+    ValueError: the device's compiler is not installed.
   """
-  traced = decoder.trace_init(batch_size)
-  state = traced.out_info
-  if _on_mesh(decoder.params):
-    params = decoder.params
-    shardings = _compiled(traced, device).output_shardings
-    placed = jax.tree.map(_placed, state, shardings)
-  else:
-    one = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
-    place = functools.partial(_placed, sharding=one)
-    params, placed = (jax.tree.map(place, x) for x in (decoder.params, state))
+  params, placed = _abstract(decoder, device, batch_size)
   compiled = _compiled(
     decoding.decode.trace(decoder.round_fn, params, placed), device
   )
+  memory = compiled.memory_analysis()
+  _check_fits(device, memory.peak_memory_in_bytes)
   module = hlo.parse(compiled.as_text())
   params, state = (jax.tree.map(_on_one, each) for each in (params, placed))
   counted = totals.Counted(module, _kinds(decoder.round_fn, params, state))
   body = totals.loop_body(module)
   moved, multiplied = traffic.of(counted, body), products.of(counted, body)
-  memory = compiled.memory_analysis()
   return Program(
     device,
     Memory(
@@ -127,6 +129,26 @@ def compile_decode(
     least=_least(decoder.round_fn, params, state),
     found=inspection.inspect(counted),
   )
+
+
+def _abstract(decoder, device, batch_size):
+  """Shapes of parameters and of the first state, as they lie on a device."""
+  on_mesh = _on_mesh(decoder.params)
+  one = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
+  place = functools.partial(_placed, sharding=one)
+  params = decoder.params if on_mesh else jax.tree.map(place, decoder.params)
+  # Before minutes are spent on it.
+  _check_fits(device, _num_bytes(jax.tree.map(_on_one, params)))
+  traced = decoder.trace_init(batch_size)
+  if not on_mesh:
+    return params, jax.tree.map(place, traced.out_info)
+  shardings = _compiled(traced, device).output_shardings
+  return params, jax.tree.map(_placed, traced.out_info, shardings)
+
+
+def _check_fits(device, num_bytes):
+  if device.memory is not None and num_bytes > device.memory:
+    raise DoesNotFit(device, num_bytes - device.memory)
 
 
 def _on_mesh(params):
@@ -147,8 +169,14 @@ def _compiled(traced, device):
   except jax.errors.JaxRuntimeError as error:
     if 'RESOURCE_EXHAUSTED' not in str(error):
       raise
-    reason = str(error).partition('\n')[0]
-    raise ValueError(f'It does not fit on {device.name}: {reason}') from error
+    raise DoesNotFit(device, _exceeded(str(error))) from error
+
+
+def _exceeded(message):
+  """Bytes that a compiler says are too many; 0 if it does not say."""
+  found = re.search(r'Exceeded \w+ capacity by ([\d.]+)([KMG]?)', message)
+  powers = {'': 0, 'K': 10, 'M': 20, 'G': 30}
+  return float(found[1]) * 2 ** powers[found[2]] if found else 0.0
 
 
 def _on_one(leaf):
@@ -224,8 +252,11 @@ def _weights(params):
 
 
 def _size(tree: Any) -> int:
+  """Bytes of matrices, and of what has more axes."""
+  return _num_bytes([x for x in jax.tree.leaves(tree) if len(x.shape) > 1])
+
+
+def _num_bytes(tree: Any) -> int:
   return sum(
-    leaf.size * np.dtype(leaf.dtype).itemsize
-    for leaf in jax.tree.leaves(tree)
-    if len(leaf.shape) > 1
+    leaf.size * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree)
   )

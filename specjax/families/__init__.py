@@ -36,6 +36,7 @@ __all__ = [
   'load_drafter',
   'load_model',
   'num_params',
+  'on_mesh',
 ]
 
 
@@ -119,14 +120,35 @@ def load(
   loaded = {'target': made.target, **drafters}
   if dtype is not None:
     loaded = _in_dtype(loaded, dtype)
-  if mesh is not None:
-    loaded = _on_mesh(loaded, mesh, split_drafters)
   target = loaded.pop('target')
-  return Family(
-    made.tokenizer,
-    target,
-    _in_order(_with_common_heads(loaded)),
-    examples_lib.read(prompts) if os.path.exists(prompts) else [],
+  read = examples_lib.read(prompts) if os.path.exists(prompts) else []
+  found = Family(made.tokenizer, target, _in_order(loaded), read)
+  if mesh is not None:
+    found = on_mesh(found, mesh, split_drafters=split_drafters)
+  return found._replace(drafters=_with_common_heads(found.drafters))
+
+
+def on_mesh(
+  family: Family, mesh: jax.sharding.Mesh, *, split_drafters: bool = True
+) -> Family:
+  """Returns a family that is divided among devices.
+
+  Args:
+    family: its parameters may be abstract.
+    mesh: as of `load`.
+    split_drafters: likewise.
+
+  Raises:
+    ValueError: the mesh does not divide the target's heads.
+  """
+  drafters = {
+    name: sharding.shard(
+      each, mesh, split=split_drafters and sharding.divides(each.config, mesh)
+    )
+    for name, each in family.drafters.items()
+  }
+  return family._replace(
+    target=sharding.shard(family.target, mesh), drafters=drafters
   )
 
 
@@ -314,17 +336,6 @@ def _in_dtype(loaded, dtype):
     params = jax.tree.map(cast, each.params)
     made[name] = each._replace(functions=functions, params=params)
   return made
-
-
-def _on_mesh(loaded, mesh, split_drafters):
-  """Models on many devices."""
-  splits = lambda name, each: (
-    name == 'target' or (split_drafters and sharding.divides(each.config, mesh))
-  )
-  return {
-    name: sharding.shard(each, mesh, split=splits(name, each))
-    for name, each in loaded.items()
-  }
 
 
 def _with_common_heads(drafters):

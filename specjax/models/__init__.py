@@ -9,6 +9,7 @@ from specjax.models.loading import Checkpoint
 from specjax.models.loading import Head
 from specjax.models.loading import load
 from specjax.models.loading import load_head
+from specjax.models.loading import read_config
 from specjax.models.loading import save
 from specjax.models.loading import save_head
 from specjax.models.markov import markov
@@ -21,6 +22,7 @@ __all__ = [
   'load',
   'load_head',
   'markov',
+  'read_config',
   'save',
   'save_head',
   'transformer',

@@ -117,6 +117,25 @@ def load(
   )
 
 
+def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
+  """Reads the architecture of a checkpoint, which need not have weights.
+
+  Args:
+    path: as of `load`.
+
+  Raises:
+    ValueError: a file is missing or corrupt, or the architecture or some of its
+      fields are not supported.
+  """
+  path = os.fspath(path)
+  try:
+    if path.endswith('.gguf'):
+      return gguf.read(path).config
+    return families.read_config(_hf_config(path))
+  except ValueError as error:
+    raise ValueError(f'Cannot load {path}: {error}') from error
+
+
 def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
   """Writes a directory that transformers loads, with equal logits.
 
@@ -252,12 +271,17 @@ def _open_gguf(path):
   )
 
 
-def _open_folder(path):
-  if not os.path.isdir(path):
-    raise ValueError(f'There is no directory {path}.')
+def _hf_config(path):
   hf_config = json_files.read(path, 'config.json')
   if not hf_config:
     raise ValueError(f'{path} has no config.json.')
+  return hf_config
+
+
+def _open_folder(path):
+  if not os.path.isdir(path):
+    raise ValueError(f'There is no directory {path}.')
+  hf_config = _hf_config(path)
   tokenizer = None
   stop_tokens = tuple(prompt_format.token_ids(path, 'eos_token_id'))
   if os.path.isfile(os.path.join(path, 'tokenizer.json')):

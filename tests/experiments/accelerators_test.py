@@ -1,6 +1,17 @@
 """What compilers say of rounds, in tables."""
 
+import json
+
+import pytest
+
+from configs import accelerators as config_lib
 from experiments import accelerators
+from experiments.common import hardware
+from specjax import compilation
+from specjax import decoding
+from specjax.testing import toys
+
+_VOCAB = {'vocab_size': 64}
 
 
 def _row(way, round_ms=None, device='h100'):
@@ -21,3 +32,86 @@ def test_speed_ups_are_of_bytes_and_block_efficiencies():
 def test_rows_of_a_device_without_a_bandwidth_are_not_predicted():
   (row,) = accelerators._predicted([_row('none', device='cpu')], {'none': 1.0})
   assert 'tokens_per_second' not in row
+
+
+def test_chains_that_nobody_measured_accept_what_is_assumed():
+  plain, chain, tree = accelerators._predicted(
+    [
+      _row('none', 10.0) | {'draft_length': 0},
+      _row('draft:2', 15.0) | {'draft_length': 2},
+      _row('draft:2x2/otm', 15.0),
+    ],
+    {},
+    acceptance=0.5,
+  )
+  assert plain['block_efficiency'] == 1.0
+  assert chain['block_efficiency'] == 1.75
+  assert chain['speed_up'] == pytest.approx(1.75 * 10 / 15)
+  assert 'speed_up' not in tree
+
+
+def test_the_fewest_devices_are_planned(monkeypatch):
+  """Of eight heads that fit on four."""
+  config = config_lib.get_config()
+  family = accelerators.abstract_family(
+    {'target': config.shapes.gemma_2b.to_dict()}
+  )
+  tried = []
+
+  def fake(config, family, device, way, num_parts):
+    tried.append((device.name, num_parts))
+    return {'fits': num_parts >= fewest}
+
+  monkeypatch.setattr(accelerators, '_tried', fake)
+  device, fewest = compilation.find('v5e:1x1'), 4
+  row = accelerators._planned(config, family, device, None)
+  assert row == {'fits': True, 'device': 'v5e:2x2'}
+  assert tried == [('v5e:1x1', 1), ('v5e:1x2', 2), ('v5e:2x2', 4)]
+  config.mesh.data, fewest = 2, 99
+  row = accelerators._planned(config, family, device, None)
+  assert row == {'fits': False, 'device': 'v5e:4x4'}
+  assert tried[-1] == ('v5e:4x4', 8)  # As many heads as there are.
+
+
+def test_a_target_is_known_or_the_config_of_a_checkpoint(tmp_path):
+  config = config_lib.get_config()
+  config.model = 'llama_8b'
+  with pytest.raises(ValueError, match='one of gemma_2b, llama_13b'):
+    accelerators._shapes(config)
+  config.model = str(tmp_path)
+  fields = {
+    'model_type': 'llama',
+    'vocab_size': 64,
+    'hidden_size': 16,
+    'intermediate_size': 32,
+    'num_hidden_layers': 3,
+    'num_attention_heads': 2,
+    'hidden_act': 'silu',
+    'rms_norm_eps': 1e-5,
+    'max_position_embeddings': 128,
+  }
+  (tmp_path / 'config.json').write_text(json.dumps(fields), encoding='utf-8')
+  shapes = accelerators._shapes(config)
+  family = accelerators.abstract_family(shapes)
+  assert family.target.config.num_layers == 3
+  assert family.drafters['draft'].config.vocab_size == 64
+
+
+def test_what_is_run_is_there_and_has_room():
+  with pytest.raises(ValueError, match='there to run on'):
+    hardware.devices(compilation.find('h100'))
+  family = accelerators.abstract_family({'target': toys.TINY | _VOCAB})
+  filled = hardware.filled(family)
+  decoder = decoding.speculative(*filled.target[1:], None, max_length=16)
+  with pytest.raises(ValueError, match='exceed the 16 tokens of 16 rounds'):
+    hardware.round_seconds(decoder, 1, 16, 16, 1)
+  seconds, bandwidth = hardware.round_seconds(decoder, 2, 16, 4, 1)
+  assert seconds > 0 and bandwidth > 0
+
+
+def test_heads_are_filled_with_places_of_tokens():
+  head = {'kind': 'eagle', 'head_size': 8}
+  shapes = {'target': toys.TINY | _VOCAB, 'eagle': head}
+  filled = hardware.filled(accelerators.abstract_family(shapes))
+  rows = filled.drafters['eagle'].params['head_rows']
+  assert rows.tolist() == [*range(8), *[-1] * 56]

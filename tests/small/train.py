@@ -13,6 +13,7 @@ _HEADS = {'eagle': _RECIPE, 'eagle3': _RECIPE, 'medusa': {}}
 _TRAINED = {'all': tuple(_HEADS), **{kind: (kind,) for kind in _HEADS}}
 
 VARIANTS = {
+  'accelerators': (None, 'heads'),
   'evaluate': (None, 'smollm2', 'mini/heads'),
   **{f'train/heads/{name}': ('smollm2', 'mini') for name in _TRAINED},
   'train/heads/specialist': ('code', 'math'),
@@ -21,12 +22,17 @@ VARIANTS = {
 CHANGES = {
   'accelerators': {
     'devices': ('cpu',),
-    'models': {
-      'target': {'vocab_size': 64, **toys.TINY},
+    'model': 'tiny',
+    'shapes': {'tiny': {'vocab_size': 64, **toys.TINY}},
+    'drafters': {
+      'draft': toys.TINY,
       'eagle': {'kind': 'eagle', 'head_size': 16},
     },
-    'ways': ('none', 'feature_head(eagle):2'),
+    'ways': ('none', 'feature_head(eagle):2', 'draft:2x2/otm'),
     'max_length': 64,
+    'run': True,
+    'rounds': 2,
+    'repeats': 1,
     'measured': {'file': '', 'rows': ()},
   },
   'chat': {

@@ -1,0 +1,94 @@
+"""Rounds of models without numbers, measured on the devices that are there."""
+
+from collections.abc import Sequence
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common import costs
+from experiments.common import measure
+from specjax import compilation
+from specjax import decoding
+from specjax import families
+
+_PLATFORMS = {'gpu': 'cuda'}
+# Of the array whose copy shows the bandwidth.
+_COPIED_BYTES = 2**28
+
+
+def devices(device: compilation.Device) -> Sequence[Any]:
+  """Returns JAX's devices, of which rounds are to be measured.
+
+  Raises:
+    ValueError: JAX has none of this kind.
+  """
+  backend = jax.default_backend()
+  if _PLATFORMS.get(backend, backend) != device.platform:
+    raise ValueError(
+      f'device must be one that is there to run on: JAX has '
+      f'{measure.device()}, got {device.name!r}.'
+    )
+  return jax.devices()
+
+
+def filled(family: families.Family) -> families.Family:
+  """Returns a family with random numbers where there were shapes alone."""
+  return family._replace(
+    target=_filled(family.target),
+    drafters={name: _filled(each) for name, each in family.drafters.items()},
+  )
+
+
+def round_seconds(
+  decoder: decoding.Decoder,
+  batch_size: int,
+  max_length: int,
+  num_rounds: int,
+  repeats: int,
+) -> tuple[float, float]:
+  """Returns seconds of a round, and bytes a second of a copy beside it.
+
+  Both are medians over repeats in turns. Rounds are at the end of full caches.
+  A copy reads as many bytes as it writes, on one device, and both count.
+  """
+  depth = max(arm.drafter.topology.depth for arm in decoder.round_fn.arms)
+  room = num_rounds * (depth + 1)
+  if room >= max_length:
+    raise ValueError(
+      f'max_length must exceed the {room} tokens of {num_rounds} rounds, got '
+      f'{max_length}.'
+    )
+  size = batch_size, max_length - room
+  vocab_size = decoder.round_fn.target.vocab_size
+  prompts = np.random.default_rng(0).integers(vocab_size, size=size).tolist()
+  array = jnp.zeros(_COPIED_BYTES // 4, jnp.float32)
+  copy = jax.jit(lambda x: x + 1)
+  runs = [
+    costs.rounds(decoder, prompts, room, num_rounds),
+    lambda: functools.partial(copy, array),
+  ]
+  seconds = np.median(measure.in_turns(runs, repeats), axis=0)
+  return seconds[0] / num_rounds, 2 * array.nbytes / seconds[1]
+
+
+def _filled(model):
+  leaves, tree = jax.tree.flatten(model.params)
+  keys = jax.random.split(jax.random.key(0), len(leaves))
+  made = [_random(leaf, key) for leaf, key in zip(leaves, keys)]
+  params = jax.tree.unflatten(tree, made)
+  if 'head_rows' in params:
+    places = jnp.arange(params['head_rows'].size)
+    size = params['head']['kernel'].shape[-1]
+    params['head_rows'] = jnp.where(places < size, places, -1)
+  return model._replace(params=params)
+
+
+def _random(leaf, key):
+  """Numbers of an array, where it lies."""
+  make = lambda key: (0.02 * jax.random.normal(key, leaf.shape)).astype(
+    leaf.dtype
+  )
+  return jax.jit(make, out_shardings=getattr(leaf, 'sharding', None))(key)
