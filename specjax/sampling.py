@@ -90,9 +90,17 @@ def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
 def most_likely(scores: jax.Array) -> jax.Array:
   """Returns the first largest index along the last axis, int32.
 
-  Like `jnp.argmax`, but one pass over the largest of blocks: several times
-  faster on CPU.
+  Like `jnp.argmax`, but where that is slow, as on CPU, one pass over the largest
+  of blocks: several times faster.
   """
+  return jax.lax.platform_dependent(
+    scores,
+    tpu=lambda scores: jnp.argmax(scores, axis=-1).astype(jnp.int32),
+    default=_most_likely_by_blocks,
+  )
+
+
+def _most_likely_by_blocks(scores):
   blocks = _blocks(scores, -jnp.inf)
   block = jnp.argmax(blocks.max(axis=-1), axis=-1)
   inside = jnp.argmax(

@@ -104,16 +104,44 @@ def commit(
   """
   # `lengths` as XLA sees it depends on `num`, hence on the reads.
   at = jnp.minimum(cache.lengths, cache.lengths + num)
-  write = jax.vmap(
-    lambda buffer, entries, index, start: jax.lax.dynamic_update_slice_in_dim(
-      buffer, jnp.take(entries, index, axis=1, mode='clip'), start, axis=1
-    )
+  index = path[:, None, :, None]
+  kept = jax.tree.map(
+    lambda new: jnp.take_along_axis(new, index, axis=2, mode='clip'),
+    pending.layers,
   )
-  layers = tuple(
-    (write(k, new_k, path, at), write(v, new_v, path, at))
-    for (k, v), (new_k, new_v) in zip(cache.layers, pending.layers, strict=True)
+  layers = jax.lax.platform_dependent(
+    cache.layers, kept, at, tpu=_write_by_rows, default=_write_all
   )
   return KVCache(layers=layers, lengths=at + num)
+
+
+def _write_all(buffers, entries, starts):
+  """Writes `[B, H, P, D]` into `[B, H, S, D]`, from `[B]` places on."""
+  write = jax.vmap(
+    lambda buffer, each, start: jax.lax.dynamic_update_slice_in_dim(
+      buffer, each, start, axis=1
+    )
+  )
+  return jax.tree.map(
+    lambda buffer, each: write(buffer, each, starts), buffers, entries
+  )
+
+
+def _write_by_rows(buffers, entries, starts):
+  """The same; XLA for TPUs would make a loop over rows of each buffer."""
+
+  def row(i, buffers):
+    return jax.tree.map(
+      lambda buffer, each: jax.lax.dynamic_update_slice(
+        buffer,
+        jax.lax.dynamic_slice_in_dim(each, i, 1),
+        (i, 0, starts[i], 0),
+      ),
+      buffers,
+      entries,
+    )
+
+  return jax.lax.fori_loop(0, len(starts), row, buffers)
 
 
 def rollback(cache: KVCache, lengths: jax.Array) -> KVCache:
