@@ -120,7 +120,7 @@ def early_exit(
   part = transformer(dataclasses.replace(config, num_layers=num_layers), dtype)
   first = lambda params: {
     **params,
-    'layers': {i: params['layers'][i] for i in range(num_layers)},
+    'layers': {str(i): params['layers'][str(i)] for i in range(num_layers)},
   }
   return part._replace(
     prefill=lambda params, *args: part.prefill(first(params), *args),

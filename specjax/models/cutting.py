@@ -33,7 +33,7 @@ def keep_layers(
       f'layers must be some of {known.start} to {known.stop - 1}, got '
       f'{tuple(layers)}.'
     )
-  kept = {i: params['layers'][each] for i, each in enumerate(layers)}
+  kept = {str(i): params['layers'][str(each)] for i, each in enumerate(layers)}
   return (
     dataclasses.replace(
       config,

@@ -87,7 +87,7 @@ class Eagle3(layers_lib.TokenModel):
     layer, num = config.layer, len(config.taps)
     norm = lambda: layers_lib.Norm(layer, layer.d_model)
     if config.norm_taps:
-      self.tap_norms = nnx.List([norm() for _ in range(num)])
+      self.tap_norms = layers_lib.numbered(norm() for _ in range(num))
     self.join = _linear(num * layer.d_model, layer.d_model, False, dtype, rngs)
     self.token_norm, self.input_norm, self.final_norm = norm(), norm(), norm()
     self.layer = _Layer(layer, dtype, rngs, input_size=2 * layer.d_model)
@@ -95,8 +95,9 @@ class Eagle3(layers_lib.TokenModel):
   def fuse(self, features: tuple[jax.Array, ...]) -> jax.Array:
     """Returns `[B, T, d_model]` of the target's features."""
     if self.variant.norm_taps:
+      norms = layers_lib.in_order(self.tap_norms)
       features = tuple(
-        norm(each) for norm, each in zip(self.tap_norms, features, strict=True)
+        norm(each) for norm, each in zip(norms, features, strict=True)
       )
     return self.join(jnp.concatenate(features, axis=-1))
 

@@ -4,7 +4,9 @@ They hold parameters only, no state.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import functools
+from typing import Any
 
 from flax import nnx
 import jax
@@ -19,6 +21,16 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   'gelu': functools.partial(jax.nn.gelu, approximate=False),
   'gelu_tanh': functools.partial(jax.nn.gelu, approximate=True),
 }
+
+
+def numbered(modules: Iterable[nnx.Module]) -> nnx.Dict[nnx.Module]:
+  """Returns modules by their numbers, as text: what `jax.export` can write."""
+  return nnx.Dict({str(i): each for i, each in enumerate(modules)})
+
+
+def in_order(modules: nnx.Dict[Any]) -> list[Any]:
+  """Returns the modules of `numbered`, from the first on."""
+  return [modules[str(i)] for i in range(len(modules))]
 
 
 def softcap(x: jax.Array, cap: float | None) -> jax.Array:

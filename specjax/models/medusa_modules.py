@@ -25,15 +25,13 @@ class Medusa(layers_lib.TokenModel):
       dtype: type of the computations; logits stay float32.
     """
     super().__init__(config.layer, dtype, rngs)
-    self.steps = nnx.List(
-      [_Step(config, dtype, rngs) for _ in range(config.num_steps)]
+    self.steps = layers_lib.numbered(
+      _Step(config, dtype, rngs) for _ in range(config.num_steps)
     )
-    self.more_heads = nnx.List(
-      [
-        layers_lib.head(config.layer, dtype, rngs)
-        for _ in range(config.num_steps - 1)
-        if config.own_heads
-      ]
+    self.more_heads = layers_lib.numbered(
+      layers_lib.head(config.layer, dtype, rngs)
+      for _ in range(config.num_steps - 1)
+      if config.own_heads
     )
 
   def __call__(self, features: tuple[jax.Array, ...]) -> jax.Array:
@@ -45,11 +43,12 @@ class Medusa(layers_lib.TokenModel):
     return self._each(features, self.head_logits)
 
   def _each(self, features, logits):
-    heads = [getattr(self, 'head', None), *self.more_heads]
+    more = layers_lib.in_order(self.more_heads)
+    heads = [getattr(self, 'head', None), *more]
     predicted = []
-    for i, step in enumerate(self.steps):
+    for i, step in enumerate(layers_lib.in_order(self.steps)):
       x = step(features[0])
-      own = {'head': heads[i]} if self.more_heads else {}
+      own = {'head': heads[i]} if more else {}
       predicted.append(logits(x, **own))
     return jnp.stack(predicted, axis=2)
 
@@ -59,20 +58,18 @@ class _Step(nnx.Module):
 
   def __init__(self, config, dtype, rngs):
     size = config.layer.d_model
-    self.blocks = nnx.List(
-      [
-        layers_lib.linear(
-          size,
-          size,
-          dtype=dtype,
-          rngs=rngs,
-          kernel_init=nnx.initializers.zeros,
-        )
-        for _ in range(config.num_blocks)
-      ]
+    self.blocks = layers_lib.numbered(
+      layers_lib.linear(
+        size,
+        size,
+        dtype=dtype,
+        rngs=rngs,
+        kernel_init=nnx.initializers.zeros,
+      )
+      for _ in range(config.num_blocks)
     )
 
   def __call__(self, x):
-    for block in self.blocks:
+    for block in layers_lib.in_order(self.blocks):
       x = x + jax.nn.silu(block(x))
     return x

@@ -72,8 +72,8 @@ class Transformer(layers_lib.TokenModel):
       dtype: type of the computations; norms, softmax and logits stay float32.
     """
     super().__init__(config, dtype, rngs)
-    self.layers = nnx.List(
-      [Layer(config, dtype, rngs) for _ in range(config.num_layers)]
+    self.layers = layers_lib.numbered(
+      Layer(config, dtype, rngs) for _ in range(config.num_layers)
     )
     self.final_norm = layers_lib.Norm(config, config.d_model)
 
@@ -102,7 +102,7 @@ class Transformer(layers_lib.TokenModel):
     x = self.embed(tokens)
     around = Surroundings(self.config, positions, mask, cache, pending)
     news, features = [], []
-    for i, layer in enumerate(self.layers):
+    for i, layer in enumerate(layers_lib.in_order(self.layers)):
       features.append(x)
       x, new = layer(x, *around.of_layer(i))
       news.append(new)

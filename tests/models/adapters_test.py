@@ -14,6 +14,7 @@ from specjax import trees
 from specjax import verifiers
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import heads
 from specjax.testing import rounds
 from tests.verifiers import exact
 
@@ -159,3 +160,19 @@ def test_a_vocabulary_of_the_same_size_is_the_same_model():
   assert adapters.resize_vocabulary(model, 3) is model
   other = adapters.resize_vocabulary(model, 5)
   assert adapters.resize_vocabulary(model, 5) is other
+
+
+def test_names_of_parameters_are_text():
+  """`jax.export` writes no others."""
+  target = config_lib.TransformerConfig(11, 2, 8, 2, 1, 4, 12)
+  made: list[adapters.AnyConfig] = [
+    target,
+    config_lib.EncoderDecoderConfig(11, 1, 1, 8, 2, 4, 12, start_id=0),
+    heads.configure('eagle', target),
+    heads.configure('eagle3', target, norm_taps=True),
+    heads.configure('medusa', target, own_heads=True),
+  ]
+  for config in made:
+    params = adapters.abstract_params(config)
+    paths, _ = jax.tree_util.tree_flatten_with_path(params)
+    assert all(isinstance(key.key, str) for path, _ in paths for key in path)

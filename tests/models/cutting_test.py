@@ -54,7 +54,7 @@ def test_the_first_layers_enter_what_comes_behind_them():
   part = cutting.keep_layers(*whole, (0, 1))
   assert part[0].num_layers == 2
   assert [part[0].is_local(i) for i in range(2)] == [True, False]
-  assert part[1]['layers'][1] is whole[1]['layers'][1]
+  assert part[1]['layers']['1'] is whole[1]['layers']['1']
   for got, wanted in zip(_read(*part).features[:2], _read(*whole).features):
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
@@ -65,7 +65,7 @@ def test_layers_stand_in_the_order_given():
   swapped = cutting.keep_layers(*whole, (2, 0))
   assert jnp.array_equal(_read(*all_of_them).logits, _read(*whole).logits)
   assert [swapped[0].is_local(i) for i in range(2)] == [False, True]
-  assert swapped[1]['layers'][0] is whole[1]['layers'][2]
+  assert swapped[1]['layers']['0'] is whole[1]['layers']['2']
 
 
 @pytest.mark.parametrize('layers', [(), (3,), (0, -1)])

@@ -146,7 +146,7 @@ def _draft(seed=1):
   config = dataclasses.replace(config, encoder_layers=1, decoder_layers=1)
   params = {**params}
   for name, count in (('encoder', 1), ('decoder', 1)):
-    layers = {i: params[name]['layers'][i] for i in range(count)}
+    layers = {str(i): params[name]['layers'][str(i)] for i in range(count)}
     params[name] = {**params[name], 'layers': layers}
   keys = jax.random.split(jax.random.key(seed), len(jax.tree.leaves(params)))
   keys = jax.tree.unflatten(jax.tree.structure(params), list(keys))
