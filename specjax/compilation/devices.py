@@ -1,5 +1,7 @@
 """Devices that programs are compiled for, which need not be there."""
 
+from collections.abc import Iterator
+import contextlib
 import functools
 import importlib.util
 import os
@@ -154,9 +156,10 @@ def all_of(device: Device) -> tuple[Any, ...]:
     os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
     os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')
   try:
-    found = topologies.get_topology_desc(
-      platform=device.platform, topology_name=device.topology, **options
-    )
+    with without_flags():
+      found = topologies.get_topology_desc(
+        platform=device.platform, topology_name=device.topology, **options
+      )
   except Exception as error:
     reason = str(error).partition('\n')[0]
     raise ValueError(
@@ -164,3 +167,18 @@ def all_of(device: Device) -> tuple[Any, ...]:
       'is none, JAX_PLATFORMS=cpu must be set before JAX starts.'
     ) from error
   return tuple(found.devices)
+
+
+@contextlib.contextmanager
+def without_flags() -> Iterator[None]:
+  """Hides `XLA_FLAGS`, which libtpu reads, too: what it lacks ends a process.
+
+  By then, JAX has read them for the CPU.
+  """
+  jax.devices('cpu')
+  flags = os.environ.pop('XLA_FLAGS', None)
+  try:
+    yield
+  finally:
+    if flags is not None:
+      os.environ['XLA_FLAGS'] = flags

@@ -165,7 +165,8 @@ def _compiled(traced, device):
   """A program, compiled for the platform of a device."""
   lowered = traced.lower(lowering_platforms=(device.platform,))
   try:
-    return lowered.compile()
+    with devices.without_flags():
+      return lowered.compile()
   except jax.errors.JaxRuntimeError as error:
     if 'RESOURCE_EXHAUSTED' not in str(error):
       raise

@@ -1,5 +1,7 @@
 """Decodes compiled for devices that are not there."""
 
+import os
+
 import jax
 import pytest
 
@@ -106,6 +108,13 @@ def test_a_program_that_does_not_fit_says_how_much_it_lacks():
   message = 'Ran out. Exceeded hbm capacity by 1.5G.'
   assert programs._exceeded(message) == 1.5 * 2**30
   assert programs._exceeded('Ran out.') == 0
+
+
+def test_flags_of_the_cpu_are_hidden_from_other_compilers(monkeypatch):
+  monkeypatch.setenv('XLA_FLAGS', '--xla_cpu_of_this_one=true')
+  with pytest.raises(KeyError), devices.without_flags():
+    print(os.environ['XLA_FLAGS'])
+  assert os.environ['XLA_FLAGS'] == '--xla_cpu_of_this_one=true'
 
 
 @pytest.mark.parametrize('num, name', [(1, '1x1'), (2, '1x2'), (8, '2x4')])
