@@ -16,7 +16,7 @@ along 'model'. `over_least` is what a round reads and writes over one read of
 the weights and caches of each of its model calls, `round_ms` what that takes at
 the device's bandwidth. Of speed, what is predicted is for chains that accept
 each token with the chance `acceptance`, or for ways whose block efficiency is
-in `measured.file`: `:heads` has those of SmolLM2's heads (results of
+in `measured.file`, such as those of SmolLM2's heads for `:heads` (results of
 configs/benchmark/heads.py).
 
 On a machine with such a device, without the variable, `--config.run=true` also
@@ -27,6 +27,8 @@ bandwidth of a copy, measured beside it, at which the bytes of a round move.
 import ml_collections
 
 from configs.benchmark import heads as benchmark
+from configs.train import target as mini
+from configs.train import tokenizer
 
 _LLAMA = {
   'vocab_size': 32000,
@@ -82,13 +84,8 @@ _SHAPES = {
     'max_length': 8192,
   },
   'mini': {
-    'vocab_size': 4096,
-    'num_layers': 4,
-    'd_model': 384,
-    'num_heads': 6,
-    'num_kv_heads': 2,
-    'head_dim': 64,
-    'd_ff': 1088,
+    'vocab_size': tokenizer.get_config().vocab_size,
+    **mini.get_config().models.target,
   },
 }
 # Drafters, and ways to decode with them: a model of 160 million parameters, and

@@ -41,6 +41,9 @@ def run(config, workdir):
   family = abstract_family(shapes)
   ways = ways_lib.parse_all(config, list(family.drafters))
   found = [compilation.find(name) for name in config.devices]
+  if config.run:
+    for device in found:  # Before minutes are spent on them.
+      hardware.devices(device)
   given = [(device, way) for device in found for way in ways]
   names = 'mesh', 'plan', 'run', 'batch_size', 'max_length'
   shared = {name: config.to_dict()[name] for name in names}

@@ -105,7 +105,13 @@ def find(name: str) -> Device:
 
 
 def several(device: Device, num: int) -> Device:
-  """Returns devices of the same kind, a power of two of them."""
+  """Returns devices of the same kind.
+
+  Raises:
+    ValueError: `num` is no power of two.
+  """
+  if num < 1 or num & (num - 1):
+    raise ValueError(f'num must be a power of two, got {num}.')
   chip, _, _ = device.name.partition(':')
   alone = device.platform == 'cpu' or (device.platform == 'cuda' and num == 1)
   return find(chip if alone else f'{chip}:{_layout(chip, num)}')

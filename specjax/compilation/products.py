@@ -40,7 +40,7 @@ def _of(counted, path):
     total[_kind(counted, path)] += _operations(own, each)
   if each.op == 'reduce' and (factors := _summed(own, each)):
     # So the compiler for TPU multiplies a matrix with one vector.
-    kind = _kind(counted, [*path[:-1], (own, factors)])
+    kind = _kind(counted, _beside(path, factors.name))
     total[kind] += 2 * math.prod(factors.outputs[0].dims)
   if each.op == 'fusion':
     (called,) = each.called('calls')
@@ -114,14 +114,20 @@ def _pairs(num_read, num_made, window):
 
 def _kind(counted, path):
   """What a product reads: weights before caches, and both before the rest."""
-  own, each = path[-1]
+  _, each = path[-1]
   kinds = [
     kind
     for name in each.operands[:2]
-    for kind in _kinds(counted, [*path[:-1], (own, own[name])])
+    for kind in _kinds(counted, _beside(path, name))
   ]
   made = _kind_of_array(counted, each.outputs[0])
   return min([*kinds, made], key=totals.KINDS.index)
+
+
+def _beside(path, name):
+  """The path of another instruction of the same computation."""
+  own, _ = path[-1]
+  return [*path[:-1], (own, own[name])]
 
 
 def _kind_of_array(counted, array):
@@ -133,7 +139,7 @@ def _kind_of_array(counted, array):
 
 def _kinds(counted, path):
   """Kinds of the weights and caches that a value is a part of, or a copy."""
-  own, each = path[-1]
+  _, each = path[-1]
   if not each.outputs:
     return []
   kind = _kind_of_array(counted, each.outputs[0])
@@ -144,14 +150,12 @@ def _kinds(counted, path):
     inner = counted.module.computations[called]
     return _kinds(counted, [*path, (inner, hlo.root(inner))])
   if each.op == 'parameter' and len(path) > 1:
-    outer, caller = path[-2]
+    _, caller = path[-2]
     name = caller.operands[int(each.literal)]
-    return _kinds(counted, [*path[:-2], (outer, outer[name])])
+    return _kinds(counted, _beside(path[:-1], name))
   sources = each.operands if each.op == 'concatenate' else each.operands[:1]
   if each.op not in (*_SAME, 'concatenate'):
     return []
   return [
-    kind
-    for name in sources
-    for kind in _kinds(counted, [*path[:-1], (own, own[name])])
+    kind for name in sources for kind in _kinds(counted, _beside(path, name))
   ]

@@ -134,16 +134,21 @@ def compile_decode(
 def _abstract(decoder, device, batch_size):
   """Shapes of parameters and of the first state, as they lie on a device."""
   on_mesh = _on_mesh(decoder.params)
-  one = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
-  place = functools.partial(_placed, sharding=one)
-  params = decoder.params if on_mesh else jax.tree.map(place, decoder.params)
+  params = decoder.params if on_mesh else _on_first(device, decoder.params)
   # Before minutes are spent on it.
   _check_fits(device, _num_bytes(jax.tree.map(_on_one, params)))
   traced = decoder.trace_init(batch_size)
   if not on_mesh:
-    return params, jax.tree.map(place, traced.out_info)
+    return params, _on_first(device, traced.out_info)
   shardings = _compiled(traced, device).output_shardings
   return params, jax.tree.map(_placed, traced.out_info, shardings)
+
+
+def _on_first(device, tree):
+  """Arrays, whole on the first of the devices."""
+  sharding = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
+  place = functools.partial(_placed, sharding=sharding)
+  return jax.tree.map(place, tree)
 
 
 def _check_fits(device, num_bytes):

@@ -104,31 +104,35 @@ def commit(
   """
   # `lengths` as XLA sees it depends on `num`, hence on the reads.
   at = jnp.minimum(cache.lengths, cache.lengths + num)
-  index = path[:, None, :, None]
-  kept = jax.tree.map(
-    lambda new: jnp.take_along_axis(new, index, axis=2, mode='clip'),
-    pending.layers,
-  )
   layers = jax.lax.platform_dependent(
-    cache.layers, kept, at, tpu=_write_by_rows, default=_write_all
+    cache.layers,
+    pending.layers,
+    path,
+    at,
+    tpu=_write_by_rows,
+    default=_write_all,
   )
   return KVCache(layers=layers, lengths=at + num)
 
 
-def _write_all(buffers, entries, starts):
-  """Writes `[B, H, P, D]` into `[B, H, S, D]`, from `[B]` places on."""
+def _write_all(buffers, entries, path, starts):
+  """Writes a path of `[B, H, M, D]` into `[B, H, S, D]`, from `[B]` on."""
   write = jax.vmap(
-    lambda buffer, each, start: jax.lax.dynamic_update_slice_in_dim(
-      buffer, each, start, axis=1
+    lambda buffer, each, index, start: jax.lax.dynamic_update_slice_in_dim(
+      buffer, jnp.take(each, index, axis=1, mode='clip'), start, axis=1
     )
   )
   return jax.tree.map(
-    lambda buffer, each: write(buffer, each, starts), buffers, entries
+    lambda buffer, each: write(buffer, each, path, starts), buffers, entries
   )
 
 
-def _write_by_rows(buffers, entries, starts):
+def _write_by_rows(buffers, entries, path, starts):
   """The same; XLA for TPUs would make a loop over rows of each buffer."""
+  index = path[:, None, :, None]
+  kept = jax.tree.map(
+    lambda each: jnp.take_along_axis(each, index, axis=2, mode='clip'), entries
+  )
 
   def row(i, buffers):
     return jax.tree.map(
@@ -138,7 +142,7 @@ def _write_by_rows(buffers, entries, starts):
         (i, 0, starts[i], 0),
       ),
       buffers,
-      entries,
+      kept,
     )
 
   return jax.lax.fori_loop(0, len(starts), row, buffers)

@@ -1,6 +1,7 @@
 """Checkpoints of others: a directory or a file in, a model and its text out."""
 
 import collections
+import contextlib
 import os
 from typing import Any
 from typing import NamedTuple
@@ -100,11 +101,9 @@ def load(
       pickled; or the architecture, some of its fields, or names, shapes or
       types of arrays are not supported, all of which are listed.
   """
-  try:
+  with _said_of(path):
     source = _open(os.fspath(path))
     params = _params(source, dtype, cache, _places(source.config, mesh))
-  except ValueError as error:
-    raise ValueError(f'Cannot load {path}: {error}') from error
   functions = adapters.language_model(
     source.config, dtype or _main_dtype(params)
   )
@@ -128,12 +127,10 @@ def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
       fields are not supported.
   """
   path = os.fspath(path)
-  try:
+  with _said_of(path):
     if path.endswith('.gguf'):
       return gguf.read(path).config
     return families.read_config(_hf_config(path))
-  except ValueError as error:
-    raise ValueError(f'Cannot load {path}: {error}') from error
 
 
 def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
@@ -201,19 +198,14 @@ def load_head(
       the head of another target.
   """
   path = os.fspath(path)
-  try:
-    fields = json_files.read(path, 'config.json')
-    if not fields:
-      raise ValueError(f'{path} has no config.json.')
+  with _said_of(path):
     config, params = huggingface_heads.read(
-      fields,
+      _hf_config(path),
       shards.load(path, *huggingface_heads.FILES),
       target.config,
       target.params,
     )
     heads.check_target(path, config, target.config, target.params)
-  except ValueError as error:
-    raise ValueError(f'Cannot load {path}: {error}') from error
   dtype = dtype or _main_dtype(target.params)
   own = heads.own(config, params)
   params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own)
@@ -242,6 +234,15 @@ def save_head(head: Head, folder: str | os.PathLike[str]) -> None:
     weights.Tensors(jax.eval_shape(lambda: arrays), arrays.__getitem__),
   )
   json_files.write(path, 'config.json', fields)
+
+
+@contextlib.contextmanager
+def _said_of(path):
+  """Names what cannot be loaded."""
+  try:
+    yield
+  except ValueError as error:
+    raise ValueError(f'Cannot load {path}: {error}') from error
 
 
 def _new_folder(folder: str | os.PathLike[str]) -> str:

@@ -125,6 +125,11 @@ def test_several_devices_stand_in_a_square(num, name):
   assert compilation.several(h100, num).topology == f'1x1x{num}'
 
 
+def test_several_devices_are_a_power_of_two():
+  with pytest.raises(ValueError, match='num must be a power of two, got 6'):
+    compilation.several(compilation.find('h100'), 6)
+
+
 @pytest.mark.parametrize('name', ['v5e', 'a100', 'cpu:2', 'h100:x', 'tpu'])
 def test_unknown_devices_are_answered_with_the_known(name):
   with pytest.raises(ValueError, match='one of cpu, h100, h200, v5e:1x1'):

@@ -300,13 +300,14 @@ def test_what_lies_behind_the_window_is_not_read():
 
 @pytest.mark.parametrize('num_rows', [1, 3])
 def test_tpus_write_what_other_devices_write(num_rows):
-  """Where rows begin at places of their own, and at the end of a buffer."""
+  """Paths of their own, from places of their own, to the end of a buffer."""
   keys = jax.random.split(jax.random.key(0), 2)
   buffers = {'k': jax.random.normal(keys[0], (num_rows, 2, 9, 4))}
-  entries = {'k': jax.random.normal(keys[1], (num_rows, 2, 3, 4))}
+  entries = {'k': jax.random.normal(keys[1], (num_rows, 2, 5, 4))}
+  path = jnp.array([[0, 2, 4], [3, 3, 1], [4, 0, 2]])[:num_rows]
   starts = jnp.array([6, 0, 4])[:num_rows]
   written, by_rows = (
-    jax.jit(write)(buffers, entries, starts)['k']
+    jax.jit(write)(buffers, entries, path, starts)['k']
     for write in (kv_cache._write_all, kv_cache._write_by_rows)
   )
   np.testing.assert_array_equal(written, by_rows)
