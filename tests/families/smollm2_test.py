@@ -9,8 +9,10 @@ import optax
 import pytest
 
 from specjax import families
+from specjax import metrics
 from specjax import models
 from specjax import sampling as sampling_lib
+from specjax import trees
 from specjax.families import fetch
 from specjax.families import packages
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.slow
 # Logits reach 40; in float32, those of either side are 1e-4 from float64's.
 _ATOL = 2e-4
 _GREEDY = sampling_lib.Sampling(0.0)
+_FOLDER = pathlib.Path(families.__file__).parent / 'smollm2'
 
 
 @pytest.fixture(scope='module', name='path')
@@ -41,6 +44,19 @@ def _path(request):
 def _family(path):
   assert path.is_file()
   return families.load('smollm2')
+
+
+@pytest.fixture(scope='module', name='heads')
+def _heads(path):
+  assert path.is_file()
+  return families.load('smollm2/heads')
+
+
+@pytest.fixture(scope='module', name='said')
+def _said(family):
+  """Tokens of its greedy answers, without a drafter."""
+  results = _greedy(family, None, _prompts(family, 8))
+  return [each.tokens for each in results]
 
 
 @pytest.fixture(scope='module', name='peer')
@@ -179,23 +195,57 @@ def test_it_knows_the_capital_of_france(family):
   assert result.rounds == 2 and result.accepted.sum() > 5
 
 
-def test_its_drafter_says_what_it_says_in_fewer_rounds(family):
+def test_its_drafter_says_what_it_says_in_fewer_rounds(family, said):
   """A file of at most 12 MB, without the embedding, which is the target's."""
-  draft = family.drafters['small']
+  _shares_the_embedding(family, 'small')
+  assert (_FOLDER / 'small.safetensors').stat().st_size < 12e6
+  results = _greedy(family, 'small', _prompts(family, 8))
+  assert [each.tokens for each in results] == said
+  assert metrics.block_efficiency(results)[0] > 1.4
+
+
+@pytest.mark.parametrize(
+  'name, tree, efficiency',
+  [
+    ('eagle', trees.TREES['eagle'](), 1.7),
+    ('eagle3', None, 1.4),
+    ('medusa', None, 1.2),
+  ],
+)
+def test_its_heads_say_what_it_says_in_fewer_rounds(
+  heads, said, name, tree, efficiency
+):
+  _shares_the_embedding(heads, name)
+  results = _greedy(heads, name, _prompts(heads, 8), tree=tree)
+  assert [each.tokens for each in results] == said
+  assert metrics.block_efficiency(results)[0] > efficiency
+
+
+@pytest.mark.parametrize('domain', ['code', 'math'])
+def test_specialised_heads_know_their_domain_better(heads, domain):
+  texts = [each.prompt for each in heads.prompts if each.domain == domain]
+  own, general = (
+    metrics.block_efficiency(_greedy(heads, name, texts[:8]))[0]
+    for name in (domain, 'eagle')
+  )
+  assert own > general
+
+
+def test_files_of_its_heads_are_small():
+  """40 MB in all, without what is their target's."""
+  files = (_FOLDER / 'heads').glob('*.safetensors')
+  assert sum(path.stat().st_size for path in files) < 40e6
+
+
+def _shares_the_embedding(family, name):
   table = lambda model: model.params['embedding']['embedding']
-  assert table(draft) is table(family.target)
-  path = pathlib.Path(families.__file__).parent / 'smollm2'
-  assert (path / 'small.safetensors').stat().st_size < 12e6
-  prompts = [family.tokenizer.encode_prompt(t) for t in _prompts(family, 8)]
-  plain, drafted = (
-    families.decoder(family, name, sampling=_GREEDY, max_length=512).decode(
-      prompts, 48
-    )
-    for name in (None, 'small')
+  assert table(family.drafters[name]) is table(family.target)
+
+
+def _greedy(family, name, texts, **options):
+  """Answers of 48 tokens at most."""
+  prompts = [family.tokenizer.encode_prompt(text) for text in texts]
+  decoder = families.decoder(
+    family, name, sampling=_GREEDY, max_length=512, **options
   )
-  assert [r.tokens for r in drafted] == [r.tokens for r in plain]
-  emitted, rounds = (
-    sum(count(result) for result in drafted)
-    for count in (lambda r: len(r.tokens), lambda r: r.rounds)
-  )
-  assert emitted / rounds > 1.4
+  return decoder.decode(prompts, 48)
