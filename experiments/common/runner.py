@@ -192,12 +192,16 @@ class _Session:
     prompts = request['prompts']
     # Programs that read prompts are of one width.
     width = (max(map(len, prompts)) - 1).bit_length()
-    shape = player.program, player.reading, len(prompts), width
-    if shape not in self._warm:
-      self._warm.add(shape)
-      # Twice: arms are first played, and a used bandit is another program.
-      for call in 2 * calls:
-        measure.timed(call)
+    shape = player.program, player.reading, len(prompts)
+    # Twice: arms are first played, and a used bandit is another program.
+    for programs_of, warm_up in (
+      (shape, 2 * calls),
+      ((*shape, width), calls[::2]),
+    ):
+      if programs_of not in self._warm:
+        self._warm.add(programs_of)
+        for call in warm_up:
+          measure.timed(call)
     # The batch's own, in equal parts.
     seconds = measure.medians(calls, self._options.repeats, warm_up=False)
     reading, own, plain_reading, reference = (seconds / len(prompts)).tolist()
