@@ -89,9 +89,9 @@ def load(
   above. See `join` for drafters that are checkpoints, too.
 
   Args:
-    family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2' or a path. The
-      weights of 'smollm2' are fetched by `python -m specjax.families.fetch
-      smollm2`.
+    family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2',
+      'smollm2/heads' or a path. The target of the last two is fetched by
+      `python -m specjax.families.fetch smollm2`.
     dtype: of parameters, computations and caches, such as 'bfloat16'; None for
       float32, or what the file of a checkpoint has.
     mesh: from `meshes.make`, of devices that the models are divided among.
