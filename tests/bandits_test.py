@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 from scipy import optimize
+from scipy import special
 from scipy import stats
 
 from experiments.banditspec import laboratory
@@ -218,6 +219,8 @@ def test_halving_keeps_the_better_half(num_arms):
     assert runs.arms[0, : len(lengths)].tolist() == _halve(lengths, pulls)
 
 
+# Bandits that learn nothing from that of the arm that was played.
+_OF_ALL_REWARDS = 'hedge', 'normal_hedge'
 # What arms are drawn with, after rounds of `_LENGTHS` with these arms.
 _PLAYED = [2, 0, 1, 1, 0, 2, 1]
 
@@ -258,6 +261,28 @@ def _ada_hedge(rewards, discount=1.0):
   return gaps, all_probs
 
 
+def _normal_hedge(rewards):
+  """Regrets and probabilities of NormalHedge (Chaudhuri et al. 2009)."""
+  num_arms = rewards.shape[1]
+  regrets = np.zeros(num_arms)
+  probs = np.full(num_arms, 1 / num_arms)
+  for row in rewards:
+    regrets = regrets + row - probs @ row
+    above = np.maximum(regrets, 0)
+    if not above.any():
+      probs = np.full(num_arms, 1 / num_arms)
+      continue
+
+    def excess(log_c, above=above):
+      exponents = above**2 / (2 * np.exp(log_c))
+      return special.logsumexp(exponents) - np.log(num_arms) - 1
+
+    c = np.exp(optimize.brentq(excess, -60, 60, xtol=1e-13))
+    weights = above / c * np.exp(above**2 / (2 * c) - 1)
+    probs = weights / weights.sum()
+  return regrets, probs
+
+
 def _thompson_probs():
   rewards, pulls = np.zeros(3), np.zeros(3)
   for arm, lengths in zip(_PLAYED, _LENGTHS):
@@ -293,6 +318,7 @@ _REWARDS = (_LENGTHS - 1) / _L
       {'discount': 0.6},
       lambda: _ada_hedge(_REWARDS, 0.6)[1][-1],
     ),
+    ('normal_hedge', {}, lambda: _normal_hedge(_REWARDS)[1]),
     ('thompson', {}, _thompson_probs),
     # Rounds of 5 and 4 tokens make the first arm the best.
     ('epsilon_greedy', {'epsilon': 0.6}, lambda: [0.6, 0.2, 0.2]),
@@ -325,6 +351,23 @@ def test_ada_hedge_follows_an_independent_loop():
   losses = np.cumsum(1 - rewards, 0)
   losses -= losses.min(1, keepdims=True)
   np.testing.assert_allclose(states.losses, losses, atol=1e-3)
+
+
+def test_normal_hedge_follows_an_independent_loop():
+  """From no regret, with ties, through 300 rounds of quarters."""
+  rng = np.random.default_rng(5)
+  rewards = rng.integers(0, 5, (300, 4)) / 4
+  rewards[:3] = [[0.5] * 4, [0.75, 0.75, 0.5, 0.5], [1, 1, 1, 0]]
+  bandit = bandits.BANDITS['normal_hedge'](4)
+
+  def step(state, row):
+    state = bandit.update(state, jnp.int32(0), row[0], rewards=row)
+    return state, state
+
+  _, states = jax.lax.scan(step, bandit.init(), jnp.float32(rewards))
+  for i in (0, 1, 2, 10, 100, 299):
+    regrets, _ = _normal_hedge(rewards[: i + 1])
+    np.testing.assert_allclose(states.regrets[i], regrets, atol=1e-3)
 
 
 def test_schedules():
@@ -467,13 +510,14 @@ def test_a_lesson_is_that_of_every_arm(name):
     np.testing.assert_array_equal(at_once.rewards, rewards)
     return
   state = bandit.init()
-  for arm in range(1 if name == 'hedge' else 3):
+  for arm in range(1 if name in _OF_ALL_REWARDS else 3):
     state = bandit.update(state, jnp.int32(arm), rewards[arm], rewards=rewards)
   jax.tree.map(np.testing.assert_array_equal, state, at_once)
 
 
-def test_hedge_without_the_rewards_of_all_arms_raises():
-  bandit = bandits.BANDITS['hedge'](2)
+@pytest.mark.parametrize('name', _OF_ALL_REWARDS)
+def test_the_rewards_of_all_arms_must_be_given(name):
+  bandit = bandits.BANDITS[name](2)
   with pytest.raises(ValueError, match="catch_up='always'"):
     jax.eval_shape(bandit.update, bandit.init(), jnp.int32(0), 0.5)
 

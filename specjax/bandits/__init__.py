@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from specjax import base
 from specjax.bandits.epsilon_greedy import epsilon_greedy
+from specjax.bandits.experts import hedge
+from specjax.bandits.experts import normal_hedge
 from specjax.bandits.exponential_weights import exp3
 from specjax.bandits.exponential_weights import exp3_spec
-from specjax.bandits.exponential_weights import hedge
 from specjax.bandits.forgetting import discounted_ucb
 from specjax.bandits.forgetting import sliding_window_ucb
 from specjax.bandits.halving import petc
@@ -31,6 +32,7 @@ __all__ = [
   'fixed',
   'hedge',
   'kl_ucb',
+  'normal_hedge',
   'petc',
   'round_robin',
   'sequential_halving',
@@ -49,6 +51,7 @@ BANDITS: dict[str, Callable[..., base.Bandit]] = {
   'fixed': fixed,
   'hedge': hedge,
   'kl_ucb': kl_ucb,
+  'normal_hedge': normal_hedge,
   'petc': petc,
   'round_robin': round_robin,
   'sequential_halving': sequential_halving,
