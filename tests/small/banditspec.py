@@ -5,6 +5,7 @@ _HEDGE = {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'}
 
 VARIANTS = {
   'banditspec/drafters': ('',),
+  'banditspec/experts': ('mini/specialists', 'smollm2/heads'),
   'banditspec/heads': ('',),
   'banditspec/lengths': ('mini', 'smollm2/heads'),
   'banditspec/memory': ('',),
@@ -14,6 +15,12 @@ CHANGES = {
     'prompts': {'eval': {'domains': ('code',)}},
     'arms': ('medium:2', f"retrieval(params='{_STORE}'):2"),
     'bandits': ('ucb_spec', _HEDGE),
+  },
+  'banditspec/experts': {
+    'prompts': {'eval': {'domains': ('code',)}},
+    'arms': ('medium:2', 'small:2'),
+    'ways': (),
+    'bandits': (_HEDGE,),
   },
   'banditspec/heads': {
     'family': '{family}/plain/heads',

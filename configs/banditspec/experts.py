@@ -1,0 +1,71 @@
+r"""Seven specialised drafters, and bandits that see all rewards: HedgeSpec.
+
+python -m experiments.main --config=configs/banditspec/experts.py \
+    --config.data_dir=DATA --workdir=runs/experts
+
+Hedge and NormalHedge see what every drafter's draft would have been worth, for
+which all drafters read what was said, every round; a bandit of played arms
+reads with a drafter that it plays. Clocks, in turns with plain decoding, charge
+both. HedgeSpec's numbers, of Llama-3.1-8B with seven heads of EAGLE-3, are
+beside ours: its NormalHedge, the head of all domains, UCBSpec and EXP3Spec.
+"""
+
+from configs.banditspec import drafters
+from configs.metasd import drafters as metasd
+from experiments.common import paper
+
+# Of each family, the arm of a domain, which domains, and the head of all.
+_ARMS = {'mini/specialists': '{}:4', 'smollm2/heads': 'feature_head({}):4'}
+_DOMAINS = {
+  'mini/specialists': (
+    *('code', 'math', 'qa', 'summarization'),
+    *('translation_de-en', 'translation_fr-en', 'translation_zh-en'),
+  ),
+  'smollm2/heads': metasd.DOMAINS,
+}
+_ALL = {'mini/specialists': 'all', 'smollm2/heads': 'eagle'}
+
+
+def get_config(family='mini/specialists'):
+  """Returns the config for 'mini/specialists' or, of five, 'smollm2/heads'."""
+  if family not in _ALL:
+    raise ValueError(f'family must be one of {list(_ALL)}, got {family!r}.')
+  arm = _ARMS[family].format
+  arms = tuple(map(arm, _DOMAINS[family]))
+  config = drafters.of_family(family, arms, '')
+  config.arms = arms  # And no others.
+  config.ways = ('none', arm(_ALL[family]))
+  config.bandits = (
+    'uniform',
+    'ucb_spec',
+    'exp3_spec',
+    metasd.UCB,
+    *(
+      {'bandit': bandit, 'catch_up': 'always', 'label': bandit}
+      for bandit in ('hedge', 'normal_hedge')
+    ),
+  )
+  config.max_new_tokens = 64
+  config.paper = tuple(
+    _table(arm(_ALL[family]), field, measured, numbers)
+    for field, measured, numbers in (
+      ('tokens_per_second', 'speed_up', (90.4, 74.3, 68.9, 65.2)),
+      ('block_efficiency', 'block_efficiency', (7.15, 5.69, 5.09, 4.86)),
+    )
+  )
+  return config
+
+
+def _table(general, field, measured, numbers):
+  ways = ('normal_hedge', general, 'ucb_spec', 'exp3_spec')
+  return paper.grid(
+    f'HedgeSpec, {field.replace("_", " ")}',
+    field,
+    'domain',
+    'way',
+    ways,
+    {'all': numbers},
+    {'prompts': 'eval'},
+    [(ways[0], other) for other in ways[1:]],
+    measured=measured,
+  )
