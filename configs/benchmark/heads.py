@@ -9,6 +9,12 @@ is how often a draft token is kept, of those whose predecessors were, and
 `same_outputs` in how many greedy answers every token is that of plain decoding.
 The heads, of configs/train/heads/, are drafters of the family, which may be a
 folder of your own. The static tree and the one that grows have 25 nodes each.
+
+At temperature 0, the tree that grows has 2.32 ± 0.09 tokens a round (eval), the
+static one 2.14 ± 0.09 and a chain of five 1.65 ± 0.05; at temperature 1, where
+its nodes are no draws, the growing one has less than the static one (1.63 and
+1.94). On two cores, a call for 26 tokens costs more than it saves: all heads
+here are slower than plain decoding, and prompt lookup is 1.23 times as fast.
 """
 
 import pathlib

@@ -8,8 +8,8 @@ is the share of the memory's bandwidth that it reaches, where the weights do not
 fit into a cache: `configs/benchmark/rounds.py:smollm2`, 1 / 1.73 = 58% at batch
 size 1 on two cores.
 
-At batch size 1 on two cores, a round of `medium:4` takes 1.11 ± 0.03 times what
-its model calls take alone.
+A round of a chain of five of EAGLE takes 1.09 times what its model calls take
+alone at batch size 1 on two cores, and 1.04 times at batch size 8.
 """
 
 import ml_collections
