@@ -26,6 +26,11 @@ def pytest_addoption(parser):
     action='store_true',
     help='Fail where the weights of SmolLM2 cannot be fetched, not skip.',
   )
+  parser.addoption(
+    '--require-accelerators',
+    action='store_true',
+    help='Fail where compilers for TPU and GPU are not installed, not skip.',
+  )
 
 
 def pytest_configure(config):

@@ -55,7 +55,7 @@ def inspect(counted: totals.Counted) -> Inspection:
   return Inspection(
     _copied(counted, body),
     _copied(counted, entry),
-    sum(each.op.removesuffix('-done') in _HOST for each in body),
+    sum(map(_asks_host, body)),
     sum(array.dtype in _WIDE for each in every for array in each.outputs),
     dict(collectives),
   )
@@ -79,6 +79,13 @@ def _copied(counted, instructions):
     if _is_copy(counted.module, each) and not any(a.on_chip for a in arrays):
       total[counted.kind(arrays[0])] += arrays[0].num_bytes
   return dict(total)
+
+
+def _asks_host(each):
+  """Whether an instruction waits for the host, or for Python there."""
+  if each.op == 'custom-call':
+    return 'callback' in each.attributes
+  return each.op.removesuffix('-done') in _HOST
 
 
 def _is_copy(module, each):

@@ -52,17 +52,21 @@ def loop_body(module: hlo.Module) -> str:
   """Returns the body of the loop that a program mainly is.
 
   Raises:
-    ValueError: there is no loop in its entry.
+    ValueError: there is no loop in its entry, nor in what that calls.
   """
-  loops = [
-    each
-    for each in module.computations[module.entry].values()
-    if each.op == 'while'
-  ]
-  if not loops:
+  bodies = list(_bodies(module, module.entry))
+  if not bodies:
     raise ValueError('The program has no loop.')
-  bodies = [each.called('body')[0] for each in loops]
   return max(bodies, key=lambda body: len(module.computations[body]))
+
+
+def _bodies(module, computation):
+  """The bodies of its loops, and of those in what it calls, as CPUs do."""
+  for each in module.computations[computation].values():
+    if each.op == 'while':
+      yield each.called('body')[0]
+    elif each.op == 'call':
+      yield from _bodies(module, each.called('to_apply')[0])
 
 
 def _of_instruction(counted, own, each, of_leaf):

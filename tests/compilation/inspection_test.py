@@ -71,6 +71,11 @@ def test_what_stays_on_the_chip_is_no_copy():
   [
     ('%n = (f32[4,2], token[]) infeed(%c)', 'host_transfers', 1),
     ('%n = (f32[4,2], u32[]) send(%c)', 'host_transfers', 1),
+    (
+      '%n = () custom-call(%c), custom_call_target="xla_gpu_callback"',
+      'host_transfers',
+      1,
+    ),
     ('%n = f64[4,2]{1,0} convert(%c)', 'float64', 1),
     ('%n = f32[8,2]{1,0} all-gather(%c)', 'collectives', {'all-gather': 64}),
     (

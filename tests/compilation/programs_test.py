@@ -35,11 +35,6 @@ def _plain():
   return decoding.speculative(functions, shapes, None), size
 
 
-def _needs(name):
-  if said := devices.missing(compilation.find(name)):
-    pytest.skip(said)
-
-
 def test_a_round_reads_the_weights_of_all_its_calls():
   program = compilation.compile_decode(
     _decoder(draft_length=3), compilation.find('cpu')
@@ -88,12 +83,10 @@ def test_a_token_takes_two_operations_for_each_weight():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', _ACCELERATORS)
-def test_a_decode_compiles_for_accelerators(name):
+def test_a_decode_compiles_for_accelerators(name, find):
   """And multiplies as much as on the CPU."""
-  _needs(name)
   here, there = (
-    compilation.compile_decode(_decoder(), compilation.find(each))
-    for each in ('cpu', name)
+    compilation.compile_decode(_decoder(), find(each)) for each in ('cpu', name)
   )
   assert there.seconds > 0
   assert there.operations['weights'] == here.operations['weights']

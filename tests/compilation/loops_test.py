@@ -1,0 +1,124 @@
+"""The mini family's loops, compiled for accelerators that are not there."""
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import pytest
+
+from experiments.common import ways as ways_lib
+from specjax import compilation
+from specjax import decoding
+from specjax import families
+from specjax.compilation import devices
+from specjax.compilation import hlo
+from specjax.compilation import inspection
+from specjax.compilation import totals
+
+_HEAD = 'feature_head(eagle):eagle'
+_BANDIT = {'bandit': 'ucb_spec', 'arms': ('medium:4', _HEAD, 'none')}
+_WAYS = {
+  'chain': {'arm': 'medium:4'},
+  'block': {'arm': 'medium:4/block'},
+  'otm': {'arm': 'medium:4x4/otm'},
+  'head': {'arm': _HEAD},
+  'bandit': _BANDIT,
+  'bandit per row': {**_BANDIT, 'per_row': True},
+}
+_BATCH_SIZE = 3
+
+
+@pytest.fixture(scope='module', name='family')
+def _family():
+  return families.load('mini/heads', dtype='bfloat16')
+
+
+@pytest.fixture(name='device', params=['v5e:1x1', 'h100'])
+def _device(request, find):
+  return find(request.param)
+
+
+def _decoder(family, way):
+  config = ml_collections.ConfigDict(
+    {'ways': (way,), 'arms': (), 'sampling': {'temperature': 1.0}}
+  )
+  (parsed,) = ways_lib.parse_all(config, list(family.drafters))
+  return ways_lib.build(parsed, family, max_length=256).decoder
+
+
+def _compiled(decoder, device):
+  return compilation.compile_decode(decoder, device, batch_size=_BATCH_SIZE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('way', _WAYS)
+def test_loops_copy_no_cache_and_ask_no_host(family, device, way):
+  found = _compiled(_decoder(family, _WAYS[way]), device).found
+  assert not found.copied_in_loop.get(totals.CACHES)
+  assert not found.host_transfers
+  assert not found.float64
+  assert not found.collectives
+
+
+@pytest.mark.slow
+def test_a_cache_that_is_read_once_more_is_copied(family, device):
+  """Behind its commit, which then cannot be in place."""
+  functions = family.target.functions
+
+  def commit(cache, *args):
+    after = functions.commit(cache, *args)
+    old, layers = jax.lax.optimization_barrier((cache.layers, after.layers))
+    first = old[0][0][0, 0, 0, 0]
+    lengths = jnp.where(jnp.isnan(first), 0, after.lengths)
+    return after.replace(layers=layers, lengths=lengths)
+
+  decoder = decoding.speculative(
+    functions._replace(commit=commit),
+    family.target.params,
+    *family.drafters['medium'][1:],
+    max_length=256,
+  )
+  found = _compiled(decoder, device).found
+  assert found.copied_in_loop.get(totals.CACHES)
+
+
+def _of_loop(body, device, mesh=None):
+  """What is found in a loop of a body over eight numbers."""
+  sharding = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
+  if mesh is not None:
+    axes = jax.sharding.PartitionSpec('x')
+    sharding = jax.sharding.NamedSharding(mesh, axes)
+
+  def loop(x):
+    return jax.lax.while_loop(lambda x: x.sum() < 9, body, x)
+
+  x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=sharding)
+  lowered = jax.jit(loop).trace(x).lower(lowering_platforms=(device.platform,))
+  with devices.without_flags():
+    module = hlo.parse(lowered.compile().as_text())
+  return inspection.inspect(totals.Counted(module, lambda array: totals.REST))
+
+
+@pytest.mark.slow
+def test_a_sum_over_devices_is_seen(find):
+  device = find('v5e:1x2')
+  mesh = jax.sharding.Mesh(devices.all_of(device), 'x')
+  found = _of_loop(lambda x: x + x.sum(), device, mesh)
+  assert found.collectives
+
+
+@pytest.mark.parametrize(
+  'name', ['cpu', pytest.param('h100', marks=pytest.mark.slow)]
+)
+def test_float64_is_seen(name, find):
+  device = find(name)
+  with jax.enable_x64(True):
+    body = lambda x: jnp.sin(x.astype(jnp.float64)).astype(jnp.float32)
+    assert _of_loop(body, device).float64
+
+
+def test_python_in_the_loop_is_seen():
+  def body(x):
+    jax.debug.callback(print, x)
+    return x + 1
+
+  assert _of_loop(body, compilation.find('cpu')).host_transfers
