@@ -14,27 +14,27 @@ from configs.banditspec import drafters
 from configs.metasd import drafters as metasd
 from experiments.common import paper
 
-# Of each family, the arm of a domain, which domains, and the head of all.
-_ARMS = {'mini/specialists': '{}:4', 'smollm2/heads': 'feature_head({}):4'}
-_DOMAINS = {
-  'mini/specialists': (
-    *('code', 'math', 'qa', 'summarization'),
-    *('translation_de-en', 'translation_fr-en', 'translation_zh-en'),
-  ),
-  'smollm2/heads': metasd.DOMAINS,
+_SEVEN = (
+  *('code', 'math', 'qa', 'summarization'),
+  *('translation_de-en', 'translation_fr-en', 'translation_zh-en'),
+)
+# The family, the arm of a domain, which domains, and the drafter of all.
+_WHICH = {
+  'mini': ('mini/specialists', '{}:4', _SEVEN, 'all'),
+  'heads': ('smollm2/heads', 'feature_head({}):4', metasd.DOMAINS, 'eagle'),
 }
-_ALL = {'mini/specialists': 'all', 'smollm2/heads': 'eagle'}
 
 
-def get_config(family='mini/specialists'):
-  """Returns the config for 'mini/specialists' or, of five, 'smollm2/heads'."""
-  if family not in _ALL:
-    raise ValueError(f'family must be one of {list(_ALL)}, got {family!r}.')
-  arm = _ARMS[family].format
-  arms = tuple(map(arm, _DOMAINS[family]))
+def get_config(which='mini'):
+  """Returns the config for 'mini' or, of five, for SmolLM2's 'heads'."""
+  if which not in _WHICH:
+    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
+  family, arm, domains, general = _WHICH[which]
+  arm, general = arm.format, arm.format(general)
+  arms = tuple(map(arm, domains))
   config = drafters.of_family(family, arms, '')
   config.arms = arms  # And no others.
-  config.ways = ('none', arm(_ALL[family]))
+  config.ways = ('none', general)
   config.bandits = (
     'uniform',
     'ucb_spec',
@@ -47,7 +47,7 @@ def get_config(family='mini/specialists'):
   )
   config.max_new_tokens = 64
   config.paper = tuple(
-    _table(arm(_ALL[family]), field, measured, numbers)
+    _table(general, field, measured, numbers)
     for field, measured, numbers in (
       ('tokens_per_second', 'speed_up', (90.4, 74.3, 68.9, 65.2)),
       ('block_efficiency', 'block_efficiency', (7.15, 5.69, 5.09, 4.86)),

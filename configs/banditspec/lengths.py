@@ -10,15 +10,18 @@ of the tokens per second of the best length at batch sizes 1, 2, 4 and 8.
 
 import ml_collections
 
-# Of each family, the arm of a draft length.
-_ARMS = {'mini': 'medium:{}', 'smollm2/heads': 'feature_head(eagle):{}'}
+# The family, and the arm of a draft length.
+_WHICH = {
+  'mini': ('mini', 'medium:{}'),
+  'heads': ('smollm2/heads', 'feature_head(eagle):{}'),
+}
 
 
-def get_config(family='mini'):
-  """Returns the config for 'mini', or for 'smollm2/heads' with EAGLE-1."""
-  if family not in _ARMS:
-    raise ValueError(f'family must be one of {list(_ARMS)}, got {family!r}.')
-  arm = _ARMS[family]
+def get_config(which='mini'):
+  """Returns the config for 'mini', or for SmolLM2's 'heads' with EAGLE-1."""
+  if which not in _WHICH:
+    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
+  family, arm = _WHICH[which]
   return ml_collections.ConfigDict(
     {
       'experiment': 'banditspec.lengths',

@@ -6,13 +6,26 @@ python -m experiments.main --config=configs/metasd/sessions.py \
 MetaSD starts anew with every query, so that a bandit of five arms is still
 looking when an answer of 15 tokens ends. A user stays with a task for a while:
 then ucb1 with BD has 0.99 ± 0.01 of the specialist's block efficiency in qa.
+
+`configs/metasd/sessions.py:heads` is the same of heads.py: MetaEagle.
 """
 
 from configs.metasd import drafters
+from configs.metasd import heads
+
+# The family, its specialists, and tokens of the longest answer.
+_WHICH = {
+  'mini': ('mini/specialists', drafters.ARMS, 128),
+  'heads': ('smollm2/heads', heads.ARMS, 64),
+}
 
 
-def get_config():
+def get_config(which='mini'):
+  """Returns the config for 'mini', or for the 'heads' of SmolLM2."""
+  if which not in _WHICH:
+    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
   config = drafters.get_config()
+  config.family, config.arms, config.max_new_tokens = _WHICH[which]
   config.prompts = {name: {'domains': (name,)} for name in drafters.DOMAINS}
   config.ways = ()
   config.bandits = (drafters.UCB, drafters.UCB_BE, drafters.HEDGE)

@@ -5,9 +5,9 @@ _HEDGE = {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'}
 
 VARIANTS = {
   'banditspec/drafters': ('',),
-  'banditspec/experts': ('mini/specialists', 'smollm2/heads'),
+  'banditspec/experts': ('mini', 'heads'),
   'banditspec/heads': ('',),
-  'banditspec/lengths': ('mini', 'smollm2/heads'),
+  'banditspec/lengths': ('mini', 'heads'),
   'banditspec/memory': ('',),
 }
 CHANGES = {

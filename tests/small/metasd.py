@@ -6,6 +6,7 @@ _DRAFTERS = {'arms': _ARMS, 'ways': ('all:2',), 'bandits': (_UCB,)}
 
 VARIANTS = {
   'metasd/alignment': ('domains', 'languages'),
+  'metasd/sessions': ('mini', 'heads'),
   'metasd/specialist': ('all', 'code'),
   'metasd/specialists': ('', 'code'),
   'metasd/two_tasks': ('domains', 'languages'),
