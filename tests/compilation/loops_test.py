@@ -81,12 +81,11 @@ def test_a_cache_that_is_read_once_more_is_copied(family, device):
   assert found.copied_in_loop.get(totals.CACHES)
 
 
-def _of_loop(body, device, mesh=None):
-  """What is found in a loop of a body over eight numbers."""
-  sharding = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
-  if mesh is not None:
-    axes = jax.sharding.PartitionSpec('x')
-    sharding = jax.sharding.NamedSharding(mesh, axes)
+def _of_loop(body, device):
+  """What is found in a loop over eight numbers, divided among all chips."""
+  mesh = jax.sharding.Mesh(devices.all_of(device), 'x')
+  axes = jax.sharding.PartitionSpec('x')
+  sharding = jax.sharding.NamedSharding(mesh, axes)
 
   def loop(x):
     return jax.lax.while_loop(lambda x: x.sum() < 9, body, x)
@@ -100,9 +99,7 @@ def _of_loop(body, device, mesh=None):
 
 @pytest.mark.slow
 def test_a_sum_over_devices_is_seen(find):
-  device = find('v5e:1x2')
-  mesh = jax.sharding.Mesh(devices.all_of(device), 'x')
-  found = _of_loop(lambda x: x + x.sum(), device, mesh)
+  found = _of_loop(lambda x: x + x.sum(), find('v5e:1x2'))
   assert found.collectives
 
 
