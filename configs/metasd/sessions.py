@@ -13,10 +13,10 @@ then ucb1 with BD has 0.99 ± 0.01 of the specialist's block efficiency in qa.
 from configs.metasd import drafters
 from configs.metasd import heads
 
-# The family, its specialists, and tokens of the longest answer.
+# What it goes on from, and the one for all.
 _WHICH = {
-  'mini': ('mini/specialists', drafters.ARMS, 128),
-  'heads': ('smollm2/heads', heads.ARMS, 64),
+  'mini': (drafters.get_config, 'all:5'),
+  'heads': (heads.get_config, heads.ALL),
 }
 
 
@@ -24,10 +24,10 @@ def get_config(which='mini'):
   """Returns the config for 'mini', or for the 'heads' of SmolLM2."""
   if which not in _WHICH:
     raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
-  config = drafters.get_config()
-  config.family, config.arms, config.max_new_tokens = _WHICH[which]
+  get_base, one_for_all = _WHICH[which]
+  config = get_base()
   config.prompts = {name: {'domains': (name,)} for name in drafters.DOMAINS}
-  config.ways = ()
+  config.ways = (one_for_all,)
   config.bandits = (drafters.UCB, drafters.UCB_BE, drafters.HEDGE)
   config.router = False
   config.carry_over = True

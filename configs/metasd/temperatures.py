@@ -6,18 +6,25 @@ python -m experiments.main --config=configs/metasd/temperatures.py \
 As ratios of block efficiencies, as in drafters.py. Of all five domains, ucb1
 with BD has 3.15 ± 0.08 at 0.7 and 2.93 ± 0.07 at 1, and the drafter for all
 3.15 ± 0.08 and 2.97 ± 0.06.
+
+`configs/metasd/temperatures.py:heads` is MetaEagle at 1: Table 16.
 """
 
 from configs.metasd import drafters
+from configs.metasd import heads
 
 _FIELD = 'sampling.temperature'
 
 
-def get_config():
-  config = drafters.get_config()
-  config.sweep = f"{{'{_FIELD}': (0.7, 1.0)}}"
+def get_config(which='mini'):
+  """Returns the config for 'mini', or for the 'heads' of SmolLM2."""
+  if which not in _WHICH:
+    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
+  get_base, temperatures, ways, tables = _WHICH[which]
+  config = get_base()
+  config.sweep = f"{{'{_FIELD}': {temperatures}}}"
   config.prompts = {'in domain': {'domains': drafters.DOMAINS}}
-  config.ways = ('all:5', drafters.DRAFT_ALL)
+  config.ways = ways
   config.bandits = (
     drafters.UNIFORM,
     drafters.UCB,
@@ -26,7 +33,7 @@ def get_config():
   )
   config.router = False
   config.pivot.down = (_FIELD, 'way')
-  config.paper = (_TABLE_14, _TABLE_15)
+  config.paper = tables
   return config
 
 
@@ -57,3 +64,24 @@ _TABLE_15 = drafters.speed_ups(
   },
   (('{}:5', 'all:5'), (_UCB, '{}:5'), (_UCB, 'all:5')),
 )
+_TABLE_16 = drafters.speed_ups(
+  'Table 16',
+  {_FIELD: 1.0, 'prompts': 'in domain'},
+  (*heads.ARMS, heads.ALL, _UCB),
+  {
+    'code': (3.019, 0.872, 1.012, 1.348, 1.809, 2.926, 2.765),
+    'translation': (1.030, 1.817, 1.373, 1.278, 0.997, 1.578, 1.668),
+    'summarization': (0.998, 0.834, 2.289, 1.267, 0.864, 1.749, 1.935),
+    'qa': (1.179, 0.922, 1.269, 2.181, 1.011, 1.680, 1.756),
+    'math': (1.739, 0.966, 1.462, 2.141, 3.099, 2.289, 2.539),
+  },
+  heads.RATIOS,
+)
+# What it goes on from, temperatures, ways beside the bandits, and the tables.
+_WHICH = {
+  'mini': (
+    *(drafters.get_config, (0.7, 1.0), ('all:5', drafters.DRAFT_ALL)),
+    (_TABLE_14, _TABLE_15),
+  ),
+  'heads': (heads.get_config, (1.0,), (heads.ALL,), (_TABLE_16,)),
+}

@@ -9,6 +9,7 @@ VARIANTS = {
   'metasd/sessions': ('mini', 'heads'),
   'metasd/specialist': ('all', 'code'),
   'metasd/specialists': ('', 'code'),
+  'metasd/temperatures': ('mini', 'heads'),
   'metasd/two_tasks': ('domains', 'languages'),
 }
 CHANGES = {
@@ -46,7 +47,7 @@ CHANGES = {
     'baseline': 'feature_head(code):2',
     'sweep': {'batch_size': (2,)},
   },
-  'metasd/sessions': {'arms': _ARMS, 'bandits': (_UCB,)},
+  'metasd/sessions': _DRAFTERS,
   'metasd/switching': {'bandits': ('petc', 'ucb1'), 'lengths': (20, 40)},
   'metasd/temperatures': _DRAFTERS,
   'metasd/two_tasks': _DRAFTERS,
