@@ -16,8 +16,8 @@ along 'model'. `over_least` is what a round reads and writes over one read of
 the weights and caches of each of its model calls, `round_ms` what that takes at
 the device's bandwidth. Of speed, what is predicted is for chains that accept
 each token with the chance `acceptance`, or for ways whose block efficiency is
-in `measured.file`, such as those of SmolLM2's heads for `:heads` (results of
-configs/benchmark/heads.py).
+in `measured.files`: for `:heads`, those of SmolLM2's heads (the results of
+configs/benchmark/heads.py and trees.py).
 
 On a machine with such a device, without the variable, `--config.run=true` also
 measures a round there, with random weights: `share_of_copy` is the share of the
@@ -27,6 +27,7 @@ bandwidth of a copy, measured beside it, at which the bytes of a round move.
 import ml_collections
 
 from configs.benchmark import heads as benchmark
+from configs.benchmark import trees
 from configs.train import target as mini
 from configs.train import tokenizer
 
@@ -109,7 +110,14 @@ _DRAFTERS = {
 }
 _WAYS = {
   'drafter': ('none', 'draft:4', 'draft:4/block', 'draft:8x4/otm'),
-  'heads': ('none', *benchmark.OF_HEADS),
+  'heads': ('none', *benchmark.OF_HEADS, *trees.WAYS),
+}
+_MEASURED = {
+  'drafter': (),
+  'heads': (
+    'docs/results/data/benchmark/heads.json',
+    'docs/results/data/benchmark/trees.json',
+  ),
 }
 
 
@@ -137,7 +145,7 @@ def get_config(ways='drafter'):
       'acceptance': 0.0 if ways == 'heads' else 0.7,  # Assumed; 0 is unknown.
       # Results with a block efficiency for each way, and which rows of them.
       'measured': {
-        'file': '',
+        'files': _MEASURED[ways],
         'rows': (
           ('sampling.temperature', 0.0),
           ('prompts', 'eval'),

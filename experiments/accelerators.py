@@ -225,10 +225,8 @@ def _row(program):
 
 def _measured(measured, ways):
   """Block efficiencies that were measured, by way."""
-  if not measured.file:
-    return {}
   wanted = dict(measured.rows)
-  rows = results.read(measured.file)['rows']
+  rows = [row for file in measured.files for row in results.read(file)['rows']]
   labels = {way.label for way in ways}
   return {
     row['way']: row['block_efficiency']

@@ -71,6 +71,7 @@ def shared(**fields):
 def get_config():
   return shared(
     experiment='metasd.drafters',
+    baseline='all:5',  # One of the ways, beside which all are.
     prompts={
       'in domain': {'domains': DOMAINS},
       'in other words': {'domains': DOMAINS, 'rephrase': True},

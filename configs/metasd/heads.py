@@ -24,6 +24,7 @@ def get_config():
   config.prompts_per_domain = 16
   config.arms = ARMS
   config.ways = (ALL, _MEDUSA)
+  config.baseline = ALL
   config.bandits = (
     drafters.UNIFORM,
     drafters.EXP3,

@@ -61,13 +61,17 @@ def left_to(
 
 
 def rows(
-  decoded: Sequence[compare.Decoded], arms: Sequence[str], by_domain: bool
+  decoded: Sequence[compare.Decoded],
+  arms: Sequence[str],
+  by_domain: bool,
+  baseline: str = '',
 ) -> list[dict[str, Any]]:
   """Returns the rows of `compare.rows`, beside the best single arm.
 
   `over_best` is block efficiency over that of `best_arm`, the best arm of the
   row's prompts, on the same prompts; `pulls` are shares of rounds. `decoded` is
-  one set of prompts in every way, of which `arms` are one arm alone.
+  one set of prompts in every way, of which `arms` are one arm alone. With a way
+  as `baseline`, `over_baseline` is over that, also on the same prompts.
   """
   table = compare.rows(decoded, by_domain)
   of_way = {each.way.label: each.records for each in decoded}
@@ -81,9 +85,12 @@ def rows(
       for way, each in own.items()
     }
     best = max(arms, key=lambda way: metrics.ratio(*sums[way])[0])
-    ratio, error = metrics.ratio_of_ratios(sums[row['way']], sums[best])
+    row['best_arm'] = best
+    others = {'best': best} | ({'baseline': baseline} if baseline else {})
+    for name, other in others.items():
+      ratio, error = metrics.ratio_of_ratios(sums[row['way']], sums[other])
+      row |= {f'over_{name}': ratio, f'over_{name}_error': error}
     pulls = np.sum([r['pulls'] for r in own[row['way']]], axis=0)
-    row |= {'best_arm': best, 'over_best': ratio, 'over_best_error': error}
     if len(pulls) > 1:
       row['pulls'] = ' '.join(f'{each / pulls.sum():.2f}' for each in pulls)
   return table

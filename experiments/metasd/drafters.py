@@ -15,9 +15,11 @@ from experiments.common import compare
 from experiments.common import plots
 from experiments.common import prompts as prompts_lib
 from experiments.metasd import routing
+from specjax import registry
 
 MAY_CHANGE = (
   *compare.MAY_CHANGE,
+  'baseline',
   'by_domain',
   'carry_over',
   'router',
@@ -29,6 +31,8 @@ _ROUTER = 'router'
 def run(config, workdir):
   """Returns a row for each set of prompts, way and domain."""
   made = choice.plan(config)
+  ways = {way.label: way for way in made.ways}
+  registry.lookup(ways, 'baseline', config.baseline)
   arms = made.ways[: len(config.arms)]
   names = [way.label for way in arms]
   # What their models are named after.
@@ -44,7 +48,7 @@ def run(config, workdir):
       chosen = routing.route(router, [job.turns[0] for job in prompts.jobs])
       chosen = np.tile(chosen, config.get('num_seeds', 1))
       own.append(choice.left_to(alone, chosen, _ROUTER))
-    table = choice.rows(own, names, config.by_domain)
+    table = choice.rows(own, names, config.by_domain, config.baseline)
     for row in table:
       if row['way'] == _ROUTER:
         row |= _accuracy(own[-1].records, row['domain'], domains)

@@ -366,6 +366,7 @@ _CHOSEN = {
   'prompts_per_domain': 2,
   'arms': ('code:2', 'math:2'),
   'ways': ('prompt_lookup:2', {'arm': 'ensemble([code,math]):2', 'label': 'e'}),
+  'baseline': 'prompt_lookup:2',
   'bandits': (_UCB,),
   'router_prompts': 2,
   'max_new_tokens': 4,
@@ -428,6 +429,9 @@ def test_prompts_left_to_one_arm(folder, tmp_path, monkeypatch):
   assert efficiencies('code + talk') == [3, 2, 3, 2]
   shares = [table['code', way]['pulls'] for way in ('oracle', 'router')]
   assert shares == ['1.00 0.00', '0.00 1.00']
+  lookup = table['code', 'prompt_lookup:2']['block_efficiency']
+  assert table['code', 'oracle']['over_baseline'] == 3 / lookup
+  assert table['code', 'prompt_lookup:2']['over_baseline_error'] == 0
   accuracies = [
     (row['prompts'], row['domain'], row['accuracy'])
     for row in rows
@@ -476,6 +480,7 @@ def test_drafters_decode_all_sets_in_all_ways(folder, tmp_path):
     ({'arms': ('cod:2',)}, "Unknown drafter 'cod'"),
     ({'ways': ('code:2',)}, 'must differ from'),
     ({'bandits': ('ucb9',)}, "Unknown bandit 'ucb9'"),
+    ({'baseline': 'all:7'}, "Unknown baseline 'all:7'"),
   ],
 )
 def test_drafters_are_checked_before_they_start(

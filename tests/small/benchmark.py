@@ -22,6 +22,10 @@ CHANGES = {
   'benchmark/peer': _PEER,
   'benchmark/rounds': _ONE
   | {'arms': ('medium:2', 'none'), 'sweep': {'batch_size': (2,)}},
+  'benchmark/trees': {
+    'family': '{family}/plain/heads',
+    'ways': ('none', 'dynamic_tree(eagle, num_nodes=4, depth=2)'),
+  },
   # Toys are no GGUF files.
   'benchmark/smollm2': {
     'batch_size': 1,

@@ -2,7 +2,8 @@
 
 _ARMS = 'code:2', 'math:2'
 _UCB = {'bandit': 'ucb1(beta=0.01)', 'label': 'ucb1, BD'}
-_DRAFTERS = {'arms': _ARMS, 'ways': ('all:2',), 'bandits': (_UCB,)}
+_DRAFTERS = {'arms': _ARMS, 'ways': ('all:2',), 'baseline': 'all:2'}
+_DRAFTERS |= {'bandits': (_UCB,)}
 
 VARIANTS = {
   'metasd/alignment': ('domains', 'languages'),
@@ -36,6 +37,7 @@ CHANGES = {
     'family': '{family}/plain/heads',
     'arms': ('feature_head(code):2', 'feature_head(math):2'),
     'ways': ('feature_head(eagle):eagle', 'medusa(medusa):2'),
+    'baseline': 'feature_head(eagle):eagle',
     'bandits': (_UCB,),
   },
   'metasd/languages': _DRAFTERS

@@ -33,7 +33,7 @@ CHANGES = {
     'run': True,
     'rounds': 2,
     'repeats': 1,
-    'measured': {'file': '', 'rows': ()},
+    'measured': {'files': (), 'rows': ()},
   },
   'chat': {
     'family': '{family}/chat',

@@ -1,0 +1,25 @@
+r"""Sizes of drafts beside those of heads.py: one token, and trees of 59 nodes.
+
+python -m experiments.main --config=configs/benchmark/trees.py \
+    --config.data_dir=DATA --workdir=runs/trees
+
+Without clocks, at temperature 0. Where a call for 60 tokens costs little more
+than for one, as `configs/accelerators.py:heads` predicts of a TPU, a larger
+tree is worth its nodes.
+"""
+
+from configs.benchmark import heads
+
+WAYS = (
+  'feature_head(eagle):1',
+  'dynamic_tree(eagle, num_nodes=59, depth=4)',
+  'dynamic_tree(eagle, num_nodes=59, depth=6)',
+)
+
+
+def get_config():
+  config = heads.get_config()
+  config.ways = ('none', *WAYS)
+  config.repeats = 0
+  config.sweep = "{'sampling.temperature': (0.0,)}"
+  return config
