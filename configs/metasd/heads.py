@@ -8,6 +8,12 @@ MetaEagle: five heads of EAGLE-1 with its tree of 25 nodes, one of each domain
 family may be a folder of your own. What the reward BD of a tree is stands in
 README.md. Ratios of block efficiencies are beside the paper's of speed-ups.
 Table 16, at temperature 1, is `configs/metasd/temperatures.py:heads`.
+
+On the same prompts, `over_baseline` is over `eagle`: of all domains, ucb1 with
+BD that learns from the prompt has 1.030 ± 0.010, in other words 1.018 ± 0.010,
+and of each domain between 0.96 and 1.00 of its specialist. In domain, EXP3 and
+BE are no better than a random choice here. These specialists are closer to each
+other than the paper's: a stranger has at least 0.84 of the one at home.
 """
 
 from configs.metasd import drafters
