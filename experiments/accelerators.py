@@ -33,6 +33,8 @@ from specjax.theory import constant
 _DTYPE = jnp.bfloat16
 # Of what a plan tries.
 _MOST_DEVICES = 64
+# Of rows that have one: of ways that do not fit, and of rounds that have run.
+_NOT_ALWAYS = ('lacking_gigabytes', 'measured_ms', 'share_of_copy')
 
 
 def run(config, workdir):
@@ -59,8 +61,9 @@ def run(config, workdir):
     return _tried(config, family, device, way, config.mesh.model)
 
   outcomes = log.resume(workdir, units, compute, 'programs', given)
+  absent = dict.fromkeys(_NOT_ALWAYS)
   rows = [
-    {'device': device.name, 'way': way.label, **outcome}
+    {'device': device.name, 'way': way.label, **absent, **outcome}
     for (device, way), outcome in zip(given, outcomes)
   ]
   measured = _measured(config.measured, ways)

@@ -22,4 +22,12 @@ def get_config():
   config.ways = ('none', *WAYS)
   config.repeats = 0
   config.sweep = "{'sampling.temperature': (0.0,)}"
+  config.columns = (
+    'prompts',
+    'domain',
+    'way',
+    'block_efficiency',
+    'block_efficiency_error',
+    'acceptance_by_depth',
+  )
   return config

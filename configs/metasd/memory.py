@@ -4,8 +4,9 @@ python -m experiments.main --config=configs/metasd/memory.py \
     --config.data_dir=DATA --workdir=runs/metasd_memory
 
 All share the target's features and embedding, and one part of its output head;
-of their own are a layer and a cache. The paper has 19 GB beside 17 GB, with a
-target of 7B.
+of their own are a layer and a cache. The paper has 19 GB beside 17 GB (1.118),
+with a target of 7B; the memory of the compiled loop is here 1.117 of that of
+one head, and 1.113 in a batch of eight.
 """
 
 from configs.banditspec import memory

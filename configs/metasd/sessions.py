@@ -7,9 +7,9 @@ MetaSD starts anew with every query, so that a bandit of five arms is still
 looking when an answer of 15 tokens ends. A user stays with a task for a while:
 then ucb1 with BD has 0.99 ± 0.01 of the specialist's block efficiency in qa.
 
-`configs/metasd/sessions.py:heads` is the same of heads.py: MetaEagle, where ucb1
-with BD has between 0.97 and 1.01 of the best head's block efficiency, whatever
-the domain.
+`configs/metasd/sessions.py:heads` is the same of heads.py: MetaEagle, where
+ucb1 with BD has between 0.97 and 1.01 of the best head's block efficiency,
+whatever the domain.
 """
 
 from configs.metasd import drafters

@@ -7,8 +7,8 @@ As ratios of block efficiencies, as in drafters.py. Of all five domains, ucb1
 with BD has 3.15 ± 0.08 at 0.7 and 2.93 ± 0.07 at 1, and the drafter for all
 3.15 ± 0.08 and 2.97 ± 0.06.
 
-`configs/metasd/temperatures.py:heads` is MetaEagle at 1: Table 16. Over one head
-for all, ucb1 with BD that learns from the prompt has 1.040 ± 0.029.
+`configs/metasd/temperatures.py:heads` is MetaEagle at 1: Table 16. Over one
+head for all, ucb1 with BD that learns from the prompt has 1.040 ± 0.029.
 """
 
 from configs.metasd import drafters

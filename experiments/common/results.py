@@ -120,9 +120,14 @@ def cells(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[list[str]]:
   """Returns what a table shows: its head, and the cells of each row.
 
   A column stands with the standard error beside it, if the rows have one. All
-  columns are shown by default, in order of appearance.
+  columns in which a row has something are shown by default, in order of
+  appearance.
   """
-  known = list(dict.fromkeys(name for row in rows for name in row))
+  known = list(
+    dict.fromkeys(
+      name for row in rows for name, value in row.items() if value is not None
+    )
+  )
   names = [name for name in columns or known if name in known]
   errors = {f'{name}_error' for name in names} & set(known)
   names = [name for name in names if name not in errors]

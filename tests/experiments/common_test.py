@@ -541,8 +541,8 @@ def test_the_papers_numbers_stand_beside_ours():
 
 def test_tables_show_errors_beside_their_numbers():
   rows = [
-    {'way': 'a', 'speed': 3.0, 'speed_error': 0.25, 'n': 2},
-    {'way': 'bb', 'speed': 1234.5678, 'n': None},
+    {'way': 'a', 'speed': 3.0, 'speed_error': 0.25, 'n': 2, 'lacking': None},
+    {'way': 'bb', 'speed': 1234.5678, 'n': None, 'lacking': None},
   ]
   assert results.table(results.cells(rows)) == (
     'way  speed ± standard error  n\n'
