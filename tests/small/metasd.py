@@ -2,8 +2,8 @@
 
 _ARMS = 'code:2', 'math:2'
 _UCB = {'bandit': 'ucb1(beta=0.01)', 'label': 'ucb1, BD'}
-_DRAFTERS = {'arms': _ARMS, 'ways': ('all:2',), 'baseline': 'all:2'}
-_DRAFTERS |= {'bandits': (_UCB,)}
+_BATCHES = {'arms': _ARMS, 'ways': ('all:2',), 'bandits': (_UCB,)}
+_DRAFTERS = _BATCHES | {'baseline': 'all:2'}
 
 VARIANTS = {
   'metasd/alignment': ('domains', 'languages'),
@@ -15,7 +15,7 @@ VARIANTS = {
 }
 CHANGES = {
   'metasd/alignment': {'arms': _ARMS, 'ways': _ARMS, 'bandits': (_UCB,)},
-  'metasd/batches': _DRAFTERS | {'prompts_per_domain': 2},
+  'metasd/batches': _BATCHES | {'prompts_per_domain': 2},
   'metasd/caches': {
     'arms': _ARMS,
     'bandits': (
