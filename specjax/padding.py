@@ -7,6 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# Slots of a cache come in so many: XLA pads and copies others in every round,
+# on TPUs as on GPUs.
+_TILE = 32
+
+
+def slots(size: int) -> int:
+  """Returns how many slots a cache needs to hold `size` tokens."""
+  return -(-size // _TILE) * _TILE
+
 
 def zeros(shapes: Any) -> Any:
   """Returns zeros of some shapes and dtypes."""

@@ -85,7 +85,9 @@ def _init(plan: _Plan, params, context, max_length):
   # Room for the widest write behind the longest row, with leaves or without.
   depth = plan.growth.topology.depth
   size = max_length + max(plan.chunk, _TAIL + depth)
-  cache = plan.model.init_cache(params, context.tokens.shape[0], size)
+  cache = plan.model.init_cache(
+    params, context.tokens.shape[0], padding.slots(size)
+  )
   lengths = jnp.maximum(context.lengths - _TAIL, 0)
   return plan.model.prefill(params, cache, context.tokens, lengths)[0]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from specjax import base
 from specjax import checks
+from specjax import padding
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import committed
@@ -50,7 +51,7 @@ def init(
   """Reads the prompts' pairs but the last, as `Drafter.init`."""
   head, tokens = plan.head, context.tokens
   size = max_length + max(plan.chunk, plan.tail)
-  cache = head.init_cache(params, len(tokens), size)
+  cache = head.init_cache(params, len(tokens), padding.slots(size))
   if tokens.shape[1] < 3:  # No prompt has two pairs.
     return cache
   inputs = head.fuse(params, tuple(each[:, :-1] for each in context.features))

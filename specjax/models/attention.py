@@ -186,19 +186,20 @@ class Attention(nnx.Module):
     query = query.swapaxes(1, 2).reshape(
       batch, config.num_kv_heads, num_tokens * groups, config.head_dim
     )
-    widths = [parts[0].keys.shape[2]]
-    if parts[0].window is not None:
-      widths = kv_cache.windows(*widths)
-    branches = [
-      functools.partial(_attend, groups, config.attention_softcap, width)
-      for width in widths
-    ]
-    # A branch for each window: what lies behind it is not even read.
-    mixed = (
-      branches[0](query, parts)
-      if len(branches) == 1
-      else jax.lax.switch(parts[0].window, branches, query, parts)
-    )
+    softcap = config.attention_softcap
+    if parts[0].window is None:
+      mixed = _attend(groups, softcap, query, parts)
+    else:
+      size = parts[0].keys.shape[2]
+      within = lambda widths: functools.partial(
+        _attend_within, groups, softcap, widths
+      )
+      mixed = jax.lax.platform_dependent(
+        query,
+        parts,
+        cuda=within(kv_cache.windows(size, copied=True)),
+        default=within(kv_cache.windows(size)),
+      )
     mixed = mixed.reshape(
       batch, config.num_kv_heads, num_tokens, groups, config.head_dim
     ).swapaxes(1, 2)
@@ -217,14 +218,28 @@ class Attention(nnx.Module):
     return heads if angles is None else rotate(heads, angles)
 
 
-def _attend(groups, cap, width, query, parts):
-  """One softmax over several sets of keys, never joined in memory.
+def _attend_within(groups, cap, widths, query, parts):
+  """The same, over the first keys of the first set: as many as its window has.
 
-  Of the first set, `width` keys are seen.
+  A branch for each window: what lies behind it is not even read.
   """
-  parts = [parts[0].first(width), *parts[1:]]
+  branches = [
+    lambda query, parts, width=width: _attend(
+      groups, cap, query, [parts[0].first(width), *parts[1:]]
+    )
+    for width in widths
+  ]
+  index = jnp.minimum(parts[0].window, len(widths) - 1)
+  return jax.lax.switch(index, branches, query, parts)
 
-  def score(part):
+
+def _attend(groups, cap, query, parts):
+  """One softmax over several sets of keys, never joined in memory."""
+  # Each set has a query of its own: products that share one side are joined by
+  # XLA for GPUs, which copies the cache for it.
+  own = [jax.lax.optimization_barrier(query) for _ in parts[1:]]
+
+  def score(query, part):
     products = layers.softcap(
       layers.product('bknd,bksd->bkns', query, part.keys), cap
     )
@@ -232,7 +247,7 @@ def _attend(groups, cap, width, query, parts):
     mask = jnp.repeat(part.mask, groups, axis=1)[:, None]
     return jnp.where(mask, products, -jnp.inf)
 
-  scores = [score(part) for part in parts]
+  scores = list(map(score, [query, *own], parts))
   # A row of padding sees nothing; its finite maximum keeps it from NaN.
   top = jnp.maximum(
     functools.reduce(jnp.maximum, [s.max(-1, keepdims=True) for s in scores]),

@@ -38,16 +38,22 @@ class KVCache(struct.PyTreeNode):
     return (self.lengths.max() > shorter).sum()
 
 
-def windows(size: int) -> list[int]:
+def windows(size: int, copied: bool = False) -> list[int]:
   """Returns the numbers of slots that a call may read of a cache of `size`.
 
   Few, since each is compiled: the cost of a call grows with the text, in steps,
   and not with the buffer.
+
+  Args:
+    size: slots of the cache.
+    copied: whether the compiler copies a part of a cache before it is read, as
+      XLA does for GPUs. Windows above a third of the cache do not pay then.
   """
   widths = [_SHORTEST]
-  while 2 * widths[-1] < size:
+  while 9 * widths[-1] < 4 * size:  # No window is a little shorter than all.
     widths.append(2 * widths[-1])
-  return [width for width in widths if width < size] + [size]
+  largest = size // 3 if copied else size - 1
+  return [width for width in widths if width <= largest] + [size]
 
 
 class Pending(NamedTuple):

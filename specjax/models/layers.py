@@ -62,7 +62,9 @@ def _dot_general(x, kernel, dimensions, precision=None, out_sharding=None):
 
   if x.size == len(kernel) and out_sharding is None:
     # What the program is compiled for counts, not where it is.
-    return jax.lax.platform_dependent(x, kernel, cpu=_lone_row, default=usual)
+    return jax.lax.platform_dependent(
+      x, kernel, cpu=_lone_row, cuda=_doubled_row, default=usual
+    )
   return usual(x, kernel)
 
 
@@ -74,17 +76,26 @@ def _lone_row(x, kernel):
   """
   size = len(kernel)
   if x.dtype != jnp.float32:
-    y = product('rd,do->ro', _two_rows(x), kernel)[0]
-  elif size % _PARTS:
+    return _doubled_row(x, kernel)
+  if size % _PARTS:
     y = product('d,do->o', x.reshape(-1), kernel)
   else:
     parts = kernel.reshape(_PARTS, size // _PARTS, -1)
     y = product('pd,pdo->po', x.reshape(_PARTS, -1), parts).sum(0)
+  return y.reshape(*x.shape[:-1], -1)
+
+
+def _doubled_row(x, kernel):
+  """The product of one row as that of two.
+
+  For one, XLA copies bfloat16 weights to float32 on CPUs, and on GPUs, too, if
+  they are small.
+  """
+  y = product('rd,do->ro', _two_rows(x), kernel)[0]
   return y.reshape(*x.shape[:-1], -1).astype(x.dtype)
 
 
 def _two_rows(x):
-  """A lone row twice; for one, XLA copies bfloat16 weights to float32."""
   return jnp.broadcast_to(x.reshape(-1), (2, x.size))
 
 

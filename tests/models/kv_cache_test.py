@@ -266,10 +266,19 @@ def test_pending_entries_append_along_their_tokens():
 
 @pytest.mark.parametrize(
   'size, widths',
-  [(24, [24]), (256, [256]), (300, [256, 300]), (1100, [256, 512, 1024, 1100])],
+  [
+    (24, [24]),
+    (256, [256]),
+    (300, [256, 300]),
+    (1100, [256, 512, 1100]),
+    (1300, [256, 512, 1024, 1300]),
+  ],
 )
 def test_windows_double_up_to_the_buffer(size, widths):
   assert kv_cache.windows(size) == widths
+  copied = kv_cache.windows(size, copied=True)
+  assert copied == [*widths[: len(copied) - 1], size]
+  assert all(3 * width <= size for width in copied[:-1])
 
 
 @pytest.mark.parametrize('size', [24, 300, 1030])
