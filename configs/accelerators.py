@@ -9,7 +9,7 @@ with full caches of 2048 tokens; others are a checkpoint's, of which only the
 architecture is read:
 
 JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
-    --config.plan=true --config.model=DIRECTORY --workdir=runs/plan
+    --config.plan=true --config.targets="('DIRECTORY',)" --workdir=runs/plan
 
 `plan` looks for the fewest devices of each kind on which a way fits, as a mesh
 along 'model'. `over_least` is what a round reads and writes over one read of
@@ -31,6 +31,7 @@ import ml_collections
 
 from configs.benchmark import heads as benchmark
 from configs.benchmark import trees
+from configs.train import drafters
 from configs.train import target as mini
 from configs.train import tokenizer
 
@@ -92,31 +93,48 @@ _SHAPES = {
     **mini.get_config().models.target,
   },
 }
-# Drafters, and ways to decode with them: a model of 160 million parameters, and
-# heads whose vocabulary is the same share of a target's as of SmolLM2's.
-_DRAFTERS = {
+# Drafters: a model of 160 million parameters, one of mini's for small targets,
+# and heads whose vocabulary is the same share of a target's as of SmolLM2's.
+_DRAFTER = {
+  'num_layers': 12,
+  'd_model': 768,
+  'num_heads': 12,
+  'num_kv_heads': 12,
+  'head_dim': 64,
+  'd_ff': 2048,
+  'tie_embeddings': False,
+}
+_SMALL = drafters.get_config().models.medium.to_dict()
+_HEADS = {
+  kind: {'kind': kind, 'head_size': 5200}
+  for kind in ('eagle', 'eagle3', 'medusa')
+}
+# Of each argument: targets, devices, rows, and ways to decode.
+_TABLES = {
   'drafter': {
-    'draft': {
-      'num_layers': 12,
-      'd_model': 768,
-      'num_heads': 12,
-      'num_kv_heads': 12,
-      'head_dim': 64,
-      'd_ff': 2048,
-      'tie_embeddings': False,
-    }
+    'targets': ('llama_7b',),
+    'devices': ('v5e:1x1', 'v5e:2x4', 'v6e:1x1', 'h100'),
+    'batch_sizes': (1, 8, 32),
+    'ways': ('none', 'draft:4', 'draft:4/block', 'draft:8x4/otm'),
+  },
+  'models': {
+    'targets': tuple(_SHAPES),
+    'devices': ('v5e:1x1', 'v5p:1x1x1', 'h100'),
+    'batch_sizes': (8,),
+    'ways': ('none', 'draft:4'),
+    'plan': True,
   },
   'heads': {
-    kind: {'kind': kind, 'head_size': 5200}
-    for kind in ('eagle', 'eagle3', 'medusa')
+    'targets': ('llama_7b',),
+    'devices': ('v5e:1x1', 'h100'),
+    'batch_sizes': (1,),
+    'ways': ('none', *benchmark.OF_HEADS, *trees.WAYS),
+    'sampling': {'temperature': 0.0},
+    'acceptance': 0.0,
+    'drafters': {'others': _HEADS},
   },
 }
-_WAYS = {
-  'drafter': ('none', 'draft:4', 'draft:4/block', 'draft:8x4/otm'),
-  'heads': ('none', *benchmark.OF_HEADS, *trees.WAYS),
-}
 _MEASURED = {
-  'drafter': (),
   'heads': (
     'docs/results/data/benchmark/heads.json',
     'docs/results/data/benchmark/trees.json',
@@ -124,31 +142,37 @@ _MEASURED = {
 }
 
 
-def get_config(ways='drafter'):
-  """Returns the config, of the ways of a 'drafter' or of 'heads'."""
-  if ways not in _WAYS:
-    raise ValueError(f'ways must be one of {list(_WAYS)}, got {ways!r}.')
+def get_config(table='drafter'):
+  """Returns the config of a table: 'drafter', 'models' or 'heads'."""
+  if table not in _TABLES:
+    raise ValueError(f'table must be one of {list(_TABLES)}, got {table!r}.')
   return ml_collections.ConfigDict(
     {
       'experiment': 'accelerators',
-      'devices': ('v5e:1x1', 'h100'),
-      'mesh': {'data': 1, 'model': 1, 'split_drafters': True},
+      # Along 'model', by default all devices that 'data' leaves.
+      'mesh': {
+        'data': 1,
+        'model': ml_collections.config_dict.placeholder(int),
+        'split_drafters': True,
+      },
       'plan': False,
       # Also on the devices that are there, with random weights.
       'run': False,
       'rounds': 32,
       'repeats': 5,
-      'model': 'llama_7b',  # One of `shapes`, or the path of a checkpoint.
+      # `targets` are of `shapes`, or paths of checkpoints.
       'shapes': _SHAPES,
-      'drafters': _DRAFTERS[ways],
-      'ways': _WAYS[ways],
-      'batch_size': 1,
+      'drafters': {
+        'smollm2': {'draft': _SMALL},
+        'mini': {'draft': _SMALL},
+        'others': {'draft': _DRAFTER},
+      },
       'max_length': 2048,
-      'sampling': {'temperature': 0.0 if ways == 'heads' else 1.0},
-      'acceptance': 0.0 if ways == 'heads' else 0.7,  # Assumed; 0 is unknown.
+      'sampling': {'temperature': 1.0},
+      'acceptance': 0.7,  # That is assumed; 0 is unknown.
       # Results with a block efficiency for each way, and which rows of them.
       'measured': {
-        'files': _MEASURED[ways],
+        'files': _MEASURED.get(table, ()),
         'rows': (
           ('sampling.temperature', 0.0),
           ('prompts', 'eval'),
@@ -156,19 +180,24 @@ def get_config(ways='drafter'):
         ),
       },
       'columns': (
+        'target',
         'device',
         'mesh',
+        'batch_size',
         'way',
         'fits',
         'lacking_gigabytes',
         'peak_gigabytes',
         'gigabytes',
         'over_least',
+        'collectives',
+        'collective_megabytes',
         'round_ms',
         'measured_ms',
         'share_of_copy',
         'block_efficiency',
         'speed_up',
       ),
+      **_TABLES[table],
     }
   )

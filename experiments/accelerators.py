@@ -8,12 +8,15 @@ this makes of a block efficiency is predicted.
 import dataclasses
 import functools
 import os
+from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.common import compare
+from experiments.common import configs
 from experiments.common import hardware
 from experiments.common import log
 from experiments.common import plots
@@ -33,80 +36,122 @@ from specjax.theory import constant
 _DTYPE = jnp.bfloat16
 # Of what a plan tries.
 _MOST_DEVICES = 64
-# Of rows that have one: of ways that do not fit, and of rounds that have run.
-_NOT_ALWAYS = ('lacking_gigabytes', 'measured_ms', 'share_of_copy')
+# Of rows that have one: of ways that do not fit, of several devices, and of
+# rounds that have run.
+_NOT_ALWAYS = (
+  *('lacking_gigabytes', 'collectives', 'collective_megabytes'),
+  *('measured_ms', 'share_of_copy'),
+)
 
 
 def run(config, workdir):
-  """Returns a row for each way on each device."""
-  shapes = _shapes(config)
-  family = abstract_family(shapes)
-  ways = ways_lib.parse_all(config, list(family.drafters))
+  """Returns a row for each way, batch size, device and target."""
+  configs.check_counts(config, ['batch_sizes'])
+  if config.plan and config.mesh.model is not None:
+    raise ValueError(
+      'mesh.model is what a plan looks for, and must be None with plan, got '
+      f'{config.mesh.model}.'
+    )
   found = [compilation.find(name) for name in config.devices]
   if config.run:
     for device in found:  # Before minutes are spent on them.
       hardware.devices(device)
-  given = [(device, way) for device in found for way in ways]
-  names = 'mesh', 'plan', 'run', 'batch_size', 'max_length'
+  targets = [_target(config, name) for name in config.targets]
+  tries = [
+    _Try(target, device, batch_size, way)
+    for target in targets
+    for device in found
+    for batch_size in config.batch_sizes
+    for way in ways_lib.parse_all(config, list(target.family.drafters))
+  ]
+  names = 'mesh', 'plan', 'run', 'max_length'
   shared = {name: config.to_dict()[name] for name in names}
   units = [
-    {'device': device.name, **way.settings, 'models': shapes, **shared}
-    for device, way in given
+    {
+      'device': each.device.name,
+      'batch_size': each.batch_size,
+      **each.way.settings,
+      'models': each.target.shapes,
+      **shared,
+    }
+    for each in tries
   ]
-
-  def compute(place):
-    device, way = place
-    if config.plan:
-      return _planned(config, family, device, way)
-    return _tried(config, family, device, way, config.mesh.model)
-
-  outcomes = log.resume(workdir, units, compute, 'programs', given)
+  compute = functools.partial(_planned if config.plan else _tried, config)
+  outcomes = log.resume(workdir, units, compute, 'programs', tries)
   absent = dict.fromkeys(_NOT_ALWAYS)
   rows = [
-    {'device': device.name, 'way': way.label, **absent, **outcome}
-    for (device, way), outcome in zip(given, outcomes)
+    {
+      'target': each.target.name,
+      'device': each.device.name,
+      'batch_size': each.batch_size,
+      'way': each.way.label,
+      **absent,
+      **outcome,
+    }
+    for each, outcome in zip(tries, outcomes)
   ]
-  measured = _measured(config.measured, ways)
+  measured = _measured(config.measured, {row['way'] for row in rows})
   return _predicted(rows, measured, config.acceptance)
 
 
-def _shapes(config):
-  """Fields of the target, which has a name or is read, and of its drafters."""
-  if config.model in config.shapes:
-    target = config.shapes[config.model].to_dict()
-  elif os.path.exists(config.model):
-    target = dataclasses.asdict(models.read_config(config.model))
+class _Target(NamedTuple):
+  """A target and its drafters, without numbers."""
+
+  name: str
+  shapes: dict[str, dict[str, Any]]  # fields of each config
+  family: families.Family
+
+
+class _Try(NamedTuple):
+  """What is compiled, for a number of rows."""
+
+  target: _Target
+  device: compilation.Device
+  batch_size: int
+  way: ways_lib.Way
+
+
+def _target(config, name):
+  """The target of a name, or of a checkpoint, and its drafters."""
+  if name in config.shapes:
+    fields = config.shapes[name].to_dict()
+  elif os.path.exists(name):
+    fields = dataclasses.asdict(models.read_config(name))
   else:
     raise ValueError(
-      f'model must be one of {", ".join(config.shapes)}, or the path of a '
-      f'checkpoint, got {config.model!r}.'
+      f'targets must be of {", ".join(config.shapes)}, or paths of '
+      f'checkpoints, got {name!r}.'
     )
-  return {'target': target, **config.drafters.to_dict()}
+  drafters = config.drafters.get(name, config.drafters.others)
+  shapes = {'target': fields, **drafters.to_dict()}
+  return _Target(name, shapes, abstract_family(shapes))
 
 
-def _planned(config, family, device, way):
+def _planned(config, planned):
   """The row of the fewest devices on which a way fits, along 'model'."""
-  row = {'fits': False}
+  row, num_heads = {}, planned.target.family.target.config.num_heads
   for doublings in range(_MOST_DEVICES.bit_length()):
     num = 2**doublings
-    if family.target.config.num_heads % num:
+    if num_heads % num:
       break
-    several = compilation.several(device, config.mesh.data * num)
-    row = _tried(config, family, several, way, num)
-    row['device'] = several.name
+    device = compilation.several(planned.device, config.mesh.data * num)
+    row = _tried(config, planned._replace(device=device))
+    row['device'] = device.name
     if row['fits']:
       break
   return row
 
 
-def _tried(config, family, device, way, num_parts):
+def _tried(config, tried):
   """The row of a way, or how much memory it lacks."""
-  build = functools.partial(_decoder, config, way, num_parts=num_parts)
-  decoder = build(family, compilation.all_of(device))
+  devices = compilation.all_of(tried.device)
+  num_parts = config.mesh.model or max(1, len(devices) // config.mesh.data)
+  build = functools.partial(_decoder, config, tried, num_parts=num_parts)
+  decoder = build(devices)
   row = {'mesh': f'{config.mesh.data}x{num_parts}'}
   try:
     program = compilation.compile_decode(
-      decoder, device, batch_size=config.batch_size
+      decoder, tried.device, batch_size=tried.batch_size
     )
   except compilation.DoesNotFit as error:
     return row | {'fits': False, 'lacking_gigabytes': error.lacking / 1e9}
@@ -115,31 +160,26 @@ def _tried(config, family, device, way, num_parts):
     row['draft_length'] = topology.depth  # Of a chain.
   row |= _row(program)
   if config.run:
-    found = hardware.devices(device)
-    decoder = build(family, found, fill=True)
-    row |= _measured_on(decoder, config, program.num_bytes)
+    decoder = build(hardware.devices(tried.device), fill=True)
+    row |= _measured_on(decoder, config, tried.batch_size, program.num_bytes)
   return row
 
 
-def _decoder(config, way, family, devices, *, num_parts, fill=False):
+def _decoder(config, tried, devices, *, num_parts, fill=False):
   """The decoder of a way on some devices, with numbers or without."""
-  num_rows = config.mesh.data
+  num_rows, family = config.mesh.data, tried.target.family
   if num_rows * num_parts > 1:
     mesh = meshes.make(num_rows, num_parts, devices)
     split = config.mesh.split_drafters
     family = families.on_mesh(family, mesh, split_drafters=split)
   family = hardware.filled(family) if fill else family
-  return ways_lib.build(way, family, config.max_length).decoder
+  return ways_lib.build(tried.way, family, config.max_length).decoder
 
 
-def _measured_on(decoder, config, num_bytes):
+def _measured_on(decoder, config, batch_size, num_bytes):
   """What rounds take where they run, and the share of a copy's bandwidth."""
   seconds, bandwidth = hardware.round_seconds(
-    decoder,
-    config.batch_size,
-    config.max_length,
-    config.rounds,
-    config.repeats,
+    decoder, batch_size, config.max_length, config.rounds, config.repeats
   )
   return {
     'measured_ms': 1e3 * seconds,
@@ -149,14 +189,27 @@ def _measured_on(decoder, config, num_bytes):
 
 
 def figures(rows):
-  """Draws what is predicted of each way."""
-  label = 'tokens a second over plain decoding, predicted'
-  known = [row for row in rows if 'speed_up' in row]
-  if not known:
-    return {}
-  return {
-    'speed_up': plots.bars(known, 'device', 'speed_up', 'way', ylabel=label)
+  """Draws bytes over the least, and what is predicted of each way."""
+  labels = {
+    'over_least': 'bytes of a round over the least',
+    'speed_up': 'tokens a second over plain decoding, predicted',
   }
+  named = [row | {'place': _place(row, rows)} for row in rows]
+  return {
+    column: plots.bars(known, 'place', column, 'way', ylabel=label)
+    for column, label in labels.items()
+    if (known := [row for row in named if column in row])
+  }
+
+
+def _place(row, rows):
+  """What tells a row from others, but for its way."""
+  columns = {'target': '', 'device': '', 'batch_size': ' rows'}
+  return ', '.join(
+    f'{row[column]}{unit}'
+    for column, unit in columns.items()
+    if len({each[column] for each in rows}) > 1
+  )
 
 
 def abstract_family(shapes) -> families.Family:
@@ -221,16 +274,21 @@ def _row(program):
       for kind, number in program.operations.items()
     },
   }
+  found = program.found
+  if found.collectives:
+    row['collectives'] = ', '.join(
+      f'{num} {op}' for op, num in sorted(found.num_collectives.items())
+    )
+    row['collective_megabytes'] = sum(found.collectives.values()) / 1e6
   if program.device.bandwidth is not None:
     row['round_ms'] = 1e3 * program.seconds
   return row
 
 
-def _measured(measured, ways):
-  """Block efficiencies that were measured, by way."""
+def _measured(measured, labels):
+  """Block efficiencies that were measured, by the label of a way."""
   wanted = dict(measured.rows)
   rows = [row for file in measured.files for row in results.read(file)['rows']]
-  labels = {way.label for way in ways}
   return {
     row['way']: row['block_efficiency']
     for row in rows
@@ -256,10 +314,15 @@ def _predicted(rows, measured, acceptance=None):
       row['block_efficiency'] = tokens
       speed = 1e3 * tokens / row['round_ms']
       row['tokens_per_second'] = speed
-      speeds[row['device'], row['way']] = speed
+      speeds[_of(row), row['way']] = speed
   for row in rows:
-    own = speeds.get((row['device'], row['way']))
-    plain = speeds.get((row['device'], compare.REFERENCE))
+    own = speeds.get((_of(row), row['way']))
+    plain = speeds.get((_of(row), compare.REFERENCE))
     if own and plain:
       row['speed_up'] = own / plain
   return rows
+
+
+def _of(row):
+  """What the ways of a row are compared on."""
+  return tuple(row[column] for column in ('target', 'device', 'batch_size'))

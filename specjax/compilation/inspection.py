@@ -30,6 +30,8 @@ class Inspection(NamedTuple):
     host_transfers: instructions of a round that talk to the host.
     float64: instructions that compute in 64 bits.
     collectives: bytes that a round's collectives give each device, by op.
+    num_collectives: how many there are, by op; one of several arrays is one
+      for each.
   """
 
   copied_in_loop: dict[str, int]
@@ -37,6 +39,7 @@ class Inspection(NamedTuple):
   host_transfers: int
   float64: int
   collectives: dict[str, int]
+  num_collectives: dict[str, int]
 
 
 def inspect(counted: totals.Counted) -> Inspection:
@@ -48,16 +51,20 @@ def inspect(counted: totals.Counted) -> Inspection:
     each for own in module.computations.values() for each in own.values()
   )
   collectives: collections.Counter[str] = collections.Counter()
+  num_collectives: collections.Counter[str] = collections.Counter()
   for each in body:
     op = each.op.removesuffix('-start')
     if op in _COLLECTIVES:
-      collectives[op] += each.outputs[-1].num_bytes
+      arrays = _given(each)
+      collectives[op] += sum(array.num_bytes for array in arrays)
+      num_collectives[op] += len(arrays)
   return Inspection(
     _copied(counted, body),
     _copied(counted, entry),
     sum(map(_asks_host, body)),
     sum(array.dtype in _WIDE for each in every for array in each.outputs),
     dict(collectives),
+    dict(num_collectives),
   )
 
 
@@ -69,6 +76,13 @@ def _running(module, name) -> Iterator[hlo.Instruction]:
     for inner in called:
       if inner in module.computations:
         yield from _running(module, inner)
+
+
+def _given(each):
+  """The arrays that a collective gives each device."""
+  num = len(each.operands)
+  # What one that has only started reads may stand in front of what it gives.
+  return each.outputs[num : 2 * num] or each.outputs
 
 
 def _copied(counted, instructions):

@@ -15,7 +15,7 @@ _VOCAB = {'vocab_size': 64}
 
 
 def _row(way, round_ms=None, device='h100'):
-  row = {'device': device, 'way': way}
+  row = {'target': 'a', 'device': device, 'batch_size': 1, 'way': way}
   return row if round_ms is None else row | {'round_ms': round_ms}
 
 
@@ -26,6 +26,9 @@ def test_speed_ups_are_of_bytes_and_block_efficiencies():
   assert a['tokens_per_second'] == 200.0 and a['speed_up'] == 2.0
   assert 'speed_up' not in b  # Nobody has measured it.
   assert list(accelerators.figures(rows)) == ['speed_up']
+  b['over_least'] = 1.1
+  assert list(accelerators.figures(rows)) == ['over_least', 'speed_up']
+  del b['over_least']
   assert not accelerators.figures([b])
 
 
@@ -53,32 +56,29 @@ def test_chains_that_nobody_measured_accept_what_is_assumed():
 def test_the_fewest_devices_are_planned(monkeypatch):
   """Of eight heads that fit on four."""
   config = config_lib.get_config()
-  family = accelerators.abstract_family(
-    {'target': config.shapes.gemma_2b.to_dict()}
-  )
-  tried = []
+  target = accelerators._target(config, 'gemma_2b')
+  names = []
 
-  def fake(config, family, device, way, num_parts):
-    tried.append((device.name, num_parts))
-    return {'fits': num_parts >= fewest}
+  def fake(config, tried):
+    names.append(tried.device.name)
+    return {'fits': len(names) >= fewest}
 
   monkeypatch.setattr(accelerators, '_tried', fake)
-  device, fewest = compilation.find('v5e:1x1'), 4
-  row = accelerators._planned(config, family, device, None)
+  planned = accelerators._Try(target, compilation.find('v5e:1x1'), 1, None)
+  fewest = 3
+  row = accelerators._planned(config, planned)
   assert row == {'fits': True, 'device': 'v5e:2x2'}
-  assert tried == [('v5e:1x1', 1), ('v5e:1x2', 2), ('v5e:2x2', 4)]
+  assert names == ['v5e:1x1', 'v5e:1x2', 'v5e:2x2']
   config.mesh.data, fewest = 2, 99
-  row = accelerators._planned(config, family, device, None)
+  row = accelerators._planned(config, planned)
+  # Eight heads, on as many devices for each of two parts of the rows.
   assert row == {'fits': False, 'device': 'v5e:4x4'}
-  assert tried[-1] == ('v5e:4x4', 8)  # As many heads as there are.
 
 
 def test_a_target_is_known_or_the_config_of_a_checkpoint(tmp_path):
   config = config_lib.get_config()
-  config.model = 'llama_8b'
-  with pytest.raises(ValueError, match='one of gemma_2b, llama_13b'):
-    accelerators._shapes(config)
-  config.model = str(tmp_path)
+  with pytest.raises(ValueError, match='must be of gemma_2b, llama_13b'):
+    accelerators._target(config, 'llama_8b')
   fields = {
     'model_type': 'llama',
     'vocab_size': 64,
@@ -91,10 +91,16 @@ def test_a_target_is_known_or_the_config_of_a_checkpoint(tmp_path):
     'max_position_embeddings': 128,
   }
   (tmp_path / 'config.json').write_text(json.dumps(fields), encoding='utf-8')
-  shapes = accelerators._shapes(config)
-  family = accelerators.abstract_family(shapes)
+  family = accelerators._target(config, str(tmp_path)).family
   assert family.target.config.num_layers == 3
   assert family.drafters['draft'].config.vocab_size == 64
+
+
+def test_a_plan_looks_for_the_mesh_itself(tmp_path):
+  config = config_lib.get_config('models')
+  config.mesh.model = 8
+  with pytest.raises(ValueError, match='must be None with plan, got 8'):
+    accelerators.run(config, tmp_path)
 
 
 def test_what_is_run_is_there_and_has_room():

@@ -13,7 +13,7 @@ _HEADS = {'eagle': _RECIPE, 'eagle3': _RECIPE, 'medusa': {}}
 _TRAINED = {'all': tuple(_HEADS), **{kind: (kind,) for kind in _HEADS}}
 
 VARIANTS = {
-  'accelerators': (None, 'heads'),
+  'accelerators': (None, 'models', 'heads'),
   'evaluate': (None, 'smollm2', 'mini/heads'),
   **{f'train/heads/{name}': ('smollm2', 'mini') for name in _TRAINED},
   'train/heads/specialist': ('code', 'math'),
@@ -22,11 +22,14 @@ VARIANTS = {
 CHANGES = {
   'accelerators': {
     'devices': ('cpu',),
-    'model': 'tiny',
+    'targets': ('tiny',),
     'shapes': {'tiny': {'vocab_size': 64, **toys.TINY}},
+    'batch_sizes': (2,),
     'drafters': {
-      'draft': toys.TINY,
-      'eagle': {'kind': 'eagle', 'head_size': 16},
+      'others': {
+        'draft': toys.TINY,
+        'eagle': {'kind': 'eagle', 'head_size': 16},
+      },
     },
     'ways': ('none', 'feature_head(eagle):2', 'draft:2x2/otm'),
     'max_length': 64,
