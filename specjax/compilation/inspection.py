@@ -7,6 +7,7 @@ to the host or is computed in float64 was not meant.
 
 import collections
 from collections.abc import Iterator
+import re
 from typing import NamedTuple
 
 from specjax.compilation import hlo
@@ -50,39 +51,51 @@ def inspect(counted: totals.Counted) -> Inspection:
   every = (
     each for own in module.computations.values() for each in own.values()
   )
+  given = list(_given(module, totals.loop_body(module)).values())
+  num = collections.Counter(op for op, arrays in given for _ in arrays)
   collectives: collections.Counter[str] = collections.Counter()
-  num_collectives: collections.Counter[str] = collections.Counter()
-  for each in body:
-    op = each.op.removesuffix('-start')
-    if op in _COLLECTIVES:
-      arrays = _given(each)
-      collectives[op] += sum(array.num_bytes for array in arrays)
-      num_collectives[op] += len(arrays)
+  for op, arrays in given:
+    collectives[op] += sum(array.num_bytes for array in arrays)
   return Inspection(
     _copied(counted, body),
     _copied(counted, entry),
     sum(map(_asks_host, body)),
     sum(array.dtype in _WIDE for each in every for array in each.outputs),
     dict(collectives),
-    dict(num_collectives),
+    dict(num),
   )
 
 
 def _running(module, name) -> Iterator[hlo.Instruction]:
   """Yields what runs as an instruction of its own, in all that is called."""
+  return _all(module, name, fused=False)
+
+
+def _all(module, name, fused=True) -> Iterator[hlo.Instruction]:
+  """Yields the instructions of a computation, and of all that is called."""
   for each in module.computations[name].values():
     yield each
-    called = () if each.op == 'fusion' else each.called(*totals.CALLED)
-    for inner in called:
+    enters = fused or each.op != 'fusion'
+    for inner in each.called(*totals.CALLED) if enters else ():
       if inner in module.computations:
-        yield from _running(module, inner)
+        yield from _all(module, inner, fused)
 
 
-def _given(each):
-  """The arrays that a collective gives each device."""
-  num = len(each.operands)
-  # What one that has only started reads may stand in front of what it gives.
-  return each.outputs[num : 2 * num] or each.outputs
+def _given(module, body):
+  """What each collective of a round gives a device: its op and arrays.
+
+  Those of one channel are one: compilers for TPU spread one over fusions.
+  """
+  found = {}
+  for each in _all(module, body):
+    op = each.op.removesuffix('-start')
+    if op in _COLLECTIVES:
+      channel = re.search(r'channel_id=(\d+)', each.attributes)
+      num = len(each.operands)
+      # What one that has only started reads may stand before what it gives.
+      arrays = each.outputs[num : 2 * num] or each.outputs
+      found[channel[1] if channel else len(found)] = op, arrays
+  return found
 
 
 def _copied(counted, instructions):

@@ -139,14 +139,17 @@ def of_parameter(
 # Functions.
 
 # Outputs of which the first axis is cut, which is of rows; and those of which
-# the heads of keys and values `[B, H, S, D]` are cut, too.
-_ROWS, _CACHE = 'rows', 'cache'
+# the heads of keys and values `[B, H, S, D]` are cut, too. Logits are whole in
+# the end, but computed in parts: else, XLA gathers the table that makes them.
+_ROWS, _CACHE, _LOGITS = 'rows', 'cache', 'logits'
+# Of a layout and a number of axes, the axis along which parts stand.
+_CUT = {(_CACHE, 4): 1, (_LOGITS, 3): 2}
 # By the names of functions: all of the output, or each of its parts.
 _LAYOUTS: dict[type, dict[str, str | tuple[str, ...]]] = {
   base.LanguageModel: {
     'init_cache': _CACHE,
     'prefill': (_CACHE, _ROWS),
-    'extend': (_ROWS, _ROWS, _CACHE),
+    'extend': (_LOGITS, _ROWS, _CACHE),
     'commit': _CACHE,
     'rollback': _CACHE,
   },
@@ -154,11 +157,11 @@ _LAYOUTS: dict[type, dict[str, str | tuple[str, ...]]] = {
     'init_cache': _CACHE,
     'fuse': _ROWS,
     'extend': (_ROWS, _CACHE),
-    'predict': _ROWS,
+    'predict': _LOGITS,
     'likeliest': _ROWS,
     'commit': _CACHE,
   },
-  base.ParallelHead: {'predict': _ROWS, 'likeliest': _ROWS},
+  base.ParallelHead: {'predict': _LOGITS, 'likeliest': _ROWS},
 }
 
 
@@ -205,7 +208,10 @@ def _laid_out(function, layout, mesh, split):
 
 def _cut(tree, layout, mesh, split):
   """Says how arrays with an axis of rows in front are cut."""
-  num_rows, num_heads = mesh.shape[meshes.DATA], mesh.shape[meshes.MODEL]
+  num_rows, num_parts = mesh.shape[meshes.DATA], mesh.shape[meshes.MODEL]
+  lie = lambda leaf, spec: jax.lax.with_sharding_constraint(
+    leaf, jax.sharding.NamedSharding(mesh, spec)
+  )
 
   def cut(leaf):
     if leaf.shape[0] % num_rows:
@@ -213,11 +219,12 @@ def _cut(tree, layout, mesh, split):
         f'A batch must be a multiple of {num_rows}, the size of '
         f'{meshes.DATA!r} in the mesh, got {leaf.shape[0]} rows.'
       )
-    by_heads = layout == _CACHE and split and leaf.ndim == 4
-    divides = by_heads and leaf.shape[1] % num_heads == 0
-    spec = _P(meshes.DATA, meshes.MODEL) if divides else _P(meshes.DATA)
-    sharding = jax.sharding.NamedSharding(mesh, spec)
-    return jax.lax.with_sharding_constraint(leaf, sharding)
+    rows = _P(meshes.DATA)
+    axis = _CUT.get((layout, leaf.ndim))
+    if not split or axis is None or leaf.shape[axis] % num_parts:
+      return lie(leaf, rows)
+    leaf = lie(leaf, _P(*rows, *[None] * (axis - 1), meshes.MODEL))
+    return leaf if layout == _CACHE else lie(leaf, rows)
 
   return jax.tree.map(cut, tree)
 

@@ -59,6 +59,24 @@ def test_copies_are_found_in_branches_and_before_the_loop():
   assert not (found.host_transfers or found.float64 or found.collectives)
 
 
+def test_a_collective_that_is_spread_over_fusions_is_one():
+  computation = """
+%part (c: f32[4,2]) -> f32[8,2] {
+  %c = f32[4,2]{1,0} parameter(0)
+  ROOT %g = f32[8,2]{1,0} all-gather(%c), channel_id=3
+}
+
+"""
+  calls = '\n  '.join(
+    f'%n{i} = f32[8,2]{{1,0}} fusion(%c), kind=kCustom, calls=%part'
+    for i in range(2)
+  )
+  text = _TEXT.replace('BODY', calls).replace('%body', f'{computation}%body', 1)
+  found = inspection.inspect(totals.Counted(hlo.parse(text), lambda _: 'rest'))
+  assert found.collectives == {'all-gather': 64}
+  assert found.num_collectives == {'all-gather': 1}
+
+
 def test_what_stays_on_the_chip_is_no_copy():
   line = '%n = f32[4,2]{1,0:S(1)} copy(%c)'
   assert _inspect(line) == _inspect()
@@ -82,6 +100,11 @@ def test_what_stays_on_the_chip_is_no_copy():
       '%n = (f32[4,2], f32[8,2]) all-gather-start(%c)',
       'collectives',
       {'all-gather': 64},
+    ),
+    (
+      '%n = (f32[4,2], f32[4,2]) all-reduce-start(%c, %c)',
+      'num_collectives',
+      {'all-reduce': 2},
     ),
   ],
 )

@@ -9,6 +9,7 @@ from experiments.common import ways as ways_lib
 from specjax import compilation
 from specjax import decoding
 from specjax import families
+from specjax import meshes
 from specjax.compilation import devices
 from specjax.compilation import hlo
 from specjax.compilation import inspection
@@ -57,6 +58,32 @@ def test_loops_copy_no_cache_and_ask_no_host(family, device, way):
   assert not found.host_transfers
   assert not found.float64
   assert not found.collectives
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['v5e:1x2', 'h100:2'])
+def test_devices_give_each_other_what_a_call_adds_up(family, name, find):
+  """Two products a layer and the embedding; logits, and no table for them."""
+  device = find(name)
+  abstract = lambda model: model._replace(
+    params=jax.eval_shape(lambda: model.params)
+  )
+  mesh = meshes.make(1, 2, compilation.all_of(device))
+  medium = family.drafters['medium']  # On each device as a whole.
+  family = family._replace(
+    target=abstract(family.target), drafters={'medium': abstract(medium)}
+  )
+  family = families.on_mesh(family, mesh)
+  found = _compiled(_decoder(family, {'arm': 'medium:4'}), device).found
+  config = family.target.config
+  assert found.num_collectives == {
+    'all-reduce': 2 * config.num_layers + 1,
+    'all-gather': 1,
+  }
+  logits = _BATCH_SIZE * 5 * config.vocab_size
+  # TPUs fill tiles of eight.
+  assert found.collectives['all-gather'] <= 4 * logits * 8 / 5
+  assert not found.copied_in_loop.get(totals.CACHES)
 
 
 @pytest.mark.slow
