@@ -187,6 +187,7 @@ def get_config(table='drafter'):
         'way',
         'fits',
         'lacking_gigabytes',
+        'needs',
         'peak_gigabytes',
         'gigabytes',
         'over_least',

@@ -39,7 +39,7 @@ _MOST_DEVICES = 64
 # Of rows that have one: of ways that do not fit, of several devices, and of
 # rounds that have run.
 _NOT_ALWAYS = (
-  *('lacking_gigabytes', 'collectives', 'collective_megabytes'),
+  *('lacking_gigabytes', 'needs', 'collectives', 'collective_megabytes'),
   *('measured_ms', 'share_of_copy'),
 )
 
@@ -129,12 +129,8 @@ def _target(config, name):
 
 def _planned(config, planned):
   """The row of the fewest devices on which a way fits, along 'model'."""
-  row, num_heads = {}, planned.target.family.target.config.num_heads
-  for doublings in range(_MOST_DEVICES.bit_length()):
-    num = 2**doublings
-    if num_heads % num:
-      break
-    device = compilation.several(planned.device, config.mesh.data * num)
+  row = {}
+  for device in _more_and_more(config, planned):
     row = _tried(config, planned._replace(device=device))
     row['device'] = device.name
     if row['fits']:
@@ -142,32 +138,64 @@ def _planned(config, planned):
   return row
 
 
+def _more_and_more(config, tried):
+  """Devices of a kind, of which 'model' divides the target's heads."""
+  num_heads = tried.target.family.target.config.num_heads
+  for doublings in range(_MOST_DEVICES.bit_length()):
+    num = 2**doublings
+    if num_heads % num:
+      return
+    yield compilation.several(tried.device, config.mesh.data * num)
+
+
 def _tried(config, tried):
-  """The row of a way, or how much memory it lacks."""
-  devices = compilation.all_of(tried.device)
-  num_parts = config.mesh.model or max(1, len(devices) // config.mesh.data)
-  build = functools.partial(_decoder, config, tried, num_parts=num_parts)
-  decoder = build(devices)
+  """The row of a way, or how much memory it lacks, and what would do."""
+  num_parts = _num_parts(config, tried.device)
   row = {'mesh': f'{config.mesh.data}x{num_parts}'}
+  decoder = _decoder(config, tried)
   try:
     program = compilation.compile_decode(
       decoder, tried.device, batch_size=tried.batch_size
     )
   except compilation.DoesNotFit as error:
-    return row | {'fits': False, 'lacking_gigabytes': error.lacking / 1e9}
+    row |= {'fits': False, 'lacking_gigabytes': error.lacking / 1e9}
+    return row if config.plan else row | {'needs': _needed(config, tried)}
   topology = decoder.round_fn.arms[0].drafter.topology
   if topology.num_nodes == topology.depth:
     row['draft_length'] = topology.depth  # Of a chain.
   row |= _row(program)
   if config.run:
-    decoder = build(hardware.devices(tried.device), fill=True)
+    found = hardware.devices(tried.device)
+    decoder = _decoder(config, tried, found, fill=True)
     row |= _measured_on(decoder, config, tried.batch_size, program.num_bytes)
   return row
 
 
-def _decoder(config, tried, devices, *, num_parts, fill=False):
+def _needed(config, tried):
+  """The fewest devices that hold parameters and caches; '' if none do."""
+  config = config.copy_and_resolve_references()
+  config.mesh.model = None
+  for device in _more_and_more(config, tried):
+    decoder = _decoder(config, tried._replace(device=device))
+    try:
+      compilation.check_fits(decoder, device, batch_size=tried.batch_size)
+    except compilation.DoesNotFit:
+      continue
+    return device.name
+  return ''
+
+
+def _num_parts(config, device):
+  """How many devices stand along 'model': all, if the config does not say."""
+  num = len(compilation.all_of(device))
+  return config.mesh.model or max(1, num // config.mesh.data)
+
+
+def _decoder(config, tried, devices=None, *, fill=False):
   """The decoder of a way on some devices, with numbers or without."""
+  devices = devices or compilation.all_of(tried.device)
   num_rows, family = config.mesh.data, tried.target.family
+  num_parts = _num_parts(config, tried.device)
   if num_rows * num_parts > 1:
     mesh = meshes.make(num_rows, num_parts, devices)
     split = config.mesh.split_drafters

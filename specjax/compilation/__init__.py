@@ -8,6 +8,7 @@ from specjax.compilation.inspection import Inspection
 from specjax.compilation.programs import DoesNotFit
 from specjax.compilation.programs import Memory
 from specjax.compilation.programs import Program
+from specjax.compilation.programs import check_fits
 from specjax.compilation.programs import compile_decode
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
   'Memory',
   'Program',
   'all_of',
+  'check_fits',
   'compile_decode',
   'find',
   'several',

@@ -105,7 +105,7 @@ def compile_decode(
     DoesNotFit: the device has too little memory.
     ValueError: the device's compiler is not installed.
   """
-  params, placed = _abstract(decoder, device, batch_size)
+  params, placed = check_fits(decoder, device, batch_size=batch_size)
   compiled = _compiled(
     decoding.decode.trace(decoder.round_fn, params, placed), device
   )
@@ -131,17 +131,33 @@ def compile_decode(
   )
 
 
-def _abstract(decoder, device, batch_size):
-  """Shapes of parameters and of the first state, as they lie on a device."""
+def check_fits(
+  decoder: decoding.Decoder, device: devices.Device, *, batch_size: int = 1
+) -> tuple[decoding.Params, decoding.DecodeState]:
+  """Refuses a decode whose parameters and caches a device cannot hold.
+
+  This takes seconds where `compile_decode`, whose arguments it has, takes
+  minutes; the loop needs some more memory.
+
+  Returns:
+    Shapes of the parameters and of the first state, as they lie on devices.
+
+  Raises:
+    DoesNotFit: the device has too little memory.
+  """
   on_mesh = _on_mesh(decoder.params)
   params = decoder.params if on_mesh else _on_first(device, decoder.params)
-  # Before minutes are spent on it.
-  _check_fits(device, _num_bytes(jax.tree.map(_on_one, params)))
+  size = _num_bytes(jax.tree.map(_on_one, params))
+  _check_fits(device, size)
   traced = decoder.trace_init(batch_size)
-  if not on_mesh:
-    return params, _on_first(device, traced.out_info)
-  shardings = _compiled(traced, device).output_shardings
-  return params, jax.tree.map(_placed, traced.out_info, shardings)
+  if on_mesh:
+    shardings = _compiled(traced, device).output_shardings
+    placed = jax.tree.map(_placed, traced.out_info, shardings)
+  else:
+    placed = _on_first(device, traced.out_info)
+  caches = _caches(jax.tree.map(_on_one, placed))
+  _check_fits(device, size + _num_bytes(caches))
+  return params, placed
 
 
 def _on_first(device, tree):

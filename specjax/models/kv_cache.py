@@ -50,7 +50,7 @@ def windows(size: int, copied: bool = False) -> list[int]:
       XLA does for GPUs. Windows above a third of the cache do not pay then.
   """
   widths = [_SHORTEST]
-  while 9 * widths[-1] < 4 * size:  # No window is a little shorter than all.
+  while 2 * widths[-1] < size:
     widths.append(2 * widths[-1])
   largest = size // 3 if copied else size - 1
   return [width for width in widths if width <= largest] + [size]

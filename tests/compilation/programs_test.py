@@ -84,9 +84,10 @@ def test_a_token_takes_two_operations_for_each_weight():
 @pytest.mark.slow
 @pytest.mark.parametrize('name', _ACCELERATORS)
 def test_a_decode_compiles_for_accelerators(name, find):
-  """And multiplies as much as on the CPU."""
+  """And multiplies as much as on the CPU, but for lone rows."""
   here, there = (
-    compilation.compile_decode(_decoder(), find(each)) for each in ('cpu', name)
+    compilation.compile_decode(_decoder(), find(each), batch_size=2)
+    for each in ('cpu', name)
   )
   assert there.seconds > 0
   assert there.operations['weights'] == here.operations['weights']
@@ -98,6 +99,11 @@ def test_a_program_that_does_not_fit_says_how_much_it_lacks():
   with pytest.raises(compilation.DoesNotFit, match='fit on cpu') as caught:
     compilation.compile_decode(plain, small)
   assert caught.value.lacking >= 4 * size - 1e3
+  # Parameters alone fit, but not the caches of so many rows.
+  larger = small._replace(memory=4.0 * size + 1e6)
+  with pytest.raises(compilation.DoesNotFit):
+    compilation.check_fits(plain, larger, batch_size=4096)
+  assert compilation.check_fits(plain, larger)
   message = 'Ran out. Exceeded hbm capacity by 1.5G.'
   assert programs._exceeded(message) == 1.5 * 2**30
   assert programs._exceeded('Ran out.') == 0

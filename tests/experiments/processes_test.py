@@ -12,6 +12,7 @@ from tests import xla
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _DEVICES = 4  # Of each process.
+_PROMPTS = 64
 _MESH = '--config.mesh.data=4', '--config.mesh.model=2'
 
 
@@ -23,17 +24,19 @@ def _free_port():
 
 @pytest.fixture(name='asked')
 def _asked(tmp_path):
-  """What every run is asked for: eight prompts in a batch."""
+  """What every run is asked for: a bandit for each of eight rows in a batch."""
   file = tmp_path / 'prompts.jsonl'
   lines = [
     {'domain': 'any', 'prompt': f'What is {i} and {i}?', 'response': ''}
-    for i in range(8)
+    for i in range(_PROMPTS)
   ]
   file.write_text('\n'.join(map(json.dumps, lines)), encoding='utf-8')
   return (
     '--config=configs/decode.py',
     f'--config.prompts_file={file}',
-    "--config.arms=('small:2',)",
+    "--config.arms=('small:2', 'small:4')",
+    '--config.bandit=ucb_spec',
+    '--config.per_row=true',
     '--config.batch_size=8',
     '--config.max_new_tokens=8',
     '--config.max_length=64',
@@ -78,7 +81,7 @@ def test_two_processes_say_what_one_says(asked, tmp_path):
   alone = _start(tmp_path / 'alone', *asked)
   assert alone.wait(timeout=600) == 0
   expected = _outcomes(tmp_path / 'alone')
-  assert expected
+  assert sum(len(each['records']) for each in expected) == _PROMPTS
   assert _outcomes(tmp_path / 'both') == expected
   assert _outcomes(tmp_path / 'both' / 'process_1') == expected
   # One shows what comes out.

@@ -270,8 +270,7 @@ def test_pending_entries_append_along_their_tokens():
     (24, [24]),
     (256, [256]),
     (300, [256, 300]),
-    (1100, [256, 512, 1100]),
-    (1300, [256, 512, 1024, 1300]),
+    (1100, [256, 512, 1024, 1100]),
   ],
 )
 def test_windows_double_up_to_the_buffer(size, widths):
