@@ -82,15 +82,15 @@ def test_a_token_takes_two_operations_for_each_weight():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', _ACCELERATORS)
-def test_a_decode_compiles_for_accelerators(name, find):
-  """And multiplies as much as on the CPU, but for lone rows."""
+@pytest.mark.parametrize('name, most', [('v5e:1x1', 1), ('h100', 2)])
+def test_a_decode_compiles_for_accelerators(name, most, find):
+  """And multiplies as much as on the CPU; GPUs take a lone row twice."""
   here, there = (
-    compilation.compile_decode(_decoder(), find(each), batch_size=2)
-    for each in ('cpu', name)
+    compilation.compile_decode(_decoder(), find(each)) for each in ('cpu', name)
   )
   assert there.seconds > 0
-  assert there.operations['weights'] == here.operations['weights']
+  ratio = there.operations['weights'] / here.operations['weights']
+  assert 1 <= ratio <= most
 
 
 def test_a_program_that_does_not_fit_says_how_much_it_lacks():
@@ -110,6 +110,7 @@ def test_a_program_that_does_not_fit_says_how_much_it_lacks():
 
 
 def test_flags_of_the_cpu_are_hidden_from_other_compilers(monkeypatch):
+  jax.devices('cpu')  # It reads its flags when it starts.
   monkeypatch.setenv('XLA_FLAGS', '--xla_cpu_of_this_one=true')
   with pytest.raises(KeyError), devices.without_flags():
     print(os.environ['XLA_FLAGS'])
