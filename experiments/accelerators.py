@@ -46,24 +46,7 @@ _NOT_ALWAYS = (
 
 def run(config, workdir):
   """Returns a row for each way, batch size, device and target."""
-  configs.check_counts(config, ['batch_sizes'])
-  if config.plan and config.mesh.model is not None:
-    raise ValueError(
-      'mesh.model is what a plan looks for, and must be None with plan, got '
-      f'{config.mesh.model}.'
-    )
-  found = [compilation.find(name) for name in config.devices]
-  if config.run:
-    for device in found:  # Before minutes are spent on them.
-      hardware.devices(device)
-  targets = [_target(config, name) for name in config.targets]
-  tries = [
-    _Try(target, device, batch_size, way)
-    for target in targets
-    for device in found
-    for batch_size in config.batch_sizes
-    for way in ways_lib.parse_all(config, list(target.family.drafters))
-  ]
+  tries = _tries(config)
   names = 'mesh', 'plan', 'run', 'max_length'
   shared = {name: config.to_dict()[name] for name in names}
   units = [
@@ -109,6 +92,27 @@ class _Try(NamedTuple):
   device: compilation.Device
   batch_size: int
   way: ways_lib.Way
+
+
+def _tries(config):
+  """All that a config asks for."""
+  configs.check_counts(config, ['batch_sizes'])
+  if config.plan and config.mesh.model is not None:
+    raise ValueError(
+      'mesh.model is what a plan looks for, and must be None with plan, got '
+      f'{config.mesh.model}.'
+    )
+  devices = [compilation.find(name) for name in config.devices]
+  if config.run:
+    for device in devices:  # Before minutes are spent on them.
+      hardware.devices(device)
+  return [
+    _Try(target, device, batch_size, way)
+    for target in [_target(config, name) for name in config.targets]
+    for device in devices
+    for batch_size in config.batch_sizes
+    for way in ways_lib.parse_all(config, list(target.family.drafters))
+  ]
 
 
 def _target(config, name):
