@@ -119,7 +119,7 @@ _TABLES = {
   },
   'models': {
     'targets': tuple(_SHAPES),
-    'devices': ('v5e:1x1', 'v5p:1x1x1', 'h100'),
+    'devices': ('v5p:1x1x1', 'h100'),
     'batch_sizes': (8,),
     'ways': ('none', 'draft:4'),
     'plan': True,

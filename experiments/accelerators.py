@@ -154,6 +154,7 @@ def _more_and_more(config, tried):
 
 def _tried(config, tried):
   """The row of a way, or how much memory it lacks, and what would do."""
+  jax.clear_caches()  # Programs of one target after the other fill the memory.
   num_parts = _num_parts(config, tried.device)
   row = {'mesh': f'{config.mesh.data}x{num_parts}'}
   decoder = _decoder(config, tried)
