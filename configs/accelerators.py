@@ -18,9 +18,10 @@ the device's bandwidth. Of speed, what is predicted is for chains that accept
 each token with the chance `acceptance`, or for ways whose block efficiency is
 in `measured.files`: for `:heads`, those of SmolLM2's heads (the results of
 configs/benchmark/heads.py and trees.py). Beside a target of 7B at batch 1, the
-best head is predicted to be 2.13 times as fast as plain decoding on a v5e, with
-a tree of 59 nodes, and 1.45 times on an H100, where XLA copies caches in calls
-for more than one token.
+best head is predicted to be 2.12 times as fast as plain decoding on a v5e, with
+a tree of 59 nodes, and 1.66 times on an H100, with one of 25: there, the scores
+of attention are written and read again, which counts as memory's traffic,
+though a large L2 may hold them.
 
 On a machine with such a device, without the variable, `--config.run=true` also
 measures a round there, with random weights: `share_of_copy` is the share of the
