@@ -237,9 +237,9 @@ def figures(rows):
 
 def _place(row, rows):
   """What tells a row from others, but for its way."""
-  columns = {'target': '', 'device': '', 'batch_size': ' rows'}
+  columns = {'target': '', 'device': '', 'batch_size': 'batch '}
   return ', '.join(
-    f'{row[column]}{unit}'
+    f'{unit}{row[column]}'
     for column, unit in columns.items()
     if len({each[column] for each in rows}) > 1
   )
