@@ -7,6 +7,7 @@ this makes of a block efficiency is predicted.
 
 import dataclasses
 import functools
+import itertools
 import os
 from typing import Any
 from typing import NamedTuple
@@ -106,13 +107,34 @@ def _tries(config):
   if config.run:
     for device in devices:  # Before minutes are spent on them.
       hardware.devices(device)
+  targets = [_target(config, name) for name in config.targets]
+  for target, device in itertools.product(targets, devices):
+    if not config.plan:
+      _check_mesh(config, target, device)
   return [
     _Try(target, device, batch_size, way)
-    for target in [_target(config, name) for name in config.targets]
+    for target in targets
     for device in devices
     for batch_size in config.batch_sizes
     for way in ways_lib.parse_all(config, list(target.family.drafters))
   ]
+
+
+def _check_mesh(config, target, device):
+  """Refuses a mesh before minutes are spent on others."""
+  num, data = _num_devices(device), config.mesh.data
+  if config.mesh.model is None and (data & (data - 1) or num % data):
+    raise ValueError(
+      f'mesh.data must be a power of two that divides the {num} devices of '
+      f'{device.name}, got {data}.'
+    )
+  num_parts = _num_parts(config, device)
+  num_heads = target.family.target.config.num_heads
+  if num_heads % num_parts:
+    raise ValueError(
+      f'mesh.model must divide the {num_heads} attention heads of '
+      f'{target.name}, got {num_parts} on {device.name}.'
+    )
 
 
 def _target(config, name):
@@ -181,6 +203,8 @@ def _needed(config, tried):
   config = config.copy_and_resolve_references()
   config.mesh.model = None
   for device in _more_and_more(config, tried):
+    if _num_devices(device) <= _num_devices(tried.device):
+      continue  # They were too few.
     decoder = _decoder(config, tried._replace(device=device))
     try:
       compilation.check_fits(decoder, device, batch_size=tried.batch_size)
@@ -192,8 +216,12 @@ def _needed(config, tried):
 
 def _num_parts(config, device):
   """How many devices stand along 'model': all, if the config does not say."""
-  num = len(compilation.all_of(device))
-  return config.mesh.model or max(1, num // config.mesh.data)
+  return config.mesh.model or _num_devices(device) // config.mesh.data
+
+
+def _num_devices(device):
+  """How many devices a name stands for; CPUs count as one."""
+  return 1 if device.platform == 'cpu' else len(compilation.all_of(device))
 
 
 def _decoder(config, tried, devices=None, *, fill=False):

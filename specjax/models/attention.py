@@ -219,7 +219,7 @@ class Attention(nnx.Module):
 
 
 def _attend_within(groups, cap, widths, query, parts):
-  """The same, over the first keys of the first set: as many as its window has.
+  """As `_attend`, over the first keys of the first set: those of its window.
 
   A branch for each window: what lies behind it is not even read.
   """

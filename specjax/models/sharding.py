@@ -71,10 +71,18 @@ def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
   given: Any = model
   if split:
     check_heads(given.config, mesh)
-  return given._replace(
-    functions=lay_out(given.functions, mesh, split=split),
-    params=place(given.config, given.params, mesh, split=split),
+  params = place(given.config, given.params, mesh, split=split)
+  functions = lay_out(
+    given.functions, mesh, split=split, parts=_makes_parts(params)
   )
+  return given._replace(functions=functions, params=params)
+
+
+def _makes_parts(params):
+  """Whether the matrix that makes logits is cut along the vocabulary."""
+  maker = params.get('head', params.get('embedding'))
+  axes = [leaf.sharding.spec for leaf in jax.tree.leaves(maker)]
+  return any(meshes.MODEL in spec for spec in axes)
 
 
 def check_heads(config: Any, mesh: _Mesh) -> None:
@@ -161,12 +169,14 @@ _LAYOUTS: dict[type, dict[str, str | tuple[str, ...]]] = {
     'likeliest': _ROWS,
     'commit': _CACHE,
   },
-  base.ParallelHead: {'predict': _LOGITS, 'likeliest': _ROWS},
+  base.ParallelHead: {'predict': _ROWS, 'likeliest': _ROWS},
 }
 
 
 @registry.component
-def lay_out(functions: Any, mesh: _Mesh, *, split: bool = True) -> Any:
+def lay_out(
+  functions: Any, mesh: _Mesh, *, split: bool = True, parts: bool = True
+) -> Any:
   """Returns a model's functions, whose outputs lie on a mesh.
 
   Logits are whole on each device of a row: verification needs nothing else of
@@ -176,31 +186,31 @@ def lay_out(functions: Any, mesh: _Mesh, *, split: bool = True) -> Any:
     functions: of a language model or a head.
     mesh: from `meshes.make`.
     split: whether caches are cut along heads, too.
+    parts: whether logits are computed in parts, as by a matrix that is cut.
   """
   laid = {
-    name: _laid_out(getattr(functions, name), layout, mesh, split)
+    name: _laid_out(getattr(functions, name), layout, mesh, split, parts)
     for name, layout in _LAYOUTS[type(functions)].items()
   }
   leave = getattr(functions, 'exit', None)
   if leave is not None:
     laid['exit'] = lambda num_layers: lay_out(
-      leave(num_layers), mesh, split=split
+      leave(num_layers), mesh, split=split, parts=parts
     )
   return functions._replace(**laid)
 
 
-def _laid_out(function, layout, mesh, split):
+def _laid_out(function, layout, mesh, split, in_parts):
   """One function, whose output lies as a layout says."""
+  is_cut = {_ROWS: False, _CACHE: split, _LOGITS: in_parts}
+  cut = lambda tree, layout: _cut(tree, layout, mesh, is_cut[layout])
 
   @functools.wraps(function)
   def laid_out(*args, **options):
     output = function(*args, **options)
     if isinstance(layout, str):
-      return _cut(output, layout, mesh, split)
-    parts = (
-      _cut(part, each, mesh, split)
-      for part, each in zip(output, layout, strict=True)
-    )
+      return cut(output, layout)
+    parts = (cut(part, each) for part, each in zip(output, layout, strict=True))
     return type(output)(*parts) if hasattr(output, '_fields') else tuple(parts)
 
   return laid_out

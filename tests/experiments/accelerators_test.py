@@ -103,6 +103,16 @@ def test_a_plan_looks_for_the_mesh_itself(tmp_path):
     accelerators.run(config, tmp_path)
 
 
+def test_meshes_are_refused_before_anything_is_compiled(tmp_path):
+  config = config_lib.get_config()
+  config.devices, config.mesh.data = ('cpu',), 3
+  with pytest.raises(ValueError, match='power of two .* 1 devices of cpu'):
+    accelerators.run(config, tmp_path)
+  config.mesh.data, config.mesh.model = 1, 5
+  with pytest.raises(ValueError, match='divide the 32 .*got 5 on cpu'):
+    accelerators.run(config, tmp_path)
+
+
 def test_what_is_run_is_there_and_has_room():
   with pytest.raises(ValueError, match='there to run on'):
     hardware.devices(compilation.find('h100'))

@@ -275,9 +275,8 @@ def test_pending_entries_append_along_their_tokens():
 )
 def test_windows_double_up_to_the_buffer(size, widths):
   assert kv_cache.windows(size) == widths
-  copied = kv_cache.windows(size, copied=True)
-  assert copied == [*widths[: len(copied) - 1], size]
-  assert all(3 * width <= size for width in copied[:-1])
+  short = [width for width in widths if 3 * width <= size]
+  assert kv_cache.windows(size, copied=True) == [*short, size]
 
 
 @pytest.mark.parametrize('size', [24, 300, 1030])
