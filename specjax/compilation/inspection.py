@@ -8,6 +8,7 @@ to the host or is computed in float64 was not meant.
 import collections
 from collections.abc import Iterator
 import re
+from typing import Any
 from typing import NamedTuple
 
 from specjax.compilation import hlo
@@ -86,7 +87,7 @@ def _given(module, body):
 
   Those of one channel are one: compilers for TPU spread one over fusions.
   """
-  found = {}
+  found: dict[Any, tuple[str, tuple[hlo.Array, ...]]] = {}
   for each in _all(module, body):
     op = each.op.removesuffix('-start')
     if op in _COLLECTIVES:
