@@ -216,7 +216,7 @@ def _needed(config, tried):
 
 def _num_parts(config, device):
   """How many devices stand along 'model': all, if the config does not say."""
-  return config.mesh.model or _num_devices(device) // config.mesh.data
+  return config.mesh.model or max(1, _num_devices(device) // config.mesh.data)
 
 
 def _num_devices(device):

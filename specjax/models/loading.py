@@ -107,13 +107,10 @@ def load(
   functions = adapters.language_model(
     source.config, dtype or _main_dtype(params)
   )
-  return Checkpoint(
-    source.config,
-    functions if mesh is None else sharding.lay_out(functions, mesh),
-    params,
-    source.tokenizer,
-    source.stop_tokens,
+  made = Checkpoint(
+    source.config, functions, params, source.tokenizer, source.stop_tokens
   )
+  return made if mesh is None else sharding.shard(made, mesh)
 
 
 def read_config(path: str | os.PathLike[str]) -> config_lib.Config:

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import padding
 from specjax import trees
 from specjax.models import adapters
+from specjax.models import attention
 from specjax.models import config as config_lib
 from specjax.models import kv_cache
 
@@ -291,6 +293,28 @@ def test_a_window_holds_all_that_is_seen(size, lengths):
   cache = _prefill(_PARAMS, cache, texts, lengths)[0]
   logits = _extend(_PARAMS, cache, _behind(lengths, 4, texts)).logits
   _assert_close(logits, _behind(lengths, 4, _whole(texts)))
+
+
+@pytest.mark.parametrize('length', [5, 257, 600, 1100])
+def test_windows_of_gpus_hold_all_that_is_seen(length):
+  """They are fewer, and compiled for GPUs alone."""
+  size = 1100
+  query, keys, values = (
+    jnp.asarray(_RNG.normal(size=(1, 2, num, 4)), jnp.float32)
+    for num in (3, size, size)
+  )
+  mask = jnp.broadcast_to(jnp.arange(size) < length, (1, 3, size))
+  window = sum(length > width for width in kv_cache.windows(size)[:-1])
+  part = attention.Part(keys, values, mask, window=jnp.int32(window))
+  widths = kv_cache.windows(size, copied=True)
+  assert 1 < len(widths) < len(kv_cache.windows(size))
+  within = attention._attend_within(1, None, widths, query, [part])
+  _assert_close(within, attention._attend(1, None, query, [part]))
+
+
+@pytest.mark.parametrize('size, slots', [(1, 32), (32, 32), (33, 64)])
+def test_caches_fill_their_tiles(size, slots):
+  assert padding.slots(size) == slots
 
 
 def test_what_lies_behind_the_window_is_not_read():

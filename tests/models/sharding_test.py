@@ -1,5 +1,6 @@
 """Models over many devices say what they say on one."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -83,6 +84,26 @@ def test_the_head_of_a_reduced_vocabulary_is_whole():
   )
   assert of('head/kernel', 24, 16) == (None, None)
   assert of('layer/attention/query/kernel', 24, 32) == (None, 'model')
+
+
+def test_logits_are_computed_in_parts_where_their_matrix_is_cut():
+  """So that neither a table is gathered, nor what is whole already."""
+  mesh = _abstract_mesh(1, 2)
+  tied = dataclasses.replace(_CONFIG, tie_embeddings=True)
+  reduced = dataclasses.replace(_CONFIG, head_size=16)
+  for config, split, in_parts in (
+    (_CONFIG, True, True),
+    (tied, True, True),
+    (tied, False, False),
+    (reduced, True, False),
+  ):
+    params = adapters.abstract_params(config)
+    laid = sharding.place(config, params, mesh, split=split)
+    assert sharding._makes_parts(laid) == in_parts
+  head = heads.configure('eagle', tied)  # With its target's table.
+  params = {'embedding': adapters.abstract_params(tied)['embedding']}
+  laid = sharding.place(head, params, mesh, split=False)
+  assert sharding._makes_parts(laid)
 
 
 def test_a_mesh_that_does_not_fit_is_refused():
