@@ -61,6 +61,16 @@ def test_loops_copy_no_cache_and_ask_no_host(family, device, way):
 
 
 @pytest.mark.slow
+def test_gpus_write_what_is_committed_and_no_cache_beside_it(family, find):
+  """As they would, to join products or to fill tiles; those are no copies."""
+  program = _compiled(_decoder(family, _WAYS['chain']), find('h100'))
+  written, read = (
+    kinds[totals.CACHES] for kinds in (program.written, program.read)
+  )
+  assert written < 0.1 * read
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['v5e:1x2', 'h100:2'])
 def test_devices_give_each_other_what_a_call_adds_up(family, name, find):
   """Two products a layer and the embedding; logits, and no table for them."""
