@@ -394,10 +394,12 @@ def test_memory_counts_what_the_loop_holds(tmp_path, folder):
   for row in (small, several, shared):
     assert row['parameters'] == 2 * model
   # Keys and values of a position, and the lengths of two rows. The target has
-  # room for a round behind the longest row, the drafter for a chunk of 16.
+  # room for a round behind the longest row, the drafter for a chunk of 16, and
+  # both in whole tiles of 32 positions.
   entry = 2 * 2 * 4 * toys.TINY['num_kv_heads'] * toys.TINY['head_dim']
-  target = lambda depth: (32 + depth + 1) * entry + 2 * 4
-  drafter = (32 + 16) * entry + 2 * 4
+  cache = lambda size: -(-size // 32) * 32 * entry + 2 * 4
+  target = lambda depth: cache(32 + depth + 1)
+  drafter = cache(32 + 16)
   assert plain['caches'] == target(0)
   assert lookup['caches'] == target(3)
   assert small['caches'] == shared['caches'] == target(2) + drafter
