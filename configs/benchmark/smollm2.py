@@ -20,6 +20,11 @@ CMAKE_ARGS=-DGGML_NATIVE=OFF.
 
 import ml_collections
 
+# What a user asks a model of this size.
+DOMAINS = (
+  *('code', 'instruct', 'math'),
+  *('qa', 'summarization', 'translation'),
+)
 _ARMS = ('prompt_lookup:8', 'suffix:8')
 
 
@@ -37,14 +42,7 @@ def get_config(drafted='small:4'):
       'data_dir': '',  # Its eval files; the shipped prompts by default.
       'prompts': {
         'eval': {
-          'domains': (
-            'code',
-            'instruct',
-            'math',
-            'qa',
-            'summarization',
-            'translation',
-          ),
+          'domains': DOMAINS,
           'limit': 64,
         }
       },

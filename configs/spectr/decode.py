@@ -12,7 +12,19 @@ drafts with `kseq` emit 1.29 ± 0.04 times as much a round as one (in the paper
 
 import ml_collections
 
-_DRAFTERS = {'small': '2M', 'medium': '6M', 'large': '20M'}
+from configs.benchmark import smollm2
+from specjax import registry
+
+# The family, its drafters and the paper's beside them, the one beside
+# PALM-2-Gecko, the domains of prompts, how many of each, and seeds.
+_WHICH = {
+  'mini': (
+    *('mini', {'small': '2M', 'medium': '6M', 'large': '20M'}, 'medium'),
+    *((), 20, 3),
+  ),
+  'smollm2': ('smollm2', {'small': '6M'}, 'small', smollm2.DOMAINS, 8, 1),
+}
+_SIZES = '2M', '6M', '20M'
 _TABLE_4 = {  # By drafts and length, for each drafter: mean and deviation.
   (1, 4): ((1.86, 0.02), (2.21, 0.01), (2.71, 0.01)),
   (2, 4): ((2.07, 0.01), (2.43, 0.01), (2.96, 0.00)),
@@ -27,20 +39,24 @@ _TABLE_1 = {4: (2.4, 3.1), 8: (2.9, 4.0)}  # By length: 1 draft and 8.
 _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm')  # Of 1 draft, of more.
 
 
-def get_config():
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  family, drafters, main, domains, prompts_per_domain, num_seeds = (
+    registry.lookup(_WHICH, 'family', which)
+  )
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
-      'family': 'mini',
+      'family': family,
       'data_dir': '',
-      'prompts': {'all': {}},
-      'prompts_per_domain': 20,
+      'prompts': {'all': {'domains': domains}},
+      'prompts_per_domain': prompts_per_domain,
       'ways': tuple(
         {
           'arm': f'{drafter}:{drafts}x{length}/{verifier}',
           'columns': _columns(drafter, length, drafts, verifier),
         }
-        for drafter in _DRAFTERS
+        for drafter in drafters
         for length in (4, 8)
         for drafts in (1, 2, 4, 8)
         for verifier in _VERIFIERS[drafts > 1]
@@ -49,7 +65,7 @@ def get_config():
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 8,
-      'num_seeds': 3,
+      'num_seeds': num_seeds,
       'seed': 0,
       'pivot': {
         'down': ('length', 'drafts', 'verifier'),
@@ -61,13 +77,13 @@ def get_config():
           'source': 'SpecTr, Table 4',
           'field': 'block_efficiency',
           'rows': tuple(
-            (_columns(drafter, length, drafts), *each)
+            (_columns(drafter, length, drafts), *numbers[_SIZES.index(size)])
             for (drafts, length), numbers in _TABLE_4.items()
-            for drafter, each in zip(_DRAFTERS, numbers)
+            for drafter, size in drafters.items()
           ),
           'claims': tuple(
             _claim(drafter, length, f'drafter of {size}')
-            for drafter, size in _DRAFTERS.items()
+            for drafter, size in drafters.items()
             for length in (4, 8)
           ),
         },
@@ -76,7 +92,7 @@ def get_config():
           'field': 'block_efficiency',
           'rows': (),
           'claims': tuple(
-            (*_claim('medium', length, 'PALM-2-Gecko'), eight / one)
+            (*_claim(main, length, 'PALM-2-Gecko'), eight / one)
             for length, (one, eight) in _TABLE_1.items()
           ),
         },
