@@ -15,14 +15,14 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# The family, its drafters and the paper's beside them, the one beside
+# By family: its drafters and the paper's beside them, the one that stands for
 # PALM-2-Gecko, the domains of prompts, how many of each, and seeds.
 _WHICH = {
   'mini': (
-    *('mini', {'small': '2M', 'medium': '6M', 'large': '20M'}, 'medium'),
+    *({'small': '2M', 'medium': '6M', 'large': '20M'}, 'medium'),
     *((), 20, 3),
   ),
-  'smollm2': ('smollm2', {'small': '6M'}, 'small', smollm2.DOMAINS, 8, 1),
+  'smollm2': ({'small': '6M'}, 'small', smollm2.DOMAINS, 8, 1),
 }
 _SIZES = '2M', '6M', '20M'
 _TABLE_4 = {  # By drafts and length, for each drafter: mean and deviation.
@@ -41,13 +41,13 @@ _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm')  # Of 1 draft, of more.
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  family, drafters, main, domains, prompts_per_domain, num_seeds = (
-    registry.lookup(_WHICH, 'family', which)
+  drafters, main, domains, prompts_per_domain, num_seeds = registry.lookup(
+    _WHICH, 'family', which
   )
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
-      'family': family,
+      'family': which,
       'data_dir': '',
       'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': prompts_per_domain,

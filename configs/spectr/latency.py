@@ -12,6 +12,8 @@ long as one of 4; in the paper, 1.42 times.
 
 import ml_collections
 
+from specjax import registry
+
 _TABLE_2 = {  # By length, for 1, 2, 4 and 8 rows: mean and deviation.
   4: ((1.00, 0.16), (1.01, 0.15), (1.06, 0.10), (1.10, 0.16)),
   8: ((1.01, 0.18), (1.09, 0.25), (1.10, 0.09), (1.42, 0.4)),
@@ -21,20 +23,22 @@ _TABLE_3 = {
   8: ((0.17, 0.04), (0.19, 0.05), (0.16, 0.02), (0.18, 0.04)),
 }
 
+# The drafter, and repeats, by family.
+_WHICH = {'mini': ('medium', 1000), 'smollm2': ('small', 50)}
 
-def get_config():
+
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  drafter, repeats = registry.lookup(_WHICH, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'spectr.latency',
-      'family': 'mini',
-      'model_names': (
-        'target',
-        'medium',
-      ),  # Of the family; all, if none is said.
+      'family': which,
+      'model_names': ('target', drafter),  # Of the family; all, if none.
       'lengths': (4, 8),
       'batch_sizes': (1, 2, 4, 8),
       'prefix_length': 128,
-      'repeats': 1000,
+      'repeats': repeats,
       'seed': 0,
       'columns': (
         *('model', 'length', 'batch_size', 'ms', 'deviation_ms'),
@@ -56,12 +60,12 @@ def get_config():
         {
           'source': 'SpecTr, Table 3',
           'field': 'relative',
-          'rows': _rows('medium', _TABLE_3),
+          'rows': _rows(drafter, _TABLE_3),
           'claims': (
             (
               'drafter: 8 rows of 8 tokens over 1 row of 4',
-              _case('medium', 8, 8),
-              _case('medium', 4, 1),
+              _case(drafter, 8, 8),
+              _case(drafter, 4, 1),
             ),
           ),
         },

@@ -12,22 +12,34 @@ tokens a round as 8 chains (`kseq`, ± 0.05).
 
 import ml_collections
 
+from configs.benchmark import smollm2
+from specjax import registry
+
 _CHAINS = (4, 5, 6, 7, 8)
 _TREES = {'4.2.1.1': 28, '2.2.2.1': 22, '2.1.2.2': 16}  # Nodes, all of 8 leaves
 _VERIFIERS = ('kseq', 'otm')
+# The drafter, domains of prompts, how many of each, and seeds, by family.
+_WHICH = {
+  'mini': ('medium', (), 20, 3),
+  'smollm2': ('small', smollm2.DOMAINS, 8, 1),
+}
 
 
-def get_config():
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  drafter, domains, prompts_per_domain, num_seeds = registry.lookup(
+    _WHICH, 'family', which
+  )
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
-      'family': 'mini',
+      'family': which,
       'data_dir': '',
-      'prompts': {'all': {}},
-      'prompts_per_domain': 20,
+      'prompts': {'all': {'domains': domains}},
+      'prompts_per_domain': prompts_per_domain,
       'ways': tuple(
         {
-          'arm': f'medium:{tree}/{verifier}',
+          'arm': f'{drafter}:{tree}/{verifier}',
           'columns': _columns(verifier, tree, nodes),
         }
         for verifier in _VERIFIERS
@@ -37,7 +49,7 @@ def get_config():
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 8,
-      'num_seeds': 3,
+      'num_seeds': num_seeds,
       'seed': 0,
       'columns': (
         *('way', 'nodes', 'block_efficiency', 'block_efficiency_error'),
@@ -50,8 +62,8 @@ def get_config():
           'claims': tuple(
             (
               f'tree {tree} over 8 drafts, {verifier}: at most',
-              {'way': f'medium:{tree}/{verifier}'},
-              {'way': f'medium:8x4/{verifier}'},
+              {'way': f'{drafter}:{tree}/{verifier}'},
+              {'way': f'{drafter}:8x4/{verifier}'},
               1.0,
             )
             for verifier in _VERIFIERS

@@ -12,20 +12,27 @@ of plain decoding, and one draft of 4 tokens 1.03 ± 0.04 times; see
 
 import ml_collections
 
+from configs.benchmark import smollm2
+from specjax import registry
+
 _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm')  # Of 1 draft, of more.
+# The drafter, domains of prompts and repeats of clocks, by family.
+_WHICH = {'mini': ('medium', (), 3), 'smollm2': ('small', smollm2.DOMAINS, 1)}
 
 
-def get_config():
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  drafter, domains, repeats = registry.lookup(_WHICH, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
-      'family': 'mini',
+      'family': which,
       'data_dir': '',
-      'prompts': {'all': {}},
+      'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': 2,
       'ways': tuple(
         {
-          'arm': f'medium:{drafts}x{length}/{verifier}',
+          'arm': f'{drafter}:{drafts}x{length}/{verifier}',
           'columns': _columns(length, drafts, verifier),
         }
         for length in (4, 8)
@@ -36,7 +43,7 @@ def get_config():
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 1,
-      'repeats': 3,
+      'repeats': repeats,
       'seed': 0,
       'columns': (
         *('length', 'drafts', 'verifier', 'block_efficiency', 'speed_up'),

@@ -10,25 +10,36 @@ standard errors of the predicted ones, or the row is flagged: one sound row in
 
 import ml_collections
 
+from configs.benchmark import smollm2
+from specjax import registry
 
-def get_config():
+# By family: drafters, domains of prompts, how many of each, tokens of an answer
+# and of all, and the batch size.
+_WHICH = {
+  'mini': (('large', 'medium', 'small'), (), 20, 48, 144, 64),
+  'smollm2': (('small',), smollm2.DOMAINS, 16, 64, 256, 8),
+}
+
+
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  drafters, domains, prompts_per_domain, *lengths, batch_size = registry.lookup(
+    _WHICH, 'family', which
+  )
   return ml_collections.ConfigDict(
     {
       'experiment': 'theory.diagnose',
-      'family': 'mini',
+      'family': which,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': {}},
-      'prompts_per_domain': 20,
+      'prompts': {'all': {'domains': domains}},
+      'prompts_per_domain': prompts_per_domain,
       # Chains, and a verifier that tests drafts one by one.
-      'ways': tuple(f'{name}:4/maximal' for name in _MODELS),
+      'ways': tuple(f'{name}:4/maximal' for name in drafters),
       'sampling': {'temperature': 1.0},
       'num_seeds': 4,
-      'max_new_tokens': 48,
-      'max_length': 144,
-      'batch_size': 64,
+      'max_new_tokens': lengths[0],
+      'max_length': lengths[1],
+      'batch_size': batch_size,
       'seed': 0,
     }
   )
-
-
-_MODELS = ('large', 'medium', 'small')

@@ -11,32 +11,20 @@ OPT's at epsilon 0.01, 0.001 at 0.2 and 0.0001 or less from 0.4 on. The paper's
 code for UNO is twice to four times as far.
 """
 
-import ml_collections
+from configs.theory import diagnose
 
 
-def get_config():
-  return ml_collections.ConfigDict(
-    {
-      'experiment': 'theory.ledger',
-      'family': 'mini',
-      'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': {}},
-      'prompts_per_domain': 20,
-      # Chains of a model; the texts are those that the verifier lets pass.
-      'ways': tuple(f'{name}:4/maximal' for name in _MODELS),
-      'epsilons': (0.01, 0.1, 0.2, 0.4, 0.8),
-      'sampling': {'temperature': 1.0},
-      'max_new_tokens': 48,
-      'max_length': 144,
-      'batch_size': 16,
-      'seed': 0,
-      'pivot': {
-        'down': ('way', 'epsilon', 'rejection'),
-        'across': 'rule',
-        'value': 'bias',
-      },
-    }
-  )
-
-
-_MODELS = ('large', 'medium', 'small')
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  # The texts are those that the verifier lets pass.
+  config = diagnose.get_config(which)
+  config.experiment = 'theory.ledger'
+  config.num_seeds = 1
+  config.batch_size = min(config.batch_size, 16)
+  config.epsilons = (0.01, 0.1, 0.2, 0.4, 0.8)
+  config.pivot = {
+    'down': ('way', 'epsilon', 'rejection'),
+    'across': 'rule',
+    'value': 'bias',
+  }
+  return config

@@ -14,6 +14,8 @@ draft by a sample of the target, or its code's, which takes one of the draft.
 
 import ml_collections
 
+from specjax import registry
+
 _EPSILONS = (0.01, 0.1, 0.2, 0.4, 0.8)
 _RULES = {'OPT': 'residual', 'UNO': 'target', 'UNO, code': 'draft'}
 # In percent, by epsilon.
@@ -22,15 +24,30 @@ _TABLE_1 = {
   'GPT-4': {0.1: 54.5, 0.2: 53.0, 0.4: 53.5, 0.8: 55.0},
 }
 _TABLE_2 = {'RM-Mistral-7B': 64.5, 'GPT-4': 69.0}
+# By family: prompts and how many of each domain, metric, epsilons, responses to
+# each prompt in each way, tokens of a response and of all, and the batch size.
+_WHICH = {
+  'mini': ({'from': 'family'}, 64, '', _EPSILONS, 16, 24, 128, 64),
+  'smollm2': (
+    *({'domains': ('qa', 'summarization')}, 32, 'rougeL'),
+    *((0.1, 0.4), 4, 32, 256, 16),
+  ),
+}
 
 
-def get_config():
+def get_config(which='mini'):
+  """Returns the config for 'mini', or for 'smollm2' with a metric beside."""
+  prompts, per_domain, metric, epsilons, num_seeds, *sizes = registry.lookup(
+    _WHICH, 'family', which
+  )
+  max_new_tokens, max_length, batch_size = sizes
   return ml_collections.ConfigDict(
     {
       'experiment': 'theory.winrate',
-      'family': 'mini',
-      'prompts': {'all': {'from': 'family'}},
-      'prompts_per_domain': 64,
+      'family': which,
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts': {'all': prompts},
+      'prompts_per_domain': per_domain,
       'ways': (
         {'arm': 'none', 'label': 'target'},
         {'arm': 'none', 'label': 'small', 'target': 'small'},
@@ -40,7 +57,7 @@ def get_config():
             'label': rule,
             'columns': {'epsilon': epsilon},
           }
-          for epsilon in _EPSILONS
+          for epsilon in epsilons
           for rule, replacement in _RULES.items()
         ),
       ),
@@ -50,13 +67,23 @@ def get_config():
         ('OPT', 'UNO, code'),
       ),
       'sampling': {'temperature': 1.0},
-      'num_seeds': 16,  # Responses to each prompt, in each way.
-      'max_new_tokens': 24,
-      'max_length': 128,
-      'batch_size': 64,
+      'metric': metric,  # Of responses, beside their likelihood; or none.
+      'num_seeds': num_seeds,
+      'max_new_tokens': max_new_tokens,
+      'max_length': max_length,
+      'batch_size': batch_size,
       'seed': 0,
       'columns': (
-        *('way', 'against', 'epsilon', 'win_rate', 'paper', 'tied', 'gap'),
+        *(
+          'judge',
+          'way',
+          'against',
+          'epsilon',
+          'win_rate',
+          'paper',
+          'tied',
+          'gap',
+        ),
         *('score', 'against_score', 'rejections', 'against_rejections'),
       ),
       'paper': (

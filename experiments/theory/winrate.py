@@ -1,9 +1,10 @@
-"""Win rates of ways to decode, by the target's own likelihood.
+"""Win rates of ways to decode, by the target's own likelihood and a metric.
 
 Yin et al. (2024), Section 4.2, Tables 1 and 2. The score of a response is the
 mean log-likelihood per token that the target gives it. This is no reward model:
 it shows what the target finds likely, not what is good, and does not fall where
-a rule prefers likely tokens more than the target does.
+a rule prefers likely tokens more than the target does. With `config.metric`,
+responses are also scored against the prompts' reference answers.
 """
 
 import functools
@@ -11,20 +12,24 @@ import functools
 import numpy as np
 
 from experiments.common import compare
+from experiments.common import components
 from experiments.common import plots
 from experiments.theory import diagnose
 from specjax.evaluation import likelihood
+from specjax.evaluation import scoring
 
 MAY_CHANGE = (*compare.MAY_CHANGE, 'comparisons')
+_LIKELIHOOD = 'likelihood'
 
 
 def run(config, workdir):
-  """Returns a row for each comparison of two ways of equal columns."""
+  """Returns a row for each judge and each two ways of equal columns."""
   made = compare.plan(config)
   pairs = _pairs(config, made.ways)
+  judges = _judges(config, made.family)
   options = {
     'fields': diagnose.FIELDS,
-    'observe': functools.partial(observe, made.family.target),
+    'observe': functools.partial(observe, judges),
   }
   samples = {}
   for i, way in enumerate(made.ways):
@@ -33,19 +38,33 @@ def run(config, workdir):
     own.seed = config.seed + i * config.num_seeds
     alone = made._replace(ways=[way])
     for decoded in compare.decode(own, workdir, alone, **options):
-      sample = _sample(decoded.records, config.num_seeds)
-      samples[decoded.prompts.label, i] = sample
+      for judge in judges:
+        sample = _sample(decoded.records, judge, config.num_seeds)
+        samples[judge, decoded.prompts.label, i] = sample
   return [
     {
+      'judge': judge,
       'prompts': prompts.label,
       'way': made.ways[first].label,
       'against': made.ways[second].label,
       **made.ways[first].columns,
-      **versus(*(samples[prompts.label, i] for i in (first, second))),
+      **versus(*(samples[judge, prompts.label, i] for i in (first, second))),
     }
+    for judge in judges
     for prompts in made.sets
     for first, second in pairs
   ]
+
+
+def _judges(config, family):
+  """By name, `(batch) -> [B]` scores of responses, the better the higher."""
+  judges = {_LIKELIHOOD: functools.partial(by_likelihood, family.target)}
+  if config.metric:
+    metric = components.build(scoring.Metric, config.metric, 'metric')
+    judges[config.metric] = functools.partial(
+      by_metric, metric, family.tokenizer
+    )
+  return judges
 
 
 def _pairs(config, ways):
@@ -69,32 +88,47 @@ def _pairs(config, ways):
   return pairs
 
 
-def observe(target, batch):
-  """Returns the score and the rejected drafts of each response."""
+def by_likelihood(target, batch):
+  """Returns `[B]` the target's mean log-likelihood per token."""
   prompts = [job.turns[0] for job in batch.jobs]
   texts = [
     (prompt + result.tokens, len(prompt))
     for prompt, result in zip(prompts, batch.results)
   ]
   found = likelihood.likelihood(target.functions, target.params, texts)
-  scores = found.nats / found.num_tokens
+  return found.nats / found.num_tokens
+
+
+def by_metric(metric, tokenizer, batch):
+  """Returns `[B]` the score against each prompt's reference answer."""
+  said = [tokenizer.decode(list(result.tokens)) for result in batch.results]
+  return metric(said, [job.reference for job in batch.jobs]).each
+
+
+def observe(judges, batch):
+  """Returns the scores and the rejected drafts of each response."""
   infos = batch.infos
   # A correction stands where a draft was rejected; a bonus behind all.
   corrected = infos.num_accepted < np.minimum(infos.num_emitted, infos.depth)
+  scores = {name: judge(batch) for name, judge in judges.items()}
   return [
-    {'score': float(score), 'rejected': int(rejected)}
-    for score, rejected in zip(scores, corrected.sum(axis=0))
+    {
+      'scores': {name: float(each[i]) for name, each in scores.items()},
+      'rejected': int(rejected),
+    }
+    for i, rejected in enumerate(corrected.sum(axis=0))
   ]
 
 
-def _sample(records, num_responses):
+def _sample(records, judge, num_responses):
   """Returns `[P, n]` scores, and rejected drafts per token.
 
   Records come seed after seed.
   """
-  scores, rejected, emitted = (
+  scores = np.array([record['scores'][judge] for record in records])
+  rejected, emitted = (
     np.array([record[name] for record in records])
-    for name in ('score', 'rejected', 'emitted')
+    for name in ('rejected', 'emitted')
   )
   rejections = float(rejected.sum() / emitted.sum())
   return scores.reshape(num_responses, -1).T, rejections
@@ -130,7 +164,7 @@ def figures(rows):
   made = {}
   for name, label, middle in (
     ('win_rate', 'prompts won', 0.5),
-    ('gap', 'score over the other (nats per token)', 0.0),
+    ('gap', 'score over the other (nats per token, percent)', 0.0),
   ):
     if rows:
       made[name] = plots.lines(
@@ -138,11 +172,12 @@ def figures(rows):
         'epsilon',
         name,
         ('way', 'against'),
+        panel='judge',
         error=f'{name}_error',
         ylabel=label,
         paper=True,
       )
-      (axes,) = made[name].axes
-      axes.set_xscale('log')
-      axes.axhline(middle, color='0.5', linewidth=0.8)
+      for axes in made[name].axes:
+        axes.set_xscale('log')
+        axes.axhline(middle, color='0.5', linewidth=0.8)
   return made

@@ -21,6 +21,7 @@ from experiments.theory import winrate
 from specjax import families
 from specjax import theory
 from specjax import verifiers
+from specjax.data import examples as examples_lib
 from specjax.testing import toys
 from tests import parts
 
@@ -349,7 +350,8 @@ def test_a_score_is_the_mean_log_likelihood_of_the_response(folder):
     results=[types.SimpleNamespace(tokens=tokens) for tokens in responses],
     infos=infos,
   )
-  found = winrate.observe(family.target, batch)
+  by_likelihood = functools.partial(winrate.by_likelihood, family.target)
+  found = winrate.observe({'likelihood': by_likelihood}, batch)
   assert [record['rejected'] for record in found] == [1, 1, 1]
   model, params = family.target.functions, family.target.params
   for prompt, response, record in zip(prompts, responses, found):
@@ -359,7 +361,9 @@ def test_a_score_is_the_mean_log_likelihood_of_the_response(folder):
     given = logits[0, len(prompt) - 1 : -1]
     said = given[np.arange(len(response)), response]
     expected = (said - np.log(np.exp(given).sum(-1))).mean()
-    np.testing.assert_allclose(record['score'], expected, rtol=1e-4)
+    np.testing.assert_allclose(
+      record['scores']['likelihood'], expected, rtol=1e-4
+    )
 
 
 def test_a_prompt_is_won_by_more_comparisons():
@@ -391,6 +395,23 @@ def test_ways_of_equal_columns_are_compared(folder, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_metric_is_a_judge_of_its_own(folder, tmp_path):
+  data = tmp_path / 'data.jsonl'
+  examples = [
+    examples_lib.Example('one', text, answer)
+    for (_, text), answer in zip(_PROMPTS, ('3', '7', '5'))
+  ]
+  examples_lib.write(data, examples)
+  changes = {'family': str(folder), 'metric': 'final_number'}
+  changes |= {'prompts': {'all': {'from': str(data)}}}
+  ways = {'ways': _WINRATE['ways'][:2], 'comparisons': (('target', 'small'),)}
+  rows = _run('winrate', _WINRATE | changes | ways, tmp_path / 'run')
+  assert [row['judge'] for row in rows] == ['likelihood', 'final_number']
+  by_likelihood, by_number = rows
+  assert by_likelihood['score'] < 0 <= by_number['score'] <= 100
+
+
+@pytest.mark.slow
 def test_ways_share_no_randomness_and_rejections_are_counted(folder, tmp_path):
   """Of chains of one, a round rejects its draft where it keeps none."""
   ways = tuple({'arm': 'small:1', 'label': label} for label in ('a', 'b'))
@@ -399,7 +420,7 @@ def test_ways_share_no_randomness_and_rejections_are_counted(folder, tmp_path):
   lines = (tmp_path / log.FILE).read_text().splitlines()
   units = [json.loads(line)['outcome']['records'] for line in lines]
   assert len(units) == 4
-  scores = [[record['score'] for record in unit] for unit in units]
+  scores = [[r['scores']['likelihood'] for r in unit] for unit in units]
   assert all(len(set(each)) == 4 for each in zip(*scores))
   assert row['score'] == pytest.approx(np.mean(scores[:2]))
   for unit, name in ((units[:2], 'rejections'), (units[2:], None)):

@@ -11,6 +11,14 @@ def _ways(*verifiers):
   )
 
 
+_WHICH = 'mini', 'smollm2'
+
+VARIANTS = {
+  'spectr/decode': _WHICH,
+  'spectr/latency': _WHICH,
+  'spectr/prefix_trees': _WHICH,
+  'spectr/speed': _WHICH,
+}
 CHANGES = {
   'spectr/acceptance': {
     'max_drafts': 2,

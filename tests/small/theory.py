@@ -1,5 +1,12 @@
 """The theory paper's configs, made small."""
 
+_WHICH = 'mini', 'smollm2'
+
+VARIANTS = {
+  'theory/diagnose': _WHICH,
+  'theory/ledger': _WHICH,
+  'theory/winrate': _WHICH,
+}
 CHANGES = {
   'theory/diagnose': {'ways': ('small:2/maximal',)},
   'theory/ledger': {'ways': ('small:2/maximal',), 'epsilons': (0.1, 0.4)},
