@@ -11,30 +11,44 @@ no clocks but with `--config.batch_size=1 --config.repeats=1`.
 
 from configs.cascades import frontier
 
+_MINI, _SMOLLM2 = 'mini', frontier.SMOLLM2
+_SUMMARIZATION = 'summarization', ('summarization',)
+_QA, _MATH = ('qa', ('qa',)), ('math', ('math',))
 _TASKS = {
-  'summarization': (('summarization',), 60, 'rouge2', 64, 448),
-  'translation': (frontier.TRANSLATION, 100, 'bleu', 32, 96),
-  'qa': (('qa',), 100, 'exact_match', 16, 384),
-  'math': (('math',), 50, 'final_number', 128, 320),
+  'summarization': (_MINI, *_SUMMARIZATION, 60, 'rouge2', 64, 448),
+  'translation': (
+    *(_MINI, 'translation', frontier.TRANSLATION, 100, 'bleu', 32, 96),
+  ),
+  'qa': (_MINI, *_QA, 100, 'exact_match', 16, 384),
+  'math': (_MINI, *_MATH, 50, 'final_number', 128, 320),
+  'smollm2_summarization': (_SMOLLM2, *_SUMMARIZATION, 64, 'rouge2', 48, 448),
+  'smollm2_qa': (_SMOLLM2, *_QA, 96, frontier.ANYWHERE, 32, 384),
+  'smollm2_math': (_SMOLLM2, *_MATH, 48, 'final_number', 128, 320),
 }
-_RULES = frontier.RULES | {
+_MORE = {
   'token_v1': (-0.2, 0.0, 0.2, 0.4, 0.6),
   'token_v2': (0.0, 0.1, 0.2, 0.4, 0.6),
+}
+_FEW_MORE = {'token_v1': (0.0, 0.2, 0.6), 'token_v2': (0.0, 0.2, 0.6)}
+# The draft, the lengths of drafts and the rules, by family.
+_FAMILIES = {
+  _MINI: ('medium', (1, 5), frontier.RULES | _MORE),
+  _SMOLLM2: ('small', (1,), frontier.FEW | _FEW_MORE),
 }
 
 
 def get_config(task='summarization'):
   """One of the tasks."""
-  config = frontier.shared(task, _TASKS[task])
-  config.family = 'mini'
+  config = frontier.shared(task, _TASKS)
+  draft, lengths, rules = _FAMILIES[config.family]
   config.batch_size, config.repeats = 8, 0
   config.columns = (
     *('draft_length', 'way', 'alpha', 'quality', 'target_nats'),
     *('target_calls', 'deferral_rate', 'rejection_rate'),
   )
-  config.ways = frontier.alone('medium') + tuple(
+  config.ways = frontier.alone(draft) + tuple(
     way
-    for length in (1, 5)
-    for way in frontier.drafted(_RULES, 'medium', length, draft_length=length)
+    for length in lengths
+    for way in frontier.drafted(rules, draft, length, draft_length=length)
   )
   return config

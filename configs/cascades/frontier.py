@@ -16,12 +16,24 @@ they sharpen.
 import ml_collections
 
 from experiments.common import paper
+from specjax import registry
 
 TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
-# Domains, how many prompts, metric, tokens of an answer, and of all.
+# What models that answer in sentences answer questions by.
+ANYWHERE = 'exact_match(anywhere=True)'
+T5, SMOLLM2 = 'runs/encoder_decoder', 'smollm2'
+# Family, what tables call the prompts, their domains, how many, metric, tokens
+# of an answer, and of all.
 _TASKS = {
-  'translation': (TRANSLATION, 200, 'bleu', 32, 96),
-  'summarization': (('summarization',), 70, 'rouge2', 64, 448),
+  'translation': (T5, 'translation', TRANSLATION, 200, 'bleu', 32, 96),
+  'summarization': (
+    *(T5, 'summarization', ('summarization',), 70, 'rouge2', 64, 448),
+  ),
+  'smollm2_summarization': (
+    *(SMOLLM2, 'summarization', ('summarization',), 16, 'rouge2', 48, 448),
+  ),
+  'smollm2_qa': (SMOLLM2, 'qa', ('qa',), 16, ANYWHERE, 32, 384),
+  'smollm2_math': (SMOLLM2, 'math', ('math',), 16, 'final_number', 128, 320),
 }
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 SURPRISES = (1.0, 2.0, 3.0, 5.0, 8.0)
@@ -31,6 +43,16 @@ RULES = {
   'diff': (-0.2, 0.0, 0.1, 0.2, 0.4),
   'opt': (-0.5, 0.0, 0.2, 0.5, 1.0),
   'token_v3': SHARES,
+}
+_SHARES = (0.3, 0.6, 0.9)
+_GAPS = (0.0, 0.1, 0.3)
+# Where a run of all of these would take too long.
+FEW = {
+  'bild': (1.0, 2.0, 4.0),
+  'chow': _SHARES,
+  'diff': _GAPS,
+  'opt': _GAPS,
+  'token_v3': _SHARES,
 }
 
 # Table 2, a draft of 77M parameters and a target of 800M, of WMT and of XSum.
@@ -50,14 +72,15 @@ _CLAIMS = ('opt', 'lossy'), ('token_v3', 'bild'), ('lossy', 'token_cascade')
 
 
 def get_config(task='translation'):
-  """The T5 set-up, for 'translation' or 'summarization'."""
+  """The T5 set-up, for 'translation' or 'summarization', or that of SmolLM2."""
   config = shared(task)
   config.columns += ('paper',)
+  rules = FEW if config.family == SMOLLM2 else RULES
   config.update(
     {
       'ways': (
         *alone(),
-        *drafted(RULES),
+        *drafted(rules),
         *token_cascade((0.1, 0.5, 0.9)),
         *line('oracle_diff', 'small:0~diff({alpha})', (0.0, 0.2)),
         *(way_of_min_p(alpha) for alpha in (0.5, 0.9)),
@@ -73,15 +96,17 @@ def get_config(task='translation'):
   return config
 
 
-def shared(task, setting=None):
-  """What every experiment on a task states; `setting` as those of `_TASKS`."""
-  domains, limit, metric, max_new_tokens, max_length = setting or _TASKS[task]
+def shared(task, tasks=_TASKS):
+  """What every experiment on a task states, from a table as `_TASKS`."""
+  family, label, domains, limit, metric, max_new_tokens, max_length = (
+    registry.lookup(tasks, 'task', task)
+  )
   return ml_collections.ConfigDict(
     {
       'experiment': 'cascades.frontier',
-      'family': 'runs/encoder_decoder',
+      'family': family,
       'data_dir': 'data',
-      'prompts': {task: {'domains': domains, 'limit': limit}},
+      'prompts': {label: {'domains': domains, 'limit': limit}},
       'prompts_per_domain': 400,
       'metric': metric,
       'ways': (),
@@ -111,11 +136,15 @@ def alone(draft='small'):
 
 
 def drafted(rules, draft='small', length=5, **columns):
-  """Lossless and lossy decoding, and a speculative cascade of each rule."""
+  """Lossless and lossy decoding, and a speculative cascade of each rule.
+
+  Lossy decoding is at the shares of the rule `chow`, if that is among them.
+  """
   arm = f'{draft}:{length}'
+  shares = rules.get('chow', SHARES)
   return (
     {'arm': arm, 'label': 'lossless', 'columns': columns},
-    *line('lossy', f'{arm}/lossy({{alpha}})', SHARES, **columns),
+    *line('lossy', f'{arm}/lossy({{alpha}})', shares, **columns),
     *(
       way
       for rule, alphas in rules.items()

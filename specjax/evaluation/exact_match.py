@@ -9,7 +9,9 @@ _NO_PUNCTUATION = str.maketrans('', '', string.punctuation)
 _ARTICLES = re.compile(r'\b(a|an|the)\b')
 
 
-def exact_match(separator: str | None = None) -> scoring.Metric:
+def exact_match(
+  separator: str | None = None, anywhere: bool = False
+) -> scoring.Metric:
   """Builds exact match (Rajpurkar et al., 2016), in percent.
 
   Lower case, without punctuation and articles, white space collapsed. A text of
@@ -20,6 +22,8 @@ def exact_match(separator: str | None = None) -> scoring.Metric:
     separator: None takes a reference for one answer. Otherwise it stands
       between answers of a reference, each of which is right, as is the whole.
       An answer that holds the separator itself falls into parts.
+    anywhere: whether an answer may stand inside of a prediction, in whole
+      words, as models answer that speak in sentences.
   """
   if separator is not None and not separator:
     raise ValueError(f'separator must be None or not empty, got {separator!r}.')
@@ -28,7 +32,10 @@ def exact_match(separator: str | None = None) -> scoring.Metric:
     answers = [reference]
     if separator is not None:
       answers += [part for part in reference.split(separator) if part.strip()]
-    return float(_normal(prediction) in map(_normal, answers))
+    said, wanted = _normal(prediction), list(map(_normal, answers))
+    if anywhere:
+      return float(any(f' {each} ' in f' {said} ' for each in wanted))
+    return float(said in wanted)
 
   return scoring.mean(score)
 

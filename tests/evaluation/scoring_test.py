@@ -110,6 +110,22 @@ def test_exact_match_by_hand(prediction, reference, right):
 
 
 @pytest.mark.parametrize(
+  ('prediction', 'right'),
+  [
+    ('It was the Old Man, who else?', True),
+    ('It was an older man.', False),  # Whole words.
+    ('old-fashioned man', False),
+    ('Man, old', False),
+    ('', False),
+  ],
+)
+def test_an_answer_may_stand_anywhere(prediction, right):
+  texts = [prediction], ['The old man']
+  assert _scores('exact_match', *texts, anywhere=True).total == 100 * right
+  assert _scores('exact_match', *texts).total == 0
+
+
+@pytest.mark.parametrize(
   ('prediction', 'alone', 'split'),
   [
     ('the Poet', False, True),

@@ -1,6 +1,7 @@
 """The cascades' configs, made small."""
 
 _TASKS = 'translation', 'summarization'
+_SMOLLM2 = 'smollm2_summarization', 'smollm2_qa'
 _ALONE = (
   {'arm': 'none', 'label': 'target'},
   {'arm': 'none', 'target': 'small', 'label': 'draft'},
@@ -16,11 +17,11 @@ _FRONTIER = {
 
 VARIANTS = {
   'cascades/calibrate': _TASKS,
-  'cascades/decoder_only': ('summarization', 'translation', 'qa'),
-  'cascades/draft_lengths': _TASKS,
-  'cascades/frontier': _TASKS,
+  'cascades/decoder_only': ('summarization', 'translation', 'qa', *_SMOLLM2),
+  'cascades/draft_lengths': (*_TASKS, *_SMOLLM2),
+  'cascades/frontier': (*_TASKS, *_SMOLLM2),
   'cascades/rule_bandit': _TASKS,
-  'cascades/temperatures': _TASKS,
+  'cascades/temperatures': (*_TASKS, *_SMOLLM2),
   'cascades/variants': ('bild', 'lossy', 'token'),
 }
 CHANGES = {
