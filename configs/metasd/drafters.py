@@ -12,9 +12,11 @@ domain, ucb1 with BD has 3.29 ± 0.13 of all five domains, with BE 2.96 ± 0.15.
 import ml_collections
 
 from experiments.common import paper
+from specjax import registry
 
 DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
-ARMS = tuple(f'{domain}:5' for domain in DOMAINS)
+_CHAIN, _HEAD = '{}:5', 'feature_head({}):5'
+ARMS = tuple(map(_CHAIN.format, DOMAINS))
 # One tree of the drafts of all.
 DRAFT_ALL = {
   'arm': f'ensemble([{", ".join(DOMAINS)}]):5',
@@ -68,20 +70,26 @@ def shared(**fields):
   )
 
 
-def get_config():
+def get_config(which='mini'):
+  """Returns the config for 'mini', or for chains of 'smollm2' and its heads."""
+  family, arm, general, others, ways, sizes = registry.lookup(
+    _WHICH, 'family', which
+  )
   return shared(
+    family=family,
+    arms=tuple(map(arm.format, DOMAINS)),
     experiment='metasd.drafters',
-    baseline='all:5',  # One of the ways, beside which all are.
+    baseline=general,  # One of the ways, beside which all are.
     prompts={
       'in domain': {'domains': DOMAINS},
       'in other words': {'domains': DOMAINS, 'rephrase': True},
-      'out of domain': {'domains': ('instruct', 'lm', 'shakespeare')},
+      'out of domain': {'domains': others},
     },
     ways=(  # That no bandit chooses.
-      'all:5',  # One size fits all.
+      general,  # One size fits all.
       'prompt_lookup:5',
       'suffix:5',  # What followed the same n-gram before.
-      DRAFT_ALL,
+      *ways,
     ),
     bandits=(
       UNIFORM,
@@ -99,9 +107,28 @@ def get_config():
     router=True,
     router_prompts=512,  # That it learns from, of each domain.
     carry_over=False,  # What a bandit has learnt, from prompt to prompt.
-    paper=PAPER,
+    paper=_tables(arm, general),
     pivot=PIVOT,
+    **sizes,
   )
+
+
+# By family: where its models are, the arm of a domain, the drafter for all,
+# domains that are nobody's, more ways, and sizes.
+_WHICH = {
+  'mini': (
+    *('mini/specialists', _CHAIN, _CHAIN.format('all')),
+    *(('instruct', 'lm', 'shakespeare'), (DRAFT_ALL,), {}),
+  ),
+  'smollm2': (
+    *('smollm2/heads', _HEAD, _HEAD.format('eagle'), ('instruct',), ()),
+    # A bandit of each row is as it is alone.
+    {
+      **{'prompts_per_domain': 8, 'batch_size': 8, 'per_row': True},
+      **{'max_new_tokens': 64, 'max_length': 448},
+    },
+  ),
+}
 
 
 # The table: a line for each way, a column for each kind of prompts.
@@ -157,42 +184,6 @@ def _place(prompts, way, domain='all'):
 
 _BD, _BE = UCB['label'], UCB_BE['label']
 _EXP3, _HALVING = EXP3['label'], HALVING['label']
-# With lookahead decoding, which is not here: 1.542, 1.133, 1.275, 1.208, 1.533.
-_TABLE_3 = speed_ups(
-  'Table 3',
-  {'prompts': 'in domain'},
-  (*ARMS, 'all:5', 'prompt_lookup:5', UNIFORM, _EXP3, _HALVING, _BD),
-  {
-    'code': (
-      *(2.437, 1.224, 1.565, 1.814, 1.687, 2.435),
-      *(1.923, 1.640, 1.919, 2.148, 2.300),
-    ),
-    'translation': (
-      *(0.991, 2.076, 1.000, 1.019, 0.950, 1.032),
-      *(1.076, 1.150, 1.217, 1.422, 1.587),
-    ),
-    'summarization': (
-      *(1.513, 1.087, 2.133, 1.510, 1.387, 1.526),
-      *(2.501, 1.429, 1.606, 1.812, 1.971),
-    ),
-    'qa': (
-      *(1.332, 1.200, 1.343, 1.960, 1.252, 1.267),
-      *(1.178, 1.294, 1.437, 1.599, 1.711),
-    ),
-    'math': (
-      *(1.483, 1.228, 1.378, 1.486, 2.454, 1.571),
-      *(1.653, 1.471, 1.690, 2.144, 2.280),
-    ),
-  },
-  (
-    ('{}:5', 'all:5'),
-    (_BD, '{}:5'),
-    (_BD, 'all:5'),
-    (_BD, _EXP3),
-    (_BD, _HALVING),
-    (_BD, UNIFORM),
-  ),
-)
 _TABLE_7 = speed_ups(
   'Table 7',
   {'prompts': 'in domain'},
@@ -205,19 +196,6 @@ _TABLE_7 = speed_ups(
     'math': ((1.992, 0.003), (2.238, 0.002)),
   },
   ((_BD, _BE),),
-)
-_TABLE_12 = speed_ups(
-  'Table 12',
-  {'prompts': 'in other words'},
-  (*ARMS, 'all:5', _BD),
-  {
-    'code': (2.368, 1.158, 1.521, 1.763, 1.633, 1.937, 2.139),
-    'translation': (0.997, 1.986, 0.973, 1.036, 0.935, 0.969, 1.422),
-    'summarization': (1.458, 1.016, 1.895, 1.458, 1.318, 1.521, 1.779),
-    'qa': (1.297, 1.158, 1.285, 1.907, 1.237, 1.387, 1.610),
-    'math': (1.482, 1.184, 1.357, 1.470, 2.346, 1.895, 2.149),
-  },
-  (('{}:5', 'all:5'), (_BD, '{}:5'), (_BD, 'all:5')),
 )
 # The better one of two routers. Out of domain, other prompts than ours.
 _TABLE_6 = {
@@ -245,20 +223,91 @@ _TABLE_6 = {
     )
   ),
 }
-_TABLE_11 = {
-  'source': 'MetaSD, Table 11',
-  'field': 'speed_up',
-  'measured': 'block_efficiency',
-  'rows': (),
-  'claims': tuple(
+
+
+def _tables(arm, general):
+  """All tables; a row has the number of the last one that has it."""
+  arms = tuple(map(arm.format, DOMAINS))
+  return (
+    _TABLE_7,
+    _table_3(arm, arms, general),
+    _table_12(arm, arms, general),
+    _TABLE_6,
+    _table_11(general),
+  )
+
+
+def _table_3(arm, arms, general):
+  # Lookahead decoding is not here: it has 1.542, 1.133, 1.275, 1.208, 1.533.
+  return speed_ups(
+    'Table 3',
+    {'prompts': 'in domain'},
+    (*arms, general, 'prompt_lookup:5', UNIFORM, _EXP3, _HALVING, _BD),
+    {
+      'code': (
+        *(2.437, 1.224, 1.565, 1.814, 1.687, 2.435),
+        *(1.923, 1.640, 1.919, 2.148, 2.300),
+      ),
+      'translation': (
+        *(0.991, 2.076, 1.000, 1.019, 0.950, 1.032),
+        *(1.076, 1.150, 1.217, 1.422, 1.587),
+      ),
+      'summarization': (
+        *(1.513, 1.087, 2.133, 1.510, 1.387, 1.526),
+        *(2.501, 1.429, 1.606, 1.812, 1.971),
+      ),
+      'qa': (
+        *(1.332, 1.200, 1.343, 1.960, 1.252, 1.267),
+        *(1.178, 1.294, 1.437, 1.599, 1.711),
+      ),
+      'math': (
+        *(1.483, 1.228, 1.378, 1.486, 2.454, 1.571),
+        *(1.653, 1.471, 1.690, 2.144, 2.280),
+      ),
+    },
     (
-      f'{_BD} over all:5, {name}, beside our out of domain',
-      _place('out of domain', _BD),
-      _place('out of domain', 'all:5'),
-      above / below,
-    )
-    for name, above, below in (('RAG', 1.799, 1.638), ('finance', 1.436, 1.367))
-  ),
-}
-# A row has the number of the last table that has it.
-PAPER = (_TABLE_7, _TABLE_3, _TABLE_12, _TABLE_6, _TABLE_11)
+      (arm, general),
+      (_BD, arm),
+      (_BD, general),
+      (_BD, _EXP3),
+      (_BD, _HALVING),
+      (_BD, UNIFORM),
+    ),
+  )
+
+
+def _table_12(arm, arms, general):
+  return speed_ups(
+    'Table 12',
+    {'prompts': 'in other words'},
+    (*arms, general, _BD),
+    {
+      'code': (2.368, 1.158, 1.521, 1.763, 1.633, 1.937, 2.139),
+      'translation': (0.997, 1.986, 0.973, 1.036, 0.935, 0.969, 1.422),
+      'summarization': (1.458, 1.016, 1.895, 1.458, 1.318, 1.521, 1.779),
+      'qa': (1.297, 1.158, 1.285, 1.907, 1.237, 1.387, 1.610),
+      'math': (1.482, 1.184, 1.357, 1.470, 2.346, 1.895, 2.149),
+    },
+    ((arm, general), (_BD, arm), (_BD, general)),
+  )
+
+
+def _table_11(general):
+  return {
+    'source': 'MetaSD, Table 11',
+    'field': 'speed_up',
+    'measured': 'block_efficiency',
+    'rows': (),
+    'claims': tuple(
+      (
+        f'{_BD} over {general}, {name}, beside our out of domain',
+        _place('out of domain', _BD),
+        _place('out of domain', general),
+        above / below,
+      )
+      for name, above, below in (
+        ('RAG', 1.799, 1.638),
+        ('finance', 1.436, 1.367),
+      )
+    ),
+  }

@@ -13,21 +13,31 @@ and would go on with the first. Of all pairs of domains, the oracle has
 
 from configs.metasd import drafters
 from configs.metasd import languages
+from specjax import registry
 
 _PAIR = 'translation_fr-en', 'translation_zh-en'
 
 
+# By tasks: the family, arms if they are others, domains, how many prompts of
+# each pair, and tokens of an answer.
+_WHICH = {
+  'domains': ('mini', None, drafters.DOMAINS, 12, 96),
+  'languages': ('mini', languages.ARMS, _PAIR, 48, 96),
+  'smollm2': ('smollm2', None, drafters.DOMAINS, 4, 64),
+}
+
+
 def get_config(tasks='domains'):
-  config = drafters.get_config()
-  domains = drafters.DOMAINS
-  if tasks == 'languages':
-    config.arms, domains = languages.ARMS, _PAIR
-  elif tasks != 'domains':
-    raise ValueError(f'tasks must be domains or languages, got {tasks!r}.')
+  """Returns the config for 'domains', 'languages' or domains of 'smollm2'."""
+  family, arms, domains, per_pair, max_new_tokens = registry.lookup(
+    _WHICH, 'tasks', tasks
+  )
+  config = drafters.get_config(family)
+  config.arms = arms or config.arms
   config.prompts = {'two tasks': {'domains': domains, 'turns': 2}}
-  config.prompts_per_domain = 12 if tasks == 'domains' else 48  # Of each pair.
-  config.max_new_tokens = 96
-  config.ways = ('all:5',)
+  config.prompts_per_domain = per_pair
+  config.max_new_tokens = max_new_tokens
+  config.ways = (config.baseline,)
   config.paper = (_TABLE_19,)
   config.by_domain = False
   config.pivot = {}
@@ -35,21 +45,20 @@ def get_config(tasks='domains'):
   return config
 
 
-_NUMBERS = {
-  **dict(zip(languages.ARMS, (1.668, 1.722, 1.485, 1.759, 1.803))),
+_LANGUAGES = dict(zip(languages.ARMS, (1.668, 1.722, 1.485, 1.759, 1.803)))
+_UCB = drafters.UCB['label']
+_NUMBERS = _LANGUAGES | {
   'oracle': 1.803,  # "Upper bound": there, one drafter for all prompts.
-  drafters.UCB['label']: 1.951,
+  _UCB: 1.951,
 }
+_place = lambda way: {'prompts': 'two tasks', 'domain': 'all', 'way': way}
 _TABLE_19 = {
   'source': 'MetaSD, Table 19',
   'field': 'block_efficiency',
-  'rows': tuple(
-    ({'prompts': 'two tasks', 'domain': 'all', 'way': way}, number)
-    for way, number in _NUMBERS.items()
+  'rows': tuple((_place(way), number) for way, number in _NUMBERS.items()),
+  'claims': tuple(
+    (f'{_UCB} over {way}', _place(_UCB), _place(way))
+    for way in _NUMBERS
+    if way != _UCB
   ),
 }
-_TABLE_19['claims'] = tuple(
-  (f'{drafters.UCB["label"]} over {way}', _TABLE_19['rows'][-1][0], where)
-  for where, _ in _TABLE_19['rows'][:-1]
-  for way in (where['way'],)
-)

@@ -35,8 +35,7 @@ def run(config, workdir):
   registry.lookup(ways, 'baseline', config.baseline)
   arms = made.ways[: len(config.arms)]
   names = [way.label for way in arms]
-  # What their models are named after.
-  domains = [dict(way.arms[0].drafter.options).get('model') for way in arms]
+  domains = [_named_after(way.arms[0].drafter) for way in arms]
   router = _router(config, made.family, domains) if config.router else None
   decoded = compare.decode(config, workdir, made)
   rows = []
@@ -60,6 +59,12 @@ def figures(rows):
   """Draws block efficiency, and by kind of prompt over that of the best arm."""
   over_best = _heat_map(compare_experiment.swept(rows))
   return compare_experiment.figures(rows) | {'over_best_arm': over_best}
+
+
+def _named_after(drafter):
+  """What the model or head of a drafter is called, which may be a domain."""
+  options = dict(drafter.options)
+  return options.get('model', options.get('head'))
 
 
 def _router(config, family, domains):

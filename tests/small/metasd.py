@@ -5,13 +5,16 @@ _UCB = {'bandit': 'ucb1(beta=0.01)', 'label': 'ucb1, BD'}
 _BATCHES = {'arms': _ARMS, 'ways': ('all:2',), 'bandits': (_UCB,)}
 _DRAFTERS = _BATCHES | {'baseline': 'all:2'}
 
+_ALL = 'mini', 'heads', 'smollm2'
+
 VARIANTS = {
   'metasd/alignment': ('domains', 'languages'),
   'metasd/sessions': ('mini', 'heads'),
+  'metasd/drafters': ('mini', 'smollm2'),
   'metasd/specialist': ('all', 'code'),
   'metasd/specialists': ('', 'code'),
-  'metasd/temperatures': ('mini', 'heads'),
-  'metasd/two_tasks': ('domains', 'languages'),
+  'metasd/temperatures': _ALL,
+  'metasd/two_tasks': ('domains', 'languages', 'smollm2'),
 }
 CHANGES = {
   'metasd/alignment': {'arms': _ARMS, 'ways': _ARMS, 'bandits': (_UCB,)},
