@@ -163,10 +163,11 @@ def of_domain(
 def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
   """Returns what some records show; errors are over prompts, seeds pooled.
 
-  `block_efficiency` is emitted tokens per target call. Where there were clocks,
-  `speed_up` is tokens a second over those of plain decoding of the same
-  prompts, `latency` the loop's time over its time, and `total_latency` counts
-  the reading of prompts, too.
+  `block_efficiency` is emitted tokens per target call, `predicted_efficiency`
+  what it would be if drafts were kept independently of each other. Where there
+  were clocks, `speed_up` is tokens a second over those of plain decoding of the
+  same prompts, `latency` the loop's time over its time, and `total_latency`
+  counts the reading of prompts, too.
   """
   sums = functools.partial(by_prompt, records)
   efficiency, error = metrics.ratio(sums('emitted'), sums('rounds'))
@@ -175,6 +176,7 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
     'tokens': int(sums('emitted').sum()),
     'block_efficiency': efficiency,
     'block_efficiency_error': error,
+    'predicted_efficiency': predicted_efficiency(records),
     'num_catch_up_tokens': int(sums('num_catch_up_tokens').sum()),
     'rejection_rate': rejection_rate(records),
     'acceptance_by_depth': acceptance_by_depth(records),
@@ -208,6 +210,23 @@ def by_prompt(records: Sequence[runner.Record], name: str) -> np.ndarray:
   for record in records:
     sums[record['job']] = sums.get(record['job'], 0.0) + record[name]
   return np.array(list(sums.values()))
+
+
+def predicted_efficiency(records: Sequence[runner.Record]) -> float | None:
+  """Returns tokens a round that follow from the rejection rate alone.
+
+  As if each draft were kept with that one chance, whatever its text and depth:
+  Leviathan et al. (2023), Equation (1), of the mean over the depths that were
+  drafted. What is measured is more where texts differ from each other, and
+  less where deep drafts are kept less often, or the last round is cut short.
+  """
+  rejected = rejection_rate(records)
+  if rejected is None:
+    return None
+  drafted = np.sum([record['drafted'] for record in records], axis=0)
+  rounds = sum(record['rounds'] for record in records)
+  chances = (1 - rejected) ** np.arange(1, len(drafted) + 1)
+  return float(1 + drafted @ chances / rounds)
 
 
 def rejection_rate(records: Sequence[runner.Record]) -> float | None:

@@ -498,7 +498,11 @@ def test_rows_show_sums_over_records():
   assert twice['block_efficiency_error'] == row['block_efficiency_error']
   # Reached: four first drafts and two second ones; kept: three.
   assert row['rejection_rate'] == 0.5
-  assert compare.rejection_rate([{'accepted': [], 'drafted': []}]) is None
+  # A draft is kept by a half, and two by a quarter, in each of four rounds.
+  assert row['predicted_efficiency'] == 1 + 0.5 + 0.25
+  plain = {'accepted': [], 'drafted': [], 'rounds': 3}
+  assert compare.rejection_rate([plain]) is None
+  assert compare.predicted_efficiency([plain]) is None
   # Of the second drafts, those of the second record were never reached.
   assert row['acceptance_by_depth'] == '0.50 0.50'
 

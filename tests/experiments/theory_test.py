@@ -519,6 +519,44 @@ def test_the_ledger_tells_rules_apart(folder, tmp_path):
   assert _drawn(tmp_path) == ['bias', 'over_best']
 
 
+# Theory meets practice.
+
+_PRACTICE = {
+  'ways': tuple(
+    {
+      'arm': f'small:{drafts}x{length}',
+      'columns': {'drafts': drafts, 'length': length},
+    }
+    for drafts in (1, 2)
+    for length in (1, 3)
+  ),
+  'from_length': 3,
+  'cost_rounds': 2,
+  'cost_repeats': 1,
+  'max_new_tokens': 12,
+  'max_length': 32,
+}
+
+
+@pytest.mark.slow
+def test_speeds_of_drafts_are_predicted_from_one_length(folder, tmp_path):
+  rows = _run('practice', {'family': str(folder)} | _PRACTICE, tmp_path)
+  *drafts, choice = rows
+  shapes = [(row['drafts'], row['length']) for row in drafts]
+  assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
+  for row, known in zip(drafts, (drafts[1], drafts[1], drafts[3], drafts[3])):
+    acceptance = row['acceptance']
+    assert acceptance == known['acceptance']
+    powers = acceptance ** np.arange(row['length'] + 1)
+    assert row['predicted_efficiency'] == pytest.approx(powers.sum())
+    speed = row['predicted_efficiency'] / row['relative_round']
+    assert row['predicted_speed_up'] == speed
+  best = max(drafts, key=lambda row: row['speed_up'])
+  assert choice['best'] == f'{best["drafts"]} x {best["length"]}'
+  assert choice['best_speed_up'] == best['speed_up'] >= choice['speed_up']
+  assert _drawn(tmp_path) == ['block_efficiency', 'speed_up']
+
+
 # What they share.
 
 
@@ -578,6 +616,9 @@ def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
     ),
     ('diagnose', {'ways': ('small:4x2',)}, r'ways\[0\] must draft a chain'),
     ('diagnose', {'ways': ('prompt_lookup:4',)}, "as 'small:4' does"),
+    ('practice', {'from_length': 3}, 'from_length must be a length of 1 dra'),
+    ('practice', {'ways': ('small:2',)}, r'ways\[0\] must be an arm whose col'),
+    ('practice', {'repeats': 0}, 'repeats must be >= 1'),
     ('ledger', {'ways': ('none',)}, "ways.0. must draft a chain.*'none'"),
     ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
     ('ledger', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),

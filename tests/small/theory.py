@@ -5,12 +5,20 @@ _WHICH = 'mini', 'smollm2'
 VARIANTS = {
   'theory/diagnose': _WHICH,
   'theory/ledger': _WHICH,
+  'theory/practice': _WHICH,
   'theory/winrate': _WHICH,
 }
 CHANGES = {
   'theory/diagnose': {'ways': ('small:2/maximal',)},
   'theory/ledger': {'ways': ('small:2/maximal',), 'epsilons': (0.1, 0.4)},
   'theory/pareto': {'epsilons': (0.1,), 'positions': (1,)},
+  'theory/practice': {
+    'ways': tuple(
+      {'arm': f'small:{k}x2', 'columns': {'drafts': k, 'length': 2}}
+      for k in (1, 2)
+    ),
+    'from_length': 2,
+  },
   'theory/rejections': {
     'horizons': (3,),
     'decoded_horizons': (3,),
