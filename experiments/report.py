@@ -15,14 +15,16 @@ import pathlib
 import re
 import shlex
 import sys
+from typing import Any
 
 from experiments import main
+from experiments import verdicts
 from experiments.common import configs
 from experiments.common import plots
 from experiments.common import results
 
-_ROOT = pathlib.Path(__file__).parents[1]
-_FOLDER = pathlib.Path('docs', 'results')
+ROOT = pathlib.Path(__file__).parents[1]
+FOLDER = pathlib.Path('docs', 'results')
 _DATA = 'data'
 _FIGURES = 'figures'
 _LIBRARY = 'library'
@@ -44,6 +46,22 @@ _HEADLINES = {
   'cascades/frontier': 'speed at equal quality: rule OPT over lossy decoding',
   'theory/rejections': 'number of rejections in 50 tokens',
 }
+_FIRST_PAGE = """\
+# Results
+
+What the papers claim, asked of SmolLM2-135M and what drafts for it. A verdict
+follows from the numbers: a claim holds where all of its rows are inside of the
+bounds by two standard errors, does not hold where one is outside of them by as
+much, and is undecided otherwise. `measured` is the row that is worst.
+"""
+_PREDICTED = """
+## Theory meets practice
+
+Tokens a round as they follow from one number of a run, the share of reached
+drafts that were kept, as if each draft were kept independently of its text and
+depth: of all ways of a result, beside what was measured. Which lengths and
+numbers of drafts theory recommends is in [theory.md](theory.md).
+"""
 _MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
 _HEADLINE = re.compile(r'(<!-- headline -->\n).*?(<!-- end -->)', re.DOTALL)
 _INTRODUCTION = """\
@@ -55,39 +73,123 @@ This page is made by `python -m experiments.report` from `docs/results/data`.
 """
 
 
-def keep(workdir: str, root: pathlib.Path = _ROOT) -> pathlib.Path:
+def keep(workdir: str, root: pathlib.Path = ROOT) -> pathlib.Path:
   """Copies the results of a run to where documents are made of them."""
   content = results.read(workdir)
   if not content['command']:
     raise ValueError(f'{workdir} does not say which command it is of.')
-  path = root / _FOLDER / _DATA / f'{name_of(content["command"])}.json'
+  path = root / FOLDER / _DATA / f'{name_of(content["command"])}.json'
   path.parent.mkdir(parents=True, exist_ok=True)
   results.save_json(str(path), content)
   return path
 
 
-def write(root: pathlib.Path = _ROOT, out: pathlib.Path = _ROOT) -> None:
+def write(root: pathlib.Path = ROOT, out: pathlib.Path = ROOT) -> None:
   """Writes all documents, their pictures, and the tables in README.md.
 
   The results are those of the project at `root`, and the documents go to `out`.
+  A folder that is no project has no README.md to fill.
   """
-  data = root / _FOLDER / _DATA
+  data = root / FOLDER / _DATA
   found = {
     path.relative_to(data).with_suffix('').as_posix(): results.read(path)
     for path in sorted(data.rglob('*.json'))
   }
-  figures = out / _FOLDER / _FIGURES
+  figures = out / FOLDER / _FIGURES
   figures.mkdir(parents=True, exist_ok=True)
   parts: dict[str, list[str]] = {}
   for name, content in found.items():
     folder = name.split('/')[0] if '/' in name else _LIBRARY
     head = [f'# {_TITLES.get(folder, folder)}\n', _INTRODUCTION]
     parts.setdefault(folder, head).extend(_section(name, content, figures))
+  parts['README'] = _first_page(found, parts, figures)
   for folder, lines in parts.items():
-    path = out / _FOLDER / f'{folder}.md'
+    path = out / FOLDER / f'{folder}.md'
     path.write_text('\n'.join(lines), 'utf-8')
-  readme = (root / 'README.md').read_text('utf-8')
-  (out / 'README.md').write_text(_filled(readme, found), 'utf-8')
+  readme = root / 'README.md'
+  if readme.exists():
+    filled = _filled(readme.read_text('utf-8'), found)
+    (out / 'README.md').write_text(filled, 'utf-8')
+
+
+def _first_page(found, parts, figures):
+  """The lines of the first page: verdicts, and a link to each document."""
+  yield _FIRST_PAGE
+  rows = verdicts.judged(verdicts.CLAIMS, found)
+  for row in rows:
+    folder = row['result'].partition('/')[0]
+    row['evidence'] = f'[{row.pop("result")}]({folder}.md)'
+  columns = 'paper', 'claim', 'asked', 'measured', 'verdict', 'evidence'
+  if rows:
+    yield f'{markdown(results.cells(rows, columns))}\n'
+  yield from (f'- *{row["claim"]}*: {row["why"]}' for row in rows if row['why'])
+  predicted = predictions(found)
+  if predicted:
+    file = 'predicted_efficiency.svg'
+    plots.save(_predicted_over_measured(predicted), figures / file)
+    yield _PREDICTED
+    yield f'{markdown(results.cells(_by_result(predicted)))}\n'
+    yield f'![predicted over measured]({_FIGURES}/{file})'
+  yield '\n## Documents\n'
+  for folder in sorted(parts):
+    if folder in _TITLES:
+      yield f'- [{_TITLES[folder]}]({folder}.md)'
+  yield ''
+
+
+def predictions(found: dict[str, Any]) -> list[results.Row]:
+  """Returns block efficiency as predicted and as measured, of all ways.
+
+  Of all domains together, where rows are of several.
+  """
+  return [
+    {
+      'result': name,
+      'predicted': row['predicted_efficiency'],
+      'measured': row['block_efficiency'],
+    }
+    for name, content in found.items()
+    for row in content['rows']
+    if row.get('predicted_efficiency') is not None
+    and 'decoded' in row
+    and row['domain'] == 'all'
+  ]
+
+
+def _by_result(rows):
+  """How far predictions of each result are from what was measured."""
+  table = []
+  for name in dict.fromkeys(row['result'] for row in rows):
+    own = [r['predicted'] / r['measured'] for r in rows if r['result'] == name]
+    table.append(
+      {
+        'result': name,
+        'ways': len(own),
+        'least predicted over measured': min(own),
+        'mean': sum(own) / len(own),
+        'most': max(own),
+      }
+    )
+  return table
+
+
+def _predicted_over_measured(rows):
+  """A point for each way, beside the line where both are the same."""
+  figure, (axes,) = plots.panels(
+    ['tokens a round'], 'measured', 'predicted', figsize=(6.5, 4.5)
+  )
+  names = list(dict.fromkeys(row['result'] for row in rows))
+  for name in names:
+    own = [row for row in rows if row['result'] == name]
+    style = plots.style_of(names, name) | {'linestyle': '', 'markersize': 4}
+    measured, predicted = (
+      [row[of] for row in own] for of in ('measured', 'predicted')
+    )
+    axes.plot(measured, predicted, **style)
+  most = max(row['measured'] for row in rows)
+  axes.plot([1, most], [1, most], color='0.5', linewidth=0.8, zorder=0)
+  plots.legend(figure, [axes])
+  return figure
 
 
 def _section(name, content, figures):
@@ -163,5 +265,5 @@ def name_of(command: str) -> str:
 
 if __name__ == '__main__':
   for each in sys.argv[1:]:
-    print(f'Kept {keep(each).relative_to(_ROOT)}.')
+    print(f'Kept {keep(each).relative_to(ROOT)}.')
   write()

@@ -40,6 +40,11 @@ _HEADS = {
   'eagle3': 'eagle3',
   'medusa': 'medusa',
 }
+# Of suites: one run, which is done in a moment.
+SUITE = {
+  'runs': ('configs/theory/batch_improvement.py --config.max_drafts=2',),
+  'project': False,
+}
 # Of whatever config has such a field, of this type.
 _SMALL = {
   'batch_size': 2,

@@ -1,9 +1,12 @@
 """BanditSpec's configs, made small."""
 
+from tests import small
+
 _STORE = '{family}/store/datastore.safetensors'
 _HEDGE = {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'}
 
 VARIANTS = {
+  'banditspec/all': ('full', 'small'),
   'banditspec/drafters': ('',),
   'banditspec/experts': ('mini', 'heads'),
   'banditspec/heads': ('',),
@@ -11,6 +14,7 @@ VARIANTS = {
   'banditspec/memory': ('',),
 }
 CHANGES = {
+  'banditspec/all': small.SUITE,
   'banditspec/drafters': {
     'prompts': {'eval': {'domains': ('code',)}},
     'arms': ('medium:2', f"retrieval(params='{_STORE}'):2"),
@@ -46,3 +50,5 @@ CHANGES = {
     'trace_rounds': 20,
   },
 }
+FILES = {'banditspec/all': ('docs/results/theory.md',)}
+NO_ROWS = FILES

@@ -1,5 +1,7 @@
 """The cascades' configs, made small."""
 
+from tests import small
+
 _TASKS = 'translation', 'summarization'
 _SMOLLM2 = 'smollm2_summarization', 'smollm2_qa'
 _ALONE = (
@@ -16,6 +18,7 @@ _FRONTIER = {
 }
 
 VARIANTS = {
+  'cascades/all': ('full', 'small'),
   'cascades/calibrate': _TASKS,
   'cascades/decoder_only': ('summarization', 'translation', 'qa', *_SMOLLM2),
   'cascades/draft_lengths': (*_TASKS, *_SMOLLM2),
@@ -25,6 +28,7 @@ VARIANTS = {
   'cascades/variants': ('bild', 'lossy', 'token'),
 }
 CHANGES = {
+  'cascades/all': small.SUITE,
   'cascades/calibrate': _FRONTIER | {'dev_prompts': 2},
   'cascades/decoder_only': _FRONTIER,
   'cascades/draft_lengths': _FRONTIER
@@ -45,4 +49,8 @@ CHANGES = {
   | {'sweep': "{'sampling.temperature': (0.0,)}"},
   'cascades/variants': _FRONTIER,
 }
-FILES = {'cascades/calibrate': ('choice.json', 'dev.png')}
+FILES = {
+  'cascades/all': ('docs/results/theory.md',),
+  'cascades/calibrate': ('choice.json', 'dev.png'),
+}
+NO_ROWS = {'cascades/all': FILES['cascades/all']}

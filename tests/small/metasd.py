@@ -1,5 +1,7 @@
 """MetaSD's configs, made small."""
 
+from tests import small
+
 _ARMS = 'code:2', 'math:2'
 _UCB = {'bandit': 'ucb1(beta=0.01)', 'label': 'ucb1, BD'}
 _BATCHES = {'arms': _ARMS, 'ways': ('all:2',), 'bandits': (_UCB,)}
@@ -8,6 +10,7 @@ _DRAFTERS = _BATCHES | {'baseline': 'all:2'}
 _ALL = 'mini', 'heads', 'smollm2'
 
 VARIANTS = {
+  'metasd/all': ('full', 'small'),
   'metasd/alignment': ('domains', 'languages'),
   'metasd/sessions': ('mini', 'heads'),
   'metasd/drafters': ('mini', 'smollm2'),
@@ -17,6 +20,7 @@ VARIANTS = {
   'metasd/two_tasks': ('domains', 'languages', 'smollm2'),
 }
 CHANGES = {
+  'metasd/all': small.SUITE,
   'metasd/alignment': {'arms': _ARMS, 'ways': _ARMS, 'bandits': (_UCB,)},
   'metasd/batches': _BATCHES | {'prompts_per_domain': 2},
   'metasd/caches': {
@@ -57,5 +61,8 @@ CHANGES = {
   'metasd/temperatures': _DRAFTERS,
   'metasd/two_tasks': _DRAFTERS,
 }
-FILES = {'metasd/responses': ('responses.jsonl',)}
-NO_ROWS = {'metasd/responses': FILES['metasd/responses']}
+FILES = {
+  'metasd/all': ('docs/results/theory.md',),
+  'metasd/responses': ('responses.jsonl',),
+}
+NO_ROWS = {name: FILES[name] for name in ('metasd/all', 'metasd/responses')}

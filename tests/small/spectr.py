@@ -1,5 +1,7 @@
 """SpecTr's configs, made small."""
 
+from tests import small
+
 
 def _ways(*verifiers):
   return tuple(
@@ -14,12 +16,14 @@ def _ways(*verifiers):
 _WHICH = 'mini', 'smollm2'
 
 VARIANTS = {
+  'spectr/all': ('full', 'small'),
   'spectr/decode': _WHICH,
   'spectr/latency': _WHICH,
   'spectr/prefix_trees': _WHICH,
   'spectr/speed': _WHICH,
 }
 CHANGES = {
+  'spectr/all': small.SUITE,
   'spectr/acceptance': {
     'max_drafts': 2,
     'zipf_size': 50,
@@ -36,3 +40,5 @@ CHANGES = {
   'spectr/prefix_trees': {'ways': ('medium:2.1/kseq', 'medium:2x2/kseq')},
   'spectr/speed': {'ways': _ways('maximal', 'kseq')},
 }
+FILES = {'spectr/all': ('docs/results/theory.md',)}
+NO_ROWS = FILES

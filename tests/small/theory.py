@@ -1,14 +1,18 @@
 """The theory paper's configs, made small."""
 
+from tests import small
+
 _WHICH = 'mini', 'smollm2'
 
 VARIANTS = {
+  'theory/all': ('full', 'small'),
   'theory/diagnose': _WHICH,
   'theory/ledger': _WHICH,
   'theory/practice': _WHICH,
   'theory/winrate': _WHICH,
 }
 CHANGES = {
+  'theory/all': small.SUITE,
   'theory/diagnose': {'ways': ('small:2/maximal',)},
   'theory/ledger': {'ways': ('small:2/maximal',), 'epsilons': (0.1, 0.4)},
   'theory/pareto': {'epsilons': (0.1,), 'positions': (1,)},
@@ -44,3 +48,5 @@ CHANGES = {
     'comparisons': (('target', 'small'), ('OPT', 'UNO')),
   },
 }
+FILES = {'theory/all': ('docs/results/theory.md',)}
+NO_ROWS = FILES

@@ -1,0 +1,40 @@
+r"""All of BanditSpec: every config of this folder, and its document.
+
+python -m experiments.main --config=configs/banditspec/all.py \
+    --config.data_dir=DATA --workdir=runs/banditspec
+
+`configs/banditspec/all.py:small` has fewer prompts, and leaves the document in
+its workdir. The datastores are those of configs/train/datastore.py, of both
+families.
+"""
+
+from experiments.common import suite
+
+_STORES = {
+  'mini': 'runs/datastore/datastore.safetensors',
+  'smollm2': 'runs/smollm2_datastore/datastore.safetensors',
+}
+_FILES = {
+  name: f'{store},DATA/spec_bench.jsonl' for name, store in _STORES.items()
+}
+_RUNS = {
+  f'drafters:{_FILES["mini"]}': (suite.DATA, '--config.prompts_per_domain=1'),
+  'experts': (suite.DATA, '--config.prompts_per_domain=2'),
+  'experts:heads': (suite.DATA, '--config.prompts_per_domain=1'),
+  f'heads:{_FILES["smollm2"]}': (
+    f'{suite.DATA} --config.prompts_per_domain=2',
+    '--config.max_new_tokens=32',
+  ),
+  'lengths': ('', '--config.num_batches=4'),
+  'lengths:heads': (
+    suite.DATA,
+    '--config.num_batches=2 --config.sweep.batch_size="(1, 8)"',
+  ),
+  f'memory:{_STORES["mini"]}': ('', ''),
+  'regret': ('', '--config.runs=50'),
+}
+
+
+def get_config(size='full'):
+  """Returns the config for 'full' or 'small'."""
+  return suite.config('banditspec', _RUNS, size)

@@ -1,0 +1,36 @@
+r"""All of the theory paper: every config of this folder, and its document.
+
+python -m experiments.main --config=configs/theory/all.py \
+    --config.data_dir=DATA --workdir=runs/theory
+
+`configs/theory/all.py:small` has fewer prompts, and leaves the document in its
+workdir.
+"""
+
+from experiments.common import suite
+
+_FEW = '--config.prompts_per_domain=2 --config.num_seeds=1'
+_RUNS = {
+  'batch_improvement': ('', ''),
+  'diagnose': ('', _FEW),
+  'diagnose:smollm2': (suite.DATA, _FEW),
+  'ledger': ('', '--config.prompts_per_domain=2'),
+  'ledger:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
+  'pareto': ('', '--config.runs=20000'),
+  'practice': ('', '--config.prompts_per_domain=1'),
+  'practice:smollm2': (suite.DATA, '--config.max_new_tokens=32'),
+  'rejections': (
+    '',
+    '--config.simulated_runs=10000 --config.decoded_runs=1000',
+  ),
+  'winrate': ('', '--config.prompts_per_domain=8 --config.num_seeds=4'),
+  'winrate:smollm2': (
+    suite.DATA,
+    '--config.prompts_per_domain=8 --config.num_seeds=2',
+  ),
+}
+
+
+def get_config(size='full'):
+  """Returns the config for 'full' or 'small'."""
+  return suite.config('theory', _RUNS, size)

@@ -1,0 +1,45 @@
+"""The config of all experiments of a paper, for `experiments.reproduce`."""
+
+from collections.abc import Mapping
+
+import ml_collections
+
+from specjax import registry
+
+# Prompts of a folder of text, as `experiments.reproduce` fills it in.
+DATA = '--config.data_dir=DATA'
+_SIZES = 'full', 'small'
+
+
+def config(
+  paper: str, runs: Mapping[str, tuple[str, str]], size: str
+) -> ml_collections.ConfigDict:
+  """Returns the config of a suite.
+
+  Args:
+    paper: the folder of `configs/`.
+    runs: by the name of a config of that folder and its argument, as 'decode'
+      and 'decode:smollm2': the fields of its full run, and those of a small one
+      that stand behind them.
+    size: 'full', whose results are the project's, or 'small'.
+  """
+  registry.lookup(dict.fromkeys(_SIZES), 'size', size)
+  small = size == 'small'
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'reproduce',
+      'data_dir': '',
+      'runs': tuple(
+        _words(paper, name, fields[: 1 + small])
+        for name, fields in runs.items()
+      ),
+      'project': not small,  # Whether its results are kept in docs/results.
+    }
+  )
+
+
+def _words(paper, name, fields):
+  """What is typed for a run."""
+  file, colon, argument = name.partition(':')
+  path = f'configs/{paper}/{file}.py{colon}{argument}'
+  return ' '.join([path, *filter(None, fields)])

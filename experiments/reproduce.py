@@ -1,0 +1,58 @@
+"""All experiments of a paper, one after another, and their document.
+
+`config.runs` are what would be asked for by itself: the path of a config, and
+fields behind it; DATA stands for `config.data_dir`. Each run has a folder in
+the workdir, and goes on where it stopped.
+"""
+
+import os
+import pathlib
+import shlex
+import time
+
+from absl import flags
+import jax
+
+from experiments import main
+from experiments import report
+
+MAY_CHANGE = 'runs', 'project'
+_DATA = 'DATA'
+
+
+def run(config, workdir):
+  """Runs all of them; the document is that of the project, or of the workdir.
+
+  With `config.project`, results are kept in docs/results of the project, and
+  otherwise in the same folder of the workdir.
+  """
+  if not config.runs:
+    raise ValueError('runs must hold at least one config, got none.')
+  if config.data_dir and not os.path.isdir(config.data_dir):
+    raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
+  asked = [parsed(config, words) for words in config.runs]  # All before any.
+  root = report.ROOT if config.project else pathlib.Path(str(workdir))
+  for number, (command, each) in enumerate(asked, 1):
+    folder = os.path.join(workdir, report.name_of(command).replace('/', '_'))
+    print(f'\n[{number} of {len(asked)}] {command}', flush=True)
+    began = time.perf_counter()
+    main.run(each, folder, command)
+    report.keep(folder, root)
+    jax.clear_caches()  # The next one has other programs.
+    minutes = (time.perf_counter() - began) / 60
+    print(f'{minutes:.1f} minutes, in {folder}', flush=True)
+  report.write(root, root)
+  print(f'\nThe document is in {root / report.FOLDER}.')
+
+
+def parsed(config, words):
+  """Returns the command of a run as it would be typed, and its config."""
+  argv = [word.replace(_DATA, config.data_dir) for word in shlex.split(words)]
+  argv = ['main', f'--config={argv[0]}', *argv[1:], '--workdir=']
+  command = main.command_of(argv)
+  values = flags.FlagValues()
+  try:
+    main.parsed(argv, values)
+  except (ValueError, flags.Error) as error:
+    raise ValueError(f'runs: {words!r}: {error}') from None
+  return command, values.config

@@ -1,0 +1,216 @@
+"""The papers' central claims, and whether they hold on a real language model.
+
+A verdict follows from the kept results: nothing is judged by hand but what is
+asked, which numbers answer it, and the sentence that says why.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+from typing import Any
+from typing import NamedTuple
+
+HOLDS, FAILS, OPEN = 'holds', 'does not hold', 'undecided'
+# How many standard errors are noise.
+_NOISE = 2
+
+Row = dict[str, Any]
+
+
+class Claim(NamedTuple):
+  """A claim of a paper, and the rows of a result that it is judged by.
+
+  It holds if all of these rows lie within the bounds beyond two standard
+  errors, fails if one lies outside of them by as much, and is open otherwise.
+  """
+
+  paper: str
+  says: str
+  result: str  # the name of results in `docs/results/data`
+  where: Mapping[str, Any]  # columns that rows must have
+  field: str  # of rows; of the paper's claims it is 'measured'
+  low: float = -math.inf
+  high: float = math.inf
+  why: str = ''  # why it does not hold, or what it hangs on
+
+  @property
+  def bound(self) -> str:
+    """What is asked of the number."""
+    if math.isinf(self.high):
+      return f'at least {self.low:g}'
+    if math.isinf(self.low):
+      return f'at most {self.high:g}'
+    return f'{self.low:g} to {self.high:g}'
+
+
+def judge(claim: Claim, found: Mapping[str, Any]) -> Row | None:
+  """Returns the verdict on a claim, by its worst row; None without results.
+
+  Raises:
+    ValueError: no row of the result is what the claim asks for.
+  """
+  if claim.result not in found:
+    return None
+  content = found[claim.result]
+  rows = [
+    row
+    for row in [*content['rows'], *content['claims']]
+    if row.get(claim.field) is not None
+    and all(row.get(name) == value for name, value in claim.where.items())
+  ]
+  if not rows:
+    raise ValueError(
+      f'{claim.result} has no row with {dict(claim.where)} and {claim.field}.'
+    )
+  # How far inside of the bounds a row lies, in standard errors.
+  worst = min(rows, key=lambda row: _inside(claim, row))
+  inside = _inside(claim, worst)
+  return {
+    'paper': claim.paper,
+    'claim': claim.says,
+    'asked': claim.bound,
+    'measured': float(worst[claim.field]),
+    'measured_error': worst.get(f'{claim.field}_error'),
+    'verdict': _verdict(inside),
+    'why': claim.why,
+    'result': claim.result,
+  }
+
+
+def judged(claims: Sequence[Claim], found: Mapping[str, Any]) -> list[Row]:
+  """Returns the verdicts on those claims that there are results of."""
+  verdicts = [judge(claim, found) for claim in claims]
+  return [verdict for verdict in verdicts if verdict]
+
+
+def _inside(claim, row):
+  value = row[claim.field]
+  least = min(value - claim.low, claim.high - value)
+  error = row.get(f'{claim.field}_error')
+  if error:
+    return least / error
+  return math.copysign(math.inf, least)  # Exact; on the bound is inside.
+
+
+def _verdict(inside):
+  if inside >= _NOISE:
+    return HOLDS
+  return FAILS if inside <= -_NOISE else OPEN
+
+
+_SPECTR, _BANDIT, _META = 'SpecTr', 'BanditSpec', 'MetaSD'
+_CASCADES, _THEORY, _HEDGE = 'Speculative cascades', 'Theory', 'HedgeSpec'
+_UCB = 'ucb1, BD'
+
+CLAIMS = (
+  Claim(
+    _SPECTR,
+    'Eight drafts of four tokens emit 1.3 times as much a round as one (k-Seq)',
+    'spectr/decode-smollm2',
+    {'claim': '8 drafts of 4 over 1, drafter of 6M'},
+    'measured',
+    low=1.3,
+  ),
+  Claim(
+    _SPECTR,
+    'So they do with optimal transport (otm)',
+    'spectr/decode-smollm2',
+    {'claim': '8 drafts of 4 over 1, otm'},
+    'measured',
+    low=1.3,
+  ),
+  Claim(
+    _SPECTR,
+    'Eight drafts of eight tokens are faster than one, by the clock',
+    'spectr/speed-smollm2',
+    {'claim': '8 drafts of 8 over 1, tokens per second'},
+    'measured',
+    low=1.0,
+  ),
+  Claim(
+    _THEORY,
+    'Rejections are those of Theorem 1 in every domain (deviations in standard '
+    'errors)',
+    'theory/diagnose-smollm2',
+    {},
+    'deviation',
+    low=-3.0,
+    high=3.0,
+  ),
+  Claim(
+    _THEORY,
+    'At equal rejections OPT has no more bias than UNO, at every epsilon',
+    'theory/ledger-smollm2',
+    {'rule': 'UNO'},
+    'over_best',
+    low=0.0,
+  ),
+  Claim(
+    _THEORY,
+    'Responses of OPT win against those of UNO, by the likelihood',
+    'theory/winrate-smollm2',
+    {'way': 'OPT', 'against': 'UNO', 'judge': 'likelihood'},
+    'win_rate',
+    low=0.5,
+  ),
+  Claim(
+    _BANDIT,
+    'UCBSpec emits more a round than the best single drafter, of mixed traffic',
+    'banditspec/heads',
+    {'way': 'ucb_spec', 'domain': 'all'},
+    'over_best',
+    low=1.0,
+  ),
+  Claim(
+    _HEDGE,
+    'Seeing all drafts (NormalHedge) is worth more than UCBSpec, of tokens a '
+    'round',
+    'banditspec/experts-heads',
+    {
+      'claim': 'normal_hedge over ucb_spec, all',
+      'source': 'HedgeSpec, block efficiency',
+    },
+    'measured',
+    low=1.0,
+  ),
+  Claim(
+    _META,
+    'UCB emits more a round than the best specialist, of mixed traffic',
+    'metasd/heads',
+    {'way': _UCB, 'prompts': 'in domain', 'domain': 'all'},
+    'over_best',
+    low=1.0,
+  ),
+  Claim(
+    _META,
+    'UCB loses at most 5% to the best specialist, of pure traffic, each domain',
+    'metasd/sessions-heads',
+    {'way': _UCB},
+    'over_best',
+    low=0.95,
+  ),
+  Claim(
+    _META,
+    'The reward BD is worth more than BE, of all domains',
+    'metasd/heads',
+    {'claim': 'ucb1, BD over ucb1, BE, all', 'source': 'MetaSD, Table 7'},
+    'measured',
+    low=1.0,
+  ),
+  Claim(
+    _CASCADES,
+    "The token rule is faster than lossy decoding at the target's quality",
+    'cascades/frontier-smollm2_summarization',
+    {'claim': 'token_v3 over lossy, summarization'},
+    'measured',
+    low=1.0,
+  ),
+  Claim(
+    _CASCADES,
+    "The token rule is faster than BiLD at the target's quality",
+    'cascades/frontier-smollm2_summarization',
+    {'claim': 'token_v3 over bild, summarization'},
+    'measured',
+    low=1.0,
+  ),
+)

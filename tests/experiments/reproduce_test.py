@@ -1,0 +1,74 @@
+"""One command runs all of a paper, and makes its document."""
+
+import shlex
+
+import pytest
+
+from experiments import main
+from experiments import reproduce
+from experiments.common import configs
+from experiments.common import results
+from tests import small
+
+_PAPERS = 'spectr', 'banditspec', 'metasd', 'cascades', 'theory'
+# What trains a model is no run of a paper.
+_NO_RUNS = 'all', 'lm1b_97m', 'responses', 'specialist'
+_RUN = 'configs/theory/batch_improvement.py --config.max_drafts=2'
+
+
+def _suite(tmp_path, **fields):
+  config = small.load('theory/all', 'small')
+  config.update({'runs': (_RUN,), 'data_dir': str(tmp_path)} | fields)
+  return config
+
+
+@pytest.mark.parametrize('size', ['full', 'small'])
+@pytest.mark.parametrize('paper', _PAPERS)
+def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
+  """And each of its runs is one that the command line would take."""
+  config = small.load(f'{paper}/all', size)
+  config.data_dir = str(tmp_path)
+  names = set()
+  for words in config.runs:
+    command, parsed = reproduce.parsed(config, words)
+    assert str(tmp_path) not in command
+    assert parsed.experiment in configs.experiments()
+    path = shlex.split(command)[3].removeprefix('--config=').partition(':')[0]
+    names.add(path.removeprefix(f'configs/{paper}/').removesuffix('.py'))
+  folder = small.CONFIGS / paper
+  known = {path.stem for path in folder.glob('*.py')}
+  assert names == known - set(_NO_RUNS)
+
+
+def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
+  workdir = tmp_path / 'run'
+  for _ in range(2):
+    main.run(_suite(tmp_path), workdir)
+    found = results.read(workdir / 'theory_batch_improvement')
+    assert {row['num_drafts'] for row in found['rows']} == {1, 2}
+    assert found['command'].endswith(_RUN)
+    page = workdir / 'docs' / 'results' / 'theory.md'
+    assert _RUN.split()[1] in page.read_text()
+  assert '[1 of 1] python -m experiments.main' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'runs': ()}, 'runs must hold at least one config'),
+    ({'runs': (_RUN, 'configs/nothing.py')}, "'configs/nothing.py': There is "),
+    ({'runs': (f'{_RUN} --config.max=1',)}, "Unknown config field 'max'"),
+    ({'data_dir': 'nowhere'}, "data_dir must be a folder, got 'nowhere'"),
+  ],
+)
+def test_what_is_wrong_is_refused_before_anything_runs(
+  fields, message, tmp_path
+):
+  with pytest.raises(ValueError, match=message):
+    main.run(_suite(tmp_path, **fields), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_size_that_is_not_known_is_refused():
+  with pytest.raises(ValueError, match="Unknown size 'tiny'. Known: full, sma"):
+    small.load('theory/all', 'tiny')

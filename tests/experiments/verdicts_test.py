@@ -1,0 +1,86 @@
+"""Verdicts on the papers' claims follow from kept results."""
+
+import pathlib
+
+import pytest
+
+from experiments import report
+from experiments import verdicts
+from experiments.common import results
+
+_DATA = pathlib.Path(__file__).parents[2] / 'docs' / 'results' / 'data'
+_ROWS = (
+  {'way': 'a', 'gain': 1.1, 'gain_error': 0.04},
+  {'way': 'a', 'gain': 1.5, 'gain_error': 0.01},
+  {'way': 'b', 'gain': 1.03, 'gain_error': 0.04},
+  {'way': 'c', 'gain': 0.9, 'gain_error': 0.04},
+  {'way': 'd', 'gain': 1.0},
+  {'way': 'e'},
+)
+_FOUND = {
+  'x/y': {
+    'rows': _ROWS,
+    'claims': [{'claim': 'f over g', 'measured': 2.0, 'measured_error': 0.1}],
+  }
+}
+
+
+def _claim(where, field='gain', **bounds):
+  where = {'way': where} if len(where) == 1 else {'claim': where}
+  return verdicts.Claim('P', 'more', 'x/y', where, field, **bounds)
+
+
+@pytest.mark.parametrize(
+  ('where', 'bounds', 'measured', 'verdict'),
+  [
+    ('a', {'low': 1.0}, 1.1, verdicts.HOLDS),  # The worse of two.
+    ('b', {'low': 1.0}, 1.03, verdicts.OPEN),
+    ('c', {'low': 1.0}, 0.9, verdicts.FAILS),
+    ('a', {'high': 1.2}, 1.5, verdicts.FAILS),
+    ('c', {'low': 0.5, 'high': 0.91}, 0.9, verdicts.OPEN),
+    ('d', {'low': 1.0}, 1.0, verdicts.HOLDS),  # Exact.
+    ('d', {'low': 1.1}, 1.0, verdicts.FAILS),
+  ],
+)
+def test_verdicts_by_hand(where, bounds, measured, verdict):
+  row = verdicts.judge(_claim(where, **bounds), _FOUND)
+  assert (row['measured'], row['verdict']) == (measured, verdict)
+
+
+def test_a_ratio_of_the_paper_can_be_asked_for():
+  row = verdicts.judge(_claim('f over g', 'measured', low=1.3), _FOUND)
+  assert row['verdict'] == verdicts.HOLDS and row['asked'] == 'at least 1.3'
+  asked = _claim('a', low=1.0, high=2.0).bound, _claim('a', high=2.0).bound
+  assert asked == ('1 to 2', 'at most 2')
+
+
+def test_what_no_row_answers_is_refused_and_what_was_not_run_is_left_out():
+  with pytest.raises(ValueError, match='x/y has no row with .*e.* and gain'):
+    verdicts.judge(_claim('e', low=1.0), _FOUND)
+  assert verdicts.judged([_claim('a', low=1.0)], {}) == []
+
+
+def test_all_claims_are_of_rows_that_are_there():
+  found = {
+    path.relative_to(_DATA).with_suffix('').as_posix(): results.read(path)
+    for path in _DATA.rglob('*.json')
+  }
+  assert len(verdicts.judged(verdicts.CLAIMS, found)) > 3
+  names = [claim.says for claim in verdicts.CLAIMS]
+  assert len(set(names)) == len(names)
+  for claim in verdicts.CLAIMS:
+    assert claim.low < claim.high
+
+
+def test_predictions_are_of_all_domains_together():
+  rows = [
+    {
+      **{'domain': domain, 'decoded': 3, 'block_efficiency': 2.0},
+      'predicted_efficiency': predicted,
+    }
+    for domain, predicted in (('all', 1.8), ('code', 1.5), ('all', None))
+  ]
+  found = {'x/y': {'rows': rows, 'claims': []}}
+  assert report.predictions(found) == [
+    {'result': 'x/y', 'predicted': 1.8, 'measured': 2.0}
+  ]
