@@ -42,10 +42,11 @@ matplotlib.use('Agg')  # Figures become files; no window opens.
 
 def run(
   config: Any, workdir: str | os.PathLike[str], command: str = ''
-) -> None:
+) -> list[dict[str, Any]]:
   """Runs the experiment that a config names, once or for each of a sweep.
 
-  The command that asks for it stands with the results.
+  The command that asks for it stands with the results, whose rows are returned,
+  if there are any.
   """
   points = configs.points(config)
   if points is None:
@@ -53,16 +54,16 @@ def run(
     rows = experiment(config).run(config, top)
     if rows is not None:
       _finish(top, config, rows, command)
-    return
+    return rows or []
   allowed = ('sweep', *may_change(config))
   top, rows = workdirs.Workdir(workdir, config, allowed), []
   for values, each in points:
     name = ','.join(f'{field}={value}' for field, value in values.items())
     print(f'\n{name}')
     folder = os.path.join(str(top), name.replace(os.sep, '_'))
-    run(each, folder, command)
-    rows += [values | row for row in results.read(folder)['rows']]
+    rows += [values | row for row in run(each, folder, command)]
   _finish(top, config, rows, command)
+  return rows
 
 
 def may_change(config: Any) -> tuple[str, ...]:
@@ -93,7 +94,8 @@ def figures(config: Any, rows: Any) -> dict[str, Any]:
 def _finish(workdir, config, rows, command):
   """Writes rows with the paper's beside them, prints and draws them."""
   theirs = config.get('paper', ())
-  beside, claims = paper.beside(rows, theirs), paper.claims(rows, theirs)
+  beside = paper.beside(paper.unpaired(rows), theirs)
+  claims = paper.claims(rows, theirs)
   results.write(workdir, config.experiment, command, beside, claims)
   if not processes.is_first():
     return

@@ -1,11 +1,33 @@
 """Metrics of a set of results: block efficiency and acceptance by position."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy import typing as npt
 
 from specjax import decoding
+
+
+class Estimate(NamedTuple):
+  """A number, and by how much each of the independent items moves it."""
+
+  value: float
+  deviations: np.ndarray  # [n] float64
+
+  @property
+  def error(self) -> float:
+    """The standard error."""
+    return float(np.sqrt((self.deviations**2).sum()))
+
+  def over(self, other: 'Estimate') -> 'Estimate':
+    """Returns the ratio to another one of the same items, in the same order.
+
+    What items have in common cancels.
+    """
+    value = self.value / other.value
+    own, theirs = self.deviations, other.deviations
+    return Estimate(value, value * (own / self.value - theirs / other.value))
 
 
 def block_efficiency(results: Sequence[decoding.Result]) -> tuple[float, float]:
@@ -27,18 +49,20 @@ def ratio(
     numerators: `[n]`.
     denominators: `[n]`, of the same items.
   """
-  value, deviations = _ratio(numerators, denominators)
-  return value, float(np.sqrt((deviations**2).sum()))
+  found = estimate(numerators, denominators)
+  return found.value, found.error
 
 
-def _ratio(numerators, denominators):
-  """The ratio, and by how much each item moves it."""
+def estimate(
+  numerators: npt.ArrayLike, denominators: npt.ArrayLike
+) -> Estimate:
+  """Returns what `ratio` does, with what each item adds to the error."""
   above = np.asarray(numerators, float)
   below = np.asarray(denominators, float)
   if not below.sum():
-    return float('nan'), np.full(1, np.nan)
+    return Estimate(float('nan'), np.full(1, np.nan))
   value = float(above.sum() / below.sum())
-  return value, (above - value * below) / below.sum()
+  return Estimate(value, (above - value * below) / below.sum())
 
 
 def _emitted_and_rounds(results):
@@ -75,13 +99,8 @@ def ratio_of_ratios(
     pair: numerators and denominators `[n]` of the one above.
     other: those of the one below; what items have in common cancels.
   """
-  (ours, our_deviations), (theirs, their_deviations) = (
-    _ratio(*pair),
-    _ratio(*other),
-  )
-  value = ours / theirs
-  deviations = our_deviations / ours - their_deviations / theirs
-  return value, value * float(np.sqrt((deviations**2).sum()))
+  found = estimate(*pair).over(estimate(*other))
+  return found.value, found.error
 
 
 def acceptance_by_position(

@@ -12,6 +12,7 @@ import numpy as np
 from experiments.cascades import frontier
 from experiments.cascades import texts
 from experiments.common import compare
+from experiments.common import paper
 from experiments.common import plots
 from experiments.common import results
 from experiments.common import ways as ways_lib
@@ -62,7 +63,8 @@ def run(config, workdir):
     f'{chosen["quality"]:.2f} on dev and {tested["quality"]:.2f} on test '
     'prompts.'
   )
-  _save(config, workdir, way, dev=chosen, test=tested)
+  on_dev, on_test = paper.unpaired([chosen, tested])
+  _save(config, workdir, way, dev=on_dev, test=on_test)
   return dev + test
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common import costs as costs_lib
+from experiments.common import paper
 from experiments.common import prompts as prompts_lib
 from experiments.common import runner
 from experiments.common import ways as ways_lib
@@ -146,7 +147,7 @@ def rows(
     for domain in ['all', *(prompts.kinds if by_domain else ())]:
       own = of_domain(records, domain)
       row = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
-      row |= way.columns | summary(own)
+      row |= way.columns | summary(own) | {paper.PAIRED: estimates(own)}
       if greedy:
         row['same_outputs'] = sum(not record['differ'] for record in own)
       table.append(row)
@@ -184,6 +185,21 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
   if 'seconds' in records[0]:
     row |= _clocked(sums)
   return row
+
+
+def estimates(records: Sequence[runner.Record]) -> dict[str, metrics.Estimate]:
+  """Returns columns of `summary` with what each prompt adds to their errors."""
+  sums = functools.partial(by_prompt, records)
+  found = {
+    'block_efficiency': metrics.estimate(sums('emitted'), sums('rounds'))
+  }
+  if 'seconds' in records[0]:
+    own, plain = (
+      metrics.estimate(sums(f'{of}emitted'), sums(f'{of}seconds'))
+      for of in ('', 'reference_')
+    )
+    found['speed_up'] = own.over(plain)
+  return found
 
 
 def _clocked(sums):

@@ -22,6 +22,12 @@ import numpy as np
 
 Row = dict[str, Any]
 
+# A column that is not written: by the name of a column, its
+# `specjax.metrics.Estimate` over prompts, of rows of the same prompts.
+PAIRED = 'paired'
+# What rows of the same prompts have in common.
+_SAME = 'prompts', 'domain'
+
 
 def grid(
   source: str,
@@ -104,11 +110,26 @@ def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   return result
 
 
+def unpaired(rows: Sequence[Row]) -> list[Row]:
+  """Returns rows as they are written."""
+  return [
+    {name: value for name, value in row.items() if name != PAIRED}
+    for row in rows
+  ]
+
+
 def _measured(field, above, below=None):
-  """A row's number or the ratio of two, and its error if all have one."""
+  """A row's number or the ratio of two, and its error if all have one.
+
+  Of rows of the same prompts, what these have in common cancels.
+  """
   name = f'{field}_error'
   if below is None:
     return above[field], above.get(name)
+  paired = [row.get(PAIRED, {}).get(field) for row in (above, below)]
+  if None not in paired and all(above.get(n) == below.get(n) for n in _SAME):
+    ratio = paired[0].over(paired[1])
+    return ratio.value, ratio.error
   ratio = above[field] / below[field]
   if None in (above.get(name), below.get(name)):
     return ratio, None

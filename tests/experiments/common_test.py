@@ -20,6 +20,7 @@ from specjax import base
 from specjax import drafters
 from specjax import families
 from specjax import goals
+from specjax import metrics
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -519,6 +520,29 @@ _TABLE = {
     ('a over c', {'way': 'a'}, {'way': 'c'}, 3.0),
   ),
 }
+
+
+def test_what_prompts_have_in_common_cancels_in_a_claim():
+  """Two prompts, one of which is easier in both ways by as much."""
+  shared = {'prompts': 'p', 'domain': 'all'}
+  speeds = {'a': ([4, 8], [2, 2]), 'b': ([2, 4], [2, 2])}
+  rows = [
+    {
+      **shared,
+      'way': way,
+      'speed': metrics.ratio(*each)[0],
+      'speed_error': metrics.ratio(*each)[1],
+      paper.PAIRED: {'speed': metrics.estimate(*each)},
+    }
+    for way, each in speeds.items()
+  ]
+  first = paper.claims(rows, [_TABLE])[0]
+  assert first['measured'] == 2 and first['measured_error'] == 0
+  written = paper.unpaired(rows)
+  assert all(paper.PAIRED not in row for row in written)
+  rows[1]['prompts'] = 'other prompts'
+  for each in (rows, written):
+    assert paper.claims(each, [_TABLE])[0]['measured_error'] > 0.5
 
 
 def test_the_papers_numbers_stand_beside_ours():
