@@ -13,6 +13,7 @@ beside ours: its NormalHedge, the head of all domains, UCBSpec and EXP3Spec.
 from configs.banditspec import drafters
 from configs.metasd import drafters as metasd
 from experiments.common import paper
+from specjax import registry
 
 _SEVEN = (
   *('code', 'math', 'qa', 'summarization'),
@@ -27,13 +28,13 @@ _WHICH = {
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or, of five, for SmolLM2's 'heads'."""
-  if which not in _WHICH:
-    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
-  family, arm, domains, general = _WHICH[which]
+  family, arm, domains, general = registry.lookup(_WHICH, 'family', which)
   arm, general = arm.format, arm.format(general)
   arms = tuple(map(arm, domains))
   config = drafters.of_family(family, arms, '')
   config.arms = arms  # And no others.
+  config.prompts = {'eval': {'domains': domains}}
+  config.prompts_per_domain = 8
   config.ways = ('none', general)
   config.bandits = (
     'uniform',

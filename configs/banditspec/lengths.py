@@ -10,6 +10,8 @@ of the tokens per second of the best length at batch sizes 1, 2, 4 and 8.
 
 import ml_collections
 
+from specjax import registry
+
 # The family, and the arm of a draft length.
 _WHICH = {
   'mini': ('mini', 'medium:{}'),
@@ -19,9 +21,7 @@ _WHICH = {
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for SmolLM2's 'heads' with EAGLE-1."""
-  if which not in _WHICH:
-    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
-  family, arm = _WHICH[which]
+  family, arm = registry.lookup(_WHICH, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'banditspec.lengths',

@@ -29,7 +29,7 @@ _TABLE_2 = {'RM-Mistral-7B': 64.5, 'GPT-4': 69.0}
 _WHICH = {
   'mini': ({'from': 'family'}, 64, '', _EPSILONS, 16, 24, 128, 64),
   'smollm2': (
-    *({'domains': ('qa', 'summarization')}, 32, 'rougeL'),
+    *({'domains': ('qa', 'summarization')}, 16, 'rougeL'),
     *((0.1, 0.4), 4, 32, 256, 16),
   ),
 }
