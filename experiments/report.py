@@ -6,9 +6,9 @@ python -m experiments.report runs/spectr_decode  with the results of a run
 Results of runs are kept in `docs/results/data`, a file for each config. Of
 these, and of the configs' docstrings, a document is made for each folder of
 `configs/`, with a table and pictures for each config; those of no folder make
-`library.md`. In README.md, what stands between `<!-- results NAME -->` and
-`<!-- end -->` is the table of one of them, and behind `<!-- headline -->` stand
-the first claims of some.
+`library.md`. The first page has the verdicts on the papers' claims. In README.md,
+what stands between `<!-- results NAME -->` and `<!-- end -->` is the table of one
+of the results, and behind `<!-- headline -->` stands a verdict for each paper.
 """
 
 import pathlib
@@ -38,14 +38,8 @@ _TITLES = {
   'train': 'The families: their data and training',
   _LIBRARY: 'The library: a first look',
 }
-# Whose first claim stands in README.md, and what it is of.
-_HEADLINES = {
-  'spectr/decode': 'block efficiency: 8 drafts of 4 tokens over one',
-  'banditspec/drafters': 'tokens per second: UCBSpec over the best drafter',
-  'metasd/drafters': 'block efficiency: rewards BD over BE, for UCB',
-  'cascades/frontier': 'speed at equal quality: rule OPT over lossy decoding',
-  'theory/rejections': 'number of rejections in 50 tokens',
-}
+# What is shown of a verdict.
+_VERDICT = 'paper', 'claim', 'asked', 'measured', 'verdict'
 _FIRST_PAGE = """\
 # Results
 
@@ -119,9 +113,8 @@ def _first_page(found, parts, figures):
   for row in rows:
     folder = row['result'].partition('/')[0]
     row['evidence'] = f'[{row.pop("result")}]({folder}.md)'
-  columns = 'paper', 'claim', 'asked', 'measured', 'verdict', 'evidence'
   if rows:
-    yield f'{markdown(results.cells(rows, columns))}\n'
+    yield f'{markdown(results.cells(rows, (*_VERDICT, "evidence")))}\n'
   yield from (f'- *{row["claim"]}*: {row["why"]}' for row in rows if row['why'])
   predicted = predictions(found)
   if predicted:
@@ -240,12 +233,10 @@ def _filled(readme, tables):
     made = _tables(configs.load(_config_path(content['command'])), content)
     return f'{match[1]}\n{made}\n\n{match[3]}'
 
-  claims = [
-    tables[name]['claims'][0] | {'claim': claim}
-    for name, claim in _HEADLINES.items()
-    if name in tables
-  ]
-  headline = markdown(results.cells(claims)) if claims else ''
+  rows = verdicts.judged(verdicts.CLAIMS, tables)
+  first = {row['paper']: row for row in reversed(rows)}
+  chosen = [row for row in rows if row is first[row['paper']]]
+  headline = markdown(results.cells(chosen, _VERDICT)) if chosen else ''
   filled = _HEADLINE.sub(rf'\1\n{headline}\n\n\2', readme)
   return _MARKED.sub(table, filled)
 

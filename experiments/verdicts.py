@@ -62,9 +62,8 @@ def judge(claim: Claim, found: Mapping[str, Any]) -> Row | None:
     raise ValueError(
       f'{claim.result} has no row with {dict(claim.where)} and {claim.field}.'
     )
-  # How far inside of the bounds a row lies, in standard errors.
   worst = min(rows, key=lambda row: _inside(claim, row))
-  inside = _inside(claim, worst)
+  inside, _ = _inside(claim, worst)
   return {
     'paper': claim.paper,
     'claim': claim.says,
@@ -84,12 +83,12 @@ def judged(claims: Sequence[Claim], found: Mapping[str, Any]) -> list[Row]:
 
 
 def _inside(claim, row):
+  """How far inside of the bounds a row lies: in standard errors, and as is."""
   value = row[claim.field]
   least = min(value - claim.low, claim.high - value)
   error = row.get(f'{claim.field}_error')
-  if error:
-    return least / error
-  return math.copysign(math.inf, least)  # Exact; on the bound is inside.
+  # An exact number is inside or outside for sure; on the bound is inside.
+  return least / error if error else math.copysign(math.inf, least), least
 
 
 def _verdict(inside):

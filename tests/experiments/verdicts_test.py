@@ -14,6 +14,7 @@ _ROWS = (
   {'way': 'a', 'gain': 1.5, 'gain_error': 0.01},
   {'way': 'b', 'gain': 1.03, 'gain_error': 0.04},
   {'way': 'c', 'gain': 0.9, 'gain_error': 0.04},
+  {'way': 'd', 'gain': 1.3},
   {'way': 'd', 'gain': 1.0},
   {'way': 'e'},
 )
@@ -38,7 +39,7 @@ def _claim(where, field='gain', **bounds):
     ('c', {'low': 1.0}, 0.9, verdicts.FAILS),
     ('a', {'high': 1.2}, 1.5, verdicts.FAILS),
     ('c', {'low': 0.5, 'high': 0.91}, 0.9, verdicts.OPEN),
-    ('d', {'low': 1.0}, 1.0, verdicts.HOLDS),  # Exact.
+    ('d', {'low': 1.0}, 1.0, verdicts.HOLDS),  # Exact, the nearer of two.
     ('d', {'low': 1.1}, 1.0, verdicts.FAILS),
   ],
 )
