@@ -6,9 +6,10 @@ python -m experiments.report runs/spectr_decode  with the results of a run
 Results of runs are kept in `docs/results/data`, a file for each config. Of
 these, and of the configs' docstrings, a document is made for each folder of
 `configs/`, with a table and pictures for each config; those of no folder make
-`library.md`. The first page has the verdicts on the papers' claims. In README.md,
-what stands between `<!-- results NAME -->` and `<!-- end -->` is the table of one
-of the results, and behind `<!-- headline -->` stands a verdict for each paper.
+`library.md`. The first page has the verdicts on the papers' claims. In
+README.md, what stands between `<!-- results NAME -->` and `<!-- end -->` is the
+table of one of the results, and behind `<!-- headline -->` stands a verdict for
+each paper.
 """
 
 import pathlib

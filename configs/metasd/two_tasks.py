@@ -6,8 +6,9 @@ python -m experiments.main --config=configs/metasd/two_tasks.py \
 With `two_tasks.py:languages`, French and then Chinese to English, or the other
 way round, as in the paper. The bandit goes on with what the first task has
 taught it; single drafters, the router and the oracle stay the same for both.
-Each prompt is read alone: the target has never seen two of them in one text,
-and would go on with the first. Of all pairs of domains, the oracle has
+Each prompt is read alone: mini's target has never seen two of them in one text,
+and would go on with the first. With `two_tasks.py:smollm2`, both are turns of one
+conversation, whose domain changes. Of all pairs of domains, the oracle has
 2.99 ± 0.08 and ucb1 with BD 2.66 ± 0.07.
 """
 
@@ -35,6 +36,9 @@ def get_config(tasks='domains'):
   config = drafters.get_config(family)
   config.arms = arms or config.arms
   config.prompts = {'two tasks': {'domains': domains, 'turns': 2}}
+  if tasks == 'smollm2':
+    config.prompts['two tasks'].conversation = True
+    config.max_length = 640
   config.prompts_per_domain = per_pair
   config.max_new_tokens = max_new_tokens
   config.ways = (config.baseline,)

@@ -13,6 +13,8 @@
     rephrase      whether prompts are put in other words.
     turns         prompts of a session, each of another domain. Each is read
                   alone; what a bandit has learnt goes on.
+    conversation  whether a session is one conversation, in which a turn is read
+                  behind what was said before; by a chat template.
 """
 
 import collections
@@ -39,17 +41,23 @@ _DEFAULTS = {
   'longer_than': 0,
   'rephrase': False,
   'turns': 1,
+  'conversation': False,
 }
+# Stands for what is not said yet.
+_ANSWER = 'Yes.'
 
 
 class Job(NamedTuple):
   """What is decoded for one row: a prompt, or a session of some in turns."""
 
   label: str  # its domain; of several turns, 'one + other'
-  turns: list[list[int]]  # prompt tokens of each
+  # Prompt tokens of each; of a conversation, what stands behind an answer,
+  # beginning with the end of that.
+  turns: list[list[int]]
   reference: str = ''  # what the first should be answered
   # Its randomness comes from this and the seed; by default, its place.
   number: int | None = None
+  conversation: bool = False  # whether turns are read behind each other
 
 
 class Set(NamedTuple):
@@ -161,6 +169,10 @@ def _jobs(config, family, label, entry):
   domains = list(dict.fromkeys(named))
   what = f'turns of prompts.{label}'
   checks.check_range(what, entry['turns'], 1, len(domains))
+  if entry['conversation'] and family.tokenizer.template is None:
+    raise ValueError(
+      f'conversation of prompts.{label} needs a family with a chat template.'
+    )
   encode = family.tokenizer.encode_prompt
   chosen = {}
   for domain in domains:
@@ -172,7 +184,11 @@ def _jobs(config, family, label, entry):
       mine = [e._replace(prompt=text) for e, text in zip(mine, said)]
     chosen[domain] = mine
   sessions = _in_company(chosen, entry['turns'])
-  jobs = list(_fitting(config, encode, sessions, entry['per_domain']))
+  if entry['conversation']:
+    sessions = _conversations(family.tokenizer, sessions)
+  else:
+    sessions = _alone(encode, sessions)
+  jobs = list(_fitting(config, sessions, entry['per_domain']))
   if not jobs:
     raise ValueError(
       f'Nothing of prompts.{label} fits: max_length={config.max_length} must '
@@ -181,15 +197,47 @@ def _jobs(config, family, label, entry):
   return jobs
 
 
-def _fitting(config, encode, sessions, most):
+def _fitting(config, jobs, most):
   """Yields the jobs that fit into the buffer, so many of each label."""
   counts = collections.Counter()
+  for job in jobs:
+    needed = [len(turn) + config.max_new_tokens for turn in job.turns]
+    size = sum(needed) if job.conversation else max(needed)
+    if counts[job.label] < most and size <= config.max_length:
+      counts[job.label] += 1
+      yield job
+
+
+def _alone(encode, sessions):
+  """Yields jobs whose prompts are read alone."""
   for label, examples in sessions:
-    if counts[label] < most:
-      turns = [encode(example.prompt) for example in examples]
-      if max(map(len, turns)) + config.max_new_tokens <= config.max_length:
-        counts[label] += 1
-        yield Job(label, turns, examples[0].response)
+    turns = [encode(example.prompt) for example in examples]
+    yield Job(label, turns, examples[0].response)
+
+
+def _conversations(tokenizer, sessions):
+  """Yields jobs whose prompts are read behind what was said before."""
+  for label, examples in sessions:
+    first, *others = (example.prompt for example in examples)
+    turns = [tokenizer.encode_prompt(first)]
+    turns += [_behind_an_answer(tokenizer, first, text) for text in others]
+    yield Job(label, turns, examples[0].response, conversation=True)
+
+
+def _behind_an_answer(tokenizer, first, text):
+  """Tokens from the end of an answer to the beginning of the next one."""
+  said = [
+    {'role': 'user', 'content': first},
+    {'role': 'assistant', 'content': _ANSWER},
+    {'role': 'user', 'content': text},
+  ]
+  whole = tokenizer.render(said)
+  before = tokenizer.render(said[:1]) + _ANSWER
+  if not whole.startswith(before):
+    raise ValueError(
+      'conversation needs a chat template that writes the past as it was.'
+    )
+  return tokenizer.encode(whole[len(before) :])
 
 
 def _in_company(chosen, turns):

@@ -74,6 +74,10 @@ def decode(
   """Returns for each point a record of each job; logs batch by batch."""
   if options.repeats and (options.fields or options.reference is None):
     raise ValueError('Clocks need a reference, and no fields of rounds.')
+  if options != Options() and any(
+    job.conversation for point in points for job in point.jobs
+  ):
+    raise ValueError('Of conversations there are only counts: no clocks.')
   units, places = [], []
   for index, point in enumerate(points):
     checks.check_range('batch_size', point.batch_size, 1)
@@ -125,24 +129,57 @@ class _Session:
     records: list[Record] = [
       {'label': job.label, 'job': int(id_)} for job, id_ in zip(jobs, ids)
     ]
-    for turn, prompts in enumerate(zip(*(job.turns for job in jobs))):
-      request = {
-        'prompts': prompts,
-        'max_new_tokens': point.max_new_tokens,
-        'seed': point.seed,
-        # No two prompts of a point share their randomness.
-        'request_ids': ids * len(jobs[0].turns) + turn,
-        'bandit_state': bandit_state,
-      }
-      batch, clocks = self._decode(point, jobs, player, request)
-      bandit_state = batch.state.bandit
-      for record, each in zip(records, self._records(batch, clocks)):
+    request = {
+      'max_new_tokens': point.max_new_tokens,
+      'seed': point.seed,
+      # No two prompts of a point share their randomness.
+      'request_ids': ids * len(jobs[0].turns),
+      'bandit_state': bandit_state,
+    }
+    turns = self._conversation if jobs[0].conversation else self._session
+    for after, found in turns(point, jobs, player, request):
+      bandit_state = after
+      for record, each in zip(records, found):
         _add(record, each)
     outcome = {'records': records[:num]}
     if point.carry_over:
       leaves = jax.tree.leaves(meshes.fetch(bandit_state))
       outcome['bandit_state'] = [leaf.tolist() for leaf in leaves]
     return outcome
+
+  def _session(self, point, jobs, player, request):
+    """Yields the bandit's state and the records of each turn, read alone."""
+    for turn, prompts in enumerate(zip(*(job.turns for job in jobs))):
+      own = {'prompts': prompts, 'request_ids': request['request_ids'] + turn}
+      batch, clocks = self._decode(point, jobs, player, request | own)
+      request = request | {'bandit_state': batch.state.bandit}
+      yield batch.state.bandit, self._records(batch, clocks)
+
+  def _conversation(self, point, jobs, player, request):
+    """Yields the last state of the bandit, and the records of all turns."""
+    first, *others = zip(*(job.turns for job in jobs))
+    state = self._read(player, request | {'prompts': first})
+    emitted = -_lengths(state)
+    state = player.decode(state)
+    for texts in others:
+      ends = meshes.fetch(state.tokens)[
+        np.arange(len(jobs)), _lengths(state) - 1
+      ]
+      # An answer that was not cut short has said its end itself.
+      behind = [text[int(text[0] == end) :] for text, end in zip(texts, ends)]
+      emitted += _lengths(state)
+      state = player.decoder.append(state, behind, point.max_new_tokens)
+      emitted -= _lengths(state)
+      state = player.decode(state)
+    emitted += _lengths(state)
+    results = player.decoder.results(first, state)
+    yield (
+      state.bandit,
+      [
+        _record(result) | {'emitted': int(num)}
+        for result, num in zip(results, emitted)
+      ],
+    )
 
   def _built(self, make):
     """A player; now and then, programs of earlier ones are dropped."""
@@ -260,6 +297,11 @@ def _finish(player, state, fields):
     state, info = player.trace(state, _STRIDE, _Fields(fields))
     infos.append(meshes.fetch(info))
   return state, jax.tree.map(lambda *each: np.concatenate(each), *infos)
+
+
+def _lengths(state):
+  """`[B]`, of which the state may be donated."""
+  return np.array(meshes.fetch(state.lengths))
 
 
 def _record(result):

@@ -432,6 +432,64 @@ def test_a_killed_run_goes_on_at_any_moment(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_conversation_is_one_text(folder, tmp_path):
+  """Greedy, as many tokens as the conversation that people have."""
+  chat = tmp_path / 'chat'
+  chat.mkdir()
+  toys.write_family(chat, {'small': 0.3}, tokenizer=toys.chat_tokenizer())
+  (chat / 'prompts.jsonl').write_text((folder / 'prompts.jsonl').read_text())
+  asked = {'domains': ('qa', 'math_sum'), 'turns': 2, 'per_domain': 4}
+  config = _config(
+    chat,
+    prompts={'talk': asked | {'conversation': True}},
+    ways=('none', 'small:3'),
+    arms=('small:3', 'prompt_lookup:2'),
+    bandits=({'bandit': 'ucb1', 'per_row': True},),
+    sampling={'temperature': 0.0},
+    max_new_tokens=20,
+    max_length=256,
+  )
+  found = _decode(config, tmp_path / 'run')
+  family = families.load(str(chat))
+  greedy = sampling_lib.Sampling(temperature=0.0)
+  decoder = families.decoder(family, None, sampling=greedy, max_length=256)
+  examples = {
+    tuple(family.tokenizer.encode_prompt(each.prompt)): each
+    for each in family.prompts
+  }
+  of_domain = {'qa': [], 'math_sum': []}
+  for each in family.prompts:
+    of_domain.setdefault(each.domain, []).append(each.prompt)
+  pairs = dict(zip(of_domain['qa'], of_domain['math_sum']))
+  pairs |= {second: first for first, second in pairs.items()}
+  for job, *records in zip(
+    found[0].prompts.jobs, *(each.records for each in found)
+  ):
+    first = examples[tuple(job.turns[0])].prompt
+    talk = families.Conversation(family.tokenizer, decoder)
+    said = [
+      sum(each.num_tokens for each in talk.say(text, 20))
+      for text in (first, pairs[first])
+    ]
+    assert [record['emitted'] for record in records] == 3 * [sum(said)]
+    assert records[0]['rounds'] == sum(said) > records[1]['rounds']
+
+
+def test_a_conversation_needs_a_template_and_takes_no_clocks(folder, tmp_path):
+  talk = {'a': {'domains': ('qa', 'math_sum'), 'turns': 2}}
+  talk['a']['conversation'] = True
+  with pytest.raises(ValueError, match='conversation of prompts.a needs a fam'):
+    compare.plan(_config(folder, prompts=talk))
+  chat = tmp_path / 'chat'
+  chat.mkdir()
+  toys.write_family(chat, {}, tokenizer=toys.chat_tokenizer())
+  (chat / 'prompts.jsonl').write_text((folder / 'prompts.jsonl').read_text())
+  config = _config(chat, prompts=talk, repeats=1, max_length=256)
+  with pytest.raises(ValueError, match='there are only counts: no clocks'):
+    _decode(config, tmp_path / 'run')
+
+
+@pytest.mark.slow
 def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
   config = _config(folder, ways=('none', 'small:2'), repeats=2)
   rows = compare.rows(_decode(config, tmp_path))

@@ -59,7 +59,8 @@ CHANGES = {
   'metasd/sessions': _DRAFTERS,
   'metasd/switching': {'bandits': ('petc', 'ucb1'), 'lengths': (20, 40)},
   'metasd/temperatures': _DRAFTERS,
-  'metasd/two_tasks': _DRAFTERS,
+  'metasd/two_tasks': _DRAFTERS
+  | {'prompts': {'two tasks': {'domains': ('code', 'math'), 'turns': 2}}},
 }
 FILES = {
   'metasd/all': ('docs/results/theory.md',),
