@@ -7,9 +7,9 @@ With `two_tasks.py:languages`, French and then Chinese to English, or the other
 way round, as in the paper. The bandit goes on with what the first task has
 taught it; single drafters, the router and the oracle stay the same for both.
 Each prompt is read alone: mini's target has never seen two of them in one text,
-and would go on with the first. With `two_tasks.py:smollm2`, both are turns of one
-conversation, whose domain changes. Of all pairs of domains, the oracle has
-2.99 ± 0.08 and ucb1 with BD 2.66 ± 0.07.
+and would go on with the first. With `two_tasks.py:smollm2`, both are turns of
+one conversation, whose domain changes. Of all pairs of domains of mini, the
+oracle has 2.99 ± 0.08 and ucb1 with BD 2.66 ± 0.07.
 """
 
 from configs.metasd import drafters
