@@ -12,24 +12,19 @@ share of rounds with the best arm, in code, with BD and with BE: 0.80 ± 0.03 an
 from configs.metasd import drafters
 from configs.metasd import languages
 from experiments.common import paper
+from specjax import registry
 
 _JAPANESE = 'translation_ja-en'
 
 
 def get_config(kind='domains'):
-  kinds = {
-    'domains': (drafters.ARMS, drafters.DOMAINS),
-    'languages': (languages.ARMS, (_JAPANESE,)),
-  }
-  if kind not in kinds:
-    raise ValueError(f'kind must be one of {", ".join(kinds)}, got {kind!r}.')
-  arms, domains = kinds[kind]
+  """Returns the config for 'domains', 'languages' or domains of 'smollm2'."""
+  arms, domains, sizes = registry.lookup(_KINDS, 'kind', kind)
   return drafters.shared(
     experiment='metasd.alignment',
     prompts={'eval': {'domains': domains}},
-    prompts_per_domain=32 if kind == 'domains' else 80,
-    batch_size=16,
     arms=arms,
+    **sizes,
     ways=arms,
     bandits=(
       drafters.UCB,
@@ -40,7 +35,7 @@ def get_config(kind='domains'):
     ),
     per_row=True,
     num_rounds=24,  # That have rows of their own.
-    paper=_TABLE_2,
+    paper=(*_TABLE_2, _figure_3(domains)),
     columns=(
       'domain',
       'way',
@@ -60,6 +55,23 @@ def get_config(kind='domains'):
   )
 
 
+# Arms, domains and sizes, by kind.
+_KINDS = {
+  'domains': (
+    *(drafters.ARMS, drafters.DOMAINS),
+    {'prompts_per_domain': 32, 'batch_size': 16},
+  ),
+  'languages': (
+    *(languages.ARMS, (_JAPANESE,)),
+    {'prompts_per_domain': 80, 'batch_size': 16},
+  ),
+  'smollm2': (
+    *(tuple(map(drafters.HEAD.format, drafters.DOMAINS)), drafters.DOMAINS),
+    {'family': 'smollm2/heads', **drafters.SIZES},
+  ),
+}
+
+
 def _table_2(field, reward, numbers):
   """A column of the table; the first language is at home."""
   home, *others = languages.ARMS
@@ -73,6 +85,26 @@ def _table_2(field, reward, numbers):
     {'part': 'rewards', 'domain': _JAPANESE},
     tuple((other, home) for other in others),
   )
+
+
+def _figure_3(domains):
+  """Who plays the best arm more often; the figure has no printed numbers."""
+  best = {'part': 'best_arm'}
+  bd, be = ({'way': each['label']} for each in (drafters.UCB, drafters.UCB_BE))
+  return {
+    'source': 'MetaSD, Figure 3',
+    'field': 'share',
+    'rows': (),
+    'claims': tuple(
+      (
+        f'rounds of UCB with the best arm, BD over BE, {domain}',
+        best | bd | {'domain': domain},
+        best | be | {'domain': domain},
+        None,
+      )
+      for domain in domains
+    ),
+  }
 
 
 # A row has the number of the last table, its mean; claims have all columns.

@@ -27,6 +27,7 @@ _RUNS = {
       'sessions',
       'alignment',
       'alignment:languages',
+      'alignment:smollm2',
       'batches',
       'caches',
       'draft_lengths',

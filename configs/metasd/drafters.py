@@ -15,12 +15,20 @@ from experiments.common import paper
 from specjax import registry
 
 DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
-_CHAIN, _HEAD = '{}:5', 'feature_head({}):5'
+_CHAIN, HEAD = '{}:5', 'feature_head({}):5'
 ARMS = tuple(map(_CHAIN.format, DOMAINS))
 # One tree of the drafts of all.
 DRAFT_ALL = {
   'arm': f'ensemble([{", ".join(DOMAINS)}]):5',
   'label': 'draft-all:5',
+}
+
+# What differs with SmolLM2.
+SIZES = {
+  'prompts_per_domain': 8,
+  'batch_size': 8,
+  'max_new_tokens': 64,
+  'max_length': 448,
 }
 
 UNIFORM = 'uniform'
@@ -121,12 +129,8 @@ _WHICH = {
     *(('instruct', 'lm', 'shakespeare'), (DRAFT_ALL,), {}),
   ),
   'smollm2': (
-    *('smollm2/heads', _HEAD, _HEAD.format('eagle'), ('instruct',), ()),
-    # A bandit of each row is as it is alone.
-    {
-      **{'prompts_per_domain': 8, 'batch_size': 8, 'per_row': True},
-      **{'max_new_tokens': 64, 'max_length': 448},
-    },
+    *('smollm2/heads', HEAD, HEAD.format('eagle'), ('instruct',), ()),
+    SIZES | {'per_row': True},  # A bandit of each row is as it is alone.
   ),
 }
 

@@ -11,7 +11,7 @@ _ALL = 'mini', 'heads', 'smollm2'
 
 VARIANTS = {
   'metasd/all': ('full', 'small'),
-  'metasd/alignment': ('domains', 'languages'),
+  'metasd/alignment': ('domains', 'languages', 'smollm2'),
   'metasd/sessions': ('mini', 'heads'),
   'metasd/drafters': ('mini', 'smollm2'),
   'metasd/specialist': ('all', 'code'),
