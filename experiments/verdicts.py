@@ -138,6 +138,15 @@ CLAIMS = (
   ),
   Claim(
     _THEORY,
+    'The length and number of drafts that theory chooses are the fastest, of the '
+    'speed of the best',
+    'theory/practice-smollm2',
+    {},
+    'worth',
+    low=0.95,
+  ),
+  Claim(
+    _THEORY,
     'At equal rejections OPT has no more bias than UNO, at every epsilon',
     'theory/ledger-smollm2',
     {'rule': 'UNO'},

@@ -54,7 +54,7 @@ def get_config(which='mini'):
         *('block_efficiency', 'block_efficiency_error', 'relative_round'),
         *('predicted_best', 'best', 'predicted_speed_up'),
         *('speed_up', 'speed_up_error'),
-        *('best_speed_up', 'best_speed_up_error'),
+        *('best_speed_up', 'best_speed_up_error', 'worth'),
       ),
     }
   )

@@ -101,6 +101,7 @@ def _choice(rows):
     'speed_up_error': predicted['speed_up_error'],
     'best_speed_up': best['speed_up'],
     'best_speed_up_error': best['speed_up_error'],
+    'worth': predicted['speed_up'] / best['speed_up'],
   }
 
 

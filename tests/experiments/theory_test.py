@@ -554,6 +554,7 @@ def test_speeds_of_drafts_are_predicted_from_one_length(folder, tmp_path):
   best = max(drafts, key=lambda row: row['speed_up'])
   assert choice['best'] == f'{best["drafts"]} x {best["length"]}'
   assert choice['best_speed_up'] == best['speed_up'] >= choice['speed_up']
+  assert choice['worth'] == choice['speed_up'] / choice['best_speed_up']
   assert _drawn(tmp_path) == ['block_efficiency', 'speed_up']
 
 
