@@ -138,8 +138,8 @@ CLAIMS = (
   ),
   Claim(
     _THEORY,
-    'The length and number of drafts that theory chooses are the fastest, of the '
-    'speed of the best',
+    'The length and number of drafts that theory chooses have the speed of the '
+    'best',
     'theory/practice-smollm2',
     {},
     'worth',
