@@ -35,6 +35,7 @@ from configs.benchmark import trees
 from configs.train import drafters
 from configs.train import target as mini
 from configs.train import tokenizer
+from specjax import registry
 
 _LLAMA = {
   'vocab_size': 32000,
@@ -145,8 +146,7 @@ _MEASURED = {
 
 def get_config(table='drafter'):
   """Returns the config of a table: 'drafter', 'models' or 'heads'."""
-  if table not in _TABLES:
-    raise ValueError(f'table must be one of {list(_TABLES)}, got {table!r}.')
+  own = registry.lookup(_TABLES, 'table', table)
   return ml_collections.ConfigDict(
     {
       'experiment': 'accelerators',
@@ -200,6 +200,6 @@ def get_config(table='drafter'):
         'block_efficiency',
         'speed_up',
       ),
-      **_TABLES[table],
+      **own,
     }
   )

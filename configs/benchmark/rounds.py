@@ -14,6 +14,8 @@ alone at batch size 1 on two cores, and 1.04 times at batch size 8.
 
 import ml_collections
 
+from specjax import registry
+
 # The family, the arm that is timed alone, and those of the bandit.
 _WHICH = {
   'mini': ('mini', 'medium:4', ('large:4', 'medium:4', 'small:2', 'none')),
@@ -32,9 +34,7 @@ _WHICH = {
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2' or 'heads', those of SmolLM2."""
-  if which not in _WHICH:
-    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
-  family, arm, arms = _WHICH[which]
+  family, arm, arms = registry.lookup(_WHICH, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.rounds',

@@ -14,6 +14,7 @@ whatever the domain.
 
 from configs.metasd import drafters
 from configs.metasd import heads
+from specjax import registry
 
 # What it goes on from, and the one for all.
 _WHICH = {
@@ -24,9 +25,7 @@ _WHICH = {
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for the 'heads' of SmolLM2."""
-  if which not in _WHICH:
-    raise ValueError(f'which must be one of {list(_WHICH)}, got {which!r}.')
-  get_base, one_for_all = _WHICH[which]
+  get_base, one_for_all = registry.lookup(_WHICH, 'family', which)
   config = get_base()
   config.prompts = {name: {'domains': (name,)} for name in drafters.DOMAINS}
   config.ways, config.baseline = (one_for_all,), one_for_all
