@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import functools
 import importlib
 import os
+import re
 import shlex
 import sys
 import typing
@@ -35,6 +36,8 @@ from experiments.common import workdirs
 
 _CONFIG = '--config='
 _COMMAND = 'python -m experiments.main'
+# What commands call the folder of text.
+DATA = 'DATA'
 # Fields that change nothing but what is shown of the results.
 _SHOWN = ('columns', 'paper', 'pivot')
 matplotlib.use('Agg')  # Figures become files; no window opens.
@@ -156,7 +159,11 @@ def command_of(argv: Sequence[str]) -> str:
   prefix = '--config.data_dir='
   data = [word[len(prefix) :] for word in words if word.startswith(prefix)]
   said = ' '.join([_COMMAND, *map(shlex.quote, words)])
-  return said.replace(data[-1], 'DATA') if data and data[-1] else said
+  if not data or not data[-1]:
+    return said
+  # As a whole path: a folder may be called as a field is.
+  path = rf'(?<![\w./-]){re.escape(data[-1])}(?![\w.-])'
+  return re.sub(path, DATA, said)
 
 
 def console() -> None:

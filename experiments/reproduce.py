@@ -15,9 +15,9 @@ import jax
 
 from experiments import main
 from experiments import report
+from experiments.common import processes
 
 MAY_CHANGE = 'runs', 'project'
-_DATA = 'DATA'
 
 
 def run(config, workdir):
@@ -28,8 +28,9 @@ def run(config, workdir):
   """
   if not config.runs:
     raise ValueError('runs must hold at least one config, got none.')
-  if config.data_dir and not os.path.isdir(config.data_dir):
-    raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
+  if any(main.DATA in words for words in config.runs):
+    if not os.path.isdir(config.data_dir):
+      raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
   asked = [parsed(config, words) for words in config.runs]  # All before any.
   root = report.ROOT if config.project else pathlib.Path(str(workdir))
   for number, (command, each) in enumerate(asked, 1):
@@ -37,17 +38,21 @@ def run(config, workdir):
     print(f'\n[{number} of {len(asked)}] {command}', flush=True)
     began = time.perf_counter()
     main.run(each, folder, command)
-    report.keep(folder, root)
+    if processes.is_first():
+      report.keep(folder, root)
     jax.clear_caches()  # The next one has other programs.
     minutes = (time.perf_counter() - began) / 60
     print(f'{minutes:.1f} minutes, in {folder}', flush=True)
-  report.write(root, root)
-  print(f'\nThe document is in {root / report.FOLDER}.')
+  if processes.is_first():
+    report.write(root, root)
+    print(f'\nThe document is in {root / report.FOLDER}.')
 
 
 def parsed(config, words):
   """Returns the command of a run as it would be typed, and its config."""
-  argv = [word.replace(_DATA, config.data_dir) for word in shlex.split(words)]
+  argv = [
+    word.replace(main.DATA, config.data_dir) for word in shlex.split(words)
+  ]
   argv = ['main', f'--config={argv[0]}', *argv[1:], '--workdir=']
   command = main.command_of(argv)
   values = flags.FlagValues()

@@ -180,8 +180,8 @@ CLAIMS = (
     },
     'measured',
     low=1.0,
-    why='the specialised heads here are close to each other: the row `oracle`, '
-    'which leaves each prompt to its best head, is the most that a choice can win',
+    why='the specialised heads here are close to each other; the row `oracle`, '
+    'which leaves each prompt to its best head, shows what there is to win',
   ),
   Claim(
     _HEDGE,
@@ -193,8 +193,8 @@ CLAIMS = (
     },
     'measured',
     low=1.0,
-    why='in every round all heads read what was said, and that takes longer than '
-    'the better choice saves; the tokens a round are beside it',
+    why='in every round all heads read what was said, and that takes longer '
+    'than the choice saves',
   ),
   Claim(
     _META,

@@ -24,7 +24,15 @@ class Estimate(NamedTuple):
     """Returns the ratio to another one of the same items, in the same order.
 
     What items have in common cancels.
+
+    Raises:
+      ValueError: they are not of as many items.
     """
+    if len(self.deviations) != len(other.deviations):
+      raise ValueError(
+        f'other must be of {len(self.deviations)} items, got '
+        f'{len(other.deviations)}.'
+      )
     value = self.value / other.value
     own, theirs = self.deviations, other.deviations
     return Estimate(value, value * (own / self.value - theirs / other.value))

@@ -11,12 +11,14 @@ dev prompt again. `choice.json` is for use:
 """
 
 from configs.cascades import frontier
+from specjax import registry
 
 _PROMPTS = {'translation': 190, 'summarization': 29}  # Half of what there is.
 _RULES = {rule: frontier.RULES[rule] for rule in ('chow', 'opt', 'token_v3')}
 
 
 def get_config(task='translation'):
+  dev_prompts = registry.lookup(_PROMPTS, 'task', task)
   config = frontier.shared(task)
   config.experiment = 'cascades.calibrate'
   config.columns = ('draft_length', *config.columns)
@@ -34,7 +36,7 @@ def get_config(task='translation'):
       'floor': 0.95,  # Of the target's quality.
       'margin': 0.0,  # Standard errors of quality that must lie above it.
       'cost': 'latency',  # Or another column of the rows.
-      'dev_prompts': _PROMPTS[task],  # The others are for the test.
+      'dev_prompts': dev_prompts,  # The others are for the test.
     }
   )
   return config

@@ -54,7 +54,8 @@ def get_config(which='mini'):
         *('block_efficiency', 'block_efficiency_error', 'relative_round'),
         *('predicted_best', 'best', 'predicted_speed_up'),
         *('speed_up', 'speed_up_error'),
-        *('best_speed_up', 'best_speed_up_error', 'worth'),
+        *('best_speed_up', 'best_speed_up_error'),
+        *('worth', 'worth_error'),
       ),
     }
   )

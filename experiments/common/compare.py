@@ -165,25 +165,26 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
   """Returns what some records show; errors are over prompts, seeds pooled.
 
   `block_efficiency` is emitted tokens per target call, `predicted_efficiency`
-  what it would be if drafts were kept independently of each other. Where there
-  were clocks, `speed_up` is tokens a second over those of plain decoding of the
-  same prompts, `latency` the loop's time over its time, and `total_latency`
-  counts the reading of prompts, too.
+  what it would be if all drafts were kept as often as the first of a round.
+  Where there were clocks, `speed_up` is tokens a second over those of plain
+  decoding of the same prompts, `latency` the loop's time over its time, and
+  `total_latency` counts the reading of prompts, too.
   """
   sums = functools.partial(by_prompt, records)
-  efficiency, error = metrics.ratio(sums('emitted'), sums('rounds'))
+  found = estimates(records)
+  efficiency = found['block_efficiency']
   row = {
     'decoded': len(records),
     'tokens': int(sums('emitted').sum()),
-    'block_efficiency': efficiency,
-    'block_efficiency_error': error,
+    'block_efficiency': efficiency.value,
+    'block_efficiency_error': efficiency.error,
     'predicted_efficiency': predicted_efficiency(records),
     'num_catch_up_tokens': int(sums('num_catch_up_tokens').sum()),
     'rejection_rate': rejection_rate(records),
     'acceptance_by_depth': acceptance_by_depth(records),
   }
   if 'seconds' in records[0]:
-    row |= _clocked(sums)
+    row |= _clocked(sums, found['speed_up'])
   return row
 
 
@@ -202,18 +203,17 @@ def estimates(records: Sequence[runner.Record]) -> dict[str, metrics.Estimate]:
   return found
 
 
-def _clocked(sums):
+def _clocked(sums, speed_up):
   """Speeds, over those of plain decoding of the same prompts."""
   own, other = sums('seconds'), sums('reference_seconds')
   rates = (sums('emitted'), own), (sums('reference_emitted'), other)
-  speed_up, speed_up_error = metrics.ratio_of_ratios(*rates)
   latency, latency_error = metrics.ratio(own, other)
   total = own + sums('reading'), other + sums('reference_reading')
   return {
     'tokens_per_second': metrics.ratio(*rates[0])[0],
     'plain_tokens_per_second': metrics.ratio(*rates[1])[0],
-    'speed_up': speed_up,
-    'speed_up_error': speed_up_error,
+    'speed_up': speed_up.value,
+    'speed_up_error': speed_up.error,
     'latency': latency,
     'latency_error': latency_error,
     'total_latency': metrics.ratio(*total)[0],
@@ -221,27 +221,32 @@ def _clocked(sums):
 
 
 def by_prompt(records: Sequence[runner.Record], name: str) -> np.ndarray:
-  """Returns `[P]` a number of each prompt, summed over its records."""
+  """Returns `[P]` a number of each prompt, summed over its records.
+
+  Prompts are in the order of their numbers, however they were batched.
+  """
   sums: dict[int, float] = {}
   for record in records:
     sums[record['job']] = sums.get(record['job'], 0.0) + record[name]
-  return np.array(list(sums.values()))
+  return np.array([sums[job] for job in sorted(sums)])
 
 
 def predicted_efficiency(records: Sequence[runner.Record]) -> float | None:
-  """Returns tokens a round that follow from the rejection rate alone.
+  """Returns tokens a round that follow from how often a first draft is kept.
 
   As if each draft were kept with that one chance, whatever its text and depth:
   Leviathan et al. (2023), Equation (1), of the mean over the depths that were
   drafted. What is measured is more where texts differ from each other, and
   less where deep drafts are kept less often, or the last round is cut short.
   """
-  rejected = rejection_rate(records)
-  if rejected is None:
+  accepted, drafted = (
+    np.sum([record[name] for record in records], axis=0)
+    for name in ('accepted', 'drafted')
+  )
+  if not drafted.size or not drafted[0]:
     return None
-  drafted = np.sum([record['drafted'] for record in records], axis=0)
   rounds = sum(record['rounds'] for record in records)
-  chances = (1 - rejected) ** np.arange(1, len(drafted) + 1)
+  chances = (accepted[0] / drafted[0]) ** np.arange(1, len(drafted) + 1)
   return float(1 + drafted @ chances / rounds)
 
 

@@ -127,7 +127,8 @@ def _measured(field, above, below=None):
   if below is None:
     return above[field], above.get(name)
   paired = [row.get(PAIRED, {}).get(field) for row in (above, below)]
-  if None not in paired and all(above.get(n) == below.get(n) for n in _SAME):
+  same = all(above.get(each) == below.get(each) for each in _SAME)
+  if same and None not in paired and _of_as_many(*paired):
     ratio = paired[0].over(paired[1])
     return ratio.value, ratio.error
   ratio = above[field] / below[field]
@@ -135,6 +136,10 @@ def _measured(field, above, below=None):
     return ratio, None
   error = np.hypot(above[name], ratio * below[name]) / abs(below[field])
   return ratio, float(error)
+
+
+def _of_as_many(one, other):
+  return len(one.deviations) == len(other.deviations)
 
 
 def _ratio_of(table, above, below):

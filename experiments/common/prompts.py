@@ -11,10 +11,10 @@
     limit         how many of all, at most.
     longer_than   tokens that every prompt has more than.
     rephrase      whether prompts are put in other words.
-    turns         prompts of a session, each of another domain. Each is read
-                  alone; what a bandit has learnt goes on.
-    conversation  whether a session is one conversation, in which a turn is read
-                  behind what was said before; by a chat template.
+    turns         prompts of a session, each of another domain. What a bandit
+                  has learnt goes on from one to the next.
+    conversation  whether these are turns of one conversation, each of which is
+                  read behind what was said before; by default, alone.
 """
 
 import collections
@@ -169,10 +169,12 @@ def _jobs(config, family, label, entry):
   domains = list(dict.fromkeys(named))
   what = f'turns of prompts.{label}'
   checks.check_range(what, entry['turns'], 1, len(domains))
-  if entry['conversation'] and family.tokenizer.template is None:
-    raise ValueError(
-      f'conversation of prompts.{label} needs a family with a chat template.'
-    )
+  if entry['conversation']:
+    checks.check_range(what, entry['turns'], 2)
+    if family.tokenizer.template is None:
+      raise ValueError(
+        f'conversation of prompts.{label} needs a family with a chat template.'
+      )
   encode = family.tokenizer.encode_prompt
   chosen = {}
   for domain in domains:

@@ -77,7 +77,10 @@ def decode(
   if options != Options() and any(
     job.conversation for point in points for job in point.jobs
   ):
-    raise ValueError('Of conversations there are only counts: no clocks.')
+    raise ValueError(
+      'A conversation takes no clocks (repeats), and records no tokens or '
+      'rounds: there are only counts.'
+    )
   units, places = [], []
   for index, point in enumerate(points):
     checks.check_range('batch_size', point.batch_size, 1)

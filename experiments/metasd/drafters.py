@@ -35,7 +35,7 @@ def run(config, workdir):
   registry.lookup(ways, 'baseline', config.baseline)
   arms = made.ways[: len(config.arms)]
   names = [way.label for way in arms]
-  domains = [_named_after(way.arms[0].drafter) for way in arms]
+  domains = [named_after(way.arms[0].drafter) for way in arms]
   router = _router(config, made.family, domains) if config.router else None
   decoded = compare.decode(config, workdir, made)
   rows = []
@@ -61,10 +61,11 @@ def figures(rows):
   return compare_experiment.figures(rows) | {'over_best_arm': over_best}
 
 
-def _named_after(drafter):
-  """What the model or head of a drafter is called, which may be a domain."""
-  options = dict(drafter.options)
-  return options.get('model', options.get('head'))
+def named_after(drafter):
+  """Returns the name of a drafter's model or head, which may be a domain's."""
+  named = dict(drafter.options)
+  first = drafter.args[0] if drafter.args else None
+  return named.get('model', named.get('head', first))
 
 
 def _router(config, family, domains):

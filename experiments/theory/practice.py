@@ -8,6 +8,7 @@ acceptance of one length (Leviathan et al. 2023, Theorem 3.8).
 from experiments.common import arms as arms_lib
 from experiments.common import compare
 from experiments.common import costs as costs_lib
+from experiments.common import paper
 from experiments.common import plots
 from specjax import checks
 from specjax import theory
@@ -21,6 +22,12 @@ def run(config, workdir):
   checks.check_range('repeats', config.repeats, 1)
   made = compare.plan(config)
   shapes = [_shape(way) for way in made.ways]
+  for i, shape in enumerate(shapes):
+    if shape in shapes[:i]:
+      raise ValueError(
+        f'{made.ways[i].place} must differ in drafts or length from the other '
+        f'ways, got {made.ways[i].label!r}.'
+      )
   for num in dict(shapes):
     if (num, config.from_length) not in shapes:
       raise ValueError(
@@ -37,7 +44,7 @@ def run(config, workdir):
       _row(shape, row, measured[shape[0], config.from_length], costs)
       for shape, row in measured.items()
     ]
-    rows += [*table, _choice(table)]
+    rows += [*table, _choice(table, list(measured.values()))]
   return rows
 
 
@@ -86,11 +93,16 @@ def _row(shape, row, known, costs):
   }
 
 
-def _choice(rows):
+def _choice(rows, measured):
   """The best shape by prediction and by clocks, and what the first is worth."""
   shape = lambda row: f'{row["drafts"]} x {row["length"]}'
   predicted = max(rows, key=lambda row: row['predicted_speed_up'])
   best = max(rows, key=lambda row: row['speed_up'])
+  speeds = (
+    measured[rows.index(row)][paper.PAIRED]['speed_up']
+    for row in (predicted, best)
+  )
+  worth = next(speeds).over(next(speeds))
   return {
     'part': _CHOICES,
     'prompts': best['prompts'],
@@ -101,7 +113,8 @@ def _choice(rows):
     'speed_up_error': predicted['speed_up_error'],
     'best_speed_up': best['speed_up'],
     'best_speed_up_error': best['speed_up_error'],
-    'worth': predicted['speed_up'] / best['speed_up'],
+    'worth': worth.value,
+    'worth_error': worth.error,
   }
 
 

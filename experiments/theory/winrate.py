@@ -26,7 +26,7 @@ def run(config, workdir):
   """Returns a row for each judge and each two ways of equal columns."""
   made = compare.plan(config)
   pairs = _pairs(config, made.ways)
-  judges = _judges(config, made.family)
+  judges = _judges(config, made)
   options = {
     'fields': diagnose.FIELDS,
     'observe': functools.partial(observe, judges),
@@ -56,13 +56,15 @@ def run(config, workdir):
   ]
 
 
-def _judges(config, family):
+def _judges(config, made):
   """By name, `(batch) -> [B]` scores of responses, the better the higher."""
-  judges = {_LIKELIHOOD: functools.partial(by_likelihood, family.target)}
+  judges = {_LIKELIHOOD: functools.partial(by_likelihood, made.family.target)}
   if config.metric:
     metric = components.build(scoring.Metric, config.metric, 'metric')
+    for prompts in made.sets:  # A reference that it cannot read is refused.
+      metric(*2 * [[job.reference for job in prompts.jobs]])
     judges[config.metric] = functools.partial(
-      by_metric, metric, family.tokenizer
+      by_metric, metric, made.family.tokenizer
     )
   return judges
 
@@ -164,7 +166,7 @@ def figures(rows):
   made = {}
   for name, label, middle in (
     ('win_rate', 'prompts won', 0.5),
-    ('gap', 'score over the other (nats per token, percent)', 0.0),
+    ('gap', "score over the other, in the judge's unit", 0.0),
   ):
     if rows:
       made[name] = plots.lines(

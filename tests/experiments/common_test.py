@@ -485,7 +485,7 @@ def test_a_conversation_needs_a_template_and_takes_no_clocks(folder, tmp_path):
   toys.write_family(chat, {}, tokenizer=toys.chat_tokenizer())
   (chat / 'prompts.jsonl').write_text((folder / 'prompts.jsonl').read_text())
   config = _config(chat, prompts=talk, repeats=1, max_length=256)
-  with pytest.raises(ValueError, match='there are only counts: no clocks'):
+  with pytest.raises(ValueError, match='conversation takes no clocks'):
     _decode(config, tmp_path / 'run')
 
 
@@ -557,7 +557,7 @@ def test_rows_show_sums_over_records():
   assert twice['block_efficiency_error'] == row['block_efficiency_error']
   # Reached: four first drafts and two second ones; kept: three.
   assert row['rejection_rate'] == 0.5
-  # A draft is kept by a half, and two by a quarter, in each of four rounds.
+  # A first draft is kept in two of four rounds, so a second one in a quarter.
   assert row['predicted_efficiency'] == 1 + 0.5 + 0.25
   plain = {'accepted': [], 'drafted': [], 'rounds': 3}
   assert compare.rejection_rate([plain]) is None

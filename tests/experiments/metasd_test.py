@@ -15,6 +15,7 @@ import pytest
 
 from experiments import main
 from experiments.banditspec import laboratory
+from experiments.common import arms
 from experiments.common import compare
 from experiments.common import configs
 from experiments.common import log
@@ -488,6 +489,21 @@ def test_drafters_are_checked_before_they_start(
 ):
   with pytest.raises(ValueError, match=match):
     _run('drafters', folder, _CHOSEN | changes, tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('arm', 'name'),
+  [
+    ('code:5', 'code'),
+    ('feature_head(code):5', 'code'),
+    ('feature_head(head=code):5', 'code'),
+    ('autoregressive(model=code):5', 'code'),
+    ('prompt_lookup:5', None),
+  ],
+)
+def test_a_drafter_is_named_after_its_model_or_head(arm, name):
+  parsed = arms.parse(arm, ('code',), 'arms[0]')
+  assert drafters.named_after(parsed.drafter) == name
 
 
 def test_a_router_needs_train_files(folder, tmp_path):

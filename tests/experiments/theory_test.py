@@ -554,7 +554,8 @@ def test_speeds_of_drafts_are_predicted_from_one_length(folder, tmp_path):
   best = max(drafts, key=lambda row: row['speed_up'])
   assert choice['best'] == f'{best["drafts"]} x {best["length"]}'
   assert choice['best_speed_up'] == best['speed_up'] >= choice['speed_up']
-  assert choice['worth'] == choice['speed_up'] / choice['best_speed_up']
+  worth = choice['speed_up'] / choice['best_speed_up']
+  assert choice['worth'] == pytest.approx(worth) and choice['worth_error'] >= 0
   assert _drawn(tmp_path) == ['block_efficiency', 'speed_up']
 
 
@@ -619,6 +620,11 @@ def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
     ('diagnose', {'ways': ('prompt_lookup:4',)}, "as 'small:4' does"),
     ('practice', {'from_length': 3}, 'from_length must be a length of 1 dra'),
     ('practice', {'ways': ('small:2',)}, r'ways\[0\] must be an arm whose col'),
+    (
+      'practice',
+      {'ways': 2 * _PRACTICE['ways'][:1]},
+      r'ways\[1\] must differ',
+    ),
     ('practice', {'repeats': 0}, 'repeats must be >= 1'),
     ('ledger', {'ways': ('none',)}, "ways.0. must draft a chain.*'none'"),
     ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
