@@ -135,6 +135,12 @@ def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
       '--workdir=/x',
     ]
   )
+  of_data = main.command_of(
+    ['main.py', '--config=a.py:data/b,runs/datastore', '--config.data_dir=data']
+  )
+  assert of_data.endswith(
+    '--config=a.py:DATA/b,runs/datastore --config.data_dir=DATA'
+  )
   assert command == (
     'python -m experiments.main --config=configs/evaluate.py '
     "--config.data_dir=DATA '--config.ways=('\"'\"'none'\"'\"',)' "

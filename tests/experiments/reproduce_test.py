@@ -14,6 +14,7 @@ _PAPERS = 'spectr', 'banditspec', 'metasd', 'cascades', 'theory'
 # What trains a model is no run of a paper.
 _NO_RUNS = 'all', 'lm1b_97m', 'responses', 'specialist'
 _RUN = 'configs/theory/batch_improvement.py --config.max_drafts=2'
+_OF_DATA = 'configs/evaluate.py --config.data_dir=DATA'
 
 
 def _suite(tmp_path, **fields):
@@ -58,7 +59,11 @@ def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
     ({'runs': ()}, 'runs must hold at least one config'),
     ({'runs': (_RUN, 'configs/nothing.py')}, "'configs/nothing.py': There is "),
     ({'runs': (f'{_RUN} --config.max=1',)}, "Unknown config field 'max'"),
-    ({'data_dir': 'nowhere'}, "data_dir must be a folder, got 'nowhere'"),
+    (
+      {'runs': (_OF_DATA,), 'data_dir': 'nowhere'},
+      "data_dir must be a folder, got 'nowhere'",
+    ),
+    ({'runs': (_OF_DATA,), 'data_dir': ''}, "must be a folder, got ''"),
   ],
 )
 def test_what_is_wrong_is_refused_before_anything_runs(
