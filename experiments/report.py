@@ -47,15 +47,18 @@ _FIRST_PAGE = """\
 What the papers claim, asked of SmolLM2-135M and what drafts for it. A verdict
 follows from the numbers: a claim holds where all of its rows are inside of the
 bounds by two standard errors, does not hold where one is outside of them by as
-much, and is undecided otherwise. `measured` is the row that is worst.
+much, and is undecided otherwise; numbers without an error are inside or outside.
+`measured` is the row that is worst, which is hard on claims of many rows. Where a
+paper prints no bound, the one that is asked is ours.
 """
 _PREDICTED = """
 ## Theory meets practice
 
-Tokens a round as they follow from one number of a run, the share of reached
-drafts that were kept, as if each draft were kept independently of its text and
-depth: of all ways of a result, beside what was measured. Which lengths and
-numbers of drafts theory recommends is in [theory.md](theory.md).
+Tokens a round as they follow from one number of a run, how often the first draft
+of a round was kept, as if that were the chance of every draft whatever its text
+and depth: of all ways of a result, beside what was measured. It is more where
+texts differ from each other, and less where deep drafts are kept less often.
+Which lengths and numbers of drafts theory chooses is in [theory.md](theory.md).
 """
 _MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
 _HEADLINE = re.compile(r'(<!-- headline -->\n).*?(<!-- end -->)', re.DOTALL)
@@ -116,7 +119,11 @@ def _first_page(found, parts, figures):
     row['evidence'] = f'[{row.pop("result")}]({folder}.md)'
   if rows:
     yield f'{markdown(results.cells(rows, (*_VERDICT, "evidence")))}\n'
-  yield from (f'- *{row["claim"]}*: {row["why"]}' for row in rows if row['why'])
+  yield from (
+    f'- *{row["claim"]}*: {row["why"]}'
+    for row in rows
+    if row['why'] and row['verdict'] != verdicts.HOLDS
+  )
   predicted = predictions(found)
   if predicted:
     file = 'predicted_efficiency.svg'

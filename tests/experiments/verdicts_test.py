@@ -55,9 +55,9 @@ def test_a_ratio_of_the_paper_can_be_asked_for():
   assert asked == ('1 to 2', 'at most 2')
 
 
-def test_what_no_row_answers_is_refused_and_what_was_not_run_is_left_out():
-  with pytest.raises(ValueError, match='x/y has no row with .*e.* and gain'):
-    verdicts.judge(_claim('e', low=1.0), _FOUND)
+def test_what_no_row_reached_is_said_and_what_was_not_run_is_left_out():
+  row = verdicts.judge(_claim('e', low=1.0), _FOUND)
+  assert (row['measured'], row['verdict']) == (None, verdicts.MISSING)
   assert verdicts.judged([_claim('a', low=1.0)], {}) == []
 
 
@@ -66,7 +66,10 @@ def test_all_claims_are_of_rows_that_are_there():
     path.relative_to(_DATA).with_suffix('').as_posix(): results.read(path)
     for path in _DATA.rglob('*.json')
   }
-  assert len(verdicts.judged(verdicts.CLAIMS, found)) > 3
+  rows = verdicts.judged(verdicts.CLAIMS, found)
+  assert len(rows) > 3
+  for row in rows:  # Only what must reach a quality may miss.
+    assert row['measured'] is not None or row['paper'].endswith('cascades')
   names = [claim.says for claim in verdicts.CLAIMS]
   assert len(set(names)) == len(names)
   for claim in verdicts.CLAIMS:
