@@ -165,8 +165,8 @@ CLAIMS = (
     {'way': 'OPT', 'against': 'UNO', 'judge': 'likelihood'},
     'gap',
     low=0.0,
-    why='where few drafts are replaced, the rules differ by less than the noise '
-    'of responses; what they differ by is in the line above, exactly',
+    why='where few drafts are replaced, the rules differ by less than the '
+    'noise of responses; what they differ by is in the line above, exactly',
   ),
   Claim(
     _THEORY,
