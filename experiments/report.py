@@ -47,18 +47,18 @@ _FIRST_PAGE = """\
 What the papers claim, asked of SmolLM2-135M and what drafts for it. A verdict
 follows from the numbers: a claim holds where all of its rows are inside of the
 bounds by two standard errors, does not hold where one is outside of them by as
-much, and is undecided otherwise; a number without an error is inside or outside.
-`measured` is the row that is worst, which is hard on claims of many rows. Where
-a paper prints no bound, the one that is asked is ours.
+much, and is undecided otherwise; a number without an error is inside or
+outside. `measured` is the row that is worst, which is hard on claims of many
+rows. Where a paper prints no bound, the one that is asked is ours.
 """
 _PREDICTED = """
 ## Theory meets practice
 
 Tokens a round as they follow from one number of a run, how often the first
-draft of a round was kept, as if that were the chance of every draft whatever its
-text and depth: of all ways of a result, beside what was measured. That is more
-where texts differ from each other, and less where deep drafts are kept less
-often. Which lengths and numbers of drafts theory chooses is in
+draft of a round was kept, as if that were the chance of every draft, whatever
+its text and depth: of all ways of a result, beside what was measured. That is
+more where texts differ from each other, and less where deep drafts are kept
+less often. Which lengths and numbers of drafts theory chooses is in
 [theory.md](theory.md).
 """
 _MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
