@@ -20,7 +20,10 @@ _FILES = {
 _RUNS = {
   f'drafters:{_FILES["mini"]}': (suite.DATA, '--config.prompts_per_domain=1'),
   'experts': (suite.DATA, '--config.prompts_per_domain=2'),
-  'experts:heads': (suite.DATA, '--config.prompts_per_domain=1'),
+  'experts:heads': (
+    f'{suite.DATA} --config.prompts_per_domain=3',
+    '--config.prompts_per_domain=1',
+  ),
   f'heads:{_FILES["smollm2"]}': (
     f'{suite.DATA} --config.prompts_per_domain=2',
     '--config.max_new_tokens=32',

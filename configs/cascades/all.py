@@ -33,7 +33,7 @@ _RUNS = {
     for task in ('summarization', 'qa', 'math')
   },
   'frontier:smollm2_summarization': (
-    suite.DATA,
+    f'{suite.DATA} --config.prompts.summarization.limit=12',
     '--config.prompts_per_domain=2',
   ),
 }

@@ -15,7 +15,10 @@ _RUNS = {
   'diagnose': ('', _FEW),
   'diagnose:smollm2': (suite.DATA, _FEW),
   'ledger': ('', '--config.prompts_per_domain=2'),
-  'ledger:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
+  'ledger:smollm2': (
+    f'{suite.DATA} --config.prompts_per_domain=8',
+    '--config.prompts_per_domain=1',
+  ),
   'pareto': ('', '--config.runs=20000'),
   'practice': ('', '--config.prompts_per_domain=1'),
   'practice:smollm2': (suite.DATA, '--config.max_new_tokens=32'),
