@@ -117,9 +117,9 @@ def _first_page(found, parts, figures):
   rows = verdicts.judged(verdicts.CLAIMS, found)
   for row in rows:
     folder = row['result'].partition('/')[0]
-    row['evidence'] = f'[{row.pop("result")}]({folder}.md)'
+    row['table'] = f'[{row.pop("result")}]({folder}.md)'
   if rows:
-    yield f'{markdown(results.cells(rows, (*_VERDICT, "evidence")))}\n'
+    yield f'{markdown(results.cells(rows, (*_VERDICT, "table")))}\n'
   yield from (
     f'- *{row["claim"]}*: {row["why"]}'
     for row in rows

@@ -5,6 +5,7 @@ compared with float64 NumPy that is written as the tables are.
 """
 
 import functools
+import resource
 
 import jax
 import jax.numpy as jnp
@@ -613,3 +614,11 @@ def test_probabilities_behind_the_leaves_of_a_dynamic_tree_are_refused():
   )
   with pytest.raises(ValueError, match='bonus_probs need a static topology'):
     apply.has_draft_probs(tree)
+
+
+def test_a_goal_is_checked_with_a_large_vocabulary_in_little_memory():
+  """Of a square of the vocabulary, nobody has the memory."""
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  apply.check(specjax.GOALS['opt'](0.2), 200_000)
+  more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+  assert more < 2e6  # Kilobytes; the square of float64 has 3.2e8.
