@@ -103,8 +103,8 @@ _CASCADES, _THEORY, _HEDGE = 'Speculative cascades', 'Theory', 'HedgeSpec'
 _UCB = 'ucb1, BD'
 _AT_QUALITY = 'Cascades, Table 2, equal quality (ours by target_nats)'
 _COSTLY_CALLS = (
-  'a call for more tokens takes longer here than in the paper (Table 2 of '
-  'SpecTr, on the same page), so that drafts cost more than they save'
+  'a call for more tokens takes longer here than in the paper (SpecTr, '
+  'Table 2, in spectr.md), so that drafts cost more than they save'
 )
 _CLOSE_HEADS = (
   'the specialised heads are close to each other: the row `oracle`, which '

@@ -176,6 +176,11 @@ def speed_ups(
   return table | {'claims': means + table['claims']}
 
 
+def ratios(arm, general):
+  """The specialist at home over the drafter for all, and UCB over both."""
+  return (arm, general), (_BD, arm), (_BD, general)
+
+
 def _sum(table, way):
   return sum(
     number for where, number, *_ in table['rows'] if where['way'] == way
@@ -270,9 +275,7 @@ def _table_3(arm, arms, general):
       ),
     },
     (
-      (arm, general),
-      (_BD, arm),
-      (_BD, general),
+      *ratios(arm, general),
       (_BD, _EXP3),
       (_BD, _HALVING),
       (_BD, UNIFORM),
@@ -292,7 +295,7 @@ def _table_12(arm, arms, general):
       'qa': (1.297, 1.158, 1.285, 1.907, 1.237, 1.387, 1.610),
       'math': (1.482, 1.184, 1.357, 1.470, 2.346, 1.895, 2.149),
     },
-    ((arm, general), (_BD, arm), (_BD, general)),
+    ratios(arm, general),
   )
 
 

@@ -48,7 +48,7 @@ def get_config():
 
 _UCB, _BE = drafters.UCB['label'], drafters.UCB_BE['label']
 _OWN = 'feature_head({}):eagle'
-RATIOS = ((_OWN, ALL), (_UCB, _OWN), (_UCB, ALL))
+_RATIOS = drafters.ratios(_OWN, ALL)
 _IN_DOMAIN = {'prompts': 'in domain'}
 # Its blockwise decoding, and what is retrained for a domain, are not here.
 _TABLE_4 = drafters.speed_ups(
@@ -81,7 +81,7 @@ _TABLE_4 = drafters.speed_ups(
       *(2.449, 2.811, 3.339, 3.520),
     ),
   },
-  (*RATIOS, (_UCB, drafters.UNIFORM), (_UCB, drafters.HALVING['label'])),
+  (*_RATIOS, (_UCB, drafters.UNIFORM), (_UCB, drafters.HALVING['label'])),
 )
 _TABLE_7 = drafters.speed_ups(
   'Table 7',
@@ -107,5 +107,5 @@ _TABLE_8 = drafters.speed_ups(
     'qa': (1.837, 1.616, 2.094, 2.932, 1.722, 2.439, 2.516),
     'math': (2.511, 1.664, 2.207, 2.913, 3.844, 3.136, 3.366),
   },
-  RATIOS,
+  _RATIOS,
 )

@@ -77,7 +77,7 @@ def _table_15(arm, arms, general):
       'qa': (1.073, 0.961, 1.132, 1.510, 1.031, 1.123, 1.322),
       'math': (1.220, 1.026, 1.200, 1.360, 1.968, 1.512, 1.673),
     },
-    ((arm, general), (_UCB, arm), (_UCB, general)),
+    drafters.ratios(arm, general),
   )
 
 
@@ -93,7 +93,7 @@ def _table_16(arm, arms, general):
       'qa': (1.179, 0.922, 1.269, 2.181, 1.011, 1.680, 1.756),
       'math': (1.739, 0.966, 1.462, 2.141, 3.099, 2.289, 2.539),
     },
-    ((arm, general), (_UCB, arm), (_UCB, general)),
+    drafters.ratios(arm, general),
   )
 
 

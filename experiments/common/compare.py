@@ -147,7 +147,8 @@ def rows(
     for domain in ['all', *(prompts.kinds if by_domain else ())]:
       own = of_domain(records, domain)
       row = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
-      row |= way.columns | summary(own) | {paper.PAIRED: estimates(own)}
+      found = estimates(own)
+      row |= way.columns | _summary(own, found) | {paper.PAIRED: found}
       if greedy:
         row['same_outputs'] = sum(not record['differ'] for record in own)
       table.append(row)
@@ -170,8 +171,12 @@ def summary(records: Sequence[runner.Record]) -> dict[str, Any]:
   decoding of the same prompts, `latency` the loop's time over its time, and
   `total_latency` counts the reading of prompts, too.
   """
+  return _summary(records, estimates(records))
+
+
+def _summary(records, found):
+  """What `summary` returns, of its estimates."""
   sums = functools.partial(by_prompt, records)
-  found = estimates(records)
   efficiency = found['block_efficiency']
   row = {
     'decoded': len(records),
