@@ -113,7 +113,9 @@ def test_exact_match_by_hand(prediction, reference, right):
   ('prediction', 'right'),
   [
     ('It was the Old Man, who else?', True),
-    ('It was an older man.', False),  # Whole words.
+    ('It was an older man.', False),
+    ('He was a bold man.', False),  # Whole words.
+    ('The old mane was cut.', False),
     ('old-fashioned man', False),
     ('Man, old', False),
     ('', False),
