@@ -172,7 +172,7 @@ class FeatureHead(NamedTuple):
     predict: `(params, outputs[B, T, F]) -> logits[B, T, V]`.
     likeliest: `(params, outputs[B, T, F], num) -> (log_probs[B, T, num],
       tokens[B, T, num])`, the likeliest first; -inf where there are no more.
-    commit: as of `LanguageModel`, of pairs.
+    commit, rollback: as of `LanguageModel`, of pairs.
     taps: which of the target's features it reads, as of `Drafter.taps`.
     feature_size: of each of them.
     vocab_size: `V`.
@@ -184,6 +184,7 @@ class FeatureHead(NamedTuple):
   predict: Callable[[Params, jax.Array], jax.Array]
   likeliest: Callable[[Params, jax.Array, int], tuple[jax.Array, jax.Array]]
   commit: CommitPending
+  rollback: Rollback
   taps: tuple[int, ...]
   feature_size: int
   vocab_size: int
@@ -342,6 +343,9 @@ class CatchUp(NamedTuple):
   Attributes:
     read: `(params, state, context, rows[B]) -> (state, num_tokens[B])`; reads
       the committed tokens that the state lacks, where `rows`.
+    rollback: `(state, lengths[B]) -> state`; forgets what was read past
+      `lengths`, of a state whose `lengths` `[B]` say how much it has read; None
+      if it cannot.
     every_round: whether a round that the drafter itself has played can leave
       it behind, so that it must catch up even if it alone is played.
   """
@@ -349,6 +353,7 @@ class CatchUp(NamedTuple):
   read: Callable[
     [Params, DraftState, Context, jax.Array], tuple[DraftState, jax.Array]
   ]
+  rollback: Rollback | None = None
   every_round: bool = False
 
 

@@ -267,7 +267,7 @@ def test_probs_do_not_depend_on_what_the_cache_went_through(
 
 
 def windowed(topology, **options):
-  return specjax.DRAFTERS['windowed'](TRANSFORMER, topology, **options)
+  return specjax.DRAFTERS['windowed'](autoregressive(topology), **options)
 
 
 def test_a_window_that_is_never_left_changes_nothing(params):

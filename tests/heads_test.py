@@ -83,6 +83,12 @@ _DRAFTERS = {
     'eagle',
     drafters.dynamic_tree(_head('eagle')[0], 5, 3, beam=2),
   ),
+  'eagle chain in a window': lambda sampling: (
+    'eagle',
+    drafters.windowed(
+      drafters.feature_head(_head('eagle')[0], trees.chain(3), sampling)
+    ),
+  ),
   'medusa chain': lambda sampling: (
     'medusa',
     drafters.medusa(_head('medusa')[0], trees.chain(3), sampling),
@@ -228,6 +234,34 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
   assert again.valid.all()
 
 
+def test_a_head_far_behind_reads_sinks_and_a_window():
+  """It drafts as if there were no pairs between them, each pair a true one."""
+  sinks, window = 2, 12
+  (model, target), (head, params) = _target(), _head('eagle')
+  inner = drafters.feature_head(head, trees.chain(1))
+  drafter = drafters.windowed(inner, sinks, window)
+  tokens = jax.random.randint(jax.random.key(5), (2, 48), 0, 3)
+  features = model.extend(target, None, tokens).features
+  context = base.Context(
+    tokens, jnp.array([6, 9]), tuple(features[tap] for tap in drafter.taps)
+  )
+  state = drafter.init(params, context, 64)
+  lengths = np.array([30, 41])
+  context = context._replace(lengths=jnp.asarray(lengths))
+  state, num = drafter.catch_up.read(params, state, context, jnp.ones(2, bool))
+  assert (0 < num).all() and (num <= window).all()
+  keys = jax.random.split(jax.random.key(4), 2)
+  tree, _ = drafter.draft(keys, params, state, context)
+  inputs = head.fuse(params, context.features)
+  for row, length in enumerate(lengths):
+    pairs = np.r_[:sinks, length - 1 - window : length - 1]
+    outputs, _ = head.extend(
+      params, None, tokens[row][None, pairs + 1], inputs[row][None, pairs]
+    )
+    probs = jax.nn.softmax(head.predict(params, outputs[:, -1:]))
+    np.testing.assert_allclose(tree.raw_probs[row, 0], probs[0, 0], atol=1e-6)
+
+
 def test_drafts_of_one_head_share_its_cache():
   """Chains, static and dynamic trees; and rounds of one serve the others."""
   names = ['eagle chain', 'eagle tree', 'dynamic tree']
@@ -338,6 +372,12 @@ def _likeliest(head, params, tokens, features, path, num):
     (
       lambda: drafters.medusa(_head('medusa')[0], trees.chain(5)),
       'depth from 1 to 4, as there are 4 heads, got 5',
+    ),
+    (
+      lambda: drafters.windowed(
+        drafters.medusa(_head('medusa')[0], trees.chain(2))
+      ),
+      'drafter must be one that can forget what it has read',
     ),
     (
       lambda: drafters.dynamic_tree(_head('eagle')[0], 5, 3),

@@ -2,6 +2,8 @@ r"""The frontier of shorter and longer drafts (Figure 7).
 
 python -m experiments.main --config=configs/cascades/draft_lengths.py \
     --config.data_dir=DATA --workdir=runs/draft_lengths
+
+Of SmolLM2, at fewer shares, with the tasks of frontier.py that begin so.
 """
 
 from configs.cascades import frontier
@@ -10,7 +12,8 @@ from configs.cascades import frontier
 def get_config(task='translation'):
   config = frontier.shared(task)
   config.columns = ('draft_length', *config.columns)
-  rules = {rule: frontier.RULES[rule] for rule in ('opt', 'token_v3')}
+  shares = frontier.FEW if config.family == frontier.SMOLLM2 else frontier.RULES
+  rules = {rule: shares[rule] for rule in ('opt', 'token_v3')}
   config.ways = frontier.alone() + tuple(
     way
     for length in (3, 5, 7)

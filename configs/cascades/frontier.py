@@ -11,6 +11,10 @@ target's time, and the target -3.61 ± 0.06. `opt` has no better points than
 lossy decoding: a small draft is often sure without reason. The target alone
 with `min_p` is rated far above any rule: much of what rules gain may be that
 they sharpen.
+
+Of SmolLM2, at fewer shares, with `:smollm2_summarization`, `:smollm2_qa` and
+`:smollm2_math`; with `:heads_summarization`, its draft is EAGLE's head, which
+is closer to the target.
 """
 
 import ml_collections
@@ -21,7 +25,7 @@ from specjax import registry
 TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
 # What models that answer in sentences answer questions by.
 ANYWHERE = 'exact_match(anywhere=True)'
-T5, SMOLLM2 = 'runs/encoder_decoder', 'smollm2'
+T5, SMOLLM2, HEADS = 'runs/encoder_decoder', 'smollm2', 'smollm2/heads'
 # Family, what tables call the prompts, their domains, how many, metric, tokens
 # of an answer, and of all.
 _TASKS = {
@@ -34,6 +38,10 @@ _TASKS = {
   ),
   'smollm2_qa': (SMOLLM2, 'qa', ('qa',), 16, ANYWHERE, 32, 384),
   'smollm2_math': (SMOLLM2, 'math', ('math',), 16, 'final_number', 128, 320),
+}
+# A better draft of the same target, which says nothing on its own.
+_BETTER = {
+  'heads_summarization': (HEADS, *_TASKS['smollm2_summarization'][1:]),
 }
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 SURPRISES = (1.0, 2.0, 3.0, 5.0, 8.0)
@@ -76,26 +84,24 @@ _CLAIMS = (
 
 def get_config(task='translation'):
   """The T5 set-up, for 'translation' or 'summarization', or that of SmolLM2."""
-  config = shared(task)
+  config = shared(task, _TASKS | _BETTER)
   config.columns += ('paper',)
-  rules = FEW if config.family == SMOLLM2 else RULES
-  config.update(
-    {
-      'ways': (
-        *alone(),
-        *drafted(rules),
-        *token_cascade((0.1, 0.5, 0.9)),
-        *line('oracle_diff', 'small:0~diff({alpha})', (0.0, 0.2)),
-        *(way_of_min_p(alpha) for alpha in (0.5, 0.9)),
-      ),
-      'sequence_alphas': (0.9, 0.999, 1 - 1e-6, 1 - 1e-12),
-      'paper': (
-        _speed_ups('target_nats'),
-        _speed_ups('quality'),
-        _table('equal latency', 'rating_at_latency', _QUALITIES, 'quality'),
-      ),
-    }
+  config.paper = (
+    _speed_ups('target_nats'),
+    _speed_ups('quality'),
+    _table('equal latency', 'rating_at_latency', _QUALITIES, 'quality'),
   )
+  if config.family == HEADS:
+    config.ways = *alone(None), *drafted(FEW, 'feature_head(eagle)')
+    return config
+  config.ways = (
+    *alone(),
+    *drafted(RULES if config.family == T5 else FEW),
+    *token_cascade((0.1, 0.5, 0.9)),
+    *line('oracle_diff', 'small:0~diff({alpha})', (0.0, 0.2)),
+    *(way_of_min_p(alpha) for alpha in (0.5, 0.9)),
+  )
+  config.sequence_alphas = (0.9, 0.999, 1 - 1e-6, 1 - 1e-12)
   return config
 
 
@@ -131,11 +137,11 @@ def shared(task, tasks=_TASKS):
 
 
 def alone(draft='small'):
-  """Each model alone."""
-  return (
-    {'arm': 'none', 'label': 'target'},
-    {'arm': 'none', 'target': draft, 'label': 'draft'},
-  )
+  """Each model alone; only the target, where the draft is no model."""
+  target = {'arm': 'none', 'label': 'target'}
+  if draft is None:
+    return (target,)
+  return target, {'arm': 'none', 'target': draft, 'label': 'draft'}
 
 
 def drafted(rules, draft='small', length=5, **columns):

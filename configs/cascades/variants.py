@@ -2,32 +2,30 @@ r"""Variants of BiLD, of lossy decoding and of the token rules (Figures 8, 9).
 
 python -m experiments.main --config=configs/cascades/variants.py:bild \
     --config.data_dir=DATA --workdir=runs/variants_bild
+
+`variants.py:smollm2_token` is Figure 9 of SmolLM2's summaries.
 """
 
 from configs.cascades import frontier
+from specjax import registry
 
-_RULES = {
-  'bild': {'bild': frontier.SURPRISES},
-  'lossy': {},
-  'token': {
-    'token_v1': (-0.2, 0.0, 0.2, 0.4, 0.6),
-    'token_v2': (0.0, 0.1, 0.2, 0.4, 0.6),
-    'token_v3': frontier.SHARES,
-    'chow_log': (0.5, 1.0, 2.0, 3.0, 4.0),
-    'diff_log': (-1.0, 0.0, 0.3, 0.6, 1.0),
-    'opt_log': (-1.0, 0.0, 0.5, 1.0, 2.0),
-  },
+_TOKEN = {
+  'token_v1': (-0.2, 0.0, 0.2, 0.4, 0.6),
+  'token_v2': (0.0, 0.1, 0.2, 0.4, 0.6),
+  'token_v3': frontier.SHARES,
+}
+_LOGARITHMS = {
+  'chow_log': (0.5, 1.0, 2.0, 3.0, 4.0),
+  'diff_log': (-1.0, 0.0, 0.3, 0.6, 1.0),
+  'opt_log': (-1.0, 0.0, 0.5, 1.0, 2.0),
 }
 
 
 def get_config(figure='bild'):
   """Figure 8 top is 'bild', at temperature 0; its bottom 'lossy'; 9 'token'."""
-  config = frontier.shared('translation')
-  config.ways = (
-    *frontier.alone(),
-    *frontier.drafted(_RULES[figure]),
-    *_OTHERS[figure],
-  )
+  task, rules, others = registry.lookup(_FIGURES, 'figure', figure)
+  config = frontier.shared(task)
+  config.ways = *frontier.alone(), *frontier.drafted(rules), *others
   config.sampling.temperature = 0.0 if figure == 'bild' else 1.0
   return config
 
@@ -42,15 +40,17 @@ def _original(window, fallback):
   )
 
 
-_OTHERS = {
-  'bild': tuple(
-    way
-    for window in (10, 5)
-    for fallback in (0.9, 0.1)
-    for way in _original(window, fallback)
-  ),
-  'lossy': frontier.line(
-    'lossy_tuned', 'small:5~lossy({alpha})', frontier.SHARES
-  ),
-  'token': (),
+_BILD = tuple(
+  way
+  for window in (10, 5)
+  for fallback in (0.9, 0.1)
+  for way in _original(window, fallback)
+)
+_TUNED = frontier.line('lossy_tuned', 'small:5~lossy({alpha})', frontier.SHARES)
+# The task, rules, and ways beside them.
+_FIGURES = {
+  'bild': ('translation', {'bild': frontier.SURPRISES}, _BILD),
+  'lossy': ('translation', {}, _TUNED),
+  'token': ('translation', _TOKEN | _LOGARITHMS, ()),
+  'smollm2_token': ('smollm2_summarization', _TOKEN, ()),
 }

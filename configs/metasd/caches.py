@@ -7,17 +7,22 @@ Lazily, all of it; after every round; or sinks and a window of it at most, as in
 StreamingLLM. `num_catch_up_tokens` counts the tokens that drafters read behind
 others: the cost of changing drafters, which switching.py charges. The paper's
 ratios are of Eagle heads, beside ours of speed-ups: ucb1 with a window has 1.00
-of the block efficiency of ucb1 that reads all.
+of the block efficiency of ucb1 that reads all. With `caches.py:smollm2`, chains
+of its heads of EAGLE-1 draft, whose window is shorter, as texts are.
 """
 
 from configs.metasd import drafters
+from specjax import registry
 
 _UCB = drafters.UCB | {'label': 'ucb1'}
 _UNIFORM = {'bandit': 'uniform', 'label': 'uniform'}
 
 
-def get_config():
-  windows = tuple(f'windowed({domain}):5' for domain in drafters.DOMAINS)
+def get_config(which='mini'):
+  """Returns the config for 'mini', or for chains of the heads of 'smollm2'."""
+  family, drafter, window, sizes = registry.lookup(_WHICH, 'family', which)
+  made = tuple(map(drafter.format, drafters.DOMAINS))
+  windows = tuple(f'windowed({drafter}, window={window}):5' for drafter in made)
   caches = {
     'lazy': {},
     'always': {'catch_up': 'always'},
@@ -25,13 +30,14 @@ def get_config():
   }
   return drafters.shared(
     experiment='compare',
+    family=family,
+    arms=tuple(f'{drafter}:5' for drafter in made),
     prompts={'in domain': {'domains': drafters.DOMAINS}},
     bandits=tuple(
       bandit | fields | {'label': f'{bandit["label"]}, {name}'}
       for bandit in (_UCB, _UNIFORM)
       for name, fields in caches.items()
     ),
-    repeats=3,
     paper=(_TABLE_13,),
     columns=(
       'domain',
@@ -43,7 +49,19 @@ def get_config():
       'paper',
       'paper_field',
     ),
+    **sizes,
   )
+
+
+# By family: where its models are, the drafter of a domain, pairs or tokens of a
+# window, and sizes.
+_WHICH = {
+  'mini': ('mini/specialists', '{}', 64, {'repeats': 3}),
+  'smollm2': (
+    *('smollm2/heads', 'feature_head({})', 32),
+    {'prompts_per_domain': 3, 'repeats': 1},
+  ),
+}
 
 
 _TABLE_13 = drafters.speed_ups(

@@ -227,15 +227,25 @@ def _build_drafter(arm, tree, pool, place):
     params.append(chosen.params)
     return chosen.functions
 
+  def member(name, goal=None):
+    named = _drafter(components.parse(name, place), pool.models, place)
+    inner = arm._replace(drafter=named, goal=goal)
+    return _build_drafter(inner, tree, pool, place)
+
+  def inside(name):
+    if name is None:
+      return None
+    drafter, own = member(name, arm.goal)
+    params.append(own)
+    return drafter
+
   def members(names):
-    for name in names or ():
-      named = _drafter(components.parse(name, place), pool.models, place)
-      member = arm._replace(drafter=named, goal=None)
-      several.append(_build_drafter(member, tree, pool, place))
+    several.extend(map(member, names or ()))
     return tuple(drafter for drafter, _ in several)
 
   given = {
     **{kind: functools.partial(model, kind) for kind in _NOUNS},
+    base.Drafter: inside,
     Sequence[base.Drafter]: members,
     'sampling': lambda value: value or pool.sampling,
     **_given_tree(factory, arm, tree, place),
@@ -269,15 +279,16 @@ def _given_tree(factory, arm, tree, place):
       )
     given['draft_length'] = lambda value: tree.depth
     given['num_drafts'] = lambda value: width
-  elif 'topology' not in names and not _several(factory):
+  elif 'topology' not in names and not _of_others(factory):
     raise ValueError(f'{said} takes no tree.')
   return given
 
 
-def _several(factory):
-  """Whether a drafter is made of others."""
+def _of_others(factory):
+  """Whether a drafter is made of another, or of several."""
   options = components.parameters(factory).values()
-  return any(each.annotation == Sequence[base.Drafter] for each in options)
+  kinds = base.Drafter, Sequence[base.Drafter]
+  return any(each.annotation in kinds for each in options)
 
 
 def _default(arm, drafter, pool):

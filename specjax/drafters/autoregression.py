@@ -63,7 +63,7 @@ def autoregressive(
     init=functools.partial(_init, plan),
     draft=functools.partial(_draft, plan),
     commit=functools.partial(_commit, plan),
-    catch_up=base.CatchUp(functools.partial(_catch_up, plan)),
+    catch_up=base.CatchUp(functools.partial(_catch_up, plan), model.rollback),
     estimate=functools.partial(_estimate, plan),
     slot=base.StateSlot((model, chunk), read_depth),
     num_calls=1 + read_depth,

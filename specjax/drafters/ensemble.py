@@ -53,7 +53,9 @@ def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
     init=functools.partial(_init, members),
     draft=functools.partial(_draft, members, topology, nodes, vocab_size),
     commit=functools.partial(_commit, members),
-    catch_up=base.CatchUp(functools.partial(_catch_up, members), True),
+    catch_up=base.CatchUp(
+      functools.partial(_catch_up, members), every_round=True
+    ),
     taps=tuple(tap for member in members for tap in member.taps),
     num_calls=sum(member.num_calls for member in members),
     vocab_size=vocab_size,

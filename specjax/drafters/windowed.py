@@ -6,7 +6,6 @@ the row's first tokens and reads the last ones, as if these followed those.
 """
 
 import functools
-from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -16,71 +15,76 @@ import numpy as np
 from specjax import base
 from specjax import checks
 from specjax import registry
-from specjax import sampling as sampling_lib
-from specjax import trees
-from specjax.drafters import autoregression
 
 
 class Reading(NamedTuple):
   """What the drafter has read."""
 
-  cache: base.Cache
+  cache: base.DraftState  # of the drafter inside
   skipped: jax.Array  # [B] int32, tokens behind the sinks that it never will
 
 
 @registry.component
 def windowed(
-  model: base.LanguageModel,
-  topology: trees.Topology,
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  *,
-  sinks: int = 4,
-  window: int = 64,
-  **options: Any,
+  drafter: base.Drafter, sinks: int = 4, window: int = 64
 ) -> base.Drafter:
-  """Builds an autoregressive drafter that catches up by a window at most.
+  """Builds a drafter that catches up by a window at most.
 
   Args:
-    model: the small model.
-    topology: the tree to draft, at least one node.
-    sampling: how tokens are drawn.
-    sinks: first tokens of a row, which are never forgotten.
-    window: tokens that it reads at most when it is played again; if it is
-      behind by more, it forgets all but the sinks.
-    **options: of `autoregressive`.
+    drafter: what drafts; of a small model or of a head on features.
+    sinks: first tokens of a row, or pairs of a head, which are never forgotten.
+    window: as many are read at most when it is played again; if it is behind by
+      more, it forgets all but the sinks.
+
+  Raises:
+    ValueError: a number is out of range, or the drafter cannot forget.
   """
   checks.check_range('sinks', sinks, 0)
   checks.check_range('window', window, 1)
-  inner = autoregression.autoregressive(model, topology, sampling, **options)
-  assert inner.catch_up and inner.estimate and inner.slot  # It has them all.
-  plan = _Plan(model, inner, inner.catch_up, inner.estimate, sinks, window)
-  return inner._replace(
+  catch_up, estimate, slot = drafter.catch_up, drafter.estimate, drafter.slot
+  if catch_up is None or catch_up.rollback is None or estimate is None:
+    raise ValueError(
+      'drafter must be one that can forget what it has read, of a model or a '
+      'head on features, got one that cannot.'
+    )
+  plan = _Plan(drafter, catch_up, catch_up.rollback, estimate, sinks, window)
+  return drafter._replace(
     init=functools.partial(_init, plan),
     draft=functools.partial(_draft, plan),
     commit=functools.partial(_commit, plan),
     catch_up=base.CatchUp(functools.partial(_catch_up, plan)),
     estimate=functools.partial(_estimate, plan),
-    slot=inner.slot._replace(name=(inner.slot.name, sinks, window)),
+    slot=slot and slot._replace(name=(slot.name, sinks, window)),
   )
 
 
 class _Plan(NamedTuple):
   """What is read, and by whom."""
 
-  model: base.LanguageModel
   inner: base.Drafter
-  catch_up: base.CatchUp  # of `inner`
-  estimate: base.Estimate  # of `inner`
+  catch_up: base.CatchUp  # of `inner`, as the two below
+  rollback: base.Rollback
+  estimate: base.Estimate
   sinks: int
   window: int
 
 
 def _view(plan: _Plan, context, skipped):
-  """The row as the drafter sees it, without what it skipped."""
+  """The row as the drafter sees it, without what it skipped.
+
+  A head has read the pair of the last sink before it skipped, with the token
+  that followed there; that of the view, which never was, it does not read.
+  """
   index = np.arange(context.tokens.shape[1])[None]
   source = jnp.where(index < plan.sinks, index, index + skipped[:, None])
-  tokens = jnp.take_along_axis(context.tokens, source, axis=1, mode='clip')
-  return base.Context(tokens, context.lengths - skipped)
+  return base.Context(
+    jnp.take_along_axis(context.tokens, source, axis=1, mode='clip'),
+    context.lengths - skipped,
+    tuple(
+      jnp.take_along_axis(each, source[..., None], axis=1, mode='clip')
+      for each in context.features
+    ),
+  )
 
 
 def _init(plan: _Plan, params, context, max_length):
@@ -128,4 +132,4 @@ def _skip(plan: _Plan, state, context, rows):
   far &= cache.lengths >= plan.sinks
   lengths = jnp.where(far, plan.sinks, cache.lengths)
   skipped = jnp.where(far, start - plan.sinks, skipped)
-  return Reading(plan.model.rollback(cache, lengths), skipped)
+  return Reading(plan.rollback(cache, lengths), skipped)

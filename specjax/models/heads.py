@@ -123,6 +123,7 @@ def feature_head(
     predict=lambda params, outputs: nnx.merge(graph, params).predict(outputs),
     likeliest=functools.partial(_likeliest, graph),
     commit=kv_cache.commit,
+    rollback=kv_cache.rollback,
     taps=config.taps,
     feature_size=layer.d_model,
     vocab_size=layer.vocab_size,

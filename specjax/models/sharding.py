@@ -168,6 +168,7 @@ _LAYOUTS: dict[type, dict[str, str | tuple[str, ...]]] = {
     'predict': _LOGITS,
     'likeliest': _ROWS,
     'commit': _CACHE,
+    'rollback': _CACHE,
   },
   base.ParallelHead: {'predict': _ROWS, 'likeliest': _ROWS},
 }

@@ -42,9 +42,10 @@ def check_drafter(factory: building.Factory, /, **options: Any) -> None:
 
   Args:
     factory: builds the drafter; it need not be in a table. It is given `model`,
-      `topology`, `draft_length`, `sampling` and `drafters`, if it has such
-      parameters, and `head`, if that is annotated as a `base.FeatureHead` or as
-      a `base.ParallelHead`. The vocabulary has 3 tokens.
+      `topology`, `draft_length`, `sampling`, `drafter` and `drafters`, if it
+      has such parameters, and `head`, if that is annotated as a
+      `base.FeatureHead` or as a `base.ParallelHead`. The vocabulary has 3
+      tokens.
     **options: what it is built with, beside these and its example.
 
   Raises:
@@ -60,13 +61,15 @@ def check_drafter(factory: building.Factory, /, **options: Any) -> None:
 
 def _given(factory: building.Factory) -> dict[str, Any]:
   model, tree = building.model(), trees.prefix_tree((2, 2))
+  inner = drafters.DRAFTERS['autoregressive'](model, tree)
   return {
     'model': model,
     'topology': tree,
     'draft_length': tree.depth,
     'sampling': sampling.Sampling(),
     'head': building.head(factory),
-    'drafters': [drafters.DRAFTERS['autoregressive'](model, tree)] * 2,
+    'drafter': inner,
+    'drafters': [inner] * 2,
   }
 
 

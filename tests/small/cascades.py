@@ -22,10 +22,10 @@ VARIANTS = {
   'cascades/calibrate': _TASKS,
   'cascades/decoder_only': ('summarization', 'translation', 'qa', *_SMOLLM2),
   'cascades/draft_lengths': (*_TASKS, *_SMOLLM2),
-  'cascades/frontier': (*_TASKS, *_SMOLLM2),
+  'cascades/frontier': (*_TASKS, *_SMOLLM2, 'heads_summarization'),
   'cascades/rule_bandit': _TASKS,
   'cascades/temperatures': (*_TASKS, *_SMOLLM2),
-  'cascades/variants': ('bild', 'lossy', 'token'),
+  'cascades/variants': ('bild', 'lossy', 'token', 'smollm2_token'),
 }
 CHANGES = {
   'cascades/all': small.SUITE,

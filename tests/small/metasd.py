@@ -13,6 +13,7 @@ VARIANTS = {
   'metasd/all': ('full', 'small'),
   'metasd/alignment': ('domains', 'languages', 'smollm2'),
   'metasd/sessions': ('mini', 'heads'),
+  'metasd/caches': ('mini', 'smollm2'),
   'metasd/drafters': ('mini', 'smollm2'),
   'metasd/specialist': ('all', 'code'),
   'metasd/specialists': ('', 'code'),
