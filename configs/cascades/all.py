@@ -11,6 +11,15 @@ configs/train/encoder_decoder.py leaves there.
 from experiments.common import suite
 
 _FEW = '--config.prompts_per_domain=8'
+_FEWER = '--config.prompts_per_domain=2'
+
+
+def _of(limit, task='summarization', more=''):
+  """Prompts of SmolLM2, of which each takes long."""
+  return f'{suite.DATA} --config.prompts.{task}.limit={limit}{more}', _FEWER
+
+
+_NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
   **{
     name: (suite.DATA, _FEW)
@@ -28,14 +37,14 @@ _RUNS = {
       'decoder_only:math',
     )
   },
-  **{
-    f'decoder_only:smollm2_{task}': (suite.DATA, _FEW)
-    for task in ('summarization', 'qa', 'math')
-  },
-  'frontier:smollm2_summarization': (
-    f'{suite.DATA} --config.prompts.summarization.limit=12',
-    '--config.prompts_per_domain=2',
-  ),
+  'frontier:smollm2_summarization': _of(12),
+  'frontier:heads_summarization': _of(12),
+  'temperatures:smollm2_summarization': _of(16, more=_NO_CLOCKS),
+  'draft_lengths:smollm2_summarization': _of(8),
+  'variants:smollm2_token': _of(8),
+  'decoder_only:smollm2_summarization': _of(32),
+  'decoder_only:smollm2_qa': _of(48, 'qa'),
+  'decoder_only:smollm2_math': _of(24, 'math'),
 }
 
 

@@ -28,8 +28,11 @@ _RUNS = {
       'alignment',
       'alignment:languages',
       'alignment:smollm2',
+      'answers',
+      'answers:smollm2',
       'batches',
       'caches',
+      'caches:smollm2',
       'draft_lengths',
     )
   },

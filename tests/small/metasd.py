@@ -13,6 +13,7 @@ VARIANTS = {
   'metasd/all': ('full', 'small'),
   'metasd/alignment': ('domains', 'languages', 'smollm2'),
   'metasd/sessions': ('mini', 'heads'),
+  'metasd/answers': ('mini', 'smollm2'),
   'metasd/caches': ('mini', 'smollm2'),
   'metasd/drafters': ('mini', 'smollm2'),
   'metasd/specialist': ('all', 'code'),
@@ -22,6 +23,7 @@ VARIANTS = {
 }
 CHANGES = {
   'metasd/all': small.SUITE,
+  'metasd/answers': _DRAFTERS | {'sweep': "{'max_new_tokens': (4, 8)}"},
   'metasd/alignment': {'arms': _ARMS, 'ways': _ARMS, 'bandits': (_UCB,)},
   'metasd/batches': _BATCHES | {'prompts_per_domain': 2},
   'metasd/caches': {

@@ -1,0 +1,38 @@
+r"""How long an answer must be for a choice among drafters to pay.
+
+python -m experiments.main --config=configs/metasd/answers.py \
+    --config.data_dir=DATA --workdir=runs/metasd_answers
+
+A bandit begins anew with every prompt, and each arm that it tries costs a
+round. The same prompts, answered in more and more tokens: `over_best` is block
+efficiency over that of the best specialist of all domains, at that length. With
+`answers.py:smollm2`, chains of SmolLM2's heads.
+"""
+
+from configs.metasd import drafters
+
+
+def get_config(which='mini'):
+  """Returns the config for 'mini', or for chains of 'smollm2' and its heads."""
+  config = drafters.get_config(which)
+  config.prompts = {'in domain': {'domains': drafters.DOMAINS}}
+  config.prompts_per_domain = 5
+  config.max_length = 576
+  config.sweep = "{'max_new_tokens': (16, 48, 144)}"
+  config.ways = (config.baseline,)
+  config.bandits = (
+    drafters.UNIFORM,
+    {'bandit': 'ucb_spec', 'reward': 'accepted_fraction', 'label': 'ucb_spec'},
+    drafters.UCB,
+    drafters.from_prompt(drafters.UCB),
+    drafters.HEDGE,
+  )
+  config.router = False
+  config.by_domain = False
+  config.paper = ()
+  config.pivot = {
+    'down': ('way',),
+    'across': 'max_new_tokens',
+    'value': 'over_best',
+  }
+  return config
