@@ -2,7 +2,8 @@
 
 `config.runs` are what would be asked for by itself: the path of a config, and
 fields behind it; DATA stands for `config.data_dir`. Each run has a folder in
-the workdir, and goes on where it stopped.
+the workdir, and goes on where it stopped. One that names a workdir of its own,
+as others read what it leaves there, is run, but its results are not kept.
 """
 
 import os
@@ -33,12 +34,13 @@ def run(config, workdir):
       raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
   asked = [parsed(config, words) for words in config.runs]  # All before any.
   root = report.ROOT if config.project else pathlib.Path(str(workdir))
-  for number, (command, each) in enumerate(asked, 1):
-    folder = os.path.join(workdir, report.name_of(command).replace('/', '_'))
+  for number, (command, each, own) in enumerate(asked, 1):
+    name = report.name_of(command).replace('/', '_')
+    folder = own or os.path.join(workdir, name)
     print(f'\n[{number} of {len(asked)}] {command}', flush=True)
     began = time.perf_counter()
     main.run(each, folder, command)
-    if processes.is_first():
+    if processes.is_first() and not own:
       report.keep(folder, root)
     jax.clear_caches()  # The next one has other programs.
     minutes = (time.perf_counter() - began) / 60
@@ -49,15 +51,15 @@ def run(config, workdir):
 
 
 def parsed(config, words):
-  """Returns the command of a run as it would be typed, and its config."""
+  """Returns the command of a run, its config, and its own workdir, or ''."""
   argv = [
     word.replace(main.DATA, config.data_dir) for word in shlex.split(words)
   ]
-  argv = ['main', f'--config={argv[0]}', *argv[1:], '--workdir=']
+  argv = ['main', f'--config={argv[0]}', '--workdir=', *argv[1:]]
   command = main.command_of(argv)
   values = flags.FlagValues()
   try:
     main.parsed(argv, values)
   except (ValueError, flags.Error) as error:
     raise ValueError(f'runs: {words!r}: {error}') from None
-  return command, values.config
+  return command, values.config, values.workdir

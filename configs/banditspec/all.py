@@ -4,18 +4,24 @@ python -m experiments.main --config=configs/banditspec/all.py \
     --config.data_dir=DATA --workdir=runs/banditspec
 
 `configs/banditspec/all.py:small` has fewer prompts, and leaves the document in
-its workdir. The datastores are those of configs/train/datastore.py, of both
-families.
+its workdir. Retrieval drafters read the datastores of both families, which it
+makes first.
 """
 
 from experiments.common import suite
 
+_FOLDERS = {'mini': 'runs/datastore', 'smollm2': 'runs/smollm2_datastore'}
+_INDEX = tuple(
+  f'configs/train/datastore.py {suite.DATA} --config.family={family} '
+  f'--workdir={folder}'
+  for family, folder in _FOLDERS.items()
+)
 _STORES = {
-  'mini': 'runs/datastore/datastore.safetensors',
-  'smollm2': 'runs/smollm2_datastore/datastore.safetensors',
+  family: f'{folder}/datastore.safetensors'
+  for family, folder in _FOLDERS.items()
 }
 _FILES = {
-  name: f'{store},DATA/spec_bench.jsonl' for name, store in _STORES.items()
+  family: f'{store},DATA/spec_bench.jsonl' for family, store in _STORES.items()
 }
 _RUNS = {
   f'drafters:{_FILES["mini"]}': (suite.DATA, '--config.prompts_per_domain=1'),
@@ -40,4 +46,5 @@ _RUNS = {
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  return suite.config('banditspec', _RUNS, size)
+  before = dict.fromkeys(suite.SIZES, _INDEX)
+  return suite.config('banditspec', _RUNS, size, before)

@@ -4,14 +4,22 @@ python -m experiments.main --config=configs/cascades/all.py \
     --config.data_dir=DATA --workdir=runs/cascades
 
 `configs/cascades/all.py:small` has fewer prompts, and leaves the document in
-its workdir. The family of `runs/encoder_decoder` is what
-configs/train/encoder_decoder.py leaves there.
+its workdir. The encoder-decoders, which configs/train/encoder_decoder.py says
+more of, it trains first; the small setting has some of its own.
 """
 
+from configs.cascades import frontier
 from experiments.common import suite
 
-_FEW = '--config.prompts_per_domain=8'
+_TRAIN = f'configs/train/encoder_decoder.py {suite.DATA}'
+_SMALL = f'{frontier.T5}_small'
+_BEFORE = {
+  'full': (f'{_TRAIN} --workdir={frontier.T5}',),
+  'small': (f'{_TRAIN} --config.training.steps=400 --workdir={_SMALL}',),
+}
 _FEWER = '--config.prompts_per_domain=2'
+_OF_MINI = '--config.prompts_per_domain=4'
+_OF_T5 = f'{_OF_MINI} --config.family={_SMALL}'
 
 
 def _of(limit, task='summarization', more=''):
@@ -22,7 +30,7 @@ def _of(limit, task='summarization', more=''):
 _NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
   **{
-    name: (suite.DATA, _FEW)
+    name: (suite.DATA, _OF_T5)
     for name in (
       'frontier',
       'frontier:summarization',
@@ -33,9 +41,11 @@ _RUNS = {
       'variants:token',
       'calibrate',
       'rule_bandit',
-      *(f'decoder_only:{t}' for t in ('summarization', 'translation', 'qa')),
-      'decoder_only:math',
     )
+  },
+  **{
+    f'decoder_only:{task}': (suite.DATA, _OF_MINI)
+    for task in ('summarization', 'translation', 'qa', 'math')
   },
   'frontier:smollm2_summarization': _of(12),
   'frontier:heads_summarization': _of(12),
@@ -50,4 +60,4 @@ _RUNS = {
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  return suite.config('cascades', _RUNS, size)
+  return suite.config('cascades', _RUNS, size, _BEFORE)

@@ -1,6 +1,8 @@
 """The config of all experiments of a paper, for `experiments.reproduce`."""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
+import types
 
 import ml_collections
 
@@ -8,11 +10,14 @@ from specjax import registry
 
 # Prompts of a folder of text, as `experiments.reproduce` fills it in.
 DATA = '--config.data_dir=DATA'
-_SIZES = 'full', 'small'
+SIZES = 'full', 'small'
 
 
 def config(
-  paper: str, runs: Mapping[str, tuple[str, str]], size: str
+  paper: str,
+  runs: Mapping[str, tuple[str, str]],
+  size: str,
+  before: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
 ) -> ml_collections.ConfigDict:
   """Returns the config of a suite.
 
@@ -22,16 +27,20 @@ def config(
       and 'decode:smollm2': the fields of its full run, and those of a small one
       that stand behind them.
     size: 'full', whose results are the project's, or 'small'.
+    before: by size, runs whose workdirs these read.
   """
-  registry.lookup(dict.fromkeys(_SIZES), 'size', size)
+  registry.lookup(dict.fromkeys(SIZES), 'size', size)
   small = size == 'small'
   return ml_collections.ConfigDict(
     {
       'experiment': 'reproduce',
       'data_dir': '',
-      'runs': tuple(
-        _words(paper, name, fields[: 1 + small])
-        for name, fields in runs.items()
+      'runs': (
+        *before.get(size, ()),
+        *(
+          _words(paper, name, fields[: 1 + small])
+          for name, fields in runs.items()
+        ),
       ),
       'project': not small,  # Whether its results are kept in docs/results.
     }

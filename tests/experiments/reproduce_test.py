@@ -31,9 +31,12 @@ def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
   config.data_dir = str(tmp_path)
   names = set()
   for words in config.runs:
-    command, parsed = reproduce.parsed(config, words)
+    command, parsed, own = reproduce.parsed(config, words)
     assert str(tmp_path) not in command
     assert parsed.experiment in configs.experiments()
+    assert bool(own) == parsed.experiment.startswith('train.')
+    if own:
+      continue
     path = shlex.split(command)[3].removeprefix('--config=').partition(':')[0]
     names.add(path.removeprefix(f'configs/{paper}/').removesuffix('.py'))
   folder = small.CONFIGS / paper
@@ -72,6 +75,19 @@ def test_what_is_wrong_is_refused_before_anything_runs(
   with pytest.raises(ValueError, match=message):
     main.run(_suite(tmp_path, **fields), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
+
+
+def test_what_a_run_needs_has_its_own_folder_and_no_page(tmp_path):
+  """Where others read it; what comes behind it is kept."""
+  own = tmp_path / 'needed'
+  runs = f'{_RUN} --config.max_drafts=3 --workdir={own}', _RUN
+  workdir = tmp_path / 'run'
+  main.run(_suite(tmp_path, runs=runs), workdir)
+  assert len(results.read(own)['rows']) > len(
+    results.read(workdir / 'theory_batch_improvement')['rows']
+  )
+  data = workdir / 'docs' / 'results' / 'data'
+  assert [path.stem for path in data.rglob('*.json')] == ['batch_improvement']
 
 
 def test_a_size_that_is_not_known_is_refused():
