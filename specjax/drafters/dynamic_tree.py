@@ -58,9 +58,7 @@ def dynamic_tree(
     init=functools.partial(pairs.init, reading),
     draft=functools.partial(_draft, _Plan(reading, bounds, beam)),
     commit=functools.partial(pairs.commit, reading),
-    catch_up=base.CatchUp(
-      functools.partial(pairs.catch_up, reading), head.rollback
-    ),
+    catch_up=pairs.catch_up(reading),
     # As many tokens as its levels have nodes, about.
     estimate=functools.partial(
       pairs.estimate,

@@ -67,9 +67,7 @@ def feature_head(
     init=functools.partial(pairs.init, reading),
     draft=functools.partial(_draft, plan),
     commit=functools.partial(pairs.commit, reading),
-    catch_up=base.CatchUp(
-      functools.partial(pairs.catch_up, reading), head.rollback
-    ),
+    catch_up=pairs.catch_up(reading),
     estimate=functools.partial(
       pairs.estimate, reading, sampling, _num_chosen(plan.growth)
     ),

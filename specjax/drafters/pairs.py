@@ -6,6 +6,7 @@ yet. A draft reads those that its cache lacks, `tail` at most; a head that was
 not played reads others' before.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -133,14 +134,13 @@ def commit(
   )
 
 
-def catch_up(
-  plan: Reading,
-  params: base.Params,
-  cache: base.Cache,
-  context: base.Context,
-  rows: jax.Array,
-) -> tuple[base.Cache, jax.Array]:
-  """Reads what others have committed where it exceeds the tail of a draft."""
+def catch_up(plan: Reading) -> base.CatchUp:
+  """Returns how a head reads what others have committed, and forgets it."""
+  return base.CatchUp(functools.partial(_catch_up, plan), plan.head.rollback)
+
+
+def _catch_up(plan: Reading, params, cache, context, rows):
+  """Reads what exceeds the tail of a draft."""
   behind = lambda cache: rows & (num_pairs(context) - cache.lengths > plan.tail)
 
   def step(cache):
