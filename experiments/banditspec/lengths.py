@@ -2,12 +2,15 @@
 
 Batches of prompts are drawn at random, and every way decodes the same ones, in
 turns with plain decoding. What a bandit has learnt goes on from batch to batch.
+Beside the clocks stands what the table of costs makes of the same rounds, which
+the reward 'throughput' believes.
 """
 
 import numpy as np
 
 from experiments.common import choice
 from experiments.common import compare
+from experiments.common import costs as costs_lib
 from experiments.common import plots
 from specjax import checks
 from specjax import metrics
@@ -23,10 +26,11 @@ def run(config, workdir):
   made = choice.plan(config)
   made = made._replace(sets=[_at_random(config, each) for each in made.sets])
   decoded = compare.decode(config, workdir, made)
+  prices = _prices(config, workdir, made)
   rows = []
   for prompts in made.sets:
     own = [each for each in decoded if each.prompts is prompts]
-    rows += _rows(own, len(config.arms), config.batch_size)
+    rows += _rows(own, len(config.arms), config.batch_size, prices)
   return sorted(rows, key=lambda row: row['part'] == _BATCHES)
 
 
@@ -59,14 +63,25 @@ def _at_random(config, prompts):
   return prompts._replace(jobs=jobs, settings=settings)
 
 
-def _rows(decoded, num_lengths, batch_size):
+def _prices(config, workdir, made):
+  """Seconds of a round of each arm, by its name: the table of costs."""
+  texts = [job.turns[0] for job in made.sets[0].jobs]
+  way = max(made.ways, key=lambda way: len(way.arms))
+  found = costs_lib.of(config, workdir, made.family, texts)(way)
+  return dict(zip(map(str, way.arms), found['costs'], strict=True))
+
+
+def _rows(decoded, num_lengths, batch_size, prices):
   """Rows of one set; the first ways are the lengths alone."""
   speeds = np.array([_speed_ups(each, batch_size) for each in decoded])
   lengths = speeds[:num_lengths]
   best, hindsight = lengths[lengths.mean(1).argmax()], lengths.max(0)
   head = {'part': 'all batches', 'batch_size': batch_size}
   rows = [
-    head | row | _gains(each, own, best, hindsight)
+    head
+    | row
+    | _gains(each, own, best, hindsight)
+    | _priced(each, prices, batch_size)
     for row, own, each in zip(compare.rows(decoded), speeds, decoded)
   ]
   of_ways = {each.way.label: own for each, own in zip(decoded, speeds)}
@@ -92,6 +107,28 @@ def _gains(decoded, speeds, best, hindsight):
     'over_best_error': error,
     'over_hindsight': metrics.ratio(speeds, hindsight)[0],
     'mean_length': calls / rounds,
+  }
+
+
+def _priced(decoded, prices, batch_size):
+  """The speed-up, if each round took what the table says, and nothing else.
+
+  A batch takes the rounds of its longest row; plain decoding has one a token.
+  """
+  plain = prices.get(compare.REFERENCE)
+  if plain is None:
+    return {}
+  records = decoded.records
+  costs = [prices[str(arm)] for arm in decoded.way.arms]
+  seconds = np.array([each['pulls'] for each in records]) @ costs
+  tokens, others = (
+    np.array([each[name] for each in records], float)
+    for name in ('emitted', 'reference_emitted')
+  )
+  longest = lambda each: each.reshape(-1, batch_size).max(1).sum()
+  speed = tokens.sum() / longest(seconds)
+  return {
+    'priced_speed_up': float(speed * longest(others) * plain / others.sum())
   }
 
 

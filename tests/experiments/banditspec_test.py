@@ -305,6 +305,12 @@ def test_rows_of_lengths_say_what_was_logged(batched):
     assert row['over_best'] == pytest.approx(own.sum() / best.sum())
     expected = own.sum() / hindsight.sum()
     assert row['over_hindsight'] == pytest.approx(expected)
+  none, small = (row['round_ms'] for row in table['outcome']['rows'])
+  seen = [row['priced_speed_up'] for row in total]
+  assert seen[:2] == pytest.approx(
+    [1, _num_rounds(batches[:3]) * none / (_num_rounds(batches[3:6]) * small)]
+  )
+  assert min(seen[:2]) < seen[2] < max(seen[:2])
   plain, two, bandit = [row['mean_length'] for row in total]
   assert (plain, two) == (0, 2) and 0 < bandit < 2
   expected = dict(zip(ways, speeds)) | {
@@ -319,6 +325,11 @@ def test_rows_of_lengths_say_what_was_logged(batched):
   leader.sort(key=lambda row: row['rank'])
   assert (np.diff([row['speed_up'] for row in leader]) >= 0).all()
   assert len(lengths.figures(rows)['speed_up'].axes) == 1
+
+
+def _num_rounds(batches):
+  """Those of the longest row of each batch."""
+  return sum(max(row['rounds'] for row in records) for records in batches)
 
 
 def _speed_up(records):
