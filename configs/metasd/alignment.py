@@ -102,7 +102,7 @@ def _figure_3(domains):
         best | be | {'domain': domain},
         None,
       )
-      for domain in domains
+      for domain in (*domains, *(('all',) if len(domains) > 1 else ()))
     ),
   }
 

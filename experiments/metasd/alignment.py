@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common import compare
+from experiments.common import paper
 from experiments.common import plots
 from specjax import checks
 from specjax import metrics
@@ -43,21 +44,26 @@ def run(config, workdir):
   decoded = compare.decode(config, workdir, made, fields=_FIELDS)
   rows = []
   for prompts in made.sets:
+    own = [each for each in decoded if each.prompts is prompts]
+    played = {each.way.label: [] for each in own if len(each.way.arms) > 1}
     for domain in prompts.kinds:
       traces = {
         each.way.label: trace(compare.of_domain(each.records, domain))
-        for each in decoded
-        if each.prompts is prompts
+        for each in own
       }
+      best = best_arm({name: traces[name] for name in alone})
+      for name, each in played.items():
+        each.append(plays(traces[name], alone.index(best)))
       head = {'prompts': prompts.label, 'domain': domain}
-      rows += _rows(head, traces, alone, config.num_rounds)
+      rows += _rows(head, traces, alone, best, config.num_rounds)
+    if len(prompts.kinds) > 1:
+      rows += _of_all(prompts.label, played)
   return sorted(rows, key=lambda row: _PARTS.index(row['part']))
 
 
-def _rows(head, traces, alone, num_rounds):
+def _rows(head, traces, alone, best, num_rounds):
   """All rows of the prompts of one domain."""
   arms = {name: traces[name] for name in alone}
-  best = best_arm(arms)
   rows = [{'part': 'rewards', **head} | row for row in rewards(arms, best)]
   for name, own in traces.items():
     if name in arms:
@@ -69,6 +75,18 @@ def _rows(head, traces, alone, num_rounds):
       by_round = rounds(played, 'share', num_rounds)
     rows += [{'part': 'rounds', **head, 'way': name} | row for row in by_round]
   return rows
+
+
+def _of_all(label, played):
+  """How often bandits played the best arm of each domain, of all domains."""
+  head = {'part': 'best_arm', 'prompts': label, 'domain': 'all'}
+  for name, parts in played.items():
+    shape = sum(map(len, parts)), max(part.shape[1] for part in parts)
+    whole, first = np.full(shape, np.nan), 0
+    for part in parts:
+      whole[first : first + len(part), : part.shape[1]] = part
+      first += len(part)
+    yield head | {'way': name, 'best_arm': 'of each domain'} | share(whole)
 
 
 def trace(records):
@@ -132,11 +150,12 @@ def share(played):
   """
   shares, *_ = _by_round(played)
   settled = 1 + max(np.flatnonzero(shares < 0.5) + 1, default=0)
-  mean, error = _pooled(played)
+  found = metrics.estimate(*_sums(played))
   return {
-    'share': mean,
-    'share_error': error,
+    'share': found.value,
+    'share_error': found.error,
     'settled': int(settled) if settled <= len(shares) else None,
+    paper.PAIRED: {'share': found},
   }
 
 
@@ -188,7 +207,12 @@ def figures(rows):
 
 def _pooled(values):
   """The mean over all live rounds of `[P, T]`, and its standard error."""
-  return metrics.ratio(np.nansum(values, 1), (~np.isnan(values)).sum(1))
+  return metrics.ratio(*_sums(values))
+
+
+def _sums(values):
+  """`[P]` sums over the live rounds of `[P, T]`, and how many these are."""
+  return np.nansum(values, 1), (~np.isnan(values)).sum(1)
 
 
 def _by_round(values):

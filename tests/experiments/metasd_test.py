@@ -231,7 +231,10 @@ def test_alignment_tells_the_target_from_a_stranger(aligned):
   """One drafter is the target: nine tokens are three rounds of three."""
   workdir, rows = aligned
   rewards, shares = _of(rows, part='rewards'), _of(rows, part='best_arm')
-  assert len(rewards) == 2 * 2 * 2 and len(shares) == 2 * 2
+  assert len(rewards) == 2 * 2 * 2 and len(shares) == 3 * 2
+  for way in ('ucb', 'warm'):
+    *own, of_all = (row['share'] for row in _of(shares, way=way))
+    assert min(own) <= of_all <= max(own)
   for row in _of(rewards, way='near:2'):
     assert row['block_efficiency'] == 3
     assert (row['mean'], row['zeros']) == (pytest.approx(1, abs=1e-3), 0)
@@ -240,7 +243,8 @@ def test_alignment_tells_the_target_from_a_stranger(aligned):
     assert row['mean'] < 0.6 and (row['zeros'] > 0) == (row['reward'] == 'BE')
   for row in _of(rewards, way='far:2', reward='BD'):  # Of little variance.
     assert row['signal'] > 1
-  assert {row['best_arm'] for row in shares} == {'near:2'}
+  best = {'near:2', 'of each domain'}
+  assert {row['best_arm'] for row in shares} == best
   assert {row['settled'] for row in _of(shares, way='ucb')} == {2}
   by_round = _of(rows, part='rounds', way='ucb', domain='code')
   assert [row['share'] for row in by_round[:3]] == [0, 1, 1]
@@ -257,6 +261,13 @@ def test_rounds_are_those_of_prompts_alone(aligned, folder, tmp_path):
   for row, other in zip(aligned[1], alone, strict=True):
     own, same = ({**each, 'signal': None} for each in (row, other))
     assert own == pytest.approx(same, abs=1e-4)
+
+
+def test_rounds_of_all_domains_count_alike():
+  """However long the answers of one are beside those of another."""
+  short, long = np.array([[1.0, 0.0]]), np.array([[1.0, 1.0, 1.0, np.nan]])
+  (row,) = alignment._of_all('eval', {'ucb': [short, long]})
+  assert (row['domain'], row['share']) == ('all', 0.8)
 
 
 @pytest.mark.slow
