@@ -40,7 +40,10 @@ _TITLES = {
   _LIBRARY: 'The library: a first look',
 }
 # What is shown of a verdict.
-_VERDICT = 'paper', 'claim', 'asked', 'measured', 'verdict'
+_VERDICT = (
+  *('paper', 'claim', 'asked', 'printed', 'measured', 'over_printed'),
+  'verdict',
+)
 _FIRST_PAGE = """\
 # Results
 
@@ -49,7 +52,8 @@ follows from the numbers: a claim holds where all of its rows are inside of the
 bounds by two standard errors, does not hold where one is outside of them by as
 much, and is undecided otherwise; a number without an error is inside or
 outside. `measured` is the row that is worst, which is hard on claims of many
-rows. Where a paper prints no bound, the one that is asked is ours.
+rows. Where a paper prints no bound, the one that is asked is ours. `printed` is
+the paper's own number, where it has one, or what follows from its table.
 """
 _PREDICTED = """
 ## Theory meets practice

@@ -21,7 +21,12 @@ _ROWS = (
 _FOUND = {
   'x/y': {
     'rows': _ROWS,
-    'claims': [{'claim': 'f over g', 'measured': 2.0, 'measured_error': 0.1}],
+    'claims': [
+      {
+        **{'claim': 'f over g', 'paper': 1.6},
+        **{'measured': 2.0, 'measured_error': 0.1},
+      }
+    ],
   }
 }
 
@@ -51,8 +56,15 @@ def test_verdicts_by_hand(where, bounds, measured, verdict):
 def test_a_ratio_of_the_paper_can_be_asked_for():
   row = verdicts.judge(_claim('f over g', 'measured', low=1.3), _FOUND)
   assert row['verdict'] == verdicts.HOLDS and row['asked'] == 'at least 1.3'
+  assert (row['printed'], row['over_printed']) == (1.6, 2.0 / 1.6)
   asked = _claim('a', low=1.0, high=2.0).bound, _claim('a', high=2.0).bound
   assert asked == ('1 to 2', 'at most 2')
+
+
+def test_what_follows_from_a_table_of_the_paper_stands_beside():
+  row = verdicts.judge(_claim('a', low=1.0, printed=2.2), _FOUND)
+  assert (row['printed'], row['over_printed']) == (2.2, 0.5)
+  assert verdicts.judge(_claim('a', low=1.0), _FOUND)['over_printed'] is None
 
 
 def test_what_no_row_reached_is_said_and_what_was_not_run_is_left_out():
