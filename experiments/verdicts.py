@@ -199,6 +199,18 @@ CLAIMS = (
     'four arms in; `hedge`, which sees all of them every round, has more',
   ),
   Claim(
+    _BANDIT,
+    'UCBSpec has at least 0.9 of the tokens a second of the best draft length, '
+    'at batch sizes 1, 4 and 8',
+    'banditspec/lengths-heads',
+    {'part': 'all batches', 'way': 'ucb_spec'},
+    'over_best',
+    low=0.9,
+    why='the more rows there are, the more a length costs that does not pay, '
+    'and it tries all of them for long (`mean_length`); `ucb1(beta=0.1)`, that '
+    'tries less, has more',
+  ),
+  Claim(
     _HEDGE,
     'NormalHedge, which sees all drafts, emits more a round than UCBSpec',
     'banditspec/experts-heads',

@@ -36,7 +36,8 @@ _RUNS = {
   ),
   'lengths': ('', '--config.num_batches=4'),
   'lengths:heads': (
-    suite.DATA,
+    f'{suite.DATA} --config.num_batches=6 '
+    '--config.sweep.batch_size="(1, 4, 8)"',
     '--config.num_batches=2 --config.sweep.batch_size="(1, 8)"',
   ),
   f'memory:{_STORES["mini"]}': ('', ''),

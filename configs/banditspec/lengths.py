@@ -4,8 +4,8 @@ python -m experiments.main --config=configs/banditspec/lengths.py \
     --workdir=runs/banditspec_lengths
 
 The paper's figure has no numbers: its UCBSpec stays close to the best length in
-hindsight. Here `ucb1(beta=0.1)` has 0.90, 0.97, 0.91 and 0.93 (± 0.03 at most)
-of the tokens per second of the best length at batch sizes 1, 2, 4 and 8.
+hindsight. Of mini `ucb1(beta=0.1)` has 0.90, 0.97, 0.91 and 0.93 (± 0.03 at
+most) of the tokens per second of the best length at batch sizes 1, 2, 4 and 8.
 `priced_speed_up` is what the table of costs makes of the same rounds.
 """
 

@@ -6,8 +6,8 @@ python -m experiments.main --config=configs/spectr/latency.py \
 `relative` is to the target at the first length and batch size. Deviations are
 those of single calls; the paper's number has one, too, of 1,000 calls on a GPU,
 with a target of 97M and a drafter of 6M. Calls take turns, so that weights come
-from memory. On two cores of a CPU, 8 rows of 8 tokens take 2.64 ± 0.02 times as
-long as one of 4; in the paper, 1.42 times.
+from memory. On two cores of a CPU, 8 rows of 8 tokens take mini's target 2.64 ±
+0.02 times as long as one of 4; in the paper, 1.42 times.
 """
 
 import ml_collections

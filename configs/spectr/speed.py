@@ -3,11 +3,11 @@ r"""Speed with several drafts a round: SpecTr's Table 1.
 python -m experiments.main --config=configs/spectr/speed.py \
     --workdir=runs/spectr_speed
 
-Tokens a second over plain decoding, batch 1, by clocks in turns. Our drafter of
-0.7M and target of 8.2M stand for PALM-2-Gecko and Bison. On two cores of a CPU,
-a round of 8 drafts of 8 takes longer than it saves: 0.37 ± 0.04 times the speed
-of plain decoding, and one draft of 4 tokens 1.03 ± 0.04 times; see
-`configs/spectr/latency.py`.
+Tokens a second over plain decoding, batch 1, by clocks in turns. Mini's drafter
+of 0.7M and target of 8.2M stand for PALM-2-Gecko and Bison, or SmolLM2 and what
+drafts for it. On two cores of a CPU, with mini, a round of 8 drafts of 8 takes
+longer than it saves: 0.37 ± 0.04 times the speed of plain decoding, and one
+draft of 4 tokens 1.03 ± 0.04 times; see `configs/spectr/latency.py`.
 """
 
 import ml_collections

@@ -4,8 +4,8 @@ python -m experiments.main --config=configs/theory/winrate.py \
     --workdir=runs/theory_winrate
 
 The score of a response is the mean log-likelihood per token that the target
-gives it, not a reward model's. By it the target wins every prompt against the
-model `small` (Table 2), and OPT half of them against UNO at every epsilon,
+gives it, not a reward model's. By it mini's target wins every prompt against
+the model `small` (Table 2), and OPT half of them against UNO at every epsilon,
 within two standard errors of 6%: from the paper's epsilons on, 2% or less of
 the tokens replace a draft. What the rules differ by is in `ledger`. The paper's
 OPT wins 52.5 to 57.5%; its UNO may be the text's, which replaces a rejected
