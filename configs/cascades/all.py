@@ -3,9 +3,10 @@ r"""All of the cascades: every config of this folder, and its document.
 python -m experiments.main --config=configs/cascades/all.py \
     --config.data_dir=DATA --workdir=runs/cascades
 
-`configs/cascades/all.py:small` has fewer prompts, and leaves the document in
-its workdir. The encoder-decoders, which configs/train/encoder_decoder.py says
-more of, it trains first; the small setting has some of its own.
+`configs/cascades/all.py:small` has fewer prompts, and not every experiment of
+SmolLM2; it leaves the document in its workdir. The encoder-decoders, which
+configs/train/encoder_decoder.py says more of, it trains first; the small
+setting has some of its own.
 """
 
 from configs.cascades import frontier
@@ -22,9 +23,9 @@ _OF_MINI = '--config.prompts_per_domain=4'
 _OF_T5 = f'{_OF_MINI} --config.family={_SMALL}'
 
 
-def _of(limit, task='summarization', more=''):
+def _of(limit, task='summarization', more='', few=_FEWER):
   """Prompts of SmolLM2, of which each takes long."""
-  return f'{suite.DATA} --config.prompts.{task}.limit={limit}{more}', _FEWER
+  return f'{suite.DATA} --config.prompts.{task}.limit={limit}{more}', few
 
 
 _NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
@@ -48,9 +49,9 @@ _RUNS = {
     for task in ('summarization', 'translation', 'qa', 'math')
   },
   'frontier:smollm2_summarization': _of(12),
-  'frontier:heads_summarization': _of(12),
-  'temperatures:smollm2_summarization': _of(16, more=_NO_CLOCKS),
-  'draft_lengths:smollm2_summarization': _of(8),
+  'frontier:heads_summarization': _of(12, few=None),
+  'temperatures:smollm2_summarization': _of(16, more=_NO_CLOCKS, few=None),
+  'draft_lengths:smollm2_summarization': _of(8, few=None),
   'variants:smollm2_token': _of(8),
   'decoder_only:smollm2_summarization': _of(32),
   'decoder_only:smollm2_qa': _of(48, 'qa'),

@@ -3,8 +3,8 @@ r"""All of MetaSD: every config of this folder, and its document.
 python -m experiments.main --config=configs/metasd/all.py \
     --config.data_dir=DATA --workdir=runs/metasd
 
-`configs/metasd/all.py:small` has fewer prompts, and leaves the document in its
-workdir.
+`configs/metasd/all.py:small` has fewer prompts, and not every experiment of
+both families; it leaves the document in its workdir.
 """
 
 from experiments.common import suite
@@ -20,24 +20,29 @@ _RUNS = {
       'specialists',
       'languages',
       'temperatures',
-      'temperatures:smollm2',
       'two_tasks',
-      'two_tasks:languages',
-      'two_tasks:smollm2',
       'sessions',
       'alignment',
-      'alignment:languages',
-      'alignment:smollm2',
       'answers',
-      'answers:smollm2',
       'batches',
       'caches',
-      'caches:smollm2',
       'draft_lengths',
     )
   },
+  **{
+    name: (suite.DATA, None)
+    for name in (
+      'temperatures:smollm2',
+      'two_tasks:languages',
+      'two_tasks:smollm2',
+      'alignment:languages',
+      'alignment:smollm2',
+      'answers:smollm2',
+      'caches:smollm2',
+    )
+  },
   'heads': (_HEADS, _FEW),
-  'temperatures:heads': (_HEADS, _FEW),
+  'temperatures:heads': (_HEADS, None),
   'sessions:heads': (_HEADS, _FEW),
   'memory': (suite.DATA, ''),
   'switching': ('', '--config.lengths="(200, 600)"'),

@@ -15,7 +15,7 @@ SIZES = 'full', 'small'
 
 def config(
   paper: str,
-  runs: Mapping[str, tuple[str, str]],
+  runs: Mapping[str, tuple[str, str | None]],
   size: str,
   before: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
 ) -> ml_collections.ConfigDict:
@@ -25,7 +25,7 @@ def config(
     paper: the folder of `configs/`.
     runs: by the name of a config of that folder and its argument, as 'decode'
       and 'decode:smollm2': the fields of its full run, and those of a small one
-      that stand behind them.
+      that stand behind them; None leaves it out of the small ones.
     size: 'full', whose results are the project's, or 'small'.
     before: by size, runs whose workdirs these read.
   """
@@ -40,6 +40,7 @@ def config(
         *(
           _words(paper, name, fields[: 1 + small])
           for name, fields in runs.items()
+          if not small or fields[1] is not None
         ),
       ),
       'project': not small,  # Whether its results are kept in docs/results.
