@@ -700,8 +700,6 @@ def test_with_equal_models_there_is_only_one_goal(name):
 @pytest.mark.parametrize(
   ('name', 'topology', 'words'),
   [
-    ('block', trees.chains(2, 2), 'needs a chain, got a tree with parents'),
-    ('block', trees.prefix_tree((2, 2)), 'needs a chain, got a tree'),
     ('batch', trees.prefix_tree((2, 2)), 'needs chains from the root, got'),
   ],
 )

@@ -92,16 +92,16 @@ def axes(case, draft, target, tokens, places, width):
 def proposed(case, draft, nodes):
   """`[D, V]` what the tokens of a path were proposed from."""
   tokens, parents = case.drafts[draft], np.array(case.topology.parents)
-  laws = np.zeros((case.topology.depth, case.vocab_size))
+  probs = np.zeros((case.topology.depth, case.vocab_size))
   here, context = [-1], exact.ROOT
   for depth, node in enumerate(nodes):
     of_level = case.topology.depths == depth + 1
     active = np.flatnonzero(of_level & case.is_valid & np.isin(parents, here))
     pair = case.draft[context], case.target[context]
-    laws[depth] = axes(case, *pair, tokens[active], active, 0)[1]
+    probs[depth] = axes(case, *pair, tokens[active], active, 0)[1]
     context = tokens[node]
     here = active[tokens[active] == context]
-  return laws
+  return probs
 
 
 def shares(case, found):
