@@ -142,6 +142,13 @@ def _check(target, arms, bandit, catch_up, sampling):
         "verifier that takes them, such as 'ensemble', got another one (arm "
         f'{i}).'
       )
+    tree = arm.drafter.topology
+    if getattr(arm.verifier, 'distinct', False) and tree.width > 1:
+      if sampling.temperature and not arm.drafter.distinct:
+        raise ValueError(
+          "The verifier 'distinct' needs siblings that are drawn without "
+          f'replacement, got a drafter whose are not (arm {i}).'
+        )
     if catch_up == 'always':
       _check_full_information(i, arm)
 
