@@ -33,7 +33,8 @@ def kseq_distinct(
     active: `[W]` bool, which of them stand here, none between two of them left
       out; without any, the token is a sample of the target.
     draft: `[W, V]` float32, a distribution for each candidate: of the first one
-      all of it, of each other one what the earlier ones have left.
+      all of it, of each other one what the earlier ones have left; `[V]` does
+      for a single candidate, or if none is active.
     target: `[V]` float32.
 
   Returns:
@@ -45,7 +46,8 @@ def kseq_distinct(
   draw_uniforms = uniforms[:num_draw]
   tests, repeats, picks = uniforms[num_draw:].reshape(3, size)
   order = jnp.argsort(~active)
-  num, tokens, own = active.sum(), candidates[order], draft[order]
+  num, tokens = active.sum(), candidates[order]
+  own = jnp.broadcast_to(jnp.atleast_2d(draft), (size, target.shape[0]))[order]
   there = np.arange(size) < num
   divided = division.divide_distinct(own[0], target, num, size)
   # Of each candidate: how often a draw is of it, and passes then.

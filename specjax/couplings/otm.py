@@ -43,7 +43,7 @@ def otm(
     residual_uniforms,
     candidates,
     active,
-    proposal.index,
+    proposal.place,
     proposal.probs,
     target,
   )

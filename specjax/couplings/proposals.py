@@ -18,7 +18,7 @@ NUM_UNIFORMS = 3
 class Proposal(NamedTuple):
   """One of the candidates, and the distribution that this makes it have."""
 
-  index: jax.Array  # [] int32, of an active candidate, if there is one
+  place: jax.Array  # [] int32, of an active candidate, if there is one
   probs: jax.Array  # [V] float32
 
 
@@ -51,5 +51,5 @@ def propose(
   distance = jnp.abs(plan.wins[partner] - plan.wins[atom])
   rank = jnp.where(swap * distance < jnp.abs(short), partner, atom)
   # Of equal ranks the first: their tokens are i.i.d. given the rank.
-  index = jnp.argmax(jnp.where(active, rank, -1)).astype(jnp.int32)
-  return Proposal(index, plan.distribution(draft))
+  winner = jnp.argmax(jnp.where(active, rank, -1)).astype(jnp.int32)
+  return Proposal(winner, plan.distribution(draft))

@@ -81,7 +81,10 @@ def _choices(sets, number):
   Returns:
     A list of `C` prefixes, a sparse `[sets, C]` and a sparse `[prefixes, C]`.
   """
-  kept, owner, rows, columns = [], [], [], []
+  kept: list[tuple[int, ...]] = []
+  owner: list[int] = []
+  rows: list[int] = []
+  columns: list[int] = []
   for index, chains in enumerate(sets):
     length = len(chains[0])
     for prefix in {chain[:n] for chain in chains for n in range(length + 1)}:

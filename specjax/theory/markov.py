@@ -1,7 +1,8 @@
 """Markov models of target and draft, as theory takes them."""
 
+from typing import Any
+
 import numpy as np
-from numpy import typing as npt
 
 from specjax import checks
 
@@ -9,9 +10,7 @@ from specjax import checks
 _TOLERANCE = 1e-4
 
 
-def tables(
-  target: npt.ArrayLike, draft: npt.ArrayLike
-) -> tuple[np.ndarray, np.ndarray]:
+def tables(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
   """Returns both as `[T, V, V]` float64, of rows of sum 1.
 
   Args:
@@ -32,8 +31,8 @@ def tables(
 
 
 def of_chains(
-  target: npt.ArrayLike,
-  draft: npt.ArrayLike,
+  target: Any,
+  draft: Any,
   num_chains: int,
   length: int,
   start: int,

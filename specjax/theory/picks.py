@@ -84,7 +84,9 @@ def proposals(
 def _ranks(plan, token):
   """`[M]` how likely a token has the rank of each atom."""
   atom = int(plan.atom[token])
-  wins, wanted, lacking, exceeding = map(np.float64, plan[2:])
+  wins, wanted, lacking, exceeding = (
+    np.asarray(each, np.float64) for each in plan[2:]
+  )
   ranks, short = np.zeros(len(wins)), wanted[atom] - wins[atom]
   own, other = (lacking, exceeding) if short > 0 else (exceeding, lacking)
   start = own[atom - 1] if atom else 0.0

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax.transport import chances
 from specjax.transport import distinct as distinct_lib
@@ -44,7 +45,7 @@ def optimal_acceptance(
   order = jnp.argsort(priorities.ratio(draft, target))
   draft, target = draft[order], target[order]
   if distinct:
-    lost = distinct_lib.any_outside(draft, int(num_drafts))
+    lost = distinct_lib.any_outside(draft, int(np.asarray(num_drafts)))
     covered = chances.before(jnp.append(target, 0.0))
     return jnp.minimum((covered + lost).min(), 1.0)
   # Sums of what is not negative: nothing cancels.
@@ -83,8 +84,8 @@ def kseq_acceptance(
   inputs.check(draft, target, num_drafts)
   draft, target = inputs.normalised(draft, target)
   if distinct:
-    num = jnp.int32(num_drafts)
-    divided = division.divide_distinct(draft, target, num, int(num_drafts))
+    num = int(np.asarray(num_drafts))
+    divided = division.divide_distinct(draft, target, jnp.int32(num), num)
     return divided.acceptance
   factor = division.divide(draft, target, num_drafts, num_steps=30).factor
   covered = chances.total(jnp.minimum(factor * draft, target))

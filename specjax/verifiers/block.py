@@ -149,9 +149,9 @@ def _choose_one(tree, target_probs, level, inputs):
   else:
     probs = tree.probs[nodes[jnp.argmax(active)]]
     proposal = proposals.propose(uniforms, candidates, active, probs, target)
-  token = candidates[proposal.index]
+  token = candidates[proposal.place]
   agree = active & (candidates == token)
-  node = nodes[proposal.index]
+  node = nodes[proposal.place]
   here = jnp.zeros_like(level.here).at[nodes + 1].set(agree)
   path = _Path(node, token, agree.any(), proposal.probs)
   return _Level(here, node + 1), path
