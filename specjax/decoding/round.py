@@ -186,9 +186,9 @@ def select(
 ) -> tuple[state_lib.DecodeState, Choice]:
   """The bandit picks an arm; rows for which it is not there are done."""
   if plan.per_row:
-    keys = jax.vmap(jax.random.fold_in, (0, None))(
-      state.bandit_key, state.num_rounds
-    )
+    # By the row's own rounds, whenever it has begun.
+    num_rounds = state.counters.pulls.sum(axis=1)
+    keys = jax.vmap(jax.random.fold_in)(state.bandit_key, num_rounds)
     arm = jax.vmap(plan.bandit.select)(keys, state.bandit)
   else:
     key = jax.random.fold_in(state.bandit_key, state.num_rounds)
