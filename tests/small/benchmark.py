@@ -7,6 +7,7 @@ _PEER = {'batch_size': 1, 'ways': ('none', 'medium:2')}
 
 VARIANTS = {
   'benchmark/heads': ('',),
+  'benchmark/refill': ('mini', 'smollm2'),
   'benchmark/rounds': ('mini', 'smollm2', 'heads'),
   'benchmark/smollm2': (None, 'medium:2'),
 }
@@ -20,6 +21,12 @@ CHANGES = {
     'ways': ('none', 'feature_head(eagle):2', 'medusa(medusa):2'),
   },
   'benchmark/peer': _PEER,
+  'benchmark/refill': {
+    'ways': ('none', 'medium:2'),
+    'arms': ('none', 'medium:2'),
+    'sweep': {'batch_size': (2,)},
+    'repeats': 2,
+  },
   'benchmark/rounds': _ONE
   | {'arms': ('medium:2', 'none'), 'sweep': {'batch_size': (2,)}},
   'benchmark/trees': {
