@@ -540,6 +540,13 @@ class RoundInfo(NamedTuple):
 Reward = Annotated[Callable[[RoundInfo], jax.Array], 'reward']
 
 
+class Levels(NamedTuple):
+  """How far drafts were accepted: in one row, or summed over live ones."""
+
+  reached: jax.Array  # [D] float32: drafted, and all that is above accepted
+  accepted: jax.Array  # [D] float32
+
+
 class Update(Protocol):
   """As `Bandit.update`."""
 
@@ -557,7 +564,7 @@ class Bandit(NamedTuple):
     select: `(key, state) -> arm`, a scalar int32 in [0, A).
     update: `(state, arm, reward, **extra) -> state`: with the reward of the arm
       that was selected; unknown extras are ignored. Where a round yields them,
-      `rewards` `[A]` are those of all arms.
+      `rewards` `[A]` are those of all arms; `levels` are `Levels`, of the arm.
     update_all: `(state, rewards[A]) -> state`: with the rewards of all arms,
       where none was selected, so that nothing is divided by the probability of
       a selection.

@@ -61,10 +61,6 @@ def _compare(decoders, prompts, news, size, repeats):
   """A row for each decoder; all take turns."""
   sides = list(itertools.product(decoders, (_padded, _refilled)))
   results = [side(decoder, prompts, news, size) for decoder, side in sides]
-  num_rounds = [
-    [result.rounds for result in results[2 * i + 1]]
-    for i in range(len(decoders))
-  ]
   play = lambda decoder, side: (
     lambda: _nothing(side(decoder, prompts, news, size))
   )
@@ -74,20 +70,22 @@ def _compare(decoders, prompts, news, size, repeats):
   rates = tokens / seconds  # [repeats, sides]
   padded, refilled = rates[:, ::2], rates[:, 1::2]
   rows = []
-  for i, each in enumerate(num_rounds):
+  for i in range(len(decoders)):
     over_padded, over_plain = (
       refilled[:, i] / other for other in (padded[:, i], refilled[:, 0])
     )
     own = results[2 * i : 2 * i + 2]
+    pulls = sum(result.pulls for result in own[1])
     rows.append(
       {
         'tokens': int(tokens[2 * i + 1]),
         'differ': sum(a.tokens != b.tokens for a, b in zip(*own)),
-        'block_efficiency': float(tokens[2 * i + 1] / sum(each)),
+        'block_efficiency': float(tokens[2 * i + 1] / pulls.sum()),
         'padded': float(np.median(padded[:, i])),
         'refilled': float(np.median(refilled[:, i])),
         **_mean('over_padded', over_padded),
         **_mean('over_plain', over_plain),
+        'pulls': ' '.join(f'{share:.2f}' for share in pulls / pulls.sum()),
       }
     )
   return rows

@@ -707,15 +707,34 @@ def update_bandit(
     bandit: the rule.
     per_row: whether `state` has a first axis of rows.
     state: of the bandit, or of all rows' bandits.
-    info: of the round, at least `live`, `arm`, `reward` and `rewards`; a bandit
-      of the batch gets means over live rows.
+    info: of the round; a bandit of the batch gets means over live rows, and
+      sums of their levels.
   """
   extra = {} if info.rewards is None else {'rewards': info.rewards}
-  update = lambda state, arm, earned: bandit.update(
-    state, arm, earned[0], **earned[1]
-  )
+  levels = _levels(info)
+  if not per_row:
+    levels = jax.tree.map(lambda rows: rows.sum(axis=0), levels)
+
+  def update(state, arm, earned, levels):
+    reward, extra = earned
+    return bandit.update(state, arm, reward, levels=levels, **extra)
+
   arm = info.arm if per_row else info.arm[0]
-  return _update(update, per_row, state, info.live, arm, (info.reward, extra))
+  earned = info.reward, extra
+  return _update(update, per_row, state, info.live, arm, earned, levels)
+
+
+def _levels(info):
+  """`[B, D]` of each row; nothing is known of what an end has cut off."""
+  level = np.arange(info.tokens.shape[1] - 1)[None]
+  deepest = jnp.minimum(info.depth, info.num_emitted)
+  live = info.live[:, None]
+  return base.Levels(
+    *(
+      (live & (level < num[:, None])).astype(jnp.float32)
+      for num in (deepest, info.num_accepted)
+    )
+  )
 
 
 def update_bandit_all(
@@ -739,15 +758,15 @@ def update_bandit_all(
   return _update(update, per_row, state, live, arm, rewards)
 
 
-def _update(update, per_row, state, live, arm, earned):
+def _update(update, per_row, state, live, arm, earned, *sums):
   """Updates rows that are live, or one state by the means over such rows."""
   if per_row:
-    new = jax.vmap(update)(state, arm, earned)
+    new = jax.vmap(update)(state, arm, earned, *sums)
     return arms_lib.where(live, new, state)
   count = jnp.maximum(live.sum(dtype=jnp.float32), 1)
   weight = live.astype(jnp.float32) / count
   mean = lambda value: jnp.tensordot(weight, value, axes=1)
-  new = update(state, arm, jax.tree.map(mean, earned))
+  new = update(state, arm, jax.tree.map(mean, earned), *sums)
   return jax.tree.map(
     lambda new, old: jnp.where(live.any(), new, old), new, state
   )

@@ -10,11 +10,13 @@ from specjax.verifiers.batch import batch
 from specjax.verifiers.block import block
 from specjax.verifiers.lossy import lossy
 from specjax.verifiers.over_acceptance import over_acceptance
+from specjax.verifiers.walks import TreeWalk
 from specjax.verifiers.walks import distinct
 from specjax.verifiers.walks import ensemble
 from specjax.verifiers.walks import tree_walk
 
 __all__ = [
+  'TreeWalk',
   'VERIFIERS',
   'batch',
   'block',

@@ -22,8 +22,10 @@ CHANGES = {
   },
   'benchmark/peer': _PEER,
   'benchmark/refill': {
-    'ways': ('none', 'medium:2'),
-    'arms': ('none', 'medium:2'),
+    'ways': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
+    'arms': ('none', 'medium:2', 'medium:4'),
+    'cost_rounds': 2,
+    'cost_repeats': 1,
     'sweep': {'batch_size': (2,)},
     'repeats': 2,
   },
