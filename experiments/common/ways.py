@@ -217,25 +217,17 @@ def build(
   target = models[way.target]
   arms = [arms_lib.build(arm, pool, way.place) for arm in way.arms]
   told = functools.cache(lambda: costs(way) if costs else {})
-  of_costs = {
-    name: lambda value, name=name: told().get(name) if value is None else value
-    for name in ('costs', 'depths', 'catch_up_costs')
-  }
   given = {
     'num_arms': lambda value: len(arms),
-    'kinds': lambda value: _kinds(way, arms) if value is None else value,
-    **of_costs,
+    'kinds': lambda value: value or _kinds(way, arms),
+    **_of_costs(way.bandit, told),
   }
   place = f'{way.place}.bandit'
   bandit = components.build(base.Bandit, way.bandit, place, given)
   reward = {}
   if way.bandit != _FIXED:
-    # A reward with options of its own is told nothing.
-    named = way.reward == components.Spec(way.reward.name)
-    place = f'{way.place}.reward'
-    reward['reward'] = components.build(
-      base.Reward, way.reward, place, of_costs if named else {}
-    )
+    place, given = f'{way.place}.reward', _of_costs(way.reward, told)
+    reward['reward'] = components.build(base.Reward, way.reward, place, given)
   decoder = decoding.Decoder(
     target.functions,
     target.params,
@@ -261,6 +253,14 @@ def build(
   )
   reading = way.target, way.warm_start, way.bandit
   return Player(decoder, program, numbers, bandit.init(), reading)
+
+
+def _of_costs(spec, told):
+  """What is told of costs; nothing, if the component has its own."""
+  names = 'costs', 'depths', 'catch_up_costs'
+  if set(names) & set(dict(spec.options)):
+    return {name: lambda value: value for name in names}
+  return {name: lambda value, name=name: told().get(name) for name in names}
 
 
 def _kinds(way, arms):

@@ -58,24 +58,11 @@ def goodput(
   Raises:
     ValueError: an argument is out of range, or not of so many arms.
   """
-  checks.check_range('num_arms', num_arms, 1)
   checks.check_range('discount', discount, 1e-6, 1)
   kinds = (0,) * num_arms if kinds is None else kinds
-  seconds, depth, kind = map(np.asarray, (costs, depths, kinds))
-  if not seconds.shape == depth.shape == kind.shape == (num_arms,):
-    raise ValueError(
-      f'costs, depths and kinds must have an entry for each of {num_arms} '
-      f'arms, got {seconds.size}, {depth.size} and {kind.size}.'
-    )
-  if not (seconds > 0).all() or not np.isfinite(seconds).all():
-    raise ValueError(f'costs must be > 0 and finite, got {costs}.')
-  checks.check_range('depths', depth, 0)
-  checks.check_range('kinds', kind, 0)
+  seconds, depth, kind = _checked(num_arms, costs, depths, kinds)
   size = int(kind.max()) + 1, int(depth.max())
   there = np.arange(size[1]) < depth[:, None]
-
-  def init():
-    return _Levels(jnp.zeros(size), jnp.zeros(size))
 
   def select(key, state):
     chances = jax.random.beta(key, 1 + state.passed, 1 + state.failed)
@@ -84,17 +71,32 @@ def goodput(
     rates = tokens / jnp.asarray(seconds / seconds.max(), jnp.float32)
     return jnp.argmax(rates).astype(jnp.int32)
 
-  def update(state, arm, reward, *, levels=None, **extra):
+  def update(state, arm, reward, /, *, levels=None, **extra):
     del reward, extra
     if levels is None:
       return state
     own = (jnp.arange(size[0]) == jnp.asarray(kind)[arm])[:, None]
-    seen = levels.accepted, levels.reached - levels.accepted
+    seen = _Levels(levels.accepted, levels.reached - levels.accepted)
     add = lambda old, new: discount * old + jnp.where(own, new[None], 0.0)
-    return jax.tree.map(add, state, _Levels(*seen))
+    return jax.tree.map(add, state, seen)
 
-  def update_all(state, rewards):
-    del rewards
-    return state
-
+  init = lambda: _Levels(jnp.zeros(size), jnp.zeros(size))
+  # Rewards show no levels.
+  update_all = lambda state, rewards: state
   return base.Bandit(num_arms, init, select, update, update_all)
+
+
+def _checked(num_arms, *given):
+  """Costs, depths and kinds as arrays `[A]`."""
+  checks.check_range('num_arms', num_arms, 1)
+  costs, depths, kinds = map(np.asarray, given)
+  if not costs.shape == depths.shape == kinds.shape == (num_arms,):
+    raise ValueError(
+      f'costs, depths and kinds must have an entry for each of {num_arms} '
+      f'arms, got {costs.size}, {depths.size} and {kinds.size}.'
+    )
+  if not (costs > 0).all() or not np.isfinite(costs).all():
+    raise ValueError(f'costs must be > 0 and finite, got {costs}.')
+  checks.check_range('depths', depths, 0)
+  checks.check_range('kinds', kinds, 0)
+  return costs, depths, kinds

@@ -1,5 +1,6 @@
 """How prompts become the state before their first round."""
 
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -26,12 +27,12 @@ class Setup(NamedTuple):
 
 
 class Prompts(NamedTuple):
-  """Prompts of a batch, or of a queue, as arrays."""
+  """Prompts of a batch, or of a queue: arrays, or their shapes."""
 
-  tokens: jax.Array  # [B, T] int32, row by row padded at the end
-  lengths: jax.Array  # [B] int32
-  limits: jax.Array  # [B] int32, lengths at which rows are done
-  ids: jax.Array  # [B] uint32, of which, and the seed, rows' keys are made
+  tokens: Any  # [B, T] int32, row by row padded at the end
+  lengths: Any  # [B] int32
+  limits: Any  # [B] int32, lengths at which rows are done
+  ids: Any  # [B] uint32, of which, and the seed, rows' keys are made
 
 
 def width(longest: int, max_length: int) -> int:

@@ -85,16 +85,24 @@ def queues(
   Raises:
     ValueError: as in `read`; or there is no prompt at all.
   """
-  if isinstance(prompts, str):
-    _prompts(prompts, target.vocab_size)
-  shared = not isinstance(max_new_tokens, Iterable)
-  news = itertools.repeat(max_new_tokens) if shared else iter(max_new_tokens)
-  ids = itertools.count() if request_ids is None else iter(request_ids)
-  first, waiting = 0, iter(prompts)
-  while some := list(itertools.islice(waiting, size)):
-    own = [list(itertools.islice(each, len(some))) for each in (news, ids)]
-    yield read(target, max_length, some, *own, first)
-    first += len(some)
+  waiting: Any = prompts
+  if isinstance(waiting, str):
+    _prompts(waiting, target.vocab_size)
+  waiting, news, ids = (
+    iter(each) if isinstance(each, Iterable) else otherwise
+    for each, otherwise in (
+      (waiting, iter(())),
+      (max_new_tokens, itertools.repeat(max_new_tokens)),
+      (request_ids, itertools.count()),
+    )
+  )
+  first = 0
+  take = lambda each, num: list(itertools.islice(each, num))
+  while some := take(waiting, size):
+    num = len(some)
+    own = take(news, num), take(ids, num)
+    yield read(target, max_length, some, *own, first=first)
+    first += num
   if not first:
     raise ValueError('prompts must hold at least one prompt, got none.')
 

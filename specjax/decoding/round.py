@@ -714,11 +714,9 @@ def update_bandit(
   levels = _levels(info)
   if not per_row:
     levels = jax.tree.map(lambda rows: rows.sum(axis=0), levels)
-
-  def update(state, arm, earned, levels):
-    reward, extra = earned
-    return bandit.update(state, arm, reward, levels=levels, **extra)
-
+  update = lambda state, arm, earned, levels: bandit.update(
+    state, arm, earned[0], levels=levels, **earned[1]
+  )
   arm = info.arm if per_row else info.arm[0]
   earned = info.reward, extra
   return _update(update, per_row, state, info.live, arm, earned, levels)
