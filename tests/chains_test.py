@@ -1,6 +1,7 @@
 """What is accepted of several chains, in theory and by the verifiers."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -141,3 +142,56 @@ def test_bad_arguments_are_refused(args, words):
 def test_an_unknown_rule_is_refused():
   with pytest.raises(ValueError, match='rule'):
     theory.acceptance_by_depth(TARGET, DRAFT, 2, 2, 'greedy')
+
+
+ACCEPTED = np.array([[0.6, 0.2, 0.05], [0.5, 0.1, 0.1], [0.7, 0.0, 0.0]])
+
+
+def every_tree(num_nodes, depth, width):
+  """Parents of all trees, numbered level by level."""
+  for parents in itertools.product(*(range(-1, i) for i in range(num_nodes))):
+    try:
+      tree = trees.Topology(parents)
+    except ValueError:
+      continue
+    counts = np.bincount(np.array(parents) + 1)
+    if tree.depth <= depth and counts.max() <= width:
+      yield tree
+
+
+@pytest.mark.parametrize('num_nodes', [1, 2, 3, 4, 5])
+def test_no_tree_of_as_many_nodes_keeps_more(num_nodes):
+  tree = theory.best_tree(ACCEPTED, num_nodes)
+  assert tree.num_nodes == num_nodes
+  most = max(
+    theory.kept_tokens(ACCEPTED, each) for each in every_tree(num_nodes, 3, 3)
+  )
+  assert theory.kept_tokens(ACCEPTED, tree) == pytest.approx(most)
+
+
+def test_trees_by_hand():
+  assert theory.best_tree(ACCEPTED, 3) == trees.chain(3)
+  # Then 0.2, of the second sibling, and its first child.
+  assert theory.best_tree(ACCEPTED, 5).parents == (-1, -1, 0, 1, 2)
+  kept = 0.6 + 0.6 * 0.5 + 0.6 * 0.5 * 0.7
+  assert theory.kept_tokens(ACCEPTED, trees.chain(3)) == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+  ('acceptance', 'num_nodes', 'words'),
+  [
+    ([0.5], 1, r'acceptance must be a table \[D, W\], got shape \(1,\)'),
+    ([[0.5, 0.6]], 1, 'the sums of acceptance must lie in'),
+    ([[0.2, 0.6]], 1, 'acceptance must not grow from one sibling'),
+    ([[-0.2]], 1, r'acceptance must lie in \[0, 1\]'),
+    ([[0.5, 0.2]], 3, r'num_nodes must lie in \[1, 2\], got 3'),
+  ],
+)
+def test_acceptances_that_cannot_be_are_refused(acceptance, num_nodes, words):
+  with pytest.raises(ValueError, match=words):
+    theory.best_tree(acceptance, num_nodes)
+
+
+def test_a_tree_that_is_too_large_is_refused():
+  with pytest.raises(ValueError, match='acceptance must cover a tree of depth'):
+    theory.kept_tokens([[0.5]], trees.chain(2))

@@ -4,6 +4,8 @@ from specjax.theory import constant
 from specjax.theory import pareto
 from specjax.theory import regret
 from specjax.theory.best_chains import best_accepted
+from specjax.theory.best_tree import best_tree
+from specjax.theory.best_tree import kept_tokens
 from specjax.theory.bias import Ledger
 from specjax.theory.bias import ledger
 from specjax.theory.chains import RULES
@@ -26,9 +28,11 @@ __all__ = [
   'batch_improvement',
   'bernoulli_batch_improvement',
   'best_accepted',
+  'best_tree',
   'constant',
   'diagnose',
   'expected_rejections',
+  'kept_tokens',
   'ledger',
   'pareto',
   'regret',
