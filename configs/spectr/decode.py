@@ -111,6 +111,7 @@ def get_config(which='mini'):
               f'{drafts} drafts of {length}, block over otm',
               _columns(main, length, drafts, 'block'),
               _columns(main, length, drafts, 'otm'),
+              None,  # No paper's.
             )
             for length in (4, 8)
             for drafts in (2, 4, 8)

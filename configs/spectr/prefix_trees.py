@@ -82,6 +82,7 @@ def get_config(which='mini'):
               f'tree {tree}, {better} over {other}',
               {'way': _arm(drafter, tree, better)},
               {'way': _arm(drafter, tree, other)},
+              None,  # No paper's.
             )
             for better, other in ((_DISTINCT, 'kseq'), ('block', 'otm'))
             for tree in _TREES
