@@ -8,7 +8,9 @@ python -m experiments.main --config=configs/decode.py --workdir=runs/chat \
     --config.family=smollm2 --config.arms="('prompt_lookup:8',)" \
     --config.system="Answer briefly." --config.prompt="Who was Ada Lovelace?"
 
-Everything that decodes can be asked for: arms such as 'medium:8x4/otm',
+Prompts of a file are decoded in batches whose rows are refilled: where one is
+done, the next prompt takes its place. One that is too long is reported and left
+out. Everything that decodes can be asked for: arms such as 'medium:8x4/otm',
 'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over several. A family
 with a chat template reads prompts through it, unless --config.chat=false.
 """

@@ -1,6 +1,7 @@
 """Decodes prompts of your own: from the command line or from a JSONL file."""
 
 import functools
+import time
 
 from experiments.common import compare
 from experiments.common import prompts
@@ -24,14 +25,11 @@ def run(config, workdir):
   """Prints each text; returns a row for every prompt."""
   family = prompts.load_family(config)
   way = ways.parse(config, ways.entry(config), list(family.drafters), 'config')
-  examples = _examples(config)
-  encode = family.tokenizer.encode_prompt
-  jobs = [prompts.Job(each.domain, [encode(each.prompt)]) for each in examples]
+  examples, jobs = _fitting(config, family, _examples(config))
   point = runner.Point(
     {
       **{name: config.get(name) for name in ('family', 'chat', 'system')},
       'way': way.settings,
-      'prompts': [each.prompt for each in examples],
       'max_new_tokens': config.max_new_tokens,
       'batch_size': config.batch_size,
     },
@@ -41,15 +39,37 @@ def run(config, workdir):
     config.batch_size,
     config.seed,
   )
-  (records,) = runner.decode(workdir, [point], runner.Options(tokens=True))
+  began = time.perf_counter()
+  records = runner.decode_queue(workdir, point)
   rows = []
+  seconds = time.perf_counter() - began
   for example, record in zip(examples, records):
     text = family.tokenizer.decode(record['tokens'])
     print(f'\n{example.prompt}\n> {text}')
     row = {'domain': example.domain, 'way': way.label}
     rows.append(row | compare.summary([record]) | {'response': text})
-  print()
+  num = sum(len(record['tokens']) for record in records)
+  print(f'\n{num} tokens; {seconds:.1f} seconds, compilation included.\n')
   return rows
+
+
+def _fitting(config, family, examples):
+  """Those that there is room for, and their jobs; it says which are not."""
+  fitting, jobs = [], []
+  for number, each in enumerate(examples):
+    prompt = family.tokenizer.encode_prompt(each.prompt)
+    if len(prompt) + config.max_new_tokens > config.max_length:
+      print(
+        f'Prompt {number} is left out: it has {len(prompt)} tokens; with '
+        f'max_new_tokens={config.max_new_tokens} it exceeds max_length='
+        f'{config.max_length}.'
+      )
+    else:
+      fitting.append(each)
+      jobs.append(prompts.Job(each.domain, [prompt], number=number))
+  if not jobs:
+    raise ValueError(f'max_length={config.max_length} is too small for all.')
+  return fitting, jobs
 
 
 def _examples(config):

@@ -420,6 +420,8 @@ class Drafter(NamedTuple):
       them up to the last valid node of the batch, not in full.
     own_probs: whether siblings are drawn from different distributions, which
       only verifiers that ask for a distribution of each can take.
+    distinct: whether this is as they are drawn without replacement, each from
+      what the earlier ones have left of one distribution.
   """
 
   topology: trees.Topology | trees.Bounds
@@ -435,6 +437,7 @@ class Drafter(NamedTuple):
   vocab_size: int | None = None
   partial: bool = False
   own_probs: bool = False
+  distinct: bool = False
 
 
 # `(raw_probs[..., V]) -> [...]` bool: where a drafter is not to draft on, by
@@ -471,7 +474,8 @@ class Verifier(Protocol):
 
   Row 0 of `target_probs` follows the root and row `n + 1` follows node `n`. One
   that has an attribute `own_probs`, and it is true, takes siblings that are
-  drawn from different distributions.
+  drawn from different distributions; with one `distinct`, only of drafters that
+  say so of theirs.
   """
 
   def __call__(
@@ -536,6 +540,13 @@ class RoundInfo(NamedTuple):
 Reward = Annotated[Callable[[RoundInfo], jax.Array], 'reward']
 
 
+class Levels(NamedTuple):
+  """How far drafts were accepted: in one row, or summed over live ones."""
+
+  reached: jax.Array  # [D] float32: drafted, and all that is above accepted
+  accepted: jax.Array  # [D] float32
+
+
 class Update(Protocol):
   """As `Bandit.update`."""
 
@@ -553,7 +564,7 @@ class Bandit(NamedTuple):
     select: `(key, state) -> arm`, a scalar int32 in [0, A).
     update: `(state, arm, reward, **extra) -> state`: with the reward of the arm
       that was selected; unknown extras are ignored. Where a round yields them,
-      `rewards` `[A]` are those of all arms.
+      `rewards` `[A]` are those of all arms; `levels` are `Levels`, of the arm.
     update_all: `(state, rewards[A]) -> state`: with the rewards of all arms,
       where none was selected, so that nothing is divided by the probability of
       a selection.

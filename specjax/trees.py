@@ -114,6 +114,12 @@ class Topology:
     """True, as `parents` were checked."""
     return True
 
+  def is_top_of(self, other: 'Topology') -> bool:
+    """Returns whether the first levels of another tree are this one."""
+    num = self.num_nodes
+    deeper = (other.depths[num:] > self.depth).all()
+    return other.parents[:num] == self.parents and bool(deeper)
+
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:

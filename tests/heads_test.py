@@ -126,6 +126,19 @@ def test_greedy_tokens_are_those_of_plain_decoding(name):
   assert sum(r.rounds for r in results) < sum(r.rounds for r in plain)
 
 
+@pytest.mark.parametrize(
+  'name',
+  ['eagle chain', 'dynamic tree', 'eagle chain in a window', 'medusa tree'],
+)
+def test_rows_that_are_refilled_forget_who_was_there(name):
+  prompts = [[1], [2, 1], PROMPT, [0, 1, 2, 2, 1, 0, 0], [2] * 5]
+  decoder = _decoder([name])
+  many = decoder.decode_many(prompts, [24, 3, 9, 12, 7], batch_size=2)
+  for prompt, new, result in zip(prompts, [24, 3, 9, 12, 7], many):
+    (alone,) = decoder.decode([prompt], new)
+    assert result.tokens == alone.tokens and result.rounds == alone.rounds
+
+
 @pytest.mark.parametrize('name', _DRAFTERS)
 def test_the_loop_samples_the_target(name):
   decoder = _decoder([name], sampling_lib.Sampling(0.8))

@@ -93,6 +93,7 @@ def test_check_rejects_a_verifier_without_residual():
   ('num_drafts', 'draft_length', 'verifier'),
   [
     (1, 3, 'block'),
+    (2, 2, 'block'),
     (2, 2, 'batch'),
     (2, 2, 'kseq'),
     (2, 2, 'multiround'),
@@ -125,7 +126,9 @@ def arm(topology, verifier='maximal'):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('verifier', ['maximal', 'kseq', 'multiround', 'otm'])
+@pytest.mark.parametrize(
+  'verifier', ['block', 'maximal', 'kseq', 'multiround', 'otm']
+)
 def test_prefix_trees_have_the_target_distribution(verifier):
   target, draft = tables('time-varying')
   arms = [(arm(trees.prefix_tree((2, 2)), verifier), draft)]

@@ -43,7 +43,7 @@ TREES = {
   'prefix tree': trees.prefix_tree((2, 2)),
 }
 # Siblings may have distributions of their own.
-OF_OWN_PROBS = ('ensemble',)
+OF_OWN_PROBS = ('distinct', 'ensemble')
 # Keeps drafts that the target has no mass for.
 OFF_TARGET = ('over_acceptance',)
 

@@ -7,7 +7,8 @@ The tree 4.2.1.1 has 8 leaves and 28 nodes, as many leaves as 8 chains of 4 and
 as many nodes as 7; 2.1.2.2 has 8 leaves and 16 nodes, as many as 4 chains;
 2.2.2.1 has 8 leaves and 22 nodes, between 5 chains and 6. Trees did not beat
 as many independent drafts in the paper. Of mini, 2.2.2.1 emits 1.00 times as
-many tokens a round as 8 chains (`kseq`, ± 0.05).
+many tokens a round as 8 chains (`kseq`, ± 0.05). With `distinct`, siblings are
+drawn without replacement, so that no two nodes of a tree say the same.
 """
 
 import ml_collections
@@ -17,7 +18,8 @@ from specjax import registry
 
 _CHAINS = (4, 5, 6, 7, 8)
 _TREES = {'4.2.1.1': 28, '2.2.2.1': 22, '2.1.2.2': 16}  # Nodes, all of 8 leaves
-_VERIFIERS = ('kseq', 'otm')
+_VERIFIERS = ('kseq', 'otm', 'block')
+_DISTINCT = 'distinct'  # Of trees: chains meet at the root alone.
 # The drafter, domains of prompts, how many of each, and seeds, by family.
 _WHICH = {
   'mini': ('medium', (), 20, 3),
@@ -39,11 +41,12 @@ def get_config(which='mini'):
       'prompts_per_domain': prompts_per_domain,
       'ways': tuple(
         {
-          'arm': f'{drafter}:{tree}/{verifier}',
+          'arm': _arm(drafter, tree, verifier),
           'columns': _columns(verifier, tree, nodes),
         }
-        for verifier in _VERIFIERS
+        for verifier in (*_VERIFIERS, _DISTINCT)
         for tree, nodes in (_TREES | _chains()).items()
+        if verifier != _DISTINCT or tree in _TREES
       ),
       'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
@@ -62,17 +65,39 @@ def get_config(which='mini'):
           'claims': tuple(
             (
               f'tree {tree} over 8 drafts, {verifier}: at most',
-              {'way': f'{drafter}:{tree}/{verifier}'},
-              {'way': f'{drafter}:8x4/{verifier}'},
+              {'way': _arm(drafter, tree, verifier)},
+              {'way': _arm(drafter, '8x4', verifier)},
               1.0,
             )
             for verifier in _VERIFIERS
             for tree in _TREES
           ),
         },
+        {
+          'source': 'the same trees',
+          'field': 'block_efficiency',
+          'rows': (),
+          'claims': tuple(
+            (
+              f'tree {tree}, {better} over {other}',
+              {'way': _arm(drafter, tree, better)},
+              {'way': _arm(drafter, tree, other)},
+              None,  # No paper's.
+            )
+            for better, other in ((_DISTINCT, 'kseq'), ('block', 'otm'))
+            for tree in _TREES
+          ),
+        },
       ),
     }
   )
+
+
+def _arm(drafter, tree, verifier):
+  """A drafter of i.i.d. siblings, or of some that are all different."""
+  if verifier == _DISTINCT:
+    drafter = f'{drafter}(distinct=True)'
+  return f'{drafter}:{tree}/{verifier}'
 
 
 def _chains():

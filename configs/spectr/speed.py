@@ -15,7 +15,8 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-_VERIFIERS = ('maximal', 'block'), ('kseq', 'otm')  # Of 1 draft, of more.
+# Of 1 draft, of more.
+_VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
 # The drafter, domains of prompts and repeats of clocks, by family.
 _WHICH = {'mini': ('medium', (), 3), 'smollm2': ('small', smollm2.DOMAINS, 1)}
 

@@ -12,6 +12,7 @@ from experiments.common import suite
 _FEW = '--config.prompts_per_domain=2 --config.num_seeds=1'
 _RUNS = {
   'batch_improvement': ('', ''),
+  'chains': ('', '--config.num_models=2'),
   'diagnose': ('', _FEW),
   'diagnose:smollm2': (suite.DATA, _FEW),
   'ledger': ('', '--config.prompts_per_domain=2'),

@@ -79,8 +79,8 @@ def table(
   }
 
   def compute(unit):
-    if source:
-      return {'rows': read(source, way, config.batch_size)}
+    if source and (found := read(source, way, config.batch_size)):
+      return {'rows': found}
     return {'rows': _measure(config, family, way, prompts, *numbers.values())}
 
   (outcome,) = log.resume(workdir, [unit], compute, 'cost table')
@@ -88,13 +88,18 @@ def table(
 
 
 def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
-  """Returns rows of a table, which must be of this device and have all arms."""
+  """Returns rows of a table, which must have all arms; none of another device.
+
+  It says so, then: what rounds take is to be measured here.
+  """
   found = results.read(path)
   device = measure.device()
   if found['device'] != device:
-    raise ValueError(
-      f'The cost table {path!r} is of {found["device"]}, not of {device}.'
+    print(
+      f'The cost table {path!r} is of {found["device"]}, not of {device}: what '
+      'rounds take is measured now.'
     )
+    return []
   columns = 'arm', 'batch_size', 'temperature'
   rows = {tuple(row[name] for name in columns): row for row in found['rows']}
   place = batch_size, way.sampling.temperature

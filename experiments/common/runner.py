@@ -26,6 +26,9 @@ from specjax import meshes
 # Rounds between two looks at whether all rows are done, where they are traced.
 _STRIDE = 16
 
+# Prompts that wait on the device, where rows are refilled.
+_QUEUE = 64
+
 # What is recorded of a prompt, as JSON; see `_record`.
 Record = dict[str, Any]
 
@@ -101,6 +104,47 @@ def decode(
     records[index] += outcome['records']
     learnt[index] = outcome.get('bandit_state')
   return records
+
+
+def decode_queue(workdir: workdirs.Workdir, point: Point) -> list[Record]:
+  """Returns a record of each job, with its tokens, of rows that are refilled.
+
+  Each job is one prompt. The log, prompt by prompt, goes on where it stopped.
+  """
+  numbers = [
+    place if job.number is None else job.number
+    for place, job in enumerate(point.jobs)
+  ]
+  units = [
+    point.settings | {'job': n, 'prompt': job.turns[0], 'seed': point.seed}
+    for n, job in zip(numbers, point.jobs)
+  ]
+  done = log.read(workdir)
+  left = [
+    (job, number)
+    for unit, job, number in zip(units, point.jobs, numbers)
+    if log.name(unit) not in done
+  ]
+
+  def decoded():
+    yield from point.player().decoder.decode_many(
+      (job.turns[0] for job, _ in left),
+      point.max_new_tokens,
+      batch_size=point.batch_size,
+      seed=point.seed,
+      request_ids=(number for _, number in left),
+      queue_size=max(_QUEUE, point.batch_size),
+    )
+
+  results = decoded()
+
+  def compute(place):
+    result = next(results)
+    record = {'label': point.jobs[place].label, 'job': numbers[place]}
+    return record | _record(result) | {'tokens': list(result.tokens)}
+
+  places = list(range(len(units)))
+  return list(log.resume(workdir, units, compute, 'prompts', places))
 
 
 class _Session:

@@ -30,6 +30,8 @@ from specjax import base
 from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
 
 # What configs may have for all of their ways, and what holds otherwise.
 _DEFAULTS = {
@@ -207,26 +209,24 @@ def build(
 
   A row has up to `max_length` tokens, prompt included. `costs` gives what the
   reward 'throughput' is computed with, by the names of its parameters, and is
-  called if a reward asks.
+  called if a reward or a bandit asks.
   """
   models = {'target': family.target, **family.drafters}
   pool = arms_lib.Pool(models, way.sampling)
   configs.check_known([way.target], models, f'{way.place}: Unknown target')
   target = models[way.target]
   arms = [arms_lib.build(arm, pool, way.place) for arm in way.arms]
-  given = {'num_arms': lambda value: len(arms)}
+  told = functools.cache(lambda: costs(way) if costs else {})
+  given = {
+    'num_arms': lambda value: len(arms),
+    'kinds': lambda value: value or _kinds(way, arms),
+    **_of_costs(way.bandit, told),
+  }
   place = f'{way.place}.bandit'
   bandit = components.build(base.Bandit, way.bandit, place, given)
   reward = {}
   if way.bandit != _FIXED:
-    # A reward with options of its own is told nothing.
-    named = way.reward == components.Spec(way.reward.name)
-    told = functools.cache(lambda: costs(way) if costs and named else {})
-    given = {
-      name: lambda value, name=name: told().get(name, value)
-      for name in ('costs', 'depths', 'catch_up_costs')
-    }
-    place = f'{way.place}.reward'
+    place, given = f'{way.place}.reward', _of_costs(way.reward, told)
     reward['reward'] = components.build(base.Reward, way.reward, place, given)
   decoder = decoding.Decoder(
     target.functions,
@@ -253,6 +253,40 @@ def build(
   )
   reading = way.target, way.warm_start, way.bandit
   return Player(decoder, program, numbers, bandit.init(), reading)
+
+
+def _of_costs(spec, told):
+  """What is told of costs; nothing, if the component has its own."""
+  names = 'costs', 'depths', 'catch_up_costs'
+  if set(names) & set(dict(spec.options)):
+    return {name: lambda value: value for name in names}
+  return {name: lambda value, name=name: told().get(name) for name in names}
+
+
+def _kinds(way, arms):
+  """`[A]` numbers, equal for arms of which the trees differ in depth alone."""
+  written = [arm._replace(tree=None) for arm in way.arms]
+  kinds: list[int] = []
+  for i, (arm, _) in enumerate(arms):
+    alike = [
+      kinds[j]
+      for j in range(i)
+      if written[j] == written[i] and _share_levels(arms[j][0], arm)
+    ]
+    kinds.append(alike[0] if alike else max(kinds, default=-1) + 1)
+  return kinds
+
+
+def _share_levels(one, other):
+  """Whether what one arm shows of its levels is true of the other's."""
+  # Other verifiers judge a level by what comes behind it, too.
+  if not isinstance(one.verifier, verifiers.TreeWalk):
+    return False
+  pair = one.drafter.topology, other.drafter.topology
+  if not all(isinstance(each, trees.Topology) for each in pair):
+    return False
+  shallow, deep = sorted(pair, key=lambda tree: tree.num_nodes)
+  return shallow.is_top_of(deep)
 
 
 def player(

@@ -13,6 +13,7 @@ from specjax.bandits.exponential_weights import exp3
 from specjax.bandits.exponential_weights import exp3_spec
 from specjax.bandits.forgetting import discounted_ucb
 from specjax.bandits.forgetting import sliding_window_ucb
+from specjax.bandits.goodput import goodput
 from specjax.bandits.halving import petc
 from specjax.bandits.halving import sequential_halving
 from specjax.bandits.schedules import fixed
@@ -30,6 +31,7 @@ __all__ = [
   'exp3',
   'exp3_spec',
   'fixed',
+  'goodput',
   'hedge',
   'kl_ucb',
   'normal_hedge',
@@ -49,6 +51,7 @@ BANDITS: dict[str, Callable[..., base.Bandit]] = {
   'exp3': exp3,
   'exp3_spec': exp3_spec,
   'fixed': fixed,
+  'goodput': goodput,
   'hedge': hedge,
   'kl_ucb': kl_ucb,
   'normal_hedge': normal_hedge,

@@ -3,6 +3,7 @@
 from specjax import base
 from specjax.couplings.greedy import greedy
 from specjax.couplings.kseq import kseq
+from specjax.couplings.kseq_distinct import kseq_distinct
 from specjax.couplings.maximal import maximal
 from specjax.couplings.multiround import multiround
 from specjax.couplings.otm import otm
@@ -12,6 +13,7 @@ __all__ = [
   'COUPLINGS',
   'greedy',
   'kseq',
+  'kseq_distinct',
   'maximal',
   'multiround',
   'otm',

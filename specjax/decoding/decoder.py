@@ -1,13 +1,13 @@
 """The host's side of decoding: lists of prompts in, lists of results out."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import functools
+import itertools
 from typing import Any
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specjax import bandits
@@ -17,6 +17,8 @@ from specjax import meshes
 from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax.decoding import drivers
+from specjax.decoding import reading
+from specjax.decoding import refill
 from specjax.decoding import requests
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
@@ -39,14 +41,6 @@ class Result(NamedTuple):
   accepted: np.ndarray  # [D] accepted draft tokens of each depth
   drafted: np.ndarray  # [D] rounds whose tree reached each depth
   pulls: np.ndarray  # [A] rounds of each arm
-
-
-class _Setup(NamedTuple):
-  """What a program that reads prompts is compiled for."""
-
-  plan: round_lib.Round
-  max_length: int
-  warm_start: warm_start_lib.WarmStart | None
 
 
 class Piece(NamedTuple):
@@ -118,7 +112,7 @@ class Decoder:
       slots=_slots(arms),
     )
     starts = _warm_start(self.round_fn, warm_start, bandit)
-    self._setup = _Setup(self.round_fn, max_length, starts)
+    self._setup = reading.Setup(self.round_fn, max_length, starts)
 
   @property
   def params(self) -> state_lib.Params:
@@ -157,14 +151,12 @@ class Decoder:
       max_new_tokens,
       request_ids,
     )
+    longest = max(map(len, asked.prompts))
     return _begin(
       self._setup,
       self._params,
-      self._padded(asked.prompts),
-      np.array([len(prompt) for prompt in asked.prompts], np.int32),
-      asked.limits,
+      reading.padded(asked, reading.width(longest, self._setup.max_length)),
       np.uint32(seed),
-      asked.ids,
       self._stop_tokens,
       self._bandit_state(bandit_state, len(asked.prompts)),
     )
@@ -176,16 +168,17 @@ class Decoder:
     takes has the shapes of its `out_info`, whatever the prompts.
     """
     array = jax.ShapeDtypeStruct
-    width = 1
     each = array((batch_size,), np.int32)
     return _begin.trace(
       self._setup,
       self._params,
-      array((batch_size, width), np.int32),
-      each,
-      each,
+      reading.Prompts(
+        array((batch_size, 1), np.int32),
+        each,
+        each,
+        array((batch_size,), np.uint32),
+      ),
       array((), np.uint32),
-      array((batch_size,), np.uint32),
       array(self._stop_tokens.shape, np.int32),
       self._bandit_state(None, batch_size),
     )
@@ -236,17 +229,6 @@ class Decoder:
       left = [text[count:] for text, count in zip(left, num)]
     return state
 
-  def _padded(self, prompts):
-    """One array; its width is a power of two, so that programs are shared."""
-    longest = max(map(len, prompts))
-    width = min(
-      self._setup.max_length, max(16, 1 << (longest - 1).bit_length())
-    )
-    tokens = np.zeros((len(prompts), width), np.int32)
-    for row, prompt in zip(tokens, prompts):
-      row[: len(prompt)] = prompt
-    return tokens
-
   def _bandit_state(self, given, num_rows):
     """What the bandit begins with; as data, so that programs are shared."""
     fresh = jax.tree.map(np.asarray, self._bandit.init())
@@ -287,6 +269,102 @@ class Decoder:
       prompts, drivers.decode(self.round_fn, self._params, state)
     )
 
+  def decode_many(
+    self,
+    prompts: Iterable[Sequence[int]],
+    max_new_tokens: int | Iterable[int],
+    *,
+    batch_size: int,
+    seed: int = 0,
+    request_ids: Iterable[int] | None = None,
+    queue_size: int = 64,
+    bandit_state: Any = None,
+  ) -> Iterator[Result]:
+    """Yields the results of many prompts, in their order.
+
+    So many rows are kept busy: where one is done, the next prompt takes its
+    place. Each result is that of the prompt alone; but for a bandit of the
+    batch, which goes on from prompt to prompt. With `per_row`, the bandit of
+    each prompt begins anew.
+
+    Args:
+      prompts: token ids of each prompt, at least one; may be more than there is
+        memory for.
+      max_new_tokens: how many tokens to emit at most, for all or for each.
+      batch_size: rows that are decoded at the same time.
+      seed: of everything random.
+      request_ids: as of `init`.
+      queue_size: prompts that wait on the device; at least `batch_size`.
+      bandit_state: as of `init`; not with `per_row`.
+
+    Raises:
+      ValueError: as of `init`, once the prompt's turn comes.
+      FloatingPointError: as of `decode`.
+    """
+    checks.check_range('batch_size', batch_size, 1)
+    checks.check_range('queue_size', queue_size, batch_size)
+    requests.check_seed(seed)
+    if bandit_state is not None and self.round_fn.per_row:
+      raise ValueError(
+        'bandit_state must be None with per_row, as the bandit of each prompt '
+        'begins anew.'
+      )
+    queues = requests.queues(
+      self.round_fn.target,
+      self._setup.max_length,
+      prompts,
+      max_new_tokens,
+      request_ids,
+      queue_size,
+    )
+    first = next(queues)
+    batch = refill.begin(
+      self._setup,
+      self._params,
+      np.full(batch_size, first.ids[0]),
+      np.uint32(seed),
+      self._stop_tokens,
+      self._bandit_state(bandit_state, batch_size),
+    )
+    queues = itertools.chain([first], queues)
+    return self._play(batch, queues, queue_size, np.uint32(seed))
+
+  def _play(self, batch, queues, size, seed):
+    """Yields results, queue by queue; those that are early wait for others."""
+    max_length, width = self._setup.max_length, reading.NARROWEST
+    fresh = self._bandit_state(None, 1) if self.round_fn.per_row else None
+    # Of prompts at work: their numbers, and how long they are.
+    in_rows: list[Any] = [None] * len(batch.places)
+    early: dict[int, Result] = {}
+    num_read, num_yielded = 0, 0
+    for asked, is_last in _with_last(queues):
+      prompts = asked.prompts
+      places = [(num_read + i, len(each)) for i, each in enumerate(prompts)]
+      places += [None] * (size - len(prompts)) + in_rows
+      num_read += len(prompts)
+      longest = max(map(len, prompts))
+      width = max(width, reading.width(longest, max_length))
+      batch, finished = refill.play(
+        self._setup,
+        self._params,
+        batch,
+        reading.padded(asked, width, size),
+        np.int32(len(prompts)),
+        is_last,
+        seed,
+        fresh,
+      )
+      rows, at = meshes.fetch((finished, batch.places))
+      _check(rows, [place and place[0] for place in places])
+      in_rows = [places[i] if i >= 0 else None for i in at]
+      for i, place in enumerate(places):
+        if place and place not in in_rows:
+          number, length = place
+          early[number] = self._result(rows, i, length)
+      while num_yielded in early:
+        yield early.pop(num_yielded)
+        num_yielded += 1
+
   def stream(
     self,
     prompt: Sequence[int],
@@ -322,22 +400,22 @@ class Decoder:
   ) -> list[Result]:
     """Reads the rows of a finished state."""
     _check(state)
+    rows = meshes.fetch(refill.of_rows(state))
+    return [self._result(rows, i, len(each)) for i, each in enumerate(prompts)]
+
+  def _result(self, rows, i, prompt_length):
+    """What is reported of a row, which begins with its prompt."""
+    counters = jax.tree.map(lambda leaf: leaf[i], rows.counters)
     calls = np.array([arm.drafter.num_calls for arm in self._arms])
-    tokens, lengths, counters = meshes.fetch(
-      (state.tokens, state.lengths, state.counters)
+    return Result(
+      tokens=rows.tokens[i, prompt_length : rows.lengths[i]].tolist(),
+      rounds=int(counters.pulls.sum()),
+      draft_calls=int(counters.pulls @ calls),
+      num_catch_up_tokens=int(counters.catch_up_tokens),
+      accepted=counters.accepted,
+      drafted=counters.drafted,
+      pulls=counters.pulls,
     )
-    return [
-      Result(
-        tokens=tokens[i, len(prompt) : lengths[i]].tolist(),
-        rounds=int(counters.pulls[i].sum()),
-        draft_calls=int(counters.pulls[i] @ calls),
-        num_catch_up_tokens=int(counters.catch_up_tokens[i]),
-        accepted=counters.accepted[i],
-        drafted=counters.drafted[i],
-        pulls=counters.pulls[i],
-      )
-      for i, prompt in enumerate(prompts)
-    ]
 
 
 def pieces(info: base.RoundInfo) -> list[Piece]:
@@ -353,34 +431,7 @@ def pieces(info: base.RoundInfo) -> list[Piece]:
   ]
 
 
-@functools.partial(jax.jit, static_argnames='setup')
-def _begin(
-  setup, params, tokens, lengths, limits, seed, ids, stop_tokens, bandit_state
-):
-  """Draws the keys and reads the prompts, the last tokens for the bandit."""
-  plan, starts = setup.plan, setup.warm_start
-  # Of this generator, a key's numbers are the same in and out of `vmap`.
-  key = jax.random.key(seed, impl='threefry2x32')
-  row_key, bandit_key = jax.random.split(key)
-  # A bandit of the batch goes by the first row's number.
-  bandit_keys = sampling_lib.row_keys(bandit_key, ids)
-  bandit_key = bandit_keys if plan.per_row else bandit_keys[0]
-  later = jnp.minimum(starts.num_tokens if starts else 0, lengths - 1)
-  state = state_lib.init(
-    plan.target,
-    plan.arms,
-    bandit_state,
-    params,
-    tokens,
-    lengths - later,
-    limits,
-    sampling_lib.row_keys(row_key, ids),
-    bandit_key,
-    stop_tokens,
-    setup.max_length,
-    slots=plan.slots.of_arms,
-  )
-  return starts(params, state, lengths) if starts else state
+_begin = jax.jit(reading.read, static_argnames='setup')
 
 
 def _warm_start(plan, num_tokens, bandit):
@@ -413,8 +464,22 @@ def _stop_tokens(tokens):
   return np.array([*tokens, *[-1] * (size - len(tokens))], np.int32)
 
 
-def _check(state):
-  """Raises what cannot be raised inside the loop."""
+def _with_last(iterator):
+  """Yields each, and whether it is the last."""
+  each = next(iterator, None)
+  while each is not None:
+    after = next(iterator, None)
+    yield each, after is None
+    each = after
+
+
+def _check(state, numbers=None):
+  """Raises what cannot be raised inside the loop.
+
+  Args:
+    state: of rows, or what is finished.
+    numbers: of the prompts that rows are of; those of the rows, if None.
+  """
   flags = meshes.fetch(state.flags)
   for rows, error, what in (
     (
@@ -445,4 +510,7 @@ def _check(state):
     ),
   ):
     if rows.any():
-      raise error(f'{what} in rows {np.flatnonzero(rows).tolist()}.')
+      which = np.flatnonzero(rows).tolist()
+      if numbers is not None:
+        raise error(f'{what} in prompts {[numbers[i] for i in which]}.')
+      raise error(f'{what} in rows {which}.')

@@ -1,6 +1,9 @@
 """What a decoder is asked: prompts, numbers of tokens, seeds; checked early."""
 
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
+import itertools
 from typing import Any
 from typing import NamedTuple
 
@@ -27,6 +30,7 @@ def read(
   prompts: Sequence[Sequence[int]],
   max_new_tokens: int | Sequence[int],
   request_ids: Sequence[int] | None,
+  first: int = 0,
 ) -> Requests:
   """Checks what `Decoder.init` is given.
 
@@ -36,11 +40,12 @@ def read(
     prompts: token ids of each prompt; an integer array `[B, T]` will do.
     max_new_tokens: how many tokens to emit at most, for all or for each.
     request_ids: a number for each prompt; 0, 1, ... if None.
+    first: number of the first prompt, in what is refused.
 
   Raises:
     ValueError: something is of the wrong type or shape, or out of its range.
   """
-  checked = _prompts(prompts, target.vocab_size)
+  checked = _prompts(prompts, target.vocab_size, first=first)
   num = len(checked)
   news = _integers('max_new_tokens', max_new_tokens, num)
   checks.check_range('max_new_tokens', max_new_tokens, 0)
@@ -48,7 +53,7 @@ def read(
   if request_ids is not None:
     ids = _integers('request_ids', list(request_ids), num)
     checks.check_range('request_ids', request_ids, 0, _LARGEST)
-  for i, (prompt, new) in enumerate(zip(checked, news)):
+  for i, (prompt, new) in enumerate(zip(checked, news), first):
     _check_source(f'prompts[{i}]', prompt, target.start_id)
     if len(prompt) + new > max_length:
       raise ValueError(
@@ -57,6 +62,49 @@ def read(
       )
   limits = np.array([len(p) + n for p, n in zip(checked, news)], np.int32)
   return Requests(checked, limits, ids.astype(np.uint32))
+
+
+def queues(
+  target: base.LanguageModel,
+  max_length: int,
+  prompts: Iterable[Sequence[int]],
+  max_new_tokens: int | Iterable[int],
+  request_ids: Iterable[int] | None,
+  size: int,
+) -> Iterator[Requests]:
+  """Yields prompts, so many at a time; each is checked once its turn comes.
+
+  Args:
+    target: the model to sample from.
+    max_length: longest row in tokens, prompt included.
+    prompts: token ids of each prompt.
+    max_new_tokens: how many tokens to emit at most, for all or for each.
+    request_ids: a number for each prompt; 0, 1, ... if None.
+    size: prompts of a queue; the last one may have fewer.
+
+  Raises:
+    ValueError: as in `read`; or there is no prompt at all.
+  """
+  waiting: Any = prompts
+  if isinstance(waiting, str):
+    _prompts(waiting, target.vocab_size)
+  waiting, news, ids = (
+    iter(each) if isinstance(each, Iterable) else otherwise
+    for each, otherwise in (
+      (waiting, iter(())),
+      (max_new_tokens, itertools.repeat(max_new_tokens)),
+      (request_ids, itertools.count()),
+    )
+  )
+  first = 0
+  take = lambda each, num: list(itertools.islice(each, num))
+  while some := take(waiting, size):
+    num = len(some)
+    own = take(news, num), take(ids, num)
+    yield read(target, max_length, some, *own, first=first)
+    first += num
+  if not first:
+    raise ValueError('prompts must hold at least one prompt, got none.')
 
 
 def read_more(
@@ -109,7 +157,7 @@ def check_seed(seed: int) -> None:
   checks.check_range('seed', seed, 0, _LARGEST)
 
 
-def _prompts(prompts, vocab_size, name='prompts'):
+def _prompts(prompts, vocab_size, name='prompts', first=0):
   if isinstance(prompts, str):
     raise ValueError(
       f'{name} must be a list of lists of token ids, got the text '
@@ -119,7 +167,7 @@ def _prompts(prompts, vocab_size, name='prompts'):
     raise ValueError(f'{name} must hold at least one prompt, got none.')
   return [
     _prompt(f'{name}[{i}]', prompt, vocab_size)
-    for i, prompt in enumerate(prompts)
+    for i, prompt in enumerate(prompts, first)
   ]
 
 

@@ -142,6 +142,13 @@ def _check(target, arms, bandit, catch_up, sampling):
         "verifier that takes them, such as 'ensemble', got another one (arm "
         f'{i}).'
       )
+    tree = arm.drafter.topology
+    if getattr(arm.verifier, 'distinct', False) and tree.width > 1:
+      if sampling.temperature and not arm.drafter.distinct:
+        raise ValueError(
+          "The verifier 'distinct' needs siblings that are drawn without "
+          f'replacement, got a drafter whose are not (arm {i}).'
+        )
     if catch_up == 'always':
       _check_full_information(i, arm)
 
@@ -179,9 +186,9 @@ def select(
 ) -> tuple[state_lib.DecodeState, Choice]:
   """The bandit picks an arm; rows for which it is not there are done."""
   if plan.per_row:
-    keys = jax.vmap(jax.random.fold_in, (0, None))(
-      state.bandit_key, state.num_rounds
-    )
+    # By the row's own rounds, whenever it has begun.
+    num_rounds = state.counters.pulls.sum(axis=1)
+    keys = jax.vmap(jax.random.fold_in)(state.bandit_key, num_rounds)
     arm = jax.vmap(plan.bandit.select)(keys, state.bandit)
   else:
     key = jax.random.fold_in(state.bandit_key, state.num_rounds)
@@ -700,15 +707,32 @@ def update_bandit(
     bandit: the rule.
     per_row: whether `state` has a first axis of rows.
     state: of the bandit, or of all rows' bandits.
-    info: of the round, at least `live`, `arm`, `reward` and `rewards`; a bandit
-      of the batch gets means over live rows.
+    info: of the round; a bandit of the batch gets means over live rows, and
+      sums of their levels.
   """
   extra = {} if info.rewards is None else {'rewards': info.rewards}
-  update = lambda state, arm, earned: bandit.update(
-    state, arm, earned[0], **earned[1]
+  levels = _levels(info)
+  if not per_row:
+    levels = jax.tree.map(lambda rows: rows.sum(axis=0), levels)
+  update = lambda state, arm, earned, levels: bandit.update(
+    state, arm, earned[0], levels=levels, **earned[1]
   )
   arm = info.arm if per_row else info.arm[0]
-  return _update(update, per_row, state, info.live, arm, (info.reward, extra))
+  earned = info.reward, extra
+  return _update(update, per_row, state, info.live, arm, earned, levels)
+
+
+def _levels(info):
+  """`[B, D]` of each row; nothing is known of what an end has cut off."""
+  level = np.arange(info.tokens.shape[1] - 1)[None]
+  deepest = jnp.minimum(info.depth, info.num_emitted)
+  live = info.live[:, None]
+  return base.Levels(
+    *(
+      (live & (level < num[:, None])).astype(jnp.float32)
+      for num in (deepest, info.num_accepted)
+    )
+  )
 
 
 def update_bandit_all(
@@ -732,15 +756,15 @@ def update_bandit_all(
   return _update(update, per_row, state, live, arm, rewards)
 
 
-def _update(update, per_row, state, live, arm, earned):
+def _update(update, per_row, state, live, arm, earned, *sums):
   """Updates rows that are live, or one state by the means over such rows."""
   if per_row:
-    new = jax.vmap(update)(state, arm, earned)
+    new = jax.vmap(update)(state, arm, earned, *sums)
     return arms_lib.where(live, new, state)
   count = jnp.maximum(live.sum(dtype=jnp.float32), 1)
   weight = live.astype(jnp.float32) / count
   mean = lambda value: jnp.tensordot(weight, value, axes=1)
-  new = update(state, arm, jax.tree.map(mean, earned))
+  new = update(state, arm, jax.tree.map(mean, earned), *sums)
   return jax.tree.map(
     lambda new, old: jnp.where(live.any(), new, old), new, state
   )

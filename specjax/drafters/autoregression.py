@@ -33,9 +33,10 @@ def autoregressive(
   *,
   bonus_probs: bool = False,
   stop: base.Stop | None = None,
+  distinct: bool = False,
   chunk: int = committed.CHUNK,
 ) -> base.Drafter:
-  """Builds a drafter that samples i.i.d. children at every node.
+  """Builds a drafter that samples children at every node.
 
   Args:
     model: the small model.
@@ -46,16 +47,19 @@ def autoregressive(
     stop: where not to draft on, one of `STOPS`; what follows there is the
       target's to pick, as in a sequential cascade. Once all rows have stopped,
       the model is not called again.
+    distinct: draw siblings without replacement, not i.i.d.; at temperature
+      0, take the most likely tokens.
     chunk: tokens a call with which a drafter that was not played catches up.
 
   Returns:
     The drafter; its state is the model's cache.
   """
   read_depth = growth.read_depth(topology, bonus_probs)
+  distinct = distinct and topology.width > 1
   checks.check_range('chunk', chunk, 1)
   plan = _Plan(
     model,
-    growth.Growth(topology, sampling, read_depth, bonus_probs, stop),
+    growth.Growth(topology, sampling, read_depth, bonus_probs, stop, distinct),
     chunk,
   )
   return base.Drafter(
@@ -69,6 +73,8 @@ def autoregressive(
     num_calls=1 + read_depth,
     vocab_size=model.vocab_size,
     partial=stop is not None,
+    own_probs=distinct and sampling.temperature > 0,
+    distinct=distinct,
   )
 
 
@@ -205,8 +211,15 @@ def _estimate(plan: _Plan, params, cache, context, rows, target):
   read = lambda cache, chunk: _read_chunk(
     plan, params, cache, context, end, chunk
   )
-  sampling = plan.growth.sampling
-  return committed.estimate(read, plan.chunk, sampling, cache, end, target)
+  return committed.estimate(
+    read,
+    plan.chunk,
+    plan.growth.sampling,
+    cache,
+    end,
+    target,
+    num_chosen=growth.num_chosen(plan.growth),
+  )
 
 
 def _read_chunk(plan: _Plan, params, cache, context, end, chunk):

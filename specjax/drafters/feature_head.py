@@ -69,7 +69,7 @@ def feature_head(
     commit=functools.partial(pairs.commit, reading),
     catch_up=pairs.catch_up(reading),
     estimate=functools.partial(
-      pairs.estimate, reading, sampling, _num_chosen(plan.growth)
+      pairs.estimate, reading, sampling, growth.num_chosen(plan.growth)
     ),
     slot=base.StateSlot(reading, 0),
     taps=head.taps,
@@ -78,6 +78,7 @@ def feature_head(
     vocab_size=head.vocab_size,
     partial=stop is not None,
     own_probs=distinct and sampling.temperature > 0,
+    distinct=distinct,
   )
 
 
@@ -86,12 +87,6 @@ class _Plan(NamedTuple):
 
   reading: pairs.Reading
   growth: growth.Growth
-
-
-def _num_chosen(plan: growth.Growth):
-  """How many tokens are chosen behind the root, if they are not drawn."""
-  chosen = plan.distinct and not plan.sampling.temperature
-  return len(plan.topology.levels[0]) if chosen else 0
 
 
 def _draft(plan: _Plan, keys, params, cache, context):

@@ -64,6 +64,12 @@ def read_depth(topology: trees.Topology, bonus_probs: bool) -> int:
   return topology.depth if bonus_probs else topology.depth - 1
 
 
+def num_chosen(plan: Growth) -> int:
+  """Returns how many tokens are chosen behind the root, if none is drawn."""
+  chosen = plan.distinct and not plan.sampling.temperature
+  return len(plan.topology.levels[0]) if chosen else 0
+
+
 def predict(plan: Growth, logits: jax.Array, outputs: Any = ()) -> Prediction:
   """Returns the prediction of logits `[B, W, V]`."""
   return Prediction(

@@ -3,8 +3,13 @@
 from specjax.theory import constant
 from specjax.theory import pareto
 from specjax.theory import regret
+from specjax.theory.best_chains import best_accepted
+from specjax.theory.best_tree import best_tree
+from specjax.theory.best_tree import kept_tokens
 from specjax.theory.bias import Ledger
 from specjax.theory.bias import ledger
+from specjax.theory.chains import RULES
+from specjax.theory.chains import acceptance_by_depth
 from specjax.theory.diagnosis import Diagnosis
 from specjax.theory.diagnosis import diagnose
 from specjax.theory.improvement import batch_improvement
@@ -15,14 +20,19 @@ from specjax.theory.rejections import expected_rejections
 from specjax.theory.simulation import simulate
 
 __all__ = [
+  'RULES',
   'Diagnosis',
   'Ledger',
+  'acceptance_by_depth',
   'batch_expected_rejections',
   'batch_improvement',
   'bernoulli_batch_improvement',
+  'best_accepted',
+  'best_tree',
   'constant',
   'diagnose',
   'expected_rejections',
+  'kept_tokens',
   'ledger',
   'pareto',
   'regret',

@@ -8,9 +8,10 @@ to its end, so there is no bonus token; each rejection costs one target call.
 from collections.abc import Callable
 import itertools
 import math
-from typing import Any
 
 import numpy as np
+
+from specjax.theory import markov
 
 # `probs(prefix) -> [V]`: of what follows a tuple of tokens.
 NextProbs = Callable[[tuple[int, ...]], np.ndarray]
@@ -75,9 +76,9 @@ def batch_expected_rejections(
     )
   if callable(target) != callable(draft):
     raise ValueError('target and draft must both be tables or both functions.')
-  markov = not callable(target)
+  with_tables = not callable(target)
   if not callable(target):
-    target, draft = _check_tables(target, draft)
+    target, draft = markov.tables(target, draft)
     size = target.shape[-1]
     reached = (
       np.full(size, 1 / size) if initial is None else _probs(initial, size)
@@ -91,7 +92,7 @@ def batch_expected_rejections(
       )
     reached = np.ones(1)
   # Markov models forget how they came to a token; others keep every text.
-  merge = (lambda flow: flow.sum(0)) if markov else np.ravel
+  merge = (lambda flow: flow.sum(0)) if with_tables else np.ravel
   # Chance of a context, and that its last token followed a rejection. The start
   # counts as fresh: all drafts stand there.
   fresh, total = reached, 0.0
@@ -130,29 +131,6 @@ def _rows(model, position, size):
     prefixes = itertools.product(range(size), repeat=position)
     return np.array([_probs(model(prefix), size) for prefix in prefixes])
   return model[min(position, len(model) - 1)]
-
-
-def _check_tables(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
-  tables = []
-  for name, table in (('target', target), ('draft', draft)):
-    table = np.asarray(table, np.float64)
-    table = table[None] if table.ndim == 2 else table
-    if table.ndim != 3 or table.shape[1] != table.shape[2]:
-      raise ValueError(
-        f'{name} must be a table [V, V] or [T, V, V], got shape {table.shape}.'
-      )
-    if not (np.isfinite(table) & (table >= 0)).all():
-      raise ValueError(f'{name} must be finite and not negative.')
-    sums = table.sum(-1, keepdims=True)
-    if np.abs(sums - 1).max() > 1e-4:
-      raise ValueError(f'Rows of {name} must sum to 1, got {sums.min():.6g}.')
-    tables.append(table / sums)
-  if tables[0].shape[1:] != tables[1].shape[1:]:
-    raise ValueError(
-      'draft and target must be of one size, got tables '
-      f'{tables[1].shape} and {tables[0].shape}.'
-    )
-  return tables[0], tables[1]
 
 
 def _probs(values, size):

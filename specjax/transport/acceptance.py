@@ -2,8 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax.transport import chances
+from specjax.transport import distinct as distinct_lib
 from specjax.transport import division
 from specjax.transport import inputs
 from specjax.transport import priorities
@@ -14,6 +16,8 @@ def optimal_acceptance(
   draft: jax.typing.ArrayLike,
   target: jax.typing.ArrayLike,
   num_drafts: jax.typing.ArrayLike,
+  *,
+  distinct: bool = False,
 ) -> jax.Array:
   """Returns the acceptance of the best plan, for any vocabulary.
 
@@ -26,6 +30,9 @@ def optimal_acceptance(
     draft: `[V]` distribution of each draft.
     target: `[V]` distribution of the token.
     num_drafts: `k >= 1`, may be traced.
+    distinct: drafts are drawn without replacement, `draft` is that of the first
+      one: instead of `1 - draft(H)**k` the chance that not all of them are in
+      `H`, which is right to 1e-5. `k` may not be traced then.
 
   Returns:
     `[]` float32 in [0, 1].
@@ -37,6 +44,10 @@ def optimal_acceptance(
   draft, target = inputs.normalised(draft, target)
   order = jnp.argsort(priorities.ratio(draft, target))
   draft, target = draft[order], target[order]
+  if distinct:
+    lost = distinct_lib.any_outside(draft, int(np.asarray(num_drafts)))
+    covered = chances.before(jnp.append(target, 0.0))
+    return jnp.minimum((covered + lost).min(), 1.0)
   # Sums of what is not negative: nothing cancels.
   _, left = chances.of_all(
     jnp.cumsum(draft),
@@ -62,13 +73,20 @@ def kseq_acceptance(
   draft: jax.typing.ArrayLike,
   target: jax.typing.ArrayLike,
   num_drafts: jax.typing.ArrayLike,
+  *,
+  distinct: bool = False,
 ) -> jax.Array:
   """Returns the acceptance of k-Seq at its best division factor.
 
-  SpecTr, Theorem 1; arguments as above.
+  SpecTr, Theorem 1; of drafts without replacement, that of `kseq_distinct`.
+  Arguments as of `optimal_acceptance`.
   """
   inputs.check(draft, target, num_drafts)
   draft, target = inputs.normalised(draft, target)
+  if distinct:
+    num = int(np.asarray(num_drafts))
+    divided = division.divide_distinct(draft, target, jnp.int32(num), num)
+    return divided.acceptance
   factor = division.divide(draft, target, num_drafts, num_steps=30).factor
   covered = chances.total(jnp.minimum(factor * draft, target))
   # At the root they are equal; a factor that misses it has the lower of both.

@@ -10,14 +10,18 @@ import jax
 import jax.numpy as jnp
 
 from specjax.transport import chances
+from specjax.transport import distinct
+
+# The logarithm, to base 2, of the largest factor of tests of different tokens.
+_LARGEST = 32.0
 
 
 class Division(NamedTuple):
   """A division factor and what it makes of the drafts."""
 
-  factor: jax.Array  # [] rho, in [1, k]
+  factor: jax.Array  # [] rho, at least 1
   overlap: jax.Array  # [] beta(rho) = sum min(draft, target / rho)
-  acceptance: jax.Array  # [] 1 - (1 - beta)**k, that one of k tests is passed
+  acceptance: jax.Array  # [] that a test is passed: of k, 1 - (1 - beta)**k
 
 
 def divide(
@@ -56,3 +60,42 @@ def divide(
 
   start = jnp.float32(1), at(jnp.maximum(k, 1.0))[0]
   return jax.lax.fori_loop(0, num_steps, halve, start)[1]
+
+
+def divide_distinct(
+  draft: jax.Array,
+  target: jax.Array,
+  num_drafts: jax.Array,
+  most: int,
+  num_steps: int = 15,
+) -> Division:
+  """The same for tests that end with the `k`-th different token.
+
+  In i.i.d. draws, some of which are of tokens that were drawn before: there are
+  more tests than `k`, and the factor may be larger.
+
+  Args:
+    draft: `[V]` float32.
+    target: `[V]` float32.
+    num_drafts: `[]` int32, `k`.
+    most: the largest `k`.
+    num_steps: bisections of the factor's logarithm.
+  """
+
+  def at(log_factor):
+    factor = jnp.exp2(log_factor)
+    covered = jnp.minimum(draft, target / factor)
+    overlap = covered.sum()
+    weights = draft - covered
+    accepted = distinct.any_good(weights, overlap, num_drafts, most)
+    return Division(factor, overlap, accepted)
+
+  def halve(_, bracket):
+    low, high = bracket
+    middle = (low + high) / 2
+    divided = at(middle)
+    valid = divided.acceptance <= divided.factor * divided.overlap
+    return jnp.where(valid, low, middle), jnp.where(valid, middle, high)
+
+  start = jnp.float32(0), jnp.float32(_LARGEST)
+  return at(jax.lax.fori_loop(0, num_steps, halve, start)[1])

@@ -5,7 +5,6 @@ its size grows with `V**k`, and `optimal_acceptance` needs none of it.
 """
 
 import itertools
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -29,17 +28,23 @@ class Plan(NamedTuple):
 
 
 def solve_linear_program(
-  draft: npt.ArrayLike, target: npt.ArrayLike, num_drafts: int
+  draft: npt.ArrayLike,
+  target: npt.ArrayLike,
+  num_drafts: int,
+  *,
+  distinct: bool = False,
 ) -> Plan:
   """Finds the plan that accepts most often.
 
-  Drafts are exchangeable, so the program runs over multisets of them, and each
+  Their order does not matter, so the program runs over sets of drafts, and each
   one's row is shared among its orders.
 
   Args:
     draft: `[V]` distribution of each of the i.i.d. drafts.
     target: `[V]` distribution of the token.
     num_drafts: `k`.
+    distinct: drafts are drawn without replacement instead, `draft` is that of
+      the first one; of at most so many tokens as have some of it.
 
   Returns:
     The optimal acceptance and a plan: its rows sum to the drafts'
@@ -52,9 +57,12 @@ def solve_linear_program(
   draft, target = _normalised(draft), _normalised(target)
   size = draft.size
   check_size(size, num_drafts)
-  sets = list(itertools.combinations_with_replacement(range(size), num_drafts))
-  orders = np.array([_num_orders(each) for each in sets])
-  mass = orders * draft[np.array(sets)].prod(axis=1)
+  tuples = list(itertools.product(range(size), repeat=num_drafts))
+  chances = _chances(draft, np.array(tuples), distinct)
+  sets = sorted({tuple(sorted(each)) for each in tuples})
+  index = {each: row for row, each in enumerate(sets)}
+  order = np.array([index[tuple(sorted(each))] for each in tuples])
+  mass = np.bincount(order, chances)
   member = np.zeros((len(sets), size))
   np.put_along_axis(member, np.array(sets), 1.0, axis=1)
   rows = sparse.kron(sparse.eye(len(sets)), np.ones((1, size)))
@@ -71,14 +79,23 @@ def solve_linear_program(
   if not solution.success:
     raise ValueError(f'The linear program was not solved: {solution.message}')
   plan = solution.x.reshape(member.shape) / _SCALE
-  index = {each: row for row, each in enumerate(sets)}
-  order = [
-    index[tuple(sorted(each))]
-    for each in itertools.product(range(size), repeat=num_drafts)
-  ]
+  shares = chances / np.where(mass > 0, mass, 1.0)[order]
   return Plan(
     acceptance=float((plan * member).sum()),
-    plan=plan[order] / orders[order, None],
+    plan=plan[order] * shares[:, None],
+  )
+
+
+def _chances(draft, tuples, distinct):
+  """`[V**k]` how likely drafts are drawn in each order."""
+  drawn = draft[tuples]
+  if not distinct:
+    return drawn.prod(axis=1)
+  ordered = np.sort(tuples, axis=1)
+  new = (np.diff(ordered, axis=1) > 0).all(axis=1)
+  left = 1 - np.cumsum(drawn, axis=1) + drawn
+  return np.where(
+    new, (drawn / np.where(left > 1e-12, left, np.inf)).prod(axis=1), 0.0
   )
 
 
@@ -95,11 +112,3 @@ def check_size(vocab_size: int, num_drafts: int) -> None:
       f'exceeds {MAX_TUPLES}; use optimal_acceptance, or the coupling otm, '
       'which have no such limit.'
     )
-
-
-def _num_orders(multiset):
-  """How many tuples are this multiset."""
-  repeats = [multiset.count(token) for token in set(multiset)]
-  return math.factorial(len(multiset)) // math.prod(
-    map(math.factorial, repeats)
-  )

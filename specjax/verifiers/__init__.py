@@ -10,14 +10,18 @@ from specjax.verifiers.batch import batch
 from specjax.verifiers.block import block
 from specjax.verifiers.lossy import lossy
 from specjax.verifiers.over_acceptance import over_acceptance
+from specjax.verifiers.walks import TreeWalk
+from specjax.verifiers.walks import distinct
 from specjax.verifiers.walks import ensemble
 from specjax.verifiers.walks import tree_walk
 
 __all__ = [
+  'TreeWalk',
   'VERIFIERS',
   'batch',
   'block',
   'default',
+  'distinct',
   'factories',
   'ensemble',
   'lossy',
@@ -29,6 +33,7 @@ __all__ = [
 VERIFIERS: dict[str, Callable[..., base.Verifier]] = {
   'batch': batch,
   'block': block,
+  'distinct': distinct,
   'ensemble': ensemble,
   'lossy': lossy,
   'over_acceptance': over_acceptance,

@@ -1,85 +1,168 @@
-"""Block verification: a chain is judged as a whole, not token by token.
+"""Block verification: a path is judged as a whole, not token by token.
 
-Sun et al. (2024), "Block Verification Accelerates Speculative Decoding". It
-accepts at least as many tokens as the tree walk, in expectation, on any chain.
+Sun et al. (2024), "Block Verification Accelerates Speculative Decoding", for a
+chain. Of a tree of i.i.d. children, such as K chains, a path is chosen first,
+level by level: the candidate of highest priority, as in the coupling `otm`. The
+path is then a chain that was drafted from the distributions of the proposals,
+which are known, so that a round keeps at least as many tokens of it, in
+expectation, as the tree walk with `otm` does, which would choose the same path.
 """
+
+import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax import registry
 from specjax import sampling
 from specjax import trees
+from specjax.couplings import proposals
 
 
-@registry.component(topologies=[])
+@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
 def block() -> base.Verifier:
   """Builds the verifier that keeps the longest prefix that passes its test.
 
   With `p_0 = 1` and `p_i = min(p_{i-1} target(x_i) / draft(x_i), 1)`, prefix
   `i` passes with chance `m_i / (m_i + 1 - p_i)`, where `m_i` is the mass of the
-  residual `max(p_i target - draft, 0)` of what follows, and the whole chain
-  with chance `p_L`. A prefix may pass where shorter ones did not.
+  residual `max(p_i target - draft, 0)` of what follows, and the whole path with
+  chance `p_L`. A prefix may pass where shorter ones did not. Of a tree, `draft`
+  is what the tokens of the path were proposed from.
 
   Returns:
-    The verifier, for chains only; its output has the target's distribution.
+    The verifier; its output has the target's distribution. In expectation it
+    keeps at least as many tokens of a chain as the tree walk does.
   """
-
-  def verify(key, tree, target_probs):
-    length = tree.topology.num_nodes
-    if tree.topology != trees.chain(length):
-      raise ValueError(
-        'Block verification needs a chain, got a tree with parents '
-        f'{tree.topology.parents}.'
-      )
-    drafts = _draft_probs(tree, target_probs.shape[-1])
-    num_valid = jnp.cumprod(tree.valid).sum()
-    shares = _shares(tree.tokens, drafts, target_probs)
-    ends = (jnp.arange(length + 1) == num_valid)[:, None]
-    # Behind the last draft nothing is subtracted: the bonus token.
-    residuals = jnp.where(
-      ends,
-      target_probs,
-      jnp.maximum(shares[:, None] * target_probs - drafts, 0.0),
-    )
-    masses = jnp.where(ends[:, 0], shares, residuals.sum(axis=1))
-    num_draw = sampling.num_uniforms(target_probs.shape[-1])
-    uniforms = jax.random.uniform(key, (length + 1 + num_draw,))
-    # The draw comes first: it is the same whatever was not drafted.
-    draw_uniforms, test_uniforms = uniforms[:num_draw], uniforms[num_draw:]
-    passed = test_uniforms * (masses + 1 - shares) < masses
-    index = jnp.arange(length + 1)
-    passed &= (index > 0) & (index <= num_valid)
-    num_accepted = jnp.where(passed, index, 0).max().astype(jnp.int32)
-    weights = residuals[num_accepted]
-    weights = jnp.where(weights.sum() > 0, weights, target_probs[num_accepted])
-    token = sampling.draw(draw_uniforms, weights)
-    tokens = jnp.append(tree.tokens, 0)
-    return base.Outcome(
-      path=jnp.arange(length, dtype=jnp.int32),
-      num_accepted=num_accepted,
-      tokens=tokens.at[num_accepted].set(token),
-    )
-
-  return verify
+  return _verify
 
 
-def _draft_probs(tree, vocab_size):
-  """`[L + 1, V]` the drafter's distributions; 0 behind the last."""
-  probs = tree.probs
-  if probs is None:
-    probs = jax.nn.one_hot(tree.tokens, vocab_size)
-  return jnp.concatenate([probs, jnp.zeros((1, vocab_size))])
+class _Path(NamedTuple):
+  """A path down from the root; behind the first invalid node, junk."""
+
+  nodes: jax.Array  # [D] int32
+  tokens: jax.Array  # [D] int32
+  valid: jax.Array  # [D] bool
+  probs: jax.Array  # [D, V], what each token was proposed from
 
 
-def _shares(tokens, drafts, targets):
-  """`[L + 1]` p_0 to p_L."""
+def _verify(
+  key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
+) -> base.Outcome:
+  topology, size = tree.topology, target_probs.shape[-1]
+  length, num_draw = topology.depth, sampling.num_uniforms(size)
+  key, path_key = jax.random.split(key)
+  if isinstance(topology, trees.Topology) and topology.width <= 1:
+    path, targets = _chain(tree, size), target_probs
+  else:
+    path = _choose(path_key, tree, target_probs)
+    targets = target_probs[jnp.append(0, path.nodes + 1)]
+  uniforms = jax.random.uniform(key, (length + 1 + num_draw,))
+  # The draw comes first: it is the same whatever was not drafted.
+  draw_uniforms, test_uniforms = uniforms[:num_draw], uniforms[num_draw:]
+  num_accepted, weights = _judge(test_uniforms, path, targets)
+  token = sampling.draw(draw_uniforms, weights)
+  tokens = jnp.append(path.tokens, 0)
+  return base.Outcome(
+    path=path.nodes,
+    num_accepted=num_accepted,
+    tokens=tokens.at[num_accepted].set(token),
+  )
+
+
+def _judge(uniforms, path, targets):
+  """Returns how much of a path is kept, and `[V]` what the next token has."""
+  index = jnp.arange(targets.shape[0])
+  num_valid = jnp.cumprod(path.valid).sum()
+  shares = _shares(path, targets)
+  drafts = jnp.pad(path.probs, [(0, 1), (0, 0)])
+  ends = (index == num_valid)[:, None]
+  # Behind the last draft nothing is subtracted: the bonus token.
+  residuals = jnp.where(
+    ends, targets, jnp.maximum(shares[:, None] * targets - drafts, 0.0)
+  )
+  masses = jnp.where(ends[:, 0], shares, residuals.sum(axis=1))
+  passed = uniforms * (masses + 1 - shares) < masses
+  passed &= (index > 0) & (index <= num_valid)
+  num_accepted = jnp.where(passed, index, 0).max().astype(jnp.int32)
+  weights = residuals[num_accepted]
+  return num_accepted, jnp.where(
+    weights.sum() > 0, weights, targets[num_accepted]
+  )
+
+
+def _shares(path, targets):
+  """`[D + 1]` p_0 to p_D."""
 
   def step(share, ratio):
     share = jnp.minimum(share * ratio, 1.0)
     return share, share
 
-  index = jnp.arange(tokens.shape[0])
-  ratios = targets[index, tokens] / drafts[index, tokens]
+  index = np.arange(path.tokens.shape[0])
+  at = index, path.tokens
+  ratios = targets[at] / path.probs[at]
   return jnp.append(1.0, jax.lax.scan(step, jnp.float32(1), ratios)[1])
+
+
+def _chain(tree, size):
+  """The only path that there is."""
+  probs = tree.probs
+  if probs is None:
+    probs = jax.nn.one_hot(tree.tokens, size)
+  nodes = jnp.arange(tree.topology.num_nodes, dtype=jnp.int32)
+  return _Path(nodes, tree.tokens, tree.valid, probs)
+
+
+class _Level(NamedTuple):
+  """Where the choice of a path stands."""
+
+  here: jax.Array  # [N + 2] bool, entries that spell the tokens so far
+  at: jax.Array  # [] one of them
+
+
+def _choose(key, tree, target_probs):
+  """The path of highest priorities, of a tree."""
+  num, depth = tree.topology.num_nodes, tree.topology.depth
+  width = tree.topology.width
+  shape = depth, proposals.NUM_UNIFORMS * width
+  start = _Level(
+    here=jnp.zeros(num + 2, bool).at[0].set(True),
+    at=jnp.int32(0),
+  )
+  levels = jnp.asarray(tree.topology.level_table)[:-1]
+  uniforms = jax.random.uniform(key, shape)
+  step = functools.partial(_choose_one, tree, target_probs)
+  return jax.lax.scan(step, start, (levels, uniforms))[1]
+
+
+def _choose_one(tree, target_probs, level, inputs):
+  """One level: of those that agree with what was chosen before."""
+  nodes, uniforms = inputs  # Node `N` is the one that is not there.
+  parents = jnp.append(jnp.asarray(tree.topology.parents, jnp.int32), -1)
+  candidates = jnp.append(tree.tokens, 0)[nodes]
+  active = jnp.append(tree.valid, False)[nodes] & level.here[parents[nodes] + 1]
+  target = target_probs[level.at]
+  if tree.probs is None:
+    proposal = _propose_chosen(uniforms, candidates, active, target)
+  else:
+    probs = tree.probs[nodes[jnp.argmax(active)]]
+    proposal = proposals.propose(uniforms, candidates, active, probs, target)
+  token = candidates[proposal.place]
+  agree = active & (candidates == token)
+  node = nodes[proposal.place]
+  here = jnp.zeros_like(level.here).at[nodes + 1].set(agree)
+  path = _Path(node, token, agree.any(), proposal.probs)
+  return _Level(here, node + 1), path
+
+
+def _propose_chosen(uniforms, candidates, active, target):
+  """Of tokens that are different, one as often as the target has it."""
+  mass = jnp.where(active, target[candidates], 0.0)
+  # Where the target has none of them, none is kept, whichever is proposed.
+  mass = jnp.where(mass.sum() > 0, mass, active.astype(mass.dtype))
+  index = sampling.draw(uniforms[: sampling.num_uniforms(mass.shape[0])], mass)
+  total = jnp.where(active.any(), mass.sum(), 1.0)
+  probs = jnp.zeros_like(target).at[candidates].add(mass / total)
+  return proposals.Proposal(index, probs)

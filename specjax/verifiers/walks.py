@@ -63,12 +63,22 @@ def ensemble() -> base.Verifier:
   return tree_walk('multiround', own_probs=True)
 
 
+@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
+def distinct() -> base.Verifier:
+  """Builds the tree walk for siblings that are drawn without replacement.
+
+  By `couplings.kseq_distinct`, which tests repeated draws for nothing.
+  """
+  return TreeWalk(couplings.kseq_distinct, own_probs=True, distinct=True)
+
+
 @dataclasses.dataclass(frozen=True)
 class TreeWalk:
   """A verifier, see `tree_walk`."""
 
   coupling: base.Coupling
   own_probs: bool
+  distinct: bool = False
 
   def __call__(
     self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array

@@ -16,6 +16,7 @@ from experiments.common import prompts
 from experiments.common import results
 from experiments.common import ways
 from experiments.common import workdirs
+from specjax import bandits
 from specjax import base
 from specjax import drafters
 from specjax import families
@@ -258,6 +259,22 @@ def test_ways_have_labels_and_columns_that_tell_them_apart(folder):
   assert [len(way.arms) for way in made[-2:]] == [2, 2]
   settings = [json.dumps(way.settings) for way in made]
   assert len(set(settings)) == len(made)
+
+
+def test_arms_that_differ_in_depth_alone_share_what_is_learnt(folder):
+  """Of one drafter, verified token by token: a chain, and a deeper one."""
+  arms = ('none', 'small:2', 'small:4', 'small:4/block', 'small:2x2/kseq')
+  arms = (*arms, 'small:2x3/kseq', 'small:2.1/kseq', 'medium:2')
+  config = _config(folder, ways=({'bandit': 'goodput'},), arms=arms)
+  family = prompts.load_family(config)
+  (way,) = ways.parse_all(config, list(family.drafters))
+  told = {'costs': [1.0] * 8, 'depths': [0, 2, 4, 4, 2, 3, 2, 2]}
+  built = ways.build(way, family, 32, lambda _: told).decoder
+  assert built.round_fn.bandit == bandits.BANDITS['goodput'](
+    8, **told, kinds=(0, 1, 1, 2, 3, 3, 3, 4)
+  )._replace(init=tuple)
+  with pytest.raises(ValueError, match='goodput needs costs, which is not set'):
+    ways.build(way, family, 32)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,28 @@ def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_prompt_that_is_too_long_is_reported_and_the_rest_decoded(
+  tmp_path, capsys
+):
+  """And who starts again goes on behind what is logged."""
+  path = tmp_path / 'mine.jsonl'
+  prompts = ['a b', 'c ' * 90, 'what is it?', 'd', 'e f']
+  path.write_text(''.join(json.dumps({'prompt': p}) + '\n' for p in prompts))
+  fields = {'prompts_file': str(path), 'max_new_tokens': 6, 'max_length': 48}
+  config = _load('decode', **fields, batch_size=2)
+  rows = _rows(config, tmp_path / 'run')
+  said = capsys.readouterr().out
+  assert len(rows) == 4 and 'Prompt 1 is left out: it has' in said
+  logged = tmp_path / 'run' / 'records.jsonl'
+  lines = logged.read_text().splitlines(keepends=True)
+  logged.write_text(''.join(lines[:2]))
+  assert _rows(config, tmp_path / 'run') == rows
+  assert '2 of 4 are done already' in capsys.readouterr().out
+  with pytest.raises(ValueError, match='max_length=8 is too small for all'):
+    main.run(_load('decode', **fields | {'max_length': 8}), tmp_path / 'none')
+
+
+@pytest.mark.slow
 def test_one_workdir_takes_every_arm_and_bandit(tmp_path, capsys):
   for fields in (
     {'arms': ('medium:2x2/kseq',)},

@@ -398,7 +398,7 @@ def test_columns_say_what_is_drafted(name):
       [1.376, 1.403, 1.353, 1.403, 1.288, 1.330, 1.353, 1.403, 1.292, 1.379],
     ),
     ('speed', 4, [1.246, 1.365]),
-    ('prefix_trees', 0, [1.0] * 6),
+    ('prefix_trees', 0, [1.0] * 9),
   ],
 )
 def test_the_papers_numbers_have_ways_beside_them(name, num_rows, ratios):
@@ -410,9 +410,8 @@ def test_the_papers_numbers_have_ways_beside_them(name, num_rows, ratios):
   beside = paper.beside(rows, config.paper)
   assert sum('paper' in row for row in beside) == num_rows
   claims = paper.claims(rows, config.paper)
-  np.testing.assert_allclose(
-    [claim['paper'] for claim in claims], ratios, atol=1e-3
-  )
+  theirs = [claim['paper'] for claim in claims if claim['paper'] is not None]
+  np.testing.assert_allclose(theirs, ratios, atol=1e-3)
 
 
 def test_the_papers_latencies_have_cases_beside_them():

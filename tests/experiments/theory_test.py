@@ -606,6 +606,8 @@ def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
     ('pareto', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),
     ('pareto', {'positions': (50,)}, r'positions must lie in \[0, 49\]'),
     ('pareto', {'runs': 0}, 'runs must be >= 1'),
+    ('chains', {'num_models': 1}, 'num_models must be >= 2, got 1'),
+    ('chains', {'overlap': 1.5}, r'overlap must lie in \[0, 1\], got 1.5'),
     ('batch_improvement', {'max_drafts': 0}, 'max_drafts'),
     ('batch_improvement', {'bernoulli_drafts': (1.4,)}, r'lie in \[0, 1\]'),
     ('batch_improvement', {'bernoulli_target': 1.5}, 'bernoulli_target'),

@@ -7,6 +7,7 @@ _PEER = {'batch_size': 1, 'ways': ('none', 'medium:2')}
 
 VARIANTS = {
   'benchmark/heads': ('',),
+  'benchmark/refill': ('mini', 'smollm2'),
   'benchmark/rounds': ('mini', 'smollm2', 'heads'),
   'benchmark/smollm2': (None, 'medium:2'),
 }
@@ -20,6 +21,14 @@ CHANGES = {
     'ways': ('none', 'feature_head(eagle):2', 'medusa(medusa):2'),
   },
   'benchmark/peer': _PEER,
+  'benchmark/refill': {
+    'ways': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
+    'arms': ('none', 'medium:2', 'medium:4'),
+    'cost_rounds': 2,
+    'cost_repeats': 1,
+    'sweep': {'batch_size': (2,)},
+    'repeats': 2,
+  },
   'benchmark/rounds': _ONE
   | {'arms': ('medium:2', 'none'), 'sweep': {'batch_size': (2,)}},
   'benchmark/trees': {

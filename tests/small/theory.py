@@ -13,6 +13,13 @@ VARIANTS = {
 }
 CHANGES = {
   'theory/all': small.SUITE,
+  'theory/chains': {
+    'vocab_size': 2,
+    'length': 2,
+    'max_chains': 2,
+    'max_best_chains': 1,
+    'num_models': 2,
+  },
   'theory/diagnose': {'ways': ('small:2/maximal',)},
   'theory/ledger': {'ways': ('small:2/maximal',), 'epsilons': (0.1, 0.4)},
   'theory/pareto': {'epsilons': (0.1,), 'positions': (1,)},

@@ -50,5 +50,5 @@ def test_others_are_refused_in_a_sentence(verifier, topology):
 
 
 def test_a_topology_that_is_refused_is_not_passed_over():
-  with pytest.raises(ValueError, match='needs a chain'):
-    testing.check_lossless('block', [trees.prefix_tree((2, 2))])
+  with pytest.raises(ValueError, match='needs chains'):
+    testing.check_lossless('batch', [trees.prefix_tree((2, 2))])

@@ -20,6 +20,7 @@ from specjax import base
 from specjax import trees
 from specjax.testing import rounds
 from specjax.transport import division
+from specjax.transport import priorities
 from tests import parts
 
 ROOT, Case = rounds.ROOT, rounds.Case
@@ -272,6 +273,95 @@ def walk_cells(case, axes=maximal_axes, counts=(1,)):
     level_cells(case, axes, depth, counts)
     for depth in range(case.topology.depth + 1)
   ]
+  return _product(levels)
+
+
+# Cells of each draft's own. Where the candidates are known, uniforms have few
+# breakpoints: those of the contexts in which they are looked at.
+
+
+_plan = jax.jit(priorities.plan)
+
+
+def priority_axes(draft, target, tokens, places, width):
+  """Breakpoints of each candidate's atom, partner and swap, by uniform.
+
+  Returns:
+    They, and `[V]` what the candidate of highest priority is distributed as.
+  """
+  plan = jax.device_get(_plan(draft, target, len(tokens)))
+  wins, wanted, lacking, exceeding = map(np.float64, plan[2:])
+  breaks = {}
+  for token, place in zip(tokens, places):
+    partners, swaps = [], []
+    for atom in {int(plan.atom[token]), int(plan.next(plan.atom[token]))}:
+      short = wanted[atom] - wins[atom]
+      own, other = (lacking, exceeding) if short > 0 else (exceeding, lacking)
+      low = own[atom - 1] if atom else 0.0
+      distances = np.abs(wins - wins[atom])
+      if own[atom] > low:
+        partners.extend((other - low) / (own[atom] - low))
+        swaps.extend(abs(short) / distances[distances > 0])
+    breaks[place] = [plan.fraction[token]]
+    breaks[width + place] = partners
+    breaks[2 * width + place] = swaps
+  return breaks, np.float64(plan.distribution(draft))
+
+
+def contexts(case, tokens):
+  """Yields `(depth, token before, active nodes)` of all steps of a walk."""
+  parents = np.array(case.topology.parents)
+  steps = [(ROOT, [-1])]
+  for depth in range(case.topology.depth + 1):
+    longer = []
+    for context, here in steps:
+      of_level = case.topology.depths == depth + 1
+      nodes = np.flatnonzero(of_level & case.is_valid & np.isin(parents, here))
+      yield depth, context, nodes
+      for token in np.unique(tokens[nodes]):
+        longer.append((token, nodes[tokens[nodes] == token]))
+    steps = longer
+
+
+def own_cells(case, own, num_uniforms, num_levels):
+  """`[n, C, levels, U, 2]` uniforms of each draft, and `[n, C]` volumes.
+
+  Args:
+    case: what is verified.
+    own: `(draft, target, tokens, places, width)` to breakpoints by uniform, of
+      the active candidates of a level.
+    num_uniforms: `U`, of each level.
+    num_levels: from the root on, that have uniforms.
+  """
+  levels = [*map(list, case.topology.levels), []]
+  width = max(map(len, levels))
+  found = []
+  for tokens in case.drafts:
+    axes = [[[] for _ in range(num_uniforms)] for _ in range(num_levels)]
+    for depth, context, nodes in contexts(case, tokens):
+      if depth < num_levels:
+        pair = case.draft[context], case.target[context]
+        places = [levels[depth].index(node) for node in nodes]
+        breaks = own(*pair, tokens[nodes], places, width)
+        for uniform, more in breaks.items():
+          axes[depth][uniform].extend(more)
+    found.append(_product([cells(each) for each in axes]))
+  return tuple(padded(part) for part in zip(*found))
+
+
+def padded(arrays):
+  """Stacks arrays of different lengths; behind their ends there is 0."""
+  most = max(map(len, arrays))
+  return np.stack(
+    [
+      np.pad(each, [(0, most - len(each))] + [(0, 0)] * (each.ndim - 1))
+      for each in arrays
+    ]
+  )
+
+
+def _product(levels):
+  """Of the cells of independent levels."""
   index = np.indices([len(volumes) for _, volumes in levels])
   index = index.reshape(len(levels), -1)
   points = [points[at] for (points, _), at in zip(levels, index)]

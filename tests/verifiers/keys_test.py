@@ -68,6 +68,8 @@ def p_value(verifier, name, size=1000000):
   ('verifier', 'name'),
   [
     ('block', 'chain'),
+    ('block', 'chains'),
+    ('block', 'prefix tree'),
     ('batch', 'chains'),
     ('maximal', 'chains'),
     ('kseq', 'chains'),

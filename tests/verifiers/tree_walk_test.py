@@ -13,7 +13,6 @@ from specjax import transport
 from specjax import trees
 from specjax import verifiers
 from specjax.transport import division
-from specjax.transport import priorities
 from tests import parts
 from tests.verifiers import exact
 
@@ -145,80 +144,23 @@ def undivided_own(draft, target, tokens, places, width):
   return {0: draw} | {1 + place: [test] for place, test in zip(places, tests)}
 
 
-plan_of = jax.jit(priorities.plan)
-
-
 def otm_own(draft, target, tokens, places, width):
-  """Of accepting, of the draw, and of each candidate's atom, partner, swap."""
+  """Of accepting, of the draw, and of each candidate's priority."""
   if not len(tokens):
     return {1: exact.cumulative(target)}
-  plan = jax.device_get(plan_of(draft, target, len(tokens)))
-  proposal = np.float64(plan.distribution(draft))
-  breaks = {
+  breaks, proposal = exact.priority_axes(draft, target, tokens, places, width)
+  return {
     0: target[tokens] / proposal[tokens],
     1: exact.cumulative(target - proposal),
+    **{2 + uniform: each for uniform, each in breaks.items()},
   }
-  wins, wanted, lacking, exceeding = map(np.float64, plan[2:])
-  for token, place in zip(tokens, places):
-    partners, swaps = [], []
-    for atom in {int(plan.atom[token]), int(plan.next(plan.atom[token]))}:
-      short = wanted[atom] - wins[atom]
-      own, other = (lacking, exceeding) if short > 0 else (exceeding, lacking)
-      low = own[atom - 1] if atom else 0.0
-      distances = np.abs(wins - wins[atom])
-      if own[atom] > low:
-        partners.extend((other - low) / (own[atom] - low))
-        swaps.extend(abs(short) / distances[distances > 0])
-    breaks[2 + place] = [plan.fraction[token]]
-    breaks[2 + width + place] = partners
-    breaks[2 + 2 * width + place] = swaps
-  return breaks
-
-
-def contexts(case, tokens):
-  """Yields `(depth, token before, active nodes)` of all steps of a walk."""
-  parents = np.array(case.topology.parents)
-  steps = [(exact.ROOT, [-1])]
-  for depth in range(case.topology.depth + 1):
-    longer = []
-    for context, here in steps:
-      of_level = case.topology.depths == depth + 1
-      nodes = np.flatnonzero(of_level & case.is_valid & np.isin(parents, here))
-      yield depth, context, nodes
-      for token in np.unique(tokens[nodes]):
-        longer.append((token, nodes[tokens[nodes] == token]))
-    steps = longer
 
 
 def own_cells(case, own):
   """`[n, C, D + 1, U, 2]` uniforms of each draft, and `[n, C]` volumes."""
-  levels = [*map(list, case.topology.levels), []]
-  width = max(map(len, levels))
+  width = max(map(len, case.topology.levels))
   size = 2 + 3 * width if own is otm_own else 1 + width
-  found = []
-  for tokens in case.drafts:
-    axes = [[[] for _ in range(size)] for _ in levels]
-    for depth, context, nodes in contexts(case, tokens):
-      pair = case.draft[context], case.target[context]
-      places = [levels[depth].index(node) for node in nodes]
-      breaks = own(*pair, tokens[nodes], places, width)
-      for uniform, more in breaks.items():
-        axes[depth][uniform].extend(more)
-    found.append(product([exact.cells(each) for each in axes]))
-  most = max(len(volumes) for _, volumes in found)
-  pad = lambda rows: np.pad(
-    rows, [(0, most - len(rows))] + [(0, 0)] * (rows.ndim - 1)
-  )
-  return tuple(np.stack([pad(each) for each in part]) for part in zip(*found))
-
-
-def product(levels):
-  """Of the cells of independent levels."""
-  index = np.indices([len(volumes) for _, volumes in levels])
-  index = index.reshape(len(levels), -1)
-  points = [points[at] for (points, _), at in zip(levels, index)]
-  volumes = [volumes[at] for (_, volumes), at in zip(levels, index)]
-  return np.stack(points, 1), np.prod(volumes, axis=0)
+  return exact.own_cells(case, own, size, case.topology.depth + 1)
 
 
 OWN = {'kseq': kseq_own, 'multiround': multiround_own, 'otm': otm_own}

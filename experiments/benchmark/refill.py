@@ -1,0 +1,141 @@
+"""Rows that are refilled against padded batches, with each way to decode.
+
+The same prompts in the same order, whose answers may be of different lengths.
+Of padded batches, the next one begins where the last row of this one is done.
+"""
+
+import itertools
+
+import jax
+import numpy as np
+
+from experiments.common import configs
+from experiments.common import costs
+from experiments.common import log
+from experiments.common import measure
+from experiments.common import plots
+from experiments.common import prompts as prompts_lib
+from experiments.common import ways as ways_lib
+from specjax import checks
+
+
+def run(config, workdir):
+  """Returns a row for each way; the first one is the baseline."""
+  configs.check_counts(config, ('repeats',), 2)
+  checks.check_range('shortest', config.shortest, 1, config.max_new_tokens)
+  family = prompts_lib.load_family(config)
+  ways = ways_lib.parse_all(config, list(family.drafters))
+  jobs = prompts_lib.build(config, family)[0].jobs
+  prompts = [
+    job.turns[0] for job in sorted(jobs, key=lambda job: job.number)
+  ]  # As they came, and not by their lengths.
+  rng = np.random.default_rng(config.seed)
+  news = rng.integers(
+    config.shortest, config.max_new_tokens + 1, size=len(prompts)
+  )
+  names = 'family', 'batch_size', 'shortest', 'max_new_tokens', 'max_length'
+  unit = {
+    'ways': [way.settings for way in ways],
+    'prompts': [len(prompt) for prompt in prompts],
+    **{name: config[name] for name in (*names, 'repeats', 'seed')},
+  }
+
+  def compute(unit):
+    table = costs.of(config, workdir, family, prompts)
+    decoders = [
+      ways_lib.build(way, family, config.max_length, table).decoder
+      for way in ways
+    ]
+    size, repeats = config.batch_size, config.repeats
+    return {'rows': _compare(decoders, prompts, news.tolist(), size, repeats)}
+
+  (outcome,) = log.resume(workdir, [unit], compute, 'comparison')
+  jax.clear_caches()  # Many programs have more memory maps than Linux allows.
+  return [
+    {'batch_size': config.batch_size, 'way': way.label} | row
+    for way, row in zip(ways, outcome['rows'])
+  ]
+
+
+def _compare(decoders, prompts, news, size, repeats):
+  """A row for each decoder; all take turns."""
+  sides = list(itertools.product(decoders, (_padded, _refilled)))
+  results = [side(decoder, prompts, news, size) for decoder, side in sides]
+  play = lambda decoder, side: (
+    lambda: _nothing(side(decoder, prompts, news, size))
+  )
+  runs = [lambda each=play(*each): each for each in sides]
+  seconds = measure.in_turns(runs, repeats, f'batch size {size}', warm_up=False)
+  tokens = np.array([sum(len(each.tokens) for each in own) for own in results])
+  rates = tokens / seconds  # [repeats, sides]
+  padded, refilled = rates[:, ::2], rates[:, 1::2]
+  rows = []
+  for i in range(len(decoders)):
+    over_padded, over_plain = (
+      refilled[:, i] / other for other in (padded[:, i], refilled[:, 0])
+    )
+    own = results[2 * i : 2 * i + 2]
+    pulls = sum(result.pulls for result in own[1])
+    rows.append(
+      {
+        'tokens': int(tokens[2 * i + 1]),
+        'differ': sum(a.tokens != b.tokens for a, b in zip(*own)),
+        'block_efficiency': float(tokens[2 * i + 1] / pulls.sum()),
+        'padded': float(np.median(padded[:, i])),
+        'refilled': float(np.median(refilled[:, i])),
+        **_mean('over_padded', over_padded),
+        **_mean('over_plain', over_plain),
+        'pulls': ' '.join(f'{share:.2f}' for share in pulls / pulls.sum()),
+      }
+    )
+  return rows
+
+
+def _mean(name, values):
+  error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+  return {name: float(values.mean()), f'{name}_error': float(error)}
+
+
+def _nothing(results):
+  """What a clock waits for: results are there, on the host."""
+  del results
+
+
+def _padded(decoder, prompts, news, size):
+  """Batch after batch; the last one is filled with what asks for nothing."""
+  results = []
+  for first in range(0, len(prompts), size):
+    own, room = prompts[first : first + size], news[first : first + size]
+    missing = size - len(own)
+    ids = np.arange(first, first + size)
+    batch = decoder.decode(
+      [*own, *[own[-1]] * missing], [*room, *[0] * missing], request_ids=ids
+    )
+    results += batch[: len(own)]
+  return results
+
+
+def _refilled(decoder, prompts, news, size):
+  return list(decoder.decode_many(prompts, news, batch_size=size))
+
+
+def figures(rows):
+  """Draws what refilling is worth, by batch size."""
+  return {
+    'refill': plots.lines(
+      rows,
+      'batch_size',
+      'over_padded',
+      'way',
+      error='over_padded_error',
+      ylabel='tokens a second, refilled over padded',
+    ),
+    'over_plain': plots.lines(
+      rows,
+      'batch_size',
+      'over_plain',
+      'way',
+      error='over_plain_error',
+      ylabel='tokens a second over plain decoding, both refilled',
+    ),
+  }

@@ -1,0 +1,75 @@
+"""What rules accept of several chains, exactly, and what any rule could.
+
+On Markov models whose rows are drawn at random; means over the models.
+"""
+
+import itertools
+
+import numpy as np
+
+from experiments.common import configs
+from experiments.common import log
+from experiments.common import plots
+from specjax import checks
+from specjax import theory
+
+# The name of the linear program, in the place of a rule's.
+BEST = 'any (linear program)'
+
+
+def run(config, workdir):
+  """Returns a row for each rule and number of chains."""
+  counts = 'vocab_size', 'length', 'max_chains', 'max_best_chains'
+  configs.check_counts(config, counts)
+  configs.check_counts(config, ('num_models',), 2)
+  checks.check_range('overlap', config.overlap, 0, 1)
+  names = 'vocab_size', 'length', 'overlap', 'seed'
+  shared = {name: config[name] for name in names}
+  cases = [
+    {'rule': rule, 'num_chains': num}
+    for rule, most in (
+      *((rule, config.max_chains) for rule in theory.RULES),
+      (BEST, config.max_best_chains),
+    )
+    for num in range(1, most + 1)
+  ]
+  models = range(config.num_models)
+  units = [
+    case | {'model': model} | shared
+    for case, model in itertools.product(cases, models)
+  ]
+  outcomes = log.resume(workdir, units, _accepted, 'rules')
+  accepted = np.array([outcome['accepted'] for outcome in outcomes])
+  found = 1 + accepted.reshape(len(cases), len(models))
+  errors = found.std(axis=1, ddof=1) / np.sqrt(len(models))
+  return [
+    case | {'block_efficiency': mean, 'standard_error': error}
+    for case, mean, error in zip(
+      cases, found.mean(axis=1).tolist(), errors.tolist()
+    )
+  ]
+
+
+def _accepted(unit):
+  """The mean over all contexts, of one pair of models."""
+  size, share = unit['vocab_size'], unit['overlap']
+  rng = np.random.default_rng((unit['seed'], unit['model']))
+  target, other = rng.dirichlet(np.ones(size), size=(2, size))
+  draft = share * target + (1 - share) * other
+  args = target, draft, unit['num_chains'], unit['length']
+  if unit['rule'] == BEST:
+    each = [theory.best_accepted(*args, start) for start in range(size)]
+  else:
+    each = [
+      theory.acceptance_by_depth(*args, unit['rule'], start).sum()
+      for start in range(size)
+    ]
+  return {'accepted': float(np.mean(each))}
+
+
+def figures(rows):
+  """Draws block efficiency by the number of chains."""
+  drawn = plots.lines(
+    rows, 'num_chains', 'block_efficiency', 'rule', xlabel='chains'
+  )
+  return {'chains': drawn}

@@ -1,0 +1,102 @@
+"""Tokens a second, from how often each level of a tree is accepted.
+
+Liu et al. (2024), "Optimizing Speculative Decoding for Serving Large Language
+Models Using Goodput" (SmartSpec), choose the draft length by such a model. What
+is not known yet is believed here, as by Thompson sampling.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import checks
+from specjax import registry
+
+
+class _Levels(NamedTuple):
+  """Sums over rounds and rows, of each kind of arms and each level."""
+
+  passed: jax.Array  # [G, D] float32, it was accepted
+  failed: jax.Array  # [G, D] float32, it was reached, and was not
+
+
+@registry.component(
+  example={'num_arms': 3, 'costs': (1.0, 1.2, 1.6), 'depths': (0, 2, 4)}
+)
+def goodput(
+  num_arms: int,
+  costs: Sequence[float],
+  depths: Sequence[int],
+  kinds: Sequence[int] | None = None,
+  *,
+  discount: float = 1.0,
+) -> base.Bandit:
+  """Builds the bandit that plays the arm of the most tokens a second.
+
+  Arm `a` emits `1 + p_1 + p_1 p_2 + ...` tokens a round, up to its depth, where
+  `p_i` is the chance that level `i` is accepted where the levels above are;
+  over its cost, that is its goodput. Each `p_i` is drawn from a beta belief.
+
+  A round shows more than its own arm: of trees of one kind, all learn from the
+  levels that they share. Plain decoding, of depth 0, needs no trial.
+
+  It learns from the extra `levels` of rounds, not from rewards.
+
+  Args:
+    num_arms: `A`, at least 1.
+    costs: `[A]` seconds of a round of each arm, at the batch size in use.
+    depths: `[A]` depth of each arm's tree.
+    kinds: `[A]` numbers from 0, equal for arms that share what they learn:
+      those of one drafter, verified token by token, whose trees differ in their
+      depths alone. By default, all do.
+    discount: in (0, 1], by which what was seen counts less after each round.
+
+  Raises:
+    ValueError: an argument is out of range, or not of so many arms.
+  """
+  checks.check_range('discount', discount, 1e-6, 1)
+  kinds = (0,) * num_arms if kinds is None else kinds
+  seconds, depth, kind = _checked(num_arms, costs, depths, kinds)
+  size = int(kind.max()) + 1, int(depth.max())
+  there = np.arange(size[1]) < depth[:, None]
+
+  def select(key, state):
+    chances = jax.random.beta(key, 1 + state.passed, 1 + state.failed)
+    reached = jnp.cumprod(chances, axis=1)[kind]
+    tokens = 1 + jnp.where(there, reached, 0.0).sum(axis=1)
+    rates = tokens / jnp.asarray(seconds / seconds.max(), jnp.float32)
+    return jnp.argmax(rates).astype(jnp.int32)
+
+  def update(state, arm, reward, /, *, levels=None, **extra):
+    del reward, extra
+    if levels is None:
+      return state
+    own = (jnp.arange(size[0]) == jnp.asarray(kind)[arm])[:, None]
+    seen = _Levels(levels.accepted, levels.reached - levels.accepted)
+    add = lambda old, new: discount * old + jnp.where(own, new[None], 0.0)
+    return jax.tree.map(add, state, seen)
+
+  init = lambda: _Levels(jnp.zeros(size), jnp.zeros(size))
+  # Rewards show no levels.
+  update_all = lambda state, rewards: state
+  return base.Bandit(num_arms, init, select, update, update_all)
+
+
+def _checked(num_arms, *given):
+  """Costs, depths and kinds as arrays `[A]`."""
+  checks.check_range('num_arms', num_arms, 1)
+  costs, depths, kinds = map(np.asarray, given)
+  if not costs.shape == depths.shape == kinds.shape == (num_arms,):
+    raise ValueError(
+      f'costs, depths and kinds must have an entry for each of {num_arms} '
+      f'arms, got {costs.size}, {depths.size} and {kinds.size}.'
+    )
+  if not (costs > 0).all() or not np.isfinite(costs).all():
+    raise ValueError(f'costs must be > 0 and finite, got {costs}.')
+  checks.check_range('depths', depths, 0)
+  checks.check_range('kinds', kinds, 0)
+  return costs, depths, kinds

@@ -1,0 +1,211 @@
+"""A queue of prompts in one loop: who is done makes room for who waits.
+
+The rows of a batch end at different times. Here a row that is done writes its
+result out, and the next prompt of the queue is read in its place, alone,
+between two rounds. A row of a state is a value like any other: what is read is
+a state of one row, which is written over what was there.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax.decoding import reading
+from specjax.decoding import round as round_lib
+from specjax.decoding import state as state_lib
+
+# Programs that read one prompt are each so many times wider than the last: few,
+# since each is compiled.
+_STEP = 4
+
+
+class Finished(NamedTuple):
+  """What rows had when they were done, in the place of each prompt."""
+
+  tokens: jax.Array  # [R, S] int32
+  lengths: jax.Array  # [R] int32
+  counters: state_lib.Counters  # [R, ...]
+  flags: base.Flags  # [R]
+
+
+class Batch(NamedTuple):
+  """Rows at work, and whose they are."""
+
+  state: state_lib.DecodeState
+  places: jax.Array  # [B] int32, of its prompt in `Finished`; -1 for none
+
+
+class _Carry(NamedTuple):
+  """What goes from round to round."""
+
+  batch: Batch
+  next: jax.Array  # [] int32, the next prompt of the queue
+  finished: Finished
+
+
+@functools.partial(jax.jit, static_argnames='setup')
+def begin(
+  setup: reading.Setup,
+  params: state_lib.Params,
+  ids: jax.Array,
+  seed: jax.Array,
+  stop_tokens: jax.Array,
+  bandit_state: base.BanditState,
+) -> Batch:
+  """Returns rows that have nothing to do.
+
+  Args:
+    setup: of the decoder.
+    params: of all models.
+    ids: `[B]` uint32, of which the first is what a bandit of the batch goes by.
+    seed: as of `reading.read`.
+    stop_tokens: likewise.
+    bandit_state: likewise.
+  """
+  nothing = jnp.zeros((len(ids), 1), jnp.int32)
+  one = jnp.ones(len(ids), jnp.int32)
+  state = reading.read(
+    setup._replace(warm_start=None),  # There is nothing to learn from.
+    params,
+    reading.Prompts(nothing, one, one, ids),
+    seed,
+    stop_tokens,
+    bandit_state,
+  )
+  return Batch(state, jnp.full(len(ids), -1, jnp.int32))
+
+
+@functools.partial(jax.jit, static_argnames='setup', donate_argnames='batch')
+def play(
+  setup: reading.Setup,
+  params: state_lib.Params,
+  batch: Batch,
+  queue: reading.Prompts,
+  num: jax.Array,
+  is_last: jax.Array,
+  seed: jax.Array,
+  bandit_state: base.BanditState | None = None,
+) -> tuple[Batch, Finished]:
+  """Plays rounds until a queue is empty, in one `lax.while_loop`.
+
+  Args:
+    setup: of the decoder.
+    params: of all models.
+    batch: from `begin`, or from here with the queue before; donated.
+    queue: prompts `[Q, T]`.
+    num: `[]` int32 how many there are; those behind them are junk.
+    is_last: `[]` bool whether no other queue comes: all rows are played to the
+      end. Otherwise, as soon as a row has nothing to do, it is time for it.
+    seed: as of `reading.read`.
+    bandit_state: what the bandit of each prompt begins with, with an axis of
+      one row in front; None for a bandit of the batch, which goes on.
+
+  Returns:
+    The rows, and what was finished: of the queue's prompt `i` in place `i`, and
+    of one that row `b` had before in place `Q + b`. `Batch.places` says which
+    of them are not finished yet.
+  """
+  size, num_rows = len(queue.lengths), len(batch.places)
+  rows = size + np.arange(num_rows, dtype=np.int32)
+  batch = batch._replace(places=jnp.where(batch.places < 0, -1, rows))
+  start = _Carry(batch, jnp.int32(0), _nothing(batch.state, size + num_rows))
+  read = functools.partial(_read_one, setup, params, queue, seed, bandit_state)
+  fill = functools.partial(_fill, setup.plan, read, num)
+
+  def goes_on(carry):
+    done = carry.batch.state.done
+    works = jnp.where(is_last, ~done.all(), ~done.any())
+    return (carry.next < num) | works
+
+  def step(carry):
+    carry = fill(_write_out(carry))
+    state, _ = setup.plan(params, carry.batch.state)
+    return carry._replace(batch=carry.batch._replace(state=state))
+
+  end = _write_out(jax.lax.while_loop(goes_on, step, start))
+  return end.batch, end.finished
+
+
+def of_rows(state: state_lib.DecodeState) -> Finished:
+  """Returns what is kept of rows."""
+  return Finished(state.tokens, state.lengths, state.counters, state.flags)
+
+
+def _nothing(state, num):
+  """Room for the results of so many prompts."""
+  return jax.tree.map(
+    lambda leaf: jnp.zeros((num, *leaf.shape[1:]), leaf.dtype), of_rows(state)
+  )
+
+
+def _write_out(carry):
+  """Rows that are done write their results in their places, and have none."""
+  batch = carry.batch
+  done = batch.state.done
+  # Behind the last place, nothing is written.
+  at = jnp.where(
+    done & (batch.places >= 0), batch.places, jnp.iinfo('int32').max
+  )
+  finished = jax.tree.map(
+    lambda whole, rows: whole.at[at].set(rows, mode='drop'),
+    carry.finished,
+    of_rows(batch.state),
+  )
+  places = jnp.where(done, -1, batch.places)
+  return carry._replace(batch=batch._replace(places=places), finished=finished)
+
+
+def _fill(plan: round_lib.Round, read, num, carry):
+  """Rows without a prompt read the next ones, one after the other."""
+
+  def waits(carry):
+    return (carry.batch.places < 0).any() & (carry.next < num)
+
+  def fill_one(carry):
+    state, places = carry.batch
+    row = jnp.argmax(places < 0).astype(jnp.int32)
+    state = _put(plan, state, read(carry.next, state), row)
+    batch = Batch(state, places.at[row].set(carry.next))
+    return carry._replace(batch=batch, next=carry.next + 1)
+
+  return jax.lax.while_loop(waits, fill_one, carry)
+
+
+def _read_one(
+  setup: reading.Setup, params, queue, seed, bandit_state, index, state
+):
+  """The state of one prompt of the queue, by the narrowest program it fits."""
+  prompt = jax.tree.map(
+    lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, index, 1), queue
+  )
+  bandit = bandit_state if setup.plan.per_row else state.bandit
+  widths = [prompt.tokens.shape[1]]
+  while widths[0] > reading.NARROWEST:
+    widths.insert(0, max(widths[0] // _STEP, reading.NARROWEST))
+
+  def read(width):
+    own = prompt._replace(tokens=prompt.tokens[:, :width])
+    return reading.read(setup, params, own, seed, state.stop_tokens, bandit)
+
+  branches = [functools.partial(read, width) for width in widths]
+  which = jnp.searchsorted(jnp.asarray(widths), prompt.lengths[0])
+  return jax.lax.switch(which, branches)
+
+
+def _put(plan: round_lib.Round, state, one, row):
+  """Writes the state of one row over a row."""
+  shared = {'stop_tokens': state.stop_tokens, 'num_rounds': state.num_rounds}
+  if not plan.per_row:
+    # What the bandit has learnt from the prompt is every row's.
+    shared |= {'bandit': one.bandit, 'bandit_key': state.bandit_key}
+  nothing = dict.fromkeys(shared)
+  rows = jax.tree.map(
+    lambda whole, own: jax.lax.dynamic_update_slice_in_dim(whole, own, row, 0),
+    state.replace(**nothing),
+    one.replace(**nothing),
+  )
+  return rows.replace(**shared)

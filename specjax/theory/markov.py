@@ -1,0 +1,69 @@
+"""Markov models of target and draft, as theory takes them."""
+
+from typing import Any
+
+import numpy as np
+
+from specjax import checks
+
+# How far a row's sum may be from 1.
+_TOLERANCE = 1e-4
+
+
+def tables(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
+  """Returns both as `[T, V, V]` float64, of rows of sum 1.
+
+  Args:
+    target: `[V, V]`, or `[T, V, V]` where it changes with the position.
+    draft: likewise; its `T` may be another.
+
+  Raises:
+    ValueError: one is no table of transition probabilities, or they are of
+      different sizes.
+  """
+  pair = _table('target', target), _table('draft', draft)
+  if pair[0].shape[1:] != pair[1].shape[1:]:
+    raise ValueError(
+      'draft and target must be of one size, got tables '
+      f'{pair[1].shape} and {pair[0].shape}.'
+    )
+  return pair
+
+
+def of_chains(
+  target: Any,
+  draft: Any,
+  num_chains: int,
+  length: int,
+  start: int,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns both `[V, V]`, of models that are the same at all positions.
+
+  Raises:
+    ValueError: as in `tables`; or there can be no such chains behind `start`.
+  """
+  for name, table in (('target', target), ('draft', draft)):
+    if np.ndim(table) != 2:
+      raise ValueError(
+        f'{name} must be a table [V, V], got shape {np.shape(table)}.'
+      )
+  (target,), (draft,) = tables(target, draft)
+  checks.check_range('num_chains', num_chains, 1)
+  checks.check_range('length', length, 1)
+  checks.check_range('start', start, 0, len(target) - 1)
+  return target, draft
+
+
+def _table(name, values):
+  table = np.asarray(values, np.float64)
+  table = table[None] if table.ndim == 2 else table
+  if table.ndim != 3 or table.shape[1] != table.shape[2]:
+    raise ValueError(
+      f'{name} must be a table [V, V] or [T, V, V], got shape {table.shape}.'
+    )
+  if not (np.isfinite(table) & (table >= 0)).all():
+    raise ValueError(f'{name} must be finite and not negative.')
+  sums = table.sum(-1, keepdims=True)
+  if np.abs(sums - 1).max() > _TOLERANCE:
+    raise ValueError(f'Rows of {name} must sum to 1, got {sums.min():.6g}.')
+  return table / sums

@@ -1,0 +1,197 @@
+"""What is accepted of several chains, in theory and by the verifiers."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import couplings
+from specjax import theory
+from specjax import transport
+from specjax import trees
+from specjax import verifiers
+from specjax.testing import rounds
+from specjax.theory import picks
+
+DRAFT, TARGET = (rounds.normalised(table) for table in rounds.tables(3))
+ACCEPTANCES = {
+  'kseq': transport.kseq_acceptance,
+  'multiround': transport.multiround_acceptance,
+  'otm': transport.optimal_acceptance,
+}
+
+
+@pytest.mark.parametrize('num', [1, 2, 3])
+@pytest.mark.parametrize('name', picks.PICKS)
+def test_picks_have_the_distribution_of_the_target(name, num):
+  """And the token is one of the candidates as often as is foretold."""
+  draft, target = DRAFT[0], TARGET[0]
+  chosen = picks.PICKS[name](draft, target, num)
+  candidates = picks.tuples(3, num)
+  weights = draft[candidates].prod(axis=1)
+  np.testing.assert_allclose(chosen.sum(axis=1), 1, atol=1e-9)
+  np.testing.assert_allclose(weights @ chosen, target, atol=1e-6)
+  if name in ACCEPTANCES:
+    member = (candidates[..., None] == np.arange(3)).any(axis=1)
+    np.testing.assert_allclose(
+      weights @ (chosen * member).sum(axis=1),
+      ACCEPTANCES[name](draft, target, num),
+      atol=1e-3 if name == 'kseq' else 1e-6,
+    )
+
+
+@pytest.mark.parametrize('name', picks.PICKS)
+def test_picks_are_those_of_the_coupling(name):
+  """Of each tuple of candidates, 40,000 times: within 4.5 standard errors."""
+  draft, target = jnp.float32(DRAFT[1]), jnp.float32(TARGET[1])
+  keys = jax.random.split(jax.random.key(0), 40_000)
+  active = jnp.ones(2, bool)
+
+  @jax.jit
+  @functools.partial(jax.vmap, in_axes=(None, 0))
+  @functools.partial(jax.vmap, in_axes=(0, None))
+  def pick(key, candidates):
+    args = candidates, active, draft, target
+    return couplings.COUPLINGS[name](key, *args)[0]
+
+  tokens = np.asarray(pick(keys, jnp.asarray(picks.tuples(3, 2), jnp.int32)))
+  found = (tokens[..., None] == np.arange(3)).mean(axis=1)
+  want = picks.PICKS[name](DRAFT[1], TARGET[1], 2)
+  error = np.sqrt(want * (1 - want) / len(keys)) + 1e-6
+  assert (np.abs(found - want) < 4.5 * error).all()
+
+
+@pytest.mark.parametrize('rule', theory.RULES)
+def test_verifiers_accept_as_often_as_is_foretold(rule):
+  """By 100,000 rounds of 3 chains of 3: within 4.5 standard errors."""
+  case = rounds.Case(trees.chains(3, 3))
+  size = 100_000
+  rng = np.random.default_rng(3)
+  tokens = np.full((size, 10), rounds.ROOT, np.int32)
+  for node, parent in enumerate(case.topology.parents):
+    below = case.draft[tokens[:, parent]].cumsum(axis=1)
+    tokens[:, node] = (rng.random((size, 1)) > below).sum(axis=1).clip(0, 2)
+  run = functools.partial(case.verify, verifiers.resolve(rule))
+  outcome = jax.jit(jax.vmap(run))(
+    jax.random.split(jax.random.key(1), size), jnp.asarray(tokens[:, :-1])
+  )
+  found = (np.asarray(outcome.num_accepted)[:, None] > np.arange(3)).mean(0)
+  want = theory.acceptance_by_depth(case.target, case.draft, 3, 3, rule)
+  error = np.sqrt(want * (1 - want) / size)
+  assert (np.abs(found - want) < 4.5 * error + 1e-6).all()
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_no_rule_accepts_more_than_the_best(seed):
+  """Of one chain, block verification is the best; of several, above `otm`."""
+  rng = np.random.default_rng(seed)
+  target, other = rng.dirichlet(np.ones(2), size=(2, 2))
+  draft = 0.4 * target + 0.6 * other
+  accepted = lambda num, rule: theory.acceptance_by_depth(
+    target, draft, num, 3, rule
+  ).sum()
+  for num in (1, 2, 3):
+    best = theory.best_accepted(target, draft, num, 3)
+    assert all(accepted(num, rule) <= best + 1e-6 for rule in theory.RULES)
+    assert accepted(num, 'block') >= accepted(num, 'otm') - 1e-6
+  best = theory.best_accepted(target, draft, 1, 3)
+  assert accepted(1, 'block') == pytest.approx(best, abs=1e-6)
+
+
+def test_of_chains_of_one_token_the_best_is_the_optimal_transport():
+  best = theory.best_accepted(TARGET, DRAFT, 3, 1)
+  plan = transport.solve_linear_program(DRAFT[0], TARGET[0], 3)
+  assert best == pytest.approx(plan.acceptance, abs=1e-8)
+  found = theory.acceptance_by_depth(TARGET, DRAFT, 3, 1, 'otm')
+  assert found == pytest.approx([best], abs=1e-6)
+
+
+def test_chains_by_hand():
+  """One chain of two tokens, each kept with chance 1 - TV = 1/2."""
+  target, draft = np.full((2, 2), 0.5), np.array([[1.0, 0.0], [1.0, 0.0]])
+  found = theory.acceptance_by_depth(target, draft, 1, 2, 'maximal')
+  assert found == pytest.approx([0.5, 0.25])
+  # Chains that are all alike are worth one of them.
+  found = theory.acceptance_by_depth(target, draft, 3, 2, 'otm')
+  assert found == pytest.approx([0.5, 0.25], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('args', 'words'),
+  [
+    ((TARGET, DRAFT, 0, 2), 'num_chains must be >= 1, got 0'),
+    ((TARGET, DRAFT, 2, 0), 'length must be >= 1, got 0'),
+    ((TARGET, DRAFT, 2, 2, 3), r'start must lie in \[0, 2\], got 3'),
+    ((TARGET[0], DRAFT, 2, 2), r'target must be a table \[V, V\], got shape'),
+    ((TARGET, 2 * DRAFT, 2, 2), 'Rows of draft must sum to 1'),
+    ((TARGET, np.eye(2), 2, 2), 'draft and target must be of one size'),
+    ((TARGET, DRAFT, 20, 3), 'of which at most|exceed'),
+  ],
+)
+def test_bad_arguments_are_refused(args, words):
+  *common, start = args if len(args) == 5 else (*args, 0)
+  with pytest.raises(ValueError, match=words):
+    theory.best_accepted(*common, start)
+  with pytest.raises(ValueError, match=words):
+    theory.acceptance_by_depth(*common, start=start)
+
+
+def test_an_unknown_rule_is_refused():
+  with pytest.raises(ValueError, match='rule'):
+    theory.acceptance_by_depth(TARGET, DRAFT, 2, 2, 'greedy')
+
+
+ACCEPTED = np.array([[0.6, 0.2, 0.05], [0.5, 0.1, 0.1], [0.7, 0.0, 0.0]])
+
+
+def every_tree(num_nodes, depth, width):
+  """Parents of all trees, numbered level by level."""
+  for parents in itertools.product(*(range(-1, i) for i in range(num_nodes))):
+    try:
+      tree = trees.Topology(parents)
+    except ValueError:
+      continue
+    counts = np.bincount(np.array(parents) + 1)
+    if tree.depth <= depth and counts.max() <= width:
+      yield tree
+
+
+@pytest.mark.parametrize('num_nodes', [1, 2, 3, 4, 5])
+def test_no_tree_of_as_many_nodes_keeps_more(num_nodes):
+  tree = theory.best_tree(ACCEPTED, num_nodes)
+  assert tree.num_nodes == num_nodes
+  most = max(
+    theory.kept_tokens(ACCEPTED, each) for each in every_tree(num_nodes, 3, 3)
+  )
+  assert theory.kept_tokens(ACCEPTED, tree) == pytest.approx(most)
+
+
+def test_trees_by_hand():
+  assert theory.best_tree(ACCEPTED, 3) == trees.chain(3)
+  # Then 0.2, of the second sibling, and its first child.
+  assert theory.best_tree(ACCEPTED, 5).parents == (-1, -1, 0, 1, 2)
+  kept = 0.6 + 0.6 * 0.5 + 0.6 * 0.5 * 0.7
+  assert theory.kept_tokens(ACCEPTED, trees.chain(3)) == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+  ('acceptance', 'num_nodes', 'words'),
+  [
+    ([0.5], 1, r'acceptance must be a table \[D, W\], got shape \(1,\)'),
+    ([[0.5, 0.6]], 1, 'the sums of acceptance must lie in'),
+    ([[0.2, 0.6]], 1, 'acceptance must not grow from one sibling'),
+    ([[-0.2]], 1, r'acceptance must lie in \[0, 1\]'),
+    ([[0.5, 0.2]], 3, r'num_nodes must lie in \[1, 2\], got 3'),
+  ],
+)
+def test_acceptances_that_cannot_be_are_refused(acceptance, num_nodes, words):
+  with pytest.raises(ValueError, match=words):
+    theory.best_tree(acceptance, num_nodes)
+
+
+def test_a_tree_that_is_too_large_is_refused():
+  with pytest.raises(ValueError, match='acceptance must cover a tree of depth'):
+    theory.kept_tokens([[0.5]], trees.chain(2))
