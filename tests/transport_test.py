@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from specjax import transport
+from specjax.transport import bins
 from specjax.transport import division
 from specjax.transport import linear_program
 from specjax.transport import priorities
@@ -485,3 +486,18 @@ def test_values_are_checked_only_where_they_are_known():
   )
   closed = jax.jit(transport.bernoulli_acceptance)(0.25, 0.75, 2)
   close([closed, jax.jit(transport.uniform_acceptance)(2.0, 2)], [0.6875, 0.75])
+
+
+@pytest.mark.parametrize('size', [bins.NUM_BINS, 100])
+def test_bins_on_a_tpu_are_those_elsewhere(size):
+  """What is scattered and gathered elsewhere, by products of ones."""
+  rng = np.random.default_rng(0)
+  table = jnp.float32(rng.normal(size=size))
+  index = jnp.int32(rng.integers(size, size=5000))
+  found = jax.jit(bins.look_up_by_products)(table, index)
+  np.testing.assert_array_equal(found, table[index])
+  values = rng.dirichlet(np.ones(5000), size=2).T.astype(np.float32)
+  want = [np.bincount(index, column, bins.NUM_BINS) for column in values.T]
+  for add in (bins.sums, bins.sums_by_products):
+    sums = jax.jit(add)(jnp.asarray(values), index)
+    np.testing.assert_allclose(sums.T, want, rtol=1e-5, atol=1e-9)

@@ -27,10 +27,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from specjax.transport import bins
 from specjax.transport import chances
 
 # Atoms that a large vocabulary is put into; smaller ones are not.
-NUM_ATOMS = 256
+NUM_ATOMS = bins.NUM_BINS
 # Ratios are resolved finely, relative to their size, above 1 / this.
 _SHARPNESS = 16.0
 
@@ -50,7 +51,8 @@ class Priorities(NamedTuple):
 
   def distribution(self, draft: jax.Array) -> jax.Array:
     """Returns the probabilities `[V]` of the proposal; their sum is 1."""
-    low, high = self.wanted[self.atom], self.wanted[self.next(self.atom)]
+    above = jnp.append(self.wanted[1:], self.wanted[-1:])
+    low, high = (bins.look_up(each, self.atom) for each in (self.wanted, above))
     return draft * (low + self.fraction * (high - low))
 
   def next(self, atom: jax.Array) -> jax.Array:
@@ -135,21 +137,9 @@ def _grid(ratios, k):
 
 
 def _masses(draft, atom, fraction):
-  """Mass of each atom, by sums of integers.
-
-  Additions of thousands of small floats to one lose digits, and their order,
-  which may vary on GPU, would show. Each mass is rounded to 40 bits or more
-  behind the point, in two integers whose sums stay below `2**31`.
-  """
-  coarse, fine = 2.0**30, 2.0 ** (30 - draft.size.bit_length())
+  """Mass of each atom."""
   upper = draft * fraction  # What goes to the next atom.
-  parts = coarse * jnp.stack([draft - upper, upper], axis=1)
-  whole = jnp.floor(parts)
-  rest = jnp.round(fine * (parts - whole))
-  pieces = jnp.concatenate([whole, rest], axis=1).astype(jnp.int32)
-  sums = jnp.zeros((NUM_ATOMS, 4), jnp.int32).at[atom].add(pieces)
-  sums = sums.astype(draft.dtype) / coarse
-  own, upper = (sums[:, :2] + sums[:, 2:] / fine).T
+  own, upper = bins.sums(jnp.stack([draft - upper, upper], axis=1), atom).T
   return own + jnp.append(jnp.zeros_like(upper[:1]), upper[:-1])
 
 
