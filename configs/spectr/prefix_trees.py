@@ -80,12 +80,12 @@ def get_config(which='mini'):
           'claims': tuple(
             (
               f'tree {tree}, {better} over {other}',
-              {'way': _arm(drafter, tree, better)},
-              {'way': _arm(drafter, tree, other)},
+              _columns(better, tree, nodes),
+              _columns(other, tree, nodes),
               None,  # No paper's.
             )
             for better, other in ((_DISTINCT, 'kseq'), ('block', 'otm'))
-            for tree in _TREES
+            for tree, nodes in _TREES.items()
           ),
         },
       ),
