@@ -218,19 +218,20 @@ def _laid_out(function, layout, mesh, split, in_parts):
 
 
 def _cut(tree, layout, mesh, split):
-  """Says how arrays with an axis of rows in front are cut."""
+  """Says how arrays with an axis of rows in front are cut, but a lone row."""
   num_rows, num_parts = mesh.shape[meshes.DATA], mesh.shape[meshes.MODEL]
   lie = lambda leaf, spec: jax.lax.with_sharding_constraint(
     leaf, jax.sharding.NamedSharding(mesh, spec)
   )
 
   def cut(leaf):
-    if leaf.shape[0] % num_rows:
+    is_lone = leaf.shape[0] == 1  # A prompt that is read for a row of a batch.
+    if leaf.shape[0] % num_rows and not is_lone:
       raise ValueError(
-        f'A batch must be a multiple of {num_rows}, the size of '
+        f'A batch must be one row or a multiple of {num_rows}, the size of '
         f'{meshes.DATA!r} in the mesh, got {leaf.shape[0]} rows.'
       )
-    rows = _P(meshes.DATA)
+    rows = _P(None if is_lone else meshes.DATA)
     axis = _CUT.get((layout, leaf.ndim))
     if not split or axis is None or leaf.shape[axis] % num_parts:
       return lie(leaf, rows)

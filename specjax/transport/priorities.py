@@ -51,8 +51,8 @@ class Priorities(NamedTuple):
 
   def distribution(self, draft: jax.Array) -> jax.Array:
     """Returns the probabilities `[V]` of the proposal; their sum is 1."""
-    above = jnp.append(self.wanted[1:], self.wanted[-1:])
-    low, high = (bins.look_up(each, self.atom) for each in (self.wanted, above))
+    atoms = self.atom, self.next(self.atom)
+    low, high = (bins.look_up(self.wanted, each) for each in atoms)
     return draft * (low + self.fraction * (high - low))
 
   def next(self, atom: jax.Array) -> jax.Array:

@@ -53,10 +53,10 @@ def _verify(
 ) -> base.Outcome:
   topology, size = tree.topology, target_probs.shape[-1]
   length, num_draw = topology.depth, sampling.num_uniforms(size)
-  key, path_key = jax.random.split(key)
   if isinstance(topology, trees.Topology) and topology.width <= 1:
     path, targets = _chain(tree, size), target_probs
   else:
+    key, path_key = jax.random.split(key)
     path = _choose(path_key, tree, target_probs)
     targets = target_probs[jnp.append(0, path.nodes + 1)]
   uniforms = jax.random.uniform(key, (length + 1 + num_draw,))

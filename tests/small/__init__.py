@@ -101,7 +101,7 @@ def toy_folder(folder):
   toys.write_family(folder, _DRAFTERS)
   texts = ('count to two', 'what is it?', 'one two', 'a b a b')
   examples = [
-    examples_lib.Example(domain, text, f'yes, {text} ' * 8)
+    examples_lib.Example(domain, text, f'yes, {text} 2 ' * 8)
     for domain in _DOMAINS
     for text in texts
   ]

@@ -20,7 +20,9 @@ _FRONTIER = {
 VARIANTS = {
   'cascades/all': ('full', 'small'),
   'cascades/calibrate': _TASKS,
-  'cascades/decoder_only': ('summarization', 'translation', 'qa', *_SMOLLM2),
+  'cascades/decoder_only': (
+    *(*_TASKS, 'qa', 'math', *_SMOLLM2, 'smollm2_math'),
+  ),
   'cascades/draft_lengths': (*_TASKS, *_SMOLLM2),
   'cascades/frontier': (*_TASKS, *_SMOLLM2, 'heads_summarization'),
   'cascades/rule_bandit': _TASKS,
