@@ -34,8 +34,14 @@ SCALES = {
   'few': {5: 2048},
   'many': {5: 100_000, LARGE: 1000},
 }
-# A linear program for each pair, and none for many tokens.
-COSTLY = {'otm_table': {'few': {5: 16}, 'many': {5: 64}}}
+# A linear program for each pair, and none for many tokens; integrals.
+COSTLY = {
+  'otm_table': {'few': {5: 16}, 'many': {5: 64}},
+  **dict.fromkeys(
+    ('distinct', 'kseq_distinct'),
+    {'few': {5: 1024}, 'many': {5: 20_000, LARGE: 200}},
+  ),
+}
 TREES = {
   'empty': trees.chain(0),
   'chain': trees.chain(3),
@@ -109,10 +115,15 @@ def keys(rng, num):
 # What is run, and checked.
 
 
+def num_rows(name, scale):
+  """How many, by the size of the vocabulary."""
+  return COSTLY.get(name, SCALES)[scale]
+
+
 def coupling_case(name, scale, size):
   coupling = specjax.COUPLINGS[name]
   rng = np.random.default_rng(size)
-  num = COSTLY.get(name, SCALES)[scale][size]
+  num = num_rows(name, scale)[size]
   draft, target = hard_pairs(rng, num, size)
   candidates = draws(rng, draft, WIDTH)
   active = rng.random((num, WIDTH)) < rng.choice([0.5, 1.0], (num, 1))
@@ -160,7 +171,7 @@ def verifier_case(name, tree, sampled, scale, size):
   topology = TREES[tree]
   verify = specjax.VERIFIERS[name]()
   rng = np.random.default_rng(topology.num_nodes)
-  num = SCALES[scale][size]
+  num = num_rows(name, scale)[size]
   rows = tree_rows(rng, topology, num, size, name in OF_OWN_PROBS)
 
   def run(key, tokens, valid, probs, target_probs):
@@ -258,7 +269,7 @@ def takes(name, tree, sampled):
 def cases(group, scale):
   """Yields the label and the case of all that a name stands for."""
   if group in specjax.COUPLINGS:
-    for size in COSTLY.get(group, SCALES)[scale]:
+    for size in num_rows(group, scale):
       yield f'{group} {size}', coupling_case(group, scale, size)
   elif group in specjax.VERIFIERS:
     kinds = [
@@ -267,7 +278,9 @@ def cases(group, scale):
       if takes(group, tree, sampled)
     ]
     kinds = kinds if scale == 'many' else kinds[-1:]
-    for (tree, sampled), size in itertools.product(kinds, SCALES[scale]):
+    for (tree, sampled), size in itertools.product(
+      kinds, num_rows(group, scale)
+    ):
       label = f'{group} {tree} {size}' + ('' if sampled else ' chosen')
       yield label, verifier_case(group, tree, sampled, scale, size)
   else:

@@ -10,6 +10,9 @@ import jax.numpy as jnp
 from specjax import sampling
 from specjax.transport import division
 
+# Relative, of a few operations.
+_ROUNDING = 2.0**-21
+
 
 def accept(
   accept_uniform: jax.Array,
@@ -61,4 +64,7 @@ def divided_residual(
   per_overlap = jnp.where(
     divided.overlap > 0, divided.acceptance / divided.overlap, 0.0
   )
-  return residual(covered * per_overlap, target)
+  taken = covered * per_overlap
+  # Where all is taken, a difference would be one of rounding.
+  whole = jnp.abs(target - taken) <= _ROUNDING * target
+  return residual(jnp.where(whole, target, taken), target)

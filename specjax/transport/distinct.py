@@ -21,6 +21,8 @@ _STEP = 0.3
 _PLACES = np.arange(-3.6, 34, _STEP)
 _TIMES = np.exp(_PLACES - np.exp(-_PLACES))
 _WIDTHS = _STEP * _TIMES * (1 + np.exp(-_PLACES))
+# What a chance is rounded to: later digits are as a program happens to sum.
+_DIGITS = 2.0**20
 # Weights that are looked at one by one; the others are many, and small.
 _NUM_LARGE = 128
 # Behind this many arrivals that are expected, nothing is left.
@@ -50,7 +52,8 @@ def any_good(
   arrived = _times(_all(chances, most), _of_small(small, times, most), most)
   fewer = jnp.where(np.arange(most) < num, arrived, 0.0).sum(axis=-1)
   density = jnp.where(ended, 0.0, good * jnp.exp(-rate * times))
-  return (jnp.asarray(_WIDTHS, weights.dtype) * density * fewer).sum()
+  found = (jnp.asarray(_WIDTHS, weights.dtype) * density * fewer).sum()
+  return jnp.round(_DIGITS * found) / _DIGITS
 
 
 def any_outside(draft: jax.Array, num: int) -> jax.Array:
@@ -110,7 +113,10 @@ def _of_small(weights, times, most):
   By Newton's identities. Power sums are series of moments, of which four do:
   where the products are large, more of the others have come long ago.
   """
-  moments = [(weights**i).sum() * times**i for i in range(1, 5)]
+  total = weights.sum()
+  shares = weights / jnp.where(total > 0, total, 1.0)
+  # Not of the weights themselves: powers of late times are infinite.
+  moments = [(shares**i).sum() * (total * times) ** i for i in range(1, 5)]
   first, second, third, fourth = moments
   sums = [
     first + second / 2 + third / 6 + fourth / 24,

@@ -4,6 +4,8 @@ SpecTr (Sun et al. 2023), Algorithm 2 and Lemma 4. Notation: SpecTr's p is
 `draft`, its q is `target`.
 """
 
+import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -12,8 +14,11 @@ import jax.numpy as jnp
 from specjax.transport import chances
 from specjax.transport import distinct
 
-# The logarithm, to base 2, of the largest factor of tests of different tokens.
-_LARGEST = 32.0
+# Of tests of different tokens, the least chance that one is passed.
+_RAREST = 1e-13
+# By which an acceptance may be off; where all drafts are accepted whatever the
+# factor, it is the smallest that is chosen, not one that rounding chooses.
+_ROUNDING = 4e-6
 
 
 class Division(NamedTuple):
@@ -67,7 +72,7 @@ def divide_distinct(
   target: jax.Array,
   num_drafts: jax.Array,
   most: int,
-  num_steps: int = 15,
+  num_steps: int = 16,
 ) -> Division:
   """The same for tests that end with the `k`-th different token.
 
@@ -80,6 +85,10 @@ def divide_distinct(
     num_drafts: `[]` int32, `k`.
     most: the largest `k`.
     num_steps: bisections of the factor's logarithm.
+
+  Returns:
+    The division; where drafts that the target wants are too rare for any, one
+    by an infinite factor, which accepts nothing.
   """
 
   def at(log_factor):
@@ -94,8 +103,16 @@ def divide_distinct(
     low, high = bracket
     middle = (low + high) / 2
     divided = at(middle)
-    valid = divided.acceptance <= divided.factor * divided.overlap
-    return jnp.where(valid, low, middle), jnp.where(valid, middle, high)
+    scaled = divided.factor * divided.overlap
+    high_enough = divided.acceptance <= scaled + _ROUNDING
+    high_enough |= divided.overlap < _RAREST
+    return (
+      jnp.where(high_enough, low, middle),
+      jnp.where(high_enough, middle, high),
+    )
 
-  start = jnp.float32(0), jnp.float32(_LARGEST)
-  return at(jax.lax.fori_loop(0, num_steps, halve, start)[1])
+  start = jnp.float32(0), jnp.float32(-math.log2(_RAREST))
+  divided = at(jax.lax.fori_loop(0, num_steps, halve, start)[1])
+  valid = divided.overlap >= _RAREST
+  nothing = Division(*map(jnp.float32, (jnp.inf, 0.0, 0.0)))
+  return jax.tree.map(functools.partial(jnp.where, valid), divided, nothing)

@@ -52,16 +52,22 @@ def _verify(
   key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
 ) -> base.Outcome:
   topology, size = tree.topology, target_probs.shape[-1]
-  length, num_draw = topology.depth, sampling.num_uniforms(size)
-  if isinstance(topology, trees.Topology) and topology.width <= 1:
+  num_tests, num_draw = topology.depth + 1, sampling.num_uniforms(size)
+  is_chain = isinstance(topology, trees.Topology) and topology.width <= 1
+  num_choose = 0 if is_chain else proposals.NUM_UNIFORMS * topology.width
+  # The draw comes first: it is the same whatever was not drafted.
+  draw_uniforms, test_uniforms, choose_uniforms = jnp.split(
+    jax.random.uniform(
+      key, (num_draw + num_tests + topology.depth * num_choose,)
+    ),
+    [num_draw, num_draw + num_tests],
+  )
+  if is_chain:
     path, targets = _chain(tree, size), target_probs
   else:
-    key, path_key = jax.random.split(key)
-    path = _choose(path_key, tree, target_probs)
+    each = choose_uniforms.reshape(topology.depth, num_choose)
+    path = _choose(each, tree, target_probs)
     targets = target_probs[jnp.append(0, path.nodes + 1)]
-  uniforms = jax.random.uniform(key, (length + 1 + num_draw,))
-  # The draw comes first: it is the same whatever was not drafted.
-  draw_uniforms, test_uniforms = uniforms[:num_draw], uniforms[num_draw:]
   num_accepted, weights = _judge(test_uniforms, path, targets)
   token = sampling.draw(draw_uniforms, weights)
   tokens = jnp.append(path.tokens, 0)
@@ -122,17 +128,14 @@ class _Level(NamedTuple):
   at: jax.Array  # [] one of them
 
 
-def _choose(key, tree, target_probs):
+def _choose(uniforms, tree, target_probs):
   """The path of highest priorities, of a tree."""
-  num, depth = tree.topology.num_nodes, tree.topology.depth
-  width = tree.topology.width
-  shape = depth, proposals.NUM_UNIFORMS * width
+  num = tree.topology.num_nodes
   start = _Level(
     here=jnp.zeros(num + 2, bool).at[0].set(True),
     at=jnp.int32(0),
   )
   levels = jnp.asarray(tree.topology.level_table)[:-1]
-  uniforms = jax.random.uniform(key, shape)
   step = functools.partial(_choose_one, tree, target_probs)
   return jax.lax.scan(step, start, (levels, uniforms))[1]
 

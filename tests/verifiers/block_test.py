@@ -139,8 +139,7 @@ def integrated(name):
     np.stack([pad(each) for each in part]) for part in zip(*grids)
   )
   verifier = verifiers.block()
-  # There is no choice among paths, which the second key is for.
-  return exact.integrate(case, verifier, (points, points), volumes)
+  return exact.integrate(case, verifier, points, volumes)
 
 
 @each_case
@@ -242,7 +241,6 @@ def verify(uniforms, tokens, probs, target_probs):
     jnp.array(probs),
   )
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(jax.random, 'split', lambda key: (key, key))
     patch.setattr(jax.random, 'uniform', lambda key, shape: key)
     return jax.jit(verifiers.block())(
       jnp.array(uniforms), tree, jnp.array(target_probs)

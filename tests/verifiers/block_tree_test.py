@@ -59,7 +59,8 @@ def paths(case):
   points = points.reshape(*volumes.shape, -1, 2)
   # With tests that all pass, the whole path is kept.
   passing = np.zeros((*volumes.shape, depth + 2, 2))
-  result = exact.integrate(case, verifiers.block(), (passing, points), volumes)
+  numbers = np.concatenate([passing, points], axis=2)
+  result = exact.integrate(case, verifiers.block(), numbers, volumes)
   corners = np.concatenate([points[..., 0], points[..., 1]], axis=1)
   found = {}
   for draft, cell in np.argwhere(result.mass > 0):
@@ -142,8 +143,9 @@ def integrated(name):
   chosen = np.broadcast_to(
     found.points[:, None, :, None], (*volumes.shape, found.points.shape[1], 2)
   )
+  numbers = np.concatenate([points, chosen], axis=2)
   return exact.integrate(
-    OfPaths(case, found), verifiers.block(), (points, chosen), volumes
+    OfPaths(case, found), verifiers.block(), numbers, volumes
   )
 
 
