@@ -55,6 +55,15 @@ def put(leaf: Any, sharding: jax.sharding.Sharding) -> Any:
   return jax.make_array_from_callback(whole.shape, sharding, whole.__getitem__)
 
 
+def num_parts(tree: Any) -> int:
+  """Returns among how many devices rows are divided, where arrays lie so."""
+  for leaf in jax.tree.leaves(tree):
+    sharding = getattr(leaf, 'sharding', None)
+    if isinstance(sharding, jax.sharding.NamedSharding):
+      return sharding.mesh.shape.get(DATA, 1)
+  return 1
+
+
 def check_same(what: str, said: str) -> None:
   """Refuses processes that run the same program, but say different things.
 

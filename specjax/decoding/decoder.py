@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import dataclasses
 import itertools
 from typing import Any
 from typing import NamedTuple
@@ -48,6 +49,22 @@ class Piece(NamedTuple):
 
   token: int
   origin: str  # 'accepted', 'corrected', 'bonus', or 'sampled' without a draft
+
+
+class _Prompt(NamedTuple):
+  """One of many."""
+
+  number: int
+  length: int
+
+
+@dataclasses.dataclass
+class _Work:
+  """Prompts that rows are at, and results that wait for earlier ones."""
+
+  in_rows: list[_Prompt | None]
+  early: dict[int, Result] = dataclasses.field(default_factory=dict)
+  num_yielded: int = 0
 
 
 class Decoder:
@@ -333,14 +350,12 @@ class Decoder:
     """Yields results, queue by queue; those that are early wait for others."""
     max_length, width = self._setup.max_length, reading.NARROWEST
     fresh = self._bandit_state(None, 1) if self.round_fn.per_row else None
-    # Of prompts at work: their numbers, and how long they are.
-    in_rows: list[Any] = [None] * len(batch.places)
-    early: dict[int, Result] = {}
-    num_read, num_yielded = 0, 0
+    num_rows, num_read = len(batch.places), 0
+    widths = refill.widths(num_rows, meshes.num_parts(self._params))
+    work = _Work([None] * num_rows)
     for asked, is_last in _with_last(queues):
       prompts = asked.prompts
-      places = [(num_read + i, len(each)) for i, each in enumerate(prompts)]
-      places += [None] * (size - len(prompts)) + in_rows
+      new = [_Prompt(num_read + i, len(each)) for i, each in enumerate(prompts)]
       num_read += len(prompts)
       longest = max(map(len, prompts))
       width = max(width, reading.width(longest, max_length))
@@ -350,20 +365,40 @@ class Decoder:
         batch,
         reading.padded(asked, width, size),
         np.int32(len(prompts)),
-        is_last,
+        np.int32(num_rows - _next(widths, num_rows) if is_last else 1),
         seed,
         fresh,
       )
-      rows, at = meshes.fetch((finished, batch.places))
-      _check(rows, [place and place[0] for place in places])
-      in_rows = [places[i] if i >= 0 else None for i in at]
-      for i, place in enumerate(places):
-        if place and place not in in_rows:
-          number, length = place
-          early[number] = self._result(rows, i, length)
-      while num_yielded in early:
-        yield early.pop(num_yielded)
-        num_yielded += 1
+      yield from self._take(
+        work, batch, finished, new + [None] * (size - len(new)) + work.in_rows
+      )
+    yield from self._finish(work, batch, widths)
+
+  def _finish(self, work, batch, widths):
+    """Yields what is left, of batches that become narrower."""
+    while any(work.in_rows):
+      live = [bool(each) for each in work.in_rows]
+      num_rows = min(each for each in widths if each >= sum(live))
+      rows = np.argsort(np.logical_not(live), kind='stable')[:num_rows]
+      batch = refill.narrow(self.round_fn, batch, rows)
+      places = [work.in_rows[row] for row in rows]
+      enough = np.int32(num_rows - _next(widths, num_rows))
+      batch, finished = refill.finish(
+        self.round_fn, self._params, batch, enough
+      )
+      yield from self._take(work, batch, finished, places)
+
+  def _take(self, work, batch, finished, places):
+    """Yields results whose turn it is; `places` has the prompt of each row."""
+    rows, at = meshes.fetch((finished, batch.places))
+    _check(rows, [each and each.number for each in places])
+    work.in_rows = [places[i] if i >= 0 else None for i in at]
+    for i, each in enumerate(places):
+      if each and each not in work.in_rows:
+        work.early[each.number] = self._result(rows, i, each.length)
+    while work.num_yielded in work.early:
+      yield work.early.pop(work.num_yielded)
+      work.num_yielded += 1
 
   def stream(
     self,
@@ -462,6 +497,11 @@ def _stop_tokens(tokens):
   tokens = list(tokens)
   size = max(_STOP_TOKENS, 1 << max(len(tokens) - 1, 0).bit_length())
   return np.array([*tokens, *[-1] * (size - len(tokens))], np.int32)
+
+
+def _next(widths, num_rows):
+  """The next narrower batch, or none at all."""
+  return max((each for each in widths if each < num_rows), default=0)
 
 
 def _with_last(iterator):

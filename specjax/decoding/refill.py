@@ -3,7 +3,8 @@
 The rows of a batch end at different times. Here a row that is done writes its
 result out, and the next prompt of the queue is read in its place, alone,
 between two rounds. A row of a state is a value like any other: what is read is
-a state of one row, which is written over what was there.
+a state of one row, which is written over what was there. Where nobody waits any
+more, the rows that are left go on in narrower batches.
 """
 
 import functools
@@ -18,8 +19,8 @@ from specjax.decoding import reading
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
-# Programs that read one prompt are each so many times wider than the last: few,
-# since each is compiled.
+# Programs that read one prompt are each so many times wider than the last, and
+# batches so many times narrower: few, since each is compiled.
 _STEP = 4
 
 
@@ -86,11 +87,11 @@ def play(
   batch: Batch,
   queue: reading.Prompts,
   num: jax.Array,
-  is_last: jax.Array,
+  enough: jax.Array,
   seed: jax.Array,
   bandit_state: base.BanditState | None = None,
 ) -> tuple[Batch, Finished]:
-  """Plays rounds until a queue is empty, in one `lax.while_loop`.
+  """Plays rounds until a queue is empty and rows are, in one `lax.while_loop`.
 
   Args:
     setup: of the decoder.
@@ -98,8 +99,8 @@ def play(
     batch: from `begin`, or from here with the queue before; donated.
     queue: prompts `[Q, T]`.
     num: `[]` int32 how many there are; those behind them are junk.
-    is_last: `[]` bool whether no other queue comes: all rows are played to the
-      end. Otherwise, as soon as a row has nothing to do, it is time for it.
+    enough: `[]` int32, of how many rows with nothing to do: 1 where another
+      queue comes.
     seed: as of `reading.read`.
     bandit_state: what the bandit of each prompt begins with, with an axis of
       one row in front; None for a bandit of the batch, which goes on.
@@ -115,19 +116,75 @@ def play(
   start = _Carry(batch, jnp.int32(0), _nothing(batch.state, size + num_rows))
   read = functools.partial(_read_one, setup, params, queue, seed, bandit_state)
   fill = functools.partial(_fill, setup.plan, read, num)
-
-  def goes_on(carry):
-    done = carry.batch.state.done
-    works = jnp.where(is_last, ~done.all(), ~done.any())
-    return (carry.next < num) | works
+  goes_on = lambda carry: (carry.next < num) | _works(carry.batch, enough)
 
   def step(carry):
     carry = fill(_write_out(carry))
-    state, _ = setup.plan(params, carry.batch.state)
-    return carry._replace(batch=carry.batch._replace(state=state))
+    return carry._replace(batch=_step(setup.plan, params, carry.batch))
 
   end = _write_out(jax.lax.while_loop(goes_on, step, start))
   return end.batch, end.finished
+
+
+@functools.partial(jax.jit, static_argnames='plan', donate_argnames='batch')
+def finish(
+  plan: round_lib.Round,
+  params: state_lib.Params,
+  batch: Batch,
+  enough: jax.Array,
+) -> tuple[Batch, Finished]:
+  """Plays rounds without a queue, until so many rows have nothing to do.
+
+  Args:
+    plan: the round.
+    params: of all models.
+    batch: from `narrow`; donated.
+    enough: as of `play`.
+
+  Returns:
+    As `play`, for rows alone: of row `b` in place `b`.
+  """
+  rows = np.arange(len(batch.places), dtype=np.int32)
+  batch = batch._replace(places=jnp.where(batch.places < 0, -1, rows))
+  batch = jax.lax.while_loop(
+    lambda batch: _works(batch, enough),
+    lambda batch: _step(plan, params, batch),
+    batch,
+  )
+  end = _write_out(_Carry(batch, jnp.int32(0), of_rows(batch.state)))
+  return end.batch, end.finished
+
+
+@functools.partial(jax.jit, static_argnames='plan', donate_argnames='batch')
+def narrow(plan: round_lib.Round, batch: Batch, rows: jax.Array) -> Batch:
+  """Returns a batch of some rows, `[N]` of them."""
+  shared = _shared(plan, batch.state)
+  own = batch._replace(state=batch.state.replace(**dict.fromkeys(shared)))
+  own = jax.tree.map(lambda leaf: leaf[rows], own)
+  return own._replace(state=own.state.replace(**shared))
+
+
+def widths(num_rows: int, multiple: int) -> list[int]:
+  """Returns the sizes of batches, the widest first.
+
+  Args:
+    num_rows: of the widest.
+    multiple: of which each is one, as the others are divided among devices.
+  """
+  found = [num_rows]
+  while (width := found[-1] // _STEP // multiple * multiple) > 0:
+    found.append(width)
+  return found
+
+
+def _works(batch, enough):
+  """Whether not so many rows have nothing to do."""
+  return batch.state.done.sum() < enough
+
+
+def _step(plan: round_lib.Round, params, batch):
+  state, _ = plan(params, batch.state)
+  return batch._replace(state=state)
 
 
 def of_rows(state: state_lib.DecodeState) -> Finished:
@@ -198,10 +255,10 @@ def _read_one(
 
 def _put(plan: round_lib.Round, state, one, row):
   """Writes the state of one row over a row."""
-  shared = {'stop_tokens': state.stop_tokens, 'num_rounds': state.num_rounds}
+  shared = _shared(plan, state)
   if not plan.per_row:
     # What the bandit has learnt from the prompt is every row's.
-    shared |= {'bandit': one.bandit, 'bandit_key': state.bandit_key}
+    shared |= {'bandit': one.bandit}
   nothing = dict.fromkeys(shared)
   rows = jax.tree.map(
     lambda whole, own: jax.lax.dynamic_update_slice_in_dim(whole, own, row, 0),
@@ -209,3 +266,11 @@ def _put(plan: round_lib.Round, state, one, row):
     one.replace(**nothing),
   )
   return rows.replace(**shared)
+
+
+def _shared(plan: round_lib.Round, state):
+  """The fields of a state that have no axis of rows."""
+  names = ['stop_tokens', 'num_rounds']
+  if not plan.per_row:
+    names += ['bandit', 'bandit_key']
+  return {name: getattr(state, name) for name in names}

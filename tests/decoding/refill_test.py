@@ -127,28 +127,56 @@ def test_request_ids_are_whose_the_randomness_is():
     assert result.tokens == alone.tokens
 
 
+def watched(decoder, *args, **options):
+  """Sizes and rounds of the batches that were played, and what came out."""
+  seen = []
+
+  def watch(play):
+    def watching(*args):
+      batch, finished = play(*args)
+      seen.append((len(batch.places), int(batch.state.num_rounds)))
+      return batch, finished
+
+    return watching
+
+  with pytest.MonkeyPatch.context() as patch:
+    for name in ('play', 'finish'):
+      patch.setattr(refill, name, watch(getattr(refill, name)))
+    results = list(decoder.decode_many(*args, **options))
+  return seen, results
+
+
+@pytest.mark.parametrize('per_row', [False, True])
+def test_rows_that_are_left_go_on_in_narrower_batches(per_row):
+  news = [1, 4, 40, 2, 1, 24, 3, 1]
+  bandit = specjax.BANDITS['ucb1'](2)
+  decoder = build(['chain', 'lookup'], bandit=bandit, per_row=per_row)
+  prompts = PROMPTS[: len(news)]
+  seen, results = watched(decoder, prompts, news, batch_size=8)
+  (wide, before), (narrow, after) = seen
+  assert (wide, narrow) == (8, 2) and before < after
+  if per_row:
+    check_alone(decoder, results, prompts, news, seed=0)
+
+
+def test_narrower_batches_are_divided_as_the_wide_one():
+  assert refill.widths(32, 1) == [32, 8, 2]
+  assert refill.widths(32, 4) == [32, 8]
+  assert refill.widths(12, 3) == [12, 3]
+  assert refill.widths(1, 1) == [1]
+
+
 def test_rows_are_kept_busy():
   """With answers of 1 and of 30 tokens, a batch of each would wait for it."""
   news = [30 if i % 4 == 0 else 1 for i in range(16)]
-  decoder = build(['none'])
-  seen = []
-  original = refill.play
-
-  def play(*args):
-    seen.append(original(*args))
-    return seen[-1]
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(refill, 'play', play)
-    results = list(decoder.decode_many([[1]] * 16, news, batch_size=4))
-  ((batch, _),) = seen
+  seen, results = watched(build(['none']), [[1]] * 16, news, batch_size=4)
   longest = max(result.rounds for result in results)
   assert sum(result.rounds for result in results) > 2 * longest
   # Each of four batches would take as long as its longest answer.
   padded = sum(
     max(result.rounds for result in results[i : i + 4]) for i in range(0, 16, 4)
   )
-  assert int(batch.state.num_rounds) < 0.75 * padded
+  assert seen[-1][1] < 0.75 * padded
 
 
 def test_a_bandit_of_the_batch_goes_on_from_prompt_to_prompt():
@@ -197,7 +225,16 @@ def test_no_cache_of_the_batch_is_copied():
     np.zeros((size, 32), np.int32), each, each, np.zeros(size, np.uint32)
   )
   lowered = refill.play.lower(
-    *(setup, params, batch, queue, np.int32(size), True, np.uint32(0), None)
+    *(
+      setup,
+      params,
+      batch,
+      queue,
+      np.int32(size),
+      np.int32(1),
+      np.uint32(0),
+      None,
+    )
   )
   text = xla.compile_as_usual(lowered).as_text()
   for cache in jax.tree.leaves((batch.state.target, batch.state.drafters)):
