@@ -16,7 +16,6 @@ _RUNS = {
     name: (suite.DATA, _FEW)
     for name in (
       'drafters',
-      'drafters:smollm2',
       'specialists',
       'languages',
       'temperatures',
@@ -41,6 +40,7 @@ _RUNS = {
       'caches:smollm2',
     )
   },
+  'drafters:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
   'heads': (_HEADS, _FEW),
   'temperatures:heads': (_HEADS, None),
   'sessions:heads': (_HEADS, _FEW),
