@@ -5,10 +5,14 @@ python -m experiments.main --config=configs/benchmark/refill.py \
 
 Prompts of mixed lengths, in the order in which they come, whose answers have
 between `shortest` and `max_new_tokens` tokens. `over_padded` is tokens a second
-over those of padded batches, of the same way and batch size; `over_plain` over
-those of plain decoding, both refilled. Reading prompts is part of it. `goodput`
-chooses among the draft lengths and plain decoding, by what rounds of each take
-and by what is accepted; `pulls` are the shares of its rounds.
+over those of padded batches, of the same way and batch size, for ways that
+`padded` names; `over_plain` over those of plain decoding, both refilled.
+Reading prompts is part of it. `goodput` chooses among the draft lengths and
+plain decoding, by what rounds of each take and by what is accepted; `pulls` are
+the shares of its rounds.
+
+`configs/benchmark/refill.py:stops` drafts up to 8 tokens, but stops where the
+drafter is unsure: how unsure is what bandits learn, for the batch or each row.
 """
 
 import ml_collections
@@ -16,49 +20,59 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# By family: the drafter, domains of prompts, the longest answer, repeats.
+# By name: the family, domains of prompts, how many of them, and drafts.
+_LENGTHS = '{}:1', '{}:2', '{}:4', '{}:8'
+_STOPS = (
+  *('{}(stop=unsure(0.2)):8', '{}(stop=unsure(0.4)):8'),
+  *('{}(stop=unsure(0.6)):8', '{}(stop=unsure(0.8)):8'),
+)
 _WHICH = {
-  'mini': ('medium', (), 128, 5),
-  'smollm2': ('small', smollm2.DOMAINS, 64, 2),
+  'mini': ('mini', (), 240, _LENGTHS),
+  'smollm2': ('smollm2', smollm2.DOMAINS, 64, _LENGTHS),
+  'stops': ('mini', (), 64, _STOPS),
 }
-_LENGTHS = 1, 2, 4, 8
+_THROUGHPUT = {
+  'bandit': 'ucb_spec',
+  'reward': 'throughput',
+  'label': 'ucb_spec',
+}
+_DRAFTERS = {'mini': 'medium', 'smollm2': 'small'}
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini' or 'smollm2'."""
-  drafter, domains, longest, repeats = registry.lookup(_WHICH, 'family', which)
-  arms = ('none', *(f'{drafter}:{length}' for length in _LENGTHS))
+  """Returns the config for 'mini', 'smollm2' or 'stops'."""
+  family, domains, limit, drafts = registry.lookup(_WHICH, 'which', which)
+  arms = ('none', *(each.format(_DRAFTERS[family]) for each in drafts))
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.refill',
-      'family': which,
+      'family': family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': {'domains': domains, 'limit': 240}},
-      'prompts_per_domain': 240,
+      'prompts': {'all': {'domains': domains, 'limit': limit}},
+      'prompts_per_domain': limit,
       'ways': (
         *arms,
-        {
-          'bandit': 'ucb_spec',
-          'reward': 'throughput',
-          'label': 'ucb_spec',
-        },
-        {'bandit': 'goodput', 'label': 'goodput'},
+        _THROUGHPUT,
+        {**_THROUGHPUT, 'per_row': True, 'label': 'ucb_spec of rows'}
+        if which == 'stops'
+        else {'bandit': 'goodput', 'label': 'goodput'},
       ),
+      'padded': ('none', 'goodput'),
       'arms': arms,  # Of bandits.
       'cost_rounds': 16,  # Of each arm, that are timed together,
       'cost_repeats': 5,  # so often.
       'sampling': {'temperature': 0.0},
       'shortest': 1,
-      'max_new_tokens': longest,
+      'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 8,
-      'sweep': {'batch_size': (1, 4, 8, 16, 32)},
-      'repeats': repeats,
+      'sweep': {'batch_size': (1, 8, 32)},
+      'repeats': 2,
       'seed': 0,
       'columns': (
         *('batch_size', 'way', 'block_efficiency', 'pulls'),
-        *('padded', 'refilled', 'over_padded', 'over_padded_error'),
-        *('over_plain', 'over_plain_error', 'tokens', 'differ'),
+        *('refilled', 'over_plain', 'over_plain_error'),
+        *('padded', 'over_padded', 'over_padded_error', 'differ', 'tokens'),
       ),
     }
   )

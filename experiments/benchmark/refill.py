@@ -4,8 +4,6 @@ The same prompts in the same order, whose answers may be of different lengths.
 Of padded batches, the next one begins where the last row of this one is done.
 """
 
-import itertools
-
 import jax
 import numpy as np
 
@@ -34,8 +32,10 @@ def run(config, workdir):
     config.shortest, config.max_new_tokens + 1, size=len(prompts)
   )
   names = 'family', 'batch_size', 'shortest', 'max_new_tokens', 'max_length'
+  padded = [way.label in config.padded for way in ways]
   unit = {
     'ways': [way.settings for way in ways],
+    'padded': padded,
     'prompts': [len(prompt) for prompt in prompts],
     **{name: config[name] for name in (*names, 'repeats', 'seed')},
   }
@@ -47,7 +47,8 @@ def run(config, workdir):
       for way in ways
     ]
     size, repeats = config.batch_size, config.repeats
-    return {'rows': _compare(decoders, prompts, news.tolist(), size, repeats)}
+    rows = _compare(decoders, padded, prompts, news.tolist(), size, repeats)
+    return {'rows': rows}
 
   (outcome,) = log.resume(workdir, [unit], compute, 'comparison')
   jax.clear_caches()  # Many programs have more memory maps than Linux allows.
@@ -57,38 +58,48 @@ def run(config, workdir):
   ]
 
 
-def _compare(decoders, prompts, news, size, repeats):
-  """A row for each decoder; all take turns."""
-  sides = list(itertools.product(decoders, (_padded, _refilled)))
-  results = [side(decoder, prompts, news, size) for decoder, side in sides]
-  play = lambda decoder, side: (
-    lambda: _nothing(side(decoder, prompts, news, size))
-  )
-  runs = [lambda each=play(*each): each for each in sides]
+def _compare(decoders, padded, prompts, news, size, repeats):
+  """A row for each decoder; all take turns, some of them with both sides."""
+  sides = [
+    (decoder, side)
+    for decoder, both in zip(decoders, padded)
+    for side in (_refilled, *([_padded] if both else []))
+  ]
+  play = lambda decoder, side: side(decoder, prompts, news, size)
+  results = [play(*each) for each in sides]
+  runs = [lambda each=each: lambda: _nothing(play(*each)) for each in sides]
   seconds = measure.in_turns(runs, repeats, f'batch size {size}', warm_up=False)
-  tokens = np.array([sum(len(each.tokens) for each in own) for own in results])
-  rates = tokens / seconds  # [repeats, sides]
-  padded, refilled = rates[:, ::2], rates[:, 1::2]
-  rows = []
-  for i in range(len(decoders)):
-    over_padded, over_plain = (
-      refilled[:, i] / other for other in (padded[:, i], refilled[:, 0])
-    )
-    own = results[2 * i : 2 * i + 2]
-    pulls = sum(result.pulls for result in own[1])
-    rows.append(
-      {
-        'tokens': int(tokens[2 * i + 1]),
-        'differ': sum(a.tokens != b.tokens for a, b in zip(*own)),
-        'block_efficiency': float(tokens[2 * i + 1] / pulls.sum()),
-        'padded': float(np.median(padded[:, i])),
-        'refilled': float(np.median(refilled[:, i])),
-        **_mean('over_padded', over_padded),
-        **_mean('over_plain', over_plain),
-        'pulls': ' '.join(f'{share:.2f}' for share in pulls / pulls.sum()),
-      }
-    )
-  return rows
+  of_side = {
+    each: (own, sum(len(result.tokens) for result in own) / seconds[:, i])
+    for i, (each, own) in enumerate(zip(sides, results))
+  }
+  plain = of_side[decoders[0], _refilled][1]
+  return [
+    _row(of_side[each, _refilled], of_side.get((each, _padded)), plain)
+    for each in decoders
+  ]
+
+
+def _row(refilled, padded, plain):
+  """Of one decoder: results and rates `[repeats]` of each side."""
+  own, rates = refilled
+  pulls = sum(result.pulls for result in own)
+  num_tokens = sum(len(result.tokens) for result in own)
+  row = {
+    'tokens': num_tokens,
+    'block_efficiency': float(num_tokens / pulls.sum()),
+    'refilled': float(np.median(rates)),
+    **_mean('over_plain', rates / plain),
+    'pulls': ' '.join(f'{share:.2f}' for share in pulls / pulls.sum()),
+  }
+  if padded is not None:
+    others, padded_rates = padded
+    row |= {
+      'padded': float(np.median(padded_rates)),
+      **_mean('over_padded', rates / padded_rates),
+      'differ': sum(a.tokens != b.tokens for a, b in zip(own, others)),
+    }
+  return row
 
 
 def _mean(name, values):

@@ -7,7 +7,7 @@ _PEER = {'batch_size': 1, 'ways': ('none', 'medium:2')}
 
 VARIANTS = {
   'benchmark/heads': ('',),
-  'benchmark/refill': ('mini', 'smollm2'),
+  'benchmark/refill': ('mini', 'smollm2', 'stops'),
   'benchmark/rounds': ('mini', 'smollm2', 'heads'),
   'benchmark/smollm2': (None, 'medium:2'),
 }
