@@ -10,20 +10,18 @@ both families; it leaves the document in its workdir.
 from experiments.common import suite
 
 _FEW = '--config.prompts_per_domain=2'
+_ONE = '--config.prompts_per_domain=1'
 _HEADS = f'{suite.DATA} --config.prompts_per_domain=8'
 _RUNS = {
   **{
     name: (suite.DATA, _FEW)
     for name in (
-      'drafters',
       'specialists',
       'languages',
-      'temperatures',
       'two_tasks',
       'sessions',
       'alignment',
       'answers',
-      'batches',
       'caches',
       'draft_lengths',
     )
@@ -40,7 +38,10 @@ _RUNS = {
       'caches:smollm2',
     )
   },
-  'drafters:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
+  'drafters': (suite.DATA, _ONE),
+  'drafters:smollm2': (suite.DATA, _ONE),
+  'temperatures': (suite.DATA, _ONE),
+  'batches': (suite.DATA, '--config.prompts_per_domain=4'),
   'heads': (_HEADS, _FEW),
   'temperatures:heads': (_HEADS, None),
   'sessions:heads': (_HEADS, _FEW),
