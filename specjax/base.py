@@ -534,6 +534,7 @@ class RoundInfo(NamedTuple):
   reward: jax.Array | None = None  # [B] float32
   rewards: jax.Array | None = None  # [B, A] of all arms, with full information
   flags: Flags | None = None
+  path: jax.Array | None = None  # [B, D] int32, nodes of `tokens`, then junk
 
 
 # `(info) -> [B]` in [0, 1]: what a round was worth in each row.

@@ -295,6 +295,11 @@ def prefix_tree(factors: tuple[int, ...]) -> Topology:
   return Topology(tuple(parents))
 
 
+def of_parents(parents: tuple[int, ...]) -> Topology:
+  """Any tree: the parent of each node, level by level; -1 is the root."""
+  return Topology(parents)
+
+
 def join(
   topologies: Sequence[Topology],
 ) -> tuple[Topology, tuple[np.ndarray, ...]]:
@@ -329,6 +334,7 @@ TREES: dict[str, Callable[..., Topology]] = {
   'chain': chain,
   'chains': chains,
   'eagle': eagle,
+  'of_parents': of_parents,
   'prefix_tree': prefix_tree,
 }
 

@@ -27,6 +27,8 @@ _RUNS = {
     '',
     '--config.simulated_runs=10000 --config.decoded_runs=1000',
   ),
+  'trees': (suite.DATA, '--config.prompts_per_domain=4'),
+  'trees:smollm2': (suite.DATA, None),
   'winrate': ('', '--config.prompts_per_domain=8 --config.num_seeds=4'),
   'winrate:smollm2': (
     suite.DATA,

@@ -591,6 +591,7 @@ def _describe(plan: Round, choice, output, num_emitted, num_read):
     raw_acceptance=jnp.where(live, mean.raw, 0.0),
     fidelity=jnp.where(live, output.fidelity, 0.0),
     num_catch_up_tokens=num_read,
+    path=output.outcome.path,
   )
 
 

@@ -17,9 +17,11 @@ from experiments.common import results
 from experiments.common import workdirs
 from experiments.theory import pareto
 from experiments.theory import rejections
+from experiments.theory import trees as trees_lib
 from experiments.theory import winrate
 from specjax import families
 from specjax import theory
+from specjax import trees
 from specjax import verifiers
 from specjax.data import examples as examples_lib
 from specjax.testing import toys
@@ -594,6 +596,18 @@ def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
     assert left.read_text() == content and logged.read_text() == whole
 
 
+def test_acceptance_is_by_depth_and_rank():
+  """Of three rounds; of each text, the last one is left out."""
+  tree = trees.prefix_tree((2, 2))  # Nodes 0, 1; then 2, 3 and 4, 5.
+  records = [
+    {'path': [[1, 4], [0, 9], [0, 2]], 'num_accepted': [2, 1, 2]},
+    {'path': [[9, 9], [0, 2]], 'num_accepted': [0, 2]},
+  ]
+  found = trees_lib.acceptance(tree, records)
+  # At depth 1, both ranks once of three; below, rank 0 once of two.
+  np.testing.assert_allclose(found, [[1 / 3, 1 / 3], [1 / 2, 0]])
+
+
 @pytest.mark.parametrize(
   ('name', 'changes', 'message'),
   [
@@ -631,6 +645,7 @@ def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
     ('ledger', {'ways': ('none',)}, "ways.0. must draft a chain.*'none'"),
     ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
     ('ledger', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),
+    ('trees', {'depth': 6}, 'depth must be at most 5, that of factors, got 6'),
   ],
 )
 def test_bad_values_are_refused_before_anything_runs(

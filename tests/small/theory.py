@@ -9,6 +9,7 @@ VARIANTS = {
   'theory/diagnose': _WHICH,
   'theory/ledger': _WHICH,
   'theory/practice': _WHICH,
+  'theory/trees': _WHICH,
   'theory/winrate': _WHICH,
 }
 CHANGES = {
@@ -38,6 +39,13 @@ CHANGES = {
     'num_drafts': (1, 2),
     'simulated_drafts': (2,),
     'decoded_drafts': (2,),
+  },
+  'theory/trees': {
+    'family': '{family}/plain/heads',
+    'factors': (2, 1),
+    'depth': 2,
+    'nums_nodes': (2, 3),
+    'prompts_per_domain': 2,
   },
   'theory/winrate': {
     'ways': (

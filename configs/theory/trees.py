@@ -1,0 +1,46 @@
+r"""Which tree for a budget of nodes: the best static one beside a dynamic one.
+
+python -m experiments.main --config=configs/theory/trees.py \
+    --config.data_dir=DATA --workdir=runs/theory_trees
+
+At temperature 0. `predicted` is what a tree keeps by the acceptance that was
+measured on other prompts, of each depth and rank. Of SmolLM2, with the head of
+EAGLE-1: `configs/theory/trees.py:smollm2`.
+"""
+
+import ml_collections
+
+from specjax import registry
+
+# The family, with its head; prompts of each domain.
+_WHICH = {'mini': ('mini/heads', 24), 'smollm2': ('smollm2/heads', 4)}
+
+
+def get_config(which='mini'):
+  """Returns the config for 'mini' or 'smollm2'."""
+  family, num = registry.lookup(_WHICH, 'which', which)
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'theory.trees',
+      'family': family,
+      'data_dir': '',  # Its eval files; the family's own prompts by default.
+      'prompts': {'all': {}},
+      'prompts_per_domain': num,
+      'drafter': 'feature_head(eagle)',
+      'dynamic': 'dynamic_tree(eagle, num_nodes={num_nodes}, depth={depth})',
+      'factors': (4, 3, 2, 1, 1),  # Of the tree that is measured with.
+      'depth': 5,
+      'nums_nodes': (2, 4, 8, 16, 25),
+      'ways': ('none',),
+      'batch_size': 4,
+      'sampling': {'temperature': 0.0},
+      'max_new_tokens': 64,
+      'max_length': 512,
+      'seed': 0,
+      'columns': (
+        *('num_nodes', 'way', 'predicted'),
+        *('block_efficiency', 'block_efficiency_error'),
+        *('over_dynamic', 'over_dynamic_error', 'acceptance_by_depth'),
+      ),
+    }
+  )
