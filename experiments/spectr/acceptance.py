@@ -1,6 +1,6 @@
 """Acceptance against the number of drafts: the optimum, rules and bounds.
 
-SpecTr, Figures 4, 5 and 6.
+SpecTr, Figures 4, 5 and 6; beside them, drafts without replacement.
 """
 
 import jax
@@ -23,6 +23,11 @@ _OVER_COUNTS = {
     ('multiround', transport.multiround_acceptance),
   )
 }
+# Of drafts without replacement; how many is no traced number.
+_OF_DISTINCT = {
+  'distinct_optimum': transport.optimal_acceptance,
+  'distinct_kseq': transport.kseq_acceptance,
+}
 # Curves often coincide: a broad one below all, then bounds, then outlined
 # markers of growing size.
 _BOUND = {'color': 'black', 'linestyle': '--', 'zorder': 1.5}
@@ -31,6 +36,8 @@ _STYLES = {
   'otm': {'color': 'tab:blue', 'marker': 'o', 'markersize': 3},
   'kseq': {'color': 'tab:orange', 'marker': 's', 'markersize': 6},
   'multiround': {'color': 'tab:green', 'marker': '^', 'markersize': 9},
+  'distinct_optimum': {'color': '0.5', 'linestyle': ':', 'zorder': 1.2},
+  'distinct_kseq': {'color': 'tab:purple', 'marker': 'x', 'linestyle': ':'},
   'upper_bound': _BOUND,
   'union_bound': _BOUND,
   'lower_bound': _BOUND | {'color': 'tab:red'},
@@ -89,6 +96,8 @@ def _rows(unit, *pair):
   columns = {
     name: rule(*pair, jnp.array(counts)) for name, rule in _OVER_COUNTS.items()
   }
+  for name, rule in _OF_DISTINCT.items():
+    columns[name] = [rule(*pair, k, distinct=True) for k in counts]
   if unit['part'] == 'bernoulli':  # Few enough tokens to enumerate sets.
     bounds = [transport.acceptance_bounds(*pair, k) for k in counts]
     columns['lower_bound'], columns['upper_bound'] = zip(*bounds)
