@@ -20,7 +20,7 @@ _BEFORE = {
 }
 _FEWER = '--config.prompts_per_domain=2'
 _OF_MINI = '--config.prompts_per_domain=4'
-_OF_T5 = f'{_OF_MINI} --config.family={_SMALL}'
+_OF_T5 = f'--config.family={_SMALL} --config.prompts_per_domain='
 
 
 def _of(limit, task='summarization', more='', few=_FEWER):
@@ -31,17 +31,17 @@ def _of(limit, task='summarization', more='', few=_FEWER):
 _NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
   **{
-    name: (suite.DATA, _OF_T5)
-    for name in (
-      'frontier',
-      'frontier:summarization',
-      'temperatures',
-      'draft_lengths',
-      'variants:bild',
-      'variants:lossy',
-      'variants:token',
-      'calibrate',
-      'rule_bandit',
+    name: (suite.DATA, f'{_OF_T5}{few}')
+    for name, few in (
+      ('frontier', 1),
+      ('frontier:summarization', 1),
+      ('temperatures', 1),
+      ('draft_lengths', 1),
+      ('variants:bild', 1),
+      ('variants:lossy', 1),
+      ('variants:token', 1),
+      ('calibrate', 4),
+      ('rule_bandit', 4),
     )
   },
   **{
@@ -54,8 +54,8 @@ _RUNS = {
   'draft_lengths:smollm2_summarization': _of(8, few=None),
   'variants:smollm2_token': _of(8),
   'decoder_only:smollm2_summarization': _of(32),
-  'decoder_only:smollm2_qa': _of(48, 'qa'),
-  'decoder_only:smollm2_math': _of(24, 'math'),
+  'decoder_only:smollm2_qa': _of(48, 'qa', few=None),
+  'decoder_only:smollm2_math': _of(24, 'math', few=None),
 }
 
 
