@@ -33,13 +33,13 @@ _RUNS = {
   **{
     name: (suite.DATA, f'{_OF_T5}{few}')
     for name, few in (
-      ('frontier', 1),
-      ('frontier:summarization', 1),
-      ('temperatures', 1),
-      ('draft_lengths', 1),
-      ('variants:bild', 1),
-      ('variants:lossy', 1),
-      ('variants:token', 1),
+      ('frontier', 2),
+      ('frontier:summarization', 2),
+      ('temperatures', 2),
+      ('draft_lengths', 2),
+      ('variants:bild', 2),
+      ('variants:lossy', 2),
+      ('variants:token', 2),
       ('calibrate', 4),
       ('rule_bandit', 4),
     )

@@ -1,13 +1,13 @@
 """The decode loop: a round, its carry, three drivers and a host's interface."""
 
 from specjax.decoding.decoder import Decoder
-from specjax.decoding.decoder import Piece
-from specjax.decoding.decoder import Result
-from specjax.decoding.decoder import pieces
 from specjax.decoding.drivers import decode
 from specjax.decoding.drivers import stream
 from specjax.decoding.drivers import throughput_learner
 from specjax.decoding.drivers import trace
+from specjax.decoding.results import Piece
+from specjax.decoding.results import Result
+from specjax.decoding.results import pieces
 from specjax.decoding.round import Round
 from specjax.decoding.round import make_round
 from specjax.decoding.speculative import speculative

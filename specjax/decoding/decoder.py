@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import dataclasses
 import itertools
 from typing import Any
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -18,9 +16,11 @@ from specjax import meshes
 from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax.decoding import drivers
+from specjax.decoding import queues as queues_lib
 from specjax.decoding import reading
 from specjax.decoding import refill
 from specjax.decoding import requests
+from specjax.decoding import results as results_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 from specjax.decoding import turns
@@ -30,41 +30,6 @@ from specjax.decoding import warm_start as warm_start_lib
 _CHUNKS = (16, 64, 256)
 # Stop tokens that a program has room for; more of them take another one.
 _STOP_TOKENS = 8
-
-
-class Result(NamedTuple):
-  """What one prompt got."""
-
-  tokens: list[int]  # emitted, a stop token included
-  rounds: int  # target calls
-  draft_calls: int  # sequential drafter calls
-  num_catch_up_tokens: int  # others' tokens that drafters have read
-  accepted: np.ndarray  # [D] accepted draft tokens of each depth
-  drafted: np.ndarray  # [D] rounds whose tree reached each depth
-  pulls: np.ndarray  # [A] rounds of each arm
-
-
-class Piece(NamedTuple):
-  """One streamed token and where it came from."""
-
-  token: int
-  origin: str  # 'accepted', 'corrected', 'bonus', or 'sampled' without a draft
-
-
-class _Prompt(NamedTuple):
-  """One of many."""
-
-  number: int
-  length: int
-
-
-@dataclasses.dataclass
-class _Work:
-  """Prompts that rows are at, and results that wait for earlier ones."""
-
-  in_rows: list[_Prompt | None]
-  early: dict[int, Result] = dataclasses.field(default_factory=dict)
-  num_yielded: int = 0
 
 
 class Decoder:
@@ -273,7 +238,7 @@ class Decoder:
     prompts: Sequence[Sequence[int]],
     max_new_tokens: int | Sequence[int],
     **options: Any,
-  ) -> list[Result]:
+  ) -> list[results_lib.Result]:
     """Decodes prompts to the end; arguments and errors as in `init`.
 
     Raises:
@@ -296,7 +261,7 @@ class Decoder:
     request_ids: Iterable[int] | None = None,
     queue_size: int = 64,
     bandit_state: Any = None,
-  ) -> Iterator[Result]:
+  ) -> Iterator[results_lib.Result]:
     """Yields the results of many prompts, in their order.
 
     So many rows are kept busy: where one is done, the next prompt takes its
@@ -321,7 +286,8 @@ class Decoder:
     checks.check_range('batch_size', batch_size, 1)
     checks.check_range('queue_size', queue_size, batch_size)
     requests.check_seed(seed)
-    if bandit_state is not None and self.round_fn.per_row:
+    per_row = self.round_fn.per_row
+    if bandit_state is not None and per_row:
       raise ValueError(
         'bandit_state must be None with per_row, as the bandit of each prompt '
         'begins anew.'
@@ -343,62 +309,11 @@ class Decoder:
       self._stop_tokens,
       self._bandit_state(bandit_state, batch_size),
     )
-    queues = itertools.chain([first], queues)
-    return self._play(batch, queues, queue_size, np.uint32(seed))
-
-  def _play(self, batch, queues, size, seed):
-    """Yields results, queue by queue; those that are early wait for others."""
-    max_length, width = self._setup.max_length, reading.NARROWEST
-    fresh = self._bandit_state(None, 1) if self.round_fn.per_row else None
-    num_rows, num_read = len(batch.places), 0
-    widths = refill.widths(num_rows, meshes.num_parts(self._params))
-    work = _Work([None] * num_rows)
-    for asked, is_last in _with_last(queues):
-      prompts = asked.prompts
-      new = [_Prompt(num_read + i, len(each)) for i, each in enumerate(prompts)]
-      num_read += len(prompts)
-      longest = max(map(len, prompts))
-      width = max(width, reading.width(longest, max_length))
-      batch, finished = refill.play(
-        self._setup,
-        self._params,
-        batch,
-        reading.padded(asked, width, size),
-        np.int32(len(prompts)),
-        np.int32(num_rows - _next(widths, num_rows) if is_last else 1),
-        seed,
-        fresh,
-      )
-      yield from self._take(
-        work, batch, finished, new + [None] * (size - len(new)) + work.in_rows
-      )
-    yield from self._finish(work, batch, widths)
-
-  def _finish(self, work, batch, widths):
-    """Yields what is left, of batches that become narrower."""
-    while any(work.in_rows):
-      live = [bool(each) for each in work.in_rows]
-      num_rows = min(each for each in widths if each >= sum(live))
-      rows = np.argsort(np.logical_not(live), kind='stable')[:num_rows]
-      batch = refill.narrow(self.round_fn, batch, rows)
-      places = [work.in_rows[row] for row in rows]
-      enough = np.int32(num_rows - _next(widths, num_rows))
-      batch, finished = refill.finish(
-        self.round_fn, self._params, batch, enough
-      )
-      yield from self._take(work, batch, finished, places)
-
-  def _take(self, work, batch, finished, places):
-    """Yields results whose turn it is; `places` has the prompt of each row."""
-    rows, at = meshes.fetch((finished, batch.places))
-    _check(rows, [each and each.number for each in places])
-    work.in_rows = [places[i] if i >= 0 else None for i in at]
-    for i, each in enumerate(places):
-      if each and each not in work.in_rows:
-        work.early[each.number] = self._result(rows, i, each.length)
-    while work.num_yielded in work.early:
-      yield work.early.pop(work.num_yielded)
-      work.num_yielded += 1
+    return queues_lib.play(
+      *(self._setup, self._params, batch),
+      *(itertools.chain([first], queues), queue_size, np.uint32(seed)),
+      self._bandit_state(None, 1) if per_row else None,
+    )
 
   def stream(
     self,
@@ -407,7 +322,7 @@ class Decoder:
     *,
     max_rate: float | None = None,
     **options: Any,
-  ) -> Iterator[list[Piece]]:
+  ) -> Iterator[list[results_lib.Piece]]:
     """Yields the tokens of one prompt, round by round.
 
     Args:
@@ -427,43 +342,19 @@ class Decoder:
       )
     rounds = drivers.stream(self.round_fn, self._params, start, learn)
     for state, info in rounds:
-      _check(state)
-      yield pieces(info)
+      results_lib.check(state)
+      yield results_lib.pieces(info)
 
   def results(
     self, prompts: Sequence[Sequence[int]], state: state_lib.DecodeState
-  ) -> list[Result]:
+  ) -> list[results_lib.Result]:
     """Reads the rows of a finished state."""
-    _check(state)
+    results_lib.check(state)
     rows = meshes.fetch(refill.of_rows(state))
-    return [self._result(rows, i, len(each)) for i, each in enumerate(prompts)]
-
-  def _result(self, rows, i, prompt_length):
-    """What is reported of a row, which begins with its prompt."""
-    counters = jax.tree.map(lambda leaf: leaf[i], rows.counters)
-    calls = np.array([arm.drafter.num_calls for arm in self._arms])
-    return Result(
-      tokens=rows.tokens[i, prompt_length : rows.lengths[i]].tolist(),
-      rounds=int(counters.pulls.sum()),
-      draft_calls=int(counters.pulls @ calls),
-      num_catch_up_tokens=int(counters.catch_up_tokens),
-      accepted=counters.accepted,
-      drafted=counters.drafted,
-      pulls=counters.pulls,
-    )
-
-
-def pieces(info: base.RoundInfo) -> list[Piece]:
-  """Returns the tokens that a round has emitted in the first row."""
-  info = meshes.fetch(info)
-  num, kept = int(info.num_emitted[0]), int(info.num_accepted[0])
-  depth = int(info.depth[0])
-  last = 'bonus' if kept == depth else 'corrected'
-  origins = ['accepted'] * kept + [last if depth else 'sampled']
-  return [
-    Piece(int(token), origin)
-    for token, origin in zip(info.tokens[0, :num], origins)
-  ]
+    return [
+      results_lib.of_row(self._arms, rows, i, len(each))
+      for i, each in enumerate(prompts)
+    ]
 
 
 _begin = jax.jit(reading.read, static_argnames='setup')
@@ -497,60 +388,3 @@ def _stop_tokens(tokens):
   tokens = list(tokens)
   size = max(_STOP_TOKENS, 1 << max(len(tokens) - 1, 0).bit_length())
   return np.array([*tokens, *[-1] * (size - len(tokens))], np.int32)
-
-
-def _next(widths, num_rows):
-  """The next narrower batch, or none at all."""
-  return max((each for each in widths if each < num_rows), default=0)
-
-
-def _with_last(iterator):
-  """Yields each, and whether it is the last."""
-  each = next(iterator, None)
-  while each is not None:
-    after = next(iterator, None)
-    yield each, after is None
-    each = after
-
-
-def _check(state, numbers=None):
-  """Raises what cannot be raised inside the loop.
-
-  Args:
-    state: of rows, or what is finished.
-    numbers: of the prompts that rows are of; those of the rows, if None.
-  """
-  flags = meshes.fetch(state.flags)
-  for rows, error, what in (
-    (
-      flags.target,
-      FloatingPointError,
-      'The target gave NaN or infinite logits or probabilities',
-    ),
-    (
-      flags.draft,
-      FloatingPointError,
-      'A drafter or a goal gave NaN or infinite probabilities',
-    ),
-    (
-      flags.tree,
-      ValueError,
-      'A drafter proposed a tree that contradicts its bounds',
-    ),
-    (
-      flags.arm,
-      ValueError,
-      f'arm must lie in [0, {state.counters.pulls.shape[1] - 1}], but the '
-      'bandit (or its bandit_state) picked another',
-    ),
-    (
-      flags.reward,
-      ValueError,
-      'Rewards must lie in [0, 1], got another, or NaN,',
-    ),
-  ):
-    if rows.any():
-      which = np.flatnonzero(rows).tolist()
-      if numbers is not None:
-        raise error(f'{what} in prompts {[numbers[i] for i in which]}.')
-      raise error(f'{what} in rows {which}.')
