@@ -286,12 +286,7 @@ class Decoder:
     checks.check_range('batch_size', batch_size, 1)
     checks.check_range('queue_size', queue_size, batch_size)
     requests.check_seed(seed)
-    per_row = self.round_fn.per_row
-    if bandit_state is not None and per_row:
-      raise ValueError(
-        'bandit_state must be None with per_row, as the bandit of each prompt '
-        'begins anew.'
-      )
+    fresh = self._fresh_bandit(bandit_state)
     queues = requests.queues(
       self.round_fn.target,
       self._setup.max_length,
@@ -312,8 +307,19 @@ class Decoder:
     return queues_lib.play(
       *(self._setup, self._params, batch),
       *(itertools.chain([first], queues), queue_size, np.uint32(seed)),
-      self._bandit_state(None, 1) if per_row else None,
+      fresh,
     )
+
+  def _fresh_bandit(self, given):
+    """What the bandit of each of many prompts begins with, if it has one."""
+    if not self.round_fn.per_row:
+      return None
+    if given is not None:
+      raise ValueError(
+        'bandit_state must be None with per_row, as the bandit of each prompt '
+        'begins anew.'
+      )
+    return self._bandit_state(None, 1)
 
   def stream(
     self,
