@@ -85,7 +85,9 @@ def kseq_acceptance(
   draft, target = inputs.normalised(draft, target)
   if distinct:
     num = int(np.asarray(num_drafts))
-    divided = division.divide_distinct(draft, target, jnp.int32(num), num)
+    divided = division.divide_distinct(
+      draft, target, jnp.int32(num), num, num_steps=30
+    )
     return divided.acceptance
   factor = division.divide(draft, target, num_drafts, num_steps=30).factor
   covered = chances.total(jnp.minimum(factor * draft, target))
