@@ -211,7 +211,8 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
     ('small:4/', "here 'small:4/' must be a name or a call"),
     (
       'small:x',
-      "here: Unknown tree 'x'. Known: chain, .* eagle, of_parents, prefix_tree",
+      "here: Unknown tree 'x'. Known: chain, chains, eagle, of_parents, "
+      'prefix_tree',
     ),
     ('small:chains(2, 0)', 'here: chains.2, 0.: length must be >= 1'),
     ('prompt_lookup:2.2', 'here: prompt_lookup takes chains'),
