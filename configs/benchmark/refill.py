@@ -20,12 +20,12 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# By name: the family, domains of prompts, how many of them, and drafts.
 _LENGTHS = '{}:1', '{}:2', '{}:4', '{}:8'
 _STOPS = (
   *('{}(stop=unsure(0.2)):8', '{}(stop=unsure(0.4)):8'),
   *('{}(stop=unsure(0.6)):8', '{}(stop=unsure(0.8)):8'),
 )
+# By name: the family, domains of prompts, how many of them, and drafts.
 _WHICH = {
   'mini': ('mini', (), 240, _LENGTHS),
   'smollm2': ('smollm2', smollm2.DOMAINS, 64, _LENGTHS),
@@ -57,7 +57,8 @@ def get_config(which='mini'):
         if which == 'stops'
         else {'bandit': 'goodput', 'label': 'goodput'},
       ),
-      'padded': ('none', 'goodput'),
+      # Ways that are timed in padded batches, too.
+      'padded': ('none', 'ucb_spec' if which == 'stops' else 'goodput'),
       'arms': arms,  # Of bandits.
       'cost_rounds': 16,  # Of each arm, that are timed together,
       'cost_repeats': 5,  # so often.

@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/spectr/acceptance.py \
 Beside the optimum stands the paper's closed form, where there is one. With 4
 drafts of Ber(0.25) for Ber(0.75), `otm` reaches the optimum of 0.934, `kseq`
 0.830 and `multiround` 0.789 (all within 1e-5). `distinct` columns are of drafts
-without replacement, which accept more wherever a token could be drawn twice.
+without replacement, of which no fewer are accepted.
 """
 
 import ml_collections

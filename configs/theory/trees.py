@@ -31,7 +31,6 @@ def get_config(which='mini'):
       'factors': (4, 3, 2, 1, 1),  # Of the tree that is measured with.
       'depth': 5,
       'nums_nodes': (2, 4, 8, 16, 25),
-      'ways': ('none',),
       'batch_size': 4,
       'sampling': {'temperature': 0.0},
       'max_new_tokens': 64,

@@ -12,6 +12,7 @@ from experiments.common import compare
 from experiments.common import configs
 from experiments.common import paper
 from experiments.common import plots
+from experiments.common import prompts as prompts_lib
 from experiments.common import runner
 from experiments.common import ways as ways_lib
 from specjax import theory
@@ -25,28 +26,25 @@ _FIELDS = 'path', 'num_accepted'
 def run(config, workdir):
   """Returns a row for each number of nodes and kind of tree."""
   configs.check_counts(config, ('nums_nodes', 'depth'))
-  made = compare.plan(config)
   wide = trees.prefix_tree(tuple(config.factors))
   if config.depth > wide.depth:
     raise ValueError(
       f'depth must be at most {wide.depth}, that of factors, got '
       f'{config.depth}.'
     )
-  halves = [_half(made.sets[0], i) for i in range(2)]
+  family = prompts_lib.load_family(config)
+  prompts, *_ = prompts_lib.build(config, family)
+  measured, decoded = _half(prompts, 0), _half(prompts, 1)
   arm = f'{config.drafter}:{".".join(map(str, config.factors))}'
-  way = ways_lib.parse(config, arm, list(made.family.drafters), 'drafter')
-  (seen,) = compare.decode(
-    config, workdir, made._replace(ways=[way], sets=halves[:1]), fields=_FIELDS
-  )
+  way = ways_lib.parse(config, arm, list(family.drafters), 'drafter')
+  made = compare.Plan(family, [way], [measured])
+  (seen,) = compare.decode(config, workdir, made, fields=_FIELDS)
   chances = acceptance(wide, seen.records)[: config.depth]
-  asked = _asked(config, made.family, chances)
+  asked = _asked(config, family, chances)
   # Kinds of trees may be one for few nodes.
   ways = {way.arms: way for way, *_ in asked}
-  found = compare.decode(
-    config,
-    workdir,
-    made._replace(ways=list(ways.values()), sets=halves[1:]),
-  )
+  made = compare.Plan(family, list(ways.values()), [decoded])
+  found = compare.decode(config, workdir, made)
   of_arms = dict(zip(ways, compare.rows(found)))
   rows = [of_arms[way.arms] | columns for way, columns in asked]
   dynamic = {row['num_nodes']: row for row in rows if row['way'] == _DYNAMIC}

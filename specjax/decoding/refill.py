@@ -145,14 +145,13 @@ def finish(
     As `play`, for rows alone: of row `b` in place `b`.
   """
   rows = np.arange(len(batch.places), dtype=np.int32)
-  batch = batch._replace(places=jnp.where(batch.places < 0, -1, rows))
   batch = jax.lax.while_loop(
     lambda batch: _works(batch, enough),
     lambda batch: _step(plan, params, batch),
     batch,
   )
-  end = _write_out(_Carry(batch, jnp.int32(0), of_rows(batch.state)))
-  return end.batch, end.finished
+  places = jnp.where(batch.state.done, -1, rows)
+  return batch._replace(places=places), of_rows(batch.state)
 
 
 @functools.partial(jax.jit, static_argnames='plan', donate_argnames='batch')
