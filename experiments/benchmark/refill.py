@@ -7,6 +7,7 @@ Of padded batches, the next one begins where the last row of this one is done.
 import jax
 import numpy as np
 
+from experiments.common import compare
 from experiments.common import configs
 from experiments.common import costs
 from experiments.common import log
@@ -23,6 +24,7 @@ def run(config, workdir):
   checks.check_range('shortest', config.shortest, 1, config.max_new_tokens)
   family = prompts_lib.load_family(config)
   ways = ways_lib.parse_all(config, list(family.drafters))
+  compare.check_labels(compare.Plan(family, ways, []), *config.padded)
   jobs = prompts_lib.build(config, family)[0].jobs
   prompts = [
     job.turns[0] for job in sorted(jobs, key=lambda job: job.number)

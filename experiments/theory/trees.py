@@ -17,6 +17,7 @@ from experiments.common import runner
 from experiments.common import ways as ways_lib
 from specjax import theory
 from specjax import trees
+from specjax.drafters import siblings
 
 MAY_CHANGE = 'nums_nodes', 'paper'
 _DYNAMIC = 'dynamic'
@@ -77,8 +78,8 @@ def acceptance(
     records: with `path` and `num_accepted` of each round. The last round of a
       text shows less, as the end may have cut it off.
   """
-  ranks = [tree.parents[:i].count(each) for i, each in enumerate(tree.parents)]
-  kept = np.zeros((tree.depth, max(ranks) + 1))
+  ranks = siblings.ranks(tree.parents)
+  kept = np.zeros((tree.depth, ranks.max() + 1))
   reached = np.zeros((tree.depth, 1))
   for record in records:
     rounds = zip(record['path'], record['num_accepted'])

@@ -24,6 +24,7 @@ CHANGES = {
   'benchmark/refill': {
     'ways': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
     'arms': ('none', 'medium:2', 'medium:4'),
+    'padded': ('none',),
     'cost_rounds': 2,
     'cost_repeats': 1,
     'sweep': {'batch_size': (2,)},
