@@ -380,4 +380,30 @@ CLAIMS = (
     'with this draft or with a head of EAGLE-1 '
     '(`cascades/frontier-heads_summarization`); the token rule does with both',
   ),
+  Claim(
+    _CASCADES,
+    'At every share, texts of the token rule are more likely than those of '
+    'lossy decoding with as many target calls (nats a token), mathematics',
+    'cascades/decoder_only-smollm2_math',
+    {'way': 'token_v3'},
+    'nats_over_lossy',
+    low=0.0,
+  ),
+  Claim(
+    _CASCADES,
+    'The same, questions',
+    'cascades/decoder_only-smollm2_qa',
+    {'way': 'token_v3'},
+    'nats_over_lossy',
+    low=0.0,
+    why='answers are short, and there are 48 of them',
+  ),
+  Claim(
+    _CASCADES,
+    'The same, summarization',
+    'cascades/decoder_only-smollm2_summarization',
+    {'way': 'token_v3'},
+    'nats_over_lossy',
+    low=0.0,
+  ),
 )

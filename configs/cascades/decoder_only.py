@@ -44,7 +44,7 @@ def get_config(task='summarization'):
   config.batch_size, config.repeats = 8, 0
   config.columns = (
     *('draft_length', 'way', 'alpha', 'quality', 'target_nats'),
-    *('target_calls', 'deferral_rate', 'rejection_rate'),
+    *('target_calls', 'nats_over_lossy', 'deferral_rate', 'rejection_rate'),
   )
   config.ways = frontier.alone(draft) + tuple(
     way

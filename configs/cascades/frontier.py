@@ -128,8 +128,9 @@ def shared(task, tasks=_TASKS):
       'seed': 0,
       'columns': (
         *('way', 'alpha', 'quality', 'target_nats', 'latency', 'total_latency'),
-        *('target_calls', 'deferral_rate', 'rejection_rate'),
-        *('by', 'speed_up_at_quality', 'rating_at_latency', 'best_share'),
+        *('target_calls', 'nats_over_lossy', 'deferral_rate'),
+        *('rejection_rate', 'by'),
+        *('speed_up_at_quality', 'rating_at_latency', 'best_share'),
       ),
       'paper': (),
     }

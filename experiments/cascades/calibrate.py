@@ -21,7 +21,7 @@ from specjax import checks
 COSTS = ('latency', 'rejection_rate', 'target_calls')
 # Labels that must be there: what quality is measured by, and what is left if
 # nothing is good enough.
-TARGET, LOSSLESS = frontier.TARGET, 'lossless'
+TARGET, LOSSLESS = frontier.TARGET, frontier.LOSSLESS
 MAY_CHANGE = (*frontier.MAY_CHANGE, 'floor', 'margin', 'cost', 'dev_prompts')
 
 

@@ -14,6 +14,7 @@ from specjax import checks
 MAY_CHANGE = (*compare.MAY_CHANGE, 'metric', 'sequence_alphas')
 # Labels of the ways that others are compared with.
 TARGET, DRAFT = 'target', 'draft'
+LOSSY, LOSSLESS = 'lossy', 'lossless'
 SEQUENCE = 'sequence_cascade'
 
 # What rates a point, and what plots call it; quality is that of the metric.
@@ -41,7 +42,7 @@ def run(config, workdir):
     compare.check_labels(made, TARGET, DRAFT)
   decoded = texts.decode(config, workdir, made)
   decoded += sequence_cascades(decoded, config.sequence_alphas)
-  rows = [rate(each) for each in decoded]
+  rows = beyond_lossy([rate(each) for each in decoded])
   return rows + summary(rows)
 
 
@@ -74,6 +75,47 @@ def _sequence(alpha, draft, target):
     other = draft[f'reference_{name}']
     clocks |= {name: draft[name] + other, f'reference_{name}': other}
   return target | clocks
+
+
+def beyond_lossy(rows):
+  """Returns the points, with `nats_over_lossy`, where that is defined.
+
+  It is how much more likely, in nats a token, texts are to the target than
+  those of lossy decoding with as many target calls. What lies between two
+  points of lossy decoding is a coin's that takes one of them for each prompt;
+  lossless decoding and the target are among its points.
+  """
+  lines = []
+  for head, own in _panels(rows):
+    line = [row for row in own if row['way'] in (LOSSY, LOSSLESS, TARGET)]
+    lines.append((head, sorted(line, key=lambda row: row['target_calls'])))
+  own_line = lambda row: next(
+    (line for head, line in lines if head.items() <= row.items()), []
+  )
+  return [row | _beyond(row, own_line(row)) for row in rows]
+
+
+def _beyond(row, line):
+  """Of one point; `line` is lossy decoding's, by its target calls."""
+  labels = {each['way'] for each in line}
+  if row['way'] in labels or LOSSY not in labels:
+    return {}
+  calls = [each['target_calls'] for each in line]
+  if not calls[0] <= row['target_calls'] <= calls[-1]:
+    return {}
+  weights = [
+    np.interp(row['target_calls'], calls, unit) for unit in np.eye(len(line))
+  ]
+  nats = [each['target_nats'] for each in line]
+  errors = [each['target_nats_error'] for each in line]
+  return {
+    'nats_over_lossy': float(row['target_nats'] - np.dot(weights, nats)),
+    'nats_over_lossy_error': float(
+      np.hypot(
+        row['target_nats_error'], np.linalg.norm(np.multiply(weights, errors))
+      )
+    ),
+  }
 
 
 def summary(rows):

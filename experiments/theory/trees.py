@@ -47,7 +47,9 @@ def run(config, workdir):
   made = compare.Plan(family, list(ways.values()), [decoded])
   found = compare.decode(config, workdir, made)
   of_arms = dict(zip(ways, compare.rows(found)))
-  rows = [of_arms[way.arms] | columns for way, columns in asked]
+  # One chance for all depths is not of trees that narrow: they have their own.
+  own = {'predicted_efficiency': None}
+  rows = [of_arms[way.arms] | own | columns for way, columns in asked]
   dynamic = {row['num_nodes']: row for row in rows if row['way'] == _DYNAMIC}
   return [row | _over(row, dynamic[row['num_nodes']]) for row in rows]
 

@@ -316,6 +316,38 @@ def test_a_summary_by_hand():
   assert good['equal latency']['rating_at_latency_error'] == 0.2
 
 
+def test_points_beyond_lossy_decoding_by_hand():
+  """0.6 calls are midway from 0.5 to 0.7; each draft length has its line."""
+  names = 'way', 'target_calls', 'target_nats', 'draft_length'
+  shared = {'prompts': 'all', 'target_nats_error': 0.2}
+  table = [
+    ('target', 1.0, -3.0),  # In both plots.
+    ('draft', 0.0, -6.0),
+    ('lossless', 0.7, -3.0, 1),
+    ('lossy', 0.5, -4.0, 1),
+    ('rule', 0.6, -3.25, 1),
+    ('rule', 0.4, -3.25, 1),
+    ('rule', 0.85, -2.0, 1),
+    ('lossless', 0.6, -3.5, 5),
+    ('lossy', 0.4, -5.5, 5),
+    ('rule', 0.6, -3.25, 5),
+  ]
+  rows = [shared | dict(zip(names, row)) for row in table]
+  found = [
+    (row.get('nats_over_lossy'), row.get('nats_over_lossy_error'))
+    for row in frontier.beyond_lossy(rows)
+  ]
+  nothing = (None, None)
+  halves = pytest.approx(0.2 * 1.5**0.5)
+  midway = [(pytest.approx(gain), halves) for gain in (0.25, 1.0)]
+  at_a_point = pytest.approx(0.25), pytest.approx(0.2 * 2**0.5)
+  assert found == [
+    *[nothing] * 4,
+    *(midway[0], nothing, midway[1]),
+    *(nothing, nothing, at_a_point),
+  ]
+
+
 @pytest.mark.slow
 def test_the_frontier_goes_on_where_it_stopped(run, folder, monkeypatch):
   workdir, rows = run
