@@ -18,6 +18,7 @@ import shlex
 import sys
 from typing import Any
 
+from experiments import claims
 from experiments import main
 from experiments import verdicts
 from experiments.common import configs
@@ -118,7 +119,7 @@ def write(root: pathlib.Path = ROOT, out: pathlib.Path = ROOT) -> None:
 def _first_page(found, parts, figures):
   """The lines of the first page: verdicts, and a link to each document."""
   yield _FIRST_PAGE
-  rows = verdicts.judged(verdicts.CLAIMS, found)
+  rows = verdicts.judged(claims.CLAIMS, found)
   for row in rows:
     folder = row['result'].partition('/')[0]
     row['table'] = f'[{row.pop("result")}]({folder}.md)'
@@ -246,7 +247,7 @@ def _filled(readme, tables):
     made = _tables(configs.load(_config_path(content['command'])), content)
     return f'{match[1]}\n{made}\n\n{match[3]}'
 
-  rows = verdicts.judged(verdicts.CLAIMS, tables)
+  rows = verdicts.judged(claims.CLAIMS, tables)
   first = {row['paper']: row for row in reversed(rows)}
   chosen = [row for row in rows if row is first[row['paper']]]
   headline = markdown(results.cells(chosen, _VERDICT)) if chosen else ''

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from experiments import claims
 from experiments import report
 from experiments import verdicts
 from experiments.common import results
@@ -78,13 +79,13 @@ def test_all_claims_are_of_rows_that_are_there():
     path.relative_to(_DATA).with_suffix('').as_posix(): results.read(path)
     for path in _DATA.rglob('*.json')
   }
-  rows = verdicts.judged(verdicts.CLAIMS, found)
+  rows = verdicts.judged(claims.CLAIMS, found)
   assert len(rows) > 3
   for row in rows:  # Only what must reach a quality may miss.
     assert row['measured'] is not None or row['paper'].endswith('cascades')
-  names = [claim.says for claim in verdicts.CLAIMS]
+  names = [claim.says for claim in claims.CLAIMS]
   assert len(set(names)) == len(names)
-  for claim in verdicts.CLAIMS:
+  for claim in claims.CLAIMS:
     assert claim.low < claim.high
 
 
