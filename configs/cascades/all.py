@@ -3,8 +3,8 @@ r"""All of the cascades: every config of this folder, and its document.
 python -m experiments.main --config=configs/cascades/all.py \
     --config.data_dir=DATA --workdir=runs/cascades
 
-`configs/cascades/all.py:small` has fewer prompts, and not every experiment of
-SmolLM2; it leaves the document in its workdir. The encoder-decoders, which
+`configs/cascades/all.py:small` has fewer prompts and fewer experiments; it
+leaves the document in its workdir. The encoder-decoders, which
 configs/train/encoder_decoder.py says more of, it trains first; the small
 setting has some of its own.
 """
@@ -31,28 +31,33 @@ def _of(limit, task='summarization', more='', few=_FEWER):
 _NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
   **{
-    name: (suite.DATA, f'{_OF_T5}{few}')
+    name: (suite.DATA, f'{_OF_T5}{few}' if few else None)
     for name, few in (
       ('frontier', 2),
-      ('frontier:summarization', 2),
+      ('frontier:summarization', None),
       ('temperatures', 2),
       ('draft_lengths', 2),
-      ('variants:bild', 2),
-      ('variants:lossy', 2),
+      ('variants:bild', None),
+      ('variants:lossy', None),
       ('variants:token', 2),
       ('calibrate', 4),
       ('rule_bandit', 4),
     )
   },
   **{
-    f'decoder_only:{task}': (suite.DATA, _OF_MINI)
-    for task in ('summarization', 'translation', 'qa', 'math')
+    f'decoder_only:{task}': (suite.DATA, few)
+    for task, few in (
+      ('summarization', _OF_MINI),
+      ('translation', None),
+      ('qa', None),
+      ('math', _OF_MINI),
+    )
   },
   'frontier:smollm2_summarization': _of(12),
   'frontier:heads_summarization': _of(12, few=None),
   'temperatures:smollm2_summarization': _of(16, more=_NO_CLOCKS, few=None),
   'draft_lengths:smollm2_summarization': _of(8, few=None),
-  'variants:smollm2_token': _of(8),
+  'variants:smollm2_token': _of(8, few=None),
   'decoder_only:smollm2_summarization': _of(32),
   'decoder_only:smollm2_qa': _of(48, 'qa', few=None),
   'decoder_only:smollm2_math': _of(24, 'math', few=None),

@@ -3,8 +3,8 @@ r"""All of the theory paper: every config of this folder, and its document.
 python -m experiments.main --config=configs/theory/all.py \
     --config.data_dir=DATA --workdir=runs/theory
 
-`configs/theory/all.py:small` has fewer prompts, and leaves the document in its
-workdir.
+`configs/theory/all.py:small` has fewer prompts and fewer experiments; it leaves
+the document in its workdir.
 """
 
 from experiments.common import suite
@@ -22,7 +22,7 @@ _RUNS = {
   ),
   'pareto': ('', '--config.runs=20000'),
   'practice': ('', '--config.prompts_per_domain=1'),
-  'practice:smollm2': (suite.DATA, '--config.max_new_tokens=32'),
+  'practice:smollm2': (suite.DATA, None),
   'rejections': (
     '',
     '--config.simulated_runs=10000 --config.decoded_runs=1000',
