@@ -40,7 +40,7 @@ _RUNS = {
       ('variants:bild', None),
       ('variants:lossy', None),
       ('variants:token', 2),
-      ('calibrate', 4),
+      ('calibrate', '4 --config.dev_prompts=6'),
       ('rule_bandit', 4),
     )
   },
