@@ -18,11 +18,18 @@ ROOT = pathlib.Path(__file__).parents[1]
 CONCEPTS = (ROOT / 'docs' / 'concepts.md').read_text(encoding='utf-8')
 
 
-def _steps():
-  """The functions that a round calls, in order."""
-  source = inspect.getsource(round_lib.Round.__call__)
-  names = re.findall(r'\b([a-z_]+)\(\s*self,', source)
+def _called(function, first):
+  """The steps that a function calls, in order, by their first argument."""
+  source = inspect.getsource(function)
+  names = re.findall(rf'\b([a-z]\w*)(?:\(|, )\s*{first},', source)
   return [name for name in names if hasattr(round_lib, name)]
+
+
+def _steps():
+  """The steps of a round, in order; to play is three of them."""
+  steps = _called(round_lib.Round.__call__, 'self')
+  at = steps.index('play')
+  return [*steps[:at], *_called(round_lib.play, 'plan'), *steps[at + 1 :]]
 
 
 def test_a_round_has_the_steps_of_the_drawing_in_its_order():

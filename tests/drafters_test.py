@@ -307,6 +307,59 @@ def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
   assert (skipped > 0).all()
 
 
+def deferred(drafter):
+  return specjax.DRAFTERS['deferred'](drafter)
+
+
+@pytest.mark.parametrize(
+  'topology', [trees.chain(2), trees.prefix_tree((2, 2))]
+)
+def test_what_is_read_late_is_drafted_as_what_was_read_at_once(
+  params, topology
+):
+  play(deferred(autoregressive(topology)), params)
+
+
+def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
+  """One that is not played reads nothing; a prompt is no work of others."""
+  rows, size, read = 3, 40, []
+
+  def prefill(params, cache, tokens, lengths):
+    jax.debug.callback(lambda each: read.append(each.tolist()), lengths)
+    return MARKOV.prefill(params, cache, tokens, lengths)
+
+  model = MARKOV._replace(prefill=prefill)
+  eager = specjax.DRAFTERS['autoregressive'](model, trees.chain(2))
+  lazy, model_table = deferred(eager), table()
+  tokens = jnp.zeros((rows, size), jnp.int32)
+  prompts, later = (
+    specjax.Context(tokens, jnp.array(lengths))
+    for lengths in ([1, 9, 20], [4, 12, 33])
+  )
+  states = [each.init(model_table, prompts, size) for each in (eager, lazy)]
+  jax.effects_barrier()
+  assert read == [[0, 7, 18], [0, 0, 0]]
+  read.clear()
+  for plays in ([False, True, False], [False, True, True]):
+    (states[0], want), (states[1], num) = (
+      each.catch_up.read(model_table, state, later, jnp.array(plays))
+      for each, state in zip((eager, lazy), states)
+    )
+    np.testing.assert_array_equal(num, want)
+    np.testing.assert_array_equal(
+      states[1].inner.lengths, np.where(plays, later.lengths - 2, 0)
+    )
+  jax.effects_barrier()
+  assert read == [[10], [31]]
+
+
+def test_what_reads_no_prompts_cannot_read_them_late():
+  with pytest.raises(
+    ValueError, match='drafter must be one that reads prompts'
+  ):
+    deferred(specjax.DRAFTERS['prompt_lookup'](2))
+
+
 @pytest.mark.parametrize('options', [{'sinks': -1}, {'window': 0}])
 def test_windows_out_of_range_are_refused(options):
   with pytest.raises(ValueError, match=f'{next(iter(options))} must be >='):

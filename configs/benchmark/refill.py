@@ -9,40 +9,43 @@ over those of padded batches, of the same way and batch size, for ways that
 `padded` names; `over_plain` over those of plain decoding, both refilled.
 Reading prompts is part of it. `goodput` chooses among the draft lengths and
 plain decoding, by what rounds of each take and by what is accepted; `pulls` are
-the shares of its rounds.
+the shares of its rounds. Drafters of bandits are `deferred`: they read the
+prompts of rows that play them, and no others.
 
 `configs/benchmark/refill.py:stops` drafts up to 8 tokens, but stops where the
 drafter is unsure: how unsure is what bandits learn, for the batch or each row.
 """
+
+import itertools
 
 import ml_collections
 
 from configs.benchmark import smollm2
 from specjax import registry
 
-_LENGTHS = '{}:1', '{}:2', '{}:4', '{}:8'
-_STOPS = (
-  *('{}(stop=unsure(0.2)):8', '{}(stop=unsure(0.4)):8'),
-  *('{}(stop=unsure(0.6)):8', '{}(stop=unsure(0.8)):8'),
+_STOPS = tuple(
+  f'medium(stop=unsure({least}))' for least in (0.2, 0.4, 0.6, 0.8)
 )
-# By name: the family, domains of prompts, how many of them, and drafts.
+# By name: the family, domains of prompts, how many of them, drafters and what
+# they draft.
 _WHICH = {
-  'mini': ('mini', (), 240, _LENGTHS),
-  'smollm2': ('smollm2', smollm2.DOMAINS, 64, _LENGTHS),
-  'stops': ('mini', (), 64, _STOPS),
+  'mini': ('mini', (), 240, ('medium',), (1, 2, 4, 8)),
+  'smollm2': ('smollm2', smollm2.DOMAINS, 64, ('small',), (1, 2, 4)),
+  'stops': ('mini', (), 64, _STOPS, (8,)),
 }
 _THROUGHPUT = {
   'bandit': 'ucb_spec',
   'reward': 'throughput',
   'label': 'ucb_spec',
 }
-_DRAFTERS = {'mini': 'medium', 'smollm2': 'small'}
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2' or 'stops'."""
-  family, domains, limit, drafts = registry.lookup(_WHICH, 'which', which)
-  arms = ('none', *(each.format(_DRAFTERS[family]) for each in drafts))
+  family, domains, limit, *drafts = registry.lookup(_WHICH, 'which', which)
+  pairs = list(itertools.product(*drafts))
+  ways = 'none', *(f'{name}:{tree}' for name, tree in pairs)
+  arms = 'none', *(f'deferred({name!r}):{tree}' for name, tree in pairs)
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.refill',
@@ -51,7 +54,7 @@ def get_config(which='mini'):
       'prompts': {'all': {'domains': domains, 'limit': limit}},
       'prompts_per_domain': limit,
       'ways': (
-        *arms,
+        *ways,
         _THROUGHPUT,
         {**_THROUGHPUT, 'per_row': True, 'label': 'ucb_spec of rows'}
         if which == 'stops'

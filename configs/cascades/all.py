@@ -19,6 +19,7 @@ _BEFORE = {
   'small': (f'{_TRAIN} --config.training.steps=400 --workdir={_SMALL}',),
 }
 _FEWER = '--config.prompts_per_domain=2'
+_ONE = '--config.sweep="{\'sampling.temperature\': (0.5,)}"'
 _OF_MINI = '--config.prompts_per_domain=4'
 _OF_T5 = f'--config.family={_SMALL} --config.prompts_per_domain='
 
@@ -35,8 +36,8 @@ _RUNS = {
     for name, few in (
       ('frontier', 2),
       ('frontier:summarization', None),
-      ('temperatures', None),
-      ('draft_lengths', None),
+      ('temperatures', f'2 {_ONE}'),
+      ('draft_lengths', 2),
       ('variants:bild', None),
       ('variants:lossy', None),
       ('variants:token', 2),
@@ -44,21 +45,17 @@ _RUNS = {
       ('rule_bandit', 4),
     )
   },
+  'decoder_only:summarization': (suite.DATA, _OF_MINI),
   **{
-    f'decoder_only:{task}': (suite.DATA, few)
-    for task, few in (
-      ('summarization', _OF_MINI),
-      ('translation', None),
-      ('qa', None),
-      ('math', _OF_MINI),
-    )
+    f'decoder_only:{task}': (suite.DATA, None)
+    for task in ('translation', 'qa', 'math')
   },
   'frontier:smollm2_summarization': _of(12),
   'frontier:heads_summarization': _of(12, few=None),
   'temperatures:smollm2_summarization': _of(16, more=_NO_CLOCKS, few=None),
   'draft_lengths:smollm2_summarization': _of(8, few=None),
   'variants:smollm2_token': _of(8, few=None),
-  'decoder_only:smollm2_summarization': _of(32),
+  'decoder_only:smollm2_summarization': _of(32, few=None),
   'decoder_only:smollm2_qa': _of(48, 'qa', few=None),
   'decoder_only:smollm2_math': _of(24, 'math', few=None),
 }

@@ -24,6 +24,7 @@ from experiments.common import ways as ways_lib
 from experiments.common import workdirs
 from specjax import decoding
 from specjax import families
+from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
 Row = dict[str, Any]
@@ -135,9 +136,20 @@ def _nothing(info):
 def begin(
   decoder: decoding.Decoder, prompts: Prompts, max_new_tokens: int
 ) -> decoding.DecodeState:
-  """Returns a state whose rounds are whole: no token stops a row."""
+  """Returns a state whose rounds are whole: no token stops a row.
+
+  Whoever reads prompts has read them, also if only once it is played.
+  """
   state = decoder.init(prompts, max_new_tokens)
-  return jax.block_until_ready(state.replace(stop_tokens=jnp.array([-1])))
+  state = state.replace(stop_tokens=jnp.array([-1]))
+  return jax.block_until_ready(_read(decoder.round_fn, decoder.params, state))
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _read(plan, params, state):
+  """What a round does before it drafts."""
+  state, choice = round_lib.select(plan, state)
+  return round_lib.catch_up(plan, params, state, choice)[0]
 
 
 def batch(prompts: Prompts, size: int) -> list[Sequence[int]]:

@@ -179,9 +179,9 @@ def record(decoder, state, num):
 
   def play(state, _):
     chosen, choice = round_lib.select(plan, state)
-    (drafted,) = drafts = round_lib.draft(plan, params, chosen, choice)
+    drafts = round_lib.draft(plan, params, chosen, choice, (0,))
     scored = round_lib.score(plan, params, chosen, choice, drafts)
-    given = choice.verify_keys, drafted.tree, scored.probs.processed
+    given = choice.verify_keys, drafts[0].tree, scored.probs.processed
     return plan(params, state)[0], given
 
   state, scored = jax.jit(lambda state: jax.lax.scan(play, state, length=num))(

@@ -53,26 +53,6 @@ def merge(plays: Sequence[jax.Array], results: Sequence[_Result]) -> _Result:
   return merged
 
 
-def narrowest(
-  widths: Sequence[int], needed: jax.Array, function: Callable[[int], _Result]
-) -> _Result:
-  """Returns `function(width)` of the least width that is at least `needed`.
-
-  Args:
-    widths: static, ascending; each is compiled.
-    needed: `[]` int32, at most the last width.
-    function: its results are padded with zeros to those of the last width.
-  """
-  if len(widths) == 1:
-    return function(widths[0])
-  shapes = jax.eval_shape(lambda: function(widths[-1]))
-  branches = [
-    lambda width=width: padding.pad_to(function(width), shapes)
-    for width in widths
-  ]
-  return jax.lax.switch(jnp.searchsorted(jnp.asarray(widths), needed), branches)
-
-
 @jax.vmap
 def where(rows: jax.Array, new: Any, old: Any) -> Any:
   """Returns the rows of `new` where `rows` `[B]` is true, else of `old`."""

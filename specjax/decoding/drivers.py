@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax.decoding import learning
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
@@ -124,7 +125,7 @@ def throughput_learner(
   def learn(state, info, seconds):
     rate = info.num_emitted.astype(jnp.float32) / seconds
     info = info._replace(reward=jnp.clip(rate / max_rate, 0, 1))
-    return round_lib.update_bandit(bandit, per_row, state, info)
+    return learning.update(bandit, per_row, state, info)
 
   return learn
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import meshes
+from specjax import padding
 from specjax.decoding import reading
 from specjax.decoding import refill
 from specjax.decoding import requests
@@ -52,7 +53,7 @@ def play(
     seed: as of `refill.play`.
     bandit_state: likewise.
   """
-  max_length, width = setup.max_length, reading.NARROWEST
+  max_length, width = setup.max_length, padding.NARROWEST
   num_rows, num_read = len(batch.places), 0
   widths = refill.widths(num_rows, meshes.num_parts(params))
   work = _Work([None] * num_rows)

@@ -8,14 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import padding
 from specjax import sampling as sampling_lib
 from specjax.decoding import requests
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 from specjax.decoding import warm_start as warm_start_lib
-
-# The narrowest program that reads prompts, in tokens.
-NARROWEST = 16
 
 
 class Setup(NamedTuple):
@@ -42,7 +40,8 @@ def width(longest: int, max_length: int) -> int:
     longest: tokens of the longest prompt.
     max_length: more than which it need not be.
   """
-  return min(max_length, max(NARROWEST, 1 << (longest - 1).bit_length()))
+  enough = 1 << (longest - 1).bit_length()
+  return min(max_length, max(padding.NARROWEST, enough))
 
 
 def padded(asked: requests.Requests, size: int, num_rows: int = 0) -> Prompts:

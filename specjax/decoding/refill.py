@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import padding
 from specjax.decoding import reading
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
-# Programs that read one prompt are each so many times wider than the last, and
-# batches so many times narrower: few, since each is compiled.
+# Batches are each so many times narrower: few, since each is compiled.
 _STEP = 4
 
 
@@ -239,17 +239,13 @@ def _read_one(
     lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, index, 1), queue
   )
   bandit = bandit_state if setup.plan.per_row else state.bandit
-  widths = [prompt.tokens.shape[1]]
-  while widths[0] > reading.NARROWEST:
-    widths.insert(0, max(widths[0] // _STEP, reading.NARROWEST))
 
   def read(width):
     own = prompt._replace(tokens=prompt.tokens[:, :width])
     return reading.read(setup, params, own, seed, state.stop_tokens, bandit)
 
-  branches = [functools.partial(read, width) for width in widths]
-  which = jnp.searchsorted(jnp.asarray(widths), prompt.lengths[0])
-  return jax.lax.switch(which, branches)
+  widths = padding.widths(prompt.tokens.shape[1])
+  return padding.narrowest(widths, prompt.lengths[0], read)
 
 
 def _put(plan: round_lib.Round, state, one, row):

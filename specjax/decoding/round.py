@@ -3,6 +3,7 @@
 select -> catch_up -> draft -> score -> verify -> commit -> observe -> learn
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -13,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import padding
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.decoding import arms as arms_lib
 from specjax.decoding import estimates
+from specjax.decoding import learning
 from specjax.decoding import state as state_lib
 from specjax.goals import apply as goal_lib
 
@@ -52,13 +55,16 @@ class Round:
       )
     state, choice = select(self, state)
     state, num_read = catch_up(self, params, state, choice)
-    drafts = draft(self, params, state, choice)
-    scored = score(self, params, state, choice, drafts)
-    output = verify(self, choice, drafts, scored)
-    before, state = state, commit(self, state, choice, drafts, scored, output)
-    state, info = observe(
-      self, params, before, state, choice, scored, output, num_read
+    # Probabilities stay inside: none is padded for trees of another size.
+    played = padding.one_of(
+      choice.group,
+      [
+        functools.partial(play, self, params, state, choice, group)
+        for group in _groups(self)
+      ],
     )
+    before, state = state, commit(self, state, choice, played)
+    state, info = observe(self, params, before, state, choice, played, num_read)
     return learn(self, state, info), info
 
 
@@ -177,6 +183,7 @@ class Choice(NamedTuple):
   live: jax.Array  # [B] bool
   lost: jax.Array  # [B] bool, the bandit picked an arm that is not there
   plays: tuple[jax.Array, ...]  # [B] bool of each arm: live, and it was picked
+  group: jax.Array  # [] int32, which group of arms, if the batch has one bandit
   draft_keys: jax.Array  # [B] one key a row
   verify_keys: jax.Array  # [B]
 
@@ -198,11 +205,28 @@ def select(
   arm, lost = jnp.where(exists, arm, 0), ~exists & ~state.done
   live = exists & ~state.done
   plays = tuple(live & (arm == i) for i in range(len(plan.arms)))
+  members = np.array([np.isin(range(len(plays)), g) for g in _groups(plan)])
+  group = jnp.asarray(members.argmax(axis=0), jnp.int32)[arm[0]]
   # A row's randomness comes from its own key and what it has said so far.
   keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
   draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-  choice = Choice(arm, live, lost, plays, draft_keys, verify_keys)
+  choice = Choice(arm, live, lost, plays, group, draft_keys, verify_keys)
   return state.replace(done=~live), choice
+
+
+def _groups(plan: Round) -> list[tuple[int, ...]]:
+  """The arms that one program plays: of as many nodes, or all, if rows choose.
+
+  Of a group only drafts and verifications are chosen: the call of the target
+  is compiled once.
+  """
+  sizes = [arm.drafter.topology.num_nodes for arm in plan.arms]
+  if plan.per_row:
+    return [tuple(range(len(sizes)))]
+  return [
+    tuple(i for i, each in enumerate(sizes) if each == size)
+    for size in sorted({*sizes})
+  ]
 
 
 # Catch up.
@@ -261,18 +285,22 @@ def draft(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   choice: Choice,
-) -> list[Drafted]:
-  """The drafters of chosen arms propose trees."""
-  return arms_lib.run_chosen(
-    choice.plays,
+  group: Sequence[int],
+) -> dict[int, Drafted]:
+  """The drafters of a group's chosen arms propose trees, by the arm."""
+  drafts = arms_lib.run_chosen(
+    [choice.plays[i] for i in group],
     [
-      functools.partial(_draft_arm, plan, params, state, choice, i)
-      for i in range(len(plan.arms))
+      functools.partial(_draft_arm, plan, i, params, state, choice)
+      for i in group
     ],
   )
+  return dict(zip(group, drafts))
 
 
-def _draft_arm(plan: Round, params, state, choice, i):
+# Traced once, for what it does as for what it would return.
+@functools.partial(jax.jit, static_argnums=(0, 1), inline=True)
+def _draft_arm(plan: Round, i, params, state, choice):
   drafter = plan.arms[i].drafter
   return Drafted(
     *drafter.draft(
@@ -284,16 +312,38 @@ def _draft_arm(plan: Round, params, state, choice, i):
   )
 
 
+def _proposals(plan: Round, params, state, choice, drafts):
+  """What every slot's drafter is to commit; zeros where none has drafted."""
+  proposals = []
+  for arms in plan.slots.arms:
+    own = [i for i in arms if i in drafts]
+    if own:
+      plays = [choice.plays[i] for i in own]
+      each = arms_lib.merge(plays, [drafts[i].proposal for i in own])
+    else:
+      drafted = functools.partial(_draft_arm, plan, arms[0])
+      shapes = jax.eval_shape(drafted, params, state, choice)
+      each = padding.zeros(shapes.proposal)
+    proposals.append(each)
+  return tuple(proposals)
+
+
 # Score.
 
 
-class Scored(NamedTuple):
-  """What the target has computed of every row's root and nodes."""
+class Extended(NamedTuple):
+  """What the target has computed, to be written where it is accepted."""
 
-  probs: base.Probs  # [B, N + 1, V]
   features: dict[int, jax.Array]  # [B, N + 1, F] of each tap
   pending: base.Pending
   finite: jax.Array  # [B] bool, whether all logits and probabilities were
+
+
+class Scored(NamedTuple):
+  """What the target says of every row's root and nodes."""
+
+  probs: base.Probs  # [B, N + 1, V]
+  extended: Extended
 
 
 class _Nodes(NamedTuple):
@@ -311,20 +361,22 @@ def score(
   params: state_lib.Params,
   state: state_lib.DecodeState,
   choice: Choice,
-  drafts: Sequence[Drafted],
+  drafts: Mapping[int, Drafted],
 ) -> Scored:
   """The target scores root and nodes, as many as were drafted, in one call."""
-  trees = [each.tree for each in drafts]
-  nodes = [_nodes(tree, several=len(trees) > 1) for tree in trees]
+  trees = [each.tree for each in drafts.values()]
+  drafters = [plan.arms[i].drafter for i in drafts]
+  plays = [choice.plays[i] for i in drafts]
   needed = [
-    jnp.where(rows, _num_needed(arm.drafter, tree), 0).max()
-    for arm, rows, tree in zip(plan.arms, choice.plays, trees)
+    jnp.where(rows, _num_needed(drafter, tree), 0).max()
+    for rows, drafter, tree in zip(plays, drafters, trees)
   ]
-  return arms_lib.narrowest(
-    _widths(plan.arms),
+  nodes = [_nodes(tree, several=len(trees) > 1) for tree in trees]
+  return padding.narrowest(
+    _widths(drafters),
     functools.reduce(jnp.maximum, needed),
     functools.partial(
-      _score_first, plan, params, state, arms_lib.merge(choice.plays, nodes)
+      _score_first, plan, params, state, arms_lib.merge(plays, nodes)
     ),
   )
 
@@ -339,10 +391,10 @@ def _nodes(tree, several):
   return _Nodes(tree.tokens, places, mask)
 
 
-def _widths(arms):
+def _widths(drafters):
   """Numbers of nodes that a call may have: few, since each is compiled."""
   widths = set()
-  for drafter in (arm.drafter for arm in arms):
+  for drafter in drafters:
     size, width = drafter.topology.num_nodes, drafter.topology.width
     steps = [0, *(width * 4**i for i in range(size.bit_length()))]
     widths |= {*(each for each in steps if drafter.partial and each < size)}
@@ -377,9 +429,11 @@ def _score_first(plan: Round, params, state, nodes, num_nodes):
   largest = extension.logits.max(-1) / (plan.sampling.temperature or 1.0)
   return Scored(
     sampling_lib.both_probs(extension.logits, plan.sampling),
-    {tap: extension.features[tap] for tap in state.features},
-    extension.pending,
-    jnp.isfinite(largest).all(axis=1),
+    Extended(
+      {tap: extension.features[tap] for tap in state.features},
+      extension.pending,
+      jnp.isfinite(largest).all(axis=1),
+    ),
   )
 
 
@@ -399,17 +453,18 @@ class ArmOutput(NamedTuple):
 
 
 def verify(
-  plan: Round, choice: Choice, drafts: Sequence[Drafted], scored: Scored
+  plan: Round, choice: Choice, drafts: Mapping[int, Drafted], scored: Scored
 ) -> ArmOutput:
   """The verifiers of chosen arms walk their trees against their goals."""
+  plays = [choice.plays[i] for i in drafts]
   outputs = arms_lib.run_chosen(
-    choice.plays,
+    plays,
     [
       functools.partial(_verify_arm, plan, choice, i, each.tree, scored)
-      for i, each in enumerate(drafts)
+      for i, each in drafts.items()
     ],
   )
-  return arms_lib.merge(choice.plays, outputs)
+  return arms_lib.merge(plays, outputs)
 
 
 def _verify_arm(plan: Round, choice, i, tree, scored):
@@ -452,6 +507,32 @@ def _committed(target, outcome):
   )
 
 
+# Play: these three, by a group of arms.
+
+
+class Played(NamedTuple):
+  """What a round needs of drafts, scores and verdicts: no probabilities."""
+
+  proposals: tuple[base.Proposal, ...]  # of each slot, for its `commit`
+  extended: Extended
+  output: ArmOutput
+
+
+def play(
+  plan: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  group: Sequence[int],
+) -> Played:
+  """Drafts, scores and verifies, by the chosen arms of a group."""
+  drafts = draft(plan, params, state, choice, group)
+  scored = score(plan, params, state, choice, drafts)
+  output = verify(plan, choice, drafts, scored)
+  proposals = _proposals(plan, params, state, choice, drafts)
+  return Played(proposals, scored.extended, output)
+
+
 # Commit.
 
 
@@ -459,34 +540,32 @@ def commit(
   plan: Round,
   state: state_lib.DecodeState,
   choice: Choice,
-  drafts: Sequence[Drafted],
-  scored: Scored,
-  output: ArmOutput,
+  played: Played,
 ) -> state_lib.DecodeState:
   """Writes what was accepted: tokens, caches and features, once each."""
   # All that is written comes behind all that is read, so that no compiler
   # keeps a copy of a cache: of plain decoding, where to write is known before.
   num_emitted, tokens, done = jax.lax.optimization_barrier(
-    _emit(state, output.outcome)
+    _emit(state, played.output.outcome)
   )
-  entries = output.outcome.entries
+  entries = played.output.outcome.entries
   features = {
     tap: write(
       state.features[tap],
       trees.at_entries(each, entries),
       state.lengths - 1,
     )
-    for tap, each in scored.features.items()
+    for tap, each in played.extended.features.items()
   }
   return state.replace(
     tokens=tokens,
     lengths=state.lengths + num_emitted,
     done=done,
     target=plan.target.commit(
-      state.target, scored.pending, entries, num_emitted
+      state.target, played.extended.pending, entries, num_emitted
     ),
     features=features,
-    drafters=_commit_drafters(plan, state, choice, drafts, output.outcome),
+    drafters=_commit_drafters(plan, state, choice, played),
     num_rounds=state.num_rounds + 1,
   )
 
@@ -516,9 +595,10 @@ def write(buffer: jax.Array, rows: jax.Array, start: jax.Array) -> jax.Array:
   return jax.lax.dynamic_update_slice_in_dim(buffer, rows, start, 0)
 
 
-def _commit_drafters(plan: Round, state, choice, drafts, outcome):
+def _commit_drafters(plan: Round, state, choice, played):
   """Returns every slot's state after the round, with one write for each."""
   levels = np.array([state_lib.num_levels(arm.drafter) for arm in plan.arms])
+  outcome = played.output.outcome
   outcome = outcome._replace(
     num_accepted=jnp.minimum(
       outcome.num_accepted, jnp.asarray(levels)[choice.arm]
@@ -526,14 +606,15 @@ def _commit_drafters(plan: Round, state, choice, drafts, outcome):
   )
   committed = []
   for slot, (owner, rows) in enumerate(_played(plan, choice)):
-    arms = plan.slots.arms[slot]
-    proposal = arms_lib.merge(
-      [choice.plays[i] for i in arms], [drafts[i].proposal for i in arms]
-    )
     drafter = plan.arms[owner].drafter
-    context = state_lib.context(plan.target, drafter, state)
     committed.append(
-      drafter.commit(state.drafters[slot], proposal, context, outcome, rows)
+      drafter.commit(
+        state.drafters[slot],
+        played.proposals[slot],
+        state_lib.context(plan.target, drafter, state),
+        outcome,
+        rows,
+      )
     )
   return tuple(committed)
 
@@ -547,11 +628,11 @@ def observe(
   before: state_lib.DecodeState,
   state: state_lib.DecodeState,
   choice: Choice,
-  scored: Scored,
-  output: ArmOutput,
+  played: Played,
   num_read: jax.Array,
 ) -> tuple[state_lib.DecodeState, base.RoundInfo]:
   """Reports the round, and its reward; with full information, of all arms."""
+  output = played.output
   info = _describe(
     plan, choice, output, state.lengths - before.lengths, num_read
   )
@@ -566,7 +647,7 @@ def observe(
   if plan.reward is not None:
     reward = jnp.where(choice.live, plan.reward(info), 0.0)
   flags = base.Flags(
-    target=~scored.finite & choice.live,
+    target=~played.extended.finite & choice.live,
     draft=output.bad_probs & choice.live,
     tree=output.bad_tree & choice.live,
     arm=choice.lost,
@@ -678,7 +759,7 @@ def learn(
 ) -> state_lib.DecodeState:
   """Updates the bandit, the counters and the flags."""
   if plan.reward is not None:
-    bandit = update_bandit(plan.bandit, plan.per_row, state.bandit, info)
+    bandit = learning.update(plan.bandit, plan.per_row, state.bandit, info)
     state = state.replace(bandit=bandit)
   counters, live = state.counters, info.live[:, None]
   levels = np.arange(counters.accepted.shape[1])[None]
@@ -693,79 +774,4 @@ def learn(
       drafted=counters.drafted + drafted.astype(jnp.int32),
     ),
     flags=jax.tree.map(jnp.logical_or, state.flags, info.flags),
-  )
-
-
-def update_bandit(
-  bandit: base.Bandit,
-  per_row: bool,
-  state: base.BanditState,
-  info: base.RoundInfo,
-) -> base.BanditState:
-  """Returns the bandit's state after a round, in rows that were live.
-
-  Args:
-    bandit: the rule.
-    per_row: whether `state` has a first axis of rows.
-    state: of the bandit, or of all rows' bandits.
-    info: of the round; a bandit of the batch gets means over live rows, and
-      sums of their levels.
-  """
-  extra = {} if info.rewards is None else {'rewards': info.rewards}
-  levels = _levels(info)
-  if not per_row:
-    levels = jax.tree.map(lambda rows: rows.sum(axis=0), levels)
-  update = lambda state, arm, earned, levels: bandit.update(
-    state, arm, earned[0], levels=levels, **earned[1]
-  )
-  arm = info.arm if per_row else info.arm[0]
-  earned = info.reward, extra
-  return _update(update, per_row, state, info.live, arm, earned, levels)
-
-
-def _levels(info):
-  """`[B, D]` of each row; nothing is known of what an end has cut off."""
-  level = np.arange(info.tokens.shape[1] - 1)[None]
-  deepest = jnp.minimum(info.depth, info.num_emitted)
-  live = info.live[:, None]
-  return base.Levels(
-    *(
-      (live & (level < num[:, None])).astype(jnp.float32)
-      for num in (deepest, info.num_accepted)
-    )
-  )
-
-
-def update_bandit_all(
-  bandit: base.Bandit,
-  per_row: bool,
-  state: base.BanditState,
-  live: jax.Array,
-  rewards: jax.Array,
-) -> base.BanditState:
-  """Returns the bandit's state once all arms' rewards are known, unplayed.
-
-  Args:
-    bandit: the rule.
-    per_row: whether `state` has a first axis of rows.
-    state: of the bandit, or of all rows' bandits.
-    live: `[B]` the rows that show something.
-    rewards: `[B, A]` of all arms.
-  """
-  update = lambda state, _, rewards: bandit.update_all(state, rewards)
-  arm = jnp.zeros_like(live, jnp.int32) if per_row else jnp.int32(0)
-  return _update(update, per_row, state, live, arm, rewards)
-
-
-def _update(update, per_row, state, live, arm, earned, *sums):
-  """Updates rows that are live, or one state by the means over such rows."""
-  if per_row:
-    new = jax.vmap(update)(state, arm, earned, *sums)
-    return arms_lib.where(live, new, state)
-  count = jnp.maximum(live.sum(dtype=jnp.float32), 1)
-  weight = live.astype(jnp.float32) / count
-  mean = lambda value: jnp.tensordot(weight, value, axes=1)
-  new = update(state, arm, jax.tree.map(mean, earned), *sums)
-  return jax.tree.map(
-    lambda new, old: jnp.where(live.any(), new, old), new, state
   )

@@ -13,6 +13,7 @@ from specjax import base
 from specjax import checks
 from specjax import sampling as sampling_lib
 from specjax.decoding import estimates
+from specjax.decoding import learning
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 from specjax.decoding import turns
@@ -71,7 +72,7 @@ class WarmStart:
       plan.arms,
       plan.slots.of_arms,
     )
-    bandit = round_lib.update_bandit_all(
+    bandit = learning.update_all(
       plan.bandit, plan.per_row, state.bandit, num_read > 0, rewards
     )
     return state.replace(history=history, bandit=bandit)

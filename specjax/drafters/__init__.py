@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from specjax import base
 from specjax.drafters.autoregression import autoregressive
+from specjax.drafters.deferred import deferred
 from specjax.drafters.dynamic_tree import dynamic_tree
 from specjax.drafters.early_exit import early_exit
 from specjax.drafters.ensemble import ensemble
@@ -21,6 +22,7 @@ __all__ = [
   'DRAFTERS',
   'STOPS',
   'autoregressive',
+  'deferred',
   'dynamic_tree',
   'early_exit',
   'ensemble',
@@ -37,6 +39,7 @@ __all__ = [
 
 DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'autoregressive': autoregressive,
+  'deferred': deferred,
   'dynamic_tree': dynamic_tree,
   'early_exit': early_exit,
   'ensemble': ensemble,

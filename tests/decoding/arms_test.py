@@ -156,6 +156,28 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   assert sum(result.accepted.sum() for result in results) > 0
 
 
+@pytest.mark.slow
+@SCOPES
+def test_a_drafter_that_reads_late_copies_no_cache(per_row):
+  arm, params = sampled(DRAFT(), trees.chain(3), 0.0, 'greedy')
+  late = arm._replace(drafter=specjax.DRAFTERS['deferred'](arm.drafter))
+  turns = decoder(
+    parts.alternating,
+    [none(), (late, params)],
+    sampling=sampling_lib.Sampling(0.0),
+    per_row=per_row,
+  )
+  state = turns.init(PROMPTS, 24)
+  loop = xla.compile_as_usual(
+    specjax.decode.lower(turns.round_fn, turns.params, state)
+  )
+  assert not drivers_test.cache_copies(loop, state)
+  results = turns.results(PROMPTS, loop(turns.params, state))
+  assert tokens(results) == plain_greedy()
+  # What plain decoding has said is read; what the prompt was is not counted.
+  assert all(result.num_catch_up_tokens > 0 for result in results)
+
+
 @pytest.mark.parametrize(
   ('bandit', 'models', 'catch_up'),
   [
@@ -237,6 +259,20 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
   assert (wanted > 0).all() and (wanted < wanted.sum()).all()
   # Some row that was done would have run an arm that no other row wanted.
   assert (idle > 0) == per_row
+
+
+def test_probabilities_stay_inside_the_group_that_is_played():
+  """Padded, they would be written in every round: of plain decoding, too."""
+  several = three('uniform')
+  start = several.init(PROMPTS, 24)
+  program = jax.make_jaxpr(several.round_fn)(several.params, start)
+  (choice,) = (
+    each
+    for each in program.eqns
+    if each.primitive.name == 'cond' and len(each.params['branches']) == 3
+  )
+  for leaf in choice.outvars:
+    assert toys.VOCAB not in leaf.aval.shape
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,11 @@ def model_arm(sampling, topology, verifier):
   return specjax.Arm(drafter, verifiers.resolve(verifier)), DRAFT_PARAMS
 
 
+def late(arm, params):
+  drafter = specjax.DRAFTERS['deferred'](arm.drafter)
+  return arm._replace(drafter=drafter), params
+
+
 def lookup_arm():
   drafter = specjax.DRAFTERS['prompt_lookup'](3)
   return specjax.Arm(drafter, verifiers.resolve('maximal')), None
@@ -43,6 +48,7 @@ def build(arms=('chain',), temperature=1.0, **options):
       None,
     ),
     'chain': lambda: model_arm(sampling, trees.chain(3), 'maximal'),
+    'late': lambda: late(*model_arm(sampling, trees.chain(2), 'maximal')),
     'greedy': lambda: model_arm(sampling, trees.chain(3), 'greedy'),
     'otm': lambda: model_arm(sampling, trees.chains(2, 3), 'otm'),
     'block': lambda: model_arm(sampling, trees.chains(2, 3), 'block'),
@@ -82,7 +88,11 @@ def of_rows(name):
     pytest.param({'arms': ['otm']}, marks=pytest.mark.slow),
     pytest.param({'arms': ['block']}, marks=pytest.mark.slow),
     {'arms': ['lookup']},
+    {'arms': ['late']},
     {'arms': ['chain', 'lookup'], **of_rows('thompson')},
+    pytest.param(
+      {'arms': ['late', 'none'], **of_rows('thompson')}, marks=pytest.mark.slow
+    ),
     pytest.param(
       {
         'arms': ['chain', 'chain'],
@@ -94,8 +104,8 @@ def of_rows(name):
     ),
   ],
   ids=[
-    *('chain', 'plain', 'greedy', 'otm', 'block', 'look-up', 'bandit of rows'),
-    'warm start',
+    *('chain', 'plain', 'greedy', 'otm', 'block', 'look-up', 'deferred'),
+    *('bandit of rows', 'deferred, bandit of rows', 'warm start'),
   ],
 )
 def test_each_prompt_gets_what_it_gets_alone(options):

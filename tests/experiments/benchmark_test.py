@@ -71,7 +71,10 @@ def _run(name, folder, changes, workdir):
 
 # Tables of costs.
 
-_ARMS = ('none', 'small:2', 'windowed(tiny):1', 'ensemble((small, tiny)):2')
+_ARMS = (
+  *('none', 'small:2', 'windowed(tiny):1', 'ensemble((small, tiny)):2'),
+  'deferred(small):2',
+)
 
 
 @pytest.fixture(scope='module', name='table')
@@ -87,7 +90,7 @@ def test_a_table_has_a_row_for_each_arm(table):
   """Whoever has something to read says what a token of it takes."""
   _, rows = table
   assert [row['arm'] for row in rows] == list(_ARMS)
-  assert [row['depth'] for row in rows] == [0, 2, 1, 2]
+  assert [row['depth'] for row in rows] == [0, 2, 1, 2, 2]
   for row in rows:
     assert (row['batch_size'], row['temperature']) == (2, 0)
     assert row['round_ms'] > 0

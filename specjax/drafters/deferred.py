@@ -1,0 +1,127 @@
+"""A drafter that reads a row when it is first played, and not before.
+
+Where a bandit finds that plain decoding is faster, nothing is read in vain: a
+prompt takes a drafter as long as many rounds do.
+"""
+
+import functools
+from typing import NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from specjax import base
+from specjax import padding
+from specjax import registry
+
+
+@registry.component
+def deferred(drafter: base.Drafter) -> base.Drafter:
+  """Builds a drafter that reads a prompt once a row plays it.
+
+  It reads by `init`, one row after the other, what a row has then; later it
+  catches up as the drafter inside does. How likely its drafts are accepted it
+  does not estimate: that would need to read every row.
+
+  Args:
+    drafter: what drafts; of a small model or of a head on features, by
+      themselves or in a component that is made of some.
+
+  Raises:
+    ValueError: the drafter reads no prompts.
+  """
+  if drafter.catch_up is None:
+    raise ValueError(
+      'drafter must be one that reads prompts, of a model or a head on '
+      'features, got one that does not.'
+    )
+  plan = _Plan(drafter, drafter.catch_up)
+  slot = drafter.slot
+  return drafter._replace(
+    init=functools.partial(_init, plan),
+    draft=functools.partial(_draft, plan),
+    commit=functools.partial(_commit, plan),
+    # A row may be new, although nobody else has played.
+    catch_up=base.CatchUp(functools.partial(_catch_up, plan), every_round=True),
+    estimate=None,
+    slot=slot and slot._replace(name=(slot.name, 'deferred')),
+  )
+
+
+class _Plan(NamedTuple):
+  """What reads, and how it catches up."""
+
+  inner: base.Drafter
+  catch_up: base.CatchUp
+
+
+@flax.struct.dataclass
+class _Reading:
+  """What the drafter has read."""
+
+  inner: base.DraftState  # of the drafter inside; of no use in rows that wait
+  waiting: jax.Array  # [B] int32, length of a prompt that is not read yet, or 0
+  max_length: int = flax.struct.field(pytree_node=False)  # as of `init`
+
+
+def _init(plan: _Plan, params, context, max_length):
+  """Reads no more than a first token."""
+  one = _first(context, 1)._replace(lengths=jnp.ones_like(context.lengths))
+  inner = plan.inner.init(params, one, max_length)
+  return _Reading(inner, context.lengths, max_length)
+
+
+def _first(context, num):
+  """The context of the first tokens."""
+  cut = lambda each: each[:, :num]
+  features = tuple(map(cut, context.features))
+  return context._replace(tokens=cut(context.tokens), features=features)
+
+
+def _draft(plan: _Plan, keys, params, state, context):
+  return plan.inner.draft(keys, params, state.inner, context)
+
+
+def _commit(plan: _Plan, state, proposal, context, outcome, rows):
+  inner = plan.inner.commit(state.inner, proposal, context, outcome, rows)
+  return state.replace(inner=inner)
+
+
+def _catch_up(plan: _Plan, params, state, context, rows):
+  new = rows & (state.waiting > 0)
+  inner = _begin(plan, params, state, context, new)
+  # Of these, a drafter that had read the prompt would lack as many.
+  num_read = jnp.where(new, context.lengths - state.waiting, 0)
+  inner, num_more = plan.catch_up.read(params, inner, context, rows)
+  waiting = jnp.where(new, 0, state.waiting)
+  return state.replace(inner=inner, waiting=waiting), num_read + num_more
+
+
+def _begin(plan: _Plan, params, state, context, new):
+  """Reads whole rows where `new`, one after the other, each of its own width.
+
+  Together, all rows would be read for each that is new in a queue.
+  """
+  widths = padding.widths(context.tokens.shape[1])
+
+  def read_one(carry):
+    inner, left = carry
+    row = jnp.argmax(left)
+    own = jax.tree.map(
+      lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, row, 1), context
+    )
+    read = lambda width: plan.inner.init(
+      params, _first(own, width), state.max_length
+    )
+    one = padding.narrowest(widths, own.lengths[0], read)
+    inner = jax.tree.map(
+      lambda rows, own: jax.lax.dynamic_update_slice_in_dim(rows, own, row, 0),
+      inner,
+      one,
+    )
+    return inner, left.at[row].set(False)
+
+  return jax.lax.while_loop(
+    lambda carry: carry[1].any(), read_one, (state.inner, new)
+  )[0]
