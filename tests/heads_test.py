@@ -89,6 +89,12 @@ _DRAFTERS = {
       drafters.feature_head(_head('eagle')[0], trees.chain(3), sampling)
     ),
   ),
+  'eagle chain that reads late': lambda sampling: (
+    'eagle',
+    drafters.deferred(
+      drafters.feature_head(_head('eagle')[0], trees.chain(3), sampling)
+    ),
+  ),
   'medusa chain': lambda sampling: (
     'medusa',
     drafters.medusa(_head('medusa')[0], trees.chain(3), sampling),
@@ -237,10 +243,13 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
   )
   keys = jax.random.split(jax.random.key(4), 3)
   own = state.drafters[decoder.round_fn.slots.of_arms[2]]
-  if drafter.catch_up is not None:
-    own, num = drafter.catch_up.read(params, own, context, jnp.ones(3, bool))
-  tree, _ = drafter.draft(keys, params, own, context)
   fresh = drafter.init(params, whole, 64)
+  if drafter.catch_up is not None:
+    own, fresh = (
+      drafter.catch_up.read(params, each, seen, jnp.ones(3, bool))[0]
+      for each, seen in ((own, context), (fresh, whole))
+    )
+  tree, _ = drafter.draft(keys, params, own, context)
   again, _ = drafter.draft(keys, params, fresh, whole)
   np.testing.assert_array_equal(tree.tokens, again.tokens)
   np.testing.assert_array_equal(tree.valid, again.valid)
