@@ -3,10 +3,10 @@ r"""All of the cascades: every config of this folder, and its document.
 python -m experiments.main --config=configs/cascades/all.py \
     --config.data_dir=DATA --workdir=runs/cascades
 
-`configs/cascades/all.py:small` has fewer prompts and fewer experiments; it
-leaves the document in its workdir. The encoder-decoders, which
-configs/train/encoder_decoder.py says more of, it trains first; the small
-setting has some of its own.
+The encoder-decoders, which configs/train/encoder_decoder.py says more of, it
+trains first. `configs/cascades/all.py:small` has fewer prompts and fewer
+experiments, most of them with the mini family; it trains encoder-decoders of
+its own, and leaves the document in its workdir.
 """
 
 from configs.cascades import frontier
@@ -19,9 +19,8 @@ _BEFORE = {
   'small': (f'{_TRAIN} --config.training.steps=400 --workdir={_SMALL}',),
 }
 _FEWER = '--config.prompts_per_domain=2'
+_OF_MINI = '--config.family=mini --config.prompts_per_domain='
 _ONE = '--config.sweep="{\'sampling.temperature\': (0.5,)}"'
-_OF_MINI = '--config.prompts_per_domain=4'
-_OF_T5 = f'--config.family={_SMALL} --config.prompts_per_domain='
 
 
 def _of(limit, task='summarization', more='', few=_FEWER):
@@ -31,24 +30,19 @@ def _of(limit, task='summarization', more='', few=_FEWER):
 
 _NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
+  'frontier': (suite.DATA, f'--config.family={_SMALL} {_FEWER}'),
+  'temperatures': (suite.DATA, f'{_OF_MINI}2 {_ONE}'),
+  'draft_lengths': (suite.DATA, f'{_OF_MINI}2'),
+  'variants:token': (suite.DATA, f'{_OF_MINI}2'),
+  'calibrate': (suite.DATA, f'{_OF_MINI}4 --config.dev_prompts=6'),
+  'rule_bandit': (suite.DATA, f'{_OF_MINI}4'),
+  'decoder_only:summarization': (suite.DATA, f'{_OF_MINI}4'),
   **{
-    name: (suite.DATA, f'{_OF_T5}{few}' if few else None)
-    for name, few in (
-      ('frontier', 2),
-      ('frontier:summarization', None),
-      ('temperatures', f'2 {_ONE}'),
-      ('draft_lengths', 2),
-      ('variants:bild', None),
-      ('variants:lossy', None),
-      ('variants:token', 2),
-      ('calibrate', '4 --config.dev_prompts=6'),
-      ('rule_bandit', 4),
+    name: (suite.DATA, None)
+    for name in (
+      *('frontier:summarization', 'variants:bild', 'variants:lossy'),
+      *('decoder_only:translation', 'decoder_only:qa', 'decoder_only:math'),
     )
-  },
-  'decoder_only:summarization': (suite.DATA, _OF_MINI),
-  **{
-    f'decoder_only:{task}': (suite.DATA, None)
-    for task in ('translation', 'qa', 'math')
   },
   'frontier:smollm2_summarization': _of(12),
   'frontier:heads_summarization': _of(12, few=None),
