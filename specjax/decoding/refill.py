@@ -16,6 +16,7 @@ import numpy as np
 
 from specjax import base
 from specjax import padding
+from specjax import rows as rows_lib
 from specjax.decoding import reading
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
@@ -235,9 +236,7 @@ def _read_one(
   setup: reading.Setup, params, queue, seed, bandit_state, index, state
 ):
   """The state of one prompt of the queue, by the narrowest program it fits."""
-  prompt = jax.tree.map(
-    lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, index, 1), queue
-  )
+  prompt = rows_lib.take(queue, index)
   bandit = bandit_state if setup.plan.per_row else state.bandit
 
   def read(width):
@@ -255,11 +254,7 @@ def _put(plan: round_lib.Round, state, one, row):
     # What the bandit has learnt from the prompt is every row's.
     shared |= {'bandit': one.bandit}
   nothing = dict.fromkeys(shared)
-  rows = jax.tree.map(
-    lambda whole, own: jax.lax.dynamic_update_slice_in_dim(whole, own, row, 0),
-    state.replace(**nothing),
-    one.replace(**nothing),
-  )
+  rows = rows_lib.put(state.replace(**nothing), one.replace(**nothing), row)
   return rows.replace(**shared)
 
 

@@ -205,8 +205,8 @@ def select(
   arm, lost = jnp.where(exists, arm, 0), ~exists & ~state.done
   live = exists & ~state.done
   plays = tuple(live & (arm == i) for i in range(len(plan.arms)))
-  members = np.array([np.isin(range(len(plays)), g) for g in _groups(plan)])
-  group = jnp.asarray(members.argmax(axis=0), jnp.int32)[arm[0]]
+  of_arms = {i: at for at, arms in enumerate(_groups(plan)) for i in arms}
+  group = jnp.asarray([of_arms[i] for i in range(len(plays))])[arm[0]]
   # A row's randomness comes from its own key and what it has said so far.
   keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
   draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)

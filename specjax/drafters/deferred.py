@@ -1,7 +1,6 @@
 """A drafter that reads a row when it is first played, and not before.
 
-Where a bandit finds that plain decoding is faster, nothing is read in vain: a
-prompt takes a drafter as long as many rounds do.
+Where a bandit finds that plain decoding is faster, no prompt is read in vain.
 """
 
 import functools
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 from specjax import base
 from specjax import padding
 from specjax import registry
+from specjax import rows as rows_lib
 
 
 @registry.component
@@ -108,19 +108,12 @@ def _begin(plan: _Plan, params, state, context, new):
   def read_one(carry):
     inner, left = carry
     row = jnp.argmax(left)
-    own = jax.tree.map(
-      lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, row, 1), context
-    )
+    own = rows_lib.take(context, row)
     read = lambda width: plan.inner.init(
       params, _first(own, width), state.max_length
     )
     one = padding.narrowest(widths, own.lengths[0], read)
-    inner = jax.tree.map(
-      lambda rows, own: jax.lax.dynamic_update_slice_in_dim(rows, own, row, 0),
-      inner,
-      one,
-    )
-    return inner, left.at[row].set(False)
+    return rows_lib.put(inner, one, row), left.at[row].set(False)
 
   return jax.lax.while_loop(
     lambda carry: carry[1].any(), read_one, (state.inner, new)

@@ -8,15 +8,18 @@ import collections
 import re
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import specjax
+from specjax import base
 from specjax import decoding
 from specjax import drafters
 from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
+from specjax.decoding import estimates
 from tests import xla
 
 _CALL = 'model_call'
@@ -178,8 +181,25 @@ def test_a_round_launches_few_kernels_beside_its_model_calls(args, most):
   assert _count(*args) <= most
 
 
+def _no_acceptance(tree, sampled, outcome):
+  """What `estimates.of_tree` would return, of nothing."""
+  del sampled
+  rows, places = jnp.zeros(len(tree.tokens)), jnp.zeros(outcome.entries.shape)
+  return estimates.Acceptance(
+    mean=base.Probs(rows, rows),
+    at=base.Probs(places, places),
+    known=places > 0,
+  )
+
+
 @SLOW
-def test_what_a_reward_asks_for_is_counted():
+def test_what_a_reward_asks_for_is_counted(monkeypatch):
   """Acceptance is computed for those rewards only that read it."""
   asked = {'reward': specjax.REWARDS['block_divergence']()}
-  assert _count(1.0, asked, (2, 4)) > _count(1.0, {}, (2, 4)) + 4
+  without = _count(1.0, {}, (2, 4))
+  assert _count(1.0, asked, (2, 4)) > without + 4
+  jax.clear_caches()  # Programs of equal rounds are shared.
+  with monkeypatch.context() as patch:
+    patch.setattr(estimates, 'of_tree', _no_acceptance)
+    assert _count(1.0, {}, (2, 4)) == without
+  jax.clear_caches()

@@ -408,6 +408,17 @@ def test_bad_values_are_refused(tmp_path, folder, name, changes, message):
   assert not (tmp_path / 'run').exists()
 
 
+def test_rounds_are_timed_once_everybody_has_read(folder):
+  """Those too who read a prompt when they are first played."""
+  family = families.load(str(folder))
+  config = _bandit(folder, '', ('deferred(small):2',))
+  (alone,) = ways.alone(compare.plan(config).ways[-1])
+  decoder = ways.build(alone, family, 32).decoder
+  (waits,) = decoder.init([[1, 2, 3]], 8).drafters
+  (reads,) = costs.begin(decoder, [[1, 2, 3]], 8).drafters
+  assert waits.waiting.tolist() == [3] and reads.waiting.tolist() == [0]
+
+
 def test_a_batch_repeats_prompts():
   assert costs.batch([[1], [2]], 5) == [[1], [2], [1], [2], [1]]
 
