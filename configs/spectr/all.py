@@ -3,8 +3,8 @@ r"""All of SpecTr: every config of this folder, and the document of its results.
 python -m experiments.main --config=configs/spectr/all.py \
     --config.data_dir=DATA --workdir=runs/spectr
 
-`configs/spectr/all.py:small` has fewer prompts, and leaves the document in its
-workdir.
+`configs/spectr/all.py:small` has fewer prompts and one experiment less, and leaves
+the document in its workdir.
 """
 
 from experiments.common import suite
@@ -14,7 +14,7 @@ _RUNS = {
   'acceptance': ('', ''),
   'cost': ('', '--config.repeats=3'),
   'decode': ('', '--config.prompts_per_domain=1 --config.num_seeds=1'),
-  'decode:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
+  'decode:smollm2': (suite.DATA, None),
   'latency': ('', '--config.repeats=20'),
   'latency:smollm2': ('', '--config.repeats=5'),
   'prefix_trees': ('', _FEW),

@@ -155,7 +155,7 @@ def finish(
   return batch._replace(places=places), of_rows(batch.state)
 
 
-@functools.partial(jax.jit, static_argnames='plan', donate_argnames='batch')
+@functools.partial(jax.jit, static_argnames='plan')
 def narrow(plan: round_lib.Round, batch: Batch, rows: jax.Array) -> Batch:
   """Returns a batch of some rows, `[N]` of them."""
   shared = _shared(plan, batch.state)
