@@ -3,8 +3,8 @@ r"""All of SpecTr: every config of this folder, and the document of its results.
 python -m experiments.main --config=configs/spectr/all.py \
     --config.data_dir=DATA --workdir=runs/spectr
 
-`configs/spectr/all.py:small` has fewer prompts and one experiment less, and leaves
-the document in its workdir.
+`configs/spectr/all.py:small` has fewer prompts and one experiment less; it
+leaves the document in its workdir.
 """
 
 from experiments.common import suite
