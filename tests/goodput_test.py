@@ -120,6 +120,23 @@ def test_it_follows_what_changes():
   assert shares(np.asarray(arms)[600:])[0] > 0.8
 
 
+def test_reading_prompts_is_a_cost_of_each_token():
+  """By hand: drafts of two emit 2.71 tokens in 1.5 s, and read for 0.4 each."""
+  for reading, best in (((0.0, 0.0), 1), ((0.0, 0.4), 1), ((0.0, 0.5), 0)):
+    bandit = bandits.BANDITS['goodput'](
+      2, (1.0, 1.5), (0, 2), reading_costs=reading
+    )
+    sure = levels([1e6, 0.9e6], [0.9e6, 0.81e6])
+    state = bandit.update(
+      bandit.init(), jnp.int32(1), jnp.float32(0), levels=sure
+    )
+    assert bandit.select(jax.random.key(0), state) == best
+  common = bandits.BANDITS['goodput'](
+    2, (1.0, 1.5), (0, 2), reading_costs=(7.0, 7.4)
+  )
+  assert common.select(jax.random.key(0), state) == 1
+
+
 def arm(length):
   if not length:
     drafter = specjax.DRAFTERS['none']()
@@ -186,6 +203,8 @@ def test_the_loop_has_the_target_distribution():
     (((1.0,) * 4 + (0.0,), DEPTHS), 'costs must be > 0 and finite'),
     (((1.0,) * 5, (0, 1, 2, 4, -1)), 'depths must be >= 0'),
     (((1.0,) * 5, DEPTHS, (0, 0, 0, 0, -1)), 'kinds must be >= 0'),
+    (((1.0,) * 5, DEPTHS, None, (1.0,)), 'got 5, 5, 5 and 1'),
+    (((1.0,) * 5, DEPTHS, None, (-1.0,) * 5), 'reading_costs must be >= 0'),
   ],
 )
 def test_bad_arguments_are_refused(args, words):

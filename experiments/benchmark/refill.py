@@ -4,6 +4,8 @@ The same prompts in the same order, whose answers may be of different lengths.
 Of padded batches, the next one begins where the last row of this one is done.
 """
 
+import functools
+
 import jax
 import numpy as np
 
@@ -43,13 +45,16 @@ def run(config, workdir):
   }
 
   def compute(unit):
-    table = costs.of(config, workdir, family, prompts)
-    decoders = [
-      ways_lib.build(way, family, config.max_length, table).decoder
-      for way in ways
-    ]
-    size, repeats = config.batch_size, config.repeats
-    rows = _compare(decoders, padded, prompts, news.tolist(), size, repeats)
+    size, room = config.batch_size, news.tolist()
+    build = functools.partial(
+      ways_lib.build, family=family, max_length=config.max_length
+    )
+    # How long answers are, as costs hang on it.
+    answers = _refilled(build(ways[0]).decoder, prompts, room, size)
+    answer = float(np.mean([len(result.tokens) for result in answers]))
+    table = costs.of(config, workdir, family, prompts, answer)
+    decoders = [build(way, costs=table).decoder for way in ways]
+    rows = _compare(decoders, padded, prompts, room, size, config.repeats)
     return {'rows': rows}
 
   (outcome,) = log.resume(workdir, [unit], compute, 'comparison')

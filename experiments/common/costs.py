@@ -2,7 +2,8 @@
 
 The reward 'throughput' is computed with it. A row has an arm as configs write
 it, the batch size, the temperature, the depth of the arm's tree, the time of a
-round, and that of each token which the drafter reads when it catches up.
+round, that of each token which the drafter reads when it catches up, and that
+of reading a prompt of middle length, by target and drafter.
 """
 
 from collections.abc import Callable
@@ -39,19 +40,29 @@ def of(
   workdir: workdirs.Workdir,
   family: families.Family,
   prompts: Prompts,
+  answer: float | None = None,
 ) -> Callable[[ways_lib.Way], Mapping[str, Sequence[float]]]:
-  """Returns what the reward of a way is computed with, as `ways.build` asks."""
+  """Returns what the reward of a way is computed with, as `ways.build` asks.
+
+  Where rows are refilled, with a new prompt for every `answer` tokens, its
+  reading is one of the costs.
+  """
   found: dict[Any, list[Row]] = {}
 
   def costs(way):
     key = way.arms, way.sampling, way.target
     if key not in found:
       found[key] = table(config, workdir, family, way, prompts)
-    return {
-      'costs': [row['round_ms'] / 1e3 for row in found[key]],
-      'depths': [row['depth'] for row in found[key]],
-      'catch_up_costs': [row['catch_up_ms'] / 1e3 for row in found[key]],
+    rows = found[key]
+    told = {
+      'costs': [row['round_ms'] / 1e3 for row in rows],
+      'depths': [row['depth'] for row in rows],
+      'catch_up_costs': [row['catch_up_ms'] / 1e3 for row in rows],
     }
+    if answer is not None:
+      share = config.batch_size / answer / 1e3
+      told['reading_costs'] = [row['prompt_ms'] * share for row in rows]
+    return told
 
   return costs
 
@@ -159,6 +170,7 @@ def batch(prompts: Prompts, size: int) -> list[Sequence[int]]:
 
 def _measure(config, family, way, prompts, num, repeats):
   """A row for each arm; arms take turns, and medians are taken."""
+  middle = sorted(prompts, key=len)[len(prompts) // 2]
   prompts = batch(prompts, config.batch_size)
   room = config.max_length - max(map(len, prompts))
   decoders = [
@@ -167,9 +179,10 @@ def _measure(config, family, way, prompts, num, repeats):
   ]
   reads, num_read = zip(*(_catch_up(each, prompts, room) for each in decoders))
   runs = [rounds(each, prompts, room, num) for each in decoders]
+  alone = [_reading(each, middle) for each in decoders]
   label = f'rounds of {len(decoders)} arms'
-  seconds = measure.in_turns([*runs, *reads], repeats, label)
-  whole, late = 1e3 * np.median(seconds, axis=0).reshape(2, -1)
+  seconds = measure.in_turns([*runs, *reads, *alone], repeats, label)
+  whole, late, first = 1e3 * np.median(seconds, axis=0).reshape(3, -1)
   jax.clear_caches()  # Many programs have more memory maps than Linux allows.
   return [
     {
@@ -179,9 +192,15 @@ def _measure(config, family, way, prompts, num, repeats):
       'depth': decoder.round_fn.arms[0].drafter.topology.depth,
       'round_ms': float(whole[i] / num),
       'catch_up_ms': float(late[i] / num_read[i]) if num_read[i] else 0.0,
+      'prompt_ms': float(first[i]),
     }
     for i, (arm, decoder) in enumerate(zip(way.arms, decoders))
   ]
+
+
+def _reading(decoder, prompt):
+  """The preparation of reading a prompt, alone."""
+  return lambda: lambda: begin(decoder, [prompt], 1)
 
 
 def _catch_up(decoder, prompts, max_new_tokens):

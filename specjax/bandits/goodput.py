@@ -32,6 +32,7 @@ def goodput(
   costs: Sequence[float],
   depths: Sequence[int],
   kinds: Sequence[int] | None = None,
+  reading_costs: Sequence[float] | None = None,
   *,
   discount: float = 1.0,
 ) -> base.Bandit:
@@ -40,6 +41,8 @@ def goodput(
   Arm `a` emits `1 + p_1 + p_1 p_2 + ...` tokens a round, up to its depth, where
   `p_i` is the chance that level `i` is accepted where the levels above are;
   over its cost, that is its goodput. Each `p_i` is drawn from a beta belief.
+  Where rows are refilled, a prompt is to be read for every answer, and by the
+  drafter too: its time is shared out among the answer's tokens.
 
   A round shows more than its own arm: of trees of one kind, all learn from the
   levels that they share. Plain decoding, of depth 0, needs no trial.
@@ -53,6 +56,9 @@ def goodput(
     kinds: `[A]` numbers from 0, equal for arms that share what they learn:
       those of one drafter, verified token by token, whose trees differ in their
       depths alone. By default, all do.
+    reading_costs: `[A]` seconds of reading prompts that come with each token of
+      a row: those of a batch's prompts over the tokens of an answer. What all
+      arms read changes nothing; nothing is read, by default.
     discount: in (0, 1], by which what was seen counts less after each round.
 
   Raises:
@@ -60,7 +66,10 @@ def goodput(
   """
   checks.check_range('discount', discount, 1e-6, 1)
   kinds = (0,) * num_arms if kinds is None else kinds
-  seconds, depth, kind = _checked(num_arms, costs, depths, kinds)
+  reading = (0.0,) * num_arms if reading_costs is None else reading_costs
+  seconds, depth, kind, reading = _checked(
+    num_arms, costs, depths, kinds, reading
+  )
   size = int(kind.max()) + 1, int(depth.max())
   there = np.arange(size[1]) < depth[:, None]
 
@@ -68,8 +77,12 @@ def goodput(
     chances = jax.random.beta(key, 1 + state.passed, 1 + state.failed)
     reached = jnp.cumprod(chances, axis=1)[kind]
     tokens = 1 + jnp.where(there, reached, 0.0).sum(axis=1)
-    rates = tokens / jnp.asarray(seconds / seconds.max(), jnp.float32)
-    return jnp.argmax(rates).astype(jnp.int32)
+    of_rounds, of_reading = (
+      jnp.asarray(each / seconds.max(), jnp.float32)
+      for each in (seconds, reading)
+    )
+    times = of_rounds / tokens + of_reading  # Of a token.
+    return jnp.argmin(times).astype(jnp.int32)
 
   def update(state, arm, reward, /, *, levels=None, **extra):
     del reward, extra
@@ -87,16 +100,18 @@ def goodput(
 
 
 def _checked(num_arms, *given):
-  """Costs, depths and kinds as arrays `[A]`."""
+  """Costs, depths, kinds and costs of reading as arrays `[A]`."""
   checks.check_range('num_arms', num_arms, 1)
-  costs, depths, kinds = map(np.asarray, given)
-  if not costs.shape == depths.shape == kinds.shape == (num_arms,):
+  arrays = costs, depths, kinds, reading = tuple(map(np.asarray, given))
+  if any(each.shape != (num_arms,) for each in arrays):
     raise ValueError(
-      f'costs, depths and kinds must have an entry for each of {num_arms} '
-      f'arms, got {costs.size}, {depths.size} and {kinds.size}.'
+      'costs, depths, kinds and reading_costs must have an entry for each of '
+      f'{num_arms} arms, got {costs.size}, {depths.size}, {kinds.size} and '
+      f'{reading.size}.'
     )
   if not (costs > 0).all() or not np.isfinite(costs).all():
     raise ValueError(f'costs must be > 0 and finite, got {costs}.')
   checks.check_range('depths', depths, 0)
   checks.check_range('kinds', kinds, 0)
-  return costs, depths, kinds
+  checks.check_range('reading_costs', reading, 0)
+  return arrays

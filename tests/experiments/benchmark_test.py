@@ -95,11 +95,13 @@ def test_a_table_has_a_row_for_each_arm(table):
     assert (row['batch_size'], row['temperature']) == (2, 0)
     assert row['round_ms'] > 0
     assert (row['catch_up_ms'] > 0) == (row['arm'] != 'none')
+    assert row['prompt_ms'] > 0
 
 
 def _write(workdir, arms, device=None, **changes):
   """A table as a run leaves it."""
-  row = {'batch_size': 4, 'temperature': 0.0, 'catch_up_ms': 500.0}
+  row = {'batch_size': 4, 'temperature': 0.0}
+  row |= {'catch_up_ms': 500.0, 'prompt_ms': 3000.0}
   rows = [
     {
       'arm': arm,
@@ -164,6 +166,16 @@ def test_rewards_of_a_table(tmp_path, folder):
   _write(tmp_path / 'table', {'none': 3, 'small:3': 0})
   earned = _reward(config, tmp_path / 'run')(info)
   np.testing.assert_allclose(earned, [1, 0.5, 1], rtol=1e-6)
+
+
+def test_prompts_are_read_for_every_answer(tmp_path, folder):
+  """4 rows read for 3 s each, for answers of 6 tokens: 2 s a token."""
+  source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
+  config = _bandit(folder, source, ('small:3', 'none'))
+  made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
+  for answer, reading in ((6.0, [2.0, 2.0]), (None, None)):
+    told = costs.of(config, workdir, made.family, [[1, 2]], answer)
+    assert told(made.ways[-1]).get('reading_costs') == reading
 
 
 def test_rewards_with_options_of_their_own(tmp_path, folder):
