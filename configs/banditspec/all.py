@@ -3,9 +3,9 @@ r"""All of BanditSpec: every config of this folder, and its document.
 python -m experiments.main --config=configs/banditspec/all.py \
     --config.data_dir=DATA --workdir=runs/banditspec
 
-`configs/banditspec/all.py:small` has fewer prompts, and leaves the document in
-its workdir. Retrieval drafters read the datastores of both families, which it
-makes first.
+`configs/banditspec/all.py:small` has fewer prompts, and of the experiments with
+heads only one; it leaves the document in its workdir. Retrieval drafters read
+the datastores of both families, which are made first.
 """
 
 from experiments.common import suite
@@ -26,10 +26,7 @@ _FILES = {
 _RUNS = {
   f'drafters:{_FILES["mini"]}': (suite.DATA, '--config.prompts_per_domain=1'),
   'experts': (suite.DATA, '--config.prompts_per_domain=2'),
-  'experts:heads': (
-    f'{suite.DATA} --config.prompts_per_domain=3',
-    '--config.prompts_per_domain=1',
-  ),
+  'experts:heads': (f'{suite.DATA} --config.prompts_per_domain=3', None),
   f'heads:{_FILES["smollm2"]}': (
     f'{suite.DATA} --config.prompts_per_domain=2',
     '--config.max_new_tokens=32',
@@ -38,7 +35,7 @@ _RUNS = {
   'lengths:heads': (
     f'{suite.DATA} --config.num_batches=6 '
     '--config.sweep.batch_size="(1, 4, 8)"',
-    '--config.num_batches=2 --config.sweep.batch_size="(1, 8)"',
+    None,
   ),
   f'memory:{_STORES["mini"]}': ('', ''),
   'regret': ('', '--config.runs=50'),

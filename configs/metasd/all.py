@@ -3,8 +3,8 @@ r"""All of MetaSD: every config of this folder, and its document.
 python -m experiments.main --config=configs/metasd/all.py \
     --config.data_dir=DATA --workdir=runs/metasd
 
-`configs/metasd/all.py:small` has fewer prompts, and not every experiment of
-both families; it leaves the document in its workdir.
+`configs/metasd/all.py:small` has fewer prompts and fewer experiments, one of
+them with heads; it leaves the document in its workdir.
 """
 
 from experiments.common import suite
@@ -20,9 +20,7 @@ _RUNS = {
       'languages',
       'two_tasks',
       'sessions',
-      'alignment',
       'answers',
-      'caches',
       'draft_lengths',
     )
   },
@@ -32,19 +30,21 @@ _RUNS = {
       'temperatures:smollm2',
       'two_tasks:languages',
       'two_tasks:smollm2',
+      'alignment',
       'alignment:languages',
       'alignment:smollm2',
       'answers:smollm2',
+      'caches',
       'caches:smollm2',
     )
   },
   'drafters': (suite.DATA, _ONE),
-  'drafters:smollm2': (suite.DATA, _ONE),
-  'temperatures': (suite.DATA, _ONE),
+  'drafters:smollm2': (suite.DATA, None),
+  'temperatures': (suite.DATA, None),
   'batches': (suite.DATA, '--config.prompts_per_domain=4'),
   'heads': (_HEADS, _FEW),
   'temperatures:heads': (_HEADS, None),
-  'sessions:heads': (_HEADS, _FEW),
+  'sessions:heads': (_HEADS, None),
   'memory': (suite.DATA, ''),
   'switching': ('', '--config.lengths="(200, 600)"'),
 }
