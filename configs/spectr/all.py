@@ -13,8 +13,8 @@ _FEW = '--config.prompts_per_domain=2 --config.num_seeds=1'
 _RUNS = {
   'acceptance': ('', ''),
   'cost': ('', '--config.repeats=3'),
-  'decode': ('', '--config.prompts_per_domain=1 --config.num_seeds=1'),
-  'decode:smollm2': (suite.DATA, None),
+  'decode': ('', None),
+  'decode:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
   'latency': ('', '--config.repeats=20'),
   'latency:smollm2': ('', '--config.repeats=5'),
   'prefix_trees': ('', _FEW),
