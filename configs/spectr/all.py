@@ -3,8 +3,8 @@ r"""All of SpecTr: every config of this folder, and the document of its results.
 python -m experiments.main --config=configs/spectr/all.py \
     --config.data_dir=DATA --workdir=runs/spectr
 
-`configs/spectr/all.py:small` has fewer prompts and one experiment less; it
-leaves the document in its workdir.
+`configs/spectr/all.py:small` has fewer prompts and fewer experiments; it leaves
+the document in its workdir.
 """
 
 from experiments.common import suite
@@ -14,11 +14,14 @@ _RUNS = {
   'acceptance': ('', ''),
   'cost': ('', '--config.repeats=3'),
   'decode': ('', None),
-  'decode:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
+  'decode:smollm2': (
+    suite.DATA,
+    '--config.prompts_per_domain=1 --config.max_new_tokens=32',
+  ),
   'latency': ('', '--config.repeats=20'),
   'latency:smollm2': ('', '--config.repeats=5'),
   'prefix_trees': ('', _FEW),
-  'prefix_trees:smollm2': (suite.DATA, '--config.prompts_per_domain=1'),
+  'prefix_trees:smollm2': (suite.DATA, None),
   'speed': ('', '--config.prompts_per_domain=1'),
   'speed:smollm2': (
     suite.DATA,
