@@ -35,8 +35,8 @@ _RUNS = {
   'draft_lengths': (suite.DATA, f'{_OF_MINI}2'),
   'variants:token': (suite.DATA, f'{_OF_MINI}2'),
   'calibrate': (suite.DATA, f'{_OF_MINI}4 --config.dev_prompts=6'),
-  'rule_bandit': (suite.DATA, f'{_OF_MINI}4'),
-  'decoder_only:summarization': (suite.DATA, f'{_OF_MINI}4'),
+  'rule_bandit': (suite.DATA, f'{_OF_MINI}1'),
+  'decoder_only:summarization': (suite.DATA, f'{_OF_MINI}1'),
   **{
     name: (suite.DATA, None)
     for name in (

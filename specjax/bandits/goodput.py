@@ -6,6 +6,7 @@ is not known yet is believed here, as by Thompson sampling.
 """
 
 from collections.abc import Sequence
+import functools
 from typing import NamedTuple
 
 import jax
@@ -71,32 +72,52 @@ def goodput(
     num_arms, costs, depths, kinds, reading
   )
   size = int(kind.max()) + 1, int(depth.max())
-  there = np.arange(size[1]) < depth[:, None]
+  plan = _Plan(
+    seconds / seconds.max(),
+    reading / seconds.max(),
+    np.arange(size[1]) < depth[:, None],
+    kind,
+    discount,
+  )
+  return base.Bandit(
+    num_arms,
+    init=lambda: _Levels(jnp.zeros(size), jnp.zeros(size)),
+    select=functools.partial(_select, plan),
+    update=functools.partial(_update, plan),
+    # Rewards show no levels.
+    update_all=lambda state, rewards: state,
+  )
 
-  def select(key, state):
-    chances = jax.random.beta(key, 1 + state.passed, 1 + state.failed)
-    reached = jnp.cumprod(chances, axis=1)[kind]
-    tokens = 1 + jnp.where(there, reached, 0.0).sum(axis=1)
-    of_rounds, of_reading = (
-      jnp.asarray(each / seconds.max(), jnp.float32)
-      for each in (seconds, reading)
-    )
-    times = of_rounds / tokens + of_reading  # Of a token.
-    return jnp.argmin(times).astype(jnp.int32)
 
-  def update(state, arm, reward, /, *, levels=None, **extra):
-    del reward, extra
-    if levels is None:
-      return state
-    own = (jnp.arange(size[0]) == jnp.asarray(kind)[arm])[:, None]
-    seen = _Levels(levels.accepted, levels.reached - levels.accepted)
-    add = lambda old, new: discount * old + jnp.where(own, new[None], 0.0)
-    return jax.tree.map(add, state, seen)
+class _Plan(NamedTuple):
+  """What is known of the arms; times in units of the longest round."""
 
-  init = lambda: _Levels(jnp.zeros(size), jnp.zeros(size))
-  # Rewards show no levels.
-  update_all = lambda state, rewards: state
-  return base.Bandit(num_arms, init, select, update, update_all)
+  seconds: np.ndarray  # [A] of a round
+  reading: np.ndarray  # [A] of reading prompts, by the token
+  there: np.ndarray  # [A, D] bool, the arm drafts the level
+  kind: np.ndarray  # [A]
+  discount: float
+
+
+def _select(plan: _Plan, key, state):
+  chances = jax.random.beta(key, 1 + state.passed, 1 + state.failed)
+  reached = jnp.cumprod(chances, axis=1)[plan.kind]
+  tokens = 1 + jnp.where(plan.there, reached, 0.0).sum(axis=1)
+  seconds, reading = (
+    jnp.asarray(each, jnp.float32) for each in (plan.seconds, plan.reading)
+  )
+  return jnp.argmin(seconds / tokens + reading).astype(jnp.int32)
+
+
+def _update(plan: _Plan, state, arm, reward, /, *, levels=None, **extra):
+  del reward, extra
+  if levels is None:
+    return state
+  num_kinds = len(state.passed)
+  own = (jnp.arange(num_kinds) == jnp.asarray(plan.kind)[arm])[:, None]
+  seen = _Levels(levels.accepted, levels.reached - levels.accepted)
+  add = lambda old, new: plan.discount * old + jnp.where(own, new[None], 0.0)
+  return jax.tree.map(add, state, seen)
 
 
 def _checked(num_arms, *given):
