@@ -5,19 +5,16 @@ python -m experiments.main --config=configs/cascades/all.py \
 
 The encoder-decoders, which configs/train/encoder_decoder.py says more of, it
 trains first. `configs/cascades/all.py:small` has fewer prompts and fewer
-experiments, most of them with the mini family; it trains encoder-decoders of
-its own, and leaves the document in its workdir.
+experiments, all but one with the mini family, and trains nothing; it leaves the
+document in its workdir.
 """
 
 from configs.cascades import frontier
 from experiments.common import suite
 
-_TRAIN = f'configs/train/encoder_decoder.py {suite.DATA}'
-_SMALL = f'{frontier.T5}_small'
-_BEFORE = {
-  'full': (f'{_TRAIN} --workdir={frontier.T5}',),
-  'small': (f'{_TRAIN} --config.training.steps=400 --workdir={_SMALL}',),
-}
+_TRAIN = (
+  f'configs/train/encoder_decoder.py {suite.DATA} --workdir={frontier.T5}'
+)
 _FEWER = '--config.prompts_per_domain=2'
 _OF_MINI = '--config.family=mini --config.prompts_per_domain='
 _ONE = '--config.sweep="{\'sampling.temperature\': (0.5,)}"'
@@ -30,10 +27,10 @@ def _of(limit, task='summarization', more='', few=_FEWER):
 
 _NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
-  'frontier': (suite.DATA, f'--config.family={_SMALL} {_FEWER}'),
+  'frontier': (suite.DATA, f'{_OF_MINI}1'),
   'temperatures': (suite.DATA, f'{_OF_MINI}2 {_ONE}'),
-  'draft_lengths': (suite.DATA, f'{_OF_MINI}2'),
-  'variants:token': (suite.DATA, f'{_OF_MINI}2'),
+  'draft_lengths': (suite.DATA, f'{_OF_MINI}1'),
+  'variants:token': (suite.DATA, f'{_OF_MINI}1'),
   'calibrate': (suite.DATA, f'{_OF_MINI}4 --config.dev_prompts=6'),
   'rule_bandit': (suite.DATA, f'{_OF_MINI}1'),
   'decoder_only:summarization': (suite.DATA, f'{_OF_MINI}1'),
@@ -57,4 +54,4 @@ _RUNS = {
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  return suite.config('cascades', _RUNS, size, _BEFORE)
+  return suite.config('cascades', _RUNS, size, {'full': (_TRAIN,)})
