@@ -7,12 +7,14 @@ import importlib.util
 import json
 import pathlib
 import shutil
+import types
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import main
+from experiments.benchmark import refill
 from experiments.benchmark import rounds
 from experiments.benchmark import transformers_peer
 from experiments.common import compare
@@ -176,6 +178,25 @@ def test_prompts_are_read_for_every_answer(tmp_path, folder):
   for answer, reading in ((6.0, [2.0, 2.0]), (None, None)):
     told = costs.of(config, workdir, made.family, [[1, 2]], answer)
     assert told(made.ways[-1]).get('reading_costs') == reading
+
+
+def test_reading_is_shared_out_among_plain_answers(
+  tmp_path, folder, monkeypatch
+):
+  """Of 2 and 6 tokens: a prompt for every 4."""
+  answers = [types.SimpleNamespace(tokens=[0] * each) for each in (2, 6)]
+  asked = []
+
+  def of(*args):
+    asked.append(args[-1])
+    raise InterruptedError
+
+  monkeypatch.setattr(refill, '_refilled', lambda *args: answers)
+  monkeypatch.setattr(costs, 'of', of)
+  changes = {'ways': ('none',), 'padded': (), 'arms': ('none',)}
+  with pytest.raises(InterruptedError):
+    _run('refill', folder, _SMALL | changes, tmp_path / 'run')
+  assert asked == [4.0]
 
 
 def test_rewards_with_options_of_their_own(tmp_path, folder):
