@@ -14,6 +14,7 @@ _QUICK = {
   'xla_backend_optimization_level': 0,
   'xla_llvm_disable_expensive_passes': True,
   'xla_cpu_use_fusion_emitters': False,
+  'xla_cpu_parallel_codegen_split_count': 1,
 }
 _FLAGS = ' '.join(f'--{name}={value}' for name, value in _QUICK.items())
 
