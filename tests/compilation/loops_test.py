@@ -1,4 +1,4 @@
-"""The mini family's loops, compiled for accelerators that are not there."""
+"""Loops of mini's models, compiled for accelerators that are not there."""
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,8 @@ from specjax.compilation import devices
 from specjax.compilation import hlo
 from specjax.compilation import inspection
 from specjax.compilation import totals
+from specjax.models import adapters
+from specjax.models import cutting
 
 _HEAD = 'feature_head(eagle):eagle'
 _BANDIT = {'bandit': 'ucb_spec', 'arms': ('medium:4', _HEAD, 'none')}
@@ -30,7 +32,19 @@ _BATCH_SIZE = 3
 
 @pytest.fixture(scope='module', name='family')
 def _family():
-  return families.load('mini/heads', dtype='bfloat16')
+  """Of two layers and one: all layers are alike, and each is compiled."""
+  family = families.load('mini/heads', dtype='bfloat16')
+  medium = _cut(family.drafters['medium'], [0])
+  return family._replace(
+    target=_cut(family.target, [0, 1]),
+    drafters={**family.drafters, 'medium': medium},
+  )
+
+
+def _cut(model, layers):
+  config, params = cutting.keep_layers(model.config, model.params, layers)
+  functions = adapters.language_model(config)
+  return families.Model(config, functions, params)
 
 
 @pytest.fixture(name='device', params=['v5e:1x1', 'h100'])

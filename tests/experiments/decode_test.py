@@ -90,11 +90,18 @@ def _repeats(tokens, num=4):
   return len(set(runs)) < len(runs)
 
 
+@pytest.fixture(scope='module', name='toy')
+def _toy(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('family')
+  toys.write_family(folder, {'medium': 0.2, 'small': 0.3})
+  return str(folder)
+
+
 @pytest.mark.slow
-def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path):
+def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path, toy):
   path = tmp_path / 'mine.jsonl'
   path.write_text('{"prompt": "a b"}\n{"prompt": "what is it?"}\n')
-  fields = {'prompts_file': str(path), 'max_new_tokens': 6}
+  fields = {'family': toy, 'prompts_file': str(path), 'max_new_tokens': 6}
   alone = _rows(_load('decode', **fields), tmp_path / 'alone')
   both = _rows(_load('decode', **fields, batch_size=2), tmp_path / 'both')
   assert alone == both
@@ -103,13 +110,14 @@ def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path):
 
 @pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_reported_and_the_rest_decoded(
-  tmp_path, capsys
+  tmp_path, capsys, toy
 ):
   """And who starts again goes on behind what is logged."""
   path = tmp_path / 'mine.jsonl'
   prompts = ['a b', 'c ' * 90, 'what is it?', 'd', 'e f']
   path.write_text(''.join(json.dumps({'prompt': p}) + '\n' for p in prompts))
-  fields = {'prompts_file': str(path), 'max_new_tokens': 6, 'max_length': 48}
+  fields = {'family': toy, 'prompts_file': str(path), 'max_length': 48}
+  fields |= {'max_new_tokens': 6}
   config = _load('decode', **fields, batch_size=2)
   rows = _rows(config, tmp_path / 'run')
   said = capsys.readouterr().out
@@ -124,13 +132,14 @@ def test_a_prompt_that_is_too_long_is_reported_and_the_rest_decoded(
 
 
 @pytest.mark.slow
-def test_one_workdir_takes_every_arm_and_bandit(tmp_path, capsys):
+def test_one_workdir_takes_every_arm_and_bandit(tmp_path, capsys, toy):
+  asked = {'family': toy, 'prompt': 'what is it?', 'max_new_tokens': 4}
   for fields in (
     {'arms': ('medium:2x2/kseq',)},
     {'arms': ('prompt_lookup:4',), 'sampling': {'min_p': 0.1}},
     {'arms': ('small:2', 'none'), 'bandit': 'ucb1(beta=0.1)'},
   ):
-    config = _load('decode', prompt='what is it?', max_new_tokens=4, **fields)
+    config = _load('decode', **asked, **fields)
     (row,) = _rows(config, tmp_path)
     assert row['response'] in capsys.readouterr().out
 
