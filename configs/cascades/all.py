@@ -29,7 +29,6 @@ _NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
   'frontier': (suite.DATA, f'{_OF_MINI}1'),
   'temperatures': (suite.DATA, f'{_OF_MINI}2 {_ONE}'),
-  'draft_lengths': (suite.DATA, f'{_OF_MINI}1'),
   'variants:token': (suite.DATA, f'{_OF_MINI}1'),
   'calibrate': (suite.DATA, f'{_OF_MINI}4 --config.dev_prompts=6'),
   'rule_bandit': (suite.DATA, f'{_OF_MINI}1'),
@@ -37,8 +36,9 @@ _RUNS = {
   **{
     name: (suite.DATA, None)
     for name in (
-      *('frontier:summarization', 'variants:bild', 'variants:lossy'),
-      *('decoder_only:translation', 'decoder_only:qa', 'decoder_only:math'),
+      *('draft_lengths', 'variants:bild', 'variants:lossy'),
+      *('frontier:summarization', 'decoder_only:math'),
+      *('decoder_only:translation', 'decoder_only:qa'),
     )
   },
   'frontier:smollm2_summarization': _of(12),

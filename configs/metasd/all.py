@@ -4,49 +4,34 @@ python -m experiments.main --config=configs/metasd/all.py \
     --config.data_dir=DATA --workdir=runs/metasd
 
 `configs/metasd/all.py:small` has fewer prompts and fewer experiments, one of
-them with heads; it leaves the document in its workdir.
+them with heads: it leaves out other languages, temperatures, batches, lengths
+of answers and policies of caches. Its document lies in its workdir.
 """
 
 from experiments.common import suite
 
 _FEW = '--config.prompts_per_domain=2'
-_ONE = '--config.prompts_per_domain=1'
 _HEADS = f'{suite.DATA} --config.prompts_per_domain=8'
 _RUNS = {
   **{
     name: (suite.DATA, _FEW)
-    for name in (
-      'specialists',
-      'languages',
-      'two_tasks',
-      'sessions',
-      'alignment',
-      'answers',
-      'caches',
-      'draft_lengths',
-    )
+    for name in ('specialists', 'sessions', 'alignment', 'draft_lengths')
   },
+  'drafters': (suite.DATA, '--config.prompts_per_domain=1'),
+  'heads': (_HEADS, _FEW),
+  'memory': (suite.DATA, ''),
+  'switching': ('', '--config.lengths="(200, 600)"'),
   **{
     name: (suite.DATA, None)
     for name in (
-      'temperatures:smollm2',
-      'two_tasks:languages',
-      'two_tasks:smollm2',
-      'alignment:languages',
-      'alignment:smollm2',
-      'answers:smollm2',
-      'caches:smollm2',
+      *('languages', 'batches', 'temperatures', 'temperatures:smollm2'),
+      *('two_tasks', 'two_tasks:languages', 'two_tasks:smollm2'),
+      *('alignment:languages', 'alignment:smollm2', 'drafters:smollm2'),
+      *('answers', 'answers:smollm2', 'caches', 'caches:smollm2'),
     )
   },
-  'drafters': (suite.DATA, _ONE),
-  'drafters:smollm2': (suite.DATA, None),
-  'temperatures': (suite.DATA, _ONE),
-  'batches': (suite.DATA, '--config.prompts_per_domain=4'),
-  'heads': (_HEADS, _FEW),
   'temperatures:heads': (_HEADS, None),
   'sessions:heads': (_HEADS, None),
-  'memory': (suite.DATA, ''),
-  'switching': ('', '--config.lengths="(200, 600)"'),
 }
 
 

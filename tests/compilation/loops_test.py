@@ -28,12 +28,13 @@ _WAYS = {
   'bandit per row': {**_BANDIT, 'per_row': True},
 }
 _BATCH_SIZE = 3
+_DTYPE = 'bfloat16'
 
 
 @pytest.fixture(scope='module', name='family')
 def _family():
   """Of two layers and one: all layers are alike, and each is compiled."""
-  family = families.load('mini/heads', dtype='bfloat16')
+  family = families.load('mini/heads', dtype=_DTYPE)
   medium = _cut(family.drafters['medium'], [0])
   return family._replace(
     target=_cut(family.target, [0, 1]),
@@ -43,7 +44,7 @@ def _family():
 
 def _cut(model, layers):
   config, params = cutting.keep_layers(model.config, model.params, layers)
-  functions = adapters.language_model(config)
+  functions = adapters.language_model(config, _DTYPE)
   return families.Model(config, functions, params)
 
 

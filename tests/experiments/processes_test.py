@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from specjax.testing import toys
 from tests import xla
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -26,9 +25,6 @@ def _free_port():
 @pytest.fixture(name='asked')
 def _asked(tmp_path):
   """What every run is asked for: a bandit for each of eight rows in a batch."""
-  family = tmp_path / 'family'
-  family.mkdir()
-  toys.write_family(family, {'small': 0.3})
   file = tmp_path / 'prompts.jsonl'
   lines = [
     {'domain': 'any', 'prompt': f'What is {i} and {i}?', 'response': ''}
@@ -37,7 +33,6 @@ def _asked(tmp_path):
   file.write_text('\n'.join(map(json.dumps, lines)), encoding='utf-8')
   return (
     '--config=configs/decode.py',
-    f'--config.family={family}',
     f'--config.prompts_file={file}',
     "--config.arms=('small:2', 'small:4')",
     '--config.bandit=ucb_spec',

@@ -26,7 +26,10 @@ def _suite(tmp_path, **fields):
 @pytest.mark.parametrize('size', ['full', 'small'])
 @pytest.mark.parametrize('paper', _PAPERS)
 def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
-  """And each of its runs is one that the command line would take."""
+  """A small one may leave some out.
+
+  Each of its runs is one that the command line would take.
+  """
   config = small.load(f'{paper}/all', size)
   config.data_dir = str(tmp_path)
   names = set()
@@ -41,7 +44,8 @@ def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
     names.add(path.removeprefix(f'configs/{paper}/').removesuffix('.py'))
   folder = small.CONFIGS / paper
   known = {path.stem for path in folder.glob('*.py')}
-  assert names == known - set(_NO_RUNS)
+  left_out = known - set(_NO_RUNS) - names
+  assert names <= known and (size == 'small' or not left_out)
 
 
 def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
