@@ -52,6 +52,7 @@ _SMALL = {
   'cost_repeats': 1,
   'cost_rounds': 2,
   'draft_lengths': (2,),
+  'max_length': 192,
   'max_new_tokens': 2,
   'num_batches': 2,
   'num_prompts': 2,
