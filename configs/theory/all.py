@@ -32,7 +32,7 @@ _RUNS = {
   'winrate': ('', '--config.prompts_per_domain=8 --config.num_seeds=4'),
   'winrate:smollm2': (
     suite.DATA,
-    '--config.prompts_per_domain=4 --config.num_seeds=2',
+    '--config.prompts_per_domain=2 --config.num_seeds=2',
   ),
 }
 

@@ -22,6 +22,7 @@ CHANGES = {
   },
   'benchmark/peer': _PEER,
   'benchmark/refill': {
+    'prompts': {'all': {}},
     'ways': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
     'arms': ('none', 'medium:2', 'medium:4'),
     'padded': ('none',),
