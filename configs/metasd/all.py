@@ -5,7 +5,7 @@ python -m experiments.main --config=configs/metasd/all.py \
 
 `configs/metasd/all.py:small` has fewer prompts and fewer experiments, one of
 them with heads: it leaves out other languages, temperatures, batches, lengths
-of answers and policies of caches. Its document lies in its workdir.
+of drafts and answers, and policies of caches. Its document lies in its workdir.
 """
 
 from experiments.common import suite
@@ -15,7 +15,7 @@ _HEADS = f'{suite.DATA} --config.prompts_per_domain=8'
 _RUNS = {
   **{
     name: (suite.DATA, _FEW)
-    for name in ('specialists', 'sessions', 'alignment', 'draft_lengths')
+    for name in ('specialists', 'sessions', 'alignment')
   },
   'drafters': (suite.DATA, '--config.prompts_per_domain=1'),
   'heads': (_HEADS, _FEW),
@@ -24,7 +24,8 @@ _RUNS = {
   **{
     name: (suite.DATA, None)
     for name in (
-      *('languages', 'batches', 'temperatures', 'temperatures:smollm2'),
+      *('draft_lengths', 'languages', 'batches'),
+      *('temperatures', 'temperatures:smollm2'),
       *('two_tasks', 'two_tasks:languages', 'two_tasks:smollm2'),
       *('alignment:languages', 'alignment:smollm2', 'drafters:smollm2'),
       *('answers', 'answers:smollm2', 'caches', 'caches:smollm2'),

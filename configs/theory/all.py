@@ -29,7 +29,7 @@ _RUNS = {
   ),
   'trees': (suite.DATA, '--config.prompts_per_domain=4'),
   'trees:smollm2': (suite.DATA, None),
-  'winrate': ('', '--config.prompts_per_domain=8 --config.num_seeds=4'),
+  'winrate': ('', '--config.prompts_per_domain=4 --config.num_seeds=2'),
   'winrate:smollm2': (
     suite.DATA,
     '--config.prompts_per_domain=2 --config.num_seeds=2',
