@@ -33,21 +33,15 @@ def _folder(tmp_path_factory):
   return small.toy_folder(tmp_path_factory.mktemp('toys'))
 
 
-def _shrunk(name, variant, folder):
-  config = small.load(name, variant)
-  small.shrink(config, name, folder)
-  return config
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('name', 'variant'), _CASES, ids=[':'.join(filter(None, c)) for c in _CASES]
 )
 def test_a_config_runs(name, variant, folder, tmp_path):
-  config = _shrunk(name, variant, folder)
+  config = small.shrunk(name, folder, variant)
   variants = _VARIANTS.get(name, (None,))
   earlier = variants[: variants.index(variant)]
-  if any(_shrunk(name, each, folder) == config for each in earlier):
+  if any(small.shrunk(name, folder, each) == config for each in earlier):
     return  # So small, they are the same.
   main.run(config, tmp_path)
   left = json.loads((tmp_path / 'config.json').read_text())

@@ -271,6 +271,7 @@ def test_rows_that_are_done_widen_no_call():
     ('maximal', 1.0),
     pytest.param('block', 1.0, marks=pytest.mark.slow),
     pytest.param('otm', 1.0, marks=pytest.mark.slow),
+    pytest.param('maximal', 0.0, marks=pytest.mark.slow),
     pytest.param('block', 0.0, marks=pytest.mark.slow),
     pytest.param('otm', 0.0, marks=pytest.mark.slow),
   ],

@@ -14,8 +14,7 @@ def _folder(tmp_path_factory):
 
 
 def _config(folder, **fields):
-  config = small.load('chat')
-  small.shrink(config, 'chat', folder)
+  config = small.shrunk('chat', folder)
   small.change(config, {'max_new_tokens': 6, **fields})
   return config
 

@@ -32,9 +32,7 @@ def _folder(tmp_path_factory):
 
 
 def _config(name, folder):
-  config = small.load(name, _MAIN[name])
-  small.shrink(config, name, folder)
-  return config
+  return small.shrunk(name, folder, _MAIN[name])
 
 
 def _result(workdir):

@@ -92,6 +92,13 @@ def load(name, variant=None):
   return configs.load(f'{path}:{variant}' if variant else str(path))
 
 
+def shrunk(name, folder, variant=None):
+  """A config as small as it can be; see `shrink`."""
+  config = load(name, variant)
+  shrink(config, name, folder)
+  return config
+
+
 def documented(name):
   """The docstring of a config."""
   return runpy.run_path(CONFIGS / f'{name}.py')['__doc__']
