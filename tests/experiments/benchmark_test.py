@@ -41,7 +41,7 @@ _SMALL = {
 _COSTS = _SMALL | {'cost_rounds': 2, 'cost_repeats': 1}
 _ROUNDS = _SMALL | {
   'arm': 'small:2',
-  'arms': ('small:2', 'none'),
+  'arms': ('small:2', 'prompt_lookup:2', 'none'),
   'rounds': 4,
   'repeats': 1,
 }
@@ -246,13 +246,13 @@ def test_bandits_earn_by_a_table_of_costs(tmp_path, folder, table):
   (first, *_) = [json.loads(x) for x in (tmp_path / 'read' / log.FILE).open()]
   assert first['outcome']['rows'] == rows[:2]
   config = _bandit(folder, '', _ARMS[:2], batch_size=2)
-  config.bandits = 'ucb1', {'bandit': 'ucb1', 'reward': 'emitted'}
+  config.bandits = ('ucb1', 'ucb_spec', {'bandit': 'ucb1', 'reward': 'emitted'})
   main.run(config, tmp_path / 'now')
   units = [json.loads(x) for x in (tmp_path / 'now' / log.FILE).open()]
   measured = [unit.get('costs') for unit in units]
-  assert measured == [['none', 'small:2'], None, None, None]
+  assert measured == [['none', 'small:2']] + [None] * 4
   found = {row['way'] for row in results.read(tmp_path / 'now')['rows']}
-  assert found == {'none', 'ucb1', 'ucb1, emitted'}
+  assert found == {'none', 'ucb1', 'ucb_spec', 'ucb1, emitted'}
 
 
 # What is compared with what.
@@ -289,7 +289,10 @@ def test_rounds_are_compared(tmp_path, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('arm', ['feature_head(eagle3):3', 'medusa(medusa):3'])
+@pytest.mark.parametrize(
+  'arm',
+  ['feature_head(eagle):3', 'feature_head(eagle3):3', 'medusa(medusa):3'],
+)
 def test_rounds_of_heads_are_compared_with_their_calls(
   tmp_path, arm, monkeypatch
 ):

@@ -165,18 +165,18 @@ def test_perplexities_of_texts_are_those_of_transformers(family, peer):
 
 
 def test_greedy_tokens_of_chats_are_those_of_transformers(family, peer):
-  """48 tokens of 24 prompts in one batch, or up to a stop token.
+  """64 tokens of 50 prompts in one batch, or up to a stop token.
 
   Each is the likeliest behind those before it, which are the same by induction.
   """
   decoder = families.decoder(family, None, sampling=_GREEDY, max_length=512)
-  prompts = [family.tokenizer.encode_prompt(t) for t in _prompts(family, 24)]
-  assert len(prompts) == 24
-  for prompt, result in zip(prompts, decoder.decode(prompts, 48)):
+  prompts = [family.tokenizer.encode_prompt(t) for t in _prompts(family, 50)]
+  assert len(prompts) == 50
+  for prompt, result in zip(prompts, decoder.decode(prompts, 64)):
     logits = _theirs(peer, [[*prompt, *result.tokens[:-1]]])[0]
     assert logits[len(prompt) - 1 :].argmax(-1).tolist() == result.tokens
     ended = result.tokens[-1] in family.tokenizer.stop_tokens
-    assert ended or len(result.tokens) == 48
+    assert ended or len(result.tokens) == 64
 
 
 def test_it_knows_the_capital_of_france(family):
