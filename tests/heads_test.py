@@ -235,7 +235,7 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
     tuple(state.features[tap % 6] for tap in drafter.taps),
   )
   model, target = _target()
-  extension = model.extend(target, None, state.tokens)
+  extension = jax.jit(model.extend)(target, None, state.tokens)
   whole = base.Context(
     state.tokens,
     state.lengths,
@@ -243,14 +243,16 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
   )
   keys = jax.random.split(jax.random.key(4), 3)
   own = state.drafters[decoder.round_fn.slots.of_arms[2]]
-  fresh = drafter.init(params, whole, 64)
+  fresh = jax.jit(drafter.init, static_argnums=2)(params, whole, 64)
   if drafter.catch_up is not None:
+    read = jax.jit(drafter.catch_up.read)
     own, fresh = (
-      drafter.catch_up.read(params, each, seen, jnp.ones(3, bool))[0]
+      read(params, each, seen, jnp.ones(3, bool))[0]
       for each, seen in ((own, context), (fresh, whole))
     )
-  tree, _ = drafter.draft(keys, params, own, context)
-  again, _ = drafter.draft(keys, params, fresh, whole)
+  draft = jax.jit(drafter.draft)
+  tree, _ = draft(keys, params, own, context)
+  again, _ = draft(keys, params, fresh, whole)
   np.testing.assert_array_equal(tree.tokens, again.tokens)
   np.testing.assert_array_equal(tree.valid, again.valid)
   assert again.valid.all()
@@ -263,21 +265,24 @@ def test_a_head_far_behind_reads_sinks_and_a_window():
   inner = drafters.feature_head(head, trees.chain(1))
   drafter = drafters.windowed(inner, sinks, window)
   tokens = jax.random.randint(jax.random.key(5), (2, 48), 0, 3)
-  features = model.extend(target, None, tokens).features
+  features = jax.jit(model.extend)(target, None, tokens).features
   context = base.Context(
     tokens, jnp.array([6, 9]), tuple(features[tap] for tap in drafter.taps)
   )
-  state = drafter.init(params, context, 64)
+  state = jax.jit(drafter.init, static_argnums=2)(params, context, 64)
   lengths = np.array([30, 41])
   context = context._replace(lengths=jnp.asarray(lengths))
-  state, num = drafter.catch_up.read(params, state, context, jnp.ones(2, bool))
+  state, num = jax.jit(drafter.catch_up.read)(
+    params, state, context, jnp.ones(2, bool)
+  )
   assert (0 < num).all() and (num <= window).all()
   keys = jax.random.split(jax.random.key(4), 2)
-  tree, _ = drafter.draft(keys, params, state, context)
+  tree, _ = jax.jit(drafter.draft)(keys, params, state, context)
   inputs = head.fuse(params, context.features)
+  extend = jax.jit(head.extend)
   for row, length in enumerate(lengths):
     pairs = np.r_[:sinks, length - 1 - window : length - 1]
-    outputs, _ = head.extend(
+    outputs, _ = extend(
       params, None, tokens[row][None, pairs + 1], inputs[row][None, pairs]
     )
     probs = jax.nn.softmax(head.predict(params, outputs[:, -1:]))
@@ -332,10 +337,13 @@ def test_a_dynamic_tree_is_that_of_the_algorithm():
   context = base.Context(
     tokens, jnp.array([5]), (jnp.pad(features, ((0, 0), (0, 1), (0, 0))),)
   )
-  state = drafter.init(params, context, 16)
-  tree, _ = drafter.draft(jax.random.split(jax.random.key(0), 1), params,
-                          state, context)  # fmt: skip
-  likeliest = functools.partial(_likeliest, head, params, tokens, features)
+  state = jax.jit(drafter.init, static_argnums=2)(params, context, 16)
+  keys = jax.random.split(jax.random.key(0), 1)
+  tree, _ = jax.jit(drafter.draft)(keys, params, state, context)
+  log_probs_of = jax.jit(functools.partial(_log_probs, head))
+  likeliest = lambda path, num: _largest(
+    log_probs_of(params, tokens, features, jnp.array(path, jnp.int32)), num
+  )
   level = [((), 0.0)]
   ranked = []
   for _ in range(depth):
@@ -361,18 +369,20 @@ def test_a_dynamic_tree_is_that_of_the_algorithm():
     np.testing.assert_allclose(found, log_probs[token], rtol=1e-4, atol=1e-5)
 
 
-def _likeliest(head, params, tokens, features, path, num):
-  """The tokens behind a path, and their log-probabilities."""
+def _log_probs(head, params, tokens, features, path):
+  """`[V]` of the token behind a path, without a cache."""
   inputs = head.fuse(params, (features,))
   for i in range(len(path) + 1):
-    read = jnp.concatenate(
-      [tokens[:, 1:], jnp.array([path[:i]], jnp.int32)], axis=1
-    )
+    read = jnp.concatenate([tokens[:, 1:], path[None, :i]], axis=1)
     outputs, _ = head.extend(params, None, read, inputs)
     inputs = jnp.concatenate([inputs, outputs[:, -1:]], axis=1)
-  logs = jax.nn.log_softmax(head.predict(params, outputs[:, -1:])[0, 0])
-  best = np.argsort(-np.asarray(logs), kind='stable')[:num]
-  return [(int(token), float(logs[token])) for token in best]
+  return jax.nn.log_softmax(head.predict(params, outputs[:, -1:])[0, 0])
+
+
+def _largest(log_probs, num):
+  """The likeliest tokens, and their log-probabilities."""
+  best = np.argsort(-np.asarray(log_probs), kind='stable')[:num]
+  return [(int(token), float(log_probs[token])) for token in best]
 
 
 @pytest.mark.parametrize(
@@ -480,8 +490,9 @@ def test_an_early_exit_reads_the_first_layers():
   model, params = _target()
   tokens = jnp.array([[2, 0, 1, 1]], jnp.int32)
   part = cutting.keep_layers(_TARGET, params, (0, 1))
-  wanted = adapters.transformer(part[0]).extend(part[1], None, tokens).logits
-  got = model.exit(2).extend(params, None, tokens).logits
+  extend = jax.jit(adapters.transformer(part[0]).extend)
+  wanted = extend(part[1], None, tokens).logits
+  got = jax.jit(model.exit(2).extend)(params, None, tokens).logits
   np.testing.assert_array_equal(got, wanted)
   results = []
   for num in (2, 5):
