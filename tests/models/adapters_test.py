@@ -40,10 +40,11 @@ def test_one_token_calls_equal_one_call(d_model, d_ff, tie_embeddings):
   params = adapters.init_params(jax.random.key(0), config)
   tokens = jax.random.randint(jax.random.key(1), (1, 6), 0, vocab_size)
   cache = model.init_cache(params, 1, 16)
-  whole = model.extend(params, cache, tokens)
+  extend = jax.jit(model.extend)
+  whole = extend(params, cache, tokens)
   pending = None
   for t in range(6):
-    step = model.extend(params, cache, tokens[:, t : t + 1], pending=pending)
+    step = extend(params, cache, tokens[:, t : t + 1], pending=pending)
     pending = step.pending
     assert step.logits.shape == (1, 1, vocab_size)
     np.testing.assert_allclose(
