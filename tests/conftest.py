@@ -1,5 +1,7 @@
 """What every test file shares: two tiers, and programs that are kept."""
 
+import gc
+
 import jax
 import pytest
 
@@ -37,6 +39,13 @@ def pytest_configure(config):
   config.addinivalue_line(
     'markers', 'slow: takes long, and only runs with --all.'
   )
+
+
+def pytest_collection_finish():
+  """Seldom looks for garbage: tracing makes millions of objects that stay."""
+  gc.collect()
+  gc.freeze()
+  gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_collection_modifyitems(config, items):

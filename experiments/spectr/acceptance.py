@@ -3,6 +3,8 @@
 SpecTr, Figures 4, 5 and 6; beside them, drafts without replacement.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,8 +27,11 @@ _OVER_COUNTS = {
 }
 # Of drafts without replacement; how many is no traced number.
 _OF_DISTINCT = {
-  'distinct_optimum': transport.optimal_acceptance,
-  'distinct_kseq': transport.kseq_acceptance,
+  name: jax.jit(functools.partial(rule, distinct=True), static_argnums=2)
+  for name, rule in (
+    ('distinct_optimum', transport.optimal_acceptance),
+    ('distinct_kseq', transport.kseq_acceptance),
+  )
 }
 # Curves often coincide: a broad one below all, then bounds, then outlined
 # markers of growing size.
@@ -97,7 +102,7 @@ def _rows(unit, *pair):
     name: rule(*pair, jnp.array(counts)) for name, rule in _OVER_COUNTS.items()
   }
   for name, rule in _OF_DISTINCT.items():
-    columns[name] = [rule(*pair, k, distinct=True) for k in counts]
+    columns[name] = [rule(*pair, k) for k in counts]
   if unit['part'] == 'bernoulli':  # Few enough tokens to enumerate sets.
     bounds = [transport.acceptance_bounds(*pair, k) for k in counts]
     columns['lower_bound'], columns['upper_bound'] = zip(*bounds)
