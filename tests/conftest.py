@@ -1,6 +1,7 @@
 """What every test file shares: two tiers, and programs that are kept."""
 
 import gc
+import os
 
 import jax
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from experiments.common import programs
 from tests import xla
 
+# PyTorch's threads wait for each other, and workers have taken all cores.
+os.environ.setdefault('OMP_NUM_THREADS', '1')
 # Before anything is compiled.
 xla.compile_quickly()
 xla.keep_programs()
