@@ -42,6 +42,7 @@ CHANGES = {
     'batch_size': 1,
     'max_length': 64,
     'peers': ('transformers',),
+    'sweep': "{'sampling.temperature': (1.0,)}",
   },
   'benchmark/speed': {
     'ways': ('none', 'medium:2'),
