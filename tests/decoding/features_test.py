@@ -393,6 +393,11 @@ def test_trees_that_contradict_their_bounds_are_raised(spoil):
 
 def test_dynamic_trees_are_described_as_static_ones():
   names = 'depths', 'offsets', 'mask', 'children', 'level_table'
+
+  def described(bounds, parents):
+    made = trees.dynamic(parents, jnp.ones(parents.shape, bool), bounds)
+    return {name: getattr(made, name) for name in (*names, 'is_valid')}
+
   for topology in (
     trees.chains(2, 3),
     trees.prefix_tree((2, 2)),
@@ -400,14 +405,7 @@ def test_dynamic_trees_are_described_as_static_ones():
   ):
     bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
     parents = jnp.array([topology.parents] * 2, jnp.int32)
-    made = jax.jit(
-      lambda parents, bounds=bounds: {
-        name: getattr(
-          trees.dynamic(parents, jnp.ones(parents.shape, bool), bounds), name
-        )
-        for name in (*names, 'is_valid')
-      }
-    )(parents)
+    made = jax.jit(functools.partial(described, bounds))(parents)
     for name in names:
       for row in np.asarray(made[name]):
         np.testing.assert_array_equal(row, getattr(topology, name), name)

@@ -69,7 +69,7 @@ def _agreement(texts, others):
 @pytest.mark.slow
 def test_the_loop_has_the_distribution_of_the_target(family):
   """The first two tokens of one prompt, against the target's probabilities."""
-  num_rows, num_kept = 2000, 8
+  num_rows, num_kept = 4000, 8
   prompt = _prompts(family, 1)[0][:8]
   functions, params = family.target.functions, family.target.params
   sampling = sampling_lib.Sampling(temperature=0.7, top_k=num_kept)
