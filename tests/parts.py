@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import families
 from specjax import registry
 from specjax import sampling
+from specjax.models import adapters
+from specjax.models import cutting
 
 
 def uniform(key, shape=()):
@@ -29,6 +32,15 @@ def resampling(key, candidates, active, draft, target):
     keep, candidate, sampling.draw(jnp.stack(target_uniforms), target)
   )
   return token, (active & (candidates == token)).any()
+
+
+def first_layers(model, num_layers, dtype):
+  """A model of a family with fewer layers, which has less to compile."""
+  config, params = cutting.keep_layers(
+    model.config, model.params, range(num_layers)
+  )
+  functions = adapters.language_model(config, dtype)
+  return families.Model(config, functions, params)
 
 
 @registry.component

@@ -358,14 +358,27 @@ def init_params(key: jax.Array, config: AnyConfig) -> base.Params:
 
 def abstract_params(config: AnyConfig) -> base.Params:
   """Returns the shapes and dtypes of a model's parameters."""
-  init = functools.partial(init_params, config=config)
-  return jax.eval_shape(init, jax.random.key(0))
+  return jax.tree.map(lambda leaf: leaf, _shapes(config))
 
 
 def graph(
   config: AnyConfig, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> nnx.GraphDef[Any]:
   """Returns the modules of a config, which `nnx.merge` gives parameters to."""
+  return _graph(config, jnp.dtype(dtype))
+
+
+# Models of one family are often of one config, and to trace them takes long.
+
+
+@functools.cache
+def _shapes(config):
+  init = functools.partial(init_params, config=config)
+  return jax.eval_shape(init, jax.random.key(0))
+
+
+@functools.cache
+def _graph(config, dtype):
   # The key is an argument: of what has none JAX may compute the values, too.
   model = nnx.eval_shape(
     lambda key: _MODULES[type(config)](config, nnx.Rngs(key), dtype),

@@ -14,18 +14,17 @@ from specjax.compilation import devices
 from specjax.compilation import hlo
 from specjax.compilation import inspection
 from specjax.compilation import totals
-from specjax.models import adapters
-from specjax.models import cutting
+from tests import parts
 
-_HEAD = 'feature_head(eagle):eagle'
-_BANDIT = {'bandit': 'ucb_spec', 'arms': ('medium:4', _HEAD, 'none')}
+# All that a loop is made of, in three of them; most of the time is compilation.
 _WAYS = {
   'chain': {'arm': 'medium:4'},
-  'block': {'arm': 'medium:4/block'},
-  'otm': {'arm': 'medium:4x4/otm'},
-  'head': {'arm': _HEAD},
-  'bandit': _BANDIT,
-  'bandit per row': {**_BANDIT, 'per_row': True},
+  'bandit': {'bandit': 'ucb_spec', 'arms': ('medium:4/block', 'none')},
+  'bandit per row': {
+    'bandit': 'ucb_spec',
+    'arms': ('medium:4x4/otm', 'feature_head(eagle):eagle'),
+    'per_row': True,
+  },
 }
 _BATCH_SIZE = 3
 _DTYPE = 'bfloat16'
@@ -35,17 +34,11 @@ _DTYPE = 'bfloat16'
 def _family():
   """Of two layers and one: all layers are alike, and each is compiled."""
   family = families.load('mini/heads', dtype=_DTYPE)
-  medium = _cut(family.drafters['medium'], [0])
+  medium = parts.first_layers(family.drafters['medium'], 1, _DTYPE)
   return family._replace(
-    target=_cut(family.target, [0, 1]),
+    target=parts.first_layers(family.target, 2, _DTYPE),
     drafters={**family.drafters, 'medium': medium},
   )
-
-
-def _cut(model, layers):
-  config, params = cutting.keep_layers(model.config, model.params, layers)
-  functions = adapters.language_model(config, _DTYPE)
-  return families.Model(config, functions, params)
 
 
 @pytest.fixture(name='device', params=['v5e:1x1', 'h100'])

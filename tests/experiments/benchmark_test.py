@@ -289,10 +289,7 @@ def test_rounds_are_compared(tmp_path, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  'arm',
-  ['feature_head(eagle):3', 'feature_head(eagle3):3', 'medusa(medusa):3'],
-)
+@pytest.mark.parametrize('arm', ['feature_head(eagle3):3', 'medusa(medusa):3'])
 def test_rounds_of_heads_are_compared_with_their_calls(
   tmp_path, arm, monkeypatch
 ):

@@ -47,11 +47,11 @@ def test_sizes(family):
 def test_greedy_equals_autoregressive_on_held_out_prompts(family):
   """64 prompts of 8 domains, token for token, in float32."""
   assert len(family.prompts) >= 64
-  plain, *others = (
+  plain, speculative = (
     [result.tokens for result in _decode(family, name, family.prompts, 0.0)]
-    for name in (None, 'large', 'small')
+    for name in (None, 'medium')
   )
-  assert all(speculative == plain for speculative in others)
+  assert speculative == plain
 
 
 def test_two_drafts_equal_autoregressive_on_one_prompt_of_each_domain(family):

@@ -27,17 +27,24 @@ NUM_DEVICES = 8
 NUM_PROMPTS = 64
 _MAX_LENGTH = 96
 _NEW_TOKENS = 16
-_ARMS = {'arms': ('small:2', 'small:4')}
-# By temperature.
-WAYS = {
-  0.0: ('small:3', 'feature_head(eagle):eagle', 'medusa(medusa):4'),
-  1.0: (
-    'medium:3/block',
-    'small:4x3/otm',
-    {'bandit': 'ucb_spec', 'label': 'of the batch', **_ARMS},
-    {'bandit': 'ucb_spec', 'per_row': True, 'label': 'of a row', **_ARMS},
-  ),
+# Bandits play all of their arms, by temperature.
+_HEADS = {
+  'bandit': 'ucb_spec',
+  'label': 'heads',
+  'arms': ('feature_head(eagle):eagle', 'medusa(medusa):4'),
 }
+_OF_THE_BATCH = {
+  'bandit': 'ucb_spec',
+  'label': 'of the batch',
+  'arms': ('medium:3/block', 'small:4x3/otm'),
+}
+_OF_A_ROW = {
+  'bandit': 'ucb_spec',
+  'label': 'of a row',
+  'arms': ('small:2', 'small:4'),
+  'per_row': True,
+}
+WAYS = {0.0: (_HEADS,), 1.0: (_OF_THE_BATCH, _OF_A_ROW)}
 _CONFIG = config_lib.TransformerConfig(
   vocab_size=64,
   num_layers=1,

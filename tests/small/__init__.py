@@ -9,6 +9,7 @@ A module for each folder of `configs/`, with any of
 """
 
 import importlib
+import math
 import pathlib
 import pkgutil
 import runpy
@@ -16,8 +17,11 @@ import runpy
 import ml_collections
 
 from experiments import main
+from experiments.common import components
 from experiments.common import configs
+from experiments.common import prompts
 from specjax.data import examples as examples_lib
+from specjax.evaluation import scoring
 from specjax.testing import toys
 
 CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
@@ -97,6 +101,32 @@ def shrunk(name, folder, variant=None):
   config = load(name, variant)
   shrink(config, name, folder)
   return config
+
+
+def variants(name):
+  """What the tests ask a config for, by its path without `.py`."""
+  return gathered('VARIANTS').get(name, (None,))
+
+
+def decoded(config):
+  """A config without what is read, and what is asked of answers."""
+  return {
+    name: value
+    for name, value in config.to_dict().items()
+    if name not in ('data_dir', 'metric', 'prompts')
+  }
+
+
+def check_what_is_read(config):
+  """Builds prompts, and the metric by what they should be answered."""
+  references = []
+  if config.get('prompts'):
+    sets = prompts.build(config, prompts.load_family(config))
+    references = [job.reference for each in sets for job in each.jobs]
+    assert len(references)
+  if config.get('metric'):
+    metric = components.build(scoring.Metric, config.metric, 'metric')
+    assert math.isclose(metric(references, references).total, 100)
 
 
 def documented(name):

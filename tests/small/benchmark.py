@@ -42,6 +42,11 @@ CHANGES = {
     'batch_size': 1,
     'max_length': 64,
     'peers': ('transformers',),
+    'ways': ('none', 'medium:2', 'prompt_lookup:2'),
+    'arms': ('medium:2', 'prompt_lookup:2'),
+    'bandits': (
+      {'bandit': 'ucb1', 'reward': 'throughput', 'arms': ('none', 'medium:2')},
+    ),
     'sweep': "{'sampling.temperature': (1.0,)}",
   },
   'benchmark/speed': {

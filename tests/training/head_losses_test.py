@@ -1,9 +1,12 @@
 """Losses of heads: what is learnt of which token, step by step."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 from specjax.data import packing
 from specjax.models import adapters
@@ -76,9 +79,12 @@ def _reference(head, drafted, teach, recipe, params, text):
   and the outputs of the steps before.
   """
   taps = text.taps if head.taps != (-1,) else (text.features,)
-  fused = head.fuse(
-    params, tuple(jnp.asarray(t, jnp.float32)[None] for t in taps)
+  fused = np.asarray(
+    head.fuse(params, tuple(jnp.asarray(t, jnp.float32)[None] for t in taps))
   )
+  extend = jax.jit(lambda *read: head.extend(params, None, *read)[0])
+  drafted = jax.jit(functools.partial(drafted, params))
+  teach = jax.jit(teach)
   sums = np.zeros((recipe.steps, 3))  # KL, distance, weight
   for i in range(len(text.tokens) - 1):
     inputs = fused[:, : i + 1]
@@ -86,19 +92,18 @@ def _reference(head, drafted, teach, recipe, params, text):
       at = i + step + 1  # The token whose features the output stands for.
       if at >= len(text.tokens):
         break
-      tokens = jnp.asarray(text.tokens[None, 1 : at + 1], jnp.int32)
-      outputs, _ = head.extend(params, None, tokens, inputs)
-      out = outputs[0, -1]
-      features = jnp.asarray(text.features[at], jnp.float32)
-      log = jax.nn.log_softmax(teach(features[None, None])[0, 0])
-      own = jax.nn.log_softmax(drafted(params, out[None, None])[0, 0])
-      gap = jnp.abs(out - features)
+      tokens = np.asarray(text.tokens[None, 1 : at + 1], np.int32)
+      out = np.asarray(extend(tokens, inputs))[:, -1:]
+      features = np.asarray(text.features[None, at : at + 1], np.float32)
+      log = special.log_softmax(teach(features)[0, 0])
+      own = special.log_softmax(drafted(out)[0, 0])
+      gap = np.abs(out - features)
       sums[step] += text.weights[at] * np.array([
-        (jnp.exp(log) * (log - own)).sum(),
-        jnp.where(gap < 1, gap**2 / 2, gap - 0.5).mean(),
+        (np.exp(log) * (log - own)).sum(),
+        np.where(gap < 1, gap**2 / 2, gap - 0.5).mean(),
         1.0,
       ])  # fmt: skip
-      inputs = jnp.concatenate([inputs, outputs[:, -1:]], axis=1)
+      inputs = np.concatenate([inputs, out], axis=1)
   return sums
 
 
@@ -126,8 +131,10 @@ def test_a_shift_by_one_is_found(moved, tmp_path):
   config, params, fixed = _made('eagle')
   batch = _taught(tmp_path)
   teach = adapters.head_logits(_TARGET)
-  loss_fn = head_losses.feature_head(
-    heads.functions(config), heads.drafted_logits(config), teach, _STILL
+  loss_fn = jax.jit(
+    head_losses.feature_head(
+      heads.functions(config), heads.drafted_logits(config), teach, _STILL
+    )
   )
   shifted = batch._replace(**{moved: np.roll(getattr(batch, moved), 1, axis=1)})
   losses = [
@@ -143,17 +150,18 @@ def test_medusas_heads_learn_later_and_later_tokens(tmp_path):
   teach, drafted = adapters.head_logits(_TARGET), heads.drafted_logits(config)
   head = heads.functions(config)
   loss_fn = head_losses.medusa(head, drafted, teach)
-  loss, _ = loss_fn(params, (fixed, _PARAMS), batch, _KEY)
+  loss, _ = jax.jit(loss_fn)(params, (fixed, _PARAMS), batch, _KEY)
   whole, wanted = {**params, **fixed}, 0.0
+  teach, own_logits = jax.jit(teach), jax.jit(drafted)
   for step in range(3):
     total, weight = 0.0, 0.0
     for text in _texts(batch):
-      features = jnp.asarray(text.features, jnp.float32)[None]
-      own = jax.nn.log_softmax(drafted(whole, (features,))[0, :, step])
-      log = jax.nn.log_softmax(teach(_PARAMS, features)[0])
+      features = np.asarray(text.features, np.float32)[None]
+      own = special.log_softmax(own_logits(whole, (features,))[0, :, step], -1)
+      log = special.log_softmax(teach(_PARAMS, features)[0], -1)
       for i in range(len(text.tokens) - step - 1):
         at = i + step + 1
-        kl = (jnp.exp(log[at]) * (log[at] - own[i])).sum()
+        kl = (np.exp(log[at]) * (log[at] - own[i])).sum()
         total += text.weights[at] * float(kl)
         weight += text.weights[at]
     wanted += 0.8**step * total / weight
@@ -168,11 +176,13 @@ def test_a_draft_vocabulary_hides_tokens_that_it_lacks(tmp_path):
     _TARGET, _PARAMS, np.arange(0, 13, 2)
   )
   recipe = head_losses.Recipe(1, 0.0, 1.0, 0.0)
-  loss_fn = head_losses.feature_head(
-    heads.functions(config),
-    heads.drafted_logits(config),
-    adapters.head_logits(narrow),
-    recipe,
+  loss_fn = jax.jit(
+    head_losses.feature_head(
+      heads.functions(config),
+      heads.drafted_logits(config),
+      adapters.head_logits(narrow),
+      recipe,
+    )
   )
   frozen = fixed, narrow_params
   loss, _ = loss_fn(params, frozen, batch, _KEY)
@@ -186,15 +196,21 @@ def test_a_draft_vocabulary_hides_tokens_that_it_lacks(tmp_path):
 def test_noise_is_another_one_in_each_step_and_small_in_long_rows(tmp_path):
   config, params, fixed = _made('eagle')
   batch = _taught(tmp_path)
-  loss_fn = lambda noise, key: float(
-    head_losses.feature_head(
-      heads.functions(config),
-      heads.drafted_logits(config),
-      adapters.head_logits(_TARGET),
-      _STILL._replace(noise=noise),
-    )(params, (fixed, _PARAMS), batch, jax.random.key(key))[0]
+  losses = {
+    noise: jax.jit(
+      head_losses.feature_head(
+        heads.functions(config),
+        heads.drafted_logits(config),
+        adapters.head_logits(_TARGET),
+        _STILL._replace(noise=noise),
+      )
+    )
+    for noise in (0.0, 1e-5)
+  }
+  loss = lambda noise, key: float(
+    losses[noise](params, (fixed, _PARAMS), batch, jax.random.key(key))[0]
   )
-  still = loss_fn(0.0, 0)
-  assert loss_fn(0.0, 1) == still
-  moved = {loss_fn(1e-5, key) for key in range(3)}
+  still = loss(0.0, 0)
+  assert loss(0.0, 1) == still
+  moved = {loss(1e-5, key) for key in range(3)}
   assert len(moved) == 3 and max(abs(each - still) for each in moved) < 0.01
