@@ -29,7 +29,8 @@ _RUNS = {
   'experts:heads': (f'{suite.DATA} --config.prompts_per_domain=3', None),
   f'heads:{_FILES["smollm2"]}': (
     f'{suite.DATA} --config.prompts_per_domain=2',
-    '--config.max_new_tokens=32',
+    '--config.max_new_tokens=32 --config.prompts.eval.limit=4 '
+    '--config.prompts.spec_bench.limit=4',
   ),
   'lengths': ('', '--config.num_batches=4'),
   'lengths:heads': (

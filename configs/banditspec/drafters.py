@@ -61,7 +61,7 @@ def of_family(family, models, files):
   paths = [pathlib.Path(each) for each in files.split(',') if each]
   stores = [path for path in paths if path.suffix == '.safetensors']
   sets = {
-    path.name.split('.')[0]: {'from': str(path)}
+    path.name.split('.')[0]: {'from': str(path), 'limit': 0}
     for path in paths
     if path not in stores
   }
@@ -70,7 +70,7 @@ def of_family(family, models, files):
       'experiment': 'banditspec.drafters',
       'family': family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'eval': {}, **sets},
+      'prompts': {'eval': {'limit': 0}, **sets},
       'prompts_per_domain': 20,
       'by_domain': True,
       'arms': (  # Begin with the likely best.
