@@ -39,7 +39,7 @@ COSTLY = {
   'otm_table': {'few': {5: 16}, 'many': {5: 64}},
   **dict.fromkeys(
     ('distinct', 'kseq_distinct'),
-    {'few': {5: 1024}, 'many': {5: 20_000, LARGE: 200}},
+    {'few': {5: 128}, 'many': {5: 2000, LARGE: 40}},
   ),
 }
 TREES = {
