@@ -39,7 +39,7 @@ COSTLY = {
   'otm_table': {'few': {5: 16}, 'many': {5: 64}},
   **dict.fromkeys(
     ('distinct', 'kseq_distinct'),
-    {'few': {5: 128}, 'many': {5: 2000, LARGE: 40}},
+    {'few': {5: 128}, 'many': {5: 1000, LARGE: 16}},
   ),
 }
 TREES = {
