@@ -245,9 +245,9 @@ def _shares_the_embedding(family, name):
 
 
 def _greedy(family, name, texts, **options):
-  """Answers of 32 tokens at most."""
+  """Answers of 48 tokens at most."""
   prompts = [family.tokenizer.encode_prompt(text) for text in texts]
   decoder = families.decoder(
     family, name, sampling=_GREEDY, max_length=512, **options
   )
-  return decoder.decode(prompts, 32)
+  return decoder.decode(prompts, 48)
