@@ -358,6 +358,7 @@ def init_params(key: jax.Array, config: AnyConfig) -> base.Params:
 
 def abstract_params(config: AnyConfig) -> base.Params:
   """Returns the shapes and dtypes of a model's parameters."""
+  # A dict of the caller's own, who may change it.
   return jax.tree.map(lambda leaf: leaf, _shapes(config))
 
 

@@ -72,6 +72,18 @@ def test_building_a_model_computes_no_parameters():
   assert adapters.language_model(config).vocab_size == 1 << 24
 
 
+def test_models_of_equal_configs_are_traced_once(monkeypatch):
+  """What is kept of a config is not what callers may change."""
+  make = functools.partial(config_lib.TransformerConfig, 7, 1, 8, 1, 1, 8, 8)
+  adapters.abstract_params(make()).clear()
+  modules = adapters.graph(make())
+  monkeypatch.setattr(adapters, '_MODULES', {})  # None can be traced any more.
+  assert 'embedding' in adapters.abstract_params(make())
+  assert adapters.graph(make(), 'float32') is modules
+  with pytest.raises(KeyError):
+    adapters.graph(make(), 'bfloat16')
+
+
 _WIDE = config_lib.TransformerConfig(
   vocab_size=32,
   num_layers=1,

@@ -152,6 +152,7 @@ def said(mesh):
     for way in ways_lib.parse_all(config, list(family.drafters)):
       decoder = ways_lib.build(way, family, _MAX_LENGTH).decoder
       results = decoder.decode(prompts, _NEW_TOKENS, seed=1)
+      assert np.all(sum(result.pulls for result in results))
       texts[way.label] = [result.tokens for result in results]
   return texts
 

@@ -1,7 +1,5 @@
 """Losses of heads: what is learnt of which token, step by step."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,9 +80,7 @@ def _reference(head, drafted, teach, recipe, params, text):
   fused = np.asarray(
     head.fuse(params, tuple(jnp.asarray(t, jnp.float32)[None] for t in taps))
   )
-  extend = jax.jit(lambda *read: head.extend(params, None, *read)[0])
-  drafted = jax.jit(functools.partial(drafted, params))
-  teach = jax.jit(teach)
+  extend, drafted, teach = map(jax.jit, (head.extend, drafted, teach))
   sums = np.zeros((recipe.steps, 3))  # KL, distance, weight
   for i in range(len(text.tokens) - 1):
     inputs = fused[:, : i + 1]
@@ -93,10 +89,10 @@ def _reference(head, drafted, teach, recipe, params, text):
       if at >= len(text.tokens):
         break
       tokens = np.asarray(text.tokens[None, 1 : at + 1], np.int32)
-      out = np.asarray(extend(tokens, inputs))[:, -1:]
+      out = np.asarray(extend(params, None, tokens, inputs)[0])[:, -1:]
       features = np.asarray(text.features[None, at : at + 1], np.float32)
-      log = special.log_softmax(teach(features)[0, 0])
-      own = special.log_softmax(drafted(out)[0, 0])
+      log = special.log_softmax(teach(_PARAMS, features)[0, 0])
+      own = special.log_softmax(drafted(params, out)[0, 0])
       gap = np.abs(out - features)
       sums[step] += text.weights[at] * np.array([
         (np.exp(log) * (log - own)).sum(),
@@ -118,7 +114,7 @@ def test_steps_are_aligned_with_the_text(kind, tmp_path):
   loss, _ = jax.jit(loss_fn)(params, (fixed, _PARAMS), batch, _KEY)
   whole = {**params, **fixed}
   sums = sum(
-    _reference(head, drafted, lambda x: teach(_PARAMS, x), _STILL, whole, text)
+    _reference(head, drafted, teach, _STILL, whole, text)
     for text in _texts(batch)
   )
   kl, distance, weight = sums.T
