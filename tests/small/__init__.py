@@ -110,10 +110,9 @@ def variants(name):
 
 def decoded(config):
   """A config without what is read, and what is asked of answers."""
+  read = ('data_dir', 'metric', 'prompts') if config.get('prompts') else ()
   return {
-    name: value
-    for name, value in config.to_dict().items()
-    if name not in ('data_dir', 'metric', 'prompts')
+    name: value for name, value in config.to_dict().items() if name not in read
   }
 
 
