@@ -199,6 +199,7 @@ def get_config(table='drafter'):
         'share_of_copy',
         'block_efficiency',
         'speed_up',
+        'measured_speed_up',
       ),
       **own,
     }

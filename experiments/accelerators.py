@@ -20,6 +20,7 @@ from experiments.common import compare
 from experiments.common import configs
 from experiments.common import hardware
 from experiments.common import log
+from experiments.common import measure
 from experiments.common import plots
 from experiments.common import results
 from experiments.common import ways as ways_lib
@@ -43,12 +44,14 @@ _NOT_ALWAYS = (
   *('lacking_gigabytes', 'needs', 'collectives', 'collective_megabytes'),
   *('measured_ms', 'share_of_copy'),
 )
+# What programs are is the same, whether they run or not.
+MAY_CHANGE = 'run', 'rounds', 'repeats'
 
 
 def run(config, workdir):
   """Returns a row for each way, batch size, device and target."""
   tries = _tries(config)
-  names = 'mesh', 'plan', 'run', 'max_length'
+  names = 'mesh', 'plan', 'max_length'
   shared = {name: config.to_dict()[name] for name in names}
   units = [
     {
@@ -61,7 +64,9 @@ def run(config, workdir):
     for each in tries
   ]
   compute = functools.partial(_planned if config.plan else _tried, config)
-  outcomes = log.resume(workdir, units, compute, 'programs', tries)
+  outcomes = list(log.resume(workdir, units, compute, 'programs', tries))
+  if config.run:
+    outcomes = _with_rounds(config, workdir, units, tries, outcomes)
   absent = dict.fromkeys(_NOT_ALWAYS)
   rows = [
     {
@@ -190,12 +195,7 @@ def _tried(config, tried):
   topology = decoder.round_fn.arms[0].drafter.topology
   if topology.num_nodes == topology.depth:
     row['draft_length'] = topology.depth  # Of a chain.
-  row |= _row(program)
-  if config.run:
-    found = hardware.devices(tried.device)
-    decoder = _decoder(config, tried, found, fill=True)
-    row |= _measured_on(decoder, config, tried.batch_size, program.num_bytes)
-  return row
+  return row | _row(program)
 
 
 def _needed(config, tried):
@@ -237,15 +237,51 @@ def _decoder(config, tried, devices=None, *, fill=False):
   return ways_lib.build(tried.way, family, config.max_length).decoder
 
 
-def _measured_on(decoder, config, batch_size, num_bytes):
-  """What rounds take where they run, and the share of a copy's bandwidth."""
+def _with_rounds(config, workdir, units, tries, outcomes):
+  """Outcomes with what rounds take where they run; of those that fit."""
+  here = {
+    'measured_on': measure.device(),
+    **{name: config[name] for name in ('rounds', 'repeats')},
+  }
+  places = [i for i, each in enumerate(outcomes) if each['fits']]
+  named = [
+    tries[i]._replace(device=compilation.find(outcomes[i]['device']))
+    if config.plan
+    else tries[i]
+    for i in places
+  ]
+  timed = log.resume(
+    workdir,
+    [units[i] | here for i in places],
+    functools.partial(_timed, config),
+    'rounds',
+    named,
+  )
+  outcomes = list(outcomes)
+  for i, each in zip(places, timed):
+    num_bytes = 1e9 * outcomes[i]['gigabytes']
+    per_second = num_bytes / each['measured_ms'] * 1e3
+    share = per_second / each['copy_gigabytes_per_second'] / 1e9
+    outcomes[i] = outcomes[i] | each | {'share_of_copy': share}
+  return outcomes
+
+
+def _timed(config, tried):
+  """What a round takes on the devices that are there, and a copy beside it."""
+  jax.clear_caches()
+  found = hardware.devices(tried.device)
+  decoder = _decoder(config, tried, found, fill=True)
   seconds, bandwidth = hardware.round_seconds(
-    decoder, batch_size, config.max_length, config.rounds, config.repeats
+    decoder,
+    tried.batch_size,
+    config.max_length,
+    config.rounds,
+    config.repeats,
   )
   return {
+    'measured_on': measure.device(),
     'measured_ms': 1e3 * seconds,
     'copy_gigabytes_per_second': bandwidth / 1e9,
-    'share_of_copy': num_bytes / seconds / bandwidth,
   }
 
 
@@ -254,6 +290,7 @@ def figures(rows):
   labels = {
     'over_least': 'bytes of a round over the least',
     'speed_up': 'tokens a second over plain decoding, predicted',
+    'measured_speed_up': 'tokens a second over plain decoding, measured',
   }
   named = [row | {'place': _place(row, rows)} for row in rows]
   return {
@@ -364,24 +401,33 @@ def _predicted(rows, measured, acceptance=None):
   Of a way that was not measured, a chain accepts each token as often as it is
   assumed, if it is.
   """
-  speeds = {}
   for row in rows:
     tokens, length = measured.get(row['way']), row.get('draft_length')
     if length == 0:
       tokens = 1.0
     elif tokens is None and acceptance and length is not None:
       tokens = constant.block_efficiency(acceptance, length)
-    if tokens is not None and 'round_ms' in row:
+    timed = row.get('round_ms') or row.get('measured_ms')
+    if timed and tokens is not None:
       row['block_efficiency'] = tokens
-      speed = 1e3 * tokens / row['round_ms']
-      row['tokens_per_second'] = speed
-      speeds[_of(row), row['way']] = speed
-  for row in rows:
-    own = speeds.get((_of(row), row['way']))
-    plain = speeds.get((_of(row), compare.REFERENCE))
-    if own and plain:
-      row['speed_up'] = own / plain
+  _add_speeds(rows, 'round_ms', 'tokens_per_second', 'speed_up')
+  _add_speeds(
+    rows, 'measured_ms', 'measured_tokens_per_second', 'measured_speed_up'
+  )
   return rows
+
+
+def _add_speeds(rows, round_ms, speed, speed_up):
+  """Adds tokens a second of what rounds take, and over plain decoding."""
+  plain = {}
+  for row in rows:
+    if 'block_efficiency' in row and row.get(round_ms):
+      row[speed] = 1e3 * row['block_efficiency'] / row[round_ms]
+      if row['way'] == compare.REFERENCE:
+        plain[_of(row)] = row[speed]
+  for row in rows:
+    if speed in row and _of(row) in plain:
+      row[speed_up] = row[speed] / plain[_of(row)]
 
 
 def _of(row):

@@ -76,7 +76,12 @@ platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 8 }}
 device_description_str: "NVIDIA {name}"
 """
-_COMPILERS = {'tpu': 'libtpu', 'cuda': 'jax_cuda12_plugin'}
+# The packages that have a platform's compiler; one is enough, and the first is
+# what `setup.py` installs.
+_COMPILERS = {
+  'tpu': ('libtpu',),
+  'cuda': ('jax_cuda12_plugin', 'jax_cuda13_plugin'),
+}
 
 
 def find(name: str) -> Device:
@@ -128,11 +133,11 @@ def _layout(chip, num):
 
 def missing(device: Device) -> str:
   """Returns what to install to compile for a device; '' if nothing."""
-  package = _COMPILERS.get(device.platform)
-  if package is None or importlib.util.find_spec(package):
+  packages = _COMPILERS.get(device.platform)
+  if packages is None or any(map(importlib.util.find_spec, packages)):
     return ''
   return (
-    f'Compiling for {device.name} needs {package}: pip install -e '
+    f'Compiling for {device.name} needs {packages[0]}: pip install -e '
     "'.[accelerators]'."
   )
 

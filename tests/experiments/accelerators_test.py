@@ -53,6 +53,51 @@ def test_chains_that_nobody_measured_accept_what_is_assumed():
   assert 'speed_up' not in tree
 
 
+def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
+  rows = [
+    _row('none', 10.0) | {'draft_length': 0, 'measured_ms': 20.0},
+    _row('draft:2', 15.0) | {'draft_length': 2, 'measured_ms': 25.0},
+    _row('draft:4', 15.0) | {'draft_length': 4, 'measured_ms': None},
+  ]
+  plain, chain, other = accelerators._predicted(rows, {}, acceptance=0.5)
+  assert plain['measured_tokens_per_second'] == 50.0
+  assert plain['measured_speed_up'] == 1.0
+  assert chain['measured_speed_up'] == pytest.approx(1.75 * 20 / 25)
+  assert 'speed_up' in other and 'measured_speed_up' not in other
+  assert list(accelerators.figures(rows)) == ['speed_up', 'measured_speed_up']
+
+
+def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
+  """What a compiler has said in a workdir, also elsewhere, holds there."""
+  config = config_lib.get_config()
+  config.update(
+    {'devices': ('cpu',), 'targets': ('tiny',), 'batch_sizes': (1, 2)}
+  )
+  config.shapes = {'tiny': toys.TINY | _VOCAB}
+  config.drafters.others = {'draft': toys.TINY}
+  config.update({'ways': ('none', 'draft:1'), 'max_length': 32})
+  config.update({'rounds': 2, 'repeats': 2})
+  places = []
+  fake = lambda *args, **kwargs: pytest.fail('compiled again')
+  compiled = accelerators.run(config, tmp_path)
+  assert all(row['measured_ms'] is None for row in compiled)
+  monkeypatch.setattr(compilation, 'compile_decode', fake)
+  timed = hardware.round_seconds
+  monkeypatch.setattr(
+    hardware, 'round_seconds', lambda *args: places.append(args) or timed(*args)
+  )
+  config.run = True
+  for _ in range(2):  # The second time, nothing is measured again, either.
+    rows = accelerators.run(config, tmp_path)
+  assert len(places) == len(rows) == 4
+  for row, other in zip(rows, compiled):
+    rate = 1e3 * row['gigabytes'] / row['measured_ms']
+    share = rate / row['copy_gigabytes_per_second']
+    assert row['share_of_copy'] == pytest.approx(share)
+    assert row['gigabytes'] == other['gigabytes']
+    assert row['measured_on'] and 'measured_speed_up' in row
+
+
 def test_the_fewest_devices_are_planned(monkeypatch):
   """Of eight heads that fit on four."""
   config = config_lib.get_config()
