@@ -24,8 +24,11 @@ of attention are written and read again, which counts as memory's traffic,
 though a large L2 may hold them.
 
 On a machine with such a device, without the variable, `--config.run=true` also
-measures a round there, with random weights: `share_of_copy` is the share of the
-bandwidth of a copy, measured beside it, at which the bytes of a round move.
+measures a round there, with random weights, and the copies of an array beside
+it: `predicted_over_measured` is `round_ms` over `measured_ms`, `share_of_copy`
+the share of the copies' bandwidth at which the bytes of a round move. In a
+workdir where the compiler has been asked already, rounds are only measured.
+`:run` is what was measured on an H100.
 """
 
 import ml_collections
@@ -135,6 +138,13 @@ _TABLES = {
     'acceptance': 0.0,
     'drafters': {'others': _HEADS},
   },
+  'run': {
+    'targets': ('llama_7b',),
+    'devices': ('h100',),
+    'batch_sizes': (1, 8),
+    'ways': ('none', 'draft:4'),
+    'run': True,
+  },
 }
 _MEASURED = {
   'heads': (
@@ -145,7 +155,7 @@ _MEASURED = {
 
 
 def get_config(table='drafter'):
-  """Returns the config of a table: 'drafter', 'models' or 'heads'."""
+  """Returns the config of a table: 'drafter', 'models', 'heads' or 'run'."""
   own = registry.lookup(_TABLES, 'table', table)
   return ml_collections.ConfigDict(
     {
@@ -196,6 +206,7 @@ def get_config(table='drafter'):
         'collective_megabytes',
         'round_ms',
         'measured_ms',
+        'predicted_over_measured',
         'share_of_copy',
         'block_efficiency',
         'speed_up',

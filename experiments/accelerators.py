@@ -42,7 +42,7 @@ _MOST_DEVICES = 64
 # rounds that have run.
 _NOT_ALWAYS = (
   *('lacking_gigabytes', 'needs', 'collectives', 'collective_megabytes'),
-  *('measured_ms', 'share_of_copy'),
+  *('measured_ms', 'predicted_over_measured', 'share_of_copy'),
 )
 # What programs are is the same, whether they run or not.
 MAY_CHANGE = 'run', 'rounds', 'repeats'
@@ -259,11 +259,18 @@ def _with_rounds(config, workdir, units, tries, outcomes):
   )
   outcomes = list(outcomes)
   for i, each in zip(places, timed):
-    num_bytes = 1e9 * outcomes[i]['gigabytes']
-    per_second = num_bytes / each['measured_ms'] * 1e3
-    share = per_second / each['copy_gigabytes_per_second'] / 1e9
-    outcomes[i] = outcomes[i] | each | {'share_of_copy': share}
+    outcomes[i] = outcomes[i] | each | _shares(outcomes[i], each)
   return outcomes
+
+
+def _shares(outcome, timed):
+  """Of what bounds a round by its bytes, the shares that it reaches."""
+  per_second = 1e3 * outcome['gigabytes'] / timed['measured_ms']
+  row = {'share_of_copy': per_second / timed['copy_gigabytes_per_second']}
+  if 'round_ms' in outcome:
+    found = outcome['round_ms'] / timed['measured_ms']
+    row['predicted_over_measured'] = found
+  return row
 
 
 def _timed(config, tried):

@@ -11,14 +11,15 @@ of drafts and answers, and policies of caches. Its document lies in its workdir.
 from experiments.common import suite
 
 _FEW = '--config.prompts_per_domain=2'
+_ONE = '--config.prompts_per_domain=1'
 _HEADS = f'{suite.DATA} --config.prompts_per_domain=8'
 _RUNS = {
   **{
     name: (suite.DATA, _FEW)
     for name in ('specialists', 'sessions', 'alignment')
   },
-  'drafters': (suite.DATA, '--config.prompts_per_domain=1'),
-  'heads': (_HEADS, _FEW),
+  'drafters': (suite.DATA, _ONE),
+  'heads': (_HEADS, _ONE),
   'memory': (suite.DATA, ''),
   'switching': ('', '--config.lengths="(200, 600)"'),
   **{

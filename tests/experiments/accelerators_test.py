@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import pytest
 
 from configs import accelerators as config_lib
@@ -12,6 +13,11 @@ from specjax import decoding
 from specjax.testing import toys
 
 _VOCAB = {'vocab_size': 64}
+
+
+@pytest.fixture(autouse=True)
+def _copy_less(monkeypatch):
+  monkeypatch.setattr(hardware, '_COPIED_BYTES', 2**20)
 
 
 def _row(way, round_ms=None, device='h100'):
@@ -71,7 +77,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   """What a compiler has said in a workdir, also elsewhere, holds there."""
   config = config_lib.get_config()
   config.update(
-    {'devices': ('cpu',), 'targets': ('tiny',), 'batch_sizes': (1, 2)}
+    {'devices': ('cpu',), 'targets': ('tiny',), 'batch_sizes': (1,)}
   )
   config.shapes = {'tiny': toys.TINY | _VOCAB}
   config.drafters.others = {'draft': toys.TINY}
@@ -89,7 +95,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   config.run = True
   for _ in range(2):  # The second time, nothing is measured again, either.
     rows = accelerators.run(config, tmp_path)
-  assert len(places) == len(rows) == 4
+  assert len(places) == len(rows) == 2
   for row, other in zip(rows, compiled):
     rate = 1e3 * row['gigabytes'] / row['measured_ms']
     share = rate / row['copy_gigabytes_per_second']
@@ -168,6 +174,12 @@ def test_what_is_run_is_there_and_has_room():
     hardware.round_seconds(decoder, 1, 16, 16, 1)
   seconds, bandwidth = hardware.round_seconds(decoder, 2, 16, 4, 1)
   assert seconds > 0 and bandwidth > 0
+
+
+def test_all_copies_are_made():
+  """Each adds one; their bytes are counted for the bandwidth."""
+  made = hardware._copies(jnp.zeros(8))
+  assert made.tolist() == [hardware._NUM_COPIES] * 8
 
 
 def test_heads_are_filled_with_places_of_tokens():

@@ -13,7 +13,7 @@ _HEADS = {'eagle': _RECIPE, 'eagle3': _RECIPE, 'medusa': {}}
 _TRAINED = {'all': tuple(_HEADS), **{kind: (kind,) for kind in _HEADS}}
 
 VARIANTS = {
-  'accelerators': (None, 'models', 'heads'),
+  'accelerators': (None, 'models', 'heads', 'run'),
   'evaluate': (None, 'smollm2', 'mini/heads'),
   **{f'train/heads/{name}': ('smollm2', 'mini') for name in _TRAINED},
   'train/heads/specialist': ('code', 'math'),
