@@ -3,23 +3,21 @@ r"""All of MetaSD: every config of this folder, and its document.
 python -m experiments.main --config=configs/metasd/all.py \
     --config.data_dir=DATA --workdir=runs/metasd
 
-`configs/metasd/all.py:small` has fewer prompts and fewer experiments, one of
-them with heads: it leaves out other languages, temperatures, batches, lengths
-of drafts and answers, and policies of caches. Its document lies in its workdir.
+`configs/metasd/all.py:small` has fewer prompts and fewer experiments: it leaves
+out heads, other languages, temperatures, batches, lengths of drafts and
+answers, and policies of caches. Its document lies in its workdir.
 """
 
 from experiments.common import suite
 
 _FEW = '--config.prompts_per_domain=2'
-_ONE = '--config.prompts_per_domain=1'
 _HEADS = f'{suite.DATA} --config.prompts_per_domain=8'
 _RUNS = {
   **{
     name: (suite.DATA, _FEW)
     for name in ('specialists', 'sessions', 'alignment')
   },
-  'drafters': (suite.DATA, _ONE),
-  'heads': (_HEADS, _ONE),
+  'drafters': (suite.DATA, '--config.prompts_per_domain=1'),
   'memory': (suite.DATA, ''),
   'switching': ('', '--config.lengths="(200, 600)"'),
   **{
@@ -32,8 +30,10 @@ _RUNS = {
       *('answers', 'answers:smollm2', 'caches', 'caches:smollm2'),
     )
   },
-  'temperatures:heads': (_HEADS, None),
-  'sessions:heads': (_HEADS, None),
+  **{
+    name: (_HEADS, None)
+    for name in ('heads', 'temperatures:heads', 'sessions:heads')
+  },
 }
 
 
