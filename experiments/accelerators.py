@@ -2,7 +2,8 @@
 
 Their compilers make the programs, from shapes alone; nothing runs. A round
 takes at least the time in which the memory reads and writes its bytes, and what
-this makes of a block efficiency is predicted.
+this makes of a block efficiency is predicted. Where such a device is there,
+rounds are also measured.
 """
 
 import dataclasses
@@ -13,8 +14,6 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from experiments.common import compare
 from experiments.common import configs
@@ -28,14 +27,8 @@ from specjax import compilation
 from specjax import families
 from specjax import meshes
 from specjax import models
-from specjax.data import tokenizer as tokenizer_lib
-from specjax.models import adapters
-from specjax.models import config as config_lib
-from specjax.models import heads
-from specjax.models import loading
 from specjax.theory import constant
 
-_DTYPE = jnp.bfloat16
 # Of what a plan tries.
 _MOST_DEVICES = 64
 # Of rows that have one: of ways that do not fit, of several devices, and of
@@ -155,7 +148,7 @@ def _target(config, name):
     )
   drafters = config.drafters.get(name, config.drafters.others)
   shapes = {'target': fields, **drafters.to_dict()}
-  return _Target(name, shapes, abstract_family(shapes))
+  return _Target(name, shapes, hardware.abstract_family(shapes))
 
 
 def _planned(config, planned):
@@ -315,51 +308,6 @@ def _place(row, rows):
     for column, unit in columns.items()
     if len({each[column] for each in rows}) > 1
   )
-
-
-def abstract_family(shapes) -> families.Family:
-  """Returns a family of models without numbers.
-
-  Args:
-    shapes: by name, fields of a model's config, or of `heads.configure`, with
-      a `kind`; one is the 'target'. A drafter has the target's vocabulary.
-  """
-  config = config_lib.from_dict(dict(shapes['target']))
-  params = adapters.abstract_params(config)
-  made = {}
-  for name, fields in shapes.items():
-    if name == 'target':
-      continue
-    if 'kind' in fields:
-      made[name] = _abstract_head(config, params, dict(fields))
-    else:
-      own = {'vocab_size': config.vocab_size, **fields}
-      made[name] = _abstract_model(config_lib.from_dict(own))
-  # Of which only the stop tokens are read.
-  tokenizer = tokenizer_lib.train(['any'], 260)
-  return families.Family(tokenizer, _abstract_model(config), made, [])
-
-
-def _abstract_model(config):
-  return families.Model(
-    config,
-    adapters.language_model(config, _DTYPE),
-    _in_dtype(adapters.abstract_params(config)),
-  )
-
-
-def _abstract_head(target, params, fields):
-  config = heads.configure(fields.pop('kind'), target, **fields)
-  tokens = np.arange(config.layer.head_size or 0)
-  begin = lambda key, params: heads.begin(key, config, target, params, tokens)
-  shapes = jax.eval_shape(begin, jax.random.key(0), params)
-  return models.Head(config, heads.functions(config, _DTYPE), _in_dtype(shapes))
-
-
-def _in_dtype(shapes):
-  """Shapes of parameters in the type that they are computed with."""
-  cast = lambda leaf: loading.in_dtype(leaf, _DTYPE)
-  return jax.eval_shape(functools.partial(jax.tree.map, cast), shapes)
 
 
 def _row(program):

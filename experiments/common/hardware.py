@@ -1,5 +1,6 @@
-"""Rounds of models without numbers, measured on the devices that are there."""
+"""Models without numbers, and their rounds on the devices that are there."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 from typing import Any
@@ -13,7 +14,14 @@ from experiments.common import measure
 from specjax import compilation
 from specjax import decoding
 from specjax import families
+from specjax import models
+from specjax.data import tokenizer as tokenizer_lib
+from specjax.models import adapters
+from specjax.models import config as config_lib
+from specjax.models import heads
+from specjax.models import loading
 
+_DTYPE = jnp.bfloat16
 _PLATFORMS = {'gpu': 'cuda'}
 # Of the array whose copies show the bandwidth, and how many one program makes:
 # to start a program takes as long as a copy on a GPU.
@@ -34,6 +42,51 @@ def devices(device: compilation.Device) -> Sequence[Any]:
       f'{measure.device()}, got {device.name!r}.'
     )
   return jax.devices()
+
+
+def abstract_family(shapes: Mapping[str, Mapping[str, Any]]) -> families.Family:
+  """Returns a family of models without numbers.
+
+  Args:
+    shapes: by name, fields of a model's config, or of `heads.configure`, with
+      a `kind`; one is the 'target'. A drafter has the target's vocabulary.
+  """
+  config = config_lib.from_dict(dict(shapes['target']))
+  params = adapters.abstract_params(config)
+  made = {}
+  for name, fields in shapes.items():
+    if name == 'target':
+      continue
+    if 'kind' in fields:
+      made[name] = _abstract_head(config, params, dict(fields))
+    else:
+      own = {'vocab_size': config.vocab_size, **fields}
+      made[name] = _abstract_model(config_lib.from_dict(own))
+  # Of which only the stop tokens are read.
+  tokenizer = tokenizer_lib.train(['any'], 260)
+  return families.Family(tokenizer, _abstract_model(config), made, [])
+
+
+def _abstract_model(config):
+  return families.Model(
+    config,
+    adapters.language_model(config, _DTYPE),
+    _in_dtype(adapters.abstract_params(config)),
+  )
+
+
+def _abstract_head(target, params, fields):
+  config = heads.configure(fields.pop('kind'), target, **fields)
+  tokens = np.arange(config.layer.head_size or 0)
+  begin = lambda key, params: heads.begin(key, config, target, params, tokens)
+  shapes = jax.eval_shape(begin, jax.random.key(0), params)
+  return models.Head(config, heads.functions(config, _DTYPE), _in_dtype(shapes))
+
+
+def _in_dtype(shapes):
+  """Shapes of parameters in the type that they are computed with."""
+  cast = lambda leaf: loading.in_dtype(leaf, _DTYPE)
+  return jax.eval_shape(functools.partial(jax.tree.map, cast), shapes)
 
 
 def filled(family: families.Family) -> families.Family:

@@ -5,7 +5,7 @@ import os
 import jax
 import pytest
 
-from experiments import accelerators
+from experiments.common import hardware
 from specjax import compilation
 from specjax import decoding
 from specjax import meshes
@@ -48,7 +48,7 @@ def test_a_round_reads_the_weights_of_all_its_calls():
 def test_a_decode_on_a_mesh_is_compiled_for_it():
   """Of one device, on which nothing is divided."""
   shapes = {'vocab_size': 64, **toys.TINY}
-  family = accelerators.abstract_family({'target': shapes, 'draft': shapes})
+  family = hardware.abstract_family({'target': shapes, 'draft': shapes})
   cpu, mesh = compilation.find('cpu'), meshes.make()
   alone, on_mesh = (
     compilation.compile_decode(
@@ -144,3 +144,12 @@ def test_a_compiler_that_is_not_there_is_named(monkeypatch):
       ValueError, match=r"pip install -e '\.\[accelerators\]'"
     ):
       devices.all_of(compilation.find(name))
+
+
+@pytest.mark.parametrize('version', [12, 13])
+def test_either_cuda_has_the_compiler(version, monkeypatch):
+  plugin = f'jax_cuda{version}_plugin'
+  there = lambda name: name if name == plugin else None
+  monkeypatch.setattr(devices.importlib.util, 'find_spec', there)
+  assert not devices.missing(compilation.find('h100'))
+  assert 'libtpu' in devices.missing(compilation.find('v5e:1x1'))

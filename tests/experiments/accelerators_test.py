@@ -167,7 +167,7 @@ def test_meshes_are_refused_before_anything_is_compiled(tmp_path):
 def test_what_is_run_is_there_and_has_room():
   with pytest.raises(ValueError, match='there to run on'):
     hardware.devices(compilation.find('h100'))
-  family = accelerators.abstract_family({'target': toys.TINY | _VOCAB})
+  family = hardware.abstract_family({'target': toys.TINY | _VOCAB})
   filled = hardware.filled(family)
   decoder = decoding.speculative(*filled.target[1:], None, max_length=16)
   with pytest.raises(ValueError, match='exceed the 16 tokens of 16 rounds'):
@@ -185,6 +185,6 @@ def test_all_copies_are_made():
 def test_heads_are_filled_with_places_of_tokens():
   head = {'kind': 'eagle', 'head_size': 8}
   shapes = {'target': toys.TINY | _VOCAB, 'eagle': head}
-  filled = hardware.filled(accelerators.abstract_family(shapes))
+  filled = hardware.filled(hardware.abstract_family(shapes))
   rows = filled.drafters['eagle'].params['head_rows']
   assert rows.tolist() == [*range(8), *[-1] * 56]
