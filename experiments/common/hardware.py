@@ -33,15 +33,26 @@ def devices(device: compilation.Device) -> Sequence[Any]:
   """Returns JAX's devices, of which rounds are to be measured.
 
   Raises:
-    ValueError: JAX has none of this kind.
+    ValueError: JAX has none of this kind, or too few.
   """
-  backend = jax.default_backend()
-  if _PLATFORMS.get(backend, backend) != device.platform:
+  backend, found = jax.default_backend(), jax.devices()
+  there = _PLATFORMS.get(backend, backend) == device.platform
+  if there and backend != 'cpu':
+    asked = compilation.all_of(device)
+    there = len(asked) <= len(found) and _is_of(found[0], asked[0])
+  if not there:
     raise ValueError(
-      f'device must be one that is there to run on: JAX has '
-      f'{measure.device()}, got {device.name!r}.'
+      'device must be one that is there to run on: JAX has '
+      f'{len(found)} of {measure.device()}, got {device.name!r}.'
     )
-  return jax.devices()
+  return found
+
+
+def _is_of(found, asked):
+  """Whether a device is what a compiler means; GPUs also tell their memory."""
+  if asked.platform == 'tpu':
+    return found.device_kind == asked.device_kind
+  return found.device_kind.startswith(asked.device_kind)
 
 
 def abstract_family(shapes: Mapping[str, Mapping[str, Any]]) -> families.Family:

@@ -1,7 +1,9 @@
 """What compilers say of rounds, in tables."""
 
 import json
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -162,6 +164,42 @@ def test_meshes_are_refused_before_anything_is_compiled(tmp_path):
   config.mesh.data, config.mesh.model = 1, 5
   with pytest.raises(ValueError, match='divide the 32 .*got 5 on cpu'):
     accelerators.run(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('name', 'kind', 'num', 'there'),
+  [
+    ('h100', 'NVIDIA H100 80GB HBM3', 1, True),
+    ('h100', 'NVIDIA H100 80GB HBM3', 2, True),
+    ('h100:2', 'NVIDIA H100 80GB HBM3', 1, False),
+    ('h200', 'NVIDIA H100 80GB HBM3', 1, False),
+    ('v5e:1x1', 'TPU v5 lite', 1, True),
+    ('v5p:1x1x1', 'TPU v5 lite', 1, False),
+    ('v5e:1x1', 'NVIDIA H100 80GB HBM3', 1, False),
+  ],
+)
+def test_devices_of_the_kind_are_enough(name, kind, num, there, monkeypatch):
+  """Kinds are named as JAX names those that are there."""
+  meant = {'h100': 'NVIDIA H100', 'h200': 'NVIDIA H200', 'v5e': 'TPU v5 lite'}
+  platform = {'N': 'gpu', 'T': 'tpu'}
+  device = compilation.find(name)
+  chip = name.partition(':')[0]
+  made = lambda kind: _Found(platform[kind[0]], kind)
+  asked = [made(meant.get(chip, 'TPU v5'))] * (2 if name == 'h100:2' else 1)
+  found = [made(kind)] * num
+  monkeypatch.setattr(jax, 'default_backend', lambda: found[0].platform)
+  monkeypatch.setattr(jax, 'devices', lambda *args: found)
+  monkeypatch.setattr(compilation, 'all_of', lambda device: asked)
+  if there:
+    assert hardware.devices(device) == found
+  else:
+    with pytest.raises(ValueError, match=f'has {num} of {kind}, got .{name}'):
+      hardware.devices(device)
+
+
+class _Found(NamedTuple):
+  platform: str
+  device_kind: str
 
 
 def test_what_is_run_is_there_and_has_room():
