@@ -32,7 +32,10 @@ _RUNS = {
     f'{suite.DATA} --config.prompts_per_domain=2',
     None,
   ),
-  'lengths': ('', '--config.num_batches=4'),
+  'lengths': (
+    '',
+    '--config.num_batches=4 --config.sweep.batch_size="(1, 4, 8)"',
+  ),
   'lengths:heads': (
     f'{suite.DATA} --config.num_batches=6 '
     '--config.sweep.batch_size="(1, 4, 8)"',

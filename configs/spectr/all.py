@@ -23,10 +23,7 @@ _RUNS = {
   'prefix_trees': ('', _FEW),
   'prefix_trees:smollm2': (suite.DATA, None),
   'speed': ('', '--config.prompts_per_domain=1'),
-  'speed:smollm2': (
-    suite.DATA,
-    '--config.prompts_per_domain=1 --config.max_new_tokens=32',
-  ),
+  'speed:smollm2': (suite.DATA, None),
 }
 
 
