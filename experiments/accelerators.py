@@ -36,6 +36,7 @@ _MOST_DEVICES = 64
 _NOT_ALWAYS = (
   *('lacking_gigabytes', 'needs', 'collectives', 'collective_megabytes'),
   *('measured_ms', 'predicted_over_measured', 'share_of_copy'),
+  'measured_speed_up',
 )
 # What programs are is the same, whether they run or not.
 MAY_CHANGE = 'run', 'rounds', 'repeats'
@@ -296,7 +297,7 @@ def figures(rows):
   return {
     column: plots.bars(known, 'place', column, 'way', ylabel=label)
     for column, label in labels.items()
-    if (known := [row for row in named if column in row])
+    if (known := [row for row in named if row.get(column) is not None])
   }
 
 
