@@ -233,28 +233,25 @@ def _decoder(config, tried, devices=None, *, fill=False):
 
 def _with_rounds(config, workdir, units, tries, outcomes):
   """Outcomes with what rounds take where they run; of those that fit."""
-  here = {
-    'measured_on': measure.device(),
-    **{name: config[name] for name in ('rounds', 'repeats')},
+  names = 'rounds', 'repeats'
+  here = {name: config[name] for name in names} | {
+    'measured_on': measure.device()
   }
-  places = [i for i, each in enumerate(outcomes) if each['fits']]
-  named = [
-    tries[i]._replace(device=compilation.find(outcomes[i]['device']))
-    if config.plan
-    else tries[i]
-    for i in places
-  ]
-  timed = log.resume(
-    workdir,
-    [units[i] | here for i in places],
-    functools.partial(_timed, config),
-    'rounds',
-    named,
-  )
-  outcomes = list(outcomes)
-  for i, each in zip(places, timed):
-    outcomes[i] = outcomes[i] | each | _shares(outcomes[i], each)
-  return outcomes
+  # Of a plan, the device is among what was found.
+  fitting = {
+    i: tries[i]._replace(
+      device=compilation.find(each.get('device', tries[i].device.name))
+    )
+    for i, each in enumerate(outcomes)
+    if each['fits']
+  }
+  own = [units[i] | here for i in fitting]
+  compute = functools.partial(_timed, config)
+  timed = log.resume(workdir, own, compute, 'rounds', list(fitting.values()))
+  added = {
+    i: each | _shares(outcomes[i], each) for i, each in zip(fitting, timed)
+  }
+  return [each | added.get(i, {}) for i, each in enumerate(outcomes)]
 
 
 def _shares(outcome, timed):

@@ -62,4 +62,4 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope='module', autouse=True)
 def _not_too_many_programs():
   yield
-  programs.drop(45_000)
+  programs.drop(45_000)  # Many more than by default: toys are small.

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import ml_collections
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from experiments.common import components
 from experiments.common import log
 from experiments.common import paper
 from experiments.common import plots
+from experiments.common import programs
 from experiments.common import prompts
 from experiments.common import results
 from experiments.common import ways
@@ -699,3 +701,10 @@ def test_a_figure_has_room_for_its_legend():
     for way in ('short', 'a name of twenty-five letters', 60 * 'w')
   ]
   assert widths[0] < widths[1] < widths[2]
+
+
+def test_programs_are_dropped_where_they_map_much(monkeypatch):
+  cleared = []
+  monkeypatch.setattr(jax, 'clear_caches', lambda: cleared.append(1))
+  assert not programs.drop(10**9) and not cleared
+  assert programs.drop(0) and cleared == [1]
