@@ -27,12 +27,12 @@ from specjax import registry
 _STOPS = tuple(
   f'medium(stop=unsure({least}))' for least in (0.2, 0.4, 0.6, 0.8)
 )
-# By name: the family, domains of prompts, how many of them, drafters and what
-# they draft.
+# By name: the family, domains of prompts, how many of them, how often they are
+# timed, drafters and what they draft.
 _WHICH = {
-  'mini': ('mini', (), 240, ('medium',), (1, 2, 4, 8)),
-  'smollm2': ('smollm2', smollm2.DOMAINS, 64, ('small',), (1, 2, 4)),
-  'stops': ('mini', (), 64, _STOPS, (8,)),
+  'mini': ('mini', (), 240, 6, ('medium',), (1, 2, 4, 8)),
+  'smollm2': ('smollm2', smollm2.DOMAINS, 64, 2, ('small',), (1, 2, 4)),
+  'stops': ('mini', (), 64, 6, _STOPS, (8,)),
 }
 _THROUGHPUT = {
   'bandit': 'ucb_spec',
@@ -43,7 +43,9 @@ _THROUGHPUT = {
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2' or 'stops'."""
-  family, domains, limit, *drafts = registry.lookup(_WHICH, 'which', which)
+  family, domains, limit, repeats, *drafts = registry.lookup(
+    _WHICH, 'which', which
+  )
   pairs = list(itertools.product(*drafts))
   ways = 'none', *(f'{name}:{tree}' for name, tree in pairs)
   arms = 'none', *(f'deferred({name!r}):{tree}' for name, tree in pairs)
@@ -72,7 +74,7 @@ def get_config(which='mini'):
       'max_length': 256,
       'batch_size': 8,
       'sweep': {'batch_size': (1, 8, 32)},
-      'repeats': 2,
+      'repeats': repeats,
       'seed': 0,
       'columns': (
         *('batch_size', 'way', 'block_efficiency', 'pulls'),
