@@ -43,7 +43,7 @@ _RUNS = {
   },
   'frontier:smollm2_summarization': _of(12),
   'frontier:heads_summarization': _of(12, few=None),
-  'temperatures:smollm2_summarization': _of(16, more=_NO_CLOCKS, few=None),
+  'temperatures:smollm2_summarization': _of(8, more=_NO_CLOCKS, few=None),
   'draft_lengths:smollm2_summarization': _of(8, few=None),
   'variants:smollm2_token': _of(8, few=None),
   'decoder_only:smollm2_summarization': _of(32, few=None),

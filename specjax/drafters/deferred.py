@@ -115,6 +115,9 @@ def _begin(plan: _Plan, params, state, context, new):
     one = padding.narrowest(widths, own.lengths[0], read)
     return rows_lib.put(inner, one, row), left.at[row].set(False)
 
-  return jax.lax.while_loop(
-    lambda carry: carry[1].any(), read_one, (state.inner, new)
+  read = lambda inner: jax.lax.while_loop(
+    lambda carry: carry[1].any(), read_one, (inner, new)
   )[0]
+  # What hangs on no row is computed before a loop, also before one that ends at
+  # once: a branch keeps it from every round.
+  return jax.lax.cond(new.any(), read, lambda inner: inner, state.inner)
