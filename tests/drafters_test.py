@@ -12,6 +12,7 @@ import pytest
 import specjax
 from specjax import sampling as sampling_lib
 from specjax import trees
+from specjax.compilation import hlo
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.testing import distributions
@@ -351,6 +352,21 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
     )
   jax.effects_barrier()
   assert read == [[10], [31]]
+
+
+def test_who_has_nothing_to_read_late_skips_the_loop(params):
+  """XLA computes in front of a loop what is the same each time."""
+  loops = []
+  eager = autoregressive(trees.chain(2))
+  context = specjax.Context(jnp.zeros((3, 64), jnp.int32), jnp.full(3, 9))
+  for drafter in (eager, deferred(eager)):
+    state = drafter.init(params, context, 64)
+    read = jax.jit(drafter.catch_up.read)
+    lowered = read.lower(params, state, context, jnp.ones(3, bool))
+    module = hlo.parse(lowered.compile().as_text())
+    entry = module.computations[module.entry]
+    loops.append(sum(each.op == 'while' for each in entry.values()))
+  assert loops == [1, 1]
 
 
 def test_what_reads_no_prompts_cannot_read_them_late():

@@ -5,7 +5,8 @@ python -m experiments.main --config=configs/theory/trees.py \
 
 At temperature 0. `predicted` is what a tree keeps by the acceptance that was
 measured on other prompts, of each depth and rank. Of SmolLM2, with the head of
-EAGLE-1: `configs/theory/trees.py:smollm2`.
+EAGLE-1: `configs/theory/trees.py:smollm2`. There the dynamic tree keeps more
+than the best static one, and with mini less, at every budget.
 """
 
 import ml_collections

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import os
+import textwrap
 import types
 from typing import Any
 
@@ -41,7 +42,8 @@ def panels(
   defaults = {'figsize': size, 'squeeze': False, 'layout': 'constrained'}
   figure, axes = plt.subplots(1, len(titles), **defaults | options)
   for each, title in zip(axes[0], titles):
-    each.set_title(str(title), fontsize='medium')
+    # No wider than its panel.
+    each.set_title(textwrap.fill(str(title), 42), fontsize='medium')
     each.set_xlabel(xlabel)
     each.grid(alpha=0.3)
   axes[0, 0].set_ylabel(ylabel)
