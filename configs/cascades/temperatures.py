@@ -15,4 +15,5 @@ def get_config(task='translation'):
     *frontier.token_cascade(frontier.FEW['chow']),
   )
   config.sweep = "{'sampling.temperature': (0.0, 0.1, 0.5)}"
+  config.columns = ('sampling.temperature', *config.columns)
   return config
