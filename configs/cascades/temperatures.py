@@ -2,6 +2,8 @@ r"""The frontier at lower temperatures (Figures 5 and 6).
 
 python -m experiments.main --config=configs/cascades/temperatures.py \
     --config.data_dir=DATA --workdir=runs/temperatures
+
+Clocks, of a run that has some, are in its pictures and not in its table.
 """
 
 from configs.cascades import frontier
@@ -15,5 +17,8 @@ def get_config(task='translation'):
     *frontier.token_cascade(frontier.FEW['chow']),
   )
   config.sweep = "{'sampling.temperature': (0.0, 0.1, 0.5)}"
-  config.columns = ('sampling.temperature', *config.columns)
+  config.columns = (
+    *('sampling.temperature', 'way', 'alpha', 'quality', 'target_nats'),
+    *('target_calls', 'nats_over_lossy', 'deferral_rate', 'rejection_rate'),
+  )
   return config
