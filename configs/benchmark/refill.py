@@ -3,15 +3,15 @@ r"""Rows that are refilled, and who drafts how much then.
 python -m experiments.main --config=configs/benchmark/refill.py \
     --workdir=runs/refill
 
-Prompts of mixed lengths, in the order in which they come, whose answers have
-between `shortest` and `max_new_tokens` tokens. `over_padded` is tokens a second
-over those of padded batches, of the same way and batch size, for ways that
-`padded` names; `over_plain` over those of plain decoding, both refilled.
-Reading prompts is part of it. `goodput` chooses among the draft lengths and
-plain decoding, by what rounds of each take and the reading of a prompt, for
-answers as long as plain decoding's, and by what is accepted; `pulls` are the
-shares of its rounds. Drafters of bandits are `deferred`: they read the prompts
-of rows that play them, and no others.
+Prompts of mixed lengths, in the order in which they come. An answer ends by
+itself, or at a limit of its own between `shortest` and `max_new_tokens` tokens.
+`over_padded` is tokens a second over those of padded batches, of the same way
+and batch size, for ways that `padded` names; `over_plain` over those of plain
+decoding, both refilled. Reading prompts is part of it. `goodput` chooses among
+the draft lengths and plain decoding, by what rounds of each take and the
+reading of a prompt, for answers as long as plain decoding's, and by what is
+accepted; `pulls` are the shares of its rounds. Drafters of bandits are
+`deferred`: they read the prompts of rows that play them, and no others.
 
 `configs/benchmark/refill.py:stops` drafts up to 8 tokens, but stops where the
 drafter is unsure: how unsure is what bandits learn, for the batch or each row.

@@ -154,6 +154,6 @@ def figures(rows):
       'over_plain',
       'way',
       error='over_plain_error',
-      ylabel='tokens a second over plain decoding, both refilled',
+      ylabel='tokens a second over plain decoding',
     ),
   }

@@ -100,6 +100,31 @@ def test_a_table_has_a_row_for_each_arm(table):
     assert row['prompt_ms'] > 0
 
 
+@pytest.mark.slow
+def test_a_prompt_takes_the_time_of_one_reading(folder, tmp_path, monkeypatch):
+  """Where each reading takes a second, however many are timed together."""
+  begun, begin = [], costs.begin
+
+  def count(*args):
+    begun.append(args)
+    return begin(*args)
+
+  def seconds(prepare):
+    play = prepare()
+    begun.clear()
+    play()
+    return float(len(begun))
+
+  monkeypatch.setattr(costs, 'begin', count)
+  monkeypatch.setattr(
+    costs.measure,
+    'in_turns',
+    lambda runs, *_: np.array([[*map(seconds, runs)]]),
+  )
+  rows = _run('costs', folder, _COSTS | {'arms': ('none',)}, tmp_path / 'run')
+  assert [row['prompt_ms'] for row in rows] == [1000.0]
+
+
 def _write(workdir, arms, device=None, **changes):
   """A table as a run leaves it."""
   row = {'batch_size': 4, 'temperature': 0.0}

@@ -703,6 +703,15 @@ def test_a_figure_has_room_for_its_legend():
   assert widths[0] < widths[1] < widths[2]
 
 
+def test_a_title_is_no_wider_than_its_panel():
+  title = 'prompts summarization, sampling.temperature 0.5'
+  (one, _), (two, axes) = (plots.panels(num * [title]) for num in (1, 2))
+  inches = two.get_figwidth() - one.get_figwidth()  # Without the legend's.
+  for each in axes:
+    assert each.title.get_window_extent().width / two.dpi < inches
+    assert each.get_title().split() == title.split()
+
+
 def test_programs_are_dropped_where_they_map_much(monkeypatch):
   cleared = []
   monkeypatch.setattr(jax, 'clear_caches', lambda: cleared.append(1))
