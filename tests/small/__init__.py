@@ -166,7 +166,7 @@ def shrink(config, name, folder, keep=()):
     config: of the experiment; a field that it lacks raises.
     name: the config's path without `.py`.
     folder: from `toy_folder`.
-    keep: fields that stay as they are, among those of `CHANGES`.
+    keep: fields that stay as they are, among those of `CHANGES`; sizes do not.
   """
   changes = {
     field: value
@@ -183,7 +183,7 @@ def shrink(config, name, folder, keep=()):
     {
       field: _with_paths(value, str(folder))
       for field, value in own.items()
-      if field not in keep
+      if field in _SMALL or field not in keep
     },
   )
 
