@@ -280,6 +280,12 @@ class Context(NamedTuple):
   # committed tokens but the last; junk beyond.
   features: tuple[jax.Array, ...] = ()
 
+  def first(self, num: int) -> 'Context':
+    """Returns the same of the first `num` places of the buffers."""
+    cut = lambda each: each[:, :num]
+    features = tuple(map(cut, self.features))
+    return self._replace(tokens=cut(self.tokens), features=features)
+
 
 class Outcome(NamedTuple):
   """What a verifier made of one row's tree; batched, with `[B]` in front."""

@@ -1,9 +1,10 @@
 """What a round of each arm takes on this device: the table behind a reward.
 
-The reward 'throughput' is computed with it. A row has an arm as configs write
-it, the batch size, the temperature, the depth of the arm's tree, the time of a
-round, that of each token which the drafter reads when it catches up, and that
-of reading a prompt of middle length, by target and drafter.
+The reward 'throughput' and the bandit 'goodput' are computed with it. A row has
+an arm as configs write it, the batch size, the temperature, the depth of the
+arm's tree, the time of a round in a program that has all arms, that of each
+token which the drafter reads when it catches up, and that of its reading a
+prompt of middle length, alone.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from experiments.common import ways as ways_lib
 from experiments.common import workdirs
 from specjax import decoding
 from specjax import families
+from specjax.decoding import reading as reading_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
@@ -47,7 +49,7 @@ def of(
   """Returns what the reward of a way is computed with, as `ways.build` asks.
 
   Where rows are refilled, with a new prompt for every `answer` tokens, its
-  reading is one of the costs.
+  reading by the drafter is one of the costs.
   """
   found: dict[Any, list[Row]] = {}
 
@@ -128,12 +130,16 @@ def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
 
 
 def rounds(
-  decoder: decoding.Decoder, prompts: Prompts, max_new_tokens: int, num: int
+  decoder: decoding.Decoder,
+  prompts: Prompts,
+  max_new_tokens: int,
+  num: int,
+  arm: int | None = None,
 ) -> measure.Prepare:
-  """Returns the preparation of `num` rounds that are to be timed."""
+  """Returns the preparation of `num` rounds to be timed; see `begin`."""
 
   def prepare():
-    state = begin(decoder, prompts, max_new_tokens)
+    state = begin(decoder, prompts, max_new_tokens, arm)
     return functools.partial(
       decoding.trace, decoder.round_fn, decoder.params, state, num, _nothing
     )
@@ -147,13 +153,24 @@ def _nothing(info):
 
 
 def begin(
-  decoder: decoding.Decoder, prompts: Prompts, max_new_tokens: int
+  decoder: decoding.Decoder,
+  prompts: Prompts,
+  max_new_tokens: int,
+  arm: int | None = None,
 ) -> decoding.DecodeState:
   """Returns a state whose rounds are whole: no token stops a row.
 
   Whoever reads prompts has read them, also if only once it is played.
+
+  Args:
+    decoder: of one arm, or of a bandit.
+    prompts: of a batch.
+    max_new_tokens: as of `Decoder.init`.
+    arm: which is always played, by the bandit `fixed`; by any bandit's choice,
+      otherwise.
   """
-  state = decoder.init(prompts, max_new_tokens)
+  chosen = None if arm is None else jnp.int32(arm)
+  state = decoder.init(prompts, max_new_tokens, bandit_state=chosen)
   state = state.replace(stop_tokens=jnp.array([-1]))
   return jax.block_until_ready(_read(decoder.round_fn, decoder.params, state))
 
@@ -175,49 +192,79 @@ def _measure(config, family, way, prompts, num, repeats):
   middle = sorted(prompts, key=len)[len(prompts) // 2]
   prompts = batch(prompts, config.batch_size)
   room = config.max_length - max(map(len, prompts))
-  decoders = [
-    ways_lib.build(each, family, config.max_length).decoder
-    for each in ways_lib.alone(way)
+  # What a bandit plays is compiled with all arms: one program times them all.
+  decoder = ways_lib.build(
+    ways_lib.fixed(way), family, config.max_length
+  ).decoder
+  slots = decoder.round_fn.slots
+  whole = [rounds(decoder, prompts, room, num, i) for i in range(len(way.arms))]
+  # Arms that share what they have read take as long to read it.
+  late, num_read = zip(
+    *(_catch_up(decoder, prompts, room, owner) for owner in slots.owners)
+  )
+  first = [
+    _reading(decoder, middle, config.max_length, owner)
+    for owner in slots.owners
   ]
-  reads, num_read = zip(*(_catch_up(each, prompts, room) for each in decoders))
-  runs = [rounds(each, prompts, room, num) for each in decoders]
-  alone = [_reading(each, middle) for each in decoders]
-  label = f'rounds of {len(decoders)} arms'
-  seconds = measure.in_turns([*runs, *reads, *alone], repeats, label)
-  whole, late, first = 1e3 * np.median(seconds, axis=0).reshape(3, -1)
+  label = f'rounds of {len(way.arms)} arms'
+  seconds = measure.in_turns([*whole, *late, *first], repeats, label)
+  medians = 1e3 * np.median(seconds, axis=0)
   jax.clear_caches()  # Many programs have more memory maps than Linux allows.
+  round_ms, late_ms, first_ms = np.split(
+    medians, [len(whole), len(whole) + len(late)]
+  )
+  late_ms = np.where(num_read, late_ms / np.maximum(num_read, 1), 0.0)
+  first_ms = np.where(num_read, first_ms / _READINGS, 0.0)
   return [
     {
       'arm': str(arm),
       'batch_size': config.batch_size,
       'temperature': way.sampling.temperature,
-      'depth': decoder.round_fn.arms[0].drafter.topology.depth,
-      'round_ms': float(whole[i] / num),
-      'catch_up_ms': float(late[i] / num_read[i]) if num_read[i] else 0.0,
-      'prompt_ms': float(first[i] / _READINGS),
+      'depth': decoder.round_fn.arms[i].drafter.topology.depth,
+      'round_ms': float(round_ms[i] / num),
+      'catch_up_ms': float(late_ms[slot]),
+      'prompt_ms': float(first_ms[slot]),
     }
-    for i, (arm, decoder) in enumerate(zip(way.arms, decoders))
+    for i, (arm, slot) in enumerate(zip(way.arms, slots.of_arms))
   ]
 
 
-def _reading(decoder, prompt):
-  """The preparation of reading a prompt, alone, `_READINGS` times."""
-  read = functools.partial(begin, decoder, [prompt], 1)
-  return lambda: lambda: [read() for _ in range(_READINGS)][-1]
+def _nothing_to_do():
+  return lambda: None
 
 
-def _catch_up(decoder, prompts, max_new_tokens):
+def _reading(decoder, prompt, max_length, arm):
+  """The preparation of a drafter's reading of a prompt, `_READINGS` times."""
+  drafter = decoder.round_fn.arms[arm].drafter
+  if drafter.catch_up is None:
+    return _nothing_to_do
+  params = decoder.params.drafters[arm]
+  state = decoder.init([prompt], 1)
+  context = state_lib.context(decoder.round_fn.target, drafter, state)
+  width = reading_lib.width(len(prompt), max_length)
+
+  @jax.jit
+  def read(params, context):
+    own = drafter.init(params, context.first(width), max_length)
+    # Where this was put off, now.
+    return drafter.catch_up.read(params, own, context, jnp.ones(1, bool))
+
+  return lambda: lambda: [read(params, context) for _ in range(_READINGS)]
+
+
+def _catch_up(decoder, prompts, max_new_tokens, arm):
   """The preparation of reading so many tokens, and how many are read."""
-  (arm,) = decoder.round_fn.arms
-  if arm.drafter.catch_up is None:
-    return (lambda: lambda: None), 0
-  (params,) = decoder.params.drafters
-  state = begin(decoder, prompts, max_new_tokens)
-  (late,) = state.drafters
+  plan = decoder.round_fn
+  drafter = plan.arms[arm].drafter
+  if drafter.catch_up is None:
+    return _nothing_to_do, 0
+  params = decoder.params.drafters[arm]
+  state = begin(decoder, prompts, max_new_tokens, arm)
+  late = state.drafters[plan.slots.of_arms[arm]]
   state = state.replace(lengths=state.limits)
-  context = state_lib.context(decoder.round_fn.target, arm.drafter, state)
+  context = state_lib.context(plan.target, drafter, state)
   rows = jnp.ones(len(prompts), bool)
-  read = jax.jit(arm.drafter.catch_up.read)
+  read = jax.jit(drafter.catch_up.read)
   play = lambda: read(params, late, context, rows)
   _, num_read = play()
   return (lambda: play), max(int(num_read.max()), 1)

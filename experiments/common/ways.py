@@ -157,11 +157,16 @@ def entry(config: Any) -> Any:
   )
 
 
+def fixed(way: Way) -> Way:
+  """Returns the way that plays always one of all arms, its bandit's state."""
+  own = {name: _DEFAULTS[name] for name in _CHOOSING}
+  return way._replace(bandit=_FIXED, **own)
+
+
 def alone(way: Way) -> list[Way]:
   """Returns a way for each of a bandit's arms, which is that arm alone."""
-  own = {name: _DEFAULTS[name] for name in _CHOOSING}
   return [
-    way._replace(label=arms_lib.label(arm), arms=(arm,), bandit=_FIXED, **own)
+    fixed(way)._replace(label=arms_lib.label(arm), arms=(arm,))
     for arm in way.arms
   ]
 

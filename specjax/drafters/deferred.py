@@ -66,17 +66,11 @@ class _Reading:
 
 
 def _init(plan: _Plan, params, context, max_length):
-  """Reads no more than a first token."""
-  one = _first(context, 1)._replace(lengths=jnp.ones_like(context.lengths))
-  inner = plan.inner.init(params, one, max_length)
-  return _Reading(inner, context.lengths, max_length)
-
-
-def _first(context, num):
-  """The context of the first tokens."""
-  cut = lambda each: each[:, :num]
-  features = tuple(map(cut, context.features))
-  return context._replace(tokens=cut(context.tokens), features=features)
+  """Reads nothing."""
+  shapes = jax.eval_shape(
+    lambda: plan.inner.init(params, context.first(1), max_length)
+  )
+  return _Reading(padding.zeros(shapes), context.lengths, max_length)
 
 
 def _draft(plan: _Plan, keys, params, state, context):
@@ -110,7 +104,7 @@ def _begin(plan: _Plan, params, state, context, new):
     row = jnp.argmax(left)
     own = rows_lib.take(context, row)
     read = lambda width: plan.inner.init(
-      params, _first(own, width), state.max_length
+      params, own.first(width), state.max_length
     )
     one = padding.narrowest(widths, own.lengths[0], read)
     return rows_lib.put(inner, one, row), left.at[row].set(False)
