@@ -548,10 +548,13 @@ Reward = Annotated[Callable[[RoundInfo], jax.Array], 'reward']
 
 
 class Levels(NamedTuple):
-  """How far drafts were accepted: in one row, or summed over live ones."""
+  """What drafts were worth: in one row, or summed over live ones.
 
-  reached: jax.Array  # [D] float32: drafted, and all that is above accepted
-  accepted: jax.Array  # [D] float32
+  A row emits one token, and one for each level that is passed.
+  """
+
+  reached: jax.Array  # [D] float32: drafted, and all that is above passed
+  passed: jax.Array  # [D] float32: accepted, and the row does not end there
 
 
 class Update(Protocol):

@@ -21,8 +21,8 @@ from specjax import registry
 class _Levels(NamedTuple):
   """Sums over rounds and rows, of each kind of arms and each level."""
 
-  passed: jax.Array  # [G, D] float32, it was accepted
-  failed: jax.Array  # [G, D] float32, it was reached, and was not
+  passed: jax.Array  # [G, D] float32
+  failed: jax.Array  # [G, D] float32, it was reached, and was not passed
 
 
 @registry.component(
@@ -40,8 +40,9 @@ def goodput(
   """Builds the bandit that plays the arm of the most tokens a second.
 
   Arm `a` emits `1 + p_1 + p_1 p_2 + ...` tokens a round, up to its depth, where
-  `p_i` is the chance that level `i` is accepted where the levels above are;
-  over its cost, that is its goodput. Each `p_i` is drawn from a beta belief.
+  `p_i` is the chance that level `i` is passed where the levels above are: it is
+  accepted, and does not end its row. Over its cost, that is its goodput. Each
+  `p_i` is drawn from a beta belief.
   Where rows are refilled, a prompt is to be read for every answer, and by the
   drafter too: its time is shared out among the answer's tokens.
 
@@ -115,7 +116,7 @@ def _update(plan: _Plan, state, arm, reward, /, *, levels=None, **extra):
     return state
   num_kinds = len(state.passed)
   own = (jnp.arange(num_kinds) == jnp.asarray(plan.kind)[arm])[:, None]
-  seen = _Levels(levels.accepted, levels.reached - levels.accepted)
+  seen = _Levels(levels.passed, levels.reached - levels.passed)
   add = lambda old, new: plan.discount * old + jnp.where(own, new[None], 0.0)
   return jax.tree.map(add, state, seen)
 

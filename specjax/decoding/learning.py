@@ -36,14 +36,18 @@ def update(
 
 
 def _levels(info):
-  """`[B, D]` of each row; nothing is known of what an end has cut off."""
+  """`[B, D]` of each row, by what was emitted.
+
+  Nothing comes behind a level that ends its row, as if it were not accepted:
+  else short answers would seem to be worth deep drafts.
+  """
   level = np.arange(info.tokens.shape[1] - 1)[None]
   deepest = jnp.minimum(info.depth, info.num_emitted)
   live = info.live[:, None]
   return base.Levels(
     *(
       (live & (level < num[:, None])).astype(jnp.float32)
-      for num in (deepest, info.num_accepted)
+      for num in (deepest, info.num_emitted - 1)
     )
   )
 

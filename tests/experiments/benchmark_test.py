@@ -193,7 +193,7 @@ def test_rewards_of_a_table(tmp_path, folder):
 
 
 def test_prompts_are_read_for_every_answer(tmp_path, folder):
-  """Drafters of 4 rows read for 3 s each, for answers of 6 tokens: 2 s a token."""
+  """4 drafters read for 3 s each, for answers of 6 tokens: 2 s a token."""
   source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
   config = _bandit(folder, source, ('small:3', 'none'))
   made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
