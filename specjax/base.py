@@ -553,7 +553,8 @@ class Levels(NamedTuple):
   A row emits one token, and one for each level that is passed.
   """
 
-  reached: jax.Array  # [D] float32: drafted, and all that is above passed
+  # [D] float32: the tree has it, drafted or not, and all above was passed.
+  reached: jax.Array
   passed: jax.Array  # [D] float32: accepted, and the row does not end there
 
 

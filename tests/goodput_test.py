@@ -176,6 +176,27 @@ def test_the_loop_counts_what_is_emitted(per_row):
   assert float(seen.passed + seen.failed) <= drafted
 
 
+def test_what_is_not_drafted_is_worth_nothing():
+  """Nothing to look up in rows that never repeat a token."""
+  made = specjax.Decoder(
+    specjax.MODELS['markov'](8),
+    np.roll(np.eye(8, dtype=np.float32), 1, axis=1),
+    [
+      (
+        specjax.Arm(
+          specjax.DRAFTERS['prompt_lookup'](2), verifiers.resolve('maximal')
+        ),
+        None,
+      )
+    ],
+    bandit=bandits.BANDITS['goodput'](1, (1.0,), (2,)),
+  )
+  state = made.init([[0]] * 3, 4)
+  state = specjax.decode(made.round_fn, made.params, state)
+  np.testing.assert_array_equal(state.bandit.failed, [[12, 0]])
+  assert not state.bandit.passed.any()
+
+
 def test_where_drafts_are_free_or_never_pay():
   target, draft = toys.markov(1, 3)[1], toys.markov(1, 3)[1]
   for costs, best in (((1.0, 1.0, 1.0), 2), ((1.0, 9.0, 9.0), 0)):

@@ -27,12 +27,13 @@ from specjax import registry
 _STOPS = tuple(
   f'medium(stop=unsure({least}))' for least in (0.2, 0.4, 0.6, 0.8)
 )
+_EAGLE = ('feature_head(eagle)',)
 # By name: the family, domains of prompts, how many of them, how often they are
-# timed, drafters and what they draft.
+# timed, temperatures, drafters and what they draft.
 _WHICH = {
-  'mini': ('mini', (), 240, 6, ('medium',), (1, 2, 4, 8)),
-  'smollm2': ('smollm2', smollm2.DOMAINS, 64, 2, ('small',), (1, 2, 4)),
-  'stops': ('mini', (), 64, 6, _STOPS, (8,)),
+  'mini': ('mini', (), 240, 4, (0.0, 1.0), ('medium',), (1, 2, 4, 8)),
+  'smollm2': ('smollm2/heads', smollm2.DOMAINS, 32, 4, (0.0,), _EAGLE, (1, 2)),
+  'stops': ('mini', (), 64, 6, (0.0,), _STOPS, (8,)),
 }
 _THROUGHPUT = {
   'bandit': 'ucb_spec',
@@ -43,7 +44,7 @@ _THROUGHPUT = {
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2' or 'stops'."""
-  family, domains, limit, repeats, *drafts = registry.lookup(
+  family, domains, limit, repeats, temperatures, *drafts = registry.lookup(
     _WHICH, 'which', which
   )
   pairs = list(itertools.product(*drafts))
@@ -68,16 +69,18 @@ def get_config(which='mini'):
       'arms': arms,  # Of bandits.
       'cost_rounds': 16,  # Of each arm, that are timed together,
       'cost_repeats': 5,  # so often.
-      'sampling': {'temperature': 0.0},
+      'sampling': {'temperature': temperatures[0]},
       'shortest': 1,
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 8,
-      'sweep': {'batch_size': (1, 8, 32)},
+      'sweep': str(
+        {'sampling.temperature': temperatures, 'batch_size': (8, 1, 32)}
+      ),
       'repeats': repeats,
       'seed': 0,
       'columns': (
-        *('batch_size', 'way', 'block_efficiency', 'pulls'),
+        *('temperature', 'batch_size', 'way', 'block_efficiency', 'pulls'),
         *('refilled', 'over_plain', 'over_plain_error'),
         *('padded', 'over_padded', 'over_padded_error', 'differ', 'tokens'),
       ),

@@ -59,8 +59,12 @@ def run(config, workdir):
 
   (outcome,) = log.resume(workdir, [unit], compute, 'comparison')
   jax.clear_caches()  # Many programs have more memory maps than Linux allows.
+  place = {
+    'temperature': config.sampling.temperature,
+    'batch_size': config.batch_size,
+  }
   return [
-    {'batch_size': config.batch_size, 'way': way.label} | row
+    {**place, 'way': way.label, **row}
     for way, row in zip(ways, outcome['rows'])
   ]
 
@@ -138,21 +142,18 @@ def _refilled(decoder, prompts, news, size):
 
 
 def figures(rows):
-  """Draws what refilling is worth, by batch size."""
+  """Draws what refilling and drafts are worth, by batch size."""
+  draw = functools.partial(
+    plots.lines, rows, 'batch_size', by='way', panel='temperature'
+  )
   return {
-    'refill': plots.lines(
-      rows,
-      'batch_size',
+    'refill': draw(
       'over_padded',
-      'way',
       error='over_padded_error',
       ylabel='tokens a second, refilled over padded',
     ),
-    'over_plain': plots.lines(
-      rows,
-      'batch_size',
+    'over_plain': draw(
       'over_plain',
-      'way',
       error='over_plain_error',
       ylabel='tokens a second over plain decoding',
     ),

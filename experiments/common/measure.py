@@ -21,7 +21,7 @@ def in_turns(
   *,
   warm_up: bool = True,
 ) -> np.ndarray:
-  """Returns `[repeats, F]` seconds; the runs take turns.
+  """Returns `[repeats, F]` seconds; the runs take turns, there and back.
 
   So a drift of the machine's speed meets all of them alike. With `warm_up`,
   each is played once before, so that no compilation is timed; progress is shown
@@ -30,9 +30,11 @@ def in_turns(
   seconds = np.zeros((repeats, len(runs)))
   for prepare in runs if warm_up else ():
     timed(prepare())
+  order = list(range(len(runs)))
   for row in tqdm.tqdm(seconds, desc=label, disable=not label):
-    for i, prepare in enumerate(runs):
-      row[i] = timed(prepare())[1]
+    for i in order:
+      row[i] = timed(runs[i]())[1]
+    order.reverse()
   return seconds
 
 

@@ -41,8 +41,8 @@ def goodput(
 
   Arm `a` emits `1 + p_1 + p_1 p_2 + ...` tokens a round, up to its depth, where
   `p_i` is the chance that level `i` is passed where the levels above are: it is
-  accepted, and does not end its row. Over its cost, that is its goodput. Each
-  `p_i` is drawn from a beta belief.
+  drafted and accepted, and does not end its row. Over its cost, that is its
+  goodput. Each `p_i` is drawn from a beta belief.
   Where rows are refilled, a prompt is to be read for every answer, and by the
   drafter too: its time is shared out among the answer's tokens.
 

@@ -38,11 +38,11 @@ def update(
 def _levels(info):
   """`[B, D]` of each row, by what was emitted.
 
-  Nothing comes behind a level that ends its row, as if it were not accepted:
-  else short answers would seem to be worth deep drafts.
+  What ends its row is worth no token behind it, and what was not drafted is
+  worth none: both count as if they were not accepted.
   """
   level = np.arange(info.tokens.shape[1] - 1)[None]
-  deepest = jnp.minimum(info.depth, info.num_emitted)
+  deepest = jnp.minimum(info.tree_depth, info.num_emitted)
   live = info.live[:, None]
   return base.Levels(
     *(
