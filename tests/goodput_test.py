@@ -120,6 +120,28 @@ def test_it_follows_what_changes():
   assert shares(np.asarray(arms)[600:])[0] > 0.8
 
 
+@pytest.mark.parametrize(
+  ('discount', 'longest'), [(1.0, 400 // 20), (0.99, 100 // 20)]
+)
+def test_an_arm_stays_for_a_twentieth_of_the_rounds(discount, longest):
+  """Of two arms that are always as likely, as nothing is seen of them."""
+  bandit = bandits.BANDITS['goodput'](
+    2, (1.0, 1.0), (1, 1), (0, 1), discount=discount
+  )
+
+  def step(state, key):
+    arm = bandit.select(key, state)
+    nothing = levels([0.0], [0.0])
+    return bandit.update(state, arm, jnp.float32(0), levels=nothing), arm
+
+  keys = jax.random.split(jax.random.key(5), 420)
+  _, arms = jax.lax.scan(step, bandit.init(), keys)
+  changes = np.flatnonzero(np.diff(np.asarray(arms))) + 1
+  assert min(np.diff(changes[changes < 40])) == 1
+  late = np.diff(changes[changes > 400 - 4 * longest])
+  assert len(late) and min(late) >= longest * 0.8
+
+
 def test_reading_prompts_is_a_cost_of_each_token():
   """By hand: drafts of two emit 2.71 tokens in 1.5 s, and read for 0.4 each."""
   for reading, best in (((0.0, 0.0), 1), ((0.0, 0.4), 1), ((0.0, 0.5), 0)):

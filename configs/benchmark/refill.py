@@ -10,7 +10,7 @@ and batch size, for ways that `padded` names; `over_plain` over those of plain
 decoding, both refilled. Reading prompts is part of it. `goodput` chooses among
 the draft lengths and plain decoding, by what rounds of each take and the
 reading of a prompt, for answers as long as plain decoding's, and by what is
-accepted; `pulls` are the shares of its rounds. Drafters of bandits are
+emitted; `pulls` are the shares of its rounds. Drafters of bandits are
 `deferred`: they read the prompts of rows that play them, and no others.
 
 `configs/benchmark/refill.py:stops` drafts up to 8 tokens, but stops where the

@@ -17,12 +17,21 @@ from specjax import base
 from specjax import checks
 from specjax import registry
 
+# So many rounds are one for which an arm stays.
+_STAY = 20
 
-class _Levels(NamedTuple):
-  """Sums over rounds and rows, of each kind of arms and each level."""
+
+class _State(NamedTuple):
+  """Sums over rounds and rows, of each kind of arms and each level; and an arm.
+
+  An arm that is drawn stays for some rounds.
+  """
 
   passed: jax.Array  # [G, D] float32
   failed: jax.Array  # [G, D] float32, it was reached, and was not passed
+  arm: jax.Array  # [] int32, of the last round
+  left: jax.Array  # [] int32, more rounds for which it stays
+  num_rounds: jax.Array  # [] int32, so far
 
 
 @registry.component(
@@ -46,6 +55,9 @@ def goodput(
   Where rows are refilled, a prompt is to be read for every answer, and by the
   drafter too: its time is shared out among the answer's tokens.
 
+  An arm that was drawn stays for a twentieth of the rounds so far: a drafter
+  that plays a round now and then would read prompts for little.
+
   A round shows more than its own arm: of trees of one kind, all learn from the
   levels that they share. Plain decoding, of depth 0, needs no trial.
 
@@ -61,7 +73,8 @@ def goodput(
     reading_costs: `[A]` seconds of reading prompts that come with each token of
       a row: those of a batch's prompts over the tokens of an answer. What all
       arms read changes nothing; nothing is read, by default.
-    discount: in (0, 1], by which what was seen counts less after each round.
+    discount: in (0, 1], by which what was seen counts less after each round. No
+      more than `1 / (1 - discount)` rounds count for how long an arm stays.
 
   Raises:
     ValueError: an argument is out of range, or not of so many arms.
@@ -79,10 +92,11 @@ def goodput(
     np.arange(size[1]) < depth[:, None],
     kind,
     discount,
+    2**30 if discount == 1 else round(1 / (1 - discount)),
   )
   return base.Bandit(
     num_arms,
-    init=lambda: _Levels(jnp.zeros(size), jnp.zeros(size)),
+    init=lambda: _State(*[jnp.zeros(size)] * 2, *[jnp.int32(0)] * 3),
     select=functools.partial(_select, plan),
     update=functools.partial(_update, plan),
     # Rewards show no levels.
@@ -98,6 +112,7 @@ class _Plan(NamedTuple):
   there: np.ndarray  # [A, D] bool, the arm drafts the level
   kind: np.ndarray  # [A]
   discount: float
+  horizon: int  # rounds that count
 
 
 def _select(plan: _Plan, key, state):
@@ -107,7 +122,8 @@ def _select(plan: _Plan, key, state):
   seconds, reading = (
     jnp.asarray(each, jnp.float32) for each in (plan.seconds, plan.reading)
   )
-  return jnp.argmin(seconds / tokens + reading).astype(jnp.int32)
+  drawn = jnp.argmin(seconds / tokens + reading).astype(jnp.int32)
+  return jnp.where(state.left > 0, state.arm, drawn)
 
 
 def _update(plan: _Plan, state, arm, reward, /, *, levels=None, **extra):
@@ -116,9 +132,17 @@ def _update(plan: _Plan, state, arm, reward, /, *, levels=None, **extra):
     return state
   num_kinds = len(state.passed)
   own = (jnp.arange(num_kinds) == jnp.asarray(plan.kind)[arm])[:, None]
-  seen = _Levels(levels.passed, levels.reached - levels.passed)
   add = lambda old, new: plan.discount * old + jnp.where(own, new[None], 0.0)
-  return jax.tree.map(add, state, seen)
+  num_rounds = state.num_rounds + 1
+  counted = jnp.minimum(num_rounds, plan.horizon)
+  left = jnp.where(state.left > 0, state.left, counted // _STAY) - 1
+  return _State(
+    add(state.passed, levels.passed),
+    add(state.failed, levels.reached - levels.passed),
+    jnp.asarray(arm, jnp.int32),
+    left,
+    num_rounds,
+  )
 
 
 def _checked(num_arms, *given):

@@ -4,6 +4,7 @@ Times are checked for their bookkeeping alone.
 """
 
 import importlib.util
+import itertools
 import json
 import pathlib
 import shutil
@@ -468,6 +469,16 @@ def test_rounds_are_timed_once_everybody_has_read(folder):
   (waits,) = decoder.init([[1, 2, 3]], 8).drafters
   (reads,) = costs.begin(decoder, [[1, 2, 3]], 8).drafters
   assert waits.waiting.tolist() == [3] and reads.waiting.tolist() == [0]
+
+
+def test_runs_take_turns_there_and_back(monkeypatch):
+  """A machine that slows down steadily does not favour who comes first."""
+  clock = itertools.count()
+  monkeypatch.setattr(costs.measure, 'timed', lambda run: (None, run()))
+  runs = [lambda: lambda: float(next(clock))] * 3
+  seconds = costs.measure.in_turns(runs, 4, warm_up=False)
+  np.testing.assert_array_equal(seconds[:2], [[0, 1, 2], [5, 4, 3]])
+  np.testing.assert_array_equal(seconds.sum(axis=0), 22)
 
 
 def test_a_batch_repeats_prompts():
