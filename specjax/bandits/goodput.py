@@ -116,14 +116,23 @@ class _Plan(NamedTuple):
 
 
 def _select(plan: _Plan, key, state):
+  # Betas are drawn by trial and error, which rounds of a small target feel.
+  return jax.lax.cond(
+    state.left > 0,
+    lambda: state.arm,
+    lambda: _draw(plan, key, state),
+  )
+
+
+def _draw(plan: _Plan, key, state):
+  """The best arm, if beliefs that are drawn were true."""
   chances = jax.random.beta(key, 1 + state.passed, 1 + state.failed)
   reached = jnp.cumprod(chances, axis=1)[plan.kind]
   tokens = 1 + jnp.where(plan.there, reached, 0.0).sum(axis=1)
   seconds, reading = (
     jnp.asarray(each, jnp.float32) for each in (plan.seconds, plan.reading)
   )
-  drawn = jnp.argmin(seconds / tokens + reading).astype(jnp.int32)
-  return jnp.where(state.left > 0, state.arm, drawn)
+  return jnp.argmin(seconds / tokens + reading).astype(jnp.int32)
 
 
 def _update(plan: _Plan, state, arm, reward, /, *, levels=None, **extra):
