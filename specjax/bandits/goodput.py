@@ -79,24 +79,10 @@ def goodput(
   Raises:
     ValueError: an argument is out of range, or not of so many arms.
   """
-  checks.check_range('discount', discount, 1e-6, 1)
-  kinds = (0,) * num_arms if kinds is None else kinds
-  reading = (0.0,) * num_arms if reading_costs is None else reading_costs
-  seconds, depth, kind, reading = _checked(
-    num_arms, costs, depths, kinds, reading
-  )
-  size = int(kind.max()) + 1, int(depth.max())
-  plan = _Plan(
-    seconds / seconds.max(),
-    reading / seconds.max(),
-    np.arange(size[1]) < depth[:, None],
-    kind,
-    discount,
-    2**30 if discount == 1 else round(1 / (1 - discount)),
-  )
+  plan = _make_plan(num_arms, costs, depths, kinds, reading_costs, discount)
   return base.Bandit(
     num_arms,
-    init=lambda: _State(*[jnp.zeros(size)] * 2, *[jnp.int32(0)] * 3),
+    init=functools.partial(_begin, plan.size),
     select=functools.partial(_select, plan),
     update=functools.partial(_update, plan),
     # Rewards show no levels.
@@ -113,6 +99,30 @@ class _Plan(NamedTuple):
   kind: np.ndarray  # [A]
   discount: float
   horizon: int  # rounds that count
+  size: tuple[int, int]  # G and D
+
+
+def _make_plan(num_arms, costs, depths, kinds, reading, discount):
+  checks.check_range('discount', discount, 1e-6, 1)
+  kinds = (0,) * num_arms if kinds is None else kinds
+  reading = (0.0,) * num_arms if reading is None else reading
+  seconds, depth, kind, reading = _checked(
+    num_arms, costs, depths, kinds, reading
+  )
+  size = int(kind.max()) + 1, int(depth.max())
+  return _Plan(
+    seconds / seconds.max(),
+    reading / seconds.max(),
+    np.arange(size[1]) < depth[:, None],
+    kind,
+    discount,
+    2**30 if discount == 1 else round(1 / (1 - discount)),
+    size,
+  )
+
+
+def _begin(size):
+  return _State(*[jnp.zeros(size)] * 2, *[jnp.int32(0)] * 3)
 
 
 def _select(plan: _Plan, key, state):
