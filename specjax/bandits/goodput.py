@@ -82,7 +82,7 @@ def goodput(
   plan = _make_plan(num_arms, costs, depths, kinds, reading_costs, discount)
   return base.Bandit(
     num_arms,
-    init=functools.partial(_begin, plan.size),
+    init=functools.partial(_begin, plan),
     select=functools.partial(_select, plan),
     update=functools.partial(_update, plan),
     # Rewards show no levels.
@@ -99,7 +99,6 @@ class _Plan(NamedTuple):
   kind: np.ndarray  # [A]
   discount: float
   horizon: int  # rounds that count
-  size: tuple[int, int]  # G and D
 
 
 def _make_plan(num_arms, costs, depths, kinds, reading, discount):
@@ -109,19 +108,18 @@ def _make_plan(num_arms, costs, depths, kinds, reading, discount):
   seconds, depth, kind, reading = _checked(
     num_arms, costs, depths, kinds, reading
   )
-  size = int(kind.max()) + 1, int(depth.max())
   return _Plan(
     seconds / seconds.max(),
     reading / seconds.max(),
-    np.arange(size[1]) < depth[:, None],
+    np.arange(depth.max()) < depth[:, None],
     kind,
     discount,
     2**30 if discount == 1 else round(1 / (1 - discount)),
-    size,
   )
 
 
-def _begin(size):
+def _begin(plan: _Plan):
+  size = int(plan.kind.max()) + 1, plan.there.shape[1]
   return _State(*[jnp.zeros(size)] * 2, *[jnp.int32(0)] * 3)
 
 

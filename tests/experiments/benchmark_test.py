@@ -109,7 +109,12 @@ def test_a_prompt_takes_the_time_of_one_reading(folder, tmp_path, monkeypatch):
     'in_turns',
     lambda runs, *_: np.array([[_num_results(run()) for run in runs]]),
   )
+  timed, rounds_of = [], costs.rounds
+  monkeypatch.setattr(
+    costs, 'rounds', lambda *args: timed.append(args[-1]) or rounds_of(*args)
+  )
   rows = _run('costs', folder, _COSTS | {'arms': _SHARED}, tmp_path / 'run')
+  assert timed == [0, 1, 2]
   # Arms that share a drafter share what it has read; who reads nothing has 0.
   assert [row['prompt_ms'] for row in rows] == [0.0, 1000.0, 1000.0]
 
@@ -194,7 +199,7 @@ def test_rewards_of_a_table(tmp_path, folder):
 
 
 def test_prompts_are_read_for_every_answer(tmp_path, folder):
-  """4 drafters read for 3 s each, for answers of 6 tokens: 2 s a token."""
+  """Drafters of 4 rows, 3 s each, for answers of 6 tokens: 2 s a token."""
   source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
   config = _bandit(folder, source, ('small:3', 'none'))
   made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
