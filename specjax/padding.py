@@ -15,7 +15,7 @@ import numpy as np
 _TILE = 32
 # Tokens that the narrowest program reads, and how many times wider the next is:
 # few, since each is compiled.
-NARROWEST, _STEP = 16, 4
+NARROWEST, _STEP = 16, 2
 
 _Result = TypeVar('_Result')
 

@@ -104,7 +104,9 @@ def _draft(plan: _Plan, keys, params, cache, context):
   """Reads the tail, then beam after beam, and ranks what was seen."""
   del keys
   num = pairs.num_pairs(context)
-  tail = pairs.read_tail(plan.reading, params, cache, context)
+  tail = pairs.read_tail(
+    plan.reading, plan.bounds.depth, params, cache, context
+  )
   ranked, read = [_first_level(plan, params, tail.behind)], [tail.behind]
   beam, pending = _first_beam(ranked[0], tail), tail.pending
   for level in range(1, plan.bounds.depth):

@@ -92,7 +92,8 @@ class _Plan(NamedTuple):
 def _draft(plan: _Plan, keys, params, cache, context):
   """Reads the tail; the output of its last pair is behind the root."""
   num = pairs.num_pairs(context)
-  tail = pairs.read_tail(plan.reading, params, cache, context)
+  depth = plan.growth.topology.depth
+  tail = pairs.read_tail(plan.reading, depth, params, cache, context)
   root = _predict(plan, params, tail.behind)
   read = functools.partial(_read_level, plan, params, cache, num, tail.seen)
   tree, _ = growth.grow(plan.growth, read, keys, root, tail.pending, num > 0)

@@ -101,13 +101,21 @@ class Tail(NamedTuple):
 
 def read_tail(
   plan: Reading,
+  depth: int,
   params: base.Params,
   cache: base.Cache,
   context: base.Context,
 ) -> Tail:
-  """Reads the pairs that the cache lacks, `plan.tail` at most."""
+  """Reads the pairs that the cache lacks, `plan.tail` at most.
+
+  Behind a drafter's own rounds, of trees of that depth, it lacks fewer.
+  """
   lag = (num_pairs(context) - cache.lengths)[:, None]
-  outputs, pending = read(plan, params, cache, context, plan.tail)
+  outputs, pending = padding.narrowest(
+    sorted({depth + 1, plan.tail}),
+    jnp.minimum(lag.max(), plan.tail),
+    functools.partial(read, plan, params, cache, context),
+  )
   behind = trees.at_entries(outputs, lag - 1)
   return Tail(behind, pending, np.arange(plan.tail)[None] < lag)
 
