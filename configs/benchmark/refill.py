@@ -68,7 +68,7 @@ def get_config(which='mini'):
       'padded': ('none', 'ucb_spec' if which == 'stops' else 'goodput'),
       'arms': arms,  # Of bandits.
       'cost_rounds': 16,  # Of each arm, that are timed together,
-      'cost_repeats': 5,  # so often.
+      'cost_repeats': 9,  # so often.
       'sampling': {'temperature': temperatures[0]},
       'shortest': 1,
       'max_new_tokens': 64,
