@@ -142,6 +142,16 @@ def test_an_arm_stays_for_a_twentieth_of_the_rounds(discount, longest):
   assert len(late) and min(late) >= longest * 0.8
 
 
+def test_beliefs_are_drawn_in_a_branch_of_the_program():
+  """A round in which an arm stays pays for no draw."""
+  bandit = build()
+  program = jax.make_jaxpr(bandit.select)(jax.random.key(0), bandit.init())
+  draws = [each for each in program.eqns if 'random' in str(each)]
+  assert [each.primitive.name for each in draws] == ['cond']
+  drawn, stays = sorted(map(str, draws[0].params['branches']), key=len)[::-1]
+  assert 'random' in drawn and 'random' not in stays
+
+
 def test_reading_prompts_is_a_cost_of_each_token():
   """By hand: drafts of two emit 2.71 tokens in 1.5 s, and read for 0.4 each."""
   for reading, best in (((0.0, 0.0), 1), ((0.0, 0.4), 1), ((0.0, 0.5), 0)):
