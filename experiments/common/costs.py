@@ -130,21 +130,16 @@ def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
 
 
 def rounds(
-  decoder: decoding.Decoder,
-  prompts: Prompts,
-  max_new_tokens: int,
-  num: int,
-  arm: int | None = None,
+  decoder: decoding.Decoder, prompts: Prompts, max_new_tokens: int, num: int
 ) -> measure.Prepare:
   """Returns the preparation of `num` rounds to be timed; see `begin`."""
+  return lambda: _play(decoder, begin(decoder, prompts, max_new_tokens), num)
 
-  def prepare():
-    state = begin(decoder, prompts, max_new_tokens, arm)
-    return functools.partial(
-      decoding.trace, decoder.round_fn, decoder.params, state, num, _nothing
-    )
 
-  return prepare
+def _play(decoder, state, num):
+  return functools.partial(
+    decoding.trace, decoder.round_fn, decoder.params, state, num, _nothing
+  )
 
 
 def _nothing(info):
@@ -153,10 +148,7 @@ def _nothing(info):
 
 
 def begin(
-  decoder: decoding.Decoder,
-  prompts: Prompts,
-  max_new_tokens: int,
-  arm: int | None = None,
+  decoder: decoding.Decoder, prompts: Prompts, max_new_tokens: int
 ) -> decoding.DecodeState:
   """Returns a state whose rounds are whole: no token stops a row.
 
@@ -166,13 +158,18 @@ def begin(
     decoder: of one arm, or of a bandit.
     prompts: of a batch.
     max_new_tokens: as of `Decoder.init`.
-    arm: which is always played, by the bandit `fixed`; by any bandit's choice,
-      otherwise.
   """
-  chosen = None if arm is None else jnp.int32(arm)
-  state = decoder.init(prompts, max_new_tokens, bandit_state=chosen)
-  state = state.replace(stop_tokens=jnp.array([-1]))
-  return jax.block_until_ready(_read(decoder.round_fn, decoder.params, state))
+  return _read_all(decoder, _start(decoder, prompts, max_new_tokens))
+
+
+def _start(decoder, prompts, max_new_tokens, **options):
+  state = decoder.init(prompts, max_new_tokens, **options)
+  return state.replace(stop_tokens=jnp.array([-1]))
+
+
+def _read_all(decoder, state):
+  read = _read(decoder.round_fn, decoder.params, state)
+  return jax.block_until_ready(read)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
@@ -197,10 +194,15 @@ def _measure(config, family, way, prompts, num, repeats):
     ways_lib.fixed(way), family, config.max_length
   ).decoder
   slots = decoder.round_fn.slots
-  whole = [rounds(decoder, prompts, room, num, i) for i in range(len(way.arms))]
+  # The target reads the prompts once, and not for each arm and time.
+  start = _start(decoder, prompts, room, bandit_state=jnp.int32(0))
+  whole = [
+    lambda i=i: _play(decoder, _of_arm(decoder, start, i), num)
+    for i in range(len(way.arms))
+  ]
   # Arms that share what they have read take as long to read it.
   late, num_read = zip(
-    *(_catch_up(decoder, prompts, room, owner) for owner in slots.owners)
+    *(_catch_up(decoder, start, owner) for owner in slots.owners)
   )
   first = [
     _reading(decoder, middle, config.max_length, owner)
@@ -229,6 +231,12 @@ def _measure(config, family, way, prompts, num, repeats):
   ]
 
 
+def _of_arm(decoder, start, arm):
+  """A state of its own, in which that arm is played by the bandit `fixed`."""
+  own = jax.tree.map(jnp.copy, start)
+  return _read_all(decoder, own.replace(bandit=jnp.int32(arm)))
+
+
 def _nothing_to_do():
   return lambda: None
 
@@ -252,18 +260,18 @@ def _reading(decoder, prompt, max_length, arm):
   return lambda: lambda: [read(params, context) for _ in range(_READINGS)]
 
 
-def _catch_up(decoder, prompts, max_new_tokens, arm):
+def _catch_up(decoder, start, arm):
   """The preparation of reading so many tokens, and how many are read."""
   plan = decoder.round_fn
   drafter = plan.arms[arm].drafter
   if drafter.catch_up is None:
     return _nothing_to_do, 0
   params = decoder.params.drafters[arm]
-  state = begin(decoder, prompts, max_new_tokens, arm)
+  state = _of_arm(decoder, start, arm)
   late = state.drafters[plan.slots.of_arms[arm]]
   state = state.replace(lengths=state.limits)
   context = state_lib.context(plan.target, drafter, state)
-  rows = jnp.ones(len(prompts), bool)
+  rows = jnp.ones(len(state.lengths), bool)
   read = jax.jit(drafter.catch_up.read)
   play = lambda: read(params, late, context, rows)
   _, num_read = play()

@@ -109,12 +109,13 @@ def test_a_prompt_takes_the_time_of_one_reading(folder, tmp_path, monkeypatch):
     'in_turns',
     lambda runs, *_: np.array([[_num_results(run()) for run in runs]]),
   )
-  timed, rounds_of = [], costs.rounds
+  timed, of_arm = [], costs._of_arm
   monkeypatch.setattr(
-    costs, 'rounds', lambda *args: timed.append(args[-1]) or rounds_of(*args)
+    costs, '_of_arm', lambda *args: timed.append(args[-1]) or of_arm(*args)
   )
   rows = _run('costs', folder, _COSTS | {'arms': _SHARED}, tmp_path / 'run')
-  assert timed == [0, 1, 2]
+  # Once what their drafter reads later is known, of who has it for both.
+  assert timed == [2, 0, 1, 2]
   # Arms that share a drafter share what it has read; who reads nothing has 0.
   assert [row['prompt_ms'] for row in rows] == [0.0, 1000.0, 1000.0]
 
