@@ -28,7 +28,7 @@ CHANGES = {
     'padded': ('none',),
     'cost_rounds': 2,
     'cost_repeats': 1,
-    'sweep': {'batch_size': (2,)},
+    'sweep': "{'batch_size': (2,)}",
     'repeats': 2,
   },
   'benchmark/rounds': _ONE
