@@ -259,6 +259,28 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
   assert again.valid.all()
 
 
+@pytest.mark.parametrize(('lag', 'width'), [(1, 3), (3, 3), (4, 8)])
+def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave(lag, width):
+  """Those of 2 levels; more only where it lags behind others' rounds."""
+  head, params = _head('eagle')
+  read = []
+
+  def extend(params, cache, tokens, *args, **options):
+    jax.debug.callback(lambda: read.append(tokens.shape[1]))
+    return head.extend(params, cache, tokens, *args, **options)
+
+  drafter = drafters.feature_head(head._replace(extend=extend), trees.chain(2))
+  tokens = jnp.zeros((1, 20), jnp.int32)
+  features = (jnp.ones((1, 20, head.feature_size)),)
+  now = base.Context(tokens, jnp.array([12]), features)
+  state = drafter.init(params, now._replace(lengths=jnp.array([13 - lag])), 20)
+  jax.effects_barrier()
+  read.clear()
+  drafter.draft(jax.random.split(jax.random.key(0), 1), params, state, now)
+  jax.effects_barrier()
+  assert read == [width, 1]
+
+
 def test_a_head_far_behind_reads_sinks_and_a_window():
   """It drafts as if there were no pairs between them, each pair a true one."""
   sinks, window = 2, 12
