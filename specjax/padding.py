@@ -16,6 +16,9 @@ _TILE = 32
 # Tokens that the narrowest program reads, and how many times wider the next is:
 # few, since each is compiled.
 NARROWEST, _STEP = 16, 2
+# Where a call is bound by computation, its time is that of its tokens: another
+# width stands between two that are at least so wide.
+_WIDE = 64
 
 _Result = TypeVar('_Result')
 
@@ -28,8 +31,11 @@ def slots(size: int) -> int:
 def widths(size: int) -> list[int]:
   """Returns widths of programs that read up to `size` tokens, ascending."""
   found = [size]
-  while found[0] > NARROWEST:
-    found.insert(0, max(found[0] // _STEP, NARROWEST))
+  while (wider := found[0]) > NARROWEST:
+    narrower = max(wider // _STEP, NARROWEST)
+    if narrower >= _WIDE:
+      found.insert(0, (narrower + wider) // 2)
+    found.insert(0, narrower)
   return found
 
 

@@ -33,7 +33,7 @@ _EAGLE = ('feature_head(eagle)',)
 # timed, temperatures, drafters and what they draft.
 _WHICH = {
   'mini': ('mini', (), 240, 4, (0.0, 1.0), ('medium',), (1, 2, 4, 8)),
-  'smollm2': ('smollm2/heads', smollm2.DOMAINS, 32, 4, (0.0,), _EAGLE, (1, 2)),
+  'smollm2': ('smollm2/heads', smollm2.DOMAINS, 64, 3, (0.0,), _EAGLE, (1, 2)),
   'stops': ('mini', (), 64, 6, (0.0,), _STOPS, (8,)),
 }
 _THROUGHPUT = {

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import padding
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -174,6 +175,12 @@ def test_narrower_batches_are_divided_as_the_wide_one():
   assert refill.widths(32, 4) == [32, 8]
   assert refill.widths(12, 3) == [12, 3]
   assert refill.widths(1, 1) == [1]
+
+
+def test_prompts_are_read_by_the_narrowest_program():
+  assert padding.widths(16) == [16]
+  assert padding.widths(20) == [16, 20]
+  assert padding.widths(256) == [16, 32, 64, 96, 128, 192, 256]
 
 
 def test_rows_are_kept_busy():
