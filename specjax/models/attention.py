@@ -191,14 +191,14 @@ class Attention(nnx.Module):
       mixed = _attend(groups, softcap, query, parts)
     else:
       size = parts[0].keys.shape[2]
-      within = lambda widths: functools.partial(
-        _attend_within, groups, softcap, widths
+      within = lambda ratio: functools.partial(
+        _attend_within, groups, softcap, kv_cache.windows(size, ratio)
       )
+      copied = {
+        device: within(each) for device, each in kv_cache.RATIOS.items()
+      }
       mixed = jax.lax.platform_dependent(
-        query,
-        parts,
-        cuda=within(kv_cache.windows(size, copied=True)),
-        default=within(kv_cache.windows(size)),
+        query, parts, **copied, default=within(1)
       )
     mixed = mixed.reshape(
       batch, config.num_kv_heads, num_tokens, groups, config.head_dim

@@ -18,6 +18,9 @@ KeysAndValues = tuple[jax.Array, jax.Array]
 
 # The shortest window of a cache that is read, in slots; others double it.
 _SHORTEST = 256
+# Where XLA copies a part of a cache before it is read, a window pays if the cache
+# is so many times as large.
+RATIOS = {'cpu': 2, 'cuda': 3}
 
 
 class KVCache(struct.PyTreeNode):
@@ -38,7 +41,7 @@ class KVCache(struct.PyTreeNode):
     return (self.lengths.max() > shorter).sum()
 
 
-def windows(size: int, copied: bool = False) -> list[int]:
+def windows(size: int, ratio: int = 1) -> list[int]:
   """Returns the numbers of slots that a call may read of a cache of `size`.
 
   Few, since each is compiled: the cost of a call grows with the text, in steps,
@@ -46,13 +49,12 @@ def windows(size: int, copied: bool = False) -> list[int]:
 
   Args:
     size: slots of the cache.
-    copied: whether the compiler copies a part of a cache before it is read, as
-      XLA does for GPUs. Windows above a third of the cache do not pay then.
+    ratio: all windows but the last are at most `size / ratio`; see `RATIOS`.
   """
   widths = [_SHORTEST]
   while 2 * widths[-1] < size:
     widths.append(2 * widths[-1])
-  largest = size // 3 if copied else size - 1
+  largest = min(size // ratio, size - 1)
   return [width for width in widths if width <= largest] + [size]
 
 

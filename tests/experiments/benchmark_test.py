@@ -113,7 +113,14 @@ def test_a_prompt_takes_the_time_of_one_reading(folder, tmp_path, monkeypatch):
   monkeypatch.setattr(
     costs, '_of_arm', lambda *args: timed.append(args[-1]) or of_arm(*args)
   )
+  started, start = [], costs._start
+  monkeypatch.setattr(
+    costs,
+    '_start',
+    lambda *args, **options: started.append(1) or start(*args, **options),
+  )
   rows = _run('costs', folder, _COSTS | {'arms': _SHARED}, tmp_path / 'run')
+  assert started == [1]  # The target reads the batch once, for all of them.
   # Once what their drafter reads later is known, of who has it for both.
   assert timed == [2, 0, 1, 2]
   # Arms that share a drafter share what it has read; who reads nothing has 0.

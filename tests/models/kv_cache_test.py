@@ -277,8 +277,9 @@ def test_pending_entries_append_along_their_tokens():
 )
 def test_windows_double_up_to_the_buffer(size, widths):
   assert kv_cache.windows(size) == widths
-  short = [width for width in widths if 3 * width <= size]
-  assert kv_cache.windows(size, copied=True) == [*short, size]
+  for ratio in (2, 3):
+    short = [width for width in widths if ratio * width <= size]
+    assert kv_cache.windows(size, ratio) == [*short, size]
 
 
 @pytest.mark.parametrize('size', [24, 300, 1030])
@@ -295,9 +296,10 @@ def test_a_window_holds_all_that_is_seen(size, lengths):
   _assert_close(logits, _behind(lengths, 4, _whole(texts)))
 
 
+@pytest.mark.parametrize('ratio', kv_cache.RATIOS.values())
 @pytest.mark.parametrize('length', [5, 257, 600, 1100])
-def test_windows_of_gpus_hold_all_that_is_seen(length):
-  """They are fewer, and compiled for GPUs alone."""
+def test_fewer_windows_hold_all_that_is_seen(length, ratio):
+  """Those of GPUs are compiled for GPUs alone."""
   size = 1100
   query, keys, values = (
     jnp.asarray(_RNG.normal(size=(1, 2, num, 4)), jnp.float32)
@@ -306,7 +308,7 @@ def test_windows_of_gpus_hold_all_that_is_seen(length):
   mask = jnp.broadcast_to(jnp.arange(size) < length, (1, 3, size))
   window = sum(length > width for width in kv_cache.windows(size)[:-1])
   part = attention.Part(keys, values, mask, window=jnp.int32(window))
-  widths = kv_cache.windows(size, copied=True)
+  widths = kv_cache.windows(size, ratio)
   assert 1 < len(widths) < len(kv_cache.windows(size))
   within = attention._attend_within(1, None, widths, query, [part])
   _assert_close(within, attention._attend(1, None, query, [part]))
