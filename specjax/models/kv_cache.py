@@ -18,8 +18,8 @@ KeysAndValues = tuple[jax.Array, jax.Array]
 
 # The shortest window of a cache that is read, in slots; others double it.
 _SHORTEST = 256
-# Where XLA copies a part of a cache before it is read, a window pays if the cache
-# is so many times as large.
+# Where XLA copies a part of a cache before it is read, a window pays if the
+# cache is so many times as large.
 RATIOS = {'cpu': 2, 'cuda': 3}
 
 
