@@ -4,8 +4,8 @@ python -m experiments.main --config=configs/benchmark/refill.py \
     --config.data_dir=DATA --workdir=runs/refill
 
 Prompts of mixed lengths, in the order in which they come: 240 of DATA, 64 with
-SmolLM2, or the 64 that the family has. An answer ends by itself, or at a limit of its own
-between `shortest` and `max_new_tokens` tokens.
+SmolLM2, or the 64 that the family has. An answer ends by itself, or at a limit
+of its own between `shortest` and `max_new_tokens` tokens.
 `over_padded` is tokens a second over those of padded batches, of the same way
 and batch size, for ways that `padded` names; `over_plain` over those of plain
 decoding, both refilled. Reading prompts is part of it. `goodput` chooses among

@@ -144,7 +144,7 @@ def _refilled(decoder, prompts, news, size):
 def figures(rows):
   """Draws what refilling and drafts are worth, by batch size."""
   draw = functools.partial(
-    plots.lines, rows, 'batch_size', by='way', panel='temperature'
+    plots.lines, rows, 'batch_size', by='way', panel=('temperature',)
   )
   return {
     'refill': draw(
