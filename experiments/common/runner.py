@@ -258,20 +258,23 @@ class _Session:
     """Plays way and reference in turns, and times both."""
     plain = self._player(self._options.reference)
     sides = (player, request), (plain, request | {'bandit_state': None})
-    states: list[Any] = [None, None]
-
-    def read(side):
-      states[side] = self._read(*sides[side])
-      return states[side]
+    ends: list[Any] = [None, None]
+    read = lambda side: functools.partial(self._read, *sides[side])
 
     def play(side):
-      states[side] = sides[side][0].decode(states[side])
-      return states[side]
+      # Prompts are read off the clock: turns may come in any order.
+      state = jax.block_until_ready(read(side)())
 
-    calls = [
-      functools.partial(call, side)
+      def run():
+        ends[side] = sides[side][0].decode(state)
+        return ends[side]
+
+      return run
+
+    runs = [
+      functools.partial(prepare, side)
       for side in range(2)
-      for call in (read, play)
+      for prepare in (read, play)
     ]
     prompts = request['prompts']
     # Programs that read prompts are of one width.
@@ -279,16 +282,18 @@ class _Session:
     shape = player.program, player.reading, len(prompts)
     # Twice: arms are first played, and a used bandit is another program.
     for programs_of, warm_up in (
-      (shape, 2 * calls),
-      ((*shape, width), calls[::2]),
+      (shape, 2 * runs),
+      ((*shape, width), runs[::2]),
     ):
       if programs_of not in self._warm:
         self._warm.add(programs_of)
-        for call in warm_up:
-          measure.timed(call)
+        for prepare in warm_up:
+          measure.timed(prepare())
+    seconds = measure.in_turns(runs, self._options.repeats, warm_up=False)
     # The batch's own, in equal parts.
-    seconds = measure.medians(calls, self._options.repeats, warm_up=False)
-    reading, own, plain_reading, reference = (seconds / len(prompts)).tolist()
+    reading, own, plain_reading, reference = (
+      np.median(seconds, axis=0) / len(prompts)
+    ).tolist()
     share = {
       'seconds': own,
       'reference_seconds': reference,
@@ -297,9 +302,9 @@ class _Session:
     }
     results = [
       side.decoder.results(prompts, state)
-      for (side, _), state in zip(sides, states)
+      for (side, _), state in zip(sides, ends)
     ]
-    return states[0], [
+    return ends[0], [
       {
         **share,
         'reference_emitted': len(other.tokens),
