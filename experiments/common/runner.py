@@ -11,6 +11,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.common import log
@@ -258,12 +259,13 @@ class _Session:
     """Plays way and reference in turns, and times both."""
     plain = self._player(self._options.reference)
     sides = (player, request), (plain, request | {'bandit_state': None})
-    ends: list[Any] = [None, None]
     read = lambda side: functools.partial(self._read, *sides[side])
+    starts = [jax.block_until_ready(read(side)()) for side in range(2)]
+    ends: list[Any] = [None, None]
 
     def play(side):
-      # Prompts are read off the clock: turns may come in any order.
-      state = jax.block_until_ready(read(side)())
+      # Every run has a state of its own: turns may come in any order.
+      state = jax.tree.map(jnp.copy, starts[side])
 
       def run():
         ends[side] = sides[side][0].decode(state)
@@ -277,18 +279,12 @@ class _Session:
       for prepare in (read, play)
     ]
     prompts = request['prompts']
-    # Programs that read prompts are of one width.
-    width = (max(map(len, prompts)) - 1).bit_length()
     shape = player.program, player.reading, len(prompts)
-    # Twice: arms are first played, and a used bandit is another program.
-    for programs_of, warm_up in (
-      (shape, 2 * runs),
-      ((*shape, width), runs[::2]),
-    ):
-      if programs_of not in self._warm:
-        self._warm.add(programs_of)
-        for prepare in warm_up:
-          measure.timed(prepare())
+    if shape not in self._warm:
+      self._warm.add(shape)
+      # Twice: arms are first played, and a used bandit is another program.
+      for prepare in 2 * runs:
+        measure.timed(prepare())
     seconds = measure.in_turns(runs, self._options.repeats, warm_up=False)
     # The batch's own, in equal parts.
     reading, own, plain_reading, reference = (

@@ -177,7 +177,7 @@ def test_narrower_batches_are_divided_as_the_wide_one():
   assert refill.widths(1, 1) == [1]
 
 
-def test_prompts_are_read_by_the_narrowest_program():
+def test_widths_of_programs_that_read_prompts():
   assert padding.widths(16) == [16]
   assert padding.widths(20) == [16, 20]
   assert padding.widths(256) == [16, 32, 64, 96, 128, 192, 256]

@@ -314,6 +314,14 @@ def test_fewer_windows_hold_all_that_is_seen(length, ratio):
   _assert_close(within, attention._attend(1, None, query, [part]))
 
 
+@pytest.mark.parametrize('size, chooses', [(511, False), (512, True)])
+def test_a_window_of_more_than_half_a_cache_is_no_choice_on_cpus(size, chooses):
+  cache = _MODEL.init_cache(_PARAMS, 1, size)
+  tokens = jnp.zeros((1, 2), jnp.int32)
+  program = jax.jit(_MODEL.extend).lower(_PARAMS, cache, tokens).compile()
+  assert ('conditional(' in program.as_text()) == chooses
+
+
 @pytest.mark.parametrize('size, slots', [(1, 32), (32, 32), (33, 64)])
 def test_caches_fill_their_tiles(size, slots):
   assert padding.slots(size) == slots
