@@ -17,8 +17,14 @@ from specjax import verifiers
 from specjax.testing import distributions
 from specjax.transport import distinct
 from specjax.transport import division
+from specjax.transport import marks
 
 any_good = jax.jit(distinct.any_good, static_argnames='most')
+count_good = jax.jit(distinct.count_good, static_argnames='most')
+RULES = {
+  'kseq': transport.kseq_acceptance,
+  'otm': transport.otm_acceptance,
+}
 WEIGHTS = {
   'even': (0.1, 0.1, 0.1),
   'uneven': (0.3, 0.2, 0.1, 0.05, 0.01),
@@ -62,6 +68,33 @@ def test_small_weights_are_a_series():
   assert found == pytest.approx(1 - bad, abs=5e-6)
 
 
+def counts_of_draws(weights, good, num):
+  """`[num + 1]` how many of the draws that count are good, draw by draw."""
+  found = np.zeros(num + 1)
+
+  def draw(others, count, chance):
+    if len(others) + count == num:
+      found[count] += chance
+      return
+    new = {i: weight for i, weight in enumerate(weights) if i not in others}
+    left = good + sum(new.values())
+    draw(others, count + 1, chance * good / left)
+    for token, weight in new.items():
+      draw(others | {token}, count, chance * weight / left)
+
+  draw(frozenset(), 0, 1.0)
+  return found
+
+
+@pytest.mark.parametrize('num', [0, 1, 2, 3])
+@pytest.mark.parametrize('weights', WEIGHTS.values(), ids=WEIGHTS)
+def test_numbers_of_good_draws_are_those_of_all_draws(weights, num):
+  good = 1 - sum(weights)
+  want = np.pad(counts_of_draws(weights, good, num), (0, 4 - num))
+  found = count_good(jnp.float32(weights), jnp.float32(good), num, most=4)
+  np.testing.assert_allclose(found, want[1:], atol=4e-6)
+
+
 def pair(seed, size=5):
   return np.random.default_rng(seed).dirichlet(np.full(size, 0.6), size=2)
 
@@ -69,14 +102,19 @@ def pair(seed, size=5):
 @pytest.mark.parametrize('num', [1, 2, 3])
 @pytest.mark.parametrize('seed', range(3))
 def test_minimum_cut_is_the_linear_program(seed, num):
-  """And k-Seq accepts less than it, but no less than of i.i.d. drafts."""
+  """Rules accept less than it, but no less than of i.i.d. drafts; otm most."""
   draft, target = pair(seed)
   plan = transport.solve_linear_program(draft, target, num, distinct=True)
   best = transport.optimal_acceptance(draft, target, num, distinct=True)
   assert best == pytest.approx(plan.acceptance, abs=1e-5)
-  own = transport.kseq_acceptance(draft, target, num, distinct=True)
-  iid = transport.kseq_acceptance(draft, target, num)
-  assert iid - 2e-3 <= own <= best + 1e-5
+  found = []
+  for rule in RULES.values():
+    own = rule(draft, target, num, distinct=True)
+    iid = rule(draft, target, num)
+    assert iid - 2e-3 <= own <= best + 1e-5
+    found.append(own)
+  kseq, otm = found
+  assert otm >= kseq - 2e-3
   np.testing.assert_allclose(plan.plan.sum(axis=0), target, atol=1e-8)
   chances = dict(orders(draft, num))
   tuples = itertools.product(range(len(draft)), repeat=num)
@@ -84,10 +122,33 @@ def test_minimum_cut_is_the_linear_program(seed, num):
   np.testing.assert_allclose(plan.plan.sum(axis=1), want, atol=1e-8)
 
 
-def test_of_drafts_without_replacement_more_is_accepted():
-  draft, target = pair(4)
-  best = functools.partial(transport.optimal_acceptance, draft, target, 3)
-  assert best(distinct=True) > best() + 0.01
+@pytest.mark.parametrize(
+  'rule', [transport.optimal_acceptance, *RULES.values()]
+)
+def test_of_drafts_without_replacement_more_is_accepted(rule):
+  own = functools.partial(rule, *pair(4), 3)
+  assert own(distinct=True) > own() + 0.01
+
+
+@pytest.mark.parametrize('size', [8, 400])
+@pytest.mark.parametrize('num', [2, 4])
+def test_factor_of_marks_is_the_best_one(size, num):
+  """Of a fine grid, also where atoms are buckets of tokens."""
+  draft, target = map(jnp.float32, pair(3, size))
+  search = functools.partial(marks.mark, draft, target, jnp.int32(num), num)
+
+  def accepted(found):
+    proposal = found.plan(target).distribution(found.distribution())
+    return jnp.minimum(proposal, target).sum()
+
+  def at(log_factor):
+    with pytest.MonkeyPatch.context() as patch:
+      patch.setattr(marks, '_maximise', lambda *_: log_factor)
+      return accepted(search())
+
+  grid = jax.jit(jax.vmap(at))(jnp.linspace(-4, 6, 200))
+  own = jax.jit(lambda: accepted(search()))()
+  assert float(own) == pytest.approx(float(grid.max()), abs=1e-3)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -121,32 +182,34 @@ def deviation(coupling, draft, target, width, num, num_keys=40_000):
   return np.abs((found - target) / error).max(), accepted
 
 
+@pytest.mark.parametrize('rule', RULES)
 @pytest.mark.parametrize(
   ('width', 'num'), [(1, 1), (2, 0), (2, 2), (3, 2), (3, 3)]
 )
-def test_kseq_has_the_target_distribution(width, num):
+def test_couplings_have_the_target_distribution(width, num, rule):
   """By enumeration of what is drawn; accepted as often as is foretold."""
   draft, target = pair(1, 4)
-  worst, accepted = deviation(
-    couplings.kseq_distinct, draft, target, width, num
-  )
+  coupling = couplings.DISTINCT_COUPLINGS[f'{rule}_distinct']
+  worst, accepted = deviation(coupling, draft, target, width, num)
   assert worst < 4.5
   want = 0.0
   if num:
-    want = float(transport.kseq_acceptance(draft, target, num, distinct=True))
-  assert accepted == pytest.approx(want, abs=4e-3)
+    want = float(RULES[rule](draft, target, num, distinct=True))
+  # What is left of the target may be a candidate, too.
+  assert want - 4e-3 < accepted < want + (4e-3 if rule == 'kseq' else 0.1)
 
 
+@pytest.mark.parametrize('rule', RULES)
 @pytest.mark.parametrize('rare', [1e-4, 1e-8, 2e-14])
-def test_kseq_has_the_target_distribution_of_rare_drafts(rare):
+def test_couplings_have_the_target_distribution_of_rare_drafts(rare, rule):
   """Tests take long, or none is passed where none could be long enough."""
   draft = np.array([1.0, rare, 2 * rare, rare])
   target = np.array([0.0, 0.5, 0.25, 0.25])
   draft /= draft.sum()
-  worst, accepted = deviation(couplings.kseq_distinct, draft, target, 2, 2)
+  coupling = couplings.DISTINCT_COUPLINGS[f'{rule}_distinct']
+  worst, accepted = deviation(coupling, draft, target, 2, 2)
   assert worst < 4.5
-  foretold = transport.kseq_acceptance(draft, target, 2, distinct=True)
-  # What is left of the target may be a candidate, too.
+  foretold = RULES[rule](draft, target, 2, distinct=True)
   assert accepted >= foretold - 4e-3
   assert (foretold > 0.3) == (rare > 1e-13)
 
@@ -162,9 +225,23 @@ def iid_factor(*args):
     return couplings.kseq_distinct(*args)
 
 
-def test_check_rejects_the_residual_of_iid_tests():
+def all_count(*args):
+  """otm as if draws of tokens that were seen counted, too."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(
+      distinct,
+      'count_good',
+      lambda weights, good, num, most, large: jax.scipy.stats.binom.pmf(
+        jnp.arange(1.0, most + 1), num.astype(jnp.float32), good
+      ),
+    )
+    return couplings.otm_distinct(*args)
+
+
+@pytest.mark.parametrize('broken', [iid_factor, all_count])
+def test_check_rejects_what_is_for_iid_drafts(broken):
   draft, target = pair(1, 4)
-  worst, _ = deviation(iid_factor, draft, target, 3, 3)
+  worst, _ = deviation(broken, draft, target, 3, 3)
   assert worst > 10
 
 
@@ -172,7 +249,9 @@ ROWS, LENGTH, PROMPT = 20000, 3, [2, 0]
 MODEL = specjax.MODELS['markov'](3)
 
 
-@pytest.mark.parametrize('verifier', ['distinct', 'ensemble'])
+@pytest.mark.parametrize(
+  'verifier', [*couplings.DISTINCT_COUPLINGS, 'ensemble']
+)
 @pytest.mark.parametrize(
   'topology',
   [trees.chains(2, 2), trees.prefix_tree((3, 2))],

@@ -154,7 +154,11 @@ def test_the_loop_samples_the_target(name):
 
 @pytest.mark.parametrize(
   ('verifier', 'least', 'most'),
-  [('ensemble', 0.0, 0.006), ('multiround', 0.15, 1.0)],
+  [
+    ('ensemble', 0.0, 0.006),
+    ('distinct', 0.0, 0.006),
+    ('multiround', 0.15, 1.0),
+  ],
 )
 def test_distinct_siblings_need_their_own_probabilities(verifier, least, most):
   """All pairs of siblings; with the first one's distribution, it is wrong."""

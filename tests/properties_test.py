@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import couplings
 from specjax import transport
 from specjax import trees
+from specjax import verifiers
 from specjax.transport import division
 from specjax.transport import priorities
 from specjax.transport import rejection
@@ -38,7 +40,7 @@ SCALES = {
 COSTLY = {
   'otm_table': {'few': {5: 16}, 'many': {5: 64}},
   **dict.fromkeys(
-    ('distinct', 'kseq_distinct'),
+    couplings.DISTINCT_COUPLINGS,
     {'few': {5: 128}, 'many': {5: 1000, LARGE: 16}},
   ),
 }
@@ -49,7 +51,7 @@ TREES = {
   'prefix tree': trees.prefix_tree((2, 2)),
 }
 # Siblings may have distributions of their own.
-OF_OWN_PROBS = ('distinct', 'ensemble')
+OF_OWN_PROBS = (*couplings.DISTINCT_COUPLINGS, 'ensemble')
 # Keeps drafts that the target has no mass for.
 OFF_TARGET = ('over_acceptance',)
 
@@ -169,7 +171,7 @@ def tree_rows(rng, topology, num, size, own_probs):
 
 def verifier_case(name, tree, sampled, scale, size):
   topology = TREES[tree]
-  verify = specjax.VERIFIERS[name]()
+  verify = verifiers.resolve(name)
   rng = np.random.default_rng(topology.num_nodes)
   num = num_rows(name, scale)[size]
   rows = tree_rows(rng, topology, num, size, name in OF_OWN_PROBS)
@@ -246,7 +248,12 @@ def parts_case(scale, size):
   return Case(parts, rows, check)
 
 
-GROUPS = [*specjax.COUPLINGS, *specjax.VERIFIERS, 'parts']
+# 'distinct' is one of the couplings that are its own.
+OF_TREES = [
+  *(name for name in specjax.VERIFIERS if name != 'distinct'),
+  *couplings.DISTINCT_COUPLINGS,
+]
+GROUPS = [*specjax.COUPLINGS, *OF_TREES, 'parts']
 
 
 def takes(name, tree, sampled):
@@ -257,7 +264,7 @@ def takes(name, tree, sampled):
   proposal = specjax.DraftTree(
     tokens, topology, tokens == 0, probs[1:] if sampled else None
   )
-  verify = specjax.VERIFIERS[name]()
+  verify = verifiers.resolve(name)
   try:
     jax.eval_shape(verify, jax.random.key(0), proposal, probs)
   except ValueError:
@@ -271,7 +278,7 @@ def cases(group, scale):
   if group in specjax.COUPLINGS:
     for size in num_rows(group, scale):
       yield f'{group} {size}', coupling_case(group, scale, size)
-  elif group in specjax.VERIFIERS:
+  elif group in OF_TREES:
     kinds = [
       (tree, sampled)
       for tree, sampled in itertools.product(TREES, (False, True))

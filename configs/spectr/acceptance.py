@@ -6,7 +6,8 @@ python -m experiments.main --config=configs/spectr/acceptance.py \
 Beside the optimum stands the paper's closed form, where there is one. With 4
 drafts of Ber(0.25) for Ber(0.75), `otm` reaches the optimum of 0.934, `kseq`
 0.830 and `multiround` 0.789 (all within 1e-5). `distinct` columns are of drafts
-without replacement, of which no fewer are accepted.
+without replacement, of which no fewer are accepted; `distinct_otm` is
+below its optimum by 0.002 at most.
 """
 
 import ml_collections
@@ -32,7 +33,7 @@ def get_config():
       'seed': 0,
       'columns': (
         *('pair', 'k', 'optimum', 'paper', 'otm', 'kseq', 'multiround'),
-        *('distinct_optimum', 'distinct_kseq'),
+        *('distinct_optimum', 'distinct_otm', 'distinct_kseq'),
         *('lower_bound', 'upper_bound', 'union_bound'),
       ),
       'paper': (

@@ -7,8 +7,9 @@ The tree 4.2.1.1 has 8 leaves and 28 nodes, as many leaves as 8 chains of 4 and
 as many nodes as 7; 2.1.2.2 has 8 leaves and 16 nodes, as many as 4 chains;
 2.2.2.1 has 8 leaves and 22 nodes, between 5 chains and 6. Trees did not beat
 as many independent drafts in the paper. Of mini, 2.2.2.1 emits 1.00 times as
-many tokens a round as 8 chains (`kseq`, ± 0.05). With `distinct`, siblings are
-drawn without replacement, so that no two nodes of a tree say the same.
+many tokens a round as 8 chains (`kseq`, ± 0.05). With `kseq_distinct` and
+`otm_distinct`, siblings are drawn without replacement, so that no two nodes of
+a tree say the same.
 """
 
 import ml_collections
@@ -19,7 +20,8 @@ from specjax import registry
 _CHAINS = (4, 5, 6, 7, 8)
 _TREES = {'4.2.1.1': 28, '2.2.2.1': 22, '2.1.2.2': 16}  # Nodes, all of 8 leaves
 _VERIFIERS = ('kseq', 'otm', 'block')
-_DISTINCT = 'distinct'  # Of trees: chains meet at the root alone.
+# Of trees: chains meet at the root alone.
+_DISTINCT = ('kseq_distinct', 'otm_distinct')
 # The drafter, domains of prompts, how many of each, and seeds, by family.
 _WHICH = {
   'mini': ('medium', (), 20, 3),
@@ -44,9 +46,9 @@ def get_config(which='mini'):
           'arm': _arm(drafter, tree, verifier),
           'columns': _columns(verifier, tree, nodes),
         }
-        for verifier in (*_VERIFIERS, _DISTINCT)
+        for verifier in (*_VERIFIERS, *_DISTINCT)
         for tree, nodes in (_TREES | _chains()).items()
-        if verifier != _DISTINCT or tree in _TREES
+        if verifier not in _DISTINCT or tree in _TREES
       ),
       'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
@@ -84,7 +86,10 @@ def get_config(which='mini'):
               _columns(other, tree, nodes),
               None,  # No paper's.
             )
-            for better, other in ((_DISTINCT, 'kseq'), ('block', 'otm'))
+            for better, other in (
+              *zip(_DISTINCT, ('kseq', 'otm')),
+              ('block', 'otm'),
+            )
             for tree, nodes in _TREES.items()
           ),
         },
@@ -95,7 +100,7 @@ def get_config(which='mini'):
 
 def _arm(drafter, tree, verifier):
   """A drafter of i.i.d. siblings, or of some that are all different."""
-  if verifier == _DISTINCT:
+  if verifier in _DISTINCT:
     drafter = f'{drafter}(distinct=True)'
   return f'{drafter}:{tree}/{verifier}'
 

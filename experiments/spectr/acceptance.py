@@ -30,6 +30,7 @@ _OF_DISTINCT = {
   name: jax.jit(functools.partial(rule, distinct=True), static_argnums=2)
   for name, rule in (
     ('distinct_optimum', transport.optimal_acceptance),
+    ('distinct_otm', transport.otm_acceptance),
     ('distinct_kseq', transport.kseq_acceptance),
   )
 }
@@ -42,6 +43,7 @@ _STYLES = {
   'kseq': {'color': 'tab:orange', 'marker': 's', 'markersize': 6},
   'multiround': {'color': 'tab:green', 'marker': '^', 'markersize': 9},
   'distinct_optimum': {'color': '0.5', 'linestyle': ':', 'zorder': 1.2},
+  'distinct_otm': {'color': 'tab:cyan', 'marker': '.', 'linestyle': ':'},
   'distinct_kseq': {'color': 'tab:purple', 'marker': 'x', 'linestyle': ':'},
   'upper_bound': _BOUND,
   'union_bound': _BOUND,

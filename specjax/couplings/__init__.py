@@ -7,16 +7,19 @@ from specjax.couplings.kseq_distinct import kseq_distinct
 from specjax.couplings.maximal import maximal
 from specjax.couplings.multiround import multiround
 from specjax.couplings.otm import otm
+from specjax.couplings.otm_distinct import otm_distinct
 from specjax.couplings.otm_table import otm_table
 
 __all__ = [
   'COUPLINGS',
+  'DISTINCT_COUPLINGS',
   'greedy',
   'kseq',
   'kseq_distinct',
   'maximal',
   'multiround',
   'otm',
+  'otm_distinct',
   'otm_table',
 ]
 
@@ -27,4 +30,10 @@ COUPLINGS: dict[str, base.Coupling] = {
   'multiround': multiround,
   'otm': otm,
   'otm_table': otm_table,
+}
+
+# Of candidates that are drawn without replacement.
+DISTINCT_COUPLINGS: dict[str, base.Coupling] = {
+  'kseq_distinct': kseq_distinct,
+  'otm_distinct': otm_distinct,
 }

@@ -1,12 +1,10 @@
 """k-Seq for candidates that are all different, drawn without replacement.
 
-Such candidates are the first `k` different tokens of i.i.d. draws. k-Seq
-(SpecTr, Sun et al. 2023, Algorithm 2) may test all of these draws, the repeated
-ones, too, which cost no node of a tree: it goes on until the `k`-th different
-token has been tested. That a test takes place does not hang on the token that
-it is of. So the accepted token is distributed as in k-Seq, and only how often
-there is one is another number. Notation: SpecTr's p is `draft`, its q is
-`target`.
+k-Seq (SpecTr, Sun et al. 2023, Algorithm 2) may test all draws behind them, the
+repeated ones, too: it goes on until the `k`-th different token has been tested.
+That a test takes place does not hang on the token that it is of. So the
+accepted token is distributed as in k-Seq, and only how often there is one is
+another number. Notation: SpecTr's p is `draft`, its q is `target`.
 """
 
 import jax
@@ -14,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import sampling
+from specjax.couplings import repeats
 from specjax.couplings import residuals
 from specjax.transport import division
 
@@ -44,40 +43,24 @@ def kseq_distinct(
   num_draw = sampling.num_uniforms(target.shape[0])
   uniforms = jax.random.uniform(key, (num_draw + 3 * size,))
   draw_uniforms = uniforms[:num_draw]
-  tests, repeats, picks = uniforms[num_draw:].reshape(3, size)
-  order = jnp.argsort(~active)
-  num, tokens = active.sum(), candidates[order]
-  own = jnp.broadcast_to(jnp.atleast_2d(draft), (size, target.shape[0]))[order]
-  there = np.arange(size) < num
-  divided = division.divide_distinct(own[0], target, num, size)
-  # Of each candidate: how often a draw is of it, and passes then.
-  drawn = jnp.where(there, own[0][tokens], 0.0)
-  passing = jnp.where(
-    there, jnp.minimum(drawn, target[tokens] / divided.factor), 0.0
+  tests, redraws, picks = uniforms[num_draw:].reshape(3, size)
+  tokens, num, probs, drawn, new = repeats.in_order(
+    candidates, active, draft, target.shape[0]
   )
-  passed = there & (tests * drawn < passing)
+  divided = division.divide_distinct(probs, target, num, size)
+  # Of each candidate: how often a draw is of it, and passes then.
+  passing = jnp.minimum(drawn, target[tokens] / divided.factor)
+  passed = tests * drawn < passing
   # Before the next one that is new, draws of these may be repeated.
-  new = _left(drawn, own, tokens)
   more = passing.cumsum()
   again = np.arange(1, size + 1) < num
-  again &= repeats * (new + more) < more
+  again &= redraws * (new + more) < more
   first = jnp.argmax(passed | again)
   weights = jnp.where(np.arange(size) <= first, passing, 0.0)
   repeated = jnp.argmax(weights.cumsum() > picks[first] * weights.sum())
   pick = tokens[jnp.where(passed[first], first, repeated)]
-  weights = residuals.divided_residual(own[0], target, divided)
+  weights = residuals.divided_residual(probs, target, divided)
   token = jnp.where(
     (passed | again).any(), pick, sampling.draw(draw_uniforms, weights)
   )
   return token, (active & (candidates == token)).any()
-
-
-def _left(drawn, own, tokens):
-  """`[W]` the chance of a draw that none of the candidates so far has.
-
-  From the distribution of the next candidate: as a difference to 1 it would be
-  rounded.
-  """
-  index = np.minimum(np.arange(1, tokens.shape[0] + 1), tokens.shape[0] - 1)
-  after = own[index, tokens[index]]
-  return drawn[index] / jnp.where(after > 0, after, 1.0)

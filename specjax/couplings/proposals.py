@@ -39,6 +39,17 @@ def propose(
     target: `[V]` float32, what the proposal will be coupled with.
   """
   plan = priorities.plan(draft, target, jnp.maximum(active.sum(), 1))
+  place = by_priority(plan, uniforms, candidates, active)
+  return Proposal(place, plan.distribution(draft))
+
+
+def by_priority(
+  plan: priorities.Priorities,
+  uniforms: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+) -> jax.Array:
+  """Returns `[]` the place of the active candidate of highest priority."""
   split, place, swap = uniforms.reshape(NUM_UNIFORMS, -1)
   atom = plan.atom[candidates]
   atom = jnp.where(split < plan.fraction[candidates], plan.next(atom), atom)
@@ -51,5 +62,4 @@ def propose(
   distance = jnp.abs(plan.wins[partner] - plan.wins[atom])
   rank = jnp.where(swap * distance < jnp.abs(short), partner, atom)
   # Of equal ranks the first: their tokens are i.i.d. given the rank.
-  winner = jnp.argmax(jnp.where(active, rank, -1)).astype(jnp.int32)
-  return Proposal(winner, plan.distribution(draft))
+  return jnp.argmax(jnp.where(active, rank, -1)).astype(jnp.int32)

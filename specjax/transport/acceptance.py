@@ -8,6 +8,7 @@ from specjax.transport import chances
 from specjax.transport import distinct as distinct_lib
 from specjax.transport import division
 from specjax.transport import inputs
+from specjax.transport import marks as marks_lib
 from specjax.transport import priorities
 from specjax.transport import rejection
 
@@ -61,10 +62,21 @@ def otm_acceptance(
   draft: jax.typing.ArrayLike,
   target: jax.typing.ArrayLike,
   num_drafts: jax.typing.ArrayLike,
+  *,
+  distinct: bool = False,
 ) -> jax.Array:
-  """Returns the acceptance of the coupling `otm`; arguments as above."""
+  """Returns the acceptance of the coupling `otm`; arguments as above.
+
+  Of drafts without replacement, that of `otm_distinct` at least: where it
+  rejects a proposal, another draft may replace it.
+  """
   inputs.check(draft, target, num_drafts)
   draft, target = inputs.normalised(draft, target)
+  if distinct:
+    num = int(np.asarray(num_drafts))
+    marks = marks_lib.mark(draft, target, jnp.int32(num), num)
+    proposal = marks.plan(target).distribution(marks.distribution())
+    return chances.total(jnp.minimum(proposal, target))
   proposal = priorities.plan(draft, target, num_drafts).distribution(draft)
   return chances.total(jnp.minimum(proposal, target))
 

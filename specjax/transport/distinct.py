@@ -9,6 +9,10 @@ of their weights, and good draws at the rate that is left.
 
 With the tokens outside of a set as the good ones, it is the probability that of
 `k` draws without replacement not all are in the set.
+
+The same integral, of the second good draw and so on, is how many good draws
+there are until they and the different others are `k`. No token of theirs
+matters for that, so good draws are i.i.d., however many there are.
 """
 
 import jax
@@ -30,7 +34,11 @@ _END = 80.0
 
 
 def any_good(
-  weights: jax.Array, good: jax.Array, num: jax.Array, most: int
+  weights: jax.Array,
+  good: jax.Array,
+  num: jax.Array,
+  most: int,
+  large: jax.Array | None = None,
 ) -> jax.Array:
   """Returns `[]` the chance of a good draw before `num` different other tokens.
 
@@ -39,21 +47,50 @@ def any_good(
     good: `[]` chance of a good draw; `weights` and this sum to 1.
     num: `[]` int32 at least 0, `k`.
     most: the largest `num`.
+    large: `large_ones` of what no weight exceeds; of the weights by default.
   """
-  num_large = min(_NUM_LARGE, weights.size)
-  large, index = jax.lax.top_k(weights, num_large)
-  small = weights.at[index].set(0.0)
+  return _at_least(weights, good, num, most, large, 1)[0]
+
+
+def count_good(
+  weights: jax.Array,
+  good: jax.Array,
+  num: jax.Array,
+  most: int,
+  large: jax.Array | None = None,
+) -> jax.Array:
+  """Returns `[most]` how likely 1, 2, ... draws are good, of `num` that count.
+
+  All good draws count, and of the others those of a new token. What the chances
+  lack of 1 is that none is good. Arguments as above.
+  """
+  least = jax.lax.cummin(_at_least(weights, good, num, most, large, most))
+  return least - jnp.append(least[1:], 0.0)
+
+
+def large_ones(weights: jax.Array) -> jax.Array:
+  """Returns the indices of the weights that are looked at one by one."""
+  return jax.lax.top_k(weights, min(_NUM_LARGE, weights.size))[1]
+
+
+def _at_least(weights, good, num, most, large, end):
+  """`[end]` how likely 1, 2, ... good draws come before `num` that count."""
+  large = large_ones(weights) if large is None else large
+  small = weights.at[large].set(0.0)
   times = jnp.asarray(_TIMES, weights.dtype)
   rate = good + small.sum()
   ended = rate * times > _END
   times = jnp.where(ended, 0.0, times)
-  each = large[:, None] * times[None]
+  each = weights[large][:, None] * times[None]
   chances = jnp.stack([jnp.exp(-each), -jnp.expm1(-each)], axis=-1)
   arrived = _times(_all(chances, most), _of_small(small, times, most), most)
-  fewer = jnp.where(np.arange(most) < num, arrived, 0.0).sum(axis=-1)
   density = jnp.where(ended, 0.0, good * jnp.exp(-rate * times))
-  found = (jnp.asarray(_WIDTHS, weights.dtype) * density * fewer).sum()
-  return jnp.round(_DIGITS * found) / _DIGITS
+  found = []
+  for i in range(1, end + 1):  # When the `i`-th comes, so many others may have.
+    fewer = jnp.where(np.arange(most) <= num - i, arrived, 0.0).sum(axis=-1)
+    found.append((jnp.asarray(_WIDTHS, weights.dtype) * density * fewer).sum())
+    density *= good * times / i
+  return jnp.round(_DIGITS * jnp.stack(found)) / _DIGITS
 
 
 def any_outside(draft: jax.Array, num: int) -> jax.Array:

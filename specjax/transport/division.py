@@ -15,7 +15,7 @@ from specjax.transport import chances
 from specjax.transport import distinct
 
 # Of tests of different tokens, the least chance that one is passed.
-_RAREST = 1e-13
+RAREST = 1e-13
 # By which an acceptance may be off; where all drafts are accepted whatever the
 # factor, it is the smallest that is chosen, not one that rounding chooses.
 _ROUNDING = 4e-6
@@ -91,12 +91,14 @@ def divide_distinct(
     by an infinite factor, which accepts nothing.
   """
 
+  large = distinct.large_ones(draft)
+
   def at(log_factor):
     factor = jnp.exp2(log_factor)
     covered = jnp.minimum(draft, target / factor)
     overlap = covered.sum()
     weights = draft - covered
-    accepted = distinct.any_good(weights, overlap, num_drafts, most)
+    accepted = distinct.any_good(weights, overlap, num_drafts, most, large)
     return Division(factor, overlap, accepted)
 
   def halve(_, bracket):
@@ -105,14 +107,14 @@ def divide_distinct(
     divided = at(middle)
     scaled = divided.factor * divided.overlap
     high_enough = divided.acceptance <= scaled + _ROUNDING
-    high_enough |= divided.overlap < _RAREST
+    high_enough |= divided.overlap < RAREST
     return (
       jnp.where(high_enough, low, middle),
       jnp.where(high_enough, middle, high),
     )
 
-  start = jnp.float32(0), jnp.float32(-math.log2(_RAREST))
+  start = jnp.float32(0), jnp.float32(-math.log2(RAREST))
   divided = at(jax.lax.fori_loop(0, num_steps, halve, start)[1])
-  valid = divided.overlap >= _RAREST
+  valid = divided.overlap >= RAREST
   nothing = Division(*map(jnp.float32, (jnp.inf, 0.0, 0.0)))
   return jax.tree.map(functools.partial(jnp.where, valid), divided, nothing)

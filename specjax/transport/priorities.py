@@ -20,6 +20,9 @@ and give each the interval of ranks that is as long as its draft mass. Atoms
 that win too seldom there, in order, swap some of it with those that win too
 often, in order; how much follows from what either lacks (the inverse transform
 martingale coupling of Jourdain and Margheriti, 2020).
+
+The number of drafts may itself be drawn, if it says nothing of their tokens:
+`z` is then its mean, which ascends, too.
 """
 
 from typing import NamedTuple
@@ -50,7 +53,10 @@ class Priorities(NamedTuple):
   exceeding: jax.Array  # [M] ... and that they have to give away
 
   def distribution(self, draft: jax.Array) -> jax.Array:
-    """Returns the probabilities `[V]` of the proposal; their sum is 1."""
+    """Returns the probabilities `[V]` of the proposal.
+
+    Their sum is 1, or the chance that there is a draft.
+    """
     atoms = self.atom, self.next(self.atom)
     low, high = (bins.look_up(self.wanted, each) for each in atoms)
     return draft * (low + self.fraction * (high - low))
@@ -65,7 +71,10 @@ def ratio(draft: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def plan(
-  draft: jax.Array, target: jax.Array, num_drafts: jax.typing.ArrayLike
+  draft: jax.Array,
+  target: jax.Array,
+  num_drafts: jax.typing.ArrayLike,
+  weights: jax.typing.ArrayLike = 1.0,
 ) -> Priorities:
   """Builds the priorities; a few passes over the vocabulary.
 
@@ -76,27 +85,39 @@ def plan(
   Args:
     draft: `[V]` distribution of each draft.
     target: `[V]` distribution of the token.
-    num_drafts: `k >= 1`, may be traced.
+    num_drafts: `k >= 1`, may be traced; or `[J]` numbers, one of which is drawn
+      without regard to the tokens.
+    weights: how likely each number is; what they lack of 1 is that there is no
+      draft, and no proposal.
   """
-  k = jnp.asarray(num_drafts, draft.dtype)
+  num = jnp.atleast_1d(jnp.asarray(num_drafts, draft.dtype))
+  weights = jnp.atleast_1d(jnp.asarray(weights, draft.dtype))
+  most = num.max()
   # No draft wins more than `k` times as often as it is made.
-  ratios = jnp.minimum(ratio(draft, target), k)
+  ratios = jnp.minimum(ratio(draft, target), most)
   if draft.size <= NUM_ATOMS:
     order = jnp.argsort(ratios)
     atom = jnp.zeros_like(order).at[order].set(jnp.arange(draft.size))
     fraction = jnp.zeros_like(draft)
     mass, ratios = draft[order], ratios[order]
   else:
-    atom, fraction, ratios = _grid(ratios, k)
+    atom, fraction, ratios = _grid(ratios, most)
     mass = _masses(draft, atom, fraction)
   above, total = jnp.cumsum(mass), chances.total(mass)
   # A factor, as XLA may turn one of two divisions into a multiplication: an
   # atom would then have more mass than all that are above it.
   scale = 1 / jnp.where(total > 0, total, 1.0)
   mass, above = mass * scale, above * scale
-  all_above = chances.of_all(above, chances.behind(mass), k)
-  wins = _wins(mass, above, all_above[0], k)
-  wanted = _wanted(mass, all_above, ratios, k)
+  behind = chances.behind(mass)
+
+  def of(k):
+    won, lost = chances.of_all(above, behind, k)
+    return won, lost, _wins(mass, above, won, k)
+
+  won, lost, wins = (
+    (weights[:, None] * each).sum(axis=0) for each in jax.vmap(of)(num)
+  )
+  wanted = _wanted(mass, won, lost, weights.sum(), ratios, most)
   shift = mass * (wanted - wins)
   return Priorities(
     atom=atom.astype(jnp.int32),
@@ -153,20 +174,23 @@ def _wins(mass, above, all_above, k):
   return jnp.where(tiny, k * above ** (k - 1), all_above * gain / mass)
 
 
-def _wanted(mass, all_above, ratios, k):
-  """The ratios of the best proposal: a floor inside `H`, a ceiling outside."""
+def _wanted(mass, won, lost, proposed, ratios, most):
+  """The ratios of the best proposal: a floor inside `H`, a ceiling outside.
+
+  `won` and `lost` are the chances that only atoms so far are drafted, and that
+  others are, too; their sum is `proposed`, that any is.
+  """
   target = jnp.where(mass > 0, mass * ratios, 0.0)
-  won, lost = all_above  # The chances that only atoms so far are drafted.
   values = jnp.cumsum(target) + lost
-  cut = jnp.where(values.min() < 1, jnp.argmin(values) + 1, 0)
+  cut = jnp.where(values.min() < proposed, jnp.argmin(values) + 1, 0)
   inside = jnp.arange(mass.size) < cut  # `H` is the first so many atoms.
   won, lost = (
     jnp.where(cut > 0, each[cut - 1], empty)
-    for each, empty in ((won, 0.0), (lost, 1.0))
+    for each, empty in ((won, 0.0), (lost, proposed))
   )
   short = won - jnp.where(inside, target, 0.0).sum()
   over = jnp.where(inside, 0.0, target).sum() - lost
-  floor = _floor(mass, target, ratios, inside, short, k)
+  floor = _floor(mass, target, ratios, inside, short, most)
   # Lowering the last atoms is to raise the first ones of the mirrored order.
   mass, falling, lower, outside = (
     each[::-1] for each in (mass, -target, -ratios, ~inside)

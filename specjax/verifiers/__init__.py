@@ -59,11 +59,16 @@ def default(
 def factories() -> dict[str, Callable[..., base.Verifier]]:
   """Returns what all names stand for, by name.
 
-  They are those of `VERIFIERS`, and those of `COUPLINGS` for the tree walk with
-  that coupling.
+  They are those of `VERIFIERS`, and those of `COUPLINGS` and
+  `DISTINCT_COUPLINGS` for the tree walk with that coupling.
   """
   walks = {
-    name: functools.partial(tree_walk, name) for name in couplings.COUPLINGS
+    name: functools.partial(walk, name)
+    for walk, names in (
+      (tree_walk, couplings.COUPLINGS),
+      (distinct, couplings.DISTINCT_COUPLINGS),
+    )
+    for name in names
   }
   return walks | VERIFIERS
 

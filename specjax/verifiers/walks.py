@@ -64,12 +64,14 @@ def ensemble() -> base.Verifier:
 
 
 @registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
-def distinct() -> base.Verifier:
+def distinct(coupling: str = 'otm_distinct') -> base.Verifier:
   """Builds the tree walk for siblings that are drawn without replacement.
 
-  By `couplings.kseq_distinct`, which tests repeated draws for nothing.
+  Args:
+    coupling: a name of `DISTINCT_COUPLINGS`.
   """
-  return TreeWalk(couplings.kseq_distinct, own_probs=True, distinct=True)
+  found = registry.lookup(couplings.DISTINCT_COUPLINGS, 'coupling', coupling)
+  return TreeWalk(found, own_probs=True, distinct=True)
 
 
 @dataclasses.dataclass(frozen=True)

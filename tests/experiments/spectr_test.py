@@ -129,7 +129,7 @@ def test_acceptance_of_bernoulli_pairs(pairs, target):
 def test_two_distinct_drafts_of_two_tokens_are_both(pairs, target):
   """One of them is kept; one draft alone is as one with replacement."""
   rows = pairs[f'draft Ber(0.25), target {target}']
-  for rule in ('optimum', 'kseq'):
+  for rule in ('optimum', 'kseq', 'otm'):
     own = _of(rows, f'distinct_{rule}')
     assert own[0] == pytest.approx(_of(rows, rule)[0], abs=1e-6)
     np.testing.assert_allclose(own[1:], 1, atol=1e-6)

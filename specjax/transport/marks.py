@@ -1,0 +1,140 @@
+"""Draws without replacement that stand for i.i.d. ones: those that are marked.
+
+Draw tokens again and again; the first draws of `k` different ones are `k` draws
+without replacement. Mark each draw with a chance that its token has. Marked
+draws are i.i.d., and they still are when the draws end as soon as the marked
+ones, repeated ones among them, and the other different tokens are `k`: how many
+draws were marked says nothing of their tokens then. All of these are among the
+`k` different tokens, so what is best for i.i.d. drafts, `transport.priorities`,
+is there for them.
+
+A token is marked with the chance `min(1, target / (rho draft))`. Without marks
+in excess of the target (`rho` near 0, all are marked) repeated ones use up
+draws; those that are not marked are free of it. Marks are to be many, too,
+where the target wants them: `rho` is chosen for the best acceptance, and any
+keeps the target's distribution. With one test for each mark in place of the
+priorities this is k-Seq, so no less is accepted than by it.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.transport import bins
+from specjax.transport import distinct
+from specjax.transport import division
+from specjax.transport import priorities
+
+# log2 of the least and the largest factor.
+_LOW, _HIGH = -6.0, -math.log2(division.RAREST)
+_GOLDEN = (math.sqrt(5) - 1) / 2
+# Of a chance that is compared: later digits are as a program happens to sum.
+_DIGITS = 2.0**20
+
+
+class Marks(NamedTuple):
+  """Which draws are marked, and how many."""
+
+  covered: jax.Array  # [V] chances that a draw is of each token, and marked
+  counts: jax.Array  # [most] chances that 1, 2, ... draws are marked
+
+  def distribution(self) -> jax.Array:
+    """Returns `[V]` that of the token of each marked draw."""
+    total = self.covered.sum()
+    return self.covered / jnp.where(total > 0, total, 1.0)
+
+  def plan(self, target: jax.Array) -> priorities.Priorities:
+    """Returns the best priorities of marked draws."""
+    numbers = np.arange(1, self.counts.size + 1)
+    return priorities.plan(self.distribution(), target, numbers, self.counts)
+
+
+def mark(
+  draft: jax.Array,
+  target: jax.Array,
+  num_drafts: jax.Array,
+  most: int,
+  num_steps: int = 16,
+) -> Marks:
+  """Chooses the factor `rho` by a golden-section search over its logarithm.
+
+  Args:
+    draft: `[V]` float32, distribution of the first draw.
+    target: `[V]` float32.
+    num_drafts: `[]` int32, `k`; of none, nothing is marked.
+    most: the largest `k`.
+    num_steps: factors that are tried, a pass over both distributions each.
+
+  Returns:
+    The marks; none where drafts that the target wants are too rare.
+  """
+  large = distinct.large_ones(draft)
+  atoms = _atoms(draft, target)
+
+  def at(log_factor):
+    covered = jnp.minimum(draft, target / jnp.exp2(log_factor))
+    good = covered.sum()
+    counts = distinct.count_good(draft - covered, good, num_drafts, most, large)
+    valid = good >= division.RAREST
+    return Marks(*(jnp.where(valid, each, 0.0) for each in (covered, counts)))
+
+  def accepted(log_factor):
+    counts = at(log_factor).counts
+    own, wanted = atoms
+    mass = jnp.minimum(own, wanted / jnp.exp2(log_factor))
+    total = mass.sum()
+    above = jnp.cumsum(mass / jnp.where(total > 0, total, 1.0))
+    lost = sum(
+      count * (1 - jnp.minimum(above, 1.0) ** (i + 1))
+      for i, count in enumerate(counts)
+    )
+    # The minimum cut, see `priorities`.
+    found = jnp.minimum((jnp.cumsum(wanted) + lost).min(), counts.sum())
+    return jnp.round(_DIGITS * found) / _DIGITS
+
+  return at(_maximise(accepted, _LOW, _HIGH, num_steps))
+
+
+def _atoms(draft, target):
+  """What tokens have of both, by ascending ratio; of many, those of buckets."""
+  ratio = priorities.ratio(draft, target)
+  both = jnp.stack([draft, target], axis=1)
+  if draft.size <= bins.NUM_BINS:
+    return both[jnp.argsort(ratio)].T
+  place = (jnp.log2(ratio) - _LOW) * (bins.NUM_BINS / (_HIGH - _LOW))
+  index = jnp.clip(place, 0, bins.NUM_BINS - 1).astype(jnp.int32)
+  return bins.sums(both, index).T
+
+
+def _maximise(function, low, high, num_steps):
+  """Where a function is largest that first ascends and then descends."""
+  inner = lambda low, high: low + _GOLDEN * (high - low)
+
+  def step(_, carry):
+    low, high, points, values = carry
+    ascends = values[0] <= values[1]
+    low = jnp.where(ascends, points[0], low)
+    high = jnp.where(ascends, high, points[1])
+    kept, at_kept = (
+      jnp.where(ascends, each[1], each[0]) for each in (points, values)
+    )
+    new = jnp.where(ascends, inner(low, high), inner(high, low))
+    at_new = function(new)
+    order = functools.partial(jnp.where, ascends)
+    return (
+      low,
+      high,
+      (order(kept, new), order(new, kept)),
+      (order(at_kept, at_new), order(at_new, at_kept)),
+    )
+
+  low, high = jnp.float32(low), jnp.float32(high)
+  points = inner(high, low), inner(low, high)
+  values = tuple(map(function, points))
+  start = low, high, points, values
+  _, _, points, values = jax.lax.fori_loop(0, num_steps, step, start)
+  return jnp.where(values[0] <= values[1], points[1], points[0])
