@@ -8,12 +8,13 @@ draws were marked says nothing of their tokens then. All of these are among the
 `k` different tokens, so what is best for i.i.d. drafts, `transport.priorities`,
 is there for them.
 
-A token is marked with the chance `min(1, target / (rho draft))`. Without marks
-in excess of the target (`rho` near 0, all are marked) repeated ones use up
-draws; those that are not marked are free of it. Marks are to be many, too,
-where the target wants them: `rho` is chosen for the best acceptance, and any
-keeps the target's distribution. With one test for each mark in place of the
-priorities this is k-Seq, so no less is accepted than by it.
+A token is marked with the chance `min(1, target / (rho draft))`. With `rho`
+near 0 all draws are marked, and repeated ones count, too: this accepts as `otm`
+does of `k` i.i.d. drafts. A larger `rho` leaves draws out that the target does
+not want; such a token counts once, however often it is drawn. At the division
+factor of k-Seq each marked draw is one that k-Seq accepts, so no less is
+accepted than by k-Seq. The factor that accepts most is searched for; any keeps
+the target's distribution.
 """
 
 import functools
