@@ -28,11 +28,12 @@ def in_order(
   size = candidates.shape[0]
   order = jnp.argsort(~active)
   num, tokens = active.sum(), candidates[order]
-  own = jnp.broadcast_to(jnp.atleast_2d(draft), (size, vocab_size))[order]
-  drawn = jnp.where(np.arange(size) < num, own[0][tokens], 0.0)
+  own = jnp.broadcast_to(jnp.atleast_2d(draft), (size, vocab_size))
+  first = own[order[0]]
+  drawn = jnp.where(np.arange(size) < num, first[tokens], 0.0)
   # From the distribution of the next candidate: as a difference to 1 it would
   # be rounded.
   index = np.minimum(np.arange(1, size + 1), size - 1)
-  after = own[index, tokens[index]]
+  after = own[order[index], tokens[index]]
   left = drawn[index] / jnp.where(after > 0, after, 1.0)
-  return Candidates(tokens, num, own[0], drawn, left)
+  return Candidates(tokens, num, first, drawn, left)

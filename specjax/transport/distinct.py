@@ -76,7 +76,9 @@ def large_ones(weights: jax.Array) -> jax.Array:
 def _at_least(weights, good, num, most, large, end):
   """`[end]` how likely 1, 2, ... good draws come before `num` that count."""
   large = large_ones(weights) if large is None else large
-  small = weights.at[large].set(0.0)
+  # Not by a scatter into the weights, which a search for them would repeat.
+  is_large = jnp.zeros(weights.size, bool).at[large].set(True)
+  small = jnp.where(is_large, 0.0, weights)
   times = jnp.asarray(_TIMES, weights.dtype)
   rate = good + small.sum()
   ended = rate * times > _END

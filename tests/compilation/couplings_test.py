@@ -23,18 +23,16 @@ def moved(device, name):
   shape = lambda *rest, dtype=jnp.float32: jax.ShapeDtypeStruct(
     (BATCH_SIZE, *rest), dtype, sharding=sharding
   )
+  own_probs = name in couplings.DISTINCT_COUPLINGS
+  coupling = (couplings.COUPLINGS | couplings.DISTINCT_COUPLINGS)[name]
   run = jax.jit(
-    jax.vmap(
-      lambda key, *args: couplings.COUPLINGS[name](
-        jax.random.wrap_key_data(key), *args
-      )
-    )
+    jax.vmap(lambda key, *args: coupling(jax.random.wrap_key_data(key), *args))
   )
   traced = run.trace(
     shape(2, dtype=jnp.uint32),
     shape(NUM_DRAFTS, dtype=jnp.int32),
     shape(NUM_DRAFTS, dtype=jnp.bool_),
-    shape(VOCAB_SIZE),
+    shape(*(NUM_DRAFTS,) * own_probs, VOCAB_SIZE),
     shape(VOCAB_SIZE),
   )
   lowered = traced.lower(lowering_platforms=(device.platform,))
@@ -46,7 +44,14 @@ def moved(device, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ('name', 'most'), [('maximal', 12), ('kseq', 20), ('otm', 60)]
+  ('name', 'most'),
+  [
+    ('maximal', 12),
+    ('kseq', 20),
+    ('otm', 60),
+    ('kseq_distinct', 105),
+    ('otm_distinct', 210),
+  ],
 )
 def test_couplings_go_over_the_vocabulary_few_times(find, name, most):
   assert moved(find('v5e:1x1'), name) <= most
