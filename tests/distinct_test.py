@@ -19,8 +19,14 @@ from specjax.transport import distinct
 from specjax.transport import division
 from specjax.transport import marks
 
-any_good = jax.jit(distinct.any_good, static_argnames='most')
-count_good = jax.jit(distinct.count_good, static_argnames='most')
+
+@functools.partial(jax.jit, static_argnames=('found', 'most'))
+def of_draws(found, weights, good, num, most):
+  return found(weights, good, num, most, distinct.large_ones(weights))
+
+
+any_good = functools.partial(of_draws, distinct.any_good)
+count_good = functools.partial(of_draws, distinct.count_good)
 RULES = {
   'kseq': transport.kseq_acceptance,
   'otm': transport.otm_acceptance,

@@ -8,9 +8,8 @@ as many nodes as 7; 2.1.2.2 has 8 leaves and 16 nodes, as many as 4 chains;
 2.2.2.1 has 8 leaves and 22 nodes, between 5 chains and 6. Trees did not beat
 as many independent drafts in the paper. With `kseq_distinct` and
 `otm_distinct`, siblings are drawn without replacement, so that no two nodes of
-a tree say the same. Of mini, as many are accepted at the first level, and fewer
-below it: with replacement, a token that is drawn twice has the children of both
-nodes.
+a tree say the same. Such trees of mini emit no more than others. With
+replacement, a token that is drawn twice has the children of both nodes.
 """
 
 import ml_collections

@@ -44,9 +44,7 @@ def kseq_distinct(
   uniforms = jax.random.uniform(key, (num_draw + 3 * size,))
   draw_uniforms = uniforms[:num_draw]
   tests, redraws, picks = uniforms[num_draw:].reshape(3, size)
-  tokens, num, probs, drawn, new = repeats.in_order(
-    candidates, active, draft, target.shape[0]
-  )
+  tokens, num, probs, drawn, new = repeats.in_order(candidates, active, draft)
   divided = division.divide_distinct(probs, target, num, size)
   # Of each candidate: how often a draw is of it, and passes then.
   passing = jnp.minimum(drawn, target[tokens] / divided.factor)

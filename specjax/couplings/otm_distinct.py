@@ -38,14 +38,14 @@ def otm_distinct(
   Returns:
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
-  size, vocab_size = candidates.shape[0], target.shape[0]
-  num_draw = sampling.num_uniforms(vocab_size)
+  size = candidates.shape[0]
+  num_draw = sampling.num_uniforms(target.shape[0])
   num_rank = proposals.NUM_UNIFORMS * size
   uniforms = jax.random.uniform(key, (1 + num_draw + num_rank + size,))
   accept_uniform, draw_uniforms, rank_uniforms, mark_uniforms = jnp.split(
     uniforms, np.cumsum([1, num_draw, num_rank])
   )
-  ordered = repeats.in_order(candidates, active, draft, vocab_size)
+  ordered = repeats.in_order(candidates, active, draft)
   marks = marks_lib.mark(ordered.draft, target, ordered.num, size)
   tokens, marked = _draws(mark_uniforms, ordered, marks)
   plan = marks.plan(target)
@@ -53,6 +53,7 @@ def otm_distinct(
   probs, proposed = plan.distribution(marks.distribution()), tokens[place]
   accepted = marked.any()
   accepted &= accept_uniform[0] * probs[proposed] < target[proposed]
+  # Also where no draw is marked: the proposal lacks that chance.
   weights = residuals.residual(probs, target)
   token = jnp.where(accepted, proposed, sampling.draw(draw_uniforms, weights))
   return token, (active & (candidates == token)).any()

@@ -22,13 +22,13 @@ class Candidates(NamedTuple):
 
 
 def in_order(
-  candidates: jax.Array, active: jax.Array, draft: jax.Array, vocab_size: int
+  candidates: jax.Array, active: jax.Array, draft: jax.Array
 ) -> Candidates:
   """Sorts candidates; arguments as of a coupling, see `kseq_distinct`."""
   size = candidates.shape[0]
   order = jnp.argsort(~active)
   num, tokens = active.sum(), candidates[order]
-  own = jnp.broadcast_to(jnp.atleast_2d(draft), (size, vocab_size))
+  own = jnp.broadcast_to(jnp.atleast_2d(draft), (size, draft.shape[-1]))
   first = own[order[0]]
   drawn = jnp.where(np.arange(size) < num, first[tokens], 0.0)
   # From the distribution of the next candidate: as a difference to 1 it would

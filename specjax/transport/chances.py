@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 import jax.scipy as jsp
 
+# What a chance is rounded to.
+_DIGITS = 2.0**20
+
 
 def total(values: jax.Array) -> jax.Array:
   """Returns `[]` the sum of `values` `[M]`, in pairs, pairs of pairs, ...
@@ -51,6 +54,14 @@ def of_all(
     jnp.where(rest < 0.5, jnp.exp(exponent), small),
     jnp.where(rest < 0.5, -jnp.expm1(exponent), 1 - small),
   )
+
+
+def rounded(chance: jax.Array) -> jax.Array:
+  """Returns a chance of which comparisons do not see the last digits.
+
+  These are as a program happens to sum.
+  """
+  return jnp.round(_DIGITS * chance) / _DIGITS
 
 
 def before(values: jax.Array) -> jax.Array:

@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.transport import chances
+
 # Points in time at which the integrand is summed: a trapezoidal rule over their
 # logarithms, which is exact to 1e-6 with these.
 _STEP = 0.3
 _PLACES = np.arange(-3.6, 34, _STEP)
 _TIMES = np.exp(_PLACES - np.exp(-_PLACES))
 _WIDTHS = _STEP * _TIMES * (1 + np.exp(-_PLACES))
-# What a chance is rounded to: later digits are as a program happens to sum.
-_DIGITS = 2.0**20
 # Weights that are looked at one by one; the others are many, and small.
 _NUM_LARGE = 128
 # Behind this many arrivals that are expected, nothing is left.
@@ -38,7 +38,7 @@ def any_good(
   good: jax.Array,
   num: jax.Array,
   most: int,
-  large: jax.Array | None = None,
+  large: jax.Array,
 ) -> jax.Array:
   """Returns `[]` the chance of a good draw before `num` different other tokens.
 
@@ -47,7 +47,7 @@ def any_good(
     good: `[]` chance of a good draw; `weights` and this sum to 1.
     num: `[]` int32 at least 0, `k`.
     most: the largest `num`.
-    large: `large_ones` of what no weight exceeds; of the weights by default.
+    large: `large_ones` of the weights, or of what none of them exceeds.
   """
   return _at_least(weights, good, num, most, large, 1)[0]
 
@@ -57,7 +57,7 @@ def count_good(
   good: jax.Array,
   num: jax.Array,
   most: int,
-  large: jax.Array | None = None,
+  large: jax.Array,
 ) -> jax.Array:
   """Returns `[most]` how likely 1, 2, ... draws are good, of `num` that count.
 
@@ -75,7 +75,6 @@ def large_ones(weights: jax.Array) -> jax.Array:
 
 def _at_least(weights, good, num, most, large, end):
   """`[end]` how likely 1, 2, ... good draws come before `num` that count."""
-  large = large_ones(weights) if large is None else large
   # Not by a scatter into the weights, which a search for them would repeat.
   is_large = jnp.zeros(weights.size, bool).at[large].set(True)
   small = jnp.where(is_large, 0.0, weights)
@@ -84,15 +83,17 @@ def _at_least(weights, good, num, most, large, end):
   ended = rate * times > _END
   times = jnp.where(ended, 0.0, times)
   each = weights[large][:, None] * times[None]
-  chances = jnp.stack([jnp.exp(-each), -jnp.expm1(-each)], axis=-1)
-  arrived = _times(_all(chances, most), _of_small(small, times, most), most)
+  missing_or_come = jnp.stack([jnp.exp(-each), -jnp.expm1(-each)], axis=-1)
+  arrived = _times(
+    _all(missing_or_come, most), _of_small(small, times, most), most
+  )
   density = jnp.where(ended, 0.0, good * jnp.exp(-rate * times))
   found = []
   for i in range(1, end + 1):  # When the `i`-th comes, so many others may have.
     fewer = jnp.where(np.arange(most) <= num - i, arrived, 0.0).sum(axis=-1)
     found.append((jnp.asarray(_WIDTHS, weights.dtype) * density * fewer).sum())
     density *= good * times / i
-  return jnp.round(_DIGITS * jnp.stack(found)) / _DIGITS
+  return chances.rounded(jnp.stack(found))
 
 
 def any_outside(draft: jax.Array, num: int) -> jax.Array:

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.transport import bins
+from specjax.transport import chances
 from specjax.transport import distinct
 from specjax.transport import division
 from specjax.transport import priorities
@@ -33,8 +34,6 @@ from specjax.transport import priorities
 # log2 of the least and the largest factor.
 _LOW, _HIGH = -6.0, -math.log2(division.RAREST)
 _GOLDEN = (math.sqrt(5) - 1) / 2
-# Of a chance that is compared: later digits are as a program happens to sum.
-_DIGITS = 2.0**20
 
 
 class Marks(NamedTuple):
@@ -68,7 +67,7 @@ def mark(
     target: `[V]` float32.
     num_drafts: `[]` int32, `k`; of none, nothing is marked.
     most: the largest `k`.
-    num_steps: factors that are tried, a pass over both distributions each.
+    num_steps: of the search, a pass over both distributions each.
 
   Returns:
     The marks; none where drafts that the target wants are too rare.
@@ -94,8 +93,8 @@ def mark(
       for i, count in enumerate(counts)
     )
     # The minimum cut, see `priorities`.
-    found = jnp.minimum((jnp.cumsum(wanted) + lost).min(), counts.sum())
-    return jnp.round(_DIGITS * found) / _DIGITS
+    cut = (jnp.cumsum(wanted) + lost).min()
+    return chances.rounded(jnp.minimum(cut, counts.sum()))
 
   return at(_maximise(accepted, _LOW, _HIGH, num_steps))
 
