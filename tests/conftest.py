@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from experiments.common import programs
+from tests import budget
 from tests import xla
 
 # PyTorch's threads wait for each other, and workers have taken all cores.
@@ -36,12 +37,20 @@ def pytest_addoption(parser):
     action='store_true',
     help='Fail where compilers for TPU and GPU are not installed, not skip.',
   )
+  parser.addoption(
+    '--minutes',
+    type=float,
+    help='Start no test later than this; what changed comes first.',
+  )
 
 
 def pytest_configure(config):
   config.addinivalue_line(
     'markers', 'slow: takes long, and only runs with --all.'
   )
+  minutes = config.getoption('--minutes')
+  if minutes is not None:
+    config.pluginmanager.register(budget.Budget(minutes))
 
 
 def pytest_collection_finish():
