@@ -31,6 +31,7 @@ def get_config():
       'max_new_tokens': 128,
       'batch_size': 32,
       'temperatures': (0.0, 0.3, 0.7, 1.0),
+      'num_parts': 1,
       'sampling': {'temperature': 1.0, 'top_p': 1.0},
       'seed': 0,
     }

@@ -1,4 +1,4 @@
-r"""Responses sampled from a target, for the distillation of drafters and heads.
+r"""Responses sampled from a target model, to distill drafters and heads on.
 
 python -m experiments.main --config=configs/train/responses.py \
     --config.data_dir=DATA --workdir=runs/responses
@@ -6,9 +6,13 @@ python -m experiments.main --config=configs/train/responses.py:short \
     --config.data_dir=DATA --workdir=runs/short
 python -m experiments.main --config=configs/train/responses.py:long \
     --config.data_dir=DATA --workdir=runs/long
+python -m experiments.main --config=configs/train/responses.py:smollm2 \
+    --config.data_dir=DATA --workdir=runs/smollm2_responses
 
-The first are those of the mini target; the others, to short and to long prompts
-of each domain, are SmolLM2's.
+The first samples from the target of the mini family, the others from SmolLM2:
+'short' and 'long' for some short and some long prompts of each domain,
+'smollm2' for all train prompts of at most 280 tokens, greedily and at
+temperature 1.
 """
 
 import ml_collections
@@ -20,6 +24,7 @@ _MINI = {
   'max_new_tokens': 128,
   'batch_size': 32,
   'temperatures': (1.0,),
+  'num_parts': 1,
   'seed': 0,
 }
 _SHORT = {
@@ -37,6 +42,7 @@ _SHORT = {
   'max_new_tokens': 112,
   'batch_size': 64,
   'temperatures': (0.0,),
+  'num_parts': 1,
   'seed': 0,
 }
 _LONG = {
@@ -46,20 +52,33 @@ _LONG = {
   'max_new_tokens': 96,
   'seed': 2,
 }
-_WHICH = {'mini': _MINI, 'short': _SHORT, 'long': _LONG}
+_SMOLLM2 = {
+  **_LONG,
+  'num_responses': {'all': 1_000_000},
+  'max_new_tokens': 128,
+  'temperatures': (0.0, 1.0),
+  'num_parts': 64,
+  'seed': 3,
+}
+_VARIANTS = {
+  'mini': _MINI,
+  'short': _SHORT,
+  'long': _LONG,
+  'smollm2': _SMOLLM2,
+}
 
 
-def get_config(which='mini'):
+def get_config(variant='mini'):
   """Returns the config.
 
   Args:
-    which: 'mini', 'short' or 'long'.
+    variant: 'mini', 'short', 'long' or 'smollm2'.
   """
   return ml_collections.ConfigDict(
     {
       'experiment': 'train.responses',
       'data_dir': 'data',
       'sampling': {'temperature': 1.0, 'top_p': 1.0},
-      **_WHICH[which],
+      **_VARIANTS[variant],
     }
   )

@@ -1,4 +1,4 @@
-"""Samples a target's own responses, to distil drafters on them."""
+"""Samples a target model's own responses, to distill drafters and heads on."""
 
 import functools
 import os
@@ -8,48 +8,60 @@ import numpy as np
 from experiments.common import prompts
 from experiments.common import runner
 from experiments.common import ways
+from specjax import checks
 from specjax.data import examples as examples_lib
 
 
 def run(config, workdir):
-  """Writes `responses.jsonl`; goes on where it stopped."""
+  """Writes `responses.jsonl`; a run that was stopped continues from its log.
+
+  Prompts are decoded by continuous batching, `config.num_parts` equal parts of
+  them one after the other, each at all temperatures. So a run that was stopped
+  has logged a random part of the prompts at nearly every temperature.
+  """
+  checks.check_range('num_parts', config.num_parts, 1)
   family = prompts.load_family(config)
   chosen = _chosen(config, family.tokenizer)
-  jobs = [prompts.Job(example.domain, [tokens]) for example, tokens in chosen]
+  jobs = [
+    prompts.Job(example.domain, [tokens], number=number)
+    for number, (example, tokens) in enumerate(chosen)
+  ]
   length = config.max_prompt_tokens + config.max_new_tokens
   points = []
   for i, temperature in enumerate(config.temperatures):
     entry = {'arm': 'none', 'sampling': {'temperature': temperature}}
     way = ways.parse(config, entry, (), f'temperatures[{i}]')
+    build = functools.partial(ways.build, way, family, length)
     point = runner.Point(
       {'family': config.family, 'way': way.settings, 'max_length': length},
-      functools.partial(ways.build, way, family, length),
+      functools.cache(build),
       jobs,
       config.max_new_tokens,
       config.batch_size,
       config.seed + i,
     )
     points.append(point)
-  records = runner.decode(workdir, points, runner.Options(tokens=True))
-  responses = (
-    example._replace(response=family.tokenizer.decode(record['tokens']))
-    for each in records
-    for (example, _), record in zip(chosen, each)
-  )
+  responses = []
+  for part in np.array_split(np.arange(len(jobs)), config.num_parts):
+    for point in points:
+      point = point._replace(jobs=[jobs[number] for number in part])
+      for number, record in zip(part, runner.decode_queue(workdir, point)):
+        text = family.tokenizer.decode(record['tokens'])
+        responses.append(chosen[number][0]._replace(response=text))
   examples_lib.write(os.path.join(workdir, 'responses.jsonl'), responses)
 
 
 def _chosen(config, tokenizer):
-  """Examples with their prompt tokens, shortest first."""
+  """Returns examples with their prompt tokens, in random order."""
   examples = examples_lib.read_split(config.data_dir, 'train')
   rng = np.random.default_rng(config.seed)
   chosen = []
   for domain, num in config.num_responses.items():
-    own = examples_lib.of_domain(examples, domain)
+    in_domain = examples_lib.of_domain(examples, domain)
     pairs = [
-      (own[i], tokenizer.encode_prompt(own[i].prompt))
-      for i in rng.permutation(len(own))
+      (in_domain[i], tokenizer.encode_prompt(in_domain[i].prompt))
+      for i in rng.permutation(len(in_domain))
     ]
     fit = [pair for pair in pairs if len(pair[1]) <= config.max_prompt_tokens]
     chosen += fit[:num]
-  return sorted(chosen, key=lambda pair: len(pair[1]))
+  return [chosen[i] for i in rng.permutation(len(chosen))]

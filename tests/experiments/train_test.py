@@ -103,7 +103,7 @@ def _sampled(tmp_path, data_dir, monkeypatch):
     main.run(config, again.parent)
   main.run(config, again.parent)
   monkeypatch.undo()
-  assert again.read_text() == path.read_text() and len(done) == 4
+  assert again.read_text() == path.read_text() and len(done) == 6
   return path
 
 
