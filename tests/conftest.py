@@ -8,13 +8,12 @@ import pytest
 
 from experiments.common import programs
 from tests import budget
+from tests import program_cache
 from tests import xla
 
 # PyTorch's threads wait for each other, and workers have taken all cores.
 os.environ.setdefault('OMP_NUM_THREADS', '1')
-# Before anything is compiled.
-xla.compile_quickly()
-xla.keep_programs()
+xla.compile_quickly()  # Before anything is compiled.
 
 # Nothing is broadcast or converted but what the code says.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
@@ -48,6 +47,7 @@ def pytest_configure(config):
   config.addinivalue_line(
     'markers', 'slow: takes long, and only runs with --all.'
   )
+  config.pluginmanager.register(program_cache.ProgramCache())
   minutes = config.getoption('--minutes')
   if minutes is not None:
     config.pluginmanager.register(budget.Budget(minutes))

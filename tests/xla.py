@@ -1,13 +1,10 @@
 """What XLA is told while tests run: nearly all of their time is compilation."""
 
 import os
-import pathlib
 import subprocess
 import sys
 
 import jax
-
-from experiments.common import programs
 
 # Half as long to compile, and slow to run, which small models do not mind.
 _QUICK = {
@@ -39,12 +36,6 @@ def environment(num_devices: int) -> dict[str, str]:
   flags = os.environ.get('XLA_FLAGS', '')
   flags += f' --xla_force_host_platform_device_count={num_devices}'
   return {**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'}
-
-
-def keep_programs() -> None:
-  """Keeps compiled programs beside pytest's cache, for all workers."""
-  folder = pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'programs'
-  programs.keep(str(folder))
 
 
 def compile_as_usual(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
