@@ -9,8 +9,6 @@ import setuptools
 EVALUATION = ['rouge-score', 'sacrebleu']
 # Reads the weights of GGUF files.
 GGUF = ['gguf>=0.17']
-# Checks the annotations of specjax.
-TYPING = ['mypy>=2.4']
 
 # The number stands in the package, which also runs where it is not installed.
 INIT = pathlib.Path('specjax/__init__.py').read_text(encoding='utf-8')
@@ -55,22 +53,20 @@ setuptools.setup(
   extras_require={
     # Compilers for TPU and GPU, which need no such device.
     'accelerators': ['libtpu', 'jax-cuda12-plugin', 'jax-cuda12-pjrt'],
-    # The same weights in another implementation: a test oracle, and what
-    # configs/benchmark/peer.py and smollm2.py compare with.
-    'benchmark': ['torch==2.13.0', 'transformers>=5'],
     'evaluation': EVALUATION,
     'gguf': GGUF,
+    # What a change is checked with, beside tests.
+    'lint': ['mypy>=2.4', 'ruff'],
     # The same file of weights in llama.cpp; it is compiled when installed.
     'llama_cpp': [*GGUF, 'llama-cpp-python>=0.3'],
+    # The same weights in another implementation: some tests compare with it,
+    # and so do configs/benchmark/peer.py and smollm2.py.
+    'oracles': ['torch==2.13.0', 'transformers>=5'],
     'test': [
       *EVALUATION,
       *GGUF,
-      *TYPING,
       'pytest',
       'pytest-xdist',  # The suite compiles much; it halves on two cores.
-      'torch==2.13.0',
-      'transformers>=5',
     ],
-    'typing': TYPING,
   },
 )

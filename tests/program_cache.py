@@ -77,7 +77,7 @@ class ProgramCache:
 
 
 def _folder():
-  """Returns the folder for this JAX, these flags and this processor, or None."""
+  """Returns the folder for this JAX, XLA flags and processor, or None."""
   home = os.environ.get('SPECJAX_TEST_CACHE')
   if home == '':
     return None

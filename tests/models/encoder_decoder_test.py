@@ -11,8 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-import transformers
 
 import specjax
 from specjax import base
@@ -27,10 +25,15 @@ from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models.huggingface import families
 from specjax.models.huggingface import weights
+from tests import extras
 from tests import lossless_test
 from tests import xla
 from tests.decoding import drivers_test
 from tests.models.huggingface import oracle
+
+torch = extras.load('torch')
+transformers = extras.load('transformers')
+pytestmark = pytest.mark.oracles
 
 _FIELDS = {
   'vocab_size': 30,

@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tokenizers
-import torch
-import transformers
 
 from specjax import families
 from specjax import meshes
@@ -19,7 +17,12 @@ from specjax.data import chat
 from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models.huggingface import weights
+from tests import extras
 from tests.models.huggingface import oracle
+
+torch = extras.load('torch')
+transformers = extras.load('transformers')
+pytestmark = pytest.mark.oracles
 
 _LENGTHS = np.array([7, 5])
 # Of the nodes, those with an odd parent or none belong to the rows' own text.

@@ -4,14 +4,13 @@ import random
 import struct
 import sys
 
+import gguf
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from specjax.models.gguf import container
-
-gguf = pytest.importorskip('gguf')
-files = pytest.importorskip('tests.models.gguf.files')
+from tests.models.gguf import files
 
 _KINDS = gguf.GGMLQuantizationType
 # Bits of a value, where a block has a scale and perhaps a minimum.

@@ -2,6 +2,7 @@
 
 import random
 
+import gguf
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from specjax import models
 from specjax.models.gguf import container
+from tests import extras
+from tests.models.gguf import files
 
-gguf = pytest.importorskip('gguf')
-torch = pytest.importorskip('torch')
-transformers = pytest.importorskip('transformers')
-files = pytest.importorskip('tests.models.gguf.files')
+torch = extras.load('torch')
+transformers = extras.load('transformers')
+pytestmark = pytest.mark.oracles
 
 _Q8_0 = gguf.GGMLQuantizationType.Q8_0
 _KINDS = {

@@ -1,11 +1,10 @@
 """Tokenizers of GGUF files."""
 
 import pytest
+import tokenizers
 
 from specjax.models.gguf import vocabulary
-
-tokenizers = pytest.importorskip('tokenizers')
-files = pytest.importorskip('tests.models.gguf.files')
+from tests.models.gguf import files
 
 
 def _read(**changes):

@@ -11,6 +11,8 @@ from specjax.models.huggingface import families
 from specjax.testing import toys
 from tests.models.huggingface import oracle
 
+pytestmark = pytest.mark.oracles
+
 _MINI = config_lib.TransformerConfig(vocab_size=8, **toys.TINY)
 
 

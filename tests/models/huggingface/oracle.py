@@ -4,10 +4,12 @@ import functools
 
 import jax
 import numpy as np
-import torch
-import transformers
 
 from specjax.models.huggingface import weights
+from tests import extras
+
+torch = extras.load('torch')
+transformers = extras.load('transformers')
 
 _SIZES = {
   'vocab_size': 50,

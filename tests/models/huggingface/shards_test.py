@@ -12,6 +12,8 @@ from specjax import models
 from specjax.models.huggingface import shards
 from tests.models.huggingface import oracle
 
+pytestmark = pytest.mark.oracles
+
 _INDEX = 'model.safetensors.index.json'
 
 

@@ -13,6 +13,8 @@ from specjax.models.huggingface import families
 from specjax.models.huggingface import weights
 from tests.models.huggingface import oracle
 
+pytestmark = pytest.mark.oracles
+
 _COPIES = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
 
 

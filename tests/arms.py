@@ -1,0 +1,183 @@
+"""Toy models, and the arms and decoders that most loop tests are made of.
+
+An arm here is the pair that `specjax.Decoder` takes: the arm, and its drafter's
+parameters.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import specjax
+from specjax import drafters
+from specjax import registry
+from specjax import trees
+from specjax import verifiers
+from specjax.testing import toys
+from tests import parts
+from tests import sizes
+
+# Functions and parameters. The target has two layers, so that one that reads
+# the cache of the other is found.
+TARGET = toys.transformer(0, num_layers=2)
+DRAFT = toys.transformer(1, num_layers=1)
+OTHER = toys.transformer(2, num_layers=1)
+# Markov models of three tokens, whose exact distributions are known.
+MARKOV_TARGET, MARKOV_DRAFT, MARKOV_OTHER = (
+  toys.markov(seed, 3) for seed in range(3)
+)
+GREEDY = specjax.Sampling(temperature=0.0)
+# A verifier that is not lossless: the negative control of statistical tests.
+BROKEN = verifiers.tree_walk(parts.resampling)
+
+
+def model(
+  topology, draft=DRAFT, temperature=1.0, verifier=None, goal=None, **options
+):
+  """An arm that drafts a tree with a model.
+
+  Args:
+    topology: of its trees.
+    draft: the model and its parameters.
+    temperature: of the drafter; 0 is greedy.
+    verifier: one, or a name; by default that of `verifiers.default`.
+    goal: of the arm.
+    **options: of `drafters.autoregressive`.
+  """
+  functions, params = draft
+  sampling = specjax.Sampling(temperature)
+  drafter = drafters.autoregressive(functions, topology, sampling, **options)
+  name = verifier or verifiers.default(temperature, topology.width)
+  return specjax.Arm(drafter, verifiers.resolve(name), goal), params
+
+
+def chain(length=3, draft=DRAFT, temperature=1.0, **options):
+  """An arm that drafts one chain with a model."""
+  return model(trees.chain(length), draft, temperature, **options)
+
+
+def chains(num=2, length=3, draft=DRAFT, temperature=1.0, **options):
+  """An arm that drafts several chains with a model."""
+  return model(trees.chains(num, length), draft, temperature, **options)
+
+
+def arm(drafter, params=None, verifier='maximal'):
+  """An arm of any drafter."""
+  return specjax.Arm(drafter, verifiers.resolve(verifier)), params
+
+
+def lookup(length=3, verifier='maximal'):
+  """An arm that looks its drafts up in the text."""
+  return arm(drafters.prompt_lookup(length), verifier=verifier)
+
+
+def none():
+  """The arm that decodes plainly."""
+  return arm(drafters.none())
+
+
+def deferred(inner):
+  """The arm, with its drafter's prefill put off until it is first played."""
+  inner_arm, params = inner
+  late = drafters.deferred(inner_arm.drafter)
+  return inner_arm._replace(drafter=late), params
+
+
+def decoder(*arms, bandit=None, temperature=1.0, target=TARGET, **options):
+  """A decoder over arms, of the common buffer.
+
+  Args:
+    *arms: as the functions above return them.
+    bandit: a rule, or one of `BANDITS` by name.
+    temperature: of the target; 0 is greedy.
+    target: the model and its parameters.
+    **options: of `specjax.Decoder`.
+  """
+  if isinstance(bandit, str):
+    bandit = specjax.BANDITS[bandit](len(arms))
+  return specjax.Decoder(
+    *target,
+    arms,
+    bandit=bandit,
+    sampling=specjax.Sampling(temperature),
+    **{'max_length': sizes.BUFFER} | options,
+  )
+
+
+def tokens(results):
+  """Returns the tokens of each result."""
+  return [result.tokens for result in results]
+
+
+@functools.cache
+def greedy_tokens():
+  """Returns the target's greedy continuations of `sizes.PROMPTS`."""
+  plain = decoder(none(), temperature=0.0)
+  return tokens(plain.decode(sizes.PROMPTS, sizes.NEW))
+
+
+class Cycle(NamedTuple):
+  """The state of `cycling`: which arms it selects in turn."""
+
+  num_rounds: jax.Array  # []
+  arms: jax.Array  # [A], of which the first `length` are used
+  length: jax.Array  # []
+
+
+@registry.component
+def cycling(num_arms):
+  """A bandit that selects the arms of its state in turn.
+
+  The arms are data: decoders that are given other states by `bandit_state`
+  share one compiled program.
+  """
+
+  def update(state, arm, reward, **extra):
+    return state._replace(num_rounds=state.num_rounds + 1)
+
+  return specjax.Bandit(
+    num_arms,
+    init=lambda: cycle(num_arms, *range(num_arms)),
+    select=lambda key, state: state.arms[state.num_rounds % state.length],
+    update=update,
+    update_all=lambda state, rewards: state,
+  )
+
+
+def cycle(num_arms, *arms):
+  """Returns the state in which `cycling` selects these arms."""
+  padded = np.zeros(num_arms, np.int32)
+  padded[: len(arms)] = arms
+  return Cycle(np.int32(0), padded, np.int32(len(arms)))
+
+
+@registry.component
+def adversary(num_arms, num_used=None):
+  """A bandit that reacts to all rewards and selects the worst arm.
+
+  Args:
+    num_arms: of the decoder.
+    num_used: it only selects the first ones, unless its state begins with
+      another; all by default.
+  """
+  num_used = num_used or num_arms
+
+  def update(state, arm, reward, *, rewards=None, **extra):
+    if rewards is None:
+      return (arm + jnp.where(reward > 0, 2, 1)) % num_used
+    others = jnp.where(jnp.arange(num_arms) == arm, jnp.inf, rewards)
+    return jnp.argmin(others[:num_used]).astype(jnp.int32)
+
+  def update_all(state, rewards):
+    return jnp.argmin(rewards[:num_used]).astype(jnp.int32)
+
+  return specjax.Bandit(
+    num_arms,
+    init=lambda: jnp.int32(0),
+    select=lambda key, state: state,
+    update=update,
+    update_all=update_all,
+  )

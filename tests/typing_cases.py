@@ -1,0 +1,17 @@
+"""What mypy must refuse: an ignored error that is none is an error itself.
+
+`python -m mypy` checks this file with the package; nothing runs it.
+"""
+
+import jax
+
+from specjax import base
+
+
+def pick(key: jax.Array, candidates: jax.Array) -> jax.Array:
+  """Lacks the other arguments of a coupling, and what it returns."""
+  del key
+  return candidates[0]
+
+
+coupling: base.Coupling = pick  # type: ignore[assignment]
