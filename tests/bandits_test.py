@@ -18,16 +18,13 @@ from scipy import stats
 
 from experiments.banditspec import laboratory
 from specjax import bandits
-from specjax import base
-from specjax import decoding
-from specjax import drafters
-from specjax import verifiers
 from specjax.bandits import counts
 from specjax.bandits import exponential_weights
 from specjax.bandits import upper_confidence
 from specjax.testing import distributions
-from specjax.testing import toys
 from specjax.theory import regret
+from tests import arms as arms_lib
+from tests import optimized
 
 _L = 4
 # Tokens of three arms, round by round.
@@ -41,11 +38,32 @@ _EASY = laboratory.truncated_geometric(_ACCEPTANCES, _L)
 
 
 def _feed(bandit, arms, lengths):
-  """States before and after rounds of given arms; `[T, A]` emitted tokens."""
-  states = [bandit.init()]
-  for arm, row in zip(arms, (np.asarray(lengths) - 1) / _L):
-    states.append(bandit.update(states[-1], arm, row[arm], rewards=row))
-  return states
+  """`[T + 1]` states before and after rounds of given arms, `[T, A]` tokens."""
+
+  def step(state, seen):
+    arm, row = seen
+    state = bandit.update(state, arm, row[arm], rewards=row)
+    return state, state
+
+  seen = jnp.array(arms), jnp.float32((np.asarray(lengths) - 1) / _L)
+  first = bandit.init()
+  _, states = jax.lax.scan(step, first, seen)
+  return jax.tree.map(
+    lambda one, more: jnp.concatenate([jnp.asarray(one)[None], more]),
+    first,
+    states,
+  )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _follow(bandit, rewards):
+  """`[T]` arms that a bandit plays, `[T, A]` rewards, and states before."""
+
+  def step(state, row):
+    arm = bandit.select(jax.random.key(0), state)
+    return bandit.update(state, arm, row[arm], rewards=row), (arm, state)
+
+  return jax.lax.scan(step, bandit.init(), jnp.asarray(rewards, jnp.float32))[1]
 
 
 def _spec_indices(pulls, sums, t, delta):
@@ -58,43 +76,58 @@ def _spec_indices(pulls, sums, t, delta):
 def test_ucb_spec_plays_the_paper_s_sequence():
   """Seven rounds; indices in the paper's scale, and what they choose."""
   bandit = bandits.BANDITS['ucb_spec'](3, delta=0.3)
-  state, pulls, sums = bandit.init(), np.zeros(3), np.zeros(3)
-  for t, lengths in enumerate(_LENGTHS):
+  arms, states = _follow(bandit, (_LENGTHS - 1) / _L)
+  find = lambda state: upper_confidence.ucb_spec_indices(state, 0.3)
+  found = 1 + _L * np.asarray(jax.jit(jax.vmap(find))(states))
+  pulls, sums = np.zeros(3), np.zeros(3)
+  for t, (arm, lengths) in enumerate(zip(arms.tolist(), _LENGTHS)):
     expected = t
     if t >= 3:
       indices = _spec_indices(pulls, sums, t, 0.3)
-      found = 1 + _L * upper_confidence.ucb_spec_indices(state, 0.3)
-      np.testing.assert_allclose(found, indices, rtol=1e-6)
+      np.testing.assert_allclose(found[t], indices, rtol=1e-6)
       expected = indices.argmax()
-    arm = int(bandit.select(jax.random.key(0), state))
     assert arm == expected
-    state = bandit.update(state, arm, (lengths[arm] - 1) / _L)
     pulls[arm], sums[arm] = pulls[arm] + 1, sums[arm] + lengths[arm]
   assert pulls.min() >= 1 and pulls.max() >= 3
 
 
 def test_ties_go_to_the_lowest_arm():
-  for name in ('ucb_spec', 'ucb1', 'kl_ucb', 'sliding_window_ucb'):
-    bandit = bandits.BANDITS[name](3)
-    states = _feed(bandit, [1, 2, 0, 2, 1, 0], [[3, 3, 3]] * 6)
-    played = [int(bandit.select(jax.random.key(0), state)) for state in states]
-    assert played[:3] == [0, 0, 0] and played[3] == played[6] == 0, name
+  names = 'ucb_spec', 'ucb1', 'kl_ucb', 'sliding_window_ucb'
+
+  @jax.jit
+  def played():
+    key, after = jax.random.key(0), {}
+    for name in names:
+      bandit = bandits.BANDITS[name](3)
+      states = _feed(bandit, [1, 2, 0, 2, 1, 0], [[3, 3, 3]] * 6)
+      after[name] = jax.vmap(bandit.select, (None, 0))(key, states)
+    return after
+
+  for name, arms in played().items():
+    assert arms[:4].tolist() == [0, 0, 0, 0] and arms[6] == 0, name
 
 
 def test_exp3_spec_plays_the_paper_s_probabilities():
   """Algorithm 9, and identity (50) of its estimates along the path."""
   arms = [2, 0, 1, 1, 0, 2, 1]
-  states = _feed(bandits.BANDITS['exp3_spec'](3), arms, _LENGTHS)
+  bandit = bandits.BANDITS['exp3_spec'](3)
+
+  @jax.jit
+  def along():
+    states = _feed(bandit, arms, _LENGTHS)
+    log_probs = jax.vmap(exponential_weights.exp3_spec_log_probs)(states)
+    return states.losses, jnp.exp(log_probs)
+
+  losses, all_probs = map(np.asarray, along())
   sums, weighted = np.zeros(3), 0
   for t, (arm, lengths) in enumerate(zip(arms, _LENGTHS), 1):
     weights = np.exp(-math.sqrt(math.log(3) / (t * 3)) * sums)
-    probs = weights / weights.sum()
-    found = np.exp(exponential_weights.exp3_spec_log_probs(states[t - 1]))
+    probs, found = weights / weights.sum(), all_probs[t - 1]
     np.testing.assert_allclose(found, probs, rtol=1e-6)
     sums[arm] += (_L + 1 - lengths[arm]) / (_L * probs[arm])
     # Sums are kept beyond the lowest; what is added is seen beside another arm.
-    np.testing.assert_allclose(states[t].losses, sums - sums.min(), rtol=1e-5)
-    added = np.asarray(states[t].losses - states[t - 1].losses)
+    np.testing.assert_allclose(losses[t], sums - sums.min(), rtol=1e-5)
+    added = losses[t] - losses[t - 1]
     weighted += found @ (added - added[(arm + 1) % 3])
   emitted = _LENGTHS[np.arange(7), arms].sum()
   assert weighted == pytest.approx((_L + 1) / _L * 7 - emitted / _L, rel=1e-6)
@@ -104,7 +137,7 @@ def test_kl_ucb_indices_are_the_roots():
   """Two of the means are 0 and 1, where the divergence has no logarithm."""
   pulls, sums = np.array([4, 7, 2, 5]), np.array([1.5, 0, 2, 3.5])
   state = counts.Counts(jnp.int32(pulls), jnp.float32(sums))
-  found = upper_confidence.kl_ucb_indices(state, 3.0)
+  found = jax.jit(upper_confidence.kl_ucb_indices)(state, 3.0)
   budgets = (math.log(18) + 3 * math.log(math.log(18))) / pulls
   for index, mean, budget in zip(found, sums / pulls, budgets):
     divergence = lambda q, mean=mean: stats.entropy(
@@ -131,21 +164,75 @@ def test_ucbs_play_the_largest_index_of_what_they_remember(
   """MetaSD's Algorithms 2, 6 and 8 from whole histories, round by round."""
   bandit = bandits.BANDITS[name](3, beta=0.3, **options)
   rewards = np.random.default_rng(11).random((150, 3))
-  step = jax.jit(bandit.update)
-  state, history = bandit.init(), []
-  for t, row in enumerate(rewards):
-    arm = int(bandit.select(jax.random.key(0), state))
+  arms, _ = _follow(bandit, rewards)
+  history = np.asarray(arms)
+  for t, arm in enumerate(history):
     weights = weigh(t - 1 - np.arange(t))
-    played = np.array(history, int)[:, None] == np.arange(3)
+    played = history[:t, None] == np.arange(3)
     pulls = (weights[:, None] * played).sum(0)
     sums = (weights[:, None] * played * rewards[:t]).sum(0)
     with np.errstate(divide='ignore', invalid='ignore'):
       radii = np.sqrt(2 * np.log(weights.sum()) / pulls)
       indices = np.where(pulls > 0, sums / pulls + 0.3 * radii, np.inf)
     assert arm == indices.argmax(), t
-    state = step(state, arm, row[arm])
-    history.append(arm)
   assert np.bincount(history).min() > 10
+
+
+def _race(bandit, environment, num_runs, num_tokens, seed=8):
+  """Plays until runs, and some arm in all of them, have emitted enough.
+
+  What arms would emit, and what is drawn, is as in `laboratory.play`, which
+  keeps every round, and goes on until the slowest arm has emitted enough.
+
+  Args:
+    bandit: plays.
+    environment: one of the laboratory.
+    num_runs: `R`.
+    num_tokens: `[D]` that a run emits before it ends, ascending.
+    seed: of the runs.
+
+  Returns:
+    `[R, D]` rounds, and `[R, A, D]` those of an arm that is always played;
+    fewer than it needs, if it is not the first to emit enough.
+  """
+  fold_in = jax.vmap(jax.random.fold_in, (None, 0))
+  keys = fold_in(jax.random.key(seed), jnp.arange(num_runs))
+
+  def step(key, state, round_):
+    tokens = environment.draw(jax.random.fold_in(key, 2 * round_), round_)
+    arm = bandit.select(jax.random.fold_in(key, 2 * round_ + 1), state)
+    rewards = (tokens - 1) / environment.draft_length
+    state = bandit.update(state, arm, rewards[arm], rewards=rewards)
+    return state, jnp.append(tokens, tokens[arm])
+
+  def play(carry):
+    round_, states, total, rounds = carry
+    states, emitted = jax.vmap(step, (0, 0, None))(keys, states, round_)
+    rounds += (total[..., None] < num_tokens[None, None]).astype(jnp.int32)
+    return round_ + 1, states, total + emitted, rounds
+
+  def goes_on(carry):
+    waits = carry[2] < num_tokens[-1]
+    return waits[:, -1].any() | waits[:, :-1].any(0).all()
+
+  states = jax.vmap(lambda _: bandit.init())(keys)
+  total = jnp.zeros((num_runs, bandit.num_arms + 1), jnp.int32)
+  rounds = jnp.zeros((*total.shape, len(num_tokens)), jnp.int32)
+  carry = jnp.int32(0), states, total, rounds
+  rounds = jax.lax.while_loop(goes_on, play, carry)[-1]
+  return rounds[:, -1], rounds[:, :-1]
+
+
+_short_race = jax.jit(_race, static_argnums=(0, 2))
+_long_race = optimized.jit(_race, static_argnums=(0, 2))
+
+
+def _lost(race, bandit, num_runs, *num_tokens):
+  """`[R, D]` rounds more than those of the arm with the lowest mean."""
+  found = race(bandit, _EASY, num_runs, np.array(num_tokens))
+  rounds, fixed = jax.device_get(found)
+  best = fixed.mean(0).argmin(0)[None, None]
+  return rounds - np.take_along_axis(fixed, best, 1)[:, 0]
 
 
 def test_who_forgets_follows_arms_that_change_places():
@@ -159,8 +246,8 @@ def test_who_forgets_follows_arms_that_change_places():
 
   def rounds(name):
     bandit = bandits.BANDITS[name](3, beta=0.01)
-    key = jax.random.key(12)
-    return laboratory.play(key, bandit, environment, 1500, 100).rounds(1500)
+    many, _ = _short_race(bandit, environment, 100, np.array([1500]), 12)
+    return np.asarray(many)
 
   stubborn = rounds('ucb1')
   for name in ('discounted_ucb', 'sliding_window_ucb'):
@@ -186,12 +273,8 @@ def _halve(rewards, pulls):
 def test_halving_by_hand():
   """Five arms, three, two, one; only the current phase counts, ties go low."""
   phases = [[2, 5, 3, 4, 1]] * 5 + [[5, 2, 4, 3, 5]] * 3 + [[5, 5, 3, 3, 5]] * 2
-  environment = laboratory.adversarial(phases + [[5, 5, 1, 5, 5]] * 5, _L)
-  play = lambda bandit: (
-    laboratory.play(jax.random.key(0), bandit, environment, 15, 1)
-    .arms[0, :15]
-    .tolist()
-  )
+  rewards = np.array(phases + [[5, 5, 1, 5, 5]] * 5) - 1
+  play = lambda bandit: _follow(bandit, rewards / _L)[0].tolist()
   bandit = bandits.BANDITS['sequential_halving'](5)
   assert play(bandit) == [0, 1, 2, 3, 4, 1, 2, 3, 2, 3, 2, 2, 2, 2, 2]
   # 29 rounds are 9 for each phase: one pull of each of 5, then 3 of 3.
@@ -199,9 +282,12 @@ def test_halving_by_hand():
   assert play(bandit) == [0, 1, 2, 3, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3, 2]
 
 
-@pytest.mark.parametrize('num_arms', range(2, 10))
+@pytest.mark.parametrize('num_arms', [2, 8, 9])
 def test_halving_keeps_the_better_half(num_arms):
-  """On random lengths of rounds with many ties; it ends with one survivor."""
+  """On random lengths of rounds with many ties; it ends with one survivor.
+
+  Of 8 arms, all halves are even; of 9, all but the last are odd.
+  """
   halvings = math.ceil(math.log2(num_arms))
   sizes = [num_arms]
   while sizes[-1] > 1:
@@ -209,16 +295,14 @@ def test_halving_keeps_the_better_half(num_arms):
   budget = 3 * num_arms * halvings + 1
   rng = np.random.default_rng(num_arms)
   lengths = rng.integers(1, _L + 2, (budget + 60, num_arms))
-  environment = laboratory.adversarial(lengths, _L)
   spread = [budget // (size * halvings) for size in sizes[:-1]]
   for name, options, pulls in (
     ('sequential_halving', {'period': 2}, [2] * halvings),
     ('petc', {'budget': budget}, spread),
   ):
     bandit = bandits.BANDITS[name](num_arms, **options)
-    tokens = (_L + 1) * len(lengths)  # At least as many rounds.
-    runs = laboratory.play(jax.random.key(0), bandit, environment, tokens, 1)
-    assert runs.arms[0, : len(lengths)].tolist() == _halve(lengths, pulls)
+    arms, _ = _follow(bandit, (lengths - 1) / _L)
+    assert arms.tolist() == _halve(lengths, pulls)
 
 
 # Bandits that learn nothing from that of the arm that was played.
@@ -329,10 +413,27 @@ _REWARDS = (_LENGTHS - 1) / _L
 def test_arms_are_drawn_with_their_probabilities(name, options, probs):
   """A distribution that moves 0.02 from one arm to another fails with 0.99."""
   bandit = bandits.BANDITS[name](3, **options)
-  state = _feed(bandit, _PLAYED, _LENGTHS)[-1]
-  keys = jax.random.split(jax.random.key(3), 30000)
-  arms = np.asarray(jax.jit(jax.vmap(bandit.select, (0, None)))(keys, state))
+
+  @jax.jit
+  def draw(key):
+    states = _feed(bandit, _PLAYED, _LENGTHS)
+    last = jax.tree.map(lambda leaf: leaf[-1], states)
+    keys = jax.random.split(key, 30000)
+    return jax.vmap(bandit.select, (0, None))(keys, last)
+
+  arms = np.asarray(draw(jax.random.key(3)))
   assert distributions.chi_square(arms[:, None], np.asarray(probs())) > 1e-3
+
+
+def _learnt(bandit, rewards):
+  """`[T]` states after rounds with all rewards."""
+
+  def step(state, row):
+    state = bandit.update(state, jnp.int32(0), row[0], rewards=row)
+    return state, state
+
+  run = jax.jit(lambda rows: jax.lax.scan(step, bandit.init(), rows)[1])
+  return jax.device_get(run(np.float32(rewards)))
 
 
 def test_ada_hedge_follows_an_independent_loop():
@@ -341,12 +442,7 @@ def test_ada_hedge_follows_an_independent_loop():
   rewards = rng.integers(0, 5, (2000, 3)) / 4
   rewards[:4] = [[0.5] * 3, [0.75] * 3, [1, 1, 1], [0.5, 0.75, 0.75]]
   bandit = bandits.BANDITS['hedge'](3)
-
-  def step(state, row):
-    state = bandit.update(state, jnp.int32(0), row[0], rewards=row)
-    return state, state
-
-  _, states = jax.lax.scan(step, bandit.init(), jnp.float32(rewards))
+  states = _learnt(bandit, rewards)
   gaps, _ = _ada_hedge(rewards)
   assert gaps[2] == 0 < gaps[3]
   np.testing.assert_allclose(states.gap, gaps, rtol=1e-3)
@@ -361,38 +457,29 @@ def test_normal_hedge_follows_an_independent_loop():
   rewards = rng.integers(0, 5, (300, 4)) / 4
   rewards[:3] = [[0.5] * 4, [0.75, 0.75, 0.5, 0.5], [1, 1, 1, 0]]
   bandit = bandits.BANDITS['normal_hedge'](4)
-
-  def step(state, row):
-    state = bandit.update(state, jnp.int32(0), row[0], rewards=row)
-    return state, state
-
-  _, states = jax.lax.scan(step, bandit.init(), jnp.float32(rewards))
+  states = _learnt(bandit, rewards)
   for i in (0, 1, 2, 10, 100, 299):
     regrets, _ = _normal_hedge(rewards[: i + 1])
     np.testing.assert_allclose(states.regrets[i], regrets, atol=1e-3)
 
 
 def test_schedules():
+  rewards = np.zeros((7, 3))
   round_robin = bandits.BANDITS['round_robin'](3)
-  arms = laboratory.play(jax.random.key(0), round_robin, _EASY, 35, 2).arms
-  np.testing.assert_array_equal(arms[:, :7], [[0, 1, 2, 0, 1, 2, 0]] * 2)
+  assert _follow(round_robin, rewards)[0].tolist() == [0, 1, 2, 0, 1, 2, 0]
   fixed = bandits.BANDITS['fixed'](3, arm=1)
-  arms = laboratory.play(jax.random.key(0), fixed, _EASY, 35, 2).arms
-  assert (arms == 1).all()
+  assert _follow(fixed, rewards)[0].tolist() == [1] * 7
 
 
 def test_fixed_plays_the_arms_that_a_router_chose():
   """One for each prompt, by the state that decoding begins with."""
-  arm = drafters.DRAFTERS['none']()
-  arms = [(base.Arm(arm, verifiers.resolve('maximal')), None)] * 3
-  decoder = decoding.Decoder(
-    *toys.markov(),
-    arms,
-    bandit=bandits.BANDITS['fixed'](3),
+  decoder = arms_lib.decoder(
+    *[arms_lib.none()] * 3,
+    bandit='fixed',
+    target=arms_lib.MARKOV_TARGET,
     per_row=True,
-    max_length=16,
   )
-  routed = jnp.array([2, 0, 1, 2], jnp.int32)
+  routed = np.array([2, 0, 1, 2], np.int32)
   results = decoder.decode([[1]] * 4, 5, bandit_state=routed)
   pulls = np.array([result.pulls for result in results])
   np.testing.assert_array_equal(pulls, 5 * np.eye(3)[routed])
@@ -425,11 +512,12 @@ def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms, num_rounds):
   A prompt has 100 rounds. All kinds at once, as runs side by side.
   """
   bandit = bandits.BANDITS[name](num_arms)
-  kinds = [functools.partial(each, num=num_rounds) for each in _HARD.values()]
 
-  def step(state, round_, kind):
+  def step(round_, carry, kind, num_rounds):
+    state, good = carry
     key = jax.random.fold_in(jax.random.key(0), round_)
-    rewards = jax.lax.switch(kind, kinds, round_)[:num_arms]
+    rewards = jax.lax.switch(kind, [*_HARD.values()], round_, num_rounds)
+    rewards = rewards[:num_arms]
     begins = round_ % 100 == 0
     state = jax.tree.map(
       lambda new, old: jnp.where(begins, new, old),
@@ -441,14 +529,17 @@ def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms, num_rounds):
       state, arm, rewards[arm], rewards=rewards, unknown=jnp.nan
     )
     finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]
-    return state, (0 <= arm) & (arm < num_arms) & jnp.all(jnp.array(finite))
+    good &= (0 <= arm) & (arm < num_arms) & jnp.all(jnp.array(finite))
+    return state, good
 
-  def run(kind):
-    rounds = jnp.arange(num_rounds)
-    step_of_kind = functools.partial(step, kind=kind)
-    return jax.lax.scan(step_of_kind, bandit.init(), rounds)[1].all()
+  @jax.jit
+  @functools.partial(jax.vmap, in_axes=(0, None))
+  def run(kind, num_rounds):
+    body = functools.partial(step, kind=kind, num_rounds=num_rounds)
+    first = bandit.init(), jnp.array(True)
+    return jax.lax.fori_loop(0, num_rounds, body, first)[1]
 
-  found = jax.jit(jax.vmap(run))(jnp.arange(len(kinds)))
+  found = run(np.arange(len(_HARD)), num_rounds)
   good = dict(zip(_HARD, found.tolist()))
   assert all(good.values()), good
 
@@ -457,11 +548,13 @@ def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms, num_rounds):
 def test_a_lesson_divides_by_no_chance(name):
   """Equal arms stay equal, however many lessons are carried over."""
   bandit = bandits.BANDITS[name](5)
-  learn = jax.jit(bandit.update_all)
-  state = bandit.init()
-  for _ in range(100):
-    state = learn(state, jnp.full(5, 0.25))
-  np.testing.assert_array_equal(state.losses, np.zeros(5))
+
+  @jax.jit
+  def learn():
+    step = lambda _, state: bandit.update_all(state, jnp.full(5, 0.25))
+    return jax.lax.fori_loop(0, 100, step, bandit.init())
+
+  np.testing.assert_array_equal(learn().losses, np.zeros(5))
 
 
 def test_means_do_not_freeze():
@@ -472,14 +565,18 @@ def test_means_do_not_freeze():
   def step(state, reward):
     return bandit.update(state, jnp.int32(0), reward), None
 
-  state = bandit.init()._replace(
-    pulls=jnp.int32([many, 1]), whole=jnp.int32([many, 0])
+  @jax.jit
+  def learn(state, reward):
+    state, _ = jax.lax.scan(step, state, jnp.full(1 << 20, reward))
+    return state, state.means[0], state.rewards[0]
+
+  state = counts.Counts(
+    np.int32([many, 1]), np.zeros(2, np.float32), np.int32([many, 0])
   )
-  state, _ = jax.lax.scan(step, state, jnp.zeros(1 << 20))
-  assert state.means[0] == pytest.approx(many / (many + (1 << 20)), abs=1e-6)
-  before = float(state.rewards[0])
-  state, _ = jax.lax.scan(step, state, jnp.full(1 << 20, 0.75))
-  gained = float(state.rewards[0]) - before
+  state, mean, before = learn(state, 0.0)
+  assert mean == pytest.approx(many / (many + (1 << 20)), abs=1e-6)
+  _, _, after = learn(state, 0.75)
+  gained = float(after) - float(before)
   assert gained == pytest.approx(0.75 * (1 << 20), abs=8)
 
 
@@ -501,20 +598,27 @@ def test_estimates_do_not_freeze(name):
 def test_a_lesson_is_that_of_every_arm(name):
   """As if all had been played, where playing them teaches without a draw."""
   bandit = bandits.BANDITS[name](3)
-  rewards = jnp.array([0.25, 0.75, 0.5])
-  at_once = bandit.update_all(bandit.init(), rewards)
+  rewards = np.array([0.25, 0.75, 0.5], np.float32)
+  arms = range(1 if name in _OF_ALL_REWARDS else 3)
+
+  @jax.jit
+  def learn(rewards):
+    state = bandit.init()
+    for arm in arms:
+      state = bandit.update(
+        state, jnp.int32(arm), rewards[arm], rewards=rewards
+      )
+    return bandit.update_all(bandit.init(), rewards), state
+
+  at_once, one_by_one = jax.device_get(learn(rewards))
   if name in ('exp3', 'exp3_spec'):
     losses = rewards.max() - rewards
     np.testing.assert_allclose(at_once.losses, losses, rtol=1e-6)
-    return
-  if name == 'discounted_ucb':
+  elif name == 'discounted_ucb':
     np.testing.assert_array_equal(at_once.pulls, np.ones(3))
     np.testing.assert_array_equal(at_once.rewards, rewards)
-    return
-  state = bandit.init()
-  for arm in range(1 if name in _OF_ALL_REWARDS else 3):
-    state = bandit.update(state, jnp.int32(arm), rewards[arm], rewards=rewards)
-  jax.tree.map(np.testing.assert_array_equal, state, at_once)
+  else:
+    jax.tree.map(np.testing.assert_array_equal, one_by_one, at_once)
 
 
 @pytest.mark.parametrize('name', _OF_ALL_REWARDS)
@@ -561,7 +665,8 @@ def test_truncated_geometric_lengths():
   acceptances = np.array([0.3, 0.8])
   environment = laboratory.truncated_geometric(acceptances, 2)
   keys = jax.random.split(jax.random.key(5), 40000)
-  lengths = np.asarray(jax.vmap(environment.draw, (0, None))(keys, 0))
+  draw = jax.jit(jax.vmap(environment.draw, (0, None)))
+  lengths = np.asarray(draw(keys, 0))
   single = [[1 - a, a * (1 - a), a**2] for a in acceptances]
   assert lengths.dtype == np.int32
   assert distributions.chi_square(lengths - 1, np.outer(*single).ravel()) > 1e-3
@@ -571,12 +676,13 @@ def test_truncated_geometric_lengths():
 
 def test_arms_drift_with_the_rounds():
   environment = laboratory.drifting([[0.01, 0.99], [0.99, 0.01]], 3, period=4)
-  best = [int(environment.means(t).argmax()) for t in range(12)]
+  draw = jax.vmap(jax.vmap(environment.draw, (0, None)), (None, 0))
+  times, keys = jnp.arange(12), jax.random.split(jax.random.key(6), 50)
+  means = jax.jit(jax.vmap(environment.means))(times)
+  best = np.argmax(means, 1).tolist()
   assert best == [1] * 4 + [0] * 8
-  keys = jax.random.split(jax.random.key(6), 50)
-  for t, arm in enumerate(best):
-    lengths = jax.vmap(environment.draw, (0, None))(keys, t)
-    assert int(lengths.sum(0).argmax()) == arm
+  lengths = np.asarray(jax.jit(draw)(keys, times))
+  assert lengths.sum(1).argmax(1).tolist() == best
 
 
 def test_play_by_hand():
@@ -619,6 +725,13 @@ def test_runs_by_a_loop_over_rounds():
   np.testing.assert_array_equal(alone.rounds(60), fixed[:, 1])
 
 
+def test_races_are_those_of_the_laboratory():
+  bandit = bandits.BANDITS['exp3_spec'](3)
+  runs = laboratory.play(jax.random.key(8), bandit, _EASY, 2000, 20)
+  lost = _lost(_short_race, bandit, 20, 200, 2000)
+  np.testing.assert_array_equal(lost.T, [runs.lost(200), runs.lost(2000)])
+
+
 @pytest.mark.parametrize(
   ('call', 'message'),
   [
@@ -633,9 +746,9 @@ def test_runs_by_a_loop_over_rounds():
     (lambda: laboratory.adversarial([[0, 5]], 4), 'lengths'),
     (lambda: laboratory.adversarial([[math.nan]], 4), 'lengths'),
     (lambda: laboratory.adversarial([[1.5]], 4), 'integers'),
-    (lambda: _regret('uniform', num_tokens=0), 'num_tokens'),
-    (lambda: _regret('uniform', num_tokens=2.5), 'num_tokens'),
-    (lambda: _regret('uniform', num_runs=0), 'num_runs'),
+    (lambda: laboratory.play(None, None, _EASY, 0, 1), 'num_tokens'),
+    (lambda: laboratory.play(None, None, _EASY, 2.5, 1), 'num_tokens'),
+    (lambda: laboratory.play(None, None, _EASY, 9, 0), 'num_runs'),
   ],
 )
 def test_laboratory_refuses(call, message):
@@ -646,14 +759,22 @@ def test_laboratory_refuses(call, message):
 # Theorems.
 
 
-def _regret(bandit, environment=_EASY, num_tokens=2000, num_runs=200):
-  """Regret, its standard error, and the runs."""
-  if isinstance(bandit, str):
-    bandit = bandits.BANDITS[bandit](environment.num_arms)
-  key = jax.random.key(8)
-  runs = laboratory.play(key, bandit, environment, num_tokens, num_runs)
-  lost = runs.lost(num_tokens)
-  return lost.mean(), lost.std(ddof=1) / num_runs**0.5, runs
+@functools.cache
+def _runs(name):
+  """200 runs of 2000 tokens."""
+  bandit = bandits.BANDITS[name](3)
+  return laboratory.play(jax.random.key(8), bandit, _EASY, 2000, 200)
+
+
+def _regret(bandit):
+  """Regret of 2000 tokens, and its standard error, by 100 runs."""
+  lost = _lost(_short_race, bandit, 100, 2000)
+  return lost.mean(), lost.std(ddof=1) / len(lost) ** 0.5
+
+
+_regret_of_uniform = functools.cache(
+  lambda: _regret(bandits.BANDITS['uniform'](3))
+)
 
 
 @pytest.mark.parametrize(
@@ -663,19 +784,13 @@ def test_who_learns_loses_less_than_half_of_what_uniform_does(name):
   """Uniform loses about 270 of 810 rounds, with an error below 2."""
   # One pull, the default, often keeps an arm that was lucky: 220 are lost.
   options = {'period': 8} if name == 'sequential_halving' else {}
-  lost, error, _ = _regret(bandits.BANDITS[name](3, **options))
-  assert lost + 5 * error < _regret('uniform')[0] / 2
+  lost, error = _regret(bandits.BANDITS[name](3, **options))
+  assert lost + 5 * error < _regret_of_uniform()[0] / 2
 
 
 _DECADES = (200, 2000, 20000, 200000)
 # Of a tenth of these tokens, the bounds are more than uniform choices lose.
 _MANY = 20000
-
-
-def _growth(bandit, lengths=_DECADES):
-  """Regret at lengths that are ten times as long, one after the other."""
-  runs = _regret(bandit, num_tokens=lengths[-1])[-1]
-  return np.array([runs.lost(each).mean() for each in lengths])
 
 
 @pytest.mark.slow
@@ -685,7 +800,8 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
   Of a root, it would cost 3.2 times as much as the one before. The ratio of two
   decades has a standard error of 0.05.
   """
-  lost = _growth(bandits.BANDITS['ucb_spec'](3))
+  lost = _lost(_long_race, bandits.BANDITS['ucb_spec'](3), 200, *_DECADES)
+  lost = lost.mean(0)
   _, before, last = np.diff(lost)
   assert abs(last / before - 1) < 0.25
   assert lost[-1] / math.log(200000) > regret.lower_bound_rate(_ACCEPTANCES, _L)
@@ -701,38 +817,37 @@ def test_a_radius_of_the_total_count_never_recovers():
     bonus = jnp.sqrt(jnp.log(state.rounds) / state.rounds)
     return counts.best(state, state.means + bonus)
 
-  lost = _growth(counts.bandit(3, select), _DECADES[:-1])
-  before, last = np.diff(lost)
+  lost = _lost(_long_race, counts.bandit(3, select), 50, *_DECADES[:-1])
+  before, last = np.diff(lost.mean(0))
   assert last / before > 8
 
 
 @pytest.mark.parametrize('name', ['ucb_spec', 'uniform'])
 def test_regret_decomposes_into_pulls(name):
   """Equation (36), exact but for tokens behind the end: at most `L`."""
-  lost, error, runs = _regret(name)
+  runs = _runs(name)
+  lost = runs.lost(2000)
+  error = lost.std(ddof=1) / len(lost) ** 0.5
   means = np.asarray(_EASY.means(0))
   expected = regret.decomposition(means, runs.pulls(2000).mean(0))
   assert expected > 20
-  assert abs(lost - expected) < _L / means.max() + 5 * error
+  assert abs(lost.mean() - expected) < _L / means.max() + 5 * error
 
 
 def test_the_good_event():
   """(32): means leave the radius in less than `pi^2 delta / 6` rounds a run.
 
-  The paper's radius is generous: about no run of 1000 does. A third of it is
+  The paper's radius is generous: about no run of 200 does. A third of it is
   left far more often than the bound allows.
   """
-  bandit = bandits.BANDITS['uniform'](3)
-  runs = laboratory.play(jax.random.key(9), bandit, _EASY, 1500, 1000)
+  runs = _runs('uniform')
   arms, lengths = runs.arms[:, :300], runs.emitted[:, :300]
   played = arms[..., None] == np.arange(3)
   pulls = np.cumsum(played, 1)
   sums = np.cumsum(played * (lengths[..., None] - 1) / _L, 1)
-  whole = jnp.zeros(pulls.shape, jnp.int32)
-  state = counts.Counts(jnp.int32(pulls), jnp.float32(sums), whole)
-  indices = jax.vmap(
-    jax.vmap(upper_confidence.ucb_spec_indices, (0, None)), (0, None)
-  )(state, 0.5)
+  state = counts.Counts(np.int32(pulls), np.float32(sums), np.int32(0 * pulls))
+  find = lambda state: upper_confidence.ucb_spec_indices(state, 0.5)
+  indices = jax.jit(jax.vmap(jax.vmap(find)))(state)
   means = sums / np.maximum(pulls, 1)
   off = np.abs(means - (np.asarray(_EASY.means(0)) - 1) / _L)
   radii = np.asarray(indices) - means
@@ -744,11 +859,9 @@ def test_the_good_event():
 
 
 def _pulls_before(name, num_rounds):
-  """`[R, T, A]` pulls before each round, and `[R, T]` arms."""
-  bandit = bandits.BANDITS[name](3)
-  key = jax.random.key(9)
-  runs = laboratory.play(key, bandit, _EASY, (_L + 1) * num_rounds, 100)
-  played = runs.arms[:, :num_rounds, None] == np.arange(3)
+  """`[R, T, A]` pulls before each round, and whether it is an arm's."""
+  played = _runs(name).arms[:, :num_rounds, None] == np.arange(3)
+  assert played.shape[1] == num_rounds
   return np.cumsum(played, 1) - played, played
 
 
@@ -770,25 +883,26 @@ def test_ucb_spec_seldom_plays_worse_arms():
   assert most['uniform'].max() > 1.5
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def _exp3_along(environment, num_tokens, num_runs):
-  """Of EXP3Spec: arms, tokens, live rounds `[R, T]`; chances `[R, T, A]`.
-
-  Chances are computed again, along the rounds that were played.
-  """
+  """Of EXP3Spec: arms, tokens, live rounds `[R, T]`; chances `[R, T, A]`."""
   bandit = bandits.BANDITS['exp3_spec'](environment.num_arms)
-  key = jax.random.key(13)
-  runs = laboratory.play(key, bandit, environment, num_tokens, num_runs)
-  arms, lengths = runs.arms[:, :num_tokens], runs.emitted[:, :num_tokens]
 
-  def step(state, seen):
-    arm, length = seen
-    log_probs = exponential_weights.exp3_spec_log_probs(state)
-    return bandit.update(state, arm, (length - 1) / _L), jnp.exp(log_probs)
+  def step(key, carry, round_):
+    state, total = carry
+    tokens = environment.draw(jax.random.fold_in(key, 2 * round_), round_)
+    arm = bandit.select(jax.random.fold_in(key, 2 * round_ + 1), state)
+    probs = jnp.exp(exponential_weights.exp3_spec_log_probs(state))
+    state = bandit.update(state, arm, (tokens[arm] - 1) / _L)
+    seen = arm, tokens[arm], total < num_tokens, probs
+    return (state, total + tokens[arm]), seen
 
-  run = lambda *seen: jax.lax.scan(step, bandit.init(), seen)[1]
-  probs = np.asarray(jax.vmap(run)(arms, lengths), np.float64)
-  live = np.cumsum(lengths, 1) - lengths < num_tokens
-  return arms, lengths, live, probs
+  def run(index):
+    key = jax.random.fold_in(jax.random.key(13), index)
+    rounds, first = jnp.arange(num_tokens), (bandit.init(), jnp.int32(0))
+    return jax.lax.scan(functools.partial(step, key), first, rounds)[1]
+
+  return jax.vmap(run)(jnp.arange(num_runs))
 
 
 def _far_from_0(values):
@@ -798,7 +912,8 @@ def _far_from_0(values):
 
 def test_rates_over_chances_sum_to_all_arms():
   """(71), at the random end of a text; not of who is twice as sure."""
-  arms, _, live, probs = _exp3_along(_EASY, 60, 4000)
+  arms, _, live, probs = map(np.asarray, _exp3_along(_EASY, 60, 4000))
+  probs = probs.astype(np.float64)
   rates = np.sqrt(np.log(3) / (3 * np.arange(1, 61)))
 
   def excess(probs):
@@ -815,7 +930,7 @@ def test_loss_regret_is_that_of_rounds():
   at another time; exact but for tokens behind the end, which are `L` at most.
   """
   environment = laboratory.adversarial(_sequences()['steady'], _L)
-  arms, lengths, live, _ = _exp3_along(environment, 400, 50)
+  _, lengths, live, _ = map(np.asarray, _exp3_along(environment, 400, 50))
   lost = (live * (_L + 1 - lengths) / _L).sum(1)
   best_rounds = 400 // 4
   loss_regret = lost - best_rounds * (_L + 1 - 4) / _L
@@ -825,12 +940,16 @@ def test_loss_regret_is_that_of_rounds():
 
 
 def test_who_learns_nothing_exceeds_the_bound_of_ucb_spec():
-  """(42) is 464 rounds; uniform choices lose 2670, other single arms 3280."""
-  bound = regret.ucb_upper_bound(_EASY.means(0), _L, _MANY)
-  lost, error, runs = _regret('uniform', _EASY, _MANY, 100)
-  fixed = runs.fixed_rounds(_MANY).mean(0)
-  assert lost - 5 * error > bound
-  assert (np.sort(fixed)[1:] - fixed.min() > bound).all()
+  """(42) is 464 rounds; uniform choices lose 2670, other single arms 3280.
+
+  By Wald's identity: so many rounds emit at least all tokens, and those of the
+  best arm at most `L` more.
+  """
+  means = np.asarray(_EASY.means(0), np.float64)
+  bound = regret.ucb_upper_bound(means, _L, _MANY)
+  best = (_MANY + _L) / means.max()
+  assert _MANY / means.mean() - best > bound
+  assert (_MANY / np.sort(means)[:-1] - best > bound).all()
 
 
 # Whoever plays in turns as long as nothing is earned never earns anything.
@@ -850,6 +969,24 @@ def _sequences():
   }
 
 
+@functools.cache
+def _adversarial_rounds(name):
+  """`[S, 20]` rounds of a bandit until `_MANY` tokens, for each sequence."""
+  sequences = [np.resize(each, (4500, 3)) for each in _sequences().values()]
+  tails = np.stack(
+    [laboratory.adversarial(each, _L).tails for each in sequences]
+  )
+  axes = laboratory.Environment(0, None, None)
+  race = jax.vmap(
+    lambda environment: _race(
+      bandits.BANDITS[name](3), environment, 20, jnp.array([_MANY])
+    )[0],
+    (axes,),
+  )
+  race = optimized.jit(race)
+  return np.asarray(race(laboratory.Environment(tails, 1, True)))[..., 0]
+
+
 @pytest.mark.parametrize('name', _sequences())
 def test_regret_of_exp3_spec_stays_below_its_bound(name):
   """Theorem 5.3 on sequences of an oblivious adversary.
@@ -858,19 +995,23 @@ def test_regret_of_exp3_spec_stays_below_its_bound(name):
   exceeds it: uniform choices lose 1910 and more, and every single arm but the
   best 2040 and more.
   """
-  environment = laboratory.adversarial(_sequences()[name], _L)
-  lost, error, runs = _regret('exp3_spec', environment, _MANY, 100)
-  fixed = runs.fixed_rounds(_MANY).mean(0)
+  sequence = _sequences()[name]
+  repeats = 1 + _MANY // len(sequence)
+  emitted = np.cumsum(np.tile(sequence, (repeats, 1)), 0)
+  fixed = 1 + (emitted < _MANY).sum(0)
   bound = regret.exp3_upper_bound(3, _L, _MANY, fixed.min())
-  assert lost + 5 * error < bound
-  lost, error, _ = _regret('uniform', environment, _MANY, 100)
-  assert lost - 5 * error > bound
+  index = list(_sequences()).index(name)
+  for bandit, sign in (('exp3_spec', 1), ('uniform', -1)):
+    lost = _adversarial_rounds(bandit)[index] - fixed.min()
+    error = lost.std(ddof=1) / len(lost) ** 0.5
+    assert sign * (lost.mean() - bound) + 5 * error < 0
   assert (np.sort(fixed)[1:] - fixed.min() > bound).all()
 
 
 def test_optimism_can_be_trapped():
   """One token a round, where each arm alone emits 11 in 3 (Assumption 5.1)."""
   environment = laboratory.adversarial(_TRAP, _L)
-  lost, error, runs = _regret('ucb_spec', environment, 1100, 2)
-  assert (lost, error) == (1100 - 300, 0)
+  bandit = bandits.BANDITS['ucb_spec'](3)
+  runs = laboratory.play(jax.random.key(8), bandit, environment, 1100, 2)
+  assert runs.lost(1100).tolist() == [1100 - 300] * 2
   assert runs.rounds(1100).tolist() == [1100, 1100]

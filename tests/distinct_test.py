@@ -18,11 +18,25 @@ from specjax.testing import distributions
 from specjax.transport import distinct
 from specjax.transport import division
 from specjax.transport import marks
+from tests import oracles
+from tests.oracles import candidates
+from tests.oracles import enumeration
+from tests.oracles import kseq_distinct
+from tests.oracles import otm_distinct
+from tests.oracles import otm_table
+
+MOST = 4  # Draws that count.
 
 
 @functools.partial(jax.jit, static_argnames=('found', 'most'))
-def of_draws(found, weights, good, num, most):
+def _of_draws(found, weights, good, num, most):
   return found(weights, good, num, most, distinct.large_ones(weights))
+
+
+def of_draws(found, weights, good, num, most=MOST):
+  """Few weights are padded to five, so that they share a program."""
+  weights = np.pad(np.float32(weights), (0, max(5 - len(weights), 0)))
+  return _of_draws(found, weights, np.float32(good), np.int32(num), most)
 
 
 any_good = functools.partial(of_draws, distinct.any_good)
@@ -32,9 +46,9 @@ RULES = {
   'otm': transport.otm_acceptance,
 }
 WEIGHTS = {
-  'even': (0.1, 0.1, 0.1),
-  'uneven': (0.3, 0.2, 0.1, 0.05, 0.01),
-  'steep': (0.999, 1e-4, 1e-5, 1e-6),
+  'even': np.array([0.1, 0.1, 0.1]),
+  'uneven': np.array([0.3, 0.2, 0.1, 0.05, 0.01]),
+  'steep': np.array([0.999, 1e-4, 1e-5, 1e-6]),
 }
 
 
@@ -53,13 +67,13 @@ def orders(probs, num):
 def test_chance_of_a_good_draw_is_that_of_all_orders(weights, num):
   """What is left when `num` others come first: a product of each order's."""
   bad = sum(chance for _, chance in orders(weights, num))
-  args = jnp.float32(weights), jnp.float32(1 - sum(weights)), num
-  assert any_good(*args, most=4) == pytest.approx(1 - bad, abs=3e-6)
+  found = any_good(weights, 1 - sum(weights), num)
+  assert found == pytest.approx(1 - bad, abs=3e-6)
 
 
 def test_a_good_draw_that_comes_late_is_a_number():
   """Powers of such times are too large for float32."""
-  found = any_good(jnp.float32([1.0, 0.0]), jnp.float32(1e-13), 2, most=2)
+  found = any_good([1.0, 0.0], 1e-13, 2)
   assert found == pytest.approx(1)
 
 
@@ -70,74 +84,66 @@ def test_small_weights_are_a_series():
   bad = np.prod(
     [(weights[0] * (size - i)) / (1 - weights[0] * i) for i in range(8)]
   )
-  found = any_good(jnp.float32(weights), jnp.float32(good), 8, most=8)
+  found = any_good(weights, good, 8, most=8)
   assert found == pytest.approx(1 - bad, abs=5e-6)
-
-
-def counts_of_draws(weights, good, num):
-  """`[num + 1]` how many of the draws that count are good, draw by draw."""
-  found = np.zeros(num + 1)
-
-  def draw(others, count, chance):
-    if len(others) + count == num:
-      found[count] += chance
-      return
-    new = {i: weight for i, weight in enumerate(weights) if i not in others}
-    left = good + sum(new.values())
-    draw(others, count + 1, chance * good / left)
-    for token, weight in new.items():
-      draw(others | {token}, count, chance * weight / left)
-
-  draw(frozenset(), 0, 1.0)
-  return found
 
 
 @pytest.mark.parametrize('num', [0, 1, 2, 3])
 @pytest.mark.parametrize('weights', WEIGHTS.values(), ids=WEIGHTS)
 def test_numbers_of_good_draws_are_those_of_all_draws(weights, num):
   good = 1 - sum(weights)
-  want = np.pad(counts_of_draws(weights, good, num), (0, 4 - num))
-  found = count_good(jnp.float32(weights), jnp.float32(good), num, most=4)
-  np.testing.assert_allclose(found, want[1:], atol=4e-6)
+  # A token of which all draws are good.
+  draft, covered = np.append(weights, good), np.append(0 * weights, good)
+  want = otm_distinct.counts(draft, covered, num)
+  found = count_good(weights, good, num)
+  np.testing.assert_allclose(found[:num], want, atol=4e-6)
+  assert not found[num:].any()
 
 
 def pair(seed, size=5):
   return np.random.default_rng(seed).dirichlet(np.full(size, 0.6), size=2)
 
 
+@functools.partial(jax.jit, static_argnums=2)
+def accepted_of(draft, target, num):
+  """What each rule accepts, without replacement and with it."""
+  rules = {'best': transport.optimal_acceptance} | RULES
+  return {
+    name: [rule(draft, target, num, distinct=each) for each in (True, False)]
+    for name, rule in rules.items()
+  }
+
+
 @pytest.mark.parametrize('num', [1, 2, 3])
-@pytest.mark.parametrize('seed', range(3))
-def test_minimum_cut_is_the_linear_program(seed, num):
+def test_minimum_cut_is_the_linear_program(num):
   """Rules accept less than it, but no less than of i.i.d. drafts; otm most."""
-  draft, target = pair(seed)
-  plan = transport.solve_linear_program(draft, target, num, distinct=True)
-  best = transport.optimal_acceptance(draft, target, num, distinct=True)
-  assert best == pytest.approx(plan.acceptance, abs=1e-5)
-  found = []
-  for rule in RULES.values():
-    own = rule(draft, target, num, distinct=True)
-    iid = rule(draft, target, num)
-    assert iid - 2e-3 <= own <= best + 1e-5
-    found.append(own)
-  kseq, otm = found
-  assert otm >= kseq - 2e-3
-  np.testing.assert_allclose(plan.plan.sum(axis=0), target, atol=1e-8)
-  chances = dict(orders(draft, num))
-  tuples = itertools.product(range(len(draft)), repeat=num)
-  want = [chances.get(each, 0.0) for each in tuples]
-  np.testing.assert_allclose(plan.plan.sum(axis=1), want, atol=1e-8)
+  for seed in range(3):
+    draft, target = pair(seed)
+    plan = transport.solve_linear_program(draft, target, num, distinct=True)
+    accepted = accepted_of(np.float32(draft), np.float32(target), num)
+    best, _ = accepted['best']
+    wanted, _ = otm_table.best(draft, target, num, distinct=True)
+    assert plan.acceptance == pytest.approx(wanted, abs=1e-6)
+    assert best == pytest.approx(wanted, abs=1e-5)
+    for name in RULES:
+      without, iid = accepted[name]
+      assert iid - 2e-3 <= without <= best + 1e-5
+    assert accepted['otm'][0] >= accepted['kseq'][0] - 2e-3
+    np.testing.assert_allclose(plan.plan.sum(axis=0), target, atol=1e-8)
+    np.testing.assert_allclose(
+      plan.plan.sum(axis=1),
+      candidates.probabilities(draft, num, distinct=True),
+      atol=1e-8,
+    )
 
 
-@pytest.mark.parametrize(
-  'rule', [transport.optimal_acceptance, *RULES.values()]
-)
-def test_of_drafts_without_replacement_more_is_accepted(rule):
-  own = functools.partial(rule, *pair(4), 3)
-  assert own(distinct=True) > own() + 0.01
+def test_of_drafts_without_replacement_more_is_accepted():
+  accepted = accepted_of(*np.float32(pair(4)), 3)
+  for name, (without, iid) in accepted.items():
+    assert without > iid + 0.01, name
 
 
-@pytest.mark.parametrize('size', [8, 400])
-@pytest.mark.parametrize('num', [2, 4])
+@pytest.mark.parametrize(('size', 'num'), [(8, 4), (400, 2)])
 def test_factor_of_marks_is_the_best_one(size, num):
   """Of a fine grid, also where atoms are buckets of tokens."""
   draft, target = map(jnp.float32, pair(3, size))
@@ -163,22 +169,24 @@ def pick(coupling, key, *args):
   return coupling(key, *args)
 
 
+@jax.jit
+@functools.partial(jax.vmap, in_axes=(0, None))
+def folded(key, index):
+  return jax.random.fold_in(key, index)
+
+
 def deviation(coupling, draft, target, width, num, num_keys=40_000):
   """The largest of the tokens' frequencies from the target, in their errors."""
   found, variance, accepted = np.zeros_like(target), np.zeros_like(target), 0.0
   keys = jax.random.split(jax.random.key(5), num_keys)
   for i, (tokens, chance) in enumerate(orders(draft, width)):
-    left, own = draft.copy(), []
-    for token in tokens:
-      own.append(left / left.sum())
-      left[token] = 0
     picked, kept = pick(
       coupling,
-      jax.vmap(jax.random.fold_in, (0, None))(keys, i),
-      jnp.array(tokens, jnp.int32),
-      jnp.arange(width) < num,
-      jnp.array(own, jnp.float32),
-      jnp.array(target, jnp.float32),
+      folded(keys, i),
+      np.int32(tokens),
+      np.arange(width) < num,
+      np.float32(own_drafts(draft, tokens)),
+      np.float32(target),
     )
     share = np.bincount(picked, minlength=len(target)) / num_keys
     found += chance * share
@@ -188,21 +196,98 @@ def deviation(coupling, draft, target, width, num, num_keys=40_000):
   return np.abs((found - target) / error).max(), accepted
 
 
-@pytest.mark.parametrize('rule', RULES)
+def own_drafts(draft, tokens):
+  """`[n, V]` what each of the tokens was drawn from."""
+  left, rows = draft.copy(), np.zeros((0, len(draft)))
+  for token in tokens:
+    rows = np.append(rows, [left / left.sum()], axis=0)
+    left[token] = 0
+  return rows
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def choices(draft, target, num, most):
+  """The division factor and the marks of the couplings."""
+  divided = division.divide_distinct(draft, target, num, most)
+  return divided, marks.mark(draft, target, num, most)
+
+
+def choice_of(name, draft, target, num, width):
+  pair = np.float32(draft), np.float32(target)
+  divided, marked = jax.device_get(choices(*pair, np.int32(num), width))
+  if name == 'kseq_distinct':
+    return {'rho': float(divided.factor)}
+  return {'covered': np.float64(marked.covered)}
+
+
+compiled = functools.cache(enumeration.compiled)
+
+
 @pytest.mark.parametrize(
-  ('width', 'num'), [(1, 1), (2, 0), (2, 2), (3, 2), (3, 3)]
+  ('name', 'num'),
+  [
+    *itertools.product(['kseq_distinct'], [0, 1, 2, 3]),
+    # Of three candidates there are too many cells: they are sampled below.
+    *itertools.product(['otm_distinct'], [0, 1, 2]),
+  ],
 )
-def test_couplings_have_the_target_distribution(width, num, rule):
-  """By enumeration of what is drawn; accepted as often as is foretold."""
+def test_couplings_have_exactly_the_distribution_of_their_oracle(name, num):
+  """For all tuples of up to three candidates; the mean is the target's."""
+  oracle, width = oracles.DISTINCT_ORACLES[name], 3
   draft, target = pair(1, 4)
-  coupling = couplings.DISTINCT_COUPLINGS[f'{rule}_distinct']
-  worst, accepted = deviation(coupling, draft, target, width, num)
-  assert worst < 4.5
-  want = 0.0
+  choice = choice_of(name, draft, target, num, width)
+  tuples = candidates.tuples(len(draft), num)
+  weights = candidates.probabilities(draft, num, distinct=True)
+  found = np.zeros((len(tuples), len(draft) + 1))
+  for i in np.flatnonzero(weights):
+    steps = oracle.breakpoints(
+      draft, target, tuples[i], range(num), width, **choice
+    )
+    cells = enumeration.Cells([enumeration.cells(steps)])
+    tokens, own = np.zeros(width, np.int32), np.tile(draft, (width, 1))
+    tokens[:num], own[:num] = tuples[i], own_drafts(draft, tuples[i])
+    args = tokens, np.arange(width) < num, np.float32(own), np.float32(target)
+    picked, accepted = compiled(couplings.DISTINCT_COUPLINGS[name])(
+      (np.float32(cells.points),), args
+    )
+    found[i, :-1] = np.bincount(picked, cells.volumes, len(draft))
+    found[i, -1] = cells.volumes @ accepted
+  np.testing.assert_allclose(weights @ found[:, :-1], target, atol=5e-6)
+  rows, member = target[None], np.zeros((1, len(draft)))
   if num:
-    want = float(RULES[rule](draft, target, num, distinct=True))
-  # What is left of the target may be a candidate, too.
-  assert want - 4e-3 < accepted < want + (4e-3 if rule == 'kseq' else 0.1)
+    rows = oracle.rows(draft, target, num, **choice)
+    member = candidates.membership(len(draft), num)
+  want = np.column_stack([rows, (rows * member).sum(axis=1)])
+  np.testing.assert_allclose(
+    weights[:, None] * found, weights[:, None] * want, atol=5e-6
+  )
+
+
+@pytest.mark.parametrize('num', [1, 2, 3])
+def test_acceptance_is_that_of_the_oracles(num):
+  """What is left of the target may be a candidate, too."""
+  draft, target = pair(1, 4)
+  accepted = accepted_of(np.float32(draft), np.float32(target), num)
+  choice = choice_of('kseq_distinct', draft, target, num, 3)
+  tested = kseq_distinct.accepted(draft, target, num, **choice)
+  assert accepted['kseq'][0] == pytest.approx(tested, abs=2e-3)
+  found = oracles.acceptance('kseq_distinct', draft, target, num, **choice)
+  assert tested - 1e-6 <= found <= tested + 4e-3
+  choice = choice_of('otm_distinct', draft, target, num, 3)
+  found = oracles.acceptance('otm_distinct', draft, target, num, **choice)
+  foretold = float(accepted['otm'][0])
+  assert foretold - 1e-5 <= found < foretold + 0.1
+
+
+def test_samples_of_otm_have_the_target_distribution():
+  """Of three candidates, whose cells are too many; as often as foretold."""
+  draft, target = pair(1, 4)
+  coupling = couplings.DISTINCT_COUPLINGS['otm_distinct']
+  worst, accepted = deviation(coupling, draft, target, 3, 3)
+  assert worst < 4.5
+  choice = choice_of('otm_distinct', draft, target, 3, 3)
+  wanted = oracles.acceptance('otm_distinct', draft, target, 3, **choice)
+  assert accepted == pytest.approx(wanted, abs=4e-3)
 
 
 @pytest.mark.parametrize('rule', RULES)
@@ -215,7 +300,8 @@ def test_couplings_have_the_target_distribution_of_rare_drafts(rare, rule):
   coupling = couplings.DISTINCT_COUPLINGS[f'{rule}_distinct']
   worst, accepted = deviation(coupling, draft, target, 2, 2)
   assert worst < 4.5
-  foretold = RULES[rule](draft, target, 2, distinct=True)
+  accepted_by_rule = accepted_of(np.float32(draft), np.float32(target), 2)
+  foretold = float(accepted_by_rule[rule][0])
   assert accepted >= foretold - 4e-3
   assert (foretold > 0.3) == (rare > 1e-13)
 
@@ -256,14 +342,18 @@ MODEL = specjax.MODELS['markov'](3)
 
 
 @pytest.mark.parametrize(
-  'verifier', [*couplings.DISTINCT_COUPLINGS, 'ensemble']
+  ('verifier', 'topology'),
+  [
+    ('ensemble', trees.chains(2, 2)),
+    ('ensemble', trees.prefix_tree((3, 2))),
+    # Their integrals, of each row and round, take a minute.
+    pytest.param('kseq_distinct', trees.chains(2, 2), marks=pytest.mark.slow),
+    pytest.param(
+      'otm_distinct', trees.prefix_tree((3, 2)), marks=pytest.mark.slow
+    ),
+  ],
 )
-@pytest.mark.parametrize(
-  'topology',
-  [trees.chains(2, 2), trees.prefix_tree((3, 2))],
-  ids=['2x2', '3.2'],
-)
-def test_the_loop_has_the_target_distribution(topology, verifier):
+def test_the_loop_has_the_target_distribution(verifier, topology):
   rng = np.random.default_rng(12)
   target = distributions.random_table(rng, 3, 3, low=0.2)
   draft = distributions.random_table(rng, 3, 3, low=0.05)

@@ -17,10 +17,10 @@ from specjax import trees
 from specjax import verifiers
 from specjax.drafters import stateless
 from specjax.testing import toys
+from tests import arms
 from tests import lossless_test
 from tests import parts
-from tests import xla
-from tests.decoding import arms_test
+from tests import sizes
 from tests.decoding import drivers_test
 
 ENSEMBLE = specjax.DRAFTERS['ensemble']
@@ -66,16 +66,17 @@ def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
   ]
   drafter = ENSEMBLE(members)
   none = (None,) * len(members)
-  context = specjax.Context(jnp.zeros((3, 8), jnp.int32), jnp.ones(3, int))
+  context = specjax.Context(np.zeros((3, 8), np.int32), np.ones(3, np.int32))
   keys = jax.random.split(jax.random.key(0), 3)
-  tree, proposal = drafter.draft(keys, none, none, context)
+  tree, proposal = jax.jit(drafter.draft)(keys, none, none, context)
   assert tree.probs is None and drafter.vocab_size is None
   outcome = specjax.Outcome(
-    path=jnp.full((3, width - 1), 9),
-    num_accepted=jnp.array([2, 0, 3]),
-    tokens=jnp.tile(jnp.array([4, 2, 7, 1, 0, 0])[:width], (3, 1)),
+    path=np.full((3, width - 1), 9, np.int32),
+    num_accepted=np.int32([2, 0, 3]),
+    tokens=np.tile(np.int32([4, 2, 7, 1, 0, 0])[:width], (3, 1)),
   )
-  kept = drafter.commit(none, proposal, context, outcome, jnp.ones(3, bool))
+  args = none, proposal, context, outcome, np.ones(3, bool)
+  kept = jax.device_get(jax.jit(drafter.commit)(*args))
   for own, member, (_, want) in zip(kept, members, cases, strict=True):
     assert own.path.shape == (3, member.topology.depth)
     assert own.tokens.shape == (3, member.topology.depth + 1)
@@ -83,11 +84,16 @@ def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
       assert path[:num].tolist() == nodes
 
 
+TARGET = arms.DRAFT  # One layer, as its drafters have.
+
+
 def near(share):
   """A model that differs from the target's by so much, and its parameters."""
-  functions, params = arms_test.TARGET()
-  towards = lambda leaf, other: leaf + share * (other - leaf)
-  return functions, jax.tree.map(towards, params, arms_test.DRAFT()[1])
+  functions, params = TARGET
+  towards = lambda leaf, other: np.asarray(leaf + share * (other - leaf))
+  return functions, jax.tree.map(
+    towards, *jax.device_get((params, arms.OTHER[1]))
+  )
 
 
 @functools.cache
@@ -103,12 +109,12 @@ def everyone(temperature):
   return ENSEMBLE(members), members, (one, other, None)
 
 
-def arm(drafter, temperature):
+def arm(drafter, params, temperature):
   verifier = 'ensemble' if temperature else 'greedy'
-  return specjax.Arm(drafter, verifiers.resolve(verifier))
+  return arms.arm(drafter, params, verifier)
 
 
-ROWS, SIZE = 4, 64
+ROWS, SIZE = sizes.ROWS, sizes.BUFFER
 jitted = functools.cache(jax.jit)
 
 
@@ -117,7 +123,8 @@ def alone(member):
   """What a member drafts that has read the text from its beginning."""
 
   @jax.jit
-  def draft(keys, params, context):
+  def draft(keys, number, params, context):
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
     state = member.init(params, context, SIZE)
     return member.draft(keys, params, state, context)[0]
 
@@ -128,11 +135,10 @@ def check_tree(tree, keys, members, params, context):
   """Compares an ensemble's tree with those of its members."""
   _, nodes = trees.join([member.topology for member in members])
   for i, (member, own) in enumerate(zip(members, nodes)):
-    own_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, i)
-    want = alone(member)(own_keys, params[i], context)
+    want = jax.device_get(alone(member)(keys, i, params[i], context))
     np.testing.assert_array_equal(tree.tokens[:, own], want.tokens)
     np.testing.assert_array_equal(tree.valid[:, own], want.valid)
-    chosen = jax.nn.one_hot(want.tokens, tree.probs.shape[-1])
+    chosen = np.eye(tree.probs.shape[-1])[want.tokens]
     for name in ('probs', 'raw_probs'):
       probs = getattr(want, name)
       np.testing.assert_allclose(
@@ -154,14 +160,15 @@ def play(drafter, rounds=12):
   tokens = rng.integers(toys.VOCAB, size=(ROWS, SIZE)).astype(np.int32)
   lengths = np.array([1, 2, 3, 9], np.int32)
   every, behind = np.ones(ROWS, bool), 0
-  prompts = specjax.Context(jnp.array(tokens), jnp.array(lengths))
+  prompts = specjax.Context(tokens.copy(), lengths)
   state = jax.jit(drafter.init, static_argnums=2)(params, prompts, SIZE)
   for number in range(rounds):
-    context = specjax.Context(jnp.array(tokens), jnp.array(lengths))
+    context = specjax.Context(tokens.copy(), lengths)
     state, num = jitted(drafter.catch_up.read)(params, state, context, every)
-    behind += num.sum()
+    behind += np.sum(num)
     keys = jax.random.split(jax.random.key(number), ROWS)
     tree, proposal = jitted(drafter.draft)(keys, params, state, context)
+    tree = jax.device_get(tree)
     check_tree(tree, keys, members, params, context)
     emitted = rng.integers(toys.VOCAB, size=(ROWS, topology.depth + 1))
     leaves = rng.choice(topology.leaves, size=ROWS)
@@ -170,9 +177,9 @@ def play(drafter, rounds=12):
       emitted[row, : len(path)] = tree.tokens[row, path]
     num = rng.integers(topology.depths[leaves] + 1)
     outcome = specjax.Outcome(
-      path=jnp.tile(jnp.arange(topology.depth), (ROWS, 1)),
-      num_accepted=jnp.array(num, jnp.int32),
-      tokens=jnp.array(emitted, jnp.int32),
+      path=np.tile(np.arange(topology.depth, dtype=np.int32), (ROWS, 1)),
+      num_accepted=num.astype(np.int32),
+      tokens=emitted.astype(np.int32),
     )
     state = jitted(drafter.commit)(state, proposal, context, outcome, every)
     tokens[rows, lengths[:, None] + np.arange(topology.depth + 1)] = emitted
@@ -215,24 +222,20 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
 ):
   """Alone, or in turns with another arm."""
   drafter, members, params = everyone(0.0)
-  arms = [(arm(drafter, 0.0), params)]
-  arms += [(arm(members[0], 0.0), params[0])] * others
-  decoder = arms_test.decoder(
-    parts.alternating,
-    arms,
-    sampling=sampling_lib.Sampling(0.0),
-    per_row=per_row,
+  several = [arm(drafter, params, 0.0)]
+  several += [arm(members[0], params[0], 0.0)] * others
+  greedy = functools.partial(arms.decoder, temperature=0.0, target=TARGET)
+  decoder = greedy(
+    *several, bandit=parts.alternating(len(several)), per_row=per_row
   )
-  state = decoder.init(arms_test.PROMPTS, 24)
-  loop = xla.compile_as_usual(
-    specjax.decode.lower(decoder.round_fn, decoder.params, state)
-  )
+  state, loop = drivers_test.compiled_loop(decoder)
   assert not drivers_test.cache_copies(loop, state)
-  results = decoder.results(arms_test.PROMPTS, loop(decoder.params, state))
-  assert arms_test.tokens(results) == arms_test.plain_greedy()
+  results = decoder.results(sizes.PROMPTS, loop(decoder.params, state))
+  plain = greedy(arms.none()).decode(sizes.PROMPTS, sizes.NEW)
+  assert arms.tokens(results) == arms.tokens(plain)
   for result in results:
     # A draft costs the calls of all members, 3 and 2 and none.
-    assert result.draft_calls == np.dot(result.pulls, [5, 3][: len(arms)])
+    assert result.draft_calls == np.dot(result.pulls, [5, 3][: len(several)])
     assert result.num_catch_up_tokens > 0
   assert sum(result.accepted.sum() for result in results) > 0
 
@@ -253,12 +256,7 @@ def test_only_own_probs_have_the_target_distribution(verifier):
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
-    [
-      (
-        specjax.Arm(drafter, verifiers.resolve(verifier)),
-        (None, draft, draft[::-1]),
-      )
-    ],
+    [arms.arm(drafter, (None, draft, draft[::-1]), verifier)],
   )
   p = lossless_test.p_value(decoder, target, sampling_lib.Sampling())
   assert p > 1e-4 if verifier == 'ensemble' else p < 1e-6
@@ -282,7 +280,7 @@ def test_ensembles_that_make_no_sense_are_refused():
   with pytest.raises(ValueError, match=r"catch_up 'always' needs .* \(arm 0\)"):
     specjax.make_round(
       lossless_test.MODEL,
-      [arm(ENSEMBLE([small]), 1.0)],
+      [arm(ENSEMBLE([small]), None, 1.0)[0]],
       specjax.BANDITS['fixed'](1),
       catch_up='always',
     )

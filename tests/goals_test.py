@@ -164,13 +164,16 @@ def dirichlet_pairs(seed, num, size=VOCAB):
 
 
 @functools.cache
-def build(name, alpha):
-  """The rule for batches."""
-  return jax.jit(jax.vmap(specjax.GOALS[name](alpha=alpha)))
+def rule(name):
+  """The rule for batches, of any alpha: one program for a vocabulary size."""
+  goal = lambda alpha, *args: specjax.GOALS[name](alpha=alpha)(*args)
+  return jax.jit(jax.vmap(goal, (None, 0, 0, 0)))
 
 
 def goals_of(name, alpha, four):
-  return np.asarray(build(name, alpha)(*four[:2], four[2:]))
+  num = len(four[0])
+  same = tuple(np.resize(probs, (1000, probs.shape[1])) for probs in four)
+  return np.asarray(rule(name)(alpha, *same[:2], same[2:]))[:num]
 
 
 def defers(name, alpha, four):
@@ -199,12 +202,30 @@ def test_goal_equals_the_formula(name):
 
 
 @each_rule
-def test_raw_probs_are_the_processed_ones_by_default(name):
+def test_alpha_may_be_static_and_raw_probs_are_the_processed_ones(name):
+  """By default; shapes and types are those of the target."""
   target, draft, *_ = four = dirichlet_pairs(1, 100)
-  alpha = ALPHAS[name][2]
-  np.testing.assert_array_equal(
-    build(name, alpha)(target, draft), goals_of(name, alpha, four)
-  )
+  alpha = 0.25  # Float32 has it exactly.
+  goal = specjax.GOALS[name](alpha=alpha)
+
+  @jax.jit
+  def goals(*four):
+    batch = jax.vmap(goal)
+    first = [probs[0] for probs in four[:2]]
+    return batch(*four[:2]), batch(*four[:2], four[2:]), goal(*first)
+
+  without_raw, with_raw, single = goals(*four)
+  np.testing.assert_array_equal(without_raw, with_raw)
+  for each, shape in ((without_raw, target.shape), (single, (VOCAB,))):
+    assert (each.shape, each.dtype) == (shape, jnp.float32)
+  np.testing.assert_allclose(goals_of(name, alpha, four), with_raw, atol=1e-6)
+
+
+@jax.jit
+def lossy_goals(alpha, beta, target, draft):
+  """Goals and their residuals."""
+  goal = jax.vmap(specjax.GOALS['lossy'](alpha=alpha, beta=beta))(target, draft)
+  return goal, jax.vmap(residuals.residual)(draft, goal)
 
 
 @pytest.mark.parametrize(
@@ -213,17 +234,16 @@ def test_raw_probs_are_the_processed_ones_by_default(name):
 def test_lossy_step_accepts_and_replaces_as_lossy_sampling(alpha, beta):
   """Lemma 2, token by token, with goals whose mass is not 1."""
   target, draft = pairs()[:2]
-  goal = jax.vmap(specjax.GOALS['lossy'](alpha=alpha, beta=beta))(target, draft)
+  goal, residual = map(np.asarray, lossy_goals(alpha, beta, target, draft))
   assert (np.abs(goal.sum(1) - 1) > 0.01).mean() > 0.3
   ratio = lambda mass: np.minimum(1, mass[draft > 0] / draft[draft > 0])
   with np.errstate(over='ignore'):
     np.testing.assert_allclose(
-      ratio(np.asarray(goal)), ratio(target / (1 - alpha)), atol=1e-6
+      ratio(goal), ratio(target / (1 - alpha)), atol=1e-6
     )
   excess = np.maximum(0, target / beta - draft)
   some = excess.sum(1) > 1e-6  # Else nothing of the target is left.
   assert some.mean() > 0.3
-  residual = jax.vmap(residuals.residual)(draft, goal)
   np.testing.assert_allclose(residual[some], excess[some], atol=1e-6)
 
 
@@ -238,6 +258,20 @@ def test_rejection_is_the_distance_where_a_rule_defers(name):
     np.testing.assert_allclose(rejected, wanted, atol=1e-6)
 
 
+@functools.partial(jax.jit, static_argnums=2)
+def coupled(alpha, draft, num):
+  """Draws of the coupling with Chow's goal, and the goal."""
+  target = jnp.array([0.1, 0.2, 0.3, 0.4])
+  goal = specjax.GOALS['chow'](alpha=alpha)(target, draft)
+  step = jax.vmap(specjax.COUPLINGS['maximal'], (0, 0, None, None, None))
+  candidate_key, step_key = jax.random.split(jax.random.key(3))
+  candidates = jax.random.categorical(
+    candidate_key, jnp.log(draft), shape=(num, 1)
+  )
+  keys = jax.random.split(step_key, num)
+  return goal, *step(keys, candidates, jnp.ones(1, bool), draft, goal)
+
+
 @pytest.mark.parametrize(('alpha', 'deferred'), [(0.25, 1), (0.75, 0)])
 def test_rejections_seen_are_the_distance_where_a_rule_defers(alpha, deferred):
   """Lemma 3, by 20,000 draws of the coupling.
@@ -245,21 +279,12 @@ def test_rejections_seen_are_the_distance_where_a_rule_defers(alpha, deferred):
   Within 4.5 standard deviations, about 0.016; a rate that is off by 0.03 passes
   once in 30,000 times.
   """
-  target = jnp.array([0.1, 0.2, 0.3, 0.4])
-  draft = jnp.array([0.5, 0.3, 0.15, 0.05])
-  goal = specjax.GOALS['chow'](alpha=alpha)(target, draft)
   num, rejection = 20_000, deferred * 0.5
-  step = jax.vmap(specjax.COUPLINGS['maximal'], (0, 0, None, None, None))
-  candidate_key, step_key = jax.random.split(jax.random.key(3))
-  candidates = jax.random.categorical(
-    candidate_key, jnp.log(draft), shape=(num, 1)
-  )
-  tokens, accepted = jax.jit(step)(
-    jax.random.split(step_key, num), candidates, jnp.ones(1, bool), draft, goal
-  )
+  draft = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
+  goal, tokens, accepted = jax.device_get(coupled(alpha, draft, num))
   margin = 4.5 * np.sqrt(rejection * (1 - rejection) / num)
   assert abs((~accepted).mean() - rejection) <= margin
-  assert distributions.chi_square(tokens, np.asarray(goal)) > 1e-4
+  assert distributions.chi_square(tokens, goal) > 1e-4
 
 
 @pytest.mark.parametrize('alpha', [-0.3, -0.1, 0.1, 0.3])
@@ -438,8 +463,8 @@ def test_opt_solves_the_problem_with_a_budget_of_rejections():
   far, budget = distance(target, draft)[:, 0], 0.5
   allowed = far <= budget
   alphas = np.where(allowed, 0, (kept - lost) / far + 0.01)
-  goals = jax.vmap(
-    lambda alpha, *pair: specjax.GOALS['opt'](alpha=alpha)(*pair)
+  goals = jax.jit(
+    jax.vmap(lambda alpha, *pair: specjax.GOALS['opt'](alpha=alpha)(*pair))
   )(alphas.astype(np.float32), *four[:2])
   costs = np.stack([kept, np.where(allowed, lost, np.inf)])
   clear = np.abs(kept - lost) > 1e-5
@@ -511,35 +536,22 @@ def test_token_v3_at_one_accepts_everything():
   np.testing.assert_array_equal(goals_of('token_v3', 1.0, four), four[1])
 
 
+@jax.jit
+def mixtures(weight, target, draft, raw):
+  goals = [specjax.GOALS[name](alpha=0.25) for name in ('diff', 'token_v2')]
+  mixture = specjax.GOALS['mixture'](*goals, weight)
+  return jax.vmap(mixture)(target, draft, raw)
+
+
 @pytest.mark.parametrize('weight', [0.0, 0.3, 1.0])
 def test_mixture_is_the_weighted_sum(weight):
   four = pairs()
-  names = ('diff', 'token_v2')
-  goals = [specjax.GOALS[name](alpha=0.25) for name in names]
-  mixture = jax.vmap(specjax.GOALS['mixture'](*goals, weight))
-  first, second = (goals_of(name, 0.25, four) for name in names)
+  first, second = (goals_of(name, 0.25, four) for name in ('diff', 'token_v2'))
   np.testing.assert_allclose(
-    mixture(*four[:2], four[2:]),
+    mixtures(weight, *four[:2], four[2:]),
     (1 - weight) * first + weight * second,
     atol=1e-6,
   )
-
-
-@each_rule
-def test_goal_keeps_shape_and_type_and_takes_a_traced_alpha(name):
-  target, draft, *_ = dirichlet_pairs(47, 50)
-  alpha = 0.25  # Float32 has it exactly.
-  traced = jax.jit(
-    lambda alpha, *pair: jax.vmap(specjax.GOALS[name](alpha=alpha))(*pair)
-  )(alpha, target, draft)
-  goals = build(name, alpha)(target, draft)
-  for each, shape in (
-    (goals, target.shape),
-    (traced, target.shape),
-    (specjax.GOALS[name](alpha=alpha)(target[0], draft[0]), (VOCAB,)),
-  ):
-    assert (each.shape, each.dtype) == (shape, jnp.float32)
-  np.testing.assert_allclose(traced, goals, atol=1e-6)
 
 
 OUT_OF_RANGE = {

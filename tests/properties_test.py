@@ -337,6 +337,7 @@ def test_hard_distributions_give_possible_tokens(group, scale):
     case.check(*case.rows, *leaves)
 
 
+@pytest.mark.slow
 def test_rows_do_not_depend_on_the_number_of_devices(tmp_path):
   """Bit for bit, though XLA compiles another program for more devices."""
   subprocess.run(

@@ -18,9 +18,10 @@ from specjax import trees
 from specjax.data import datastore
 from specjax.drafters import matching
 from specjax.drafters import stateless
-from specjax.testing import toys
+from tests import arms
 from tests import lossless_test
 from tests import parts
+from tests import sizes
 
 SIZE = 40
 RAGGED = trees.Topology((-1, -1, -1, 1, 1, 0, 4))
@@ -39,7 +40,7 @@ def texts(seed=0):
 
 def some(context, index):
   """Some of the rows."""
-  return jax.tree.map(lambda field: field[index], context)
+  return jax.tree.map(lambda field: np.asarray(field)[index], context)
 
 
 def rows(context):
@@ -66,10 +67,14 @@ CORPORA = {
 }
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def drafted(drafter, params, context):
+  return drafter.draft(None, params, (), context)[0]
+
+
 def proposals(drafter, params, context):
   """Returns each row's proposed tokens, None where there is nothing."""
-  draft = jax.jit(lambda *args: drafter.draft(None, *args)[0])
-  tree = jax.device_get(draft(params, (), context))
+  tree = jax.device_get(drafted(drafter, params, context))
   assert not tree.tokens[~tree.valid].any()  # They must be of the vocabulary.
   return [
     [token if good else None for token, good in zip(*row)]
@@ -146,26 +151,27 @@ def voted(continuations, weights, topology):
 @pytest.mark.parametrize('max_match', [1, 3, SIZE + 5])
 def test_own_matches_are_those_of_a_slow_search(max_match):
   context = texts()
-  own = jax.vmap(matching.own, in_axes=(0, 0, None))(
-    context.tokens, context.lengths, max_match
-  )
+  search = lambda *text: matching.own(*text, max_match)
+  own = jax.jit(jax.vmap(search))(context.tokens, context.lengths)
   for row, text in zip(own.tolist(), rows(context)):
     expected = [matched(text[:at], text, max_match) for at in range(len(text))]
     assert row == expected + [0] * (SIZE - len(text))
 
 
 @pytest.mark.parametrize(
-  'topology',
+  ('topology', 'num'),
   [
-    trees.chain(1),
-    trees.chain(4),
-    trees.chains(3, 2),
-    trees.prefix_tree((3, 2, 2)),
-    RAGGED,
+    (trees.chain(1), 9),
+    (trees.chain(4), 1),
+    (trees.chain(4), 9),
+    (trees.chains(3, 2), 2),
+    (trees.chains(3, 2), 9),
+    (trees.prefix_tree((3, 2, 2)), 9),
+    (RAGGED, 1),
+    (RAGGED, 2),
+    (RAGGED, 9),
   ],
-  ids=['chain 1', 'chain 4', 'chains', 'prefix tree', 'ragged'],
 )
-@pytest.mark.parametrize('num', [1, 2, 9])
 def test_vote_is_that_of_a_counting_trie(topology, num):
   """Fewer continuations than children, ties, and weights of 0 among them."""
   rng = np.random.default_rng(2)
@@ -215,16 +221,25 @@ def test_prompt_lookup_is_a_slow_search(
   assert 0 < sum(draft[0] is None for draft in expected) < len(expected)
 
 
-@pytest.mark.parametrize(
-  ('topology', 'options'),
-  [
-    (trees.chain(3), {'max_match': 1, 'num_samples': 1}),
-    (trees.prefix_tree((3, 2, 1)), {'min_match': 3, 'num_samples': 7}),
-    (RAGGED, {'max_match': datastore.DEPTH, 'num_samples': 64}),
-  ],
-  ids=['chain', 'prefix tree', 'ragged'],
+CHAIN = trees.chain(3), {'max_match': 1, 'num_samples': 1}
+PREFIX_TREE = (
+  trees.prefix_tree((3, 2, 1)),
+  {'min_match': 3, 'num_samples': 7},
 )
-@pytest.mark.parametrize('name', CORPORA)
+MANY = RAGGED, {'max_match': datastore.DEPTH, 'num_samples': 64}
+
+
+@pytest.mark.parametrize(
+  ('name', 'topology', 'options'),
+  [
+    ('one', *CHAIN),
+    ('long', *CHAIN),
+    ('short', *PREFIX_TREE),
+    ('long', *PREFIX_TREE),
+    ('one', *MANY),
+    ('short', *MANY),
+  ],
+)
 def test_retrieval_is_a_slow_search(name, topology, options):
   documents, store = CORPORA[name]
   options = {'max_match': 16, 'min_match': 1} | options
@@ -241,16 +256,25 @@ def test_retrieval_is_a_slow_search(name, topology, options):
   assert 0 < sum(draft[0] is None for draft in expected) < len(expected)
 
 
+FEW = {'factor': 2.5, 'max_match': 3, 'num_samples': 3}
+DEEP = {'factor': 0.5, 'min_match': 3, 'max_match': datastore.DEPTH}
+WIDE = {'num_drafts': 3, 'num_samples': 40}
+
+
 @pytest.mark.parametrize(
-  ('draft_length', 'options'),
+  ('name', 'draft_length', 'options'),
   [
-    (8, {}),
-    (5, {'factor': 2.5, 'max_match': 3, 'num_samples': 3}),
-    (6, {'factor': 0.5, 'min_match': 3, 'max_match': datastore.DEPTH}),
-    (4, {'num_drafts': 3, 'num_samples': 40}),
+    (None, 8, {}),
+    ('one', 8, {}),
+    ('long', 8, {}),
+    ('short', 5, FEW),
+    ('long', 5, FEW),
+    (None, 6, DEEP),
+    ('long', 6, DEEP),
+    (None, 4, WIDE),
+    ('short', 4, WIDE),
   ],
 )
-@pytest.mark.parametrize('name', [None, *CORPORA])
 def test_suffix_is_a_slow_search(name, draft_length, options):
   documents, store = CORPORA.get(name, (None, None))
   drafter = specjax.DRAFTERS['suffix'](draft_length, **options)
@@ -299,14 +323,11 @@ def test_proposals_depend_on_the_row_alone(name):
   order = np.random.default_rng(3).permutation(len(together))
   shuffled = some(context, order)
   assert proposals(drafter, params, shuffled) == [together[i] for i in order]
-  junk = jnp.pad(context.tokens, ((0, 0), (0, 9)), constant_values=1)
-  behind = jnp.arange(SIZE + 9)[None] >= context.lengths[:, None]
-  junk = jnp.where(behind, (junk + 1) % 4, junk)
-  padded = context._replace(tokens=junk)
-  assert proposals(drafter, params, padded) == together
-  for i in (0, 50, len(together) - 1):
-    alone = some(context, slice(i, i + 1))
-    assert proposals(drafter, params, alone) == together[i : i + 1]
+  few = some(context, slice(1, None, 3))  # One of each length.
+  junk = np.pad(few.tokens, ((0, 0), (0, 9)), constant_values=1)
+  behind = np.arange(SIZE + 9)[None] >= few.lengths[:, None]
+  padded = few._replace(tokens=np.where(behind, (junk + 1) % 4, junk))
+  assert proposals(drafter, params, padded) == together[1::3]
 
 
 @pytest.mark.parametrize('name', ['prompt_lookup', 'suffix'])
@@ -325,15 +346,14 @@ def test_the_estimate_is_the_mass_of_what_would_be_proposed():
   drafter, params = LOOKUPS['retrieval']()
   context = some(texts(), slice(60, None, 3))
   shape = len(context.lengths), 4, 8
-  probs = specjax.Probs(
-    *(jax.random.uniform(jax.random.key(seed), shape) for seed in (4, 5))
-  )
+  rng = np.random.default_rng(4)
+  probs = specjax.Probs(*rng.random((2, *shape), np.float32))
   target = base.TargetProbs(context.lengths - 3, probs)
-  every = jnp.ones(len(context.lengths), bool)
+  every = np.ones(len(context.lengths), bool)
   state, num_read, acceptance = jax.jit(drafter.estimate)(
     params, (), context, every, target
   )
-  assert state == () and not num_read.any()
+  assert state == () and not np.any(num_read)
   for step in range(3):
     before = context._replace(lengths=target.start + step)
     drafts = proposals(drafter, params, before)
@@ -458,19 +478,23 @@ def test_check_rejects_tokens_that_pass_for_samples():
 
 
 @functools.cache
+def greedy_decoder():
+  """An arm that decodes plainly, and one for each drafter that looks up."""
+  found = [LOOKUPS[name]() for name in LOOKUPS]
+  all_arms = [arms.arm(*each, verifier='greedy') for each in found]
+  return arms.decoder(arms.none(), *all_arms, bandit='fixed', temperature=0.0)
+
+
+@functools.cache
 def greedy(name):
   """Outputs of plain decoding, or with a drafter that looks up."""
-  model, params = toys.transformer()
-  none = lambda: (specjax.DRAFTERS['none'](), None)
-  drafter, drafter_params = LOOKUPS.get(name, none)()
-  decoder = specjax.Decoder(
-    model,
-    params,
-    [(arm(drafter, 'greedy'), drafter_params)],
-    sampling=sampling_lib.Sampling(0.0),
-    max_length=64,
-  )
-  return decoder.decode([[1], [3, 1], [2, 2, 0, 1, 3, 3, 0]], 56)
+  prompts = [[1], [3, 1], [2, 2, 0, 1, 3, 3, 0], [5, 6]]
+  assert len(prompts) == sizes.ROWS
+  arm_index = np.int32(['none', *LOOKUPS].index(name))
+  results = greedy_decoder().decode(prompts, 56, bandit_state=arm_index)
+  pulls = np.array([result.pulls for result in results])
+  assert (np.delete(pulls, arm_index, 1) == 0).all()
+  return results
 
 
 @pytest.mark.parametrize('name', LOOKUPS)

@@ -264,7 +264,7 @@ def p_values(runs):
   yield distributions.chi_square(tokens[:, 2:4], third.ravel())
 
 
-@pytest.mark.parametrize('num_drafts', [1, 2, 4, 5])
+@pytest.mark.parametrize('num_drafts', [1, 2, 5])
 def test_simulated_rejections_and_tokens_are_as_foretold(num_drafts):
   runs, deviation = simulate(num_drafts)
   assert runs.tokens.shape == runs.rejected.shape == (RUNS, HORIZON)
@@ -281,6 +281,11 @@ def test_checks_reject_a_simulation_without_residual():
 # What more drafts are worth.
 
 
+batch_improvement = jax.jit(theory.batch_improvement)
+uniform_batch_improvement = jax.jit(theory.uniform_batch_improvement)
+bernoulli_batch_improvement = jax.jit(theory.bernoulli_batch_improvement)
+
+
 @pytest.mark.parametrize('num_drafts', [1, 2, 3, 8])
 def test_improvement_has_its_closed_forms(num_drafts):
   for size in (1, 3, 6):
@@ -288,18 +293,18 @@ def test_improvement_has_its_closed_forms(num_drafts):
       np.full(6, 1 / 6),
       np.append(np.full(size, 1 / size), [0] * 6),
     )
-    closed = theory.uniform_batch_improvement(6 / size, num_drafts)
+    closed = uniform_batch_improvement(6 / size, num_drafts)
     distance = 1 - size / 6
     for found in (
-      theory.batch_improvement(draft, target[:6], num_drafts),
+      batch_improvement(draft, target[:6], num_drafts),
       closed,
     ):
       assert found == pytest.approx(distance - distance**num_drafts, abs=1e-6)
   for u, v in ((0.9, 0.5), (0.4, 0.1), (1.0, 0.3), (0.6, 0.6)):
     draft, target = np.array([u, 1 - u]), np.array([v, 1 - v])
     for found in (
-      theory.batch_improvement(draft, target, num_drafts),
-      theory.bernoulli_batch_improvement(u, v, num_drafts),
+      batch_improvement(draft, target, num_drafts),
+      bernoulli_batch_improvement(u, v, num_drafts),
     ):
       expected = (u - v) * (1 - u ** (num_drafts - 1))
       assert found == pytest.approx(expected, abs=1e-6)
@@ -311,15 +316,15 @@ def test_improvement_is_the_gain_of_one_position_and_tends_to_the_distance():
   one, three = (
     theory.batch_expected_rejections(*models_of, 1, num) for num in (1, 3)
   )
-  found = theory.batch_improvement(draft, target, 3)
+  found = batch_improvement(draft, target, 3)
   assert found == pytest.approx(one - three, abs=1e-6)
-  limit = theory.batch_improvement(draft, target, 1000)
+  limit = batch_improvement(draft, target, 1000)
   assert limit == pytest.approx(one, abs=1e-6)
-  assert theory.batch_improvement(draft, target, 1) == pytest.approx(0)
+  assert batch_improvement(draft, target, 1) == pytest.approx(0)
   numbers = np.arange(1, 4)
   for closed in (
-    theory.uniform_batch_improvement(3, numbers),
-    theory.bernoulli_batch_improvement(0.7, 0.2, numbers),
+    uniform_batch_improvement(3, numbers),
+    bernoulli_batch_improvement(0.7, 0.2, numbers),
   ):
     assert closed.shape == (3,) and (np.diff(closed) > 0).all()
 

@@ -13,6 +13,8 @@ from specjax.transport import bins
 from specjax.transport import division
 from specjax.transport import linear_program
 from specjax.transport import priorities
+from tests import oracles
+from tests.oracles import otm
 
 # Shared by all small pairs, so that each rule is compiled four times.
 SIZES = (2, 3, 5, 8)
@@ -59,6 +61,10 @@ def random_pair(rng, size, kind):
   return (pair / pair.sum(1, keepdims=True)).astype(np.float32)
 
 
+divide = jax.jit(division.divide)
+uniform_acceptance = jax.jit(transport.uniform_acceptance)
+
+
 class Case(NamedTuple):
   draft: np.ndarray
   target: np.ndarray
@@ -81,17 +87,6 @@ def cases():
   return solved
 
 
-def best_cut(draft, target, num_drafts, order=None):
-  """The optimum in float64, over the prefixes of the order of the ratios."""
-  draft, target = (np.asarray(probs, np.float64) for probs in (draft, target))
-  if order is None:
-    with np.errstate(divide='ignore', invalid='ignore'):
-      order = np.argsort(np.where(draft > 0, target / draft, np.inf))
-  drafts, targets = np.cumsum(draft[order]), np.cumsum(target[order])
-  slack = targets / targets[-1] - (drafts / drafts[-1]) ** num_drafts
-  return 1 + min(slack.min(), 0.0)
-
-
 def variation(draft, target):
   return np.maximum(np.float64(draft) - target, 0).sum()
 
@@ -108,6 +103,21 @@ def test_optimum_is_that_of_the_linear_program():
   for case in cases():
     close(case.rules['optimal'], case.best.acceptance)
     close(case.rules['otm'], case.best.acceptance)
+
+
+def test_rules_accept_as_often_as_the_oracles():
+  """By the distributions of all tuples of candidates, where these are few."""
+  for draft, target, num, best, rule in cases():
+    if len(draft) ** num > 700:
+      continue
+    pair = [
+      np.float64(probs) / probs.sum(dtype=float) for probs in (draft, target)
+    ]
+    close(best.acceptance, oracles.otm_table.best(*pair, num)[0])
+    root = oracles.kseq.factor(*pair, num, steps=60)
+    close(rule['kseq'], oracles.acceptance('kseq', *pair, num, rho=root))
+    for name in ('multiround', 'otm'):
+      close(rule[name], oracles.acceptance(name, *pair, num))
 
 
 def test_check_rejects_an_optimum_without_the_order_of_ratios():
@@ -213,10 +223,9 @@ def test_values_of_two_tokens(chance):
 def test_closed_form_of_two_tokens():
   """SpecTr, equation (10), and Theory's `(u - v) u**(k - 1)` all rejected."""
   chances = np.array([0, 0.1, 0.25, 0.5, 0.6, 0.9, 1], np.float32)
+  acceptance = jax.jit(transport.bernoulli_acceptance)
   for num_drafts in (1, 2, 4):
-    closed = transport.bernoulli_acceptance(
-      chances[:, None], chances, num_drafts
-    )
+    closed = acceptance(chances[:, None], chances, num_drafts)
     for i, u in enumerate(chances):
       for j, v in enumerate(chances):
         rule = rules(bernoulli(u), bernoulli(v), num_drafts)
@@ -234,18 +243,17 @@ def test_closed_form_of_uniform_distributions(num_drafts):
   for num_tokens in range(1, 9):
     ratio = 8 / num_tokens
     target = (np.arange(8) < num_tokens) / np.float32(num_tokens)
-    closed = transport.uniform_acceptance(ratio, num_drafts)
+    closed = uniform_acceptance(ratio, num_drafts)
     rule = rules(draft, target, num_drafts)
     for name in ('optimal', 'otm', 'kseq'):
       close(rule[name], closed)
-    divided = division.divide(draft, target, num_drafts, num_steps=30)
+    divided = divide(draft, target, num_drafts, 30)
     close(divided.factor, ratio * closed, atol=1e-5)
     close(transport.acceptance_bounds(draft, target, num_drafts)[1], closed)
 
 
 def test_division_factor_is_the_root_that_lemma_4_describes():
   """Its function falls from `TV - TV**k` at 1 to at most 0 at the bounds."""
-  divide = jax.jit(division.divide)
   for draft, target, k, *_ in cases():
     draft, target = np.float64(draft), np.float64(target)
 
@@ -268,19 +276,18 @@ def test_division_factor_is_the_root_that_lemma_4_describes():
       assert 1 <= fine.factor <= min(k, highest) + 1e-5
 
 
+def best_cut(draft, target, *args):
+  """The optimum in float64."""
+  pair = np.float64(draft), np.float64(target)
+  found = otm.best_cut if len(args) == 2 else otm.acceptance
+  return found(*pair, *args)
+
+
 def multiround(draft, target, num_drafts):
   """Theory, Theorem 3, in float64: each round meets what the last one left."""
-  draft, left = (
-    np.float64(probs) / np.float64(probs).sum() for probs in (draft, target)
-  )
-  rejected = 1.0
-  for _ in range(num_drafts):
-    left = np.maximum(left - draft, 0)
-    rejected *= left.sum()
-    if left.sum() < 1e-12:  # Nothing is left but rounding.
-      return 1.0
-    left /= left.sum()
-  return 1 - rejected
+  pair = [np.float64(probs) for probs in (draft, target)]
+  pair = [probs / probs.sum() for probs in pair]
+  return 1 - oracles.multiround.residuals(*pair, num_drafts)[1].prod()
 
 
 def test_multiround_rejects_with_the_product_of_distances():
@@ -407,13 +414,14 @@ def test_rounding_is_below_1e_6(size):
 
 
 def test_closed_forms_are_not_rounded_with_every_draft():
+  acceptance = jax.jit(transport.bernoulli_acceptance)
   for num_drafts in NUM_DRAFTS:
     for chance in (1e-6, 1e-3, 0.3, 1 - 1e-3):
       u, v = np.float64(np.float32(chance)), 0.75
       wanted = min(v, 1 - (1 - u) ** num_drafts) + min(1 - v, 1 - u**num_drafts)
-      close(transport.bernoulli_acceptance(u, v, num_drafts), wanted)
+      close(acceptance(u, v, num_drafts), wanted)
       wanted = 1 - (1 - u) ** num_drafts
-      close(transport.uniform_acceptance(1 / u, num_drafts), wanted)
+      close(uniform_acceptance(1 / u, num_drafts), wanted)
 
 
 FUNCTIONS = (

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax.testing import building
@@ -52,11 +53,11 @@ def _check(bandit: base.Bandit, num_arms: int) -> None:
 
 def _check_updates(bandit: base.Bandit, state: Any, arm: Any) -> None:
   """All updates keep the state, with extras or without."""
-  rewards = jnp.linspace(0, 1, bandit.num_arms)
+  rewards = np.linspace(0, 1, bandit.num_arms, dtype=np.float32)
   more: dict[str, Any]
-  for more in ({}, {'not_a_known_extra': jnp.ones(bandit.num_arms)}):
+  for more in ({}, {'not_a_known_extra': np.ones_like(rewards)}):
     update = functools.partial(bandit.update, rewards=rewards, **more)
-    after = jax.eval_shape(update, state, arm, jnp.float32(0.5))
+    after = jax.eval_shape(update, state, arm, np.float32(0.5))
     building.check_keeps(state, after, 'update')
   after = jax.eval_shape(bandit.update_all, state, rewards)
   building.check_keeps(state, after, 'update_all')
@@ -70,8 +71,12 @@ def _check_arms(bandit: base.Bandit, state: Any) -> None:
     rewards = jax.random.uniform(key, (bandit.num_arms,))
     return bandit.update(state, arm, rewards[arm], rewards=rewards), arm
 
-  keys = jax.random.split(jax.random.key(15), _NUM_ROUNDS)
-  _, arms = jax.lax.scan(step, state, keys)
+  @jax.jit
+  def play(key, state):
+    keys = jax.random.split(key, _NUM_ROUNDS)
+    return jax.lax.scan(step, state, keys)[1]
+
+  arms = np.asarray(play(jax.random.key(15), state))
   building.require(
     ((0 <= arms) & (arms < bandit.num_arms)).all(),
     f'Arms must be those of the bandit, 0 to {bandit.num_arms - 1}, got '

@@ -129,15 +129,19 @@ def head(factory: Factory) -> Any:
 
 def head_params(small: base.FeatureHead | base.ParallelHead) -> base.Params:
   """Returns the parameters of what `head` returns, far from all alike."""
-  kind = 'eagle' if isinstance(small, base.FeatureHead) else 'medusa'
+  return _head_params(
+    'eagle' if isinstance(small, base.FeatureHead) else 'medusa'
+  )
+
+
+@functools.cache
+def _head_params(kind: str) -> base.Params:
   params = adapters.init_params(jax.random.key(20), _head_config(kind))
-  leaves, structure = jax.tree.flatten(params)
-  keys = jax.random.split(jax.random.key(21), len(leaves))
-  moved = [
-    leaf + 0.4 * jax.random.normal(key, leaf.shape)
-    for key, leaf in zip(keys, leaves)
-  ]
-  return jax.tree.unflatten(structure, moved)
+  rng = np.random.default_rng(21)
+  return jax.tree.map(
+    lambda leaf: leaf + np.float32(0.4 * rng.normal(size=leaf.shape)),
+    jax.device_get(params),
+  )
 
 
 def model() -> base.LanguageModel:

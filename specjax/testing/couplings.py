@@ -10,6 +10,8 @@ from specjax import base
 from specjax.testing import building
 
 _SIZE, _VOCAB_SIZE = 400, 5
+# Cases that are also picked without a batch.
+_NUM_ALONE = 5
 
 
 def check_coupling(coupling: base.Coupling) -> None:
@@ -32,17 +34,15 @@ def check_coupling(coupling: base.Coupling) -> None:
 
 
 def _check(coupling: base.Coupling, cases: tuple[Any, ...]) -> None:
-  tokens, accepted = jax.jit(jax.vmap(coupling))(*cases)
-  building.require(
-    building.is_like(tokens, (_SIZE,), jnp.int32),
-    f'A token is a scalar int32, got {building.abstract(tokens)} in a batch of '
-    f'{_SIZE}.',
-  )
-  building.require(
-    building.is_like(accepted, (_SIZE,), jnp.bool_),
-    f'Whether it is accepted is a scalar bool, got '
-    f'{building.abstract(accepted)} in a batch of {_SIZE}.',
-  )
+  @jax.jit
+  def pick(*cases):
+    """In a batch, and some rows alone."""
+    some = jax.tree.map(lambda leaf: leaf[:_NUM_ALONE], cases)
+    alone = jax.lax.map(lambda case: coupling(*case), some)
+    return jax.vmap(coupling)(*cases), alone
+
+  _check_types(*jax.eval_shape(pick, *cases)[0])
+  (tokens, accepted), alone = jax.device_get(pick(*cases))
   _, candidates, active, _, target = cases
   picked = (active & (candidates == tokens[:, None])).any(1)
   building.require(
@@ -53,16 +53,27 @@ def _check(coupling: base.Coupling, cases: tuple[Any, ...]) -> None:
   building.require(
     (mass > 0).all(), 'Tokens must be possible: the target gave one no mass.'
   )
-  single = jax.jit(coupling)
-  for i in range(5):
-    token, kept = single(*(each[i] for each in cases))
+  for batch, rows in zip((tokens, accepted), alone):
     building.require(
-      (token, kept) == (tokens[i], accepted[i]),
+      rows.shape == (_NUM_ALONE,), 'Token and accepted are scalars.'
+    )
+    building.require(
+      (batch[:_NUM_ALONE] == rows).all(),
       'A batch must give what each of its rows gives alone.',
     )
-    building.require(
-      token.shape == kept.shape == (), 'Token and accepted are scalars.'
-    )
+
+
+def _check_types(tokens: Any, accepted: Any) -> None:
+  building.require(
+    building.is_like(tokens, (_SIZE,), jnp.int32),
+    f'A token is a scalar int32, got {building.abstract(tokens)} in a batch of '
+    f'{_SIZE}.',
+  )
+  building.require(
+    building.is_like(accepted, (_SIZE,), jnp.bool_),
+    f'Whether it is accepted is a scalar bool, got '
+    f'{building.abstract(accepted)} in a batch of {_SIZE}.',
+  )
 
 
 def _instances(num_candidates: int) -> tuple[Any, ...]:
@@ -75,8 +86,8 @@ def _instances(num_candidates: int) -> tuple[Any, ...]:
   candidates = rng.integers(_VOCAB_SIZE, size=(_SIZE, num_candidates))
   return (
     jax.random.split(jax.random.key(7), _SIZE),
-    jnp.asarray(candidates, jnp.int32),
-    jnp.asarray(rng.random((_SIZE, num_candidates)) < 0.6),
-    jnp.asarray(draft, jnp.float32),
-    jnp.asarray(target, jnp.float32),
+    candidates.astype(np.int32),
+    rng.random((_SIZE, num_candidates)) < 0.6,
+    draft.astype(np.float32),
+    target.astype(np.float32),
   )

@@ -28,7 +28,7 @@ class _Turn(NamedTuple):
   tree: base.DraftTree
   before: base.DraftState
   committed: base.DraftState
-  reads: list[Any]  # `(state, num_tokens)` behind no token and behind two
+  reads: list[Any]  # `(state, num_tokens)` after no token, and after two
   estimated: Any  # None if the drafter has no estimate
 
 
@@ -74,31 +74,33 @@ def _given(factory: building.Factory) -> dict[str, Any]:
 
 
 def _check(drafter: base.Drafter, params: base.Params) -> None:
-  turn = jax.jit(functools.partial(_turn, drafter))
-  keys = jax.random.split(jax.random.key(0), _ROWS)
-  made = turn(keys, params, contexts(drafter))
-  _check_tree(drafter, made.tree)
-  building.check_keeps(made.before, made.committed, 'commit')
-  for state, num_tokens in made.reads:
-    _check_read(made.before, state, num_tokens, 'catch_up')
-  # Nobody asks a drafter for it that can be behind its own rounds.
-  needed = drafter.catch_up is None or not drafter.catch_up.every_round
-  building.require(
-    not needed or made.estimated is not None,
-    'A drafter needs an estimate, unless it must catch up in every round.',
-  )
-  if made.estimated is not None:
-    state, num_tokens, acceptance = made.estimated
-    _check_read(made.before, state, num_tokens, 'estimate')
+  keys = jax.random.split(jax.random.key(0), _NUM_DRAFTS * _ROWS)
+  turn = functools.partial(_turn, drafter)
+  like = jax.eval_shape(turn, keys[:_ROWS], params, contexts(drafter))
+  _check_types(drafter, like)
+  # Distributions are compared with many drafts of the same rows.
+  copies = 1 if like.tree.probs is None else _NUM_DRAFTS
+  keys = keys[: copies * _ROWS]
+
+  @jax.jit
+  def draft(keys, params, context, few):
+    state = drafter.init(params, context, _BUFFER)
+    tree, _ = drafter.draft(keys, params, state, context)
+    if drafter.estimate is None:
+      return tree, None
+    state = drafter.init(params, few, _BUFFER)
+    return tree, _estimate(drafter, params, state, few)[-1]
+
+  few = contexts(drafter)
+  made = draft(keys, params, contexts(drafter, copies), few)
+  tree, acceptance = jax.device_get(made)
+  _check_tree(tree)
+  if acceptance is not None:
     _check_acceptance(acceptance)
-  building.require(
-    drafter.num_calls >= 0, f'num_calls must be >= 0, got {drafter.num_calls}.'
-  )
-  hash(drafter.slot)
   # Neighbours in the other order, and another junk behind the texts.
-  turned = contexts(drafter, junk=1, order=slice(None, None, -1))
-  other = turn(keys[::-1], params, turned)
-  for one, two in zip(jax.tree.leaves(made.tree), jax.tree.leaves(other.tree)):
+  turned = contexts(drafter, copies, junk=1, order=slice(None, None, -1))
+  other, _ = jax.device_get(draft(keys[::-1], params, turned, few))
+  for one, two in zip(jax.tree.leaves(tree), jax.tree.leaves(other)):
     building.require_close(
       one,
       two[::-1],
@@ -106,8 +108,36 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
       'The draft of a row, with tokens that are not valid, must not depend on '
       'other rows, or on the junk behind its text',
     )
-  if made.tree.probs is not None:
-    _check_draws(drafter, params)
+  if tree.probs is not None:
+    _check_draws(tree)
+
+
+def _check_types(drafter: base.Drafter, like: _Turn) -> None:
+  """Shapes and types of all that a round returns, before it is compiled."""
+  _check_tree_types(drafter, like.tree)
+  building.check_keeps(like.before, like.committed, 'commit')
+  for state, num_tokens in like.reads:
+    _check_read(like.before, state, num_tokens, 'catch_up')
+  # Nobody asks a drafter for it that can be behind its own rounds.
+  needed = drafter.catch_up is None or not drafter.catch_up.every_round
+  building.require(
+    not needed or like.estimated is not None,
+    'A drafter needs an estimate, unless it must catch up in every round.',
+  )
+  if like.estimated is not None:
+    state, num_tokens, acceptance = like.estimated
+    _check_read(like.before, state, num_tokens, 'estimate')
+    for chances in base.Probs(*acceptance):
+      shape = _ROWS, _NUM_COMMITTED
+      building.require(
+        building.is_like(chances, shape, jnp.float32),
+        f'The estimate is an acceptance of each position, {shape} float32, got '
+        f'{building.abstract(chances)}.',
+      )
+  building.require(
+    drafter.num_calls >= 0, f'num_calls must be >= 0, got {drafter.num_calls}.'
+  )
+  hash(drafter.slot)
 
 
 def _turn(
@@ -125,27 +155,43 @@ def _turn(
     tokens=jnp.zeros((_ROWS, depth + 1), jnp.int32),
   )
   committed = drafter.commit(state, proposal, context, outcome, every)
-  # Others have committed nothing, and then two tokens.
-  longer = context._replace(lengths=context.lengths + _NUM_COMMITTED)
   reads, estimated = [], None
   if drafter.catch_up is not None:
     read = functools.partial(drafter.catch_up.read, params, state)
-    reads = [read(each, every) for each in (context, longer)]
+    reads = [read(each, every) for each in (context, _longer(context))]
   if drafter.estimate is not None:
-    shape = _ROWS, _NUM_COMMITTED, building.VOCAB_SIZE
-    probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), shape))
-    target = base.TargetProbs(context.lengths, base.Probs(probs, probs))
-    estimated = drafter.estimate(params, state, longer, every, target)
+    estimated = _estimate(drafter, params, state, context)
   return _Turn(tree, state, committed, reads, estimated)
 
 
+def _longer(context: base.Context) -> base.Context:
+  """The texts, once others have committed tokens."""
+  return context._replace(lengths=context.lengths + _NUM_COMMITTED)
+
+
+def _estimate(
+  drafter: base.Drafter, params: base.Params, state: Any, context: base.Context
+) -> Any:
+  """What the drafter estimates of the tokens that others have committed."""
+  assert drafter.estimate is not None
+  shape = _ROWS, _NUM_COMMITTED, building.VOCAB_SIZE
+  probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), shape))
+  target = base.TargetProbs(context.lengths, base.Probs(probs, probs))
+  every = jnp.ones(_ROWS, bool)
+  return drafter.estimate(params, state, _longer(context), every, target)
+
+
 def contexts(
-  drafter: base.Drafter, junk: int = 0, order: slice = slice(None)
+  drafter: base.Drafter,
+  copies: int = 1,
+  junk: int = 0,
+  order: slice = slice(None),
 ) -> base.Context:
   """Returns rows of 1, 2 and 3 tokens, with the features that are asked for.
 
   Args:
     drafter: what sees them.
+    copies: how often all rows are there.
     junk: added to what stands behind the texts.
     order: of the rows.
   """
@@ -160,15 +206,15 @@ def contexts(
     size=(len(drafter.taps), _ROWS, _BUFFER, drafter.feature_size or 1)
   )
   features = features + junk * unknown[..., None]
+  rows = np.tile(np.arange(_ROWS), copies)[order]
   return base.Context(
-    jnp.asarray(tokens[order], jnp.int32),
-    jnp.asarray(lengths[order]),
-    tuple(jnp.asarray(each[order], jnp.float32) for each in features),
+    jnp.asarray(tokens[rows], jnp.int32),
+    jnp.asarray(lengths[rows]),
+    tuple(jnp.asarray(each[rows], jnp.float32) for each in features),
   )
 
 
-def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
-  """Shapes, types, and distributions where something was proposed."""
+def _check_tree_types(drafter: base.Drafter, tree: base.DraftTree) -> None:
   topology = tree.topology
   _check_topology(drafter, topology)
   shape = _ROWS, topology.num_nodes
@@ -182,33 +228,59 @@ def _check_tree(drafter: base.Drafter, tree: base.DraftTree) -> None:
     f'It must hold valid of each node, {shape} bool, got '
     f'{building.abstract(tree.valid)}.',
   )
+  if tree.probs is None:
+    building.require(
+      tree.bonus_probs is None, 'Without probs there are no bonus_probs.'
+    )
+  else:
+    building.require(
+      drafter.vocab_size == building.VOCAB_SIZE,
+      f'vocab_size must be that of its distributions, {building.VOCAB_SIZE}, '
+      f'got {drafter.vocab_size}.',
+    )
+  for probs, entries in _distributions(tree):
+    shape = _ROWS, len(entries), building.VOCAB_SIZE
+    building.require(
+      building.is_like(probs, shape, jnp.float32),
+      f'There is a distribution of each node, {shape} float32, got '
+      f'{building.abstract(probs)}.',
+    )
+
+
+def _distributions(tree: base.DraftTree) -> list[tuple[Any, np.ndarray]]:
+  """Distributions, and the entries that they belong to (0 is the root)."""
+  topology = tree.topology
+  nodes = np.arange(topology.num_nodes) + 1
+  each = tree.both_probs or (tree.raw_probs,)
+  found = [(probs, nodes) for probs in each if probs is not None]
+  for probs in tree.bonus_probs or ():
+    assert isinstance(topology, trees.Topology)
+    found.append((probs, topology.leaf_entries))
+  return found
+
+
+def _check_tree(tree: base.DraftTree) -> None:
+  """Tokens, valid nodes, and distributions where something was proposed."""
   inside = (0 <= tree.tokens) & (tree.tokens < building.VOCAB_SIZE)
   building.require(
     inside.all(),
     'Tokens must be of the vocabulary, also where they are not valid.',
   )
-  drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
+  topology, parents = tree.topology, np.asarray(tree.topology.parents, int)
+  if isinstance(topology, trees.DynamicTopology):
+    keeps = jax.jit(lambda topology: topology.is_valid)(topology)
+    building.require(np.all(keeps), 'Its trees must keep to their bounds.')
+  parents = np.broadcast_to(parents, tree.valid.shape)
+  drawn = np.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
   building.require(
-    (trees.at_parents(topology, drawn[..., None])[..., 0] | ~tree.valid).all(),
+    (np.take_along_axis(drawn, parents + 1, axis=1) | ~tree.valid).all(),
     'The parent of a valid node must be valid, too.',
   )
-  if tree.probs is None:
-    building.require(
-      tree.bonus_probs is None, 'Without probs there are no bonus_probs.'
+  for probs, entries in _distributions(tree):
+    sums = np.where(drawn[:, entries], probs.sum(-1), 1)
+    building.require_close(
+      sums, np.ones_like(sums), 1e-6, 'All distributions must have mass 1'
     )
-    if tree.raw_probs is not None:
-      _check_probs(tree.raw_probs, tree.valid)
-    return
-  building.require(
-    drafter.vocab_size == building.VOCAB_SIZE,
-    f'vocab_size must be that of its distributions, {building.VOCAB_SIZE}, got '
-    f'{drafter.vocab_size}.',
-  )
-  for probs in tree.both_probs or ():
-    _check_probs(probs, tree.valid)
-  for probs in tree.bonus_probs or ():
-    assert isinstance(topology, trees.Topology)
-    _check_probs(probs, drawn[:, topology.leaf_entries])
 
 
 def _check_topology(drafter: base.Drafter, topology: Any) -> None:
@@ -224,39 +296,18 @@ def _check_topology(drafter: base.Drafter, topology: Any) -> None:
     and topology.bounds == drafter.topology,
     f'Its trees must be dynamic ones of {drafter.topology}, got {topology}.',
   )
-  building.require(
-    np.all(topology.is_valid), 'Its trees must keep to their bounds.'
-  )
 
 
-def _check_probs(probs: jax.Array, valid: jax.Array) -> None:
-  shape = *valid.shape, building.VOCAB_SIZE
-  building.require(
-    building.is_like(probs, shape, jnp.float32),
-    f'There is a distribution of each node, {shape} float32, got '
-    f'{building.abstract(probs)}.',
-  )
-  sums = np.where(valid, probs.sum(-1), 1)
-  building.require_close(
-    sums, np.ones_like(sums), 1e-6, 'All distributions must have mass 1'
-  )
-
-
-def _check_draws(drafter: base.Drafter, params: base.Params) -> None:
+def _check_draws(tree: base.DraftTree) -> None:
   """Tokens are as frequent as the distributions say that they were drawn from.
 
   Of a correct drafter, a frequency is as far from its probability as is refused
   here with a chance below 1e-5; a probability that is wrong by 0.05 is found.
   """
-  context = contexts(drafter)
-
-  def draft(keys):
-    state = drafter.init(params, context, _BUFFER)
-    tree, _ = drafter.draft(keys, params, state, context)
-    return tree.tokens, tree.valid, tree.probs
-
-  keys = jax.random.split(jax.random.key(2), (_NUM_DRAFTS, _ROWS))
-  tokens, valid, probs = map(np.asarray, jax.jit(jax.vmap(draft))(keys))
+  tokens, valid, probs = (
+    each.reshape(_NUM_DRAFTS, _ROWS, *each.shape[1:])
+    for each in (tree.tokens, tree.valid, tree.probs)
+  )
   drawn = tokens[..., None] == np.arange(building.VOCAB_SIZE)
   valid = valid[..., None]
   gap = np.where(valid, drawn - probs, 0).sum(0)
@@ -280,13 +331,7 @@ def _check_read(before: Any, state: Any, num_tokens: Any, what: str) -> None:
 
 def _check_acceptance(acceptance: Any) -> None:
   """How likely drafts would have been accepted where others committed."""
-  shape = _ROWS, _NUM_COMMITTED
   for chances in base.Probs(*acceptance):
-    building.require(
-      building.is_like(chances, shape, jnp.float32),
-      f'The estimate is an acceptance of each position, {shape} float32, got '
-      f'{building.abstract(chances)}.',
-    )
     building.require(
       ((0 <= chances) & (chances <= 1 + 1e-6)).all(),
       'An estimate of acceptance is a probability, in [0, 1].',

@@ -39,27 +39,29 @@ def _check(factory: building.Factory, chosen: dict[str, Any]) -> None:
   def made(**traced):
     return jax.vmap(factory(**chosen | traced))(target, draft)
 
-  goals = jax.jit(made)()
+  numbers = {key: x for key, x in chosen.items() if isinstance(x, float)}
+  both = jax.jit(lambda **traced: (made(), made(**traced)))
+  like, _ = jax.eval_shape(both, **numbers)
   building.require(
-    building.is_like(goals, (_SIZE, _VOCAB_SIZE), jnp.float32),
-    f'A goal is a distribution, [V] float32, got {building.abstract(goals)} '
+    building.is_like(like, (_SIZE, _VOCAB_SIZE), jnp.float32),
+    f'A goal is a distribution, [V] float32, got {building.abstract(like)} '
     f'for [{_SIZE}, {_VOCAB_SIZE}].',
   )
+  with jax.checking_leaks():
+    for _ in range(2):  # Functions that JAX has not traced yet.
+      jax.eval_shape(lambda **traced: made(**traced), **numbers)
+  goals, traced = jax.device_get(both(**numbers))
   building.require(
     (goals >= 0).all(), f'The mass of tokens must be >= 0, got {goals.min()}.'
   )
-  sums = np.asarray(goals).sum(1)
+  sums = goals.sum(1)
   building.require_close(sums, np.ones(_SIZE), 1e-5, 'Goals must have mass 1')
-  numbers = {key: x for key, x in chosen.items() if isinstance(x, float)}
-  with jax.checking_leaks():
-    trace = jax.jit(made)
-    for _ in range(2):
-      building.require_close(
-        trace(**numbers),
-        goals,
-        1e-6,
-        f'A goal must be the same where {", ".join(numbers)} are traced',
-      )
+  building.require_close(
+    traced,
+    goals,
+    1e-6,
+    f'A goal must be the same where {", ".join(numbers)} are traced',
+  )
 
 
 def pairs() -> np.ndarray:

@@ -1,10 +1,10 @@
 """That a verifier samples the target, by enumeration of all drafts."""
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
@@ -83,14 +83,10 @@ def _check(verifier: base.Verifier, case: rounds.Case) -> None:
   num_keys = _NUM_ROUNDS // num_drafts
   keys = jax.random.split(jax.random.key(0), (num_drafts, num_keys))
 
-  @jax.jit
-  def verify_all(keys, drafts):
-    verify = functools.partial(case.verify, verifier)
-    return jax.lax.map(
-      lambda each: jax.vmap(verify, (0, None))(*each), (keys, drafts)
-    )
-
-  outcome = verify_all(keys, jnp.asarray(case.drafts, jnp.int32))
+  # One program for all cases that differ in what is valid.
+  like = dataclasses.replace(case, valid=None)
+  drafts = case.drafts.astype(np.int32)
+  outcome = _verify_all(verifier, like, keys, drafts, case.is_valid)
   tokens, num_accepted = map(np.asarray, (outcome.tokens, outcome.num_accepted))
   weights = np.full(num_keys, 1 / num_keys)
   # Of each draft, the mean of what a round adds to a sequence, and its square.
@@ -107,6 +103,20 @@ def _check(verifier: base.Verifier, case: rounds.Case) -> None:
   found = (chances * means).sum(0)
   variance = (chances**2 * (squares - means**2)).sum(0).clip(0) / num_keys
   _compare(case, found, np.sqrt(variance))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _verify_all(
+  verifier: base.Verifier,
+  case: rounds.Case,
+  keys: jax.Array,
+  drafts: jax.Array,
+  valid: jax.Array,
+) -> base.Outcome:
+  """Returns the outcomes of `[n, N]` drafts with `[n, R]` keys."""
+  verify = functools.partial(case.verify, verifier)
+  every = jax.vmap(verify, (0, None, None))
+  return jax.lax.map(lambda each: every(*each, valid), (keys, drafts))
 
 
 def _compare(case: rounds.Case, found: np.ndarray, error: np.ndarray) -> None:

@@ -3,7 +3,9 @@
 import itertools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax.testing import building
@@ -30,9 +32,18 @@ def check_reward(factory: building.Factory, /, **options: Any) -> None:
   with building.about(factory):
     building.check_documented(factory)
     # Tokens are counted, or their number is an estimate.
-    for (depth, deepest), number in itertools.product(_DEPTHS, (int, float)):
-      chosen = _arguments(factory, depth, options)
-      _check(factory(**chosen), info(depth, deepest, number))
+    cases = list(itertools.product(_DEPTHS, (int, float)))
+    built = [
+      factory(**_arguments(factory, depth, options)) for (depth, _), _ in cases
+    ]
+    seen = [info(*depths, number) for depths, number in cases]
+    evaluate = jax.jit(
+      lambda seen: [reward(each) for reward, each in zip(built, seen)]
+    )
+    for each, rewards in zip(seen, jax.eval_shape(evaluate, seen)):
+      _check_type(each, rewards)
+    for each, rewards in zip(seen, jax.device_get(evaluate(seen))):
+      _check_range(each, rewards)
     values.check_value(factory, _arguments(factory, 4, options))
 
 
@@ -43,8 +54,7 @@ def _arguments(
   return building.arguments(factory, given, options)
 
 
-def _check(reward: base.Reward, seen: base.RoundInfo) -> None:
-  rewards = reward(seen)
+def _check_type(seen: base.RoundInfo, rewards: Any) -> None:
   building.require(
     rewards.shape == seen.live.shape,
     f'There is a reward of each row: {seen.live.shape}, got {rewards.shape}.',
@@ -53,6 +63,9 @@ def _check(reward: base.Reward, seen: base.RoundInfo) -> None:
     jnp.issubdtype(rewards.dtype, jnp.floating),
     f'Rewards are floats, got {rewards.dtype}.',
   )
+
+
+def _check_range(seen: base.RoundInfo, rewards: np.ndarray) -> None:
   building.require(
     ((0 <= rewards) & (rewards <= 1)).all(),
     f'All rewards must lie in [0, 1], got {rewards.tolist()} for '
@@ -69,17 +82,19 @@ def info(depth: int, deepest: int, number: type = float) -> base.RoundInfo:
     deepest: depth of the deepest arm.
     number: type of the count, which is a float where it is an estimate.
   """
-  emitted = jnp.arange(depth + 2, dtype=jnp.int32)
-  return base.RoundInfo(
-    arm=jnp.zeros_like(emitted),
+  emitted = np.arange(depth + 2, dtype=np.int32)
+  shares = np.linspace(0, 1, depth + 2, dtype=np.float32)
+  counted = base.RoundInfo(
+    arm=np.zeros_like(emitted),
     live=emitted > 0,
-    tokens=jnp.zeros((depth + 2, deepest + 1), jnp.int32),
-    num_emitted=emitted.astype(number),
-    num_accepted=jnp.maximum(emitted - 1, 0),
-    depth=jnp.full_like(emitted, depth),
-    tree_depth=jnp.full_like(emitted, depth),
-    acceptance=jnp.linspace(0, 1, depth + 2),
-    raw_acceptance=jnp.linspace(1, 0, depth + 2),
-    fidelity=jnp.linspace(1, 0, depth + 2),
+    tokens=np.zeros((depth + 2, deepest + 1), np.int32),
+    num_emitted=emitted.astype(jnp.result_type(number)),
+    num_accepted=np.maximum(emitted - 1, 0),
+    depth=np.full_like(emitted, depth),
+    tree_depth=np.full_like(emitted, depth),
+    acceptance=shares,
+    raw_acceptance=shares[::-1],
+    fidelity=shares[::-1],
     num_catch_up_tokens=emitted,
   )
+  return jax.tree.map(jnp.asarray, counted)

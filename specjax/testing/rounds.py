@@ -115,24 +115,36 @@ class Case:
     nums = counts if depth < self.topology.depth else (0,)
     return itertools.product(drafts, nums)
 
-  def tree(self, tokens: jax.Array) -> base.DraftTree:
-    """Returns one row's tree, as a drafter would report it."""
+  def tree(
+    self, tokens: jax.Array, valid: jax.Array | None = None
+  ) -> base.DraftTree:
+    """Returns one row's tree, as a drafter would report it.
+
+    Args:
+      tokens: `[N]`.
+      valid: `[N]` bool, where it is not that of the case.
+    """
     before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
     draft = jnp.asarray(tables(self.vocab_size)[0])
     leaves = draft[jnp.append(ROOT, tokens)[self.topology.leaf_entries]]
     return base.DraftTree(
       tokens,
       self.topology,
-      jnp.asarray(self.is_valid),
+      jnp.asarray(self.is_valid) if valid is None else valid,
       None if self.chosen else draft[before],
       bonus_probs=base.Probs(leaves, leaves),
     )
 
   def verify(
-    self, verifier: base.Verifier, key: jax.Array, tokens: jax.Array
+    self,
+    verifier: base.Verifier,
+    key: jax.Array,
+    tokens: jax.Array,
+    valid: jax.Array | None = None,
   ) -> base.Outcome:
-    """Returns the outcome of one row's tree."""
-    tree, target = self.tree(tokens), jnp.asarray(tables(self.vocab_size)[1])
+    """Returns the outcome of one row's tree. See `tree` for the arguments."""
+    tree = self.tree(tokens, valid)
+    target = jnp.asarray(tables(self.vocab_size)[1])
     probs = target[jnp.append(ROOT, tokens)]
     if self.goal:
       probs = goal_lib.probs(self.goal, tree, base.Probs(probs, probs))

@@ -43,11 +43,12 @@ def _check(
 ) -> None:
   taken = [trees.chain(0), trees.chain(2), *(topologies or [])]
   tried = [*taken, trees.chains(2, 2), trees.prefix_tree((2, 2))]
+  keys, verified = jax.random.split(jax.random.key(0), NUM_TREES), []
+  verify = jax.jit(jax.vmap(verifier))
   for topology in dict.fromkeys(tried):
-    tree, target_probs = drafted(topology)
-    keys = jax.random.split(jax.random.key(0), NUM_TREES)
+    case = drafted(topology)
     try:
-      outcome = jax.jit(jax.vmap(verifier))(keys, tree, target_probs)
+      outcome = jax.eval_shape(verify, keys, *case)
     except ValueError as error:
       _check_refusal(topology, topology in taken, str(error))
       continue
@@ -55,7 +56,10 @@ def _check(
       topologies is None or topology in taken,
       f'{topology} must be refused, or be one of its topologies.',
     )
-    _check_outcome(tree, topology, jax.device_get(outcome))
+    _check_types(topology, outcome)
+    verified.append(case)
+  for case in verified:
+    _check_outcome(case[0], jax.device_get(verify(keys, *case)))
 
 
 def _check_refusal(
@@ -87,10 +91,7 @@ def drafted(topology: trees.Topology) -> tuple[base.DraftTree, jax.Array]:
   return tree, jnp.asarray(target, jnp.float32)
 
 
-def _check_outcome(
-  tree: base.DraftTree, topology: trees.Topology, outcome: base.Outcome
-) -> None:
-  """Shapes and types; the path spells what was kept, down from the root."""
+def _check_types(topology: trees.Topology, outcome: base.Outcome) -> None:
   shapes = (topology.depth,), (), (topology.depth + 1,)
   for leaf, shape in zip(outcome, shapes, strict=True):
     building.require(
@@ -98,6 +99,12 @@ def _check_outcome(
       f'All parts of outcomes are as deep as the tree, {shape} int32 for one '
       f'row, got {building.abstract(leaf)} for {NUM_TREES} rows.',
     )
+
+
+def _check_outcome(tree: base.DraftTree, outcome: base.Outcome) -> None:
+  """The path spells what was kept, down from the root."""
+  topology = tree.topology
+  assert isinstance(topology, trees.Topology)
   tokens, valid = np.asarray(tree.tokens), np.asarray(tree.valid)
   for row, (path, num, emitted) in enumerate(zip(*outcome)):
     building.require(

@@ -7,7 +7,7 @@ import pytest
 from experiments import main
 from experiments.common import results
 from specjax.data import datastore
-from tests import small
+from tests import smoke
 
 
 def build(documents):
@@ -116,7 +116,7 @@ def test_the_experiment_indexes_prompts_and_responses(tmp_path):
   (data / 'a.train.jsonl').write_text(line % 1 + line % 2)
   (data / 'b.train.jsonl').write_text(line % 3)
   (data / 'b.eval.jsonl').write_text(line % 4)
-  config = small.load('train/datastore')
+  config = smoke.load('train/datastore')
   config.data_dir = str(data)
   main.run(config, tmp_path / 'run')
   (row,) = results.read(tmp_path / 'run')['rows']

@@ -14,8 +14,10 @@ from tokenizers import trainers
 from specjax.data import chat
 from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
+from tests import extras
 
-transformers = pytest.importorskip('transformers')
+transformers = extras.load('transformers')
+pytestmark = pytest.mark.oracles
 
 
 def _peer(core, **special):

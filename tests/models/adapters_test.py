@@ -142,9 +142,9 @@ class _Resized(exact.Case):
   def draft(self):
     return rounds.normalised(np.asarray(self.table))
 
-  def tree(self, tokens):
+  def tree(self, tokens, valid=None):
     before = jnp.append(tokens, rounds.ROOT)[np.array(self.topology.parents)]
-    valid = jnp.asarray(self.is_valid)
+    valid = jnp.asarray(self.is_valid) if valid is None else valid
     return base.DraftTree(tokens, self.topology, valid, self.table[before])
 
 

@@ -14,10 +14,10 @@ from tests import parts
 @pytest.mark.parametrize(
   'name',
   [
-    'block',
+    'batch',
     *(
       pytest.param(name, marks=pytest.mark.slow)
-      for name in ('maximal', 'kseq', 'multiround', 'otm', 'batch', 'ensemble')
+      for name in ('block', 'kseq', 'ensemble')
     ),
   ],
 )

@@ -9,9 +9,13 @@ import pytest
 
 from specjax import couplings
 from specjax import sampling
-from specjax import transport
+from specjax import theory
 from specjax import trees
 from specjax import verifiers
+from tests import oracles
+from tests.oracles import candidates
+from tests.oracles import maximal
+from tests.oracles import multiround
 from tests.verifiers import exact
 
 CASES = {
@@ -37,23 +41,26 @@ def width(case):
 
 
 def cells(case):
-  """Uniforms of the root, and of the levels behind it; and volumes."""
-  if not case.topology.num_nodes:
-    return exact.walk_cells(case, exact.multiround_axes)
-  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
-  num = len(case.topology.levels[0])
-  draws, *tests = exact.multiround_axes(draft, target, width(case), num)
-  # Where the misprinted twin steps, too.
-  further = exact.left_over(draft, target, width(case) + 1)[-1]
-  draws = np.append(draws, exact.cumulative(further))
-  levels = [exact.cells([draws, *tests])]
-  for depth in range(1, case.topology.depth + 1):
-    levels.append(exact.level_cells(case, exact.maximal_axes, depth, (1,)))
-  index = np.indices([len(volumes) for _, volumes in levels])
-  index = index.reshape(len(levels), -1)
-  root, *rest = (points[at] for (points, _), at in zip(levels, index))
-  volumes = [volumes[at] for (_, volumes), at in zip(levels, index)]
-  return (root, np.stack(rest, 1)), np.prod(volumes, axis=0)
+  """Uniforms of the root, and of the levels after it; and volumes."""
+
+  def root(draft, target, tokens, places, width):
+    steps = multiround.breakpoints(draft, target, tokens, places, width)
+    # The misprinted twin draws from one more residual.
+    left, _ = multiround.residuals(draft, target, len(tokens) + 1)
+    return [np.append(steps[0], candidates.cumulative(left[-1])), *steps[1:]]
+
+  def below(draft, target, tokens, places, width):
+    """Of the chain that was accepted, which may have ended."""
+    steps = [
+      maximal.breakpoints(draft, target, tokens[start:], places, width)
+      for start in (*range(len(tokens)), len(tokens))
+    ]
+    steps = [np.concatenate(axis) for axis in zip(*steps)]
+    return steps + [[]] * (width - 1)
+
+  levels = [root] + [below] * case.topology.depth
+  points, volumes = exact.walk_cells(case, levels)
+  return (points[:, :, 0], points[:, :, 1:]), volumes
 
 
 @functools.cache
@@ -85,11 +92,23 @@ def test_rounds_are_lost_at_the_root_as_often_as_the_paper_says(name):
   """With the product of r_1 to r_K (Theorem 3)."""
   case = CASES[name]
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
-  left = exact.left_over(draft, target, width(case) - 1)
-  lost = np.maximum(left - draft, 0).sum(axis=1).prod()
-  np.testing.assert_allclose(1 - integrated(name).reach[0], lost, atol=1e-6)
-  foretold = transport.multiround_acceptance(draft, target, width(case))
+  _, rejected = multiround.residuals(draft, target, width(case))
+  lost = 1 - integrated(name).reach[0]
+  np.testing.assert_allclose(lost, rejected.prod(), atol=1e-6)
+  foretold = oracles.acceptance('multiround', draft, target, width(case))
   np.testing.assert_allclose(integrated(name).reach[0], foretold, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('name', 'num', 'length'),
+  [('two chains', 2, 2), ('three tokens', 3, 1), ('one chain', 1, 2)],
+)
+def test_chains_are_accepted_as_often_as_theory_foretells(name, num, length):
+  case = CASES[name]
+  foretold = theory.acceptance_by_depth(
+    case.target, case.draft, num, length, 'batch'
+  )
+  np.testing.assert_allclose(integrated(name).reach, foretold, atol=1e-6)
 
 
 @pytest.mark.parametrize('name', ['one chain', 'one chain, end invalid'])
@@ -124,7 +143,9 @@ def test_check_rejects_the_misprint(name):
   case = CASES[name]
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(couplings, 'multiround', misprinted)
-    misprint = exact.integrate(case, verifiers.batch(), *cells(case))
+    # Another object, for which another program is compiled.
+    verifier = functools.partial(verifiers.batch())
+    misprint = exact.integrate(case, verifier, *cells(case))
   np.testing.assert_allclose(misprint.reach, integrated(name).reach, atol=1e-6)
   assert np.abs(misprint.probs - case.want).max() > 1e-3
 

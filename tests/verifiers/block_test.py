@@ -12,6 +12,8 @@ from specjax import base
 from specjax import testing
 from specjax import trees
 from specjax import verifiers
+from tests.oracles import block as oracle
+from tests.oracles import enumeration
 from tests.verifiers import exact
 
 CASES = {
@@ -35,80 +37,27 @@ def num_valid(case):
   return int(np.cumprod(case.is_valid).sum())
 
 
-def ratios(case):
-  """`[n, L]` goal over draft of each drafted token."""
-  pair = case.target[case.before], case.node_probs
-  goals, drafts = (
-    np.take_along_axis(probs, case.drafts[..., None], 2)[..., 0]
-    for probs in pair
+@functools.cache
+def path_of(name):
+  """`[(tokens [L], probs [L, V], targets [L + 1, V])]` of each valid draft."""
+  case = CASES[name]
+  end = num_valid(case)
+  paths = []
+  for tokens, probs in zip(case.drafts, case.node_probs):
+    before = np.insert(tokens, 0, exact.ROOT)[: end + 1]
+    paths.append((tokens[:end], probs[:end], case.target[before]))
+  return paths
+
+
+def formula(name, **twin):
+  """`[n, D + 1, V]` probabilities of a draft, accepted tokens and the next."""
+  case = CASES[name]
+  endings = np.zeros(
+    (len(case.drafts), case.topology.depth + 1, case.vocab_size)
   )
-  return (goals / drafts)[:, : num_valid(case)]
-
-
-def shares(case):
-  """`[n, L + 1]` p_0 to p_L, of the valid part."""
-  columns = [np.ones(len(case.drafts))]
-  for ratio in ratios(case).T:
-    columns.append(np.minimum(columns[-1] * ratio, 1))
-  return np.stack(columns, axis=1)
-
-
-def leftovers(case, scaled=True):
-  """`[n, L + 1, V]` what the token behind each valid prefix is drawn from.
-
-  If it is not `scaled`, `goal - draft` takes the place of `p goal - draft`.
-  """
-  share, end = shares(case), num_valid(case)
-  tokens = np.insert(case.drafts, 0, exact.ROOT, axis=1)[:, : end + 1]
-  targets = case.target[tokens]
-  inner = (
-    share[:, :end, None] * targets[:, :end] if scaled else targets[:, :end]
-  )
-  inner = np.maximum(inner - case.node_probs[:, :end], 0)
-  return np.append(inner, targets[:, end:], axis=1)
-
-
-def chances(case):
-  """`[n, L + 1]` h_0 to h_L, with which the valid prefixes pass."""
-  share = shares(case)
-  mass = leftovers(case)[:, :-1].sum(axis=-1)
-  inner = np.where(
-    mass > 0, mass / np.maximum(mass + 1 - share[:, :-1], 1e-9), 0
-  )
-  return np.append(inner, share[:, -1:], axis=1)
-
-
-def formula(case, last=True, scaled=True):
-  """`[n, L + 1, V]` chances of a draft, its accepted tokens and the next.
-
-  Args:
-    case: what is verified.
-    last: the last prefix that passes is kept; else the one before the first
-      that does not.
-    scaled: of `leftovers`.
-  """
-  passes = chances(case)
-  passes[:, 0] = 1
-  length = passes.shape[1]
-  kept = np.stack(
-    [
-      passes[:, i] * (1 - passes[:, i + 1 :]).prod(axis=1)
-      if last
-      else passes[:, : i + 1].prod(axis=1)
-      * (1 - passes[:, i + 1] if i + 1 < length else 1)
-      for i in range(length)
-    ],
-    axis=1,
-  )
-  weights = leftovers(case, scaled)
-  sums = weights.sum(axis=-1, keepdims=True)
-  tokens = np.insert(case.drafts, 0, exact.ROOT, axis=1)[:, :length]
-  probs = np.where(
-    sums > 0, weights / np.where(sums, sums, 1), case.target[tokens]
-  )
-  endings = case.weights[:, None, None] * kept[..., None] * probs
-  rest = case.topology.depth + 1 - length
-  return np.pad(endings, ((0, 0), (0, rest), (0, 0)))
+  for found, path, weight in zip(endings, path_of(name), case.weights):
+    found[: num_valid(case) + 1] = weight * oracle.endings(*path, **twin)
+  return endings
 
 
 def rounds(case):
@@ -124,22 +73,11 @@ def rounds(case):
 def integrated(name):
   """Each draft has cells of its own, cut by its own breakpoints."""
   case = CASES[name]
-  length = case.topology.depth
-  grids = []
-  for passes, weights in zip(chances(case), leftovers(case)):
-    tests = [[]] * (length + 1)
-    tests[1 : len(passes)] = passes[1:]
-    draws = np.concatenate([exact.cumulative(row) for row in weights])
-    grids.append(exact.cells([draws, *tests]))
-  most = max(len(volumes) for _, volumes in grids)
-  pad = lambda each: np.pad(
-    each, [(0, most - len(each))] + [(0, 0)] * (each.ndim - 1)
-  )
-  points, volumes = (
-    np.stack([pad(each) for each in part]) for part in zip(*grids)
-  )
-  verifier = verifiers.block()
-  return exact.integrate(case, verifier, points, volumes)
+  grids = [
+    enumeration.cells(oracle.breakpoints(*path, case.topology.depth))
+    for path in path_of(name)
+  ]
+  return exact.integrate(case, verifiers.block(), *exact.padded(grids))
 
 
 @each_case
@@ -161,7 +99,7 @@ def test_completed_round_has_exactly_the_goal_distribution(name):
 def test_each_draft_ends_as_the_formulas_say(name):
   case = CASES[name]
   np.testing.assert_allclose(
-    integrated(name).endings(case.vocab_size), formula(case), atol=1e-6
+    integrated(name).endings(case.vocab_size), formula(name), atol=1e-6
   )
 
 
@@ -171,7 +109,7 @@ def test_check_rejects_wrong_formulas(name, twin):
   """The first failure as the end, and a residual whose target is not scaled."""
   case = CASES[name]
   completed = lambda **twin: testing.rounds.complete(
-    *rounds(case), formula(case, **twin).ravel(), case.target
+    *rounds(case), formula(name, **twin).ravel(), case.target
   )
   np.testing.assert_allclose(completed(), case.want, atol=1e-9)
   assert np.abs(completed(**twin) - case.want).max() > 1e-3
@@ -184,17 +122,24 @@ def test_a_prefix_is_accepted_as_often_as_its_share(name):
   There, a prefix survives with the product of `min(goal / draft, 1)`.
   """
   case = CASES[name]
-  share, weights = shares(case)[:, 1:], case.weights
+  share = np.array([oracle.shares(*path)[1:] for path in path_of(name)])
   reach = integrated(name).reach
   np.testing.assert_allclose(
-    reach[: num_valid(case)], weights @ share, atol=1e-6
+    reach[: num_valid(case)], case.weights @ share, atol=1e-6
   )
   assert not reach[num_valid(case) :].any()
-  walk = weights @ np.minimum(ratios(case), 1).cumprod(axis=1)
+  alone = np.array([passed(*path) for path in path_of(name)])
+  walk = case.weights @ alone.cumprod(axis=1)
   np.testing.assert_allclose(reach[: len(walk[:1])], walk[:1], atol=1e-6)
   # A deterministic draft's ratios do not exceed 1: there is nothing to gain.
   more = 0 if case.chosen else 1e-3
   assert (reach[1 : len(walk)] >= walk[1:] + more - 1e-6).all()
+
+
+def passed(tokens, probs, targets):
+  """`[L]` that each token passes the ordinary test."""
+  at = np.arange(len(tokens)), tokens
+  return np.minimum(targets[at] / probs[at], 1)
 
 
 def best_accepted(case):

@@ -15,6 +15,10 @@ from specjax import theory
 from specjax import trees
 from specjax import verifiers
 from specjax.couplings import proposals
+from tests.oracles import block
+from tests.oracles import candidates
+from tests.oracles import enumeration
+from tests.oracles import otm
 from tests.verifiers import exact
 
 PREFIX_TREE = trees.prefix_tree((2, 2))
@@ -53,9 +57,9 @@ class Paths(NamedTuple):
 @functools.cache
 def paths(case):
   """By enumeration of drafts, and cells of the priorities."""
-  width, depth = case.topology.width, case.topology.depth
-  own = lambda *args: axes(case, *args)[0] if len(args[2]) else {}
-  points, volumes = exact.own_cells(case, own, 3 * width, depth)
+  depth = case.topology.depth
+  choose = [functools.partial(choices, case)] * depth
+  points, volumes = exact.walk_cells(case, choose, only_sampled=False)
   points = points.reshape(*volumes.shape, -1, 2)
   # With tests that all pass, the whole path is kept.
   passing = np.zeros((*volumes.shape, depth + 2, 2))
@@ -81,13 +85,21 @@ def paths(case):
   )
 
 
-def axes(case, draft, target, tokens, places, width):
-  """Breakpoints of what is proposed, by uniform, and its distribution."""
+def choices(case, draft, target, tokens, places, width):
+  """Breakpoints of what is proposed at one level, by uniform."""
   if case.chosen is None:
-    return exact.priority_axes(draft, target, tokens, places, width)
+    return otm.breakpoints(draft, target, tokens, places, width)[2:]
+  steps = [candidates.cumulative(target[tokens])] if len(tokens) else [[]]
+  return steps + [[]] * (3 * width - 1)
+
+
+def proposal(case, draft, target, tokens):
+  """`[V]` what the token that is proposed is distributed as."""
+  if case.chosen is None:
+    return otm.proposal(otm.make_plan(draft, target, len(tokens)), draft)
   probs = np.zeros_like(target)
   probs[tokens] = target[tokens] / target[tokens].sum()
-  return {0: exact.cumulative(target[tokens])}, probs
+  return probs
 
 
 def proposed(case, draft, nodes):
@@ -99,23 +111,18 @@ def proposed(case, draft, nodes):
     of_level = case.topology.depths == depth + 1
     active = np.flatnonzero(of_level & case.is_valid & np.isin(parents, here))
     pair = case.draft[context], case.target[context]
-    probs[depth] = axes(case, *pair, tokens[active], active, 0)[1]
+    probs[depth] = proposal(case, *pair, tokens[active])
     context = tokens[node]
     here = active[tokens[active] == context]
   return probs
 
 
-def shares(case, found):
-  """`[n, D + 1]` of each path, as the formula has them; junk behind its end."""
-  columns = [np.ones(len(found.chance))]
+def each_path(case, found):
+  """Yields `(tokens [L], probs [L, V], targets [L + 1, V])`."""
   before = np.insert(found.tokens, 0, exact.ROOT, axis=1)
-  rows = np.arange(len(found.chance))
-  for i, token in enumerate(found.tokens.T):
-    target = case.target[before[:, i], token]
-    drafted = found.probs[rows, i, token]
-    ratio = target / np.where(drafted > 0, drafted, 1.0)
-    columns.append(np.minimum(columns[-1] * ratio, 1))
-  return np.stack(columns, axis=1)
+  for i, end in enumerate(found.num_valid):
+    targets = case.target[before[i, : end + 1]]
+    yield found.tokens[i, :end], found.probs[i, :end], targets
 
 
 @functools.cache
@@ -123,39 +130,19 @@ def integrated(name):
   """Of each path, over the uniforms of its tests and of the next token."""
   case = CASES[name]
   found = paths(case)
-  grids = []
-  before = np.insert(found.tokens, 0, exact.ROOT, axis=1)
-  for i, share in enumerate(shares(case, found)):
-    end = found.num_valid[i]
-    tests, draws = [[]], []
-    for depth in range(end + 1):
-      target = case.target[before[i, depth]]
-      weights = target
-      if depth < end:
-        weights = np.maximum(share[depth] * target - found.probs[i, depth], 0)
-      draws.append(exact.cumulative(weights))
-      mass = weights.sum() if depth < end else share[end]
-      if depth:
-        tests.append([mass / (mass + 1 - share[depth])] if mass else [])
-    tests += [[]] * (case.topology.depth - end)
-    grids.append(exact.cells([np.concatenate(draws), *tests]))
-  points, volumes = (exact.padded(part) for part in zip(*grids))
+  grids = [
+    enumeration.cells(block.breakpoints(*path, case.topology.depth))
+    for path in each_path(case, found)
+  ]
+  points, volumes = exact.padded(grids)
   chosen = np.broadcast_to(
     found.points[:, None, :, None], (*volumes.shape, found.points.shape[1], 2)
   )
   numbers = np.concatenate([points, chosen], axis=2)
+  drafts = case.drafts[found.draft], found.chance
   return exact.integrate(
-    OfPaths(case, found), verifiers.block(), numbers, volumes
+    case, verifiers.block(), numbers, volumes, drafts=drafts
   )
-
-
-class OfPaths:
-  """A case whose drafts are those of the paths, as often as they are."""
-
-  def __init__(self, case, found):
-    self.topology, self.target = case.topology, case.target
-    self.drafts, self.weights = case.drafts[found.draft], found.chance
-    self.verify = case.verify
 
 
 @each_case
@@ -181,9 +168,9 @@ def test_completed_round_has_exactly_the_goal_distribution(name):
 def test_a_path_is_kept_as_often_as_its_share(name):
   case = CASES[name]
   found = paths(case)
-  depths = np.arange(1, case.topology.depth + 1)
-  there = depths <= found.num_valid[:, None]
-  reach = found.chance @ np.where(there, shares(case, found)[:, 1:], 0)
+  reach = np.zeros(case.topology.depth)
+  for chance, path in zip(found.chance, each_path(case, found)):
+    reach[: len(path[0])] += chance * block.shares(*path)[1:]
   np.testing.assert_allclose(integrated(name).reach, reach, atol=1e-6)
 
 

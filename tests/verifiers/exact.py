@@ -1,30 +1,24 @@
 """Exact distributions of verifiers on tiny Markov models.
 
-All drafts are enumerated, and the uniforms integrated: a verifier's outcome is
-constant on the cells that its breakpoints cut out of the unit cube. They are
-computed from the rules' formulas, and each cell is looked at near two opposite
-corners: a breakpoint that is not where the verifier steps spoils the sum.
+All drafts are enumerated, and the uniforms integrated over the cells that the
+oracles' breakpoints cut out of the unit cube.
 """
 
 import dataclasses
 import functools
-import itertools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from specjax import base
 from specjax import trees
 from specjax.testing import rounds
-from specjax.transport import division
-from specjax.transport import priorities
-from tests import parts
+from tests import oracles
+from tests.oracles import enumeration
 
 ROOT, Case = rounds.ROOT, rounds.Case
-_MARGIN = 2e-6
 
 
 def half(target, draft):
@@ -70,24 +64,12 @@ class Joint(rounds.Case):
     nodes = np.arange(self.topology.num_nodes)
     return self.tables[nodes, self.before]
 
-  def candidates(self, depth, context, counts):
-    """Yields `[n, V]` the distributions of the active candidates, and `n`.
-
-    Any may be active, but at the root all that are valid are.
-    """
-    here = self.is_valid & (self.topology.depths == depth + 1)
-    rows = self.tables[here, context]
-    choices = [True, False] if depth else [True]
-    for active in itertools.product(choices, repeat=len(rows)):
-      yield rows[np.array(active, bool)], sum(active)
-
-  def tree(self, tokens):
+  def tree(self, tokens, valid=None):
     nodes = np.arange(self.topology.num_nodes)
     before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
     probs = jnp.asarray(self.tables, jnp.float32)[nodes, before]
-    return base.DraftTree(
-      tokens, self.topology, jnp.asarray(self.is_valid), probs
-    )
+    valid = jnp.asarray(self.is_valid) if valid is None else valid
+    return base.DraftTree(tokens, self.topology, valid, probs)
 
 
 def joint(members, vocab_size=3, valid=None):
@@ -104,17 +86,17 @@ class Integral(NamedTuple):
 
   probs: np.ndarray  # [V**(D + 1)] of the completed round
   outcome: base.Outcome  # [n, C, ...]
-  mass: np.ndarray  # [n, C] chances
+  mass: np.ndarray  # [n, C] probabilities
 
   @property
   def reach(self):
-    """`[D]` chances that 1, 2, ... tokens are accepted."""
+    """`[D]` probabilities that 1, 2, ... tokens are accepted."""
     depths = np.arange(self.outcome.tokens.shape[-1] - 1)
     longer = self.outcome.num_accepted[..., None] > depths
     return np.einsum('nc,ncd->d', self.mass, longer)
 
   def endings(self, vocab_size):
-    """`[n, D + 1, V]` chances of a draft, its accepted tokens and the next.
+    """`[n, D + 1, V]` probabilities of a draft, accepted tokens and the next.
 
     On a chain, where the accepted tokens are the draft's first ones.
     """
@@ -125,7 +107,9 @@ class Integral(NamedTuple):
     return endings
 
 
-def integrate(case, verifier, points, volumes) -> Integral:
+def integrate(
+  case, verifier, points, volumes, *, parameters=(), drafts=None
+) -> Integral:
   """Sums over all drafts and all cells of the uniforms.
 
   Args:
@@ -133,24 +117,27 @@ def integrate(case, verifier, points, volumes) -> Integral:
     verifier: gets `points` as its key; where it splits it, it gets the entries
       of the first axis, and where it draws uniforms, what it draws them from;
       uniforms at the end that do not matter may be missing.
-    points: `[C, ..., 2]`, or `[n, C, ..., 2]` with cells of each draft's own;
-      or a tuple of them.
-    volumes: `[C]` or `[n, C]`.
+    points: `[n, C, ..., 2]` for each draft; or a tuple of them.
+    volumes: `[n, C]`.
+    parameters: numbers that `verifier` is a factory of verifiers of; all of
+      them share a program.
+    drafts: `[n, N]` and their probabilities `[n]`; by default all of the case.
   """
-
-  axis = None if volumes.ndim == 1 else 0
-  both = lambda low, high: np.concatenate([low, high], axis=volumes.ndim - 1)
+  tokens, weights = drafts or (case.drafts, case.weights)
+  both = lambda low, high: np.concatenate([low, high], axis=1)
   points = jax.tree.map(lambda leaf: both(leaf[..., 0], leaf[..., 1]), points)
   volumes = both(volumes / 2, volumes / 2)
-  run = jax.vmap(functools.partial(case.verify, verifier), (0, None))
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(jax.random, 'split', lambda key, num=2: key)
-    patch.setattr(jax.random, 'uniform', parts.uniform)
-    outcome = jax.jit(jax.vmap(run, (axis, 0)))(
-      jax.tree.map(np.float32, points), case.drafts.astype(np.int32)
-    )
-  outcome = jax.tree.map(np.asarray, outcome)
-  mass = case.weights[:, None] * volumes
+  there = np.nonzero(volumes)
+  rows = jax.tree.map(lambda leaf: np.float32(leaf[there]), points)
+  tokens = np.int32(tokens[there[0]])
+  shared = case.is_valid, tuple(map(np.float32, parameters))
+  results = _program(verifier, case)((rows, tokens), shared)
+  index = np.zeros(volumes.shape, int)
+  index[there] = np.arange(len(tokens))
+  # Cells that are missing repeat the first one of their draft.
+  index = np.where(volumes > 0, index, index[:, :1])
+  outcome = jax.tree.map(lambda leaf: leaf[index], results)
+  mass = weights[:, None] * volumes
   probs = rounds.complete(
     outcome.tokens.reshape(-1, case.topology.depth + 1),
     outcome.num_accepted.ravel(),
@@ -160,152 +147,29 @@ def integrate(case, verifier, points, volumes) -> Integral:
   return Integral(probs, outcome, mass)
 
 
-def cells(axes):
-  """`[C, n, 2]` corners and `[C]` volumes, by the breakpoints of `n` axes.
-
-  The corners keep clear of the breakpoints, which are float32 numbers.
-  """
-  edges = [
-    np.unique(np.clip(np.append(breaks, [0, 1]), 0, 1).round(7))
-    for breaks in axes
-  ]
-  margins = [np.minimum(_MARGIN, np.diff(each) / 2) for each in edges]
-  corners = [
-    [each[:-1] + margin for each, margin in zip(edges, margins)],
-    [each[1:] - margin for each, margin in zip(edges, margins)],
-  ]
-  points = [np.stack(np.meshgrid(*each, indexing='ij'), -1) for each in corners]
-  volumes = functools.reduce(np.multiply.outer, map(np.diff, edges))
-  return np.stack(points, -1).reshape(-1, len(axes), 2), volumes.ravel()
+def _program(verifier, case):
+  """The compiled verifier, shared by cases that differ in what is valid."""
+  if type(case) not in (Case, Joint):  # Equal ones may differ.
+    return _compiled(verifier, case)
+  chosen = case.chosen and (0,) * len(case.chosen)
+  valid = case.valid if case.goal else None
+  shared = dataclasses.replace(case, chosen=chosen, valid=valid)
+  return _shared_program(verifier, shared)
 
 
-def ratios(draft, target):
-  """Breakpoints of the tests `u * draft < target`."""
-  return target[draft > 0] / draft[draft > 0]
+def _compiled(verifier, case):
+  def verify(key, tokens, valid, parameters):
+    rule = verifier(*parameters) if parameters else verifier
+
+    def of_valid(key, tree, target_probs):
+      return rule(key, tree._replace(valid=valid), target_probs)
+
+    return case.verify(of_valid, key, tokens)
+
+  return enumeration.compiled(verify)
 
 
-def cumulative(weights):
-  """Breakpoints of a draw from the positive part of weights."""
-  sums = np.cumsum(np.maximum(weights, 0))
-  return sums / sums[-1] if sums[-1] > 1e-6 else sums[:0]
-
-
-def left_over(draft, target, num):
-  """The target and what 1 to `num` rejections leave of it, `[num + 1, V]`.
-
-  Of drafts of one distribution `[V]`, or of one for each `[num, V]`.
-  """
-  left = [target]
-  for probs in np.broadcast_to(draft, (num, len(target))):
-    excess = np.maximum(left[-1] - probs, 0)
-    mass = excess.sum()
-    left.append(excess / mass if mass > 1e-6 else left[-1])
-  return np.array(left)
-
-
-# Breakpoints of a coupling's uniforms, one entry each, for `num` active
-# candidates of `width`; without any, only the target is drawn from.
-
-
-def maximal_axes(draft, target, num, width):
-  """Of `maximal`, and of its twin that draws from the target."""
-  draws = np.append(cumulative(target), cumulative(target - draft))
-  return [ratios(draft, target), draws] if num else [[], draws]
-
-
-_divide = jax.jit(division.divide)
-
-
-def kseq_axes(draft, target, num, width):
-  factor = float(_divide(draft, target, num).factor)
-  covered = np.minimum(draft, target / factor)
-  overlap = covered.sum()
-  share = (1 - (1 - overlap) ** num) / overlap if overlap else 0
-  tests = ratios(factor * draft, target) if num else []
-  return [cumulative(target - share * covered)] + [tests] * width
-
-
-def multiround_axes(draft, target, num, width):
-  left = left_over(draft, target, num)
-  tests = list(map(ratios, np.broadcast_to(draft, (num, len(target))), left))
-  return [cumulative(left[num])] + tests + [[]] * (width - num)
-
-
-def otm_axes(draft, target, num, width):
-  """Of what the candidates' priorities are drawn from nothing is known here."""
-  assert not num, 'only for draws from the target'
-  return [[], cumulative(target)]
-
-
-AXES = {
-  'kseq': kseq_axes,
-  'maximal': maximal_axes,
-  'multiround': multiround_axes,
-  'otm': otm_axes,
-}
-
-
-def level_cells(case, axes, depth, counts):
-  """Cells of the coupling at one level, whatever its context is there.
-
-  Args:
-    case: what is verified.
-    axes: an entry of `AXES`.
-    depth: of the level.
-    counts: how many candidates may be active.
-  """
-  contexts = [ROOT] if depth == 0 else range(case.vocab_size)
-  width = max((len(level) for level in case.topology.levels), default=1)
-  found = [
-    axes(draft, case.target[context], num, width)
-    for context in contexts
-    for draft, num in case.candidates(depth, context, counts)
-  ]
-  return cells([np.concatenate(breaks) for breaks in zip(*found)])
-
-
-def walk_cells(case, axes=maximal_axes, counts=(1,)):
-  """`[C, D + 1, n, 2]` uniforms of a tree walk, and `[C]` volumes.
-
-  The levels are independent; the other arguments are those of `level_cells`.
-  """
-  levels = [
-    level_cells(case, axes, depth, counts)
-    for depth in range(case.topology.depth + 1)
-  ]
-  return _product(levels)
-
-
-# Cells of each draft's own. Where the candidates are known, uniforms have few
-# breakpoints: those of the contexts in which they are looked at.
-
-
-_plan = jax.jit(priorities.plan)
-
-
-def priority_axes(draft, target, tokens, places, width):
-  """Breakpoints of each candidate's atom, partner and swap, by uniform.
-
-  Returns:
-    They, and `[V]` what the candidate of highest priority is distributed as.
-  """
-  plan = jax.device_get(_plan(draft, target, len(tokens)))
-  wins, wanted, lacking, exceeding = map(np.float64, plan[2:])
-  breaks = {}
-  for token, place in zip(tokens, places):
-    partners, swaps = [], []
-    for atom in {int(plan.atom[token]), int(plan.next(plan.atom[token]))}:
-      short = wanted[atom] - wins[atom]
-      own, other = (lacking, exceeding) if short > 0 else (exceeding, lacking)
-      low = own[atom - 1] if atom else 0.0
-      distances = np.abs(wins - wins[atom])
-      if own[atom] > low:
-        partners.extend((other - low) / (own[atom] - low))
-        swaps.extend(abs(short) / distances[distances > 0])
-    breaks[place] = [plan.fraction[token]]
-    breaks[width + place] = partners
-    breaks[2 * width + place] = swaps
-  return breaks, np.float64(plan.distribution(draft))
+_shared_program = functools.cache(_compiled)
 
 
 def contexts(case, tokens):
@@ -323,47 +187,73 @@ def contexts(case, tokens):
     steps = longer
 
 
-def own_cells(case, own, num_uniforms, num_levels):
+def union(*functions):
+  """Returns the breakpoints of several rules that draw as many uniforms."""
+
+  def breakpoints(*args):
+    found = (function(*args) for function in functions)
+    return [np.concatenate(steps) for steps in zip(*found)]
+
+  return breakpoints
+
+
+def walk_cells(
+  case,
+  breakpoints=oracles.maximal.breakpoints,
+  *,
+  own_probs=False,
+  only_sampled=True,
+):
   """`[n, C, levels, U, 2]` uniforms of each draft, and `[n, C]` volumes.
+
+  Where the candidates are known, uniforms have few breakpoints: those of the
+  contexts in which they are looked at.
 
   Args:
     case: what is verified.
-    own: `(draft, target, tokens, places, width)` to breakpoints by uniform, of
-      the active candidates of a level.
-    num_uniforms: `U`, of each level.
-    num_levels: from the root on, that have uniforms.
+    breakpoints: an oracle's, for the active candidates of a level. Or one for
+      each level that has uniforms; by default these are all, and one for the
+      bonus token.
+    own_probs: candidates have a distribution each.
+    only_sampled: nodes that were not sampled are no candidates.
   """
   levels = [*map(list, case.topology.levels), []]
-  width = max(map(len, levels))
-  found = []
-  for tokens in case.drafts:
-    axes = [[[] for _ in range(num_uniforms)] for _ in range(num_levels)]
+  width = max(1, *map(len, levels))
+  if callable(breakpoints):
+    breakpoints = [breakpoints] * len(levels)
+  grids = []
+  for tokens, probs in zip(case.drafts, case.node_probs):
+    steps = [[] for _ in breakpoints]
     for depth, context, nodes in contexts(case, tokens):
-      if depth < num_levels:
-        pair = case.draft[context], case.target[context]
-        places = [levels[depth].index(node) for node in nodes]
-        breaks = own(*pair, tokens[nodes], places, width)
-        for uniform, more in breaks.items():
-          axes[depth][uniform].extend(more)
-    found.append(_product([cells(each) for each in axes]))
-  return tuple(padded(part) for part in zip(*found))
+      if depth == len(steps):
+        break
+      nodes = nodes[:0] if only_sampled and case.chosen else nodes
+      draft = case.draft[context]
+      if own_probs and len(nodes):
+        draft = probs[nodes]
+      places = [levels[depth].index(node) for node in nodes]
+      args = draft, case.target[context], tokens[nodes], places, width
+      steps[depth].append(breakpoints[depth](*args))
+    # Where a level is not reached, no uniform matters.
+    steps = [level or [[[]] * len(steps[0][0])] for level in steps]
+    grids.append(
+      enumeration.product(
+        [
+          enumeration.cells([np.concatenate(axis) for axis in zip(*level)])
+          for level in steps
+        ]
+      )
+    )
+  return padded(grids)
 
 
-def padded(arrays):
-  """Stacks arrays of different lengths; behind their ends there is 0."""
-  most = max(map(len, arrays))
-  return np.stack(
+def padded(grids):
+  """Stacks cells of several cases; those that are missing have volume 0."""
+  most = max(len(volumes) for _, volumes in grids)
+  stack = lambda arrays: np.stack(
     [
-      np.pad(each, [(0, most - len(each))] + [(0, 0)] * (each.ndim - 1))
-      for each in arrays
+      np.pad(leaf, [(0, most - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
+      for leaf in arrays
     ]
   )
-
-
-def _product(levels):
-  """Of the cells of independent levels."""
-  index = np.indices([len(volumes) for _, volumes in levels])
-  index = index.reshape(len(levels), -1)
-  points = [points[at] for (points, _), at in zip(levels, index)]
-  volumes = [volumes[at] for (_, volumes), at in zip(levels, index)]
-  return np.stack(points, 1), np.prod(volumes, axis=0)
+  return tuple(map(stack, zip(*grids)))

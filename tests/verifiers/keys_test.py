@@ -68,15 +68,11 @@ def p_value(verifier, name, size=1000000):
   ('verifier', 'name'),
   [
     ('block', 'chain'),
-    ('block', 'chains'),
     ('block', 'prefix tree'),
     ('batch', 'chains'),
     ('maximal', 'chains'),
-    ('kseq', 'chains'),
     ('kseq', 'prefix tree'),
     ('multiround', 'chains'),
-    ('multiround', 'prefix tree'),
-    ('otm', 'chains'),
     ('otm', 'prefix tree'),
   ],
 )

@@ -13,6 +13,8 @@ from specjax import couplings
 from specjax import goals
 from specjax import trees
 from specjax import verifiers
+from tests.oracles import candidates
+from tests.oracles import maximal
 from tests.verifiers import exact
 
 CASES = {
@@ -28,17 +30,21 @@ EXTREME = (0.3, 50.0)
 def integrated(case, alpha, beta, verifier):
   """Of the verifier, None, or of another one that steps where it does."""
 
-  def axes(draft, target, num, width):
+  def lenient(draft, target, *args):
     kept = np.minimum(draft, target / (1 - alpha))
     probs = np.maximum(kept, target / beta)
-    plain, lenient = (
-      exact.maximal_axes(draft, *args, width)
-      for args in ((target, 0), (probs, num))
-    )
-    return [np.append(*breaks) for breaks in zip(plain, lenient)]
+    accept, draws = maximal.breakpoints(draft, probs, *args)
+    # Where nothing is left of the target, it draws from the goal.
+    return [accept, np.append(draws, candidates.cumulative(probs))]
 
-  verifier = verifier or verifiers.lossy(alpha, beta)
-  return exact.integrate(case, verifier, *exact.walk_cells(case, axes))
+  def plain(draft, target, tokens, *args):
+    return maximal.breakpoints(draft, target, tokens[:0], *args)
+
+  parameters = () if verifier else (alpha, beta)
+  grid = exact.walk_cells(case, exact.union(lenient, plain))
+  return exact.integrate(
+    case, verifier or verifiers.lossy, *grid, parameters=parameters
+  )
 
 
 def replaced(draft, target, alpha, beta):

@@ -13,6 +13,8 @@ import pytest
 from specjax import trees
 from specjax import verifiers
 from specjax.theory import pareto
+from tests.oracles import candidates
+from tests.oracles import maximal
 from tests.verifiers import exact
 
 EPSILONS = (0.0, 0.05, 0.2, 1.0)
@@ -31,14 +33,26 @@ CHAINS = ('one', 'two')
 def integrated(name, epsilon, replacement='residual'):
   case = CASES[name]
 
-  def axes(draft, target, num, width):
-    draws = exact.maximal_axes(draft, target, num, width)[1]
-    if replacement == 'draft':
-      draws = np.append(draws, exact.cumulative(draft))
-    return [exact.ratios(draft, target + epsilon) if num else [], draws]
+  def breakpoints(draft, target, tokens, *args):
+    steps = maximal.breakpoints(draft, target, tokens, *args)
+    steps[0] = [
+      (target[token] + epsilon) / draft[token] for token in tokens[:1]
+    ]
+    other = {'residual': [], 'target': target, 'draft': draft}[replacement]
+    draws = candidates.cumulative(other) if len(other) else []
+    return [steps[0], np.append(steps[1], draws)]
 
-  verifier = verifiers.over_acceptance(epsilon, replacement)
-  return exact.integrate(case, verifier, *exact.walk_cells(case, axes))
+  return exact.integrate(
+    case,
+    _with_replacement(replacement),
+    *exact.walk_cells(case, breakpoints),
+    parameters=(epsilon,),
+  )
+
+
+@functools.cache
+def _with_replacement(replacement):
+  return lambda epsilon: verifiers.over_acceptance(epsilon, replacement)
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The tree walk: exact distributions on tiny Markov models; greedy walks."""
 
-import itertools
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,17 @@ import pytest
 
 from specjax import base
 from specjax import couplings
-from specjax import transport
+from specjax import theory
 from specjax import trees
 from specjax import verifiers
 from specjax.transport import division
+from tests import oracles
 from tests import parts
+from tests.oracles import maximal
+from tests.oracles import multiround
 from tests.verifiers import exact
+
+ORACLES = oracles.ORACLES
 
 PREFIX_TREE = trees.prefix_tree((2, 2))
 CASES = {
@@ -42,10 +47,20 @@ CASES = {
 }
 
 
-def integrate(case, coupling='maximal', *options):
-  """Of the tree walk; the options are those of `exact.walk_cells`."""
-  verifier = verifiers.tree_walk(coupling)
-  return exact.integrate(case, verifier, *exact.walk_cells(case, *options))
+def integrate(case, coupling='maximal', breakpoints=None, **options):
+  """Of the tree walk; by default at the breakpoints of the coupling's oracle.
+
+  The options are those of `exact.walk_cells`.
+  """
+  breakpoints = breakpoints or ORACLES[coupling].breakpoints
+  verifier = _walk(coupling)
+  return exact.integrate(
+    case, verifier, *exact.walk_cells(case, breakpoints, **options)
+  )
+
+
+# Its program is kept as long as the verifier is.
+_walk = functools.cache(verifiers.tree_walk)
 
 
 @pytest.mark.parametrize('case', CASES.values(), ids=CASES)
@@ -54,6 +69,14 @@ def test_completed_round_has_exactly_the_goal_distribution(case):
   probs, outcome, _ = integrate(case)
   np.testing.assert_allclose(probs, case.want, atol=1e-6)
   check_paths(case, outcome)
+
+
+def test_maximal_accepts_as_often_as_theory_foretells():
+  case = CASES['chains']
+  foretold = theory.acceptance_by_depth(
+    case.target, case.draft, 2, 2, 'maximal'
+  )
+  np.testing.assert_allclose(integrate(case).reach, foretold, atol=1e-6)
 
 
 def check_paths(case, outcome):
@@ -70,147 +93,70 @@ def check_paths(case, outcome):
     assert (at == outcome.tokens[..., depth])[kept].all()
 
 
+def draws_from_the_target(draft, target, tokens, places, width):
+  """Breakpoints of a draw from the target."""
+  return maximal.breakpoints(draft, target, tokens[:0], places, width)
+
+
 @pytest.mark.parametrize('name', ['chain', 'siblings', 'prefix tree'])
 def test_check_rejects_a_coupling_without_residual(name):
   case = CASES[name]
-  probs = integrate(case, parts.resampling).probs
+  breakpoints = exact.union(maximal.breakpoints, draws_from_the_target)
+  probs = integrate(case, parts.resampling, breakpoints).probs
+  assert probs.sum() == pytest.approx(1, abs=1e-6)
   assert np.abs(probs - case.want).max() > 1e-3
 
 
-ACCEPTANCES = {
-  'kseq': transport.kseq_acceptance,
-  'multiround': transport.multiround_acceptance,
-  'otm': transport.optimal_acceptance,
-}
-
-
-@pytest.mark.parametrize('name', ['kseq', 'multiround'])
-@pytest.mark.parametrize(
-  ('case', 'counts'),
-  [
-    (exact.Case(trees.chains(2, 1)), (2,)),
-    (exact.Case(trees.chains(3, 1), valid=(True, False, True)), (2,)),
-    (exact.Case(trees.chains(2, 2), 2), (1, 2)),
-    (exact.Case(trees.chains(2, 1), goal=exact.half), (2,)),
-  ],
-  ids=['siblings', 'one invalid', 'chains', 'other goal'],
-)
-def test_all_candidates_are_tried_with_exactly_the_goal_distribution(
-  case, counts, name
-):
-  """And the first of them as often as is foretold; k-Seq comes close to it."""
-  result = integrate(case, name, exact.AXES[name], counts)
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
-  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
-  np.testing.assert_allclose(
-    result.reach[0],
-    ACCEPTANCES[name](draft, target, 2),
-    atol=1e-6 if name == 'multiround' else 1e-3,
-  )
-
-
-# Cells of each draft's own. Where the candidates are known, uniforms have few
-# breakpoints: those of the contexts in which they are looked at.
-
-
-def kseq_own(draft, target, tokens, places, width):
-  """Breakpoints by uniform: of the draw, and of each candidate's test.
-
-  What is left for the draw is a difference, of which float32 knows few digits
-  where it is small: it is looked at from farther off.
-  """
-  draw, tests = exact.kseq_axes(draft, target, len(tokens), 1)
-  if not len(tokens):
-    return {0: draw}
-  left = (1 - np.minimum(draft, draft * tests).sum()) ** len(tokens)
-  breaks = {0: np.concatenate([draw - 3e-7 / left, draw + 3e-7 / left])}
-  for token, place in zip(tokens, places):
-    breaks[1 + place] = [tests[token]]
-  return breaks
-
-
-def multiround_own(draft, target, tokens, places, width):
-  """Likewise; the first test is that of the first active candidate."""
-  left = exact.left_over(draft, target, len(tokens))
-  tests = left[np.arange(len(tokens)), tokens] / draft[tokens]
-  draw = {0: exact.cumulative(left[-1])}
-  return draw | {1 + i: [test] for i, test in enumerate(tests)}
-
-
-def undivided_own(draft, target, tokens, places, width):
-  """Of k-Seq for one candidate."""
-  tests, draw = exact.maximal_axes(draft, target, len(tokens), 1)
-  tests = [tests[token] for token in tokens]
-  return {0: draw} | {1 + place: [test] for place, test in zip(places, tests)}
-
-
-def otm_own(draft, target, tokens, places, width):
-  """Of accepting, of the draw, and of each candidate's priority."""
-  if not len(tokens):
-    return {1: exact.cumulative(target)}
-  breaks, proposal = exact.priority_axes(draft, target, tokens, places, width)
-  return {
-    0: target[tokens] / proposal[tokens],
-    1: exact.cumulative(target - proposal),
-    **{2 + uniform: each for uniform, each in breaks.items()},
-  }
-
-
-def own_cells(case, own):
-  """`[n, C, D + 1, U, 2]` uniforms of each draft, and `[n, C]` volumes."""
-  width = max(map(len, case.topology.levels))
-  size = 2 + 3 * width if own is otm_own else 1 + width
-  return exact.own_cells(case, own, size, case.topology.depth + 1)
-
-
-OWN = {'kseq': kseq_own, 'multiround': multiround_own, 'otm': otm_own}
-LOPSIDED = trees.Topology((-1, -1, 0, 0))
 FORKS = {
+  'three siblings, one invalid': exact.Case(
+    trees.chains(3, 1), valid=(True, False, True)
+  ),
+  'two chains': exact.Case(trees.chains(2, 2), 2),
   'two, two each': exact.Case(PREFIX_TREE, 2),
   'other goal': exact.Case(PREFIX_TREE, 2, goal=exact.half),
   'some invalid': CASES['prefix tree, some invalid'],
   'one, then two': exact.Case(trees.prefix_tree((1, 2))),
-  'two, one with two': exact.Case(LOPSIDED),
+  'two, one with two': exact.Case(trees.Topology((-1, -1, 0, 0))),
 }
 # Three uniforms of each candidate are many cells.
 FEW_FORKS = {
+  'two chains': FORKS['two chains'],
   'some invalid': CASES['prefix tree, some invalid'],
   'one, then two': exact.Case(trees.prefix_tree((1, 2)), 2),
-  'two, one with two': exact.Case(LOPSIDED, 2),
+  'two, one with two': exact.Case(trees.Topology((-1, -1, 0, 0)), 2),
 }
+# A new coupling has few forks, until it is said to have more.
+ALL_FORKS = ('kseq', 'multiround')
+TRIED = sorted(set(ORACLES) - {'maximal', 'otm_table'})
 
 
 @pytest.mark.parametrize(
-  ('name', 'case'),
+  ('name', 'fork'),
   [
-    *itertools.product(['kseq'], FORKS.values()),
-    *(
-      pytest.param('multiround', case, marks=pytest.mark.slow)
-      for case in FORKS.values()
-    ),
-    *itertools.product(['otm'], FEW_FORKS.values()),
-  ],
-  ids=[
-    *map('-'.join, itertools.product(['kseq', 'multiround'], FORKS)),
-    *map('-'.join, itertools.product(['otm'], FEW_FORKS)),
+    (name, fork)
+    for name in TRIED
+    for fork in (FORKS if name in ALL_FORKS else FEW_FORKS)
   ],
 )
-def test_all_candidates_of_a_prefix_tree_have_exactly_the_goal_distribution(
-  name, case
+def test_all_candidates_of_a_tree_have_exactly_the_goal_distribution(
+  name, fork
 ):
-  """Siblings of one token share their children, as many i.i.d. candidates."""
-  result = exact.integrate(
-    case, verifiers.tree_walk(name), *own_cells(case, OWN[name])
-  )
+  """Siblings of one token share their children, as many i.i.d. candidates.
+
+  And one of the first is accepted as often as the oracle foretells, and at
+  every depth of two chains, as often as theory does.
+  """
+  case = (FORKS if name in ALL_FORKS else FEW_FORKS)[fork]
+  result = integrate(case, name)
   np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   check_paths(case, result.outcome)
-  draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
+  pair = case.draft[exact.ROOT], case.target[exact.ROOT]
   num = case.is_valid[list(case.topology.levels[0])].sum()
-  np.testing.assert_allclose(
-    result.reach[0],
-    ACCEPTANCES[name](draft, target, num),
-    atol=1e-3 if name == 'kseq' else 1e-6,
-  )
+  accepted = oracles.acceptance(name, *pair, num)
+  np.testing.assert_allclose(result.reach[0], accepted, atol=1e-6)
+  if fork == 'two chains':
+    foretold = theory.acceptance_by_depth(case.target, case.draft, 2, 2, name)
+    np.testing.assert_allclose(result.reach, foretold, atol=1e-6)
 
 
 def undivided(*args):
@@ -222,12 +168,20 @@ def undivided(*args):
     return couplings.kseq(*args)
 
 
+def undivided_breakpoints(draft, target, tokens, places, width):
+  """Of its tests, and of a draw from the residual of one of them."""
+  steps = [
+    oracles.kseq.breakpoints(draft, target, tokens[i : i + 1], [place], width)
+    for i, place in enumerate(places)
+  ]
+  none = oracles.kseq.breakpoints(draft, target, tokens[:0], [], width)
+  return [np.concatenate(each) for each in zip(*steps, none)]
+
+
 @pytest.mark.parametrize('fork', ['two, two each', 'one, then two'])
 def test_check_rejects_undivided_tests_on_a_prefix_tree(fork):
   case = FORKS[fork]
-  probs = exact.integrate(
-    case, verifiers.tree_walk(undivided), *own_cells(case, undivided_own)
-  ).probs
+  probs = integrate(case, undivided, undivided_breakpoints).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
   assert np.abs(probs - case.want).max() > 0.01
 
@@ -244,12 +198,12 @@ CHOSEN_TREE = exact.Case(PREFIX_TREE, 3, chosen=(2, 1, 0, 1, 2, 1))
 
 
 @pytest.mark.parametrize('case', [SIBLINGS, CHOSEN_TREE])
-@pytest.mark.parametrize('name', ['kseq', 'multiround', 'otm'])
+@pytest.mark.parametrize('name', TRIED)
 def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
   case, name
 ):
   """They are no i.i.d. candidates; one is accepted where the goal picks it."""
-  result = integrate(case, name, exact.AXES[name], (0,))
+  result = integrate(case, name)
   np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   first = list(case.chosen[: len(case.topology.levels[0])])
   np.testing.assert_allclose(
@@ -260,7 +214,14 @@ def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
 @pytest.mark.parametrize('name', ['kseq', 'multiround'])
 def test_check_rejects_siblings_that_pass_for_samples(name):
   """Neither of the others has any mass in what is taken for their draft."""
-  probs = integrate(SIBLINGS, believing(name), exact.AXES[name], (3,)).probs
+
+  def breakpoints(draft, target, tokens, places, width):
+    del draft, tokens, places
+    draft, tokens = np.eye(4)[2], np.array([2] * width)
+    return ORACLES[name].breakpoints(draft, target, tokens, range(width), width)
+
+  both = exact.union(breakpoints, ORACLES[name].breakpoints)
+  probs = integrate(SIBLINGS, believing(name), both).probs
   assert np.abs(probs - SIBLINGS.want).max() > 0.01
 
 
@@ -295,26 +256,31 @@ def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
   result = exact.integrate(
     case,
     verifiers.ensemble(),
-    *exact.walk_cells(case, exact.multiround_axes),
+    *exact.walk_cells(case, multiround.breakpoints, own_probs=True),
   )
   np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   check_paths(case, result.outcome)
-  drafts, num = next(iter(case.candidates(0, exact.ROOT, ())))
-  left = exact.left_over(drafts, case.target[exact.ROOT], num)[:-1]
-  rejected = np.maximum(left - drafts, 0).sum(axis=1).prod()
-  np.testing.assert_allclose(result.reach[0], 1 - rejected, atol=1e-6)
+  first = [node for node in case.topology.levels[0] if case.is_valid[node]]
+  drafts = case.tables[first, exact.ROOT]
+  _, rejected = multiround.residuals(
+    drafts, case.target[exact.ROOT], len(first)
+  )
+  np.testing.assert_allclose(result.reach[0], 1 - rejected.prod(), atol=1e-6)
 
 
-def first_axes(draft, target, num, width):
+def breakpoints_by_the_first(draft, target, tokens, places, width):
   """Of all candidates by the first one's draft."""
-  return exact.multiround_axes(draft[0] if num else target, target, num, width)
+  draft = np.atleast_2d(draft)[0]
+  return multiround.breakpoints(draft, target, tokens, places, width)
 
 
 @pytest.mark.parametrize('name', ['two', 'chosen last', 'three', 'deep'])
 def test_check_rejects_that_all_candidates_pass_for_the_first(name):
   """As they do for a walk without their own probabilities."""
   case = JOINTS[name]
-  probs = integrate(case, 'multiround', first_axes).probs
+  probs = integrate(
+    case, 'multiround', breakpoints_by_the_first, own_probs=True
+  ).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
   assert np.abs(probs - case.want).max() > 0.01
 

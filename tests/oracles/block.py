@@ -1,0 +1,84 @@
+"""Block verification of one path (Sun et al. 2024): a prefix as a whole.
+
+A path has `L` tokens that were drawn from `probs`, and targets after each.
+"""
+
+import numpy as np
+
+from tests.oracles import candidates
+
+
+def shares(tokens, probs, targets):
+  """Returns `[L + 1]` p_0 to p_L."""
+  found = [1.0]
+  for i, token in enumerate(tokens):
+    found.append(min(found[-1] * targets[i, token] / probs[i, token], 1.0))
+  return np.array(found)
+
+
+def residuals(tokens, probs, targets, *, scaled=True):
+  """Returns `[L + 1, V]` what the token after each prefix is drawn from.
+
+  Args:
+    tokens: `[L]`.
+    probs: `[L, V]`.
+    targets: `[L + 1, V]`.
+    scaled: `p target - draft`, not `target - draft`.
+  """
+  share = shares(tokens, probs, targets) if scaled else np.ones(len(targets))
+  inner = np.maximum(share[:-1, None] * targets[:-1] - probs, 0)
+  return np.append(inner, targets[-1:], axis=0)
+
+
+def passes(tokens, probs, targets):
+  """Returns `[L + 1]` how likely each prefix passes; the first does."""
+  share = shares(tokens, probs, targets)
+  mass = residuals(tokens, probs, targets)[:-1].sum(axis=1)
+  some = mass > 1e-12
+  inner = np.where(some, mass / np.where(some, mass + 1 - share[:-1], 1), 0)
+  found = np.append(inner, share[-1])
+  found[0] = 1
+  return found
+
+
+def endings(tokens, probs, targets, *, last=True, scaled=True):
+  """Returns `[L + 1, V]` how likely so many tokens are kept, and the next one.
+
+  Args:
+    tokens: `[L]`.
+    probs: `[L, V]`.
+    targets: `[L + 1, V]`.
+    last: the last prefix that passes is kept; otherwise the one before the
+      first that does not.
+    scaled: see `residuals`.
+  """
+  passed = passes(tokens, probs, targets)
+  failed = np.append(1 - passed, 1.0)
+  kept = [
+    passed[i] * failed[i + 1 :].prod()
+    if last
+    else passed[: i + 1].prod() * failed[i + 1]
+    for i in range(len(passed))
+  ]
+  weights = residuals(tokens, probs, targets, scaled=scaled)
+  sums = weights.sum(axis=1, keepdims=True)
+  rows = np.where(sums > 0, weights / np.where(sums > 0, sums, 1), targets)
+  return np.array(kept)[:, None] * rows
+
+
+def breakpoints(tokens, probs, targets, length):
+  """Returns where the outcome steps, for each uniform: the draw, the tests.
+
+  Args:
+    tokens: `[L]`.
+    probs: `[L, V]`.
+    targets: `[L + 1, V]`.
+    length: the depth of the tree, at least `L`: there is a test for each, and
+      one for the empty prefix.
+  """
+  weights = residuals(tokens, probs, targets)
+  draws = np.concatenate([candidates.cumulative(row) for row in weights])
+  tests = [[] for _ in range(length + 1)]
+  for i, chance in enumerate(passes(tokens, probs, targets)):
+    tests[i] = [chance] if i else []
+  return [draws, *tests]

@@ -1,0 +1,87 @@
+"""k-Seq for candidates without replacement: all draws behind them are tested.
+
+Tokens are drawn again and again until the last candidate, the `n`-th different
+token, has been tested; repeated draws are tested as well.
+"""
+
+import numpy as np
+
+from tests.oracles import candidates
+
+
+def rows(draft, target, num_drafts, rho):
+  """Returns `[V**n, V]` the token's distribution given all candidates.
+
+  Args:
+    draft: `[V]` of the first candidate.
+    target: `[V]`.
+    num_drafts: `n`.
+    rho: the division factor.
+  """
+  covered = np.minimum(draft, target / rho)
+  kept = _kept(draft, target, num_drafts, rho)
+  chances = candidates.probabilities(draft, num_drafts, distinct=True)
+  accepted = chances @ kept.sum(axis=1)
+  overlap = covered.sum()
+  taken = covered * (accepted / overlap if overlap else 0.0)
+  return candidates.completed(kept, np.maximum(target - taken, 0), target)
+
+
+def accepted(draft, target, num_drafts, rho):
+  """Returns the probability that a draw passes its test."""
+  chances = candidates.probabilities(draft, num_drafts, distinct=True)
+  return chances @ _kept(draft, target, num_drafts, rho).sum(axis=1)
+
+
+def _kept(draft, target, num_drafts, rho):
+  """`[V**n, V]` how likely a draw of each token passes."""
+  passed = candidates.passing(rho * draft, target)
+  covered = np.minimum(draft, target / rho)
+  tokens = candidates.tuples(len(draft), num_drafts)
+  kept, index = np.zeros((len(tokens), len(draft))), np.arange(len(tokens))
+  reached = np.ones(len(tokens))
+  for i, column in enumerate(tokens.T):
+    kept[index, column] += reached * passed[column]
+    reached = reached * (1 - passed[column])
+    if i + 1 < num_drafts:
+      seen = covered[tokens[:, : i + 1]]
+      again = _again(draft, seen, tokens[:, : i + 1])
+      shares = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1e-300)
+      for j in range(i + 1):
+        kept[index, tokens[:, j]] += reached * again * shares[:, j]
+      reached = reached * (1 - again)
+  return kept
+
+
+def _again(draft, seen, tokens):
+  """`[m]` that a repeated draw passes before the next new token is drawn."""
+  more = seen.sum(axis=1)
+  new = np.maximum(1 - draft[tokens].sum(axis=1), 0)
+  return more / np.maximum(more + new, 1e-300)
+
+
+def breakpoints(draft, target, tokens, places, width, rho):
+  """Returns where the outcome steps, for each uniform.
+
+  These are the draw's, and for each candidate one for its test, one for
+  repeated draws before the next candidate, and one for which of them passed.
+  The library integrates how often a draw passes, right to a few 1e-6, by which
+  the breakpoints of the draw are blurred.
+  """
+  del places
+  num = len(tokens)
+  steps = [[] for _ in range(1 + 3 * width)]
+  if not num:
+    return [candidates.cumulative(target), *steps[1:]]
+  covered = np.minimum(draft, target / rho)
+  passed = accepted(draft, target, num, rho)
+  draws = candidates.cumulative(target - passed / covered.sum() * covered)
+  blur = 4e-6 / max(1 - passed, 1e-9)
+  steps[0] = np.concatenate([draws - blur, draws + blur])
+  for i, token in enumerate(tokens):
+    before = np.array(tokens[: i + 1])[None]
+    seen = covered[before]
+    steps[1 + i] = [target[token] / (rho * draft[token])]
+    steps[1 + width + i] = _again(draft, seen, before)
+    steps[1 + 2 * width + i] = candidates.cumulative(seen[0])
+  return steps

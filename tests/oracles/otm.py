@@ -1,0 +1,233 @@
+"""The optimal transport in closed form: the candidate of highest priority.
+
+Tokens are sorted by `target / draft`, and each has the interval of ranks that
+is as long as its draft mass. Of `n` ranks the highest wins, so a rank `s` wins
+with density `n s**(n - 1)`. The proposal is the best one that ranks can make:
+no set of tokens is proposed less often than all candidates are in it. Tokens
+that win too seldom in their interval swap ranks with those that win too often.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.oracles import candidates
+
+
+class Plan(NamedTuple):
+  """How ranks are drawn; `M` atoms, which are tokens in a small vocabulary."""
+
+  atom: np.ndarray  # [V]
+  fraction: np.ndarray  # [V] how likely a token belongs to the next atom
+  wins: np.ndarray  # [M] mean density of a win in an atom's interval
+  wanted: np.ndarray  # [M] the same over the ranks that it draws
+  lacking: np.ndarray  # [M] cumulative mass of ranks that atoms take ...
+  exceeding: np.ndarray  # [M] ... and that they give away
+
+
+def make_plan(draft, target, counts):
+  """Returns the plan of as many i.i.d. candidates as there are.
+
+  Args:
+    draft: `[V]`.
+    target: `[V]`.
+    counts: the number of candidates; or `[J]` the probabilities of 1, 2, ... J.
+  """
+  counts = np.eye(counts)[-1] if np.ndim(counts) == 0 else np.array(counts)
+  won = lambda mass: sum(
+    count * mass ** (i + 1) for i, count in enumerate(counts)
+  )
+  ratio = np.divide(
+    target, draft, out=np.full(len(draft), np.inf), where=draft > 0
+  )
+  ratio = np.minimum(ratio, len(counts))
+  order = np.argsort(ratio, kind='stable')
+  mass, ratio = draft[order], ratio[order]
+  mass = mass / max(mass.sum(), 1e-300)
+  above = np.cumsum(mass)
+  wins = np.diff(won(above), prepend=0.0) / np.maximum(mass, 1e-300)
+  total = counts.sum()
+  cuts = np.cumsum(mass * ratio) + total - won(above)
+  cut = np.argmin(cuts) + 1 if cuts.min() < total else 0
+  inside = won(above[cut - 1]) if cut else 0.0
+  wanted = np.append(
+    _raised(mass[:cut], ratio[:cut], inside),
+    -_raised(mass[cut:], -ratio[cut:], inside - total),
+  )
+  shift = mass * (wanted - wins)
+  return Plan(
+    atom=np.argsort(order),
+    fraction=np.zeros(len(draft)),
+    wins=wins,
+    wanted=wanted,
+    lacking=np.cumsum(np.maximum(shift, 0)),
+    exceeding=np.cumsum(np.maximum(-shift, 0)),
+  )
+
+
+def _raised(mass, ratio, total):
+  """`max(ratio, floor)` with the floor that makes the mass `total`."""
+  if not len(mass) or mass @ ratio >= total:
+    return ratio
+  low, high = ratio.min(), max(ratio.max(), 0.0) + 1
+  high = max(high, total / max(mass.sum(), 1e-300))
+  for _ in range(80):
+    floor = (low + high) / 2
+    if mass @ np.maximum(ratio, floor) < total:
+      low = floor
+    else:
+      high = floor
+  return np.maximum(ratio, high)
+
+
+def acceptance(draft, target, num_drafts):
+  """Returns the best acceptance: the minimum cut, over prefixes of ratios."""
+  with np.errstate(divide='ignore', invalid='ignore'):
+    order = np.argsort(np.where(draft > 0, target / draft, np.inf))
+  return best_cut(draft, target, num_drafts, order)
+
+
+def best_cut(draft, target, num_drafts, order):
+  """Returns the minimum over the prefixes of an order of tokens."""
+  drafts, targets = np.cumsum(draft[order]), np.cumsum(target[order])
+  slack = targets / targets[-1] - (drafts / drafts[-1]) ** num_drafts
+  return 1 + min(slack.min(), 0.0)
+
+
+def _interval(plan, atom):
+  """Where an atom's share starts and ends, and the other kind's sums."""
+  lacks = plan.wanted[atom] > plan.wins[atom]
+  sums, others = plan.lacking, plan.exceeding
+  sums, others = (sums, others) if lacks else (others, sums)
+  return sums[atom - 1] if atom else 0.0, sums[atom], others
+
+
+def _swaps(plan, atom):
+  """`[M]` how likely an atom takes the rank of a partner."""
+  distance = np.abs(plan.wins - plan.wins[atom])
+  short = abs(plan.wanted[atom] - plan.wins[atom])
+  return np.minimum(short / np.where(distance > 0, distance, np.inf), 1)
+
+
+def rank_probs(plan, token):
+  """Returns `[M]` how likely a token draws a rank in each atom's interval."""
+  probs, fraction = np.zeros(len(plan.wins)), plan.fraction[token]
+  first = plan.atom[token]
+  for atom, share in (
+    (first, 1 - fraction),
+    (min(first + 1, len(probs) - 1), fraction),
+  ):
+    start, end, others = _interval(plan, atom)
+    moved = np.zeros(len(probs))
+    if end > start and share:
+      places = np.clip(others, start, end)
+      moved = np.diff(places, prepend=start) / (end - start)
+      moved = moved * _swaps(plan, atom)
+    probs += share * moved
+    probs[atom] += share * (1 - moved.sum())
+  return probs
+
+
+def proposal(plan, draft):
+  """Returns `[V]` the distribution of the candidate of highest priority."""
+  following = np.minimum(plan.atom + 1, len(plan.wanted) - 1)
+  low, high = plan.wanted[plan.atom], plan.wanted[following]
+  return draft * (low + plan.fraction * (high - low))
+
+
+def winners(ranks, tokens):
+  """Returns `[m, n]` how likely each candidate has the highest priority.
+
+  Args:
+    ranks: `[V, M]` of all tokens.
+    tokens: `[m, n]` tuples of candidates; of equal ranks the first one wins.
+  """
+  below = np.cumsum(ranks, axis=1) - ranks
+  won = []
+  for i, column in enumerate(tokens.T):
+    probs = ranks[column]
+    for j, other in enumerate(tokens.T):
+      if j != i:
+        probs = probs * (below + ranks if j > i else below)[other]
+    won.append(probs.sum(axis=1))
+  return np.stack(won, axis=1)
+
+
+def proposed(draft, target, num_drafts, plan=None):
+  """Returns `[V**n, V]` what is proposed of all candidates, and `[V]` ever."""
+  plan = plan or make_plan(draft, target, num_drafts)
+  ranks = np.stack([rank_probs(plan, token) for token in range(len(draft))])
+  tokens = candidates.tuples(len(draft), num_drafts)
+  probs = np.zeros((len(tokens), len(draft)))
+  for column, won in zip(tokens.T, winners(ranks, tokens).T):
+    np.add.at(probs, (np.arange(len(tokens)), column), won)
+  return probs, proposal(plan, draft)
+
+
+def rows(draft, target, num_drafts, plan=None):
+  """Returns `[V**n, V]` the token's distribution given all candidates.
+
+  Args:
+    draft: `[V]`.
+    target: `[V]`.
+    num_drafts: `n`.
+    plan: another one, such as that of a vocabulary with more tokens than atoms.
+  """
+  chosen, probs = proposed(draft, target, num_drafts, plan)
+  kept = chosen * candidates.passing(probs, target)
+  return candidates.completed(kept, np.maximum(target - probs, 0), target)
+
+
+def breakpoints(draft, target, tokens, places, width, plan=None):
+  """Returns where the outcome steps, for each uniform.
+
+  These are the test's, the draw's, and for each candidate one for its atom,
+  one for its partner and one for the swap.
+  """
+  steps = [[] for _ in range(2 + 3 * width)]
+  if not len(tokens):
+    steps[1] = candidates.cumulative(target)
+    return steps
+  plan = plan or make_plan(draft, target, len(tokens))
+  probs = proposal(plan, draft)
+  steps[0] = target[tokens] / np.maximum(probs[tokens], 1e-300)
+  steps[1] = candidates.cumulative(target - probs)
+  for token, place in zip(tokens, places):
+    for i, more in enumerate(rank_breakpoints(plan, token)):
+      steps[2 + i * width + place] = more
+  return steps
+
+
+def rank_breakpoints(plan, token):
+  """Returns the breakpoints of a candidate's atom, partner and swap.
+
+  In float32, a partner is known no better than the sums that it is among, and a
+  swap than the wins whose differences it depends on: where these are small, the
+  breakpoints are blurred.
+  """
+  partners, swaps = [], []
+  last = len(plan.wins) - 1
+  atoms = {plan.atom[token]}
+  if plan.fraction[token]:
+    atoms.add(min(plan.atom[token] + 1, last))
+  for atom in atoms:
+    start, end, others = _interval(plan, atom)
+    if end <= start:
+      continue
+    inside = others[(others > start) & (others < end)]
+    edges = np.concatenate([[start], inside, [end]])
+    partners.extend(
+      _blurred((edges - start) / (end - start), 1e-7 / (end - start))
+    )
+    first, final = np.searchsorted(others, [start, end])
+    met = np.arange(first, min(final, last) + 1)
+    distance = np.abs(plan.wins - plan.wins[atom])[met]
+    error = 1e-7 * plan.wins.max() / np.where(distance > 0, distance, 1)
+    swaps.extend(_blurred(_swaps(plan, atom)[met], error))
+  return [plan.fraction[token]], partners, swaps
+
+
+def _blurred(steps, error):
+  """Steps, or what surrounds those with an error that is not small."""
+  error = np.where(error > 1e-6, error, 0)
+  return np.concatenate([steps - error, steps + error])

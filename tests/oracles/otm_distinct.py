@@ -1,0 +1,147 @@
+"""The optimal transport for candidates without replacement.
+
+Of the draws behind the candidates, some are marked, and marked draws are
+i.i.d.: the one of highest priority is proposed. Draws count that are marked or
+of a new token, and of each token the first draw that is not marked; there are
+as many of them as candidates.
+"""
+
+import numpy as np
+
+from tests.oracles import candidates
+from tests.oracles import otm
+
+
+def counts(draft, covered, num_drafts):
+  """Returns `[n]` how likely 1, 2, ... of the draws that count are marked.
+
+  Args:
+    draft: `[V]` of the first candidate.
+    covered: `[V]` how likely a draw is of each token, and marked.
+    num_drafts: `n`.
+  """
+  marked, unmarked = covered.sum(), draft - covered
+  found = np.zeros(num_drafts + 1)
+
+  def draw(unmarked_tokens, num_marked, chance):
+    if len(unmarked_tokens) + num_marked == num_drafts:
+      found[num_marked] += chance
+      return
+    new = [i for i in range(len(draft)) if i not in unmarked_tokens]
+    total = marked + unmarked[new].sum()
+    draw(unmarked_tokens, num_marked + 1, chance * marked / total)
+    for token in new:
+      more = chance * unmarked[token] / total
+      if more > 0:
+        draw(unmarked_tokens | {token}, num_marked, more)
+
+  draw(frozenset(), 0, 1.0)
+  return found[1:]
+
+
+def _steps(draft, covered, tokens, num_seen, unmarked):
+  """`[2n]` how likely the next draw that counts is of each candidate.
+
+  First as a marked draw, then as one that is not.
+  """
+  weights = np.zeros((2, len(tokens)))
+  for i, token in enumerate(tokens[: num_seen + 1]):
+    both = np.array([covered[token], draft[token] - covered[token]])
+    if i < num_seen:
+      weights[:, i] = both * [1, i not in unmarked]
+    else:
+      new = max(1 - draft[list(tokens[:num_seen])].sum(), 0.0)
+      weights[:, i] = new * both / draft[token]
+  return weights.ravel() / weights.sum()
+
+
+def _histories(draft, covered, tokens):
+  """Yields `(places, marked, chance)` of all draws that count."""
+  size = len(tokens)
+  found = [((), (), 1.0)]
+  for _ in range(size):
+    longer = []
+    for places, marked, chance in found:
+      unmarked = {i for i, mark in zip(places, marked) if not mark}
+      seen = max(places, default=-1) + 1
+      weights = _steps(draft, covered, tokens, seen, unmarked)
+      for pick in np.flatnonzero(weights):
+        longer.append(
+          (
+            (*places, int(pick) % size),
+            (*marked, bool(pick < size)),
+            chance * weights[pick],
+          )
+        )
+    found = longer
+  return found
+
+
+def _plan(draft, target, covered, num_drafts):
+  """The plan of marked draws, and `[V]` what it proposes."""
+  total = covered.sum()
+  marked = covered / total if total else covered
+  plan = otm.make_plan(marked, target, counts(draft, covered, num_drafts))
+  return plan, otm.proposal(plan, marked)
+
+
+def rows(draft, target, num_drafts, covered):
+  """Returns `[V**n, V]` the token's distribution given all candidates.
+
+  Args:
+    draft: `[V]` of the first candidate.
+    target: `[V]`.
+    num_drafts: `n`.
+    covered: `[V]` how likely a draw is of each token, and marked.
+  """
+  plan, probs = _plan(draft, target, covered, num_drafts)
+  ranks = np.stack([otm.rank_probs(plan, token) for token in range(len(draft))])
+  passed = candidates.passing(probs, target)
+  every = candidates.tuples(len(draft), num_drafts)
+  chances = candidates.probabilities(draft, num_drafts, distinct=True)
+  kept = np.zeros((len(every), len(draft)))
+  for row in np.flatnonzero(chances):
+    for places, marked, chance in _histories(draft, covered, every[row]):
+      drawn = every[row][np.array(places)[np.array(marked, bool)]]
+      if len(drawn):
+        won = otm.winners(ranks, drawn[None])[0]
+        np.add.at(kept[row], drawn, chance * won * passed[drawn])
+  return candidates.completed(kept, np.maximum(target - probs, 0), target)
+
+
+def breakpoints(draft, target, tokens, places, width, covered):
+  """Returns where the outcome steps, for each uniform.
+
+  These are the test's, the draw's, for each draw that counts those of its
+  priority, and one for what is drawn.
+  """
+  del places
+  num = len(tokens)
+  steps = [[] for _ in range(2 + 4 * width)]
+  if not num:
+    steps[1] = candidates.cumulative(target)
+    return steps
+  plan, probs = _plan(draft, target, covered, num)
+  steps[0] = target[tokens] / np.maximum(probs[tokens], 1e-300)
+  steps[1] = candidates.cumulative(target - probs)
+  for i in range(num):
+    for token in tokens[: i + 1]:
+      for j, more in enumerate(otm.rank_breakpoints(plan, token)):
+        steps[2 + j * width + i].extend(more)
+  for places_so_far, marked, _ in _prefixes(draft, covered, tokens):
+    unmarked = {i for i, mark in zip(places_so_far, marked) if not mark}
+    seen = max(places_so_far, default=-1) + 1
+    weights = _steps(draft, covered, tokens, seen, unmarked)
+    at = 2 + 3 * width + len(places_so_far)
+    steps[at].extend(candidates.cumulative(weights))
+  return steps
+
+
+def _prefixes(draft, covered, tokens):
+  """All histories that are not at their end."""
+  every = {
+    (places[:i], marked[:i])
+    for places, marked, _ in _histories(draft, covered, tokens)
+    for i in range(len(tokens))
+  }
+  return [(*prefix, None) for prefix in every]
