@@ -20,13 +20,12 @@ import specjax
 from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax import verifiers
 from specjax.testing import distributions
 from specjax.testing import toys
+from tests import arms
 from tests import goals_test
 from tests import lossless_test
 from tests import retrieval_test
-from tests import xla
 from tests.decoding import arms_test
 from tests.decoding import drivers_test
 
@@ -52,13 +51,22 @@ def chain_probs(table):
   )
 
 
+@functools.cache
 def known_probs(sampling):
   """Distributions of the texts of target, draft and each goal."""
-  raw = lossless_test.tables('time-varying')
-  pair = [sampling_lib.probabilities(jnp.log(table), sampling) for table in raw]
-  tables = [jax.vmap(jax.vmap(goal))(*pair, raw) for goal in GOALS.values()]
-  models = [chain_probs(table) for table in pair]
-  return models, dict(zip(GOALS, map(chain_probs, tables)))
+
+  @jax.jit
+  def tables(*raw):
+    pair = [
+      sampling_lib.probabilities(jnp.log(table), sampling) for table in raw
+    ]
+    goals = [jax.vmap(jax.vmap(goal))(*pair, raw) for goal in GOALS.values()]
+    return pair, goals
+
+  models, goals = tables(*lossless_test.tables('time-varying'))
+  return list(map(chain_probs, models)), dict(
+    zip(GOALS, map(chain_probs, goals))
+  )
 
 
 def samples(build, sampling):
@@ -91,23 +99,30 @@ def samples(build, sampling):
 
 def builder(topology, verifier, sampling, **options):
   """An arm for each goal, which may know what follows its leaves."""
-  drafter = specjax.DRAFTERS['autoregressive'](
-    lossless_test.MODEL, topology, sampling, **{'bonus_probs': True} | options
-  )
-  return lambda goal: specjax.Arm(drafter, verifiers.resolve(verifier), goal)
+
+  def build(goal):
+    arm, _ = arms.model(
+      topology,
+      (lossless_test.MODEL, None),
+      sampling.temperature,
+      verifier,
+      goal,
+      **{'bonus_probs': True} | options,
+    )
+    return arm
+
+  return build
 
 
 @pytest.mark.parametrize(
   ('topology', 'verifier', 'temperature'),
   [
     (trees.chain(1), 'maximal', 1.0),
-    pytest.param(trees.chain(2), 'maximal', 0.5, marks=pytest.mark.slow),
     (trees.chain(3), 'block', 0.5),
-    pytest.param(trees.chains(2, 2), 'kseq', 1.0, marks=pytest.mark.slow),
-    (trees.chains(2, 1), 'otm', 0.5),
     (trees.prefix_tree((2, 2)), 'multiround', 1.0),
+    pytest.param(trees.chains(2, 1), 'otm', 0.5, marks=pytest.mark.slow),
   ],
-  ids=['one', 'chain', 'block', 'kseq', 'otm', 'prefix tree'],
+  ids=['one', 'block', 'prefix tree', 'otm'],
 )
 def test_a_run_has_the_distribution_of_its_goal(
   topology, verifier, temperature
@@ -160,11 +175,8 @@ def chance(goal, table, prompt, text, length):
 def test_drafts_that_were_not_sampled_are_one_hot_to_a_goal():
   target, _ = lossless_test.tables('time-varying')
   prompt, length, goal = [0, 1, 0], 2, GOALS['mixture']
-  drafter = specjax.DRAFTERS['prompt_lookup'](length)
-  arm = specjax.Arm(drafter, verifiers.resolve('maximal'), goal)
-  decoder = specjax.Decoder(
-    lossless_test.MODEL, target, [(arm, None)], max_length=16
-  )
+  arm = arms.lookup(length)[0]._replace(goal=goal)
+  decoder = arms.decoder((arm, None), target=(lossless_test.MODEL, target))
   results = decoder.decode([prompt] * lossless_test.ROWS, LENGTH, seed=18)
   every = np.ndindex(*[lossless_test.VOCAB_SIZE] * LENGTH)
   probs = np.array(
@@ -184,60 +196,57 @@ def test_drafts_that_were_not_sampled_are_one_hot_to_a_goal():
 PROMPTS = [[1], [2, 3], [4, 5, 6]]
 
 
-@pytest.mark.parametrize(
-  ('topology', 'verifier'),
-  [
-    (trees.chains(2, 2), 'multiround'),
-    (trees.prefix_tree((2, 1)), 'otm'),
-  ],
-)
-def test_several_drafts_say_the_text_of_the_rule_at_temperature_0(
-  topology, verifier
-):
-  sampling, alpha = specjax.Sampling(0.0), 0.1
-  target, (draft, table) = goals_test.markov_models()
-  drafter = specjax.DRAFTERS['autoregressive'](
-    draft, topology, sampling, bonus_probs=True
-  )
-  goal = specjax.GOALS['diff'](alpha)
-  arm = specjax.Arm(drafter, verifiers.resolve(verifier), goal)
-  decoder = specjax.Decoder(
-    *target, [(arm, table)], sampling=sampling, max_length=64
-  )
-  for prompt, result in zip(PROMPTS, decoder.decode(PROMPTS, 24)):
-    text, deferred = goals_test.greedy_text('diff', alpha, prompt, 24)
-    assert result.tokens == text and 0 < deferred < 24
-
-
-@functools.cache
-def sharing():
-  """Target, arms of two goals and one drafter, and what each says alone."""
-  target, (model, params) = (toys.markov(seed, 8) for seed in (0, 1))
-  drafter = specjax.DRAFTERS['autoregressive'](
-    model, trees.chain(2), bonus_probs=True
-  )
-  arms = [
-    (specjax.Arm(drafter, verifiers.resolve('maximal'), goal), params)
-    for goal in (GOALS['chow'], GOALS['token_v3'])
-  ]
-  alone = [
-    arms_test.decoder('fixed', [arm], target=target).decode(PROMPTS, 20)
-    for arm in arms
-  ]
-  return target, arms, [arms_test.tokens(results) for results in alone]
-
-
-@arms_test.SCOPES
-def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
-  target, arms, alone = sharing()
-  both = arms_test.decoder(
-    functools.partial(specjax.BANDITS['fixed'], arm=1),
-    arms,
+def test_several_drafts_say_the_text_of_the_rule_at_temperature_0():
+  alpha = 0.1
+  target, draft = goals_test.markov_models()
+  decoder = arms.decoder(
+    *[
+      arms.model(
+        topology,
+        draft,
+        0.0,
+        verifier,
+        specjax.GOALS['diff'](alpha),
+        bonus_probs=True,
+      )
+      for topology, verifier in (
+        (trees.chains(2, 2), 'multiround'),
+        (trees.prefix_tree((2, 1)), 'otm'),
+      )
+    ],
     target=target,
-    per_row=per_row,
+    temperature=0.0,
   )
+  for arm in range(2):
+    results = decoder.decode(PROMPTS, 24, bandit_state=np.int32(arm))
+    for prompt, result in zip(PROMPTS, results):
+      text, deferred = goals_test.greedy_text('diff', alpha, prompt, 24)
+      assert result.tokens == text and 0 < deferred < 24
+
+
+@pytest.mark.parametrize(
+  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
+  target, draft = (toys.markov(seed, 8) for seed in (0, 1))
+  pair = [
+    arms.model(trees.chain(2), draft, goal=GOALS[name], bonus_probs=True)
+    for name in ('chow', 'token_v3')
+  ]
+  alone = arms.decoder(pair[1], target=target).decode(PROMPTS, 20)
+  both = arms.decoder(*pair, target=target, per_row=per_row)
   assert len(both.init(PROMPTS, 20).drafters) == 1
-  assert arms_test.tokens(both.decode(PROMPTS, 20)) == alone[1] != alone[0]
+  other, same = (
+    both.decode(
+      PROMPTS,
+      20,
+      bandit_state=np.full(len(PROMPTS), arm, np.int32)
+      if per_row
+      else np.int32(arm),
+    )
+    for arm in range(2)
+  )
+  assert arms.tokens(same) == arms.tokens(alone) != arms.tokens(other)
 
 
 # Baselines that call their models one after the other, as loops.
@@ -387,7 +396,9 @@ def original_bild(models, alpha, fallback, prompt, num, window):
   return text[len(prompt) : len(prompt) + num], rolled_back
 
 
-@pytest.mark.parametrize('kind', CASCADES)
+@pytest.mark.parametrize(
+  'kind', ['markov', pytest.param('transformer', marks=pytest.mark.slow)]
+)
 def test_bild_falls_back_and_rolls_back_as_the_original(kind):
   (_, window), models = CASCADES[kind], pair(kind)
   alphas, fallback = (0.5, 1.5, 4.0), 0.6
@@ -449,10 +460,7 @@ def test_one_program_serves_all_alphas(arm, num_texts):
 )
 def test_loop_copies_no_cache_and_calls_no_host(arm):
   decoder = pair('transformer').player(arm, temperature=1.0).decoder
-  state = decoder.init([[1, 2]] * 2, 8)
-  loop = xla.compile_as_usual(
-    specjax.decode.lower(decoder.round_fn, decoder.params, state)
-  )
+  state, loop = drivers_test.compiled_loop(decoder)
   assert not drivers_test.cache_copies(loop, state)
   for word in ('callback', 'infeed', 'outfeed', ' send(', ' recv('):
     assert word not in loop.as_text()
@@ -507,16 +515,12 @@ def test_reward_trades_speed_for_fidelity():
   target, draft, _ = arms_test.TABLES
   target_goal, chow = specjax.GOALS['target'](), specjax.GOALS['chow'](1.0)
   halfway = specjax.GOALS['mixture'](target_goal, chow, 0.5)
-  drafter = specjax.DRAFTERS['autoregressive'](
-    model, trees.chain(2), bonus_probs=True
-  )
-  arms = [
-    (specjax.Arm(drafter, verifiers.resolve('maximal'), goal), draft)
-    for goal in (None, target_goal, halfway, chow)
-  ]
-  decoder = arms_test.decoder(
-    'ucb1',
-    arms,
+  decoder = arms.decoder(
+    *[
+      arms.model(trees.chain(2), (model, draft), goal=goal, bonus_probs=True)
+      for goal in (None, target_goal, halfway, chow)
+    ],
+    bandit='ucb1',
     target=(model, target),
     per_row=True,
     reward=specjax.REWARDS['tradeoff'](0.75),
@@ -533,11 +537,10 @@ def test_reward_trades_speed_for_fidelity():
 
 
 def test_goals_other_than_the_target_show_no_other_arm_s_worth():
-  model = toys.markov()
-  none = arms_test.none()[0]
+  none, _ = arms.none()
   make = functools.partial(
     specjax.make_round,
-    model[0],
+    toys.markov()[0],
     bandit=specjax.BANDITS['fixed'](2),
     catch_up='always',
   )

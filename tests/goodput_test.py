@@ -11,12 +11,13 @@ import specjax
 from specjax import bandits
 from specjax import base
 from specjax import trees
-from specjax import verifiers
 from specjax.testing import distributions
 from specjax.testing import toys
+from tests import arms
 
 DEPTHS = 0, 1, 2, 4, 8
 DEEPEST = max(DEPTHS)
+MOST_ROWS = 32
 
 
 def build(costs=(1.0, 1.2, 1.4, 1.8, 2.6), **options):
@@ -57,21 +58,24 @@ def emitted(chances):
   return 1 + np.array([np.cumprod(chances)[:depth].sum() for depth in DEPTHS])
 
 
-@functools.partial(
-  jax.jit, static_argnames=('bandit', 'num_rows', 'num_rounds')
-)
+@functools.partial(jax.jit, static_argnames=('bandit', 'num_rounds'))
 def play(bandit, chances, num_rows, num_rounds, key):
-  """`[T]` arms and tokens of rounds; `chances` are `[T, D]`."""
+  """`[T]` arms and tokens of rounds, of at most `MOST_ROWS` rows.
+
+  `chances` are `[T, D]`.
+  """
+  exists = np.arange(MOST_ROWS) < num_rows
 
   def step(state, inputs):
     key, chances = inputs
     own, key = jax.random.split(key)
     arm = bandit.select(own, state)
     depth = jnp.asarray(DEPTHS)[arm]
-    passed = jax.random.uniform(key, (num_rows, DEEPEST)) < chances[None]
+    passed = jax.random.uniform(key, (MOST_ROWS, DEEPEST)) < chances[None]
     kept = jnp.minimum(jnp.cumprod(passed, axis=1).sum(axis=1), depth)
     level = jnp.arange(DEEPEST)[None]
-    deepest = jnp.minimum(kept + 1, depth)
+    deepest = jnp.where(exists, jnp.minimum(kept + 1, depth), 0)
+    kept = jnp.where(exists, kept, 0)
     seen = base.Levels(
       *(
         (level < each[:, None]).astype(jnp.float32).sum(axis=0)
@@ -91,22 +95,27 @@ MIDDLE = (1.0, 1.3, 1.5, 1.9, 2.8), 0.7
 CLOSE = (1.0, 1.55, 1.9, 2.6, 4.0), 0.6
 
 
-@pytest.mark.parametrize('num_rows', [1, 8, 32])
 @pytest.mark.parametrize(
   ('costs', 'chance'),
   [PLAIN, DEEP, MIDDLE, CLOSE],
   ids=['plain', 'deep', 'middle', 'close'],
 )
-def test_it_loses_at_most_three_percent(costs, chance, num_rows):
+def test_it_loses_at_most_three_percent(costs, chance):
   """Of the best arm's tokens a second, and of plain decoding's; 600 rounds."""
   bandit, chances = build(costs), np.full((600, DEEPEST), chance, np.float32)
   keys = jax.random.split(jax.random.key(0), 12)
-  run = functools.partial(play, bandit, chances, num_rows, 600)
-  arms, tokens = jax.vmap(run)(keys)
-  seconds = np.array(costs)[np.asarray(arms)].sum(axis=1)
-  rate = (np.asarray(tokens).sum(axis=1) / seconds).mean() / num_rows
-  assert rate >= 0.97 * (emitted(chances[0]) / costs).max()
-  assert rate >= 0.97 / costs[0]
+  run = functools.partial(play, bandit, chances)
+  runs = jax.vmap(
+    jax.vmap(lambda num_rows, key: run(num_rows, 600, key), (None, 0)),
+    (0, None),
+  )
+  num_rows = np.array([1, 8, 32])
+  selected, tokens = runs(num_rows, keys)
+  seconds = np.array(costs)[np.asarray(selected)].sum(axis=2)
+  rates = np.asarray(tokens).sum(axis=2) / seconds / num_rows[:, None]
+  for rate in rates.mean(axis=1):
+    assert rate >= 0.97 * (emitted(chances[0]) / costs).max()
+    assert rate >= 0.97 / costs[0]
 
 
 def test_it_follows_what_changes():
@@ -114,10 +123,10 @@ def test_it_follows_what_changes():
   costs, _ = MIDDLE
   bandit = build(costs, discount=0.99)
   chances = np.repeat(np.float32([[0.9] * 8, [0.1] * 8]), 400, axis=0)
-  arms, _ = play(bandit, chances, 8, 800, jax.random.key(1))
+  selected, _ = play(bandit, chances, 8, 800, jax.random.key(1))
   shares = lambda part: np.bincount(part, minlength=5) / len(part)
-  assert shares(np.asarray(arms)[300:400])[3:].sum() > 0.9
-  assert shares(np.asarray(arms)[600:])[0] > 0.8
+  assert shares(np.asarray(selected)[300:400])[3:].sum() > 0.9
+  assert shares(np.asarray(selected)[600:])[0] > 0.8
 
 
 @pytest.mark.parametrize(
@@ -135,8 +144,8 @@ def test_an_arm_stays_for_a_twentieth_of_the_rounds(discount, longest):
     return bandit.update(state, arm, jnp.float32(0), levels=nothing), arm
 
   keys = jax.random.split(jax.random.key(5), 420)
-  _, arms = jax.lax.scan(step, bandit.init(), keys)
-  changes = np.flatnonzero(np.diff(np.asarray(arms))) + 1
+  _, selected = jax.lax.scan(step, bandit.init(), keys)
+  changes = np.flatnonzero(np.diff(np.asarray(selected))) + 1
   assert min(np.diff(changes[changes < 40])) == 1
   late = np.diff(changes[changes > 400 - 4 * longest])
   assert len(late) and min(late) >= longest * 0.8
@@ -154,86 +163,83 @@ def test_beliefs_are_drawn_in_a_branch_of_the_program():
 
 def test_reading_prompts_is_a_cost_of_each_token():
   """By hand: drafts of two emit 2.71 tokens in 1.5 s, and read for 0.4 each."""
-  for reading, best in (((0.0, 0.0), 1), ((0.0, 0.4), 1), ((0.0, 0.5), 0)):
+  sure = levels([1e6, 0.9e6], [0.9e6, 0.81e6])
+
+  def selected(reading):
     bandit = bandits.BANDITS['goodput'](
       2, (1.0, 1.5), (0, 2), reading_costs=reading
     )
-    sure = levels([1e6, 0.9e6], [0.9e6, 0.81e6])
+
     state = bandit.update(
       bandit.init(), jnp.int32(1), jnp.float32(0), levels=sure
     )
-    assert bandit.select(jax.random.key(0), state) == best
-  common = bandits.BANDITS['goodput'](
-    2, (1.0, 1.5), (0, 2), reading_costs=(7.0, 7.4)
-  )
-  assert common.select(jax.random.key(0), state) == 1
+    return int(bandit.select(jax.random.key(0), state))
+
+  assert [selected((0.0, cost)) for cost in (0.0, 0.4, 0.5)] == [1, 1, 0]
+  # What all arms pay changes nothing.
+  assert selected((7.0, 7.4)) == 1
 
 
-def arm(length):
-  if not length:
-    drafter = specjax.DRAFTERS['none']()
-  else:
-    drafter = specjax.DRAFTERS['autoregressive'](
-      specjax.MODELS['markov'](3), trees.chain(length)
-    )
-  return specjax.Arm(drafter, verifiers.resolve('maximal'))
+LENGTHS = 0, 1, 3
 
 
 def decoder(costs, target, draft, **options):
-  lengths = (0, 1, 3)
-  return specjax.Decoder(
-    specjax.MODELS['markov'](3),
-    target,
-    [(arm(length), draft if length else None) for length in lengths],
-    bandit=bandits.BANDITS['goodput'](3, costs, lengths),
+  """A decoder of plain decoding and of chains of one and of three tokens."""
+  model = specjax.MODELS['markov'](3)
+  chains = [arms.chain(length, (model, draft)) for length in LENGTHS[1:]]
+  return arms.decoder(
+    arms.none(),
+    *chains,
+    bandit=bandits.BANDITS['goodput'](3, costs, LENGTHS),
+    target=(model, target),
     **options,
   )
 
 
-@pytest.mark.parametrize('per_row', [False, True])
-def test_the_loop_counts_what_is_emitted(per_row):
-  target, draft = toys.markov(1, 3)[1], toys.markov(2, 3)[1]
-  made = decoder((1.0, 1.0, 1.0), target, draft, per_row=per_row)
-  prompts = [[0], [1, 2], [2]] * 4
-  state = specjax.decode(made.round_fn, made.params, made.init(prompts, 7))
-  results = made.results(prompts, state)
-  seen = jax.tree.map(lambda leaf: leaf.sum(), state.bandit)
-  # A token of every round, and one of each level that was passed.
+def decode(decoder, prompts, new, **options):
+  """Returns the final bandit and the results."""
+  state = decoder.init(prompts, new, **options)
+  state = specjax.decode(decoder.round_fn, decoder.params, state)
+  return state.bandit, decoder.results(prompts, state)
+
+
+def check_counts(bandit, results):
+  """A token of every round, and one of each level that was passed."""
+  seen = jax.tree.map(lambda leaf: float(np.asarray(leaf).sum()), bandit)
   rounds = sum(result.pulls.sum() for result in results)
   emitted = sum(len(result.tokens) for result in results)
-  assert float(seen.passed) == emitted - rounds
+  assert seen.passed == emitted - rounds
   accepted = sum(result.accepted.sum() for result in results)
   assert emitted - rounds < accepted  # Some row ended with a draft.
   drafted = sum(result.drafted.sum() for result in results)
-  assert float(seen.passed + seen.failed) <= drafted
+  assert seen.passed + seen.failed <= drafted
+
+
+def test_the_loop_counts_what_is_emitted():
+  target, draft = toys.markov(1, 3)[1], toys.markov(2, 3)[1]
+  prompts = [[0], [1, 2], [2]] * 4
+  free = decoder((1.0, 1.0, 1.0), target, draft, max_length=256)
+  check_counts(*decode(free, prompts, 7))
 
 
 def test_what_is_not_drafted_is_worth_nothing():
   """Nothing to look up in rows that never repeat a token."""
-  made = specjax.Decoder(
-    specjax.MODELS['markov'](8),
-    np.roll(np.eye(8, dtype=np.float32), 1, axis=1),
-    [
-      (
-        specjax.Arm(
-          specjax.DRAFTERS['prompt_lookup'](2), verifiers.resolve('maximal')
-        ),
-        None,
-      )
-    ],
+  table = np.roll(np.eye(8, dtype=np.float32), 1, axis=1)
+  lookup = arms.decoder(
+    arms.lookup(2),
     bandit=bandits.BANDITS['goodput'](1, (1.0,), (2,)),
+    target=(specjax.MODELS['markov'](8), table),
   )
-  state = made.init([[0]] * 3, 4)
-  state = specjax.decode(made.round_fn, made.params, state)
-  np.testing.assert_array_equal(state.bandit.failed, [[12, 0]])
-  assert not state.bandit.passed.any()
+  bandit, _ = decode(lookup, [[0]] * 3, 4)
+  np.testing.assert_array_equal(bandit.failed, [[12, 0]])
+  assert not bandit.passed.any()
 
 
 def test_where_drafts_are_free_or_never_pay():
-  target, draft = toys.markov(1, 3)[1], toys.markov(1, 3)[1]
+  table = toys.markov(1, 3)[1]
   for costs, best in (((1.0, 1.0, 1.0), 2), ((1.0, 9.0, 9.0), 0)):
-    made = decoder(costs, target, draft)
-    results = made.decode([[0]] * 8, 200)
+    chains = decoder(costs, table, table, max_length=256)
+    _, results = decode(chains, [[0]] * 12, 200)
     pulls = sum(result.pulls for result in results)
     assert pulls.argmax() == best and pulls[best] > 0.8 * pulls.sum()
 
@@ -243,13 +249,13 @@ def test_the_loop_has_the_target_distribution():
   rng = np.random.default_rng(12)
   target = distributions.random_table(rng, 3, 3, low=0.2)
   draft = distributions.random_table(rng, 3, 3, low=0.05)
-  made = decoder((1.0, 1.1, 1.3), target, draft, per_row=True)
-  results = made.decode([[2, 0]] * 20000, 3, seed=4)
-  tokens = np.array([result.tokens for result in results])
+  rows = decoder((1.0, 1.1, 1.3), target, draft, per_row=True)
+  bandit, results = decode(rows, [[2, 0]] * 20000, 3, seed=4)
+  check_counts(bandit, results)
   pulls = sum(result.pulls for result in results)
   assert pulls.min() > 0.05 * pulls.sum()
   probs = distributions.sequence_probs(target, 0, 3)
-  assert distributions.chi_square(tokens, probs) > 1e-4
+  assert distributions.chi_square(arms.tokens(results), probs) > 1e-4
 
 
 @pytest.mark.parametrize(

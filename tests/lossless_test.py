@@ -5,6 +5,9 @@ distribution of the first three emitted tokens, against the exact one. With 27
 sequences and 20000 rows, a distribution at chi-square divergence 0.004 fails
 the test (p < 1e-4) with chance 0.995; without the residual the divergence is
 0.01 and more.
+
+That each verifier and each drafter is lossless is proved exactly elsewhere
+(tests/verifiers, tests/contracts_test.py); here is the loop around them.
 """
 
 import jax
@@ -13,12 +16,10 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax import verifiers
 from specjax.testing import distributions
-from tests import parts
+from tests import arms
 
 ROWS, VOCAB_SIZE, LENGTH = 20000, 3, 3
 PROMPT = [2, 0]
@@ -34,9 +35,9 @@ def tables(kind):
   return target, distributions.random_table(rng, *shape, low=0.05)
 
 
-def p_value(decoder, table, sampling):
+def p_value(decoder, table, sampling=sampling_lib.Sampling(), **options):
   """Of the first `LENGTH` tokens that a decoder emits after `PROMPT`."""
-  results = decoder.decode([PROMPT] * ROWS, LENGTH, seed=13)
+  results = decoder.decode([PROMPT] * ROWS, LENGTH, seed=13, **options)
   tokens = np.array([result.tokens for result in results])
   # Something was drafted and accepted, and something was not.
   accepted, drafted = (
@@ -53,166 +54,124 @@ def p_value(decoder, table, sampling):
   return distributions.chi_square(tokens, probs)
 
 
+def p_values(decoder, table, num_arms):
+  """Of each arm of a decoder whose bandit is `fixed`, in one program."""
+  return [
+    p_value(decoder, table, bandit_state=np.int32(arm))
+    for arm in range(num_arms)
+  ]
+
+
+def chain(length, draft, **options):
+  return arms.chain(length, (MODEL, draft), **options)
+
+
+def chains(draft, **options):
+  return arms.chains(2, 2, (MODEL, draft), **options)
+
+
+def prefix_tree(widths, draft, **options):
+  return arms.model(trees.prefix_tree(widths), (MODEL, draft), **options)
+
+
+# Arms of `several`.
+CHAIN, BROKEN, SHORT, TREE, BLOCK, CHAINS = range(6)
+
+
+def several(target, draft):
+  """Arms of different depth, with different drafts, that a cycle selects."""
+  return arms.decoder(
+    chain(2, draft),
+    chain(2, draft, verifier=arms.BROKEN),
+    chain(1, draft),
+    prefix_tree((2, 1), draft[::-1], verifier='maximal'),
+    chain(3, draft, verifier='block'),
+    chains(draft[::-1], verifier='otm'),
+    bandit=arms.cycling(6),
+    target=(MODEL, target),
+  )
+
+
 @pytest.mark.parametrize(
-  ('kind', 'sampling'),
+  ('selected', 'is_lossless'),
   [
-    ('stationary', sampling_lib.Sampling()),
-    ('time-varying', sampling_lib.Sampling()),
-    ('time-varying', sampling_lib.Sampling(temperature=0.6, top_k=2)),
-    ('time-varying', sampling_lib.Sampling(temperature=1.5, top_p=0.7)),
-    ('time-varying', sampling_lib.Sampling(temperature=0.6, min_p=0.3)),
+    ((CHAIN,), True),
+    ((BROKEN,), False),
+    ((SHORT, TREE), True),
+    ((SHORT, BROKEN), False),
+    ((BLOCK, CHAINS), True),
   ],
 )
-def test_speculative_decoding_has_the_target_distribution(kind, sampling):
-  target, draft = tables(kind)
+def test_arms_have_the_target_distribution(selected, is_lossless):
+  """Alone and alternating; without a residual, the test finds it."""
+  target, draft = tables('time-varying')
+  p = p_value(
+    several(target, draft), target, bandit_state=arms.cycle(6, *selected)
+  )
+  assert p > 1e-4 if is_lossless else p < 1e-6
+
+
+def test_a_reduced_draft_vocabulary_has_the_target_distribution():
+  target, draft = tables('time-varying')
+  reduced = draft * np.array([1.0, 0.0, 1.0], np.float32)  # Never token 1.
+  reduced /= reduced.sum(axis=-1, keepdims=True)
+  decoder = several(target, reduced)
+  assert p_value(decoder, target, bandit_state=arms.cycle(6, CHAIN)) > 1e-4
+
+
+@pytest.mark.parametrize(
+  'options',
+  [
+    {'temperature': 0.6, 'top_k': 2},
+    pytest.param({'temperature': 1.5, 'top_p': 0.7}, marks=pytest.mark.slow),
+    pytest.param({'temperature': 0.6, 'min_p': 0.3}, marks=pytest.mark.slow),
+  ],
+)
+def test_truncated_sampling_has_the_target_distribution(options):
+  sampling = sampling_lib.Sampling(**options)
+  target, draft = tables('time-varying')
   decoder = specjax.speculative(
     MODEL, target, MODEL, draft, draft_length=2, sampling=sampling
   )
   assert p_value(decoder, target, sampling) > 1e-4
 
 
-def test_a_reduced_draft_vocabulary_has_the_target_distribution():
-  target, draft = tables('stationary')
-  reduced = draft * np.array([1.0, 0.0, 1.0])  # It never says token 1.
-  reduced /= reduced.sum(axis=-1, keepdims=True)
-  decoder = specjax.speculative(MODEL, target, MODEL, reduced, draft_length=2)
-  assert p_value(decoder, target, sampling_lib.Sampling()) > 1e-4
-
-
-def test_check_rejects_a_verifier_without_residual():
-  target, draft = tables('stationary')
-  verifier = specjax.VERIFIERS['tree_walk'](parts.resampling)
-  decoder = specjax.speculative(
-    MODEL, target, MODEL, draft, draft_length=2, verifier=verifier
-  )
-  assert p_value(decoder, target, sampling_lib.Sampling()) < 1e-6
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ('num_drafts', 'draft_length', 'verifier'),
-  [
-    (1, 3, 'block'),
-    (2, 2, 'block'),
-    (2, 2, 'batch'),
-    (2, 2, 'kseq'),
-    (2, 2, 'multiround'),
-    (2, 2, 'otm'),
-    (2, 2, 'otm_table'),
-  ],
-)
-def test_verifiers_of_chains_have_the_target_distribution(
-  num_drafts, draft_length, verifier
-):
+def test_verifiers_of_several_drafts_have_the_target_distribution():
   target, draft = tables('time-varying')
-  decoder = specjax.speculative(
-    MODEL,
-    target,
-    MODEL,
-    draft,
-    num_drafts=num_drafts,
-    draft_length=draft_length,
-    verifier=verifier,
+  names = 'batch', 'kseq', 'multiround', 'otm_table'
+  decoder = arms.decoder(
+    *[chains(draft, verifier=name) for name in names],
+    *[prefix_tree((2, 2), draft, verifier=name) for name in ('block', 'otm')],
+    target=(MODEL, target),
   )
-  assert p_value(decoder, target, sampling_lib.Sampling()) > 1e-4
-
-
-def arm(topology, verifier='maximal'):
-  """The verifier is a name, or a coupling for the tree walk."""
-  if not isinstance(verifier, str):
-    verifier = specjax.VERIFIERS['tree_walk'](verifier)
-  drafter = specjax.DRAFTERS['autoregressive'](MODEL, topology)
-  return specjax.Arm(drafter, verifiers.resolve(verifier))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-  'verifier', ['block', 'maximal', 'kseq', 'multiround', 'otm']
-)
-def test_prefix_trees_have_the_target_distribution(verifier):
-  target, draft = tables('time-varying')
-  arms = [(arm(trees.prefix_tree((2, 2)), verifier), draft)]
-  decoder = specjax.Decoder(MODEL, target, arms)
-  assert p_value(decoder, target, sampling_lib.Sampling()) > 1e-4
+  assert min(p_values(decoder, target, len(names) + 2)) > 1e-4
 
 
 @pytest.mark.parametrize(
-  ('first', 'second'),
-  [
-    ((trees.chain(1),), (trees.prefix_tree((2, 1)),)),
-    ((trees.chain(1),), (trees.prefix_tree((2, 1)), parts.resampling)),
-    ((trees.chain(3), 'block'), (trees.chains(2, 2), 'otm')),
-  ],
-  ids=['maximal', 'resampling', 'block and otm'],
+  'catch_up', ['lazy', pytest.param('always', marks=pytest.mark.slow)]
 )
-def test_alternating_arms_have_the_target_distribution(first, second):
-  """Arms of different depth, with different drafts, turn about."""
+def test_rows_with_adverse_bandits_have_the_target_distribution(catch_up):
+  """Every row selects by what came before, among arms of several shapes.
+
+  Where all rows begin with an arm that is not lossless, the test finds it.
+  """
   target, draft = tables('time-varying')
-  arms = [(arm(*first), draft), (arm(*second), draft[::-1])]
-  decoder = specjax.Decoder(MODEL, target, arms, bandit=parts.alternating(2))
-  p = p_value(decoder, target, sampling_lib.Sampling())
-  assert p < 1e-6 if parts.resampling in second else p > 1e-4
-
-
-@registry.component
-def adversary(num_arms):
-  """Reacts to all that it is shown; plays what would have earned least."""
-
-  def update(state, arm, reward, *, rewards=None, **extra):
-    if rewards is None:
-      return (arm + jnp.where(reward > 0, 2, 1)) % num_arms
-    others = jnp.where(jnp.arange(num_arms) == arm, jnp.inf, rewards)
-    return jnp.argmin(others).astype(jnp.int32)
-
-  def update_all(state, rewards):
-    return jnp.argmin(rewards).astype(jnp.int32)
-
-  return specjax.Bandit(
-    num_arms,
-    init=lambda: jnp.int32(0),
-    select=lambda key, state: state,
-    update=update,
-    update_all=update_all,
-  )
-
-
-def varied(draft, first='maximal'):
-  """Sampled and deterministic drafts of several shapes, and none."""
-  maximal = verifiers.resolve('maximal')
-  return [
-    (arm(trees.chain(1), first), draft),
-    (arm(trees.chains(2, 2), 'otm'), draft[::-1]),
-    (arm(trees.chain(3), 'block'), draft),
-    (specjax.Arm(specjax.DRAFTERS['prompt_lookup'](2), maximal), None),
-    (specjax.Arm(specjax.DRAFTERS['none'](), maximal), None),
-  ]
-
-
-@pytest.mark.parametrize(
-  ('catch_up', 'first'),
-  [
-    ('lazy', 'maximal'),
-    pytest.param('always', 'maximal', marks=pytest.mark.slow),
-    ('lazy', parts.resampling),
-  ],
-  ids=['lazy', 'always', 'resampling'],
-)
-def test_rows_with_adverse_bandits_have_the_target_distribution(
-  catch_up, first
-):
-  """Every row chooses for itself, by what came before; all begin alike."""
-  target, draft = tables('time-varying')
-  decoder = specjax.Decoder(
-    MODEL,
-    target,
-    varied(draft, first),
-    bandit=adversary(5),
+  decoder = arms.decoder(
+    chain(1, draft),
+    chains(draft[::-1]),
+    chain(3, draft, verifier='block'),
+    arms.lookup(2),
+    arms.none(),
+    chain(1, draft, verifier=arms.BROKEN),
+    target=(MODEL, target),
+    bandit=arms.adversary(6, 5),
     per_row=True,
     catch_up=catch_up,
-    max_length=16,
   )
-  p = p_value(decoder, target, sampling_lib.Sampling())
-  assert p < 1e-6 if first is parts.resampling else p > 1e-4
+  assert p_value(decoder, target) > 1e-4
+  broken = np.full(ROWS, 5, np.int32)
+  assert p_value(decoder, target, bandit_state=broken) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -221,16 +180,13 @@ def test_rows_with_adverse_bandits_have_the_target_distribution(
 def test_outcome_dependent_choice_of_arms_has_the_target_distribution(catch_up):
   """A bandit that reacts to every reward chooses from the past alone."""
   target, draft = tables('stationary')
-  arms = [
-    (arm(trees.chain(1)), draft),
-    (arm(trees.chain(2)), draft[::-1]),
-    (
-      specjax.Arm(specjax.DRAFTERS['none'](), verifiers.resolve('maximal')),
-      None,
-    ),
-  ]
-  decoder = specjax.Decoder(
-    MODEL, target, arms, bandit=adversary(3), catch_up=catch_up
+  decoder = arms.decoder(
+    chain(1, draft),
+    chain(2, draft[::-1]),
+    arms.none(),
+    target=(MODEL, target),
+    bandit=arms.adversary(3),
+    catch_up=catch_up,
   )
   start = decoder.init([PROMPT], LENGTH)
 
@@ -244,3 +200,7 @@ def test_outcome_dependent_choice_of_arms_has_the_target_distribution(catch_up):
   keys = sampling_lib.row_keys(jax.random.key(14), jnp.arange(ROWS))
   probs = distributions.sequence_probs(target, PROMPT[-1], LENGTH)
   assert distributions.chi_square(jax.jit(jax.vmap(run))(keys), probs) > 1e-4
+
+
+# Other files read the bandit from here.
+adversary = arms.adversary

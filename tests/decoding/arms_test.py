@@ -14,46 +14,18 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import decoding
 from specjax import registry
-from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax import verifiers
 from specjax.decoding import drivers
 from specjax.drafters import stateless
 from specjax.testing import toys
-from tests import lossless_test
-from tests import parts
-from tests import xla
+from tests import arms
+from tests import sizes
 from tests.decoding import drivers_test
 
-PROMPTS = [[1], [2, 3, 4], list(range(12)), [5, 6]]
-TARGET, DRAFT, OTHER = (
-  functools.partial(toys.transformer, seed, num_layers=layers)
-  for seed, layers in ((0, 1), (1, 1), (2, 1))
-)
-CHAINS = tuple(
-  functools.partial(toys.markov, seed, toys.VOCAB) for seed in range(3)
-)
-SCOPES = pytest.mark.parametrize('per_row', [False, True])
-
-
-def sampled(model, topology, temperature=1.0, verifier='maximal', chunk=16):
-  """An arm that drafts with a model, and the model's parameters."""
-  functions, params = model
-  drafter = specjax.DRAFTERS['autoregressive'](
-    functions, topology, sampling_lib.Sampling(temperature), chunk=chunk
-  )
-  return specjax.Arm(drafter, verifiers.resolve(verifier)), params
-
-
-def chosen(drafter, verifier='maximal'):
-  """An arm without parameters."""
-  return specjax.Arm(drafter, verifiers.resolve(verifier)), None
-
-
-def none():
-  return chosen(specjax.DRAFTERS['none']())
+# Markov models of the transformers' vocabulary.
+CHAINS = tuple(toys.markov(seed, toys.VOCAB) for seed in range(3))
+MARKOV = toys.markov()
 
 
 def counting_up(length=2):
@@ -65,7 +37,7 @@ def counting_up(length=2):
     tokens = (last + 1 + np.arange(length)[None]) % toys.VOCAB
     return tokens, jnp.ones_like(tokens, dtype=bool)
 
-  return chosen(stateless.stateless(trees.chain(length), propose))
+  return arms.arm(stateless.stateless(trees.chain(length), propose))
 
 
 @registry.component
@@ -80,131 +52,82 @@ def recorder(num_arms):
   )
 
 
-def decoder(bandit, arms, target=None, **options):
-  if isinstance(bandit, str):
-    bandit = specjax.BANDITS[bandit]
-  options = {'max_length': 64} | options
-  target = TARGET() if target is None else target
-  return decoding.Decoder(*target, arms, bandit=bandit(len(arms)), **options)
-
-
-def three(bandit, models=(TARGET, DRAFT, OTHER), **options):
+def three(draft=arms.DRAFT, other=arms.OTHER, **options):
   """Two models, and plain decoding."""
-  target, draft, other = (model() for model in models)
-  arms = [
-    sampled(draft, trees.chain(3)),
-    sampled(other, trees.prefix_tree((2, 1))),
-    none(),
-  ]
-  return decoder(bandit, arms, target=target, **options)
-
-
-def tokens(results):
-  return [result.tokens for result in results]
-
-
-@functools.cache
-def plain_greedy():
-  plain = decoding.speculative(
-    *TARGET(), None, sampling=sampling_lib.Sampling(0.0), max_length=64
+  return arms.decoder(
+    arms.chain(draft=draft),
+    arms.model(trees.prefix_tree((2, 1)), other, verifier='maximal'),
+    arms.none(),
+    **options,
   )
-  return tokens(plain.decode(PROMPTS, 24))
-
-
-def varied(temperature):
-  """Two arms of one model, one of another, a deterministic one, and none."""
-  coupling = 'otm' if temperature else 'greedy'
-  return [
-    sampled(DRAFT(), trees.chain(3), temperature, coupling),
-    sampled(DRAFT(), trees.chain(1), temperature, coupling),
-    sampled(OTHER(), trees.prefix_tree((2, 1)), 1.0, 'otm'),
-    chosen(specjax.DRAFTERS['prompt_lookup'](2), coupling),
-    none(),
-  ]
 
 
 @pytest.mark.parametrize(
   ('per_row', 'catch_up'),
-  [
-    pytest.param(False, 'lazy', marks=pytest.mark.slow),
-    pytest.param(False, 'always', marks=pytest.mark.slow),
-    (True, 'lazy'),
-    pytest.param(True, 'always', marks=pytest.mark.slow),
-  ],
+  [(True, 'lazy'), pytest.param(False, 'always', marks=pytest.mark.slow)],
 )
 def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   per_row, catch_up
 ):
-  """Whatever a bandit plays that wants it to fail; of one program both."""
-  several = decoder(
-    lossless_test.adversary,
-    varied(0.0),
-    sampling=sampling_lib.Sampling(0.0),
+  """Two arms of one model, one of another, a deterministic one, and none.
+
+  A bandit selects them that wants them to fail. With lazy catch-up, one model
+  defers its prefill until it is first selected.
+  """
+  tree = arms.model(trees.prefix_tree((2, 1)), arms.OTHER)
+  decoder = arms.decoder(
+    arms.chain(temperature=0.0),
+    arms.chain(1, temperature=0.0),
+    arms.deferred(tree) if catch_up == 'lazy' else tree,
+    arms.lookup(2, 'greedy'),
+    arms.none(),
+    bandit=arms.adversary(5),
+    temperature=0.0,
     per_row=per_row,
     catch_up=catch_up,
   )
-  state = several.init(PROMPTS, 24)
-  loop = xla.compile_as_usual(
-    specjax.decode.lower(several.round_fn, several.params, state)
-  )
+  state, loop = drivers_test.compiled_loop(decoder)
   assert len(state.drafters) == 4
   assert not drivers_test.cache_copies(loop, state)
-  results = several.results(PROMPTS, loop(several.params, state))
-  assert tokens(results) == plain_greedy()
+  results = decoder.results(sizes.PROMPTS, loop(decoder.params, state))
+  assert arms.tokens(results) == arms.greedy_tokens()
   pulls = np.array([result.pulls for result in results])
   assert ((pulls > 0).sum(axis=1) > 1).all()
+  assert (pulls.sum(axis=0) > 0).all()
   assert sum(result.accepted.sum() for result in results) > 0
-
-
-@pytest.mark.slow
-@SCOPES
-def test_a_drafter_that_reads_late_copies_no_cache(per_row):
-  arm, params = sampled(DRAFT(), trees.chain(3), 0.0, 'greedy')
-  late = arm._replace(drafter=specjax.DRAFTERS['deferred'](arm.drafter))
-  turns = decoder(
-    parts.alternating,
-    [none(), (late, params)],
-    sampling=sampling_lib.Sampling(0.0),
-    per_row=per_row,
-  )
-  state = turns.init(PROMPTS, 24)
-  loop = xla.compile_as_usual(
-    specjax.decode.lower(turns.round_fn, turns.params, state)
-  )
-  assert not drivers_test.cache_copies(loop, state)
-  results = turns.results(PROMPTS, loop(turns.params, state))
-  assert tokens(results) == plain_greedy()
-  # What plain decoding has said is read; what the prompt was is not counted.
   assert all(result.num_catch_up_tokens > 0 for result in results)
 
 
 @pytest.mark.parametrize(
-  ('bandit', 'models', 'catch_up'),
+  ('models', 'options'),
   [
-    ('uniform', (TARGET, DRAFT, OTHER), 'lazy'),
-    pytest.param('thompson', CHAINS, 'always', marks=pytest.mark.slow),
+    ({}, {'bandit': 'uniform'}),
+    pytest.param(
+      dict(zip(('target', 'draft', 'other'), CHAINS)),
+      {'bandit': 'thompson', 'catch_up': 'always'},
+      marks=pytest.mark.slow,
+    ),
   ],
   ids=['uniform', 'thompson'],
 )
-def test_a_row_with_its_own_bandit_ignores_its_neighbours(
-  bandit, models, catch_up
-):
+def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
   """Tokens and pulls, at temperature 1, of bandits that draw at random."""
-  rows = three(bandit, models, per_row=True, catch_up=catch_up)
-  together = rows.decode(PROMPTS, 20)
+  rows = three(**models, per_row=True, **options)
+  together = rows.decode(sizes.PROMPTS, 20)
   order = [2, 0, 3, 1]
-  permuted = rows.decode([PROMPTS[i] for i in order], 20, request_ids=order)
+  permuted = rows.decode(
+    [sizes.PROMPTS[i] for i in order], 20, request_ids=order
+  )
   pairs = list(zip(permuted, order))
-  # Alone among rows that are done from the start, and in a batch of one; that
-  # is another program, and done with small models only.
+  # Alone among rows that are done from the start, and in a batch of one.
   pairs += [
-    (rows.decode(PROMPTS, [20 * (i == row) for row in range(4)])[i], i)
-    for i in range(4)
+    (rows.decode(sizes.PROMPTS, [20 * (i == row) for row in range(4)])[i], i)
+    for i in range(sizes.ROWS)
   ]
-  if models is CHAINS:
+  if models:
     pairs += [
       (rows.decode([prompt], 20, request_ids=[i])[0], i)
-      for i, prompt in enumerate(PROMPTS)
+      for i, prompt in enumerate(sizes.PROMPTS)
     ]
   for result, i in pairs:
     assert result.tokens == together[i].tokens
@@ -215,11 +138,14 @@ def test_a_row_with_its_own_bandit_ignores_its_neighbours(
 
 
 def test_rows_that_choose_alike_decode_as_one_batch():
+  target, draft, other = CHAINS
   batch, rows = (
-    three('round_robin', CHAINS, per_row=per_row).decode(PROMPTS, 20)
+    three(
+      draft, other, target=target, bandit='round_robin', per_row=per_row
+    ).decode(sizes.PROMPTS, 20)
     for per_row in (False, True)
   )
-  assert tokens(batch) == tokens(rows)
+  assert arms.tokens(batch) == arms.tokens(rows)
   for one, other in zip(batch, rows):
     assert one.pulls.tolist() == other.pulls.tolist()
     assert one.num_catch_up_tokens == other.num_catch_up_tokens
@@ -227,86 +153,93 @@ def test_rows_that_choose_alike_decode_as_one_batch():
 
 def watched(arm, called):
   """The arm; `called` is called when it drafts."""
+  inner, params = arm
 
   def draft(*args):
     jax.debug.callback(called)
-    return arm.drafter.draft(*args)
+    return inner.drafter.draft(*args)
 
-  return arm._replace(drafter=arm.drafter._replace(draft=draft))
+  drafter = inner.drafter._replace(draft=draft)
+  return inner._replace(drafter=drafter), params
 
 
-@SCOPES
+@pytest.mark.parametrize('per_row', [False, True])
 def test_only_arms_that_a_live_row_chose_are_run(per_row):
   counts = np.zeros(4, int)
 
   def count(i):
     counts[i] += 1
 
-  model = toys.markov()
-  arms = []
-  for i, length in enumerate((3, 1, 2, 2)):
-    arm, params = sampled(model, trees.chain(length))
-    arms.append((watched(arm, functools.partial(count, i)), params))
-  several = decoder('uniform', arms, target=model, per_row=per_row)
+  several = arms.decoder(
+    *[
+      watched(arms.chain(length, MARKOV), functools.partial(count, i))
+      for i, length in enumerate((3, 1, 2, 2))
+    ],
+    bandit='uniform',
+    target=MARKOV,
+    per_row=per_row,
+  )
   start = several.init([[1], [2, 3], [1, 2]], [2, 24, 6])
-  wanted, idle = np.zeros(4, int), 0
+  selected, idle = np.zeros(4, int), 0
   for _, info in specjax.stream(several.round_fn, several.params, start):
     live = set(np.asarray(info.arm)[np.asarray(info.live)].tolist())
-    wanted[list(live)] += 1
+    selected[list(live)] += 1
     idle += len(set(np.asarray(info.arm).tolist()) - live)
   jax.effects_barrier()
-  assert counts.tolist() == wanted.tolist()
-  assert (wanted > 0).all() and (wanted < wanted.sum()).all()
-  # Some row that was done would have run an arm that no other row wanted.
+  assert counts.tolist() == selected.tolist()
+  assert (selected > 0).all() and (selected < selected.sum()).all()
+  # Some row that was done would have run an arm that no other row selected.
   assert (idle > 0) == per_row
 
 
 def test_probabilities_stay_inside_the_group_that_is_played():
   """Padded, they would be written in every round: of plain decoding, too."""
-  several = three('uniform')
-  start = several.init(PROMPTS, 24)
+  several = three(bandit='uniform')
+  start = several.init(sizes.PROMPTS, 24)
   program = jax.make_jaxpr(several.round_fn)(several.params, start)
   (choice,) = (
-    each
-    for each in program.eqns
-    if each.primitive.name == 'cond' and len(each.params['branches']) == 3
+    equation
+    for equation in program.eqns
+    if equation.primitive.name == 'cond'
+    and len(equation.params['branches']) == 3
   )
   for leaf in choice.outvars:
     assert toys.VOCAB not in leaf.aval.shape
 
 
 @pytest.mark.parametrize(
-  ('shared', 'per_row', 'catch_up', 'num_catch_up_tokens'),
+  ('shared', 'catch_up', 'num_catch_up_tokens'),
   [
     # The chains find one token of plain decoding that they did not read.
-    (True, True, 'lazy', 3 * 1),
-    # Behind a round of its own, a drafter reads one token more: the shorter one
+    (True, 'lazy', 3 * 1),
+    # After a round of its own, a drafter reads one token more: the shorter one
     # 5, the two 2 + 1, the longer one 2.
-    pytest.param(
-      False, True, 'always', 3 * (5 + 3 + 2), marks=pytest.mark.slow
-    ),
+    pytest.param(False, 'always', 3 * (5 + 3 + 2), marks=pytest.mark.slow),
   ],
 )
 def test_arms_of_one_model_take_turns_with_plain_decoding(
-  shared, per_row, catch_up, num_catch_up_tokens
+  shared, catch_up, num_catch_up_tokens
 ):
   """The drafts are the target's own, so 4, 1 and 2 tokens come in turn.
 
   All are accepted, or a cache is wrong; the tokens read were counted by hand.
   """
-  target = TARGET()
-  params = target[1] if shared else jax.tree.map(jnp.copy, target[1])
-  arms = [
-    sampled(target, trees.chain(3)),
-    none(),
-    sampled((target[0], params), trees.chain(1)),
-  ]
-  turns = decoder(parts.alternating, arms, per_row=per_row, catch_up=catch_up)
-  start = turns.init(PROMPTS, 21)
+  model, params = arms.TARGET
+  copy = params if shared else jax.tree.map(jnp.copy, params)
+  decoder = arms.decoder(
+    arms.chain(draft=arms.TARGET),
+    arms.none(),
+    arms.chain(1, (model, copy)),
+    bandit=arms.cycling(3),
+    per_row=True,
+    catch_up=catch_up,
+  )
+  start = decoder.init(sizes.PROMPTS, 21)
   assert len(start.drafters) == 3 - shared
-  state, infos = specjax.trace(turns.round_fn, turns.params, start, 9)
-  for prompt, result in zip(PROMPTS, turns.results(PROMPTS, state)):
-    # The drafter that waits has nothing of one token to be behind with.
+  state, infos = specjax.trace(decoder.round_fn, decoder.params, start, 9)
+  results = decoder.results(sizes.PROMPTS, state)
+  for prompt, result in zip(sizes.PROMPTS, results):
+    # The drafter that waits does not lack anything of a prompt of one token.
     short = len(prompt) == 1 and not shared
     assert len(result.tokens) == 21 and result.rounds == 9
     np.testing.assert_array_equal(result.accepted, result.drafted)
@@ -323,18 +256,21 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     assert ((guessed > 0.6) & (guessed < 1)).all()
 
 
+MODELS = arms.TARGET, arms.DRAFT, arms.OTHER
+
+
 @jax.jit
 def whole_text_probs(params, text):
   """Probabilities of three models after every token, without a cache."""
   return [
-    jax.nn.softmax(model()[0].extend(param, None, text).logits)
-    for model, param in zip((TARGET, DRAFT, OTHER), params)
+    jax.nn.softmax(model.extend(param, None, text).logits)
+    for (model, _), param in zip(MODELS, params)
   ]
 
 
-def chances(text):
+def acceptance_of_text(text):
   """`[slot][B, S]`: 1 - TV, or the target's mass of what is proposed."""
-  params = [model()[1] for model in (TARGET, DRAFT, OTHER)]
+  params = [params for _, params in MODELS]
   target, *drafts = np.asarray(whole_text_probs(params, text))
   acceptances = [np.minimum(target, draft).sum(-1) for draft in drafts]
   proposed = (np.asarray(text)[..., None] + 1) % toys.VOCAB
@@ -342,30 +278,38 @@ def chances(text):
   return [*acceptances, mass, np.zeros_like(mass)]
 
 
+def varied_lengths():
+  """Arms of two models, a deterministic one, and plain decoding."""
+  return [
+    arms.chain(3, chunk=2),
+    arms.chain(1, chunk=2),
+    arms.chain(2, arms.OTHER),
+    counting_up(2),
+    arms.none(),
+  ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('per_row', [False, True])
 def test_every_arm_is_rewarded_by_what_was_committed(per_row):
   """Against whole texts without a cache, with rows cut by stops and limits."""
   depths, slot_of = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
-  arms = [
-    sampled(DRAFT(), trees.chain(3), chunk=2),
-    sampled(DRAFT(), trees.chain(1), chunk=2),
-    sampled(OTHER(), trees.chain(2)),
-    counting_up(2),
-    none(),
-  ]
-  estimated = decoder(
-    recorder, arms, catch_up='always', per_row=per_row, stop_tokens=[9]
+  estimated = arms.decoder(
+    *varied_lengths(),
+    bandit=recorder(5),
+    catch_up='always',
+    per_row=per_row,
+    stop_tokens=[9],
   )
-  prompts = PROMPTS * 3
+  prompts = sizes.PROMPTS * 3
   start = estimated.init(prompts, [5, 14, 9, 20] * 3)
   lengths = np.array(start.lengths)
   state, infos = specjax.trace(estimated.round_fn, estimated.params, start, 24)
   assert state.done.all() and not infos.live[-1].any()
   stopped = np.asarray(state.lengths < state.limits)
   assert stopped.any() and not stopped.all()
-  infos, by_slot = jax.device_get(infos), chances(state.tokens)
-  last = np.full((len(prompts), len(arms)), -1.0)
+  infos, by_slot = jax.device_get(infos), acceptance_of_text(state.tokens)
+  last = np.full((len(prompts), len(depths)), -1.0)
   seen = collections.defaultdict(list)  # Chances of late, by row and slot.
   unequal = 0
   for rewards, live, arm, num in zip(
@@ -404,28 +348,25 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
   np.testing.assert_allclose(state.bandit, want, atol=1e-6)
 
 
-@pytest.mark.parametrize('temperature', [0.0, 0.5])
+@pytest.mark.parametrize(
+  'temperature', [0.5, pytest.param(0.0, marks=pytest.mark.slow)]
+)
 def test_raw_acceptance_is_that_of_probabilities_before_temperature(
   temperature,
 ):
   """Of the arm that was played and of the one that was not."""
-  coupling = 'maximal' if temperature else 'greedy'
-  arms = [
-    sampled(model(), trees.chain(1), temperature, coupling)
-    for model in (DRAFT, OTHER)
-  ]
-  estimated = decoder(
-    recorder,
-    arms,
+  estimated = arms.decoder(
+    *[arms.chain(1, model, temperature) for model in (arms.DRAFT, arms.OTHER)],
+    bandit=recorder(2),
     catch_up='always',
     per_row=True,
-    sampling=sampling_lib.Sampling(temperature),
+    temperature=temperature,
     reward=specjax.REWARDS['block_divergence'](),
   )
-  start = estimated.init(PROMPTS, 9)
+  start = estimated.init(sizes.PROMPTS, 9)
   lengths = np.array(start.lengths)
   state, infos = specjax.trace(estimated.round_fn, estimated.params, start, 9)
-  infos, by_slot = jax.device_get(infos), chances(state.tokens)
+  infos, by_slot = jax.device_get(infos), acceptance_of_text(state.tokens)
   hidden = 0
   for i in range(9):
     for row in np.flatnonzero(infos.live[i]):
@@ -463,13 +404,10 @@ def test_expected_rounds_are_as_long_as_those_that_are_played():
   2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
   """
   model = specjax.MODELS['markov'](3)
-  arms = [
-    sampled((model, TABLES[1]), trees.chain(3)),
-    sampled((model, TABLES[2]), trees.chain(2)),
-  ]
-  both = decoder(
-    'uniform',
-    arms,
+  both = arms.decoder(
+    arms.chain(3, (model, TABLES[1])),
+    arms.chain(2, (model, TABLES[2])),
+    bandit='uniform',
     target=(model, TABLES[0]),
     per_row=True,
     catch_up='always',
@@ -496,18 +434,18 @@ def test_expected_rounds_are_as_long_as_those_that_are_played():
     )
 
 
-@functools.cache
-def learner(reward=specjax.REWARDS['emitted']()):
-  arms = [
-    sampled(toys.markov(seed), trees.chain(2), verifier='maximal')
-    for seed in (0, 1)
-  ]
-  return decoder('ucb1', arms, target=toys.markov(), reward=reward)
+def learner(**options):
+  return arms.decoder(
+    *[arms.chain(2, toys.markov(seed)) for seed in (0, 1)],
+    bandit='ucb1',
+    target=MARKOV,
+    **options,
+  )
 
 
 def final(decoder, **options):
-  """State behind two prompts of 12 tokens."""
-  start = decoder.init(PROMPTS[:1] * 2, 12, **options)
+  """The state after two prompts of 12 tokens."""
+  start = decoder.init([[1]] * 2, 12, **options)
   return specjax.decode(decoder.round_fn, decoder.params, start)
 
 
@@ -528,7 +466,7 @@ def test_what_was_learnt_is_carried_over_if_asked():
 
 
 def test_without_a_reward_nothing_is_learnt_in_the_loop():
-  state = final(learner(None))
+  state = final(learner(reward=None))
   assert state.num_rounds > 0 and not state.bandit.pulls.any()
 
 
@@ -549,11 +487,16 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
   monkeypatch.setattr(
     drivers, 'time', types.SimpleNamespace(perf_counter=clock)
   )
-  model, arms = toys.markov(), []
-  for seconds in (0.01, 0.001):
-    arm, params = sampled(model, trees.chain(2))
-    arms.append((watched(arm, functools.partial(take, seconds)), params))
-  timed = decoder('ucb1', arms, target=model, reward=None, max_length=256)
+  timed = arms.decoder(
+    *[
+      watched(arms.chain(2, MARKOV), functools.partial(take, seconds))
+      for seconds in (0.01, 0.001)
+    ],
+    bandit='ucb1',
+    target=MARKOV,
+    reward=None,
+    max_length=256,
+  )
   start = timed.init([[1]], 180)
   learn = drivers.throughput_learner(specjax.BANDITS['ucb1'](2), max_rate=3000)
   rounds = specjax.stream(timed.round_fn, timed.params, start, learn=learn)
@@ -575,30 +518,20 @@ def test_a_rate_that_is_not_positive_is_refused(max_rate):
     drivers.throughput_learner(specjax.BANDITS['ucb1'](2), max_rate)
 
 
-@pytest.mark.parametrize('worth', [1.5, -0.1, np.nan])
-def test_a_reward_outside_of_the_unit_interval_is_reported(worth):
-  """In one row alone: the message names it."""
-  reward = lambda info: jnp.where(jnp.arange(info.arm.size) == 1, worth, 0.5)
-  bad = decoder('fixed', [none()], target=toys.markov(), reward=reward)
-  with pytest.raises(ValueError, match=r'lie in \[0, 1\].* in rows \[1\]'):
-    bad.decode([[1], [2], [3]], 2)
-
-
 def test_arguments_that_do_not_fit_are_refused():
-  target = toys.markov()[0]
-  small = specjax.MODELS['markov'](3)
-  arms = [none()[0], sampled((small, None), trees.chain(1))[0]]
+  none, _ = arms.none()
+  chain, _ = arms.chain(1, arms.MARKOV_DRAFT)
   make = functools.partial(
-    specjax.make_round, target, bandit=specjax.BANDITS['fixed'](2)
+    specjax.make_round, MARKOV[0], bandit=specjax.BANDITS['fixed'](2)
   )
   with pytest.raises(ValueError, match=r'vocab_size 3 and 4 \(arm 1\)'):
-    make(arms)
+    make([none, chain])
   with pytest.raises(ValueError, match="catch_up must be one of .* 'never'"):
-    make([none()[0]] * 2, catch_up='never')
+    make([none] * 2, catch_up='never')
   with pytest.raises(ValueError, match='at least one arm'):
     make([])
   for slots in ([0], [0, 2], [1, 1], [-1, 0]):
     with pytest.raises(ValueError, match='slots must name a state'):
-      make([none()[0]] * 2, slots=slots)
+      make([none] * 2, slots=slots)
   with pytest.raises(ValueError, match='drafters of one StateSlot'):
-    make([none()[0]] * 2, slots=[0, 0])
+    make([none] * 2, slots=[0, 0])

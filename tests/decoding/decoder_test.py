@@ -3,31 +3,34 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import bandits
-from specjax import base
+import specjax
 from specjax import decoding
-from specjax import drafters
-from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.testing import toys
+from tests import arms
+from tests import sizes
 
-PROMPTS = [[1], [2, 3], [4, 5, 6], list(range(20)), [7] * 9, [8, 9], [10], [11]]
 
-
-def _decoder(temperature=0.0, draft_length=3, drafter_seed=1, **options):
-  draft = toys.transformer(drafter_seed, num_layers=1)
-  return decoding.speculative(
-    *toys.transformer(),
-    *(draft if draft_length else (None, None)),
-    draft_length=draft_length or 1,
-    sampling=sampling_lib.Sampling(temperature),
-    max_length=64,
-    **options,
+@functools.cache
+def greedy_chain():
+  """A decoder of one chain, its final state and results, at temperature 0."""
+  decoder = arms.decoder(arms.chain(temperature=0.0), temperature=0.0)
+  state = decoding.decode(
+    decoder.round_fn, decoder.params, decoder.init(sizes.PROMPTS, sizes.NEW)
   )
+  return decoder, state, decoder.results(sizes.PROMPTS, state)
+
+
+@functools.cache
+def sampled_chain():
+  """A decoder of one chain at temperature 1, and its results."""
+  decoder = arms.decoder(arms.chain())
+  return decoder, decoder.decode(sizes.PROMPTS, sizes.NEW)
 
 
 def test_texts_do_not_depend_on_the_default_generator():
@@ -35,192 +38,178 @@ def test_texts_do_not_depend_on_the_default_generator():
   texts = []
   for name in ('threefry2x32', 'rbg'):
     with jax.default_prng_impl(name):
-      results = _decoder(1.0).decode([[1, 2], [3]], 12, seed=5)
-      texts.append([result.tokens for result in results])
+      decoder = arms.decoder(
+        arms.chain(draft=arms.MARKOV_DRAFT), target=arms.MARKOV_TARGET
+      )
+      results = decoder.decode(sizes.MARKOV_PROMPTS, sizes.NEW, seed=5)
+      texts.append(arms.tokens(results))
   assert texts[0] == texts[1]
 
 
-@functools.cache
-def _greedy(draft_length):
-  """Results of 30 tokens; 0 is plain decoding."""
-  return _decoder(draft_length=draft_length).decode(PROMPTS, 30)
-
-
-@pytest.mark.parametrize('draft_length', [1, 2, 5])
-def test_greedy_speculative_equals_greedy_autoregressive(draft_length):
-  plain, speculative = _greedy(0), _greedy(draft_length)
-  assert [r.tokens for r in plain] == [r.tokens for r in speculative]
-  assert all(r.rounds == 30 and r.draft_calls == 0 for r in plain)
-
-
-@pytest.mark.parametrize(
-  ('num_drafts', 'verifier'),
-  [
-    (1, 'block'),
-    pytest.param(4, None, marks=pytest.mark.slow),
-    pytest.param(4, 'batch', marks=pytest.mark.slow),
-    pytest.param(4, 'kseq', marks=pytest.mark.slow),
-    pytest.param(4, 'multiround', marks=pytest.mark.slow),
-    (4, 'otm'),
-  ],
-)
-def test_greedy_decoding_is_the_same_by_every_verifier(num_drafts, verifier):
-  """All drafts are one and the same chain, so that none changes a round."""
-  decoder = _decoder(num_drafts=num_drafts, verifier=verifier)
-  outputs = decoder.decode(PROMPTS, 30)
-  assert [r.tokens for r in outputs] == [r.tokens for r in _greedy(0)]
-  for result, single in zip(outputs, _greedy(3)):
-    np.testing.assert_array_equal(result.accepted, single.accepted)
-    assert result.rounds == single.rounds
-  assert sum(r.accepted.sum() for r in outputs) > 0
-
-
-@pytest.mark.parametrize(
-  ('topology', 'verifier'),
-  [
-    (trees.chains(3, 3), 'greedy'),
-    (trees.prefix_tree((2, 2, 1)), 'greedy'),
-    (trees.prefix_tree((2, 2, 1)), 'otm'),
-  ],
-)
-def test_greedy_trees_equal_greedy_autoregressive(topology, verifier):
-  """The drafter samples, so that branches differ; the target is greedy."""
-  target, draft = toys.transformer(), toys.transformer(1, num_layers=1)
-  arm = base.Arm(
-    drafters.DRAFTERS['autoregressive'](draft[0], topology),
-    verifiers.resolve(verifier),
-  )
-  decoder = decoding.Decoder(
-    *target,
-    [(arm, draft[1])],
-    sampling=sampling_lib.Sampling(0.0),
-    max_length=64,
-  )
-  outputs = decoder.decode(PROMPTS, 30)
-  assert [r.tokens for r in outputs] == [r.tokens for r in _greedy(0)]
-  assert sum(r.accepted.sum() for r in outputs) > 0
-
-
-@pytest.mark.parametrize(
-  ('temperature', 'draft_length', 'options'),
-  [
-    (0.0, 0, {}),
-    (1.0, 0, {}),
-    (0.0, 3, {}),
-    (1.0, 3, {}),
-    pytest.param(
-      1.0,
-      3,
-      {'num_drafts': 3, 'verifier': 'otm'},
-      marks=pytest.mark.slow,
-    ),
-  ],
-)
-def test_output_does_not_depend_on_the_batch(
-  temperature, draft_length, options
-):
-  decoder = _decoder(temperature, draft_length, **options)
-  together = decoder.decode(PROMPTS, 20)
-  order = [3, 7, 0, 5, 1, 6, 2, 4]
-  permuted = decoder.decode([PROMPTS[i] for i in order], 20, request_ids=order)
-  for i, result in zip(order, permuted):
-    assert result.tokens == together[i].tokens
-  for i, prompt in enumerate(PROMPTS):
-    (alone,) = decoder.decode([prompt], 20, request_ids=[i])
-    assert alone.tokens == together[i].tokens
-
-
-def test_request_ids_and_seeds_change_samples():
-  decoder = _decoder(1.0)
-  outputs = decoder.decode([[1]] * 4, 20)
-  assert len({tuple(r.tokens) for r in outputs}) == 4
-  again = decoder.decode([[1]] * 4, 20, seed=1)
-  assert [r.tokens for r in outputs] != [r.tokens for r in again]
-
-
-@pytest.mark.parametrize('draft_length', [0, 1, 4])
-def test_stop_tokens_cut_the_output_wherever_they_fall(draft_length):
-  """Every token of the unstopped output is tried as the stop token."""
-  plain = _decoder(draft_length=0).decode(PROMPTS[:1], 16)[0].tokens
-  for stop in set(plain):
-    stopped = _decoder(
-      draft_length=draft_length, stop_tokens=[stop], drafter_seed=0
-    ).decode(PROMPTS[:1], 16)[0]
-    assert stopped.tokens == plain[: plain.index(stop) + 1]
-    assert len(stopped.tokens) <= stopped.rounds + stopped.accepted.sum()
-
-
-@pytest.mark.parametrize('new', [0, 1, 2, 7, [3, 0, 9]])
-def test_max_new_tokens_is_exact_and_does_not_recompile(new):
-  decoder = _decoder()
-  decoder.decode(PROMPTS[:3], 5)
-  compiled = decoding.decode._cache_size()
-  outputs = decoder.decode(PROMPTS[:3], new)
-  assert decoding.decode._cache_size() == compiled
-  assert [len(r.tokens) for r in outputs] == list(np.broadcast_to(new, 3))
-
-
-def test_counters_add_up():
-  for result in _decoder(draft_length=3).decode(PROMPTS, 20):
-    # Each round emits what it accepted and one more, except where the limit
-    # cut the last one inside its accepted path.
-    short = result.rounds + result.accepted.sum() - len(result.tokens)
-    assert short in (0, 1)
+def test_greedy_speculative_equals_greedy_autoregressive():
+  """Counters add up: a round emits what it accepted, and one token more."""
+  _, _, results = greedy_chain()
+  assert arms.tokens(results) == arms.greedy_tokens()
+  assert sum(result.accepted.sum() for result in results) > 0
+  for result in results:
+    # The limit may have cut the last round inside its accepted path.
+    cut = result.rounds + result.accepted.sum() - len(result.tokens)
+    assert cut in (0, 1)
     assert (np.diff(result.accepted) <= 0).all()
     assert (result.drafted == result.rounds).all()
     assert result.draft_calls == 3 * result.rounds
     assert result.pulls.tolist() == [result.rounds]
 
 
+def test_plain_decoding_drafts_nothing():
+  plain = arms.decoder(arms.none(), temperature=0.0)
+  for result in plain.decode(sizes.PROMPTS, sizes.NEW):
+    assert result.rounds == sizes.NEW and result.draft_calls == 0
+
+
+@pytest.mark.parametrize(
+  ('topology', 'verifier'),
+  [
+    (trees.prefix_tree((2, 2, 1)), 'otm'),
+    pytest.param(trees.chains(3, 3), 'greedy', marks=pytest.mark.slow),
+  ],
+)
+def test_greedy_trees_equal_greedy_autoregressive(topology, verifier):
+  """The drafter samples, so that branches differ; the target is greedy."""
+  decoder = arms.decoder(
+    arms.model(topology, verifier=verifier), temperature=0.0
+  )
+  results = decoder.decode(sizes.PROMPTS, sizes.NEW)
+  assert arms.tokens(results) == arms.greedy_tokens()
+  assert sum(result.accepted.sum() for result in results) > 0
+
+
+@pytest.mark.parametrize(
+  'name', ['batch', 'block', 'greedy', 'kseq', 'maximal', 'multiround', 'otm']
+)
+def test_verifiers_of_one_hot_distributions_take_the_greedy_path(name):
+  """Four equal chains of three tokens, of which the target agrees to some."""
+  num_drafts, length, vocab_size = (1 if name == 'maximal' else 4), 3, 5
+  topology = trees.chains(num_drafts, length)
+  one_hot = np.eye(vocab_size, dtype=np.float32)
+  draft = np.array([1, 2, 3])
+  verify = verifiers.resolve(name)
+
+  @jax.jit
+  def walk(keys, target):
+    tree = specjax.DraftTree(
+      jnp.asarray(np.repeat(draft, num_drafts), jnp.int32),
+      topology,
+      jnp.ones(topology.num_nodes, bool),
+      jnp.asarray(one_hot[np.repeat(draft, num_drafts)]),
+    )
+    return jax.vmap(lambda key, probs: verify(key, tree, probs))(keys, target)
+
+  # The first token that the target would not have chosen; 3 if there is none.
+  wrong = np.repeat(np.arange(4), 8)
+  greedy = np.tile(np.array([1, 2, 3, 4]), (len(wrong), 1))
+  greedy[wrong < 3, wrong[wrong < 3]] = 0
+  at = np.append(0, topology.depths)  # The depth of root and nodes.
+  keys = jax.random.split(jax.random.key(0), len(wrong))
+  outcome = walk(keys, one_hot[greedy[:, at]])
+  np.testing.assert_array_equal(outcome.num_accepted, wrong)
+  for row, num in enumerate(wrong):
+    emitted = np.asarray(outcome.tokens)[row, : num + 1]
+    np.testing.assert_array_equal(emitted, greedy[row, : num + 1])
+
+
+@pytest.mark.slow
+def test_equal_drafts_change_no_round():
+  """At temperature 0 all chains are one and the same."""
+  decoder = arms.decoder(
+    arms.chains(4, verifier='otm', temperature=0.0), temperature=0.0
+  )
+  results = decoder.decode(sizes.PROMPTS, sizes.NEW)
+  for result, single in zip(results, greedy_chain()[2], strict=True):
+    assert result.tokens == single.tokens and result.rounds == single.rounds
+    np.testing.assert_array_equal(result.accepted, single.accepted)
+
+
+@pytest.mark.parametrize(
+  'build',
+  [arms.chain, pytest.param(arms.chains, marks=pytest.mark.slow)],
+)
+def test_output_does_not_depend_on_the_batch(build):
+  """Bit for bit at temperature 1: permuted, and in batches of one."""
+  decoder = arms.decoder(build())
+  together = decoder.decode(sizes.PROMPTS, sizes.NEW)
+  order = [3, 0, 1, 2]
+  permuted = decoder.decode(
+    [sizes.PROMPTS[i] for i in order], sizes.NEW, request_ids=order
+  )
+  for i, result in zip(order, permuted, strict=True):
+    assert result.tokens == together[i].tokens
+  for i, prompt in enumerate(sizes.PROMPTS):
+    (alone,) = decoder.decode([prompt], sizes.NEW, request_ids=[i])
+    assert alone.tokens == together[i].tokens
+  assert sum(result.accepted.sum() for result in together) > 0
+
+
+def test_request_ids_and_seeds_change_samples():
+  decoder, _ = sampled_chain()
+  outputs = decoder.decode([[1]] * sizes.ROWS, 20)
+  assert len({tuple(result.tokens) for result in outputs}) == sizes.ROWS
+  again = decoder.decode([[1]] * sizes.ROWS, 20, seed=1)
+  assert arms.tokens(outputs) != arms.tokens(again)
+
+
+@pytest.mark.parametrize('arm', [arms.none(), arms.chain(temperature=0.0)])
+def test_stop_tokens_cut_the_output_wherever_they_fall(arm):
+  """Every token of the unstopped outputs is tried as the stop token."""
+  plain, num_cut = arms.greedy_tokens(), 0
+  for stop in {token for tokens in plain for token in tokens}:
+    decoder = arms.decoder(arm, temperature=0.0, stop_tokens=[stop])
+    results = decoder.decode(sizes.PROMPTS, sizes.NEW)
+    for tokens, stopped in zip(plain, results, strict=True):
+      end = tokens.index(stop) + 1 if stop in tokens else len(tokens)
+      assert stopped.tokens == tokens[:end]
+      emitted = stopped.rounds + stopped.accepted.sum()
+      assert len(stopped.tokens) <= emitted
+      num_cut += stop in tokens and len(stopped.tokens) < emitted
+  # Some stop tokens were accepted drafts.
+  assert (num_cut > 0) == (arm != arms.none())
+
+
+def test_max_new_tokens_is_exact_and_does_not_recompile():
+  decoder, _, _ = greedy_chain()
+  compiled = decoding.decode._cache_size()
+  for new in (0, 1, 2, 7, [3, 0, 9, 5]):
+    outputs = decoder.decode(sizes.PROMPTS, new)
+    lengths = [len(result.tokens) for result in outputs]
+    assert lengths == np.broadcast_to(new, sizes.ROWS).tolist()
+  assert decoding.decode._cache_size() == compiled
+
+
 def test_stream_says_where_each_token_came_from():
-  decoder = _decoder(1.0)
+  decoder = arms.decoder(
+    arms.chain(draft=arms.MARKOV_DRAFT),
+    arms.none(),
+    target=arms.MARKOV_TARGET,
+  )
   (whole,) = decoder.decode([[1, 2]], 20)
   rounds = list(decoder.stream([1, 2], 20))
-  assert [p.token for each in rounds for p in each] == whole.tokens
+  assert [piece.token for pieces in rounds for piece in pieces] == whole.tokens
   assert len(rounds) == whole.rounds
-  for each in rounds[:-1]:
-    assert {p.origin for p in each[:-1]} <= {'accepted'}
-    assert each[-1].origin == ('bonus' if len(each) == 4 else 'corrected')
-  plain = _decoder(draft_length=0).stream([1], 3)
-  assert [[p.origin for p in each] for each in plain] == [['sampled']] * 3
-
-
-def test_two_arms_decode_like_one():
-  """Whatever arm the bandit plays, greedy output is the target's."""
-  target, draft = toys.transformer(), toys.transformer(1, num_layers=1)
-  verifier = verifiers.VERIFIERS['tree_walk']('greedy')
-  greedy = sampling_lib.Sampling(0.0)
-  arms = [(base.Arm(drafters.DRAFTERS['none'](), verifier), None)] + [
-    (
-      base.Arm(
-        drafters.DRAFTERS['autoregressive'](
-          draft[0], trees.chain(length), greedy
-        ),
-        verifier,
-      ),
-      draft[1],
-    )
-    for length in (1, 4)
-  ]
-  plain = _decoder(draft_length=0).decode(PROMPTS, 20)
-  for arm in range(3):
-    decoder = decoding.Decoder(
-      *target,
-      arms,
-      bandit=bandits.BANDITS['fixed'](3, arm=arm),
-      sampling=greedy,
-      max_length=64,
-    )
-    outputs = decoder.decode(PROMPTS, 20)
-    assert [r.tokens for r in outputs] == [r.tokens for r in plain]
-    assert all(r.pulls[arm] == r.rounds for r in outputs)
+  for pieces in rounds[:-1]:
+    assert {piece.origin for piece in pieces[:-1]} <= {'accepted'}
+    last = 'bonus' if len(pieces) == 4 else 'corrected'
+    assert pieces[-1].origin == last
+  assert {len(pieces) for pieces in rounds} >= {1, 4}
+  plain = decoder.stream([1], 3, bandit_state=np.int32(1))
+  origins = [[piece.origin for piece in pieces] for pieces in plain]
+  assert origins == [['sampled']] * 3
 
 
 def test_shapes_are_known_without_numbers():
-  decoder = _decoder(bandit=bandits.BANDITS['fixed'](1, arm=0))
+  decoder, _, _ = greedy_chain()
   shape = lambda leaf: (leaf.shape, leaf.dtype)
-  state = decoder.init([[1, 2, 3], [4]], 8)
-  known = decoder.trace_init(2).out_info
+  state = decoder.init(sizes.PROMPTS, 8)
+  known = decoder.trace_init(sizes.ROWS).out_info
   assert jax.tree.map(shape, known) == jax.tree.map(shape, state)
 
 
@@ -236,11 +225,11 @@ def test_shapes_are_known_without_numbers():
 )
 def test_bad_prompts_are_refused(prompts, new, words):
   with pytest.raises(ValueError, match=words):
-    _decoder().decode(prompts, new)
+    arms.decoder(arms.none()).decode(prompts, new)
 
 
 def test_bad_models_and_lengths_are_refused():
-  target, draft = toys.transformer(), toys.markov()
+  target, draft = arms.TARGET, toys.markov()
   with pytest.raises(ValueError, match='vocab_size 4 and 32'):
     decoding.speculative(*target, *draft)
   with pytest.raises(ValueError, match='draft_length must be >= 1, got 0'):
@@ -256,10 +245,9 @@ def test_bad_models_and_lengths_are_refused():
 
 
 def test_nan_parameters_are_reported():
-  target, params = toys.transformer()
-  params = dict(
-    params, embedding={'embedding': params['embedding']['embedding'] * np.nan}
-  )
-  decoder = decoding.speculative(target, params, None, max_length=64)
-  with pytest.raises(FloatingPointError, match=r'rows \[0\]'):
-    decoder.decode([[1]], 3)
+  model, params = arms.TARGET
+  table = params['embedding']['embedding'] * np.nan
+  broken = dict(params, embedding={'embedding': table})
+  decoder = arms.decoder(arms.none(), temperature=0.0, target=(model, broken))
+  with pytest.raises(FloatingPointError, match=r'rows \[0, 1, 2, 3\]'):
+    decoder.decode(sizes.PROMPTS, 3)

@@ -1,5 +1,7 @@
 """What goes wrong in a decode is refused early, or flagged and raised."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,22 +9,23 @@ import pytest
 
 import specjax
 from specjax import decoding
-from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax import verifiers
 from specjax.drafters import stateless
 from specjax.testing import toys
+from tests import arms
+from tests import sizes
 
-NONE = specjax.Arm(specjax.DRAFTERS['none'](), verifiers.resolve('maximal'))
+TARGET = toys.markov(0, toys.VOCAB)
 
 
-def decoder(arms=2, bandit='fixed', num_arms=2, **options):
-  """Of arms that draft nothing, if none are given."""
-  target = toys.markov(0, toys.VOCAB)
-  arms = [(NONE, None)] * arms if isinstance(arms, int) else arms
-  if isinstance(bandit, str):
-    bandit = specjax.BANDITS[bandit](num_arms)
-  return specjax.Decoder(*target, arms, bandit=bandit, max_length=32, **options)
+def decoder(bandit='fixed', num_arms=2, **options):
+  """A decoder of two arms that draft nothing."""
+  return arms.decoder(
+    *[arms.none()] * 2,
+    target=TARGET,
+    bandit=specjax.BANDITS[bandit](num_arms),
+    **options,
+  )
 
 
 # Bandits and arms.
@@ -35,27 +38,30 @@ def test_a_bandit_of_another_number_of_arms_is_refused(
 ):
   message = f'the 2 arms of the round, got one of num_arms={num_arms}'
   with pytest.raises(ValueError, match=message):
-    decoder(bandit=bandit, num_arms=num_arms, per_row=per_row)
+    decoder(bandit, num_arms, per_row=per_row)
 
 
-@pytest.mark.parametrize('arm', [2, 5, -1])
-def test_an_arm_that_is_not_there_is_raised(arm):
-  """It ends the row: no token is made up, and the loop comes to an end."""
-  routed = decoder(per_row=True)
-  arms = np.array([0, arm, 1], np.int32)
-  state = routed.init([[1], [2], [3]], 6, bandit_state=arms)
+def test_an_arm_that_is_not_there_ends_its_row():
+  """No token is made up, and the loop comes to an end."""
+  routed, prompts = decoder(per_row=True), [[1], [2], [3], [4], [5]]
+  selected = np.array([0, 2, 5, -1, 1], np.int32)
+  state = routed.init(prompts, 6, bandit_state=selected)
   state = decoding.decode(routed.round_fn, routed.params, state)
-  assert state.lengths.tolist() == [1 + 6, 1 + 0, 1 + 6]
-  assert state.counters.pulls.tolist() == [[6, 0], [0, 0], [0, 6]]
-  assert state.flags.arm.tolist() == [False, True, False]
-  message = r'arm must lie in \[0, 1\], but the bandit .* in rows \[1\]'
+  assert state.lengths.tolist() == [7, 1, 1, 1, 7]
+  assert state.counters.pulls.tolist() == [[6, 0], *[[0, 0]] * 3, [0, 6]]
+  assert state.flags.arm.tolist() == [False, True, True, True, False]
+  message = r'arm must lie in \[0, 1\], but the bandit .* in rows \[1, 2, 3\]'
   with pytest.raises(ValueError, match=message):
-    routed.results([[1], [2], [3]], state)
+    routed.results(prompts, state)
+
+
+def test_an_arm_that_is_not_there_ends_the_batch():
   whole = decoder()
-  with pytest.raises(ValueError, match=r'in rows \[0, 1\]'):
-    whole.decode([[1], [2]], 6, bandit_state=np.int32(arm))
-  with pytest.raises(ValueError, match=r'in rows \[0\]'):
-    list(whole.stream([1], 6, bandit_state=np.int32(arm)))
+  for arm in (2, 5, -1):
+    with pytest.raises(ValueError, match=r'in rows \[0, 1, 2, 3\]'):
+      whole.decode(sizes.PROMPTS, 6, bandit_state=np.int32(arm))
+    with pytest.raises(ValueError, match=r'in rows \[0\]'):
+      list(whole.stream([1], 6, bandit_state=np.int32(arm)))
 
 
 def test_a_state_of_another_bandit_is_refused():
@@ -64,6 +70,21 @@ def test_a_state_of_another_bandit_is_refused():
     decoder().decode([[1]], 4, bandit_state=state)
   with pytest.raises(ValueError, match='bandit_state must be of 3 rows'):
     decoder(per_row=True).decode([[1]] * 3, 4, bandit_state=np.zeros(2, int))
+
+
+def test_a_reward_outside_of_the_unit_interval_is_reported():
+  """In one row alone: the message names it."""
+  values = jnp.array([0.5, 1.5, -0.1, jnp.nan])
+  bad = arms.decoder(
+    *[arms.none()] * 4,
+    target=TARGET,
+    per_row=True,
+    reward=lambda info: values[info.arm],
+  )
+  for arm in (1, 2, 3):
+    selected = np.array([0, arm, 0, 0], np.int32)
+    with pytest.raises(ValueError, match=r'lie in \[0, 1\].* in rows \[1\]'):
+      bad.decode(sizes.PROMPTS, 2, bandit_state=selected)
 
 
 # Prompts.
@@ -96,24 +117,28 @@ def test_what_is_no_request_is_refused(prompts, options, message):
 
 
 def test_an_array_of_integers_is_a_list_of_prompts():
-  prompts = np.array([[1, 2, 3], [4, 5, 6]])
-  made = [decoder().decode(each, 6) for each in (prompts, prompts.tolist())]
-  assert made[0][1].tokens == made[1][1].tokens
+  prompts = np.arange(2 * sizes.ROWS).reshape(sizes.ROWS, 2)
+  results = [decoder().decode(each, 6) for each in (prompts, prompts.tolist())]
+  assert arms.tokens(results[0]) == arms.tokens(results[1])
 
 
 # NaN and infinity.
 
 
-def constant(logits):
-  """A model that gives the same logits after every token."""
-  model = specjax.MODELS['markov'](len(logits))
-  rows = jnp.tile(jnp.asarray(logits, jnp.float32), (len(logits), 1))
+@functools.cache
+def constant_model():
+  """A model whose parameters are logits, which it gives after every token."""
+  model = specjax.MODELS['markov'](3)
 
-  def extend(params, cache, tokens, **options):
-    extension = model.extend(rows, cache, tokens, **options)
-    return extension._replace(logits=rows[tokens])
+  def extend(table, cache, tokens, **options):
+    output = model.extend(table, cache, tokens, **options)
+    return output._replace(logits=table[tokens])
 
-  return model._replace(extend=extend), rows
+  return model._replace(extend=extend)
+
+
+def constant(*logits):
+  return constant_model(), jnp.array([logits] * 3, jnp.float32)
 
 
 @pytest.mark.parametrize(
@@ -129,132 +154,124 @@ def constant(logits):
 def test_logits_of_the_target_that_are_not_finite_are_raised(
   logits, temperature
 ):
-  plain = decoding.speculative(
-    *constant(logits),
-    None,
-    sampling=sampling_lib.Sampling(temperature),
-    max_length=16,
+  plain = arms.decoder(
+    arms.none(), target=constant(*logits), temperature=temperature
   )
   with pytest.raises(FloatingPointError, match=r'The target .* rows \[0\]'):
     plain.decode([[1]], 3)
 
 
 def test_a_forbidden_token_is_nothing_wrong():
-  plain = decoding.speculative(
-    *constant([0.0, -np.inf, 0.0]), None, max_length=16
-  )
+  plain = arms.decoder(arms.none(), target=constant(0.0, -np.inf, 0.0))
   assert 1 not in plain.decode([[1]], 12)[0].tokens
 
 
 def test_probabilities_of_a_drafter_that_are_nan_are_raised():
   """Its NaN would reject every draft and leave a residual of NaN."""
-  target = constant([0.0, 1.0, 2.0])
-  decoder = decoding.speculative(
-    *target, *constant([0.0, np.nan, 0.0]), draft_length=2, max_length=16
+  decoder = arms.decoder(
+    arms.chain(draft=constant(0.0, np.nan, 0.0)),
+    target=constant(0.0, 1.0, 2.0),
   )
   with pytest.raises(FloatingPointError, match=r'A drafter .* rows \[0\]'):
     decoder.decode([[1]], 3)
 
 
 def test_one_bad_probability_is_raised_though_it_was_not_drawn():
-  target = toys.markov(0)
-  drafter = specjax.DRAFTERS['autoregressive'](target[0], trees.chain(2))
+  sound, params = arms.chain(draft=arms.MARKOV_DRAFT)
 
   def draft(*args):
-    tree, proposal = drafter.draft(*args)
-    drawn = jax.nn.one_hot(tree.tokens, target[0].vocab_size) > 0
+    tree, proposal = sound.drafter.draft(*args)
+    drawn = jax.nn.one_hot(tree.tokens, 3) > 0
     bad = jnp.roll(drawn, 1, axis=-1)
     return tree._replace(probs=jnp.where(bad, jnp.nan, tree.probs)), proposal
 
-  arm = specjax.Arm(drafter._replace(draft=draft), verifiers.resolve('maximal'))
-  decoder = specjax.Decoder(*target, [(arm, target[1])], max_length=16)
+  arm = sound._replace(drafter=sound.drafter._replace(draft=draft))
+  decoder = arms.decoder((arm, params), target=arms.MARKOV_TARGET)
   with pytest.raises(FloatingPointError, match=r'A drafter .* rows \[0\]'):
     decoder.decode([[1]], 3)
 
 
 def test_the_coldest_temperature_is_the_greedy_limit():
-  target = toys.markov(0, toys.VOCAB)
   cold, greedy = (
-    decoding.speculative(
-      *target, None, sampling=sampling_lib.Sampling(temperature), max_length=32
-    ).decode([[1], [2]], 20)
+    arms.decoder(arms.none(), target=TARGET, temperature=temperature).decode(
+      sizes.PROMPTS, sizes.NEW
+    )
     for temperature in (1e-6, 0.0)
   )
-  assert [r.tokens for r in cold] == [r.tokens for r in greedy]
+  assert arms.tokens(cold) == arms.tokens(greedy)
 
 
 # The target scores what was drafted.
 
+CALLS = []  # The width of each call of the target.
 
-def widths_of(arm, params, prompts, per_row=False, arms=1, new=12):
-  """Widths of the target's calls, round by round, and the results."""
-  model, table = toys.markov(0, toys.VOCAB)
-  seen = []
+
+@functools.cache
+def watched_target():
+  """A Markov model that appends the widths of its calls to `CALLS`."""
+  model, table = TARGET
 
   def extend(params, cache, tokens, **options):
     width = tokens.shape[1]
-    jax.debug.callback(lambda: seen.append(width))
+    jax.debug.callback(lambda: CALLS.append(width))
     return model.extend(params, cache, tokens, **options)
 
-  decoder = specjax.Decoder(
-    model._replace(extend=extend),
-    table,
-    [(arm, params)] * arms,
-    per_row=per_row,
-    sampling=sampling_lib.Sampling(0.0),
-    max_length=32,
-  )
-  results = decoder.decode(prompts, new)
-  jax.effects_barrier()
-  return seen, results
+  return model._replace(extend=extend), table
 
 
-def drafting(depths, topology):
-  """An arm that drafts as many levels as `depths` has for the last token."""
+@functools.cache
+def drafting(topology):
+  """An arm that drafts as many levels as its parameters have per last token."""
 
-  def propose(params, context):
+  def propose(depths, context):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)
-    valid = topology.depths[None] <= jnp.asarray(depths)[last]
+    valid = topology.depths[None] <= depths[last]
     return jnp.where(valid, last, 0), valid
 
-  drafter = stateless.stateless(topology, propose)
-  return specjax.Arm(drafter, verifiers.resolve('greedy'))
+  return arms.arm(stateless.stateless(topology, propose), verifier='greedy')[0]
 
 
-@pytest.mark.parametrize('per_row', [False, True])
+def widths_of(topology, depths, per_row=False, new=12):
+  """Returns widths of the target's calls, round by round, and the results."""
+  CALLS.clear()
+  decoder = arms.decoder(
+    (drafting(topology), np.asarray(depths)),
+    target=watched_target(),
+    per_row=per_row,
+    temperature=0.0,
+  )
+  results = decoder.decode([[1], [2]], new)
+  jax.effects_barrier()
+  return list(CALLS), results
+
+
 @pytest.mark.parametrize(
-  ('depth', 'topology', 'width'),
+  ('topology', 'per_row', 'width_of_depth'),
   [
-    (0, trees.chain(10), 1),
-    (1, trees.chain(10), 2),
-    (3, trees.chain(10), 5),
-    (9, trees.chain(10), 11),
-    (0, trees.chains(3, 4), 1),
-    (1, trees.chains(3, 4), 4),
-    (2, trees.chains(3, 4), 13),
+    (trees.chain(10), False, {0: 1, 1: 2, 3: 5, 9: 11}),
+    (trees.chain(10), True, {0: 1, 1: 2, 3: 5, 9: 11}),
+    (trees.chains(3, 4), False, {0: 1, 1: 4, 2: 13}),
   ],
 )
 def test_a_call_is_as_wide_as_the_deepest_draft(
-  depth, topology, width, per_row
+  topology, per_row, width_of_depth
 ):
-  depths = np.full(toys.VOCAB, depth)
-  seen, _ = widths_of(drafting(depths, topology), None, [[1], [2]], per_row)
-  assert set(seen) == {width}
+  for depth, width in width_of_depth.items():
+    depths = np.full(toys.VOCAB, depth)
+    seen, _ = widths_of(topology, depths, per_row)
+    assert set(seen) == {width}
 
 
 def test_rows_that_are_done_widen_no_call():
   """The first row drafts deeply, and is done before the second one."""
-  model, table = toys.markov(0, toys.VOCAB)
-  plain = decoding.speculative(
-    model, table, None, sampling=sampling_lib.Sampling(0.0), max_length=32
-  )
-  texts = [result.tokens for result in plain.decode([[1], [2]], 12)]
+  chain = trees.chain(10)
+  _, plain = widths_of(chain, np.zeros(toys.VOCAB, int))
+  texts = arms.tokens(plain)
   depths = np.zeros(toys.VOCAB, int)
   depths[[1, *texts[0][:2]]] = 10
-  arm = drafting(depths, trees.chain(10))
-  seen, results = widths_of(arm, None, [[1], [2]], new=[2, 12])
-  assert [r.tokens for r in results] == [texts[0][:2], texts[1]]
+  seen, results = widths_of(chain, depths, new=[2, 12])
+  assert arms.tokens(results) == [texts[0][:2], texts[1]]
   assert seen[0] == 11 and len(seen) == 12
   expected = [
     11
@@ -266,66 +283,67 @@ def test_rows_that_are_done_widen_no_call():
 
 
 @pytest.mark.parametrize(
-  ('name', 'temperature'),
+  ('topology', 'name', 'temperature'),
   [
-    ('maximal', 1.0),
-    pytest.param('block', 1.0, marks=pytest.mark.slow),
-    pytest.param('otm', 1.0, marks=pytest.mark.slow),
-    pytest.param('maximal', 0.0, marks=pytest.mark.slow),
-    pytest.param('block', 0.0, marks=pytest.mark.slow),
-    pytest.param('otm', 0.0, marks=pytest.mark.slow),
+    (trees.chain(3), 'maximal', 1.0),
+    pytest.param(trees.chain(3), 'block', 0.0, marks=pytest.mark.slow),
+    pytest.param(trees.chains(2, 3), 'otm', 1.0, marks=pytest.mark.slow),
   ],
 )
-def test_a_narrow_call_changes_no_token(name, temperature):
+def test_a_narrow_call_changes_no_token(topology, name, temperature):
   """A drafter of partial trees is scored narrowly; else, in full."""
-  verifier = 'greedy' if not temperature and name != 'block' else name
-  sampling = sampling_lib.Sampling(temperature)
-  stop = lambda probs: probs.max(-1) < 0.15
-  target, draft = toys.transformer(), toys.transformer(1, num_layers=1)
-  topology = trees.chains(2, 5) if name == 'otm' else trees.chain(5)
-  drafter = specjax.DRAFTERS['autoregressive'](
-    draft[0], topology, sampling, stop=stop
+  narrow, params = arms.model(
+    topology,
+    temperature=temperature,
+    verifier=name,
+    stop=lambda probs: probs.max(-1) < 0.15,
   )
-  assert drafter.partial
-  made = []
-  for each in (drafter, drafter._replace(partial=False)):
-    arm = specjax.Arm(each, verifiers.resolve(verifier))
-    made.append(
-      specjax.Decoder(
-        *target, [(arm, draft[1])], sampling=sampling, max_length=48
-      ).decode([[1], [2, 3], [4] * 9], 24)
+  assert narrow.drafter.partial
+  wide = narrow._replace(drafter=narrow.drafter._replace(partial=False))
+  results = [
+    arms.decoder((arm, params), temperature=temperature).decode(
+      sizes.PROMPTS, sizes.NEW
     )
-  for narrow, wide in zip(*made):
-    assert narrow.tokens == wide.tokens and narrow.rounds == wide.rounds
-    np.testing.assert_array_equal(narrow.drafted, wide.drafted)
-  drafted = np.sum([result.drafted for result in made[0]], axis=0)
+    for arm in (narrow, wide)
+  ]
+  for one, other in zip(*results, strict=True):
+    assert one.tokens == other.tokens and one.rounds == other.rounds
+    np.testing.assert_array_equal(one.drafted, other.drafted)
+  drafted = np.sum([result.drafted for result in results[0]], axis=0)
   assert drafted[0] > drafted[-1], drafted
 
 
-@pytest.mark.parametrize('topology', [trees.chain(3), trees.chains(2, 2)])
 @pytest.mark.parametrize('name', specjax.VERIFIERS)
-def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name, topology):
+def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
   """Token for token, so that a row does not depend on who else has drafted."""
-  size = topology.num_nodes, toys.VOCAB
-  rng = np.random.default_rng(1)
-  probs, target = rng.dirichlet(np.ones(toys.VOCAB), (2, size[0] + 1))
-  tree = specjax.DraftTree(
-    jnp.zeros(size[0], jnp.int32),
-    topology,
-    jnp.zeros(size[0], bool),
-    jnp.asarray(probs[1:], jnp.float32),
-  )
+  verify, rng = specjax.VERIFIERS[name](), np.random.default_rng(1)
+  uniform = np.ones(toys.VOCAB)
+  root = jnp.asarray(rng.dirichlet(uniform), jnp.float32)
   empty = specjax.DraftTree(
-    tree.tokens[:0], trees.chain(0), tree.valid[:0], tree.probs[:0]
+    jnp.zeros(0, jnp.int32),
+    trees.chain(0),
+    jnp.zeros(0, bool),
+    jnp.zeros((0, toys.VOCAB)),
   )
-  target = jnp.asarray(target, jnp.float32)
-  verify = specjax.VERIFIERS[name]()
+  inputs = [(empty, root[None])]
+  for topology in (trees.chain(3), trees.chains(2, 2)):
+    num = topology.num_nodes
+    draft, below = np.float32(rng.dirichlet(uniform, (2, num)))
+    tree = specjax.DraftTree(
+      jnp.zeros(num, jnp.int32),
+      topology,
+      jnp.zeros(num, bool),
+      jnp.asarray(draft),
+    )
+    inputs.append((tree, jnp.concatenate([root[None], below])))
 
+  @jax.jit
+  @jax.vmap
   def tokens(key):
-    outcomes = verify(key, tree, target), verify(key, empty, target[:1])
+    outcomes = [verify(key, *each) for each in inputs]
     return [(each.num_accepted, each.tokens[0]) for each in outcomes]
 
-  keys = jax.random.split(jax.random.key(2), 200)
-  whole, nothing = jax.jit(jax.vmap(tokens))(keys)
-  np.testing.assert_array_equal(whole, nothing)
-  assert not np.any(whole[0]) and len(np.unique(whole[1])) > 10
+  nothing, *whole = tokens(jax.random.split(jax.random.key(2), 100))
+  for outcome in whole:
+    np.testing.assert_array_equal(outcome, nothing)
+  assert not np.any(nothing[0]) and len(np.unique(nothing[1])) > 10

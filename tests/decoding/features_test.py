@@ -1,7 +1,6 @@
 """A drafter that reads the target's features, and trees of every row's own."""
 
 import functools
-import re
 from typing import NamedTuple
 
 import jax
@@ -13,15 +12,13 @@ import specjax
 from specjax import base
 from specjax import decoding
 from specjax import trees
-from specjax import verifiers
 from specjax.testing import toys
+from tests import arms
 from tests import lossless_test
-from tests import parts
-from tests import xla
+from tests import sizes
+from tests.decoding import drivers_test
 
-TRANSFORMER = toys.transformer(0)
 VOCAB = lossless_test.VOCAB_SIZE
-PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6], [5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4]]
 
 
 # A linear head on sums of features.
@@ -75,106 +72,82 @@ def linear_head(vocab_size, length=2, sampling=specjax.Sampling(), taps=(-1,)):
   )
 
 
-def arm(drafter, verifier='maximal'):
-  if not isinstance(verifier, str):
-    verifier = specjax.VERIFIERS['tree_walk'](verifier)
-  return specjax.Arm(drafter, verifiers.resolve(verifier))
-
-
 def head_params(seed=0, size=16, vocab_size=toys.VOCAB, length=2):
   return 2 * jax.random.normal(jax.random.key(seed), (length, size, vocab_size))
 
 
-def decode(arms, temperature=0.0, bandit=None, **options):
-  """The tokens of `PROMPTS`, and the decoder's final state."""
-  decoder = specjax.Decoder(
-    *TRANSFORMER,
-    arms,
-    bandit=bandit,
-    sampling=specjax.Sampling(temperature),
-    max_length=64,
-    **options,
+def greedy_head(tap=-1):
+  """An arm whose head reads the output of one layer, at temperature 0."""
+  head = linear_head(toys.VOCAB, sampling=specjax.Sampling(0.0), taps=(tap,))
+  return arms.arm(head, head_params(), 'greedy')
+
+
+@jax.jit
+def whole_text_features(tokens):
+  """`[B, S, F]` of each layer, by one call over the whole text."""
+  model, params = arms.TARGET
+  return model.extend(params, None, tokens).features
+
+
+def check_features(state):
+  """All but the last token of every row; past the end there is junk."""
+  whole = whole_text_features(state.tokens)
+  for tap, buffer in state.features.items():
+    for row, length in enumerate(np.asarray(state.lengths) - 1):
+      np.testing.assert_allclose(
+        buffer[row, :length], whole[tap][row, :length], atol=2e-4
+      )
+
+
+def check_reads_every_round(state, results):
+  """The head has read all but the tokens of its last rounds, of 3 at most."""
+  (sums,) = state.drafters
+  assert (sums.lengths >= state.lengths - 4).all()
+  assert all(result.num_catch_up_tokens > 20 for result in results)
+
+
+def test_a_head_on_features_copies_no_buffer_and_decodes_as_the_target_does():
+  decoder = arms.decoder(greedy_head(), temperature=0.0)
+  start, loop = drivers_test.compiled_loop(decoder)
+  assert list(start.features) == [2]
+  assert not drivers_test.copies_of(loop, start.features.values())
+  state = loop(decoder.params, start)
+  results = decoder.results(sizes.PROMPTS, state)
+  assert arms.tokens(results) == arms.greedy_tokens()
+  check_features(state)
+  check_reads_every_round(state, results)
+
+
+@pytest.mark.parametrize(
+  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+def test_heads_catch_up_from_the_buffers(per_row):
+  """Of all layers, interleaved with another model and with plain decoding."""
+  taps = (-1, 0, 1)
+  decoder = arms.decoder(
+    *map(greedy_head, taps),
+    arms.chain(temperature=0.0),
+    arms.none(),
+    bandit='round_robin',
+    per_row=per_row,
+    temperature=0.0,
   )
   state = decoding.decode(
-    decoder.round_fn, decoder.params, decoder.init(PROMPTS, 24)
+    decoder.round_fn, decoder.params, decoder.init(sizes.PROMPTS, sizes.NEW)
   )
-  results = decoder.results(PROMPTS, state)
-  return [result.tokens for result in results], state, results
-
-
-@functools.cache
-def plain():
-  return decode([(arm(specjax.DRAFTERS['none']()), None)])[0]
-
-
-def features_of(state, tap):
-  """`[B, S, F]` by one call over the whole text."""
-  model, params = TRANSFORMER
-  return jax.jit(model.extend)(params, None, state.tokens).features[tap]
-
-
-def check_features(state, tap):
-  """All but the last token of every row; behind the end there is junk."""
-  want = features_of(state, tap)
-  for row, length in enumerate(np.asarray(state.lengths) - 1):
-    np.testing.assert_allclose(
-      state.features[tap][row, :length], want[row, :length], atol=2e-4
-    )
-
-
-def test_no_buffer_of_features_is_copied_in_the_loop():
-  head = arm(linear_head(toys.VOCAB, sampling=specjax.Sampling(0.0)), 'greedy')
-  decoder = specjax.Decoder(
-    *TRANSFORMER,
-    [(head, head_params())],
-    sampling=specjax.Sampling(0.0),
-    max_length=64,
-  )
-  state = decoder.init(PROMPTS, 24)
-  lowered = decoding.decode.lower(decoder.round_fn, decoder.params, state)
-  (buffer,) = state.features.values()
-  shape = ','.join(map(str, buffer.shape))
-  text = xla.compile_as_usual(lowered).as_text()
-  assert f'f32[{shape}]' in text
-  assert not re.findall(rf'= f32\[{shape}\]\S* copy\(', text)
-
-
-@pytest.mark.parametrize('tap', [0, 1, -1])
-def test_a_head_on_features_decodes_as_the_target_does(tap):
-  drafter = linear_head(toys.VOCAB, sampling=specjax.Sampling(0.0), taps=(tap,))
-  tokens, state, _ = decode([(arm(drafter, 'greedy'), head_params())])
-  assert tokens == plain()
-  assert list(state.features) == [tap % 3]
-  check_features(state, tap % 3)
-
-
-@pytest.mark.parametrize('per_row', [False, True])
-def test_a_head_catches_up_from_the_buffer(per_row):
-  model, params = toys.transformer(1)
-  sampling = specjax.Sampling(0.0)
-  drafters = [
-    (linear_head(toys.VOCAB, sampling=sampling), head_params()),
-    (
-      specjax.DRAFTERS['autoregressive'](model, trees.chain(3), sampling),
-      params,
-    ),
-    (specjax.DRAFTERS['none'](), None),
-  ]
-  tokens, state, results = decode(
-    [(arm(drafter, 'greedy'), each) for drafter, each in drafters],
-    bandit=specjax.BANDITS['round_robin'](3),
-    per_row=per_row,
-  )
-  assert tokens == plain()
-  check_features(state, 2)
+  results = decoder.results(sizes.PROMPTS, state)
+  assert arms.tokens(results) == arms.greedy_tokens()
+  assert set(state.features) == {0, 1, 2}
+  check_features(state)
   assert all(result.num_catch_up_tokens > 0 for result in results)
-  sums = state.drafters[0]
-  want = np.asarray(features_of(state, 2))
-  for row, num in enumerate(np.asarray(sums.lengths)):
-    assert 0 < num < state.lengths[row]
-    np.testing.assert_allclose(
-      sums.total[row], want[row, :num].sum(0), atol=2e-3
-    )
+  whole = whole_text_features(state.tokens)
+  for tap, sums in zip(taps, state.drafters):
+    features = np.asarray(whole[tap])
+    for row, num in enumerate(np.asarray(sums.lengths)):
+      assert 0 < num < state.lengths[row]
+      np.testing.assert_allclose(
+        sums.total[row], features[row, :num].sum(0), atol=2e-3
+      )
 
 
 def markov_with_features():
@@ -194,60 +167,58 @@ def markov_with_features():
   return model._replace(extend=extend, prefill=prefill, feature_sizes=(VOCAB,))
 
 
-@pytest.mark.parametrize(
-  ('verifier', 'broken'), [('maximal', False), (parts.resampling, True)]
-)
-def test_a_head_on_features_has_the_target_distribution(verifier, broken):
+def test_a_head_on_features_has_the_target_distribution():
+  """The broken verifier is found, so the check has teeth."""
   target, _ = lossless_test.tables('stationary')
   params = head_params(size=VOCAB, vocab_size=VOCAB)
-  decoder = specjax.Decoder(
-    markov_with_features(),
-    target,
-    [(arm(linear_head(VOCAB), verifier), params)],
+  head = linear_head(VOCAB)
+  decoder = arms.decoder(
+    *[arms.arm(head, params, name) for name in ('maximal', arms.BROKEN)],
+    target=(markov_with_features(), target),
   )
-  p = lossless_test.p_value(decoder, target, specjax.Sampling())
-  assert p < 1e-6 if broken else p > 1e-4
+  p, broken = lossless_test.p_values(decoder, target, 2)
+  assert p > 1e-4 and broken < 1e-6
 
 
-@pytest.mark.parametrize('catch_up', ['lazy', 'always'])
-def test_a_head_reads_features_in_every_round(catch_up):
-  """Also with full information, where drafters read after each round."""
+@pytest.mark.slow
+def test_a_head_reads_features_with_full_information():
+  """Drafters then read after each round."""
 
   def estimate(params, state, context, rows, target):
     del params
     nothing = jnp.zeros(target.probs.raw.shape[:2])
     return *read(state, context, rows), base.Probs(nothing, nothing)
 
-  head = linear_head(toys.VOCAB, sampling=specjax.Sampling(0.0))
-  tokens, state, results = decode(
-    [(arm(head._replace(estimate=estimate), 'greedy'), head_params())],
-    bandit=specjax.BANDITS['ucb1'](1),
-    catch_up=catch_up,
+  arm, params = greedy_head()
+  arm = arm._replace(drafter=arm.drafter._replace(estimate=estimate))
+  decoder = arms.decoder(
+    (arm, params), temperature=0.0, bandit='ucb1', catch_up='always'
   )
-  assert tokens == plain()
-  (sums,) = state.drafters
-  # All but the tokens of the last rounds, of 3 at most.
-  assert (sums.lengths >= state.lengths - 4).all()
-  assert all(result.num_catch_up_tokens > 20 for result in results)
+  state = decoding.decode(
+    decoder.round_fn, decoder.params, decoder.init(sizes.PROMPTS, sizes.NEW)
+  )
+  results = decoder.results(sizes.PROMPTS, state)
+  assert arms.tokens(results) == arms.greedy_tokens()
+  check_reads_every_round(state, results)
 
 
 def test_nothing_is_stored_if_nobody_asks():
-  _, state, _ = decode([(arm(specjax.DRAFTERS['none']()), None)])
-  assert state.features == {}
+  plain = arms.decoder(arms.none(), temperature=0.0)
+  assert plain.init(sizes.PROMPTS, sizes.NEW).features == {}
 
 
 @pytest.mark.parametrize(
   ('target', 'taps', 'message'),
   [
     (lossless_test.MODEL, (-1,), r'taps \(-1,\) ask for features .* has none'),
-    (TRANSFORMER[0], (3,), r'taps must lie in \[-3, 2\], .* got 3'),
-    (TRANSFORMER[0], (-4,), r'taps must lie in \[-3, 2\], .* got -4'),
+    (arms.TARGET[0], (3,), r'taps must lie in \[-3, 2\], .* got 3'),
+    (arms.TARGET[0], (-4,), r'taps must lie in \[-3, 2\], .* got -4'),
   ],
 )
 def test_features_that_are_not_there_are_refused(target, taps, message):
-  drafter = linear_head(target.vocab_size, taps=taps)
+  arm, _ = arms.arm(linear_head(target.vocab_size, taps=taps))
   with pytest.raises(ValueError, match=message):
-    decoding.make_round(target, [arm(drafter)], specjax.BANDITS['fixed'](1))
+    decoding.make_round(target, [arm], specjax.BANDITS['fixed'](1))
 
 
 # Trees of their own for every row and round.
@@ -256,10 +227,12 @@ BOUNDS = trees.Bounds(num_nodes=6, depth=3, width=2)
 
 
 def growing(parents_of=None):
-  """Draws trees by chance, of nodes that a Markov table draws.
+  """A drafter of random trees, of nodes that a Markov table draws.
 
-  Two nodes a level, each below one of the two above, as many as chance has it.
-  `parents_of` spoils the parents.
+  A random number of nodes, two per level, each below one of the two above.
+
+  Args:
+    parents_of: spoils the parents, by the second of two parameters.
   """
 
   def from_row(key, table, token):
@@ -282,9 +255,10 @@ def growing(parents_of=None):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)[:, 0]
     rows = jax.vmap(from_row, in_axes=(0, None, 0))
-    tokens, parents, exists, probs = rows(keys, params, last)
+    table, spoiled = params if parents_of else (params, None)
+    tokens, parents, exists, probs = rows(keys, table, last)
     if parents_of is not None:
-      parents = parents_of(parents)
+      parents = parents_of(parents, spoiled)
     topology = trees.dynamic(parents, exists, BOUNDS)
     return base.DraftTree(tokens, topology, exists, probs), ()
 
@@ -301,44 +275,40 @@ def growing(parents_of=None):
 def test_features_of_trees_that_end_early_are_finite():
   """Past a row's length is junk, which a head may multiply with 0."""
   target, draft = lossless_test.tables('stationary')
-  drafter = growing()._replace(taps=(-1,))
-  decoder = specjax.Decoder(
-    markov_with_features(), target, [(arm(drafter), draft)], max_length=32
+  decoder = arms.decoder(
+    arms.arm(growing()._replace(taps=(-1,)), draft),
+    target=(markov_with_features(), target),
   )
-  state = decoder.init([[0], [1], [2, 1]], 20)
+  state = decoder.init(sizes.MARKOV_PROMPTS, 20)
   for _ in range(4):
     state, _ = decoding.trace(decoder.round_fn, decoder.params, state, 1)
     assert jnp.isfinite(state.features[0]).all()
 
 
-@pytest.mark.parametrize(
-  ('verifier', 'broken'),
-  [('maximal', False), ('otm', False), (parts.resampling, True)],
-)
-def test_trees_of_every_round_have_the_target_distribution(verifier, broken):
+def test_trees_of_every_round_have_the_target_distribution():
   target, draft = lossless_test.tables('stationary')
-  decoder = specjax.Decoder(
-    lossless_test.MODEL, target, [(arm(growing(), verifier), draft)]
+  names = 'otm', arms.BROKEN
+  decoder = arms.decoder(
+    *[arms.arm(growing(), draft, name) for name in names],
+    target=(lossless_test.MODEL, target),
   )
-  p = lossless_test.p_value(decoder, target, specjax.Sampling())
-  assert p < 1e-6 if broken else p > 1e-4
+  p, broken = lossless_test.p_values(decoder, target, 2)
+  assert p > 1e-4 and broken < 1e-6
 
 
-@pytest.mark.parametrize('per_row', [False, True])
+@pytest.mark.parametrize(
+  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_trees_of_every_round_among_arms_have_the_target_distribution(per_row):
   target, draft = lossless_test.tables('stationary')
-  chain = specjax.DRAFTERS['autoregressive'](
-    lossless_test.MODEL, trees.chain(3)
-  )
-  decoder = specjax.Decoder(
-    lossless_test.MODEL,
-    target,
-    [(arm(growing(), 'kseq'), draft), (arm(chain), draft)],
-    bandit=specjax.BANDITS['uniform'](2),
+  decoder = arms.decoder(
+    arms.arm(growing(), draft, 'kseq'),
+    arms.chain(draft=(lossless_test.MODEL, draft)),
+    target=(lossless_test.MODEL, target),
+    bandit='uniform',
     per_row=per_row,
   )
-  p = lossless_test.p_value(decoder, target, specjax.Sampling())
-  assert p > 1e-4
+  assert lossless_test.p_value(decoder, target) > 1e-4
 
 
 def as_dynamic(drafter):
@@ -358,37 +328,41 @@ def as_dynamic(drafter):
   return drafter._replace(topology=bounds, draft=draft)
 
 
-@pytest.mark.parametrize('verifier', ['otm', 'kseq'])
-def test_dynamic_trees_decode_as_static_ones(verifier):
+def test_dynamic_trees_decode_as_static_ones():
   """Masks and positions of a transformer's call, and the walk."""
-  model, params = TRANSFORMER
-  static = specjax.DRAFTERS['autoregressive'](model, trees.prefix_tree((2, 2)))
-  one, other = (
-    decode([(arm(drafter, verifier), params)], temperature=1.0)
-    for drafter in (static, as_dynamic(static))
-  )
-  assert one[0] == other[0]
-  for ours, theirs in zip(one[2], other[2], strict=True):
-    assert ours.accepted.tolist() == theirs.accepted.tolist()
-    assert ours.accepted.sum() > 0
+  static, params = arms.model(trees.prefix_tree((2, 2)), draft=arms.TARGET)
+  dynamic = static._replace(drafter=as_dynamic(static.drafter))
+  results = [
+    arms.decoder((arm, params)).decode(sizes.PROMPTS, sizes.NEW)
+    for arm in (static, dynamic)
+  ]
+  for one, other in zip(*results, strict=True):
+    assert one.tokens == other.tokens
+    assert one.accepted.tolist() == other.accepted.tolist()
+    assert one.accepted.sum() > 0
 
 
-@pytest.mark.parametrize(
-  'spoil',
-  [
-    lambda parents: parents.at[:, 0].set(1),
-    lambda parents: parents.at[:, 2].set(-1),
-    lambda parents: jnp.maximum(parents - 2, -1),
-  ],
-  ids=['below a later one', 'too many at the root', 'levels mixed'],
+SPOILS = (
+  lambda parents: parents.at[:, 0].set(1),  # Below a later one.
+  lambda parents: parents.at[:, 2].set(-1),  # Too many at the root.
+  lambda parents: jnp.maximum(parents - 2, -1),  # Levels are mixed.
 )
-def test_trees_that_contradict_their_bounds_are_raised(spoil):
+
+
+def test_trees_that_contradict_their_bounds_are_raised():
   target, draft = lossless_test.tables('stationary')
-  decoder = specjax.Decoder(
-    lossless_test.MODEL, target, [(arm(growing(spoil)), draft)]
-  )
-  with pytest.raises(ValueError, match='contradicts its bounds in rows'):
-    decoder.decode([[1, 2]] * 8, 12)
+
+  def spoil(parents, index):
+    return jax.lax.switch(index, SPOILS, parents)
+
+  drafter = growing(spoil)
+  for index in range(len(SPOILS)):
+    decoder = arms.decoder(
+      arms.arm(drafter, (draft, np.int32(index))),
+      target=(lossless_test.MODEL, target),
+    )
+    with pytest.raises(ValueError, match='contradicts its bounds in rows'):
+      decoder.decode([[1, 2]] * 8, 12)
 
 
 def test_dynamic_trees_are_described_as_static_ones():

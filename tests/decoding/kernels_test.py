@@ -5,22 +5,16 @@ may change them: then look at what a round does before a bound is moved.
 """
 
 import collections
+import functools
 import re
 
 import jax
-import jax.numpy as jnp
 import pytest
 
 import specjax
-from specjax import base
-from specjax import decoding
-from specjax import drafters
 from specjax import families
-from specjax import sampling as sampling_lib
-from specjax import trees
-from specjax import verifiers
-from specjax.decoding import estimates
-from tests import xla
+from tests import arms
+from tests.decoding import drivers_test
 
 _CALL = 'model_call'
 # What launches nothing by itself.
@@ -118,88 +112,55 @@ def num_kernels(text: str) -> int:
   return num
 
 
-def _decoder(temperature, options, lengths=()):
-  """Of the mini family; with a bandit over draft lengths, if there are some."""
+@functools.cache
+def _models():
+  """Target and drafter of the mini family, which can be found in programs."""
   family = families.load('mini')
-  target, draft = family.target, family.drafters['medium']
-  model, sampling = _named(draft.functions), sampling_lib.Sampling(temperature)
-  if not lengths:
-    return specjax.speculative(
-      _named(target.functions),
-      target.params,
-      *((model, draft.params) if options else (None, None)),
-      sampling=sampling,
-      **options,
-    )
-  arms = [
-    specjax.Arm(
-      drafters.DRAFTERS['autoregressive'](model, trees.chain(length), sampling),
-      verifiers.resolve('maximal'),
-    )
-    for length in lengths
-  ]
-  return specjax.Decoder(
-    _named(target.functions),
-    target.params,
-    [(arm, draft.params) for arm in arms],
-    bandit=specjax.BANDITS['ucb1'](len(arms)),
-    sampling=sampling,
-    **options,
+  models = family.target, family.drafters['medium']
+  return [(_named(each.functions), each.params) for each in models]
+
+
+def _count(*args, **options):
+  decoder = arms.decoder(
+    *args, target=_models()[0], **{'max_length': 512} | options
   )
+  _, loop = drivers_test.compiled_loop(decoder, [[1, 2, 3]])
+  return num_kernels(loop.as_text())
 
 
-def _count(*args):
-  decoder = _decoder(*args)
-  state = decoder.init([[1, 2, 3]], 64)
-  lowered = decoding.decode.lower(decoder.round_fn, decoder.params, state)
-  return num_kernels(xla.compile_as_usual(lowered).as_text())
-
-
-CHAIN = {'draft_length': 4}
-SLOW = pytest.mark.slow
+def _chains(*args, **options):
+  return arms.chains(*args, draft=_models()[1], **options)
 
 
 @pytest.mark.parametrize(
-  ('args', 'most'),
+  ('build', 'temperature', 'most'),
   [
-    pytest.param((0.0, {}), 33, id='plain'),
-    pytest.param((0.0, CHAIN), 78, id='greedy'),
-    pytest.param((1.0, CHAIN), 188, id='maximal'),
+    pytest.param(arms.none, 0.0, 33, id='plain', marks=pytest.mark.slow),
+    pytest.param(lambda: _chains(1, 4, temperature=0.0), 0.0, 78, id='greedy'),
+    pytest.param(lambda: _chains(1, 4), 1.0, 188, id='maximal'),
     pytest.param(
-      (1.0, CHAIN | {'verifier': 'block'}), 166, id='block', marks=SLOW
+      lambda: _chains(1, 4, verifier='block'),
+      1.0,
+      166,
+      id='block',
+      marks=pytest.mark.slow,
     ),
     pytest.param(
-      (1.0, CHAIN | {'num_drafts': 4, 'verifier': 'otm'}),
-      330,
-      id='otm',
-      marks=SLOW,
+      lambda: _chains(4, 4), 1.0, 330, id='otm', marks=pytest.mark.slow
     ),
-    pytest.param((1.0, {}, (2, 4)), 333, id='bandit', marks=SLOW),
   ],
 )
-def test_a_round_launches_few_kernels_beside_its_model_calls(args, most):
-  assert _count(*args) <= most
+def test_a_round_launches_few_kernels_beside_its_model_calls(
+  build, temperature, most
+):
+  assert _count(build(), temperature=temperature) <= most
 
 
-def _no_acceptance(tree, sampled, outcome):
-  """What `estimates.of_tree` would return, of nothing."""
-  del sampled
-  rows, places = jnp.zeros(len(tree.tokens)), jnp.zeros(outcome.entries.shape)
-  return estimates.Acceptance(
-    mean=base.Probs(rows, rows),
-    at=base.Probs(places, places),
-    known=places > 0,
-  )
-
-
-@SLOW
-def test_what_a_reward_asks_for_is_counted(monkeypatch):
+@pytest.mark.slow
+def test_a_bandit_launches_few_kernels_and_acceptance_only_if_asked():
   """Acceptance is computed for those rewards only that read it."""
-  asked = {'reward': specjax.REWARDS['block_divergence']()}
-  without = _count(1.0, {}, (2, 4))
-  assert _count(1.0, asked, (2, 4)) > without + 4
-  jax.clear_caches()  # Programs of equal rounds are shared.
-  with monkeypatch.context() as patch:
-    patch.setattr(estimates, 'of_tree', _no_acceptance)
-    assert _count(1.0, {}, (2, 4)) == without
-  jax.clear_caches()
+  count = functools.partial(_count, _chains(1, 2), _chains(1, 4), bandit='ucb1')
+  without = count()
+  assert without <= 333
+  asked = count(reward=specjax.REWARDS['block_divergence']())
+  assert asked > without + 4

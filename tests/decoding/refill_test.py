@@ -1,6 +1,4 @@
-"""Refilled batches: each prompt gets what it gets alone, in their order."""
-
-import re
+"""Continuous batching: each prompt gets what it gets alone, in their order."""
 
 import jax
 import numpy as np
@@ -8,67 +6,33 @@ import pytest
 
 import specjax
 from specjax import padding
-from specjax import sampling as sampling_lib
-from specjax import trees
-from specjax import verifiers
 from specjax.decoding import reading
 from specjax.decoding import refill
 from specjax.testing import toys
+from tests import arms
+from tests import sizes
 from tests import xla
+from tests.decoding import drivers_test
 
 RNG = np.random.default_rng(0)
 PROMPTS = [
   RNG.integers(0, toys.VOCAB, RNG.integers(1, 30)).tolist() for _ in range(19)
 ]
 NEWS = RNG.integers(0, 30, len(PROMPTS)).tolist()
-MAX_LENGTH = 64
-TARGET, PARAMS = toys.transformer()
-DRAFT, DRAFT_PARAMS = toys.transformer(1, num_layers=1)
+SHORT_PROMPTS = [prompt[: sizes.PROMPT_WIDTH] for prompt in PROMPTS]
+MARKOV_PROMPTS = [[token % 3 for token in prompt] for prompt in SHORT_PROMPTS]
+QUEUE = 7  # Three queues hold all prompts.
 
 
-def model_arm(sampling, topology, verifier):
-  drafter = specjax.DRAFTERS['autoregressive'](DRAFT, topology, sampling)
-  return specjax.Arm(drafter, verifiers.resolve(verifier)), DRAFT_PARAMS
+def markov(**options):
+  """A decoder that compiles quickly, where caches do not matter."""
+  chain = arms.chain(draft=arms.MARKOV_DRAFT)
+  return arms.decoder(chain, **{'target': arms.MARKOV_TARGET} | options)
 
 
-def late(arm, params):
-  drafter = specjax.DRAFTERS['deferred'](arm.drafter)
-  return arm._replace(drafter=drafter), params
-
-
-def lookup_arm():
-  drafter = specjax.DRAFTERS['prompt_lookup'](3)
-  return specjax.Arm(drafter, verifiers.resolve('maximal')), None
-
-
-def build(arms=('chain',), temperature=1.0, **options):
-  sampling = sampling_lib.Sampling(temperature)
-  made = {
-    'none': lambda: (
-      specjax.Arm(specjax.DRAFTERS['none'](), verifiers.resolve('maximal')),
-      None,
-    ),
-    'chain': lambda: model_arm(sampling, trees.chain(3), 'maximal'),
-    'late': lambda: late(*model_arm(sampling, trees.chain(2), 'maximal')),
-    'greedy': lambda: model_arm(sampling, trees.chain(3), 'greedy'),
-    'otm': lambda: model_arm(sampling, trees.chains(2, 3), 'otm'),
-    'block': lambda: model_arm(sampling, trees.chains(2, 3), 'block'),
-    'lookup': lookup_arm,
-  }
-  return specjax.Decoder(
-    TARGET,
-    PARAMS,
-    [made[name]() for name in arms],
-    sampling=sampling,
-    max_length=MAX_LENGTH,
-    stop_tokens=[5],
-    **options,
-  )
-
-
-def check_alone(decoder, found, prompts=PROMPTS, news=NEWS, seed=3):
-  assert len(found) == len(prompts)
-  for i, (prompt, new, result) in enumerate(zip(prompts, news, found)):
+def check_alone(decoder, results, prompts=PROMPTS, news=NEWS, seed=3):
+  assert len(results) == len(prompts)
+  for i, (prompt, new, result) in enumerate(zip(prompts, news, results)):
     (alone,) = decoder.decode([prompt], new, seed=seed, request_ids=[i])
     assert result.tokens == alone.tokens
     assert result.rounds == alone.rounds
@@ -76,98 +40,117 @@ def check_alone(decoder, found, prompts=PROMPTS, news=NEWS, seed=3):
       np.testing.assert_array_equal(getattr(result, name), getattr(alone, name))
 
 
-def of_rows(name):
-  return {'bandit': specjax.BANDITS[name](2), 'per_row': True}
+def late(*args, **options):
+  return arms.deferred(arms.chain(*args, **options))
+
+
+OF_ROWS = {'bandit': 'thompson', 'per_row': True}
 
 
 @pytest.mark.parametrize(
-  'options',
+  ('build', 'prompts', 'options'),
   [
-    {},
-    {'arms': ['none']},
-    {'arms': ['greedy'], 'temperature': 0.0},
-    pytest.param({'arms': ['otm']}, marks=pytest.mark.slow),
-    pytest.param({'arms': ['block']}, marks=pytest.mark.slow),
-    {'arms': ['lookup']},
-    {'arms': ['late']},
-    {'arms': ['chain', 'lookup'], **of_rows('thompson')},
-    pytest.param(
-      {'arms': ['late', 'none'], **of_rows('thompson')}, marks=pytest.mark.slow
+    (lambda: [arms.chain()], PROMPTS, {}),
+    (
+      lambda: [late(draft=arms.MARKOV_DRAFT), arms.lookup()],
+      MARKOV_PROMPTS,
+      OF_ROWS | {'target': arms.MARKOV_TARGET},
     ),
     pytest.param(
+      lambda: [late(), arms.none()],
+      SHORT_PROMPTS,
+      OF_ROWS,
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      lambda: [arms.chains()], SHORT_PROMPTS, {}, marks=pytest.mark.slow
+    ),
+    pytest.param(
+      lambda: [arms.chain(), arms.chain(2)],
+      SHORT_PROMPTS,
       {
-        'arms': ['chain', 'chain'],
         'warm_start': 4,
         'catch_up': 'always',
-        **of_rows('ucb1'),
+        'bandit': 'ucb1',
+        'per_row': True,
       },
       marks=pytest.mark.slow,
     ),
   ],
-  ids=[
-    *('chain', 'plain', 'greedy', 'otm', 'block', 'look-up', 'deferred'),
-    *('bandit of rows', 'deferred, bandit of rows', 'warm start'),
-  ],
+  ids=['chain', 'bandit for each row', 'deferred', 'otm', 'warm start'],
 )
-def test_each_prompt_gets_what_it_gets_alone(options):
+def test_each_prompt_gets_what_it_gets_alone(build, prompts, options):
   """Bit for bit: of mixed lengths, some without an answer, in three queues."""
-  decoder = build(**options)
-  found = decoder.decode_many(
-    iter(PROMPTS), NEWS, batch_size=4, queue_size=7, seed=3
+  decoder = arms.decoder(*build(), stop_tokens=[5], **options)
+  results = decoder.decode_many(
+    iter(prompts), NEWS, batch_size=sizes.ROWS, queue_size=QUEUE, seed=3
   )
-  check_alone(decoder, list(found))
+  check_alone(decoder, list(results), prompts)
 
 
 @pytest.mark.parametrize(
-  ('num', 'batch_size', 'queue_size'), [(1, 4, 4), (3, 4, 64), (8, 4, 4)]
+  ('num', 'queue_size'), [(1, QUEUE), (3, QUEUE), (8, sizes.ROWS)]
 )
-def test_rows_may_be_more_than_prompts(num, batch_size, queue_size):
-  decoder = build()
-  found = decoder.decode_many(
-    PROMPTS[:num], 12, batch_size=batch_size, queue_size=queue_size, seed=3
+def test_rows_may_be_more_than_prompts(num, queue_size):
+  decoder, prompts = markov(), MARKOV_PROMPTS[:num]
+  results = decoder.decode_many(
+    prompts, 12, batch_size=sizes.ROWS, queue_size=queue_size, seed=3
   )
-  check_alone(decoder, list(found), PROMPTS[:num], [12] * num)
+  check_alone(decoder, list(results), prompts, [12] * num)
 
 
 def test_request_ids_are_whose_the_randomness_is():
-  decoder = build()
-  ids = list(range(10, 10 + len(PROMPTS)))
-  many = decoder.decode_many(PROMPTS, 9, batch_size=4, request_ids=ids)
-  for i, result in zip(ids, many):
-    (alone,) = decoder.decode([PROMPTS[i - 10]], 9, request_ids=[i])
+  decoder, ids = markov(), list(range(10, 10 + len(PROMPTS)))
+  results = decoder.decode_many(
+    MARKOV_PROMPTS,
+    9,
+    batch_size=sizes.ROWS,
+    queue_size=QUEUE,
+    request_ids=ids,
+  )
+  for i, prompt, result in zip(ids, MARKOV_PROMPTS, results, strict=True):
+    (alone,) = decoder.decode([prompt], 9, request_ids=[i])
     assert result.tokens == alone.tokens
 
 
-def watched(decoder, *args, **options):
-  """Sizes and rounds of the batches that were played, and what came out."""
-  seen = []
-
-  def watch(play):
-    def watching(*args):
-      batch, finished = play(*args)
-      seen.append((len(batch.places), int(batch.state.num_rounds)))
-      return batch, finished
-
-    return watching
-
-  with pytest.MonkeyPatch.context() as patch:
-    for name in ('play', 'finish'):
-      patch.setattr(refill, name, watch(getattr(refill, name)))
-    results = list(decoder.decode_many(*args, **options))
-  return seen, results
+CALLS = []  # The number of rows in each call of the target.
 
 
-@pytest.mark.parametrize('per_row', [False, True])
-def test_rows_that_are_left_go_on_in_narrower_batches(per_row):
+def watched(*args, **options):
+  """A decoder whose target appends the batch sizes of its calls to `CALLS`."""
+  model, table = arms.MARKOV_TARGET
+
+  def extend(params, cache, tokens, **options):
+    num_rows = len(tokens)
+    jax.debug.callback(lambda: CALLS.append(num_rows))
+    return model.extend(params, cache, tokens, **options)
+
+  target = model._replace(extend=extend), table
+  return arms.decoder(*args, target=target, **options)
+
+
+def calls_of(decoder, *args, **options):
+  """Returns the batch sizes of the target's calls, and the results."""
+  CALLS.clear()
+  results = list(decoder.decode_many(*args, **options))
+  jax.effects_barrier()
+  return list(CALLS), results
+
+
+def test_rows_that_are_left_go_on_in_narrower_batches():
   news = [1, 4, 40, 2, 1, 24, 3, 1]
-  bandit = specjax.BANDITS['ucb1'](2)
-  decoder = build(['chain', 'lookup'], bandit=bandit, per_row=per_row)
-  prompts = PROMPTS[: len(news)]
-  seen, results = watched(decoder, prompts, news, batch_size=8)
-  (wide, before), (narrow, after) = seen
-  assert (wide, narrow) == (8, 2) and before < after
-  if per_row:
-    check_alone(decoder, results, prompts, news, seed=0)
+  decoder = watched(
+    arms.chain(draft=arms.MARKOV_DRAFT),
+    arms.none(),
+    bandit='ucb1',
+    per_row=True,
+  )
+  prompts = MARKOV_PROMPTS[: len(news)]
+  calls, results = calls_of(decoder, prompts, news, batch_size=8)
+  assert calls == sorted(calls, reverse=True) and set(calls) == {8, 2}
+  # A narrow batch makes as many calls as its longest row has rounds left.
+  assert len(calls) == max(result.rounds for result in results)
+  check_alone(decoder, results, prompts, news, seed=0)
 
 
 def test_narrower_batches_are_divided_as_the_wide_one():
@@ -186,79 +169,94 @@ def test_widths_of_programs_that_read_prompts():
 def test_rows_are_kept_busy():
   """With answers of 1 and of 30 tokens, a batch of each would wait for it."""
   news = [30 if i % 4 == 0 else 1 for i in range(16)]
-  seen, results = watched(build(['none']), [[1]] * 16, news, batch_size=4)
+  calls, results = calls_of(
+    watched(arms.none()), [[1]] * 16, news, batch_size=sizes.ROWS
+  )
   longest = max(result.rounds for result in results)
   assert sum(result.rounds for result in results) > 2 * longest
   # Each of four batches would take as long as its longest answer.
   padded = sum(
     max(result.rounds for result in results[i : i + 4]) for i in range(0, 16, 4)
   )
-  assert seen[-1][1] < 0.75 * padded
+  assert len(calls) < 0.75 * padded
 
 
 def test_a_bandit_of_the_batch_goes_on_from_prompt_to_prompt():
-  bandit = specjax.BANDITS['ucb1'](2, beta=1e-6)
-  decoder = build(['chain', 'lookup'], bandit=bandit)
-  results = list(decoder.decode_many(PROMPTS, 20, batch_size=2))
+  """Also where the rows that are left go on in a narrower batch."""
+  decoder = watched(
+    arms.chain(draft=arms.MARKOV_DRAFT),
+    arms.none(),
+    bandit=specjax.BANDITS['ucb1'](2, beta=1e-6),
+  )
+  news = [20] * (len(PROMPTS) - 1) + [40]
+  calls, results = calls_of(
+    decoder, MARKOV_PROMPTS, news, batch_size=sizes.ROWS
+  )
+  assert set(calls) == {sizes.ROWS, 1}
+  assert [len(result.tokens) for result in results] == news
   assert sum(result.pulls for result in results).min() > 0
   # Each prompt for itself would try both.
   assert min(result.pulls.min() for result in results if result.rounds > 3) == 0
 
 
 def test_results_come_while_others_wait():
-  asked = []
+  read = []
 
   def prompts():
-    for prompt in PROMPTS:
-      asked.append(prompt)
+    for prompt in MARKOV_PROMPTS:
+      read.append(prompt)
       yield prompt
 
-  results = build().decode_many(prompts(), 5, batch_size=2, queue_size=3)
+  results = markov().decode_many(
+    prompts(), 5, batch_size=sizes.ROWS, queue_size=sizes.ROWS
+  )
   next(results)
-  assert len(asked) < len(PROMPTS)
+  assert len(read) < len(PROMPTS)
   assert len(list(results)) == len(PROMPTS) - 1
 
 
 def test_queues_of_one_shape_share_a_program():
-  jax.clear_caches()
+  """No other test has this buffer, so none has compiled the program before."""
+  before = refill.play._cache_size()
+
+  def num_programs(prompts):
+    decoder = markov(max_length=48)
+    list(decoder.decode_many(prompts, 5, batch_size=2, queue_size=6))
+    return refill.play._cache_size() - before
+
   for num in (3, 9, 19):
-    list(build().decode_many(PROMPTS[:num], 5, batch_size=2, queue_size=6))
-  assert refill.play._cache_size() == 1
-  list(build().decode_many([[1] * 33], 5, batch_size=2, queue_size=6))
-  assert refill.play._cache_size() == 2  # Wider prompts.
+    assert num_programs(MARKOV_PROMPTS[:num]) == 1
+  assert num_programs([[1] * 33]) == 2  # Wider prompts.
 
 
 def test_no_cache_of_the_batch_is_copied():
   """Only rows of it: what is read is a state of one row."""
-  decoder, num_rows, size = build(), 3, 4
-  setup, params = decoder._setup, decoder.params
-  nothing = np.zeros(num_rows, np.uint32)
-  bandit_state = decoder._bandit_state(None, num_rows)
+  decoder, num_rows, size = arms.decoder(arms.chain()), 3, 4
+  setup = reading.Setup(decoder.round_fn, sizes.BUFFER, None)
   batch = refill.begin(
-    *(setup, params, nothing, np.uint32(0), decoder._stop_tokens, bandit_state)
+    setup,
+    decoder.params,
+    np.zeros(num_rows, np.uint32),
+    np.uint32(0),
+    np.full(8, -1, np.int32),
+    np.int32(0),
   )
-  each = np.ones(size, np.int32)
+  ones = np.ones(size, np.int32)
   queue = reading.Prompts(
-    np.zeros((size, 32), np.int32), each, each, np.zeros(size, np.uint32)
+    np.zeros((size, 32), np.int32), ones, ones, np.zeros(size, np.uint32)
   )
   lowered = refill.play.lower(
-    *(
-      setup,
-      params,
-      batch,
-      queue,
-      np.int32(size),
-      np.int32(1),
-      np.uint32(0),
-      None,
-    )
+    setup,
+    decoder.params,
+    batch,
+    queue,
+    np.int32(size),
+    np.int32(1),
+    np.uint32(0),
+    None,
   )
-  text = xla.compile_as_usual(lowered).as_text()
-  for cache in jax.tree.leaves((batch.state.target, batch.state.drafters)):
-    if cache.ndim == 4:
-      shape = ','.join(map(str, cache.shape))
-      assert re.search(rf'f32\[{shape}\]', text)
-      assert not re.search(rf'= f32\[{shape}\]\S* copy\(', text)
+  loop = xla.compile_as_usual(lowered)
+  assert not drivers_test.cache_copies(loop, batch.state)
 
 
 @pytest.mark.parametrize(
@@ -267,31 +265,30 @@ def test_no_cache_of_the_batch_is_copied():
     ([], {}, 'prompts must hold at least one prompt, got none'),
     ('abc', {}, 'encode it first'),
     ([[1]], {'batch_size': 0}, 'batch_size must be >= 1, got 0'),
-    ([[1]], {'queue_size': 1}, 'queue_size must be >= 2, got 1'),
+    ([[1]], {'queue_size': 1}, 'queue_size must be >= 4, got 1'),
     ([[1]], {'seed': -1}, 'seed must lie in'),
-    ([[1]] * 3 + [[99]], {}, r'prompts\[3\] must hold tokens in \[0, 32\)'),
+    ([[1]] * 3 + [[99]], {}, r'prompts\[3\] must hold tokens in \[0, 3\)'),
     ([[1], []], {}, r'prompts\[1\] must not be empty'),
     ([[1] * 60], {}, r'prompts\[0\] has 60 tokens; with max_new_tokens=5'),
   ],
 )
 def test_bad_arguments_are_refused(prompts, options, words):
-  options = {'batch_size': 2} | options
+  options = {'batch_size': sizes.ROWS} | options
   with pytest.raises(ValueError, match=words):
-    build().decode_many(prompts, 5, **options)
+    markov().decode_many(prompts, 5, **options)
 
 
 def test_what_is_wrong_in_a_later_queue_names_the_prompt():
-  results = build().decode_many(
-    [[1]] * 5 + [[1] * 64], 5, batch_size=2, queue_size=2
-  )
+  options = {'batch_size': sizes.ROWS, 'queue_size': sizes.ROWS}
+  results = markov().decode_many([[1]] * 5 + [[1] * 64], 5, **options)
   with pytest.raises(ValueError, match=r'prompts\[5\] has 64 tokens'):
     list(results)
   with pytest.raises(ValueError, match='max_new_tokens must be one for each'):
-    list(build().decode_many([[1]] * 3, [1, 2], batch_size=2))
+    list(markov().decode_many([[1]] * 3, [1, 2], **options))
 
 
 def test_a_state_of_a_bandit_of_rows_is_refused():
-  decoder = build(['chain', 'lookup'], **of_rows('ucb1'))
+  decoder = markov(per_row=True)
   with pytest.raises(
     ValueError, match='bandit_state must be None with per_row'
   ):
@@ -299,7 +296,8 @@ def test_a_state_of_a_bandit_of_rows_is_refused():
 
 
 def test_infinite_logits_name_the_prompt():
-  broken = jax.tree.map(lambda leaf: leaf * np.nan, PARAMS)
-  decoder = specjax.speculative(TARGET, broken, None, max_length=MAX_LENGTH)
+  model, table = arms.MARKOV_TARGET
+  decoder = markov(target=(model, table * np.nan))
+  options = {'batch_size': sizes.ROWS, 'queue_size': sizes.ROWS}
   with pytest.raises(FloatingPointError, match=r'in prompts \[0, 1\]'):
-    list(decoder.decode_many([[1], [2]], 5, batch_size=2))
+    list(decoder.decode_many([[1], [2]], 5, **options))

@@ -4,132 +4,124 @@ import jax
 import numpy as np
 import pytest
 
-import specjax
-from specjax import bandits
-from specjax import base
 from specjax import decoding
 from specjax import drafters
-from specjax import sampling as sampling_lib
-from specjax import trees
-from specjax import verifiers
 from specjax.testing import toys
+from tests import arms
+from tests import sizes
 
-_GREEDY = sampling_lib.Sampling(temperature=0.0)
-_PROMPTS = [[1, 2, 3, 1, 2], [4, 5], [6, 7, 8, 9, 6, 7]]
-_TURNS = [[3, 1, 2, 3], [9] * 25, [1]]
-_LENGTH = 96
-
-
-def _decoder(arms, **options):
-  target, params = toys.transformer()
-  return specjax.Decoder(
-    target, params, arms, sampling=_GREEDY, max_length=_LENGTH, **options
-  )
+TURNS = [[3, 1, 2, 3], [9] * 25, [1], [7, 8]]
 
 
-def _arm(drafter):
-  return base.Arm(drafter, verifiers.resolve('greedy'))
-
-
-def _small(length=3, seed=1):
-  model, params = toys.transformer(seed, num_layers=1)
-  draft = drafters.DRAFTERS['autoregressive'](
-    model, trees.chain(length), _GREEDY
-  )
-  return _arm(draft), params
-
-
-def _lookup(name):
-  return _arm(drafters.DRAFTERS[name](toys.VOCAB)), None
-
-
-def _run(decoder, state):
+def run(decoder, state):
   return decoding.decode(decoder.round_fn, decoder.params, state)
 
 
-def _texts(state):
+def texts_of(state):
   return [
     np.asarray(state.tokens)[i, :length].tolist()
     for i, length in enumerate(np.asarray(state.lengths))
   ]
 
 
+def chain_decoder(**options):
+  return arms.decoder(
+    arms.chain(temperature=0.0), **{'temperature': 0.0} | options
+  )
+
+
+def check_equals_one_prompt(decoder, first, turns, new):
+  """Appends a turn to rows that are done; returns the final state."""
+  prompts = [text + turn for text, turn in zip(texts_of(first), turns)]
+  second = run(decoder, decoder.append(first, turns, new))
+  whole = decoder.decode(prompts, new)
+  wanted = [prompt + result.tokens for prompt, result in zip(prompts, whole)]
+  assert texts_of(second) == wanted
+  return second
+
+
 @pytest.mark.parametrize(
-  'arms, options',
+  ('build', 'options'),
   [
-    ([_small()], {}),
-    pytest.param([_lookup('prompt_lookup')], {}, marks=pytest.mark.slow),
-    pytest.param([_lookup('suffix')], {}, marks=pytest.mark.slow),
+    ([arms.chain], {}),
     (
-      [_small(), _small(2, 2), _lookup('prompt_lookup')],
-      {'bandit': bandits.BANDITS['ucb1'](3)},
+      [
+        arms.chain,
+        lambda **options: arms.chain(2, arms.OTHER, **options),
+        lambda **_: arms.lookup(verifier='greedy'),
+      ],
+      {'bandit': 'ucb1'},
     ),
     pytest.param(
-      [_small(), _small(2)],
-      {'bandit': bandits.BANDITS['hedge'](2), 'catch_up': 'always'},
+      [lambda **_: arms.arm(drafters.suffix(toys.VOCAB), verifier='greedy')],
+      {},
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      [arms.chain, lambda **options: arms.chain(2, **options)],
+      {'bandit': 'hedge', 'catch_up': 'always'},
       marks=pytest.mark.slow,
     ),
   ],
+  ids=['chain', 'several arms', 'suffix', 'full information'],
 )
-def test_a_second_turn_equals_one_prompt(arms, options):
-  decoder = _decoder(arms, **options)
-  first = _run(decoder, decoder.init(_PROMPTS, [4, 9, 6]))
-  prompts = [text + turn for text, turn in zip(_texts(first), _TURNS)]
-  second = _run(decoder, decoder.append(first, _TURNS, [12, 5, 8]))
-  whole = decoder.decode(prompts, [12, 5, 8])
-  wanted = [prompt + each.tokens for prompt, each in zip(prompts, whole)]
-  assert _texts(second) == wanted
+def test_a_second_turn_equals_one_prompt(build, options):
+  decoder = arms.decoder(
+    *[arm(temperature=0.0) for arm in build], temperature=0.0, **options
+  )
+  first = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
+  check_equals_one_prompt(decoder, first, TURNS, [12, 5, 8, 1])
 
 
 def test_drafters_have_read_what_was_appended():
   """They are accepted as often as if all was a prompt."""
-  target, params = toys.transformer()
-  draft = drafters.DRAFTERS['autoregressive'](target, trees.chain(3), _GREEDY)
-  decoder = _decoder([(_arm(draft), params)])
-  first = _run(decoder, decoder.init(_PROMPTS, 4))
+  decoder = arms.decoder(
+    arms.chain(draft=arms.TARGET, temperature=0.0), temperature=0.0
+  )
+  first = run(decoder, decoder.init(sizes.PROMPTS, 4))
   before = np.asarray(first.counters.pulls).copy()
-  last = _run(decoder, decoder.append(first, _TURNS, 16))
+  last = run(decoder, decoder.append(first, TURNS, 16))
   rounds = np.asarray(last.counters.pulls) - before
   np.testing.assert_array_equal(rounds, 4)  # All drafts, and the bonus.
 
 
 def test_sampled_rows_go_on_with_their_own_keys():
   """The randomness of a row comes from its key and its length."""
-  model, params = toys.transformer()
-  decoder = specjax.Decoder(model, params, [_small()], max_length=_LENGTH)
-  keys = [decoder.init(_PROMPTS, 4, seed=3).keys for _ in range(2)]
-  assert (jax.random.key_data(keys[0]) == jax.random.key_data(keys[1])).all()
-  texts = [
-    _texts(_run(decoder, decoder.append(state, _TURNS, 12)))
-    for state in (
-      _run(decoder, decoder.init(_PROMPTS, 4, seed=3)) for _ in range(2)
-    )
+  decoder = arms.decoder(arms.chain())
+  states = [
+    run(decoder, decoder.init(sizes.PROMPTS, 4, seed=3)) for _ in range(2)
   ]
-  assert texts[0] == texts[1]
+  keys = [jax.random.key_data(state.keys) for state in states]
+  assert (keys[0] == keys[1]).all()
+  one, other = (
+    texts_of(run(decoder, decoder.append(state, TURNS, 12))) for state in states
+  )
+  assert one == other
 
 
 def test_a_buffer_can_be_filled_to_the_end():
-  decoder = _decoder([_small()])
-  first = _run(decoder, decoder.init(_PROMPTS, [4, 9, 6]))
-  room = [_LENGTH - len(text) for text in _texts(first)]
-  turns = [[2, 3] * 60, [5], [4] * 80]
+  decoder = chain_decoder()
+  first = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
+  room = [sizes.BUFFER - len(text) for text in texts_of(first)]
+  turns = [[2, 3] * 40, [5], [4] * 60, [6, 7]]
   turns = [turn[: most - 2] for turn, most in zip(turns, room)]
-  prompts = [text + turn for text, turn in zip(_texts(first), turns)]
-  second = _run(decoder, decoder.append(first, turns, 2))
-  whole = decoder.decode(prompts, 2)
-  wanted = [prompt + each.tokens for prompt, each in zip(prompts, whole)]
-  assert _texts(second) == wanted
+  last = check_equals_one_prompt(decoder, first, turns, 2)
+  assert sorted(last.lengths.tolist())[-2:] == [sizes.BUFFER] * 2
 
 
 def test_turns_that_do_not_fit_are_refused():
-  decoder = _decoder([_small()])
-  state = _run(decoder, decoder.init(_PROMPTS, 2))
+  decoder = chain_decoder()
+  state = run(decoder, decoder.init(sizes.PROMPTS, 2))
   for texts, num, reason in (
-    ([[1]], 2, 'texts must be one for each of 3 rows, got 1'),
-    ([[1], [], [2]], 2, r'texts\[1\] must not be empty'),
-    ([[1], [99], [2]], 2, r'texts\[1\] must hold tokens in \[0, 32\)'),
-    ([[1], [2], [3] * 90], 2, r'texts\[2\] has 90 tokens; behind a row of 8'),
-    ([[1], [2], [3]], -1, 'max_new_tokens'),
+    ([[1]], 2, 'texts must be one for each of 4 rows, got 1'),
+    ([[1], [], [2], [3]], 2, r'texts\[1\] must not be empty'),
+    ([[1], [99], [2], [3]], 2, r'texts\[1\] must hold tokens in \[0, 32\)'),
+    (
+      [[1], [2], [3] * 60, [4]],
+      2,
+      r'texts\[2\] has 60 tokens; behind a row of 14',
+    ),
+    ([[1], [2], [3], [4]], -1, 'max_new_tokens'),
   ):
     with pytest.raises(ValueError, match=reason):
       decoder.append(state, texts, num)
