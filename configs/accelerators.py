@@ -153,6 +153,27 @@ _MEASURED = {
   ),
 }
 
+_TINY = {
+  'num_layers': 1,
+  'd_model': 16,
+  'num_heads': 2,
+  'num_kv_heads': 1,
+  'head_dim': 8,
+  'd_ff': 16,
+}
+VARIANTS = tuple(_TABLES)
+SMOKE = {
+  'devices': ('cpu',),
+  'targets': ('tiny',),
+  'shapes': {'tiny': {'vocab_size': 64, **_TINY}},
+  'drafters': {'others': {'draft': _TINY}},
+  'ways': ('none', 'draft:2x2/otm'),
+  'max_length': 64,
+  'plan': True,
+  'run': True,
+  'measured': {'files': (), 'rows': ()},
+}
+
 
 def get_config(table='drafter'):
   """Returns the config of a table: 'drafter', 'models', 'heads' or 'run'."""

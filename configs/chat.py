@@ -10,6 +10,8 @@ it. What the models have read of the conversation they do not read again. With
 
 import ml_collections
 
+SMOKE = {'turns': ('What is it?', '/new', 'Count to two.', 'And then?')}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -17,6 +17,8 @@ with a chat template reads prompts through it, unless --config.chat=false.
 
 import ml_collections
 
+SMOKE = {'prompt': 'what is it?'}
+
 
 def get_config():
   return ml_collections.ConfigDict(

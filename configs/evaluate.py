@@ -50,6 +50,8 @@ _HEADS = {
 }
 _FAMILIES = {'mini': _MINI, 'smollm2': _SMOLLM2, 'mini/heads': _HEADS}
 
+VARIANTS = tuple(_FAMILIES)
+
 
 def get_config(family='mini'):
   """Returns the config for 'mini', 'smollm2' or 'mini/heads'."""

@@ -6,6 +6,8 @@ python -m experiments.main --config=configs/quickstart.py \
 
 import ml_collections
 
+SMOKE = {'ways': ('none', 'medium:4')}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -42,9 +42,14 @@ _NOT_ALWAYS = (
 MAY_CHANGE = 'run', 'rounds', 'repeats'
 
 
+def prepare(config):
+  """Returns what is compiled, for each target, device, batch size and way."""
+  return _tries(config)
+
+
 def run(config, workdir):
   """Returns a row for each way, batch size, device and target."""
-  tries = _tries(config)
+  tries = prepare(config)
   names = 'mesh', 'plan', 'max_length'
   shared = {name: config.to_dict()[name] for name in names}
   units = [

@@ -2,7 +2,7 @@
 
 import time
 
-from experiments.common import prompts
+from experiments.common import compare
 from experiments.common import terminal
 from experiments.common import ways
 from specjax import families
@@ -20,11 +20,15 @@ MAY_CHANGE = (
 _NEW = '/new'
 
 
+def prepare(config):
+  """Returns the family and the way; prompts are what is typed."""
+  return compare.of_entries(config, {'config': ways.entry(config)})
+
+
 def run(config, workdir):
   """Answers what is typed, or `config.turns`; returns a row for every turn."""
   del workdir  # A conversation is not resumed.
-  family = prompts.load_family(config)
-  way = ways.parse(config, ways.entry(config), list(family.drafters), 'config')
+  family, (way,), _ = prepare(config)
   decoder = ways.build(way, family, config.max_length).decoder
   begin = lambda: families.Conversation(
     family.tokenizer, decoder, seed=config.seed

@@ -8,9 +8,12 @@ from experiments.common import plots
 MAY_CHANGE = compare.MAY_CHANGE
 
 
+prepare = compare.plan
+
+
 def run(config, workdir):
   """Returns a row for each way and set, and each domain with `by_domain`."""
-  made = compare.plan(config)
+  made = prepare(config)
   decoded = compare.decode(config, workdir, made)
   return compare.rows(decoded, config.get('by_domain', False))
 

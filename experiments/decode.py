@@ -21,10 +21,14 @@ MAY_CHANGE = (
 )
 
 
+def prepare(config):
+  """Returns the family and the way; prompts are read by `run`."""
+  return compare.of_entries(config, {'config': ways.entry(config)})
+
+
 def run(config, workdir):
   """Prints each text; returns a row for every prompt."""
-  family = prompts.load_family(config)
-  way = ways.parse(config, ways.entry(config), list(family.drafters), 'config')
+  family, (way,), _ = prepare(config)
   examples, jobs = _fitting(config, family, _examples(config))
   point = runner.Point(
     {

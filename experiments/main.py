@@ -1,12 +1,14 @@
 """Runs an experiment.
 
-python -m experiments.main --config=configs/NAME.py --workdir=DIR
+python -m experiments.main --config=configs/NAME.py --workdir=DIR [--smoke]
     [--config.field=value] [--config.sweep="{'field': (value, other)}"]
 
 A workdir is of one config: with another one, the run is refused. With the same,
 the run goes on where it stopped. `--config.sweep` runs the config once for each
-combination of values, in folders of the workdir, and joins their rows. Configs
-and components are listed by --help.
+combination of values, in folders of the workdir, and joins their rows.
+`--smoke` runs the config at its smallest sizes, to see that it works here;
+fields that are set beside it stay as they are set. Configs and components are
+listed by --help.
 """
 
 from collections.abc import Sequence
@@ -35,6 +37,7 @@ from experiments.common import results
 from experiments.common import workdirs
 
 _CONFIG = '--config='
+_SMOKE = '--smoke'
 _COMMAND = 'python -m experiments.main'
 # What commands call the folder of text.
 DATA = 'DATA'
@@ -67,6 +70,23 @@ def run(
     rows += [values | row for row in run(each, folder, command)]
   _finish(top, config, rows, command)
   return rows
+
+
+def prepare(config: Any) -> list[tuple[Any, Any]]:
+  """Reads a config as `run` does, but decodes and compiles nothing.
+
+  Whatever is wrong with the config raises a `ValueError`.
+
+  Returns:
+    For each point of a sweep, or for the config itself, its config and what the
+    `prepare` of its experiment returns: for experiments that decode, a
+    `compare.Plan`; None, if the experiment has no such function.
+  """
+  module = experiment(config)
+  build = getattr(module, 'prepare', lambda config: None)
+  points = configs.points(config)
+  every = [config] if points is None else [point for _, point in points]
+  return [(each, build(each)) for each in every]
 
 
 def may_change(config: Any) -> tuple[str, ...]:
@@ -129,8 +149,10 @@ def parsed(
   paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
   if len(paths) != 1:
     raise ValueError(f'Name one config, as in {_CONFIG}configs/quickstart.py.')
-  rest = [word for word in argv if not word.startswith(_CONFIG)]
-  config = configs.load(paths[0])
+  rest = [
+    word for word in argv if word != _SMOKE and not word.startswith(_CONFIG)
+  ]
+  config = configs.load(paths[0], smoke=_SMOKE in argv)
   configs.check_fields(config, rest)
   sys.argv = rest  # Where the library of flags looks for fields to set.
   config_flags.DEFINE_config_dict(

@@ -11,10 +11,16 @@ from experiments.common import ways
 from specjax import metrics
 
 
+def prepare(config):
+  """Returns the ways and prompts; `shown_way` must be one of them."""
+  prepared = compare.plan(config)
+  compare.check_labels(prepared, config.shown_way)
+  return prepared
+
+
 def run(config, workdir):
   """Decodes some prompts of every domain in several ways, and shows a text."""
-  made = compare.plan(config)
-  compare.check_labels(made, config.shown_way)
+  made = prepare(config)
   decoded = compare.decode(config, workdir, made)
   rows = compare.rows(decoded)
   for row, each in zip(rows, decoded):

@@ -21,18 +21,23 @@ from experiments.common import processes
 MAY_CHANGE = 'runs', 'project'
 
 
+def prepare(config):
+  """Returns for each run its command, its config and its workdir, or ''."""
+  if not config.runs:
+    raise ValueError('runs must hold at least one config, got none.')
+  if any(main.DATA in words for words in config.runs):
+    if not os.path.isdir(config.data_dir):
+      raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
+  return [parsed(config, words) for words in config.runs]
+
+
 def run(config, workdir):
   """Runs all of them; the document is that of the project, or of the workdir.
 
   With `config.project`, results are kept in docs/results of the project, and
   otherwise in the same folder of the workdir.
   """
-  if not config.runs:
-    raise ValueError('runs must hold at least one config, got none.')
-  if any(main.DATA in words for words in config.runs):
-    if not os.path.isdir(config.data_dir):
-      raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
-  asked = [parsed(config, words) for words in config.runs]  # All before any.
+  asked = prepare(config)  # All before any.
   root = report.ROOT if config.project else pathlib.Path(str(workdir))
   for number, (command, each, own) in enumerate(asked, 1):
     name = report.name_of(command).replace('/', '_')

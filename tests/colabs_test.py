@@ -1,6 +1,7 @@
 """Notebooks are committed without outputs, begin alike, and their code runs."""
 
 import contextlib
+import functools
 import json
 import pathlib
 import re
@@ -12,6 +13,9 @@ from matplotlib import pyplot as plt
 import pytest
 
 import specjax
+from specjax import families
+from specjax.data import examples as examples_lib
+from specjax.testing import toys
 
 matplotlib.use('Agg')
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -21,6 +25,9 @@ _BADGE = (
   '[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]'
   '(https://colab.research.google.com/github/specjax/specjax/blob/main/colabs/'
 )
+_FAMILIES = _ROOT / 'specjax' / 'families'
+_SPECIALISTS = _FAMILIES / 'mini' / 'specialists'
+_HEADS = 'eagle', 'eagle3', 'medusa'
 # Results are written by runs.
 _WRITTEN = 'docs/results/'
 
@@ -76,10 +83,31 @@ def _tables_as_before():
     yield
 
 
+@pytest.fixture(scope='module', name='load')
+def _load(tmp_path_factory):
+  """Returns what loads toys that have the names of the mini family's models."""
+  folder = tmp_path_factory.mktemp('mini')
+  domains = [path.stem for path in _SPECIALISTS.glob('*.safetensors')]
+  models = 'large', 'medium', 'small', *domains
+  toys.write_family(folder, dict.fromkeys(models, 0.2))
+  toys.write_heads(folder, {name: name for name in _HEADS})
+  # Toys never end an answer, so that it takes all the room behind a prompt.
+  examples = [
+    example._replace(prompt=example.prompt[:100])
+    for example in examples_lib.read(_FAMILIES / 'prompts.jsonl')
+  ]
+  examples_lib.write(folder / 'prompts.jsonl', examples)
+  place = {'mini/heads': folder / 'heads'}
+  load = functools.cache(families.load)
+  return lambda name: load(str(place.get(name, folder)))
+
+
 @pytest.mark.slow
 @_each
-def test_notebook_runs(path, monkeypatch):
+def test_notebook_runs(path, load, monkeypatch):
+  """On toy models, of which programs are small, and the same in all."""
   monkeypatch.setattr(plt, 'show', _draw)
+  monkeypatch.setattr(families, 'load', load)
   namespace = {'__name__': '__main__'}
   # JAX converts and broadcasts in a notebook as it does by default.
   with (

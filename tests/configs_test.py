@@ -1,78 +1,233 @@
-"""Every config runs, as small as it can be, and leaves what it is for.
+"""Every config is prepared; of each experiment, one config runs.
 
-Models are random and the grids have one point, so that nothing is said about
-results: what fails here is a field, a name or a path.
+To prepare a config is to build all that it decodes with, at its own sizes, but
+of toy models and texts. Nothing is compiled. One config of each experiment
+runs at its smallest sizes; there, too, models are random, so that nothing is
+said about results.
 """
 
+import dataclasses
 import inspect
 import json
 import runpy
+import shutil
+import types
 
 import pytest
 
 from experiments import main
+from experiments.common import compare
+from experiments.common import configs
+from experiments.common import log
 from experiments.common import results
-from tests import small
+from experiments.common import ways as ways_lib
+from tests import extras
+from tests import smoke
 
-_VARIANTS = small.gathered('VARIANTS')
-_CHANGES = small.gathered('CHANGES')
-_FILES = small.gathered('FILES')
-_NO_ROWS = small.gathered('NO_ROWS')
-_CASES = [
-  (name, variant)
-  for name in sorted(
-    path.relative_to(small.CONFIGS).with_suffix('').as_posix()
-    for path in small.CONFIGS.rglob('*.py')
-  )
-  for variant in small.variants(name)
-]
+# The config of each experiment that runs, and what it leaves beside rows.
+_RUNS = {
+  'accelerators': ('accelerators',),
+  'banditspec.drafters': ('banditspec/drafters',),
+  'banditspec.lengths': ('banditspec/lengths',),
+  'banditspec.memory': ('banditspec/memory',),
+  'banditspec.regret': ('banditspec/regret',),
+  'benchmark.costs': ('benchmark/costs',),
+  'benchmark.peer': ('benchmark/peer',),
+  'benchmark.refill': ('benchmark/refill',),
+  'benchmark.rounds': ('benchmark/rounds',),
+  'cascades.calibrate': ('cascades/calibrate', 'choice.json', 'dev.png'),
+  'cascades.frontier': ('cascades/decoder_only',),
+  'cascades.rule_bandit': ('cascades/rule_bandit',),
+  'chat': ('chat',),
+  'compare': ('spectr/decode',),
+  'decode': ('decode',),
+  'metasd.alignment': ('metasd/alignment',),
+  'metasd.batches': ('metasd/batches',),
+  'metasd.drafters': ('metasd/drafters',),
+  'metasd.switching': ('metasd/switching',),
+  'quickstart': ('quickstart',),
+  'reproduce': ('theory/all', 'docs/results/theory.md'),
+  'spectr.acceptance': ('spectr/acceptance',),
+  'spectr.cost': ('spectr/cost',),
+  'spectr.latency': ('spectr/latency',),
+  'theory.chains': ('theory/chains',),
+  'theory.diagnose': ('theory/diagnose',),
+  'theory.improvement': ('theory/batch_improvement',),
+  'theory.ledger': ('theory/ledger',),
+  'theory.pareto': ('theory/pareto',),
+  'theory.practice': ('theory/practice',),
+  'theory.rejections': ('theory/rejections',),
+  'theory.trees': ('theory/trees',),
+  'theory.winrate': ('theory/winrate',),
+  'train.datastore': ('train/datastore', 'datastore.safetensors'),
+  'train.distill': ('train/distill', 'small.safetensors'),
+  'train.heads': (
+    'train/heads/all',
+    *('eagle.safetensors', 'eagle3.safetensors', 'medusa.safetensors'),
+  ),
+  'train.models': ('metasd/specialist', 'code.safetensors', 'tokenizer.json'),
+  'train.perplexity': ('train/perplexity',),
+  'train.responses': ('train/responses', 'responses.jsonl'),
+  'train.tokenizer': ('train/tokenizer', 'tokenizer.json'),
+}
+_NO_ROWS = 'reproduce', 'train.responses', 'train.tokenizer'
+# The main config of each paper; a run of it that is stopped goes on.
+_RESUMED = (
+  *('banditspec.drafters', 'cascades.frontier', 'compare'),
+  *('metasd.drafters', 'theory.rejections'),
+)
+# Columns of clocks, which no two runs have alike.
+_CLOCKS = ('seconds', 'latency', 'speed', 'per_second')
 
 
-@pytest.fixture(scope='module', name='folder')
+@pytest.fixture(scope='session', name='folder')
 def _folder(tmp_path_factory):
-  return small.toy_folder(tmp_path_factory.mktemp('toys'))
+  return smoke.toy_folder(tmp_path_factory.mktemp('toys'))
+
+
+def _names(path):
+  """The config of a file for each argument that it names."""
+  return [
+    name.removeprefix('configs/').replace('.py', '')
+    for name in configs.variants(path)
+  ]
+
+
+@pytest.mark.parametrize('path', smoke.PATHS)
+def test_a_config_is_prepared(path, folder):
+  """With every argument that it names, at its own sizes and the smallest."""
+  for name in _names(path):
+    for config in (smoke.sized(name, folder), smoke.smoke(name, folder)):
+      for point, prepared in main.prepare(config):
+        if isinstance(prepared, compare.Plan) and point.get('prompts'):
+          assert all(prompts.jobs for prompts in prepared.sets)
+          assert prepared.ways and prepared.sets
+
+
+def test_configs_that_take_an_argument_name_what_they_accept():
+  for path in smoke.PATHS:
+    module = runpy.run_path(smoke.ROOT / path)
+    assert ('VARIANTS' in module) == bool(
+      inspect.signature(module['get_config']).parameters
+    ), path
+
+
+def test_a_field_that_a_config_lacks_raises(tmp_path):
+  text = (smoke.ROOT / 'configs/quickstart.py').read_text()
+  file = tmp_path / 'config.py'
+  for field in ('draft_lenghts', 'sampling.temprature'):
+    file.write_text(f'{text}\n\nSMOKE[{field!r}] = 2\n')
+    configs.load(str(file))
+    with pytest.raises(ValueError, match=f'SMOKE.*{field.split(".")[-1]}'):
+      configs.load(str(file), smoke=True)
+
+
+_CHECKED = set()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ('name', 'variant'), _CASES, ids=[':'.join(filter(None, c)) for c in _CASES]
-)
-def test_a_config_runs(name, variant, folder, tmp_path):
-  config = small.shrunk(name, folder, variant)
-  asked = small.variants(name)
-  earlier = [
-    small.shrunk(name, folder, each) for each in asked[: asked.index(variant)]
+@pytest.mark.parametrize('path', smoke.PATHS)
+def test_shapes_of_prefill_and_round(path, folder):
+  """Of each arm alone, and of the bandits of the smallest sizes.
+
+  No shape depends on a temperature above 0, and equal rounds are traced once,
+  whichever config has them.
+  """
+  for name in _names(path):
+    for _, prepared in main.prepare(smoke.sized(name, folder)):
+      if isinstance(prepared, compare.Plan):
+        alone = [arm for way in prepared.ways for arm in ways_lib.alone(way)]
+        _check_shapes(prepared._replace(ways=[_at_one(way) for way in alone]))
+    for _, prepared in main.prepare(smoke.smoke(name, folder)):
+      if isinstance(prepared, compare.Plan):
+        _check_shapes(prepared)
+
+
+def _at_one(way):
+  """The way at temperature 1, unless it is greedy."""
+  temperature = float(way.sampling.temperature > 0)
+  sampling = dataclasses.replace(way.sampling, temperature=temperature)
+  return way._replace(sampling=sampling)
+
+
+def _check_shapes(prepared):
+  for player in compare.players(prepared, max_length=128):
+    # Rounds that differ in the number of a rule are one program.
+    key = player.program if player.numbers else player.decoder.round_fn
+    if key not in _CHECKED:
+      compare.check_shapes(player, batch_size=2)
+      _CHECKED.add(key)
+
+
+def test_a_round_that_changes_a_shape_raises(folder):
+  ((_, prepared),) = main.prepare(smoke.smoke('quickstart', folder))
+  player = compare.players(prepared, max_length=128)[0]
+
+  def drop_a_column(params, state):
+    return dataclasses.replace(state, tokens=state.tokens[:, 1:]), None
+
+  decoder = types.SimpleNamespace(
+    round_fn=drop_a_column,
+    params=player.decoder.params,
+    trace_init=player.decoder.trace_init,
+  )
+  with pytest.raises(TypeError, match='A round turns'):
+    compare.check_shapes(player._replace(decoder=decoder), batch_size=2)
+
+
+def test_of_every_experiment_one_config_runs():
+  assert set(_RUNS) == set(configs.experiments())
+  for experiment, (name, *_) in _RUNS.items():
+    assert smoke.load(name, smoke=True).experiment == experiment
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('experiment', _RUNS)
+def test_a_config_runs(experiment, folder, tmp_path):
+  if experiment == 'benchmark.peer':
+    extras.load('transformers')
+  name, *files = _RUNS[experiment]
+  config = smoke.smoke(name, folder)
+  whole = tmp_path / 'whole'
+  main.run(config, whole)
+  written = json.loads((whole / 'config.json').read_text())
+  assert written == json.loads(config.to_json())
+  for file in files:
+    assert (whole / file).stat().st_size
+  if experiment not in _NO_ROWS:
+    assert results.read(whole)['rows']
+  if experiment in _RESUMED:
+    _check_resumption(config, whole, tmp_path)
+
+
+def _check_resumption(config, whole, tmp_path):
+  """A run that was killed at any moment ends as one that was not."""
+  lines = (whole / log.FILE).read_text().splitlines(keepends=True)
+  moments = sorted({1, len(lines) // 2, len(lines) - 1})
+  assert len(moments) == 3
+  for moment in moments:
+    workdir = tmp_path / f'killed_{moment}'
+    workdir.mkdir()
+    shutil.copy(whole / 'config.json', workdir)
+    begun = ''.join(lines[:moment])
+    # It was killed while it wrote a line.
+    (workdir / log.FILE).write_text(begun + lines[moment][:-20])
+    main.run(config, workdir)
+    text = (workdir / log.FILE).read_text()
+    assert text.startswith(begun)
+    units = [json.loads(line)['unit'] for line in text.splitlines()]
+    assert units == [json.loads(line)['unit'] for line in lines]
+    assert _result(workdir) == _result(whole)
+
+
+def _result(workdir):
+  """What a run has left, without clocks."""
+  content = results.read(workdir)
+  return [
+    {
+      column: value
+      for column, value in row.items()
+      if not any(word in column for word in _CLOCKS)
+    }
+    for row in (*content['rows'], *content['claims'])
   ]
-  if config in earlier:
-    return  # So small, they are the same.
-  if small.decoded(config) in map(small.decoded, earlier):
-    small.check_what_is_read(config)
-    return
-  main.run(config, tmp_path)
-  left = json.loads((tmp_path / 'config.json').read_text())
-  assert left == json.loads(config.to_json())
-  for file in _FILES.get(name, ()):
-    assert (tmp_path / file).stat().st_size
-  if config.experiment == 'train.models':
-    for model in config.models:
-      assert (tmp_path / f'{model}.safetensors').stat().st_size
-  elif name not in _NO_ROWS:
-    assert results.read(tmp_path)['rows']
-
-
-def test_the_tables_name_configs():
-  names = {name for name, _ in _CASES}
-  assert set(_CHANGES) | set(_VARIANTS) | set(_FILES) <= names
-
-
-def test_all_configs_with_variants_are_in_the_table():
-  for name in {name for name, _ in _CASES}:
-    module = runpy.run_path(small.CONFIGS / f'{name}.py')
-    parameters = inspect.signature(module['get_config']).parameters
-    assert bool(parameters) == (name in _VARIANTS), name
-
-
-def test_a_field_that_a_config_lacks_raises():
-  config = small.load('quickstart')
-  with pytest.raises((AttributeError, KeyError), match='draft_lenghts'):
-    small.change(config, {'draft_lenghts': (2,)})

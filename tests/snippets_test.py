@@ -1,10 +1,11 @@
-"""The code and the commands of the pages run as they stand there."""
+"""The code of the pages runs, and their commands are those that programs take.
 
-import os
+That experiments run is shown by the tests of configs.
+"""
+
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 
 from absl import flags
@@ -17,9 +18,7 @@ from experiments.common import compare
 from experiments.common import workdirs
 from specjax.data import examples as examples_lib
 from specjax.testing import toys
-from tests import small
-
-pytestmark = pytest.mark.slow
+from tests import smoke
 
 _ROOT = pathlib.Path(__file__).parents[1]
 # Pages whose code is run here; docs/extending.md has a test of its own.
@@ -42,6 +41,7 @@ def _run(page, namespace):
   return namespace
 
 
+@pytest.mark.slow
 def test_the_twelve_lines(capsys):
   (block,) = _blocks('README.md', 'python')
   lines = [line for line in block.splitlines() if line.strip()]
@@ -51,6 +51,7 @@ def test_the_twelve_lines(capsys):
   assert re.fullmatch(r'\d\.\d\d emitted tokens per target call', said)
 
 
+@pytest.mark.slow
 def test_the_page_about_experiments(tmp_path):
   toys.write_family(tmp_path, dict.fromkeys(('small', 'medium', 'large'), 0.2))
   examples = [examples_lib.Example('qa', text) for text in ('one', 'two')]
@@ -77,6 +78,7 @@ def test_the_page_about_experiments(tmp_path):
   assert set(made['figures'](rows)) == {'longest'}
 
 
+@pytest.mark.slow
 def test_the_page_about_models(tmp_path):
   made = _run('docs/models.md', {})
   made['export'](tmp_path)
@@ -129,30 +131,32 @@ def test_there_are_commands_of_known_kinds():
 
 @pytest.fixture(scope='module', name='folder')
 def _folder(tmp_path_factory):
-  return small.toy_folder(tmp_path_factory.mktemp('toys'))
+  return smoke.toy_folder(tmp_path_factory.mktemp('toys'))
 
 
 @pytest.mark.parametrize('words', _EXPERIMENTS, ids=' '.join)
-def test_a_command_runs(words, folder, tmp_path, monkeypatch):
-  """As it stands, but for sizes, and toys in place of data and models."""
+def test_a_command_is_parsed_and_prepared(words, folder, monkeypatch, capsys):
+  """With toys for data and models; nothing is decoded."""
   argv = ['main.py', *words[3:]]
-  if '--help' in argv:
-    done = subprocess.run(
-      [sys.executable, *words[1:]], cwd=_ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0 and 'ucb_spec' in done.stdout
-    return
-  argv = [word.replace('DATA', str(folder)) for word in argv]
+  for path, toy in (('DATA', ''), (r'runs/\w*datastore\b', 'store')):
+    argv = [re.sub(path, str(folder / toy), word) for word in argv]
   monkeypatch.setattr(sys, 'argv', argv)
+  if '--help' in argv:
+    with pytest.raises(SystemExit) as caught:
+      main.console()
+    assert not caught.value.code and 'ucb_spec' in capsys.readouterr().out
+    return
   values = flags.FlagValues()
   assert main.parsed(argv, values) == ['main.py'] and values.workdir
-  path = next(w[9:] for w in words if w.startswith('--config='))
-  name = path.removeprefix('configs/').replace('.py', '').split(':')[0]
-  asked = [word.split('=')[0].removeprefix('--config.') for word in argv]
-  small.shrink(values.config, name, folder, keep=asked)
-  others = [small.shrunk(name, folder, each) for each in small.variants(name)]
-  if small.decoded(values.config) in map(small.decoded, others):
-    small.check_what_is_read(values.config)  # The tests of configs run it.
-    return
-  main.run(values.config, tmp_path)
-  assert os.listdir(tmp_path)
+  main.prepare(smoke.with_toys(values.config, folder))
+
+
+def test_fields_that_are_set_beside_smoke_stay_as_they_are_set(monkeypatch):
+  argv = ['main.py', '--smoke', '--config=configs/quickstart.py']
+  argv += ['--config.max_new_tokens=9', '--workdir=none']
+  monkeypatch.setattr(sys, 'argv', argv)
+  values = flags.FlagValues()
+  assert main.parsed(argv, values) == ['main.py']
+  assert (values.config.max_new_tokens, values.config.repeats) == (9, 1)
+  assert values.config.prompts.family.limit == 4
+  assert main.command_of(argv).startswith('python -m experiments.main --smoke')

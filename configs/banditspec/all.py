@@ -45,6 +45,9 @@ _RUNS = {
   'regret': ('', '--config.runs=50'),
 }
 
+VARIANTS = suite.SIZES
+SMOKE = suite.SMOKE
+
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""

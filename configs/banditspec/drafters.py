@@ -45,6 +45,8 @@ _COLUMNS = (
   'paper_source',
 )
 
+VARIANTS = ('',)  # Or files.
+
 
 def get_config(files=''):
   """Returns the config.

@@ -25,6 +25,8 @@ _WHICH = {
   'heads': ('smollm2/heads', 'feature_head({}):4', metasd.DOMAINS, 'eagle'),
 }
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or, of five, for SmolLM2's 'heads'."""

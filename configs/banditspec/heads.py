@@ -19,6 +19,8 @@ costs more than it saves.
 
 from configs.banditspec import drafters
 
+VARIANTS = ('',)  # Or files.
+
 
 def get_config(files=''):
   """Returns the config; `files` are as in drafters.py."""

@@ -19,6 +19,8 @@ _WHICH = {
   'heads': ('smollm2/heads', 'feature_head(eagle):{}'),
 }
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for SmolLM2's 'heads' with EAGLE-1."""

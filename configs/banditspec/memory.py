@@ -20,6 +20,9 @@ from experiments.common import paper
 _BASELINE = 'large:4'
 _BANDITS = ('exp3_spec', 'ucb_spec', 'hedge')
 
+VARIANTS = ('',)  # Or a datastore.
+SMOKE = {'bandits': 1}
+
 
 def get_config(datastore=''):
   drafters = [_BASELINE, 'medium:4', 'prompt_lookup:16', 'suffix:4x8']

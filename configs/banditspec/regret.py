@@ -18,6 +18,8 @@ _TRAP = tuple(
   for round_ in range(4)
 )
 
+SMOKE = {'lengths': (60,), 'trace_rounds': 20}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -33,6 +33,8 @@ OF_HEADS = (
   'dynamic_tree(eagle3, num_nodes=25, depth=5)',
 )
 
+VARIANTS = ('',)  # Or a file.
+
 
 def get_config(file=''):
   """Returns the config.

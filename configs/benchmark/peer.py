@@ -10,6 +10,8 @@ of `generate` and 4.3 times those of assisted generation, at temperature 0.
 
 import ml_collections
 
+SMOKE = {'batch_size': 1}
+
 
 def get_config():
   return ml_collections.ConfigDict(

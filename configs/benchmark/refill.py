@@ -42,6 +42,13 @@ _THROUGHPUT = {
   'label': 'ucb_spec',
 }
 
+VARIANTS = tuple(_WHICH)
+SMOKE = {
+  'ways': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
+  'padded': ('none',),
+  'repeats': 2,
+}
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2' or 'stops'."""

@@ -31,6 +31,8 @@ _WHICH = {
   ),
 }
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2' or 'heads', those of SmolLM2."""

@@ -27,6 +27,9 @@ DOMAINS = (
 )
 _ARMS = ('prompt_lookup:8', 'suffix:8')
 
+VARIANTS = ('small:4', '')  # Or other arms of drafters.
+SMOKE = {'batch_size': 1, 'peers': ('transformers',)}
+
 
 def get_config(drafted='small:4'):
   """Returns the config.

@@ -51,6 +51,9 @@ _RUNS = {
   'decoder_only:smollm2_math': _of(24, 'math', few=None),
 }
 
+VARIANTS = suite.SIZES
+SMOKE = suite.SMOKE
+
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""

@@ -16,6 +16,9 @@ from specjax import registry
 _PROMPTS = {'translation': 190, 'summarization': 29}  # Half of what there is.
 _RULES = {rule: frontier.RULES[rule] for rule in ('chow', 'opt', 'token_v3')}
 
+VARIANTS = tuple(_PROMPTS)
+SMOKE = frontier.SMOKE | {'prompts_per_domain': 4, 'dev_prompts': 2}
+
 
 def get_config(task='translation'):
   dev_prompts = registry.lookup(_PROMPTS, 'task', task)

@@ -36,6 +36,9 @@ _FAMILIES = {
   _SMOLLM2: ('small', (1,), frontier.FEW | _FEW_MORE),
 }
 
+VARIANTS = tuple(_TASKS)
+SMOKE = frontier.SMOKE
+
 
 def get_config(task='summarization'):
   """One of the tasks."""

@@ -8,6 +8,12 @@ Of SmolLM2, at fewer shares, with the tasks of frontier.py that begin so.
 
 from configs.cascades import frontier
 
+VARIANTS = frontier.TASKS
+SMOKE = {
+  'ways': frontier.alone()
+  + frontier.drafted({'chow': (0.5,)}, length=2, draft_length=2),
+}
+
 
 def get_config(task='translation'):
   config = frontier.shared(task)

@@ -39,6 +39,7 @@ _TASKS = {
   'smollm2_qa': (SMOLLM2, 'qa', ('qa',), 16, ANYWHERE, 32, 384),
   'smollm2_math': (SMOLLM2, 'math', ('math',), 16, 'final_number', 128, 320),
 }
+TASKS = tuple(_TASKS)
 # A better draft of the same target, which says nothing on its own.
 _BETTER = {
   'heads_summarization': (HEADS, *_TASKS['smollm2_summarization'][1:]),
@@ -80,6 +81,8 @@ _CLAIMS = (
   *(('opt', 'lossy'), ('token_v3', 'bild'), ('token_v3', 'lossy')),
   ('lossy', 'token_cascade'),
 )
+
+VARIANTS = *TASKS, *_BETTER
 
 
 def get_config(task='translation'):
@@ -189,6 +192,9 @@ def way_of_min_p(alpha):
     'label': 'min_p',
     'columns': {'alpha': alpha},
   }
+
+
+SMOKE = {'ways': alone() + drafted({'chow': (0.5,), 'opt': (0.2,)}, length=2)}
 
 
 def _speed_ups(by):

@@ -14,6 +14,8 @@ _ARMS = (
   'small:8~token_v3(0.9)',
 )
 
+VARIANTS = frontier.TASKS
+
 
 def get_config(task='translation'):
   """All arms alone, and bandits for each weight of fidelity in the reward."""

@@ -8,6 +8,9 @@ Clocks, of a run that has some, are in its pictures and not in its table.
 
 from configs.cascades import frontier
 
+VARIANTS = frontier.TASKS
+SMOKE = frontier.SMOKE
+
 
 def get_config(task='translation'):
   config = frontier.shared(task)

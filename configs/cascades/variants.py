@@ -54,3 +54,5 @@ _FIGURES = {
   'token': ('translation', _TOKEN | _LOGARITHMS, ()),
   'smollm2_token': ('smollm2_summarization', _TOKEN, ()),
 }
+VARIANTS = tuple(_FIGURES)
+SMOKE = frontier.SMOKE

@@ -73,6 +73,9 @@ _KINDS = {
   ),
 }
 
+VARIANTS = tuple(_KINDS)
+SMOKE = {'bandits': 1}
+
 
 def _table_2(field, reward, numbers):
   """A column of the table; the first language is at home."""

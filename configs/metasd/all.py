@@ -36,6 +36,9 @@ _RUNS = {
   },
 }
 
+VARIANTS = suite.SIZES
+SMOKE = suite.SMOKE
+
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""

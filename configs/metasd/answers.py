@@ -11,6 +11,8 @@ efficiency over that of the best specialist of all domains, at that length. With
 
 from configs.metasd import drafters
 
+VARIANTS = drafters.VARIANTS
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for chains of 'smollm2' and its heads."""

@@ -12,6 +12,8 @@ from configs.metasd import drafters
 
 _UCB = drafters.UCB['label']
 
+SMOKE = {'bandits': 1, 'prompts.eval.limit': 0}
+
 
 def get_config():
   return drafters.shared(

@@ -62,6 +62,7 @@ _WHICH = {
     {'prompts_per_domain': 3, 'repeats': 1},
   ),
 }
+VARIANTS = tuple(_WHICH)
 
 
 _TABLE_13 = drafters.speed_ups(

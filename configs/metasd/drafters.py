@@ -133,6 +133,7 @@ _WHICH = {
     SIZES | {'per_row': True},  # A bandit of each row is as it is alone.
   ),
 }
+VARIANTS = tuple(_WHICH)
 
 
 # The table: a line for each way, a column for each kind of prompts.

@@ -22,6 +22,8 @@ _WHICH = {
   'heads': (heads.get_config, heads.ALL),
 }
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for the 'heads' of SmolLM2."""

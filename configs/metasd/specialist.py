@@ -13,6 +13,8 @@ Needs the responses of configs/metasd/responses.py.
 
 import ml_collections
 
+VARIANTS = ('all', 'code')  # Or another domain.
+
 
 def get_config(name='code'):
   return ml_collections.ConfigDict(

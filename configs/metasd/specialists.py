@@ -10,6 +10,8 @@ efficiency in code.
 
 from configs.metasd import drafters
 
+VARIANTS = ('', 'code')  # Or another domain.
+
 
 def get_config(domain=''):
   domains = (domain,) if domain else drafters.DOMAINS

@@ -11,6 +11,8 @@ rounds for 20,000 tokens at 0.01 rounds a token, where ucb1 loses 987 ± 1.
 
 import ml_collections
 
+SMOKE = {'lengths': (20, 40)}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -104,3 +104,4 @@ _WHICH = {
   'smollm2': (functools.partial(drafters.get_config, 'smollm2'), (), *_CHAINS),
   'heads': (heads.get_config, (), (1.0,), (_table_16,)),
 }
+VARIANTS = tuple(_WHICH)

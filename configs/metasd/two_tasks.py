@@ -27,6 +27,8 @@ _WHICH = {
   'smollm2': ('smollm2', None, drafters.DOMAINS, 4, 64),
 }
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(tasks='domains'):
   """Returns the config for 'domains', 'languages' or domains of 'smollm2'."""

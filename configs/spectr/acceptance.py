@@ -18,6 +18,8 @@ _BERNOULLI_TARGETS = (0.1, 0.25, 0.75, 1.0)
 _UNIFORM = 120
 _UNIFORM_TARGETS = (60, 40, 20, 10)
 
+SMOKE = {'max_drafts': 2, 'zipf_size': 50, 'zipf_spreads': (1.0,)}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -26,6 +26,9 @@ _RUNS = {
   'speed:smollm2': (suite.DATA, None),
 }
 
+VARIANTS = suite.SIZES
+SMOKE = suite.SMOKE
+
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""

@@ -10,6 +10,13 @@ that).
 
 import ml_collections
 
+SMOKE = {
+  'num_drafts': 2,
+  'vocab_sizes': (50,),
+  'values_per_repeat': 100,
+  'ways': ('medium:2x2/kseq',),
+}
+
 
 def get_config():
   return ml_collections.ConfigDict(

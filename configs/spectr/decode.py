@@ -39,6 +39,8 @@ _TABLE_1 = {4: (2.4, 3.1), 8: (2.9, 4.0)}  # By length: 1 draft and 8.
 # Of 1 draft, of more.
 _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

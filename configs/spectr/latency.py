@@ -26,6 +26,8 @@ _TABLE_3 = {
 # The drafter, and repeats, by family.
 _WHICH = {'mini': ('medium', 1000), 'smollm2': ('small', 50)}
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

@@ -28,6 +28,8 @@ _WHICH = {
   'smollm2': ('small', smollm2.DOMAINS, 8, 1),
 }
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

@@ -20,6 +20,8 @@ _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
 # The drafter, domains of prompts and repeats of clocks, by family.
 _WHICH = {'mini': ('medium', (), 3), 'smollm2': ('small', smollm2.DOMAINS, 1)}
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

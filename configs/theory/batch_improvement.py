@@ -10,6 +10,8 @@ target Ber(0.5), 10 drafts are worth 0.245 of at most 0.4, exactly.
 
 import ml_collections
 
+SMOKE = {'max_drafts': 2}
+
 
 def get_config():
   return ml_collections.ConfigDict(

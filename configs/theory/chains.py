@@ -11,6 +11,14 @@ accept is a linear program over all sets of chains.
 
 import ml_collections
 
+SMOKE = {
+  'vocab_size': 2,
+  'length': 2,
+  'max_chains': 2,
+  'max_best_chains': 1,
+  'num_models': 2,
+}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -20,6 +20,8 @@ _WHICH = {
   'smollm2': (('small',), smollm2.DOMAINS, 16, 64, 256, 8),
 }
 
+VARIANTS = tuple(_WHICH)
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

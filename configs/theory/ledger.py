@@ -13,6 +13,9 @@ code for UNO is twice to four times as far.
 
 from configs.theory import diagnose
 
+VARIANTS = diagnose.VARIANTS
+SMOKE = {'epsilons': (0.1, 0.4)}
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

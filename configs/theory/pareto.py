@@ -12,6 +12,8 @@ formula.
 
 import ml_collections
 
+SMOKE = {'epsilons': (0.1,), 'positions': (1,)}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -19,6 +19,9 @@ _WHICH = {
   'smollm2': ('small', smollm2.DOMAINS, 1),
 }
 
+VARIANTS = tuple(_WHICH)
+SMOKE = {'from_length': 1}
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

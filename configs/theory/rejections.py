@@ -15,6 +15,16 @@ import ml_collections
 
 _ONE = {'horizon': 50, 'num_drafts': 1}
 
+SMOKE = {
+  'horizons': (3,),
+  'decoded_horizons': (3,),
+  'simulated_runs': 4,
+  'decoded_runs': 5,
+  'num_drafts': (1, 2),
+  'simulated_drafts': (2,),
+  'decoded_drafts': (2,),
+}
+
 
 def get_config():
   return ml_collections.ConfigDict(

@@ -16,6 +16,9 @@ from specjax import registry
 # The family, with its head; prompts of each domain.
 _WHICH = {'mini': ('mini/heads', 24), 'smollm2': ('smollm2/heads', 4)}
 
+VARIANTS = tuple(_WHICH)
+SMOKE = {'factors': (2, 1), 'depth': 2, 'nums_nodes': (2, 3)}
+
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""

@@ -35,6 +35,27 @@ _WHICH = {
 }
 
 
+def _ways(epsilons):
+  """Both models alone, and every rule at every epsilon."""
+  return (
+    {'arm': 'none', 'label': 'target'},
+    {'arm': 'none', 'label': 'small', 'target': 'small'},
+    *(
+      {
+        'arm': f'small:4/over_acceptance({epsilon}, {replacement})',
+        'label': rule,
+        'columns': {'epsilon': epsilon},
+      }
+      for epsilon in epsilons
+      for rule, replacement in _RULES.items()
+    ),
+  )
+
+
+VARIANTS = tuple(_WHICH)
+SMOKE = {'ways': _ways((0.1,))}
+
+
 def get_config(which='mini'):
   """Returns the config for 'mini', or for 'smollm2' with a metric beside."""
   prompts, per_domain, metric, epsilons, num_seeds, *sizes = registry.lookup(
@@ -48,19 +69,7 @@ def get_config(which='mini'):
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': prompts},
       'prompts_per_domain': per_domain,
-      'ways': (
-        {'arm': 'none', 'label': 'target'},
-        {'arm': 'none', 'label': 'small', 'target': 'small'},
-        *(
-          {
-            'arm': f'small:4/over_acceptance({epsilon}, {replacement})',
-            'label': rule,
-            'columns': {'epsilon': epsilon},
-          }
-          for epsilon in epsilons
-          for rule, replacement in _RULES.items()
-        ),
-      ),
+      'ways': _ways(epsilons),
       'comparisons': (
         ('target', 'small'),
         ('OPT', 'UNO'),

@@ -14,6 +14,8 @@ reads its target's embedding, which is not stored with it.
 
 import ml_collections
 
+SMOKE = {'drafters.small': {'layers': (0,), 'head_size': 64}}
+
 
 def get_config():
   return ml_collections.ConfigDict(

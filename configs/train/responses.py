@@ -67,6 +67,8 @@ _VARIANTS = {
   'smollm2': _SMOLLM2,
 }
 
+VARIANTS = tuple(_VARIANTS)
+
 
 def get_config(variant='mini'):
   """Returns the config.

@@ -16,9 +16,12 @@ from experiments.common import plots
 MAY_CHANGE = (*compare.MAY_CHANGE, 'by_domain')
 
 
+prepare = choice.plan
+
+
 def run(config, workdir):
   """Returns a row for each set of prompts, way and kind of prompt."""
-  made = choice.plan(config)
+  made = prepare(config)
   names = [way.label for way in made.ways[: len(config.arms)]]
   decoded = compare.decode(config, workdir, made)
   rows = []

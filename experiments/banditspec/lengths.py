@@ -19,12 +19,18 @@ MAY_CHANGE = (*compare.MAY_CHANGE, 'num_batches')
 _BATCHES = 'batches'
 
 
-def run(config, workdir):
-  """Returns a row for each set and way, and one for each of its batches."""
+def prepare(config):
+  """Returns the ways, and prompts that are drawn at random."""
   checks.check_range('num_batches', config.num_batches, 2)
   checks.check_range('repeats', config.repeats, 1)
-  made = choice.plan(config)
-  made = made._replace(sets=[_at_random(config, each) for each in made.sets])
+  prepared = choice.plan(config)
+  sets = [_at_random(config, prompts) for prompts in prepared.sets]
+  return prepared._replace(sets=sets)
+
+
+def run(config, workdir):
+  """Returns a row for each set and way, and one for each of its batches."""
+  made = prepare(config)
   decoded = compare.decode(config, workdir, made)
   prices = _prices(config, workdir, made)
   rows = []

@@ -15,17 +15,25 @@ MAY_CHANGE = (*compare.MAY_CHANGE, 'baseline')
 _RELATIVE = ('parameters', 'caches', 'loop', 'bytes_per_token')
 
 
+def prepare(config):
+  """Returns the ways and prompts; `baseline` must be one of the ways."""
+  prepared = choice.plan(config)
+  labels = dict.fromkeys(way.label for way in prepared.ways)
+  registry.lookup(labels, 'baseline', config.baseline)
+  return prepared
+
+
 def run(config, workdir):
   """Returns a row for each way; see `_held`.
 
   `bytes_per_token` are those of a pass over the tokens that a round of the
   batch emits, if all of its rows are live. `relative_` are over the baseline's.
   """
-  made = choice.plan(config)
-  ways = {way.label: way for way in made.ways}
-  registry.lookup(ways, 'baseline', config.baseline)
+  made = prepare(config)
   decoded = compare.decode(config, workdir, made)
-  held = dict(zip(ways, _loops(config, workdir, made)))
+  held = dict(
+    zip((way.label for way in made.ways), _loops(config, workdir, made))
+  )
   rows = []
   for row in compare.rows(decoded):
     row = {'batch_size': config.batch_size} | row | held[row['way']]

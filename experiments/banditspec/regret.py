@@ -24,8 +24,8 @@ MAY_CHANGE = (
 _WINDOWS = 50
 
 
-def run(config, workdir):
-  """Returns rows of regret by tokens, and of arms that were played by round."""
+def prepare(config):
+  """Returns all that is played, and the arms of each environment."""
   checks.check_range('lengths', config.lengths, 1)
   checks.check_range('runs', config.runs, 2)
   specs = {
@@ -53,6 +53,12 @@ def run(config, workdir):
   ]
   for unit in units:  # All are tried before any is played.
     _bandit(unit, arms[unit['environment']])
+  return units, arms
+
+
+def run(config, workdir):
+  """Returns rows of regret by tokens, and of arms that were played by round."""
+  units, arms = prepare(config)
   compute = lambda unit: _play(unit, arms[unit['environment']])
   outcomes = log.resume(workdir, units, compute, 'bandits')
   rows = [

@@ -1,19 +1,19 @@
 """What rounds of arms take on this device: a table for rewards."""
 
+from experiments.common import compare
 from experiments.common import costs
 from experiments.common import plots
-from experiments.common import prompts as prompts_lib
-from experiments.common import ways as ways_lib
+
+
+def prepare(config):
+  """Returns a way that has all arms, and the prompts."""
+  return compare.of_entries(config, {'arms': {'bandit': 'uniform'}})
 
 
 def run(config, workdir):
   """Returns a row for each of `config.arms`; see `experiments.common.costs`."""
-  family = prompts_lib.load_family(config)
-  models = list(family.drafters)
-  way = ways_lib.parse(config, {'bandit': 'uniform'}, models, 'arms')
-  ways_lib.build(way, family, config.max_length)
-  jobs = prompts_lib.build(config, family)[0].jobs
-  prompts = [job.turns[0] for job in jobs]
+  family, (way,), sets = prepare(config)
+  prompts = [job.turns[0] for job in sets[0].jobs]
   return costs.table(config, workdir, family, way, prompts)
 
 

@@ -15,19 +15,23 @@ from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import plots
-from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
 from specjax import checks
 
 
-def run(config, workdir):
-  """Returns a row for each way; the first one is the baseline."""
+def prepare(config):
+  """Returns the ways and prompts; those that `padded` names must be there."""
   configs.check_counts(config, ('repeats',), 2)
   checks.check_range('shortest', config.shortest, 1, config.max_new_tokens)
-  family = prompts_lib.load_family(config)
-  ways = ways_lib.parse_all(config, list(family.drafters))
-  compare.check_labels(compare.Plan(family, ways, []), *config.padded)
-  jobs = prompts_lib.build(config, family)[0].jobs
+  prepared = compare.plan(config)
+  compare.check_labels(prepared, *config.padded)
+  return prepared
+
+
+def run(config, workdir):
+  """Returns a row for each way; the first one is the baseline."""
+  family, ways, sets = prepare(config)
+  jobs = sets[0].jobs
   prompts = [
     job.turns[0] for job in sorted(jobs, key=lambda job: job.number)
   ]  # As they came, and not by their lengths.

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common import arms as arms_lib
+from experiments.common import compare
 from experiments.common import components
 from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
-from experiments.common import prompts as prompts_lib
 from experiments.common import ways as ways_lib
 from specjax import base
 from specjax import decoding
@@ -25,16 +25,18 @@ from specjax import decoding
 MAY_CHANGE = ('arm', 'arms')
 
 
+def prepare(config):
+  """Returns plain decoding, the arm, the bandit over several, and prompts."""
+  several = {'bandit': 'ucb_spec'}
+  return compare.of_entries(
+    config, {'none': 'none', 'arm': config.arm, 'arms': several}
+  )
+
+
 def run(config, workdir):
   """Returns a row for each comparison: `round_ms` over `other_ms`."""
-  family = prompts_lib.load_family(config)
-  models = list(family.drafters)
-  plain, alone = (
-    ways_lib.parse(config, arm, models, 'arm') for arm in ('none', config.arm)
-  )
-  several = ways_lib.parse(config, {'bandit': 'ucb_spec'}, models, 'arms')
-  jobs = prompts_lib.build(config, family)[0].jobs
-  bench = _Bench(config, family, [job.turns[0] for job in jobs])
+  family, (plain, alone, several), sets = prepare(config)
+  bench = _Bench(config, family, [job.turns[0] for job in sets[0].jobs])
   parts = [
     ('a round over one read of its weights', plain, bench.weights),
     ('a round over its model calls', plain, bench.model_calls),

@@ -25,15 +25,22 @@ TARGET, LOSSLESS = frontier.TARGET, frontier.LOSSLESS
 MAY_CHANGE = (*frontier.MAY_CHANGE, 'floor', 'margin', 'cost', 'dev_prompts')
 
 
+def prepare(config):
+  """Returns the ways and prompts of a config; the metric must be known."""
+  prepared = compare.plan(config)
+  texts.rater(config, prepared.family)
+  _check(config, prepared)
+  return prepared
+
+
 def run(config, workdir):
   """Returns rows of all ways on dev prompts, and of three on test prompts.
 
   These are the target, the cheapest lossless way and the one that was picked,
   which `choice.json` holds; see `decoder`.
   """
-  made = compare.plan(config)
+  made = prepare(config)
   rate = texts.rater(config, made.family)
-  _check(config, made)
   dev_set, test_set = split(config, made.sets[0])
 
   def measure(ways, prompts):

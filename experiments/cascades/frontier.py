@@ -29,17 +29,24 @@ _COSTS = {
 _PANELS = ('prompts', 'sampling.temperature', 'draft_length', 'weight')
 
 
+def prepare(config):
+  """Returns the ways and prompts of a config; the metric must be known."""
+  prepared = compare.plan(config)
+  texts.rater(config, prepared.family)
+  checks.check_range('sequence_alphas', config.sequence_alphas, 0, 1)
+  if config.sequence_alphas:
+    compare.check_labels(prepared, TARGET, DRAFT)
+  return prepared
+
+
 def run(config, workdir):
   """Returns a row for each point, and then what they show of each line.
 
   Ways of one label are a line. `sequence_alphas` adds sequence cascades, which
   are made of what the ways 'draft' and 'target' have said.
   """
-  made = compare.plan(config)
+  made = prepare(config)
   rate = texts.rater(config, made.family)
-  checks.check_range('sequence_alphas', config.sequence_alphas, 0, 1)
-  if config.sequence_alphas:
-    compare.check_labels(made, TARGET, DRAFT)
   decoded = texts.decode(config, workdir, made)
   decoded += sequence_cascades(decoded, config.sequence_alphas)
   rows = beyond_lossy([rate(each) for each in decoded])

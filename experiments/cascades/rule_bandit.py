@@ -23,16 +23,23 @@ MAY_CHANGE = (*frontier.MAY_CHANGE, 'weights')
 _FIELDS = ('num_emitted', 'fidelity')
 
 
+def prepare(config):
+  """Returns the arms, the bandits of each weight, and the prompts."""
+  configs.check_counts(config, ('weights',), 0)
+  prepared = choice.plan(_with_rewards(config))
+  texts.rater(config, prepared.family)
+  _check(prepared)
+  return prepared
+
+
 def run(config, workdir):
   """Returns a row for each weight and way: arms alone, and bandits over them.
 
   A bandit learns from the reward of its weight. Arms alone learn nothing, and
   are played once for all weights.
   """
-  configs.check_counts(config, ('weights',), 0)
-  made = choice.plan(_with_rewards(config))
+  made = prepare(config)
   rate = texts.rater(config, made.family)
-  _check(made)
   decoded = texts.decode(config, workdir, made, fields=_FIELDS)
   points = [(each, rate(each)) for each in decoded]
   rows = []

@@ -1,10 +1,12 @@
 """Every way on every set of prompts: points of a config, records and rows."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 from typing import Any
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from experiments.common import costs as costs_lib
@@ -46,11 +48,60 @@ def plan(config: Any) -> Plan:
   family = prompts_lib.load_family(config)
   names = list(family.drafters)
   ways = ways_lib.parse_all(config, names)
-  for way in ways:  # All are tried before any is decoded.
-    ways_lib.build(way, family, config.max_length, _unknown_costs)
   checks.check_range('num_seeds', config.get('num_seeds', 1), 1)
   checks.check_range('max_new_tokens', config.max_new_tokens, 1)
-  return Plan(family, ways, prompts_lib.build(config, family))
+  planned = Plan(family, ways, prompts_lib.build(config, family))
+  players(planned, config.max_length)  # All are tried before any is decoded.
+  return planned
+
+
+def of_entries(config: Any, entries: Mapping[str, Any]) -> Plan:
+  """Returns the ways of entries that a config spreads over its fields.
+
+  Args:
+    config: of the experiment; it need not have `prompts`.
+    entries: what `ways.parse` takes, by where it stands in the config.
+  """
+  family = prompts_lib.load_family(config)
+  names = list(family.drafters)
+  ways = [
+    ways_lib.parse(config, entry, names, place)
+    for place, entry in entries.items()
+  ]
+  sets = prompts_lib.build(config, family) if 'prompts' in config else []
+  planned = Plan(family, ways, sets)
+  players(planned, config.max_length)
+  return planned
+
+
+def players(planned: Plan, max_length: int) -> list[ways_lib.Player]:
+  """Builds the decoder of each way; nothing is compiled.
+
+  Rewards and bandits that depend on what rounds take are given costs of 1.
+  """
+  costs = functools.partial(_unknown_costs, planned.family, max_length)
+  return [
+    ways_lib.build(way, planned.family, max_length, costs)
+    for way in planned.ways
+  ]
+
+
+def check_shapes(player: ways_lib.Player, batch_size: int) -> None:
+  """Traces the prefill and one round of a decoder; nothing is compiled.
+
+  Raises:
+    TypeError: a round returns a state of other shapes than it was given, so
+      that it cannot be repeated.
+  """
+  decoder = player.decoder
+  state = decoder.trace_init(batch_size).out_info
+  after, _ = jax.eval_shape(decoder.round_fn, decoder.params, state)
+  shapes = [
+    jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), each)
+    for each in (state, after)
+  ]
+  if shapes[0] != shapes[1]:
+    raise TypeError(f'A round turns {shapes[0]} into {shapes[1]}.')
 
 
 def check_labels(made: Plan, *labels: str) -> None:
@@ -281,7 +332,10 @@ def _carries_over(config, way):
   return bool(config.get('carry_over', False)) and len(way.arms) > 1
 
 
-def _unknown_costs(way):
+def _unknown_costs(family, max_length, way):
   """Stands for a cost table that is not measured yet."""
-  ones = [1.0] * len(way.arms)
-  return {'costs': ones, 'depths': [1] * len(way.arms), 'catch_up_costs': ones}
+  fixed = ways_lib.build(ways_lib.fixed(way), family, max_length)
+  arms = fixed.decoder.round_fn.arms
+  ones = [1.0] * len(arms)
+  depths = [arm.drafter.topology.depth for arm in arms]
+  return {'costs': ones, 'depths': depths, 'catch_up_costs': ones}

@@ -19,6 +19,34 @@ import numpy as np
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
+# What `--smoke` sets in every config that has such a field, also within another
+# one. A number keeps so many entries of a tuple.
+_SMALLEST = {
+  'arms': 2,
+  'bandits': 2,
+  'batch_size': 2,
+  'batch_sizes': (2,),
+  'cost_repeats': 1,
+  'cost_rounds': 2,
+  'max_new_tokens': 2,
+  'num_batches': 2,
+  'num_rounds': 2,
+  'num_seeds': 1,
+  'prompts_per_domain': 2,
+  'repeats': 1,
+  'rounds': 2,
+  'router_prompts': 2,
+  'row_length': 64,
+  'runs': 2,
+  'training.batch_size': 2,
+  'training.steps': 2,
+  'training.warmup_steps': 1,
+  'ways': 2,
+  'weights': 1,
+}
+# The prompts of a set, and the texts or responses of a domain.
+_NUM_PROMPTS = 4
+
 
 def known() -> dict[str, str]:
   """Returns the first line of each config's docstring, by path."""
@@ -48,16 +76,24 @@ def experiments() -> list[str]:
   ]
 
 
-def load(path: str) -> ml_collections.ConfigDict:
+def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   """Loads a config: a file, and behind a colon what its `get_config` takes.
 
   Every config gets the field `sweep`, and one of a family also `chat` and
   `system`, see `prompts.load_family`.
+
+  Args:
+    path: of the file, with the argument.
+    smoke: whether the config is reduced to its smallest sizes: those that all
+      configs have in common, and then the file's own `SMOKE`, a dictionary of
+      fields and values. Names of fields within others are joined by dots; a
+      number keeps so many entries of a tuple.
   """
   file, _, argument = path.partition(':')
   if not pathlib.Path(file).is_file():
     raise ValueError(f'There is no config {file!r}. There are:\n{listed()}')
-  get_config = runpy.run_path(file)['get_config']
+  module = runpy.run_path(file)
+  get_config = module['get_config']
   takes = inspect.signature(get_config).parameters
   if argument and not takes:
     raise ValueError(f'{file} takes no argument, got {argument!r}.')
@@ -70,7 +106,54 @@ def load(path: str) -> ml_collections.ConfigDict:
   for field, value in added.items():
     if field not in config:
       config[field] = value
+  if smoke:
+    _reduce(config, module.get('SMOKE', {}))
   return config
+
+
+def variants(path: str) -> list[str]:
+  """Returns what `load` takes for each config of a file.
+
+  A file whose `get_config` takes an argument names what it accepts, or
+  examples of it, in `VARIANTS`.
+  """
+  arguments = runpy.run_path(path).get('VARIANTS', ('',))
+  return [f'{path}:{argument}'.removesuffix(':') for argument in arguments]
+
+
+def _reduce(config, fields):
+  """Sets the smallest sizes, and then the fields of the file's own."""
+  for entry in config.get('prompts', {}).values():
+    entry.limit = _NUM_PROMPTS
+  changes = {'sweep': _first_point(config.sweep)}
+  values = flat(config)
+  for name, value in values.items():
+    field = name.partition('.')[0]
+    if field in ('num_texts', 'num_responses'):
+      changes[name] = _NUM_PROMPTS
+    for size, smallest in _SMALLEST.items():
+      if value and field != 'sweep' and f'.{name}'.endswith(f'.{size}'):
+        changes[name] = smallest
+  changes |= fields
+  for name, change in changes.items():
+    if isinstance(change, int) and isinstance(values.get(name), tuple):
+      changes[name] = values[name][:change]
+  config.lock()
+  try:
+    config.update_from_flattened_dict(changes)
+  except (KeyError, TypeError) as error:
+    raise ValueError(f'SMOKE does not fit the config: {error}') from error
+
+
+def _first_point(sweep):
+  """Returns the sweep of one point; of sizes, it has the smallest."""
+  if not sweep:
+    return sweep
+  values = ast.literal_eval(sweep) if isinstance(sweep, str) else sweep
+  point = {
+    name: (_SMALLEST.get(name, each[0]),) for name, each in values.items()
+  }
+  return str(point) if isinstance(sweep, str) else point
 
 
 def check_fields(config: ml_collections.ConfigDict, argv: list[str]) -> None:

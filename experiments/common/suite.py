@@ -11,6 +11,11 @@ from specjax import registry
 # Prompts of a folder of text, as `experiments.reproduce` fills it in.
 DATA = '--config.data_dir=DATA'
 SIZES = 'full', 'small'
+# One run, of a second.
+SMOKE = {
+  'runs': ('configs/theory/batch_improvement.py --smoke',),
+  'project': False,
+}
 
 
 def config(

@@ -36,10 +36,15 @@ class Trace(NamedTuple):
   divergence: np.ndarray  # [P, T] mean of 1 - TV over drafted tokens
 
 
+def prepare(config):
+  """Returns the ways and prompts of a config."""
+  checks.check_range('num_rounds', config.num_rounds, 1)
+  return compare.plan(config)
+
+
 def run(config, workdir):
   """Returns rows of three parts: rewards, best arms, and both by round."""
-  checks.check_range('num_rounds', config.num_rounds, 1)
-  made = compare.plan(config)
+  made = prepare(config)
   alone = [way.label for way in made.ways if len(way.arms) == 1]
   decoded = compare.decode(config, workdir, made, fields=_FIELDS)
   rows = []

@@ -26,13 +26,20 @@ _SHOWN = {
 _ORACLE = {'bandit': 'fixed', 'per_row': True, 'label': choice.ORACLE}
 
 
-def run(config, workdir):
-  """Returns a row for each batch size, way and kind of batch."""
-  made, sizes = compare.plan(config), config.batch_sizes
+def prepare(config):
+  """Returns the ways, and prompts in the order of each kind of batch."""
+  prepared, sizes = compare.plan(config), config.batch_sizes
   checks.check_range('batch_sizes', sizes, 1)
   if any(max(sizes) % size for size in sizes):
     raise ValueError(f'batch_sizes must divide the largest, got {sizes}.')
-  sets = [_in_order(made.sets, kind, max(sizes)) for kind in _KINDS]
+  sets = [_in_order(prepared.sets, kind, max(sizes)) for kind in _KINDS]
+  return prepared._replace(sets=sets)
+
+
+def run(config, workdir):
+  """Returns a row for each batch size, way and kind of batch."""
+  made, sizes = prepare(config), config.batch_sizes
+  sets = made.sets
   oracle = ways_lib.parse(config, _ORACLE, list(made.family.drafters), 'oracle')
   chosen = _best_arms(config, workdir, made.family, oracle, sets, max(sizes))
   cases = [

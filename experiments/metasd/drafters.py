@@ -28,11 +28,17 @@ MAY_CHANGE = (
 _ROUTER = 'router'
 
 
+def prepare(config):
+  """Returns the ways and prompts; `baseline` must be one of the ways."""
+  prepared = choice.plan(config)
+  labels = dict.fromkeys(way.label for way in prepared.ways)
+  registry.lookup(labels, 'baseline', config.baseline)
+  return prepared
+
+
 def run(config, workdir):
   """Returns a row for each set of prompts, way and domain."""
-  made = choice.plan(config)
-  ways = {way.label: way for way in made.ways}
-  registry.lookup(ways, 'baseline', config.baseline)
+  made = prepare(config)
   arms = made.ways[: len(config.arms)]
   names = [way.label for way in arms]
   domains = [named_after(way.arms[0].drafter) for way in arms]

@@ -19,12 +19,10 @@ from specjax import base
 MAY_CHANGE = ('bandits', 'lengths', 'token_costs')
 
 
-def run(config, workdir):
-  """Returns a row for each bandit, number of tokens and cost of a token."""
+def prepare(config):
+  """Returns all that is played, and the bandit and the tokens of each."""
   configs.check_counts(config, ('lengths', 'runs'), 2)
   configs.check_counts(config, ('token_costs',), 0)
-  arms = laboratory.truncated_geometric(config.acceptances, config.draft_length)
-  key = jax.random.key(config.seed)
   names = 'acceptances', 'draft_length', 'exploration', 'runs', 'seed'
   shared = {name: config[name] for name in names}
   units = [
@@ -33,6 +31,14 @@ def run(config, workdir):
     for tokens in config.lengths
   ]
   cases = [(_bandit(config, unit), unit['tokens']) for unit in units]
+  return units, cases
+
+
+def run(config, workdir):
+  """Returns a row for each bandit, number of tokens and cost of a token."""
+  arms = laboratory.truncated_geometric(config.acceptances, config.draft_length)
+  key = jax.random.key(config.seed)
+  units, cases = prepare(config)
 
   def compute(case):
     rule, tokens = case

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common import compare
 from experiments.common import configs
 from experiments.common import costs
 from experiments.common import log
@@ -24,16 +25,24 @@ _LEFT_OUT = 'otm_table'
 _COUNTS = 'num_drafts', 'values_per_repeat', 'batch_size', 'rounds', 'repeats'
 
 
-def run(config, workdir):
-  """Returns a row for every coupling and vocabulary, and for every way."""
+def prepare(config):
+  """Returns the ways; prompts are those of the family."""
   configs.check_counts(config, ('vocab_sizes', *_COUNTS))
   checks.check_range('spread', config.spread, 0)
   family = prompts_lib.load_family(config)
+  ways = ways_lib.parse_all(config, list(family.drafters))
+  for way in ways:
+    _check(way)
+  return compare.Plan(family, ways, [])
+
+
+def run(config, workdir):
+  """Returns a row for every coupling and vocabulary, and for every way."""
+  family, ways, _ = prepare(config)
   prompts = [
     family.tokenizer.encode_prompt(example.prompt) for example in family.prompts
   ]
   prompts = costs.batch(prompts, config.batch_size)
-  ways = ways_lib.parse_all(config, list(family.drafters))
   decoders = {way.label: _decoder(config, family, way, prompts) for way in ways}
   names = *_COUNTS, 'family', 'spread', 'seed'
   shared = {name: config[name] for name in names}
@@ -137,10 +146,13 @@ def loop(rule, keys, candidates, draft, target):
 # Verification against the whole round.
 
 
-def _decoder(config, family, way, prompts):
-  """The decoder of an arm, with room for all rounds."""
+def _check(way):
   if len(way.arms) > 1 or not way.arms[0].tree:
     raise ValueError(f'{way.place} must be one arm that drafts a tree.')
+
+
+def _decoder(config, family, way, prompts):
+  """The decoder of an arm, with room for all rounds."""
   longest = max(map(len, prompts))
   (arm,) = ways_lib.build(way, family, longest + 1).decoder.round_fn.arms
   room = config.rounds * (arm.drafter.topology.depth + 1)

@@ -20,6 +20,14 @@ _WARNING = (
 )
 
 
+def prepare(config):
+  """Returns the ways and prompts; all ways must draft chains of a model."""
+  prepared = compare.plan(config)
+  for way in prepared.ways:
+    _draft_model(prepared.family, way)
+  return prepared
+
+
 def run(config, workdir):
   """Returns a row for each way, set and domain; warns where one is flagged."""
   found = decode(config, workdir, _observe, fields=FIELDS)
@@ -32,7 +40,7 @@ def run(config, workdir):
 
 def decode(config, workdir, observe, **options):
   """Decodes by chains of a model; `observe(model, batch)` gives records."""
-  made = compare.plan(config)
+  made = prepare(config)
   models = [_draft_model(made.family, way) for way in made.ways]
   return [
     decoded

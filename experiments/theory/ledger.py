@@ -21,6 +21,12 @@ from specjax.theory import bias
 MAY_CHANGE = compare.MAY_CHANGE
 
 
+def prepare(config):
+  """Returns the ways and prompts; all ways must draft chains of a model."""
+  configs.check_counts(config, ('epsilons',), 0)
+  return diagnose.prepare(config)
+
+
 def run(config, workdir):
   """Returns a row for each way, set of prompts, epsilon and rule."""
   configs.check_counts(config, ('epsilons',), 0)

@@ -17,16 +17,16 @@ MAY_CHANGE = ('from_length', 'paper')
 _CHOICES = 'choices'
 
 
-def run(config, workdir):
-  """Returns a row for each draft, and what the predicted choice is worth."""
+def prepare(config):
+  """Returns the ways and prompts; no two ways may have one shape."""
   checks.check_range('repeats', config.repeats, 1)
-  made = compare.plan(config)
-  shapes = [_shape(way) for way in made.ways]
+  prepared = compare.plan(config)
+  shapes = [_shape(way) for way in prepared.ways]
   for i, shape in enumerate(shapes):
     if shape in shapes[:i]:
       raise ValueError(
-        f'{made.ways[i].place} must differ in drafts or length from the other '
-        f'ways, got {made.ways[i].label!r}.'
+        f'{prepared.ways[i].place} must differ in drafts or length from the '
+        f'other ways, got {prepared.ways[i].label!r}.'
       )
   for num in dict(shapes):
     if (num, config.from_length) not in shapes:
@@ -34,6 +34,13 @@ def run(config, workdir):
         f'from_length must be a length of {num} drafts that ways have, got '
         f'{config.from_length}.'
       )
+  return prepared
+
+
+def run(config, workdir):
+  """Returns a row for each draft, and what the predicted choice is worth."""
+  made = prepare(config)
+  shapes = [_shape(way) for way in made.ways]
   decoded = compare.decode(config, workdir, made)
   costs = _costs(config, workdir, made)
   rows = []

@@ -12,7 +12,6 @@ from experiments.common import compare
 from experiments.common import configs
 from experiments.common import paper
 from experiments.common import plots
-from experiments.common import prompts as prompts_lib
 from experiments.common import runner
 from experiments.common import ways as ways_lib
 from specjax import theory
@@ -24,20 +23,28 @@ _DYNAMIC = 'dynamic'
 _FIELDS = 'path', 'num_accepted'
 
 
-def run(config, workdir):
-  """Returns a row for each number of nodes and kind of tree."""
+def prepare(config):
+  """Returns the wide tree, then the dynamic ones, and both sets of prompts."""
   configs.check_counts(config, ('nums_nodes', 'depth'))
-  wide = trees.prefix_tree(tuple(config.factors))
+  wide = _wide(config)
   if config.depth > wide.depth:
     raise ValueError(
       f'depth must be at most {wide.depth}, that of factors, got '
       f'{config.depth}.'
     )
-  family = prompts_lib.load_family(config)
-  prompts, *_ = prompts_lib.build(config, family)
-  measured, decoded = _half(prompts, 0), _half(prompts, 1)
-  arm = f'{config.drafter}:{".".join(map(str, config.factors))}'
-  way = ways_lib.parse(config, arm, list(family.drafters), 'drafter')
+  prepared = compare.of_entries(
+    config,
+    {'drafter': f'{config.drafter}:{".".join(map(str, config.factors))}'}
+    | {f'dynamic of {n}': _dynamic(config, n) for n in config.nums_nodes},
+  )
+  sets = [_half(prepared.sets[0], which) for which in (0, 1)]
+  return prepared._replace(sets=sets)
+
+
+def run(config, workdir):
+  """Returns a row for each number of nodes and kind of tree."""
+  family, (way, *_), (measured, decoded) = prepare(config)
+  wide = _wide(config)
   made = compare.Plan(family, [way], [measured])
   (seen,) = compare.decode(config, workdir, made, fields=_FIELDS)
   chances = acceptance(wide, seen.records)[: config.depth]
@@ -102,10 +109,9 @@ def _asked(config, family, chances):
       'best': theory.best_tree(chances, num),
       'chain': trees.chain(min(num, config.depth)),
     }
-    dynamic = config.dynamic.format(num_nodes=num, depth=config.depth)
     arms = {
       **{kind: _static(config, tree) for kind, tree in static.items()},
-      _DYNAMIC: dynamic,
+      _DYNAMIC: _dynamic(config, num),
     }
     for kind, arm in arms.items():
       way = ways_lib.parse(config, arm, list(family.drafters), 'dynamic')
@@ -115,6 +121,15 @@ def _asked(config, family, chances):
         columns['predicted'] = 1 + kept
       asked.append((way, columns))
   return asked
+
+
+def _wide(config):
+  """The tree that acceptance is measured with."""
+  return trees.prefix_tree(tuple(config.factors))
+
+
+def _dynamic(config, num_nodes):
+  return config.dynamic.format(num_nodes=num_nodes, depth=config.depth)
 
 
 def _static(config, tree):

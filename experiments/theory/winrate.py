@@ -22,9 +22,17 @@ MAY_CHANGE = (*compare.MAY_CHANGE, 'comparisons')
 _LIKELIHOOD = 'likelihood'
 
 
+def prepare(config):
+  """Returns the ways and prompts of a config; pairs and metric must fit."""
+  prepared = compare.plan(config)
+  _pairs(config, prepared.ways)
+  _judges(config, prepared)
+  return prepared
+
+
 def run(config, workdir):
   """Returns a row for each judge and each two ways of equal columns."""
-  made = compare.plan(config)
+  made = prepare(config)
   pairs = _pairs(config, made.ways)
   judges = _judges(config, made)
   options = {

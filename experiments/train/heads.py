@@ -31,13 +31,18 @@ _NEW = 'kind', 'options'
 figures = growth.figures
 
 
+def prepare(config):
+  """Returns the family, and how each head is trained."""
+  family = prompts_lib.load_family(config)
+  return family, {
+    name: _plan(config, name, family.target) for name in _in_order(config.heads)
+  }
+
+
 def run(config, workdir):
   """Writes `NAME.safetensors` for each head; returns how it has learnt."""
-  family = prompts_lib.load_family(config)
+  family, plans = prepare(config)
   target = family.target
-  plans = {
-    name: _plan(config, name, target) for name in _in_order(config.heads)
-  }
   taps = {tap for plan in plans.values() for tap in plan.head.config.taps}
   taps = sorted(taps - {-1})
   taught = taught_lib.teach(config, family, workdir, taps)

@@ -17,23 +17,28 @@ from specjax.training import loop
 from specjax.training import losses
 
 
-def run(config, workdir):
-  """Writes `NAME.safetensors` for each model; returns bits per byte."""
+def prepare(config):
+  """Returns the tokenizer, the models' configurations, and the text."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
-  models = {
-    name: _model(model, tokenizer, config.seed)
+  configs = {
+    name: _configuration(model, tokenizer)
     for name, model in config.models.to_dict().items()
   }
-  configs = {name: each for name, (each, _) in models.items()}
+  _training(config)
+  return tokenizer, configs, _rows(config, tokenizer, _are_pairs(configs))
+
+
+def run(config, workdir):
+  """Writes `NAME.safetensors` for each model; returns bits per byte."""
+  tokenizer, configs, rows = prepare(config)
   pairs = _are_pairs(configs)
-  rows = _rows(config, tokenizer, pairs)
   loss_fn, frozen = _loss(configs, config.distill_from)
   params = loop.fit(
     loss_fn,
-    {name: start for name, (_, start) in models.items()},
+    {name: _start(config, name, each) for name, each in configs.items()},
     frozen,
     rows,
-    loop.TrainingConfig(seed=config.seed, **config.training),
+    _training(config),
     workdir,
   )
   stored = {}
@@ -85,15 +90,26 @@ def _rows(config, tokenizer, pairs):
   return rows
 
 
-def _model(model, tokenizer, seed):
-  """A configuration and parameters, of a file or fresh."""
+def _training(config):
+  return loop.TrainingConfig(seed=config.seed, **config.training)
+
+
+def _configuration(model, tokenizer):
+  """The configuration of a file's model or of a new one."""
   if isinstance(model, str):
-    return checkpoint.load(model)
+    return checkpoint.load(model)[0]
   fields = {'vocab_size': tokenizer.vocab_size, **model}
   if 'encoder_layers' in model:
     fields['start_id'] = tokenizer.response_id
-  config = config_lib.from_dict(fields)
-  return config, adapters.init_params(jax.random.key(seed), config)
+  return config_lib.from_dict(fields)
+
+
+def _start(config, name, model_config):
+  """The parameters that a model begins with: those of a file, or new ones."""
+  model = config.models[name]
+  if isinstance(model, str):
+    return checkpoint.load(model)[1]
+  return adapters.init_params(jax.random.key(config.seed), model_config)
 
 
 def _loss(configs, distill_from):

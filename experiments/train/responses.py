@@ -12,13 +12,8 @@ from specjax import checks
 from specjax.data import examples as examples_lib
 
 
-def run(config, workdir):
-  """Writes `responses.jsonl`; a run that was stopped continues from its log.
-
-  Prompts are decoded by continuous batching, `config.num_parts` equal parts of
-  them one after the other, each at all temperatures. So a run that was stopped
-  has logged a random part of the prompts at nearly every temperature.
-  """
+def prepare(config):
+  """Returns the family, the examples, and the points of each temperature."""
   checks.check_range('num_parts', config.num_parts, 1)
   family = prompts.load_family(config)
   chosen = _chosen(config, family.tokenizer)
@@ -41,6 +36,18 @@ def run(config, workdir):
       config.seed + i,
     )
     points.append(point)
+  return family, chosen, points
+
+
+def run(config, workdir):
+  """Writes `responses.jsonl`; a run that was stopped continues from its log.
+
+  Prompts are decoded by continuous batching, `config.num_parts` equal parts of
+  them one after the other, each at all temperatures. So a run that was stopped
+  has logged a random part of the prompts at nearly every temperature.
+  """
+  family, chosen, points = prepare(config)
+  jobs = points[0].jobs
   responses = []
   for part in np.array_split(np.arange(len(jobs)), config.num_parts):
     for point in points:

@@ -1,5 +1,7 @@
 """Loops of mini's models, compiled for accelerators that are not there."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -16,9 +18,8 @@ from specjax.compilation import inspection
 from specjax.compilation import totals
 from tests import parts
 
-# All that a loop is made of, in three of them; most of the time is compilation.
+# All that a loop is made of, in two of them; most of the time is compilation.
 _WAYS = {
-  'chain': {'arm': 'medium:4'},
   'bandit': {'bandit': 'ucb_spec', 'arms': ('medium:4/block', 'none')},
   'bandit per row': {
     'bandit': 'ucb_spec',
@@ -58,10 +59,21 @@ def _compiled(decoder, device):
   return compilation.compile_decode(decoder, device, batch_size=_BATCH_SIZE)
 
 
+@pytest.fixture(scope='module', name='program')
+def _program(family):
+  """Compiles one of `_WAYS` for a device, once for all tests."""
+
+  @functools.cache
+  def program(way, device):
+    return _compiled(_decoder(family, _WAYS[way]), device)
+
+  return program
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('way', _WAYS)
-def test_loops_copy_no_cache_and_ask_no_host(family, device, way):
-  found = _compiled(_decoder(family, _WAYS[way]), device).found
+def test_loops_copy_no_cache_and_ask_no_host(program, device, way):
+  found = program(way, device).found
   assert not found.copied_in_loop.get(totals.CACHES)
   assert not found.host_transfers
   assert not found.float64
@@ -69,11 +81,11 @@ def test_loops_copy_no_cache_and_ask_no_host(family, device, way):
 
 
 @pytest.mark.slow
-def test_gpus_write_what_is_committed_and_no_cache_beside_it(family, find):
+def test_gpus_write_what_is_committed_and_no_cache_beside_it(program, find):
   """As they would, to join products or to fill tiles; those are no copies."""
-  program = _compiled(_decoder(family, _WAYS['chain']), find('h100'))
+  compiled = program('bandit', find('h100'))
   written, read = (
-    kinds[totals.CACHES] for kinds in (program.written, program.read)
+    kinds[totals.CACHES] for kinds in (compiled.written, compiled.read)
   )
   assert written < 0.1 * read
 

@@ -1,5 +1,6 @@
 """Decodes compiled for devices that are not there."""
 
+import functools
 import os
 
 import jax
@@ -13,32 +14,49 @@ from specjax.compilation import devices
 from specjax.compilation import programs
 from specjax.models import sharding
 from specjax.testing import toys
+from tests import arms
+from tests import sizes
 
 _ACCELERATORS = ['v5e:1x1', 'h100']
 
 
-def _decoder(**options):
-  """A decoder of shapes alone."""
-  models = [toys.transformer(seed) for seed in (0, 1)]
-  abstract = lambda params: jax.eval_shape(lambda: params)
-  (target, params), (draft, draft_params) = models
+def _decoder(draft_length):
+  """Returns a decoder of abstract parameters."""
+  (target, params), (draft, draft_params) = arms.TARGET, arms.DRAFT
   return decoding.speculative(
-    target, abstract(params), draft, abstract(draft_params), **options
+    target,
+    _abstract(params),
+    draft,
+    _abstract(draft_params),
+    draft_length=draft_length,
+    max_length=sizes.BUFFER,
+  )
+
+
+def _abstract(params):
+  return jax.eval_shape(lambda: params)
+
+
+@functools.cache
+def _on_cpu(draft_length):
+  return compilation.compile_decode(
+    _decoder(draft_length), compilation.find('cpu')
   )
 
 
 def _plain():
-  """Plain decoding, and how many numbers its matrices have."""
-  functions, params = toys.transformer()
-  shapes = jax.eval_shape(lambda: params)
+  """Returns plain decoding, and the number of entries of its matrices."""
+  functions, params = arms.TARGET
+  shapes = _abstract(params)
   size = sum(x.size for x in jax.tree.leaves(shapes) if len(x.shape) > 1)
-  return decoding.speculative(functions, shapes, None), size
+  decoder = decoding.speculative(
+    functions, shapes, None, max_length=sizes.BUFFER
+  )
+  return decoder, size
 
 
 def test_a_round_reads_the_weights_of_all_its_calls():
-  program = compilation.compile_decode(
-    _decoder(draft_length=3), compilation.find('cpu')
-  )
+  program = _on_cpu(4)
   assert program.memory.peak >= program.memory.arguments > 0
   assert program.num_bytes > program.read['weights'] > 0
   with pytest.raises(ValueError, match='Nobody knows the bandwidth of cpu'):
@@ -64,15 +82,8 @@ def test_a_decode_on_a_mesh_is_compiled_for_it():
 
 
 def test_more_drafts_read_more():
-  sizes = [
-    compilation.compile_decode(
-      _decoder(draft_length=length), compilation.find('cpu')
-    ).least
-    for length in (1, 2, 4)
-  ]
-  assert sizes[2] - sizes[1] == pytest.approx(
-    2 * (sizes[1] - sizes[0]), rel=0.1
-  )
+  one, two, four = (_on_cpu(length).least for length in (1, 2, 4))
+  assert four - two == pytest.approx(2 * (two - one), rel=0.1)
 
 
 def test_a_token_takes_two_operations_for_each_weight():
@@ -85,9 +96,8 @@ def test_a_token_takes_two_operations_for_each_weight():
 @pytest.mark.parametrize('name, most', [('v5e:1x1', 1), ('h100', 2)])
 def test_a_decode_compiles_for_accelerators(name, most, find):
   """And multiplies as much as on the CPU; GPUs take a lone row twice."""
-  here, there = (
-    compilation.compile_decode(_decoder(), find(each)) for each in ('cpu', name)
-  )
+  here = _on_cpu(4)
+  there = compilation.compile_decode(_decoder(4), find(name))
   assert there.seconds > 0
   ratio = there.operations['weights'] / here.operations['weights']
   assert 1 <= ratio <= most

@@ -75,6 +75,7 @@ def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
   assert list(accelerators.figures(rows)) == ['speed_up', 'measured_speed_up']
 
 
+@pytest.mark.slow
 def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   """What a compiler has said in a workdir, also elsewhere, holds there."""
   config = config_lib.get_config()

@@ -6,7 +6,6 @@ Times are checked for their bookkeeping alone.
 import json
 import math
 
-import jax
 import matplotlib.image
 import ml_collections
 import numpy as np
@@ -17,22 +16,16 @@ from experiments.cascades import calibrate
 from experiments.cascades import frontier
 from experiments.cascades import texts
 from experiments.common import compare
-from experiments.common import log
-from experiments.common import results
-from experiments.common import runner
 from experiments.common import ways
 from specjax import base
 from specjax import evaluation
 from specjax import families
 from specjax import goals
 from specjax import metrics
-from specjax.data import examples as examples_lib
 from specjax.evaluation import scoring
-from specjax.testing import toys
 from tests import goals_test
-from tests import small
+from tests.experiments import toy
 
-_PROMPTS = ('one', 'a b a b', 'what is it?', 'x y', 'count', 'two', 'go', 'so')
 _RULE = 'small:2~token_v3({})'
 _CHOW = {'arm': 'small:2~chow(0.9)', 'label': 'chow', 'columns': {'alpha': 0.9}}
 _ALONE = (
@@ -44,31 +37,30 @@ _RULES = tuple(
   {'arm': _RULE.format(alpha), 'label': 'rule', 'columns': {'alpha': alpha}}
   for alpha in (0.2, 0.9)
 )
-_RUN = {
-  'prompts': {'talk': {'domains': ('talk',), 'limit': 3}},
+_RUN = toy.SIZES | {
+  'prompts': {'talk': {'domains': ('asks',), 'limit': 3}},
+  'prompts_per_domain': 8,
   'metric': 'letters',
-  'max_new_tokens': 8,
-  'max_length': 32,
+  'repeats': 0,
   'paper': (),
 }
 _FRONTIER = _RUN | {
   'ways': (*_ALONE, _LOSSLESS, *_RULES, _CHOW),
   'sequence_alphas': (0.0, 1.0),
-  'sweep': "{'sampling.temperature': (0.0, 1.0)}",
 }
 _CALIBRATE = _RUN | {
-  'prompts': {'talk': {'domains': ('talk',)}},
+  'prompts': {'talk': {'domains': ('asks',)}},
   'ways': (_ALONE[0], _LOSSLESS, *_RULES),
   'dev_prompts': 3,
+  'repeats': 1,
 }
 _BANDIT = 'ucb1(beta=0.1)'
 _ARMS = 'small:2', 'small:3~token_v3(0.9)'
 _BANDITS = _RUN | {
+  'prompts': {'talk': {'domains': ('asks',), 'limit': 4}},
   'arms': _ARMS,
   'bandits': (_BANDIT,),
   'weights': (0.2, 0.9),
-  'carry_over': False,
-  'batch_size': 2,
 }
 
 
@@ -85,29 +77,9 @@ def _a_metric():
     yield
 
 
-@pytest.fixture(scope='module', name='folder')
-def _folder(tmp_path_factory):
-  """A family whose drafter is near its target, and prompts with responses."""
-  folder = tmp_path_factory.mktemp('family')
-  toys.write_family(folder, {'small': 0.3})
-  examples_lib.write(
-    folder / 'talk.eval.jsonl',
-    [examples_lib.Example('talk', text, 'yes, 7') for text in _PROMPTS],
-  )
-  return folder
-
-
-def _config(name, folder, changes):
-  """A config that is changed; nested fields are replaced as a whole."""
-  fields = small.load(f'cascades/{name}').to_dict()
-  paths = {'family': str(folder), 'data_dir': str(folder)}
-  return ml_collections.ConfigDict(fields | paths | changes)
-
-
-def _run(name, folder, workdir, changes):
-  """Runs an experiment in this process; returns its rows."""
-  main.run(_config(name, folder, changes), workdir)
-  return results.read(workdir)['rows']
+def _config(name, family, changes):
+  data = {'data_dir': str(family)}
+  return toy.config(f'cascades/{name}', family, data | changes)
 
 
 def _choice(workdir):
@@ -116,14 +88,6 @@ def _choice(workdir):
 
 def _key(row):
   return row['way'], row.get('alpha')
-
-
-def _points(rows, temperature):
-  return [
-    row
-    for row in rows
-    if 'part' not in row and row['sampling.temperature'] == temperature
-  ]
 
 
 # How often a rule defers.
@@ -168,56 +132,85 @@ def test_what_a_lossy_goal_takes_from_the_target():
 # The frontier.
 
 
-@pytest.fixture(scope='module', name='run')
-def _frontier(folder, tmp_path_factory):
-  """The workdir and the rows of a small run."""
-  workdir = tmp_path_factory.mktemp('frontier')
-  return workdir, _run('frontier', folder, workdir, _FRONTIER)
+# By label: tokens of an answer, and the nats of the target and of the method.
+_SAID = {
+  'target': ([5, 6], -2.0, -2.0),
+  'draft': ([7], -3.0, math.log(0.5)),
+  'lossless': ([5, 6], -2.0, -2.0),
+  'rule': ([5, 8], -2.5, -2.5),
+  'chow': ([8, 8], -4.0, -4.0),
+}
 
 
-@pytest.mark.slow
-def test_a_row_for_each_point(run):
-  workdir, rows = run
-  points = _points(rows, 0) + _points(rows, 1)
+def _said(way, job):
+  """Texts by hand, in a second for a target call and half of one for others."""
+  del job
+  tokens, target_nats, own_nats = _SAID[way.label]
+  calls = {'target': 2, 'draft': 0}.get(way.label, 1)
+  return {
+    'tokens': tokens,
+    'emitted': len(tokens),
+    'rounds': len(tokens) if way.arms[0].tree is None else 1,
+    'target_calls': calls,
+    'target_nats': target_nats,
+    'own_nats': own_nats,
+    'deferred': float(way.label in ('target', 'lossless')) * len(tokens),
+    'accepted': [] if way.arms[0].tree is None else [1, 0],
+    'drafted': [] if way.arms[0].tree is None else [1, 1],
+    'seconds': 0.5 + 0.5 * calls,
+    'reading': 0.1,
+    'differ': 0,
+    'reference_emitted': 2,
+    'reference_seconds': 1.5,
+    'reference_reading': 0.1,
+  }
+
+
+def test_a_row_for_each_point(family, tmp_path, monkeypatch):
+  """Records by hand; of sequences, alpha 0.0 takes the target's, 1.0 none."""
+  toy.simulate(monkeypatch, _said)
+  changes = {'repeats': 1, 'sweep': "{'sampling.temperature': (0.0, 1.0)}"}
+  config = _config('frontier', family, _FRONTIER | changes)
+  rows = toy.run(config, tmp_path)
+  points = [row for row in rows if 'part' not in row]
   lines = [('rule', 0.2), ('rule', 0.9), ('chow', 0.9)]
   alone = [('target', None), ('draft', None), ('lossless', None)]
   sequences = [('sequence_cascade', 0.0), ('sequence_cascade', 1.0)]
   assert [_key(row) for row in points] == 2 * [*alone, *lines, *sequences]
-  for row in points:
-    assert row['decoded'] == 3 and 3 <= row['tokens'] <= 24
-    assert row['latency'] > 0 <= row['latency_error']
-    assert row['target_nats'] < 0 < row['quality']
-    kind, alpha = _key(row)
-    draft = kind == 'draft' or (kind, alpha) == ('sequence_cascade', 1)
-    assert draft * 0 <= row['target_calls'] <= 1 - draft
-    plain = draft or kind in ('target', 'sequence_cascade')
-    assert (row['rejection_rate'] is None) == plain
-    if plain or kind == 'lossless':
-      assert row['deferral_rate'] == 1 - draft
-    else:
-      assert 0 <= row['deferral_rate'] <= 1
-      assert 0 <= row['rejection_rate'] <= 1
-  target, draft, lossless, *_, no_draft, all_draft = points[:8]
-  # At temperature 0, the lossless answer is the target's.
-  for name in ('quality', 'target_nats'):
-    assert lossless[name] == target[name] == no_draft[name] != draft[name]
-    assert all_draft[name] == draft[name]
-  assert draft['target_nats'] < target['target_nats']
-  assert no_draft['latency'] == pytest.approx(1 + draft['latency'])
-  assert all_draft['latency'] == draft['latency']
+  temperatures = [row['sampling.temperature'] for row in points]
+  assert temperatures == [0.0] * 8 + [1.0] * 8
+  target, draft, lossless, rule, _, chow, no_draft, all_draft = points[:8]
+  assert {row['decoded'] for row in points} == {3}
+  found = lambda name: [row[name] for row in points[:8]]
+  assert found('target_calls') == [1, 0, *4 * [0.5], 1, 0]
+  assert found('deferral_rate') == [1, 0, 1, 0, 0, 0, 1, 0]
+  assert found('rejection_rate') == [None, None, *4 * [0.5], None, None]
+  assert found('latency') == pytest.approx(
+    [1, 1 / 3, *4 * [2 / 3], 2 / 1.5, 1 / 3]
+  )
+  assert found('total_latency') == pytest.approx(
+    [1, 0.6 / 1.6, *4 * [1.1 / 1.6], 2.2 / 1.6, 0.6 / 1.6]
+  )
+  nats = [-1, -3, -1, -1.25, -1.25, -2, -1, -3]
+  assert found('target_nats') == pytest.approx(nats)
+  assert lossless['quality'] == target['quality'] == no_draft['quality']
+  assert all_draft['quality'] == draft['quality'] > 0
+  assert len({row['quality'] for row in (target, draft, rule, chow)}) == 4
   for name in ('quality_latency', 'target_nats_deferral_rate'):
-    assert matplotlib.image.imread(workdir / f'{name}.png').std() > 0
+    assert matplotlib.image.imread(tmp_path / f'{name}.png').std() > 0
 
 
-def _whole_text(family, name, tokens):
-  """`[T, V]` float64 probabilities behind each token, without a cache."""
-  model = {'target': family.target, **family.drafters}[name]
-  logits = model.functions.extend(model.params, None, np.array([tokens])).logits
-  return np.asarray(jax.nn.softmax(logits[0]), np.float64)
+@pytest.fixture(scope='module', name='run')
+def _frontier(family, tmp_path_factory):
+  """The config, the workdir and the rows of a small run."""
+  workdir = tmp_path_factory.mktemp('frontier')
+  config = _config('frontier', family, _FRONTIER | {'sweep': ''})
+  config.sampling.temperature = 1.0
+  return config, workdir, toy.run(config, workdir)
 
 
 @pytest.mark.slow
-def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, folder):
+def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
   """Both models along what was said; the rules are written once more."""
   deferred = {
     'none': lambda target, draft: len(target),
@@ -227,21 +220,26 @@ def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, folder):
       draft * (target < 0.8 * target.max(1, keepdims=True))
     ).sum(),
   }
-  family = families.load(str(folder))
-  jobs = compare.plan(_config('frontier', folder, _FRONTIER)).sets[0].jobs
+  config, workdir, _ = run
+  family = families.load(str(family))
+  models = family.target, family.drafters['small']
+  jobs = compare.plan(config).sets[0].jobs
   prompts = {job.number: job.turns[0] for job in jobs}
-  path = run[0] / 'sampling.temperature=1.0' / log.FILE
   seen = set()
-  for line in map(json.loads, path.read_text().splitlines()):
-    (arm,), (record,) = line['way']['arms'], line['outcome']['records']
+  records = [
+    (unit['way'], record)
+    for unit in toy.units(workdir)
+    for record in unit['outcome']['records']
+  ]
+  for way, record in records:
+    (arm,) = way['arms']
     prompt, said = prompts[record['job']], record['tokens']
     target, draft = (
-      _whole_text(family, name, prompt + said)[len(prompt) - 1 : -1]
-      for name in ('target', 'small')
+      np.exp(toy.log_probs(model, prompt, said)) for model in models
     )
     nats = lambda probs, said=said: np.log(probs[range(len(said)), said]).sum()
     assert record['target_nats'] == pytest.approx(nats(target), abs=1e-3)
-    own = draft if line['way']['target'] == 'small' else target
+    own = draft if way['target'] == 'small' else target
     assert record['own_nats'] == pytest.approx(nats(own), abs=1e-3)
     if own is draft:
       assert record['deferred'] == record['target_calls'] == 0
@@ -349,26 +347,22 @@ def test_points_beyond_lossy_decoding_by_hand():
 
 
 @pytest.mark.slow
-def test_the_frontier_goes_on_where_it_stopped(run, folder, monkeypatch):
-  workdir, rows = run
-  played = []
-  play = runner._Session.play
-
-  def spy(self, point, *args):
-    played.append(point.settings['way']['arms'])
-    return play(self, point, *args)
-
-  monkeypatch.setattr(runner._Session, 'play', spy)
-  assert _run('frontier', folder, workdir, _FRONTIER) == rows
-  assert not played
-  # Another alpha is asked for, and another metric.
+def test_the_frontier_goes_on_where_it_stopped(run, family):
+  """Another alpha is asked for, and another metric: nothing else is decoded."""
+  _, workdir, rows = run
+  before = toy.units(workdir)
   more = {'arm': _RULE.format(0.5), 'label': 'rule', 'columns': {'alpha': 0.5}}
   changes = {'ways': (*_FRONTIER['ways'], more), 'metric': 'rouge1'}
-  again = _run('frontier', folder, workdir, _FRONTIER | changes)
-  assert played == [['small:2~token_v3(0.5)']] * 6  # 3 prompts, 2 temperatures.
+  config = _config('frontier', family, _FRONTIER | changes | {'sweep': ''})
+  config.sampling.temperature = 1.0
+  again = toy.run(config, workdir)
+  after = toy.units(workdir)
+  assert after[: len(before)] == before
+  added = [unit['way']['arms'] for unit in after[len(before) :]]
+  assert added == [['small:2~token_v3(0.5)']] * 2  # Two batches.
   same = lambda rows: [
-    {name: row[name] for name in ('way', 'latency', 'target_nats', 'tokens')}
-    for row in _points(rows, 1)
+    {name: row[name] for name in ('way', 'target_nats', 'tokens')}
+    for row in rows
     if row.get('alpha') != 0.5
   ]
   assert same(again) == same(rows)
@@ -377,52 +371,33 @@ def test_the_frontier_goes_on_where_it_stopped(run, folder, monkeypatch):
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'ways': ('small:2~best(0.1)',)}, "ways.0.: Unknown goal 'best'. Known"),
-    ({'ways': ('small:2~chow(2.0)',)}, r'alpha of chow must lie in \[0, 1\]'),
-    ({'ways': ('tiny:2',)}, "Unknown drafter 'tiny'. Known: small"),
     ({'sequence_alphas': (-1.0,)}, r'sequence_alphas must lie in \[0, 1\]'),
     ({'ways': _ALONE[:1]}, "ways must have one that is labelled 'draft'"),
     ({'metric': 'bluer'}, "Unknown metric 'bluer'. Known"),
-    ({'max_length': 9}, 'Nothing of prompts.talk fits: max_length=9'),
-    ({'prompts': {'talk': {'domains': ('code',)}}}, "Unknown domain 'code'"),
   ],
 )
 def test_the_frontier_is_checked_before_it_is_measured(
-  tmp_path, folder, changes, message
+  tmp_path, family, changes, message
 ):
+  config = _config('frontier', family, _FRONTIER | {'sweep': ''} | changes)
   with pytest.raises(ValueError, match=message):
-    _run('frontier', folder, tmp_path, _FRONTIER | {'sweep': ''} | changes)
+    main.run(config, tmp_path)
   assert not list(tmp_path.iterdir())
 
 
-def test_all_ways_of_the_configs_are_built(folder):
-  """Those that the tests of configs leave out, too."""
-  family = families.load(str(folder))
-  family = family._replace(
-    drafters=family.drafters | {'medium': family.drafters['small']}
-  )
-  labels = {}
-  for name, variant in (
-    *(('variants', each) for each in ('bild', 'lossy', 'token')),
-    *(('decoder_only', each) for each in ('math', 'qa')),
-    *((each, None) for each in ('calibrate', 'draft_lengths', 'frontier')),
-    *((each, None) for each in ('rule_bandit', 'temperatures')),
-  ):
-    config = small.load(f'cascades/{name}', variant)
-    made = ways.parse_all(config, list(family.drafters))
-    programs = {way.label: set() for way in made}
-    for way in made:
-      programs[way.label].add(ways.build(way, family, 96).program)
-    if name == 'frontier':
-      labels = programs
-  # Alphas of a line are one program, where they are numbers of a rule.
-  assert {k for k, v in labels.items() if len(v) > 1} == {'min_p'}
+def test_alphas_of_a_line_are_one_program_where_they_are_numbers(family):
+  """Of the config's lines, with whose labels the paper's numbers agree."""
+  config = toy.config('cascades/frontier', None, {})
+  loaded = families.load(str(family))
+  programs = {}
+  for way in ways.parse_all(config, list(loaded.drafters)):
+    program = ways.build(way, loaded, 96).program
+    programs.setdefault(way.label, set()).add(program)
+  assert {k for k, v in programs.items() if len(v) > 1} == {'min_p'}
   with_paper = {
-    where['way']
-    for table in small.load('cascades/frontier').paper
-    for where, _ in table['rows']
+    where['way'] for table in config.paper for where, _ in table['rows']
   }
-  assert with_paper <= {*labels, frontier.SEQUENCE}
+  assert with_paper <= {*programs, frontier.SEQUENCE}
 
 
 # What is picked on it.
@@ -479,13 +454,13 @@ def _of_length(length):
   [(0.5, 0.0, 7), (0.85, 0.0, 5), (0.85, 1.5, 3), (0.97, 0.0, 1)],
 )
 def test_the_choice_is_the_cheapest_that_is_good_enough(
-  tmp_path, folder, monkeypatch, capsys, cost, floor, margin, num
+  tmp_path, family, monkeypatch, capsys, cost, floor, margin, num
 ):
   """Rules of quality 18 and 11, the target's 20, the lossless one's 19."""
   _Measured(monkeypatch)
   changes = {'floor': floor, 'margin': margin, 'cost': cost}
   changes['ways'] = (_ALONE[0], *_of_length(2), *_of_length(3))
-  rows = _run('calibrate', folder, tmp_path, _CALIBRATE | changes)
+  rows = toy.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
   dev = [row for row in rows if row['part'] == 'dev']
   assert len(dev) == 7
   best = None
@@ -517,12 +492,12 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
 
 
 def test_dev_and_test_are_disjoint_and_measured_once(
-  tmp_path, folder, monkeypatch
+  tmp_path, family, monkeypatch
 ):
   """Another floor changes no point."""
   measured = _Measured(monkeypatch)
   changes = {'floor': 0.5, 'cost': 'target_calls'}
-  _run('calibrate', folder, tmp_path, _CALIBRATE | changes)
+  main.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
   (all_ways, dev), (some, test) = measured.calls
   assert all_ways == ['target', 'lossless', 'rule', 'rule']
   assert some == ['target', 'lossless', 'rule']
@@ -531,7 +506,7 @@ def test_dev_and_test_are_disjoint_and_measured_once(
   assert len({*tokens(dev), *tokens(test)}) == 3 + 5
   measured.calls.clear()
   changes |= {'floor': 2.0}
-  _run('calibrate', folder, tmp_path, _CALIBRATE | changes)
+  main.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
   assert measured.calls == [
     (all_ways, dev),
     (['target', 'lossless'], test),
@@ -539,9 +514,10 @@ def test_dev_and_test_are_disjoint_and_measured_once(
   assert dev.settings != test.settings
 
 
-def test_nothing_is_good_enough(tmp_path, folder, monkeypatch, capsys):
+def test_nothing_is_good_enough(tmp_path, family, monkeypatch, capsys):
   _Measured(monkeypatch)
-  _run('calibrate', folder, tmp_path, _CALIBRATE | {'floor': 1.5})
+  config = _config('calibrate', family, _CALIBRATE | {'floor': 1.5})
+  main.run(config, tmp_path)
   dev = _choice(tmp_path)['dev']
   assert (dev['way'], dev['eligible']) == ('lossless', False)
   said = capsys.readouterr().out
@@ -549,25 +525,32 @@ def test_nothing_is_good_enough(tmp_path, folder, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_choice_is_a_decoder(tmp_path, folder, monkeypatch):
+def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
   """It says on test prompts what was measured there."""
   monkeypatch.setattr(calibrate, 'choose', lambda rows, _: rows[-1])
-  rows = _run('calibrate', folder, tmp_path, _CALIBRATE | {'repeats': 1})
+  changes = {'repeats': 0, 'cost': 'target_calls', 'dev_prompts': 4}
+  config = _config('calibrate', family, _CALIBRATE | changes)
+  rows = toy.run(config, tmp_path)
   choice = _choice(tmp_path)
   assert choice['way']['arm'] == 'small:2~token_v3(0.9)'
-  family = families.load(str(folder))
-  config = _config('calibrate', folder, _CALIBRATE)
+  family = families.load(str(family))
   made = compare.plan(config)
   _, test = calibrate.split(config, made.sets[0])
-  outputs = calibrate.decoder(family, choice).decode(
-    [job.turns[0] for job in test.jobs],
-    choice['max_new_tokens'],
-    request_ids=[job.number for job in test.jobs],
-  )
+  decoder = calibrate.decoder(family, choice)
+  outputs = [
+    output
+    for first in (0, 2)
+    for output in decoder.decode(
+      [job.turns[0] for job in test.jobs[first : first + 2]],
+      choice['max_new_tokens'],
+      request_ids=[job.number for job in test.jobs[first : first + 2]],
+    )
+  ]
   said = [family.tokenizer.decode(output.tokens) for output in outputs]
   row = rows[-1]
   assert row['chosen'] and row['part'] == 'test'
-  assert row['quality'] == pytest.approx(_letters()(said, ['yes'] * 5).total)
+  quality = _letters()(said, ['yes, 7'] * 4).total
+  assert row['quality'] == pytest.approx(quality)
   calls = 1 / metrics.block_efficiency(outputs)[0]
   assert row['target_calls'] == pytest.approx(calls)
   assert row['rejection_rate'] == metrics.rejection_rate(outputs)
@@ -600,11 +583,12 @@ def test_a_choice_is_a_decoder(tmp_path, folder, monkeypatch):
   ],
 )
 def test_calibrate_is_checked_before_it_measures(
-  tmp_path, folder, monkeypatch, changes, message
+  tmp_path, family, monkeypatch, changes, message
 ):
   measured = _Measured(monkeypatch)
+  config = _config('calibrate', family, _CALIBRATE | changes)
   with pytest.raises(ValueError, match=message):
-    _run('calibrate', folder, tmp_path, _CALIBRATE | changes)
+    main.run(config, tmp_path)
   assert not measured.calls and not list(tmp_path.iterdir())
 
 
@@ -612,25 +596,40 @@ def test_calibrate_is_checked_before_it_measures(
 
 
 @pytest.fixture(scope='module', name='bandits')
-def _bandits(folder, tmp_path_factory):
-  """The workdir and the rows of a small run, and the rounds that it played."""
+def _bandits(family, tmp_path_factory):
+  """The workdir and the rows of a small run, which goes on.
+
+  The second weight is asked for later: it plays its bandit, and no arm alone.
+  """
   workdir = tmp_path_factory.mktemp('bandits')
-  played, finish = [], runner._finish
+  config = _config('rule_bandit', family, _BANDITS | {'weights': (0.2,)})
+  config.sampling.temperature = 1.0
+  first = toy.run(config, workdir)
+  before = toy.units(workdir)
+  config.weights = _BANDITS['weights']
+  rows = toy.run(config, workdir)
+  assert rows[: len(first)] == first
+  after = toy.units(workdir)
+  assert after[: len(before)] == before
+  added = [unit['way']['reward'] for unit in after[len(before) :]]
+  assert added == ['tradeoff(weight=0.9)'] * 2
+  return workdir, rows
 
-  def spy(player, state, fields):
-    state, infos = finish(player, state, (*fields, 'reward'))
-    played.append(infos)
-    return state, infos
 
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(runner, '_finish', spy)
-    rows = _run('rule_bandit', folder, workdir, _BANDITS)
-  return workdir, rows, played
+def _rewards(unit, weight):
+  """`[P]` sums of a batch's rewards, on the scale of the deepest arm, 3."""
+  return [
+    sum(
+      (1 - weight) * (emitted - 1) / 3 + weight * fidelity
+      for emitted, fidelity in zip(record['num_emitted'], record['fidelity'])
+    )
+    for record in unit['outcome']['records']
+  ]
 
 
 @pytest.mark.slow
-def test_rules_have_a_row_for_each_weight_and_way(bandits, run):
-  workdir, rows, _ = bandits
+def test_rules_have_a_row_for_each_weight_and_way(bandits):
+  workdir, rows = bandits
   names = (*_ARMS, _BANDIT)
   assert [(row['weight'], row['way']) for row in rows] == [
     (weight, way) for weight in _BANDITS['weights'] for way in names
@@ -646,38 +645,34 @@ def test_rules_have_a_row_for_each_weight_and_way(bandits, run):
       assert len(pulls) == 1
     lossless = row['way'] == _ARMS[0]
     assert (row['fidelity'] == 1) if lossless else (0 < row['fidelity'] < 1)
-  # In batches of two, with arms that have a row each.
-  (alone,) = [row for row in _points(run[1], 1) if row['way'] == 'lossless']
-  for name in ('quality', 'target_calls', 'target_nats', 'deferral_rate'):
-    assert rows[0][name] == pytest.approx(alone[name])
   assert matplotlib.image.imread(workdir / 'over_best.png').std() > 0
 
 
 @pytest.mark.slow
 def test_rewards_of_rules_are_those_of_their_rounds(bandits):
-  """On the scale of the deepest arm, 3, for arms alone, too."""
-  _, rows, played = bandits
-  # Of each way two batches, in which the last prompt is repeated.
-  by_way = [played[i : i + 2] for i in range(0, len(played), 2)]
-  assert len(by_way) == 4
-  places = {_ARMS[0]: (0, 0), _ARMS[1]: (1, 1), _BANDIT: (2, 3)}
+  """Of arms alone, too; and bandits have learnt as much as they earned."""
+  workdir, rows = bandits
+  logged = toy.units(workdir)
   sums = {}
   for row in rows:
-    at = _BANDITS['weights'].index(row['weight'])
-    rewards, rounds, learnt = [], [], 0.0
-    for infos, count in zip(by_way[places[row['way']][at]], (2, 1)):
-      reward = (1 - row['weight']) * (infos.num_emitted - 1) / 3
-      reward = (reward + row['weight'] * infos.fidelity) * infos.live
-      rewards += reward.sum(0)[:count].tolist()
-      rounds += infos.live.sum(0)[:count].tolist()
-      learnt += infos.reward[:, :count].sum()
-    rewards, rounds = np.array(rewards), np.array(rounds)
+    weight, way = row['weight'], row['way']
+    own = [
+      unit
+      for unit in logged
+      if unit['way']['arms'] == ([way] if way in _ARMS else list(_ARMS))
+      and unit['way'].get('reward', f'{weight}').count(f'{weight}')
+    ]
+    assert len(own) == 2
+    rewards = np.concatenate([_rewards(unit, weight) for unit in own])
+    records = [record for unit in own for record in unit['outcome']['records']]
+    rounds = np.array([record['rounds'] for record in records])
     mean = rewards.sum() / rounds.sum()
     assert row['reward'] == pytest.approx(mean, abs=1e-5)
-    if row['way'] == _BANDIT:
+    if way == _BANDIT:
+      _, part, whole = own[-1]['outcome']['bandit_state']
+      learnt = np.sum(part) + np.sum(whole)
       assert learnt == pytest.approx(rewards.sum(), abs=1e-4)
-    off = (rewards - mean * rounds) / rounds.sum()
-    sums[row['weight'], row['way']] = mean, off
+    sums[weight, way] = mean, (rewards - mean * rounds) / rounds.sum()
   for row in rows:
     arms = [(sums[row['weight'], arm][0], arm) for arm in _ARMS]
     assert row['best_arm'] == max(arms)[1]
@@ -690,42 +685,20 @@ def test_rewards_of_rules_are_those_of_their_rounds(bandits):
     assert row['reward_error'] == pytest.approx(error, abs=1e-5)
 
 
-@pytest.mark.slow
-def test_rules_go_on_where_they_stopped(bandits, folder, monkeypatch):
-  """Another weight plays its bandits, and no arm alone."""
-  workdir, rows, _ = bandits
-  played, play = [], runner._Session.play
-
-  def spy(self, point, *args):
-    played.append(point.settings['way'].get('reward'))
-    return play(self, point, *args)
-
-  monkeypatch.setattr(runner._Session, 'play', spy)
-  assert _run('rule_bandit', folder, workdir, _BANDITS) == rows
-  changes = _BANDITS | {'weights': (0.9,)}
-  assert _run('rule_bandit', folder, workdir, changes) == rows[3:]
-  assert not played
-  _run('rule_bandit', folder, workdir, _BANDITS | {'weights': (0.2, 0.5)})
-  assert played == ['tradeoff(weight=0.5)'] * 2
-
-
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
     ({'weights': ()}, r'weights must be >= 0, got \(\)'),
     ({'weights': (0.5, 1.5)}, r'bandits.1..reward.*: weight must lie in'),
-    ({'ways': ('small:2~best',)}, "Unknown goal 'best'. Known"),
-    ({'arms': ('small:2~chow(-1.0)',)}, 'alpha of chow must lie'),
     ({'arms': ('small:2/lossy(0.5)',)}, r'ways.0.: .* has no fidelity'),
     ({'ways': ('small:2/lossy(0.5)',)}, r'ways.2.: .* has no fidelity'),
-    ({'bandits': ('best',)}, "Unknown bandit 'best'"),
-    ({'bandits': ('ucb1', 'ucb1')}, 'bandits.1. must differ from bandits.0.'),
     ({'metric': 'bluer'}, "Unknown metric 'bluer'"),
   ],
 )
 def test_rules_are_checked_before_they_are_played(
-  tmp_path, folder, changes, message
+  tmp_path, family, changes, message
 ):
+  config = _config('rule_bandit', family, _BANDITS | changes)
   with pytest.raises(ValueError, match=message):
-    _run('rule_bandit', folder, tmp_path, _BANDITS | changes)
+    main.run(config, tmp_path)
   assert not list(tmp_path.iterdir())

@@ -5,17 +5,24 @@ import builtins
 import pytest
 
 from experiments import main
-from tests import small
+from specjax.testing import toys
+from tests import smoke
+
+_TURNS = 'what is it?', '/new', 'count to two', 'and then?'
 
 
 @pytest.fixture(scope='module', name='folder')
 def _folder(tmp_path_factory):
-  return small.toy_folder(tmp_path_factory.mktemp('toys'))
+  folder = tmp_path_factory.mktemp('chat')
+  toys.write_family(folder, {'small': 0.1}, tokenizer=toys.chat_tokenizer())
+  return folder
 
 
 def _config(folder, **fields):
-  config = small.shrunk('chat', folder)
-  small.change(config, {'max_new_tokens': 6, **fields})
+  config = smoke.load('chat')
+  config.update({'family': str(folder), 'arms': ('small:2',), 'turns': _TURNS})
+  # All tests decode with one program.
+  config.update({'max_new_tokens': 6, 'max_length': 90, **fields})
   return config
 
 
@@ -57,12 +64,12 @@ def test_what_is_typed_is_answered(folder, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_turn_that_does_not_fit_ends_nothing(folder, tmp_path, capsys):
   turns = ('what is it?', 'x' * 90, '/new', 'and then?')
-  rows = _rows(_config(folder, turns=turns, max_length=90), tmp_path)
+  rows = _rows(_config(folder, turns=turns), tmp_path)
   assert [row['turn'] for row in rows] == ['what is it?', 'and then?']
   assert 'exceeds max_length=90. /new begins' in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_family_without_a_template_is_refused(folder, tmp_path):
+def test_a_family_without_a_template_is_refused(tmp_path):
+  toys.write_family(tmp_path, {'small': 0.1})
   with pytest.raises(ValueError, match='a tokenizer with a chat template'):
-    _rows(_config(folder, family=str(folder)), tmp_path)
+    _rows(_config(tmp_path), tmp_path)

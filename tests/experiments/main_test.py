@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 
+from absl import flags as absl_flags
 import ml_collections
 import pytest
 
@@ -16,15 +17,6 @@ from experiments.common import log
 from experiments.common import results
 
 _ROOT = pathlib.Path(__file__).parents[2]
-
-
-def _main(*flags):
-  return subprocess.run(
-    [sys.executable, '-m', 'experiments.main', *flags],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-  )
 
 
 # What is asked for wrongly, and what is answered.
@@ -38,34 +30,64 @@ def test_help_lists_configs_and_components():
     assert name in said
 
 
-def test_bad_flags_end_in_a_sentence_and_leave_nothing(tmp_path):
-  quickstart = '--config=configs/quickstart.py'
-  for flags, sentence in (
+_QUICKSTART = '--config=configs/quickstart.py'
+
+
+@pytest.mark.parametrize(
+  ('flags', 'sentence'),
+  [
+    ([_QUICKSTART, '--config.sampling.heat=0'], 'Unknown config field'),
+    ([_QUICKSTART, '--config.sweep={}'], 'sweep must hold at least one'),
+  ],
+)
+def test_bad_flags_end_in_a_sentence_and_leave_nothing(
+  flags, sentence, tmp_path
+):
+  """Where flags are parsed, and where the experiment runs."""
+  done = subprocess.run(
+    [sys.executable, '-m', 'experiments.main', *flags]
+    + [f'--workdir={tmp_path / "run"}'],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode != 0
+  assert f'Error: {sentence}' in done.stderr, done.stderr
+  assert 'Traceback' not in done.stderr
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  ('flags', 'sentence'),
+  [
     (['--config=configs/nothing.py'], 'There is no config'),
     (['--config=configs/quickstart.py:x'], 'takes no argument'),
     (
-      [quickstart, '--config.sampling.temprature=0'],
+      [_QUICKSTART, '--config.sampling.temprature=0'],
       "Unknown config field 'sampling.temprature'. Known: ",
     ),
     (
-      [quickstart, '--config.sampling.temperature=-1.0'],
-      'Error: temperature must be 0 (greedy)',
+      [_QUICKSTART, '--config.sampling.temperature=-1.0'],
+      r'temperature must be 0 \(greedy\)',
     ),
     (
-      [quickstart, "--config.ways=('medum:4',)"],
-      "Error: ways[0] 'medum:4': Unknown drafter 'medum'. Known: ",
+      [_QUICKSTART, "--config.ways=('medum:4',)"],
+      r"ways\[0\] 'medum:4': Unknown drafter 'medum'. Known: ",
     ),
-    ([quickstart, '--config.sweep={}'], 'Error: sweep must hold at least one'),
     (
-      [quickstart, "--config.sweep={'seed': (1, 1)}"],
-      'Error: sweep of seed holds 1 twice.',
+      [_QUICKSTART, "--config.sweep={'seed': (1, 1)}"],
+      'sweep of seed holds 1 twice.',
     ),
-  ):
-    done = _main(*flags, f'--workdir={tmp_path / "run"}')
-    assert done.returncode != 0
-    assert sentence in done.stderr, done.stderr
-    assert 'Traceback' not in done.stderr
-    assert not list(tmp_path.iterdir())
+  ],
+)
+def test_bad_flags_raise(flags, sentence, tmp_path, monkeypatch):
+  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
+  values = absl_flags.FlagValues()
+  workdir = tmp_path / 'run'
+  with pytest.raises(ValueError, match=sentence):
+    main.parsed(['main.py', *flags, f'--workdir={workdir}'], values)
+    main.run(values.config, values.workdir)
+  assert not workdir.exists()
 
 
 def test_an_unknown_experiment_is_answered_with_the_known(tmp_path):
@@ -229,8 +251,10 @@ def test_a_sweep_joins_the_rows_of_all_combinations(tmp_path, monkeypatch):
   ]
   # Points are folders of their own, which are not run again.
   (tmp_path / results.FILE).unlink()
-  monkeypatch.setattr(log, '_append', None)
+  logs = {path: path.read_bytes() for path in tmp_path.rglob(log.FILE)}
+  assert len(logs) == 4
   assert _rows(config, tmp_path) == rows
+  assert logs == {path: path.read_bytes() for path in tmp_path.rglob(log.FILE)}
 
 
 @pytest.mark.parametrize(

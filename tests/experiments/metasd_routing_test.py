@@ -8,11 +8,8 @@ from scipy import special
 
 from experiments.metasd import routing
 import specjax
-from specjax import decoding
-from specjax import sampling as sampling_lib
-from specjax import trees
-from specjax import verifiers
 from specjax.testing import toys
+from tests import arms
 
 VOCAB = 60
 
@@ -80,27 +77,9 @@ def test_a_prompt_counts_by_the_logs_of_its_counts():
 
 
 def test_a_decoder_plays_the_routed_arms():
-  model, table = toys.markov(0, toys.VOCAB)
-  arms = [
-    (
-      specjax.Arm(
-        specjax.DRAFTERS['autoregressive'](
-          model, trees.chain(length), sampling_lib.Sampling()
-        ),
-        verifiers.resolve('maximal'),
-      ),
-      table,
-    )
-    for length in (1, 2, 3)
-  ]
-  decoder = decoding.Decoder(
-    model,
-    table,
-    arms,
-    bandit=specjax.BANDITS['fixed'](3),
-    max_length=64,
-    per_row=True,
-  )
+  model = toys.markov(0, toys.VOCAB)
+  chains = [arms.chain(length, draft=model) for length in (1, 2, 3)]
+  decoder = arms.decoder(*chains, bandit='fixed', target=model, per_row=True)
   prompts = [[7, 7], [1, 2], [20], [2]]
   weights = np.zeros((toys.VOCAB, 3))
   weights[[7, 1, 2, 20], [2, 0, 0, 1]] = 1

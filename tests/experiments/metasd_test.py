@@ -1,12 +1,10 @@
-"""MetaSD's experiments, tiny: their rows, and that they measure what they say.
+"""MetaSD's experiments: their rows, and that they measure what they say.
 
 Where the paper is known better, the corrected readings: see the docstrings.
 """
 
 import itertools
-import json
 import math
-import pathlib
 
 import jax
 import matplotlib.pyplot as plt
@@ -16,11 +14,7 @@ import pytest
 from experiments import main
 from experiments.banditspec import laboratory
 from experiments.common import arms
-from experiments.common import compare
-from experiments.common import configs
-from experiments.common import log
 from experiments.common import prompts as prompts_lib
-from experiments.common import results
 from experiments.common import ways
 from experiments.metasd import alignment
 from experiments.metasd import batches
@@ -29,58 +23,20 @@ from experiments.metasd import routing
 from experiments.metasd import switching
 from specjax import bandits
 from specjax import families
-from specjax.data import examples as examples_lib
-from specjax.testing import toys
 from specjax.theory import constant
+from tests.experiments import toy
 
-_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs' / 'metasd'
 _UCB = {'bandit': 'ucb1(beta=0.01)', 'label': 'ucb'}
-_PROMPTS = {
-  'code': ['def f', 'a b a b a b', 'import os', 'class A'],
-  'math': ['1 + 1', '2 + 2 is more', 'x', 'count'],
-  'talk': ['guten tag', 'bonjour'],
-}
 _NAN = float('nan')
 
 
-@pytest.fixture(scope='module', name='folder')
-def _folder(tmp_path_factory):
-  """A family with a drafter that is the target, a stranger and specialists."""
-  folder = tmp_path_factory.mktemp('family')
-  distances = {'near': 0.0, 'far': 0.9, 'code': 0.2, 'math': 0.3}
-  toys.write_family(folder, distances)
-  for domain, texts in _PROMPTS.items():
-    for split in ('eval', 'train'):
-      examples_lib.write(
-        folder / f'{domain}.{split}.jsonl',
-        [examples_lib.Example(domain, text) for text in texts],
-      )
-  return folder
-
-
-def _config(name, folder, changes):
-  config = configs.load(str(_CONFIGS / f'{name}.py'))
-  data = {'family': str(folder), 'data_dir': str(folder), 'max_length': 64}
-  for field, value in (data | changes).items():
-    config[field] = value
-  return config
-
-
-def _run(name, folder, changes, workdir):
-  main.run(_config(name, folder, changes), workdir)
-  return results.read(workdir)['rows']
+def _config(name, family, changes):
+  data = toy.SIZES | {'data_dir': str(family)}
+  return toy.config(f'metasd/{name}', family, data | changes)
 
 
 def _of(rows, **chosen):
   return [row for row in rows if chosen.items() <= row.items()]
-
-
-def _torn(workdir, into):
-  """The log of a run that was killed in the middle of its last line."""
-  text = (workdir / log.FILE).read_text()
-  into.mkdir()
-  (into / log.FILE).write_text(text[:-20])
-  return into
 
 
 # Rewards round by round.
@@ -214,74 +170,85 @@ _ALIGNED = {
   'arms': ('far:2', 'near:2'),
   'ways': ('far:2', 'near:2'),
   'bandits': (_UCB, _UCB | {'warm_start': 3, 'label': 'warm'}),
-  'max_new_tokens': 9,
-  'num_rounds': 9,  # All that nine tokens can take.
-  'batch_size': 3,
+  'num_rounds': 9,
+}
+# By way: arms, emitted tokens and acceptance of each round of nine tokens. One
+# drafter is the target, which takes three rounds of three.
+_ROUNDS = {
+  'near:2': ([0] * 3, [3] * 3, [1.0] * 3),
+  'far:2': ([0] * 6, [1, 2, 1, 2, 1, 2], [0.5, 0.4, 0.5, 0.4, 0.5, 0.5]),
+  'ucb': ([0, 1, 1, 1], [1, 3, 3, 2], [0.5, 1.0, 1.0, 1.0]),
+  'warm': ([1] * 3, [3] * 3, [1.0] * 3),
 }
 
 
-@pytest.fixture(scope='module', name='aligned')
-def _aligned(folder, tmp_path_factory):
-  workdir = tmp_path_factory.mktemp('aligned')
-  return workdir, _run('alignment', folder, _ALIGNED, workdir)
+def _rounds(way, job):
+  del job
+  arm, emitted, acceptance = _ROUNDS[way.label]
+  return {
+    'emitted': 9,
+    'rounds': len(arm),
+    'arm': arm,
+    'num_emitted': emitted,
+    'num_accepted': [num - 1 for num in emitted],
+    'tree_depth': [2] * len(arm),
+    'raw_acceptance': acceptance,
+  }
 
 
-@pytest.mark.slow
-def test_alignment_tells_the_target_from_a_stranger(aligned):
-  """One drafter is the target: nine tokens are three rounds of three."""
-  workdir, rows = aligned
+def test_alignment_tells_the_target_from_a_stranger(
+  family, tmp_path, monkeypatch
+):
+  toy.simulate(monkeypatch, _rounds)
+  rows = toy.run(_config('alignment', family, _ALIGNED), tmp_path)
   rewards, shares = _of(rows, part='rewards'), _of(rows, part='best_arm')
   assert len(rewards) == 2 * 2 * 2 and len(shares) == 3 * 2
-  for way in ('ucb', 'warm'):
-    *own, of_all = (row['share'] for row in _of(shares, way=way))
-    assert min(own) <= of_all <= max(own)
   for row in _of(rewards, way='near:2'):
     assert row['block_efficiency'] == 3
-    assert (row['mean'], row['zeros']) == (pytest.approx(1, abs=1e-3), 0)
+    assert (row['mean'], row['zeros'], row['signal']) == (1, 0, None)
   for row in _of(rewards, way='far:2'):
-    assert row['block_efficiency'] < 2
-    assert row['mean'] < 0.6 and (row['zeros'] > 0) == (row['reward'] == 'BE')
-  for row in _of(rewards, way='far:2', reward='BD'):  # Of little variance.
-    assert row['signal'] > 1
-  best = {'near:2', 'of each domain'}
-  assert {row['best_arm'] for row in shares} == best
+    assert row['block_efficiency'] == 1.5
+    is_be = row['reward'] == 'BE'
+    expected = (0.25, 0.5) if is_be else (2.8 / 6, 0)
+    assert (row['mean'], row['zeros']) == pytest.approx(expected)
+  (row,) = _of(rewards, way='far:2', reward='BD', domain='code')
+  gap = 1 - 2.8 / 6  # The variance is that of 0.5 and 0.4, 4 to 2.
+  assert row['signal'] == pytest.approx(gap**2 / (0.1**2 * 2 / 9))
+  assert {row['best_arm'] for row in shares} == {'near:2', 'of each domain'}
+  # The stranger is tried once, in the first of four rounds.
+  assert {row['share'] for row in _of(shares, way='ucb')} == {0.75}
   assert {row['settled'] for row in _of(shares, way='ucb')} == {2}
   by_round = _of(rows, part='rounds', way='ucb', domain='code')
-  assert [row['share'] for row in by_round[:3]] == [0, 1, 1]
-  # Who learns from the prompt does not try the stranger.
+  assert [row['share'] for row in by_round] == [0, 1, 1, 1]
   assert {row['share'] for row in _of(shares, way='warm')} == {1}
   for name in ('be', 'bd', 'divergence_by_round', 'best_arm'):
-    assert plt.imread(workdir / f'{name}.png').std() > 0
+    assert plt.imread(tmp_path / f'{name}.png').std() > 0
 
 
-@pytest.mark.slow
-def test_rounds_are_those_of_prompts_alone(aligned, folder, tmp_path):
-  """Beside batches of three prompts, and a last one of two, of both domains."""
-  alone = _run('alignment', folder, _ALIGNED | {'batch_size': 1}, tmp_path)
-  for row, other in zip(aligned[1], alone, strict=True):
-    own, same = ({**each, 'signal': None} for each in (row, other))
-    assert own == pytest.approx(same, abs=1e-4)
-
-
-def test_rounds_of_all_domains_count_alike():
+def test_rounds_of_all_domains_count_alike(family, tmp_path, monkeypatch):
   """However long the answers of one are beside those of another."""
-  short, long = np.array([[1.0, 0.0]]), np.array([[1.0, 1.0, 1.0, np.nan]])
-  (row,) = alignment._of_all('eval', {'ucb': [short, long]})
-  assert (row['domain'], row['share']) == ('all', 0.8)
+  long = {'arm': [1] * 3, 'num_emitted': [3] * 3, 'rounds': 3}
+  short = {'arm': [1, 0], 'num_emitted': [3, 1], 'rounds': 2}
+
+  def fields(way, job):
+    if way.label != 'ucb':
+      return _rounds(way, job)
+    own = long if job.label == 'math' else short
+    num = own['rounds']
+    others = dict.fromkeys(('num_accepted', 'raw_acceptance'), [0] * num)
+    return own | others | {'tree_depth': [2] * num}
+
+  toy.simulate(monkeypatch, fields)
+  changes = _ALIGNED | {'bandits': (_UCB,), 'prompts_per_domain': 1}
+  rows = toy.run(_config('alignment', family, changes), tmp_path)
+  (row,) = _of(rows, part='best_arm', domain='all')
+  assert (row['way'], row['share']) == ('ucb', 0.8)
 
 
-@pytest.mark.slow
-def test_alignment_goes_on_where_it_stopped(aligned, folder, tmp_path):
-  workdir, rows = aligned
-  again = _torn(workdir, tmp_path / 'again')
-  assert _run('alignment', folder, _ALIGNED, again) == rows
-  path = log.FILE
-  assert (again / path).read_text() == (workdir / path).read_text()
-
-
-def test_alignment_is_checked_before_it_starts(folder, tmp_path):
+def test_alignment_is_checked_before_it_starts(family, tmp_path):
+  config = _config('alignment', family, _ALIGNED | {'num_rounds': 0})
   with pytest.raises(ValueError, match='num_rounds must be >= 1'):
-    _run('alignment', folder, _ALIGNED | {'num_rounds': 0}, tmp_path)
+    main.run(config, tmp_path)
 
 
 # Batches.
@@ -295,8 +262,7 @@ _BATCHED = {
     _UCB | {'label': 'batch'},
     _UCB | {'per_row': True, 'label': 'row'},
   ),
-  'batch_sizes': (1, 2),
-  'max_new_tokens': 8,
+  'batch_sizes': (2,),
 }
 
 
@@ -310,46 +276,44 @@ def test_batches_of_one_kind_and_of_many():
 
 
 @pytest.mark.slow
-def test_rows_of_batches(folder, tmp_path):
+def test_rows_of_batches(family, tmp_path):
   """The oracle has the target draft for itself; its first arm would not."""
-  rows = _run('batches', folder, _BATCHED, tmp_path / 'run')
+  config = _config('batches', family, _BATCHED)
+  rows = toy.run(config, tmp_path / 'run')
+  assert {row['batch_size'] for row in rows} == {2}
   assert {row['decoded'] for row in rows} == {8}
   efficiency = {}
   for row in rows:
-    name = row['batch_size'], row['way']
-    efficiency.setdefault(name, {})[row['prompts']] = row['block_efficiency']
-  for size in (1, 2):
-    same = lambda value: {'homogeneous': value, 'mixed': value}
-    assert efficiency[size, 'none'] == same(1)
-    assert efficiency[size, 'oracle'] == same(2)
-    # Four rounds of two tokens, but that the stranger is tried once.
-    for way in ('batch', 'row'):
-      assert all(1.5 < each < 2 for each in efficiency[size, way].values())
-    own = efficiency[size, 'row']
-    assert own['homogeneous'] == own['mixed']  # In any company.
-  assert efficiency[1, 'row'] == efficiency[2, 'row'] == efficiency[1, 'batch']
-  again = _torn(tmp_path / 'run', tmp_path / 'again')
-  assert _run('batches', folder, _BATCHED, again) == rows
+    own = efficiency.setdefault(row['way'], {})
+    own[row['prompts']] = row['block_efficiency']
+  same = lambda value: {'homogeneous': value, 'mixed': value}
+  assert efficiency['none'] == same(1)
+  assert efficiency['oracle'] == same(2)
+  # Four rounds of two tokens, but that the stranger is tried once.
+  for way in ('batch', 'row'):
+    assert all(1.5 < each < 2 for each in efficiency[way].values())
+  # A row is the same in any company.
+  assert efficiency['row']['homogeneous'] == efficiency['row']['mixed']
+  again = toy.torn(tmp_path / 'run', tmp_path / 'again')
+  assert toy.run(config, again) == rows
 
 
 @pytest.mark.slow
-def test_each_row_is_left_to_its_best_arm(folder, tmp_path, monkeypatch):
+def test_each_row_is_left_to_its_best_arm(family, tmp_path, monkeypatch):
   """Whatever the choice is: arm 0 is the stranger, arm 1 is the target."""
   monkeypatch.setattr(
     batches.choice,
     'best_of_each',
     lambda arms: np.arange(len(arms[0].records)) % 2,
   )
-  changes = _BATCHED | {'bandits': (), 'batch_sizes': (4,)}
-  _run('batches', folder, changes, tmp_path)
-  lines = (tmp_path / log.FILE).read_text().splitlines()
+  toy.run(_config('batches', family, _BATCHED | {'bandits': ()}), tmp_path)
   pulls = [
-    [record['pulls'] for record in line['outcome']['records']]
-    for line in map(json.loads, lines)
-    if line.get('starts')
+    [record['pulls'] for record in unit['outcome']['records']]
+    for unit in toy.units(tmp_path)
+    if unit.get('starts')
   ]
-  assert len(pulls) == 4
-  for first, second in (batch[i : i + 2] for batch in pulls for i in (0, 2)):
+  assert len(pulls) == 8
+  for first, second in pulls:
     assert first[0] > 0 == first[1] and second[1] == 4 > 0 == second[0]
 
 
@@ -362,10 +326,10 @@ def test_each_row_is_left_to_its_best_arm(folder, tmp_path, monkeypatch):
   ],
 )
 def test_batches_are_checked_before_they_start(
-  folder, tmp_path, changes, match
+  family, tmp_path, changes, match
 ):
   with pytest.raises(ValueError, match=match):
-    _run('batches', folder, _BATCHED | changes, tmp_path)
+    main.run(_config('batches', family, _BATCHED | changes), tmp_path)
 
 
 # Drafters, and what chooses among them.
@@ -381,56 +345,40 @@ _CHOSEN = {
   'baseline': 'prompt_lookup:2',
   'bandits': (_UCB,),
   'router_prompts': 2,
-  'max_new_tokens': 4,
 }
 
 
-def _simulated(config, workdir, made):
-  """Decodes in no time: of 12 tokens, a drafter's own domain takes 4 rounds."""
-  return [
-    compare.Decoded(
-      way,
-      prompts,
-      [
-        {
-          'job': i,
-          'label': job.label,
-          'emitted': 12,
-          'rounds': 4 if way.label.split(':')[0] in job.label else 6,
-          'num_catch_up_tokens': 0,
-          'accepted': [],
-          'drafted': [],
-          'pulls': [4] * len(way.arms),
-        }
-        for i, job in enumerate(prompts.jobs)
-      ],
-    )
-    for way in made.ways
-    for prompts in made.sets
-  ]
+def _best_at_its_own(way, job):
+  """Of 12 tokens, a drafter's own domain takes 4 rounds, and others 6."""
+  own = way.label.split(':')[0] in job.label
+  return {'rounds': 4 if own else 6, 'pulls': [4] * len(way.arms)}
 
 
-def test_prompts_left_to_one_arm(folder, tmp_path, monkeypatch):
+def test_prompts_left_to_one_arm(family, tmp_path, monkeypatch):
   """By hand: a router that takes all for math, and an oracle that does not."""
   learnt, routed = [], []
-  family = families.load(str(folder))
+  decode = families.load(str(family)).tokenizer.decode
+  vocab_size = families.load(str(family)).tokenizer.vocab_size
 
   def fit(prompts, labels, *args):
     learnt.append((len(prompts), list(labels), args))
 
   def route(router, prompts):
-    routed.append([family.tokenizer.decode(prompt) for prompt in prompts])
+    routed.append([decode(prompt) for prompt in prompts])
     return np.ones(len(prompts), int)
 
   monkeypatch.setattr(routing, 'fit', fit)
   monkeypatch.setattr(routing, 'route', route)
-  monkeypatch.setattr(compare, 'decode', _simulated)
-  config = _config('drafters', folder, _CHOSEN)
-  rows = drafters.run(config, None)
-  assert learnt == [(4, [0, 0, 1, 1], (2, family.tokenizer.vocab_size))]
-  pairs = prompts_lib.build(config, family)[1].jobs
-  firsts = [family.tokenizer.decode(job.turns[0]) for job in pairs]
-  assert routed[1] == firsts
+  toy.simulate(monkeypatch, _best_at_its_own)
+  config = _config('drafters', family, _CHOSEN)
+  rows = toy.run(config, tmp_path)
+  assert learnt == [(4, [0, 0, 1, 1], (2, vocab_size))]
+  pairs = prompts_lib.build(config, families.load(str(family)))[1].jobs
+  assert routed[1] == [decode(job.turns[0]) for job in pairs]
+  names = ['code:2', 'math:2', 'prompt_lookup:2', 'e', 'ucb']
+  names += ['oracle', 'router']
+  assert list(dict.fromkeys(row['way'] for row in rows)) == names
+  assert len(rows) == 7 * (3 + 2)
   table = {(row['domain'], row['way']): row for row in rows}
   efficiencies = lambda domain: [
     table[domain, way]['block_efficiency']
@@ -456,50 +404,24 @@ def test_prompts_left_to_one_arm(folder, tmp_path, monkeypatch):
   ]
   # Others are no choice of the oracle's, and no arm of the bandits.
   assert table['code', 'oracle']['best_arm'] == 'code:2'
-
-
-@pytest.mark.slow
-def test_drafters_decode_all_sets_in_all_ways(folder, tmp_path):
-  """For real; greedy, all ways emit the same."""
-  rows = _run('drafters', folder, _CHOSEN, tmp_path / 'run')
-  names = ['code:2', 'math:2', 'prompt_lookup:2', 'e', 'ucb']
-  assert list(dict.fromkeys(row['way'] for row in rows)) == [
-    *names,
-    'oracle',
-    'router',
-  ]
-  assert len(rows) == 7 * (3 + 2)
-  for prompts in ('both', 'pairs'):
-    own = _of(rows, prompts=prompts, domain='all')
-    assert len({row['tokens'] for row in own}) == 1
-    oracle, router = own[-2:]
-    alone = max(row['block_efficiency'] for row in own[:2])
-    assert oracle['block_efficiency'] >= alone
-    assert oracle['block_efficiency'] >= router['block_efficiency']
-    assert [len(row.get('pulls', '').split()) for row in own[-3:]] == [2, 2, 2]
-  again = _torn(tmp_path / 'run', tmp_path / 'again')
-  assert _run('drafters', folder, _CHOSEN, again) == rows
   for name in ('block_efficiency', 'over_best_arm'):
-    assert plt.imread(again / f'{name}.png').std() > 0
+    assert plt.imread(tmp_path / f'{name}.png').std() > 0
 
 
 @pytest.mark.parametrize(
   ('changes', 'match'),
   [
-    ({'data_dir': ''}, 'no prompts of its own'),
+    ({'data_dir': '', 'prompts': {'a': {}}}, 'router needs data_dir'),
     ({'arms': ('code:2', 'code:3')}, 'router needs arms named after different'),
     ({'arms': ('code:2', 'suffix:2')}, 'router needs arms named after differ'),
-    ({'arms': ('cod:2',)}, "Unknown drafter 'cod'"),
-    ({'ways': ('code:2',)}, 'must differ from'),
-    ({'bandits': ('ucb9',)}, "Unknown bandit 'ucb9'"),
     ({'baseline': 'all:7'}, "Unknown baseline 'all:7'"),
   ],
 )
 def test_drafters_are_checked_before_they_start(
-  folder, tmp_path, changes, match
+  family, tmp_path, changes, match
 ):
   with pytest.raises(ValueError, match=match):
-    _run('drafters', folder, _CHOSEN | changes, tmp_path)
+    main.run(_config('drafters', family, _CHOSEN | changes), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -515,18 +437,6 @@ def test_drafters_are_checked_before_they_start(
 def test_a_drafter_is_named_after_its_model_or_head(arm, name):
   parsed = arms.parse(arm, ('code',), 'arms[0]')
   assert drafters.named_after(parsed.drafter) == name
-
-
-def test_a_router_needs_train_files(folder, tmp_path):
-  (tmp_path / 'family').mkdir()
-  for path in folder.glob('*.*'):
-    if not path.name.endswith('.jsonl'):
-      (tmp_path / 'family' / path.name).write_bytes(path.read_bytes())
-  text = json.dumps({'domain': 'code', 'prompt': 'def f'})
-  (tmp_path / 'family' / 'prompts.jsonl').write_text(text)
-  changes = _CHOSEN | {'data_dir': '', 'prompts': {'a': {}}}
-  with pytest.raises(ValueError, match='router needs data_dir'):
-    _run('drafters', tmp_path / 'family', changes, tmp_path / 'run')
 
 
 # What changes of drafters cost.
@@ -571,14 +481,14 @@ _SWITCHING = {
 }
 
 
+def _switching(changes):
+  return toy.config('metasd/switching', '', _SWITCHING | changes)
+
+
 @pytest.fixture(scope='module', name='switched')
 def _switched(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('switched')
-  config = configs.load(str(_CONFIGS / 'switching.py'))
-  for field, value in _SWITCHING.items():
-    config[field] = value
-  main.run(config, workdir)
-  return config, workdir, results.read(workdir)['rows']
+  return workdir, toy.run(_switching({}), workdir)
 
 
 @pytest.mark.slow
@@ -587,7 +497,7 @@ def test_commitment_keeps_changes_cheap(switched):
 
   Ten times the tokens are 1.33 times their logarithm.
   """
-  _, _, rows = switched
+  _, rows = switched
   regret = {
     (row['bandit'], row['token_cost'], row['tokens']): row['regret']
     for row in rows
@@ -600,10 +510,9 @@ def test_commitment_keeps_changes_cheap(switched):
 
 @pytest.mark.slow
 def test_switching_goes_on_where_it_stopped(switched, tmp_path):
-  config, workdir, rows = switched
-  again = _torn(workdir, tmp_path / 'again')
-  main.run(config, again)
-  assert results.read(again)['rows'] == rows
+  workdir, rows = switched
+  again = toy.torn(workdir, tmp_path / 'again')
+  assert toy.run(_switching({}), again) == rows
   assert plt.imread(again / 'switching_regret.png').std() > 0
 
 
@@ -618,11 +527,8 @@ def test_switching_goes_on_where_it_stopped(switched, tmp_path):
   ],
 )
 def test_switching_is_checked_before_it_starts(tmp_path, changes, match):
-  config = configs.load(str(_CONFIGS / 'switching.py'))
-  for field, value in (_SWITCHING | changes).items():
-    config[field] = value
   with pytest.raises(ValueError, match=match):
-    main.run(config, tmp_path)
+    main.run(_switching(changes), tmp_path)
 
 
 # Runs of the laboratory, whose rewards are block efficiencies.
@@ -669,22 +575,18 @@ def test_halving_errs_as_seldom_as_quoted():
 # Configs.
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
+def test_all_drafters_of_the_configs_are_shipped_specialists():
+  """The tests of configs build all methods, of toys with the same names."""
+  names = list(families.load('mini/specialists').drafters)
+  for config in (
     *('alignment', 'alignment:languages', 'batches', 'caches'),
     *('draft_lengths', 'drafters', 'languages', 'sessions', 'specialists'),
     *('temperatures', 'two_tasks', 'two_tasks:languages'),
-  ],
-)
-def test_all_ways_can_be_built_of_the_shipped_specialists(name):
-  file, _, argument = name.partition(':')
-  path = f'{_CONFIGS / file}.py'
-  config = configs.load(f'{path}:{argument}' if argument else path)
-  family = families.load(config.family)
-  made = ways.parse_all(config, list(family.drafters))
-  for way in made:
-    assert ways.build(way, family, config.max_length).decoder
+  ):
+    file, _, argument = config.partition(':')
+    loaded = toy.config(f'metasd/{file}', None, {}, argument)
+    assert loaded.family == 'mini/specialists', config
+    assert ways.parse_all(loaded, names), config
 
 
 def _means(table, way):
@@ -695,7 +597,7 @@ def _means(table, way):
 
 def test_the_papers_numbers_have_its_means():
   """Table 6 has the mean of Table 12; that of Table 3 is known, too."""
-  config = configs.load(str(_CONFIGS / 'drafters.py'))
+  config = toy.config('metasd/drafters', None, {})
   tables = {each['source']: each['rows'] for each in config.paper}
   mean = _means(tables['MetaSD, Table 3'], 'ucb1, BD')
   assert mean == pytest.approx(1.970, abs=6e-4)

@@ -6,14 +6,19 @@ import socket
 import subprocess
 import sys
 
+from absl import flags as absl_flags
 import pytest
 
+from experiments import main
+from experiments.common import processes
 from tests import xla
+from tests.experiments import toy
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _DEVICES = 4  # Of each process.
-_PROMPTS = 64
+_PROMPTS = 16
 _MESH = '--config.mesh.data=4', '--config.mesh.model=2'
+_LIMITS = 'max_new_tokens', 'max_length'
 
 
 def _free_port():
@@ -23,23 +28,23 @@ def _free_port():
 
 
 @pytest.fixture(name='asked')
-def _asked(tmp_path):
+def _asked(tmp_path, family):
   """What every run is asked for: a bandit for each of eight rows in a batch."""
   file = tmp_path / 'prompts.jsonl'
   lines = [
-    {'domain': 'any', 'prompt': f'What is {i} and {i}?', 'response': ''}
+    {'domain': 'any', 'prompt': f'{i} + {i}', 'response': ''}
     for i in range(_PROMPTS)
   ]
   file.write_text('\n'.join(map(json.dumps, lines)), encoding='utf-8')
   return (
     '--config=configs/decode.py',
+    f'--config.family={family}',
     f'--config.prompts_file={file}',
     "--config.arms=('small:2', 'small:4')",
     '--config.bandit=ucb_spec',
     '--config.per_row=true',
     '--config.batch_size=8',
-    '--config.max_new_tokens=8',
-    '--config.max_length=64',
+    *(f'--config.{name}={toy.SIZES[name]}' for name in _LIMITS),
   )
 
 
@@ -98,8 +103,12 @@ def test_processes_that_disagree_are_refused(asked, tmp_path):
     assert 'All processes must have the same config; of process 0' in errors
 
 
-def test_flags_of_several_processes_go_together(asked, tmp_path):
-  alone = _start(tmp_path / 'run', *asked, '--num_processes=2')
-  _, errors = alone.communicate(timeout=600)
-  assert alone.returncode == 1
-  assert 'coordinator, num_processes and process_id need --distr' in errors
+def test_flags_of_several_processes_go_together(asked, tmp_path, monkeypatch):
+  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
+  values = absl_flags.FlagValues()
+  argv = ['main.py', *asked, f'--workdir={tmp_path}', '--num_processes=2']
+  main.parsed(argv, values)
+  with pytest.raises(
+    ValueError, match='coordinator, num_processes and process_id need --distr'
+  ):
+    processes.join(values)

@@ -8,7 +8,7 @@ from experiments import main
 from experiments import reproduce
 from experiments.common import configs
 from experiments.common import results
-from tests import small
+from tests import smoke
 
 _PAPERS = 'spectr', 'banditspec', 'metasd', 'cascades', 'theory'
 # What trains a model is no run of a paper.
@@ -18,7 +18,7 @@ _OF_DATA = 'configs/evaluate.py --config.data_dir=DATA'
 
 
 def _suite(tmp_path, **fields):
-  config = small.load('theory/all', 'small')
+  config = smoke.load('theory/all:small')
   config.update({'runs': (_RUN,), 'data_dir': str(tmp_path)} | fields)
   return config
 
@@ -30,7 +30,7 @@ def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
 
   Each of its runs is one that the command line would take.
   """
-  config = small.load(f'{paper}/all', size)
+  config = smoke.load(f'{paper}/all:{size}')
   config.data_dir = str(tmp_path)
   names = set()
   for words in config.runs:
@@ -42,7 +42,7 @@ def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
       continue
     path = shlex.split(command)[3].removeprefix('--config=').partition(':')[0]
     names.add(path.removeprefix(f'configs/{paper}/').removesuffix('.py'))
-  folder = small.CONFIGS / paper
+  folder = smoke.ROOT / 'configs' / paper
   known = {path.stem for path in folder.glob('*.py')}
   left_out = known - set(_NO_RUNS) - names
   assert names <= known and (size == 'small' or not left_out)
@@ -96,4 +96,4 @@ def test_what_a_run_needs_has_its_own_folder_and_no_page(tmp_path):
 
 def test_a_size_that_is_not_known_is_refused():
   with pytest.raises(ValueError, match="Unknown size 'tiny'. Known: full, sma"):
-    small.load('theory/all', 'tiny')
+    smoke.load('theory/all:tiny')

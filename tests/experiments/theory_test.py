@@ -1,8 +1,6 @@
-"""The theory paper's experiments, tiny: that they count what they say."""
+"""The theory paper's experiments: that they count what they say."""
 
 import functools
-import json
-import pathlib
 import types
 
 import matplotlib.image
@@ -10,31 +8,26 @@ import numpy as np
 import pytest
 
 from experiments import main
-from experiments.common import configs
-from experiments.common import log
-from experiments.common import paper
-from experiments.common import results
 from experiments.common import workdirs
 from experiments.theory import pareto
 from experiments.theory import rejections
 from experiments.theory import trees as trees_lib
 from experiments.theory import winrate
+from specjax import evaluation
 from specjax import families
 from specjax import theory
 from specjax import trees
 from specjax import verifiers
-from specjax.data import examples as examples_lib
-from specjax.testing import toys
 from tests import parts
+from tests.experiments import toy
 
-_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs' / 'theory'
 _REJECTIONS = {
   'vocab_size': 3,
-  'horizons': (4, 6),
+  'horizons': (4,),
   'num_drafts': (1, 2),
   'simulated_drafts': (3,),
   'simulated_runs': 20000,
-  'runs_per_chunk': 8000,
+  'runs_per_chunk': 10000,
   'decoded_horizons': (4,),
   'decoded_drafts': (1, 3),
   'decoded_runs': 2000,
@@ -47,8 +40,7 @@ _IMPROVEMENT = {
   'bernoulli_drafts': (0.6, 0.9),
   'uniform_targets': (60, 30),
 }
-_PROMPTS = [('one', 'count'), ('one', 'a longer line'), ('two', 'what is it?')]
-_WINRATE = {
+_WINRATE = toy.SIZES | {
   'ways': (
     {'arm': 'none', 'label': 'target'},
     {'arm': 'none', 'label': 'small', 'target': 'small'},
@@ -64,56 +56,27 @@ _WINRATE = {
   ),
   'comparisons': (('target', 'small'), ('OPT', 'UNO')),
   'num_seeds': 2,
-  'max_new_tokens': 6,
-  'max_length': 32,
-  'batch_size': 3,
 }
-_DIAGNOSE = {
+_DIAGNOSE = toy.SIZES | {
   'ways': ('small:2/maximal',),
   'num_seeds': 8,
   'max_new_tokens': 16,
-  'max_length': 32,
-  'batch_size': 24,
 }
-_LEDGER = {
+_LEDGER = toy.SIZES | {
   'ways': ('small:2/maximal',),
   'epsilons': (1e-4, 1e-3),  # The toys' vocabulary is large.
   'max_new_tokens': 16,
-  'max_length': 32,
-  'batch_size': 2,
 }
 
 
-def _load(name, changes):
-  config = configs.load(str(_CONFIGS / f'{name}.py'))
-  config.update(changes)
-  return config
-
-
-def _run(name, changes, workdir):
-  main.run(_load(name, changes), workdir)
-  return results.read(workdir)['rows']
+def _load(name, changes, family=None):
+  return toy.config(f'theory/{name}', family, changes)
 
 
 def _drawn(workdir):
   images = sorted(workdir.glob('*.png'))
   assert all(matplotlib.image.imread(path).std() > 0 for path in images)
   return [path.stem for path in images]
-
-
-@pytest.fixture(scope='module', name='folder')
-def _folder(tmp_path_factory):
-  """A family with the shipped tokenizer and tiny peaked models."""
-  folder = tmp_path_factory.mktemp('family')
-  # The drafter is near the target, so that some drafts are accepted.
-  toys.write_family(folder, {'small': 0.2})
-  _write_prompts(folder / 'prompts.jsonl')
-  return folder
-
-
-def _write_prompts(path):
-  lines = [json.dumps({'domain': d, 'prompt': text}) for d, text in _PROMPTS]
-  path.write_text('\n'.join(lines))
 
 
 # Rejections.
@@ -130,26 +93,6 @@ def test_tables_are_probably_those_of_the_paper():
   assert np.std(expected) == pytest.approx(0.29, abs=0.01)
 
 
-def test_the_papers_numbers_stand_beside_ours():
-  pair = rejections.tables(7, 50, 10)
-  expected = theory.expected_rejections(*pair, 50)
-  rows = [
-    {
-      'horizon': 50,
-      'num_drafts': 1,
-      'source': 'theory',
-      'rejections': expected,
-      'acceleration': 50 / expected,
-    }
-  ]
-  tables = _load('rejections', {}).paper
-  (row,) = paper.beside(rows, tables)
-  assert (row['paper'], row['paper_field']) == (16.41, 'rejections')
-  (claim,) = paper.claims(rows, tables)
-  assert claim['paper'] == 3.05 == round(claim['measured'], 2)
-  assert 'Figure 2' in claim['source'] and claim['measured_error'] is None
-
-
 def test_tables_are_draft_and_then_target():
   numbers = np.random.RandomState(3)
   draft, target = (numbers.rand(5, 4, 4) for _ in range(2))
@@ -162,26 +105,26 @@ def test_tables_are_draft_and_then_target():
 
 @pytest.fixture(scope='module', name='counted')
 def _counted(tmp_path_factory):
-  """The workdir, and rows by source, horizon, number of drafts and runs."""
+  """The workdir, and rows by source, number of drafts and runs."""
   workdir = tmp_path_factory.mktemp('rejections')
-  rows = _run('rejections', _REJECTIONS, workdir)
-  names = ('source', 'horizon', 'num_drafts', 'runs')
+  rows = toy.run(_load('rejections', _REJECTIONS), workdir)
+  names = ('source', 'num_drafts', 'runs')
   return workdir, {tuple(map(row.get, names)): row for row in rows}
 
 
 @pytest.mark.slow
 def test_rejections_have_a_row_for_each_case_and_plots(counted):
   workdir, rows = counted
-  limit = 'limit of many drafts', None
-  expected = [('theory', 1), ('theory', 2), limit]
   assert list(rows) == [
-    *((source, h, k, None) for h in (4, 6) for source, k in expected),
-    *(('simulation', h, 3, n) for h in (4, 6) for n in (100, 1000, 20000)),
-    *(('decoder', 4, k, n) for k in (1, 3) for n in (100, 1000, 2000)),
+    *(('theory', 1, None), ('theory', 2, None)),
+    ('limit of many drafts', None, None),
+    *(('simulation', 3, n) for n in (100, 1000, 20000)),
+    *(('decoder', k, n) for k in (1, 3) for n in (100, 1000, 2000)),
   ]
-  for (source, horizon, _, _), row in rows.items():
+  for (source, *_), row in rows.items():
+    assert row['horizon'] == 4
     if source == 'theory':
-      assert row['acceleration'] * row['rejections'] == pytest.approx(horizon)
+      assert row['acceleration'] * row['rejections'] == pytest.approx(4)
   assert _drawn(workdir) == ['num_drafts', 'running_mean']
 
 
@@ -195,7 +138,7 @@ def test_theory_rows_are_of_the_tables_that_are_run(counted):
     expected += reached @ np.abs(probs - other).sum(1) / 2
     reached = reached @ probs
   cases = ('theory', 1), ('theory', 2), ('limit of many drafts', None)
-  found = [rows[source, 4, k, None]['rejections'] for source, k in cases]
+  found = [rows[source, k, None]['rejections'] for source, k in cases]
   assert found[0] == pytest.approx(expected, abs=1e-5)
   assert found[0] > found[1] > found[2] > 0
 
@@ -209,12 +152,12 @@ def test_counts_agree_with_theory(counted, source):
   """
   _, rows = counted
   runs = {'simulation': 20000, 'decoder': 2000}[source]
-  for (of, horizon, num_drafts, num), row in rows.items():
+  for (of, num_drafts, num), row in rows.items():
     if (of, num) == (source, runs):
-      pair = rejections.tables(3, horizon, seed=10)
-      expected = theory.batch_expected_rejections(*pair, horizon, num_drafts)
+      pair = rejections.tables(3, 4, seed=10)
+      expected = theory.batch_expected_rejections(*pair, 4, num_drafts)
       error = row['rejections_error']
-      assert 0 < error < horizon / runs**0.5
+      assert 0 < error < 4 / runs**0.5
       assert row['excess'] == pytest.approx(row['rejections'] - expected)
       assert abs(row['excess']) < 4 * error
 
@@ -228,7 +171,7 @@ def _counts(source, config, workdir):
 @pytest.mark.parametrize('source', ['simulation', 'decoder'])
 def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
   """A rejected draft becomes a target sample, and may be drawn once more."""
-  one = {'horizons': (4,), 'simulated_drafts': (1,), 'decoded_drafts': (1,)}
+  one = {'simulated_drafts': (1,), 'decoded_drafts': (1,)}
   config = _load('rejections', _REJECTIONS | one | {'simulated_runs': 60000})
   config.decoded_runs = 8000
   broken = functools.partial(theory.simulate, coupling=parts.resampling)
@@ -252,15 +195,16 @@ def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
 )
 def test_counts_of_sure_rejections(monkeypatch, tmp_path, source, draft):
   """The target says 0; two drafts of 1 are each rejected in every run."""
-  small = {'runs_per_chunk': 4, 'batch_size': 4, 'horizons': (4,)}
-  small |= {'simulated_runs': 10, 'decoded_runs': 10}
+  small = {'runs_per_chunk': 4, 'batch_size': 4}
+  small |= {'simulated_runs': 8, 'decoded_runs': 10}
   small |= {'simulated_drafts': (2,), 'decoded_drafts': (2,)}
   sure = lambda tokens: np.eye(3, dtype=np.float32)[list(zip(*3 * [tokens]))]
   pair = sure((0, 0, 0, 0)), sure(draft)
   monkeypatch.setattr(rejections, 'tables', lambda *settings: pair)
   config = _load('rejections', _REJECTIONS | small)
   counts = _counts(source, config, tmp_path)
-  assert counts == {(source, 4, 2): [2] * 10}
+  num = {'simulation': 8, 'decoder': 10}[source]
+  assert counts == {(source, 4, 2): [2] * num}
 
 
 # The front.
@@ -269,7 +213,7 @@ def test_counts_of_sure_rejections(monkeypatch, tmp_path, source, draft):
 @pytest.fixture(scope='module', name='points')
 def _points(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('pareto')
-  return workdir, _run('pareto', _PARETO, workdir)
+  return workdir, toy.run(_load('pareto', _PARETO), workdir)
 
 
 @pytest.mark.slow
@@ -316,7 +260,8 @@ def test_verifier_lies_where_the_formulas_say(points):
 def test_batch_improvement(tmp_path):
   """Figure 3, by values computed by hand."""
   curves = {}
-  for row in _run('batch_improvement', _IMPROVEMENT, tmp_path):
+  config = _load('batch_improvement', _IMPROVEMENT)
+  for row in toy.run(config, tmp_path):
     curve = curves.setdefault((row['pair'], round(row['limit'], 6)), [])
     curve.append(row['improvement'])
     assert row['num_drafts'] == len(curve)
@@ -336,11 +281,16 @@ def test_batch_improvement(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_score_is_the_mean_log_likelihood_of_the_response(folder):
-  """Against whole texts without a cache, in float64 behind the logits."""
-  family = families.load(str(folder))
-  prompts = [family.tokenizer.encode_prompt(text) for _, text in _PROMPTS]
+def test_a_score_is_the_mean_log_likelihood_of_the_response(family):
+  """Against whole texts without a cache.
+
+  A metric judges beside it, by the prompts' reference answers.
+  """
+  family = families.load(str(family))
+  texts = [text for _, text in toy.PROMPTS]
+  prompts = [family.tokenizer.encode_prompt(text) for text in texts]
   responses = [[5], [7, 300, 7], [9, 8, 1000, 11, 12]]
+  references = [family.tokenizer.decode(responses[0]), 'x', 'y']
   # A correction, a bonus token and a draft that was cut; then done.
   infos = types.SimpleNamespace(
     num_accepted=np.array([[0, 2, 1], [0, 0, 1]]),
@@ -348,21 +298,24 @@ def test_a_score_is_the_mean_log_likelihood_of_the_response(folder):
     depth=np.array([[2, 2, 2], [0, 2, 2]]),
   )
   batch = types.SimpleNamespace(
-    jobs=[types.SimpleNamespace(turns=[prompt]) for prompt in prompts],
+    jobs=[
+      types.SimpleNamespace(turns=[prompt], reference=reference)
+      for prompt, reference in zip(prompts, references)
+    ],
     results=[types.SimpleNamespace(tokens=tokens) for tokens in responses],
     infos=infos,
   )
-  by_likelihood = functools.partial(winrate.by_likelihood, family.target)
-  found = winrate.observe({'likelihood': by_likelihood}, batch)
+  metric = evaluation.METRICS['exact_match']()
+  judges = {
+    'likelihood': functools.partial(winrate.by_likelihood, family.target),
+    'exact': functools.partial(winrate.by_metric, metric, family.tokenizer),
+  }
+  found = winrate.observe(judges, batch)
   assert [record['rejected'] for record in found] == [1, 1, 1]
-  model, params = family.target.functions, family.target.params
+  assert [record['scores']['exact'] > 0 for record in found] == [1, 0, 0]
   for prompt, response, record in zip(prompts, responses, found):
-    text = np.array([prompt + response], np.int32)
-    cache = model.init_cache(params, 1, 1)
-    logits = np.asarray(model.extend(params, cache, text).logits, np.float64)
-    given = logits[0, len(prompt) - 1 : -1]
-    said = given[np.arange(len(response)), response]
-    expected = (said - np.log(np.exp(given).sum(-1))).mean()
+    given = toy.log_probs(family.target, prompt, response)
+    expected = given[np.arange(len(response)), response].mean()
     np.testing.assert_allclose(
       record['scores']['likelihood'], expected, rtol=1e-4
     )
@@ -381,47 +334,43 @@ def test_a_prompt_is_won_by_more_comparisons():
   assert row['gap'] == pytest.approx((-68 - 15) / 12)
 
 
-@pytest.mark.slow
-def test_ways_of_equal_columns_are_compared(folder, tmp_path):
-  rows = _run('winrate', {'family': str(folder)} | _WINRATE, tmp_path)
-  names = [(row['way'], row['against'], row.get('epsilon')) for row in rows]
-  assert names == [
-    ('target', 'small', None),
-    ('OPT', 'UNO', 0),
-    ('OPT', 'UNO', 1),
+def test_ways_of_equal_columns_are_compared(family, tmp_path, monkeypatch):
+  """By each judge, of which the metric is one; by hand: more is better."""
+  score = {'target': 2.0, 'small': 1.0, 'OPT': 1.5, 'UNO': 1.75}
+  rejected = {'target': 0, 'small': 0, 'OPT': 3, 'UNO': 6}
+
+  def fields(way, _):
+    value = score[way.label] - way.columns.get('epsilon', 0)
+    scores = {'likelihood': value, 'rougeL': 10 - value}
+    return {'scores': scores, 'rejected': rejected[way.label]}
+
+  toy.simulate(monkeypatch, fields)
+  config = _load('winrate', _WINRATE | {'metric': 'rougeL'}, family)
+  rows = toy.run(config, tmp_path)
+  names = ('judge', 'way', 'against', 'epsilon', 'win_rate', 'rejections')
+  assert [tuple(map(row.get, names)) for row in rows] == [
+    (judge, *pair, epsilon, wins, rejections)
+    for judge, second in (('likelihood', 0.0), ('rougeL', 1.0))
+    for pair, epsilon, wins, rejections in (
+      (('target', 'small'), None, 1 - second, 0),
+      (('OPT', 'UNO'), 0.0, second, 0.25),
+      (('OPT', 'UNO'), 1.0, second, 0.25),
+    )
   ]
-  # Nothing drafted, a lossless test, and one that every draft passes.
-  rejected = [(r['rejections'], r['against_rejections']) for r in rows]
-  assert rejected[0] == rejected[2] == (0, 0) and min(rejected[1]) > 0
+  assert {row['against_rejections'] for row in rows[1:3]} == {0.5}
   assert _drawn(tmp_path) == ['gap', 'win_rate']
 
 
 @pytest.mark.slow
-def test_a_metric_is_a_judge_of_its_own(folder, tmp_path):
-  data = tmp_path / 'data.jsonl'
-  examples = [
-    examples_lib.Example('one', text, answer)
-    for (_, text), answer in zip(_PROMPTS, ('3', '7', '5'))
-  ]
-  examples_lib.write(data, examples)
-  changes = {'family': str(folder), 'metric': 'final_number'}
-  changes |= {'prompts': {'all': {'from': str(data)}}}
-  ways = {'ways': _WINRATE['ways'][:2], 'comparisons': (('target', 'small'),)}
-  rows = _run('winrate', _WINRATE | changes | ways, tmp_path / 'run')
-  assert [row['judge'] for row in rows] == ['likelihood', 'final_number']
-  by_likelihood, by_number = rows
-  assert by_likelihood['score'] < 0 <= by_number['score'] <= 100
-
-
-@pytest.mark.slow
-def test_ways_share_no_randomness_and_rejections_are_counted(folder, tmp_path):
+def test_ways_share_no_randomness_and_rejections_are_counted(family, tmp_path):
   """Of chains of one, a round rejects its draft where it keeps none."""
   ways = tuple({'arm': 'small:1', 'label': label} for label in ('a', 'b'))
-  changes = {'family': str(folder), 'ways': ways, 'comparisons': (('a', 'b'),)}
-  (row,) = _run('winrate', _WINRATE | changes, tmp_path)
-  lines = (tmp_path / log.FILE).read_text().splitlines()
-  units = [json.loads(line)['outcome']['records'] for line in lines]
-  assert len(units) == 4
+  changes = _WINRATE | {'ways': ways, 'comparisons': (('a', 'b'),)}
+  config = _load('winrate', changes, family)
+  (row,) = rows = toy.run(config, tmp_path / 'run')
+  units = [unit['outcome']['records'] for unit in toy.units(tmp_path / 'run')]
+  # Of each way and seed, two prompts and then one.
+  units = [units[i] + units[i + 1] for i in range(0, 8, 2)]
   scores = [[r['scores']['likelihood'] for r in unit] for unit in units]
   assert all(len(set(each)) == 4 for each in zip(*scores))
   assert row['score'] == pytest.approx(np.mean(scores[:2]))
@@ -430,24 +379,9 @@ def test_ways_share_no_randomness_and_rejections_are_counted(folder, tmp_path):
     rejected = sum(r['rounds'] - sum(r['accepted']) for r in records)
     found = rejected / sum(record['emitted'] for record in records)
     assert 0 < found == row[name or 'against_rejections']
-
-
-def test_the_paper_has_win_rates_for_both_readings_of_uno():
-  config = _load('winrate', {})
-  rows = [
-    {'way': 'OPT', 'against': against, 'epsilon': epsilon, 'win_rate': 0.5}
-    for against in ('UNO', 'UNO, code')
-    for epsilon in (0.01, 0.1, 0.2, 0.4, 0.8)
-  ]
-  rows += [{'way': 'target', 'against': 'small', 'win_rate': 1.0}]
-  numbers = [row.get('paper') for row in paper.beside(rows, config.paper)]
-  printed = [None, 0.53, 0.535, 0.575, 0.525]
-  assert numbers == [*printed, *printed, 0.645]
-  claims = paper.claims(rows, config.paper)
-  assert [claim['paper'] for claim in claims] == [
-    *(0.69, 0.545, 0.545, 0.53, 0.53, 0.535, 0.535, 0.55, 0.55)
-  ]
-  assert {claim['measured'] for claim in claims} == {0.5, 1.0}
+  again = toy.torn(tmp_path / 'run', tmp_path / 'again', 5)
+  assert toy.run(config, again) == rows
+  assert toy.units(again) == toy.units(tmp_path / 'run')
 
 
 # Diagnosis.
@@ -457,13 +391,13 @@ def test_the_paper_has_win_rates_for_both_readings_of_uno():
 @pytest.mark.parametrize(
   'verifier, flagged', [('maximal', False), ('over_acceptance', True)]
 )
-def test_biased_rounds_are_flagged(folder, tmp_path, capsys, verifier, flagged):
+def test_biased_rounds_are_flagged(family, tmp_path, capsys, verifier, flagged):
   """Some 50 rejections are due and 0 come: 4 to 8 standard errors less.
 
   A sound run is flagged with chance 0.003 a row.
   """
-  changes = {'family': str(folder), 'ways': (f'small:2/{verifier}',)}
-  rows = _run('diagnose', _DIAGNOSE | changes, tmp_path)
+  changes = _DIAGNOSE | {'ways': (f'small:2/{verifier}',)}
+  rows = toy.run(_load('diagnose', changes, family), tmp_path)
   assert [row['domain'] for row in rows] == ['all', 'one', 'two']
   assert {row['way'] for row in rows} == {f'small:2/{verifier}'}
   for field in ('tested', 'seen', 'predicted'):
@@ -479,32 +413,13 @@ def test_biased_rounds_are_flagged(folder, tmp_path, capsys, verifier, flagged):
   assert warnings == 3 * flagged
 
 
-@pytest.mark.slow
-def test_eval_files_are_diagnosed_whatever_the_batch(folder, tmp_path):
-  """Three prompts by two: what fills up the last batch counts nowhere."""
-  _write_prompts(tmp_path / 'mine.eval.jsonl')
-  changes = {'family': str(folder), 'data_dir': str(tmp_path), 'num_seeds': 1}
-  rows = [
-    _run(
-      'diagnose',
-      _DIAGNOSE | changes | {'batch_size': size},
-      tmp_path / str(size),
-    )
-    for size in (2, 3)
-  ]
-  assert len(rows[0]) == 3
-  for one, other in zip(*rows):
-    assert (one['tested'], one['seen']) == (other['tested'], other['seen'])
-    np.testing.assert_allclose(one['predicted'], other['predicted'], rtol=1e-5)
-
-
 # The ledger.
 
 
 @pytest.mark.slow
-def test_the_ledger_tells_rules_apart(folder, tmp_path):
+def test_the_ledger_tells_rules_apart(family, tmp_path):
   """On the front, and as far above it as the replacement costs."""
-  rows = _run('ledger', {'family': str(folder)} | _LEDGER, tmp_path)
+  rows = toy.run(_load('ledger', _LEDGER, family), tmp_path)
   assert [(row['epsilon'], row['rule']) for row in rows] == [
     (epsilon, rule) for epsilon in (1e-4, 1e-3) for rule in pareto.RULES
   ]
@@ -523,7 +438,7 @@ def test_the_ledger_tells_rules_apart(folder, tmp_path):
 
 # Theory meets practice.
 
-_PRACTICE = {
+_PRACTICE = toy.SIZES | {
   'ways': tuple(
     {
       'arm': f'small:{drafts}x{length}',
@@ -533,67 +448,63 @@ _PRACTICE = {
     for length in (1, 3)
   ),
   'from_length': 3,
-  'cost_rounds': 2,
-  'cost_repeats': 1,
-  'max_new_tokens': 12,
-  'max_length': 32,
+  'sampling': {'temperature': 0.0},
 }
 
 
-@pytest.mark.slow
-def test_speeds_of_drafts_are_predicted_from_one_length(folder, tmp_path):
-  rows = _run('practice', {'family': str(folder)} | _PRACTICE, tmp_path)
-  *drafts, choice = rows
+def _drafted(way, _):
+  """Seconds of 12 tokens, and drafts that are kept half or all of the time."""
+  drafts, length = way.columns.values()
+  accepted = [4, 4, 0] if drafts == 1 else [4, 4, 4]
+  clocks = {'seconds': 2.0 + drafts + length, 'reading': 0.1, 'differ': 0}
+  clocks |= {'reference_seconds': 12.0, 'reference_reading': 0.1}
+  counts = {'rounds': 4, 'accepted': accepted[:length]}
+  counts |= {'drafted': [4] * length, 'reference_emitted': 12}
+  return clocks | counts
+
+
+def test_speeds_of_drafts_are_predicted_from_one_length(
+  family, tmp_path, monkeypatch
+):
+  """By hand: two drafts are all kept, of one 8 are kept and 4 rejected."""
+  toy.simulate(monkeypatch, _drafted)
+  depths = {'none': 0, 'small:1x1': 1, 'small:1x3': 3}
+  depths |= {'small:2x1': 1, 'small:2x3': 3}
+  costs = toy.write_costs(tmp_path / 'costs', depths)
+  config = _load('practice', _PRACTICE | {'costs': costs}, family)
+  *drafts, choice = toy.run(config, tmp_path / 'run')
   shapes = [(row['drafts'], row['length']) for row in drafts]
   assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
-  for row, known in zip(drafts, (drafts[1], drafts[1], drafts[3], drafts[3])):
-    acceptance = row['acceptance']
-    assert acceptance == known['acceptance']
-    powers = acceptance ** np.arange(row['length'] + 1)
-    assert row['predicted_efficiency'] == pytest.approx(powers.sum())
+  found = [row['acceptance'] for row in drafts]
+  assert found == pytest.approx([2 / 3, 2 / 3, 1, 1])
+  # `1 + a + ... + a^length` tokens in rounds of `1 + length` seconds.
+  assert [row['predicted_efficiency'] for row in drafts] == pytest.approx(
+    [5 / 3, 65 / 27, 2, 4]
+  )
+  assert [row['relative_round'] for row in drafts] == [2, 4, 2, 4]
+  for row in drafts:
     speed = row['predicted_efficiency'] / row['relative_round']
     assert row['predicted_speed_up'] == speed
-  best = max(drafts, key=lambda row: row['speed_up'])
-  assert choice['best'] == f'{best["drafts"]} x {best["length"]}'
-  assert choice['best_speed_up'] == best['speed_up'] >= choice['speed_up']
-  worth = choice['speed_up'] / choice['best_speed_up']
-  assert choice['worth'] == pytest.approx(worth) and choice['worth_error'] >= 0
-  assert _drawn(tmp_path) == ['block_efficiency', 'speed_up']
+  speed_ups = [12 / (2 + sum(shape)) for shape in shapes]
+  assert [row['speed_up'] for row in drafts] == pytest.approx(speed_ups)
+  # Of two that are predicted to be as fast, the first; one draft is faster.
+  assert (choice['predicted_best'], choice['best']) == ('2 x 1', '1 x 1')
+  found = [choice[name] for name in ('best_speed_up', 'speed_up', 'worth')]
+  assert found == pytest.approx([3, 2.4, 0.8])
+  assert choice['worth_error'] == pytest.approx(0)
+  assert _drawn(tmp_path / 'run') == ['block_efficiency', 'speed_up']
 
 
 # What they share.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ('name', 'changes'),
-  [
-    (
-      'rejections',
-      {'simulated_runs': 30, 'runs_per_chunk': 20, 'decoded_runs': 30}
-      | {'batch_size': 20},
-    ),
-    ('pareto', _PARETO | {'runs': 50}),
-    ('winrate', _WINRATE),
-    ('diagnose', _DIAGNOSE | {'num_seeds': 3}),
-    ('ledger', _LEDGER),
-  ],
-)
-def test_killed_runs_go_on_where_they_stopped(name, changes, folder, tmp_path):
-  """At three moments, in the middle of a line; nothing is done again."""
-  if name in ('winrate', 'diagnose', 'ledger'):
-    changes = changes | {'family': str(folder)}
-  elif name == 'rejections':
-    changes = _REJECTIONS | changes
-  rows = _run(name, changes, tmp_path)
-  logged, left = tmp_path / log.FILE, tmp_path / results.FILE
-  whole, content = logged.read_text(), left.read_text()
-  lines = whole.splitlines(keepends=True)
-  for num in (0, len(lines) // 2, len(lines) - 1):
-    logged.write_text(''.join(lines[:num]) + lines[num][:-20])
-    left.unlink()
-    assert _run(name, changes, tmp_path) == rows
-    assert left.read_text() == content and logged.read_text() == whole
+def test_a_killed_run_goes_on_where_it_stopped(points, tmp_path):
+  """In the middle of a line; what was done before is not done again."""
+  workdir, rows = points
+  again = toy.torn(workdir, tmp_path / 'again', 1)
+  assert toy.run(_load('pareto', _PARETO), again) == rows
+  assert toy.units(again) == toy.units(workdir)
 
 
 def test_acceptance_is_by_depth_and_rank():
@@ -652,5 +563,5 @@ def test_bad_values_are_refused_before_anything_runs(
   tmp_path, name, changes, message
 ):
   with pytest.raises(ValueError, match=message):
-    _run(name, changes, tmp_path / 'new')
+    main.run(_load(name, changes), tmp_path / 'new')
   assert not (tmp_path / 'new').exists()

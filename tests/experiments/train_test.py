@@ -1,24 +1,20 @@
 """The recipe of the shipped family, tiny, from raw text to a decoder."""
 
+import functools
 import json
-import pathlib
 import shutil
 
 import pytest
 
 from experiments import main
-from experiments.common import configs
-from experiments.common import log
-from experiments.common import results
 from experiments.common import ways
-import specjax
 from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.testing import toys
+from tests.experiments import toy
 
 pytestmark = pytest.mark.slow
 
-_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
 _SHORT = {
   'steps': 30,
   'batch_size': 4,
@@ -28,17 +24,12 @@ _SHORT = {
 
 
 def _load(name, **fields):
-  config = configs.load(str(_CONFIGS / f'{name}.py'))
+  config = toy.config(name, None, {})
   config.update(fields)
   return config
 
 
-def _rows(config, workdir):
-  main.run(config, workdir)
-  return results.read(workdir)['rows']
-
-
-def test_a_family_is_trained_and_decodes(tmp_path, monkeypatch):
+def test_a_family_is_trained_and_decodes(tmp_path):
   data = tmp_path / 'data'
   data.mkdir()
   line = '{"prompt": "count %d", "response": "one two three four"}\n'
@@ -57,13 +48,14 @@ def test_a_family_is_trained_and_decodes(tmp_path, monkeypatch):
   target = _load('train/target', **shared)
   target.models.target.update(toys.TINY)
   target.training.update(_SHORT)
-  (row,) = _rows(target, folder)
+  (row,) = toy.run(target, folder)
   assert row['model'] == 'target' and row['bits_per_byte'] < 8
   _assert_other_training_is_refused(target, folder)
 
-  responses = _sampled(tmp_path, data_dir, monkeypatch)
+  responses = _sampled(tmp_path, data_dir)
   drafters = _load('train/drafters', **shared, responses=(str(responses),))
   drafters.distill_from = str(folder / 'target.safetensors')
+  del drafters.models.medium
   for model in drafters.models.values():
     model.update(toys.TINY)
   drafters.training.update(_SHORT)
@@ -74,7 +66,7 @@ def test_a_family_is_trained_and_decodes(tmp_path, monkeypatch):
   _assert_decodes(tmp_path, data_dir, row)
 
 
-def _sampled(tmp_path, data_dir, monkeypatch):
+def _sampled(tmp_path, data_dir):
   """Responses of a killed run, equal to those of a run that was not."""
   config = _load(
     'train/responses',
@@ -89,21 +81,10 @@ def _sampled(tmp_path, data_dir, monkeypatch):
   path = tmp_path / 'responses' / 'responses.jsonl'
   main.run(config, path.parent)
   assert len(path.read_text().splitlines()) == 6
-  append, done = log._append, []
-
-  def kill(workdir, row):
-    append(workdir, row)
-    done.append(row)
-    if len(done) == 3:
-      raise KeyboardInterrupt
-
-  monkeypatch.setattr(log, '_append', kill)
-  again = tmp_path / 'again' / 'responses.jsonl'
-  with pytest.raises(KeyboardInterrupt):
-    main.run(config, again.parent)
-  main.run(config, again.parent)
-  monkeypatch.undo()
-  assert again.read_text() == path.read_text() and len(done) == 6
+  again = toy.torn(path.parent, tmp_path / 'again', 3)
+  main.run(config, again)
+  assert (again / 'responses.jsonl').read_text() == path.read_text()
+  assert toy.units(again) == toy.units(path.parent)
   return path
 
 
@@ -117,18 +98,14 @@ def _assert_decodes(tmp_path, data_dir, row):
     prompts_per_domain=3,
     max_new_tokens=4,
     batch_size=2,
-    ways=('large:2', 'small:2'),
+    ways=('small:2',),
   )
-  rows = _rows(evaluate, tmp_path / 'evaluate')
-  assert [row['domain'] for row in rows] == ['all', 'toy'] * 2
+  rows = toy.run(evaluate, tmp_path / 'evaluate')
+  assert [row['domain'] for row in rows] == ['all', 'toy']
   assert all(1 <= row['block_efficiency'] <= 3 for row in rows)
   perplexity = _load('train/perplexity', **data_dir, **folder, row_length=64)
-  bits = _rows(perplexity, tmp_path / 'perplexity')
-  assert bits[0] == row and len(bits) == 4
-  family = families.load(folder['family'])
-  decoder = families.decoder(family, 'large', draft_length=2)
-  (result,) = decoder.decode([family.tokenizer.encode_prompt('count 1')], 8)
-  assert 0 < len(result.tokens) <= 8
+  bits = toy.run(perplexity, tmp_path / 'perplexity')
+  assert bits[0] == row and len(bits) == 3
 
 
 def _assert_other_training_is_refused(config, workdir):
@@ -149,108 +126,129 @@ def _assert_other_training_is_refused(config, workdir):
   assert before == {path: path.read_bytes() for path in before}
 
 
-def _taught(tmp_path, name):
-  """A toy family, the text that it reads, and a config that learns from it."""
-  family = tmp_path / 'family'
-  family.mkdir()
-  toys.write_family(family, {})
-  text = 'count to two: one two one two'
-  examples = [examples_lib.Example('toy', text, text * 2) for _ in range(9)]
-  examples_lib.write(tmp_path / 'toy.train.jsonl', examples)
-  config = _load(
-    name,
-    data_dir=str(tmp_path),
-    family=str(family),
-    responses=(),
-    row_length=64,
-    training=_SHORT | {'batch_size': 2},
-  )
-  return family, text, config
+_TEXT = 'count to two: one two one two'
 
 
-def test_a_drafter_is_distilled_and_drafts(tmp_path):
+@pytest.fixture(scope='module', name='learn')
+def _learn(family, tmp_path_factory):
+  """Returns a config by name, which learns a short text from the toy target."""
+  data = tmp_path_factory.mktemp('text')
+  examples = [examples_lib.Example('toy', _TEXT, _TEXT * 2) for _ in range(9)]
+  examples_lib.write(data / 'toy.train.jsonl', examples)
+
+  def config(name, *heads):
+    loaded = _load(
+      name,
+      data_dir=str(data),
+      family=str(family),
+      responses=(),
+      row_length=64,
+      training=_SHORT | {'batch_size': 2},
+    )
+    for head in heads:
+      loaded.heads[head].options.head_size = 2048
+    return loaded
+
+  return config
+
+
+def _with(family, path, into):
+  """The toy family, with a drafter from a file."""
+  drafters = [f'{name}.*' for name in toy.DRAFTERS]
+  shutil.copytree(family, into, ignore=shutil.ignore_patterns(*drafters))
+  shutil.copy(path, into)
+  return families.load(str(into))
+
+
+def _decode(loaded, arm):
+  prompts = [loaded.tokenizer.encode_prompt(_TEXT)]
+  decoder = ways.decoder(loaded, arm, sampling={'temperature': 0.0})
+  return decoder.decode(prompts, 12)[0]
+
+
+def test_a_drafter_is_distilled_and_drafts(tmp_path, family, learn):
   """It is a file without embedding, which its family lends it."""
-  family, text, config = _taught(tmp_path, 'train/distill')
+  config = learn('train/distill')
   config.drafters = {'cut': {'layers': (0,), 'head_size': 2048}}
   main.run(config, tmp_path / 'run')
-  lines = (tmp_path / 'run' / 'cut' / 'metrics.jsonl').read_text().splitlines()
-  first, *_, last = [json.loads(line)['acceptance'] for line in lines]
+  first, last = _of_steps(tmp_path / 'run' / 'cut', 'acceptance')
   assert last > first
-  shutil.copy(tmp_path / 'run' / 'cut.safetensors', family)
-  loaded = families.load(str(family))
+  path = tmp_path / 'run' / 'cut.safetensors'
+  loaded = _with(family, path, tmp_path / 'family')
   cut = loaded.drafters['cut']
   table = lambda model: model.params['embedding']['embedding']
   assert table(cut) is table(loaded.target)
   assert cut.config.head_size == 2048
-  prompts = [loaded.tokenizer.encode_prompt(text)]
-  decode = lambda name, **options: families.decoder(
-    loaded, name, sampling=specjax.Sampling(0.0), **options
-  ).decode(prompts, 12)[0]
-  drafted, plain = decode('cut', draft_length=2), decode(None)
+  drafted, plain = _decode(loaded, 'cut:2'), _decode(loaded, 'none')
   assert drafted.tokens == plain.tokens
   assert drafted.rounds < plain.rounds
 
 
-@pytest.mark.parametrize(
-  ('kind', 'arms'),
-  [
+# By kind: the head that is trained first, and arms.
+_HEADS = {
+  'eagle': (
+    'eagle_first',
     (
-      'eagle',
-      (
-        'feature_head(eagle):3',
-        'feature_head(eagle):eagle',
-        'dynamic_tree(eagle, num_nodes=6, depth=3, beam=3)',
-      ),
+      'feature_head(eagle):3',
+      'dynamic_tree(eagle, num_nodes=6, depth=3, beam=3)',
     ),
-    ('eagle3', ('feature_head(eagle3):2.2',)),
-    ('medusa', ('medusa(medusa):3', 'medusa(medusa):2.2')),
-  ],
-)
-def test_heads_are_trained_and_draft(kind, arms, tmp_path):
+  ),
+  'eagle3': ('eagle3_first', ('feature_head(eagle3):2.2',)),
+  'medusa': ('medusa', ('medusa(medusa):3', 'medusa(medusa):2.2')),
+}
+
+
+@pytest.fixture(scope='module', name='trained')
+def _trained(learn, tmp_path_factory):
+  """Trains heads of a kind, once; returns the workdir and the rows."""
+
+  @functools.cache
+  def train(kind):
+    first, _ = _HEADS[kind]
+    config = learn(f'train/heads/{kind}', first)
+    if first != kind:
+      del config.heads[kind].training
+    workdir = tmp_path_factory.mktemp(kind)
+    return workdir, toy.run(config, workdir)
+
+  return train
+
+
+@pytest.mark.parametrize('kind', _HEADS)
+def test_heads_are_trained_and_draft(kind, trained, family, tmp_path):
   """They are files without what is their target's, which lends it to them."""
-  family, text, config = _taught(tmp_path, f'train/heads/{kind}')
-  begun = kind if kind == 'medusa' else f'{kind}_first'
-  config.heads[begun].options.head_size = 2048
-  if begun != kind:
-    del config.heads[kind].training
-  main.run(config, tmp_path / 'run')
-  first, last = _of_steps(tmp_path / 'run' / begun, 'acceptance_1')
+  workdir, rows = trained(kind)
+  begun, arms = _HEADS[kind]
+  first, last = _of_steps(workdir / begun, 'acceptance_1')
   assert last > first
+  assert rows[-1]['acceptance_1'] > rows[0]['acceptance_1']
   if begun != kind:  # It goes on where the first one ended.
-    again, _ = _of_steps(tmp_path / 'run' / kind, 'acceptance_1')
+    again, _ = _of_steps(workdir / kind, 'acceptance_1')
     assert again > (first + last) / 2
-  shutil.copy(tmp_path / 'run' / f'{kind}.safetensors', family)
-  loaded = families.load(str(family))
+  path = workdir / f'{kind}.safetensors'
+  loaded = _with(family, path, tmp_path / 'family')
   shared = loaded.target.params['embedding']['embedding']
   head = loaded.drafters[kind]
   assert head.params['embedding']['embedding'] is shared
-  prompts = [loaded.tokenizer.encode_prompt(text)]
-  decode = lambda arm: ways.decoder(
-    loaded, arm, sampling={'temperature': 0.0}
-  ).decode(prompts, 12)[0]
-  plain, drafted = decode('none'), [decode(arm) for arm in arms]
-  drafted.append(decode('early_exit(target, num_layers=1):2'))
-  for each in drafted:
-    assert each.tokens == plain.tokens
-    assert each.rounds <= plain.rounds
+  plain = _decode(loaded, 'none')
+  for arm in arms:
+    drafted = _decode(loaded, arm)
+    assert drafted.tokens == plain.tokens
+    assert drafted.rounds <= plain.rounds
 
 
-def test_a_head_learns_on_from_a_file(tmp_path):
+def test_a_head_learns_on_from_a_file(trained, learn, tmp_path):
   """It begins as good as it was, but for what its file rounds."""
-  _, _, config = _taught(tmp_path, 'train/heads/eagle')
-  recipe = config.heads.eagle_first.recipe
-  config.heads.eagle_first.options.head_size = 2048
-  del config.heads['eagle']
-  grown = _rows(config, tmp_path / 'run')
-  further = config.copy_and_resolve_references()
-  start = str(tmp_path / 'run' / 'eagle_first.safetensors')
+  workdir, _ = trained('eagle')
+  further = learn('train/heads/eagle')
+  recipe = further.heads.eagle_first.recipe
+  start = str(workdir / 'eagle_first.safetensors')
   with further.ignore_type():
     further.heads = {'own': {'start': start, 'recipe': recipe}}
-  main.run(further, tmp_path / 'further')
-  first, last = _of_steps(tmp_path / 'run' / 'eagle_first', 'loss')
-  again, _ = _of_steps(tmp_path / 'further' / 'own', 'loss')
+  main.run(further, tmp_path)
+  first, last = _of_steps(workdir / 'eagle_first', 'loss')
+  again, _ = _of_steps(tmp_path / 'own', 'loss')
   assert again < last + 0.2 * (first - last)
-  assert grown[-1]['acceptance_1'] > grown[0]['acceptance_1']
 
 
 @pytest.mark.parametrize(
@@ -262,20 +260,19 @@ def test_a_head_learns_on_from_a_file(tmp_path):
   ],
 )
 def test_an_entry_is_refused_before_the_teacher_reads(
-  field, value, message, tmp_path
+  field, value, message, learn, tmp_path
 ):
-  _, _, config = _taught(tmp_path, 'train/heads/eagle')
-  config.heads.eagle_first.options.head_size = 2048
+  config = learn('train/heads/eagle', 'eagle_first')
   with config.unlocked(), config.ignore_type():
     config.update_from_flattened_dict({f'heads.eagle_first.{field}': value})
   with pytest.raises(ValueError, match=message):
     main.run(config, tmp_path / 'run')
-  assert not (tmp_path / 'run' / 'teacher').exists()
+  assert not (tmp_path / 'run').exists()
 
 
 @pytest.mark.parametrize('field', ['kind', 'options', 'recipe'])
-def test_an_entry_must_be_whole(field, tmp_path):
-  _, _, config = _taught(tmp_path, 'train/heads/eagle')
+def test_an_entry_must_be_whole(field, learn, tmp_path):
+  config = learn('train/heads/eagle')
   del config.heads.eagle_first[field]
   with pytest.raises(ValueError, match=f'heads.eagle_first lacks {field}'):
     main.run(config, tmp_path / 'run')
@@ -286,13 +283,12 @@ def test_an_entry_must_be_whole(field, tmp_path):
   [
     ('none.safetensors', 'eagle.start must be another head or a file, got'),
     ('eagle', 'eagle.start leads to eagle itself'),
-    ('large', 'eagle.start must be a head, but .*large.safetensors is none'),
+    ('far', 'eagle.start must be a head, but .*far.safetensors is none'),
   ],
 )
-def test_a_head_begins_as_a_head(start, message, tmp_path):
-  family, _, config = _taught(tmp_path, 'train/heads/eagle')
-  toys.write_family(family, {'large': 0.2})
-  config.heads.eagle.start = {'large': str(family / 'large.safetensors')}.get(
+def test_a_head_begins_as_a_head(start, message, learn, family, tmp_path):
+  config = learn('train/heads/eagle')
+  config.heads.eagle.start = {'far': str(family / 'far.safetensors')}.get(
     start, start
   )
   with pytest.raises(ValueError, match=message):

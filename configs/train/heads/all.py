@@ -10,6 +10,9 @@ from configs.train.heads import eagle
 from configs.train.heads import eagle3
 from configs.train.heads import medusa
 
+VARIANTS = eagle.VARIANTS
+SMOKE = eagle.SMOKE | eagle3.SMOKE | medusa.SMOKE
+
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""

@@ -40,6 +40,9 @@ _EAGLE_1 = {
   'noise': 0.1,
 }
 
+VARIANTS = tuple(_STEPS)
+SMOKE = {'heads.eagle_first.options.head_size': 64}
+
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""

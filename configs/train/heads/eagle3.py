@@ -9,6 +9,9 @@ The paper takes seven steps on its own outputs from the first token on.
 
 from configs.train.heads import eagle
 
+VARIANTS = eagle.VARIANTS
+SMOKE = {'heads.eagle3_first.options.head_size': 64}
+
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""

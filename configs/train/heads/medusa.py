@@ -8,6 +8,9 @@ The responses are those of configs/train/heads/eagle.py, and `:mini` as there.
 
 from configs.train.heads import eagle
 
+VARIANTS = eagle.VARIANTS
+SMOKE = {'heads.medusa.options.head_size': 64}
+
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""

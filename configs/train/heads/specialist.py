@@ -11,6 +11,8 @@ do (Kim et al. 2026), and need its responses.
 
 from configs.train.heads import eagle
 
+VARIANTS = ('code', 'math')  # Or another domain.
+
 
 def get_config(domain='code'):
   config = eagle.get_config()

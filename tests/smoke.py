@@ -1,0 +1,103 @@
+"""Toy models and texts in the place of those that configs name."""
+
+import pathlib
+
+from experiments import main
+from experiments.common import configs
+from experiments.common import workdirs
+from specjax.data import examples as examples_lib
+from specjax.testing import toys
+
+ROOT = pathlib.Path(__file__).parents[1]
+PATHS = sorted(
+  path.relative_to(ROOT).as_posix() for path in ROOT.glob('configs/**/*.py')
+)
+_DOMAINS = (
+  *('code', 'instruct', 'lm', 'math', 'qa', 'shakespeare', 'summarization'),
+  *(f'translation_{name}-en' for name in ('de', 'fr', 'ja', 'ru', 'zh')),
+)
+# How far each drafter is from the target.
+_DRAFTERS = {
+  'large': 0.1,
+  'medium': 0.2,
+  'small': 0.3,
+  **dict.fromkeys(('all', 'translation', *_DOMAINS), 0.2),
+}
+_HEADS = {
+  **dict.fromkeys(('code', 'math', 'qa'), 'eagle'),
+  **dict.fromkeys(('summarization', 'translation', 'eagle'), 'eagle'),
+  **{'eagle3': 'eagle3', 'medusa': 'medusa'},
+}
+
+
+def toy_folder(folder):
+  """Writes families and texts of all domains; returns their folder.
+
+  The folder itself is a family of models, and `heads/heads` one of heads. They
+  have one tokenizer and models of one size, so that programs are the same.
+  """
+  tokenizer = toys.chat_tokenizer()
+  toys.write_family(folder, _DRAFTERS, tokenizer=tokenizer)
+  texts = ('count to two', 'what is it?', 'one two', 'a b a b')
+  examples = [
+    examples_lib.Example(domain, text, f'yes, {text} 2 ' * 8)
+    for domain in _DOMAINS
+    for text in texts
+  ]
+  long = examples_lib.Example('translation_de-en', 'x y ' * 35, 'yes')
+  for name in ('toy.train', 'toy.eval', 'responses', 'spec_bench'):
+    examples_lib.write(folder / f'{name}.jsonl', [*examples, long])
+  examples_lib.write(folder / 'prompts.jsonl', examples)
+  (folder / 'heads').mkdir()
+  models = {name: _DRAFTERS[name] for name in ('medium', 'small')}
+  toys.write_family(folder / 'heads', models, tokenizer=tokenizer)
+  toys.write_heads(folder / 'heads', _HEADS)
+  examples_lib.write(folder / 'heads' / 'prompts.jsonl', examples)
+  config = with_toys(load('train/datastore'), folder)
+  store = workdirs.Workdir(folder / 'store', config)
+  main.experiment(config).run(config, store)
+  return folder
+
+
+def load(name, smoke=False):
+  """Loads a config by its path in `configs/`, without `.py`, and argument."""
+  path, colon, argument = name.partition(':')
+  return configs.load(f'{ROOT}/configs/{path}.py{colon}{argument}', smoke)
+
+
+def with_toys(config, folder):
+  """Returns the config, whose models and texts are those of `toy_folder`."""
+  paths = {
+    'tokenizer': 'tokenizer.json',
+    'distill_from': 'target.safetensors',
+    'data_dir': '',
+    'family': 'heads/heads' if 'heads' in config.get('family', '') else '',
+  }
+  for field, path in paths.items():
+    is_shipped = config.get(field, '').startswith('specjax/')
+    if field in config and (config[field] or not path) and not is_shipped:
+      config[field] = str(folder / path)
+  if config.get('responses'):
+    config.responses = (str(folder / 'responses.jsonl'),)
+  for name, model in config.get('models', {}).items():
+    if isinstance(model, str):
+      config.models[name] = str(folder / 'medium.safetensors')
+  for head in config.get('heads', {}).values():
+    if 'options' in head:
+      head.options.head_size = 64  # The vocabulary is small.
+    elif head.start.endswith('.safetensors'):
+      head.start = str(folder / 'heads/heads/eagle.safetensors')
+  if config.experiment == 'accelerators' and config.devices != ('cpu',):
+    # Compilers for other devices, and the largest models, are not needed.
+    config.update({'devices': ('cpu',), 'targets': ('smollm2',), 'run': False})
+  return config
+
+
+def sized(name, folder):
+  """Loads a config at its own sizes, with toy models and texts."""
+  return with_toys(load(name), folder)
+
+
+def smoke(name, folder):
+  """Loads a config at its smallest sizes, with toy models and texts."""
+  return with_toys(load(name, smoke=True), folder)
