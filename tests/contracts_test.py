@@ -45,9 +45,17 @@ def check(kind, name):
   testing.CHECKS[kind](registry.lookup(TABLES[kind], kind, name))
 
 
+# Whose programs are large: `distinct_test` verifies with it, too.
+LARGE = ('verifier', 'distinct')
+
+
 @pytest.mark.parametrize(
   ('kind', 'name'),
-  [(kind, name) for kind, table in TABLES.items() for name in table],
+  [
+    pytest.param(kind, name, marks=[pytest.mark.slow] * ((kind, name) == LARGE))
+    for kind, table in TABLES.items()
+    for name in table
+  ],
 )
 def test_contract(kind, name):
   check(kind, name)

@@ -1,14 +1,16 @@
 """The page about components of one's own: its code runs, its commands too."""
 
-import os
+import contextlib
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
+from unittest import mock
 
+from absl import flags
 import pytest
 
+from experiments import main
 import specjax
 from specjax import testing
 from specjax.testing import toys
@@ -40,12 +42,18 @@ def test_the_page_has_a_check_for_every_kind():
     assert f'| {kind} |' in _PAGE
 
 
+@pytest.fixture(autouse=True)
+def _tables_as_before():
+  """Whatever the page adds is removed again."""
+  with contextlib.ExitStack() as stack:
+    for table in _NEW:
+      stack.enter_context(mock.patch.dict(getattr(specjax, table)))
+    yield
+
+
 @pytest.mark.slow
-def test_the_code_of_the_page_runs(monkeypatch):
+def test_the_code_of_the_page_runs():
   """The checks are part of it."""
-  for table, name in _NEW.items():
-    # Set and removed again, whatever the page does.
-    monkeypatch.setitem(getattr(specjax, table), name, None)
   namespace = {}
   for block in _blocks('python'):
     exec(compile(block, 'extending.md', 'exec'), namespace)
@@ -56,7 +64,7 @@ def test_the_code_of_the_page_runs(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_run(tmp_path):
+def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
   """With a toy family; a word of the page is not changed otherwise."""
   drafters = dict.fromkeys(('small', 'medium', 'large'), 0.2)
   toys.write_family(tmp_path, drafters)
@@ -65,26 +73,24 @@ def test_the_commands_of_the_page_run(tmp_path):
     '{"domain": "code", "prompt": "a b a b"}\n'
   )
   (tmp_path / 'mine.py').write_text(_file())
-  environment = os.environ | {'PYTHONPATH': str(_ROOT), 'JAX_PLATFORMS': 'cpu'}
+  monkeypatch.chdir(tmp_path)
   (block,) = _blocks('sh')
-  said = []
+  shown = []
   for command in block.splitlines():
-    python, *words = shlex.split(command)
-    assert python == 'python'
-    done = subprocess.run(
-      [
-        *(sys.executable, *words, f'--config.family={tmp_path}'),
-        *('--config.max_new_tokens=4', '--config.prompts_per_domain=1'),
-      ],
-      cwd=tmp_path,
-      env=environment,
-      capture_output=True,
-      text=True,
-    )
-    assert not done.returncode, done.stderr
-    said.append(done.stdout)
-  assert 'win_stay' in said[0] and 'medium:4~geometric(0.5)' in said[0]
-  assert 'win_stay(at_least=0.5)' in said[1] and 'are done already' in said[1]
+    words = shlex.split(command)
+    assert words[:3] == ['python', '-m', 'experiments.main']
+    argv = [
+      *('main.py', *words[3:], f'--config.family={tmp_path}'),
+      *('--config.max_new_tokens=4', '--config.prompts_per_domain=1'),
+    ]
+    monkeypatch.setattr(sys, 'argv', argv)
+    values = flags.FlagValues()
+    main.parsed(argv, values)
+    main.run(values.config, values.workdir, command)
+    shown.append(capsys.readouterr().out)
+  assert 'win_stay' in shown[0] and 'medium:4~geometric(0.5)' in shown[0]
+  assert 'win_stay(at_least=0.5)' in shown[1]
+  assert 'are done already' in shown[1]
   assert (tmp_path / 'runs' / 'mine' / 'block_efficiency.png').stat().st_size
 
 

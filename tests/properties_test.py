@@ -248,6 +248,8 @@ def parts_case(scale, size):
   return Case(parts, rows, check)
 
 
+# These get all trees.
+WALKS = ('batch', 'block', 'tree_walk')
 # 'distinct' is one of the couplings that are its own.
 OF_TREES = [
   *(name for name in specjax.VERIFIERS if name != 'distinct'),
@@ -285,9 +287,13 @@ def cases(group, scale):
       if takes(group, tree, sampled)
     ]
     kinds = kinds if scale == 'many' else kinds[-1:]
+    if group not in WALKS:  # Tree walks, which differ in their coupling.
+      kinds = [kind for kind in kinds if kind[0] in ('chain', 'prefix tree')]
     for (tree, sampled), size in itertools.product(
       kinds, num_rows(group, scale)
     ):
+      if size == LARGE and (tree, sampled) not in (('chain', True), kinds[-1]):
+        continue  # Their walks differ; the others' are theirs.
       label = f'{group} {tree} {size}' + ('' if sampled else ' chosen')
       yield label, verifier_case(group, tree, sampled, scale, size)
   else:

@@ -16,8 +16,8 @@ _DOMAINS = (
   *('code', 'instruct', 'lm', 'math', 'qa', 'shakespeare', 'summarization'),
   *(f'translation_{name}-en' for name in ('de', 'fr', 'ja', 'ru', 'zh')),
 )
-# How far each drafter is from the target.
-_DRAFTERS = {
+# How far the model of each drafter is from the target.
+MODELS = {
   'large': 0.1,
   'medium': 0.2,
   'small': 0.3,
@@ -30,14 +30,21 @@ _HEADS = {
 }
 
 
-def toy_folder(folder):
+def toy_folder(factory):
   """Writes families and texts of all domains; returns their folder.
 
   The folder itself is a family of models, and `heads/heads` one of heads. They
   have one tokenizer and models of one size, so that programs are the same.
+
+  Args:
+    factory: pytest's `tmp_path_factory`.
   """
+  folder = factory.getbasetemp() / 'toys'
+  if folder.exists():
+    return folder
+  folder.mkdir()
   tokenizer = toys.chat_tokenizer()
-  toys.write_family(folder, _DRAFTERS, tokenizer=tokenizer)
+  toys.write_family(folder, MODELS, tokenizer=tokenizer)
   texts = ('count to two', 'what is it?', 'one two', 'a b a b')
   examples = [
     examples_lib.Example(domain, text, f'yes, {text} 2 ' * 8)
@@ -49,7 +56,7 @@ def toy_folder(folder):
     examples_lib.write(folder / f'{name}.jsonl', [*examples, long])
   examples_lib.write(folder / 'prompts.jsonl', examples)
   (folder / 'heads').mkdir()
-  models = {name: _DRAFTERS[name] for name in ('medium', 'small')}
+  models = {name: MODELS[name] for name in ('medium', 'small')}
   toys.write_family(folder / 'heads', models, tokenizer=tokenizer)
   toys.write_heads(folder / 'heads', _HEADS)
   examples_lib.write(folder / 'heads' / 'prompts.jsonl', examples)

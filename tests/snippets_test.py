@@ -131,7 +131,7 @@ def test_there_are_commands_of_known_kinds():
 
 @pytest.fixture(scope='module', name='folder')
 def _folder(tmp_path_factory):
-  return smoke.toy_folder(tmp_path_factory.mktemp('toys'))
+  return smoke.toy_folder(tmp_path_factory)
 
 
 @pytest.mark.parametrize('words', _EXPERIMENTS, ids=' '.join)

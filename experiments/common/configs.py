@@ -134,15 +134,19 @@ def _reduce(config, fields):
     for size, smallest in _SMALLEST.items():
       if value and field != 'sweep' and f'.{name}'.endswith(f'.{size}'):
         changes[name] = smallest
+  # Also a field that holds others may be replaced.
+  holders = {
+    name.rsplit('.', depth)[0]: None
+    for name in values
+    for depth in range(name.count('.') + 1)
+  }
+  check_known(fields, values | holders, 'Unknown field', ' of SMOKE')
   changes |= fields
   for name, change in changes.items():
     if isinstance(change, int) and isinstance(values.get(name), tuple):
       changes[name] = values[name][:change]
   config.lock()
-  try:
-    config.update_from_flattened_dict(changes)
-  except (KeyError, TypeError) as error:
-    raise ValueError(f'SMOKE does not fit the config: {error}') from error
+  config.update_from_flattened_dict(changes)
 
 
 def _first_point(sweep):

@@ -239,10 +239,10 @@ def _check_tree_types(drafter: base.Drafter, tree: base.DraftTree) -> None:
       f'got {drafter.vocab_size}.',
     )
   for probs, entries in _distributions(tree):
-    shape = _ROWS, len(entries), building.VOCAB_SIZE
+    whole = _ROWS, len(entries), building.VOCAB_SIZE
     building.require(
-      building.is_like(probs, shape, jnp.float32),
-      f'There is a distribution of each node, {shape} float32, got '
+      building.is_like(probs, whole, jnp.float32),
+      f'There is a distribution of each node, {whole} float32, got '
       f'{building.abstract(probs)}.',
     )
 
@@ -304,6 +304,7 @@ def _check_draws(tree: base.DraftTree) -> None:
   Of a correct drafter, a frequency is as far from its probability as is refused
   here with a chance below 1e-5; a probability that is wrong by 0.05 is found.
   """
+  assert tree.probs is not None
   tokens, valid, probs = (
     each.reshape(_NUM_DRAFTS, _ROWS, *each.shape[1:])
     for each in (tree.tokens, tree.valid, tree.probs)

@@ -114,9 +114,9 @@ def _verify_all(
   valid: jax.Array,
 ) -> base.Outcome:
   """Returns the outcomes of `[n, N]` drafts with `[n, R]` keys."""
-  verify = functools.partial(case.verify, verifier)
-  every = jax.vmap(verify, (0, None, None))
-  return jax.lax.map(lambda each: every(*each, valid), (keys, drafts))
+  verify = lambda key, tokens: case.verify(verifier, key, tokens, valid)
+  every = jax.vmap(verify, (0, None))
+  return jax.lax.map(lambda each: every(*each), (keys, drafts))
 
 
 def _compare(case: rounds.Case, found: np.ndarray, error: np.ndarray) -> None:

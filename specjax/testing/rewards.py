@@ -84,17 +84,16 @@ def info(depth: int, deepest: int, number: type = float) -> base.RoundInfo:
   """
   emitted = np.arange(depth + 2, dtype=np.int32)
   shares = np.linspace(0, 1, depth + 2, dtype=np.float32)
-  counted = base.RoundInfo(
-    arm=np.zeros_like(emitted),
-    live=emitted > 0,
-    tokens=np.zeros((depth + 2, deepest + 1), np.int32),
-    num_emitted=emitted.astype(jnp.result_type(number)),
-    num_accepted=np.maximum(emitted - 1, 0),
-    depth=np.full_like(emitted, depth),
-    tree_depth=np.full_like(emitted, depth),
-    acceptance=shares,
-    raw_acceptance=shares[::-1],
-    fidelity=shares[::-1],
-    num_catch_up_tokens=emitted,
+  return base.RoundInfo(
+    arm=jnp.asarray(np.zeros_like(emitted)),
+    live=jnp.asarray(emitted > 0),
+    tokens=jnp.asarray(np.zeros((depth + 2, deepest + 1), np.int32)),
+    num_emitted=jnp.asarray(emitted.astype(jnp.result_type(number))),
+    num_accepted=jnp.asarray(np.maximum(emitted - 1, 0)),
+    depth=jnp.asarray(np.full_like(emitted, depth)),
+    tree_depth=jnp.asarray(np.full_like(emitted, depth)),
+    acceptance=jnp.asarray(shares),
+    raw_acceptance=jnp.asarray(shares[::-1]),
+    fidelity=jnp.asarray(shares[::-1]),
+    num_catch_up_tokens=jnp.asarray(emitted),
   )
-  return jax.tree.map(jnp.asarray, counted)

@@ -69,19 +69,26 @@ def three(draft=arms.DRAFT, other=arms.OTHER, **options):
 def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   per_row, catch_up
 ):
-  """Two arms of one model, one of another, a deterministic one, and none.
+  """Two models, a deterministic drafter, and none.
 
   A bandit selects them that wants them to fail. With lazy catch-up, one model
-  defers its prefill until it is first selected.
+  defers its prefill until it is first selected; else, another arm shares the
+  cache of the first.
   """
   tree = arms.model(trees.prefix_tree((2, 1)), arms.OTHER)
-  decoder = arms.decoder(
+  several = [
     arms.chain(temperature=0.0),
-    arms.chain(1, temperature=0.0),
-    arms.deferred(tree) if catch_up == 'lazy' else tree,
     arms.lookup(2, 'greedy'),
     arms.none(),
-    bandit=arms.adversary(5),
+    *(
+      [arms.deferred(tree)]
+      if catch_up == 'lazy'
+      else [tree, arms.chain(1, temperature=0.0)]
+    ),
+  ]
+  decoder = arms.decoder(
+    *several,
+    bandit=arms.adversary(len(several)),
     temperature=0.0,
     per_row=per_row,
     catch_up=catch_up,
@@ -98,20 +105,23 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   assert all(result.num_catch_up_tokens > 0 for result in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('models', 'options'),
   [
     ({}, {'bandit': 'uniform'}),
-    pytest.param(
+    (
       dict(zip(('target', 'draft', 'other'), CHAINS)),
       {'bandit': 'thompson', 'catch_up': 'always'},
-      marks=pytest.mark.slow,
     ),
   ],
   ids=['uniform', 'thompson'],
 )
 def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
-  """Tokens and pulls, at temperature 1, of bandits that draw at random."""
+  """Tokens and pulls, at temperature 1, of bandits that draw at random.
+
+  The first tier has the like in `refill_test`, against a batch of one.
+  """
   rows = three(**models, per_row=True, **options)
   together = rows.decode(sizes.PROMPTS, 20)
   order = [2, 0, 3, 1]
@@ -165,7 +175,7 @@ def watched(arm, called):
 
 @pytest.mark.parametrize('per_row', [False, True])
 def test_only_arms_that_a_live_row_chose_are_run(per_row):
-  counts = np.zeros(4, int)
+  counts = np.zeros(3, int)
 
   def count(i):
     counts[i] += 1
@@ -173,14 +183,14 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
   several = arms.decoder(
     *[
       watched(arms.chain(length, MARKOV), functools.partial(count, i))
-      for i, length in enumerate((3, 1, 2, 2))
+      for i, length in enumerate((2, 1, 1))
     ],
     bandit='uniform',
     target=MARKOV,
     per_row=per_row,
   )
   start = several.init([[1], [2, 3], [1, 2]], [2, 24, 6])
-  selected, idle = np.zeros(4, int), 0
+  selected, idle = np.zeros(3, int), 0
   for _, info in specjax.stream(several.round_fn, several.params, start):
     live = set(np.asarray(info.arm)[np.asarray(info.live)].tolist())
     selected[list(live)] += 1

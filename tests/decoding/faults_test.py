@@ -313,7 +313,14 @@ def test_a_narrow_call_changes_no_token(topology, name, temperature):
   assert drafted[0] > drafted[-1], drafted
 
 
-@pytest.mark.parametrize('name', specjax.VERIFIERS)
+@pytest.mark.parametrize(
+  'name',
+  [
+    # Compiling it takes as long as compiling all others.
+    pytest.param(name, marks=pytest.mark.slow) if name == 'distinct' else name
+    for name in specjax.VERIFIERS
+  ],
+)
 def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
   """Token for token, so that a row does not depend on who else has drafted."""
   verify, rng = specjax.VERIFIERS[name](), np.random.default_rng(1)

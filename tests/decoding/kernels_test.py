@@ -12,6 +12,7 @@ import jax
 import pytest
 
 import specjax
+from specjax import drafters
 from specjax import families
 from tests import arms
 from tests.decoding import drivers_test
@@ -135,8 +136,20 @@ def _chains(*args, **options):
 @pytest.mark.parametrize(
   ('build', 'temperature', 'most'),
   [
-    pytest.param(arms.none, 0.0, 33, id='plain', marks=pytest.mark.slow),
-    pytest.param(lambda: _chains(1, 4, temperature=0.0), 0.0, 78, id='greedy'),
+    pytest.param(
+      lambda: arms.arm(drafters.none(), verifier='greedy'),
+      0.0,
+      33,
+      id='plain',
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      lambda: _chains(1, 4, temperature=0.0),
+      0.0,
+      78,
+      id='greedy',
+      marks=pytest.mark.slow,
+    ),
     pytest.param(lambda: _chains(1, 4), 1.0, 188, id='maximal'),
     pytest.param(
       lambda: _chains(1, 4, verifier='block'),

@@ -4,11 +4,11 @@ Each is seen in what is decoded: it keeps all or nothing of a draft, or plays or
 rewards one arm, as its option says.
 """
 
-import os
-import pathlib
-import subprocess
+import contextlib
 import sys
+from unittest import mock
 
+import absl.flags
 import jax.numpy as jnp
 import ml_collections
 import pytest
@@ -22,8 +22,6 @@ from specjax import testing
 from specjax import trees
 from specjax.drafters import stateless
 from specjax.testing import toys
-
-_ROOT = pathlib.Path(__file__).parents[2]
 
 
 @registry.component
@@ -87,22 +85,33 @@ _NEW = {
   'reward': (specjax.REWARDS, reward),
   'verifier': (specjax.VERIFIERS, verifier),
 }
-# By kind, two ways: with the first, nothing is kept; with the second, much.
+# What is decoded with one of them, in every form that a config may write, and
+# whether much is kept of the drafts.
 _LEARNER = 'epsilon_greedy(epsilon=0.0)'
 _WAYS = {
-  'drafter': ('mine(silent=True):3', {'drafter': 'mine', 'tree': 3}),
-  'coupling': ('none', 'small:2/mine'),
-  'goal': ('none', 'small:2~mine(share=1, other=mine(0.5))'),
-  'bandit': ({'bandit': 'mine'}, {'bandit': {'name': 'mine', 'arm': 1}}),
-  'reward': (
-    {'bandit': _LEARNER, 'reward': 'mine'},
-    {'bandit': _LEARNER, 'reward': 'mine(arm=1)'},
-  ),
+  'drafts nothing': ('mine(silent=True):3', False),
+  'coupling': ('small:2/mine', True),
+  'goal': ('small:2~mine(share=1, other=mine(0.5))', True),
+  'bandit': ({'bandit': {'name': 'mine', 'arm': 1}}, True),
+  'reward of plain decoding': ({'bandit': _LEARNER, 'reward': 'mine'}, False),
+  'reward of drafts': ({'bandit': _LEARNER, 'reward': 'mine(arm=1)'}, True),
   'verifier': (
-    'small:2/mine(keep=False)',
-    {'drafter': 'small', 'tree': 2, 'verifier': {'name': 'mine'}},
+    {
+      **{'drafter': 'small', 'tree': 2},
+      'verifier': {'name': 'mine', 'keep': False},
+    },
+    False,
   ),
 }
+
+
+@pytest.fixture(name='tables')
+def _tables():
+  """All are in their tables."""
+  with contextlib.ExitStack() as stack:
+    for table, component in _NEW.values():
+      stack.enter_context(mock.patch.dict(table, mine=component))
+    yield
 
 
 @pytest.fixture(scope='module', name='folder')
@@ -141,41 +150,41 @@ def test_these_are_components(kind):
   testing.CHECKS[kind](_NEW[kind][1])
 
 
-@pytest.mark.parametrize('kind', _WAYS)
-def test_a_component_in_its_table_is_usable_from_a_config(
-  kind, folder, tmp_path, monkeypatch
-):
-  table, component = _NEW[kind]
-  monkeypatch.setitem(table, 'mine', component)
+@pytest.mark.slow
+@pytest.mark.usefixtures('tables')
+def test_components_in_their_tables_are_usable_from_a_config(folder, tmp_path):
   assert 'mine' in main.usage()
-  main.run(_config(folder, ways=_WAYS[kind]), tmp_path)
-  less, more = results.read(tmp_path)['rows']
-  if kind == 'drafter':  # Of what it drafts, little may be kept.
-    assert less['rejection_rate'] is None and more['rejection_rate'] >= 0
-  else:
-    assert less['block_efficiency'] < 1.5 < more['block_efficiency']
+  entries = [
+    ({'arm': way} if isinstance(way, str) else way) | {'label': label}
+    for label, (way, _) in _WAYS.items()
+  ]
+  drafted = {'drafter': 'mine', 'tree': 3, 'label': 'drafter'}
+  main.run(_config(folder, ways=(*entries, drafted)), tmp_path)
+  *rows, drafter_row = results.read(tmp_path)['rows']
+  for row, (label, (_, much)) in zip(rows, _WAYS.items(), strict=True):
+    assert row['way'] == label
+    assert (row['block_efficiency'] > 1.5) == much, label
+  # Of what it drafts, little may be kept.
+  assert rows[0]['rejection_rate'] is None
+  assert drafter_row['rejection_rate'] >= 0
 
 
 @pytest.mark.parametrize(
-  ('kind', 'way', 'sentence'),
+  ('way', 'sentence'),
   [
     (
-      'drafter',
       'mine(quiet=True):3',
       "Unknown option 'quiet' of mine. Known: ",
     ),
-    ('goal', 'small:2~mine', 'mine needs share, which is not set'),
-    ('goal', 'small:2~mine(0, other=m)', "other: Unknown goal 'm'. Known: "),
-    ('goal', 'small:2~mine(share=x)', "share must be of type float, got 'x'"),
-    ('verifier', 'small:2/mine(keep=1)', 'keep must be of type bool, got 1'),
-    ('coupling', 'small:2/mine(x=1)', "Unknown option 'x' of mine. Known: "),
+    ('small:2~mine', 'mine needs share, which is not set'),
+    ('small:2~mine(0, other=m)', "other: Unknown goal 'm'. Known: "),
+    ('small:2~mine(share=x)', "share must be of type float, got 'x'"),
+    ('small:2/mine(keep=1)', 'keep must be of type bool, got 1'),
+    ('small:2/mine(x=1)', "Unknown option 'x' of mine. Known: "),
   ],
 )
-def test_what_it_refuses_is_said_at_its_place(
-  kind, way, sentence, folder, tmp_path, monkeypatch
-):
-  table, component = _NEW[kind]
-  monkeypatch.setitem(table, 'mine', component)
+@pytest.mark.usefixtures('tables')
+def test_what_it_refuses_is_said_at_its_place(way, sentence, folder, tmp_path):
   with pytest.raises(ValueError) as error:
     main.run(_config(folder, ways=('none', way)), tmp_path)
   said = str(error.value)
@@ -194,42 +203,34 @@ def get_config():
 """
 
 
-def _run(*flags):
-  return subprocess.run(
-    [sys.executable, '-m', 'experiments.main', *flags],
-    cwd=_ROOT,
-    env=os.environ | {'PYTHONPATH': str(_ROOT)},
-    capture_output=True,
-    text=True,
-  )
-
-
-@pytest.mark.slow
-def test_components_in_their_tables_are_usable_from_the_command_line(
-  folder, tmp_path
+@pytest.mark.usefixtures('tables')
+def test_components_are_usable_from_the_command_line(
+  folder, tmp_path, monkeypatch
 ):
-  config = tmp_path / 'mine.py'
-  config.write_text(_FILE.format(folder=str(folder)))
-  flags = f'--config={config}', f'--workdir={tmp_path / "run"}'
+  file = tmp_path / 'mine.py'
+  file.write_text(_FILE.format(folder=str(folder)))
+  for table, _ in _NEW.values():
+    del table['mine']
   ways = [
     *('none', 'mine:3', 'small:2/kseq', 'small:2x2/mine'),
     *('small:2~mine(share=1.0)', 'small:2/tree_walk(mine)'),
   ]
-  bandits = ('mine(arm=1)', 'ucb1')
-  done = _run(
-    *flags,
-    f'--config.ways={tuple(ways)}',
-    f'--config.bandits={bandits}',
-    '--config.reward=mine(arm=1)',
-    "--config.arms=('none', 'small:2/mine(keep=True)')",
-  )
-  assert not done.returncode, done.stderr
-  rows = {row['way']: row for row in results.read(tmp_path / 'run')['rows']}
-  assert list(rows) == [*ways, *bandits]
-  assert rows['none']['block_efficiency'] == 1
-  for name in ('small:2~mine(share=1.0)', 'mine(arm=1)'):
-    assert rows[name]['block_efficiency'] > 1
-  bad = "--config.bandits=('mine(leg=1)',)"
-  done = _run(*flags, '--config.reward=mine(arm=1)', bad)
-  assert done.returncode
-  assert "Error: bandits[0].bandit: Unknown option 'leg' of mine" in done.stderr
+
+  def prepared(*bandits):
+    argv = [
+      *('main.py', f'--config={file}', '--workdir=none'),
+      *(f'--config.ways={tuple(ways)}', f'--config.bandits={bandits}'),
+      '--config.reward=mine(arm=1)',
+      "--config.arms=('none', 'small:2/mine(keep=True)')",
+    ]
+    monkeypatch.setattr(sys, 'argv', argv)
+    values = absl.flags.FlagValues()
+    main.parsed(argv, values)
+    ((_, planned),) = main.prepare(values.config)
+    return [way.label for way in planned.ways]
+
+  assert prepared('mine(arm=1)', 'ucb1') == [*ways, 'mine(arm=1)', 'ucb1']
+  with pytest.raises(
+    ValueError, match=r"bandits\[0\].bandit: .* 'leg' of mine"
+  ):
+    prepared('mine(leg=1)')

@@ -38,6 +38,7 @@ def _shown(svg):
   return re.findall('<text[^>]*>([^<]*)</text>', svg)
 
 
+@pytest.mark.slow
 def test_all_documents_are_those_that_are_made_of_the_results(tmp_path):
   report.write(out=tmp_path)
   made, there = _files(tmp_path), _files(_ROOT)

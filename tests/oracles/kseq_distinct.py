@@ -82,6 +82,7 @@ def breakpoints(draft, target, tokens, places, width, rho):
     before = np.array(tokens[: i + 1])[None]
     seen = covered[before]
     steps[1 + i] = [target[token] / (rho * draft[token])]
-    steps[1 + width + i] = _again(draft, seen, before)
-    steps[1 + 2 * width + i] = candidates.cumulative(seen[0])
+    if i + 1 < num:
+      steps[1 + width + i] = _again(draft, seen, before)
+      steps[1 + 2 * width + i] = candidates.cumulative(seen[0])
   return steps

@@ -1,5 +1,7 @@
 """Losses of heads: what is learnt of which token, step by step."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,19 +27,21 @@ _TARGET = config_lib.TransformerConfig(
 )
 _MODEL = adapters.transformer(_TARGET)
 _KEY = jax.random.key(0)
+_WIDTH = 16  # Of rows.
 _STILL = head_losses.Recipe(
   steps=3, feature_weight=1.0, token_weight=0.1, noise=0.0
 )
 
 
 def _spread(params, key, scale=0.4):
-  leaves, structure = jax.tree.flatten(params)
-  keys = jax.random.split(jax.random.key(key), len(leaves))
-  return structure.unflatten(
-    leaf + scale * jax.random.normal(key, leaf.shape)
-    if jnp.issubdtype(leaf.dtype, jnp.floating)
-    else leaf
-    for key, leaf in zip(keys, leaves)
+  rng = np.random.default_rng(key)
+  return jax.tree.map(
+    lambda leaf: (
+      leaf + np.float32(scale * rng.normal(size=leaf.shape))
+      if jnp.issubdtype(leaf.dtype, jnp.floating)
+      else leaf
+    ),
+    jax.device_get(params),
   )
 
 
@@ -50,7 +54,7 @@ def _taught(folder, taps=()):
   sequences = [
     (draw.integers(13, size=n).tolist(), s) for n, s in ((9, 1), (6, 3))
   ]
-  rows = packing.pack(sequences, row_length=16, seed=0)
+  rows = packing.pack(sequences, row_length=_WIDTH, seed=0)
   return teacher.teach(_MODEL, _PARAMS, rows, str(folder), taps=taps)
 
 
@@ -70,17 +74,25 @@ def _texts(batch):
     yield packing.take(one, places)
 
 
-def _reference(head, drafted, teach, recipe, params, text):
+def _reference(head, extend, drafted, teach, recipe, params, text):
   """Sums of the loss over one text, pair by pair, by reading each way anew.
 
-  In step `s`, the pair at `i + s` is read behind the true features up to `i`
-  and the outputs of the steps before.
+  In step `s`, the pair at `i + s` is read after the true features up to `i` and
+  the outputs of the steps before. Padding, which no pair sees, makes one
+  program of all lengths.
   """
   taps = text.taps if head.taps != (-1,) else (text.features,)
-  fused = np.asarray(
-    head.fuse(params, tuple(jnp.asarray(t, jnp.float32)[None] for t in taps))
-  )
-  extend, drafted, teach = map(jax.jit, (head.extend, drafted, teach))
+  taps = tuple(np.asarray(each, np.float32)[None] for each in taps)
+  fused = np.asarray(jax.jit(head.fuse)(params, taps))
+
+  def output(tokens, features):
+    """Of the last pair of some."""
+    widths = (0, 0), (0, _WIDTH - tokens.shape[1])
+    out = extend(
+      params, None, np.pad(tokens, widths), np.pad(features, (*widths, (0, 0)))
+    )
+    return np.asarray(out[0])[:, tokens.shape[1] - 1 :][:, :1]
+
   sums = np.zeros((recipe.steps, 3))  # KL, distance, weight
   for i in range(len(text.tokens) - 1):
     inputs = fused[:, : i + 1]
@@ -89,7 +101,7 @@ def _reference(head, drafted, teach, recipe, params, text):
       if at >= len(text.tokens):
         break
       tokens = np.asarray(text.tokens[None, 1 : at + 1], np.int32)
-      out = np.asarray(extend(params, None, tokens, inputs)[0])[:, -1:]
+      out = output(tokens, inputs)
       features = np.asarray(text.features[None, at : at + 1], np.float32)
       log = special.log_softmax(teach(_PARAMS, features)[0, 0])
       own = special.log_softmax(drafted(params, out)[0, 0])
@@ -113,10 +125,9 @@ def test_steps_are_aligned_with_the_text(kind, tmp_path):
   loss_fn = head_losses.feature_head(head, drafted, teach, _STILL)
   loss, _ = jax.jit(loss_fn)(params, (fixed, _PARAMS), batch, _KEY)
   whole = {**params, **fixed}
-  sums = sum(
-    _reference(head, drafted, teach, _STILL, whole, text)
-    for text in _texts(batch)
-  )
+  jitted = map(jax.jit, (head.extend, drafted, teach))
+  reference = functools.partial(_reference, head, *jitted, _STILL, whole)
+  sums = sum(map(reference, _texts(batch)))
   kl, distance, weight = sums.T
   wanted = (_STILL.decay ** np.arange(3) * (0.1 * kl + distance) / weight).sum()
   np.testing.assert_allclose(loss, wanted, rtol=2e-4)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 import jax
 import jax.numpy as jnp
@@ -99,20 +100,49 @@ def _child(workdir, event, count):
   np.savez(os.path.join(workdir, 'params.npz'), **params)
 
 
-def _start(workdir, event='never', count=0):
+def _children(jobs):
+  """Trains in processes that are copies of this one, one after the other.
+
+  Nothing of JAX but its modules may be there, which take long to import.
+
+  Args:
+    jobs: folder, event and count of each, as `_child` takes them.
+
+  Returns:
+    Their exit codes.
+  """
+  codes = []
+  for job in jobs:
+    child = os.fork()
+    if not child:
+      try:
+        _child(*job)
+        os._exit(0)
+      except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+  return codes
+
+
+def _start(*jobs):
+  """Starts a process for jobs of `_children`."""
+  jobs = [(str(workdir), *moment) for workdir, *moment in jobs]
   return subprocess.Popen(
-    [sys.executable, __file__, str(workdir), event, str(count)],
+    [sys.executable, __file__, json.dumps(jobs)],
     env=os.environ
     | {'PYTHONPATH': os.pathsep.join(sys.path), 'TQDM_DISABLE': '1'},
+    stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
+    start_new_session=True,
   )
 
 
-def _end(process, code):
-  """Waits for a process, which must end with the exit code."""
-  _, errors = process.communicate(timeout=120)
-  assert process.returncode == code, errors[-3000:]
+def _end(process, *codes):
+  """Waits for a process, whose children must end with the exit codes."""
+  output, errors = process.communicate(timeout=240)
+  assert json.loads(output) == [*codes], errors[-3000:]
 
 
 def _metrics(workdir):
@@ -149,20 +179,38 @@ def _check_same(workdir, params, reference):
   assert _checkpoints(workdir) == _checkpoints(reference)
 
 
+_NEVER = 'never', 0
+_LATE = 'batch', 211  # 10 steps past the last checkpoint, at 200.
+_MOMENTS = [
+  ('os.rename', 1),  # The settings are written, but not named.
+  ('batch', 30),  # Before the first checkpoint.
+  ('batch', 41),  # The first checkpoint has just been made.
+  ('os.mkdir', 7),  # The second checkpoint has just been begun.
+  ('os.rename', 5),  # It is whole, but does not have its name.
+  ('os.rmdir', 1),  # The oldest is being deleted.
+]
+
+
+@pytest.fixture(scope='module', name='folders')
+def _folders(tmp_path_factory):
+  """The folders of runs, by the moment at which they were killed."""
+  moments = [_NEVER, _LATE, *_MOMENTS]
+  found = {each: tmp_path_factory.mktemp('run') for each in moments}
+  process = _start(*((found[each], *each) for each in moments))
+  _end(process, 0, *[-signal.SIGKILL] * (len(moments) - 1))
+  return found
+
+
 @pytest.fixture(scope='module', name='reference')
-def _reference(tmp_path_factory):
+def _reference(folders):
   """The folder of a run that nothing interrupted."""
-  workdir = tmp_path_factory.mktemp('uninterrupted')
-  _end(_start(workdir), 0)
-  return workdir
+  return folders[_NEVER]
 
 
 @pytest.fixture(scope='module', name='killed')
-def _killed(tmp_path_factory):
-  """The folder of a run killed 10 steps past its last checkpoint, at 200."""
-  workdir = tmp_path_factory.mktemp('killed')
-  _end(_start(workdir, 'batch', 211), -signal.SIGKILL)
-  return workdir
+def _killed(folders):
+  """The folder of a run that was killed late."""
+  return folders[_LATE]
 
 
 def test_the_loss_goes_down(reference):
@@ -175,25 +223,15 @@ def test_the_loss_goes_down(reference):
   assert last < 0.02
 
 
-@pytest.mark.parametrize(
-  'event, count',
-  [
-    ('os.rename', 1),  # The settings are written, but not named.
-    ('batch', 30),  # Before the first checkpoint.
-    ('batch', 41),  # The first checkpoint has just been made.
-    ('os.mkdir', 7),  # The second checkpoint has just been begun.
-    ('os.rename', 5),  # It is whole, but does not have its name.
-    ('os.rmdir', 1),  # The oldest is being deleted.
-  ],
-)
+@pytest.mark.parametrize('moment', _MOMENTS)
 def test_a_run_killed_at_a_moment_ends_as_if_it_had_not_been(
-  tmp_path, reference, event, count
+  tmp_path, folders, reference, moment
 ):
-  _end(_start(tmp_path, event, count), -signal.SIGKILL)
-  begun = [name for name in _checkpoints(tmp_path) if not name.isdigit()]
-  assert bool(begun) == (event in ('os.mkdir', 'os.rename'))
-  _check_survivors(tmp_path, reference)
-  _check_same(tmp_path, _fit(tmp_path), reference)
+  workdir = shutil.copytree(folders[moment], tmp_path / 'run')
+  begun = [name for name in _checkpoints(workdir) if not name.isdigit()]
+  assert bool(begun) == (moment[0] in ('os.mkdir', 'os.rename'))
+  _check_survivors(workdir, reference)
+  _check_same(workdir, _fit(workdir), reference)
 
 
 @pytest.mark.slow
@@ -202,11 +240,12 @@ def test_a_run_killed_whenever_its_metrics_grow_ends_as_if_it_had_not_been(
 ):
   """From outside, three times in one run, wherever that happens to hit it."""
   for lines in (1, 41, 81):
-    process = _start(tmp_path)
+    process = _start((tmp_path, *_NEVER))
     while len(_metrics(tmp_path)) < lines and process.poll() is None:
       time.sleep(1e-3)
-    process.kill()
-    _end(process, -signal.SIGKILL)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
     _check_survivors(tmp_path, reference)
   _check_same(tmp_path, _fit(tmp_path), reference)
 
@@ -254,10 +293,9 @@ def test_metrics_are_never_given_up_to_be_rewritten(tmp_path, reference):
   """A resumed run that cannot write, or dies as it starts, loses no line."""
   workdir = shutil.copytree(reference, tmp_path / 'run')
   (workdir / 'params.npz').unlink()
-  process = _start(workdir, 'full')
-  _, errors = process.communicate(timeout=120)
+  process = _start((workdir, 'full', 0))
+  _end(process, 0)
   assert _metrics(workdir) == _metrics(reference)
-  assert process.returncode == 0, errors[-3000:]
   with np.load(workdir / 'params.npz') as params:
     _check_same(workdir, dict(params), reference)
 
@@ -448,4 +486,4 @@ def test_large_gradients_are_clipped():
 
 
 if __name__ == '__main__':
-  _child(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+  print(json.dumps(_children(json.loads(sys.argv[1]))))

@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from scipy import special
 
 from specjax.data import packing
 from specjax.models import adapters
@@ -26,9 +27,12 @@ _KEY = jax.random.key(0)
 _MODEL = adapters.transformer(_CONFIG)
 
 
+@functools.cache
 def _params(seed=0):
   params = adapters.init_params(jax.random.key(seed), _CONFIG)
-  return jax.tree.map(lambda x: 12 * x if x.ndim > 1 else x, params)
+  return jax.tree.map(
+    lambda x: 12 * x if x.ndim > 1 else x, jax.device_get(params)
+  )
 
 
 def _rows(seed=0):
@@ -44,14 +48,14 @@ def _teach(folder, rows=None, **options):
 
 def test_a_whole_draft_vocabulary_is_taught_as_by_the_teacher(tmp_path):
   rows, draft = _rows(), _params(1)
-  direct = losses.distillation(*2 * [adapters.teacher_forced(_CONFIG)])
+  direct = jax.jit(losses.distillation(*2 * [adapters.teacher_forced(_CONFIG)]))
   wanted, metrics = direct(draft, _params(), rows, _KEY)
   narrow, params = cutting.narrow_head(_CONFIG, _params(), range(20))
   taught = losses.taught(
     lambda params, fixed, batch: adapters.packed_logits(_MODEL, params, batch),
     adapters.head_logits(narrow),
   )
-  got, own = taught(draft, (None, params), _teach(tmp_path), _KEY)
+  got, own = jax.jit(taught)(draft, (None, params), _teach(tmp_path), _KEY)
   np.testing.assert_allclose(got, wanted, rtol=2e-3)
   np.testing.assert_allclose(
     own['acceptance'], metrics['acceptance'], rtol=2e-3
@@ -69,9 +73,10 @@ def test_tokens_outside_of_the_draft_vocabulary_are_out_of_reach(tmp_path):
     return head(params, features)
 
   batch = _teach(tmp_path)
-  _, metrics = losses.taught(draft, head)(params, (None, params), batch, _KEY)
-  logits = adapters.packed_logits(_MODEL, _params(), _rows())
-  target = np.asarray(jax.nn.softmax(logits))
+  loss_fn = jax.jit(losses.taught(draft, head))
+  _, metrics = loss_fn(params, (None, params), batch, _KEY)
+  logits = jax.jit(adapters.packed_logits, static_argnums=0)
+  target = special.softmax(logits(_MODEL, _params(), _rows()), axis=-1)
   own = np.zeros_like(target)
   own[..., some] = target[..., some] / target[..., some].sum(-1, keepdims=True)
   overlap = (np.minimum(target, own).sum(-1) * batch.weights).sum()
@@ -107,7 +112,7 @@ def test_a_folder_of_other_rows_is_refused(tmp_path):
 
 def test_what_float16_cannot_hold_is_refused(tmp_path):
   """Rather than taught as infinity."""
-  params = _params()
-  params['final_norm'] = jax.tree.map(lambda x: x * 1e6, params['final_norm'])
+  large = jax.tree.map(lambda x: x * 1e6, _params()['final_norm'])
+  params = _params() | {'final_norm': large}
   with pytest.raises(ValueError, match='not finite, or exceeds the 65,504'):
     teacher.teach(_MODEL, params, _rows(), str(tmp_path))

@@ -152,19 +152,14 @@ def _program(verifier, case):
   if type(case) not in (Case, Joint):  # Equal ones may differ.
     return _compiled(verifier, case)
   chosen = case.chosen and (0,) * len(case.chosen)
-  valid = case.valid if case.goal else None
-  shared = dataclasses.replace(case, chosen=chosen, valid=valid)
+  shared = dataclasses.replace(case, chosen=chosen, valid=None)
   return _shared_program(verifier, shared)
 
 
 def _compiled(verifier, case):
   def verify(key, tokens, valid, parameters):
     rule = verifier(*parameters) if parameters else verifier
-
-    def of_valid(key, tree, target_probs):
-      return rule(key, tree._replace(valid=valid), target_probs)
-
-    return case.verify(of_valid, key, tokens)
+    return case.verify(rule, key, tokens, valid)
 
   return enumeration.compiled(verify)
 
