@@ -167,7 +167,7 @@ SMOKE = {
   'targets': ('tiny',),
   'shapes': {'tiny': {'vocab_size': 64, **_TINY}},
   'drafters': {'others': {'draft': _TINY}},
-  'ways': ('none', 'draft:2x2/otm'),
+  'ways': ('none', 'draft:2'),
   'max_length': 64,
   'plan': True,
   'run': True,
