@@ -63,17 +63,20 @@ def three(draft=arms.DRAFT, other=arms.OTHER, **options):
 
 
 @pytest.mark.parametrize(
-  ('per_row', 'catch_up'),
-  [(True, 'lazy'), pytest.param(False, 'always', marks=pytest.mark.slow)],
+  ('rule', 'per_row', 'catch_up'),
+  [
+    (arms.adversary, True, 'lazy'),
+    pytest.param(arms.cycling, False, 'always', marks=pytest.mark.slow),
+  ],
 )
 def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
-  per_row, catch_up
+  rule, per_row, catch_up
 ):
   """Two models, a deterministic drafter, and none.
 
-  A bandit selects them that wants them to fail. With lazy catch-up, one model
-  defers its prefill until it is first selected; else, another arm shares the
-  cache of the first.
+  With lazy catch-up, one model defers its prefill until it is first selected,
+  and the bandit wants the arms to fail; else, another arm shares the cache of
+  the first.
   """
   tree = arms.model(trees.prefix_tree((2, 1)), arms.OTHER)
   several = [
@@ -88,7 +91,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   ]
   decoder = arms.decoder(
     *several,
-    bandit=arms.adversary(len(several)),
+    bandit=rule(len(several)),
     temperature=0.0,
     per_row=per_row,
     catch_up=catch_up,

@@ -283,27 +283,22 @@ def test_rows_that_are_done_widen_no_call():
 
 
 @pytest.mark.parametrize(
-  ('topology', 'name', 'temperature'),
+  ('topology', 'name'),
   [
-    (trees.chain(3), 'maximal', 1.0),
-    pytest.param(trees.chain(3), 'block', 0.0, marks=pytest.mark.slow),
-    pytest.param(trees.chains(2, 3), 'otm', 1.0, marks=pytest.mark.slow),
+    (trees.chain(3), 'maximal'),
+    pytest.param(trees.chain(3), 'block', marks=pytest.mark.slow),
+    pytest.param(trees.chains(2, 3), 'otm', marks=pytest.mark.slow),
   ],
 )
-def test_a_narrow_call_changes_no_token(topology, name, temperature):
+def test_a_narrow_call_changes_no_token(topology, name):
   """A drafter of partial trees is scored narrowly; else, in full."""
   narrow, params = arms.model(
-    topology,
-    temperature=temperature,
-    verifier=name,
-    stop=lambda probs: probs.max(-1) < 0.15,
+    topology, verifier=name, stop=lambda probs: probs.max(-1) < 0.15
   )
   assert narrow.drafter.partial
   wide = narrow._replace(drafter=narrow.drafter._replace(partial=False))
   results = [
-    arms.decoder((arm, params), temperature=temperature).decode(
-      sizes.PROMPTS, sizes.NEW
-    )
+    arms.decoder((arm, params)).decode(sizes.PROMPTS, sizes.NEW)
     for arm in (narrow, wide)
   ]
   for one, other in zip(*results, strict=True):
