@@ -12,6 +12,7 @@ import hashlib
 import os
 import pathlib
 import platform
+import shutil
 import tempfile
 
 import jax
@@ -32,7 +33,7 @@ class ProgramCache:
     jax.monitoring.register_event_listener(self._on_event)
     self._folder = _folder()
     if self._folder is not None:
-      self._problem = _problem(self._folder)
+      self._problem = problem(self._folder)
     if self._folder is None or self._problem:
       os.environ['JAX_COMPILATION_CACHE_DIR'] = ''
       return
@@ -99,7 +100,7 @@ def _processor():
   return [line for line in lines if line.split('\t')[0].strip() in names]
 
 
-def _problem(folder):
+def problem(folder):
   """Returns why programs cannot be kept in a folder; empty if they can."""
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,8 +108,7 @@ def _problem(folder):
       pass
   except OSError as error:
     return f'{error.strerror or error}'
-  stat = os.statvfs(folder)
-  if stat.f_bavail * stat.f_frsize < _MIN_FREE_BYTES:
+  if shutil.disk_usage(folder).free < _MIN_FREE_BYTES:
     return f'less than {_MIN_FREE_BYTES >> 20} MiB are free'
   return ''
 
