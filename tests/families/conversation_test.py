@@ -1,8 +1,10 @@
 """Turns of a conversation say what they say if all was one prompt."""
 
 import jax
+import numpy as np
 import pytest
 
+import specjax
 from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
@@ -81,6 +83,34 @@ def test_the_past_is_read_once(decoder, monkeypatch):
   for text in ('Hello!', 'Who?', 'Why?'):
     _say(conversation, text)
   assert len(prompts) == 1
+
+
+def test_the_token_that_ends_an_answer_is_read_once(monkeypatch):
+  """The answer is 'a' and that token, whatever came before."""
+  tokenizer = toys.chat_tokenizer()
+  (end,), (said,) = tokenizer.stop_tokens, tokenizer.encode('a')
+  successors = np.full(tokenizer.vocab_size, said)
+  successors[said] = end
+  ending = decoding.speculative(
+    specjax.MODELS['markov'](tokenizer.vocab_size),
+    np.eye(tokenizer.vocab_size, dtype=np.float32)[successors],
+    None,
+    stop_tokens=tokenizer.stop_tokens,
+    max_length=160,
+  )
+  conversation = families.Conversation(tokenizer, ending)
+  answer, _ = _say(conversation, 'Hello!')
+  assert answer == 'a'
+  read = tokenizer.encode_chat(conversation.messages[:1]) + [said, end]
+  append = ending.append
+
+  def recorded(state, prompts, *args):
+    read.extend(prompts[0])
+    return append(state, prompts, *args)
+
+  monkeypatch.setattr(ending, 'append', recorded)
+  _say(conversation, 'Who?')
+  assert read == tokenizer.encode_chat(conversation.messages[:-1])
 
 
 def test_an_answer_that_nobody_ends_stays_as_it_is(decoder):

@@ -388,6 +388,17 @@ def test_the_caller_keeps_its_parameters(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, params, _params())
 
 
+def test_each_step_has_a_key_of_its_own(tmp_path):
+  def loss_fn(params, frozen, batch, key):
+    loss, metrics = _loss(params, frozen, batch, key)
+    return loss, metrics | {'drawn': jax.random.uniform(key)}
+
+  config = loop.TrainingConfig(6, 4, 0.05, warmup_steps=0)
+  _fit(tmp_path, loss_fn, config)
+  drawn = [row['drawn'] for row in _metrics(tmp_path)]
+  assert len(set(drawn)) == 6
+
+
 def test_frozen_parameters_reach_the_loss_and_stay(tmp_path):
   """The loss pulls towards them: a distillation in one number."""
 
