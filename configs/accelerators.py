@@ -171,6 +171,7 @@ SMOKE = {
   'max_length': 64,
   'plan': True,
   'run': True,
+  'copied_megabytes': 1,
   'measured': {'files': (), 'rows': ()},
 }
 
@@ -192,6 +193,8 @@ def get_config(table='drafter'):
       'run': False,
       'rounds': 32,
       'repeats': 5,
+      # Of the copy that a round is compared with: more than caches hold.
+      'copied_megabytes': 256,
       # `targets` are of `shapes`, or paths of checkpoints.
       'shapes': _SHAPES,
       'drafters': {

@@ -39,7 +39,7 @@ _NOT_ALWAYS = (
   'measured_speed_up',
 )
 # What programs are is the same, whether they run or not.
-MAY_CHANGE = 'run', 'rounds', 'repeats'
+MAY_CHANGE = 'run', 'rounds', 'repeats', 'copied_megabytes'
 
 
 def prepare(config):
@@ -101,7 +101,7 @@ class _Try(NamedTuple):
 
 def _tries(config):
   """All that a config asks for."""
-  configs.check_counts(config, ['batch_sizes'])
+  configs.check_counts(config, ['batch_sizes', 'copied_megabytes'])
   if config.plan and config.mesh.model is not None:
     raise ValueError(
       'mesh.model is what a plan looks for, and must be None with plan, got '
@@ -280,6 +280,7 @@ def _timed(config, tried):
     config.max_length,
     config.rounds,
     config.repeats,
+    config.copied_megabytes * 10**6,
   )
   return {
     'measured_on': measure.device(),

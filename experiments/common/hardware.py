@@ -23,9 +23,8 @@ from specjax.models import loading
 
 _DTYPE = jnp.bfloat16
 _PLATFORMS = {'gpu': 'cuda'}
-# Of the array whose copies show the bandwidth, and how many one program makes:
-# to start a program takes as long as a copy on a GPU.
-_COPIED_BYTES = 2**28
+# How many copies one program makes: to start a program takes as long as a copy
+# on a GPU.
 _NUM_COPIES = 64
 
 
@@ -114,11 +113,12 @@ def round_seconds(
   max_length: int,
   num_rounds: int,
   repeats: int,
+  copied_bytes: int,
 ) -> tuple[float, float]:
   """Returns seconds of a round, and bytes a second of a copy beside it.
 
   Both are medians over repeats in turns. Rounds are at the end of full caches.
-  A copy reads as many bytes as it writes, on one device, and both count.
+  A copy reads `copied_bytes` and writes as many, on one device, and both count.
   """
   depth = max(arm.drafter.topology.depth for arm in decoder.round_fn.arms)
   room = num_rounds * (depth + 1)
@@ -130,7 +130,7 @@ def round_seconds(
   size = batch_size, max_length - room
   vocab_size = decoder.round_fn.target.vocab_size
   prompts = np.random.default_rng(0).integers(vocab_size, size=size).tolist()
-  array = jnp.zeros(_COPIED_BYTES // 4, jnp.float32)
+  array = jnp.zeros(copied_bytes // 4, jnp.float32)
   runs = [
     costs.rounds(decoder, prompts, room, num_rounds),
     lambda: functools.partial(_copies, array),

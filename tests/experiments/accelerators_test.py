@@ -17,11 +17,6 @@ from specjax.testing import toys
 _VOCAB = {'vocab_size': 64}
 
 
-@pytest.fixture(autouse=True)
-def _copy_less(monkeypatch):
-  monkeypatch.setattr(hardware, '_COPIED_BYTES', 2**20)
-
-
 def _row(way, round_ms=None, device='h100'):
   row = {'target': 'a', 'device': device, 'batch_size': 1, 'way': way}
   return row if round_ms is None else row | {'round_ms': round_ms}
@@ -85,7 +80,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   config.shapes = {'tiny': toys.TINY | _VOCAB}
   config.drafters.others = {'draft': toys.TINY}
   config.update({'ways': ('none', 'draft:1'), 'max_length': 32})
-  config.update({'rounds': 2, 'repeats': 2})
+  config.update({'rounds': 2, 'repeats': 2, 'copied_megabytes': 1})
   places = []
   fake = lambda *args, **kwargs: pytest.fail('compiled again')
   compiled = accelerators.run(config, tmp_path)
@@ -210,8 +205,8 @@ def test_what_is_run_is_there_and_has_room():
   filled = hardware.filled(family)
   decoder = decoding.speculative(*filled.target[1:], None, max_length=16)
   with pytest.raises(ValueError, match='exceed the 16 tokens of 16 rounds'):
-    hardware.round_seconds(decoder, 1, 16, 16, 1)
-  seconds, bandwidth = hardware.round_seconds(decoder, 2, 16, 4, 1)
+    hardware.round_seconds(decoder, 1, 16, 16, 1, 2**20)
+  seconds, bandwidth = hardware.round_seconds(decoder, 2, 16, 4, 1, 2**20)
   assert seconds > 0 and bandwidth > 0
 
 
