@@ -338,7 +338,7 @@ def test_check_rejects_what_is_for_iid_drafts(broken):
   assert worst > 10
 
 
-ROWS, LENGTH, PROMPT = 20000, 3, [2, 0]
+LENGTH, PROMPT = 3, [2, 0]
 MODEL = specjax.MODELS['markov'](3)
 
 
@@ -383,22 +383,24 @@ def test_siblings_of_a_tree_have_exactly_the_target_distribution():
 
 
 @pytest.mark.parametrize(
-  ('verifier', 'topology'),
+  ('verifier', 'topology', 'rows'),
   [
-    ('ensemble', trees.chains(2, 2)),
-    ('ensemble', trees.prefix_tree((3, 2))),
-    # Its integrals, of each row and round, take a minute.
-    pytest.param('otm_distinct', trees.chains(2, 2), marks=pytest.mark.slow),
+    ('ensemble', trees.chains(2, 2), 20_000),
+    ('ensemble', trees.prefix_tree((3, 2)), 20_000),
+    # Its integrals, of each row and round, take long.
+    pytest.param(
+      'otm_distinct', trees.chains(2, 2), 4000, marks=pytest.mark.slow
+    ),
   ],
 )
-def test_the_loop_has_the_target_distribution(verifier, topology):
+def test_the_loop_has_the_target_distribution(verifier, topology, rows):
   rng = np.random.default_rng(12)
   target = distributions.random_table(rng, 3, 3, low=0.2)
   draft = distributions.random_table(rng, 3, 3, low=0.05)
   drafter = specjax.DRAFTERS['autoregressive'](MODEL, topology, distinct=True)
   arm = specjax.Arm(drafter, verifiers.resolve(verifier))
   decoder = specjax.Decoder(MODEL, target, [(arm, draft)])
-  results = decoder.decode([PROMPT] * ROWS, LENGTH, seed=3)
+  results = decoder.decode([PROMPT] * rows, LENGTH, seed=3)
   tokens = np.array([result.tokens for result in results])
   probs = distributions.sequence_probs(target, PROMPT[-1], LENGTH)
   assert distributions.chi_square(tokens, probs) > 1e-4

@@ -12,7 +12,7 @@ import pytest
 from specjax import couplings
 from specjax.compilation import devices
 
-BATCH_SIZE, VOCAB_SIZE, NUM_DRAFTS = 32, 32_000, 8
+BATCH_SIZE, VOCAB_SIZE, NUM_DRAFTS = 32, 32_000, 4
 
 
 def moved(device, name):
@@ -49,8 +49,8 @@ def moved(device, name):
     ('maximal', 12),
     ('kseq', 20),
     ('otm', 60),
-    ('kseq_distinct', 105),
-    ('otm_distinct', 210),
+    ('kseq_distinct', 78),
+    ('otm_distinct', 178),
   ],
 )
 def test_couplings_go_over_the_vocabulary_few_times(find, name, most):

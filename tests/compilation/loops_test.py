@@ -23,7 +23,7 @@ _WAYS = {
   'bandit': {'bandit': 'ucb_spec', 'arms': ('medium:4/block', 'none')},
   'bandit per row': {
     'bandit': 'ucb_spec',
-    'arms': ('medium:4x4/otm', 'feature_head(eagle):eagle'),
+    'arms': ('medium:2x2/kseq', 'feature_head(eagle):2'),
     'per_row': True,
   },
 }

@@ -70,7 +70,7 @@ def _agreement(texts, others):
 @pytest.mark.slow
 def test_the_loop_has_the_distribution_of_the_target(family):
   """The first two tokens of one prompt, against the target's probabilities."""
-  num_rows, num_kept = 4000, 8
+  num_rows, num_kept = 2000, 8
   prompt = _prompts(family, 1)[0][:8]
   family = family._replace(
     target=parts.first_layers(family.target, 2, 'bfloat16')

@@ -23,7 +23,7 @@ from specjax.models import sharding
 from tests import xla
 
 NUM_DEVICES = 8
-NUM_PROMPTS = 64
+NUM_PROMPTS = 16
 _MAX_LENGTH = 96
 _NEW_TOKENS = 16
 # Bandits play all of their arms, by temperature.
@@ -147,7 +147,7 @@ def said(mesh):
     family = prompts_lib.load_family(config)
     prompts = [
       family.tokenizer.encode_prompt(each.prompt)[: _MAX_LENGTH // 2]
-      for each in (3 * family.prompts)[:NUM_PROMPTS]
+      for each in family.prompts[:NUM_PROMPTS]
     ]
     for way in ways_lib.parse_all(config, list(family.drafters)):
       decoder = ways_lib.build(way, family, _MAX_LENGTH).decoder

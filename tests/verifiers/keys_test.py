@@ -25,6 +25,7 @@ TOPOLOGIES = {
   'prefix tree': trees.prefix_tree((2, 2)),
 }
 VOCAB_SIZE, LENGTH = 4, 3
+ROWS = 100_000  # At a time.
 
 
 @functools.cache
@@ -53,10 +54,13 @@ def p_value(verifier, name, size=1000000):
   case, drafts = drafted(name, size)
   columns = uniforms(size).T[..., None]
   run = functools.partial(case.verify, verifiers.resolve(verifier))
-  outcome = jax.jit(jax.vmap(run))(
-    jax.random.split(jax.random.key(11), size), jnp.asarray(drafts)
-  )
-  tokens, num = np.array(outcome.tokens), np.asarray(outcome.num_accepted)
+  run = jax.jit(jax.vmap(run))
+  keys = jax.random.split(jax.random.key(11), size)
+  # All at once take gigabytes.
+  rows = [slice(i, i + ROWS) for i in range(0, size, ROWS)]
+  outcomes = [run(keys[part], jnp.asarray(drafts[part])) for part in rows]
+  join = lambda name: np.concatenate([getattr(o, name) for o in outcomes])
+  tokens, num = join('tokens'), join('num_accepted')
   for depth in range(1, LENGTH):
     rest = sample(case.target[tokens[:, depth - 1]], columns[-depth])
     tokens[:, depth] = np.where(depth <= num, tokens[:, depth], rest)
