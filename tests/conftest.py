@@ -5,7 +5,6 @@ import os
 
 import jax
 
-from tests import budget
 from tests import memory
 from tests import program_cache
 from tests import xla
@@ -27,11 +26,6 @@ def pytest_addoption(parser):
     action='store_true',
     help='Also run the second tier: experiments, notebooks, large samples.',
   )
-  parser.addoption(
-    '--minutes',
-    type=float,
-    help='Start no test later than this; what changed comes first.',
-  )
 
 
 def pytest_configure(config):
@@ -40,9 +34,6 @@ def pytest_configure(config):
   )
   config.pluginmanager.register(program_cache.ProgramCache())
   config.pluginmanager.register(memory.Memory())
-  minutes = config.getoption('--minutes')
-  if minutes is not None:
-    config.pluginmanager.register(budget.Budget(minutes))
 
 
 def pytest_collection_finish():

@@ -21,7 +21,6 @@ _BASELINE = 'large:4'
 _BANDITS = ('exp3_spec', 'ucb_spec', 'hedge')
 
 VARIANTS = ('',)  # Or a datastore.
-SMOKE = {'bandits': 1}
 
 
 def get_config(datastore=''):

@@ -18,7 +18,7 @@ _TRAP = tuple(
   for round_ in range(4)
 )
 
-SMOKE = {'lengths': (60,), 'trace_rounds': 20}
+SMOKE = {'bandits': 2, 'lengths': (60,), 'trace_rounds': 20}
 
 
 def get_config():

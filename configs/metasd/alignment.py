@@ -74,7 +74,6 @@ _KINDS = {
 }
 
 VARIANTS = tuple(_KINDS)
-SMOKE = {'bandits': 1}
 
 
 def _table_2(field, reward, numbers):

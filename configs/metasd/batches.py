@@ -12,7 +12,7 @@ from configs.metasd import drafters
 
 _UCB = drafters.UCB['label']
 
-SMOKE = {'bandits': 1, 'prompts.eval.limit': 0}
+SMOKE = {'prompts.eval.limit': 0}
 
 
 def get_config():

@@ -23,7 +23,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # one. A number keeps so many entries of a tuple.
 _SMALLEST = {
   'arms': 2,
-  'bandits': 2,
+  'bandits': 1,
   'batch_size': 2,
   'batch_sizes': (2,),
   'cost_repeats': 1,
