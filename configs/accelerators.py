@@ -193,7 +193,8 @@ def get_config(table='drafter'):
       'run': False,
       'rounds': 32,
       'repeats': 5,
-      # Of the copy that a round is compared with: more than caches hold.
+      # Size of the array that is copied, to compare a round's bandwidth with
+      # that of a copy. It should not fit into the device's caches.
       'copied_megabytes': 256,
       # `targets` are of `shapes`, or paths of checkpoints.
       'shapes': _SHAPES,

@@ -12,10 +12,10 @@ from tests import extras
 
 FOLDER = pathlib.Path(families.__file__).parent / 'smollm2'
 FRANCE = 'What is the capital of France?'
-# Of its prompts, in tokens.
+# The longest prompt is padded to this number of tokens.
 LONGEST = 128
 NEW_TOKENS = 48
-# Of the batches that are decoded.
+# Prompts in a batch.
 ROWS = 8
 
 

@@ -25,7 +25,7 @@ TOPOLOGIES = {
   'prefix tree': trees.prefix_tree((2, 2)),
 }
 VOCAB_SIZE, LENGTH = 4, 3
-ROWS = 100_000  # At a time.
+ROWS = 100_000  # Verified in one call; a million would take gigabytes.
 
 
 @functools.cache
@@ -56,7 +56,6 @@ def p_value(verifier, name, size=1000000):
   run = functools.partial(case.verify, verifiers.resolve(verifier))
   run = jax.jit(jax.vmap(run))
   keys = jax.random.split(jax.random.key(11), size)
-  # All at once take gigabytes.
   rows = [slice(i, i + ROWS) for i in range(0, size, ROWS)]
   outcomes = [run(keys[part], jnp.asarray(drafts[part])) for part in rows]
   join = lambda name: np.concatenate([getattr(o, name) for o in outcomes])
