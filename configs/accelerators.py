@@ -1,4 +1,4 @@
-r"""What a round takes on TPUs and GPUs, by their compilers: nothing runs.
+r"""Round time and memory on TPUs and GPUs, estimated from compiled programs.
 
 JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
     --workdir=runs/accelerators
@@ -26,8 +26,10 @@ though a large L2 may hold them.
 On a machine with such a device, without the variable, `--config.run=true` also
 measures a round there, with random weights, and the copies of an array beside
 it: `predicted_over_measured` is `round_ms` over `measured_ms`, `share_of_copy`
-the share of the copies' bandwidth at which the bytes of a round move. In a
-workdir where the compiler has been asked already, rounds are only measured.
+the share of the copies' bandwidth at which the bytes of a round move.
+`projected_speed_up` takes the round times as measured and the acceptance as
+assumed: no text was decoded. In a workdir where the compiler has been asked
+already, rounds are only measured.
 `:run` is what was measured on an H100.
 """
 
@@ -235,7 +237,7 @@ def get_config(table='drafter'):
         'share_of_copy',
         'block_efficiency',
         'speed_up',
-        'measured_speed_up',
+        'projected_speed_up',
       ),
       **own,
     }

@@ -1,9 +1,9 @@
 """What a round of large models takes on devices that are not there.
 
-Their compilers make the programs, from shapes alone; nothing runs. A round
-takes at least the time in which the memory reads and writes its bytes, and what
-this makes of a block efficiency is predicted. Where such a device is there,
-rounds are also measured.
+Their compilers make the programs, from shapes alone, without the device. A
+round takes at least the time in which the memory reads and writes its bytes,
+and the speed-up is predicted from that and a block efficiency. Where such a
+device is there, rounds are also measured.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ _MOST_DEVICES = 64
 _NOT_ALWAYS = (
   *('lacking_gigabytes', 'needs', 'collectives', 'collective_megabytes'),
   *('measured_ms', 'predicted_over_measured', 'share_of_copy'),
-  'measured_speed_up',
+  'projected_speed_up',
 )
 # What programs are is the same, whether they run or not.
 MAY_CHANGE = 'run', 'rounds', 'repeats', 'copied_megabytes'
@@ -293,8 +293,8 @@ def figures(rows):
   """Draws bytes over the least, and what is predicted of each way."""
   labels = {
     'over_least': 'bytes of a round over the least',
-    'speed_up': 'tokens a second over plain decoding, predicted',
-    'measured_speed_up': 'tokens a second over plain decoding, measured',
+    'speed_up': 'speed-up over plain decoding, predicted',
+    'projected_speed_up': 'speed-up, measured rounds, assumed acceptance',
   }
   named = [row | {'place': _place(row, rows)} for row in rows]
   return {
@@ -371,7 +371,7 @@ def _predicted(rows, measured, acceptance=None):
       row['block_efficiency'] = tokens
   _add_speeds(rows, 'round_ms', 'tokens_per_second', 'speed_up')
   _add_speeds(
-    rows, 'measured_ms', 'measured_tokens_per_second', 'measured_speed_up'
+    rows, 'measured_ms', 'projected_tokens_per_second', 'projected_speed_up'
   )
   return rows
 

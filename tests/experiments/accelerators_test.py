@@ -63,11 +63,11 @@ def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
     _row('draft:4', 15.0) | {'draft_length': 4, 'measured_ms': None},
   ]
   plain, chain, other = accelerators._predicted(rows, {}, acceptance=0.5)
-  assert plain['measured_tokens_per_second'] == 50.0
-  assert plain['measured_speed_up'] == 1.0
-  assert chain['measured_speed_up'] == pytest.approx(1.75 * 20 / 25)
-  assert 'speed_up' in other and 'measured_speed_up' not in other
-  assert list(accelerators.figures(rows)) == ['speed_up', 'measured_speed_up']
+  assert plain['projected_tokens_per_second'] == 50.0
+  assert plain['projected_speed_up'] == 1.0
+  assert chain['projected_speed_up'] == pytest.approx(1.75 * 20 / 25)
+  assert 'speed_up' in other and 'projected_speed_up' not in other
+  assert list(accelerators.figures(rows)) == ['speed_up', 'projected_speed_up']
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   places = []
   fake = lambda *args, **kwargs: pytest.fail('compiled again')
   compiled = accelerators.run(config, tmp_path)
-  assert all(row['measured_speed_up'] is None for row in compiled)
+  assert all(row['projected_speed_up'] is None for row in compiled)
   monkeypatch.setattr(compilation, 'compile_decode', fake)
   timed = hardware.round_seconds
   monkeypatch.setattr(
@@ -99,7 +99,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
     share = rate / row['copy_gigabytes_per_second']
     assert row['share_of_copy'] == pytest.approx(share)
     assert row['gigabytes'] == other['gigabytes']
-    assert row['measured_on'] and 'measured_speed_up' in row
+    assert row['measured_on'] and 'projected_speed_up' in row
 
 
 def test_the_fewest_devices_are_planned(monkeypatch):
