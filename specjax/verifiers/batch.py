@@ -21,8 +21,10 @@ from specjax.verifiers import walks
 def batch() -> base.Verifier:
   """Builds the verifier of K chains; with one chain, it is the tree walk.
 
-  The first tokens go through multi-round rejection. Behind the first one that
-  is accepted, its chain alone is verified, token by token.
+  The first tokens go through multi-round rejection. After the first one that is
+  accepted, only its chain is verified, token by token. Chosen first tokens are
+  all different, so that no other chain can begin with the accepted one: then,
+  too, it is the tree walk.
   """
   walk = walks.tree_walk('maximal')
 
@@ -31,6 +33,8 @@ def batch() -> base.Verifier:
     if not tree.topology.num_nodes:
       return _sample(keys[0], target_probs[0])
     num_chains, length = _shape(tree)
+    if tree.probs is None:
+      return walk(key, tree, target_probs)
     first, active = tree.tokens[:num_chains], tree.valid[:num_chains]
     token, accepted = couplings.multiround(
       keys[0], first, active, tree.probs[0], target_probs[0]
@@ -69,15 +73,15 @@ def _sample(key, target):
 def _shape(tree):
   """Number of chains and their length."""
   topology = tree.topology
+  if not isinstance(topology, trees.Topology):
+    raise ValueError(
+      'Batch speculative sampling needs chains from the root, got a tree whose '
+      'shape differs from row to row.'
+    )
   num_chains = len(topology.levels[0])
   if topology != trees.chains(num_chains, topology.depth):
     raise ValueError(
       'Batch speculative sampling needs chains from the root, got a tree with '
       f'parents {topology.parents}.'
-    )
-  if tree.probs is None:
-    raise ValueError(
-      'Batch speculative sampling needs sampled drafts, got a tree whose probs '
-      'are None.'
     )
   return num_chains, topology.depth

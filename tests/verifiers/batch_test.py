@@ -157,13 +157,9 @@ def test_check_rejects_the_misprint(name):
       exact.Case(trees.prefix_tree((2, 2)), 2),
       r'needs chains from the root, got a tree with parents \(-1, -1, 0, 0',
     ),
-    (
-      exact.Case(trees.chains(2, 1), chosen=(1, 0)),
-      'needs sampled drafts, got a tree whose probs are None',
-    ),
   ],
 )
-def test_trees_that_are_no_sampled_chains_are_refused(case, words):
+def test_trees_that_are_no_chains_are_refused(case, words):
   tokens = jnp.asarray(case.drafts[0], jnp.int32)
   with pytest.raises(ValueError, match=words):
     case.verify(verifiers.batch(), jax.random.key(0), tokens)
