@@ -121,6 +121,8 @@ class LanguageModel(NamedTuple):
     feature_sizes: `F` of each of `Extension.features`.
     exit: `(num_layers) -> model`, the first layers and the head, which takes
       the parameters of the whole model; None if there is no such thing.
+    max_length: positions that the model was trained for; None if its
+      predictions do not depend on that.
   """
 
   init_cache: InitCache
@@ -132,6 +134,7 @@ class LanguageModel(NamedTuple):
   start_id: int | None = None
   feature_sizes: tuple[int, ...] = ()
   exit: Callable[[int], Any] | None = None
+  max_length: int | None = None
 
 
 # Heads on the target's features.
@@ -176,6 +179,7 @@ class FeatureHead(NamedTuple):
     taps: which of the target's features it reads, as of `Drafter.taps`.
     feature_size: of each of them.
     vocab_size: `V`.
+    max_length: as of `LanguageModel`.
   """
 
   init_cache: InitCache
@@ -188,6 +192,7 @@ class FeatureHead(NamedTuple):
   taps: tuple[int, ...]
   feature_size: int
   vocab_size: int
+  max_length: int | None = None
 
 
 class ParallelHead(NamedTuple):
@@ -241,8 +246,8 @@ class DraftTree(NamedTuple):
   (`VERIFIERS['ensemble']`), as drafters of `own_probs` need. None means that
   every token was chosen deterministically; valid siblings are then different.
   `raw_probs` are what a drafter predicts after the parent, before temperature,
-  top-k, top-p and earlier siblings; None means the same as `probs`. They may be
-  there where tokens are chosen.
+  top-k, top-p and earlier siblings; None means the same as `probs`. Drafters
+  that choose their tokens by a model's distribution also return them.
   `bonus_probs` are the drafter's distributions at the bonus positions, i.e.
   after its leaves, in the order of `topology.leaf_entries`; only goals other
   than the target ask for them.
@@ -259,13 +264,22 @@ class DraftTree(NamedTuple):
   raw_probs: jax.Array | None = None  # [B, N, V] float32
   bonus_probs: Probs | None = None  # [B, leaves, V] float32
 
-  @property
-  def both_probs(self) -> Probs | None:
-    """Both distributions of each node; None if tokens were chosen."""
-    if self.probs is None:
-      return None
-    raw = self.probs if self.raw_probs is None else self.raw_probs
-    return Probs(self.probs, raw)
+  def both_probs(self, vocab_size: int) -> Probs:
+    """Returns both distributions of each node, `[..., N, V]` each.
+
+    Where tokens were chosen, the processed one is one-hot. The raw one of a
+    drafter that predicts no distribution, such as prompt lookup, is uniform:
+    nothing shows how sure it is.
+
+    Args:
+      vocab_size: `V`.
+    """
+    processed, raw = self.probs, self.raw_probs
+    if processed is None:
+      processed = jax.nn.one_hot(self.tokens, vocab_size)
+      if raw is None:
+        raw = jnp.full_like(processed, 1 / vocab_size)
+    return Probs(processed, processed if raw is None else raw)
 
 
 class Context(NamedTuple):
@@ -407,8 +421,8 @@ class Drafter(NamedTuple):
     commit: `(state, proposal, context, outcome, rows[B]) -> state`; commits
       what was computed of the accepted path where `rows`, nothing elsewhere.
       `outcome` and `context` (as it was when drafting) are batched. Of the
-      outcome, `num_accepted` counts at most the levels that the drafter has
-      read, before stop tokens and limits cut it; proposals of drafters that
+      outcome, `num_accepted` counts the accepted tokens that were emitted, at
+      most the levels that the drafter has read; proposals of drafters that
       share a slot are padded with zeros at the ends of their axes.
     catch_up: how it reads what others have committed; None if it has nothing
       to read.
@@ -426,8 +440,13 @@ class Drafter(NamedTuple):
       them up to the last valid node of the batch, not in full.
     own_probs: whether siblings are drawn from different distributions, which
       only verifiers that ask for a distribution of each can take.
-    distinct: whether this is as they are drawn without replacement, each from
-      what the earlier ones have left of one distribution.
+    distinct: whether valid siblings are all different: chosen, or drawn without
+      replacement, each from what the earlier ones have left of one
+      distribution.
+    greedy: whether it chooses its tokens instead of drawing them: `probs` of
+      its trees are None or one-hot.
+    max_length: positions that its model was trained for; None if there is no
+      such number.
   """
 
   topology: trees.Topology | trees.Bounds
@@ -444,6 +463,8 @@ class Drafter(NamedTuple):
   partial: bool = False
   own_probs: bool = False
   distinct: bool = False
+  greedy: bool = False
+  max_length: int | None = None
 
 
 # `(raw_probs[..., V]) -> [...]` bool: where a drafter is not to draft on, by
@@ -481,7 +502,8 @@ class Verifier(Protocol):
   Row 0 of `target_probs` follows the root and row `n + 1` follows node `n`. One
   that has an attribute `own_probs`, and it is true, takes siblings that are
   drawn from different distributions; with one `distinct`, only of drafters that
-  say so of theirs.
+  say so of theirs. One with a true attribute `greedy` is exact only if no token
+  is drawn: at temperature 0.
   """
 
   def __call__(

@@ -164,7 +164,9 @@ def chance(goal, table, prompt, text, length):
       before = [*prompt, *text[:done]]
       probs = table[min(len(before) - 1, len(table) - 1), before[-1]]
       if token is not None:
-        probs = goal(probs, np.eye(len(probs), dtype=np.float32)[token])
+        drafted = np.eye(len(probs), dtype=np.float32)[token]
+        unsure = np.full_like(drafted, 1 / len(probs))
+        probs = goal(probs, drafted, (probs, unsure))
       result *= float(probs[text[done]])
       done += 1
       if done == len(text) or text[done - 1] != token:
@@ -172,7 +174,7 @@ def chance(goal, table, prompt, text, length):
   return result
 
 
-def test_drafts_that_were_not_sampled_are_one_hot_to_a_goal():
+def test_a_goal_takes_drafts_without_a_distribution_as_unsure():
   target, _ = lossless_test.tables('time-varying')
   prompt, length, goal = [0, 1, 0], 2, GOALS['mixture']
   arm = arms.lookup(length)[0]._replace(goal=goal)

@@ -23,6 +23,9 @@ from specjax import testing
 from specjax import trees
 from specjax.drafters import stateless
 from specjax.evaluation import scoring
+from specjax.goals import apply as goal_lib
+from specjax.testing import building
+from specjax.testing import drafters as drafter_checks
 from specjax.testing import goals as goal_checks
 from specjax.testing import rewards as reward_checks
 from specjax.testing import values
@@ -670,6 +673,54 @@ def test_a_bandit_first_built_while_jax_traces_is_of_use_later(name):
   state = jax.device_get(bandit.init())
   arm = jax.jit(bandit.select)(jax.random.key(0), state)
   assert 0 <= int(arm) < options['num_arms']
+
+
+# Of drafters and goals.
+
+
+def reported(tree):
+  """What the drafter reports."""
+  return tree
+
+
+def certain(tree):
+  """A broken twin: it claims to be certain of what it has proposed."""
+  return tree._replace(raw_probs=jax.nn.one_hot(tree.tokens, 3))
+
+
+@pytest.mark.parametrize('temperature', [0.0, 1.0])
+@pytest.mark.parametrize('name', sorted(set(specjax.DRAFTERS) - {'none'}))
+def test_a_rule_that_defers_samples_the_target(name, temperature):
+  """Whatever was drafted; also where tokens are chosen, and not drawn.
+
+  No drafter here is certain of a token by 0.9999.
+  """
+  factory = specjax.DRAFTERS[name]
+  sampling = sampling_lib.Sampling(temperature)
+  chosen = building.arguments(
+    factory, drafter_checks.given(factory, sampling), {}
+  )
+  drafter, params = factory(**chosen), building.params_of(factory, chosen)
+  context = drafter_checks.contexts(drafter)
+  keys = jax.random.split(jax.random.key(0), len(context.lengths))
+
+  @jax.jit
+  def goals(alpha):
+    state = drafter.init(params, context, context.tokens.shape[1])
+    tree, _ = drafter.draft(keys, params, state, context)
+    shape = len(keys), tree.topology.num_nodes + 1, 3
+    raw, draws = jax.random.dirichlet(
+      jax.random.key(1), jnp.ones(3), (2, *shape[:2])
+    )
+    target = base.Probs(draws, raw)
+    goal = functools.partial(goal_lib.probs, specjax.GOALS['chow'](alpha))
+    sample = lambda tree: jax.vmap(goal)(tree, target)
+    return draws, sample(reported(tree)), sample(certain(tree))
+
+  for alpha in (0.0, 1e-4):
+    target, made, broken = goals(alpha)
+    np.testing.assert_array_equal(made, target)
+    assert (alpha == 0) == (broken == target).all()
 
 
 # Of single components.

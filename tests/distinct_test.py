@@ -426,5 +426,5 @@ def test_greedy_siblings_are_the_most_likely_tokens():
 def test_siblings_of_other_drafters_are_refused():
   drafter = specjax.DRAFTERS['autoregressive'](MODEL, trees.chains(2, 2))
   arm = specjax.Arm(drafter, verifiers.resolve('distinct'))
-  with pytest.raises(ValueError, match='drawn without replacement, got'):
+  with pytest.raises(ValueError, match='all different, got a drafter'):
     specjax.Decoder(MODEL, np.full((3, 3), 1 / 3), [(arm, None)])

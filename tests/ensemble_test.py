@@ -138,12 +138,17 @@ def check_tree(tree, keys, members, params, context):
     want = jax.device_get(alone(member)(keys, i, params[i], context))
     np.testing.assert_array_equal(tree.tokens[:, own], want.tokens)
     np.testing.assert_array_equal(tree.valid[:, own], want.valid)
-    chosen = np.eye(tree.probs.shape[-1])[want.tokens]
-    for name in ('probs', 'raw_probs'):
+    size = tree.probs.shape[-1]
+    # A member that predicts nothing chooses its tokens, unsure of each.
+    chosen = np.eye(size)[want.tokens]
+    for name, otherwise in (
+      ('probs', chosen),
+      ('raw_probs', np.full_like(chosen, 1 / size)),
+    ):
       probs = getattr(want, name)
       np.testing.assert_allclose(
         getattr(tree, name)[:, own],
-        chosen if probs is None else probs,
+        otherwise if probs is None else probs,
         atol=1e-4,
       )
 

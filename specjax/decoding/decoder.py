@@ -133,6 +133,7 @@ class Decoder:
       max_new_tokens,
       request_ids,
     )
+    requests.warn_beyond_positions(self.round_fn.target, self._arms, asked)
     longest = max(map(len, asked.prompts))
     return _begin(
       self._setup,
@@ -193,6 +194,7 @@ class Decoder:
     asked = requests.read_more(
       plan.target, max_length, texts, max_new_tokens, lengths
     )
+    requests.warn_beyond_positions(plan.target, self._arms, asked)
     left, size = list(asked.prompts), state.tokens.shape[1]
     while any(left):
       room, longest = size - lengths.max(), max(map(len, left))
@@ -296,6 +298,7 @@ class Decoder:
       queue_size,
     )
     first = next(queues)
+    requests.warn_beyond_positions(self.round_fn.target, self._arms, first)
     batch = refill.begin(
       self._setup,
       self._params,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import itertools
 from typing import Any
 from typing import NamedTuple
+import warnings
 
 import numpy as np
 
@@ -148,6 +149,25 @@ def read_more(
       f'max_length={max_length}.'
     )
   return Requests(checked, limits.astype(np.int32), np.arange(num))
+
+
+def warn_beyond_positions(
+  target: base.LanguageModel, arms: Sequence[base.Arm], requests: Requests
+) -> None:
+  """Warns where texts may outgrow what target or drafters were trained for."""
+  longest = int(requests.limits.max())
+  known = {'target': target.max_length}
+  known |= {
+    f'drafter of arm {i}': arm.drafter.max_length for i, arm in enumerate(arms)
+  }
+  for name, positions in known.items():
+    if positions is not None and positions < longest:
+      warnings.warn(
+        f'A row may grow to {longest} tokens, but the model of the {name} was '
+        f'trained for {positions} positions (its max_length): past them, its '
+        'predictions are poor.',
+        stacklevel=3,
+      )
 
 
 def check_seed(seed: int) -> None:

@@ -141,22 +141,41 @@ def _check(target, arms, bandit, catch_up, sampling):
         'Draft and target must share a vocabulary, got vocab_size '
         f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
       )
-    takes_own = getattr(arm.verifier, 'own_probs', False)
-    if sampling.temperature and arm.drafter.own_probs and not takes_own:
-      raise ValueError(
-        'Siblings are drawn from different distributions, which needs a '
-        "verifier that takes them, such as 'ensemble', got another one (arm "
-        f'{i}).'
-      )
-    tree = arm.drafter.topology
-    if getattr(arm.verifier, 'distinct', False) and tree.width > 1:
-      if sampling.temperature and not arm.drafter.distinct:
-        raise ValueError(
-          "The verifier 'distinct' needs siblings that are drawn without "
-          f'replacement, got a drafter whose are not (arm {i}).'
-        )
+    if sampling.temperature or _draws_from_goal(arm, target.vocab_size):
+      _check_verifier(i, arm)
     if catch_up == 'always':
       _check_full_information(i, arm)
+
+
+def _draws_from_goal(arm, vocab_size):
+  """Whether an arm's tokens are drawn even if the target is greedy."""
+  if arm.goal is None:
+    return False
+  one_hot = goal_lib.is_one_hot(arm.goal, vocab_size)
+  return not (arm.drafter.greedy and one_hot)
+
+
+def _check_verifier(i, arm):
+  """Checks that a verifier is exact where tokens are drawn."""
+  verifier, drafter = arm.verifier, arm.drafter
+  if getattr(verifier, 'greedy', False):
+    raise ValueError(
+      "The verifier 'greedy' picks the most likely token, which is exact only "
+      'at temperature 0 and for a goal that is one-hot there; elsewhere use '
+      f"another one, such as 'maximal' or 'otm' (arm {i})."
+    )
+  if drafter.own_probs and not getattr(verifier, 'own_probs', False):
+    raise ValueError(
+      'Siblings are drawn from different distributions, which needs a '
+      "verifier that takes them, such as 'ensemble', got another one (arm "
+      f'{i}).'
+    )
+  if getattr(verifier, 'distinct', False) and not drafter.distinct:
+    if drafter.topology.width > 1:
+      raise ValueError(
+        "The verifier 'distinct' needs siblings that are all different, got a "
+        f'drafter that draws them with replacement (arm {i}).'
+      )
 
 
 def _check_full_information(i, arm):
@@ -565,7 +584,7 @@ def commit(
       state.target, played.extended.pending, entries, num_emitted
     ),
     features=features,
-    drafters=_commit_drafters(plan, state, choice, played),
+    drafters=_commit_drafters(plan, state, choice, played, num_emitted),
     num_rounds=state.num_rounds + 1,
   )
 
@@ -595,14 +614,17 @@ def write(buffer: jax.Array, rows: jax.Array, start: jax.Array) -> jax.Array:
   return jax.lax.dynamic_update_slice_in_dim(buffer, rows, start, 0)
 
 
-def _commit_drafters(plan: Round, state, choice, played):
-  """Returns every slot's state after the round, with one write for each."""
+def _commit_drafters(plan: Round, state, choice, played, num_emitted):
+  """Returns every slot's state after the round, with one write for each.
+
+  A drafter's cache holds no token that a stop token or a limit has cut off:
+  more text may be appended to the row.
+  """
   levels = np.array([state_lib.num_levels(arm.drafter) for arm in plan.arms])
   outcome = played.output.outcome
+  kept = jnp.maximum(num_emitted - 1, 0)
   outcome = outcome._replace(
-    num_accepted=jnp.minimum(
-      outcome.num_accepted, jnp.asarray(levels)[choice.arm]
-    )
+    num_accepted=jnp.minimum(kept, jnp.asarray(levels)[choice.arm])
   )
   committed = []
   for slot, (owner, rows) in enumerate(_played(plan, choice)):

@@ -75,6 +75,8 @@ def autoregressive(
     partial=stop is not None,
     own_probs=distinct and sampling.temperature > 0,
     distinct=distinct,
+    greedy=not sampling.temperature,
+    max_length=model.max_length,
   )
 
 
@@ -231,12 +233,9 @@ def _read_chunk(plan: _Plan, params, cache, context, end, chunk):
   at = cache.lengths[:, None] + np.arange(chunk)[None]
   tokens = jnp.take_along_axis(context.tokens, at, axis=1, mode='clip')
   extension = plan.model.extend(params, cache, tokens)
+  # Where a model has features, they spare a catch-up the product of the head.
+  last = (extension.logits, *extension.features)[-1]
   cache = committed.advance(
-    plan.model.commit,
-    cache,
-    extension.pending,
-    end,
-    chunk,
-    *extension.features[-1:],
+    plan.model.commit, cache, extension.pending, end, chunk, last
   )
   return cache, extension.logits

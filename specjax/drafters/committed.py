@@ -1,7 +1,6 @@
 """How drafters read what others have committed, chunk by chunk."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ def advance(
   pending: base.Pending,
   end: jax.Array,
   chunk: int,
-  *computed: jax.Array,
+  computed: jax.Array,
 ) -> base.Cache:
   """Commits what was read behind a cache, as far as it lies before an end.
 
@@ -30,13 +29,11 @@ def advance(
     pending: `chunk` entries behind it.
     end: `[B]` int32.
     chunk: how many were read.
-    *computed: something that was computed of the cache, if anything was. XLA
-      can know the number of entries only once it is, so that the write comes
-      behind, in place; see `kv_cache.commit`.
+    computed: floats that were computed from the cache. XLA knows the number of
+      entries only once they are there, so that the write comes after all reads,
+      in place; see `kv_cache.commit`.
   """
-  most: Any = chunk
-  if computed:
-    most = jnp.where(jnp.isnan(computed[0]).any(), chunk + 1, chunk)
+  most = jnp.where(jnp.isnan(computed).any(), chunk + 1, chunk)
   num = jnp.minimum(jnp.maximum(end - cache.lengths, 0), most)
   path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
   return commit(cache, pending, path, num)

@@ -71,6 +71,9 @@ def dynamic_tree(
     feature_size=head.feature_size,
     num_calls=depth,
     vocab_size=head.vocab_size,
+    distinct=True,
+    greedy=True,
+    max_length=head.max_length,
   )
 
 

@@ -62,6 +62,11 @@ def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
     partial=any(member.partial for member in members),
     own_probs=any(member.own_probs for member in members)
     or (len(members) > 1 and vocab_size is not None),
+    greedy=all(member.greedy for member in members),
+    max_length=min(
+      (each.max_length for each in members if each.max_length is not None),
+      default=None,
+    ),
   )
 
 
@@ -152,16 +157,15 @@ def _join(forest, topology, nodes, vocab_size):
   """
   order = np.argsort(np.concatenate(nodes))
   sampled = any(tree.probs is not None for tree in forest)
+  predicted = any(tree.raw_probs is not None for tree in forest)
 
   def alike(tree):
-    if sampled and tree.probs is None:
-      tree = tree._replace(probs=jax.nn.one_hot(tree.tokens, vocab_size))
-    both = tree.both_probs
-    return tree._replace(
-      topology=topology,
-      bonus_probs=None,
-      raw_probs=None if both is None else both.raw,
-    )
+    tree = tree._replace(topology=topology, bonus_probs=None)
+    if not sampled and not predicted:
+      return tree
+    both = tree.both_probs(vocab_size)
+    probs = both.processed if sampled else None
+    return tree._replace(probs=probs, raw_probs=both.raw)
 
   return jax.tree.map(
     lambda *parts: jnp.concatenate(parts, axis=1)[:, order],

@@ -79,6 +79,8 @@ def feature_head(
     partial=stop is not None,
     own_probs=distinct and sampling.temperature > 0,
     distinct=distinct,
+    greedy=not sampling.temperature,
+    max_length=head.max_length,
   )
 
 

@@ -248,5 +248,5 @@ def _tree(plan: Growth, root, levels):
     valid=join([tokens.astype(bool), *(level.valid for level in levels)]),
     probs=None if chosen else join([nothing.processed, *drawn]),
     raw_probs=join([nothing.raw, *(level.raw_probs for level in levels)]),
-    bonus_probs=None if chosen else bonus,
+    bonus_probs=bonus,
   )

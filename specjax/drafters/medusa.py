@@ -63,6 +63,8 @@ def medusa(
     feature_size=head.feature_size,
     num_calls=1,
     vocab_size=head.vocab_size,
+    distinct=topology.width > 1,
+    greedy=not sampling.temperature or topology.width > 1,
   )
 
 

@@ -31,6 +31,8 @@ def stateless(topology: trees.Topology, propose: Propose) -> base.Drafter:
     commit=lambda state, proposal, context, outcome, rows: state,
     estimate=functools.partial(_estimate, topology, propose),
     partial=True,
+    distinct=True,
+    greedy=True,
   )
 
 

@@ -31,14 +31,8 @@ def check(goal: base.Goal | None, vocab_size: int) -> None:
   """
   if goal is None:
     return
-  rng = np.random.default_rng(0)
-  models = rng.dirichlet(np.full(vocab_size, 0.3), (2, 8))
-  best = models.argmax(-1)[..., None]
-  greedy = np.arange(vocab_size) == best  # Of temperature 0.
-  made = jax.vmap(_with_raw(goal))(
-    *jnp.asarray(np.concatenate([models, greedy], axis=1), jnp.float32),
-    tuple(jnp.asarray(np.concatenate([models, models], axis=1), jnp.float32)),
-  )
+  raw = _example_pairs(vocab_size)
+  made = _on_pairs(goal, np.concatenate([raw, _one_hot(raw)], axis=1), raw)
   if isinstance(made, jax.core.Tracer):
     return  # Its parameters are not known while JAX traces.
   if not (made >= 0).all():
@@ -52,14 +46,54 @@ def check(goal: base.Goal | None, vocab_size: int) -> None:
     )
 
 
+def is_one_hot(goal: base.Goal | None, vocab_size: int) -> bool:
+  """Returns whether a goal is one-hot where target and draft are.
+
+  That is tried on a few pairs; a mixture of two rules is an exception. While
+  JAX traces the goal's parameters, they are not known, and the answer is true.
+
+  Args:
+    goal: None is the target.
+    vocab_size: `V`.
+  """
+  if goal is None:
+    return True
+  raw = _example_pairs(vocab_size)
+  made = _on_pairs(goal, _one_hot(raw), raw)
+  return isinstance(made, jax.core.Tracer) or bool(
+    (made.max(axis=1) > 1 - _TOLERANCE).all()
+  )
+
+
+def _example_pairs(vocab_size):
+  """`[2, n, V]` distributions of a target and a draft, sharp and flat."""
+  rng = np.random.default_rng(0)
+  return rng.dirichlet(np.full(vocab_size, 0.3), (2, 8))
+
+
+def _one_hot(models):
+  """The distributions at temperature 0."""
+  return np.arange(models.shape[-1]) == models.argmax(-1)[..., None]
+
+
+def _on_pairs(goal, processed, raw):
+  """`[n, V]` the goals of `[2, n, V]` pairs; raw ones are repeated."""
+  raw = np.tile(raw, (1, processed.shape[1] // raw.shape[1], 1))
+  target, draft = jnp.asarray(processed, jnp.float32)
+  return jax.vmap(_with_raw(goal))(
+    target, draft, tuple(jnp.asarray(raw, jnp.float32))
+  )
+
+
 def probs(
   goal: base.Goal, tree: base.DraftTree, target: base.Probs
 ) -> jax.Array:
   """Returns what a verifier is to sample behind each entry of one row's tree.
 
   So any verifier that is lossless works for any goal. The draft's distribution
-  is that of what was proposed behind an entry, or would have been behind a leaf
-  (`bonus_probs`); where there is none, the goal is the target.
+  is that of the tokens proposed after an entry (see `DraftTree.both_probs`), or
+  that of a bonus position (`bonus_probs`); after an entry that has neither, the
+  goal is the target.
 
   Args:
     goal: other than the target.
@@ -116,9 +150,7 @@ def _with_raw(goal):
 
 def _draft_probs(tree, vocab_size):
   """`[N + 1, V]` probabilities behind each entry, junk where there are none."""
-  topology, rows = tree.topology, tree.both_probs
-  if tree.probs is None:
-    rows = base.Probs(*[jax.nn.one_hot(tree.tokens, vocab_size)] * 2)
+  topology, rows = tree.topology, tree.both_probs(vocab_size)
   # The first sibling stands for all: those behind it may have been drawn from
   # what it has left, which is no matter of the goal.
   index = jnp.zeros(topology.num_nodes + 1, jnp.int32)

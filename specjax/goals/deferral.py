@@ -23,15 +23,15 @@ def chow(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < 1 - alpha`.
 
   Args:
-    alpha: in [0, 1]; 0 is the target.
+    alpha: in [0, 1]; 0 is the target, also where a softmax rounds to 1.
   """
   checks.check_range('alpha of chow', alpha, 0, 1)
   return _goal(lambda pair: unsure(pair.raw[1], alpha))
 
 
 def unsure(draft: jax.Array, alpha: float) -> jax.Array:
-  """Returns whether `max draft < 1 - alpha`, for `[..., V]`."""
-  return draft.max(-1) < 1 - alpha
+  """Returns whether `max draft < 1 - alpha`, for `[..., V]`; always at 0."""
+  return (draft.max(-1) < 1 - alpha) | (alpha <= 0)
 
 
 @registry.component(example={'alpha': 0.25})

@@ -92,6 +92,7 @@ def transformer(
     vocab_size=config.vocab_size,
     feature_sizes=(config.d_model,) * (config.num_layers + 1),
     exit=functools.partial(early_exit, config, dtype),
+    max_length=config.max_length,
   )
 
 

@@ -127,6 +127,7 @@ def feature_head(
     taps=config.taps,
     feature_size=layer.d_model,
     vocab_size=layer.vocab_size,
+    max_length=layer.max_length,
   )
 
 

@@ -53,20 +53,28 @@ def check_drafter(factory: building.Factory, /, **options: Any) -> None:
   """
   with building.about(factory):
     building.check_documented(factory)
-    chosen = building.arguments(factory, _given(factory), options)
+    chosen = building.arguments(factory, given(factory), options)
     drafter = factory(**chosen)
     _check(drafter, building.params_of(factory, chosen))
     values.check_value(factory, chosen)
 
 
-def _given(factory: building.Factory) -> dict[str, Any]:
+def given(
+  factory: building.Factory, how: sampling.Sampling = sampling.Sampling()
+) -> dict[str, Any]:
+  """Returns what a factory of drafters may ask for.
+
+  Args:
+    factory: builds the drafter.
+    how: it draws, and drafters inside of it do.
+  """
   model, tree = building.model(), trees.prefix_tree((2, 2))
-  inner = drafters.DRAFTERS['autoregressive'](model, tree)
+  inner = drafters.DRAFTERS['autoregressive'](model, tree, how)
   return {
     'model': model,
     'topology': tree,
     'draft_length': tree.depth,
-    'sampling': sampling.Sampling(),
+    'sampling': how,
     'head': building.head(factory),
     'drafter': inner,
     'drafters': [inner] * 2,
@@ -228,17 +236,14 @@ def _check_tree_types(drafter: base.Drafter, tree: base.DraftTree) -> None:
     f'It must hold valid of each node, {shape} bool, got '
     f'{building.abstract(tree.valid)}.',
   )
-  if tree.probs is None:
-    building.require(
-      tree.bonus_probs is None, 'Without probs there are no bonus_probs.'
-    )
-  else:
+  distributions = _distributions(tree)
+  if distributions:
     building.require(
       drafter.vocab_size == building.VOCAB_SIZE,
       f'vocab_size must be that of its distributions, {building.VOCAB_SIZE}, '
       f'got {drafter.vocab_size}.',
     )
-  for probs, entries in _distributions(tree):
+  for probs, entries in distributions:
     whole = _ROWS, len(entries), building.VOCAB_SIZE
     building.require(
       building.is_like(probs, whole, jnp.float32),
@@ -251,7 +256,7 @@ def _distributions(tree: base.DraftTree) -> list[tuple[Any, np.ndarray]]:
   """Distributions, and the entries that they belong to (0 is the root)."""
   topology = tree.topology
   nodes = np.arange(topology.num_nodes) + 1
-  each = tree.both_probs or (tree.raw_probs,)
+  each = tree.probs, tree.raw_probs
   found = [(probs, nodes) for probs in each if probs is not None]
   for probs in tree.bonus_probs or ():
     assert isinstance(topology, trees.Topology)

@@ -82,6 +82,11 @@ class TreeWalk:
   own_probs: bool
   distinct: bool = False
 
+  @property
+  def greedy(self) -> bool:
+    """Whether it is exact only where no token is drawn."""
+    return self.coupling is couplings.greedy
+
   def __call__(
     self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
   ) -> base.Outcome:

@@ -1,6 +1,7 @@
 """What goes wrong in a decode is refused early, or flagged and raised."""
 
 import functools
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -349,3 +350,97 @@ def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
   for outcome in whole:
     np.testing.assert_array_equal(outcome, nothing)
   assert not np.any(nothing[0]) and len(np.unique(nothing[1])) > 10
+
+
+# Verifiers that are exact only for some drafts, or at some temperatures.
+
+DRAWS = {'goal': specjax.GOALS['chow'](0.5)}
+MIXES = {
+  'goal': specjax.GOALS['mixture'](
+    specjax.GOALS['chow'](0.2), specjax.GOALS['chow'](0.8)
+  )
+}
+CHAIN, FORK = trees.chain(2), trees.prefix_tree((2, 2))
+
+
+@pytest.mark.parametrize(
+  ('target_temperature', 'topology', 'options', 'words'),
+  [
+    # The tokens of the target are drawn.
+    (1.0, CHAIN, {'verifier': 'greedy'}, 'exact only at temperature 0'),
+    (0.5, FORK, {'verifier': 'greedy'}, 'exact only at temperature 0'),
+    (1.0, FORK, {'verifier': 'otm', 'distinct': True}, "such as 'ensemble'"),
+    (1.0, FORK, {'verifier': 'distinct'}, 'all different'),
+    # Only a goal is drawn from: by a draft that is drawn, or by a mixture.
+    (
+      0.0,
+      CHAIN,
+      {'verifier': 'greedy', **DRAWS},
+      'exact only at temperature 0',
+    ),
+    (
+      0.0,
+      CHAIN,
+      {'verifier': 'greedy', 'temperature': 0.0, **MIXES},
+      'exact only at temperature 0',
+    ),
+    (
+      0.0,
+      FORK,
+      {'verifier': 'otm', 'distinct': True, **DRAWS},
+      "such as 'ensemble'",
+    ),
+    (0.0, FORK, {'verifier': 'distinct', **DRAWS}, 'all different'),
+  ],
+)
+def test_a_verifier_that_is_not_exact_for_an_arm_is_refused(
+  target_temperature, topology, options, words
+):
+  model, params = arms.MARKOV_DRAFT
+  arm = arms.model(topology, (model, params), **options)
+  with pytest.raises(ValueError, match=rf'{words}.* \(arm 0\)'):
+    arms.decoder(arm, temperature=target_temperature, target=arms.MARKOV_TARGET)
+
+
+@pytest.mark.parametrize(
+  ('target_temperature', 'topology', 'options'),
+  [
+    (0.0, CHAIN, {'verifier': 'greedy'}),
+    (0.0, FORK, {'verifier': 'otm', 'distinct': True}),
+    (0.0, CHAIN, {'verifier': 'greedy', 'temperature': 0.0, **DRAWS}),
+    (0.0, FORK, {'verifier': 'otm', 'temperature': 0.0, 'distinct': True}),
+    # Chosen tokens that are all different.
+    (1.0, FORK, {'verifier': 'distinct', 'temperature': 0.0, 'distinct': True}),
+    # Lossy on purpose.
+    (1.0, CHAIN, {'verifier': 'lossy'}),
+  ],
+)
+def test_a_verifier_is_taken_where_nothing_that_it_lacks_is_drawn(
+  target_temperature, topology, options
+):
+  arms.decoder(
+    arms.model(topology, arms.MARKOV_DRAFT, **options),
+    temperature=target_temperature,
+    target=arms.MARKOV_TARGET,
+  )
+
+
+def test_a_text_beyond_what_a_model_was_trained_for_is_reported():
+  model, table = arms.MARKOV_TARGET
+  short = model._replace(max_length=8)
+  for target, draft, name in (
+    (short, model, 'target'),
+    (model, short, 'drafter of arm 0'),
+  ):
+    decoder = arms.decoder(
+      arms.chain(draft=(draft, table)), target=(target, table)
+    )
+    with warnings.catch_warnings():
+      warnings.simplefilter('error')
+      decoder.init([[1], [1, 2]], [7, 6])
+    with pytest.warns(UserWarning, match=f'9 tokens.*{name} was trained for 8'):
+      state = decoder.init([[1], [1, 2]], [7, 7])
+    with pytest.warns(UserWarning, match=f'12 tokens.*{name}'):
+      decoder.append(state, [[1], [1]], [1, 9])
+    with pytest.warns(UserWarning, match=f'9 tokens.*{name}'):
+      next(decoder.decode_many([[1], [2]], 8, batch_size=2))

@@ -73,16 +73,45 @@ def test_a_second_turn_equals_one_prompt(build, options):
   check_equals_one_prompt(decoder, first, TURNS, [12, 5, 8, 1])
 
 
-def test_drafters_have_read_what_was_appended():
-  """They are accepted as often as if all was a prompt."""
-  decoder = arms.decoder(
-    arms.chain(draft=arms.TARGET, temperature=0.0), temperature=0.0
-  )
-  first = run(decoder, decoder.init(sizes.PROMPTS, 4))
-  before = np.asarray(first.counters.pulls).copy()
-  last = run(decoder, decoder.append(first, TURNS, 16))
-  rounds = np.asarray(last.counters.pulls) - before
-  np.testing.assert_array_equal(rounds, 4)  # All drafts, and the bonus.
+def ensemble(*arms_inside):
+  """An arm that drafts by all of some arms."""
+  inside, params = zip(*arms_inside)
+  drafter = drafters.ensemble([arm.drafter for arm in inside])
+  return arms.arm(drafter, params, 'greedy')
+
+
+def windowed(inner):
+  arm, params = inner
+  return arm._replace(drafter=drafters.windowed(arm.drafter)), params
+
+
+@pytest.mark.parametrize(
+  'wrap',
+  [
+    lambda arm: arm,
+    arms.deferred,
+    windowed,
+    pytest.param(
+      lambda arm: ensemble(arm, arms.lookup(1, 'greedy')),
+      marks=pytest.mark.slow,
+    ),
+  ],
+  ids=['autoregressive', 'deferred', 'windowed', 'ensemble'],
+)
+def test_drafters_have_read_what_was_appended_and_nothing_else(wrap):
+  """Rounds are as many as if all was a prompt, wherever a draft was cut."""
+  arm = wrap(arms.chain(draft=arms.TARGET, temperature=0.0))
+  decoder = arms.decoder(arm, temperature=0.0)
+  for cut in (1, 2, 3, 4):
+    first = run(decoder, decoder.init(sizes.PROMPTS, cut))
+    before = np.asarray(first.counters.pulls).copy()
+    prompts = [text + turn for text, turn in zip(texts_of(first), TURNS)]
+    last = run(decoder, decoder.append(first, TURNS, 16))
+    whole = decoder.decode(prompts, 16)
+    np.testing.assert_array_equal(
+      np.asarray(last.counters.pulls) - before,
+      [result.pulls for result in whole],
+    )
 
 
 def test_sampled_rows_go_on_with_their_own_keys():
