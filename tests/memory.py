@@ -31,10 +31,7 @@ class Memory:
 
   def pytest_runtest_teardown(self):
     if _resident() > self._limit:
-      jax.clear_caches()
-      gc.collect()
-      # Without this, the C library keeps what was freed.
-      ctypes.CDLL('libc.so.6').malloc_trim(0)
+      drop_programs()
       self._limit = max(_MAX_BYTES, _resident() + _MIN_GROWTH_BYTES)
 
   def pytest_sessionfinish(self, session):
@@ -54,6 +51,15 @@ class Memory:
     terminalreporter.write_line(
       f'A process held {max(self._peaks) / 1e9:.1f} GB at most.'
     )
+
+
+def drop_programs():
+  """Frees the compiled programs of this process, before a large model."""
+  jax.clear_caches()
+  gc.collect()
+  if sys.platform == 'linux':
+    # Without this, the C library keeps what was freed.
+    ctypes.CDLL('libc.so.6').malloc_trim(0)
 
 
 def _resident():

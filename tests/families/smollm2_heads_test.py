@@ -5,6 +5,7 @@ import pytest
 from specjax import families
 from specjax import metrics
 from specjax import trees
+from tests import memory
 from tests.families import smollm2
 
 pytestmark = pytest.mark.slow
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.slow
 def _family():
   """Its target in float32 takes half a gigabyte; other heads are let go."""
   assert smollm2.path().is_file()
+  memory.drop_programs()
   family = families.load('smollm2/heads')
   names = 'eagle', 'eagle3', 'medusa', 'math'
   return family._replace(

@@ -14,6 +14,7 @@ from specjax import families
 from specjax import metrics
 from specjax import models
 from tests import extras
+from tests import memory
 from tests.families import smollm2
 
 torch = extras.load('torch')
@@ -27,6 +28,7 @@ _ATOL = 2e-4
 @pytest.fixture(scope='module', name='family')
 def _family():
   assert smollm2.path().is_file()
+  memory.drop_programs()
   return families.load('smollm2')
 
 
