@@ -280,6 +280,23 @@ def test_acceptance_is_that_of_the_oracles(num):
   assert foretold - 1e-5 <= found < foretold + 0.1
 
 
+def test_otm_of_random_pairs_is_near_the_optimum_and_seldom_below_kseq():
+  """As `transport.marks` reports it; a search that fails accepts far less."""
+  draft, target = np.random.default_rng(0).dirichlet(np.full(5, 0.5), (2, 200))
+  rules = RULES | {'optimum': transport.optimal_acceptance}
+
+  @jax.jit
+  @jax.vmap
+  def accepted(*pair):
+    return {name: rule(*pair, 3, distinct=True) for name, rule in rules.items()}
+
+  found = accepted(np.float32(draft), np.float32(target))
+  otm, kseq, optimum = (found[name] for name in ('otm', 'kseq', 'optimum'))
+  assert np.mean(otm) > 0.95 * np.mean(optimum)
+  assert np.min(otm / optimum) > 0.75
+  assert np.max(kseq - otm) < 1e-3
+
+
 def test_samples_of_otm_have_the_target_distribution():
   """Of three candidates, whose cells are too many; as often as foretold."""
   draft, target = pair(1, 4)

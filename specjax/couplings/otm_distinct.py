@@ -1,8 +1,9 @@
-"""Near-optimal transport for candidates that are drawn without replacement.
+"""Optimal transport of marked draws, for candidates without replacement.
 
-Of the draws behind them, some are marked, which are i.i.d.
-(`transport.marks`); of these, the one of highest priority is proposed, as in
-`otm`.
+Of the draws behind the candidates, some are marked, which are i.i.d.
+(`transport.marks`, which also says how far this is from the optimum for
+candidates without replacement); of these, the one of highest priority is
+proposed, as in `otm`.
 """
 
 import jax

@@ -12,9 +12,14 @@ A token is marked with the chance `min(1, target / (rho draft))`. With `rho`
 near 0 all draws are marked, and repeated ones count, too: this accepts as `otm`
 does of `k` i.i.d. drafts. A larger `rho` leaves draws out that the target does
 not want; such a token counts once, however often it is drawn. At the division
-factor of k-Seq each marked draw is one that k-Seq accepts, so no less is
-accepted than by k-Seq. The factor that accepts most is searched for; any keeps
-the target's distribution.
+factor of k-Seq each marked draw is one that k-Seq accepts, so this factor
+accepts no less than k-Seq does. Any factor keeps the target's distribution.
+
+The factor that accepts most is searched for, as if acceptance had one maximum.
+On 400 random pairs each of 3 to 50 tokens with 2 to 8 drafts (Dirichlet of 0.1,
+0.5 and 1), the search lost at most 0.0043 against k-Seq. The marked draws
+accept 0.96 (3 to 5 tokens) to 0.99 (50 tokens) of the optimum on average; in
+the worst pair of Dirichlet 0.5 and 1, 0.79 of it.
 """
 
 import functools
