@@ -328,6 +328,7 @@ def as_dynamic(drafter):
   return drafter._replace(topology=bounds, draft=draft)
 
 
+@pytest.mark.slow
 def test_dynamic_trees_decode_as_static_ones():
   """Masks and positions of a transformer's call, and the walk."""
   static, params = arms.model(trees.prefix_tree((2, 2)), draft=arms.TARGET)

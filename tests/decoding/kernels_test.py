@@ -150,7 +150,9 @@ def _chains(*args, **options):
       id='greedy',
       marks=pytest.mark.slow,
     ),
-    pytest.param(lambda: _chains(1, 4), 1.0, 188, id='maximal'),
+    pytest.param(
+      lambda: _chains(1, 4), 1.0, 188, id='maximal', marks=pytest.mark.slow
+    ),
     pytest.param(
       lambda: _chains(1, 4, verifier='block'),
       1.0,

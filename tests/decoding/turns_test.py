@@ -88,15 +88,16 @@ def windowed(inner):
 @pytest.mark.parametrize(
   'wrap',
   [
-    lambda arm: arm,
-    arms.deferred,
-    windowed,
-    pytest.param(
-      lambda arm: ensemble(arm, arms.lookup(1, 'greedy')),
-      marks=pytest.mark.slow,
+    pytest.param(lambda arm: arm, id='autoregressive'),
+    *(
+      pytest.param(wrap, id=name, marks=pytest.mark.slow)
+      for name, wrap in {
+        'deferred': arms.deferred,
+        'windowed': windowed,
+        'ensemble': lambda arm: ensemble(arm, arms.lookup(1, 'greedy')),
+      }.items()
     ),
   ],
-  ids=['autoregressive', 'deferred', 'windowed', 'ensemble'],
 )
 def test_drafters_have_read_what_was_appended_and_nothing_else(wrap):
   """Rounds are as many as if all was a prompt, wherever a draft was cut."""
