@@ -244,6 +244,7 @@ def test_where_drafts_are_free_or_never_pay():
     assert pulls.argmax() == best and pulls[best] > 0.8 * pulls.sum()
 
 
+@pytest.mark.slow
 def test_the_loop_has_the_target_distribution():
   """What is drafted hangs on the past alone; a bandit for every row."""
   rng = np.random.default_rng(12)

@@ -176,12 +176,10 @@ def test_greedy_tokens_are_those_of_plain_decoding(name):
 
 @pytest.mark.parametrize(
   'names',
-  [
-    ('eagle chain in a window',),
-    pytest.param(('eagle chain', 'medusa tree'), marks=pytest.mark.slow),
-  ],
+  [('eagle chain in a window',), ('eagle chain', 'medusa tree')],
   ids=['window', 'others'],
 )
+@pytest.mark.slow
 def test_rows_that_are_refilled_forget_who_was_there(names):
   """They take as many rounds; with a head of each kind of state."""
   decoder, news = _decoder(names), [24, 3, 24, 24]
@@ -566,6 +564,7 @@ def test_parameters_that_a_head_shares_are_the_targets(tmp_path):
   assert logits[1] == -np.inf
 
 
+@pytest.mark.slow
 def test_an_early_exit_reads_the_first_layers():
   """With the target's parameters; with all layers, all drafts are kept."""
   model, params = _target()

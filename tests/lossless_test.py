@@ -95,7 +95,7 @@ def several(target, draft):
 @pytest.mark.parametrize(
   ('selected', 'is_lossless'),
   [
-    ((CHAIN,), True),
+    pytest.param((CHAIN,), True, marks=pytest.mark.slow),
     ((BROKEN,), False),
     ((SHORT, TREE), True),
     ((SHORT, BROKEN), False),

@@ -63,6 +63,7 @@ def test_a_round_reads_the_weights_of_all_its_calls():
     print(program.seconds)
 
 
+@pytest.mark.slow
 def test_a_decode_on_a_mesh_is_compiled_for_it():
   """Of one device, on which nothing is divided."""
   shapes = {'vocab_size': 64, **toys.TINY}

@@ -285,6 +285,7 @@ def test_features_of_trees_that_end_early_are_finite():
     assert jnp.isfinite(state.features[0]).all()
 
 
+@pytest.mark.slow
 def test_trees_of_every_round_have_the_target_distribution():
   target, draft = lossless_test.tables('stationary')
   names = 'otm', arms.BROKEN

@@ -137,6 +137,7 @@ def calls_of(decoder, *args, **options):
   return list(CALLS), results
 
 
+@pytest.mark.slow
 def test_rows_that_are_left_go_on_in_narrower_batches():
   news = [1, 4, 40, 2, 1, 24, 3, 1]
   decoder = watched(

@@ -54,6 +54,7 @@ def test_greedy_equals_autoregressive_on_held_out_prompts(family):
   assert speculative == plain
 
 
+@pytest.mark.slow
 def test_two_drafts_equal_autoregressive_on_one_prompt_of_each_domain(family):
   prompts = family.prompts[::8]
   assert len({prompt.domain for prompt in prompts}) == 8

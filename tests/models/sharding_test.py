@@ -122,6 +122,7 @@ def test_a_mesh_that_does_not_fit_is_refused():
     sharding.check_heads(_CONFIG, _abstract_mesh(1, 3))
 
 
+@pytest.mark.slow
 def test_a_mesh_of_one_device_changes_nothing():
   family = families.load('mini', mesh=meshes.make())
   prompts = [[1, 2, 3], [4]]
