@@ -276,7 +276,7 @@ class DraftTree(NamedTuple):
     """
     processed, raw = self.probs, self.raw_probs
     if processed is None:
-      processed = jax.nn.one_hot(self.tokens, vocab_size)
+      processed = jax.nn.one_hot(self.tokens, vocab_size, dtype=jnp.float32)
       if raw is None:
         raw = jnp.full_like(processed, 1 / vocab_size)
     return Probs(processed, processed if raw is None else raw)
