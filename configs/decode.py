@@ -7,6 +7,9 @@ python -m experiments.main --config=configs/decode.py --workdir=runs/decode \
 python -m experiments.main --config=configs/decode.py --workdir=runs/chat \
     --config.family=smollm2 --config.arms="('prompt_lookup:8',)" \
     --config.system="Answer briefly." --config.prompt="Who was Ada Lovelace?"
+python -m experiments.main --config=configs/decode.py --workdir=runs/pair \
+    --config.family=TARGET --config.drafters="{'draft': 'DRAFT'}" \
+    --config.arms="('draft:4',)" --config.prompt="Who was Ada Lovelace?"
 
 Prompts of a file are decoded in batches whose rows are refilled: where one is
 done, the next prompt takes its place. One that is too long is reported and left
@@ -24,7 +27,7 @@ def get_config():
   return ml_collections.ConfigDict(
     {
       'experiment': 'decode',
-      'family': 'mini',  # Or a folder with the same files.
+      'family': 'mini',  # Or a folder with the same files, or of HuggingFace.
       'arms': ('medium:4',),  # 'none' decodes plainly.
       'bandit': '',  # Who chooses, if there are several.
       'reward': 'emitted',  # What it learns from.

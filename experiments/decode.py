@@ -20,6 +20,8 @@ MAY_CHANGE = (
   'system',
 )
 
+_SETTINGS = 'family', 'drafters', 'chat', 'system'
+
 
 def prepare(config):
   """Returns the family and the way; prompts are read by `run`."""
@@ -32,7 +34,7 @@ def run(config, workdir):
   examples, jobs = _fitting(config, family, _examples(config))
   point = runner.Point(
     {
-      **{name: config.get(name) for name in ('family', 'chat', 'system')},
+      **{name: config.get(name) for name in _SETTINGS},
       'way': way.settings,
       'max_new_tokens': config.max_new_tokens,
       'batch_size': config.batch_size,

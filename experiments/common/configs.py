@@ -79,8 +79,8 @@ def experiments() -> list[str]:
 def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   """Loads a config: a file, and behind a colon what its `get_config` takes.
 
-  Every config gets the field `sweep`, and one of a family also `chat` and
-  `system`, see `prompts.load_family`.
+  Every config gets the field `sweep`, and one of a family also those of
+  `prompts.load_family`, such as `chat` and `drafters`.
 
   Args:
     path: of the file, with the argument.
@@ -101,7 +101,7 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   added = {'sweep': ''}
   if 'family' in config:
     chat = ml_collections.config_dict.placeholder(bool)
-    added |= {'chat': chat, 'system': '', 'dtype': ''}
+    added |= {'chat': chat, 'system': '', 'dtype': '', 'drafters': ''}
     added['mesh'] = {'data': 1, 'model': 1, 'split_drafters': True}
   for field, value in added.items():
     if field not in config:
@@ -203,18 +203,35 @@ def points(
   `config.sweep` is a dictionary of fields and tuples of values, or a text that
   is one; there is no sweep if it is empty.
   """
-  sweep = config.get('sweep', '')
-  if sweep == '':
+  sweep = dictionary(config, 'sweep', {'draft_length': (2, 4)})
+  return None if sweep is None else list(_points(config, sweep))
+
+
+def dictionary(
+  config: Any, name: str, example: dict[str, Any]
+) -> dict[str, Any] | None:
+  """Returns a field that holds a dictionary, or a text that is one.
+
+  Args:
+    config: with the field, or without.
+    name: of the field.
+    example: of its value, for the error.
+
+  Returns:
+    The dictionary; None if there is no such field or an empty text.
+  """
+  value = config.get(name, '')
+  if value == '':
     return None
-  if isinstance(sweep, str):
+  found = value
+  if isinstance(value, str):
     with contextlib.suppress(SyntaxError, ValueError):
-      sweep = ast.literal_eval(sweep)
-  if not hasattr(sweep, 'items'):
+      found = ast.literal_eval(value)
+  if not hasattr(found, 'items'):
     raise ValueError(
-      "sweep must be a dictionary such as {'draft_length': (2, 4)}, got "
-      f'{config.sweep!r}.'
+      f'{name} must be a dictionary such as {example}, got {value!r}.'
     )
-  return list(_points(config, dict(sweep.items())))
+  return dict(found.items())
 
 
 def _points(config, sweep) -> Iterator[tuple[dict[str, Any], Any]]:

@@ -83,12 +83,16 @@ def load_family(config: Any) -> families.Family:
 
   `config.chat` is whether they go through the family's chat template, which
   they do by default if there is one; `config.system` is a system prompt.
+  `config.drafters` holds the paths of more drafters, by name.
   `config.dtype` is what models are computed in, such as 'bfloat16'; empty for
   that of their files. `config.mesh` is how many devices divide a batch's rows
   (`data`) and a model's heads (`model`).
   """
   options = dict(config.get('mesh') or {})
   options['dtype'] = config.get('dtype') or None
+  options['drafters'] = configs.dictionary(
+    config, 'drafters', {'draft': 'FOLDER'}
+  )
   sizes = options.pop('data', 1), options.pop('model', 1)
   if sizes != (1, 1):
     options['mesh'] = meshes.make(*sizes)

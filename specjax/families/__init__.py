@@ -1,7 +1,10 @@
 """A target and its drafters: families that are shipped, fetched or your own."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
+import functools
 import os
+import re
 from typing import Any
 from typing import NamedTuple
 
@@ -42,6 +45,7 @@ __all__ = [
 
 _SHIPPED = os.path.dirname(__file__)
 _TARGET = 'target.safetensors'
+_SPLIT = re.compile(r'-(\d{5})-of-\d{5}$')
 
 
 class Model(NamedTuple):
@@ -74,24 +78,28 @@ class Family(NamedTuple):
 def load(
   family: str | os.PathLike[str] = 'mini',
   *,
+  drafters: Mapping[str, str | os.PathLike[str]] | None = None,
   dtype: jax.typing.DTypeLike | None = None,
   mesh: jax.sharding.Mesh | None = None,
   split_drafters: bool = True,
 ) -> Family:
   """Loads a family: one that comes with specjax, or a folder.
 
-  A folder holds `tokenizer.json`, `target.safetensors`, any number of other
-  `*.safetensors` (the drafters), and `prompts.jsonl` or no prompts. A folder
-  inside of it holds more drafters of the same target, and nothing else.
+  A folder holds `tokenizer.json`, `target.safetensors`, any number of drafters,
+  and `prompts.jsonl` or no prompts. A folder inside of it holds more drafters
+  of the same target, and nothing else. A drafter is another `*.safetensors`, or
+  what `models.load` or `models.load_head` reads: a folder of HuggingFace or a
+  GGUF file.
 
-  What `models.load` reads, a folder of HuggingFace or a GGUF file, is a family
-  without drafters and prompts; a folder inside of such a folder has some, as
-  above. See `join` for drafters that are checkpoints, too.
+  What `models.load` reads is also a family, without drafters and prompts; a
+  folder inside of such a folder has some, as above.
 
   Args:
     family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2',
       'smollm2/heads' or a path. The target of the last two is fetched by
       `python -m specjax.families.fetch smollm2`.
+    drafters: paths of more drafters, by name: any of the above, or the folder
+      of another family, whose target it is.
     dtype: of parameters, computations and caches, such as 'bfloat16'; None for
       float32, or what the file of a checkpoint has.
     mesh: from `meshes.make`, of devices that the models are divided among.
@@ -100,29 +108,31 @@ def load(
 
   Raises:
     ValueError: there is no such family, one of its files is missing or
-      corrupt, there are two drafters of one name, the type is none of floating
-      point, or the mesh does not divide the target's heads.
+      corrupt, there are two drafters of one name, a folder of drafters holds
+      none or something else, a drafter's tokenizer differs from the target's,
+      `dtype` is not a floating-point type, or the mesh does not divide the
+      target's heads.
   """
   _check_dtype(dtype)
-  family = os.fspath(family)
+  family = os.path.expanduser(family)
   shipped = family in (*_known(), *packages.PACKAGES)
   folder = os.path.join(_SHIPPED, family) if shipped else family
   package = family.partition('/')[0]
   if shipped and package in packages.PACKAGES:
     home = os.path.join(_SHIPPED, package)
-    made = join(models.load(packages.find(package), mesh=mesh), {})
+    path = os.fspath(packages.find(package))
   else:
-    home = _home(folder)
-    made = _of_home(home, mesh)
-  folders = [each for each in (home, folder) if not _is_checkpoint(each)]
+    path = home = _home(folder)
+  target = _read(path, dtype, mesh)
+  # Heads know their target by its embedding in the type of its file.
+  original = functools.cache(functools.partial(_embedding, path))
+  loaded = {
+    name: _drafter(name, each, target, dtype, dtype and original)
+    for name, each in _paths(home, folder, drafters or {}).items()
+  }
   prompts = os.path.join(_SHIPPED if shipped else home, 'prompts.jsonl')
-  drafters = _drafters(dict.fromkeys(folders), made.target)
-  loaded = {'target': made.target, **drafters}
-  if dtype is not None:
-    loaded = _in_dtype(loaded, dtype)
-  target = loaded.pop('target')
   read = examples_lib.read(prompts) if os.path.exists(prompts) else []
-  found = Family(made.tokenizer, target, _in_order(loaded), read)
+  found = join(target, {})._replace(drafters=_in_order(loaded), prompts=read)
   if mesh is not None:
     found = on_mesh(found, mesh, split_drafters=split_drafters)
   return found._replace(drafters=_with_common_heads(found.drafters))
@@ -175,12 +185,7 @@ def join(
       heads.check_target(name, each.config, target.config, target.params)
       made[name] = each
       continue
-    names = f'The target and the drafter {name!r}'
-    tokenizer.check_same(_tokenizer(name, each), names)
-    functions = adapters.resize_vocabulary(
-      each.functions, target.functions.vocab_size
-    )
-    made[name] = Model(each.config, functions, each.params)
+    made[name] = _model(name, each, tokenizer, target)
   main = made.pop('target')
   assert isinstance(main, Model)
   return Family(tokenizer, main, _in_order(made), [])
@@ -192,25 +197,36 @@ def load_model(path: str | os.PathLike[str]) -> Model:
   Raises:
     ValueError: as `checkpoint.load`; or it is a head.
   """
-  config, params = checkpoint.load(path)
-  if isinstance(config, head_config.HeadConfig):
-    raise ValueError(f'{path} is a head, which needs a target: see load.')
-  return _model(config, params)
+  return Model(*_load_model(path)[:3])
 
 
 def load_drafter(
-  path: str | os.PathLike[str], target: Model
+  path: str | os.PathLike[str],
+  target: Model | models.Checkpoint,
+  dtype: jax.typing.DTypeLike | None = None,
+  original: Callable[[], base.Params] | None = None,
 ) -> Model | models.Head:
   """Loads a drafter of a target: a model or a head, as the file's config says.
+
+  Args:
+    path: of a file that `checkpoint.save` wrote.
+    target: the target.
+    dtype: of parameters and computations; None for float32.
+    original: returns the target's parameters, or only its embedding, in the
+      type of its file, where it was loaded in another one.
 
   Raises:
     ValueError: as `checkpoint.load`; or it is the head of another target.
   """
-  config, params = checkpoint.load(path, target.params)
+  dtype = dtype or jnp.float32
+  config, params = checkpoint.load(path, target.params, dtype)
   if not isinstance(config, head_config.HeadConfig):
-    return _model(config, params)
-  heads.check_target(os.fspath(path), config, target.config, target.params)
-  return models.Head(config, heads.functions(config), params)
+    return Model(config, adapters.language_model(config, dtype), params)
+  known = target.params
+  if config.target and original is not None:
+    known = original()
+  heads.check_target(os.fspath(path), config, target.config, known)
+  return models.Head(config, heads.functions(config, dtype), params)
 
 
 def decoder(
@@ -259,8 +275,31 @@ def _is_checkpoint(path):
   return described or (os.path.isfile(path) and path.endswith('.gguf'))
 
 
-def _model(config, params):
-  return Model(config, adapters.language_model(config), params)
+def _load_model(path, dtype=None):
+  """A file of specjax that is no head, and the tokenizer beside it, if any."""
+  dtype = dtype or jnp.float32
+  config, params = checkpoint.load(path, dtype=dtype)
+  if isinstance(config, head_config.HeadConfig):
+    raise ValueError(f'{path} is a head, which needs a target: see load.')
+  functions = adapters.language_model(config, dtype)
+  return models.Checkpoint(config, functions, params, _tokenizer_beside(path))
+
+
+def _tokenizer_beside(path):
+  folder = os.path.dirname(os.path.abspath(path))
+  if not os.path.exists(os.path.join(folder, 'tokenizer.json')):
+    return None
+  return tokenizer_lib.load(folder)
+
+
+def _model(name, loaded, tokenizer, target):
+  """A drafter that is a checkpoint, with the tokens of its target."""
+  names = f'The target and the drafter {name!r}'
+  tokenizer.check_same(_tokenizer(name, loaded), names)
+  functions = adapters.resize_vocabulary(
+    loaded.functions, target.functions.vocab_size
+  )
+  return Model(loaded.config, functions, loaded.params)
 
 
 def _tokenizer(name, loaded):
@@ -270,12 +309,41 @@ def _tokenizer(name, loaded):
   return loaded.tokenizer
 
 
-def _of_home(home, mesh):
-  """The family of a target, without drafters."""
-  if _is_checkpoint(home):
-    return join(models.load(home, mesh=mesh), {})
-  target = load_model(os.path.join(home, _TARGET))
-  return Family(tokenizer_lib.load(home), target, {}, [])
+def _read(path, dtype, mesh=None):
+  """The checkpoint at a path; a folder of specjax is its target."""
+  if _is_checkpoint(path):
+    return loading.read(path, dtype=dtype, mesh=mesh)
+  return _load_model(os.path.join(path, _TARGET), dtype)
+
+
+def _embedding(path):
+  """The embedding of what `_read` reads, in the type of its file."""
+  if _is_checkpoint(path):
+    return loading.embedding(path)
+  return checkpoint.load(os.path.join(path, _TARGET))[1]
+
+
+def _drafter(name, path, target, dtype, original):
+  """A drafter of any kind."""
+  found: Any
+  if os.path.isfile(path) and path.endswith('.safetensors'):
+    found = load_drafter(path, target, dtype, original)
+    tokenizer = _tokenizer_beside(path)
+    if isinstance(found, Model) and tokenizer is not None:
+      found = models.Checkpoint(*found, tokenizer)
+  elif loading.is_head(path):
+    found = models.load_head(path, target, dtype)
+  elif _is_checkpoint(path) or os.path.exists(os.path.join(path, _TARGET)):
+    found = _read(path, dtype)
+  else:
+    raise ValueError(
+      f'The drafter {name!r} must be a safetensors file or a folder of '
+      'specjax, a folder of HuggingFace, with config.json and safetensors, or '
+      f'a GGUF file, got {path!r}.'
+    )
+  if isinstance(found, models.Checkpoint):
+    found = _model(name, found, _tokenizer('target', target), target)
+  return found
 
 
 def _home(folder):
@@ -291,19 +359,45 @@ def _home(folder):
   )
 
 
-def _drafters(folders, target):
-  """Models and heads of folders; they may share the target's parameters."""
+def _paths(home, folder, named):
+  """Paths of drafters: of the folders of a family, and those that are named."""
+  found = [
+    (name, path)
+    for each in dict.fromkeys((home, folder))
+    if os.path.isdir(each) and not _is_checkpoint(each)
+    for name, path in _inside(each, is_home=each == home)
+  ]
+  if not found and folder != home:
+    raise ValueError(f'There is no drafter in {folder}.')
+  for name, path in named.items():
+    if not isinstance(path, str | os.PathLike):
+      raise ValueError(f'drafters must be paths, but {name!r} is {path!r}.')
+    found.append((name, os.path.expanduser(path)))
   paths: dict[str, str] = {}
-  for folder in folders:
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-      stem, end = os.path.splitext(name)
-      if end != '.safetensors' or name == _TARGET:
-        continue
-      path = os.path.join(folder, name)
-      if stem in paths:
-        raise ValueError(f'Two drafters are {stem}: {paths[stem]} and {path}.')
-      paths[stem] = path
-  return {name: load_drafter(path, target) for name, path in paths.items()}
+  for name, path in found:
+    if name in paths:
+      raise ValueError(f'Two drafters are {name}: {paths[name]} and {path}.')
+    paths[name] = path
+  return paths
+
+
+def _inside(folder, is_home):
+  """Yields name and path of each drafter in a folder.
+
+  Other folders are ignored only inside of a target's, whose pools they are.
+  """
+  for name in sorted(os.listdir(folder)):
+    path = os.path.join(folder, name)
+    stem, end = os.path.splitext(name)
+    split = _SPLIT.search(stem)  # Of several files, the first names the others.
+    if os.path.isdir(path):
+      hidden = name.startswith(('.', '_'))
+      if _is_checkpoint(path) or not (is_home or hidden):
+        yield name, path
+    elif end == '.gguf' and (split is None or int(split[1]) == 1):
+      yield stem[: split and split.start()], path
+    elif end == '.safetensors' and name != _TARGET:
+      yield stem, path
 
 
 def _check_dtype(dtype):
@@ -315,27 +409,6 @@ def _check_dtype(dtype):
     raise ValueError(
       f'dtype must be of floating point, such as bfloat16, got {dtype!r}.'
     )
-
-
-def _in_dtype(loaded, dtype):
-  """Models in another type; what they share they go on sharing."""
-  casts: dict[int, Any] = {}
-
-  def cast(leaf):
-    if id(leaf) not in casts:
-      casts[id(leaf)] = loading.in_dtype(leaf, dtype)
-    return casts[id(leaf)]
-
-  made = {}
-  for name, each in loaded.items():
-    functions = (
-      heads.functions(each.config, dtype)
-      if isinstance(each, models.Head)
-      else adapters.language_model(each.config, dtype)
-    )
-    params = jax.tree.map(cast, each.params)
-    made[name] = each._replace(functions=functions, params=params)
-  return made
 
 
 def _with_common_heads(drafters):

@@ -52,6 +52,8 @@ def rotary_frequencies(config: Config, local: bool = False) -> jax.Array:
     return frequencies
   if scaling.kind == 'linear':
     return frequencies / scaling.factor
+  if scaling.kind == 'factors':
+    return frequencies / (scaling.factor * jnp.asarray(scaling.factors))
   wavelengths = 2 * jnp.pi / frequencies
   low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
   kept = (scaling.original_context / wavelengths - low) / (high - low)

@@ -50,6 +50,7 @@ def save(
     arrays |= _stored(name, np.asarray(value), np.dtype(dtype))
   header = json.dumps(dataclasses.asdict(config))
   metadata = {'config': header, 'sha256': _digest(header, arrays)}
+  path = os.path.expanduser(path)
   part = f'{path}.part'
   safetensors_numpy.save_file(arrays, part, metadata=metadata)
   os.replace(part, path)
@@ -58,8 +59,9 @@ def save(
 def load(
   path: str | os.PathLike[str],
   shared: base.Params | None = None,
+  dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> tuple[adapters.AnyConfig, base.Params]:
-  """Reads what `save` wrote, as float32.
+  """Reads what `save` wrote.
 
   Args:
     path: the file.
@@ -67,12 +69,14 @@ def load(
       that the file lacks, such as the embedding of a drafter that has its
       target's, they are taken, without a copy. An output head of some tokens is
       made of the other's.
+    dtype: of the parameters that are read; integers stay what they are.
 
   Raises:
     ValueError: the file is missing, truncated or corrupt; it is not one of
       `save`, but of HuggingFace, for example; or its arrays are not those of
       its config (all differences are listed).
   """
+  path = os.path.expanduser(path)
   if not os.path.isfile(path):
     raise ValueError(f'There is no checkpoint at {path}.')
   # Before the arrays are read: those of others may be large.
@@ -92,7 +96,7 @@ def load(
     for name, value in (shared or {}).items()
     if name in abstract and name not in own
   }
-  arrays = _restored(arrays) | flatten(lent)
+  arrays = _restored(arrays, dtype) | flatten(lent)
   if shared and 'head_rows' in own and 'head' not in own:
     part = cutting.head_of(shared, np.asarray(arrays['head_rows']))
     arrays |= flatten({'head': part})
@@ -165,8 +169,8 @@ def _quantized(name, array):
   return {name: numbers.astype(np.int8), f'{name}{_SCALE}': scale}
 
 
-def _restored(arrays):
-  """Undoes `_stored`, but for what was rounded: float32, or integers."""
+def _restored(arrays, dtype):
+  """Undoes `_stored`, but for what was rounded."""
   restored = {}
   for name, array in arrays.items():
     if name.endswith(_SCALE):
@@ -175,7 +179,7 @@ def _restored(arrays):
     if scale is not None:
       array = array * scale
     whole = np.issubdtype(array.dtype, np.integer)
-    restored[name] = jnp.asarray(array, array.dtype if whole else jnp.float32)
+    restored[name] = jnp.asarray(array, array.dtype if whole else dtype)
   return restored
 
 

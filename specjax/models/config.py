@@ -6,18 +6,22 @@ import types
 import typing
 from typing import Any
 
+_ROPE_KINDS = ('linear', 'llama3', 'factors')
+
 
 @dataclasses.dataclass(frozen=True)
 class RopeScaling:
   """Stretches rotary embeddings beyond the trained context.
 
   Attributes:
-    kind: 'linear' (every frequency divided by `factor`) or 'llama3' (only
-      wavelengths longer than the original context, blended in between).
+    kind: 'linear' (every frequency divided by `factor`), 'llama3' (only
+      wavelengths longer than the original context, blended in between) or
+      'factors' (each frequency divided by `factor` times its own factor).
     factor: how far the context is stretched, at least 1.
     low_frequency_factor: llama3, wavelengths above original / this are scaled.
     high_frequency_factor: llama3, wavelengths below original / this are kept.
     original_context: llama3, context length in tokens before stretching.
+    factors: factors, one for each of the `rotary_dim / 2` frequencies.
   """
 
   kind: str
@@ -25,15 +29,14 @@ class RopeScaling:
   low_frequency_factor: float = 1.0
   high_frequency_factor: float = 4.0
   original_context: int = 8192
+  factors: tuple[float, ...] = ()
 
   def __post_init__(self):
     check_types(self)
-    if self.kind not in ('linear', 'llama3'):
-      raise ValueError(
-        f"RopeScaling.kind must be 'linear' or 'llama3', got {self.kind!r}."
-      )
+    _check_choice('RopeScaling.kind', self.kind, _ROPE_KINDS)
     if self.factor < 1:
       raise ValueError(f'RopeScaling.factor must be >= 1, got {self.factor}.')
+    _check_factors(self.factors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +132,7 @@ class TransformerConfig:
     _check_choice('norm', self.norm, ('rms', 'layer'))
     _check_choice('activation', self.activation, ('silu', 'gelu', 'gelu_tanh'))
     _check_table(self)
+    _check_rope_scaling(self)
     if self.head_size is not None:
       _check_head(self)
     if self.sliding_window is not None and self.sliding_window < 1:
@@ -299,6 +303,22 @@ def _check_head(config):
     raise ValueError('head_size needs a head: tie_embeddings must be False.')
 
 
+def _check_factors(factors):
+  if not all(isinstance(each, numbers.Real) and each > 0 for each in factors):
+    raise ValueError(f'RopeScaling.factors must be numbers > 0, got {factors}.')
+
+
+def _check_rope_scaling(config):
+  scaling = config.rope_scaling
+  if scaling is None or scaling.kind != 'factors':
+    return
+  if len(scaling.factors) != config.rotary_dim // 2:
+    raise ValueError(
+      f'RopeScaling.factors must have {config.rotary_dim // 2} entries, half '
+      f'of what is rotated of a head, got {len(scaling.factors)}.'
+    )
+
+
 def _check_choice(name, value, known):
   if value not in known:
     raise ValueError(f'{name} must be one of {known}, got {value!r}.')
@@ -324,8 +344,10 @@ def from_dict(fields: dict[str, Any]) -> Config:
   check_known('transformer config', TransformerConfig, fields)
   fields = dict(fields)
   if isinstance(fields.get('rope_scaling'), dict):
-    check_known('rope_scaling', RopeScaling, fields['rope_scaling'])
-    fields['rope_scaling'] = RopeScaling(**fields['rope_scaling'])
+    scaling = fields['rope_scaling']
+    check_known('rope_scaling', RopeScaling, scaling)
+    factors = tuple(scaling.get('factors', ()))
+    fields['rope_scaling'] = RopeScaling(**scaling | {'factors': factors})
   if 'local_layers' in fields:
     fields['local_layers'] = tuple(fields['local_layers'])
   return TransformerConfig(**fields)

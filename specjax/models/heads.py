@@ -52,7 +52,7 @@ def configure(
       f'{type(target).__name__}.'
     )
   if kind == 'eagle3':
-    options = {'taps': _three_taps(target.num_layers), **options}
+    options = {'taps': default_taps(target.num_layers), **options}
   _check_taps(options.get('taps', (-1,)), target.num_layers)
   layer = dataclasses.replace(
     target, num_layers=1, tie_embeddings=False, head_size=head_size
@@ -73,8 +73,8 @@ def _check_taps(taps, num_layers):
     )
 
 
-def _three_taps(num_layers):
-  """Features of three depths, or fewer of a shallow target."""
+def default_taps(num_layers: int) -> tuple[int, ...]:
+  """Returns the features that EAGLE-3's authors read, or fewer if shallow."""
   edge = 2 if num_layers >= 7 else 0
   middle = num_layers // 2
   return tuple(sorted({edge, middle, num_layers - 1 - edge}))

@@ -52,12 +52,12 @@ class Checkpoint(NamedTuple):
 
 
 class Source(NamedTuple):
-  """A checkpoint of which no array was read.
+  """A checkpoint whose arrays are not in memory.
 
   Attributes:
     config: the architecture.
     family: whose names the arrays have, of `families.FAMILIES`.
-    tensors: the arrays.
+    tensors: the arrays, from `weights.resolve`.
     files: from which it is read.
     tokenizer: as in `Checkpoint`.
     stop_tokens: as in `Checkpoint`.
@@ -85,7 +85,9 @@ def load(
   Args:
     path: a directory as HuggingFace writes it, with `config.json`, weights in
       safetensors and, unless only tokens are decoded, `tokenizer.json`; or a
-      `.gguf` file of llama.cpp, which needs the extra `gguf`.
+      `.gguf` file of llama.cpp, the first of them where a model is split into
+      several, which needs the extra `gguf`. `~` is the home directory, here
+      and in all paths below.
     dtype: of parameters and computations; None keeps the file's. Norms, softmax
       and logits are in float32 in any case.
     cache: folder that keeps what was converted; where it is of the same files
@@ -101,16 +103,30 @@ def load(
       pickled; or the architecture, some of its fields, or names, shapes or
       types of arrays are not supported, all of which are listed.
   """
+  made = read(path, dtype=dtype, cache=cache, mesh=mesh)
+  return made if mesh is None else sharding.shard(made, mesh)
+
+
+def read(
+  path: str | os.PathLike[str],
+  *,
+  dtype: jax.typing.DTypeLike | None = None,
+  cache: str | os.PathLike[str] | None = None,
+  mesh: jax.sharding.Mesh | None = None,
+) -> Checkpoint:
+  """Reads a checkpoint for `sharding.shard`, as `load` does.
+
+  Its parameters are on the mesh already; its functions are those of one device.
+  """
   with _said_of(path):
-    source = _open(os.fspath(path))
+    source = _open(os.path.expanduser(path))
     params = _params(source, dtype, cache, _places(source.config, mesh))
   functions = adapters.language_model(
     source.config, dtype or _main_dtype(params)
   )
-  made = Checkpoint(
+  return Checkpoint(
     source.config, functions, params, source.tokenizer, source.stop_tokens
   )
-  return made if mesh is None else sharding.shard(made, mesh)
 
 
 def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
@@ -123,7 +139,7 @@ def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
     ValueError: a file is missing or corrupt, or the architecture or some of its
       fields are not supported.
   """
-  path = os.fspath(path)
+  path = os.path.expanduser(path)
   with _said_of(path):
     if path.endswith('.gguf'):
       return gguf.read(path).config
@@ -194,7 +210,7 @@ def load_head(
     ValueError: a file is missing, truncated or corrupt, it is no known head, or
       the head of another target.
   """
-  path = os.fspath(path)
+  path = os.path.expanduser(path)
   with _said_of(path):
     config, params = huggingface_heads.read(
       _hf_config(path),
@@ -207,6 +223,31 @@ def load_head(
   own = heads.own(config, params)
   params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own)
   return Head(config, heads.functions(config, dtype), params)
+
+
+def is_head(path: str | os.PathLike[str]) -> bool:
+  """Returns whether a path is a folder that `load_head` is to read."""
+  path = os.path.expanduser(path)
+  fields = json_files.read(path, 'config.json')
+  if not fields or any(name in fields for name in huggingface_heads.FIELDS):
+    return bool(fields)
+  try:
+    tensors = shards.load(path, *huggingface_heads.FILES)
+  except ValueError:  # Whoever reads the folder says what is wrong with it.
+    return False
+  return huggingface_heads.is_head(fields, tensors)
+
+
+def embedding(path: str | os.PathLike[str]) -> base.Params:
+  """Returns a checkpoint's embedding alone, in the type of the file.
+
+  Args:
+    path: See `load`.
+  """
+  with _said_of(path):
+    source = _open(os.path.expanduser(path))
+    table = weights.embedding(source.family, source.tensors)
+  return {'embedding': {'embedding': table}}
 
 
 def in_dtype(leaf: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
@@ -244,7 +285,7 @@ def _said_of(path):
 
 def _new_folder(folder: str | os.PathLike[str]) -> str:
   """Makes a folder; refuses one with files."""
-  path = os.fspath(folder)
+  path = os.path.expanduser(folder)
   if os.path.isdir(path) and os.listdir(path):
     raise ValueError(f'folder must be new or empty, got {path}.')
   os.makedirs(path, exist_ok=True)
@@ -258,14 +299,14 @@ def _open(path: str) -> Source:
 
 def _open_gguf(path):
   found = gguf.read(path)
-  stop_tokens = found.tokenizer.stop_tokens
+  config, tensors = weights.resolve(found.config, found.family, found.tensors)
   return Source(
-    found.config,
+    config,
     found.family,
-    found.tensors,
-    [path],
+    tensors,
+    found.files,
     found.tokenizer,
-    stop_tokens,
+    found.tokenizer.stop_tokens,
   )
 
 
@@ -285,10 +326,18 @@ def _open_folder(path):
   if os.path.isfile(os.path.join(path, 'tokenizer.json')):
     tokenizer = tokenizer_lib.load(path)
     stop_tokens = tokenizer.stop_tokens
+  family = hf_config.get('model_type')
+  config = families.read_config(hf_config)
+  tensors = shards.load(path)
+  if huggingface_heads.is_head(hf_config, tensors):
+    raise ValueError(
+      'It is a head, which needs a target: models.load_head reads it.'
+    )
+  config, tensors = weights.resolve(config, family, tensors)
   return Source(
-    families.read_config(hf_config),
-    hf_config['model_type'],
-    shards.load(path),
+    config,
+    family,
+    tensors,
     sorted(each.path for each in os.scandir(path) if each.is_file()),
     tokenizer,
     stop_tokens,
@@ -320,7 +369,7 @@ def _params(source, dtype, cache, places):
   if cache is None:
     return make()
   return conversion_cache.read_or_make(
-    os.fspath(cache), source.config, source.files, dtype, make, places
+    os.path.expanduser(cache), source.config, source.files, dtype, make, places
   )
 
 

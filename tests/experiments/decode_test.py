@@ -185,3 +185,22 @@ def test_a_folder_of_huggingface_decodes_prompts_as_chat(chatty, tmp_path):
     for own in ({}, {'chat': False}, {'system': 'Be brief.'}, {'chat': True})
   ]
   assert said[0] == said[3] and len(set(said)) == 3
+
+
+@pytest.mark.slow
+def test_two_folders_are_a_pair(chatty, family, tmp_path):
+  """A target and drafters that are named on the command line."""
+  fields = {'prompt': 'what is it?', 'sampling': {'temperature': 0.0}}
+  named = {'drafters': f"{{'draft': {str(chatty)!r}}}", 'arms': ('draft:2',)}
+  (plain,), (drafted,) = (
+    toy.run(_config(chatty, **fields, **own), tmp_path / str(len(own)))
+    for own in ({'arms': ('none',)}, named)
+  )
+  assert plain['response'] == drafted['response']
+  assert drafted['block_efficiency'] > 2
+  other = _config(chatty, drafters=f"{{'draft': {str(family)!r}}}", **fields)
+  with pytest.raises(ValueError, match="'draft' must share a tokenizer"):
+    main.run(other, tmp_path / 'other')
+  other.drafters = 'draft'
+  with pytest.raises(ValueError, match='drafters must be a dictionary such as'):
+    main.run(other, tmp_path / 'other')

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from specjax import families
+from specjax import models
 from specjax import sampling as sampling_lib
+from specjax.models.huggingface import weights
 from specjax.testing import distributions
+from specjax.testing import toys
 from tests import parts
 
 _GREEDY = sampling_lib.Sampling(temperature=0.0)
@@ -50,6 +53,29 @@ def test_heads_go_on_sharing_what_is_their_targets(family):
   table = family.target.params['embedding']['embedding']
   for name in ('eagle', 'eagle3', 'medusa'):
     assert family.drafters[name].params['embedding']['embedding'] is table
+
+
+def test_the_type_reaches_whoever_reads_the_files(tmp_path, monkeypatch):
+  """No model is ever whole in the type of its file; heads know it anyway."""
+  (tmp_path / 'own').mkdir()
+  toys.write_family(tmp_path / 'own', {'small': 0.2})
+  loaded = families.load(tmp_path / 'own')
+  text = loaded.tokenizer, loaded.tokenizer.stop_tokens
+  models.save(models.Checkpoint(*loaded.target, *text), tmp_path / 'theirs')
+  asked = []
+  read = weights.read
+  monkeypatch.setattr(
+    weights, 'read', lambda *args: (asked.append(args[3]), read(*args))[1]
+  )
+  for name in ('own', 'theirs'):
+    toys.write_heads(tmp_path / name, {'eagle': 'eagle'})
+    family = families.load(tmp_path / name / 'heads', dtype='bfloat16')
+    for each in (family.target, *family.drafters.values()):
+      types = {leaf.dtype.name for leaf in jax.tree.leaves(each.params)}
+      assert types == {'bfloat16'}
+    table = family.target.params['embedding']['embedding']
+    assert family.drafters['eagle'].params['embedding']['embedding'] is table
+  assert asked == [None, 'bfloat16']
 
 
 @pytest.mark.slow

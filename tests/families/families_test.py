@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from specjax import families
+from specjax import meshes
 from specjax import metrics
 from specjax import models
 from specjax import sampling as sampling_lib
@@ -176,6 +177,135 @@ def test_a_folder_of_huggingface_is_a_family_without_drafters(tmp_path):
   (tmp_path / 'model' / 'model.safetensors').unlink()
   with pytest.raises(ValueError, match='model.safetensors'):
     families.load(tmp_path / 'model')
+
+
+def _greedy(family, drafter):
+  """Tokens after two prompts."""
+  decoder = families.decoder(
+    family,
+    drafter,
+    sampling=sampling_lib.Sampling(0.0),
+    max_length=64,
+  )
+  prompts = [family.tokenizer.encode_prompt(text) for text in ('the', 'year')]
+  return [result.tokens for result in decoder.decode(prompts, 20)]
+
+
+@pytest.fixture(name='pair')
+def _pair(tmp_path):
+  """A target of HuggingFace, and a drafter inside of a folder inside of it."""
+  models.save(_checkpoint(0), tmp_path / 'target')
+  path = tmp_path / 'target' / 'drafts' / 'draft'
+  models.save(_checkpoint(1, padding=5), path)
+  return tmp_path / 'target', path
+
+
+def test_drafters_may_be_folders_of_huggingface(pair):
+  """By name, or inside of a folder of drafters; their tokens are the same."""
+  target, draft = pair
+  loaded = [
+    families.load(target, drafters={'draft': draft}),
+    families.load(target / 'drafts'),
+    families.load(target / 'drafts', drafters={'other': str(draft)}),
+  ]
+  names = [['draft'], ['draft'], ['draft', 'other']]
+  assert [list(family.drafters) for family in loaded] == names
+  plain = _greedy(loaded[0], None)
+  for family, drafter in zip(loaded, ('draft', 'draft', 'other')):
+    assert _greedy(family, drafter) == plain
+
+
+def test_drafters_may_be_of_any_kind(pair, tmp_path):
+  target, _ = pair
+  loaded = families.load(target)
+  toys.write_heads(target, {'eagle': 'eagle'})
+  models.save_head(
+    families.load(target / 'heads').drafters['eagle'], tmp_path / 'head'
+  )
+  own = tmp_path / 'own'
+  own.mkdir()
+  loaded.tokenizer.save(own)
+  for name in ('target', 'small'):
+    path = own / f'{name}.safetensors'
+    checkpoint.save(path, loaded.target.config, loaded.target.params)
+  paths = {
+    'family': own,
+    'file': own / 'small.safetensors',
+    'head': tmp_path / 'head',
+    'own head': target / 'heads' / 'eagle.safetensors',
+  }
+  made = families.load(target, drafters=paths, dtype='bfloat16')
+  assert set(made.drafters) == set(paths)
+  for each in made.drafters.values():
+    types = {leaf.dtype.name for leaf in jax.tree.leaves(each.params)}
+    assert types == {'bfloat16'}
+  assert isinstance(made.drafters['head'], models.Head)
+  table = made.target.params['embedding']['embedding']
+  for name in ('head', 'own head'):
+    assert made.drafters[name].params['embedding']['embedding'] is table
+
+
+def _empty(pool):
+  shutil.rmtree(pool / 'draft')
+
+
+def _without_weights(pool):
+  (pool / 'draft' / 'model.safetensors').rename(pool / 'draft' / 'weights.bin')
+
+
+def _without_config(pool):
+  (pool / 'draft' / 'config.json').unlink()
+
+
+def _other_tokenizer(pool):
+  other = _checkpoint(1, 'of days of days of days').tokenizer
+  other.save(pool / 'draft')
+
+
+def _twice(pool):
+  shutil.copytree(pool / 'draft', pool / 'named')
+
+
+@pytest.mark.parametrize(
+  ('change', 'message'),
+  [
+    (_empty, 'There is no drafter in .*drafts'),
+    (_without_weights, 'only weights.bin: pickled weights'),
+    (_without_config, "The drafter 'draft' must be .* got '.*drafts/draft'"),
+    (_other_tokenizer, "the drafter 'draft' must share a tokenizer"),
+    (_twice, 'Two drafters are named: .*drafts/named and .*draft'),
+  ],
+)
+def test_no_folder_of_drafters_is_ignored(pair, change, message):
+  target, draft = pair
+  change(target / 'drafts')
+  with pytest.raises(ValueError, match=message):
+    families.load(target / 'drafts', drafters={'named': draft})
+  with pytest.raises(ValueError, match="must be paths, but 'draft' is 3"):
+    families.load(target, drafters={'draft': 3})
+
+
+def test_a_checkpoint_is_laid_out_once(pair):
+  """Its outputs are constrained as those of `models.load`, in any type."""
+  target, draft = pair
+  mesh = meshes.make()
+  loaded = [
+    models.load(target, mesh=mesh),
+    *(
+      families.load(
+        target, drafters={'d': draft}, mesh=mesh, dtype=dtype
+      ).target
+      for dtype in (None, 'float32')
+    ),
+  ]
+  tokens = np.ones((1, 4), np.int32)
+  counts = [
+    str(jax.make_jaxpr(each.functions.extend)(each.params, None, tokens)).count(
+      'sharding_constraint'
+    )
+    for each in loaded
+  ]
+  assert counts[0] > 0 and len(set(counts)) == 1
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Published heads: files with the authors' names, read and written."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -49,10 +50,14 @@ _SIZES = {
 }
 
 
+@functools.cache
+def _params():
+  return adapters.init_params(jax.random.key(0), _TARGET)
+
+
 @pytest.fixture(scope='module', name='target')
 def _target():
-  params = adapters.init_params(jax.random.key(0), _TARGET)
-  return models.Checkpoint(_TARGET, adapters.transformer(_TARGET), params)
+  return models.Checkpoint(_TARGET, adapters.transformer(_TARGET), _params())
 
 
 def _draw(shapes):
@@ -76,11 +81,14 @@ _EAGLE3_NORMS = 'post_attention_layernorm', 'hidden_norm', 'input_layernorm'
 
 def _eagle():
   shapes = _layer('layers.0.', 8) | {
-    'embed_tokens.weight': (13, 8),
     'fc.weight': (8, 16),
     'fc.bias': (8,),
   }
-  return {**_LLAMA, 'bias': True}, _draw(shapes)
+  # Most files have a copy of the target's.
+  copy = {
+    'embed_tokens.weight': np.asarray(_params()['embedding']['embedding'])
+  }
+  return {**_LLAMA, 'bias': True}, _draw(shapes) | copy
 
 
 def _drafted(arrays):
@@ -236,6 +244,78 @@ def test_an_eagle_head_computes_what_its_authors_does(target, tmp_path):
   np.testing.assert_allclose(outputs[0], x, rtol=2e-4, atol=2e-4)
 
 
+_IDS = 'eagle_aux_hidden_state_layer_ids'
+
+
+@pytest.mark.parametrize(
+  ('fields', 'taps'),
+  [
+    ({}, (2, 4, 5)),
+    ({_IDS: [2, 4, 5]}, (2, 4, 5)),
+    ({_IDS: [1, 3, 6]}, (1, 3, 6)),
+    ({'eagle_config': None}, (2, 4, 5)),
+    ({'eagle_config': {_IDS: [2, 4, 5]}}, (2, 4, 5)),
+    ({'eagle_config': {_IDS: [1, 3, 4]}}, (2, 4, 5)),
+    ({'eagle_config': {_IDS: [1, 2, 5]}}, (2, 3, 6)),
+    ({_IDS: [2, 3, 6], 'eagle_config': {_IDS: [1, 2, 5]}}, (2, 3, 6)),
+    (
+      {'eagle_config': {_IDS: [3, 4, 5]}},
+      r'may count what enters .* instead, \[3, 4, 5\] or \[4, 5, 6\]',
+    ),
+    ({_IDS: 3}, 'must be a list of integers, got 3'),
+    ({_IDS: ['a', 1, 2]}, 'must be a list of integers'),
+    ({'eagle_config': [1]}, r'eagle_config must be an object, got \[1\]'),
+    ({'eagle_config': {'use_aux_hidden_state': False}}, 'the value False'),
+  ],
+  ids=str,
+)
+def test_layer_ids_count_what_enters_layers_or_leaves_them(
+  fields, taps, target, tmp_path
+):
+  """The target has eight layers, of which EAGLE-3's authors read 2, 4, 5."""
+  base, arrays = _eagle3()
+  path = _write(tmp_path / 'a', base | fields, arrays)
+  if isinstance(taps, str):
+    with pytest.raises(ValueError, match=taps):
+      models.load_head(path, target)
+    return
+  head = models.load_head(path, target)
+  assert head.config.taps == taps
+  models.save_head(head, tmp_path / 'b')
+  assert models.load_head(tmp_path / 'b', target).config == head.config
+
+
+def test_settings_mean_the_same_in_both_layouts(target, tmp_path):
+  fields, arrays = _eagle3()
+  fields |= {
+    'norm_output': True,
+    'eagle_config': {'norm_before_residual': True},
+  }
+  arrays |= _draw({f'fc_norm.{i}.weight': (8,) for i in range(3)})
+  config = models.load_head(_write(tmp_path, fields, arrays), target).config
+  assert config.norm_taps and config.norm_output and config.norm_before_residual
+
+
+@pytest.mark.parametrize('kind', ['float32', 'float16', 'other'])
+def test_copies_of_what_is_the_targets_are_compared(kind, target, tmp_path):
+  """Types and quantization may differ."""
+  fields, arrays = _eagle()
+  table = arrays['embed_tokens.weight']
+  head = np.asarray(target.params['head']['kernel']).T
+  if kind == 'other':
+    head = table
+  arrays['embed_tokens.weight'] = table.astype(np.float16)
+  arrays['lm_head.weight'] = np.ascontiguousarray(
+    head, 'float32' if kind == 'other' else kind
+  )
+  path = _write(tmp_path, fields, arrays)
+  if kind != 'other':
+    models.load_head(path, target)
+    return
+  with pytest.raises(ValueError, match='lm_head.weight differs from that'):
+    models.load_head(path, target)
+
+
 def _without(name):
   def change(fields, arrays):
     del fields
@@ -268,6 +348,30 @@ def _without(name):
       'eagle3',
       lambda fields, arrays: arrays.update(d2t=np.zeros(4, int)),
       'd2t must have draft_vocab_size=5 entries, got 4',
+    ),
+    (
+      'eagle3',
+      lambda fields, arrays: arrays.update(t2d=np.arange(13) < 5),
+      't2d must be true for the tokens of d2t only',
+    ),
+    (
+      'eagle3',
+      lambda fields, arrays: arrays.update(
+        {'norm.weight': np.ones(8, np.int8)}
+      ),
+      'norm.weight has the type int8',
+    ),
+    (
+      'eagle',
+      lambda fields, arrays: arrays.update(
+        {'embed_tokens.weight': np.ones((13, 8), np.float32)}
+      ),
+      'embed_tokens.weight differs from that of the target',
+    ),
+    (
+      'speculators',
+      lambda fields, arrays: fields.update(speculators_model_type='eagle'),
+      "speculators_model_type is not supported with the value 'eagle'",
     ),
     (
       'speculators',

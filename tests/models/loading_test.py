@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors_numpy
 import tokenizers
 
 from specjax import families
@@ -82,7 +83,15 @@ def test_logits_equal_those_of_transformers(case, tmp_path):
   _assert_close(steps, _behind(expected, 2))
 
 
-def test_of_a_model_that_also_sees_the_text_is_read(tmp_path):
+def _newer_names(arrays, fields):
+  """As the modules are called since transformers 4.52."""
+  del fields
+  new = lambda name: name.replace('language_model.model.', 'language_model.')
+  return {f'model.{new(name)}': each for name, each in arrays.items()}
+
+
+@pytest.mark.parametrize('newer', [False, True])
+def test_of_a_model_that_also_sees_the_text_is_read(tmp_path, newer):
   _, fields = oracle.CASES['gemma3']
   sight = {'hidden_size': 16, 'intermediate_size': 16, 'num_hidden_layers': 1}
   sight |= {'num_attention_heads': 2, 'image_size': 28, 'patch_size': 14}
@@ -92,12 +101,72 @@ def test_of_a_model_that_also_sees_the_text_is_read(tmp_path):
     oracle.model('gemma3').model.state_dict()
   )
   peer.save_pretrained(tmp_path)
+  if newer:
+    _rewrite(tmp_path, _newer_names)
   loaded = models.load(tmp_path)
   read = jax.jit(loaded.functions.extend)
   _assert_close(
     read(loaded.params, None, oracle.TOKENS).logits,
     oracle.logits(oracle.model('gemma3')),
   )
+
+
+def _rewrite(folder, change):
+  """Changes the arrays and the config of a directory."""
+  path = folder / 'model.safetensors'
+  arrays = safetensors_numpy.load_file(path)
+  fields = json.loads((folder / 'config.json').read_text())
+  arrays = change(arrays, fields) or arrays
+  safetensors_numpy.save_file(arrays, path, {'format': 'pt'})
+  _write_json(folder, 'config.json', **fields)
+
+
+def _tied(arrays, fields):
+  fields['tie_word_embeddings'] = True
+
+
+def _tied_to_an_equal_head(arrays, fields):
+  _tied(arrays, fields)
+  arrays['lm_head.weight'] = arrays['model.embed_tokens.weight'].copy()
+
+
+def _tied_without_an_embedding(arrays, fields):
+  _tied(arrays, fields)
+  del arrays['model.embed_tokens.weight']
+
+
+def _without_the_outer_module(arrays, fields):
+  del fields
+  return {name.removeprefix('model.'): each for name, each in arrays.items()}
+
+
+def _with_constants(arrays, fields):
+  del fields
+  name = 'model.layers.0.self_attn.rotary_emb.inv_freq'
+  arrays[name] = np.ones(4, np.float32)
+
+
+@pytest.mark.parametrize(
+  ('case', 'change'),
+  [
+    ('llama', _tied),
+    ('llama', _tied_to_an_equal_head),
+    ('llama', _tied_without_an_embedding),
+    ('neox_parallel', _tied),
+    ('gemma2', _without_the_outer_module),
+    ('llama', _with_constants),
+  ],
+)
+def test_files_mean_what_they_mean_to_transformers(case, change, tmp_path):
+  """Arrays that are there twice, under other names, or not at all."""
+  folder = oracle.save(case, tmp_path)
+  _rewrite(folder, change)
+  peer = transformers.AutoModelForCausalLM.from_pretrained(
+    folder, attn_implementation='eager'
+  )
+  loaded = models.load(folder)
+  logits = jax.jit(loaded.functions.extend)(loaded.params, None, oracle.TOKENS)
+  _assert_close(logits.logits, oracle.logits(peer.eval()))
 
 
 @pytest.mark.parametrize('case', oracle.CASES)
@@ -150,6 +219,16 @@ def test_stop_tokens_are_those_of_generation_then_those_of_the_model(tmp_path):
   _write_json(tmp_path, 'generation_config.json', eos_token_id='</s>')
   with pytest.raises(ValueError, match="must be a token id .* got '</s>'"):
     models.load(tmp_path)
+
+
+def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  oracle.save('llama', tmp_path / 'model')
+  loaded = models.load('~/model', cache='~/cache')
+  assert models.read_config('~/model') == loaded.config
+  models.save(loaded, '~/again')
+  names = ['again', 'cache', 'model']
+  assert sorted(each.name for each in tmp_path.iterdir()) == names
 
 
 def test_a_directory_without_a_tokenizer_has_none(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import math
 import mmap
 import os
+import re
 import struct
 from typing import Any
 from typing import NamedTuple
@@ -32,6 +33,8 @@ _SCALARS = {
 }
 _STRING, _ARRAY = 8, 9
 _MAX_DIMENSIONS = 4
+# The first of several files.
+_SPLIT = re.compile(r'(?P<stem>.*)-00001-of-(?P<count>\d{5})\.gguf', re.S)
 # What arrays of these formats are made of; others become float32.
 _PLAIN = {'F32': np.float32, 'F16': np.float16, 'BF16': jnp.bfloat16}
 _QUANTISED = ('Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K', 'Q6_K')
@@ -41,12 +44,14 @@ class Array(NamedTuple):
   """Where an array is, and what it holds.
 
   Attributes:
+    path: its file.
     shape: as of a NumPy array, the last axis being contiguous.
     kind: name of its format, such as 'Q4_1'.
     start: place of its first byte in the file.
     num_bytes: how many it has.
   """
 
+  path: str
   shape: tuple[int, ...]
   kind: str
   start: int
@@ -66,30 +71,73 @@ class Header(NamedTuple):
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-  """Reads what a file has.
+  """Reads what a file has, or several into which a model is split.
+
+  Args:
+    path: the file, of several the first.
 
   Raises:
-    ValueError: the file is truncated, corrupt or no GGUF; an array has a
-      format that is not supported, or the package `gguf` is not installed.
+    ValueError: the file is truncated, corrupt or no GGUF; it is one of several,
+      but not the first, or others are missing; an array has a format that is
+      not supported, or the package `gguf` is not installed.
   """
+  path = os.fspath(path)
+  header = _read_one(path)
+  arrays = dict(header.arrays)
+  for other in _others(path, header.metadata):
+    found = _read_one(other).arrays
+    twice = arrays.keys() & found.keys()
+    if twice:
+      raise ValueError(f'{other} has again {", ".join(sorted(twice))}.')
+    arrays |= found
+  return header._replace(arrays=arrays)
+
+
+def _read_one(path):
+  """The header of one file."""
   sizes = _formats()
   try:
     with (
       open(path, 'rb') as file,
       mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
-      return _header(_Cursor(data), sizes)
+      return _header(path, _Cursor(data), sizes)
   except (OSError, ValueError) as error:
-    raise ValueError(f'Cannot read {os.fspath(path)}: {error}') from error
+    raise ValueError(f'Cannot read {path}: {error}') from error
 
 
-def read(path: str | os.PathLike[str], array: Array) -> np.ndarray:
+def _others(path, metadata):
+  """The files that hold the rest of a model; llama.cpp numbers them from 1."""
+  count, number = (metadata.get(f'split.{n}', 0) for n in ('count', 'no'))
+  if type(count) is not int or count < 0:
+    raise ValueError(f'split.count of {path} must be >= 0, got {count!r}.')
+  if count in (0, 1):
+    return []
+  match = _SPLIT.fullmatch(path)
+  if match is None or int(match['count']) != count or number != 0:
+    raise ValueError(
+      f'{path} is one of the {count} files of a split GGUF: give the first of '
+      f'them, whose name must end in -00001-of-{count:05d}.gguf.'
+    )
+  paths = [
+    f'{match["stem"]}-{i:05d}-of-{count:05d}.gguf' for i in range(1, count + 1)
+  ]
+  missing = [each for each in paths if not os.path.isfile(each)]
+  if missing:
+    raise ValueError(
+      f'{path} is one of the {count} files of a split GGUF, but there is no '
+      f'{", ".join(missing)}.'
+    )
+  return paths[1:]
+
+
+def read(array: Array) -> np.ndarray:
   """Returns an array of a file; a quantised one as float32."""
-  with open(path, 'rb') as file:
+  with open(array.path, 'rb') as file:
     file.seek(array.start)
     data = np.frombuffer(file.read(array.num_bytes), np.uint8)
   if data.size != array.num_bytes:
-    raise ValueError(f'{os.fspath(path)} has become shorter.')
+    raise ValueError(f'{array.path} has become shorter.')
   if array.kind in _PLAIN:
     return data.view(array.dtype).reshape(array.shape)
   package = _package()
@@ -141,13 +189,15 @@ class _Cursor:
   def _values(self, kind, count):
     if kind in _SCALARS:
       return self.numbers(_SCALARS[kind], count)
+    if kind == _ARRAY:
+      raise ValueError('lists of lists are not supported.')
     if kind != _STRING:
       raise ValueError(f'it is corrupt: there is no type {kind} of values.')
     self.need(8 * count)  # Each has a length, at least.
     return [self.text() for _ in range(count)]
 
 
-def _header(cursor, sizes):
+def _header(path, cursor, sizes):
   """Reads a header to its end."""
   if cursor.bytes(4) != b'GGUF':
     raise ValueError('it is no GGUF file.')
@@ -158,7 +208,7 @@ def _header(cursor, sizes):
     )
   num_arrays, num_values = cursor.numbers('Q', 2)
   metadata = _named(cursor, num_values, cursor.value)
-  entry = lambda: _entry(cursor, sizes)
+  entry = lambda: _entry(path, cursor, sizes)
   entries = _named(cursor, num_arrays, entry)
   alignment = metadata.get('general.alignment', 32)
   if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
@@ -178,7 +228,7 @@ def _named(cursor, count, read_value: Callable[[], Any]) -> dict[str, Any]:
   return found
 
 
-def _entry(cursor, sizes):
+def _entry(path, cursor, sizes):
   """Shape, format and offset of an array."""
   (num_dimensions,) = cursor.numbers('I')
   if num_dimensions > _MAX_DIMENSIONS:
@@ -186,7 +236,10 @@ def _entry(cursor, sizes):
   shape = tuple(cursor.numbers('Q', num_dimensions)[::-1])
   (kind,), (offset,) = cursor.numbers('I'), cursor.numbers('Q')
   if kind not in sizes:
-    raise ValueError(f'it is corrupt: there is no format {kind} of arrays.')
+    raise ValueError(
+      f'format {kind} of arrays is not known to the package gguf, which may be '
+      'older than the file.'
+    )
   name, block, block_bytes = sizes[kind]
   if name not in (*_PLAIN, *_QUANTISED):
     raise ValueError(
@@ -195,7 +248,7 @@ def _entry(cursor, sizes):
   if not shape or 0 in shape or shape[-1] % block:
     raise ValueError(f'it is corrupt: no {name} array has the shape {shape}.')
   num_bytes = math.prod(shape) // block * block_bytes
-  return Array(shape, name, offset, num_bytes)
+  return Array(path, shape, name, offset, num_bytes)
 
 
 def _placed(cursor, entries, alignment):

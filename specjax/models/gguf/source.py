@@ -35,6 +35,7 @@ _LAYER = {
   'ffn_down': 'mlp.down_proj',
 }
 
+_ROPE_FACTORS = 'rope_freqs.weight'
 
 # Architectures, which are HuggingFace's model types, too, and whether in their
 # queries and keys what is rotated together stands side by side.
@@ -57,17 +58,22 @@ class Source(NamedTuple):
     config: the architecture.
     family: whose names the arrays have, of `huggingface.families`.
     tensors: the arrays.
+    files: from which it is read.
     tokenizer: text to tokens.
   """
 
   config: config_lib.Config
   family: str
   tensors: weights.Tensors
+  files: list[str]
   tokenizer: tokenizer_lib.Tokenizer
 
 
 def read(path: str | os.PathLike[str]) -> Source:
   """Reads all of a file but its arrays.
+
+  Args:
+    path: as in `container.read_header`.
 
   Raises:
     ValueError: the file is truncated or corrupt, or its architecture, arrays
@@ -76,11 +82,15 @@ def read(path: str | os.PathLike[str]) -> Source:
   header = container.read_header(path)
   tokenizer = vocabulary.read(header.metadata)
   hf_config = _config(header)
-  names = {_name(name): name for name in header.arrays}
-  arrays = {theirs: header.arrays[name] for theirs, name in names.items()}
+  files = {os.fspath(path), *(each.path for each in header.arrays.values())}
+  arrays = {
+    _name(name): array
+    for name, array in header.arrays.items()
+    if name != _ROPE_FACTORS
+  }
 
   def read_array(name):
-    array = container.read(path, arrays[name])
+    array = container.read(arrays[name])
     return _in_halves(array, _permuted_heads(name, hf_config))
 
   shapes = {
@@ -91,6 +101,7 @@ def read(path: str | os.PathLike[str]) -> Source:
     families.read_config(hf_config),
     hf_config['model_type'],
     weights.Tensors(shapes, read_array),
+    sorted(files),
     tokenizer,
   )
 
@@ -113,6 +124,12 @@ def _config(header) -> dict[str, Any]:
       f'{name}.rope.dimension_count must be {head_dim}, all of a head, got '
       f'{metadata[f"{name}.rope.dimension_count"]}.'
     )
+  scale = own.number('attention.scale', head_dim**-0.5)
+  if not np.isclose(scale, head_dim**-0.5):
+    raise ValueError(
+      f'{name}.attention.scale must be {head_dim**-0.5}, the inverse square '
+      f'root of the width of a head, got {scale}.'
+    )
   if metadata.get(f'{name}.expert_count'):
     raise ValueError(f'{name}.expert_count must be 0: no mixtures of experts.')
   return {
@@ -125,18 +142,39 @@ def _config(header) -> dict[str, Any]:
     'hidden_act': 'silu',
     'rms_norm_eps': own.number('attention.layer_norm_rms_epsilon'),
     'rope_theta': own.number('rope.freq_base', 10000.0),
-    'rope_scaling': _scaling(own),
+    'rope_scaling': _scaling(own, header.arrays.get(_ROPE_FACTORS)),
     'attention_bias': 'blk.0.attn_q.bias' in header.arrays,
     'tie_word_embeddings': 'output.weight' not in header.arrays,
   }
 
 
-def _scaling(own):
-  """How rotary embeddings are stretched, or None."""
-  kind = own.metadata.get(f'{own.name}.rope.scaling.type', 'none')
-  if kind == 'none':
-    return None
-  return {'rope_type': kind, 'factor': own.number('rope.scaling.factor')}
+def _scaling(own, array):
+  """How rotary embeddings are stretched.
+
+  Args:
+    own: metadata.
+    array: what each frequency is divided by, which is how Llama 3.1's rule is
+      stored; or None.
+  """
+  # As llama.cpp, which also reads the second name, of older files.
+  kind = own.metadata.get(f'{own.name}.rope.scaling.type', 'linear')
+  factor = own.number('rope.scaling.factor', own.number('rope.scale_linear', 1))
+  if kind == 'none' or (kind == 'linear' and factor == 1):
+    kind, factor = 'default', 1.0
+  if array is None:
+    return {'rope_type': kind, 'factor': factor}
+  if kind not in ('default', 'linear'):
+    raise ValueError(
+      f'{own.name}.rope.scaling.type must be none or linear where there is '
+      f'{_ROPE_FACTORS}, got {kind!r}.'
+    )
+  factors = (container.read(array).astype(float) * factor).tolist()
+  return {
+    'rope_type': 'longrope',
+    'short_factor': factors,
+    'long_factor': factors,
+    'attention_factor': 1.0,
+  }
 
 
 class _Fields(NamedTuple):

@@ -276,6 +276,8 @@ def _read_scaling(scaling):
   kind = scaling.get('rope_type', scaling.get('type', 'default'))
   if kind == 'default':
     return None
+  if kind == 'longrope':
+    return _read_longrope(scaling)
   names = registry.lookup(_SCALINGS, 'rope scaling', str(kind))
   missing = [name for name in names.values() if name not in scaling]
   if missing:
@@ -285,9 +287,29 @@ def _read_scaling(scaling):
   )
 
 
+def _read_longrope(scaling):
+  """One factor for each frequency, whatever the length of the text."""
+  factors, others = scaling.get('short_factor'), scaling.get('long_factor')
+  if factors != others or scaling.get('attention_factor') != 1:
+    raise ValueError(
+      "Unsupported rope scaling 'longrope': short_factor and long_factor must "
+      'be equal, and attention_factor 1'
+    )
+  return config_lib.RopeScaling('factors', 1.0, factors=tuple(factors))
+
+
 def _write_scaling(scaling):
   if scaling is None:
     return None
+  if scaling.kind == 'factors':
+    factors = [scaling.factor * each for each in scaling.factors]
+    return {
+      'rope_type': 'longrope',
+      'short_factor': factors,
+      'long_factor': factors,
+      'attention_factor': 1.0,
+      'original_max_position_embeddings': scaling.original_context,
+    }
   fields = {
     name: getattr(scaling, ours)
     for ours, name in _SCALINGS[scaling.kind].items()

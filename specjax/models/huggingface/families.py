@@ -21,14 +21,16 @@ class Family(NamedTuple):
       are fused there, in this order.
     fused_by_head: whether a fused array has the parts of the first head, then
       those of the second; otherwise each part is in one piece.
-    text_defaults: of a model that also sees, whose fields of text are in a
-      `text_config`: what those mean that it leaves out. None of all others.
+    defaults: what fields mean that a file leaves out, if they are not sizes.
+    sees: whether the model also sees; its fields of text are then in a
+      `text_config`, and its arrays of text in a module `language_model`.
   """
 
   description: configs.Description
   names: dict[str, str]
   fused_by_head: bool = False
-  text_defaults: dict[str, Any] | None = None
+  defaults: dict[str, Any] = {}
+  sees: bool = False
 
 
 _SIZES = {
@@ -140,16 +142,6 @@ _GEMMA3 = _GEMMA2._replace(
   implied=_GEMMA2.implied | {'qk_norm': True},
   local=_gemma3_local,
 )
-_GEMMA3_DEFAULTS = {
-  'vocab_size': 262208,
-  'num_attention_heads': 8,
-  'num_key_value_heads': 4,
-  'head_dim': 256,
-  'max_position_embeddings': 131072,
-  'hidden_activation': 'gelu_pytorch_tanh',
-  'rms_norm_eps': 1e-6,
-  'query_pre_attn_scalar': 256,
-}
 _GPT_NEOX = configs.Description(
   'GPTNeoXForCausalLM',
   _SIZES
@@ -193,22 +185,62 @@ _T5 = configs.Description(
   config=config_lib.EncoderDecoderConfig,
 )
 
+# Those of transformers' configs.
+_LLAMA_DEFAULTS = {
+  'hidden_act': 'silu',
+  'max_position_embeddings': 2048,
+  'rms_norm_eps': 1e-6,
+}
+_MISTRAL_DEFAULTS = _LLAMA_DEFAULTS | {
+  'max_position_embeddings': 131072,
+  'num_key_value_heads': 8,
+}
+_QWEN2_DEFAULTS = _LLAMA_DEFAULTS | {
+  'max_position_embeddings': 32768,
+  'num_key_value_heads': 32,
+}
+_PHI3_DEFAULTS = _LLAMA_DEFAULTS | {
+  'max_position_embeddings': 4096,
+  'rms_norm_eps': 1e-5,
+}
+_GEMMA2_DEFAULTS = {
+  'head_dim': 256,
+  'hidden_activation': 'gelu_pytorch_tanh',
+  'max_position_embeddings': 8192,
+  'num_key_value_heads': 4,
+  'query_pre_attn_scalar': 256,
+  'rms_norm_eps': 1e-6,
+}
+_GEMMA3_DEFAULTS = _GEMMA2_DEFAULTS | {'max_position_embeddings': 131072}
+_GPT_NEOX_DEFAULTS = {
+  'hidden_act': 'gelu',
+  'layer_norm_eps': 1e-5,
+  'max_position_embeddings': 2048,
+}
+
 # A config that several can say is written as the first of them.
 FAMILIES = {
-  'llama': Family(_LLAMA, names.LLAMA),
-  'mistral': Family(_MISTRAL, names.LLAMA),
-  'qwen2': Family(_QWEN2, names.LLAMA),
-  'qwen3': Family(_QWEN3, names.QWEN3),
-  'phi3': Family(_PHI3, names.PHI3),
-  'gemma2': Family(_GEMMA2, names.GEMMA2),
-  'gemma3_text': Family(_GEMMA3, names.GEMMA3),
+  'llama': Family(_LLAMA, names.LLAMA, defaults=_LLAMA_DEFAULTS),
+  'mistral': Family(_MISTRAL, names.LLAMA, defaults=_MISTRAL_DEFAULTS),
+  'qwen2': Family(_QWEN2, names.LLAMA, defaults=_QWEN2_DEFAULTS),
+  'qwen3': Family(
+    _QWEN3, names.QWEN3, defaults=_QWEN2_DEFAULTS | {'head_dim': 128}
+  ),
+  'phi3': Family(_PHI3, names.PHI3, defaults=_PHI3_DEFAULTS),
+  'gemma2': Family(_GEMMA2, names.GEMMA2, defaults=_GEMMA2_DEFAULTS),
+  'gemma3_text': Family(_GEMMA3, names.GEMMA3, defaults=_GEMMA3_DEFAULTS),
   'gemma3': Family(
     _GEMMA3,
-    {ours: f'language_model.{theirs}' for ours, theirs in names.GEMMA3.items()},
-    text_defaults=_GEMMA3_DEFAULTS,
+    names.GEMMA3,
+    # Published files leave out even these sizes.
+    defaults=_GEMMA3_DEFAULTS
+    | {'num_attention_heads': 8, 'vocab_size': 262208},
+    sees=True,
   ),
-  'gpt_neox': Family(_GPT_NEOX, names.GPT_NEOX, fused_by_head=True),
-  't5': Family(_T5, names.T5),
+  'gpt_neox': Family(
+    _GPT_NEOX, names.GPT_NEOX, fused_by_head=True, defaults=_GPT_NEOX_DEFAULTS
+  ),
+  't5': Family(_T5, names.T5, defaults={'d_kv': 64}),
 }
 
 
@@ -231,13 +263,13 @@ def read_config(hf_config: Mapping[str, Any]) -> config_lib.Config:
   if not isinstance(name, str | None):
     raise ValueError(f'model_type must be a text, got {name!r}.')
   family = registry.lookup(FAMILIES, 'model_type', name)
-  if family.text_defaults is not None:
-    own = hf_config.get('text_config')
-    if not isinstance(own, dict):
-      raise ValueError(f'A {name} model needs a text_config, got {own!r}.')
-    hf_config = {**hf_config, **family.text_defaults, **own}
+  own = hf_config.get('text_config') if family.sees else hf_config
+  if not isinstance(own, Mapping):
+    raise ValueError(f'A {name} model needs a text_config, got {own!r}.')
   try:
-    return configs.read(family.description, hf_config)
+    return configs.read(
+      family.description, {**hf_config, **family.defaults, **own}
+    )
   except ValueError as error:
     raise ValueError(f'The config of a {name} model: {error}.') from error
 

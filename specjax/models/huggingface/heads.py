@@ -1,7 +1,7 @@
 """Heads as their authors publish them: EAGLE, EAGLE-3 in two layouts, Medusa.
 
 What a head shares with its target, the embedding and for some the output head,
-is taken from the target, also where a file has a copy of it.
+is taken from the target. Where a file has a copy of it, the two are compared.
 """
 
 import dataclasses
@@ -39,8 +39,16 @@ _OWN_HEAD = {'join': 'fc', 'final_norm': 'norm', 'head': 'lm_head'}
 _EMBEDDING = re.compile(r'^(model\.)?embed_tokens\.weight$')
 # What a head's file may be called, beside the usual name.
 FILES = ('medusa_lm_head.safetensors',)
+# Fields that the `config.json` of some heads has, and of no model.
+FIELDS = ('medusa_num_heads', 'speculators_model_type')
 # A draft vocabulary: `d2t[j]` is the distance from `j` to its token.
 _TO_TARGET, _IS_DRAFTED = 'd2t', 't2d'
+_OUTPUT = 'lm_head.weight'
+_LAYER_IDS = 'eagle_aux_hidden_state_layer_ids'
+# By how much a copy of what is the target's may differ from it, which may be
+# quantized; relative, in root mean square. Other weights differ by 1 or more.
+_TOLERANCE = 0.1
+_CHUNK = 4096  # Rows that are compared at a time.
 
 
 class _Layout(NamedTuple):
@@ -80,26 +88,29 @@ def read(
       or does not fit to the target or to its own config; every array that
       differs is listed.
   """
-  shapes = {
-    name: shape
-    for name, shape in tensors.shapes.items()
-    if not _EMBEDDING.search(name)
-  }
-  layout = _layout(fields, shapes)
+  layout = _layout(fields, tensors.shapes)
+  if layout is None:
+    raise ValueError(
+      'These arrays are of no known head (EAGLE, EAGLE-3, speculators or '
+      f'Medusa): {", ".join(sorted(tensors.shapes)[:6])}.'
+    )
+  copies = {name for name in tensors.shapes if _EMBEDDING.search(name)}
+  shapes = {n: each for n, each in tensors.shapes.items() if n not in copies}
   config = _READERS[layout](fields, shapes, target)
   rows = None
+  drop = set()
   if _TO_TARGET in shapes:
-    rows = _rows(tensors.read(_TO_TARGET), config)
-  drop = {_TO_TARGET, _IS_DRAFTED} | (
-    {'lm_head.weight'} if 'head' in heads.shared(config) else set()
-  )
+    rows = _rows(tensors, config)
+    drop = {_TO_TARGET, _IS_DRAFTED}
+  if 'head' in heads.shared(config):
+    copies |= {_OUTPUT} & shapes.keys()
   names = _names(config, layout)
-  kept = {name: each for name, each in shapes.items() if name not in drop}
-  problems = checkpoint.differences(
-    kept, {theirs: shape for theirs, (_, shape) in names.items()}
+  weights.check(
+    {n: each for n, each in shapes.items() if n not in drop | copies},
+    {theirs: shape for theirs, (_, shape) in names.items()},
   )
-  if problems:
-    raise ValueError(f'Weights and config do not fit: {"; ".join(problems)}.')
+  for name in sorted(copies):
+    _check_copy(name, tensors, params)
   arrays = {
     ours: _turned(ours, jnp.asarray(tensors.read(theirs), jnp.float32))
     for theirs, (ours, _) in names.items()
@@ -152,23 +163,54 @@ def write(
   return _WRITERS[layout](config), arrays
 
 
+def is_head(fields: dict[str, Any], tensors: weights.Tensors) -> bool:
+  """Returns whether files are those of a head, not of a language model."""
+  return _layout(fields, tensors.shapes) is not None
+
+
 def _layout(fields, shapes):
-  """Whose files these are."""
+  """Whose files these are; None if they are not those of a head."""
   if any(name.startswith('midlayer.') for name in shapes):
     return 'eagle3'
   if 'transformer_layer_config' in fields:
     return 'speculators'
   if any(re.match(r'^\d+\.\d+\.linear\.weight$', name) for name in shapes):
     return 'medusa'
-  if 'fc.weight' in shapes:
-    return 'eagle'
-  raise ValueError(
-    'These arrays are of no known head (EAGLE, EAGLE-3, speculators or '
-    f'Medusa): {", ".join(sorted(shapes)[:6])}.'
-  )
+  return 'eagle' if 'fc.weight' in shapes else None
+
+
+def _check_copy(name, tensors, params):
+  """Refuses weights that should be the target's, but are not."""
+  ours = params['embedding']['embedding']
+  if name == _OUTPUT:
+    ours = cutting.head_of(params, None)['kernel'].T
+  theirs = tensors.read(name)
+  if theirs.shape[1:] != ours.shape[1:]:
+    raise ValueError(
+      f'{name} must be as wide as that of the target, {ours.shape[1]}, got the '
+      f'shape {theirs.shape}.'
+    )
+  gap = size = 0.0
+  for i in range(0, min(len(theirs), len(ours)), _CHUNK):  # Some are padded.
+    a, b = (np.asarray(x[i : i + _CHUNK], np.float32) for x in (theirs, ours))
+    num = min(len(a), len(b))
+    gap += np.square(a[:num] - b[:num]).sum()
+    size += np.square(b[:num]).sum()
+  if not gap <= _TOLERANCE**2 * size:
+    raise ValueError(
+      f'{name} differs from that of the target: the head is of another target, '
+      'or has an embedding or output head of its own, which is not supported.'
+    )
 
 
 # Config in.
+
+# Fields of which one value is supported, which is also what their lack means.
+_ALLOWED = {
+  'norm_before_fc': False,
+  'speculators_model_type': 'eagle3',
+  'use_aux_hidden_state': True,
+}
 
 
 def _eagle_config(fields, shapes, target):
@@ -179,35 +221,38 @@ def _eagle_config(fields, shapes, target):
 
 
 def _eagle3_config(fields, shapes, target):
+  """Reads both layouts, which share most of their fields."""
+  inner = fields.get('eagle_config') or {}
+  layer = fields.get('transformer_layer_config', fields)
+  for name, value in (
+    ('eagle_config', inner),
+    ('transformer_layer_config', layer),
+  ):
+    if not isinstance(value, dict):
+      raise ValueError(f'{name} must be an object, got {value!r}.')
+  settings = {**inner, **fields}
+  for name, allowed in _ALLOWED.items():
+    value = settings.get(name, allowed)
+    if value != allowed:
+      raise ValueError(
+        f'{name} is not supported with the value {value!r}, only with '
+        f'{allowed!r}.'
+      )
   _check_size(fields, target)
   config = heads.configure(
     'eagle3',
     target,
-    head_size=fields.get('draft_vocab_size', target.vocab_size),
-    **_taps(fields.get('eagle_config', {})),
-  )
-  return _with_layer(config, fields)
-
-
-def _speculators_config(fields, shapes, target):
-  if fields.get('norm_before_fc'):
-    raise ValueError('norm_before_fc is not supported.')
-  layer = fields['transformer_layer_config']
-  _check_size(fields, target)
-  config = heads.configure(
-    'eagle3',
-    target,
-    head_size=fields.get('draft_vocab_size', target.vocab_size),
+    head_size=settings.get('draft_vocab_size') or target.vocab_size,
     norm_taps=any(name.startswith('fc_norm.') for name in shapes),
-    norm_output=bool(fields.get('norm_output', False)),
-    norm_before_residual=bool(fields.get('norm_before_residual', False)),
-    **_taps(fields),
+    norm_output=bool(settings.get('norm_output', False)),
+    norm_before_residual=bool(settings.get('norm_before_residual', False)),
+    **_taps(fields, inner, target),
   )
   return _with_layer(config, layer)
 
 
 def _medusa_config(fields, shapes, target):
-  steps = {int(name.split('.')[0]) for name in shapes}
+  steps = {name.split('.')[0] for name in shapes if re.match(r'\d+\.', name)}
   blocks = [re.fullmatch(r'0\.(\d+)\.linear\.weight', name) for name in shapes]
   num_blocks = sum(found is not None for found in blocks)
   own = f'0.{num_blocks}.weight' in shapes
@@ -224,7 +269,7 @@ def _medusa_config(fields, shapes, target):
 _READERS: dict[str, Any] = {
   'eagle': _eagle_config,
   'eagle3': _eagle3_config,
-  'speculators': _speculators_config,
+  'speculators': _eagle3_config,
   'medusa': _medusa_config,
 }
 
@@ -234,9 +279,32 @@ def _draft_size(fields):
   return {} if size is None else {'head_size': size}
 
 
-def _taps(fields):
-  taps = fields.get('eagle_aux_hidden_state_layer_ids')
-  return {} if taps is None else {'taps': tuple(taps)}
+def _taps(fields, inner, target):
+  """The features that are read, if a config says it.
+
+  At its top level, the ids count what enters a layer, as in vLLM. Inside of
+  `eagle_config`, some count so, and others what leaves it: SpecForge, whose
+  first id is 1.
+  """
+  ids = fields.get(_LAYER_IDS)
+  is_inside = ids is None
+  if is_inside:
+    ids = inner.get(_LAYER_IDS)
+  if ids is None:
+    return {}
+  if not isinstance(ids, list) or not all(type(each) is int for each in ids):
+    raise ValueError(f'{_LAYER_IDS} must be a list of integers, got {ids!r}.')
+  entering = tuple(ids)
+  if not is_inside or entering == heads.default_taps(target.num_layers):
+    return {'taps': entering}
+  leaving = tuple(each + 1 for each in ids)
+  if ids[:1] != [1]:
+    raise ValueError(
+      f'{_LAYER_IDS} in eagle_config is {ids}, which may count what enters '
+      'these layers or what leaves them: write what enters layers at the top '
+      f'level of config.json instead, {[*entering]} or {[*leaving]}.'
+    )
+  return {'taps': leaving}
 
 
 def _check_size(fields, target):
@@ -312,7 +380,7 @@ def _eagle3_fields(config):
     **_layer_fields(config),
     'draft_vocab_size': config.layer.head_size or config.layer.vocab_size,
     'target_hidden_size': config.layer.d_model,
-    'eagle_config': {'eagle_aux_hidden_state_layer_ids': [*config.taps]},
+    _LAYER_IDS: [*config.taps],
   }
 
 
@@ -323,7 +391,7 @@ def _speculators_fields(config):
     'target_hidden_size': config.layer.d_model,
     'norm_before_residual': config.norm_before_residual,
     'norm_output': config.norm_output,
-    'eagle_aux_hidden_state_layer_ids': [*config.taps],
+    _LAYER_IDS: [*config.taps],
     'transformer_layer_config': _layer_fields(config),
   }
 
@@ -387,9 +455,10 @@ def _turned(name, array):
   return array.T if name.endswith('/kernel') else array
 
 
-def _rows(to_target, config):
+def _rows(tensors, config):
   """The place of each token in the head."""
   size, vocab_size = config.layer.head_size, config.layer.vocab_size
+  to_target = tensors.read(_TO_TARGET)
   tokens = np.asarray(to_target) + np.arange(len(to_target))
   if len(tokens) != size:
     raise ValueError(
@@ -402,4 +471,10 @@ def _rows(to_target, config):
       f'{_TO_TARGET} must map to different tokens in [0, {vocab_size}), got '
       f'some from {tokens.min()} to {tokens.max()}.'
     )
+  if _IS_DRAFTED in tensors.shapes:
+    drafted = np.flatnonzero(tensors.read(_IS_DRAFTED))
+    if not np.array_equal(drafted, np.sort(tokens)):
+      raise ValueError(
+        f'{_IS_DRAFTED} must be true for the tokens of {_TO_TARGET} only.'
+      )
   return cutting.head_rows(tokens, vocab_size)

@@ -9,21 +9,31 @@ import numpy as np
 import safetensors
 from safetensors import numpy as safetensors_numpy
 
+from specjax import registry
 from specjax.models import checkpoint
 from specjax.models.huggingface import weights
 
 _ONE = 'model.safetensors'
 _INDEX = 'model.safetensors.index.json'
 _PICKLED = ('.bin', '.pt', '.pth', '.ckpt', '.pkl')
+# Only the first four are types of parameters.
 _TYPES = {
   'F16': np.float16,
   'BF16': jnp.bfloat16,
   'F32': np.float32,
   'F64': np.float64,
+  'C64': np.complex64,
   'F8_E4M3': jnp.float8_e4m3fn,
+  'F8_E4M3FNUZ': jnp.float8_e4m3fnuz,
   'F8_E5M2': jnp.float8_e5m2,
+  'F8_E5M2FNUZ': jnp.float8_e5m2fnuz,
+  'F8_E8M0': jnp.float8_e8m0fnu,
+  'F4': jnp.float4_e2m1fn,
   'BOOL': np.bool_,
   'U8': np.uint8,
+  'U16': np.uint16,
+  'U32': np.uint32,
+  'U64': np.uint64,
   'I8': np.int8,
   'I16': np.int16,
   'I32': np.int32,
@@ -37,19 +47,20 @@ def load(folder: str, *names: str) -> weights.Tensors:
 
   Args:
     folder: with `model.safetensors`, or with several files and their index.
+      The index only says which files there are, as in transformers: which
+      arrays they hold they say themselves.
     *names: of other files, one of which may stand for `model.safetensors`.
 
   Raises:
-    ValueError: there are no such files, some are missing, truncated or corrupt,
-      or the index names others than they hold. Pickled weights are never read.
+    ValueError: there are no such files, or some are missing, truncated or
+      corrupt, or have arrays of unknown types. Pickled weights are never read.
   """
   found_one = [
     name
     for name in (_ONE, *names)
     if os.path.isfile(os.path.join(folder, name))
   ]
-  index = None if found_one else _read_index(folder)
-  files = found_one[:1] if index is None else sorted(set(index.values()))
+  files = found_one[:1] or _indexed_files(folder)
   missing = [f for f in files if not os.path.isfile(os.path.join(folder, f))]
   if missing:
     raise ValueError(f'{folder} lacks {", ".join(missing)} of its {_INDEX}.')
@@ -59,12 +70,6 @@ def load(folder: str, *names: str) -> weights.Tensors:
     found = _shapes(os.path.join(folder, name))
     shapes |= found
     places |= dict.fromkeys(found, name)
-  if index is not None and index != places:
-    wrong = sorted(set(index.items()) ^ set(places.items()))
-    raise ValueError(
-      f'{_INDEX} in {folder} and its files differ in '
-      f'{", ".join(dict.fromkeys(name for name, _ in wrong))}.'
-    )
   return weights.Tensors(
     shapes, lambda name: _read(os.path.join(folder, places[name]), name)
   )
@@ -105,18 +110,18 @@ def save(
       json.dump(index, file, indent=2)
 
 
-def _read_index(folder):
-  """The file of each array."""
+def _indexed_files(folder):
+  """The files that an index names."""
   path = os.path.join(folder, _INDEX)
   if not os.path.isfile(path):
     raise ValueError(_without_weights(folder))
   with checkpoint.errors_name(path), open(path, encoding='utf-8') as file:
-    index = dict(json.load(file)['weight_map'])
-    for name in index.values():
+    files = set(dict(json.load(file)['weight_map']).values())
+    for name in files:
       # What was downloaded must not name files elsewhere.
       if os.path.basename(name) != name or not name:
         raise ValueError(f'{name!r} is no name of a file')
-  return index
+  return sorted(files)
 
 
 def _without_weights(folder):
@@ -135,12 +140,16 @@ def _without_weights(folder):
 def _shapes(path):
   with checkpoint.errors_name(path), _open(path) as file:
     slices = {name: file.get_slice(name) for name in file.keys()}
-    return {
-      name: jax.ShapeDtypeStruct(
-        tuple(each.get_shape()), _TYPES[each.get_dtype()]
-      )
+    found = {
+      name: (tuple(each.get_shape()), each.get_dtype())
       for name, each in slices.items()
     }
+  for name, (_, kind) in found.items():
+    registry.lookup(_TYPES, f'type of {name} in {path}:', kind)
+  return {
+    name: jax.ShapeDtypeStruct(shape, _TYPES[kind])
+    for name, (shape, kind) in found.items()
+  }
 
 
 def _read(path, name):

@@ -1,6 +1,8 @@
 """Our parameters and HuggingFace's arrays, one array at a time."""
 
 from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
 import re
 from typing import NamedTuple
 
@@ -21,13 +23,16 @@ _SUFFIXES = {
   'scale': 'weight',
   'bias': 'bias',
 }
-# Constants that older files hold next to the weights, copies of a table, and
-# what sees.
+# What transformers ignores, too: constants that older files hold next to the
+# weights, a table of T5 that is never read, and what sees.
 _UNUSED = re.compile(
   r'rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$'
-  r'|^(en|de)coder\.embed_tokens\.weight$'
-  r'|^(vision_tower|multi_modal_projector)\.'
+  r'|\.EncDecAttention\.relative_attention_bias\.weight$'
+  r'|^(model\.)?(vision_tower|multi_modal_projector)\.'
 )
+_HEAD = 'lm_head.weight'
+# The tables of T5 that are its embedding.
+_TABLES = 'encoder.embed_tokens.weight', 'decoder.embed_tokens.weight'
 _FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
 
 
@@ -41,6 +46,46 @@ class Tensors(NamedTuple):
 
   shapes: dict[str, jax.ShapeDtypeStruct]
   read: Callable[[str], np.ndarray]
+
+
+def resolve(
+  config: config_lib.Config, family: str, tensors: Tensors
+) -> tuple[config_lib.Config, Tensors]:
+  """Returns what a file's arrays mean to transformers.
+
+  They have the names that `write` gives them, without what is not needed.
+  Copies of the embedding are left out only if they are equal to it: a model
+  whose config ties its output head, but whose file has another one, is untied.
+
+  Args:
+    config: the architecture, as the `config.json` has it.
+    family: a name of `families.FAMILIES`.
+    tensors: the arrays, by any of the names that they have in files.
+
+  Raises:
+    ValueError: the family is unknown, two arrays have the same meaning, or an
+      array cannot be read or differs from that of which it should be a copy.
+  """
+  names = _file_names(family, tensors)
+  table = _table(family)
+  one_table = isinstance(config, config_lib.TransformerConfig)
+  copies = () if one_table else _TABLES
+  for copy in (*copies, *([_HEAD] * config.tie_embeddings)):
+    if copy not in names:
+      continue
+    if table not in names:  # Any of the copies will do.
+      names[table] = names.pop(copy)
+    elif _equal(tensors, names[table], names[copy]):
+      del names[copy]
+    elif one_table:
+      config = dataclasses.replace(config, tie_embeddings=False)
+    else:
+      raise ValueError(
+        f'{names[copy]} must be equal to {names[table]}, of which a {family} '
+        'model has a copy; models of several tables are not supported.'
+      )
+  shapes = {name: tensors.shapes[own] for name, own in names.items()}
+  return config, Tensors(shapes, lambda name: tensors.read(names[name]))
 
 
 def read(
@@ -57,8 +102,7 @@ def read(
   Args:
     config: the architecture.
     family: a name of `families.FAMILIES`.
-    tensors: by their HuggingFace names; a second copy of a tied table is
-      ignored.
+    tensors: from `resolve`.
     dtype: of the parameters; None keeps the type of each array.
     place: returns a parameter of a name where it shall be.
 
@@ -66,34 +110,32 @@ def read(
     ValueError: the family is unknown, an array cannot be read, or names, shapes
       or types differ from the config's; every difference is listed.
   """
-  found = {
-    # The name of GPT-NeoX's head in files of transformers 4.
-    re.sub(r'^embed_out\.', 'lm_head.', name): name
-    for name in tensors.shapes
-    if not _UNUSED.search(name)
-  }
-  if config.tie_embeddings:
-    found.pop('lm_head.weight', None)
-  if config.num_layers > len(found):  # Before so many are built.
+  num_arrays = len(tensors.shapes)
+  if config.num_layers > num_arrays:  # Before so many are built.
     raise ValueError(
       f'The config has {config.num_layers} layers, but there are only '
-      f'{len(found)} arrays.'
+      f'{num_arrays} arrays.'
     )
   abstract = adapters.abstract_params(config)
   wanted = write(config, family, abstract).shapes
-  _check({name: tensors.shapes[own] for name, own in found.items()}, wanted)
+  check(tensors.shapes, wanted)
   leaves = checkpoint.flatten(abstract)
   layout = _layout(config, family, abstract)
   num_groups = _num_groups(config, family)
   arrays: dict[str, jax.Array] = {}
   for name in sorted(wanted, key=lambda name: -wanted[name].size):
-    array = jnp.asarray(tensors.read(found[name]))
+    array = jnp.asarray(tensors.read(name))
     parts = _divide(array, layout[name], leaves, num_groups)
     parts = [part.astype(dtype or part.dtype) for part in parts]
     parts = map(place, layout[name], parts)
     # Or what waits to be converted would pile up.
     arrays |= zip(layout[name], jax.block_until_ready([*parts]), strict=True)
   return checkpoint.unflatten(arrays, abstract, family)
+
+
+def embedding(family: str, tensors: Tensors) -> np.ndarray:
+  """Returns the embedding alone, from the arrays of `resolve`."""
+  return tensors.read(_table(family))
 
 
 def write(
@@ -124,12 +166,70 @@ def write(
   )
 
 
+def check(
+  found: Mapping[str, jax.ShapeDtypeStruct],
+  wanted: Mapping[str, jax.ShapeDtypeStruct],
+) -> None:
+  """Refuses arrays that are not those of a model; all reasons are listed."""
+  problems = checkpoint.differences(found, wanted)
+  problems += [
+    f'{name} has the type {found[name].dtype}, not one of {", ".join(_FLOATS)}'
+    for name in wanted
+    if name in found and not _are_floats(found[name])
+  ]
+  if problems:
+    raise ValueError(f'Weights and config do not fit: {"; ".join(problems)}.')
+
+
+def _lookup(family):
+  return registry.lookup(families.FAMILIES, 'family', family)
+
+
+def _table(family):
+  return f'{_lookup(family).names["embedding"]}.weight'
+
+
+def _file_names(family, tensors):
+  """The name in the file of each array that is needed."""
+  described = _lookup(family)
+  found: dict[str, str] = {}
+  for own in tensors.shapes:
+    if _UNUSED.search(own):
+      continue
+    # The name of GPT-NeoX's head in files of transformers 4.
+    name = re.sub(r'^embed_out\.', 'lm_head.', own)
+    if described.sees:  # Before `model`, or inside of it.
+      name = re.sub(r'(^|\.)language_model\.', r'\1', name)
+    if name in found:
+      raise ValueError(f'{own} and {found[name]} are the same array.')
+    found[name] = own
+  # Files of a model without its head lack the outermost module.
+  outer, dot, _ = described.names.get('final_norm', '').rpartition('.')
+  if dot and not any(name.startswith(f'{outer}.') for name in found):
+    found = {
+      name if name == _HEAD else f'{outer}.{name}': own
+      for name, own in found.items()
+    }
+  return found
+
+
+def _are_floats(*arrays):
+  return all(array.dtype.name in _FLOATS for array in arrays)
+
+
+def _equal(tensors, name, other):
+  """Whether two arrays hold the same values, if these are numbers."""
+  one, two = tensors.shapes[name], tensors.shapes[other]
+  if one.shape != two.shape or not _are_floats(one, two):
+    return False
+  return np.array_equal(tensors.read(name), tensors.read(other))
+
+
 def _layout(config, family, params):
   """Returns our names of the parts of each HuggingFace array."""
   leaves = checkpoint.flatten(params)
   layout: dict[str, list[str]] = {}
-  names = registry.lookup(families.FAMILIES, 'family', family).names
-  for ours, theirs in names.items():
+  for ours, theirs in _lookup(family).names.items():
     for i in range(config.num_layers if '{}' in ours else 1):
       for leaf, suffix in _SUFFIXES.items():
         name = f'{ours.format(i)}/{leaf}'
@@ -144,18 +244,6 @@ def _num_groups(config, family):
   """In how many groups the parts of a fused array stand."""
   by_head = families.FAMILIES[family].fused_by_head
   return config.num_heads if by_head else 1
-
-
-def _check(found, wanted):
-  """Refuses arrays that are not those of a model; all reasons are listed."""
-  problems = checkpoint.differences(found, wanted)
-  problems += [
-    f'{name} has the type {found[name].dtype}, not one of {", ".join(_FLOATS)}'
-    for name in wanted
-    if name in found and found[name].dtype.name not in _FLOATS
-  ]
-  if problems:
-    raise ValueError(f'Weights and config do not fit: {"; ".join(problems)}.')
 
 
 def _fuse(names, leaves, num_groups):

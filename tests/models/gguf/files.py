@@ -110,6 +110,11 @@ def model(peer):
     arrays[f'blk.{place[2]}.{part}.{leaf}'] = array
   if config.tie_word_embeddings:
     arrays.pop('output.weight', None)
+  if config.rope_parameters['rope_type'] == 'llama3':
+    scaled = peer.model.rotary_emb.inv_freq.numpy()
+    exponents = np.arange(0, config.head_dim, 2) / config.head_dim
+    plain = config.rope_parameters['rope_theta'] ** -exponents
+    arrays['rope_freqs.weight'] = (plain / scaled).astype(np.float32)
   return metadata | {'general.architecture': name}, arrays
 
 

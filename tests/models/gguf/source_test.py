@@ -12,6 +12,7 @@ from specjax import models
 from specjax.models.gguf import container
 from tests import extras
 from tests.models.gguf import files
+from tests.models.huggingface import oracle
 
 torch = extras.load('torch')
 transformers = extras.load('transformers')
@@ -23,6 +24,14 @@ _KINDS = {
   'llama, biases': (
     transformers.LlamaConfig,
     {'attention_bias': True, 'tie_word_embeddings': False},
+  ),
+  'llama, stretched': (
+    transformers.LlamaConfig,
+    {
+      'tie_word_embeddings': True,
+      'rope_parameters': oracle.LLAMA3
+      | {'rope_theta': 5e5, 'original_max_position_embeddings': 256},
+    },
   ),
   'qwen2': (transformers.Qwen2Config, {'tie_word_embeddings': False}),
   'qwen3': (transformers.Qwen3Config, {'tie_word_embeddings': True}),
@@ -43,9 +52,7 @@ def _peer(kind, **options):
     head_dim=8,
     max_position_embeddings=64,
     rms_norm_eps=1e-5,
-    rope_theta=5e5,
-    **own,
-    **options,
+    **{'rope_theta': 5e5} | own | options,
   )
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
   with torch.no_grad():
@@ -129,6 +136,7 @@ def test_the_type_is_kept_unless_another_is_asked_for(tmp_path, kind):
     ({'llama.rope.freq_base': -1.0}, 'freq_base must be > 0, got -1.0'),
     ({'llama.rope.scaling.type': 'yarn'}, 'yarn'),
     ({'llama.expert_count': 8}, 'no mixtures of experts'),
+    ({'llama.attention.scale': 1.0}, 'attention.scale must be 0.35'),
     ({'tokenizer.ggml.model': 'llama'}, "got 'llama'"),
   ],
 )
@@ -141,12 +149,51 @@ def test_what_is_not_supported_is_refused(tmp_path, changes, said):
   assert str(path) in str(caught.value)
 
 
-def test_linear_scaling_is_read(tmp_path):
-  scaling = {
-    'llama.rope.scaling.type': 'linear',
-    'llama.rope.scaling.factor': 4.0,
-  }
-  path, _ = _file(tmp_path, changes=scaling)
+def test_factors_of_frequencies_are_written_for_transformers(tmp_path):
+  path, peer = _file(tmp_path, 'llama, stretched')
+  checkpoint = models.load(path)
+  models.save(checkpoint, tmp_path / 'saved')
+  again = models.load(tmp_path / 'saved')
+  assert again.config == checkpoint.config
+  theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'saved')
+  np.testing.assert_allclose(
+    theirs.model.rotary_emb.inv_freq, peer.model.rotary_emb.inv_freq, rtol=1e-6
+  )
+
+
+def test_a_split_file_is_read_by_the_first_of_its_parts(tmp_path):
+  path, peer = _file(tmp_path)
+  metadata, arrays = files.model(peer)
+  names = list(arrays)
+  parts = [tmp_path / f'm-{i:05d}-of-00002.gguf' for i in (1, 2)]
+  for i, part in enumerate(parts):
+    some = {name: arrays[name] for name in names[7 * i : 7 if not i else None]}
+    of_first = metadata if not i else dict.fromkeys(files.tokenizer())
+    files.write(part, some, of_first | {'split.count': 2, 'split.no': i})
+  one, several = models.load(path), models.load(parts[0])
+  jax.tree.map(np.testing.assert_array_equal, one.params, several.params)
+  with pytest.raises(ValueError, match='give the first of them, .*-00001-of-'):
+    models.load(parts[1])
+  (tmp_path / 'm.gguf').write_bytes(parts[0].read_bytes())
+  with pytest.raises(ValueError, match='one of the 2 files of a split GGUF'):
+    models.load(tmp_path / 'm.gguf')
+  parts[1].unlink()
+  with pytest.raises(ValueError, match=f'there is no {parts[1]}'):
+    models.load(parts[0])
+
+
+@pytest.mark.parametrize(
+  'scaling',
+  [
+    {'scaling.type': 'linear', 'scaling.factor': 4.0},
+    {'scaling.factor': 4.0},
+    {'scale_linear': 4.0},
+  ],
+)
+def test_linear_scaling_is_read(tmp_path, scaling):
+  """By all the names that llama.cpp has for it."""
+  changes = {f'llama.rope.{name}': value for name, value in scaling.items()}
+  path, _ = _file(tmp_path, changes=changes)
   found = models.load(path).config.rope_scaling
   assert found.kind == 'linear' and found.factor == 4.0
 

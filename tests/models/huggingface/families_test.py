@@ -7,6 +7,7 @@ import random
 import pytest
 
 from specjax.models import config as config_lib
+from specjax.models.huggingface import configs
 from specjax.models.huggingface import families
 from specjax.testing import toys
 from tests.models.huggingface import oracle
@@ -30,7 +31,7 @@ def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
   text = oracle.fields('gemma3') | {'vocab_size': 262208, 'head_dim': 256}
   text |= {'num_attention_heads': 8, 'num_key_value_heads': 4}
   text |= {'max_position_embeddings': 131072, 'query_pre_attn_scalar': 256}
-  defaults = families.FAMILIES['gemma3'].text_defaults
+  defaults = families.FAMILIES['gemma3'].defaults
   sparse = _without(text, *defaults)
   fields = {'model_type': 'gemma3', 'text_config': sparse}
   assert families.read_config(fields) == families.read_config(text)
@@ -40,6 +41,35 @@ def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
     ValueError, match='gemma3 model needs a text_config, got 3'
   ):
     families.read_config(fields | {'text_config': 3})
+
+
+@pytest.mark.parametrize('name', families.FAMILIES)
+def test_fields_that_are_left_out_mean_what_they_mean_to_transformers(name):
+  family = families.FAMILIES[name]
+  made = oracle.transformers.AutoConfig.for_model(name)
+  theirs = (made.text_config if family.sees else made).to_dict()
+  plain = {
+    field.name: field.default
+    for field in family.description.fields.values()
+    if field.default is not configs.REQUIRED and not callable(field.default)
+  }
+  rope = theirs.get('rope_parameters') or {}
+  rope = rope.get('full_attention', rope)
+  for field, value in (plain | family.defaults).items():
+    if field in ('rope_theta', 'rotary_emb_base'):
+      assert rope['rope_theta'] == value
+    elif field in theirs:
+      assert theirs[field] == value, field
+
+
+@pytest.mark.parametrize('case', oracle.CASES)
+def test_a_config_without_its_defaults_is_read(case):
+  family, _ = oracle.CASES[case]
+  defaults = families.FAMILIES[family].defaults
+  fields = oracle.fields(case) | {'num_attention_heads': 32, 'hidden_size': 256}
+  assert families.read_config(_without(fields, *defaults)) == (
+    families.read_config(fields | defaults)
+  )
 
 
 @pytest.mark.parametrize(
@@ -188,14 +218,15 @@ def test_what_is_not_supported_is_refused(case, change, message):
 
 
 def test_all_that_is_wrong_with_a_config_is_said_at_once():
-  fields = _without(oracle.fields('llama'), 'hidden_size', 'rms_norm_eps')
+  names = 'hidden_size', 'num_attention_heads'
+  fields = _without(oracle.fields('llama'), *names)
   fields |= {'hidden_act': 'relu', 'quantization_config': {}}
   with pytest.raises(ValueError) as error:
     families.read_config(fields)
   for problem in (
     'The config of a llama model: ',
     'hidden_size is missing',
-    'rms_norm_eps is missing',
+    'num_attention_heads is missing',
     "activation 'relu'",
     'quantization_config must be None',
   ):

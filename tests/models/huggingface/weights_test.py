@@ -21,7 +21,8 @@ _COPIES = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
 def _read(case, arrays, **options):
   config = families.read_config(oracle.fields(case))
   family, _ = oracle.CASES[case]
-  return config, weights.read(config, family, oracle.tensors(arrays), **options)
+  config, tensors = weights.resolve(config, family, oracle.tensors(arrays))
+  return config, weights.read(config, family, tensors, **options)
 
 
 @pytest.mark.parametrize('case', oracle.CASES)
@@ -64,6 +65,27 @@ def test_files_of_older_versions_are_read():
   arrays['gpt_neox.layers.0.attention.rotary_emb.inv_freq'] = np.ones(2)
   _, old = _read('neox_parallel', arrays)
   jax.tree.map(np.testing.assert_array_equal, old, params)
+
+
+def test_one_table_may_stand_for_its_copies():
+  """Whichever of them a file has; one that differs is not left out."""
+  arrays = oracle.arrays('t5')
+  _, expected = _read('t5', arrays)
+  unread = 'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias'
+  arrays[f'{unread}.weight'] = np.ones((8, 2))
+  table = arrays.pop('shared.weight')
+  _, params = _read('t5', arrays)
+  jax.tree.map(np.testing.assert_array_equal, params, expected)
+  arrays['shared.weight'] = table + 1
+  with pytest.raises(ValueError, match='must be equal to shared.weight'):
+    _read('t5', arrays)
+
+
+def test_two_arrays_of_one_meaning_are_refused():
+  arrays = oracle.arrays('neox_parallel')
+  arrays['embed_out.weight'] = arrays['lm_head.weight']
+  with pytest.raises(ValueError, match='are the same array'):
+    _read('neox_parallel', arrays)
 
 
 def test_a_family_cannot_hold_parameters_that_it_does_not_have():
