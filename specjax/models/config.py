@@ -304,7 +304,7 @@ def _check_head(config):
 
 
 def _check_factors(factors):
-  if not all(isinstance(each, numbers.Real) and each > 0 for each in factors):
+  if not all(isinstance(f, numbers.Real) and float(f) > 0 for f in factors):
     raise ValueError(f'RopeScaling.factors must be numbers > 0, got {factors}.')
 
 

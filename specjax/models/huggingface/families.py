@@ -198,6 +198,7 @@ _MISTRAL_DEFAULTS = _LLAMA_DEFAULTS | {
 _QWEN2_DEFAULTS = _LLAMA_DEFAULTS | {
   'max_position_embeddings': 32768,
   'num_key_value_heads': 32,
+  'sliding_window': 4096,
 }
 _PHI3_DEFAULTS = _LLAMA_DEFAULTS | {
   'max_position_embeddings': 4096,
@@ -210,6 +211,7 @@ _GEMMA2_DEFAULTS = {
   'num_key_value_heads': 4,
   'query_pre_attn_scalar': 256,
   'rms_norm_eps': 1e-6,
+  'sliding_window': 4096,
 }
 _GEMMA3_DEFAULTS = _GEMMA2_DEFAULTS | {'max_position_embeddings': 131072}
 _GPT_NEOX_DEFAULTS = {

@@ -31,6 +31,7 @@ def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
   text = oracle.fields('gemma3') | {'vocab_size': 262208, 'head_dim': 256}
   text |= {'num_attention_heads': 8, 'num_key_value_heads': 4}
   text |= {'max_position_embeddings': 131072, 'query_pre_attn_scalar': 256}
+  text |= {'sliding_window': 4096}
   defaults = families.FAMILIES['gemma3'].defaults
   sparse = _without(text, *defaults)
   fields = {'model_type': 'gemma3', 'text_config': sparse}
@@ -46,7 +47,8 @@ def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
 @pytest.mark.parametrize('name', families.FAMILIES)
 def test_fields_that_are_left_out_mean_what_they_mean_to_transformers(name):
   family = families.FAMILIES[name]
-  made = oracle.transformers.AutoConfig.for_model(name)
+  # A window that is not used is None.
+  made = oracle.transformers.AutoConfig.for_model(name, use_sliding_window=True)
   theirs = (made.text_config if family.sees else made).to_dict()
   plain = {
     field.name: field.default
