@@ -355,26 +355,29 @@ def _home(folder):
     if os.path.exists(os.path.join(home, _TARGET)) or _is_checkpoint(home):
       return home
   raise ValueError(
-    f'There is no {_TARGET} in {folder}, nor in the folder above.'
+    f'There is no {_TARGET} and no config.json of HuggingFace in {folder}, nor '
+    'in the folder above.'
   )
 
 
 def _paths(home, folder, named):
   """Paths of drafters: of the folders of a family, and those that are named."""
-  found = [
-    (name, path)
-    for each in dict.fromkeys((home, folder))
-    if os.path.isdir(each) and not _is_checkpoint(each)
-    for name, path in _inside(each, is_home=each == home)
-  ]
-  if not found and folder != home:
-    raise ValueError(f'There is no drafter in {folder}.')
+  found: list[tuple[str, str]] = []
+  for each in dict.fromkeys((home, folder)):
+    if not os.path.isdir(each) or _is_checkpoint(each):
+      continue
+    inside = list(_inside(each, is_home=each == home))
+    if not inside and each != home:
+      raise ValueError(f'There is no drafter in {each}.')
+    found += inside
   for name, path in named.items():
     if not isinstance(path, str | os.PathLike):
       raise ValueError(f'drafters must be paths, but {name!r} is {path!r}.')
     found.append((name, os.path.expanduser(path)))
   paths: dict[str, str] = {}
   for name, path in found:
+    if name == 'target':
+      raise ValueError(f'A drafter must have another name than target: {path}.')
     if name in paths:
       raise ValueError(f'Two drafters are {name}: {paths[name]} and {path}.')
     paths[name] = path

@@ -281,8 +281,14 @@ def test_no_folder_of_drafters_is_ignored(pair, change, message):
   change(target / 'drafts')
   with pytest.raises(ValueError, match=message):
     families.load(target / 'drafts', drafters={'named': draft})
+
+
+def test_drafters_are_named_paths(pair):
+  target, draft = pair
   with pytest.raises(ValueError, match="must be paths, but 'draft' is 3"):
     families.load(target, drafters={'draft': 3})
+  with pytest.raises(ValueError, match=f'another name than target: {draft}'):
+    families.load(target, drafters={'target': draft})
 
 
 def test_a_checkpoint_is_laid_out_once(pair):
