@@ -14,7 +14,7 @@ reads its target's embedding, which is not stored with it.
 
 import ml_collections
 
-SMOKE = {'drafters.small': {'layers': (0,), 'head_size': 64}}
+SMOKE = {'students.small': {'layers': (0,), 'head_size': 64}}
 
 
 def get_config():
@@ -32,7 +32,7 @@ def get_config():
       'prompt_weight': 0.3,
       'row_length': 512,
       'seed': 0,
-      'drafters': {'small': {'layers': (0, 29), 'head_size': 8000}},
+      'students': {'small': {'layers': (0, 29), 'head_size': 8000}},
       'stored_as': 'int8',
       'training': {
         'steps': 6000,

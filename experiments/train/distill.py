@@ -27,7 +27,7 @@ def run(config, workdir):
   taught = taught_lib.teach(config, family, workdir)
   training = loop.TrainingConfig(seed=config.seed, **config.training)
   learnt = {}
-  for name, fields in config.drafters.items():
+  for name, fields in config.students.items():
     folder = os.path.join(workdir, name)
     draft_config, params = _fit(training, target, taught, fields, folder)
     learnt[name] = growth.Learnt(folder, training)

@@ -169,7 +169,7 @@ def _decode(loaded, arm):
 def test_a_drafter_is_distilled_and_drafts(tmp_path, family, learn):
   """It is a file without embedding, which its family lends it."""
   config = learn('train/distill')
-  config.drafters = {'cut': {'layers': (0,), 'head_size': 2048}}
+  config.students = {'cut': {'layers': (0,), 'head_size': 2048}}
   main.run(config, tmp_path / 'run')
   first, last = _of_steps(tmp_path / 'run' / 'cut', 'acceptance')
   assert last > first

@@ -58,7 +58,7 @@ def of_kind(family, kind, recipe):
     )
   config = distill.get_config()  # The same text.
   config.experiment = 'train.heads'
-  del config.drafters
+  del config.students
   if family == 'mini':
     config.update(_MINI)
   config.training.steps, more = _STEPS[family]
