@@ -28,6 +28,7 @@ from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import loading
 from specjax.models import sharding
+from specjax.models.huggingface import heads as huggingface_heads
 
 __all__ = [
   'Conversation',
@@ -271,7 +272,9 @@ def _is_checkpoint(path):
   """Whether `models.load` is to read a path: GGUF, or HuggingFace's folder."""
   if os.path.exists(os.path.join(path, _TARGET)):
     return False
-  described = checkpoint.has_model_type(os.path.join(path, 'config.json'))
+  described = checkpoint.has_field(
+    os.path.join(path, 'config.json'), 'model_type'
+  )
   return described or (os.path.isfile(path) and path.endswith('.gguf'))
 
 
@@ -395,7 +398,12 @@ def _inside(folder, is_home):
     split = _SPLIT.search(stem)  # Of several files, the first names the others.
     if os.path.isdir(path):
       hidden = name.startswith(('.', '_'))
-      if _is_checkpoint(path) or not (is_home or hidden):
+      published = checkpoint.has_field(
+        os.path.join(path, 'config.json'),
+        'model_type',
+        *huggingface_heads.FIELDS,
+      )
+      if published or not (is_home or hidden):
         yield name, path
     elif end == '.gguf' and (split is None or int(split[1]) == 1):
       yield stem[: split and split.start()], path

@@ -207,7 +207,7 @@ def errors_name(path: str | os.PathLike[str]) -> Iterator[None]:
 def _foreign(path, metadata):
   """Describes a whole file that `save` has not written."""
   beside = os.path.join(os.path.dirname(path), 'config.json')
-  signs = [f'{beside} has a model_type'] * has_model_type(beside)
+  signs = [f'{beside} has a model_type'] * has_field(beside, 'model_type')
   signs += ["its format is 'pt'"] * (metadata.get('format') == 'pt')
   said = (
     f'It looks like a file of HuggingFace ({" and ".join(signs)}): '
@@ -220,14 +220,15 @@ def _foreign(path, metadata):
   ).strip()
 
 
-def has_model_type(path: str) -> bool:
-  """Returns whether a `config.json` is HuggingFace's.
+def has_field(path: str, *names: str) -> bool:
+  """Returns whether a `config.json` has one of the fields.
 
-  Runs leave a file of that name, too.
+  Runs leave a file of that name, too; HuggingFace's has a `model_type`.
   """
   try:
     with open(path, encoding='utf-8') as file:
-      return 'model_type' in json.load(file)
+      fields = json.load(file)
+      return any(name in fields for name in names)
   except (OSError, TypeError, ValueError):
     return False
 

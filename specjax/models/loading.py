@@ -132,6 +132,8 @@ def read(
 def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
   """Reads the architecture of a checkpoint, which need not have weights.
 
+  Whether the weights have an output head of their own is not looked up.
+
   Args:
     path: as of `load`.
 

@@ -234,6 +234,8 @@ def test_drafters_may_be_of_any_kind(pair, tmp_path):
     'head': tmp_path / 'head',
     'own head': target / 'heads' / 'eagle.safetensors',
   }
+  shutil.copytree(tmp_path / 'head', own / 'published')
+  assert set(families.load(own).drafters) == {'small', 'published'}
   made = families.load(target, drafters=paths, dtype='bfloat16')
   assert set(made.drafters) == set(paths)
   for each in made.drafters.values():

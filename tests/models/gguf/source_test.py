@@ -1,5 +1,7 @@
 """Models of GGUF files, with transformers as the oracle."""
 
+import dataclasses
+import json
 import random
 
 import gguf
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from specjax import models
+from specjax.models import config as config_lib
 from specjax.models.gguf import container
 from tests import extras
 from tests.models.gguf import files
@@ -155,6 +158,8 @@ def test_factors_of_frequencies_are_written_for_transformers(tmp_path):
   models.save(checkpoint, tmp_path / 'saved')
   again = models.load(tmp_path / 'saved')
   assert again.config == checkpoint.config
+  text = json.dumps(dataclasses.asdict(checkpoint.config))
+  assert config_lib.from_dict(json.loads(text)) == checkpoint.config
   theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'saved')
   np.testing.assert_allclose(
     theirs.model.rotary_emb.inv_freq, peer.model.rotary_emb.inv_freq, rtol=1e-6
