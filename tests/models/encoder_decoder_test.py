@@ -127,6 +127,7 @@ def _state_dict(tied):
 def _imported(tied=False):
   config = families.read_config(_hf_model(tied).config.to_dict())
   tensors = oracle.tensors(_state_dict(tied))
+  config, tensors = weights.resolve(config, 't5', tensors)
   return config, weights.read(config, 't5', tensors)
 
 
