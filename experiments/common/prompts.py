@@ -243,7 +243,7 @@ def _behind_an_answer(tokenizer, first, text):
     raise ValueError(
       'conversation needs a chat template that writes the past as it was.'
     )
-  return tokenizer.encode(whole[len(before) :])
+  return tokenizer.encode_after(before, whole[len(before) :])
 
 
 def _in_company(chosen, turns):

@@ -10,6 +10,7 @@ import tokenizers
 
 from specjax import json_files
 from specjax.data import chat as chat_lib
+from specjax.data import tokenizer_config
 
 PAD, BEGIN, RESPONSE, END = '<|pad|>', '<|begin|>', '<|response|>', '<|end|>'
 MARKERS = (PAD, BEGIN, RESPONSE, END)
@@ -62,40 +63,44 @@ def of_text(
     stop_tokens: as in `PromptFormat`.
     start_id: of an encoder-decoder, the token that ends every prompt.
   """
-  bare = core.encode('a', add_special_tokens=False).ids
-  framed = core.encode('a').ids
-  starts = range(len(framed) - len(bare) + 1)
-  start = next(i for i in starts if framed[i : i + len(bare)] == bare)
-  after = framed[start + len(bare) :]
-  after += [] if start_id is None else [start_id]
-  return PromptFormat(tuple(framed[:start]), tuple(after), tuple(stop_tokens))
+  before, after = _frame(core)
+  if start_id is not None:
+    after = (*after, start_id)
+  return PromptFormat(before, after, tuple(stop_tokens))
 
 
 def read(
-  core: tokenizers.Tokenizer, folder: str | os.PathLike[str]
+  core: tokenizers.Tokenizer,
+  fields: Mapping[str, Any],
+  folder: str | os.PathLike[str],
 ) -> PromptFormat:
-  """Reads what HuggingFace's folders say beside `tokenizer.json`.
+  """Reads the format from the files that HuggingFace writes.
 
-  That is in `tokenizer_config.json`, `chat_template.jinja`,
-  `generation_config.json` and `config.json`, as far as they are there.
+  Besides the tokenizer's own, these are `generation_config.json` and
+  `config.json`, as far as they are there.
+
+  Args:
+    core: makes tokens of text.
+    fields: from `tokenizer_config.read`.
+    folder: where the files are.
 
   Raises:
     ValueError: a file is no JSON object or holds something else than it
       should, no token ends a text, or the template does not parse.
   """
-  config = json_files.read(folder, 'tokenizer_config.json')
-  special = _special_tokens(config)
+  special = tokenizer_config.special_tokens(fields)
   end = core.token_to_id(special.get('eos_token', ''))
   ends = [] if end is None else [end]
   stops = tuple(dict.fromkeys(ends + token_ids(folder, 'eos_token_id')))
   if not stops:
     raise ValueError(
       f'No token ends a text of tokenizer.json in {folder}: '
-      'tokenizer_config.json has no eos_token of the vocabulary, and '
-      'generation_config.json and config.json no eos_token_id.'
+      'tokenizer_config.json and special_tokens_map.json have no eos_token of '
+      'the vocabulary, and generation_config.json and config.json no '
+      'eos_token_id.'
     )
   start = next(iter(token_ids(folder, 'decoder_start_token_id')), None)
-  source = _template(config, folder)
+  source = tokenizer_config.template(fields, folder)
   template = None if source is None else chat_lib.Template(source, special)
   return of_text(core, stops, start)._replace(template=template)
 
@@ -110,6 +115,8 @@ def write(
   config: dict[str, Any] = {'tokenizer_class': 'PreTrainedTokenizerFast'}
   if template is not None:
     config |= {'chat_template': template.source, **template.special_tokens}
+  if core.encode_special_tokens:
+    config['split_special_tokens'] = True
   config['eos_token'] = core.id_to_token(prompt_format.stop_tokens[0])
   json_files.write(folder, 'tokenizer_config.json', config)
   generation = {'eos_token_id': [*prompt_format.stop_tokens]}
@@ -158,30 +165,12 @@ def token_ids(folder: str | os.PathLike[str], field: str) -> list[int]:
   return []
 
 
-def _special_tokens(config):
-  """The strings of special tokens that templates may name."""
-  special = {}
-  for name, value in config.items():
-    if name.endswith('_token') and isinstance(value, Mapping):
-      value = value.get('content')
-    if name.endswith('_token') and isinstance(value, str):
-      special[name] = value
-  return special
-
-
-def _template(config, folder):
-  """The source of the chat template, or None."""
-  path = os.path.join(folder, 'chat_template.jinja')
-  if os.path.exists(path):
-    with open(path, encoding='utf-8') as file:
-      return file.read()
-  source = config.get('chat_template')
-  if isinstance(source, list):  # Several, by name.
-    named = [each for each in source if isinstance(each, Mapping)]
-    source = {e.get('name'): e.get('template') for e in named}.get('default', 1)
-  if not isinstance(source, str | None):
-    raise ValueError(
-      f'chat_template in {os.path.join(folder, "tokenizer_config.json")} must '
-      f'be a text, got {source!r}.'
-    )
-  return source
+def _frame(core):
+  """The tokens that the tokenizer itself puts before and after a text."""
+  for text in core.get_vocab():  # One that has tokens, whatever the alphabet.
+    encoded = core.encode(text)
+    added = encoded.special_tokens_mask
+    if 0 in added:
+      start, end = added.index(0), len(added) - added[::-1].index(0)
+      return tuple(encoded.ids[:start]), tuple(encoded.ids[end:])
+  return tuple(core.encode('').ids), ()

@@ -14,6 +14,7 @@ from tokenizers import trainers
 from specjax.data import chat as chat_lib
 from specjax.data import prompt_format as prompt_format_lib
 from specjax.data import text_stream
+from specjax.data import tokenizer_config
 
 _NAMED = 3  # differences of two vocabularies that an error lists
 
@@ -59,10 +60,11 @@ class Tokenizer:
     self.vocab_size = max(core.get_vocab().values(), default=-1) + 1
     after = prompt_format.after
     self.response_id = after[-1] if after else None
-    stops = prompt_format.stop_tokens
+    stops, end = prompt_format.stop_tokens, None
     if self.template is not None:
       end = prompt_format_lib.end_of_turn(core, self.template)
       stops = stops if end is None else (end, *stops)
+    self._template_ends = end is not None  # whether it writes `end_id`
     self.stop_tokens = tuple(dict.fromkeys(stops))
     self.end_id = self.stop_tokens[0]
 
@@ -89,6 +91,26 @@ class Tokenizer:
   def encode(self, text: str) -> list[int]:
     """Returns the tokens of a text, with nothing before or behind it."""
     return self._core.encode(text, add_special_tokens=False).ids
+
+  def encode_after(self, before: str, text: str) -> list[int]:
+    """Returns the tokens that a text has after another one.
+
+    Many tokenizers write a space in front of a text, or drop the spaces after
+    some special tokens. So the tokens of a whole text are not those of its
+    parts, each encoded on its own.
+
+    Args:
+      before: where the whole text begins.
+      text: what follows. If a token of the whole would hold the end of `before`
+        and the beginning of `text`, they are encoded as two tokens.
+    """
+    end_token = self.spelling(self.end_id)
+    for context in (before, end_token, ''):
+      tokens = self.encode(context)
+      whole = self.encode(context + text)
+      if whole[: len(tokens)] == tokens:
+        break
+    return whole[len(tokens) :]
 
   def encode_prompt(self, prompt: str) -> list[int]:
     """Returns the tokens after which a response begins.
@@ -124,13 +146,45 @@ class Tokenizer:
     return self.template.render(messages, system=self._system)
 
   def encode_response(self, response: str) -> list[int]:
-    """Returns the tokens of a response, `end_id` included."""
+    """Returns the tokens of a response that is a text of its own.
+
+    `end_id` is the last. See `encode_example` for a response to a prompt.
+    """
     return [*self.encode(response), self.end_id]
 
   def encode_example(self, prompt: str, response: str) -> tuple[list[int], int]:
-    """Returns the tokens of both, and the index where the response starts."""
+    """Returns the tokens of both, and the index where the response starts.
+
+    With a chat template, they are the conversation that the template writes, up
+    to `end_id` after the response. If the template writes a prompt in another
+    way where a response follows, or refuses responses, the response follows the
+    prompt as it is.
+
+    Raises:
+      ValueError: as in `encode_prompt`.
+    """
     start = self.encode_prompt(prompt)
-    return start + self.encode_response(response), len(start)
+    return start + self._continuation(prompt, response), len(start)
+
+  def _continuation(self, prompt, response):
+    """The tokens of a response after those of its prompt."""
+    if self.template is None:
+      if self._format.after:
+        return self.encode_response(response)
+      return [*self.encode_after(prompt, response), self.end_id]
+    turns = [{'role': 'user', 'content': prompt}]
+    before = self.render(turns)
+    turns.append({'role': 'assistant', 'content': response})
+    try:
+      whole = self.template.render(turns, False, self._system)
+    except ValueError:  # The template knows no assistant.
+      whole = ''
+    if not whole.startswith(before):
+      return [*self.encode_after(before, response), self.end_id]
+    tokens = self.encode_after(before, whole[len(before) :])
+    if not self._template_ends or self.end_id not in tokens:
+      return [*tokens, self.end_id]
+    return tokens[: len(tokens) - tokens[::-1].index(self.end_id)]
 
   def decode(self, tokens: Iterable[int]) -> str:
     """Returns the text of tokens, without special ones."""
@@ -189,8 +243,8 @@ def load(path: str | os.PathLike[str]) -> Tokenizer:
 
   Args:
     path: a `tokenizer.json`, or its folder. Unless the tokenizer has the
-      markers of specjax, what stands beside it is read, too: see
-      `prompt_format.read`.
+      markers of specjax, the files next to it are read as well: see
+      `tokenizer_config.read` and `prompt_format.read`.
 
   Raises:
     ValueError: there is no such file, it or one beside it cannot be read, or
@@ -210,7 +264,9 @@ def load(path: str | os.PathLike[str]) -> Tokenizer:
   if prompt_format_lib.has_markers(core):
     return _with_markers(core)
   folder = os.path.dirname(path)
-  return Tokenizer(core, prompt_format_lib.read(core, folder))
+  fields = tokenizer_config.read(folder)
+  tokenizer_config.apply(core, fields)
+  return Tokenizer(core, prompt_format_lib.read(core, fields, folder))
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:

@@ -45,7 +45,9 @@ class Conversation:
     self._tokenizer, self._decoder, self._seed = tokenizer, decoder, seed
     self.messages: list[chat.Message] = []
     self._state: decoding.DecodeState | None = None
-    self._read = ''  # The text that the state stands for, answers included.
+    # What the state stands for, answers included, as text and as tokens.
+    self._read = ''
+    self._tokens: list[int] = []
 
   def say(self, text: str, max_new_tokens: int) -> Iterator[Said]:
     """Answers a turn of the user, round by round.
@@ -72,7 +74,9 @@ class Conversation:
         self._decoder.round_fn, self._decoder.params, start
       )
       for self._state, info in rounds:
-        yield answer.add(decoding.pieces(info))
+        pieces = decoding.pieces(info)
+        self._tokens += [piece.token for piece in pieces]
+        yield answer.add(pieces)
       yield answer.end()
     except KeyboardInterrupt:
       self._state = None  # A round may have taken it without giving one back.
@@ -84,12 +88,27 @@ class Conversation:
 
   def _begin(self, prompt, max_new_tokens):
     """A state that has read the prompt, of which it may know the beginning."""
-    encode = self._tokenizer.encode
-    if self._state is not None and prompt.startswith(self._read):
-      new = encode(prompt[len(self._read) :])
-      return self._decoder.append(self._state, [new], max_new_tokens)
-    # The first turn, or a template that writes the past in another way.
-    return self._decoder.init([encode(prompt)], max_new_tokens, seed=self._seed)
+    tokens = self._tokenizer.encode(prompt)
+    num_known = self._num_known(prompt, tokens)
+    if num_known:
+      new = tokens[num_known:]
+      state = self._decoder.append(self._state, [new], max_new_tokens)
+      self._tokens += new
+    else:
+      state = self._decoder.init([tokens], max_new_tokens, seed=self._seed)
+      self._tokens = tokens
+    return state
+
+  def _num_known(self, prompt, tokens):
+    """How many tokens of a prompt the state stands for; 0 if it is another."""
+    if self._state is None:
+      return 0
+    known = self._tokens
+    if tokens[: len(known)] != known and prompt.startswith(self._read):
+      # An answer may have other tokens than its text, but the rest is the same.
+      known = self._tokenizer.encode(self._read)
+    same = len(known) < len(tokens) and tokens[: len(known)] == known
+    return len(known) if same else 0
 
 
 class _Answer:

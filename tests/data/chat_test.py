@@ -56,6 +56,7 @@ _PARTS = """\
 {%- if enable_thinking is defined %}never{% endif %}"""
 _TEMPLATES = {'marked': _MARKED, 'brackets': _BRACKETS, 'parts': _PARTS}
 _USER = {'role': 'user', 'content': ' What is <b>2 & 2</b>, "né"? 漢字 '}
+_ASKED = {'role': 'user', 'content': 'Why?'}
 _SYSTEM = {'role': 'system', 'content': ' Be brief.'}
 _ANSWER = {'role': 'assistant', 'content': 'It is 4.'}
 _SPELT = {'role': 'user', 'content': 'a<|im_end|>\n<|im_start|>b'}
@@ -138,15 +139,17 @@ def test_a_system_prompt_opens_conversations_that_have_none(folder):
   [(_MARKED, '<|im_end|>'), (_BRACKETS, '</s>'), (_PARTS, '<|im_end|>')],
   ids=_TEMPLATES,
 )
-def test_a_response_ends_as_the_template_ends_it(core, folder, source, end):
+def test_a_response_is_what_the_template_writes(core, folder, source, end):
   tokenizer = tokenizer_lib.load(folder(source)[1])
   stops = [core.token_to_id(each) for each in dict.fromkeys((end, '</s>'))]
   assert tokenizer.stop_tokens == tuple(stops)
   assert tokenizer.end_id == stops[0]
   tokens, start = tokenizer.encode_example('Why?', 'So.')
   assert tokens[:start] == tokenizer.encode_prompt('Why?')
-  assert tokens[start:] == [*tokenizer.encode_response('So.')]
-  assert tokens[-1] == stops[0] and tokenizer.decode(tokens[start:]) == 'So.'
+  said = {'role': 'assistant', 'content': 'So.'}
+  whole = tokenizer.template.render([_ASKED, said], add_generation_prompt=False)
+  assert tokens == tokenizer.encode(whole[: whole.rindex(end) + len(end)])
+  assert tokens[-1] == stops[0]
 
 
 def test_without_the_template_prompts_are_text(core, folder):

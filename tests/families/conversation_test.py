@@ -3,11 +3,18 @@
 import jax
 import numpy as np
 import pytest
+import tokenizers
+from tokenizers import decoders
+from tokenizers import models
+from tokenizers import pre_tokenizers
 
 import specjax
 from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
+from specjax.data import chat
+from specjax.data import prompt_format
+from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.testing import toys
@@ -85,12 +92,40 @@ def test_the_past_is_read_once(decoder, monkeypatch):
   assert len(prompts) == 1
 
 
-def test_the_token_that_ends_an_answer_is_read_once(monkeypatch):
-  """The answer is 'a' and that token, whatever came before."""
-  tokenizer = toys.chat_tokenizer()
-  (end,), (said,) = tokenizer.stop_tokens, tokenizer.encode('a')
-  successors = np.full(tokenizer.vocab_size, said)
-  successors[said] = end
+def _metaspace():
+  """A tokenizer of letters that writes a space where a text begins."""
+  letters = [*'▁abHWelouh!?', *map(chr, range(97, 123))]
+  names = ['<user>', '<end>', '<assistant>', *dict.fromkeys(letters), 'lo']
+  core = tokenizers.Tokenizer(
+    models.BPE({name: i for i, name in enumerate(names)}, [('l', 'o')])
+  )
+  core.add_special_tokens(names[:3])
+  core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme='first')
+  core.decoder = decoders.Metaspace(prepend_scheme='first')
+  template = chat.Template(
+    '{% for m in messages %}{% if m.role == "user" %}'
+    '{{ "<user> " + m.content + "<assistant>" }}'
+    '{% else %}{{ m.content + "<end>" }}{% endif %}{% endfor %}'
+  )
+  return tokenizer_lib.Tokenizer(
+    core, prompt_format.of_text(core, [1])._replace(template=template)
+  )
+
+
+@pytest.mark.parametrize('make', [toys.chat_tokenizer, _metaspace])
+@pytest.mark.parametrize('letters', ['a', 'lo'])
+def test_all_that_is_read_are_the_tokens_of_one_prompt(
+  make, letters, monkeypatch
+):
+  """The answer is the letters and the end, whatever came before.
+
+  In a whole text, 'lo' may be one token.
+  """
+  tokenizer = make()
+  end = tokenizer.end_id
+  emitted = [tokenizer.encode_after('b', each)[0] for each in letters]
+  successors = np.full(tokenizer.vocab_size, emitted[0])
+  successors[emitted] = [*emitted[1:], end]
   ending = decoding.speculative(
     specjax.MODELS['markov'](tokenizer.vocab_size),
     np.eye(tokenizer.vocab_size, dtype=np.float32)[successors],
@@ -100,8 +135,9 @@ def test_the_token_that_ends_an_answer_is_read_once(monkeypatch):
   )
   conversation = families.Conversation(tokenizer, ending)
   answer, _ = _say(conversation, 'Hello!')
-  assert answer == 'a'
-  read = tokenizer.encode_chat(conversation.messages[:1]) + [said, end]
+  assert answer == letters
+  read = tokenizer.encode_chat(conversation.messages[:1])
+  read += [*tokenizer.encode_after('b', letters), end]
   append = ending.append
 
   def recorded(state, prompts, *args):

@@ -1,0 +1,204 @@
+"""Files of HuggingFace near `tokenizer.json`, read as transformers 5 does."""
+
+from collections.abc import Mapping
+import os
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders
+from tokenizers import models
+from tokenizers import pre_tokenizers
+
+from specjax import json_files
+
+_CONFIG, _MAP = 'tokenizer_config.json', 'special_tokens_map.json'
+_ADDED = 'added_tokens_decoder'
+_EXTRA = ('additional_special_tokens', 'extra_special_tokens')
+# Classes that ignore parts of `tokenizer.json`, and tokens that they name.
+_LLAMA = ('LlamaTokenizer', 'LlamaTokenizerFast')
+_LLAMA_TOKENS = {'bos_token': '<s>', 'eos_token': '</s>', 'unk_token': '<unk>'}
+# Models whose `tokenizer.json` is taken as it is, whatever class is declared.
+_WITHOUT_CLASS = ('mistral', 'phi3', 'qwen2')
+
+
+def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
+  """Returns the fields that describe the tokenizer of a folder.
+
+  They are those of `tokenizer_config.json`. Unless it lists all added tokens,
+  as newer files do, `special_tokens_map.json` overrides them, and
+  `added_tokens.json` adds tokens.
+
+  Raises:
+    ValueError: a file is not a JSON object.
+  """
+  fields = json_files.read(folder, _CONFIG)
+  if _ADDED not in fields:
+    fields |= json_files.read(folder, _MAP)
+    added = json_files.read(folder, 'added_tokens.json')
+    fields[_ADDED] = {token: text for text, token in added.items()}
+  listed = fields[_ADDED]
+  numbered = isinstance(listed, Mapping) and all(map(_is_number, listed))
+  if not numbered:
+    raise ValueError(
+      f'The added tokens of {os.fspath(folder)} must have numbers as ids, got '
+      f'{listed!r}.'
+    )
+  model = json_files.read(folder, 'config.json')
+  fields.setdefault('tokenizer_class', model.get('tokenizer_class'))
+  if model.get('model_type') in _WITHOUT_CLASS:
+    fields['tokenizer_class'] = None
+  if fields['tokenizer_class'] in _LLAMA:
+    fields = _LLAMA_TOKENS | fields
+  return fields
+
+
+def special_tokens(fields: Mapping[str, Any]) -> dict[str, str]:
+  """Returns the texts of the special tokens that have names, by name.
+
+  Args:
+    fields: from `read`.
+  """
+  return {name: _content(value) for name, value in _named(fields).items()}
+
+
+def template(
+  fields: Mapping[str, Any], folder: str | os.PathLike[str]
+) -> str | None:
+  """Returns the source of the chat template, or None.
+
+  Files, `chat_template.jinja` and those in `additional_chat_templates`, replace
+  the field `chat_template`. Of several templates, the one named 'default' is
+  taken.
+
+  Args:
+    fields: from `read`.
+    folder: where the files are.
+
+  Raises:
+    ValueError: there are templates, but none named 'default', or the field
+      holds something else.
+  """
+  source, place = fields.get('chat_template'), os.path.join(folder, _CONFIG)
+  files = _template_files(folder)
+  if files:
+    source, place = files, os.fspath(folder)
+  if isinstance(source, list) and all(isinstance(e, Mapping) for e in source):
+    source = {each.get('name'): each.get('template') for each in source}
+  if isinstance(source, Mapping):
+    if 'default' not in source:
+      names = ', '.join(map(repr, source)) or 'none'
+      raise ValueError(
+        f"The chat templates of {place} must include 'default', got {names}."
+      )
+    source = source['default']
+  if not isinstance(source, str | None):
+    raise ValueError(
+      f'chat_template in {place} must be a text, got {source!r}.'
+    )
+  return source
+
+
+def apply(core: tokenizers.Tokenizer, fields: Mapping[str, Any]) -> None:
+  """Changes what a `tokenizer.json` does, as transformers does.
+
+  The class `LlamaTokenizer` has spaces of its own, and special tokens that the
+  file does not list as such are added to it.
+
+  Args:
+    core: the tokenizer of the file.
+    fields: from `read`.
+  """
+  if fields['tokenizer_class'] in _LLAMA and isinstance(core.model, models.BPE):
+    if '"ByteLevel"' not in core.to_str():
+      _as_llama(core, fields)
+  core.encode_special_tokens = fields.get('split_special_tokens') is True
+  _add_tokens(core, fields)
+
+
+def _named(fields):
+  """The special tokens that have names, with their options."""
+  named = {n: each for n, each in fields.items() if n.endswith('_token')}
+  for name in _EXTRA:  # Names of the model's own, such as 'image_token'.
+    value = fields.get(name)
+    named |= value if isinstance(value, Mapping) else {}
+  return {n: each for n, each in named.items() if _content(each) is not None}
+
+
+def _as_llama(core, fields):
+  """Gives a tokenizer the spaces of the class `LlamaTokenizer`."""
+  core.model.unk_token = None
+  core.model.fuse_unk = core.model.byte_fallback = True
+  prefix = fields.get('add_prefix_space')
+  prefix = prefix is None or prefix
+  scheme = 'always' if fields.get('legacy') else 'first'
+  core.normalizer = None
+  core.pre_tokenizer = pre_tokenizers.Metaspace(
+    prepend_scheme=scheme if prefix else 'never', split=False
+  )
+  steps = [
+    decoders.Replace('▁', ' '),
+    decoders.ByteFallback(),
+    decoders.Fuse(),
+  ]
+  if prefix:
+    steps.append(decoders.Strip(' ', 1, 0))
+  core.decoder = decoders.Sequence(steps)
+
+
+def _add_tokens(core, fields):
+  """Adds the tokens that the tokenizer does not take as a whole yet."""
+  named = _named(fields)
+  if core.token_to_id(_content(named.get('eos_token')) or '') is None:
+    named.pop('eos_token', None)  # No model emits it.
+  values = [fields.get(name) for name in _EXTRA]
+  extra = [
+    each for value in values if isinstance(value, list) for each in value
+  ]
+  special = {_content(each) for each in (*named.values(), *extra)}
+  listed = [fields[_ADDED][i] for i in sorted(fields[_ADDED], key=int)]
+  known = {each.content for each in core.get_added_tokens_decoder().values()}
+  for each in (*listed, *named.values(), *extra):
+    text = _content(each)
+    if text and text not in known:
+      known.add(text)
+      core.add_tokens([_added_token(each, text in special)])
+
+
+def _added_token(value, special):
+  """An added token as the tokenizers library has it."""
+  if isinstance(value, str):
+    return tokenizers.AddedToken(value, special=special, normalized=not special)
+  flags = ('single_word', 'lstrip', 'rstrip', 'normalized', 'special')
+  options = {name: bool(value[name]) for name in flags if name in value}
+  return tokenizers.AddedToken(
+    value['content'], **{'special': special, **options}
+  )
+
+
+def _is_number(token):
+  """Whether the id of a token is one; JSON writes it as a text."""
+  return str(token).isdecimal()
+
+
+def _content(value):
+  """The text of a token, which may have options; None where there is none."""
+  value = value.get('content') if isinstance(value, Mapping) else value
+  return value if isinstance(value, str) else None
+
+
+def _template_files(folder):
+  """The sources of the chat templates that are files, by name."""
+  more = os.path.join(folder, 'additional_chat_templates')
+  paths = {'default': os.path.join(folder, 'chat_template.jinja')}
+  for name in sorted(os.listdir(more)) if os.path.isdir(more) else ():
+    if name.endswith('.jinja'):
+      paths[name.removesuffix('.jinja')] = os.path.join(more, name)
+  sources = {}
+  for name, path in paths.items():
+    if os.path.exists(path):
+      try:
+        with open(path, encoding='utf-8') as file:
+          sources[name] = file.read()
+      except (OSError, ValueError) as error:
+        raise ValueError(f'Cannot read {path}: {error}.') from error
+  return sources
