@@ -22,7 +22,7 @@ _NEW = '/new'
 
 def prepare(config):
   """Returns the family and the way; prompts are what is typed."""
-  return compare.of_entries(config, {'config': ways.entry(config)})
+  return compare.of_entries(config, ways.entry(config))
 
 
 def run(config, workdir):

@@ -25,7 +25,7 @@ _SETTINGS = 'family', 'drafters', 'chat', 'system'
 
 def prepare(config):
   """Returns the family and the way; prompts are read by `run`."""
-  return compare.of_entries(config, {'config': ways.entry(config)})
+  return compare.of_entries(config, ways.entry(config))
 
 
 def run(config, workdir):

@@ -7,8 +7,8 @@ A workdir is of one config: with another one, the run is refused. With the same,
 the run goes on where it stopped. `--config.sweep` runs the config once for each
 combination of values, in folders of the workdir, and joins their rows.
 `--smoke` runs the config at its smallest sizes, to see that it works here;
-fields that are set beside it stay as they are set. Configs and components are
-listed by --help.
+fields that are set beside it stay as they are set. --help lists configs and
+components; with --config=, it describes that config and its fields.
 """
 
 from collections.abc import Sequence
@@ -165,11 +165,18 @@ def parsed(
 
 
 def _parse(argv):
-  """What app.run parses flags with; --help lists what there is."""
-  if '--help' in argv or len(argv) == 1:
-    print(usage())
-    sys.exit(0)
+  """What app.run parses flags with; --help describes a config, or lists all."""
+  asked = {'--help', '-help', '-h'} & set(argv)
+  paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
   try:
+    if asked and paths:
+      path = os.path.expanduser(paths[-1])
+      config = configs.load(path, smoke=_SMOKE in argv)
+      print(configs.described(config, path))
+      sys.exit(0)
+    if asked or len(argv) == 1:
+      print(usage())
+      sys.exit(0)
     return parsed(argv)
   except (ValueError, flags.Error) as error:
     raise SystemExit(f'Error: {error}') from None

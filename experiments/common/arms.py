@@ -38,7 +38,6 @@ from specjax import base
 from specjax import drafters
 from specjax import families
 from specjax import models
-from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -47,6 +46,7 @@ from specjax.data import datastore
 # Parts of an arm, and what stands before each of them in the short form.
 PARTS = {'drafter': '', 'tree': ':', 'verifier': '/', 'goal': '~'}
 _TREE = re.compile(r'(\d+)(?:x(\d+)|((?:\.\d+)+))?')
+_TREE_FORMS = '4 (one chain), 8x4 (8 chains of 4), 3.2.1 (a prefix tree)'
 # The option of a drafter that names the file of its parameters.
 _PARAMS = 'params'
 _NUMBERS = float, types.EllipsisType
@@ -56,6 +56,7 @@ _NOUNS: dict[Any, str] = {
   base.FeatureHead: 'head on features',
   base.ParallelHead: 'set of parallel heads',
 }
+_OF_DRAFTERS = base.Drafter, Sequence[base.Drafter]
 
 
 class Arm(NamedTuple):
@@ -86,24 +87,34 @@ class Pool(NamedTuple):
 
 
 def parse(entry: Any, models: Sequence[str], place: str) -> Arm:
-  """Takes an arm apart; names of `models` may stand for a drafter."""
+  """Takes an arm apart, and refuses all that is wrong without its models.
+
+  Args:
+    entry: as at the top of this file.
+    models: names that may stand for a drafter.
+    place: in the config, for errors.
+  """
   if isinstance(entry, Arm):
     return entry
+  at = place
   if isinstance(entry, str):
-    entry, place = _split(entry), f'{place} {entry!r}'
+    entry, at = _split(entry), f'{place} {entry!r}'
   if not hasattr(entry, 'items') or 'drafter' not in entry:
     raise ValueError(
       f"{place} must be an arm such as 'medium:4', or a dictionary of "
       f'{", ".join(PARTS)}, got {entry!r}.'
     )
-  configs.check_known(entry, PARTS, f'{place}: Unknown part', ' of an arm')
+  configs.check_known(entry, PARTS, f'{at}: Unknown part', ' of an arm')
+  parsers = {'tree': _tree}
   specs = {
-    name: components.parse(_tree(part) if name == 'tree' else part, place)
+    name: parsers.get(name, components.parse)(part, f'{at}: {name}')
     for name, part in entry.items()
     if part is not None
   }
-  specs['drafter'] = _drafter(specs['drafter'], models, place)
-  return Arm(**specs)
+  specs['drafter'] = _drafter(specs['drafter'], models, at)
+  arm = Arm(**specs)
+  _check(arm, models, place)
+  return arm
 
 
 def build(arm: Arm, pool: Pool, place: str) -> tuple[base.Arm, base.Params]:
@@ -169,20 +180,29 @@ def _split(text):
       name, parts[part] = part, ''
     else:
       parts[name] += letter
-  return parts
+  return {name: part.strip() for name, part in parts.items()}
 
 
-def _tree(entry):
+def _tree(entry, place):
   """A tree; a number or `KxL` stand for chains, `K.M.N` for a prefix tree."""
   found = _TREE.fullmatch(str(entry))
-  if not found:
-    return entry
-  first, length, rest = found.groups()
-  if rest:
-    return 'prefix_tree', tuple(map(int, f'{first}{rest}'.split('.')))
-  if length:
-    return 'chains', int(first), int(length)
-  return 'chain', int(first)
+  if found:
+    first, length, rest = found.groups()
+    if rest:
+      levels = tuple(map(int, f'{first}{rest}'.split('.')))
+      return components.Spec('prefix_tree', (levels,))
+    if length:
+      return components.Spec('chains', (int(first), int(length)))
+    return components.Spec('chain', (int(first),))
+  try:
+    spec = components.parse(entry, place)
+  except ValueError:
+    spec = None
+  if spec is None or spec.name not in trees.TREES:
+    known = ', '.join([_TREE_FORMS, *sorted(trees.TREES)])
+    place = place.removesuffix(': tree')
+    raise ValueError(f'{place}: Unknown tree {entry!r}. Known: {known}.')
+  return spec
 
 
 def _short(tree):
@@ -207,22 +227,74 @@ def _drafter(spec, models, place):
   return components.Spec('autoregressive', (), options)
 
 
+def _check(arm, models, place):
+  """Refuses what is wrong with an arm, whatever its models are."""
+  tree = arm.tree and components.build(trees.Topology, arm.tree, place)
+  for kind, spec in ((base.Goal, arm.goal), (base.Verifier, arm.verifier)):
+    if spec is not None:
+      components.build(kind, spec, place)
+  _check_drafter(arm, tree, models, place)
+
+
+def _check_drafter(arm, tree, models, place):
+  """As `_check`, of a drafter and of those that it is made of."""
+  spec, _ = _without_params(arm.drafter)
+  factory = components.find(base.Drafter, spec, place)
+  _given_tree(factory, arm, tree, place)
+  options = components.bind(factory, spec, place)
+  for name, each in components.parameters(factory).items():
+    value = options.get(name)
+    if each.annotation in _NOUNS:
+      _check_model(each.annotation, value, models, f'{place}: {spec.name}')
+    elif each.annotation in _OF_DRAFTERS and value is not None:
+      inner = (value,) if each.annotation is base.Drafter else value
+      for drafter in inner:
+        named = _drafter(components.parse(drafter, place), models, place)
+        _check_drafter(arm._replace(drafter=named), tree, models, place)
+
+
+def _check_model(kind, name, models, place):
+  """Refuses the name of a model or a head that a family does not have."""
+  noun = _NOUNS[kind]
+  if name is None:
+    raise ValueError(f'{place} needs the name of a {noun}, which is not set.')
+  known = dict.fromkeys([*models, 'target'])
+  if name in known:
+    return
+  names = ', '.join(known)
+  if kind is base.LanguageModel:
+    raise ValueError(f'{place}: Unknown {noun} {name!r}. Known: {names}.')
+  raise ValueError(
+    f'{place}: The family has no {noun} {name!r}, only {names}; '
+    f'{_families_with_heads()}'
+  )
+
+
+def _families_with_heads():
+  return f'the families with heads are {", ".join(families.with_heads())}.'
+
+
+def _without_params(spec):
+  """A drafter without the file of its parameters, and that file or None."""
+  options = dict(spec.options)
+  path = options.pop(_PARAMS, None)
+  return spec._replace(options=tuple(options.items())), path
+
+
 def _build_drafter(arm, tree, pool, place):
   """The drafter and its parameters; those of its models come with them."""
-  options = dict(arm.drafter.options)
-  path = options.pop(_PARAMS, None)
-  spec = arm.drafter._replace(options=tuple(options.items()))
+  spec, path = _without_params(arm.drafter)
   factory = components.find(base.Drafter, spec, place)
   params: list[Any] = [] if path is None else [datastore.load(path)]
   several: list[Any] = []
 
   def model(kind, name):
-    chosen = registry.lookup(pool.models, _NOUNS[kind], name or '')
+    _check_model(kind, name, pool.models, f'{place}: {arm.drafter.name}')
+    chosen = pool.models[name]
     if not isinstance(chosen.functions, kind):
-      own = _NOUNS[type(chosen.functions)]
       raise ValueError(
         f'{place}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} is '
-        f'a {own}.'
+        f'a {_NOUNS[type(chosen.functions)]}. {_of_kind(kind, pool)}'
       )
     params.append(chosen.params)
     return chosen.functions
@@ -261,13 +333,25 @@ def _build_drafter(arm, tree, pool, place):
   return drafter, params[0] if params else None
 
 
+def _of_kind(kind, pool):
+  """A sentence on which models or heads of a kind there are."""
+  names = [n for n, m in pool.models.items() if isinstance(m.functions, kind)]
+  if names:
+    return f'The family has {", ".join(names)} of that kind.'
+  said = f'The family has no {_NOUNS[kind]}'
+  if kind is base.LanguageModel:
+    return f'{said}.'
+  return f'{said}; {_families_with_heads()}'
+
+
 def _given_tree(factory, arm, tree, place):
   """What a factory learns of the tree: itself, or its length and its chains."""
   names = components.parameters(factory)
-  said = f'{place}: {arm.drafter.name}'
+  said = f'{place}: {arm._replace(tree=None, verifier=None, goal=None)}'
   if tree is None:
     if 'topology' in names:
-      raise ValueError(f"{said} needs a tree, as in '{arm.drafter}:4'.")
+      with_tree = arm._replace(tree=components.Spec('chain', (4,)))
+      raise ValueError(f"{said} needs a tree, as in '{with_tree}'.")
     return {}
   given = {'topology': lambda value: tree}
   if 'draft_length' in names:
@@ -287,8 +371,7 @@ def _given_tree(factory, arm, tree, place):
 def _of_others(factory):
   """Whether a drafter is made of another, or of several."""
   options = components.parameters(factory).values()
-  kinds = base.Drafter, Sequence[base.Drafter]
-  return any(each.annotation in kinds for each in options)
+  return any(each.annotation in _OF_DRAFTERS for each in options)
 
 
 def _default(arm, drafter, pool):

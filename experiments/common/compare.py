@@ -45,9 +45,9 @@ class Plan(NamedTuple):
 
 def plan(config: Any) -> Plan:
   """Reads the config; whatever is wrong is refused here."""
+  # Names are checked before a model is loaded, which may take long.
+  ways = ways_lib.parse_all(config, families.drafter_names(config.family))
   family = prompts_lib.load_family(config)
-  names = list(family.drafters)
-  ways = ways_lib.parse_all(config, names)
   checks.check_range('num_seeds', config.get('num_seeds', 1), 1)
   checks.check_range('max_new_tokens', config.max_new_tokens, 1)
   planned = Plan(family, ways, prompts_lib.build(config, family))
@@ -62,12 +62,12 @@ def of_entries(config: Any, entries: Mapping[str, Any]) -> Plan:
     config: of the experiment; it need not have `prompts`.
     entries: what `ways.parse` takes, by where it stands in the config.
   """
-  family = prompts_lib.load_family(config)
-  names = list(family.drafters)
+  names = families.drafter_names(config.family)
   ways = [
     ways_lib.parse(config, entry, names, place)
     for place, entry in entries.items()
   ]
+  family = prompts_lib.load_family(config)
   sets = prompts_lib.build(config, family) if 'prompts' in config else []
   planned = Plan(family, ways, sets)
   players(planned, config.max_length)

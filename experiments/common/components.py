@@ -15,6 +15,7 @@ that a component is usable from a config with its line in the table.
 import ast
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import inspect
 import re
 import types
@@ -130,9 +131,11 @@ def parameters(factory: Factory) -> dict[str, inspect.Parameter]:
 
 def bind(factory: Factory, spec: Spec, place: str) -> dict[str, Any]:
   """Returns the options that are written, by name."""
-  names = list(parameters(factory))
+  names, listed = list(parameters(factory)), _listed(factory)
   options = dict(spec.options)
   if len(spec.args) > len(names):
+    if listed == names:
+      raise ValueError(_needs_list(place, spec, listed[0], spec.args))
     raise ValueError(
       f'{place}: {spec.name} takes at most {len(names)} arguments, got '
       f'{len(spec.args)}.'
@@ -145,7 +148,29 @@ def bind(factory: Factory, spec: Spec, place: str) -> dict[str, Any]:
   if inspect.Parameter.VAR_KEYWORD not in kinds:
     what = f'{place}: Unknown option'
     configs.check_known(options, names, what, f' of {spec.name}')
+  for name in listed:
+    value = options.get(name)
+    if isinstance(value, str | Spec):
+      raise ValueError(_needs_list(place, spec, name, (value,)))
   return options
+
+
+def _listed(factory):
+  """Names of the parameters that are lists."""
+  return [
+    name
+    for name, each in parameters(factory).items()
+    if typing.get_origin(each.annotation) is Sequence
+  ]
+
+
+def _needs_list(place, spec, name, values):
+  """Says how a list is written."""
+  written = ', '.join(map(_written, values))
+  return (
+    f'{place}: {name} of {spec.name} must be a list, as in '
+    f'{spec.name}([{written}]), got {written}.'
+  )
 
 
 def _arguments(factory, spec, place, given):
@@ -184,10 +209,11 @@ def _option(value, annotation, place, given):
 
 def _of_text(text, place):
   """A name or a call."""
+  text = text.strip()
   if _NAME.fullmatch(text):
     return Spec(text)
   try:
-    call = ast.parse(text.strip(), mode='eval').body
+    call = ast.parse(text, mode='eval').body
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
       options = [(each.arg, _value(each.value)) for each in call.keywords]
       if all(name is not None for name, _ in options):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import copy
+import difflib
 import inspect
 import itertools
 import json
@@ -55,9 +56,10 @@ def known() -> dict[str, str]:
   return {name: docstring(name).split('\n')[0] for name in names}
 
 
-def listed() -> str:
-  """Returns a line for each of `known`, to be printed."""
-  return '\n'.join(f'  {path:<38} {line}' for path, line in known().items())
+def listed(names: Collection[str] | None = None) -> str:
+  """Returns a line for each of some configs, or of all, to be printed."""
+  lines = known()
+  return '\n'.join(f'  {name:<38} {lines[name]}' for name in names or lines)
 
 
 def docstring(path: str) -> str:
@@ -91,7 +93,7 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   """
   file, _, argument = path.partition(':')
   if not pathlib.Path(file).is_file():
-    raise ValueError(f'There is no config {file!r}. There are:\n{listed()}')
+    raise ValueError(_unknown(file))
   module = runpy.run_path(file)
   get_config = module['get_config']
   takes = inspect.signature(get_config).parameters
@@ -111,6 +113,23 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   return config
 
 
+def described(config: ml_collections.ConfigDict, path: str) -> str:
+  """Returns the docstring of a config's file, and its fields with their values.
+
+  Args:
+    config: from `load`.
+    path: what it was loaded from.
+  """
+  file = path.partition(':')[0]
+  about = docstring(str(pathlib.Path(file).resolve()))
+  lines = [about, '', f'Fields of {path}, set by --config.FIELD=:']
+  lines += [f'  {name} = {value!r}' for name, value in flat(config).items()]
+  others = [each for each in variants(file) if each not in (file, path)]
+  if others:
+    lines += ['', 'Variants:', *(f'  {each}' for each in others)]
+  return '\n'.join(lines)
+
+
 def variants(path: str) -> list[str]:
   """Returns what `load` takes for each config of a file.
 
@@ -119,6 +138,20 @@ def variants(path: str) -> list[str]:
   """
   arguments = runpy.run_path(path).get('VARIANTS', ('',))
   return [f'{path}:{argument}'.removesuffix(':') for argument in arguments]
+
+
+def _unknown(file):
+  """Says that there is no such config, after those that have similar names."""
+  stems = {name: pathlib.Path(name).stem for name in known()}
+  stem = pathlib.Path(file).stem
+  near = difflib.get_close_matches(file, stems, n=5, cutoff=0.8)
+  alike = difflib.get_close_matches(stem, set(stems.values()), n=5)
+  near += [n for each in alike for n, s in stems.items() if s == each]
+  title = 'Configs with similar names:' if near else 'Configs:'
+  return (
+    f'{title}\n{listed(list(dict.fromkeys(near)))}\n'
+    f'There is no config {file!r}; --help lists all.'
+  )
 
 
 def _reduce(config, fields):
@@ -176,6 +209,22 @@ def check_known(
     if name not in known:
       said = f'Known: {", ".join(known)}.' if known else 'It has none.'
       raise ValueError(f'{what} {name!r}{of}. {said}')
+
+
+@contextlib.contextmanager
+def errors_name(place: str, fields: Collection[str]) -> Iterator[None]:
+  """Makes errors begin with a place in the config, and with its field.
+
+  Args:
+    place: such as 'heads.eagle'.
+    fields: those of the place, of which the library names one.
+  """
+  try:
+    yield
+  except (TypeError, ValueError) as error:
+    said = str(error)
+    joint = '.' if said.split(' ')[0] in fields else ': '
+    raise ValueError(f'{place}{joint}{said}') from error
 
 
 def check_counts(config: Any, names: Sequence[str], low: float = 1) -> None:

@@ -134,6 +134,8 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
         f'{place}: a bandit needs arms, and the config has none.'
       )
     bandit = components.parse(fields['bandit'], f'{place}.bandit')
+    components.find(base.Bandit, bandit, f'{place}.bandit')
+    components.find(base.Reward, said['reward'], f'{place}.reward')
     label = _bandit_label(bandit, fields)
   columns = dict(fields.get('columns', {}))
   label = fields.get('label', label)
@@ -142,18 +144,22 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
   )
 
 
-def entry(config: Any) -> Any:
+def entry(config: Any) -> dict[str, Any]:
   """Returns the one way of a config: its only arm, or a bandit over several.
+
+  Returns:
+    What `parse` takes, by where it stands in the config.
 
   Raises:
     ValueError: there are several arms, but nobody who chooses.
   """
   if config.bandit:
-    return {'bandit': config.bandit}
+    return {'config': {'bandit': config.bandit}}
   if len(config.arms) == 1:
-    return config.arms[0]
+    return {'config.arms[0]': config.arms[0]}
   raise ValueError(
-    f'bandit must say who chooses among the {len(config.arms)} arms, got none.'
+    f"bandit must be one such as 'ucb1', which selects among the "
+    f'{len(config.arms)} arms, got none.'
   )
 
 

@@ -18,6 +18,7 @@ from experiments.common import ways as ways_lib
 from experiments.spectr import acceptance
 from specjax import checks
 from specjax import couplings
+from specjax import families
 from specjax.decoding import round as round_lib
 
 # Leaves the device for a linear program, which no large vocabulary has.
@@ -29,8 +30,8 @@ def prepare(config):
   """Returns the ways; prompts are those of the family."""
   configs.check_counts(config, ('vocab_sizes', *_COUNTS))
   checks.check_range('spread', config.spread, 0)
+  ways = ways_lib.parse_all(config, families.drafter_names(config.family))
   family = prompts_lib.load_family(config)
-  ways = ways_lib.parse_all(config, list(family.drafters))
   for way in ways:
     _check(way)
   return compare.Plan(family, ways, [])

@@ -100,7 +100,9 @@ def _plan(config, name, target):
   training = {'seed': config.seed + _stage(config.heads, name)}
   for more in (config.training, fields.get('training', {})):
     training |= dict(more)
-  return _Plan(head, start, recipe, loop.TrainingConfig(**training))
+  place = f'heads.{name}.training' if 'training' in fields else 'training'
+  with configs.errors_name(place, training):
+    return _Plan(head, start, recipe, loop.TrainingConfig(**training))
 
 
 def _stage(entries, name):
@@ -149,7 +151,9 @@ def _begun(entries, name, target):
   fields = entries[name]
   start = fields.get('start')
   if start is None:
-    made = heads.configure(fields['kind'], target.config, **fields['options'])
+    options = dict(fields['options'])
+    with configs.errors_name(f'heads.{name}.options', options):
+      made = heads.configure(fields['kind'], target.config, **options)
     return _Head(made, None)
   if start in entries:
     return _begun(entries, start, target)

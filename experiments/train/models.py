@@ -5,6 +5,7 @@ import os
 import jax
 import jax.numpy as jnp
 
+from experiments.common import configs as configs_lib
 from experiments.train import perplexity
 from specjax import families
 from specjax.data import examples as examples_lib
@@ -21,7 +22,7 @@ def prepare(config):
   """Returns the tokenizer, the models' configurations, and the text."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
   configs = {
-    name: _configuration(model, tokenizer)
+    name: _configuration(name, model, tokenizer)
     for name, model in config.models.to_dict().items()
   }
   _training(config)
@@ -91,17 +92,19 @@ def _rows(config, tokenizer, pairs):
 
 
 def _training(config):
-  return loop.TrainingConfig(seed=config.seed, **config.training)
+  with configs_lib.errors_name('training', config.training):
+    return loop.TrainingConfig(seed=config.seed, **config.training)
 
 
-def _configuration(model, tokenizer):
+def _configuration(name, model, tokenizer):
   """The configuration of a file's model or of a new one."""
   if isinstance(model, str):
     return checkpoint.load(model)[0]
   fields = {'vocab_size': tokenizer.vocab_size, **model}
   if 'encoder_layers' in model:
     fields['start_id'] = tokenizer.response_id
-  return config_lib.from_dict(fields)
+  with configs_lib.errors_name(f'models.{name}', fields):
+    return config_lib.from_dict(fields)
 
 
 def _start(config, name, model_config):

@@ -35,12 +35,14 @@ __all__ = [
   'Family',
   'Model',
   'decoder',
+  'drafter_names',
   'join',
   'load',
   'load_drafter',
   'load_model',
   'num_params',
   'on_mesh',
+  'with_heads',
 ]
 
 
@@ -115,15 +117,10 @@ def load(
       target's heads.
   """
   _check_dtype(dtype)
-  family = os.path.expanduser(family)
-  shipped = family in (*_known(), *packages.PACKAGES)
-  folder = os.path.join(_SHIPPED, family) if shipped else family
-  package = family.partition('/')[0]
-  if shipped and package in packages.PACKAGES:
-    home = os.path.join(_SHIPPED, package)
-    path = os.fspath(packages.find(package))
-  else:
-    path = home = _home(folder)
+  places = _places(os.path.expanduser(family))
+  path, home, folder = places.home, places.home, places.folder
+  if places.package is not None:
+    path = os.fspath(packages.find(places.package))
   target = _read(path, dtype, mesh)
   # Heads know their target by its embedding in the type of its file.
   original = functools.cache(functools.partial(_embedding, path))
@@ -131,12 +128,34 @@ def load(
     name: _drafter(name, each, target, dtype, dtype and original)
     for name, each in _paths(home, folder, drafters or {}).items()
   }
-  prompts = os.path.join(_SHIPPED if shipped else home, 'prompts.jsonl')
+  prompts = os.path.join(places.prompts, 'prompts.jsonl')
   read = examples_lib.read(prompts) if os.path.exists(prompts) else []
   found = join(target, {})._replace(drafters=_in_order(loaded), prompts=read)
   if mesh is not None:
     found = on_mesh(found, mesh, split_drafters=split_drafters)
   return found._replace(drafters=_with_common_heads(found.drafters))
+
+
+def drafter_names(
+  family: str | os.PathLike[str] = 'mini',
+  drafters: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> list[str]:
+  """Returns the names of a family's drafters, without loading it.
+
+  Args:
+    family: as in `load`.
+    drafters: as in `load`.
+
+  Raises:
+    ValueError: as in `load`, for what is found without reading a model.
+  """
+  places = _places(os.path.expanduser(family))
+  return list(_paths(places.home, places.folder, drafters or {}))
+
+
+def with_heads() -> list[str]:
+  """Returns the names of the families that come with heads."""
+  return [name for name in _known() if os.path.basename(name) == 'heads']
 
 
 def on_mesh(
@@ -266,6 +285,27 @@ def _known():
     for path, _, names in os.walk(_SHIPPED)
     if any(name.endswith('.safetensors') for name in names)
   )
+
+
+class _Places(NamedTuple):
+  """Where the files of a family are."""
+
+  package: str | None  # that has the target
+  home: str  # the target's folder or file
+  folder: str  # of the family
+  prompts: str  # the folder of its prompts
+
+
+def _places(family):
+  """Finds the files of a family; see `load`."""
+  shipped = family in (*_known(), *packages.PACKAGES)
+  folder = os.path.join(_SHIPPED, family) if shipped else family
+  package = family.partition('/')[0]
+  if shipped and package in packages.PACKAGES:
+    home = os.path.join(_SHIPPED, package)
+  else:
+    home, package = _home(folder), None
+  return _Places(package, home, folder, _SHIPPED if shipped else home)
 
 
 def _is_checkpoint(path):

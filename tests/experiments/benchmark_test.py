@@ -412,7 +412,7 @@ def test_llama_cpp_needs_a_file_of_its_own(tmp_path, family):
   ('name', 'changes', 'message'),
   [
     ('costs', {'arms': ()}, 'arms: a bandit needs arms'),
-    ('rounds', {'arm': 'small'}, 'arm: autoregressive needs a tree'),
+    ('rounds', {'arm': 'small'}, "arm: small needs a tree, as in 'small:4'"),
     ('rounds', {'prompts': {}}, 'prompts must hold at least one set'),
   ],
 )

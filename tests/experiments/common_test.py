@@ -155,10 +155,12 @@ def _pool(folder, temperature=1.0):
     ('small:eagle', trees.eagle(), 'otm', None),
     ('prompt_lookup:2x3', trees.chains(2, 3), 'otm', None),
     ('suffix(factor=2.0):3/block', trees.chain(3), 'block', None),
+    (' small : 3x4 / kseq ', trees.chains(3, 4), 'kseq', None),
   ],
 )
 def test_the_short_form_of_an_arm(folder, short, tree, verifier, goal):
   arm = arms.parse(short, _MODELS, 'here')
+  short = short.replace(' ', '')
   assert str(arm) == short
   built, params = arms.build(arm, _pool(folder), 'here')
   assert built.drafter.topology == tree
@@ -216,25 +218,65 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
       'medum:4',
       "here 'medum:4': Unknown drafter 'medum'. Known: small, far",
     ),
-    ('small', "here: autoregressive needs a tree, as in '.*:4'"),
+    ('small', "here: small needs a tree, as in 'small:4'"),
+    (
+      'small(chunk=8)/otm~chow(0.5)',
+      r'here: autoregressive\(model=small, chunk=8\) needs a tree, as in '
+      r"'autoregressive\(model=small, chunk=8\):4/otm~chow\(0.5\)'",
+    ),
+    ('windowed(small)', "here: small needs a tree, as in 'small:4'"),
     ('none:3', 'here: none takes no tree'),
     ('small:4/otmm', "here: Unknown verifier 'otmm'. Known: batch"),
-    ('small:4/', "here 'small:4/' must be a name or a call"),
     (
-      'small:x',
-      "here: Unknown tree 'x'. Known: chain, chains, eagle, of_parents, "
-      'prefix_tree',
+      'small:4/',
+      "here 'small:4/': verifier must be a name or a call .* got ''",
     ),
+    ('sm all:4', "here 'sm all:4': drafter must be a name or a call"),
+    ('small:4~op t', "here 'small:4~op t': goal must be a name or a call"),
+    *(
+      (
+        f'small:{tree}',
+        f"here 'small:{tree}': Unknown tree '{tree}'. Known: 4 .one chain., "
+        '8x4 .8 chains of 4., 3.2.1 .a prefix tree., chain, chains, eagle, '
+        'of_parents, prefix_tree',
+      )
+      for tree in ('x', '4x', 'four', '8by4', '-1', '8 x 4', '', '3..1', '4.5x')
+    ),
+    ({'drafter': 'small', 'tree': ('chian', 4)}, "Unknown tree .'chian', 4."),
     ('small:chains(2, 0)', 'here: chains.2, 0.: length must be >= 1'),
     ('prompt_lookup:2.2', 'here: prompt_lookup takes chains'),
     ('small(chunk=1.5):4', 'here.chunk must be of type int, got 1.5'),
+    ('small(chnk=8):4', "here: Unknown option 'chnk' of autoregressive"),
     (
       'autoregressive(huge):4',
-      "Unknown model 'huge'. Known: code, far, math, near, small",
+      "here: autoregressive: Unknown model 'huge'. Known: small, far, "
+      'translation_de-en, target',
     ),
+    ('autoregressive:4', 'here: autoregressive needs the name of a model'),
+    (
+      'ensemble(small, far):4',
+      r'here: drafters of ensemble must be a list, as in '
+      r'ensemble\(\[small, far\]\), got small, far',
+    ),
+    ('ensemble(small):4', r'as in ensemble\(\[small\]\), got small'),
+    ('ensemble([small, fa]):4', "here: Unknown drafter 'fa'. Known: small"),
     (
       'feature_head(small):4',
-      "feature_head takes a head on features, but 'small' is a model",
+      "here: feature_head takes a head on features, but 'small' is a model. "
+      'The family has no head on features; the families with heads are '
+      'mini/heads, smollm2/heads.',
+    ),
+    *(
+      (
+        f'{name}(eagle):4',
+        f"here: {name}: The family has no {noun} 'eagle', only small, far, "
+        'translation_de-en, target; the families with heads are mini/heads, '
+        'smollm2/heads.',
+      )
+      for name, noun in (
+        ('feature_head', 'head on features'),
+        ('medusa', 'set of parallel heads'),
+      )
     ),
     ('small:eagle/x', "here: Unknown verifier 'x'"),
     (3, "here must be an arm such as 'medium:4'"),
@@ -244,6 +286,41 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
 def test_what_an_arm_refuses_begins_with_the_place(folder, entry, sentence):
   with pytest.raises(ValueError, match=sentence):
     arms.build(arms.parse(entry, _MODELS, 'here'), _pool(folder), 'here')
+
+
+def _fail(*args, **options):
+  raise AssertionError('A model was loaded.')
+
+
+@pytest.mark.parametrize(
+  ('entry', 'sentence'),
+  [
+    ('smal:4', r"ways\[0\] 'smal:4': Unknown drafter 'smal'. Known: code, far"),
+    ('small:4x', r"ways\[0\] 'small:4x': Unknown tree '4x'"),
+    ('small:4/otn', r"ways\[0\]: Unknown verifier 'otn'"),
+    ('small:4~op', r"ways\[0\]: Unknown goal 'op'"),
+    ('small', r"ways\[0\]: small needs a tree, as in 'small:4'"),
+    (
+      'feature_head(eagel):4',
+      r"ways\[0\]: .* The family has no head on features 'eagel'",
+    ),
+    ({'bandit': 'ucb', 'arms': ('none',)}, r'ways\[0\].bandit: Unknown bandit'),
+    (
+      {'bandit': 'ucb1', 'arms': ('none', 'small:x')},
+      r"ways\[0\].arms\[1\] 'small:x': Unknown tree 'x'",
+    ),
+    (
+      {'bandit': 'ucb1', 'arms': ('none',), 'reward': 'x'},
+      r"ways\[0\].reward: Unknown reward 'x'",
+    ),
+  ],
+)
+def test_typos_are_answered_before_a_model_is_loaded(
+  folder, monkeypatch, entry, sentence
+):
+  monkeypatch.setattr(families, 'load', _fail)
+  with pytest.raises(ValueError, match=sentence):
+    compare.plan(_config(folder, ways=(entry,)))
 
 
 # Ways.

@@ -131,8 +131,24 @@ def test_prompts_come_from_one_place_and_arms_have_a_bandit(tmp_path):
   with pytest.raises(ValueError, match='one of prompt and prompts_file'):
     main.run(toy.config('decode', None, {}), tmp_path)
   config = _config(None, prompt='x', arms=('none', 'small:2'))
-  with pytest.raises(ValueError, match='bandit must say who chooses'):
+  with pytest.raises(ValueError, match='which selects among the 2 arms, got'):
     main.run(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+  ('arms', 'bandit', 'place'),
+  [
+    (('small:4x',), '', 'config.arms[0]'),
+    (('none', 'small:4x'), 'ucb1', 'config.arms[1]'),
+  ],
+)
+def test_a_bad_arm_is_answered_with_its_place(
+  family, tmp_path, arms, bandit, place
+):
+  config = _config(family, prompt='x', arms=arms, bandit=bandit)
+  with pytest.raises(ValueError) as caught:
+    main.run(config, tmp_path / 'run')
+  assert str(caught.value).startswith(f"{place} 'small:4x': Unknown tree '4x'.")
 
 
 @pytest.fixture(name='chatty')

@@ -34,6 +34,52 @@ _QUICKSTART = '--config=configs/quickstart.py'
 
 
 @pytest.mark.parametrize(
+  ('path', 'near'),
+  [
+    ('configs/decod.py', 'configs/decode.py'),
+    ('decode.py', 'configs/decode.py'),
+    ('configs/decode', 'configs/decode.py'),
+    ('configs/eagle.py', 'configs/train/heads/eagle.py'),
+    ('configs/languges.py', 'configs/metasd/languages.py'),
+    ('configs/train.py', 'configs/train/target.py'),
+    ('zzz', None),
+  ],
+)
+def test_an_unknown_config_is_answered_with_the_nearest(path, near):
+  with pytest.raises(ValueError) as caught:
+    configs.load(path)
+  *lines, sentence = str(caught.value).split('\n')
+  assert sentence == f'There is no config {path!r}; --help lists all.'
+  named = [line.split()[0] for line in lines[1:]]
+  if near is None:
+    assert named == list(configs.known())
+  else:
+    assert near in named and len(named) < 12
+
+
+@pytest.mark.parametrize('flag', ['--help', '-h'])
+@pytest.mark.parametrize(
+  ('path', 'words'),
+  [
+    ('configs/decode.py', ['arms = (', 'sampling.top_p = 1.0', '--workdir']),
+    (
+      'configs/train/heads/eagle.py',
+      ['heads.eagle_first.options.head_size = ', 'Variants:'],
+    ),
+  ],
+)
+def test_help_of_a_config_describes_it(path, words, flag, capsys):
+  with pytest.raises(SystemExit) as caught:
+    main._parse(['main.py', f'--config={path}', flag])
+  assert caught.value.code == 0
+  said = capsys.readouterr().out
+  assert said.startswith(configs.docstring(path))
+  for word in words:
+    assert word in said
+  assert 'Components, by kind' not in said
+
+
+@pytest.mark.parametrize(
   ('flags', 'sentence'),
   [
     ([_QUICKSTART, '--config.sampling.heat=0'], 'Unknown config field'),

@@ -10,6 +10,7 @@ from experiments import main
 from experiments.common import ways
 from specjax import families
 from specjax.data import examples as examples_lib
+from specjax.data import tokenizer as tokenizer_lib
 from specjax.testing import toys
 from tests.experiments import toy
 
@@ -255,7 +256,17 @@ def test_a_head_learns_on_from_a_file(trained, learn, tmp_path):
   ('field', 'value', 'message'),
   [
     ('recipe.noises', 0.1, "eagle_first.recipe: Unknown field 'noises'"),
-    ('training', {'steps': 0}, 'steps must be >= 1, got 0'),
+    (
+      'training',
+      {'steps': 0},
+      '^heads.eagle_first.training.steps must be >= 1, got 0',
+    ),
+    (
+      'options.head_size',
+      10**6,
+      r'^heads.eagle_first.options.head_size must lie in \[1, \d+\]',
+    ),
+    ('options', {'heads': 1}, '^heads.eagle_first.options: .*heads'),
     ('trainings', {}, "eagle_first: Unknown field 'trainings'"),
   ],
 )
@@ -265,6 +276,40 @@ def test_an_entry_is_refused_before_the_teacher_reads(
   config = learn('train/heads/eagle', 'eagle_first')
   with config.unlocked(), config.ignore_type():
     config.update_from_flattened_dict({f'heads.eagle_first.{field}': value})
+  with pytest.raises(ValueError, match=message):
+    main.run(config, tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+  ('name', 'changes', 'message'),
+  [
+    (
+      'distill',
+      {'drafters.small.head_size': 10**6},
+      r'^drafters.small.head_size must lie in \[1, \d+\], got 1000000',
+    ),
+    (
+      'distill',
+      {'drafters.small.head_size': 8, 'training.steps': 0},
+      '^training.steps must be >= 1, got 0',
+    ),
+    (
+      'target',
+      {'models.target.d_ff': 0},
+      '^models.target.d_ff must be >= 1, got 0',
+    ),
+    ('target', {'training.steps': 0}, '^training.steps must be >= 1, got 0'),
+  ],
+)
+def test_a_bad_value_is_named_by_its_field(
+  name, changes, message, learn, tmp_path
+):
+  config = learn(f'train/{name}')
+  config.update_from_flattened_dict(changes)
+  if name == 'target':
+    tokenizer_lib.train([], 260).save(tmp_path)
+    config.tokenizer = str(tmp_path)
   with pytest.raises(ValueError, match=message):
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
