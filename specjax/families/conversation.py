@@ -88,21 +88,19 @@ class Conversation:
 
   def _begin(self, prompt, max_new_tokens):
     """A state that has read the prompt, of which it may know the beginning."""
-    tokens = self._tokenizer.encode(prompt)
+    tokens, state = self._tokenizer.encode(prompt), self._state
     num_known = self._num_known(prompt, tokens)
-    if num_known:
-      new = tokens[num_known:]
-      state = self._decoder.append(self._state, [new], max_new_tokens)
-      self._tokens += new
-    else:
+    if state is None or not num_known:
       state = self._decoder.init([tokens], max_new_tokens, seed=self._seed)
       self._tokens = tokens
+    else:
+      new = tokens[num_known:]
+      state = self._decoder.append(state, [new], max_new_tokens)
+      self._tokens += new
     return state
 
   def _num_known(self, prompt, tokens):
     """How many tokens of a prompt the state stands for; 0 if it is another."""
-    if self._state is None:
-      return 0
     known = self._tokens
     if tokens[: len(known)] != known and prompt.startswith(self._read):
       # An answer may have other tokens than its text, but the rest is the same.
