@@ -56,10 +56,9 @@ def known() -> dict[str, str]:
   return {name: docstring(name).split('\n')[0] for name in names}
 
 
-def listed(names: Collection[str] | None = None) -> str:
-  """Returns a line for each of some configs, or of all, to be printed."""
-  lines = known()
-  return '\n'.join(f'  {name:<38} {lines[name]}' for name in names or lines)
+def listed() -> str:
+  """Returns a line for each of `known`, to be printed."""
+  return '\n'.join(f'  {path:<38} {line}' for path, line in known().items())
 
 
 def docstring(path: str) -> str:
@@ -141,17 +140,15 @@ def variants(path: str) -> list[str]:
 
 
 def _unknown(file):
-  """Says that there is no such config, after those that have similar names."""
+  """Says that there is no such config, and which have similar names."""
   stems = {name: pathlib.Path(name).stem for name in known()}
   stem = pathlib.Path(file).stem
   near = difflib.get_close_matches(file, stems, n=5, cutoff=0.8)
   alike = difflib.get_close_matches(stem, set(stems.values()), n=5)
   near += [n for each in alike for n, s in stems.items() if s == each]
-  title = 'Configs with similar names:' if near else 'Configs:'
-  return (
-    f'{title}\n{listed(list(dict.fromkeys(near)))}\n'
-    f'There is no config {file!r}; --help lists all.'
-  )
+  names = ', '.join(dict.fromkeys(near))
+  said = f'; the nearest are {names}, and' if near else ';'
+  return f'There is no config {file!r}{said} --help lists all.'
 
 
 def _reduce(config, fields):
