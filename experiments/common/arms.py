@@ -17,7 +17,8 @@ In short, `DRAFTER[:TREE][/VERIFIER][~GOAL]`, each of them a component as in
     {'drafter': {'name': 'autoregressive', 'model': 'medium'},
      'tree': ('chain', 4), 'verifier': 'otm', 'goal': {'name': 'opt', ...}}
 
-A model of the family that stands for a drafter is that of `autoregressive`.
+Spaces around the marks do not count. A model of the family that stands for a
+drafter is that of `autoregressive`.
 Without a verifier, it is `verifiers.default`.
 """
 

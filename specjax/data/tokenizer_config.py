@@ -15,7 +15,12 @@ _CONFIG, _MAP = 'tokenizer_config.json', 'special_tokens_map.json'
 _ADDED = 'added_tokens_decoder'
 _EXTRA = ('additional_special_tokens', 'extra_special_tokens')
 # Classes that ignore parts of `tokenizer.json`, and tokens that they name.
-_LLAMA = ('LlamaTokenizer', 'LlamaTokenizerFast')
+_LLAMA = (
+  'LlamaTokenizer',
+  'LlamaTokenizerFast',
+  'CodeLlamaTokenizer',
+  'CodeLlamaTokenizerFast',
+)
 _LLAMA_TOKENS = {'bos_token': '<s>', 'eos_token': '</s>', 'unk_token': '<unk>'}
 # Models whose `tokenizer.json` is taken as it is, whatever class is declared.
 _WITHOUT_CLASS = ('mistral', 'phi3', 'qwen2')
@@ -101,8 +106,8 @@ def template(
 def apply(core: tokenizers.Tokenizer, fields: Mapping[str, Any]) -> None:
   """Changes what a `tokenizer.json` does, as transformers does.
 
-  The class `LlamaTokenizer` has spaces of its own, and special tokens that the
-  file does not list as such are added to it.
+  The class `LlamaTokenizer` writes spaces in its own way, whatever the file has,
+  and special tokens that the file does not list as such are added.
 
   Args:
     core: the tokenizer of the file.

@@ -232,6 +232,7 @@ _FOLDERS = {
     _prepend, _LLAMA_CLASS, {'config.json': {'model_type': 'mistral'}}
   ),
   'Llama, never': _Folder(_prepend, _LLAMA_CLASS | {'add_prefix_space': False}),
+  'Code Llama': _Folder(_prepend, {'tokenizer_class': 'CodeLlamaTokenizer'}),
   'Llama of bytes': _Folder(_byte_level, _LLAMA_CLASS),
   # Templates, and turns that follow turns.
   'first': _Folder(_first(), {'chat_template': _MISTRAL}),

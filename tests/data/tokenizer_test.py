@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tokenizers
 from tokenizers import models
+from tokenizers import processors
 
 from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
@@ -166,6 +167,28 @@ def test_a_tokenizer_without_markers_has_no_format_of_them():
     prompt_format.of_markers(core)
   said = str(caught.value)
   assert '<|begin|>, <|response|>, <|end|>' in said and '<|pad|>' not in said
+
+
+@pytest.mark.parametrize(
+  ('letters', 'single', 'frame'),
+  [
+    ('ACGT', '<s> $A', ((0,), ())),
+    ('ACGT', '$A </s>', ((), (1,))),
+    ('漢字', '<s> $A </s>', ((0,), (1,))),
+    ('A', '$A', ((), ())),
+  ],
+)
+def test_what_is_around_a_text_depends_on_no_letter(letters, single, frame):
+  vocab = {name: i for i, name in enumerate(['<s>', '</s>', *letters])}
+  core = tokenizers.Tokenizer(models.BPE(vocab, []))
+  core.add_special_tokens(['<s>', '</s>'])
+  core.post_processor = processors.TemplateProcessing(
+    single=single, special_tokens=[('<s>', 0), ('</s>', 1)]
+  )
+  made = prompt_format.of_text(core, [1])
+  assert (made.before, made.after) == frame
+  made = prompt_format.of_text(core, [1], start_id=0)
+  assert (made.before, made.after) == (frame[0], (*frame[1], 0))
 
 
 @pytest.mark.parametrize('vocab_size', [0, 259])
