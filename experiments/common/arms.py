@@ -18,8 +18,8 @@ In short, `DRAFTER[:TREE][/VERIFIER][~GOAL]`, each of them a component as in
      'tree': ('chain', 4), 'verifier': 'otm', 'goal': {'name': 'opt', ...}}
 
 Spaces around the marks do not count. A model of the family that stands for a
-drafter is that of `autoregressive`.
-Without a verifier, it is `verifiers.default`.
+drafter is that of `autoregressive`. Without a verifier, it is
+`verifiers.default`.
 """
 
 from collections.abc import Callable

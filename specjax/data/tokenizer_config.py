@@ -106,8 +106,8 @@ def template(
 def apply(core: tokenizers.Tokenizer, fields: Mapping[str, Any]) -> None:
   """Changes what a `tokenizer.json` does, as transformers does.
 
-  The class `LlamaTokenizer` writes spaces in its own way, whatever the file has,
-  and special tokens that the file does not list as such are added.
+  The class `LlamaTokenizer` writes spaces in its own way, whatever the file
+  has, and special tokens that the file does not list as such are added.
 
   Args:
     core: the tokenizer of the file.
