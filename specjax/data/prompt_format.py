@@ -114,7 +114,11 @@ def write(
   template = prompt_format.template
   config: dict[str, Any] = {'tokenizer_class': 'PreTrainedTokenizerFast'}
   if template is not None:
-    config |= {'chat_template': template.source, **template.special_tokens}
+    config['chat_template'] = template.source
+    for name, text in template.special_tokens.items():
+      own = not name.endswith('_token')
+      fields = config.setdefault('extra_special_tokens', {}) if own else config
+      fields[name] = text
   if core.encode_special_tokens:
     config['split_special_tokens'] = True
   config['eos_token'] = core.id_to_token(prompt_format.stop_tokens[0])

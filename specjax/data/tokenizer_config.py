@@ -42,14 +42,20 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
     added = json_files.read(folder, 'added_tokens.json')
     fields[_ADDED] = {token: text for text, token in added.items()}
   listed = fields[_ADDED]
-  numbered = isinstance(listed, Mapping) and all(map(_is_number, listed))
-  if not numbered:
+  if not isinstance(listed, Mapping):
     raise ValueError(
-      f'The added tokens of {os.fspath(folder)} must have numbers as ids, got '
+      f'{_ADDED} in {os.path.join(folder, _CONFIG)} must be a table, got '
       f'{listed!r}.'
     )
+  for token in listed:
+    if not str(token).isdecimal():
+      raise ValueError(
+        f'The added tokens of {os.fspath(folder)} must have numbers as ids, '
+        f'got {token!r}.'
+      )
   model = json_files.read(folder, 'config.json')
-  fields.setdefault('tokenizer_class', model.get('tokenizer_class'))
+  declared = fields.get('tokenizer_class') or model.get('tokenizer_class')
+  fields['tokenizer_class'] = declared
   if model.get('model_type') in _WITHOUT_CLASS:
     fields['tokenizer_class'] = None
   if fields['tokenizer_class'] in _LLAMA:
@@ -178,11 +184,6 @@ def _added_token(value, special):
   return tokenizers.AddedToken(
     value['content'], **{'special': special, **options}
   )
-
-
-def _is_number(token):
-  """Whether the id of a token is one; JSON writes it as a text."""
-  return str(token).isdecimal()
 
 
 def _content(value):
