@@ -8,7 +8,6 @@ from experiments.common import configs
 from experiments.common import prompts as prompts_lib
 from experiments.train import growth
 from experiments.train import taught as taught_lib
-from specjax import checks
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import cutting
@@ -26,10 +25,6 @@ def run(config, workdir):
   """Writes `NAME.safetensors` for each drafter; returns how it has learnt."""
   family = prompts_lib.load_family(config)
   target = family.target
-  for name, fields in config.drafters.items():
-    place = f'drafters.{name}.head_size'
-    vocab_size = target.config.vocab_size
-    checks.check_range(place, fields['head_size'], 1, vocab_size)
   with configs.errors_name('training', config.training):
     training = loop.TrainingConfig(seed=config.seed, **config.training)
   taught = taught_lib.teach(config, family, workdir)
