@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 def plan(config: Any) -> Plan:
   """Reads the config; whatever is wrong is refused here."""
   # Names are checked before a model is loaded, which may take long.
-  ways = ways_lib.parse_all(config, families.drafter_names(config.family))
+  ways = ways_lib.parse_all(config, prompts_lib.drafter_names(config))
   family = prompts_lib.load_family(config)
   checks.check_range('num_seeds', config.get('num_seeds', 1), 1)
   checks.check_range('max_new_tokens', config.max_new_tokens, 1)
@@ -62,7 +62,7 @@ def of_entries(config: Any, entries: Mapping[str, Any]) -> Plan:
     config: of the experiment; it need not have `prompts`.
     entries: what `ways.parse` takes, by where it stands in the config.
   """
-  names = families.drafter_names(config.family)
+  names = prompts_lib.drafter_names(config)
   ways = [
     ways_lib.parse(config, entry, names, place)
     for place, entry in entries.items()

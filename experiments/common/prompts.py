@@ -90,15 +90,22 @@ def load_family(config: Any) -> families.Family:
   """
   options = dict(config.get('mesh') or {})
   options['dtype'] = config.get('dtype') or None
-  options['drafters'] = configs.dictionary(
-    config, 'drafters', {'draft': 'FOLDER'}
-  )
+  options['drafters'] = _drafters(config)
   sizes = options.pop('data', 1), options.pop('model', 1)
   if sizes != (1, 1):
     options['mesh'] = meshes.make(*sizes)
   family = families.load(config.family, **options)
   asked = config.get('chat'), config.get('system', '')
   return family._replace(tokenizer=family.tokenizer.with_prompts(*asked))
+
+
+def drafter_names(config: Any) -> list[str]:
+  """Returns the names of the drafters of `load_family`, without loading any."""
+  return families.drafter_names(config.family, _drafters(config))
+
+
+def _drafters(config):
+  return configs.dictionary(config, 'drafters', {'draft': 'FOLDER'})
 
 
 def build(config: Any, family: families.Family) -> list[Set]:

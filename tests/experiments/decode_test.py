@@ -215,7 +215,8 @@ def test_two_folders_are_a_pair(chatty, family, tmp_path):
   )
   assert plain['response'] == drafted['response']
   assert drafted['block_efficiency'] > 2
-  other = _config(chatty, drafters=f"{{'draft': {str(family)!r}}}", **fields)
+  named['drafters'] = f"{{'draft': {str(family)!r}}}"
+  other = _config(chatty, **fields, **named)
   with pytest.raises(ValueError, match="'draft' must share a tokenizer"):
     main.run(other, tmp_path / 'other')
   other.drafters = 'draft'
