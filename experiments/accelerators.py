@@ -145,8 +145,8 @@ def _target(config, name):
   """The target of a name, or of a checkpoint, and its drafters."""
   if name in config.shapes:
     fields = config.shapes[name].to_dict()
-  elif os.path.exists(name):
-    fields = dataclasses.asdict(models.read_config(name))
+  elif os.path.exists(path := os.path.expanduser(name)):
+    fields = dataclasses.asdict(models.read_config(path))
   else:
     raise ValueError(
       f'targets must be of {", ".join(config.shapes)}, or paths of '

@@ -2,12 +2,14 @@
 
 import functools
 import time
+from typing import Any
 
 from experiments.common import compare
 from experiments.common import prompts
 from experiments.common import runner
 from experiments.common import ways
 from specjax.data import examples as examples_lib
+from specjax.decoding import requests
 
 # One workdir will do for all that is asked.
 MAY_CHANGE = (
@@ -30,8 +32,10 @@ def prepare(config):
 
 def run(config, workdir):
   """Prints each text; returns a row for every prompt."""
+  reasons: list[Any] = []  # Why prompts are left out.
+  examples = _examples(config, reasons.append)
   family, (way,), _ = prepare(config)
-  examples, jobs = _fitting(config, family, _examples(config))
+  examples, jobs = _fitting(config, family, examples, reasons)
   point = runner.Point(
     {
       **{name: config.get(name) for name in _SETTINGS},
@@ -59,31 +63,40 @@ def run(config, workdir):
   return rows
 
 
-def _fitting(config, family, examples):
-  """Those that there is room for, and their jobs; it says which are not."""
+def _fitting(config, family, examples, reasons):
+  """Examples that can be decoded, and their jobs; it says which cannot."""
   fitting, jobs = [], []
-  for number, each in enumerate(examples):
-    prompt = family.tokenizer.encode_prompt(each.prompt)
-    if len(prompt) + config.max_new_tokens > config.max_length:
-      print(
-        f'Prompt {number} is left out: it has {len(prompt)} tokens; with '
-        f'max_new_tokens={config.max_new_tokens} it exceeds max_length='
-        f'{config.max_length}.'
-      )
+  for number, (place, each) in examples.items():
+    try:
+      prompt = family.tokenizer.encode_prompt(each.prompt)
+      limits = config.max_length, [prompt], config.max_new_tokens, None
+      requests.read(family.target.functions, *limits, first=number)
+    except ValueError as error:
+      reasons.append(f'{place}: {error}')
     else:
       fitting.append(each)
       jobs.append(prompts.Job(each.domain, [prompt], number=number))
   if not jobs:
-    raise ValueError(f'max_length={config.max_length} is too small for all.')
+    first = reasons[0] if reasons else f'{config.prompts_file} holds none.'
+    raise ValueError(f'There is no prompt that can be decoded: {first}')
+  for reason in reasons:
+    print(f'Left out: {reason}')
   return fitting, jobs
 
 
-def _examples(config):
+def _examples(config, reject):
+  """Examples and where each stands, by their numbers, the first of them 0."""
   if bool(config.prompt) == bool(config.prompts_file):
     raise ValueError(
       'Set one of prompt and prompts_file, got '
       f'{config.prompt!r} and {config.prompts_file!r}.'
     )
   if config.prompts_file:
-    return examples_lib.read(config.prompts_file)
-  return [examples_lib.Example('prompt', config.prompt)]
+    path = config.prompts_file
+    found = examples_lib.numbered(path, reject)
+    return {
+      line - 1: (f'{path}, line {line}', example)
+      for line, example in found.items()
+    }
+  examples_lib.check_text('prompt', config.prompt)
+  return {0: ('prompt', examples_lib.Example('prompt', config.prompt))}

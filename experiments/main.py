@@ -12,6 +12,7 @@ components; with --config=, it describes that config and its fields.
 """
 
 from collections.abc import Sequence
+import contextlib
 import functools
 import importlib
 import os
@@ -34,6 +35,7 @@ from experiments.common import plots
 from experiments.common import processes
 from experiments.common import programs
 from experiments.common import results
+from experiments.common import terminal
 from experiments.common import workdirs
 
 _CONFIG = '--config='
@@ -56,20 +58,31 @@ def run(
   """
   points = configs.points(config)
   if points is None:
-    top = workdirs.Workdir(workdir, config, may_change(config))
-    rows = experiment(config).run(config, top)
-    if rows is not None:
-      _finish(top, config, rows, command)
-    return rows or []
+    with workdirs.Workdir(workdir, config, may_change(config)) as folder:
+      return _run(config, folder, command)
   allowed = ('sweep', *may_change(config))
-  top, rows = workdirs.Workdir(workdir, config, allowed), []
-  for values, each in points:
-    name = ','.join(f'{field}={value}' for field, value in values.items())
-    print(f'\n{name}')
-    folder = os.path.join(str(top), name.replace(os.sep, '_'))
-    rows += [values | row for row in run(each, folder, command)]
-  _finish(top, config, rows, command)
-  return rows
+  with contextlib.ExitStack() as stack:
+    enter = lambda *args: stack.enter_context(workdirs.Workdir(*args))
+    top, runs = enter(workdir, config, allowed), []
+    for values, each in points:  # All folders before the first run.
+      name = ','.join(f'{field}={value}' for field, value in values.items())
+      path = os.path.join(str(top), name.replace(os.sep, '_'))
+      runs.append((name, values, each, enter(path, each, may_change(each))))
+    rows = []
+    for name, values, each, folder in runs:
+      print(f'\n{name}')
+      rows += [values | row for row in _run(each, folder, command)]
+    _finish(top, config, rows, command)
+    return rows
+
+
+def _run(config, workdir, command):
+  """Runs the experiment of a config, which is no sweep; returns its rows."""
+  results.check(workdir)
+  rows = experiment(config).run(config, workdir)
+  if rows is not None:
+    _finish(workdir, config, rows, command)
+  return rows or []
 
 
 def prepare(config: Any) -> list[tuple[Any, Any]]:
@@ -152,7 +165,8 @@ def parsed(
   rest = [
     word for word in argv if word != _SMOKE and not word.startswith(_CONFIG)
   ]
-  config = configs.load(paths[0], smoke=_SMOKE in argv)
+  path = os.path.expanduser(paths[0])
+  config = configs.load(path, smoke=_SMOKE in argv)
   configs.check_fields(config, rest)
   sys.argv = rest  # Where the library of flags looks for fields to set.
   config_flags.DEFINE_config_dict(
@@ -197,6 +211,7 @@ def command_of(argv: Sequence[str]) -> str:
 
 def console() -> None:
   """Runs what the command line says."""
+  terminal.accept_any_text()
   command = command_of(sys.argv)  # Before flags are parsed, which changes it.
   app.run(functools.partial(_main, command=command), flags_parser=_parse)
 
@@ -210,10 +225,15 @@ def _main(argv, command):
   try:
     workdir = processes.join(flags.FLAGS)
     run(flags.FLAGS.config, workdir, command)
-  except ValueError as error:
+  except (OSError, ValueError) as error:
     if flags.FLAGS.pdb_post_mortem or 'SPECJAX_TRACEBACK' in os.environ:
       raise
-    raise SystemExit(f'Error: {error}') from error
+    said: object = error
+    if isinstance(error, OSError):
+      if error.filename is None:
+        raise  # Of no file.
+      said = f'{error.filename}: {error.strerror}.'
+    raise SystemExit(f'Error: {said}') from error
 
 
 if __name__ == '__main__':

@@ -24,6 +24,7 @@ from experiments import verdicts
 from experiments.common import configs
 from experiments.common import plots
 from experiments.common import results
+from experiments.common import terminal
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = pathlib.Path('docs', 'results')
@@ -268,7 +269,16 @@ def name_of(command: str) -> str:
   return f'{name}-{argument}' if argument.isidentifier() else name
 
 
+def console() -> None:
+  """Runs what the command line says; what is wrong is one sentence."""
+  terminal.accept_any_text()
+  try:
+    for each in sys.argv[1:]:
+      print(f'Kept {keep(each).relative_to(ROOT)}.')
+    write()
+  except ValueError as error:
+    raise SystemExit(f'Error: {error}') from error
+
+
 if __name__ == '__main__':
-  for each in sys.argv[1:]:
-    print(f'Kept {keep(each).relative_to(ROOT)}.')
-  write()
+  console()

@@ -26,7 +26,7 @@ def prepare(config):
   if not config.runs:
     raise ValueError('runs must hold at least one config, got none.')
   if any(main.DATA in words for words in config.runs):
-    if not os.path.isdir(config.data_dir):
+    if not os.path.isdir(os.path.expanduser(config.data_dir)):
       raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
   return [parsed(config, words) for words in config.runs]
 

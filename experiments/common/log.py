@@ -7,6 +7,7 @@ names all that it depends on. Whoever starts again goes on behind it.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import tqdm
 
 from experiments.common import processes
 from experiments.common import workdirs
+from specjax import json_files
 from specjax.data import lines
 
 # A unit of work: all that its outcome depends on, as JSON.
@@ -37,31 +39,51 @@ def resume(
   takes the unit, or what is `given` for it. With the label, progress is shown,
   and the time that is left.
   """
+  each = functools.partial(map, compute)
+  return resume_all(workdir, units, each, label, given)
+
+
+def resume_all(
+  workdir: workdirs.Workdir,
+  units: Sequence[Unit],
+  compute_all: Callable[[Sequence[Any]], Iterator[dict[str, Any]]],
+  label: str = '',
+  given: Sequence[Any] | None = None,
+) -> Iterator[dict[str, Any]]:
+  """As `resume`, where units are computed together.
+
+  `compute_all` takes the units that are left, or what is `given` for those, and
+  yields their outcomes in the same order. What is left is the same in all
+  processes: a unit is done when all have logged it.
+  """
   names = [name(unit) for unit in units]
   if len(set(names)) < len(names):
     twice = next(i for i, each in enumerate(names) if each in names[:i])
     raise ValueError(f'Two points are the same: {json.dumps(units[twice])}.')
-  done = processes.common(read(workdir), names)
-  left = sum(each not in done for each in names)
-  if len(names) > left:
-    print(f'{len(names) - left} of {len(names)} are done already.')
-  with tqdm.tqdm(total=left, desc=label, disable=not left) as progress:
-    for unit, each, own in zip(units, names, given or units):
-      if each not in done:
-        # The same as a later run reads it.
-        done[each] = json.loads(json.dumps(compute(own), ensure_ascii=False))
-        _append(workdir, {'unit': each, **unit, 'outcome': done[each]})
-        progress.update()
-      yield done[each]
+  with workdir:
+    logged = read(workdir)
+    done = dict(processes.common(logged, names))
+    own = zip(names, given or units)
+    left = [value for each, value in own if each not in done]
+    if len(names) > len(left):
+      print(f'{len(names) - len(left)} of {len(names)} are done already.')
+    computed = compute_all(left)
+    with tqdm.tqdm(total=len(left), desc=label, disable=not left) as progress:
+      for unit, each in zip(units, names):
+        if each not in done:
+          # The same as a later run reads it.
+          outcome = json.loads(json_files.dumps(next(computed)))
+          done[each] = logged.get(each, outcome)
+          if each not in logged:
+            _append(workdir, {'unit': each, **unit, 'outcome': outcome})
+          progress.update()
+        yield done[each]
 
 
 def read(workdir: workdirs.Workdir) -> dict[str, dict[str, Any]]:
   """Returns the outcomes that are logged, by the names of their units."""
   path = os.path.join(str(workdir), FILE)
-  if not lines.keep_while(path):
-    return {}
-  with open(path, encoding='utf-8') as file:
-    rows = [json.loads(line) for line in file]
+  rows = lines.keep_while(path)
   if any('unit' not in row for row in rows):
     raise ValueError(
       f'{path} is of an older format: use another workdir, or delete it.'
@@ -77,5 +99,8 @@ def name(unit: Unit) -> str:
 
 def _append(workdir, row):
   path = os.path.join(workdir, FILE)
-  with open(path, 'a', encoding='utf-8') as file:
-    file.write(json.dumps(row, ensure_ascii=False) + '\n')
+  try:
+    with open(path, 'a', encoding='utf-8') as file:
+      file.write(json_files.dumps(row) + '\n')
+  except OSError as error:
+    raise ValueError(f'Cannot write {path}: {error.strerror}.') from error

@@ -67,9 +67,14 @@ def common(done: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
   They do the rest together, as one that was killed a moment before another has
   finished less.
+
+  Raises:
+    ValueError: the processes do not have the same units, as where a file of
+      prompts differs.
   """
   if jax.process_count() == 1:
     return done
+  meshes.check_same('units of work, as of prompts', ' '.join(names))
   own = np.array([name in done for name in names])
   everywhere = multihost_utils.process_allgather(own).all(axis=0)
   return {name: done[name] for name, has in zip(names, everywhere) if has}

@@ -135,11 +135,16 @@ def read(config: Any, source: str, family: families.Family) -> list[Any]:
     if not family.prompts:
       raise ValueError('The family has no prompts of its own: set data_dir.')
     return family.prompts
+  source = os.path.expanduser(source)
   if not os.path.isfile(source):
     raise ValueError(
       f"prompts must be from 'family', 'data' or a JSONL file, got {source!r}."
     )
-  return examples_lib.read(source)
+  examples = examples_lib.numbered(source)
+  for number, example in examples.items():
+    if not example.prompt:
+      raise ValueError(f'{source}, line {number}: prompt must not be empty.')
+  return list(examples.values())
 
 
 def training(

@@ -1,7 +1,6 @@
 """What every experiment leaves in its workdir: `results.json`, and a table."""
 
 from collections.abc import Sequence
-import json
 import math
 import os
 import pathlib
@@ -9,6 +8,7 @@ from typing import Any
 
 from experiments.common import measure
 from experiments.common import workdirs
+from specjax import json_files
 
 FILE = 'results.json'
 # Of the file; a reader refuses others.
@@ -41,14 +41,21 @@ def write(
   save_json(os.path.join(workdir, FILE), content)
 
 
+def check(workdir: workdirs.Workdir) -> None:
+  """Raises a `ValueError` if results could not be written in the end."""
+  path = os.path.join(str(workdir), FILE)
+  if os.path.isdir(path):
+    raise ValueError(f'{path} must be a file, not a folder.')
+
+
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
   """Reads what `write` has written: the file, or that of a workdir."""
-  file = pathlib.Path(path)
+  file = pathlib.Path(os.path.expanduser(path))
   if file.is_dir():
     file /= FILE
   if not file.is_file():
     raise ValueError(f'There are no results in {file}.')
-  content = json.loads(file.read_text('utf-8'))
+  content = json_files.load(file)
   version = content.get('format', 1) if isinstance(content, dict) else 1
   if version != _FORMAT:
     raise ValueError(
@@ -60,8 +67,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def save_json(path: str, content: Any) -> None:
   """Writes a file of a workdir as JSON, all of it or nothing."""
-  text = json.dumps(content, indent=1, ensure_ascii=False)
-  workdirs.replace(path, f'{text}\n')
+  workdirs.replace(path, json_files.dumps(content, indent=1) + '\n')
 
 
 def shown(rows: Sequence[Row], config: Any) -> list[list[list[str]]]:

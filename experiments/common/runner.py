@@ -120,32 +120,22 @@ def decode_queue(workdir: workdirs.Workdir, point: Point) -> list[Record]:
     point.settings | {'job': n, 'prompt': job.turns[0], 'seed': point.seed}
     for n, job in zip(numbers, point.jobs)
   ]
-  done = log.read(workdir)
-  left = [
-    (job, number)
-    for unit, job, number in zip(units, point.jobs, numbers)
-    if log.name(unit) not in done
-  ]
 
-  def decoded():
-    yield from point.player().decoder.decode_many(
-      (job.turns[0] for job, _ in left),
+  def decoded(places):
+    results = point.player().decoder.decode_many(
+      (point.jobs[place].turns[0] for place in places),
       point.max_new_tokens,
       batch_size=point.batch_size,
       seed=point.seed,
-      request_ids=(number for _, number in left),
+      request_ids=(numbers[place] for place in places),
       queue_size=max(_QUEUE, point.batch_size),
     )
-
-  results = decoded()
-
-  def compute(place):
-    result = next(results)
-    record = {'label': point.jobs[place].label, 'job': numbers[place]}
-    return record | _record(result) | {'tokens': list(result.tokens)}
+    for place, result in zip(places, results):
+      record = {'label': point.jobs[place].label, 'job': numbers[place]}
+      yield record | _record(result) | {'tokens': list(result.tokens)}
 
   places = list(range(len(units)))
-  return list(log.resume(workdir, units, compute, 'prompts', places))
+  return list(log.resume_all(workdir, units, decoded, 'prompts', places))
 
 
 class _Session:

@@ -1,5 +1,6 @@
 """Text on a terminal, in the colours of where its tokens come from."""
 
+import io
 import os
 import sys
 
@@ -10,6 +11,17 @@ _COLOURS = {
   'sampled': '',
 }
 _PLAIN = '\033[0m'
+
+
+def accept_any_text() -> None:
+  """Has characters replaced that an encoding lacks, for the whole process.
+
+  Models write in all scripts; terminals and pipes of Windows, or of a locale
+  that is not UTF-8, have few, and what is typed there may be no UTF-8.
+  """
+  for stream in (sys.stdin, sys.stdout):
+    if isinstance(stream, io.TextIOWrapper):
+      stream.reconfigure(errors='replace')
 
 
 def paint(text: str, origin: str) -> str:

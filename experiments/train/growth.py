@@ -1,7 +1,6 @@
 """How the acceptance of what learns grows with the tokens it has read."""
 
 from collections.abc import Mapping
-import json
 import os
 from typing import Any
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import Optional
 import numpy as np
 
 from experiments.common import plots
+from specjax.data import lines
 from specjax.training import loop
 
 _NUM_WINDOWS = 24
@@ -106,8 +106,7 @@ def figures(rows):
 
 def _read(folder):
   """Metrics of all steps."""
-  with open(os.path.join(folder, 'metrics.jsonl'), encoding='utf-8') as file:
-    return [json.loads(line) for line in file]
+  return lines.keep_while(os.path.join(folder, 'metrics.jsonl'))
 
 
 def _windows(num_steps, an_epoch):

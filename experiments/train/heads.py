@@ -157,6 +157,7 @@ def _begun(entries, name, target):
     return _Head(made, None)
   if start in entries:
     return _begun(entries, start, target)
+  start = os.path.expanduser(start)
   if not os.path.exists(start):
     raise ValueError(
       f'heads.{name}.start must be another head or a file, got {start!r}.'

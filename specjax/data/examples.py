@@ -1,10 +1,14 @@
 """Prompts with responses, read from JSONL files."""
 
+import codecs
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import json
 import os
 from typing import NamedTuple
+
+from specjax.data import lines
 
 
 class Example(NamedTuple):
@@ -28,14 +32,40 @@ def read(path: str | os.PathLike[str]) -> list[Example]:
     The examples in file order.
 
   Raises:
-    ValueError: a line is no such object; the message names file and line.
+    ValueError: the file cannot be read, or a line is no such object; the
+      message names file and line.
+  """
+  return list(numbered(path).values())
+
+
+def numbered(
+  path: str | os.PathLike[str],
+  reject: Callable[[ValueError], None] | None = None,
+) -> dict[int, Example]:
+  """Reads examples from a JSONL file, by the numbers of their lines.
+
+  Args:
+    path: as in `read`.
+    reject: is given the error of each bad line, which is then skipped; by
+      default, the first one is raised.
+
+  Raises:
+    ValueError: as in `read`.
   """
   stem = os.path.basename(path).split('.')[0]
-  examples = []
-  with open(path, 'rb') as file:  # So that bad UTF-8 has a line.
-    for number, line in enumerate(file, start=1):
-      if line.strip():
-        examples.append(_parse(line, stem, f'{path}, line {number}'))
+  examples = {}
+  found = lines.read(os.path.expanduser(path))  # Bad UTF-8 has a line, too.
+  for number, line in enumerate(found, start=1):
+    if number == 1:
+      line = line.removeprefix(codecs.BOM_UTF8)
+    if not line.strip():
+      continue
+    try:
+      examples[number] = _parse(line, stem, f'{path}, line {number}')
+    except ValueError as error:
+      if reject is None:
+        raise
+      reject(error)
   return examples
 
 
@@ -43,8 +73,10 @@ def read_split(data_dir: str | os.PathLike[str], split: str) -> list[Example]:
   """Reads every `*.{split}.jsonl` of a folder, in the order of their names.
 
   Raises:
-    ValueError: the folder has no such file.
+    ValueError: the folder has no such file, or one of them is refused as by
+      `read`.
   """
+  data_dir = os.path.expanduser(data_dir)
   suffix = f'.{split}.jsonl'
   names = (
     sorted(name for name in os.listdir(data_dir) if name.endswith(suffix))
@@ -82,6 +114,20 @@ def of_domain(
   return [example for example in examples if example.domain in chosen]
 
 
+def check_text(what: str, text: str) -> None:
+  """Raises a `ValueError` if a text holds half a surrogate pair.
+
+  JSON and the command line can hold one, but no tokenizer takes it.
+  """
+  try:
+    text.encode()
+  except UnicodeEncodeError as error:
+    raise ValueError(
+      f'{what} must be Unicode text, got half a surrogate pair '
+      f'({text[error.start]!r}) at character {error.start}.'
+    ) from error
+
+
 def write(path: str | os.PathLike[str], examples: Iterable[Example]) -> None:
   """Writes examples as JSONL."""
   with open(path, 'w', encoding='utf-8') as file:
@@ -91,8 +137,8 @@ def write(path: str | os.PathLike[str], examples: Iterable[Example]) -> None:
 
 def _parse(line: bytes, domain: str, where: str) -> Example:
   try:
-    row = json.loads(line)
-  except ValueError as error:
+    row = json.loads(line.decode())
+  except (RecursionError, ValueError) as error:
     raise ValueError(f'{where}: not JSON: {error}.') from error
   if not isinstance(row, dict) or 'prompt' not in row:
     raise ValueError(f"{where}: must be an object with a 'prompt'.")
@@ -104,4 +150,5 @@ def _parse(line: bytes, domain: str, where: str) -> Example:
       raise ValueError(
         f'{where}: {key!r} must be a string, got {type(value).__name__}.'
       )
+    check_text(f'{where}: {key!r}', value)
   return Example(**fields)

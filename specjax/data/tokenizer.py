@@ -250,7 +250,7 @@ def load(path: str | os.PathLike[str]) -> Tokenizer:
     ValueError: there is no such file, it or one beside it cannot be read, or
       nothing says where a response ends.
   """
-  path = os.fspath(path)
+  path = os.path.expanduser(path)
   if os.path.isdir(path):
     path = os.path.join(path, 'tokenizer.json')
   if not os.path.isfile(path):

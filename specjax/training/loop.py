@@ -15,6 +15,7 @@ from orbax import checkpoint as ocp
 import tqdm
 
 from specjax import base
+from specjax import json_files
 from specjax.data import lines
 from specjax.data import packing
 from specjax.models import checkpoint
@@ -146,7 +147,7 @@ def fit(
 
 def _train(step_fn, state, start, rows, config, manager, metrics_path):
   """Takes the steps that are left; returns the last state."""
-  lines.keep_while(metrics_path, lambda line: json.loads(line)['step'] <= start)
+  lines.keep_while(metrics_path, lambda row: row['step'] <= start)
   with (
     open(metrics_path, 'a', encoding='utf-8', buffering=1) as file,
     tqdm.tqdm(
@@ -211,8 +212,7 @@ def _check_settings(folder, settings):
         'are of. Use another workdir, or delete this folder.'
       )
     return
-  with open(path, encoding='utf-8') as file:
-    old = json.load(file)
+  old = json_files.load(path)
   changes = [
     change
     for part, new in settings.items()

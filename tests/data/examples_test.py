@@ -46,6 +46,11 @@ def test_read_skips_blank_lines(tmp_path, end):
     ('{"prompt": null}', "'prompt' must be a string, got NoneType"),
     ('{"prompt": "a", "response": ["r"]}', "'response' must be a string"),
     ('{"prompt": "a", "domain": 1.5}', "'domain' must be a string, got float"),
+    ('{"prompt": "a \\ud83d b"}', "half a surrogate pair ('\\ud83d') at char"),
+    ('{"prompt": ' + '[' * 100_000, 'not JSON: maximum recursion depth'),
+    ('{"prompt": "a\0b"}', 'not JSON: Invalid control character'),
+    ('\ufeff{"prompt": "a"}', 'not JSON'),
+    ('\u2028', 'not JSON'),
   ],
 )
 def test_a_bad_line_is_named_with_its_file(tmp_path, line, reason):
@@ -55,6 +60,34 @@ def test_a_bad_line_is_named_with_its_file(tmp_path, line, reason):
     examples.read(path)
   assert f'{path}, line 3: ' in str(caught.value)
   assert reason in str(caught.value)
+
+
+def test_bad_lines_are_skipped_where_somebody_takes_their_errors(tmp_path):
+  path = _file(tmp_path, 'x.jsonl', '{"prompt": "a"}\n{\n\n{"prompt": "b"}\n3')
+  errors = []
+  found = examples.numbered(path, errors.append)
+  assert [(n, each.prompt) for n, each in found.items()] == [(1, 'a'), (4, 'b')]
+  assert [str(error).split(':')[0] for error in errors] == [
+    f'{path}, line 2', f'{path}, line 5'
+  ]  # fmt: skip
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+  path = _file(tmp_path, 'x.jsonl', '\ufeff{"prompt": "a"}\r\n')
+  assert examples.read(path) == [examples.Example('x', 'a')]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+  for path, reason in (
+    (tmp_path, 'Is a dir'),
+    (tmp_path / 'x', 'No such file'),
+  ):
+    with pytest.raises(ValueError, match=f'^Cannot read {path}: {reason}'):
+      examples.read(path)
+  # But paths may begin with the home folder.
+  monkeypatch.setenv('HOME', str(tmp_path))
+  _file(tmp_path, 'x.train.jsonl', '{"prompt": "a"}')
+  assert examples.read('~/x.train.jsonl') == examples.read_split('~', 'train')
 
 
 def test_bytes_that_are_no_utf8_are_named_with_their_file(tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import main
+from experiments.common import processes
 from experiments.common import prompts
 from specjax import families
 from specjax import models
@@ -106,13 +107,73 @@ def test_a_prompt_that_is_too_long_is_reported_and_the_rest_decoded(
   config = _config(family, prompts_file=str(path))
   rows = toy.run(config, tmp_path / 'run')
   said = capsys.readouterr().out
-  assert len(rows) == 4 and 'Prompt 1 is left out: it has' in said
+  assert len(rows) == 4
+  assert f'Left out: {path}, line 2: prompts[1] has' in said
   again = toy.torn(tmp_path / 'run', tmp_path / 'again', 2)
   assert toy.run(config, again) == rows
   assert '2 of 4 are done already' in capsys.readouterr().out
   config.max_length = 8
-  with pytest.raises(ValueError, match='max_length=8 is too small for all'):
+  with pytest.raises(ValueError, match='no prompt .* exceeds max_length=8'):
     main.run(config, tmp_path / 'none')
+
+
+@pytest.mark.slow
+def test_bad_lines_are_reported_and_the_rest_is_decoded(
+  tmp_path, capsys, family
+):
+  path = tmp_path / 'mine.jsonl'
+  lines = [
+    b'\xef\xbb\xbf{"prompt": "a b", "id": 1}\r',
+    *(b'{"prompt": ""}', b'', b'  ', b'{"prompt": "\\ud83d"}', b'\0\0'),
+    *(b'[' * 100_000, b'{"prompt": 3}', b'{"prompt": "\xe9"}', b'null'),
+    b'{"prompt": "a b", "id": 1}',
+  ]
+  path.write_bytes(b'\n'.join(lines))
+  config = _config(family, prompts_file=str(path))
+  rows = toy.run(config, tmp_path / 'run')
+  said = capsys.readouterr().out
+  assert len(rows) == 2
+  for number in (2, 5, 6, 7, 8, 9, 10):
+    assert f'Left out: {path}, line {number}: ' in said
+  assert said.count('Left out: ') == 7
+  # Mended in place, they are decoded, and nothing else again.
+  path.write_bytes(b'\n'.join([*lines[:9], b'{"prompt": "so"}', lines[-1]]))
+  assert toy.run(config, tmp_path / 'run')[::2] == rows
+  assert '2 of 3 are done already' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_processes_that_have_logged_less_set_what_is_left(
+  tmp_path, monkeypatch, family
+):
+  """Whatever this process has logged; and its log stays as it is."""
+  path = tmp_path / 'mine.jsonl'
+  path.write_text(''.join(f'{{"prompt": "{text}"}}\n' for text in 'abcde'))
+  config = _config(family, prompts_file=str(path))
+  rows = toy.run(config, tmp_path / 'run')
+  units = toy.units(tmp_path / 'run')
+  common = lambda done, names: {n: done[n] for n in names[:1]}
+  monkeypatch.setattr(processes, 'common', common)
+  again = toy.torn(tmp_path / 'run', tmp_path / 'again', 3)
+  assert toy.run(config, again) == rows
+  assert toy.units(again) == units
+
+
+@pytest.mark.parametrize(
+  ('fields', 'sentence'),
+  [
+    ({'prompts_file': 'nothing.jsonl'}, 'Cannot read nothing.jsonl: No such'),
+    ({'prompts_file': '/'}, 'Cannot read /: Is a directory'),
+    ({'prompts_file': '/dev/null'}, 'no prompt .*: /dev/null holds none'),
+    ({'prompt': 'a \udce9'}, r"prompt must be Unicode text.*\('.udce9'\)"),
+  ],
+)
+def test_prompts_that_cannot_be_read_end_in_a_sentence(
+  fields, sentence, tmp_path, family
+):
+  with pytest.raises(ValueError, match=sentence):
+    main.run(_config(family, **fields), tmp_path / 'run')
+  assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -1,8 +1,11 @@
 """The command line: configs, flags, sweeps, help, and folders of runs."""
 
+import functools
 import importlib
+import io
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import types
@@ -13,8 +16,11 @@ import pytest
 
 from experiments import main
 from experiments.common import configs
+from experiments.common import locks
 from experiments.common import log
 from experiments.common import results
+from experiments.common import terminal
+from experiments.common import workdirs
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -280,6 +286,213 @@ def test_two_equal_points_are_refused(tmp_path, monkeypatch):
   config.sizes = (1, 2, 1)
   with pytest.raises(ValueError, match='Two points are the same: .*"size": 1'):
     main.run(config, tmp_path)
+
+
+# Files and machines as they are.
+
+
+def _in_the_way(name):
+  def make(folder):
+    (folder / name).mkdir(parents=True)
+    return folder
+
+  return make
+
+
+def _file(folder):
+  folder.write_text('x')
+  return folder
+
+
+@pytest.mark.parametrize(
+  ('make', 'sentence'),
+  [
+    (_file, 'workdir must be a folder that can be written, got {}: File'),
+    (
+      lambda folder: _file(folder) / 'a' / 'b',
+      'workdir must be a folder that can be written, got {}: Not a dir',
+    ),
+    (
+      lambda folder: folder / ('x' * 300),
+      'workdir must be a folder that can be written, got {}: File name too',
+    ),
+    (
+      lambda folder: pathlib.Path('/proc/self/run'),
+      'workdir must be a folder that can be written, got {}: No such',
+    ),
+    (_in_the_way('config.json'), 'Cannot read {}/config.json: '),
+    (_in_the_way(log.FILE), 'Cannot read {}/records.jsonl: Is a directory'),
+    (_in_the_way(results.FILE), '{}/results.json must be a file'),
+    (_in_the_way('lock'), 'Cannot write {}/lock: Is a directory'),
+  ],
+)
+def test_a_workdir_that_cannot_be_written_is_refused_before_any_work(
+  make, sentence, tmp_path, monkeypatch
+):
+  config = _toy(monkeypatch)
+  config.sizes = (1, 13)  # 13 would be the end of it.
+  workdir = make(tmp_path / 'run')
+  before = sorted(tmp_path.rglob('*'))
+  with pytest.raises(ValueError) as caught:
+    main.run(config, workdir)
+  assert str(caught.value).startswith(sentence.format(workdir))
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+  workdir = workdirs.Workdir(tmp_path, _toy(monkeypatch))
+
+  def fill(unit):
+    (tmp_path / log.FILE).symlink_to('/dev/full')
+    return unit
+
+  with pytest.raises(
+    ValueError, match=f'^Cannot write {tmp_path}/records.json'
+  ):
+    list(log.resume(workdir, [{'size': 1}], fill))
+
+
+def test_a_sweep_finds_all_its_folders_before_any_work(tmp_path, monkeypatch):
+  config = _toy(monkeypatch)
+  config.sweep = "{'sizes': ((13,), (1,))}"  # 13 would be the end of it.
+  _file(tmp_path / 'sizes=(1,)')
+  with pytest.raises(ValueError, match=r'a folder that can .*=\(1,\): File'):
+    main.run(config, tmp_path)
+
+
+def test_a_workdir_may_begin_with_the_home_folder(tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  assert len(_rows(_toy(monkeypatch), '~/runs/x')) == 2
+  assert (tmp_path / 'runs' / 'x' / results.FILE).exists()
+
+
+@pytest.mark.parametrize(
+  'damage',
+  [
+    lambda lines: [lines[0], bytes(len(lines[1])) + b'\n'],
+    lambda lines: [lines[0][:20] + lines[1], lines[1]],
+    lambda lines: [lines[0], b'\xff' + lines[1]],
+    lambda lines: [lines[0], b'\n', lines[1]],
+  ],
+)
+def test_a_damaged_log_is_named_with_its_line(damage, tmp_path, monkeypatch):
+  config = _toy(monkeypatch)
+  rows = _rows(config, tmp_path)
+  path = tmp_path / log.FILE
+  lines = path.read_bytes().splitlines(keepends=True)
+  path.write_bytes(b''.join(damage(lines)))
+  with pytest.raises(ValueError, match=f'{path} is damaged: .* in line [12]'):
+    main.run(config, tmp_path)
+  path.write_bytes(lines[0])
+  assert _rows(config, tmp_path) == rows
+
+
+@pytest.mark.parametrize('content', ['', '{"format": 2, "ro', '\0\0', '[' * 9])
+def test_damaged_results_are_named_and_written_anew(
+  content, tmp_path, monkeypatch
+):
+  config = _toy(monkeypatch)
+  rows = _rows(config, tmp_path)
+  path = tmp_path / results.FILE
+  path.write_text(content)
+  with pytest.raises(ValueError, match=f'^Cannot read {path}: '):
+    results.read(tmp_path)
+  assert _rows(config, tmp_path) == rows
+
+
+_RESTARTS = """
+import os, sys
+import ml_collections
+from experiments.common import log, results, workdirs
+
+print('ready', flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 20):
+  config = ml_collections.ConfigDict({'a': 1})
+  workdir = workdirs.Workdir(sys.argv[1], config)
+  unit = {'number': number}
+  list(log.resume(workdir, [unit], lambda unit: {'text': 'y' * 100_000}))
+  results.save_json(os.path.join(workdir, results.FILE), {'rows': number})
+"""
+
+
+def _start(*argv):
+  started = subprocess.Popen(
+    [sys.executable, '-c', *map(str, argv)],
+    cwd=_ROOT,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+  assert started.stdout.readline() == 'ready\n'
+  return started
+
+
+def test_two_processes_do_not_break_the_log_of_one_workdir(tmp_path):
+  """Records of more than a buffer, and each time a new look at the log."""
+  started = [_start(_RESTARTS, tmp_path / 'run', first) for first in (0, 100)]
+  for each in started:
+    each.stdin.write('\n')
+    each.stdin.flush()
+  for each in started:
+    each.communicate(timeout=300)
+    assert each.returncode == 0
+  seen = {json.loads(line)['number'] for line in _lines(tmp_path / 'run')}
+  assert seen == {*range(20), *range(100, 120)}
+
+
+_HOLDS = """
+import sys
+from experiments.common import locks
+
+with locks.held(sys.argv[1]):
+  print('ready', flush=True)
+  sys.stdin.readline()
+"""
+
+
+def test_a_workdir_in_use_is_refused_until_its_process_ends(
+  tmp_path, monkeypatch, capsys
+):
+  """However it ends; and who waits goes by what it has written meanwhile."""
+  held = functools.partial(locks.held, patience=0.2)
+  monkeypatch.setattr(workdirs.locks, 'held', held)
+  config = _toy(monkeypatch)
+  other = _start(_HOLDS, tmp_path)
+  with pytest.raises(ValueError) as caught:
+    main.run(config, tmp_path)
+  assert str(caught.value) == (
+    f'{tmp_path} is in use by process {other.pid} on {socket.gethostname()}. '
+    'Use another workdir, or wait for its end.'
+  )
+  assert 'waiting for 0 seconds at most' in capsys.readouterr().out
+  other.kill()
+  other.communicate(timeout=60)
+  assert len(_rows(config, tmp_path)) == 2
+  assert not (tmp_path / locks.FILE).exists()
+
+
+def test_a_run_with_other_settings_that_ended_meanwhile_is_not_overwritten(
+  tmp_path, monkeypatch
+):
+  config = _toy(monkeypatch)
+  late = workdirs.Workdir(tmp_path / 'run', config)
+  config.seed = 1
+  main.run(config, tmp_path / 'run')
+  with pytest.raises(ValueError, match='seed is 1 there and 0 here'), late:
+    pass
+
+
+def test_characters_that_a_terminal_lacks_are_replaced(monkeypatch):
+  shown = io.BytesIO()
+  stream = io.TextIOWrapper(shown, encoding='cp1252', write_through=True)
+  monkeypatch.setattr(sys, 'stdout', stream)
+  typed = io.TextIOWrapper(io.BytesIO(b'caf\xe9\n'), encoding='utf-8')
+  monkeypatch.setattr(sys, 'stdin', typed)
+  terminal.accept_any_text()
+  print('é 漢字', end='')
+  assert shown.getvalue() == b'\xe9 ??'
+  assert input() == 'caf\ufffd'
 
 
 # Sweeps.

@@ -92,6 +92,15 @@ def test_two_processes_say_what_one_says(asked, tmp_path):
   # One shows what comes out.
   (_, shown, _), (_, silent, _) = both
   assert 'block efficiency' in shown and 'block efficiency' not in silent
+  # Killed at different moments, they agree on what is left.
+  folders = tmp_path / 'both', tmp_path / 'both' / 'process_1'
+  for folder, size in zip(folders, (3, _PROMPTS - 2)):
+    log = folder / 'records.jsonl'
+    lines = log.read_text('utf-8').splitlines(keepends=True)
+    log.write_text(''.join(lines[:size]) + lines[size][:-9], 'utf-8')
+  both = _together(tmp_path / 'both', [*asked, *_MESH], [*asked, *_MESH])
+  assert [each.returncode for each, *_ in both] == [0, 0], both
+  assert [_outcomes(folder) for folder in folders] == [expected] * 2
 
 
 @pytest.mark.slow
