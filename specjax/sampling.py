@@ -71,7 +71,8 @@ def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
   """
   logits = logits.astype(jnp.float32)
   if sampling.temperature == 0:
-    return jax.nn.one_hot(most_likely(logits), logits.shape[-1])
+    best = most_likely(logits)
+    return jax.nn.one_hot(best, logits.shape[-1], dtype=jnp.float32)
   logits = logits / sampling.temperature
   if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
     smallest = jax.lax.top_k(logits, sampling.top_k)[0][..., -1:]

@@ -376,7 +376,7 @@ def test_no_coupling_emits_a_token_of_target_mass_zero(
 ):
   """At uniform 0, `<=` would; nor where hardly ever such drafts are made."""
   monkeypatch.setattr(
-    jax.random, 'uniform', lambda _, shape=(): jnp.zeros(shape)
+    jax.random, 'uniform', lambda _, shape, dtype: jnp.zeros(shape, dtype)
   )
   coupling = jax.jit(functools.partial(specjax.COUPLINGS[name]))
   for draft, target in (

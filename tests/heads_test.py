@@ -51,7 +51,7 @@ def _random(key, params, scale=0.4):
   @jax.jit
   def moved(keys, leaves):
     return [
-      leaf + scale * jax.random.normal(key, leaf.shape)
+      leaf + scale * jax.random.normal(key, leaf.shape, leaf.dtype)
       for key, leaf in zip(keys, leaves)
     ]
 

@@ -13,14 +13,14 @@ from specjax.models import adapters
 from specjax.models import cutting
 
 
-def uniform(key, shape=()):
+def uniform(key, shape=(), dtype=jnp.float32):
   """Stands for `jax.random.uniform` where a key is its numbers themselves.
 
   Numbers at the end that do not matter may be missing.
   """
   num = math.prod(shape)
   numbers = jnp.pad(key[:num], (0, max(num - len(key), 0)), constant_values=0.5)
-  return numbers.reshape(shape)
+  return numbers.reshape(shape).astype(dtype)
 
 
 def resampling(key, candidates, active, draft, target):

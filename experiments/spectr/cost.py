@@ -30,7 +30,7 @@ def prepare(config):
   """Returns the ways; prompts are those of the family."""
   configs.check_counts(config, ('vocab_sizes', *_COUNTS))
   checks.check_range('spread', config.spread, 0)
-  ways = ways_lib.parse_all(config, families.drafter_names(config.family))
+  ways = ways_lib.parse_all(config, prompts_lib.drafter_names(config))
   family = prompts_lib.load_family(config)
   for way in ways:
     _check(way)

@@ -54,7 +54,7 @@ def bandit(
 
   def init():
     zeros = jnp.zeros(num_arms, jnp.int32)
-    return Counts(zeros, jnp.zeros(num_arms), zeros)
+    return Counts(zeros, jnp.zeros(num_arms, jnp.float32), zeros)
 
   def add(state, played, rewards):
     total = state.part + jnp.where(played, rewards, 0).astype(jnp.float32)

@@ -21,8 +21,8 @@ def epsilon_greedy(num_arms: int, *, epsilon: float = 0.1) -> base.Bandit:
 
   def select(key, state):
     explore_key, arm_key = jax.random.split(key)
-    arm = jax.random.randint(arm_key, (), 0, num_arms)
-    explore = jax.random.uniform(explore_key) < epsilon
+    arm = jax.random.randint(arm_key, (), 0, num_arms, jnp.int32)
+    explore = jax.random.uniform(explore_key, (), jnp.float32) < epsilon
     return jnp.where(explore, arm, counts.best(state, state.means))
 
   return counts.bandit(num_arms, select)

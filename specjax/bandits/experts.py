@@ -61,7 +61,7 @@ def hedge(
     return jnp.where(positive, rate, jnp.inf)
 
   def init():
-    return Losses(jnp.zeros(num_arms), jnp.float32(0))
+    return Losses(jnp.zeros(num_arms, jnp.float32), jnp.float32(0))
 
   def log_probs(state):
     return _log_weights(rate_of(state), state.losses)
@@ -88,7 +88,7 @@ def normal_hedge(num_arms: int) -> base.Bandit:
   checks.check_range('num_arms', num_arms, 1)
 
   def init():
-    return Regrets(jnp.zeros(num_arms))
+    return Regrets(jnp.zeros(num_arms, jnp.float32))
 
   def update_all(state, rewards):
     rewards = jnp.asarray(rewards, jnp.float32)

@@ -66,7 +66,7 @@ def _estimating(num_arms, log_probs, loss):
   checks.check_range('num_arms', num_arms, 1)
 
   def init():
-    return Sums(jnp.int32(0), jnp.zeros(num_arms))
+    return Sums(jnp.int32(0), jnp.zeros(num_arms, jnp.float32))
 
   def select(key, state):
     return draw(key, log_probs(state))

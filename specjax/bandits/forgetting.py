@@ -67,7 +67,7 @@ def discounted_ucb(
 
   return base.Bandit(
     num_arms,
-    init=lambda: Discounted(jnp.zeros(num_arms), jnp.zeros(num_arms)),
+    init=lambda: Discounted(*[jnp.zeros(num_arms, jnp.float32)] * 2),
     select=rule.select,
     update=update,
     update_all=lambda state, rewards: add(
@@ -106,7 +106,9 @@ def sliding_window_ucb(
 
   return base.Bandit(
     num_arms,
-    init=lambda: Window(jnp.full(window, -1, jnp.int32), jnp.zeros(window)),
+    init=lambda: Window(
+      jnp.full(window, -1, jnp.int32), jnp.zeros(window, jnp.float32)
+    ),
     select=lambda key, state: rule.select(key, _seen(state, num_arms)),
     update=update,
     # As if every arm had been played once.

@@ -120,7 +120,7 @@ def _make_plan(num_arms, costs, depths, kinds, reading, discount):
 
 def _begin(plan: _Plan):
   size = int(plan.kind.max()) + 1, plan.there.shape[1]
-  return _State(*[jnp.zeros(size)] * 2, *[jnp.int32(0)] * 3)
+  return _State(*[jnp.zeros(size, jnp.float32)] * 2, *[jnp.int32(0)] * 3)
 
 
 def _select(plan: _Plan, key, state):
@@ -134,7 +134,9 @@ def _select(plan: _Plan, key, state):
 
 def _draw(plan: _Plan, key, state):
   """The best arm, if beliefs that are drawn were true."""
-  chances = jax.random.beta(key, 1 + state.passed, 1 + state.failed)
+  chances = jax.random.beta(
+    key, 1 + state.passed, 1 + state.failed, dtype=jnp.float32
+  )
   reached = jnp.cumprod(chances, axis=1)[plan.kind]
   tokens = 1 + jnp.where(plan.there, reached, 0.0).sum(axis=1)
   seconds, reading = (

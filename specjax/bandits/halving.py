@@ -80,7 +80,7 @@ def _halving(sizes: Sequence[int], pulls: Sequence[int]) -> base.Bandit:
   sizes_behind = jnp.asarray([*sizes[1:], 1], jnp.int32)
 
   def begin(survivors, phase):
-    zeros = jnp.zeros(num_arms)
+    zeros = jnp.zeros(num_arms, jnp.float32)
     return Halving(survivors, zeros.astype(jnp.int32), zeros, phase)
 
   def waiting(state):

@@ -29,7 +29,9 @@ def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
 def uniform(num_arms: int) -> base.Bandit:
   """Builds the rule that draws each arm with the same chance."""
   checks.check_range('num_arms', num_arms, 1)
-  select = lambda key, state: jax.random.randint(key, (), 0, num_arms)
+  select = lambda key, state: jax.random.randint(
+    key, (), 0, num_arms, jnp.int32
+  )
   return _learns_nothing(num_arms, lambda: (), select)
 
 

@@ -24,7 +24,9 @@ def thompson(num_arms: int) -> base.Bandit:
     # A sum may round past its pulls.
     pulls = state.pulls.astype(jnp.float32)
     failures = jnp.maximum(pulls - state.rewards, 0)
-    means = jax.random.beta(key, 1 + state.rewards, 1 + failures)
+    means = jax.random.beta(
+      key, 1 + state.rewards, 1 + failures, dtype=jnp.float32
+    )
     return jnp.argmax(means).astype(jnp.int32)
 
   return counts.bandit(num_arms, select)

@@ -36,7 +36,9 @@ def kseq(
     `(token, accepted)`: `[]` int32, and whether it is an active candidate.
   """
   num_draw = sampling.num_uniforms(target.shape[0])
-  uniforms = jax.random.uniform(key, (num_draw + candidates.shape[0],))
+  uniforms = jax.random.uniform(
+    key, (num_draw + candidates.shape[0],), jnp.float32
+  )
   divided = division.divide(draft, target, active.sum())
   bars = uniforms[num_draw:] * divided.factor * draft[candidates]
   passed = active & (bars < target[candidates])

@@ -41,7 +41,7 @@ def kseq_distinct(
   """
   size = candidates.shape[0]
   num_draw = sampling.num_uniforms(target.shape[0])
-  uniforms = jax.random.uniform(key, (num_draw + 3 * size,))
+  uniforms = jax.random.uniform(key, (num_draw + 3 * size,), jnp.float32)
   draw_uniforms = uniforms[:num_draw]
   tests, redraws, picks = uniforms[num_draw:].reshape(3, size)
   tokens, num, probs, drawn, new = repeats.in_order(candidates, active, draft)

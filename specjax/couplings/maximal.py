@@ -38,8 +38,8 @@ def maximal(
   num_draw = sampling.num_uniforms(target.shape[0])
   # The numbers are independent of each other; the others are needed only where
   # a candidate is replaced, so that a chain draws them once.
-  accept_uniform = jax.random.uniform(key)
-  residual_uniforms = jax.random.uniform(key, (1 + num_draw,))[1:]
+  accept_uniform = jax.random.uniform(key, (), jnp.float32)
+  residual_uniforms = jax.random.uniform(key, (1 + num_draw,), jnp.float32)[1:]
   return residuals.accept(
     accept_uniform,
     residual_uniforms,

@@ -36,7 +36,7 @@ def multiround(
   """
   size = candidates.shape[0]
   num_draw = sampling.num_uniforms(target.shape[0])
-  uniforms = jax.random.uniform(key, (num_draw + size,))
+  uniforms = jax.random.uniform(key, (num_draw + size,), jnp.float32)
   draw_uniforms, test_uniforms = uniforms[:num_draw], uniforms[num_draw:]
   # Active candidates first, in order, so that others cost no round.
   order = jnp.argsort(~active)

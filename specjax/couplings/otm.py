@@ -35,7 +35,7 @@ def otm(
   num_draw = sampling.num_uniforms(target.shape[0])
   size = 1 + num_draw + proposals.NUM_UNIFORMS * candidates.shape[0]
   accept_uniform, residual_uniforms, rank_uniforms = jnp.split(
-    jax.random.uniform(key, (size,)), [1, 1 + num_draw]
+    jax.random.uniform(key, (size,), jnp.float32), [1, 1 + num_draw]
   )
   proposal = proposals.propose(rank_uniforms, candidates, active, draft, target)
   return residuals.accept(

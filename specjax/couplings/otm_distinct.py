@@ -42,7 +42,9 @@ def otm_distinct(
   size = candidates.shape[0]
   num_draw = sampling.num_uniforms(target.shape[0])
   num_rank = proposals.NUM_UNIFORMS * size
-  uniforms = jax.random.uniform(key, (1 + num_draw + num_rank + size,))
+  uniforms = jax.random.uniform(
+    key, (1 + num_draw + num_rank + size,), jnp.float32
+  )
   accept_uniform, draw_uniforms, rank_uniforms, mark_uniforms = jnp.split(
     uniforms, np.cumsum([1, num_draw, num_rank])
   )
@@ -84,7 +86,7 @@ def _draws(uniforms, ordered, marks):
         jnp.where(old, rest, new * (1 - share)),
       ]
     ).cumsum()
-    pick = jnp.argmax(chances > uniform * chances[-1])
+    pick = jnp.argmax(chances > uniform * chances[-1]).astype(jnp.int32)
     place, marked = pick % index.size, pick < index.size
     unmarked |= (index == place) & ~marked
     num_seen = jnp.maximum(num_seen, place + 1)

@@ -49,7 +49,9 @@ def otm_table(
     active.sum(),
     vmap_method='broadcast_all',
   )
-  uniforms = jax.random.uniform(key, (sampling.num_uniforms(size),))
+  uniforms = jax.random.uniform(
+    key, (sampling.num_uniforms(size),), jnp.float32
+  )
   token = sampling.draw(uniforms, weights)
   return token, (active & (candidates == token)).any()
 

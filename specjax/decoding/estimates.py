@@ -141,7 +141,7 @@ class History(NamedTuple):
 
 def no_history(batch: int, num_slots: int) -> History:
   """Returns the history before the first token."""
-  zeros = jnp.zeros((batch, num_slots))
+  zeros = jnp.zeros((batch, num_slots), jnp.float32)
   return History(zeros, zeros)
 
 

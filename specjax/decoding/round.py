@@ -491,7 +491,7 @@ def _verify_arm(plan: Round, choice, i, tree, scored):
   target = jax.tree.map(
     lambda each: each[:, : topology.num_nodes + 1], scored.probs
   )
-  sampled, fidelity = target, jnp.ones(choice.live.shape)
+  sampled, fidelity = target, jnp.ones(choice.live.shape, jnp.float32)
   bad_probs = _has_bad_probs(tree)
   if arm.goal is not None:
     goal = jax.vmap(functools.partial(goal_lib.probs, arm.goal))(tree, target)
@@ -601,7 +601,8 @@ def _emit(state, outcome):
   stops = (tokens[..., None] == state.stop_tokens[None, None]).any(-1)
   stops &= index[None] < num[:, None]
   stopped = stops.any(-1)
-  num = jnp.where(stopped, jnp.argmax(stops, axis=-1) + 1, num)
+  first = jnp.argmax(stops, axis=-1).astype(jnp.int32)
+  num = jnp.where(stopped, first + 1, num)
   room = state.limits - state.lengths
   done = state.done | stopped | (num >= room)
   num = jnp.where(state.done, 0, jnp.minimum(num, room))
@@ -620,7 +621,9 @@ def _commit_drafters(plan: Round, state, choice, played, num_emitted):
   A drafter's cache holds no token that a stop token or a limit has cut off:
   more text may be appended to the row.
   """
-  levels = np.array([state_lib.num_levels(arm.drafter) for arm in plan.arms])
+  levels = np.array(
+    [state_lib.num_levels(arm.drafter) for arm in plan.arms], np.int32
+  )
   outcome = played.output.outcome
   kept = jnp.maximum(num_emitted - 1, 0)
   outcome = outcome._replace(
@@ -665,7 +668,7 @@ def observe(
     info = info._replace(
       rewards=rewards, num_catch_up_tokens=num_read + num_late
     )
-  reward = jnp.zeros(choice.live.shape)
+  reward = jnp.zeros(choice.live.shape, jnp.float32)
   if plan.reward is not None:
     reward = jnp.where(choice.live, plan.reward(info), 0.0)
   flags = base.Flags(

@@ -133,5 +133,5 @@ def acceptance(
 
 def nothing(target: base.TargetProbs) -> base.Probs:
   """Returns `[B, P]` zeros, where nothing is known yet."""
-  zeros = jnp.zeros(target.probs.processed.shape[:2])
+  zeros = jnp.zeros(target.probs.processed.shape[:2], jnp.float32)
   return base.Probs(zeros, zeros)

@@ -100,7 +100,9 @@ def grow(
   """
   num_uniforms = sampling_lib.num_uniforms(root.logits.shape[-1])
   shape = plan.topology.num_nodes, num_uniforms
-  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
+  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float32))(
+    keys
+  )
   if valid is None:
     valid = jnp.ones(len(root.logits), bool)
   levels, pending = _grow(

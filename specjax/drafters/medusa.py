@@ -86,7 +86,9 @@ def _draft(head, topology, sampling, bonus_probs, keys, params, state, context):
     return tree, ()
   num = sampling_lib.num_uniforms(logits.shape[-1])
   shape = topology.num_nodes, num
-  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
+  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float32))(
+    keys
+  )
   every = sampling_lib.both_probs(logits, sampling)
   depth = topology.depth
   probs, bonus = (

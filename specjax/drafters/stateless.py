@@ -47,7 +47,7 @@ def _estimate(topology, propose, params, state, context, rows, target):
   num_read = jnp.zeros_like(rows, jnp.int32)
   num_committed = target.probs.processed.shape[1]
   if not topology.num_nodes:
-    nothing = jnp.zeros((len(rows), num_committed))
+    nothing = jnp.zeros((len(rows), num_committed), jnp.float32)
     return state, num_read, base.Probs(nothing, nothing)
   at = functools.partial(_mass, topology, propose, params, context, target)
   acceptance = jax.vmap(at, in_axes=(0, 1), out_axes=1)(

@@ -206,7 +206,12 @@ def _begin_join(join, target, params):
   kernel = join['kernel']
   size = kernel.shape[1]
   ratio = _feature_size(target, params) / _embedding_size(target, params)
-  kernel = kernel.at[:size].multiply(ratio).at[size:].add(jnp.eye(size))
+  kernel = (
+    kernel.at[:size]
+    .multiply(ratio)
+    .at[size:]
+    .add(jnp.eye(size, dtype=jnp.float32))
+  )
   return {**join, 'kernel': kernel}
 
 
@@ -214,7 +219,7 @@ def _feature_size(target, params):
   """Root mean square of what the target's head reads."""
   norm = params['final_norm']
   scale = norm['scale'] + float(target.norm_unit_offset)
-  shift = norm.get('bias', jnp.zeros(()))
+  shift = norm.get('bias', jnp.zeros((), jnp.float32))
   return jnp.sqrt(jnp.square(scale).mean() + jnp.square(shift).mean())
 
 

@@ -143,11 +143,13 @@ def _write_by_rows(buffers, entries, path, starts):
   )
 
   def row(i, buffers):
+    zero = jnp.zeros_like(starts[i])  # All of one type.
+    at = i.astype(zero.dtype), zero, starts[i], zero
     return jax.tree.map(
       lambda buffer, each: jax.lax.dynamic_update_slice(
         buffer,
         jax.lax.dynamic_slice_in_dim(each, i, 1),
-        (i, 0, starts[i], 0),
+        at,
       ),
       buffers,
       kept,

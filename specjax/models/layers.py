@@ -109,9 +109,9 @@ class Norm(nnx.Module):
   def __init__(self, config: Config, size: int):
     self.config = config
     start = 0.0 if config.norm_unit_offset else 1.0
-    self.scale = nnx.Param(jnp.full(size, start))
+    self.scale = nnx.Param(jnp.full(size, start, jnp.float32))
     if config.norm == 'layer':
-      self.bias = nnx.Param(jnp.zeros(size))
+      self.bias = nnx.Param(jnp.zeros(size, jnp.float32))
 
   def __call__(self, x: jax.Array) -> jax.Array:
     config = self.config

@@ -83,7 +83,9 @@ def drafted(topology: trees.Topology) -> tuple[base.DraftTree, jax.Array]:
   draft, target = rng.dirichlet(np.ones(VOCAB_SIZE), size=(2, *shape))
   parents = np.array(topology.parents, np.int32) + 1
   tree = base.DraftTree(
-    tokens=jnp.asarray(rng.integers(VOCAB_SIZE, size=(NUM_TREES, num))),
+    tokens=jnp.asarray(
+      rng.integers(VOCAB_SIZE, size=(NUM_TREES, num)), jnp.int32
+    ),
     topology=topology,
     valid=jnp.asarray(rng.random((NUM_TREES, num)) < 0.9),
     probs=jnp.asarray(draft[:, parents], jnp.float32),

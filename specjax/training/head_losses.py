@@ -68,7 +68,7 @@ def feature_head(
     params = {**params, **fixed}
     inputs, pending = _inputs(head, params, batch, recipe, key), None
     taught = _taught(teacher, teacher_params, batch)
-    total, metrics = jnp.zeros(()), {}
+    total, metrics = jnp.zeros((), jnp.float32), {}
     for step in range(recipe.steps):
       outputs, pending = _read(head, params, batch, step, inputs, pending)
       lesson = _lesson(fixed, taught, batch, step + 1)
@@ -108,7 +108,7 @@ def medusa(
     params = {**params, **fixed}
     logits = drafted(params, _features(head.taps, batch))
     taught = _taught(teacher, teacher_params, batch)
-    total, metrics = jnp.zeros(()), {}
+    total, metrics = jnp.zeros((), jnp.float32), {}
     for step in range(head.num_steps):
       # The first head is of the token behind the next one.
       lesson = _lesson(fixed, taught, batch, step + 1)

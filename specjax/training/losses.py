@@ -91,7 +91,7 @@ def together(loss_fns: Mapping[str, Loss]) -> Loss:
   """
 
   def loss_fn(params, frozen, batch, key):
-    total = jnp.zeros(())
+    total = jnp.zeros((), jnp.float32)
     metrics: dict[str, jax.Array] = {}
     for name, each in loss_fns.items():
       loss, own = each(params[name], frozen, batch, key)

@@ -58,7 +58,7 @@ def _verify(
   # The draw comes first: it is the same whatever was not drafted.
   draw_uniforms, test_uniforms, choose_uniforms = jnp.split(
     jax.random.uniform(
-      key, (num_draw + num_tests + topology.depth * num_choose,)
+      key, (num_draw + num_tests + topology.depth * num_choose,), jnp.float32
     ),
     [num_draw, num_draw + num_tests],
   )
@@ -116,7 +116,7 @@ def _chain(tree, size):
   """The only path that there is."""
   probs = tree.probs
   if probs is None:
-    probs = jax.nn.one_hot(tree.tokens, size)
+    probs = jax.nn.one_hot(tree.tokens, size, dtype=jnp.float32)
   nodes = jnp.arange(tree.topology.num_nodes, dtype=jnp.int32)
   return _Path(nodes, tree.tokens, tree.valid, probs)
 

@@ -46,7 +46,7 @@ def over_acceptance(
 
   def coupling(key, candidates, active, draft, target):
     num_draw = sampling.num_uniforms(target.shape[0])
-    uniforms = jax.random.uniform(key, (1 + num_draw,))
+    uniforms = jax.random.uniform(key, (1 + num_draw,), jnp.float32)
     any_active = active.any()
     candidate = candidates[jnp.argmax(active)]
     bar = uniforms[0] * draft[candidate]

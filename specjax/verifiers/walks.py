@@ -191,7 +191,8 @@ def _step(coupling: base.Coupling, own_probs, keys, tree, target_probs, walk):
   active = valid & walk.here[parents[nodes] + 1]
   probs = tree.probs
   if probs is None:
-    probs = jnp.zeros((1, target_probs.shape[-1]))  # Nothing was sampled.
+    # Nothing was sampled.
+    probs = jnp.zeros((1, target_probs.shape[-1]), jnp.float32)
   each = own_probs and tree.probs is not None
   token, accepted = coupling(
     keys[walk.depth],

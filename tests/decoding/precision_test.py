@@ -1,0 +1,47 @@
+"""Where JAX computes in 64 bits by default, decoders still do not."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.decoding import wide
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _run(*parts):
+  done = subprocess.run(
+    [sys.executable, '-m', 'tests.decoding.wide', *parts],
+    cwd=_ROOT,
+    env={**os.environ, 'JAX_ENABLE_X64': '1'},
+    capture_output=True,
+    text=True,
+    timeout=600,
+  )
+  assert done.returncode == 0, done.stderr
+  return done.stdout
+
+
+@pytest.mark.parametrize(
+  'parts',
+  [
+    ('components', 'greedy', 'rows'),
+    *(
+      pytest.param((part,), marks=pytest.mark.slow)
+      for part in ('arms', 'heads')
+    ),
+  ],
+  ids=' '.join,
+)
+def test_nothing_is_drawn_or_computed_with_64_bits(parts):
+  """Of components, and of the programs of all drivers."""
+  _run(*parts)
+
+
+@pytest.mark.slow
+def test_every_driver_decodes_the_same_tokens():
+  assert json.loads(_run('tokens')) == wide.tokens()

@@ -1,0 +1,204 @@
+"""What must not change where JAX computes in 64 bits by default.
+
+JAX_ENABLE_X64=1 python -m tests.decoding.wide PART...
+
+In a process of its own: arrays that JAX has seen in one mode are not what they
+were in the other.
+"""
+
+import functools
+import json
+import sys
+
+import jax
+from jax.extend import core
+import numpy as np
+
+import specjax
+from specjax import base
+from specjax import decoding
+from specjax import drafters
+from specjax import trees
+from specjax import verifiers
+from specjax.decoding import reading
+from specjax.decoding import refill
+from specjax.decoding import turns
+from specjax.testing import building
+from specjax.testing import goals as goal_checks
+from specjax.testing import rewards as reward_checks
+from specjax.testing import verifiers as verifier_checks
+from tests import arms
+from tests import heads_test
+from tests import sizes
+
+
+def _lines(jaxpr):
+  """Yields what computes floats, or draws random bits, of 64 bits.
+
+  Indices may have as many; and so may Python's own numbers, which become what
+  they meet.
+  """
+  for equation in jaxpr.eqns:
+    types = [variable.aval for variable in equation.outvars]
+    floats = any(
+      getattr(each, 'dtype', None) == np.float64 and not each.weak_type
+      for each in types
+    )
+    if floats or equation.params.get('bit_width') == 64:
+      lines = str(equation.source_info.traceback).splitlines()
+      own = [line for line in lines if '/specjax/' in line]
+      yield f'{equation.primitive.name} at {own[0] if own else lines[0]}'
+    for inner in core.jaxprs_in_params(equation.params):
+      yield from _lines(inner)
+
+
+def _traced(function, *args):
+  return _lines(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _bandit(factory):
+  bandit = factory(**building.arguments(factory, {'num_arms': 3}, {}))
+  rewards = np.float32([0, 0.5, 1])
+  levels = base.Levels(*np.ones((2, 4), np.float32))
+
+  def play(key):
+    state = bandit.init()
+    update = functools.partial(bandit.update, rewards=rewards, levels=levels)
+    after = update(state, bandit.select(key, state), rewards[0])
+    building.check_keeps(state, after, 'update')
+    return after, bandit.update_all(state, rewards)
+
+  return _traced(play, jax.random.key(0))
+
+
+def _goal(factory):
+  goal = factory(**building.arguments(factory, {}, {}))
+  return _traced(jax.vmap(goal), *goal_checks.pairs())
+
+
+def _reward(factory):
+  given = {'costs': (1.0, 2.0), 'depths': (0, 2)}
+  reward = factory(**building.arguments(factory, given, {}))
+  return _traced(reward, reward_checks.info(2, 2, int))
+
+
+def _verifier(name):
+  for topology in trees.chain(2), trees.chains(2, 2):
+    tree, target = verifier_checks.drafted(topology)
+    keys = jax.random.split(jax.random.key(0), len(target))
+    try:
+      yield from _traced(jax.vmap(verifiers.resolve(name)), keys, tree, target)
+    except ValueError:
+      continue  # It takes no such tree.
+
+
+def _components():
+  for check, table in (
+    (_bandit, specjax.BANDITS),
+    (_goal, specjax.GOALS),
+    (_reward, specjax.REWARDS),
+  ):
+    for factory in table.values():
+      yield from check(factory)
+  for name in verifiers.factories():
+    yield from _verifier(name)
+
+
+def _many_arms():
+  """Most drafters, trees and goals that need no head, as arms of a batch."""
+  distinct = drafters.autoregressive(
+    arms.DRAFT[0], trees.prefix_tree((2, 1)), distinct=True
+  )
+  windowed = drafters.windowed(arms.chain(2)[0].drafter)
+  unsure = drafters.STOPS['unsure'](0.3)
+  return arms.decoder(
+    arms.chains(),
+    arms.model(trees.prefix_tree((2, 1)), verifier='kseq'),
+    arms.chain(2, verifier='block'),
+    arms.chain(2, goal=specjax.GOALS['chow'](0.3), stop=unsure),
+    arms.deferred(arms.chain(2)),
+    arms.arm(distinct, arms.DRAFT[1], 'distinct'),
+    arms.arm(windowed, arms.DRAFT[1]),
+    arms.lookup(),
+    arms.arm(drafters.suffix(2)),
+    arms.none(),
+    bandit='ucb1',
+  )
+
+
+_DECODERS = {
+  'arms': _many_arms,
+  'greedy': lambda: arms.decoder(
+    arms.chain(2, temperature=0.0), arms.lookup(2), temperature=0.0
+  ),
+  'rows': lambda: arms.decoder(
+    *(arms.chain(2), arms.chain(3)),
+    bandit='thompson',
+    per_row=True,
+    catch_up='always',
+    warm_start=4,
+  ),
+  'heads': lambda: heads_test._decoder(
+    heads_test._ALL, specjax.Sampling(top_p=0.9, min_p=0.1)
+  ),
+}
+
+
+def _programs(decoder):
+  """Those of all drivers."""
+  setup, plan, params = decoder._setup, decoder.round_fn, decoder.params
+  array = jax.ShapeDtypeStruct
+  rows = array((2,), np.int32)
+  prefill = decoder.trace_init(2)
+  state = prefill.out_info
+  each = [array((4,), np.int32)] * 2
+  queue = reading.Prompts(
+    array((4, 32), np.int32), *each, array((4,), np.uint32)
+  )
+  batch = refill.Batch(state, rows)
+  bandit = decoder._fresh_bandit(None)
+  yield prefill
+  yield decoding.decode.trace(plan, params, state)
+  yield decoding.trace.trace(plan, params, state, 2)
+  more = array((2, 16), np.int32)
+  yield turns.append.trace(plan, params, state, more, rows, rows)
+  num = np.int32(4), np.int32(1), np.uint32(0)
+  yield refill.play.trace(setup, params, batch, queue, *num, bandit)
+  yield refill.narrow.trace(plan, batch, rows)
+  yield refill.finish.trace(plan, params, batch, np.int32(1))
+
+
+def found(part):
+  """Yields what a part computes with 64 bits."""
+  if part == 'components':
+    yield from _components()
+  else:
+    for program in _programs(_DECODERS[part]()):
+      yield from _lines(program.jaxpr.jaxpr)
+
+
+def tokens():
+  """What every driver decodes, of arms that a bandit draws."""
+  decoder = arms.decoder(
+    *(arms.chains(), arms.chain(2, verifier='block'), arms.none()),
+    bandit='thompson',
+  )
+  rounds = decoder.stream(sizes.PROMPTS[1], 8)
+  streamed = [piece.token for pieces in rounds for piece in pieces]
+  many = decoder.decode_many(sizes.PROMPTS, 8, batch_size=2)
+  state = decoder.init(sizes.PROMPTS, 8)
+  state, _ = decoding.trace(decoder.round_fn, decoder.params, state, 8)
+  traced = arms.tokens(decoder.results(sizes.PROMPTS, state))
+  texts = [[1, 2]] * len(sizes.PROMPTS)
+  state = decoder.append(state, texts, 8)
+  state = decoding.decode(decoder.round_fn, decoder.params, state)
+  more = arms.tokens(decoder.results(sizes.PROMPTS, state))
+  alone = arms.tokens(decoder.decode(sizes.PROMPTS, 8))
+  return [alone, arms.tokens(many), streamed, traced, more]
+
+
+if __name__ == '__main__':
+  if sys.argv[1:] == ['tokens']:
+    print(json.dumps(tokens()))
+  else:
+    sys.exit('\n'.join(line for part in sys.argv[1:] for line in found(part)))
