@@ -201,4 +201,5 @@ if __name__ == '__main__':
   if sys.argv[1:] == ['tokens']:
     print(json.dumps(tokens()))
   else:
-    sys.exit('\n'.join(line for part in sys.argv[1:] for line in found(part)))
+    lines = [line for part in sys.argv[1:] for line in found(part)]
+    sys.exit('\n'.join(lines) or 0)
