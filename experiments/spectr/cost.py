@@ -18,7 +18,6 @@ from experiments.common import ways as ways_lib
 from experiments.spectr import acceptance
 from specjax import checks
 from specjax import couplings
-from specjax import families
 from specjax.decoding import round as round_lib
 
 # Leaves the device for a linear program, which no large vocabulary has.
