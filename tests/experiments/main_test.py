@@ -1,9 +1,12 @@
 """The command line: configs, flags, sweeps, help, and folders of runs."""
 
 import functools
+import glob
 import importlib
+from importlib import metadata
 import io
 import json
+import os
 import pathlib
 import socket
 import subprocess
@@ -14,6 +17,7 @@ from absl import flags as absl_flags
 import ml_collections
 import pytest
 
+import experiments
 from experiments import main
 from experiments.common import configs
 from experiments.common import locks
@@ -481,6 +485,26 @@ def test_a_run_with_other_settings_that_ended_meanwhile_is_not_overwritten(
   main.run(config, tmp_path / 'run')
   with pytest.raises(ValueError, match='seed is 1 there and 0 here'), late:
     pass
+
+
+@pytest.mark.parametrize(
+  ('files', 'plugin', 'platforms'),
+  [
+    ([], 'xla_cuda12', 'cpu'),
+    (['/dev/nvidia0'], 'xla_cuda12', None),
+    ([], 'xla_rocm7', None),
+  ],
+)
+def test_jax_looks_for_no_accelerator_where_there_is_none(
+  files, plugin, platforms, monkeypatch
+):
+  monkeypatch.setenv('JAX_PLATFORMS', '')
+  monkeypatch.delenv('JAX_PLATFORMS')
+  plugins = [types.SimpleNamespace(name=plugin)]
+  monkeypatch.setattr(glob, 'glob', lambda _: files)
+  monkeypatch.setattr(metadata, 'entry_points', lambda group: plugins)
+  importlib.reload(experiments)
+  assert os.environ.get('JAX_PLATFORMS') == platforms
 
 
 def test_characters_that_a_terminal_lacks_are_replaced(monkeypatch):
