@@ -186,7 +186,7 @@ def verify(uniforms, tokens, probs, target_probs):
     jnp.array(probs),
   )
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(jax.random, 'uniform', lambda key, shape: key)
+    patch.setattr(jax.random, 'uniform', lambda key, *_: key)
     return jax.jit(verifiers.block())(
       jnp.array(uniforms), tree, jnp.array(target_probs)
     )
