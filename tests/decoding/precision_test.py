@@ -29,10 +29,10 @@ def _run(*parts):
 @pytest.mark.parametrize(
   'parts',
   [
-    ('components', 'greedy', 'rows'),
+    ('components',),
     *(
-      pytest.param((part,), marks=pytest.mark.slow)
-      for part in ('arms', 'heads')
+      pytest.param(parts, marks=pytest.mark.slow)
+      for parts in (('greedy', 'rows'), ('arms',), ('heads',))
     ),
   ],
   ids=' '.join,
