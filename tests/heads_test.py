@@ -112,7 +112,8 @@ _PROMPTS = [[1], [2] * 5, [0, 1, 2, 2, 1, 0, 0], PROMPT]
 def _arm(name, sampling):
   """An arm and its parameters; 'none' drafts nothing."""
   if name == 'none':
-    return base.Arm(drafters.none(), verifiers.resolve('greedy')), None
+    verifier = verifiers.default(sampling.temperature)
+    return base.Arm(drafters.none(), verifiers.resolve(verifier)), None
   kind, drafter = _DRAFTERS[name](sampling)
   verifier = verifiers.default(
     sampling.temperature, drafter.topology.width, drafter.own_probs
