@@ -39,7 +39,7 @@ from experiments.common import terminal
 from experiments.common import workdirs
 
 _CONFIG = '--config='
-_SMOKE = '--smoke'
+SMOKE = '--smoke'
 _COMMAND = 'python -m experiments.main'
 # What commands call the folder of text.
 DATA = 'DATA'
@@ -163,10 +163,10 @@ def parsed(
   if len(paths) != 1:
     raise ValueError(f'Name one config, as in {_CONFIG}configs/quickstart.py.')
   rest = [
-    word for word in argv if word != _SMOKE and not word.startswith(_CONFIG)
+    word for word in argv if word != SMOKE and not word.startswith(_CONFIG)
   ]
   path = os.path.expanduser(paths[0])
-  config = configs.load(path, smoke=_SMOKE in argv)
+  config = configs.load(path, smoke=SMOKE in argv)
   configs.check_fields(config, rest)
   sys.argv = rest  # Where the library of flags looks for fields to set.
   config_flags.DEFINE_config_dict(
@@ -185,7 +185,7 @@ def _parse(argv):
   try:
     if asked and paths:
       path = os.path.expanduser(paths[-1])
-      config = configs.load(path, smoke=_SMOKE in argv)
+      config = configs.load(path, smoke=SMOKE in argv)
       print(configs.described(config, path))
       sys.exit(0)
     if asked or len(argv) == 1:

@@ -83,6 +83,11 @@ def keep(workdir: str, root: pathlib.Path = ROOT) -> pathlib.Path:
   content = results.read(workdir)
   if not content['command']:
     raise ValueError(f'{workdir} does not say which command it is of.')
+  if main.SMOKE in shlex.split(content['command']):
+    raise ValueError(
+      f'{workdir} is a smoke run, whose numbers are no measurements: run the '
+      f'config without {main.SMOKE}.'
+    )
   path = root / FOLDER / _DATA / f'{name_of(content["command"])}.json'
   path.parent.mkdir(parents=True, exist_ok=True)
   results.save_json(str(path), content)

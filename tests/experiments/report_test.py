@@ -119,6 +119,10 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
   with pytest.raises(ValueError, match='does not say which command it is of'):
     report.keep(workdir, root)
   path = tmp_path / 'run' / results.FILE
+  smoke = {'command': 'python -m experiments.main --config=a.py --smoke'}
+  path.write_text(json.dumps(json.loads(path.read_text()) | smoke))
+  with pytest.raises(ValueError, match='smoke run, whose numbers are no'):
+    report.keep(workdir, root)
   path.write_text(json.dumps([{'way': 'none'}]))
   with pytest.raises(ValueError, match='format 1, and only format 2 is read'):
     report.keep(workdir, root)
