@@ -121,8 +121,8 @@ class LanguageModel(NamedTuple):
     feature_sizes: `F` of each of `Extension.features`.
     exit: `(num_layers) -> model`, the first layers and the head, which takes
       the parameters of the whole model; None if there is no such thing.
-    max_length: positions that the model was trained for; None if its
-      predictions do not depend on that.
+    max_length: number of positions that the model was trained for; None if it
+      has no such limit.
   """
 
   init_cache: InitCache
@@ -179,7 +179,7 @@ class FeatureHead(NamedTuple):
     taps: which of the target's features it reads, as of `Drafter.taps`.
     feature_size: of each of them.
     vocab_size: `V`.
-    max_length: as of `LanguageModel`.
+    max_length: see `LanguageModel`.
   """
 
   init_cache: InitCache
@@ -247,7 +247,8 @@ class DraftTree(NamedTuple):
   every token was chosen deterministically; valid siblings are then different.
   `raw_probs` are what a drafter predicts after the parent, before temperature,
   top-k, top-p and earlier siblings; None means the same as `probs`. Drafters
-  that choose their tokens by a model's distribution also return them.
+  that choose their tokens by a model's distribution also return them. In an
+  ensemble, rows of members that predict no distribution are zero.
   `bonus_probs` are the drafter's distributions at the bonus positions, i.e.
   after its leaves, in the order of `topology.leaf_entries`; only goals other
   than the target ask for them.
@@ -267,9 +268,8 @@ class DraftTree(NamedTuple):
   def both_probs(self, vocab_size: int) -> Probs:
     """Returns both distributions of each node, `[..., N, V]` each.
 
-    Where tokens were chosen, the processed one is one-hot. The raw one of a
-    drafter that predicts no distribution, such as prompt lookup, is uniform:
-    nothing shows how sure it is.
+    Where tokens were chosen, the processed one is one-hot. Where a drafter
+    predicts no distribution, such as prompt lookup, the raw one is zero.
 
     Args:
       vocab_size: `V`.
@@ -278,7 +278,7 @@ class DraftTree(NamedTuple):
     if processed is None:
       processed = jax.nn.one_hot(self.tokens, vocab_size, dtype=jnp.float32)
       if raw is None:
-        raw = jnp.full_like(processed, 1 / vocab_size)
+        raw = jnp.zeros_like(processed)
     return Probs(processed, processed if raw is None else raw)
 
 
@@ -421,7 +421,7 @@ class Drafter(NamedTuple):
     commit: `(state, proposal, context, outcome, rows[B]) -> state`; commits
       what was computed of the accepted path where `rows`, nothing elsewhere.
       `outcome` and `context` (as it was when drafting) are batched. Of the
-      outcome, `num_accepted` counts the accepted tokens that were emitted, at
+      outcome, `num_accepted` counts the emitted tokens before the last one, at
       most the levels that the drafter has read; proposals of drafters that
       share a slot are padded with zeros at the ends of their axes.
     catch_up: how it reads what others have committed; None if it has nothing
@@ -445,8 +445,8 @@ class Drafter(NamedTuple):
       distribution.
     greedy: whether it chooses its tokens instead of drawing them: `probs` of
       its trees are None or one-hot.
-    max_length: positions that its model was trained for; None if there is no
-      such number.
+    max_length: number of positions that its model was trained for; None if it
+      has no such limit.
   """
 
   topology: trees.Topology | trees.Bounds

@@ -308,6 +308,19 @@ def misreporting(tree, context):
   return tree._replace(probs=probs)
 
 
+def forked(drafter):
+  """Breaks a drafter that says that its siblings are different."""
+  topology = trees.chains(2, 1)
+
+  def draft(keys, params, state, context):
+    tree, proposal = drafter.draft(keys, params, state, context)
+    tokens = jnp.repeat(tree.tokens[:, :1], 2, axis=1)
+    valid = jnp.ones(tokens.shape, bool)
+    return base.DraftTree(tokens, topology, valid, None), proposal
+
+  return drafter._replace(topology=topology, draft=draft)
+
+
 def doubled(estimate):
   """Breaks how likely a drafter says that its drafts are accepted."""
 
@@ -401,6 +414,14 @@ BROKEN = {
     lambda tree, context: tree._replace(tokens=jnp.roll(tree.tokens, 1, 0))
   ),
   ('drafter', 'or on the junk behind its text'): drafting(looking_at_junk),
+  ('drafter', 'greedy must have chosen'): lambda drafter: drafting(
+    lambda tree, context: tree._replace(
+      probs=jnp.full((*tree.tokens.shape, 3), 1 / 3)
+    )
+  )(drafter)._replace(vocab_size=3),
+  ('drafter', 'siblings of a distinct drafter'): lambda drafter: forked(
+    drafter
+  ),
   ('drafter', 'commit must keep'): lambda drafter: drafter._replace(
     commit=lambda state, proposal, *args: (proposal, 1)
   ),
@@ -678,11 +699,6 @@ def test_a_bandit_first_built_while_jax_traces_is_of_use_later(name):
 # Of drafters and goals.
 
 
-def reported(tree):
-  """What the drafter reports."""
-  return tree
-
-
 def certain(tree):
   """A broken twin: it claims to be certain of what it has proposed."""
   return tree._replace(raw_probs=jax.nn.one_hot(tree.tokens, 3))
@@ -715,12 +731,15 @@ def test_a_rule_that_defers_samples_the_target(name, temperature):
     target = base.Probs(draws, raw)
     goal = functools.partial(goal_lib.probs, specjax.GOALS['chow'](alpha))
     sample = lambda tree: jax.vmap(goal)(tree, target)
-    return draws, sample(reported(tree)), sample(certain(tree))
+    known = jax.vmap(goal_lib.has_draft_probs)(tree)[-1]
+    return draws, sample(tree), sample(certain(tree)), known
 
   for alpha in (0.0, 1e-4):
-    target, made, broken = goals(alpha)
+    target, made, broken, known = goals(alpha)
     np.testing.assert_array_equal(made, target)
     assert (alpha == 0) == (broken == target).all()
+  # After leaves as well, if the drafter was asked for that.
+  assert known.all() or not chosen.get('bonus_probs')
 
 
 # Of single components.

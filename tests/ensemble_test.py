@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import base
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
+from specjax.decoding import estimates
 from specjax.drafters import stateless
+from specjax.goals import apply
 from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
@@ -139,11 +142,11 @@ def check_tree(tree, keys, members, params, context):
     np.testing.assert_array_equal(tree.tokens[:, own], want.tokens)
     np.testing.assert_array_equal(tree.valid[:, own], want.valid)
     size = tree.probs.shape[-1]
-    # A member that predicts nothing chooses its tokens, unsure of each.
+    # A member that predicts nothing chooses its tokens.
     chosen = np.eye(size)[want.tokens]
     for name, otherwise in (
       ('probs', chosen),
-      ('raw_probs', np.full_like(chosen, 1 / size)),
+      ('raw_probs', np.zeros_like(chosen)),
     ):
       probs = getattr(want, name)
       np.testing.assert_allclose(
@@ -289,3 +292,37 @@ def test_ensembles_that_make_no_sense_are_refused():
       specjax.BANDITS['fixed'](1),
       catch_up='always',
     )
+
+
+@pytest.mark.parametrize('reverse', [False, True])
+def test_goals_and_rewards_of_an_ensemble_with_a_lookup(reverse):
+  """A rule reads the member that predicts; the lookup counts by its token."""
+  rng = np.random.default_rng(3)
+  draft, target = np.float32(rng.dirichlet(np.ones(3), 2))
+  members = [
+    (1, jax.nn.one_hot(1, 3), jnp.zeros(3)),  # The lookup.
+    (2, jnp.asarray(draft), jnp.asarray(draft)),
+  ][:: -1 if reverse else 1]
+  tokens, probs, raw = zip(*members)
+  tree = specjax.DraftTree(
+    jnp.asarray([tokens], jnp.int32),
+    trees.chains(2, 1),
+    jnp.ones((1, 2), bool),
+    jnp.stack(probs)[None],
+    jnp.stack(raw)[None],
+  )
+  rows = jnp.broadcast_to(jnp.asarray(target), (1, 3, 3))
+  both = base.Probs(rows, rows)
+  for alpha, wanted in ((1 - draft.max() - 0.01, target), (0.99, draft)):
+    goal = functools.partial(apply.probs, specjax.GOALS['chow'](float(alpha)))
+    np.testing.assert_allclose(jax.vmap(goal)(tree, both)[0, 0], wanted)
+  outcome = specjax.Outcome(
+    jnp.zeros((1, 1), jnp.int32),
+    jnp.zeros(1, jnp.int32),
+    jnp.zeros((1, 2), jnp.int32),
+  )
+  accepted = estimates.of_tree(tree, both, outcome).mean.raw
+  overlap = np.minimum(draft, target).sum()
+  np.testing.assert_allclose(
+    accepted, overlap if reverse else target[1], rtol=1e-5
+  )

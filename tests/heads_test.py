@@ -601,9 +601,13 @@ def test_an_early_exit_reads_the_first_layers():
 
 
 @pytest.mark.slow
-def test_no_cache_is_copied_in_the_loop():
-  """Neither the target's nor the heads', where they take turns with nothing."""
-  names = 'eagle chain', 'eagle3 tree', 'dynamic tree', 'none'
+@pytest.mark.parametrize(
+  'names',
+  [('eagle chain',), ('eagle chain', 'eagle3 tree', 'dynamic tree', 'none')],
+  ids=['one', 'several'],
+)
+def test_no_cache_is_copied_in_the_loop(names):
+  """Neither the target's nor the heads', alone and beside plain decoding."""
   decoder = _decoder(names)
   state, loop = drivers_test.compiled_loop(decoder, _PROMPTS)
   assert not drivers_test.cache_copies(loop, state)

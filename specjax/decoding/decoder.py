@@ -289,16 +289,17 @@ class Decoder:
     checks.check_range('queue_size', queue_size, batch_size)
     requests.check_seed(seed)
     fresh = self._fresh_bandit(bandit_state)
-    queues = requests.queues(
-      self.round_fn.target,
-      self._setup.max_length,
-      prompts,
-      max_new_tokens,
-      request_ids,
-      queue_size,
+    queues = self._reported(
+      requests.queues(
+        self.round_fn.target,
+        self._setup.max_length,
+        prompts,
+        max_new_tokens,
+        request_ids,
+        queue_size,
+      )
     )
     first = next(queues)
-    requests.warn_beyond_positions(self.round_fn.target, self._arms, first)
     batch = refill.begin(
       self._setup,
       self._params,
@@ -312,6 +313,12 @@ class Decoder:
       *(itertools.chain([first], queues), queue_size, np.uint32(seed)),
       fresh,
     )
+
+  def _reported(self, queues):
+    """Yields queues, with a warning where texts may outgrow a model."""
+    for each in queues:
+      requests.warn_beyond_positions(self.round_fn.target, self._arms, each)
+      yield each
 
   def _fresh_bandit(self, given):
     """What the bandit of each of many prompts begins with, if it has one."""

@@ -79,6 +79,9 @@ def _of_entries(tree, draft, sampled):
     each = jnp.take_along_axis(probs, tree.tokens[..., None], axis=2)[..., 0]
   else:
     each = jnp.minimum(probs, draft).sum(-1)
+    # Of a member of an ensemble that predicts nothing, as for chosen tokens.
+    found = jnp.take_along_axis(probs, tree.tokens[..., None], axis=2)[..., 0]
+    each = jnp.where(draft.sum(-1) == 0, found, each)
     counted = _is_first(tree)
   total = _sum_children(tree, jnp.where(counted, each, 0.0))
   return jnp.minimum(total, 1)  # Sums may round past 1.

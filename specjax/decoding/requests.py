@@ -165,7 +165,7 @@ def warn_beyond_positions(
       warnings.warn(
         f'A row may grow to {longest} tokens, but the model of the {name} was '
         f'trained for {positions} positions (its max_length): past them, its '
-        'predictions are poor.',
+        'predictions may be poor.',
         stacklevel=3,
       )
 

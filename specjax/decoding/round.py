@@ -149,10 +149,9 @@ def _check(target, arms, bandit, catch_up, sampling):
 
 def _draws_from_goal(arm, vocab_size):
   """Whether an arm's tokens are drawn even if the target is greedy."""
-  if arm.goal is None:
-    return False
-  one_hot = goal_lib.is_one_hot(arm.goal, vocab_size)
-  return not (arm.drafter.greedy and one_hot)
+  return arm.goal is not None and not goal_lib.is_one_hot(
+    arm.goal, vocab_size, arm.drafter.greedy
+  )
 
 
 def _check_verifier(i, arm):
@@ -498,7 +497,7 @@ def _verify_arm(plan: Round, choice, i, tree, scored):
     known = jax.vmap(goal_lib.has_draft_probs)(tree)
     fidelity = estimates.fidelity(goal, target.processed, known)
     sampled = target._replace(processed=goal)
-    bad_probs |= jnp.isnan(fidelity)
+    bad_probs |= jnp.isnan(fidelity) | ~goal_lib.are_finite(tree)
   depths = jnp.broadcast_to(topology.depths, tree.valid.shape)
   outcome = jax.vmap(arm.verifier)(choice.verify_keys, tree, sampled.processed)
   return ArmOutput(

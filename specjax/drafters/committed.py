@@ -29,11 +29,13 @@ def advance(
     pending: `chunk` entries behind it.
     end: `[B]` int32.
     chunk: how many were read.
-    computed: floats that were computed from the cache. XLA knows the number of
-      entries only once they are there, so that the write comes after all reads,
-      in place; see `kv_cache.commit`.
+    computed: `[B, ...]` floats that were computed from the cache. XLA knows the
+      number of entries only once they are there, so that the write comes after
+      all reads, in place; see `kv_cache.commit`.
   """
-  most = jnp.where(jnp.isnan(computed).any(), chunk + 1, chunk)
+  # Without a NaN this is `chunk`; a row with one is undefined anyway.
+  is_nan = jnp.isnan(computed).any(axis=tuple(range(1, computed.ndim)))
+  most = jnp.where(is_nan, chunk + 1, chunk)
   num = jnp.minimum(jnp.maximum(end - cache.lengths, 0), most)
   path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
   return commit(cache, pending, path, num)

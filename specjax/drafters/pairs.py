@@ -133,9 +133,9 @@ def commit(
   So proposals are the same for trees of all shapes, which can share a cache.
   """
   lag = jnp.minimum(num_pairs(context) - cache.lengths, plan.tail)
-  # The outcome is known once the cache was read: the write comes behind, in
-  # place. It never counts less than no token.
-  num = jnp.where(rows & (outcome.num_accepted >= 0), lag, 0)
+  # The outcome is known once the cache was read: the write comes after that, in
+  # place. The minimum is always `lag`, which XLA cannot know.
+  num = jnp.where(rows, jnp.minimum(lag, lag + outcome.num_accepted), 0)
   path = np.arange(plan.tail)
   return plan.head.commit(
     cache, pending, jnp.broadcast_to(path, (len(rows), plan.tail)), num

@@ -46,29 +46,35 @@ def check(goal: base.Goal | None, vocab_size: int) -> None:
     )
 
 
-def is_one_hot(goal: base.Goal | None, vocab_size: int) -> bool:
-  """Returns whether a goal is one-hot where target and draft are.
+def is_one_hot(goal: base.Goal, vocab_size: int, greedy: bool) -> bool:
+  """Returns whether a goal is one-hot at temperature 0.
 
-  That is tried on a few pairs; a mixture of two rules is an exception. While
-  JAX traces the goal's parameters, they are not known, and the answer is true.
+  It is evaluated on a few pairs of distributions. The mixture of two rules is
+  an example of a goal that is not. While JAX traces the goal's parameters, the
+  answer is false.
 
   Args:
-    goal: None is the target.
+    goal: other than the target.
     vocab_size: `V`.
+    greedy: whether the drafter's distributions are one-hot as well.
   """
-  if goal is None:
-    return True
   raw = _example_pairs(vocab_size)
-  made = _on_pairs(goal, _one_hot(raw), raw)
-  return isinstance(made, jax.core.Tracer) or bool(
-    (made.max(axis=1) > 1 - _TOLERANCE).all()
-  )
+  target, draft = _one_hot(raw)
+  made = _on_pairs(goal, np.stack([target, draft if greedy else raw[1]]), raw)
+  if isinstance(made, jax.core.Tracer):
+    return False
+  return bool((made.max(axis=1) > 1 - _TOLERANCE).all())
 
 
 def _example_pairs(vocab_size):
-  """`[2, n, V]` distributions of a target and a draft, sharp and flat."""
+  """`[2, n, V]` distributions of a target and a draft, sharp and flat.
+
+  The mass is on a few tokens, whatever `V` is: else all would be flat.
+  """
   rng = np.random.default_rng(0)
-  return rng.dirichlet(np.full(vocab_size, 0.3), (2, 8))
+  few = min(vocab_size, 8)
+  pairs = rng.dirichlet(np.full(few, 0.3), (2, 16))
+  return np.pad(pairs, [(0, 0), (0, 0), (0, vocab_size - few)])
 
 
 def _one_hot(models):
@@ -149,13 +155,19 @@ def _with_raw(goal):
 
 
 def _draft_probs(tree, vocab_size):
-  """`[N + 1, V]` probabilities behind each entry, junk where there are none."""
+  """`[N + 1, V]` probabilities after each entry, undefined if it has none."""
   topology, rows = tree.topology, tree.both_probs(vocab_size)
-  # The first sibling stands for all: those behind it may have been drawn from
-  # what it has left, which is no matter of the goal.
   index = jnp.zeros(topology.num_nodes + 1, jnp.int32)
   if topology.num_nodes:
-    index = jnp.argmax(_valid_children(tree), axis=1)
+    # The first sibling with a prediction stands for all: later ones may have
+    # been drawn from what it has left, which is irrelevant to the goal.
+    predicts = rows.raw.sum(-1) != 0
+    children = _valid_children(tree)
+    counts = children, children & predicts[None]
+    index = jnp.argmax(sum(each.astype(jnp.int32) for each in counts), axis=1)
+    # Nothing shows how sure the others are.
+    unsure = jnp.full_like(rows.raw, 1 / vocab_size)
+    rows = rows._replace(raw=jnp.where(predicts[:, None], rows.raw, unsure))
   if tree.bonus_probs is not None:
     rows = jax.tree.map(
       lambda *each: jnp.concatenate(each), rows, tree.bonus_probs
@@ -163,3 +175,17 @@ def _draft_probs(tree, vocab_size):
     leaves = _leaf_entries(topology)
     index = index.at[leaves].set(topology.num_nodes + np.arange(len(leaves)))
   return jax.tree.map(lambda each: each[index], rows)
+
+
+def are_finite(tree: base.DraftTree) -> jax.Array:
+  """Returns `[B]` whether all that goals read of a batch's trees is finite."""
+  finite = jnp.ones(tree.tokens.shape[0], bool)
+  if tree.raw_probs is not None:
+    sums = jnp.isfinite(tree.raw_probs.sum(-1)) | ~tree.valid
+    finite &= sums.all(axis=1)
+  if tree.bonus_probs is not None:
+    drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
+    drawn = drawn[:, _leaf_entries(tree.topology)]
+    for each in tree.bonus_probs:
+      finite &= (jnp.isfinite(each.sum(-1)) | ~drawn).all(axis=1)
+  return finite

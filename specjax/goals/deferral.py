@@ -23,7 +23,8 @@ def chow(alpha: float) -> base.Goal:
   """Builds the rule that defers where `max draft < 1 - alpha`.
 
   Args:
-    alpha: in [0, 1]; 0 is the target, also where a softmax rounds to 1.
+    alpha: in [0, 1]; 0 is the target, even if the largest probability rounds
+      to 1.
   """
   checks.check_range('alpha of chow', alpha, 0, 1)
   return _goal(lambda pair: unsure(pair.raw[1], alpha))
@@ -39,7 +40,8 @@ def chow_log(alpha: float) -> base.Goal:
   """Builds the rule that defers where the draft's entropy exceeds `alpha`.
 
   Args:
-    alpha: nats, at least 0 and finite.
+    alpha: nats, at least 0 and finite; 0 is the target, even if the entropy
+      rounds to 0.
   """
   checks.check_range('alpha of chow_log', alpha, 0)
   _check_finite('chow_log', alpha)
@@ -47,8 +49,11 @@ def chow_log(alpha: float) -> base.Goal:
 
 
 def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
-  """Returns whether the entropy in nats exceeds `alpha`, for `[..., V]`."""
-  return entropy(draft) > alpha
+  """Returns whether the entropy exceeds `alpha` nats; always at 0.
+
+  The argument is `[..., V]`.
+  """
+  return (entropy(draft) > alpha) | (alpha <= 0)
 
 
 @registry.component(example={'alpha': 0.25})

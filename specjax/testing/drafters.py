@@ -103,6 +103,7 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
   made = draft(keys, params, contexts(drafter, copies), few)
   tree, acceptance = jax.device_get(made)
   _check_tree(tree)
+  _check_siblings(drafter, tree)
   if acceptance is not None:
     _check_acceptance(acceptance)
   # Neighbours in the other order, and another junk behind the texts.
@@ -285,6 +286,31 @@ def _check_tree(tree: base.DraftTree) -> None:
     sums = np.where(drawn[:, entries], probs.sum(-1), 1)
     building.require_close(
       sums, np.ones_like(sums), 1e-6, 'All distributions must have mass 1'
+    )
+
+
+def _check_siblings(drafter: base.Drafter, tree: base.DraftTree) -> None:
+  """That tokens are chosen, and siblings different, where the drafter says so.
+
+  Verifiers that need it are otherwise taken for arms that they are not exact
+  for.
+  """
+  if drafter.greedy and tree.probs is not None:
+    largest = np.where(tree.valid, tree.probs.max(-1), 1)
+    building.require(
+      (largest > 1 - 1e-6).all(),
+      'A drafter that is greedy must have chosen its tokens: its probs must be '
+      f'None or one-hot, got a largest probability of {largest.min():.3g}.',
+    )
+  if drafter.distinct:
+    parents = np.broadcast_to(tree.topology.parents, tree.tokens.shape)
+    same = (tree.tokens[:, None] == tree.tokens[:, :, None]) & (
+      parents[:, None] == parents[:, :, None]
+    )
+    same &= tree.valid[:, None] & tree.valid[:, :, None]
+    same &= ~np.eye(tree.tokens.shape[1], dtype=bool)[None]
+    building.require(
+      not same.any(), 'Valid siblings of a distinct drafter must be different.'
     )
 
 

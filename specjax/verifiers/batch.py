@@ -22,9 +22,8 @@ def batch() -> base.Verifier:
   """Builds the verifier of K chains; with one chain, it is the tree walk.
 
   The first tokens go through multi-round rejection. After the first one that is
-  accepted, only its chain is verified, token by token. Chosen first tokens are
-  all different, so that no other chain can begin with the accepted one: then,
-  too, it is the tree walk.
+  accepted, only its chain is verified, token by token. Chosen tokens go through
+  the tree walk as well, which is exact for them.
   """
   walk = walks.tree_walk('maximal')
 

@@ -94,7 +94,12 @@ class TreeWalk:
     chain = isinstance(topology, trees.Topology) and topology.width <= 1
     walk = _walk_chain if chain else _walk_tree
     keys = jax.random.split(key, topology.depth + 1)
-    return walk(self.coupling, self.own_probs, keys, tree, target_probs)
+    coupling = self.coupling
+    if self.distinct and tree.probs is None:
+      # Chosen tokens are compared with a sample of the target, which a coupling
+      # for drawn ones would take long to make.
+      coupling = couplings.maximal
+    return walk(coupling, self.own_probs, keys, tree, target_probs)
 
 
 def _is_sampled(tree, active):

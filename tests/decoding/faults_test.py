@@ -12,6 +12,7 @@ import specjax
 from specjax import decoding
 from specjax import trees
 from specjax.drafters import stateless
+from specjax.goals import apply as goal_lib
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
@@ -425,6 +426,43 @@ def test_a_verifier_is_taken_where_nothing_that_it_lacks_is_drawn(
   )
 
 
+@pytest.mark.parametrize('vocab_size', [3, 50_000])
+def test_a_mixture_is_not_one_hot_and_a_rule_is(vocab_size):
+  """Whatever the size of the vocabulary."""
+  for goal, greedy, wanted in (
+    (MIXES['goal'], True, False),
+    (DRAWS['goal'], True, True),
+    (DRAWS['goal'], False, False),
+    (specjax.GOALS['lossy'](0.3), False, True),
+  ):
+    assert goal_lib.is_one_hot(goal, vocab_size, greedy) == wanted
+
+
+def test_raw_probabilities_that_are_nan_are_raised():
+  """A rule compares them, and a NaN would not defer."""
+  model, table = arms.MARKOV_DRAFT
+  arm, params = arms.model(
+    FORK, (model, table), 0.0, distinct=True, bonus_probs=True, **DRAWS
+  )
+
+  def broken(name):
+    def draft(*args):
+      tree, proposal = arm.drafter.draft(*args)
+      spoilt = jax.tree.map(lambda x: x * jnp.nan, getattr(tree, name))
+      return tree._replace(**{name: spoilt}), proposal
+
+    drafter = arm.drafter._replace(draft=draft, slot=None)
+    return arms.decoder(
+      (arm._replace(drafter=drafter), params),
+      target=arms.MARKOV_TARGET,
+      temperature=0.0,
+    )
+
+  for name in ('raw_probs', 'bonus_probs'):
+    with pytest.raises(FloatingPointError):
+      broken(name).decode([[1]], 4)
+
+
 def test_a_text_beyond_what_a_model_was_trained_for_is_reported():
   model, table = arms.MARKOV_TARGET
   short = model._replace(max_length=8)
@@ -443,4 +481,4 @@ def test_a_text_beyond_what_a_model_was_trained_for_is_reported():
     with pytest.warns(UserWarning, match=f'12 tokens.*{name}'):
       decoder.append(state, [[1], [1]], [1, 9])
     with pytest.warns(UserWarning, match=f'9 tokens.*{name}'):
-      next(decoder.decode_many([[1], [2]], 8, batch_size=2))
+      list(decoder.decode_many([[1], [2]], [1, 8], batch_size=1, queue_size=1))
