@@ -29,7 +29,10 @@ class Memory:
     self._peaks = []
     self._limit = _MAX_BYTES
 
-  def pytest_runtest_teardown(self):
+  def pytest_runtest_teardown(self, item, nextitem):
+    # What the fixtures of a file hold is free after its last test.
+    if nextitem is None or nextitem.path != item.path:
+      self._limit = _MAX_BYTES
     if _resident() > self._limit:
       drop_programs()
       self._limit = max(_MAX_BYTES, _resident() + _MIN_GROWTH_BYTES)
