@@ -29,6 +29,7 @@ class Memory:
     self._peaks = []
     self._limit = _MAX_BYTES
 
+  @pytest.hookimpl(trylast=True)  # After the fixtures.
   def pytest_runtest_teardown(self, item, nextitem):
     # What the fixtures of a file hold is free after its last test.
     if nextitem is None or nextitem.path != item.path:
