@@ -50,7 +50,7 @@ def held(
 
 def _wait_for(path, folder, patience):
   """Returns the file, open and locked."""
-  began, is_said = time.monotonic(), False
+  began, was_reported = time.monotonic(), False
   while True:
     file = open(path, 'a+', encoding='utf-8')
     if _lock(file):
@@ -65,9 +65,9 @@ def _wait_for(path, folder, patience):
     # Who waits for itself waits in vain.
     if owner == _this_process() or time.monotonic() - began > patience:
       raise ValueError(f'{in_use}. Use another workdir, or wait for its end.')
-    if not is_said:
+    if not was_reported:
       print(f'{in_use}: waiting for {patience:.0f} seconds at most.')
-      is_said = True
+      was_reported = True
     time.sleep(_PAUSE)
   file.truncate(0)
   file.write(_this_process())

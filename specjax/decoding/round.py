@@ -491,13 +491,13 @@ def _verify_arm(plan: Round, choice, i, tree, scored):
     lambda each: each[:, : topology.num_nodes + 1], scored.probs
   )
   sampled, fidelity = target, jnp.ones(choice.live.shape, jnp.float32)
-  bad_probs = _has_bad_probs(tree)
+  bad_probs = _has_bad_probs(tree, arm.goal is not None)
   if arm.goal is not None:
     goal = jax.vmap(functools.partial(goal_lib.probs, arm.goal))(tree, target)
     known = jax.vmap(goal_lib.has_draft_probs)(tree)
     fidelity = estimates.fidelity(goal, target.processed, known)
     sampled = target._replace(processed=goal)
-    bad_probs |= jnp.isnan(fidelity) | ~goal_lib.are_finite(tree)
+    bad_probs |= jnp.isnan(fidelity)
   depths = jnp.broadcast_to(topology.depths, tree.valid.shape)
   outcome = jax.vmap(arm.verifier)(choice.verify_keys, tree, sampled.processed)
   return ArmOutput(
@@ -511,11 +511,23 @@ def _verify_arm(plan: Round, choice, i, tree, scored):
   )
 
 
-def _has_bad_probs(tree):
-  """`[B]` whether a probability of a drafted position is not finite."""
-  if tree.probs is None:
-    return jnp.zeros(tree.tokens.shape[:1], bool)
-  return (~jnp.isfinite(tree.probs.sum(2)) & tree.valid).any(axis=1)
+def _has_bad_probs(tree, has_goal):
+  """`[B]` whether a probability that is read of a tree is not finite.
+
+  Only goals read the raw ones and those of bonus positions.
+  """
+  known = [(tree.probs, tree.valid)]
+  if has_goal:
+    known.append((tree.raw_probs, tree.valid))
+  if has_goal and tree.bonus_probs is not None:
+    drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
+    leaves = drawn[:, goal_lib.leaf_entries(tree.topology)]
+    known += [(each, leaves) for each in tree.bonus_probs]
+  bad = jnp.zeros(tree.tokens.shape[:1], bool)
+  for probs, exists in known:
+    if probs is not None:
+      bad |= (~jnp.isfinite(probs.sum(2)) & exists).any(axis=1)
+  return bad
 
 
 def _committed(target, outcome):

@@ -123,7 +123,7 @@ def has_draft_probs(tree: base.DraftTree) -> jax.Array:
   known = _valid_children(tree).any(axis=1)
   if tree.bonus_probs is None:
     return known
-  leaves = _leaf_entries(tree.topology)
+  leaves = leaf_entries(tree.topology)
   drawn = jnp.pad(tree.valid, (1, 0), constant_values=True)
   return known.at[leaves].set(drawn[leaves])
 
@@ -133,10 +133,10 @@ def _valid_children(tree):
   return jnp.asarray(tree.topology.children) & tree.valid[None]
 
 
-def _leaf_entries(
+def leaf_entries(
   topology: trees.Topology | trees.DynamicTopology,
 ) -> np.ndarray:
-  """Where `bonus_probs` stand."""
+  """Returns the entries to which `bonus_probs` belong."""
   if not isinstance(topology, trees.Topology):
     raise ValueError(
       'bonus_probs need a static topology, got trees of their own for every '
@@ -172,20 +172,6 @@ def _draft_probs(tree, vocab_size):
     rows = jax.tree.map(
       lambda *each: jnp.concatenate(each), rows, tree.bonus_probs
     )
-    leaves = _leaf_entries(topology)
+    leaves = leaf_entries(topology)
     index = index.at[leaves].set(topology.num_nodes + np.arange(len(leaves)))
   return jax.tree.map(lambda each: each[index], rows)
-
-
-def are_finite(tree: base.DraftTree) -> jax.Array:
-  """Returns `[B]` whether all that goals read of a batch's trees is finite."""
-  finite = jnp.ones(tree.tokens.shape[0], bool)
-  if tree.raw_probs is not None:
-    sums = jnp.isfinite(tree.raw_probs.sum(-1)) | ~tree.valid
-    finite &= sums.all(axis=1)
-  if tree.bonus_probs is not None:
-    drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
-    drawn = drawn[:, _leaf_entries(tree.topology)]
-    for each in tree.bonus_probs:
-      finite &= (jnp.isfinite(each.sum(-1)) | ~drawn).all(axis=1)
-  return finite
