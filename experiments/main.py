@@ -228,12 +228,12 @@ def _main(argv, command):
   except (OSError, ValueError) as error:
     if flags.FLAGS.pdb_post_mortem or 'SPECJAX_TRACEBACK' in os.environ:
       raise
-    said: object = error
+    message: object = error
     if isinstance(error, OSError):
       if error.filename is None:
         raise  # Of no file.
-      said = f'{error.filename}: {error.strerror}.'
-    raise SystemExit(f'Error: {said}') from error
+      message = f'{error.filename}: {error.strerror}.'
+    raise SystemExit(f'Error: {message}') from error
 
 
 if __name__ == '__main__':

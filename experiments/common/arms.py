@@ -339,10 +339,10 @@ def _of_kind(kind, pool):
   names = [n for n, m in pool.models.items() if isinstance(m.functions, kind)]
   if names:
     return f'The family has {", ".join(names)} of that kind.'
-  said = f'The family has no {_NOUNS[kind]}'
+  missing = f'The family has no {_NOUNS[kind]}'
   if kind is base.LanguageModel:
-    return f'{said}.'
-  return f'{said}; {_families_with_heads()}'
+    return f'{missing}.'
+  return f'{missing}; {_families_with_heads()}'
 
 
 def _given_tree(factory, arm, tree, place):

@@ -147,8 +147,8 @@ def _unknown(file):
   alike = difflib.get_close_matches(stem, set(stems.values()), n=5)
   near += [n for each in alike for n, s in stems.items() if s == each]
   names = ', '.join(dict.fromkeys(near))
-  said = f'; the nearest are {names}, and' if near else ';'
-  return f'There is no config {file!r}{said} --help lists all.'
+  nearest = f'; the nearest are {names}, and' if near else ';'
+  return f'There is no config {file!r}{nearest} --help lists all.'
 
 
 def _reduce(config, fields):
@@ -219,9 +219,9 @@ def errors_name(place: str, fields: Collection[str]) -> Iterator[None]:
   try:
     yield
   except (TypeError, ValueError) as error:
-    said = str(error)
-    joint = '.' if said.split(' ')[0] in fields else ': '
-    raise ValueError(f'{place}{joint}{said}') from error
+    message = str(error)
+    joint = '.' if message.split(' ')[0] in fields else ': '
+    raise ValueError(f'{place}{joint}{message}') from error
 
 
 def check_counts(config: Any, names: Sequence[str], low: float = 1) -> None:
