@@ -304,8 +304,12 @@ def _extend(config, dtype):
 
   def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
     positions, mask = places(cache, tokens, pending, positions, mask)
-    model = nnx.merge(modules, params)
-    return base.Extension(*model(tokens, positions, mask, cache, pending))
+
+    def read(cache):
+      model = nnx.merge(modules, params)
+      return base.Extension(*model(tokens, positions, mask, cache, pending))
+
+    return read(None) if cache is None else cache.within_window(read)
 
   return extend
 

@@ -1,7 +1,7 @@
 """Grouped-query attention with rotary embeddings, over what a cache holds.
 
-The cache is an argument, of which a window is read; the keys and values of the
-tokens just read are a result.
+The cache is an argument; the keys and values of the tokens just read are a
+result.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Part(NamedTuple):
   # [B or 1, H, T, S] added to the products, or None. Only as many key heads as
   # query heads can have it.
   bias: jax.Array | None = None
-  window: jax.Array | None = None  # as `KVCache.window`; None reads all
+  window: jax.Array | None = None  # as `KVCache.window`
 
   def first(self, num: int) -> 'Part':
     """Returns the first keys."""
@@ -188,20 +188,8 @@ class Attention(nnx.Module):
     query = query.swapaxes(1, 2).reshape(
       batch, config.num_kv_heads, num_tokens * groups, config.head_dim
     )
-    softcap = config.attention_softcap
-    if parts[0].window is None:
-      mixed = _attend(groups, softcap, query, parts)
-    else:
-      size = parts[0].keys.shape[2]
-      within = lambda ratio: functools.partial(
-        _attend_within, groups, softcap, kv_cache.windows(size, ratio)
-      )
-      copied = {
-        device: within(each) for device, each in kv_cache.RATIOS.items()
-      }
-      mixed = jax.lax.platform_dependent(
-        query, parts, **copied, default=within(1)
-      )
+    attend = _attend if parts[0].window is None else _attend_within
+    mixed = attend(groups, config.attention_softcap, query, parts)
     mixed = mixed.reshape(
       batch, config.num_kv_heads, num_tokens, groups, config.head_dim
     ).swapaxes(1, 2)
@@ -220,19 +208,15 @@ class Attention(nnx.Module):
     return heads if angles is None else rotate(heads, angles)
 
 
-def _attend_within(groups, cap, widths, query, parts):
-  """As `_attend`, over the first keys of the first set: those of its window.
-
-  A branch for each window: what lies behind it is not even read.
-  """
+def _attend_within(groups, cap, query, parts):
+  """As `_attend`, over the first keys of the first set: those of its window."""
   branches = [
     lambda query, parts, width=width: _attend(
       groups, cap, query, [parts[0].first(width), *parts[1:]]
     )
-    for width in widths
+    for width in kv_cache.windows_of_layers(parts[0].keys.shape[2])
   ]
-  index = jnp.minimum(parts[0].window, len(widths) - 1)
-  return jax.lax.switch(index, branches, query, parts)
+  return jax.lax.switch(parts[0].window, branches, query, parts)
 
 
 def _attend(groups, cap, query, parts):

@@ -11,6 +11,7 @@ prompt whose last token was not read yet is a prompt like any other, and the
 cache counts tokens of the row.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from flax import nnx
@@ -40,6 +41,12 @@ class Cache(struct.PyTreeNode):
   def lengths(self) -> jax.Array:
     """`[B]` committed tokens of the row, source included."""
     return self.offsets + self.decoder.lengths
+
+  def within_window(self, read: Callable[['Cache'], Any]) -> Any:
+    """As `KVCache.within_window`, of the decoder."""
+    return self.decoder.within_window(
+      lambda decoder: read(self.replace(decoder=decoder))
+    )
 
   @property
   def source(self) -> jax.Array:

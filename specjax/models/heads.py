@@ -112,9 +112,10 @@ def feature_head(
   def extend(params, cache, tokens, inputs, *, pending=None, positions=None,
              mask=None):  # fmt: skip
     positions, mask = adapters.places(cache, tokens, pending, positions, mask)
-    return nnx.merge(graph, params)(
+    read = lambda cache: nnx.merge(graph, params)(
       tokens, inputs, positions, mask, cache, pending
     )
+    return read(None) if cache is None else cache.within_window(read)
 
   return base.FeatureHead(
     init_cache=init_cache,

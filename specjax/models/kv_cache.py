@@ -6,6 +6,8 @@ as `Pending`, and `commit` writes the accepted part of it, once a round. Writing
 inside the forward pass would make XLA copy every buffer in the decode loop.
 """
 
+from collections.abc import Callable
+from typing import Any
 from typing import NamedTuple
 
 from flax import struct
@@ -18,9 +20,9 @@ KeysAndValues = tuple[jax.Array, jax.Array]
 
 # The shortest window of a cache that is read, in slots; others double it.
 _SHORTEST = 256
-# Where XLA copies a part of a cache before it is read, a window pays if the
-# cache is so many times as large.
-RATIOS = {'cpu': 2, 'cuda': 3}
+# What a part of a cache may be of it, at most, in layers and around calls: XLA
+# copies a part before it is read, on GPUs at a higher price.
+_HALF, _THIRD = 2, 3
 
 
 class KVCache(struct.PyTreeNode):
@@ -28,34 +30,68 @@ class KVCache(struct.PyTreeNode):
 
   layers: tuple[KeysAndValues, ...]
   lengths: jax.Array  # [B] int32, valid entries of each row
+  # Of a call whose layers choose: which of `windows_of_layers(size)` they read,
+  # int32.
+  window: jax.Array | None = None
 
   @property
   def size(self) -> int:
     """`S`, the slots of a row."""
     return self.layers[0][0].shape[2]
 
-  @property
-  def window(self) -> jax.Array:
-    """Which of `windows(size)` holds the longest row, int32."""
-    shorter = np.array(windows(self.size)[:-1], np.int32)
-    return (self.lengths.max() > shorter).sum()
+  def within_window(self, read: Callable[['KVCache'], Any]) -> Any:
+    """Returns `read(cache)`, of which only a window is read.
+
+    That is the shortest which holds the longest row: the cost of a call grows
+    with the text, in steps, and not with the buffer. On accelerators, a branch
+    for each of two or three windows stands around the whole call, since a
+    conditional makes a GPU wait for its host. On CPUs it costs nothing, and
+    programs that hold the model once compile sooner: each layer chooses.
+
+    Args:
+      read: a call of a model, whose result does not depend on `cache.size`.
+    """
+    if len(windows_of_layers(self.size)) == 1:
+      return read(self)
+    return jax.lax.platform_dependent(
+      cpu=lambda: self._by_layer(read), default=lambda: self._by_call(read)
+    )
+
+  def _by_layer(self, read):
+    widths = windows_of_layers(self.size)
+    return read(self.replace(window=self._shortest(widths)))
+
+  def _by_call(self, read):
+    first = lambda width: self.replace(
+      layers=jax.tree.map(lambda x: x[:, :, :width], self.layers)
+    )
+    widths = windows_of_calls(self.size)
+    branches = [lambda width=width: read(first(width)) for width in widths]
+    return jax.lax.switch(self._shortest(widths), branches)
+
+  def _shortest(self, widths):
+    """Which of some windows is the first that holds the longest row, int32."""
+    shorter = np.array(widths[:-1], np.int32)
+    return (self.lengths.max() > shorter).sum(dtype=jnp.int32)
 
 
-def windows(size: int, ratio: int = 1) -> list[int]:
-  """Returns the numbers of slots that a call may read of a cache of `size`.
+def windows_of_layers(size: int) -> list[int]:
+  """Returns the numbers of slots that a layer may read of a cache of `size`."""
+  return [*_doubled(size // _HALF), size]
 
-  Few, since each is compiled: the cost of a call grows with the text, in steps,
-  and not with the buffer.
 
-  Args:
-    size: slots of the cache.
-    ratio: all windows but the last are at most `size / ratio`; see `RATIOS`.
-  """
+def windows_of_calls(size: int) -> list[int]:
+  """Returns those that a call may read: three at most, each compiled whole."""
+  shorter = _doubled(size // _THIRD)
+  return [*(shorter if len(shorter) < 3 else shorter[-3::2]), size]
+
+
+def _doubled(largest):
+  """Windows, each twice the one before."""
   widths = [_SHORTEST]
-  while 2 * widths[-1] < size:
+  while widths[-1] <= largest:
     widths.append(2 * widths[-1])
-  largest = min(size // ratio, size - 1)
-  return [width for width in widths if width <= largest] + [size]
+  return widths[:-1]
 
 
 class Pending(NamedTuple):

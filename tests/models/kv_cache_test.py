@@ -6,6 +6,7 @@ without a cache, are compared with another implementation in
 `transformer_test`.
 """
 
+from flax import nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,6 @@ import pytest
 from specjax import padding
 from specjax import trees
 from specjax.models import adapters
-from specjax.models import attention
 from specjax.models import config as config_lib
 from specjax.models import kv_cache
 
@@ -267,19 +267,19 @@ def test_pending_entries_append_along_their_tokens():
 
 
 @pytest.mark.parametrize(
-  'size, widths',
+  'size, of_layers, of_calls',
   [
-    (24, [24]),
-    (256, [256]),
-    (300, [256, 300]),
-    (1100, [256, 512, 1024, 1100]),
+    (24, [24], [24]),
+    (511, [511], [511]),
+    (512, [256, 512], [512]),
+    (1100, [256, 512, 1100], [256, 1100]),
+    (2080, [256, 512, 1024, 2080], [256, 512, 2080]),
+    (8224, [256, 512, 1024, 2048, 4096, 8224], [512, 2048, 8224]),
   ],
 )
-def test_windows_double_up_to_the_buffer(size, widths):
-  assert kv_cache.windows(size) == widths
-  for ratio in (2, 3):
-    short = [width for width in widths if ratio * width <= size]
-    assert kv_cache.windows(size, ratio) == [*short, size]
+def test_windows_are_parts_of_the_buffer(size, of_layers, of_calls):
+  assert kv_cache.windows_of_layers(size) == of_layers
+  assert kv_cache.windows_of_calls(size) == of_calls
 
 
 @pytest.mark.parametrize('size', [24, 300, 1030])
@@ -296,22 +296,26 @@ def test_a_window_holds_all_that_is_seen(size, lengths):
   _assert_close(logits, _behind(lengths, 4, _whole(texts)))
 
 
-@pytest.mark.parametrize('ratio', kv_cache.RATIOS.values())
-@pytest.mark.parametrize('length', [5, 257, 600, 1100])
-def test_fewer_windows_hold_all_that_is_seen(length, ratio):
-  """Those of GPUs are compiled for GPUs alone."""
+def test_a_call_that_chooses_reads_what_its_layers_would():
+  """Accelerators choose once a call, which is compiled for them alone."""
   size = 1100
-  query, keys, values = (
-    jnp.asarray(_RNG.normal(size=(1, 2, num, 4)), jnp.float32)
-    for num in (3, size, size)
+  assert len(kv_cache.windows_of_calls(size)) > 1
+  shape = 1, _CONFIG.num_kv_heads, size, _CONFIG.head_dim
+  cache = jax.tree.map(
+    lambda x: jnp.asarray(_RNG.normal(size=x.shape), x.dtype),
+    kv_cache.init(_CONFIG.num_layers, shape).layers,
   )
-  mask = jnp.broadcast_to(jnp.arange(size) < length, (1, 3, size))
-  window = sum(length > width for width in kv_cache.windows(size)[:-1])
-  part = attention.Part(keys, values, mask, window=jnp.int32(window))
-  widths = kv_cache.windows(size, ratio)
-  assert 1 < len(widths) < len(kv_cache.windows(size))
-  within = attention._attend_within(1, None, widths, query, [part])
-  _assert_close(within, attention._attend(1, None, query, [part]))
+  tokens = jnp.asarray(_RNG.integers(20, size=(1, 4)))
+  positions, mask = adapters.places(None, tokens, None, None, None)
+  model = nnx.merge(adapters.graph(_CONFIG), _PARAMS)
+  read = lambda cache: model(tokens, positions, mask, cache)[0]
+  by_layer, by_call = (
+    jax.jit(lambda cache, choose=choose: choose(cache, read))
+    for choose in (kv_cache.KVCache._by_layer, kv_cache.KVCache._by_call)
+  )
+  for length in (5, 257, 600, 1096):
+    each = kv_cache.KVCache(cache, jnp.array([length], jnp.int32))
+    _assert_close(by_call(each), by_layer(each))
 
 
 @pytest.mark.parametrize('size, chooses', [(511, False), (512, True)])
