@@ -263,8 +263,11 @@ class EncoderDecoder(nnx.Module):
     slots = jnp.arange(cache.decoder.size)[None]
     seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
     bias = self.decoder.relative_bias
-    past = seen[:, None], bias(positions, slots - 1), cache.decoder.window
-    prefix = [attention.Part(*each, *past) for each in cache.decoder.layers]
+    behind, window = bias(positions, slots - 1), cache.decoder.window
+    prefix = [
+      attention.Part(keys, values, seen[:, None], behind, window)
+      for keys, values in cache.decoder.layers
+    ]
     features, news = self._decode(
       tokens,
       prefix,

@@ -7,6 +7,7 @@ inside the forward pass would make XLA copy every buffer in the decode loop.
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -161,13 +162,18 @@ def commit(
 
 def _write_all(buffers, entries, path, starts):
   """Writes a path of `[B, H, M, D]` into `[B, H, S, D]`, from `[B]` on."""
-  write = jax.vmap(
-    lambda buffer, each, index, start: jax.lax.dynamic_update_slice_in_dim(
-      buffer, jnp.take(each, index, axis=1, mode='clip'), start, axis=1
-    )
-  )
+
+  def write(buffer, each, index, start, axis):
+    entries = jnp.take(each, index, axis, mode='clip')
+    return jax.lax.dynamic_update_slice_in_dim(buffer, entries, start, axis)
+
+  if len(starts) == 1:
+    # For several, XLA also reads what may have to stay.
+    at = path[0], starts[0], 2
+    return jax.tree.map(lambda *pair: write(*pair, *at), buffers, entries)
+  of_rows = jax.vmap(functools.partial(write, axis=1))
   return jax.tree.map(
-    lambda buffer, each: write(buffer, each, path, starts), buffers, entries
+    lambda *pair: of_rows(*pair, path, starts), buffers, entries
   )
 
 
