@@ -61,19 +61,42 @@ def rotary_frequencies(config: Config, local: bool = False) -> jax.Array:
   return frequencies * (kept + (1 - kept) / scaling.factor)
 
 
-def rotate(x: jax.Array, angles: jax.Array) -> jax.Array:
-  """Rotates the first `2 * R` entries of `x` `[B, T, H, D]` by `[B, T, R]`."""
-  half = angles.shape[-1]
-  cos = jnp.cos(angles)[:, :, None].astype(x.dtype)
-  sin = jnp.sin(angles)[:, :, None].astype(x.dtype)
-  first, second, rest = (
-    x[..., :half],
-    x[..., half : 2 * half],
-    x[..., 2 * half :],
+class Rotation(NamedTuple):
+  """What turns queries and keys by their positions, once for all layers.
+
+  Attributes:
+    cos: `[B, T, 1, 2 * R]`, of each pair of entries twice.
+    sin: likewise, with the sign that the other entry of the pair has.
+  """
+
+  cos: jax.Array
+  sin: jax.Array
+
+
+def rotation(
+  config: Config, positions: jax.Array, local: bool = False
+) -> Rotation:
+  """Returns the rotation of positions `[B, T]`, for one kind of layers."""
+  frequencies = rotary_frequencies(config, local)[None, None]
+  angles = positions[..., None].astype(jnp.float32) * frequencies
+  cos, sin = jnp.cos(angles)[:, :, None], jnp.sin(angles)[:, :, None]
+  return Rotation(
+    jnp.concatenate([cos, cos], axis=-1), jnp.concatenate([-sin, sin], axis=-1)
   )
-  return jnp.concatenate(
-    [first * cos - second * sin, second * cos + first * sin, rest], axis=-1
-  )
+
+
+def rotate(x: jax.Array, rotation: Rotation) -> jax.Array:
+  """Rotates the first `2 * R` entries of `x` `[B, T, H, D]`.
+
+  The entries of a pair are `R` apart. They change places as one array does:
+  joining two halves takes GPUs another kernel.
+  """
+  cos, sin = (each.astype(x.dtype) for each in rotation)
+  size = cos.shape[-1]
+  turned, rest = x[..., :size], x[..., size:]
+  pairs = turned.reshape(*turned.shape[:-1], 2, size // 2)
+  others = pairs[..., ::-1, :].reshape(turned.shape)
+  return jnp.concatenate([turned * cos + others * sin, rest], axis=-1)
 
 
 class Attention(nnx.Module):
@@ -130,7 +153,7 @@ class Attention(nnx.Module):
   def __call__(
     self,
     x: jax.Array,
-    angles: jax.Array | None,
+    rotation: Rotation | None,
     prefix: Part | None,
     pending: kv_cache.KeysAndValues | None,
     mask: jax.Array,
@@ -140,7 +163,7 @@ class Attention(nnx.Module):
 
     Args:
       x: input of the layer.
-      angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
+      rotation: of the `T` tokens, or None.
       prefix: what the layer sees of the cache, or None.
       pending: `(k, v)` of the pending tokens, each `[B, H, M, D]`, or None.
       mask: `[B, T, M + T]`, true where a pending or a new token is attended to.
@@ -149,36 +172,37 @@ class Attention(nnx.Module):
     Returns:
       `[B, T, d_model]`, and `(k, v)` of the `T` tokens.
     """
-    new = key, value = self.keys_and_values(x, angles)
+    new = key, value = self.keys_and_values(x, rotation)
     if pending is not None:
       key = jnp.concatenate([pending[0], key], axis=2)
       value = jnp.concatenate([pending[1], value], axis=2)
     own = Part(key, value, mask, bias)
     parts = [own] if prefix is None else [prefix, own]
-    return self.attend(x, angles, parts), new
+    return self.attend(x, rotation, parts), new
 
   def keys_and_values(
-    self, x: jax.Array, angles: jax.Array | None
+    self, x: jax.Array, rotation: Rotation | None
   ) -> kv_cache.KeysAndValues:
     """Returns `(k, v)` of `x` `[B, T, d_model]`, each `[B, H, T, D]`."""
-    key = self._rotated(self.key(x), self.key_norm, angles)
-    return key.swapaxes(1, 2), self._heads(self.value(x)).swapaxes(1, 2)
+    key = self._rotated(self.key(x), self.key_norm, rotation)
+    value = self._heads(_untouched(self.value(x)))
+    return key.swapaxes(1, 2), value.swapaxes(1, 2)
 
   def attend(
-    self, x: jax.Array, angles: jax.Array | None, parts: Sequence[Part]
+    self, x: jax.Array, rotation: Rotation | None, parts: Sequence[Part]
   ) -> jax.Array:
     """Attends from `x` `[B, T, d_model]` to any keys.
 
     Args:
       x: input of the layer.
-      angles: `[B, T, R]` rotary angles of the `T` tokens, or None.
+      rotation: of the `T` tokens, or None.
       parts: sets of keys; only the first may have a window.
 
     Returns:
       `[B, T, d_model]`.
     """
     config = self.config
-    query = self._rotated(self.query(x), self.query_norm, angles)
+    query = self._rotated(self.query(x), self.query_norm, rotation)
     batch, num_tokens, num_heads, _ = query.shape
     groups = num_heads // config.num_kv_heads
     # The queries that share a key head stand together: one matrix product.
@@ -196,16 +220,25 @@ class Attention(nnx.Module):
     return self.out(mixed.reshape(batch, num_tokens, -1))
 
   def _heads(self, y):
-    # Without the barrier, XLA for TPUs turns the kernel around, so that heads
-    # come out in their places, and keeps a copy of it beside the loop.
-    y = jax.lax.optimization_barrier(y)
+    """Heads of a product, `[B, T, H, D]`."""
     return y.reshape(*y.shape[:2], -1, self.config.head_dim)
 
-  def _rotated(self, y, norm, angles):
+  def _rotated(self, y, norm, rotation):
     """Heads as products take them, `[B, T, H, D]`."""
+    if norm is None and rotation is None:
+      return self._heads(_untouched(y))
     heads = self._heads(y)
     heads = heads if norm is None else norm(heads)
-    return heads if angles is None else rotate(heads, angles)
+    return heads if rotation is None else rotate(heads, rotation)
+
+
+def _untouched(y):
+  """A product that nothing but a reshape follows.
+
+  Without the barrier, XLA turns its kernel around, so that heads come out in
+  their places, and keeps a copy of it beside the loop, or turns the cache.
+  """
+  return jax.lax.optimization_barrier(y)
 
 
 def _attend_within(groups, cap, query, parts):

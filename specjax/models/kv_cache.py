@@ -162,19 +162,19 @@ def commit(
 
 def _write_all(buffers, entries, path, starts):
   """Writes a path of `[B, H, M, D]` into `[B, H, S, D]`, from `[B]` on."""
-
-  def write(buffer, each, index, start, axis):
-    entries = jnp.take(each, index, axis, mode='clip')
-    return jax.lax.dynamic_update_slice_in_dim(buffer, entries, start, axis)
-
   if len(starts) == 1:
     # For several, XLA also reads what may have to stay.
-    at = path[0], starts[0], 2
-    return jax.tree.map(lambda *pair: write(*pair, *at), buffers, entries)
-  of_rows = jax.vmap(functools.partial(write, axis=1))
-  return jax.tree.map(
-    lambda *pair: of_rows(*pair, path, starts), buffers, entries
-  )
+    write = lambda buffer, each: _written(buffer, each, path[0], starts[0], 2)
+  else:
+    of_rows = jax.vmap(functools.partial(_written, axis=1))
+    write = lambda buffer, each: of_rows(buffer, each, path, starts)
+  return jax.tree.map(write, buffers, entries)
+
+
+def _written(buffer, entries, index, start, axis):
+  """A buffer with some of the entries, from a slot on."""
+  taken = jnp.take(entries, index, axis, mode='clip')
+  return jax.lax.dynamic_update_slice_in_dim(buffer, taken, start, axis)
 
 
 def _write_by_rows(buffers, entries, path, starts):

@@ -35,14 +35,14 @@ class Layer(nnx.Module):
   def __call__(
     self,
     x: jax.Array,
-    angles: jax.Array | None,
+    rotation: attention_lib.Rotation | None,
     prefix: attention_lib.Part | None,
     pending: kv_cache.KeysAndValues | None,
     mask: jax.Array,
     bias: jax.Array | None = None,
   ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
     attended, new = self.attention(
-      self.attention_norm(x), angles, prefix, pending, mask, bias
+      self.attention_norm(x), rotation, prefix, pending, mask, bias
     )
     if self.config.post_norms:
       attended = self.attention_post_norm(attended)
@@ -128,9 +128,8 @@ class Surroundings:
   ):
     """Computes what layers have in common; arguments as of `Transformer`."""
     self._config, self._cache, self._pending = config, cache, pending
-    self._angles = {
-      local: positions[..., None].astype(jnp.float32)
-      * attention_lib.rotary_frequencies(config, local)[None, None]
+    self._rotations = {
+      local: attention_lib.rotation(config, positions, local)
       for local in (False, True)
     }
     self._masks = _masks(config, positions, mask, cache, pending)
@@ -138,7 +137,7 @@ class Surroundings:
   def of_layer(
     self, i: int
   ) -> tuple[
-    jax.Array,
+    attention_lib.Rotation,
     attention_lib.Part | None,
     kv_cache.KeysAndValues | None,
     jax.Array,
@@ -153,7 +152,7 @@ class Surroundings:
       )
     if self._pending is not None:
       pending = self._pending.layers[i]
-    return self._angles[local], prefix, pending, own
+    return self._rotations[local], prefix, pending, own
 
 
 def _masks(config, positions, mask, cache, pending):
