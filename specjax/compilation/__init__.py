@@ -5,6 +5,7 @@ from specjax.compilation.devices import all_of
 from specjax.compilation.devices import find
 from specjax.compilation.devices import several
 from specjax.compilation.inspection import Inspection
+from specjax.compilation.launches import Launches
 from specjax.compilation.programs import DoesNotFit
 from specjax.compilation.programs import Memory
 from specjax.compilation.programs import Program
@@ -15,6 +16,7 @@ __all__ = [
   'Device',
   'DoesNotFit',
   'Inspection',
+  'Launches',
   'Memory',
   'Program',
   'all_of',

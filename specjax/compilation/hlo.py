@@ -20,6 +20,14 @@ _NAME = re.compile(r'\s*(ROOT )?%?([\w.\-]+) = ')
 _OPERATION = re.compile(r'([\w\-]+)\(')
 _COMMENT = re.compile(r'/\*.*?\*/')
 SLICES = 'slice', 'dynamic-slice', 'gather'
+# What computes nothing: it names values, or runs other computations.
+_FREE = frozenset(
+  'parameter tuple get-tuple-element bitcast constant after-all iota domain '
+  'opt-barrier add-dependency partition-id replica-id '
+  'while conditional call async-start'.split()
+)
+# Custom calls that only name memory.
+_NAMING = re.compile('AllocateBuffer|ConcatBitcast|AssumeGather')
 # What a fusion computes number by number, of those that are asked for.
 PASSING = 'bitcast', 'convert', 'reshape', 'transpose', 'copy'
 
@@ -112,6 +120,20 @@ def root(computation: Computation) -> Instruction:
 def users(computation: Computation, name: str) -> Iterator[Instruction]:
   """Yields the instructions that read a value."""
   return (each for each in computation.values() if name in each.operands)
+
+
+def only_names(each: Instruction) -> bool:
+  """Returns whether an instruction is a custom call that only names memory."""
+  return each.op == 'custom-call' and bool(_NAMING.search(each.attributes))
+
+
+def works(each: Instruction) -> bool:
+  """Returns whether an instruction computes or copies something by itself.
+
+  Those that only wait for what others have started do not.
+  """
+  waits = each.op.endswith(('-done', '-update'))
+  return not (each.op in _FREE or waits or only_names(each))
 
 
 def _instruction(line):

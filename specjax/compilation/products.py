@@ -22,13 +22,13 @@ def of(counted: totals.Counted, computation: str) -> collections.Counter[str]:
   A product with weights counts as theirs, one with a cache as its; what else
   makes logits as probabilities.
   """
-  return totals.of(counted, computation, of_leaf)
+  return totals.of(counted, computation, of_instruction)
 
 
-def of_leaf(
+def of_instruction(
   counted: totals.Counted, own: hlo.Computation, each: hlo.Instruction
 ) -> collections.Counter[str]:
-  """Returns those of an instruction that calls nothing but fused ones."""
+  """Returns those of an instruction, with what is fused into it."""
   return _of(counted, [(own, each)])
 
 

@@ -12,6 +12,7 @@ from specjax import decoding
 from specjax.compilation import devices
 from specjax.compilation import hlo
 from specjax.compilation import inspection
+from specjax.compilation import launches
 from specjax.compilation import products
 from specjax.compilation import totals
 from specjax.compilation import traffic
@@ -54,6 +55,7 @@ class Program(NamedTuple):
     operations: of a round's products, by kind of what they read.
     least: bytes that a round cannot do without: the weights and caches of all
       its model calls, once each.
+    launches: kernels, conditionals and loops of a round.
     found: copies, collectives, and what should not be there.
   """
 
@@ -63,6 +65,7 @@ class Program(NamedTuple):
   written: dict[str, int]
   operations: dict[str, int]
   least: int
+  launches: launches.Launches
   found: inspection.Inspection
 
   @property
@@ -127,6 +130,7 @@ def compile_decode(
     written={kind: moved[kind, 'written'] for kind in totals.KINDS},
     operations={kind: multiplied[kind] for kind in totals.KINDS},
     least=_least(decoder.round_fn, params, state),
+    launches=launches.of(counted, body),
     found=inspection.inspect(counted),
   )
 

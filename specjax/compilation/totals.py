@@ -27,14 +27,14 @@ class Counted(NamedTuple):
   kind: Kind
 
 
-# Of an instruction that calls nothing but fused ones, in its computation.
-OfLeaf = Callable[
+# Of an instruction of a computation, without what it calls but for fused ones.
+OfInstruction = Callable[
   [Counted, hlo.Computation, hlo.Instruction], collections.Counter[Any]
 ]
 
 
 def of(
-  counted: Counted, computation: str, of_leaf: OfLeaf
+  counted: Counted, computation: str, of_instruction: OfInstruction
 ) -> collections.Counter[Any]:
   """Returns the sum over a computation, with all that it calls.
 
@@ -44,7 +44,8 @@ def of(
   total: collections.Counter[Any] = collections.Counter()
   own = counted.module.computations[computation]
   for each in own.values():
-    total.update(_of_instruction(counted, own, each, of_leaf))
+    total.update(of_instruction(counted, own, each))
+    total.update(_of_called(counted, each, of_instruction))
   return total
 
 
@@ -69,24 +70,8 @@ def _bodies(module, computation):
       yield from _bodies(module, each.called('to_apply')[0])
 
 
-def _of_instruction(counted, own, each, of_leaf):
-  """The sum over one instruction."""
-  module = counted.module
-  if each.op == 'while':
-    (body,) = each.called('body')
-    times, once = _trip_count(module, each), of(counted, body, of_leaf)
-    return {key: times * value for key, value in once.items()}
-  if each.op == 'conditional':
-    branches = (of(counted, name, of_leaf) for name in each.called(*_BRANCHES))
-    return max(branches, key=collections.Counter.total)
-  if each.op in ('call', 'async-start'):
-    (name,) = each.called('to_apply', 'calls')[:1]
-    return of(counted, name, of_leaf)
-  return of_leaf(counted, own, each)
-
-
-def _trip_count(module, loop):
-  """How often a loop runs; once, if HLO does not know."""
+def trip_count(module: hlo.Module, loop: hlo.Instruction) -> int | None:
+  """Returns how often a loop runs; None if HLO does not know."""
   known = re.search(r'known_trip_count\D*(\d+)', loop.attributes)
   if known:
     return int(known[1])
@@ -99,4 +84,25 @@ def _trip_count(module, loop):
       if bound is not None and bound.op == 'constant':
         if bound.literal.isdigit():
           return int(bound.literal)
-  return 1
+  return None
+
+
+def _of_called(counted, each, of_instruction):
+  """The sum over what an instruction calls, as often as it does."""
+  module = counted.module
+  if each.op == 'while':
+    (body,) = each.called('body')
+    times = trip_count(module, each)
+    once = of(counted, body, of_instruction)
+    if times is None:
+      return once
+    return {key: times * value for key, value in once.items()}
+  if each.op == 'conditional':
+    branches = (
+      of(counted, name, of_instruction) for name in each.called(*_BRANCHES)
+    )
+    return max(branches, key=collections.Counter.total)
+  if each.op in ('call', 'async-start'):
+    (name,) = each.called('to_apply', 'calls')[:1]
+    return of(counted, name, of_instruction)
+  return {}

@@ -7,7 +7,6 @@ often as it runs.
 """
 
 import collections
-import re
 from typing import NamedTuple
 
 from specjax.compilation import hlo
@@ -16,28 +15,21 @@ from specjax.compilation import totals
 # `(kind, 'read' or 'written') -> bytes`.
 Traffic = collections.Counter[tuple[str, str]]
 
-_FREE = frozenset(
-  'parameter tuple get-tuple-element bitcast constant after-all iota domain '
-  'opt-barrier add-dependency partition-id replica-id'.split()
-)
-# Custom calls that only name memory.
-_NOTHING = re.compile('AllocateBuffer|ConcatBitcast|AssumeGather')
 # Where the bytes stand that an update writes.
 _UPDATES = {'dynamic-update-slice': 1, 'scatter': -1}
 
 
 def of(counted: totals.Counted, computation: str) -> Traffic:
   """Returns the traffic of a computation, with all that it calls."""
-  return totals.of(counted, computation, of_leaf)
+  return totals.of(counted, computation, of_instruction)
 
 
-def of_leaf(
+def of_instruction(
   counted: totals.Counted, own: hlo.Computation, each: hlo.Instruction
 ) -> Traffic:
-  """Returns that of an instruction that calls nothing but fused ones."""
+  """Returns that of an instruction, with what is fused into it."""
   total = Traffic()
-  is_done = each.op in _FREE or each.op.endswith(('-done', '-update'))
-  if is_done or _is_nothing(each):
+  if not hlo.works(each):
     return total
   for place, name in enumerate(each.operands):
     source = _origin(own, name)
@@ -99,7 +91,7 @@ def _used(module, called, place, whole):
         total += _size(user)
       elif user.op in _UPDATES and user.operands.count(name) == 1:
         total += 0 if user.operands[0] == name else whole
-      elif user.op in (*hlo.PASSING, 'fusion') or _is_nothing(user):
+      elif user.op in (*hlo.PASSING, 'fusion') or hlo.only_names(user):
         inner = _used_by(module, user, name, whole)
         total += inner.num_bytes
         if inner.returned and user.name not in seen:
@@ -122,11 +114,6 @@ def _used_by(module, user, name, whole):
   return _Used(
     sum(used.num_bytes for used in each), any(used.returned for used in each)
   )
-
-
-def _is_nothing(each):
-  """Whether an instruction only names memory."""
-  return each.op == 'custom-call' and bool(_NOTHING.search(each.attributes))
 
 
 def _written(module, own, each):

@@ -73,9 +73,8 @@ def _moved(module, name):
   """Bytes that one instruction of the entry reads, and that it writes."""
   own = module.computations[module.entry]
   counted = totals.Counted(module, lambda array: 'any')
-  total = collections.Counter(
-    totals._of_instruction(counted, own, own[name], traffic.of_leaf)
-  )
+  total = traffic.of_instruction(counted, own, own[name])
+  total.update(totals._of_called(counted, own[name], traffic.of_instruction))
   return total['any', 'read'], total['any', 'written']
 
 

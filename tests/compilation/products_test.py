@@ -74,7 +74,7 @@ def test_products_are_counted_by_what_they_read(name, kind, num_operations):
     text = text.replace(short, attributes)
   module = hlo.parse(text)
   own = module.computations[module.entry]
-  found = products.of_leaf(totals.Counted(module, _kind), own, own[name])
+  found = products.of_instruction(totals.Counted(module, _kind), own, own[name])
   assert +found == +type(found)({kind: num_operations})
 
 
