@@ -7,7 +7,8 @@ A workdir is of one config: with another one, the run is refused. With the same,
 the run goes on where it stopped. `--config.sweep` runs the config once for each
 combination of values, in folders of the workdir, and joins their rows.
 `--smoke` runs the config at its smallest sizes, to see that it works here;
-fields that are set beside it stay as they are set. --help lists configs and
+fields that are set beside it stay as they are set. `--command_buffers` has
+XLA run whole decodes as CUDA graphs on NVIDIA's GPUs. --help lists configs and
 components; with --config=, it describes that config and its fields.
 """
 
@@ -37,6 +38,7 @@ from experiments.common import programs
 from experiments.common import results
 from experiments.common import terminal
 from experiments.common import workdirs
+from specjax.compilation import command_buffers
 
 _CONFIG = '--config='
 SMOKE = '--smoke'
@@ -174,6 +176,8 @@ def parsed(
   )
   about = 'Folder for config.json, results.json, records and plots.'
   flags.DEFINE_string('workdir', None, about, required=True, flag_values=values)
+  about = 'Run whole decodes as CUDA graphs; nothing changes on other devices.'
+  flags.DEFINE_bool('command_buffers', False, about, flag_values=values)
   processes.define(values)
   return values(rest)
 
@@ -222,6 +226,8 @@ def _main(argv, command):
     raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
   programs.keep()
+  if flags.FLAGS.command_buffers:
+    command_buffers.enable()  # Before JAX starts its devices.
   try:
     workdir = processes.join(flags.FLAGS)
     run(flags.FLAGS.config, workdir, command)

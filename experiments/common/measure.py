@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import tqdm
 
+from specjax.compilation import command_buffers
+
 # Prepares a run, off the clock, and returns what the clock is of.
 Prepare = Callable[[], Callable[[], Any]]
 
@@ -57,8 +59,11 @@ def timed(function: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def device() -> str:
-  """Returns the name of the device that JAX computes on."""
+  """Returns the name of the device that JAX computes on.
+
+  With command buffers, it counts as another one: clocks differ.
+  """
   kind = jax.devices()[0].device_kind
   if kind == 'cpu':
     return f'{platform.machine()} {kind}, {jax.device_count()} device'
-  return kind
+  return f'{kind}, command buffers' if command_buffers.are_enabled() else kind

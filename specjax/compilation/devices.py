@@ -70,6 +70,9 @@ gpu_device_info {{
   l2_cache_size: 52428800
   clock_rate_ghz: 1.98
   device_memory_size: {memory:.0f}
+  driver_version: "12.9.0"
+  runtime_version: "12.9.0"
+  compile_time_toolkit_version: "12.9.0"
   cuda_compute_capability {{ major: 9 minor: 0 }}
 }}
 platform_name: "CUDA"

@@ -1,7 +1,5 @@
 """Programs as text: what they hold, and what they move."""
 
-import collections
-
 import pytest
 
 from specjax.compilation import hlo
