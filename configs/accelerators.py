@@ -31,6 +31,10 @@ the share of the copies' bandwidth at which the bytes of a round move.
 assumed: no text was decoded. In a workdir where the compiler has been asked
 already, rounds are only measured.
 `:run` is what was measured on an H100.
+
+`kernels`, `conditionals` and `inner_loops` are what a round launches, which no
+count of bytes contains. `:launches` has them for slices of a 7B target, of two
+and of four layers, and of both what a layer adds: `kernels_per_layer`.
 """
 
 import ml_collections
@@ -100,6 +104,11 @@ _SHAPES = {
     **mini.get_config().models.target,
   },
 }
+# The first layers of a target: all others are like them.
+_SLICES = {
+  f'llama_7b_{num_layers}_layers': {**_LLAMA, 'num_layers': num_layers}
+  for num_layers in (2, 4)
+}
 # Drafters: a model of 160 million parameters, one of mini's for small targets,
 # and heads whose vocabulary is the same share of a target's as of SmolLM2's.
 _DRAFTER = {
@@ -140,6 +149,28 @@ _TABLES = {
     'acceptance': 0.0,
     'drafters': {'others': _HEADS},
   },
+  'launches': {
+    'targets': tuple(_SLICES),
+    'devices': ('v5e:1x1', 'h100'),
+    'batch_sizes': (1,),
+    'ways': (
+      'none',
+      'draft:4',
+      'feature_head(eagle):4',
+      'dynamic_tree(eagle, num_nodes=25, depth=4)',
+      'draft:8x4/otm',
+      {
+        'bandit': 'ucb_spec',
+        'arms': ('draft:4', 'feature_head(eagle):4', 'none'),
+      },
+    ),
+    'drafters': {
+      'others': {
+        'draft': {**_DRAFTER, 'num_layers': 1},
+        'eagle': _HEADS['eagle'],
+      }
+    },
+  },
   'run': {
     'targets': ('llama_7b',),
     'devices': ('h100',),
@@ -179,7 +210,7 @@ SMOKE = {
 
 
 def get_config(table='drafter'):
-  """Returns the config of a table: 'drafter', 'models', 'heads' or 'run'."""
+  """Returns the config of a table: a key of `_TABLES`."""
   own = registry.lookup(_TABLES, 'table', table)
   return ml_collections.ConfigDict(
     {
@@ -199,7 +230,7 @@ def get_config(table='drafter'):
       # that of a copy. It should not fit into the device's caches.
       'copied_megabytes': 256,
       # `targets` are of `shapes`, or paths of checkpoints.
-      'shapes': _SHAPES,
+      'shapes': {**_SHAPES, **_SLICES},
       'drafters': {
         'smollm2': {'draft': _SMALL},
         'mini': {'draft': _SMALL},
@@ -229,6 +260,10 @@ def get_config(table='drafter'):
         'peak_gigabytes',
         'gigabytes',
         'over_least',
+        'kernels',
+        'kernels_per_layer',
+        'conditionals',
+        'inner_loops',
         'collectives',
         'collective_megabytes',
         'round_ms',

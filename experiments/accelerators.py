@@ -31,10 +31,12 @@ from specjax.theory import constant
 
 # Of what a plan tries.
 _MOST_DEVICES = 64
-# Of rows that have one: of ways that do not fit, of several devices, and of
-# rounds that have run.
+# Of rows that have one: of ways that do not fit, or do; of targets that differ
+# in depth; of several devices; and of rounds that have run.
 _NOT_ALWAYS = (
-  *('lacking_gigabytes', 'needs', 'collectives', 'collective_megabytes'),
+  *('lacking_gigabytes', 'needs'),
+  *(*compilation.Launches._fields, 'kernels_per_layer'),
+  *('collectives', 'collective_megabytes'),
   *('measured_ms', 'predicted_over_measured', 'share_of_copy'),
   'projected_speed_up',
 )
@@ -78,6 +80,7 @@ def run(config, workdir):
     }
     for each, outcome in zip(tries, outcomes)
   ]
+  _add_kernels_per_layer(rows, [each.target.shapes for each in tries])
   measured = _measured(config.measured, {row['way'] for row in rows})
   return _predicted(rows, measured, config.acceptance)
 
@@ -321,6 +324,7 @@ def _row(program):
     'peak_gigabytes': program.memory.peak / 1e9,
     'gigabytes': program.num_bytes / 1e9,
     'over_least': program.num_bytes / program.least,
+    **program.launches._asdict(),
     **{
       f'{kind}_gigabytes': (program.read[kind] + program.written[kind]) / 1e9
       for kind in program.read
@@ -340,6 +344,22 @@ def _row(program):
   if program.device.bandwidth is not None:
     row['round_ms'] = 1e3 * program.seconds
   return row
+
+
+def _add_kernels_per_layer(rows, shapes):
+  """Adds what a layer launches, beside the same target of another depth."""
+  before = {}
+  for row, own in zip(rows, shapes):
+    if row['kernels'] is None:
+      continue  # It does not fit.
+    num_layers = own['target']['num_layers']
+    width = {**own, 'target': {**own['target'], 'num_layers': None}}
+    place = row['device'], row['batch_size'], row['way'], str(width)
+    kernels, others = before.get(place, (row['kernels'], num_layers))
+    if num_layers != others:
+      added = row['kernels'] - kernels
+      row['kernels_per_layer'] = added / (num_layers - others)
+    before[place] = row['kernels'], num_layers
 
 
 def _measured(measured, labels):

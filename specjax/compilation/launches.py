@@ -23,12 +23,12 @@ class Launches(NamedTuple):
     kernels: instructions that compute or copy something: fusions, calls of
       libraries, copies and updates.
     conditionals: choices among branches that depend on data.
-    loops: loops inside of the round whose number of iterations depends on data.
+    inner_loops: loops inside of the round whose length depends on data.
   """
 
   kernels: int
   conditionals: int
-  loops: int
+  inner_loops: int
 
 
 def of(counted: totals.Counted, computation: str) -> Launches:
@@ -48,5 +48,5 @@ def of_instruction(
   return collections.Counter(
     kernels=int(hlo.works(each)),
     conditionals=int(each.op == 'conditional'),
-    loops=int(of_unknown_length),
+    inner_loops=int(of_unknown_length),
   )

@@ -55,7 +55,7 @@ class Program(NamedTuple):
     operations: of a round's products, by kind of what they read.
     least: bytes that a round cannot do without: the weights and caches of all
       its model calls, once each.
-    launches: kernels, conditionals and loops of a round.
+    launches: kernels, conditionals and inner loops of a round.
     found: copies, collectives, and what should not be there.
   """
 

@@ -70,6 +70,18 @@ def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
   assert list(accelerators.figures(rows)) == ['speed_up', 'projected_speed_up']
 
 
+def test_a_layer_launches_what_a_deeper_target_launches_more():
+  shapes = [
+    {'target': {'num_layers': depth, 'd_model': width}}
+    for depth, width in ((2, 64), (4, 64), (4, 128), (8, 64))
+  ]
+  kernels = 93, 147, 200, None
+  rows = [_row('none') | {'kernels': num} for num in kernels]
+  accelerators._add_kernels_per_layer(rows, shapes)
+  found = [row.get('kernels_per_layer') for row in rows]
+  assert found == [None, 27, None, None]
+
+
 @pytest.mark.slow
 def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   """What a compiler has said in a workdir, also elsewhere, holds there."""

@@ -1,0 +1,130 @@
+"""How many kernels, conditionals and inner loops a round launches.
+
+Counts do not differ from run to run, but another version of XLA may fuse
+otherwise: then look at what a round does before a bound is moved.
+"""
+
+import functools
+
+import pytest
+
+from configs import accelerators as config_lib
+from experiments import accelerators
+from specjax import compilation
+from specjax.compilation import hlo
+from specjax.compilation import launches
+from specjax.compilation import totals
+
+_TEXT = """
+HloModule jit_f
+
+%few (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %y = f32[8]{0} negate(%x)
+}
+
+%most (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0} negate(%x)
+  %i = s32[] constant(0)
+  %z = f32[8] conditional(%i, %y, %y), branch_computations={%few, %few}
+  ROOT %w = f32[8]{0} copy(%z)
+}
+
+%condition (x: f32[8]) -> pred[] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %less = pred[] custom-call(%x), custom_call_target="__any"
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  LINE
+}
+"""
+
+
+@pytest.mark.parametrize(
+  ('line', 'expected'),
+  [
+    ('ROOT %y = f32[8]{0} bitcast(%x)', (0, 0, 0)),
+    (
+      'ROOT %y = f32[8]{0} custom-call(%x), custom_call_target="gemm"',
+      (1, 0, 0),
+    ),
+    ('ROOT %y = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(%x)', (1, 0, 0)),
+    ('ROOT %y = f32[8]{0} copy-done(%x)', (0, 0, 0)),
+    (
+      'ROOT %y = f32[8] conditional(%x, %x, %x), '
+      'branch_computations={%few, %most}',
+      (3, 2, 0),
+    ),
+    (
+      'ROOT %y = f32[8] while(%x), condition=%condition, body=%most',
+      (3, 1, 1),
+    ),
+    (
+      'ROOT %y = f32[8] while(%x), condition=%condition, body=%most, '
+      'backend_config={"known_trip_count":{"n":"4"}}',
+      (12, 4, 0),
+    ),
+  ],
+)
+def test_what_computes_is_counted_as_often_as_it_runs(line, expected):
+  module = hlo.parse(_TEXT.replace('LINE', line))
+  counted = totals.Counted(module, lambda array: totals.REST)
+  assert launches.of(counted, module.entry) == expected
+
+
+# What rounds may launch, of the ways of `configs/accelerators.py:launches`, on
+# slices of two layers. Exact with jaxlib 0.10.2; lower numbers are progress.
+_MOST = {
+  'h100': {
+    'none': (93, 2, 0),
+    'draft:4': (273, 6, 0),
+    'feature_head(eagle):4': (308, 7, 0),
+    'dynamic_tree(eagle, num_nodes=25, depth=4)': (340, 7, 1),
+    'draft:8x4/otm': (408, 6, 1),
+    'ucb_spec': (596, 18, 2),
+  },
+  'v5e:1x1': {
+    'none': (451, 2, 0),
+    'draft:4': (904, 6, 0),
+    'feature_head(eagle):4': (984, 7, 0),
+    'dynamic_tree(eagle, num_nodes=25, depth=4)': (920, 7, 1),
+    'draft:8x4/otm': (1092, 6, 1),
+    'ucb_spec': (1754, 18, 2),
+  },
+}
+# Kernels and conditionals of each layer of the target, in a plain round.
+_MOST_PER_LAYER = {'h100': (27, 1), 'v5e:1x1': (47.5, 1)}
+
+
+@functools.cache
+def _launched(name, label, num_layers=2):
+  """What a round of a slice launches, compiled for a device."""
+  config = config_lib.get_config('launches')
+  config.update({'devices': (name,)})
+  config.targets = (f'llama_7b_{num_layers}_layers',)
+  tries = {each.way.label: each for each in accelerators._tries(config)}
+  decoder = accelerators._decoder(config, tries[label])
+  return compilation.compile_decode(decoder, tries[label].device).launches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', _MOST)
+@pytest.mark.parametrize('label', _MOST['h100'])
+def test_rounds_launch_few_kernels(find, name, label):
+  find(name)
+  launched = _launched(name, label)
+  most = launches.Launches(*_MOST[name][label])
+  assert all(num <= bound for num, bound in zip(launched, most)), launched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', _MOST)
+def test_layers_launch_few_kernels(find, name):
+  find(name)
+  fewer, more = (_launched(name, 'none', num) for num in (2, 4))
+  per_layer = [(after - num) / 2 for num, after in zip(fewer, more)]
+  most = *_MOST_PER_LAYER[name], 0
+  assert all(num <= bound for num, bound in zip(per_layer, most)), per_layer
