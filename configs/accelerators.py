@@ -179,6 +179,10 @@ _TABLES = {
     'run': True,
   },
 }
+# Columns of one table alone; rows of all tables have them.
+_SHOWN = {
+  'launches': ('kernels', 'kernels_per_layer', 'conditionals', 'inner_loops'),
+}
 _MEASURED = {
   'heads': (
     'docs/results/data/benchmark/heads.json',
@@ -260,10 +264,7 @@ def get_config(table='drafter'):
         'peak_gigabytes',
         'gigabytes',
         'over_least',
-        'kernels',
-        'kernels_per_layer',
-        'conditionals',
-        'inner_loops',
+        *_SHOWN.get(table, ()),
         'collectives',
         'collective_megabytes',
         'round_ms',

@@ -1,10 +1,10 @@
 """Command buffers: XLA's CUDA graphs, for whole decodes.
 
 By default, XLA launches one CUDA graph per round, with the conditionals in it,
-and the host reads after each round whether another one follows. A loop of
-unknown length inside of the round, as where a tree is walked, cuts the graph
-into several, and the host reads a number for each of its iterations. With these
-options, a whole decode is one graph, and its loops run on the device.
+and the host reads after each round whether another one follows. A loop inside
+of the round, as where a tree is walked, cuts the graph into several; if its
+length is unknown, the host reads a number for each of its iterations. With
+these options, a whole decode is one graph, and its loops run on the device.
 
 CUDA 12.3 or later is needed; with an older driver, XLA leaves conditionals and
 loops to the host.
@@ -13,10 +13,10 @@ loops to the host.
 import glob
 import os
 
-# For `compiler_options` of `jax.jit` and `.compile`. Conditionals and loops are
-# put into graphs as a whole, or not at all: a program of fewer instructions
-# than the least, which is 5 otherwise, and of which one is the loop, would have
-# no graph.
+# For `compiler_options` of `jax.jit` and `.compile`. `WHILE` is what XLA does
+# not do by default. A loop is put into a graph as a whole, as one instruction
+# of the program, and a program with fewer instructions than the least, which is
+# 5 by default, would have no graph at all.
 OPTIONS = {
   'xla_gpu_enable_command_buffer': (
     'FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,'
