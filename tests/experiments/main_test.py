@@ -145,6 +145,24 @@ def test_bad_flags_raise(flags, sentence, tmp_path, monkeypatch):
   assert not workdir.exists()
 
 
+@pytest.mark.parametrize('asked', [True, False])
+def test_command_buffers_are_enabled_before_a_run(monkeypatch, tmp_path, asked):
+  calls, values = [], absl_flags.FlagValues()
+  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
+  monkeypatch.setattr(absl_flags, 'FLAGS', values)
+  for module, name in (
+    (main.programs, 'keep'),
+    (main.command_buffers, 'enable'),
+    (main, 'run'),
+  ):
+    call = lambda *args, name=name: calls.append(name)
+    monkeypatch.setattr(module, name, call)
+  words = [_QUICKSTART, f'--workdir={tmp_path}', *['--command_buffers'] * asked]
+  main.parsed(['main.py', *words], values)
+  main._main(['main.py'], '')
+  assert calls == ['keep', *['enable'] * asked, 'run']
+
+
 def test_an_unknown_experiment_is_answered_with_the_known(tmp_path):
   config = ml_collections.ConfigDict({'experiment': 'nothing'})
   with pytest.raises(ValueError, match='Known: .*compare.*quickstart'):
