@@ -14,7 +14,7 @@ prepare = compare.plan
 def run(config, workdir):
   """Returns a row for each way and set, and each domain with `by_domain`."""
   made = prepare(config)
-  decoded = compare.decode(config, workdir, made)
+  decoded = compare.decode(config, workdir, made, in_time=True)
   return compare.rows(decoded, config.get('by_domain', False))
 
 

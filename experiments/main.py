@@ -31,6 +31,7 @@ from ml_collections import config_flags
 
 from experiments.common import components
 from experiments.common import configs
+from experiments.common import limits
 from experiments.common import paper
 from experiments.common import plots
 from experiments.common import processes
@@ -57,11 +58,17 @@ def run(
 
   The command that asks for it stands with the results, whose rows are returned,
   if there are any.
+
+  Raises:
+    limits.OutOfTime: the process reached its deadline; the results hold what
+      was done until then.
   """
   points = configs.points(config)
   if points is None:
     with workdirs.Workdir(workdir, config, may_change(config)) as folder:
-      return _run(config, folder, command)
+      rows = _run(config, folder, command)
+      _check_complete([folder])
+      return rows
   allowed = ('sweep', *may_change(config))
   with contextlib.ExitStack() as stack:
     enter = lambda *args: stack.enter_context(workdirs.Workdir(*args))
@@ -75,7 +82,13 @@ def run(
       print(f'\n{name}')
       rows += [values | row for row in _run(each, folder, command)]
     _finish(top, config, rows, command)
+    _check_complete([folder for *_, folder in runs])
     return rows
+
+
+def _check_complete(folders):
+  if any(folder.is_incomplete for folder in folders):
+    raise limits.OutOfTime
 
 
 def _run(config, workdir, command):
@@ -139,7 +152,8 @@ def _finish(workdir, config, rows, command):
     return
   tables = [*results.shown(beside, config), results.cells(claims)]
   print('\n\n'.join(results.table(lines) for lines in tables if lines[0]))
-  for name, figure in figures(config, beside).items():
+  drawn = figures(config, beside) if beside else {}
+  for name, figure in drawn.items():
     path = os.path.join(workdir, f'{name}.png')
     plots.save(figure, path)
     print(f'\n{name.replace("_", " ")}: {path}')
@@ -228,9 +242,13 @@ def _main(argv, command):
   programs.keep()
   if flags.FLAGS.command_buffers:
     command_buffers.enable()  # Before JAX starts its devices.
+  limits.end_with_parent()
   try:
     workdir = processes.join(flags.FLAGS)
     run(flags.FLAGS.config, workdir, command)
+  except limits.OutOfTime as error:
+    print(error, file=sys.stderr)
+    sys.exit(limits.STATUS)
   except (OSError, ValueError) as error:
     if flags.FLAGS.pdb_post_mortem or 'SPECJAX_TRACEBACK' in os.environ:
       raise

@@ -117,7 +117,8 @@ def decode(
   """Decodes every way on every set; goes on where it stopped.
 
   `options` are those of `runner.Options`; with `config.repeats`, ways are timed
-  in turns with plain decoding.
+  in turns with plain decoding. With `in_time`, those that there was no time for
+  are left out.
   """
   texts = [job.turns[0] for job in made.sets[0].jobs]
   costs = costs_lib.of(config, workdir, made.family, texts)
@@ -146,7 +147,11 @@ def decode(
   found = runner.decode(workdir, points, runner.Options(**options))
   for i, records in enumerate(found):
     decoded[i // num_seeds].records.extend(records)
-  return decoded
+  return [
+    each
+    for each in decoded
+    if len(each.records) == num_seeds * len(each.prompts.jobs)
+  ]
 
 
 def _is_greedy(config, way):

@@ -15,6 +15,7 @@ from typing import Any
 
 import tqdm
 
+from experiments.common import limits
 from experiments.common import processes
 from experiments.common import workdirs
 from specjax import json_files
@@ -38,6 +39,9 @@ def resume(
   No two units may be equal. `compute` gives the outcome of a unit, as JSON; it
   takes the unit, or what is `given` for it. With the label, progress is shown,
   and the time that is left.
+
+  Raises:
+    limits.OutOfTime: a unit is left to compute after the process's deadline.
   """
   each = functools.partial(map, compute)
   return resume_all(workdir, units, each, label, given)
@@ -71,6 +75,7 @@ def resume_all(
     with tqdm.tqdm(total=len(left), desc=label, disable=not left) as progress:
       for unit, each in zip(units, names):
         if each not in done:
+          limits.check()
           # The same as a later run reads it.
           outcome = json.loads(json_files.dumps(next(computed)))
           done[each] = logged.get(each, outcome)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.common import limits
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import programs
@@ -68,6 +69,8 @@ class Options(NamedTuple):
   # Gives records of its own, one for each job.
   observe: Callable[[Batch], Sequence[Record]] | None = None
   tokens: bool = False  # that were emitted
+  # Whether records may be missing that there was no time for.
+  in_time: bool = False
 
 
 def decode(
@@ -78,7 +81,7 @@ def decode(
   """Returns for each point a record of each job; logs batch by batch."""
   if options.repeats and (options.fields or options.reference is None):
     raise ValueError('Clocks need a reference, and no fields of rounds.')
-  if options != Options() and any(
+  if options._replace(in_time=False) != Options() and any(
     job.conversation for point in points for job in point.jobs
   ):
     raise ValueError(
@@ -101,6 +104,8 @@ def decode(
 
   records: list[list[Record]] = [[] for _ in points]
   outcomes = log.resume(workdir, units, compute, 'batches', places)
+  if options.in_time:
+    outcomes = limits.in_time(workdir, outcomes)
   for (index, _), outcome in zip(places, outcomes):
     records[index] += outcome['records']
     learnt[index] = outcome.get('bandit_state')

@@ -26,6 +26,9 @@ class Workdir(os.PathLike):
   `config.json` is written with the first file, and not before, so that a run
   that is killed shows what its files are of. So `os.path.join(workdir, name)`
   is for files to write; what is only to be read is under `str(workdir)`.
+
+  Attributes:
+    is_incomplete: whether the run ended before its work, for lack of time.
   """
 
   def __init__(
@@ -38,6 +41,7 @@ class Workdir(os.PathLike):
     self._path = os.path.expanduser(path)
     self._config = config.to_json(indent=2)
     self._may_change = may_change
+    self.is_incomplete = False
     self._is_begun = False
     self._num_holders, self._hold = 0, contextlib.ExitStack()
     self._is_stale = self._check()

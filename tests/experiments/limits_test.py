@@ -1,0 +1,93 @@
+"""Runs whose process has a deadline."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from experiments import main
+from experiments.common import limits
+from experiments.common import log
+from experiments.common import results
+from experiments.common import workdirs
+from tests import smoke
+from tests.experiments import toy
+
+_WAYS = 'none', 'small:2'
+
+
+def _set_deadline(monkeypatch, seconds):
+  for name, value in limits.environment(seconds).items():
+    monkeypatch.setenv(name, value)
+
+
+def _unset_deadline(monkeypatch):
+  for name in limits.environment(0.0):
+    monkeypatch.delenv(name)
+
+
+def test_no_unit_is_begun_after_the_deadline(tmp_path, monkeypatch):
+  workdir = workdirs.Workdir(
+    tmp_path / 'run', toy.config('quickstart', None, {})
+  )
+  units = [{'number': i} for i in range(4)]
+
+  def compute(unit):
+    if unit['number'] == 1:
+      _set_deadline(monkeypatch, -1.0)
+    return {'value': unit['number']}
+
+  resumed = lambda: log.resume(workdir, units, compute)
+  found = list(limits.in_time(workdir, resumed()))
+  assert [each['value'] for each in found] == [0, 1]
+  assert workdir.is_incomplete
+  with pytest.raises(limits.OutOfTime, match='the same command goes on'):
+    list(resumed())
+  _unset_deadline(monkeypatch)
+  assert [each['value'] for each in resumed()] == [0, 1, 2, 3]
+  assert limits.seconds_left() == float('inf')
+
+
+def test_results_have_the_ways_that_there_was_time_for(
+  tmp_path, monkeypatch, family
+):
+  changes = {'ways': _WAYS, 'prompts': {'all': {}}, 'data_dir': ''}
+  changes |= toy.SIZES | {'repeats': 0}
+  config = toy.config('evaluate', family, changes)
+  whole = toy.run(config, tmp_path / 'whole')
+  assert [row['way'] for row in whole] == [x for x in _WAYS for _ in range(3)]
+  late = toy.torn(tmp_path / 'whole', tmp_path / 'late')
+  _set_deadline(monkeypatch, -1.0)
+  with pytest.raises(limits.OutOfTime):
+    main.run(config, late)
+  assert results.read(late)['rows'] == whole[:3]
+  # Nothing is done yet, also of a sweep.
+  config.sweep = "{'seed': (0, 1)}"
+  with pytest.raises(limits.OutOfTime):
+    main.run(config, tmp_path / 'nothing')
+  assert not results.read(tmp_path / 'nothing')['rows']
+  config.sweep = ''
+  _unset_deadline(monkeypatch)
+  assert toy.run(config, late) == whole
+
+
+@pytest.mark.parametrize('is_parent', [True, False])
+def test_a_process_ends_with_the_one_that_gave_its_deadline(is_parent):
+  """Also where that has ended before this one looks for the first time."""
+  code = """
+import time
+from experiments.common import limits
+limits.end_with_parent()
+time.sleep(2 * limits._PAUSE)
+"""
+  environment = limits.environment(60.0)
+  if not is_parent:
+    environment = {name: '1' for name in environment}
+  ended = subprocess.run(
+    [sys.executable, '-c', code],
+    env=os.environ | environment,
+    cwd=smoke.ROOT,
+    check=False,
+  )
+  assert ended.returncode == int(not is_parent)
