@@ -50,7 +50,7 @@ def run(config, workdir):
     config.seed,
   )
   began = time.perf_counter()
-  records = runner.decode_queue(workdir, point)
+  records = list(runner.decode_queue(workdir, [point]))
   rows = []
   seconds = time.perf_counter() - began
   for example, record in zip(examples, records):

@@ -12,7 +12,8 @@ python -m experiments.main --config=configs/train/responses.py:smollm2 \
 The first samples from the target of the mini family, the others from SmolLM2:
 'short' and 'long' for some short and some long prompts of each domain,
 'smollm2' for all train prompts of at most 280 tokens, greedily and at
-temperature 1.
+temperature 1. `responses.npz` has the token ids that were sampled, and
+`responses.jsonl` the texts; either is what models are trained on.
 """
 
 import ml_collections
@@ -81,6 +82,7 @@ def get_config(variant='mini'):
       'experiment': 'train.responses',
       'data_dir': 'data',
       'sampling': {'temperature': 1.0, 'top_p': 1.0},
+      'as_text': True,  # Whether texts are written beside token ids.
       **_VARIANTS[variant],
     }
   )

@@ -5,8 +5,10 @@ prompt; tables and plots are made of records.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
+import itertools
 from typing import Any
 from typing import NamedTuple
 
@@ -112,35 +114,52 @@ def decode(
   return records
 
 
-def decode_queue(workdir: workdirs.Workdir, point: Point) -> list[Record]:
-  """Returns a record of each job, with its tokens, of rows that are refilled.
+def decode_queue(
+  workdir: workdirs.Workdir, points: Sequence[Point]
+) -> Iterator[Record]:
+  """Yields a record of each job, with its tokens, of rows that are refilled.
 
-  Each job is one prompt. The log, prompt by prompt, goes on where it stopped.
+  Each job is one prompt; the points are decoded one after another. The log,
+  prompt by prompt, goes on where it stopped.
   """
-  numbers = [
-    place if job.number is None else job.number
-    for place, job in enumerate(point.jobs)
+  places = [
+    (index, place)
+    for index, point in enumerate(points)
+    for place in range(len(point.jobs))
   ]
   units = [
-    point.settings | {'job': n, 'prompt': job.turns[0], 'seed': point.seed}
-    for n, job in zip(numbers, point.jobs)
+    point.settings
+    | {'job': _number(job, place), 'prompt': job.turns[0], 'seed': point.seed}
+    for point in points
+    for place, job in enumerate(point.jobs)
   ]
 
   def decoded(places):
-    results = point.player().decoder.decode_many(
-      (point.jobs[place].turns[0] for place in places),
-      point.max_new_tokens,
-      batch_size=point.batch_size,
-      seed=point.seed,
-      request_ids=(numbers[place] for place in places),
-      queue_size=max(_QUEUE, point.batch_size),
-    )
-    for place, result in zip(places, results):
-      record = {'label': point.jobs[place].label, 'job': numbers[place]}
-      yield record | _record(result) | {'tokens': list(result.tokens)}
+    for index, own in itertools.groupby(places, lambda place: place[0]):
+      yield from _decode_all(points[index], [place for _, place in own])
 
-  places = list(range(len(units)))
-  return list(log.resume_all(workdir, units, decoded, 'prompts', places))
+  return log.resume_all(workdir, units, decoded, 'prompts', places)
+
+
+def _decode_all(point, places):
+  """Yields the records of some jobs of a point."""
+  jobs = [point.jobs[place] for place in places]
+  numbers = [_number(job, place) for job, place in zip(jobs, places)]
+  results = point.player().decoder.decode_many(
+    (job.turns[0] for job in jobs),
+    point.max_new_tokens,
+    batch_size=point.batch_size,
+    seed=point.seed,
+    request_ids=iter(numbers),
+    queue_size=max(_QUEUE, point.batch_size),
+  )
+  for job, number, result in zip(jobs, numbers, results):
+    record = {'label': job.label, 'job': number}
+    yield record | _record(result) | {'tokens': list(result.tokens)}
+
+
+def _number(job, place):
+  return place if job.number is None else job.number
 
 
 class _Session:

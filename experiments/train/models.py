@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from experiments.common import configs as configs_lib
 from experiments.train import perplexity
+from experiments.train import taught
 from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.data import packing
@@ -78,10 +79,9 @@ def _rows(config, tokenizer, pairs):
   examples = []
   if config.train_on_text:
     examples += examples_lib.read_split(config.data_dir, 'train')
-  for path in config.responses:
-    examples += examples_lib.read(path)
+  examples += taught.read(config.responses)
   examples = examples_lib.of_domain(examples, config.domain)
-  sequences = [tokenizer.encode_example(e.prompt, e.response) for e in examples]
+  sequences = taught.encode(examples, tokenizer)
   length, seed = config.row_length, config.seed
   if pairs:
     rows = packing.pack_pairs(sequences, length, config.target_length, seed)

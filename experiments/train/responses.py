@@ -5,11 +5,13 @@ import os
 
 import numpy as np
 
+from experiments.common import limits
 from experiments.common import prompts
 from experiments.common import runner
 from experiments.common import ways
 from specjax import checks
 from specjax.data import examples as examples_lib
+from specjax.data import token_ids
 
 
 def prepare(config):
@@ -40,22 +42,40 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Writes `responses.jsonl`; a run that was stopped continues from its log.
+  """Writes `responses.npz`, and with `config.as_text` also `responses.jsonl`.
 
   Prompts are decoded by continuous batching, `config.num_parts` equal parts of
   them one after the other, each at all temperatures. So a run that was stopped
-  has logged a random part of the prompts at nearly every temperature.
+  has logged a random part of the prompts at nearly every temperature; it
+  continues from its log. Where time is limited, the files have what was done.
   """
   family, chosen, points = prepare(config)
   jobs = points[0].jobs
-  responses = []
-  for part in np.array_split(np.arange(len(jobs)), config.num_parts):
-    for point in points:
-      point = point._replace(jobs=[jobs[number] for number in part])
-      for number, record in zip(part, runner.decode_queue(workdir, point)):
-        text = family.tokenizer.decode(record['tokens'])
-        responses.append(chosen[number][0]._replace(response=text))
-  examples_lib.write(os.path.join(workdir, 'responses.jsonl'), responses)
+  queues = [
+    (temperature, point._replace(jobs=[jobs[number] for number in part]))
+    for part in np.array_split(np.arange(len(jobs)), config.num_parts)
+    for temperature, point in zip(config.temperatures, points)
+  ]
+  temperatures = [each for each, point in queues for _ in point.jobs]
+  records = runner.decode_queue(workdir, [point for _, point in queues])
+  responses = [
+    token_ids.Response(record['job'], temperature, record['tokens'])
+    for record, temperature in zip(
+      limits.in_time(workdir, records), temperatures
+    )
+  ]
+  asked = [token_ids.Prompt(each.domain, tokens) for each, tokens in chosen]
+  token_ids.write(os.path.join(workdir, 'responses.npz'), asked, responses)
+  num_tokens = sum(len(each.tokens) for each in responses)
+  print(f'{len(responses)} responses of {num_tokens} tokens.')
+  if config.as_text:
+    texts = [
+      chosen[each.prompt][0]._replace(
+        response=family.tokenizer.decode(each.tokens)
+      )
+      for each in responses
+    ]
+    examples_lib.write(os.path.join(workdir, 'responses.jsonl'), texts)
 
 
 def _chosen(config, tokenizer):

@@ -10,6 +10,7 @@ from experiments import main
 from experiments.common import ways
 from specjax import families
 from specjax.data import examples as examples_lib
+from specjax.data import token_ids
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.testing import toys
 from tests.experiments import toy
@@ -85,6 +86,13 @@ def _sampled(tmp_path, data_dir):
   again = toy.torn(path.parent, tmp_path / 'again', 3)
   main.run(config, again)
   assert (again / 'responses.jsonl').read_text() == path.read_text()
+  prompts, responses = token_ids.read(again / 'responses.npz')
+  logged = [unit['outcome'] for unit in toy.units(again)]
+  assert [each.tokens for each in responses] == [
+    outcome['tokens'] for outcome in logged
+  ]
+  assert {each.temperature for each in responses} == {0.0, 1.0}
+  assert len(prompts) == 3
   assert toy.units(again) == toy.units(path.parent)
   return path
 

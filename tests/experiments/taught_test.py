@@ -1,0 +1,39 @@
+"""Text that models learn, as texts and as token ids."""
+
+import numpy as np
+import pytest
+
+from experiments.train import taught
+from specjax.data import examples as examples_lib
+from specjax.data import token_ids
+from specjax.testing import toys
+
+
+def test_token_ids_are_learnt_as_they_were_sampled(tmp_path):
+  tokenizer = toys.chat_tokenizer()
+  texts = tmp_path / 'texts.jsonl'
+  examples_lib.write(texts, [examples_lib.Example('a', 'x', 'y')])
+  ids = tmp_path / 'ids.npz'
+  prompts = [token_ids.Prompt('b', [5, 6]), token_ids.Prompt('c', [7])]
+  responses = [
+    token_ids.Response(1, 0.0, [8, 9]),
+    token_ids.Response(0, 1.0, [3]),
+  ]
+  token_ids.write(ids, prompts, responses)
+  examples = taught.read([str(texts), str(ids)])
+  assert [each.domain for each in examples] == ['a', 'c', 'b']
+  assert taught.encode(examples, tokenizer) == [
+    tokenizer.encode_example('x', 'y'),
+    ([7, 8, 9], 1),
+    ([5, 6, 3], 2),
+  ]
+
+
+@pytest.mark.parametrize(('max_tokens', 'num'), [(1, 1), (40, 4), (1000, 6)])
+def test_some_of_the_text_has_so_many_tokens(max_tokens, num):
+  sequences = [(list(range(30)), i) for i in range(6)]
+  chosen = taught._some(sequences, max_tokens, row_length=10, seed=0)
+  assert len(chosen) == num
+  starts = [start for _, start in chosen]
+  assert len(set(starts)) == num
+  assert num < 6 or starts != sorted(np.arange(6))
