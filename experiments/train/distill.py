@@ -29,10 +29,17 @@ def run(config, workdir):
     training = loop.TrainingConfig(seed=config.seed, **config.training)
   taught = taught_lib.teach(config, family, workdir)
   learnt = {}
-  for name, fields in config.students.items():
+  for number, (name, fields) in enumerate(config.students.items()):
     folder = os.path.join(workdir, name)
-    draft_config, params = _fit(training, target, taught, fields, folder)
+    seconds = growth.seconds(folder, len(config.students) - number)
+    if seconds is None:
+      workdir.is_incomplete = True
+      continue
+    draft_config, params = _fit(
+      training, target, taught, fields, folder, seconds
+    )
     learnt[name] = growth.Learnt(folder, training)
+    workdir.is_incomplete |= not growth.is_complete(learnt[name])
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       draft_config,
@@ -42,7 +49,7 @@ def run(config, workdir):
   return growth.rows(learnt, *taught.tokens.shape)
 
 
-def _fit(training, target, taught, fields, folder):
+def _fit(training, target, taught, fields, folder, seconds):
   """Trains a drafter that begins as a part of its target."""
   tokens = taught_lib.frequent(
     taught, target.config.vocab_size, fields['head_size']
@@ -67,5 +74,6 @@ def _fit(training, target, taught, fields, folder):
     taught,
     training,
     folder,
+    seconds,
   )
   return draft_config, {**params, **fixed}

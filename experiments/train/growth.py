@@ -8,12 +8,15 @@ from typing import Optional
 
 import numpy as np
 
+from experiments.common import limits
 from experiments.common import plots
 from specjax.data import lines
 from specjax.training import loop
 
 _NUM_WINDOWS = 24
 _METRIC = 'acceptance'
+# What `loop.fit` writes.
+_METRICS = 'metrics.jsonl'
 
 
 class Learnt(NamedTuple):
@@ -30,6 +33,23 @@ class Learnt(NamedTuple):
   training: loop.TrainingConfig
   before: Optional['Learnt'] = None
   new: bool = True
+
+
+def seconds(folder: str, num_left: int) -> float | None:
+  """Returns how long a model may learn, or None if it may not begin.
+
+  Args:
+    folder: of the model, where it may have begun before.
+    num_left: models that share the time of this process, this one included.
+  """
+  left = limits.seconds_left()
+  has_begun = os.path.exists(os.path.join(folder, _METRICS))
+  return left / num_left if left > 0 or has_begun else None
+
+
+def is_complete(learnt: Learnt) -> bool:
+  """Returns whether a model has taken all of its steps."""
+  return len(_read(learnt.folder)) >= learnt.training.steps
 
 
 def rows(
@@ -80,7 +100,7 @@ def _rows_read(learnt):
   """Rows that a model has read, and those before it."""
   if learnt is None:
     return 0
-  own = learnt.training.steps * learnt.training.batch_size
+  own = len(_read(learnt.folder)) * learnt.training.batch_size
   return own + _rows_read(learnt.before)
 
 
@@ -106,7 +126,7 @@ def figures(rows):
 
 def _read(folder):
   """Metrics of all steps."""
-  return lines.keep_while(os.path.join(folder, 'metrics.jsonl'))
+  return lines.keep_while(os.path.join(folder, _METRICS))
 
 
 def _windows(num_steps, an_epoch):

@@ -47,14 +47,18 @@ def run(config, workdir):
   taps = sorted(taps - {-1})
   taught = taught_lib.teach(config, family, workdir, taps)
   trained, learnt = {}, {}
-  for name, plan in plans.items():
+  for number, (name, plan) in enumerate(plans.items()):
+    folder = os.path.join(workdir, name)
+    seconds = growth.seconds(folder, len(plans) - number)
+    if seconds is None:
+      workdir.is_incomplete = True
+      continue
     head = trained.get(plan.start, plan.head)
     read = [taps.index(tap) for tap in head.config.taps if tap != -1]
     rows = taught._replace(taps=tuple(taught.taps[i] for i in read))
     if head.params is None:
       head = _begin(config, target, rows, head.config)
-    folder = os.path.join(workdir, name)
-    head = _fit(plan, target, rows, head, folder)
+    head = _fit(plan, target, rows, head, folder, seconds)
     trained[name] = head
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
@@ -66,6 +70,7 @@ def run(config, workdir):
     learnt[name] = growth.Learnt(
       folder, plan.training, before, new=plan.start is None
     )
+    workdir.is_incomplete |= not growth.is_complete(learnt[name])
   return growth.rows(learnt, *taught.tokens.shape)
 
 
@@ -188,7 +193,7 @@ def _begin(config, target, rows, head_config):
   return _Head(head_config, params)
 
 
-def _fit(plan, target, rows, head, folder):
+def _fit(plan, target, rows, head, folder, seconds):
   """Trains a head, but for what it shares with its target."""
   head_config, start = head
   teacher_config, teacher_params = target.config, target.params
@@ -206,6 +211,7 @@ def _fit(plan, target, rows, head, folder):
     rows,
     plan.training,
     folder,
+    seconds,
   )
   return _Head(head_config, {**params, **fixed})
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import os
 import time
 from typing import Any
@@ -94,6 +95,7 @@ def fit(
   rows: packing.AnyBatch,
   config: TrainingConfig,
   workdir: str,
+  seconds: float = math.inf,
 ) -> base.Params:
   """Trains until `config.steps`, from the last checkpoint if there is one.
 
@@ -114,6 +116,8 @@ def fit(
     rows: all training rows.
     config: length and speed.
     workdir: folder of checkpoints and metrics.
+    seconds: after which training stops, but not before its first step. The
+      learning rates are those of all steps, and the same call goes on.
 
   Returns:
     The trained parameters.
@@ -140,13 +144,16 @@ def fit(
     frozen=frozen,
   )
   metrics_path = os.path.join(workdir, 'metrics.jsonl')
-  state = _train(step_fn, state, start, rows, config, manager, metrics_path)
+  state = _train(
+    step_fn, state, start, rows, config, manager, metrics_path, seconds
+  )
   manager.close()
   return state['params']
 
 
-def _train(step_fn, state, start, rows, config, manager, metrics_path):
-  """Takes the steps that are left; returns the last state."""
+def _train(step_fn, state, start, rows, config, manager, metrics_path, seconds):
+  """Takes the steps that there is time for; returns the last state."""
+  first = time.monotonic()
   lines.keep_while(metrics_path, lambda row: row['step'] <= start)
   with (
     open(metrics_path, 'a', encoding='utf-8', buffering=1) as file,
@@ -155,6 +162,8 @@ def _train(step_fn, state, start, rows, config, manager, metrics_path):
     ) as bar,
   ):
     for step in range(start, config.steps):
+      if step and time.monotonic() - first >= seconds:
+        break
       began = time.perf_counter()
       batch = packing.batch_at(rows, step, config.batch_size, config.seed)
       state, metrics = step_fn(state, batch=batch, step=np.int32(step))
@@ -166,8 +175,11 @@ def _train(step_fn, state, start, rows, config, manager, metrics_path):
         loss=f'{metrics["loss"]:.3f}', tok_s=f'{speed:.0f}', refresh=False
       )
       bar.update()
-      if (step + 1) % config.checkpoint_every == 0 or step + 1 == config.steps:
+      is_last = time.monotonic() - first >= seconds or step + 1 == config.steps
+      if (step + 1) % config.checkpoint_every == 0 or is_last:
         manager.save(step + 1, args=ocp.args.StandardSave(state))
+      if is_last:
+        break
   return state
 
 

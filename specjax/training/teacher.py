@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import functools
 import hashlib
 import json
+import math
 import os
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +50,8 @@ def teach(
     The rows; their features are mapped from disk.
 
   Raises:
-    ValueError: the folder is of other rows or of another teacher.
+    ValueError: the folder is of other rows or of another teacher, or its disk
+      is too small.
   """
   os.makedirs(folder, exist_ok=True)
   shape = *rows.tokens.shape, model.feature_sizes[-1]
@@ -60,6 +63,8 @@ def teach(
     'best': (np.int32, shape[:2]),
     **{f'tap_{tap}': (np.float16, shape) for tap in taps},
   }
+  if not progress.num_done:
+    _check_room(folder, kept.values())
   arrays = [
     _array(os.path.join(folder, f'{name}.npy'), *each, progress.num_done)
     for name, each in kept.items()
@@ -115,6 +120,17 @@ class _Progress:
     with open(f'{self._path}.part', 'w', encoding='utf-8') as file:
       json.dump({**self._identity, 'num_done': num_done}, file)
     os.replace(f'{self._path}.part', self._path)
+
+
+def _check_room(folder, arrays):
+  """Refuses a disk that is too small: files grow only as they are written."""
+  needed = sum(math.prod(shape) * dtype().itemsize for dtype, shape in arrays)
+  free = shutil.disk_usage(folder).free
+  if needed > free:
+    raise ValueError(
+      f'What the teacher computes needs {needed / 1e9:.3f} GB, and the disk of '
+      f'{folder} has {free / 1e9:.3f} GB left.'
+    )
 
 
 def _array(path, dtype, shape, num_done):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from experiments.common import limits
 from experiments.train import growth
 from specjax.training import loop
 
@@ -35,3 +36,18 @@ def test_growth_tells_what_a_doubling_of_tokens_adds(tmp_path):
   assert windows[10]['acceptance_1'] > windows[9]['acceptance_1'] + 0.3
   assert all(row['acceptance_2'] == 0.5 for row in windows)
   assert list(growth.figures(rows)) == ['growth']
+
+
+def test_models_share_the_time_of_a_process(tmp_path, monkeypatch):
+  """One that has begun may go on at the deadline, if only to be written."""
+  begun, new = tmp_path / 'begun', tmp_path / 'new'
+  begun.mkdir()
+  (begun / 'metrics.jsonl').write_text('{"step": 1, "acceptance": 0.5}\n')
+  assert growth.seconds(str(new), 3) == float('inf')
+  monkeypatch.setattr(limits, 'seconds_left', lambda: 60.0)
+  assert growth.seconds(str(new), 3) == 20
+  monkeypatch.setattr(limits, 'seconds_left', lambda: -60.0)
+  assert growth.seconds(str(new), 3) is None
+  assert growth.seconds(str(begun), 3) < 0
+  training = loop.TrainingConfig(2, 1, 0.1, warmup_steps=0)
+  assert not growth.is_complete(growth.Learnt(str(begun), training))

@@ -498,3 +498,24 @@ def test_large_gradients_are_clipped():
 
 if __name__ == '__main__':
   print(json.dumps(_children(json.loads(sys.argv[1]))))
+
+
+def test_training_stops_in_time_and_goes_on(tmp_path):
+  """It takes one step, then none, and in the end those of a run at once."""
+  config = dataclasses.replace(_CONFIG, steps=50, checkpoint_every=20)
+  rows, steps = _rows(), lambda: _steps(tmp_path / 'stopped')
+  fit = lambda seconds: loop.fit(
+    _loss, _params(), None, rows, config, str(tmp_path / 'stopped'), seconds
+  )
+  first = fit(0.0)
+  assert steps() == 1
+  jax.tree.map(np.testing.assert_array_equal, fit(0.0), first)
+  assert steps() == 1
+  last = fit(60.0)
+  assert steps() == 50
+  whole = _fit(tmp_path / 'whole', config=config)
+  jax.tree.map(np.testing.assert_array_equal, last, whole)
+
+
+def _steps(workdir):
+  return len((workdir / 'metrics.jsonl').read_text('utf-8').splitlines())

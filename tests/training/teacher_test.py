@@ -1,6 +1,7 @@
 """What a teacher computed once teaches as the teacher itself does."""
 
 import functools
+import shutil
 
 import jax
 import numpy as np
@@ -116,3 +117,16 @@ def test_what_float16_cannot_hold_is_refused(tmp_path):
   params = _params() | {'final_norm': large}
   with pytest.raises(ValueError, match='not finite, or exceeds the 65,504'):
     teacher.teach(_MODEL, params, _rows(), str(tmp_path))
+
+
+def test_a_disk_that_is_too_small_is_refused_before_work(tmp_path, monkeypatch):
+  """Rows of 12 tokens of 16 features take 40 bytes a token."""
+  needed = _rows().tokens.size * 40
+  usage = shutil.disk_usage(tmp_path)
+  few = lambda free: lambda folder: usage._replace(free=free)
+  monkeypatch.setattr(shutil, 'disk_usage', few(needed - 1))
+  with pytest.raises(ValueError, match='computes needs 0.000 GB, and the disk'):
+    _teach(tmp_path)
+  assert not list(tmp_path.glob('*.npy'))
+  monkeypatch.setattr(shutil, 'disk_usage', few(needed))
+  _teach(tmp_path)
