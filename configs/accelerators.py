@@ -30,7 +30,8 @@ the share of the copies' bandwidth at which the bytes of a round move.
 `projected_speed_up` takes the round times as measured and the acceptance as
 assumed: no text was decoded. In a workdir where the compiler has been asked
 already, rounds are only measured.
-`:run` is what was measured on an H100.
+`:run` is what was measured on an H100. `:rounds` measures and traces rounds
+without asking a compiler for their bytes.
 
 `kernels`, `conditionals` and `inner_loops` are what a round launches, which no
 count of bytes contains. `:launches` has them for slices of a 7B target, of two
@@ -125,6 +126,8 @@ _HEADS = {
   kind: {'kind': kind, 'head_size': 5200}
   for kind in ('eagle', 'eagle3', 'medusa')
 }
+# Kinds of kernels, of which a trace has the times.
+_TRACED = 'product', 'reduction', 'copy', 'host', 'other'
 # Of each argument: targets, devices, rows, and ways to decode.
 _TABLES = {
   'drafter': {
@@ -178,6 +181,27 @@ _TABLES = {
     'ways': ('none', 'draft:4'),
     'run': True,
   },
+  # What the half hour measures.
+  'rounds': {
+    'targets': ('llama_7b',),
+    'devices': ('h100',),
+    'batch_sizes': (1,),
+    'ways': (
+      'none',
+      'draft:4',
+      'feature_head(eagle):5',
+      'dynamic_tree(eagle, num_nodes=25, depth=5)',
+      'draft:8x4/kseq',
+      'draft:8x8/otm',
+    ),
+    'drafters': {
+      'mini': {'draft': _SMALL, 'eagle': {'kind': 'eagle', 'head_size': 512}},
+      'others': {'draft': _DRAFTER, 'eagle': _HEADS['eagle']},
+    },
+    'compile': False,
+    'run': True,
+    'trace': True,
+  },
 }
 # Columns of one table alone; rows of all tables have them.
 _SHOWN = {
@@ -226,8 +250,10 @@ def get_config(table='drafter'):
         'split_drafters': True,
       },
       'plan': False,
+      'compile': True,  # Whether the compiler is asked.
       # Also on the devices that are there, with random weights.
       'run': False,
+      'trace': False,  # Whether what runs is traced, too.
       'rounds': 32,
       'repeats': 5,
       # Size of the array that is copied, to compare a round's bandwidth with
@@ -268,9 +294,14 @@ def get_config(table='drafter'):
         'collectives',
         'collective_megabytes',
         'round_ms',
+        'least_gigabytes',
         'measured_ms',
+        'copy_gigabytes_per_second',
         'predicted_over_measured',
         'share_of_copy',
+        'launched',
+        'busy_ms',
+        *(f'{kind}_ms' for kind in _TRACED),
         'block_efficiency',
         'speed_up',
         'projected_speed_up',

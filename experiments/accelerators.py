@@ -18,6 +18,7 @@ import jax
 from experiments.common import compare
 from experiments.common import configs
 from experiments.common import hardware
+from experiments.common import limits
 from experiments.common import log
 from experiments.common import measure
 from experiments.common import plots
@@ -38,10 +39,10 @@ _NOT_ALWAYS = (
   *(*compilation.Launches._fields, 'kernels_per_layer'),
   *('collectives', 'collective_megabytes'),
   *('measured_ms', 'predicted_over_measured', 'share_of_copy'),
-  'projected_speed_up',
+  *('least_gigabytes', 'projected_speed_up'),
 )
 # What programs are is the same, whether they run or not.
-MAY_CHANGE = 'run', 'rounds', 'repeats', 'copied_megabytes'
+MAY_CHANGE = 'run', 'rounds', 'repeats', 'copied_megabytes', 'trace'
 
 
 def prepare(config):
@@ -65,7 +66,11 @@ def run(config, workdir):
     for each in tries
   ]
   compute = functools.partial(_planned if config.plan else _tried, config)
-  outcomes = list(log.resume(workdir, units, compute, 'programs', tries))
+  if config.compile:
+    found = log.resume(workdir, units, compute, 'programs', tries)
+    outcomes = list(limits.in_time(workdir, found))
+  else:
+    outcomes = [_not_compiled(config, each) for each in tries]
   if config.run:
     outcomes = _with_rounds(config, workdir, units, tries, outcomes)
   absent = dict.fromkeys(_NOT_ALWAYS)
@@ -194,10 +199,30 @@ def _tried(config, tried):
   except compilation.DoesNotFit as error:
     row |= {'fits': False, 'lacking_gigabytes': error.lacking / 1e9}
     return row if config.plan else row | {'needs': _needed(config, tried)}
+  return row | _chain(decoder) | _row(program)
+
+
+def _not_compiled(config, tried):
+  """The row of a way that no compiler is asked about."""
+  decoder = _decoder(config, tried)
+  num_parts = _num_parts(config, tried.device)
+  row = {'mesh': f'{config.mesh.data}x{num_parts}', 'fits': True}
+  row |= _chain(decoder)
+  try:
+    least = compilation.least_bytes(
+      decoder, tried.device, batch_size=tried.batch_size
+    )
+  except compilation.DoesNotFit as error:
+    return row | {'fits': False, 'lacking_gigabytes': error.lacking / 1e9}
+  return row | {'least_gigabytes': least / 1e9}
+
+
+def _chain(decoder):
+  """The draft length of a chain; nothing of a tree."""
   topology = decoder.round_fn.arms[0].drafter.topology
   if topology.num_nodes == topology.depth:
-    row['draft_length'] = topology.depth  # Of a chain.
-  return row | _row(program)
+    return {'draft_length': topology.depth}
+  return {}
 
 
 def _needed(config, tried):
@@ -243,7 +268,9 @@ def _with_rounds(config, workdir, units, tries, outcomes):
   """Outcomes with what rounds take where they run; of those that fit."""
   names = 'rounds', 'repeats'
   here = {name: config[name] for name in names} | {
-    'measured_on': measure.device()
+    'measured_on': measure.device(),
+    'xla_flags': os.environ.get('XLA_FLAGS', ''),
+    'trace': config.trace,
   }
   # Of a plan, the device is among what was found.
   fitting = {
@@ -255,7 +282,8 @@ def _with_rounds(config, workdir, units, tries, outcomes):
   }
   own = [units[i] | here for i in fitting]
   compute = functools.partial(_timed, config)
-  timed = log.resume(workdir, own, compute, 'rounds', list(fitting.values()))
+  found = log.resume(workdir, own, compute, 'rounds', list(fitting.values()))
+  timed = limits.in_time(workdir, found)
   added = {
     i: each | _shares(outcomes[i], each) for i, each in zip(fitting, timed)
   }
@@ -264,7 +292,10 @@ def _with_rounds(config, workdir, units, tries, outcomes):
 
 def _shares(outcome, timed):
   """Of what bounds a round by its bytes, the shares that it reaches."""
-  per_second = 1e3 * outcome['gigabytes'] / timed['measured_ms']
+  if not timed['fits']:
+    return {}
+  size = outcome.get('gigabytes', outcome.get('least_gigabytes'))
+  per_second = 1e3 * size / timed['measured_ms']
   row = {'share_of_copy': per_second / timed['copy_gigabytes_per_second']}
   if 'round_ms' in outcome:
     found = outcome['round_ms'] / timed['measured_ms']
@@ -276,19 +307,42 @@ def _timed(config, tried):
   """What a round takes on the devices that are there, and a copy beside it."""
   jax.clear_caches()
   found = hardware.devices(tried.device)
-  decoder = _decoder(config, tried, found, fill=True)
-  seconds, bandwidth = hardware.round_seconds(
-    decoder,
-    tried.batch_size,
-    config.max_length,
-    config.rounds,
-    config.repeats,
-    config.copied_megabytes * 10**6,
-  )
+  try:
+    decoder = _decoder(config, tried, found, fill=True)
+    seconds, bandwidth = hardware.round_seconds(
+      decoder,
+      tried.batch_size,
+      config.max_length,
+      config.rounds,
+      config.repeats,
+      config.copied_megabytes * 10**6,
+    )
+    kernels = _traced(config, tried, decoder) if config.trace else {}
+  except jax.errors.JaxRuntimeError as error:
+    if 'RESOURCE_EXHAUSTED' not in str(error):
+      raise
+    return {'measured_on': measure.device(), 'fits': False}
   return {
     'measured_on': measure.device(),
+    'fits': True,
     'measured_ms': 1e3 * seconds,
     'copy_gigabytes_per_second': bandwidth / 1e9,
+    **kernels,
+  }
+
+
+def _traced(config, tried, decoder):
+  """Where the time of a round goes, as the profiler has it."""
+  found = hardware.traced_rounds(
+    decoder, tried.batch_size, config.max_length, config.rounds
+  )
+  return {
+    'launched': sum(found.kernels.values()),
+    'busy_ms': 1e3 * sum(found.seconds.values()),
+    **{f'{kind}_ms': 1e3 * each for kind, each in found.seconds.items()},
+    'longest': ', '.join(
+      f'{name} {1e3 * each:.3f}' for name, each in found.longest.items()
+    ),
   }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments.common import costs
 from experiments.common import measure
+from experiments.common import traces
 from specjax import compilation
 from specjax import decoding
 from specjax import families
@@ -120,6 +121,29 @@ def round_seconds(
   Both are medians over repeats in turns. Rounds are at the end of full caches.
   A copy reads `copied_bytes` and writes as many, on one device, and both count.
   """
+  array = jnp.zeros(copied_bytes // 4, jnp.float32)
+  runs = [
+    _rounds(decoder, batch_size, max_length, num_rounds),
+    lambda: functools.partial(_copies, array),
+  ]
+  seconds = np.median(measure.in_turns(runs, repeats), axis=0)
+  num_bytes = 2 * array.nbytes * _NUM_COPIES
+  return seconds[0] / num_rounds, num_bytes / seconds[1]
+
+
+def traced_rounds(
+  decoder: decoding.Decoder, batch_size: int, max_length: int, num_rounds: int
+) -> traces.Trace:
+  """Returns what one round runs, as the mean over those of `round_seconds`."""
+  found = traces.of(_rounds(decoder, batch_size, max_length, num_rounds)())
+  mean = lambda numbers: {
+    name: number / num_rounds for name, number in numbers.items()
+  }
+  return traces.Trace(*map(mean, found))
+
+
+def _rounds(decoder, batch_size, max_length, num_rounds):
+  """Prepares rounds at the end of full caches."""
   depth = max(arm.drafter.topology.depth for arm in decoder.round_fn.arms)
   room = num_rounds * (depth + 1)
   if room >= max_length:
@@ -130,14 +154,7 @@ def round_seconds(
   size = batch_size, max_length - room
   vocab_size = decoder.round_fn.target.vocab_size
   prompts = np.random.default_rng(0).integers(vocab_size, size=size).tolist()
-  array = jnp.zeros(copied_bytes // 4, jnp.float32)
-  runs = [
-    costs.rounds(decoder, prompts, room, num_rounds),
-    lambda: functools.partial(_copies, array),
-  ]
-  seconds = np.median(measure.in_turns(runs, repeats), axis=0)
-  num_bytes = 2 * array.nbytes * _NUM_COPIES
-  return seconds[0] / num_rounds, num_bytes / seconds[1]
+  return costs.rounds(decoder, prompts, room, num_rounds)
 
 
 @jax.jit

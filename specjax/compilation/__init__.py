@@ -11,6 +11,7 @@ from specjax.compilation.programs import Memory
 from specjax.compilation.programs import Program
 from specjax.compilation.programs import check_fits
 from specjax.compilation.programs import compile_decode
+from specjax.compilation.programs import least_bytes
 
 __all__ = [
   'Device',
@@ -23,5 +24,6 @@ __all__ = [
   'check_fits',
   'compile_decode',
   'find',
+  'least_bytes',
   'several',
 ]

@@ -164,6 +164,15 @@ def check_fits(
   return params, placed
 
 
+def least_bytes(
+  decoder: decoding.Decoder, device: devices.Device, *, batch_size: int = 1
+) -> int:
+  """Returns `Program.least` without compiling; arguments as in `check_fits`."""
+  shapes = check_fits(decoder, device, batch_size=batch_size)
+  params, state = (jax.tree.map(_on_one, each) for each in shapes)
+  return _least(decoder.round_fn, params, state)
+
+
 def _on_first(device, tree):
   """Arrays, whole on the first of the devices."""
   sharding = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])

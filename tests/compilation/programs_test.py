@@ -85,6 +85,8 @@ def test_a_decode_on_a_mesh_is_compiled_for_it():
 def test_more_drafts_read_more():
   one, two, four = (_on_cpu(length).least for length in (1, 2, 4))
   assert four - two == pytest.approx(2 * (two - one), rel=0.1)
+  # No compiler is needed to know it.
+  assert four == compilation.least_bytes(_decoder(4), compilation.find('cpu'))
 
 
 def test_a_token_takes_two_operations_for_each_weight():

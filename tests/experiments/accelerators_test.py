@@ -10,6 +10,7 @@ import pytest
 from configs import accelerators as config_lib
 from experiments import accelerators
 from experiments.common import hardware
+from experiments.common import log
 from specjax import compilation
 from specjax import decoding
 from specjax.testing import toys
@@ -82,10 +83,9 @@ def test_a_layer_launches_what_a_deeper_target_launches_more():
   assert found == [None, 27, None, None]
 
 
-@pytest.mark.slow
-def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
-  """What a compiler has said in a workdir, also elsewhere, holds there."""
-  config = config_lib.get_config()
+def _tiny(table='drafter'):
+  """A config of two ways of a tiny target on this CPU."""
+  config = config_lib.get_config(table)
   config.update(
     {'devices': ('cpu',), 'targets': ('tiny',), 'batch_sizes': (1,)}
   )
@@ -93,6 +93,46 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   config.drafters.others = {'draft': toys.TINY}
   config.update({'ways': ('none', 'draft:1'), 'max_length': 32})
   config.update({'rounds': 2, 'repeats': 2, 'copied_megabytes': 1})
+  return config
+
+
+@pytest.mark.slow
+def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
+  tmp_path, monkeypatch
+):
+  """A way that needs too much memory has no times, and the others do."""
+  fake = lambda *args, **kwargs: pytest.fail('compiled')
+  monkeypatch.setattr(compilation, 'compile_decode', fake)
+  timed = hardware.round_seconds
+
+  def measured(decoder, *args):
+    if decoder.round_fn.arms[0].drafter.topology.depth:
+      raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory')
+    return timed(decoder, *args)
+
+  monkeypatch.setattr(hardware, 'round_seconds', measured)
+  plain, chain = accelerators.run(_tiny('rounds'), tmp_path)
+  assert plain['fits'] and not chain['fits']
+  assert plain['draft_length'] == 0 and chain['draft_length'] == 1
+  assert chain['least_gigabytes'] > plain['least_gigabytes'] > 0
+  rate = 1e3 * plain['least_gigabytes'] / plain['measured_ms']
+  share = rate / plain['copy_gigabytes_per_second']
+  assert plain['share_of_copy'] == pytest.approx(share)
+  assert plain['launched'] > 10 and plain['longest']
+  kinds = [plain[f'{kind}_ms'] for kind in config_lib._TRACED]
+  assert 0 < sum(kinds) == pytest.approx(plain['busy_ms'])
+  assert 'busy_ms' not in chain
+  # With other flags, they are measured again.
+  monkeypatch.setenv('XLA_FLAGS', '--xla_flag_of_a_test=1')
+  accelerators.run(_tiny('rounds'), tmp_path)
+  flags = [json.loads(line)['xla_flags'] for line in open(tmp_path / log.FILE)]
+  assert [each == flags[-1] for each in flags] == [False] * 2 + [True] * 2
+
+
+@pytest.mark.slow
+def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
+  """What a compiler has said in a workdir, also elsewhere, holds there."""
+  config = _tiny()
   places = []
   fake = lambda *args, **kwargs: pytest.fail('compiled again')
   compiled = accelerators.run(config, tmp_path)
