@@ -36,6 +36,9 @@ without asking a compiler for their bytes.
 `kernels`, `conditionals` and `inner_loops` are what a round launches, which no
 count of bytes contains. `:launches` has them for slices of a 7B target, of two
 and of four layers, and of both what a layer adds: `kernels_per_layer`.
+
+`:half_hour` is a suite that spends 25 minutes of a device on what only a device
+can tell; docs/accelerators.md has its command and its parts.
 """
 
 import ml_collections
@@ -201,6 +204,20 @@ _TABLES = {
     'compile': False,
     'run': True,
     'trace': True,
+    'columns': (
+      'target',
+      'device',
+      'batch_size',
+      'way',
+      'fits',
+      'least_gigabytes',
+      'measured_ms',
+      'copy_gigabytes_per_second',
+      'share_of_copy',
+      'launched',
+      'busy_ms',
+      *(f'{kind}_ms' for kind in _TRACED),
+    ),
   },
 }
 # Columns of one table alone; rows of all tables have them.
@@ -222,7 +239,7 @@ _TINY = {
   'head_dim': 8,
   'd_ff': 16,
 }
-VARIANTS = tuple(_TABLES)
+VARIANTS = *_TABLES, 'half_hour'
 SMOKE = {
   'devices': ('cpu',),
   'targets': ('tiny',),
@@ -235,10 +252,14 @@ SMOKE = {
   'copied_megabytes': 1,
   'measured': {'files': (), 'rows': ()},
 }
+# Of arguments whose fields are others.
+SMOKES = {'half_hour': {'device': 'cpu', 'family': 'mini/heads', 'small': True}}
 
 
 def get_config(table='drafter'):
-  """Returns the config of a table: a key of `_TABLES`."""
+  """Returns the config of a table: a key of `_TABLES`, or 'half_hour'."""
+  if table == 'half_hour':
+    return _half_hour()
   own = registry.lookup(_TABLES, 'table', table)
   return ml_collections.ConfigDict(
     {
@@ -294,18 +315,190 @@ def get_config(table='drafter'):
         'collectives',
         'collective_megabytes',
         'round_ms',
-        'least_gigabytes',
         'measured_ms',
-        'copy_gigabytes_per_second',
         'predicted_over_measured',
         'share_of_copy',
-        'launched',
-        'busy_ms',
-        *(f'{kind}_ms' for kind in _TRACED),
         'block_efficiency',
         'speed_up',
         'projected_speed_up',
       ),
       **own,
     }
+  )
+
+
+def _half_hour():
+  """Parts in order of value, each with a limit of minutes."""
+  trained = {
+    'small': 'd1_drafter/small',
+    **{name: f'd2_heads/{name}' for name in ('eagle', 'eagle3', 'medusa')},
+  }
+  drafters = {
+    f'new_{name}': f'WORKDIR/{path}.safetensors'
+    for name, path in trained.items()
+  }
+  learnt = (
+    "responses=('WORKDIR/c_responses/responses.npz',)",
+    'num_texts.all=0',
+    'teacher_batch_size=32',
+    'training.batch_size=16',
+  )
+  parts = {
+    'a1_rounds': _rounds(3.0),
+    'a2_rounds_graphs': _rounds(3.0, command_buffers=True),
+    'a3_batches': _rounds(1.5, 'batch_sizes=(8, 32)', 'max_length=1024'),
+    'a4_batches_graphs': _rounds(
+      1.0, 'batch_sizes=(8, 32)', 'max_length=1024', command_buffers=True
+    ),
+    'b_smollm2': _decoded(3.5, f'ways={_smollm2_ways()}'),
+    'c_responses': _part(
+      6.0,
+      'configs/train/responses.py:smollm2',
+      *_SMOLLM2,
+      'dtype=bfloat16',
+      'batch_size=256',
+      'max_new_tokens=256',
+      'temperatures=(0.0, 1.0, 0.7, 1.0)',
+      'as_text=False',
+      small=(
+        'dtype=float32',
+        'num_responses.all=64',
+        'batch_size=8',
+        'max_new_tokens=24',
+        'temperatures=(0.0, 1.0)',
+        'num_parts=4',
+      ),
+    ),
+    'd1_drafter': _part(
+      1.5,
+      'configs/train/distill.py',
+      *_SMOLLM2,
+      *learnt,
+      'max_tokens=6000000',
+      'training.steps=1500',
+      small=(
+        'students.small.layers=(0, 3)',
+        'students.small.head_size=512',
+        *_SMALL_TRAINING,
+      ),
+    ),
+    'd2_heads': _part(
+      3.0,
+      'configs/train/heads/all.py',
+      *_SMOLLM2,
+      *learnt,
+      'max_tokens=4000000',  # Each takes 4.6 kB of disk.
+      'training.steps=1500',
+      'heads.eagle.training.steps=750',
+      'heads.eagle3.training.steps=750',
+      small=(
+        *_SMALL_TRAINING,
+        *(
+          f'heads.{name}.options.head_size=512'
+          for name in ('eagle_first', 'eagle3_first', 'medusa')
+        ),
+        'heads.eagle.training.steps=4',
+        'heads.eagle3.training.steps=4',
+      ),
+    ),
+    'e_smollm2': _decoded(
+      2.0, f'drafters={drafters}', f'ways={_smollm2_ways("new_")}'
+    ),
+  }
+  return ml_collections.ConfigDict(
+    {
+      'experiment': 'timed_suite',
+      'data_dir': '',
+      'family': 'smollm2/heads',
+      'device': 'h100',  # Or another one that is there, such as v5e:1x1.
+      'small': False,  # A rehearsal: the same parts at small sizes.
+      # Minutes at the end of each part in which only tables are written.
+      'reserve': 0.5,
+      # Of all parts; otherwise JAX leaves a quarter of a GPU's memory free.
+      'environment': {'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.92'},
+      'parts': parts,  # In the order of their names.
+    }
+  )
+
+
+_SMOLLM2 = 'data_dir=DATA', 'family=FAMILY'
+_SMALL_TRAINING = (
+  'training.steps=8',
+  'training.warmup_steps=2',
+  'training.batch_size=2',
+  'teacher_batch_size=4',
+  'row_length=128',
+)
+
+
+def _part(minutes, config, *fields, small=(), command_buffers=False):
+  """A run with a limit.
+
+  Args:
+    minutes: of the limit.
+    config: path of a config.
+    *fields: of that config, with their values.
+    small: fields that follow them in a rehearsal.
+    command_buffers: whether XLA runs whole decodes as CUDA graphs.
+  """
+  return {
+    'minutes': minutes,
+    'config': config,
+    'fields': fields,
+    'small': small,
+    'command_buffers': command_buffers,
+  }
+
+
+def _rounds(minutes, *fields, command_buffers=False):
+  """Rounds of a target of 7B, measured and traced."""
+  return _part(
+    minutes,
+    'configs/accelerators.py:rounds',
+    "devices=('DEVICE',)",
+    *fields,
+    small=(
+      "targets=('mini',)",
+      'max_length=256',
+      'rounds=4',
+      'repeats=2',
+      'copied_megabytes=16',
+    ),
+    command_buffers=command_buffers,
+  )
+
+
+def _decoded(minutes, *fields):
+  """SmolLM2's drafters on held-out prompts, each in turns with none."""
+  return _part(
+    minutes,
+    'configs/benchmark/heads.py',
+    *_SMOLLM2,
+    'dtype=bfloat16',
+    "sweep={'batch_size': (1, 8, 32)}",
+    'prompts_per_domain=3',
+    'by_domain=False',
+    *fields,
+    small=(
+      'dtype=float32',
+      "sweep={'batch_size': (1, 2)}",
+      'prompts_per_domain=1',
+      'max_new_tokens=8',
+    ),
+  )
+
+
+def _smollm2_ways(prefix=''):
+  """All of SmolLM2's drafters, or those whose names have a prefix."""
+  eagle, eagle3 = f'{prefix}eagle', f'{prefix}eagle3'
+  look_up = () if prefix else ('prompt_lookup:8',)
+  return (
+    'none',
+    f'{prefix}small:4',
+    f'feature_head({eagle}):5',
+    f'dynamic_tree({eagle}, num_nodes=25, depth=5)',
+    f'feature_head({eagle3}):5',
+    f'dynamic_tree({eagle3}, num_nodes=25, depth=5)',
+    f'medusa({prefix}medusa):4',
+    *look_up,
   )

@@ -60,11 +60,23 @@ def parsed(config, words):
   argv = [
     word.replace(main.DATA, config.data_dir) for word in shlex.split(words)
   ]
-  argv = ['main', f'--config={argv[0]}', '--workdir=', *argv[1:]]
+  try:
+    return parse(argv)
+  except ValueError as error:
+    raise ValueError(f'runs: {words!r}: {error}') from None
+
+
+def parse(words):
+  """Returns the command, the config and the workdir, or '', of an own run.
+
+  Args:
+    words: the path of a config, and flags.
+  """
+  argv = ['main', f'--config={words[0]}', '--workdir=', *words[1:]]
   command = main.command_of(argv)
   values = flags.FlagValues()
   try:
     main.parsed(argv, values)
-  except (ValueError, flags.Error) as error:
-    raise ValueError(f'runs: {words!r}: {error}') from None
+  except flags.Error as error:
+    raise ValueError(str(error)) from None
   return command, values.config, values.workdir

@@ -60,6 +60,7 @@ _RUNS = {
   'theory.rejections': ('theory/rejections',),
   'theory.trees': ('theory/trees',),
   'theory.winrate': ('theory/winrate',),
+  'timed_suite': ('accelerators:half_hour', 'kept/summary.md'),
   'train.datastore': ('train/datastore', 'datastore.safetensors'),
   'train.distill': ('train/distill', 'small.safetensors'),
   'train.heads': (

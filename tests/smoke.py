@@ -97,6 +97,11 @@ def with_toys(config, folder):
   if config.experiment == 'accelerators' and config.devices != ('cpu',):
     # Compilers for other devices, and the largest models, are not needed.
     config.update({'devices': ('cpu',), 'targets': ('smollm2',), 'run': False})
+  if config.experiment == 'timed_suite':
+    # One short part is enough to see that the suite works.
+    part = config.parts.c_responses
+    part.small = *part.small, 'num_responses.all=4', 'temperatures=(0.0,)'
+    config.parts = {'c_responses': part}
   return config
 
 

@@ -87,8 +87,9 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
     path: of the file, with the argument.
     smoke: whether the config is reduced to its smallest sizes: those that all
       configs have in common, and then the file's own `SMOKE`, a dictionary of
-      fields and values. Names of fields within others are joined by dots; a
-      number keeps so many entries of a tuple.
+      fields and values, or its `SMOKES`, one for each of some arguments. Names
+      of fields within others are joined by dots; a number keeps so many entries
+      of a tuple.
   """
   file, _, argument = path.partition(':')
   if not pathlib.Path(file).is_file():
@@ -108,7 +109,8 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
     if field not in config:
       config[field] = value
   if smoke:
-    _reduce(config, module.get('SMOKE', {}))
+    own = module.get('SMOKES', {}).get(argument, module.get('SMOKE', {}))
+    _reduce(config, own)
   return config
 
 

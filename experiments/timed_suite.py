@@ -1,0 +1,347 @@
+"""Runs one after another, each a process of its own with a limit of minutes.
+
+`config.parts` are runs by name, which is their order. Each has a folder in the
+workdir, and goes on where it stopped. A part that runs out of time keeps what
+it has done, and the next one starts; what a part leaves that is worth keeping
+is copied to the folder `kept`, next to a summary of all parts.
+
+A process of its own has its XLA flags before JAX starts, can be killed
+whatever it does, and returns all of the device's memory when it ends. So this
+process never touches the device.
+"""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+from typing import NamedTuple
+
+import jax
+
+from experiments import main
+from experiments import reproduce
+from experiments.common import hardware
+from experiments.common import limits
+from experiments.common import results
+from experiments.common import workdirs
+from specjax import compilation
+from specjax import families
+from specjax import json_files
+from specjax.data import examples
+
+MAY_CHANGE = 'environment', 'parts'
+# What the fields of a part call the config's own values.
+_FAMILY, _DEVICE, _WORKDIR = 'FAMILY', 'DEVICE', 'WORKDIR'
+_STATES = 'parts.json'
+_SUMMARY = 'summary.md'
+_KEPT_FOLDER = 'kept'
+_KEPT = 'results.json', '*.safetensors', '*.npz'
+_DONE, _RAN_OUT, _FAILED = 'done', 'ran out of time', 'failed'
+_LEFT_OUT, _STOPPED = 'left out', 'stopped'
+# Seconds between two notes of how long a part has taken.
+_PAUSE = 5.0
+# Seconds in which a device answers, or does not.
+_PATIENCE = 180.0
+
+
+class _Part(NamedTuple):
+  """A run with a limit."""
+
+  name: str
+  words: list[str]  # the path of its config, and flags
+  command: str
+  config: Any
+  minutes: float
+  unfit: str  # why it is left out on this device, or ''
+
+
+class _State(NamedTuple):
+  """What has become of a part."""
+
+  state: str
+  minutes: float = 0.0
+  said: str = ''
+
+
+def prepare(config):
+  """Returns the parts; nothing is run, and no device is touched."""
+  if not config.parts:
+    raise ValueError('parts must hold at least one run, got none.')
+  if not os.path.isdir(os.path.expanduser(config.data_dir)):
+    raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
+  compilation.find(config.device)
+  return [_part(config, name) for name in config.parts]
+
+
+def run(config, workdir):
+  """Runs the parts; returns a row for each."""
+  jax.config.update('jax_platforms', 'cpu')  # The device is for the parts.
+  parts = prepare(config)
+  _check_all_there(config, parts)
+  path = os.path.join(workdir, _STATES)
+  states = {
+    name: _State(**fields)
+    for name, fields in json_files.read(str(workdir), _STATES).items()
+  }
+
+  def note(name, state):
+    states[name] = state
+    noted = {name: each._asdict() for name, each in states.items()}
+    results.save_json(path, noted)
+
+  for number, part in enumerate(parts, 1):
+    print(f'\n[{number} of {len(parts)}] {part.name}: {part.command}')
+    for state in _states(config, workdir, part, states.get(part.name)):
+      note(part.name, state)
+    state = states[part.name]
+    print(' '.join(_said(state)), flush=True)
+    _keep(workdir, part)
+    _summarize(config, workdir, parts, states)
+  kept = os.path.join(workdir, _KEPT_FOLDER)
+  print(f'\nWhat is worth keeping is in {kept}.')
+  return _rows(workdir, parts, states)
+
+
+def _part(config, name):
+  """Reads the entry of a part, with the config's values in its fields."""
+  entry = config.parts[name]
+  place = f'parts.{name}'
+  if not entry.minutes > 0:
+    raise ValueError(f'{place}.minutes must be > 0, got {entry.minutes}.')
+  fields = [*entry.fields, *(entry.small if config.small else ())]
+  words = [entry.config, *(f'--config.{field}' for field in fields)]
+  values = {
+    main.DATA: config.data_dir,
+    _FAMILY: config.family,
+    _DEVICE: config.device,
+  }
+  placeholder = re.compile('|'.join(values))
+  words = [placeholder.sub(lambda found: values[found[0]], x) for x in words]
+  try:
+    command, parsed, own = reproduce.parse(words)
+  except ValueError as error:
+    raise ValueError(f'{place}: {error}') from None
+  if own:
+    raise ValueError(f'{place} must have no workdir of its own, got {own!r}.')
+  unfit = ''
+  if entry.command_buffers:
+    words.append('--command_buffers')
+    if compilation.find(config.device).platform != 'cuda':
+      unfit = f'there are no command buffers on {config.device}'
+  return _Part(name, words, command, parsed, entry.minutes, unfit)
+
+
+def _check_all_there(config, parts):
+  """Refuses what is missing before any minute is spent.
+
+  Raises:
+    ValueError: there is no such device or family, or texts are missing that a
+      part reads.
+  """
+  command = [sys.executable, '-m', 'experiments.timed_suite']
+  reads = any(part.config.get('data_dir') for part in parts)
+  folders = [config.data_dir] if reads else []
+  try:
+    ended = subprocess.run(
+      [*command, config.device, config.family, *folders],
+      capture_output=True,
+      text=True,
+      check=False,
+      env=_environment(config),
+      timeout=_PATIENCE,
+    )
+  except subprocess.TimeoutExpired:
+    raise ValueError(
+      f'device {config.device!r} did not answer within {_PATIENCE:.0f} seconds.'
+    ) from None
+  if ended.returncode:
+    raise ValueError(_last_line(ended.stderr))
+
+
+def _states(config, workdir, part, before):
+  """Runs a part, and yields what has become of it so far; the last state ends.
+
+  What failed or was stopped is tried again, as long as it has time.
+  """
+  before = before or _State(_STOPPED)
+  left = part.minutes - before.minutes
+  ran_out = before.state == _RAN_OUT and left <= config.reserve
+  if ran_out or before.state in (_DONE, _LEFT_OUT):
+    yield before
+    return
+  if part.unfit:
+    yield _State(_LEFT_OUT, 0.0, part.unfit)
+    return
+  seconds = 60 * left
+  minutes = lambda spent: before.minutes + spent / 60
+  spent = more = 0.0
+  if seconds > 0:
+    reserve = min(60 * config.reserve, seconds / 2)
+    with _started(config, workdir, part, seconds - reserve) as process:
+      for code, spent in _watched(process, seconds):
+        if code is not None:
+          yield _ended(workdir, part, code, minutes(spent))
+          return
+        yield _State(_STOPPED, minutes(spent))
+  # It has used up its time without an end: what it has logged makes a table.
+  with _started(config, workdir, part, 0.0) as process:
+    for _, more in _watched(process, 60 * config.reserve):
+      yield _State(_STOPPED, minutes(spent + more))
+  yield _State(_RAN_OUT, minutes(spent + more))
+
+
+@contextlib.contextmanager
+def _started(config, workdir, part, seconds):
+  """Starts a part, which begins no work after so many seconds."""
+  words = [word.replace(_WORKDIR, str(workdir)) for word in part.words]
+  folder = os.path.join(workdir, part.name)
+  with open(_log_path(workdir, part), 'a', encoding='utf-8') as log:
+    process = subprocess.Popen(
+      _command([*words, f'--workdir={folder}']),
+      stdin=subprocess.DEVNULL,
+      stdout=log,
+      stderr=log,
+      env=_environment(config) | limits.environment(seconds),
+    )
+    try:
+      yield process
+    finally:
+      process.kill()
+      process.wait()
+
+
+def _command(words):
+  """What runs a config in a process of its own."""
+  path, *flags = words
+  module = [sys.executable, '-m', 'experiments.main']
+  return [*module, f'--config={path}', *flags]
+
+
+def _environment(config):
+  return {**os.environ, **config.environment.to_dict()}
+
+
+def _watched(process, seconds):
+  """Yields the exit status of a process, or None, and how long it has run.
+
+  A process that takes longer is killed, and its last status is None.
+  """
+  began = time.monotonic()
+  while True:
+    left = began + seconds - time.monotonic()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+      process.wait(max(0.0, min(_PAUSE, left)))
+    code, spent = process.poll(), time.monotonic() - began
+    yield code, spent
+    if code is not None or spent >= seconds:
+      return
+
+
+def _ended(workdir, part, code, minutes):
+  """The state of a part that has ended by itself."""
+  if code in (0, limits.STATUS):
+    return _State(_RAN_OUT if code else _DONE, minutes)
+  if code < 0:
+    return _State(_FAILED, minutes, f'ended by {signal.Signals(-code).name}')
+  log = pathlib.Path(_log_path(workdir, part)).read_text('utf-8', 'replace')
+  return _State(_FAILED, minutes, _last_line(log))
+
+
+def _log_path(workdir, part):
+  return os.path.join(workdir, f'{part.name}.log')
+
+
+def _last_line(text):
+  """What a process has said last: why it ended, in one sentence."""
+  lines = text.strip().splitlines() or ['It ended without a word.']
+  return lines[-1].removeprefix('Error: ')
+
+
+def _said(state):
+  """What is shown of a state."""
+  if state.minutes:
+    yield f'{state.state} after {state.minutes:.1f} minutes.'
+  else:
+    yield f'{state.state}.'
+  if state.said:
+    yield state.said
+
+
+def _keep(workdir, part):
+  """Copies what a part leaves that is worth keeping."""
+  folder = pathlib.Path(str(workdir), part.name)
+  files = [path for each in _KEPT for path in sorted(folder.glob(each))]
+  kept = _kept_folder(workdir, part)
+  for path in files:
+    kept.mkdir(parents=True, exist_ok=True)
+    part_path = kept / f'{path.name}.part'
+    shutil.copyfile(path, part_path)
+    os.replace(part_path, kept / path.name)
+
+
+def _kept_folder(workdir, part):
+  return pathlib.Path(str(workdir), _KEPT_FOLDER, part.name)
+
+
+def _rows(workdir, parts, states):
+  """A row for each part."""
+  rows = []
+  for part in parts:
+    state = states.get(part.name, _State('not begun'))
+    kept = sorted(_kept_folder(workdir, part).glob('*'))
+    rows.append(
+      {
+        'name': part.name,
+        'state': state.state,
+        'minutes': state.minutes,
+        'limit': part.minutes,
+        'megabytes': sum(path.stat().st_size for path in kept) / 1e6,
+        'kept': ', '.join(path.name for path in kept),
+        'said': state.said or None,
+      }
+    )
+  return rows
+
+
+def _summarize(config, workdir, parts, states):
+  """Writes the states of all parts, and the table of each."""
+  shown = _in_a_block(results.cells(_rows(workdir, parts, states)))
+  lines = [f'# Parts, on {config.device}', '', *shown]
+  for part in parts:
+    path = _kept_folder(workdir, part) / results.FILE
+    if not path.exists():
+      continue
+    content = results.read(path)
+    lines += ['', f'## {part.name}', '', f'`{part.command}`', '']
+    lines += [f'On {content["device"]}.', '']
+    for cells in results.shown(content['rows'], part.config):
+      lines += _in_a_block(cells)
+  folder = os.path.join(workdir, _KEPT_FOLDER)
+  os.makedirs(folder, exist_ok=True)
+  workdirs.replace(os.path.join(folder, _SUMMARY), '\n'.join([*lines, '']))
+
+
+def _in_a_block(cells):
+  return ['```', results.table(cells), '```']
+
+
+def _check(device, family, *folders):
+  """Raises a `ValueError` for what is missing, in this process."""
+  hardware.devices(compilation.find(device))
+  families.load(family)
+  for folder, split in itertools.product(folders, ('train', 'eval')):
+    examples.read_split(folder, split)
+
+
+if __name__ == '__main__':
+  try:
+    _check(*sys.argv[1:])
+  except ValueError as error:
+    raise SystemExit(f'Error: {error}') from error

@@ -1,0 +1,231 @@
+"""Parts of a suite, each a process with a limit, killed and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from experiments import main
+from experiments import timed_suite
+from experiments.common import results
+from tests import smoke
+from tests import xla
+
+_CONFIG = 'configs/theory/batch_improvement.py'
+_ROOT = smoke.ROOT
+# What stands for a part: it notes its start, and leaves a table in the end.
+_PROGRAM = """
+import json, os, pathlib, sys, time
+name, folder = sys.argv[1:]
+left = lambda: float(os.environ['SPECJAX_DEADLINE']) - time.time()
+with open(pathlib.Path(folder).parent / 'starts', 'a') as file:
+  file.write(name + ' ')
+if name == 'full':
+  sys.exit('Error: Cannot write x: No space left on device.')
+in_time = left() > 0
+if name == 'hangs' and in_time:
+  time.sleep(60)
+while name == 'slow' and left() > 0:
+  time.sleep(0.01)
+os.makedirs(folder, exist_ok=True)
+row = {'part': None, 'num_drafts': 7}
+content = {'format': 2, 'device': 'a toy', 'command': '', 'rows': [row]}
+pathlib.Path(folder, 'results.json').write_text(json.dumps(content))
+pathlib.Path(folder, 'teacher.npy').write_text('large')
+sys.exit(75 if name in ('slow', 'hangs') else 0)
+"""
+
+
+def _part(minutes=0.02, **fields):
+  part = {'minutes': minutes, 'config': _CONFIG, 'command_buffers': False}
+  return part | {'fields': ('max_drafts=2',), 'small': ()} | fields
+
+
+def _suite(tmp_path, parts, **fields):
+  config = smoke.load('accelerators:half_hour', smoke=True)
+  config.update({'data_dir': str(tmp_path), 'reserve': 0.01} | fields)
+  config.parts = parts
+  return config
+
+
+@pytest.fixture(name='quick')
+def _quick(monkeypatch):
+  """Processes are those of `_PROGRAM`, and everything is there."""
+
+  def command(words):
+    folder = words[-1].removeprefix('--workdir=')
+    arguments = [os.path.basename(folder).partition('_')[2], folder]
+    return [sys.executable, '-S', '-E', '-c', _PROGRAM, *arguments]
+
+  monkeypatch.setattr(timed_suite, '_command', command)
+  monkeypatch.setattr(timed_suite, '_check_all_there', lambda *_: None)
+  monkeypatch.setattr(timed_suite, '_PAUSE', 0.05)
+
+
+def test_each_part_ends_within_its_limit_and_the_next_one_starts(
+  tmp_path, quick, capsys
+):
+  parts = {
+    '1_done': _part(),
+    '2_slow': _part(),
+    '3_hangs': _part(),
+    '4_full': _part(),
+    '5_graphs': _part(command_buffers=True),
+  }
+  workdir = tmp_path / 'run'
+  states = ['done', 'ran out of time', 'ran out of time', 'failed', 'left out']
+  config = _suite(tmp_path, parts)
+  for starts in ('1 2 3 3 4', '4'):  # What has failed is tried again.
+    began = time.monotonic()
+    main.run(config, workdir)
+    assert time.monotonic() - began < 10
+    rows = results.read(workdir)['rows']
+    assert [row['state'] for row in rows] == states
+    found = (workdir / 'starts').read_text().split()
+    names = [name for name in parts for _ in range(starts.count(name[0]))]
+    assert found == [name.partition('_')[2] for name in names]
+    (workdir / 'starts').unlink()
+  assert rows[3]['said'] == 'Cannot write x: No space left on device.'
+  assert rows[4]['said'] == 'there are no command buffers on cpu'
+  assert 0.01 <= rows[1]['minutes'] < rows[2]['minutes']
+  # What is kept of each: its table, but nothing large.
+  assert [row['kept'] for row in rows] == ['results.json'] * 3 + [''] * 2
+  summary = (workdir / 'kept' / 'summary.md').read_text()
+  assert summary.count('num drafts') == 3 and 'On a toy.' in summary
+  assert 'ran out of time after' in capsys.readouterr().out
+  # More minutes are more time.
+  config.parts['2_slow'].minutes = 0.05
+  main.run(config, workdir)
+  assert (workdir / 'starts').read_text().split() == ['slow', 'full']
+
+
+def test_a_part_that_was_stopped_goes_on_with_the_time_it_has_left(
+  tmp_path, quick, monkeypatch
+):
+  workdir = tmp_path / 'run'
+  config = _suite(tmp_path, {'1_hangs': _part(minutes=1.0)})
+  save, written = results.save_json, []
+
+  def full(path, content):
+    written.append(content)
+    if len(written) == 6:
+      raise ValueError(f'Cannot write {path}: No space left on device.')
+    save(path, content)
+
+  monkeypatch.setattr(results, 'save_json', full)
+  with pytest.raises(ValueError, match='Cannot write .*parts.json: No space'):
+    main.run(config, workdir)
+  # Its process has ended, and what it has taken counts.
+  before = json.loads((workdir / 'parts.json').read_text())['1_hangs']
+  assert before['state'] == 'stopped' and before['minutes'] > 0
+  config.parts['1_hangs'].minutes = before['minutes'] + 0.01
+  main.run(config, workdir)
+  (row,) = results.read(workdir)['rows']
+  assert row['state'] == 'ran out of time'
+  assert before['minutes'] + 0.01 <= row['minutes'] < 0.5
+
+
+@pytest.mark.parametrize(
+  ('fields', 'message'),
+  [
+    ({'parts': {}}, 'parts must hold at least one run, got none'),
+    ({'data_dir': 'nowhere'}, "data_dir must be a folder, got 'nowhere'"),
+    ({'device': 'h1000'}, "device must be one of cpu, h100.*got 'h1000'"),
+    ({'parts': {'a': _part(minutes=0)}}, r'parts.a.minutes must be > 0, got 0'),
+    ({'parts': {'a': _part(config='x.py')}}, "parts.a: There is no config 'x"),
+    (
+      {'parts': {'a': _part(fields=('max=1',))}},
+      "parts.a: Unknown config field 'max'",
+    ),
+  ],
+)
+def test_what_is_wrong_is_refused_before_anything_runs(
+  fields, message, tmp_path
+):
+  config = _suite(tmp_path, {'a': _part()})
+  parts = fields.pop('parts', None)
+  config.update(fields)
+  if parts is not None:
+    config.parts = parts
+  with pytest.raises(ValueError, match=message):
+    main.run(config, tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_parts_of_the_half_hour_take_25_minutes(tmp_path):
+  config = smoke.load('accelerators:half_hour')
+  config.data_dir = str(tmp_path)
+  parts = timed_suite.prepare(config)
+  assert sum(part.minutes for part in parts) <= 25
+  assert [part.name[0] for part in parts] == list('aaaabcdde')
+  graphs = ['--command_buffers' in part.words for part in parts]
+  assert graphs == [False, True] * 2 + [False] * 5
+  assert not any(part.unfit for part in parts)
+  assert all("--config.devices=('h100',)" in part.words for part in parts[:4])
+
+
+@pytest.mark.slow
+def test_a_killed_suite_takes_its_part_along_and_goes_on(tmp_path):
+  """In processes as users start them."""
+  path = tmp_path / 'suite.py'
+  code = f"""
+  from configs import accelerators
+
+  def get_config():
+    config = accelerators.get_config('half_hour')
+    config.update({{'device': 'cpu', 'family': 'mini'}})
+    config.parts = {{'a': {_part(minutes=5.0)}}}
+    return config
+  """
+  path.write_text(textwrap.dedent(code))
+  workdir = tmp_path / 'run'
+  command = [sys.executable, '-m', 'experiments.main', f'--config={path}']
+  command += [f'--workdir={workdir}', f'--config.data_dir={tmp_path}']
+  options = {'cwd': _ROOT, 'env': xla.environment(1)}
+  first = subprocess.Popen(command, **options)
+  log = workdir / 'a.log'
+  while not log.exists():  # Its part has started.
+    assert first.poll() is None
+    time.sleep(0.05)
+  first.send_signal(signal.SIGKILL)
+  first.wait()
+  again = subprocess.run(command, **options, check=False, timeout=120)
+  assert again.returncode == 0
+  (row,) = results.read(workdir)['rows']
+  assert row['state'] == 'done' and row['kept'] == 'results.json'
+  # A device that is not there.
+  refused = subprocess.run(
+    [*command, '--config.device=h100', f'--workdir={tmp_path / "other"}'],
+    **options,
+    check=False,
+    capture_output=True,
+    text=True,
+  )
+  assert refused.returncode == 1
+  (said,) = [x for x in refused.stderr.splitlines() if x.startswith('Error')]
+  assert 'device must be one that is there to run on' in said
+  assert "got 'h100'" in said and not (tmp_path / 'other').exists()
+
+
+@pytest.mark.parametrize(
+  ('device', 'data_dir', 'message'),
+  [
+    ('h100', '', "there to run on: JAX has 1 of .*, got 'h100'"),
+    ('cpu', 'texts', r'data_dir must hold files \*.train.jsonl, got .*texts'),
+    ('cpu', '', None),
+  ],
+)
+def test_what_is_missing_is_found_in_a_process_of_its_own(
+  device, data_dir, message, tmp_path, family
+):
+  folders = [str(tmp_path / data_dir)] if data_dir else []
+  if message is None:
+    timed_suite._check(device, str(family), str(family))
+    return
+  with pytest.raises(ValueError, match=message):
+    timed_suite._check(device, str(family), *folders)
