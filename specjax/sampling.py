@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import bisection
 from specjax import checks
 
 # Below, logits of any size would overflow; what is meant is 0.
@@ -136,14 +137,13 @@ def _nucleus(probs: jax.Array, top_p: float) -> jax.Array:
   bits finds the exact threshold with 30 sums instead of a sort of `V`.
   """
 
-  def body(step, low):
-    middle = low | (jnp.int32(1) << (29 - step))
-    threshold = jax.lax.bitcast_convert_type(middle, jnp.float32)
+  def is_enough(bits):
+    threshold = jax.lax.bitcast_convert_type(bits, jnp.float32)
     mass = jnp.where(probs >= threshold, probs, 0.0).sum(-1, keepdims=True)
-    return jnp.where(mass >= top_p, middle, low)
+    return mass >= top_p
 
   low = jnp.zeros((*probs.shape[:-1], 1), jnp.int32)
-  low = jax.lax.fori_loop(0, 30, body, low)
+  low, _ = bisection.bisect(is_enough, low, jnp.int32(1 << 30), 30)
   return jax.lax.bitcast_convert_type(low, jnp.float32)
 
 

@@ -61,7 +61,7 @@ def random_pair(rng, size, kind):
   return (pair / pair.sum(1, keepdims=True)).astype(np.float32)
 
 
-divide = jax.jit(division.divide)
+divide = jax.jit(division.divide, static_argnames='num_steps')
 uniform_acceptance = jax.jit(transport.uniform_acceptance)
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import bisection
 from specjax import checks
 from specjax import registry
 from specjax.bandits import exponential_weights
@@ -151,17 +152,14 @@ def _normal_log_weights(state):
   share = positive / jnp.where(largest > 0, largest, 1)
   squares = share**2
 
-  def halve(bounds, _):
-    low, high = bounds
-    middle = (low + high) / 2
-    # Infinity is too much, as well.
-    above = jnp.exp(squares / (2 * middle)).mean() > math.e
-    return (jnp.where(above, middle, low), jnp.where(above, high, middle)), None
-
-  # One arm has at least this mean alone; all have at most that.
-  bounds = 0.5 / (1 + math.log(len(share))), 0.5
-  bounds = tuple(map(jnp.float32, bounds))
-  (low, high), _ = jax.lax.scan(halve, bounds, length=_HALVINGS)
+  # One arm has at least this mean alone; all have at most that. Infinity is too
+  # much, as well.
+  low, high = bisection.bisect(
+    lambda scale: jnp.exp(squares / (2 * scale)).mean() > math.e,
+    jnp.float32(0.5 / (1 + math.log(len(share)))),
+    jnp.float32(0.5),
+    _HALVINGS,
+  )
   logits = jnp.log(share) + squares / (low + high)
   uniform = jnp.zeros_like(share)
   return jax.nn.log_softmax(jnp.where(largest > 0, logits, uniform))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.scipy import special
 
 from specjax import base
+from specjax import bisection
 from specjax import checks
 from specjax import registry
 from specjax.bandits import counts
@@ -88,12 +89,10 @@ def kl_ucb_indices(state: counts.Counts, c: float) -> jax.Array:
   mean = jnp.clip(state.means, 0, 1)  # A sum may round past its pulls.
   entropy = special.entr(mean) + special.entr(1 - mean)
 
-  def halve(_, interval):
-    low, high = interval
-    middle = (low + high) / 2
-    cross = special.xlogy(mean, middle) + special.xlog1py(1 - mean, -middle)
-    inside = -entropy - cross <= budget
-    return jnp.where(inside, middle, low), jnp.where(inside, high, middle)
+  def is_possible(index):
+    cross = special.xlogy(mean, index) + special.xlog1py(1 - mean, -index)
+    return -entropy - cross <= budget
 
-  low, _ = jax.lax.fori_loop(0, _BISECTIONS, halve, (mean, jnp.ones_like(mean)))
-  return low
+  return bisection.bisect(is_possible, mean, jnp.ones_like(mean), _BISECTIONS)[
+    0
+  ]

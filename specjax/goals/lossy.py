@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import bisection
 from specjax import checks
 from specjax import registry
 
@@ -57,13 +58,11 @@ def _check(alpha, beta):
 def _share(target, draft, most):
   """Returns `1 / beta` of mass 1: what is rejected is what is replaced."""
   rejected = (draft - most).sum()
-
-  def halve(_, bounds):
-    low, high = bounds
-    middle = (low + high) / 2
-    enough = jnp.maximum(target * middle - draft, 0.0).sum() >= rejected
-    return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
-
-  return jax.lax.fori_loop(0, _STEPS, halve, (jnp.float32(0), jnp.float32(1)))[
-    1
-  ]
+  replaced = lambda share: jnp.maximum(target * share - draft, 0.0).sum()
+  _, share = bisection.bisect(
+    lambda share: ~(replaced(share) >= rejected),
+    jnp.float32(0),
+    jnp.float32(1),
+    _STEPS,
+  )
+  return share

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from specjax import bisection
 from specjax.transport import chances
 from specjax.transport import distinct
 
@@ -54,17 +55,14 @@ def divide(
     overlap = scaled / factor
     return Division(factor, overlap, chances.of_any(overlap, k)), scaled
 
-  def halve(_, bracket):
-    low, high = bracket
-    middle, scaled = at((low + high.factor) / 2)
-    valid = middle.acceptance <= scaled
-    return (
-      jnp.where(valid, low, middle.factor),
-      jax.tree.map(lambda a, b: jnp.where(valid, a, b), middle, high),
-    )
+  def is_below(factor):
+    divided, scaled = at(factor)
+    return ~(divided.acceptance <= scaled)
 
-  start = jnp.float32(1), at(jnp.maximum(k, 1.0))[0]
-  return jax.lax.fori_loop(0, num_steps, halve, start)[1]
+  _, factor = bisection.bisect(
+    is_below, jnp.float32(1), jnp.maximum(k, 1.0), num_steps
+  )
+  return at(factor)[0]
 
 
 def divide_distinct(
@@ -113,6 +111,7 @@ def divide_distinct(
       jnp.where(high_enough, middle, high),
     )
 
+  # Step by step on all devices: what a point takes is written to memory.
   start = jnp.float32(0), jnp.float32(-math.log2(RAREST))
   divided = at(jax.lax.fori_loop(0, num_steps, halve, start)[1])
   valid = divided.overlap >= RAREST
