@@ -6,6 +6,7 @@ among them copies no cache.
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import functools
 from typing import Any
 from typing import TypeVar
 
@@ -18,20 +19,33 @@ _Result = TypeVar('_Result')
 
 
 def run_chosen(
-  plays: Sequence[jax.Array], functions: Sequence[Callable[[], Any]]
+  plays: Sequence[jax.Array],
+  functions: Sequence[Callable[[], Any]],
+  place: jax.Array | None = None,
 ) -> list[Any]:
   """Runs the functions of arms that some live row has chosen.
 
   Args:
     plays: `[B]` bool of each arm, the live rows that have chosen it.
     functions: of each arm. A single arm's always runs.
+    place: `[]` int32, the only arm that rows have chosen; None if rows may have
+      chosen several.
 
   Returns:
     What each arm's returned; zeros where nobody has chosen it.
   """
   if len(functions) == 1:
     return [functions[0]()]
-  return [_if_any(rows, each) for rows, each in zip(plays, functions)]
+  if place is None:
+    return [_if_any(rows, each) for rows, each in zip(plays, functions)]
+  shapes = [jax.eval_shape(each) for each in functions]
+
+  def run_one(i):
+    nothing = [*map(padding.zeros, shapes)]
+    return [*nothing[:i], functions[i](), *nothing[i + 1 :]]
+
+  branches = [functools.partial(run_one, i) for i in range(len(functions))]
+  return jax.lax.switch(place, branches)
 
 
 def merge(plays: Sequence[jax.Array], results: Sequence[_Result]) -> _Result:

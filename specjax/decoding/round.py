@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -312,8 +313,18 @@ def draft(
       functools.partial(_draft_arm, plan, i, params, state, choice)
       for i in group
     ],
+    _place(plan, choice, [(i,) for i in group]),
   )
   return dict(zip(group, drafts))
+
+
+def _place(plan: Round, choice, groups: Sequence[Sequence[int]]):
+  """Which group has the arm of the batch; None if each row has an arm."""
+  if plan.per_row:
+    return None
+  of_arms = {i: place for place, arms in enumerate(groups) for i in arms}
+  places = [of_arms.get(i, 0) for i in range(len(plan.arms))]
+  return jnp.asarray(places, jnp.int32)[choice.arm[0]]
 
 
 # Traced once, for what it does as for what it would return.
@@ -474,15 +485,26 @@ def verify(
   plan: Round, choice: Choice, drafts: Mapping[int, Drafted], scored: Scored
 ) -> ArmOutput:
   """The verifiers of chosen arms walk their trees against their goals."""
-  plays = [choice.plays[i] for i in drafts]
-  outputs = arms_lib.run_chosen(
-    plays,
-    [
-      functools.partial(_verify_arm, plan, choice, i, each.tree, scored)
-      for i, each in drafts.items()
-    ],
-  )
+  groups = _verified_as_one(plan, drafts)
+  plays, functions = [], []
+  for arms in groups:
+    rows = [choice.plays[i] for i in arms]
+    tree = arms_lib.merge(rows, [drafts[i].tree for i in arms])
+    plays.append(functools.reduce(jnp.logical_or, rows))
+    functions.append(
+      functools.partial(_verify_arm, plan, choice, arms[0], tree, scored)
+    )
+  outputs = arms_lib.run_chosen(plays, functions, _place(plan, choice, groups))
   return arms_lib.merge(plays, outputs)
+
+
+def _verified_as_one(plan: Round, drafts):
+  """Groups of arms whose verifiers, goals and shapes of trees are equal."""
+  groups: dict[Any, list[int]] = {}
+  for i, drafted in drafts.items():
+    arm, structure = plan.arms[i], jax.tree.structure(drafted.tree)
+    groups.setdefault((arm.verifier, arm.goal, structure), []).append(i)
+  return list(groups.values())
 
 
 def _verify_arm(plan: Round, choice, i, tree, scored):

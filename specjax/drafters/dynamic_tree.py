@@ -198,7 +198,9 @@ def _tree(bounds, ranked, valid, logits, behind):
   index = jnp.sort(jnp.where(best > -jnp.inf, index, num_ranked), axis=1)
   exists = index < num_ranked
   above = trees.at_entries(parents, index)
-  place = jax.vmap(jnp.searchsorted)(index, above)
+  place = jax.vmap(functools.partial(jnp.searchsorted, method='compare_all'))(
+    index, above
+  )
   topology = trees.dynamic(
     jnp.where(above < 0, -1, place).astype(jnp.int32), exists, bounds
   )

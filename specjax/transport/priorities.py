@@ -142,7 +142,8 @@ def partner(
   """
   before = jnp.where(atom > 0, own[atom - 1], 0.0)
   place = before + uniform * (own[atom] - before)
-  found = jnp.searchsorted(other, place, side='right')
+  # Not step by step, each of which is several kernels on a GPU.
+  found = jnp.searchsorted(other, place, side='right', method='compare_all')
   return jnp.minimum(found, other.shape[0] - 1)
 
 

@@ -109,7 +109,9 @@ def _shares(path, targets):
   index = np.arange(path.tokens.shape[0])
   at = index, path.tokens
   ratios = targets[at] / path.probs[at]
-  return jnp.append(1.0, jax.lax.scan(step, jnp.float32(1), ratios)[1])
+  # A few numbers: one kernel, where a loop would be several for each of them.
+  _, shares = jax.lax.scan(step, jnp.float32(1), ratios, unroll=True)
+  return jnp.append(1.0, shares)
 
 
 def _chain(tree, size):

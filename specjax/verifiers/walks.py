@@ -153,43 +153,79 @@ def _walk_chain(coupling: base.Coupling, own_probs, keys, tree, target_probs):
 
 
 class _Walk(NamedTuple):
-  depth: jax.Array  # [] levels passed
+  """Where the walk stands."""
+
   here: jax.Array  # [N + 2] bool, entries that spell the tokens so far
   at: jax.Array  # [] one of them
-  path: jax.Array  # [D + 1]
-  tokens: jax.Array  # [D + 1]
   going: jax.Array  # [] bool
 
 
+class _Level(NamedTuple):
+  """What the walk picks at a level."""
+
+  node: jax.Array  # [] int32
+  token: jax.Array  # [] int32
+
+
 def _walk_tree(coupling: base.Coupling, own_probs, keys, tree, target_probs):
-  """Level by level: the candidates hang on what was picked before."""
-  step = functools.partial(_step, coupling, own_probs, keys, tree, target_probs)
-  walk = jax.lax.while_loop(
-    lambda walk: walk.going, step, _start(tree.topology)
+  """Level by level: the candidates hang on what was picked before.
+
+  On GPUs, a loop that ends early would ask the host at every level whether it
+  has ended; there, levels behind the end are walked as well.
+  """
+  step = functools.partial(_step, coupling, own_probs, tree, target_probs)
+  inputs = keys, jnp.asarray(tree.topology.level_table)
+  levels, num_accepted = jax.lax.platform_dependent(
+    inputs,
+    cuda=functools.partial(_walk_all, step, tree.topology),
+    default=functools.partial(_walk_to_end, step, tree.topology),
   )
-  return base.Outcome(
-    path=walk.path[:-1],
-    num_accepted=walk.depth - 1,
-    tokens=walk.tokens,
-  )
+  return base.Outcome(levels.node[:-1], num_accepted, levels.token)
 
 
 def _start(topology):
   """At the root, which is entry 0."""
   return _Walk(
-    depth=jnp.int32(0),
     here=jnp.zeros(topology.num_nodes + 2, bool).at[0].set(True),
     at=jnp.int32(0),
-    path=jnp.zeros(topology.depth + 1, jnp.int32),
-    tokens=jnp.zeros(topology.depth + 1, jnp.int32),
     going=jnp.bool_(True),
   )
 
 
-def _step(coupling: base.Coupling, own_probs, keys, tree, target_probs, walk):
+def _walk_all(step, topology, inputs):
+  """All levels; behind the end of the walk, no node is there."""
+
+  def walk_level(walk, level_inputs):
+    new, level = step(walk, *level_inputs)
+    new = new._replace(going=walk.going & new.going)
+    return new, (level, new.going)
+
+  _, (levels, going) = jax.lax.scan(walk_level, _start(topology), inputs)
+  return levels, going.sum(dtype=jnp.int32)
+
+
+def _walk_to_end(step, topology, inputs):
+  """The levels up to the end of the walk."""
+
+  def walk_level(carry):
+    depth, walk, levels = carry
+    walk, level = step(walk, *(each[depth] for each in inputs))
+    write = lambda all_levels, new: all_levels.at[depth].set(new)
+    return depth + 1, walk, jax.tree.map(write, levels, level)
+
+  zeros = jnp.zeros(topology.depth + 1, jnp.int32)
+  depth, _, levels = jax.lax.while_loop(
+    lambda carry: carry[1].going,
+    walk_level,
+    (jnp.int32(0), _start(topology), _Level(zeros, zeros)),
+  )
+  return levels, depth - 1
+
+
+def _step(coupling: base.Coupling, own_probs, tree, target_probs, walk, key,
+          nodes):  # fmt: skip
+  """One level, of `nodes` `[W]`; node `N` is the one that is not there."""
   topology = tree.topology
-  # Node `N` is the one that is not there.
-  nodes = jnp.asarray(topology.level_table)[walk.depth]
   parents = jnp.append(jnp.asarray(topology.parents, jnp.int32), -1)
   candidates = jnp.append(tree.tokens, 0)[nodes]
   valid = jnp.append(tree.valid, False)[nodes]
@@ -200,7 +236,7 @@ def _step(coupling: base.Coupling, own_probs, keys, tree, target_probs, walk):
     probs = jnp.zeros((1, target_probs.shape[-1]), jnp.float32)
   each = own_probs and tree.probs is not None
   token, accepted = coupling(
-    keys[walk.depth],
+    key,
     candidates,
     _is_sampled(tree, active),
     probs[nodes if each else nodes[jnp.argmax(active)]],
@@ -208,11 +244,9 @@ def _step(coupling: base.Coupling, own_probs, keys, tree, target_probs, walk):
   )
   agree = active & (candidates == token)
   node = nodes[jnp.argmax(agree)]
-  return _Walk(
-    depth=walk.depth + 1,
+  walk = _Walk(
     here=jnp.zeros_like(walk.here).at[nodes + 1].set(agree),
     at=node + 1,
-    path=walk.path.at[walk.depth].set(node),
-    tokens=walk.tokens.at[walk.depth].set(token),
     going=accepted if tree.probs is not None else agree.any(),
   )
+  return walk, _Level(node, token)
