@@ -171,16 +171,40 @@ def _walk_tree(coupling: base.Coupling, own_probs, keys, tree, target_probs):
   """Level by level: the candidates hang on what was picked before.
 
   On GPUs, a loop that ends early would ask the host at every level whether it
-  has ended; there, levels behind the end are walked as well.
+  has ended; there, levels behind the end are walked as well. Of chosen tokens,
+  all picks are made at once on accelerators.
   """
-  step = functools.partial(_step, coupling, own_probs, tree, target_probs)
-  inputs = keys, jnp.asarray(tree.topology.level_table)
-  levels, num_accepted = jax.lax.platform_dependent(
-    inputs,
-    cuda=functools.partial(_walk_all, step, tree.topology),
-    default=functools.partial(_walk_to_end, step, tree.topology),
+  to_end = functools.partial(_walk_to_end, coupling, own_probs)
+  walk_all = functools.partial(_walk_all, coupling, own_probs)
+  arguments = keys, tree, target_probs
+  if tree.probs is None:
+    pick_all = functools.partial(_pick_all, coupling)
+    return jax.lax.platform_dependent(*arguments, cpu=to_end, default=pick_all)
+  return jax.lax.platform_dependent(*arguments, cuda=walk_all, default=to_end)
+
+
+def _pick_all(coupling: base.Coupling, keys, tree, target_probs):
+  """The walk of chosen tokens: what is picked at an entry hangs on no draft."""
+  topology, size = tree.topology, target_probs.shape[-1]
+  offsets = jnp.asarray(topology.offsets)
+  nothing = (
+    jnp.zeros(max(topology.width, 1), jnp.int32),
+    jnp.zeros(max(topology.width, 1), bool),
+    jnp.zeros(size, jnp.float32),
   )
-  return base.Outcome(levels.node[:-1], num_accepted, levels.token)
+  pick = lambda key, target: coupling(key, *nothing, target)[0]
+  picks = jax.vmap(pick)(keys[jnp.maximum(offsets, 0)], target_probs)
+  above = picks[jnp.asarray(topology.parents, jnp.int32) + 1]
+  agrees = jnp.append(True, tree.valid & (tree.tokens == above))
+  lines = jnp.asarray(topology.mask)  # From the root to each entry.
+  reached = (agrees[None] | ~lines).all(axis=1)
+  end = jnp.argmax(jnp.where(reached, offsets, -1))
+  depths = jnp.asarray(topology.depths)[None]
+  levels = np.arange(1, topology.depth + 1)[:, None]
+  on_path = lines[end, None, 1:] & (depths == levels)
+  path = jnp.argmax(on_path, axis=1).astype(jnp.int32)
+  tokens = jnp.append(tree.tokens[path], 0).at[offsets[end]].set(picks[end])
+  return base.Outcome(path, offsets[end], tokens)
 
 
 def _start(topology):
@@ -192,34 +216,46 @@ def _start(topology):
   )
 
 
-def _walk_all(step, topology, inputs):
+def _walk_all(coupling: base.Coupling, own_probs, keys, tree, target_probs):
   """All levels; behind the end of the walk, no node is there."""
 
-  def walk_level(walk, level_inputs):
-    new, level = step(walk, *level_inputs)
+  def walk_level(walk, inputs):
+    new, level = _step(coupling, own_probs, tree, target_probs, walk, *inputs)
     new = new._replace(going=walk.going & new.going)
     return new, (level, new.going)
 
-  _, (levels, going) = jax.lax.scan(walk_level, _start(topology), inputs)
-  return levels, going.sum(dtype=jnp.int32)
+  _, (levels, going) = jax.lax.scan(
+    walk_level, _start(tree.topology), (keys, _level_table(tree))
+  )
+  return base.Outcome(
+    levels.node[:-1], going.sum(dtype=jnp.int32), levels.token
+  )
 
 
-def _walk_to_end(step, topology, inputs):
+def _walk_to_end(coupling: base.Coupling, own_probs, keys, tree, target_probs):
   """The levels up to the end of the walk."""
+  table = _level_table(tree)
 
   def walk_level(carry):
     depth, walk, levels = carry
-    walk, level = step(walk, *(each[depth] for each in inputs))
+    walk, level = _step(
+      coupling, own_probs, tree, target_probs, walk, keys[depth], table[depth]
+    )
     write = lambda all_levels, new: all_levels.at[depth].set(new)
     return depth + 1, walk, jax.tree.map(write, levels, level)
 
-  zeros = jnp.zeros(topology.depth + 1, jnp.int32)
+  zeros = jnp.zeros(tree.topology.depth + 1, jnp.int32)
   depth, _, levels = jax.lax.while_loop(
     lambda carry: carry[1].going,
     walk_level,
-    (jnp.int32(0), _start(topology), _Level(zeros, zeros)),
+    (jnp.int32(0), _start(tree.topology), _Level(zeros, zeros)),
   )
-  return levels, depth - 1
+  return base.Outcome(levels.node[:-1], depth - 1, levels.token)
+
+
+def _level_table(tree):
+  """`[D + 1, W]` nodes of each level; `N` is the one that is not there."""
+  return jnp.asarray(tree.topology.level_table)
 
 
 def _step(coupling: base.Coupling, own_probs, tree, target_probs, walk, key,

@@ -12,6 +12,8 @@ from specjax import couplings
 from specjax import theory
 from specjax import trees
 from specjax import verifiers
+from specjax.drafters import siblings
+from specjax.testing import verifiers as testing_verifiers
 from specjax.transport import division
 from tests import oracles
 from tests import parts
@@ -333,3 +335,44 @@ def test_greedy_walk_is_as_worked_out_by_hand(
 def test_unknown_coupling_raises_with_the_known_names():
   with pytest.raises(ValueError, match=r"Unknown coupling 'nope'\. Known: "):
     verifiers.tree_walk('nope')
+
+
+@pytest.mark.parametrize(
+  ('platform', 'coupling', 'chosen'),
+  [
+    *(('cuda', name, False) for name in ('maximal', 'kseq', 'otm')),
+    *(('default', name, True) for name in ('maximal', 'greedy')),
+  ],
+)
+@pytest.mark.parametrize(
+  'topology',
+  [trees.chains(2, 3), PREFIX_TREE, trees.Topology((-1, -1, 1))],
+  ids=['chains', 'prefix tree', 'ragged'],
+)
+def test_walks_of_all_platforms_are_the_same(
+  monkeypatch, platform, coupling, chosen, topology
+):
+  tree, target = testing_verifiers.drafted(topology)
+  if chosen:  # Siblings are different, and some are the most likely tokens.
+    order = jnp.argsort(-target, axis=-1).astype(jnp.int32)
+    parents = np.array(topology.parents) + 1
+    tokens = order[:, parents, siblings.ranks(topology.parents)]
+    tree = tree._replace(tokens=tokens, probs=None)
+  keys = jax.random.split(jax.random.key(1), len(target))
+  verify = jax.vmap(verifiers.tree_walk(coupling))
+  expected = verify(keys, tree, target)
+  monkeypatch.setattr(
+    jax.lax,
+    'platform_dependent',
+    lambda *args, default, **others: others.get(platform, default)(*args),
+  )
+  found = jax.vmap(verifiers.tree_walk(coupling))(keys, tree, target)
+  num = np.asarray(expected.num_accepted)
+  assert len(set(num.tolist())) > 1
+  np.testing.assert_array_equal(found.num_accepted, num)
+  for row, accepted in enumerate(num):
+    for own, other in (
+      (expected.path[row, :accepted], found.path[row, :accepted]),
+      (expected.tokens[row, : accepted + 1], found.tokens[row, : accepted + 1]),
+    ):
+      np.testing.assert_array_equal(own, other)
