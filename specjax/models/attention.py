@@ -62,11 +62,11 @@ def rotary_frequencies(config: Config, local: bool = False) -> jax.Array:
 
 
 class Rotation(NamedTuple):
-  """What turns queries and keys by their positions, once for all layers.
+  """By what queries and keys are turned: computed once for all layers.
 
   Attributes:
-    cos: `[B, T, 1, 2 * R]`, of each pair of entries twice.
-    sin: likewise, with the sign that the other entry of the pair has.
+    cos: `[B, T, 1, R]`, of each pair of entries.
+    sin: likewise.
   """
 
   cos: jax.Array
@@ -79,24 +79,24 @@ def rotation(
   """Returns the rotation of positions `[B, T]`, for one kind of layers."""
   frequencies = rotary_frequencies(config, local)[None, None]
   angles = positions[..., None].astype(jnp.float32) * frequencies
-  cos, sin = jnp.cos(angles)[:, :, None], jnp.sin(angles)[:, :, None]
-  return Rotation(
-    jnp.concatenate([cos, cos], axis=-1), jnp.concatenate([-sin, sin], axis=-1)
-  )
+  return Rotation(jnp.cos(angles)[:, :, None], jnp.sin(angles)[:, :, None])
 
 
 def rotate(x: jax.Array, rotation: Rotation) -> jax.Array:
-  """Rotates the first `2 * R` entries of `x` `[B, T, H, D]`.
+  """Rotates the first `2 * R` entries of `x` `[B, T, H, D]`, in pairs.
 
-  The entries of a pair are `R` apart. They change places as one array does:
-  joining two halves takes GPUs another kernel.
+  The entries of a pair are `R` apart.
   """
   cos, sin = (each.astype(x.dtype) for each in rotation)
-  size = cos.shape[-1]
-  turned, rest = x[..., :size], x[..., size:]
-  pairs = turned.reshape(*turned.shape[:-1], 2, size // 2)
-  others = pairs[..., ::-1, :].reshape(turned.shape)
-  return jnp.concatenate([turned * cos + others * sin, rest], axis=-1)
+  half = cos.shape[-1]
+  first, second, rest = (
+    x[..., :half],
+    x[..., half : 2 * half],
+    x[..., 2 * half :],
+  )
+  return jnp.concatenate(
+    [first * cos - second * sin, second * cos + first * sin, rest], axis=-1
+  )
 
 
 class Attention(nnx.Module):
