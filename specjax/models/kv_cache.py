@@ -41,13 +41,13 @@ class KVCache(struct.PyTreeNode):
     return self.layers[0][0].shape[2]
 
   def within_window(self, read: Callable[['KVCache'], Any]) -> Any:
-    """Returns `read(cache)`, of which only a window is read.
+    """Returns `read(cache)` of the shortest window that holds the longest row.
 
-    That is the shortest which holds the longest row: the cost of a call grows
-    with the text, in steps, and not with the buffer. On accelerators, a branch
-    for each of two or three windows stands around the whole call, since a
-    conditional makes a GPU wait for its host. On CPUs it costs nothing, and
-    programs that hold the model once compile sooner: each layer chooses.
+    The cost of a call thus grows with the text, in steps. On CPUs each layer
+    chooses among windows of 256 slots and powers of two times that, since a
+    conditional is cheap there, and compiling the model several times is not.
+    On accelerators the whole call has a branch for each of at most three
+    windows, since a conditional may make a GPU wait for its host.
 
     Args:
       read: a call of a model, whose result does not depend on `cache.size`.
