@@ -225,7 +225,10 @@ def _walk_all(coupling: base.Coupling, own_probs, keys, tree, target_probs):
     return new, (level, new.going)
 
   _, (levels, going) = jax.lax.scan(
-    walk_level, _start(tree.topology), (keys, _level_table(tree))
+    walk_level,
+    _start(tree.topology),
+    (keys, _level_table(tree)),
+    unroll=True,  # A loop would cut the CUDA graph of the round.
   )
   return base.Outcome(
     levels.node[:-1], going.sum(dtype=jnp.int32), levels.token
