@@ -67,7 +67,7 @@ class _State(NamedTuple):
 
   state: str
   minutes: float = 0.0
-  said: str = ''
+  message: str = ''
 
 
 def prepare(config):
@@ -101,7 +101,7 @@ def run(config, workdir):
     for state in _states(config, workdir, part, states.get(part.name)):
       note(part.name, state)
     state = states[part.name]
-    print(' '.join(_said(state)), flush=True)
+    print(_message(state), flush=True)
     _keep(workdir, part)
     _summarize(config, workdir, parts, states)
   kept = os.path.join(workdir, _KEPT_FOLDER)
@@ -134,7 +134,7 @@ def _part(config, name):
   if entry.command_buffers:
     words.append('--command_buffers')
     if compilation.find(config.device).platform != 'cuda':
-      unfit = f'there are no command buffers on {config.device}'
+      unfit = f'There are no command buffers on {config.device}.'
   return _Part(name, words, command, parsed, entry.minutes, unfit)
 
 
@@ -162,7 +162,10 @@ def _check_all_there(config, parts):
       f'device {config.device!r} did not answer within {_PATIENCE:.0f} seconds.'
     ) from None
   if ended.returncode:
-    raise ValueError(_last_line(ended.stderr))
+    reason = _reason(ended.returncode, ended.stderr)
+    if ended.returncode < 0:
+      reason = f'device {config.device!r} could not be looked for: {reason}'
+    raise ValueError(reason)
 
 
 def _states(config, workdir, part, before):
@@ -184,25 +187,34 @@ def _states(config, workdir, part, before):
   spent = more = 0.0
   if seconds > 0:
     reserve = min(60 * config.reserve, seconds / 2)
-    with _started(config, workdir, part, seconds - reserve) as process:
+    with _started(config, workdir, part, seconds - reserve) as (process, text):
       for code, spent in _watched(process, seconds):
         if code is not None:
-          yield _ended(workdir, part, code, minutes(spent))
+          yield _ended(code, text(), minutes(spent))
           return
         yield _State(_STOPPED, minutes(spent))
   # It has used up its time without an end: what it has logged makes a table.
-  with _started(config, workdir, part, 0.0) as process:
-    for _, more in _watched(process, 60 * config.reserve):
+  with _started(config, workdir, part, 0.0) as (process, text):
+    for code, more in _watched(process, 60 * config.reserve):
+      if code is not None:
+        yield _ended(code, text(), minutes(spent + more))
+        return
       yield _State(_STOPPED, minutes(spent + more))
-  yield _State(_RAN_OUT, minutes(spent + more))
+  late = 'Its tables were not written in time.'
+  yield _State(_RAN_OUT, minutes(spent + more), late)
 
 
 @contextlib.contextmanager
 def _started(config, workdir, part, seconds):
-  """Starts a part, which begins no work after so many seconds."""
+  """Starts a part, which begins no work after so many seconds.
+
+  Yields the process, and a function that returns what it has written.
+  """
   words = [word.replace(_WORKDIR, str(workdir)) for word in part.words]
   folder = os.path.join(workdir, part.name)
-  with open(_log_path(workdir, part), 'a', encoding='utf-8') as log:
+  path = _log_path(workdir, part)
+  with open(path, 'a', encoding='utf-8') as log:
+    begin = os.path.getsize(path)  # What is there, others have written.
     process = subprocess.Popen(
       _command([*words, f'--workdir={folder}']),
       stdin=subprocess.DEVNULL,
@@ -211,10 +223,15 @@ def _started(config, workdir, part, seconds):
       env=_environment(config) | limits.environment(seconds),
     )
     try:
-      yield process
+      yield process, lambda: _read(path, begin)
     finally:
       process.kill()
       process.wait()
+
+
+def _read(path, begin):
+  """Returns the text of a file from a byte on."""
+  return pathlib.Path(path).read_bytes()[begin:].decode('utf-8', 'replace')
 
 
 def _command(words):
@@ -244,34 +261,31 @@ def _watched(process, seconds):
       return
 
 
-def _ended(workdir, part, code, minutes):
-  """The state of a part that has ended by itself."""
+def _ended(code, text, minutes):
+  """The state of a part that has ended by itself and has written a text."""
   if code in (0, limits.STATUS):
     return _State(_RAN_OUT if code else _DONE, minutes)
-  if code < 0:
-    return _State(_FAILED, minutes, f'ended by {signal.Signals(-code).name}')
-  log = pathlib.Path(_log_path(workdir, part)).read_text('utf-8', 'replace')
-  return _State(_FAILED, minutes, _last_line(log))
+  return _State(_FAILED, minutes, _reason(code, text))
 
 
 def _log_path(workdir, part):
   return os.path.join(workdir, f'{part.name}.log')
 
 
-def _last_line(text):
-  """What a process has said last: why it ended, in one sentence."""
-  lines = text.strip().splitlines() or ['It ended without a word.']
+def _reason(code, text):
+  """Why a process has failed: its last line, or its exit status or signal."""
+  if code < 0:
+    return f'The process was ended by {signal.Signals(-code).name}.'
+  lines = text.strip().splitlines()
+  if not lines:
+    return f'The process ended with exit status {code}.'
   return lines[-1].removeprefix('Error: ')
 
 
-def _said(state):
-  """What is shown of a state."""
-  if state.minutes:
-    yield f'{state.state} after {state.minutes:.1f} minutes.'
-  else:
-    yield f'{state.state}.'
-  if state.said:
-    yield state.said
+def _message(state):
+  """The sentences that are shown for a state."""
+  after = f' after {state.minutes:.1f} minutes' if state.minutes else ''
+  return f'{state.state}{after}. {state.message}'.rstrip()
 
 
 def _keep(workdir, part):
@@ -304,7 +318,7 @@ def _rows(workdir, parts, states):
         'limit': part.minutes,
         'megabytes': sum(path.stat().st_size for path in kept) / 1e6,
         'kept': ', '.join(path.name for path in kept),
-        'said': state.said or None,
+        'message': state.message or None,
       }
     )
   return rows

@@ -28,8 +28,10 @@ with open(pathlib.Path(folder).parent / 'starts', 'a') as file:
 if name == 'full':
   sys.exit('Error: Cannot write x: No space left on device.')
 in_time = left() > 0
-if name == 'hangs' and in_time:
+if name.startswith('hangs') and (in_time or name == 'hangs_twice'):
   time.sleep(60)
+if name == 'hangs_and_fails':
+  sys.exit('Error: A table cannot be written.')
 while name == 'slow' and left() > 0:
   time.sleep(0.01)
 os.makedirs(folder, exist_ok=True)
@@ -90,8 +92,8 @@ def test_each_part_ends_within_its_limit_and_the_next_one_starts(
     names = [name for name in parts for _ in range(starts.count(name[0]))]
     assert found == [name.partition('_')[2] for name in names]
     (workdir / 'starts').unlink()
-  assert rows[3]['said'] == 'Cannot write x: No space left on device.'
-  assert rows[4]['said'] == 'there are no command buffers on cpu'
+  assert rows[3]['message'] == 'Cannot write x: No space left on device.'
+  assert rows[4]['message'] == 'There are no command buffers on cpu.'
   assert 0.01 <= rows[1]['minutes'] < rows[2]['minutes']
   # What is kept of each: its table, but nothing large.
   assert [row['kept'] for row in rows] == ['results.json'] * 3 + [''] * 2
@@ -131,6 +133,57 @@ def test_a_part_that_was_stopped_goes_on_with_the_time_it_has_left(
 
 
 @pytest.mark.parametrize(
+  ('name', 'state', 'message'),
+  [
+    ('hangs', 'ran out of time', None),
+    ('hangs_and_fails', 'failed', 'A table cannot be written.'),
+    ('hangs_but_is_done', 'done', None),
+    ('hangs_twice', 'ran out of time', 'Its tables were not written in time.'),
+  ],
+)
+def test_a_killed_part_ends_as_the_process_that_writes_its_tables(
+  name, state, message, tmp_path, quick
+):
+  config = _suite(tmp_path, {f'1_{name}': _part()})
+  main.run(config, tmp_path / 'run')
+  (row,) = results.read(tmp_path / 'run')['rows']
+  assert (row['state'], row['message']) == (state, message)
+  # Both processes count: the limit, and at most the reserve once more.
+  assert 0.02 < row['minutes'] < 0.02 + 0.01 + 0.02
+
+
+@pytest.mark.parametrize(
+  ('end', 'message'),
+  [
+    ('sys.exit(3)', 'The process ended with exit status 3.'),
+    ('os.kill(os.getpid(), 9)', 'The process was ended by SIGKILL.'),
+    ("sys.exit('Error: It is full.')", 'It is full.'),
+  ],
+)
+def test_a_failure_has_the_message_of_its_own_process(
+  end, message, tmp_path, quick, monkeypatch
+):
+  workdir = tmp_path / 'run'
+  workdir.mkdir()
+  (workdir / '1_a.log').write_text('Error: An earlier process failed.\n')
+  command = [sys.executable, '-c', f'import os, sys; {end}']
+  monkeypatch.setattr(timed_suite, '_command', lambda words: command)
+  main.run(_suite(tmp_path, {'1_a': _part(minutes=1.0)}), workdir)
+  (row,) = results.read(workdir)['rows']
+  assert (row['state'], row['message']) == ('failed', message)
+
+
+def test_a_device_whose_process_is_killed_is_named(tmp_path, monkeypatch):
+  killed = lambda *args, **options: subprocess.CompletedProcess(
+    args, -signal.SIGSEGV, '', 'a warning'
+  )
+  monkeypatch.setattr(subprocess, 'run', killed)
+  message = "device 'cpu' could not be looked for: .* ended by SIGSEGV"
+  with pytest.raises(ValueError, match=message):
+    main.run(_suite(tmp_path, {'1_a': _part()}), tmp_path / 'run')
+
+
+@pytest.mark.parametrize(
   ('fields', 'message'),
   [
     ({'parts': {}}, 'parts must hold at least one run, got none'),
@@ -162,6 +215,8 @@ def test_parts_of_the_half_hour_take_25_minutes(tmp_path):
   config.data_dir = str(tmp_path)
   parts = timed_suite.prepare(config)
   assert sum(part.minutes for part in parts) <= 25
+  # Also if each part is killed, and its tables are written by another process.
+  assert sum(part.minutes + config.reserve for part in parts) <= 29
   assert [part.name[0] for part in parts] == list('aaaabcdde')
   graphs = ['--command_buffers' in part.words for part in parts]
   assert graphs == [False, True] * 2 + [False] * 5
