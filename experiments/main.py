@@ -147,7 +147,8 @@ def _finish(workdir, config, rows, command):
   theirs = config.get('paper', ())
   beside = paper.beside(paper.unpaired(rows), theirs)
   claims = paper.claims(rows, theirs)
-  results.write(workdir, config.experiment, command, beside, claims)
+  device = getattr(experiment(config), 'device', lambda config: '')(config)
+  results.write(workdir, config.experiment, command, beside, claims, device)
   if not processes.is_first():
     return
   tables = [*results.shown(beside, config), results.cells(claims)]

@@ -61,13 +61,19 @@ def parsed(config, words):
     word.replace(main.DATA, config.data_dir) for word in shlex.split(words)
   ]
   try:
-    return parse(argv)
+    command, values = parse(argv)
   except ValueError as error:
     raise ValueError(f'runs: {words!r}: {error}') from None
+  if values.command_buffers:
+    raise ValueError(
+      f'runs: {words!r}: --command_buffers must be given to the suite, whose '
+      'process runs all of them, not to one run.'
+    )
+  return command, values.config, values.workdir
 
 
 def parse(words):
-  """Returns the command, the config and the workdir, or '', of an own run.
+  """Returns the command of a run, and its flags, such as its config.
 
   Args:
     words: the path of a config, and flags.
@@ -79,4 +85,4 @@ def parse(words):
     main.parsed(argv, values)
   except flags.Error as error:
     raise ValueError(str(error)) from None
-  return command, values.config, values.workdir
+  return command, values

@@ -27,6 +27,7 @@ import jax
 
 from experiments import main
 from experiments import reproduce
+from experiments.common import configs
 from experiments.common import hardware
 from experiments.common import limits
 from experiments.common import results
@@ -34,9 +35,15 @@ from experiments.common import workdirs
 from specjax import compilation
 from specjax import families
 from specjax import json_files
+from specjax.compilation import command_buffers
 from specjax.data import examples
 
 MAY_CHANGE = 'environment', 'parts'
+# Experiments that begin no work after a deadline, and write what is done.
+_EXPERIMENTS = (
+  *('accelerators', 'compare'),
+  *('train.distill', 'train.heads', 'train.responses'),
+)
 # What the fields of a part call the config's own values.
 _FAMILY, _DEVICE, _WORKDIR = 'FAMILY', 'DEVICE', 'WORKDIR'
 _STATES = 'parts.json'
@@ -70,26 +77,34 @@ class _State(NamedTuple):
   message: str = ''
 
 
-def prepare(config):
+def prepare(config, workdir=_WORKDIR):
   """Returns the parts; nothing is run, and no device is touched."""
   if not config.parts:
     raise ValueError('parts must hold at least one run, got none.')
   if not os.path.isdir(os.path.expanduser(config.data_dir)):
     raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
+  configs.check_counts(config, ['reserve'], 0)
   compilation.find(config.device)
-  return [_part(config, name) for name in config.parts]
+  return [_part(config, name, workdir) for name in config.parts]
 
 
 def run(config, workdir):
   """Runs the parts; returns a row for each."""
+  if command_buffers.are_enabled():
+    raise ValueError(
+      'command_buffers must be set for parts, as parts.NAME.command_buffers, '
+      'and neither for the suite nor in XLA_FLAGS, which all parts inherit.'
+    )
   jax.config.update('jax_platforms', 'cpu')  # The device is for the parts.
-  parts = prepare(config)
+  parts = prepare(config, str(workdir))
   _check_all_there(config, parts)
   path = os.path.join(workdir, _STATES)
   states = {
     name: _State(**fields)
     for name, fields in json_files.read(str(workdir), _STATES).items()
   }
+
+  shown = dict(states)  # With what could not be kept.
 
   def note(name, state):
     states[name] = state
@@ -100,16 +115,20 @@ def run(config, workdir):
     print(f'\n[{number} of {len(parts)}] {part.name}: {part.command}')
     for state in _states(config, workdir, part, states.get(part.name)):
       note(part.name, state)
-    state = states[part.name]
-    print(_message(state), flush=True)
-    _keep(workdir, part)
-    _summarize(config, workdir, parts, states)
+    shown[part.name] = _add(states[part.name], _keep(workdir, part))
+    print(_message(shown[part.name]), flush=True)
+    _summarize(config, workdir, parts, shown)
   kept = os.path.join(workdir, _KEPT_FOLDER)
   print(f'\nWhat is worth keeping is in {kept}.')
-  return _rows(workdir, parts, states)
+  return _rows(workdir, parts, shown)
 
 
-def _part(config, name):
+def device(config):
+  """Returns the device of the parts; this process has another one."""
+  return config.device
+
+
+def _part(config, name, workdir):
   """Reads the entry of a part, with the config's values in its fields."""
   entry = config.parts[name]
   place = f'parts.{name}'
@@ -121,20 +140,25 @@ def _part(config, name):
     main.DATA: config.data_dir,
     _FAMILY: config.family,
     _DEVICE: config.device,
+    _WORKDIR: workdir,
   }
   placeholder = re.compile('|'.join(values))
   words = [placeholder.sub(lambda found: values[found[0]], x) for x in words]
-  try:
-    command, parsed, own = reproduce.parse(words)
-  except ValueError as error:
-    raise ValueError(f'{place}: {error}') from None
-  if own:
-    raise ValueError(f'{place} must have no workdir of its own, got {own!r}.')
-  unfit = ''
   if entry.command_buffers:
     words.append('--command_buffers')
-    if compilation.find(config.device).platform != 'cuda':
-      unfit = f'There are no command buffers on {config.device}.'
+  try:
+    command, values = reproduce.parse(words)
+  except ValueError as error:
+    raise ValueError(f'{place}: {error}') from None
+  parsed, unfit = values.config, ''
+  if parsed.experiment not in _EXPERIMENTS:
+    raise ValueError(
+      f'{place}.config must be a config of an experiment that ends in time, '
+      f'which are {", ".join(_EXPERIMENTS)}, got {parsed.experiment!r}.'
+    )
+  platform = compilation.find(config.device).platform
+  if entry.command_buffers and platform != 'cuda':
+    unfit = f'There are no command buffers on {config.device}.'
   return _Part(name, words, command, parsed, entry.minutes, unfit)
 
 
@@ -210,13 +234,12 @@ def _started(config, workdir, part, seconds):
 
   Yields the process, and a function that returns what it has written.
   """
-  words = [word.replace(_WORKDIR, str(workdir)) for word in part.words]
   folder = os.path.join(workdir, part.name)
   path = _log_path(workdir, part)
   with open(path, 'a', encoding='utf-8') as log:
     begin = os.path.getsize(path)  # What is there, others have written.
     process = subprocess.Popen(
-      _command([*words, f'--workdir={folder}']),
+      _command([*part.words, f'--workdir={folder}']),
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,
@@ -288,16 +311,30 @@ def _message(state):
   return f'{state.state}{after}. {state.message}'.rstrip()
 
 
+def _add(state, message):
+  """The state with one more sentence, or with none if it is ''."""
+  return state._replace(message=f'{state.message} {message}'.strip())
+
+
 def _keep(workdir, part):
-  """Copies what a part leaves that is worth keeping."""
-  folder = pathlib.Path(str(workdir), part.name)
-  files = [path for each in _KEPT for path in sorted(folder.glob(each))]
-  kept = _kept_folder(workdir, part)
-  for path in files:
-    kept.mkdir(parents=True, exist_ok=True)
-    part_path = kept / f'{path.name}.part'
-    shutil.copyfile(path, part_path)
-    os.replace(part_path, kept / path.name)
+  """Copies what a part leaves that is worth keeping; returns what failed."""
+  kept, failures = _kept_folder(workdir, part), []
+  for path in _worth_keeping(pathlib.Path(str(workdir), part.name)):
+    copy = kept / f'{path.name}.part'
+    try:
+      kept.mkdir(parents=True, exist_ok=True)
+      shutil.copyfile(path, copy)
+      os.replace(copy, kept / path.name)
+    except OSError as error:
+      with contextlib.suppress(OSError):
+        copy.unlink(missing_ok=True)
+      failures.append(f'Cannot keep {path.name}: {error.strerror}.')
+  return ' '.join(failures)
+
+
+def _worth_keeping(folder):
+  """The files of a folder that are worth keeping."""
+  return sorted(path for each in _KEPT for path in folder.glob(each))
 
 
 def _kept_folder(workdir, part):
@@ -309,7 +346,7 @@ def _rows(workdir, parts, states):
   rows = []
   for part in parts:
     state = states.get(part.name, _State('not begun'))
-    kept = sorted(_kept_folder(workdir, part).glob('*'))
+    kept = _worth_keeping(_kept_folder(workdir, part))
     rows.append(
       {
         'name': part.name,

@@ -28,13 +28,17 @@ def write(
   command: str,
   rows: Sequence[Row],
   claims: Sequence[Row] = (),
+  device: str = '',
 ) -> None:
-  """Writes `results.json`; the command is '' if it is not known."""
+  """Writes `results.json`; the command is '' if it is not known.
+
+  The device is by default the one that JAX computes on.
+  """
   content = {
     'format': _FORMAT,
     'experiment': experiment,
     'command': command,
-    'device': measure.device(),
+    'device': device or measure.device(),
     'rows': list(rows),
     'claims': list(claims),
   }

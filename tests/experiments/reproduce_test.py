@@ -67,6 +67,10 @@ def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
     ({'runs': (_RUN, 'configs/nothing.py')}, "'configs/nothing.py': There is "),
     ({'runs': (f'{_RUN} --config.max=1',)}, "Unknown config field 'max'"),
     (
+      {'runs': (f'{_RUN} --command_buffers',)},
+      'runs: .*command_buffers must be given to the suite',
+    ),
+    (
       {'runs': (_OF_DATA,), 'data_dir': 'nowhere'},
       "data_dir must be a folder, got 'nowhere'",
     ),

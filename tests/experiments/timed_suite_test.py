@@ -1,7 +1,9 @@
 """Parts of a suite, each a process with a limit, killed and resumed."""
 
+import errno
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -16,7 +18,15 @@ from experiments.common import results
 from tests import smoke
 from tests import xla
 
-_CONFIG = 'configs/theory/batch_improvement.py'
+_CONFIG = 'configs/accelerators.py'
+# A table of one line, for which nothing is compiled.
+_FIELDS = (
+  'compile=False',
+  "devices=('cpu',)",
+  "targets=('mini',)",
+  'batch_sizes=(1,)',
+  "ways=('none',)",
+)
 _ROOT = smoke.ROOT
 # What stands for a part: it notes its start, and leaves a table in the end.
 _PROGRAM = """
@@ -35,7 +45,7 @@ if name == 'hangs_and_fails':
 while name == 'slow' and left() > 0:
   time.sleep(0.01)
 os.makedirs(folder, exist_ok=True)
-row = {'part': None, 'num_drafts': 7}
+row = {'part': None, 'batch_size': 7}
 content = {'format': 2, 'device': 'a toy', 'command': '', 'rows': [row]}
 pathlib.Path(folder, 'results.json').write_text(json.dumps(content))
 pathlib.Path(folder, 'teacher.npy').write_text('large')
@@ -45,7 +55,7 @@ sys.exit(75 if name in ('slow', 'hangs') else 0)
 
 def _part(minutes=0.02, **fields):
   part = {'minutes': minutes, 'config': _CONFIG, 'command_buffers': False}
-  return part | {'fields': ('max_drafts=2',), 'small': ()} | fields
+  return part | {'fields': _FIELDS, 'small': ()} | fields
 
 
 def _suite(tmp_path, parts, **fields):
@@ -98,7 +108,7 @@ def test_each_part_ends_within_its_limit_and_the_next_one_starts(
   # What is kept of each: its table, but nothing large.
   assert [row['kept'] for row in rows] == ['results.json'] * 3 + [''] * 2
   summary = (workdir / 'kept' / 'summary.md').read_text()
-  assert summary.count('num drafts') == 3 and 'On a toy.' in summary
+  assert summary.count('batch size') == 3 and 'On a toy.' in summary
   assert 'ran out of time after' in capsys.readouterr().out
   # More minutes are more time.
   config.parts['2_slow'].minutes = 0.05
@@ -191,6 +201,11 @@ def test_a_device_whose_process_is_killed_is_named(tmp_path, monkeypatch):
     ({'device': 'h1000'}, "device must be one of cpu, h100.*got 'h1000'"),
     ({'parts': {'a': _part(minutes=0)}}, r'parts.a.minutes must be > 0, got 0'),
     ({'parts': {'a': _part(config='x.py')}}, "parts.a: There is no config 'x"),
+    ({'reserve': -1.0}, 'reserve must be >= 0, got -1.0'),
+    (
+      {'parts': {'a': _part(config='configs/decode.py', fields=())}},
+      "parts.a.config must be .* ends in time, .*compare.*got 'decode'",
+    ),
     (
       {'parts': {'a': _part(fields=('max=1',))}},
       "parts.a: Unknown config field 'max'",
@@ -208,6 +223,59 @@ def test_what_is_wrong_is_refused_before_anything_runs(
   with pytest.raises(ValueError, match=message):
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()
+
+
+def test_command_buffers_of_the_suite_would_be_those_of_all_parts(
+  tmp_path, monkeypatch
+):
+  flag = '--xla_gpu_enable_command_buffer=WHILE'
+  monkeypatch.setenv('XLA_FLAGS', flag)
+  with pytest.raises(ValueError, match='command_buffers must be set for parts'):
+    main.run(_suite(tmp_path, {'a': _part()}), tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+
+
+def test_results_name_the_device_and_the_commands_of_parts(
+  tmp_path, quick, capsys
+):
+  fields = *_FIELDS, "measured.files=('WORKDIR/other/results.json',)"
+  parts = {
+    '1_a': _part(fields=fields),
+    '2_b': _part(command_buffers=True),
+  }
+  workdir = tmp_path / 'run'
+  config = _suite(tmp_path, parts, device='h100')
+  main.run(config, workdir)
+  assert results.read(workdir)['device'] == 'h100'
+  shown = capsys.readouterr().out
+  summary = (workdir / 'kept' / 'summary.md').read_text()
+  for part in timed_suite.prepare(config, str(workdir)):
+    assert part.command in shown and part.command in summary
+  assert f'{workdir}/other/results.json' in shown
+  assert '--command_buffers' in shown
+
+
+def test_a_file_that_cannot_be_kept_is_named(tmp_path, quick, monkeypatch):
+  def full(source, copy):
+    pathlib.Path(copy).write_text('a half')
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+  workdir = tmp_path / 'run'
+  config = _suite(tmp_path, {'1_a': _part(), '2_b': _part()})
+  message = 'Cannot keep results.json: No space left on device.'
+  with monkeypatch.context() as patch:
+    patch.setattr(timed_suite.shutil, 'copyfile', full)
+    main.run(config, workdir)
+    rows = results.read(workdir)['rows']
+    assert [row['state'] for row in rows] == ['done'] * 2
+    assert [row['message'] for row in rows] == [message] * 2
+    assert [row['megabytes'] for row in rows] == [0.0] * 2
+    assert not list((workdir / 'kept').rglob('*.part'))
+  # What a killed suite was copying does not count.
+  (workdir / 'kept' / '1_a' / 'results.json.part').write_text('a half')
+  main.run(config, workdir)
+  for row in results.read(workdir)['rows']:
+    assert (row['kept'], row['message']) == ('results.json', None)
 
 
 def test_parts_of_the_half_hour_take_25_minutes(tmp_path):
