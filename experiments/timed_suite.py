@@ -66,7 +66,7 @@ class _Part(NamedTuple):
   command: str
   config: Any
   minutes: float
-  unfit: str  # why it is left out on this device, or ''
+  unfit: str  # why it is left out, or ''
 
 
 class _State(NamedTuple):
@@ -112,9 +112,12 @@ def run(config, workdir):
     results.save_json(path, noted)
 
   for number, part in enumerate(parts, 1):
+    part, lacking = _with_drafters_there(part, str(workdir))
+    parts[number - 1] = part
     print(f'\n[{number} of {len(parts)}] {part.name}: {part.command}')
-    for state in _states(config, workdir, part, states.get(part.name)):
-      note(part.name, state)
+    before = states.get(part.name)
+    for state in _states(config, workdir, part, before):
+      note(part.name, state if state is before else _add(state, lacking))
     shown[part.name] = _add(states[part.name], _keep(workdir, part))
     print(_message(shown[part.name]), flush=True)
     _summarize(config, workdir, parts, shown)
@@ -162,6 +165,37 @@ def _part(config, name, workdir):
   return _Part(name, words, command, parsed, entry.minutes, unfit)
 
 
+def _with_drafters_there(part, workdir):
+  """Leaves out drafters that earlier parts should have left, but did not.
+
+  Returns:
+    The part without these drafters and the methods that use them, and a
+    sentence that names them, or ''. If no drafter is left, the part is unfit.
+  """
+  drafters = configs.dictionary(part.config, 'drafters', {}) or {}
+  missing = [
+    name
+    for name, path in drafters.items()
+    if str(path).startswith(workdir + os.sep) and not os.path.exists(path)
+  ]
+  if not missing:
+    return part, ''
+  lacking = f'There are no files for drafters {", ".join(missing)}.'
+  if len(missing) == len(drafters):
+    return part._replace(unfit=lacking), ''
+  uses = re.compile(rf'\b({"|".join(map(re.escape, missing))})\b').search
+  left = {name: drafters[name] for name in drafters if name not in missing}
+  ways = tuple(way for way in part.config.ways if not uses(way))
+  flags = f'--config.drafters={left}', f'--config.ways={ways}'
+  # A tuple that is given twice would be both, one after another.
+  replaced = tuple(flag.partition('=')[0] + '=' for flag in flags)
+  words = [word for word in part.words if not word.startswith(replaced)]
+  words += flags
+  command, values = reproduce.parse(words)
+  part = part._replace(words=words, command=command, config=values.config)
+  return part, lacking
+
+
 def _check_all_there(config, parts):
   """Refuses what is missing before any minute is spent.
 
@@ -200,11 +234,11 @@ def _states(config, workdir, part, before):
   before = before or _State(_STOPPED)
   left = part.minutes - before.minutes
   ran_out = before.state == _RAN_OUT and left <= config.reserve
-  if ran_out or before.state in (_DONE, _LEFT_OUT):
+  if ran_out or before.state == _DONE:
     yield before
     return
   if part.unfit:
-    yield _State(_LEFT_OUT, 0.0, part.unfit)
+    yield _State(_LEFT_OUT, before.minutes, part.unfit)
     return
   seconds = 60 * left
   minutes = lambda spent: before.minutes + spent / 60

@@ -14,6 +14,7 @@ import pytest
 
 from experiments import main
 from experiments import timed_suite
+from experiments.common import configs
 from experiments.common import results
 from tests import smoke
 from tests import xla
@@ -45,7 +46,7 @@ if name == 'hangs_and_fails':
 while name == 'slow' and left() > 0:
   time.sleep(0.01)
 os.makedirs(folder, exist_ok=True)
-row = {'part': None, 'batch_size': 7}
+row = {'part': None, 'batch_size': 7, 'way': 'none'}
 content = {'format': 2, 'device': 'a toy', 'command': '', 'rows': [row]}
 pathlib.Path(folder, 'results.json').write_text(json.dumps(content))
 pathlib.Path(folder, 'teacher.npy').write_text('large')
@@ -253,6 +254,37 @@ def test_results_name_the_device_and_the_commands_of_parts(
     assert part.command in shown and part.command in summary
   assert f'{workdir}/other/results.json' in shown
   assert '--command_buffers' in shown
+
+
+def test_a_part_leaves_out_drafters_that_no_part_has_left(tmp_path, quick):
+  workdir = tmp_path / 'run'
+  part = smoke.load('accelerators:half_hour').parts.e_smollm2
+  config = _suite(tmp_path, {'e_smollm2': part})
+  main.run(config, workdir)
+  (row,) = results.read(workdir)['rows']
+  names = 'new_small, new_eagle, new_eagle3, new_medusa'
+  assert row['state'] == 'left out'
+  assert row['message'] == f'There are no files for drafters {names}.'
+  for name in ('eagle3', 'medusa'):  # Those of part d2 that were trained.
+    path = workdir / 'd2_heads' / f'{name}.safetensors'
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+  (part,) = timed_suite.prepare(config, str(workdir))
+  part, _ = timed_suite._with_drafters_there(part, str(workdir))
+  assert part.config.ways == (
+    'none',
+    'feature_head(new_eagle3):5',
+    'dynamic_tree(new_eagle3, num_nodes=25, depth=5)',
+    'medusa(new_medusa):4',
+  )
+  drafters = configs.dictionary(part.config, 'drafters', {})
+  assert list(drafters) == ['new_eagle3', 'new_medusa']
+  for _ in range(2):  # It is done, and its message stays.
+    main.run(config, workdir)
+    (row,) = results.read(workdir)['rows']
+    assert row['state'] == 'done'
+    message = 'There are no files for drafters new_small, new_eagle.'
+    assert row['message'] == message
 
 
 def test_a_file_that_cannot_be_kept_is_named(tmp_path, quick, monkeypatch):
