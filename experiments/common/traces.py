@@ -11,10 +11,11 @@ import jax
 
 from experiments.common import measure
 
+_PRODUCTS = 'gemm|nvjet|cutlass|cublas|fmha|conv(?!ert)|dot|ynn'
 # What a kernel does, by its name; the first that is found counts.
 _KINDS = {
   'host': re.compile('memcpy *[dh]2h|memcpy *h2d|infeed|outfeed', re.I),
-  'product': re.compile('gemm|nvjet|cutlass|cublas|fmha|conv|dot|ynn', re.I),
+  'product': re.compile(_PRODUCTS, re.I),
   'reduction': re.compile('reduc|softmax|sort|scan|top_?k|cumsum', re.I),
   'copy': re.compile('memcpy|memset|copy|slice|concat|transpose|pad', re.I),
   'other': re.compile(''),
@@ -28,12 +29,13 @@ class Trace(NamedTuple):
   """Of a program's run.
 
   Attributes:
-    kernels: how many of each kind were run; copies are kernels, too.
+    kernels: how many of each kind were run, or the mean over several runs;
+      copies are kernels, too.
     seconds: how long those of each kind took.
     longest: names of kernels, and the seconds of all of that name.
   """
 
-  kernels: dict[str, int]
+  kernels: dict[str, float]
   seconds: dict[str, float]
   longest: dict[str, float]
 
@@ -62,7 +64,7 @@ def of(function: Callable[[], Any]) -> Trace:
 
 def reduced(events) -> Trace:
   """Returns the trace of pairs of a kernel's name and its seconds."""
-  kernels, seconds = dict.fromkeys(_KINDS, 0), dict.fromkeys(_KINDS, 0.0)
+  kernels, seconds = dict.fromkeys(_KINDS, 0.0), dict.fromkeys(_KINDS, 0.0)
   longest: dict[str, float] = {}
   for name, duration in events:
     kind = next(kind for kind, named in _KINDS.items() if named.search(name))

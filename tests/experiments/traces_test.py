@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from configs import accelerators
 from experiments.common import traces
 
 
@@ -18,18 +19,25 @@ def test_kernels_are_counted_by_what_they_do():
     ('loop_dynamic_update_slice_fusion', 0.25),
     ('loop_add_fusion', 0.125),
     ('loop_add_fusion', 0.125),
+    ('loop_convert_fusion', 0.0625),
+    ('convert_reduce_fusion', 0.0625),
+    ('convolution_7', 0.25),
   ]
   found = traces.reduced(iter(events))
   assert found.kernels == {
     'host': 1,
-    'product': 2,
-    'reduction': 1,
+    'product': 3,
+    'reduction': 2,
     'copy': 2,
-    'other': 2,
+    'other': 3,
   }
-  assert found.seconds['product'] == 5.0 and found.seconds['other'] == 0.25
+  assert found.seconds['product'] == 5.25 and found.seconds['other'] == 0.3125
   assert list(found.longest)[:2] == ['gemm_fusion_dot_7', events[1][0]]
   assert len(found.longest) == 5
+
+
+def test_tables_have_a_column_for_each_kind():
+  assert sorted(accelerators._TRACED) == sorted(traces._KINDS)
 
 
 def test_a_trace_has_what_a_program_runs_and_not_what_it_is_inside_of():
