@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.common import limits
 from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.data import packing
@@ -17,15 +18,22 @@ def teach(config, family: families.Family, workdir, taps=()):
   """Lets the target read `config.num_texts` of each domain, and responses.
 
   The responses are those of `config.domain`, or of 'all'.
+
+  Raises:
+    limits.OutOfTime: the target has not read all of it by the deadline.
   """
-  return teacher.teach(
+  taught = teacher.teach(
     family.target.functions,
     family.target.params,
     _rows(config, family.tokenizer),
     os.path.join(workdir, 'teacher'),
     taps=taps,
     batch_size=config.teacher_batch_size,
+    seconds=limits.seconds_left(),
   )
+  if taught is None:
+    raise limits.OutOfTime
+  return taught
 
 
 def _rows(config, tokenizer):

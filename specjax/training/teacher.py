@@ -12,6 +12,7 @@ import json
 import math
 import os
 import shutil
+import time
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,9 @@ from specjax import sampling
 from specjax.data import packing
 from specjax.models import adapters
 
+# Bytes of a block, in which the system counts what a file takes.
+_BLOCK = 512
+
 
 def teach(
   model: base.LanguageModel,
@@ -33,7 +37,8 @@ def teach(
   *,
   taps: Sequence[int] = (),
   batch_size: int = 4,
-) -> packing.TaughtBatch:
+  seconds: float = math.inf,
+) -> packing.TaughtBatch | None:
   """Computes the features of all rows, or goes on where it was interrupted.
 
   Args:
@@ -45,14 +50,17 @@ def teach(
     taps: other features of the teacher that are kept, as indices of
       `base.Extension.features`.
     batch_size: rows that the teacher reads at once.
+    seconds: after which no batch is begun; the same call goes on.
 
   Returns:
-    The rows; their features are mapped from disk.
+    The rows, with their features mapped from disk, or None if there was too
+    little time for all of them.
 
   Raises:
     ValueError: the folder is of other rows or of another teacher, or its disk
       is too small.
   """
+  began = time.monotonic()
   os.makedirs(folder, exist_ok=True)
   shape = *rows.tokens.shape, model.feature_sizes[-1]
   identity = {'rows': _digest(rows), 'shape': list(shape), 'taps': list(taps)}
@@ -63,17 +71,19 @@ def teach(
     'best': (np.int32, shape[:2]),
     **{f'tap_{tap}': (np.float16, shape) for tap in taps},
   }
-  if not progress.num_done:
-    _check_room(folder, kept.values())
+  path_of = lambda name: os.path.join(folder, f'{name}.npy')
+  kept = {path_of(name): each for name, each in kept.items()}
+  _check_room(folder, kept)
   arrays = [
-    _array(os.path.join(folder, f'{name}.npy'), *each, progress.num_done)
-    for name, each in kept.items()
+    _array(path, *each, progress.num_done) for path, each in kept.items()
   ]
   read = functools.partial(_read, model, tuple(taps))
   with tqdm.tqdm(
     total=len(rows.tokens), initial=progress.num_done, unit='row'
   ) as bar:
     for first in range(progress.num_done, len(rows.tokens), batch_size):
+      if time.monotonic() - began >= seconds:
+        return None
       some = slice(first, first + batch_size)
       batch = packing.take(rows, some)
       for array, value in zip(arrays, read(params, batch), strict=True):
@@ -122,9 +132,16 @@ class _Progress:
     os.replace(f'{self._path}.part', self._path)
 
 
-def _check_room(folder, arrays):
-  """Refuses a disk that is too small: files grow only as they are written."""
-  needed = sum(math.prod(shape) * dtype().itemsize for dtype, shape in arrays)
+def _check_room(folder, kept):
+  """Refuses a disk that is too small: files grow only as they are written.
+
+  What they take already, after an interruption, is not needed once more.
+  """
+  needed = 0
+  for path, (dtype, shape) in kept.items():
+    needed += math.prod(shape) * dtype().itemsize
+    if os.path.exists(path):
+      needed -= os.stat(path).st_blocks * _BLOCK
   free = shutil.disk_usage(folder).free
   if needed > free:
     raise ValueError(

@@ -1,8 +1,12 @@
 """Text that models learn, as texts and as token ids."""
 
+import types
+
+import ml_collections
 import numpy as np
 import pytest
 
+from experiments.common import limits
 from experiments.train import taught
 from specjax.data import examples as examples_lib
 from specjax.data import token_ids
@@ -37,3 +41,28 @@ def test_some_of_the_text_has_so_many_tokens(max_tokens, num):
   starts = [start for _, start in chosen]
   assert len(set(starts)) == num
   assert num < 6 or starts != sorted(np.arange(6))
+
+
+def test_a_teacher_that_runs_out_of_time_says_so(tmp_path, monkeypatch):
+  for name, value in limits.environment(-1.0).items():
+    monkeypatch.setenv(name, value)
+  texts = tmp_path / 'texts.jsonl'
+  examples_lib.write(texts, [examples_lib.Example('a', 'x', 'y')])
+  config = ml_collections.ConfigDict(
+    {
+      'num_texts': {},
+      'responses': (str(texts),),
+      'domain': 'all',
+      'max_tokens': 0,
+      'row_length': 8,
+      'prompt_weight': 0.0,
+      'seed': 0,
+      'teacher_batch_size': 1,
+    }
+  )
+  tokenizer = toys.chat_tokenizer()
+  functions, params = toys.transformer(0)
+  target = types.SimpleNamespace(functions=functions, params=params)
+  family = types.SimpleNamespace(target=target, tokenizer=tokenizer)
+  with pytest.raises(limits.OutOfTime, match='the same command goes on'):
+    taught.teach(config, family, tmp_path)

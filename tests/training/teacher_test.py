@@ -105,6 +105,27 @@ def test_an_interrupted_teacher_goes_on_where_it_stopped(tmp_path, monkeypatch):
     np.testing.assert_array_equal(got, wanted)
 
 
+def test_a_teacher_stops_in_time_and_goes_on(tmp_path, monkeypatch):
+  whole = _teach(tmp_path / 'whole', batch_size=1)
+  read, times = teacher._read, []
+
+  def slow(*args):
+    times.append(10.0)
+    return read(*args)
+
+  monkeypatch.setattr(teacher, '_read', slow)
+  monkeypatch.setattr(teacher.time, 'monotonic', lambda: sum(times))
+  stopped = functools.partial(_teach, tmp_path / 'part', batch_size=1)
+  assert stopped(seconds=-1.0) is None and not times
+  assert stopped(seconds=15.0) is None and len(times) == 2
+  rest = stopped()
+  assert len(times) == len(_rows().tokens)
+  for got, wanted in zip(rest, whole):
+    np.testing.assert_array_equal(got, wanted)
+  # All is done: no time is needed.
+  assert stopped(seconds=-1.0) is not None
+
+
 def test_a_folder_of_other_rows_is_refused(tmp_path):
   _teach(tmp_path)
   with pytest.raises(ValueError, match='computed of other rows'):
@@ -130,3 +151,31 @@ def test_a_disk_that_is_too_small_is_refused_before_work(tmp_path, monkeypatch):
   assert not list(tmp_path.glob('*.npy'))
   monkeypatch.setattr(shutil, 'disk_usage', few(needed))
   _teach(tmp_path)
+
+
+@pytest.mark.parametrize('num_done', [0, 256, 1024])
+def test_what_is_on_disk_needs_no_room(num_done, tmp_path, monkeypatch):
+  """But what a file lacks does: it has its whole size from the start."""
+  kind, path = (np.float32, (1024, 1024)), str(tmp_path / 'features.npy')
+  array = np.lib.format.open_memmap(path, 'w+', *kind)
+  array[:num_done] = 1.0
+  array.flush()
+  usage, lacking = shutil.disk_usage(tmp_path), (1024 - num_done) * 4096
+  leave = lambda free: monkeypatch.setattr(
+    shutil, 'disk_usage', lambda folder: usage._replace(free=free)
+  )
+  leave(lacking + 65536)
+  teacher._check_room(tmp_path, {path: kind})
+  leave(lacking - 65536)
+  with pytest.raises(ValueError, match='and the disk of'):
+    teacher._check_room(tmp_path, {path: kind})
+
+
+def test_a_disk_that_has_become_full_is_refused(tmp_path, monkeypatch):
+  """A mapped file that the disk has no room for ends the process."""
+  monkeypatch.setattr(teacher, '_BLOCK', 0)
+  _teach(tmp_path)
+  usage = shutil.disk_usage(tmp_path)._replace(free=0)
+  monkeypatch.setattr(shutil, 'disk_usage', lambda folder: usage)
+  with pytest.raises(ValueError, match='and the disk of'):
+    _teach(tmp_path)
