@@ -52,4 +52,5 @@ def are_enabled() -> bool:
   flags = dict(
     flag.partition('=')[::2] for flag in os.environ.get('XLA_FLAGS', '').split()
   )
-  return 'WHILE' in flags.get('--xla_gpu_enable_command_buffer', '')
+  kinds = flags.get('--xla_gpu_enable_command_buffer', '').split(',')
+  return 'WHILE' in kinds or '+WHILE' in kinds

@@ -41,6 +41,24 @@ def test_flags_that_are_set_stay(monkeypatch, tmp_path):
   assert not command_buffers.are_enabled()
 
 
+@pytest.mark.parametrize(
+  ('kinds', 'enabled'),
+  [
+    ('WHILE', True),
+    ('FUSION,WHILE', True),
+    ('+CUDNN,+WHILE', True),
+    ('-WHILE', False),
+    ('FUSION,CONDITIONAL', False),
+  ],
+)
+def test_loops_are_in_command_buffers_where_they_are_named(
+  monkeypatch, kinds, enabled
+):
+  flag = f'--xla_gpu_enable_command_buffer={kinds}'
+  monkeypatch.setenv('XLA_FLAGS', flag)
+  assert command_buffers.are_enabled() == enabled
+
+
 def test_clocks_with_command_buffers_are_of_another_device(monkeypatch):
   class Gpu:
     device_kind = 'NVIDIA H100'
