@@ -61,7 +61,8 @@ def write(
   except OSError as error:
     if os.path.exists(part):
       os.unlink(part)
-    raise ValueError(f'Cannot write {path}: {error.strerror}.') from error
+    reason = error.strerror or error
+    raise ValueError(f'Cannot write {path}: {reason}.') from error
 
 
 def read(

@@ -171,7 +171,7 @@ def _walk_tree(coupling: base.Coupling, own_probs, keys, tree, target_probs):
   """Level by level: the candidates hang on what was picked before.
 
   On GPUs, a loop that ends early would ask the host at every level whether it
-  has ended; there, levels behind the end are walked as well. Of chosen tokens,
+  has ended; there, levels past the end are walked as well. Of chosen tokens,
   all picks are made at once on accelerators.
   """
   to_end = functools.partial(_walk_to_end, coupling, own_probs)
@@ -217,7 +217,7 @@ def _start(topology):
 
 
 def _walk_all(coupling: base.Coupling, own_probs, keys, tree, target_probs):
-  """All levels; behind the end of the walk, no node is there."""
+  """All levels; past the end of the walk, no node is there."""
 
   def walk_level(walk, inputs):
     new, level = _step(coupling, own_probs, tree, target_probs, walk, *inputs)

@@ -49,3 +49,14 @@ def test_other_files_are_refused_by_name(tmp_path):
     token_ids.read(path)
   with pytest.raises(ValueError, match='Cannot write .*nowhere'):
     token_ids.write(tmp_path / 'nowhere' / 'ids.npz', _PROMPTS, _RESPONSES)
+
+
+def test_what_keeps_a_file_from_being_written_is_said(tmp_path, monkeypatch):
+  """Also where the system gives no reason of its own."""
+
+  def fail(*args, **options):
+    raise OSError('the disk said no')
+
+  monkeypatch.setattr(np, 'savez_compressed', fail)
+  with pytest.raises(ValueError, match='Cannot write .*: the disk said no'):
+    token_ids.write(tmp_path / 'ids.npz', _PROMPTS, [])

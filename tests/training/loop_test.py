@@ -496,10 +496,6 @@ def test_large_gradients_are_clipped():
   assert (np.abs(halved - first) > 1e-3).all()
 
 
-if __name__ == '__main__':
-  print(json.dumps(_children(json.loads(sys.argv[1]))))
-
-
 def test_training_stops_in_time_and_goes_on(tmp_path):
   """It takes one step, then none, and in the end those of a run at once."""
   config = dataclasses.replace(_CONFIG, steps=50, checkpoint_every=20)
@@ -519,3 +515,7 @@ def test_training_stops_in_time_and_goes_on(tmp_path):
 
 def _steps(workdir):
   return len((workdir / 'metrics.jsonl').read_text('utf-8').splitlines())
+
+
+if __name__ == '__main__':
+  print(json.dumps(_children(json.loads(sys.argv[1]))))
