@@ -25,7 +25,7 @@ def bisect(
   """Halves intervals until they are narrow around the end of what is below.
 
   On all platforms the steps are those of ordinary bisection, and so is the
-  result, but for the rounding of `is_below`.
+  result, up to the rounding of points and of `is_below`.
 
   Args:
     is_below: whether a point `[...]` is below the end, `[...]` bool; the

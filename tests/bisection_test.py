@@ -36,6 +36,18 @@ def test_intervals_are_those_of_ordinary_bisection(
     np.testing.assert_array_equal(interval, expected)
 
 
+@pytest.mark.parametrize('way', WAYS)
+def test_ends_are_on_both_sides_of_what_is_sought(way):
+  """Also where points between the bounds are rounded, as from 0.1 to 0.7."""
+  bounds, ends = (jnp.float32(0.1), jnp.float32(0.7)), jnp.linspace(0.1, 0.7, 9)
+  is_below = lambda point: point < ends
+  low, high = WAYS[way](is_below, 20, *map(jnp.full_like, (ends,) * 2, bounds))
+  assert ((low == 0.1) | is_below(low)).all()
+  assert ((high == bounds[1]) | ~is_below(high)).all()
+  np.testing.assert_allclose(low, ends, atol=2e-6)
+  np.testing.assert_allclose(high - low, 0.6 * 2.0**-20, atol=1.2e-7)
+
+
 def test_each_element_has_an_interval_of_its_own():
   ends = jnp.asarray(FLOATS).reshape(5, 10)
   low, high = bisection.bisect(
