@@ -80,7 +80,10 @@ def decode(
   points: Sequence[Point],
   options: Options = Options(),
 ) -> list[list[Record]]:
-  """Returns for each point a record of each job; logs batch by batch."""
+  """Returns for each point a record of each job; logs batch by batch.
+
+  Clocks are of the device: those of another one in the log are not read.
+  """
   if options.repeats and (options.fields or options.reference is None):
     raise ValueError('Clocks need a reference, and no fields of rounds.')
   if options._replace(in_time=False) != Options() and any(
@@ -90,11 +93,13 @@ def decode(
       'A conversation takes no clocks (repeats), and records no tokens or '
       'rounds: there are only counts.'
     )
+  here = {'measured_on': measure.device()} if options.repeats else {}
   units, places = [], []
   for index, point in enumerate(points):
     checks.check_range('batch_size', point.batch_size, 1)
     for first in range(0, len(point.jobs), point.batch_size):
-      units.append(point.settings | {'first': first, 'seed': point.seed})
+      own = {'first': first, 'seed': point.seed}
+      units.append(point.settings | own | here)
       places.append((index, first))
   session = _Session(options)
   learnt: dict[int, Any] = {}

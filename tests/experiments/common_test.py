@@ -14,11 +14,13 @@ from experiments.common import arms
 from experiments.common import compare
 from experiments.common import components
 from experiments.common import configs
+from experiments.common import measure
 from experiments.common import paper
 from experiments.common import plots
 from experiments.common import programs
 from experiments.common import prompts
 from experiments.common import results
+from experiments.common import runner
 from experiments.common import ways
 from experiments.common import workdirs
 from specjax import bandits
@@ -608,6 +610,24 @@ def test_a_family_without_prompts_needs_data(folder):
   family = families.load(str(folder))._replace(prompts=[])
   with pytest.raises(ValueError, match='no prompts of its own: set data_dir'):
     prompts.build(config, family)
+
+
+@pytest.mark.parametrize(('repeats', 'played'), [(0, 1), (1, 2)])
+def test_clocks_of_another_device_are_taken_again(
+  repeats, played, folder, tmp_path, monkeypatch
+):
+  """And counts are not: they are the same on all."""
+  config, plays = _config(folder), []
+  workdir = workdirs.Workdir(tmp_path, config)
+  jobs = [prompts.Job('a', [[1]])]
+  point = runner.Point({'way': 'none'}, lambda: None, jobs, 4)
+  options = runner.Options(repeats=repeats, reference=lambda: None)
+  play = lambda self, *args: plays.append(args) or {'records': [{}]}
+  monkeypatch.setattr(runner._Session, 'play', play)
+  for device in ('H100', 'H100, command buffers', 'H100'):
+    monkeypatch.setattr(measure, 'device', lambda device=device: device)
+    assert runner.decode(workdir, [point], options) == [[{}]]
+  assert len(plays) == played
 
 
 @pytest.mark.slow
