@@ -363,6 +363,40 @@ def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
     assert read == [width, 1]
 
 
+@pytest.mark.parametrize('lag', [1, 3, 5])
+def test_pairs_that_are_read_in_vain_change_no_draft(lag, monkeypatch):
+  """As on accelerators, which read as many whatever the cache lacks."""
+  head, params = _head('eagle')
+  drafter = drafters.feature_head(head, trees.chain(2))
+  draw = np.random.default_rng(0)
+  tokens = jnp.asarray(draw.integers(0, 3, (2, 24)), jnp.int32)
+  features = draw.normal(size=(2, 24, head.feature_size)).astype(np.float32)
+  now = base.Context(tokens, jnp.array([12, 9]), (jnp.asarray(features),))
+  before = now._replace(lengths=now.lengths + 1 - jnp.array([lag, 1]))
+  state = jax.jit(drafter.init, static_argnums=2)(params, before, 24)
+  keys = jax.random.split(jax.random.key(0), 2)
+  outcome = base.Outcome(*np.zeros((3, 2, 3), np.int32))
+  outcome = outcome._replace(num_accepted=jnp.array([1, 2]))
+  later = now._replace(lengths=now.lengths + 2)
+
+  def two_rounds():
+    tree, pending = drafter.draft(keys, params, state, now)
+    rows = jnp.ones(2, bool)
+    after = drafter.commit(state, pending, now, outcome, rows)
+    return after.lengths, *(
+      (each.tokens, each.probs)
+      for each in (tree, drafter.draft(keys, params, after, later)[0])
+    )
+
+  expected = jax.jit(two_rounds)()
+  monkeypatch.setattr(
+    jax.lax, 'platform_dependent', lambda *args, default, **_: default(*args)
+  )
+  found = jax.jit(lambda: two_rounds())()
+  for own, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+    np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-6)
+
+
 def test_a_head_far_behind_reads_sinks_and_a_window():
   """It drafts as if there were no pairs between them, each pair a true one."""
   sinks, window = 2, 12

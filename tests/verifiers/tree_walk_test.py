@@ -376,3 +376,48 @@ def test_walks_of_all_platforms_are_the_same(
       (expected.tokens[row, : accepted + 1], found.tokens[row, : accepted + 1]),
     ):
       np.testing.assert_array_equal(own, other)
+
+
+@pytest.mark.parametrize('coupling', ['greedy', 'maximal'])
+def test_a_walk_of_chosen_tokens_is_that_of_other_platforms(
+  monkeypatch, coupling
+):
+  """Also where siblings are equal, and in rows with fewer nodes than others."""
+  num_rows, parents = 64, jnp.array([-1, -1, -1, 0, 1, 2, 3, 4], jnp.int32)
+  draw = np.random.default_rng(0)
+  num_nodes = draw.integers(0, 9, (num_rows, 1))
+  exists = jnp.asarray(np.arange(8) < num_nodes)
+  bounds = trees.Bounds(num_nodes=8, depth=3, width=3)
+  topology = trees.dynamic(
+    jnp.broadcast_to(parents, (num_rows, 8)), exists, bounds
+  )
+  assert topology.is_valid.all() and (topology.offsets < 0).any()
+  # Tokens 0 and 1 alone: most siblings are equal, and so is what follows them.
+  tokens = jnp.asarray(draw.integers(0, 2, (num_rows, 8)), jnp.int32)
+  table = jnp.array([[0.4, 0.5, 0.1], [0.6, 0.4, 0.0], [0.1, 0.2, 0.7]])
+  target = table[jnp.pad(tokens, ((0, 0), (1, 0)), constant_values=2)]
+  target = target.at[:, 0].set(table[0])
+  tree = base.DraftTree(tokens, topology, exists, None)
+  keys = jax.random.split(jax.random.key(0), num_rows)
+  found = {}
+  for platform in ('cpu', 'default'):
+    monkeypatch.setattr(
+      jax.lax,
+      'platform_dependent',
+      lambda *args, platform=platform, default, **ways: ways.get(
+        platform, default
+      )(*args),
+    )
+    verify = jax.vmap(verifiers.tree_walk(coupling))
+    found[platform] = jax.device_get(verify(keys, tree, target))
+  expected, own = found.values()
+  np.testing.assert_array_equal(own.num_accepted, expected.num_accepted)
+  assert set(expected.num_accepted.tolist()) == {0, 1, 2, 3}
+  depths = np.asarray(topology.depths)
+  for row, num in enumerate(expected.num_accepted):
+    np.testing.assert_array_equal(
+      own.tokens[row, : num + 1], expected.tokens[row, : num + 1]
+    )
+    path = own.path[row, :num]
+    np.testing.assert_array_equal(tokens[row, path], own.tokens[row, :num])
+    assert depths[row, path].tolist() == list(range(1, num + 1))
