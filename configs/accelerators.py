@@ -274,7 +274,7 @@ def get_config(table='drafter'):
       'compile': True,  # Whether the compiler is asked.
       # Also on the devices that are there, with random weights.
       'run': False,
-      'trace': False,  # Whether what runs is traced, too.
+      'trace': False,  # Whether rounds are also traced by the profiler.
       'rounds': 32,
       'repeats': 5,
       # Size of the array that is copied, to compare a round's bandwidth with
@@ -414,7 +414,8 @@ def _half_hour():
       'small': False,  # A rehearsal: the same parts at small sizes.
       # Minutes at the end of each part in which only tables are written.
       'reserve': 0.5,
-      # Of all parts; otherwise JAX leaves a quarter of a GPU's memory free.
+      # Environment variables of every part. By default, JAX leaves a quarter of
+      # a GPU's memory free.
       'environment': {'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.92'},
       'parts': parts,  # In the order of their names.
     }
@@ -469,7 +470,7 @@ def _rounds(minutes, *fields, command_buffers=False):
 
 
 def _decoded(minutes, *fields):
-  """SmolLM2's drafters on held-out prompts, each in turns with none."""
+  """SmolLM2's drafters on held-out prompts, interleaved with none."""
   return _part(
     minutes,
     'configs/benchmark/heads.py',

@@ -401,7 +401,7 @@ def _row(program):
 
 
 def _add_kernels_per_layer(rows, shapes):
-  """Adds what a layer launches, beside the same target of another depth."""
+  """Adds kernels per layer, from targets that differ in depth alone."""
   before = {}
   for row, own in zip(rows, shapes):
     if row['kernels'] is None:

@@ -29,7 +29,7 @@ def get_config():
       ),
       'domain': 'all',  # Of the responses.
       'num_texts': {'all': 1500},  # By domain.
-      'max_tokens': 0,  # Of all text; 0 is no limit.
+      'max_tokens': 0,  # The most tokens of text in all; 0 is no limit.
       'teacher_batch_size': 4,  # Rows that the target reads together.
       'prompt_weight': 0.3,
       'row_length': 512,

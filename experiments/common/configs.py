@@ -109,8 +109,8 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
     if field not in config:
       config[field] = value
   if smoke:
-    own = module.get('SMOKES', {}).get(argument, module.get('SMOKE', {}))
-    _reduce(config, own)
+    reduced = module.get('SMOKES', {}).get(argument, module.get('SMOKE', {}))
+    _reduce(config, reduced)
   return config
 
 

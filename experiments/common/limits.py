@@ -61,7 +61,7 @@ def in_time(workdir: Any, outcomes: Iterable[Any]) -> Iterator[Any]:
 def end_with_parent() -> None:
   """Ends this process soon after the one that gave it a deadline has ended.
 
-  It would otherwise keep the device and its workdir from whoever goes on.
+  Otherwise it would hold the device and its workdir when the suite is resumed.
   """
   if parent := os.environ.get(_PARENT):
     watch = threading.Thread(target=_watch, args=(int(parent),), daemon=True)

@@ -26,11 +26,11 @@ _NUM_LONGEST = 5
 
 
 class Trace(NamedTuple):
-  """Of a program's run.
+  """Kernels that a program ran, and their times, by kind.
 
   Attributes:
-    kernels: how many of each kind were run, or the mean over several runs;
-      copies are kernels, too.
+    kernels: number of each kind, copies included, or the mean over several
+      runs.
     seconds: how long those of each kind took.
     longest: names of kernels, and the seconds of all of that name.
   """

@@ -316,6 +316,11 @@ def test_a_call_that_chooses_reads_what_its_layers_would():
   for length in (5, 257, 600, 1096):
     each = kv_cache.KVCache(cache, jnp.array([length], jnp.int32))
     _assert_close(by_call(each), by_layer(each))
+  short = kv_cache.KVCache(cache, jnp.array([5], jnp.int32))
+  spoilt = short.replace(  # NaN past the window would show.
+    layers=jax.tree.map(lambda x: x.at[:, :, 256:].set(np.nan), cache)
+  )
+  np.testing.assert_array_equal(by_call(spoilt), by_call(short))
 
 
 @pytest.mark.parametrize('size, chooses', [(511, False), (512, True)])
