@@ -1,5 +1,7 @@
 """Checks of arguments, which end in a sentence."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from numpy import typing as npt
@@ -10,10 +12,26 @@ def check_range(
 ) -> None:
   """Raises a `ValueError` unless all values lie in `[low, high]`.
 
-  Values are checked where they are known, which they are not while JAX traces.
+  Values are checked where they are known. They are not while JAX traces, or
+  where it fills a pytree with placeholders.
   """
-  if not isinstance(values, jax.core.Tracer):
+  if is_known(values):
     array = np.asarray(values, np.float64)
     if not ((low <= array) & (array <= high)).all():
       allowed = f'be >= {low}' if high == np.inf else f'lie in [{low}, {high}]'
       raise ValueError(f'{name} must {allowed}, got {values}.')
+
+
+def is_known(values: Any) -> bool:
+  """Returns whether all values are numbers, not tracers or placeholders.
+
+  Args:
+    values: a number, an array, or a sequence of them.
+  """
+  if isinstance(values, list | tuple):
+    return all(map(is_known, values))
+  if isinstance(values, jax.core.Tracer):
+    return False
+  return isinstance(
+    values, str | bool | int | float | np.generic | np.ndarray | jax.Array
+  )

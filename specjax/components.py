@@ -1,0 +1,47 @@
+"""Defines components: frozen dataclasses whose numbers are data.
+
+A component is a pytree. Its numbers are leaves, so that one compiled program
+serves every value of them; whatever changes shapes or the program itself is
+static. Equality, hashing and the sharing of compiled programs then follow
+JAX's own rules.
+"""
+
+import dataclasses
+from typing import Any
+from typing import dataclass_transform
+from typing import TypeVar
+
+import jax
+
+_Class = TypeVar('_Class', bound=type)
+
+
+def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+  """Declares a field that is part of a component's identity, not of its data.
+
+  Args:
+    default: default value of the field; without one, the field is required.
+    **options: passed to `dataclasses.field`.
+  """
+  return dataclasses.field(
+    default=default, metadata={'static': True}, **options
+  )
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static,))
+def component(cls: _Class) -> _Class:
+  """Makes a class a frozen dataclass and registers it as a pytree.
+
+  Fields are leaves, or trees of leaves, unless they are declared by `static`,
+  whose values must be hashable.
+
+  JAX also builds components from traced values and placeholders, so that
+  `__post_init__` may check only the numbers that it knows, as
+  `checks.check_range` does.
+
+  Args:
+    cls: class with annotated fields.
+  """
+  return jax.tree_util.register_dataclass(
+    dataclasses.dataclass(frozen=True)(cls)
+  )
