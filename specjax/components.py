@@ -8,8 +8,8 @@ JAX's own rules.
 
 import dataclasses
 from typing import Any
-from typing import dataclass_transform
 from typing import TypeVar
+from typing import dataclass_transform
 
 import jax
 
