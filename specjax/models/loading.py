@@ -1,6 +1,7 @@
 """Checkpoints of others: a directory or a file in, a model and its text out."""
 
 import collections
+from collections.abc import Iterator
 import contextlib
 import os
 from typing import Any
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
 from specjax import json_files
@@ -16,7 +18,6 @@ from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
-from specjax.models import conversion_cache
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import sharding
@@ -58,7 +59,6 @@ class Source(NamedTuple):
     config: the architecture.
     family: whose names the arrays have, of `families.FAMILIES`.
     tensors: the arrays, from `weights.resolve`.
-    files: from which it is read.
     tokenizer: as in `Checkpoint`.
     stop_tokens: as in `Checkpoint`.
   """
@@ -66,7 +66,6 @@ class Source(NamedTuple):
   config: config_lib.Config
   family: str
   tensors: weights.Tensors
-  files: list[str]
   tokenizer: tokenizer_lib.Tokenizer | None
   stop_tokens: tuple[int, ...]
 
@@ -75,7 +74,6 @@ def load(
   path: str | os.PathLike[str],
   *,
   dtype: jax.typing.DTypeLike | None = None,
-  cache: str | os.PathLike[str] | None = None,
   mesh: jax.sharding.Mesh | None = None,
 ) -> Checkpoint:
   """Reads a checkpoint.
@@ -90,8 +88,6 @@ def load(
       and in all paths below.
     dtype: of parameters and computations; None keeps the file's. Norms, softmax
       and logits are in float32 in any case.
-    cache: folder that keeps what was converted; where it is of the same files
-      and type, it is read instead.
     mesh: from `meshes.make`, of devices that the model is divided among. Each
       array goes straight to them, part by part.
 
@@ -103,24 +99,23 @@ def load(
       pickled; or the architecture, some of its fields, or names, shapes or
       types of arrays are not supported, all of which are listed.
   """
-  made = read(path, dtype=dtype, cache=cache, mesh=mesh)
-  return made if mesh is None else sharding.shard(made, mesh)
+  checkpoint = read(path, dtype=dtype, mesh=mesh)
+  return checkpoint if mesh is None else sharding.shard(checkpoint, mesh)
 
 
 def read(
   path: str | os.PathLike[str],
   *,
   dtype: jax.typing.DTypeLike | None = None,
-  cache: str | os.PathLike[str] | None = None,
   mesh: jax.sharding.Mesh | None = None,
 ) -> Checkpoint:
   """Reads a checkpoint for `sharding.shard`, as `load` does.
 
   Its parameters are on the mesh already; its functions are those of one device.
   """
-  with _said_of(path):
+  with _error_context(path):
     source = _open(os.path.expanduser(path))
-    params = _params(source, dtype, cache, _places(source.config, mesh))
+    params = _params(source, dtype, mesh)
   functions = adapters.language_model(
     source.config, dtype or _main_dtype(params)
   )
@@ -142,7 +137,7 @@ def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
       fields are not supported.
   """
   path = os.path.expanduser(path)
-  with _said_of(path):
+  with _error_context(path):
     if path.endswith('.gguf'):
       return gguf.read(path).config
     return families.read_config(_hf_config(path))
@@ -213,7 +208,7 @@ def load_head(
       the head of another target.
   """
   path = os.path.expanduser(path)
-  with _said_of(path):
+  with _error_context(path):
     config, params = huggingface_heads.read(
       _hf_config(path),
       shards.load(path, *huggingface_heads.FILES),
@@ -246,7 +241,7 @@ def embedding(path: str | os.PathLike[str]) -> base.Params:
   Args:
     path: See `load`.
   """
-  with _said_of(path):
+  with _error_context(path):
     source = _open(os.path.expanduser(path))
     table = weights.embedding(source.family, source.tensors)
   return {'embedding': {'embedding': table}}
@@ -277,8 +272,8 @@ def save_head(head: Head, folder: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def _said_of(path):
-  """Names what cannot be loaded."""
+def _error_context(path: str | os.PathLike[str]) -> Iterator[None]:
+  """Prefixes errors with the path that cannot be loaded."""
   try:
     yield
   except ValueError as error:
@@ -299,27 +294,28 @@ def _open(path: str) -> Source:
   return _open_gguf(path) if path.endswith('.gguf') else _open_folder(path)
 
 
-def _open_gguf(path):
-  found = gguf.read(path)
-  config, tensors = weights.resolve(found.config, found.family, found.tensors)
+def _open_gguf(path: str) -> Source:
+  """Reads all but the arrays of a GGUF file."""
+  contents = gguf.read(path)
+  config, tensors = weights.resolve(
+    contents.config, contents.family, contents.tensors
+  )
+  tokenizer = contents.tokenizer
   return Source(
-    config,
-    found.family,
-    tensors,
-    found.files,
-    found.tokenizer,
-    found.tokenizer.stop_tokens,
+    config, contents.family, tensors, tokenizer, tokenizer.stop_tokens
   )
 
 
-def _hf_config(path):
+def _hf_config(path: str) -> dict[str, Any]:
+  """Reads `config.json`, which must be there."""
   hf_config = json_files.read(path, 'config.json')
   if not hf_config:
     raise ValueError(f'{path} has no config.json.')
   return hf_config
 
 
-def _open_folder(path):
+def _open_folder(path: str) -> Source:
+  """Reads all but the arrays of a folder of HuggingFace."""
   if not os.path.isdir(path):
     raise ValueError(f'There is no directory {path}.')
   hf_config = _hf_config(path)
@@ -328,55 +324,40 @@ def _open_folder(path):
   if os.path.isfile(os.path.join(path, 'tokenizer.json')):
     tokenizer = tokenizer_lib.load(path)
     stop_tokens = tokenizer.stop_tokens
-  family = hf_config.get('model_type')
   config = families.read_config(hf_config)
+  family = hf_config['model_type']
   tensors = shards.load(path)
   if huggingface_heads.is_head(hf_config, tensors):
     raise ValueError(
       'It is a head, which needs a target: models.load_head reads it.'
     )
   config, tensors = weights.resolve(config, family, tensors)
-  return Source(
-    config,
-    family,
-    tensors,
-    sorted(each.path for each in os.scandir(path) if each.is_file()),
-    tokenizer,
-    stop_tokens,
-  )
+  return Source(config, family, tensors, tokenizer, stop_tokens)
 
 
-def _places(config, mesh):
-  """Returns how a parameter of a name and shape lies; None: as always."""
+def _params(
+  source: Source,
+  dtype: jax.typing.DTypeLike | None,
+  mesh: jax.sharding.Mesh | None,
+) -> base.Params:
+  """Reads the parameters, each straight to its place on the mesh."""
+  arguments = source.config, source.family, source.tensors, dtype
   if mesh is None:
-    return None
-  sharding.check_heads(config, mesh)
-  return lambda name, shape: sharding.of_parameter(config, name, shape, mesh)
+    return weights.read(*arguments)
+  sharding.check_heads(source.config, mesh)
+
+  def put(name: str, leaf: jax.Array) -> jax.Array:
+    """Divides a parameter among the devices."""
+    layout = sharding.of_parameter(source.config, name, leaf.shape, mesh)
+    return meshes.put(leaf, layout)
+
+  # A parameter is whole only in the host's memory, before it is divided.
+  with jax.default_device(jax.local_devices(backend='cpu')[0]):
+    return weights.read(*arguments, put)
 
 
-def _params(source, dtype, cache, places):
-  def make():
-    if places is None:
-      return weights.read(source.config, source.family, source.tensors, dtype)
-    # An array is whole in the host's memory alone, before it is divided.
-    with jax.default_device(jax.local_devices(backend='cpu')[0]):
-      return weights.read(
-        source.config,
-        source.family,
-        source.tensors,
-        dtype,
-        lambda name, leaf: meshes.put(leaf, places(name, leaf.shape)),
-      )
-
-  if cache is None:
-    return make()
-  return conversion_cache.read_or_make(
-    os.path.expanduser(cache), source.config, source.files, dtype, make, places
-  )
-
-
-def _main_dtype(params):
-  """The type that most parameters have."""
+def _main_dtype(params: base.Params) -> np.dtype[Any]:
+  """Returns the type that most parameters have."""
   sizes: collections.Counter[Any] = collections.Counter()
   for leaf in jax.tree.leaves(params):
     sizes[leaf.dtype] += leaf.size

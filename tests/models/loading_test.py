@@ -17,7 +17,6 @@ from specjax import trees
 from specjax.data import chat
 from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
-from specjax.models.huggingface import weights
 from tests import extras
 from tests.models.huggingface import oracle
 
@@ -224,10 +223,10 @@ def test_stop_tokens_are_those_of_generation_then_those_of_the_model(tmp_path):
 def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
   monkeypatch.setenv('HOME', str(tmp_path))
   oracle.save('llama', tmp_path / 'model')
-  loaded = models.load('~/model', cache='~/cache')
+  loaded = models.load('~/model')
   assert models.read_config('~/model') == loaded.config
   models.save(loaded, '~/again')
-  names = ['again', 'cache', 'model']
+  names = ['again', 'model']
   assert sorted(each.name for each in tmp_path.iterdir()) == names
 
 
@@ -279,59 +278,14 @@ def test_the_mini_family_is_written_for_transformers(tmp_path):
   )
 
 
-def test_a_cache_is_read_until_its_files_change(tmp_path, monkeypatch):
-  folder = oracle.save('gemma3', tmp_path / 'model')
-  cache = tmp_path / 'cache'
-  made = []
-  make = weights.read
-  monkeypatch.setattr(
-    weights, 'read', lambda *args: (made.append(args), make(*args))[1]
-  )
-  first = models.load(folder, cache=cache)
-  second = models.load(folder, cache=cache)
-  assert len(made) == 1
-  jax.tree.map(np.testing.assert_array_equal, first.params, second.params)
-  half = models.load(folder, cache=cache, dtype=jnp.bfloat16)
-  assert len(made) == 2
-  assert {leaf.dtype.name for leaf in jax.tree.leaves(half.params)} == {
-    'bfloat16'
-  }
-  (folder / 'config.json').touch()
-  models.load(folder, cache=cache, dtype=jnp.bfloat16)
-  assert len(made) == 3
-
-
 def test_arrays_go_to_the_devices_of_a_mesh(tmp_path):
-  """From the files, and from the cache of what was converted."""
-  folder, cache = oracle.save('gemma3', tmp_path / 'model'), tmp_path / 'cache'
+  folder = oracle.save('gemma3', tmp_path)
   mesh = meshes.make()
   expected = models.load(folder).params
-  for options in ({}, {'cache': cache}, {'cache': cache}):
-    loaded = models.load(folder, mesh=mesh, **options)
-    jax.tree.map(np.testing.assert_array_equal, loaded.params, expected)
-    for leaf in jax.tree.leaves(loaded.params):
-      assert leaf.sharding.mesh == mesh
-
-
-def test_a_cache_that_cannot_be_read_is_named(tmp_path):
-  folder, cache = oracle.save('llama', tmp_path / 'model'), tmp_path / 'cache'
-  models.load(folder, cache=cache)
-  for file in sorted((cache / 'converted_params').rglob('*')):
-    if file.is_file():
-      file.write_bytes(b'')
-  with pytest.raises(ValueError, match=f'delete {cache}'):
-    models.load(folder, cache=cache)
-
-
-def test_a_cache_takes_no_folder_of_others_and_survives_interruptions(tmp_path):
-  folder, cache = oracle.save('llama', tmp_path / 'model'), tmp_path / 'cache'
-  with pytest.raises(ValueError, match='cache must be a folder of its own'):
-    models.load(folder, cache=folder)
-  cache.mkdir()
-  (cache / 'converted_from.json').write_text('')
-  (cache / 'converted_params').mkdir()
-  models.load(folder, cache=cache)
-  assert (cache / 'converted_from.json').read_text()
+  loaded = models.load(folder, mesh=mesh)
+  jax.tree.map(np.testing.assert_array_equal, loaded.params, expected)
+  for leaf in jax.tree.leaves(loaded.params):
+    assert leaf.sharding.mesh == mesh
 
 
 @pytest.mark.parametrize(

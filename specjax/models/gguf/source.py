@@ -58,14 +58,12 @@ class Source(NamedTuple):
     config: the architecture.
     family: whose names the arrays have, of `huggingface.families`.
     tensors: the arrays.
-    files: from which it is read.
     tokenizer: text to tokens.
   """
 
   config: config_lib.Config
   family: str
   tensors: weights.Tensors
-  files: list[str]
   tokenizer: tokenizer_lib.Tokenizer
 
 
@@ -82,7 +80,6 @@ def read(path: str | os.PathLike[str]) -> Source:
   header = container.read_header(path)
   tokenizer = vocabulary.read(header.metadata)
   hf_config = _config(header)
-  files = {os.fspath(path), *(each.path for each in header.arrays.values())}
   arrays = {
     _name(name): array
     for name, array in header.arrays.items()
@@ -101,7 +98,6 @@ def read(path: str | os.PathLike[str]) -> Source:
     families.read_config(hf_config),
     hf_config['model_type'],
     weights.Tensors(shapes, read_array),
-    sorted(files),
     tokenizer,
   )
 
