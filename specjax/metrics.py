@@ -139,17 +139,3 @@ def acceptance(
   columns = zip(kept.T, np.minimum(tried, before).T)
   table = np.array([ratio(*each) for each in columns]).reshape(-1, 2)
   return table[:, 0], table[:, 1]
-
-
-def rejection_rate(results: Sequence[decoding.Result]) -> float:
-  """Returns the share of the drafts that were reached and not kept."""
-  accepted, reached = _accepted_and_reached(results)
-  return 1 - ratio(accepted, reached)[0]
-
-
-def _accepted_and_reached(results):
-  """`[D]` drafts of each depth that were kept, and that were tried."""
-  accepted = np.sum([result.accepted for result in results], axis=0)
-  drafted = np.sum([result.drafted for result in results], axis=0)
-  first = np.full(min(len(accepted), 1), np.inf)
-  return accepted, np.minimum(drafted, np.append(first, accepted[:-1]))

@@ -1,7 +1,6 @@
 """Metrics on results counted by hand."""
 
 import numpy as np
-import pytest
 
 from specjax import decoding
 from specjax import metrics
@@ -44,14 +43,3 @@ def test_ratio_is_of_sums_with_the_error_of_independent_items():
   np.testing.assert_allclose(error, np.sqrt(1.5**2 + 2.5**2 + 1) / 4)
   np.testing.assert_allclose(metrics.ratio([3, 6], [1, 2]), [3, 0], atol=1e-12)
   assert np.isnan(metrics.ratio([0, 0], [0, 0])).all()
-
-
-def test_rejections_are_counted_where_a_draft_was_reached():
-  """8, 4 and 3 drafts were reached and 4, 3 and 0 of them kept."""
-  results = [_result(9, 4, [3, 2, 0, 0]), _result(6, 4, [1, 1, 0, 0])]
-  assert metrics.rejection_rate(results) == pytest.approx(1 - 7 / 15)
-  # Only once was there a second draft behind the three that were kept.
-  stopped = [_result(8, 4, [3, 1], drafted=[4, 1])]
-  assert metrics.rejection_rate(stopped) == pytest.approx(1 / 5)
-  for nothing in (_result(4, 4, []), _result(4, 4, [0], drafted=[0])):
-    assert np.isnan(metrics.rejection_rate([nothing]))

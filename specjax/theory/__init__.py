@@ -13,8 +13,6 @@ from specjax.theory.chains import acceptance_by_depth
 from specjax.theory.diagnosis import Diagnosis
 from specjax.theory.diagnosis import diagnose
 from specjax.theory.improvement import batch_improvement
-from specjax.theory.improvement import bernoulli_batch_improvement
-from specjax.theory.improvement import uniform_batch_improvement
 from specjax.theory.rejections import batch_expected_rejections
 from specjax.theory.rejections import expected_rejections
 from specjax.theory.simulation import simulate
@@ -26,7 +24,6 @@ __all__ = [
   'acceptance_by_depth',
   'batch_expected_rejections',
   'batch_improvement',
-  'bernoulli_batch_improvement',
   'best_accepted',
   'best_tree',
   'constant',
@@ -37,5 +34,4 @@ __all__ = [
   'pareto',
   'regret',
   'simulate',
-  'uniform_batch_improvement',
 ]

@@ -37,18 +37,6 @@ def expected_rounds(
   return float(rounds[num_tokens])
 
 
-def round_bounds(
-  acceptance: float, draft_length: int, num_tokens: int
-) -> tuple[float, float]:
-  """Returns bounds of `expected_rounds` by Wald's identity.
-
-  The printed upper half of MetaSD's Lemma 12 is too low: the last round may
-  overshoot by up to `L` tokens.
-  """
-  mean = block_efficiency(acceptance, draft_length)
-  return num_tokens / mean, (num_tokens + draft_length) / mean
-
-
 class RewardStatistics(NamedTuple):
   """Mean and variance of MetaSD's two rewards."""
 
@@ -82,20 +70,6 @@ def feedback_signal(gap: float, variance: float, best_variance: float) -> float:
   it is at least `4 L gap**2` (Theorem 3).
   """
   return gap**2 / max(variance, best_variance)
-
-
-def divergence_is_clearer(
-  acceptance: float, best_acceptance: float, draft_length: int
-) -> bool:
-  """Whether Theorem 3 of MetaSD promises the clearer signal to divergence."""
-  variance, best_variance = (
-    reward_statistics(each, draft_length).efficiency_variance
-    for each in (acceptance, best_acceptance)
-  )
-  steps = np.arange(1, draft_length + 1)
-  slope = (steps * best_acceptance ** (steps - 1)).sum()
-  enough = 4 * draft_length**3 * best_variance >= slope**2
-  return bool(enough and variance < best_variance)
 
 
 def _check(acceptance, draft_length):

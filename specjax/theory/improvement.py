@@ -5,11 +5,8 @@ target.
 """
 
 import jax
-import jax.numpy as jnp
 
-from specjax import checks
 from specjax import transport
-from specjax.transport import inputs
 
 
 def batch_improvement(
@@ -32,39 +29,3 @@ def batch_improvement(
   """
   several = transport.multiround_acceptance(draft, target, num_drafts)
   return several - transport.multiround_acceptance(draft, target, 1)
-
-
-def uniform_batch_improvement(
-  ratio: jax.typing.ArrayLike, num_drafts: jax.typing.ArrayLike
-) -> jax.Array:
-  """Returns it for uniform distributions, the target on `1/ratio` of tokens.
-
-  `(1 - 1/ratio) - (1 - 1/ratio)**K`; arguments broadcast.
-  """
-  checks.check_range('ratio', ratio, 1)
-  inputs.check_num_drafts(num_drafts)
-  distance = 1 - 1 / jnp.asarray(ratio, float)
-  return distance - distance ** jnp.asarray(num_drafts, float)
-
-
-def bernoulli_batch_improvement(
-  draft: jax.typing.ArrayLike,
-  target: jax.typing.ArrayLike,
-  num_drafts: jax.typing.ArrayLike,
-) -> jax.Array:
-  """Returns it for two tokens, `|draft - target| (1 - draft**(K-1))`.
-
-  Here `draft` is of the token that is less likely in the target.
-
-  Args:
-    draft: chance of either token in each draft; arrays broadcast.
-    target: its chance in the target.
-    num_drafts: `K >= 1`.
-  """
-  checks.check_range('draft', draft, 0, 1)
-  checks.check_range('target', target, 0, 1)
-  inputs.check_num_drafts(num_drafts)
-  draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
-  rarer = jnp.where(draft >= target, draft, 1 - draft)
-  exponent = jnp.asarray(num_drafts, float) - 1
-  return jnp.abs(draft - target) * (1 - rarer**exponent)

@@ -75,15 +75,6 @@ def over_acceptance_point(
   return point(accept, draft, target, replaced)
 
 
-def least_bias(
-  accept: jax.Array, draft: jax.Array, target: jax.Array
-) -> jax.Array:
-  """Returns the bias that no replacement goes below (Theorem 4)."""
-  inputs.check(draft, target, 1)
-  rejection = ((1 - accept) * draft).sum()
-  return 0.5 * (jnp.abs(target - accept * draft).sum() - rejection)
-
-
 def front(draft: jax.Array, target: jax.Array) -> jax.Array:
   """Returns `rejection + bias` of every point of the front (Theorem 5).
 

@@ -1,7 +1,7 @@
 """Bounds of the stopping-time regret: rounds lost to the best single arm.
 
-BanditSpec (Hou et al. 2025), Theorems 4.3, 4.4 and 5.3. A round emits `Y` in
-`[1, L + 1]` tokens; the number of emitted tokens excludes the prompt.
+BanditSpec (Hou et al. 2025), Theorems 4.3 and 5.3. A round emits between 1 and
+`L + 1` tokens; the number of emitted tokens excludes the prompt.
 """
 
 from collections.abc import Sequence
@@ -10,23 +10,6 @@ import math
 import numpy as np
 
 from specjax import checks
-
-
-def decomposition(means: Sequence[float], pulls: Sequence[float]) -> float:
-  """Returns the regret of expected pulls, equation (36).
-
-  Args:
-    means: mean tokens a round of each arm.
-    pulls: expected rounds of each arm.
-  """
-  lengths, rounds = _means(means), np.asarray(pulls, np.float64)
-  if rounds.shape != lengths.shape:
-    raise ValueError(
-      f'pulls must be of the shape {lengths.shape} of means, got '
-      f'{rounds.shape}.'
-    )
-  best = lengths.max()
-  return float(((best - lengths) / best * rounds).sum())
 
 
 def ucb_upper_bound(
@@ -77,45 +60,6 @@ def exp3_upper_bound(
       2 * draft_length * scale + math.sqrt(best_rounds * scale),
     )
   )
-
-
-def lower_bound_rate(acceptances: Sequence[float], draft_length: int) -> float:
-  """Returns what regret over `log(tokens)` tends to at least, Theorem 4.4.
-
-  For arms of constant acceptance, with the exact divergence of their tokens
-  a round, equation (133). The closed form of Proposition 4.5 is wrong
-  where drafts are short or the best arm is good, and is not offered.
-  """
-  chances = np.asarray(acceptances, np.float64)
-  _check_open('acceptances', chances)
-  best = chances.max()
-  best_mean = _mean(best, draft_length)
-  rate = 0.0
-  for each in chances[chances < best]:
-    gap = best_mean - _mean(each, draft_length)
-    rate += gap / best_mean / length_divergence(each, best, draft_length)
-  return float(rate)
-
-
-def length_divergence(
-  acceptance: float, other: float, draft_length: int
-) -> float:
-  """Returns the divergence of tokens a round, equation (133)."""
-  _check_open('acceptance', acceptance)
-  _check_open('other', other)
-  accepted = (acceptance - acceptance ** (draft_length + 1)) / (1 - acceptance)
-  return accepted * math.log(acceptance / other) + (
-    1 - acceptance**draft_length
-  ) * math.log((1 - acceptance) / (1 - other))
-
-
-def _check_open(name, values):
-  if not ((0 < np.asarray(values)) & (np.asarray(values) < 1)).all():
-    raise ValueError(f'{name} must lie in (0, 1), got {values}.')
-
-
-def _mean(acceptance, draft_length):
-  return (1 - acceptance ** (draft_length + 1)) / (1 - acceptance)
 
 
 def _means(means):

@@ -10,8 +10,6 @@ from specjax.transport.acceptance import multiround_acceptance
 from specjax.transport.acceptance import optimal_acceptance
 from specjax.transport.acceptance import otm_acceptance
 from specjax.transport.bounds import acceptance_bounds
-from specjax.transport.bounds import bernoulli_acceptance
-from specjax.transport.bounds import uniform_acceptance
 from specjax.transport.bounds import union_bound
 from specjax.transport.linear_program import Plan
 from specjax.transport.linear_program import solve_linear_program
@@ -19,12 +17,10 @@ from specjax.transport.linear_program import solve_linear_program
 __all__ = [
   'Plan',
   'acceptance_bounds',
-  'bernoulli_acceptance',
   'kseq_acceptance',
   'multiround_acceptance',
   'optimal_acceptance',
   'otm_acceptance',
   'solve_linear_program',
-  'uniform_acceptance',
   'union_bound',
 ]

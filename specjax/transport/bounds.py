@@ -1,4 +1,4 @@
-"""Bounds and closed forms of the optimal acceptance (SpecTr)."""
+"""Bounds of the optimal acceptance (SpecTr)."""
 
 import itertools
 import math
@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy import typing as npt
 
-from specjax import checks
 from specjax.transport import chances
 from specjax.transport import inputs
 
@@ -70,49 +69,3 @@ def union_bound(
   draft, target = inputs.normalised(draft, target)
   drafted = chances.of_any(draft, num_drafts)
   return chances.total(jnp.minimum(target, drafted))
-
-
-def bernoulli_acceptance(
-  draft: jax.typing.ArrayLike,
-  target: jax.typing.ArrayLike,
-  num_drafts: jax.typing.ArrayLike,
-) -> jax.Array:
-  """Returns the optimum for two tokens, SpecTr's equation (10).
-
-  Args:
-    draft: chance of token 1 in each draft; arrays broadcast.
-    target: its chance in the target.
-    num_drafts: `k >= 1`.
-
-  Raises:
-    ValueError: a value is out of range.
-  """
-  checks.check_range('draft', draft, 0, 1)
-  checks.check_range('target', target, 0, 1)
-  inputs.check_num_drafts(num_drafts)
-  draft, target, num_drafts = jnp.broadcast_arrays(
-    jnp.asarray(draft, float),
-    jnp.asarray(target, float),
-    jnp.asarray(num_drafts),
-  )
-  ones = jnp.minimum(target, chances.of_any(draft, num_drafts))
-  return ones + jnp.minimum(1 - target, chances.of_any(1 - draft, num_drafts))
-
-
-def uniform_acceptance(
-  ratio: jax.typing.ArrayLike, num_drafts: jax.typing.ArrayLike
-) -> jax.Array:
-  """Returns the optimum for a uniform draft and a uniform target.
-
-  k-Seq reaches it, with division factor `ratio * (1 - (1 - 1/ratio)**k)`.
-
-  Args:
-    ratio: tokens of the draft over those of the target, at least 1.
-    num_drafts: `k >= 1`.
-
-  Raises:
-    ValueError: a value is out of range.
-  """
-  checks.check_range('ratio', ratio, 1)
-  inputs.check_num_drafts(num_drafts)
-  return chances.of_any(1 / jnp.asarray(ratio, float), num_drafts)

@@ -37,14 +37,9 @@ def check(
     raise ValueError(
       f'num_drafts must be a scalar, got shape {np.shape(num_drafts)}.'
     )
-  check_num_drafts(num_drafts)
-
-
-def check_num_drafts(num_drafts: npt.ArrayLike) -> None:
-  """Raises a `ValueError` unless all are integers of at least 1."""
   if not isinstance(num_drafts, jax.core.Tracer):
-    values = np.asarray(num_drafts)
-    if values.dtype.kind not in 'iu' or not (values >= 1).all():
+    number = np.asarray(num_drafts)
+    if number.dtype.kind not in 'iu' or number < 1:
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
 
 

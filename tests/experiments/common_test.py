@@ -703,6 +703,9 @@ def test_rows_show_sums_over_records():
   assert row['predicted_efficiency'] == 1 + 0.5 + 0.25
   plain = {'accepted': [], 'drafted': [], 'rounds': 3}
   assert compare.rejection_rate([plain]) is None
+  # Of the three rounds that kept the first draft, only one had a second draft.
+  stopped = {'accepted': [3, 1], 'drafted': [4, 1]}
+  assert compare.rejection_rate([stopped]) == pytest.approx(1 / 5)
   assert compare.predicted_efficiency([plain]) is None
   # Of the second drafts, those of the second record were never reached.
   assert row['acceptance_by_depth'] == '0.50 0.50'
