@@ -9,9 +9,7 @@ _NO_PUNCTUATION = str.maketrans('', '', string.punctuation)
 _ARTICLES = re.compile(r'\b(a|an|the)\b')
 
 
-def exact_match(
-  separator: str | None = None, anywhere: bool = False
-) -> scoring.Metric:
+def exact_match(anywhere: bool = False) -> scoring.Metric:
   """Builds exact match (Rajpurkar et al., 2016), in percent.
 
   Lower case, without punctuation and articles, white space collapsed. A text of
@@ -19,28 +17,21 @@ def exact_match(
   matches no other such text, nor an empty prediction.
 
   Args:
-    separator: None takes a reference for one answer. Otherwise it stands
-      between answers of a reference, each of which is right, as is the whole.
-      An answer that holds the separator itself falls into parts.
-    anywhere: whether an answer may stand inside of a prediction, in whole
-      words, as models answer that speak in sentences.
+    anywhere: whether the reference may occur inside of a prediction, in whole
+      words, as models that answer in sentences write it.
   """
-  if separator is not None and not separator:
-    raise ValueError(f'separator must be None or not empty, got {separator!r}.')
 
-  def score(prediction, reference):
-    answers = [reference]
-    if separator is not None:
-      answers += [part for part in reference.split(separator) if part.strip()]
-    said, wanted = _normal(prediction), list(map(_normal, answers))
+  def score(prediction: str, reference: str) -> float:
+    predicted, expected = _normal(prediction), _normal(reference)
     if anywhere:
-      return float(any(f' {each} ' in f' {said} ' for each in wanted))
-    return float(said in wanted)
+      return float(f' {expected} ' in f' {predicted} ')
+    return float(predicted == expected)
 
   return scoring.mean(score)
 
 
-def _normal(text):
+def _normal(text: str) -> str:
+  """Drops what a comparison ignores."""
   lower = text.lower()
   bare = _ARTICLES.sub(' ', lower.translate(_NO_PUNCTUATION))
   return ' '.join(bare.split() or lower.split())

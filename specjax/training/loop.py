@@ -106,8 +106,7 @@ def fit(
 
   The config, and the names and shapes of the parameters, are kept beside the
   checkpoints: training goes on with the same ones only. `steps` is among them,
-  because the learning rate of every step depends on it. Checkpoints without
-  this file, of older versions, are refused too: nobody knows what they are of.
+  because the learning rate of every step depends on it.
 
   Args:
     loss_fn: `(params, frozen, batch, key) -> (loss, metrics)`.
@@ -213,16 +212,10 @@ def _settings(config, params):
   }
 
 
-def _check_settings(folder, settings):
+def _check_settings(folder: str, settings: dict[str, Any]) -> None:
   """Refuses a folder of checkpoints of other settings."""
   path = os.path.join(folder, _SETTINGS)
   if not os.path.exists(path):
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    if any(name.isdigit() for name in names):
-      raise ValueError(
-        f'{folder} holds checkpoints but no {_SETTINGS}, which says what they '
-        'are of. Use another workdir, or delete this folder.'
-      )
     return
   old = json_files.load(path)
   changes = [

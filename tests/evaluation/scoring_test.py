@@ -128,23 +128,6 @@ def test_an_answer_may_stand_anywhere(prediction, right):
 
 
 @pytest.mark.parametrize(
-  ('prediction', 'alone', 'split'),
-  [
-    ('the Poet', False, True),
-    ('Writer', False, True),
-    ('writer, poet,', True, True),
-    ('Wri', False, False),
-    ('', False, False),
-  ],
-)
-def test_a_separator_makes_each_answer_right(prediction, alone, split):
-  """Blank answers between separators are none."""
-  texts = [prediction], ['Writer, Poet, ']
-  assert _scores('exact_match', *texts).total == 100 * alone
-  assert _scores('exact_match', *texts, separator=', ').total == 100 * split
-
-
-@pytest.mark.parametrize(
   ('prediction', 'reference', 'right'),
   [
     ('40+30=<<40+30=70>>70 coins\n#### 70', 'so\n#### 70', True),
@@ -240,10 +223,6 @@ def test_bad_texts_are_refused(name, predictions, references, message):
     (lambda: registry.lookup(evaluation.METRICS, 'metric', 'rouge'), 'rougeL'),
     (lambda: _scores('bleu', ['a'], ['a'], tokenize='14'), "13a.*got '14'"),
     (lambda: _scores('bleu', ['a'], ['a'], tokenize=None), 'got None'),
-    (
-      lambda: _scores('exact_match', ['a'], ['a'], separator=''),
-      'separator must be None or not empty',
-    ),
     (
       lambda: _scores('final_number', ['1'], ['one']),
       "references must hold a number each, got 'one'",

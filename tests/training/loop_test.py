@@ -355,15 +355,6 @@ def test_of_many_other_parameters_some_are_named(tmp_path):
     fit(3)
 
 
-def test_checkpoints_that_nobody_knows_the_settings_of_are_refused(
-  tmp_path, reference
-):
-  workdir = shutil.copytree(reference, tmp_path / 'run')
-  (workdir / 'checkpoints' / 'settings.json').unlink()
-  with pytest.raises(ValueError, match='but no settings.json'):
-    _fit(workdir)
-
-
 def test_a_spoilt_checkpoint_is_named_and_can_be_done_without(
   tmp_path, reference
 ):
