@@ -93,7 +93,7 @@ def test_logits_are_those_of_transformers(tmp_path, kind):
   assert checkpoint.config.norm_epsilon == 1e-5
 
 
-def test_quantised_weights_are_those_that_the_package_decodes(tmp_path):
+def test_quantized_weights_are_those_that_the_package_decodes(tmp_path):
   _, arrays = files.model(_peer('llama'))
   kinds = {n: _Q8_0 for n, array in arrays.items() if array.ndim == 2}
   path, peer = _file(tmp_path, kinds=kinds)
