@@ -28,7 +28,7 @@ from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import loading
 from specjax.models import sharding
-from specjax.models.huggingface import heads as huggingface_heads
+from specjax.models.huggingface import published_heads
 
 __all__ = [
   'Conversation',
@@ -441,7 +441,7 @@ def _inside(folder, is_home):
       published = checkpoint.has_field(
         os.path.join(path, 'config.json'),
         'model_type',
-        *huggingface_heads.FIELDS,
+        *published_heads.FIELDS,
       )
       if published or not (is_home or hidden):
         yield name, path

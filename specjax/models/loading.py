@@ -21,9 +21,9 @@ from specjax.models import config as config_lib
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import sharding
-from specjax.models.gguf import source as gguf
-from specjax.models.huggingface import families
-from specjax.models.huggingface import heads as huggingface_heads
+from specjax.models.gguf import model as gguf
+from specjax.models.huggingface import architectures
+from specjax.models.huggingface import published_heads
 from specjax.models.huggingface import shards
 from specjax.models.huggingface import weights
 
@@ -52,19 +52,20 @@ class Checkpoint(NamedTuple):
     return template.source if template else None
 
 
-class Source(NamedTuple):
-  """A checkpoint whose arrays are not in memory.
+class LazyCheckpoint(NamedTuple):
+  """Holds a checkpoint whose arrays are not in memory.
 
   Attributes:
     config: the architecture.
-    family: whose names the arrays have, of `families.FAMILIES`.
+    model_type: its name in `architectures.ARCHITECTURES`, whose names the
+      arrays have.
     tensors: the arrays, from `weights.resolve`.
-    tokenizer: as in `Checkpoint`.
-    stop_tokens: as in `Checkpoint`.
+    tokenizer: See `Checkpoint`.
+    stop_tokens: See `Checkpoint`.
   """
 
   config: config_lib.Config
-  family: str
+  model_type: str
   tensors: weights.Tensors
   tokenizer: tokenizer_lib.Tokenizer | None
   stop_tokens: tuple[int, ...]
@@ -114,13 +115,17 @@ def read(
   Its parameters are on the mesh already; its functions are those of one device.
   """
   with _error_context(path):
-    source = _open(os.path.expanduser(path))
-    params = _params(source, dtype, mesh)
+    checkpoint = _open(os.path.expanduser(path))
+    params = _params(checkpoint, dtype, mesh)
   functions = adapters.language_model(
-    source.config, dtype or _main_dtype(params)
+    checkpoint.config, dtype or _main_dtype(params)
   )
   return Checkpoint(
-    source.config, functions, params, source.tokenizer, source.stop_tokens
+    checkpoint.config,
+    functions,
+    params,
+    checkpoint.tokenizer,
+    checkpoint.stop_tokens,
   )
 
 
@@ -140,7 +145,7 @@ def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
   with _error_context(path):
     if path.endswith('.gguf'):
       return gguf.read(path).config
-    return families.read_config(_hf_config(path))
+    return architectures.read_config(_hf_config(path))
 
 
 def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
@@ -151,12 +156,12 @@ def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
     folder: new or empty.
 
   Raises:
-    ValueError: there are files in the folder, or no family of HuggingFace has
-      such an architecture.
+    ValueError: there are files in the folder, or HuggingFace has no such
+      architecture.
   """
-  hf_config = families.write_config(checkpoint.config)
-  family = hf_config['model_type']
-  tensors = weights.write(checkpoint.config, family, checkpoint.params)
+  hf_config = architectures.write_config(checkpoint.config)
+  model_type = hf_config['model_type']
+  tensors = weights.write(checkpoint.config, model_type, checkpoint.params)
   path = _new_folder(folder)
   shards.save(path, tensors)
   if checkpoint.tokenizer is not None:
@@ -209,9 +214,9 @@ def load_head(
   """
   path = os.path.expanduser(path)
   with _error_context(path):
-    config, params = huggingface_heads.read(
+    config, params = published_heads.read(
       _hf_config(path),
-      shards.load(path, *huggingface_heads.FILES),
+      shards.load(path, *published_heads.FILES),
       target.config,
       target.params,
     )
@@ -226,13 +231,13 @@ def is_head(path: str | os.PathLike[str]) -> bool:
   """Returns whether a path is a folder that `load_head` is to read."""
   path = os.path.expanduser(path)
   fields = json_files.read(path, 'config.json')
-  if not fields or any(name in fields for name in huggingface_heads.FIELDS):
+  if not fields or any(name in fields for name in published_heads.FIELDS):
     return bool(fields)
   try:
-    tensors = shards.load(path, *huggingface_heads.FILES)
+    tensors = shards.load(path, *published_heads.FILES)
   except ValueError:  # Whoever reads the folder says what is wrong with it.
     return False
-  return huggingface_heads.is_head(fields, tensors)
+  return published_heads.is_head(fields, tensors)
 
 
 def embedding(path: str | os.PathLike[str]) -> base.Params:
@@ -242,8 +247,8 @@ def embedding(path: str | os.PathLike[str]) -> base.Params:
     path: See `load`.
   """
   with _error_context(path):
-    source = _open(os.path.expanduser(path))
-    table = weights.embedding(source.family, source.tensors)
+    checkpoint = _open(os.path.expanduser(path))
+    table = weights.embedding(checkpoint.model_type, checkpoint.tensors)
   return {'embedding': {'embedding': table}}
 
 
@@ -263,7 +268,7 @@ def save_head(head: Head, folder: str | os.PathLike[str]) -> None:
     ValueError: there are files in the folder.
   """
   path = _new_folder(folder)
-  fields, arrays = huggingface_heads.write(head.config, head.params)
+  fields, arrays = published_heads.write(head.config, head.params)
   shards.save(
     path,
     weights.Tensors(jax.eval_shape(lambda: arrays), arrays.__getitem__),
@@ -289,20 +294,20 @@ def _new_folder(folder: str | os.PathLike[str]) -> str:
   return path
 
 
-def _open(path: str) -> Source:
+def _open(path: str) -> LazyCheckpoint:
   """Reads all but the arrays."""
   return _open_gguf(path) if path.endswith('.gguf') else _open_folder(path)
 
 
-def _open_gguf(path: str) -> Source:
+def _open_gguf(path: str) -> LazyCheckpoint:
   """Reads all but the arrays of a GGUF file."""
   contents = gguf.read(path)
   config, tensors = weights.resolve(
-    contents.config, contents.family, contents.tensors
+    contents.config, contents.model_type, contents.tensors
   )
   tokenizer = contents.tokenizer
-  return Source(
-    config, contents.family, tensors, tokenizer, tokenizer.stop_tokens
+  return LazyCheckpoint(
+    config, contents.model_type, tensors, tokenizer, tokenizer.stop_tokens
   )
 
 
@@ -314,7 +319,7 @@ def _hf_config(path: str) -> dict[str, Any]:
   return hf_config
 
 
-def _open_folder(path: str) -> Source:
+def _open_folder(path: str) -> LazyCheckpoint:
   """Reads all but the arrays of a folder of HuggingFace."""
   if not os.path.isdir(path):
     raise ValueError(f'There is no directory {path}.')
@@ -324,31 +329,32 @@ def _open_folder(path: str) -> Source:
   if os.path.isfile(os.path.join(path, 'tokenizer.json')):
     tokenizer = tokenizer_lib.load(path)
     stop_tokens = tokenizer.stop_tokens
-  config = families.read_config(hf_config)
-  family = hf_config['model_type']
+  config = architectures.read_config(hf_config)
+  model_type = hf_config['model_type']
   tensors = shards.load(path)
-  if huggingface_heads.is_head(hf_config, tensors):
+  if published_heads.is_head(hf_config, tensors):
     raise ValueError(
       'It is a head, which needs a target: models.load_head reads it.'
     )
-  config, tensors = weights.resolve(config, family, tensors)
-  return Source(config, family, tensors, tokenizer, stop_tokens)
+  config, tensors = weights.resolve(config, model_type, tensors)
+  return LazyCheckpoint(config, model_type, tensors, tokenizer, stop_tokens)
 
 
 def _params(
-  source: Source,
+  checkpoint: LazyCheckpoint,
   dtype: jax.typing.DTypeLike | None,
   mesh: jax.sharding.Mesh | None,
 ) -> base.Params:
   """Reads the parameters, each straight to its place on the mesh."""
-  arguments = source.config, source.family, source.tensors, dtype
+  config = checkpoint.config
+  arguments = config, checkpoint.model_type, checkpoint.tensors, dtype
   if mesh is None:
     return weights.read(*arguments)
-  sharding.check_heads(source.config, mesh)
+  sharding.check_heads(config, mesh)
 
   def put(name: str, leaf: jax.Array) -> jax.Array:
     """Divides a parameter among the devices."""
-    layout = sharding.of_parameter(source.config, name, leaf.shape, mesh)
+    layout = sharding.of_parameter(config, name, leaf.shape, mesh)
     return meshes.put(leaf, layout)
 
   # A parameter is whole only in the host's memory, before it is divided.

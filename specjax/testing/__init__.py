@@ -21,9 +21,9 @@ from specjax.testing import toys
 from specjax.testing.bandits import check_bandit
 from specjax.testing.couplings import check_coupling
 from specjax.testing.drafters import check_drafter
+from specjax.testing.evaluation import check_metric
 from specjax.testing.goals import check_goal
-from specjax.testing.lossless import check_lossless
-from specjax.testing.metrics import check_metric
+from specjax.testing.losslessness import check_lossless
 from specjax.testing.models import check_model
 from specjax.testing.rewards import check_reward
 from specjax.testing.verifiers import check_verifier

@@ -16,7 +16,7 @@ from numpy import typing as npt
 from scipy import optimize
 from scipy import sparse
 
-from specjax.theory import markov
+from specjax.theory import transition_tables
 
 # The most sets of chains that are enumerated.
 MAX_SETS = 20_000
@@ -42,7 +42,9 @@ def best_accepted(
     ValueError: an argument is out of range, or there are more than `MAX_SETS`
       sets of chains.
   """
-  target, draft = markov.of_chains(target, draft, num_chains, length, start)
+  target, draft = transition_tables.normalize_stationary(
+    target, draft, num_chains, length, start
+  )
   chains = list(itertools.product(range(len(target)), repeat=length))
   num_sets = math.comb(len(chains) + num_chains - 1, num_chains)
   if num_sets > MAX_SETS:

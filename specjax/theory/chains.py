@@ -14,8 +14,8 @@ import numpy as np
 from numpy import typing as npt
 
 from specjax import registry
-from specjax.theory import markov
 from specjax.theory import picks
+from specjax.theory import transition_tables
 
 # The most tuples of candidates that are enumerated.
 MAX_TUPLES = 100_000
@@ -44,7 +44,9 @@ def acceptance_by_depth(
   Raises:
     ValueError: an argument is out of range, or `V**K` exceeds `MAX_TUPLES`.
   """
-  target, draft = markov.of_chains(target, draft, num_chains, length, start)
+  target, draft = transition_tables.normalize_stationary(
+    target, draft, num_chains, length, start
+  )
   size = len(target)
   if size**num_chains > MAX_TUPLES:
     raise ValueError(

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from specjax.theory import markov
+from specjax.theory import transition_tables
 
 # `probs(prefix) -> [V]`: of what follows a tuple of tokens.
 NextProbs = Callable[[tuple[int, ...]], np.ndarray]
@@ -78,7 +78,7 @@ def batch_expected_rejections(
     raise ValueError('target and draft must both be tables or both functions.')
   with_tables = not callable(target)
   if not callable(target):
-    target, draft = markov.tables(target, draft)
+    target, draft = transition_tables.normalize(target, draft)
     size = target.shape[-1]
     reached = (
       np.full(size, 1 / size) if initial is None else _probs(initial, size)

@@ -23,7 +23,7 @@ from specjax.data import packing
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
-from specjax.models.huggingface import families
+from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 from tests import extras
 from tests import lossless_test
@@ -125,7 +125,7 @@ def _state_dict(tied):
 
 @functools.cache
 def _imported(tied=False):
-  config = families.read_config(_hf_model(tied).config.to_dict())
+  config = architectures.read_config(_hf_model(tied).config.to_dict())
   tensors = oracle.tensors(_state_dict(tied))
   config, tensors = weights.resolve(config, 't5', tensors)
   return config, weights.read(config, 't5', tensors)

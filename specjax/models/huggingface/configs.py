@@ -1,7 +1,7 @@
-"""What stands in a `config.json`, and the architecture that it describes.
+"""Translates between a `config.json` and the architecture that it describes.
 
-A family is a `Description`: one table, read in both directions. Rotary fields
-are spelled as in transformers 4, which transformers 5 reads, too.
+A `Description` is one table, read in both directions. Rotary fields are spelled
+as in transformers 4, which transformers 5 also reads.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ _BAD_VALUES = (ArithmeticError, KeyError, TypeError, ValueError)
 
 
 class Field(NamedTuple):
-  """How a family writes one field of ours.
+  """Describes how HuggingFace writes one of our fields.
 
   Attributes:
     name: theirs.
@@ -64,13 +64,13 @@ class Field(NamedTuple):
 
 
 class Description(NamedTuple):
-  """How a family describes an architecture.
+  """Describes the `config.json` of an architecture.
 
   Attributes:
     architecture: its class in transformers.
     fields: those of ours that a file says; others are implied, or defaults.
-    implied: what holds for all of the family: a value of ours, or a function of
-      the file's fields.
+    implied: our fields that no file states: a value, or a function of the
+      file's fields.
     allowed: of their fields, the values that we support; the first is written.
     local: which layers are local, a repeated pattern, as a function of the
       file's fields; None where a file has no `layer_types`.
@@ -124,7 +124,7 @@ def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
   """Translates the fields of a `config.json`.
 
   Args:
-    description: of the family.
+    description: the architecture.
     hf_config: the fields, as transformers 4 or 5 spells them.
 
   Returns:
@@ -160,7 +160,7 @@ def write(
   """Returns the fields of a `config.json`, or None if it cannot say them.
 
   Args:
-    description: of the family.
+    description: the architecture.
     config: the architecture. Rows that only pad its table count as vocabulary.
   """
   if not isinstance(config, description.config):

@@ -1,6 +1,7 @@
-"""What modules of ours are called in HuggingFace's checkpoints.
+"""Names our modules as HuggingFace's checkpoints do.
 
-One table per family, read in both directions; `{}` is the number of a layer.
+There is one table per architecture, read in both directions; `{}` is the number
+of a layer.
 """
 
 _T5_ATTENTION = {'query': 'q', 'key': 'k', 'value': 'v', 'out': 'o'}

@@ -15,7 +15,7 @@ from specjax import registry
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
-from specjax.models.huggingface import families
+from specjax.models.huggingface import architectures
 
 _SUFFIXES = {
   'embedding': 'weight',
@@ -24,7 +24,7 @@ _SUFFIXES = {
   'bias': 'bias',
 }
 # What transformers ignores, too: constants that older files hold next to the
-# weights, a table of T5 that is never read, and what sees.
+# weights, a table of T5 that is never read, and modules for images.
 _UNUSED = re.compile(
   r'rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$'
   r'|\.EncDecAttention\.relative_attention_bias\.weight$'
@@ -49,7 +49,7 @@ class Tensors(NamedTuple):
 
 
 def resolve(
-  config: config_lib.Config, family: str, tensors: Tensors
+  config: config_lib.Config, model_type: str, tensors: Tensors
 ) -> tuple[config_lib.Config, Tensors]:
   """Returns what a file's arrays mean to transformers.
 
@@ -59,15 +59,16 @@ def resolve(
 
   Args:
     config: the architecture, as the `config.json` has it.
-    family: a name of `families.FAMILIES`.
+    model_type: a name of `architectures.ARCHITECTURES`.
     tensors: the arrays, by any of the names that they have in files.
 
   Raises:
-    ValueError: the family is unknown, two arrays have the same meaning, or an
-      array cannot be read or differs from that of which it should be a copy.
+    ValueError: the architecture is unknown, two arrays have the same meaning,
+      or an array cannot be read or differs from the one that it should be a
+      copy of.
   """
-  names = _file_names(family, tensors)
-  table = _table(family)
+  names = _file_names(model_type, tensors)
+  table = _table(model_type)
   one_table = isinstance(config, config_lib.TransformerConfig)
   copies = () if one_table else _TABLES
   for copy in (*copies, *([_HEAD] * config.tie_embeddings)):
@@ -81,8 +82,9 @@ def resolve(
       config = dataclasses.replace(config, tie_embeddings=False)
     else:
       raise ValueError(
-        f'{names[copy]} must be equal to {names[table]}, of which a {family} '
-        'model has a copy; models of several tables are not supported.'
+        f'{names[copy]} must be equal to {names[table]}, of which a '
+        f'{model_type} model has a copy; models of several tables are not '
+        'supported.'
       )
   shapes = {name: tensors.shapes[own] for name, own in names.items()}
   return config, Tensors(shapes, lambda name: tensors.read(names[name]))
@@ -90,7 +92,7 @@ def resolve(
 
 def read(
   config: config_lib.Config,
-  family: str,
+  model_type: str,
   tensors: Tensors,
   dtype: jax.typing.DTypeLike | None = None,
   place: Callable[[str, jax.Array], jax.Array] = lambda _, array: array,
@@ -101,14 +103,14 @@ def read(
 
   Args:
     config: the architecture.
-    family: a name of `families.FAMILIES`.
+    model_type: a name of `architectures.ARCHITECTURES`.
     tensors: from `resolve`.
     dtype: of the parameters; None keeps the type of each array.
     place: returns a parameter of a name where it shall be.
 
   Raises:
-    ValueError: the family is unknown, an array cannot be read, or names, shapes
-      or types differ from the config's; every difference is listed.
+    ValueError: the architecture is unknown, an array cannot be read, or names,
+      shapes or types differ from the config's; every difference is listed.
   """
   num_arrays = len(tensors.shapes)
   if config.num_layers > num_arrays:  # Before so many are built.
@@ -117,11 +119,11 @@ def read(
       f'{num_arrays} arrays.'
     )
   abstract = adapters.abstract_params(config)
-  wanted = write(config, family, abstract).shapes
+  wanted = write(config, model_type, abstract).shapes
   check(tensors.shapes, wanted)
   leaves = checkpoint.flatten(abstract)
-  layout = _layout(config, family, abstract)
-  num_groups = _num_groups(config, family)
+  layout = _layout(config, model_type, abstract)
+  num_groups = _num_groups(config, model_type)
   arrays: dict[str, jax.Array] = {}
   for name in sorted(wanted, key=lambda name: -wanted[name].size):
     array = jnp.asarray(tensors.read(name))
@@ -130,16 +132,16 @@ def read(
     parts = map(place, layout[name], parts)
     # Or what waits to be converted would pile up.
     arrays |= zip(layout[name], jax.block_until_ready([*parts]), strict=True)
-  return checkpoint.unflatten(arrays, abstract, family)
+  return checkpoint.unflatten(arrays, abstract, model_type)
 
 
-def embedding(family: str, tensors: Tensors) -> np.ndarray:
+def embedding(model_type: str, tensors: Tensors) -> np.ndarray:
   """Returns the embedding alone, from the arrays of `resolve`."""
-  return tensors.read(_table(family))
+  return tensors.read(_table(model_type))
 
 
 def write(
-  config: config_lib.Config, family: str, params: base.Params
+  config: config_lib.Config, model_type: str, params: base.Params
 ) -> Tensors:
   """Returns our parameters under their HuggingFace names.
 
@@ -148,15 +150,16 @@ def write(
 
   Args:
     config: the architecture.
-    family: a name of `families.FAMILIES`.
+    model_type: a name of `architectures.ARCHITECTURES`.
     params: arrays, or only their shapes and types; then so is the result.
 
   Raises:
-    ValueError: the family is unknown, or cannot hold some of the parameters.
+    ValueError: the architecture is unknown, or it cannot hold some of the
+      parameters.
   """
-  layout = _layout(config, family, params)
+  layout = _layout(config, model_type, params)
   leaves = checkpoint.flatten(params)
-  num_groups = _num_groups(config, family)
+  num_groups = _num_groups(config, model_type)
   fuse = lambda leaves, name: _fuse(layout[name], leaves, num_groups)
   return Tensors(
     jax.eval_shape(
@@ -181,36 +184,40 @@ def check(
     raise ValueError(f'Weights and config do not fit: {"; ".join(problems)}.')
 
 
-def _lookup(family):
-  return registry.lookup(families.FAMILIES, 'family', family)
+def _lookup(model_type: str) -> architectures.Architecture:
+  """Returns the description of an architecture."""
+  return registry.lookup(architectures.ARCHITECTURES, 'model_type', model_type)
 
 
-def _table(family):
-  return f'{_lookup(family).names["embedding"]}.weight'
+def _table(model_type: str) -> str:
+  """Returns the name of the embedding table."""
+  return f'{_lookup(model_type).names["embedding"]}.weight'
 
 
-def _file_names(family, tensors):
-  """The name in the file of each array that is needed."""
-  described = _lookup(family)
-  found: dict[str, str] = {}
-  for own in tensors.shapes:
-    if _UNUSED.search(own):
+def _file_names(model_type: str, tensors: Tensors) -> dict[str, str]:
+  """Returns the name in the file of each array that is needed."""
+  architecture = _lookup(model_type)
+  file_names: dict[str, str] = {}
+  for file_name in tensors.shapes:
+    if _UNUSED.search(file_name):
       continue
     # The name of GPT-NeoX's head in files of transformers 4.
-    name = re.sub(r'^embed_out\.', 'lm_head.', own)
-    if described.sees:  # Before `model`, or inside of it.
+    name = re.sub(r'^embed_out\.', 'lm_head.', file_name)
+    if architecture.is_multimodal:  # Before `model`, or inside of it.
       name = re.sub(r'(^|\.)language_model\.', r'\1', name)
-    if name in found:
-      raise ValueError(f'{own} and {found[name]} are the same array.')
-    found[name] = own
+    if name in file_names:
+      raise ValueError(
+        f'{file_name} and {file_names[name]} are the same array.'
+      )
+    file_names[name] = file_name
   # Files of a model without its head lack the outermost module.
-  outer, dot, _ = described.names.get('final_norm', '').rpartition('.')
-  if dot and not any(name.startswith(f'{outer}.') for name in found):
-    found = {
-      name if name == _HEAD else f'{outer}.{name}': own
-      for name, own in found.items()
+  outer, dot, _ = architecture.names.get('final_norm', '').rpartition('.')
+  if dot and not any(name.startswith(f'{outer}.') for name in file_names):
+    file_names = {
+      name if name == _HEAD else f'{outer}.{name}': file_name
+      for name, file_name in file_names.items()
     }
-  return found
+  return file_names
 
 
 def _are_floats(*arrays):
@@ -225,24 +232,24 @@ def _equal(tensors, name, other):
   return np.array_equal(tensors.read(name), tensors.read(other))
 
 
-def _layout(config, family, params):
+def _layout(config, model_type, params):
   """Returns our names of the parts of each HuggingFace array."""
   leaves = checkpoint.flatten(params)
   layout: dict[str, list[str]] = {}
-  for ours, theirs in _lookup(family).names.items():
+  for ours, theirs in _lookup(model_type).names.items():
     for i in range(config.num_layers if '{}' in ours else 1):
       for leaf, suffix in _SUFFIXES.items():
         name = f'{ours.format(i)}/{leaf}'
         if leaves.pop(name, None) is not None:
           layout.setdefault(f'{theirs.format(i)}.{suffix}', []).append(name)
   if leaves:
-    raise ValueError(f'A {family} model has no {", ".join(leaves)}.')
+    raise ValueError(f'A {model_type} model has no {", ".join(leaves)}.')
   return layout
 
 
-def _num_groups(config, family):
+def _num_groups(config, model_type):
   """In how many groups the parts of a fused array stand."""
-  by_head = families.FAMILIES[family].fused_by_head
+  by_head = architectures.ARCHITECTURES[model_type].fused_by_head
   return config.num_heads if by_head else 1
 
 

@@ -132,15 +132,15 @@ TOKENS = np.random.default_rng(0).integers(50, size=(2, 12))
 @functools.cache
 def model(case):
   """Returns a model of which every array is random, norms included."""
-  family, fields = CASES[case]
-  config = transformers.AutoConfig.for_model(family, **fields)
+  model_type, fields = CASES[case]
+  config = transformers.AutoConfig.for_model(model_type, **fields)
   auto = transformers.AutoModelForCausalLM
-  if family == 't5':
+  if model_type == 't5':
     auto = transformers.AutoModelForSeq2SeqLM
   made = auto.from_config(
     config, attn_implementation='eager', dtype=torch.float32
   ).eval()
-  if family == 't5':  # A head of its own, as in the files of T5 v1.1.
+  if model_type == 't5':  # A head of its own, as in the files of T5 v1.1.
     made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.clone())
   generator = torch.Generator().manual_seed(0)
   with torch.no_grad():

@@ -9,7 +9,7 @@ import pytest
 
 from specjax.models import adapters
 from specjax.models import checkpoint
-from specjax.models.huggingface import families
+from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 from tests.models.huggingface import oracle
 
@@ -19,10 +19,10 @@ _COPIES = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
 
 
 def _read(case, arrays, **options):
-  config = families.read_config(oracle.fields(case))
-  family, _ = oracle.CASES[case]
-  config, tensors = weights.resolve(config, family, oracle.tensors(arrays))
-  return config, weights.read(config, family, tensors, **options)
+  config = architectures.read_config(oracle.fields(case))
+  model_type, _ = oracle.CASES[case]
+  config, tensors = weights.resolve(config, model_type, oracle.tensors(arrays))
+  return config, weights.read(config, model_type, tensors, **options)
 
 
 @pytest.mark.parametrize('case', oracle.CASES)
@@ -88,15 +88,15 @@ def test_two_arrays_of_one_meaning_are_refused():
     _read('neox_parallel', arrays)
 
 
-def test_a_family_cannot_hold_parameters_that_it_does_not_have():
-  config = families.read_config(oracle.fields('gemma2'))
+def test_an_architecture_cannot_hold_parameters_that_it_does_not_have():
+  config = architectures.read_config(oracle.fields('gemma2'))
   params = adapters.abstract_params(config)
   with pytest.raises(ValueError, match='llama.*layers/2/attention_post_norm'):
     weights.write(config, 'llama', params)
 
 
 def test_more_layers_than_arrays_are_refused_before_they_are_built():
-  config = families.read_config(
+  config = architectures.read_config(
     oracle.fields('llama') | {'num_hidden_layers': 10**9}
   )
   with pytest.raises(ValueError, match='1000000000 layers, .* only 21 arrays'):
@@ -124,7 +124,7 @@ def test_one_array_is_read_at_a_time_the_largest_first():
   arrays, read = oracle.arrays('phi3'), []
   source = oracle.tensors(arrays)
   source = source._replace(read=lambda n: (read.append(n), arrays[n])[1])
-  config = families.read_config(oracle.fields('phi3'))
+  config = architectures.read_config(oracle.fields('phi3'))
   weights.read(config, 'phi3', source)
   sizes = [arrays[name].size for name in read]
   assert sizes == sorted(sizes, reverse=True) and len(read) == len(arrays)

@@ -1,4 +1,4 @@
-"""Markov models of target and draft, as theory takes them."""
+"""Checks and normalizes the transition tables of Markov models."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from specjax import checks
 _TOLERANCE = 1e-4
 
 
-def tables(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
-  """Returns both as `[T, V, V]` float64, of rows of sum 1.
+def normalize(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
+  """Returns both as `[T, V, V]` float64, with rows that sum to 1.
 
   Args:
     target: `[V, V]`, or `[T, V, V]` where it changes with the position.
-    draft: likewise; its `T` may be another.
+    draft: See `target`; its `T` may differ.
 
   Raises:
-    ValueError: one is no table of transition probabilities, or they are of
-      different sizes.
+    ValueError: one is not a table of transition probabilities, or their sizes
+      differ.
   """
   pair = _table('target', target), _table('draft', draft)
   if pair[0].shape[1:] != pair[1].shape[1:]:
@@ -30,31 +30,32 @@ def tables(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
   return pair
 
 
-def of_chains(
+def normalize_stationary(
   target: Any,
   draft: Any,
   num_chains: int,
   length: int,
   start: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns both `[V, V]`, of models that are the same at all positions.
+  """Returns both as `[V, V]`, for models that are the same at all positions.
 
   Raises:
-    ValueError: as in `tables`; or there can be no such chains behind `start`.
+    ValueError: as in `normalize`; or there can be no such chains after `start`.
   """
   for name, table in (('target', target), ('draft', draft)):
     if np.ndim(table) != 2:
       raise ValueError(
         f'{name} must be a table [V, V], got shape {np.shape(table)}.'
       )
-  (target,), (draft,) = tables(target, draft)
+  (target,), (draft,) = normalize(target, draft)
   checks.check_range('num_chains', num_chains, 1)
   checks.check_range('length', length, 1)
   checks.check_range('start', start, 0, len(target) - 1)
   return target, draft
 
 
-def _table(name, values):
+def _table(name: str, values: Any) -> np.ndarray:
+  """Returns one table with rows that sum to 1."""
   table = np.asarray(values, np.float64)
   table = table[None] if table.ndim == 2 else table
   if table.ndim != 3 or table.shape[1] != table.shape[2]:

@@ -20,7 +20,7 @@ from specjax.models import config as config_lib
 from specjax.models import cutting
 from specjax.models import head_config
 from specjax.models import heads
-from specjax.models.huggingface import families
+from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 
 _SUFFIXES = {'kernel': 'weight', 'scale': 'weight', 'bias': 'bias'}
@@ -321,7 +321,7 @@ def _with_layer(config, fields):
   read_fields = {'tie_word_embeddings': False, **fields}
   read_fields |= {'model_type': 'llama', 'num_hidden_layers': 1}
   bias = fields.get('model_type') == 'qwen2'
-  own = families.read_config(read_fields)
+  own = architectures.read_config(read_fields)
   for name in ('vocab_size', 'd_model'):
     theirs, ours = getattr(own, name), getattr(config.layer, name)
     if theirs != ours:
@@ -347,7 +347,7 @@ def _layer_fields(config):
   plain = dataclasses.replace(
     config.layer, tie_embeddings=False, head_size=None
   )
-  fields = families.write_config(plain)
+  fields = architectures.write_config(plain)
   return {**fields, 'num_hidden_layers': 1}
 
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from specjax.models import config as config_lib
+from specjax.models.huggingface import architectures
 from specjax.models.huggingface import configs
-from specjax.models.huggingface import families
 from specjax.testing import toys
 from tests.models.huggingface import oracle
 
@@ -19,9 +19,9 @@ _MINI = config_lib.TransformerConfig(vocab_size=8, **toys.TINY)
 
 @pytest.mark.parametrize('case', oracle.CASES)
 def test_a_config_comes_back_from_what_is_written_of_it(case):
-  config = families.read_config(oracle.fields(case))
-  written = json.loads(json.dumps(families.write_config(config)))
-  assert families.read_config(written) == config
+  config = architectures.read_config(oracle.fields(case))
+  written = json.loads(json.dumps(architectures.write_config(config)))
+  assert architectures.read_config(written) == config
   # Without a window, it is a Llama.
   if case != 'mistral_global':
     assert written['model_type'] == oracle.CASES[case][0]
@@ -32,32 +32,32 @@ def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
   text |= {'num_attention_heads': 8, 'num_key_value_heads': 4}
   text |= {'max_position_embeddings': 131072, 'query_pre_attn_scalar': 256}
   text |= {'sliding_window': 4096}
-  defaults = families.FAMILIES['gemma3'].defaults
+  defaults = architectures.ARCHITECTURES['gemma3'].defaults
   sparse = _without(text, *defaults)
   fields = {'model_type': 'gemma3', 'text_config': sparse}
-  assert families.read_config(fields) == families.read_config(text)
+  assert architectures.read_config(fields) == architectures.read_config(text)
   with pytest.raises(ValueError, match='quantization_config must be None'):
-    families.read_config(fields | {'quantization_config': {'bits': 4}})
+    architectures.read_config(fields | {'quantization_config': {'bits': 4}})
   with pytest.raises(
     ValueError, match='gemma3 model needs a text_config, got 3'
   ):
-    families.read_config(fields | {'text_config': 3})
+    architectures.read_config(fields | {'text_config': 3})
 
 
-@pytest.mark.parametrize('name', families.FAMILIES)
+@pytest.mark.parametrize('name', architectures.ARCHITECTURES)
 def test_fields_that_are_left_out_mean_what_they_mean_to_transformers(name):
-  family = families.FAMILIES[name]
+  architecture = architectures.ARCHITECTURES[name]
   # A window that is not used is None.
   made = oracle.transformers.AutoConfig.for_model(name, use_sliding_window=True)
-  theirs = (made.text_config if family.sees else made).to_dict()
+  theirs = (made.text_config if architecture.is_multimodal else made).to_dict()
   plain = {
     field.name: field.default
-    for field in family.description.fields.values()
+    for field in architecture.description.fields.values()
     if field.default is not configs.REQUIRED and not callable(field.default)
   }
   rope = theirs.get('rope_parameters') or {}
   rope = rope.get('full_attention', rope)
-  for field, value in (plain | family.defaults).items():
+  for field, value in (plain | architecture.defaults).items():
     if field in ('rope_theta', 'rotary_emb_base'):
       assert rope['rope_theta'] == value
     elif field in theirs:
@@ -66,11 +66,11 @@ def test_fields_that_are_left_out_mean_what_they_mean_to_transformers(name):
 
 @pytest.mark.parametrize('case', oracle.CASES)
 def test_a_config_without_its_defaults_is_read(case):
-  family, _ = oracle.CASES[case]
-  defaults = families.FAMILIES[family].defaults
+  model_type, _ = oracle.CASES[case]
+  defaults = architectures.ARCHITECTURES[model_type].defaults
   fields = oracle.fields(case) | {'num_attention_heads': 32, 'hidden_size': 256}
-  assert families.read_config(_without(fields, *defaults)) == (
-    families.read_config(fields | defaults)
+  assert architectures.read_config(_without(fields, *defaults)) == (
+    architectures.read_config(fields | defaults)
   )
 
 
@@ -85,13 +85,13 @@ def test_a_config_without_its_defaults_is_read(case):
 )
 def test_equal_architectures_are_written_alike(config):
   """Whatever says them: padding, the default scale, a pattern of layers."""
-  read = families.read_config(families.write_config(config))
+  read = architectures.read_config(architectures.write_config(config))
   assert read.vocab_size == config.table_size
   assert read.product_scale == config.product_scale
   assert [read.is_local(i) for i in range(3)] == [
     config.is_local(i) for i in range(3)
   ]
-  assert families.write_config(read) == families.write_config(config)
+  assert architectures.write_config(read) == architectures.write_config(config)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,12 @@ def test_equal_architectures_are_written_alike(config):
   ],
   ids=str,
 )
-def test_what_no_family_can_say_is_refused(change):
+def test_what_no_architecture_can_express_is_refused(change):
   config = dataclasses.replace(_MINI, **change)
-  with pytest.raises(ValueError, match=r'No family of HuggingFace \(llama, '):
-    families.write_config(config)
+  with pytest.raises(
+    ValueError, match=r'No architecture of HuggingFace \(llama, '
+  ):
+    architectures.write_config(config)
 
 
 def _without(fields, *names):
@@ -142,9 +144,9 @@ def _without(fields, *names):
 )
 def test_both_spellings_of_rotary_fields_mean_the_same(case, old):
   fields = oracle.fields(case)
-  new = families.read_config(fields)
+  new = architectures.read_config(fields)
   fields = _without(fields, 'rope_parameters')
-  assert families.read_config(fields | old) == new
+  assert architectures.read_config(fields | old) == new
 
 
 @pytest.mark.parametrize('case', ['gemma2', 'gemma3', 'qwen2', 'qwen2_window'])
@@ -152,7 +154,7 @@ def test_local_layers_are_known_without_layer_types(case):
   """Which older files do not have."""
   fields = oracle.fields(case)
   types = fields.pop('layer_types')
-  config = families.read_config(fields)
+  config = architectures.read_config(fields)
   local = [config.is_local(i) for i in range(config.num_layers)]
   assert local == [each == 'sliding_attention' for each in types]
 
@@ -216,7 +218,7 @@ def test_local_layers_are_known_without_layer_types(case):
 )
 def test_what_is_not_supported_is_refused(case, change, message):
   with pytest.raises(ValueError, match=message):
-    families.read_config(oracle.fields(case) | change)
+    architectures.read_config(oracle.fields(case) | change)
 
 
 def test_all_that_is_wrong_with_a_config_is_said_at_once():
@@ -224,7 +226,7 @@ def test_all_that_is_wrong_with_a_config_is_said_at_once():
   fields = _without(oracle.fields('llama'), *names)
   fields |= {'hidden_act': 'relu', 'quantization_config': {}}
   with pytest.raises(ValueError) as error:
-    families.read_config(fields)
+    architectures.read_config(fields)
   for problem in (
     'The config of a llama model: ',
     'hidden_size is missing',
@@ -245,7 +247,7 @@ def test_any_value_of_a_field_is_refused_or_means_something():
     fields = dict(oracle.fields(case))
     fields[draw.choice(sorted(fields))] = draw.choice(values)
     try:
-      config = families.read_config(fields)
+      config = architectures.read_config(fields)
     except ValueError:
       refused += 1
     else:

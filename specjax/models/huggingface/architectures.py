@@ -1,4 +1,4 @@
-"""How HuggingFace describes and names each family that we know."""
+"""Describes how HuggingFace writes each supported architecture."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,25 +12,26 @@ from specjax.models.huggingface import names
 _Field = configs.Field
 
 
-class Family(NamedTuple):
-  """How HuggingFace writes one family.
+class Architecture(NamedTuple):
+  """Describes how HuggingFace writes one architecture.
 
   Attributes:
-    description: of its `config.json`.
-    names: of our modules and theirs. Modules of ours that share one of theirs
-      are fused there, in this order.
+    description: the fields of its `config.json`.
+    names: HuggingFace's name of each of our modules. Modules of ours that share
+      one of theirs are fused there, in this order.
     fused_by_head: whether a fused array has the parts of the first head, then
       those of the second; otherwise each part is in one piece.
-    defaults: what fields mean that a file leaves out, if they are not sizes.
-    sees: whether the model also sees; its fields of text are then in a
-      `text_config`, and its arrays of text in a module `language_model`.
+    defaults: values of fields that a file may leave out.
+    is_multimodal: whether the model also takes images; the fields of its text
+      model are then in a `text_config`, and its arrays in a module
+      `language_model`.
   """
 
   description: configs.Description
   names: dict[str, str]
   fused_by_head: bool = False
   defaults: dict[str, Any] = {}
-  sees: bool = False
+  is_multimodal: bool = False
 
 
 _SIZES = {
@@ -220,29 +221,29 @@ _GPT_NEOX_DEFAULTS = {
   'max_position_embeddings': 2048,
 }
 
-# A config that several can say is written as the first of them.
-FAMILIES = {
-  'llama': Family(_LLAMA, names.LLAMA, defaults=_LLAMA_DEFAULTS),
-  'mistral': Family(_MISTRAL, names.LLAMA, defaults=_MISTRAL_DEFAULTS),
-  'qwen2': Family(_QWEN2, names.LLAMA, defaults=_QWEN2_DEFAULTS),
-  'qwen3': Family(
+# A config that several can express is written as the first of them.
+ARCHITECTURES = {
+  'llama': Architecture(_LLAMA, names.LLAMA, defaults=_LLAMA_DEFAULTS),
+  'mistral': Architecture(_MISTRAL, names.LLAMA, defaults=_MISTRAL_DEFAULTS),
+  'qwen2': Architecture(_QWEN2, names.LLAMA, defaults=_QWEN2_DEFAULTS),
+  'qwen3': Architecture(
     _QWEN3, names.QWEN3, defaults=_QWEN2_DEFAULTS | {'head_dim': 128}
   ),
-  'phi3': Family(_PHI3, names.PHI3, defaults=_PHI3_DEFAULTS),
-  'gemma2': Family(_GEMMA2, names.GEMMA2, defaults=_GEMMA2_DEFAULTS),
-  'gemma3_text': Family(_GEMMA3, names.GEMMA3, defaults=_GEMMA3_DEFAULTS),
-  'gemma3': Family(
+  'phi3': Architecture(_PHI3, names.PHI3, defaults=_PHI3_DEFAULTS),
+  'gemma2': Architecture(_GEMMA2, names.GEMMA2, defaults=_GEMMA2_DEFAULTS),
+  'gemma3_text': Architecture(_GEMMA3, names.GEMMA3, defaults=_GEMMA3_DEFAULTS),
+  'gemma3': Architecture(
     _GEMMA3,
     names.GEMMA3,
     # Published files leave out even these sizes.
     defaults=_GEMMA3_DEFAULTS
     | {'num_attention_heads': 8, 'vocab_size': 262208},
-    sees=True,
+    is_multimodal=True,
   ),
-  'gpt_neox': Family(
+  'gpt_neox': Architecture(
     _GPT_NEOX, names.GPT_NEOX, fused_by_head=True, defaults=_GPT_NEOX_DEFAULTS
   ),
-  't5': Family(_T5, names.T5, defaults={'d_kv': 64}),
+  't5': Architecture(_T5, names.T5, defaults={'d_kv': 64}),
 }
 
 
@@ -258,37 +259,41 @@ def read_config(hf_config: Mapping[str, Any]) -> config_lib.Config:
     `vocab_size` and `padded_vocab_size` where some are padding.
 
   Raises:
-    ValueError: the family is unknown, or fields are missing or not supported;
-      all of them are listed.
+    ValueError: the architecture is unknown, or fields are missing or not
+      supported; all of them are listed.
   """
   name = hf_config.get('model_type')
   if not isinstance(name, str | None):
     raise ValueError(f'model_type must be a text, got {name!r}.')
-  family = registry.lookup(FAMILIES, 'model_type', name)
-  own = hf_config.get('text_config') if family.sees else hf_config
-  if not isinstance(own, Mapping):
-    raise ValueError(f'A {name} model needs a text_config, got {own!r}.')
+  architecture = registry.lookup(ARCHITECTURES, 'model_type', name)
+  fields = (
+    hf_config.get('text_config') if architecture.is_multimodal else hf_config
+  )
+  if not isinstance(fields, Mapping):
+    raise ValueError(f'A {name} model needs a text_config, got {fields!r}.')
   try:
     return configs.read(
-      family.description, {**hf_config, **family.defaults, **own}
+      architecture.description,
+      {**hf_config, **architecture.defaults, **fields},
     )
   except ValueError as error:
     raise ValueError(f'The config of a {name} model: {error}.') from error
 
 
 def write_config(config: config_lib.Config) -> dict[str, Any]:
-  """Returns the fields of a `config.json`, of the first family that has them.
+  """Returns the fields of a `config.json`, as the first match writes them.
 
   Args:
     config: the architecture. Rows that only pad its table count as vocabulary.
 
   Raises:
-    ValueError: no family has all that the config asks for.
+    ValueError: no architecture of HuggingFace has all that the config asks for.
   """
-  for name, family in FAMILIES.items():
-    hf_config = configs.write(family.description, config)
+  for name, architecture in ARCHITECTURES.items():
+    hf_config = configs.write(architecture.description, config)
     if hf_config is not None:
       return {'model_type': name, **hf_config}
   raise ValueError(
-    f'No family of HuggingFace ({", ".join(FAMILIES)}) has all of {config}.'
+    f'No architecture of HuggingFace ({", ".join(ARCHITECTURES)}) has all of '
+    f'{config}.'
   )

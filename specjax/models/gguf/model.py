@@ -13,7 +13,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import config as config_lib
 from specjax.models.gguf import container
 from specjax.models.gguf import vocabulary
-from specjax.models.huggingface import families
+from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 
 _TOP = {
@@ -51,23 +51,24 @@ _SIZES = {
 }
 
 
-class Source(NamedTuple):
-  """What a file has, without its arrays' contents.
+class GGUFModel(NamedTuple):
+  """Holds the model of a file, whose arrays are not in memory.
 
   Attributes:
     config: the architecture.
-    family: whose names the arrays have, of `huggingface.families`.
+    model_type: its name in `architectures.ARCHITECTURES`, whose names the
+      arrays have.
     tensors: the arrays.
     tokenizer: text to tokens.
   """
 
   config: config_lib.Config
-  family: str
+  model_type: str
   tensors: weights.Tensors
   tokenizer: tokenizer_lib.Tokenizer
 
 
-def read(path: str | os.PathLike[str]) -> Source:
+def read(path: str | os.PathLike[str]) -> GGUFModel:
   """Reads all of a file but its arrays.
 
   Args:
@@ -94,8 +95,8 @@ def read(path: str | os.PathLike[str]) -> Source:
     name: jax.ShapeDtypeStruct(array.shape, array.dtype)
     for name, array in arrays.items()
   }
-  return Source(
-    families.read_config(hf_config),
+  return GGUFModel(
+    architectures.read_config(hf_config),
     hf_config['model_type'],
     weights.Tensors(shapes, read_array),
     tokenizer,
