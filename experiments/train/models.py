@@ -9,6 +9,7 @@ from experiments.common import configs as configs_lib
 from experiments.train import perplexity
 from experiments.train import taught
 from specjax import families
+from specjax.contrib import example_pairs
 from specjax.data import examples as examples_lib
 from specjax.data import packing
 from specjax.data import tokenizer as tokenizer_lib
@@ -84,7 +85,7 @@ def _rows(config, tokenizer, pairs):
   sequences = taught.encode(examples, tokenizer)
   length, seed = config.row_length, config.seed
   if pairs:
-    rows = packing.pack_pairs(sequences, length, config.target_length, seed)
+    rows = example_pairs.pack(sequences, length, config.target_length, seed)
   else:
     rows = packing.pack(sequences, length, seed, before=config.prompt_weight)
   print(f'{len(examples)} examples in {len(rows.tokens)} rows.')

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 import operator
 from typing import NamedTuple
+from typing import Protocol
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -31,20 +33,15 @@ class TaughtBatch(NamedTuple):
   taps: tuple[np.ndarray, ...]  # [B, T, F] float16 each, other features
 
 
-class PairBatch(NamedTuple):
-  """Rows for a training step of an encoder-decoder, as in `Batch`.
+class AnyBatch(Protocol):
+  """Rows for a training step: a pytree of arrays `[B, ...]`."""
 
-  An example has the same number in both of its segments.
-  """
-
-  source_tokens: np.ndarray  # [B, S] int32
-  source_segments: np.ndarray  # [B, S] int32 example; -1 is padding
-  tokens: np.ndarray  # [B, T] int32 of the decoder, from the start token on
-  segments: np.ndarray  # [B, T] int32 example; -1 is padding
-  weights: np.ndarray  # [B, T] float32 weight of predicting token t + 1
+  @property
+  def tokens(self) -> np.ndarray:
+    """`[B, T]` int32."""
 
 
-AnyBatch = Batch | TaughtBatch | PairBatch
+_Rows = TypeVar('_Rows', bound=AnyBatch)
 
 
 def pack(
@@ -66,52 +63,10 @@ def pack(
   Returns:
     All rows as one batch.
   """
-  _check_starts(sequences, 1)
+  check_starts(sequences, 1)
   items = [(tokens[:row_length], start) for tokens, start in sequences]
-  rows = _first_fit([[len(tokens)] for tokens, _ in items], [row_length], seed)
-  return _lay_out([[items[i] for i in row] for row in rows], row_length, before)
-
-
-def pack_pairs(
-  sequences: Sequence[tuple[Sequence[int], int]],
-  source_length: int,
-  target_length: int,
-  seed: int,
-) -> PairBatch:
-  """Packs token sequences into rows of two sides, as `pack` into one.
-
-  Args:
-    sequences: `(tokens, start)`; the tokens from index `start` on, at least 2,
-      are to be predicted. The one before starts the decoder, and all before
-      that are the source.
-    source_length: `S`; what exceeds it on its side is cut off.
-    target_length: `T`, likewise.
-    seed: of the order in which sequences are packed.
-
-  Returns:
-    All rows as one batch.
-  """
-  _check_starts(sequences, 2)
-  cut = lambda tokens, length: (tokens[:length], 1)
-  sources = [
-    cut(tokens[: start - 1], source_length) for tokens, start in sequences
-  ]
-  targets = [
-    cut(tokens[start - 1 :], target_length) for tokens, start in sequences
-  ]
-  sizes = [[len(s), len(t)] for (s, _), (t, _) in zip(sources, targets)]
-  rows = _first_fit(sizes, [source_length, target_length], seed)
-  source, target = (
-    _lay_out([[items[i] for i in row] for row in rows], length, before=0.0)
-    for items, length in ((sources, source_length), (targets, target_length))
-  )
-  return PairBatch(
-    source_tokens=source.tokens,
-    source_segments=source.segments,
-    tokens=target.tokens,
-    segments=target.segments,
-    weights=target.weights,
-  )
+  rows = first_fit([[len(tokens)] for tokens, _ in items], [row_length], seed)
+  return lay_out([[items[i] for i in row] for row in rows], row_length, before)
 
 
 def num_tokens(batch: AnyBatch) -> int:
@@ -119,7 +74,7 @@ def num_tokens(batch: AnyBatch) -> int:
   return batch.tokens.size + getattr(batch, 'source_tokens', np.empty(0)).size
 
 
-def batch_at(rows: AnyBatch, step: int, batch_size: int, seed: int) -> AnyBatch:
+def batch_at(rows: _Rows, step: int, batch_size: int, seed: int) -> _Rows:
   """Returns the batch of a step: shuffled epochs as a function of the step.
 
   Nothing is remembered between steps, so a resumed run sees the same batches.
@@ -136,12 +91,15 @@ def batch_at(rows: AnyBatch, step: int, batch_size: int, seed: int) -> AnyBatch:
   return take(rows, chosen)
 
 
-def take(rows: AnyBatch, chosen: np.ndarray | slice) -> AnyBatch:
+def take(rows: _Rows, chosen: np.ndarray | slice) -> _Rows:
   """Returns some of the rows."""
   return jax.tree.map(lambda field: field[chosen], rows)
 
 
-def _check_starts(sequences, first):
+def check_starts(
+  sequences: Sequence[tuple[Sequence[int], int]], first: int
+) -> None:
+  """Refuses a `start` before `first` or past the end of its tokens."""
   for tokens, start in sequences:
     if not first <= start <= len(tokens):
       raise ValueError(
@@ -149,26 +107,47 @@ def _check_starts(sequences, first):
       )
 
 
-def _first_fit(sizes, room, seed):
-  """Returns rows of indices; `sizes` and `room` may have several sides."""
+def first_fit(
+  sizes: Sequence[Sequence[int]], capacity: Sequence[int], seed: int
+) -> list[list[int]]:
+  """Returns the indices of the examples that share each row.
+
+  Args:
+    sizes: tokens of each example, on each of its sides.
+    capacity: tokens that a row holds, on each side.
+    seed: of the order in which examples are packed.
+  """
   rows: list[list[int]] = []
-  rooms: list[list[int]] = []
+  remaining: list[list[int]] = []
   open_rows: list[int] = []
   for index in np.random.default_rng(seed).permutation(len(sizes)):
     size = sizes[index]
-    fits = (row for row in open_rows if all(map(operator.ge, rooms[row], size)))
+    fits = (
+      row for row in open_rows if all(map(operator.ge, remaining[row], size))
+    )
     row = next(fits, None)
     if row is None:
       row = len(rows)
       rows.append([])
-      rooms.append(room)
+      remaining.append(list(capacity))
       open_rows = [*open_rows[-63:], row]
     rows[row].append(index)
-    rooms[row] = list(map(operator.sub, rooms[row], size))
+    remaining[row] = list(map(operator.sub, remaining[row], size))
   return rows
 
 
-def _lay_out(rows, row_length, before):
+def lay_out(
+  rows: Sequence[Sequence[tuple[Sequence[int], int]]],
+  row_length: int,
+  before: float,
+) -> Batch:
+  """Writes the examples of each row one after the other.
+
+  Args:
+    rows: `(tokens, start)` of the examples of each row.
+    row_length: `T`.
+    before: weight of predicting a token before `start`.
+  """
   shape = len(rows), row_length
   tokens = np.zeros(shape, np.int32)
   positions = np.full(shape, -1, np.int32)

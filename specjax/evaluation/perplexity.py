@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax.contrib import example_pairs
 from specjax.data import examples as examples_lib
 from specjax.data import packing
 from specjax.data import tokenizer as tokenizer_lib
@@ -61,11 +62,11 @@ def bits_per_byte(
       raise ValueError(
         f'row_length={row_length} leaves no byte of a response in {domain!r}.'
       )
-    rows: packing.Batch | packing.PairBatch
+    rows: packing.Batch | example_pairs.PairBatch
     if target_length is None:
       rows = packing.pack(sequences, row_length, seed=0)
     else:
-      rows = packing.pack_pairs(sequences, row_length, target_length, seed=0)
+      rows = example_pairs.pack(sequences, row_length, target_length, seed=0)
     nats = sum(
       float(_total_loss(forced, params, batch))
       for batch in _batches(rows, batch_size)

@@ -13,10 +13,10 @@ import numpy as np
 from specjax import base
 from specjax import padding
 from specjax import registry
+from specjax.contrib import encoder_decoder_modules
 from specjax.data import packing
 from specjax.models import config as config_lib
 from specjax.models import eagle_modules
-from specjax.models import encoder_decoder_modules
 from specjax.models import head_config
 from specjax.models import kv_cache
 from specjax.models import medusa_modules
@@ -250,7 +250,7 @@ def teacher_forced(
   """Returns `(params, batch) -> logits[B, T, V]` for training.
 
   Examples that share a row do not see it. The batch is a `packing.Batch`, or a
-  `packing.PairBatch` for an encoder-decoder.
+  `example_pairs.PairBatch` for an encoder-decoder.
   """
   if isinstance(config, config_lib.EncoderDecoderConfig):
     modules = graph(config, dtype)

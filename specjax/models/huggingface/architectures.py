@@ -5,6 +5,7 @@ from typing import Any
 from typing import NamedTuple
 
 from specjax import registry
+from specjax.contrib import t5
 from specjax.models import config as config_lib
 from specjax.models.huggingface import configs
 from specjax.models.huggingface import names
@@ -25,6 +26,7 @@ class Architecture(NamedTuple):
     is_multimodal: whether the model also takes images; the fields of its text
       model are then in a `text_config`, and its arrays in a module
       `language_model`.
+    embedding_copies: arrays that must be copies of the embedding.
   """
 
   description: configs.Description
@@ -32,6 +34,7 @@ class Architecture(NamedTuple):
   fused_by_head: bool = False
   defaults: dict[str, Any] = {}
   is_multimodal: bool = False
+  embedding_copies: tuple[str, ...] = ()
 
 
 _SIZES = {
@@ -163,28 +166,6 @@ _GPT_NEOX = configs.Description(
     'head_dim': lambda file: file['hidden_size'] // file['num_attention_heads'],
   },
 )
-_T5 = configs.Description(
-  'T5ForConditionalGeneration',
-  {
-    'vocab_size': _Field('vocab_size'),
-    'encoder_layers': _Field('num_layers'),
-    'decoder_layers': _Field(
-      'num_decoder_layers', lambda file: file['num_layers']
-    ),
-    'd_model': _Field('d_model'),
-    'num_heads': _Field('num_heads'),
-    'head_dim': _Field('d_kv'),
-    'd_ff': _Field('d_ff'),
-    'start_id': _Field('decoder_start_token_id', lambda file: 0),
-    'num_buckets': _Field('relative_attention_num_buckets', 32),
-    'max_distance': _Field('relative_attention_max_distance', 128),
-    'tie_embeddings': _Field('tie_word_embeddings', True),
-    'norm_epsilon': _Field('layer_norm_epsilon', 1e-6),
-    'max_length': _Field('n_positions', 512),
-  },
-  allowed={'feed_forward_proj': ('gated-gelu',)},
-  config=config_lib.EncoderDecoderConfig,
-)
 
 # Those of transformers' configs.
 _LLAMA_DEFAULTS = {
@@ -243,7 +224,12 @@ ARCHITECTURES = {
   'gpt_neox': Architecture(
     _GPT_NEOX, names.GPT_NEOX, fused_by_head=True, defaults=_GPT_NEOX_DEFAULTS
   ),
-  't5': Architecture(_T5, names.T5, defaults={'d_kv': 64}),
+  't5': Architecture(
+    t5.DESCRIPTION,
+    t5.NAMES,
+    defaults={'d_kv': 64},
+    embedding_copies=t5.EMBEDDING_COPIES,
+  ),
 }
 
 

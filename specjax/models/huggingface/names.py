@@ -4,39 +4,6 @@ There is one table per architecture, read in both directions; `{}` is the number
 of a layer.
 """
 
-_T5_ATTENTION = {'query': 'q', 'key': 'k', 'value': 'v', 'out': 'o'}
-_T5_PARTS = {
-  'attention': ('SelfAttention', _T5_ATTENTION),
-  'cross': ('EncDecAttention', _T5_ATTENTION),
-  'feed_forward': (
-    'DenseReluDense',
-    {'gate': 'wi_0', 'up': 'wi_1', 'down': 'wo'},
-  ),
-}
-
-
-def _t5_stack(stack, *others):
-  """Names of one side, whose layers have these parts behind self-attention."""
-  names = {
-    f'{stack}/relative_bias/table': (
-      f'{stack}.block.0.layer.0.SelfAttention.relative_attention_bias'
-    ),
-    f'{stack}/final_norm': f'{stack}.final_layer_norm',
-  }
-  for i, part in enumerate(('attention', *others)):
-    ours, theirs = (
-      f'{stack}/layers/{{}}/{part}',
-      f'{stack}.block.{{}}.layer.{i}',
-    )
-    names[f'{ours}_norm'] = f'{theirs}.layer_norm'
-    module, kernels = _T5_PARTS[part]
-    names |= {
-      f'{ours}/{mine}': f'{theirs}.{module}.{each}'
-      for mine, each in kernels.items()
-    }
-  return names
-
-
 LLAMA = {
   'embedding': 'model.embed_tokens',
   'layers/{}/attention_norm': 'model.layers.{}.input_layernorm',
@@ -83,12 +50,5 @@ GPT_NEOX = {
   'layers/{}/feed_forward/up': 'gpt_neox.layers.{}.mlp.dense_h_to_4h',
   'layers/{}/feed_forward/down': 'gpt_neox.layers.{}.mlp.dense_4h_to_h',
   'final_norm': 'gpt_neox.final_layer_norm',
-  'head': 'lm_head',
-}
-
-T5 = {
-  'embedding': 'shared',
-  **_t5_stack('encoder', 'feed_forward'),
-  **_t5_stack('decoder', 'cross', 'feed_forward'),
   'head': 'lm_head',
 }

@@ -31,8 +31,6 @@ _UNUSED = re.compile(
   r'|^(model\.)?(vision_tower|multi_modal_projector)\.'
 )
 _HEAD = 'lm_head.weight'
-# The tables of T5 that are its embedding.
-_TABLES = 'encoder.embed_tokens.weight', 'decoder.embed_tokens.weight'
 _FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
 
 
@@ -69,8 +67,7 @@ def resolve(
   """
   names = _file_names(model_type, tensors)
   table = _table(model_type)
-  one_table = isinstance(config, config_lib.TransformerConfig)
-  copies = () if one_table else _TABLES
+  copies = _lookup(model_type).embedding_copies
   for copy in (*copies, *([_HEAD] * config.tie_embeddings)):
     if copy not in names:
       continue
@@ -78,7 +75,7 @@ def resolve(
       names[table] = names.pop(copy)
     elif _equal(tensors, names[table], names[copy]):
       del names[copy]
-    elif one_table:
+    elif not copies:
       config = dataclasses.replace(config, tie_embeddings=False)
     else:
       raise ValueError(

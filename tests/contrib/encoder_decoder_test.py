@@ -19,7 +19,7 @@ from specjax import drafters
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from specjax.data import packing
+from specjax.contrib import example_pairs
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
@@ -83,7 +83,7 @@ def _pairs(sources, decoded):
   """Unpacked pairs: one example a row."""
   width = max(map(len, sources))
   pad = lambda row, value: row + [value] * (width - len(row))
-  return packing.PairBatch(
+  return example_pairs.PairBatch(
     source_tokens=np.array([pad(list(row), 7) for row in sources]),
     source_segments=np.array([pad([0] * len(row), -1) for row in sources]),
     tokens=np.asarray(decoded),
@@ -256,7 +256,7 @@ def test_a_packed_example_has_the_logits_that_it_has_alone():
     (source + row[: 4 + i].tolist(), len(source) + 1)
     for i, (source, row) in enumerate(zip(_SOURCES, _DECODED))
   ]
-  packed = packing.pack_pairs(sequences, 24, 16, seed=0)
+  packed = example_pairs.pack(sequences, 24, 16, seed=0)
   assert packed.segments.max() > 0 and (packed.segments < 0).any()
   logits = np.asarray(_forced(False)(_imported()[1], packed))
   expected = _reference()

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.data import packing
+from specjax.contrib import example_pairs
 from specjax.models import attention
 from specjax.models import config as config_lib
 from specjax.models import kv_cache
@@ -281,7 +281,7 @@ class EncoderDecoder(nnx.Module):
     logits = self._logits(features[-1])
     return logits, features, kv_cache.append(pending, fresh)
 
-  def teacher_forced(self, batch: packing.PairBatch) -> jax.Array:
+  def teacher_forced(self, batch: example_pairs.PairBatch) -> jax.Array:
     """Returns `[B, T, V]` logits."""
     rows = jax.tree.map(jnp.asarray, batch)
     same = lambda of, to: of[:, :, None] == to[:, None, :]
