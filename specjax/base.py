@@ -29,6 +29,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import checks
+from specjax import components
 from specjax import trees
 
 Params = Any
@@ -565,8 +567,20 @@ class RoundInfo(NamedTuple):
   path: jax.Array | None = None  # [B, D] int32, nodes of `tokens`, then junk
 
 
-# `(info) -> [B]` in [0, 1]: what a round was worth in each row.
-Reward = Annotated[Callable[[RoundInfo], jax.Array], 'reward']
+class Reward:
+  """Returns what a round was worth to the bandit.
+
+  A subclass is decorated with `components.component`, and its numbers are data.
+  """
+
+  def __call__(self, info: RoundInfo) -> jax.Array:
+    """Returns `[B]` floats in [0, 1], one for each row.
+
+    Args:
+      info: the round, or the estimate of what it would have been with another
+        arm.
+    """
+    raise NotImplementedError
 
 
 class Levels(NamedTuple):
@@ -580,31 +594,60 @@ class Levels(NamedTuple):
   passed: jax.Array  # [D] float32: accepted, and the row does not end there
 
 
-class Update(Protocol):
-  """As `Bandit.update`."""
+@components.component
+class Bandit:
+  """Selects the arm of the next round.
 
-  def __call__(
-    self, state: BanditState, arm: jax.Array, reward: jax.Array, /, **extra: Any
-  ) -> BanditState: ...
-
-
-class Bandit(NamedTuple):
-  """A rule that picks the arm of the next round.
+  A subclass is decorated with `components.component`. Its numbers are data, so
+  that one compiled program serves every value of them; what fixes the shapes of
+  its state is static. Its state is a pytree of arrays that a compiled loop
+  carries.
 
   Attributes:
-    num_arms: `A`, how many arms it picks from.
-    init: `() -> state`.
-    select: `(key, state) -> arm`, a scalar int32 in [0, A).
-    update: `(state, arm, reward, **extra) -> state`: with the reward of the arm
-      that was selected; unknown extras are ignored. Where a round yields them,
-      `rewards` `[A]` are those of all arms; `levels` are `Levels`, of the arm.
-    update_all: `(state, rewards[A]) -> state`: with the rewards of all arms,
-      where none was selected, so that nothing is divided by the probability of
-      a selection.
+    num_arms: `A`, the number of arms that it selects from, at least 1.
   """
 
-  num_arms: int
-  init: Callable[[], BanditState]
-  select: Callable[[jax.Array, BanditState], jax.Array]
-  update: Update
-  update_all: Callable[[BanditState, jax.Array], BanditState]
+  num_arms: int = components.static()
+
+  def __post_init__(self) -> None:
+    checks.check_range('num_arms', self.num_arms, 1)
+
+  def init(self) -> BanditState:
+    """Returns the state before the first round."""
+    raise NotImplementedError
+
+  def select(self, key: jax.Array, state: BanditState) -> jax.Array:
+    """Returns the arm of the next round, an int32 scalar in [0, A).
+
+    Args:
+      key: a random key of this round.
+      state: what the bandit has learned so far.
+    """
+    raise NotImplementedError
+
+  def update(
+    self, state: BanditState, arm: jax.Array, reward: jax.Array, /, **extra: Any
+  ) -> BanditState:
+    """Returns the state after a round.
+
+    Args:
+      state: the state before the round.
+      arm: `[]` int32, the arm that was selected.
+      reward: `[]` float in [0, 1], the reward of that arm.
+      **extra: further feedback, of which a bandit ignores what it does not use:
+        `levels`, the `Levels` of the arm's trees; and `rewards`, `[A]`, those
+        of all arms, where the round has full feedback.
+    """
+    raise NotImplementedError
+
+  def update_all(self, state: BanditState, rewards: jax.Array) -> BanditState:
+    """Returns the state after every arm has received a reward.
+
+    No arm was selected, so no reward is divided by the probability of a
+    selection.
+
+    Args:
+      state: the state before.
+      rewards: `[A]` floats in [0, 1].
+    """
+    raise NotImplementedError

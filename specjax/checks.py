@@ -4,11 +4,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpy import typing as npt
 
 
 def check_range(
-  name: str, values: npt.ArrayLike, low: float, high: float = np.inf
+  name: str, values: Any, low: float, high: float = np.inf
 ) -> None:
   """Raises a `ValueError` unless all values lie in `[low, high]`.
 
@@ -20,6 +19,14 @@ def check_range(
     if not ((low <= array) & (array <= high)).all():
       allowed = f'be >= {low}' if high == np.inf else f'lie in [{low}, {high}]'
       raise ValueError(f'{name} must {allowed}, got {values}.')
+
+
+def check_positive(name: str, values: Any) -> None:
+  """Raises a `ValueError` unless all known values are > 0 and finite."""
+  if is_known(values):
+    array = np.asarray(values, np.float64)
+    if not ((array > 0) & np.isfinite(array)).all():
+      raise ValueError(f'{name} must be > 0 and finite, got {array}.')
 
 
 def is_known(values: Any) -> bool:
@@ -35,3 +42,15 @@ def is_known(values: Any) -> bool:
   return isinstance(
     values, str | bool | int | float | np.generic | np.ndarray | jax.Array
   )
+
+
+def num_entries(values: Any) -> int | None:
+  """Returns the length of a sequence, or of an array's last axis.
+
+  Args:
+    values: a sequence, an array, or a placeholder, which has None.
+  """
+  if isinstance(values, list | tuple):
+    return len(values)
+  shape = getattr(values, 'shape', ())
+  return shape[-1] if shape else None

@@ -12,6 +12,7 @@ from typing import TypeVar
 from typing import dataclass_transform
 
 import jax
+import numpy as np
 
 _Class = TypeVar('_Class', bound=type)
 
@@ -42,6 +43,24 @@ def component(cls: _Class) -> _Class:
   Args:
     cls: class with annotated fields.
   """
-  return jax.tree_util.register_dataclass(
-    dataclasses.dataclass(frozen=True)(cls)
-  )
+  frozen_class: Any = dataclasses.dataclass(frozen=True)(cls)
+  return jax.tree_util.register_dataclass(frozen_class)
+
+
+def freeze_sequences(instance: Any, *names: str) -> None:
+  """Turns fields of a component that are sequences into tuples.
+
+  For `__post_init__`: lists and NumPy vectors have no hash, and equal ones
+  must make equal components. JAX's arrays and placeholders are left as they
+  are.
+
+  Args:
+    instance: component that is being built.
+    *names: names of its fields.
+  """
+  for name in names:
+    values = getattr(instance, name)
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+      values = values.tolist()
+    if isinstance(values, list):
+      object.__setattr__(instance, name, tuple(values))

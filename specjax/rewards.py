@@ -1,130 +1,144 @@
 """Rewards: what a round was worth to the bandit, in [0, 1]."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
-import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 
 
-@registry.component
-def emitted() -> base.Reward:
-  """Builds the reward of emitted tokens, on one scale for all arms.
+@components.component
+class Emitted(base.Reward):
+  """Rewards emitted tokens, on one scale for all arms.
 
-  BanditSpec (Hou et al. 2025) counts `Y` in 1..L+1 emitted tokens, with `L` the
-  depth of the deepest arm; this is `(Y - 1) / L`.
+  BanditSpec (Hou et al. 2025) counts `Y` in 1..L+1 emitted tokens, where `L` is
+  the depth of the deepest arm; this is `(Y - 1) / L`.
   """
-  return lambda info: _num_accepted(info) / max(info.tokens.shape[1] - 1, 1)
+
+  def __call__(self, info: base.RoundInfo) -> jax.Array:
+    return _num_accepted(info) / max(info.tokens.shape[1] - 1, 1)
 
 
-@registry.component
-def accepted_fraction() -> base.Reward:
-  """Builds the reward of accepted tokens over the arm's own depth.
+@components.component
+class AcceptedFraction(base.Reward):
+  """Rewards accepted tokens, divided by the depth of the arm's own tree.
 
   MetaSD (Kim et al. 2026), the reward BE; 0 where nothing was drafted.
   """
-  return lambda info: (
-    _num_accepted(info) / jnp.maximum(info.tree_depth, 1).astype(jnp.float32)
-  )
+
+  def __call__(self, info: base.RoundInfo) -> jax.Array:
+    depth = jnp.maximum(info.tree_depth, 1).astype(jnp.float32)
+    return _num_accepted(info) / depth
 
 
-@registry.component
-def block_divergence(*, processed: bool = False) -> base.Reward:
-  """Builds the reward of the mean of `1 - TV` over drafted tokens.
+@components.component
+class BlockDivergence(base.Reward):
+  """Rewards the mean of `1 - TV` over drafted tokens.
 
   MetaSD (Kim et al. 2026), equation (4), the reward BD. All drafted tokens
-  count, those behind a rejection too. The paper defines it for chains. Of a
-  tree it is the mean over all nodes that have children, the root among them, of
-  `1 - TV` with what the drafter predicts there. Of tokens that are found, not
-  predicted, as by look-up, it is the probability that one of them comes next.
+  count, including those after a rejection. The paper defines it for chains. For
+  a tree it is the mean over all nodes that have children, including the root,
+  of `1 - TV` with what the drafter predicts there. For tokens that are copied
+  instead of predicted, as by prompt lookup, it is the probability that one of
+  them comes next.
 
-  Args:
-    processed: compare what tokens are drawn from, instead of the probabilities
-      before temperature, top-k and top-p. At temperature 0 that would show only
-      whether the most likely tokens are equal.
+  Attributes:
+    processed: compare the distributions that tokens are drawn from, instead of
+      the probabilities before temperature, top-k and top-p. At temperature 0
+      that would show only whether the most likely tokens are equal.
   """
-  name = 'acceptance' if processed else 'raw_acceptance'
-  return lambda info: jnp.clip(getattr(info, name), 0, 1)
+
+  processed: bool = components.static(default=False)
+
+  def __call__(self, info: base.RoundInfo) -> jax.Array:
+    acceptance = info.acceptance if self.processed else info.raw_acceptance
+    return jnp.clip(acceptance, 0, 1)
 
 
-@registry.component
-def tradeoff(weight: float = 0.5) -> base.Reward:
-  """Builds the reward of speed and fidelity, for arms of different goals.
+@components.component
+class Tradeoff(base.Reward):
+  """Rewards speed and fidelity, for arms with different goals.
 
-  `(1 - weight)` times that of `emitted`, and `weight` times the mean of `1 -
-  TV` between what is sampled and the target, which is 1 for the lossless goal.
+  It is `(1 - weight)` times the reward `Emitted`, plus `weight` times the mean
+  of `1 - TV` between the goal and the target, which is 1 for the lossless goal.
 
-  Args:
-    weight: of the fidelity, in [0, 1].
+  Attributes:
+    weight: weight of the fidelity, in [0, 1].
   """
-  checks.check_range('weight', weight, 0, 1)
-  speed = emitted()
 
-  def reward(info):
+  weight: float = 0.5
+
+  def __post_init__(self) -> None:
+    checks.check_range('weight', self.weight, 0, 1)
+
+  def __call__(self, info: base.RoundInfo) -> jax.Array:
     fidelity = jnp.clip(info.fidelity, 0, 1)
-    worth = (1 - weight) * speed(info) + weight * fidelity
-    return jnp.minimum(worth, 1)  # Sums may round past 1.
+    speed = Emitted()(info)
+    total = (1 - self.weight) * speed + self.weight * fidelity
+    return jnp.minimum(total, 1)  # Sums may round past 1.
 
-  return reward
 
+@components.component
+class Throughput(base.Reward):
+  """Rewards tokens per second, by a table of the costs of rounds.
 
-@registry.component
-def throughput(
-  costs: Sequence[float],
-  depths: Sequence[int],
-  catch_up_costs: Sequence[float] | None = None,
-) -> base.Reward:
-  """Builds the reward of tokens per second, by a table of what rounds take.
+  Accepted tokens do not show what drafting them costs; this does. A reward of 1
+  is the highest rate that any arm can reach, with all its drafts accepted.
 
-  Accepted tokens are blind to what drafting them costs; this is not. A reward
-  of 1 is the largest rate that any arm can have, all its drafts accepted.
-
-  Args:
-    costs: `[A]` seconds of a round of each arm, at the batch size in use.
+  Attributes:
+    costs: `[A]` seconds per round of each arm, at the batch size in use; a
+      sequence or an array.
     depths: `[A]` depth of each arm's tree.
-    catch_up_costs: `[A]` seconds for each token that an arm's drafter reads
-      before it can be played again; nothing, by default.
-  """
-  seconds = np.asarray(costs, np.float64)
-  late = np.zeros_like(seconds)
-  if catch_up_costs is not None:
-    late = np.asarray(catch_up_costs, np.float64)
-  most = np.asarray(depths) + 1
-  if not seconds.size == most.size == late.size:
-    raise ValueError(
-      'costs, depths and catch_up_costs must have an entry for each arm, got '
-      f'{seconds.size}, {most.size} and {late.size}.'
-    )
-  if not (seconds > 0).all() or not np.isfinite(seconds).all():
-    raise ValueError(f'costs must be > 0 and finite, got {seconds}.')
-  if not (late >= 0).all():
-    raise ValueError(f'catch_up_costs must be >= 0, got {late}.')
-  rounds, late = seconds / seconds.max(), late / seconds.max()
-  best = float((most / rounds).max())
+    catch_up_costs: `[A]` seconds per token that an arm's drafter reads before
+      it can be selected again; the default is 0.
 
-  def reward(info):
+  Raises:
+    ValueError: an argument is out of range, or has another number of entries.
+  """
+
+  costs: Sequence[float]
+  depths: Sequence[int]
+  catch_up_costs: Sequence[float] | None = None
+
+  def __post_init__(self) -> None:
+    components.freeze_sequences(self, 'costs', 'depths', 'catch_up_costs')
+    names = 'costs', 'depths', 'catch_up_costs'
+    num_arms = checks.num_entries(self.costs)
+    if self.catch_up_costs is None and num_arms is not None:
+      object.__setattr__(self, 'catch_up_costs', (0.0,) * num_arms)
+    sizes = [checks.num_entries(getattr(self, name)) for name in names]
+    if len({*sizes} - {None}) > 1:
+      raise ValueError(
+        'costs, depths and catch_up_costs must have an entry for each arm, got '
+        f'{sizes[0]}, {sizes[1]} and {sizes[2]}.'
+      )
+    checks.check_positive('costs', self.costs)
+    checks.check_range('catch_up_costs', self.catch_up_costs, 0)
+
+  def __call__(self, info: base.RoundInfo) -> jax.Array:
+    costs, depths, catch_up_costs = (
+      jnp.asarray(values, jnp.float32)
+      for values in (self.costs, self.depths, self.catch_up_costs)
+    )
     num_read = info.num_catch_up_tokens.astype(jnp.float32)
-    seconds = jnp.asarray(rounds, jnp.float32)[info.arm]
-    seconds += jnp.asarray(late, jnp.float32)[info.arm] * num_read
+    seconds = costs[info.arm] + catch_up_costs[info.arm] * num_read
     rate = info.num_emitted.astype(jnp.float32) / seconds
+    best = ((depths + 1) / costs).max()
     return jnp.clip(rate / best, 0, 1)
 
-  return reward
 
-
-def _num_accepted(info):
-  """`[B]` float32; an estimate, where the round is another arm's."""
+def _num_accepted(info: base.RoundInfo) -> jax.Array:
+  """Returns `[B]` float32; an estimate, if the round is another arm's."""
   return jnp.maximum(info.num_emitted - 1, 0).astype(jnp.float32)
 
 
-REWARDS: dict[str, Callable[..., base.Reward]] = {
-  'accepted_fraction': accepted_fraction,
-  'block_divergence': block_divergence,
-  'emitted': emitted,
-  'throughput': throughput,
-  'tradeoff': tradeoff,
+REWARDS: dict[str, type[base.Reward]] = {
+  'accepted_fraction': AcceptedFraction,
+  'block_divergence': BlockDivergence,
+  'emitted': Emitted,
+  'throughput': Throughput,
+  'tradeoff': Tradeoff,
 }

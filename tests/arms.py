@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import specjax
+from specjax import components
 from specjax import drafters
-from specjax import registry
 from specjax import trees
 from specjax import verifiers
 from specjax.testing import toys
@@ -120,64 +120,64 @@ def greedy_tokens():
 
 
 class Cycle(NamedTuple):
-  """The state of `cycling`: which arms it selects in turn."""
+  """The state of `Cycling`: which arms it selects in turn."""
 
   num_rounds: jax.Array  # []
   arms: jax.Array  # [A], of which the first `length` are used
   length: jax.Array  # []
 
 
-@registry.component
-def cycling(num_arms):
-  """A bandit that selects the arms of its state in turn.
+@components.component
+class Cycling(specjax.Bandit):
+  """Selects the arms of its state in turn.
 
   The arms are data: decoders that are given other states by `bandit_state`
   share one compiled program.
   """
 
-  def update(state, arm, reward, **extra):
+  def init(self):
+    return cycle(self.num_arms, *range(self.num_arms))
+
+  def select(self, key, state):
+    return state.arms[state.num_rounds % state.length]
+
+  def update(self, state, arm, reward, /, **extra):
     return state._replace(num_rounds=state.num_rounds + 1)
 
-  return specjax.Bandit(
-    num_arms,
-    init=lambda: cycle(num_arms, *range(num_arms)),
-    select=lambda key, state: state.arms[state.num_rounds % state.length],
-    update=update,
-    update_all=lambda state, rewards: state,
-  )
+  def update_all(self, state, rewards):
+    return state
 
 
 def cycle(num_arms, *arms):
-  """Returns the state in which `cycling` selects these arms."""
+  """Returns the state in which `Cycling` selects these arms."""
   padded = np.zeros(num_arms, np.int32)
   padded[: len(arms)] = arms
   return Cycle(np.int32(0), padded, np.int32(len(arms)))
 
 
-@registry.component
-def adversary(num_arms, num_used=None):
-  """A bandit that reacts to all rewards and selects the worst arm.
+@components.component
+class Adversary(specjax.Bandit):
+  """Reacts to all rewards and selects the worst arm.
 
-  Args:
-    num_arms: of the decoder.
+  Attributes:
     num_used: it only selects the first ones, unless its state begins with
       another; all by default.
   """
-  num_used = num_used or num_arms
 
-  def update(state, arm, reward, *, rewards=None, **extra):
+  num_used: int | None = components.static(default=None)
+
+  def init(self):
+    return jnp.int32(0)
+
+  def select(self, key, state):
+    return state
+
+  def update(self, state, arm, reward, /, *, rewards=None, **extra):
     if rewards is None:
+      num_used = self.num_used or self.num_arms
       return (arm + jnp.where(reward > 0, 2, 1)) % num_used
-    others = jnp.where(jnp.arange(num_arms) == arm, jnp.inf, rewards)
-    return jnp.argmin(others[:num_used]).astype(jnp.int32)
+    others = jnp.where(jnp.arange(self.num_arms) == arm, jnp.inf, rewards)
+    return self.update_all(state, others)
 
-  def update_all(state, rewards):
-    return jnp.argmin(rewards[:num_used]).astype(jnp.int32)
-
-  return specjax.Bandit(
-    num_arms,
-    init=lambda: jnp.int32(0),
-    select=lambda key, state: state,
-    update=update,
-    update_all=update_all,
-  )
+  def update_all(self, state, rewards):
+    return jnp.argmin(rewards[: self.num_used]).astype(jnp.int32)

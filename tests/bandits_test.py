@@ -18,9 +18,8 @@ from scipy import stats
 
 from experiments.banditspec import laboratory
 from specjax import bandits
+from specjax import components
 from specjax.bandits import counts
-from specjax.bandits import exponential_weights
-from specjax.bandits import upper_confidence
 from specjax.testing import distributions
 from specjax.theory import constant
 from specjax.theory import regret
@@ -33,7 +32,7 @@ _LENGTHS = np.array(
   [[3, 1, 2], [5, 4, 1], [2, 2, 5], [1, 5, 3], [4, 1, 1], [2, 3, 5], [5, 2, 2]]
 )
 _ACCEPTANCES = (0.3, 0.6, 0.85)
-# `goodput` learns from levels alone, and knows what rounds cost.
+# `Goodput` learns from levels only, and is given the costs of rounds.
 _OF_REWARDS = [name for name in bandits.BANDITS if name != 'goodput']
 _EASY = laboratory.truncated_geometric(_ACCEPTANCES, _L)
 
@@ -56,7 +55,7 @@ def _feed(bandit, arms, lengths):
   )
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit
 def _follow(bandit, rewards):
   """`[T]` arms that a bandit plays, `[T, A]` rewards, and states before."""
 
@@ -76,10 +75,9 @@ def _spec_indices(pulls, sums, t, delta):
 
 def test_ucb_spec_plays_the_paper_s_sequence():
   """Seven rounds; indices in the paper's scale, and what they choose."""
-  bandit = bandits.BANDITS['ucb_spec'](3, delta=0.3)
+  bandit = bandits.UCBSpec(3, delta=0.3)
   arms, states = _follow(bandit, (_LENGTHS - 1) / _L)
-  find = lambda state: upper_confidence.ucb_spec_indices(state, 0.3)
-  found = 1 + _L * np.asarray(jax.jit(jax.vmap(find))(states))
+  found = 1 + _L * np.asarray(jax.jit(jax.vmap(bandit.indices))(states))
   pulls, sums = np.zeros(3), np.zeros(3)
   for t, (arm, lengths) in enumerate(zip(arms.tolist(), _LENGTHS)):
     expected = t
@@ -111,12 +109,12 @@ def test_ties_go_to_the_lowest_arm():
 def test_exp3_spec_plays_the_paper_s_probabilities():
   """Algorithm 9, and identity (50) of its estimates along the path."""
   arms = [2, 0, 1, 1, 0, 2, 1]
-  bandit = bandits.BANDITS['exp3_spec'](3)
+  bandit = bandits.EXP3Spec(3)
 
   @jax.jit
   def along():
     states = _feed(bandit, arms, _LENGTHS)
-    log_probs = jax.vmap(exponential_weights.exp3_spec_log_probs)(states)
+    log_probs = jax.vmap(bandit.log_probs)(states)
     return states.losses, jnp.exp(log_probs)
 
   losses, all_probs = map(np.asarray, along())
@@ -138,7 +136,7 @@ def test_kl_ucb_indices_are_the_roots():
   """Two of the means are 0 and 1, where the divergence has no logarithm."""
   pulls, sums = np.array([4, 7, 2, 5]), np.array([1.5, 0, 2, 3.5])
   state = counts.Counts(jnp.int32(pulls), jnp.float32(sums))
-  found = jax.jit(upper_confidence.kl_ucb_indices)(state, 3.0)
+  found = jax.jit(bandits.KLUCB.indices)(bandits.KLUCB(4, c=3.0), state)
   budgets = (math.log(18) + 3 * math.log(math.log(18))) / pulls
   for index, mean, budget in zip(found, sums / pulls, budgets):
     divergence = lambda q, mean=mean: stats.entropy(
@@ -224,8 +222,8 @@ def _race(bandit, environment, num_runs, num_tokens, seed=8):
   return rounds[:, -1], rounds[:, :-1]
 
 
-_short_race = jax.jit(_race, static_argnums=(0, 2))
-_long_race = optimized.jit(_race, static_argnums=(0, 2))
+_short_race = jax.jit(_race, static_argnums=2)
+_long_race = optimized.jit(_race, static_argnums=2)
 
 
 def _lost(race, bandit, num_runs, *num_tokens):
@@ -276,10 +274,10 @@ def test_halving_by_hand():
   phases = [[2, 5, 3, 4, 1]] * 5 + [[5, 2, 4, 3, 5]] * 3 + [[5, 5, 3, 3, 5]] * 2
   rewards = np.array(phases + [[5, 5, 1, 5, 5]] * 5) - 1
   play = lambda bandit: _follow(bandit, rewards / _L)[0].tolist()
-  bandit = bandits.BANDITS['sequential_halving'](5)
+  bandit = bandits.SequentialHalving(5)
   assert play(bandit) == [0, 1, 2, 3, 4, 1, 2, 3, 2, 3, 2, 2, 2, 2, 2]
   # 29 rounds are 9 for each phase: one pull of each of 5, then 3 of 3.
-  bandit = bandits.BANDITS['petc'](5, budget=29)
+  bandit = bandits.PETC(5, budget=29)
   assert play(bandit) == [0, 1, 2, 3, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3, 2]
 
 
@@ -442,7 +440,7 @@ def test_ada_hedge_follows_an_independent_loop():
   rng = np.random.default_rng(4)
   rewards = rng.integers(0, 5, (2000, 3)) / 4
   rewards[:4] = [[0.5] * 3, [0.75] * 3, [1, 1, 1], [0.5, 0.75, 0.75]]
-  bandit = bandits.BANDITS['hedge'](3)
+  bandit = bandits.Hedge(3)
   states = _learnt(bandit, rewards)
   gaps, _ = _ada_hedge(rewards)
   assert gaps[2] == 0 < gaps[3]
@@ -457,7 +455,7 @@ def test_normal_hedge_follows_an_independent_loop():
   rng = np.random.default_rng(5)
   rewards = rng.integers(0, 5, (300, 4)) / 4
   rewards[:3] = [[0.5] * 4, [0.75, 0.75, 0.5, 0.5], [1, 1, 1, 0]]
-  bandit = bandits.BANDITS['normal_hedge'](4)
+  bandit = bandits.NormalHedge(4)
   states = _learnt(bandit, rewards)
   for i in (0, 1, 2, 10, 100, 299):
     regrets, _ = _normal_hedge(rewards[: i + 1])
@@ -466,9 +464,9 @@ def test_normal_hedge_follows_an_independent_loop():
 
 def test_schedules():
   rewards = np.zeros((7, 3))
-  round_robin = bandits.BANDITS['round_robin'](3)
+  round_robin = bandits.RoundRobin(3)
   assert _follow(round_robin, rewards)[0].tolist() == [0, 1, 2, 0, 1, 2, 0]
-  fixed = bandits.BANDITS['fixed'](3, arm=1)
+  fixed = bandits.Fixed(3, arm=1)
   assert _follow(fixed, rewards)[0].tolist() == [1] * 7
 
 
@@ -560,7 +558,7 @@ def test_a_lesson_divides_by_no_chance(name):
 
 def test_means_do_not_freeze():
   """Past 2**24 pulls, where float32 sums stop growing."""
-  bandit = bandits.BANDITS['ucb1'](2)
+  bandit = bandits.UCB1(2)
   many = 1 << 25
 
   def step(state, reward):
@@ -689,7 +687,7 @@ def test_arms_drift_with_the_rounds():
 def test_play_by_hand():
   """Fixed lengths, repeated: 1, 4, 2, 1, 4 ... and always 3."""
   environment = laboratory.adversarial([[1, 3], [4, 3], [2, 3]], 3)
-  key, bandit = jax.random.key(0), bandits.BANDITS['round_robin'](2)
+  key, bandit = jax.random.key(0), bandits.RoundRobin(2)
   runs = laboratory.play(key, bandit, environment, 9, 2)
   # Arms 0, 1, 0, 1 emit 1, 3, 2, 3; from the second on, they missed 1, 4, 5.
   assert runs.emitted[:, :4].tolist() == [[1, 3, 2, 3]] * 2
@@ -706,7 +704,7 @@ def test_play_by_hand():
 
 def test_runs_by_a_loop_over_rounds():
   """Also: the first runs of many, and every fixed arm, on the same lengths."""
-  key, bandit = jax.random.key(7), bandits.BANDITS['exp3_spec'](3)
+  key, bandit = jax.random.key(7), bandits.EXP3Spec(3)
   # More than are played before one looks whether all have ended.
   runs = laboratory.play(key, bandit, _EASY, 2000, 5)
   for run, (arms, lengths) in enumerate(zip(runs.arms, runs.tokens)):
@@ -720,14 +718,14 @@ def test_runs_by_a_loop_over_rounds():
   many = laboratory.play(key, bandit, _EASY, 2000, 20)
   num_rounds = runs.arms.shape[1]
   np.testing.assert_array_equal(many.arms[:5, :num_rounds], runs.arms)
-  alone = bandits.BANDITS['fixed'](3, arm=1)
+  alone = bandits.Fixed(3, arm=1)
   alone = laboratory.play(key, alone, _EASY, 60, 20)
   fixed = many.fixed_rounds(60)
   np.testing.assert_array_equal(alone.rounds(60), fixed[:, 1])
 
 
 def test_races_are_those_of_the_laboratory():
-  bandit = bandits.BANDITS['exp3_spec'](3)
+  bandit = bandits.EXP3Spec(3)
   runs = laboratory.play(jax.random.key(8), bandit, _EASY, 2000, 20)
   lost = _lost(_short_race, bandit, 20, 200, 2000)
   np.testing.assert_array_equal(lost.T, [runs.lost(200), runs.lost(2000)])
@@ -773,9 +771,7 @@ def _regret(bandit):
   return lost.mean(), lost.std(ddof=1) / len(lost) ** 0.5
 
 
-_regret_of_uniform = functools.cache(
-  lambda: _regret(bandits.BANDITS['uniform'](3))
-)
+_regret_of_uniform = functools.cache(lambda: _regret(bandits.Uniform(3)))
 
 
 @pytest.mark.parametrize(
@@ -814,7 +810,7 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
   Of a root, it would cost 3.2 times as much as the one before. The ratio of two
   decades has a standard error of 0.05.
   """
-  lost = _lost(_long_race, bandits.BANDITS['ucb_spec'](3), 200, *_DECADES)
+  lost = _lost(_long_race, bandits.UCBSpec(3), 200, *_DECADES)
   lost = lost.mean(0)
   _, before, last = np.diff(lost)
   assert abs(last / before - 1) < 0.25
@@ -823,15 +819,17 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
     assert each < regret.ucb_upper_bound(_EASY.means(0), _L, tokens)
 
 
+@components.component
+class _TotalCountUCB(bandits.CountsBandit):
+  """A broken twin of UCB1, whose radius is that of the total count."""
+
+  def indices(self, state):
+    return state.means + jnp.sqrt(jnp.log(state.rounds) / state.rounds)
+
+
 def test_a_radius_of_the_total_count_never_recovers():
   """All arms get the same bonus: after one bad round, the best is given up."""
-
-  def select(key, state):
-    del key
-    bonus = jnp.sqrt(jnp.log(state.rounds) / state.rounds)
-    return counts.best(state, state.means + bonus)
-
-  lost = _lost(_long_race, counts.bandit(3, select), 50, *_DECADES[:-1])
+  lost = _lost(_long_race, _TotalCountUCB(3), 50, *_DECADES[:-1])
   before, last = np.diff(lost.mean(0))
   assert last / before > 8
 
@@ -860,8 +858,8 @@ def test_the_good_event():
   pulls = np.cumsum(played, 1)
   sums = np.cumsum(played * (lengths[..., None] - 1) / _L, 1)
   state = counts.Counts(np.int32(pulls), np.float32(sums), np.int32(0 * pulls))
-  find = lambda state: upper_confidence.ucb_spec_indices(state, 0.5)
-  indices = jax.jit(jax.vmap(jax.vmap(find)))(state)
+  bandit = bandits.UCBSpec(3, delta=0.5)
+  indices = jax.jit(jax.vmap(jax.vmap(bandit.indices)))(state)
   means = sums / np.maximum(pulls, 1)
   off = np.abs(means - (np.asarray(_EASY.means(0)) - 1) / _L)
   radii = np.asarray(indices) - means
@@ -900,13 +898,13 @@ def test_ucb_spec_seldom_plays_worse_arms():
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _exp3_along(environment, num_tokens, num_runs):
   """Of EXP3Spec: arms, tokens, live rounds `[R, T]`; chances `[R, T, A]`."""
-  bandit = bandits.BANDITS['exp3_spec'](environment.num_arms)
+  bandit = bandits.EXP3Spec(environment.num_arms)
 
   def step(key, carry, round_):
     state, total = carry
     tokens = environment.draw(jax.random.fold_in(key, 2 * round_), round_)
     arm = bandit.select(jax.random.fold_in(key, 2 * round_ + 1), state)
-    probs = jnp.exp(exponential_weights.exp3_spec_log_probs(state))
+    probs = jnp.exp(bandit.log_probs(state))
     state = bandit.update(state, arm, (tokens[arm] - 1) / _L)
     seen = arm, tokens[arm], total < num_tokens, probs
     return (state, total + tokens[arm]), seen
@@ -1025,7 +1023,7 @@ def test_regret_of_exp3_spec_stays_below_its_bound(name):
 def test_optimism_can_be_trapped():
   """One token a round, where each arm alone emits 11 in 3 (Assumption 5.1)."""
   environment = laboratory.adversarial(_TRAP, _L)
-  bandit = bandits.BANDITS['ucb_spec'](3)
+  bandit = bandits.UCBSpec(3)
   runs = laboratory.play(jax.random.key(8), bandit, environment, 1100, 2)
   assert runs.lost(1100).tolist() == [1100 - 300] * 2
   assert runs.rounds(1100).tolist() == [1100, 1100]

@@ -86,7 +86,7 @@ def samples(build, sampling):
       return jax.lax.switch(which, list(GOALS.values()), target, draft, raw)
 
     round_fn = specjax.make_round(
-      model, [build(goal)], specjax.BANDITS['fixed'](1), sampling=sampling
+      model, [build(goal)], specjax.bandits.Fixed(1), sampling=sampling
     )
     return specjax.decode(round_fn, params, state)
 
@@ -525,7 +525,7 @@ def test_reward_trades_speed_for_fidelity():
     bandit='ucb1',
     target=(model, target),
     per_row=True,
-    reward=specjax.REWARDS['tradeoff'](0.75),
+    reward=specjax.rewards.Tradeoff(0.75),
   )
   state, infos = played(decoder, [[0], [1]], 40, 40)
   want = np.array([1, 1, 0.95, 0.9])[infos.arm]
@@ -543,7 +543,7 @@ def test_goals_other_than_the_target_show_no_other_arm_s_worth():
   make = functools.partial(
     specjax.make_round,
     toys.markov()[0],
-    bandit=specjax.BANDITS['fixed'](2),
+    bandit=specjax.bandits.Fixed(2),
     catch_up='always',
   )
   make([none, none._replace(goal=specjax.GOALS['target']())])

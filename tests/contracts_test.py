@@ -5,6 +5,8 @@ A component is one file and one line in a table. Its contract is that of
 twins must fail.
 """
 
+from collections.abc import Sequence
+import dataclasses
 import functools
 import importlib
 import pkgutil
@@ -16,6 +18,7 @@ import pytest
 
 import specjax
 from specjax import base
+from specjax import components
 from specjax import evaluation
 from specjax import registry
 from specjax import sampling as sampling_lib
@@ -24,6 +27,7 @@ from specjax import trees
 from specjax.drafters import stateless
 from specjax.evaluation import scoring
 from specjax.goals import apply as goal_lib
+from specjax.testing import bandits as bandit_checks
 from specjax.testing import building
 from specjax.testing import drafters as drafter_checks
 from specjax.testing import goals as goal_checks
@@ -102,9 +106,10 @@ def test_a_component_is_a_name_of_its_room(kind):
   for module in pkgutil.iter_modules(getattr(room, '__path__', [])):
     importlib.import_module(f'{room.__name__}.{module.name}')
   for name, component in TABLES[kind].items():
-    assert getattr(room, name) is component
+    attribute = component.__name__ if isinstance(component, type) else name
+    assert getattr(room, attribute) is component
     # A room that is one module has no list of names.
-    assert name in getattr(room, '__all__', TABLES[kind])
+    assert attribute in getattr(room, '__all__', vars(room))
 
 
 @pytest.mark.parametrize('name', PACKAGES)
@@ -117,20 +122,21 @@ def test_a_package_has_the_names_that_it_lists(name):
 # One file and one line: new components, as somebody else would write them.
 
 
-@registry.component
-def patient(num_arms):
-  """The bandit that changes arms where a round has earned nothing."""
+@components.component
+class Patient(base.Bandit):
+  """The bandit that changes arms after a round without a reward."""
 
-  def update(state, arm, reward, **extra):
-    return jnp.where(reward > 0, arm, (arm + 1) % num_arms)
+  def init(self):
+    return jnp.int32(0)
 
-  return base.Bandit(
-    num_arms,
-    init=lambda: jnp.int32(0),
-    select=lambda key, state: state,
-    update=update,
-    update_all=lambda state, rewards: jnp.argmax(rewards).astype(jnp.int32),
-  )
+  def select(self, key, state):
+    return state
+
+  def update(self, state, arm, reward, /, **extra):
+    return jnp.where(reward > 0, arm, (arm + 1) % self.num_arms)
+
+  def update_all(self, state, rewards):
+    return jnp.argmax(rewards).astype(jnp.int32)
 
 
 def naive(key, candidates, active, draft, target):
@@ -187,11 +193,18 @@ def unigram(vocab_size):
   )
 
 
-@registry.component(example={'power': 2.0})
-def steep(power, depths):
+@components.component
+class Steep(base.Reward):
   """The reward of emitted tokens, of which many are worth more."""
-  most = max(depths) + 1
-  return lambda info: (info.num_emitted / most) ** power
+
+  depths: Sequence[int] = components.static()
+  power: float = 2.0
+
+  def __post_init__(self):
+    components.freeze_sequences(self, 'depths')
+
+  def __call__(self, info):
+    return (info.num_emitted / (max(self.depths) + 1)) ** self.power
 
 
 @registry.component
@@ -219,13 +232,13 @@ def careful():
 
 
 NEW = {
-  'bandit': patient,
+  'bandit': Patient,
   'coupling': naive,
   'drafter': counting,
   'goal': blend,
   'metric': equal,
   'model': unigram,
-  'reward': steep,
+  'reward': Steep,
   'verifier': careful,
 }
 
@@ -250,6 +263,18 @@ def test_an_example_that_lacks_an_argument_is_named(monkeypatch):
 def twin(kind, change):
   """What `NEW` has, but that a change is made to what was built."""
   factory = NEW[kind]
+  if kind == 'bandit':
+    return change(factory)
+  if isinstance(factory, type):
+
+    @components.component
+    class Twin(factory):
+      """A component that is broken."""
+
+      def __call__(self, *args):
+        return change(super().__call__)(*args)
+
+    return Twin
   if kind == 'coupling':
     return functools.wraps(factory)(change(factory))
 
@@ -261,6 +286,14 @@ def twin(kind, change):
     return build
   return registry.component(
     build, example=factory.example, params=factory.params
+  )
+
+
+def overriding(**methods):
+  """Breaks methods of a bandit."""
+  methods['__doc__'] = 'A bandit that is broken.'
+  return lambda bandit_class: components.component(
+    type('Broken', (bandit_class,), methods)
   )
 
 
@@ -365,18 +398,22 @@ def all_valid(verifier):
 
 # Of each kind what is broken, by what the contract says of it.
 BROKEN = {
-  ('bandit', 'Arms must be those'): lambda bandit: bandit._replace(
-    select=lambda key, state: jnp.int32(bandit.num_arms)
+  ('bandit', 'Arms must be those'): overriding(
+    select=lambda self, key, state: jnp.int32(self.num_arms)
   ),
-  ('bandit', 'select must return an arm'): lambda bandit: bandit._replace(
-    select=lambda key, state: jnp.float32(0)
+  ('bandit', 'select must return an arm'): overriding(
+    select=lambda self, key, state: jnp.float32(0)
   ),
-  ('bandit', 'as many arms'): lambda bandit: bandit._replace(num_arms=2),
-  ('bandit', 'update must keep'): lambda bandit: bandit._replace(
-    update=lambda state, arm, reward, **extra: jnp.append(state, arm)
+  ('bandit', 'as many arms'): overriding(
+    __post_init__=lambda self: object.__setattr__(
+      self, 'num_arms', self.num_arms + 1
+    )
   ),
-  ('bandit', 'update_all must keep'): lambda bandit: bandit._replace(
-    update_all=lambda state, rewards: rewards.max()
+  ('bandit', 'update must keep'): overriding(
+    update=lambda self, state, arm, reward, /, **extra: jnp.append(state, arm)
+  ),
+  ('bandit', 'update_all must keep'): overriding(
+    update_all=lambda self, state, rewards: rewards.max()
   ),
   ('coupling', 'A token must be accepted'): picking(
     lambda token, accepted, target: (token, True | accepted)
@@ -524,8 +561,8 @@ def test_check_rejects_a_verifier_that_says_what_is_not_so(
 
 
 def anew(power=2.0, depths=(4,)):
-  """The reward `steep`, another object with each call."""
-  reward = steep(power, depths)
+  """A reward that is a function, another object with each call."""
+  reward = Steep(depths, power)
   return lambda info: reward(info)
 
 
@@ -573,6 +610,53 @@ FACTORIES = {
 def test_check_rejects_factories_of_what_is_no_value(words):
   with pytest.raises(AssertionError, match=words):
     values.check_value(FACTORIES[words], {'depths': [4]})
+
+
+# Components that are no values, or whose numbers are no data.
+
+
+class Undecorated(Steep):
+  """A subclass that JAX does not know."""
+
+
+@components.component
+class Alike(Steep):
+  """A reward that is equal to others of another power."""
+
+  power: float = dataclasses.field(default=2.0, compare=False)
+
+
+@components.component
+class Compiled(Steep):
+  """A reward that is compiled for each power."""
+
+  power: float = components.static(default=2.0)
+
+
+@components.component
+class CompiledForCosts(base.Reward):
+  """A reward that is compiled for each table of costs."""
+
+  costs: Sequence[float] = components.static()
+
+  def __post_init__(self):
+    components.freeze_sequences(self, 'costs')
+
+
+@pytest.mark.parametrize(
+  ('component_class', 'words'),
+  [
+    (Undecorated, 'Components are decorated with components.component'),
+    (Alike, 'Another power makes another component'),
+    (Compiled, 'power is a number that must be data'),
+    (CompiledForCosts, 'costs is a number that must be data'),
+  ],
+)
+def test_check_rejects_components_that_are_no_data(component_class, words):
+  arguments = {'depths': [4], 'costs': [0.5]}
+  arguments = building.named(component_class, arguments)
+  with pytest.raises(AssertionError, match=words):
+    values.check_component(component_class, arguments)
 
 
 # What a component is equal to.
@@ -677,23 +761,23 @@ def test_a_mixture_of_traced_goals_leaves_nothing_behind():
 
 @pytest.mark.parametrize('name', specjax.BANDITS)
 def test_a_bandit_first_built_while_jax_traces_is_of_use_later(name):
-  """Arrays that it holds are not values of that trace."""
-
-  factory = specjax.BANDITS[name]
-  options = {'num_arms': 7} | (factory.example or {})
+  """What it holds are not values of that trace."""
+  bandit_class = specjax.BANDITS[name]
+  arguments = building.arguments(bandit_class, bandit_checks.given(7), {})
+  built = []
 
   @jax.jit
   def trace(number):
-    factory(**options)
+    built.append(bandit_class(**arguments))
     return number
 
   with jax.checking_leaks():
     trace(1.0)
-  bandit = factory(**options)
-  assert bandit is factory(**options)
+  (bandit,) = built
+  assert bandit == bandit_class(**arguments)
   state = jax.device_get(bandit.init())
   arm = jax.jit(bandit.select)(jax.random.key(0), state)
-  assert 0 <= int(arm) < options['num_arms']
+  assert 0 <= int(arm) < bandit.num_arms
 
 
 # Of drafters and goals.
@@ -751,17 +835,17 @@ def test_a_rule_that_defers_samples_the_target(name, temperature):
 )
 def test_fixed_bandit_out_of_range_raises(options, name):
   with pytest.raises(ValueError, match=name):
-    specjax.BANDITS['fixed'](**options)
+    specjax.bandits.Fixed(**options)
 
 
 def test_fixed_bandit_plays_its_arm():
-  bandit = specjax.BANDITS['fixed'](3, arm=2)
+  bandit = specjax.bandits.Fixed(3, arm=2)
   assert bandit.select(jax.random.key(0), bandit.init()) == 2
 
 
 def test_emitted_counts_tokens_beyond_the_first():
   np.testing.assert_allclose(
-    specjax.REWARDS['emitted']()(reward_checks.info(2, 4)), [0, 0, 0.25, 0.5]
+    specjax.rewards.Emitted()(reward_checks.info(2, 4)), [0, 0, 0.25, 0.5]
   )
 
 

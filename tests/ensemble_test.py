@@ -22,7 +22,6 @@ from specjax.goals import apply
 from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
-from tests import parts
 from tests import sizes
 from tests.decoding import drivers_test
 
@@ -233,9 +232,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   several = [arm(drafter, params, 0.0)]
   several += [arm(members[0], params[0], 0.0)] * others
   greedy = functools.partial(arms.decoder, temperature=0.0, target=TARGET)
-  decoder = greedy(
-    *several, bandit=parts.alternating(len(several)), per_row=per_row
-  )
+  decoder = greedy(*several, bandit='round_robin', per_row=per_row)
   state, loop = drivers_test.compiled_loop(decoder)
   assert not drivers_test.cache_copies(loop, state)
   results = decoder.results(sizes.PROMPTS, loop(decoder.params, state))
@@ -283,13 +280,13 @@ def test_ensembles_that_make_no_sense_are_refused():
     specjax.make_round(
       lossless_test.MODEL,
       [specjax.Arm(ENSEMBLE([small, small]), verifiers.resolve('otm'))],
-      specjax.BANDITS['fixed'](1),
+      specjax.bandits.Fixed(1),
     )
   with pytest.raises(ValueError, match=r"catch_up 'always' needs .* \(arm 0\)"):
     specjax.make_round(
       lossless_test.MODEL,
       [arm(ENSEMBLE([small]), None, 1.0)[0]],
-      specjax.BANDITS['fixed'](1),
+      specjax.bandits.Fixed(1),
       catch_up='always',
     )
 

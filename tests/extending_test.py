@@ -17,12 +17,13 @@ from specjax.testing import toys
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PAGE = (_ROOT / 'docs' / 'extending.md').read_text(encoding='utf-8')
+# For each table, the name of the new entry and of what the page defines.
 _NEW = {
-  'DRAFTERS': 'cycle',
-  'COUPLINGS': 'independent',
-  'GOALS': 'geometric',
-  'BANDITS': 'win_stay',
-  'REWARDS': 'concave',
+  'DRAFTERS': ('cycle', 'cycle'),
+  'COUPLINGS': ('independent', 'independent'),
+  'GOALS': ('geometric', 'geometric'),
+  'BANDITS': ('win_stay', 'WinStay'),
+  'REWARDS': ('concave', 'Concave'),
 }
 
 
@@ -57,8 +58,8 @@ def test_the_code_of_the_page_runs():
   namespace = {}
   for block in _blocks('python'):
     exec(compile(block, 'extending.md', 'exec'), namespace)
-  for table, name in _NEW.items():
-    assert getattr(specjax, table)[name] is namespace[name]
+  for table, (name, attribute) in _NEW.items():
+    assert getattr(specjax, table)[name] is namespace[attribute]
   ways = namespace['get_config']().ways
   assert any('cycle' in way for way in ways)
 

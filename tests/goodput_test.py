@@ -1,4 +1,4 @@
-"""The bandit `goodput`: what it believes, what it loses, and in the loop."""
+"""The bandit `Goodput`: what it believes, what it loses, and in the loop."""
 
 import functools
 
@@ -21,7 +21,7 @@ MOST_ROWS = 32
 
 
 def build(costs=(1.0, 1.2, 1.4, 1.8, 2.6), **options):
-  return bandits.BANDITS['goodput'](len(costs), costs, DEPTHS, **options)
+  return bandits.Goodput(len(costs), costs, DEPTHS, **options)
 
 
 def levels(reached, passed):
@@ -58,7 +58,7 @@ def emitted(chances):
   return 1 + np.array([np.cumprod(chances)[:depth].sum() for depth in DEPTHS])
 
 
-@functools.partial(jax.jit, static_argnames=('bandit', 'num_rounds'))
+@functools.partial(jax.jit, static_argnames='num_rounds')
 def play(bandit, chances, num_rows, num_rounds, key):
   """`[T]` arms and tokens of rounds, of at most `MOST_ROWS` rows.
 
@@ -134,9 +134,7 @@ def test_it_follows_what_changes():
 )
 def test_an_arm_stays_for_a_twentieth_of_the_rounds(discount, longest):
   """Of two arms that are always as likely, as nothing is seen of them."""
-  bandit = bandits.BANDITS['goodput'](
-    2, (1.0, 1.0), (1, 1), (0, 1), discount=discount
-  )
+  bandit = bandits.Goodput(2, (1.0, 1.0), (1, 1), (0, 1), discount=discount)
 
   def step(state, key):
     arm = bandit.select(key, state)
@@ -166,9 +164,7 @@ def test_reading_prompts_is_a_cost_of_each_token():
   sure = levels([1e6, 0.9e6], [0.9e6, 0.81e6])
 
   def selected(reading):
-    bandit = bandits.BANDITS['goodput'](
-      2, (1.0, 1.5), (0, 2), reading_costs=reading
-    )
+    bandit = bandits.Goodput(2, (1.0, 1.5), (0, 2), reading_costs=reading)
 
     state = bandit.update(
       bandit.init(), jnp.int32(1), jnp.float32(0), levels=sure
@@ -190,7 +186,7 @@ def decoder(costs, target, draft, **options):
   return arms.decoder(
     arms.none(),
     *chains,
-    bandit=bandits.BANDITS['goodput'](3, costs, LENGTHS),
+    bandit=bandits.Goodput(3, costs, LENGTHS),
     target=(model, target),
     **options,
   )
@@ -227,7 +223,7 @@ def test_what_is_not_drafted_is_worth_nothing():
   table = np.roll(np.eye(8, dtype=np.float32), 1, axis=1)
   lookup = arms.decoder(
     arms.lookup(2),
-    bandit=bandits.BANDITS['goodput'](1, (1.0,), (2,)),
+    bandit=bandits.Goodput(1, (1.0,), (2,)),
     target=(specjax.MODELS['markov'](8), table),
   )
   bandit, _ = decode(lookup, [[0]] * 3, 4)
@@ -272,7 +268,7 @@ def test_the_loop_has_the_target_distribution():
 )
 def test_bad_arguments_are_refused(args, words):
   with pytest.raises(ValueError, match=words):
-    bandits.BANDITS['goodput'](5, *args)
+    bandits.Goodput(5, *args)
   with pytest.raises(ValueError, match='discount must lie in'):
     build(discount=0.0)
 

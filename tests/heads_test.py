@@ -127,7 +127,7 @@ def _decoder(names, sampling=_GREEDY, **options):
     *_target(),
     [_arm(name, sampling) for name in names],
     sampling=sampling,
-    bandit=arms.cycling(len(names)),
+    bandit=arms.Cycling(len(names)),
     max_length=sizes.BUFFER,
     **options,
   )

@@ -87,7 +87,7 @@ def several(target, draft):
     prefix_tree((2, 1), draft[::-1], verifier='maximal'),
     chain(3, draft, verifier='block'),
     chains(draft[::-1], verifier='otm'),
-    bandit=arms.cycling(6),
+    bandit=arms.Cycling(6),
     target=(MODEL, target),
   )
 
@@ -165,7 +165,7 @@ def test_rows_with_adverse_bandits_have_the_target_distribution(catch_up):
     arms.none(),
     chain(1, draft, verifier=arms.BROKEN),
     target=(MODEL, target),
-    bandit=arms.adversary(6, 5),
+    bandit=arms.Adversary(6, 5),
     per_row=True,
     catch_up=catch_up,
   )
@@ -185,7 +185,7 @@ def test_outcome_dependent_choice_of_arms_has_the_target_distribution(catch_up):
     chain(2, draft[::-1]),
     arms.none(),
     target=(MODEL, target),
-    bandit=arms.adversary(3),
+    bandit=arms.Adversary(3),
     catch_up=catch_up,
   )
   start = decoder.init([PROMPT], LENGTH)
@@ -200,7 +200,3 @@ def test_outcome_dependent_choice_of_arms_has_the_target_distribution(catch_up):
   keys = sampling_lib.row_keys(jax.random.key(14), jnp.arange(ROWS))
   probs = distributions.sequence_probs(target, PROMPT[-1], LENGTH)
   assert distributions.chi_square(jax.jit(jax.vmap(run))(keys), probs) > 1e-4
-
-
-# Other files read the bandit from here.
-adversary = arms.adversary

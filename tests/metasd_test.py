@@ -81,8 +81,8 @@ def _sums(key, drafter, verifier, num_chunks):
     )
     earned = jnp.stack(
       [
-        rewards.accepted_fraction()(info),
-        rewards.block_divergence()(info),
+        rewards.AcceptedFraction()(info),
+        rewards.BlockDivergence()(info),
       ]
     )
     return jnp.stack([earned.sum(1), (earned**2).sum(1)])

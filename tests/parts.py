@@ -5,9 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from specjax import base
 from specjax import families
-from specjax import registry
 from specjax import sampling
 from specjax.models import adapters
 from specjax.models import cutting
@@ -41,15 +39,3 @@ def first_layers(model, num_layers, dtype):
   )
   functions = adapters.language_model(config, dtype)
   return families.Model(config, functions, params)
-
-
-@registry.component
-def alternating(num_arms):
-  """The bandit that plays one arm after the other, whatever they earn."""
-  return base.Bandit(
-    num_arms,
-    init=lambda: jnp.int32(0),
-    select=lambda key, state: state % num_arms,
-    update=lambda state, arm, reward, **extra: state + 1,
-    update_all=lambda state, rewards: state,
-  )

@@ -20,7 +20,6 @@ from specjax.drafters import matching
 from specjax.drafters import stateless
 from tests import arms
 from tests import lossless_test
-from tests import parts
 from tests import sizes
 
 SIZE = 40
@@ -449,7 +448,7 @@ def test_emitted_tokens_have_the_target_distribution():
     lossless_test.MODEL,
     target,
     [markov_arm(each) for each in names],
-    bandit=parts.alternating(len(names)),
+    bandit='round_robin',
     max_length=16,
   )
   sampling = sampling_lib.Sampling()

@@ -28,12 +28,12 @@ INFO = base.RoundInfo(
 @pytest.mark.parametrize(
   ('reward', 'want'),
   [
-    (rewards.emitted(), [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
-    (rewards.accepted_fraction(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
-    (rewards.block_divergence(), [0, 0.5, 1, 0.125, 0.25, 0]),
-    (rewards.block_divergence(processed=True), [0, 0.25, 0.5, 1, 0.75, 0]),
+    (rewards.Emitted(), [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
+    (rewards.AcceptedFraction(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
+    (rewards.BlockDivergence(), [0, 0.5, 1, 0.125, 0.25, 0]),
+    (rewards.BlockDivergence(processed=True), [0, 0.25, 0.5, 1, 0.75, 0]),
     (
-      rewards.tradeoff(0.25),
+      rewards.Tradeoff(0.25),
       [0.25, 0.125, 0.4375, 0.625, 0.75 * 1.5 / 4, 0.25],
     ),
   ],
@@ -56,7 +56,7 @@ def test_rewards_by_hand(reward, want):
   ],
 )
 def test_throughput_by_hand(costs, late, want):
-  reward = rewards.throughput(costs, [2, 0], late)
+  reward = rewards.Throughput(costs, [2, 0], late)
   np.testing.assert_allclose(reward(INFO), want, rtol=1e-6)
 
 
@@ -75,4 +75,4 @@ def test_throughput_by_hand(costs, late, want):
 )
 def test_bad_costs_are_refused(options, words):
   with pytest.raises(ValueError, match=words):
-    rewards.throughput(**{'costs': [1.0, 1.0], 'depths': [2, 0]} | options)
+    rewards.Throughput(**{'costs': [1.0, 1.0], 'depths': [2, 0]} | options)

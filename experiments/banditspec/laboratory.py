@@ -161,7 +161,7 @@ def play(key, bandit, environment, num_tokens, num_runs):
   return Runs(*(np.concatenate(each, 1) for each in zip(*seen)))
 
 
-@functools.partial(jax.jit, static_argnames='bandit')
+@jax.jit
 def _play(bandit, environment, keys, states, first):
   """The next rounds of all runs: their states, arms and tokens."""
 

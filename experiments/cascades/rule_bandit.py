@@ -109,7 +109,7 @@ def _mean_reward(records, weight, depth):
   fields['tokens'] = np.zeros((len(fields['fidelity']), depth + 1))
   info = base.RoundInfo(**dict.fromkeys(base.RoundInfo._fields) | fields)
   rounds = np.array([len(record['fidelity']) for record in records])
-  each = np.asarray(rewards_lib.tradeoff(weight)(info), np.float64)
+  each = np.asarray(rewards_lib.Tradeoff(weight)(info), np.float64)
   sums = np.add.reduceat(each, np.cumsum(rounds) - rounds)
   mean = float(sums.sum() / rounds.sum())
   return mean, (sums - mean * rounds) / rounds.sum()

@@ -1,19 +1,20 @@
 """Pulls and rewards of each arm: the state of every bandit that averages."""
 
-from collections.abc import Callable
+from typing import Any
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from specjax import base
-from specjax import checks
+from specjax import components
 
 
 class Counts(NamedTuple):
-  """The rewards of the arms.
+  """Holds how often each arm was pulled, and the sum of its rewards.
 
-  A float32 sum of rewards would stop growing at 2**24: it is kept in two.
+  A float32 sum of rewards would stop growing at 2**24, so that the sum is kept
+  in two parts.
   """
 
   pulls: jax.Array  # [A] int32
@@ -41,50 +42,66 @@ class Counts(NamedTuple):
     return jnp.asarray(self.whole, jnp.float32) + self.part
 
 
-def bandit(
-  num_arms: int, select: Callable[[jax.Array, Counts], jax.Array]
-) -> base.Bandit:
-  """Builds a bandit that needs only counts.
+@components.component
+class CountsBandit(base.Bandit):
+  """Averages the rewards of each arm.
 
-  Args:
-    num_arms: `A`, at least 1.
-    select: `(key, counts) -> arm`.
+  A subclass returns `indices`, of which the largest is selected, or selects in
+  another way.
   """
-  checks.check_range('num_arms', num_arms, 1)
 
-  def init():
-    zeros = jnp.zeros(num_arms, jnp.int32)
-    return Counts(zeros, jnp.zeros(num_arms, jnp.float32), zeros)
+  def init(self) -> Counts:
+    """Returns counts without a pull."""
+    zeros = jnp.zeros(self.num_arms, jnp.int32)
+    return Counts(zeros, jnp.zeros(self.num_arms, jnp.float32), zeros)
 
-  def add(state, played, rewards):
-    total = state.part + jnp.where(played, rewards, 0).astype(jnp.float32)
+  def indices(self, state: Counts) -> jax.Array:
+    """Returns `[A]` float32, the larger the better; NaN without a pull is fine.
+
+    Args:
+      state: pulls and rewards so far.
+    """
+    raise NotImplementedError
+
+  def select(self, key: jax.Array, state: Counts) -> jax.Array:
+    """Returns the first arm without a pull, or that of the largest index.
+
+    Ties go to the lowest arm.
+
+    Args:
+      key: unused.
+      state: pulls and rewards so far.
+    """
+    del key
+    indices = jnp.where(state.pulls == 0, jnp.inf, self.indices(state))
+    return jnp.argmax(indices).astype(jnp.int32)
+
+  def update(
+    self, state: Counts, arm: jax.Array, reward: jax.Array, /, **extra: Any
+  ) -> Counts:
+    """Counts a pull of the arm and adds its reward."""
+    del extra
+    # Not a scatter: over many runs at once, that is much slower.
+    return self.add(state, jnp.arange(self.num_arms) == arm, reward)
+
+  def update_all(self, state: Counts, rewards: jax.Array) -> Counts:
+    """Counts a pull of every arm and adds all rewards."""
+    return self.add(state, jnp.ones(self.num_arms, bool), rewards)
+
+  def add(
+    self, state: Counts, is_pulled: jax.Array, rewards: jax.Array
+  ) -> Counts:
+    """Returns the counts with one more pull of some arms.
+
+    Args:
+      state: the counts before.
+      is_pulled: `[A]` bool, the arms.
+      rewards: `[A]` or `[]` float, of which only those of these arms count.
+    """
+    total = state.part + jnp.where(is_pulled, rewards, 0).astype(jnp.float32)
     whole = jnp.floor(total)
     return Counts(
-      state.pulls + played.astype(jnp.int32),
+      state.pulls + is_pulled.astype(jnp.int32),
       total - whole,
       state.whole + whole.astype(jnp.int32),
     )
-
-  def update(state, arm, reward, /, **extra):
-    del extra
-    # Not a scatter: over many runs at once, that is much slower.
-    return add(state, jnp.arange(num_arms) == arm, reward)
-
-  return base.Bandit(
-    num_arms,
-    init,
-    select,
-    update,
-    update_all=lambda state, rewards: add(
-      state, jnp.ones(num_arms, bool), rewards
-    ),
-  )
-
-
-def best(counts: Counts, indices: jax.Array) -> jax.Array:
-  """Returns the arm of the largest index; one without a pull goes first.
-
-  Ties go to the lowest arm.
-  """
-  indices = jnp.where(counts.pulls == 0, jnp.inf, indices)
-  return jnp.argmax(indices).astype(jnp.int32)

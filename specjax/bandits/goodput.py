@@ -1,12 +1,12 @@
-"""Tokens a second, from how often each level of a tree is accepted.
+"""Tokens per second, from how often each level of a tree is accepted.
 
 Liu et al. (2024), "Optimizing Speculative Decoding for Serving Large Language
-Models Using Goodput" (SmartSpec), choose the draft length by such a model. What
-is not known yet is believed here, as by Thompson sampling.
+Models Using Goodput" (SmartSpec), choose the draft length by such a model. Here
+what is not known yet is drawn from a posterior, as by Thompson sampling.
 """
 
 from collections.abc import Sequence
-import functools
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -15,168 +15,175 @@ import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 
-# So many rounds are one for which an arm stays.
-_STAY = 20
+# An arm is kept for num_rounds / _ROUNDS_PER_STAY rounds.
+_ROUNDS_PER_STAY = 20
+# More rounds than are ever played.
+_ENDLESS = 2.0**30
 
 
-class _State(NamedTuple):
-  """Sums over rounds and rows, of each kind of arms and each level; and an arm.
+class LevelCounts(NamedTuple):
+  """Holds sums over rounds and rows, by kind of arm and level, and an arm.
 
-  An arm that is drawn stays for some rounds.
+  An arm that was drawn is kept for some rounds.
   """
 
   passed: jax.Array  # [G, D] float32
-  failed: jax.Array  # [G, D] float32, it was reached, and was not passed
-  arm: jax.Array  # [] int32, of the last round
-  left: jax.Array  # [] int32, more rounds for which it stays
-  num_rounds: jax.Array  # [] int32, so far
+  failed: jax.Array  # [G, D] float32, the level was reached and not passed
+  arm: jax.Array  # [] int32, the arm of the last round
+  num_kept: jax.Array  # [] int32, further rounds for which the arm is kept
+  num_rounds: jax.Array  # [] int32, rounds so far
 
 
-@registry.component(
-  example={'num_arms': 3, 'costs': (1.0, 1.2, 1.6), 'depths': (0, 2, 4)}
-)
-def goodput(
-  num_arms: int,
-  costs: Sequence[float],
-  depths: Sequence[int],
-  kinds: Sequence[int] | None = None,
-  reading_costs: Sequence[float] | None = None,
-  *,
-  discount: float = 1.0,
-) -> base.Bandit:
-  """Builds the bandit that plays the arm of the most tokens a second.
+@components.component
+class Goodput(base.Bandit):
+  """Selects the arm that emits the most tokens per second.
 
-  Arm `a` emits `1 + p_1 + p_1 p_2 + ...` tokens a round, up to its depth, where
-  `p_i` is the chance that level `i` is passed where the levels above are: it is
-  drafted and accepted, and does not end its row. Over its cost, that is its
-  goodput. Each `p_i` is drawn from a beta belief.
-  Where rows are refilled, a prompt is to be read for every answer, and by the
-  drafter too: its time is shared out among the answer's tokens.
+  Arm `a` emits `1 + p_1 + p_1 p_2 + ...` tokens per round, up to its depth,
+  where `p_i` is the probability that level `i` is passed if the levels above
+  are: it is drafted and accepted, and does not end its row. Divided by the cost
+  of a round, that is its goodput. Each `p_i` is drawn from a beta posterior.
+  With continuous batching, each answer needs the prefill of a prompt, by the
+  drafter as well: its time is spread over the tokens of the answer.
 
-  An arm that was drawn stays for a twentieth of the rounds so far: a drafter
-  that plays a round now and then would read prompts for little.
+  An arm that was drawn is kept for a twentieth of the rounds so far: a drafter
+  that is selected now and then would prefill prompts for little.
 
-  A round shows more than its own arm: of trees of one kind, all learn from the
-  levels that they share. Plain decoding, of depth 0, needs no trial.
+  A round informs about more than its own arm: among trees of one kind, all arms
+  learn from the levels that they share. Plain decoding, of depth 0, needs no
+  trial. The bandit learns from the extra `levels` of rounds, not from rewards.
 
-  It learns from the extra `levels` of rounds, not from rewards.
-
-  Args:
-    num_arms: `A`, at least 1.
-    costs: `[A]` seconds of a round of each arm, at the batch size in use.
+  Attributes:
+    costs: `[A]` seconds per round of each arm, at the batch size in use; a
+      sequence or an array.
     depths: `[A]` depth of each arm's tree.
-    kinds: `[A]` numbers from 0, equal for arms that share what they learn:
-      those of one drafter, verified token by token, whose trees differ in their
-      depths alone. By default, all do.
-    reading_costs: `[A]` seconds of reading prompts that come with each token of
-      a row: those of a batch's prompts over the tokens of an answer. What all
-      arms read changes nothing; nothing is read, by default.
-    discount: in (0, 1], by which what was seen counts less after each round. No
-      more than `1 / (1 - discount)` rounds count for how long an arm stays.
+    kinds: `[A]` numbers from 0, equal for arms that share what they learn: arms
+      with one drafter, verified token by token, whose trees differ in depth
+      only. By default, all arms do.
+    reading_costs: `[A]` seconds of prefill per token of a row: those of a
+      batch's prompts divided by the tokens of an answer. What all arms pay
+      changes nothing; the default is 0.
+    discount: factor in (0, 1] by which older levels count less after each
+      round. At most `1 / (1 - discount)` rounds count for how long an arm is
+      kept.
 
   Raises:
-    ValueError: an argument is out of range, or not of so many arms.
+    ValueError: an argument is out of range, or has another number of entries.
   """
-  plan = _make_plan(num_arms, costs, depths, kinds, reading_costs, discount)
-  return base.Bandit(
-    num_arms,
-    init=functools.partial(_begin, plan),
-    select=functools.partial(_select, plan),
-    update=functools.partial(_update, plan),
-    # Rewards show no levels.
-    update_all=lambda state, rewards: state,
-  )
 
+  costs: Sequence[float]
+  depths: Sequence[int] = components.static()
+  kinds: Sequence[int] | None = components.static(default=None)
+  reading_costs: Sequence[float] | None = None
+  discount: float = 1.0
 
-class _Plan(NamedTuple):
-  """What is known of the arms; times in units of the longest round."""
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    checks.check_range('discount', self.discount, 1e-6, 1)
+    components.freeze_sequences(
+      self, 'costs', 'depths', 'kinds', 'reading_costs'
+    )
+    if self.kinds is None:
+      object.__setattr__(self, 'kinds', (0,) * self.num_arms)
+    if self.reading_costs is None:
+      object.__setattr__(self, 'reading_costs', (0.0,) * self.num_arms)
+    _check(self)
 
-  seconds: np.ndarray  # [A] of a round
-  reading: np.ndarray  # [A] of reading prompts, by the token
-  there: np.ndarray  # [A, D] bool, the arm drafts the level
-  kind: np.ndarray  # [A]
-  discount: float
-  horizon: int  # rounds that count
+  @property
+  def has_level(self) -> np.ndarray:
+    """Whether each arm drafts each level, `[A, D]` bool."""
+    return np.arange(max(self.depths)) < np.array(self.depths)[:, None]
 
+  def init(self) -> LevelCounts:
+    """Returns counts of no round."""
+    assert self.kinds is not None  # See `__post_init__`.
+    size = max(self.kinds) + 1, max(self.depths)
+    zeros, zero = jnp.zeros(size, jnp.float32), jnp.int32(0)
+    return LevelCounts(zeros, zeros, zero, zero, zero)
 
-def _make_plan(num_arms, costs, depths, kinds, reading, discount):
-  checks.check_range('discount', discount, 1e-6, 1)
-  kinds = (0,) * num_arms if kinds is None else kinds
-  reading = (0.0,) * num_arms if reading is None else reading
-  seconds, depth, kind, reading = _checked(
-    num_arms, costs, depths, kinds, reading
-  )
-  return _Plan(
-    seconds / seconds.max(),
-    reading / seconds.max(),
-    np.arange(depth.max()) < depth[:, None],
-    kind,
-    discount,
-    2**30 if discount == 1 else round(1 / (1 - discount)),
-  )
+  def select(self, key: jax.Array, state: LevelCounts) -> jax.Array:
+    """Returns the arm that is kept, or the best one under drawn probabilities.
 
+    Args:
+      key: a random key of this round.
+      state: the counts so far.
+    """
+    # Betas are drawn by rejection, which slows down rounds of a small target.
+    return jax.lax.cond(
+      state.num_kept > 0, lambda: state.arm, lambda: self._draw(key, state)
+    )
 
-def _begin(plan: _Plan):
-  size = int(plan.kind.max()) + 1, plan.there.shape[1]
-  return _State(*[jnp.zeros(size, jnp.float32)] * 2, *[jnp.int32(0)] * 3)
+  def update(
+    self,
+    state: LevelCounts,
+    arm: jax.Array,
+    reward: jax.Array,
+    /,
+    *,
+    levels: base.Levels | None = None,
+    **extra: Any,
+  ) -> LevelCounts:
+    """Adds the levels of a round; without them, the state stays as it is.
 
+    Args:
+      state: the counts before the round.
+      arm: `[]` int32, the arm that was selected.
+      reward: unused.
+      levels: `[D]`, of the arm's trees, summed over rows.
+      **extra: unused.
+    """
+    del reward, extra
+    if levels is None:
+      return state
+    kind = jnp.asarray(self.kinds)[arm]
+    is_same_kind = (jnp.arange(len(state.passed)) == kind)[:, None]
 
-def _select(plan: _Plan, key, state):
-  # Betas are drawn by trial and error, which rounds of a small target feel.
-  return jax.lax.cond(
-    state.left > 0,
-    lambda: state.arm,
-    lambda: _draw(plan, key, state),
-  )
+    def add(counts: jax.Array, seen: jax.Array) -> jax.Array:
+      return self.discount * counts + jnp.where(is_same_kind, seen[None], 0.0)
 
+    num_rounds = state.num_rounds + 1
+    stay = jnp.minimum(num_rounds, self._horizon()) // _ROUNDS_PER_STAY
+    return LevelCounts(
+      add(state.passed, levels.passed),
+      add(state.failed, levels.reached - levels.passed),
+      jnp.asarray(arm, jnp.int32),
+      jnp.where(state.num_kept > 0, state.num_kept, stay) - 1,
+      num_rounds,
+    )
 
-def _draw(plan: _Plan, key, state):
-  """The best arm, if beliefs that are drawn were true."""
-  chances = jax.random.beta(
-    key, 1 + state.passed, 1 + state.failed, dtype=jnp.float32
-  )
-  reached = jnp.cumprod(chances, axis=1)[plan.kind]
-  tokens = 1 + jnp.where(plan.there, reached, 0.0).sum(axis=1)
-  seconds, reading = (
-    jnp.asarray(each, jnp.float32) for each in (plan.seconds, plan.reading)
-  )
-  return jnp.argmin(seconds / tokens + reading).astype(jnp.int32)
-
-
-def _update(plan: _Plan, state, arm, reward, /, *, levels=None, **extra):
-  del reward, extra
-  if levels is None:
+  def update_all(self, state: LevelCounts, rewards: jax.Array) -> LevelCounts:
+    """Returns the state as it is: rewards do not show levels."""
+    del rewards
     return state
-  num_kinds = len(state.passed)
-  own = (jnp.arange(num_kinds) == jnp.asarray(plan.kind)[arm])[:, None]
-  add = lambda old, new: plan.discount * old + jnp.where(own, new[None], 0.0)
-  num_rounds = state.num_rounds + 1
-  counted = jnp.minimum(num_rounds, plan.horizon)
-  left = jnp.where(state.left > 0, state.left, counted // _STAY) - 1
-  return _State(
-    add(state.passed, levels.passed),
-    add(state.failed, levels.reached - levels.passed),
-    jnp.asarray(arm, jnp.int32),
-    left,
-    num_rounds,
-  )
+
+  def _draw(self, key: jax.Array, state: LevelCounts) -> jax.Array:
+    """Returns the best arm under probabilities drawn from the posterior."""
+    probs = jax.random.beta(
+      key, 1 + state.passed, 1 + state.failed, dtype=jnp.float32
+    )
+    reached = jnp.cumprod(probs, axis=1)[np.array(self.kinds)]
+    tokens = 1 + jnp.where(self.has_level, reached, 0.0).sum(axis=1)
+    seconds = jnp.asarray(self.costs, jnp.float32) / tokens
+    reading = jnp.asarray(self.reading_costs, jnp.float32)
+    return jnp.argmin(seconds + reading).astype(jnp.int32)
+
+  def _horizon(self) -> jax.Array:
+    """Returns `[]` int32, how many rounds count."""
+    weight = jnp.maximum(1 - self.discount, 1 / _ENDLESS)
+    return jnp.round(1 / weight).astype(jnp.int32)
 
 
-def _checked(num_arms, *given):
-  """Costs, depths, kinds and costs of reading as arrays `[A]`."""
-  checks.check_range('num_arms', num_arms, 1)
-  arrays = costs, depths, kinds, reading = tuple(map(np.asarray, given))
-  if any(each.shape != (num_arms,) for each in arrays):
+def _check(bandit: Goodput) -> None:
+  """Checks the arguments that are one number per arm."""
+  names = 'costs', 'depths', 'kinds', 'reading_costs'
+  sizes = [checks.num_entries(getattr(bandit, name)) for name in names]
+  if {*sizes} - {bandit.num_arms, None}:
     raise ValueError(
       'costs, depths, kinds and reading_costs must have an entry for each of '
-      f'{num_arms} arms, got {costs.size}, {depths.size}, {kinds.size} and '
-      f'{reading.size}.'
+      f'{bandit.num_arms} arms, got {sizes[0]}, {sizes[1]}, {sizes[2]} and '
+      f'{sizes[3]}.'
     )
-  if not (costs > 0).all() or not np.isfinite(costs).all():
-    raise ValueError(f'costs must be > 0 and finite, got {costs}.')
-  checks.check_range('depths', depths, 0)
-  checks.check_range('kinds', kinds, 0)
-  checks.check_range('reading_costs', reading, 0)
-  return arrays
+  checks.check_positive('costs', bandit.costs)
+  for name in names[1:]:
+    checks.check_range(name, getattr(bandit, name), 0)

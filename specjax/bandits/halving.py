@@ -1,11 +1,11 @@
-"""Halving: every arm a few times, the better half again, then one for ever.
+"""Halving: a few pulls of every arm, again of the better half, then of one.
 
 MetaSD (Kim et al. 2026), Algorithms 4 and 5, after Karnin, Koren and Somekh
 (2013). As printed, Algorithm 5 keeps the worse half, and rounds the number of
 halvings down, which leaves two of five arms.
 """
 
-from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -14,11 +14,11 @@ import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 
 
 class Halving(NamedTuple):
-  """What the current phase has seen."""
+  """Holds what the current phase has shown."""
 
   survivors: jax.Array  # [A] bool
   pulls: jax.Array  # [A] int32, in this phase
@@ -26,95 +26,126 @@ class Halving(NamedTuple):
   phase: jax.Array  # [] int32
 
 
-@registry.component
-def sequential_halving(num_arms: int, *, period: int = 1) -> base.Bandit:
-  """Builds sequential halving with phases of equally many pulls an arm.
+@components.component
+class HalvingBandit(base.Bandit):
+  """Pulls each survivor equally often in each phase, and keeps the better half.
 
-  MetaSD's Algorithm 5, where a budget sets the pulls; its experiments name a
-  period instead, of 1.
-
-  Args:
-    num_arms: `A`, at least 1.
-    period: pulls of every survivor in each phase.
+  The last phase has one survivor and no end. The pulls of an arm follow one
+  another, since a drafter reads what others have committed whenever it is
+  selected again.
   """
-  sizes = _sizes(num_arms)
-  checks.check_range('period', period, 1)
-  return _halving(sizes, [period] * (len(sizes) - 1))
 
+  @property
+  def sizes(self) -> np.ndarray:
+    """How many arms survive in each phase: `[P]`, from all to one."""
+    sizes = [self.num_arms]
+    while sizes[-1] > 1:
+      sizes.append(-(-sizes[-1] // 2))
+    return np.array(sizes, np.int32)
 
-@registry.component
-def petc(num_arms: int, *, budget: int = 64) -> base.Bandit:
-  """Builds pure exploration, then commitment (MetaSD, Algorithm 4).
+  def pulls_by_phase(self) -> jax.Array:
+    """Returns `[P - 1]` pulls of each survivor in each phase but the last."""
+    raise NotImplementedError
 
-  Sequential halving with a budget, spread evenly over its phases; with
-  `c log(tokens)` of it, few rounds are lost to changing arms (Theorem 8).
+  def init(self) -> Halving:
+    """Returns the first phase, in which all arms survive."""
+    return self._begin_phase(jnp.ones(self.num_arms, bool), jnp.int32(0))
 
-  Args:
-    num_arms: `A`, at least 1.
-    budget: rounds to explore in, at most; enough for one pull of each arm in
-      each of `ceil(log2(A))` phases.
-  """
-  sizes = _sizes(num_arms)
-  halvings = len(sizes) - 1
-  checks.check_range('budget', budget, num_arms * halvings)
-  return _halving(sizes, [budget // (size * halvings) for size in sizes[:-1]])
+  def select(self, key: jax.Array, state: Halving) -> jax.Array:
+    """Returns the first survivor that has pulls left in its phase."""
+    del key
+    return jnp.argmax(self._is_waiting(state)).astype(jnp.int32)
 
+  def update(
+    self, state: Halving, arm: jax.Array, reward: jax.Array, /, **extra: Any
+  ) -> Halving:
+    """Counts a pull of the arm; the next phase begins after the last pull."""
+    del extra
+    return self._add(state, jnp.arange(self.num_arms) == arm, reward)
 
-def _sizes(num_arms):
-  """How many arms survive, phase by phase: from all to one."""
-  checks.check_range('num_arms', num_arms, 1)
-  sizes = [num_arms]
-  while sizes[-1] > 1:
-    sizes.append(-(-sizes[-1] // 2))
-  return sizes
+  def update_all(self, state: Halving, rewards: jax.Array) -> Halving:
+    """Counts a pull of every survivor."""
+    return self._add(state, state.survivors, rewards)
 
-
-def _halving(sizes: Sequence[int], pulls: Sequence[int]) -> base.Bandit:
-  """Plays each survivor so often in each phase; the last phase has no end.
-
-  An arm's pulls follow one another: a drafter reads what others have committed
-  whenever it is played again.
-  """
-  num_arms = sizes[0]
-  due = jnp.asarray([*pulls, np.iinfo(np.int32).max], jnp.int32)
-  sizes_behind = jnp.asarray([*sizes[1:], 1], jnp.int32)
-
-  def begin(survivors, phase):
-    zeros = jnp.zeros(num_arms, jnp.float32)
+  def _begin_phase(self, survivors: jax.Array, phase: jax.Array) -> Halving:
+    zeros = jnp.zeros(self.num_arms, jnp.float32)
     return Halving(survivors, zeros.astype(jnp.int32), zeros, phase)
 
-  def waiting(state):
-    return state.survivors & (state.pulls < due[state.phase])
+  def _is_waiting(self, state: Halving) -> jax.Array:
+    """Returns `[A]` bool, which survivors have pulls left in this phase."""
+    endless = jnp.int32(np.iinfo(np.int32).max)
+    pulls = jnp.append(self.pulls_by_phase(), endless)
+    return state.survivors & (state.pulls < pulls[state.phase])
 
-  def add(state, played, rewards):
-    rewards = jnp.where(played, rewards, 0).astype(jnp.float32)
+  def _add(
+    self, state: Halving, is_pulled: jax.Array, rewards: jax.Array
+  ) -> Halving:
+    rewards = jnp.where(is_pulled, rewards, 0).astype(jnp.float32)
     state = state._replace(
-      pulls=state.pulls + played.astype(jnp.int32),
+      pulls=state.pulls + is_pulled.astype(jnp.int32),
       rewards=state.rewards + rewards,
     )
-    better = state.survivors & (_ranks(state) < sizes_behind[state.phase])
-    following = begin(better, state.phase + 1)
-    ended = ~waiting(state).any()
-    return jax.tree.map(lambda *each: jnp.where(ended, *each), following, state)
-
-  def update(state, arm, reward, /, **extra):
-    del extra
-    return add(state, jnp.arange(num_arms) == arm, reward)
-
-  return base.Bandit(
-    num_arms,
-    init=lambda: begin(jnp.ones(num_arms, bool), jnp.int32(0)),
-    select=lambda key, state: jnp.argmax(waiting(state)).astype(jnp.int32),
-    update=update,
-    # One pull of every survivor.
-    update_all=lambda state, rewards: add(state, state.survivors, rewards),
-  )
+    next_sizes = jnp.asarray([*self.sizes[1:], 1], jnp.int32)
+    better = state.survivors & (_ranks(state) < next_sizes[state.phase])
+    following = self._begin_phase(better, state.phase + 1)
+    is_over = ~self._is_waiting(state).any()
+    return jax.tree.map(
+      lambda *leaves: jnp.where(is_over, *leaves), following, state
+    )
 
 
-def _ranks(state):
-  """Returns `[A]` how many survivors earned more, or as much and are lower."""
-  earned = jnp.where(state.survivors, state.rewards, -jnp.inf)
-  arms = jnp.arange(len(earned))
-  more = earned[None] > earned[:, None]
-  tied = (earned[None] == earned[:, None]) & (arms[None] < arms[:, None])
+@components.component
+class SequentialHalving(HalvingBandit):
+  """Halves the arms after phases with the same number of pulls per arm.
+
+  In MetaSD's Algorithm 5 a budget sets the pulls; its experiments name a period
+  of 1 instead.
+
+  Attributes:
+    period: pulls of every survivor in each phase, at least 1.
+  """
+
+  period: int = 1
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    checks.check_range('period', self.period, 1)
+
+  def pulls_by_phase(self) -> jax.Array:
+    """Returns `[P - 1]` times the period."""
+    return jnp.full(len(self.sizes) - 1, self.period, jnp.int32)
+
+
+@components.component
+class PETC(HalvingBandit):
+  """Explores purely, then commits to one arm (MetaSD, Algorithm 4).
+
+  This is sequential halving with a budget that is spread evenly over its
+  phases. With a budget of `c log(tokens)`, few rounds are lost to changing arms
+  (Theorem 8).
+
+  Attributes:
+    budget: the highest number of rounds to explore in; enough for one pull of
+      each arm in each of `ceil(log2(A))` phases.
+  """
+
+  budget: int = 64
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    num_halvings = len(self.sizes) - 1
+    checks.check_range('budget', self.budget, self.num_arms * num_halvings)
+
+  def pulls_by_phase(self) -> jax.Array:
+    """Returns `[P - 1]` shares of the budget."""
+    sizes = self.sizes[:-1]
+    return jnp.asarray(self.budget, jnp.int32) // (sizes * len(sizes))
+
+
+def _ranks(state: Halving) -> jax.Array:
+  """Returns `[A]` how many survivors are better: ties go to the lower arm."""
+  rewards = jnp.where(state.survivors, state.rewards, -jnp.inf)
+  arms = jnp.arange(len(rewards))
+  more = rewards[None] > rewards[:, None]
+  tied = (rewards[None] == rewards[:, None]) & (arms[None] < arms[:, None])
   return (more | tied).sum(1)

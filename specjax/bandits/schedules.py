@@ -1,58 +1,92 @@
-"""Rules that learn nothing: what a bandit has to beat."""
+"""Bandits that learn nothing: what the others have to beat."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 
 
-@registry.component
-def fixed(num_arms: int, *, arm: int = 0) -> base.Bandit:
-  """Builds the rule that always plays the same arm, which is its state.
+@components.component
+class Schedule(base.Bandit):
+  """Learns nothing from rewards; its state is the arm of the next round."""
+
+  def init(self) -> base.BanditState:
+    """Returns the first arm."""
+    return jnp.int32(0)
+
+  def select(self, key: jax.Array, state: base.BanditState) -> jax.Array:
+    """Returns the arm that is the state."""
+    del key
+    return state
+
+  def update(
+    self,
+    state: base.BanditState,
+    arm: jax.Array,
+    reward: jax.Array,
+    /,
+    **extra: Any,
+  ) -> base.BanditState:
+    """Returns the state as it is."""
+    del arm, reward, extra
+    return state
+
+  def update_all(
+    self, state: base.BanditState, rewards: jax.Array
+  ) -> base.BanditState:
+    """Returns the state as it is."""
+    del rewards
+    return state
+
+
+@components.component
+class Fixed(Schedule):
+  """Always selects the same arm, which is its state.
 
   So a router need not be a bandit: with a bandit per row, the `[B]` int32 arms
-  that it chose for the prompts are the `bandit_state` of `Decoder.init`. What
-  differs in `arm` alone shares a compiled program.
+  that it chose for the prompts are the `bandit_state` of `Decoder.init`. Rounds
+  that differ in `arm` only share a compiled program.
 
-  Args:
-    num_arms: `A`, at least 1.
-    arm: the arm that is always played, unless the state holds another.
+  Attributes:
+    arm: the arm of the first state, in [0, A).
   """
-  checks.check_range('num_arms', num_arms, 1)
-  checks.check_range('arm', arm, 0, num_arms - 1)
-  return _learns_nothing(num_arms, lambda: jnp.int32(arm), _state)
+
+  arm: int = 0
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    checks.check_range('arm', self.arm, 0, self.num_arms - 1)
+
+  def init(self) -> jax.Array:
+    """Returns the arm."""
+    return jnp.asarray(self.arm, jnp.int32)
 
 
-@registry.component
-def uniform(num_arms: int) -> base.Bandit:
-  """Builds the rule that draws each arm with the same chance."""
-  checks.check_range('num_arms', num_arms, 1)
-  select = lambda key, state: jax.random.randint(
-    key, (), 0, num_arms, jnp.int32
-  )
-  return _learns_nothing(num_arms, lambda: (), select)
+@components.component
+class RoundRobin(Schedule):
+  """Selects one arm after the other."""
+
+  def update(
+    self, state: jax.Array, arm: jax.Array, reward: jax.Array, /, **extra: Any
+  ) -> jax.Array:
+    """Returns the next arm."""
+    del arm, reward, extra
+    return (state + 1) % self.num_arms
 
 
-@registry.component
-def round_robin(num_arms: int) -> base.Bandit:
-  """Builds the rule that plays one arm after the other."""
-  checks.check_range('num_arms', num_arms, 1)
-  nothing = _learns_nothing(num_arms, lambda: jnp.int32(0), _state)
-  update = lambda state, arm, reward, /, **extra: (state + 1) % num_arms
-  return nothing._replace(update=update)
+@components.component
+class Uniform(Schedule):
+  """Draws every arm with the same probability."""
 
+  def init(self) -> tuple[()]:
+    """Returns the empty state."""
+    return ()
 
-def _learns_nothing(num_arms, init, select):
-  return base.Bandit(num_arms, init, select, _keep, _keep)
-
-
-def _state(key, state):
-  del key
-  return state
-
-
-def _keep(state, /, *args, **extra):
-  del args, extra
-  return state
+  def select(self, key: jax.Array, state: tuple[()]) -> jax.Array:
+    """Returns a uniformly drawn arm."""
+    del state
+    return jax.random.randint(key, (), 0, self.num_arms, jnp.int32)

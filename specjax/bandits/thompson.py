@@ -1,26 +1,23 @@
-"""Thompson sampling: an arm is played as often as it is believed to be best."""
+"""Thompson sampling: arms are selected as often as they may be the best."""
 
 import jax
 import jax.numpy as jnp
 
-from specjax import base
-from specjax import registry
+from specjax import components
 from specjax.bandits import counts
 
 
-@registry.component
-def thompson(num_arms: int) -> base.Bandit:
-  """Builds Thompson sampling with a beta belief about each arm.
+@components.component
+class Thompson(counts.CountsBandit):
+  """Draws the mean of each arm from a beta posterior, and selects the largest.
 
-  From a uniform belief; a reward between 0 and 1 counts as that much of a
-  success and the rest of a failure (after Agrawal and Goyal 2012, who toss a
-  coin for it).
-
-  Args:
-    num_arms: `A`, at least 1.
+  The prior is uniform. A reward between 0 and 1 counts as that share of a
+  success, and the remainder as a failure (after Agrawal and Goyal 2012, who
+  toss a coin for it).
   """
 
-  def select(key, state):
+  def select(self, key: jax.Array, state: counts.Counts) -> jax.Array:
+    """Returns the arm whose drawn mean is the largest."""
     # A sum may round past its pulls.
     pulls = state.pulls.astype(jnp.float32)
     failures = jnp.maximum(pulls - state.rewards, 0)
@@ -28,5 +25,3 @@ def thompson(num_arms: int) -> base.Bandit:
       key, 1 + state.rewards, 1 + failures, dtype=jnp.float32
     )
     return jnp.argmax(means).astype(jnp.int32)
-
-  return counts.bandit(num_arms, select)

@@ -37,7 +37,7 @@ class Decoder:
 
   A prompt's output depends on the prompt, the seed and its request id alone,
   not on the other prompts of the batch. Batches of one shape share a compiled
-  program, whatever `max_new_tokens`, the stop tokens and the arm of `fixed`
+  program, whatever `max_new_tokens`, the stop tokens and the arm of `Fixed`
   are; so do decoders that are built of equal parts.
   """
 
@@ -48,7 +48,7 @@ class Decoder:
     arms: Sequence[tuple[base.Arm, base.Params]],
     *,
     bandit: base.Bandit | None = None,
-    reward: base.Reward | None = rewards.emitted(),
+    reward: base.Reward | None = rewards.Emitted(),
     sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
     stop_tokens: Sequence[int] = (),
     max_length: int = 512,
@@ -81,7 +81,7 @@ class Decoder:
       raise ValueError(f'max_length must be >= 2, got {max_length}.')
     self._arms = tuple(arm for arm, _ in arms)
     self._params = state_lib.Params(target_params, tuple(p for _, p in arms))
-    self._bandit = bandit or bandits.BANDITS['fixed'](len(arms))
+    self._bandit = bandit or bandits.Fixed(len(arms))
     self._stop_tokens = _stop_tokens(stop_tokens)
     self.round_fn = round_lib.make_round(
       target,

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import bandits
 from specjax import base
 from specjax import padding
 from specjax import rewards as rewards_lib
@@ -73,7 +74,7 @@ def make_round(
   target: base.LanguageModel,
   arms: Sequence[base.Arm],
   bandit: base.Bandit,
-  reward: base.Reward | None = rewards_lib.emitted(),
+  reward: base.Reward | None = rewards_lib.Emitted(),
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   *,
   per_row: bool = False,
@@ -101,8 +102,7 @@ def make_round(
     slots: which of `state.drafters` is each arm's; its own, by default.
 
   Returns:
-    The round. How the bandit begins is not its business: rounds with `fixed`
-    of different arms are equal.
+    The round. Rounds with `Fixed` bandits of different arms are equal.
 
   Raises:
     ValueError: the arms do not fit to each other, to the target or the bandit.
@@ -112,10 +112,13 @@ def make_round(
     for arm in arms
   )
   _check(target, arms, bandit, catch_up, sampling)
+  if type(bandit) is bandits.Fixed:
+    # Its state holds the arm, so that one program serves all of them.
+    bandit = bandits.Fixed(bandit.num_arms)
   return Round(
     target,
     arms,
-    bandit._replace(init=tuple),  # Of no state: equal for all.
+    bandit,
     reward,
     sampling,
     per_row,

@@ -14,25 +14,39 @@ from specjax.testing import values
 _NUM_ROUNDS = 20
 
 
-def check_bandit(factory: building.Factory, /, **options: Any) -> None:
-  """Checks a factory of bandits: `factory(num_arms, **options)`.
+def check_bandit(bandit_class: building.Factory, /, **options: Any) -> None:
+  """Checks a class of bandits.
 
   A loop can carry the state, with rewards of one arm or of all; arms are in
-  range; unknown extras are ignored; equal arguments give one object.
+  range; unknown extras are ignored. Its numbers are data, so that a sweep over
+  them compiles once. Equal arguments make equal bandits.
 
   Args:
-    factory: builds the bandit; it need not be in a table.
-    **options: what it is built with, beside `num_arms` and its example.
+    bandit_class: the class; it need not be in a table.
+    **options: arguments of the bandit, in addition to those of `given`.
 
   Raises:
     AssertionError: a sentence says what must hold.
   """
-  with building.about(factory):
-    building.check_documented(factory)
+  with building.about(bandit_class):
+    building.check_documented(bandit_class)
     for num_arms in (1, 3):
-      chosen = building.arguments(factory, {'num_arms': num_arms}, options)
-      _check(factory(**chosen), chosen.get('num_arms', num_arms))
-    values.check_value(factory, chosen)
+      arguments = building.arguments(bandit_class, given(num_arms), options)
+      values.check_component(bandit_class, arguments)
+      _check(bandit_class(**arguments), arguments.get('num_arms', num_arms))
+
+
+def given(num_arms: int) -> dict[str, Any]:
+  """Returns the arguments that every bandit with such a parameter is given.
+
+  Args:
+    num_arms: `A`, at least 1.
+  """
+  return {
+    'num_arms': num_arms,
+    'costs': [1.0 + 0.25 * arm for arm in range(num_arms)],
+    'depths': [2 * arm for arm in range(num_arms)],
+  }
 
 
 def _check(bandit: base.Bandit, num_arms: int) -> None:
@@ -48,7 +62,7 @@ def _check(bandit: base.Bandit, num_arms: int) -> None:
     f'select must return an arm, a scalar int32, got {arm}.',
   )
   _check_updates(bandit, state, arm)
-  _check_arms(bandit, state)
+  _check_arms(bandit)
 
 
 def _check_updates(bandit: base.Bandit, state: Any, arm: Any) -> None:
@@ -63,20 +77,20 @@ def _check_updates(bandit: base.Bandit, state: Any, arm: Any) -> None:
   building.check_keeps(state, after, 'update_all')
 
 
-def _check_arms(bandit: base.Bandit, state: Any) -> None:
-  """A loop of some rounds plays arms that there are."""
-
-  def step(state, key):
-    arm = bandit.select(key, state)
-    rewards = jax.random.uniform(key, (bandit.num_arms,))
-    return bandit.update(state, arm, rewards[arm], rewards=rewards), arm
+def _check_arms(bandit: base.Bandit) -> None:
+  """A loop of some rounds, with the bandit's numbers traced, selects arms."""
 
   @jax.jit
-  def play(key, state):
-    keys = jax.random.split(key, _NUM_ROUNDS)
-    return jax.lax.scan(step, state, keys)[1]
+  def select(bandit: base.Bandit, key: jax.Array) -> jax.Array:
+    def step(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+      arm = bandit.select(key, state)
+      rewards = jax.random.uniform(key, (bandit.num_arms,))
+      return bandit.update(state, arm, rewards[arm], rewards=rewards), arm
 
-  arms = np.asarray(play(jax.random.key(15), state))
+    keys = jax.random.split(key, _NUM_ROUNDS)
+    return jax.lax.scan(step, bandit.init(), keys)[1]
+
+  arms = np.asarray(select(bandit, jax.random.key(15)))
   building.require(
     ((0 <= arms) & (arms < bandit.num_arms)).all(),
     f'Arms must be those of the bandit, 0 to {bandit.num_arms - 1}, got '

@@ -15,43 +15,49 @@ from specjax.testing import values
 _DEPTHS = ((0, 0), (0, 4), (2, 4), (4, 4))
 
 
-def check_reward(factory: building.Factory, /, **options: Any) -> None:
-  """Checks a factory of rewards.
+def check_reward(reward_class: building.Factory, /, **options: Any) -> None:
+  """Checks a class of rewards.
 
-  A reward lies in the unit interval, for arms of any depth among others; equal
-  arguments give one object.
+  A reward lies in the unit interval, for arms of any depth among others. Its
+  numbers are data, so that a sweep over them compiles once. Equal arguments
+  make equal rewards.
 
   Args:
-    factory: builds the reward; it need not be in a table. It is given `costs`,
+    reward_class: the class; it need not be in a table. It is given `costs`,
       `catch_up_costs` and `depths`, if it has such parameters.
-    **options: what it is built with, beside these and its example.
+    **options: arguments of the reward, in addition to these.
 
   Raises:
     AssertionError: a sentence says what must hold.
   """
-  with building.about(factory):
-    building.check_documented(factory)
+  with building.about(reward_class):
+    building.check_documented(reward_class)
+    values.check_component(reward_class, _arguments(reward_class, 4, options))
     # Tokens are counted, or their number is an estimate.
     cases = list(itertools.product(_DEPTHS, (int, float)))
-    built = [
-      factory(**_arguments(factory, depth, options)) for (depth, _), _ in cases
+    rewards = [
+      reward_class(**_arguments(reward_class, depth, options))
+      for (depth, _), _ in cases
     ]
-    seen = [info(*depths, number) for depths, number in cases]
+    infos = [info(*depths, number) for depths, number in cases]
     evaluate = jax.jit(
-      lambda seen: [reward(each) for reward, each in zip(built, seen)]
+      lambda rewards, infos: [
+        reward(info) for reward, info in zip(rewards, infos)
+      ]
     )
-    for each, rewards in zip(seen, jax.eval_shape(evaluate, seen)):
-      _check_type(each, rewards)
-    for each, rewards in zip(seen, jax.device_get(evaluate(seen))):
-      _check_range(each, rewards)
-    values.check_value(factory, _arguments(factory, 4, options))
+    outputs = jax.eval_shape(evaluate, rewards, infos)
+    for seen, output in zip(infos, outputs):
+      _check_type(seen, output)
+    outputs = jax.device_get(evaluate(rewards, infos))
+    for seen, output in zip(infos, outputs):
+      _check_range(seen, output)
 
 
 def _arguments(
-  factory: building.Factory, depth: int, options: dict[str, Any]
+  reward_class: building.Factory, depth: int, options: dict[str, Any]
 ) -> dict[str, Any]:
   given = {'costs': [0.25], 'catch_up_costs': [0.1], 'depths': [depth]}
-  return building.arguments(factory, given, options)
+  return building.arguments(reward_class, given, options)
 
 
 def _check_type(seen: base.RoundInfo, rewards: Any) -> None:

@@ -53,6 +53,50 @@ def check_value(factory: building.Factory, chosen: dict[str, Any]) -> None:
       _check_traced(factory, chosen, key, value)
 
 
+def check_component(
+  component_class: building.Factory, arguments: dict[str, Any]
+) -> None:
+  """Checks that a component is a value whose numbers are data.
+
+  Args:
+    component_class: the class of the component.
+    arguments: what it is built with.
+
+  Raises:
+    AssertionError: the class is not decorated with `components.component`,
+      equal arguments make components that differ, other arguments make equal
+      ones, or a floating-point number is not a leaf.
+  """
+  component = component_class(**arguments)
+  structure: Any = jax.tree.structure(component)
+  building.require(
+    dataclasses.is_dataclass(component)
+    and not jax.tree_util.all_leaves([component]),
+    'Components are decorated with components.component, so that they are '
+    'values whose numbers JAX can trace.',
+  )
+  bound = inspect.signature(component_class).bind(**arguments)
+  bound.apply_defaults()
+  for key, value in bound.arguments.items():
+    for equal in _spellings(value) or [value]:
+      again = component_class(**arguments | {key: equal})
+      building.require(
+        again == component and hash(again) == hash(component),
+        f'Equal arguments make equal components, also {key}={equal!r}.',
+      )
+    another = _first_built(component_class, arguments, key, value)
+    building.require(
+      another != component, f'Another {key} makes another component.'
+    )
+    numbers = value if isinstance(value, list) else [value]
+    if all(isinstance(number, float) for number in numbers):
+      building.require(
+        structure == jax.tree.structure(another),
+        f'{key} is a number that must be data: a field without '
+        'components.static.',
+      )
+
+
 def _spellings(value: Any) -> list[Any]:
   """One value, written in several ways."""
   if isinstance(value, float):
@@ -92,8 +136,8 @@ def _changes(value: Any) -> Iterator[Any]:
   elif isinstance(value, base.LanguageModel):
     yield models.MODELS['markov'](building.VOCAB_SIZE + 1)
   elif isinstance(value, list):
-    yield [*value, *value]
     yield from ([*value[1:], change] for change in _changes(value[0]))
+    yield [*value, *value]
 
 
 def _check_traced(

@@ -25,8 +25,8 @@ from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
+from tests import arms as arms_lib
 from tests import extras
-from tests import lossless_test
 from tests import xla
 from tests.decoding import drivers_test
 from tests.models.huggingface import oracle
@@ -402,7 +402,7 @@ def _several():
     _arm(_draft(), trees.chain(3)),
     _arm(_draft(2), trees.prefix_tree((2, 1))),
   ]
-  return _decoder(arms, bandit=lossless_test.adversary(2))
+  return _decoder(arms, bandit=arms_lib.Adversary(2))
 
 
 @pytest.mark.parametrize(
@@ -448,4 +448,4 @@ def test_a_prompt_that_is_not_a_source_and_a_start_is_refused(prompt):
 
 def test_a_warm_start_is_refused():
   with pytest.raises(ValueError, match='warm_start must be 0 .* got 8'):
-    _decoder([_plain()], bandit=lossless_test.adversary(1), warm_start=8)
+    _decoder([_plain()], bandit=arms_lib.Adversary(1), warm_start=8)

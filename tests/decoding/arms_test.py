@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import registry
+from specjax import components
 from specjax import trees
 from specjax.decoding import drivers
 from specjax.drafters import stateless
@@ -40,16 +40,18 @@ def counting_up(length=2):
   return arms.arm(stateless.stateless(trees.chain(length), propose))
 
 
-@registry.component
-def recorder(num_arms):
-  """Arms at random; remembers the last rewards that it was given."""
-  return specjax.Bandit(
-    num_arms,
-    init=lambda: jnp.full(num_arms, -1.0),
-    select=lambda key, state: jax.random.randint(key, (), 0, num_arms),
-    update=lambda state, arm, reward, *, rewards, **extra: rewards,
-    update_all=lambda state, rewards: rewards,
-  )
+@components.component
+class Recorder(specjax.bandits.Uniform):
+  """Selects arms at random; its state is the last rewards of all arms."""
+
+  def init(self):
+    return jnp.full(self.num_arms, -1.0)
+
+  def update(self, state, arm, reward, /, *, rewards, **extra):
+    return rewards
+
+  def update_all(self, state, rewards):
+    return rewards
 
 
 def three(draft=arms.DRAFT, other=arms.OTHER, **options):
@@ -65,8 +67,8 @@ def three(draft=arms.DRAFT, other=arms.OTHER, **options):
 @pytest.mark.parametrize(
   ('rule', 'per_row', 'catch_up'),
   [
-    (arms.adversary, True, 'lazy'),
-    pytest.param(arms.cycling, False, 'always', marks=pytest.mark.slow),
+    (arms.Adversary, True, 'lazy'),
+    pytest.param(arms.Cycling, False, 'always', marks=pytest.mark.slow),
   ],
 )
 def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
@@ -261,7 +263,7 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     arms.chain(draft=arms.TARGET),
     arms.none(),
     arms.chain(1, (model, copy)),
-    bandit=arms.cycling(3),
+    bandit=arms.Cycling(3),
     per_row=True,
     catch_up=catch_up,
   )
@@ -327,7 +329,7 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
   depths, slot_of = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
   estimated = arms.decoder(
     *varied_lengths(),
-    bandit=recorder(5),
+    bandit=Recorder(5),
     catch_up='always',
     per_row=per_row,
     stop_tokens=[9],
@@ -388,11 +390,11 @@ def test_raw_acceptance_is_that_of_probabilities_before_temperature(
   """Of the arm that was played and of the one that was not."""
   estimated = arms.decoder(
     *[arms.chain(1, model, temperature) for model in (arms.DRAFT, arms.OTHER)],
-    bandit=recorder(2),
+    bandit=Recorder(2),
     catch_up='always',
     per_row=True,
     temperature=temperature,
-    reward=specjax.REWARDS['block_divergence'](),
+    reward=specjax.rewards.BlockDivergence(),
   )
   start = estimated.init(sizes.PROMPTS, 9)
   lengths = np.array(start.lengths)
@@ -529,7 +531,7 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
     max_length=256,
   )
   start = timed.init([[1]], 180)
-  learn = drivers.throughput_learner(specjax.BANDITS['ucb1'](2), max_rate=3000)
+  learn = drivers.throughput_learner(specjax.bandits.UCB1(2), max_rate=3000)
   rounds = specjax.stream(timed.round_fn, timed.params, start, learn=learn)
   for i, (state, _) in enumerate(rounds):
     # One update a round; none by the round that compiles.
@@ -546,14 +548,14 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
 @pytest.mark.parametrize('max_rate', [-1.0, 0.0, np.nan])
 def test_a_rate_that_is_not_positive_is_refused(max_rate):
   with pytest.raises(ValueError, match='max_rate must be > 0'):
-    drivers.throughput_learner(specjax.BANDITS['ucb1'](2), max_rate)
+    drivers.throughput_learner(specjax.bandits.UCB1(2), max_rate)
 
 
 def test_arguments_that_do_not_fit_are_refused():
   none, _ = arms.none()
   chain, _ = arms.chain(1, arms.MARKOV_DRAFT)
   make = functools.partial(
-    specjax.make_round, MARKOV[0], bandit=specjax.BANDITS['fixed'](2)
+    specjax.make_round, MARKOV[0], bandit=specjax.bandits.Fixed(2)
   )
   with pytest.raises(ValueError, match=r'vocab_size 3 and 4 \(arm 1\)'):
     make([none, chain])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import components
 from specjax import decoding
 from specjax import trees
 from specjax.drafters import stateless
@@ -67,21 +68,25 @@ def test_an_arm_that_is_not_there_ends_the_batch():
 
 
 def test_a_state_of_another_bandit_is_refused():
-  state = specjax.BANDITS['ucb1'](2).init()
+  state = specjax.bandits.UCB1(2).init()
   with pytest.raises(ValueError, match='bandit_state must be of the bandit'):
     decoder().decode([[1]], 4, bandit_state=state)
   with pytest.raises(ValueError, match='bandit_state must be of 3 rows'):
     decoder(per_row=True).decode([[1]] * 3, 4, bandit_state=np.zeros(2, int))
 
 
+@components.component
+class Bad(specjax.Reward):
+  """A reward of which only that of the first arm is one."""
+
+  def __call__(self, info):
+    return jnp.array([0.5, 1.5, -0.1, jnp.nan])[info.arm]
+
+
 def test_a_reward_outside_of_the_unit_interval_is_reported():
   """In one row alone: the message names it."""
-  values = jnp.array([0.5, 1.5, -0.1, jnp.nan])
   bad = arms.decoder(
-    *[arms.none()] * 4,
-    target=TARGET,
-    per_row=True,
-    reward=lambda info: values[info.arm],
+    *[arms.none()] * 4, target=TARGET, per_row=True, reward=Bad()
   )
   for arm in (1, 2, 3):
     selected = np.array([0, arm, 0, 0], np.int32)

@@ -218,7 +218,7 @@ def test_nothing_is_stored_if_nobody_asks():
 def test_features_that_are_not_there_are_refused(target, taps, message):
   arm, _ = arms.arm(linear_head(target.vocab_size, taps=taps))
   with pytest.raises(ValueError, match=message):
-    decoding.make_round(target, [arm], specjax.BANDITS['fixed'](1))
+    decoding.make_round(target, [arm], specjax.bandits.Fixed(1))
 
 
 # Trees of their own for every row and round.

@@ -177,5 +177,5 @@ def test_a_bandit_launches_few_kernels_and_acceptance_only_if_asked():
   count = functools.partial(_count, _chains(1, 2), _chains(1, 4), bandit='ucb1')
   without = count()
   assert without <= 333
-  asked = count(reward=specjax.REWARDS['block_divergence']())
+  asked = count(reward=specjax.rewards.BlockDivergence())
   assert asked > without + 4

@@ -26,8 +26,8 @@ def build(temperature, stop=5, arm=0):
     arms.model(trees.chain(3), (target, params[::-1]), temperature),
     arms.none(),
     target=(target, params),
-    bandit=specjax.BANDITS['fixed'](2, arm=arm),
-    reward=specjax.REWARDS['tradeoff'](0.3),
+    bandit=specjax.bandits.Fixed(2, arm=arm),
+    reward=specjax.rewards.Tradeoff(0.3),
     temperature=temperature,
     stop_tokens=[stop] if isinstance(stop, int) else stop,
   )

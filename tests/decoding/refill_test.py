@@ -187,7 +187,7 @@ def test_a_bandit_of_the_batch_goes_on_from_prompt_to_prompt():
   decoder = watched(
     arms.chain(draft=arms.MARKOV_DRAFT),
     arms.none(),
-    bandit=specjax.BANDITS['ucb1'](2, beta=1e-6),
+    bandit=specjax.bandits.UCB1(2, beta=1e-6),
   )
   news = [20] * (len(PROMPTS) - 1) + [40]
   calls, results = calls_of(

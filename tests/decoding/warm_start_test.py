@@ -18,7 +18,7 @@ def learner(bandit, **options):
   """Arms of two models, a deterministic one, and plain decoding."""
   return arms.decoder(
     *arms_test.varied_lengths(),
-    **{'bandit': bandit, 'reward': rewards.block_divergence()} | options,
+    **{'bandit': bandit, 'reward': rewards.BlockDivergence()} | options,
   )
 
 
@@ -73,7 +73,7 @@ def test_each_arm_counts_as_played_once(per_row, num_tokens):
 
 def test_hedge_learns_once_from_all_arms():
   decoder = learner(
-    arms_test.recorder(5), warm_start=3, per_row=True, catch_up='always'
+    arms_test.Recorder(5), warm_start=3, per_row=True, catch_up='always'
   )
   learnt = decoder.init(PROMPTS, 8).bandit
   assert (learnt[0] == -1).all()

@@ -23,6 +23,7 @@ from specjax import verifiers
 from specjax.decoding import reading
 from specjax.decoding import refill
 from specjax.decoding import turns
+from specjax.testing import bandits as bandit_checks
 from specjax.testing import building
 from specjax.testing import goals as goal_checks
 from specjax.testing import rewards as reward_checks
@@ -57,7 +58,8 @@ def _traced(function, *args):
 
 
 def _bandit(factory):
-  bandit = factory(**building.arguments(factory, {'num_arms': 3}, {}))
+  given = bandit_checks.given(3)
+  bandit = factory(**building.arguments(factory, given, {}))
   rewards = np.float32([0, 0.5, 1])
   levels = base.Levels(*np.ones((2, 4), np.float32))
 

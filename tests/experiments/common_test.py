@@ -364,9 +364,9 @@ def test_arms_that_differ_in_depth_alone_share_what_is_learnt(folder):
   (way,) = ways.parse_all(config, list(family.drafters))
   told = {'costs': [1.0] * 8, 'depths': [0, 2, 4, 4, 2, 3, 2, 2]}
   built = ways.build(way, family, 32, lambda _: told).decoder
-  assert built.round_fn.bandit == bandits.BANDITS['goodput'](
+  assert built.round_fn.bandit == bandits.Goodput(
     8, **told, kinds=(0, 1, 1, 2, 3, 3, 3, 4)
-  )._replace(init=tuple)
+  )
   with pytest.raises(ValueError, match='goodput needs costs, which is not set'):
     ways.build(way, family, 32)
 

@@ -17,6 +17,7 @@ from experiments import main
 from experiments.common import results
 import specjax
 from specjax import base
+from specjax import components
 from specjax import registry
 from specjax import testing
 from specjax import trees
@@ -54,16 +55,33 @@ def goal(share: float, other: base.Goal | None = None):
   )
 
 
-@registry.component
-def bandit(num_arms: int, *, arm: int = 0):
-  """The bandit that plays one arm, or the first if it is not there."""
-  return specjax.BANDITS['fixed'](num_arms, arm=arm % num_arms)
+@components.component
+class Bandit(specjax.Bandit):
+  """Selects one arm, or the first if it is not there."""
+
+  arm: int = 0
+
+  def init(self):
+    return jnp.int32(self.arm % self.num_arms)
+
+  def select(self, key, state):
+    return state
+
+  def update(self, state, arm, reward, /, **extra):
+    return state
+
+  def update_all(self, state, rewards):
+    return state
 
 
-@registry.component
-def reward(*, arm: int = 0):
-  """The reward of playing one arm."""
-  return lambda info: (info.arm == arm).astype(jnp.float32)
+@components.component
+class Reward(specjax.Reward):
+  """Rewards rounds with one arm."""
+
+  arm: int = 0
+
+  def __call__(self, info):
+    return (info.arm == self.arm).astype(jnp.float32)
 
 
 @registry.component
@@ -81,8 +99,8 @@ _NEW = {
   'drafter': (specjax.DRAFTERS, drafter),
   'coupling': (specjax.COUPLINGS, coupling),
   'goal': (specjax.GOALS, goal),
-  'bandit': (specjax.BANDITS, bandit),
-  'reward': (specjax.REWARDS, reward),
+  'bandit': (specjax.BANDITS, Bandit),
+  'reward': (specjax.REWARDS, Reward),
   'verifier': (specjax.VERIFIERS, verifier),
 }
 # What is decoded with one of them, in every form that a config may write, and

@@ -70,7 +70,7 @@ def test_shares_of_arms_are_those_of_a_trace(played):
   ]
   acceptances = (0.8, 0.5, 0.6, 0.3), (0.3, 0.5, 0.6, 0.8)
   drifting = laboratory.drifting(acceptances, 4, 9)
-  bandit = bandits.BANDITS['exp3_spec'](4)
+  bandit = bandits.EXP3Spec(4)
   arms = laboratory.play(jax.random.key(0), bandit, drifting, 300, 6).arms
   best = np.where(np.arange(60) < 9, 0, 3)
   at = np.array([row['round'] for row in own])
