@@ -30,6 +30,7 @@ from specjax.base import Goal
 from specjax.base import LanguageModel
 from specjax.base import Outcome
 from specjax.base import Probs
+from specjax.base import RawProbs
 from specjax.base import Reward
 from specjax.base import RoundInfo
 from specjax.base import Verifier
@@ -69,6 +70,7 @@ __all__ = [
   'Outcome',
   'Probs',
   'REWARDS',
+  'RawProbs',
   'Reward',
   'RoundInfo',
   'Sampling',

@@ -513,11 +513,36 @@ class Verifier(Protocol):
   ) -> Outcome: ...
 
 
-# `(target[V], draft[V]) -> goal[V]`, or with a third argument: the distribution
-# to be sampled instead of the target's, from the processed ones. The third is a
-# pair `(target[V], draft[V])` of the raw ones, which show how sure the models
-# are; None means the same as the first two.
-Goal = Annotated[Callable[..., jax.Array], 'goal']
+class RawProbs(NamedTuple):
+  """What both models predict at one position: see `Probs.raw`.
+
+  The raw distributions show how sure the models are, even at temperature 0.
+  """
+
+  target: jax.Array  # [V] float32
+  draft: jax.Array  # [V] float32
+
+
+class Goal:
+  """The goal distribution: what a verifier samples from at each position.
+
+  It replaces the target's distribution, which is the goal of lossless decoding.
+  A subclass is a component (`components.component`) whose numbers are data, so
+  that one compiled program serves every value of them.
+  """
+
+  def __call__(
+    self, target: jax.Array, draft: jax.Array, raw: RawProbs
+  ) -> jax.Array:
+    """Returns the `[V]` float32 goal distribution at one position.
+
+    Args:
+      target: `[V]` float32, the target's distribution, from which lossless
+        decoding samples: after temperature, top-k and top-p.
+      draft: `[V]` float32, the distribution from which the draft was sampled.
+      raw: both models' distributions before temperature, top-k and top-p.
+    """
+    raise NotImplementedError
 
 
 class Arm(NamedTuple):

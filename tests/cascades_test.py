@@ -17,6 +17,8 @@ import pytest
 
 from experiments.common import ways as ways_lib
 import specjax
+from specjax import base
+from specjax import components
 from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
@@ -60,13 +62,26 @@ def known_probs(sampling):
     pair = [
       sampling_lib.probabilities(jnp.log(table), sampling) for table in raw
     ]
-    goals = [jax.vmap(jax.vmap(goal))(*pair, raw) for goal in GOALS.values()]
+    goals = [
+      jax.vmap(jax.vmap(goal))(*pair, base.RawProbs(*raw))
+      for goal in GOALS.values()
+    ]
     return pair, goals
 
   models, goals = tables(*lossless_test.tables('time-varying'))
   return list(map(chain_probs, models)), dict(
     zip(GOALS, map(chain_probs, goals))
   )
+
+
+@components.component
+class Selected(base.Goal):
+  """The goal of `GOALS` at an index, which may be traced."""
+
+  index: jax.Array
+
+  def __call__(self, target, draft, raw):
+    return jax.lax.switch(self.index, list(GOALS.values()), target, draft, raw)
 
 
 def samples(build, sampling):
@@ -82,11 +97,11 @@ def samples(build, sampling):
 
   @jax.jit
   def run(which, params, state):
-    def goal(target, draft, raw):
-      return jax.lax.switch(which, list(GOALS.values()), target, draft, raw)
-
     round_fn = specjax.make_round(
-      model, [build(goal)], specjax.bandits.Fixed(1), sampling=sampling
+      model,
+      [build(Selected(which))],
+      specjax.bandits.Fixed(1),
+      sampling=sampling,
     )
     return specjax.decode(round_fn, params, state)
 
@@ -166,7 +181,7 @@ def chance(goal, table, prompt, text, length):
       if token is not None:
         drafted = np.eye(len(probs), dtype=np.float32)[token]
         unsure = np.full_like(drafted, 1 / len(probs))
-        probs = goal(probs, drafted, (probs, unsure))
+        probs = goal(probs, drafted, base.RawProbs(probs, unsure))
       result *= float(probs[text[done]])
       done += 1
       if done == len(text) or text[done - 1] != token:

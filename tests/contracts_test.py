@@ -49,7 +49,9 @@ TABLES = {
 
 def check(kind, name):
   """All that a row of a table has to keep."""
-  testing.CHECKS[kind](registry.lookup(TABLES[kind], kind, name))
+  component = registry.lookup(TABLES[kind], kind, name)
+  options = OPTIONS.get(kind, {}) if name == 'new' else {}
+  testing.CHECKS[kind](component, **options)
 
 
 # Whose programs are large: `distinct_test` verifies with it, too.
@@ -160,10 +162,14 @@ def counting(draft_length, step):
   return stateless.stateless(trees.chain(draft_length), propose)
 
 
-@registry.component(example={'share': 0.25})
-def blend(share):
+@components.component
+class Blend(base.Goal):
   """The goal that is a mixture of both distributions."""
-  return lambda target, draft, raw=None: (1 - share) * target + share * draft
+
+  share: float
+
+  def __call__(self, target, draft, raw):
+    return (1 - self.share) * target + self.share * draft
 
 
 def equal():
@@ -235,12 +241,16 @@ NEW = {
   'bandit': Patient,
   'coupling': naive,
   'drafter': counting,
-  'goal': blend,
+  'goal': Blend,
   'metric': equal,
   'model': unigram,
   'reward': Steep,
   'verifier': careful,
 }
+
+
+# Of `NEW`: arguments that have no default.
+OPTIONS = {'goal': {'share': 0.25}}
 
 
 @pytest.mark.parametrize('kind', TABLES)
@@ -471,12 +481,14 @@ BROKEN = {
   ('drafter', 'estimate must keep'): lambda drafter: drafter._replace(
     estimate=lambda *args: (args, *drafter.estimate(*args)[1:])
   ),
-  ('goal', 'Goals must have mass 1'): lambda goal: lambda *two: 2 * goal(*two),
+  ('goal', 'Goals must have mass 1'): lambda goal: (
+    lambda *args: 2 * goal(*args)
+  ),
   ('goal', 'mass of tokens must be >= 0'): lambda goal: (
-    lambda target, draft: 2 * target - draft
+    lambda target, draft, raw: 2 * target - draft
   ),
   ('goal', 'A goal is a distribution'): lambda goal: (
-    lambda *two: goal(*two).sum()
+    lambda *args: goal(*args).sum()
   ),
   ('metric', 'Scores are percents'): lambda metric: metric._replace(
     total=lambda sums: sums[0] / sums[1]
@@ -718,7 +730,7 @@ def closing_over(number):
     jax.jit(lambda: number),
     lambda: whole,
     later,
-    {'nested': [specjax.GOALS['chow'](number)]},
+    {'nested': [lambda: number]},
   ]
 
 
@@ -751,7 +763,7 @@ def test_a_mixture_of_traced_goals_leaves_nothing_behind():
   @jax.jit
   def mixed(alpha):
     goal = goals['mixture'](goals['chow'](alpha), goals['target']())
-    return jax.vmap(goal)(target, draft)
+    return jax.vmap(goal)(target, draft, base.RawProbs(target, draft))
 
   with jax.checking_leaks():
     first, again, other = mixed(0.25), mixed(0.25), mixed(0.75)
@@ -859,8 +871,10 @@ def test_emitted_counts_tokens_beyond_the_first():
 def test_with_equal_models_there_is_only_one_goal(name):
   """With nothing to choose between; the token rules sharpen the target."""
   target, _ = goal_checks.pairs()
-  factory = specjax.GOALS[name]
-  goals = jax.jit(jax.vmap(factory(**factory.example)))(target, target)
+  goal_class = specjax.GOALS[name]
+  goal = goal_class(**goal_checks.EXAMPLES[goal_class])
+  raw = base.RawProbs(target, target)
+  goals = jax.jit(jax.vmap(goal))(target, target, raw)
   np.testing.assert_allclose(goals, target, atol=1e-5)
 
 

@@ -21,7 +21,7 @@ _PAGE = (_ROOT / 'docs' / 'extending.md').read_text(encoding='utf-8')
 _NEW = {
   'DRAFTERS': ('cycle', 'cycle'),
   'COUPLINGS': ('independent', 'independent'),
-  'GOALS': ('geometric', 'geometric'),
+  'GOALS': ('geometric', 'Geometric'),
   'BANDITS': ('win_stay', 'WinStay'),
   'REWARDS': ('concave', 'Concave'),
 }

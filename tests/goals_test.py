@@ -23,6 +23,7 @@ from specjax.couplings import residuals
 from specjax.goals import apply
 from specjax.testing import distributions
 from specjax.testing import toys
+from tests import parts
 
 VOCAB = 12
 
@@ -173,7 +174,8 @@ def rule(name):
 def goals_of(name, alpha, four):
   num = len(four[0])
   same = tuple(np.resize(probs, (1000, probs.shape[1])) for probs in four)
-  return np.asarray(rule(name)(alpha, *same[:2], same[2:]))[:num]
+  raw = base.RawProbs(*same[2:])
+  return np.asarray(rule(name)(alpha, *same[:2], raw))[:num]
 
 
 def defers(name, alpha, four):
@@ -202,30 +204,48 @@ def test_goal_equals_the_formula(name):
 
 
 @each_rule
-def test_alpha_may_be_static_and_raw_probs_are_the_processed_ones(name):
-  """By default; shapes and types are those of the target."""
+def test_alpha_may_be_static(name):
+  """Shapes and types are those of the target."""
   target, draft, *_ = four = dirichlet_pairs(1, 100)
   alpha = 0.25  # Float32 has it exactly.
   goal = specjax.GOALS[name](alpha=alpha)
 
   @jax.jit
-  def goals(*four):
-    batch = jax.vmap(goal)
-    first = [probs[0] for probs in four[:2]]
-    return batch(*four[:2]), batch(*four[:2], four[2:]), goal(*first)
+  def goals(target, draft, raw):
+    first = jax.tree.map(lambda probs: probs[0], (target, draft, raw))
+    return jax.vmap(goal)(target, draft, raw), goal(*first)
 
-  without_raw, with_raw, single = goals(*four)
-  np.testing.assert_array_equal(without_raw, with_raw)
-  for each, shape in ((without_raw, target.shape), (single, (VOCAB,))):
-    assert (each.shape, each.dtype) == (shape, jnp.float32)
-  np.testing.assert_allclose(goals_of(name, alpha, four), with_raw, atol=1e-6)
+  batch, single = goals(target, draft, base.RawProbs(*four[2:]))
+  for probs, shape in ((batch, target.shape), (single, (VOCAB,))):
+    assert (probs.shape, probs.dtype) == (shape, jnp.float32)
+  np.testing.assert_allclose(goals_of(name, alpha, four), batch, atol=1e-6)
+
+
+def test_all_values_of_alpha_share_one_program():
+  target, draft, *raw = dirichlet_pairs(1, 100)
+  num_traced = 0
+
+  @jax.jit
+  def evaluate(goal):
+    nonlocal num_traced
+    num_traced += 1
+    return jax.vmap(goal)(target, draft, base.RawProbs(*raw))
+
+  for alpha in ALPHAS['opt']:
+    np.testing.assert_allclose(
+      evaluate(specjax.goals.Opt(alpha)),
+      goals_of('opt', alpha, (target, draft, *raw)),
+      atol=1e-6,
+    )
+  assert num_traced == 1
 
 
 @jax.jit
 def lossy_goals(alpha, beta, target, draft):
   """Goals and their residuals."""
-  goal = jax.vmap(specjax.GOALS['lossy'](alpha=alpha, beta=beta))(target, draft)
-  return goal, jax.vmap(residuals.residual)(draft, goal)
+  goal = specjax.goals.Lossy(alpha, beta)
+  probs = jax.vmap(goal)(target, draft, base.RawProbs(target, draft))
+  return probs, jax.vmap(residuals.residual)(draft, probs)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +282,7 @@ def test_rejection_is_the_distance_where_a_rule_defers(name):
 def coupled(alpha, draft, num):
   """Draws of the coupling with Chow's goal, and the goal."""
   target = jnp.array([0.1, 0.2, 0.3, 0.4])
-  goal = specjax.GOALS['chow'](alpha=alpha)(target, draft)
+  goal = specjax.goals.Chow(alpha)(target, draft, base.RawProbs(target, draft))
   step = jax.vmap(specjax.COUPLINGS['maximal'], (0, 0, None, None, None))
   candidate_key, step_key = jax.random.split(jax.random.key(3))
   candidates = jax.random.categorical(
@@ -463,9 +483,11 @@ def test_opt_solves_the_problem_with_a_budget_of_rejections():
   far, budget = distance(target, draft)[:, 0], 0.5
   allowed = far <= budget
   alphas = np.where(allowed, 0, (kept - lost) / far + 0.01)
-  goals = jax.jit(
-    jax.vmap(lambda alpha, *pair: specjax.GOALS['opt'](alpha=alpha)(*pair))
-  )(alphas.astype(np.float32), *four[:2])
+  goals = jax.jit(jax.vmap(lambda goal, *args: goal(*args)))(
+    specjax.goals.Opt(alphas.astype(np.float32)),
+    *four[:2],
+    base.RawProbs(*four[2:]),
+  )
   costs = np.stack([kept, np.where(allowed, lost, np.inf)])
   clear = np.abs(kept - lost) > 1e-5
   best = costs.argmin(0)
@@ -540,7 +562,7 @@ def test_token_v3_at_one_accepts_everything():
 def mixtures(weight, target, draft, raw):
   goals = [specjax.GOALS[name](alpha=0.25) for name in ('diff', 'token_v2')]
   mixture = specjax.GOALS['mixture'](*goals, weight)
-  return jax.vmap(mixture)(target, draft, raw)
+  return jax.vmap(mixture)(target, draft, base.RawProbs(*raw))
 
 
 @pytest.mark.parametrize('weight', [0.0, 0.3, 1.0])
@@ -599,13 +621,14 @@ def test_weight_out_of_range_is_refused(weight):
 @pytest.mark.parametrize(
   'goal',
   [
-    lambda target, draft, raw=None: target * jnp.nan,
-    lambda target, draft, raw=None: 2 * target - draft,
-    lambda target, draft, raw=None: target / 2,
-    lambda target, draft, raw=None: target + draft,
+    parts.FunctionGoal(lambda target, draft, raw: target * jnp.nan),
+    parts.FunctionGoal(lambda target, draft, raw: 2 * target - draft),
+    parts.FunctionGoal(lambda target, draft, raw: target / 2),
+    parts.FunctionGoal(lambda target, draft, raw: target + draft),
     specjax.GOALS['lossy'](alpha=0.5, beta=1.0),
+    lambda target, draft, raw: target,
   ],
-  ids=['nan', 'negative', 'half', 'double', 'lossy'],
+  ids=['nan', 'negative', 'half', 'double', 'lossy', 'function'],
 )
 def test_goal_that_is_no_distribution_is_refused(goal):
   with pytest.raises(ValueError, match='goal'):

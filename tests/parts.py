@@ -1,10 +1,13 @@
 """Parts that several tests share: a broken coupling, and stand-ins."""
 
+from collections.abc import Callable
 import math
 
 import jax
 import jax.numpy as jnp
 
+from specjax import base
+from specjax import components
 from specjax import families
 from specjax import sampling
 from specjax.models import adapters
@@ -30,6 +33,16 @@ def resampling(key, candidates, active, draft, target):
     keep, candidate, sampling.draw(jnp.stack(target_uniforms), target)
   )
   return token, (active & (candidates == token)).any()
+
+
+@components.component
+class FunctionGoal(base.Goal):
+  """The goal that a function computes."""
+
+  function: Callable[..., jax.Array] = components.static()
+
+  def __call__(self, target, draft, raw):
+    return self.function(target, draft, raw)
 
 
 def first_layers(model, num_layers, dtype):

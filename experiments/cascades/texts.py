@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.common import compare
 from experiments.common import components
+from specjax import base
 from specjax import metrics
 from specjax import sampling as sampling_lib
 from specjax.evaluation import likelihood
@@ -67,11 +68,10 @@ def deferrals(goal, target, draft):
   distributions as they are or scale them, so it is the derivative of the goal
   towards the target, however a goal is written.
   """
-  made = lambda processed: jax.vmap(goal)(
-    processed, draft.processed, (target.raw, draft.raw)
-  )
+  raw = base.RawProbs(target.raw, draft.raw)
+  goal_probs = lambda target: jax.vmap(goal)(target, draft.processed, raw)
   point = (target.processed,)
-  return jax.jvp(made, point, point)[1].sum(axis=1)
+  return jax.jvp(goal_probs, point, point)[1].sum(axis=1)
 
 
 def _observe(models, batch):

@@ -3,6 +3,7 @@
 select -> catch_up -> draft -> score -> verify -> commit -> observe -> learn
 """
 
+from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -30,11 +31,12 @@ from specjax.goals import apply as goal_lib
 _CATCH_UPS = ('lazy', 'always')
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Round:
   """The step that every driver repeats, from `make_round`.
 
-  A value: rounds of equal parts are equal, and share compiled programs.
+  A value: rounds of equal parts are equal, and share compiled programs. Numbers
+  of rules may be traced; a traced number is equal to itself only.
   """
 
   target: base.LanguageModel
@@ -45,6 +47,17 @@ class Round:
   per_row: bool
   full_information: bool
   slots: state_lib.Slots
+
+  def _key(self) -> tuple[Any, ...]:
+    return tuple(
+      _identity(getattr(self, field.name)) for field in dataclasses.fields(self)
+    )
+
+  def __hash__(self) -> int:
+    return hash(self._key())
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, Round) and self._key() == other._key()
 
   def __call__(
     self, params: state_lib.Params, state: state_lib.DecodeState
@@ -501,13 +514,27 @@ def verify(
   return arms_lib.merge(plays, outputs)
 
 
-def _verified_as_one(plan: Round, drafts):
-  """Groups of arms whose verifiers, goals and shapes of trees are equal."""
+def _verified_as_one(
+  plan: Round, drafts: Mapping[int, Drafted]
+) -> list[list[int]]:
+  """Groups arms whose verifiers, goals and shapes of trees are equal."""
   groups: dict[Any, list[int]] = {}
   for i, drafted in drafts.items():
     arm, structure = plan.arms[i], jax.tree.structure(drafted.tree)
-    groups.setdefault((arm.verifier, arm.goal, structure), []).append(i)
+    key = _identity((arm.verifier, arm.goal)), structure
+    groups.setdefault(key, []).append(i)
   return list(groups.values())
+
+
+def _identity(parts: Any) -> Hashable:
+  """Returns a key that is equal for equal parts, whose numbers may be traced.
+
+  Traced numbers have no hash; each one is equal to itself only.
+  """
+  leaves, structure = jax.tree.flatten(parts)
+  return structure, *(
+    id(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves
+  )
 
 
 def _verify_arm(plan: Round, choice, i, tree, scored):

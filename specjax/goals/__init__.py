@@ -3,49 +3,49 @@
 from collections.abc import Callable
 
 from specjax import base
-from specjax.goals.deferral import bild
-from specjax.goals.deferral import chow
-from specjax.goals.deferral import chow_log
-from specjax.goals.deferral import diff
-from specjax.goals.deferral import diff_log
-from specjax.goals.deferral import opt
-from specjax.goals.deferral import opt_log
-from specjax.goals.lossless import target
-from specjax.goals.lossy import lossy
-from specjax.goals.mixture import mixture
-from specjax.goals.token import token_v1
-from specjax.goals.token import token_v2
-from specjax.goals.token import token_v3
+from specjax.goals.deferral import Bild
+from specjax.goals.deferral import Chow
+from specjax.goals.deferral import ChowLog
+from specjax.goals.deferral import Diff
+from specjax.goals.deferral import DiffLog
+from specjax.goals.deferral import Opt
+from specjax.goals.deferral import OptLog
+from specjax.goals.lossless import Target
+from specjax.goals.lossy import Lossy
+from specjax.goals.mixture import Mixture
+from specjax.goals.token import TokenV1
+from specjax.goals.token import TokenV2
+from specjax.goals.token import TokenV3
 
 __all__ = [
+  'Bild',
+  'Chow',
+  'ChowLog',
+  'Diff',
+  'DiffLog',
   'GOALS',
-  'bild',
-  'chow',
-  'chow_log',
-  'diff',
-  'diff_log',
-  'lossy',
-  'mixture',
-  'opt',
-  'opt_log',
-  'target',
-  'token_v1',
-  'token_v2',
-  'token_v3',
+  'Lossy',
+  'Mixture',
+  'Opt',
+  'OptLog',
+  'Target',
+  'TokenV1',
+  'TokenV2',
+  'TokenV3',
 ]
 
 GOALS: dict[str, Callable[..., base.Goal]] = {
-  'bild': bild,
-  'chow': chow,
-  'chow_log': chow_log,
-  'diff': diff,
-  'diff_log': diff_log,
-  'lossy': lossy,
-  'mixture': mixture,
-  'opt': opt,
-  'opt_log': opt_log,
-  'target': target,
-  'token_v1': token_v1,
-  'token_v2': token_v2,
-  'token_v3': token_v3,
+  'bild': Bild,
+  'chow': Chow,
+  'chow_log': ChowLog,
+  'diff': Diff,
+  'diff_log': DiffLog,
+  'lossy': Lossy,
+  'mixture': Mixture,
+  'opt': Opt,
+  'opt_log': OptLog,
+  'target': Target,
+  'token_v1': TokenV1,
+  'token_v2': TokenV2,
+  'token_v3': TokenV3,
 }

@@ -1,6 +1,4 @@
-"""Goals at work: which is the target, is it sound, what it gives in a tree."""
-
-import inspect
+"""Goals in a draft tree: their checks, and the distribution at each entry."""
 
 import jax
 import jax.numpy as jnp
@@ -16,28 +14,34 @@ _TOLERANCE = 1e-3
 
 def is_target(goal: base.Goal | None) -> bool:
   """Returns whether a goal is the target itself: lossless."""
-  return goal is None or goal is lossless.target()
+  return goal is None or isinstance(goal, lossless.Target)
 
 
 def check(goal: base.Goal | None, vocab_size: int) -> None:
-  """Tries a goal on a few pairs of distributions.
+  """Evaluates a goal on a few pairs of distributions.
 
   Args:
     goal: None is the target.
     vocab_size: `V`.
 
   Raises:
-    ValueError: it gives NaN, negative mass, or a mass other than 1.
+    ValueError: `goal` is not a `Goal`, or returns NaN, negative mass or a mass
+      other than 1.
   """
   if goal is None:
     return
+  if not isinstance(goal, base.Goal):
+    raise ValueError(
+      f'goal must be a Goal, such as those of GOALS, got {goal!r}.'
+    )
   raw = _example_pairs(vocab_size)
-  made = _on_pairs(goal, np.concatenate([raw, _one_hot(raw)], axis=1), raw)
-  if isinstance(made, jax.core.Tracer):
-    return  # Its parameters are not known while JAX traces.
-  if not (made >= 0).all():
-    raise ValueError(f'goal must give mass >= 0, got {np.min(made)}.')
-  masses = np.asarray(made.sum(axis=1))
+  processed = np.concatenate([raw, _one_hot(raw)], axis=1)
+  goal_probs = _on_pairs(goal, processed, raw)
+  if isinstance(goal_probs, jax.core.Tracer):
+    return  # Its numbers are not known while JAX traces.
+  if not (goal_probs >= 0).all():
+    raise ValueError(f'goal must give mass >= 0, got {np.min(goal_probs)}.')
+  masses = np.asarray(goal_probs.sum(axis=1))
   worst = masses[np.argmax(np.abs(masses - 1))]
   if not abs(worst - 1) < _TOLERANCE:
     raise ValueError(
@@ -49,9 +53,9 @@ def check(goal: base.Goal | None, vocab_size: int) -> None:
 def is_one_hot(goal: base.Goal, vocab_size: int, greedy: bool) -> bool:
   """Returns whether a goal is one-hot at temperature 0.
 
-  It is evaluated on a few pairs of distributions. The mixture of two rules is
-  an example of a goal that is not. While JAX traces the goal's parameters, the
-  answer is false.
+  The goal is evaluated on a few pairs of distributions. The mixture of two
+  rules is an example of a goal that is not one-hot. While JAX traces the goal's
+  numbers, the answer is false.
 
   Args:
     goal: other than the target.
@@ -60,14 +64,15 @@ def is_one_hot(goal: base.Goal, vocab_size: int, greedy: bool) -> bool:
   """
   raw = _example_pairs(vocab_size)
   target, draft = _one_hot(raw)
-  made = _on_pairs(goal, np.stack([target, draft if greedy else raw[1]]), raw)
-  if isinstance(made, jax.core.Tracer):
+  processed = np.stack([target, draft if greedy else raw[1]])
+  goal_probs = _on_pairs(goal, processed, raw)
+  if isinstance(goal_probs, jax.core.Tracer):
     return False
-  return bool((made.max(axis=1) > 1 - _TOLERANCE).all())
+  return bool((goal_probs.max(axis=1) > 1 - _TOLERANCE).all())
 
 
-def _example_pairs(vocab_size):
-  """`[2, n, V]` distributions of a target and a draft, sharp and flat.
+def _example_pairs(vocab_size: int) -> np.ndarray:
+  """Returns `[2, n, V]` distributions of a target and a draft, sharp and flat.
 
   The mass is on a few tokens, whatever `V` is: else all would be flat.
   """
@@ -77,29 +82,31 @@ def _example_pairs(vocab_size):
   return np.pad(pairs, [(0, 0), (0, 0), (0, vocab_size - few)])
 
 
-def _one_hot(models):
-  """The distributions at temperature 0."""
-  return np.arange(models.shape[-1]) == models.argmax(-1)[..., None]
+def _one_hot(raw: np.ndarray) -> np.ndarray:
+  """Returns the distributions at temperature 0."""
+  return np.arange(raw.shape[-1]) == raw.argmax(-1)[..., None]
 
 
-def _on_pairs(goal, processed, raw):
-  """`[n, V]` the goals of `[2, n, V]` pairs; raw ones are repeated."""
+def _on_pairs(
+  goal: base.Goal, processed: np.ndarray, raw: np.ndarray
+) -> jax.Array:
+  """Returns the `[n, V]` goals of `[2, n, V]` pairs; raw pairs are repeated."""
   raw = np.tile(raw, (1, processed.shape[1] // raw.shape[1], 1))
   target, draft = jnp.asarray(processed, jnp.float32)
-  return jax.vmap(_with_raw(goal))(
-    target, draft, tuple(jnp.asarray(raw, jnp.float32))
+  return jax.vmap(goal)(
+    target, draft, base.RawProbs(*jnp.asarray(raw, jnp.float32))
   )
 
 
 def probs(
   goal: base.Goal, tree: base.DraftTree, target: base.Probs
 ) -> jax.Array:
-  """Returns what a verifier is to sample behind each entry of one row's tree.
+  """Returns the goal distribution after each entry of one row's tree.
 
-  So any verifier that is lossless works for any goal. The draft's distribution
-  is that of the tokens proposed after an entry (see `DraftTree.both_probs`), or
-  that of a bonus position (`bonus_probs`); after an entry that has neither, the
-  goal is the target.
+  A verifier that is lossless for the target samples any goal exactly. The
+  draft's distribution is that of the tokens proposed after an entry (see
+  `DraftTree.both_probs`), or that of a bonus position (`bonus_probs`); after an
+  entry that has neither, the goal is the target.
 
   Args:
     goal: other than the target.
@@ -112,14 +119,15 @@ def probs(
   if not tree.topology.num_nodes and tree.bonus_probs is None:
     return target.processed
   draft = _draft_probs(tree, target.processed.shape[-1])
-  made = jax.vmap(_with_raw(goal))(
-    target.processed, draft.processed, (target.raw, draft.raw)
+  goal_probs = jax.vmap(goal)(
+    target.processed, draft.processed, base.RawProbs(target.raw, draft.raw)
   )
-  return jnp.where(has_draft_probs(tree)[:, None], made, target.processed)
+  known = has_draft_probs(tree)[:, None]
+  return jnp.where(known, goal_probs, target.processed)
 
 
 def has_draft_probs(tree: base.DraftTree) -> jax.Array:
-  """Returns `[N + 1]` behind which entries of one row the draft has some."""
+  """Returns `[N + 1]` after which entries of one row the draft predicts."""
   known = _valid_children(tree).any(axis=1)
   if tree.bonus_probs is None:
     return known
@@ -128,8 +136,8 @@ def has_draft_probs(tree: base.DraftTree) -> jax.Array:
   return known.at[leaves].set(drawn[leaves])
 
 
-def _valid_children(tree):
-  """`[N + 1, N]` which valid nodes hang behind each entry."""
+def _valid_children(tree: base.DraftTree) -> jax.Array:
+  """Returns `[N + 1, N]` which valid nodes are children of each entry."""
   return jnp.asarray(tree.topology.children) & tree.valid[None]
 
 
@@ -145,17 +153,8 @@ def leaf_entries(
   return topology.leaf_entries
 
 
-def _with_raw(goal):
-  """A goal of two arguments does not ask how sure the models are."""
-  try:
-    inspect.signature(goal).bind(None, None, None)
-  except TypeError:
-    return lambda target, draft, raw=None: goal(target, draft)
-  return goal
-
-
-def _draft_probs(tree, vocab_size):
-  """`[N + 1, V]` probabilities after each entry, undefined if it has none."""
+def _draft_probs(tree: base.DraftTree, vocab_size: int) -> base.Probs:
+  """Returns `[N + 1, V]` probabilities after each entry, undefined if none."""
   topology, rows = tree.topology, tree.both_probs(vocab_size)
   index = jnp.zeros(topology.num_nodes + 1, jnp.int32)
   if topology.num_nodes:
@@ -163,15 +162,16 @@ def _draft_probs(tree, vocab_size):
     # been drawn from what it has left, which is irrelevant to the goal.
     predicts = rows.raw.sum(-1) != 0
     children = _valid_children(tree)
-    counts = children, children & predicts[None]
-    index = jnp.argmax(sum(each.astype(jnp.int32) for each in counts), axis=1)
+    rank = children.astype(jnp.int32)
+    rank += (children & predicts[None]).astype(jnp.int32)
+    index = jnp.argmax(rank, axis=1)
     # Nothing shows how sure the others are.
     unsure = jnp.full_like(rows.raw, 1 / vocab_size)
     rows = rows._replace(raw=jnp.where(predicts[:, None], rows.raw, unsure))
   if tree.bonus_probs is not None:
     rows = jax.tree.map(
-      lambda *each: jnp.concatenate(each), rows, tree.bonus_probs
+      lambda *parts: jnp.concatenate(parts), rows, tree.bonus_probs
     )
     leaves = leaf_entries(topology)
     index = index.at[leaves].set(topology.num_nodes + np.arange(len(leaves)))
-  return jax.tree.map(lambda each: each[index], rows)
+  return jax.tree.map(lambda probs: probs[index], rows)

@@ -1,13 +1,11 @@
-"""Deferral rules: at each position, the draft's distribution or the target's.
+"""Deferral rules: each position gets the draft's distribution or the target's.
 
 Speculative cascades (Narasimhan et al. 2024), Tables 1 and 3. A rule compares
-how sure the models are, by what they predict at temperature 1; what is mixed is
-what tokens are drawn from. Notation: the paper's p is the target, its q is the
-draft. In all rules, a larger `alpha` defers to the target less often.
+how sure the models are by their distributions at temperature 1, and selects one
+of the distributions that tokens are sampled from. Notation: the paper's p is
+the target, its q is the draft. In all rules, a larger `alpha` defers to the
+target less often.
 """
-
-from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +13,48 @@ import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 
 
-@registry.component(example={'alpha': 0.25})
-def chow(alpha: float) -> base.Goal:
-  """Builds the rule that defers where `max draft < 1 - alpha`.
+class Deferral(base.Goal):
+  """The goal that is the target where a rule defers to it, else the draft."""
 
-  Args:
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    """Returns whether the rule defers to the target, a scalar bool.
+
+    Args:
+      target: See `base.Goal`.
+      draft: See `base.Goal`.
+      raw: See `base.Goal`.
+    """
+    raise NotImplementedError
+
+  def __call__(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return jnp.where(self.defers(target, draft, raw), target, draft)
+
+
+@components.component
+class Chow(Deferral):
+  """Defers where `max draft < 1 - alpha`.
+
+  Attributes:
     alpha: in [0, 1]; 0 is the target, even if the largest probability rounds
       to 1.
   """
-  checks.check_range('alpha of chow', alpha, 0, 1)
-  return _goal(lambda pair: unsure(pair.raw[1], alpha))
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of Chow', self.alpha, 0, 1)
+
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return unsure(raw.draft, self.alpha)
 
 
 def unsure(draft: jax.Array, alpha: float) -> jax.Array:
@@ -35,107 +62,146 @@ def unsure(draft: jax.Array, alpha: float) -> jax.Array:
   return (draft.max(-1) < 1 - alpha) | (alpha <= 0)
 
 
-@registry.component(example={'alpha': 0.25})
-def chow_log(alpha: float) -> base.Goal:
-  """Builds the rule that defers where the draft's entropy exceeds `alpha`.
+@components.component
+class ChowLog(Deferral):
+  """Defers where the draft's entropy exceeds `alpha`.
 
-  Args:
+  Attributes:
     alpha: nats, at least 0 and finite; 0 is the target, even if the entropy
       rounds to 0.
   """
-  checks.check_range('alpha of chow_log', alpha, 0)
-  _check_finite('chow_log', alpha)
-  return _goal(lambda pair: unsure_log(pair.raw[1], alpha))
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of ChowLog', self.alpha, 0)
+    _check_finite('alpha of ChowLog', self.alpha)
+
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return unsure_log(raw.draft, self.alpha)
 
 
 def unsure_log(draft: jax.Array, alpha: float) -> jax.Array:
   """Returns whether the entropy exceeds `alpha` nats; always at 0.
 
-  The argument is `[..., V]`.
+  Args:
+    draft: `[..., V]` distributions.
+    alpha: nats.
   """
   return (entropy(draft) > alpha) | (alpha <= 0)
 
 
-@registry.component(example={'alpha': 0.25})
-def diff(alpha: float) -> base.Goal:
-  """Builds the rule that defers where `max draft < max target - alpha`.
+@components.component
+class Diff(Deferral):
+  """Defers where `max draft < max target - alpha`.
 
-  Args:
+  Attributes:
     alpha: in [-1, 1].
   """
-  checks.check_range('alpha of diff', alpha, -1, 1)
-  return _goal(lambda pair: _max_gap(pair) > alpha)
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of Diff', self.alpha, -1, 1)
+
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return _max_gap(raw) > self.alpha
 
 
-@registry.component(example={'alpha': 0.25})
-def diff_log(alpha: float) -> base.Goal:
-  """Builds the rule that defers where `H(target) < H(draft) - alpha`.
+@components.component
+class DiffLog(Deferral):
+  """Defers where `H(target) < H(draft) - alpha`.
 
-  Args:
+  Attributes:
     alpha: nats, finite.
   """
-  _check_finite('diff_log', alpha)
-  return _goal(lambda pair: _entropy_gap(pair) > alpha)
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    _check_finite('alpha of DiffLog', self.alpha)
+
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return _entropy_gap(raw) > self.alpha
 
 
-@registry.component(example={'alpha': 0.25})
-def opt(alpha: float) -> base.Goal:
-  """Builds the rule that defers where `max draft < max target - alpha TV`.
+@components.component
+class Opt(Deferral):
+  """Defers where `max draft < max target - alpha TV`.
 
-  Equation (10): `TV(target, draft)` of what tokens are drawn from is what
-  deferring costs, a rejection.
+  Equation (10): deferring costs a rejection, whose probability is the total
+  variation `TV(target, draft)` between the sampled distributions.
 
-  Args:
+  Attributes:
     alpha: finite.
   """
-  _check_finite('opt', alpha)
-  return _goal(lambda pair: _max_gap(pair) > alpha * _distance(pair))
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    _check_finite('alpha of Opt', self.alpha)
+
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return _max_gap(raw) > self.alpha * _distance(target, draft)
 
 
-@registry.component(example={'alpha': 0.25})
-def opt_log(alpha: float) -> base.Goal:
-  """Builds the rule that defers where `H(target) < H(draft) - alpha TV`.
+@components.component
+class OptLog(Deferral):
+  """Defers where `H(target) < H(draft) - alpha TV`. See `Opt`.
 
-  Args:
+  Attributes:
     alpha: nats, finite.
   """
-  _check_finite('opt_log', alpha)
-  return _goal(lambda pair: _entropy_gap(pair) > alpha * _distance(pair))
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    _check_finite('alpha of OptLog', self.alpha)
+
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return _entropy_gap(raw) > self.alpha * _distance(target, draft)
 
 
-@registry.component(example={'alpha': 0.25})
-def bild(alpha: float, fallback: float = 1.0) -> base.Goal:
-  """Builds the rule that defers where the target is surprised by the draft.
+@components.component
+class Bild(Deferral):
+  """Defers where the draft surprises the target (BiLD).
 
-  BiLD (Kim et al. 2023), as a speculative cascade: where `-sum_v draft(v) log
-  target(v) > alpha`, of what is drafted and of the target at temperature 1. At
-  temperature 0 that is `-log target` of the draft's choice.
+  BiLD (Kim et al. 2023) as a speculative cascade: it defers where
+  `-sum_v draft(v) log target(v) > alpha`, with the sampled distribution of the
+  draft and the target's at temperature 1. At temperature 0 the sum is
+  `-log target` of the draft's choice.
 
-  The original falls back to the target as soon as the draft is unsure, too:
-  with a drafter whose `stop` is `unsure` of the same `fallback`, this gives
-  the same text.
+  The original also falls back to the target as soon as the draft is unsure. A
+  drafter whose `stop` is `unsure(fallback)` gives the same text with this goal.
 
-  Args:
+  Attributes:
     alpha: nats, at least 0 and finite.
-    fallback: in [0, 1]; defer also where `max draft < 1 - fallback`.
+    fallback: in [0, 1]; the rule also defers where `max draft < 1 - fallback`.
   """
-  checks.check_range('alpha of bild', alpha, 0)
-  _check_finite('bild', alpha)
-  checks.check_range('fallback of bild', fallback, 0, 1)
 
-  def defers(pair):
-    surprise = _cross_entropy(pair.draft, pair.raw[0])
-    return (surprise > alpha) | unsure(pair.raw[1], fallback)
+  alpha: float
+  fallback: float = 1.0
 
-  return _goal(defers)
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of Bild', self.alpha, 0)
+    _check_finite('alpha of Bild', self.alpha)
+    checks.check_range('fallback of Bild', self.fallback, 0, 1)
 
-
-class _Pair(NamedTuple):
-  """All that a rule may ask for at one position."""
-
-  target: jax.Array  # [V]
-  draft: jax.Array  # [V]
-  raw: tuple[jax.Array, jax.Array]  # target and draft, [V] each
+  def defers(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    surprise = _cross_entropy(draft, raw.target)
+    return (surprise > self.alpha) | unsure(raw.draft, self.fallback)
 
 
 def entropy(probs: jax.Array) -> jax.Array:
@@ -143,35 +209,24 @@ def entropy(probs: jax.Array) -> jax.Array:
   return _cross_entropy(probs, probs)
 
 
-def _goal(defers: Callable[['_Pair'], jax.Array]) -> base.Goal:
-  """The goal that is the target where `defers`, else the draft."""
-
-  def goal(target, draft, raw=None):
-    models = (target, draft) if raw is None else raw
-    return jnp.where(defers(_Pair(target, draft, models)), target, draft)
-
-  return goal
+def _max_gap(raw: base.RawProbs) -> jax.Array:
+  return raw.target.max(-1) - raw.draft.max(-1)
 
 
-def _max_gap(pair):
-  target, draft = pair.raw
-  return target.max(-1) - draft.max(-1)
+def _entropy_gap(raw: base.RawProbs) -> jax.Array:
+  return entropy(raw.draft) - entropy(raw.target)
 
 
-def _entropy_gap(pair):
-  target, draft = pair.raw
-  return entropy(draft) - entropy(target)
+def _distance(target: jax.Array, draft: jax.Array) -> jax.Array:
+  """Returns the total variation between both distributions."""
+  return jnp.maximum(target - draft, 0.0).sum(-1)
 
 
-def _distance(pair):
-  return jnp.maximum(pair.target - pair.draft, 0.0).sum(-1)
-
-
-def _cross_entropy(probs, other):
+def _cross_entropy(probs: jax.Array, other: jax.Array) -> jax.Array:
   logs = jnp.log(jnp.where(probs > 0, other, 1.0))
   return -(probs * logs).sum(-1)
 
 
-def _check_finite(rule, alpha):
-  if not isinstance(alpha, jax.core.Tracer) and not np.isfinite(alpha):
-    raise ValueError(f'alpha of {rule} must be finite, got {alpha}.')
+def _check_finite(name: str, value: float) -> None:
+  if checks.is_known(value) and not np.isfinite(value).all():
+    raise ValueError(f'{name} must be finite, got {value}.')

@@ -1,10 +1,16 @@
 """The lossless goal."""
 
+import jax
+
 from specjax import base
-from specjax import registry
+from specjax import components
 
 
-@registry.component
-def target() -> base.Goal:
-  """Builds the goal that is the target itself."""
-  return lambda target, draft, raw=None: target
+@components.component
+class Target(base.Goal):
+  """The target's distribution: decoding is lossless."""
+
+  def __call__(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    return target

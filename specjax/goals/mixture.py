@@ -1,29 +1,32 @@
 """Mixtures of two goals."""
 
+import jax
+
 from specjax import base
 from specjax import checks
-from specjax import registry
-from specjax.goals import deferral
-from specjax.goals import lossless
+from specjax import components
 
 
-@registry.component(
-  example={'first': lossless.target(), 'second': deferral.chow(0.5)}
-)
-def mixture(
-  first: base.Goal, second: base.Goal, weight: float = 0.5
-) -> base.Goal:
-  """Builds the goal `(1 - weight) first + weight second`.
+@components.component
+class Mixture(base.Goal):
+  """The goal `(1 - weight) first + weight second`.
 
-  Args:
+  Attributes:
     first: a goal.
-    second: another.
-    weight: of the second, in [0, 1].
+    second: a goal.
+    weight: weight of the second goal, in [0, 1].
   """
-  checks.check_range('weight of mixture', weight, 0, 1)
 
-  def goal(target, draft, raw=None):
-    one = first(target, draft, raw)
-    return (1 - weight) * one + weight * second(target, draft, raw)
+  first: base.Goal
+  second: base.Goal
+  weight: float = 0.5
 
-  return goal
+  def __post_init__(self) -> None:
+    checks.check_range('weight of Mixture', self.weight, 0, 1)
+
+  def __call__(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    first = self.first(target, draft, raw)
+    second = self.second(target, draft, raw)
+    return (1 - self.weight) * first + self.weight * second

@@ -1,64 +1,86 @@
-"""Token rules: a draft token is kept or not by what the target thinks of it.
+"""Token rules: they keep a draft token or not by how the target rates it.
 
 Speculative cascades (Narasimhan et al. 2024), Algorithm 6 and equations (13) to
-(15). What the draft gives to tokens that are not kept is drawn from the target:
-`goal(v) = draft(v) (1 - r(v)) + target(v) sum_u r(u) draft(u)`. Notation: the
-paper's p is the target, its q is the draft. A larger `alpha` keeps more.
+(15). The mass that the draft gives to the other tokens is sampled from the
+target: `goal(v) = draft(v) (1 - r(v)) + target(v) sum_u r(u) draft(u)`, where
+`r(v)` is 1 for the tokens that are not kept. Notation: the paper's p is the
+target, its q is the draft. A larger `alpha` keeps more tokens.
 """
-
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 
 
-@registry.component(example={'alpha': 0.25})
-def token_v1(alpha: float) -> base.Goal:
-  """Builds the rule that keeps tokens of `draft(v) >= max target - alpha`.
+class TokenRule(base.Goal):
+  """The goal that keeps some draft tokens and defers the others' mass."""
 
-  Args:
+  def defers(self, raw: base.RawProbs) -> jax.Array:
+    """Returns `r`, `[V]` bool: which tokens are not kept.
+
+    Args:
+      raw: See `base.Goal`.
+    """
+    raise NotImplementedError
+
+  def __call__(
+    self, target: jax.Array, draft: jax.Array, raw: base.RawProbs
+  ) -> jax.Array:
+    deferred = jnp.where(self.defers(raw), draft, 0.0)
+    return draft - deferred + target * deferred.sum()
+
+
+@components.component
+class TokenV1(TokenRule):
+  """Keeps tokens with `draft(v) >= max target - alpha`.
+
+  Attributes:
     alpha: in [-1, 1].
   """
-  checks.check_range('alpha of token_v1', alpha, -1, 1)
-  return _goal(lambda target, draft: draft < target.max() - alpha)
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of TokenV1', self.alpha, -1, 1)
+
+  def defers(self, raw: base.RawProbs) -> jax.Array:
+    return raw.draft < raw.target.max() - self.alpha
 
 
-@registry.component(example={'alpha': 0.25})
-def token_v2(alpha: float) -> base.Goal:
-  """Builds the rule that keeps tokens of `target(v) >= max target - alpha`.
+@components.component
+class TokenV2(TokenRule):
+  """Keeps tokens with `target(v) >= max target - alpha`.
 
-  Args:
+  Attributes:
     alpha: in [-1, 1].
   """
-  checks.check_range('alpha of token_v2', alpha, -1, 1)
-  return _goal(lambda target, draft: target < target.max() - alpha)
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of TokenV2', self.alpha, -1, 1)
+
+  def defers(self, raw: base.RawProbs) -> jax.Array:
+    return raw.target < raw.target.max() - self.alpha
 
 
-@registry.component(example={'alpha': 0.25})
-def token_v3(alpha: float) -> base.Goal:
-  """Builds the rule that keeps tokens of `target(v) >= (1 - alpha) max target`.
+@components.component
+class TokenV3(TokenRule):
+  """Keeps tokens with `target(v) >= (1 - alpha) max target`.
 
   The rule "[Token]" of the paper's main results.
 
-  Args:
+  Attributes:
     alpha: in [0, 1]; 1 keeps every token.
   """
-  checks.check_range('alpha of token_v3', alpha, 0, 1)
-  return _goal(lambda target, draft: target < target.max() * (1 - alpha))
 
+  alpha: float
 
-def _goal(
-  defers: Callable[[jax.Array, jax.Array], jax.Array],
-) -> base.Goal:
-  """The goal of `r(v)`, by `(target, draft)` at temperature 1."""
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of TokenV3', self.alpha, 0, 1)
 
-  def goal(target, draft, raw=None):
-    models = (target, draft) if raw is None else raw
-    deferred = jnp.where(defers(*models), draft, 0.0)
-    return draft - deferred + target * deferred.sum()
-
-  return goal
+  def defers(self, raw: base.RawProbs) -> jax.Array:
+    return raw.target < raw.target.max() * (1 - self.alpha)

@@ -6,42 +6,52 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import base
+from specjax import goals
 from specjax.testing import building
 from specjax.testing import values
+
+# Arguments that have no default.
+EXAMPLES: dict[building.Factory, dict[str, Any]] = {
+  **dict.fromkeys(goals.GOALS.values(), {'alpha': 0.25}),
+  goals.Mixture: {'first': goals.Target(), 'second': goals.Chow(0.5)},
+  goals.Target: {},
+}
 
 _SIZE, _VOCAB_SIZE = 100, 6
 
 
-def check_goal(factory: building.Factory, /, **options: Any) -> None:
-  """Checks a factory of goals.
+def check_goal(goal_class: building.Factory, /, **options: Any) -> None:
+  """Checks a class of goals.
 
-  A goal is a distribution for any two distributions, under `vmap`; numbers of
-  the goal may be traced, so that a sweep over them compiles once; equal
-  arguments give one object.
+  A goal is a distribution for any two distributions, under `vmap`. Its numbers
+  are data: they may be traced, so that a sweep over them compiles once. Equal
+  arguments make equal goals.
 
   Args:
-    factory: builds the goal; it need not be in a table.
-    **options: what it is built with, beside its example.
+    goal_class: the class; it need not be in a table.
+    **options: arguments of the goal. Goals of the library have examples of
+      arguments without defaults.
 
   Raises:
     AssertionError: a sentence says what must hold.
   """
-  with building.about(factory):
-    building.check_documented(factory)
-    chosen = building.arguments(factory, {}, options)
-    _check(factory, chosen)
-    values.check_value(factory, chosen)
+  with building.about(goal_class):
+    building.check_documented(goal_class)
+    options = EXAMPLES.get(goal_class, {}) | options
+    arguments = building.arguments(goal_class, {}, options)
+    values.check_component(goal_class, arguments)
+    _check(goal_class(**arguments))
 
 
-def _check(factory: building.Factory, chosen: dict[str, Any]) -> None:
+def _check(goal: base.Goal) -> None:
   target, draft = pairs()
 
-  def made(**traced):
-    return jax.vmap(factory(**chosen | traced))(target, draft)
+  def evaluate(goal: base.Goal) -> jax.Array:
+    return jax.vmap(goal)(target, draft, base.RawProbs(target, draft))
 
-  numbers = {key: x for key, x in chosen.items() if isinstance(x, float)}
-  both = jax.jit(lambda **traced: (made(), made(**traced)))
-  like, _ = jax.eval_shape(both, **numbers)
+  both = jax.jit(lambda traced: (evaluate(goal), evaluate(traced)))
+  like, _ = jax.eval_shape(both, goal)
   building.require(
     building.is_like(like, (_SIZE, _VOCAB_SIZE), jnp.float32),
     f'A goal is a distribution, [V] float32, got {building.abstract(like)} '
@@ -49,23 +59,20 @@ def _check(factory: building.Factory, chosen: dict[str, Any]) -> None:
   )
   with jax.checking_leaks():
     for _ in range(2):  # Functions that JAX has not traced yet.
-      jax.eval_shape(lambda **traced: made(**traced), **numbers)
-  goals, traced = jax.device_get(both(**numbers))
+      jax.eval_shape(lambda traced: evaluate(traced), goal)
+  probs, traced = jax.device_get(both(goal))
   building.require(
-    (goals >= 0).all(), f'The mass of tokens must be >= 0, got {goals.min()}.'
+    (probs >= 0).all(), f'The mass of tokens must be >= 0, got {probs.min()}.'
   )
-  sums = goals.sum(1)
+  sums = probs.sum(1)
   building.require_close(sums, np.ones(_SIZE), 1e-5, 'Goals must have mass 1')
   building.require_close(
-    traced,
-    goals,
-    1e-6,
-    f'A goal must be the same where {", ".join(numbers)} are traced',
+    traced, probs, 1e-6, 'A goal must be the same where its numbers are traced'
   )
 
 
 def pairs() -> np.ndarray:
   """Returns `[2, 100, V]` probabilities of target and draft."""
   rng = np.random.default_rng(16)
-  made = rng.dirichlet(np.full(_VOCAB_SIZE, 0.4), size=(2, _SIZE))
-  return made.astype(np.float32)
+  probs = rng.dirichlet(np.full(_VOCAB_SIZE, 0.4), size=(2, _SIZE))
+  return probs.astype(np.float32)

@@ -1,6 +1,5 @@
 """All drafts of a tree on two small Markov models, and what a round becomes."""
 
-from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import functools
@@ -40,14 +39,14 @@ class Case:
     vocab_size: `V`.
     valid: of each node; all by default.
     chosen: tokens of a deterministic draft, or None for a sampled one.
-    goal: what is sampled, or None for the target; for tables of NumPy, too.
+    goal: the goal, also evaluated on tables of NumPy, or None for the target.
   """
 
   topology: trees.Topology
   vocab_size: int = 3
   valid: tuple[bool, ...] | None = None
   chosen: tuple[int, ...] | None = None
-  goal: Callable[..., Any] | None = None
+  goal: base.Goal | None = None
 
   @property
   def is_valid(self) -> np.ndarray:
@@ -62,9 +61,12 @@ class Case:
 
   @functools.cached_property
   def target(self) -> np.ndarray:
-    """`[V, V]` float64, what the verifier is to sample from."""
-    target = normalised(tables(self.vocab_size)[1])
-    return self.goal(target, self.draft) if self.goal else target
+    """`[V, V]` float64, the distributions that the verifier must sample."""
+    target: Any = normalised(tables(self.vocab_size)[1])
+    draft: Any = self.draft
+    if self.goal is None:
+      return target
+    return np.asarray(self.goal(target, draft, base.RawProbs(target, draft)))
 
   @functools.cached_property
   def drafts(self) -> np.ndarray:
@@ -146,7 +148,7 @@ class Case:
     tree = self.tree(tokens, valid)
     target = jnp.asarray(tables(self.vocab_size)[1])
     probs = target[jnp.append(ROOT, tokens)]
-    if self.goal:
+    if self.goal is not None:
       probs = goal_lib.probs(self.goal, tree, base.Probs(probs, probs))
     return verifier(key, tree, probs)
 

@@ -36,11 +36,13 @@ def lossy(alpha: float = 0.1, beta: float = 1.0) -> base.Verifier:
   Raises:
     ValueError: an argument is out of range.
   """
-  goal = goals.lossy(alpha, beta)
+  goals.Lossy(alpha, beta)  # Checks both.
 
   def coupling(key, candidates, active, draft, target):
     # Lemma 2: a lossless step against the goal, whatever its mass is.
-    made = jnp.where(active.any(), goal(target, draft), target)
-    return couplings.maximal(key, candidates, active, draft, made)
+    goal = goals.Lossy(alpha, beta)
+    probs = goal(target, draft, base.RawProbs(target, draft))
+    probs = jnp.where(active.any(), probs, target)
+    return couplings.maximal(key, candidates, active, draft, probs)
 
   return walks.tree_walk(coupling)

@@ -73,9 +73,11 @@ def _bandit(factory):
   return _traced(play, jax.random.key(0))
 
 
-def _goal(factory):
-  goal = factory(**building.arguments(factory, {}, {}))
-  return _traced(jax.vmap(goal), *goal_checks.pairs())
+def _goal(goal_class):
+  goal = goal_class(**goal_checks.EXAMPLES[goal_class])
+  target, draft = goal_checks.pairs()
+  raw = base.RawProbs(target, draft)
+  return _traced(jax.vmap(goal), target, draft, raw)
 
 
 def _reward(factory):

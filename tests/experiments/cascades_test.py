@@ -121,11 +121,13 @@ def test_what_a_lossy_goal_takes_from_the_target():
   target, draft = (
     np.array([each], np.float32) for each in ([0.2, 0.3, 0.5], [0.6, 0.3, 0.1])
   )
-  made = goals.GOALS['lossy'](0.5)
+  goal = goals.GOALS['lossy'](0.5)
   (found,) = texts.deferrals(
-    made, base.Probs(target, target), base.Probs(draft, draft)
+    goal, base.Probs(target, target), base.Probs(draft, draft)
   )
-  np.testing.assert_allclose(made(target[0], draft[0]), [0.4, 0.3, 0.3], 1e-5)
+  pair = target[0], draft[0]
+  made = goal(*pair, base.RawProbs(*pair))
+  np.testing.assert_allclose(made, [0.4, 0.3, 0.3], 1e-5)
   assert found == pytest.approx(0.7, abs=1e-5)
 
 

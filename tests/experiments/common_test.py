@@ -119,7 +119,7 @@ def test_other_forms_are_refused_with_the_place(entry):
     ('opt(0.1, 0.2)', 'here: opt takes at most 1 arguments, got 2'),
     ('opt(0.1, alpha=0.2)', 'here: opt is given alpha twice'),
     ('opt(x)', "here.alpha must be of type float, got 'x'"),
-    ('chow(2)', r'here: chow\(2\): alpha of chow must lie in \[0, 1\]'),
+    ('chow(2)', r'here: chow\(2\): alpha of Chow must lie in \[0, 1\]'),
     ('mixture(opt(0.2), chw(0.5))', "here.second: Unknown goal 'chw'"),
   ],
 )
@@ -130,9 +130,9 @@ def test_what_a_component_refuses_begins_with_the_place(entry, sentence):
 
 def test_options_that_are_components_are_built():
   made = components.build(base.Goal, 'mixture(opt(0.2), chow(0.5))', 'here')
-  assert made is goals.mixture(goals.opt(0.2), goals.chow(0.5))
+  assert made == goals.Mixture(goals.Opt(0.2), goals.Chow(0.5))
   # A whole number is as good where a number is asked for.
-  assert components.build(base.Goal, 'opt(1)', 'here') is goals.opt(1.0)
+  assert components.build(base.Goal, 'opt(1)', 'here') == goals.Opt(1.0)
 
 
 # Arms.
@@ -152,8 +152,8 @@ def _pool(folder, temperature=1.0):
     ('small:3x4/kseq', trees.chains(3, 4), 'kseq', None),
     ('small:2.2/kseq', trees.prefix_tree((2, 2)), 'kseq', None),
     ('none', trees.chain(0), 'maximal', None),
-    ('small:4~opt(0.2)', trees.chain(4), 'maximal', goals.opt(0.2)),
-    ('small:0~opt(0.2)', trees.chain(0), 'maximal', goals.opt(0.2)),
+    ('small:4~opt(0.2)', trees.chain(4), 'maximal', goals.Opt(0.2)),
+    ('small:0~opt(0.2)', trees.chain(0), 'maximal', goals.Opt(0.2)),
     ('small:eagle', trees.eagle(), 'otm', None),
     ('prompt_lookup:2x3', trees.chains(2, 3), 'otm', None),
     ('suffix(factor=2.0):3/block', trees.chain(3), 'block', None),
@@ -167,7 +167,7 @@ def test_the_short_form_of_an_arm(folder, short, tree, verifier, goal):
   built, params = arms.build(arm, _pool(folder), 'here')
   assert built.drafter.topology == tree
   assert built.verifier is verifiers.resolve(verifier)
-  assert built.goal is goal
+  assert built.goal == goal
   assert (params is not None) == short.startswith('small')
 
 
@@ -191,7 +191,7 @@ def test_the_long_form_is_the_same_and_reaches_every_option(folder):
     chunk=8,
   )
   assert built.verifier is verifiers.tree_walk('kseq', own_probs=False)
-  assert built.goal is goals.token_v3(0.3)
+  assert built.goal == goals.TokenV3(0.3)
   again = arms.parse(str(arm), _MODELS, 'here')
   assert arms.build(again, pool, 'here')[0] == built
 
@@ -210,7 +210,7 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
   arm = arms.parse(cascade, _MODELS, 'here')
   assert arms.numbers(arm) == (0.5, 0.5)
   built, _ = arms.build(arm, pool, 'here')
-  assert built.drafter.partial and built.goal is goals.chow(0.5)
+  assert built.drafter.partial and built.goal == goals.Chow(0.5)
 
 
 @pytest.mark.parametrize(

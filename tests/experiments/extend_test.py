@@ -46,13 +46,16 @@ def coupling(key, candidates, active, draft, target):
   return token, (active & (candidates == token)).any()
 
 
-@registry.component(example={'share': 0.5})
-def goal(share: float, other: base.Goal | None = None):
+@components.component
+class Goal(base.Goal):
   """The goal that is a share of the draft, else another goal or the target."""
-  other = other or specjax.GOALS['target']()
-  return lambda target, draft, raw=None: (
-    share * draft + (1 - share) * other(target, draft, raw)
-  )
+
+  share: float
+  other: base.Goal | None = None
+
+  def __call__(self, target, draft, raw):
+    other = self.other or specjax.goals.Target()
+    return self.share * draft + (1 - self.share) * other(target, draft, raw)
 
 
 @components.component
@@ -98,7 +101,7 @@ def verifier(*, keep: bool = True, coupling: str = 'maximal'):
 _NEW = {
   'drafter': (specjax.DRAFTERS, drafter),
   'coupling': (specjax.COUPLINGS, coupling),
-  'goal': (specjax.GOALS, goal),
+  'goal': (specjax.GOALS, Goal),
   'bandit': (specjax.BANDITS, Bandit),
   'reward': (specjax.REWARDS, Reward),
   'verifier': (specjax.VERIFIERS, verifier),
@@ -162,10 +165,14 @@ def _config(folder, **fields):
   )
 
 
+# Arguments that have no default.
+_OPTIONS = {'goal': {'share': 0.5}}
+
+
 @pytest.mark.parametrize('kind', _NEW)
 def test_these_are_components(kind):
   """They keep what all of their kind keep, but for the output's."""
-  testing.CHECKS[kind](_NEW[kind][1])
+  testing.CHECKS[kind](_NEW[kind][1], **_OPTIONS.get(kind, {}))
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ CASES = {
   'middle invalid': exact.Case(trees.chain(3), valid=(True, False, True)),
   'all invalid': exact.Case(trees.chain(2), valid=(False, False)),
   'deterministic': exact.Case(trees.chain(3), chosen=(1, 2, 0)),
-  'other goal': exact.Case(trees.chain(3), goal=exact.half),
+  'other goal': exact.Case(trees.chain(3), goal=exact.HALF),
 }
 each_case = pytest.mark.parametrize('name', CASES)
 

@@ -31,7 +31,7 @@ CASES = {
   'chains, one end invalid': exact.Case(
     trees.chains(2, 2), 2, valid=(True, True, False, True)
   ),
-  'chains, other goal': exact.Case(trees.chains(2, 2), 2, goal=exact.half),
+  'chains, other goal': exact.Case(trees.chains(2, 2), 2, goal=exact.HALF),
   'one, then two': exact.Case(trees.prefix_tree((1, 2))),
   'two, one with two': exact.Case(trees.Topology((-1, -1, 0, 0)), 2),
   'prefix tree, some invalid': exact.Case(

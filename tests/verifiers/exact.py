@@ -16,14 +16,14 @@ from specjax import base
 from specjax import trees
 from specjax.testing import rounds
 from tests import oracles
+from tests import parts
 from tests.oracles import enumeration
 
 ROOT, Case = rounds.ROOT, rounds.Case
 
 
-def half(target, draft):
-  """A goal that is neither model's distribution."""
-  return 0.5 * target + 0.5 * draft
+# A goal that is neither model's distribution.
+HALF = parts.FunctionGoal(lambda target, draft, raw: (target + draft) / 2)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import base
 from specjax import couplings
 from specjax import goals
 from specjax import trees
@@ -87,10 +88,10 @@ def without_lenience(alpha, beta):
 
 def normalised(alpha, beta):
   """A lossless step against the goal, as if its mass were 1."""
-  goal = goals.lossy(alpha, beta)
+  goal = goals.Lossy(alpha, beta)
 
   def coupling(key, candidates, active, draft, target):
-    probs = goal(target, draft)
+    probs = goal(target, draft, base.RawProbs(target, draft))
     probs = jnp.where(active.any(), probs / probs.sum(), target)
     return couplings.maximal(key, candidates, active, draft, probs)
 
@@ -144,11 +145,11 @@ def test_alpha_zero_is_lossless():
 @pytest.mark.parametrize(
   ('arguments', 'words'),
   [
-    ((-0.1,), r'alpha of lossy must be >= 0, got -0\.1'),
-    ((1.0,), r'alpha of lossy must be < 1, got 1\.0'),
-    ((np.nan,), 'alpha of lossy must be >= 0, got nan'),
-    ((0.25, 0.7), r'beta of lossy must be >= 1 - alpha = 0\.75, got 0\.7'),
-    ((0.25, np.nan), 'beta of lossy must be >= 1 - alpha = 0.75, got nan'),
+    ((-0.1,), r'alpha of Lossy must be >= 0, got -0\.1'),
+    ((1.0,), r'alpha of Lossy must be < 1, got 1\.0'),
+    ((np.nan,), 'alpha of Lossy must be >= 0, got nan'),
+    ((0.25, 0.7), r'beta of Lossy must be >= 1 - alpha = 0\.75, got 0\.7'),
+    ((0.25, np.nan), 'beta of Lossy must be >= 1 - alpha = 0.75, got nan'),
   ],
 )
 def test_bad_arguments_are_refused(arguments, words):

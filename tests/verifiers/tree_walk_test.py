@@ -44,8 +44,8 @@ CASES = {
     PREFIX_TREE, 2, valid=(True, True, False, True, True, False)
   ),
   'ragged': exact.Case(trees.Topology((-1, -1, 1))),
-  'chain, other goal': exact.Case(trees.chain(2), goal=exact.half),
-  'prefix tree, other goal': exact.Case(PREFIX_TREE, 2, goal=exact.half),
+  'chain, other goal': exact.Case(trees.chain(2), goal=exact.HALF),
+  'prefix tree, other goal': exact.Case(PREFIX_TREE, 2, goal=exact.HALF),
 }
 
 
@@ -115,7 +115,7 @@ FORKS = {
   ),
   'two chains': exact.Case(trees.chains(2, 2), 2),
   'two, two each': exact.Case(PREFIX_TREE, 2),
-  'other goal': exact.Case(PREFIX_TREE, 2, goal=exact.half),
+  'other goal': exact.Case(PREFIX_TREE, 2, goal=exact.HALF),
   'some invalid': CASES['prefix tree, some invalid'],
   'one, then two': exact.Case(trees.prefix_tree((1, 2))),
   'two, one with two': exact.Case(trees.Topology((-1, -1, 0, 0))),
