@@ -244,7 +244,7 @@ class OwnRanks:
   @staticmethod
   def breakpoints(draft, target, tokens, places, width):
     plan = otm.make_plan(draft, target, len(tokens))
-    plan = plan._replace(wins=plan.wanted)
+    plan = plan._replace(win_density=plan.proposal_ratio)
     return otm.breakpoints(draft, target, tokens, places, width, plan)
 
 
@@ -259,7 +259,9 @@ def test_check_rejects_a_broken_coupling(part, name, monkeypatch):
     monkeypatch.setattr(
       priorities,
       'plan',
-      lambda *args: (own := plan(*args))._replace(wins=own.wanted),
+      lambda *args: (own := plan(*args))._replace(
+        win_density=own.proposal_ratio
+      ),
     )
   found, target = marginal(broken, oracle, PAIRS[name], num)
   assert np.abs(found - target).max() > 0.01
@@ -342,17 +344,20 @@ def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
   rng = np.random.default_rng(vocab_size)
   pair = rng.dirichlet(np.full(vocab_size, 0.3), size=2).astype(np.float32)
   plan = jax.device_get(plan_of(*pair, np.float32(num_drafts)))
-  size = len(plan.wins)
+  size = len(plan.win_density)
   weights = np.float64(pair[0]) * [1 - plan.fraction, plan.fraction]
   atoms = np.stack([plan.atom, np.minimum(plan.atom + 1, size - 1)])
   mass = np.bincount(atoms.ravel(), weights.ravel(), size)
-  wins, short = np.float64(plan.wins), np.float64(plan.wanted - plan.wins)
+  wins, short = (
+    np.float64(plan.win_density),
+    np.float64(plan.proposal_ratio - plan.win_density),
+  )
   distance = np.abs(wins - wins[:, None])
   swaps = np.abs(short)[:, None] / np.where(distance > 0, distance, np.inf)
   off = 0.0
   for own, other, here in (
-    (plan.lacking, plan.exceeding, short > 0),
-    (plan.exceeding, plan.lacking, short <= 0),
+    (plan.deficit_cdf, plan.surplus_cdf, short > 0),
+    (plan.surplus_cdf, plan.deficit_cdf, short <= 0),
   ):
     chances, some = partner_chances(own, other)
     found = np.asarray(partner_points(own, other)) / _GRID

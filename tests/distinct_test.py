@@ -31,7 +31,7 @@ MOST = 4  # Draws that count.
 
 @functools.partial(jax.jit, static_argnames=('found', 'most'))
 def _of_draws(found, weights, good, num, most):
-  return found(weights, good, num, most, distinct.large_ones(weights))
+  return found(weights, good, num, most, distinct.large_indices(weights))
 
 
 def of_draws(found, weights, good, num, most=MOST):
@@ -156,7 +156,7 @@ def test_factor_of_marks_is_the_best_one(size, num):
 
   def at(log_factor):
     with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(marks, '_maximise', lambda *_: log_factor)
+      patch.setattr(marks, '_maximize', lambda *_: log_factor)
       return accepted(search())
 
   grid = jax.jit(jax.vmap(at))(jnp.linspace(-4, 6, 200))

@@ -471,10 +471,10 @@ def test_bins_on_a_tpu_are_those_elsewhere(size):
   rng = np.random.default_rng(0)
   table = jnp.float32(rng.normal(size=size))
   index = jnp.int32(rng.integers(size, size=5000))
-  found = jax.jit(bins.look_up_by_products)(table, index)
+  found = jax.jit(bins.gather_by_matmul)(table, index)
   np.testing.assert_array_equal(found, table[index])
   values = rng.dirichlet(np.ones(5000), size=2).T.astype(np.float32)
   want = [np.bincount(index, column, bins.NUM_BINS) for column in values.T]
-  for add in (bins.sums, bins.sums_by_products):
+  for add in (bins.bin_sums, bins.bin_sums_by_matmul):
     sums = jax.jit(add)(jnp.asarray(values), index)
     np.testing.assert_allclose(sums.T, want, rtol=1e-5, atol=1e-9)

@@ -1,8 +1,10 @@
 """Verification as optimal transport with membership cost (SpecTr).
 
-Given `k` i.i.d. drafts, output one token with the target's distribution so that
-it is one of the drafts as often as possible: the best plan by linear program,
-its value and a plan in closed form, what other rules reach, and bounds.
+Given `k` i.i.d. drafts, a coupling emits one token with the target model's
+distribution, and that token should be one of the drafts as often as possible.
+This package has the optimal plan as a linear program, the optimal acceptance
+rate and an optimal plan in closed form, the acceptance rates of other
+couplings, and bounds.
 """
 
 from specjax.transport.acceptance import kseq_acceptance

@@ -1,14 +1,14 @@
-"""How often one of `k` i.i.d. drafts is accepted, at best and by each rule."""
+"""Acceptance rates for `k` drafts at one position: optimal, and by coupling."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.transport import chances
 from specjax.transport import distinct as distinct_lib
 from specjax.transport import division
 from specjax.transport import inputs
 from specjax.transport import marks as marks_lib
+from specjax.transport import numerics
 from specjax.transport import priorities
 from specjax.transport import rejection
 
@@ -20,42 +20,44 @@ def optimal_acceptance(
   *,
   distinct: bool = False,
 ) -> jax.Array:
-  """Returns the acceptance of the best plan, for any vocabulary.
+  """Returns the acceptance rate of the optimal plan, for any vocabulary size.
 
-  Max-flow min-cut turns the linear program into the minimum over token sets
-  `H` of `target(H) + (1 - draft(H)**k)`, and the best `H` is a prefix of the
-  tokens in the order of `target / draft`: one sort. The value is right to
-  1e-6 in float32, for 32,000 tokens and 64 drafts, too.
+  By max-flow min-cut, the optimum of the linear program is the minimum over
+  token sets `H` of `target(H) + (1 - draft(H)**k)`. The best `H` contains the
+  tokens of smallest ratio `target / draft`, so one sort finds it. The result is
+  accurate to 1e-6 in float32, even for 32,000 tokens and 64 drafts.
 
   Args:
     draft: `[V]` distribution of each draft.
-    target: `[V]` distribution of the token.
+    target: `[V]` distribution of the emitted token.
     num_drafts: `k >= 1`, may be traced.
-    distinct: drafts are drawn without replacement, `draft` is that of the first
-      one: instead of `1 - draft(H)**k` the chance that not all of them are in
-      `H`, which is right to 1e-5. `k` may not be traced then.
+    distinct: whether the drafts are drawn without replacement; `draft` is then
+      the distribution of the first one. In place of `1 - draft(H)**k`, the
+      formula has the probability that the drafts are not all in `H`, which is
+      accurate to 1e-5. `num_drafts` must not be traced in this case.
 
   Returns:
     `[]` float32 in [0, 1].
 
   Raises:
-    ValueError: no distributions or `k < 1`, where the values are known.
+    ValueError: `draft` or `target` is not a distribution, or `k < 1` (if the
+      values are not traced).
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.normalised(draft, target)
+  draft, target = inputs.normalized(draft, target)
   order = jnp.argsort(priorities.ratio(draft, target))
   draft, target = draft[order], target[order]
   if distinct:
-    lost = distinct_lib.any_outside(draft, int(np.asarray(num_drafts)))
-    covered = chances.before(jnp.append(target, 0.0))
-    return jnp.minimum((covered + lost).min(), 1.0)
-  # Sums of what is not negative: nothing cancels.
-  _, left = chances.of_all(
+    any_outside = distinct_lib.any_outside(draft, int(np.asarray(num_drafts)))
+    target_mass = numerics.sum_before(jnp.append(target, 0.0))
+    return jnp.minimum((target_mass + any_outside).min(), 1.0)
+  # All terms of these sums are nonnegative, so nothing cancels.
+  _, any_outside = numerics.all_succeed(
     jnp.cumsum(draft),
-    chances.behind(draft),
+    numerics.sum_after(draft),
     jnp.asarray(num_drafts, draft.dtype),
   )
-  return jnp.minimum((jnp.cumsum(target) + left).min(), 1.0)
+  return jnp.minimum((jnp.cumsum(target) + any_outside).min(), 1.0)
 
 
 def otm_acceptance(
@@ -65,20 +67,22 @@ def otm_acceptance(
   *,
   distinct: bool = False,
 ) -> jax.Array:
-  """Returns the acceptance of the coupling `otm`; arguments as above.
+  """Returns the acceptance rate of the coupling `otm`.
 
-  Of drafts without replacement, that of `otm_distinct` at least: where it
-  rejects a proposal, another draft may replace it.
+  For drafts without replacement, this is a lower bound for `otm_distinct`: if
+  it rejects its proposal, the replacement may happen to be another draft.
+
+  The arguments are those of `optimal_acceptance`.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.normalised(draft, target)
+  draft, target = inputs.normalized(draft, target)
   if distinct:
     num = int(np.asarray(num_drafts))
     marks = marks_lib.mark(draft, target, jnp.int32(num), num)
     proposal = marks.plan(target).distribution(marks.distribution())
-    return chances.total(jnp.minimum(proposal, target))
+    return numerics.pairwise_sum(jnp.minimum(proposal, target))
   proposal = priorities.plan(draft, target, num_drafts).distribution(draft)
-  return chances.total(jnp.minimum(proposal, target))
+  return numerics.pairwise_sum(jnp.minimum(proposal, target))
 
 
 def kseq_acceptance(
@@ -88,13 +92,15 @@ def kseq_acceptance(
   *,
   distinct: bool = False,
 ) -> jax.Array:
-  """Returns the acceptance of k-Seq at its best division factor.
+  """Returns the acceptance rate of k-Seq with its best division factor.
 
-  SpecTr, Theorem 1; of drafts without replacement, that of `kseq_distinct`.
-  Arguments as of `optimal_acceptance`.
+  SpecTr (Sun et al. 2023), Theorem 1. For drafts without replacement, this is
+  the acceptance rate of `kseq_distinct`.
+
+  The arguments are those of `optimal_acceptance`.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.normalised(draft, target)
+  draft, target = inputs.normalized(draft, target)
   if distinct:
     num = int(np.asarray(num_drafts))
     divided = division.divide_distinct(
@@ -102,9 +108,10 @@ def kseq_acceptance(
     )
     return divided.acceptance
   factor = division.divide(draft, target, num_drafts, num_steps=30).factor
-  covered = chances.total(jnp.minimum(factor * draft, target))
-  # At the root they are equal; a factor that misses it has the lower of both.
-  return jnp.minimum(chances.of_any(covered / factor, num_drafts), covered)
+  scaled = numerics.pairwise_sum(jnp.minimum(factor * draft, target))
+  # Both are equal at the root. If the factor misses the root, the smaller one
+  # is the acceptance rate.
+  return jnp.minimum(numerics.any_success(scaled / factor, num_drafts), scaled)
 
 
 def multiround_acceptance(
@@ -112,21 +119,25 @@ def multiround_acceptance(
   target: jax.typing.ArrayLike,
   num_drafts: jax.typing.ArrayLike,
 ) -> jax.Array:
-  """Returns the acceptance of `k` tests, each against what the last one left.
+  """Returns the acceptance rate of multi-round rejection.
 
-  Theory (Yin et al. 2024), Theorem 3: all `k` drafts are rejected with the
-  product of the total variations between residuals and `draft`. Arguments as
-  above.
+  Each of the `k` drafts is tested against the residual of the test before it.
+  Yin et al. (2024), Theorem 3: the probability that all drafts are rejected is
+  the product of the total variations between the residuals and `draft`.
+
+  The arguments are those of `optimal_acceptance`.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = inputs.normalised(draft, target)
+  draft, target = inputs.normalized(draft, target)
 
-  def test(_, carry):
-    left, log_rejected = carry
-    overlap = chances.total(jnp.minimum(draft, left))
-    left = rejection.reject(draft, left)
-    # A product of distances near 1 would be rounded with each of them.
+  def test(
+    _: jax.Array, carry: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
+    residual, log_rejected = carry
+    overlap = numerics.pairwise_sum(jnp.minimum(draft, residual))
+    residual = rejection.reject(draft, residual)
+    # A product of distances near 1 would be rounded with every factor.
     log_rejected += jnp.log1p(-jnp.minimum(overlap, 1.0))
-    return left / chances.total(left), log_rejected
+    return residual / numerics.pairwise_sum(residual), log_rejected
 
   return -jnp.expm1(jax.lax.fori_loop(0, num_drafts, test, (target, 0.0))[1])

@@ -1,142 +1,186 @@
-"""Draws without replacement: how likely `k` different tokens come in time.
+"""Probabilities of draws without replacement, as integrals over time.
 
-Draw tokens again and again. The first draws of `k` different ones are `k` draws
-without replacement. Let each draw be good with a chance that its token has, and
-let the weight of a token be its chance to be drawn and not to be good. Then the
-probability that a good draw comes before `k` different tokens that are not good
-is an integral over time: tokens arrive independently of each other, at the rate
-of their weights, and good draws at the rate that is left.
+Draw tokens i.i.d., again and again. The first draws of `k` different tokens
+are `k` draws without replacement. Call each draw *good* with a probability that
+depends on its token only, and let the weight of a token be the probability that
+a draw is this token and not good. This module computes the probability that a
+good draw comes before the draws that are not good have shown `k` different
+tokens.
 
-With the tokens outside of a set as the good ones, it is the probability that of
-`k` draws without replacement not all are in the set.
+Let the draws arrive as a Poisson process with rate 1. Then each token arrives
+at the rate of its weight, good draws arrive at the remaining rate, and all of
+these are independent. If the first good draw arrives at time `t`, a token has
+not arrived before it with probability `exp(-weight * t)`. The number of tokens
+that have arrived is a sum of independent indicators, so its distribution is a
+product of polynomials. Integrating over `t` gives the result.
 
-The same integral, of the second good draw and so on, is how many good draws
-there are until they and the different others are `k`. No token of theirs
-matters for that, so good draws are i.i.d., however many there are.
+Two uses:
+
+- If draws of tokens outside a set are good, the integral is the probability
+  that `k` draws without replacement are not all in the set.
+- The integral for the second, third, ... good draw gives the distribution of
+  the number of good draws that come before the good draws and the different
+  other tokens are `k` in total. The number does not depend on the tokens of the
+  good draws, so these are i.i.d. given their number.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.transport import chances
+from specjax.transport import numerics
 
-# Points in time at which the integrand is summed: a trapezoidal rule over their
-# logarithms, whose error is about 1e-6 for few draws and grows with their
-# number.
+# Nodes and weights of the integral over time: the trapezoidal rule in `x` after
+# the substitution `t = exp(x - exp(-x))`, the double-exponential formula for
+# integrands that decay like `exp(-t)` (Takahasi and Mori 1974). For large `x`,
+# `x` is the logarithm of time. The weights have the factor `dt / dx = t * (1 +
+# exp(-x))`. The error is about 1e-6 for few drafts and grows with their number.
 _STEP = 0.3
-_PLACES = np.arange(-3.6, 34, _STEP)
-_TIMES = np.exp(_PLACES - np.exp(-_PLACES))
-_WIDTHS = _STEP * _TIMES * (1 + np.exp(-_PLACES))
-# Weights that are looked at one by one; the others are many, and small.
+_NODES = np.arange(-3.6, 34, _STEP)
+_TIMES = np.exp(_NODES - np.exp(-_NODES))
+_TIME_WEIGHTS = _STEP * _TIMES * (1 + np.exp(-_NODES))
+# Number of tokens whose arrival is computed exactly. The other tokens are
+# numerous and have small weights; see `_elementary_symmetric`.
 _NUM_LARGE = 128
-# Behind this many arrivals that are expected, nothing is left.
-_END = 80.0
+# The integrand is 0 where this many arrivals are expected.
+_MAX_EXPONENT = 80.0
 
 
 def any_good(
   weights: jax.Array,
   good: jax.Array,
-  num: jax.Array,
-  most: int,
+  num_drafts: jax.Array,
+  max_drafts: int,
   large: jax.Array,
 ) -> jax.Array:
-  """Returns `[]` the chance of a good draw before `num` different other tokens.
+  """Returns `[]`, how likely a good draw precedes `k` different other tokens.
 
   Args:
-    weights: `[V]` chances of a draw of each token that is not good.
-    good: `[]` chance of a good draw; `weights` and this sum to 1.
-    num: `[]` int32 at least 0, `k`.
-    most: the largest `num`.
-    large: `large_ones` of the weights, or of what none of them exceeds.
+    weights: `[V]`, for each token, the probability that a draw is this token
+      and not good.
+    good: `[]` probability that a draw is good; `good` and `weights` sum to 1.
+    num_drafts: `[]` int32, `k >= 0`.
+    max_drafts: static upper bound of `num_drafts`.
+    large: the result of `large_indices` for `weights`, or for an array that
+      is at least `weights` everywhere.
   """
-  return _at_least(weights, good, num, most, large, 1)[0]
+  return _at_least(weights, good, num_drafts, max_drafts, large, 1)[0]
 
 
 def count_good(
   weights: jax.Array,
   good: jax.Array,
-  num: jax.Array,
-  most: int,
+  num_drafts: jax.Array,
+  max_drafts: int,
   large: jax.Array,
 ) -> jax.Array:
-  """Returns `[most]` how likely 1, 2, ... draws are good, of `num` that count.
+  """Returns `[max_drafts]` probabilities of 1, 2, ... good draws among `k`.
 
-  All good draws count, and of the others those of a new token. What the chances
-  lack of 1 is that none is good. Arguments as above.
+  Draws end when `k` of them count: all good draws count, and of the other draws
+  those with a new token. The probabilities sum to 1 minus the probability that
+  no draw is good. The arguments are those of `any_good`.
   """
-  least = jax.lax.cummin(_at_least(weights, good, num, most, large, most))
-  return least - jnp.append(least[1:], 0.0)
+  at_least = jax.lax.cummin(
+    _at_least(weights, good, num_drafts, max_drafts, large, max_drafts)
+  )
+  return at_least - jnp.append(at_least[1:], 0.0)
 
 
-def large_ones(weights: jax.Array) -> jax.Array:
-  """Returns the indices of the weights that are looked at one by one."""
+def large_indices(weights: jax.Array) -> jax.Array:
+  """Returns the indices of the largest weights, which are computed exactly."""
   return jax.lax.top_k(weights, min(_NUM_LARGE, weights.size))[1]
 
 
-def _at_least(weights, good, num, most, large, end):
-  """`[end]` how likely 1, 2, ... good draws come before `num` that count."""
-  # Not by a scatter into the weights, which a search for them would repeat.
+def _at_least(
+  weights: jax.Array,
+  good: jax.Array,
+  num_drafts: jax.Array,
+  max_drafts: int,
+  large: jax.Array,
+  max_good: int,
+) -> jax.Array:
+  """Returns `[max_good]` probabilities of at least 1, 2, ... good draws."""
+  # A mask, not a scatter into the weights: a search over the weights would
+  # repeat the scatter in every step.
   is_large = jnp.zeros(weights.size, bool).at[large].set(True)
   small = jnp.where(is_large, 0.0, weights)
   times = jnp.asarray(_TIMES, weights.dtype)
+  # A small token contributes `exp(-w t) * (1 + (exp(w t) - 1) * z)` to the
+  # product. The factors `exp(-w t)` are part of the density below.
   rate = good + small.sum()
-  ended = rate * times > _END
-  times = jnp.where(ended, 0.0, times)
-  each = weights[large][:, None] * times[None]
-  missing_or_come = jnp.stack([jnp.exp(-each), -jnp.expm1(-each)], axis=-1)
-  arrived = _times(
-    _all(missing_or_come, most), _of_small(small, times, most), most
+  is_over = rate * times > _MAX_EXPONENT
+  times = jnp.where(is_over, 0.0, times)
+  exponents = weights[large][:, None] * times[None]
+  # Coefficients of `exp(-w t) + (1 - exp(-w t)) * z`, for each large token.
+  factors = jnp.stack([jnp.exp(-exponents), -jnp.expm1(-exponents)], axis=-1)
+  # [T, max_drafts] how likely 0, 1, ... different other tokens have arrived.
+  arrived = _multiply(
+    _product(factors, max_drafts),
+    _elementary_symmetric(small, times, max_drafts),
+    max_drafts,
   )
-  density = jnp.where(ended, 0.0, good * jnp.exp(-rate * times))
-  found = []
-  for i in range(1, end + 1):  # When the `i`-th comes, so many others may have.
-    fewer = jnp.where(np.arange(most) <= num - i, arrived, 0.0).sum(axis=-1)
-    found.append((jnp.asarray(_WIDTHS, weights.dtype) * density * fewer).sum())
+  density = jnp.where(is_over, 0.0, good * jnp.exp(-rate * times))
+  time_weights = jnp.asarray(_TIME_WEIGHTS, weights.dtype)
+  probs = []
+  for i in range(1, max_good + 1):
+    # `density` is that of the `i`-th good draw. It counts if no more than
+    # `k - i` other tokens have arrived before it.
+    fewer = np.arange(max_drafts) <= num_drafts - i
+    fewer = jnp.where(fewer, arrived, 0.0).sum(axis=-1)
+    probs.append((time_weights * density * fewer).sum())
     density *= good * times / i
-  return chances.rounded(jnp.stack(found))
+  return numerics.rounded(jnp.stack(probs))
 
 
-def any_outside(draft: jax.Array, num: int) -> jax.Array:
-  """Returns `[V + 1]`: not all draws without replacement are the first tokens.
+def any_outside(draft: jax.Array, num_drafts: int) -> jax.Array:
+  """Returns `[V + 1]`, how likely some draft is not among the first tokens.
 
   Args:
-    draft: `[V]` distribution of the first draw.
-    num: `k` draws.
+    draft: `[V]` distribution of the first of the draws without replacement.
+    num_drafts: `k` draws.
 
   Returns:
-    The chances, of the first 0, 1, ... `V` tokens; 0 for all of them.
+    For `n` = 0, 1, ... `V`, the probability that the `k` drafts are not all
+    among the first `n` tokens. The last entry is 0.
   """
-  times, widths = jnp.asarray(_TIMES, draft.dtype), jnp.asarray(_WIDTHS)
+  times = jnp.asarray(_TIMES, draft.dtype)
+  time_weights = jnp.asarray(_TIME_WEIGHTS)
   outside = jnp.cumsum(draft[::-1])[::-1]
 
-  def step(arrived, token):
-    """`[T, k]` how likely 0, 1, ... `k - 1` of the tokens so far have come."""
-    weight, left = token
-    density = widths * left * jnp.exp(-left * times)
-    found = (density * arrived.sum(axis=-1)).sum()
+  def step(
+    arrived: jax.Array, token: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
+    # `arrived` `[T, k]`: how likely 0, 1, ... `k - 1` of the tokens so far have
+    # arrived. Draws of all other tokens are good.
+    weight, good = token
+    density = time_weights * good * jnp.exp(-good * times)
+    prob = (density * arrived.sum(axis=-1)).sum()
     missing = jnp.exp(-weight * times)[:, None]
-    more = jnp.pad(arrived, ((0, 0), (1, 0)))[:, :-1]
-    return arrived * missing + more * (1 - missing), found
+    shifted = jnp.pad(arrived, ((0, 0), (1, 0)))[:, :-1]
+    return arrived * missing + shifted * (1 - missing), prob
 
-  start = jnp.zeros((times.size, num), draft.dtype).at[:, 0].set(1.0)
-  _, found = jax.lax.scan(step, start, (draft, outside))
-  return jnp.append(found, 0.0)
+  start = jnp.zeros((times.size, num_drafts), draft.dtype).at[:, 0].set(1.0)
+  _, probs = jax.lax.scan(step, start, (draft, outside))
+  return jnp.append(probs, 0.0)
 
 
-def _all(factors, most):
-  """The product of polynomials `[M, T, 2]`, as `[T, most]` coefficients."""
+def _product(factors: jax.Array, max_size: int) -> jax.Array:
+  """Returns `[T, max_size]`, the product of polynomials `[M, T, 2]`.
+
+  Polynomials are arrays of coefficients, of which the first `max_size` are
+  kept. Factors are multiplied in pairs, pairs of pairs, and so on.
+  """
   while len(factors) > 1:
     if len(factors) % 2:
       one = jnp.zeros_like(factors[:1]).at[..., 0].set(1.0)
       factors = jnp.concatenate([factors, one])
-    factors = _times(factors[::2], factors[1::2], most)
+    factors = _multiply(factors[::2], factors[1::2], max_size)
   return factors[0]
 
 
-def _times(first, second, most):
-  """The product of two polynomials, up to `most` coefficients."""
-  size = min(first.shape[-1] + second.shape[-1] - 1, most)
+def _multiply(first: jax.Array, second: jax.Array, max_size: int) -> jax.Array:
+  """Returns the first `max_size` coefficients of a product of polynomials."""
+  size = min(first.shape[-1] + second.shape[-1] - 1, max_size)
   columns = [
     sum(
       first[..., i] * second[..., j - i]
@@ -148,28 +192,38 @@ def _times(first, second, most):
   return jnp.stack(columns, axis=-1)
 
 
-def _of_small(weights, times, most):
-  """`[T, most]`: elementary symmetric polynomials of `exp(weights t) - 1`.
+def _elementary_symmetric(
+  weights: jax.Array, times: jax.Array, max_size: int
+) -> jax.Array:
+  """Returns `[T, max_size]` elementary symmetric polynomials of small tokens.
 
-  By Newton's identities. Power sums are series of moments, of which four do:
-  where the products are large, more of the others have come long ago.
+  They are the coefficients of `z` in the product over tokens of `1 + a * z`
+  with `a = exp(weight * t) - 1`. Newton's identities compute them from the
+  power sums, where `s_i` is the sum of `a**i` over tokens:
+
+    e_j = (e_(j-1) s_1 - e_(j-2) s_2 + e_(j-3) s_3 - ...) / j
+
+  Each power sum is a Taylor series in the moments, the sums over tokens of
+  `(weight * t)**i`. Terms above the fourth order are dropped. Where `weight *
+  t` is large enough for them to matter, so many of the large tokens have
+  arrived that the integrand is negligible.
   """
   total = weights.sum()
   shares = weights / jnp.where(total > 0, total, 1.0)
-  # Not of the weights themselves: powers of late times are infinite.
+  # Powers of `total * times`, since powers of late times alone overflow.
   moments = [(shares**i).sum() * (total * times) ** i for i in range(1, 5)]
   first, second, third, fourth = moments
-  sums = [
+  power_sums = [
     first + second / 2 + third / 6 + fourth / 24,
     second + third + fourth * 7 / 12,
     third + fourth * 3 / 2,
     fourth,
   ]
-  found = [jnp.ones_like(times)]
-  for j in range(1, most):
+  symmetric = [jnp.ones_like(times)]
+  for j in range(1, max_size):
     terms = [
-      (-1) ** (i - 1) * found[j - i] * sums[i - 1]
-      for i in range(1, min(j, len(sums)) + 1)
+      (-1) ** (i - 1) * symmetric[j - i] * power_sums[i - 1]
+      for i in range(1, min(j, len(power_sums)) + 1)
     ]
-    found.append(sum(terms) / j)
-  return jnp.stack(found, axis=-1)
+    symmetric.append(sum(terms) / j)
+  return jnp.stack(symmetric, axis=-1)

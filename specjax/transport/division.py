@@ -1,7 +1,8 @@
-"""k-Seq's division factor: by how much each of `k` tests is made harder.
+"""The division factor `rho` of k-Seq.
 
-SpecTr (Sun et al. 2023), Algorithm 2 and Lemma 4. Notation: SpecTr's p is
-`draft`, its q is `target`.
+k-Seq accepts each of `k` drafts with probability `min(1, target / (rho *
+draft))`. SpecTr (Sun et al. 2023), Algorithm 2 and Lemma 4. Notation: SpecTr's
+p is `draft`, its q is `target`.
 """
 
 import functools
@@ -12,22 +13,22 @@ import jax
 import jax.numpy as jnp
 
 from specjax import bisection
-from specjax.transport import chances
 from specjax.transport import distinct
+from specjax.transport import numerics
 
-# Of tests of different tokens, the least chance that one is passed.
+# Smallest overlap for which `divide_distinct` and `marks` accept any draft.
 RAREST = 1e-13
-# By which an acceptance may be off; where all drafts are accepted whatever the
-# factor, it is the smallest that is chosen, not one that rounding chooses.
+# Rounding error of an acceptance rate. If all drafts are accepted with any
+# factor, this tolerance makes the search choose the smallest factor.
 _ROUNDING = 4e-6
 
 
 class Division(NamedTuple):
-  """A division factor and what it makes of the drafts."""
+  """A division factor and the resulting probabilities of acceptance."""
 
   factor: jax.Array  # [] rho, at least 1
-  overlap: jax.Array  # [] beta(rho) = sum min(draft, target / rho)
-  acceptance: jax.Array  # [] that a test is passed: of k, 1 - (1 - beta)**k
+  overlap: jax.Array  # [] beta(rho) = sum min(draft, target / rho), per test
+  acceptance: jax.Array  # [] that any test passes: 1 - (1 - beta)**k
 
 
 def divide(
@@ -38,71 +39,75 @@ def divide(
 ) -> Division:
   """Bisects for the root of `1 - (1 - beta(rho))**k - rho * beta(rho)`.
 
-  Every factor from the root on gives the target's distribution, and the root
-  accepts most; the upper end of the bracket is returned, so that few steps cost
-  a little acceptance and no exactness.
+  With any factor at or above the root, the emitted token has the target
+  model's distribution, and the root accepts most often. The upper end of the
+  last bracket is returned, so a small `num_steps` costs a little acceptance but
+  the result stays exact.
 
   Args:
     draft: `[V]` float32.
     target: `[V]` float32.
     num_drafts: `k`, may be traced; 0 accepts nothing.
-    num_steps: bisections, a pass over both distributions each.
+    num_steps: bisection steps, each a pass over both distributions.
   """
   k = jnp.asarray(num_drafts, jnp.float32)
 
-  def at(factor):
+  def evaluate(factor: jax.Array) -> tuple[Division, jax.Array]:
     scaled = jnp.minimum(factor * draft, target).sum()  # rho * beta(rho)
     overlap = scaled / factor
-    return Division(factor, overlap, chances.of_any(overlap, k)), scaled
+    return Division(factor, overlap, numerics.any_success(overlap, k)), scaled
 
-  def is_below(factor):
-    divided, scaled = at(factor)
+  def is_below(factor: jax.Array) -> jax.Array:
+    divided, scaled = evaluate(factor)
     return ~(divided.acceptance <= scaled)
 
   _, factor = bisection.bisect(
     is_below, jnp.float32(1), jnp.maximum(k, 1.0), num_steps
   )
-  return at(factor)[0]
+  return evaluate(factor)[0]
 
 
 def divide_distinct(
   draft: jax.Array,
   target: jax.Array,
   num_drafts: jax.Array,
-  most: int,
+  max_drafts: int,
   num_steps: int = 16,
 ) -> Division:
-  """The same for tests that end with the `k`-th different token.
+  """Finds the division factor for `k` drafts drawn without replacement.
 
-  In i.i.d. draws, some of which are of tokens that were drawn before: there are
-  more tests than `k`, and the factor may be larger.
+  Tokens are drawn i.i.d. and each draw is tested, until `k` different tokens
+  have been drawn (see `transport.distinct`). Since tokens may repeat, there are
+  more tests than `k`, and the factor may exceed `k`.
 
   Args:
     draft: `[V]` float32.
     target: `[V]` float32.
     num_drafts: `[]` int32, `k`.
-    most: the largest `k`.
-    num_steps: bisections of the factor's logarithm.
+    max_drafts: static upper bound of `num_drafts`.
+    num_steps: bisection steps on the factor's logarithm.
 
   Returns:
-    The division; where drafts that the target wants are too rare for any, one
-    by an infinite factor, which accepts nothing.
+    The division. If tokens with target mass are drafted so rarely that the
+    overlap is below `RAREST`, the factor is infinite, and nothing is accepted.
   """
+  large = distinct.large_indices(draft)
 
-  large = distinct.large_ones(draft)
-
-  def at(log_factor):
+  def evaluate(log_factor: jax.Array) -> Division:
     factor = jnp.exp2(log_factor)
-    covered = jnp.minimum(draft, target / factor)
-    overlap = covered.sum()
-    weights = draft - covered
-    accepted = distinct.any_good(weights, overlap, num_drafts, most, large)
+    passed = jnp.minimum(draft, target / factor)
+    overlap = passed.sum()
+    accepted = distinct.any_good(
+      draft - passed, overlap, num_drafts, max_drafts, large
+    )
     return Division(factor, overlap, accepted)
 
-  def halve(_, bracket):
+  def halve(
+    _: jax.Array, bracket: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
     low, high = bracket
     middle = (low + high) / 2
-    divided = at(middle)
+    divided = evaluate(middle)
     scaled = divided.factor * divided.overlap
     high_enough = divided.acceptance <= scaled + _ROUNDING
     high_enough |= divided.overlap < RAREST
@@ -111,9 +116,10 @@ def divide_distinct(
       jnp.where(high_enough, middle, high),
     )
 
-  # Step by step on all devices: what a point takes is written to memory.
+  # One point per step on all devices, unlike `bisection.bisect`: every point
+  # writes its arrays to memory, so testing several together saves no time.
   start = jnp.float32(0), jnp.float32(-math.log2(RAREST))
-  divided = at(jax.lax.fori_loop(0, num_steps, halve, start)[1])
+  divided = evaluate(jax.lax.fori_loop(0, num_steps, halve, start)[1])
   valid = divided.overlap >= RAREST
   nothing = Division(*map(jnp.float32, (jnp.inf, 0.0, 0.0)))
   return jax.tree.map(functools.partial(jnp.where, valid), divided, nothing)

@@ -1,22 +1,23 @@
-"""What may be asked about: two distributions and a number of drafts."""
+"""Checks of the arguments: two distributions and a number of drafts."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy import typing as npt
 
-from specjax.transport import chances
+from specjax.transport import numerics
 
-# How far a sum of probabilities may be from 1: float32 softmax of any size.
+# Allowed error in a sum of probabilities. It admits a float32 softmax over any
+# vocabulary.
 _TOLERANCE = 1e-4
 
 
 def check(
   draft: npt.ArrayLike, target: npt.ArrayLike, num_drafts: npt.ArrayLike
 ) -> None:
-  """Raises a `ValueError` on input that is no pair of distributions.
+  """Raises a `ValueError` unless the arguments are valid.
 
-  Shapes are always checked; values only where they are known, which they are
+  Shapes are always checked. Values are checked only if they are known, that is,
   not while JAX traces.
   """
   pair = {'draft': draft, 'target': target}
@@ -43,15 +44,18 @@ def check(
       raise ValueError(f'num_drafts must be an integer >= 1, got {num_drafts}.')
 
 
-def normalised(
+def normalized(
   draft: jax.typing.ArrayLike, target: jax.typing.ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns both, `[V]`, in the precision of JAX, with a sum of 1."""
+  """Returns both `[V]` in JAX's default float type, scaled to a sum of 1."""
   draft, target = jnp.asarray(draft, float), jnp.asarray(target, float)
-  return draft / chances.total(draft), target / chances.total(target)
+  return draft / numerics.pairwise_sum(draft), target / numerics.pairwise_sum(
+    target
+  )
 
 
-def _check_distribution(name, probs):
+def _check_distribution(name: str, probs: np.ndarray) -> None:
+  """Raises a `ValueError` unless `probs` is a distribution."""
   if not np.isfinite(probs).all():
     raise ValueError(
       f'{name} must be finite, got {_first(probs, ~np.isfinite(probs))}.'
@@ -66,6 +70,7 @@ def _check_distribution(name, probs):
     )
 
 
-def _first(probs, where):
+def _first(probs: np.ndarray, where: np.ndarray) -> str:
+  """Returns a description of the first probability where `where` is true."""
   token = int(np.argmax(where))
   return f'{probs[token]} at token {token}'

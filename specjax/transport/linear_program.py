@@ -1,7 +1,8 @@
 """The optimal transport with membership cost, as a linear program.
 
-SpecTr (Sun et al. 2023), equation (4). The reference for small vocabularies:
-its size grows with `V**k`, and `optimal_acceptance` needs none of it.
+SpecTr (Sun et al. 2023), equation (4). This is the reference for small
+vocabularies, since its size grows with `V**k`. `optimal_acceptance` computes
+the optimum without it.
 """
 
 import itertools
@@ -14,16 +15,16 @@ from scipy import sparse
 
 from specjax.transport import inputs
 
-# The most rows of a plan, `V**k`.
+# Largest number of rows of a plan, `V**k`.
 MAX_TUPLES = 100_000
-# The solver drops what is below its tolerance, however small all values are.
+# The solver drops values below an absolute tolerance, so they are scaled up.
 _SCALE = 1e3
 
 
 class Plan(NamedTuple):
-  """A joint distribution of the drafts and of the token that is put out."""
+  """A joint distribution of the drafts and the emitted token."""
 
-  acceptance: float  # chance that the token is one of the drafts
+  acceptance: float  # probability that the token is one of the drafts
   plan: np.ndarray  # [V**k, V] float64; rows in the order of `np.ndindex`
 
 
@@ -34,41 +35,44 @@ def solve_linear_program(
   *,
   distinct: bool = False,
 ) -> Plan:
-  """Finds the plan that accepts most often.
+  """Finds a plan with the highest acceptance rate.
 
-  Their order does not matter, so the program runs over sets of drafts, and each
-  one's row is shared among its orders.
+  The order of the drafts does not matter, so the program has one row for each
+  multiset of drafts. The row is then divided among the orders of its multiset.
 
   Args:
     draft: `[V]` distribution of each of the i.i.d. drafts.
-    target: `[V]` distribution of the token.
+    target: `[V]` distribution of the emitted token.
     num_drafts: `k`.
-    distinct: drafts are drawn without replacement instead, `draft` is that of
-      the first one; of at most so many tokens as have some of it.
+    distinct: whether the drafts are drawn without replacement; `draft` is then
+      the distribution of the first one, and at least `k` of its entries must
+      be positive.
 
   Returns:
-    The optimal acceptance and a plan: its rows sum to the drafts'
-    distribution, its columns to `target`.
+    The optimal acceptance rate and a plan. Its rows sum to the distribution of
+    the drafts, its columns to `target`.
 
   Raises:
-    ValueError: no distributions, `k < 1`, or `V**k` exceeds `MAX_TUPLES`.
+    ValueError: `draft` or `target` is not a distribution, `k < 1`, or `V**k`
+      exceeds `MAX_TUPLES`.
   """
   inputs.check(draft, target, num_drafts)
-  draft, target = _normalised(draft), _normalised(target)
+  draft, target = _normalized(draft), _normalized(target)
   size = draft.size
   check_size(size, num_drafts)
   tuples = list(itertools.product(range(size), repeat=num_drafts))
-  chances = _chances(draft, np.array(tuples), distinct)
-  sets = sorted({tuple(sorted(each)) for each in tuples})
-  index = {each: row for row, each in enumerate(sets)}
-  order = np.array([index[tuple(sorted(each))] for each in tuples])
-  mass = np.bincount(order, chances)
-  member = np.zeros((len(sets), size))
-  np.put_along_axis(member, np.array(sets), 1.0, axis=1)
-  rows = sparse.kron(sparse.eye(len(sets)), np.ones((1, size)))
-  columns = sparse.kron(np.ones((1, len(sets))), sparse.eye(size))
-  # One equality follows from the others: the largest, which takes the rounding.
-  kept = np.arange(len(sets) + size) != np.argmax(mass)
+  tuple_probs = _tuple_probs(draft, np.array(tuples), distinct)
+  multisets = sorted({tuple(sorted(drafts)) for drafts in tuples})
+  index = {multiset: row for row, multiset in enumerate(multisets)}
+  row_index = np.array([index[tuple(sorted(drafts))] for drafts in tuples])
+  mass = np.bincount(row_index, tuple_probs)
+  member = np.zeros((len(multisets), size))
+  np.put_along_axis(member, np.array(multisets), 1.0, axis=1)
+  rows = sparse.kron(sparse.eye(len(multisets)), np.ones((1, size)))
+  columns = sparse.kron(np.ones((1, len(multisets))), sparse.eye(size))
+  # One equality follows from the others. Dropping the largest one puts the
+  # rounding errors there.
+  kept = np.arange(len(multisets) + size) != np.argmax(mass)
   solution = optimize.linprog(
     1 - member.ravel(),
     A_eq=sparse.vstack([rows, columns]).tocsr()[kept],
@@ -79,33 +83,35 @@ def solve_linear_program(
   if not solution.success:
     raise ValueError(f'The linear program was not solved: {solution.message}')
   plan = solution.x.reshape(member.shape) / _SCALE
-  shares = chances / np.where(mass > 0, mass, 1.0)[order]
+  shares = tuple_probs / np.where(mass > 0, mass, 1.0)[row_index]
   return Plan(
     acceptance=float((plan * member).sum()),
-    plan=plan[order] * shares[:, None],
+    plan=plan[row_index] * shares[:, None],
   )
 
 
-def _chances(draft, tuples, distinct):
-  """`[V**k]` how likely drafts are drawn in each order."""
+def _tuple_probs(
+  draft: np.ndarray, tuples: np.ndarray, distinct: bool
+) -> np.ndarray:
+  """Returns `[V**k]`, the probability of each tuple of drafts, in its order."""
   drawn = draft[tuples]
   if not distinct:
     return drawn.prod(axis=1)
   ordered = np.sort(tuples, axis=1)
-  new = (np.diff(ordered, axis=1) > 0).all(axis=1)
-  left = 1 - np.cumsum(drawn, axis=1) + drawn
-  return np.where(
-    new, (drawn / np.where(left > 1e-12, left, np.inf)).prod(axis=1), 0.0
-  )
+  all_different = (np.diff(ordered, axis=1) > 0).all(axis=1)
+  remaining = 1 - np.cumsum(drawn, axis=1) + drawn
+  conditional = drawn / np.where(remaining > 1e-12, remaining, np.inf)
+  return np.where(all_different, conditional.prod(axis=1), 0.0)
 
 
-def _normalised(probs: npt.ArrayLike) -> np.ndarray:
+def _normalized(probs: npt.ArrayLike) -> np.ndarray:
+  """Returns float64 probabilities, scaled to a sum of 1."""
   values = np.asarray(probs, np.float64)
   return values / values.sum()
 
 
 def check_size(vocab_size: int, num_drafts: int) -> None:
-  """Raises a `ValueError` where the program would be too large."""
+  """Raises a `ValueError` if `V**k` exceeds `MAX_TUPLES`."""
   if vocab_size**num_drafts > MAX_TUPLES:
     raise ValueError(
       f'A linear program over V**k = {vocab_size}**{num_drafts} draft tuples '

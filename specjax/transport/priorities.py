@@ -1,28 +1,34 @@
-"""An optimal plan in closed form: every draft gets a priority, the best wins.
+"""An optimal plan in closed form: the draft with the highest priority wins.
 
-Each draft draws a priority from a distribution that depends on its token alone,
-and the one of highest priority is proposed; a maximal coupling of the proposal
-with the target then makes the output exact. This is optimal:
+Each draft draws a priority from a distribution that depends on its token only,
+and the draft with the highest priority is proposed. A maximal coupling of the
+proposal with the target model's distribution then makes the output exact. The
+acceptance rate is optimal for the following reason.
 
-Let `s` be the rank of a draft's priority among all drafts, uniform in [0, 1].
-It wins with chance density `z(s) = k s**(k-1)`, so the proposal is distributed
-as `r(y) = draft(y) * E[z(s) | y]`. By Strassen's theorem ranks can be drawn
-with `E[z(s) | y] = rho(y)` if and only if `rho` is no more spread than `z`: if
-`r(H) >= draft(H)**k` for every token set `H`. That is all that the linear
-program asks for, too. Let `H` be the set of its minimum cut. Of all proposals
-of the best acceptance the least spread is the target, but for low ratios
-`target / draft` in `H`, which are raised to a floor until
-`r(H) = draft(H)**k`, and for high ones elsewhere, which are lowered to a
-ceiling: it can be had whenever any can.
+Let `s` be the rank of a draft's priority among all possible drafts, uniform in
+[0, 1]. A draft with rank `s` wins with density `z(s) = k * s**(k-1)`, relative
+to the draft distribution. So the distribution of the proposal is `r(y) =
+draft(y) * E[z(s) | y]`. By Strassen's theorem, ranks with `E[z(s) | y] =
+rho(y)` exist for a given function `rho` if and only if `rho` is no more spread
+out than `z`, that is, `r(H) >= draft(H)**k` for every token set `H`. These are
+exactly the constraints of the linear program.
 
-The ranks come from swaps. Sort atoms (tokens, or buckets of tokens) by ratio,
-and give each the interval of ranks that is as long as its draft mass. Atoms
-that win too seldom there, in order, swap some of it with those that win too
-often, in order; how much follows from what either lacks (the inverse transform
-martingale coupling of Jourdain and Margheriti, 2020).
+It remains to choose `r`. Let `H` be the set of the program's minimum cut.
+Among the proposals with the optimal acceptance rate, the least spread-out one
+equals the target except for low ratios `target / draft` in `H`, which are
+raised to a floor so that `r(H) = draft(H)**k`, and for high ratios outside `H`,
+which are lowered to a ceiling. If any proposal can be realized, this one can.
 
-The number of drafts may itself be drawn, if it says nothing of their tokens:
-`z` is then its mean, which ascends, too.
+The ranks are realized by swaps. Sort the atoms (tokens, or buckets of tokens)
+by ratio, and give each atom an interval of ranks whose length is its draft
+mass. Atoms that win too rarely in their own interval have a deficit, and atoms
+that win too often have a surplus. Both are accumulated in the order of the
+ratios. An atom with a deficit swaps ranks with the atoms whose surplus is at
+the same position of the cumulative sums (the inverse transform martingale
+coupling of Jourdain and Margheriti, 2020).
+
+The number of drafts may be random as well, if it is independent of their
+tokens. Then `z` is the mean over the number of drafts, which also ascends.
 """
 
 from typing import NamedTuple
@@ -31,42 +37,51 @@ import jax
 import jax.numpy as jnp
 
 from specjax.transport import bins
-from specjax.transport import chances
+from specjax.transport import numerics
 
-# Atoms that a large vocabulary is put into; smaller ones are not.
+# Number of atoms for a large vocabulary. In a smaller one, each token is an
+# atom.
 NUM_ATOMS = bins.NUM_BINS
-# Ratios are resolved finely, relative to their size, above 1 / this.
+# The grid of ratios is about logarithmic above 1 / this, and linear below.
 _SHARPNESS = 16.0
 
 
 class Priorities(NamedTuple):
-  """How priorities are drawn, and the proposal that they make.
+  """Distribution of the priorities, and the resulting proposal.
 
-  A token is its atom, or with chance `fraction` the next one.
+  A token belongs to its atom with probability `1 - fraction`, and to the next
+  atom with probability `fraction`.
   """
 
   atom: jax.Array  # [V] int32
   fraction: jax.Array  # [V] in [0, 1]
-  wins: jax.Array  # [M] z, a draft's chance to win in its own ranks, times k
-  wanted: jax.Array  # [M] rho, the same over all ranks that it may draw
-  lacking: jax.Array  # [M] cumulative chance that atoms lack ...
-  exceeding: jax.Array  # [M] ... and that they have to give away
+  win_density: jax.Array  # [M] mean of z over the atom's own interval of ranks
+  proposal_ratio: jax.Array  # [M] rho: mean of z over the ranks that it draws
+  deficit_cdf: jax.Array  # [M] cumulative win probability that atoms lack
+  surplus_cdf: jax.Array  # [M] cumulative win probability that atoms give away
 
   def distribution(self, draft: jax.Array) -> jax.Array:
     """Returns the probabilities `[V]` of the proposal.
 
-    Their sum is 1, or the chance that there is a draft.
+    They sum to 1, or to the probability that there is at least one draft.
     """
-    atoms = self.atom, self.next(self.atom)
-    low, high = (bins.look_up(self.wanted, each) for each in atoms)
+    low = bins.gather(self.proposal_ratio, self.atom)
+    high = bins.gather(self.proposal_ratio, self.next(self.atom))
     return draft * (low + self.fraction * (high - low))
 
   def next(self, atom: jax.Array) -> jax.Array:
-    return jnp.minimum(atom + 1, self.wins.shape[0] - 1)
+    """Returns the index of the next atom; for the last one, its own index."""
+    return jnp.minimum(atom + 1, self.win_density.shape[0] - 1)
+
+  # Short names of the four arrays, for `couplings.proposals`.
+  wins = property(lambda self: self.win_density)
+  wanted = property(lambda self: self.proposal_ratio)
+  lacking = property(lambda self: self.deficit_cdf)
+  exceeding = property(lambda self: self.surplus_cdf)
 
 
 def ratio(draft: jax.Array, target: jax.Array) -> jax.Array:
-  """Returns `target / draft`, infinite where nothing is drafted."""
+  """Returns `target / draft`, which is infinite where `draft` is 0."""
   return jnp.where(draft > 0, target / draft, jnp.inf)
 
 
@@ -74,151 +89,203 @@ def plan(
   draft: jax.Array,
   target: jax.Array,
   num_drafts: jax.typing.ArrayLike,
-  weights: jax.typing.ArrayLike = 1.0,
+  num_probs: jax.typing.ArrayLike = 1.0,
 ) -> Priorities:
-  """Builds the priorities; a few passes over the vocabulary.
+  """Computes the priorities, in a few passes over the vocabulary.
 
-  Up to `NUM_ATOMS` tokens are atoms of their own, and the proposal is optimal.
-  Of more tokens, each is split between the two atoms next to its ratio, which
-  loses the square of their distance.
+  Up to `NUM_ATOMS` tokens, each token is an atom, and the proposal is optimal.
+  In a larger vocabulary, each token is split between the two atoms whose ratios
+  enclose its own. The loss of acceptance is quadratic in the distance of atoms.
 
   Args:
     draft: `[V]` distribution of each draft.
-    target: `[V]` distribution of the token.
-    num_drafts: `k >= 1`, may be traced; or `[J]` numbers, one of which is drawn
-      without regard to the tokens.
-    weights: how likely each number is; what they lack of 1 is that there is no
-      draft, and no proposal.
+    target: `[V]` distribution of the emitted token.
+    num_drafts: `k >= 1`, may be traced; or `[J]` possible numbers of drafts, if
+      the number is random and independent of the tokens.
+    num_probs: probabilities of these numbers. If they sum to less than 1, there
+      is no draft, and no proposal, with the remaining probability.
   """
   num = jnp.atleast_1d(jnp.asarray(num_drafts, draft.dtype))
-  weights = jnp.atleast_1d(jnp.asarray(weights, draft.dtype))
-  most = num.max()
-  # No draft wins more than `k` times as often as it is made.
-  ratios = jnp.minimum(ratio(draft, target), most)
+  num_probs = jnp.atleast_1d(jnp.asarray(num_probs, draft.dtype))
+  max_num = num.max()
+  # A token is proposed at most `k` times as often as one draft is that token.
+  ratios = jnp.minimum(ratio(draft, target), max_num)
   if draft.size <= NUM_ATOMS:
     order = jnp.argsort(ratios)
     atom = jnp.zeros_like(order).at[order].set(jnp.arange(draft.size))
     fraction = jnp.zeros_like(draft)
     mass, ratios = draft[order], ratios[order]
   else:
-    atom, fraction, ratios = _grid(ratios, most)
-    mass = _masses(draft, atom, fraction)
-  above, total = jnp.cumsum(mass), chances.total(mass)
-  # A factor, as XLA may turn one of two divisions into a multiplication: an
-  # atom would then have more mass than all that are above it.
+    atom, fraction, ratios = _grid(ratios, max_num)
+    mass = _atom_masses(draft, atom, fraction)
+  cdf, total = jnp.cumsum(mass), numerics.pairwise_sum(mass)
+  # Multiply by the reciprocal: XLA may turn one of two divisions into a
+  # multiplication, and the mass of an atom could then exceed the cumulative sum
+  # that includes it.
   scale = 1 / jnp.where(total > 0, total, 1.0)
-  mass, above = mass * scale, above * scale
-  behind = chances.behind(mass)
+  mass, cdf = mass * scale, cdf * scale
+  complement = numerics.sum_after(mass)
 
-  def of(k):
-    won, lost = chances.of_all(above, behind, k)
-    return won, lost, _wins(mass, above, won, k)
+  def win_probs(k: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns `all_inside`, `any_outside` and `win_density` for `k` drafts."""
+    all_inside, any_outside = numerics.all_succeed(cdf, complement, k)
+    return all_inside, any_outside, _win_density(mass, cdf, all_inside, k)
 
-  won, lost, wins = (
-    (weights[:, None] * each).sum(axis=0) for each in jax.vmap(of)(num)
+  all_inside, any_outside, win_density = (
+    (num_probs[:, None] * values).sum(axis=0)
+    for values in jax.vmap(win_probs)(num)
   )
-  wanted = _wanted(mass, won, lost, weights.sum(), ratios, most)
-  shift = mass * (wanted - wins)
+  proposal_ratio = _proposal_ratio(
+    mass, all_inside, any_outside, num_probs.sum(), ratios, max_num
+  )
+  deficit = mass * (proposal_ratio - win_density)
   return Priorities(
     atom=atom.astype(jnp.int32),
     fraction=fraction,
-    wins=wins,
-    wanted=wanted,
-    lacking=jnp.cumsum(jnp.maximum(shift, 0.0)),
-    exceeding=jnp.cumsum(jnp.maximum(-shift, 0.0)),
+    win_density=win_density,
+    proposal_ratio=proposal_ratio,
+    deficit_cdf=jnp.cumsum(jnp.maximum(deficit, 0.0)),
+    surplus_cdf=jnp.cumsum(jnp.maximum(-deficit, 0.0)),
   )
 
 
 def partner(
-  own: jax.Array, other: jax.Array, atom: jax.Array, uniform: jax.Array
+  cdf: jax.Array, other_cdf: jax.Array, atom: jax.Array, uniform: jax.Array
 ) -> jax.Array:
-  """Returns the atom that `other` has at a random place of an atom's share.
+  """Returns a random atom of the other kind, with which `atom` swaps ranks.
+
+  The two kinds are atoms with a deficit and atoms with a surplus. A position is
+  drawn uniformly from the atom's step of its cumulative sum, and the partner is
+  the atom whose step of the other cumulative sum contains this position.
 
   Args:
-    own: `[M]` cumulative, what the atoms of one kind lack or have to give.
-    other: `[M]` likewise, of the other kind.
-    atom: `[...]` int32, of the first kind.
-    uniform: `[...]` in [0, 1), where in its share.
+    cdf: `[M]` `deficit_cdf` if `atom` has a deficit, else `surplus_cdf`.
+    other_cdf: `[M]` the other one.
+    atom: `[...]` int32.
+    uniform: `[...]` in [0, 1), the position relative to the step.
   """
-  before = jnp.where(atom > 0, own[atom - 1], 0.0)
-  place = before + uniform * (own[atom] - before)
-  # Not step by step, each of which is several kernels on a GPU.
-  found = jnp.searchsorted(other, place, side='right', method='compare_all')
-  return jnp.minimum(found, other.shape[0] - 1)
+  start = jnp.where(atom > 0, cdf[atom - 1], 0.0)
+  position = start + uniform * (cdf[atom] - start)
+  # Compare with all entries: each step of a binary search would be several
+  # kernels on a GPU.
+  index = jnp.searchsorted(
+    other_cdf, position, side='right', method='compare_all'
+  )
+  return jnp.minimum(index, other_cdf.shape[0] - 1)
 
 
-def _grid(ratios, k):
-  """Atom and fraction of each token, and the ratios of all atoms, 0 to `k`."""
+def _grid(
+  ratios: jax.Array, max_ratio: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns the tokens' atoms and fractions, and the ratios of all atoms.
+
+  The ratios of the atoms are a grid from 0 to `max_ratio`, evenly spaced in
+  `log(1 + _SHARPNESS * ratio)`.
+  """
   last = NUM_ATOMS - 1
-  span = jnp.log1p(_SHARPNESS * k)
-  place = jnp.log(1 + _SHARPNESS * ratios) * (last / span)
-  atom = jnp.clip(place.astype(jnp.int32), 0, last - 1)
-  fraction = jnp.clip(place - atom.astype(place.dtype), 0.0, 1.0)
-  places = jnp.arange(NUM_ATOMS, dtype=place.dtype) * (span / last)
-  return atom, fraction, jnp.expm1(places) / _SHARPNESS
+  span = jnp.log1p(_SHARPNESS * max_ratio)
+  position = jnp.log(1 + _SHARPNESS * ratios) * (last / span)
+  atom = jnp.clip(position.astype(jnp.int32), 0, last - 1)
+  fraction = jnp.clip(position - atom.astype(position.dtype), 0.0, 1.0)
+  grid = jnp.arange(NUM_ATOMS, dtype=position.dtype) * (span / last)
+  return atom, fraction, jnp.expm1(grid) / _SHARPNESS
 
 
-def _masses(draft, atom, fraction):
-  """Mass of each atom."""
-  upper = draft * fraction  # What goes to the next atom.
-  own, upper = bins.sums(jnp.stack([draft - upper, upper], axis=1), atom).T
-  return own + jnp.append(jnp.zeros_like(upper[:1]), upper[:-1])
+def _atom_masses(
+  draft: jax.Array, atom: jax.Array, fraction: jax.Array
+) -> jax.Array:
+  """Returns `[M]`, the draft mass of each atom."""
+  upper = draft * fraction  # The mass that goes to the next atom.
+  lower, upper = bins.bin_sums(
+    jnp.stack([draft - upper, upper], axis=1), atom
+  ).T
+  return lower + jnp.append(jnp.zeros_like(upper[:1]), upper[:-1])
 
 
-def _wins(mass, above, all_above, k):
-  """Mean of `k s**(k-1)` over each atom's own ranks, without cancellation."""
+def _win_density(
+  mass: jax.Array, cdf: jax.Array, all_inside: jax.Array, k: jax.Array
+) -> jax.Array:
+  """Returns `[M]`, the mean of `k * s**(k-1)` over each atom's own ranks.
+
+  The mean is `(cdf**k - (cdf - mass)**k) / mass`, written as a product, since
+  the difference would cancel. `all_inside` is `cdf**k`.
+  """
   tiny = mass <= 1e-30
   mass = jnp.where(tiny, 1.0, mass)
-  # At most 1, but for rounding: log1p of less than -1 would be NaN.
-  share = jnp.minimum(mass / jnp.where(tiny, 1.0, above), 1.0)
-  gain = chances.of_any(share, k)  # 1 - (below / above)**k
-  return jnp.where(tiny, k * above ** (k - 1), all_above * gain / mass)
+  # Rounding may make the share exceed 1, and log1p of less than -1 is NaN.
+  share = jnp.minimum(mass / jnp.where(tiny, 1.0, cdf), 1.0)
+  gain = numerics.any_success(share, k)  # 1 - ((cdf - mass) / cdf)**k
+  return jnp.where(tiny, k * cdf ** (k - 1), all_inside * gain / mass)
 
 
-def _wanted(mass, won, lost, proposed, ratios, most):
-  """The ratios of the best proposal: a floor inside `H`, a ceiling outside.
+def _proposal_ratio(
+  mass: jax.Array,
+  all_inside: jax.Array,
+  any_outside: jax.Array,
+  total: jax.Array,
+  ratios: jax.Array,
+  max_ratio: jax.Array,
+) -> jax.Array:
+  """Returns `[M]` `proposal / draft`: a floor inside `H`, a ceiling outside.
 
-  `won` and `lost` are the chances that only atoms so far are drafted, and that
-  others are, too; their sum is `proposed`, that any is.
+  Args:
+    mass: `[M]` draft mass of the atoms.
+    all_inside: `[M]`, how likely all drafts are among the atoms up to this one.
+    any_outside: `[M]`, how likely some draft is not among them.
+    total: probability that there is a draft; the sum of the two above.
+    ratios: `[M]` `target / draft`, ascending.
+    max_ratio: largest possible ratio.
   """
   target = jnp.where(mass > 0, mass * ratios, 0.0)
-  values = jnp.cumsum(target) + lost
-  cut = jnp.where(values.min() < proposed, jnp.argmin(values) + 1, 0)
-  inside = jnp.arange(mass.size) < cut  # `H` is the first so many atoms.
-  won, lost = (
-    jnp.where(cut > 0, each[cut - 1], empty)
-    for each, empty in ((won, 0.0), (lost, proposed))
+  cuts = jnp.cumsum(target) + any_outside
+  # `H` consists of the first `size` atoms.
+  size = jnp.where(cuts.min() < total, jnp.argmin(cuts) + 1, 0)
+  inside = jnp.arange(mass.size) < size
+  all_inside, any_outside = (
+    jnp.where(size > 0, probs[size - 1], empty)
+    for probs, empty in ((all_inside, 0.0), (any_outside, total))
   )
-  short = won - jnp.where(inside, target, 0.0).sum()
-  over = jnp.where(inside, 0.0, target).sum() - lost
-  floor = _floor(mass, target, ratios, inside, short, most)
-  # Lowering the last atoms is to raise the first ones of the mirrored order.
+  deficit = all_inside - jnp.where(inside, target, 0.0).sum()
+  surplus = jnp.where(inside, 0.0, target).sum() - any_outside
+  floor = _floor(mass, target, ratios, inside, deficit, max_ratio)
+  # In reversed order and with opposite signs, lowering the last ratios to a
+  # ceiling is the same as raising the first ones to a floor.
   mass, falling, lower, outside = (
-    each[::-1] for each in (mass, -target, -ratios, ~inside)
+    values[::-1] for values in (mass, -target, -ratios, ~inside)
   )
-  ceiling = -_floor(mass, falling, lower, outside, over, 0.0)
+  ceiling = -_floor(mass, falling, lower, outside, surplus, 0.0)
   return jnp.where(
     inside, jnp.maximum(ratios, floor), jnp.minimum(ratios, ceiling)
   )
 
 
-def _floor(mass, target, ratios, inside, short, highest):
-  """What to raise ratios to, so that the atoms `inside` get `short` more.
+def _floor(
+  mass: jax.Array,
+  target: jax.Array,
+  ratios: jax.Array,
+  inside: jax.Array,
+  deficit: jax.Array,
+  max_floor: jax.Array | float,
+) -> jax.Array:
+  """Returns the floor that gives the atoms `inside` the mass they lack.
 
-  The first atoms are inside, and ratios ascend. The floor is counted from the
-  last atom whose own ratio is below it. Where rounding picks a neighbour of
-  that atom, little changes. Sums over all atoms below the floor would not bear
-  it: XLA may compute a comparison once for each sum, with other roundings, and
-  the sums would be of different atoms.
+  Raising all lower ratios of these atoms to the floor adds `deficit` to their
+  mass. The atoms inside come first, and ratios ascend.
+
+  The floor is computed relative to the last atom whose ratio is below it. If
+  rounding selects a neighbor of that atom, the result changes little. Separate
+  sums over all atoms below the floor would not be as robust: XLA may evaluate
+  the comparison once per sum, with different rounding, and the sums would be
+  over different atoms.
   """
-  # What it takes to raise all before an atom to its own ratio.
-  raised = ratios * chances.before(mass) - chances.before(target)
-  num = (inside & (raised < short)).sum()
-  last = jnp.maximum(num - 1, 0)
-  flat = jnp.cumsum(mass)[last]
-  step = (short - raised[last]) / jnp.where(flat > 0, flat, 1.0)
-  # Where few drafts are flat their level is ill-conditioned, but only theirs:
-  # it is kept between two ratios.
-  following = jnp.where(num < inside.sum(), ratios[last + 1], highest)
-  floor = jnp.clip(ratios[last] + step, ratios[last], following)
-  return jnp.where(num > 0, floor, ratios[0])
+  # The mass that raising all earlier atoms to an atom's own ratio adds.
+  added = ratios * numerics.sum_before(mass) - numerics.sum_before(target)
+  num_raised = (inside & (added < deficit)).sum()
+  last = jnp.maximum(num_raised - 1, 0)
+  raised_mass = jnp.cumsum(mass)[last]
+  step = (deficit - added[last]) / jnp.where(raised_mass > 0, raised_mass, 1.0)
+  # If the raised mass is small, the floor is ill-conditioned. It is clipped to
+  # the interval between two ratios, and affects only that small mass.
+  next_ratio = jnp.where(num_raised < inside.sum(), ratios[last + 1], max_floor)
+  floor = jnp.clip(ratios[last] + step, ratios[last], next_ratio)
+  return jnp.where(num_raised > 0, floor, ratios[0])

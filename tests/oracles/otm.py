@@ -19,10 +19,10 @@ class Plan(NamedTuple):
 
   atom: np.ndarray  # [V]
   fraction: np.ndarray  # [V] how likely a token belongs to the next atom
-  wins: np.ndarray  # [M] mean density of a win in an atom's interval
-  wanted: np.ndarray  # [M] the same over the ranks that it draws
-  lacking: np.ndarray  # [M] cumulative mass of ranks that atoms take ...
-  exceeding: np.ndarray  # [M] ... and that they give away
+  win_density: np.ndarray  # [M] mean density of a win in an atom's interval
+  proposal_ratio: np.ndarray  # [M] the same over the ranks that it draws
+  deficit_cdf: np.ndarray  # [M] cumulative mass of ranks that atoms take ...
+  surplus_cdf: np.ndarray  # [M] ... and that they give away
 
 
 def make_plan(draft, target, counts):
@@ -45,23 +45,23 @@ def make_plan(draft, target, counts):
   mass, ratio = draft[order], ratio[order]
   mass = mass / max(mass.sum(), 1e-300)
   above = np.cumsum(mass)
-  wins = np.diff(won(above), prepend=0.0) / np.maximum(mass, 1e-300)
+  win_density = np.diff(won(above), prepend=0.0) / np.maximum(mass, 1e-300)
   total = counts.sum()
   cuts = np.cumsum(mass * ratio) + total - won(above)
   cut = np.argmin(cuts) + 1 if cuts.min() < total else 0
   inside = won(above[cut - 1]) if cut else 0.0
-  wanted = np.append(
+  proposal_ratio = np.append(
     _raised(mass[:cut], ratio[:cut], inside),
     -_raised(mass[cut:], -ratio[cut:], inside - total),
   )
-  shift = mass * (wanted - wins)
+  shift = mass * (proposal_ratio - win_density)
   return Plan(
     atom=np.argsort(order),
     fraction=np.zeros(len(draft)),
-    wins=wins,
-    wanted=wanted,
-    lacking=np.cumsum(np.maximum(shift, 0)),
-    exceeding=np.cumsum(np.maximum(-shift, 0)),
+    win_density=win_density,
+    proposal_ratio=proposal_ratio,
+    deficit_cdf=np.cumsum(np.maximum(shift, 0)),
+    surplus_cdf=np.cumsum(np.maximum(-shift, 0)),
   )
 
 
@@ -96,22 +96,22 @@ def best_cut(draft, target, num_drafts, order):
 
 def _interval(plan, atom):
   """Where an atom's share starts and ends, and the other kind's sums."""
-  lacks = plan.wanted[atom] > plan.wins[atom]
-  sums, others = plan.lacking, plan.exceeding
+  lacks = plan.proposal_ratio[atom] > plan.win_density[atom]
+  sums, others = plan.deficit_cdf, plan.surplus_cdf
   sums, others = (sums, others) if lacks else (others, sums)
   return sums[atom - 1] if atom else 0.0, sums[atom], others
 
 
 def _swaps(plan, atom):
   """`[M]` how likely an atom takes the rank of a partner."""
-  distance = np.abs(plan.wins - plan.wins[atom])
-  short = abs(plan.wanted[atom] - plan.wins[atom])
+  distance = np.abs(plan.win_density - plan.win_density[atom])
+  short = abs(plan.proposal_ratio[atom] - plan.win_density[atom])
   return np.minimum(short / np.where(distance > 0, distance, np.inf), 1)
 
 
 def rank_probs(plan, token):
   """Returns `[M]` how likely a token draws a rank in each atom's interval."""
-  probs, fraction = np.zeros(len(plan.wins)), plan.fraction[token]
+  probs, fraction = np.zeros(len(plan.win_density)), plan.fraction[token]
   first = plan.atom[token]
   for atom, share in (
     (first, 1 - fraction),
@@ -130,8 +130,8 @@ def rank_probs(plan, token):
 
 def proposal(plan, draft):
   """Returns `[V]` the distribution of the candidate of highest priority."""
-  following = np.minimum(plan.atom + 1, len(plan.wanted) - 1)
-  low, high = plan.wanted[plan.atom], plan.wanted[following]
+  following = np.minimum(plan.atom + 1, len(plan.proposal_ratio) - 1)
+  low, high = plan.proposal_ratio[plan.atom], plan.proposal_ratio[following]
   return draft * (low + plan.fraction * (high - low))
 
 
@@ -206,7 +206,7 @@ def rank_breakpoints(plan, token):
   breakpoints are blurred.
   """
   partners, swaps = [], []
-  last = len(plan.wins) - 1
+  last = len(plan.win_density) - 1
   atoms = {plan.atom[token]}
   if plan.fraction[token]:
     atoms.add(min(plan.atom[token] + 1, last))
@@ -221,8 +221,8 @@ def rank_breakpoints(plan, token):
     )
     first, final = np.searchsorted(others, [start, end])
     met = np.arange(first, min(final, last) + 1)
-    distance = np.abs(plan.wins - plan.wins[atom])[met]
-    error = 1e-7 * plan.wins.max() / np.where(distance > 0, distance, 1)
+    distance = np.abs(plan.win_density - plan.win_density[atom])[met]
+    error = 1e-7 * plan.win_density.max() / np.where(distance > 0, distance, 1)
     swaps.extend(_blurred(_swaps(plan, atom)[met], error))
   return [plan.fraction[token]], partners, swaps
 
