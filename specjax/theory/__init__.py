@@ -1,4 +1,4 @@
-"""What is possible: expected counts, the cost of bias, and regret bounds."""
+"""Exact expectations and bounds: rejections, acceptance, bias and regret."""
 
 from specjax.theory import constant
 from specjax.theory import pareto

@@ -1,13 +1,16 @@
-"""The best verification of several chains, as a linear program.
+"""The optimal verification of several chains, as a linear program.
 
-One of the prefixes that `K` chains have is kept. Let `A(x)` be the chance that
-what is kept begins with `x`. Nothing that is kept may be more likely than the
-target makes it, given what was kept before: `A(x t) <= A(x) target(t | x)`, and
-that is enough, since the next token may be drawn from what the right side has
-more. Of one chain, block verification (Sun et al. 2024) is the solution; of
-chains of one token, SpecTr's equation (4).
+A verifier accepts one prefix of the `K` drafted chains. Let `A(x)` be the
+probability that the accepted prefix begins with `x`. A lossless verifier cannot
+accept a token more often than the target model emits it: `A(x t) <= A(x) *
+target(t | x)`. This condition is also sufficient, because the correction can be
+drawn from the difference of the two sides. For one chain, block verification
+(Sun et al. 2024) solves the program; for chains of one token, the program is
+SpecTr's equation (4).
 """
 
+from collections.abc import Mapping
+from collections.abc import Sequence
 import itertools
 import math
 
@@ -18,8 +21,11 @@ from scipy import sparse
 
 from specjax.theory import transition_tables
 
-# The most sets of chains that are enumerated.
+# Largest number of multisets of chains that are enumerated.
 MAX_SETS = 20_000
+
+_Prefix = tuple[int, ...]  # Tokens of a chain, or its first ones.
+_ChainSet = tuple[_Prefix, ...]  # `K` chains, sorted; some may be equal.
 
 
 def best_accepted(
@@ -29,18 +35,20 @@ def best_accepted(
   length: int,
   start: int = 0,
 ) -> float:
-  """Returns the most tokens that any lossless rule accepts, in expectation.
+  """Returns the largest expected number of accepted tokens in one round.
+
+  The maximum is over all lossless verifiers.
 
   Args:
-    target: `[V, V]` transition probabilities of the target.
-    draft: `[V, V]` of the drafter.
-    num_chains: `K`, drafted i.i.d.
-    length: `L`, tokens of each chain.
-    start: the token before them.
+    target: `[V, V]` transition probabilities of the target model.
+    draft: `[V, V]` transition probabilities of the draft model.
+    num_chains: `K`, number of chains, which are drafted i.i.d.
+    length: `L`, tokens in each chain.
+    start: last token of the context.
 
   Raises:
     ValueError: an argument is out of range, or there are more than `MAX_SETS`
-      sets of chains.
+      multisets of chains.
   """
   target, draft = transition_tables.normalize_stationary(
     target, draft, num_chains, length, start
@@ -49,12 +57,12 @@ def best_accepted(
   num_sets = math.comb(len(chains) + num_chains - 1, num_chains)
   if num_sets > MAX_SETS:
     raise ValueError(
-      f'{num_chains} chains of {length} tokens, of {len(target)} each, are '
-      f'{num_sets} sets, of which at most {MAX_SETS} are enumerated.'
+      f'{num_chains} chains of {length} tokens from a vocabulary of '
+      f'{len(target)} form {num_sets} multisets, which exceeds {MAX_SETS}.'
     )
   sets = list(itertools.combinations_with_replacement(chains, num_chains))
-  chances = {each: _chance(draft, start, each) for each in chains}
-  number = {
+  chain_probs = {chain: _chain_prob(draft, start, chain) for chain in chains}
+  prefix_index = {
     prefix: i
     for i, prefix in enumerate(
       prefix
@@ -62,14 +70,16 @@ def best_accepted(
       for prefix in itertools.product(range(len(target)), repeat=num)
     )
   }
-  kept, owners, begins = _choices(sets, number)
-  allowed, most = _allowed(target, start, number)
+  # One variable per set and prefix: the probability that the set is drafted and
+  # the prefix is accepted.
+  accepted, set_matrix, begin_matrix = _variables(sets, prefix_index)
+  matrix, bounds = _lossless_constraints(target, start, prefix_index)
   solution = optimize.linprog(
-    [-len(each) for each in kept],
-    A_ub=allowed @ begins,
-    b_ub=most,
-    A_eq=owners,
-    b_eq=[_chance_of_set(each, chances) for each in sets],
+    [-len(prefix) for prefix in accepted],
+    A_ub=matrix @ begin_matrix,
+    b_ub=bounds,
+    A_eq=set_matrix,
+    b_eq=[_set_prob(chain_set, chain_probs) for chain_set in sets],
     method='highs',
   )
   if not solution.success:
@@ -77,55 +87,66 @@ def best_accepted(
   return -float(solution.fun)
 
 
-def _choices(sets, number):
-  """What may be kept of each set, whose it is, and how it begins.
+def _variables(
+  sets: Sequence[_ChainSet], prefix_index: Mapping[_Prefix, int]
+) -> tuple[list[_Prefix], sparse.csr_array, sparse.csr_array]:
+  """Returns the variables of the program: a set and a prefix of its chains.
 
   Returns:
-    A list of `C` prefixes, a sparse `[sets, C]` and a sparse `[prefixes, C]`.
+    The prefixes of the `C` variables, and two sparse 0/1 matrices: `[sets, C]`
+    marks the set of each variable, and `[prefixes, C]` marks all prefixes with
+    which the variable's prefix begins.
   """
-  kept: list[tuple[int, ...]] = []
-  owner: list[int] = []
+  accepted: list[_Prefix] = []
+  set_numbers: list[int] = []
   rows: list[int] = []
   columns: list[int] = []
-  for index, chains in enumerate(sets):
+  for set_number, chains in enumerate(sets):
     length = len(chains[0])
     for prefix in {chain[:n] for chain in chains for n in range(length + 1)}:
-      begins = [number[prefix[:n]] for n in range(1, len(prefix) + 1)]
+      begins = [prefix_index[prefix[:n]] for n in range(1, len(prefix) + 1)]
       rows.extend(begins)
-      columns.extend([len(kept)] * len(begins))
-      kept.append(prefix)
-      owner.append(index)
-  owners = _ones(owner, np.arange(len(kept)), (len(sets), len(kept)))
-  return kept, owners, _ones(rows, columns, (len(number), len(kept)))
+      columns.extend([len(accepted)] * len(begins))
+      accepted.append(prefix)
+      set_numbers.append(set_number)
+  num = len(accepted)
+  set_matrix = _sparse_ones(set_numbers, np.arange(num), (len(sets), num))
+  begin_matrix = _sparse_ones(rows, columns, (len(prefix_index), num))
+  return accepted, set_matrix, begin_matrix
 
 
-def _ones(rows, columns, shape):
-  """A sparse matrix that is 1 at these places."""
+def _sparse_ones(
+  rows: npt.ArrayLike, columns: npt.ArrayLike, shape: tuple[int, int]
+) -> sparse.csr_array:
+  """Returns a sparse matrix with ones at the given rows and columns."""
   return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
-def _allowed(target, start, number):
-  """Of each prefix `x t`: `A(x t) - A(x) target(t | x)`, and what it may be.
+def _lossless_constraints(
+  target: np.ndarray, start: int, prefix_index: Mapping[_Prefix, int]
+) -> tuple[sparse.csr_array, np.ndarray]:
+  """Returns a matrix and upper bounds of its product with `A`.
 
-  At the root, `A(x)` is 1: the right side is a number.
+  The row of prefix `x t` is `A(x t) - A(x) * target(t | x) <= 0`. If `x` is
+  empty, `A(x)` is 1, and the row is `A(t) <= target(t)`.
   """
-  matrix, most = np.eye(len(number)), np.zeros(len(number))
-  for prefix, i in number.items():
-    chance = target[(start, *prefix)[-2:]]
+  matrix, bounds = np.eye(len(prefix_index)), np.zeros(len(prefix_index))
+  for prefix, i in prefix_index.items():
+    prob = target[(start, *prefix)[-2:]]
     if len(prefix) == 1:
-      most[i] = chance
+      bounds[i] = prob
     else:
-      matrix[i, number[prefix[:-1]]] = -chance
-  return sparse.csr_array(matrix), most
+      matrix[i, prefix_index[prefix[:-1]]] = -prob
+  return sparse.csr_array(matrix), bounds
 
 
-def _chance(draft, start, chain):
-  """How likely a chain is drafted."""
+def _chain_prob(draft: np.ndarray, start: int, chain: _Prefix) -> float:
+  """Returns the probability that a chain is drafted."""
   return math.prod(draft[pair] for pair in itertools.pairwise((start, *chain)))
 
 
-def _chance_of_set(chains, chances):
-  """How likely the chains of a set are drafted, in any order."""
-  repeats = [chains.count(each) for each in dict.fromkeys(chains)]
+def _set_prob(chains: _ChainSet, chain_probs: Mapping[_Prefix, float]) -> float:
+  """Returns the probability that these chains are drafted, in any order."""
+  repeats = [chains.count(chain) for chain in dict.fromkeys(chains)]
   orders = math.factorial(len(chains)) / math.prod(map(math.factorial, repeats))
-  return orders * math.prod(chances[each] for each in chains)
+  return orders * math.prod(chain_probs[chain] for chain in chains)

@@ -1,8 +1,8 @@
-"""The static tree of so many nodes that keeps the most tokens.
+"""The static draft tree with a given number of nodes that accepts most tokens.
 
 Chen et al. (2024), "Sequoia: Scalable, Robust, and Hardware-aware Speculative
-Decoding": where siblings are tried in order, how often the one of a rank is
-kept is measured, and a node is worth the product along its path.
+Decoding". Siblings are tested in order, and the acceptance rate of each rank is
+measured. A node is accepted with the product of the rates along its path.
 """
 
 import heapq
@@ -15,75 +15,82 @@ from specjax import trees
 
 
 def best_tree(acceptance: npt.ArrayLike, num_nodes: int) -> trees.Topology:
-  """Returns the tree whose expected number of kept tokens is the largest.
+  """Returns the tree with the largest expected number of accepted tokens.
 
   Args:
-    acceptance: `[D, W]`, how likely the sibling of each rank is kept at each
-      depth, given that what is above is kept; a row falls, and its sum is at
-      most 1.
-    num_nodes: `N` of the tree; at most as many as such a tree can have.
+    acceptance: `[D, W]` probability that the sibling of each rank is accepted
+      at each depth, given that its parent is accepted. Rows must be descending,
+      with a sum of at most 1.
+    num_nodes: `N`, number of nodes without the root; at most the number of
+      nodes in a complete tree with depth `D` and `W` children per node.
 
   Returns:
-    The tree: at most `D` deep, with at most `W` children of a node.
+    A tree with a depth of at most `D` and at most `W` children per node.
 
   Raises:
     ValueError: an argument is out of range.
   """
-  chances = _checked(acceptance)
-  depth, width = chances.shape
+  rates = _checked(acceptance)
+  depth, width = rates.shape
   largest = sum(width ** (level + 1) for level in range(depth))
   checks.check_range('num_nodes', num_nodes, 1, largest)
-  # Nodes by their paths of ranks. What is worth the most comes first, and what
-  # hangs below or comes behind it is worth no more.
-  waiting: list[tuple[float, tuple[int, ...]]] = [(-chances[0, 0], (0,))]
+  # A greedy search. A node is identified by the ranks along its path. The heap
+  # has pairs of the negative probability that a node is accepted, and its path.
+  # When a node is popped, its first child and its next sibling are pushed:
+  # neither is more likely to be accepted than the node.
+  heap: list[tuple[float, tuple[int, ...]]] = [(-rates[0, 0], (0,))]
   chosen: list[tuple[int, ...]] = []
   while len(chosen) < num_nodes:
-    worth, path = heapq.heappop(waiting)
+    negative_prob, path = heapq.heappop(heap)
     chosen.append(path)
     level, rank = len(path) - 1, path[-1]
     if rank + 1 < width:
-      above = worth / chances[level, rank] if chances[level, rank] else 0.0
-      sibling = above * chances[level, rank + 1]
-      heapq.heappush(waiting, (sibling, (*path[:-1], rank + 1)))
+      rate = rates[level, rank]
+      parent = negative_prob / rate if rate else 0.0
+      sibling = parent * rates[level, rank + 1]
+      heapq.heappush(heap, (sibling, (*path[:-1], rank + 1)))
     if level + 1 < depth:
-      heapq.heappush(waiting, (worth * chances[level + 1, 0], (*path, 0)))
+      child = negative_prob * rates[level + 1, 0]
+      heapq.heappush(heap, (child, (*path, 0)))
   chosen.sort(key=lambda path: (len(path), path))
-  number = {path: node for node, path in enumerate(chosen)}
-  return trees.Topology(tuple(number.get(path[:-1], -1) for path in chosen))
+  node_index = {path: node for node, path in enumerate(chosen)}
+  return trees.Topology(tuple(node_index.get(path[:-1], -1) for path in chosen))
 
 
 def kept_tokens(acceptance: npt.ArrayLike, tree: trees.Topology) -> float:
-  """Returns the expected number of draft tokens of a tree that are kept.
+  """Returns the expected number of accepted tokens of a draft tree.
 
   Args:
-    acceptance: as of `best_tree`.
-    tree: at most `D` deep, with at most `W` children of a node.
+    acceptance: `[D, W]` acceptance rates; see `best_tree`.
+    tree: a tree with a depth of at most `D` and at most `W` children per node.
 
   Raises:
-    ValueError: an argument is out of range, or the tree is larger.
+    ValueError: an argument is out of range, or the tree is too large.
   """
-  chances = _checked(acceptance)
-  worth, num_children = {-1: 1.0}, dict.fromkeys(range(-1, tree.num_nodes), 0)
+  rates = _checked(acceptance)
+  node_probs = {-1: 1.0}  # How likely each node is accepted; -1 is the root.
+  num_children = dict.fromkeys(range(-1, tree.num_nodes), 0)
   for node, parent in enumerate(tree.parents):
     rank, level = num_children[parent], tree.depths[node] - 1
-    if level >= chances.shape[0] or rank >= chances.shape[1]:
+    if level >= rates.shape[0] or rank >= rates.shape[1]:
       raise ValueError(
         f'acceptance must cover a tree of depth {tree.depth} and all children '
-        f'of node {parent}, got shape {chances.shape}.'
+        f'of node {parent}, got shape {rates.shape}.'
       )
     num_children[parent] += 1
-    worth[node] = worth[parent] * chances[level, rank]
-  return float(sum(worth.values()) - 1)
+    node_probs[node] = node_probs[parent] * rates[level, rank]
+  return float(sum(node_probs.values()) - 1)
 
 
-def _checked(acceptance):
-  chances = np.asarray(acceptance, np.float64)
-  if chances.ndim != 2 or not chances.size:
+def _checked(acceptance: npt.ArrayLike) -> np.ndarray:
+  """Returns the acceptance rates as float64, or raises a `ValueError`."""
+  rates = np.asarray(acceptance, np.float64)
+  if rates.ndim != 2 or not rates.size:
     raise ValueError(
-      f'acceptance must be a table [D, W], got shape {chances.shape}.'
+      f'acceptance must be a table [D, W], got shape {rates.shape}.'
     )
-  checks.check_range('acceptance', chances, 0, 1)
-  checks.check_range('the sums of acceptance', chances.sum(axis=1), 0, 1 + 1e-6)
-  if (np.diff(chances, axis=1) > 1e-9).any():
+  checks.check_range('acceptance', rates, 0, 1)
+  checks.check_range('the sums of acceptance', rates.sum(axis=1), 0, 1 + 1e-6)
+  if (np.diff(rates, axis=1) > 1e-9).any():
     raise ValueError('acceptance must not grow from one sibling to the next.')
-  return chances
+  return rates

@@ -1,8 +1,9 @@
-"""What over-acceptance would cost at every token of given texts, exactly.
+"""The exact rejection and bias of over-acceptance at every token of a text.
 
-Yin et al. (2024), Section 4: rejection and bias are closed forms of draft and
-target at a position, so that two rules differ here by numbers without noise,
-where a judge of whole responses needs thousands of them.
+Yin et al. (2024), Section 4. At each position, both are closed forms of the
+draft distribution and the target model's distribution. So the difference
+between two rules has no sampling noise, while a judge of whole responses needs
+thousands of them.
 """
 
 from collections.abc import Sequence
@@ -18,16 +19,16 @@ from specjax import sampling as sampling_lib
 from specjax.theory import diagnosis
 from specjax.theory import pareto
 
-# What may stand for a rejected draft, as `verifiers.over_acceptance` has it.
+# What a rejected draft is replaced with; see `verifiers.over_acceptance`.
 REPLACEMENTS = ('residual', 'target', 'draft')
 
 
 class Ledger(NamedTuple):
-  """Sums over the tokens of each row that were emitted; of `E` epsilons."""
+  """Sums over the emitted tokens of each row, for each of `E` epsilons."""
 
-  num_tokens: np.ndarray  # [B]
-  rejection: np.ndarray  # [B, E] chances that a draft is replaced
-  bias: np.ndarray  # [B, E, 3] total variations, in order of `REPLACEMENTS`
+  num_tokens: np.ndarray  # [B] emitted tokens
+  rejection: np.ndarray  # [B, E] probabilities that the draft is rejected
+  bias: np.ndarray  # [B, E, 3] total variations, in the order of `REPLACEMENTS`
 
 
 def ledger(
@@ -40,20 +41,21 @@ def ledger(
   epsilons: Sequence[float],
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
 ) -> Ledger:
-  """Returns where over-acceptance stands at each emitted token.
+  """Returns the rejection and bias of over-acceptance, summed over tokens.
 
-  As if every token had been drafted and tested, behind the tokens before it.
-  Both models read the texts once more.
+  The sums are over all emitted tokens of each row, as if every token had been
+  drafted and tested, given the tokens before it. Both models read the texts
+  again.
 
   Args:
-    target: the model that is sampled from.
-    draft: the model that drafts.
-    params: of target and draft.
+    target: the target model.
+    draft: the draft model.
+    params: parameters of the target model and of the draft model.
     start: `[B]` lengths of the prompts.
-    lengths: `[B]` lengths of the texts, prompts included.
-    tokens: `[B, S]` the texts, junk behind them.
-    epsilons: at least 0 each.
-    sampling: how both models' tokens are drawn.
+    lengths: `[B]` lengths of the texts, including the prompts.
+    tokens: `[B, S]` the texts; undefined past `lengths`.
+    epsilons: parameters of over-acceptance, each at least 0.
+    sampling: how tokens are drawn from both models.
   """
   texts = np.asarray(start), np.asarray(lengths), np.asarray(tokens)
   rejection, bias = _sums(
@@ -64,19 +66,32 @@ def ledger(
 
 
 @functools.partial(jax.jit, static_argnames=('target', 'draft', 'sampling'))
-def _sums(target, draft, params, start, lengths, tokens, epsilons, sampling):
-  """`[B, E]` rejection and `[B, E, 3]` bias, summed over emitted tokens."""
+def _sums(
+  target: base.LanguageModel,
+  draft: base.LanguageModel,
+  params: tuple[base.Params, base.Params],
+  start: jax.Array,
+  lengths: jax.Array,
+  tokens: jax.Array,
+  epsilons: jax.Array,
+  sampling: sampling_lib.Sampling,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the fields `rejection` and `bias` of `Ledger`."""
 
-  def of_row(row):
+  def row_sums(
+    row: tuple[jax.Array, jax.Array, jax.Array],
+  ) -> tuple[jax.Array, jax.Array]:
     start, length, tokens = row
-    probs = [
-      diagnosis.next_probs(model, own, tokens, sampling)
-      for model, own in zip((draft, target), params[::-1])
-    ]
-    after = jnp.arange(tokens.shape[0])  # The last token predicts none.
-    emitted = (start - 1 <= after) & (after < length - 1)
+    target_params, draft_params = params
+    probs = (
+      diagnosis.next_probs(draft, draft_params, tokens, sampling),
+      diagnosis.next_probs(target, target_params, tokens, sampling),
+    )
+    # Entry `i` of `probs` predicts token `i + 1`.
+    index = jnp.arange(tokens.shape[0])
+    emitted = (start - 1 <= index) & (index < length - 1)
 
-    def of_epsilon(epsilon):
+    def epsilon_sums(epsilon: jax.Array) -> tuple[jax.Array, jax.Array]:
       rules = [
         functools.partial(
           pareto.over_acceptance_point, epsilon=epsilon, replacement=name
@@ -88,6 +103,6 @@ def _sums(target, draft, params, start, lengths, tokens, epsilons, sampling):
       biases = jnp.stack([total(point.bias) for point in points])
       return total(points[0].rejection), biases
 
-    return jax.lax.map(of_epsilon, epsilons)
+    return jax.lax.map(epsilon_sums, epsilons)
 
-  return jax.lax.map(of_row, (start, lengths, tokens))
+  return jax.lax.map(row_sums, (start, lengths, tokens))

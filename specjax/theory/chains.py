@@ -1,10 +1,11 @@
-"""How much of several chains is accepted, exactly, on Markov models.
+"""Exact acceptance probabilities for several chains on Markov models.
 
-`K` chains of `L` tokens are drafted from one context. What is accepted later
-hangs on the last token and on how many chains have spelt all tokens so far:
-with these two as a state, every rule that goes token by token is a Markov chain
-of its own. Block verification has a third number, the share of the target that
-is left, of which few values occur.
+`K` chains of `L` tokens are drafted from one context. What happens after some
+accepted tokens depends only on the last of them and on how many chains begin
+with all of them. With these two numbers as its state, every token-by-token
+verifier is itself a Markov chain. The state of block verification has a third
+number, the share of the target probability that remains, which takes few
+values.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from specjax import registry
 from specjax.theory import picks
 from specjax.theory import transition_tables
 
-# The most tuples of candidates that are enumerated.
+# Largest number of tuples of candidates that are enumerated.
 MAX_TUPLES = 100_000
 
 
@@ -29,17 +30,18 @@ def acceptance_by_depth(
   rule: str = 'otm',
   start: int = 0,
 ) -> np.ndarray:
-  """Returns `[L]` chances that at least 1, 2, ... `L` tokens are accepted.
+  """Returns `[L]`, how likely at least 1, 2, ... `L` tokens are accepted.
 
-  Their sum and 1 is the block efficiency of one round.
+  Their sum plus 1 is the expected number of emitted tokens per target call
+  (block efficiency).
 
   Args:
-    target: `[V, V]` transition probabilities of the target.
-    draft: `[V, V]` of the drafter.
-    num_chains: `K`, drafted i.i.d.
-    length: `L`, tokens of each chain.
-    rule: one of `RULES`.
-    start: the token before them.
+    target: `[V, V]` transition probabilities of the target model.
+    draft: `[V, V]` transition probabilities of the draft model.
+    num_chains: `K`, number of chains, which are drafted i.i.d.
+    length: `L`, tokens in each chain.
+    rule: name of a coupling or verifier in `RULES`.
+    start: last token of the context.
 
   Raises:
     ValueError: an argument is out of range, or `V**K` exceeds `MAX_TUPLES`.
@@ -52,93 +54,114 @@ def acceptance_by_depth(
     raise ValueError(
       f'V**K = {size}**{num_chains} tuples of candidates exceed {MAX_TUPLES}.'
     )
-  walk = registry.lookup(RULES, 'rule', rule)
-  return walk(_Models(draft, target), num_chains, length, start)
+  acceptance_fn = registry.lookup(RULES, 'rule', rule)
+  return acceptance_fn(_MarkovPair(draft, target), num_chains, length, start)
 
 
-class _Models:
-  """Both tables, and what steps from a token do, each computed once."""
+class _MarkovPair:
+  """The tables of both models, with cached results of single steps."""
 
-  def __init__(self, draft, target):
+  def __init__(self, draft: np.ndarray, target: np.ndarray):
     self.draft, self.target = draft, target
     self.step = functools.cache(self._step)
     self.proposal = functools.cache(self._proposal)
 
-  def _step(self, coupling, before, num):
-    """`[V, num + 1]` chances of the token that is accepted, and of survivors.
+  def _step(self, coupling: str, token: int, num: int) -> np.ndarray:
+    """Returns `[V, num + 1]` probabilities of what the coupling accepts.
+
+    The indices are the accepted token and the number of chains that have it.
 
     Args:
-      coupling: a name of `picks.PICKS`.
-      before: the last token.
-      num: chains that have spelt it.
+      coupling: a name in `picks.PICKS`.
+      token: last accepted token.
+      num: number of chains that begin with all accepted tokens.
     """
-    pair = self.draft[before], self.target[before]
-    return self._joint(picks.PICKS[coupling](*pair, num), before, num)
+    pair = self.draft[token], self.target[token]
+    return self._joint(picks.PICKS[coupling](*pair, num), token, num)
 
-  def _proposal(self, before, num):
-    """As above, of the token that is proposed; and `[V]` what it is from."""
-    pair = self.draft[before], self.target[before]
+  def _proposal(self, token: int, num: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `[V, num + 1]` for the proposed token, and its `[V]` marginal.
+
+    The arguments are those of `_step`.
+    """
+    pair = self.draft[token], self.target[token]
     winners, probs = picks.proposals(*pair, num)
-    return self._joint(winners, before, num), probs
+    return self._joint(winners, token, num), probs
 
-  def _joint(self, chosen, before, num):
+  def _joint(self, pick_probs: np.ndarray, token: int, num: int) -> np.ndarray:
+    """Returns `[V, num + 1]` from the picks `[V**num, V]`; see `_step`."""
     candidates = picks.tuples(len(self.target), num)
-    weights = self.draft[before][candidates].prod(axis=1)
+    weights = self.draft[token][candidates].prod(axis=1)
     counts = (candidates[..., None] == np.arange(len(self.target))).sum(axis=1)
     joint = np.zeros((len(self.target), num + 1))
-    for token, column in enumerate(counts.T):
-      mass = weights * chosen[:, token]
-      joint[token] = np.bincount(column, mass, minlength=num + 1)
-    joint[:, 0] = 0.0  # Not one of the candidates: the round ends.
+    for picked, column in enumerate(counts.T):
+      mass = weights * pick_probs[:, picked]
+      joint[picked] = np.bincount(column, mass, minlength=num + 1)
+    joint[:, 0] = 0.0  # The token is not a candidate, so the round ends.
     return joint
 
 
-def _token_by_token(coupling, models, num_chains, length, start):
-  """Of the tree walk with a coupling."""
+def _token_by_token(
+  coupling: str, models: _MarkovPair, num_chains: int, length: int, start: int
+) -> np.ndarray:
+  """Returns the acceptance by depth of the tree walk with a coupling."""
   size = len(models.target)
-  # Of each token and number of chains, how likely the walk is there.
-  here = np.zeros((size, num_chains + 1))
-  here[start, num_chains] = 1.0
-  reach = []
+  # How likely the walk is at each token, with each number of chains.
+  state_probs = np.zeros((size, num_chains + 1))
+  state_probs[start, num_chains] = 1.0
+  reached = []
   for _ in range(length):
-    below = np.zeros_like(here)
-    for before, num in np.argwhere(here):
-      step = models.step(coupling, int(before), int(num))
-      below[:, : num + 1] += here[before, num] * step
-    here = below
-    reach.append(here.sum())
-  return np.array(reach)
+    next_probs = np.zeros_like(state_probs)
+    for token, num in np.argwhere(state_probs):
+      step = models.step(coupling, int(token), int(num))
+      next_probs[:, : num + 1] += state_probs[token, num] * step
+    state_probs = next_probs
+    reached.append(state_probs.sum())
+  return np.array(reached)
 
 
-def _batch(models, num_chains, length, start):
-  """Of `batch`: the chain whose first token is accepted is verified alone."""
+def _batch(
+  models: _MarkovPair, num_chains: int, length: int, start: int
+) -> np.ndarray:
+  """Returns the acceptance by depth of the verifier `batch`.
+
+  After its first token, only the chain whose first token was accepted is
+  verified.
+  """
   first = models.step('multiround', start, num_chains).sum(axis=1)
-  reach = [first.sum()]
+  reached = [first.sum()]
   if length > 1:
-    rest = [
+    later = [
       _token_by_token('maximal', models, 1, length - 1, token)
       for token in range(len(first))
     ]
-    reach.extend(first @ np.stack(rest))
-  return np.array(reach)
+    reached.extend(first @ np.stack(later))
+  return np.array(reached)
 
 
-def _block(models, num_chains, length, start):
-  """Of `block`: a path is chosen and judged as a whole."""
-  here = {(start, num_chains, 1.0): 1.0}
-  reach = []
+def _block(
+  models: _MarkovPair, num_chains: int, length: int, start: int
+) -> np.ndarray:
+  """Returns the acceptance by depth of the verifier `block`.
+
+  It selects one path by priorities and verifies the path as a block.
+  """
+  # A state is the last token, the number of chains, and the share: the running
+  # product of `target / proposal`, clipped at 1 after every token.
+  state_probs = {(start, num_chains, 1.0): 1.0}
+  reached = []
   for _ in range(length):
-    below: dict[tuple[int, int, float], float] = {}
-    for (before, num, share), chance in here.items():
-      joint, probs = models.proposal(before, num)
-      for token, survivors in np.argwhere(joint):
-        ratio = models.target[before, token] / probs[token]
-        state = int(token), int(survivors), min(share * ratio, 1.0)
-        mass = chance * joint[token, survivors]
-        below[state] = below.get(state, 0.0) + mass
-    here = below
-    reach.append(sum(chance * state[2] for state, chance in here.items()))
-  return np.array(reach)
+    next_probs: dict[tuple[int, int, float], float] = {}
+    for (token, num, share), prob in state_probs.items():
+      joint, proposal = models.proposal(token, num)
+      for proposed, num_left in np.argwhere(joint):
+        ratio = models.target[token, proposed] / proposal[proposed]
+        state = int(proposed), int(num_left), min(share * ratio, 1.0)
+        mass = prob * joint[proposed, num_left]
+        next_probs[state] = next_probs.get(state, 0.0) + mass
+    state_probs = next_probs
+    reached.append(sum(prob * state[2] for state, prob in state_probs.items()))
+  return np.array(reached)
 
 
 RULES: dict[str, Callable[..., np.ndarray]] = {

@@ -1,8 +1,9 @@
-"""Drafters of constant acceptance: tokens a round, rounds, reward statistics.
+"""Drafters with a constant acceptance rate: tokens, rounds and rewards.
 
-Every draft token is accepted with chance `a`, independently, in chains of
-length `L`. Leviathan et al. (2023); MetaSD (Kim et al.), Lemmas 5 to 7, 12 and
-Theorem 3; BanditSpec (Hou et al. 2025), the truncated geometric distribution.
+In a chain of length `L`, every draft token is accepted with probability `a`,
+independently of the others. Leviathan et al. (2023); MetaSD (Kim et al. 2026),
+Lemmas 5 to 7, 12 and Theorem 3; BanditSpec (Hou et al. 2025), the truncated
+geometric distribution.
 """
 
 from typing import NamedTuple
@@ -11,14 +12,17 @@ import numpy as np
 
 
 def block_lengths(acceptance: float, draft_length: int) -> np.ndarray:
-  """Returns `[L + 1]` chances of 1 to `L + 1` emitted tokens a round."""
+  """Returns `[L + 1]`, how likely a round emits 1, 2, ... `L + 1` tokens."""
   _check(acceptance, draft_length)
   powers = acceptance ** np.arange(draft_length + 1)
   return powers * np.append(np.full(draft_length, 1 - acceptance), 1.0)
 
 
 def block_efficiency(acceptance: float, draft_length: int) -> float:
-  """Returns expected emitted tokens a round, `(1 - a**(L+1)) / (1 - a)`."""
+  """Returns the block efficiency, `(1 - a**(L+1)) / (1 - a)`.
+
+  This is the expected number of emitted tokens per target call.
+  """
   _check(acceptance, draft_length)
   return float((acceptance ** np.arange(draft_length + 1)).sum())
 
@@ -26,28 +30,33 @@ def block_efficiency(acceptance: float, draft_length: int) -> float:
 def expected_rounds(
   acceptance: float, draft_length: int, num_tokens: int
 ) -> float:
-  """Returns expected rounds until at least so many tokens stand, exactly."""
+  """Returns the expected rounds until at least `num_tokens` are emitted."""
   if num_tokens < 0:
     raise ValueError(f'num_tokens must be >= 0, got {num_tokens}.')
   lengths = block_lengths(acceptance, draft_length)
   rounds = np.zeros(num_tokens + 1)
-  for wanted in range(1, num_tokens + 1):
-    left = np.maximum(wanted - 1 - np.arange(draft_length + 1), 0)
-    rounds[wanted] = 1 + lengths @ rounds[left]
+  for num in range(1, num_tokens + 1):
+    remaining = np.maximum(num - 1 - np.arange(draft_length + 1), 0)
+    rounds[num] = 1 + lengths @ rounds[remaining]
   return float(rounds[num_tokens])
 
 
 class RewardStatistics(NamedTuple):
-  """Mean and variance of MetaSD's two rewards."""
+  """Means and variances of MetaSD's rewards BE and BD."""
 
-  efficiency_mean: float  # of accepted drafts / L (BE)
+  # BE is the number of accepted drafts over `L`.
+  efficiency_mean: float
   efficiency_variance: float
-  divergence_mean: float  # of the mean of 1 - TV over the drafts (BD)
+  # BD is the mean of `1 - TV` over the drafted positions.
+  divergence_mean: float
   divergence_variance_bound: float
 
 
 def reward_statistics(acceptance: float, draft_length: int) -> RewardStatistics:
-  """Returns MetaSD's Lemmas 5 to 7; the last is an upper bound."""
+  """Returns the moments in MetaSD's Lemmas 5 to 7.
+
+  For the variance of BD, the lemma has an upper bound only.
+  """
   _check(acceptance, draft_length)
   steps = np.arange(1, draft_length + 1)
   powers = acceptance ** (steps - 1) - acceptance ** (
@@ -64,15 +73,22 @@ def reward_statistics(acceptance: float, draft_length: int) -> RewardStatistics:
 
 
 def feedback_signal(gap: float, variance: float, best_variance: float) -> float:
-  """Returns MetaSD's equation (6): how clearly a reward separates two arms.
+  """Returns the feedback signal, which grows as a reward separates two arms.
 
-  The squared gap of the means over the larger variance. With block divergence
-  it is at least `4 L gap**2` (Theorem 3).
+  MetaSD, equation (6): the squared gap between the mean rewards, divided by the
+  larger variance. For block divergence, it is at least `4 * L * gap**2`
+  (Theorem 3).
+
+  Args:
+    gap: difference of the mean rewards of the best arm and another arm.
+    variance: variance of the other arm's reward.
+    best_variance: variance of the best arm's reward.
   """
   return gap**2 / max(variance, best_variance)
 
 
-def _check(acceptance, draft_length):
+def _check(acceptance: float, draft_length: int) -> None:
+  """Raises a `ValueError` if an argument is out of range."""
   if not 0 <= acceptance <= 1:
     raise ValueError(f'acceptance must lie in [0, 1], got {acceptance}.')
   if draft_length < 1:

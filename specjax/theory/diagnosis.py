@@ -1,9 +1,10 @@
-"""Whether the rejections of a run are those that theory predicts for it.
+"""Comparison of a run's rejections with the number that theory predicts.
 
-Yin et al. (2024), Theorem 1, along one run: a draft that is tested is rejected
-with the total variation between draft and target at its place. What was seen,
-less the sum of these, is a martingale, whatever was drafted and emitted, so its
-variance is the sum of `TV (1 - TV)`.
+Yin et al. (2024), Theorem 1, along one run: a tested draft is rejected with the
+total variation between the draft distribution and the target model's
+distribution at its position. The number of rejections minus the sum of these
+probabilities is a martingale, whatever was drafted and emitted, so its variance
+is the sum of `TV * (1 - TV)`.
 """
 
 import functools
@@ -20,16 +21,16 @@ from specjax import sampling as sampling_lib
 
 
 class Diagnosis(NamedTuple):
-  """Rejections of each row, and what theory predicts."""
+  """Observed and predicted rejections in each row."""
 
   tested: np.ndarray  # [B] drafts that were tested
   seen: np.ndarray  # [B] drafts that were rejected
-  predicted: np.ndarray  # [B] sum of total variations
-  variance: np.ndarray  # [B]
+  predicted: np.ndarray  # [B] sum of the total variations
+  variance: np.ndarray  # [B] of `seen - predicted`
 
   @property
   def deviation(self) -> float:
-    """Seen less predicted of all rows, in standard errors."""
+    """The excess of rejections over all rows, in standard errors."""
     excess = float(self.seen.sum() - self.predicted.sum())
     error = math.sqrt(self.variance.sum())
     if error:
@@ -37,13 +38,17 @@ class Diagnosis(NamedTuple):
     return math.copysign(math.inf, excess) if excess else 0.0
 
   def interval(self, width: float = 3.0) -> tuple[float, float]:
-    """Returns where `seen` should lie in sum, within so many errors."""
+    """Returns the expected range of the sum of `seen` over all rows.
+
+    Args:
+      width: half of the range, in standard errors.
+    """
     center, error = self.predicted.sum(), math.sqrt(self.variance.sum())
     return float(center - width * error), float(center + width * error)
 
   @property
   def flagged(self) -> bool:
-    """Whether the run disagrees with theory by more than 3 standard errors."""
+    """Whether the run deviates from theory by more than 3 standard errors."""
     return abs(self.deviation) > 3
 
 
@@ -56,20 +61,21 @@ def diagnose(
   infos: Any,
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
 ) -> Diagnosis:
-  """Compares a traced run with its prediction.
+  """Compares the rejections of a traced run with the prediction.
 
-  Each round drafted one chain, as `speculative` does by default; of several
-  drafts a round Theorem 1 predicts nothing. Both models read the texts once
-  more, so the run itself pays nothing.
+  Each round must draft one chain, as `speculative` does by default; Theorem 1
+  does not cover several drafts per round. Both models read the texts again
+  here, so the run itself has no overhead.
 
   Args:
-    target: the model that was sampled from.
-    draft: the model that drafted.
-    params: `Params` of the decoder, with `draft`'s as the only drafter's.
+    target: the target model.
+    draft: the draft model.
+    params: `Params` of the decoder; the only entry of `drafters` must be the
+      parameters of `draft`.
     start: `[B]` lengths of the prompts.
-    tokens: `[B, S]` of the final state.
-    infos: `RoundInfo` of all rounds, stacked, from `trace`.
-    sampling: how both models' tokens were drawn.
+    tokens: `[B, S]` tokens of the final state.
+    infos: stacked `RoundInfo` of all rounds, from `trace`.
+    sampling: how the tokens of both models were drawn.
 
   Raises:
     ValueError: the trace has several arms.
@@ -85,13 +91,15 @@ def diagnose(
     np.asarray(infos.num_accepted),
     np.asarray(infos.num_emitted),
   )
-  # A correction stands where a test failed; a bonus token was never tested.
+  # The last token of a round is a correction if a test failed. A bonus token
+  # follows a draft that was accepted as a whole, and was not tested.
   rejected = (accepted < emitted) & (accepted < np.asarray(infos.depth))
   begins = np.asarray(start) + np.cumsum(emitted, axis=0) - emitted
-  place = np.arange(distance.shape[1])
+  position = np.arange(distance.shape[1])
   tested = np.zeros(distance.shape, bool)
   for begin, num in zip(begins, accepted + rejected):
-    tested |= (begin[:, None] <= place) & (place < (begin + num)[:, None])
+    end = begin + num
+    tested |= (begin[:, None] <= position) & (position < end[:, None])
   return Diagnosis(
     tested=tested.sum(1),
     seen=rejected.sum(0),
@@ -101,17 +109,23 @@ def diagnose(
 
 
 @functools.partial(jax.jit, static_argnames=('target', 'draft', 'sampling'))
-def _distances(target, draft, params, tokens, sampling):
-  """`[B, S]` total variation between what both predict at each token."""
+def _distances(
+  target: base.LanguageModel,
+  draft: base.LanguageModel,
+  params: Any,
+  tokens: jax.Array,
+  sampling: sampling_lib.Sampling,
+) -> jax.Array:
+  """Returns `[B, S]`, the total variation of both predictions of each token."""
 
-  def of_row(row):
+  def row_distances(row: jax.Array) -> jax.Array:
     excess = next_probs(target, params.target, row, sampling) - next_probs(
       draft, params.drafters[0], row, sampling
     )
     distance = jnp.minimum(jnp.maximum(excess, 0.0).sum(-1), 1.0)
-    return jnp.append(0.0, distance[:-1])  # Predicted a place before.
+    return jnp.append(0.0, distance[:-1])  # Entry `i` predicts token `i + 1`.
 
-  return jax.lax.map(of_row, tokens)
+  return jax.lax.map(row_distances, tokens)
 
 
 def next_probs(
@@ -120,7 +134,7 @@ def next_probs(
   tokens: jax.Array,
   sampling: sampling_lib.Sampling,
 ) -> jax.Array:
-  """Returns `[S, V]`, what a model predicts after each token of `[S]`."""
+  """Returns `[S, V]`, a model's distribution after each token of `[S]`."""
   cache = model.init_cache(params, 1, 1)
   logits = model.extend(params, cache, tokens[None]).logits[0]
   return sampling_lib.probabilities(logits, sampling)

@@ -1,4 +1,4 @@
-"""What more drafts of one token are worth under multi-round rejection.
+"""The improvement by several drafts per position with multi-round rejection.
 
 Yin et al. (2024), Section 3. Notation: the paper's p is the draft, its q is the
 target.
@@ -14,18 +14,20 @@ def batch_improvement(
   target: jax.typing.ArrayLike,
   num_drafts: jax.typing.ArrayLike,
 ) -> jax.Array:
-  """Returns by how much `K` drafts lower the chance of a rejection.
+  """Returns by how much `K` drafts reduce the probability of a rejection.
 
-  `TV(target, draft)` less the product of the distances that the `K` residuals
-  have from the draft; never negative.
+  The improvement is `TV(target, draft)` minus the product of the total
+  variations between the residuals of `K` tests and `draft`. It is never
+  negative.
 
   Args:
     draft: `[V]` distribution of each draft.
-    target: `[V]` distribution of the token.
+    target: `[V]` distribution of the emitted token.
     num_drafts: `K >= 1`, may be traced.
 
   Raises:
-    ValueError: no distributions or `K < 1`, where the values are known.
+    ValueError: `draft` or `target` is not a distribution, or `K < 1` (if the
+      values are not traced).
   """
   several = transport.multiround_acceptance(draft, target, num_drafts)
   return several - transport.multiround_acceptance(draft, target, 1)

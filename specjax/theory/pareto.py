@@ -1,8 +1,8 @@
-"""Rejection against bias: the front of rules that accept more than they may.
+"""The Pareto front of rejection and bias for over-acceptance.
 
-Yin et al. (2024), Theorems 4 and 5, for one token. Notation: the paper's p is
-the draft, its q is the target; `accept[x]` is the chance that draft `x` passes,
-and a rejected draft is replaced by a sample of another distribution.
+Yin et al. (2024), Theorems 4 and 5, for one token. A draft `x` is accepted with
+probability `accept[x]`, and a rejected draft is replaced by a sample from
+another distribution. Notation: the paper's p is the draft, its q is the target.
 """
 
 from typing import NamedTuple
@@ -15,16 +15,16 @@ from specjax.transport import inputs
 
 
 class Point(NamedTuple):
-  """What a rule costs, and how far its output is from the target."""
+  """The rejection probability and the bias of a rule."""
 
-  rejection: jax.Array  # chance that the draft is replaced
-  bias: jax.Array  # total variation between output and target
+  rejection: jax.Array  # [] probability that the draft is rejected
+  bias: jax.Array  # [] total variation between the output and the target
 
 
 def over_acceptance(
   draft: jax.Array, target: jax.Array, epsilon: float | jax.Array
 ) -> jax.Array:
-  """Returns `[V]` `min(1, (target + epsilon) / draft)`; 1 if never drafted."""
+  """Returns `[V]` `min(1, (target + epsilon) / draft)`; 1 if `draft` is 0."""
   passes = (target + epsilon) >= draft
   return jnp.where(
     passes, 1.0, (target + epsilon) / jnp.where(passes, 1, draft)
@@ -34,13 +34,14 @@ def over_acceptance(
 def best_replacement(
   accept: jax.Array, draft: jax.Array, target: jax.Array
 ) -> jax.Array:
-  """Returns `[V]` a replacement of least bias, `[target - accept draft]_+`.
+  """Returns `[V]`, the replacement with the least bias.
 
-  It is the target where nothing is lacking.
+  It is `max(target - accept * draft, 0)`, normalized, or `target` if that is
+  zero everywhere.
   """
-  lacking = jnp.maximum(target - accept * draft, 0.0)
-  mass = lacking.sum()
-  return jnp.where(mass > 0, lacking / jnp.where(mass > 0, mass, 1), target)
+  residual = jnp.maximum(target - accept * draft, 0.0)
+  mass = residual.sum()
+  return jnp.where(mass > 0, residual / jnp.where(mass > 0, mass, 1), target)
 
 
 def point(
@@ -49,7 +50,15 @@ def point(
   target: jax.Array,
   replacement: jax.Array | None = None,
 ) -> Point:
-  """Returns where a rule stands; with the best replacement by default."""
+  """Returns the rejection probability and the bias of a rule.
+
+  Args:
+    accept: `[V]` probability that a draft with each token is accepted.
+    draft: `[V]` distribution of the draft.
+    target: `[V]` distribution of the target model.
+    replacement: `[V]` distribution that replaces a rejected draft; by default,
+      the result of `best_replacement`.
+  """
   inputs.check(draft, target, 1)
   if replacement is None:
     replacement = best_replacement(accept, draft, target)
@@ -64,23 +73,30 @@ def over_acceptance_point(
   epsilon: float | jax.Array,
   replacement: str = 'residual',
 ) -> Point:
-  """Returns where `verifiers.over_acceptance` of the same arguments stands.
+  """Returns the rejection and bias of `verifiers.over_acceptance`.
+
+  Args:
+    draft: `[V]` distribution of the draft.
+    target: `[V]` distribution of the target model.
+    epsilon: see `over_acceptance`.
+    replacement: 'residual', 'target' or 'draft'.
 
   Raises:
     ValueError: the replacement is unknown.
   """
-  known = {'residual': None, 'target': target, 'draft': draft}
-  replaced = registry.lookup(known, 'replacement', replacement)
+  replacements = {'residual': None, 'target': target, 'draft': draft}
+  probs = registry.lookup(replacements, 'replacement', replacement)
   accept = over_acceptance(draft, target, epsilon)
-  return point(accept, draft, target, replaced)
+  return point(accept, draft, target, probs)
 
 
 def front(draft: jax.Array, target: jax.Array) -> jax.Array:
   """Returns `rejection + bias` of every point of the front (Theorem 5).
 
-  It is the total variation between draft and target, for all rules that accept
-  at least `min(1, target / draft)`: a straight line from the lossless rule to
-  the one that keeps every draft.
+  The sum is the total variation between draft and target. It is the same for
+  all rules that accept with a probability of at least `min(1, target / draft)`
+  and use the best replacement. So the front is a straight line, from the
+  lossless rule to the rule that accepts every draft.
   """
   inputs.check(draft, target, 1)
   return 0.5 * jnp.abs(jnp.asarray(draft) - jnp.asarray(target)).sum()

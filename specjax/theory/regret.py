@@ -1,4 +1,6 @@
-"""Bounds of the stopping-time regret: rounds lost to the best single arm.
+"""Bounds on the stopping-time regret.
+
+The regret is the expected number of rounds minus that of the best single arm.
 
 BanditSpec (Hou et al. 2025), Theorems 4.3 and 5.3. A round emits between 1 and
 `L + 1` tokens; the number of emitted tokens excludes the prompt.
@@ -21,10 +23,10 @@ def ucb_upper_bound(
   """Returns the upper bound of UCBSpec, equation (42).
 
   Args:
-    means: mean tokens a round of each arm.
+    means: mean emitted tokens per round, for each arm.
     draft_length: `L`.
-    num_tokens: expected emitted tokens.
-    delta: the confidence that its radius was built with.
+    num_tokens: expected number of emitted tokens.
+    delta: confidence parameter of UCBSpec.
   """
   lengths = _means(means)
   checks.check_range('delta', delta, 1e-12, 1)
@@ -44,10 +46,10 @@ def exp3_upper_bound(
   """Returns the upper bound of EXP3Spec, Theorem 5.3.
 
   Args:
-    num_arms: how many arms there are.
+    num_arms: number of arms.
     draft_length: `L`.
-    num_tokens: expected emitted tokens.
-    best_rounds: expected rounds of the best single arm.
+    num_tokens: expected number of emitted tokens.
+    best_rounds: expected number of rounds with the best single arm.
   """
   checks.check_range('num_arms', num_arms, 1)
   checks.check_range('draft_length', draft_length, 1)
@@ -62,10 +64,11 @@ def exp3_upper_bound(
   )
 
 
-def _means(means):
-  means = np.asarray(means, np.float64)
-  if means.ndim != 1 or not len(means) or not (means >= 1).all():
+def _means(means: Sequence[float]) -> np.ndarray:
+  """Returns the means as float64, or raises a `ValueError`."""
+  values = np.asarray(means, np.float64)
+  if values.ndim != 1 or not len(values) or not (values >= 1).all():
     raise ValueError(
-      f'means must be a list of tokens a round >= 1, got {means}.'
+      f'means must be a list of tokens per round, each >= 1, got {values}.'
     )
-  return means
+  return values

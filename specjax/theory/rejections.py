@@ -1,8 +1,9 @@
-"""Expected rejections of speculative decoding, exactly.
+"""The exact expected number of rejections of speculative decoding.
 
 Yin et al. (2024), Theorems 1 to 3 and Proposition 1. Notation: the paper's p is
-the draft, its q is the target. A run fills `horizon` positions and drafts reach
-to its end, so there is no bonus token; each rejection costs one target call.
+the draft, its q is the target. A run fills `horizon` positions, and every draft
+reaches the horizon, so there is no bonus token. Each rejection costs one target
+call.
 """
 
 from collections.abc import Callable
@@ -10,13 +11,14 @@ import itertools
 import math
 
 import numpy as np
+from numpy import typing as npt
 
 from specjax.theory import transition_tables
 
-# `probs(prefix) -> [V]`: of what follows a tuple of tokens.
+# `probs(prefix) -> [V]`: distribution of the token after a tuple of tokens.
 NextProbs = Callable[[tuple[int, ...]], np.ndarray]
 
-# The most texts that are enumerated.
+# Largest number of texts that are enumerated.
 MAX_TEXTS = 1_000_000
 
 
@@ -26,20 +28,22 @@ def expected_rejections(
   horizon: int,
   initial: np.ndarray | None = None,
 ) -> float:
-  """Returns the expected rejections with one draft a position (Theorem 1).
+  """Returns the expected rejections with one draft per position (Theorem 1).
 
-  They are the sum over positions of the expected total variation between draft
-  and target, along texts of the target. No unbiased rule that accepts or
-  replaces one draft a position has fewer (Theorem 2).
+  The result is the sum over positions of the expected total variation between
+  the draft and the target, where the prefix is sampled from the target model.
+  No unbiased algorithm that accepts or replaces one draft per position has
+  fewer rejections (Theorem 2).
 
   Args:
-    target: a Markov model's table `[V, V]`, or `[T, V, V]` where it changes
-      from position to position (the last one goes on); or `probs(prefix) ->
-      [V]` of any model, all of whose `V**horizon` texts are enumerated.
-    draft: likewise.
-    horizon: positions to fill.
-    initial: `[V]` distribution of the token before the first position, for
-      tables; uniform by default.
+    target: the target model. It is either the table `[V, V]` of a Markov model,
+      or `[T, V, V]` if the table changes with the position (the last one is
+      used for all later positions), or a function `probs(prefix) -> [V]`, for
+      which all `V**horizon` texts are enumerated.
+    draft: the draft model, in the same form as `target`.
+    horizon: number of positions to fill.
+    initial: `[V]` distribution of the token before the first position, used
+      for tables only; uniform by default.
 
   Raises:
     ValueError: an argument is out of range, or there are too many texts.
@@ -56,14 +60,15 @@ def batch_expected_rejections(
 ) -> float:
   """Returns the expected rejections of batch speculative sampling (Theorem 3).
 
-  For tables in `horizon * V**2 * num_drafts` steps.
+  For tables, the cost is `horizon * V**2 * num_drafts` operations. The other
+  arguments are those of `expected_rejections`.
 
   Args:
-    target: as in `expected_rejections`.
-    draft: likewise.
-    horizon: positions to fill.
+    target: the target model.
+    draft: the draft model.
+    horizon: number of positions to fill.
     num_drafts: `K >= 1`, or infinity for the limit of Proposition 1.
-    initial: as in `expected_rejections`.
+    initial: `[V]` distribution of the token before the first position.
 
   Raises:
     ValueError: an argument is out of range, or there are too many texts.
@@ -91,53 +96,61 @@ def batch_expected_rejections(
         f'{MAX_TEXTS}.'
       )
     reached = np.ones(1)
-  # Markov models forget how they came to a token; others keep every text.
+  # Contexts of a Markov model are its last tokens, so that all ways to reach a
+  # token are merged. Contexts of other models are whole texts.
   merge = (lambda flow: flow.sum(0)) if with_tables else np.ravel
-  # Chance of a context, and that its last token followed a rejection. The start
-  # counts as fresh: all drafts stand there.
+  # `reached` is the probability of each context, and `fresh` is the part of it
+  # where a rejection produced the last token, so that all drafts start there.
+  # The start of the text counts as fresh.
   fresh, total = reached, 0.0
   for position in range(horizon):
-    targets, drafts = (_rows(each, position, size) for each in (target, draft))
-    alone = fresh[:, None] * lost(targets, drafts, num_drafts)
-    alone += (reached - fresh)[:, None] * lost(targets, drafts, 1)
-    reached, fresh = merge(reached[:, None] * targets), merge(alone)
+    targets = _rows(target, position, size)
+    drafts = _rows(draft, position, size)
+    rejected = fresh[:, None] * _all_rejected(targets, drafts, num_drafts)
+    rejected += (reached - fresh)[:, None] * _all_rejected(targets, drafts, 1)
+    reached, fresh = merge(reached[:, None] * targets), merge(rejected)
     total += fresh.sum()
   return float(total)
 
 
-def lost(
+def _all_rejected(
   target: np.ndarray, draft: np.ndarray, num_drafts: float
 ) -> np.ndarray:
-  """Returns `[..., V]` the chance that all drafts are rejected for a token.
+  """Returns `[..., V]`, how likely all drafts are rejected, by replacement.
 
-  `num_drafts` tests, each against the normalised residual of the last; summed
-  over tokens, the chance of a rejection. In the limit only tokens that are
-  never drafted are lost.
+  Each of the `num_drafts` tests is against the normalized residual of the test
+  before it. The sum over tokens is the probability of a rejection. With
+  infinitely many drafts, only tokens that are never drafted remain.
   """
   if num_drafts == math.inf:
     return np.where(draft > 0, 0.0, target)
-  left, chance = target, np.ones_like(target[..., :1])
+  residual, prob = target, np.ones_like(target[..., :1])
   for _ in range(int(num_drafts)):
-    excess = np.maximum(left - draft, 0)
+    excess = np.maximum(residual - draft, 0)
     mass = excess.sum(-1, keepdims=True)
-    left = np.divide(excess, mass, out=np.zeros_like(left), where=mass > 0)
-    chance = chance * mass
-  return chance * left
+    residual = np.divide(
+      excess, mass, out=np.zeros_like(residual), where=mass > 0
+    )
+    prob = prob * mass
+  return prob * residual
 
 
-def _rows(model, position, size):
-  """`[contexts, V]` probabilities at a position."""
+def _rows(
+  model: np.ndarray | NextProbs, position: int, size: int
+) -> np.ndarray:
+  """Returns `[contexts, V]`, the distributions after all contexts."""
   if callable(model):
     prefixes = itertools.product(range(size), repeat=position)
     return np.array([_probs(model(prefix), size) for prefix in prefixes])
   return model[min(position, len(model) - 1)]
 
 
-def _probs(values, size):
-  values = np.asarray(values, np.float64)
-  possible = (values >= 0).all() and 0 < values.sum() < np.inf
-  if values.shape != (size,) or not possible:
+def _probs(values: npt.ArrayLike, size: int) -> np.ndarray:
+  """Returns normalized probabilities, or raises a `ValueError`."""
+  probs = np.asarray(values, np.float64)
+  valid = (probs >= 0).all() and 0 < probs.sum() < np.inf
+  if probs.shape != (size,) or not valid:
     raise ValueError(
-      f'Probabilities of {size} tokens were expected, got {values}.'
+      f'Probabilities of {size} tokens were expected, got {probs}.'
     )
-  return values / values.sum()
+  return probs / probs.sum()

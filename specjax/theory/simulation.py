@@ -1,7 +1,7 @@
-"""Thousands of runs at once, position by position.
+"""Simulation of thousands of runs at once, position by position.
 
-The couplings of the decode loop, without its models and caches: what theory
-predicts is checked against counts in seconds.
+It uses the couplings of the decode loop without models and KV caches, so that
+predictions of the theory can be compared with counts in seconds.
 """
 
 import functools
@@ -16,10 +16,10 @@ from specjax import sampling
 
 
 class Runs(NamedTuple):
-  """What simulated runs have counted."""
+  """The tokens of simulated runs, and which of them follow a rejection."""
 
   tokens: jax.Array  # [runs, horizon] int32
-  rejected: jax.Array  # [runs, horizon] bool: the token is a correction
+  rejected: jax.Array  # [runs, horizon] bool, whether the token is a correction
 
 
 @functools.partial(
@@ -34,27 +34,31 @@ def simulate(
   num_runs: int = 1,
   coupling: base.Coupling = couplings.multiround,
 ) -> Runs:
-  """Runs batch speculative sampling on Markov models.
+  """Simulates batch speculative sampling on Markov models.
 
-  Yin et al. (2024), Algorithm 4; with one draft, their Algorithm 1. Where a run
-  starts or a token was rejected, `num_drafts` candidates stand; behind an
-  accepted one its own draft goes on alone, to the horizon.
+  Yin et al. (2024), Algorithm 4; with one draft, their Algorithm 1. There are
+  `num_drafts` candidates at the start of a run and after a rejection. After an
+  accepted candidate, only its own draft continues, up to the horizon.
 
   Args:
     key: consumed.
-    target: `[V, V]`, or `[T, V, V]` where it changes from position to position
-      (the last one goes on).
-    draft: likewise.
-    horizon: positions to fill.
+    target: transition probabilities `[V, V]` of the target model, or `[T, V,
+      V]` if they change with the position (the last table is used for all later
+      positions).
+    draft: transition probabilities of the draft model, in the same form.
+    horizon: number of positions to fill.
     num_drafts: `K >= 1`.
-    num_runs: how many runs, each from a uniform token.
-    coupling: the rule at each position.
+    num_runs: number of runs, each of which starts from a uniform token.
+    coupling: the coupling that verifies the candidates at each position.
   """
-  target, draft = (t if t.ndim == 3 else t[None] for t in (target, draft))
+  target, draft = (
+    table if table.ndim == 3 else table[None] for table in (target, draft)
+  )
   start_key, run_key = jax.random.split(key)
   starts = jax.random.randint(start_key, (num_runs,), 0, target.shape[-1])
 
-  def run(key, start):
+  def run(key: jax.Array, start_token: jax.Array) -> Runs:
+    # `fresh` is whether the run starts here or the last token was rejected.
     def step(carry, position):
       token, fresh = carry
       draft_key, couple_key = jax.random.split(
@@ -73,7 +77,7 @@ def simulate(
       )
       return (token, ~accepted), (token, ~accepted)
 
-    start = start.astype(jnp.int32), jnp.bool_(True)
+    start = start_token.astype(jnp.int32), jnp.bool_(True)
     return Runs(*jax.lax.scan(step, start, jnp.arange(horizon))[1])
 
   return jax.vmap(run)(jax.random.split(run_key, num_runs), starts)

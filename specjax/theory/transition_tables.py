@@ -6,7 +6,7 @@ import numpy as np
 
 from specjax import checks
 
-# How far a row's sum may be from 1.
+# Allowed error in the sum of a row.
 _TOLERANCE = 1e-4
 
 
@@ -14,12 +14,14 @@ def normalize(target: Any, draft: Any) -> tuple[np.ndarray, np.ndarray]:
   """Returns both as `[T, V, V]` float64, with rows that sum to 1.
 
   Args:
-    target: `[V, V]`, or `[T, V, V]` where it changes with the position.
-    draft: See `target`; its `T` may differ.
+    target: transition probabilities `[V, V]` of the target model, or `[T, V,
+      V]` if they change with the position.
+    draft: transition probabilities of the draft model. Its `T` may differ from
+      that of `target`.
 
   Raises:
-    ValueError: one is not a table of transition probabilities, or their sizes
-      differ.
+    ValueError: an argument is not a table of transition probabilities, or the
+      vocabularies have different sizes.
   """
   pair = _table('target', target), _table('draft', draft)
   if pair[0].shape[1:] != pair[1].shape[1:]:
@@ -39,8 +41,16 @@ def normalize_stationary(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns both as `[V, V]`, for models that are the same at all positions.
 
+  Args:
+    target: `[V, V]` transition probabilities of the target model.
+    draft: `[V, V]` transition probabilities of the draft model.
+    num_chains: number of drafted chains, at least 1.
+    length: tokens in each chain, at least 1.
+    start: last token of the context.
+
   Raises:
-    ValueError: as in `normalize`; or there can be no such chains after `start`.
+    ValueError: an argument is out of range, or is not a table of transition
+      probabilities.
   """
   for name, table in (('target', target), ('draft', draft)):
     if np.ndim(table) != 2:

@@ -125,9 +125,9 @@ def _at_least(
   for i in range(1, max_good + 1):
     # `density` is that of the `i`-th good draw. It counts if no more than
     # `k - i` other tokens have arrived before it.
-    fewer = np.arange(max_drafts) <= num_drafts - i
-    fewer = jnp.where(fewer, arrived, 0.0).sum(axis=-1)
-    probs.append((time_weights * density * fewer).sum())
+    allowed = np.arange(max_drafts) <= num_drafts - i
+    not_too_many = jnp.where(allowed, arrived, 0.0).sum(axis=-1)
+    probs.append((time_weights * density * not_too_many).sum())
     density *= good * times / i
   return numerics.rounded(jnp.stack(probs))
 

@@ -73,11 +73,25 @@ class Priorities(NamedTuple):
     """Returns the index of the next atom; for the last one, its own index."""
     return jnp.minimum(atom + 1, self.win_density.shape[0] - 1)
 
-  # Short names of the four arrays, for `couplings.proposals`.
-  wins = property(lambda self: self.win_density)
-  wanted = property(lambda self: self.proposal_ratio)
-  lacking = property(lambda self: self.deficit_cdf)
-  exceeding = property(lambda self: self.surplus_cdf)
+  @property
+  def wins(self) -> jax.Array:
+    """The same as `win_density`."""
+    return self.win_density
+
+  @property
+  def wanted(self) -> jax.Array:
+    """The same as `proposal_ratio`."""
+    return self.proposal_ratio
+
+  @property
+  def lacking(self) -> jax.Array:
+    """The same as `deficit_cdf`."""
+    return self.deficit_cdf
+
+  @property
+  def exceeding(self) -> jax.Array:
+    """The same as `surplus_cdf`."""
+    return self.surplus_cdf
 
 
 def ratio(draft: jax.Array, target: jax.Array) -> jax.Array:
