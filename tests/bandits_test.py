@@ -731,6 +731,19 @@ def test_races_are_those_of_the_laboratory():
   np.testing.assert_array_equal(lost.T, [runs.lost(200), runs.lost(2000)])
 
 
+def test_a_sweep_over_a_number_compiles_once():
+  """The number is data, and matters."""
+  key = jax.random.key(9)
+  environment = laboratory.truncated_geometric([0.4, 0.5], 3)
+  before = laboratory._play._cache_size()
+  runs = [
+    laboratory.play(key, bandits.UCB1(2, beta), environment, 300, 3)
+    for beta in (0.0, 0.1, 1.0, 10.0)
+  ]
+  assert laboratory._play._cache_size() == before + 1
+  assert len({run.arms.tobytes() for run in runs}) == len(runs)
+
+
 @pytest.mark.parametrize(
   ('call', 'message'),
   [

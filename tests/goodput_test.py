@@ -149,6 +149,18 @@ def test_an_arm_stays_for_a_twentieth_of_the_rounds(discount, longest):
   assert len(late) and min(late) >= longest * 0.8
 
 
+def test_costs_are_data():
+  """A sweep over tables of costs is one array."""
+  key, state = jax.random.key(0), build().init()
+  sure = levels([1e6] * 8, [0.9e6] * 8)
+  state = build().update(state, jnp.int32(4), jnp.float32(0), levels=sure)
+  tables = [costs for costs, _ in (PLAIN, DEEP, MIDDLE, CLOSE)]
+  selected = [int(build(costs).select(key, state)) for costs in tables]
+  swept = jax.vmap(lambda costs: build(costs).select(key, state))
+  assert swept(jnp.array(tables)).tolist() == selected
+  assert len({*selected}) > 1
+
+
 def test_beliefs_are_drawn_in_a_branch_of_the_program():
   """A round in which an arm stays pays for no draw."""
   bandit = build()

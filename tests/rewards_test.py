@@ -1,5 +1,6 @@
 """Rewards, by hand."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,6 +59,23 @@ def test_rewards_by_hand(reward, want):
 def test_throughput_by_hand(costs, late, want):
   reward = rewards.Throughput(costs, [2, 0], late)
   np.testing.assert_allclose(reward(INFO), want, rtol=1e-6)
+
+
+def test_costs_are_data():
+  """A sweep over tables of costs is one program, or one array."""
+  num_traced = 0
+
+  @jax.jit
+  def evaluate(reward):
+    nonlocal num_traced
+    num_traced += 1
+    return reward(INFO)
+
+  tables = np.float32([[2, 1], [2, 0.25], [1, 1]])
+  outputs = [evaluate(rewards.Throughput(costs, [2, 0])) for costs in tables]
+  assert num_traced == 1
+  swept = jax.vmap(lambda costs: rewards.Throughput(costs, [2, 0])(INFO))
+  np.testing.assert_allclose(jax.jit(swept)(tables), outputs, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

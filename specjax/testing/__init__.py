@@ -5,7 +5,7 @@ what must hold. It needs no table, no pytest and no trained model:
 
     from specjax import testing
 
-    testing.check_bandit(my_bandit, beta=0.3)
+    testing.check_bandit(MyBandit, beta=0.3)
     testing.check_lossless(specjax.verifiers.tree_walk(my_coupling))
 
 A component is built with what all of its kind are given, by the names of

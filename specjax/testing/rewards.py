@@ -42,15 +42,15 @@ def check_reward(reward_class: building.Factory, /, **options: Any) -> None:
     infos = [info(*depths, number) for depths, number in cases]
     evaluate = jax.jit(
       lambda rewards, infos: [
-        reward(info) for reward, info in zip(rewards, infos)
+        reward(round_info) for reward, round_info in zip(rewards, infos)
       ]
     )
     outputs = jax.eval_shape(evaluate, rewards, infos)
-    for seen, output in zip(infos, outputs):
-      _check_type(seen, output)
+    for round_info, output in zip(infos, outputs):
+      _check_type(round_info, output)
     outputs = jax.device_get(evaluate(rewards, infos))
-    for seen, output in zip(infos, outputs):
-      _check_range(seen, output)
+    for round_info, output in zip(infos, outputs):
+      _check_range(round_info, output)
 
 
 def _arguments(
@@ -60,10 +60,11 @@ def _arguments(
   return building.arguments(reward_class, given, options)
 
 
-def _check_type(seen: base.RoundInfo, rewards: Any) -> None:
+def _check_type(round_info: base.RoundInfo, rewards: Any) -> None:
   building.require(
-    rewards.shape == seen.live.shape,
-    f'There is a reward of each row: {seen.live.shape}, got {rewards.shape}.',
+    rewards.shape == round_info.live.shape,
+    f'There is a reward of each row: {round_info.live.shape}, got '
+    f'{rewards.shape}.',
   )
   building.require(
     jnp.issubdtype(rewards.dtype, jnp.floating),
@@ -71,12 +72,12 @@ def _check_type(seen: base.RoundInfo, rewards: Any) -> None:
   )
 
 
-def _check_range(seen: base.RoundInfo, rewards: np.ndarray) -> None:
+def _check_range(round_info: base.RoundInfo, rewards: np.ndarray) -> None:
   building.require(
     ((0 <= rewards) & (rewards <= 1)).all(),
     f'All rewards must lie in [0, 1], got {rewards.tolist()} for '
-    f'{seen.num_emitted.tolist()} emitted tokens of trees of depth '
-    f'{int(seen.tree_depth[0])}.',
+    f'{round_info.num_emitted.tolist()} emitted tokens of trees of depth '
+    f'{int(round_info.tree_depth[0])}.',
   )
 
 
