@@ -17,7 +17,6 @@ from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.testing import distributions
 from tests import arms
-from tests import parts
 from tests import sizes
 
 CONFIG = config_lib.TransformerConfig(
@@ -408,7 +407,7 @@ def test_arms_that_take_turns_stay_accepted_in_full(chunk):
   """Depths 3 and 1: the first lags by 2, the second by 4 tokens in turn."""
   decoder = arms.decoder(
     *(arms.chain(length, arms.TARGET, chunk=chunk) for length in (3, 1)),
-    bandit=parts.alternating(2),
+    bandit='round_robin',
   )
   results = decoder.decode(sizes.PROMPTS, 48)
   fully_accepted(results, rounds=16)
