@@ -56,7 +56,9 @@ class CountsBandit(base.Bandit):
     return Counts(zeros, jnp.zeros(self.num_arms, jnp.float32), zeros)
 
   def indices(self, state: Counts) -> jax.Array:
-    """Returns `[A]` float32, the larger the better; NaN without a pull is fine.
+    """Returns `[A]` float32, of which the largest is selected.
+
+    The index of an arm without a pull is ignored: such arms go first.
 
     Args:
       state: pulls and rewards so far.
