@@ -1,8 +1,9 @@
 """specjax: speculative decoding in JAX and Flax, where all of it composes.
 
-A component is a name of its room, as `specjax.couplings.otm` is, and an entry
-of the room's table, `specjax.COUPLINGS['otm']`. Where a module has the same
-name, the room's name is the component; so what other modules need stands in
+A component is a class, such as `specjax.couplings.OTM`, and its package has a
+table from names to classes, `specjax.COUPLINGS['otm']`. Components that are
+functions have the names of their table entries. Where a module has the same
+name, the package's name is the component; so what other modules need stands in
 modules of other names.
 """
 

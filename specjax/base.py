@@ -22,6 +22,7 @@ from collections.abc import Callable
 from collections.abc import Hashable
 from typing import Annotated
 from typing import Any
+from typing import ClassVar
 from typing import NamedTuple
 from typing import Protocol
 
@@ -477,15 +478,26 @@ Stop = Annotated[Callable[[jax.Array], jax.Array], 'stop']
 # Verification.
 
 
-class Coupling(Protocol):
-  """`(key, candidates[W], active[W], draft[V], target[V])` to a pick.
+class Coupling:
+  """Picks the next token at one position of one row, given its candidates.
 
-  For one position of one row: picks the next token with exactly the
-  distribution `target`, given i.i.d. candidates from `draft` of which some are
-  active. Returns `(token, accepted)`, the latter whether the token is one of
-  the active candidates; without any, it is a plain sample of the target, and
-  not accepted. A function of its arguments alone: it may be called twice.
+  The token has exactly the distribution `target`, and should be one of the
+  candidates as often as possible. A subclass is a component
+  (`components.component`).
+
+  Attributes:
+    takes_candidate_probs: whether `draft` may be `[W, V]`, a distribution for
+      each candidate.
+    needs_distinct: whether candidates must be drawn without replacement. Each
+      one then has a distribution, which is what the earlier ones have left of
+      the first one's.
+    is_greedy: whether the token has the distribution `target` only where that
+      is one-hot, as it is at temperature 0.
   """
+
+  takes_candidate_probs: ClassVar[bool] = False
+  needs_distinct: ClassVar[bool] = False
+  is_greedy: ClassVar[bool] = False
 
   def __call__(
     self,
@@ -494,8 +506,25 @@ class Coupling(Protocol):
     active: jax.Array,
     draft: jax.Array,
     target: jax.Array,
-    /,
-  ) -> tuple[jax.Array, jax.Array]: ...
+  ) -> tuple[jax.Array, jax.Array]:
+    """Picks a token; a function of its arguments, which may be called twice.
+
+    Args:
+      key: consumed.
+      candidates: `[W]` int32 tokens, i.i.d. samples of `draft`. If the coupling
+        `needs_distinct`, they are drawn without replacement, in this order.
+      active: `[W]` bool, which of them are present; without any, the token is
+        a sample of the target. If the coupling `needs_distinct`, no candidate
+        that was drawn between two active ones is absent.
+      draft: `[V]` float32, the distribution of the candidates, or `[W, V]`, of
+        each candidate, if the coupling `takes_candidate_probs`.
+      target: `[V]` float32.
+
+    Returns:
+      `(token, accepted)`: `[]` int32, and `[]` bool, whether the token is one
+      of the active candidates.
+    """
+    raise NotImplementedError
 
 
 class Verifier(Protocol):

@@ -141,11 +141,14 @@ class Patient(base.Bandit):
     return jnp.argmax(rewards).astype(jnp.int32)
 
 
-def naive(key, candidates, active, draft, target):
+@components.component
+class Naive(base.Coupling):
   """The coupling that draws from the target, whatever the candidates are."""
-  num = sampling_lib.num_uniforms(target.size)
-  token = sampling_lib.draw(jax.random.uniform(key, (num,)), target)
-  return token, (active & (candidates == token)).any()
+
+  def __call__(self, key, candidates, active, draft, target):
+    num = sampling_lib.num_uniforms(target.size)
+    token = sampling_lib.draw(jax.random.uniform(key, (num,)), target)
+    return token, (active & (candidates == token)).any()
 
 
 @registry.component(example={'step': 1}, params=lambda step: jnp.int32(step))
@@ -239,7 +242,7 @@ def careful():
 
 NEW = {
   'bandit': Patient,
-  'coupling': naive,
+  'coupling': Naive,
   'drafter': counting,
   'goal': Blend,
   'metric': equal,
@@ -285,8 +288,6 @@ def twin(kind, change):
         return change(super().__call__)(*args)
 
     return Twin
-  if kind == 'coupling':
-    return functools.wraps(factory)(change(factory))
 
   @functools.wraps(factory)
   def build(*args, **kwargs):

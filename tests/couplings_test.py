@@ -163,19 +163,19 @@ def test_coupling_has_exactly_the_distribution_of_its_oracle(name):
       if len(pair[0]) > 4 and num > 2:
         continue
       choices = choices_of(name, pair, num)
-      check_rows(specjax.COUPLINGS[name], oracle, pair, num, **choices)
+      check_rows(specjax.COUPLINGS[name](), oracle, pair, num, **choices)
 
 
 @pytest.mark.parametrize('label', SMALL)
 def test_maximal_alone_has_exactly_the_distribution_of_its_oracle(label):
   """A single candidate is another program, which knows what replaces it."""
-  check_rows(couplings.maximal, oracles.maximal, PAIRS[label], 1, width=1)
+  check_rows(couplings.Maximal(), oracles.maximal, PAIRS[label], 1, width=1)
 
 
 def test_priorities_of_many_tokens_have_exactly_the_target_distribution():
   pair = PAIRS['many tokens']
   choices = choices_of('otm', pair, 2)
-  check_rows(specjax.COUPLINGS['otm'], otm, pair, 2, **choices)
+  check_rows(couplings.OTM(), otm, pair, 2, **choices)
 
 
 def kseq_with(key, candidates, active, draft, target, rho):
@@ -188,7 +188,7 @@ def kseq_with(key, candidates, active, draft, target, rho):
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(division, 'divide', divided)
-    return couplings.kseq(key, candidates, active, draft, target)
+    return couplings.KSeq()(key, candidates, active, draft, target)
 
 
 # Division factors, by the root of what k-Seq bisects and by `k`.
@@ -252,7 +252,7 @@ class OwnRanks:
 @pytest.mark.parametrize('part', ['residual', 'swaps'])
 def test_check_rejects_a_broken_coupling(part, name, monkeypatch):
   """No residual; each candidate in its own rank."""
-  broken, oracle, num = parts.resampling, oracles.maximal, 1
+  broken, oracle, num = parts.Resampling(), oracles.maximal, 1
   if part == 'swaps':
     oracle, num, plan = OwnRanks, 2, priorities.plan
     broken = own_ranks
@@ -268,7 +268,7 @@ def test_check_rejects_a_broken_coupling(part, name, monkeypatch):
 
 
 # Another object, for which another program is compiled.
-own_ranks = functools.partial(specjax.COUPLINGS['otm'])
+own_ranks = functools.partial(couplings.OTM())
 
 
 @pytest.mark.parametrize('num_drafts', [1, 2, 3, 8])
@@ -383,7 +383,7 @@ def test_no_coupling_emits_a_token_of_target_mass_zero(
   monkeypatch.setattr(
     jax.random, 'uniform', lambda _, shape, dtype: jnp.zeros(shape, dtype)
   )
-  coupling = jax.jit(functools.partial(specjax.COUPLINGS[name]))
+  coupling = jax.jit(functools.partial(specjax.COUPLINGS[name]()))
   for draft, target in (
     ([0.5, 0.5, 0.0], [0.0, 1.0, 0.0]),
     ([0.5, 0.4999, 0.0001], [0.3, 0.7, 0.0]),
@@ -477,7 +477,7 @@ def test_token_of_iid_candidates_has_the_target_distribution(
   the token is a sample of the target. Acceptance is within five standard
   errors, of at most 0.0005, of what the oracle foretells.
   """
-  p_value, accepted = sample(specjax.COUPLINGS[name], pair, num_active)
+  p_value, accepted = sample(specjax.COUPLINGS[name](), pair, num_active)
   assert p_value > 1e-4
   if not num_active:
     assert accepted == 0
@@ -491,7 +491,7 @@ def test_token_of_iid_candidates_has_the_target_distribution(
   ('pair', 'num_active'), [('random', 1), ('tied', 2), ('truncated', 3)]
 )
 def test_check_rejects_samples_of_a_broken_coupling(pair, num_active):
-  assert sample(parts.resampling, pair, num_active)[0] < 1e-6
+  assert sample(parts.Resampling(), pair, num_active)[0] < 1e-6
 
 
 @pytest.mark.parametrize('num_candidates', [1, 3])
@@ -501,7 +501,7 @@ def test_greedy_picks_the_most_likely_token(num_candidates):
   candidates = rng.integers(5, size=(400, num_candidates))
   active = rng.random((400, num_candidates)) < 0.6
   keys = jax.random.split(jax.random.key(7), 400)
-  tokens, _ = jax.vmap(specjax.COUPLINGS['greedy'])(
+  tokens, _ = jax.vmap(couplings.Greedy())(
     keys, candidates, active, jnp.float32(draft), jnp.float32(target)
   )
   np.testing.assert_array_equal(tokens, np.argmax(target, axis=1))
@@ -515,7 +515,7 @@ def test_table_of_too_many_tuples_is_refused():
   active = jax.ShapeDtypeStruct((3,), jnp.bool_)
   with pytest.raises(ValueError, match=rf'{size}\*\*3 .* the coupling otm'):
     jax.eval_shape(
-      specjax.COUPLINGS['otm_table'],
+      couplings.OTMTable(),
       jax.random.key(0),
       candidates,
       active,

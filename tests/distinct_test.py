@@ -248,7 +248,7 @@ def test_couplings_have_exactly_the_distribution_of_their_oracle(name, num):
     tokens, own = np.zeros(width, np.int32), np.tile(draft, (width, 1))
     tokens[:num], own[:num] = tuples[i], own_drafts(draft, tuples[i])
     args = tokens, np.arange(width) < num, np.float32(own), np.float32(target)
-    picked, accepted = compiled(couplings.DISTINCT_COUPLINGS[name])(
+    picked, accepted = compiled(couplings.DISTINCT_COUPLINGS[name]())(
       (np.float32(cells.points),), args
     )
     found[i, :-1] = np.bincount(picked, cells.volumes, len(draft))
@@ -306,7 +306,7 @@ def test_otm_of_random_pairs_is_near_the_optimum_and_seldom_below_kseq(
 def test_samples_of_otm_have_the_target_distribution():
   """Of three candidates, whose cells are too many; as often as foretold."""
   draft, target = pair(1, 4)
-  coupling = couplings.DISTINCT_COUPLINGS['otm_distinct']
+  coupling = couplings.OTMDistinct()
   worst, accepted = deviation(coupling, draft, target, 3, 3)
   assert worst < 4.5
   choice = choice_of('otm_distinct', draft, target, 3, 3)
@@ -321,7 +321,7 @@ def test_couplings_have_the_target_distribution_of_rare_drafts(rare, rule):
   draft = np.array([1.0, rare, 2 * rare, rare])
   target = np.array([0.0, 0.5, 0.25, 0.25])
   draft /= draft.sum()
-  coupling = couplings.DISTINCT_COUPLINGS[f'{rule}_distinct']
+  coupling = couplings.DISTINCT_COUPLINGS[f'{rule}_distinct']()
   worst, accepted = deviation(coupling, draft, target, 2, 2)
   assert worst < 4.5
   accepted_by_rule = accepted_of(np.float32(draft), np.float32(target), 2)
@@ -338,7 +338,7 @@ def iid_factor(*args):
       'divide_distinct',
       lambda draft, target, num, most: division.divide(draft, target, num),
     )
-    return couplings.kseq_distinct(*args)
+    return couplings.KSeqDistinct()(*args)
 
 
 def all_count(*args):
@@ -351,7 +351,7 @@ def all_count(*args):
         jnp.arange(1.0, most + 1), num.astype(jnp.float32), good
       ),
     )
-    return couplings.otm_distinct(*args)
+    return couplings.OTMDistinct()(*args)
 
 
 @pytest.mark.parametrize('broken', [iid_factor, all_count])

@@ -20,7 +20,7 @@ _PAGE = (_ROOT / 'docs' / 'extending.md').read_text(encoding='utf-8')
 # For each table, the name of the new entry and of what the page defines.
 _NEW = {
   'DRAFTERS': ('cycle', 'cycle'),
-  'COUPLINGS': ('independent', 'independent'),
+  'COUPLINGS': ('independent', 'Independent'),
   'GOALS': ('geometric', 'Geometric'),
   'BANDITS': ('win_stay', 'WinStay'),
   'REWARDS': ('concave', 'Concave'),

@@ -283,7 +283,7 @@ def coupled(alpha, draft, num):
   """Draws of the coupling with Chow's goal, and the goal."""
   target = jnp.array([0.1, 0.2, 0.3, 0.4])
   goal = specjax.goals.Chow(alpha)(target, draft, base.RawProbs(target, draft))
-  step = jax.vmap(specjax.COUPLINGS['maximal'], (0, 0, None, None, None))
+  step = jax.vmap(specjax.couplings.Maximal(), (0, 0, None, None, None))
   candidate_key, step_key = jax.random.split(jax.random.key(3))
   candidates = jax.random.categorical(
     candidate_key, jnp.log(draft), shape=(num, 1)

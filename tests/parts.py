@@ -24,15 +24,30 @@ def uniform(key, shape=(), dtype=jnp.float32):
   return numbers.reshape(shape).astype(dtype)
 
 
-def resampling(key, candidates, active, draft, target):
+@components.component
+class Resampling(base.Coupling):
   """The maximal coupling, broken: what is rejected becomes a target sample."""
-  accept_uniform, *target_uniforms = jax.random.uniform(key, (2,))
-  candidate = candidates[jnp.argmax(active)]
-  keep = active.any() & (accept_uniform * draft[candidate] < target[candidate])
-  token = jnp.where(
-    keep, candidate, sampling.draw(jnp.stack(target_uniforms), target)
-  )
-  return token, (active & (candidates == token)).any()
+
+  def __call__(self, key, candidates, active, draft, target):
+    accept_uniform, *target_uniforms = jax.random.uniform(key, (2,))
+    candidate = candidates[jnp.argmax(active)]
+    passed = accept_uniform * draft[candidate] < target[candidate]
+    token = jnp.where(
+      active.any() & passed,
+      candidate,
+      sampling.draw(jnp.stack(target_uniforms), target),
+    )
+    return token, (active & (candidates == token)).any()
+
+
+@components.component
+class FunctionCoupling(base.Coupling):
+  """The coupling that a function computes."""
+
+  function: Callable[..., tuple[jax.Array, jax.Array]] = components.static()
+
+  def __call__(self, *args):
+    return self.function(*args)
 
 
 @components.component

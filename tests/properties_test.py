@@ -123,7 +123,7 @@ def num_rows(name, scale):
 
 
 def coupling_case(name, scale, size):
-  coupling = specjax.COUPLINGS[name]
+  coupling = specjax.COUPLINGS[name]()
   rng = np.random.default_rng(size)
   num = num_rows(name, scale)[size]
   draft, target = hard_pairs(rng, num, size)

@@ -228,7 +228,7 @@ def chains():
   return target.astype(np.float32), draft.astype(np.float32)
 
 
-def simulate(num_drafts, coupling=couplings.multiround):
+def simulate(num_drafts, coupling=couplings.Multiround()):
   """Simulated runs, and how many errors their mean is from theory's."""
   target, draft = chains()
   runs = theory.simulate(
@@ -273,7 +273,7 @@ def test_simulated_rejections_and_tokens_are_as_foretold(num_drafts):
 
 
 def test_checks_reject_a_simulation_without_residual():
-  runs, deviation = simulate(1, parts.resampling)
+  runs, deviation = simulate(1, parts.Resampling())
   assert abs(deviation) > 10
   assert max(p_values(runs)) < 1e-6
 

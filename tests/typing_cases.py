@@ -8,8 +8,17 @@ import jax
 from specjax import base
 
 
-def pick(key: jax.Array, candidates: jax.Array) -> jax.Array:
+class First(base.Coupling):
   """Lacks the other arguments of a coupling, and what it returns."""
+
+  def __call__(  # type: ignore[override]
+    self, key: jax.Array, candidates: jax.Array
+  ) -> jax.Array:
+    return candidates[0]
+
+
+def pick(key: jax.Array, candidates: jax.Array) -> jax.Array:
+  """Is a function, and no coupling."""
   del key
   return candidates[0]
 

@@ -86,7 +86,11 @@ def figures(rows):
 def _couplings(unit):
   """The time of each coupling over that of a pass."""
   rules = {'pass': one_pass}
-  rules |= {k: v for k, v in couplings.COUPLINGS.items() if k != _LEFT_OUT}
+  rules |= {
+    name: coupling_class()
+    for name, coupling_class in couplings.COUPLINGS.items()
+    if name != _LEFT_OUT
+  }
   num = max(1, unit['values_per_repeat'] // unit['vocab_size'])
   sizes = unit['vocab_size'], unit['num_drafts']
   instances = make_instances(*sizes, unit['spread'], unit['seed'], num)

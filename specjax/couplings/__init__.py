@@ -1,39 +1,41 @@
 """Couplings: how the next token is picked from candidates."""
 
+from collections.abc import Callable
+
 from specjax import base
-from specjax.couplings.greedy import greedy
-from specjax.couplings.kseq import kseq
-from specjax.couplings.kseq_distinct import kseq_distinct
-from specjax.couplings.maximal import maximal
-from specjax.couplings.multiround import multiround
-from specjax.couplings.otm import otm
-from specjax.couplings.otm_distinct import otm_distinct
-from specjax.couplings.otm_table import otm_table
+from specjax.couplings.greedy import Greedy
+from specjax.couplings.kseq import KSeq
+from specjax.couplings.kseq_distinct import KSeqDistinct
+from specjax.couplings.maximal import Maximal
+from specjax.couplings.multiround import Multiround
+from specjax.couplings.otm import OTM
+from specjax.couplings.otm_distinct import OTMDistinct
+from specjax.couplings.otm_table import OTMTable
 
 __all__ = [
   'COUPLINGS',
   'DISTINCT_COUPLINGS',
-  'greedy',
-  'kseq',
-  'kseq_distinct',
-  'maximal',
-  'multiround',
-  'otm',
-  'otm_distinct',
-  'otm_table',
+  'Greedy',
+  'KSeq',
+  'KSeqDistinct',
+  'Maximal',
+  'Multiround',
+  'OTM',
+  'OTMDistinct',
+  'OTMTable',
 ]
 
-COUPLINGS: dict[str, base.Coupling] = {
-  'greedy': greedy,
-  'kseq': kseq,
-  'maximal': maximal,
-  'multiround': multiround,
-  'otm': otm,
-  'otm_table': otm_table,
+COUPLINGS: dict[str, Callable[..., base.Coupling]] = {
+  'greedy': Greedy,
+  'kseq': KSeq,
+  'maximal': Maximal,
+  'multiround': Multiround,
+  'otm': OTM,
+  'otm_table': OTMTable,
 }
 
-# Of candidates that are drawn without replacement.
-DISTINCT_COUPLINGS: dict[str, base.Coupling] = {
-  'kseq_distinct': kseq_distinct,
-  'otm_distinct': otm_distinct,
+# For candidates that are drawn without replacement.
+DISTINCT_COUPLINGS: dict[str, Callable[..., base.Coupling]] = {
+  'kseq_distinct': KSeqDistinct,
+  'otm_distinct': OTMDistinct,
 }

@@ -1,15 +1,19 @@
 """Optimal transport of marked draws, for candidates without replacement.
 
-Of the draws behind the candidates, some are marked, which are i.i.d.
-(`transport.marks`, which also says how far this is from the optimum for
-candidates without replacement); of these, the one of highest priority is
-proposed, as in `otm`.
+The candidates are the first different tokens of i.i.d. draws. Some of these
+draws are marked, and the marked ones are i.i.d. (`transport.marks`, which also
+shows how far this is from the optimum for candidates without replacement). The
+marked draw of highest priority is proposed, as in `OTM`.
 """
+
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import base
+from specjax import components
 from specjax import sampling
 from specjax.couplings import proposals
 from specjax.couplings import repeats
@@ -17,81 +21,78 @@ from specjax.couplings import residuals
 from specjax.transport import marks as marks_lib
 
 
-def otm_distinct(
-  key: jax.Array,
-  candidates: jax.Array,
-  active: jax.Array,
-  draft: jax.Array,
-  target: jax.Array,
+@components.component
+class OTMDistinct(base.Coupling):
+  """Proposes the marked draw of highest priority, and accepts as `Maximal`."""
+
+  needs_distinct: ClassVar[bool] = True
+  takes_candidate_probs: ClassVar[bool] = True
+
+  def __call__(
+    self,
+    key: jax.Array,
+    candidates: jax.Array,
+    active: jax.Array,
+    draft: jax.Array,
+    target: jax.Array,
+  ) -> tuple[jax.Array, jax.Array]:
+    size = candidates.shape[0]
+    num_draw = sampling.num_uniforms(target.shape[0])
+    num_rank = proposals.NUM_UNIFORMS * size
+    uniforms = jax.random.uniform(
+      key, (1 + num_draw + num_rank + size,), jnp.float32
+    )
+    accept_uniform, draw_uniforms, rank_uniforms, mark_uniforms = jnp.split(
+      uniforms, np.cumsum([1, num_draw, num_rank])
+    )
+    ordered = repeats.in_order(candidates, active, draft)
+    marks = marks_lib.mark(ordered.draft, target, ordered.num, size)
+    tokens, marked = _draws(mark_uniforms, ordered, marks)
+    plan = marks.plan(target)
+    index = proposals.by_priority(plan, rank_uniforms, tokens, marked)
+    probs, proposed = plan.distribution(marks.distribution()), tokens[index]
+    accepted = marked.any()
+    accepted &= accept_uniform[0] * probs[proposed] < target[proposed]
+    # Also where no draw is marked: the proposal lacks that probability.
+    weights = residuals.residual(probs, target)
+    token = jnp.where(accepted, proposed, sampling.draw(draw_uniforms, weights))
+    return token, (active & (candidates == token)).any()
+
+
+def _draws(
+  uniforms: jax.Array, ordered: repeats.Candidates, marks: marks_lib.Marks
 ) -> tuple[jax.Array, jax.Array]:
-  """Proposes the marked draw of highest priority, and accepts as `maximal`.
+  """Returns `[W]` tokens of the draws that count, and which are marked.
 
-  Args:
-    key: consumed.
-    candidates: `[W]` int32 tokens, drawn without replacement, in this order.
-    active: `[W]` bool, which of them stand here, none between two of them left
-      out; without any, the token is a sample of the target.
-    draft: `[W, V]` float32, a distribution for each candidate: of the first one
-      all of it, of each other one what the earlier ones have left; `[V]` does
-      for a single candidate, or if none is active.
-    target: `[V]` float32.
-
-  Returns:
-    `(token, accepted)`: `[]` int32, and whether it is an active candidate.
-  """
-  size = candidates.shape[0]
-  num_draw = sampling.num_uniforms(target.shape[0])
-  num_rank = proposals.NUM_UNIFORMS * size
-  uniforms = jax.random.uniform(
-    key, (1 + num_draw + num_rank + size,), jnp.float32
-  )
-  accept_uniform, draw_uniforms, rank_uniforms, mark_uniforms = jnp.split(
-    uniforms, np.cumsum([1, num_draw, num_rank])
-  )
-  ordered = repeats.in_order(candidates, active, draft)
-  marks = marks_lib.mark(ordered.draft, target, ordered.num, size)
-  tokens, marked = _draws(mark_uniforms, ordered, marks)
-  plan = marks.plan(target)
-  place = proposals.by_priority(plan, rank_uniforms, tokens, marked)
-  probs, proposed = plan.distribution(marks.distribution()), tokens[place]
-  accepted = marked.any()
-  accepted &= accept_uniform[0] * probs[proposed] < target[proposed]
-  # Also where no draw is marked: the proposal lacks that chance.
-  weights = residuals.residual(probs, target)
-  token = jnp.where(accepted, proposed, sampling.draw(draw_uniforms, weights))
-  return token, (active & (candidates == token)).any()
-
-
-def _draws(uniforms, ordered, marks):
-  """`[W]` tokens of the draws that count, and which of these are marked.
-
-  Those of a new token count, those that are marked, and the first of each token
-  that is not marked.
+  A draw counts if it is of a new token, if it is marked, or if it is the first
+  of its token that is not marked.
   """
   index = np.arange(ordered.tokens.shape[0])
-  # Of draws that are of each token, and those of them that are marked.
-  whole = ordered.drawn
+  # Probabilities of a draw of each token, and of a marked one.
+  whole = ordered.draw_probs
   covered = jnp.minimum(marks.covered[ordered.tokens], whole)
   share = covered / jnp.where(whole > 0, whole, 1.0)
 
-  def step(carry, uniform):
+  def step(
+    carry: tuple[jax.Array, jax.Array], uniform: jax.Array
+  ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     num_seen, unmarked = carry
-    new = jnp.where(num_seen > 0, ordered.left[num_seen - 1], 1.0)
+    new = jnp.where(num_seen > 0, ordered.remaining[num_seen - 1], 1.0)
     new = jnp.where(index == num_seen, new, 0.0)
-    old = index < num_seen
-    rest = jnp.where(unmarked, 0.0, whole - covered)
-    chances = jnp.concatenate(
+    seen = index < num_seen
+    uncovered = jnp.where(unmarked, 0.0, whole - covered)
+    sums = jnp.concatenate(
       [
-        jnp.where(old, covered, new * share),
-        jnp.where(old, rest, new * (1 - share)),
+        jnp.where(seen, covered, new * share),
+        jnp.where(seen, uncovered, new * (1 - share)),
       ]
     ).cumsum()
-    pick = jnp.argmax(chances > uniform * chances[-1]).astype(jnp.int32)
-    place, marked = pick % index.size, pick < index.size
-    unmarked |= (index == place) & ~marked
-    num_seen = jnp.maximum(num_seen, place + 1)
-    return (num_seen, unmarked), (place, marked)
+    pick = jnp.argmax(sums > uniform * sums[-1]).astype(jnp.int32)
+    candidate, marked = pick % index.size, pick < index.size
+    unmarked |= (index == candidate) & ~marked
+    num_seen = jnp.maximum(num_seen, candidate + 1)
+    return (num_seen, unmarked), (candidate, marked)
 
   start = jnp.int32(0), jnp.zeros(index.size, bool)
-  _, (places, marked) = jax.lax.scan(step, start, uniforms)
-  return ordered.tokens[places], marked & (index < ordered.num)
+  _, (drawn, marked) = jax.lax.scan(step, start, uniforms)
+  return ordered.tokens[drawn], marked & (index < ordered.num)

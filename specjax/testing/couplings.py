@@ -8,29 +8,34 @@ import numpy as np
 
 from specjax import base
 from specjax.testing import building
+from specjax.testing import values
 
 _SIZE, _VOCAB_SIZE = 400, 5
 # Cases that are also picked without a batch.
 _NUM_ALONE = 5
 
 
-def check_coupling(coupling: base.Coupling) -> None:
-  """Checks a coupling: a function, of which there are no options.
+def check_coupling(coupling_class: building.Factory, /, **options: Any) -> None:
+  """Checks a class of couplings.
 
-  Types under `jit` and `vmap`, which must not change what is picked; tokens are
-  possible; accepted is what was picked of the active candidates. For its
-  distribution, see `check_lossless`.
+  It checks types under `jit` and `vmap`, which must not change the pick; that
+  tokens are possible; that exactly the active candidates count as accepted; and
+  that equal arguments make equal couplings. For the distribution, see
+  `check_lossless`.
 
   Args:
-    coupling: it need not be in a table.
+    coupling_class: the class; it need not be in a table.
+    **options: arguments of the coupling.
 
   Raises:
     AssertionError: a sentence says what must hold.
   """
-  with building.about(coupling):
-    building.check_documented(coupling)
+  with building.about(coupling_class):
+    building.check_documented(coupling_class)
+    arguments = building.arguments(coupling_class, {}, options)
+    values.check_component(coupling_class, arguments)
     for num_candidates in (1, 3):
-      _check(coupling, _instances(num_candidates))
+      _check(coupling_class(**arguments), _instances(num_candidates))
 
 
 def _check(coupling: base.Coupling, cases: tuple[Any, ...]) -> None:
@@ -77,7 +82,7 @@ def _check_types(tokens: Any, accepted: Any) -> None:
 
 
 def _instances(num_candidates: int) -> tuple[Any, ...]:
-  """Random arguments of a coupling, one case a row."""
+  """Returns random arguments of a coupling, one case per row."""
   rng = np.random.default_rng(6)
   draft, target = rng.dirichlet(np.full(_VOCAB_SIZE, 0.5), size=(2, _SIZE))
   # Some tokens are impossible.

@@ -32,7 +32,7 @@ def simulate(
   horizon: int,
   num_drafts: int = 1,
   num_runs: int = 1,
-  coupling: base.Coupling = couplings.multiround,
+  coupling: base.Coupling = couplings.Multiround(),
 ) -> Runs:
   """Simulates batch speculative sampling on Markov models.
 

@@ -35,7 +35,7 @@ def batch() -> base.Verifier:
     if tree.probs is None:
       return walk(key, tree, target_probs)
     first, active = tree.tokens[:num_chains], tree.valid[:num_chains]
-    token, accepted = couplings.multiround(
+    token, accepted = couplings.Multiround()(
       keys[0], first, active, tree.probs[0], target_probs[0]
     )
     # A token that was rejected once is never accepted later in the round.
@@ -63,7 +63,7 @@ def batch() -> base.Verifier:
 
 def _sample(key, target):
   """The outcome without a draft: the token is that of chains not drafted."""
-  token, _ = couplings.multiround(
+  token, _ = couplings.Multiround()(
     key, jnp.zeros(1, jnp.int32), jnp.zeros(1, bool), target, target
   )
   return base.Outcome(jnp.zeros(0, jnp.int32), jnp.int32(0), token[None])

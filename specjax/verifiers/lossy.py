@@ -4,9 +4,11 @@ Speculative cascades (Narasimhan et al. 2024), "SpecDecode [Lossy]". Notation:
 the paper's p is the target, its q is the draft.
 """
 
+import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import components
 from specjax import couplings
 from specjax import goals
 from specjax import registry
@@ -36,13 +38,27 @@ def lossy(alpha: float = 0.1, beta: float = 1.0) -> base.Verifier:
   Raises:
     ValueError: an argument is out of range.
   """
-  goals.Lossy(alpha, beta)  # Checks both.
+  return walks.tree_walk(LossyCoupling(goals.Lossy(alpha, beta)))
 
-  def coupling(key, candidates, active, draft, target):
-    # Lemma 2: a lossless step against the goal, whatever its mass is.
-    goal = goals.Lossy(alpha, beta)
-    probs = goal(target, draft, base.RawProbs(target, draft))
+
+@components.component
+class LossyCoupling(base.Coupling):
+  """The maximal coupling with a goal, whatever the goal's mass is (Lemma 2).
+
+  Attributes:
+    goal: replaces the target wherever there is a candidate.
+  """
+
+  goal: goals.Lossy
+
+  def __call__(
+    self,
+    key: jax.Array,
+    candidates: jax.Array,
+    active: jax.Array,
+    draft: jax.Array,
+    target: jax.Array,
+  ) -> tuple[jax.Array, jax.Array]:
+    probs = self.goal(target, draft, base.RawProbs(target, draft))
     probs = jnp.where(active.any(), probs, target)
-    return couplings.maximal(key, candidates, active, draft, probs)
-
-  return walks.tree_walk(coupling)
+    return couplings.Maximal()(key, candidates, active, draft, probs)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from specjax import base
 from specjax import checks
+from specjax import components
 from specjax import registry
 from specjax import sampling
 from specjax import trees
@@ -44,20 +45,35 @@ def over_acceptance(
       f'replacement must be one of {_REPLACEMENTS}, got {replacement!r}.'
     )
 
-  def coupling(key, candidates, active, draft, target):
+  return walks.tree_walk(OverAcceptanceCoupling(epsilon, replacement))
+
+
+@components.component
+class OverAcceptanceCoupling(base.Coupling):
+  """The test of one candidate. See `OverAcceptance` for the attributes."""
+
+  epsilon: float
+  replacement: str = components.static()
+
+  def __call__(
+    self,
+    key: jax.Array,
+    candidates: jax.Array,
+    active: jax.Array,
+    draft: jax.Array,
+    target: jax.Array,
+  ) -> tuple[jax.Array, jax.Array]:
     num_draw = sampling.num_uniforms(target.shape[0])
     uniforms = jax.random.uniform(key, (1 + num_draw,), jnp.float32)
     any_active = active.any()
     candidate = candidates[jnp.argmax(active)]
     bar = uniforms[0] * draft[candidate]
-    passed = any_active & (bar < target[candidate] + epsilon)
+    passed = any_active & (bar < target[candidate] + self.epsilon)
     weights = {
       'residual': residuals.residual(draft, target),
       'target': target,
       'draft': draft,
-    }[replacement]
+    }[self.replacement]
     weights = jnp.where(any_active, weights, target)
     token = sampling.draw(uniforms[1:], weights)
     return jnp.where(passed, candidate, token), passed
-
-  return walks.tree_walk(coupling)

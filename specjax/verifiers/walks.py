@@ -48,7 +48,7 @@ def tree_walk(
       f'own_probs needs one of the couplings {_OF_OWN_PROBS}, got {coupling!r}.'
     )
   if isinstance(coupling, str):
-    coupling = registry.lookup(couplings.COUPLINGS, 'coupling', coupling)
+    coupling = registry.lookup(couplings.COUPLINGS, 'coupling', coupling)()
 
   return TreeWalk(coupling, own_probs)
 
@@ -71,7 +71,7 @@ def distinct(coupling: str = 'otm_distinct') -> base.Verifier:
     coupling: a name of `DISTINCT_COUPLINGS`.
   """
   found = registry.lookup(couplings.DISTINCT_COUPLINGS, 'coupling', coupling)
-  return TreeWalk(found, own_probs=True, distinct=True)
+  return TreeWalk(found(), own_probs=True, distinct=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ class TreeWalk:
   @property
   def greedy(self) -> bool:
     """Whether it is exact only where no token is drawn."""
-    return self.coupling is couplings.greedy
+    return self.coupling.is_greedy
 
   def __call__(
     self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
@@ -98,7 +98,7 @@ class TreeWalk:
     if self.distinct and tree.probs is None:
       # Chosen tokens are compared with a sample of the target, which a coupling
       # for drawn ones would take long to make.
-      coupling = couplings.maximal
+      coupling = couplings.Maximal()
     return walk(coupling, self.own_probs, keys, tree, target_probs)
 
 

@@ -24,7 +24,7 @@ def moved(device, name):
     (BATCH_SIZE, *rest), dtype, sharding=sharding
   )
   own_probs = name in couplings.DISTINCT_COUPLINGS
-  coupling = (couplings.COUPLINGS | couplings.DISTINCT_COUPLINGS)[name]
+  coupling = (couplings.COUPLINGS | couplings.DISTINCT_COUPLINGS)[name]()
   run = jax.jit(
     jax.vmap(lambda key, *args: coupling(jax.random.wrap_key_data(key), *args))
   )

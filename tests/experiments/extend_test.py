@@ -38,12 +38,15 @@ def drafter(draft_length: int, *, silent: bool = False):
   return stateless.stateless(trees.chain(draft_length), propose)
 
 
-def coupling(key, candidates, active, draft, target):
+@components.component
+class Coupling(base.Coupling):
   """The coupling that keeps what is drafted, if the target may say it."""
-  first = candidates[jnp.argmax(active)]
-  keep = active.any() & (target[first] > 0)
-  token = jnp.where(keep, first, jnp.argmax(target).astype(jnp.int32))
-  return token, (active & (candidates == token)).any()
+
+  def __call__(self, key, candidates, active, draft, target):
+    first = candidates[jnp.argmax(active)]
+    keep = active.any() & (target[first] > 0)
+    token = jnp.where(keep, first, jnp.argmax(target).astype(jnp.int32))
+    return token, (active & (candidates == token)).any()
 
 
 @components.component
@@ -100,7 +103,7 @@ def verifier(*, keep: bool = True, coupling: str = 'maximal'):
 
 _NEW = {
   'drafter': (specjax.DRAFTERS, drafter),
-  'coupling': (specjax.COUPLINGS, coupling),
+  'coupling': (specjax.COUPLINGS, Coupling),
   'goal': (specjax.GOALS, Goal),
   'bandit': (specjax.BANDITS, Bandit),
   'reward': (specjax.REWARDS, Reward),

@@ -198,7 +198,7 @@ def test_a_loop_makes_the_picks_of_single_calls():
   instances = cost.make_instances(400, 3, 1.0, 0, 20)
   keys, candidates, *pair = instances
   for name in sorted(set(specjax.COUPLINGS) - {'otm_table'}):
-    rule = jax.jit(specjax.COUPLINGS[name])
+    rule = jax.jit(specjax.COUPLINGS[name]())
     picks = [
       int(rule(key, each, np.ones(3, bool), *pair)[0])
       for key, each in zip(keys, candidates)

@@ -174,9 +174,9 @@ def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
   one = {'simulated_drafts': (1,), 'decoded_drafts': (1,)}
   config = _load('rejections', _REJECTIONS | one | {'simulated_runs': 60000})
   config.decoded_runs = 8000
-  broken = functools.partial(theory.simulate, coupling=parts.resampling)
+  broken = functools.partial(theory.simulate, coupling=parts.Resampling())
   monkeypatch.setattr(theory, 'simulate', broken)
-  walk = verifiers.tree_walk(parts.resampling)
+  walk = verifiers.tree_walk(parts.Resampling())
   monkeypatch.setitem(verifiers.VERIFIERS, 'batch', lambda: walk)
   found = _counts(source, config, tmp_path)[source, 4, 1]
   expected = theory.expected_rejections(*rejections.tables(3, 4, seed=10), 4)

@@ -29,7 +29,7 @@ def seldom_wrong(key, *case):
   """The maximal coupling, but for one time in ten: without its residual."""
   which, key = jax.random.split(key)
   wrong = jax.random.uniform(which) < 0.1
-  pairs = zip(parts.resampling(key, *case), couplings.maximal(key, *case))
+  pairs = zip(parts.Resampling()(key, *case), couplings.Maximal()(key, *case))
   return tuple(jnp.where(wrong, bad, good) for bad, good in pairs)
 
 
@@ -38,8 +38,8 @@ def seldom_wrong(key, *case):
   [
     ('greedy', trees.chain(1)),
     (verifiers.lossy(0.3), trees.chain(2)),
-    (verifiers.tree_walk(parts.resampling), trees.chains(2, 1)),
-    (verifiers.tree_walk(seldom_wrong), trees.chain(2)),
+    (verifiers.tree_walk(parts.Resampling()), trees.chains(2, 1)),
+    (verifiers.tree_walk(parts.FunctionCoupling(seldom_wrong)), trees.chain(2)),
   ],
   ids=['greedy', 'lossy', 'resampling', 'seldom wrong'],
 )

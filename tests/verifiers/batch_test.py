@@ -124,7 +124,7 @@ def test_one_chain_is_the_tree_walk(name):
   )
 
 
-MULTIROUND = couplings.multiround
+MULTIROUND = couplings.Multiround()
 
 
 def misprinted(key, candidates, active, draft, target):
@@ -142,7 +142,7 @@ def test_check_rejects_the_misprint(name):
   """V - 1 rejections leave one token, and a further one nothing else."""
   case = CASES[name]
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(couplings, 'multiround', misprinted)
+    patch.setattr(couplings, 'Multiround', lambda: misprinted)
     # Another object, for which another program is compiled.
     verifier = functools.partial(verifiers.batch())
     misprint = exact.integrate(case, verifier, *cells(case))

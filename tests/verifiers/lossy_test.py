@@ -14,6 +14,7 @@ from specjax import couplings
 from specjax import goals
 from specjax import trees
 from specjax import verifiers
+from tests import parts
 from tests.oracles import candidates
 from tests.oracles import maximal
 from tests.verifiers import exact
@@ -93,9 +94,9 @@ def normalised(alpha, beta):
   def coupling(key, candidates, active, draft, target):
     probs = goal(target, draft, base.RawProbs(target, draft))
     probs = jnp.where(active.any(), probs / probs.sum(), target)
-    return couplings.maximal(key, candidates, active, draft, probs)
+    return couplings.Maximal()(key, candidates, active, draft, probs)
 
-  return verifiers.tree_walk(coupling)
+  return verifiers.tree_walk(parts.FunctionCoupling(coupling))
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def draws_from_the_target(draft, target, tokens, places, width):
 def test_check_rejects_a_coupling_without_residual(name):
   case = CASES[name]
   breakpoints = exact.union(maximal.breakpoints, draws_from_the_target)
-  probs = integrate(case, parts.resampling, breakpoints).probs
+  probs = integrate(case, parts.Resampling(), breakpoints).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
   assert np.abs(probs - case.want).max() > 1e-3
 
@@ -167,7 +167,7 @@ def undivided(*args):
   alone = lambda draft, target, num: divide(draft, target, jnp.minimum(num, 1))
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(division, 'divide', alone)
-    return couplings.kseq(*args)
+    return couplings.KSeq()(*args)
 
 
 def undivided_breakpoints(draft, target, tokens, places, width):
@@ -183,16 +183,20 @@ def undivided_breakpoints(draft, target, tokens, places, width):
 @pytest.mark.parametrize('fork', ['two, two each', 'one, then two'])
 def test_check_rejects_undivided_tests_on_a_prefix_tree(fork):
   case = FORKS[fork]
-  probs = integrate(case, undivided, undivided_breakpoints).probs
+  coupling = parts.FunctionCoupling(undivided)
+  probs = integrate(case, coupling, undivided_breakpoints).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
   assert np.abs(probs - case.want).max() > 0.01
 
 
 def believing(name):
   """A coupling that takes all candidates for samples of the draft."""
-  return lambda key, candidates, active, draft, target: couplings.COUPLINGS[
-    name
-  ](key, candidates, jnp.ones_like(active), draft, target)
+  coupling = couplings.COUPLINGS[name]()
+  return parts.FunctionCoupling(
+    lambda key, candidates, active, *probs: coupling(
+      key, candidates, jnp.ones_like(active), *probs
+    )
+  )
 
 
 SIBLINGS = exact.Case(trees.chains(3, 1), 4, chosen=(2, 0, 3))
