@@ -527,19 +527,48 @@ class Coupling:
     raise NotImplementedError
 
 
-class Verifier(Protocol):
-  """`(key, tree, target_probs[N + 1, V]) -> Outcome` for one row.
+class Verifier:
+  """Selects which tokens of one row's draft tree are kept, and the next token.
 
-  Row 0 of `target_probs` follows the root and row `n + 1` follows node `n`. One
-  that has an attribute `own_probs`, and it is true, takes siblings that are
-  drawn from different distributions; with one `distinct`, only of drafters that
-  say so of theirs. One with a true attribute `greedy` is exact only if no token
-  is drawn: at temperature 0.
+  A subclass is a component (`components.component`). Its properties say which
+  siblings it takes and where it is exact.
   """
 
+  @property
+  def takes_sibling_probs(self) -> bool:
+    """Whether it takes siblings that are drawn from different distributions."""
+    return False
+
+  @property
+  def needs_distinct(self) -> bool:
+    """Whether it is exact only for siblings that are all different."""
+    return False
+
+  @property
+  def is_greedy(self) -> bool:
+    """Whether it is exact only where no token is sampled: at temperature 0."""
+    return False
+
+  @property
+  def judges_by_level(self) -> bool:
+    """Whether a node is kept or not whatever is drafted below it."""
+    return False
+
   def __call__(
-    self, key: jax.Array, tree: DraftTree, target_probs: jax.Array, /
-  ) -> Outcome: ...
+    self, key: jax.Array, tree: DraftTree, target_probs: jax.Array
+  ) -> Outcome:
+    """Verifies a tree.
+
+    Args:
+      key: consumed.
+      tree: one row's tree.
+      target_probs: `[N + 1, V]` float32 goal distributions: row 0 follows the
+        root, and row `n + 1` follows node `n`.
+
+    Raises:
+      ValueError: the verifier does not take trees of this shape.
+    """
+    raise NotImplementedError
 
 
 class RawProbs(NamedTuple):

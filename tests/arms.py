@@ -31,7 +31,7 @@ MARKOV_TARGET, MARKOV_DRAFT, MARKOV_OTHER = (
 )
 GREEDY = specjax.Sampling(temperature=0.0)
 # A verifier that is not lossless: the negative control of statistical tests.
-BROKEN = verifiers.tree_walk(parts.Resampling())
+BROKEN = verifiers.TreeWalk(parts.Resampling())
 
 
 def model(

@@ -216,28 +216,25 @@ class Steep(base.Reward):
     return (info.num_emitted / (max(self.depths) + 1)) ** self.power
 
 
-@registry.component
-def careful():
+@components.component
+class Careful(base.Verifier):
   """The verifier that keeps the first draft token at most."""
-  walk = specjax.VERIFIERS['tree_walk']()
-  chain = trees.chain(1)
 
-  def verify(key, tree, target_probs):
-    topology = tree.topology
+  def __call__(self, key, tree, target_probs):
+    topology, walk = tree.topology, specjax.verifiers.TreeWalk()
     if topology != trees.chain(topology.num_nodes):
       raise ValueError(
         f'A chain is needed, got a tree with parents {topology.parents}.'
       )
     if not topology.depth:
       return walk(key, tree, target_probs)
-    first = jax.tree.map(lambda leaf: leaf[:1], tree)._replace(topology=chain)
-    made = walk(key, first, target_probs[:2])
+    first = jax.tree.map(lambda leaf: leaf[:1], tree)
+    first = first._replace(topology=trees.chain(1))
+    outcome = walk(key, first, target_probs[:2])
     longer = lambda leaf: jnp.pad(leaf, (0, topology.depth - 1))
     return base.Outcome(
-      longer(made.path), made.num_accepted, longer(made.tokens)
+      longer(outcome.path), outcome.num_accepted, longer(outcome.tokens)
     )
-
-  return verify
 
 
 NEW = {
@@ -248,7 +245,7 @@ NEW = {
   'metric': equal,
   'model': unigram,
   'reward': Steep,
-  'verifier': careful,
+  'verifier': Careful,
 }
 
 
@@ -555,22 +552,16 @@ def test_check_rejects_what_is_broken(kind, words, monkeypatch):
 @pytest.mark.parametrize(
   ('verifier', 'topologies', 'words'),
   [
-    (careful, [trees.chains(2, 2)], 'must be taken'),
-    (specjax.VERIFIERS['tree_walk'], [], 'must be refused, or be one of'),
-    (specjax.VERIFIERS['tree_walk'], [trees.chains(2, 2)], 'must be refused'),
+    (Careful, [trees.chains(2, 2)], 'must be taken'),
+    (specjax.verifiers.TreeWalk, [], 'must be refused, or be one of'),
+    (specjax.verifiers.TreeWalk, [trees.chains(2, 2)], 'must be refused'),
   ],
 )
 def test_check_rejects_a_verifier_that_says_what_is_not_so(
-  verifier, topologies, words, monkeypatch
+  verifier, topologies, words
 ):
-  @functools.wraps(verifier)
-  def build():
-    return verifier()
-
-  build = registry.component(build, topologies=topologies)
-  monkeypatch.setitem(TABLES['verifier'], 'new', build)
   with pytest.raises(AssertionError, match=words):
-    check('verifier', 'new')
+    testing.check_verifier(verifier, topologies=topologies)
 
 
 def anew(power=2.0, depths=(4,)):

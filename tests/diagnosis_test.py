@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import base
+from specjax import components
 from specjax import decoding
 from specjax import sampling as sampling_lib
 from specjax import theory
@@ -99,24 +101,28 @@ def test_honest_runs_agree_with_theory(kind, sampling):
   np.testing.assert_array_equal(found.tested - found.seen, kept)
 
 
-def timid(key, candidates, active, draft, target):
-  """Lossless, but accepts with half the chance."""
-  num_draw = sampling_lib.num_uniforms(target.shape[0])
-  uniforms = jax.random.uniform(key, (1 + num_draw,))
-  candidate = candidates[jnp.argmax(active)]
-  bar = 2 * uniforms[0] * draft[candidate]
-  keep = active.any() & (uniforms[0] < 0.5) & (bar < target[candidate])
-  left = target - 0.5 * jnp.minimum(draft, target)
-  left = jnp.where(active.any(), left, target)
-  return jnp.where(keep, candidate, sampling_lib.draw(uniforms[1:], left)), keep
+@components.component
+class Timid(base.Coupling):
+  """Lossless, but accepts with half the probability."""
+
+  def __call__(self, key, candidates, active, draft, target):
+    num_draw = sampling_lib.num_uniforms(target.shape[0])
+    uniforms = jax.random.uniform(key, (1 + num_draw,))
+    candidate = candidates[jnp.argmax(active)]
+    bar = 2 * uniforms[0] * draft[candidate]
+    keep = active.any() & (uniforms[0] < 0.5) & (bar < target[candidate])
+    residual = target - 0.5 * jnp.minimum(draft, target)
+    residual = jnp.where(active.any(), residual, target)
+    other = sampling_lib.draw(uniforms[1:], residual)
+    return jnp.where(keep, candidate, other), keep
 
 
 @pytest.mark.parametrize(
   ('verifier', 'sign'),
   [
-    pytest.param(verifiers.over_acceptance(0.3), -1, marks=pytest.mark.slow),
-    (verifiers.over_acceptance(0.3, 'target'), -1),
-    (verifiers.tree_walk(timid), 1),
+    pytest.param(verifiers.OverAcceptance(0.3), -1, marks=pytest.mark.slow),
+    (verifiers.OverAcceptance(0.3, 'target'), -1),
+    (verifiers.TreeWalk(Timid()), 1),
   ],
   ids=['over-acceptance', 'with target samples', 'timid'],
 )

@@ -108,6 +108,6 @@ def test_of_transformers_and_junk_behind_the_texts():
 
 def test_replacements_are_those_of_the_verifier():
   for replacement in bias.REPLACEMENTS:
-    verifiers.over_acceptance(0.1, replacement)
+    verifiers.OverAcceptance(0.1, replacement)
   with pytest.raises(ValueError, match=f'one of .*{bias.REPLACEMENTS[-1]}'):
-    verifiers.over_acceptance(0.1, 'other')
+    verifiers.OverAcceptance(0.1, 'other')

@@ -124,7 +124,7 @@ def test_rewards_of_rounds_have_the_lemmas_moments(drafter):
 
 def test_moments_reject_a_verifier_that_accepts_too_often():
   """A sample of the target is sometimes the draft token itself."""
-  broken = verifiers.tree_walk(parts.Resampling())
+  broken = verifiers.TreeWalk(parts.Resampling())
   drafter = _Drafter(0.8, 0.15, 5)
   means, _ = _moments(drafter, broken, 20)
   known = constant.reward_statistics(drafter.acceptance, drafter.length)

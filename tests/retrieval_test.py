@@ -409,7 +409,7 @@ def test_what_is_no_datastore_raises(name):
 
 
 def arm(drafter, coupling='maximal'):
-  return specjax.Arm(drafter, specjax.VERIFIERS['tree_walk'](coupling))
+  return specjax.Arm(drafter, specjax.verifiers.resolve(coupling))
 
 
 def junk(topology):

@@ -13,6 +13,7 @@ that a component is usable from a config with its line in the table.
 """
 
 import ast
+import collections
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ import jax
 from experiments.common import configs
 from specjax import bandits
 from specjax import base
+from specjax import couplings
 from specjax import drafters
 from specjax import evaluation
 from specjax import goals
@@ -57,9 +59,14 @@ class Spec(NamedTuple):
     return f'{self.name}({", ".join(given)})' if given else self.name
 
 
+_COUPLINGS: Mapping[str, Factory] = collections.ChainMap(
+  couplings.COUPLINGS, couplings.DISTINCT_COUPLINGS
+)
+
 # Kinds and their tables, by what parameters of factories are annotated with.
 KINDS: dict[Any, tuple[str, Callable[[], Mapping[str, Factory]]]] = {
   base.Bandit: ('bandit', lambda: bandits.BANDITS),
+  base.Coupling: ('coupling', lambda: _COUPLINGS),
   base.Drafter: ('drafter', lambda: drafters.DRAFTERS),
   base.Goal: ('goal', lambda: goals.GOALS),
   base.Reward: ('reward', lambda: rewards.REWARDS),
@@ -106,7 +113,9 @@ def build(
   factory = find(kind, spec, place)
   options = _arguments(factory, spec, place, given)
   try:
-    return factory(**options)
+    component = factory(**options)
+    # A coupling stands for the tree walk with it.
+    return verifiers.resolve(component) if kind is base.Verifier else component
   except (TypeError, ValueError) as error:
     raise ValueError(f'{place}: {spec}: {error}') from error
 

@@ -31,7 +31,6 @@ from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax import verifiers
 
 # What configs may have for all of their ways, and what holds otherwise.
 _DEFAULTS = {
@@ -290,8 +289,7 @@ def _kinds(way, arms):
 
 def _share_levels(one, other):
   """Whether what one arm shows of its levels is true of the other's."""
-  # Other verifiers judge a level by what comes behind it, too.
-  if not isinstance(one.verifier, verifiers.TreeWalk):
+  if not one.verifier.judges_by_level:
     return False
   pair = one.drafter.topology, other.drafter.topology
   if not all(isinstance(each, trees.Topology) for each in pair):

@@ -68,7 +68,7 @@ def _measure(key, draft, target, epsilon, replacement, num_runs):
   Bias is the distance of the first tokens' frequencies from the target, so that
   noise adds to it.
   """
-  verifier = verifiers.VERIFIERS['over_acceptance'](epsilon, replacement)
+  verifier = verifiers.OverAcceptance(epsilon, replacement)
 
   def one(key):
     draw_key, verify_key = jax.random.split(key)

@@ -152,6 +152,11 @@ def _check(target, arms, bandit, catch_up, sampling):
     raise ValueError(f'catch_up must be one of {_CATCH_UPS}, got {catch_up!r}.')
   state_lib.taps(target, arms)
   for i, arm in enumerate(arms):
+    if not isinstance(arm.verifier, base.Verifier):
+      raise ValueError(
+        'verifier must be a Verifier, such as those of VERIFIERS, got '
+        f'{arm.verifier!r} (arm {i}).'
+      )
     goal_lib.check(arm.goal, target.vocab_size)
     if arm.drafter.vocab_size not in (None, target.vocab_size):
       raise ValueError(
@@ -171,22 +176,22 @@ def _draws_from_goal(arm, vocab_size):
   )
 
 
-def _check_verifier(i, arm):
-  """Checks that a verifier is exact where tokens are drawn."""
+def _check_verifier(i: int, arm: base.Arm) -> None:
+  """Checks that a verifier is exact where tokens are sampled."""
   verifier, drafter = arm.verifier, arm.drafter
-  if getattr(verifier, 'greedy', False):
+  if verifier.is_greedy:
     raise ValueError(
       "The verifier 'greedy' picks the most likely token, which is exact only "
       'at temperature 0 and for a goal that is one-hot there; elsewhere use '
       f"another one, such as 'maximal' or 'otm' (arm {i})."
     )
-  if drafter.own_probs and not getattr(verifier, 'own_probs', False):
+  if drafter.own_probs and not verifier.takes_sibling_probs:
     raise ValueError(
       'Siblings are drawn from different distributions, which needs a '
       "verifier that takes them, such as 'ensemble', got another one (arm "
       f'{i}).'
     )
-  if getattr(verifier, 'distinct', False) and not drafter.distinct:
+  if verifier.needs_distinct and not drafter.distinct:
     if drafter.topology.width > 1:
       raise ValueError(
         "The verifier 'distinct' needs siblings that are all different, got a "

@@ -21,7 +21,7 @@ def speculative(
   num_drafts: int = 1,
   tree: trees.Topology | None = None,
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  verifier: str | base.Verifier | None = None,
+  verifier: str | base.Verifier | base.Coupling | None = None,
   goal: base.Goal | None = None,
   **options: Any,
 ) -> decoder.Decoder:
@@ -37,8 +37,8 @@ def speculative(
     num_drafts: chains drafted a round, at least 1.
     tree: what is drafted instead of chains.
     sampling: how draft and target tokens are drawn.
-    verifier: one, or a name as in `verifiers.resolve`; by default that of
-      `verifiers.default`.
+    verifier: a verifier, a coupling or a name, as in `verifiers.resolve`; by
+      default that of `verifiers.default`.
     goal: what is sampled instead of the target, such as one of `GOALS`; the
       drafter is then asked for its probabilities at the bonus position, too.
     **options: of `Decoder`.

@@ -6,7 +6,8 @@ what must hold. It needs no table, no pytest and no trained model:
     from specjax import testing
 
     testing.check_bandit(MyBandit, beta=0.3)
-    testing.check_lossless(specjax.verifiers.tree_walk(my_coupling))
+    testing.check_goal(MyGoal, alpha=0.2)
+    testing.check_lossless(MyCoupling())
 
 A component is built with what all of its kind are given, by the names of
 parameters, then with the example that stands with it (see

@@ -34,7 +34,7 @@ _CASES = (
 
 
 def check_lossless(
-  verifier: str | base.Verifier,
+  verifier: str | base.Verifier | base.Coupling,
   topologies: Sequence[trees.Topology] | None = None,
 ) -> None:
   """Checks that rounds have the target's distribution, whatever was drafted.
@@ -47,11 +47,9 @@ def check_lossless(
   little (on a chain, 0.006) is found with a chance above 0.99; that of the
   maximal coupling without its residual, once in ten times, is found, too.
 
-  A coupling is checked as the tree walk with it:
-  `check_lossless(specjax.verifiers.tree_walk(coupling))`.
-
   Args:
-    verifier: itself, or a name of `verifiers.factories`.
+    verifier: a verifier, a coupling or a name, as in `verifiers.resolve`. A
+      coupling is checked as the tree walk with it.
     topologies: trees that are verified, sampled and with all nodes valid. By
       default chains, siblings, several chains and a prefix tree, also of chosen
       tokens and with nodes that are not valid: all but sampled chains only if

@@ -1,5 +1,6 @@
 """What every verifier keeps, one that is not lossless too."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -8,38 +9,57 @@ import numpy as np
 
 from specjax import base
 from specjax import trees
+from specjax import verifiers
 from specjax.testing import building
 from specjax.testing import values
+
+# Trees that the library's verifiers take besides chains.
+TOPOLOGIES: dict[building.Factory, Sequence[trees.Topology]] = {
+  **dict.fromkeys(
+    verifiers.VERIFIERS.values(),
+    (trees.chains(2, 2), trees.prefix_tree((2, 2))),
+  ),
+  verifiers.Batch: (trees.chains(2, 2),),
+}
 
 # Of `drafted`.
 NUM_TREES, VOCAB_SIZE = 64, 5
 
 
-def check_verifier(factory: building.Factory, /, **options: Any) -> None:
-  """Checks a factory of verifiers.
+def check_verifier(
+  verifier_class: building.Factory,
+  /,
+  topologies: Sequence[trees.Topology] | None = None,
+  **options: Any,
+) -> None:
+  """Checks a class of verifiers.
 
-  Every chain is verified, and the topologies that stand with the factory; all
-  other trees may be refused, in a sentence that names the tree. What is kept is
-  a path of valid nodes down from the root, and the tokens spell it; equal
-  arguments give one object. For the distribution, see `check_lossless`.
+  It must verify chains and the given topologies; it may refuse all other trees,
+  in a sentence that names the tree. The kept nodes must be a path of valid
+  nodes down from the root, and the tokens must spell it. Equal arguments must
+  make equal verifiers. For the distribution, see `check_lossless`.
 
   Args:
-    factory: builds the verifier; it need not be in a table.
-    **options: what it is built with, beside its example.
+    verifier_class: the class; it need not be in a table.
+    topologies: trees that it takes besides chains; it must refuse all other
+      trees. By default those of the library's verifiers are known, and others
+      may take or refuse any tree.
+    **options: arguments of the verifier.
 
   Raises:
     AssertionError: a sentence says what must hold.
   """
-  with building.about(factory):
-    building.check_documented(factory)
-    chosen = building.arguments(factory, {}, options)
-    topologies = getattr(factory, 'topologies', None)
-    _check(factory(**chosen), topologies)
-    values.check_value(factory, chosen)
+  with building.about(verifier_class):
+    building.check_documented(verifier_class)
+    arguments = building.arguments(verifier_class, {}, options)
+    if topologies is None:
+      topologies = TOPOLOGIES.get(verifier_class)
+    values.check_component(verifier_class, arguments)
+    _check(verifier_class(**arguments), topologies)
 
 
 def _check(
-  verifier: base.Verifier, topologies: list[trees.Topology] | None
+  verifier: base.Verifier, topologies: Sequence[trees.Topology] | None
 ) -> None:
   taken = [trees.chain(0), trees.chain(2), *(topologies or [])]
   tried = [*taken, trees.chains(2, 2), trees.prefix_tree((2, 2))]

@@ -19,7 +19,7 @@ from specjax import sampling as sampling_lib
 from specjax.theory import diagnosis
 from specjax.theory import pareto
 
-# What a rejected draft is replaced with; see `verifiers.over_acceptance`.
+# What a rejected draft is replaced with; see `verifiers.OverAcceptance`.
 REPLACEMENTS = ('residual', 'target', 'draft')
 
 

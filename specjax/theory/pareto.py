@@ -73,7 +73,7 @@ def over_acceptance_point(
   epsilon: float | jax.Array,
   replacement: str = 'residual',
 ) -> Point:
-  """Returns the rejection and bias of `verifiers.over_acceptance`.
+  """Returns the rejection and bias of `verifiers.OverAcceptance`.
 
   Args:
     draft: `[V]` distribution of the draft.

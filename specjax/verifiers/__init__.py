@@ -1,50 +1,54 @@
 """Verifiers: how much of a draft tree is kept."""
 
+import collections
 from collections.abc import Callable
-import functools
+from collections.abc import Mapping
+from typing import Any
 
 from specjax import base
 from specjax import couplings
 from specjax import registry
-from specjax.verifiers.batch import batch
-from specjax.verifiers.block import block
-from specjax.verifiers.lossy import lossy
-from specjax.verifiers.over_acceptance import over_acceptance
+from specjax.verifiers.batch import Batch
+from specjax.verifiers.block import Block
+from specjax.verifiers.lossy import Lossy
+from specjax.verifiers.over_acceptance import OverAcceptance
+from specjax.verifiers.walks import Distinct
+from specjax.verifiers.walks import Ensemble
 from specjax.verifiers.walks import TreeWalk
-from specjax.verifiers.walks import distinct
-from specjax.verifiers.walks import ensemble
-from specjax.verifiers.walks import tree_walk
 
 __all__ = [
+  'Batch',
+  'Block',
+  'Distinct',
+  'Ensemble',
+  'Lossy',
+  'OverAcceptance',
   'TreeWalk',
   'VERIFIERS',
-  'batch',
-  'block',
   'default',
-  'distinct',
   'factories',
-  'ensemble',
-  'lossy',
-  'over_acceptance',
   'resolve',
-  'tree_walk',
 ]
 
 VERIFIERS: dict[str, Callable[..., base.Verifier]] = {
-  'batch': batch,
-  'block': block,
-  'distinct': distinct,
-  'ensemble': ensemble,
-  'lossy': lossy,
-  'over_acceptance': over_acceptance,
-  'tree_walk': tree_walk,
+  'batch': Batch,
+  'block': Block,
+  'distinct': Distinct,
+  'ensemble': Ensemble,
+  'lossy': Lossy,
+  'over_acceptance': OverAcceptance,
+  'tree_walk': TreeWalk,
 }
+
+_FACTORIES = collections.ChainMap[str, Any](
+  VERIFIERS, couplings.COUPLINGS, couplings.DISTINCT_COUPLINGS
+)
 
 
 def default(
   temperature: float, num_drafts: int = 1, own_probs: bool = False
 ) -> str:
-  """Returns the name of the verifier that is used if none is asked for.
+  """Returns the name of the verifier that is used if none is given.
 
   The tree walk with the coupling `greedy` at temperature 0, else with `maximal`
   for one chain and with `otm` for more; `ensemble` for drafters of `own_probs`.
@@ -56,29 +60,32 @@ def default(
   return 'maximal' if num_drafts <= 1 else 'otm'
 
 
-def factories() -> dict[str, Callable[..., base.Verifier]]:
-  """Returns what all names stand for, by name.
+def factories() -> Mapping[str, Callable[..., base.Verifier | base.Coupling]]:
+  """Returns the classes of all that `resolve` accepts, by name.
 
-  They are those of `VERIFIERS`, and those of `COUPLINGS` and
-  `DISTINCT_COUPLINGS` for the tree walk with that coupling.
+  They are those of `VERIFIERS`, `COUPLINGS` and `DISTINCT_COUPLINGS`.
   """
-  walks = {
-    name: functools.partial(walk, name)
-    for walk, names in (
-      (tree_walk, couplings.COUPLINGS),
-      (distinct, couplings.DISTINCT_COUPLINGS),
-    )
-    for name in names
-  }
-  return walks | VERIFIERS
+  return _FACTORIES
 
 
-def resolve(verifier: str | base.Verifier) -> base.Verifier:
-  """Returns a verifier, or the one that a name stands for.
+def resolve(
+  verifier: str | base.Verifier | base.Coupling,
+) -> base.Verifier:
+  """Returns a verifier, from a name or from a coupling.
 
   Args:
-    verifier: itself, or a name of `factories`.
+    verifier: a verifier; a coupling, which stands for the tree walk with it; or
+      a name of `factories`, which stands for either without arguments.
+
+  Raises:
+    ValueError: there is no such verifier.
   """
-  if not isinstance(verifier, str):
-    return verifier
-  return registry.lookup(factories(), 'verifier', verifier)()
+  if isinstance(verifier, str):
+    verifier = registry.lookup(factories(), 'verifier', verifier)()
+  if isinstance(verifier, base.Coupling):
+    return TreeWalk(verifier)
+  if not isinstance(verifier, base.Verifier):
+    raise ValueError(
+      f'verifier must be a Verifier, a Coupling or a name, got {verifier!r}.'
+    )
+  return verifier

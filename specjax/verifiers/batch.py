@@ -11,27 +11,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import components
 from specjax import couplings
-from specjax import registry
 from specjax import trees
 from specjax.verifiers import walks
 
 
-@registry.component(topologies=[trees.chains(2, 2)])
-def batch() -> base.Verifier:
-  """Builds the verifier of K chains; with one chain, it is the tree walk.
+@components.component
+class Batch(base.Verifier):
+  """Verifies K chains; with one chain, it is the tree walk.
 
   The first tokens go through multi-round rejection. After the first one that is
   accepted, only its chain is verified, token by token. Chosen tokens go through
-  the tree walk as well, which is exact for them.
+  the tree walk, which is exact for them as well.
   """
-  walk = walks.tree_walk('maximal')
 
-  def verify(key, tree, target_probs):
+  def __call__(
+    self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
+  ) -> base.Outcome:
     keys = jax.random.split(key)
     if not tree.topology.num_nodes:
       return _sample(keys[0], target_probs[0])
     num_chains, length = _shape(tree)
+    walk = walks.TreeWalk(couplings.Maximal())
     if tree.probs is None:
       return walk(key, tree, target_probs)
     first, active = tree.tokens[:num_chains], tree.valid[:num_chains]
@@ -42,7 +44,7 @@ def batch() -> base.Verifier:
     chain = jnp.argmax(active & (first == token))
     nodes = (chain + num_chains * np.arange(length)).astype(jnp.int32)
     below = nodes[1:]
-    rest = walk(
+    chain_outcome = walk(
       keys[1],
       base.DraftTree(
         tree.tokens[below],
@@ -53,24 +55,22 @@ def batch() -> base.Verifier:
       target_probs[nodes + 1],
     )
     return base.Outcome(
-      path=jnp.append(nodes[0], below[rest.path]),
-      num_accepted=jnp.where(accepted, rest.num_accepted + 1, 0),
-      tokens=jnp.append(token, rest.tokens),
+      path=jnp.append(nodes[0], below[chain_outcome.path]),
+      num_accepted=jnp.where(accepted, chain_outcome.num_accepted + 1, 0),
+      tokens=jnp.append(token, chain_outcome.tokens),
     )
 
-  return verify
 
-
-def _sample(key, target):
-  """The outcome without a draft: the token is that of chains not drafted."""
+def _sample(key: jax.Array, target: jax.Array) -> base.Outcome:
+  """Returns the outcome without a draft: the token of chains not drafted."""
   token, _ = couplings.Multiround()(
     key, jnp.zeros(1, jnp.int32), jnp.zeros(1, bool), target, target
   )
   return base.Outcome(jnp.zeros(0, jnp.int32), jnp.int32(0), token[None])
 
 
-def _shape(tree):
-  """Number of chains and their length."""
+def _shape(tree: base.DraftTree) -> tuple[int, int]:
+  """Returns the number of chains and their length."""
   topology = tree.topology
   if not isinstance(topology, trees.Topology):
     raise ValueError(

@@ -16,76 +16,75 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import registry
+from specjax import components
 from specjax import sampling
 from specjax import trees
 from specjax.couplings import proposals
 
 
-@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
-def block() -> base.Verifier:
-  """Builds the verifier that keeps the longest prefix that passes its test.
-
-  With `p_0 = 1` and `p_i = min(p_{i-1} target(x_i) / draft(x_i), 1)`, prefix
-  `i` passes with chance `m_i / (m_i + 1 - p_i)`, where `m_i` is the mass of the
-  residual `max(p_i target - draft, 0)` of what follows, and the whole path with
-  chance `p_L`. A prefix may pass where shorter ones did not. Of a tree, `draft`
-  is what the tokens of the path were proposed from.
-
-  Returns:
-    The verifier; its output has the target's distribution. In expectation it
-    keeps at least as many tokens of a chain as the tree walk does.
-  """
-  return _verify
-
-
 class _Path(NamedTuple):
-  """A path down from the root; behind the first invalid node, junk."""
+  """A path down from the root; undefined past the first invalid node."""
 
   nodes: jax.Array  # [D] int32
   tokens: jax.Array  # [D] int32
   valid: jax.Array  # [D] bool
-  probs: jax.Array  # [D, V], what each token was proposed from
+  probs: jax.Array  # [D, V], the distribution of each token
 
 
-def _verify(
-  key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
-) -> base.Outcome:
-  topology, size = tree.topology, target_probs.shape[-1]
-  num_tests, num_draw = topology.depth + 1, sampling.num_uniforms(size)
-  is_chain = isinstance(topology, trees.Topology) and topology.width <= 1
-  num_choose = 0 if is_chain else proposals.NUM_UNIFORMS * topology.width
-  # The draw comes first: it is the same whatever was not drafted.
-  draw_uniforms, test_uniforms, choose_uniforms = jnp.split(
-    jax.random.uniform(
-      key, (num_draw + num_tests + topology.depth * num_choose,), jnp.float32
-    ),
-    [num_draw, num_draw + num_tests],
-  )
-  if is_chain:
-    path, targets = _chain(tree, size), target_probs
-  else:
-    each = choose_uniforms.reshape(topology.depth, num_choose)
-    path = _choose(each, tree, target_probs)
-    targets = target_probs[jnp.append(0, path.nodes + 1)]
-  num_accepted, weights = _judge(test_uniforms, path, targets)
-  token = sampling.draw(draw_uniforms, weights)
-  tokens = jnp.append(path.tokens, 0)
-  return base.Outcome(
-    path=path.nodes,
-    num_accepted=num_accepted,
-    tokens=tokens.at[num_accepted].set(token),
-  )
+@components.component
+class Block(base.Verifier):
+  """Keeps the longest prefix of a path that passes its test.
+
+  With `p_0 = 1` and `p_i = min(p_{i-1} target(x_i) / draft(x_i), 1)`, prefix
+  `i` passes with probability `m_i / (m_i + 1 - p_i)`, where `m_i` is the mass
+  of the residual `max(p_i target - draft, 0)` of the next token, and the whole
+  path with probability `p_L`. A prefix may pass where shorter ones did not. In
+  a tree, `draft` is the distribution of the proposals of the path.
+
+  The output has the target's distribution. In expectation it keeps at least as
+  many tokens of a chain as the tree walk does.
+  """
+
+  def __call__(
+    self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
+  ) -> base.Outcome:
+    topology, size = tree.topology, target_probs.shape[-1]
+    num_tests, num_draw = topology.depth + 1, sampling.num_uniforms(size)
+    is_chain = isinstance(topology, trees.Topology) and topology.width <= 1
+    num_choose = 0 if is_chain else proposals.NUM_UNIFORMS * topology.width
+    # The draw comes first: it is the same whatever was not drafted.
+    draw_uniforms, test_uniforms, choose_uniforms = jnp.split(
+      jax.random.uniform(
+        key, (num_draw + num_tests + topology.depth * num_choose,), jnp.float32
+      ),
+      [num_draw, num_draw + num_tests],
+    )
+    if is_chain:
+      path, targets = _chain(tree, size), target_probs
+    else:
+      level_uniforms = choose_uniforms.reshape(topology.depth, num_choose)
+      path = _choose(level_uniforms, tree, target_probs)
+      targets = target_probs[jnp.append(0, path.nodes + 1)]
+    num_accepted, weights = _judge(test_uniforms, path, targets)
+    token = sampling.draw(draw_uniforms, weights)
+    tokens = jnp.append(path.tokens, 0)
+    return base.Outcome(
+      path=path.nodes,
+      num_accepted=num_accepted,
+      tokens=tokens.at[num_accepted].set(token),
+    )
 
 
-def _judge(uniforms, path, targets):
-  """Returns how much of a path is kept, and `[V]` what the next token has."""
+def _judge(
+  uniforms: jax.Array, path: _Path, targets: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Returns how many tokens are kept, and `[V]` weights of the next token."""
   index = jnp.arange(targets.shape[0])
   num_valid = jnp.cumprod(path.valid).sum()
   shares = _shares(path, targets)
   drafts = jnp.pad(path.probs, [(0, 1), (0, 0)])
   ends = (index == num_valid)[:, None]
-  # Behind the last draft nothing is subtracted: the bonus token.
+  # After the last draft nothing is subtracted: the bonus token.
   residuals = jnp.where(
     ends, targets, jnp.maximum(shares[:, None] * targets - drafts, 0.0)
   )
@@ -99,10 +98,10 @@ def _judge(uniforms, path, targets):
   )
 
 
-def _shares(path, targets):
-  """`[D + 1]` p_0 to p_D."""
+def _shares(path: _Path, targets: jax.Array) -> jax.Array:
+  """Returns `[D + 1]` p_0 to p_D."""
 
-  def step(share, ratio):
+  def step(share: jax.Array, ratio: jax.Array) -> tuple[jax.Array, jax.Array]:
     share = jnp.minimum(share * ratio, 1.0)
     return share, share
 
@@ -114,8 +113,8 @@ def _shares(path, targets):
   return jnp.append(1.0, shares)
 
 
-def _chain(tree, size):
-  """The only path that there is."""
+def _chain(tree: base.DraftTree, size: int) -> _Path:
+  """Returns the only path of a chain."""
   probs = tree.probs
   if probs is None:
     probs = jax.nn.one_hot(tree.tokens, size, dtype=jnp.float32)
@@ -124,31 +123,39 @@ def _chain(tree, size):
 
 
 class _Level(NamedTuple):
-  """Where the choice of a path stands."""
+  """The state of the choice of a path."""
 
-  here: jax.Array  # [N + 2] bool, entries that spell the tokens so far
-  at: jax.Array  # [] one of them
+  entries: jax.Array  # [N + 2] bool, entries that spell the tokens so far
+  entry: jax.Array  # [] one of them
 
 
-def _choose(uniforms, tree, target_probs):
-  """The path of highest priorities, of a tree."""
+def _choose(
+  uniforms: jax.Array, tree: base.DraftTree, target_probs: jax.Array
+) -> _Path:
+  """Returns the path of highest priorities in a tree."""
   num = tree.topology.num_nodes
   start = _Level(
-    here=jnp.zeros(num + 2, bool).at[0].set(True),
-    at=jnp.int32(0),
+    entries=jnp.zeros(num + 2, bool).at[0].set(True),
+    entry=jnp.int32(0),
   )
   levels = jnp.asarray(tree.topology.level_table)[:-1]
   step = functools.partial(_choose_one, tree, target_probs)
   return jax.lax.scan(step, start, (levels, uniforms))[1]
 
 
-def _choose_one(tree, target_probs, level, inputs):
-  """One level: of those that agree with what was chosen before."""
-  nodes, uniforms = inputs  # Node `N` is the one that is not there.
+def _choose_one(
+  tree: base.DraftTree,
+  target_probs: jax.Array,
+  level: _Level,
+  inputs: tuple[jax.Array, jax.Array],
+) -> tuple[_Level, _Path]:
+  """Chooses a node of one level, among those that agree with the path."""
+  nodes, uniforms = inputs  # Node `N` stands for a missing one.
   parents = jnp.append(jnp.asarray(tree.topology.parents, jnp.int32), -1)
   candidates = jnp.append(tree.tokens, 0)[nodes]
-  active = jnp.append(tree.valid, False)[nodes] & level.here[parents[nodes] + 1]
-  target = target_probs[level.at]
+  valid = jnp.append(tree.valid, False)[nodes]
+  active = valid & level.entries[parents[nodes] + 1]
+  target = target_probs[level.entry]
   if tree.probs is None:
     proposal = _propose_chosen(uniforms, candidates, active, target)
   else:
@@ -157,13 +164,18 @@ def _choose_one(tree, target_probs, level, inputs):
   token = candidates[proposal.place]
   agree = active & (candidates == token)
   node = nodes[proposal.place]
-  here = jnp.zeros_like(level.here).at[nodes + 1].set(agree)
+  entries = jnp.zeros_like(level.entries).at[nodes + 1].set(agree)
   path = _Path(node, token, agree.any(), proposal.probs)
-  return _Level(here, node + 1), path
+  return _Level(entries, node + 1), path
 
 
-def _propose_chosen(uniforms, candidates, active, target):
-  """Of tokens that are different, one as often as the target has it."""
+def _propose_chosen(
+  uniforms: jax.Array,
+  candidates: jax.Array,
+  active: jax.Array,
+  target: jax.Array,
+) -> proposals.Proposal:
+  """Proposes one of several different tokens, as often as the target has it."""
   mass = jnp.where(active, target[candidates], 0.0)
   # Where the target has none of them, none is kept, whichever is proposed.
   mass = jnp.where(mass.sum() > 0, mass, active.astype(mass.dtype))

@@ -1,4 +1,4 @@
-"""Lossy verification with a fixed beta, as people use it.
+"""Lossy verification with a fixed beta, as it is common in practice.
 
 Speculative cascades (Narasimhan et al. 2024), "SpecDecode [Lossy]". Notation:
 the paper's p is the target, its q is the draft.
@@ -11,34 +11,42 @@ from specjax import base
 from specjax import components
 from specjax import couplings
 from specjax import goals
-from specjax import registry
-from specjax import trees
 from specjax.verifiers import walks
 
 
-@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
-def lossy(alpha: float = 0.1, beta: float = 1.0) -> base.Verifier:
-  """Builds the verifier that accepts with `min(1, target / ((1-alpha) draft))`.
+@components.component
+class Lossy(base.Verifier):
+  """Accepts a draft with `min(1, target / ((1 - alpha) draft))`.
 
-  What is rejected is replaced by a sample of `max(target / beta - draft, 0)`,
+  A rejected draft is replaced by a sample of `max(target / beta - draft, 0)`,
   and the bonus token is the target's. With `beta = 1`, a token has the
   probabilities `kept + (1 - sum kept) max(target - draft, 0) / TV`, where TV is
   the total variation between target and draft, and
   `kept = min(draft, target / (1 - alpha))`; that is not the goal
-  `max(kept, target)` normalised. At temperature 0 it is lossless.
+  `max(kept, target)` normalized. At temperature 0 it is lossless. If there are
+  several candidates, only one is tested.
 
-  Args:
+  Attributes:
     alpha: in [0, 1); 0 is lossless.
     beta: at least `1 - alpha`. Where it is so large that a rejection leaves
-      nothing of the target, the token is drawn from the goal `kept`.
-
-  Returns:
-    The verifier, for chains; of several candidates, only one is tried.
-
-  Raises:
-    ValueError: an argument is out of range.
+      nothing of the target, the token is sampled from the goal `kept`.
   """
-  return walks.tree_walk(LossyCoupling(goals.Lossy(alpha, beta)))
+
+  alpha: float = 0.1
+  beta: float = 1.0
+
+  def __post_init__(self) -> None:
+    goals.Lossy(self.alpha, self.beta)  # Checks both.
+
+  @property
+  def judges_by_level(self) -> bool:
+    return True
+
+  def __call__(
+    self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
+  ) -> base.Outcome:
+    coupling = LossyCoupling(goals.Lossy(self.alpha, self.beta))
+    return walks.TreeWalk(coupling)(key, tree, target_probs)
 
 
 @components.component

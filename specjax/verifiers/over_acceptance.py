@@ -10,42 +10,49 @@ import jax.numpy as jnp
 from specjax import base
 from specjax import checks
 from specjax import components
-from specjax import registry
 from specjax import sampling
-from specjax import trees
 from specjax.couplings import residuals
 from specjax.verifiers import walks
 
 _REPLACEMENTS = ('residual', 'target', 'draft')
 
 
-@registry.component(topologies=[trees.chains(2, 2), trees.prefix_tree((2, 2))])
-def over_acceptance(
-  epsilon: float = 0.1, replacement: str = 'residual'
-) -> base.Verifier:
-  """Builds the verifier that accepts with `min(1, (target + epsilon) / draft)`.
+@components.component
+class OverAcceptance(base.Verifier):
+  """Accepts a draft with `min(1, (target + epsilon) / draft)`.
 
-  Its output does not have the target's distribution, but no rule that rejects
-  as seldom is nearer to it, if what is rejected is replaced by a sample of the
+  The output does not have the target's distribution, but no rule that rejects
+  as seldom is nearer to it, if a rejected draft is replaced by a sample of the
   residual `max(target - draft, 0)` (Decoding-OPT, Theorem 5): rejection and
   bias then sum to the total variation between draft and target.
 
-  Args:
+  Attributes:
     epsilon: at least 0, which is lossless; 1 keeps every draft.
-    replacement: what a sample of stands for a rejected draft: 'residual';
-      'target' (Decoding-UNO), which is further from the target's distribution;
-      or 'draft', which is what the code in Appendix G has for Decoding-UNO.
-
-  Raises:
-    ValueError: an argument is out of range.
+    replacement: the distribution of the token that replaces a rejected draft:
+      'residual'; 'target' (Decoding-UNO), which is further from the target's
+      distribution; or 'draft', which the code in Appendix G has for
+      Decoding-UNO.
   """
-  checks.check_range('epsilon', epsilon, 0)
-  if replacement not in _REPLACEMENTS:
-    raise ValueError(
-      f'replacement must be one of {_REPLACEMENTS}, got {replacement!r}.'
-    )
 
-  return walks.tree_walk(OverAcceptanceCoupling(epsilon, replacement))
+  epsilon: float = 0.1
+  replacement: str = components.static(default='residual')
+
+  def __post_init__(self) -> None:
+    checks.check_range('epsilon', self.epsilon, 0)
+    if self.replacement not in _REPLACEMENTS:
+      raise ValueError(
+        f'replacement must be one of {_REPLACEMENTS}, got {self.replacement!r}.'
+      )
+
+  @property
+  def judges_by_level(self) -> bool:
+    return True
+
+  def __call__(
+    self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
+  ) -> base.Outcome:
+    coupling = OverAcceptanceCoupling(self.epsilon, self.replacement)
+    return walks.TreeWalk(coupling)(key, tree, target_probs)
 
 
 @components.component

@@ -166,7 +166,7 @@ def test_the_short_form_of_an_arm(folder, short, tree, verifier, goal):
   assert str(arm) == short
   built, params = arms.build(arm, _pool(folder), 'here')
   assert built.drafter.topology == tree
-  assert built.verifier is verifiers.resolve(verifier)
+  assert built.verifier == verifiers.resolve(verifier)
   assert built.goal == goal
   assert (params is not None) == short.startswith('small')
 
@@ -176,7 +176,7 @@ def test_the_long_form_is_the_same_and_reaches_every_option(folder):
   long = {
     'drafter': {'name': 'autoregressive', 'model': 'small', 'chunk': 8},
     'tree': ('chains', 2, 3),
-    'verifier': {'name': 'tree_walk', 'coupling': 'kseq', 'own_probs': False},
+    'verifier': {'name': 'tree_walk', 'coupling': 'kseq'},
     'goal': {'name': 'token_v3', 'alpha': 0.3},
   }
   arm = arms.parse(long, _MODELS, 'here')
@@ -190,7 +190,7 @@ def test_the_long_form_is_the_same_and_reaches_every_option(folder):
     bonus_probs=True,
     chunk=8,
   )
-  assert built.verifier is verifiers.tree_walk('kseq', own_probs=False)
+  assert built.verifier == verifiers.resolve('kseq')
   assert built.goal == goals.TokenV3(0.3)
   again = arms.parse(str(arm), _MODELS, 'here')
   assert arms.build(again, pool, 'here')[0] == built
@@ -205,7 +205,7 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
   )
   assert built.drafter.topology.num_nodes == 6
   assert params == (pool.models['small'].params, None)
-  assert built.verifier is verifiers.ensemble()
+  assert built.verifier == verifiers.Ensemble()
   cascade = 'small(stop=unsure(0.5)):10~chow(0.5)'
   arm = arms.parse(cascade, _MODELS, 'here')
   assert arms.numbers(arm) == (0.5, 0.5)

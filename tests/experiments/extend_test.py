@@ -90,15 +90,17 @@ class Reward(specjax.Reward):
     return (info.arm == self.arm).astype(jnp.float32)
 
 
-@registry.component
-def verifier(*, keep: bool = True, coupling: str = 'maximal'):
+@components.component
+class Verifier(base.Verifier):
   """The verifier that is a tree walk, or keeps nothing."""
-  walk = specjax.VERIFIERS['tree_walk'](coupling)
 
-  def verify(key, tree, target_probs):
-    return walk(key, tree._replace(valid=tree.valid & keep), target_probs)
+  keep: bool = components.static(default=True)
+  coupling: base.Coupling = specjax.couplings.Maximal()
 
-  return verify
+  def __call__(self, key, tree, target_probs):
+    walk = specjax.verifiers.TreeWalk(self.coupling)
+    tree = tree._replace(valid=tree.valid & self.keep)
+    return walk(key, tree, target_probs)
 
 
 _NEW = {
@@ -107,7 +109,7 @@ _NEW = {
   'goal': (specjax.GOALS, Goal),
   'bandit': (specjax.BANDITS, Bandit),
   'reward': (specjax.REWARDS, Reward),
-  'verifier': (specjax.VERIFIERS, verifier),
+  'verifier': (specjax.VERIFIERS, Verifier),
 }
 # What is decoded with one of them, in every form that a config may write, and
 # whether much is kept of the drafts.

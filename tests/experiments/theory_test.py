@@ -176,7 +176,7 @@ def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
   config.decoded_runs = 8000
   broken = functools.partial(theory.simulate, coupling=parts.Resampling())
   monkeypatch.setattr(theory, 'simulate', broken)
-  walk = verifiers.tree_walk(parts.Resampling())
+  walk = verifiers.TreeWalk(parts.Resampling())
   monkeypatch.setitem(verifiers.VERIFIERS, 'batch', lambda: walk)
   found = _counts(source, config, tmp_path)[source, 4, 1]
   expected = theory.expected_rejections(*rejections.tables(3, 4, seed=10), 4)

@@ -37,9 +37,9 @@ def seldom_wrong(key, *case):
   ('verifier', 'topology'),
   [
     ('greedy', trees.chain(1)),
-    (verifiers.lossy(0.3), trees.chain(2)),
-    (verifiers.tree_walk(parts.Resampling()), trees.chains(2, 1)),
-    (verifiers.tree_walk(parts.FunctionCoupling(seldom_wrong)), trees.chain(2)),
+    (verifiers.Lossy(0.3), trees.chain(2)),
+    (verifiers.TreeWalk(parts.Resampling()), trees.chains(2, 1)),
+    (verifiers.TreeWalk(parts.FunctionCoupling(seldom_wrong)), trees.chain(2)),
   ],
   ids=['greedy', 'lossy', 'resampling', 'seldom wrong'],
 )

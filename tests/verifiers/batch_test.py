@@ -66,7 +66,7 @@ def cells(case):
 @functools.cache
 def integrated(name):
   case = CASES[name]
-  return exact.integrate(case, verifiers.batch(), *cells(case))
+  return exact.integrate(case, verifiers.Batch(), *cells(case))
 
 
 @pytest.mark.parametrize('name', CASES)
@@ -115,7 +115,7 @@ def test_chains_are_accepted_as_often_as_theory_foretells(name, num, length):
 def test_one_chain_is_the_tree_walk(name):
   """Draft by draft: accepted tokens, and the one behind them."""
   case = CASES[name]
-  walk = verifiers.tree_walk('maximal')
+  walk = verifiers.TreeWalk(couplings.Maximal())
   walked = exact.integrate(case, walk, *exact.walk_cells(case))
   np.testing.assert_allclose(
     integrated(name).endings(case.vocab_size),
@@ -144,7 +144,7 @@ def test_check_rejects_the_misprint(name):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(couplings, 'Multiround', lambda: misprinted)
     # Another object, for which another program is compiled.
-    verifier = functools.partial(verifiers.batch())
+    verifier = functools.partial(verifiers.Batch())
     misprint = exact.integrate(case, verifier, *cells(case))
   np.testing.assert_allclose(misprint.reach, integrated(name).reach, atol=1e-6)
   assert np.abs(misprint.probs - case.want).max() > 1e-3
@@ -162,4 +162,4 @@ def test_check_rejects_the_misprint(name):
 def test_trees_that_are_no_chains_are_refused(case, words):
   tokens = jnp.asarray(case.drafts[0], jnp.int32)
   with pytest.raises(ValueError, match=words):
-    case.verify(verifiers.batch(), jax.random.key(0), tokens)
+    case.verify(verifiers.Batch(), jax.random.key(0), tokens)

@@ -77,7 +77,7 @@ def integrated(name):
     enumeration.cells(oracle.breakpoints(*path, case.topology.depth))
     for path in path_of(name)
   ]
-  return exact.integrate(case, verifiers.block(), *exact.padded(grids))
+  return exact.integrate(case, verifiers.Block(), *exact.padded(grids))
 
 
 @each_case
@@ -187,7 +187,7 @@ def verify(uniforms, tokens, probs, target_probs):
   )
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(jax.random, 'uniform', lambda key, *_: key)
-    return jax.jit(verifiers.block())(
+    return jax.jit(verifiers.Block())(
       jnp.array(uniforms), tree, jnp.array(target_probs)
     )
 

@@ -64,7 +64,7 @@ def paths(case):
   # With tests that all pass, the whole path is kept.
   passing = np.zeros((*volumes.shape, depth + 2, 2))
   numbers = np.concatenate([passing, points], axis=2)
-  result = exact.integrate(case, verifiers.block(), numbers, volumes)
+  result = exact.integrate(case, verifiers.Block(), numbers, volumes)
   corners = np.concatenate([points[..., 0], points[..., 1]], axis=1)
   found = {}
   for draft, cell in np.argwhere(result.mass > 0):
@@ -141,7 +141,7 @@ def integrated(name):
   numbers = np.concatenate([points, chosen], axis=2)
   drafts = case.drafts[found.draft], found.chance
   return exact.integrate(
-    case, verifiers.block(), numbers, volumes, drafts=drafts
+    case, verifiers.Block(), numbers, volumes, drafts=drafts
   )
 
 

@@ -90,5 +90,5 @@ def test_linear_program_has_the_target_distribution():
 
 @pytest.mark.parametrize('name', ['chains', 'prefix tree'])
 def test_check_rejects_a_coupling_without_residual(name):
-  verifier = verifiers.tree_walk(parts.Resampling())
+  verifier = verifiers.TreeWalk(parts.Resampling())
   assert p_value(verifier, name, 100000) < 1e-6

@@ -45,7 +45,7 @@ def integrated(case, alpha, beta, verifier):
   parameters = () if verifier else (alpha, beta)
   grid = exact.walk_cells(case, exact.union(lenient, plain))
   return exact.integrate(
-    case, verifier or verifiers.lossy, *grid, parameters=parameters
+    case, verifier or verifiers.Lossy, *grid, parameters=parameters
   )
 
 
@@ -84,7 +84,7 @@ def test_of_several_candidates_one_is_tried():
 def without_lenience(alpha, beta):
   """Accepts as it should, and replaces as if nothing were lossy."""
   del beta
-  return verifiers.lossy(alpha, 1.0)
+  return verifiers.Lossy(alpha, 1.0)
 
 
 def normalised(alpha, beta):
@@ -96,7 +96,7 @@ def normalised(alpha, beta):
     probs = jnp.where(active.any(), probs / probs.sum(), target)
     return couplings.Maximal()(key, candidates, active, draft, probs)
 
-  return verifiers.tree_walk(parts.FunctionCoupling(coupling))
+  return verifiers.TreeWalk(parts.FunctionCoupling(coupling))
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_alpha_zero_is_lossless():
 )
 def test_bad_arguments_are_refused(arguments, words):
   with pytest.raises(ValueError, match=words):
-    verifiers.lossy(*arguments)
+    verifiers.Lossy(*arguments)

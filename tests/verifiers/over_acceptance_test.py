@@ -52,7 +52,7 @@ def integrated(name, epsilon, replacement='residual'):
 
 @functools.cache
 def _with_replacement(replacement):
-  return lambda epsilon: verifiers.over_acceptance(epsilon, replacement)
+  return lambda epsilon: verifiers.OverAcceptance(epsilon, replacement)
 
 
 @functools.cache
@@ -204,4 +204,4 @@ def test_of_several_drafts_the_first_is_tested():
 )
 def test_bad_arguments_are_refused(arguments, words):
   with pytest.raises(ValueError, match=words):
-    verifiers.over_acceptance(*arguments)
+    verifiers.OverAcceptance(*arguments)

@@ -1,7 +1,5 @@
 """The tree walk: exact distributions on tiny Markov models; greedy walks."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,14 +53,10 @@ def integrate(case, coupling='maximal', breakpoints=None, **options):
   The options are those of `exact.walk_cells`.
   """
   breakpoints = breakpoints or ORACLES[coupling].breakpoints
-  verifier = _walk(coupling)
+  verifier = verifiers.resolve(coupling)
   return exact.integrate(
     case, verifier, *exact.walk_cells(case, breakpoints, **options)
   )
-
-
-# Its program is kept as long as the verifier is.
-_walk = functools.cache(verifiers.tree_walk)
 
 
 @pytest.mark.parametrize('case', CASES.values(), ids=CASES)
@@ -261,7 +255,7 @@ def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
   """And the first of them as often as each residual, in turn, says."""
   result = exact.integrate(
     case,
-    verifiers.ensemble(),
+    verifiers.Ensemble(),
     *exact.walk_cells(case, multiround.breakpoints, own_probs=True),
   )
   np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
@@ -291,10 +285,18 @@ def test_check_rejects_that_all_candidates_pass_for_the_first(name):
   assert np.abs(probs - case.want).max() > 0.01
 
 
-def test_own_probs_of_what_has_no_use_for_them_are_refused():
-  words = r"own_probs needs .*\('multiround',\), got 'kseq'"
+@pytest.mark.parametrize(
+  ('walk', 'coupling', 'words'),
+  [
+    (verifiers.Ensemble, couplings.KSeq(), r'as Multiround does, got KSeq\(\)'),
+    (verifiers.Distinct, couplings.KSeq(), r'as OTMDistinct is, got KSeq\(\)'),
+    (verifiers.TreeWalk, 'kseq', "must be a Coupling, .* got 'kseq'"),
+    (verifiers.resolve, couplings.KSeq, 'must be a Verifier, a Coupling or a'),
+  ],
+)
+def test_a_coupling_that_a_walk_cannot_use_is_refused(walk, coupling, words):
   with pytest.raises(ValueError, match=words):
-    verifiers.tree_walk('kseq', own_probs=True)
+    walk(coupling)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +328,7 @@ def test_greedy_walk_is_as_worked_out_by_hand(
 ):
   drafts = jnp.array(drafts, jnp.int32)
   tree = base.DraftTree(drafts, topology, drafts >= 0, None)
-  verify = jax.jit(verifiers.tree_walk('greedy'))
+  verify = jax.jit(verifiers.TreeWalk(couplings.Greedy()))
   outcome = verify(jax.random.key(0), tree, jnp.eye(8)[jnp.array(best)])
   assert outcome.num_accepted == len(path)
   assert outcome.path.shape == (topology.depth,)
@@ -336,9 +338,17 @@ def test_greedy_walk_is_as_worked_out_by_hand(
   assert {leaf.dtype for leaf in outcome} == {jnp.dtype('int32')}
 
 
-def test_unknown_coupling_raises_with_the_known_names():
-  with pytest.raises(ValueError, match=r"Unknown coupling 'nope'\. Known: "):
-    verifiers.tree_walk('nope')
+def test_unknown_verifier_raises_with_the_known_names():
+  """Those of couplings included."""
+  words = r"Unknown verifier 'nope'\. Known: .*batch, .*kseq, .*otm_distinct"
+  with pytest.raises(ValueError, match=words):
+    verifiers.resolve('nope')
+
+
+def test_a_coupling_stands_for_the_tree_walk_with_it():
+  walk = verifiers.TreeWalk(couplings.KSeq())
+  assert verifiers.resolve('kseq') == walk
+  assert verifiers.resolve(couplings.KSeq()) == walk
 
 
 @pytest.mark.parametrize(
@@ -363,14 +373,14 @@ def test_walks_of_all_platforms_are_the_same(
     tokens = order[:, parents, siblings.ranks(topology.parents)]
     tree = tree._replace(tokens=tokens, probs=None)
   keys = jax.random.split(jax.random.key(1), len(target))
-  verify = jax.vmap(verifiers.tree_walk(coupling))
+  verify = jax.vmap(verifiers.resolve(coupling))
   expected = verify(keys, tree, target)
   monkeypatch.setattr(
     jax.lax,
     'platform_dependent',
     lambda *args, default, **others: others.get(platform, default)(*args),
   )
-  found = jax.vmap(verifiers.tree_walk(coupling))(keys, tree, target)
+  found = jax.vmap(verifiers.resolve(coupling))(keys, tree, target)
   num = np.asarray(expected.num_accepted)
   assert len(set(num.tolist())) > 1
   np.testing.assert_array_equal(found.num_accepted, num)
@@ -412,7 +422,7 @@ def test_a_walk_of_chosen_tokens_is_that_of_other_platforms(
         platform, default
       )(*args),
     )
-    verify = jax.vmap(verifiers.tree_walk(coupling))
+    verify = jax.vmap(verifiers.resolve(coupling))
     found[platform] = jax.device_get(verify(keys, tree, target))
   expected, own = found.values()
   np.testing.assert_array_equal(own.num_accepted, expected.num_accepted)
