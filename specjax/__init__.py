@@ -25,10 +25,10 @@ from specjax.base import Context
 from specjax.base import Coupling
 from specjax.base import Drafter
 from specjax.base import DraftTree
-from specjax.base import Extension
 from specjax.base import Flags
 from specjax.base import Goal
 from specjax.base import LanguageModel
+from specjax.base import ModelOutput
 from specjax.base import Outcome
 from specjax.base import Probs
 from specjax.base import RawProbs
@@ -62,12 +62,12 @@ __all__ = [
   'Decoder',
   'DraftTree',
   'Drafter',
-  'Extension',
   'Flags',
   'GOALS',
   'Goal',
   'LanguageModel',
   'MODELS',
+  'ModelOutput',
   'Outcome',
   'Probs',
   'REWARDS',

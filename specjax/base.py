@@ -20,6 +20,7 @@ always written out; the papers disagree on which of them is `p`.
 
 from collections.abc import Callable
 from collections.abc import Hashable
+import functools
 from typing import Annotated
 from typing import Any
 from typing import ClassVar
@@ -36,7 +37,7 @@ from specjax import trees
 
 Params = Any
 Cache = Any
-Pending = Any
+PendingKV = Any
 DraftState = Any
 Proposal = Any
 BanditState = Any
@@ -45,184 +46,274 @@ BanditState = Any
 # Models.
 
 
-class Extension(NamedTuple):
-  """What a model computes for the tokens that it has just read."""
+class ModelOutput(NamedTuple):
+  """What a model computes for the tokens of one call."""
 
   logits: jax.Array  # [B, T, V] float32; [:, t] predicts what follows token t
-  # [B, T, F] each: what enters every layer, then what the head reads. A program
-  # computes and keeps only those that it uses. Empty if a model has none.
+  # Hidden states, [B, T, F] each: the input of every layer, then the input of
+  # the output head. A program computes and keeps only those that it uses. Empty
+  # if a model has none.
   features: tuple[jax.Array, ...]
-  pending: Pending  # keys and values not yet committed, for `extend`, `commit`
+  pending_kv: PendingKV  # keys and values that are not committed yet
 
 
-class InitCache(Protocol):
-  """As `LanguageModel.init_cache`."""
+class LanguageModel:
+  """A model that scores tokens after a KV cache with one length per row.
 
-  def __call__(self, params: Params, batch: int, size: int, /) -> Cache: ...
+  Subclasses are frozen dataclasses (`components.component`) without parameters:
+  equal models share compiled programs. An attribute may be a field, a property
+  or a constant of the class.
+  """
 
+  # Not `property`, which a field of a subclass could not replace.
 
-class Prefill(Protocol):
-  """As `LanguageModel.prefill`."""
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """`V`."""
+    raise NotImplementedError
 
-  def __call__(
-    self, params: Params, cache: Cache, tokens: jax.Array, lengths: jax.Array, /
-  ) -> tuple[Cache, tuple[jax.Array, ...]]: ...
+  @functools.cached_property
+  def feature_sizes(self) -> tuple[int, ...]:
+    """`F` of each of `ModelOutput.features`."""
+    return ()
 
+  @functools.cached_property
+  def start_id(self) -> int | None:
+    """The token that ends every prompt of an encoder-decoder.
 
-class Extend(Protocol):
-  """As `LanguageModel.extend`."""
+    The encoder reads all tokens before it. None for a decoder-only model.
+    """
+    return None
 
-  def __call__(
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """Number of positions that the model was trained for; None if unlimited."""
+    return None
+
+  def init_cache(self, params: Params, batch: int, size: int) -> Cache:
+    """Returns an empty KV cache with `size` slots for each of `batch` rows."""
+    raise NotImplementedError
+
+  def prefill(
+    self, params: Params, cache: Cache, tokens: jax.Array, lengths: jax.Array
+  ) -> tuple[Cache, tuple[jax.Array, ...]]:
+    """Reads prompts into an empty cache.
+
+    Args:
+      params: parameters of the model.
+      cache: from `init_cache`.
+      tokens: `[B, T]` int32, padded at the end.
+      lengths: `[B]` int32, how many tokens of each row are read.
+
+    Returns:
+      The cache, and the features of all `T` tokens, as in `ModelOutput`.
+    """
+    raise NotImplementedError
+
+  def extend(
     self,
     params: Params,
     cache: Cache | None,
     tokens: jax.Array,
-    /,
     *,
-    pending: Pending | None = None,
+    pending_kv: PendingKV | None = None,
     positions: jax.Array | None = None,
     mask: jax.Array | np.ndarray | None = None,
-  ) -> Extension: ...
+  ) -> ModelOutput:
+    """Scores tokens that follow the cache and the pending tokens.
 
+    Args:
+      params: parameters of the model.
+      cache: the committed tokens; it is only read. None stands for none.
+      tokens: `[B, T]` int32.
+      pending_kv: `ModelOutput.pending_kv` of `M` tokens that were scored after
+        the cache; None stands for none.
+      positions: `[B, T]` absolute positions, negative for padding; None for
+        those of a chain.
+      mask: `[T, M + T]` or `[B, T, M + T]`, true where a token attends to a
+        pending or a new one, may be a NumPy array; None for a chain.
 
-class CommitPending(Protocol):
-  """As `LanguageModel.commit`."""
+    Returns:
+      The output, whose `pending_kv` holds the `M` entries and then the new `T`.
+    """
+    raise NotImplementedError
 
-  def __call__(
-    self, cache: Cache, pending: Pending, path: jax.Array, num: jax.Array, /
-  ) -> Cache: ...
+  def commit(
+    self, cache: Cache, pending_kv: PendingKV, path: jax.Array, num: jax.Array
+  ) -> Cache:
+    """Writes some pending entries to the cache, drops the others.
 
+    Args:
+      cache: the committed tokens.
+      pending_kv: entries from `extend`; nothing is computed again.
+      path: `[B, P]` int32, which entries are written, in this order.
+      num: `[B]` int32, how many of `path` are. It must depend on what the model
+        computed (see `kv_cache.commit`).
+    """
+    raise NotImplementedError
 
-class Rollback(Protocol):
-  """As `LanguageModel.rollback`."""
+  def rollback(self, cache: Cache, lengths: jax.Array) -> Cache:
+    """Forgets the tokens at and past `lengths` `[B]`."""
+    raise NotImplementedError
 
-  def __call__(self, cache: Cache, lengths: jax.Array, /) -> Cache: ...
+  def exit(self, num_layers: int) -> 'LanguageModel':
+    """Returns the first layers and the output head as a model.
 
+    It takes the parameters of the whole model.
 
-class LanguageModel(NamedTuple):
-  """A model that reads tokens behind a cache with a length per row.
+    Args:
+      num_layers: how many layers are read.
 
-  Attributes:
-    init_cache: `(params, batch, size) -> cache`, empty, with `size` slots.
-    prefill: `(params, cache, tokens[B, T], lengths[B]) -> (cache, features)`;
-      reads the first `lengths` tokens of each row into an empty cache. Features
-      are those of `Extension`, of all `T` tokens.
-    extend: `(params, cache, tokens[B, T], *, pending=None, positions=None,
-      mask=None) -> Extension`; scores `T` tokens that stand after the cache
-      and the pending tokens, a chain by default. Pending entries come back in
-      front of the new ones. `positions` `[B, T]` are
-      absolute, negative for padding; `mask` `[T, M + T]` or `[B, T, M + T]` is
-      true where a token attends to a pending or a new one, and may be a NumPy
-      array. The cache is only read.
-    commit: `(cache, pending, path[B, P], num[B]) -> cache`; writes the pending
-      entries `path[:num]` to the cache and drops the rest. Never recomputes.
-      `num` must depend on what the model computed (see `kv_cache.commit`).
-    rollback: `(cache, lengths[B]) -> cache`; forgets what lies past `lengths`.
-    vocab_size: `V`.
-    start_id: of an encoder-decoder, the token that ends every prompt; all
-      before it is the encoder's. None of a decoder-only model.
-    feature_sizes: `F` of each of `Extension.features`.
-    exit: `(num_layers) -> model`, the first layers and the head, which takes
-      the parameters of the whole model; None if there is no such thing.
-    max_length: number of positions that the model was trained for; None if it
-      has no such limit.
-  """
-
-  init_cache: InitCache
-  prefill: Prefill
-  extend: Extend
-  commit: CommitPending
-  rollback: Rollback
-  vocab_size: int
-  start_id: int | None = None
-  feature_sizes: tuple[int, ...] = ()
-  exit: Callable[[int], Any] | None = None
-  max_length: int | None = None
+    Raises:
+      ValueError: the model has no early exit, or fewer layers.
+    """
+    del num_layers
+    raise ValueError(
+      f'An early exit needs a model of several layers, got a '
+      f'{type(self).__name__}, which has no exit.'
+    )
 
 
 # Heads on the target's features.
 
 
-class HeadExtend(Protocol):
-  """As `FeatureHead.extend`."""
+class FeatureHead:
+  """A head that drafts token by token from features and tokens (EAGLE).
 
-  def __call__(
+  Pair `i` joins the target's features at token `i` with token `i + 1`; from it,
+  the head predicts token `i + 2`. Past the target's last features, the head's
+  own output for the previous pair takes their place. Its cache holds pairs.
+
+  Subclasses are frozen dataclasses, as those of `LanguageModel` are.
+  """
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """Which of the target's features it reads, as in `Drafter.taps`."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def feature_size(self) -> int:
+    """`F` of each of these features."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """`V`."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """Number of positions that the head was trained for; None if unlimited."""
+    return None
+
+  def init_cache(self, params: Params, batch: int, size: int) -> Cache:
+    """Returns an empty KV cache with `size` slots for each of `batch` rows."""
+    raise NotImplementedError
+
+  def fuse(self, params: Params, features: tuple[jax.Array, ...]) -> jax.Array:
+    """Returns `[B, T, F]` inputs, made of the features that `taps` name."""
+    raise NotImplementedError
+
+  def extend(
     self,
     params: Params,
     cache: Cache | None,
     tokens: jax.Array,
     inputs: jax.Array,
-    /,
     *,
-    pending: Pending | None = None,
+    pending_kv: PendingKV | None = None,
     positions: jax.Array | None = None,
     mask: jax.Array | np.ndarray | None = None,
-  ) -> tuple[jax.Array, Pending]: ...
+  ) -> tuple[jax.Array, PendingKV]:
+    """Reads pairs that follow the cache and the pending pairs.
+
+    Args:
+      params: parameters of the head.
+      cache: the committed pairs; it is only read. None stands for none.
+      tokens: `[B, T]` int32.
+      inputs: `[B, T, F]` from `fuse`, or outputs for the previous pairs.
+      pending_kv: See `LanguageModel.extend`, with pairs for tokens.
+      positions: `[B, T]` absolute positions of the features, or None.
+      mask: See `LanguageModel.extend`.
+
+    Returns:
+      `[B, T, F]` outputs, with which the next pairs are read, and the pending
+      entries.
+    """
+    raise NotImplementedError
+
+  def predict(self, params: Params, outputs: jax.Array) -> jax.Array:
+    """Returns `[B, T, V]` float32 logits of outputs `[B, T, F]`."""
+    raise NotImplementedError
+
+  def likeliest(
+    self, params: Params, outputs: jax.Array, num: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the likeliest tokens after outputs `[B, T, F]`, the best first.
+
+    Returns:
+      `[B, T, num]` log-probabilities, -inf where there are no more tokens, and
+      `[B, T, num]` tokens.
+    """
+    raise NotImplementedError
+
+  def commit(
+    self, cache: Cache, pending_kv: PendingKV, path: jax.Array, num: jax.Array
+  ) -> Cache:
+    """Writes pending pairs to the cache, as `LanguageModel.commit` does."""
+    raise NotImplementedError
+
+  def rollback(self, cache: Cache, lengths: jax.Array) -> Cache:
+    """Forgets the pairs at and past `lengths` `[B]`."""
+    raise NotImplementedError
 
 
-class FeatureHead(NamedTuple):
-  """A head that drafts token by token from features and what came next.
-
-  Pair `i` is of the target's features at token `i` and of token `i + 1`; behind
-  it, the head predicts token `i + 2`. Where the target has not been yet, the
-  head's own output for the pair before stands for the feature (EAGLE). Its
-  cache holds pairs.
-
-  Attributes:
-    init_cache: `(params, batch, size) -> cache`, empty.
-    fuse: `(params, features) -> inputs[B, T, F]`, of those that `taps` name.
-    extend: `(params, cache, tokens[B, T], inputs[B, T, F], *, pending=None,
-      positions=None, mask=None) -> (outputs[B, T, F], pending)`; all as of
-      `LanguageModel.extend`, with pairs for tokens. Outputs are what the next
-      pairs are read with.
-    predict: `(params, outputs[B, T, F]) -> logits[B, T, V]`.
-    likeliest: `(params, outputs[B, T, F], num) -> (log_probs[B, T, num],
-      tokens[B, T, num])`, the likeliest first; -inf where there are no more.
-    commit, rollback: as of `LanguageModel`, of pairs.
-    taps: which of the target's features it reads, as of `Drafter.taps`.
-    feature_size: of each of them.
-    vocab_size: `V`.
-    max_length: see `LanguageModel`.
-  """
-
-  init_cache: InitCache
-  fuse: Callable[[Params, tuple[jax.Array, ...]], jax.Array]
-  extend: HeadExtend
-  predict: Callable[[Params, jax.Array], jax.Array]
-  likeliest: Callable[[Params, jax.Array, int], tuple[jax.Array, jax.Array]]
-  commit: CommitPending
-  rollback: Rollback
-  taps: tuple[int, ...]
-  feature_size: int
-  vocab_size: int
-  max_length: int | None = None
-
-
-class ParallelHead(NamedTuple):
+class ParallelHead:
   """Heads that predict several tokens at once from one feature (Medusa).
 
   From the target's features at token `i`, head `k` of `K`, counted from 1,
   predicts token `i + 1 + k`.
 
-  Attributes:
-    predict: `(params, features) -> logits[B, T, K, V]`, of features `[B, T, F]`
-      that `taps` name.
-    likeliest: `(params, features, num) -> (log_probs[B, T, K, num], tokens[B,
-      T, K, num])`, as of `FeatureHead`.
-    num_steps: `K`.
-    taps: as of `FeatureHead`.
-    feature_size: as of `FeatureHead`.
-    vocab_size: `V`.
+  Subclasses are frozen dataclasses, as those of `LanguageModel` are.
   """
 
-  predict: Callable[[Params, tuple[jax.Array, ...]], jax.Array]
-  likeliest: Callable[
-    [Params, tuple[jax.Array, ...], int], tuple[jax.Array, jax.Array]
-  ]
-  num_steps: int
-  taps: tuple[int, ...]
-  feature_size: int
-  vocab_size: int
+  @functools.cached_property
+  def num_steps(self) -> int:
+    """`K`."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """Which of the target's features they read, as in `Drafter.taps`."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def feature_size(self) -> int:
+    """`F` of each of these features."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """`V`."""
+    raise NotImplementedError
+
+  def predict(
+    self, params: Params, features: tuple[jax.Array, ...]
+  ) -> jax.Array:
+    """Returns `[B, T, K, V]` float32 logits of features `[B, T, F]`."""
+    raise NotImplementedError
+
+  def likeliest(
+    self, params: Params, features: tuple[jax.Array, ...], num: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the likeliest tokens of each head, the best first.
+
+    Returns:
+      `[B, T, K, num]` log-probabilities, -inf where there are no more tokens,
+      and `[B, T, K, num]` tokens.
+    """
+    raise NotImplementedError
 
 
 # Drafts.
@@ -376,7 +467,7 @@ class CatchUp(NamedTuple):
   read: Callable[
     [Params, DraftState, Context, jax.Array], tuple[DraftState, jax.Array]
   ]
-  rollback: Rollback | None = None
+  rollback: Callable[[DraftState, jax.Array], DraftState] | None = None
   every_round: bool = False
 
 
@@ -432,9 +523,9 @@ class Drafter(NamedTuple):
     estimate: how likely its drafts would have been accepted where others have
       committed, for bandits with full information; None if it cannot.
     slot: of the state, if others may share it.
-    taps: which of the target's `Extension.features` it reads: indices, of which
-      -1 is what the target's head reads. Features of a round's tokens are there
-      from the next round on, for a `catch_up` that reads in every round.
+    taps: which of the target's `ModelOutput.features` it reads: indices, of
+      which -1 is what the target's head reads. Features of a round's tokens are
+      there from the next round on, for a `catch_up` that reads in every round.
     feature_size: of each of the features that `taps` name; None if it can be
       any.
     num_calls: sequential model calls that a draft takes, for reports and costs.

@@ -451,12 +451,14 @@ def test_one_program_serves_all_alphas(arm, num_texts):
   traced = []
   models = pair('markov')
 
-  def extend(*args, **options):
-    traced.append(1)
-    return models.models[0].functions.extend(*args, **options)
+  @components.component
+  class Counted(specjax.models.ModelWrapper):
+    def extend(self, *args, **options):
+      traced.append(1)
+      return self.model.extend(*args, **options)
 
   target, draft = models.models
-  counted = target._replace(functions=target.functions._replace(extend=extend))
+  counted = target._replace(functions=Counted(target.functions))
   counting = Pair(counted[1:], draft[1:])
   texts, num_traced = [], []
   for alpha in (0.1, 0.4, 0.9):
@@ -528,7 +530,7 @@ def test_reward_trades_speed_for_fidelity():
 
   The lossless arm is faithful; the mixture lies midway between the models.
   """
-  model = specjax.MODELS['markov'](3)
+  model = specjax.models.Markov(3)
   target, draft, _ = arms_test.TABLES
   target_goal, chow = specjax.GOALS['target'](), specjax.GOALS['chow'](1.0)
   halfway = specjax.GOALS['mixture'](target_goal, chow, 0.5)

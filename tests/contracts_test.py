@@ -180,26 +180,21 @@ def equal():
   return scoring.mean(lambda prediction, reference: prediction == reference)
 
 
-@registry.component(
-  example={'vocab_size': 4},
-  params=lambda vocab_size: jax.random.normal(
-    jax.random.key(0), (9, vocab_size)
-  ),
-)
-def unigram(vocab_size):
-  """The model that looks at a token's place alone; params are its logits."""
-  markov = specjax.MODELS['markov'](vocab_size)
+@components.component
+class Unigram(specjax.models.Markov):
+  """The model that looks at a token's position only; params are its logits."""
 
-  def table(params):
+  def init_cache(self, params, batch, size):
+    return super().init_cache(self._table(params), batch, size)
+
+  def extend(self, params, cache, tokens, **options):
+    return super().extend(self._table(params), cache, tokens, **options)
+
+  def _table(self, params):
     rows = jax.nn.softmax(params)[:, None]
-    return jnp.broadcast_to(rows, (len(params), vocab_size, vocab_size))
-
-  return markov._replace(
-    init_cache=lambda params, *args: markov.init_cache(table(params), *args),
-    extend=lambda params, *args, **options: markov.extend(
-      table(params), *args, **options
-    ),
-  )
+    return jnp.broadcast_to(
+      rows, (len(params), self.vocab_size, self.vocab_size)
+    )
 
 
 @components.component
@@ -243,14 +238,20 @@ NEW = {
   'drafter': counting,
   'goal': Blend,
   'metric': equal,
-  'model': unigram,
+  'model': Unigram,
   'reward': Steep,
   'verifier': Careful,
 }
 
 
 # Of `NEW`: arguments that have no default.
-OPTIONS = {'goal': {'share': 0.25}}
+OPTIONS = {
+  'goal': {'share': 0.25},
+  'model': {
+    'vocab_size': 4,
+    'params': np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32),
+  },
+}
 
 
 @pytest.mark.parametrize('kind', TABLES)
@@ -273,7 +274,7 @@ def test_an_example_that_lacks_an_argument_is_named(monkeypatch):
 def twin(kind, change):
   """What `NEW` has, but that a change is made to what was built."""
   factory = NEW[kind]
-  if kind == 'bandit':
+  if kind in ('bandit', 'model'):
     return change(factory)
   if isinstance(factory, type):
 
@@ -298,11 +299,9 @@ def twin(kind, change):
 
 
 def overriding(**methods):
-  """Breaks methods of a bandit."""
-  methods['__doc__'] = 'A bandit that is broken.'
-  return lambda bandit_class: components.component(
-    type('Broken', (bandit_class,), methods)
-  )
+  """Breaks methods of a bandit or of a model."""
+  methods['__doc__'] = 'A component that is broken.'
+  return lambda parent: components.component(type('Broken', (parent,), methods))
 
 
 def picking(pick):
@@ -372,11 +371,20 @@ def doubled(estimate):
   return estimating
 
 
-def reading(change):
-  """Breaks the arguments with which a model is asked to read."""
-  return lambda model: model._replace(
-    extend=lambda *args, **options: model.extend(*args, **change(options))
-  )
+def extending(change, arguments=lambda options: options):
+  """Breaks the output of a model, or the arguments of its calls."""
+
+  def extend(self, params, cache, tokens, **options):
+    return change(
+      Unigram.extend(self, params, cache, tokens, **arguments(options))
+    )
+
+  return overriding(extend=extend)
+
+
+def calling(arguments):
+  """Breaks the arguments of a model's calls."""
+  return extending(lambda output: output, arguments)
 
 
 def verifying(change):
@@ -491,32 +499,30 @@ BROKEN = {
   ('metric', 'Scores are percents'): lambda metric: metric._replace(
     total=lambda sums: sums[0] / sums[1]
   ),
-  ('model', 'extend must return logits'): lambda model: model._replace(
-    vocab_size=3
+  ('model', 'extend must return logits'): extending(
+    lambda output: output._replace(logits=output.logits[..., :3])
   ),
-  ('model', 'one by one'): lambda model: model._replace(
-    commit=lambda cache, *args: cache
+  ('model', 'one by one'): overriding(commit=lambda self, cache, *args: cache),
+  ('model', 'after pending tokens'): calling(
+    lambda options: options | {'pending_kv': None}
   ),
-  ('model', 'behind pending tokens'): reading(
-    lambda options: options | {'pending': None}
-  ),
-  ('model', 'as a tree'): reading(
+  ('model', 'as a tree'): calling(
     lambda options: options | {'positions': None}
   ),
-  ('model', 'behind a path'): lambda model: model._replace(
-    commit=lambda cache, pending, path, num: model.commit(
-      cache, pending, path, jnp.full_like(num, path.shape[1])
+  ('model', 'after a committed path'): overriding(
+    commit=lambda self, cache, pending_kv, path, num: Unigram.commit(
+      self, cache, pending_kv, path, jnp.full_like(num, path.shape[1])
     )
   ),
-  ('model', 'rolled back'): lambda model: model._replace(
-    rollback=lambda cache, lengths: cache
+  ('model', 'rolled back'): overriding(
+    rollback=lambda self, cache, lengths: cache
   ),
-  ('model', 'commit must keep'): lambda model: model._replace(
-    commit=lambda *args: model.commit(*args).replace(lengths=args[1])
+  ('model', 'commit must keep'): overriding(
+    commit=lambda self, cache, pending_kv, *args: cache.replace(
+      lengths=pending_kv
+    )
   ),
-  ('model', 'features have their sizes'): lambda model: model._replace(
-    feature_sizes=(3,)
-  ),
+  ('model', 'features have their sizes'): overriding(feature_sizes=(3,)),
   ('reward', 'rewards must lie'): lambda reward: (
     lambda info: 1.01 * reward(info)
   ),

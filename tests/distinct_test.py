@@ -362,7 +362,7 @@ def test_check_rejects_what_is_for_iid_drafts(broken):
 
 
 LENGTH, PROMPT = 3, [2, 0]
-MODEL = specjax.MODELS['markov'](3)
+MODEL = specjax.models.Markov(3)
 
 
 class Siblings(exact.Case):
@@ -433,7 +433,7 @@ def test_greedy_siblings_are_the_most_likely_tokens():
   """So that a row has what the target wants more often than one chain."""
   rng = np.random.default_rng(2)
   target, draft = (distributions.random_table(rng, 9, 9) for _ in range(2))
-  model, sampling = specjax.MODELS['markov'](9), sampling_lib.Sampling(0.0)
+  model, sampling = specjax.models.Markov(9), sampling_lib.Sampling(0.0)
   rounds = {}
   for distinct_siblings in (False, True):
     drafter = specjax.DRAFTERS['autoregressive'](

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.compilation import hlo
@@ -28,8 +29,8 @@ CONFIG = config_lib.TransformerConfig(
   head_dim=8,
   d_ff=24,
 )
-TRANSFORMER = specjax.MODELS['transformer'](CONFIG)
-MARKOV = specjax.MODELS['markov'](3)
+TRANSFORMER = specjax.models.Transformer(CONFIG)
+MARKOV = specjax.models.Markov(3)
 RAGGED = trees.Topology((-1, -1, 1))
 
 
@@ -78,12 +79,14 @@ def test_no_model_is_called_once_all_rows_have_stopped(
   """The model is sure of what follows 0 and 1, which is the next token."""
   made = []
 
-  def extend(*args, **options):
-    jax.debug.callback(lambda: made.append(1))
-    return MARKOV.extend(*args, **options)
+  @components.component
+  class Counted(specjax.models.Markov):
+    def extend(self, *args, **options):
+      jax.debug.callback(lambda: made.append(1))
+      return super().extend(*args, **options)
 
   drafter = specjax.DRAFTERS['autoregressive'](
-    MARKOV._replace(extend=extend), trees.chain(4), stop=unsure
+    Counted(3), trees.chain(4), stop=unsure
   )
   params = np.float32([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]])
   context = specjax.Context(
@@ -319,12 +322,13 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
   """One that is not played reads nothing; a prompt is no work of others."""
   rows, size, read = 3, 40, []
 
-  def prefill(params, cache, tokens, lengths):
-    jax.debug.callback(lambda each: read.append(each.tolist()), lengths)
-    return MARKOV.prefill(params, cache, tokens, lengths)
+  @components.component
+  class Recorded(specjax.models.Markov):
+    def prefill(self, params, cache, tokens, lengths):
+      jax.debug.callback(lambda each: read.append(each.tolist()), lengths)
+      return super().prefill(params, cache, tokens, lengths)
 
-  model = MARKOV._replace(prefill=prefill)
-  eager = specjax.DRAFTERS['autoregressive'](model, trees.chain(2))
+  eager = specjax.DRAFTERS['autoregressive'](Recorded(3), trees.chain(2))
   lazy, model_table = deferred(eager), table()
   tokens = jnp.zeros((rows, size), jnp.int32)
   prompts, later = (

@@ -271,7 +271,7 @@ def test_ensembles_that_make_no_sense_are_refused():
   with pytest.raises(ValueError, match='at least one drafter, got none'):
     ENSEMBLE([])
   small, large = (
-    AUTOREGRESSIVE(specjax.MODELS['markov'](size), trees.chain(1))
+    AUTOREGRESSIVE(specjax.models.Markov(size), trees.chain(1))
     for size in (3, 4)
   )
   with pytest.raises(ValueError, match=r'vocab_size \[3, None, 4\]'):

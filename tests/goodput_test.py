@@ -193,7 +193,7 @@ LENGTHS = 0, 1, 3
 
 def decoder(costs, target, draft, **options):
   """A decoder of plain decoding and of chains of one and of three tokens."""
-  model = specjax.MODELS['markov'](3)
+  model = specjax.models.Markov(3)
   chains = [arms.chain(length, (model, draft)) for length in LENGTHS[1:]]
   return arms.decoder(
     arms.none(),
@@ -236,7 +236,7 @@ def test_what_is_not_drafted_is_worth_nothing():
   lookup = arms.decoder(
     arms.lookup(2),
     bandit=bandits.Goodput(1, (1.0,), (2,)),
-    target=(specjax.MODELS['markov'](8), table),
+    target=(specjax.models.Markov(8), table),
   )
   bandit, _ = decode(lookup, [[0]] * 3, 4)
   np.testing.assert_array_equal(bandit.failed, [[12, 0]])

@@ -12,6 +12,7 @@ from scipy import special
 
 import specjax
 from specjax import base
+from specjax import components
 from specjax import decoding
 from specjax import drafters
 from specjax import sampling as sampling_lib
@@ -61,7 +62,7 @@ def _random(key, params, scale=0.4):
 @functools.cache
 def _target():
   params = _random(1, adapters.init_params(jax.random.key(0), _TARGET))
-  return adapters.transformer(_TARGET), params
+  return adapters.Transformer(_TARGET), params
 
 
 @functools.cache
@@ -70,7 +71,7 @@ def _head(kind, **options):
   config = heads.configure(kind, _TARGET, **options)
   params = heads.begin(jax.random.key(2), config, _TARGET, _target()[1])
   own = heads.own(config, params)
-  return heads.functions(config), {**params, **_random(3, own, 0.2)}
+  return heads.head(config), {**params, **_random(3, own, 0.2)}
 
 
 def _eagle(*args, kind='eagle', **options):
@@ -342,12 +343,14 @@ def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
   head, params = _head('eagle')
   read = []
 
-  def extend(params, cache, tokens, *args, **options):
-    count = lambda: read.append(tokens.shape[1])
-    jax.debug.callback(count, ordered=True)
-    return head.extend(params, cache, tokens, *args, **options)
+  @components.component
+  class Recorded(heads.EagleHead):
+    def extend(self, params, cache, tokens, *args, **options):
+      count = lambda: read.append(tokens.shape[1])
+      jax.debug.callback(count, ordered=True)
+      return super().extend(params, cache, tokens, *args, **options)
 
-  drafter = drafters.feature_head(head._replace(extend=extend), trees.chain(2))
+  drafter = drafters.feature_head(Recorded(head.config), trees.chain(2))
   tokens = jnp.zeros((1, 20), jnp.int32)
   features = (jnp.ones((1, 20, head.feature_size)),)
   init = jax.jit(drafter.init, static_argnums=2)
@@ -442,7 +445,7 @@ def test_drafts_of_one_head_share_its_cache():
 def test_a_dynamic_tree_is_that_of_the_algorithm():
   """As EAGLE-2 describes it, path by path, without a cache."""
   config = heads.configure('eagle', dataclasses.replace(_TARGET, vocab_size=7))
-  head = heads.functions(config)
+  head = heads.head(config)
   params = _random(6, adapters.init_params(jax.random.key(7), config))
   tokens = jnp.array([[3, 1, 4, 1, 5]], jnp.int32)
   features = jax.random.normal(jax.random.key(8), (1, 4, 8))
@@ -571,9 +574,9 @@ def test_the_head_of_another_target_is_refused():
     heads.check_target('a', config, wider, params)
   with pytest.raises(ValueError, match='features of size 8'):
     decoding.Decoder(
-      adapters.transformer(wider), None, [_arm('eagle chain', _GREEDY)]
+      adapters.Transformer(wider), None, [_arm('eagle chain', _GREEDY)]
     )
-  markov = specjax.MODELS['markov'](3)
+  markov = specjax.models.Markov(3)
   with pytest.raises(ValueError, match='features of a target that has none'):
     decoding.Decoder(markov, None, [_arm('eagle chain', _GREEDY)])
 
@@ -590,7 +593,7 @@ def test_parameters_that_a_head_shares_are_the_targets(tmp_path):
   assert again == config
   jax.tree.map(np.testing.assert_array_equal, loaded, params)
   outputs = jax.random.normal(jax.random.key(3), (1, 1, 8))
-  logits = heads.functions(config).predict(params, outputs)[0, 0]
+  logits = heads.head(config).predict(params, outputs)[0, 0]
   table = target['embedding']['embedding']
   np.testing.assert_allclose(
     logits[jnp.array([0, 2])], table[jnp.array([0, 2])] @ outputs[0, 0],
@@ -605,7 +608,7 @@ def test_an_early_exit_reads_the_first_layers():
   model, params = _target()
   tokens = jnp.array([[2, 0, 1, 1]], jnp.int32)
   part = cutting.keep_layers(_TARGET, params, (0, 1))
-  extend = jax.jit(adapters.transformer(part[0]).extend)
+  extend = jax.jit(adapters.Transformer(part[0]).extend)
   wanted = extend(part[1], None, tokens).logits
   got = jax.jit(model.exit(2).extend)(params, None, tokens).logits
   np.testing.assert_array_equal(got, wanted)
@@ -629,8 +632,8 @@ def test_an_early_exit_reads_the_first_layers():
   assert early.rounds > late.rounds == 6
   with pytest.raises(ValueError, match=r'num_layers must lie in \[1, 3\]'):
     drafters.early_exit(model, trees.chain(3), num_layers=6)
-  markov = specjax.MODELS['markov'](3)
-  with pytest.raises(ValueError, match='a model that can be left early'):
+  markov = specjax.models.Markov(3)
+  with pytest.raises(ValueError, match='early exit needs a model of several'):
     drafters.early_exit(markov, trees.chain(3), num_layers=1)
 
 

@@ -23,7 +23,7 @@ from tests import arms
 
 ROWS, VOCAB_SIZE, LENGTH = 20000, 3, 3
 PROMPT = [2, 0]
-MODEL = specjax.MODELS['markov'](VOCAB_SIZE)
+MODEL = specjax.models.Markov(VOCAB_SIZE)
 
 
 def tables(kind):

@@ -210,9 +210,9 @@ def _calls_of_model(model, widths, used):
     at, pending = _moved(cache, token), None
     for width in widths:
       tokens = jnp.broadcast_to(token, (len(token), width))
-      extension = model.extend(params, at, tokens, pending=pending)
-      pending = extension.pending
-      token = _next_token(extension.logits[:, used])
+      output = model.extend(params, at, tokens, pending_kv=pending)
+      pending = output.pending_kv
+      token = _next_token(output.logits[:, used])
     return token
 
   return call
@@ -225,7 +225,7 @@ def _calls_of_head(head, widths):
     for width in widths:
       tokens = jnp.broadcast_to(token, (len(token), width))
       outputs, pending = head.extend(
-        params, at, tokens, inputs, pending=pending
+        params, at, tokens, inputs, pending_kv=pending
       )
       inputs = outputs[:, -1:]
       token = _next_token(head.predict(params, inputs))

@@ -295,7 +295,7 @@ def _build_drafter(arm, tree, pool, place):
     if not isinstance(chosen.functions, kind):
       raise ValueError(
         f'{place}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} is '
-        f'a {_NOUNS[type(chosen.functions)]}. {_of_kind(kind, pool)}'
+        f'a {_noun(chosen.functions)}. {_of_kind(kind, pool)}'
       )
     params.append(chosen.params)
     return chosen.functions
@@ -332,6 +332,11 @@ def _build_drafter(arm, tree, pool, place):
   if several:
     return drafter, tuple(params for _, params in several)
   return drafter, params[0] if params else None
+
+
+def _noun(model: Any) -> str:
+  """Returns what a model or a head is called in errors."""
+  return next(noun for kind, noun in _NOUNS.items() if isinstance(model, kind))
 
 
 def _of_kind(kind, pool):

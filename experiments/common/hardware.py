@@ -91,7 +91,7 @@ def _abstract_head(target, params, fields):
   tokens = np.arange(config.layer.head_size or 0)
   begin = lambda key, params: heads.begin(key, config, target, params, tokens)
   shapes = jax.eval_shape(begin, jax.random.key(0), params)
-  return models.Head(config, heads.functions(config, _DTYPE), _in_dtype(shapes))
+  return models.Head(config, heads.head(config, _DTYPE), _in_dtype(shapes))
 
 
 def _in_dtype(shapes):

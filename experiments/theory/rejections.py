@@ -142,7 +142,7 @@ def _point(config, jobs, horizon, num_drafts):
 
 def _family(target, draft):
   """Two Markov models, without a text and without an end."""
-  model = models.MODELS['markov'](target.shape[-1])
+  model = models.Markov(target.shape[-1])
   return families.Family(
     tokenizer=types.SimpleNamespace(stop_tokens=()),
     target=families.Model(None, model, target),

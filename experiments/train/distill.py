@@ -58,12 +58,12 @@ def _fit(training, target, taught, fields, folder, seconds):
   draft_config, start = cutting.keep_layers(*narrow, fields['layers'])
   fixed = {name: start[name] for name in _FIXED}
   own = {name: start[name] for name in start if name not in _FIXED}
-  functions = adapters.transformer(draft_config)
+  model = adapters.Transformer(draft_config)
   draft_head, head = map(adapters.head_logits, (draft_config, narrow[0]))
 
   def forced(params, fixed, batch):
     params = {**params, **fixed}
-    features = adapters.read_packed(functions, params, batch).features[-1]
+    features = adapters.read_packed(model, params, batch).features[-1]
     return draft_head(params, features)
 
   loss_fn = losses.taught(forced, head)

@@ -218,11 +218,11 @@ def _fit(plan, target, rows, head, folder, seconds):
 
 def _loss(head_config, teacher_config, recipe):
   """The loss that the kind of the head has."""
-  functions = heads.functions(head_config)
+  head = heads.head(head_config)
   drafted = heads.drafted_logits(head_config)
   teacher = adapters.head_logits(teacher_config)
-  if isinstance(functions, base.ParallelHead):
-    return head_losses.medusa(functions, drafted, teacher, **recipe)
+  if isinstance(head, base.ParallelHead):
+    return head_losses.medusa(head, drafted, teacher, **recipe)
   return head_losses.feature_head(
-    functions, drafted, teacher, head_losses.Recipe(**recipe)
+    head, drafted, teacher, head_losses.Recipe(**recipe)
   )

@@ -69,10 +69,10 @@ def init_cache(
 
 
 def commit(
-  cache: Cache, pending: kv_cache.Pending, path: jax.Array, num: jax.Array
+  cache: Cache, pending_kv: kv_cache.PendingKV, path: jax.Array, num: jax.Array
 ) -> Cache:
   """Commits pending entries, as `kv_cache.commit` does."""
-  decoder = kv_cache.commit(cache.decoder, pending, path, num)
+  decoder = kv_cache.commit(cache.decoder, pending_kv, path, num)
   return cache.replace(decoder=decoder)
 
 
@@ -239,8 +239,8 @@ class EncoderDecoder(nnx.Module):
     positions: jax.Array,
     mask: jax.Array,
     cache: Cache,
-    pending: kv_cache.Pending | None = None,
-  ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.Pending]:
+    pending_kv: kv_cache.PendingKV | None = None,
+  ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.PendingKV]:
     """Reads `T` tokens a row behind the cache.
 
     Args:
@@ -250,16 +250,16 @@ class EncoderDecoder(nnx.Module):
       mask: `[B or 1, T, M + T]` which of the pending and of the new tokens each
         token attends to.
       cache: `Cache` of the source and the committed tokens.
-      pending: `Pending` of `M` tokens that stand before these, or None.
+      pending_kv: `PendingKV` of `M` tokens that stand before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features, Pending)`; features are `[B, T,
+      `(logits [B, T, V] float32, features, PendingKV)`; features are `[B, T,
       d_model]` what enters each layer of the decoder, then its normed output.
     """
     positions = positions - cache.offsets[:, None] - 1
     keys = positions
-    if pending is not None:
-      keys = jnp.concatenate([pending.positions, positions], axis=1)
+    if pending_kv is not None:
+      keys = jnp.concatenate([pending_kv.positions, positions], axis=1)
     slots = jnp.arange(cache.decoder.size)[None]
     seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
     bias = self.decoder.relative_bias
@@ -271,15 +271,15 @@ class EncoderDecoder(nnx.Module):
     features, news = self._decode(
       tokens,
       prefix,
-      pending and pending.layers,
+      pending_kv and pending_kv.layers,
       mask & (keys[:, None] >= 0),
       bias(positions, keys),
       cache.cross,
       cache.source,
     )
-    fresh = kv_cache.Pending(news, positions)
+    fresh = kv_cache.PendingKV(news, positions)
     logits = self._logits(features[-1])
-    return logits, features, kv_cache.append(pending, fresh)
+    return logits, features, kv_cache.append(pending_kv, fresh)
 
   def teacher_forced(self, batch: example_pairs.PairBatch) -> jax.Array:
     """Returns `[B, T, V]` logits."""

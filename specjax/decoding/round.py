@@ -385,7 +385,7 @@ class Extended(NamedTuple):
   """What the target has computed, to be written where it is accepted."""
 
   features: dict[int, jax.Array]  # [B, N + 1, F] of each tap
-  pending: base.Pending
+  pending: base.PendingKV
   finite: jax.Array  # [B] bool, whether all logits and probabilities were
 
 
@@ -481,7 +481,7 @@ def _score_first(plan: Round, params, state, nodes, num_nodes):
     sampling_lib.both_probs(extension.logits, plan.sampling),
     Extended(
       {tap: extension.features[tap] for tap in state.features},
-      extension.pending,
+      extension.pending_kv,
       jnp.isfinite(largest).all(axis=1),
     ),
   )

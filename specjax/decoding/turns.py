@@ -82,7 +82,7 @@ def read_on(
     lengths=lengths,
     done=lengths >= state.limits,
     target=plan.target.commit(
-      state.target, extension.pending, path, lengths - start
+      state.target, extension.pending_kv, path, lengths - start
     ),
     features={
       tap: round_lib.write(buffer, extension.features[tap], start - 1)

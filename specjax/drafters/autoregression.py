@@ -156,7 +156,7 @@ def _read_first(plan: _Plan, inputs, tokens, positions, num):
     positions=positions[:, :num],
     mask=np.triu(np.ones((num, num), bool)),
   )
-  return extension.logits[:, :1], extension.pending
+  return extension.logits[:, :1], extension.pending_kv
 
 
 def _read_level(plan: _Plan, inputs, depth, tokens, at, pending):
@@ -167,11 +167,11 @@ def _read_level(plan: _Plan, inputs, depth, tokens, at, pending):
     inputs.params,
     inputs.cache,
     tokens,
-    pending=pending,
+    pending_kv=pending,
     positions=jnp.broadcast_to(inputs.last + depth + 1, tokens.shape),
     mask=growth.level_mask(plan.growth, depth, tail),
   )
-  return growth.predict(plan.growth, extension.logits), extension.pending
+  return growth.predict(plan.growth, extension.logits), extension.pending_kv
 
 
 # Commit.
@@ -236,6 +236,6 @@ def _read_chunk(plan: _Plan, params, cache, context, end, chunk):
   # Where a model has features, they spare a catch-up the product of the head.
   last = (extension.logits, *extension.features)[-1]
   cache = committed.advance(
-    plan.model.commit, cache, extension.pending, end, chunk, last
+    plan.model.commit, cache, extension.pending_kv, end, chunk, last
   )
   return cache, extension.logits

@@ -14,9 +14,9 @@ CHUNK = 16
 
 
 def advance(
-  commit: base.CommitPending,
+  commit: Callable[..., base.Cache],
   cache: base.Cache,
-  pending: base.Pending,
+  pending: base.PendingKV,
   end: jax.Array,
   chunk: int,
   computed: jax.Array,

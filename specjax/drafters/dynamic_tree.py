@@ -119,7 +119,7 @@ def _draft(plan: _Plan, keys, params, cache, context):
       cache,
       beam.tokens,
       beam.inputs,
-      pending=pending,
+      pending_kv=pending,
       positions=positions,
       mask=beam.mask,
     )

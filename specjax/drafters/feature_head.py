@@ -116,7 +116,7 @@ def _read_level(plan: _Plan, params, cache, num, seen, depth, tokens, at,
     cache,
     tokens,
     at.outputs,
-    pending=pending,
+    pending_kv=pending,
     positions=positions,
     mask=growth.level_mask(plan.growth, depth, seen),
   )

@@ -31,7 +31,8 @@ class Prediction(NamedTuple):
 # `(depth, tokens[B, W], at, pending) -> (behind, pending)`: reads a level, of a
 # depth from 0 on; `at` is the prediction that each node was drawn from.
 Read = Callable[
-  [int, jax.Array, Prediction, base.Pending], tuple[Prediction, base.Pending]
+  [int, jax.Array, Prediction, base.PendingKV],
+  tuple[Prediction, base.PendingKV],
 ]
 
 
@@ -82,9 +83,9 @@ def grow(
   read: Read,
   keys: jax.Array,
   root: Prediction,
-  pending: base.Pending,
+  pending: base.PendingKV,
   valid: jax.Array | None = None,
-) -> tuple[base.DraftTree, base.Pending]:
+) -> tuple[base.DraftTree, base.PendingKV]:
   """Drafts a tree for each row.
 
   Args:

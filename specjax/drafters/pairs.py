@@ -70,7 +70,7 @@ def read(
   cache: base.Cache,
   context: base.Context,
   num: int,
-) -> tuple[jax.Array, base.Pending]:
+) -> tuple[jax.Array, base.PendingKV]:
   """Returns `[B, num, F]` outputs of the pairs behind the cache, and pending.
 
   Where there are fewer pairs, zeros are read that no pair sees.
@@ -95,7 +95,7 @@ class Tail(NamedTuple):
   """What a draft begins with."""
 
   behind: jax.Array  # [B, 1, F] output of the last pair
-  pending: base.Pending
+  pending: base.PendingKV
   seen: jax.Array  # [B, tail] which of the pending pairs exist
 
 
@@ -129,7 +129,7 @@ def read_tail(
 def commit(
   plan: Reading,
   cache: base.Cache,
-  pending: base.Pending,
+  pending: base.PendingKV,
   context: base.Context,
   outcome: base.Outcome,
   rows: jax.Array,

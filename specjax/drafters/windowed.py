@@ -5,6 +5,7 @@ costs (MetaSD, Kim et al. 2026, Table 13): a cache that is too far behind keeps
 the row's first tokens and reads the last ones, as if these followed those.
 """
 
+from collections.abc import Callable
 import functools
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ class _Plan(NamedTuple):
 
   inner: base.Drafter
   catch_up: base.CatchUp  # of `inner`, as the two below
-  rollback: base.Rollback
+  rollback: Callable[[base.DraftState, jax.Array], base.DraftState]
   estimate: base.Estimate
   sinks: int
   window: int

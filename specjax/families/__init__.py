@@ -28,6 +28,7 @@ from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import loading
 from specjax.models import sharding
+from specjax.models import wrappers
 from specjax.models.huggingface import published_heads
 
 __all__ = [
@@ -246,7 +247,7 @@ def load_drafter(
   if config.target and original is not None:
     known = original()
   heads.check_target(os.fspath(path), config, target.config, known)
-  return models.Head(config, heads.functions(config, dtype), params)
+  return models.Head(config, heads.head(config, dtype), params)
 
 
 def decoder(
@@ -339,7 +340,7 @@ def _model(name, loaded, tokenizer, target):
   """A drafter that is a checkpoint, with the tokens of its target."""
   names = f'The target and the drafter {name!r}'
   tokenizer.check_same(_tokenizer(name, loaded), names)
-  functions = adapters.resize_vocabulary(
+  functions = wrappers.resize_vocabulary(
     loaded.functions, target.functions.vocab_size
   )
   return Model(loaded.config, functions, loaded.params)

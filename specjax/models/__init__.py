@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from specjax import base
-from specjax.models.adapters import encoder_decoder
-from specjax.models.adapters import transformer
+from specjax.models.adapters import EncoderDecoder
+from specjax.models.adapters import Transformer
 from specjax.models.loading import Checkpoint
 from specjax.models.loading import Head
 from specjax.models.loading import load
@@ -12,24 +12,26 @@ from specjax.models.loading import load_head
 from specjax.models.loading import read_config
 from specjax.models.loading import save
 from specjax.models.loading import save_head
-from specjax.models.markov import markov
+from specjax.models.markov import Markov
+from specjax.models.wrappers import ModelWrapper
 
 __all__ = [
   'MODELS',
   'Checkpoint',
+  'EncoderDecoder',
   'Head',
-  'encoder_decoder',
+  'Markov',
+  'ModelWrapper',
+  'Transformer',
   'load',
   'load_head',
-  'markov',
   'read_config',
   'save',
   'save_head',
-  'transformer',
 ]
 
 MODELS: dict[str, Callable[..., base.LanguageModel]] = {
-  'encoder_decoder': encoder_decoder,
-  'markov': markov,
-  'transformer': transformer,
+  'encoder_decoder': EncoderDecoder,
+  'markov': Markov,
+  'transformer': Transformer,
 }

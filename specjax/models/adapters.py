@@ -1,4 +1,4 @@
-"""Adapters that make a `LanguageModel` of a Flax module or of a function."""
+"""Language models of Flax modules."""
 
 from collections.abc import Callable
 import dataclasses
@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import checks
+from specjax import components
 from specjax import padding
-from specjax import registry
 from specjax.contrib import encoder_decoder_modules
 from specjax.data import packing
 from specjax.models import config as config_lib
@@ -29,219 +30,253 @@ _MODULES: dict[type, Any] = {
   head_config.Eagle3Config: eagle_modules.Eagle3,
   head_config.MedusaConfig: medusa_modules.Medusa,
 }
-# Of a model, or of a head on one.
+# The config of a model, or of a head on one.
 AnyConfig = config_lib.Config | head_config.HeadConfig
 
 
 def language_model(
   config: config_lib.Config, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> base.LanguageModel:
-  """Builds the functions of a model of either kind."""
+  """Returns the model of a config of either kind."""
   if isinstance(config, config_lib.EncoderDecoderConfig):
-    return encoder_decoder(config, dtype)
-  return transformer(config, dtype)
+    return EncoderDecoder(config, dtype)
+  return Transformer(config, dtype)
 
 
-@registry.component(
-  example={
-    'config': config_lib.TransformerConfig(
-      vocab_size=11,
-      num_layers=1,
-      d_model=16,
-      num_heads=2,
-      num_kv_heads=1,
-      head_dim=8,
-      d_ff=24,
-    )
-  },
-  params=lambda config: init_params(jax.random.key(0), config),
-)
-def transformer(
-  config: config_lib.TransformerConfig,
-  dtype: jax.typing.DTypeLike = jnp.float32,
-) -> base.LanguageModel:
-  """Builds the functions of a decoder-only transformer.
+@components.component
+class Transformer(base.LanguageModel):
+  """A decoder-only transformer; its cache is a `kv_cache.KVCache`.
 
-  Args:
-    config: the architecture; its parameters come from `init_params` or a
-      checkpoint, as a nested dict.
+  Its parameters are a nested dict, from `init_params` or a checkpoint.
+
+  Attributes:
+    config: the architecture.
     dtype: type of the computations and of the cache.
-
-  Returns:
-    The model; its cache is a `kv_cache.KVCache`.
   """
-  extend = _extend(config, dtype)
 
-  def init_cache(params, batch, size):
+  config: config_lib.TransformerConfig = components.static()
+  dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
+
+  def __post_init__(self):
+    # Different names of one type are equal.
+    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
+
+  @property
+  def vocab_size(self) -> int:
+    """`V`."""
+    return self.config.vocab_size
+
+  @property
+  def feature_sizes(self) -> tuple[int, ...]:
+    """`F` of each of `ModelOutput.features`."""
+    return (self.config.d_model,) * (self.config.num_layers + 1)
+
+  @property
+  def max_length(self) -> int:
+    """Number of positions that the model was trained for."""
+    return self.config.max_length
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> kv_cache.KVCache:
+    """See `LanguageModel.init_cache`."""
     del params
+    config = self.config
     shape = (batch, config.num_kv_heads, size, config.head_dim)
-    return kv_cache.init(config.num_layers, shape, dtype)
+    return kv_cache.init(config.num_layers, shape, self.dtype)
 
-  def prefill(params, cache, tokens, lengths):
-    extension = extend(params, None, tokens)
+  def prefill(
+    self,
+    params: base.Params,
+    cache: kv_cache.KVCache,
+    tokens: jax.Array,
+    lengths: jax.Array,
+  ) -> tuple[kv_cache.KVCache, tuple[jax.Array, ...]]:
+    """See `LanguageModel.prefill`."""
+    output = self.extend(params, None, tokens)
     path = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    cache = kv_cache.commit(cache, extension.pending, path, lengths)
-    return cache, extension.features
+    cache = kv_cache.commit(cache, output.pending_kv, path, lengths)
+    return cache, output.features
 
-  return base.LanguageModel(
-    init_cache=init_cache,
-    prefill=prefill,
-    extend=extend,
-    commit=kv_cache.commit,
-    rollback=kv_cache.rollback,
-    vocab_size=config.vocab_size,
-    feature_sizes=(config.d_model,) * (config.num_layers + 1),
-    exit=functools.partial(early_exit, config, dtype),
-    max_length=config.max_length,
-  )
+  def extend(
+    self,
+    params: base.Params,
+    cache: kv_cache.KVCache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: kv_cache.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> base.ModelOutput:
+    """See `LanguageModel.extend`."""
+    return base.ModelOutput(
+      *run(self, params, cache, (tokens,), pending_kv, positions, mask)
+    )
+
+  def commit(
+    self,
+    cache: kv_cache.KVCache,
+    pending_kv: kv_cache.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> kv_cache.KVCache:
+    """See `LanguageModel.commit`."""
+    return kv_cache.commit(cache, pending_kv, path, num)
+
+  def rollback(
+    self, cache: kv_cache.KVCache, lengths: jax.Array
+  ) -> kv_cache.KVCache:
+    """See `LanguageModel.rollback`."""
+    return kv_cache.rollback(cache, lengths)
+
+  def exit(self, num_layers: int) -> 'EarlyExit':
+    """See `LanguageModel.exit`."""
+    checks.check_range('num_layers', num_layers, 1, self.config.num_layers)
+    config = dataclasses.replace(self.config, num_layers=num_layers)
+    return EarlyExit(config, self.dtype)
 
 
-@registry.component
-def early_exit(
-  config: config_lib.TransformerConfig,
-  dtype: jax.typing.DTypeLike,
-  num_layers: int,
-) -> base.LanguageModel:
-  """Builds the functions of a transformer's first layers and its head.
+@components.component
+class EarlyExit(Transformer):
+  """The first layers of a transformer, as many as its config has, and the head.
 
-  They take the parameters of the whole model, of which they use a part.
-
-  Args:
-    config: of the whole model.
-    dtype: as of `transformer`.
-    num_layers: how many layers are read.
-
-  Raises:
-    ValueError: there are not as many layers.
+  It takes the parameters of the whole transformer, of which it uses a part.
   """
-  if not 1 <= num_layers <= config.num_layers:
-    raise ValueError(
-      f'num_layers must lie in [1, {config.num_layers}], got {num_layers}.'
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: kv_cache.KVCache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: kv_cache.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> base.ModelOutput:
+    """See `LanguageModel.extend`."""
+    names = map(str, range(self.config.num_layers))
+    layers = {name: params['layers'][name] for name in names}
+    return super().extend(
+      {**params, 'layers': layers},
+      cache,
+      tokens,
+      pending_kv=pending_kv,
+      positions=positions,
+      mask=mask,
     )
-  part = transformer(dataclasses.replace(config, num_layers=num_layers), dtype)
-  first = lambda params: {
-    **params,
-    'layers': {str(i): params['layers'][str(i)] for i in range(num_layers)},
-  }
-  return part._replace(
-    prefill=lambda params, *args: part.prefill(first(params), *args),
-    extend=lambda params, *args, **options: part.extend(
-      first(params), *args, **options
-    ),
-  )
 
 
-@registry.component(
-  example={
-    'config': config_lib.EncoderDecoderConfig(
-      vocab_size=11,
-      encoder_layers=1,
-      decoder_layers=1,
-      d_model=16,
-      num_heads=2,
-      head_dim=8,
-      d_ff=24,
-      start_id=0,
-    )
-  },
-  params=lambda config: init_params(jax.random.key(0), config),
-)
-def encoder_decoder(
-  config: config_lib.EncoderDecoderConfig,
-  dtype: jax.typing.DTypeLike = jnp.float32,
-) -> base.LanguageModel:
-  """Builds the functions of an encoder-decoder.
+@components.component
+class EncoderDecoder(base.LanguageModel):
+  """An encoder-decoder; its cache is an `encoder_decoder_modules.Cache`.
 
-  A row's source is what stands before its first `config.start_id`, and all of
-  it must be given to `prefill`, even past `lengths`: it is encoded once.
+  A row's source are the tokens before its first `config.start_id`. All of it
+  must be given to `prefill`, even past `lengths`: it is encoded once.
 
-  Args:
-    config: the architecture; its parameters come from `init_params` or a
-      checkpoint, as a nested dict.
+  Its parameters are a nested dict, from `init_params` or a checkpoint.
+
+  Attributes:
+    config: the architecture.
     dtype: type of the computations and of the cache.
-
-  Returns:
-    The model; its cache is an `encoder_decoder_modules.Cache`.
   """
-  modules = graph(config, dtype)
-  extend = _extend(config, dtype)
 
-  def prefill(params, cache, tokens, lengths):
+  config: config_lib.EncoderDecoderConfig = components.static()
+  dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
+
+  def __post_init__(self):
+    # Different names of one type are equal.
+    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
+
+  @property
+  def vocab_size(self) -> int:
+    """`V`."""
+    return self.config.vocab_size
+
+  @property
+  def feature_sizes(self) -> tuple[int, ...]:
+    """`F` of each of `ModelOutput.features`, which are the decoder's."""
+    return (self.config.d_model,) * (self.config.decoder_layers + 1)
+
+  @property
+  def start_id(self) -> int:
+    """The token that ends every prompt."""
+    return self.config.start_id
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> encoder_decoder_modules.Cache:
+    """See `LanguageModel.init_cache`."""
+    del params
+    return encoder_decoder_modules.init_cache(
+      self.config, batch, size, self.dtype
+    )
+
+  def prefill(
+    self,
+    params: base.Params,
+    cache: encoder_decoder_modules.Cache,
+    tokens: jax.Array,
+    lengths: jax.Array,
+  ) -> tuple[encoder_decoder_modules.Cache, tuple[jax.Array, ...]]:
+    """See `LanguageModel.prefill`; the source is encoded as well."""
     num_source = encoder_decoder_modules.source_lengths(
-      tokens, lengths, config.start_id
+      tokens, lengths, self.config.start_id
     )
     offsets = (num_source - 1).astype(jnp.int32)
-    places = jnp.arange(tokens.shape[1])
-    source = places[None, None] <= offsets[:, None, None]
-    cross = nnx.merge(modules, params).encode(tokens, source)
+    slots = jnp.arange(tokens.shape[1])
+    source = slots[None, None] <= offsets[:, None, None]
+    cross = merge(self.config, params, self.dtype).encode(tokens, source)
     cache = cache.replace(cross=cross, offsets=offsets)
-    positions = offsets[:, None] + places[None]
+    positions = offsets[:, None] + slots[None]
     decoded = jnp.take_along_axis(tokens, positions, axis=1, mode='clip')
-    read = lambda: extend(params, cache, decoded, positions=positions)[1:]
+
+    def decode():
+      output = self.extend(params, cache, decoded, positions=positions)
+      return output.features, output.pending_kv
+
     num = jnp.maximum(lengths - offsets, 0)
-    # Nobody looks at slot 0: a prompt alone needs no decoder.
-    features, pending = jax.lax.cond(
-      (num > 1).any(), read, lambda: padding.zeros(jax.eval_shape(read))
+    # No query attends to slot 0: a prompt alone needs no decoder.
+    features, pending_kv = jax.lax.cond(
+      (num > 1).any(), decode, lambda: padding.zeros(jax.eval_shape(decode))
     )
     # Slots of the decoder begin at the source's last token.
-    behind = jnp.maximum(places[None] - offsets[:, None], 0)[..., None]
+    index = jnp.maximum(slots[None] - offsets[:, None], 0)[..., None]
     features = jax.tree.map(
-      lambda each: jnp.take_along_axis(each, behind, axis=1), features
+      lambda feature: jnp.take_along_axis(feature, index, axis=1), features
     )
-    path = jnp.broadcast_to(places, tokens.shape)
-    return encoder_decoder_modules.commit(cache, pending, path, num), features
+    path = jnp.broadcast_to(slots, tokens.shape)
+    return self.commit(cache, pending_kv, path, num), features
 
-  return base.LanguageModel(
-    init_cache=lambda params, batch, size: encoder_decoder_modules.init_cache(
-      config, batch, size, dtype
-    ),
-    prefill=prefill,
-    extend=extend,
-    commit=encoder_decoder_modules.commit,
-    rollback=encoder_decoder_modules.rollback,
-    vocab_size=config.vocab_size,
-    start_id=config.start_id,
-    feature_sizes=(config.d_model,) * (config.decoder_layers + 1),
-  )
-
-
-@registry.component
-def resize_vocabulary(
-  model: base.LanguageModel, vocab_size: int
-) -> base.LanguageModel:
-  """Returns a model of the same weights and more tokens, or fewer.
-
-  Models that share a tokenizer may pad their vocabularies to different sizes.
-  Tokens that the model does not have get probability 0, and are read as its
-  last one; those that are cut off leave their mass to the others.
-
-  Args:
-    model: of the same tokens, as far as it has them.
-    vocab_size: `V` of the result.
-  """
-  if vocab_size == model.vocab_size:
-    return model
-  read = lambda tokens: jnp.minimum(tokens, model.vocab_size - 1)
-  more = max(0, vocab_size - model.vocab_size)
-  leave = model.exit
-
-  def extend(params, cache, tokens, **options):
-    extension = model.extend(params, cache, read(tokens), **options)
-    logits = jnp.pad(
-      extension.logits[..., :vocab_size],
-      ((0, 0), (0, 0), (0, more)),
-      constant_values=-jnp.inf,
+  def extend(
+    self,
+    params: base.Params,
+    cache: encoder_decoder_modules.Cache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: kv_cache.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> base.ModelOutput:
+    """See `LanguageModel.extend`."""
+    return base.ModelOutput(
+      *run(self, params, cache, (tokens,), pending_kv, positions, mask)
     )
-    return extension._replace(logits=logits)
 
-  return model._replace(
-    prefill=lambda params, cache, tokens, lengths: model.prefill(
-      params, cache, read(tokens), lengths
-    ),
-    extend=extend,
-    vocab_size=vocab_size,
-    exit=leave and (lambda num: resize_vocabulary(leave(num), vocab_size)),
-  )
+  def commit(
+    self,
+    cache: encoder_decoder_modules.Cache,
+    pending_kv: kv_cache.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> encoder_decoder_modules.Cache:
+    """See `LanguageModel.commit`."""
+    return encoder_decoder_modules.commit(cache, pending_kv, path, num)
+
+  def rollback(
+    self, cache: encoder_decoder_modules.Cache, lengths: jax.Array
+  ) -> encoder_decoder_modules.Cache:
+    """See `LanguageModel.rollback`."""
+    return encoder_decoder_modules.rollback(cache, lengths)
 
 
 def teacher_forced(
@@ -253,11 +288,10 @@ def teacher_forced(
   `example_pairs.PairBatch` for an encoder-decoder.
   """
   if isinstance(config, config_lib.EncoderDecoderConfig):
-    modules = graph(config, dtype)
-    return lambda params, batch: nnx.merge(modules, params).teacher_forced(
+    return lambda params, batch: merge(config, params, dtype).teacher_forced(
       batch
     )
-  return functools.partial(packed_logits, transformer(config, dtype))
+  return functools.partial(packed_logits, Transformer(config, dtype))
 
 
 def packed_logits(
@@ -271,7 +305,7 @@ def read_packed(
   model: base.LanguageModel,
   params: base.Params,
   batch: packing.Batch | packing.TaughtBatch,
-) -> base.Extension:
+) -> base.ModelOutput:
   """Reads packed rows, whose examples do not see each other."""
   tokens, positions, segments = map(
     jnp.asarray, (batch.tokens, batch.positions, batch.segments)
@@ -294,53 +328,72 @@ def head_logits(
 
   `H` are the tokens that the head can emit, see `TransformerConfig.head_size`.
   """
-  modules = graph(config, dtype)
-  return lambda params, x: nnx.merge(modules, params).head_logits(x)
+  return lambda params, x: merge(config, params, dtype).head_logits(x)
 
 
-def _extend(config, dtype):
-  """Builds `extend` of a module that reads tokens behind a cache."""
-  modules = graph(config, dtype)
+def run(
+  model: Any,
+  params: base.Params,
+  cache: Any,
+  inputs: tuple[jax.Array, ...],
+  pending_kv: kv_cache.PendingKV | None,
+  positions: jax.Array | None,
+  mask: jax.Array | np.ndarray | None,
+) -> Any:
+  """Calls the modules of a model or a head, on the filled part of its cache.
 
-  def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
-    positions, mask = places(cache, tokens, pending, positions, mask)
+  Args:
+    model: it has a `config` and a `dtype`.
+    params: its parameters.
+    cache: the committed tokens, or None.
+    inputs: `[B, T, ...]` each; tokens come first.
+    pending_kv: entries after the cache, or None.
+    positions: See `base.LanguageModel.extend`.
+    mask: See `base.LanguageModel.extend`.
 
-    def read(cache):
-      model = nnx.merge(modules, params)
-      return base.Extension(*model(tokens, positions, mask, cache, pending))
+  Returns:
+    What the modules return.
+  """
+  positions, mask = positions_and_mask(
+    cache, inputs[0], pending_kv, positions, mask
+  )
 
-    return read(None) if cache is None else cache.within_window(read)
+  def call(cache: Any) -> Any:
+    modules = merge(model.config, params, model.dtype)
+    return modules(*inputs, positions, mask, cache, pending_kv)
 
-  return extend
+  return call(None) if cache is None else cache.within_window(call)
 
 
-def places(
-  cache: kv_cache.KVCache | None,
+def positions_and_mask(
+  cache: Any,
   tokens: jax.Array,
-  pending: kv_cache.Pending | None,
+  pending_kv: kv_cache.PendingKV | None,
   positions: jax.Array | None,
   mask: jax.Array | np.ndarray | None,
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns positions and mask of a call: of a chain, where they are None.
+  """Returns positions and mask of a call: those of a chain, where None.
 
   Args:
-    cache: what the tokens stand behind, or None.
+    cache: the committed tokens, or None.
     tokens: `[B, T]`.
-    pending: `M` more that they stand behind, or None.
-    positions: as of `base.LanguageModel.extend`.
-    mask: likewise.
+    pending_kv: `M` entries after the cache, or None.
+    positions: See `base.LanguageModel.extend`.
+    mask: See `base.LanguageModel.extend`.
 
   Returns:
     `[B, T]` and `[B or 1, T, M + T]`.
   """
   num_tokens = tokens.shape[1]
-  num_open = 0 if pending is None else pending.positions.shape[1]
+  num_pending = 0 if pending_kv is None else pending_kv.positions.shape[1]
   if positions is None:
-    first = (0 if cache is None else cache.lengths[:, None]) + num_open
+    first = (0 if cache is None else cache.lengths[:, None]) + num_pending
     positions = first + jnp.arange(num_tokens)[None]
     positions = jnp.broadcast_to(positions, tokens.shape)
   if mask is None:
-    mask = jnp.tri(num_tokens, num_open + num_tokens, num_open, dtype=bool)
+    mask = jnp.tri(
+      num_tokens, num_pending + num_tokens, num_pending, dtype=bool
+    )
   mask = jnp.asarray(mask)
   return positions, mask[None] if mask.ndim == 2 else mask
 
@@ -367,27 +420,36 @@ def abstract_params(config: AnyConfig) -> base.Params:
   return jax.tree.map(lambda leaf: leaf, _shapes(config))
 
 
-def graph(
-  config: AnyConfig, dtype: jax.typing.DTypeLike = jnp.float32
-) -> nnx.GraphDef[Any]:
-  """Returns the modules of a config, which `nnx.merge` gives parameters to."""
-  return _graph(config, jnp.dtype(dtype))
+def merge(
+  config: AnyConfig,
+  params: base.Params,
+  dtype: jax.typing.DTypeLike = jnp.float32,
+) -> Any:
+  """Returns the modules of a config, with parameters.
+
+  Args:
+    config: the architecture of a model or of a head.
+    params: its parameters.
+    dtype: type of the computations.
+  """
+  return nnx.merge(_graph(config, jnp.dtype(dtype)), params)
 
 
 # Models of one family are often of one config, and to trace them takes long.
 
 
 @functools.cache
-def _shapes(config):
+def _shapes(config: AnyConfig) -> base.Params:
   init = functools.partial(init_params, config=config)
   return jax.eval_shape(init, jax.random.key(0))
 
 
 @functools.cache
-def _graph(config, dtype):
-  # The key is an argument: of what has none JAX may compute the values, too.
+def _graph(config: AnyConfig, dtype: jnp.dtype) -> nnx.GraphDef[Any]:
+  # The key is an abstract argument: JAX computes no values, and a program in
+  # whose trace this is called first has no operation of it.
   model = nnx.eval_shape(
     lambda key: _MODULES[type(config)](config, nnx.Rngs(key), dtype),
-    jax.random.key(0),
+    jax.eval_shape(jax.random.key, 0),
   )
   return nnx.split(model, nnx.Param, ...)[0]

@@ -43,8 +43,8 @@ class Eagle(layers_lib.TokenModel):
     positions: jax.Array,
     mask: jax.Array,
     cache: kv_cache.KVCache | None = None,
-    pending: kv_cache.Pending | None = None,
-  ) -> tuple[jax.Array, kv_cache.Pending]:
+    pending_kv: kv_cache.PendingKV | None = None,
+  ) -> tuple[jax.Array, kv_cache.PendingKV]:
     """Reads `T` pairs a row.
 
     Args:
@@ -53,15 +53,15 @@ class Eagle(layers_lib.TokenModel):
       positions: `[B, T]` of the features; negative marks padding.
       mask: as of `Transformer`, of pairs.
       cache: of committed pairs, or None.
-      pending: `Pending` of `M` pairs that stand before these, or None.
+      pending_kv: `PendingKV` of `M` pairs that stand before these, or None.
 
     Returns:
-      `[B, T, d_model]` outputs, each the feature of its token, and `Pending`.
+      `[B, T, d_model]` outputs, each the feature of its token, and `PendingKV`.
     """
     joined = jnp.concatenate([self.embed(tokens), inputs], axis=-1)
     # The layer has no norm of its input.
     x = self.join(joined)
-    return _read(self, x, x, positions, mask, cache, pending)
+    return _read(self, x, x, positions, mask, cache, pending_kv)
 
   def predict(self, outputs: jax.Array) -> jax.Array:
     """Returns `[B, T, V]` float32 logits of outputs `[B, T, d_model]`."""
@@ -108,24 +108,24 @@ class Eagle3(layers_lib.TokenModel):
     positions: jax.Array,
     mask: jax.Array,
     cache: kv_cache.KVCache | None = None,
-    pending: kv_cache.Pending | None = None,
-  ) -> tuple[jax.Array, kv_cache.Pending]:
+    pending_kv: kv_cache.PendingKV | None = None,
+  ) -> tuple[jax.Array, kv_cache.PendingKV]:
     """Reads `T` pairs a row; arguments and results as of `Eagle`."""
     normal = self.input_norm(inputs)
     x = [self.token_norm(self.embed(tokens)), normal]
     residual = normal if self.variant.norm_before_residual else inputs
-    outputs, pending = _read(
+    outputs, pending_kv = _read(
       self,
       jnp.concatenate(x, axis=-1),
       residual,
       positions,
       mask,
       cache,
-      pending,
+      pending_kv,
     )
     if self.variant.norm_output:
       outputs = self.final_norm(outputs)
-    return outputs, pending
+    return outputs, pending_kv
 
   def predict(self, outputs: jax.Array) -> jax.Array:
     """As `Eagle.predict`."""
@@ -160,14 +160,14 @@ class _Layer(nnx.Module):
     return x + self.feed_forward(self.feed_forward_norm(x)), new
 
 
-def _read(head, x, residual, positions, mask, cache, pending):
+def _read(head, x, residual, positions, mask, cache, pending_kv):
   """Runs the layer of a head on `x`."""
   around = transformer_modules.Surroundings(
-    head.config, positions, mask, cache, pending
+    head.config, positions, mask, cache, pending_kv
   )
   outputs, new = head.layer(x, residual, *around.of_layer(0))
-  fresh = kv_cache.Pending(layers=(new,), positions=positions)
-  return outputs, kv_cache.append(pending, fresh)
+  fresh = kv_cache.PendingKV(layers=(new,), positions=positions)
+  return outputs, kv_cache.append(pending_kv, fresh)
 
 
 def _linear(size_in, size_out, bias, dtype, rngs):

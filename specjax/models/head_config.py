@@ -15,7 +15,7 @@ class _HeadConfig:
       vocabulary: the layer of heads that have one, and what tokens are embedded
       with and predicted by. Its `head_size` are the tokens that can be drafted.
     taps: features of the target that are read: indices of
-      `base.Extension.features`, of which -1 is what the target's head reads.
+      `base.ModelOutput.features`, of which -1 is what the target's head reads.
     target: fingerprint of the target (see `heads.fingerprint`), or '' if it is
       not known.
     kind: one of `CONFIGS`, that of the class.

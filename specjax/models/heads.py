@@ -1,16 +1,16 @@
-"""Heads on a target's features, as functions."""
+"""Heads on a target's features."""
 
 import dataclasses
 import functools
 import hashlib
 from typing import Any
 
-from flax import nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import components
 from specjax import registry
 from specjax.models import adapters
 from specjax.models import config as config_lib
@@ -80,78 +80,177 @@ def default_taps(num_layers: int) -> tuple[int, ...]:
   return tuple(sorted({edge, middle, num_layers - 1 - edge}))
 
 
-def functions(
+def head(
   config: HeadConfig, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> base.FeatureHead | base.ParallelHead:
-  """Builds the functions of a head of any kind."""
+  """Returns the head of a config of any kind."""
   if isinstance(config, head_config.MedusaConfig):
-    return parallel_head(config, dtype)
-  return feature_head(config, dtype)
+    return MedusaHead(config, dtype)
+  return EagleHead(config, dtype)
 
 
-@registry.component
-def feature_head(
-  config: head_config.EagleConfig | head_config.Eagle3Config,
-  dtype: jax.typing.DTypeLike = jnp.float32,
-) -> base.FeatureHead:
-  """Builds the functions of an EAGLE head.
+@components.component
+class EagleHead(base.FeatureHead):
+  """A head of EAGLE or EAGLE-3; its cache is a `kv_cache.KVCache`.
 
-  Args:
-    config: the architecture; its parameters come from `init_params`, `begin` or
-      a checkpoint.
+  Its parameters are a nested dict, from `adapters.init_params`, `begin` or a
+  checkpoint.
+
+  Attributes:
+    config: the architecture.
     dtype: type of the computations and of the cache.
   """
-  graph = adapters.graph(config, dtype)
-  layer = config.layer
 
-  def init_cache(params, batch, size):
+  config: head_config.EagleConfig | head_config.Eagle3Config = (
+    components.static()
+  )
+  dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
+
+  def __post_init__(self):
+    # Different names of one type are equal.
+    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
+
+  @property
+  def taps(self) -> tuple[int, ...]:
+    """See `FeatureHead.taps`."""
+    return self.config.taps
+
+  @property
+  def feature_size(self) -> int:
+    """See `FeatureHead.feature_size`."""
+    return self.config.layer.d_model
+
+  @property
+  def vocab_size(self) -> int:
+    """`V`."""
+    return self.config.layer.vocab_size
+
+  @property
+  def max_length(self) -> int:
+    """Number of positions that the head was trained for."""
+    return self.config.layer.max_length
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> kv_cache.KVCache:
+    """See `FeatureHead.init_cache`."""
     del params
+    layer = self.config.layer
     shape = batch, layer.num_kv_heads, size, layer.head_dim
-    return kv_cache.init(1, shape, dtype)
+    return kv_cache.init(1, shape, self.dtype)
 
-  def extend(params, cache, tokens, inputs, *, pending=None, positions=None,
-             mask=None):  # fmt: skip
-    positions, mask = adapters.places(cache, tokens, pending, positions, mask)
-    read = lambda cache: nnx.merge(graph, params)(
-      tokens, inputs, positions, mask, cache, pending
+  def fuse(
+    self, params: base.Params, features: tuple[jax.Array, ...]
+  ) -> jax.Array:
+    """See `FeatureHead.fuse`."""
+    return _merge(self, params).fuse(features)
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: kv_cache.KVCache | None,
+    tokens: jax.Array,
+    inputs: jax.Array,
+    *,
+    pending_kv: kv_cache.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> tuple[jax.Array, kv_cache.PendingKV]:
+    """See `FeatureHead.extend`."""
+    return adapters.run(
+      self, params, cache, (tokens, inputs), pending_kv, positions, mask
     )
-    return read(None) if cache is None else cache.within_window(read)
 
-  return base.FeatureHead(
-    init_cache=init_cache,
-    fuse=lambda params, features: nnx.merge(graph, params).fuse(features),
-    extend=extend,
-    predict=lambda params, outputs: nnx.merge(graph, params).predict(outputs),
-    likeliest=functools.partial(_likeliest, graph),
-    commit=kv_cache.commit,
-    rollback=kv_cache.rollback,
-    taps=config.taps,
-    feature_size=layer.d_model,
-    vocab_size=layer.vocab_size,
-    max_length=layer.max_length,
-  )
+  def predict(self, params: base.Params, outputs: jax.Array) -> jax.Array:
+    """See `FeatureHead.predict`."""
+    return _merge(self, params).predict(outputs)
 
+  def likeliest(
+    self, params: base.Params, outputs: jax.Array, num: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """See `FeatureHead.likeliest`."""
+    return _likeliest(self, params, outputs, num)
 
-@registry.component
-def parallel_head(
-  config: head_config.MedusaConfig, dtype: jax.typing.DTypeLike = jnp.float32
-) -> base.ParallelHead:
-  """Builds the functions of Medusa's heads; arguments as of `feature_head`."""
-  graph = adapters.graph(config, dtype)
-  return base.ParallelHead(
-    predict=lambda params, features: nnx.merge(graph, params)(features),
-    likeliest=functools.partial(_likeliest, graph),
-    num_steps=config.num_steps,
-    taps=config.taps,
-    feature_size=config.layer.d_model,
-    vocab_size=config.layer.vocab_size,
-  )
+  def commit(
+    self,
+    cache: kv_cache.KVCache,
+    pending_kv: kv_cache.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> kv_cache.KVCache:
+    """See `FeatureHead.commit`."""
+    return kv_cache.commit(cache, pending_kv, path, num)
+
+  def rollback(
+    self, cache: kv_cache.KVCache, lengths: jax.Array
+  ) -> kv_cache.KVCache:
+    """See `FeatureHead.rollback`."""
+    return kv_cache.rollback(cache, lengths)
 
 
-def _likeliest(graph, params, x, num):
-  """The likeliest tokens, of those that can be drafted."""
-  model = nnx.merge(graph, params)
-  return model.likeliest(model.predict_drafted(x), num)
+@components.component
+class MedusaHead(base.ParallelHead):
+  """The heads of Medusa.
+
+  Their parameters are a nested dict, from `adapters.init_params`, `begin` or a
+  checkpoint.
+
+  Attributes:
+    config: the architecture.
+    dtype: type of the computations.
+  """
+
+  config: head_config.MedusaConfig = components.static()
+  dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
+
+  def __post_init__(self):
+    # Different names of one type are equal.
+    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
+
+  @property
+  def num_steps(self) -> int:
+    """`K`."""
+    return self.config.num_steps
+
+  @property
+  def taps(self) -> tuple[int, ...]:
+    """See `ParallelHead.taps`."""
+    return self.config.taps
+
+  @property
+  def feature_size(self) -> int:
+    """See `ParallelHead.feature_size`."""
+    return self.config.layer.d_model
+
+  @property
+  def vocab_size(self) -> int:
+    """`V`."""
+    return self.config.layer.vocab_size
+
+  def predict(
+    self, params: base.Params, features: tuple[jax.Array, ...]
+  ) -> jax.Array:
+    """See `ParallelHead.predict`."""
+    return _merge(self, params)(features)
+
+  def likeliest(
+    self, params: base.Params, features: tuple[jax.Array, ...], num: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """See `ParallelHead.likeliest`."""
+    return _likeliest(self, params, features, num)
+
+
+def _merge(head: EagleHead | MedusaHead, params: base.Params) -> Any:
+  """Returns the modules of a head, with parameters."""
+  return adapters.merge(head.config, params, head.dtype)
+
+
+def _likeliest(
+  head: EagleHead | MedusaHead, params: base.Params, x: Any, num: int
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the likeliest of the tokens that can be drafted."""
+  modules = _merge(head, params)
+  return modules.likeliest(modules.predict_drafted(x), num)
 
 
 def begin(
@@ -309,5 +408,5 @@ def drafted_logits(
 
   Of outputs `[B, T, F]`, or for Medusa of features, with an axis `K`.
   """
-  graph = adapters.graph(config, dtype)
-  return lambda params, x: nnx.merge(graph, params).predict_drafted(x)
+  merge = functools.partial(adapters.merge, config, dtype=dtype)
+  return lambda params, x: merge(params).predict_drafted(x)

@@ -1,9 +1,10 @@
-"""A key-value cache with a length per row, and entries not yet committed.
+"""A KV cache with a length per row, and entries that are not committed yet.
 
-The length is the only truth: entries at or past it are junk, and nothing is
-ever cleared. A forward pass only *reads* the cache; what it computes comes back
-as `Pending`, and `commit` writes the accepted part of it, once a round. Writing
-inside the forward pass would make XLA copy every buffer in the decode loop.
+Only lengths matter: entries at or past a row's length are junk, and nothing is
+ever cleared. A forward pass only *reads* the cache; the keys and values that it
+computes come back as `PendingKV`, and `commit` writes the accepted ones, once
+per round. Writing inside the forward pass would make XLA copy every buffer in
+the decode loop.
 """
 
 from collections.abc import Callable
@@ -95,7 +96,7 @@ def _doubled(largest):
   return widths[:-1]
 
 
-class Pending(NamedTuple):
+class PendingKV(NamedTuple):
   """Keys and values of tokens that were scored but not committed."""
 
   layers: tuple[KeysAndValues, ...]  # each [B, H, M, D]
@@ -115,9 +116,9 @@ def init(
   return KVCache(layers=layers, lengths=jnp.zeros(shape[0], jnp.int32))
 
 
-def append(pending: Pending | None, new: Pending) -> Pending:
+def append(pending_kv: PendingKV | None, new: PendingKV) -> PendingKV:
   """Joins pending entries along their tokens; None stands for none."""
-  if pending is None:
+  if pending_kv is None:
     return new
   return jax.tree.map(
     lambda old, fresh: (
@@ -125,19 +126,19 @@ def append(pending: Pending | None, new: Pending) -> Pending:
       if old.ndim == 2
       else jnp.concatenate([old, fresh], axis=2)
     ),
-    pending,
+    pending_kv,
     new,
   )
 
 
 def commit(
-  cache: KVCache, pending: Pending, path: jax.Array, num: jax.Array
+  cache: KVCache, pending_kv: PendingKV, path: jax.Array, num: jax.Array
 ) -> KVCache:
   """Commits the pending entries that lie on a path; drops the others.
 
   Args:
     cache: the cache that they were computed on.
-    pending: `M` entries for each row.
+    pending_kv: `M` entries for each row.
     path: `[B, P]` index of each entry to commit, in order.
     num: `[B]` how many entries of the path to commit, at most `P`. Must be
       computed from what the model returned, not from the inputs alone: the
@@ -151,7 +152,7 @@ def commit(
   at = jnp.minimum(cache.lengths, cache.lengths + num)
   layers = jax.lax.platform_dependent(
     cache.layers,
-    pending.layers,
+    pending_kv.layers,
     path,
     at,
     tpu=_write_by_rows,

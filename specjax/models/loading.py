@@ -224,7 +224,7 @@ def load_head(
   dtype = dtype or _main_dtype(target.params)
   own = heads.own(config, params)
   params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own)
-  return Head(config, heads.functions(config, dtype), params)
+  return Head(config, heads.head(config, dtype), params)
 
 
 def is_head(path: str | os.PathLike[str]) -> bool:

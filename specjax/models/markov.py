@@ -1,81 +1,104 @@
-"""Exact Markov models: the next token depends on the last one and its place."""
+"""Exact Markov models, which look at the last token and its position."""
 
 from flax import struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from specjax import base
-from specjax import registry
+from specjax import checks
+from specjax import components
 
 
 class MarkovCache(struct.PyTreeNode):
-  """A Markov model remembers nothing but where it is."""
+  """The cache of a Markov model, which holds lengths only."""
 
   lengths: jax.Array  # [B] int32
 
 
-@registry.component(
-  example={'vocab_size': 5},
-  # It is not the same at all positions.
-  params=lambda vocab_size: jax.nn.softmax(
-    jax.random.normal(jax.random.key(0), (9, vocab_size, vocab_size))
-  ),
-)
-def markov(vocab_size: int) -> base.LanguageModel:
-  """Builds the functions of a Markov model.
+@components.component
+class Markov(base.LanguageModel):
+  """A Markov model.
 
   Its parameters are a table of transition probabilities, `[V, V]` for a
   stationary chain or `[H, V, V]` for one that changes with the position: row
-  `[h, x]` is the distribution of what follows token `x` at position `h`.
-  Positions past the horizon `H` use its last table.
+  `[h, x]` is the distribution of the token after `x` at position `h`. Positions
+  past the horizon `H` use its last table. Logits are logs of the entries, so
+  that sampling at temperature 1 draws from the table.
 
-  Args:
+  Attributes:
     vocab_size: `V`.
-
-  Returns:
-    The model; logits are logs of the table's entries, so that temperature 1
-    gives them back.
   """
-  if vocab_size < 1:
-    raise ValueError(f'vocab_size must be >= 1, got {vocab_size}.')
 
-  def init_cache(params, batch, size):
+  vocab_size: int = components.static()
+
+  def __post_init__(self):
+    checks.check_range('vocab_size', self.vocab_size, 1)
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> MarkovCache:
+    """Returns a cache; see `LanguageModel.init_cache`.
+
+    Raises:
+      ValueError: the table is not of this vocabulary.
+    """
     del size
-    if params.shape[-2:] != (vocab_size, vocab_size):
+    if params.shape[-2:] != (self.vocab_size, self.vocab_size):
       raise ValueError(
-        f'A table of shape [..., {vocab_size}, {vocab_size}] is needed, got '
-        f'{params.shape}.'
+        f'A table of shape [..., {self.vocab_size}, {self.vocab_size}] is '
+        f'needed, got {params.shape}.'
       )
     return MarkovCache(lengths=jnp.zeros(batch, jnp.int32))
 
-  def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
+  def prefill(
+    self,
+    params: base.Params,
+    cache: MarkovCache,
+    tokens: jax.Array,
+    lengths: jax.Array,
+  ) -> tuple[MarkovCache, tuple[jax.Array, ...]]:
+    """See `LanguageModel.prefill`."""
+    del params, cache, tokens
+    return MarkovCache(lengths), ()
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: MarkovCache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: jax.Array | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> base.ModelOutput:
+    """See `LanguageModel.extend`; `pending_kv` holds positions only."""
     del mask
     if positions is None:
       first = 0 if cache is None else cache.lengths[:, None]
-      first = first + (0 if pending is None else pending.shape[1])
+      first = first + (0 if pending_kv is None else pending_kv.shape[1])
       positions = jnp.broadcast_to(
         first + jnp.arange(tokens.shape[1])[None], tokens.shape
       )
     tables = jnp.asarray(params if params.ndim == 3 else params[None])
-    at = jnp.clip(positions, 0, tables.shape[0] - 1)
-    positions_read = (
-      positions if pending is None else jnp.append(pending, positions, 1)
-    )
-    return base.Extension(
-      logits=jnp.log(tables[at, tokens]), features=(), pending=positions_read
+    index = jnp.clip(positions, 0, tables.shape[0] - 1)
+    if pending_kv is not None:
+      positions = jnp.append(pending_kv, positions, 1)
+    return base.ModelOutput(
+      logits=jnp.log(tables[index, tokens]), features=(), pending_kv=positions
     )
 
-  def commit(cache, pending, path, num):
-    del pending, path
+  def commit(
+    self,
+    cache: MarkovCache,
+    pending_kv: jax.Array,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> MarkovCache:
+    """See `LanguageModel.commit`."""
+    del pending_kv, path
     return MarkovCache(lengths=cache.lengths + num)
 
-  return base.LanguageModel(
-    init_cache=init_cache,
-    prefill=lambda params, cache, tokens, lengths: (MarkovCache(lengths), ()),
-    extend=extend,
-    commit=commit,
-    rollback=lambda cache, lengths: MarkovCache(
-      jnp.minimum(cache.lengths, lengths)
-    ),
-    vocab_size=vocab_size,
-  )
+  def rollback(self, cache: MarkovCache, lengths: jax.Array) -> MarkovCache:
+    """See `LanguageModel.rollback`."""
+    return MarkovCache(jnp.minimum(cache.lengths, lengths))

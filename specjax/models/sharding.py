@@ -1,11 +1,9 @@
-"""Models over many devices: which axis of which array is cut.
+"""Divides models among devices: which axis of which parameter is cut.
 
-Models say how their parameters, caches and outputs lie on a mesh, and XLA cuts
-the loop accordingly: nothing else knows of devices.
+`layouts` says how caches and outputs are cut.
 """
 
 from collections.abc import Sequence
-import functools
 import re
 from typing import Any
 from typing import NamedTuple
@@ -15,10 +13,10 @@ import jax
 
 from specjax import base
 from specjax import meshes
-from specjax import registry
 from specjax.models import checkpoint
 from specjax.models import head_config
 from specjax.models import heads
+from specjax.models import layouts
 
 _Mesh = jax.sharding.Mesh
 _P = jax.sharding.PartitionSpec
@@ -72,9 +70,8 @@ def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
   if split:
     check_heads(given.config, mesh)
   params = place(given.config, given.params, mesh, split=split)
-  functions = lay_out(
-    given.functions, mesh, split=split, parts=_makes_parts(params)
-  )
+  layout = layouts.Layout(mesh, split, _makes_parts(params))
+  functions = layouts.lay_out(given.functions, layout)
   return given._replace(functions=functions, params=params)
 
 
@@ -142,103 +139,6 @@ def of_parameter(
     if parts % mesh.shape[meshes.MODEL] == 0:
       axes[rule.axis] = meshes.MODEL
   return jax.sharding.NamedSharding(mesh, _P(*axes))
-
-
-# Functions.
-
-# Outputs of which the first axis is cut, which is of rows; and those of which
-# the heads of keys and values `[B, H, S, D]` are cut, too. Logits are whole in
-# the end, but computed in parts: else, XLA gathers the table that makes them.
-_ROWS, _CACHE, _LOGITS = 'rows', 'cache', 'logits'
-# Of a layout and a number of axes, the axis along which parts stand.
-_CUT = {(_CACHE, 4): 1, (_LOGITS, 3): 2}
-# By the names of functions: all of the output, or each of its parts.
-_LAYOUTS: dict[type, dict[str, str | tuple[str, ...]]] = {
-  base.LanguageModel: {
-    'init_cache': _CACHE,
-    'prefill': (_CACHE, _ROWS),
-    'extend': (_LOGITS, _ROWS, _CACHE),
-    'commit': _CACHE,
-    'rollback': _CACHE,
-  },
-  base.FeatureHead: {
-    'init_cache': _CACHE,
-    'fuse': _ROWS,
-    'extend': (_ROWS, _CACHE),
-    'predict': _LOGITS,
-    'likeliest': _ROWS,
-    'commit': _CACHE,
-    'rollback': _CACHE,
-  },
-  base.ParallelHead: {'predict': _ROWS, 'likeliest': _ROWS},
-}
-
-
-@registry.component
-def lay_out(
-  functions: Any, mesh: _Mesh, *, split: bool = True, parts: bool = True
-) -> Any:
-  """Returns a model's functions, whose outputs lie on a mesh.
-
-  Logits are whole on each device of a row: verification needs nothing else of
-  other devices.
-
-  Args:
-    functions: of a language model or a head.
-    mesh: from `meshes.make`.
-    split: whether caches are cut along heads, too.
-    parts: whether logits are computed in parts, as by a matrix that is cut.
-  """
-  laid = {
-    name: _laid_out(getattr(functions, name), layout, mesh, split, parts)
-    for name, layout in _LAYOUTS[type(functions)].items()
-  }
-  leave = getattr(functions, 'exit', None)
-  if leave is not None:
-    laid['exit'] = lambda num_layers: lay_out(
-      leave(num_layers), mesh, split=split, parts=parts
-    )
-  return functions._replace(**laid)
-
-
-def _laid_out(function, layout, mesh, split, in_parts):
-  """One function, whose output lies as a layout says."""
-  is_cut = {_ROWS: False, _CACHE: split, _LOGITS: in_parts}
-  cut = lambda tree, layout: _cut(tree, layout, mesh, is_cut[layout])
-
-  @functools.wraps(function)
-  def laid_out(*args, **options):
-    output = function(*args, **options)
-    if isinstance(layout, str):
-      return cut(output, layout)
-    parts = (cut(part, each) for part, each in zip(output, layout, strict=True))
-    return type(output)(*parts) if hasattr(output, '_fields') else tuple(parts)
-
-  return laid_out
-
-
-def _cut(tree, layout, mesh, split):
-  """Says how arrays with an axis of rows in front are cut, but a lone row."""
-  num_rows, num_parts = mesh.shape[meshes.DATA], mesh.shape[meshes.MODEL]
-  lie = lambda leaf, spec: jax.lax.with_sharding_constraint(
-    leaf, jax.sharding.NamedSharding(mesh, spec)
-  )
-
-  def cut(leaf):
-    is_lone = leaf.shape[0] == 1  # A prompt that is read for a row of a batch.
-    if leaf.shape[0] % num_rows and not is_lone:
-      raise ValueError(
-        f'A batch must be one row or a multiple of {num_rows}, the size of '
-        f'{meshes.DATA!r} in the mesh, got {leaf.shape[0]} rows.'
-      )
-    rows = _P(None if is_lone else meshes.DATA)
-    axis = _CUT.get((layout, leaf.ndim))
-    if not split or axis is None or leaf.shape[axis] % num_parts:
-      return lie(leaf, rows)
-    leaf = lie(leaf, _P(*rows, *[None] * (axis - 1), meshes.MODEL))
-    return leaf if layout == _CACHE else lie(leaf, rows)
-
-  return jax.tree.map(cut, tree)
 
 
 def _is_head(config):

@@ -83,8 +83,8 @@ class Transformer(layers_lib.TokenModel):
     positions: jax.Array,
     mask: jax.Array,
     cache: kv_cache.KVCache | None = None,
-    pending: kv_cache.Pending | None = None,
-  ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.Pending]:
+    pending_kv: kv_cache.PendingKV | None = None,
+  ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.PendingKV]:
     """Reads `T` tokens a row.
 
     Args:
@@ -93,25 +93,25 @@ class Transformer(layers_lib.TokenModel):
       mask: `[B or 1, T, M + T]` which of the pending and of the new tokens each
         token attends to.
       cache: `KVCache` of the committed tokens, or None.
-      pending: `Pending` of `M` tokens that stand before these, or None.
+      pending_kv: `PendingKV` of `M` tokens that stand before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features, Pending)`; features are `[B, T,
+      `(logits [B, T, V] float32, features, PendingKV)`; features are `[B, T,
       d_model]` what enters each layer, then the normalised input of the head.
     """
     x = self.embed(tokens)
-    around = Surroundings(self.config, positions, mask, cache, pending)
+    around = Surroundings(self.config, positions, mask, cache, pending_kv)
     news, features = [], []
     for i, layer in enumerate(layers_lib.in_order(self.layers)):
       features.append(x)
       x, new = layer(x, *around.of_layer(i))
       news.append(new)
     features.append(self.final_norm(x))
-    fresh = kv_cache.Pending(layers=tuple(news), positions=positions)
+    fresh = kv_cache.PendingKV(layers=tuple(news), positions=positions)
     return (
       self.logits(features[-1]),
       tuple(features),
-      kv_cache.append(pending, fresh),
+      kv_cache.append(pending_kv, fresh),
     )
 
 
@@ -124,15 +124,15 @@ class Surroundings:
     positions: jax.Array,
     mask: jax.Array,
     cache: kv_cache.KVCache | None,
-    pending: kv_cache.Pending | None,
+    pending_kv: kv_cache.PendingKV | None,
   ):
     """Computes what layers have in common; arguments as of `Transformer`."""
-    self._config, self._cache, self._pending = config, cache, pending
+    self._config, self._cache, self._pending_kv = config, cache, pending_kv
     self._rotations = {
       local: attention_lib.rotation(config, positions, local)
       for local in (False, True)
     }
-    self._masks = _masks(config, positions, mask, cache, pending)
+    self._masks = _masks(config, positions, mask, cache, pending_kv)
 
   def of_layer(
     self, i: int
@@ -150,16 +150,16 @@ class Surroundings:
       prefix = attention_lib.Part(
         *self._cache.layers[i], seen, window=self._cache.window
       )
-    if self._pending is not None:
-      pending = self._pending.layers[i]
+    if self._pending_kv is not None:
+      pending = self._pending_kv.layers[i]
     return self._rotations[local], prefix, pending, own
 
 
-def _masks(config, positions, mask, cache, pending):
+def _masks(config, positions, mask, cache, pending_kv):
   """Prefix and pending masks, of global layers (False) and of local ones."""
   keys = positions
-  if pending is not None:
-    keys = jnp.concatenate([pending.positions, positions], axis=1)
+  if pending_kv is not None:
+    keys = jnp.concatenate([pending_kv.positions, positions], axis=1)
   pending_mask = mask & (keys[:, None, :] >= 0)
   slots = jnp.arange(0 if cache is None else cache.size)
   prefix_mask = None

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import components
 from specjax import models
 from specjax.models import adapters
 from specjax.models import config
@@ -127,7 +128,7 @@ def head(factory: Factory) -> Any:
     base.ParallelHead: 'medusa',
   }
   kind = kinds.get(parameter.annotation) if parameter else None
-  return kind and heads.functions(_head_config(kind))
+  return kind and heads.head(_head_config(kind))
 
 
 def head_params(small: base.FeatureHead | base.ParallelHead) -> base.Params:
@@ -147,15 +148,20 @@ def _head_params(kind: str) -> base.Params:
   )
 
 
+@components.component
+class _Layered(models.Markov):
+  """A Markov model with early exits, each of which is the whole model."""
+
+  num_layers: int = components.static(default=2)
+
+  def exit(self, num_layers: int) -> base.LanguageModel:
+    """Returns another component for each number of layers."""
+    return _Layered(self.vocab_size, num_layers)
+
+
 def model() -> base.LanguageModel:
-  """Returns the small model that drafters are given, and can leave early."""
-  return models.MODELS['markov'](VOCAB_SIZE)._replace(exit=_exit)
-
-
-def _exit(num_layers: int) -> base.LanguageModel:
-  """The whole of the model, another value for each number of layers."""
-  small = models.MODELS['markov'](VOCAB_SIZE)
-  return small._replace(feature_sizes=(1,) * num_layers)
+  """Returns the small model that drafters are given, with early exits."""
+  return _Layered(VOCAB_SIZE)
 
 
 def table() -> jax.Array:

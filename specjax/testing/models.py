@@ -1,121 +1,192 @@
-"""What every language model keeps."""
+"""Checks of language models."""
 
+from collections.abc import Callable
 import functools
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import models
 from specjax import trees
+from specjax.models import adapters
+from specjax.models import config as config_lib
 from specjax.testing import building
 from specjax.testing import values
 
-# Two texts of which 3 and 5 tokens are the prompts.
+_TRANSFORMER = config_lib.TransformerConfig(
+  vocab_size=11,
+  num_layers=1,
+  d_model=16,
+  num_heads=2,
+  num_kv_heads=1,
+  head_dim=8,
+  d_ff=24,
+)
+_ENCODER_DECODER = config_lib.EncoderDecoderConfig(
+  vocab_size=11,
+  encoder_layers=1,
+  decoder_layers=1,
+  d_model=16,
+  num_heads=2,
+  head_dim=8,
+  d_ff=24,
+  start_id=0,
+)
+
+
+class Example(NamedTuple):
+  """A model of the library, as it is checked.
+
+  Attributes:
+    arguments: of the class.
+    init_params: returns parameters.
+  """
+
+  arguments: dict[str, Any]
+  init_params: Callable[[], base.Params]
+
+
+def _init_tables() -> base.Params:
+  """Returns a Markov chain that is not the same at all positions."""
+  return jax.nn.softmax(jax.random.normal(jax.random.key(0), (9, 5, 5)))
+
+
+EXAMPLES: dict[building.Factory, Example] = {
+  models.EncoderDecoder: Example(
+    {'config': _ENCODER_DECODER},
+    lambda: adapters.init_params(jax.random.key(0), _ENCODER_DECODER),
+  ),
+  models.Markov: Example({'vocab_size': 5}, _init_tables),
+  models.Transformer: Example(
+    {'config': _TRANSFORMER},
+    lambda: adapters.init_params(jax.random.key(0), _TRANSFORMER),
+  ),
+}
+
+# Two texts, whose prompts are their first 3 and 5 tokens.
 _LENGTHS = np.array([3, 5], np.int32)
-# The texts go on with the second chain; the first one is junk.
+# The texts continue with the second chain; the first one is junk.
 _CHAINS = trees.chains(2, 2)
+# Ways to read a text, after which the logits must be the same.
 _SAME = {
   'one by one': 'tokens are read one by one',
-  'behind pending tokens': 'tokens are read behind pending tokens',
+  'after pending tokens': 'tokens are read after pending tokens',
   'as a tree': 'tokens are read as a tree',
-  'behind a path': 'tokens are read behind a path of a tree that is committed',
+  'after a path': 'tokens are read after a committed path of a tree',
   'rolled back': 'the cache was rolled back',
 }
 
 
-def check_model(factory: building.Factory, /, **options: Any) -> None:
-  """Checks a factory of language models.
+def check_model(
+  model_class: building.Factory,
+  /,
+  *,
+  params: base.Params = None,
+  **options: Any,
+) -> None:
+  """Checks a class of language models.
 
-  The logits behind a token are the same, however the text was read: at once,
-  one by one, behind pending tokens, as a tree, behind a committed path, and
-  after a rollback; a loop can carry the cache; equal arguments give one object.
+  The logits after a token are the same, however the text was read: at once,
+  one by one, after pending tokens, as a tree, after a committed path, and
+  after a rollback. A loop can carry the cache. Equal arguments make equal
+  models.
 
   Args:
-    factory: builds the model, of at least 2 tokens; it need not be in a table.
-      Its parameters come from `registry.component(params=...)`.
-    **options: what it is built with, beside its example.
+    model_class: the class, of models with at least 2 tokens; it need not be in
+      a table.
+    params: parameters of the model; models of the library have examples.
+    **options: arguments of the class; models of the library have examples.
 
   Raises:
     AssertionError: a sentence says what must hold.
   """
-  with building.about(factory):
-    building.check_documented(factory)
-    chosen = building.arguments(factory, {}, options)
-    _check(factory(**chosen), building.params_of(factory, chosen))
-    values.check_value(factory, chosen)
+  with building.about(model_class):
+    building.check_documented(model_class)
+    example = EXAMPLES.get(model_class)
+    if example is not None:
+      options = example.arguments | options
+      params = example.init_params() if params is None else params
+    arguments = building.arguments(model_class, {}, options)
+    values.check_component(model_class, arguments)
+    _check(model_class(**arguments), params)
 
 
 def _check(model: base.LanguageModel, params: base.Params) -> None:
-  read_all = jax.jit(functools.partial(_ways_to_read, model))
-  like = jax.eval_shape(read_all, params, _texts(model))['at once']
-  shape = 2, 4, model.vocab_size
+  read = jax.jit(functools.partial(_logits, model))
+  expected_shape = 2, 4, model.vocab_size
+  shape = jax.eval_shape(read, params, _texts(model))['at once']
   building.require(
-    building.is_like(like, shape, jnp.float32),
-    f'extend must return logits, {shape} float32, got '
-    f'{building.abstract(like)}.',
+    building.is_like(shape, expected_shape, jnp.float32),
+    f'extend must return logits, {expected_shape} float32, got '
+    f'{building.abstract(shape)}.',
   )
-  read = jax.device_get(read_all(params, _texts(model)))
-  logits = read['at once']
+  logits = jax.device_get(read(params, _texts(model)))
+  once = logits['at once']
   expected = {
-    'as a tree': logits[:, :3],
-    'behind a path': np.stack([logits[0, 3], logits[1, 1]])[:, None],
+    'as a tree': once[:, :3],
+    'after a path': np.stack([once[0, 3], once[1, 1]])[:, None],
   }
-  for way, words in _SAME.items():
+  for name, words in _SAME.items():
     building.require_close(
-      read[way],
-      expected.get(way, logits),
+      logits[name],
+      expected.get(name, once),
       1e-5,
       f'Logits must be the same where {words}',
     )
 
 
 def _texts(model: base.LanguageModel) -> jax.Array:
-  """`[2, 12]`; prompts of an encoder-decoder end with its mark."""
-  made = np.random.default_rng(3).integers(model.vocab_size, size=(2, 12))
+  """`[2, 12]`; prompts of an encoder-decoder end with its start token."""
+  texts = np.random.default_rng(3).integers(model.vocab_size, size=(2, 12))
   if model.start_id is not None:
     other = (model.start_id + 1) % model.vocab_size
-    made = np.where(made == model.start_id, other, made)
-    made[[0, 1], _LENGTHS - 1] = model.start_id
-  return jnp.asarray(made, jnp.int32)
+    texts = np.where(texts == model.start_id, other, texts)
+    texts[[0, 1], _LENGTHS - 1] = model.start_id
+  return jnp.asarray(texts, jnp.int32)
 
 
-def _behind(tokens: jax.Array, lengths: Any, num: int) -> jax.Array:
-  places = lengths[:, None] + np.arange(num, dtype=np.int32)[None]
-  return jnp.take_along_axis(tokens, places, axis=1)
+def _next_tokens(texts: jax.Array, lengths: Any, num: int) -> jax.Array:
+  """`[2, num]` tokens of the texts after their first `lengths`."""
+  index = lengths[:, None] + np.arange(num, dtype=np.int32)[None]
+  return jnp.take_along_axis(texts, index, axis=1)
 
 
-def _ways_to_read(
-  model: base.LanguageModel, params: base.Params, tokens: jax.Array
+def _logits(
+  model: base.LanguageModel, params: base.Params, texts: jax.Array
 ) -> dict[str, jax.Array]:
-  """Logits of the four tokens behind the prompts, or of some of them."""
+  """Logits of the four tokens after the prompts, or of some of them."""
   lengths = jnp.asarray(_LENGTHS)
-  true = _behind(tokens, lengths, 4)
+  tokens = _next_tokens(texts, lengths, 4)
   empty = model.init_cache(params, 2, 16)
-  cache, features = model.prefill(params, empty, tokens, lengths)
-  _check_features(model, features, tokens.shape)
-  once = model.extend(params, cache, true)
-  _check_features(model, once.features, true.shape)
-  first = model.extend(params, cache, true[:, :2])
-  then = model.extend(params, cache, true[:, 2:], pending=first.pending)
-  tree = _read_tree(model, params, cache, true)
+  cache, features = model.prefill(params, empty, texts, lengths)
+  _check_features(model, features, texts.shape)
+  once = model.extend(params, cache, tokens)
+  _check_features(model, once.features, tokens.shape)
+  first = model.extend(params, cache, tokens[:, :2])
+  second = model.extend(
+    params, cache, tokens[:, 2:], pending_kv=first.pending_kv
+  )
+  tree = _extend_tree(model, params, cache, tokens)
   # Entries of the second chain: three for one row, one for the other.
   path, num = jnp.array([[0, 2, 4]] * 2), jnp.array([3, 1])
-  longer = model.commit(cache, tree.pending, path, num)
+  longer = model.commit(cache, tree.pending_kv, path, num)
   building.check_keeps(cache, longer, 'commit')
-  back = model.rollback(longer, lengths)
-  building.check_keeps(cache, back, 'rollback')
-  last = _behind(tokens, lengths + num, 1)
+  rolled_back = model.rollback(longer, lengths)
+  building.check_keeps(cache, rolled_back, 'rollback')
+  last = _next_tokens(texts, lengths + num, 1)
   return {
     'at once': once.logits,
-    'one by one': _one_by_one(model, params, cache, true),
-    'behind pending tokens': jnp.concatenate(
-      [first.logits, then.logits], axis=1
+    'one by one': _extend_one_by_one(model, params, cache, tokens),
+    'after pending tokens': jnp.concatenate(
+      [first.logits, second.logits], axis=1
     ),
     'as a tree': tree.logits[:, path[0]],
-    'behind a path': model.extend(params, longer, last).logits,
-    'rolled back': model.extend(params, back, true).logits,
+    'after a path': model.extend(params, longer, last).logits,
+    'rolled back': model.extend(params, rolled_back, tokens).logits,
   }
 
 
@@ -124,47 +195,47 @@ def _check_features(
   features: tuple[jax.Array, ...],
   shape: tuple[int, ...],
 ) -> None:
-  """Of every token, as many numbers as the model names."""
-  wanted = [(*shape, size) for size in model.feature_sizes]
-  got = list(map(jnp.shape, features))
+  """Checks that there are as many numbers per token as the model names."""
+  expected = [(*shape, size) for size in model.feature_sizes]
+  shapes = list(map(jnp.shape, features))
   building.require(
-    got == wanted,
-    f'All features have their sizes, as feature_sizes says: {wanted}, got '
-    f'{got}.',
+    shapes == expected,
+    f'All features have their sizes, as feature_sizes says: {expected}, got '
+    f'{shapes}.',
   )
 
 
-def _read_tree(
+def _extend_tree(
   model: base.LanguageModel,
   params: base.Params,
   cache: base.Cache,
-  true: jax.Array,
-) -> base.Extension:
+  tokens: jax.Array,
+) -> base.ModelOutput:
   """Reads the root and two chains, of which the second one is the text."""
-  junk = (true[:, 1:3] + 1) % model.vocab_size
-  nodes = jnp.stack([junk, true[:, 1:3]], axis=2).reshape(2, 4)
+  junk = (tokens[:, 1:3] + 1) % model.vocab_size
+  nodes = jnp.stack([junk, tokens[:, 1:3]], axis=2).reshape(2, 4)
   return model.extend(
     params,
     cache,
-    jnp.concatenate([true[:, :1], nodes], axis=1),
+    jnp.concatenate([tokens[:, :1], nodes], axis=1),
     positions=jnp.asarray(_LENGTHS)[:, None] + _CHAINS.offsets[None],
     mask=_CHAINS.mask,
   )
 
 
-def _one_by_one(
+def _extend_one_by_one(
   model: base.LanguageModel,
   params: base.Params,
   cache: base.Cache,
-  true: jax.Array,
+  tokens: jax.Array,
 ) -> jax.Array:
   path, num = jnp.zeros((2, 1), jnp.int32), jnp.ones(2, jnp.int32)
 
-  def read(cache, tokens):
-    extension = model.extend(params, cache, tokens[:, None])
-    longer = model.commit(cache, extension.pending, path, num)
+  def extend(cache, token):
+    output = model.extend(params, cache, token[:, None])
+    longer = model.commit(cache, output.pending_kv, path, num)
     building.check_keeps(cache, longer, 'commit')
-    return longer, extension.logits[:, 0]
+    return longer, output.logits[:, 0]
 
-  _, logits = jax.lax.scan(read, cache, true.T)
+  _, logits = jax.lax.scan(extend, cache, tokens.T)
   return logits.swapaxes(0, 1)

@@ -61,7 +61,7 @@ def transformer(
     lambda leaf: leaf * 8 if leaf.ndim > 1 else leaf,
     adapters.init_params(jax.random.key(seed), config),
   )
-  return adapters.transformer(config), params
+  return adapters.Transformer(config), params
 
 
 @functools.cache
@@ -78,7 +78,7 @@ def markov(
   times = () if horizon is None else (horizon,)
   shape = (*times, vocab_size, vocab_size)
   logits = 2 * jax.random.normal(jax.random.key(seed), shape)
-  return models.MODELS['markov'](vocab_size), jax.nn.softmax(logits)
+  return models.Markov(vocab_size), jax.nn.softmax(logits)
 
 
 CHAT_TEMPLATE = (

@@ -205,7 +205,7 @@ def _read(head, params, batch, step, inputs, pending):
     None,
     later(batch.tokens, step + 1),
     inputs,
-    pending=pending,
+    pending_kv=pending,
     positions=positions,
     mask=jnp.concatenate([before, *[itself] * step], axis=-1),
   )

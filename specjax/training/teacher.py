@@ -48,7 +48,7 @@ def teach(
     folder: of the files; a token takes `2 * F + 8` bytes, and `2 * F` more for
       each tap.
     taps: other features of the teacher that are kept, as indices of
-      `base.Extension.features`.
+      `base.ModelOutput.features`.
     batch_size: rows that the teacher reads at once.
     seconds: after which no batch is begun; the same call goes on.
 

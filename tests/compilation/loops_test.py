@@ -9,9 +9,11 @@ import pytest
 
 from experiments.common import ways as ways_lib
 from specjax import compilation
+from specjax import components
 from specjax import decoding
 from specjax import families
 from specjax import meshes
+from specjax import models
 from specjax.compilation import devices
 from specjax.compilation import hlo
 from specjax.compilation import inspection
@@ -119,17 +121,18 @@ def test_devices_give_each_other_what_a_call_adds_up(family, name, find):
 @pytest.mark.slow
 def test_a_cache_that_is_read_once_more_is_copied(family, device):
   """Behind its commit, which then cannot be in place."""
-  functions = family.target.functions
 
-  def commit(cache, *args):
-    after = functions.commit(cache, *args)
-    old, layers = jax.lax.optimization_barrier((cache.layers, after.layers))
-    first = old[0][0][0, 0, 0, 0]
-    lengths = jnp.where(jnp.isnan(first), 0, after.lengths)
-    return after.replace(layers=layers, lengths=lengths)
+  @components.component
+  class Rereading(models.ModelWrapper):
+    def commit(self, cache, *args):
+      after = self.model.commit(cache, *args)
+      old, layers = jax.lax.optimization_barrier((cache.layers, after.layers))
+      first = old[0][0][0, 0, 0, 0]
+      lengths = jnp.where(jnp.isnan(first), 0, after.lengths)
+      return after.replace(layers=layers, lengths=lengths)
 
   decoder = decoding.speculative(
-    functions._replace(commit=commit),
+    Rereading(family.target.functions),
     family.target.params,
     *family.drafters['medium'][1:],
     max_length=256,

@@ -14,8 +14,10 @@ import pytest
 
 import specjax
 from specjax import base
+from specjax import components
 from specjax import decoding
 from specjax import drafters
+from specjax import models
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -131,16 +133,31 @@ def _imported(tied=False):
   return config, weights.read(config, 't5', tensors)
 
 
+_jit = functools.partial(jax.jit, static_argnums=0)
+
+
+@components.component
+class _Jitted(models.ModelWrapper):
+  """A model whose methods are compiled once for all tests."""
+
+  @_jit
+  def prefill(self, *args):
+    return self.model.prefill(*args)
+
+  @_jit
+  def extend(self, *args, **options):
+    return self.model.extend(*args, **options)
+
+  @_jit
+  def commit(self, *args):
+    return self.model.commit(*args)
+
+
 @functools.cache
 def _model():
-  """An untied model; its functions are compiled once for all tests."""
+  """An untied model."""
   config, params = _imported()
-  model = adapters.language_model(config)
-  jitted = {
-    name: jax.jit(getattr(model, name))
-    for name in ('prefill', 'extend', 'commit')
-  }
-  return model._replace(**jitted), params
+  return _Jitted(adapters.language_model(config)), params
 
 
 @functools.cache
@@ -282,15 +299,15 @@ def test_any_chunking_equals_one_call(lag, chunks, commit):
   cache, pending = _prefilled(lengths), None
   logits, done = [], 0
   for num in (chunks[0] + lag, *chunks[1:]):
-    extension = model.extend(
-      params, cache, _behind(lengths + done, num), pending=pending
+    output = model.extend(
+      params, cache, _behind(lengths + done, num), pending_kv=pending
     )
-    logits.append(extension.logits)
+    logits.append(output.logits)
     done += num
     if commit:
-      cache = _commit_first(cache, extension.pending, [num] * 3)
+      cache = _commit_first(cache, output.pending_kv, [num] * 3)
     else:
-      pending = extension.pending
+      pending = output.pending_kv
   logits = np.concatenate(logits, axis=1)[:, lag:]
   _assert_close(logits, _reference())
 
@@ -311,7 +328,7 @@ def test_rolled_back_drafts_never_happened():
     lengths = _STARTS + num
     true = _behind(lengths, 4)
     fresh = _prefilled(lengths)
-    junk = model.extend(params, fresh, (true + 3) % 30).pending
+    junk = model.extend(params, fresh, (true + 3) % 30).pending_kv
     cache = model.rollback(_commit_first(fresh, junk, [4, 1, 3]), lengths)
     np.testing.assert_array_equal(cache.lengths, lengths)
     np.testing.assert_array_equal(
@@ -326,7 +343,7 @@ def test_each_path_of_a_tree_equals_a_chain(leaf):
   model, params = _model()
   cache = _prefilled(_STARTS + 2)
   nodes = np.random.default_rng(2).integers(30, size=(3, _TREE.num_nodes))
-  extension = model.extend(
+  output = model.extend(
     params,
     cache,
     np.concatenate([_DECODED[:, 2:3], nodes], axis=1),
@@ -337,10 +354,10 @@ def test_each_path_of_a_tree_equals_a_chain(leaf):
   chain = np.concatenate([_DECODED[:, :3], nodes[:, path[1:] - 1]], axis=1)
   chain = np.concatenate([chain, _DECODED[:, -2:]], axis=1)
   expected = _reference(chain)
-  _assert_close(extension.logits[:, path], expected[:, 2:-2])
+  _assert_close(output.logits[:, path], expected[:, 2:-2])
   num = np.array([len(path), 1, len(path) - 1])
   cache = model.commit(
-    cache, extension.pending, np.tile(path, (3, 1)), jnp.asarray(num)
+    cache, output.pending_kv, np.tile(path, (3, 1)), jnp.asarray(num)
   )
   lengths = _STARTS + 2 + num
   logits = model.extend(params, cache, _behind(lengths, 1, _rows(chain))).logits

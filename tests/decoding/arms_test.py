@@ -436,7 +436,7 @@ def test_expected_rounds_are_as_long_as_those_that_are_played():
   About 10000 rounds of each arm: a mean that is off by 0.04 tokens, of 3.4 and
   2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
   """
-  model = specjax.MODELS['markov'](3)
+  model = specjax.models.Markov(3)
   both = arms.decoder(
     arms.chain(3, (model, TABLES[1])),
     arms.chain(2, (model, TABLES[2])),

@@ -128,7 +128,7 @@ def test_an_eager_write_is_seen_as_copies():
     round_state, _ = decoder.round_fn(params, state)
     pending = target.extend(
       params.target, state.target, state.tokens[:, :2]
-    ).pending
+    ).pending_kv
     path = jax.numpy.zeros((sizes.ROWS, 1), int)
     num = jax.numpy.ones(sizes.ROWS, int)
     cache = target.commit(state.target, pending, path, num)

@@ -132,20 +132,17 @@ def test_an_array_of_integers_is_a_list_of_prompts():
 # NaN and infinity.
 
 
-@functools.cache
-def constant_model():
+@components.component
+class Constant(specjax.models.Markov):
   """A model whose parameters are logits, which it gives after every token."""
-  model = specjax.MODELS['markov'](3)
 
-  def extend(table, cache, tokens, **options):
-    output = model.extend(table, cache, tokens, **options)
+  def extend(self, table, cache, tokens, **options):
+    output = super().extend(table, cache, tokens, **options)
     return output._replace(logits=table[tokens])
-
-  return model._replace(extend=extend)
 
 
 def constant(*logits):
-  return constant_model(), jnp.array([logits] * 3, jnp.float32)
+  return Constant(3), jnp.array([logits] * 3, jnp.float32)
 
 
 @pytest.mark.parametrize(
@@ -213,17 +210,14 @@ def test_the_coldest_temperature_is_the_greedy_limit():
 CALLS = []  # The width of each call of the target.
 
 
-@functools.cache
-def watched_target():
-  """A Markov model that appends the widths of its calls to `CALLS`."""
-  model, table = TARGET
+@components.component
+class Watched(specjax.models.ModelWrapper):
+  """A model that appends the widths of its calls to `CALLS`."""
 
-  def extend(params, cache, tokens, **options):
+  def extend(self, params, cache, tokens, **options):
     width = tokens.shape[1]
     jax.debug.callback(lambda: CALLS.append(width))
-    return model.extend(params, cache, tokens, **options)
-
-  return model._replace(extend=extend), table
+    return self.model.extend(params, cache, tokens, **options)
 
 
 @functools.cache
@@ -242,9 +236,10 @@ def drafting(topology):
 def widths_of(topology, depths, per_row=False, new=12):
   """Returns widths of the target's calls, round by round, and the results."""
   CALLS.clear()
+  model, table = TARGET
   decoder = arms.decoder(
     (drafting(topology), np.asarray(depths)),
-    target=watched_target(),
+    target=(Watched(model), table),
     per_row=per_row,
     temperature=0.0,
   )
@@ -469,8 +464,13 @@ def test_raw_probabilities_that_are_nan_are_raised():
 
 
 def test_a_text_beyond_what_a_model_was_trained_for_is_reported():
+
+  @components.component
+  class Short(specjax.models.ModelWrapper):
+    max_length = 8
+
   model, table = arms.MARKOV_TARGET
-  short = model._replace(max_length=8)
+  short = Short(model)
   for target, draft, name in (
     (short, model, 'target'),
     (model, short, 'drafter of arm 0'),

@@ -10,6 +10,7 @@ import pytest
 
 import specjax
 from specjax import base
+from specjax import components
 from specjax import decoding
 from specjax import trees
 from specjax.testing import toys
@@ -150,21 +151,23 @@ def test_heads_catch_up_from_the_buffers(per_row):
       )
 
 
-def markov_with_features():
-  """The chain of `lossless_test`, whose features are the tokens, one-hot."""
-  model = lossless_test.MODEL
+@components.component
+class MarkovWithFeatures(specjax.models.Markov):
+  """A Markov model whose features are the tokens, one-hot."""
 
-  def extend(params, cache, tokens, **options):
+  feature_sizes = (VOCAB,)
+
+  def extend(self, params, cache, tokens, **options):
     features = (jax.nn.one_hot(tokens, VOCAB),)
-    return model.extend(params, cache, tokens, **options)._replace(
-      features=features
+    return (
+      super()
+      .extend(params, cache, tokens, **options)
+      ._replace(features=features)
     )
 
-  def prefill(params, cache, tokens, lengths):
-    cache, _ = model.prefill(params, cache, tokens, lengths)
+  def prefill(self, params, cache, tokens, lengths):
+    cache, _ = super().prefill(params, cache, tokens, lengths)
     return cache, (jax.nn.one_hot(tokens, VOCAB),)
-
-  return model._replace(extend=extend, prefill=prefill, feature_sizes=(VOCAB,))
 
 
 def test_a_head_on_features_has_the_target_distribution():
@@ -174,7 +177,7 @@ def test_a_head_on_features_has_the_target_distribution():
   head = linear_head(VOCAB)
   decoder = arms.decoder(
     *[arms.arm(head, params, name) for name in ('maximal', arms.BROKEN)],
-    target=(markov_with_features(), target),
+    target=(MarkovWithFeatures(VOCAB), target),
   )
   p, broken = lossless_test.p_values(decoder, target, 2)
   assert p > 1e-4 and broken < 1e-6
@@ -277,7 +280,7 @@ def test_features_of_trees_that_end_early_are_finite():
   target, draft = lossless_test.tables('stationary')
   decoder = arms.decoder(
     arms.arm(growing()._replace(taps=(-1,)), draft),
-    target=(markov_with_features(), target),
+    target=(MarkovWithFeatures(VOCAB), target),
   )
   state = decoder.init(sizes.MARKOV_PROMPTS, 20)
   for _ in range(4):

@@ -12,6 +12,7 @@ import jax
 import pytest
 
 import specjax
+from specjax import components
 from specjax import drafters
 from specjax import families
 from tests import arms
@@ -34,14 +35,13 @@ _INSTRUCTION = re.compile(
 )
 
 
-def _named(model):
-  """The model, whose calls can be found in a compiled program."""
+@components.component
+class _Named(specjax.models.ModelWrapper):
+  """A model whose calls can be found in a compiled program."""
 
-  def extend(*args, **kwargs):
+  def extend(self, *args, **options):
     with jax.named_scope(_CALL):
-      return model.extend(*args, **kwargs)
-
-  return model._replace(extend=extend)
+      return self.model.extend(*args, **options)
 
 
 def _computations(text):
@@ -118,7 +118,7 @@ def _models():
   """Target and drafter of the mini family, which can be found in programs."""
   family = families.load('mini')
   models = family.target, family.drafters['medium']
-  return [(_named(each.functions), each.params) for each in models]
+  return [(_Named(each.functions), each.params) for each in models]
 
 
 def _count(*args, **options):

@@ -21,7 +21,7 @@ def build(temperature, stop=5, arm=0):
   Each test has a temperature that no other test uses, so that none of its
   programs was compiled before.
   """
-  target, params = specjax.MODELS['markov'](toys.VOCAB), PARAMS
+  target, params = specjax.models.Markov(toys.VOCAB), PARAMS
   return arms.decoder(
     arms.model(trees.chain(3), (target, params[::-1]), temperature),
     arms.none(),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import components
 from specjax import padding
 from specjax.decoding import reading
 from specjax.decoding import refill
@@ -116,16 +117,20 @@ def test_request_ids_are_whose_the_randomness_is():
 CALLS = []  # The number of rows in each call of the target.
 
 
+@components.component
+class Watched(specjax.models.ModelWrapper):
+  """A model that appends the batch sizes of its calls to `CALLS`."""
+
+  def extend(self, params, cache, tokens, **options):
+    num_rows = len(tokens)
+    jax.debug.callback(lambda: CALLS.append(num_rows))
+    return self.model.extend(params, cache, tokens, **options)
+
+
 def watched(*args, **options):
   """A decoder whose target appends the batch sizes of its calls to `CALLS`."""
   model, table = arms.MARKOV_TARGET
-
-  def extend(params, cache, tokens, **options):
-    num_rows = len(tokens)
-    jax.debug.callback(lambda: CALLS.append(num_rows))
-    return model.extend(params, cache, tokens, **options)
-
-  target = model._replace(extend=extend), table
+  target = Watched(model), table
   return arms.decoder(*args, target=target, **options)
 
 

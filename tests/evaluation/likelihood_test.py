@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import base
+from specjax import components
 from specjax import models
 from specjax import sampling as sampling_lib
 from specjax.evaluation import likelihood as likelihood_lib
@@ -26,41 +27,36 @@ _SEQUENCES = [
 ]
 
 
-def _encoder_decoder(traces=None):
+@components.component
+class _PromptSum(base.LanguageModel):
   """A model that depends on the prompt, by its sum and its length.
 
-  Nothing but `prefill` sees the prompt, and `extend` finds no token in padding.
+  Only `prefill` sees the prompt, and `extend` finds no token in padding.
   """
 
-  def prefill(params, cache, tokens, lengths):
-    del params, cache
-    read = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
-    return jnp.where(read, tokens + 1, 0).sum(axis=1), ()
+  vocab_size = _V
 
-  def extend(params, cache, tokens, *, pending=None, positions=None, mask=None):
-    del pending, mask
-    if traces is not None:
-      traces.append(tokens.shape)
+  def init_cache(self, params, batch, size):
+    return jnp.zeros(batch, jnp.int32)
+
+  def prefill(self, params, cache, tokens, lengths):
+    is_prompt = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
+    return jnp.where(is_prompt, tokens + 1, 0).sum(axis=1), ()
+
+  def extend(
+    self, params, cache, tokens, *, pending_kv=None, positions=None, mask=None
+  ):
     logits = jnp.log(params[cache[:, None] % _HORIZON, tokens])
-    return base.Extension(
+    return base.ModelOutput(
       jnp.where(positions[..., None] < 0, jnp.nan, logits), (), None
     )
-
-  return base.LanguageModel(
-    init_cache=lambda params, batch, size: jnp.zeros(batch, jnp.int32),
-    prefill=prefill,
-    extend=extend,
-    commit=None,
-    rollback=None,
-    vocab_size=_V,
-  )
 
 
 def _markov_row(tokens, start, t):
   return _TABLE[t - 1, tokens[t - 1]]
 
 
-def _encoder_decoder_row(tokens, start, t):
+def _prompt_sum_row(tokens, start, t):
   read = tokens[: start - 1]
   return _TABLE[(sum(read) + len(read)) % _HORIZON, tokens[t - 1]]
 
@@ -95,10 +91,10 @@ def _product(row_of, probs_of, tokens, start):
 @pytest.mark.parametrize(
   ('model', 'row_of'),
   [
-    (models.MODELS['markov'](_V), _markov_row),
-    (_encoder_decoder(), _encoder_decoder_row),
+    (models.Markov(_V), _markov_row),
+    (_PromptSum(), _prompt_sum_row),
   ],
-  ids=['markov', 'encoder_decoder'],
+  ids=['markov', 'prompt_sum'],
 )
 def test_likelihoods_are_products_of_table_entries(model, row_of, kind):
   """The tables of each position, and of each prompt, are different ones."""
@@ -118,7 +114,7 @@ def test_what_greedy_decoding_gives_is_certain():
   for t in range(12):
     tokens.append(int(_TABLE[t, tokens[-1]].argmax()))
   got = likelihood_lib.likelihood(
-    models.MODELS['markov'](_V),
+    models.Markov(_V),
     jnp.asarray(_TABLE),
     [(tokens, 1), (tokens[:-1] + [(tokens[-1] + 1) % _V], 1)],
     sampling=sampling_lib.Sampling(temperature=0.0),
@@ -149,7 +145,14 @@ def test_neighbours_and_padding_do_not_count(batch_size):
 def test_there_is_one_program_for_each_pair_of_widths():
   """Powers of two from 8 on; the prompt's last token is scored from."""
   traces = []
-  model = _encoder_decoder(traces)
+
+  @components.component
+  class Traced(models.ModelWrapper):
+    def extend(self, params, cache, tokens, **options):
+      traces.append(tokens.shape)
+      return self.model.extend(params, cache, tokens, **options)
+
+  model = Traced(_PromptSum())
   for sequences in (_SEQUENCES, _SEQUENCES[::-1], _SEQUENCES[:3]):
     likelihood_lib.likelihood(
       model, jnp.asarray(_TABLE), sequences, batch_size=2
@@ -171,5 +174,5 @@ def test_there_is_one_program_for_each_pair_of_widths():
 def test_bad_input_is_refused(sequences, options, message):
   with pytest.raises(ValueError, match=message):
     likelihood_lib.likelihood(
-      models.MODELS['markov'](_V), jnp.asarray(_TABLE), sequences, **options
+      models.Markov(_V), jnp.asarray(_TABLE), sequences, **options
     )

@@ -36,7 +36,7 @@ def _table():
 
 def _bits_per_byte(tokenizer, table, examples, **options):
   return perplexity.bits_per_byte(
-    functools.partial(adapters.packed_logits, models.markov(270)),
+    functools.partial(adapters.packed_logits, models.Markov(270)),
     jnp.asarray(table),
     tokenizer,
     examples,

@@ -355,10 +355,10 @@ def test_a_reduced_head_elsewhere(tmp_path, family):
   family = families.load(str(_with_reduced_head(family, tmp_path)))
   small = family.drafters['small']
   tokens = [[3, 1, 4, 1, 5]]
-  extension = small.functions.extend(small.params, None, jnp.array(tokens))
+  output = small.functions.extend(small.params, None, jnp.array(tokens))
   with torch.no_grad():
     theirs = transformers_peer.load(family, small)(torch.tensor(tokens)).logits
-  ours = np.asarray(extension.logits)
+  ours = np.asarray(output.logits)
   assert np.isneginf(ours[..., 1::2]).all()
   np.testing.assert_allclose(theirs.numpy(), ours, rtol=1e-4, atol=1e-4)
 

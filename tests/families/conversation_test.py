@@ -40,7 +40,7 @@ def _decoder():
     )
     for seed in (0, 1)
   ]
-  model = adapters.transformer(config)
+  model = adapters.Transformer(config)
   return decoding.speculative(
     model,
     params[0],
@@ -127,7 +127,7 @@ def test_all_that_is_read_are_the_tokens_of_one_prompt(
   successors = np.full(tokenizer.vocab_size, emitted[0])
   successors[emitted] = [*emitted[1:], end]
   ending = decoding.speculative(
-    specjax.MODELS['markov'](tokenizer.vocab_size),
+    specjax.models.Markov(tokenizer.vocab_size),
     np.eye(tokenizer.vocab_size, dtype=np.float32)[successors],
     None,
     stop_tokens=tokenizer.stop_tokens,

@@ -306,6 +306,8 @@ def test_a_checkpoint_is_laid_out_once(pair):
       for dtype in (None, 'float32')
     ),
   ]
+  again = families.on_mesh(families.join(loaded[0], {}), mesh)
+  loaded.append(again.target)
   tokens = np.ones((1, 4), np.int32)
   counts = [
     str(jax.make_jaxpr(each.functions.extend)(each.params, None, tokens)).count(

@@ -137,7 +137,7 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
     params,
     cache,
     jnp.asarray(added[:, 1:]),
-    pending=step.pending,
+    pending_kv=step.pending_kv,
     positions=jnp.asarray(positions),
     mask=jnp.asarray(mask),
   )

@@ -15,6 +15,7 @@ from specjax import verifiers
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import heads
+from specjax.models import wrappers
 from specjax.testing import rounds
 from tests.verifiers import exact
 
@@ -36,7 +37,7 @@ def test_one_token_calls_equal_one_call(d_model, d_ff, tie_embeddings):
     local_layers=(True, False),
     tie_embeddings=tie_embeddings,
   )
-  model = adapters.transformer(config)
+  model = adapters.Transformer(config)
   params = adapters.init_params(jax.random.key(0), config)
   tokens = jax.random.randint(jax.random.key(1), (1, 6), 0, vocab_size)
   cache = model.init_cache(params, 1, 16)
@@ -44,8 +45,8 @@ def test_one_token_calls_equal_one_call(d_model, d_ff, tie_embeddings):
   whole = extend(params, cache, tokens)
   pending = None
   for t in range(6):
-    step = extend(params, cache, tokens[:, t : t + 1], pending=pending)
-    pending = step.pending
+    step = extend(params, cache, tokens[:, t : t + 1], pending_kv=pending)
+    pending = step.pending_kv
     assert step.logits.shape == (1, 1, vocab_size)
     np.testing.assert_allclose(
       step.logits[:, 0], whole.logits[:, t], rtol=1e-4, atol=1e-5
@@ -53,7 +54,7 @@ def test_one_token_calls_equal_one_call(d_model, d_ff, tie_embeddings):
   jax.tree.map(
     lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5),
     pending,
-    whole.pending,
+    whole.pending_kv,
   )
 
 
@@ -76,12 +77,13 @@ def test_models_of_equal_configs_are_traced_once(monkeypatch):
   """What is kept of a config is not what callers may change."""
   make = functools.partial(config_lib.TransformerConfig, 7, 1, 8, 1, 1, 8, 8)
   adapters.abstract_params(make()).clear()
-  modules = adapters.graph(make())
+  params = adapters.init_params(jax.random.key(0), make())
+  adapters.merge(make(), params)
   monkeypatch.setattr(adapters, '_MODULES', {})  # None can be traced any more.
   assert 'embedding' in adapters.abstract_params(make())
-  assert adapters.graph(make(), 'float32') is modules
+  adapters.merge(make(), params, 'float32')
   with pytest.raises(KeyError):
-    adapters.graph(make(), 'bfloat16')
+    adapters.merge(make(), params, 'bfloat16')
 
 
 _WIDE = config_lib.TransformerConfig(
@@ -97,7 +99,7 @@ _WIDE = config_lib.TransformerConfig(
 
 def _one_token(dtype):
   """A call of one token, traced."""
-  model = adapters.transformer(_WIDE, dtype)
+  model = adapters.Transformer(_WIDE, dtype)
   params = jax.tree.map(
     lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype),
     adapters.abstract_params(_WIDE),
@@ -130,8 +132,8 @@ class _Resized(exact.Case):
   def table(self):
     """`[V, V]` float32, the draft's probabilities after each token."""
     drafts = jnp.asarray(rounds.tables(self.size)[0])
-    model = adapters.resize_vocabulary(
-      models.MODELS['markov'](self.size), self.vocab_size
+    model = wrappers.resize_vocabulary(
+      models.Markov(self.size), self.vocab_size
     )
     assert model.vocab_size == self.vocab_size
     tokens = jnp.arange(self.vocab_size)[None]
@@ -169,10 +171,10 @@ def test_a_drafter_of_another_vocabulary_leaves_the_target_exact(
 
 
 def test_a_vocabulary_of_the_same_size_is_the_same_model():
-  model = models.MODELS['markov'](3)
-  assert adapters.resize_vocabulary(model, 3) is model
-  other = adapters.resize_vocabulary(model, 5)
-  assert adapters.resize_vocabulary(model, 5) is other
+  model = models.Markov(3)
+  assert wrappers.resize_vocabulary(model, 3) is model
+  other = wrappers.resize_vocabulary(model, 5)
+  assert wrappers.resize_vocabulary(model, 5) == other != model
 
 
 def test_names_of_parameters_are_text():

@@ -31,7 +31,7 @@ def _whole(**fields):
 
 
 def _read(config, params):
-  return jax.jit(adapters.transformer(config).extend)(params, None, _TOKENS)
+  return jax.jit(adapters.Transformer(config).extend)(params, None, _TOKENS)
 
 
 @pytest.mark.parametrize(

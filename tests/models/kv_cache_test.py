@@ -6,7 +6,6 @@ without a cache, are compared with another implementation in
 `transformer_test`.
 """
 
-from flax import nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +29,7 @@ _CONFIG = config_lib.TransformerConfig(
   sliding_window=3,
   local_layers=(True, False),
 )
-_MODEL = adapters.transformer(_CONFIG)
+_MODEL = adapters.Transformer(_CONFIG)
 # Sharper than initial weights, so that every key matters.
 _PARAMS = jax.tree.map(
   lambda x: 20 * x if x.ndim > 1 else x,
@@ -99,13 +98,13 @@ def test_any_chunking_equals_one_call(chunks, commit):
   logits, done = [], 0
   for num in chunks:
     tokens = _TOKENS[:, done : done + num]
-    extension = _extend(_PARAMS, cache, tokens, pending=pending)
-    logits.append(extension.logits)
+    output = _extend(_PARAMS, cache, tokens, pending_kv=pending)
+    logits.append(output.logits)
     done += num
     if commit:
-      cache = _commit_first(cache, extension.pending, [num] * 3)
+      cache = _commit_first(cache, output.pending_kv, [num] * 3)
     else:
-      pending = extension.pending
+      pending = output.pending_kv
   _assert_close(np.concatenate(logits, axis=1), _whole(_TOKENS))
 
 
@@ -113,9 +112,9 @@ def test_rows_of_different_lengths_equal_one_call():
   """Also after rows have moved on by different numbers, one by none."""
   cache, whole, lengths = _prompts(), _whole(_TOKENS), _LENGTHS
   for moved in ([2, 0, 3], [1, 4, 1]):
-    extension = _extend(_PARAMS, cache, _behind(lengths, 4))
-    _assert_close(extension.logits, _behind(lengths, 4, whole))
-    cache = _commit_first(cache, extension.pending, moved)
+    output = _extend(_PARAMS, cache, _behind(lengths, 4))
+    _assert_close(output.logits, _behind(lengths, 4, whole))
+    cache = _commit_first(cache, output.pending_kv, moved)
     lengths = lengths + moved
     np.testing.assert_array_equal(cache.lengths, lengths)
 
@@ -124,7 +123,7 @@ def test_rolled_back_drafts_never_happened():
   """To the bit: weights of junk are exactly zero."""
   true = _behind(_LENGTHS, 4)
   never = _extend(_PARAMS, _prompts(), true).logits
-  drafts = _extend(_PARAMS, _prompts(), _JUNK).pending
+  drafts = _extend(_PARAMS, _prompts(), _JUNK).pending_kv
   cache = _commit_first(_prompts(), drafts, [6, 1, 3])
   cache = _MODEL.rollback(cache, _LENGTHS)
   np.testing.assert_array_equal(_extend(_PARAMS, cache, true).logits, never)
@@ -182,16 +181,16 @@ def test_a_tree_read_level_by_level_equals_one_call():
   root = _behind(_LENGTHS, 1)
   entries = [np.array([0]), *(level + 1 for level in _TREE.levels)]
   for level in entries:
-    extension = _extend(
+    output = _extend(
       _PARAMS,
       cache,
       np.concatenate([root, _NODES], axis=1)[:, level],
-      pending=pending,
+      pending_kv=pending,
       positions=_LENGTHS[:, None] + _TREE.offsets[level],
       mask=_TREE.mask[level, : level[-1] + 1],
     )
-    pending = extension.pending
-    logits.append(extension.logits)
+    pending = output.pending_kv
+    logits.append(output.logits)
   _assert_close(np.concatenate(logits, axis=1), _read_tree().logits)
 
 
@@ -200,7 +199,7 @@ def test_a_committed_path_equals_a_chain_that_was_read():
   paths = [_path_to(5), _path_to(6)[:1], _path_to(3)]
   num = np.array([len(path) for path in paths])
   padded = np.stack([np.resize(path, 4) for path in paths])
-  cache = _commit(_prompts(), _read_tree().pending, padded, jnp.asarray(num))
+  cache = _commit(_prompts(), _read_tree().pending_kv, padded, jnp.asarray(num))
   np.testing.assert_array_equal(cache.lengths, _LENGTHS + num)
   texts = _TOKENS.copy()
   for text, path, length, nodes in zip(texts, paths, _LENGTHS, _NODES):
@@ -227,7 +226,7 @@ def test_tokens_at_negative_positions_are_not_attended_to():
       _PARAMS,
       cache,
       true[:, 2:],
-      pending=first.pending,
+      pending_kv=first.pending_kv,
       positions=_LENGTHS[:, None] + np.arange(2, 4),
     )
     assert np.isfinite(first.logits).all()
@@ -238,24 +237,24 @@ def test_tokens_at_negative_positions_are_not_attended_to():
 
 def test_bfloat16_stays_bfloat16():
   """In the cache; logits are float32, to be made probabilities of."""
-  model = adapters.transformer(_CONFIG, dtype=jnp.bfloat16)
+  model = adapters.Transformer(_CONFIG, dtype=jnp.bfloat16)
 
   def read(params):
     cache = model.init_cache(params, 3, _SIZE)
     cache, _ = model.prefill(params, cache, _TOKENS, _LENGTHS)
-    extension = model.extend(params, cache, _behind(_LENGTHS, 2))
-    return _commit_first(cache, extension.pending, [2, 1, 0]), extension
+    output = model.extend(params, cache, _behind(_LENGTHS, 2))
+    return _commit_first(cache, output.pending_kv, [2, 1, 0]), output
 
-  cache, extension = jax.eval_shape(read, _PARAMS)
+  cache, output = jax.eval_shape(read, _PARAMS)
   assert {x.dtype for x in jax.tree.leaves(cache.layers)} == {
     jnp.dtype('bfloat16')
   }
   assert cache.lengths.dtype == jnp.int32
-  assert extension.logits.dtype == jnp.float32
+  assert output.logits.dtype == jnp.float32
 
 
 def test_pending_entries_append_along_their_tokens():
-  pending = _read_tree().pending
+  pending = _read_tree().pending_kv
   first = jax.tree.map(
     lambda x: x[:, :3] if x.ndim == 2 else x[:, :, :3], pending
   )
@@ -306,8 +305,8 @@ def test_a_call_that_chooses_reads_what_its_layers_would():
     kv_cache.init(_CONFIG.num_layers, shape).layers,
   )
   tokens = jnp.asarray(_RNG.integers(20, size=(1, 4)))
-  positions, mask = adapters.places(None, tokens, None, None, None)
-  model = nnx.merge(adapters.graph(_CONFIG), _PARAMS)
+  positions, mask = adapters.positions_and_mask(None, tokens, None, None, None)
+  model = adapters.merge(_CONFIG, _PARAMS)
   read = lambda cache: model(tokens, positions, mask, cache)[0]
   by_layer, by_call = (
     jax.jit(lambda cache, choose=choose: choose(cache, read))

@@ -59,7 +59,7 @@ def _ways_to_read(model, params):
     tokens = _behind(oracle.TOKENS, 1, _LENGTHS + i)
     step = model.extend(params, cache, tokens)
     num = (step.logits[:, 0, 0] < jnp.inf).astype(jnp.int32)
-    cache = model.commit(cache, step.pending, np.zeros((2, 1), int), num)
+    cache = model.commit(cache, step.pending_kv, np.zeros((2, 1), int), num)
     steps.append(step.logits)
   return whole, tree, jnp.concatenate(steps, axis=1)
 

@@ -9,7 +9,7 @@ from specjax import trees
 
 _V, _H = 4, 3
 _RNG = np.random.default_rng(0)
-_MODEL = models.markov(_V)
+_MODEL = models.Markov(_V)
 _TABLES = {
   'stationary': _RNG.dirichlet(np.ones(_V), size=_V).astype(np.float32),
   'varying': _RNG.dirichlet(np.ones(_V), size=(_H, _V)).astype(np.float32),
@@ -47,12 +47,14 @@ def test_positions_go_on_behind_cache_and_pending(name):
   cache, _ = _MODEL.prefill(table, cache, _TOKENS, jnp.array([0, 1]))
   first = _MODEL.extend(table, cache, _TOKENS[:, :1])
   _assert_probs(first.logits, name, [[0], [1]], _TOKENS[:, :1])
-  then = _MODEL.extend(table, cache, _TOKENS[:, 1:3], pending=first.pending)
+  then = _MODEL.extend(
+    table, cache, _TOKENS[:, 1:3], pending_kv=first.pending_kv
+  )
   _assert_probs(then.logits, name, [[1, 2], [2, 3]], _TOKENS[:, 1:3])
-  last = _MODEL.extend(table, cache, _TOKENS[:, :1], pending=then.pending)
+  last = _MODEL.extend(table, cache, _TOKENS[:, :1], pending_kv=then.pending_kv)
   _assert_probs(last.logits, name, [[3], [4]], _TOKENS[:, :1])
   path = jnp.zeros((2, 4), jnp.int32)
-  cache = _MODEL.commit(cache, last.pending, path, jnp.array([2, 0]))
+  cache = _MODEL.commit(cache, last.pending_kv, path, jnp.array([2, 0]))
   np.testing.assert_array_equal(cache.lengths, [2, 1])
   cache = _MODEL.rollback(cache, jnp.array([1, 5]))
   np.testing.assert_array_equal(cache.lengths, [1, 1])
@@ -75,7 +77,7 @@ def test_nodes_of_a_tree_stand_at_their_depths():
 
 def test_impossible_tokens_have_minus_infinite_logits():
   table = jnp.array([[0.0, 1.0], [0.5, 0.5]])
-  logits = models.markov(2).extend(table, None, jnp.array([[0, 1]])).logits
+  logits = models.Markov(2).extend(table, None, jnp.array([[0, 1]])).logits
   np.testing.assert_array_equal(logits[0, 0], [-np.inf, 0.0])
 
 
@@ -87,4 +89,4 @@ def test_a_table_of_the_wrong_shape_is_refused(shape):
 
 def test_a_vocabulary_has_a_token():
   with pytest.raises(ValueError, match='vocab_size must be >= 1, got 0'):
-    models.markov(0)
+    models.Markov(0)

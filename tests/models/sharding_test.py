@@ -19,6 +19,7 @@ from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import heads
+from specjax.models import layouts
 from specjax.models import sharding
 from tests import xla
 
@@ -175,10 +176,37 @@ def test_eight_devices_say_what_one_says(tmp_path):
     assert found[label] == texts, label
 
 
+_HEADS_OF_A_KIND = [
+  heads.head(heads.configure(kind, _CONFIG)) for kind in ('eagle', 'medusa')
+]
+
+
+@pytest.mark.parametrize(
+  'model',
+  [adapters.Transformer(_CONFIG), *_HEADS_OF_A_KIND],
+  ids=['transformer', 'eagle', 'medusa'],
+)
+def test_a_model_that_is_laid_out_already_gets_another_layout(model):
+  """So that no output is constrained twice."""
+  layout = layouts.Layout(meshes.make())
+  other = dataclasses.replace(layout, split_cache=False)
+  laid_out = layouts.lay_out(model, layout)
+  assert laid_out == layouts.lay_out(model, layout) != model
+  assert layouts.lay_out(laid_out, layout) == laid_out
+  assert layouts.lay_out(laid_out, other) == layouts.lay_out(model, other)
+
+
+def test_an_early_exit_is_laid_out_as_its_model():
+  model = adapters.Transformer(dataclasses.replace(_CONFIG, num_layers=2))
+  layout = layouts.Layout(meshes.make())
+  early = layouts.lay_out(model, layout).exit(1)
+  assert early == layouts.lay_out(model.exit(1), layout)
+
+
 def test_rows_that_the_mesh_does_not_divide_are_refused():
   mesh = _abstract_mesh(2, 1)
   with pytest.raises(ValueError, match='multiple of 2, .* got 3 rows'):
-    sharding._cut(np.zeros((3, 4)), 'rows', mesh, True)
+    layouts.Layout(mesh).rows(np.zeros((3, 4)))
 
 
 if __name__ == '__main__':

@@ -67,7 +67,7 @@ def test_padding_of_the_vocabulary_is_cut_off(tied):
   )
   params = adapters.init_params(jax.random.key(0), config)
   padded = dataclasses.replace(config, vocab_size=47, padded_vocab_size=50)
-  model, whole = adapters.transformer(padded), adapters.transformer(config)
+  model, whole = adapters.Transformer(padded), adapters.Transformer(config)
   assert model.vocab_size == 47
   logits, expected = (
     jax.jit(each.extend)(params, None, _TOKENS).logits

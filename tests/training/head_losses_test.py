@@ -25,7 +25,7 @@ _TARGET = config_lib.TransformerConfig(
   head_dim=4,
   d_ff=12,
 )
-_MODEL = adapters.transformer(_TARGET)
+_MODEL = adapters.Transformer(_TARGET)
 _KEY = jax.random.key(0)
 _WIDTH = 16  # Of rows.
 _STILL = head_losses.Recipe(
@@ -118,7 +118,7 @@ def _reference(head, extend, drafted, teach, recipe, params, text):
 @pytest.mark.parametrize('kind', ['eagle', 'eagle3'])
 def test_steps_are_aligned_with_the_text(kind, tmp_path):
   config, params, fixed = _made(kind)
-  head = heads.functions(config)
+  head = heads.head(config)
   batch = _taught(tmp_path, config.taps if kind == 'eagle3' else ())
   drafted = heads.drafted_logits(config)
   teach = adapters.head_logits(_TARGET)
@@ -140,7 +140,7 @@ def test_a_shift_by_one_is_found(moved, tmp_path):
   teach = adapters.head_logits(_TARGET)
   loss_fn = jax.jit(
     head_losses.feature_head(
-      heads.functions(config), heads.drafted_logits(config), teach, _STILL
+      heads.head(config), heads.drafted_logits(config), teach, _STILL
     )
   )
   shifted = batch._replace(**{moved: np.roll(getattr(batch, moved), 1, axis=1)})
@@ -155,7 +155,7 @@ def test_medusas_heads_learn_later_and_later_tokens(tmp_path):
   config, params, fixed = _made('medusa', num_steps=3)
   batch = _taught(tmp_path)
   teach, drafted = adapters.head_logits(_TARGET), heads.drafted_logits(config)
-  head = heads.functions(config)
+  head = heads.head(config)
   loss_fn = head_losses.medusa(head, drafted, teach)
   loss, _ = jax.jit(loss_fn)(params, (fixed, _PARAMS), batch, _KEY)
   whole, wanted = {**params, **fixed}, 0.0
@@ -185,7 +185,7 @@ def test_a_draft_vocabulary_hides_tokens_that_it_lacks(tmp_path):
   recipe = head_losses.Recipe(1, 0.0, 1.0, 0.0)
   loss_fn = jax.jit(
     head_losses.feature_head(
-      heads.functions(config),
+      heads.head(config),
       heads.drafted_logits(config),
       adapters.head_logits(narrow),
       recipe,
@@ -206,7 +206,7 @@ def test_noise_is_another_one_in_each_step_and_small_in_long_rows(tmp_path):
   losses = {
     noise: jax.jit(
       head_losses.feature_head(
-        heads.functions(config),
+        heads.head(config),
         heads.drafted_logits(config),
         adapters.head_logits(_TARGET),
         _STILL._replace(noise=noise),

@@ -30,12 +30,12 @@ def _transformer():
   params = jax.tree.map(
     lambda x: 12 * x if x.ndim > 1 else x, jax.device_get(params)
   )
-  return adapters.transformer(_CONFIG), params
+  return adapters.Transformer(_CONFIG), params
 
 
 _logits_of = jax.jit(adapters.packed_logits, static_argnums=0)
 _KEY = jax.random.key(0)
-_MARKOV = functools.partial(adapters.packed_logits, models.markov(7))
+_MARKOV = functools.partial(adapters.packed_logits, models.Markov(7))
 _CROSS_ENTROPY = jax.jit(losses.cross_entropy(_MARKOV))
 _DISTILLATION = jax.jit(losses.distillation(_MARKOV, _MARKOV))
 

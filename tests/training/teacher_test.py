@@ -25,7 +25,7 @@ _CONFIG = config_lib.TransformerConfig(
   d_ff=24,
 )
 _KEY = jax.random.key(0)
-_MODEL = adapters.transformer(_CONFIG)
+_MODEL = adapters.Transformer(_CONFIG)
 
 
 @functools.cache
@@ -67,7 +67,7 @@ def test_tokens_outside_of_the_draft_vocabulary_are_out_of_reach(tmp_path):
   some = np.arange(0, 20, 2)
   config, params = cutting.narrow_head(_CONFIG, _params(), some)
   head = adapters.head_logits(config)
-  model = adapters.transformer(config)
+  model = adapters.Transformer(config)
 
   def draft(params, fixed, batch):
     features = adapters.read_packed(model, params, batch).features[-1]

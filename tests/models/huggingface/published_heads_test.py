@@ -57,7 +57,7 @@ def _params():
 
 @pytest.fixture(scope='module', name='target')
 def _target():
-  return models.Checkpoint(_TARGET, adapters.transformer(_TARGET), _params())
+  return models.Checkpoint(_TARGET, adapters.Transformer(_TARGET), _params())
 
 
 def _draw(shapes):
@@ -189,7 +189,7 @@ def test_a_layer_that_is_no_llamas_is_not_written(target, tmp_path):
   qwen3 = dataclasses.replace(_TARGET, qk_norm=True)
   config = heads.configure('eagle', qwen3)
   params = heads.begin(jax.random.key(1), config, qwen3, target.params)
-  head = models.Head(config, heads.functions(config), params)
+  head = models.Head(config, heads.head(config), params)
   with pytest.raises(ValueError, match='differs in qk_norm'):
     models.save_head(head, tmp_path / 'a')
 
@@ -412,7 +412,7 @@ def test_a_head_of_a_family_is_written_for_others(target, tmp_path):
   params = heads.begin(
     jax.random.key(1), config, _TARGET, target.params, [0, 3, 5, 6]
   )
-  head = models.Head(config, heads.functions(config), params)
+  head = models.Head(config, heads.head(config), params)
   models.save_head(head, tmp_path / 'a')
   again = models.load_head(tmp_path / 'a', target)
   assert again.config.layer.head_size == 4

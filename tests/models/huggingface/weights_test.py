@@ -115,7 +115,7 @@ def test_types_are_kept_or_become_what_is_asked_for():
     assert leaf.dtype == (jnp.float32 if 'norm' in name else jnp.bfloat16)
   _, wide = _read('llama', narrow, dtype=jnp.float32)
   assert {leaf.dtype for leaf in jax.tree.leaves(wide)} == {np.dtype('float32')}
-  model = adapters.transformer(config)
+  model = adapters.Transformer(config)
   logits = [model.extend(p, None, oracle.TOKENS).logits for p in (kept, wide)]
   np.testing.assert_allclose(*logits, rtol=1e-4, atol=1e-3)
 

@@ -1,0 +1,315 @@
+"""Models whose outputs are laid out on a mesh of devices.
+
+They constrain how caches, hidden states and logits are cut, and XLA divides
+the whole decode loop accordingly: nothing else refers to devices.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+from typing import TypeVar
+
+import jax
+import numpy as np
+
+from specjax import base
+from specjax import components
+from specjax import meshes
+from specjax.models import wrappers
+
+_P = jax.sharding.PartitionSpec
+_Tree = TypeVar('_Tree')
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """How the outputs of a model are cut.
+
+  The first axis of every array is rows. One row alone, such as a prompt that is
+  read for one row of a batch, is whole on every device.
+
+  Attributes:
+    mesh: from `meshes.make`.
+    split_cache: whether the heads of keys and values are cut, too.
+    split_logits: whether logits are computed in parts, by a matrix that is cut.
+  """
+
+  mesh: jax.sharding.Mesh
+  split_cache: bool = True
+  split_logits: bool = True
+
+  def rows(self, tree: _Tree) -> _Tree:
+    """Returns arrays of which only rows are cut."""
+    return jax.tree.map(self._cut, tree)
+
+  def cache(self, tree: _Tree) -> _Tree:
+    """Returns arrays of which rows are cut, and of `[B, H, S, D]` the heads."""
+    return jax.tree.map(
+      lambda leaf: (
+        self._cut(leaf, axis=1)
+        if self.split_cache and leaf.ndim == 4
+        else self._cut(leaf)
+      ),
+      tree,
+    )
+
+  def logits(self, logits: jax.Array) -> jax.Array:
+    """Returns logits `[B, T, V]` that are whole on each device of their rows.
+
+    Verification needs nothing else from other devices. They are computed in
+    parts first: otherwise XLA gathers the table that makes them.
+    """
+    if self.split_logits and self._divides(logits, axis=2):
+      logits = self._cut(logits, axis=2)
+    return self._cut(logits)
+
+  def _cut(self, leaf: jax.Array, axis: int | None = None) -> jax.Array:
+    """Cuts an array along rows, and along another axis if the mesh divides it.
+
+    Raises:
+      ValueError: the mesh does not divide the rows, and there are several.
+    """
+    num_rows = self.mesh.shape[meshes.DATA]
+    if leaf.shape[0] % num_rows and leaf.shape[0] != 1:
+      raise ValueError(
+        f'A batch must be one row or a multiple of {num_rows}, the size of '
+        f'{meshes.DATA!r} in the mesh, got {leaf.shape[0]} rows.'
+      )
+    spec = [None if leaf.shape[0] == 1 else meshes.DATA]
+    if axis is not None and self._divides(leaf, axis):
+      spec += [None] * (axis - 1) + [meshes.MODEL]
+    return jax.lax.with_sharding_constraint(
+      leaf, jax.sharding.NamedSharding(self.mesh, _P(*spec))
+    )
+
+  def _divides(self, leaf: jax.Array, axis: int) -> bool:
+    """Returns whether the mesh divides an axis of an array."""
+    return leaf.shape[axis] % self.mesh.shape[meshes.MODEL] == 0
+
+
+@components.component
+class ShardedModel(wrappers.ModelWrapper):
+  """A language model whose outputs are laid out on a mesh.
+
+  Attributes:
+    model: the model.
+    layout: how its outputs are cut.
+  """
+
+  layout: Layout = components.static()
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> base.Cache:
+    """See `LanguageModel.init_cache`."""
+    return self.layout.cache(self.model.init_cache(params, batch, size))
+
+  def prefill(
+    self,
+    params: base.Params,
+    cache: base.Cache,
+    tokens: jax.Array,
+    lengths: jax.Array,
+  ) -> tuple[base.Cache, tuple[jax.Array, ...]]:
+    """See `LanguageModel.prefill`."""
+    cache, features = self.model.prefill(params, cache, tokens, lengths)
+    return self.layout.cache(cache), self.layout.rows(features)
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: base.Cache | None,
+    tokens: jax.Array,
+    *,
+    pending_kv: base.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> base.ModelOutput:
+    """See `LanguageModel.extend`."""
+    output = self.model.extend(
+      params,
+      cache,
+      tokens,
+      pending_kv=pending_kv,
+      positions=positions,
+      mask=mask,
+    )
+    return base.ModelOutput(
+      self.layout.logits(output.logits),
+      self.layout.rows(output.features),
+      self.layout.cache(output.pending_kv),
+    )
+
+  def commit(
+    self,
+    cache: base.Cache,
+    pending_kv: base.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> base.Cache:
+    """See `LanguageModel.commit`."""
+    return self.layout.cache(self.model.commit(cache, pending_kv, path, num))
+
+  def rollback(self, cache: base.Cache, lengths: jax.Array) -> base.Cache:
+    """See `LanguageModel.rollback`."""
+    return self.layout.cache(self.model.rollback(cache, lengths))
+
+  def exit(self, num_layers: int) -> base.LanguageModel:
+    """See `LanguageModel.exit`."""
+    return ShardedModel(self.model.exit(num_layers), self.layout)
+
+
+@components.component
+class ShardedFeatureHead(base.FeatureHead):
+  """A head on features whose outputs are laid out on a mesh.
+
+  Attributes:
+    head: the head.
+    layout: how its outputs are cut.
+  """
+
+  head: base.FeatureHead
+  layout: Layout = components.static()
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """See `FeatureHead.taps`."""
+    return self.head.taps
+
+  @functools.cached_property
+  def feature_size(self) -> int:
+    """See `FeatureHead.feature_size`."""
+    return self.head.feature_size
+
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """`V`."""
+    return self.head.vocab_size
+
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """See `FeatureHead.max_length`."""
+    return self.head.max_length
+
+  def init_cache(
+    self, params: base.Params, batch: int, size: int
+  ) -> base.Cache:
+    """See `FeatureHead.init_cache`."""
+    return self.layout.cache(self.head.init_cache(params, batch, size))
+
+  def fuse(
+    self, params: base.Params, features: tuple[jax.Array, ...]
+  ) -> jax.Array:
+    """See `FeatureHead.fuse`."""
+    return self.layout.rows(self.head.fuse(params, features))
+
+  def extend(
+    self,
+    params: base.Params,
+    cache: base.Cache | None,
+    tokens: jax.Array,
+    inputs: jax.Array,
+    *,
+    pending_kv: base.PendingKV | None = None,
+    positions: jax.Array | None = None,
+    mask: jax.Array | np.ndarray | None = None,
+  ) -> tuple[jax.Array, base.PendingKV]:
+    """See `FeatureHead.extend`."""
+    outputs, pending_kv = self.head.extend(
+      params,
+      cache,
+      tokens,
+      inputs,
+      pending_kv=pending_kv,
+      positions=positions,
+      mask=mask,
+    )
+    return self.layout.rows(outputs), self.layout.cache(pending_kv)
+
+  def predict(self, params: base.Params, outputs: jax.Array) -> jax.Array:
+    """See `FeatureHead.predict`."""
+    return self.layout.logits(self.head.predict(params, outputs))
+
+  def likeliest(
+    self, params: base.Params, outputs: jax.Array, num: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """See `FeatureHead.likeliest`."""
+    return self.layout.rows(self.head.likeliest(params, outputs, num))
+
+  def commit(
+    self,
+    cache: base.Cache,
+    pending_kv: base.PendingKV,
+    path: jax.Array,
+    num: jax.Array,
+  ) -> base.Cache:
+    """See `FeatureHead.commit`."""
+    return self.layout.cache(self.head.commit(cache, pending_kv, path, num))
+
+  def rollback(self, cache: base.Cache, lengths: jax.Array) -> base.Cache:
+    """See `FeatureHead.rollback`."""
+    return self.layout.cache(self.head.rollback(cache, lengths))
+
+
+@components.component
+class ShardedParallelHead(base.ParallelHead):
+  """Parallel heads whose outputs are laid out on a mesh.
+
+  Attributes:
+    head: the heads.
+    layout: how their outputs are cut.
+  """
+
+  head: base.ParallelHead
+  layout: Layout = components.static()
+
+  @functools.cached_property
+  def num_steps(self) -> int:
+    """`K`."""
+    return self.head.num_steps
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """See `ParallelHead.taps`."""
+    return self.head.taps
+
+  @functools.cached_property
+  def feature_size(self) -> int:
+    """See `ParallelHead.feature_size`."""
+    return self.head.feature_size
+
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """`V`."""
+    return self.head.vocab_size
+
+  def predict(
+    self, params: base.Params, features: tuple[jax.Array, ...]
+  ) -> jax.Array:
+    """See `ParallelHead.predict`."""
+    return self.layout.rows(self.head.predict(params, features))
+
+  def likeliest(
+    self, params: base.Params, features: tuple[jax.Array, ...], num: int
+  ) -> tuple[jax.Array, jax.Array]:
+    """See `ParallelHead.likeliest`."""
+    return self.layout.rows(self.head.likeliest(params, features, num))
+
+
+def lay_out(model: Any, layout: Layout) -> Any:
+  """Returns a model or a head whose outputs are laid out on a mesh.
+
+  One that is laid out already gets the new layout in place of its own, so that
+  no output is constrained twice.
+
+  Args:
+    model: a language model or a head.
+    layout: how its outputs are cut.
+  """
+  if isinstance(model, ShardedModel | ShardedFeatureHead | ShardedParallelHead):
+    return dataclasses.replace(model, layout=layout)
+  if isinstance(model, base.FeatureHead):
+    return ShardedFeatureHead(model, layout)
+  if isinstance(model, base.ParallelHead):
+    return ShardedParallelHead(model, layout)
+  return ShardedModel(model, layout)
