@@ -356,7 +356,7 @@ def _tokenizer(name, loaded):
 def _read(path, dtype, mesh=None):
   """The checkpoint at a path; a folder of specjax is its target."""
   if _is_checkpoint(path):
-    return loading.read(path, dtype=dtype, mesh=mesh)
+    return loading.load(path, dtype=dtype, mesh=mesh)
   return _load_model(os.path.join(path, _TARGET), dtype)
 
 

@@ -100,33 +100,14 @@ def load(
       pickled; or the architecture, some of its fields, or names, shapes or
       types of arrays are not supported, all of which are listed.
   """
-  checkpoint = read(path, dtype=dtype, mesh=mesh)
-  return checkpoint if mesh is None else sharding.shard(checkpoint, mesh)
-
-
-def read(
-  path: str | os.PathLike[str],
-  *,
-  dtype: jax.typing.DTypeLike | None = None,
-  mesh: jax.sharding.Mesh | None = None,
-) -> Checkpoint:
-  """Reads a checkpoint for `sharding.shard`, as `load` does.
-
-  Its parameters are on the mesh already; its functions are those of one device.
-  """
   with _error_context(path):
-    checkpoint = _open(os.path.expanduser(path))
-    params = _params(checkpoint, dtype, mesh)
-  functions = adapters.language_model(
-    checkpoint.config, dtype or _main_dtype(params)
+    source = _open(os.path.expanduser(path))
+    params = _params(source, dtype, mesh)
+  model = adapters.language_model(source.config, dtype or _main_dtype(params))
+  checkpoint = Checkpoint(
+    source.config, model, params, source.tokenizer, source.stop_tokens
   )
-  return Checkpoint(
-    checkpoint.config,
-    functions,
-    params,
-    checkpoint.tokenizer,
-    checkpoint.stop_tokens,
-  )
+  return checkpoint if mesh is None else sharding.shard(checkpoint, mesh)
 
 
 def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
