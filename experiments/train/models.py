@@ -9,13 +9,13 @@ from experiments.common import configs as configs_lib
 from experiments.train import perplexity
 from experiments.train import taught
 from specjax import families
+from specjax.contrib import encoder_decoder_config
 from specjax.contrib import example_pairs
 from specjax.data import examples as examples_lib
 from specjax.data import packing
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import checkpoint
-from specjax.models import config as config_lib
 from specjax.training import loop
 from specjax.training import losses
 
@@ -65,7 +65,7 @@ def _are_pairs(configs):
   pairs = [
     name
     for name, each in configs.items()
-    if isinstance(each, config_lib.EncoderDecoderConfig)
+    if isinstance(each, encoder_decoder_config.EncoderDecoderConfig)
   ]
   if 0 < len(pairs) < len(configs):
     raise ValueError(
@@ -105,7 +105,7 @@ def _configuration(name, model, tokenizer):
   if 'encoder_layers' in model:
     fields['start_id'] = tokenizer.response_id
   with configs_lib.errors_name(f'models.{name}', fields):
-    return config_lib.from_dict(fields)
+    return checkpoint.config_from_dict(fields)
 
 
 def _start(config, name, model_config):

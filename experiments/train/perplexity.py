@@ -2,10 +2,10 @@
 
 from experiments.common import log
 from experiments.common import prompts as prompts_lib
+from specjax.contrib import encoder_decoder_config
 from specjax.data import examples as examples_lib
 from specjax.evaluation import perplexity
 from specjax.models import adapters
-from specjax.models import config as config_lib
 
 
 def run(config, workdir):
@@ -35,7 +35,9 @@ def rows(
   examples = examples_lib.of_domain(examples, domain)
 
   def bits(model):
-    pairs = isinstance(model.config, config_lib.EncoderDecoderConfig)
+    pairs = isinstance(
+      model.config, encoder_decoder_config.EncoderDecoderConfig
+    )
     return perplexity.bits_per_byte(
       adapters.teacher_forced(model.config),
       model.params,

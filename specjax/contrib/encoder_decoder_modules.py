@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.contrib import encoder_decoder_config
 from specjax.contrib import example_pairs
 from specjax.models import attention
 from specjax.models import config as config_lib
@@ -27,7 +28,7 @@ from specjax.models import kv_cache
 from specjax.models import layers
 from specjax.models import transformer_modules
 
-Config = config_lib.EncoderDecoderConfig
+Config = encoder_decoder_config.EncoderDecoderConfig
 
 
 class Cache(struct.PyTreeNode):

@@ -1,6 +1,6 @@
 """Describes how HuggingFace writes T5 v1.1."""
 
-from specjax.models import config as config_lib
+from specjax.contrib import encoder_decoder_config
 from specjax.models.huggingface import configs
 
 _Field = configs.Field
@@ -66,5 +66,5 @@ DESCRIPTION = configs.Description(
     'max_length': _Field('n_positions', 512),
   },
   allowed={'feed_forward_proj': ('gated-gelu',)},
-  config=config_lib.EncoderDecoderConfig,
+  config=encoder_decoder_config.EncoderDecoderConfig,
 )

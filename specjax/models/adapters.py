@@ -14,6 +14,7 @@ from specjax import base
 from specjax import checks
 from specjax import components
 from specjax import padding
+from specjax.contrib import encoder_decoder_config
 from specjax.contrib import encoder_decoder_modules
 from specjax.data import packing
 from specjax.models import config as config_lib
@@ -25,7 +26,9 @@ from specjax.models import transformer_modules
 
 _MODULES: dict[type, Any] = {
   config_lib.TransformerConfig: transformer_modules.Transformer,
-  config_lib.EncoderDecoderConfig: encoder_decoder_modules.EncoderDecoder,
+  encoder_decoder_config.EncoderDecoderConfig: (
+    encoder_decoder_modules.EncoderDecoder
+  ),
   head_config.EagleConfig: eagle_modules.Eagle,
   head_config.Eagle3Config: eagle_modules.Eagle3,
   head_config.MedusaConfig: medusa_modules.Medusa,
@@ -37,10 +40,8 @@ AnyConfig = config_lib.Config | head_config.HeadConfig
 def language_model(
   config: config_lib.Config, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> base.LanguageModel:
-  """Returns the model of a config of either kind."""
-  if isinstance(config, config_lib.EncoderDecoderConfig):
-    return EncoderDecoder(config, dtype)
-  return Transformer(config, dtype)
+  """Returns the model of a config of any architecture."""
+  return _MODELS[type(config)](config, dtype)
 
 
 @components.component
@@ -180,7 +181,7 @@ class EncoderDecoder(base.LanguageModel):
     dtype: type of the computations and of the cache.
   """
 
-  config: config_lib.EncoderDecoderConfig = components.static()
+  config: encoder_decoder_config.EncoderDecoderConfig = components.static()
   dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
 
   def __post_init__(self):
@@ -279,6 +280,12 @@ class EncoderDecoder(base.LanguageModel):
     return encoder_decoder_modules.rollback(cache, lengths)
 
 
+_MODELS: dict[type, Callable[..., base.LanguageModel]] = {
+  config_lib.TransformerConfig: Transformer,
+  encoder_decoder_config.EncoderDecoderConfig: EncoderDecoder,
+}
+
+
 def teacher_forced(
   config: config_lib.Config, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> Callable[..., jax.Array]:
@@ -287,11 +294,11 @@ def teacher_forced(
   Examples that share a row do not see it. The batch is a `packing.Batch`, or a
   `example_pairs.PairBatch` for an encoder-decoder.
   """
-  if isinstance(config, config_lib.EncoderDecoderConfig):
-    return lambda params, batch: merge(config, params, dtype).teacher_forced(
-      batch
-    )
-  return functools.partial(packed_logits, Transformer(config, dtype))
+  if isinstance(config, config_lib.TransformerConfig):
+    return functools.partial(packed_logits, Transformer(config, dtype))
+  return lambda params, batch: merge(config, params, dtype).teacher_forced(
+    batch
+  )
 
 
 def packed_logits(

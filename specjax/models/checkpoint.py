@@ -17,6 +17,7 @@ import safetensors
 from safetensors import numpy as safetensors_numpy
 
 from specjax import base
+from specjax.contrib import encoder_decoder_config
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
@@ -86,7 +87,7 @@ def load(
     raise ValueError(_foreign(path, metadata))
   with errors_name(path), _open(path) as file:
     arrays = {name: file.get_tensor(name) for name in file.keys()}
-    config = _config(json.loads(metadata['config']))
+    config = config_from_dict(json.loads(metadata['config']))
     if metadata['sha256'] != _digest(metadata['config'], arrays):
       raise ValueError('its checksum differs')
   abstract = adapters.abstract_params(config)
@@ -140,10 +141,21 @@ def differences(
   ]
 
 
-def _config(fields):
-  """The config of a model, or of a head."""
-  known = head_config if 'kind' in fields else config_lib
-  return known.from_dict(fields)
+def config_from_dict(fields: dict[str, Any]) -> adapters.AnyConfig:
+  """Builds the config of a model or of a head from plain values.
+
+  Args:
+    fields: names and values. A head has a `kind`, and an encoder-decoder
+      `encoder_layers`.
+
+  Raises:
+    ValueError: a field is unknown (the known ones are listed) or out of range.
+  """
+  if 'kind' in fields:
+    return head_config.from_dict(fields)
+  if 'encoder_layers' in fields:
+    return encoder_decoder_config.from_dict(fields)
+  return config_lib.from_dict(fields)
 
 
 def _stored(name, array, dtype):

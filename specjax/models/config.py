@@ -1,10 +1,12 @@
-"""Configurations of decoder-only and of encoder-decoder transformers."""
+"""Configurations of language models."""
 
 import dataclasses
 import numbers
 import types
 import typing
 from typing import Any
+from typing import ClassVar
+from typing import Protocol
 
 _ROPE_KINDS = ('linear', 'llama3', 'factors')
 
@@ -37,6 +39,46 @@ class RopeScaling:
     if self.factor < 1:
       raise ValueError(f'RopeScaling.factor must be >= 1, got {self.factor}.')
     _check_factors(self.factors)
+
+
+class Config(Protocol):
+  """A dataclass that describes the architecture of any language model."""
+
+  __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+  def __hash__(self) -> int: ...
+
+  @property
+  def vocab_size(self) -> int:
+    """`V`, the tokens that can be emitted."""
+
+  @property
+  def padded_vocab_size(self) -> int | None:
+    """Rows of the embedding table where they exceed `V`."""
+
+  @property
+  def table_size(self) -> int:
+    """Rows of the embedding table."""
+
+  @property
+  def num_layers(self) -> int:
+    """Number of blocks; of the deeper stack, if there are two."""
+
+  @property
+  def d_model(self) -> int:
+    """Width of the residual stream."""
+
+  @property
+  def num_heads(self) -> int:
+    """Heads of every attention."""
+
+  @property
+  def tie_embeddings(self) -> bool:
+    """Whether the output head is the transposed embedding table."""
+
+  @property
+  def max_length(self) -> int:
+    """Positions that the model was made for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +161,7 @@ class TransformerConfig:
 
   def __post_init__(self):
     check_types(self)
-    _check_positive(self, 'num_layers', 'num_kv_heads', *_SIZES)
+    check_positive(self, 'num_layers', 'num_kv_heads', *SIZES)
     if self.num_heads % self.num_kv_heads:
       raise ValueError(
         f'num_kv_heads must divide num_heads ({self.num_heads}), got '
@@ -131,7 +173,7 @@ class TransformerConfig:
       )
     _check_choice('norm', self.norm, ('rms', 'layer'))
     _check_choice('activation', self.activation, ('silu', 'gelu', 'gelu_tanh'))
-    _check_table(self)
+    check_table(self)
     _check_rope_scaling(self)
     if self.head_size is not None:
       _check_head(self)
@@ -162,100 +204,10 @@ class TransformerConfig:
     return self.local_layers[layer % len(self.local_layers)]
 
 
-@dataclasses.dataclass(frozen=True)
-class EncoderDecoderConfig:
-  """An encoder-decoder of the family T5 v1.1.
-
-  Attributes:
-    vocab_size: `V`, the tokens that can be emitted.
-    encoder_layers: blocks that read the source.
-    decoder_layers: blocks that write.
-    d_model: width of the residual streams.
-    num_heads: heads of every attention.
-    head_dim: width of a head.
-    d_ff: hidden width of the feed-forward layers.
-    start_id: the token that ends a prompt; the decoder's first. What stands
-      before the first of them is the source.
-    num_buckets: learnt biases for relative positions, a half of them for what
-      stands behind where both sides are seen; even, at least 4.
-    max_distance: from where on all distances share the last bucket.
-    tie_embeddings: the output head is the transposed embedding table, and its
-      input is scaled by `d_model**-0.5` (the first T5).
-    attention_scale: factor of query-key products. T5 has 1, which its optimizer
-      bears; with Adam, `head_dim**-0.5` trains well.
-    norm_epsilon: added to the variance.
-    padded_vocab_size: rows of the embedding table where they exceed `V`; the
-      extra logits are cut off.
-    max_length: tokens that the model was made for, on either side.
-  """
-
-  vocab_size: int
-  encoder_layers: int
-  decoder_layers: int
-  d_model: int
-  num_heads: int
-  head_dim: int
-  d_ff: int
-  start_id: int
-  num_buckets: int = 32
-  max_distance: int = 128
-  tie_embeddings: bool = False
-  attention_scale: float = 1.0
-  norm_epsilon: float = 1e-6
-  padded_vocab_size: int | None = None
-  max_length: int = 512
-
-  def __post_init__(self):
-    check_types(self)
-    _check_positive(self, 'encoder_layers', 'decoder_layers', *_SIZES)
-    _check_table(self)
-    if not 0 <= self.start_id < self.vocab_size:
-      raise ValueError(
-        f'start_id must lie in [0, {self.vocab_size}), the vocabulary, got '
-        f'{self.start_id}.'
-      )
-    if self.num_buckets < 4 or self.num_buckets % 2:
-      raise ValueError(
-        f'num_buckets must be even and >= 4, got {self.num_buckets}.'
-      )
-    if self.max_distance <= self.num_buckets // 2:
-      raise ValueError(
-        f'max_distance must be > num_buckets / 2 ({self.num_buckets // 2}), '
-        f'got {self.max_distance}.'
-      )
-
-  @property
-  def num_layers(self) -> int:
-    """Blocks of the deeper stack."""
-    return max(self.encoder_layers, self.decoder_layers)
-
-  @property
-  def table_size(self) -> int:
-    """Rows of the embedding table."""
-    return self.padded_vocab_size or self.vocab_size
-
-  def stack(self, num_layers: int) -> TransformerConfig:
-    """Returns what blocks of either side have in common with others."""
-    return TransformerConfig(
-      vocab_size=self.vocab_size,
-      num_layers=num_layers,
-      d_model=self.d_model,
-      num_heads=self.num_heads,
-      num_kv_heads=self.num_heads,
-      head_dim=self.head_dim,
-      d_ff=self.d_ff,
-      norm_epsilon=self.norm_epsilon,
-      activation='gelu_tanh',
-      rotary_fraction=0.0,
-      attention_scale=self.attention_scale,
-    )
-
-
-Config = TransformerConfig | EncoderDecoderConfig
-
-# Those of NumPy are numbers, too.
+# NumPy's numbers count as numbers.
 _NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real}
-_SIZES = (
+# Fields of all configs that must be positive.
+SIZES = (
   'vocab_size',
   'd_model',
   'num_heads',
@@ -279,13 +231,15 @@ def check_types(config: Any) -> None:
       raise ValueError(f'{name} must be of type {said}, got {value!r}.')
 
 
-def _check_positive(config, *names):
+def check_positive(config: Any, *names: str) -> None:
+  """Refuses fields below 1."""
   for name in names:
     if getattr(config, name) < 1:
       raise ValueError(f'{name} must be >= 1, got {getattr(config, name)}.')
 
 
-def _check_table(config):
+def check_table(config: Any) -> None:
+  """Refuses an embedding table that lacks tokens."""
   if config.table_size < config.vocab_size:
     raise ValueError(
       f'padded_vocab_size must be >= vocab_size ({config.vocab_size}), got '
@@ -324,23 +278,16 @@ def _check_choice(name, value, known):
     raise ValueError(f'{name} must be one of {known}, got {value!r}.')
 
 
-def from_dict(fields: dict[str, Any]) -> Config:
+def from_dict(fields: dict[str, Any]) -> TransformerConfig:
   """Builds a config from plain values, as read from JSON.
 
   Args:
-    fields: names and values of `TransformerConfig`, or of
-      `EncoderDecoderConfig` where `encoder_layers` is among them;
-      `rope_scaling` may be a dict of `RopeScaling`'s fields.
-
-  Returns:
-    The config.
+    fields: names and values of `TransformerConfig`; `rope_scaling` may be a
+      dict of `RopeScaling`'s fields.
 
   Raises:
     ValueError: a field is unknown (the known ones are listed) or out of range.
   """
-  if 'encoder_layers' in fields:
-    check_known('encoder-decoder config', EncoderDecoderConfig, fields)
-    return EncoderDecoderConfig(**fields)
   check_known('transformer config', TransformerConfig, fields)
   fields = dict(fields)
   if isinstance(fields.get('rope_scaling'), dict):

@@ -26,7 +26,7 @@ _TRANSFORMER = config_lib.TransformerConfig(
   head_dim=8,
   d_ff=24,
 )
-_ENCODER_DECODER = config_lib.EncoderDecoderConfig(
+_ENCODER_DECODER = encoder_decoder_config.EncoderDecoderConfig(
   vocab_size=11,
   encoder_layers=1,
   decoder_layers=1,

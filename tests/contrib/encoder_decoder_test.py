@@ -21,10 +21,10 @@ from specjax import models
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
+from specjax.contrib import encoder_decoder_config
 from specjax.contrib import example_pairs
 from specjax.models import adapters
 from specjax.models import checkpoint
-from specjax.models import config as config_lib
 from specjax.models.huggingface import architectures
 from specjax.models.huggingface import weights
 from tests import arms as arms_lib
@@ -254,11 +254,11 @@ def test_a_tied_table_is_written_once():
 )
 def test_bad_configs_are_refused(change, message):
   with pytest.raises(ValueError, match=message):
-    config_lib.from_dict(_FIELDS | change)
+    encoder_decoder_config.from_dict(_FIELDS | change)
 
 
 def test_a_checkpoint_comes_back_exactly(tmp_path):
-  config = config_lib.from_dict(_FIELDS)
+  config = encoder_decoder_config.from_dict(_FIELDS)
   params = adapters.init_params(jax.random.key(0), config)
   path = tmp_path / 'model.safetensors'
   checkpoint.save(path, config, params, dtype=np.float32)

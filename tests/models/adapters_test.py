@@ -12,6 +12,7 @@ from specjax import models
 from specjax import sampling
 from specjax import trees
 from specjax import verifiers
+from specjax.contrib import encoder_decoder_config
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import heads
@@ -182,7 +183,9 @@ def test_names_of_parameters_are_text():
   target = config_lib.TransformerConfig(11, 2, 8, 2, 1, 4, 12)
   made: list[adapters.AnyConfig] = [
     target,
-    config_lib.EncoderDecoderConfig(11, 1, 1, 8, 2, 4, 12, start_id=0),
+    encoder_decoder_config.EncoderDecoderConfig(
+      11, 1, 1, 8, 2, 4, 12, start_id=0
+    ),
     heads.configure('eagle', target),
     heads.configure('eagle3', target, norm_taps=True),
     heads.configure('medusa', target, own_heads=True),
