@@ -60,7 +60,7 @@ def merge(plays: Sequence[jax.Array], results: Sequence[_Result]) -> _Result:
   """
   if len(results) == 1:
     return results[0]
-  shapes = padding.widest(results)
+  shapes = padding.common_shapes(results)
   merged = padding.zeros(shapes)
   for rows, result in zip(plays, results):
     merged = where(rows, padding.pad_to(result, shapes), merged)

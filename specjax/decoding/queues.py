@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specjax import buckets
 from specjax import meshes
-from specjax import padding
 from specjax.decoding import reading
 from specjax.decoding import refill
 from specjax.decoding import requests
@@ -53,7 +53,7 @@ def play(
     seed: as of `refill.play`.
     bandit_state: likewise.
   """
-  max_length, width = setup.max_length, padding.NARROWEST
+  max_length, width = setup.max_length, buckets.MIN_WIDTH
   num_rows, num_read = len(batch.places), 0
   widths = refill.widths(num_rows, meshes.num_parts(params))
   work = _Work([None] * num_rows)

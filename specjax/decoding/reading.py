@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import padding
+from specjax import buckets
 from specjax import sampling as sampling_lib
 from specjax.decoding import requests
 from specjax.decoding import round as round_lib
@@ -41,7 +41,7 @@ def width(longest: int, max_length: int) -> int:
     max_length: more than which it need not be.
   """
   enough = 1 << (longest - 1).bit_length()
-  return min(max_length, max(padding.NARROWEST, enough))
+  return min(max_length, max(buckets.MIN_WIDTH, enough))
 
 
 def padded(asked: requests.Requests, size: int, num_rows: int = 0) -> Prompts:

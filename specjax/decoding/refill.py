@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import padding
-from specjax import rows as rows_lib
+from specjax import buckets
+from specjax import row_slices
 from specjax.decoding import reading
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
@@ -236,15 +236,15 @@ def _read_one(
   setup: reading.Setup, params, queue, seed, bandit_state, index, state
 ):
   """The state of one prompt of the queue, by the narrowest program it fits."""
-  prompt = rows_lib.take(queue, index)
+  prompt = row_slices.take_row(queue, index)
   bandit = bandit_state if setup.plan.per_row else state.bandit
 
   def read(width):
     own = prompt._replace(tokens=prompt.tokens[:, :width])
     return reading.read(setup, params, own, seed, state.stop_tokens, bandit)
 
-  widths = padding.widths(prompt.tokens.shape[1])
-  return padding.narrowest(widths, prompt.lengths[0], read)
+  widths = buckets.bucket_widths(prompt.tokens.shape[1])
+  return buckets.switch_bucket(widths, prompt.lengths[0], read)
 
 
 def _put(plan: round_lib.Round, state, one, row):
@@ -254,7 +254,9 @@ def _put(plan: round_lib.Round, state, one, row):
     # What the bandit has learnt from the prompt is every row's.
     shared |= {'bandit': one.bandit}
   nothing = dict.fromkeys(shared)
-  rows = rows_lib.put(state.replace(**nothing), one.replace(**nothing), row)
+  rows = row_slices.replace_row(
+    state.replace(**nothing), one.replace(**nothing), row
+  )
   return rows.replace(**shared)
 
 

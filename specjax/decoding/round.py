@@ -17,6 +17,7 @@ import numpy as np
 
 from specjax import bandits
 from specjax import base
+from specjax import buckets
 from specjax import padding
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
@@ -71,7 +72,7 @@ class Round:
     state, choice = select(self, state)
     state, num_read = catch_up(self, params, state, choice)
     # Probabilities stay inside: none is padded for trees of another size.
-    played = padding.one_of(
+    played = padding.switch_padded(
       choice.group,
       [
         functools.partial(play, self, params, state, choice, group)
@@ -422,7 +423,7 @@ def score(
     for rows, drafter, tree in zip(plays, drafters, trees)
   ]
   nodes = [_nodes(tree, several=len(trees) > 1) for tree in trees]
-  return padding.narrowest(
+  return buckets.switch_bucket(
     _widths(drafters),
     functools.reduce(jnp.maximum, needed),
     functools.partial(

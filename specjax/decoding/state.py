@@ -7,8 +7,8 @@ from flax import struct
 import jax
 import jax.numpy as jnp
 
+from specjax import allocation
 from specjax import base
-from specjax import padding
 from specjax.decoding import estimates
 
 
@@ -200,7 +200,9 @@ def init(
   # of a round must fit behind the longest row.
   depth = max(arm.drafter.topology.depth for arm in arms)
   size = max_length + depth + 1
-  cache = target.init_cache(params.target, len(prompts), padding.slots(size))
+  cache = target.init_cache(
+    params.target, len(prompts), allocation.round_up_slots(size)
+  )
   cache, read = target.prefill(params.target, cache, prompts, lengths - 1)
   owners = make_slots(arms, slots).owners
   return DecodeState(

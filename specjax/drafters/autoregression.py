@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import allocation
 from specjax import base
 from specjax import checks
 from specjax import padding
@@ -94,7 +95,7 @@ def _init(plan: _Plan, params, context, max_length):
   depth = plan.growth.topology.depth
   size = max_length + max(plan.chunk, _TAIL + depth)
   cache = plan.model.init_cache(
-    params, context.tokens.shape[0], padding.slots(size)
+    params, context.tokens.shape[0], allocation.round_up_slots(size)
   )
   lengths = jnp.maximum(context.lengths - _TAIL, 0)
   return plan.model.prefill(params, cache, context.tokens, lengths)[0]

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
+from specjax import buckets
 from specjax import padding
 from specjax import registry
-from specjax import rows as rows_lib
+from specjax import row_slices
 
 
 @registry.component
@@ -97,17 +98,17 @@ def _begin(plan: _Plan, params, state, context, new):
 
   Together, all rows would be read for each that is new in a queue.
   """
-  widths = padding.widths(context.tokens.shape[1])
+  widths = buckets.bucket_widths(context.tokens.shape[1])
 
   def read_one(carry):
     inner, left = carry
     row = jnp.argmax(left)
-    own = rows_lib.take(context, row)
+    own = row_slices.take_row(context, row)
     read = lambda width: plan.inner.init(
       params, own.first(width), state.max_length
     )
-    one = padding.narrowest(widths, own.lengths[0], read)
-    return rows_lib.put(inner, one, row), left.at[row].set(False)
+    one = buckets.switch_bucket(widths, own.lengths[0], read)
+    return row_slices.replace_row(inner, one, row), left.at[row].set(False)
 
   read = lambda inner: jax.lax.while_loop(
     lambda carry: carry[1].any(), read_one, (inner, new)

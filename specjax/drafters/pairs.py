@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import allocation
 from specjax import base
+from specjax import buckets
 from specjax import checks
-from specjax import padding
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import committed
@@ -52,7 +53,7 @@ def init(
   """Reads the prompts' pairs but the last, as `Drafter.init`."""
   head, tokens = plan.head, context.tokens
   size = max_length + max(plan.chunk, plan.tail)
-  cache = head.init_cache(params, len(tokens), padding.slots(size))
+  cache = head.init_cache(params, len(tokens), allocation.round_up_slots(size))
   if tokens.shape[1] < 3:  # No prompt has two pairs.
     return cache
   inputs = head.fuse(params, tuple(each[:, :-1] for each in context.features))
@@ -115,7 +116,7 @@ def read_tail(
   lag = (num_pairs(context) - cache.lengths)[:, None]
   read_first = functools.partial(read, plan, params, cache, context)
   outputs, pending = jax.lax.platform_dependent(
-    cpu=lambda: padding.narrowest(
+    cpu=lambda: buckets.switch_bucket(
       sorted({depth + 1, plan.tail}),
       jnp.minimum(lag.max(), plan.tail),
       read_first,

@@ -12,6 +12,7 @@ import numpy as np
 from specjax import base
 from specjax import models
 from specjax import trees
+from specjax.contrib import encoder_decoder_config
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.testing import building

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import buckets
 from specjax import components
-from specjax import padding
 from specjax.decoding import reading
 from specjax.decoding import refill
 from specjax.testing import toys
@@ -167,9 +167,9 @@ def test_narrower_batches_are_divided_as_the_wide_one():
 
 
 def test_widths_of_programs_that_read_prompts():
-  assert padding.widths(16) == [16]
-  assert padding.widths(20) == [16, 20]
-  assert padding.widths(256) == [16, 32, 64, 96, 128, 192, 256]
+  assert buckets.bucket_widths(16) == [16]
+  assert buckets.bucket_widths(20) == [16, 20]
+  assert buckets.bucket_widths(256) == [16, 32, 64, 96, 128, 192, 256]
 
 
 def test_rows_are_kept_busy():

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import padding
+from specjax import allocation
 from specjax import trees
 from specjax.models import adapters
 from specjax.models import config as config_lib
@@ -332,7 +332,7 @@ def test_a_window_of_more_than_half_a_cache_is_no_choice_on_cpus(size, chooses):
 
 @pytest.mark.parametrize('size, slots', [(1, 32), (32, 32), (33, 64)])
 def test_caches_fill_their_tiles(size, slots):
-  assert padding.slots(size) == slots
+  assert allocation.round_up_slots(size) == slots
 
 
 def test_what_lies_behind_the_window_is_not_read():
