@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
+from specjax import ordering
 from specjax import sampling as sampling_lib
 
 # Entries that a drafter reads at once when it catches up.
@@ -29,14 +30,11 @@ def advance(
     pending: `chunk` entries behind it.
     end: `[B]` int32.
     chunk: how many were read.
-    computed: `[B, ...]` floats that were computed from the cache. XLA knows the
-      number of entries only once they are there, so that the write comes after
-      all reads, in place; see `kv_cache.commit`.
+    computed: what was computed from all that was read of the cache, after
+      which it is written.
   """
-  # Without a NaN this is `chunk`; a row with one is undefined anyway.
-  is_nan = jnp.isnan(computed).any(axis=tuple(range(1, computed.ndim)))
-  most = jnp.where(is_nan, chunk + 1, chunk)
-  num = jnp.minimum(jnp.maximum(end - cache.lengths, 0), most)
+  num = jnp.clip(end - cache.lengths, 0, chunk)
+  num = ordering.after(num, computed)
   path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
   return commit(cache, pending, path, num)
 

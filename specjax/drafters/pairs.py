@@ -17,6 +17,7 @@ from specjax import allocation
 from specjax import base
 from specjax import buckets
 from specjax import checks
+from specjax import ordering
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import committed
@@ -140,9 +141,8 @@ def commit(
   So proposals are the same for trees of all shapes, which can share a cache.
   """
   lag = jnp.minimum(num_pairs(context) - cache.lengths, plan.tail)
-  # The outcome is known once the cache was read: the write comes after that, in
-  # place. The minimum is always `lag`, which XLA cannot know.
-  num = jnp.where(rows, jnp.minimum(lag, lag + outcome.num_accepted), 0)
+  # The outcome is known once the cache was read.
+  num = ordering.after(jnp.where(rows, lag, 0), outcome.num_accepted)
   path = np.arange(plan.tail)
   return plan.head.commit(
     cache, pending, jnp.broadcast_to(path, (len(rows), plan.tail)), num

@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import ordering
+
 # Of one layer, each `[B, H, S, D]`.
 KeysAndValues = tuple[jax.Array, jax.Array]
 
@@ -140,16 +142,15 @@ def commit(
     cache: the cache that they were computed on.
     pending_kv: `M` entries for each row.
     path: `[B, P]` index of each entry to commit, in order.
-    num: `[B]` how many entries of the path to commit, at most `P`. Must be
-      computed from what the model returned, not from the inputs alone: the
-      write is then ordered behind every read, in place.
+    num: `[B]` how many entries of the path to commit, at most `P`. The write
+      comes after what `num` was computed from, which must be all reads of the
+      cache (see `ordering.after`).
 
   Returns:
     The cache with `num` more entries a row. `P` slots behind the old length
     are overwritten, so the buffer needs that much slack.
   """
-  # `lengths` as XLA sees it depends on `num`, hence on the reads.
-  at = jnp.minimum(cache.lengths, cache.lengths + num)
+  at = ordering.after(cache.lengths, num)
   layers = jax.lax.platform_dependent(
     cache.layers,
     pending_kv.layers,
