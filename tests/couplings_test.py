@@ -254,7 +254,7 @@ def test_check_rejects_a_broken_coupling(part, name, monkeypatch):
   """No residual; each candidate in its own rank."""
   broken, oracle, num = parts.Resampling(), oracles.maximal, 1
   if part == 'swaps':
-    oracle, num, plan = OwnRanks, 2, priorities.plan
+    oracle, num, plan = OwnRanks, 2, priorities.compute
     broken = own_ranks
     monkeypatch.setattr(
       priorities,
@@ -295,7 +295,7 @@ def test_priorities_make_the_distribution_that_they_promise(size, num_drafts):
     np.testing.assert_allclose(promised, drawn @ wins, rtol=0, atol=1e-6)
 
 
-plan_of = jax.jit(priorities.plan)
+plan_of = jax.jit(priorities.compute)
 
 
 # Grid points of a float32 uniform.

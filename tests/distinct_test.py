@@ -151,7 +151,7 @@ def test_factor_of_marks_is_the_best_one(size, num):
   search = functools.partial(marks.mark, draft, target, jnp.int32(num), num)
 
   def accepted(found):
-    proposal = found.plan(target).distribution(found.distribution())
+    proposal = found.draw_priorities(target).distribution(found.distribution())
     return jnp.minimum(proposal, target).sum()
 
   def at(log_factor):

@@ -209,7 +209,7 @@ def verifier_case(name, tree, sampled, scale, size):
 def parts(draft, target, num_drafts):
   """What couplings and tables are made of, by name."""
   args = draft, target, num_drafts
-  plan = priorities.plan(*args)
+  plan = priorities.compute(*args)
   return {
     'plan': plan,
     'proposal': plan.distribution(draft),

@@ -313,7 +313,7 @@ def test_plan_at_full_vocabulary_is_near_optimal_and_can_be_had(size, kind):
   """
   pair = large_pair(kind, size)
   proposal_of = jax.jit(
-    lambda *args: priorities.plan(*args).distribution(args[0])
+    lambda *args: priorities.compute(*args).distribution(args[0])
   )
   for num_drafts in (2, 4, 8):
     rule, best = rules(*pair, num_drafts), best_cut(*pair, num_drafts)

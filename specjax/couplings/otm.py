@@ -39,7 +39,7 @@ class OTM(base.Coupling):
       residual_uniforms,
       candidates,
       active,
-      proposal.place,
+      proposal.candidate,
       proposal.probs,
       target,
     )

@@ -48,9 +48,9 @@ class OTMDistinct(base.Coupling):
     ordered = repeats.in_order(candidates, active, draft)
     marks = marks_lib.mark(ordered.draft, target, ordered.num, size)
     tokens, marked = _draws(mark_uniforms, ordered, marks)
-    plan = marks.plan(target)
-    index = proposals.by_priority(plan, rank_uniforms, tokens, marked)
-    probs, proposed = plan.distribution(marks.distribution()), tokens[index]
+    ranking = marks.draw_priorities(target)
+    index = proposals.highest_priority(ranking, rank_uniforms, tokens, marked)
+    probs, proposed = ranking.distribution(marks.distribution()), tokens[index]
     accepted = marked.any()
     accepted &= accept_uniform[0] * probs[proposed] < target[proposed]
     # Also where no draw is marked: the proposal lacks that probability.

@@ -1,7 +1,7 @@
-"""Which of several i.i.d. candidates is proposed: the one of highest priority.
+"""Proposes the i.i.d. candidate of highest priority.
 
-How priorities are drawn, and why nothing is accepted more often than the
-proposal that they make, is shown in `transport.priorities`.
+`transport.priorities` defines the priorities, and proves that no rule accepts
+more often than the proposal that follows from them.
 """
 
 from typing import NamedTuple
@@ -11,14 +11,16 @@ import jax.numpy as jnp
 
 from specjax.transport import priorities
 
-# Uniforms that the priority of a candidate takes.
+# Uniform numbers that the priority of one candidate takes.
 NUM_UNIFORMS = 3
 
 
 class Proposal(NamedTuple):
-  """One of the candidates, and the distribution that this makes it have."""
+  """One of the candidates, and the distribution of its token."""
 
-  place: jax.Array  # [] int32, of an active candidate, if there is one
+  candidate: (
+    jax.Array
+  )  # [] int32, index of an active candidate, if there is one
   probs: jax.Array  # [V] float32
 
 
@@ -34,32 +36,47 @@ def propose(
   Args:
     uniforms: `[W * NUM_UNIFORMS]` in [0, 1).
     candidates: `[W]` int32 tokens, i.i.d. from `draft`.
-    active: `[W]` bool, which of them stand here.
+    active: `[W]` bool, which of the candidates exist at this position.
     draft: `[V]` float32.
-    target: `[V]` float32, what the proposal will be coupled with.
+    target: `[V]` float32, the distribution that is coupled with the proposal's.
   """
-  plan = priorities.plan(draft, target, jnp.maximum(active.sum(), 1))
-  place = by_priority(plan, uniforms, candidates, active)
-  return Proposal(place, plan.distribution(draft))
+  ranking = priorities.compute(draft, target, jnp.maximum(active.sum(), 1))
+  candidate = highest_priority(ranking, uniforms, candidates, active)
+  return Proposal(candidate, ranking.distribution(draft))
 
 
-def by_priority(
-  plan: priorities.Priorities,
+def highest_priority(
+  ranking: priorities.Priorities,
   uniforms: jax.Array,
   candidates: jax.Array,
   active: jax.Array,
 ) -> jax.Array:
-  """Returns `[]` the place of the active candidate of highest priority."""
-  split, place, swap = uniforms.reshape(NUM_UNIFORMS, -1)
-  atom = plan.atom[candidates]
-  atom = jnp.where(split < plan.fraction[candidates], plan.next(atom), atom)
-  # A partner among the atoms of the other kind, in proportion to what either
-  # lacks or has to give away, then a swap as often as makes up for it.
-  short = plan.wanted[atom] - plan.wins[atom]
-  lacking = priorities.partner(plan.lacking, plan.exceeding, atom, place)
-  exceeding = priorities.partner(plan.exceeding, plan.lacking, atom, place)
-  partner = jnp.where(short > 0, lacking, exceeding)
-  distance = jnp.abs(plan.wins[partner] - plan.wins[atom])
-  rank = jnp.where(swap * distance < jnp.abs(short), partner, atom)
-  # Of equal ranks the first: their tokens are i.i.d. given the rank.
+  """Returns the index `[]` of the active candidate of highest priority.
+
+  See `propose` for the other arguments.
+
+  Args:
+    ranking: the priorities of atoms.
+    uniforms: `[W * NUM_UNIFORMS]` in [0, 1).
+    candidates: `[W]` int32 tokens.
+    active: `[W]` bool.
+  """
+  split, partner_uniform, swap = uniforms.reshape(NUM_UNIFORMS, -1)
+  atom = ranking.atom[candidates]
+  to_next = split < ranking.fraction[candidates]
+  atom = jnp.where(to_next, ranking.next(atom), atom)
+  # An atom that wins less often than its proposal ratio demands has a deficit,
+  # the others a surplus. The partner is drawn among the atoms of the other
+  # kind, in proportion to their deficit or surplus, and the two are swapped as
+  # often as closes the gap.
+  gap = ranking.proposal_ratio[atom] - ranking.win_density[atom]
+  deficit, surplus = ranking.deficit_cdf, ranking.surplus_cdf
+  partner = jnp.where(
+    gap > 0,
+    priorities.partner(deficit, surplus, atom, partner_uniform),
+    priorities.partner(surplus, deficit, atom, partner_uniform),
+  )
+  distance = jnp.abs(ranking.win_density[partner] - ranking.win_density[atom])
+  rank = jnp.where(swap * distance < jnp.abs(gap), partner, atom)
+  # Tokens of equal rank are i.i.d. given the rank: the first of them is taken.
   return jnp.argmax(jnp.where(active, rank, -1)).astype(jnp.int32)

@@ -116,7 +116,9 @@ def _variables(
 
 
 def _sparse_ones(
-  rows: npt.ArrayLike, columns: npt.ArrayLike, shape: tuple[int, int]
+  rows: Sequence[int] | np.ndarray,
+  columns: Sequence[int] | np.ndarray,
+  shape: tuple[int, int],
 ) -> sparse.csr_array:
   """Returns a sparse matrix with ones at the given rows and columns."""
   return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)

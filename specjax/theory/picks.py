@@ -19,7 +19,7 @@ from specjax.transport import priorities
 Picks = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 _divide = jax.jit(division.divide)
-_plan = jax.jit(priorities.plan)
+_priorities = jax.jit(priorities.compute)
 
 
 def tuples(vocab_size: int, num: int) -> np.ndarray:
@@ -73,8 +73,8 @@ def proposals(
     `[V**n, V]` distribution of the proposed token for every tuple of
     candidates, and `[V]`, the mean over all tuples.
   """
-  plan = jax.device_get(_plan(draft, target, num))
-  ranks = np.stack([_rank_probs(plan, token) for token in range(len(draft))])
+  ranking = jax.device_get(_priorities(draft, target, num))
+  ranks = np.stack([_rank_probs(ranking, token) for token in range(len(draft))])
   lower = np.cumsum(ranks, axis=1) - ranks
   candidates = tuples(len(draft), num)
   winners = np.zeros((len(candidates), len(draft)))
@@ -86,19 +86,19 @@ def proposals(
       if j != i:
         probs = probs * (lower + ranks if j > i else lower)[others]
     np.add.at(winners, (np.arange(len(winners)), tokens), probs.sum(axis=1))
-  return winners, np.asarray(plan.distribution(draft), np.float64)
+  return winners, np.asarray(ranking.distribution(draft), np.float64)
 
 
-def _rank_probs(plan: priorities.Priorities, token: int) -> np.ndarray:
+def _rank_probs(ranking: priorities.Priorities, token: int) -> np.ndarray:
   """Returns `[M]`, how likely a token draws a rank in each atom's interval."""
-  atom = int(plan.atom[token])
+  atom = int(ranking.atom[token])
   win_density, proposal_ratio, deficit_cdf, surplus_cdf = (
     np.asarray(values, np.float64)
     for values in (
-      plan.win_density,
-      plan.proposal_ratio,
-      plan.deficit_cdf,
-      plan.surplus_cdf,
+      ranking.win_density,
+      ranking.proposal_ratio,
+      ranking.deficit_cdf,
+      ranking.surplus_cdf,
     )
   )
   probs = np.zeros(len(win_density))

@@ -79,9 +79,9 @@ def otm_acceptance(
   if distinct:
     num = int(np.asarray(num_drafts))
     marks = marks_lib.mark(draft, target, jnp.int32(num), num)
-    proposal = marks.plan(target).distribution(marks.distribution())
+    proposal = marks.draw_priorities(target).distribution(marks.distribution())
     return numerics.pairwise_sum(jnp.minimum(proposal, target))
-  proposal = priorities.plan(draft, target, num_drafts).distribution(draft)
+  proposal = priorities.compute(draft, target, num_drafts).distribution(draft)
   return numerics.pairwise_sum(jnp.minimum(proposal, target))
 
 

@@ -56,10 +56,10 @@ class Marks(NamedTuple):
     total = self.covered.sum()
     return self.covered / jnp.where(total > 0, total, 1.0)
 
-  def plan(self, target: jax.Array) -> priorities.Priorities:
+  def draw_priorities(self, target: jax.Array) -> priorities.Priorities:
     """Returns the optimal priorities for marked draws."""
     numbers = np.arange(1, self.counts.size + 1)
-    return priorities.plan(self.distribution(), target, numbers, self.counts)
+    return priorities.compute(self.distribution(), target, numbers, self.counts)
 
 
 def mark(

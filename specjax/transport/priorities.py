@@ -73,33 +73,13 @@ class Priorities(NamedTuple):
     """Returns the index of the next atom; for the last one, its own index."""
     return jnp.minimum(atom + 1, self.win_density.shape[0] - 1)
 
-  @property
-  def wins(self) -> jax.Array:
-    """The same as `win_density`."""
-    return self.win_density
-
-  @property
-  def wanted(self) -> jax.Array:
-    """The same as `proposal_ratio`."""
-    return self.proposal_ratio
-
-  @property
-  def lacking(self) -> jax.Array:
-    """The same as `deficit_cdf`."""
-    return self.deficit_cdf
-
-  @property
-  def exceeding(self) -> jax.Array:
-    """The same as `surplus_cdf`."""
-    return self.surplus_cdf
-
 
 def ratio(draft: jax.Array, target: jax.Array) -> jax.Array:
   """Returns `target / draft`, which is infinite where `draft` is 0."""
   return jnp.where(draft > 0, target / draft, jnp.inf)
 
 
-def plan(
+def compute(
   draft: jax.Array,
   target: jax.Array,
   num_drafts: jax.typing.ArrayLike,

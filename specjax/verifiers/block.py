@@ -161,9 +161,9 @@ def _choose_one(
   else:
     probs = tree.probs[nodes[jnp.argmax(active)]]
     proposal = proposals.propose(uniforms, candidates, active, probs, target)
-  token = candidates[proposal.place]
+  token = candidates[proposal.candidate]
   agree = active & (candidates == token)
-  node = nodes[proposal.place]
+  node = nodes[proposal.candidate]
   entries = jnp.zeros_like(level.entries).at[nodes + 1].set(agree)
   path = _Path(node, token, agree.any(), proposal.probs)
   return _Level(entries, node + 1), path
