@@ -22,7 +22,7 @@ def get_config():
       'arms': ('prompt_lookup:8',),
       'bandit': '',  # Who chooses, if there are several.
       'reward': 'emitted',
-      'catch_up': 'lazy',
+      'feedback': 'bandit',
       'warm_start': 0,
       'per_row': False,
       # As SmolLM2's authors advise: warmer, so small a model rambles.

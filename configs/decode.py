@@ -31,7 +31,7 @@ def get_config():
       'arms': ('medium:4',),  # 'none' decodes plainly.
       'bandit': '',  # Who chooses, if there are several.
       'reward': 'emitted',  # What it learns from.
-      'catch_up': 'lazy',  # Or 'always': it learns from all arms at once.
+      'feedback': 'bandit',  # Or 'full': it learns from all arms at once.
       'warm_start': 0,  # Tokens of the prompt that it learns from.
       'per_row': False,  # A bandit for each row.
       'sampling': {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0, 'min_p': 0.0},

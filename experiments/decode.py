@@ -9,7 +9,7 @@ from experiments.common import prompts
 from experiments.common import runner
 from experiments.common import ways
 from specjax.data import examples as examples_lib
-from specjax.decoding import requests
+from specjax.decoding import prefill
 
 # One workdir will do for all that is asked.
 MAY_CHANGE = (
@@ -69,8 +69,13 @@ def _fitting(config, family, examples, reasons):
   for number, (place, each) in examples.items():
     try:
       prompt = family.tokenizer.encode_prompt(each.prompt)
-      limits = config.max_length, [prompt], config.max_new_tokens, None
-      requests.read(family.target.functions, *limits, first=number)
+      prefill.check_prompts(
+        family.target.functions,
+        config.max_length,
+        [prompt],
+        config.max_new_tokens,
+        first_number=number,
+      )
     except ValueError as error:
       reasons.append(f'{place}: {error}')
     else:

@@ -36,9 +36,11 @@ from specjax.base import Reward
 from specjax.base import RoundInfo
 from specjax.base import Verifier
 from specjax.couplings import COUPLINGS
+from specjax.decoding import CostTable
 from specjax.decoding import Decoder
 from specjax.decoding import decode
 from specjax.decoding import make_round
+from specjax.decoding import measure_costs
 from specjax.decoding import speculative
 from specjax.decoding import stream
 from specjax.decoding import trace
@@ -57,6 +59,7 @@ __all__ = [
   'COUPLINGS',
   'CatchUp',
   'Context',
+  'CostTable',
   'Coupling',
   'DRAFTERS',
   'Decoder',
@@ -86,6 +89,7 @@ __all__ = [
   'drafters',
   'goals',
   'make_round',
+  'measure_costs',
   'models',
   'rewards',
   'speculative',

@@ -148,7 +148,7 @@ class LanguageModel:
       pending_kv: entries from `extend`; nothing is computed again.
       path: `[B, P]` int32, which entries are written, in this order.
       num: `[B]` int32, how many of `path` are. It must depend on what the model
-        computed (see `kv_cache.commit`).
+        computed (see `ordering.after`).
     """
     raise NotImplementedError
 
@@ -521,7 +521,7 @@ class Drafter(NamedTuple):
     catch_up: how it reads what others have committed; None if it has nothing
       to read.
     estimate: how likely its drafts would have been accepted where others have
-      committed, for bandits with full information; None if it cannot.
+      committed, for bandits with full feedback; None if it cannot.
     slot: of the state, if others may share it.
     taps: which of the target's `ModelOutput.features` it reads: indices, of
       which -1 is what the target's head reads. Features of a round's tokens are
@@ -718,7 +718,7 @@ class Flags(NamedTuple):
 class RoundInfo(NamedTuple):
   """One round, row by row. `D` is the depth of the deepest arm.
 
-  A reward sees this, of the arm that was played. With full information it sees
+  A reward sees this, of the arm that was played. With full feedback it sees
   an estimate for every arm, too, of which only `arm`, `num_emitted` (a float),
   `tree_depth`, `acceptance`, `raw_acceptance` and `num_catch_up_tokens` (0) are
   that arm's own. `reward`, `rewards` and `flags` come later.
@@ -736,7 +736,7 @@ class RoundInfo(NamedTuple):
   fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
   num_catch_up_tokens: jax.Array  # [B] int32, others' tokens that were read
   reward: jax.Array | None = None  # [B] float32
-  rewards: jax.Array | None = None  # [B, A] of all arms, with full information
+  rewards: jax.Array | None = None  # [B, A] of all arms, with full feedback
   flags: Flags | None = None
   path: jax.Array | None = None  # [B, D] int32, nodes of `tokens`, then junk
 

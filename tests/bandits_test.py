@@ -623,7 +623,7 @@ def test_a_lesson_is_that_of_every_arm(name):
 @pytest.mark.parametrize('name', _OF_ALL_REWARDS)
 def test_the_rewards_of_all_arms_must_be_given(name):
   bandit = bandits.BANDITS[name](2)
-  with pytest.raises(ValueError, match="catch_up='always'"):
+  with pytest.raises(ValueError, match="feedback='full'"):
     jax.eval_shape(bandit.update, bandit.init(), jnp.int32(0), 0.5)
 
 

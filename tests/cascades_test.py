@@ -28,8 +28,8 @@ from tests import arms
 from tests import goals_test
 from tests import lossless_test
 from tests import retrieval_test
-from tests.decoding import arms_test
 from tests.decoding import drivers_test
+from tests.decoding import feedback_test
 
 # The distribution of a run, by the chi-square test of `lossless_test` with its
 # power.
@@ -531,7 +531,7 @@ def test_reward_trades_speed_for_fidelity():
   The lossless arm is faithful; the mixture lies midway between the models.
   """
   model = specjax.models.Markov(3)
-  target, draft, _ = arms_test.TABLES
+  target, draft, _ = feedback_test.TABLES
   target_goal, chow = specjax.GOALS['target'](), specjax.GOALS['chow'](1.0)
   halfway = specjax.GOALS['mixture'](target_goal, chow, 0.5)
   decoder = arms.decoder(
@@ -561,8 +561,8 @@ def test_goals_other_than_the_target_show_no_other_arm_s_worth():
     specjax.make_round,
     toys.markov()[0],
     bandit=specjax.bandits.Fixed(2),
-    catch_up='always',
+    feedback='full',
   )
   make([none, none._replace(goal=specjax.GOALS['target']())])
-  with pytest.raises(ValueError, match=r"'always' needs .* goal \(arm 1\)"):
+  with pytest.raises(ValueError, match=r"'full' needs .* goal \(arm 1\)"):
     make([none, none._replace(goal=GOALS['chow'])])

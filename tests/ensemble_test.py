@@ -16,7 +16,7 @@ from specjax import base
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from specjax.decoding import estimates
+from specjax.decoding import feedback
 from specjax.drafters import stateless
 from specjax.goals import apply
 from specjax.testing import toys
@@ -282,12 +282,12 @@ def test_ensembles_that_make_no_sense_are_refused():
       [specjax.Arm(ENSEMBLE([small, small]), verifiers.resolve('otm'))],
       specjax.bandits.Fixed(1),
     )
-  with pytest.raises(ValueError, match=r"catch_up 'always' needs .* \(arm 0\)"):
+  with pytest.raises(ValueError, match=r"feedback 'full' needs .* \(arm 0\)"):
     specjax.make_round(
       lossless_test.MODEL,
       [arm(ENSEMBLE([small]), None, 1.0)[0]],
       specjax.bandits.Fixed(1),
-      catch_up='always',
+      feedback='full',
     )
 
 
@@ -318,7 +318,7 @@ def test_goals_and_rewards_of_an_ensemble_with_a_lookup(reverse):
     jnp.zeros(1, jnp.int32),
     jnp.zeros((1, 2), jnp.int32),
   )
-  accepted = estimates.of_tree(tree, both, outcome).mean.raw
+  accepted = feedback.tree_acceptance(tree, both, outcome).mean.raw
   overlap = np.minimum(draft, target).sum()
   np.testing.assert_allclose(
     accepted, overlap if reverse else target[1], rtol=1e-5

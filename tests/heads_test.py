@@ -319,7 +319,7 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
     features=tuple(output.features[tap] for tap in drafter.taps)
   )
   keys = jax.random.split(jax.random.key(4), len(_PROMPTS))
-  slot = decoder.round_fn.slots.of_arms[_ALL.index(name)]
+  slot = decoder.round_fn.slot_of_arm[_ALL.index(name)]
 
   @jax.jit
   def drafted(params, drafter_state, context):
@@ -434,7 +434,7 @@ def test_a_head_far_behind_reads_sinks_and_a_window():
 def test_drafts_of_one_head_share_its_cache():
   """Chains, static and dynamic trees; and rounds of one serve the others."""
   decoder, results_of, _ = _played()
-  slots = decoder.round_fn.slots.of_arms
+  slots = decoder.round_fn.slot_of_arm
   assert len({slots[_ALL.index(name)] for name in _SHARING}) == 1
   assert len(set(slots)) == len(_ALL) - 2
   results = results_of[_SHARING]

@@ -149,9 +149,9 @@ def test_verifiers_of_several_drafts_have_the_target_distribution():
 
 
 @pytest.mark.parametrize(
-  'catch_up', ['lazy', pytest.param('always', marks=pytest.mark.slow)]
+  'feedback', ['bandit', pytest.param('full', marks=pytest.mark.slow)]
 )
-def test_rows_with_adverse_bandits_have_the_target_distribution(catch_up):
+def test_rows_with_adverse_bandits_have_the_target_distribution(feedback):
   """Every row selects by what came before, among arms of several shapes.
 
   Where all rows begin with an arm that is not lossless, the test finds it.
@@ -167,7 +167,7 @@ def test_rows_with_adverse_bandits_have_the_target_distribution(catch_up):
     target=(MODEL, target),
     bandit=arms.Adversary(6, 5),
     per_row=True,
-    catch_up=catch_up,
+    feedback=feedback,
   )
   assert p_value(decoder, target) > 1e-4
   broken = np.full(ROWS, 5, np.int32)
@@ -175,9 +175,9 @@ def test_rows_with_adverse_bandits_have_the_target_distribution(catch_up):
 
 
 @pytest.mark.parametrize(
-  'catch_up', [pytest.param('lazy', marks=pytest.mark.slow), 'always']
+  'feedback', [pytest.param('bandit', marks=pytest.mark.slow), 'full']
 )
-def test_outcome_dependent_choice_of_arms_has_the_target_distribution(catch_up):
+def test_outcome_dependent_choice_of_arms_has_the_target_distribution(feedback):
   """A bandit that reacts to every reward chooses from the past alone."""
   target, draft = tables('stationary')
   decoder = arms.decoder(
@@ -186,7 +186,7 @@ def test_outcome_dependent_choice_of_arms_has_the_target_distribution(catch_up):
     arms.none(),
     target=(MODEL, target),
     bandit=arms.Adversary(3),
-    catch_up=catch_up,
+    feedback=feedback,
   )
   start = decoder.init([PROMPT], LENGTH)
 

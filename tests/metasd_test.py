@@ -16,7 +16,7 @@ from specjax import rewards
 from specjax import sampling
 from specjax import trees
 from specjax import verifiers
-from specjax.decoding import estimates
+from specjax.decoding import feedback
 from specjax.theory import constant
 from tests import optimized
 from tests import parts
@@ -63,7 +63,7 @@ def _sums(key, drafter, verifier, num_chunks):
     target = jnp.concatenate([target, target[:, :1]], axis=1)
     keys = jax.random.split(verify_key, _CHUNK)
     outcome = jax.vmap(verifier)(keys, tree, target)
-    acceptance = estimates.of_tree(
+    acceptance = feedback.tree_acceptance(
       tree, base.Probs(target, target), outcome
     ).mean
     info = base.RoundInfo(

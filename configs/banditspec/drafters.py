@@ -26,7 +26,7 @@ from experiments.common import paper
 _OTHERS = ('prompt_lookup:16', 'suffix:4x8')
 _RETRIEVAL = 'retrieval:4x4'
 _HEDGES = tuple(
-  {'bandit': bandit, 'catch_up': 'always', 'label': bandit}
+  {'bandit': bandit, 'feedback': 'full', 'label': bandit}
   for bandit in ('hedge', 'hedge(discount=0.8)')
 )
 _COLUMNS = (

@@ -44,7 +44,7 @@ def get_config(which='mini'):
     'exp3_spec',
     metasd.UCB,
     *(
-      {'bandit': bandit, 'catch_up': 'always', 'label': bandit}
+      {'bandit': bandit, 'feedback': 'full', 'label': bandit}
       for bandit in ('hedge', 'normal_hedge')
     ),
   )

@@ -36,7 +36,7 @@ def get_config(which='mini'):
       'bandits': (
         'ucb_spec',
         'ucb1(beta=0.1)',
-        {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'},
+        {'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge'},
       ),
       'reward': 'throughput',
       'costs': '',  # Of configs/benchmark/costs.py; or measured now,

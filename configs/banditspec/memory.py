@@ -42,7 +42,7 @@ def get_config(datastore=''):
         {
           'bandit': bandit,
           'arms': arms,
-          'catch_up': 'always' if bandit == 'hedge' else 'lazy',
+          'feedback': 'full' if bandit == 'hedge' else 'bandit',
           'label': f'{bandit}, {label}',
         }
         for label, arms in (('drafters', tuple(drafters)), ('lengths', lengths))

@@ -55,7 +55,7 @@ def get_config(drafted='small:4'):
       'arms': arms,  # Of the bandits.
       'bandits': (
         'ucb1',
-        {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge'},
+        {'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge'},
         {
           'bandit': 'ucb1',
           'reward': 'throughput',

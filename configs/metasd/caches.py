@@ -25,7 +25,7 @@ def get_config(which='mini'):
   windows = tuple(f'windowed({drafter}, window={window}):5' for drafter in made)
   caches = {
     'lazy': {},
-    'always': {'catch_up': 'always'},
+    'always': {'feedback': 'full'},
     'window': {'arms': windows},
   }
   return drafters.shared(

@@ -49,7 +49,7 @@ WINDOW = {
   'bandit': 'sliding_window_ucb(beta=0.01)',
   'label': 'sliding_window_ucb, BD',
 }
-HEDGE = {'bandit': 'hedge', 'catch_up': 'always', 'label': 'hedge, BD'}
+HEDGE = {'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge, BD'}
 
 
 def from_prompt(way):

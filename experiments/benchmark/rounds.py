@@ -21,6 +21,7 @@ from experiments.common import measure
 from experiments.common import ways as ways_lib
 from specjax import base
 from specjax import decoding
+from specjax.decoding import timing
 
 MAY_CHANGE = ('arm', 'arms')
 
@@ -165,7 +166,9 @@ class _Bench:
     return ways_lib.build(way, self.family, self.config.max_length).decoder
 
   def _rounds(self, decoder):
-    return costs.rounds(decoder, self.batch, self.room, self.config.rounds)
+    return timing.prepare_rounds(
+      decoder, self.batch, self.room, self.config.rounds
+    )
 
   def _medians(self, *runs):
     """Seconds of a round of each."""

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.common import costs
 from experiments.common import measure
 from experiments.common import traces
 from specjax import compilation
@@ -17,6 +16,7 @@ from specjax import decoding
 from specjax import families
 from specjax import models
 from specjax.data import tokenizer as tokenizer_lib
+from specjax.decoding import timing
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import heads
@@ -154,7 +154,7 @@ def _rounds(decoder, batch_size, max_length, num_rounds):
   size = batch_size, max_length - room
   vocab_size = decoder.round_fn.target.vocab_size
   prompts = np.random.default_rng(0).integers(vocab_size, size=size).tolist()
-  return costs.rounds(decoder, prompts, room, num_rounds)
+  return timing.prepare_rounds(decoder, prompts, room, num_rounds)
 
 
 @jax.jit

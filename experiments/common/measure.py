@@ -1,9 +1,10 @@
-"""Clocks: what is compared takes turns within one process."""
+"""Clocks: runs that are compared are interleaved within one process."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
+import functools
 import platform
-import time
 from typing import Any
 
 import jax
@@ -11,33 +12,32 @@ import numpy as np
 import tqdm
 
 from specjax.compilation import command_buffers
+from specjax.decoding import timing
 
-# Prepares a run, off the clock, and returns what the clock is of.
-Prepare = Callable[[], Callable[[], Any]]
+
+def progress(label: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
+  """Returns what shows progress over an iterable; nothing without a label."""
+  return functools.partial(tqdm.tqdm, desc=label, disable=not label)
 
 
 def in_turns(
-  runs: Sequence[Prepare],
+  runs: Sequence[timing.Prepare],
   repeats: int,
   label: str = '',
   *,
   warm_up: bool = True,
 ) -> np.ndarray:
-  """Returns `[repeats, F]` seconds; the runs take turns, there and back.
+  """Returns `[repeats, F]` seconds of interleaved runs.
 
-  So a drift of the machine's speed meets all of them alike. With `warm_up`,
-  each is played once before, so that no compilation is timed; progress is shown
-  if there is a label.
+  Args:
+    runs: see `timing.interleaved`.
+    repeats: how often each is timed.
+    label: of the progress that is shown, if there is one.
+    warm_up: calls each once before, so that no compilation is timed.
   """
-  seconds = np.zeros((repeats, len(runs)))
-  for prepare in runs if warm_up else ():
-    timed(prepare())
-  order = list(range(len(runs)))
-  for row in tqdm.tqdm(seconds, desc=label, disable=not label):
-    for i in order:
-      row[i] = timed(runs[i]())[1]
-    order.reverse()
-  return seconds
+  return timing.interleaved(
+    runs, repeats, warm_up=warm_up, progress=progress(label)
+  )
 
 
 def medians(
@@ -49,13 +49,6 @@ def medians(
   """
   runs = [lambda function=function: function for function in functions]
   return np.median(in_turns(runs, *args, **options), axis=0)
-
-
-def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-  """Returns what a call returns, and the seconds until that is there."""
-  began = time.perf_counter()
-  value = jax.block_until_ready(function())
-  return value, time.perf_counter() - began
 
 
 def device() -> str:

@@ -26,6 +26,7 @@ from experiments.common import workdirs
 from specjax import checks
 from specjax import decoding
 from specjax import meshes
+from specjax.decoding import timing
 
 # Rounds between two looks at whether all rows are done, where they are traced.
 _STRIDE = 16
@@ -303,7 +304,7 @@ class _Session:
       self._warm.add(shape)
       # Twice: arms are first played, and a used bandit is another program.
       for prepare in 2 * runs:
-        measure.timed(prepare())
+        timing.timed(prepare())
     seconds = measure.in_turns(runs, self._options.repeats, warm_up=False)
     # The batch's own, in equal parts.
     reading, own, plain_reading, reference = (

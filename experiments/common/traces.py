@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.common import measure
+from specjax.decoding import timing
 
 _PRODUCTS = 'gemm|nvjet|cutlass|cublas|fmha|conv(?!ert)|dot|ynn'
 # What a kernel does, by its name; the first that is found counts.
@@ -47,7 +47,7 @@ def of(function: Callable[[], Any]) -> Trace:
   """
   with tempfile.TemporaryDirectory() as folder:
     with jax.profiler.trace(folder):
-      measure.timed(function)
+      timing.timed(function)
     paths = pathlib.Path(folder).rglob('*.xplane.pb')
     planes = [
       plane

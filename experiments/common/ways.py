@@ -30,18 +30,18 @@ from specjax import base
 from specjax import decoding
 from specjax import families
 from specjax import sampling as sampling_lib
-from specjax import trees
+from specjax.decoding import timing
 
 # What configs may have for all of their ways, and what holds otherwise.
 _DEFAULTS = {
   'reward': 'emitted',
-  'catch_up': 'lazy',
+  'feedback': 'bandit',
   'warm_start': 0,
   'per_row': False,
   'target': 'target',
 }
 # Of these, what only matters where there is a choice.
-_CHOOSING = ('catch_up', 'warm_start', 'per_row')
+_CHOOSING = ('feedback', 'warm_start', 'per_row')
 _FIELDS = ('label', 'columns', 'arm', 'arms', 'bandit', 'sampling', *_DEFAULTS)
 _SAMPLING = [each.name for each in dataclasses.fields(sampling_lib.Sampling)]
 # A bandit's choice of a single arm.
@@ -56,7 +56,7 @@ class Way(NamedTuple):
   arms: tuple[arms_lib.Arm, ...]
   bandit: components.Spec
   reward: components.Spec
-  catch_up: str
+  feedback: str
   warm_start: int
   per_row: bool
   target: str
@@ -229,7 +229,7 @@ def build(
   told = functools.cache(lambda: costs(way) if costs else {})
   given = {
     'num_arms': lambda value: len(arms),
-    'kinds': lambda value: value or _kinds(way, arms),
+    'kinds': lambda value: value or timing.level_kinds(arms),
     **_of_costs(way.bandit, told),
   }
   place = f'{way.place}.bandit'
@@ -247,7 +247,7 @@ def build(
     stop_tokens=family.tokenizer.stop_tokens,
     max_length=max_length,
     per_row=way.per_row,
-    catch_up=way.catch_up,
+    feedback=way.feedback,
     warm_start=way.warm_start,
     **reward,
   )
@@ -271,31 +271,6 @@ def _of_costs(spec, told):
   if set(names) & set(dict(spec.options)):
     return {name: lambda value: value for name in names}
   return {name: lambda value, name=name: told().get(name) for name in names}
-
-
-def _kinds(way, arms):
-  """`[A]` numbers, equal for arms of which the trees differ in depth alone."""
-  written = [arm._replace(tree=None) for arm in way.arms]
-  kinds: list[int] = []
-  for i, (arm, _) in enumerate(arms):
-    alike = [
-      kinds[j]
-      for j in range(i)
-      if written[j] == written[i] and _share_levels(arms[j][0], arm)
-    ]
-    kinds.append(alike[0] if alike else max(kinds, default=-1) + 1)
-  return kinds
-
-
-def _share_levels(one, other):
-  """Whether what one arm shows of its levels is true of the other's."""
-  if not one.verifier.judges_by_level:
-    return False
-  pair = one.drafter.topology, other.drafter.topology
-  if not all(isinstance(each, trees.Topology) for each in pair):
-    return False
-  shallow, deep = sorted(pair, key=lambda tree: tree.num_nodes)
-  return shallow.is_top_of(deep)
 
 
 def player(
@@ -375,7 +350,7 @@ def _bandit_label(bandit, fields):
   parts = [
     bandit,
     'reward' in fields and reward,
-    own['catch_up'] != 'lazy' and f'catch up {own["catch_up"]}',
+    own['feedback'] != 'bandit' and f'{own["feedback"]} feedback',
     own['warm_start'] and f'warm start {own["warm_start"]}',
     own['per_row'] and 'per row',
   ]

@@ -19,6 +19,7 @@ from experiments.spectr import acceptance
 from specjax import checks
 from specjax import couplings
 from specjax.decoding import round as round_lib
+from specjax.decoding import timing
 
 # Leaves the device for a linear program, which no large vocabulary has.
 _LEFT_OUT = 'otm_table'
@@ -168,13 +169,13 @@ def _verification(unit, decoder, prompts):
   num = unit['rounds']
   (arm,) = decoder.round_fn.arms
   room = num * (arm.drafter.topology.depth + 1)
-  start = costs.begin(decoder, prompts, room)
+  start = timing.begin(decoder, prompts, room)
   scored, state = record(decoder, start, num)
   batched = jax.vmap(arm.verifier)
   verify = jax.jit(lambda rounds: jax.lax.map(lambda r: batched(*r), rounds))
   runs = [
     lambda: lambda: verify(scored),
-    costs.rounds(decoder, prompts, room, num),
+    timing.prepare_rounds(decoder, prompts, room, num),
   ]
   seconds = np.median(measure.in_turns(runs, unit['repeats']), axis=0) / num
   return {
@@ -190,17 +191,16 @@ def _verification(unit, decoder, prompts):
 
 
 def record(decoder, state, num):
-  """Plays rounds; returns what each one's verifier got, and the state."""
-  plan, params = decoder.round_fn, decoder.params
+  """Plays rounds; returns the arguments of each verification, and the state."""
+  round_fn, params = decoder.round_fn, decoder.params
 
-  def play(state, _):
-    chosen, choice = round_lib.select(plan, state)
-    drafts = round_lib.draft(plan, params, chosen, choice, (0,))
-    scored = round_lib.score(plan, params, chosen, choice, drafts)
-    given = choice.verify_keys, drafts[0].tree, scored.probs.processed
-    return plan(params, state)[0], given
+  def step(state, _):
+    selected, choice = round_lib.select(round_fn, state)
+    drafts = round_lib.draft(round_fn, params, selected, choice, (0,))
+    scores = round_lib.score(round_fn, params, selected, choice, drafts)
+    args = choice.verify_keys, drafts[0].tree, scores.probs.processed
+    return round_fn(params, state)[0], args
 
-  state, scored = jax.jit(lambda state: jax.lax.scan(play, state, length=num))(
-    state
-  )
-  return scored, state
+  run = jax.jit(lambda state: jax.lax.scan(step, state, length=num))
+  state, args = run(state)
+  return args, state

@@ -4,10 +4,10 @@ import os
 
 import tqdm
 
-from experiments.common import measure
 from experiments.common import prompts as prompts_lib
 from specjax.data import datastore
 from specjax.data import examples as examples_lib
+from specjax.decoding import timing
 
 
 def run(config, workdir):
@@ -18,7 +18,7 @@ def run(config, workdir):
     tokenizer.encode_example(example.prompt, example.response)[0]
     for example in tqdm.tqdm(examples, desc='tokens')
   ]
-  store, seconds = measure.timed(lambda: datastore.build(documents))
+  store, seconds = timing.timed(lambda: datastore.build(documents))
   path = os.path.join(workdir, 'datastore.safetensors')
   datastore.save(path, store)
   return [

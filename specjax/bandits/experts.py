@@ -62,7 +62,7 @@ class FullFeedbackBandit(exponential_weights.RandomizedBandit):
       raise ValueError(
         f'{type(self).__name__} needs the rewards of all arms, got '
         'rewards=None: the round must keep all drafters current '
-        "(make_round(..., catch_up='always'))."
+        "(make_round(..., feedback='full'))."
       )
     return self.update_all(state, rewards)
 

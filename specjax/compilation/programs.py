@@ -274,7 +274,7 @@ def _least(plan, params, state):
   """Bytes of the models' calls of the dearest arm."""
   each = [
     arm.drafter.num_calls * (_weights(own) + _size(state.drafters[slot]))
-    for arm, own, slot in zip(plan.arms, params.drafters, plan.slots.of_arms)
+    for arm, own, slot in zip(plan.arms, params.drafters, plan.slot_of_arm)
   ]
   return _weights(params.target) + _size(state.target) + max(each)
 

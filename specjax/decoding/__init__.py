@@ -1,6 +1,7 @@
-"""The decode loop: a round, its carry, three drivers and a host's interface."""
+"""The decode loop: one round, its state, four drivers and a host interface."""
 
 from specjax.decoding.decoder import Decoder
+from specjax.decoding.decoder import speculative
 from specjax.decoding.drivers import decode
 from specjax.decoding.drivers import stream
 from specjax.decoding.drivers import throughput_learner
@@ -10,13 +11,14 @@ from specjax.decoding.results import Result
 from specjax.decoding.results import pieces
 from specjax.decoding.round import Round
 from specjax.decoding.round import make_round
-from specjax.decoding.speculative import speculative
 from specjax.decoding.state import Counters
 from specjax.decoding.state import DecodeState
 from specjax.decoding.state import Params
-from specjax.decoding.state import init
+from specjax.decoding.timing import CostTable
+from specjax.decoding.timing import measure_costs
 
 __all__ = [
+  'CostTable',
   'Counters',
   'DecodeState',
   'Decoder',
@@ -25,8 +27,8 @@ __all__ = [
   'Result',
   'Round',
   'decode',
-  'init',
   'make_round',
+  'measure_costs',
   'pieces',
   'speculative',
   'stream',

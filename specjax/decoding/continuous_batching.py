@@ -1,14 +1,26 @@
-"""A queue of prompts in one loop: who is done makes room for who waits.
+"""Continuous batching: waiting prompts replace finished rows inside the loop.
 
-The rows of a batch end at different times. Here a row that is done writes its
-result out, and the next prompt of the queue is read in its place, alone,
-between two rounds. A row of a state is a value like any other: what is read is
-a state of one row, which is written over what was there. Where nobody waits any
-more, the rows that are left go on in narrower batches.
+Rows of a batch finish at different times. Between two rounds, a finished row
+writes its result out, and the next prompt of a queue on the device is prefilled
+in its place. It is prefilled as a state of one row, which then overwrites the
+finished row: each prompt gets the tokens that it would get alone. After the
+last queue, the remaining rows continue in narrower batches.
+
+      row 0  | prompt 0 ........ | prompt 3 ..... | prompt 4 ...
+      row 1  | prompt 1 ... | prompt 2 ................. | idle
+                            ^ rounds -->
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import dataclasses
 import functools
+import itertools
+from typing import Any
 from typing import NamedTuple
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,64 +28,64 @@ import numpy as np
 
 from specjax import base
 from specjax import buckets
+from specjax import meshes
 from specjax import row_slices
-from specjax.decoding import reading
+from specjax.decoding import prefill as prefill_lib
+from specjax.decoding import results as results_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
-# Batches are each so many times narrower: few, since each is compiled.
-_STEP = 4
+_T = TypeVar('_T')
+# How many times narrower the next batch is: few widths, since each is compiled.
+_NARROWING = 4
 
 
-class Finished(NamedTuple):
-  """What rows had when they were done, in the place of each prompt."""
-
-  tokens: jax.Array  # [R, S] int32
-  lengths: jax.Array  # [R] int32
-  counters: state_lib.Counters  # [R, ...]
-  flags: base.Flags  # [R]
+# On the device.
 
 
 class Batch(NamedTuple):
-  """Rows at work, and whose they are."""
+  """Rows, and the prompt that each of them decodes."""
 
   state: state_lib.DecodeState
-  places: jax.Array  # [B] int32, of its prompt in `Finished`; -1 for none
+  prompt_index: (
+    jax.Array
+  )  # [B] int32, row in `FinishedRows`; -1 for an idle row
 
 
 class _Carry(NamedTuple):
-  """What goes from round to round."""
+  """The carry of the loop over a queue."""
 
   batch: Batch
-  next: jax.Array  # [] int32, the next prompt of the queue
-  finished: Finished
+  next: jax.Array  # [] int32, index of the next prompt in the queue
+  finished: results_lib.FinishedRows
 
 
 @functools.partial(jax.jit, static_argnames='setup')
-def begin(
-  setup: reading.Setup,
+def idle_batch(
+  setup: prefill_lib.Setup,
   params: state_lib.Params,
   ids: jax.Array,
   seed: jax.Array,
   stop_tokens: jax.Array,
   bandit_state: base.BanditState,
 ) -> Batch:
-  """Returns rows that have nothing to do.
+  """Returns a batch whose rows are all idle.
 
   Args:
     setup: of the decoder.
     params: of all models.
-    ids: `[B]` uint32, of which the first is what a bandit of the batch goes by.
-    seed: as of `reading.read`.
-    stop_tokens: likewise.
-    bandit_state: likewise.
+    ids: `[B]` uint32; the key of a batch's bandit comes from the first.
+    seed: `[]` uint32; all randomness comes from it and from request ids.
+    stop_tokens: `[E]` tokens that end a row.
+    bandit_state: initial state of the batch's bandit, or with a leading axis of
+      rows.
   """
-  nothing = jnp.zeros((len(ids), 1), jnp.int32)
-  one = jnp.ones(len(ids), jnp.int32)
-  state = reading.read(
-    setup._replace(warm_start=None),  # There is nothing to learn from.
+  tokens = jnp.zeros((len(ids), 1), jnp.int32)
+  lengths = jnp.ones(len(ids), jnp.int32)
+  state = prefill_lib.prefill(
+    setup._replace(warm_start=0),  # There is nothing to learn from.
     params,
-    reading.Prompts(nothing, one, one, ids),
+    prefill_lib.PromptBatch(tokens, lengths, limits=lengths, ids=ids),
     seed,
     stop_tokens,
     bandit_state,
@@ -82,187 +94,403 @@ def begin(
 
 
 @functools.partial(jax.jit, static_argnames='setup', donate_argnames='batch')
-def play(
-  setup: reading.Setup,
+def decode_queue(
+  setup: prefill_lib.Setup,
   params: state_lib.Params,
   batch: Batch,
-  queue: reading.Prompts,
-  num: jax.Array,
-  enough: jax.Array,
+  queue: prefill_lib.PromptBatch,
+  num_prompts: jax.Array,
+  max_idle: jax.Array,
   seed: jax.Array,
   bandit_state: base.BanditState | None = None,
-) -> tuple[Batch, Finished]:
-  """Plays rounds until a queue is empty and rows are, in one `lax.while_loop`.
+) -> tuple[Batch, results_lib.FinishedRows]:
+  """Plays rounds until a queue is empty and rows are idle.
 
   Args:
     setup: of the decoder.
     params: of all models.
-    batch: from `begin`, or from here with the queue before; donated.
+    batch: from `idle_batch`, or from here with the queue before; donated.
     queue: prompts `[Q, T]`.
-    num: `[]` int32 how many there are; those behind them are junk.
-    enough: `[]` int32, of how many rows with nothing to do: 1 where another
-      queue comes.
-    seed: as of `reading.read`.
-    bandit_state: what the bandit of each prompt begins with, with an axis of
-      one row in front; None for a bandit of the batch, which goes on.
+    num_prompts: `[]` int32 number of prompts; rows past them are undefined.
+    max_idle: `[]` int32 number of idle rows that ends the loop: 1 if another
+      queue follows.
+    seed: `[]` uint32; all randomness comes from it and from request ids.
+    bandit_state: initial state of each prompt's bandit, with an axis of one
+      row; None for a bandit of the batch, which continues.
 
   Returns:
-    The rows, and what was finished: of the queue's prompt `i` in place `i`, and
-    of one that row `b` had before in place `Q + b`. `Batch.places` says which
-    of them are not finished yet.
+    The batch, and its finished rows: of the queue's prompt `i` in row `i`, and
+    of the prompt that row `b` had before in row `Q + b`. Those that
+    `Batch.prompt_index` names are not finished yet.
   """
-  size, num_rows = len(queue.lengths), len(batch.places)
+  size, num_rows = len(queue.lengths), len(batch.prompt_index)
   rows = size + np.arange(num_rows, dtype=np.int32)
-  batch = batch._replace(places=jnp.where(batch.places < 0, -1, rows))
-  start = _Carry(batch, jnp.int32(0), _nothing(batch.state, size + num_rows))
-  read = functools.partial(_read_one, setup, params, queue, seed, bandit_state)
-  fill = functools.partial(_fill, setup.plan, read, num)
-  goes_on = lambda carry: (carry.next < num) | _works(carry.batch, enough)
+  batch = batch._replace(
+    prompt_index=jnp.where(batch.prompt_index < 0, -1, rows)
+  )
+  start = _Carry(batch, jnp.int32(0), _empty_rows(batch.state, size + num_rows))
+  prefill_one = functools.partial(
+    _prefill_one, setup, params, queue, seed, bandit_state
+  )
 
-  def step(carry):
-    carry = fill(_write_out(carry))
-    return carry._replace(batch=_step(setup.plan, params, carry.batch))
+  def step(carry: _Carry) -> _Carry:
+    carry = _write_finished(carry)
+    carry = _fill_idle_rows(setup.round_fn, prefill_one, num_prompts, carry)
+    return carry._replace(batch=_step(setup.round_fn, params, carry.batch))
 
-  end = _write_out(jax.lax.while_loop(goes_on, step, start))
+  end = jax.lax.while_loop(
+    lambda carry: (
+      (carry.next < num_prompts) | _has_fewer_idle(carry.batch, max_idle)
+    ),
+    step,
+    start,
+  )
+  end = _write_finished(end)
   return end.batch, end.finished
 
 
-@functools.partial(jax.jit, static_argnames='plan', donate_argnames='batch')
-def finish(
-  plan: round_lib.Round,
+@functools.partial(jax.jit, static_argnames='round_fn', donate_argnames='batch')
+def drain(
+  round_fn: round_lib.Round,
   params: state_lib.Params,
   batch: Batch,
-  enough: jax.Array,
-) -> tuple[Batch, Finished]:
-  """Plays rounds without a queue, until so many rows have nothing to do.
+  max_idle: jax.Array,
+) -> tuple[Batch, results_lib.FinishedRows]:
+  """Plays rounds without a queue, until enough rows are idle.
 
   Args:
-    plan: the round.
+    round_fn: the round.
     params: of all models.
     batch: from `narrow`; donated.
-    enough: as of `play`.
+    max_idle: `[]` int32 number of idle rows that ends the loop.
 
   Returns:
-    As `play`, for rows alone: of row `b` in place `b`.
+    The batch, and its finished rows: of row `b` in row `b`. Those that
+    `Batch.prompt_index` names are not finished yet.
   """
-  rows = np.arange(len(batch.places), dtype=np.int32)
+  rows = np.arange(len(batch.prompt_index), dtype=np.int32)
   batch = jax.lax.while_loop(
-    lambda batch: _works(batch, enough),
-    lambda batch: _step(plan, params, batch),
+    lambda batch: _has_fewer_idle(batch, max_idle),
+    lambda batch: _step(round_fn, params, batch),
     batch,
   )
-  places = jnp.where(batch.state.done, -1, rows)
-  return batch._replace(places=places), of_rows(batch.state)
+  prompt_index = jnp.where(batch.state.done, -1, rows)
+  finished = results_lib.finished_rows(batch.state)
+  return batch._replace(prompt_index=prompt_index), finished
 
 
-@functools.partial(jax.jit, static_argnames='plan')
-def narrow(plan: round_lib.Round, batch: Batch, rows: jax.Array) -> Batch:
-  """Returns a batch of some rows, `[N]` of them."""
-  shared = _shared(plan, batch.state)
-  own = batch._replace(state=batch.state.replace(**dict.fromkeys(shared)))
-  own = jax.tree.map(lambda leaf: leaf[rows], own)
-  return own._replace(state=own.state.replace(**shared))
+@functools.partial(jax.jit, static_argnames='round_fn')
+def narrow(round_fn: round_lib.Round, batch: Batch, rows: jax.Array) -> Batch:
+  """Returns a batch of the rows `[N]` only."""
+  shared = _shared_fields(round_fn, batch.state)
+  by_row = batch._replace(state=batch.state.replace(**dict.fromkeys(shared)))
+  by_row = jax.tree.map(lambda leaf: leaf[rows], by_row)
+  return by_row._replace(state=by_row.state.replace(**shared))
 
 
-def widths(num_rows: int, multiple: int) -> list[int]:
-  """Returns the sizes of batches, the widest first.
+def batch_widths(num_rows: int, multiple: int) -> list[int]:
+  """Returns the numbers of rows that batches may have, the largest first.
 
   Args:
-    num_rows: of the widest.
-    multiple: of which each is one, as the others are divided among devices.
+    num_rows: the largest.
+    multiple: all others are multiples of it, since rows are divided among as
+      many devices.
   """
-  found = [num_rows]
-  while (width := found[-1] // _STEP // multiple * multiple) > 0:
-    found.append(width)
-  return found
+  widths = [num_rows]
+  while (width := widths[-1] // _NARROWING // multiple * multiple) > 0:
+    widths.append(width)
+  return widths
 
 
-def _works(batch, enough):
-  """Whether not so many rows have nothing to do."""
-  return batch.state.done.sum() < enough
+def _has_fewer_idle(batch: Batch, max_idle: jax.Array) -> jax.Array:
+  """Returns whether fewer than `max_idle` rows are idle, `[]` bool."""
+  return batch.state.done.sum() < max_idle
 
 
-def _step(plan: round_lib.Round, params, batch):
-  state, _ = plan(params, batch.state)
+def _step(
+  round_fn: round_lib.Round, params: state_lib.Params, batch: Batch
+) -> Batch:
+  """Plays one round."""
+  state, _ = round_fn(params, batch.state)
   return batch._replace(state=state)
 
 
-def of_rows(state: state_lib.DecodeState) -> Finished:
-  """Returns what is kept of rows."""
-  return Finished(state.tokens, state.lengths, state.counters, state.flags)
-
-
-def _nothing(state, num):
-  """Room for the results of so many prompts."""
+def _empty_rows(
+  state: state_lib.DecodeState, num: int
+) -> results_lib.FinishedRows:
+  """Returns room for as many finished rows."""
   return jax.tree.map(
-    lambda leaf: jnp.zeros((num, *leaf.shape[1:]), leaf.dtype), of_rows(state)
+    lambda leaf: jnp.zeros((num, *leaf.shape[1:]), leaf.dtype),
+    results_lib.finished_rows(state),
   )
 
 
-def _write_out(carry):
-  """Rows that are done write their results in their places, and have none."""
-  batch = carry.batch
-  done = batch.state.done
-  # Behind the last place, nothing is written.
-  at = jnp.where(
-    done & (batch.places >= 0), batch.places, jnp.iinfo('int32').max
-  )
+def _write_finished(carry: _Carry) -> _Carry:
+  """Writes results of rows that have finished, which are idle from then on."""
+  state, prompt_index = carry.batch
+  finishes = state.done & (prompt_index >= 0)
+  # Nothing is written past the last row.
+  row = jnp.where(finishes, prompt_index, jnp.iinfo('int32').max)
   finished = jax.tree.map(
-    lambda whole, rows: whole.at[at].set(rows, mode='drop'),
+    lambda buffer, rows: buffer.at[row].set(rows, mode='drop'),
     carry.finished,
-    of_rows(batch.state),
+    results_lib.finished_rows(state),
   )
-  places = jnp.where(done, -1, batch.places)
-  return carry._replace(batch=batch._replace(places=places), finished=finished)
+  batch = Batch(state, jnp.where(state.done, -1, prompt_index))
+  return carry._replace(batch=batch, finished=finished)
 
 
-def _fill(plan: round_lib.Round, read, num, carry):
-  """Rows without a prompt read the next ones, one after the other."""
+def _fill_idle_rows(
+  round_fn: round_lib.Round,
+  prefill_one: Callable[
+    [jax.Array, state_lib.DecodeState], state_lib.DecodeState
+  ],
+  num_prompts: jax.Array,
+  carry: _Carry,
+) -> _Carry:
+  """Prefills the next prompts in idle rows, one after the other."""
 
-  def waits(carry):
-    return (carry.batch.places < 0).any() & (carry.next < num)
+  def can_fill(carry: _Carry) -> jax.Array:
+    return (carry.batch.prompt_index < 0).any() & (carry.next < num_prompts)
 
-  def fill_one(carry):
-    state, places = carry.batch
-    row = jnp.argmax(places < 0).astype(jnp.int32)
-    state = _put(plan, state, read(carry.next, state), row)
-    batch = Batch(state, places.at[row].set(carry.next))
+  def fill(carry: _Carry) -> _Carry:
+    state, prompt_index = carry.batch
+    row = jnp.argmax(prompt_index < 0).astype(jnp.int32)
+    state = _put_row(round_fn, state, prefill_one(carry.next, state), row)
+    batch = Batch(state, prompt_index.at[row].set(carry.next))
     return carry._replace(batch=batch, next=carry.next + 1)
 
-  return jax.lax.while_loop(waits, fill_one, carry)
+  return jax.lax.while_loop(can_fill, fill, carry)
 
 
-def _read_one(
-  setup: reading.Setup, params, queue, seed, bandit_state, index, state
-):
-  """The state of one prompt of the queue, by the narrowest program it fits."""
+def _prefill_one(
+  setup: prefill_lib.Setup,
+  params: state_lib.Params,
+  queue: prefill_lib.PromptBatch,
+  seed: jax.Array,
+  bandit_state: base.BanditState | None,
+  index: jax.Array,
+  state: state_lib.DecodeState,
+) -> state_lib.DecodeState:
+  """Returns the state of one prompt, by the narrowest program that holds it."""
   prompt = row_slices.take_row(queue, index)
-  bandit = bandit_state if setup.plan.per_row else state.bandit
+  bandit = bandit_state if setup.round_fn.per_row else state.bandit
 
-  def read(width):
-    own = prompt._replace(tokens=prompt.tokens[:, :width])
-    return reading.read(setup, params, own, seed, state.stop_tokens, bandit)
+  def prefill(width: int) -> state_lib.DecodeState:
+    cut = prompt._replace(tokens=prompt.tokens[:, :width])
+    return prefill_lib.prefill(
+      setup, params, cut, seed, state.stop_tokens, bandit
+    )
 
   widths = buckets.bucket_widths(prompt.tokens.shape[1])
-  return buckets.switch_bucket(widths, prompt.lengths[0], read)
+  return buckets.switch_bucket(widths, prompt.lengths[0], prefill)
 
 
-def _put(plan: round_lib.Round, state, one, row):
-  """Writes the state of one row over a row."""
-  shared = _shared(plan, state)
-  if not plan.per_row:
-    # What the bandit has learnt from the prompt is every row's.
+def _put_row(
+  round_fn: round_lib.Round,
+  state: state_lib.DecodeState,
+  one: state_lib.DecodeState,
+  row: jax.Array,
+) -> state_lib.DecodeState:
+  """Overwrites a row with the state of one row."""
+  shared = _shared_fields(round_fn, state)
+  if not round_fn.per_row:
+    # A warm start has updated the bandit of the batch.
     shared |= {'bandit': one.bandit}
-  nothing = dict.fromkeys(shared)
+  omitted = dict.fromkeys(shared)
   rows = row_slices.replace_row(
-    state.replace(**nothing), one.replace(**nothing), row
+    state.replace(**omitted), one.replace(**omitted), row
   )
   return rows.replace(**shared)
 
 
-def _shared(plan: round_lib.Round, state):
-  """The fields of a state that have no axis of rows."""
+def _shared_fields(
+  round_fn: round_lib.Round, state: state_lib.DecodeState
+) -> dict[str, Any]:
+  """Returns the fields of a state that have no axis of rows."""
   names = ['stop_tokens', 'num_rounds']
-  if not plan.per_row:
+  if not round_fn.per_row:
     names += ['bandit', 'bandit_key']
   return {name: getattr(state, name) for name in names}
+
+
+# On the host.
+
+
+def request_queues(
+  target: base.LanguageModel,
+  max_length: int,
+  prompts: Iterable[Sequence[int]],
+  max_new_tokens: int | Iterable[int],
+  request_ids: Iterable[int] | None,
+  queue_size: int,
+) -> Iterator[prefill_lib.Requests]:
+  """Yields prompts, queue by queue; each is checked when its queue is taken.
+
+  Args:
+    target: the model to sample from.
+    max_length: longest row in tokens, prompt included.
+    prompts: token ids of each prompt.
+    max_new_tokens: how many tokens to emit at most: one number, or one for
+      each prompt.
+    request_ids: a number for each prompt; 0, 1, ... if None.
+    queue_size: prompts of a queue; the last one may have fewer.
+
+  Raises:
+    ValueError: an argument has the wrong type or shape, or is out of range; or
+      there is no prompt at all.
+  """
+  check = functools.partial(prefill_lib.check_prompts, target, max_length)
+  prefill_lib.check_is_encoded('prompts', prompts)
+  waiting = _iterator(prompts, ())
+  num_new = _iterator(max_new_tokens, itertools.repeat(max_new_tokens))
+  ids = _iterator(request_ids, itertools.count())
+  num_taken = 0
+  while queue := list(itertools.islice(waiting, queue_size)):
+    num = len(queue)
+    yield check(
+      queue,
+      list(itertools.islice(num_new, num)),
+      list(itertools.islice(ids, num)),
+      first_number=num_taken,
+    )
+    num_taken += num
+  if not num_taken:
+    raise ValueError('prompts must hold at least one prompt, got none.')
+
+
+def _iterator(values: Any, default: Iterable[Any]) -> Iterator[Any]:
+  """Returns an iterator of some values, or of a default if there are none."""
+  return iter(values if isinstance(values, Iterable) else default)
+
+
+class _Prompt(NamedTuple):
+  """A prompt that is being decoded."""
+
+  number: int
+  length: int
+
+
+@dataclasses.dataclass
+class _Progress:
+  """Prompts that rows are decoding, and results that wait for earlier ones."""
+
+  prompt_of_row: list[_Prompt | None]
+  waiting: dict[int, results_lib.Result] = dataclasses.field(
+    default_factory=dict
+  )
+  num_yielded: int = 0
+
+
+def decode_queues(
+  setup: prefill_lib.Setup,
+  params: state_lib.Params,
+  batch: Batch,
+  queues: Iterable[prefill_lib.Requests],
+  *,
+  queue_size: int,
+  seed: np.uint32,
+  bandit_state: base.BanditState | None,
+) -> Iterator[results_lib.Result]:
+  """Yields the results of all prompts, in their order.
+
+  Args:
+    setup: of the decoder.
+    params: of all models.
+    batch: from `idle_batch`; donated.
+    queues: at least one.
+    queue_size: prompts of a queue, at most.
+    seed: all randomness comes from it and from request ids.
+    bandit_state: initial state of each prompt's bandit, with an axis of one
+      row; None for a bandit of the batch, which continues.
+  """
+  width, num_rows, num_taken = buckets.MIN_WIDTH, len(batch.prompt_index), 0
+  widths = batch_widths(num_rows, meshes.num_parts(params))
+  progress = _Progress([None] * num_rows)
+  for requests, is_last in _with_last(queues):
+    lengths = [len(prompt) for prompt in requests.prompts]
+    new = [_Prompt(num_taken + i, length) for i, length in enumerate(lengths)]
+    num_taken += len(new)
+    width = max(width, prefill_lib.bucket_width(max(lengths), setup.max_length))
+    max_idle = num_rows - _next_width(widths, num_rows) if is_last else 1
+    batch, finished = decode_queue(
+      setup,
+      params,
+      batch,
+      prefill_lib.pad(requests, width, queue_size),
+      np.int32(len(new)),
+      np.int32(max_idle),
+      seed,
+      bandit_state,
+    )
+    padded = new + [None] * (queue_size - len(new))
+    prompts = padded + progress.prompt_of_row
+    yield from _take_results(setup, progress, batch, finished, prompts)
+  yield from _drain_all(setup, params, progress, batch, widths)
+
+
+def _drain_all(
+  setup: prefill_lib.Setup,
+  params: state_lib.Params,
+  progress: _Progress,
+  batch: Batch,
+  widths: Sequence[int],
+) -> Iterator[results_lib.Result]:
+  """Yields the results of the remaining rows, in ever narrower batches."""
+  while any(progress.prompt_of_row):
+    is_live = [prompt is not None for prompt in progress.prompt_of_row]
+    num_rows = min(width for width in widths if width >= sum(is_live))
+    rows = np.argsort(np.logical_not(is_live), kind='stable')[:num_rows]
+    batch = narrow(setup.round_fn, batch, rows)
+    prompts = [progress.prompt_of_row[row] for row in rows]
+    max_idle = np.int32(num_rows - _next_width(widths, num_rows))
+    batch, finished = drain(setup.round_fn, params, batch, max_idle)
+    yield from _take_results(setup, progress, batch, finished, prompts)
+
+
+def _take_results(
+  setup: prefill_lib.Setup,
+  progress: _Progress,
+  batch: Batch,
+  finished: results_lib.FinishedRows,
+  prompts: Sequence[_Prompt | None],
+) -> Iterator[results_lib.Result]:
+  """Yields the results that no earlier prompt holds up.
+
+  Args:
+    setup: of the decoder.
+    progress: updated.
+    batch: rows that are still decoding.
+    finished: rows on the device.
+    prompts: the prompt of each row of `finished`.
+  """
+  rows, prompt_index = meshes.fetch((finished, batch.prompt_index))
+  results_lib.check_flags(
+    rows, [prompt and prompt.number for prompt in prompts]
+  )
+  progress.prompt_of_row = [
+    prompts[i] if i >= 0 else None for i in prompt_index
+  ]
+  for i, prompt in enumerate(prompts):
+    if prompt is not None and prompt not in progress.prompt_of_row:
+      progress.waiting[prompt.number] = results_lib.row_result(
+        setup.round_fn.arms, rows, i, prompt.length
+      )
+  while progress.num_yielded in progress.waiting:
+    yield progress.waiting.pop(progress.num_yielded)
+    progress.num_yielded += 1
+
+
+def _next_width(widths: Sequence[int], num_rows: int) -> int:
+  """Returns the next smaller number of rows, or 0."""
+  return max((width for width in widths if width < num_rows), default=0)
+
+
+def _with_last(iterable: Iterable[_T]) -> Iterator[tuple[_T, bool]]:
+  """Yields each item, and whether it is the last."""
+  iterator = iter(iterable)
+  for item in iterator:
+    for following in iterator:
+      yield item, False
+      item = following
+    yield item, True

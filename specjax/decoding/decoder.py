@@ -1,4 +1,4 @@
-"""The host's side of decoding: lists of prompts in, lists of results out."""
+"""The host interface of decoding: lists of prompts in, lists of results out."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -12,31 +12,30 @@ import numpy as np
 from specjax import bandits
 from specjax import base
 from specjax import checks
+from specjax import drafters
 from specjax import meshes
 from specjax import rewards
 from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax import verifiers
+from specjax.decoding import continuous_batching
 from specjax.decoding import drivers
-from specjax.decoding import queues as queues_lib
-from specjax.decoding import reading
-from specjax.decoding import refill
-from specjax.decoding import requests
+from specjax.decoding import prefill as prefill_lib
 from specjax.decoding import results as results_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
-from specjax.decoding import turns
-from specjax.decoding import warm_start as warm_start_lib
 
-# Tokens that rows are continued with at once.
-_CHUNKS = (16, 64, 256)
-# Stop tokens that a program has room for; more of them take another one.
-_STOP_TOKENS = 8
+# Numbers of tokens that one call of `append` may add to each row.
+_APPEND_WIDTHS = (16, 64, 256)
+# Stop tokens that a program has room for; more of them need another program.
+_MAX_STOP_TOKENS = 8
 
 
 class Decoder:
   """Decodes prompts with one compiled loop.
 
-  A prompt's output depends on the prompt, the seed and its request id alone,
-  not on the other prompts of the batch. Batches of one shape share a compiled
+  A prompt's output depends on the prompt, the seed and its request id only, not
+  on the other prompts of the batch. Batches of one shape share a compiled
   program, whatever `max_new_tokens`, the stop tokens and the arm of `Fixed`
   are; so do decoders that are built of equal parts.
   """
@@ -53,36 +52,43 @@ class Decoder:
     stop_tokens: Sequence[int] = (),
     max_length: int = 512,
     per_row: bool = False,
-    catch_up: str = 'lazy',
+    feedback: str = 'bandit',
     warm_start: int = 0,
   ):
     """Builds the round; nothing is compiled yet.
 
-    Arms that draft with the same model and parameters share one cache.
+    Arms that draft with the same model and parameters share one KV cache.
 
     Args:
       target: the model to sample from.
       target_params: its parameters.
-      arms: each way to play a round, with its drafter's parameters.
-      bandit: the rule that picks among them; the first arm always, by default.
+      arms: each arm, with its drafter's parameters.
+      bandit: the rule that selects among them; by default, always the first.
       reward: what the bandit learns from; None if it only learns in `stream`,
-        from real clocks.
+        from measured time.
       sampling: how the target's tokens are drawn.
       stop_tokens: tokens that end a row; they are emitted.
       max_length: longest row in tokens, prompt included.
-      per_row: every row has a bandit of its own, instead of one for the batch.
-      catch_up: 'lazy' or 'always', as in `make_round`.
+      per_row: each row has a bandit, instead of one for the batch.
+      feedback: 'bandit' if it learns the reward of the selected arm, 'full' if
+        it learns those of all arms in every round (see `make_round`).
       warm_start: how many of a prompt's last tokens the bandit learns from
         before the first round: how likely drafts would be accepted there.
+
+    Raises:
+      ValueError: the arms do not fit each other, the target or the bandit, or
+        a number is out of range.
     """
     if not arms:
       raise ValueError('arms must hold at least one arm, got none.')
     if max_length < 2:
       raise ValueError(f'max_length must be >= 2, got {max_length}.')
     self._arms = tuple(arm for arm, _ in arms)
-    self._params = state_lib.Params(target_params, tuple(p for _, p in arms))
+    self._params = state_lib.Params(
+      target_params, tuple(params for _, params in arms)
+    )
     self._bandit = bandit or bandits.Fixed(len(arms))
-    self._stop_tokens = _stop_tokens(stop_tokens)
+    self._stop_tokens = _padded_stop_tokens(stop_tokens)
     self.round_fn = round_lib.make_round(
       target,
       self._arms,
@@ -90,16 +96,23 @@ class Decoder:
       reward,
       sampling,
       per_row=per_row,
-      catch_up=catch_up,
-      slots=_slots(arms),
+      feedback=feedback,
+      slots=shared_slots(arms),
     )
-    starts = _warm_start(self.round_fn, warm_start, bandit)
-    self._setup = reading.Setup(self.round_fn, max_length, starts)
+    prefill_lib.check_warm_start(self.round_fn, warm_start)
+    if warm_start and bandit is None:
+      raise ValueError(f'warm_start={warm_start} needs a bandit, got none.')
+    self._setup = prefill_lib.Setup(self.round_fn, max_length, warm_start)
 
   @property
   def params(self) -> state_lib.Params:
     """Parameters of all models, as the drivers take them."""
     return self._params
+
+  @property
+  def max_length(self) -> int:
+    """Longest row in tokens, prompt included."""
+    return self._setup.max_length
 
   def init(
     self,
@@ -110,56 +123,63 @@ class Decoder:
     request_ids: Sequence[int] | None = None,
     bandit_state: Any = None,
   ) -> state_lib.DecodeState:
-    """Reads prompts into a state for the drivers.
+    """Prefills prompts; returns the state that the drivers begin with.
 
     Args:
       prompts: token ids of each prompt.
-      max_new_tokens: how many tokens to emit at most, for all or for each.
-      seed: of everything random.
+      max_new_tokens: how many tokens to emit at most: one number, or one for
+        each prompt.
+      seed: all randomness comes from it and from request ids.
       request_ids: a number for each prompt; its row's randomness comes from
-        seed and number alone. 0, 1, ... by default.
-      bandit_state: `state.bandit` of earlier prompts, which is carried over; by
+        seed and number only. 0, 1, ... by default.
+      bandit_state: `state.bandit` after earlier prompts, to continue from; by
         default the bandit starts anew.
 
     Raises:
-      ValueError: a prompt is empty, too long or holds something else than
+      ValueError: a prompt is empty, too long or holds something other than
         tokens of the vocabulary, or another argument does not fit.
     """
-    requests.check_seed(seed)
-    asked = requests.read(
-      self._setup.plan.target,
-      self._setup.max_length,
+    prefill_lib.check_seed(seed)
+    requests = prefill_lib.check_prompts(
+      self.round_fn.target,
+      self.max_length,
       prompts,
       max_new_tokens,
       request_ids,
     )
-    requests.warn_beyond_positions(self.round_fn.target, self._arms, asked)
-    longest = max(map(len, asked.prompts))
-    return _begin(
+    prefill_lib.warn_beyond_positions(
+      self.round_fn.target, self._arms, requests
+    )
+    longest = max(map(len, requests.prompts))
+    width = prefill_lib.bucket_width(longest, self.max_length)
+    return _prefill(
       self._setup,
       self._params,
-      reading.padded(asked, reading.width(longest, self._setup.max_length)),
+      prefill_lib.pad(requests, width),
       np.uint32(seed),
       self._stop_tokens,
-      self._bandit_state(bandit_state, len(asked.prompts)),
+      self._bandit_state(bandit_state, len(requests.prompts)),
     )
 
   def trace_init(self, batch_size: int) -> jax.stages.Traced:
-    """Returns the program of `init` for so many prompts of one token.
+    """Returns the traced program of `init` for prompts of one token.
 
     Nothing is computed, and parameters may be abstract. The state that `decode`
     takes has the shapes of its `out_info`, whatever the prompts.
+
+    Args:
+      batch_size: number of prompts.
     """
     array = jax.ShapeDtypeStruct
-    each = array((batch_size,), np.int32)
-    return _begin.trace(
+    numbers = array((batch_size,), np.int32)
+    return _prefill.trace(
       self._setup,
       self._params,
-      reading.Prompts(
-        array((batch_size, 1), np.int32),
-        each,
-        each,
-        array((batch_size,), np.uint32),
+      prefill_lib.PromptBatch(
+        tokens=array((batch_size, 1), np.int32),
+        lengths=numbers,
+        limits=numbers,
+        ids=array((batch_size,), np.uint32),
       ),
       array((), np.uint32),
       array(self._stop_tokens.shape, np.int32),
@@ -172,68 +192,50 @@ class Decoder:
     texts: Sequence[Sequence[int]],
     max_new_tokens: int | Sequence[int],
   ) -> state_lib.DecodeState:
-    """Continues rows with more text, such as the next turn of a chat.
+    """Appends text to rows, such as the next user message of a chat.
 
-    What the models have read they do not read again.
+    Models read only what they have not read yet.
 
     Args:
-      state: of rows that are done; donated.
-      texts: token ids that come behind each row.
-      max_new_tokens: how many tokens to emit behind them at most, for all or
-        for each.
+      state: all of its rows are done; donated.
+      texts: token ids to append to each row.
+      max_new_tokens: how many tokens to emit at most after them: one number,
+        or one for each row.
 
     Returns:
-      A state for the drivers, in which bandits know what they have learnt.
+      A state for the drivers, in which bandits keep what they have learned.
 
     Raises:
-      ValueError: as in `init`; or the target is an encoder-decoder, whose
-        source ends where its answer begins.
+      ValueError: a text is empty, too long or holds something other than tokens
+        of the vocabulary, another argument does not fit, or the target is an
+        encoder-decoder, whose source ends where its answer begins.
     """
-    plan, max_length = self._setup.plan, self._setup.max_length
     lengths = meshes.fetch(state.lengths).copy()
-    asked = requests.read_more(
-      plan.target, max_length, texts, max_new_tokens, lengths
+    requests = prefill_lib.check_texts(
+      self.round_fn.target, self.max_length, texts, max_new_tokens, lengths
     )
-    requests.warn_beyond_positions(plan.target, self._arms, asked)
-    left, size = list(asked.prompts), state.tokens.shape[1]
-    while any(left):
-      room, longest = size - lengths.max(), max(map(len, left))
-      fits = [each for each in _CHUNKS if each <= room]
-      # Near the end of the buffer, as little as any buffer has left.
+    prefill_lib.warn_beyond_positions(
+      self.round_fn.target, self._arms, requests
+    )
+    remaining, size = list(requests.prompts), state.tokens.shape[1]
+    while any(remaining):
+      room, longest = size - lengths.max(), max(map(len, remaining))
+      fitting = [width for width in _APPEND_WIDTHS if width <= room]
+      # Near the end of the buffer, the width that every buffer has room for.
       width = next(
-        (each for each in fits if each >= longest),
-        fits[-1] if fits else size - max_length,
+        (width for width in fitting if width >= longest),
+        fitting[-1] if fitting else size - self.max_length,
       )
-      num = np.array([min(len(row), width) for row in left], np.int32)
-      tokens = np.zeros((len(left), width), np.int32)
-      for row, text, count in zip(tokens, left, num):
+      num = np.array([min(len(text), width) for text in remaining], np.int32)
+      tokens = np.zeros((len(remaining), width), np.int32)
+      for row, text, count in zip(tokens, remaining, num):
         row[:count] = text[:count]
-      state = turns.append(plan, self._params, state, tokens, num, asked.limits)
+      state = prefill_lib.append(
+        self.round_fn, self._params, state, tokens, num, requests.limits
+      )
       lengths += num
-      left = [text[count:] for text, count in zip(left, num)]
+      remaining = [text[count:] for text, count in zip(remaining, num)]
     return state
-
-  def _bandit_state(self, given, num_rows):
-    """What the bandit begins with; as data, so that programs are shared."""
-    fresh = jax.tree.map(np.asarray, self._bandit.init())
-    if self.round_fn.per_row:
-      fresh = jax.tree.map(
-        lambda leaf: np.broadcast_to(leaf, (num_rows, *leaf.shape)), fresh
-      )
-    if given is None:
-      return fresh
-    shapes = lambda state: jax.tree.map(np.shape, state)
-    if shapes(given) != shapes(fresh):
-      of = (
-        f'{num_rows} rows, as prompts is'
-        if self.round_fn.per_row
-        else 'the bandit'
-      )
-      raise ValueError(
-        f'bandit_state must be of {of}, with shapes {shapes(fresh)}, got '
-        f'{shapes(given)}.'
-      )
-    return given
 
   def decode(
     self,
@@ -241,12 +243,18 @@ class Decoder:
     max_new_tokens: int | Sequence[int],
     **options: Any,
   ) -> list[results_lib.Result]:
-    """Decodes prompts to the end; arguments and errors as in `init`.
+    """Decodes prompts to the end.
+
+    Args:
+      prompts: token ids of each prompt.
+      max_new_tokens: how many tokens to emit at most: one number, or one for
+        each prompt.
+      **options: see `init`.
 
     Raises:
       FloatingPointError: target, drafter or goal gave NaN or infinity.
-      ValueError: the bandit picked an arm that is not there, or a reward was
-        NaN or outside [0, 1].
+      ValueError: see `init`; or the bandit returned an invalid arm index, or a
+        reward was NaN or outside [0, 1].
     """
     state = self.init(prompts, max_new_tokens, **options)
     return self.results(
@@ -264,35 +272,37 @@ class Decoder:
     queue_size: int = 64,
     bandit_state: Any = None,
   ) -> Iterator[results_lib.Result]:
-    """Yields the results of many prompts, in their order.
+    """Yields the results of many prompts in their order: continuous batching.
 
-    So many rows are kept busy: where one is done, the next prompt takes its
-    place. Each result is that of the prompt alone; but for a bandit of the
-    batch, which goes on from prompt to prompt. With `per_row`, the bandit of
-    each prompt begins anew.
+    The next prompt replaces a row as soon as it is done. Each result is that of
+    the prompt alone, except with a bandit of the batch, which continues from
+    prompt to prompt. With `per_row`, each prompt's bandit starts anew.
 
     Args:
-      prompts: token ids of each prompt, at least one; may be more than there is
-        memory for.
-      max_new_tokens: how many tokens to emit at most, for all or for each.
+      prompts: token ids of each prompt, at least one; may be more than fit in
+        memory.
+      max_new_tokens: how many tokens to emit at most: one number, or one for
+        each prompt.
       batch_size: rows that are decoded at the same time.
-      seed: of everything random.
-      request_ids: as of `init`.
+      seed: all randomness comes from it and from request ids.
+      request_ids: a number for each prompt; 0, 1, ... by default.
       queue_size: prompts that wait on the device; at least `batch_size`.
-      bandit_state: as of `init`; not with `per_row`.
+      bandit_state: `state.bandit` after earlier prompts, to continue from; must
+        be None with `per_row`.
 
     Raises:
-      ValueError: as of `init`, once the prompt's turn comes.
-      FloatingPointError: as of `decode`.
+      ValueError: an argument does not fit; for prompts, see `init`, once their
+        queue is taken.
+      FloatingPointError: target, drafter or goal gave NaN or infinity.
     """
     checks.check_range('batch_size', batch_size, 1)
     checks.check_range('queue_size', queue_size, batch_size)
-    requests.check_seed(seed)
-    fresh = self._fresh_bandit(bandit_state)
-    queues = self._reported(
-      requests.queues(
+    prefill_lib.check_seed(seed)
+    prompt_bandit = self._prompt_bandit_state(bandit_state)
+    queues = self._with_warnings(
+      continuous_batching.request_queues(
         self.round_fn.target,
-        self._setup.max_length,
+        self.max_length,
         prompts,
         max_new_tokens,
         request_ids,
@@ -300,7 +310,7 @@ class Decoder:
       )
     )
     first = next(queues)
-    batch = refill.begin(
+    batch = continuous_batching.idle_batch(
       self._setup,
       self._params,
       np.full(batch_size, first.ids[0]),
@@ -308,28 +318,15 @@ class Decoder:
       self._stop_tokens,
       self._bandit_state(bandit_state, batch_size),
     )
-    return queues_lib.play(
-      *(self._setup, self._params, batch),
-      *(itertools.chain([first], queues), queue_size, np.uint32(seed)),
-      fresh,
+    return continuous_batching.decode_queues(
+      self._setup,
+      self._params,
+      batch,
+      itertools.chain([first], queues),
+      queue_size=queue_size,
+      seed=np.uint32(seed),
+      bandit_state=prompt_bandit,
     )
-
-  def _reported(self, queues):
-    """Yields queues, with a warning where texts may outgrow a model."""
-    for each in queues:
-      requests.warn_beyond_positions(self.round_fn.target, self._arms, each)
-      yield each
-
-  def _fresh_bandit(self, given):
-    """What the bandit of each of many prompts begins with, if it has one."""
-    if not self.round_fn.per_row:
-      return None
-    if given is not None:
-      raise ValueError(
-        'bandit_state must be None with per_row, as the bandit of each prompt '
-        'begins anew.'
-      )
-    return self._bandit_state(None, 1)
 
   def stream(
     self,
@@ -344,9 +341,13 @@ class Decoder:
     Args:
       prompt: token ids.
       max_new_tokens: how many tokens to emit at most.
-      max_rate: the bandit learns from measured tokens per second, of which
-        these earn a reward of 1; for a decoder with `reward=None`.
-      **options: of `init`.
+      max_rate: makes the bandit learn from measured tokens per second; this
+        rate has a reward of 1. It needs a decoder with `reward=None`.
+      **options: see `init`.
+
+    Raises:
+      FloatingPointError: target, drafter or goal gave NaN or infinity.
+      ValueError: see `decode`; or `max_rate` does not fit.
     """
     start = self.init([prompt], max_new_tokens, **options)
     learn = None
@@ -358,49 +359,166 @@ class Decoder:
       )
     rounds = drivers.stream(self.round_fn, self._params, start, learn)
     for state, info in rounds:
-      results_lib.check(state)
+      results_lib.check_flags(state)
       yield results_lib.pieces(info)
 
   def results(
     self, prompts: Sequence[Sequence[int]], state: state_lib.DecodeState
   ) -> list[results_lib.Result]:
-    """Reads the rows of a finished state."""
-    results_lib.check(state)
-    rows = meshes.fetch(refill.of_rows(state))
+    """Returns the results of a finished state.
+
+    Args:
+      prompts: the prompt of each row.
+      state: whose rows are done.
+
+    Raises:
+      FloatingPointError: target, drafter or goal gave NaN or infinity.
+      ValueError: a tree, an arm index or a reward was out of range.
+    """
+    results_lib.check_flags(state)
+    rows = meshes.fetch(results_lib.finished_rows(state))
     return [
-      results_lib.of_row(self._arms, rows, i, len(each))
-      for i, each in enumerate(prompts)
+      results_lib.row_result(self._arms, rows, i, len(prompt))
+      for i, prompt in enumerate(prompts)
     ]
 
+  def _with_warnings(
+    self, queues: Iterable[prefill_lib.Requests]
+  ) -> Iterator[prefill_lib.Requests]:
+    """Yields queues; warns where rows may outgrow a model's positions."""
+    for requests in queues:
+      prefill_lib.warn_beyond_positions(
+        self.round_fn.target, self._arms, requests
+      )
+      yield requests
 
-_begin = jax.jit(reading.read, static_argnames='setup')
+  def _bandit_state(
+    self, given: base.BanditState | None, num_rows: int
+  ) -> base.BanditState:
+    """Returns a bandit's initial state: data, so that programs are shared."""
+    fresh = jax.tree.map(np.asarray, self._bandit.init())
+    if self.round_fn.per_row:
+      fresh = jax.tree.map(
+        lambda leaf: np.broadcast_to(leaf, (num_rows, *leaf.shape)), fresh
+      )
+    if given is None:
+      return fresh
+    shapes = lambda state: jax.tree.map(np.shape, state)
+    if shapes(given) != shapes(fresh):
+      owner = (
+        f'{num_rows} rows, as prompts is'
+        if self.round_fn.per_row
+        else 'the bandit'
+      )
+      raise ValueError(
+        f'bandit_state must be of {owner}, with shapes {shapes(fresh)}, got '
+        f'{shapes(given)}.'
+      )
+    return given
+
+  def _prompt_bandit_state(
+    self, given: base.BanditState | None
+  ) -> base.BanditState | None:
+    """Returns the initial state of each prompt's bandit, if it has one."""
+    if not self.round_fn.per_row:
+      return None
+    if given is not None:
+      raise ValueError(
+        'bandit_state must be None with per_row, as the bandit of each prompt '
+        'begins anew.'
+      )
+    return self._bandit_state(None, 1)
 
 
-def _warm_start(plan, num_tokens, bandit):
-  """How the bandit learns from prompts; None if it does not."""
-  checks.check_range('warm_start', num_tokens, 0)
-  if not num_tokens:
-    return None
-  if bandit is None:
-    raise ValueError(f'warm_start={num_tokens} needs a bandit, got none.')
-  return warm_start_lib.WarmStart(plan, num_tokens)
+_prefill = jax.jit(prefill_lib.prefill, static_argnames='setup')
 
 
-def _slots(arms):
-  """The slot of each arm; drafters share one that have the same parameters.
+def shared_slots(
+  arms: Sequence[tuple[base.Arm, base.Params]],
+) -> tuple[int, ...]:
+  """Returns `[A]` each arm's slot; drafters of the same parameters share one.
 
-  The same object, that is: copies would be two caches.
+  Args:
+    arms: each arm, with its drafter's parameters. Only the same object counts
+      as the same parameters: copies need two caches.
   """
   names = [
     (arm.drafter.slot.name if arm.drafter.slot else i, id(params))
     for i, (arm, params) in enumerate(arms)
   ]
-  distinct = list(dict.fromkeys(names))
-  return tuple(distinct.index(name) for name in names)
+  indices = {name: i for i, name in enumerate(dict.fromkeys(names))}
+  return tuple(indices[name] for name in names)
 
 
-def _stop_tokens(tokens):
-  """An array with room, so that decoders with others share a program."""
+def _padded_stop_tokens(tokens: Sequence[int]) -> np.ndarray:
+  """Returns an array with room for more, so that programs are shared."""
   tokens = list(tokens)
-  size = max(_STOP_TOKENS, 1 << max(len(tokens) - 1, 0).bit_length())
+  size = max(_MAX_STOP_TOKENS, 1 << max(len(tokens) - 1, 0).bit_length())
   return np.array([*tokens, *[-1] * (size - len(tokens))], np.int32)
+
+
+def speculative(
+  target: base.LanguageModel,
+  target_params: base.Params,
+  draft: base.LanguageModel | base.FeatureHead | base.ParallelHead | None,
+  draft_params: base.Params = None,
+  *,
+  draft_length: int = 4,
+  num_drafts: int = 1,
+  tree: trees.Topology | None = None,
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
+  verifier: str | base.Verifier | base.Coupling | None = None,
+  goal: base.Goal | None = None,
+  **options: Any,
+) -> Decoder:
+  """Builds a decoder with one drafter of static trees: chains, by default.
+
+  Args:
+    target: the model to sample from.
+    target_params: its parameters.
+    draft: the draft model, with the same vocabulary, or a head on the target's
+      hidden states; None for plain decoding.
+    draft_params: its parameters.
+    draft_length: tokens of each chain, at least 1.
+    num_drafts: chains per round, at least 1.
+    tree: the tree to draft instead of chains.
+    sampling: how draft and target tokens are drawn.
+    verifier: a verifier, a coupling or a name, see `verifiers.resolve`; by
+      default that of `verifiers.default`.
+    goal: what is sampled instead of the target, such as one of `GOALS`; the
+      drafter then also computes probabilities at the bonus position.
+    **options: see `Decoder`.
+
+  Raises:
+    ValueError: the vocabularies differ, or a number is out of range.
+  """
+  checks.check_range('draft_length', draft_length, 1)
+  checks.check_range('num_drafts', num_drafts, 1)
+  if tree is None:
+    tree = trees.chains(num_drafts, draft_length)
+  drafter = _make_drafter(draft, tree, sampling, goal)
+  if verifier is None:
+    # At temperature 0, a goal may be no one-hot distribution.
+    temperature = sampling.temperature if goal is None else 1.0
+    verifier = verifiers.default(temperature, tree.width, drafter.own_probs)
+  arm = base.Arm(drafter, verifiers.resolve(verifier), goal)
+  return Decoder(
+    target, target_params, [(arm, draft_params)], sampling=sampling, **options
+  )
+
+
+def _make_drafter(
+  draft: base.LanguageModel | base.FeatureHead | base.ParallelHead | None,
+  tree: trees.Topology,
+  sampling: sampling_lib.Sampling,
+  goal: base.Goal | None,
+) -> base.Drafter:
+  """Builds the drafter that fits a model or a head."""
+  options = {} if goal is None else {'bonus_probs': True}
+  if draft is None:
+    return drafters.DRAFTERS['none']()
+  if isinstance(draft, base.ParallelHead):
+    return drafters.DRAFTERS['medusa'](draft, tree, sampling, **options)
+  if isinstance(draft, base.FeatureHead):
+    return drafters.DRAFTERS['feature_head'](draft, tree, sampling, **options)
+  return drafters.DRAFTERS['autoregressive'](draft, tree, sampling, **options)

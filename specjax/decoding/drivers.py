@@ -1,4 +1,4 @@
-"""Three drivers of one round: a loop, a recorded scan and a generator."""
+"""Drivers that repeat a round: a loop, a recorded scan and a generator."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax import base
-from specjax.decoding import learning
+from specjax.decoding import feedback as feedback_lib
 from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
@@ -52,21 +52,23 @@ def trace(
 ) -> tuple[state_lib.DecodeState, Any]:
   """Plays exactly `num_rounds` rounds and records each of them.
 
-  Rounds after the last row is done count nothing.
+  Rounds after the last row is done change no counter.
 
   Args:
     round_fn: from `make_round`.
     params: of all models.
     state: donated, and updated in place.
-    num_rounds: how many.
-    record: what to keep of a round, all by default. What nobody keeps, and no
-      bandit asks for, is not computed.
+    num_rounds: number of rounds.
+    record: returns what to record of a round, all of it by default. What is
+      neither recorded nor used by the bandit is not computed.
 
   Returns:
     The final state, and the records stacked along a new first axis.
   """
 
-  def step(state, _):
+  def step(
+    state: state_lib.DecodeState, _: None
+  ) -> tuple[state_lib.DecodeState, Any]:
     state, info = round_fn(params, state)
     return state, record(info)
 
@@ -81,26 +83,26 @@ def stream(
 ) -> Iterator[tuple[state_lib.DecodeState, base.RoundInfo]]:
   """Yields `(state, info)` after every round, until every row is done.
 
-  `state` is donated to the next round: read from it before asking for more.
+  `state` is donated to the next round: read from it before the next item.
 
   Args:
     round_fn: from `make_round`.
     params: of all models.
     state: donated.
-    learn: `(bandit_state, info, seconds) -> bandit_state`, to learn from the
-      time that a round took: see `throughput_learner`. A first round on a copy
-      of the state compiles, outside of the clock.
+    learn: `(bandit_state, info, seconds) -> bandit_state`, learns from the
+      measured time of a round: see `throughput_learner`. A first round on a
+      copy of the state compiles, which is not timed.
   """
   if learn is not None:
     jax.block_until_ready(
       _step(round_fn, params, jax.tree.map(jnp.copy, state))
     )
   while not state.done.all():
-    began = time.perf_counter()
+    start = time.perf_counter()
     state, info = _step(round_fn, params, state)
     if learn is not None:
       jax.block_until_ready(info)
-      seconds = time.perf_counter() - began
+      seconds = time.perf_counter() - start
       state = state.replace(bandit=learn(state.bandit, info, seconds))
     yield state, info
 
@@ -110,26 +112,36 @@ def throughput_learner(
 ) -> Callable[..., Any]:
   """Builds the `learn` of `stream` that rewards measured tokens per second.
 
-  For rounds of `make_round(..., reward=None)`.
+  It belongs to rounds of `make_round(..., reward=None)`.
 
   Args:
-    bandit: the round's own.
-    max_rate: tokens per second and row that earn a reward of 1, > 0; higher
-      rates earn no more.
-    per_row: as in `make_round`.
+    bandit: the bandit of the round.
+    max_rate: tokens per second and row that have a reward of 1, > 0; higher
+      rates have no larger one.
+    per_row: whether each row has a bandit.
+
+  Raises:
+    ValueError: `max_rate` is not positive.
   """
   if not max_rate > 0:
     raise ValueError(f'max_rate must be > 0, got {max_rate}.')
 
   @jax.jit
-  def learn(state, info, seconds):
+  def learn(
+    state: base.BanditState, info: base.RoundInfo, seconds: float
+  ) -> base.BanditState:
     rate = info.num_emitted.astype(jnp.float32) / seconds
     info = info._replace(reward=jnp.clip(rate / max_rate, 0, 1))
-    return learning.update(bandit, per_row, state, info)
+    return feedback_lib.update_bandit(bandit, per_row, state, info)
 
   return learn
 
 
 @functools.partial(jax.jit, static_argnames='round_fn', donate_argnames='state')
-def _step(round_fn, params, state):
+def _step(
+  round_fn: round_lib.Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+) -> tuple[state_lib.DecodeState, base.RoundInfo]:
+  """Plays one round."""
   return round_fn(params, state)

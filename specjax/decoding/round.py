@@ -1,9 +1,8 @@
-"""One round: its steps stand here in the order in which they run.
+"""One round of speculative decoding: its eight steps, in their order.
 
 select -> catch_up -> draft -> score -> verify -> commit -> observe -> learn
 """
 
-from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -18,26 +17,37 @@ import numpy as np
 from specjax import bandits
 from specjax import base
 from specjax import buckets
+from specjax import ordering
 from specjax import padding
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.decoding import arms as arms_lib
-from specjax.decoding import estimates
-from specjax.decoding import learning
+from specjax.decoding import feedback as feedback_lib
 from specjax.decoding import state as state_lib
 from specjax.goals import apply as goal_lib
 
-# When a drafter that is not played reads what others committed.
-_CATCH_UPS = ('lazy', 'always')
+# What a bandit learns from: the reward of the selected arm, or of all arms.
+_FEEDBACK = ('bandit', 'full')
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Round:
   """The step that every driver repeats, from `make_round`.
 
-  A value: rounds of equal parts are equal, and share compiled programs. Numbers
-  of rules may be traced; a traced number is equal to itself only.
+  Rounds of equal parts are equal, and share compiled programs. Numbers of rules
+  may be traced; a traced number is equal to itself only.
+
+  Attributes:
+    target: the model to sample from.
+    arms: drafter, verifier and goal of each arm.
+    bandit: the rule that selects arms.
+    reward: the reward of a round; None if the driver updates the bandit.
+    sampling: how the target's tokens are drawn.
+    per_row: whether each row has a bandit.
+    feedback: 'bandit' or 'full'.
+    slots: the drafter states, and the arms that share them.
+    taps: the hidden states of the target that each arm's drafter reads.
   """
 
   target: base.LanguageModel
@@ -46,12 +56,14 @@ class Round:
   reward: base.Reward | None
   sampling: sampling_lib.Sampling
   per_row: bool
-  full_information: bool
-  slots: state_lib.Slots
+  feedback: str
+  slots: tuple[state_lib.Slot, ...]
+  taps: tuple[tuple[int, ...], ...]
 
   def _key(self) -> tuple[Any, ...]:
     return tuple(
-      _identity(getattr(self, field.name)) for field in dataclasses.fields(self)
+      arms_lib.identity(getattr(self, field.name))
+      for field in dataclasses.fields(self)
     )
 
   def __hash__(self) -> int:
@@ -63,25 +75,38 @@ class Round:
   def __call__(
     self, params: state_lib.Params, state: state_lib.DecodeState
   ) -> tuple[state_lib.DecodeState, base.RoundInfo]:
-    """Plays a round; pure and jittable."""
-    if len(state.drafters) != len(self.slots.owners):
-      raise ValueError(
-        f'The state must hold {len(self.slots.owners)} slots of drafters, as '
-        f'the round does, got {len(state.drafters)}.'
-      )
+    """Plays one round; pure and jittable.
+
+    Raises:
+      ValueError: the state was built for a round with other slots.
+    """
+    _check_slots(self, state)
     state, choice = select(self, state)
     state, num_read = catch_up(self, params, state, choice)
-    # Probabilities stay inside: none is padded for trees of another size.
-    played = padding.switch_padded(
-      choice.group,
-      [
-        functools.partial(play, self, params, state, choice, group)
-        for group in _groups(self)
-      ],
+
+    def draft_score_verify(group: Sequence[int]) -> GroupOutput:
+      drafts = draft(self, params, state, choice, group)
+      scores = score(self, params, state, choice, drafts)
+      verification = verify(self, choice, drafts, scores)
+      proposals = _slot_proposals(self, params, state, choice, drafts)
+      # Probabilities are not returned: they would be padded to the sizes of
+      # other groups.
+      return GroupOutput(proposals, scores.output, verification)
+
+    groups = arms_lib.groups_by_size(self.arms, self.per_row)
+    output = padding.switch_padded(
+      arms_lib.group_index(groups, choice.arm[0], len(self.arms)),
+      [functools.partial(draft_score_verify, group) for group in groups],
     )
-    before, state = state, commit(self, state, choice, played)
-    state, info = observe(self, params, before, state, choice, played, num_read)
+    start, state = state.lengths, commit(self, state, choice, output)
+    state, info = observe(self, params, state, choice, output, start, num_read)
     return learn(self, state, info), info
+
+  @property
+  def slot_of_arm(self) -> tuple[int, ...]:
+    """`[A]` index of each arm's slot."""
+    indices = {arm: i for i, slot in enumerate(self.slots) for arm in slot.arms}
+    return tuple(indices[arm] for arm in range(len(self.arms)))
 
 
 def make_round(
@@ -92,66 +117,76 @@ def make_round(
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   *,
   per_row: bool = False,
-  catch_up: str = 'lazy',
+  feedback: str = 'bandit',
   slots: Sequence[int] | None = None,
 ) -> Round:
   """Builds the step that every driver repeats.
 
-  Only what was chosen runs: drafts of the arms that some row has chosen, and
-  one call of the target for all rows, which may have different trees in it.
-  Arms read the caches and return what is to be written to them; the writes
-  happen once, afterwards.
+  Only what was selected runs: the drafters of arms that some row has selected,
+  and one call of the target for all rows, whose trees may differ. Arms read the
+  caches and return what is to be written to them; the writes happen once,
+  afterwards.
 
   Args:
     target: the model to sample from.
-    arms: the ways to play a round, at least one.
-    bandit: the rule that picks among them, of as many arms.
-    reward: what a round was worth; the bandit of a batch gets its mean over
+    arms: at least one.
+    bandit: the rule that selects among as many arms.
+    reward: the reward of a round; the bandit of a batch receives its mean over
       live rows. None leaves learning to the driver (see `drivers.stream`).
     sampling: how the target's tokens are drawn.
-    per_row: every row has a bandit of its own, instead of one for the batch.
-    catch_up: when a drafter reads what others committed: 'lazy', when it is
-      played again, or 'always', after every round, which shows what each arm
-      would have earned: `update` gets the `rewards` of all arms.
-    slots: which of `state.drafters` is each arm's; its own, by default.
+    per_row: each row has a bandit, instead of one for the batch.
+    feedback: what the bandit learns from. With 'bandit', it receives the reward
+      of the selected arm; a drafter that was idle reads the tokens committed in
+      the meantime once it is selected again. With 'full', all drafters read
+      the committed tokens after every round, and `update` also receives an
+      estimate of the `rewards` of all arms.
+    slots: `[A]` index in `state.drafters` of each arm's state; by default, no
+      arms share one.
 
   Returns:
     The round. Rounds with `Fixed` bandits of different arms are equal.
 
   Raises:
-    ValueError: the arms do not fit to each other, to the target or the bandit.
+    ValueError: the arms do not fit each other, the target or the bandit.
   """
   arms = tuple(
     arm._replace(goal=None) if goal_lib.is_target(arm.goal) else arm
     for arm in arms
   )
-  _check(target, arms, bandit, catch_up, sampling)
+  _check(target, arms, bandit, feedback, sampling)
   if type(bandit) is bandits.Fixed:
     # Its state holds the arm, so that one program serves all of them.
     bandit = bandits.Fixed(bandit.num_arms)
   return Round(
-    target,
-    arms,
-    bandit,
-    reward,
-    sampling,
-    per_row,
-    catch_up == 'always',
-    state_lib.make_slots(arms, slots),
+    target=target,
+    arms=arms,
+    bandit=bandit,
+    reward=reward,
+    sampling=sampling,
+    per_row=per_row,
+    feedback=feedback,
+    slots=state_lib.make_slots(arms, slots),
+    taps=state_lib.hidden_state_taps(target, arms),
   )
 
 
-def _check(target, arms, bandit, catch_up, sampling):
+def _check(
+  target: base.LanguageModel,
+  arms: Sequence[base.Arm],
+  bandit: base.Bandit,
+  feedback: str,
+  sampling: sampling_lib.Sampling,
+) -> None:
+  """Raises `ValueError` unless the parts of a round fit each other."""
   if not arms:
     raise ValueError('arms must hold at least one arm, got none.')
   if bandit.num_arms != len(arms):
     raise ValueError(
-      f'bandit must pick among the {len(arms)} arms of the round, got one of '
-      f'num_arms={bandit.num_arms}.'
+      f'bandit must select among the {len(arms)} arms of the round, got one '
+      f'with num_arms={bandit.num_arms}.'
     )
-  if catch_up not in _CATCH_UPS:
-    raise ValueError(f'catch_up must be one of {_CATCH_UPS}, got {catch_up!r}.')
-  state_lib.taps(target, arms)
+  if feedback not in _FEEDBACK:
+    raise ValueError(f'feedback must be one of {_FEEDBACK}, got {feedback!r}.')
   for i, arm in enumerate(arms):
     if not isinstance(arm.verifier, base.Verifier):
       raise ValueError(
@@ -164,21 +199,21 @@ def _check(target, arms, bandit, catch_up, sampling):
         'Draft and target must share a vocabulary, got vocab_size '
         f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
       )
-    if sampling.temperature or _draws_from_goal(arm, target.vocab_size):
+    if sampling.temperature or _samples_goal(arm, target.vocab_size):
       _check_verifier(i, arm)
-    if catch_up == 'always':
-      _check_full_information(i, arm)
+    if feedback == 'full':
+      _check_full_feedback(i, arm)
 
 
-def _draws_from_goal(arm, vocab_size):
-  """Whether an arm's tokens are drawn even if the target is greedy."""
+def _samples_goal(arm: base.Arm, vocab_size: int) -> bool:
+  """Returns whether an arm's tokens are drawn even if the target is greedy."""
   return arm.goal is not None and not goal_lib.is_one_hot(
     arm.goal, vocab_size, arm.drafter.greedy
   )
 
 
 def _check_verifier(i: int, arm: base.Arm) -> None:
-  """Checks that a verifier is exact where tokens are sampled."""
+  """Raises `ValueError` unless a verifier is exact where tokens are drawn."""
   verifier, drafter = arm.verifier, arm.drafter
   if verifier.is_greedy:
     raise ValueError(
@@ -200,17 +235,27 @@ def _check_verifier(i: int, arm: base.Arm) -> None:
       )
 
 
-def _check_full_information(i, arm):
+def _check_full_feedback(i: int, arm: base.Arm) -> None:
+  """Raises `ValueError` if an arm's reward cannot be estimated."""
   if arm.drafter.estimate is None:
     raise ValueError(
-      "catch_up 'always' needs drafters that can estimate how likely their "
+      "feedback 'full' needs drafters that can estimate how likely their "
       f'drafts are accepted, got one that cannot (arm {i}).'
     )
   if arm.goal is not None:
     raise ValueError(
-      "catch_up 'always' needs arms whose goal is the target, since a text "
-      'of another distribution does not show what the other arms would have '
-      f'earned, got another goal (arm {i}).'
+      "feedback 'full' needs arms whose goal is the target, since text of "
+      'another distribution does not show what the other arms would have '
+      f'emitted, got another goal (arm {i}).'
+    )
+
+
+def _check_slots(round_fn: Round, state: state_lib.DecodeState) -> None:
+  """Raises `ValueError` unless a state has the slots of a round."""
+  if len(state.drafters) != len(round_fn.slots):
+    raise ValueError(
+      f'The state must hold {len(round_fn.slots)} drafter states, one for '
+      f'each slot of the round, got {len(state.drafters)}.'
     )
 
 
@@ -218,103 +263,90 @@ def _check_full_information(i, arm):
 
 
 class Choice(NamedTuple):
-  """Which arm every row plays."""
+  """Which arm every row has selected."""
 
   arm: jax.Array  # [B] int32
   live: jax.Array  # [B] bool
-  lost: jax.Array  # [B] bool, the bandit picked an arm that is not there
-  plays: tuple[jax.Array, ...]  # [B] bool of each arm: live, and it was picked
-  group: jax.Array  # [] int32, which group of arms, if the batch has one bandit
-  draft_keys: jax.Array  # [B] one key a row
+  invalid: jax.Array  # [B] bool, the bandit returned an invalid arm index
+  selected: tuple[jax.Array, ...]  # [B] bool of each arm, in live rows
+  draft_keys: jax.Array  # [B] one key per row
   verify_keys: jax.Array  # [B]
 
 
 def select(
-  plan: Round, state: state_lib.DecodeState
+  round_fn: Round, state: state_lib.DecodeState
 ) -> tuple[state_lib.DecodeState, Choice]:
-  """The bandit picks an arm; rows for which it is not there are done."""
-  if plan.per_row:
-    # By the row's own rounds, whenever it has begun.
+  """Lets the bandit select an arm; ends rows whose arm index is invalid."""
+  num_arms = len(round_fn.arms)
+  if round_fn.per_row:
+    # Counted by row, since rows may have begun at different times.
     num_rounds = state.counters.pulls.sum(axis=1)
     keys = jax.vmap(jax.random.fold_in)(state.bandit_key, num_rounds)
-    arm = jax.vmap(plan.bandit.select)(keys, state.bandit)
+    arm = jax.vmap(round_fn.bandit.select)(keys, state.bandit)
   else:
     key = jax.random.fold_in(state.bandit_key, state.num_rounds)
-    arm = plan.bandit.select(key, state.bandit)
+    arm = round_fn.bandit.select(key, state.bandit)
     arm = jnp.broadcast_to(arm, state.done.shape)
-  exists = (0 <= arm) & (arm < len(plan.arms))
-  arm, lost = jnp.where(exists, arm, 0), ~exists & ~state.done
+  exists = (0 <= arm) & (arm < num_arms)
+  arm, invalid = jnp.where(exists, arm, 0), ~exists & ~state.done
   live = exists & ~state.done
-  plays = tuple(live & (arm == i) for i in range(len(plan.arms)))
-  of_arms = {i: at for at, arms in enumerate(_groups(plan)) for i in arms}
-  group = jnp.asarray([of_arms[i] for i in range(len(plays))])[arm[0]]
-  # A row's randomness comes from its own key and what it has said so far.
+  # A row's randomness comes from its key and its length only.
   keys = jax.vmap(jax.random.fold_in)(state.keys, state.lengths)
   draft_keys, verify_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-  choice = Choice(arm, live, lost, plays, group, draft_keys, verify_keys)
+  choice = Choice(
+    arm=arm,
+    live=live,
+    invalid=invalid,
+    selected=tuple(live & (arm == i) for i in range(num_arms)),
+    draft_keys=draft_keys,
+    verify_keys=verify_keys,
+  )
   return state.replace(done=~live), choice
-
-
-def _groups(plan: Round) -> list[tuple[int, ...]]:
-  """The arms that one program plays: of as many nodes, or all, if rows choose.
-
-  Of a group only drafts and verifications are chosen: the call of the target
-  is compiled once.
-  """
-  sizes = [arm.drafter.topology.num_nodes for arm in plan.arms]
-  if plan.per_row:
-    return [tuple(range(len(sizes)))]
-  return [
-    tuple(i for i, each in enumerate(sizes) if each == size)
-    for size in sorted({*sizes})
-  ]
 
 
 # Catch up.
 
 
 def catch_up(
-  plan: Round,
+  round_fn: Round,
   params: state_lib.Params,
   state: state_lib.DecodeState,
   choice: Choice,
 ) -> tuple[state_lib.DecodeState, jax.Array]:
-  """Drafters that are to draft read what others have committed.
+  """Lets selected drafters read the tokens committed while they were idle.
 
   Returns:
     The state, and `[B]` how many tokens were read.
   """
   num_read, drafters = jnp.zeros_like(state.lengths), list(state.drafters)
-  # A state that all arms share lacks nothing, and with full information all
-  # have read after the last round; but for drafters that read in every round.
-  shared = plan.full_information or len(drafters) == 1
-  for slot, (owner, rows) in enumerate(_played(plan, choice)):
-    drafter = plan.arms[owner].drafter
-    reads = drafter.catch_up
-    if reads is None or (shared and not reads.every_round):
+  # A state that all arms share lacks nothing, and with full feedback all
+  # drafters have read after the last round. Neither holds for drafters that
+  # must catch up in every round.
+  is_current = round_fn.feedback == 'full' or len(drafters) == 1
+  for i, slot in enumerate(round_fn.slots):
+    reader = round_fn.arms[slot.owner].drafter.catch_up
+    if reader is None or (is_current and not reader.every_round):
       continue
-    drafters[slot], num = reads.read(
-      params.drafters[owner],
-      drafters[slot],
-      state_lib.context(plan.target, drafter, state),
-      rows,
+    drafters[i], num = reader.read(
+      params.drafters[slot.owner],
+      drafters[i],
+      state_lib.drafter_context(state, round_fn.taps[slot.owner]),
+      _rows_of_slot(slot, choice),
     )
     num_read += num
   return state.replace(drafters=tuple(drafters)), num_read
 
 
-def _played(plan: Round, choice):
-  """For each slot, its owner and `[B]` the rows that have chosen one of it."""
-  return [
-    (owner, functools.reduce(jnp.logical_or, [choice.plays[i] for i in arms]))
-    for owner, arms in zip(plan.slots.owners, plan.slots.arms)
-  ]
+def _rows_of_slot(slot: state_lib.Slot, choice: Choice) -> jax.Array:
+  """Returns `[B]` the rows that selected one of a slot's arms."""
+  rows = [choice.selected[arm] for arm in slot.arms]
+  return functools.reduce(jnp.logical_or, rows)
 
 
 # Draft.
 
 
-class Drafted(NamedTuple):
+class ArmDraft(NamedTuple):
   """What an arm's drafter proposes."""
 
   tree: base.DraftTree
@@ -322,165 +354,140 @@ class Drafted(NamedTuple):
 
 
 def draft(
-  plan: Round,
+  round_fn: Round,
   params: state_lib.Params,
   state: state_lib.DecodeState,
   choice: Choice,
   group: Sequence[int],
-) -> dict[int, Drafted]:
-  """The drafters of a group's chosen arms propose trees, by the arm."""
-  drafts = arms_lib.run_chosen(
-    [choice.plays[i] for i in group],
+) -> dict[int, ArmDraft]:
+  """Lets selected drafters of a group propose trees; returns them by arm."""
+  drafts = arms_lib.run_selected(
+    [choice.selected[i] for i in group],
     [
-      functools.partial(_draft_arm, plan, i, params, state, choice)
+      functools.partial(_draft_arm, round_fn, i, params, state, choice)
       for i in group
     ],
-    _place(plan, choice, [(i,) for i in group]),
+    _selected_index(round_fn, choice, [(i,) for i in group]),
   )
   return dict(zip(group, drafts))
 
 
-def _place(plan: Round, choice, groups: Sequence[Sequence[int]]):
-  """Which group has the arm of the batch; None if each row has an arm."""
-  if plan.per_row:
+def _selected_index(
+  round_fn: Round, choice: Choice, groups: Sequence[Sequence[int]]
+) -> jax.Array | None:
+  """Returns which group has the batch's arm; None if each row selects."""
+  if round_fn.per_row:
     return None
-  of_arms = {i: place for place, arms in enumerate(groups) for i in arms}
-  places = [of_arms.get(i, 0) for i in range(len(plan.arms))]
-  return jnp.asarray(places, jnp.int32)[choice.arm[0]]
+  return arms_lib.group_index(groups, choice.arm[0], len(round_fn.arms))
 
 
-# Traced once, for what it does as for what it would return.
+# Traced once, although its shapes are asked for first.
 @functools.partial(jax.jit, static_argnums=(0, 1), inline=True)
-def _draft_arm(plan: Round, i, params, state, choice):
-  drafter = plan.arms[i].drafter
-  return Drafted(
-    *drafter.draft(
+def _draft_arm(
+  round_fn: Round,
+  i: int,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  choice: Choice,
+) -> ArmDraft:
+  """Lets the drafter of one arm propose trees for all rows."""
+  return ArmDraft(
+    *round_fn.arms[i].drafter.draft(
       choice.draft_keys,
       params.drafters[i],
-      state.drafters[plan.slots.of_arms[i]],
-      state_lib.context(plan.target, drafter, state),
+      state.drafters[round_fn.slot_of_arm[i]],
+      state_lib.drafter_context(state, round_fn.taps[i]),
     )
   )
 
 
-def _proposals(plan: Round, params, state, choice, drafts):
-  """What every slot's drafter is to commit; zeros where none has drafted."""
+def _slot_proposals(
+  round_fn: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  drafts: Mapping[int, ArmDraft],
+) -> tuple[base.Proposal, ...]:
+  """Returns what each slot's drafter is to commit; zeros where it was idle."""
   proposals = []
-  for arms in plan.slots.arms:
-    own = [i for i in arms if i in drafts]
-    if own:
-      plays = [choice.plays[i] for i in own]
-      each = arms_lib.merge(plays, [drafts[i].proposal for i in own])
+  for slot in round_fn.slots:
+    drafting = [i for i in slot.arms if i in drafts]
+    if drafting:
+      selected = [choice.selected[i] for i in drafting]
+      proposals.append(
+        arms_lib.merge(selected, [drafts[i].proposal for i in drafting])
+      )
     else:
-      drafted = functools.partial(_draft_arm, plan, arms[0])
-      shapes = jax.eval_shape(drafted, params, state, choice)
-      each = padding.zeros(shapes.proposal)
-    proposals.append(each)
+      function = functools.partial(_draft_arm, round_fn, slot.arms[0])
+      shapes = jax.eval_shape(function, params, state, choice)
+      proposals.append(padding.zeros(shapes.proposal))
   return tuple(proposals)
 
 
 # Score.
 
 
-class Extended(NamedTuple):
-  """What the target has computed, to be written where it is accepted."""
+class TargetOutput(NamedTuple):
+  """What the target computed, to be committed where it is accepted."""
 
-  features: dict[int, jax.Array]  # [B, N + 1, F] of each tap
+  features: dict[int, jax.Array]  # [B, N + 1, F] hidden states by tap
   pending: base.PendingKV
-  finite: jax.Array  # [B] bool, whether all logits and probabilities were
+  finite: jax.Array  # [B] bool, whether all logits are
 
 
-class Scored(NamedTuple):
-  """What the target says of every row's root and nodes."""
+class Scores(NamedTuple):
+  """The target's distributions after every row's root and nodes."""
 
   probs: base.Probs  # [B, N + 1, V]
-  extended: Extended
-
-
-class _Nodes(NamedTuple):
-  """Nodes of all rows, which may be of different trees."""
-
-  tokens: jax.Array  # [B, N]
-  # [N + 1] or [B, N + 1], of root and nodes: 1 + the distance from the root, or
-  # 0 for no node.
-  places: jax.Array
-  mask: jax.Array  # [N + 1, N + 1] or [B, N + 1, N + 1]
+  output: TargetOutput
 
 
 def score(
-  plan: Round,
+  round_fn: Round,
   params: state_lib.Params,
   state: state_lib.DecodeState,
   choice: Choice,
-  drafts: Mapping[int, Drafted],
-) -> Scored:
-  """The target scores root and nodes, as many as were drafted, in one call."""
-  trees = [each.tree for each in drafts.values()]
-  drafters = [plan.arms[i].drafter for i in drafts]
-  plays = [choice.plays[i] for i in drafts]
-  needed = [
-    jnp.where(rows, _num_needed(drafter, tree), 0).max()
-    for rows, drafter, tree in zip(plays, drafters, trees)
-  ]
-  nodes = [_nodes(tree, several=len(trees) > 1) for tree in trees]
+  drafts: Mapping[int, ArmDraft],
+) -> Scores:
+  """Scores root and nodes of all rows in one call of the target.
+
+  The call has as many nodes as the batch needs, of few compiled widths.
+  """
+  selected = [choice.selected[i] for i in drafts]
+  drafters = [round_fn.arms[i].drafter for i in drafts]
+  draft_trees = [arm_draft.tree for arm_draft in drafts.values()]
+  nodes = arms_lib.merge_trees(selected, draft_trees)
   return buckets.switch_bucket(
-    _widths(drafters),
-    functools.reduce(jnp.maximum, needed),
-    functools.partial(
-      _score_first, plan, params, state, arms_lib.merge(plays, nodes)
-    ),
+    arms_lib.call_widths(drafters),
+    arms_lib.num_scored_nodes(selected, drafters, draft_trees),
+    functools.partial(_score_first, round_fn, params, state, nodes),
   )
 
 
-def _nodes(tree, several):
-  """The nodes of one arm's trees; for all rows alike, unless there are more."""
-  topology, rows = tree.topology, tree.tokens.shape[:1]
-  places, mask = topology.offsets + 1, topology.mask
-  if several and places.ndim == 1:
-    places = jnp.broadcast_to(places, (*rows, *places.shape))
-    mask = jnp.broadcast_to(mask, (*rows, *mask.shape))
-  return _Nodes(tree.tokens, places, mask)
-
-
-def _widths(drafters):
-  """Numbers of nodes that a call may have: few, since each is compiled."""
-  widths = set()
-  for drafter in drafters:
-    size, width = drafter.topology.num_nodes, drafter.topology.width
-    steps = [0, *(width * 4**i for i in range(size.bit_length()))]
-    widths |= {*(each for each in steps if drafter.partial and each < size)}
-    widths.add(size)
-  return sorted(widths)
-
-
-def _num_needed(drafter, tree):
-  """`[B]` the first nodes of the tree that hold all valid ones."""
-  size = tree.topology.num_nodes
-  if not drafter.partial:
-    return jnp.full(tree.valid.shape[:1], size)
-  return jnp.where(tree.valid, np.arange(1, size + 1)[None], 0).max(
-    axis=1, initial=0
-  )
-
-
-def _score_first(plan: Round, params, state, nodes, num_nodes):
+def _score_first(
+  round_fn: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  nodes: arms_lib.Nodes,
+  num_nodes: int,
+) -> Scores:
   """Scores the root and the first nodes."""
   last = state.lengths[:, None] - 1
   root = jnp.take_along_axis(state.tokens, last, axis=1)
-  places = nodes.places[..., : num_nodes + 1]
-  places = jnp.broadcast_to(places, (len(root), num_nodes + 1))
-  extension = plan.target.extend(
+  levels = nodes.levels[..., : num_nodes + 1]
+  levels = jnp.broadcast_to(levels, (len(root), num_nodes + 1))
+  extension = round_fn.target.extend(
     params.target,
     state.target,
     jnp.concatenate([root, nodes.tokens[:, :num_nodes]], axis=1),
-    positions=jnp.where(places > 0, last + places - 1, -1),
+    positions=jnp.where(levels > 0, last + levels - 1, -1),
     mask=nodes.mask[..., : num_nodes + 1, : num_nodes + 1],
   )
   # A softmax is finite if and only if the largest logit is, after temperature.
-  largest = extension.logits.max(-1) / (plan.sampling.temperature or 1.0)
-  return Scored(
-    sampling_lib.both_probs(extension.logits, plan.sampling),
-    Extended(
+  largest = extension.logits.max(-1) / (round_fn.sampling.temperature or 1.0)
+  return Scores(
+    sampling_lib.both_probs(extension.logits, round_fn.sampling),
+    TargetOutput(
       {tap: extension.features[tap] for tap in state.features},
       extension.pending_kv,
       jnp.isfinite(largest).all(axis=1),
@@ -491,178 +498,150 @@ def _score_first(plan: Round, params, state, nodes, num_nodes):
 # Verify.
 
 
-class ArmOutput(NamedTuple):
-  """What became of an arm's trees; padded, where arms merge."""
+class Verification(NamedTuple):
+  """Outcomes of all rows; padded, where arms are merged."""
 
-  outcome: base.Outcome  # batched, of the deepest tree
+  outcome: base.Outcome  # batched, for the deepest tree
   depth: jax.Array  # [B] int32, of the deepest valid node
-  acceptance: estimates.Acceptance
+  acceptance: feedback_lib.Acceptance
   fidelity: jax.Array  # [B]
-  target: base.Probs | None  # [B, P, V] at committed positions, if asked for
+  target: base.Probs | None  # [B, P, V] at committed positions; full feedback
   bad_probs: jax.Array  # [B] bool, probabilities of drafter or goal were NaN
   bad_tree: jax.Array  # [B] bool, the tree contradicts its bounds
 
 
+class GroupOutput(NamedTuple):
+  """What a group of arms returns to the steps after `verify`."""
+
+  proposals: tuple[base.Proposal, ...]  # of each slot, for its `commit`
+  target: TargetOutput
+  verification: Verification
+
+
 def verify(
-  plan: Round, choice: Choice, drafts: Mapping[int, Drafted], scored: Scored
-) -> ArmOutput:
-  """The verifiers of chosen arms walk their trees against their goals."""
-  groups = _verified_as_one(plan, drafts)
-  plays, functions = [], []
-  for arms in groups:
-    rows = [choice.plays[i] for i in arms]
-    tree = arms_lib.merge(rows, [drafts[i].tree for i in arms])
-    plays.append(functools.reduce(jnp.logical_or, rows))
-    functions.append(
-      functools.partial(_verify_arm, plan, choice, arms[0], tree, scored)
-    )
-  outputs = arms_lib.run_chosen(plays, functions, _place(plan, choice, groups))
-  return arms_lib.merge(plays, outputs)
-
-
-def _verified_as_one(
-  plan: Round, drafts: Mapping[int, Drafted]
-) -> list[list[int]]:
-  """Groups arms whose verifiers, goals and shapes of trees are equal."""
-  groups: dict[Any, list[int]] = {}
-  for i, drafted in drafts.items():
-    arm, structure = plan.arms[i], jax.tree.structure(drafted.tree)
-    key = _identity((arm.verifier, arm.goal)), structure
-    groups.setdefault(key, []).append(i)
-  return list(groups.values())
-
-
-def _identity(parts: Any) -> Hashable:
-  """Returns a key that is equal for equal parts, whose numbers may be traced.
-
-  Traced numbers have no hash; each one is equal to itself only.
-  """
-  leaves, structure = jax.tree.flatten(parts)
-  return structure, *(
-    id(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves
+  round_fn: Round,
+  choice: Choice,
+  drafts: Mapping[int, ArmDraft],
+  scores: Scores,
+) -> Verification:
+  """Lets verifiers of selected arms walk their trees against their goals."""
+  groups = arms_lib.groups_verified_as_one(
+    round_fn.arms, {i: arm_draft.tree for i, arm_draft in drafts.items()}
   )
+  selected, functions = [], []
+  for group in groups:
+    rows = [choice.selected[i] for i in group]
+    tree = arms_lib.merge(rows, [drafts[i].tree for i in group])
+    selected.append(functools.reduce(jnp.logical_or, rows))
+    functions.append(
+      functools.partial(_verify_arm, round_fn, choice, group[0], tree, scores)
+    )
+  results = arms_lib.run_selected(
+    selected, functions, _selected_index(round_fn, choice, groups)
+  )
+  return arms_lib.merge(selected, results)
 
 
-def _verify_arm(plan: Round, choice, i, tree, scored):
-  arm, topology = plan.arms[i], tree.topology
+def _verify_arm(
+  round_fn: Round,
+  choice: Choice,
+  i: int,
+  tree: base.DraftTree,
+  scores: Scores,
+) -> Verification:
+  """Verifies the trees of one arm, for all rows."""
+  arm, topology = round_fn.arms[i], tree.topology
   target = jax.tree.map(
-    lambda each: each[:, : topology.num_nodes + 1], scored.probs
+    lambda probs: probs[:, : topology.num_nodes + 1], scores.probs
   )
   sampled, fidelity = target, jnp.ones(choice.live.shape, jnp.float32)
   bad_probs = _has_bad_probs(tree, arm.goal is not None)
   if arm.goal is not None:
     goal = jax.vmap(functools.partial(goal_lib.probs, arm.goal))(tree, target)
     known = jax.vmap(goal_lib.has_draft_probs)(tree)
-    fidelity = estimates.fidelity(goal, target.processed, known)
+    fidelity = feedback_lib.goal_fidelity(goal, target.processed, known)
     sampled = target._replace(processed=goal)
     bad_probs |= jnp.isnan(fidelity)
   depths = jnp.broadcast_to(topology.depths, tree.valid.shape)
   outcome = jax.vmap(arm.verifier)(choice.verify_keys, tree, sampled.processed)
-  return ArmOutput(
+  committed = None
+  if round_fn.feedback == 'full':
+    committed = jax.tree.map(
+      lambda probs: trees.at_entries(probs, outcome.entries), target
+    )
+  return Verification(
     outcome=outcome,
     depth=jnp.where(tree.valid, depths, 0).max(axis=1, initial=0),
-    acceptance=estimates.of_tree(tree, sampled, outcome),
+    acceptance=feedback_lib.tree_acceptance(tree, sampled, outcome),
     fidelity=fidelity,
-    target=_committed(target, outcome) if plan.full_information else None,
+    target=committed,
     bad_probs=bad_probs,
     bad_tree=~jnp.broadcast_to(topology.is_valid, choice.live.shape),
   )
 
 
-def _has_bad_probs(tree, has_goal):
-  """`[B]` whether a probability that is read of a tree is not finite.
+def _has_bad_probs(tree: base.DraftTree, has_goal: bool) -> jax.Array:
+  """Returns `[B]` whether a probability that is used is not finite.
 
-  Only goals read the raw ones and those of bonus positions.
+  Only goals use raw probabilities and those of bonus positions.
   """
-  known = [(tree.probs, tree.valid)]
+  used = [(tree.probs, tree.valid)]
   if has_goal:
-    known.append((tree.raw_probs, tree.valid))
+    used.append((tree.raw_probs, tree.valid))
   if has_goal and tree.bonus_probs is not None:
     drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
     leaves = drawn[:, goal_lib.leaf_entries(tree.topology)]
-    known += [(each, leaves) for each in tree.bonus_probs]
+    used += [(probs, leaves) for probs in tree.bonus_probs]
   bad = jnp.zeros(tree.tokens.shape[:1], bool)
-  for probs, exists in known:
+  for probs, exists in used:
     if probs is not None:
       bad |= (~jnp.isfinite(probs.sum(2)) & exists).any(axis=1)
   return bad
-
-
-def _committed(target, outcome):
-  """`[B, P, V]` the target's probabilities along the accepted path."""
-  return jax.tree.map(
-    lambda each: trees.at_entries(each, outcome.entries), target
-  )
-
-
-# Play: these three, by a group of arms.
-
-
-class Played(NamedTuple):
-  """What a round needs of drafts, scores and verdicts: no probabilities."""
-
-  proposals: tuple[base.Proposal, ...]  # of each slot, for its `commit`
-  extended: Extended
-  output: ArmOutput
-
-
-def play(
-  plan: Round,
-  params: state_lib.Params,
-  state: state_lib.DecodeState,
-  choice: Choice,
-  group: Sequence[int],
-) -> Played:
-  """Drafts, scores and verifies, by the chosen arms of a group."""
-  drafts = draft(plan, params, state, choice, group)
-  scored = score(plan, params, state, choice, drafts)
-  output = verify(plan, choice, drafts, scored)
-  proposals = _proposals(plan, params, state, choice, drafts)
-  return Played(proposals, scored.extended, output)
 
 
 # Commit.
 
 
 def commit(
-  plan: Round,
+  round_fn: Round,
   state: state_lib.DecodeState,
   choice: Choice,
-  played: Played,
+  output: GroupOutput,
 ) -> state_lib.DecodeState:
-  """Writes what was accepted: tokens, caches and features, once each."""
-  # All that is written comes behind all that is read, so that no compiler
-  # keeps a copy of a cache: of plain decoding, where to write is known before.
-  num_emitted, tokens, done = jax.lax.optimization_barrier(
-    _emit(state, played.output.outcome)
-  )
-  entries = played.output.outcome.entries
+  """Writes what was accepted: tokens, caches and hidden states, once each."""
+  outcome = output.verification.outcome
+  num_emitted, tokens, done = _emit(state, outcome)
+  # In plain decoding, the number of tokens is known before they are drawn.
+  num_emitted = ordering.after(num_emitted, outcome.tokens)
   features = {
-    tap: write(
+    tap: state_lib.write(
       state.features[tap],
-      trees.at_entries(each, entries),
+      trees.at_entries(hidden_states, outcome.entries),
       state.lengths - 1,
     )
-    for tap, each in played.extended.features.items()
+    for tap, hidden_states in output.target.features.items()
   }
   return state.replace(
     tokens=tokens,
     lengths=state.lengths + num_emitted,
     done=done,
-    target=plan.target.commit(
-      state.target, played.extended.pending, entries, num_emitted
+    target=round_fn.target.commit(
+      state.target, output.target.pending, outcome.entries, num_emitted
     ),
     features=features,
-    drafters=_commit_drafters(plan, state, choice, played, num_emitted),
+    drafters=_commit_drafters(round_fn, state, choice, output, num_emitted),
     num_rounds=state.num_rounds + 1,
   )
 
 
-def _emit(state, outcome):
-  """Cuts the outcome at stop tokens and limits, and writes what is left.
+def _emit(
+  state: state_lib.DecodeState, outcome: base.Outcome
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Cuts the outcome at stop tokens and limits, and writes its tokens.
 
   Returns:
-    `[B]` emitted tokens, the token buffer, and which rows are done now.
+    `[B]` number of emitted tokens, the token buffer, and `[B]` which rows are
+    done.
   """
   tokens = outcome.tokens
   index = jnp.arange(tokens.shape[1])
@@ -675,142 +654,165 @@ def _emit(state, outcome):
   room = state.limits - state.lengths
   done = state.done | stopped | (num >= room)
   num = jnp.where(state.done, 0, jnp.minimum(num, room))
-  return num, write(state.tokens, tokens, state.lengths), done
+  return num, state_lib.write(state.tokens, tokens, state.lengths), done
 
 
-@jax.vmap
-def write(buffer: jax.Array, rows: jax.Array, start: jax.Array) -> jax.Array:
-  """Writes `[B, T, ...]` rows into `[B, S, ...]` from `[B]` places on."""
-  return jax.lax.dynamic_update_slice_in_dim(buffer, rows, start, 0)
-
-
-def _commit_drafters(plan: Round, state, choice, played, num_emitted):
+def _commit_drafters(
+  round_fn: Round,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  output: GroupOutput,
+  num_emitted: jax.Array,
+) -> tuple[base.DraftState, ...]:
   """Returns every slot's state after the round, with one write for each.
 
   A drafter's cache holds no token that a stop token or a limit has cut off:
   more text may be appended to the row.
   """
   levels = np.array(
-    [state_lib.num_levels(arm.drafter) for arm in plan.arms], np.int32
+    [state_lib.num_levels(arm.drafter) for arm in round_fn.arms], np.int32
   )
-  outcome = played.output.outcome
-  kept = jnp.maximum(num_emitted - 1, 0)
-  outcome = outcome._replace(
-    num_accepted=jnp.minimum(kept, jnp.asarray(levels)[choice.arm])
+  outcome = output.verification.outcome
+  num_accepted = jnp.minimum(
+    jnp.maximum(num_emitted - 1, 0), jnp.asarray(levels)[choice.arm]
   )
-  committed = []
-  for slot, (owner, rows) in enumerate(_played(plan, choice)):
-    drafter = plan.arms[owner].drafter
-    committed.append(
-      drafter.commit(
-        state.drafters[slot],
-        played.proposals[slot],
-        state_lib.context(plan.target, drafter, state),
-        outcome,
-        rows,
-      )
+  return tuple(
+    round_fn.arms[slot.owner].drafter.commit(
+      state.drafters[i],
+      output.proposals[i],
+      state_lib.drafter_context(state, round_fn.taps[slot.owner]),
+      outcome._replace(num_accepted=num_accepted),
+      _rows_of_slot(slot, choice),
     )
-  return tuple(committed)
+    for i, slot in enumerate(round_fn.slots)
+  )
 
 
 # Observe.
 
 
 def observe(
-  plan: Round,
+  round_fn: Round,
   params: state_lib.Params,
-  before: state_lib.DecodeState,
   state: state_lib.DecodeState,
   choice: Choice,
-  played: Played,
+  output: GroupOutput,
+  start: jax.Array,
   num_read: jax.Array,
 ) -> tuple[state_lib.DecodeState, base.RoundInfo]:
-  """Reports the round, and its reward; with full information, of all arms."""
-  output = played.output
-  info = _describe(
-    plan, choice, output, state.lengths - before.lengths, num_read
-  )
-  if plan.full_information:
-    state, num_late, rewards = _all_rewards(
-      plan, params, before, state, choice, output, info
-    )
-    info = info._replace(
-      rewards=rewards, num_catch_up_tokens=num_read + num_late
+  """Reports the round and its reward; with full feedback, those of all arms.
+
+  Args:
+    round_fn: the round.
+    params: of all models.
+    state: after `commit`.
+    choice: from `select`.
+    output: from `draft`, `score` and `verify`.
+    start: `[B]` lengths of the rows before the round.
+    num_read: `[B]` tokens read by `catch_up`.
+
+  Returns:
+    The state, which full feedback updates, and the report.
+  """
+  info = _report(round_fn, choice, output, state.lengths - start, num_read)
+  if round_fn.feedback == 'full':
+    state, info = _observe_all(
+      round_fn, params, state, choice, output, start, info
     )
   reward = jnp.zeros(choice.live.shape, jnp.float32)
-  if plan.reward is not None:
-    reward = jnp.where(choice.live, plan.reward(info), 0.0)
+  if round_fn.reward is not None:
+    reward = jnp.where(choice.live, round_fn.reward(info), 0.0)
   flags = base.Flags(
-    target=~played.extended.finite & choice.live,
-    draft=output.bad_probs & choice.live,
-    tree=output.bad_tree & choice.live,
-    arm=choice.lost,
-    reward=~_are_rewards(reward, info.rewards),
+    target=~output.target.finite & choice.live,
+    draft=output.verification.bad_probs & choice.live,
+    tree=output.verification.bad_tree & choice.live,
+    arm=choice.invalid,
+    reward=~feedback_lib.are_valid_rewards(reward, info.rewards),
   )
   return state, info._replace(reward=reward, flags=flags)
 
 
-def _describe(plan: Round, choice, output, num_emitted, num_read):
-  """What a reward may see of the round."""
-  depths = np.array([arm.drafter.topology.depth for arm in plan.arms])
-  live, mean = choice.live, output.acceptance.mean
+def _report(
+  round_fn: Round,
+  choice: Choice,
+  output: GroupOutput,
+  num_emitted: jax.Array,
+  num_read: jax.Array,
+) -> base.RoundInfo:
+  """Returns what a reward may depend on."""
+  depths = np.array([arm.drafter.topology.depth for arm in round_fn.arms])
+  verification, live = output.verification, choice.live
+  outcome, mean = verification.outcome, verification.acceptance.mean
   return base.RoundInfo(
     arm=choice.arm,
     live=live,
-    tokens=output.outcome.tokens,
+    tokens=outcome.tokens,
     num_emitted=num_emitted,
-    num_accepted=jnp.minimum(output.outcome.num_accepted, num_emitted),
-    depth=output.depth,
+    num_accepted=jnp.minimum(outcome.num_accepted, num_emitted),
+    depth=verification.depth,
     tree_depth=jnp.asarray(depths, jnp.int32)[choice.arm],
     acceptance=jnp.where(live, mean.processed, 0.0),
     raw_acceptance=jnp.where(live, mean.raw, 0.0),
-    fidelity=jnp.where(live, output.fidelity, 0.0),
+    fidelity=jnp.where(live, verification.fidelity, 0.0),
     num_catch_up_tokens=num_read,
-    path=output.outcome.path,
+    path=outcome.path,
   )
 
 
-def _all_rewards(plan: Round, params, before, state, choice, output, info):
-  """Lets all drafters read what was committed, and estimates their rewards.
-
-  Returns:
-    The state, `[B]` how many tokens were read, and `[B, A]` rewards or None.
-  """
-  committed = base.TargetProbs(before.lengths, output.target)
-  played = jnp.stack([rows for _, rows in _played(plan, choice)])
-  state, num_read, others = estimate(
-    plan, params, state, choice.live[None] & ~played, committed
+def _observe_all(
+  round_fn: Round,
+  params: state_lib.Params,
+  state: state_lib.DecodeState,
+  choice: Choice,
+  output: GroupOutput,
+  start: jax.Array,
+  info: base.RoundInfo,
+) -> tuple[state_lib.DecodeState, base.RoundInfo]:
+  """Lets all drafters read what was committed, and estimates their rewards."""
+  verification = output.verification
+  assert verification.target is not None  # There is full feedback.
+  is_selected = jnp.stack(
+    [_rows_of_slot(slot, choice) for slot in round_fn.slots]
   )
-  acceptance, known = estimates.of_slots(
-    output.acceptance, others, played, info.num_emitted
+  state, num_read, idle = estimate(
+    round_fn,
+    params,
+    state,
+    choice.live[None] & ~is_selected,
+    base.TargetProbs(start, verification.target),
   )
-  history = estimates.remember(state.history, acceptance, known)
-  state = state.replace(history=history)
-  if plan.reward is None:
-    return state, num_read, None
-  rewards = estimates.rewards(
-    plan.reward,
-    info,
-    acceptance,
-    known,
-    history,
-    plan.arms,
-    plan.slots.of_arms,
+  acceptance, known = feedback_lib.slot_acceptance(
+    verification.acceptance, idle, is_selected, info.num_emitted
   )
-  return state, num_read, jnp.where(choice.live[:, None], rewards, 0.0)
+  history = feedback_lib.update_history(state.history, acceptance, known)
+  rewards = None
+  if round_fn.reward is not None:
+    rewards = feedback_lib.arm_rewards(
+      round_fn.reward,
+      info,
+      acceptance,
+      known,
+      history,
+      round_fn.arms,
+      round_fn.slot_of_arm,
+    )
+    rewards = jnp.where(choice.live[:, None], rewards, 0.0)
+  num_read += info.num_catch_up_tokens
+  info = info._replace(rewards=rewards, num_catch_up_tokens=num_read)
+  return state.replace(history=history), info
 
 
 def estimate(
-  plan: Round,
+  round_fn: Round,
   params: state_lib.Params,
   state: state_lib.DecodeState,
   rows: jax.Array,
   target: base.TargetProbs,
 ) -> tuple[state_lib.DecodeState, jax.Array, list[base.Probs]]:
-  """Lets drafters read what others have committed, and compares.
+  """Lets drafters read committed tokens and estimate their acceptance there.
 
   Args:
-    plan: the round.
+    round_fn: the round, whose drafters all have an `estimate`.
     params: of all models.
     state: of the decode.
     rows: `[slots, B]` bool, which rows each slot's drafter reads.
@@ -820,49 +822,43 @@ def estimate(
     The state, `[B]` how many tokens were read, and for each slot `[B, P]` the
     probabilities of acceptance.
   """
-  num_read, drafters, chances = jnp.zeros_like(state.lengths), [], []
-  for slot, owner in enumerate(plan.slots.owners):
-    drafter = plan.arms[owner].drafter
-    assert drafter.estimate is not None  # As `make_round` has checked.
-    own, num, chance = drafter.estimate(
-      params.drafters[owner],
-      state.drafters[slot],
-      state_lib.context(plan.target, drafter, state),
-      rows[slot],
+  num_read, drafters, acceptance = jnp.zeros_like(state.lengths), [], []
+  for i, slot in enumerate(round_fn.slots):
+    drafter = round_fn.arms[slot.owner].drafter
+    assert drafter.estimate is not None  # `make_round` has checked it.
+    drafter_state, num, probs = drafter.estimate(
+      params.drafters[slot.owner],
+      state.drafters[i],
+      state_lib.drafter_context(state, round_fn.taps[slot.owner]),
+      rows[i],
       target,
     )
-    drafters.append(own)
-    chances.append(chance)
+    drafters.append(drafter_state)
+    acceptance.append(probs)
     num_read += num
-  return state.replace(drafters=tuple(drafters)), num_read, chances
-
-
-def _are_rewards(reward, rewards):
-  """`[B]` whether all rewards of the round lie in [0, 1]; NaN does not."""
-  valid = (0 <= reward) & (reward <= 1)
-  if rewards is None:
-    return valid
-  return valid & ((0 <= rewards) & (rewards <= 1)).all(1)
+  return state.replace(drafters=tuple(drafters)), num_read, acceptance
 
 
 # Learn.
 
 
 def learn(
-  plan: Round, state: state_lib.DecodeState, info: base.RoundInfo
+  round_fn: Round, state: state_lib.DecodeState, info: base.RoundInfo
 ) -> state_lib.DecodeState:
   """Updates the bandit, the counters and the flags."""
-  if plan.reward is not None:
-    bandit = learning.update(plan.bandit, plan.per_row, state.bandit, info)
+  if round_fn.reward is not None:
+    bandit = feedback_lib.update_bandit(
+      round_fn.bandit, round_fn.per_row, state.bandit, info
+    )
     state = state.replace(bandit=bandit)
   counters, live = state.counters, info.live[:, None]
-  levels = np.arange(counters.accepted.shape[1])[None]
-  played = live & (np.arange(len(plan.arms))[None] == info.arm[:, None])
-  drafted = live & (levels < info.depth[:, None])
-  accepted = levels < info.num_accepted[:, None]
+  level = np.arange(counters.accepted.shape[1])[None]
+  pulled = live & (np.arange(len(round_fn.arms))[None] == info.arm[:, None])
+  drafted = live & (level < info.depth[:, None])
+  accepted = level < info.num_accepted[:, None]
   return state.replace(
     counters=state_lib.Counters(
-      pulls=counters.pulls + played.astype(jnp.int32),
+      pulls=counters.pulls + pulled.astype(jnp.int32),
       catch_up_tokens=counters.catch_up_tokens + info.num_catch_up_tokens,
       accepted=counters.accepted + accepted.astype(jnp.int32),
       drafted=counters.drafted + drafted.astype(jnp.int32),

@@ -1,12 +1,6 @@
-"""The loop with several arms: who runs, who shares, who catches up, who learns.
+"""The loop with several arms: which ones run, share a state and catch up."""
 
-Oracles: the models themselves, without a cache, on whole texts; closed forms of
-constant acceptance; counts by hand.
-"""
-
-import collections
 import functools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +8,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import components
 from specjax import trees
-from specjax.decoding import drivers
-from specjax.drafters import stateless
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
@@ -25,33 +16,9 @@ from tests.decoding import drivers_test
 
 # Markov models of the transformers' vocabulary.
 CHAINS = tuple(toys.markov(seed, toys.VOCAB) for seed in range(3))
+
+
 MARKOV = toys.markov()
-
-
-def counting_up(length=2):
-  """The deterministic drafter that goes on with the next tokens by number."""
-
-  def propose(params, context):
-    last = context.lengths[:, None] - 1
-    last = jnp.take_along_axis(context.tokens, last, axis=1)
-    tokens = (last + 1 + np.arange(length)[None]) % toys.VOCAB
-    return tokens, jnp.ones_like(tokens, dtype=bool)
-
-  return arms.arm(stateless.stateless(trees.chain(length), propose))
-
-
-@components.component
-class Recorder(specjax.bandits.Uniform):
-  """Selects arms at random; its state is the last rewards of all arms."""
-
-  def init(self):
-    return jnp.full(self.num_arms, -1.0)
-
-  def update(self, state, arm, reward, /, *, rewards, **extra):
-    return rewards
-
-  def update_all(self, state, rewards):
-    return rewards
 
 
 def three(draft=arms.DRAFT, other=arms.OTHER, **options):
@@ -65,18 +32,18 @@ def three(draft=arms.DRAFT, other=arms.OTHER, **options):
 
 
 @pytest.mark.parametrize(
-  ('rule', 'per_row', 'catch_up'),
+  ('rule', 'per_row', 'feedback'),
   [
-    (arms.Adversary, True, 'lazy'),
-    pytest.param(arms.Cycling, False, 'always', marks=pytest.mark.slow),
+    (arms.Adversary, True, 'bandit'),
+    pytest.param(arms.Cycling, False, 'full', marks=pytest.mark.slow),
   ],
 )
 def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
-  rule, per_row, catch_up
+  rule, per_row, feedback
 ):
   """Two models, a deterministic drafter, and none.
 
-  With lazy catch-up, one model defers its prefill until it is first selected,
+  With bandit feedback, one model defers its prefill until it is first selected,
   and the bandit wants the arms to fail; else, another arm shares the cache of
   the first.
   """
@@ -87,7 +54,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
     arms.none(),
     *(
       [arms.deferred(tree)]
-      if catch_up == 'lazy'
+      if feedback == 'bandit'
       else [tree, arms.chain(1, temperature=0.0)]
     ),
   ]
@@ -96,7 +63,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
     bandit=rule(len(several)),
     temperature=0.0,
     per_row=per_row,
-    catch_up=catch_up,
+    feedback=feedback,
   )
   state, loop = drivers_test.compiled_loop(decoder)
   assert len(state.drafters) == 4
@@ -117,7 +84,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
     ({}, {'bandit': 'uniform'}),
     (
       dict(zip(('target', 'draft', 'other'), CHAINS)),
-      {'bandit': 'thompson', 'catch_up': 'always'},
+      {'bandit': 'thompson', 'feedback': 'full'},
     ),
   ],
   ids=['uniform', 'thompson'],
@@ -125,7 +92,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
 def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
   """Tokens and pulls, at temperature 1, of bandits that draw at random.
 
-  The first tier has the like in `refill_test`, against a batch of one.
+  `continuous_batching_test` compares them with a batch of one.
   """
   rows = three(**models, per_row=True, **options)
   together = rows.decode(sizes.PROMPTS, 20)
@@ -225,33 +192,18 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
   assert (idle > 0) == per_row
 
 
-def test_probabilities_stay_inside_the_group_that_is_played():
-  """Padded, they would be written in every round: of plain decoding, too."""
-  several = three(bandit='uniform')
-  start = several.init(sizes.PROMPTS, 24)
-  program = jax.make_jaxpr(several.round_fn)(several.params, start)
-  (choice,) = (
-    equation
-    for equation in program.eqns
-    if equation.primitive.name == 'cond'
-    and len(equation.params['branches']) == 3
-  )
-  for leaf in choice.outvars:
-    assert toys.VOCAB not in leaf.aval.shape
-
-
 @pytest.mark.parametrize(
-  ('shared', 'catch_up', 'num_catch_up_tokens'),
+  ('shared', 'feedback', 'num_catch_up_tokens'),
   [
     # The chains find one token of plain decoding that they did not read.
-    (True, 'lazy', 3 * 1),
+    (True, 'bandit', 3 * 1),
     # After a round of its own, a drafter reads one token more: the shorter one
     # 5, the two 2 + 1, the longer one 2.
-    pytest.param(False, 'always', 3 * (5 + 3 + 2), marks=pytest.mark.slow),
+    pytest.param(False, 'full', 3 * (5 + 3 + 2), marks=pytest.mark.slow),
   ],
 )
 def test_arms_of_one_model_take_turns_with_plain_decoding(
-  shared, catch_up, num_catch_up_tokens
+  shared, feedback, num_catch_up_tokens
 ):
   """The drafts are the target's own, so 4, 1 and 2 tokens come in turn.
 
@@ -265,7 +217,7 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     arms.chain(1, (model, copy)),
     bandit=arms.Cycling(3),
     per_row=True,
-    catch_up=catch_up,
+    feedback=feedback,
   )
   start = decoder.init(sizes.PROMPTS, 21)
   assert len(start.drafters) == 3 - shared
@@ -278,7 +230,7 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     np.testing.assert_array_equal(result.accepted, result.drafted)
     assert result.pulls.tolist() == [3, 3, 3]
     assert result.num_catch_up_tokens == num_catch_up_tokens - short
-  if catch_up == 'always':  # What every arm would have emitted, of 1 to 4.
+  if feedback == 'full':  # What every arm would have emitted, of 1 to 4.
     want = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
     # Where fewer than 3 tokens were, the longer chain's next are not known.
     longer = np.asarray(infos.num_emitted)[..., None] >= 3
@@ -287,284 +239,3 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     np.testing.assert_allclose(infos.rewards[known], want[known], atol=1e-4)
     guessed = infos.rewards[~known & infos.live[..., None]]
     assert ((guessed > 0.6) & (guessed < 1)).all()
-
-
-MODELS = arms.TARGET, arms.DRAFT, arms.OTHER
-
-
-@jax.jit
-def whole_text_probs(params, text):
-  """Probabilities of three models after every token, without a cache."""
-  return [
-    jax.nn.softmax(model.extend(param, None, text).logits)
-    for (model, _), param in zip(MODELS, params)
-  ]
-
-
-def acceptance_of_text(text):
-  """`[slot][B, S]`: 1 - TV, or the target's mass of what is proposed."""
-  params = [params for _, params in MODELS]
-  target, *drafts = np.asarray(whole_text_probs(params, text))
-  acceptances = [np.minimum(target, draft).sum(-1) for draft in drafts]
-  proposed = (np.asarray(text)[..., None] + 1) % toys.VOCAB
-  mass = np.take_along_axis(target, proposed, axis=2)[..., 0]
-  return [*acceptances, mass, np.zeros_like(mass)]
-
-
-def varied_lengths():
-  """Arms of two models, a deterministic one, and plain decoding."""
-  return [
-    arms.chain(3, chunk=2),
-    arms.chain(1, chunk=2),
-    arms.chain(2, arms.OTHER),
-    counting_up(2),
-    arms.none(),
-  ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('per_row', [False, True])
-def test_every_arm_is_rewarded_by_what_was_committed(per_row):
-  """Against whole texts without a cache, with rows cut by stops and limits."""
-  depths, slot_of = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
-  estimated = arms.decoder(
-    *varied_lengths(),
-    bandit=Recorder(5),
-    catch_up='always',
-    per_row=per_row,
-    stop_tokens=[9],
-  )
-  prompts = sizes.PROMPTS * 3
-  start = estimated.init(prompts, [5, 14, 9, 20] * 3)
-  lengths = np.array(start.lengths)
-  state, infos = specjax.trace(estimated.round_fn, estimated.params, start, 24)
-  assert state.done.all() and not infos.live[-1].any()
-  stopped = np.asarray(state.lengths < state.limits)
-  assert stopped.any() and not stopped.all()
-  infos, by_slot = jax.device_get(infos), acceptance_of_text(state.tokens)
-  last = np.full((len(prompts), len(depths)), -1.0)
-  seen = collections.defaultdict(list)  # Chances of late, by row and slot.
-  unequal = 0
-  for rewards, live, arm, num in zip(
-    infos.rewards, infos.live, infos.arm, infos.num_emitted
-  ):
-    for row in np.flatnonzero(live):
-      chances_of_slot = []
-      for slot in range(4):
-        known = num[row]
-        if slot == slot_of[arm[row]]:
-          known = min(known, depths[arm[row]])
-        first = lengths[row] - 1
-        chance = by_slot[slot][row, first : first + known]
-        seen[row, slot].append(chance)
-        chances_of_slot.append(chance)
-      for i, depth in enumerate(depths):
-        chance = chances_of_slot[slot_of[i]]
-        # A round weighs less by 31/32 for every token behind it.
-        accepted, count = 0.0, 0.0
-        for each in seen[row, slot_of[i]]:
-          decay = (31 / 32) ** len(each)
-          accepted = decay * accepted + each.sum()
-          count = decay * count + len(each)
-        rest = np.full(3, (accepted + 1) / (count + 2))
-        chain = np.append(chance, rest)[:depth]
-        want = np.cumprod(chain).sum() / 3
-        np.testing.assert_allclose(rewards[row, i], want, atol=2e-5)
-        unequal += len(chance) != depth
-      last[row] = rewards[row]
-    if not per_row and live.any():
-      last[:] = rewards[live].mean(0)
-    lengths = lengths + num
-  assert unequal
-  # The bandit was given the same, of live rows alone.
-  want = last if per_row else last[0]
-  np.testing.assert_allclose(state.bandit, want, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-  'temperature', [0.5, pytest.param(0.0, marks=pytest.mark.slow)]
-)
-def test_raw_acceptance_is_that_of_probabilities_before_temperature(
-  temperature,
-):
-  """Of the arm that was played and of the one that was not."""
-  estimated = arms.decoder(
-    *[arms.chain(1, model, temperature) for model in (arms.DRAFT, arms.OTHER)],
-    bandit=Recorder(2),
-    catch_up='always',
-    per_row=True,
-    temperature=temperature,
-    reward=specjax.rewards.BlockDivergence(),
-  )
-  start = estimated.init(sizes.PROMPTS, 9)
-  lengths = np.array(start.lengths)
-  state, infos = specjax.trace(estimated.round_fn, estimated.params, start, 9)
-  infos, by_slot = jax.device_get(infos), acceptance_of_text(state.tokens)
-  hidden = 0
-  for i in range(9):
-    for row in np.flatnonzero(infos.live[i]):
-      first, num = lengths[row] - 1, infos.num_emitted[i, row]
-      played = infos.arm[i, row]
-      own, other = (
-        by_slot[arm][row, first : first + num] for arm in (played, 1 - played)
-      )
-      # What was drafted stands behind the root alone.
-      for got in (infos.raw_acceptance[i, row], infos.rewards[i, row, played]):
-        np.testing.assert_allclose(got, own[0], atol=2e-5)
-      np.testing.assert_allclose(
-        infos.rewards[i, row, 1 - played], other.mean(), atol=2e-5
-      )
-      hidden += abs(infos.acceptance[i, row] - own[0]) > 0.05
-    lengths = lengths + infos.num_emitted[i]
-  assert hidden, 'temperature makes no difference here'
-
-
-# Rows that are shifts of one another, so that the chance is the same anywhere:
-# 0.9 and 0.6.
-TABLES = [
-  np.array([np.roll(probs, x) for x in range(3)], np.float32)
-  for probs in ([0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
-]
-
-
-def test_expected_rounds_are_as_long_as_those_that_are_played():
-  """With constant acceptance, the expectation is the sum of its powers.
-
-  Exactly, where the text is as long as the arm's rounds; else by what was
-  accepted of late, which is near it after a while.
-
-  About 10000 rounds of each arm: a mean that is off by 0.04 tokens, of 3.4 and
-  2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
-  """
-  model = specjax.models.Markov(3)
-  both = arms.decoder(
-    arms.chain(3, (model, TABLES[1])),
-    arms.chain(2, (model, TABLES[2])),
-    bandit='uniform',
-    target=(model, TABLES[0]),
-    per_row=True,
-    catch_up='always',
-    max_length=256,
-  )
-  start = both.init([[0]] * 500, 200)
-  _, infos = jax.device_get(
-    specjax.trace(both.round_fn, both.params, start, 40)
-  )
-  assert infos.live.all()
-  for arm, (chance, length) in enumerate([(0.9, 3), (0.6, 2)]):
-    want = sum(chance**i for i in range(length + 1))
-    estimate = 1 + 3 * infos.rewards[..., arm]
-    known = (infos.arm != arm) & (infos.num_emitted >= length)
-    np.testing.assert_allclose(estimate[known], want, atol=1e-5)
-    np.testing.assert_allclose(estimate[20:], want, atol=0.15)
-    lengths = infos.num_emitted[infos.arm == arm]
-    error = lengths.std() / np.sqrt(lengths.size)
-    assert lengths.size > 9000
-    assert abs(lengths.mean() - want) < 4 * error
-    # So is the acceptance that a round reports of the arm it played.
-    np.testing.assert_allclose(
-      infos.acceptance[infos.arm == arm], chance, atol=1e-5
-    )
-
-
-def learner(**options):
-  return arms.decoder(
-    *[arms.chain(2, toys.markov(seed)) for seed in (0, 1)],
-    bandit='ucb1',
-    target=MARKOV,
-    **options,
-  )
-
-
-def final(decoder, **options):
-  """The state after two prompts of 12 tokens."""
-  start = decoder.init([[1]] * 2, 12, **options)
-  return specjax.decode(decoder.round_fn, decoder.params, start)
-
-
-def test_what_was_learnt_is_carried_over_if_asked():
-  """One bandit of two batches counts the rounds of both."""
-  state = final(learner())
-  rounds = int(state.num_rounds)
-  assert state.bandit.pulls.sum() == rounds
-  learnt = jax.device_get(state.bandit)
-  again = final(learner(), bandit_state=learnt, seed=1)
-  np.testing.assert_array_equal(
-    again.bandit.pulls.sum(), rounds + again.num_rounds
-  )
-  assert (again.bandit.pulls >= learnt.pulls).all()
-  assert (again.bandit.rewards >= learnt.rewards).all()
-  fresh = final(learner(), seed=1)
-  assert fresh.bandit.pulls.sum() == fresh.num_rounds
-
-
-def test_without_a_reward_nothing_is_learnt_in_the_loop():
-  state = final(learner(reward=None))
-  assert state.num_rounds > 0 and not state.bandit.pulls.any()
-
-
-def test_an_arm_that_takes_long_is_played_less(monkeypatch):
-  """The clock is a fake that the drafters set: 1 and 10 ms a draft.
-
-  Both arms emit the same, and only time tells them apart.
-  """
-  now = [0.0]
-
-  def take(seconds):
-    now[0] += seconds
-
-  def clock():
-    jax.effects_barrier()
-    return now[0]
-
-  monkeypatch.setattr(
-    drivers, 'time', types.SimpleNamespace(perf_counter=clock)
-  )
-  timed = arms.decoder(
-    *[
-      watched(arms.chain(2, MARKOV), functools.partial(take, seconds))
-      for seconds in (0.01, 0.001)
-    ],
-    bandit='ucb1',
-    target=MARKOV,
-    reward=None,
-    max_length=256,
-  )
-  start = timed.init([[1]], 180)
-  learn = drivers.throughput_learner(specjax.bandits.UCB1(2), max_rate=3000)
-  rounds = specjax.stream(timed.round_fn, timed.params, start, learn=learn)
-  for i, (state, _) in enumerate(rounds):
-    # One update a round; none by the round that compiles.
-    assert state.bandit.pulls.sum() == i + 1
-  # The last round may be cut by the limit; all others emit 3 tokens.
-  assert i + 1 == 60
-  slow, fast = state.bandit.pulls.tolist()
-  assert 0 < slow < fast / 3
-  want = [slow * 0.1, fast * 1.0]
-  np.testing.assert_allclose(state.bandit.rewards, want, rtol=1e-4)
-  np.testing.assert_array_equal(state.counters.pulls, [[slow, fast]])
-
-
-@pytest.mark.parametrize('max_rate', [-1.0, 0.0, np.nan])
-def test_a_rate_that_is_not_positive_is_refused(max_rate):
-  with pytest.raises(ValueError, match='max_rate must be > 0'):
-    drivers.throughput_learner(specjax.bandits.UCB1(2), max_rate)
-
-
-def test_arguments_that_do_not_fit_are_refused():
-  none, _ = arms.none()
-  chain, _ = arms.chain(1, arms.MARKOV_DRAFT)
-  make = functools.partial(
-    specjax.make_round, MARKOV[0], bandit=specjax.bandits.Fixed(2)
-  )
-  with pytest.raises(ValueError, match=r'vocab_size 3 and 4 \(arm 1\)'):
-    make([none, chain])
-  with pytest.raises(ValueError, match="catch_up must be one of .* 'never'"):
-    make([none] * 2, catch_up='never')
-  with pytest.raises(ValueError, match='at least one arm'):
-    make([])
-  for slots in ([0], [0, 2], [1, 1], [-1, 0]):
-    with pytest.raises(ValueError, match='slots must name a state'):
-      make([none] * 2, slots=slots)
-  with pytest.raises(ValueError, match='drafters of one StateSlot'):
-    make([none] * 2, slots=[0, 0])

@@ -7,8 +7,8 @@ import pytest
 import specjax
 from specjax import buckets
 from specjax import components
-from specjax.decoding import reading
-from specjax.decoding import refill
+from specjax.decoding import continuous_batching
+from specjax.decoding import prefill
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
@@ -71,7 +71,7 @@ OF_ROWS = {'bandit': 'thompson', 'per_row': True}
       SHORT_PROMPTS,
       {
         'warm_start': 4,
-        'catch_up': 'always',
+        'feedback': 'full',
         'bandit': 'ucb1',
         'per_row': True,
       },
@@ -160,10 +160,10 @@ def test_rows_that_are_left_go_on_in_narrower_batches():
 
 
 def test_narrower_batches_are_divided_as_the_wide_one():
-  assert refill.widths(32, 1) == [32, 8, 2]
-  assert refill.widths(32, 4) == [32, 8]
-  assert refill.widths(12, 3) == [12, 3]
-  assert refill.widths(1, 1) == [1]
+  assert continuous_batching.batch_widths(32, 1) == [32, 8, 2]
+  assert continuous_batching.batch_widths(32, 4) == [32, 8]
+  assert continuous_batching.batch_widths(12, 3) == [12, 3]
+  assert continuous_batching.batch_widths(1, 1) == [1]
 
 
 def test_widths_of_programs_that_read_prompts():
@@ -223,12 +223,12 @@ def test_results_come_while_others_wait():
 
 def test_queues_of_one_shape_share_a_program():
   """No other test has this buffer, so none has compiled the program before."""
-  before = refill.play._cache_size()
+  before = continuous_batching.decode_queue._cache_size()
 
   def num_programs(prompts):
     decoder = markov(max_length=48)
     list(decoder.decode_many(prompts, 5, batch_size=2, queue_size=6))
-    return refill.play._cache_size() - before
+    return continuous_batching.decode_queue._cache_size() - before
 
   for num in (3, 9, 19):
     assert num_programs(MARKOV_PROMPTS[:num]) == 1
@@ -238,8 +238,8 @@ def test_queues_of_one_shape_share_a_program():
 def test_no_cache_of_the_batch_is_copied():
   """Only rows of it: what is read is a state of one row."""
   decoder, num_rows, size = arms.decoder(arms.chain()), 3, 4
-  setup = reading.Setup(decoder.round_fn, sizes.BUFFER, None)
-  batch = refill.begin(
+  setup = prefill.Setup(decoder.round_fn, sizes.BUFFER)
+  batch = continuous_batching.idle_batch(
     setup,
     decoder.params,
     np.zeros(num_rows, np.uint32),
@@ -248,10 +248,10 @@ def test_no_cache_of_the_batch_is_copied():
     np.int32(0),
   )
   ones = np.ones(size, np.int32)
-  queue = reading.Prompts(
+  queue = prefill.PromptBatch(
     np.zeros((size, 32), np.int32), ones, ones, np.zeros(size, np.uint32)
   )
-  lowered = refill.play.lower(
+  lowered = continuous_batching.decode_queue.lower(
     setup,
     decoder.params,
     batch,

@@ -26,7 +26,7 @@ def bandit_for_each_row():
     target=(model, params),
     bandit='hedge',
     per_row=True,
-    catch_up='always',
+    feedback='full',
   )
 
 

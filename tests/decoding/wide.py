@@ -20,9 +20,8 @@ from specjax import decoding
 from specjax import drafters
 from specjax import trees
 from specjax import verifiers
-from specjax.decoding import reading
-from specjax.decoding import refill
-from specjax.decoding import turns
+from specjax.decoding import continuous_batching
+from specjax.decoding import prefill
 from specjax.testing import bandits as bandit_checks
 from specjax.testing import building
 from specjax.testing import goals as goal_checks
@@ -139,7 +138,7 @@ _DECODERS = {
     *(arms.chain(2), arms.chain(3)),
     bandit='thompson',
     per_row=True,
-    catch_up='always',
+    feedback='full',
     warm_start=4,
   ),
   'heads': lambda: heads_test._decoder(
@@ -150,26 +149,28 @@ _DECODERS = {
 
 def _programs(decoder):
   """Those of all drivers."""
-  setup, plan, params = decoder._setup, decoder.round_fn, decoder.params
+  setup, round_fn, params = decoder._setup, decoder.round_fn, decoder.params
   array = jax.ShapeDtypeStruct
   rows = array((2,), np.int32)
-  prefill = decoder.trace_init(2)
-  state = prefill.out_info
+  init = decoder.trace_init(2)
+  state = init.out_info
   each = [array((4,), np.int32)] * 2
-  queue = reading.Prompts(
+  queue = prefill.PromptBatch(
     array((4, 32), np.int32), *each, array((4,), np.uint32)
   )
-  batch = refill.Batch(state, rows)
-  bandit = decoder._fresh_bandit(None)
-  yield prefill
-  yield decoding.decode.trace(plan, params, state)
-  yield decoding.trace.trace(plan, params, state, 2)
+  batch = continuous_batching.Batch(state, rows)
+  bandit = decoder._prompt_bandit_state(None)
+  yield init
+  yield decoding.decode.trace(round_fn, params, state)
+  yield decoding.trace.trace(round_fn, params, state, 2)
   more = array((2, 16), np.int32)
-  yield turns.append.trace(plan, params, state, more, rows, rows)
+  yield prefill.append.trace(round_fn, params, state, more, rows, rows)
   num = np.int32(4), np.int32(1), np.uint32(0)
-  yield refill.play.trace(setup, params, batch, queue, *num, bandit)
-  yield refill.narrow.trace(plan, batch, rows)
-  yield refill.finish.trace(plan, params, batch, np.int32(1))
+  yield continuous_batching.decode_queue.trace(
+    setup, params, batch, queue, *num, bandit
+  )
+  yield continuous_batching.narrow.trace(round_fn, batch, rows)
+  yield continuous_batching.drain.trace(round_fn, params, batch, np.int32(1))
 
 
 def found(part):

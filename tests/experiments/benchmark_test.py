@@ -4,7 +4,6 @@ Times are checked for their bookkeeping alone.
 """
 
 import importlib.util
-import itertools
 import shutil
 import types
 
@@ -24,6 +23,7 @@ from experiments.common import workdirs
 from specjax import base
 from specjax import decoding
 from specjax import families
+from specjax.decoding import timing
 from specjax.models import checkpoint
 from specjax.models import cutting
 from specjax.testing import toys
@@ -63,9 +63,11 @@ def test_a_table_has_a_row_for_each_arm(family, tmp_path, monkeypatch):
   """Where all that is timed takes a second, and several things several."""
   num_results = lambda result: len(result) if isinstance(result, list) else 1
   monkeypatch.setattr(
-    measure,
-    'in_turns',
-    lambda runs, *_: np.array([[num_results(run()()) for run in runs]], float),
+    timing,
+    'interleaved',
+    lambda runs, *_, **options: np.array(
+      [[num_results(run()()) for run in runs]], float
+    ),
   )
   config = _config('costs', family, _COSTS | {'arms': _ARMS})
   rows = toy.run(config, tmp_path)
@@ -216,7 +218,7 @@ def test_a_table_of_another_device_is_not_used(tmp_path, family, capsys):
   source = _write(tmp_path / 'table', arms, device='an abacus')
   config = _bandit(family, source, tuple(arms))
   assert costs.read(source, compare.plan(config).ways[-1], 4) == []
-  assert 'is of an abacus, not of' in capsys.readouterr().out
+  assert 'was measured on an abacus, not on' in capsys.readouterr().out
 
 
 # What is compared with what.
@@ -231,7 +233,7 @@ def _without_rounds(monkeypatch):
       jax.block_until_ready(run()())
     return np.arange(1.0, len(runs) + 1)[None]
 
-  monkeypatch.setattr(costs, 'rounds', nothing)
+  monkeypatch.setattr(timing, 'prepare_rounds', nothing)
   monkeypatch.setattr(measure, 'in_turns', in_turns)
 
 
@@ -430,18 +432,8 @@ def test_rounds_are_timed_once_everybody_has_read(family):
   (alone,) = ways.alone(made.ways[-1])
   decoder = ways.build(alone, made.family, 32).decoder
   (waits,) = decoder.init([[1, 2, 3]], 8).drafters
-  (reads,) = costs.begin(decoder, [[1, 2, 3]], 8).drafters
+  (reads,) = timing.begin(decoder, [[1, 2, 3]], 8).drafters
   assert waits.waiting.tolist() == [3] and reads.waiting.tolist() == [0]
-
-
-def test_runs_take_turns_there_and_back(monkeypatch):
-  """A machine that slows down steadily does not favour who comes first."""
-  clock = itertools.count()
-  monkeypatch.setattr(measure, 'timed', lambda run: (None, run()))
-  runs = [lambda: lambda: float(next(clock))] * 3
-  seconds = measure.in_turns(runs, 4, warm_up=False)
-  np.testing.assert_array_equal(seconds[:2], [[0, 1, 2], [5, 4, 3]])
-  np.testing.assert_array_equal(seconds.sum(axis=0), 22)
 
 
 def test_a_batch_repeats_prompts():

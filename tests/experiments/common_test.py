@@ -341,13 +341,13 @@ def test_ways_have_labels_and_columns_that_tell_them_apart(folder):
     arms=('small:2', 'none'),
     bandits=(
       'ucb1(beta=0.1)',
-      {'bandit': 'hedge', 'catch_up': 'always', 'reward': 'accepted_fraction'},
+      {'bandit': 'hedge', 'feedback': 'full', 'reward': 'accepted_fraction'},
     ),
   )
   made = ways.parse_all(config, _MODELS)
   assert [way.label for way in made] == [
     *('small:2', 'opt', 'opt', 'draft', 'min-p', 'ucb1(beta=0.1)'),
-    'hedge, accepted_fraction, catch up always',
+    'hedge, accepted_fraction, full feedback',
   ]
   assert made[4].sampling == sampling_lib.Sampling(1.0, min_p=0.5)
   assert [len(way.arms) for way in made[-2:]] == [2, 2]

@@ -1,7 +1,6 @@
-"""What goes wrong in a decode is refused early, or flagged and raised."""
+"""The steps of a round: what is scored and verified, and what is refused."""
 
 import functools
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import base
 from specjax import components
 from specjax import decoding
 from specjax import trees
@@ -16,196 +16,14 @@ from specjax.drafters import stateless
 from specjax.goals import apply as goal_lib
 from specjax.testing import toys
 from tests import arms
+from tests import lossless_test
 from tests import sizes
+from tests.decoding import arms_test
+from tests.decoding import results_test
+from tests.decoding import state_test
 
-TARGET = toys.markov(0, toys.VOCAB)
+# Trees that end early.
 
-
-def decoder(bandit='fixed', num_arms=2, **options):
-  """A decoder of two arms that draft nothing."""
-  return arms.decoder(
-    *[arms.none()] * 2,
-    target=TARGET,
-    bandit=specjax.BANDITS[bandit](num_arms),
-    **options,
-  )
-
-
-# Bandits and arms.
-
-
-@pytest.mark.parametrize('per_row', [False, True])
-@pytest.mark.parametrize(('num_arms', 'bandit'), [(4, 'ucb1'), (1, 'fixed')])
-def test_a_bandit_of_another_number_of_arms_is_refused(
-  num_arms, bandit, per_row
-):
-  message = f'the 2 arms of the round, got one of num_arms={num_arms}'
-  with pytest.raises(ValueError, match=message):
-    decoder(bandit, num_arms, per_row=per_row)
-
-
-def test_an_arm_that_is_not_there_ends_its_row():
-  """No token is made up, and the loop comes to an end."""
-  routed, prompts = decoder(per_row=True), [[1], [2], [3], [4], [5]]
-  selected = np.array([0, 2, 5, -1, 1], np.int32)
-  state = routed.init(prompts, 6, bandit_state=selected)
-  state = decoding.decode(routed.round_fn, routed.params, state)
-  assert state.lengths.tolist() == [7, 1, 1, 1, 7]
-  assert state.counters.pulls.tolist() == [[6, 0], *[[0, 0]] * 3, [0, 6]]
-  assert state.flags.arm.tolist() == [False, True, True, True, False]
-  message = r'arm must lie in \[0, 1\], but the bandit .* in rows \[1, 2, 3\]'
-  with pytest.raises(ValueError, match=message):
-    routed.results(prompts, state)
-
-
-def test_an_arm_that_is_not_there_ends_the_batch():
-  whole = decoder()
-  for arm in (2, 5, -1):
-    with pytest.raises(ValueError, match=r'in rows \[0, 1, 2, 3\]'):
-      whole.decode(sizes.PROMPTS, 6, bandit_state=np.int32(arm))
-    with pytest.raises(ValueError, match=r'in rows \[0\]'):
-      list(whole.stream([1], 6, bandit_state=np.int32(arm)))
-
-
-def test_a_state_of_another_bandit_is_refused():
-  state = specjax.bandits.UCB1(2).init()
-  with pytest.raises(ValueError, match='bandit_state must be of the bandit'):
-    decoder().decode([[1]], 4, bandit_state=state)
-  with pytest.raises(ValueError, match='bandit_state must be of 3 rows'):
-    decoder(per_row=True).decode([[1]] * 3, 4, bandit_state=np.zeros(2, int))
-
-
-@components.component
-class Bad(specjax.Reward):
-  """A reward of which only that of the first arm is one."""
-
-  def __call__(self, info):
-    return jnp.array([0.5, 1.5, -0.1, jnp.nan])[info.arm]
-
-
-def test_a_reward_outside_of_the_unit_interval_is_reported():
-  """In one row alone: the message names it."""
-  bad = arms.decoder(
-    *[arms.none()] * 4, target=TARGET, per_row=True, reward=Bad()
-  )
-  for arm in (1, 2, 3):
-    selected = np.array([0, arm, 0, 0], np.int32)
-    with pytest.raises(ValueError, match=r'lie in \[0, 1\].* in rows \[1\]'):
-      bad.decode(sizes.PROMPTS, 2, bandit_state=selected)
-
-
-# Prompts.
-
-
-@pytest.mark.parametrize(
-  ('prompts', 'options', 'message'),
-  [
-    ('Hello', {}, "prompts must be a list .* got the text 'Hello': encode it"),
-    (['Hello'], {}, r"prompts\[0\] must be .* got the text 'Hello'"),
-    ([1, 2], {}, r'prompts\[0\] must be a list of token ids, got 1'),
-    ([[1], [1, 2.5]], {}, r'prompts\[1\] must hold integers, got 2.5'),
-    ([['a']], {}, r"prompts\[0\] must hold integers, got 'a'"),
-    ([[True]], {}, r'prompts\[0\] must hold integers, got True'),
-    ([[[1, 2]]], {}, r'prompts\[0\] must be a list of token ids'),
-    ([[1, [2]]], {}, r'prompts\[0\] must be a list of token ids'),
-    ([[-1]], {}, r'tokens in \[0, 32\), got -1 to -1'),
-    (np.zeros((0, 3), int), {}, 'at least one prompt'),
-    ([[1]], {'max_new_tokens': 2.0}, 'max_new_tokens must be an integer'),
-    ([[1]], {'max_new_tokens': [1, 2]}, 'for each of 1 prompts, got 2'),
-    ([[1]], {'request_ids': [1, 2]}, 'request_ids must be one for each of 1'),
-    ([[1]], {'request_ids': [-1]}, r'request_ids must lie in \[0, '),
-    ([[1]], {'seed': -1}, r'seed must lie in \[0, 4294967295\], got -1'),
-    ([[1]], {'seed': 0.5}, 'seed must be an integer, got 0.5'),
-  ],
-)
-def test_what_is_no_request_is_refused(prompts, options, message):
-  with pytest.raises(ValueError, match=message):
-    decoder().decode(prompts, **{'max_new_tokens': 4} | options)
-
-
-def test_an_array_of_integers_is_a_list_of_prompts():
-  prompts = np.arange(2 * sizes.ROWS).reshape(sizes.ROWS, 2)
-  results = [decoder().decode(each, 6) for each in (prompts, prompts.tolist())]
-  assert arms.tokens(results[0]) == arms.tokens(results[1])
-
-
-# NaN and infinity.
-
-
-@components.component
-class Constant(specjax.models.Markov):
-  """A model whose parameters are logits, which it gives after every token."""
-
-  def extend(self, table, cache, tokens, **options):
-    output = super().extend(table, cache, tokens, **options)
-    return output._replace(logits=table[tokens])
-
-
-def constant(*logits):
-  return Constant(3), jnp.array([logits] * 3, jnp.float32)
-
-
-@pytest.mark.parametrize(
-  ('logits', 'temperature'),
-  [
-    ([0.0, np.nan, 0.0], 0.0),
-    ([0.0, np.inf, 0.0], 1.0),
-    ([-np.inf] * 3, 1.0),  # All tokens are forbidden.
-    ([-np.inf] * 3, 0.0),
-    ([3e38, 0.0, 0.0], 0.1),  # Finite, but not after temperature.
-  ],
-)
-def test_logits_of_the_target_that_are_not_finite_are_raised(
-  logits, temperature
-):
-  plain = arms.decoder(
-    arms.none(), target=constant(*logits), temperature=temperature
-  )
-  with pytest.raises(FloatingPointError, match=r'The target .* rows \[0\]'):
-    plain.decode([[1]], 3)
-
-
-def test_a_forbidden_token_is_nothing_wrong():
-  plain = arms.decoder(arms.none(), target=constant(0.0, -np.inf, 0.0))
-  assert 1 not in plain.decode([[1]], 12)[0].tokens
-
-
-def test_probabilities_of_a_drafter_that_are_nan_are_raised():
-  """Its NaN would reject every draft and leave a residual of NaN."""
-  decoder = arms.decoder(
-    arms.chain(draft=constant(0.0, np.nan, 0.0)),
-    target=constant(0.0, 1.0, 2.0),
-  )
-  with pytest.raises(FloatingPointError, match=r'A drafter .* rows \[0\]'):
-    decoder.decode([[1]], 3)
-
-
-def test_one_bad_probability_is_raised_though_it_was_not_drawn():
-  sound, params = arms.chain(draft=arms.MARKOV_DRAFT)
-
-  def draft(*args):
-    tree, proposal = sound.drafter.draft(*args)
-    drawn = jax.nn.one_hot(tree.tokens, 3) > 0
-    bad = jnp.roll(drawn, 1, axis=-1)
-    return tree._replace(probs=jnp.where(bad, jnp.nan, tree.probs)), proposal
-
-  arm = sound._replace(drafter=sound.drafter._replace(draft=draft))
-  decoder = arms.decoder((arm, params), target=arms.MARKOV_TARGET)
-  with pytest.raises(FloatingPointError, match=r'A drafter .* rows \[0\]'):
-    decoder.decode([[1]], 3)
-
-
-def test_the_coldest_temperature_is_the_greedy_limit():
-  cold, greedy = (
-    arms.decoder(arms.none(), target=TARGET, temperature=temperature).decode(
-      sizes.PROMPTS, sizes.NEW
-    )
-    for temperature in (1e-6, 0.0)
-  )
-  assert arms.tokens(cold) == arms.tokens(greedy)
-
-
-# The target scores what was drafted.
 
 CALLS = []  # The width of each call of the target.
 
@@ -236,7 +54,7 @@ def drafting(topology):
 def widths_of(topology, depths, per_row=False, new=12):
   """Returns widths of the target's calls, round by round, and the results."""
   CALLS.clear()
-  model, table = TARGET
+  model, table = results_test.TARGET
   decoder = arms.decoder(
     (drafting(topology), np.asarray(depths)),
     target=(Watched(model), table),
@@ -355,12 +173,17 @@ def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
 
 # Verifiers that are exact only for some drafts, or at some temperatures.
 
+
 DRAWS = {'goal': specjax.GOALS['chow'](0.5)}
+
+
 MIXES = {
   'goal': specjax.GOALS['mixture'](
     specjax.GOALS['chow'](0.2), specjax.GOALS['chow'](0.8)
   )
 }
+
+
 CHAIN, FORK = trees.chain(2), trees.prefix_tree((2, 2))
 
 
@@ -438,6 +261,26 @@ def test_a_mixture_is_not_one_hot_and_a_rule_is(vocab_size):
     assert goal_lib.is_one_hot(goal, vocab_size, greedy) == wanted
 
 
+@pytest.mark.parametrize('per_row', [False, True])
+@pytest.mark.parametrize(('num_arms', 'bandit'), [(4, 'ucb1'), (1, 'fixed')])
+def test_a_bandit_of_another_number_of_arms_is_refused(
+  num_arms, bandit, per_row
+):
+  message = f'the 2 arms of the round, got one with num_arms={num_arms}'
+  with pytest.raises(ValueError, match=message):
+    results_test.decoder(bandit, num_arms, per_row=per_row)
+
+
+def test_the_coldest_temperature_is_the_greedy_limit():
+  cold, greedy = (
+    arms.decoder(
+      arms.none(), target=results_test.TARGET, temperature=temperature
+    ).decode(sizes.PROMPTS, sizes.NEW)
+    for temperature in (1e-6, 0.0)
+  )
+  assert arms.tokens(cold) == arms.tokens(greedy)
+
+
 def test_raw_probabilities_that_are_nan_are_raised():
   """A rule compares them, and a NaN would not defer."""
   model, table = arms.MARKOV_DRAFT
@@ -463,27 +306,206 @@ def test_raw_probabilities_that_are_nan_are_raised():
       broken(name).decode([[1]], 4)
 
 
-def test_a_text_beyond_what_a_model_was_trained_for_is_reported():
+# Dynamic trees.
 
-  @components.component
-  class Short(specjax.models.ModelWrapper):
-    max_length = 8
 
-  model, table = arms.MARKOV_TARGET
-  short = Short(model)
-  for target, draft, name in (
-    (short, model, 'target'),
-    (model, short, 'drafter of arm 0'),
-  ):
-    decoder = arms.decoder(
-      arms.chain(draft=(draft, table)), target=(target, table)
+BOUNDS = trees.Bounds(num_nodes=6, depth=3, width=2)
+
+
+def growing(parents_of=None):
+  """A drafter of random trees, of nodes that a Markov table draws.
+
+  A random number of nodes, two per level, each below one of the two above.
+
+  Args:
+    parents_of: spoils the parents, by the second of two parameters.
+  """
+
+  def from_row(key, table, token):
+    key, size_key, parent_key = jax.random.split(key, 3)
+    exists = np.arange(6) < jax.random.randint(size_key, (), 1, 7)
+    above = jax.random.randint(parent_key, (6,), 0, 2)
+    parents = jnp.where(
+      np.arange(6) < 2, -1, 2 * (np.arange(6) // 2 - 1) + above
     )
-    with warnings.catch_warnings():
-      warnings.simplefilter('error')
-      decoder.init([[1], [1, 2]], [7, 6])
-    with pytest.warns(UserWarning, match=f'9 tokens.*{name} was trained for 8'):
-      state = decoder.init([[1], [1, 2]], [7, 7])
-    with pytest.warns(UserWarning, match=f'12 tokens.*{name}'):
-      decoder.append(state, [[1], [1]], [1, 9])
-    with pytest.warns(UserWarning, match=f'9 tokens.*{name}'):
-      list(decoder.decode_many([[1], [2]], [1, 8], batch_size=1, queue_size=1))
+    tokens, probs = [], []
+    for node, each in enumerate(jax.random.split(key, 6)):
+      before = jnp.append(jnp.stack([*tokens, token]), token)
+      own = table[before[jnp.where(parents[node] < 0, node, parents[node])]]
+      probs.append(own)
+      uniforms = jax.random.uniform(each, (1,))
+      tokens.append(specjax.sampling.draw(uniforms, own))
+    return jnp.stack(tokens), parents, exists, jnp.stack(probs)
+
+  def draft(keys, params, state, context):
+    last = context.lengths[:, None] - 1
+    last = jnp.take_along_axis(context.tokens, last, axis=1)[:, 0]
+    rows = jax.vmap(from_row, in_axes=(0, None, 0))
+    table, spoiled = params if parents_of else (params, None)
+    tokens, parents, exists, probs = rows(keys, table, last)
+    if parents_of is not None:
+      parents = parents_of(parents, spoiled)
+    topology = trees.dynamic(parents, exists, BOUNDS)
+    return base.DraftTree(tokens, topology, exists, probs), ()
+
+  return base.Drafter(
+    topology=BOUNDS,
+    init=lambda params, context, max_length: (),
+    draft=draft,
+    commit=lambda state, proposal, context, outcome, rows: state,
+    vocab_size=state_test.VOCAB,
+    partial=True,
+  )
+
+
+def test_features_of_trees_that_end_early_are_finite():
+  """Past a row's length is junk, which a head may multiply with 0."""
+  target, draft = lossless_test.tables('stationary')
+  decoder = arms.decoder(
+    arms.arm(growing()._replace(taps=(-1,)), draft),
+    target=(state_test.MarkovWithFeatures(state_test.VOCAB), target),
+  )
+  state = decoder.init(sizes.MARKOV_PROMPTS, 20)
+  for _ in range(4):
+    state, _ = decoding.trace(decoder.round_fn, decoder.params, state, 1)
+    assert jnp.isfinite(state.features[0]).all()
+
+
+@pytest.mark.slow
+def test_trees_of_every_round_have_the_target_distribution():
+  target, draft = lossless_test.tables('stationary')
+  names = 'otm', arms.BROKEN
+  decoder = arms.decoder(
+    *[arms.arm(growing(), draft, name) for name in names],
+    target=(lossless_test.MODEL, target),
+  )
+  p, broken = lossless_test.p_values(decoder, target, 2)
+  assert p > 1e-4 and broken < 1e-6
+
+
+@pytest.mark.parametrize(
+  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+def test_trees_of_every_round_among_arms_have_the_target_distribution(per_row):
+  target, draft = lossless_test.tables('stationary')
+  decoder = arms.decoder(
+    arms.arm(growing(), draft, 'kseq'),
+    arms.chain(draft=(lossless_test.MODEL, draft)),
+    target=(lossless_test.MODEL, target),
+    bandit='uniform',
+    per_row=per_row,
+  )
+  assert lossless_test.p_value(decoder, target) > 1e-4
+
+
+def as_dynamic(drafter):
+  """The same trees, given as those of every row and round."""
+  topology = drafter.topology
+  bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
+
+  def draft(keys, params, state, context):
+    tree, proposal = drafter.draft(keys, params, state, context)
+    parents = jnp.broadcast_to(
+      jnp.array(topology.parents, jnp.int32), tree.tokens.shape
+    )
+    exists = jnp.ones(tree.tokens.shape, bool)
+    made = trees.dynamic(parents, exists, bounds)
+    return tree._replace(topology=made), proposal
+
+  return drafter._replace(topology=bounds, draft=draft)
+
+
+@pytest.mark.slow
+def test_dynamic_trees_decode_as_static_ones():
+  """Masks and positions of a transformer's call, and the walk."""
+  static, params = arms.model(trees.prefix_tree((2, 2)), draft=arms.TARGET)
+  dynamic = static._replace(drafter=as_dynamic(static.drafter))
+  results = [
+    arms.decoder((arm, params)).decode(sizes.PROMPTS, sizes.NEW)
+    for arm in (static, dynamic)
+  ]
+  for one, other in zip(*results, strict=True):
+    assert one.tokens == other.tokens
+    assert one.accepted.tolist() == other.accepted.tolist()
+    assert one.accepted.sum() > 0
+
+
+SPOILS = (
+  lambda parents: parents.at[:, 0].set(1),  # Below a later one.
+  lambda parents: parents.at[:, 2].set(-1),  # Too many at the root.
+  lambda parents: jnp.maximum(parents - 2, -1),  # Levels are mixed.
+)
+
+
+def test_trees_that_contradict_their_bounds_are_raised():
+  target, draft = lossless_test.tables('stationary')
+
+  def spoil(parents, index):
+    return jax.lax.switch(index, SPOILS, parents)
+
+  drafter = growing(spoil)
+  for index in range(len(SPOILS)):
+    decoder = arms.decoder(
+      arms.arm(drafter, (draft, np.int32(index))),
+      target=(lossless_test.MODEL, target),
+    )
+    with pytest.raises(ValueError, match='contradicts its bounds in rows'):
+      decoder.decode([[1, 2]] * 8, 12)
+
+
+def test_dynamic_trees_are_described_as_static_ones():
+  names = 'depths', 'offsets', 'mask', 'children', 'level_table'
+
+  def described(bounds, parents):
+    made = trees.dynamic(parents, jnp.ones(parents.shape, bool), bounds)
+    return {name: getattr(made, name) for name in (*names, 'is_valid')}
+
+  for topology in (
+    trees.chains(2, 3),
+    trees.prefix_tree((2, 2)),
+    trees.chain(4),
+  ):
+    bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
+    parents = jnp.array([topology.parents] * 2, jnp.int32)
+    made = jax.jit(functools.partial(described, bounds))(parents)
+    for name in names:
+      for row in np.asarray(made[name]):
+        np.testing.assert_array_equal(row, getattr(topology, name), name)
+    assert made['is_valid'].all()
+
+
+# Groups and arguments.
+
+
+def test_arguments_that_do_not_fit_are_refused():
+  none, _ = arms.none()
+  chain, _ = arms.chain(1, arms.MARKOV_DRAFT)
+  make = functools.partial(
+    specjax.make_round, arms_test.MARKOV[0], bandit=specjax.bandits.Fixed(2)
+  )
+  with pytest.raises(ValueError, match=r'vocab_size 3 and 4 \(arm 1\)'):
+    make([none, chain])
+  with pytest.raises(ValueError, match="feedback must be one of .* 'none'"):
+    make([none] * 2, feedback='none')
+  with pytest.raises(ValueError, match='at least one arm'):
+    make([])
+  for slots in ([0], [0, 2], [1, 1], [-1, 0]):
+    with pytest.raises(ValueError, match='slots must name a state'):
+      make([none] * 2, slots=slots)
+  with pytest.raises(ValueError, match='drafters of one StateSlot'):
+    make([none] * 2, slots=[0, 0])
+
+
+def test_probabilities_stay_inside_the_group_that_is_played():
+  """Padded, they would be written in every round: of plain decoding, too."""
+  several = arms_test.three(bandit='uniform')
+  start = several.init(sizes.PROMPTS, 24)
+  program = jax.make_jaxpr(several.round_fn)(several.params, start)
+  (choice,) = (
+    equation
+    for equation in program.eqns
+    if equation.primitive.name == 'cond'
+    and len(equation.params['branches']) == 3
+  )
+  for leaf in choice.outvars:
+    assert toys.VOCAB not in leaf.aval.shape

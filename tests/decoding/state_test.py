@@ -1,6 +1,5 @@
-"""A drafter that reads the target's features, and trees of every row's own."""
+"""The hidden states in the state: who reads them, and what is refused."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -20,9 +19,6 @@ from tests import sizes
 from tests.decoding import drivers_test
 
 VOCAB = lossless_test.VOCAB_SIZE
-
-
-# A linear head on sums of features.
 
 
 class Sums(NamedTuple):
@@ -195,7 +191,7 @@ def test_a_head_reads_features_with_full_information():
   arm, params = greedy_head()
   arm = arm._replace(drafter=arm.drafter._replace(estimate=estimate))
   decoder = arms.decoder(
-    (arm, params), temperature=0.0, bandit='ucb1', catch_up='always'
+    (arm, params), temperature=0.0, bandit='ucb1', feedback='full'
   )
   state = decoding.decode(
     decoder.round_fn, decoder.params, decoder.init(sizes.PROMPTS, sizes.NEW)
@@ -222,170 +218,3 @@ def test_features_that_are_not_there_are_refused(target, taps, message):
   arm, _ = arms.arm(linear_head(target.vocab_size, taps=taps))
   with pytest.raises(ValueError, match=message):
     decoding.make_round(target, [arm], specjax.bandits.Fixed(1))
-
-
-# Trees of their own for every row and round.
-
-BOUNDS = trees.Bounds(num_nodes=6, depth=3, width=2)
-
-
-def growing(parents_of=None):
-  """A drafter of random trees, of nodes that a Markov table draws.
-
-  A random number of nodes, two per level, each below one of the two above.
-
-  Args:
-    parents_of: spoils the parents, by the second of two parameters.
-  """
-
-  def from_row(key, table, token):
-    key, size_key, parent_key = jax.random.split(key, 3)
-    exists = np.arange(6) < jax.random.randint(size_key, (), 1, 7)
-    above = jax.random.randint(parent_key, (6,), 0, 2)
-    parents = jnp.where(
-      np.arange(6) < 2, -1, 2 * (np.arange(6) // 2 - 1) + above
-    )
-    tokens, probs = [], []
-    for node, each in enumerate(jax.random.split(key, 6)):
-      before = jnp.append(jnp.stack([*tokens, token]), token)
-      own = table[before[jnp.where(parents[node] < 0, node, parents[node])]]
-      probs.append(own)
-      uniforms = jax.random.uniform(each, (1,))
-      tokens.append(specjax.sampling.draw(uniforms, own))
-    return jnp.stack(tokens), parents, exists, jnp.stack(probs)
-
-  def draft(keys, params, state, context):
-    last = context.lengths[:, None] - 1
-    last = jnp.take_along_axis(context.tokens, last, axis=1)[:, 0]
-    rows = jax.vmap(from_row, in_axes=(0, None, 0))
-    table, spoiled = params if parents_of else (params, None)
-    tokens, parents, exists, probs = rows(keys, table, last)
-    if parents_of is not None:
-      parents = parents_of(parents, spoiled)
-    topology = trees.dynamic(parents, exists, BOUNDS)
-    return base.DraftTree(tokens, topology, exists, probs), ()
-
-  return base.Drafter(
-    topology=BOUNDS,
-    init=lambda params, context, max_length: (),
-    draft=draft,
-    commit=lambda state, proposal, context, outcome, rows: state,
-    vocab_size=VOCAB,
-    partial=True,
-  )
-
-
-def test_features_of_trees_that_end_early_are_finite():
-  """Past a row's length is junk, which a head may multiply with 0."""
-  target, draft = lossless_test.tables('stationary')
-  decoder = arms.decoder(
-    arms.arm(growing()._replace(taps=(-1,)), draft),
-    target=(MarkovWithFeatures(VOCAB), target),
-  )
-  state = decoder.init(sizes.MARKOV_PROMPTS, 20)
-  for _ in range(4):
-    state, _ = decoding.trace(decoder.round_fn, decoder.params, state, 1)
-    assert jnp.isfinite(state.features[0]).all()
-
-
-@pytest.mark.slow
-def test_trees_of_every_round_have_the_target_distribution():
-  target, draft = lossless_test.tables('stationary')
-  names = 'otm', arms.BROKEN
-  decoder = arms.decoder(
-    *[arms.arm(growing(), draft, name) for name in names],
-    target=(lossless_test.MODEL, target),
-  )
-  p, broken = lossless_test.p_values(decoder, target, 2)
-  assert p > 1e-4 and broken < 1e-6
-
-
-@pytest.mark.parametrize(
-  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
-)
-def test_trees_of_every_round_among_arms_have_the_target_distribution(per_row):
-  target, draft = lossless_test.tables('stationary')
-  decoder = arms.decoder(
-    arms.arm(growing(), draft, 'kseq'),
-    arms.chain(draft=(lossless_test.MODEL, draft)),
-    target=(lossless_test.MODEL, target),
-    bandit='uniform',
-    per_row=per_row,
-  )
-  assert lossless_test.p_value(decoder, target) > 1e-4
-
-
-def as_dynamic(drafter):
-  """The same trees, given as those of every row and round."""
-  topology = drafter.topology
-  bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
-
-  def draft(keys, params, state, context):
-    tree, proposal = drafter.draft(keys, params, state, context)
-    parents = jnp.broadcast_to(
-      jnp.array(topology.parents, jnp.int32), tree.tokens.shape
-    )
-    exists = jnp.ones(tree.tokens.shape, bool)
-    made = trees.dynamic(parents, exists, bounds)
-    return tree._replace(topology=made), proposal
-
-  return drafter._replace(topology=bounds, draft=draft)
-
-
-@pytest.mark.slow
-def test_dynamic_trees_decode_as_static_ones():
-  """Masks and positions of a transformer's call, and the walk."""
-  static, params = arms.model(trees.prefix_tree((2, 2)), draft=arms.TARGET)
-  dynamic = static._replace(drafter=as_dynamic(static.drafter))
-  results = [
-    arms.decoder((arm, params)).decode(sizes.PROMPTS, sizes.NEW)
-    for arm in (static, dynamic)
-  ]
-  for one, other in zip(*results, strict=True):
-    assert one.tokens == other.tokens
-    assert one.accepted.tolist() == other.accepted.tolist()
-    assert one.accepted.sum() > 0
-
-
-SPOILS = (
-  lambda parents: parents.at[:, 0].set(1),  # Below a later one.
-  lambda parents: parents.at[:, 2].set(-1),  # Too many at the root.
-  lambda parents: jnp.maximum(parents - 2, -1),  # Levels are mixed.
-)
-
-
-def test_trees_that_contradict_their_bounds_are_raised():
-  target, draft = lossless_test.tables('stationary')
-
-  def spoil(parents, index):
-    return jax.lax.switch(index, SPOILS, parents)
-
-  drafter = growing(spoil)
-  for index in range(len(SPOILS)):
-    decoder = arms.decoder(
-      arms.arm(drafter, (draft, np.int32(index))),
-      target=(lossless_test.MODEL, target),
-    )
-    with pytest.raises(ValueError, match='contradicts its bounds in rows'):
-      decoder.decode([[1, 2]] * 8, 12)
-
-
-def test_dynamic_trees_are_described_as_static_ones():
-  names = 'depths', 'offsets', 'mask', 'children', 'level_table'
-
-  def described(bounds, parents):
-    made = trees.dynamic(parents, jnp.ones(parents.shape, bool), bounds)
-    return {name: getattr(made, name) for name in (*names, 'is_valid')}
-
-  for topology in (
-    trees.chains(2, 3),
-    trees.prefix_tree((2, 2)),
-    trees.chain(4),
-  ):
-    bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
-    parents = jnp.array([topology.parents] * 2, jnp.int32)
-    made = jax.jit(functools.partial(described, bounds))(parents)
-    for name in names:
-      for row in np.asarray(made[name]):
-        np.testing.assert_array_equal(row, getattr(topology, name), name)
-    assert made['is_valid'].all()

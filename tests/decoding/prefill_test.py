@@ -1,0 +1,321 @@
+"""Prompts in: what is refused, and appended text equals one prompt."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import components
+from specjax import decoding
+from specjax import drafters
+from specjax import rewards
+from specjax import trees
+from specjax.testing import toys
+from tests import arms
+from tests import sizes
+from tests.decoding import feedback_test
+from tests.decoding import results_test
+
+# Validation.
+
+
+@pytest.mark.parametrize(
+  ('prompts', 'options', 'message'),
+  [
+    ('Hello', {}, "prompts must be a list .* got the text 'Hello': encode it"),
+    (['Hello'], {}, r"prompts\[0\] must be .* got the text 'Hello'"),
+    ([1, 2], {}, r'prompts\[0\] must be a list of token ids, got 1'),
+    ([[1], [1, 2.5]], {}, r'prompts\[1\] must hold integers, got 2.5'),
+    ([['a']], {}, r"prompts\[0\] must hold integers, got 'a'"),
+    ([[True]], {}, r'prompts\[0\] must hold integers, got True'),
+    ([[[1, 2]]], {}, r'prompts\[0\] must be a list of token ids'),
+    ([[1, [2]]], {}, r'prompts\[0\] must be a list of token ids'),
+    ([[-1]], {}, r'tokens in \[0, 32\), got -1 to -1'),
+    (np.zeros((0, 3), int), {}, 'at least one prompt'),
+    ([[1]], {'max_new_tokens': 2.0}, 'max_new_tokens must be an integer'),
+    ([[1]], {'max_new_tokens': [1, 2]}, 'for each of 1 prompts, got 2'),
+    ([[1]], {'request_ids': [1, 2]}, 'request_ids must be one for each of 1'),
+    ([[1]], {'request_ids': [-1]}, r'request_ids must lie in \[0, '),
+    ([[1]], {'seed': -1}, r'seed must lie in \[0, 4294967295\], got -1'),
+    ([[1]], {'seed': 0.5}, 'seed must be an integer, got 0.5'),
+  ],
+)
+def test_what_is_no_request_is_refused(prompts, options, message):
+  with pytest.raises(ValueError, match=message):
+    results_test.decoder().decode(prompts, **{'max_new_tokens': 4} | options)
+
+
+def test_an_array_of_integers_is_a_list_of_prompts():
+  prompts = np.arange(2 * sizes.ROWS).reshape(sizes.ROWS, 2)
+  results = [
+    results_test.decoder().decode(each, 6)
+    for each in (prompts, prompts.tolist())
+  ]
+  assert arms.tokens(results[0]) == arms.tokens(results[1])
+
+
+def test_a_text_beyond_what_a_model_was_trained_for_is_reported():
+
+  @components.component
+  class Short(specjax.models.ModelWrapper):
+    max_length = 8
+
+  model, table = arms.MARKOV_TARGET
+  short = Short(model)
+  for target, draft, name in (
+    (short, model, 'target'),
+    (model, short, 'drafter of arm 0'),
+  ):
+    decoder = arms.decoder(
+      arms.chain(draft=(draft, table)), target=(target, table)
+    )
+    with warnings.catch_warnings():
+      warnings.simplefilter('error')
+      decoder.init([[1], [1, 2]], [7, 6])
+    with pytest.warns(UserWarning, match=f'9 tokens.*{name} was trained for 8'):
+      state = decoder.init([[1], [1, 2]], [7, 7])
+    with pytest.warns(UserWarning, match=f'12 tokens.*{name}'):
+      decoder.append(state, [[1], [1]], [1, 9])
+    with pytest.warns(UserWarning, match=f'9 tokens.*{name}'):
+      list(decoder.decode_many([[1], [2]], [1, 8], batch_size=1, queue_size=1))
+
+
+# Append.
+
+
+TURNS = [[3, 1, 2, 3], [9] * 25, [1], [7, 8]]
+
+
+def run(decoder, state):
+  return decoding.decode(decoder.round_fn, decoder.params, state)
+
+
+def texts_of(state):
+  return [
+    np.asarray(state.tokens)[i, :length].tolist()
+    for i, length in enumerate(np.asarray(state.lengths))
+  ]
+
+
+def chain_decoder(**options):
+  return arms.decoder(
+    arms.chain(temperature=0.0), **{'temperature': 0.0} | options
+  )
+
+
+def check_equals_one_prompt(decoder, first, turns, new):
+  """Appends a turn to rows that are done; returns the final state."""
+  prompts = [text + turn for text, turn in zip(texts_of(first), turns)]
+  second = run(decoder, decoder.append(first, turns, new))
+  whole = decoder.decode(prompts, new)
+  wanted = [prompt + result.tokens for prompt, result in zip(prompts, whole)]
+  assert texts_of(second) == wanted
+  return second
+
+
+@pytest.mark.parametrize(
+  ('build', 'options'),
+  [
+    ([arms.chain], {}),
+    (
+      [
+        arms.chain,
+        lambda **options: arms.chain(2, arms.OTHER, **options),
+        lambda **_: arms.lookup(verifier='greedy'),
+      ],
+      {'bandit': 'ucb1'},
+    ),
+    pytest.param(
+      [lambda **_: arms.arm(drafters.suffix(toys.VOCAB), verifier='greedy')],
+      {},
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      [arms.chain, lambda **options: arms.chain(2, **options)],
+      {'bandit': 'hedge', 'feedback': 'full'},
+      marks=pytest.mark.slow,
+    ),
+  ],
+  ids=['chain', 'several arms', 'suffix', 'full information'],
+)
+def test_a_second_turn_equals_one_prompt(build, options):
+  decoder = arms.decoder(
+    *[arm(temperature=0.0) for arm in build], temperature=0.0, **options
+  )
+  first = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
+  check_equals_one_prompt(decoder, first, TURNS, [12, 5, 8, 1])
+
+
+def ensemble(*arms_inside):
+  """An arm that drafts by all of some arms."""
+  inside, params = zip(*arms_inside)
+  drafter = drafters.ensemble([arm.drafter for arm in inside])
+  return arms.arm(drafter, params, 'greedy')
+
+
+def windowed(inner):
+  arm, params = inner
+  return arm._replace(drafter=drafters.windowed(arm.drafter)), params
+
+
+@pytest.mark.parametrize(
+  'wrap',
+  [
+    pytest.param(lambda arm: arm, id='autoregressive'),
+    *(
+      pytest.param(wrap, id=name, marks=pytest.mark.slow)
+      for name, wrap in {
+        'deferred': arms.deferred,
+        'windowed': windowed,
+        'ensemble': lambda arm: ensemble(arm, arms.lookup(1, 'greedy')),
+      }.items()
+    ),
+  ],
+)
+def test_drafters_have_read_what_was_appended_and_nothing_else(wrap):
+  """Rounds are as many as if all was a prompt, wherever a draft was cut."""
+  arm = wrap(arms.chain(draft=arms.TARGET, temperature=0.0))
+  decoder = arms.decoder(arm, temperature=0.0)
+  for cut in (1, 2, 3, 4):
+    first = run(decoder, decoder.init(sizes.PROMPTS, cut))
+    before = np.asarray(first.counters.pulls).copy()
+    prompts = [text + turn for text, turn in zip(texts_of(first), TURNS)]
+    last = run(decoder, decoder.append(first, TURNS, 16))
+    whole = decoder.decode(prompts, 16)
+    np.testing.assert_array_equal(
+      np.asarray(last.counters.pulls) - before,
+      [result.pulls for result in whole],
+    )
+
+
+def test_sampled_rows_go_on_with_their_own_keys():
+  """The randomness of a row comes from its key and its length."""
+  decoder = arms.decoder(arms.chain())
+  states = [
+    run(decoder, decoder.init(sizes.PROMPTS, 4, seed=3)) for _ in range(2)
+  ]
+  keys = [jax.random.key_data(state.keys) for state in states]
+  assert (keys[0] == keys[1]).all()
+  one, other = (
+    texts_of(run(decoder, decoder.append(state, TURNS, 12))) for state in states
+  )
+  assert one == other
+
+
+def test_a_buffer_can_be_filled_to_the_end():
+  decoder = chain_decoder()
+  first = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
+  room = [sizes.BUFFER - len(text) for text in texts_of(first)]
+  turns = [[2, 3] * 40, [5], [4] * 60, [6, 7]]
+  turns = [turn[: most - 2] for turn, most in zip(turns, room)]
+  last = check_equals_one_prompt(decoder, first, turns, 2)
+  assert sorted(last.lengths.tolist())[-2:] == [sizes.BUFFER] * 2
+
+
+def test_turns_that_do_not_fit_are_refused():
+  decoder = chain_decoder()
+  state = run(decoder, decoder.init(sizes.PROMPTS, 2))
+  for texts, num, reason in (
+    ([[1]], 2, 'texts must be one for each of 4 rows, got 1'),
+    ([[1], [], [2], [3]], 2, r'texts\[1\] must not be empty'),
+    ([[1], [99], [2], [3]], 2, r'texts\[1\] must hold tokens in \[0, 32\)'),
+    (
+      [[1], [2], [3] * 60, [4]],
+      2,
+      r'texts\[2\] has 60 tokens; after a row of 14',
+    ),
+    ([[1], [2], [3], [4]], -1, 'max_new_tokens'),
+  ):
+    with pytest.raises(ValueError, match=reason):
+      decoder.append(state, texts, num)
+
+
+# Warm start.
+
+
+PROMPTS = sizes.PROMPTS  # Of 1, 3, 12 and 2 tokens.
+
+
+def learner(bandit, **options):
+  """Arms of two models, a deterministic one, and plain decoding."""
+  return arms.decoder(
+    *feedback_test.varied_lengths(),
+    **{'bandit': bandit, 'reward': rewards.BlockDivergence()} | options,
+  )
+
+
+def acceptances(num_tokens):
+  """`[rows, arms]` means over the last tokens that some token precedes."""
+  width = max(map(len, PROMPTS))
+  text = np.array([p + [0] * (width - len(p)) for p in PROMPTS], np.int32)
+  by_slot = feedback_test.acceptance_of_text(jnp.asarray(text))
+  return [
+    [
+      by_slot[slot][row, max(size - 1 - num_tokens, 0) : size - 1].mean()
+      for slot in (0, 0, 1, 2, 3)
+    ]
+    for row, size in enumerate(map(len, PROMPTS))
+    if size > 1
+  ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('num_tokens', 'feedback'), [(4, 'bandit'), (40, 'full')]
+)
+def test_output_does_not_depend_on_what_was_learnt(num_tokens, feedback):
+  """Nor on how the caches were filled: arms are random, whatever they earn."""
+  plain, taught = (
+    learner('uniform', feedback=feedback, per_row=True, warm_start=num).decode(
+      PROMPTS, sizes.NEW
+    )
+    for num in (0, num_tokens)
+  )
+  assert arms.tokens(taught) == arms.tokens(plain)
+  for one, other in zip(taught, plain):
+    assert one.rounds == other.rounds
+
+
+@pytest.mark.parametrize(('per_row', 'num_tokens'), [(True, 2), (False, 40)])
+def test_each_arm_counts_as_played_once(per_row, num_tokens):
+  """What earlier prompts have taught is carried over."""
+  decoder = learner('ucb1', warm_start=num_tokens, per_row=per_row)
+  bandit = decoder.init(PROMPTS, 8).bandit
+  want = np.array(acceptances(num_tokens))
+  if per_row:  # A prompt of one token shows nothing.
+    assert (bandit.pulls[0] == 0).all() and (bandit.rewards[0] == 0).all()
+    assert (bandit.pulls[1:] == 1).all()
+    np.testing.assert_allclose(bandit.rewards[1:], want, atol=2e-5)
+  else:
+    assert (bandit.pulls == 1).all()
+    np.testing.assert_allclose(bandit.rewards, want.mean(0), atol=2e-5)
+  second = decoder.init(PROMPTS, 8, bandit_state=bandit).bandit
+  np.testing.assert_array_equal(second.pulls, 2 * bandit.pulls)
+
+
+def test_hedge_learns_once_from_all_arms():
+  decoder = learner(
+    feedback_test.Recorder(5), warm_start=3, per_row=True, feedback='full'
+  )
+  learnt = decoder.init(PROMPTS, 8).bandit
+  assert (learnt[0] == -1).all()
+  np.testing.assert_allclose(learnt[1:], acceptances(3), atol=2e-5)
+
+
+def test_bad_requests_are_refused():
+  with pytest.raises(ValueError, match='warm_start must be >= 0, got -1'):
+    learner('ucb1', warm_start=-1)
+  with pytest.raises(ValueError, match='warm_start=3 needs a bandit'):
+    learner(None, warm_start=3)
+  with pytest.raises(ValueError, match='warm_start=3 needs a reward'):
+    learner('ucb1', reward=None, warm_start=3)
+  functions, params = arms.DRAFT
+  member = drafters.autoregressive(functions, trees.chain(1))
+  both = drafters.ensemble([member, member])
+  arm = arms.arm(both, (params, params), 'ensemble')
+  message = 'warm_start must be 0 with drafters that cannot estimate .* got 3'
+  with pytest.raises(ValueError, match=message):
+    arms.decoder(arm, bandit='ucb1', warm_start=3)

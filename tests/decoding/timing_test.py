@@ -1,0 +1,154 @@
+"""Cost tables: what is timed, and how times become costs.
+
+No test compares clocks: times are replaced by numbers.
+"""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import specjax
+from specjax import drafters
+from specjax import trees
+from specjax.decoding import timing
+from specjax.testing import toys
+from tests import arms
+from tests import sizes
+
+
+def several():
+  """Two chains of one model, plain decoding, and a prompt lookup."""
+  return arms.chain(), arms.none(), arms.chain(2), arms.lookup(2)
+
+
+@pytest.fixture(name='seconds')
+def _seconds(monkeypatch):
+  """Replaces times: the run of index `i` takes `i + 1` seconds."""
+  prepared = []
+
+  def interleaved(runs, repeats, *, progress):
+    for run in runs:
+      jax.block_until_ready(run()())
+    prepared.append(len(runs))
+    return np.tile(np.arange(1.0, len(runs) + 1), (repeats, 1))
+
+  monkeypatch.setattr(timing, 'interleaved', interleaved)
+  return prepared
+
+
+def test_a_table_has_the_costs_of_every_arm(seconds):
+  """Three slots: of the model, of plain decoding and of the lookup.
+
+  Runs are four of rounds, three of catch-up and three of prefill, in this
+  order.
+  """
+  decoder = arms.decoder(*several(), bandit='ucb1', per_row=True)
+  costs = specjax.measure_costs(
+    decoder, sizes.PROMPTS, batch_size=2, num_rounds=2, repeats=3
+  )
+  assert seconds == [10]
+  assert costs.batch_size == 2
+  assert costs.round_seconds == (0.5, 1.0, 1.5, 2.0)
+  assert costs.depths == (3, 0, 2, 2)
+  assert costs.kinds == (0, 1, 0, 2)
+  assert costs.prefill_seconds == (1.0, 0.0, 1.0, 0.0)
+  # The model has read all but the last token; it catches up to the end.
+  num_read = sizes.BUFFER - min(len(prompt) for prompt in sizes.PROMPTS[:2])
+  catch_up = costs.catch_up_seconds
+  assert catch_up[1] == catch_up[3] == 0
+  assert catch_up[0] == catch_up[2] == pytest.approx(5 / num_read, rel=0.1)
+  assert costs.prefill_seconds_per_token(4.0) == (0.5, 0.0, 0.5, 0.0)
+
+
+def test_goodput_is_built_from_a_table(seconds):
+  """In three lines, as the module's docstring has them."""
+  options = {'target': arms.MARKOV_TARGET}
+  pairs = arms.chain(draft=arms.MARKOV_DRAFT), arms.none()
+  prompts = [[token % 3 for token in prompt] for prompt in sizes.PROMPTS]
+  decoder = arms.decoder(*pairs, **options)
+  costs = specjax.measure_costs(decoder, prompts, num_rounds=1, repeats=1)
+  goodput = specjax.bandits.Goodput(
+    len(pairs), costs.round_seconds, costs.depths, costs.kinds
+  )
+  decoder = arms.decoder(*pairs, bandit=goodput, **options)
+  for result in decoder.decode(prompts, 4):
+    assert len(result.tokens) == 4
+
+
+def test_costs_do_not_depend_on_the_bandit_or_on_stop_tokens(seconds):
+  """The measured decoder selects a fixed arm, and no token ends a row."""
+  decoder = arms.decoder(arms.none(), stop_tokens=range(toys.VOCAB))
+  state = timing.begin(decoder, sizes.PROMPTS, 8)
+  state, _ = specjax.trace(decoder.round_fn, decoder.params, state, 3)
+  assert not state.done.any()
+  one, other = (
+    timing._with_fixed_arm(arms.decoder(*several(), **options)).round_fn
+    for options in ({}, {'bandit': 'ucb1', 'per_row': True})
+  )
+  assert one == other
+
+
+def test_deferred_drafters_have_read_before_rounds_are_timed():
+  decoder = arms.decoder(arms.deferred(arms.chain()))
+  (waiting,) = decoder.init(sizes.PROMPTS, 8).drafters
+  (ready,) = timing.begin(decoder, sizes.PROMPTS, 8).drafters
+  lengths = [len(prompt) for prompt in sizes.PROMPTS]
+  assert waiting.waiting.tolist() == lengths
+  assert not ready.waiting.any()
+
+
+def _windowed(inner):
+  arm, params = inner
+  return arm._replace(drafter=drafters.windowed(arm.drafter)), params
+
+
+@pytest.mark.parametrize(
+  ('other', 'shares'),
+  [
+    (lambda: arms.chain(2), True),
+    (lambda: arms.chain(3), True),
+    # Other parameters, verifiers, drafters, trees.
+    (lambda: arms.chain(2, arms.OTHER), False),
+    (lambda: arms.chain(2, verifier='block'), False),
+    (lambda: arms.chain(2, verifier='otm'), False),
+    (lambda: arms.chain(2, temperature=0.0, verifier='maximal'), False),
+    (lambda: arms.chain(2, goal=specjax.goals.Chow(0.3)), False),
+    (lambda: arms.chain(2, stop=drafters.STOPS['unsure'](0.3)), False),
+    (lambda: arms.model(trees.prefix_tree((2, 1)), verifier='maximal'), False),
+    (lambda: _windowed(arms.chain(2)), False),
+    (arms.none, False),
+  ],
+)
+def test_arms_of_one_drafter_and_verifier_share_levels(other, shares):
+  kinds = timing.level_kinds([arms.chain(3), other(), arms.chain(1)])
+  assert kinds == ((0, 0, 0) if shares else (0, 1, 0))
+
+
+def test_runs_alternate_their_order(monkeypatch):
+  """A machine that slows down steadily favors no run."""
+  clock = itertools.count()
+  monkeypatch.setattr(timing, 'timed', lambda run: (None, run()))
+  runs = [lambda: lambda: float(next(clock))] * 3
+  seconds = timing.interleaved(runs, 4, warm_up=False)
+  np.testing.assert_array_equal(seconds[:2], [[0, 1, 2], [5, 4, 3]])
+  np.testing.assert_array_equal(seconds.sum(axis=0), 22)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'batch_size': 0}, 'batch_size must be >= 1, got 0'),
+    ({'num_rounds': 0}, 'num_rounds must be >= 1, got 0'),
+    ({'repeats': 0}, 'repeats must be >= 1, got 0'),
+  ],
+)
+def test_numbers_out_of_range_are_refused(options, message):
+  with pytest.raises(ValueError, match=message):
+    specjax.measure_costs(arms.decoder(arms.none()), [[1]], **options)
+
+
+def test_without_prompts_nothing_is_measured():
+  with pytest.raises(ValueError, match='batch_size must be >= 1, got 0'):
+    specjax.measure_costs(arms.decoder(arms.none()), [])
