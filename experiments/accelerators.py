@@ -256,8 +256,12 @@ def _decoder(config, tried, devices=None, *, fill=False):
   devices = devices or compilation.all_of(tried.device)
   num_rows, family = config.mesh.data, tried.target.family
   num_parts = _num_parts(config, tried.device)
+  mesh = None
   if num_rows * num_parts > 1:
     mesh = meshes.make(num_rows, num_parts, devices)
+  if tried.device.platform == 'cuda':
+    family = hardware.fused(family, mesh)
+  if mesh is not None:
     split = config.mesh.split_drafters
     family = families.on_mesh(family, mesh, split_drafters=split)
   family = hardware.filled(family) if fill else family

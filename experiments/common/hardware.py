@@ -19,6 +19,7 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.decoding import timing
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import fusion
 from specjax.models import heads
 from specjax.models import loading
 
@@ -76,6 +77,28 @@ def abstract_family(shapes: Mapping[str, Mapping[str, Any]]) -> families.Family:
   # Of which only the stop tokens are read.
   tokenizer = tokenizer_lib.train(['any'], 260)
   return families.Family(tokenizer, _abstract_model(config), made, [])
+
+
+def fused(
+  family: families.Family, mesh: jax.sharding.Mesh | None = None
+) -> families.Family:
+  """Returns an abstract family with the parameters that a GPU would hold.
+
+  Args:
+    family: from `abstract_family`.
+    mesh: the devices that will hold it.
+  """
+
+  def fuse(model):
+    shapes = jax.eval_shape(
+      functools.partial(fusion.fuse, model.config, mesh=mesh), model.params
+    )
+    return model._replace(params=shapes)
+
+  return family._replace(
+    target=fuse(family.target),
+    drafters={name: fuse(each) for name, each in family.drafters.items()},
+  )
 
 
 def _abstract_model(config):

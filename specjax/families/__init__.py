@@ -24,6 +24,7 @@ from specjax.families.conversation import Conversation
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import fusion
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import loading
@@ -241,6 +242,7 @@ def load_drafter(
   """
   dtype = dtype or jnp.float32
   config, params = checkpoint.load(path, target.params, dtype)
+  params = fusion.fuse_on_gpu(config, params)
   if not isinstance(config, head_config.HeadConfig):
     return Model(config, adapters.language_model(config, dtype), params)
   known = target.params
@@ -319,12 +321,13 @@ def _is_checkpoint(path):
   return described or (os.path.isfile(path) and path.endswith('.gguf'))
 
 
-def _load_model(path, dtype=None):
+def _load_model(path, dtype=None, mesh=None):
   """A file of specjax that is no head, and the tokenizer beside it, if any."""
   dtype = dtype or jnp.float32
   config, params = checkpoint.load(path, dtype=dtype)
   if isinstance(config, head_config.HeadConfig):
     raise ValueError(f'{path} is a head, which needs a target: see load.')
+  params = fusion.fuse_on_gpu(config, params, mesh)
   functions = adapters.language_model(config, dtype)
   return models.Checkpoint(config, functions, params, _tokenizer_beside(path))
 
@@ -357,7 +360,7 @@ def _read(path, dtype, mesh=None):
   """The checkpoint at a path; a folder of specjax is its target."""
   if _is_checkpoint(path):
     return loading.load(path, dtype=dtype, mesh=mesh)
-  return _load_model(os.path.join(path, _TARGET), dtype)
+  return _load_model(os.path.join(path, _TARGET), dtype, mesh)
 
 
 def _embedding(path):

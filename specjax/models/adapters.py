@@ -19,6 +19,7 @@ from specjax.contrib import encoder_decoder_modules
 from specjax.data import packing
 from specjax.models import config as config_lib
 from specjax.models import eagle_modules
+from specjax.models import fusion
 from specjax.models import head_config
 from specjax.models import kv_cache
 from specjax.models import medusa_modules
@@ -436,10 +437,11 @@ def merge(
 
   Args:
     config: the architecture of a model or of a head.
-    params: its parameters.
+    params: its parameters, fused (see `fusion`) or not.
     dtype: type of the computations.
   """
-  return nnx.merge(_graph(config, jnp.dtype(dtype)), params)
+  layers = fusion.fused_layers(params)
+  return nnx.merge(_graph(config, jnp.dtype(dtype), layers), params)
 
 
 # Models of one family are often of one config, and to trace them takes long.
@@ -452,11 +454,15 @@ def _shapes(config: AnyConfig) -> base.Params:
 
 
 @functools.cache
-def _graph(config: AnyConfig, dtype: jnp.dtype) -> nnx.GraphDef[Any]:
+def _graph(
+  config: AnyConfig, dtype: jnp.dtype, fused: frozenset[tuple[str, ...]]
+) -> nnx.GraphDef[Any]:
+  def build(key):
+    model = _MODULES[type(config)](config, nnx.Rngs(key), dtype)
+    fusion.fuse_modules(model, fused)
+    return model
+
   # The key is an abstract argument: JAX computes no values, and a program in
   # whose trace this is called first has no operation of it.
-  model = nnx.eval_shape(
-    lambda key: _MODULES[type(config)](config, nnx.Rngs(key), dtype),
-    jax.eval_shape(jax.random.key, 0),
-  )
+  model = nnx.eval_shape(build, jax.eval_shape(jax.random.key, 0))
   return nnx.split(model, nnx.Param, ...)[0]

@@ -21,6 +21,7 @@ from specjax.contrib import encoder_decoder_config
 from specjax.models import adapters
 from specjax.models import config as config_lib
 from specjax.models import cutting
+from specjax.models import fusion
 from specjax.models import head_config
 
 # Ends the name of the scales of a matrix that is stored as int8.
@@ -38,7 +39,8 @@ def save(
   Args:
     path: the file, usually `*.safetensors`.
     config: the architecture, kept in the header.
-    params: nested dict of arrays.
+    params: nested dict of arrays. Fused projections are stored
+      separately.
     dtype: stored type; float16 halves the file and keeps 3 decimal digits. int8
       keeps of matrices one byte a number, between -127 and 127 times a scale of
       each column, and float16 of all else. Integers stay what they are.
@@ -47,7 +49,7 @@ def save(
     ValueError: a parameter is not finite, or too large for `dtype`.
   """
   arrays: dict[str, np.ndarray] = {}
-  for name, value in flatten(params).items():
+  for name, value in flatten(fusion.separate(config, params)).items():
     arrays |= _stored(name, np.asarray(value), np.dtype(dtype))
   header = json.dumps(dataclasses.asdict(config))
   metadata = {'config': header, 'sha256': _digest(header, arrays)}

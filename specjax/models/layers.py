@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.models import config as config_lib
+from specjax.models import fusion
 
 Config = config_lib.TransformerConfig
 
@@ -156,9 +157,14 @@ class FeedForward(nnx.Module):
 
   def __call__(self, x: jax.Array) -> jax.Array:
     activation = _ACTIVATIONS[self.config.activation]
-    if self.config.gated:
-      return self.down(activation(self.gate(x)) * self.up(x))
-    return self.down(activation(self.up(x)))
+    if not self.config.gated:
+      return self.down(activation(self.up(x)))
+    if hasattr(self, 'gate_up'):
+      fused = fusion.split(self.config, 'gate_up', self.gate_up(x))
+      gate, up = fused.values()
+    else:
+      gate, up = self.gate(x), self.up(x)
+    return self.down(activation(gate) * up)
 
 
 def embedding(

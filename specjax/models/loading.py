@@ -18,6 +18,7 @@ from specjax.data import prompt_format
 from specjax.data import tokenizer as tokenizer_lib
 from specjax.models import adapters
 from specjax.models import config as config_lib
+from specjax.models import fusion
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import sharding
@@ -103,6 +104,7 @@ def load(
   with _error_context(path):
     source = _open(os.path.expanduser(path))
     params = _params(source, dtype, mesh)
+    params = fusion.fuse_on_gpu(source.config, params, mesh)
   model = adapters.language_model(source.config, dtype or _main_dtype(params))
   checkpoint = Checkpoint(
     source.config, model, params, source.tokenizer, source.stop_tokens
@@ -142,7 +144,8 @@ def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
   """
   hf_config = architectures.write_config(checkpoint.config)
   model_type = hf_config['model_type']
-  tensors = weights.write(checkpoint.config, model_type, checkpoint.params)
+  params = fusion.separate(checkpoint.config, checkpoint.params)
+  tensors = weights.write(checkpoint.config, model_type, params)
   path = _new_folder(folder)
   shards.save(path, tensors)
   if checkpoint.tokenizer is not None:
@@ -205,6 +208,7 @@ def load_head(
   dtype = dtype or _main_dtype(target.params)
   own = heads.own(config, params)
   params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own)
+  params = fusion.fuse_on_gpu(config, params)
   return Head(config, heads.head(config, dtype), params)
 
 
@@ -249,7 +253,8 @@ def save_head(head: Head, folder: str | os.PathLike[str]) -> None:
     ValueError: there are files in the folder.
   """
   path = _new_folder(folder)
-  fields, arrays = published_heads.write(head.config, head.params)
+  params = fusion.separate(head.config, head.params)
+  fields, arrays = published_heads.write(head.config, params)
   shards.save(
     path,
     weights.Tensors(jax.eval_shape(lambda: arrays), arrays.__getitem__),

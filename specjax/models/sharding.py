@@ -42,9 +42,9 @@ _RULES = tuple(
   _Rule(re.compile(f'({pattern})$'), axis, parts)
   for pattern, axis, parts in (
     ('query/(kernel|bias)', -1, 'num_heads'),
-    ('(key|value)/(kernel|bias)', -1, 'num_kv_heads'),
+    ('(key|value|query_key_value)/(kernel|bias)', -1, 'num_kv_heads'),
     ('out/kernel', 0, 'num_heads'),
-    ('(up|gate)/(kernel|bias)', -1, ''),
+    ('(up|gate|gate_up)/(kernel|bias)', -1, ''),
     ('down/kernel', 0, ''),
     ('head/(kernel|bias)', -1, ''),
     ('^embedding/embedding', 0, ''),

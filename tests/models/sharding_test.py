@@ -1,6 +1,7 @@
 """Models over many devices say what they say on one."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import subprocess
@@ -18,6 +19,7 @@ from specjax import meshes
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
+from specjax.models import fusion
 from specjax.models import heads
 from specjax.models import layouts
 from specjax.models import sharding
@@ -67,6 +69,7 @@ def _abstract_mesh(data, model):
     ('layers/0/attention/query/kernel', (None, 'model')),
     ('layers/0/attention/key/kernel', (None, None)),  # Two heads by four.
     ('layers/0/attention/out/kernel', ('model', None)),
+    ('layers/0/attention/query_key_value/kernel', (None, None)),
     ('layers/0/feed_forward/up/kernel', (None, None)),  # 30 by four.
     ('layers/0/attention_norm/scale', (None,)),
     ('embedding/embedding', ('model', None)),
@@ -75,6 +78,11 @@ def _abstract_mesh(data, model):
 )
 def test_parameters_are_cut_where_their_parts_divide(name, cut):
   shapes = checkpoint.flatten(adapters.abstract_params(_CONFIG))
+  shapes |= checkpoint.flatten(
+    jax.eval_shape(
+      functools.partial(fusion.fuse, _CONFIG), adapters.abstract_params(_CONFIG)
+    )
+  )
   mesh = _abstract_mesh(2, 4)
   found = sharding.of_parameter(_CONFIG, name, shapes[name].shape, mesh)
   assert tuple(found.spec) == cut
@@ -160,10 +168,11 @@ def said(mesh):
 
 
 @pytest.mark.slow
-def test_eight_devices_say_what_one_says(tmp_path):
+@pytest.mark.parametrize('layout', ['separate', 'fused'])
+def test_eight_devices_say_what_one_says(layout, tmp_path):
   file = tmp_path / 'said.json'
   subprocess.run(
-    [sys.executable, '-m', 'tests.models.sharding_test', '4x2', file],
+    [sys.executable, '-m', 'tests.models.sharding_test', '4x2', file, layout],
     cwd=pathlib.Path(__file__).parents[2],
     env=xla.environment(NUM_DEVICES),
     check=True,
@@ -211,6 +220,8 @@ def test_rows_that_the_mesh_does_not_divide_are_refused():
 
 if __name__ == '__main__':
   sizes = [int(size) for size in sys.argv[1].split('x')]
+  if sys.argv[3] == 'fused':
+    fusion._platform = lambda params: 'gpu'
   texts_of_ways = said({'data': sizes[0], 'model': sizes[1]})
   with open(sys.argv[2], 'w', encoding='utf-8') as output:
     json.dump(texts_of_ways, output)
