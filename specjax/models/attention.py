@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from flax import nnx
 import jax
+from jax.experimental import layout
 import jax.numpy as jnp
 
 from specjax.models import config as config_lib
@@ -175,6 +176,8 @@ class Attention(nnx.Module):
     if hasattr(self, 'query_key_value'):
       fused = self.query_key_value(x)
       query, new = self._split(fused, rotation)
+      if prefix is not None:
+        prefix = prefix._replace(values=_row_major(prefix.values))
     else:
       query = self._rotated(self.query(x), self.query_norm, rotation)
       new = self.keys_and_values(x, rotation)
@@ -276,6 +279,16 @@ def _untouched(y):
   their places, and keeps a copy of it beside the loop, or turns the cache.
   """
   return jax.lax.optimization_barrier(y)
+
+
+def _row_major(values: jax.Array) -> jax.Array:
+  """Returns cached values in the layout of the cache.
+
+  With fused projections, XLA for GPUs would otherwise transpose the values of
+  the whole cache before the loop.
+  """
+  axes = tuple(range(values.ndim))
+  return layout.with_layout_constraint(values, layout.Layout(axes))
 
 
 def _attend_within(groups, cap, query, parts):
