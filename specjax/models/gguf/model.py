@@ -37,10 +37,10 @@ _LAYER = {
 
 _ROPE_FACTORS = 'rope_freqs.weight'
 
-# Architectures, which are HuggingFace's model types, too, and whether in their
-# queries and keys what is rotated together stands side by side.
+# Architectures, named as HuggingFace's model types, and whether the two numbers
+# of a query or key that are rotated together are neighbors.
 _ARCHITECTURES = {'llama': True, 'qwen2': False, 'qwen3': False}
-# Fields of a config and their names behind that of the architecture.
+# Fields of a config, and their names after that of the architecture.
 _SIZES = {
   'hidden_size': 'embedding_length',
   'intermediate_size': 'feed_forward_length',
@@ -69,10 +69,10 @@ class GGUFModel(NamedTuple):
 
 
 def read(path: str | os.PathLike[str]) -> GGUFModel:
-  """Reads all of a file but its arrays.
+  """Reads everything in a file except its arrays.
 
   Args:
-    path: as in `container.read_header`.
+    path: See `container.read_header`.
 
   Raises:
     ValueError: the file is truncated or corrupt, or its architecture, arrays
@@ -87,7 +87,8 @@ def read(path: str | os.PathLike[str]) -> GGUFModel:
     if name != _ROPE_FACTORS
   }
 
-  def read_array(name):
+  def read_array(name: str) -> np.ndarray:
+    """Returns an array as HuggingFace stores it."""
     array = container.read(arrays[name])
     return _in_halves(array, _permuted_heads(name, hf_config))
 
@@ -103,25 +104,27 @@ def read(path: str | os.PathLike[str]) -> GGUFModel:
   )
 
 
-def _config(header) -> dict[str, Any]:
-  """The fields of a `config.json`."""
+def _config(header: container.Header) -> dict[str, Any]:
+  """Returns the fields of a `config.json`."""
   metadata = header.metadata
   name = metadata.get('general.architecture')
   if not isinstance(name, str):
     raise ValueError(f'general.architecture must be a text, got {name!r}.')
   registry.lookup(_ARCHITECTURES, 'general.architecture', name)
-  own = _Fields(metadata, name)
-  fields = {ours: own.size(theirs) for ours, theirs in _SIZES.items()}
-  head_dim = own.size(
+  architecture = _Fields(metadata, name)
+  fields = {
+    hf_name: architecture.size(field) for hf_name, field in _SIZES.items()
+  }
+  head_dim = architecture.size(
     'attention.key_length',
     fields['hidden_size'] // fields['num_attention_heads'],
   )
-  if own.size('rope.dimension_count', head_dim) != head_dim:
+  if architecture.size('rope.dimension_count', head_dim) != head_dim:
     raise ValueError(
       f'{name}.rope.dimension_count must be {head_dim}, all of a head, got '
       f'{metadata[f"{name}.rope.dimension_count"]}.'
     )
-  scale = own.number('attention.scale', head_dim**-0.5)
+  scale = architecture.number('attention.scale', head_dim**-0.5)
   if not np.isclose(scale, head_dim**-0.5):
     raise ValueError(
       f'{name}.attention.scale must be {head_dim**-0.5}, the inverse square '
@@ -133,37 +136,43 @@ def _config(header) -> dict[str, Any]:
     'model_type': name,
     **fields,
     'head_dim': head_dim,
-    'vocab_size': own.size(
+    'vocab_size': architecture.size(
       'vocab_size', len(metadata['tokenizer.ggml.tokens'])
     ),
     'hidden_act': 'silu',
-    'rms_norm_eps': own.number('attention.layer_norm_rms_epsilon'),
-    'rope_theta': own.number('rope.freq_base', 10000.0),
-    'rope_scaling': _scaling(own, header.arrays.get(_ROPE_FACTORS)),
+    'rms_norm_eps': architecture.number('attention.layer_norm_rms_epsilon'),
+    'rope_theta': architecture.number('rope.freq_base', 10000.0),
+    'rope_scaling': _scaling(architecture, header.arrays.get(_ROPE_FACTORS)),
     'attention_bias': 'blk.0.attn_q.bias' in header.arrays,
     'tie_word_embeddings': 'output.weight' not in header.arrays,
   }
 
 
-def _scaling(own, array):
-  """How rotary embeddings are stretched.
+def _scaling(
+  architecture: '_Fields', array: container.Array | None
+) -> dict[str, Any]:
+  """Returns how rotary embeddings are stretched.
 
   Args:
-    own: metadata.
-    array: what each frequency is divided by, which is how Llama 3.1's rule is
-      stored; or None.
+    architecture: metadata.
+    array: divisors of the frequencies, which is how Llama 3.1's rule is stored;
+      or None.
   """
-  # As llama.cpp, which also reads the second name, of older files.
-  kind = own.metadata.get(f'{own.name}.rope.scaling.type', 'linear')
-  factor = own.number('rope.scaling.factor', own.number('rope.scale_linear', 1))
+  # Like llama.cpp, which also reads the second name, from older files.
+  kind = architecture.metadata.get(
+    f'{architecture.name}.rope.scaling.type', 'linear'
+  )
+  factor = architecture.number(
+    'rope.scaling.factor', architecture.number('rope.scale_linear', 1)
+  )
   if kind == 'none' or (kind == 'linear' and factor == 1):
     kind, factor = 'default', 1.0
   if array is None:
     return {'rope_type': kind, 'factor': factor}
   if kind not in ('default', 'linear'):
     raise ValueError(
-      f'{own.name}.rope.scaling.type must be none or linear where there is '
-      f'{_ROPE_FACTORS}, got {kind!r}.'
+      f'{architecture.name}.rope.scaling.type must be none or linear where '
+      f'there is {_ROPE_FACTORS}, got {kind!r}.'
     )
   factors = (container.read(array).astype(float) * factor).tolist()
   return {
@@ -175,28 +184,28 @@ def _scaling(own, array):
 
 
 class _Fields(NamedTuple):
-  """Metadata of the architecture."""
+  """Reads the metadata of an architecture."""
 
   metadata: Mapping[str, Any]
   name: str
 
   def size(self, field: str, default: int | None = None) -> int:
-    """A positive integer."""
+    """Returns a positive integer."""
     value = self.metadata.get(f'{self.name}.{field}', default)
     if type(value) is not int or value < 1:
       raise ValueError(f'{self.name}.{field} must be >= 1, got {value!r}.')
     return value
 
   def number(self, field: str, default: float | None = None) -> float:
-    """A positive number. It is stored as float32, of few decimal digits."""
+    """Returns a positive number, which is stored as float32 in few digits."""
     value = self.metadata.get(f'{self.name}.{field}', default)
     if not isinstance(value, int | float) or not 0 < value < np.inf:
       raise ValueError(f'{self.name}.{field} must be > 0, got {value!r}.')
     return float(str(np.float32(value)))
 
 
-def _name(name):
-  """What HuggingFace calls an array; the same, if that is not known."""
+def _name(name: str) -> str:
+  """Returns HuggingFace's name of an array, or the same if it is unknown."""
   *place, part, leaf = name.rsplit('.', 2) if name.count('.') else ('', name)
   if not place and part in _TOP:
     return f'{_TOP[part]}.{leaf}'
@@ -206,8 +215,8 @@ def _name(name):
   return name
 
 
-def _permuted_heads(name, hf_config):
-  """Heads whose rows llama.cpp has in another order, or 0."""
+def _permuted_heads(name: str, hf_config: dict[str, Any]) -> int:
+  """Returns the number of heads whose rows llama.cpp reorders, or 0."""
   if not _ARCHITECTURES[hf_config['model_type']]:
     return 0
   if '.self_attn.q_proj.' in name:
@@ -217,10 +226,9 @@ def _permuted_heads(name, hf_config):
   return 0
 
 
-def _in_halves(array, num_heads):
-  """Puts what is rotated together half a head apart, as HuggingFace does."""
+def _in_halves(array: np.ndarray, num_heads: int) -> np.ndarray:
+  """Puts numbers that are rotated together half a head apart."""
   if not num_heads:
     return array
-  rest = array.shape[1:]
-  pairs = array.reshape(num_heads, -1, 2, *rest)
+  pairs = array.reshape(num_heads, -1, 2, *array.shape[1:])
   return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)

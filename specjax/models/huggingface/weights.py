@@ -83,7 +83,7 @@ def resolve(
         f'{model_type} model has a copy; models of several tables are not '
         'supported.'
       )
-  shapes = {name: tensors.shapes[own] for name, own in names.items()}
+  shapes = {name: tensors.shapes[names[name]] for name in names}
   return config, Tensors(shapes, lambda name: tensors.read(names[name]))
 
 
@@ -103,7 +103,7 @@ def read(
     model_type: a name of `architectures.ARCHITECTURES`.
     tensors: from `resolve`.
     dtype: of the parameters; None keeps the type of each array.
-    place: returns a parameter of a name where it shall be.
+    place: `(name, parameter) -> parameter`, moves it to its devices.
 
   Raises:
     ValueError: the architecture is unknown, an array cannot be read, or names,
@@ -116,19 +116,19 @@ def read(
       f'{num_arrays} arrays.'
     )
   abstract = adapters.abstract_params(config)
-  wanted = write(config, model_type, abstract).shapes
-  check(tensors.shapes, wanted)
+  shapes = write(config, model_type, abstract).shapes
+  check(tensors.shapes, shapes)
   leaves = checkpoint.flatten(abstract)
   layout = _layout(config, model_type, abstract)
   num_groups = _num_groups(config, model_type)
   arrays: dict[str, jax.Array] = {}
-  for name in sorted(wanted, key=lambda name: -wanted[name].size):
+  for name in sorted(shapes, key=lambda name: -shapes[name].size):
     array = jnp.asarray(tensors.read(name))
     parts = _divide(array, layout[name], leaves, num_groups)
     parts = [part.astype(dtype or part.dtype) for part in parts]
-    parts = map(place, layout[name], parts)
-    # Or what waits to be converted would pile up.
-    arrays |= zip(layout[name], jax.block_until_ready([*parts]), strict=True)
+    parts = [*map(place, layout[name], parts)]
+    # Otherwise, arrays that wait to be converted would pile up.
+    arrays |= zip(layout[name], jax.block_until_ready(parts), strict=True)
   return checkpoint.unflatten(arrays, abstract, model_type)
 
 
@@ -167,15 +167,15 @@ def write(
 
 
 def check(
-  found: Mapping[str, jax.ShapeDtypeStruct],
-  wanted: Mapping[str, jax.ShapeDtypeStruct],
+  shapes: Mapping[str, jax.ShapeDtypeStruct],
+  expected: Mapping[str, jax.ShapeDtypeStruct],
 ) -> None:
-  """Refuses arrays that are not those of a model; all reasons are listed."""
-  problems = checkpoint.differences(found, wanted)
+  """Refuses arrays that a model does not have; all reasons are listed."""
+  problems = checkpoint.differences(shapes, expected)
   problems += [
-    f'{name} has the type {found[name].dtype}, not one of {", ".join(_FLOATS)}'
-    for name in wanted
-    if name in found and not _are_floats(found[name])
+    f'{name} has the type {shapes[name].dtype}, not one of {", ".join(_FLOATS)}'
+    for name in expected
+    if name in shapes and not _are_floats(shapes[name])
   ]
   if problems:
     raise ValueError(f'Weights and config do not fit: {"; ".join(problems)}.')
@@ -217,63 +217,73 @@ def _file_names(model_type: str, tensors: Tensors) -> dict[str, str]:
   return file_names
 
 
-def _are_floats(*arrays):
+def _are_floats(*arrays: jax.ShapeDtypeStruct) -> bool:
+  """Returns whether all arrays have a type that weights may have."""
   return all(array.dtype.name in _FLOATS for array in arrays)
 
 
-def _equal(tensors, name, other):
-  """Whether two arrays hold the same values, if these are numbers."""
-  one, two = tensors.shapes[name], tensors.shapes[other]
-  if one.shape != two.shape or not _are_floats(one, two):
+def _equal(tensors: Tensors, name: str, other: str) -> bool:
+  """Returns whether two arrays hold the same floating-point numbers."""
+  pair = tensors.shapes[name], tensors.shapes[other]
+  if pair[0].shape != pair[1].shape or not _are_floats(*pair):
     return False
   return np.array_equal(tensors.read(name), tensors.read(other))
 
 
-def _layout(config, model_type, params):
+def _layout(
+  config: config_lib.Config, model_type: str, params: base.Params
+) -> dict[str, list[str]]:
   """Returns our names of the parts of each HuggingFace array."""
   leaves = checkpoint.flatten(params)
   layout: dict[str, list[str]] = {}
-  for ours, theirs in _lookup(model_type).names.items():
-    for i in range(config.num_layers if '{}' in ours else 1):
+  for module, hf_module in _lookup(model_type).names.items():
+    for i in range(config.num_layers if '{}' in module else 1):
       for leaf, suffix in _SUFFIXES.items():
-        name = f'{ours.format(i)}/{leaf}'
+        name, hf_name = f'{module.format(i)}/{leaf}', hf_module.format(i)
         if leaves.pop(name, None) is not None:
-          layout.setdefault(f'{theirs.format(i)}.{suffix}', []).append(name)
+          layout.setdefault(f'{hf_name}.{suffix}', []).append(name)
   if leaves:
     raise ValueError(f'A {model_type} model has no {", ".join(leaves)}.')
   return layout
 
 
-def _num_groups(config, model_type):
-  """In how many groups the parts of a fused array stand."""
+def _num_groups(config: config_lib.Config, model_type: str) -> int:
+  """Returns the number of groups that a fused array interleaves."""
   by_head = architectures.ARCHITECTURES[model_type].fused_by_head
   return config.num_heads if by_head else 1
 
 
-def _fuse(names, leaves, num_groups):
-  """Makes one array of theirs of ours."""
-  parts = [_turned(name, leaves[name]) for name in names]
+def _fuse(
+  names: list[str], leaves: Mapping[str, jax.Array], num_groups: int
+) -> jax.Array:
+  """Makes one HuggingFace array from our parameters."""
+  parts = [_transpose(name, leaves[name]) for name in names]
   if len(parts) == 1:
     return parts[0]
-  rest = parts[0].shape[1:]
-  groups = [part.reshape(num_groups, -1, *rest) for part in parts]
-  return jnp.concatenate(groups, axis=1).reshape(-1, *rest)
+  row_shape = parts[0].shape[1:]
+  groups = [part.reshape(num_groups, -1, *row_shape) for part in parts]
+  return jnp.concatenate(groups, axis=1).reshape(-1, *row_shape)
 
 
-def _divide(array, names, leaves, num_groups):
-  """Makes arrays of ours of one of theirs; undoes `_fuse`."""
-  rest = array.shape[1:]
+def _divide(
+  array: jax.Array,
+  names: list[str],
+  leaves: Mapping[str, jax.Array | jax.ShapeDtypeStruct],
+  num_groups: int,
+) -> list[jax.Array]:
+  """Makes our parameters from one HuggingFace array; undoes `_fuse`."""
+  row_shape = array.shape[1:]
   if len(names) == 1:
-    return [_turned(names[0], array)]
+    return [_transpose(names[0], array)]
   sizes = [leaves[name].shape[-1] // num_groups for name in names]
-  groups = array.reshape(num_groups, -1, *rest)
+  groups = array.reshape(num_groups, -1, *row_shape)
   parts = jnp.split(groups, np.cumsum(sizes)[:-1].tolist(), axis=1)
   return [
-    _turned(name, part.reshape(-1, *rest))
+    _transpose(name, part.reshape(-1, *row_shape))
     for name, part in zip(names, parts, strict=True)
   ]
 
 
-def _turned(name, array):
-  """Their matrices have the outputs in front."""
+def _transpose(name: str, array: jax.Array) -> jax.Array:
+  """Transposes matrices, whose first axis is HuggingFace's output."""
   return array.T if name.endswith('/kernel') else array
