@@ -142,7 +142,7 @@ def choices_of(name, pair, num):
     table = table[np.ix_(*[support] * (num + 1))]
     return {'plan': table.reshape(-1, len(support))}
   if name == 'otm' and len(pair[0]) > priorities.NUM_ATOMS and num:
-    plan = jax.device_get(plan_of(*pair, np.float32(num)))
+    plan = jax.device_get(priorities_of(*pair, np.float32(num)))
     support = np.flatnonzero(pair[0] + pair[1])
     atom, fraction, *atoms = (np.float64(leaf) for leaf in plan)
     return {
@@ -254,13 +254,13 @@ def test_check_rejects_a_broken_coupling(part, name, monkeypatch):
   """No residual; each candidate in its own rank."""
   broken, oracle, num = parts.Resampling(), oracles.maximal, 1
   if part == 'swaps':
-    oracle, num, plan = OwnRanks, 2, priorities.compute
+    oracle, num, compute = OwnRanks, 2, priorities.compute
     broken = own_ranks
     monkeypatch.setattr(
       priorities,
-      'plan',
-      lambda *args: (own := plan(*args))._replace(
-        win_density=own.proposal_ratio
+      'compute',
+      lambda *args: (ranking := compute(*args))._replace(
+        win_density=ranking.proposal_ratio
       ),
     )
   found, target = marginal(broken, oracle, PAIRS[name], num)
@@ -283,7 +283,7 @@ def test_priorities_make_the_distribution_that_they_promise(size, num_drafts):
     pair = rng.dirichlet(np.full(size, concentration), size=2)
     pair[0, rng.integers(size)] = 0
     draft, target = (pair / pair.sum(1, keepdims=True)).astype(np.float32)
-    plan = jax.device_get(plan_of(draft, target, np.float32(num_drafts)))
+    plan = jax.device_get(priorities_of(draft, target, np.float32(num_drafts)))
     promised = np.float64(otm.proposal(plan, np.float64(draft)))
     plan = otm.Plan(plan.atom, *(np.float64(leaf) for leaf in plan[1:]))
     ranks = np.stack([otm.rank_probs(plan, token) for token in range(size)])
@@ -295,7 +295,7 @@ def test_priorities_make_the_distribution_that_they_promise(size, num_drafts):
     np.testing.assert_allclose(promised, drawn @ wins, rtol=0, atol=1e-6)
 
 
-plan_of = jax.jit(priorities.compute)
+priorities_of = jax.jit(priorities.compute)
 
 
 # Grid points of a float32 uniform.
@@ -343,7 +343,7 @@ def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
   """Total variation of a draft's rank, over all uniforms of the generator."""
   rng = np.random.default_rng(vocab_size)
   pair = rng.dirichlet(np.full(vocab_size, 0.3), size=2).astype(np.float32)
-  plan = jax.device_get(plan_of(*pair, np.float32(num_drafts)))
+  plan = jax.device_get(priorities_of(*pair, np.float32(num_drafts)))
   size = len(plan.win_density)
   weights = np.float64(pair[0]) * [1 - plan.fraction, plan.fraction]
   atoms = np.stack([plan.atom, np.minimum(plan.atom + 1, size - 1)])
