@@ -1,4 +1,4 @@
-"""The abstractions: NamedTuples of pure functions, and what flows between them.
+"""Base classes of all components, and the values that flow between them.
 
 Data flows one way; the steps of a round stand in this order:
 
