@@ -6,6 +6,7 @@ static. Equality, hashing and the sharing of compiled programs then follow
 JAX's own rules.
 """
 
+from collections.abc import Iterable
 import dataclasses
 from typing import Any
 from typing import TypeVar
@@ -44,7 +45,35 @@ def component(cls: _Class) -> _Class:
     cls: class with annotated fields.
   """
   frozen_class: Any = dataclasses.dataclass(frozen=True)(cls)
-  return jax.tree_util.register_dataclass(frozen_class)
+  data: list[str] = []
+  metadata: list[str] = []
+  for field in dataclasses.fields(frozen_class):
+    is_static = field.metadata.get('static', False)
+    (metadata if is_static else data).append(field.name)
+
+  def flatten(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    leaves = tuple(getattr(instance, name) for name in data)
+    # JAX compares the metadata of two nodes, but not their classes: structures
+    # that `register_dataclass` makes of two classes with equal fields are
+    # equal, and their components could share one program.
+    values = (getattr(instance, name) for name in metadata)
+    return leaves, (frozen_class, *values)
+
+  def flatten_with_keys(
+    instance: Any,
+  ) -> tuple[tuple[tuple[Any, Any], ...], tuple[Any, ...]]:
+    leaves, structure = flatten(instance)
+    keys = map(jax.tree_util.GetAttrKey, data)
+    return tuple(zip(keys, leaves)), structure
+
+  def unflatten(structure: tuple[Any, ...], leaves: Iterable[Any]) -> Any:
+    fields = dict(zip(data, leaves)) | dict(zip(metadata, structure[1:]))
+    return frozen_class(**fields)
+
+  jax.tree_util.register_pytree_with_keys(
+    frozen_class, flatten_with_keys, unflatten, flatten
+  )
+  return frozen_class
 
 
 def freeze_sequences(instance: Any, *names: str) -> None:

@@ -43,6 +43,29 @@ def test_numbers_share_a_program_and_static_fields_do_not():
   assert num_traced == 2
 
 
+@components.component
+class Shift:
+  """Has a field of the type of `Rule`'s, and another meaning."""
+
+  num_times: int = components.static()
+  factor: float = 2.0
+
+  def __call__(self, x):
+    return x + self.factor
+
+
+def test_classes_of_equal_fields_have_different_structures():
+  """Or a program for one of them could run for the other."""
+  structures = [jax.tree.structure(each(2, 0.5)) for each in (Rule, Shift)]
+  assert structures[0] != structures[1]
+  assert structures[0] == jax.tree.structure(Rule(2, 3.0))
+  apply = jax.jit(lambda rule, x: rule(x))
+  assert [float(apply(each(2, 0.5), 1.0)) for each in (Rule, Shift)] == [
+    0.25,
+    1.5,
+  ]
+
+
 def test_numbers_can_be_mapped_over():
   swept = jax.vmap(lambda rule: rule(1.0))(Rule(1, jnp.array([1.0, 4.0])))
   assert swept.tolist() == [1.0, 4.0]
