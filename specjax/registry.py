@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Sequence
 import functools
 import inspect
 import types
@@ -13,8 +12,6 @@ from typing import overload
 
 import jax
 import numpy as np
-
-from specjax import trees
 
 _Arguments = ParamSpec('_Arguments')
 _Component = TypeVar('_Component')
@@ -34,7 +31,6 @@ def component(
   *,
   example: dict[str, Any] | None = None,
   params: Callable[..., Any] | None = None,
-  topologies: Sequence[trees.Topology] | None = None,
 ) -> Callable[
   [Callable[_Arguments, _Component]], Callable[_Arguments, _Component]
 ]: ...
@@ -45,7 +41,6 @@ def component(
   *,
   example: dict[str, Any] | None = None,
   params: Callable[..., Any] | None = None,
-  topologies: Sequence[trees.Topology] | None = None,
 ) -> Any:
   """Makes components values: equal calls of a factory return one object.
 
@@ -68,13 +63,9 @@ def component(
     params: of a model or a drafter, returns its parameters; takes arguments of
       the factory by their names, and `model_params`, those of the small model
       that drafters are given. None stands for the latter.
-    topologies: of a verifier, trees that it takes beside chains; it refuses all
-      other shapes. None leaves open what it takes.
   """
   if factory is None:
-    return functools.partial(
-      component, example=example, params=params, topologies=topologies
-    )
+    return functools.partial(component, example=example, params=params)
   signature = inspect.signature(factory)
 
   @functools.lru_cache(maxsize=_REMEMBERED)
@@ -95,9 +86,7 @@ def component(
       return factory(*args, **kwargs)
     return remembered(call)
 
-  vars(build).update(
-    example=example or {}, params=params, topologies=topologies
-  )
+  vars(build).update(example=example or {}, params=params)
   return build
 
 

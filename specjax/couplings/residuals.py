@@ -1,4 +1,4 @@
-"""What couplings share: the test of one candidate, and what tests leave.
+"""The test of one candidate, and residuals, which several couplings share.
 
 SpecTr (Sun et al. 2023), Algorithms 1 and 2. Notation: SpecTr's p is `draft`,
 its q is `target`.
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from specjax import sampling
 from specjax.transport import division
 
-# Relative, of a few operations.
+# Relative rounding error of a few operations.
 _ROUNDING = 2.0**-21
 
 
@@ -23,11 +23,11 @@ def accept(
   probs: jax.Array,
   target: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-  """Couples the candidate at `index`, drawn from `probs`, with the target.
+  """Couples the candidate at `index`, a sample of `probs`, with the target.
 
   Args:
     accept_uniform: `[]` in [0, 1).
-    residual_uniforms: `[U]` in [0, 1), as `sampling.draw` takes them.
+    residual_uniforms: `[U]` in [0, 1). See `sampling.draw`.
     candidates: `[W]` int32 tokens.
     active: `[W]` bool; without any, the token is a sample of the target.
     index: `[]` int32, of an active candidate.
@@ -44,8 +44,8 @@ def accept(
   weights = jnp.where(any_active, residual(probs, target), target)
   token = jnp.where(keep, candidate, sampling.draw(residual_uniforms, weights))
   if candidates.shape[0] == 1:
-    # What replaces the candidate is another token: the residual has nothing of
-    # it. Where nothing is left at all, it counts as a correction, too.
+    # A rejected candidate is replaced by another token, as its residual mass is
+    # 0. Where the residual is 0 everywhere, it counts as a correction as well.
     return token, keep
   return token, (active & (candidates == token)).any()
 
@@ -59,12 +59,12 @@ def residual(draft: jax.Array, target: jax.Array) -> jax.Array:
 def divided_residual(
   draft: jax.Array, target: jax.Array, divided: division.Division
 ) -> jax.Array:
-  """Returns `[V]` what the tests of k-Seq leave; the target if all 0."""
+  """Returns `[V]` the residual of the tests of k-Seq; the target if all 0."""
   covered = jnp.minimum(draft, target / divided.factor)
   per_overlap = jnp.where(
     divided.overlap > 0, divided.acceptance / divided.overlap, 0.0
   )
   taken = covered * per_overlap
-  # Where all is taken, a difference would be one of rounding.
+  # Where all mass is taken, a difference would be a rounding error.
   whole = jnp.abs(target - taken) <= _ROUNDING * target
   return residual(jnp.where(whole, target, taken), target)
