@@ -20,7 +20,6 @@ from specjax import verifiers
 from specjax.bandits import BANDITS
 from specjax.base import Arm
 from specjax.base import Bandit
-from specjax.base import CatchUp
 from specjax.base import Context
 from specjax.base import Coupling
 from specjax.base import Drafter
@@ -57,7 +56,6 @@ __all__ = [
   'BANDITS',
   'Bandit',
   'COUPLINGS',
-  'CatchUp',
   'Context',
   'CostTable',
   'Coupling',

@@ -18,14 +18,11 @@ Parameters are always arguments and never closed over. Target and draft are
 always written out; the papers disagree on which of them is `p`.
 """
 
-from collections.abc import Callable
 from collections.abc import Hashable
 import functools
-from typing import Annotated
 from typing import Any
 from typing import ClassVar
 from typing import NamedTuple
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -416,154 +413,240 @@ class TargetProbs(NamedTuple):
   probs: Probs  # [B, P, V] at each, then junk
 
 
-class Draft(Protocol):
-  """As `Drafter.draft`."""
-
-  def __call__(
-    self,
-    keys: jax.Array,
-    params: Params,
-    state: DraftState,
-    context: Context,
-    /,
-  ) -> tuple[DraftTree, Proposal]: ...
-
-
-class CommitDraft(Protocol):
-  """As `Drafter.commit`."""
-
-  def __call__(
-    self,
-    state: DraftState,
-    proposal: Proposal,
-    context: Context,
-    outcome: Outcome,
-    rows: jax.Array,
-    /,
-  ) -> DraftState: ...
-
-
-class InitDrafter(Protocol):
-  """As `Drafter.init`."""
-
-  def __call__(
-    self, params: Params, context: Context, max_length: int, /
-  ) -> DraftState: ...
-
-
-class CatchUp(NamedTuple):
-  """That a drafter can read what others have committed.
-
-  Attributes:
-    read: `(params, state, context, rows[B]) -> (state, num_tokens[B])`; reads
-      the committed tokens that the state lacks, where `rows`.
-    rollback: `(state, lengths[B]) -> state`; forgets what was read past
-      `lengths`, of a state whose `lengths` `[B]` say how much it has read; None
-      if it cannot.
-    every_round: whether a round that the drafter itself has played can leave
-      it behind, so that it must catch up even if it alone is played.
-  """
-
-  read: Callable[
-    [Params, DraftState, Context, jax.Array], tuple[DraftState, jax.Array]
-  ]
-  rollback: Callable[[DraftState, jax.Array], DraftState] | None = None
-  every_round: bool = False
-
-
-class Estimate(Protocol):
-  """`(params, state, context, rows, target) -> (state, num_tokens, chances)`.
-
-  Reads what others have committed, as `CatchUp.read` does, and returns what it
-  shows: `[B, P]` the probability that a draft would have been accepted at each
-  committed position, against the processed and against the raw distribution.
-  """
-
-  def __call__(
-    self,
-    params: Params,
-    state: DraftState,
-    context: Context,
-    rows: jax.Array,
-    target: TargetProbs,
-    /,
-  ) -> tuple[DraftState, jax.Array, Probs]: ...
-
-
 class StateSlot(NamedTuple):
-  """That drafters of one name and the same parameters share a state, in turns.
+  """Identifies a state that several drafters can share, one at a time.
 
-  The one that reads the most levels owns the slot, and commits what any of them
-  has proposed.
+  Drafters share a state if they have equal names and the same parameters. The
+  one that reads the most levels owns it, and commits the proposals of all.
   """
 
   name: Hashable
   num_levels: int  # levels of its tree that the drafter has read itself
 
 
-class Drafter(NamedTuple):
-  """A proposer of token trees: four things that all have, and capabilities.
+class Drafter:
+  """Proposes token trees.
 
-  Attributes:
-    topology: shape of the trees that it proposes, or the bounds of trees of
-      their own for every row and round.
-    init: `(params, context, max_length) -> state`; reads the prompts, with room
-      for rows of `max_length` tokens.
-    draft: `(keys[B], params, state, context) -> (DraftTree, proposal)`; the
-      proposal is whatever `commit` needs of the computation. `state` is only
-      read, so that a choice among drafters copies no cache.
-    commit: `(state, proposal, context, outcome, rows[B]) -> state`; commits
-      what was computed of the accepted path where `rows`, nothing elsewhere.
-      `outcome` and `context` (as it was when drafting) are batched. Of the
-      outcome, `num_accepted` counts the emitted tokens before the last one, at
-      most the levels that the drafter has read; proposals of drafters that
-      share a slot are padded with zeros at the ends of their axes.
-    catch_up: how it reads what others have committed; None if it has nothing
-      to read.
-    estimate: how likely its drafts would have been accepted where others have
-      committed, for bandits with full feedback; None if it cannot.
-    slot: of the state, if others may share it.
-    taps: which of the target's `ModelOutput.features` it reads: indices, of
-      which -1 is what the target's head reads. Features of a round's tokens are
-      there from the next round on, for a `catch_up` that reads in every round.
-    feature_size: of each of the features that `taps` name; None if it can be
-      any.
-    num_calls: sequential model calls that a draft takes, for reports and costs.
-    vocab_size: of its distributions; None if it has none.
-    partial: whether its trees may be valid in part only. The target then scores
-      them up to the last valid node of the batch, not in full.
-    own_probs: whether siblings are drawn from different distributions, which
-      only verifiers that ask for a distribution of each can take.
-    distinct: whether valid siblings are all different: chosen, or drawn without
-      replacement, each from what the earlier ones have left of one
-      distribution.
-    greedy: whether it chooses its tokens instead of drawing them: `probs` of
-      its trees are None or one-hot.
-    max_length: number of positions that its model was trained for; None if it
-      has no such limit.
+  A subclass is a component (see `components.component`). It implements `draft`
+  and `topology`; if it has a state, `init` and `commit`; and it overrides every
+  other attribute whose default is not true of it. Attributes are cached
+  properties, which a subclass may also declare as fields.
+
+  Capabilities are methods that a drafter may lack. A subclass that implements
+  one sets its class attribute: `can_catch_up` for `catch_up`, `can_estimate`
+  for `estimate`, `can_roll_back` for `rollback`. A drafter without `catch_up`
+  keeps no state of the text.
   """
 
-  topology: trees.Topology | trees.Bounds
-  init: InitDrafter
-  draft: Draft
-  commit: CommitDraft
-  catch_up: CatchUp | None = None
-  estimate: Estimate | None = None
-  slot: StateSlot | None = None
-  taps: tuple[int, ...] = ()
-  feature_size: int | None = None
-  num_calls: int = 0
-  vocab_size: int | None = None
-  partial: bool = False
-  own_probs: bool = False
-  distinct: bool = False
-  greedy: bool = False
-  max_length: int | None = None
+  can_catch_up: ClassVar[bool] = False
+  # Whether the drafter can be missing committed tokens after a round that it
+  # has drafted itself, so that it catches up even if it is the only drafter.
+  lags_after_own_rounds: ClassVar[bool] = False
+  can_estimate: ClassVar[bool] = False
+  can_roll_back: ClassVar[bool] = False
+
+  @functools.cached_property
+  def topology(self) -> trees.Topology | trees.Bounds:
+    """Shape of the trees, or bounds if each row and round has its own."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def slot(self) -> StateSlot | None:
+    """Slot of the state, if other drafters may share it."""
+    return None
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """Indices of the hidden states of the target model that it reads.
+
+    They index `ModelOutput.features`; -1 is what the target's head reads. Those
+    of a round's tokens are available from the next round on, to a `catch_up`
+    that is called in every round.
+    """
+    return ()
+
+  @functools.cached_property
+  def feature_size(self) -> int | None:
+    """Size of each hidden state that `taps` names; None if any will do."""
+    return None
+
+  @functools.cached_property
+  def num_calls(self) -> int:
+    """Number of sequential model calls per draft, for reports and costs."""
+    return 0
+
+  @functools.cached_property
+  def vocab_size(self) -> int | None:
+    """`V` of its distributions; None if it has none."""
+    return None
+
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """Number of positions that its model was trained for, if limited."""
+    return None
+
+  @functools.cached_property
+  def may_stop_early(self) -> bool:
+    """Whether only a part of a tree may be valid.
+
+    The target then scores trees up to the last valid node of the batch.
+    """
+    return False
+
+  @functools.cached_property
+  def own_probs(self) -> bool:
+    """Whether siblings are drawn from different distributions.
+
+    Only verifiers that take one distribution per sibling accept such trees.
+    """
+    return False
+
+  @functools.cached_property
+  def distinct(self) -> bool:
+    """Whether valid siblings are always different tokens.
+
+    They are chosen, or drawn without replacement from one distribution.
+    """
+    return False
+
+  @functools.cached_property
+  def greedy(self) -> bool:
+    """Whether tokens are chosen: `DraftTree.probs` is None or one-hot."""
+    return False
+
+  def init(
+    self, params: Params, context: Context, max_length: int
+  ) -> DraftState:
+    """Reads the prompts.
+
+    Args:
+      params: of the drafter.
+      context: the prompts; its buffers are `[B, T]`.
+      max_length: number of tokens per row that the state must have room for.
+
+    Returns:
+      The state; by default, none.
+    """
+    del params, context, max_length
+    return ()
+
+  def draft(
+    self,
+    keys: jax.Array,
+    params: Params,
+    state: DraftState,
+    context: Context,
+  ) -> tuple[DraftTree, Proposal]:
+    """Proposes a tree for each row.
+
+    Args:
+      keys: `[B]` one key per row.
+      params: of the drafter.
+      state: is only read, so that a choice among drafters copies no KV cache.
+      context: the committed text.
+
+    Returns:
+      The trees, and the part of the computation that `commit` needs.
+    """
+    raise NotImplementedError
+
+  def commit(
+    self,
+    state: DraftState,
+    proposal: Proposal,
+    context: Context,
+    outcome: Outcome,
+    rows: jax.Array,
+  ) -> DraftState:
+    """Commits what `draft` has computed for the accepted path.
+
+    Args:
+      state: as it was in `draft`.
+      proposal: from `draft`. Proposals of drafters that share a slot are padded
+        with zeros at the ends of their axes.
+      context: as it was in `draft`.
+      outcome: batched. `num_accepted` counts the emitted tokens before the last
+        one, at most the levels that the drafter has read.
+      rows: `[B]` bool; the other rows stay as they are.
+
+    Returns:
+      The state, of the same shapes and types.
+    """
+    del proposal, context, outcome, rows
+    return state
+
+  def catch_up(
+    self,
+    params: Params,
+    state: DraftState,
+    context: Context,
+    rows: jax.Array,
+  ) -> tuple[DraftState, jax.Array]:
+    """Reads the committed tokens that the state is missing.
+
+    Args:
+      params: of the drafter.
+      state: may be missing what was committed while the drafter was idle.
+      context: the committed text.
+      rows: `[B]` bool; the other rows stay as they are.
+
+    Returns:
+      The state, and `[B]` int32 how many tokens were read.
+    """
+    raise NotImplementedError
+
+  def estimate(
+    self,
+    params: Params,
+    state: DraftState,
+    context: Context,
+    rows: jax.Array,
+    target: TargetProbs,
+  ) -> tuple[DraftState, jax.Array, Probs]:
+    """Catches up, and estimates how likely its drafts would be accepted.
+
+    Bandits with full feedback learn from the estimates.
+
+    Args:
+      params: see `catch_up`.
+      state: see `catch_up`.
+      context: see `catch_up`.
+      rows: see `catch_up`.
+      target: the target's probabilities at the committed positions.
+
+    Returns:
+      The state, `[B]` int32 how many tokens were read, and `[B, P]` the
+      probability that a draft would have been accepted at each committed
+      position, against the processed and against the raw distribution.
+    """
+    raise NotImplementedError
+
+  def rollback(self, state: DraftState, lengths: jax.Array) -> DraftState:
+    """Forgets what was read past `lengths` `[B]`.
+
+    A state that can be rolled back has `lengths` `[B]`, which count what it
+    has read.
+    """
+    raise NotImplementedError
 
 
-# `(raw_probs[..., V]) -> [...]` bool: where a drafter is not to draft on, by
-# its distribution before temperature, top-k and top-p.
-Stop = Annotated[Callable[[jax.Array], jax.Array], 'stop']
+class StopRule:
+  """Decides where a drafter stops drafting, by its own confidence.
+
+  A subclass is a component (see `components.component`).
+  """
+
+  def __call__(self, raw_probs: jax.Array) -> jax.Array:
+    """Returns where to stop.
+
+    Args:
+      raw_probs: `[..., V]` the draft distribution before temperature, top-k
+        and top-p.
+
+    Returns:
+      `[...]` bool.
+    """
+    raise NotImplementedError
 
 
 # Verification.

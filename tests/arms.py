@@ -4,6 +4,7 @@ An arm here is the pair that `specjax.Decoder` takes: the arm, and its drafter's
 parameters.
 """
 
+from collections.abc import Callable
 import functools
 from typing import NamedTuple
 
@@ -45,11 +46,11 @@ def model(
     temperature: of the drafter; 0 is greedy.
     verifier: one, or a name; by default that of `verifiers.default`.
     goal: of the arm.
-    **options: of `drafters.autoregressive`.
+    **options: of `drafters.Autoregressive`.
   """
   functions, params = draft
   sampling = specjax.Sampling(temperature)
-  drafter = drafters.autoregressive(functions, topology, sampling, **options)
+  drafter = drafters.Autoregressive(functions, topology, sampling, **options)
   name = verifier or verifiers.default(temperature, topology.width)
   return specjax.Arm(drafter, verifiers.resolve(name), goal), params
 
@@ -69,20 +70,31 @@ def arm(drafter, params=None, verifier='maximal'):
   return specjax.Arm(drafter, verifiers.resolve(verifier)), params
 
 
+@components.component
+class Proposing(drafters.StatelessDrafter):
+  """A drafter that proposes what a function of params and context returns."""
+
+  topology: trees.Topology = components.static()
+  function: Callable = components.static()
+
+  def propose(self, params, context):
+    return self.function(params, context)
+
+
 def lookup(length=3, verifier='maximal'):
   """An arm that looks its drafts up in the text."""
-  return arm(drafters.prompt_lookup(length), verifier=verifier)
+  return arm(drafters.PromptLookup(length), verifier=verifier)
 
 
 def none():
   """The arm that decodes plainly."""
-  return arm(drafters.none())
+  return arm(drafters.NoDrafter())
 
 
 def deferred(inner):
   """The arm, with its drafter's prefill put off until it is first played."""
   inner_arm, params = inner
-  late = drafters.deferred(inner_arm.drafter)
+  late = drafters.Deferred(inner_arm.drafter)
   return inner_arm._replace(drafter=late), params
 
 

@@ -24,7 +24,6 @@ from specjax import registry
 from specjax import sampling as sampling_lib
 from specjax import testing
 from specjax import trees
-from specjax.drafters import stateless
 from specjax.evaluation import scoring
 from specjax.goals import apply as goal_lib
 from specjax.testing import bandits as bandit_checks
@@ -34,6 +33,7 @@ from specjax.testing import goals as goal_checks
 from specjax.testing import rewards as reward_checks
 from specjax.testing import values
 from specjax.testing import verifiers as verifier_checks
+from tests import twins
 
 TABLES = {
   'bandit': specjax.BANDITS,
@@ -151,18 +151,23 @@ class Naive(base.Coupling):
     return token, (active & (candidates == token)).any()
 
 
-@registry.component(example={'step': 1}, params=lambda step: jnp.int32(step))
-def counting(draft_length, step):
-  """The drafter that counts on from the last token; params are another step."""
+@components.component
+class Counting(specjax.drafters.StatelessDrafter):
+  """Counts on from the last token; params are another step."""
 
-  def propose(params, context):
+  draft_length: int = components.static()
+  step: int = components.static()
+
+  @functools.cached_property
+  def topology(self):
+    return trees.chain(self.draft_length)
+
+  def propose(self, params, context):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)
-    steps = (step + params) * (np.arange(draft_length)[None] + 1)
+    steps = (self.step + params) * (np.arange(self.draft_length)[None] + 1)
     tokens = (last + steps) % 3
     return tokens, jnp.ones_like(tokens, bool)
-
-  return stateless.stateless(trees.chain(draft_length), propose)
 
 
 @components.component
@@ -235,7 +240,7 @@ class Careful(base.Verifier):
 NEW = {
   'bandit': Patient,
   'coupling': Naive,
-  'drafter': counting,
+  'drafter': Counting,
   'goal': Blend,
   'metric': equal,
   'model': Unigram,
@@ -244,8 +249,9 @@ NEW = {
 }
 
 
-# Of `NEW`: arguments that have no default.
+# Arguments of the checks of `NEW` that have no default.
 OPTIONS = {
+  'drafter': {'step': 1, 'params': jnp.int32(1)},
   'goal': {'share': 0.25},
   'model': {
     'vocab_size': 4,
@@ -261,20 +267,23 @@ def test_a_line_in_a_table_is_enough(kind, monkeypatch):
 
 
 def test_an_example_that_lacks_an_argument_is_named(monkeypatch):
-  @registry.component
-  def lacking(draft_length, width):
+  @components.component
+  class Lacking(specjax.drafters.StatelessDrafter):
     """Never built."""
 
-  monkeypatch.setitem(TABLES['drafter'], 'new', lacking)
-  words = "lacking: The example must hold .* missing .* argument: 'width'"
+    draft_length: int = components.static()
+    width: int = components.static()
+
+  monkeypatch.setitem(TABLES['drafter'], 'new', Lacking)
+  words = "Lacking: The example must hold .* missing .* argument: 'width'"
   with pytest.raises(AssertionError, match=words):
     check('drafter', 'new')
 
 
 def twin(kind, change):
-  """What `NEW` has, but that a change is made to what was built."""
+  """What `NEW` has, but that a change is made to it, or to what was built."""
   factory = NEW[kind]
-  if kind in ('bandit', 'model'):
+  if kind in ('bandit', 'drafter', 'model'):
     return change(factory)
   if isinstance(factory, type):
 
@@ -313,15 +322,15 @@ def picking(pick):
   )
 
 
-def drafting(change):
+def drafting(change, **attributes):
   """Breaks the trees of a drafter, which may look at the context."""
 
-  def broken(drafter):
-    def draft(keys, params, state, context):
-      tree, proposal = drafter.draft(keys, params, state, context)
-      return change(tree, context), proposal
+  def broken(drafter_class):
+    def draft(self, *args):
+      tree, proposal = drafter_class.draft(self, *args)
+      return change(tree, args[-1]), proposal
 
-    return drafter._replace(draft=draft)
+    return twins.subclass(drafter_class, draft=draft, **attributes)
 
   return broken
 
@@ -339,7 +348,7 @@ def of_mass(mass):
     probs = mass * jax.nn.one_hot(tree.tokens, 3)
     return tree._replace(probs=probs)
 
-  return lambda drafter: drafting(change)(drafter)._replace(vocab_size=3)
+  return drafting(change, vocab_size=3)
 
 
 def misreporting(tree, context):
@@ -348,27 +357,33 @@ def misreporting(tree, context):
   return tree._replace(probs=probs)
 
 
-def forked(drafter):
+def forked(drafter_class):
   """Breaks a drafter that says that its siblings are different."""
   topology = trees.chains(2, 1)
 
-  def draft(keys, params, state, context):
-    tree, proposal = drafter.draft(keys, params, state, context)
+  def draft(self, *args):
+    tree, proposal = drafter_class.draft(self, *args)
     tokens = jnp.repeat(tree.tokens[:, :1], 2, axis=1)
     valid = jnp.ones(tokens.shape, bool)
     return base.DraftTree(tokens, topology, valid, None), proposal
 
-  return drafter._replace(topology=topology, draft=draft)
+  return twins.subclass(drafter_class, topology=topology, draft=draft)
 
 
-def doubled(estimate):
+def estimating(change):
   """Breaks how likely a drafter says that its drafts are accepted."""
 
-  def estimating(*args):
-    state, num_tokens, acceptance = estimate(*args)
-    return state, num_tokens, jax.tree.map(lambda each: 2 * each, acceptance)
+  def broken(drafter_class):
+    def estimate(self, *args):
+      return change(*drafter_class.estimate(self, *args))
 
-  return estimating
+    return twins.subclass(drafter_class, estimate=estimate)
+
+  return broken
+
+
+def doubled(state, num_tokens, acceptance):
+  return state, num_tokens, jax.tree.map(lambda each: 2 * each, acceptance)
 
 
 def extending(change, arguments=lambda options: options):
@@ -460,32 +475,29 @@ BROKEN = {
       valid=tree.valid & (np.arange(2) > 0)[None]
     )
   ),
-  ('drafter', 'must be drawn from the probs'): lambda drafter: drafting(
-    misreporting
-  )(drafter)._replace(vocab_size=3),
+  ('drafter', 'must be drawn from the probs'): drafting(
+    misreporting, vocab_size=3
+  ),
   ('drafter', 'must not depend on other rows'): drafting(
     lambda tree, context: tree._replace(tokens=jnp.roll(tree.tokens, 1, 0))
   ),
   ('drafter', 'or on the junk behind its text'): drafting(looking_at_junk),
-  ('drafter', 'greedy must have chosen'): lambda drafter: drafting(
+  ('drafter', 'greedy must have chosen'): drafting(
     lambda tree, context: tree._replace(
       probs=jnp.full((*tree.tokens.shape, 3), 1 / 3)
-    )
-  )(drafter)._replace(vocab_size=3),
-  ('drafter', 'siblings of a distinct drafter'): lambda drafter: forked(
-    drafter
+    ),
+    vocab_size=3,
   ),
-  ('drafter', 'commit must keep'): lambda drafter: drafter._replace(
-    commit=lambda state, proposal, *args: (proposal, 1)
+  ('drafter', 'siblings of a distinct drafter'): forked,
+  ('drafter', 'commit must keep'): lambda drafter_class: twins.subclass(
+    drafter_class, commit=lambda self, state, proposal, *args: (proposal, 1)
   ),
-  ('drafter', 'needs an estimate'): lambda drafter: drafter._replace(
-    estimate=None
+  ('drafter', 'needs an estimate'): lambda drafter_class: twins.subclass(
+    drafter_class, can_estimate=False
   ),
-  ('drafter', 'acceptance is a probability'): lambda drafter: drafter._replace(
-    estimate=doubled(drafter.estimate)
-  ),
-  ('drafter', 'estimate must keep'): lambda drafter: drafter._replace(
-    estimate=lambda *args: (args, *drafter.estimate(*args)[1:])
+  ('drafter', 'acceptance is a probability'): estimating(doubled),
+  ('drafter', 'estimate must keep'): estimating(
+    lambda *outputs: (outputs, *outputs[1:])
   ),
   ('goal', 'Goals must have mass 1'): lambda goal: (
     lambda *args: 2 * goal(*args)
@@ -805,12 +817,11 @@ def test_a_rule_that_defers_samples_the_target(name, temperature):
 
   No drafter here is certain of a token by 0.9999.
   """
-  factory = specjax.DRAFTERS[name]
+  drafter_class = specjax.DRAFTERS[name]
   sampling = sampling_lib.Sampling(temperature)
-  chosen = building.arguments(
-    factory, drafter_checks.given(factory, sampling), {}
-  )
-  drafter, params = factory(**chosen), building.params_of(factory, chosen)
+  chosen = drafter_checks.arguments(drafter_class, sampling)
+  drafter = drafter_class(**chosen)
+  params = drafter_checks.example_params(drafter_class, chosen)
   context = drafter_checks.contexts(drafter)
   keys = jax.random.split(jax.random.key(0), len(context.lengths))
 

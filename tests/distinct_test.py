@@ -420,7 +420,7 @@ def test_the_loop_has_the_target_distribution(verifier, topology, rows):
   rng = np.random.default_rng(12)
   target = distributions.random_table(rng, 3, 3, low=0.2)
   draft = distributions.random_table(rng, 3, 3, low=0.05)
-  drafter = specjax.DRAFTERS['autoregressive'](MODEL, topology, distinct=True)
+  drafter = specjax.drafters.Autoregressive(MODEL, topology, distinct=True)
   arm = specjax.Arm(drafter, verifiers.resolve(verifier))
   decoder = specjax.Decoder(MODEL, target, [(arm, draft)])
   results = decoder.decode([PROMPT] * rows, LENGTH, seed=3)
@@ -436,7 +436,7 @@ def test_greedy_siblings_are_the_most_likely_tokens():
   model, sampling = specjax.models.Markov(9), sampling_lib.Sampling(0.0)
   rounds = {}
   for distinct_siblings in (False, True):
-    drafter = specjax.DRAFTERS['autoregressive'](
+    drafter = specjax.drafters.Autoregressive(
       model, trees.chains(3, 2), sampling, distinct=distinct_siblings
     )
     arm = specjax.Arm(drafter, verifiers.resolve('greedy'))
@@ -447,7 +447,7 @@ def test_greedy_siblings_are_the_most_likely_tokens():
 
 
 def test_siblings_of_other_drafters_are_refused():
-  drafter = specjax.DRAFTERS['autoregressive'](MODEL, trees.chains(2, 2))
+  drafter = specjax.drafters.Autoregressive(MODEL, trees.chains(2, 2))
   arm = specjax.Arm(drafter, verifiers.resolve('distinct'))
   with pytest.raises(ValueError, match='all different, got a drafter'):
     specjax.Decoder(MODEL, np.full((3, 3), 1 / 3), [(arm, None)])

@@ -19,6 +19,7 @@ from specjax.models import config as config_lib
 from specjax.testing import distributions
 from tests import arms
 from tests import sizes
+from tests import twins
 
 CONFIG = config_lib.TransformerConfig(
   vocab_size=11,
@@ -54,19 +55,18 @@ def table():
 )
 def test_autoregressive_argument_out_of_range_raises(options, name):
   with pytest.raises(ValueError, match=name):
-    specjax.DRAFTERS['autoregressive'](MARKOV, **options)
+    specjax.drafters.Autoregressive(MARKOV, **options)
 
 
 @pytest.mark.parametrize('bonus_probs', [False, True])
 def test_cost_of_an_autoregressive_draft_is_its_model_calls(bonus_probs):
-  drafter = specjax.DRAFTERS['autoregressive'](
+  drafter = specjax.drafters.Autoregressive(
     MARKOV, trees.chains(2, 3), bonus_probs=bonus_probs
   )
   assert drafter.num_calls == 3 + bonus_probs
 
 
-def unsure(probs):
-  return probs.max(-1) < 0.6
+UNSURE = specjax.drafters.Unsure(0.4)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_no_model_is_called_once_all_rows_have_stopped(
       jax.debug.callback(lambda: made.append(1))
       return super().extend(*args, **options)
 
-  drafter = specjax.DRAFTERS['autoregressive'](
-    Counted(3), trees.chain(4), stop=unsure
+  drafter = specjax.drafters.Autoregressive(
+    Counted(3), trees.chain(4), stop=UNSURE
   )
   params = np.float32([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]])
   context = specjax.Context(
@@ -119,9 +119,7 @@ def test_autoregressive_tokens_have_the_reported_probs(topology):
   reported probabilities fails with probability 0.99.
   """
   rows, model_table = 30000, table()
-  drafter = specjax.DRAFTERS['autoregressive'](
-    MARKOV, topology, bonus_probs=True
-  )
+  drafter = specjax.drafters.Autoregressive(MARKOV, topology, bonus_probs=True)
   # Prompts of one and more tokens.
   tokens = np.random.default_rng(19).integers(3, size=(rows, 16))
   lengths = np.arange(rows, dtype=np.int32) % 5 + 1
@@ -198,7 +196,7 @@ def play(drafter, params, rounds=10):
   rng = np.random.default_rng(21)
   topology, rows, size = drafter.topology, 4, 64
   draft, commit, read = map(
-    jax.jit, (drafter.draft, drafter.commit, drafter.catch_up.read)
+    jax.jit, (drafter.draft, drafter.commit, drafter.catch_up)
   )
   tokens = rng.integers(CONFIG.vocab_size, size=(rows, size)).astype(np.int32)
   lengths = np.array([1, 2, 3, 9], np.int32)
@@ -243,7 +241,7 @@ def play(drafter, params, rounds=10):
 
 
 def autoregressive(topology, **options):
-  return specjax.DRAFTERS['autoregressive'](TRANSFORMER, topology, **options)
+  return specjax.drafters.Autoregressive(TRANSFORMER, topology, **options)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +251,8 @@ def autoregressive(topology, **options):
     (trees.prefix_tree((2, 2)), {'chunk': 3}),
     (RAGGED, {'chunk': 16, 'bonus_probs': True}),
     (trees.chain(0), {'bonus_probs': True}),
-    (trees.chain(3), {'stop': unsure}),
-    (trees.prefix_tree((2, 2)), {'stop': unsure, 'bonus_probs': True}),
+    (trees.chain(3), {'stop': UNSURE}),
+    (trees.prefix_tree((2, 2)), {'stop': UNSURE, 'bonus_probs': True}),
   ],
   ids=[
     'chain 3',
@@ -272,7 +270,7 @@ def test_probs_do_not_depend_on_what_the_cache_went_through(
 
 
 def windowed(topology, **options):
-  return specjax.DRAFTERS['windowed'](autoregressive(topology), **options)
+  return specjax.drafters.Windowed(autoregressive(topology), **options)
 
 
 def test_a_window_that_is_never_left_changes_nothing(params):
@@ -289,7 +287,7 @@ def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
   tokens = tokens.astype(np.int32)
   prompts = specjax.Context(jnp.asarray(tokens), np.array([6, 9], np.int32))
   state = jax.jit(lambda *args: drafter.init(*args, 64))(params, prompts)
-  read, draft = jax.jit(drafter.catch_up.read), jax.jit(drafter.draft)
+  read, draft = jax.jit(drafter.catch_up), jax.jit(drafter.draft)
   skipped = np.zeros(2, int)
   # The second row of the first step is behind by few tokens.
   for lengths, most in (((30, 9), window), ((50, 40), window), ((51, 42), 2)):
@@ -311,7 +309,7 @@ def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
 
 
 def deferred(drafter):
-  return specjax.DRAFTERS['deferred'](drafter)
+  return specjax.drafters.Deferred(drafter)
 
 
 def test_what_is_read_late_is_drafted_as_what_was_read_at_once(params):
@@ -328,7 +326,7 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
       jax.debug.callback(lambda each: read.append(each.tolist()), lengths)
       return super().prefill(params, cache, tokens, lengths)
 
-  eager = specjax.DRAFTERS['autoregressive'](Recorded(3), trees.chain(2))
+  eager = specjax.drafters.Autoregressive(Recorded(3), trees.chain(2))
   lazy, model_table = deferred(eager), table()
   tokens = jnp.zeros((rows, size), jnp.int32)
   prompts, later = (
@@ -341,7 +339,7 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
   read.clear()
   for plays in ([False, True, False], [False, True, True]):
     (states[0], want), (states[1], num) = (
-      each.catch_up.read(model_table, state, later, jnp.array(plays))
+      each.catch_up(model_table, state, later, jnp.array(plays))
       for each, state in zip((eager, lazy), states)
     )
     np.testing.assert_array_equal(num, want)
@@ -360,7 +358,7 @@ def test_who_has_nothing_to_read_late_skips_the_loop(params):
   for drafter in (eager, deferred(eager)):
     init = lambda *args, drafter=drafter: drafter.init(*args, 64)
     state = jax.eval_shape(init, params, context)
-    read = jax.jit(drafter.catch_up.read)
+    read = jax.jit(drafter.catch_up)
     lowered = read.lower(params, state, context, np.ones(3, bool))
     module = hlo.parse(lowered.compile().as_text())
     entry = module.computations[module.entry]
@@ -372,7 +370,7 @@ def test_what_reads_no_prompts_cannot_read_them_late():
   with pytest.raises(
     ValueError, match='drafter must be one that reads prompts'
   ):
-    deferred(specjax.DRAFTERS['prompt_lookup'](2))
+    deferred(specjax.drafters.PromptLookup(2))
 
 
 @pytest.mark.parametrize('options', [{'sinks': -1}, {'window': 0}])
@@ -382,10 +380,12 @@ def test_windows_out_of_range_are_refused(options):
 
 
 def test_check_rejects_a_drafter_that_does_not_catch_up(params):
-  drafter = autoregressive(trees.chain(2))._replace(
-    catch_up=specjax.CatchUp(
-      lambda params, state, context, rows: (state, jnp.zeros_like(rows, int))
-    )
+  drafter = twins.twin(
+    autoregressive(trees.chain(2)),
+    catch_up=lambda params, state, context, rows: (
+      state,
+      jnp.zeros_like(rows, int),
+    ),
   )
   with pytest.raises(AssertionError, match='Not equal to tolerance'):
     play(drafter, params)

@@ -17,16 +17,16 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
 from specjax.decoding import feedback
-from specjax.drafters import stateless
 from specjax.goals import apply
 from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import twins
 from tests.decoding import drivers_test
 
-ENSEMBLE = specjax.DRAFTERS['ensemble']
-AUTOREGRESSIVE = specjax.DRAFTERS['autoregressive']
+ENSEMBLE = specjax.drafters.Ensemble
+AUTOREGRESSIVE = specjax.drafters.Autoregressive
 
 
 def test_joined_trees_are_as_written_by_hand():
@@ -47,7 +47,7 @@ def fixed(topology, tokens, valid=True):
       jnp.broadcast_to(jnp.array(valid), shape),
     )
 
-  return stateless.stateless(topology, propose)
+  return arms.Proposing(topology, propose)
 
 
 @pytest.mark.parametrize('width', [4, 6], ids=['own width', 'of a deeper arm'])
@@ -61,8 +61,9 @@ def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
     ((trees.chain(0), []), [[], [], []]),
   ]
   members = [
-    fixed(*member)._replace(
-      commit=lambda state, proposal, context, outcome, rows: outcome
+    twins.twin(
+      fixed(*member),
+      commit=lambda state, proposal, context, outcome, rows: outcome,
     )
     for member, _ in cases
   ]
@@ -106,7 +107,7 @@ def everyone(temperature):
   members = (
     AUTOREGRESSIVE(functions, trees.chain(3), sampling, chunk=2),
     AUTOREGRESSIVE(functions, trees.prefix_tree((2, 1)), sampling),
-    specjax.DRAFTERS['prompt_lookup'](2),
+    specjax.drafters.PromptLookup(2),
   )
   return ENSEMBLE(members), members, (one, other, None)
 
@@ -171,7 +172,7 @@ def play(drafter, rounds=12):
   state = jax.jit(drafter.init, static_argnums=2)(params, prompts, SIZE)
   for number in range(rounds):
     context = specjax.Context(tokens.copy(), lengths)
-    state, num = jitted(drafter.catch_up.read)(params, state, context, every)
+    state, num = jitted(drafter.catch_up)(params, state, context, every)
     behind += np.sum(num)
     keys = jax.random.split(jax.random.key(number), ROWS)
     tree, proposal = jitted(drafter.draft)(keys, params, state, context)
@@ -215,11 +216,11 @@ def proud(state, proposal, context, outcome, rows):
 
 @pytest.mark.parametrize(
   'part',
-  [{'catch_up': specjax.CatchUp(stale, every_round=True)}, {'commit': proud}],
+  [{'catch_up': stale}, {'commit': proud}],
 )
 def test_check_rejects_members_that_miss_what_others_drafted(part):
   with pytest.raises(AssertionError, match='not equal|Not equal'):
-    play(everyone(1.0)[0]._replace(**part))
+    play(twins.twin(everyone(1.0)[0], **part))
 
 
 @pytest.mark.slow
@@ -257,7 +258,7 @@ def test_only_own_probs_have_the_target_distribution(verifier):
     ]
   )
   if verifier != 'ensemble':  # Else it is refused.
-    drafter = drafter._replace(own_probs=False)
+    drafter = twins.twin(drafter, own_probs=False)
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
@@ -275,7 +276,7 @@ def test_ensembles_that_make_no_sense_are_refused():
     for size in (3, 4)
   )
   with pytest.raises(ValueError, match=r'vocab_size \[3, None, 4\]'):
-    ENSEMBLE([small, specjax.DRAFTERS['none'](), large])
+    ENSEMBLE([small, specjax.drafters.NoDrafter(), large])
   with pytest.raises(ValueError, match=r"such as 'ensemble', got another one"):
     specjax.make_round(
       lossless_test.MODEL,

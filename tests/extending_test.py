@@ -19,7 +19,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _PAGE = (_ROOT / 'docs' / 'extending.md').read_text(encoding='utf-8')
 # For each table, the name of the new entry and of what the page defines.
 _NEW = {
-  'DRAFTERS': ('cycle', 'cycle'),
+  'DRAFTERS': ('cycle', 'Cycle'),
   'COUPLINGS': ('independent', 'Independent'),
   'GOALS': ('geometric', 'Geometric'),
   'BANDITS': ('win_stay', 'WinStay'),
@@ -96,7 +96,7 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
 
 
 def test_what_is_wrong_is_said_as_the_page_says():
-  words = re.search(r'^`cycle: (The draft.*?)[;`]', _PAGE, re.M | re.S)[1]
+  words = re.search(r'`Cycle: (The draft.*?)[;`]', _PAGE, re.M | re.S)[1]
   source = pathlib.Path(testing.drafters.__file__).read_text()
   said = re.sub(r"'\s*'", '', source)
   assert ' '.join(words.split()) in said

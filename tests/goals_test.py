@@ -333,7 +333,7 @@ def decoder_of(goal):
   """Chains of 3 at temperature 0, and what the draft says behind them."""
   sampling = specjax.Sampling(0.0)
   target, (draft, draft_table) = markov_models()
-  drafter = drafters.DRAFTERS['autoregressive'](
+  drafter = drafters.Autoregressive(
     draft, trees.chain(3), sampling, bonus_probs=True
   )
   arm = specjax.Arm(drafter, verifiers.resolve('maximal'), goal)

@@ -18,8 +18,8 @@ from specjax import drafters
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
-from specjax.drafters import growth
 from specjax.drafters import siblings
+from specjax.drafters import tree_drafting
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
@@ -75,11 +75,11 @@ def _head(kind, **options):
 
 
 def _eagle(*args, kind='eagle', **options):
-  return kind, drafters.feature_head(_head(kind)[0], *args, **options)
+  return kind, drafters.FeatureHeadDrafter(_head(kind)[0], *args, **options)
 
 
 def _medusa(*args):
-  return 'medusa', drafters.medusa(_head('medusa')[0], *args)
+  return 'medusa', drafters.Medusa(_head('medusa')[0], *args)
 
 
 def _changed(change, head):
@@ -92,18 +92,18 @@ _DRAFTERS = {
   'eagle chain': lambda sampling: _eagle(_CHAIN, sampling),
   'eagle tree': lambda sampling: _eagle(_TREE, sampling),
   'eagle tree that may stop': lambda sampling: _eagle(
-    _TREE, sampling, stop=drafters.STOPS['unsure'](0.3)
+    _TREE, sampling, stop=drafters.Unsure(0.3)
   ),
   'eagle3 tree': lambda sampling: _eagle(_TREE, sampling, kind='eagle3'),
   'dynamic tree': lambda sampling: (
     'eagle',
-    drafters.dynamic_tree(_head('eagle')[0], 5, 3, beam=2),
+    drafters.DynamicTree(_head('eagle')[0], 5, 3, beam=2),
   ),
   'eagle chain in a window': lambda sampling: _changed(
-    drafters.windowed, _eagle(_CHAIN, sampling)
+    drafters.Windowed, _eagle(_CHAIN, sampling)
   ),
   'eagle chain that reads late': lambda sampling: _changed(
-    drafters.deferred, _eagle(_CHAIN, sampling)
+    drafters.Deferred, _eagle(_CHAIN, sampling)
   ),
   'medusa tree': lambda sampling: _medusa(_TREE, sampling),
 }
@@ -114,7 +114,7 @@ def _arm(name, sampling):
   """An arm and its parameters; 'none' drafts nothing."""
   if name == 'none':
     verifier = verifiers.default(sampling.temperature)
-    return base.Arm(drafters.none(), verifiers.resolve(verifier)), None
+    return base.Arm(drafters.NoDrafter(), verifiers.resolve(verifier)), None
   kind, drafter = _DRAFTERS[name](sampling)
   verifier = verifiers.default(
     sampling.temperature, drafter.topology.width, drafter.own_probs
@@ -253,7 +253,7 @@ def test_siblings_are_different_and_have_what_is_left(temperature):
 
   @jax.jit
   def draw(key):
-    above = growth.predict(growth.Growth(_TREE, sampling, 2), logits)
+    above = tree_drafting.predict(logits, sampling)
     row = np.array([0, 1, 0, 0, 0])
     uniforms = jax.random.uniform(key, (1, 5, 1))
     return siblings.draw(
@@ -323,11 +323,9 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
 
   @jax.jit
   def drafted(params, drafter_state, context):
-    if drafter.catch_up is not None:
+    if drafter.can_catch_up:
       rows = jnp.ones(len(_PROMPTS), bool)
-      drafter_state, _ = drafter.catch_up.read(
-        params, drafter_state, context, rows
-      )
+      drafter_state, _ = drafter.catch_up(params, drafter_state, context, rows)
     return drafter.draft(keys, params, drafter_state, context)[0]
 
   fresh = jax.jit(drafter.init, static_argnums=2)(params, whole, sizes.BUFFER)
@@ -350,7 +348,7 @@ def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
       jax.debug.callback(count, ordered=True)
       return super().extend(params, cache, tokens, *args, **options)
 
-  drafter = drafters.feature_head(Recorded(head.config), trees.chain(2))
+  drafter = drafters.FeatureHeadDrafter(Recorded(head.config), trees.chain(2))
   tokens = jnp.zeros((1, 20), jnp.int32)
   features = (jnp.ones((1, 20, head.feature_size)),)
   init = jax.jit(drafter.init, static_argnums=2)
@@ -370,7 +368,7 @@ def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
 def test_pairs_that_are_read_in_vain_change_no_draft(lag, monkeypatch):
   """As on accelerators, which read as many whatever the cache lacks."""
   head, params = _head('eagle')
-  drafter = drafters.feature_head(head, trees.chain(2))
+  drafter = drafters.FeatureHeadDrafter(head, trees.chain(2))
   draw = np.random.default_rng(0)
   tokens = jnp.asarray(draw.integers(0, 3, (2, 24)), jnp.int32)
   features = draw.normal(size=(2, 24, head.feature_size)).astype(np.float32)
@@ -404,8 +402,8 @@ def test_a_head_far_behind_reads_sinks_and_a_window():
   """It drafts as if there were no pairs between them, each pair a true one."""
   sinks, window = 2, 12
   (model, target), (head, params) = _target(), _head('eagle')
-  inner = drafters.feature_head(head, trees.chain(1))
-  drafter = drafters.windowed(inner, sinks, window)
+  inner = drafters.FeatureHeadDrafter(head, trees.chain(1))
+  drafter = drafters.Windowed(inner, sinks, window)
   tokens = jax.random.randint(jax.random.key(5), (2, 48), 0, 3)
   features = jax.jit(model.extend)(target, None, tokens).features
   context = base.Context(
@@ -414,7 +412,7 @@ def test_a_head_far_behind_reads_sinks_and_a_window():
   state = jax.jit(drafter.init, static_argnums=2)(params, context, 64)
   lengths = np.array([30, 41])
   context = context._replace(lengths=jnp.asarray(lengths))
-  state, num = jax.jit(drafter.catch_up.read)(
+  state, num = jax.jit(drafter.catch_up)(
     params, state, context, jnp.ones(2, bool)
   )
   assert (0 < num).all() and (num <= window).all()
@@ -450,7 +448,7 @@ def test_a_dynamic_tree_is_that_of_the_algorithm():
   tokens = jnp.array([[3, 1, 4, 1, 5]], jnp.int32)
   features = jax.random.normal(jax.random.key(8), (1, 4, 8))
   num_nodes, depth, beam = 6, 3, 2
-  drafter = drafters.dynamic_tree(head, num_nodes, depth, beam=beam)
+  drafter = drafters.DynamicTree(head, num_nodes, depth, beam=beam)
   context = base.Context(
     tokens, jnp.array([5]), (jnp.pad(features, ((0, 0), (0, 1), (0, 0))),)
   )
@@ -519,21 +517,21 @@ def _largest(log_probs, num):
       r'head_size must lie in \[1, 3\]',
     ),
     (
-      lambda: drafters.medusa(_head('medusa')[0], trees.chain(5)),
+      lambda: drafters.Medusa(_head('medusa')[0], trees.chain(5)),
       'depth from 1 to 4, as there are 4 heads, got 5',
     ),
     (
-      lambda: drafters.windowed(
-        drafters.medusa(_head('medusa')[0], trees.chain(2))
+      lambda: drafters.Windowed(
+        drafters.Medusa(_head('medusa')[0], trees.chain(2))
       ),
       'drafter must be one that can forget what it has read',
     ),
     (
-      lambda: drafters.dynamic_tree(_head('eagle')[0], 5, 3),
+      lambda: drafters.DynamicTree(_head('eagle')[0], 5, 3),
       r'beam must lie in \[1, 3\], got 10',
     ),
     (
-      lambda: drafters.dynamic_tree(_head('eagle')[0], 99, 2, beam=2),
+      lambda: drafters.DynamicTree(_head('eagle')[0], 99, 2, beam=2),
       r'num_nodes must lie in \[1, 6\], got 99',
     ),
   ],
@@ -614,8 +612,7 @@ def test_an_early_exit_reads_the_first_layers():
   np.testing.assert_array_equal(got, wanted)
   verifier = verifiers.resolve('greedy')
   exits = [
-    drafters.early_exit(model, _CHAIN, _GREEDY, num_layers=num)
-    for num in (2, 3)
+    drafters.EarlyExit(model, _CHAIN, _GREEDY, num_layers=num) for num in (2, 3)
   ]
   decoder = decoding.Decoder(
     model,
@@ -631,10 +628,10 @@ def test_an_early_exit_reads_the_first_layers():
   assert early.tokens == late.tokens
   assert early.rounds > late.rounds == 6
   with pytest.raises(ValueError, match=r'num_layers must lie in \[1, 3\]'):
-    drafters.early_exit(model, trees.chain(3), num_layers=6)
+    drafters.EarlyExit(model, trees.chain(3), num_layers=6)
   markov = specjax.models.Markov(3)
   with pytest.raises(ValueError, match='early exit needs a model of several'):
-    drafters.early_exit(markov, trees.chain(3), num_layers=1)
+    drafters.EarlyExit(markov, trees.chain(3), num_layers=1)
 
 
 @pytest.mark.slow

@@ -17,10 +17,10 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.data import datastore
 from specjax.drafters import matching
-from specjax.drafters import stateless
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import twins
 
 SIZE = 40
 RAGGED = trees.Topology((-1, -1, -1, 1, 1, 0, 4))
@@ -150,7 +150,7 @@ def voted(continuations, weights, topology):
 @pytest.mark.parametrize('max_match', [1, 3, SIZE + 5])
 def test_own_matches_are_those_of_a_slow_search(max_match):
   context = texts()
-  search = lambda *text: matching.own(*text, max_match)
+  search = lambda *text: matching.match_row(*text, max_match)
   own = jax.jit(jax.vmap(search))(context.tokens, context.lengths)
   for row, text in zip(own.tolist(), rows(context)):
     expected = [matched(text[:at], text, max_match) for at in range(len(text))]
@@ -198,7 +198,7 @@ def test_prompt_lookup_is_a_slow_search(
   draft_length, num_drafts, max_ngram, min_ngram
 ):
   """Chains begin with different tokens; the longest match comes first."""
-  drafter = specjax.DRAFTERS['prompt_lookup'](
+  drafter = specjax.drafters.PromptLookup(
     draft_length, num_drafts, max_ngram=max_ngram, min_ngram=min_ngram
   )
   context = texts()
@@ -242,7 +242,7 @@ MANY = RAGGED, {'max_match': datastore.DEPTH, 'num_samples': 64}
 def test_retrieval_is_a_slow_search(name, topology, options):
   documents, store = CORPORA[name]
   options = {'max_match': 16, 'min_match': 1} | options
-  drafter = specjax.DRAFTERS['retrieval'](topology, **options)
+  drafter = specjax.drafters.Retrieval(topology, **options)
   context = texts()
   expected = []
   for text in rows(context):
@@ -276,7 +276,7 @@ WIDE = {'num_drafts': 3, 'num_samples': 40}
 )
 def test_suffix_is_a_slow_search(name, draft_length, options):
   documents, store = CORPORA.get(name, (None, None))
-  drafter = specjax.DRAFTERS['suffix'](draft_length, **options)
+  drafter = specjax.drafters.Suffix(draft_length, **options)
   defaults = {'max_match': 16, 'min_match': 1, 'factor': 1, 'num_samples': 16}
   options = {'num_drafts': 1} | defaults | options
   num, max_match = options['num_samples'], options['max_match']
@@ -301,13 +301,13 @@ def test_suffix_is_a_slow_search(name, draft_length, options):
 
 # The drafters of this file, with parameters for tokens 0 to 3.
 LOOKUPS = {
-  'prompt_lookup': lambda: (specjax.DRAFTERS['prompt_lookup'](3), None),
+  'prompt_lookup': lambda: (specjax.drafters.PromptLookup(3), None),
   'retrieval': lambda: (
-    specjax.DRAFTERS['retrieval'](trees.prefix_tree((2, 2))),
+    specjax.drafters.Retrieval(trees.prefix_tree((2, 2))),
     CORPORA['short'][1],
   ),
   'suffix': lambda: (
-    specjax.DRAFTERS['suffix'](3, factor=2.0),
+    specjax.drafters.Suffix(3, factor=2.0),
     CORPORA['short'][1],
   ),
 }
@@ -420,7 +420,7 @@ def junk(topology):
     index = np.arange(topology.num_nodes)[None] + 7 * context.lengths[:, None]
     return (index * index // 3 % 3).astype(jnp.int32), index % 5 > 0
 
-  return stateless.stateless(topology, propose)
+  return arms.Proposing(topology, propose)
 
 
 def markov_arm(name):
@@ -469,7 +469,7 @@ def test_check_rejects_tokens_that_pass_for_samples():
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
-    [(arm(looked_up.drafter._replace(draft=draft)), params)],
+    [(arm(twins.twin(looked_up.drafter, draft=draft)), params)],
     max_length=16,
   )
   p = lossless_test.p_value(decoder, target, sampling_lib.Sampling())

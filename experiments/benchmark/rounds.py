@@ -20,8 +20,10 @@ from experiments.common import log
 from experiments.common import measure
 from experiments.common import ways as ways_lib
 from specjax import base
+from specjax import components as components_lib
 from specjax import decoding
 from specjax.decoding import timing
+from specjax.drafters import wrapper
 
 MAY_CHANGE = ('arm', 'arms')
 
@@ -80,6 +82,15 @@ def _row(arm, seconds, other, num_bytes=None):
   return row
 
 
+@components_lib.component
+class _WithTaps(wrapper.DrafterWrapper):
+  """A drafter that also requires the target's last hidden states."""
+
+  drafter: base.Drafter
+
+  taps = (-1,)
+
+
 class _Bench:
   """Comparisons of a way: arms, seconds of a round, and of what it is over."""
 
@@ -125,7 +136,7 @@ class _Bench:
     """Compares a drafter that asks for the target's features with itself."""
     without = self.decoder(way)
     arm = without.round_fn.arms[0]
-    asking = arm._replace(drafter=arm.drafter._replace(taps=(-1,)))
+    asking = arm._replace(drafter=_WithTaps(arm.drafter))
     target, params = without.round_fn.target, without.params
     decoder = decoding.Decoder(
       target,

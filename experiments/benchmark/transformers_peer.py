@@ -148,7 +148,7 @@ def _method(way):
     return None
   (length,), given = tree.args, dict(spec.options)
   if spec.name == 'prompt_lookup' and set(given) <= {'max_ngram'}:
-    factory = drafters.DRAFTERS['prompt_lookup']
+    factory = drafters.PromptLookup
     ngram = components.parameters(factory)['max_ngram'].default
     return (
       {

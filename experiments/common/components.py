@@ -70,7 +70,7 @@ KINDS: dict[Any, tuple[str, Callable[[], Mapping[str, Factory]]]] = {
   base.Drafter: ('drafter', lambda: drafters.DRAFTERS),
   base.Goal: ('goal', lambda: goals.GOALS),
   base.Reward: ('reward', lambda: rewards.REWARDS),
-  base.Stop: ('stop', lambda: drafters.STOPS),
+  base.StopRule: ('stop', lambda: drafters.STOPS),
   base.Verifier: ('verifier', verifiers.factories),
   scoring.Metric: ('metric', lambda: evaluation.METRICS),
   trees.Topology: ('tree', lambda: trees.TREES),

@@ -202,7 +202,7 @@ def call_widths(drafters: Sequence[base.Drafter]) -> list[int]:
   for drafter in drafters:
     size, width = drafter.topology.num_nodes, drafter.topology.width
     widths.add(size)
-    if drafter.partial:
+    if drafter.may_stop_early:
       steps = [width * _WIDTH_FACTOR**i for i in range(size.bit_length())]
       widths |= {step for step in (0, *steps) if step < size}
   return sorted(widths)
@@ -230,7 +230,7 @@ def num_scored_nodes(
 def _num_first_nodes(drafter: base.Drafter, tree: base.DraftTree) -> jax.Array:
   """Returns `[B]` how many first nodes of a tree hold all valid ones."""
   size = tree.topology.num_nodes
-  if not drafter.partial:
+  if not drafter.may_stop_early:
     return jnp.full(tree.valid.shape[:1], size)
   count = np.arange(1, size + 1)[None]
   return jnp.where(tree.valid, count, 0).max(axis=1, initial=0)

@@ -514,11 +514,13 @@ def _make_drafter(
   goal: base.Goal | None,
 ) -> base.Drafter:
   """Builds the drafter that fits a model or a head."""
-  options = {} if goal is None else {'bonus_probs': True}
+  has_goal = goal is not None
   if draft is None:
-    return drafters.DRAFTERS['none']()
+    return drafters.NoDrafter()
   if isinstance(draft, base.ParallelHead):
-    return drafters.DRAFTERS['medusa'](draft, tree, sampling, **options)
+    return drafters.Medusa(draft, tree, sampling, bonus_probs=has_goal)
   if isinstance(draft, base.FeatureHead):
-    return drafters.DRAFTERS['feature_head'](draft, tree, sampling, **options)
-  return drafters.DRAFTERS['autoregressive'](draft, tree, sampling, **options)
+    return drafters.FeatureHeadDrafter(
+      draft, tree, sampling, bonus_probs=has_goal
+    )
+  return drafters.Autoregressive(draft, tree, sampling, bonus_probs=has_goal)

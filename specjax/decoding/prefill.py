@@ -398,9 +398,9 @@ def append(
   )
   drafters = list(state.drafters)
   for i, slot in enumerate(round_fn.slots):
-    reader = round_fn.arms[slot.owner].drafter.catch_up
-    if reader is not None:
-      drafters[i], _ = reader.read(
+    drafter = round_fn.arms[slot.owner].drafter
+    if drafter.can_catch_up:
+      drafters[i], _ = drafter.catch_up(
         params.drafters[slot.owner],
         drafters[i],
         state_lib.drafter_context(state, round_fn.taps[slot.owner]),
@@ -472,7 +472,7 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
       'goals but the target',
     ),
     (
-      any(arm.drafter.estimate is None for arm in round_fn.arms),
+      any(not arm.drafter.can_estimate for arm in round_fn.arms),
       'drafters that cannot estimate how likely their drafts are accepted',
     ),
   ):

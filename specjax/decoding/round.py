@@ -237,7 +237,7 @@ def _check_verifier(i: int, arm: base.Arm) -> None:
 
 def _check_full_feedback(i: int, arm: base.Arm) -> None:
   """Raises `ValueError` if an arm's reward cannot be estimated."""
-  if arm.drafter.estimate is None:
+  if not arm.drafter.can_estimate:
     raise ValueError(
       "feedback 'full' needs drafters that can estimate how likely their "
       f'drafts are accepted, got one that cannot (arm {i}).'
@@ -324,10 +324,11 @@ def catch_up(
   # must catch up in every round.
   is_current = round_fn.feedback == 'full' or len(drafters) == 1
   for i, slot in enumerate(round_fn.slots):
-    reader = round_fn.arms[slot.owner].drafter.catch_up
-    if reader is None or (is_current and not reader.every_round):
+    drafter = round_fn.arms[slot.owner].drafter
+    is_needed = drafter.lags_after_own_rounds or not is_current
+    if not (drafter.can_catch_up and is_needed):
       continue
-    drafters[i], num = reader.read(
+    drafters[i], num = drafter.catch_up(
       params.drafters[slot.owner],
       drafters[i],
       state_lib.drafter_context(state, round_fn.taps[slot.owner]),
@@ -825,7 +826,6 @@ def estimate(
   num_read, drafters, acceptance = jnp.zeros_like(state.lengths), [], []
   for i, slot in enumerate(round_fn.slots):
     drafter = round_fn.arms[slot.owner].drafter
-    assert drafter.estimate is not None  # `make_round` has checked it.
     drafter_state, num, probs = drafter.estimate(
       params.drafters[slot.owner],
       state.drafters[i],

@@ -182,7 +182,7 @@ def _share_levels(one: base.Arm, other: base.Arm) -> bool:
   if one.verifier != other.verifier or one.goal != other.goal:
     return False
   drafters = one.drafter, other.drafter
-  if any(drafter.partial for drafter in drafters):
+  if any(drafter.may_stop_early for drafter in drafters):
     return False
   siblings = {(drafter.distinct, drafter.greedy) for drafter in drafters}
   shallow, deep = (drafter.topology for drafter in drafters)
@@ -228,8 +228,8 @@ def _prepare_catch_up(
 ) -> tuple[Prepare, int]:
   """Prepares a drafter's catch-up; returns how many tokens a row reads."""
   round_fn = decoder.round_fn
-  reader = round_fn.arms[arm].drafter.catch_up
-  if reader is None:
+  drafter = round_fn.arms[arm].drafter
+  if not drafter.can_catch_up:
     return _prepare_nothing, 0
   state = _caught_up(decoder, _with_arm(start, arm))
   args = (
@@ -240,9 +240,9 @@ def _prepare_catch_up(
     ),
     jnp.ones(len(state.lengths), bool),
   )
-  read = jax.jit(reader.read)
-  _, num_read = read(*args)
-  return lambda: lambda: read(*args), max(int(num_read.max()), 1)
+  catch_up = jax.jit(drafter.catch_up)
+  _, num_read = catch_up(*args)
+  return lambda: lambda: catch_up(*args), max(int(num_read.max()), 1)
 
 
 def _prepare_prefills(
@@ -251,8 +251,7 @@ def _prepare_prefills(
   """Prepares a drafter's prefill of one prompt, `_NUM_PREFILLS` times."""
   round_fn, max_length = decoder.round_fn, decoder.max_length
   drafter = round_fn.arms[arm].drafter
-  reader = drafter.catch_up
-  if reader is None:
+  if not drafter.can_catch_up:
     return _prepare_nothing
   params = decoder.params.drafters[arm]
   context = state_lib.drafter_context(
@@ -264,7 +263,7 @@ def _prepare_prefills(
   def prefill(params: base.Params, context: base.Context) -> Any:
     state = drafter.init(params, context.first(width), max_length)
     # A drafter that defers its prefill reads the prompt now.
-    return reader.read(params, state, context, jnp.ones(1, bool))
+    return drafter.catch_up(params, state, context, jnp.ones(1, bool))
 
   return lambda: (
     lambda: [prefill(params, context) for _ in range(_NUM_PREFILLS)]

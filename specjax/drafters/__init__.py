@@ -3,57 +3,59 @@
 from collections.abc import Callable
 
 from specjax import base
-from specjax.drafters.autoregression import autoregressive
-from specjax.drafters.deferred import deferred
-from specjax.drafters.dynamic_tree import dynamic_tree
-from specjax.drafters.early_exit import early_exit
-from specjax.drafters.ensemble import ensemble
-from specjax.drafters.feature_head import feature_head
-from specjax.drafters.medusa import medusa
-from specjax.drafters.none import none
-from specjax.drafters.prompt_lookup import prompt_lookup
-from specjax.drafters.retrieval import retrieval
-from specjax.drafters.stops import unsure
-from specjax.drafters.stops import unsure_log
-from specjax.drafters.suffix import suffix
-from specjax.drafters.windowed import windowed
+from specjax.drafters.autoregressive import Autoregressive
+from specjax.drafters.deferred import Deferred
+from specjax.drafters.dynamic_tree import DynamicTree
+from specjax.drafters.early_exit import EarlyExit
+from specjax.drafters.ensemble import Ensemble
+from specjax.drafters.feature_head import FeatureHeadDrafter
+from specjax.drafters.medusa import Medusa
+from specjax.drafters.no_drafter import NoDrafter
+from specjax.drafters.prompt_lookup import PromptLookup
+from specjax.drafters.retrieval import Retrieval
+from specjax.drafters.stateless import StatelessDrafter
+from specjax.drafters.stops import Unsure
+from specjax.drafters.stops import UnsureLog
+from specjax.drafters.suffix import Suffix
+from specjax.drafters.windowed import Windowed
 
 __all__ = [
+  'Autoregressive',
   'DRAFTERS',
+  'Deferred',
+  'DynamicTree',
+  'EarlyExit',
+  'Ensemble',
+  'FeatureHeadDrafter',
+  'Medusa',
+  'NoDrafter',
+  'PromptLookup',
+  'Retrieval',
   'STOPS',
-  'autoregressive',
-  'deferred',
-  'dynamic_tree',
-  'early_exit',
-  'ensemble',
-  'feature_head',
-  'medusa',
-  'none',
-  'prompt_lookup',
-  'retrieval',
-  'suffix',
-  'unsure',
-  'unsure_log',
-  'windowed',
+  'StatelessDrafter',
+  'Suffix',
+  'Unsure',
+  'UnsureLog',
+  'Windowed',
 ]
 
 DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
-  'autoregressive': autoregressive,
-  'deferred': deferred,
-  'dynamic_tree': dynamic_tree,
-  'early_exit': early_exit,
-  'ensemble': ensemble,
-  'feature_head': feature_head,
-  'medusa': medusa,
-  'none': none,
-  'prompt_lookup': prompt_lookup,
-  'retrieval': retrieval,
-  'suffix': suffix,
-  'windowed': windowed,
+  'autoregressive': Autoregressive,
+  'deferred': Deferred,
+  'dynamic_tree': DynamicTree,
+  'early_exit': EarlyExit,
+  'ensemble': Ensemble,
+  'feature_head': FeatureHeadDrafter,
+  'medusa': Medusa,
+  'none': NoDrafter,
+  'prompt_lookup': PromptLookup,
+  'retrieval': Retrieval,
+  'suffix': Suffix,
+  'windowed': Windowed,
 }
 
-# Where an autoregressive drafter hands over to the target.
-STOPS: dict[str, Callable[..., base.Stop]] = {
-  'unsure': unsure,
-  'unsure_log': unsure_log,
+# Rules for where a drafter leaves the next token to the target.
+STOPS: dict[str, Callable[..., base.StopRule]] = {
+  'unsure': Unsure,
+  'unsure_log': UnsureLog,
 }

@@ -1,214 +1,230 @@
 """Trees whose shape follows the draft's confidence: EAGLE-2.
 
-Li et al. (2024b): the likeliest nodes of a level are read, each has its
-likeliest tokens below it, and of all of them those with the highest probability
-of their whole path make the tree. Tokens are chosen, not drawn; a tree of drawn
-ones would not be exact once it is ranked.
+Li et al. (2024b): the likeliest nodes of a level are expanded, each by its
+likeliest tokens, and out of all of them those whose whole path has the highest
+probability make up the tree. Tokens are chosen rather than sampled: a tree of
+sampled tokens would not be exact once it is ranked.
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax.drafters import committed
-from specjax.drafters import pairs
+from specjax.drafters import head_reader
+from specjax.drafters import lag
 
 
-@registry.component(example={'num_nodes': 4, 'depth': 2, 'beam': 2})
-def dynamic_tree(
-  head: base.FeatureHead,
-  num_nodes: int = 59,
-  depth: int = 6,
-  *,
-  beam: int = 10,
-  chunk: int = committed.CHUNK,
-) -> base.Drafter:
-  """Builds a drafter of trees of their own for every row and round.
+@components.component
+class DynamicTree(lag.LaggingDrafter):
+  """Drafts trees whose shapes differ in every row and round.
 
-  Args:
-    head: on the target's features.
-    num_nodes: of each tree, root excluded; at most as many as are ranked, `beam
-      + (depth - 1) * beam**2`.
-    depth: levels that are ranked.
-    beam: nodes of a level that are read, and tokens below each.
-    chunk: pairs a call with which a head that was not played catches up.
+  The state is the head's cache.
 
-  Returns:
-    The drafter; its state is the head's cache.
+  Attributes:
+    head: the head on the target's hidden states.
+    num_nodes: number of nodes of each tree, root excluded; at most as many as
+      are ranked, `beam + (depth - 1) * beam**2`.
+    depth: number of levels that are ranked.
+    beam: number of nodes that are expanded per level, and of tokens for each.
+    chunk: number of pairs per call when the drafter catches up.
 
   Raises:
     ValueError: a number is out of range.
   """
-  checks.check_range('depth', depth, 1)
-  checks.check_range('beam', beam, 1, head.vocab_size)
-  num_ranked = beam + (depth - 1) * beam**2
-  checks.check_range('num_nodes', num_nodes, 1, num_ranked)
-  reading = pairs.reading(head, depth, chunk)
-  bounds = trees.Bounds(num_nodes, depth, min(num_nodes, beam**2))
-  return base.Drafter(
-    topology=bounds,
-    init=functools.partial(pairs.init, reading),
-    draft=functools.partial(_draft, _Plan(reading, bounds, beam)),
-    commit=functools.partial(pairs.commit, reading),
-    catch_up=pairs.catch_up(reading),
-    # As many tokens as its levels have nodes, about.
-    estimate=functools.partial(
-      pairs.estimate,
-      reading,
-      sampling_lib.Sampling(),
-      max(1, round(num_nodes / depth)),
-    ),
-    slot=base.StateSlot(reading, 0),
-    taps=head.taps,
-    feature_size=head.feature_size,
-    num_calls=depth,
-    vocab_size=head.vocab_size,
-    distinct=True,
-    greedy=True,
-    max_length=head.max_length,
-  )
+
+  head: base.FeatureHead
+  num_nodes: int = components.static(default=59)
+  depth: int = components.static(default=6)
+  _: dataclasses.KW_ONLY
+  beam: int = components.static(default=10)
+  chunk: int = components.static(default=lag.CHUNK)
+
+  sampling = sampling_lib.Sampling()
+  distinct = True
+  greedy = True
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    checks.check_range('depth', self.depth, 1)
+    checks.check_range('beam', self.beam, 1, self.head.vocab_size)
+    num_ranked = self.beam + (self.depth - 1) * self.beam**2
+    checks.check_range('num_nodes', self.num_nodes, 1, num_ranked)
+
+  @functools.cached_property
+  def reader(self) -> head_reader.HeadReader:
+    """Reads pairs with the head."""
+    return head_reader.make_reader(self.head, self.depth, self.chunk)
+
+  @functools.cached_property
+  def topology(self) -> trees.Bounds:
+    """Bounds of the trees."""
+    widest = min(self.num_nodes, self.beam**2)
+    return trees.Bounds(self.num_nodes, self.depth, widest)
+
+  @functools.cached_property
+  def num_chosen(self) -> int:
+    """About as many tokens as a level has nodes."""
+    return max(1, round(self.num_nodes / self.depth))
+
+  @functools.cached_property
+  def num_calls(self) -> int:
+    """One call per level."""
+    return self.depth
+
+  def draft(
+    self,
+    keys: jax.Array,
+    params: base.Params,
+    state: base.Cache,
+    context: base.Context,
+  ) -> tuple[base.DraftTree, base.PendingKV]:
+    """Reads the tail, then beam after beam, and ranks all candidates."""
+    del keys
+    tail = self.reader.read_tail(
+      params, state, context, self.depth, self.may_stop_early
+    )
+    num_entries, pending = self.reader.num_entries(context), tail.pending
+    levels, outputs = [self._first_level(params, tail)], [tail.outputs]
+    beam = _first_beam(levels[0], tail)
+    for depth in range(1, self.depth):
+      shape = beam.tokens.shape
+      beam_outputs, pending = self.head.extend(
+        params,
+        state,
+        beam.tokens,
+        beam.inputs,
+        pending_kv=pending,
+        positions=jnp.broadcast_to(num_entries[:, None] + depth - 1, shape),
+        mask=beam.mask,
+      )
+      num_above = sum(level.tokens.shape[1] for level in levels)
+      levels.append(self._next_level(params, beam, beam_outputs))
+      outputs.append(beam_outputs)
+      if depth + 1 < self.depth:
+        beam = self._next_beam(levels[-1], num_above, beam, beam_outputs)
+    logits = self.head.predict(params, jnp.concatenate(outputs, axis=1))
+    tree = self._rank(levels, num_entries > 0, jax.nn.softmax(logits))
+    return tree, tail.pending
+
+  def _first_level(self, params: base.Params, tail: lag.Tail) -> '_Level':
+    """Returns the likeliest tokens after the root."""
+    scores, tokens = self.head.likeliest(params, tail.outputs, self.beam)
+    parents = jnp.full_like(tokens[:, 0], -1)
+    return _Level(tokens[:, 0], scores[:, 0], parents)
+
+  def _next_level(
+    self, params: base.Params, beam: '_Beam', outputs: jax.Array
+  ) -> '_Level':
+    """Returns the likeliest tokens after each node of a beam."""
+    scores, tokens = self.head.likeliest(params, outputs, self.beam)
+    flatten = lambda values: values.reshape(len(values), -1)
+    return _Level(
+      flatten(tokens),
+      flatten(beam.scores[..., None] + scores),
+      jnp.repeat(beam.candidates, self.beam, axis=1),
+    )
+
+  def _next_beam(
+    self, level: '_Level', num_above: int, beam: '_Beam', outputs: jax.Array
+  ) -> '_Beam':
+    """Returns the nodes of a level whose paths are likeliest.
+
+    Args:
+      level: of which they are chosen.
+      num_above: number of candidates of the levels above.
+      beam: their parents.
+      outputs: `[B, K, F]` after the parents.
+    """
+    scores, chosen = jax.lax.top_k(level.scores, self.beam)
+    parents = chosen // self.beam  # within the beam
+    itself = jnp.broadcast_to(
+      jnp.eye(self.beam, dtype=bool), (len(parents), self.beam, self.beam)
+    )
+    return _Beam(
+      trees.at_entries(level.tokens, chosen),
+      scores,
+      (num_above + chosen).astype(jnp.int32),
+      trees.at_entries(outputs, parents),
+      jnp.concatenate([trees.at_entries(beam.mask, parents), itself], axis=-1),
+    )
+
+  def _rank(
+    self, levels: list['_Level'], valid: jax.Array, raw_probs: jax.Array
+  ) -> base.DraftTree:
+    """Returns the tree of the nodes whose paths are likeliest.
+
+    Candidates are numbered level by level, the children of a node one after
+    the other. No node has a likelier path than its parent, and `top_k` prefers
+    the first of equals, so that the parent of each chosen node is chosen.
+
+    Args:
+      levels: the candidates.
+      valid: `[B]` rows that draft.
+      raw_probs: `[B, R, V]` after the root and all nodes that were expanded.
+    """
+    tokens, scores, parents = (
+      jnp.concatenate(parts, axis=1) for parts in zip(*levels)
+    )
+    num_ranked = tokens.shape[1]
+    best, index = jax.lax.top_k(scores, self.num_nodes)
+    # Tokens that cannot be drafted have no path; they come last.
+    index = jnp.sort(jnp.where(best > -jnp.inf, index, num_ranked), axis=1)
+    exists = index < num_ranked
+    parents = trees.at_entries(parents, index)
+    # From indices of candidates to indices of nodes of the tree.
+    search = functools.partial(jnp.searchsorted, method='compare_all')
+    nodes = jax.vmap(search)(index, parents)
+    topology = trees.dynamic(
+      jnp.where(parents < 0, -1, nodes).astype(jnp.int32), exists, self.topology
+    )
+    # Each node that was expanded has `beam` candidates below it.
+    expanded = jnp.minimum(index, num_ranked - 1) // self.beam
+    return base.DraftTree(
+      trees.at_entries(tokens, index),
+      topology,
+      exists & valid[:, None],
+      probs=None,
+      raw_probs=trees.at_entries(raw_probs, expanded),
+    )
 
 
-class _Plan(NamedTuple):
-  """What is read, and what is ranked."""
-
-  reading: pairs.Reading
-  bounds: trees.Bounds
-  beam: int
-
-
-class _Ranked(NamedTuple):
-  """Nodes of one level, of which the tree may take some."""
+class _Level(NamedTuple):
+  """Candidates of one level, some of which become nodes of the tree."""
 
   tokens: jax.Array  # [B, C] int32
   scores: jax.Array  # [B, C] log-probability of the path
-  parents: jax.Array  # [B, C] int32 among all that are ranked, -1 is the root
+  parents: jax.Array  # [B, C] int32 among all candidates; -1 is the root
 
 
 class _Beam(NamedTuple):
-  """Nodes of a level that are read."""
+  """Nodes of a level that are expanded."""
 
   tokens: jax.Array  # [B, K] int32
   scores: jax.Array  # [B, K]
-  places: jax.Array  # [B, K] int32 among all that are ranked
-  inputs: jax.Array  # [B, K, F] output behind each one's parent
-  mask: jax.Array  # [B, K, M + K] what they attend to of what is pending
+  candidates: jax.Array  # [B, K] int32 their indices
+  inputs: jax.Array  # [B, K, F] output from which each was predicted
+  mask: jax.Array  # [B, K, M + K] which uncommitted entries they attend to
 
 
-def _draft(plan: _Plan, keys, params, cache, context):
-  """Reads the tail, then beam after beam, and ranks what was seen."""
-  del keys
-  num = pairs.num_pairs(context)
-  tail = pairs.read_tail(
-    plan.reading, plan.bounds.depth, params, cache, context
-  )
-  ranked, read = [_first_level(plan, params, tail.behind)], [tail.behind]
-  beam, pending = _first_beam(ranked[0], tail), tail.pending
-  for level in range(1, plan.bounds.depth):
-    positions = jnp.broadcast_to(num[:, None] + level - 1, beam.tokens.shape)
-    outputs, pending = plan.reading.head.extend(
-      params,
-      cache,
-      beam.tokens,
-      beam.inputs,
-      pending_kv=pending,
-      positions=positions,
-      mask=beam.mask,
-    )
-    ranked.append(_next_level(plan, params, beam, outputs))
-    read.append(outputs)
-    first = sum(each.tokens.shape[1] for each in ranked[:-1])
-    if level + 1 < plan.bounds.depth:
-      beam = _next_beam(plan, ranked[-1], first, beam, outputs)
-  logits = plan.reading.head.predict(params, jnp.concatenate(read, axis=1))
-  # Of nodes whose parents were read one after the other, `beam` below each.
-  behind = np.arange(sum(each.tokens.shape[1] for each in ranked)) // plan.beam
-  return _tree(plan.bounds, ranked, num > 0, logits, behind), tail.pending
-
-
-def _first_level(plan: _Plan, params, behind):
-  """The tokens below the root."""
-  scores, tokens = plan.reading.head.likeliest(params, behind, plan.beam)
-  return _Ranked(tokens[:, 0], scores[:, 0], jnp.full_like(tokens[:, 0], -1))
-
-
-def _first_beam(level, tail):
-  """All of the first level, which see the tail and themselves."""
+def _first_beam(level: _Level, tail: lag.Tail) -> _Beam:
+  """Returns all of the first level, which attends to the tail and to itself."""
   batch, width = level.tokens.shape
   itself = jnp.broadcast_to(jnp.eye(width, dtype=bool), (batch, width, width))
-  seen = jnp.broadcast_to(
-    tail.seen[:, None], (batch, width, tail.seen.shape[1])
+  exists = jnp.broadcast_to(
+    tail.exists[:, None], (batch, width, tail.exists.shape[1])
   )
   return _Beam(
     level.tokens,
     level.scores,
     jnp.broadcast_to(jnp.arange(width, dtype=jnp.int32), (batch, width)),
-    jnp.broadcast_to(tail.behind, (batch, width, tail.behind.shape[-1])),
-    jnp.concatenate([seen, itself], axis=-1),
-  )
-
-
-def _next_level(plan: _Plan, params, beam, outputs):
-  """The tokens below a beam."""
-  scores, tokens = plan.reading.head.likeliest(params, outputs, plan.beam)
-  flat = lambda each: each.reshape(len(each), -1)
-  return _Ranked(
-    flat(tokens),
-    flat(beam.scores[..., None] + scores),
-    jnp.repeat(beam.places, plan.beam, axis=1),
-  )
-
-
-def _next_beam(plan: _Plan, level, first, beam, outputs):
-  """The nodes of a level with the likeliest paths; `first` is its first."""
-  scores, chosen = jax.lax.top_k(level.scores, plan.beam)
-  row = chosen // plan.beam  # of the beam above
-  itself = jnp.broadcast_to(
-    jnp.eye(plan.beam, dtype=bool), (len(row), plan.beam, plan.beam)
-  )
-  return _Beam(
-    trees.at_entries(level.tokens, chosen),
-    scores,
-    (first + chosen).astype(jnp.int32),
-    trees.at_entries(outputs, row),
-    jnp.concatenate([trees.at_entries(beam.mask, row), itself], axis=-1),
-  )
-
-
-def _tree(bounds, ranked, valid, logits, behind):
-  """The nodes whose paths are likeliest; of equal ones, the shallower.
-
-  `logits` are of all that was read, and `behind` which of it each one that is
-  ranked hangs below.
-  """
-  tokens, scores, parents = (
-    jnp.concatenate(parts, axis=1) for parts in zip(*ranked)
-  )
-  num_ranked = tokens.shape[1]
-  best, index = jax.lax.top_k(scores, bounds.num_nodes)
-  # Tokens that cannot be drafted have no path; they come last.
-  index = jnp.sort(jnp.where(best > -jnp.inf, index, num_ranked), axis=1)
-  exists = index < num_ranked
-  above = trees.at_entries(parents, index)
-  place = jax.vmap(functools.partial(jnp.searchsorted, method='compare_all'))(
-    index, above
-  )
-  topology = trees.dynamic(
-    jnp.where(above < 0, -1, place).astype(jnp.int32), exists, bounds
-  )
-  row = jnp.asarray(behind)[jnp.minimum(index, num_ranked - 1)]
-  return base.DraftTree(
-    trees.at_entries(tokens, index),
-    topology,
-    exists & valid[:, None],
-    probs=None,
-    raw_probs=trees.at_entries(jax.nn.softmax(logits), row),
+    jnp.broadcast_to(tail.outputs, (batch, width, tail.outputs.shape[-1])),
+    jnp.concatenate([exists, itself], axis=-1),
   )

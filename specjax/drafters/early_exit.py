@@ -1,45 +1,41 @@
 """The target's first layers and its head as a drafter, without training.
 
 The simplest member of the family of LayerSkip (Elhoushi et al. 2024) and
-Kangaroo (Liu et al. 2024), which train the target, or a layer behind the exit.
+Kangaroo (Liu et al. 2024), which train the target, or a layer after the exit.
 """
 
-from typing import Any
+import functools
 
-from specjax import base
-from specjax import registry
-from specjax import sampling as sampling_lib
-from specjax import trees
-from specjax.drafters import autoregression
+from specjax import components
+from specjax.drafters import autoregressive
+from specjax.drafters import model_reader
 
 
-@registry.component(example={'num_layers': 1})
-def early_exit(
-  model: base.LanguageModel,
-  topology: trees.Topology,
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  *,
-  num_layers: int,
-  bonus_probs: bool = False,
-  **options: Any,
-) -> base.Drafter:
-  """Builds an autoregressive drafter that leaves its model early.
+@components.component
+class EarlyExit(autoregressive.Autoregressive):
+  """Drafts with the first layers of a model, and its head.
 
-  Args:
-    model: the target; the drafter's parameters are the target's.
+  Its parameters are those of the whole model.
+
+  Attributes:
+    model: the target model.
     topology: the tree to draft, at least one node.
-    sampling: how tokens are drawn; the same as the target's, usually.
-    num_layers: layers that are read.
-    bonus_probs: as of `autoregressive`.
-    **options: of `autoregressive`.
+    sampling: see `Autoregressive`.
+    num_layers: number of layers that are computed.
 
   Raises:
     ValueError: the model cannot be left early, or has fewer layers.
   """
-  return autoregression.autoregressive(
-    model.exit(num_layers),
-    topology,
-    sampling,
-    bonus_probs=bonus_probs,
-    **options,
-  )
+
+  num_layers: int = components.static(kw_only=True)
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    self.model.exit(self.num_layers)  # Raises for layers that it lacks.
+
+  @functools.cached_property
+  def reader(self) -> model_reader.ModelReader:
+    """Reads tokens with the first layers."""
+    return model_reader.ModelReader(
+      self.model.exit(self.num_layers), self.chunk
+    )

@@ -1,184 +1,238 @@
 """Several drafters at once: all of them draft, and one tree holds their drafts.
 
-MetaSD (Kim et al. 2026) measures this as "draft-all", against bandits that play
-one drafter a round.
+MetaSD (Kim et al. 2026) measures this as "draft-all", against bandits that
+select one drafter per round.
 """
 
 from collections.abc import Sequence
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import registry
+from specjax import components
 from specjax import trees
 
 
-@registry.component(
-  params=lambda drafters, model_params: (model_params,) * len(drafters)
-)
-def ensemble(drafters: Sequence[base.Drafter]) -> base.Drafter:
-  """Builds a drafter whose trees are its members' trees, under one root.
+@components.component
+class Ensemble(base.Drafter):
+  """Joins the trees of its members under one root.
 
   Siblings come from different members: sampled drafts need a verifier that
-  asks each for its own, such as `VERIFIERS['ensemble']`. A member has read its
-  own drafts only, and lags behind where another's was accepted.
+  takes a distribution for each, such as `VERIFIERS['ensemble']`. A member has
+  read its own drafts only, and lags where another's was accepted. Parameters
+  and state are tuples of the members'.
 
-  Args:
-    drafters: the members, at least one. With others that sample, members that
+  Attributes:
+    drafters: the members, at least one. If some members sample, those that
       choose their tokens count as sampling from one-hot distributions.
-
-  Returns:
-    The drafter; its parameters and its state are tuples of the members'.
 
   Raises:
     ValueError: there is no member, or they differ in their vocabularies.
   """
-  members = tuple(drafters)
-  if not members:
-    raise ValueError('drafters must hold at least one drafter, got none.')
-  topologies = []
-  for member in members:
-    if not isinstance(member.topology, trees.Topology):
+
+  drafters: Sequence[base.Drafter]
+
+  can_catch_up = True
+  lags_after_own_rounds = True
+
+  def __post_init__(self) -> None:
+    object.__setattr__(self, 'drafters', tuple(self.drafters))
+    if not self.drafters:
+      raise ValueError('drafters must hold at least one drafter, got none.')
+    for member in self.drafters:
+      if not isinstance(member.topology, trees.Topology):
+        raise ValueError(
+          f'drafters must draft static trees, got one of {member.topology}.'
+        )
+    sizes = [member.vocab_size for member in self.drafters]
+    if len({*sizes} - {None}) > 1:
       raise ValueError(
-        f'drafters must draft static trees, got one of {member.topology}.'
+        f'drafters must share a vocabulary, got vocab_size {sizes}.'
       )
-    topologies.append(member.topology)
-  vocab_size = _vocab_size(members)
-  topology, nodes = trees.join(topologies)
-  return base.Drafter(
-    topology=topology,
-    init=functools.partial(_init, members),
-    draft=functools.partial(_draft, members, topology, nodes, vocab_size),
-    commit=functools.partial(_commit, members),
-    catch_up=base.CatchUp(
-      functools.partial(_catch_up, members), every_round=True
-    ),
-    taps=tuple(tap for member in members for tap in member.taps),
-    num_calls=sum(member.num_calls for member in members),
-    vocab_size=vocab_size,
-    partial=any(member.partial for member in members),
-    own_probs=any(member.own_probs for member in members)
-    or (len(members) > 1 and vocab_size is not None),
-    greedy=all(member.greedy for member in members),
-    max_length=min(
-      (each.max_length for each in members if each.max_length is not None),
-      default=None,
-    ),
-  )
 
+  @functools.cached_property
+  def topologies(self) -> list[trees.Topology]:
+    """The members' trees."""
+    topologies = [member.topology for member in self.drafters]
+    return [tree for tree in topologies if isinstance(tree, trees.Topology)]
 
-def _init(members: Sequence[base.Drafter], params, context, max_length):
-  return tuple(
-    member.init(own, each, max_length)
-    for member, own, each in zip(
-      members, params, _contexts(members, context), strict=True
+  @functools.cached_property
+  def topology(self) -> trees.Topology:
+    """The members' trees under one root."""
+    return trees.join(self.topologies)[0]
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """Those of all members, one after the other."""
+    return tuple(tap for member in self.drafters for tap in member.taps)
+
+  @functools.cached_property
+  def num_calls(self) -> int:
+    """The sum, as members draft one after the other."""
+    return sum(member.num_calls for member in self.drafters)
+
+  @functools.cached_property
+  def vocab_size(self) -> int | None:
+    """That of all members that have one."""
+    sizes = [member.vocab_size for member in self.drafters]
+    return next((size for size in sizes if size is not None), None)
+
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """The smallest of the members'."""
+    lengths = [member.max_length for member in self.drafters]
+    return min((num for num in lengths if num is not None), default=None)
+
+  @functools.cached_property
+  def may_stop_early(self) -> bool:
+    """True if a member may."""
+    return any(member.may_stop_early for member in self.drafters)
+
+  @functools.cached_property
+  def own_probs(self) -> bool:
+    """True if a member's are, or if members have different distributions."""
+    is_mixed = len(self.drafters) > 1 and self.vocab_size is not None
+    return is_mixed or any(member.own_probs for member in self.drafters)
+
+  @functools.cached_property
+  def greedy(self) -> bool:
+    """True if all members are."""
+    return all(member.greedy for member in self.drafters)
+
+  def init(
+    self, params: base.Params, context: base.Context, max_length: int
+  ) -> tuple[base.DraftState, ...]:
+    """Lets all members read the prompts."""
+    members = zip(self.drafters, params, self._contexts(context), strict=True)
+    return tuple(
+      member.init(member_params, member_context, max_length)
+      for member, member_params, member_context in members
     )
-  )
 
+  def draft(
+    self,
+    keys: jax.Array,
+    params: base.Params,
+    state: tuple[base.DraftState, ...],
+    context: base.Context,
+  ) -> tuple[base.DraftTree, Any]:
+    """Lets all members draft, and joins their trees."""
+    inputs = zip(params, state, self._contexts(context), strict=True)
+    fold_in = jax.vmap(jax.random.fold_in, (0, None))
+    drafts = [
+      member.draft(fold_in(keys, i), *member_inputs)
+      for i, (member, member_inputs) in enumerate(
+        zip(self.drafters, inputs, strict=True)
+      )
+    ]
+    forest, proposals = zip(*drafts)
+    drafted = tuple((tree.tokens, tree.valid) for tree in forest)
+    return self._join(forest), (drafted, proposals)
 
-def _draft(
-  members: Sequence[base.Drafter],
-  topology,
-  nodes,
-  vocab_size,
-  keys,
-  params,
-  state,
-  context,
-):
-  drafts = [
-    member.draft(
-      jax.vmap(jax.random.fold_in, (0, None))(keys, i), own, part, each
+  def commit(
+    self,
+    state: tuple[base.DraftState, ...],
+    proposal: Any,
+    context: base.Context,
+    outcome: base.Outcome,
+    rows: jax.Array,
+  ) -> tuple[base.DraftState, ...]:
+    """Lets each member commit the part of the accepted path that it drafted."""
+    contexts = self._contexts(context)
+    return tuple(
+      member.commit(
+        member_state,
+        member_proposal,
+        member_context,
+        _member_outcome(topology, drafted, outcome),
+        rows,
+      )
+      for (
+        member,
+        topology,
+        member_state,
+        member_context,
+        drafted,
+        member_proposal,
+      ) in zip(
+        self.drafters, self.topologies, state, contexts, *proposal, strict=True
+      )
     )
-    for i, (member, own, part, each) in enumerate(
-      zip(members, params, state, _contexts(members, context), strict=True)
+
+  def catch_up(
+    self,
+    params: base.Params,
+    state: tuple[base.DraftState, ...],
+    context: base.Context,
+    rows: jax.Array,
+  ) -> tuple[tuple[base.DraftState, ...], jax.Array]:
+    """Lets all members catch up that can; returns the sum of their tokens."""
+    states, num_read = [], jnp.zeros_like(rows, jnp.int32)
+    for member, member_params, member_state, member_context in zip(
+      self.drafters, params, state, self._contexts(context), strict=True
+    ):
+      if member.can_catch_up:
+        member_state, num = member.catch_up(
+          member_params, member_state, member_context, rows
+        )
+        num_read += num
+      states.append(member_state)
+    return tuple(states), num_read
+
+  def _contexts(self, context: base.Context) -> list[base.Context]:
+    """Returns what each member may see: only its own hidden states."""
+    ends = np.cumsum([len(member.taps) for member in self.drafters]).tolist()
+    starts = [0, *ends[:-1]]
+    return [
+      context._replace(features=context.features[start:end])
+      for start, end in zip(starts, ends)
+    ]
+
+  def _join(self, forest: Sequence[base.DraftTree]) -> base.DraftTree:
+    """Returns the members' trees as one.
+
+    There are no `bonus_probs`: after leaves that agree, members would differ.
+    """
+    topology, nodes = trees.join(self.topologies)
+    order = np.argsort(np.concatenate(nodes))
+    is_sampled = any(tree.probs is not None for tree in forest)
+    is_predicted = any(tree.raw_probs is not None for tree in forest)
+
+    def convert(tree):
+      tree = tree._replace(topology=topology, bonus_probs=None)
+      if not is_sampled and not is_predicted:
+        return tree
+      probs = tree.both_probs(self.vocab_size)
+      processed = probs.processed if is_sampled else None
+      return tree._replace(probs=processed, raw_probs=probs.raw)
+
+    return jax.tree.map(
+      lambda *parts: jnp.concatenate(parts, axis=1)[:, order],
+      *map(convert, forest),
     )
-  ]
-  forest, proposals = zip(*drafts)
-  return _join(forest, topology, nodes, vocab_size), (
-    tuple((tree.tokens, tree.valid) for tree in forest),
-    proposals,
-  )
 
 
-def _commit(
-  members: Sequence[base.Drafter], state, proposal, context, outcome, rows
-):
-  return tuple(
-    member.commit(
-      own, drafted, each, _own(member.topology, tokens, valid, outcome), rows
-    )
-    for member, own, each, (tokens, valid), drafted in zip(
-      members, state, _contexts(members, context), *proposal, strict=True
-    )
-  )
+def _member_outcome(
+  topology: trees.Topology,
+  drafted: tuple[jax.Array, jax.Array],
+  outcome: base.Outcome,
+) -> base.Outcome:
+  """Returns the outcome for a member.
 
-
-def _catch_up(members: Sequence[base.Drafter], params, state, context, rows):
-  states, nums = [], [jnp.zeros_like(rows, jnp.int32)]
-  for member, own, part, each in zip(
-    members, params, state, _contexts(members, context), strict=True
-  ):
-    if member.catch_up is not None:
-      part, num = member.catch_up.read(own, part, each, rows)
-      nums.append(num)
-    states.append(part)
-  return tuple(states), sum(nums)
-
-
-def _contexts(members: Sequence[base.Drafter], context):
-  """What each member may see: of the features, its own."""
-  ends = np.cumsum([len(member.taps) for member in members]).tolist()
-  starts = [0, *ends[:-1]]
-  return [
-    context._replace(features=context.features[start:end])
-    for start, end in zip(starts, ends)
-  ]
-
-
-def _vocab_size(members: Sequence[base.Drafter]):
-  """That of all members that have one, or None."""
-  sizes = [member.vocab_size for member in members]
-  known = sorted({size for size in sizes if size is not None})
-  if len(known) > 1:
-    raise ValueError(
-      f'drafters must share a vocabulary, got vocab_size {sizes}.'
-    )
-  return known[0] if known else None
-
-
-def _join(forest, topology, nodes, vocab_size):
-  """The members' trees as one, with nodes where `nodes` has each tree's.
-
-  There are no `bonus_probs`: behind leaves that agree, members would differ.
-  """
-  order = np.argsort(np.concatenate(nodes))
-  sampled = any(tree.probs is not None for tree in forest)
-  predicted = any(tree.raw_probs is not None for tree in forest)
-
-  def alike(tree):
-    tree = tree._replace(topology=topology, bonus_probs=None)
-    if not sampled and not predicted:
-      return tree
-    both = tree.both_probs(vocab_size)
-    probs = both.processed if sampled else None
-    return tree._replace(probs=probs, raw_probs=both.raw)
-
-  return jax.tree.map(
-    lambda *parts: jnp.concatenate(parts, axis=1)[:, order],
-    *map(alike, forest),
-  )
-
-
-def _own(topology, tokens, valid, outcome):
-  """The outcome for a member: its longest path that spells what was accepted.
-
-  The tokens stay those of the rows; what follows its path is another's, or the
+  Its path is the member's longest one that spells accepted tokens. The tokens
+  stay those of the rows; after the path, they are another member's, or the
   correction.
+
+  Args:
+    topology: of the member.
+    drafted: `[B, N]` tokens of the member, and `[B, N]` which are valid.
+    outcome: of the joint tree.
   """
+  tokens, valid = drafted
   level = topology.depths - 1
   agrees = valid & (tokens == outcome.tokens[:, level])
   agrees &= level[None] < outcome.num_accepted[:, None]
@@ -193,8 +247,8 @@ def _own(topology, tokens, valid, outcome):
   )
 
 
-def _paths(topology):
-  """`[N + 1, D]` the nodes from the root to each entry, then 0."""
+def _paths(topology: trees.Topology) -> np.ndarray:
+  """Returns `[N + 1, D]` the nodes from the root to each entry, then 0."""
   paths = np.zeros((topology.num_nodes + 1, topology.depth), np.int32)
   for path, mask in zip(paths, topology.mask[:, 1:]):
     path[: mask.sum()] = np.flatnonzero(mask)

@@ -1,123 +1,69 @@
-"""A head on the target's features that drafts level by level: EAGLE.
+"""A head on the target's hidden states that drafts level by level: EAGLE.
 
-What it has computed of drafted tokens, with its own outputs in place of
-features, is thrown away: accepted ones are read again with the target's (EAGLE,
+What it has computed for drafted tokens, with its own outputs in place of hidden
+states, is thrown away: accepted ones are read again with the target's (EAGLE,
 Li et al. 2024).
 """
 
+import dataclasses
 import functools
-from typing import NamedTuple
-
-import jax.numpy as jnp
 
 from specjax import base
-from specjax import registry
+from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax.drafters import committed
-from specjax.drafters import growth
-from specjax.drafters import pairs
+from specjax.drafters import head_reader
+from specjax.drafters import lag
+from specjax.drafters import static_tree
+from specjax.drafters import tree_drafting
 
 
-@registry.component(example={'bonus_probs': True})
-def feature_head(
-  head: base.FeatureHead,
-  topology: trees.Topology,
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  *,
-  bonus_probs: bool = False,
-  stop: base.Stop | None = None,
-  chunk: int = committed.CHUNK,
-) -> base.Drafter:
-  """Builds a drafter of static trees, whose siblings are all different.
+@components.component
+class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
+  """Drafts trees whose siblings are all different with a feature head.
 
-  They are drawn without replacement: where there are some, the drafter has
-  `own_probs`. At temperature 0 they are the most likely tokens, and only
-  `raw_probs` are there. A prompt of one token gets no draft in the first round,
-  as nothing is known of it yet.
+  Siblings are drawn without replacement, so that a tree that has some has
+  `own_probs`. At temperature 0 they are the most likely tokens, and the tree
+  only has `raw_probs`. A prompt of one token gets no draft in the first round,
+  as no hidden state is known yet. The state is the head's cache.
 
-  Args:
-    head: on the target's features.
+  Attributes:
+    head: the head on the target's hidden states.
     topology: the tree to draft, at least one node.
-    sampling: how tokens are drawn; the same as the target's, usually.
-    bonus_probs: compute also the probabilities at the bonus positions, for one
-      more call of the head.
-    stop: where not to draft on, one of `STOPS`, as of `autoregressive`.
-    chunk: pairs a call with which a head that was not played catches up.
-
-  Returns:
-    The drafter; its state is the head's cache.
+    sampling: how tokens are drawn; usually the same as the target's.
+    bonus_probs: see `StaticTreeDrafter`.
+    stop: see `StaticTreeDrafter`.
+    chunk: number of pairs per call when the drafter catches up.
   """
-  distinct = topology.width > 1
-  plan = _Plan(
-    pairs.reading(head, topology.depth, chunk),
-    growth.Growth(
-      topology,
-      sampling,
-      growth.read_depth(topology, bonus_probs),
-      bonus_probs,
-      stop,
-      distinct,
-      inner=True,
-    ),
+
+  head: base.FeatureHead
+  topology: trees.Topology = components.static()
+  sampling: sampling_lib.Sampling = components.static(
+    default=sampling_lib.Sampling()
   )
-  reading = plan.reading
-  return base.Drafter(
-    topology=topology,
-    init=functools.partial(pairs.init, reading),
-    draft=functools.partial(_draft, plan),
-    commit=functools.partial(pairs.commit, reading),
-    catch_up=pairs.catch_up(reading),
-    estimate=functools.partial(
-      pairs.estimate, reading, sampling, growth.num_chosen(plan.growth)
-    ),
-    slot=base.StateSlot(reading, 0),
-    taps=head.taps,
-    feature_size=head.feature_size,
-    num_calls=1 + plan.growth.read_depth,
-    vocab_size=head.vocab_size,
-    partial=stop is not None,
-    own_probs=distinct and sampling.temperature > 0,
-    distinct=distinct,
-    greedy=not sampling.temperature,
-    max_length=head.max_length,
-  )
+  _: dataclasses.KW_ONLY
+  bonus_probs: bool = components.static(default=False)
+  stop: base.StopRule | None = None
+  chunk: int = components.static(default=lag.CHUNK)
 
+  @functools.cached_property
+  def reader(self) -> head_reader.HeadReader:
+    """Reads pairs with the head."""
+    return head_reader.make_reader(self.head, self.topology.depth, self.chunk)
 
-class _Plan(NamedTuple):
-  """What is read, and what is drafted."""
+  @functools.cached_property
+  def distinct(self) -> bool:
+    """True if there are siblings."""
+    return self.topology.width > 1
 
-  reading: pairs.Reading
-  growth: growth.Growth
-
-
-def _draft(plan: _Plan, keys, params, cache, context):
-  """Reads the tail; the output of its last pair is behind the root."""
-  num = pairs.num_pairs(context)
-  depth = plan.growth.topology.depth
-  tail = pairs.read_tail(plan.reading, depth, params, cache, context)
-  root = _predict(plan, params, tail.behind)
-  read = functools.partial(_read_level, plan, params, cache, num, tail.seen)
-  tree, _ = growth.grow(plan.growth, read, keys, root, tail.pending, num > 0)
-  return tree, tail.pending
-
-
-def _predict(plan: _Plan, params, outputs):
-  logits = plan.reading.head.predict(params, outputs)
-  return growth.predict(plan.growth, logits, outputs)
-
-
-def _read_level(plan: _Plan, params, cache, num, seen, depth, tokens, at,
-                pending):  # fmt: skip
-  """Reads the nodes of a level, each with the output that it was drawn from."""
-  positions = jnp.broadcast_to(num[:, None] + depth, tokens.shape)
-  outputs, pending = plan.reading.head.extend(
-    params,
-    cache,
-    tokens,
-    at.outputs,
-    pending_kv=pending,
-    positions=positions,
-    mask=growth.level_mask(plan.growth, depth, seen),
-  )
-  return _predict(plan, params, outputs), pending
+  @functools.cached_property
+  def tree_spec(self) -> tree_drafting.TreeSpec:
+    """Specifies the tree."""
+    return tree_drafting.TreeSpec(
+      self.topology,
+      self.sampling,
+      self.bonus_probs,
+      self.stop,
+      self.distinct,
+      reads_leaves=False,
+    )

@@ -1,9 +1,10 @@
-"""Heads that draft all levels at once, each from the same feature: Medusa.
+"""Heads that draft all levels at once, each from the same hidden state: Medusa.
 
-Cai et al. (2024). Head `k` predicts the `k`-th draft token whatever the others
-are, so that all nodes of a level have the same candidates below them.
+Cai et al. (2024). Head `k` predicts the `k`-th draft token whatever the other
+heads predict, so that all nodes of a level have the same candidate children.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -11,125 +12,175 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax import registry
+from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax.drafters import committed
+from specjax.drafters import acceptance_estimate
 from specjax.drafters import siblings
 
 
-@registry.component
-def medusa(
-  head: base.ParallelHead,
-  topology: trees.Topology,
-  sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
-  *,
-  bonus_probs: bool = False,
-) -> base.Drafter:
-  """Builds a drafter without a cache, which costs one call of the heads.
+@components.component
+class Medusa(base.Drafter):
+  """Drafts with one call of parallel heads, and without a cache.
 
   A chain is drawn from their distributions. In other trees, the children of a
-  node are the most likely tokens, in their order, and only `raw_probs` are
-  there.
+  node are the most likely tokens, in their order, and the tree only has
+  `raw_probs`.
 
-  Args:
+  Attributes:
     head: the heads, at least as many as the tree is deep.
     topology: the tree to draft, at least one node.
-    sampling: how tokens are drawn; the same as the target's, usually.
-    bonus_probs: a chain tells also the probabilities at the bonus position, for
-      which one head more is needed.
+    sampling: how tokens are drawn; usually the same as the target's.
+    bonus_probs: whether a chain also has the probabilities at the bonus
+      position, which takes one head more.
 
   Raises:
     ValueError: the tree has no nodes, or is deeper than there are heads.
   """
-  most = head.num_steps - bonus_probs
-  if not 1 <= topology.depth <= most:
-    raise ValueError(
-      f'topology must have a depth from 1 to {most}, as there are '
-      f'{head.num_steps} heads, got {topology.depth}.'
+
+  head: base.ParallelHead
+  topology: trees.Topology = components.static()
+  sampling: sampling_lib.Sampling = components.static(
+    default=sampling_lib.Sampling()
+  )
+  _: dataclasses.KW_ONLY
+  bonus_probs: bool = components.static(default=False)
+
+  can_estimate = True
+  num_calls = 1
+
+  def __post_init__(self) -> None:
+    num_steps = self.head.num_steps
+    deepest = num_steps - self.bonus_probs
+    if not 1 <= self.topology.depth <= deepest:
+      raise ValueError(
+        f'topology must have a depth from 1 to {deepest}, as there are '
+        f'{num_steps} heads, got {self.topology.depth}.'
+      )
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """The heads'."""
+    return self.head.taps
+
+  @functools.cached_property
+  def feature_size(self) -> int:
+    """The heads'."""
+    return self.head.feature_size
+
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """The heads'."""
+    return self.head.vocab_size
+
+  @functools.cached_property
+  def distinct(self) -> bool:
+    """True if there are siblings."""
+    return self.topology.width > 1
+
+  @functools.cached_property
+  def greedy(self) -> bool:
+    """True at temperature 0, and if there are siblings."""
+    return self.distinct or not self.sampling.temperature
+
+  def draft(
+    self,
+    keys: jax.Array,
+    params: base.Params,
+    state: base.DraftState,
+    context: base.Context,
+  ) -> tuple[base.DraftTree, base.Proposal]:
+    """Reads the last hidden states, which are those before the last token."""
+    del state
+    at = context.lengths[:, None] - 2
+    features = _features(context, at)
+    valid = jnp.broadcast_to(at >= 0, (len(at), self.topology.num_nodes))
+    draft = self._choose_tree if self.distinct else self._draw_chain
+    return draft(keys, params, features, valid), ()
+
+  def _choose_tree(
+    self,
+    keys: jax.Array,
+    params: base.Params,
+    features: tuple[jax.Array, ...],
+    valid: jax.Array,
+  ) -> base.DraftTree:
+    """Returns a tree of the most likely tokens."""
+    del keys
+    logits = self.head.predict(params, features)[:, 0]
+    rank = siblings.ranks(self.topology.parents)
+    _, best = self.head.likeliest(params, features, int(rank.max()) + 1)
+    level = self.topology.depths - 1
+    return base.DraftTree(
+      best[:, 0][:, level, rank],
+      self.topology,
+      valid,
+      probs=None,
+      raw_probs=jax.nn.softmax(logits)[:, level],
     )
-  return base.Drafter(
-    topology=topology,
-    init=lambda params, context, max_length: (),
-    draft=functools.partial(_draft, head, topology, sampling, bonus_probs),
-    commit=lambda state, proposal, context, outcome, rows: state,
-    estimate=functools.partial(
-      _estimate,
-      head,
-      sampling,
-      len(topology.levels[0]) if topology.width > 1 else 0,
-    ),
-    taps=head.taps,
-    feature_size=head.feature_size,
-    num_calls=1,
-    vocab_size=head.vocab_size,
-    distinct=topology.width > 1,
-    greedy=not sampling.temperature or topology.width > 1,
-  )
 
-
-def _draft(head, topology, sampling, bonus_probs, keys, params, state, context):
-  """The heads read the last feature, of the token before the last."""
-  del state
-  at = context.lengths[:, None] - 2
-  features = _features(context, at)
-  logits = head.predict(params, features)[:, 0]
-  valid = jnp.broadcast_to(at >= 0, (len(at), topology.num_nodes))
-  if topology.width > 1:
-    rank = siblings.ranks(topology.parents)
-    _, best = head.likeliest(params, features, int(rank.max()) + 1)
-    level = topology.depths - 1
-    raw = jax.nn.softmax(logits)[:, level]
-    tree = base.DraftTree(
-      best[:, 0][:, level, rank], topology, valid, probs=None, raw_probs=raw
+  def _draw_chain(
+    self,
+    keys: jax.Array,
+    params: base.Params,
+    features: tuple[jax.Array, ...],
+    valid: jax.Array,
+  ) -> base.DraftTree:
+    """Returns a chain, each token of which is drawn from its head."""
+    depth, sampling = self.topology.depth, self.sampling
+    logits = self.head.predict(params, features)[:, 0]
+    shape = self.topology.num_nodes, sampling_lib.num_uniforms(logits.shape[-1])
+    draw = lambda key: jax.random.uniform(key, shape, jnp.float32)
+    uniforms = jax.vmap(draw)(keys)
+    predicted = sampling_lib.both_probs(logits, sampling)
+    probs, bonus_probs = (
+      jax.tree.map(lambda leaf, part=part: leaf[:, part], predicted)
+      for part in (slice(depth), slice(depth, depth + 1))
     )
-    return tree, ()
-  num = sampling_lib.num_uniforms(logits.shape[-1])
-  shape = topology.num_nodes, num
-  uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float32))(
-    keys
-  )
-  every = sampling_lib.both_probs(logits, sampling)
-  depth = topology.depth
-  probs, bonus = (
-    jax.tree.map(lambda each, part=part: each[:, part], every)
-    for part in (slice(depth), slice(depth, depth + 1))
-  )
-  tokens = sampling_lib.tokens(
-    uniforms, logits[:, :depth], probs.processed, sampling
-  )
-  tree = base.DraftTree(
-    tokens,
-    topology,
-    valid,
-    probs.processed,
-    probs.raw,
-    bonus if bonus_probs else None,
-  )
-  return tree, ()
+    tokens = sampling_lib.tokens(
+      uniforms, logits[:, :depth], probs.processed, sampling
+    )
+    return base.DraftTree(
+      tokens,
+      self.topology,
+      valid,
+      probs.processed,
+      probs.raw,
+      bonus_probs if self.bonus_probs else None,
+    )
+
+  def estimate(
+    self,
+    params: base.Params,
+    state: base.DraftState,
+    context: base.Context,
+    rows: jax.Array,
+    target: base.TargetProbs,
+  ) -> tuple[base.DraftState, jax.Array, base.Probs]:
+    """Compares the first head with the target at each committed position."""
+    index = np.arange(target.probs.processed.shape[1])[None]
+    at = target.start[:, None] - 2 + index
+    logits = self.head.predict(params, _features(context, at))[:, :, 0]
+    num_chosen = len(self.topology.levels[0]) if self.distinct else 0
+    draft_probs = acceptance_estimate.draft_probs(
+      logits, self.sampling, num_chosen
+    )
+    # The token after the first one is not predicted.
+    is_predicted = at[..., None] >= 0
+    probs = jax.tree.map(
+      lambda leaf: jnp.where(is_predicted, leaf, 0.0), draft_probs
+    )
+    zeros = acceptance_estimate.zeros(target)
+    acceptance = acceptance_estimate.fill_in(
+      zeros, probs, target.start - 1, target
+    )
+    return state, jnp.zeros_like(rows, jnp.int32), acceptance
 
 
-def _features(context, at):
-  """Features at `[B, T]`; zeros before 0."""
+def _features(context: base.Context, at: jax.Array) -> tuple[jax.Array, ...]:
+  """Returns the hidden states at positions `[B, T]`; zeros before 0."""
   exists = at[..., None] >= 0
   return tuple(
-    jnp.where(exists, trees.at_entries(each, at), 0)
-    for each in context.features
+    jnp.where(exists, trees.at_entries(states, at), 0)
+    for states in context.features
   )
-
-
-def _estimate(head, sampling, num_chosen, params, state, context, rows, target):
-  """Compares the first head with the target, at each committed position."""
-  index = np.arange(target.probs.processed.shape[1])[None]
-  at = target.start[:, None] - 2 + index
-  logits = head.predict(params, _features(context, at))[:, :, 0]
-  # Nothing is predicted of the token behind the first one.
-  predicts = at[..., None] >= 0
-  probs = jax.tree.map(
-    lambda each: jnp.where(predicts, each, 0.0),
-    committed.drafted(logits, sampling, num_chosen),
-  )
-  chances = committed.acceptance(
-    probs, target.start - 1, target, committed.nothing(target)
-  )
-  return state, jnp.zeros_like(rows, jnp.int32), chances

@@ -1,4 +1,7 @@
-"""Prompt lookup: the row's own text, where it ended like this before."""
+"""Prompt lookup: n-grams of the row's own text, and what followed them."""
+
+import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -6,67 +9,74 @@ import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 from specjax import trees
 from specjax.drafters import matching
 from specjax.drafters import stateless
 
-# Matches that are looked at for each draft.
-_LOOKED_AT = 8
+# Matches that are considered for each draft.
+_MATCHES_PER_DRAFT = 8
 
 
-@registry.component
-def prompt_lookup(
-  draft_length: int = 8,
-  num_drafts: int = 1,
-  *,
-  max_ngram: int = 3,
-  min_ngram: int = 1,
-) -> base.Drafter:
-  """Builds a drafter that copies from the row's prompt and output.
+@components.component
+class PromptLookup(stateless.StatelessDrafter):
+  """Copies from the row's prompt and output; it takes no parameters.
 
   A draft is what followed an earlier match of the last tokens: the longest
   match first, and of those the most recent one (prompt lookup decoding, PLD).
   Further drafts are the next ones that begin with another token.
 
-  Args:
-    draft_length: tokens of each chain.
-    num_drafts: chains.
-    max_ngram: tokens beyond which a match counts as no longer.
-    min_ngram: tokens that must match for a draft.
-
-  Returns:
-    The drafter; it takes no parameters.
+  Attributes:
+    draft_length: number of tokens of each chain.
+    num_drafts: number of chains.
+    max_ngram: number of tokens beyond which a match counts as no longer.
+    min_ngram: number of tokens that must match for a draft.
   """
-  checks.check_range('draft_length', draft_length, 1)
-  checks.check_range('num_drafts', num_drafts, 1)
-  checks.check_range('max_ngram', max_ngram, 1)
-  checks.check_range('min_ngram', min_ngram, 1, max_ngram)
 
-  @jax.vmap
-  def from_row(tokens, length):
-    size = len(tokens)
-    matched = matching.own(tokens, length, max_ngram)
+  draft_length: int = components.static(default=8)
+  num_drafts: int = components.static(default=1)
+  _: dataclasses.KW_ONLY
+  max_ngram: int = components.static(default=3)
+  min_ngram: int = components.static(default=1)
+
+  def __post_init__(self) -> None:
+    checks.check_range('draft_length', self.draft_length, 1)
+    checks.check_range('num_drafts', self.num_drafts, 1)
+    checks.check_range('max_ngram', self.max_ngram, 1)
+    checks.check_range('min_ngram', self.min_ngram, 1, self.max_ngram)
+
+  @functools.cached_property
+  def topology(self) -> trees.Topology:
+    """The chains."""
+    return trees.chains(self.num_drafts, self.draft_length)
+
+  def propose(
+    self, params: base.Params, context: base.Context
+  ) -> tuple[jax.Array, jax.Array]:
+    """Proposes what followed earlier matches."""
+    del params
+    return jax.vmap(self._propose_row)(context.tokens, context.lengths)
+
+  def _propose_row(
+    self, tokens: jax.Array, length: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns `[N]` tokens, and which are valid, for a row of `[S]` tokens."""
+    size, num_drafts = len(tokens), self.num_drafts
+    matched = matching.match_row(tokens, length, self.max_ngram)
     # As floats, since XLA sorts integers in full on CPU.
     order = (matched * size + np.arange(size)).astype(jnp.float32)
-    # Several matches may go on alike: more are looked at than are drafted.
-    num = 1 if num_drafts == 1 else min(_LOOKED_AT * num_drafts, size)
-    _, places = jax.lax.top_k(order, num)
+    # Several matches may go on alike: more are considered than are drafted.
+    num = 1 if num_drafts == 1 else min(_MATCHES_PER_DRAFT * num_drafts, size)
+    _, starts = jax.lax.top_k(order, num)
     continuations = jax.vmap(
-      matching.own_continuation, in_axes=(None, None, 0, None)
-    )(tokens, length, places, draft_length)
+      matching.row_continuation, in_axes=(None, None, 0, None)
+    )(tokens, length, starts, self.draft_length)
     first = continuations[:, 0]
     repeats = first[:, None] == first[None]
     repeats &= np.tri(num, k=-1, dtype=bool)
-    fresh = (matched[places] >= min_ngram) & ~repeats.any(1)
-    chosen = jnp.argsort(~fresh)[:num_drafts]
-    draft = jnp.where(fresh[chosen, None], continuations[chosen], 0)
+    is_new = (matched[starts] >= self.min_ngram) & ~repeats.any(1)
+    chosen = jnp.argsort(~is_new)[:num_drafts]
+    draft = jnp.where(is_new[chosen, None], continuations[chosen], 0)
     draft = jnp.pad(draft, ((0, num_drafts - len(chosen)), (0, 0)))
-    valid = jnp.pad(fresh[chosen], (0, num_drafts - len(chosen)))
-    return draft.T.ravel(), jnp.tile(valid, draft_length)
-
-  def propose(params, context):
-    del params
-    return from_row(context.tokens, context.lengths)
-
-  return stateless.stateless(trees.chains(num_drafts, draft_length), propose)
+    valid = jnp.pad(is_new[chosen], (0, num_drafts - len(chosen)))
+    return draft.T.ravel(), jnp.tile(valid, self.draft_length)

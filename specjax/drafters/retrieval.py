@@ -3,56 +3,61 @@
 REST (He et al. 2024).
 """
 
+import dataclasses
+
 import jax
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 from specjax import trees
 from specjax.data import datastore as datastore_lib
 from specjax.drafters import matching
 from specjax.drafters import stateless
 
 
-@registry.component(
-  params=lambda: datastore_lib.build([[0, 1, 2, 1, 0, 2, 2, 1]], progress=False)
-)
-def retrieval(
-  topology: trees.Topology,
-  *,
-  max_match: int = 16,
-  min_match: int = 1,
-  num_samples: int = 32,
-) -> base.Drafter:
-  """Builds a drafter that looks the longest match up in a `Datastore`.
+@components.component
+class Retrieval(stateless.StatelessDrafter):
+  """Drafts what followed the longest match in a `Datastore`.
 
-  Args:
+  Its parameters are the `Datastore`, of the target's tokens.
+
+  Attributes:
     topology: the tree of the most frequent continuations, at least one node.
-    max_match: tokens beyond which a match counts as no longer, at most
-      `datastore.DEPTH`.
-    min_match: tokens that must match for a draft.
-    num_samples: matches that are looked at, evenly spaced in the index, where
-      there are more.
-
-  Returns:
-    The drafter; its parameters are a `Datastore`, of the target's tokens.
+    max_match: number of tokens beyond which a match counts as no longer, at
+      most `datastore.DEPTH`.
+    min_match: number of tokens that must match for a draft.
+    num_samples: number of matches that are considered, evenly spaced in the
+      index where there are more.
   """
-  checks.check_range('nodes of topology', topology.num_nodes, 1)
-  checks.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
-  checks.check_range('min_match', min_match, 1, max_match)
-  checks.check_range('num_samples', num_samples, 1)
 
-  def from_row(store, tokens, length):
-    found = matching.in_corpus(store, tokens, length, max_match)
-    continuations, there = matching.corpus_continuations(
-      store, found, num_samples, topology.depth
+  topology: trees.Topology = components.static()
+  _: dataclasses.KW_ONLY
+  max_match: int = components.static(default=16)
+  min_match: int = components.static(default=1)
+  num_samples: int = components.static(default=32)
+
+  def __post_init__(self) -> None:
+    checks.check_range('nodes of topology', self.topology.num_nodes, 1)
+    checks.check_range('max_match', self.max_match, 1, datastore_lib.DEPTH)
+    checks.check_range('min_match', self.min_match, 1, self.max_match)
+    checks.check_range('num_samples', self.num_samples, 1)
+
+  def propose(
+    self, params: base.Params, context: base.Context
+  ) -> tuple[jax.Array, jax.Array]:
+    """Proposes the most frequent continuations."""
+    matching.check_store(params, 'retrieval')
+    propose_rows = jax.vmap(self._propose_row, in_axes=(None, 0, 0))
+    return propose_rows(params, context.tokens, context.lengths)
+
+  def _propose_row(
+    self, store: datastore_lib.Datastore, tokens: jax.Array, length: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns `[N]` tokens, and which are valid, for a row of `[S]` tokens."""
+    match = matching.match_corpus(store, tokens, length, self.max_match)
+    continuations, exists = matching.corpus_continuations(
+      store, match, self.num_samples, self.topology.depth
     )
-    weights = there & (found.length >= min_match)
-    return matching.vote(continuations, weights, topology)
-
-  def propose(store, context):
-    matching.check_store(store, 'retrieval')
-    rows = jax.vmap(from_row, in_axes=(None, 0, 0))
-    return rows(store, context.tokens, context.lengths)
-
-  return stateless.stateless(topology, propose)
+    weights = exists & (match.length >= self.min_match)
+    return matching.vote(continuations, weights, self.topology)

@@ -1,9 +1,9 @@
 """Children of a node that are all different: drawn without replacement.
 
 EAGLE (Li et al. 2024): each sibling is drawn from what the earlier ones have
-left, and has that distribution for itself. Verified one after the other, by
-multi-round rejection (`VERIFIERS['ensemble']`), they are exact; with the
-distribution of the first one for all, they would not be.
+left, a distribution of its own. Verified one after the other, by multi-round
+rejection (`VERIFIERS['ensemble']`), they are exact; with the distribution of
+the first one for all, they would not be.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from specjax import sampling as sampling_lib
 
 
 def ranks(parents: Sequence[int] | np.ndarray) -> np.ndarray:
-  """Returns `[N]` how many earlier nodes have the same parent as each."""
-  of_each = np.asarray(parents)
+  """Returns `[N]` how many earlier nodes have the same parent."""
+  parents = np.asarray(parents)
   return np.array(
-    [(of_each[:i] == parent).sum() for i, parent in enumerate(of_each)]
+    [(parents[:node] == parent).sum() for node, parent in enumerate(parents)]
   )
 
 
@@ -36,14 +36,14 @@ def draw(
 
   Args:
     uniforms: `[B, W, U]`, see `sampling.draw`.
-    logits: `[B, P, V]` behind the nodes of the level above.
-    probs: `[B, P, V]`, what `sampling.probabilities` makes of them.
-    rows: `[W]` which of those each node hangs below.
+    logits: `[B, P, V]` after the nodes of the level above.
+    probs: `[B, P, V]`, the result of `sampling.probabilities` for these logits.
+    rows: `[W]` the parent of each node, as an index of these nodes.
     sampling: how tokens are drawn.
 
   Returns:
-    `[B, W]` tokens; `[B, W, V]` what each was drawn from, or None where they
-    were chosen; and `[B, W]` whether there was a token left.
+    `[B, W]` tokens; `[B, W, V]` the distribution that each was drawn from, or
+    None where they were chosen; and `[B, W]` whether there was a token left.
   """
   rank = ranks(rows)
   if not sampling.temperature:
@@ -53,22 +53,31 @@ def draw(
     exists = (best[:, rows, column] > -jnp.inf) & (rank < num)[None]
     return tokens[:, rows, column].astype(jnp.int32), None, exists
   rounds = [np.flatnonzero(rank == i) for i in range(rank.max() + 1)]
-  drawn, left = [], probs
+  drawn, remaining = [], probs
   for nodes in rounds:
-    own = left[:, rows[nodes]]
-    tokens = jax.vmap(jax.vmap(sampling_lib.draw))(uniforms[:, nodes], own)
-    drawn.append((tokens, own, own.sum(-1) > 0))
-    taken = np.arange(len(tokens))[:, None], rows[nodes][None], tokens
-    left = _without(taken, left)
-  place = np.argsort(np.concatenate(rounds))
-  tokens, own, exists = jax.tree.map(
-    lambda *each: jnp.concatenate(each, axis=1)[:, place], *drawn
+    drawn_from = remaining[:, rows[nodes]]
+    tokens = jax.vmap(jax.vmap(sampling_lib.draw))(
+      uniforms[:, nodes], drawn_from
+    )
+    drawn.append((tokens, drawn_from, drawn_from.sum(-1) > 0))
+    index = np.arange(len(tokens))[:, None], rows[nodes][None], tokens
+    remaining = _remove(remaining, index)
+  order = np.argsort(np.concatenate(rounds))
+  tokens, drawn_from, exists = jax.tree.map(
+    lambda *parts: jnp.concatenate(parts, axis=1)[:, order], *drawn
   )
-  return tokens, own, exists
+  return tokens, drawn_from, exists
 
 
-def _without(taken, probs):
-  """Probabilities of what is left; all zero if nothing is."""
-  left = probs.at[taken].set(0.0)
-  mass = left.sum(-1, keepdims=True)
-  return left / jnp.where(mass > 0, mass, 1.0)
+def _remove(
+  probs: jax.Array, index: tuple[np.ndarray | jax.Array, ...]
+) -> jax.Array:
+  """Returns the distribution without some tokens; zero if none is left.
+
+  Args:
+    probs: `[B, P, V]`.
+    index: of the tokens, as indices of the three axes.
+  """
+  remaining = probs.at[index].set(0.0)
+  mass = remaining.sum(-1, keepdims=True)
+  return remaining / jnp.where(mass > 0, mass, 1.0)

@@ -1,32 +1,48 @@
-"""Where a drafter hands over to the target: the rules of sequential cascades.
+"""Stop rules: where a drafter leaves the next token to the target.
 
-Speculative cascades (Narasimhan et al. 2024), Algorithm 2: the rules that look
-at the draft's distribution alone.
+Speculative cascades (Narasimhan et al. 2024), Algorithm 2: the deferral rules
+of sequential cascades that depend only on the draft's distribution.
 """
+
+import jax
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 from specjax.goals import deferral
 
 
-@registry.component(example={'alpha': 0.25})
-def unsure(alpha: float) -> base.Stop:
-  """Builds the rule that stops where `max draft < 1 - alpha`: Chow's.
+@components.component
+class Unsure(base.StopRule):
+  """Stops where `max draft < 1 - alpha` (Chow's rule).
 
-  Args:
+  Attributes:
     alpha: in [0, 1]; 0 stops everywhere.
   """
-  checks.check_range('alpha of unsure', alpha, 0, 1)
-  return lambda probs: deferral.unsure(probs, alpha)
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of unsure', self.alpha, 0, 1)
+
+  def __call__(self, raw_probs: jax.Array) -> jax.Array:
+    """Returns `[...]` where to stop."""
+    return deferral.unsure(raw_probs, self.alpha)
 
 
-@registry.component(example={'alpha': 0.25})
-def unsure_log(alpha: float) -> base.Stop:
-  """Builds the rule that stops where the draft's entropy exceeds `alpha`.
+@components.component
+class UnsureLog(base.StopRule):
+  """Stops where the entropy of the draft exceeds `alpha`.
 
-  Args:
+  Attributes:
     alpha: nats, at least 0.
   """
-  checks.check_range('alpha of unsure_log', alpha, 0)
-  return lambda probs: deferral.unsure_log(probs, alpha)
+
+  alpha: float
+
+  def __post_init__(self) -> None:
+    checks.check_range('alpha of unsure_log', self.alpha, 0)
+
+  def __call__(self, raw_probs: jax.Array) -> jax.Array:
+    """Returns `[...]` where to stop."""
+    return deferral.unsure_log(raw_probs, self.alpha)

@@ -1,11 +1,11 @@
-"""Suffix decoding: as far as the match is long, from own text and a corpus.
+"""Suffix decoding: drafts are as long as the match deserves.
 
-SuffixDecoding (Oliaro et al. 2024), with matches found anew in place of trees
-that are kept.
+SuffixDecoding (Oliaro et al. 2024), where matches are searched anew in place of
+suffix trees that are kept.
 """
 
+import dataclasses
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,106 +13,110 @@ import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
 from specjax import trees
 from specjax.data import datastore as datastore_lib
 from specjax.drafters import matching
 from specjax.drafters import stateless
 
 
-@registry.component(params=lambda: None)
-def suffix(
-  draft_length: int = 8,
-  num_drafts: int = 1,
-  *,
-  max_match: int = 16,
-  min_match: int = 1,
-  factor: float = 1.0,
-  num_samples: int = 16,
-) -> base.Drafter:
-  """Builds a drafter that trusts a match as far as it is long.
+@components.component
+class Suffix(stateless.StatelessDrafter):
+  """Drafts the longer, the longer a match in the row or in a corpus is.
 
-  All places with the longest match, in the row's prompt and output and in a
-  corpus, vote on the draft token by token; the row's own, most recent first,
-  win ties.
+  All positions with the longest match, in the row's prompt and output and in
+  the corpus, vote on the draft token by token; the row's own, most recent
+  first, win ties. Its parameters are a `Datastore` of the target's tokens, or
+  None to match only the row's own text.
 
-  Args:
-    draft_length: most tokens of each chain.
-    num_drafts: chains, which begin with different tokens.
-    max_match: tokens beyond which a match counts as no longer, at most
-      `datastore.DEPTH`.
-    min_match: tokens that must match for a draft.
-    factor: drafted tokens for each token that matched.
-    num_samples: places that vote at most, of the row's own and of the corpus's
-      each.
-
-  Returns:
-    The drafter; its parameters are a `Datastore` of the target's tokens, or
-    None for the row's own text only.
+  Attributes:
+    draft_length: largest number of tokens of each chain.
+    num_drafts: number of chains, which begin with different tokens.
+    max_match: number of tokens beyond which a match counts as no longer, at
+      most `datastore.DEPTH`.
+    min_match: number of tokens that must match for a draft.
+    factor: number of drafted tokens per token that matched, above 0.
+    num_samples: largest number of positions that vote, in the row and in the
+      corpus each.
   """
-  checks.check_range('draft_length', draft_length, 1)
-  checks.check_range('max_match', max_match, 1, datastore_lib.DEPTH)
-  checks.check_range('min_match', min_match, 1, max_match)
-  checks.check_range('num_samples', num_samples, 1)
-  if not factor > 0:
-    raise ValueError(f'factor must be > 0, got {factor}.')
-  checks.check_range('num_drafts', num_drafts, 1)
-  topology = trees.chains(num_drafts, draft_length)
 
-  plan = _Plan(topology, max_match, min_match, factor, num_samples)
-  return stateless.stateless(topology, functools.partial(_propose, plan))
+  draft_length: int = components.static(default=8)
+  num_drafts: int = components.static(default=1)
+  _: dataclasses.KW_ONLY
+  max_match: int = components.static(default=16)
+  min_match: int = components.static(default=1)
+  factor: float = 1.0
+  num_samples: int = components.static(default=16)
 
+  def __post_init__(self) -> None:
+    checks.check_range('draft_length', self.draft_length, 1)
+    checks.check_range('max_match', self.max_match, 1, datastore_lib.DEPTH)
+    checks.check_range('min_match', self.min_match, 1, self.max_match)
+    checks.check_range('num_samples', self.num_samples, 1)
+    if checks.is_known(self.factor) and not self.factor > 0:
+      raise ValueError(f'factor must be > 0, got {self.factor}.')
+    checks.check_range('num_drafts', self.num_drafts, 1)
 
-class _Plan(NamedTuple):
-  """What is drafted, and from which matches."""
+  @functools.cached_property
+  def topology(self) -> trees.Topology:
+    """The chains."""
+    return trees.chains(self.num_drafts, self.draft_length)
 
-  topology: trees.Topology
-  max_match: int
-  min_match: int
-  factor: float
-  num_samples: int
+  def propose(
+    self, params: base.Params, context: base.Context
+  ) -> tuple[jax.Array, jax.Array]:
+    """Proposes the continuations of the longest matches."""
+    if params is not None:
+      matching.check_store(params, 'suffix')
+    propose_rows = jax.vmap(self._propose_row, in_axes=(None, 0, 0))
+    return propose_rows(params, context.tokens, context.lengths)
 
+  def _propose_row(
+    self,
+    store: datastore_lib.Datastore | None,
+    tokens: jax.Array,
+    length: jax.Array,
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns `[N]` tokens, and which are valid, for a row of `[S]` tokens."""
+    continuations, matched = self._row_matches(tokens, length)
+    if store is not None:
+      in_corpus = self._corpus_matches(store, tokens, length)
+      continuations = jnp.concatenate([continuations, in_corpus[0]])
+      matched = jnp.concatenate([matched, in_corpus[1]])
+    longest = matched.max()
+    weights = (matched == longest) & (longest >= self.min_match)
+    draft, valid = matching.vote(continuations, weights, self.topology)
+    max_depth = self.factor * longest.astype(jnp.float32)
+    within = self.topology.depths.astype(np.float32) <= max_depth
+    return jnp.where(within, draft, 0), valid & within
 
-def _propose(plan, store, context):
-  if store is not None:
-    matching.check_store(store, 'suffix')
-  rows = jax.vmap(functools.partial(_from_row, plan), in_axes=(None, 0, 0))
-  return rows(store, context.tokens, context.lengths)
+  def _row_matches(
+    self, tokens: jax.Array, length: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what followed the longest matches in the row, and their length.
 
+    Returns:
+      `[M, D]` continuations, and `[M]` numbers of tokens that matched; 0 where
+      there is no match.
+    """
+    matched = matching.match_row(tokens, length, self.max_match)
+    longest = matched.max()
+    # The most recent ones; as floats, since XLA sorts integers in full on CPU.
+    index = np.arange(len(tokens), dtype=np.float32)
+    recency = jnp.where(matched == longest, index, -1.0)
+    num = min(self.num_samples, len(tokens))
+    recency, starts = jax.lax.top_k(recency, num)
+    continuations = jax.vmap(
+      matching.row_continuation, in_axes=(None, None, 0, None)
+    )(tokens, length, starts, self.topology.depth)
+    return continuations, jnp.where(recency >= 0, longest, 0)
 
-def _from_row(plan, store, tokens, length):
-  """Lets the places with the longest match vote, as far as that is trusted."""
-  continuations, matched = _from_own(plan, tokens, length)
-  if store is not None:
-    others = _from_corpus(plan, store, tokens, length)
-    continuations = jnp.concatenate([continuations, others[0]])
-    matched = jnp.concatenate([matched, others[1]])
-  longest = matched.max()
-  weights = (matched == longest) & (longest >= plan.min_match)
-  draft, valid = matching.vote(continuations, weights, plan.topology)
-  trust = plan.factor * longest.astype(jnp.float32)
-  trusted = plan.topology.depths.astype(np.float32) <= trust
-  return jnp.where(trusted, draft, 0), valid & trusted
-
-
-def _from_own(plan, tokens, length):
-  """What followed the longest matches in the row, and how long those are."""
-  matched = matching.own(tokens, length, plan.max_match)
-  longest = matched.max()
-  # The most recent ones; as floats, since XLA sorts integers in full on CPU.
-  index = np.arange(len(tokens), dtype=np.float32)
-  recency = jnp.where(matched == longest, index, -1.0)
-  recency, places = jax.lax.top_k(recency, min(plan.num_samples, len(tokens)))
-  continuations = jax.vmap(
-    matching.own_continuation, in_axes=(None, None, 0, None)
-  )(tokens, length, places, plan.topology.depth)
-  return continuations, jnp.where(recency >= 0, longest, 0)
-
-
-def _from_corpus(plan, store, tokens, length):
-  """The same of the corpus."""
-  found = matching.in_corpus(store, tokens, length, plan.max_match)
-  continuations, there = matching.corpus_continuations(
-    store, found, plan.num_samples, plan.topology.depth
-  )
-  return continuations, jnp.where(there, found.length, 0)
+  def _corpus_matches(
+    self, store: datastore_lib.Datastore, tokens: jax.Array, length: jax.Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what followed the longest matches in the corpus; as above."""
+    match = matching.match_corpus(store, tokens, length, self.max_match)
+    continuations, exists = matching.corpus_continuations(
+      store, match, self.num_samples, self.topology.depth
+    )
+    return continuations, jnp.where(exists, match.length, 0)

@@ -1,11 +1,10 @@
-"""A drafter that reads little when it is played again: sinks and a window.
+"""A drafter that reads little after it was idle: attention sinks and a window.
 
-StreamingLLM (Xiao et al. 2024), as a policy for what switching between drafters
-costs (MetaSD, Kim et al. 2026, Table 13): a cache that is too far behind keeps
-the row's first tokens and reads the last ones, as if these followed those.
+StreamingLLM (Xiao et al. 2024), as a policy for the cost of switching between
+drafters (MetaSD, Kim et al. 2026, Table 13): a KV cache that lags too far
+keeps the row's first tokens and reads the last ones, as if these followed.
 """
 
-from collections.abc import Callable
 import functools
 from typing import NamedTuple
 
@@ -15,122 +14,147 @@ import numpy as np
 
 from specjax import base
 from specjax import checks
-from specjax import registry
+from specjax import components
+from specjax.drafters import wrapper
 
 
-class Reading(NamedTuple):
-  """What the drafter has read."""
+class WindowedState(NamedTuple):
+  """The state of the drafter inside, and how much it skipped."""
 
-  cache: base.DraftState  # of the drafter inside
-  skipped: jax.Array  # [B] int32, tokens behind the sinks that it never will
+  inner: base.DraftState
+  skipped: jax.Array  # [B] int32, tokens after the sinks that are never read
 
 
-@registry.component
-def windowed(
-  drafter: base.Drafter, sinks: int = 4, window: int = 64
-) -> base.Drafter:
-  """Builds a drafter that catches up by a window at most.
+@components.component
+class Windowed(wrapper.DrafterWrapper):
+  """Catches up by no more than a window.
 
-  Args:
-    drafter: what drafts; of a small model or of a head on features.
-    sinks: first tokens of a row, or pairs of a head, which are never forgotten.
-    window: as many are read at most when it is played again; if it is behind by
-      more, it forgets all but the sinks.
+  Attributes:
+    drafter: drafts; with a model or with a head on hidden states.
+    sinks: number of the row's first tokens, or of pairs of a head, that are
+      never forgotten.
+    window: largest number of tokens that are read to catch up; if more are
+      missing, everything but the sinks is forgotten.
 
   Raises:
     ValueError: a number is out of range, or the drafter cannot forget.
   """
-  checks.check_range('sinks', sinks, 0)
-  checks.check_range('window', window, 1)
-  catch_up, estimate, slot = drafter.catch_up, drafter.estimate, drafter.slot
-  if catch_up is None or catch_up.rollback is None or estimate is None:
-    raise ValueError(
-      'drafter must be one that can forget what it has read, of a model or a '
-      'head on features, got one that cannot.'
+
+  drafter: base.Drafter
+  sinks: int = components.static(default=4)
+  window: int = components.static(default=64)
+
+  can_catch_up = True
+  can_estimate = True
+
+  def __post_init__(self) -> None:
+    checks.check_range('sinks', self.sinks, 0)
+    checks.check_range('window', self.window, 1)
+    drafter = self.drafter
+    if not (drafter.can_roll_back and drafter.can_estimate):
+      raise ValueError(
+        'drafter must be one that can forget what it has read, of a model or a '
+        'head on features, got one that cannot.'
+      )
+
+  @functools.cached_property
+  def slot(self) -> base.StateSlot | None:
+    """Shared with drafters that have the same sinks and window."""
+    slot = self.drafter.slot
+    return slot and slot._replace(name=(slot.name, self.sinks, self.window))
+
+  def init(
+    self, params: base.Params, context: base.Context, max_length: int
+  ) -> WindowedState:
+    """Reads the prompts in full."""
+    inner = self.drafter.init(params, context, max_length)
+    return WindowedState(inner, jnp.zeros_like(context.lengths))
+
+  def draft(
+    self,
+    keys: jax.Array,
+    params: base.Params,
+    state: WindowedState,
+    context: base.Context,
+  ) -> tuple[base.DraftTree, base.Proposal]:
+    """Drafts from the text without what was skipped."""
+    view = self._view(context, state.skipped)
+    return self.drafter.draft(keys, params, state.inner, view)
+
+  def commit(
+    self,
+    state: WindowedState,
+    proposal: base.Proposal,
+    context: base.Context,
+    outcome: base.Outcome,
+    rows: jax.Array,
+  ) -> WindowedState:
+    """Commits to the drafter inside."""
+    view = self._view(context, state.skipped)
+    inner = self.drafter.commit(state.inner, proposal, view, outcome, rows)
+    return state._replace(inner=inner)
+
+  def catch_up(
+    self,
+    params: base.Params,
+    state: WindowedState,
+    context: base.Context,
+    rows: jax.Array,
+  ) -> tuple[WindowedState, jax.Array]:
+    """Reads the committed tokens, or only the last ones of many."""
+    state = self._skip(state, context, rows)
+    view = self._view(context, state.skipped)
+    inner, num_read = self.drafter.catch_up(params, state.inner, view, rows)
+    return state._replace(inner=inner), num_read
+
+  def estimate(
+    self,
+    params: base.Params,
+    state: WindowedState,
+    context: base.Context,
+    rows: jax.Array,
+    target: base.TargetProbs,
+  ) -> tuple[WindowedState, jax.Array, base.Probs]:
+    """Catches up, and estimates as the drafter inside does."""
+    state = self._skip(state, context, rows)
+    inner, num_read, acceptance = self.drafter.estimate(
+      params,
+      state.inner,
+      self._view(context, state.skipped),
+      rows,
+      target._replace(start=target.start - state.skipped),
     )
-  plan = _Plan(drafter, catch_up, catch_up.rollback, estimate, sinks, window)
-  return drafter._replace(
-    init=functools.partial(_init, plan),
-    draft=functools.partial(_draft, plan),
-    commit=functools.partial(_commit, plan),
-    catch_up=base.CatchUp(functools.partial(_catch_up, plan)),
-    estimate=functools.partial(_estimate, plan),
-    slot=slot and slot._replace(name=(slot.name, sinks, window)),
-  )
+    return state._replace(inner=inner), num_read, acceptance
 
+  def _view(self, context: base.Context, skipped: jax.Array) -> base.Context:
+    """Returns the text as the drafter inside sees it, without skipped tokens.
 
-class _Plan(NamedTuple):
-  """What is read, and by whom."""
+    With 2 sinks, 3 tokens skipped and a row of 9:
 
-  inner: base.Drafter
-  catch_up: base.CatchUp  # of `inner`, as the two below
-  rollback: Callable[[base.DraftState, jax.Array], base.DraftState]
-  estimate: base.Estimate
-  sinks: int
-  window: int
+        context    a b c d e f g h i
+        view       a b       f g h i      lengths = 6
 
+    A head has read the pair of the last sink before it skipped, with the token
+    that followed there; it does not read that of the view, which never was.
+    """
+    index = np.arange(context.tokens.shape[1])[None]
+    source = jnp.where(index < self.sinks, index, index + skipped[:, None])
+    take = functools.partial(jnp.take_along_axis, axis=1, mode='clip')
+    return base.Context(
+      take(context.tokens, source),
+      context.lengths - skipped,
+      tuple(take(states, source[..., None]) for states in context.features),
+    )
 
-def _view(plan: _Plan, context, skipped):
-  """The row as the drafter sees it, without what it skipped.
-
-  A head has read the pair of the last sink before it skipped, with the token
-  that followed there; that of the view, which never was, it does not read.
-  """
-  index = np.arange(context.tokens.shape[1])[None]
-  source = jnp.where(index < plan.sinks, index, index + skipped[:, None])
-  return base.Context(
-    jnp.take_along_axis(context.tokens, source, axis=1, mode='clip'),
-    context.lengths - skipped,
-    tuple(
-      jnp.take_along_axis(each, source[..., None], axis=1, mode='clip')
-      for each in context.features
-    ),
-  )
-
-
-def _init(plan: _Plan, params, context, max_length):
-  cache = plan.inner.init(params, context, max_length)
-  return Reading(cache, jnp.zeros_like(context.lengths))
-
-
-def _draft(plan: _Plan, keys, params, state, context):
-  seen = _view(plan, context, state.skipped)
-  return plan.inner.draft(keys, params, state.cache, seen)
-
-
-def _commit(plan: _Plan, state, proposal, context, outcome, rows):
-  seen = _view(plan, context, state.skipped)
-  cache = plan.inner.commit(state.cache, proposal, seen, outcome, rows)
-  return state._replace(cache=cache)
-
-
-def _catch_up(plan: _Plan, params, state, context, rows):
-  state = _skip(plan, state, context, rows)
-  seen = _view(plan, context, state.skipped)
-  cache, num = plan.catch_up.read(params, state.cache, seen, rows)
-  return state._replace(cache=cache), num
-
-
-def _estimate(plan: _Plan, params, state, context, rows, target):
-  state = _skip(plan, state, context, rows)
-  seen = _view(plan, context, state.skipped)
-  cache, num, acceptance = plan.estimate(
-    params,
-    state.cache,
-    seen,
-    rows,
-    target._replace(start=target.start - state.skipped),
-  )
-  return state._replace(cache=cache), num, acceptance
-
-
-def _skip(plan: _Plan, state, context, rows):
-  """Forgets all but the sinks where more is missing than the window."""
-  cache, skipped = state
-  # One less than all, as a draft reads the last token.
-  start = context.lengths - 1 - plan.window
-  far = rows & (start > cache.lengths + skipped)
-  far &= cache.lengths >= plan.sinks
-  lengths = jnp.where(far, plan.sinks, cache.lengths)
-  skipped = jnp.where(far, start - plan.sinks, skipped)
-  return Reading(plan.rollback(cache, lengths), skipped)
+  def _skip(
+    self, state: WindowedState, context: base.Context, rows: jax.Array
+  ) -> WindowedState:
+    """Forgets all but the sinks where more is missing than the window."""
+    inner, skipped = state
+    # One less than all, as a draft reads the last token.
+    start = context.lengths - 1 - self.window
+    exceeds = rows & (start > inner.lengths + skipped)
+    exceeds &= inner.lengths >= self.sinks
+    lengths = jnp.where(exceeds, self.sinks, inner.lengths)
+    skipped = jnp.where(exceeds, start - self.sinks, skipped)
+    return WindowedState(self.drafter.rollback(inner, lengths), skipped)

@@ -1,6 +1,9 @@
-"""What every drafter keeps."""
+"""Checks of drafters."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
 import functools
+import types
 from typing import Any
 from typing import NamedTuple
 
@@ -12,103 +15,145 @@ from specjax import base
 from specjax import drafters
 from specjax import sampling
 from specjax import trees
+from specjax.data import datastore
 from specjax.testing import building
 from specjax.testing import values
 
 _ROWS, _NUM_COMMITTED, _BUFFER = 3, 2, 16
+# Arguments that drafters of the library need in addition to `given`.
+EXAMPLES: dict[building.Factory, dict[str, Any]] = {
+  drafters.Autoregressive: {'bonus_probs': True},
+  drafters.DynamicTree: {'num_nodes': 4, 'depth': 2, 'beam': 2},
+  drafters.EarlyExit: {'num_layers': 1},
+  drafters.FeatureHeadDrafter: {'bonus_probs': True},
+}
+# Functions that return parameters, where they are not those of one model.
+PARAMS: dict[building.Factory, Callable[[], base.Params]] = {
+  drafters.Ensemble: lambda: (building.table(),) * 2,
+  drafters.Retrieval: lambda: datastore.build(
+    [[0, 1, 2, 1, 0, 2, 2, 1]], progress=False
+  ),
+  drafters.Suffix: lambda: None,
+}
 # How often something is drafted, to compare tokens with their probabilities.
 _NUM_DRAFTS = 4096
 # Standard errors at which a frequency is not that of its probability.
 _LIMIT = 5.5
 
 
-class _Turn(NamedTuple):
-  """What a drafter does in a round, and where others have played."""
+class _Round(NamedTuple):
+  """The results of all of a drafter's methods in one round."""
 
   tree: base.DraftTree
-  before: base.DraftState
-  committed: base.DraftState
-  reads: list[Any]  # `(state, num_tokens)` after no token, and after two
-  estimated: Any  # None if the drafter has no estimate
+  initial_state: base.DraftState
+  committed_state: base.DraftState
+  catch_ups: list[Any]  # `(state, num_tokens)` after no token, and after two
+  estimate: Any  # None if the drafter cannot estimate
 
 
-def check_drafter(factory: building.Factory, /, **options: Any) -> None:
-  """Checks a factory of drafters.
+def check_drafter(
+  drafter_class: building.Factory,
+  /,
+  *,
+  params: base.Params = None,
+  **options: Any,
+) -> None:
+  """Checks a class of drafters.
 
-  Shapes and types of the tree; tokens of the vocabulary, which are drawn from
-  the distributions that the tree holds, or chosen; a state that a loop can
-  carry; a row that depends on its own text and key alone; equal arguments give
-  one object.
+  The tree has the right shapes and types; its tokens belong to the vocabulary
+  and are chosen, or drawn from the distributions that the tree holds; a loop
+  can carry the state; a row depends only on its own text and key; equal
+  arguments make equal drafters.
 
   Args:
-    factory: builds the drafter; it need not be in a table. It is given `model`,
+    drafter_class: the class; it need not be in a table. It is given `model`,
       `topology`, `draft_length`, `sampling`, `drafter` and `drafters`, if it
       has such parameters, and `head`, if that is annotated as a
       `base.FeatureHead` or as a `base.ParallelHead`. The vocabulary has 3
       tokens.
-    **options: what it is built with, beside these and its example.
+    params: parameters of the drafter; by default those of the model or head
+      that it is given.
+    **options: arguments of the drafter, in addition to these.
 
   Raises:
     AssertionError: a sentence says what must hold.
   """
-  with building.about(factory):
-    building.check_documented(factory)
-    chosen = building.arguments(factory, given(factory), options)
-    drafter = factory(**chosen)
-    _check(drafter, building.params_of(factory, chosen))
-    values.check_value(factory, chosen)
+  with building.about(drafter_class):
+    building.check_documented(drafter_class)
+    chosen = arguments(drafter_class, options=options)
+    values.check_component(drafter_class, chosen)
+    if params is None:
+      params = example_params(drafter_class, chosen)
+    _check(drafter_class(**chosen), params)
 
 
-def given(
-  factory: building.Factory, how: sampling.Sampling = sampling.Sampling()
+def arguments(
+  drafter_class: building.Factory,
+  how: sampling.Sampling = sampling.Sampling(),
+  options: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> dict[str, Any]:
-  """Returns what a factory of drafters may ask for.
+  """Returns arguments with which a drafter is built.
 
   Args:
-    factory: builds the drafter.
-    how: it draws, and drafters inside of it do.
+    drafter_class: of the drafter.
+    how: tokens are drawn, by the drafter and by drafters inside of it.
+    options: arguments that are set in addition.
   """
   model, tree = building.model(), trees.prefix_tree((2, 2))
-  inner = drafters.DRAFTERS['autoregressive'](model, tree, how)
-  return {
+  inner = drafters.Autoregressive(model, tree, how)
+  given = {
     'model': model,
     'topology': tree,
     'draft_length': tree.depth,
     'sampling': how,
-    'head': building.head(factory),
+    'head': building.head(drafter_class),
     'drafter': inner,
     'drafters': [inner] * 2,
   }
+  example = EXAMPLES.get(drafter_class, {})
+  return building.arguments(drafter_class, given, {**example, **options})
+
+
+def example_params(
+  drafter_class: building.Factory, chosen: Mapping[str, Any]
+) -> base.Params:
+  """Returns parameters of a drafter that is built with `arguments`."""
+  if drafter_class in PARAMS:
+    return PARAMS[drafter_class]()
+  head = chosen.get('head')
+  return building.table() if head is None else building.head_params(head)
 
 
 def _check(drafter: base.Drafter, params: base.Params) -> None:
   keys = jax.random.split(jax.random.key(0), _NUM_DRAFTS * _ROWS)
-  turn = functools.partial(_turn, drafter)
-  like = jax.eval_shape(turn, keys[:_ROWS], params, contexts(drafter))
-  _check_types(drafter, like)
+  play_round = functools.partial(_play_round, drafter)
+  shapes = jax.eval_shape(play_round, keys[:_ROWS], params, contexts(drafter))
+  _check_types(drafter, shapes)
   # Distributions are compared with many drafts of the same rows.
-  copies = 1 if like.tree.probs is None else _NUM_DRAFTS
+  copies = 1 if shapes.tree.probs is None else _NUM_DRAFTS
   keys = keys[: copies * _ROWS]
 
   @jax.jit
-  def draft(keys, params, context, few):
+  def draft(drafter, keys, params, context, few):
     state = drafter.init(params, context, _BUFFER)
     tree, _ = drafter.draft(keys, params, state, context)
-    if drafter.estimate is None:
+    if not drafter.can_estimate:
       return tree, None
     state = drafter.init(params, few, _BUFFER)
     return tree, _estimate(drafter, params, state, few)[-1]
 
   few = contexts(drafter)
-  made = draft(keys, params, contexts(drafter, copies), few)
-  tree, acceptance = jax.device_get(made)
+  drafted = draft(drafter, keys, params, contexts(drafter, copies), few)
+  tree, acceptance = jax.device_get(drafted)
   _check_tree(tree)
   _check_siblings(drafter, tree)
   if acceptance is not None:
     _check_acceptance(acceptance)
-  # Neighbours in the other order, and another junk behind the texts.
-  turned = contexts(drafter, copies, junk=1, order=slice(None, None, -1))
-  other, _ = jax.device_get(draft(keys[::-1], params, turned, few))
+  # Neighbors in the other order, and other junk after the texts.
+  reversed_rows = contexts(drafter, copies, junk=1, order=slice(None, None, -1))
+  other, _ = jax.device_get(
+    draft(drafter, keys[::-1], params, reversed_rows, few)
+  )
   for one, two in zip(jax.tree.leaves(tree), jax.tree.leaves(other)):
     building.require_close(
       one,
@@ -121,21 +166,20 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
     _check_draws(tree)
 
 
-def _check_types(drafter: base.Drafter, like: _Turn) -> None:
-  """Shapes and types of all that a round returns, before it is compiled."""
-  _check_tree_types(drafter, like.tree)
-  building.check_keeps(like.before, like.committed, 'commit')
-  for state, num_tokens in like.reads:
-    _check_read(like.before, state, num_tokens, 'catch_up')
-  # Nobody asks a drafter for it that can be behind its own rounds.
-  needed = drafter.catch_up is None or not drafter.catch_up.every_round
+def _check_types(drafter: base.Drafter, shapes: _Round) -> None:
+  """Checks shapes and types of all results, before anything is compiled."""
+  _check_tree_types(drafter, shapes.tree)
+  building.check_keeps(shapes.initial_state, shapes.committed_state, 'commit')
+  for state, num_tokens in shapes.catch_ups:
+    _check_read(shapes.initial_state, state, num_tokens, 'catch_up')
+  # A drafter that lags after its own rounds is never asked to estimate.
   building.require(
-    not needed or like.estimated is not None,
+    drafter.lags_after_own_rounds or shapes.estimate is not None,
     'A drafter needs an estimate, unless it must catch up in every round.',
   )
-  if like.estimated is not None:
-    state, num_tokens, acceptance = like.estimated
-    _check_read(like.before, state, num_tokens, 'estimate')
+  if shapes.estimate is not None:
+    state, num_tokens, acceptance = shapes.estimate
+    _check_read(shapes.initial_state, state, num_tokens, 'estimate')
     for chances in base.Probs(*acceptance):
       shape = _ROWS, _NUM_COMMITTED
       building.require(
@@ -149,12 +193,12 @@ def _check_types(drafter: base.Drafter, like: _Turn) -> None:
   hash(drafter.slot)
 
 
-def _turn(
+def _play_round(
   drafter: base.Drafter,
   keys: jax.Array,
   params: base.Params,
   context: base.Context,
-) -> _Turn:
+) -> _Round:
   state = drafter.init(params, context, _BUFFER)
   depth, every = drafter.topology.depth, jnp.ones(_ROWS, bool)
   tree, proposal = drafter.draft(keys, params, state, context)
@@ -164,13 +208,15 @@ def _turn(
     tokens=jnp.zeros((_ROWS, depth + 1), jnp.int32),
   )
   committed = drafter.commit(state, proposal, context, outcome, every)
-  reads, estimated = [], None
-  if drafter.catch_up is not None:
-    read = functools.partial(drafter.catch_up.read, params, state)
-    reads = [read(each, every) for each in (context, _longer(context))]
-  if drafter.estimate is not None:
-    estimated = _estimate(drafter, params, state, context)
-  return _Turn(tree, state, committed, reads, estimated)
+  catch_ups, estimate = [], None
+  if drafter.can_catch_up:
+    catch_ups = [
+      drafter.catch_up(params, state, text, every)
+      for text in (context, _longer(context))
+    ]
+  if drafter.can_estimate:
+    estimate = _estimate(drafter, params, state, context)
+  return _Round(tree, state, committed, catch_ups, estimate)
 
 
 def _longer(context: base.Context) -> base.Context:
@@ -181,8 +227,7 @@ def _longer(context: base.Context) -> base.Context:
 def _estimate(
   drafter: base.Drafter, params: base.Params, state: Any, context: base.Context
 ) -> Any:
-  """What the drafter estimates of the tokens that others have committed."""
-  assert drafter.estimate is not None
+  """Returns the drafter's estimate for tokens that others have committed."""
   shape = _ROWS, _NUM_COMMITTED, building.VOCAB_SIZE
   probs = jax.nn.softmax(jax.random.normal(jax.random.key(1), shape))
   target = base.TargetProbs(context.lengths, base.Probs(probs, probs))

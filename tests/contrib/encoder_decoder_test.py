@@ -385,18 +385,14 @@ def _plain_greedy():
 
 
 def _plain():
-  return base.Arm(
-    drafters.DRAFTERS['none'](), verifiers.resolve('greedy')
-  ), None
+  return base.Arm(drafters.NoDrafter(), verifiers.resolve('greedy')), None
 
 
 def _arm(draft, topology, temperature=0.0):
   model, params = draft
   sampling = sampling_lib.Sampling(temperature)
   # Chunks are not as wide as sources, so that copies can be told apart.
-  drafter = drafters.DRAFTERS['autoregressive'](
-    model, topology, sampling, chunk=8
-  )
+  drafter = drafters.Autoregressive(model, topology, sampling, chunk=8)
   coupling = 'otm' if temperature else 'greedy'
   return base.Arm(drafter, verifiers.resolve(coupling)), params
 

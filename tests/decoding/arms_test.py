@@ -12,6 +12,7 @@ from specjax import trees
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests import twins
 from tests.decoding import drivers_test
 
 # Markov models of the transformers' vocabulary.
@@ -159,7 +160,7 @@ def watched(arm, called):
     jax.debug.callback(called)
     return inner.drafter.draft(*args)
 
-  drafter = inner.drafter._replace(draft=draft)
+  drafter = twins.twin(inner.drafter, draft=draft)
   return inner._replace(drafter=drafter), params
 
 

@@ -17,7 +17,6 @@ import specjax
 from specjax import components
 from specjax import trees
 from specjax.decoding import drivers
-from specjax.drafters import stateless
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
@@ -33,7 +32,7 @@ def counting_up(length=2):
     tokens = (last + 1 + np.arange(length)[None]) % toys.VOCAB
     return tokens, jnp.ones_like(tokens, dtype=bool)
 
-  return arms.arm(stateless.stateless(trees.chain(length), propose))
+  return arms.arm(arms.Proposing(trees.chain(length), propose))
 
 
 @components.component

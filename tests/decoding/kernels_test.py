@@ -137,7 +137,7 @@ def _chains(*args, **options):
   ('build', 'temperature', 'most'),
   [
     pytest.param(
-      lambda: arms.arm(drafters.none(), verifier='greedy'),
+      lambda: arms.arm(drafters.NoDrafter(), verifier='greedy'),
       0.0,
       33,
       id='plain',

@@ -129,7 +129,7 @@ def check_equals_one_prompt(decoder, first, turns, new):
       {'bandit': 'ucb1'},
     ),
     pytest.param(
-      [lambda **_: arms.arm(drafters.suffix(toys.VOCAB), verifier='greedy')],
+      [lambda **_: arms.arm(drafters.Suffix(toys.VOCAB), verifier='greedy')],
       {},
       marks=pytest.mark.slow,
     ),
@@ -152,13 +152,13 @@ def test_a_second_turn_equals_one_prompt(build, options):
 def ensemble(*arms_inside):
   """An arm that drafts by all of some arms."""
   inside, params = zip(*arms_inside)
-  drafter = drafters.ensemble([arm.drafter for arm in inside])
+  drafter = drafters.Ensemble([arm.drafter for arm in inside])
   return arms.arm(drafter, params, 'greedy')
 
 
 def windowed(inner):
   arm, params = inner
-  return arm._replace(drafter=drafters.windowed(arm.drafter)), params
+  return arm._replace(drafter=drafters.Windowed(arm.drafter)), params
 
 
 @pytest.mark.parametrize(
@@ -313,8 +313,8 @@ def test_bad_requests_are_refused():
   with pytest.raises(ValueError, match='warm_start=3 needs a reward'):
     learner('ucb1', reward=None, warm_start=3)
   functions, params = arms.DRAFT
-  member = drafters.autoregressive(functions, trees.chain(1))
-  both = drafters.ensemble([member, member])
+  member = drafters.Autoregressive(functions, trees.chain(1))
+  both = drafters.Ensemble([member, member])
   arm = arms.arm(both, (params, params), 'ensemble')
   message = 'warm_start must be 0 with drafters that cannot estimate .* got 3'
   with pytest.raises(ValueError, match=message):

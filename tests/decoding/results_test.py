@@ -11,6 +11,7 @@ from specjax import decoding
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests import twins
 
 TARGET = toys.markov(0, toys.VOCAB)
 
@@ -124,7 +125,7 @@ def test_one_bad_probability_is_raised_though_it_was_not_drawn():
     bad = jnp.roll(drawn, 1, axis=-1)
     return tree._replace(probs=jnp.where(bad, jnp.nan, tree.probs)), proposal
 
-  arm = sound._replace(drafter=sound.drafter._replace(draft=draft))
+  arm = sound._replace(drafter=twins.twin(sound.drafter, draft=draft))
   decoder = arms.decoder((arm, params), target=arms.MARKOV_TARGET)
   with pytest.raises(FloatingPointError, match=r'A drafter .* rows \[0\]'):
     decoder.decode([[1]], 3)

@@ -1,5 +1,6 @@
 """The steps of a round: what is scored and verified, and what is refused."""
 
+from collections.abc import Callable
 import functools
 
 import jax
@@ -11,13 +12,14 @@ import specjax
 from specjax import base
 from specjax import components
 from specjax import decoding
+from specjax import drafters
 from specjax import trees
-from specjax.drafters import stateless
 from specjax.goals import apply as goal_lib
 from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import twins
 from tests.decoding import arms_test
 from tests.decoding import results_test
 from tests.decoding import state_test
@@ -48,7 +50,7 @@ def drafting(topology):
     valid = topology.depths[None] <= depths[last]
     return jnp.where(valid, last, 0), valid
 
-  return arms.arm(stateless.stateless(topology, propose), verifier='greedy')[0]
+  return arms.arm(arms.Proposing(topology, propose), verifier='greedy')[0]
 
 
 def widths_of(topology, depths, per_row=False, new=12):
@@ -113,10 +115,12 @@ def test_rows_that_are_done_widen_no_call():
 def test_a_narrow_call_changes_no_token(topology, name):
   """A drafter of partial trees is scored narrowly; else, in full."""
   narrow, params = arms.model(
-    topology, verifier=name, stop=lambda probs: probs.max(-1) < 0.15
+    topology, verifier=name, stop=drafters.Unsure(0.85)
   )
-  assert narrow.drafter.partial
-  wide = narrow._replace(drafter=narrow.drafter._replace(partial=False))
+  assert narrow.drafter.may_stop_early
+  wide = narrow._replace(
+    drafter=twins.twin(narrow.drafter, may_stop_early=False)
+  )
   results = [
     arms.decoder((arm, params)).decode(sizes.PROMPTS, sizes.NEW)
     for arm in (narrow, wide)
@@ -294,7 +298,7 @@ def test_raw_probabilities_that_are_nan_are_raised():
       spoilt = jax.tree.map(lambda x: x * jnp.nan, getattr(tree, name))
       return tree._replace(**{name: spoilt}), proposal
 
-    drafter = arm.drafter._replace(draft=draft, slot=None)
+    drafter = twins.twin(arm.drafter, draft=draft, slot=None)
     return arms.decoder(
       (arm._replace(drafter=drafter), params),
       target=arms.MARKOV_TARGET,
@@ -312,15 +316,23 @@ def test_raw_probabilities_that_are_nan_are_raised():
 BOUNDS = trees.Bounds(num_nodes=6, depth=3, width=2)
 
 
-def growing(parents_of=None):
-  """A drafter of random trees, of nodes that a Markov table draws.
+@components.component
+class RandomTrees(base.Drafter):
+  """Drafts random trees, whose nodes a Markov table draws.
 
   A random number of nodes, two per level, each below one of the two above.
 
-  Args:
+  Attributes:
     parents_of: spoils the parents, by the second of two parameters.
   """
 
+  parents_of: Callable | None = components.static(default=None)
+
+  topology = BOUNDS
+  vocab_size = state_test.VOCAB
+  may_stop_early = True
+
+  @staticmethod
   def from_row(key, table, token):
     key, size_key, parent_key = jax.random.split(key, 3)
     exists = np.arange(6) < jax.random.randint(size_key, (), 1, 7)
@@ -337,32 +349,23 @@ def growing(parents_of=None):
       tokens.append(specjax.sampling.draw(uniforms, own))
     return jnp.stack(tokens), parents, exists, jnp.stack(probs)
 
-  def draft(keys, params, state, context):
+  def draft(self, keys, params, state, context):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)[:, 0]
-    rows = jax.vmap(from_row, in_axes=(0, None, 0))
-    table, spoiled = params if parents_of else (params, None)
+    rows = jax.vmap(self.from_row, in_axes=(0, None, 0))
+    table, spoiled = params if self.parents_of else (params, None)
     tokens, parents, exists, probs = rows(keys, table, last)
-    if parents_of is not None:
-      parents = parents_of(parents, spoiled)
+    if self.parents_of is not None:
+      parents = self.parents_of(parents, spoiled)
     topology = trees.dynamic(parents, exists, BOUNDS)
     return base.DraftTree(tokens, topology, exists, probs), ()
-
-  return base.Drafter(
-    topology=BOUNDS,
-    init=lambda params, context, max_length: (),
-    draft=draft,
-    commit=lambda state, proposal, context, outcome, rows: state,
-    vocab_size=state_test.VOCAB,
-    partial=True,
-  )
 
 
 def test_features_of_trees_that_end_early_are_finite():
   """Past a row's length is junk, which a head may multiply with 0."""
   target, draft = lossless_test.tables('stationary')
   decoder = arms.decoder(
-    arms.arm(growing()._replace(taps=(-1,)), draft),
+    arms.arm(twins.twin(RandomTrees(), taps=(-1,)), draft),
     target=(state_test.MarkovWithFeatures(state_test.VOCAB), target),
   )
   state = decoder.init(sizes.MARKOV_PROMPTS, 20)
@@ -376,7 +379,7 @@ def test_trees_of_every_round_have_the_target_distribution():
   target, draft = lossless_test.tables('stationary')
   names = 'otm', arms.BROKEN
   decoder = arms.decoder(
-    *[arms.arm(growing(), draft, name) for name in names],
+    *[arms.arm(RandomTrees(), draft, name) for name in names],
     target=(lossless_test.MODEL, target),
   )
   p, broken = lossless_test.p_values(decoder, target, 2)
@@ -389,7 +392,7 @@ def test_trees_of_every_round_have_the_target_distribution():
 def test_trees_of_every_round_among_arms_have_the_target_distribution(per_row):
   target, draft = lossless_test.tables('stationary')
   decoder = arms.decoder(
-    arms.arm(growing(), draft, 'kseq'),
+    arms.arm(RandomTrees(), draft, 'kseq'),
     arms.chain(draft=(lossless_test.MODEL, draft)),
     target=(lossless_test.MODEL, target),
     bandit='uniform',
@@ -412,7 +415,7 @@ def as_dynamic(drafter):
     made = trees.dynamic(parents, exists, bounds)
     return tree._replace(topology=made), proposal
 
-  return drafter._replace(topology=bounds, draft=draft)
+  return twins.twin(drafter, topology=bounds, draft=draft)
 
 
 @pytest.mark.slow
@@ -443,7 +446,7 @@ def test_trees_that_contradict_their_bounds_are_raised():
   def spoil(parents, index):
     return jax.lax.switch(index, SPOILS, parents)
 
-  drafter = growing(spoil)
+  drafter = RandomTrees(spoil)
   for index in range(len(SPOILS)):
     decoder = arms.decoder(
       arms.arm(drafter, (draft, np.int32(index))),

@@ -16,6 +16,7 @@ from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import twins
 from tests.decoding import drivers_test
 
 VOCAB = lossless_test.VOCAB_SIZE
@@ -36,37 +37,36 @@ def read(state, context, rows):
   return Sums(total, state.lengths + new.sum(1)), new.sum(1)
 
 
-def linear_head(vocab_size, length=2, sampling=specjax.Sampling(), taps=(-1,)):
+@components.component
+class LinearHead(base.Drafter):
   """Drafts each token of a chain from `params[depth]`, `[F, V]`."""
-  topology = trees.chain(length)
 
-  def draft(keys, params, state, context):
-    count = jnp.maximum(state.lengths, 1).astype(jnp.float32)
-    mean = state.total / count[:, None]
-    logits = jnp.einsum('bf,lfv->blv', mean, params)
-    probs = specjax.sampling.probabilities(logits, sampling)
-    size = length, specjax.sampling.num_uniforms(vocab_size)
-    uniforms = jax.vmap(lambda key: jax.random.uniform(key, size))(keys)
-    tokens = specjax.sampling.tokens(uniforms, logits, probs, sampling)
-    valid = jnp.ones(tokens.shape, bool)
-    return base.DraftTree(tokens, topology, valid, probs), ()
+  vocab_size: int = components.static()
+  topology: trees.Topology = components.static(default=trees.chain(2))
+  sampling: specjax.Sampling = components.static(default=specjax.Sampling())
+  taps: tuple[int, ...] = components.static(default=(-1,))
 
-  def init(params, context, max_length):
+  can_catch_up = True
+  lags_after_own_rounds = True
+
+  def init(self, params, context, max_length):
     zeros = jnp.zeros((len(context.lengths), params.shape[1]))
     return Sums(zeros, jnp.zeros_like(context.lengths))
 
-  return base.Drafter(
-    topology=topology,
-    init=init,
-    draft=draft,
-    commit=lambda state, proposal, context, outcome, rows: state,
-    catch_up=base.CatchUp(
-      lambda params, state, context, rows: read(state, context, rows),
-      every_round=True,
-    ),
-    taps=taps,
-    vocab_size=vocab_size,
-  )
+  def draft(self, keys, params, state, context):
+    count = jnp.maximum(state.lengths, 1).astype(jnp.float32)
+    mean = state.total / count[:, None]
+    logits = jnp.einsum('bf,lfv->blv', mean, params)
+    probs = specjax.sampling.probabilities(logits, self.sampling)
+    num_uniforms = specjax.sampling.num_uniforms(self.vocab_size)
+    shape = self.topology.num_nodes, num_uniforms
+    uniforms = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
+    tokens = specjax.sampling.tokens(uniforms, logits, probs, self.sampling)
+    valid = jnp.ones(tokens.shape, bool)
+    return base.DraftTree(tokens, self.topology, valid, probs), ()
+
+  def catch_up(self, params, state, context, rows):
+    return read(state, context, rows)
 
 
 def head_params(seed=0, size=16, vocab_size=toys.VOCAB, length=2):
@@ -75,7 +75,7 @@ def head_params(seed=0, size=16, vocab_size=toys.VOCAB, length=2):
 
 def greedy_head(tap=-1):
   """An arm whose head reads the output of one layer, at temperature 0."""
-  head = linear_head(toys.VOCAB, sampling=specjax.Sampling(0.0), taps=(tap,))
+  head = LinearHead(toys.VOCAB, sampling=specjax.Sampling(0.0), taps=(tap,))
   return arms.arm(head, head_params(), 'greedy')
 
 
@@ -170,7 +170,7 @@ def test_a_head_on_features_has_the_target_distribution():
   """The broken verifier is found, so the check has teeth."""
   target, _ = lossless_test.tables('stationary')
   params = head_params(size=VOCAB, vocab_size=VOCAB)
-  head = linear_head(VOCAB)
+  head = LinearHead(VOCAB)
   decoder = arms.decoder(
     *[arms.arm(head, params, name) for name in ('maximal', arms.BROKEN)],
     target=(MarkovWithFeatures(VOCAB), target),
@@ -189,7 +189,9 @@ def test_a_head_reads_features_with_full_information():
     return *read(state, context, rows), base.Probs(nothing, nothing)
 
   arm, params = greedy_head()
-  arm = arm._replace(drafter=arm.drafter._replace(estimate=estimate))
+  arm = arm._replace(
+    drafter=twins.twin(arm.drafter, can_estimate=True, estimate=estimate)
+  )
   decoder = arms.decoder(
     (arm, params), temperature=0.0, bandit='ucb1', feedback='full'
   )
@@ -215,6 +217,6 @@ def test_nothing_is_stored_if_nobody_asks():
   ],
 )
 def test_features_that_are_not_there_are_refused(target, taps, message):
-  arm, _ = arms.arm(linear_head(target.vocab_size, taps=taps))
+  arm, _ = arms.arm(LinearHead(target.vocab_size, taps=taps))
   with pytest.raises(ValueError, match=message):
     decoding.make_round(target, [arm], specjax.bandits.Fixed(1))

@@ -101,7 +101,7 @@ def test_deferred_drafters_have_read_before_rounds_are_timed():
 
 def _windowed(inner):
   arm, params = inner
-  return arm._replace(drafter=drafters.windowed(arm.drafter)), params
+  return arm._replace(drafter=drafters.Windowed(arm.drafter)), params
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def _windowed(inner):
     (lambda: arms.chain(2, verifier='otm'), False),
     (lambda: arms.chain(2, temperature=0.0, verifier='maximal'), False),
     (lambda: arms.chain(2, goal=specjax.goals.Chow(0.3)), False),
-    (lambda: arms.chain(2, stop=drafters.STOPS['unsure'](0.3)), False),
+    (lambda: arms.chain(2, stop=drafters.Unsure(0.3)), False),
     (lambda: arms.model(trees.prefix_tree((2, 1)), verifier='maximal'), False),
     (lambda: _windowed(arms.chain(2)), False),
     (arms.none, False),

@@ -109,11 +109,11 @@ def _components():
 
 def _many_arms():
   """Most drafters, trees and goals that need no head, as arms of a batch."""
-  distinct = drafters.autoregressive(
+  distinct = drafters.Autoregressive(
     arms.DRAFT[0], trees.prefix_tree((2, 1)), distinct=True
   )
-  windowed = drafters.windowed(arms.chain(2)[0].drafter)
-  unsure = drafters.STOPS['unsure'](0.3)
+  windowed = drafters.Windowed(arms.chain(2)[0].drafter)
+  unsure = drafters.Unsure(0.3)
   return arms.decoder(
     arms.chains(),
     arms.model(trees.prefix_tree((2, 1)), verifier='kseq'),
@@ -123,7 +123,7 @@ def _many_arms():
     arms.arm(distinct, arms.DRAFT[1], 'distinct'),
     arms.arm(windowed, arms.DRAFT[1]),
     arms.lookup(),
-    arms.arm(drafters.suffix(2)),
+    arms.arm(drafters.Suffix(2)),
     arms.none(),
     bandit='ucb1',
   )

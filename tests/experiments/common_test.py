@@ -183,7 +183,7 @@ def test_the_long_form_is_the_same_and_reaches_every_option(folder):
   built, params = arms.build(arm, pool, 'here')
   model = pool.models['small']
   assert params is model.params
-  assert built.drafter is drafters.autoregressive(
+  assert built.drafter == drafters.Autoregressive(
     model.functions,
     trees.chains(2, 3),
     pool.sampling,
@@ -210,7 +210,7 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
   arm = arms.parse(cascade, _MODELS, 'here')
   assert arms.numbers(arm) == (0.5, 0.5)
   built, _ = arms.build(arm, pool, 'here')
-  assert built.drafter.partial and built.goal == goals.Chow(0.5)
+  assert built.drafter.may_stop_early and built.goal == goals.Chow(0.5)
 
 
 @pytest.mark.parametrize(

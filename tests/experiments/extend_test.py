@@ -5,6 +5,7 @@ rewards one arm, as its option says.
 """
 
 import contextlib
+import functools
 import sys
 from unittest import mock
 
@@ -18,24 +19,28 @@ from experiments.common import results
 import specjax
 from specjax import base
 from specjax import components
-from specjax import registry
+from specjax import drafters
 from specjax import testing
 from specjax import trees
-from specjax.drafters import stateless
 from specjax.testing import toys
 
 
-@registry.component
-def drafter(draft_length: int, *, silent: bool = False):
-  """The drafter of the last token, again and again, or of nothing."""
+@components.component
+class Repeat(drafters.StatelessDrafter):
+  """Drafts the last token, again and again, or nothing."""
 
-  def propose(params, context):
+  draft_length: int = components.static()
+  silent: bool = components.static(default=False, kw_only=True)
+
+  @functools.cached_property
+  def topology(self):
+    return trees.chain(self.draft_length)
+
+  def propose(self, params, context):
     last = context.lengths[:, None] - 1
     last = jnp.take_along_axis(context.tokens, last, axis=1)
-    tokens = jnp.repeat(last, draft_length, axis=1)
-    return tokens, jnp.full_like(tokens, not silent, bool)
-
-  return stateless.stateless(trees.chain(draft_length), propose)
+    tokens = jnp.repeat(last, self.draft_length, axis=1)
+    return tokens, jnp.full_like(tokens, not self.silent, bool)
 
 
 @components.component
@@ -104,7 +109,7 @@ class Verifier(base.Verifier):
 
 
 _NEW = {
-  'drafter': (specjax.DRAFTERS, drafter),
+  'drafter': (specjax.DRAFTERS, Repeat),
   'coupling': (specjax.COUPLINGS, Coupling),
   'goal': (specjax.GOALS, Goal),
   'bandit': (specjax.BANDITS, Bandit),

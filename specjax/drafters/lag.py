@@ -1,0 +1,339 @@
+"""Drafters whose KV cache lags behind the committed text.
+
+A reader reads entries into its KV cache: a language model reads tokens, a head
+on the target's hidden states reads pairs (see `head_reader`). The last entries
+of a row are always missing from the cache. A draft reads them first, up to
+`tail` of them, and leaves them uncommitted; while the drafter is idle, more of
+them accumulate, which `catch_up` reads in chunks. A row through one round:
+
+    entries    0 1 2 3 4 5 6 7 8 9     10 entries
+    cache      0 1 2                   lengths = 3, lag = 7
+    catch_up         3 4 5 6 7         committed in chunks, until lag <= tail
+    draft                      8 9     the tail, read but uncommitted
+                                   a b c d    nodes that were read
+    commit                     8 9 b d        the tail, and the accepted nodes
+
+A reader whose nodes are read again once they are accepted commits only the
+tail.
+"""
+
+import functools
+from typing import Any
+from typing import ClassVar
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import allocation
+from specjax import base
+from specjax import checks
+from specjax import ordering
+from specjax import sampling as sampling_lib
+from specjax.drafters import acceptance_estimate
+from specjax.drafters import tree_drafting
+
+# Entries that a drafter reads per call when it catches up.
+CHUNK = 16
+
+
+class ReadEntries(NamedTuple):
+  """What a reader has computed for `T` entries."""
+
+  outputs: Any  # [B, T, ...], the argument of `Reader.predict`
+  pending: base.PendingKV  # uncommitted KV
+  # [B, T, ...] what was computed from all reads of the KV cache, after which it
+  # is written; the cheapest such values.
+  computed: jax.Array
+
+
+class Tail(NamedTuple):
+  """The last committed entries, with which a draft begins."""
+
+  outputs: Any  # [B, 1, ...] of the last entry
+  pending: base.PendingKV
+  exists: jax.Array  # [B, tail] bool, which uncommitted entries there are
+  valid: jax.Array | None = None  # [B] bool, rows with an entry; None for all
+
+
+class Reader:
+  """Reads committed entries into a KV cache; a component.
+
+  Attributes:
+    model: the language model or head.
+    tail: number of entries that a draft reads at most.
+    chunk: number of entries per call when the drafter catches up.
+    num_left: number of entries that `catch_up` leaves to the draft.
+    ahead: how many positions the token of an entry is after the entry's index.
+  """
+
+  model: base.LanguageModel | base.FeatureHead
+  tail: int
+  chunk: int
+  num_left: ClassVar[int]
+  ahead: ClassVar[int]
+
+  def num_entries(self, context: base.Context) -> jax.Array:
+    """Returns `[B]` how many entries the committed text has."""
+    raise NotImplementedError
+
+  def prefill(
+    self, params: base.Params, context: base.Context, size: int
+  ) -> base.Cache:
+    """Reads the prompts, all but the last `num_left` entries.
+
+    Args:
+      params: of the model or head.
+      context: the prompts.
+      size: number of slots of the KV cache.
+    """
+    raise NotImplementedError
+
+  def read(
+    self,
+    params: base.Params,
+    cache: base.Cache,
+    context: base.Context,
+    num: int,
+  ) -> ReadEntries:
+    """Reads the next `num` entries after the cache.
+
+    Where there are fewer, the results are undefined.
+    """
+    raise NotImplementedError
+
+  def read_tail(
+    self,
+    params: base.Params,
+    cache: base.Cache,
+    context: base.Context,
+    depth: int,
+    may_stop_early: bool,
+  ) -> Tail:
+    """Reads the entries that the cache lacks, at most `tail`.
+
+    Args:
+      params: of the model or head.
+      cache: lacks `tail` entries at most in rows that draft.
+      context: the committed text.
+      depth: of the drafter's trees. After its own rounds, the cache lacks
+        `depth + 1` entries at most.
+      may_stop_early: whether the drafter often reads nothing else.
+    """
+    raise NotImplementedError
+
+  def tail_path(self, lags: jax.Array, index: np.ndarray) -> jax.Array:
+    """Returns where in `Tail.pending` the entries of the tail are.
+
+    Args:
+      lags: `[B, 1]` number of entries of the tail.
+      index: `[1, P]` counts them; undefined from `lags` on.
+    """
+    raise NotImplementedError
+
+  def read_nodes(
+    self,
+    params: base.Params,
+    cache: base.Cache,
+    tokens: jax.Array,
+    parents: tree_drafting.Prediction,
+    pending: base.PendingKV,
+    positions: jax.Array,
+    mask: jax.Array,
+  ) -> tuple[Any, base.PendingKV]:
+    """Reads nodes of a tree.
+
+    Args:
+      params: of the model or head.
+      cache: of the committed entries.
+      tokens: `[B, W]`.
+      parents: the predictions that they were drawn from, `[B, W, ...]`.
+      pending: uncommitted KV of what was read before them.
+      positions: `[B, W]` their indices as entries.
+      mask: `[B, W, M + W]` which uncommitted entries they attend to.
+
+    Returns:
+      The argument of `predict`, and the uncommitted KV.
+    """
+    raise NotImplementedError
+
+  def predict(
+    self,
+    params: base.Params,
+    outputs: Any,
+    sampling: sampling_lib.Sampling,
+  ) -> tree_drafting.Prediction:
+    """Returns the predictions after entries or nodes `[B, W, ...]`."""
+    raise NotImplementedError
+
+
+class LaggingDrafter(base.Drafter):
+  """Catches up, commits and estimates with a reader; its state is the KV cache.
+
+  A subclass implements `reader` and `draft`, whose proposal is the uncommitted
+  KV of the tail, followed by that of the first `num_levels` levels of the tree.
+
+  Attributes:
+    chunk: see `Reader.chunk`.
+    sampling: how tokens are drawn.
+  """
+
+  chunk: int
+  sampling: sampling_lib.Sampling
+
+  can_catch_up = True
+  can_estimate = True
+  can_roll_back = True
+
+  def __post_init__(self) -> None:
+    checks.check_range('chunk', self.chunk, 1)
+
+  @functools.cached_property
+  def reader(self) -> Reader:
+    """Reads the committed text."""
+    raise NotImplementedError
+
+  @functools.cached_property
+  def num_levels(self) -> int:
+    """Number of levels whose accepted nodes are committed as they were read."""
+    return 0
+
+  @functools.cached_property
+  def num_chosen(self) -> int:
+    """Number of likeliest tokens drafted after the root; 0 if it is drawn."""
+    return 0
+
+  @functools.cached_property
+  def slot(self) -> base.StateSlot:
+    """One state per reader, which trees of several shapes can share."""
+    return base.StateSlot(self.reader, self.num_levels)
+
+  @functools.cached_property
+  def taps(self) -> tuple[int, ...]:
+    """The head's; a language model has none."""
+    model = self.reader.model
+    return model.taps if isinstance(model, base.FeatureHead) else ()
+
+  @functools.cached_property
+  def feature_size(self) -> int | None:
+    """The head's; None with a language model."""
+    model = self.reader.model
+    return model.feature_size if isinstance(model, base.FeatureHead) else None
+
+  @functools.cached_property
+  def vocab_size(self) -> int:
+    """That of the model or head."""
+    return self.reader.model.vocab_size
+
+  @functools.cached_property
+  def max_length(self) -> int | None:
+    """That of the model or head."""
+    return self.reader.model.max_length
+
+  def init(
+    self, params: base.Params, context: base.Context, max_length: int
+  ) -> base.Cache:
+    """Prefills the KV cache; see `Drafter.init`."""
+    # Room for the widest write past the longest row.
+    widest = max(self.chunk, self.reader.tail + self.topology.depth)
+    size = allocation.round_up_slots(max_length + widest)
+    return self.reader.prefill(params, context, size)
+
+  def commit(
+    self,
+    state: base.Cache,
+    proposal: base.PendingKV,
+    context: base.Context,
+    outcome: base.Outcome,
+    rows: jax.Array,
+  ) -> base.Cache:
+    """Commits the tail, and the accepted nodes of the first `num_levels`."""
+    reader, num_levels = self.reader, self.num_levels
+    lag = jnp.minimum(self._lag(state, context), reader.tail)[:, None]
+    index = np.arange(reader.tail + num_levels)[None]
+    path = reader.tail_path(lag, index)
+    if num_levels:
+      nodes = jnp.pad(outcome.path, ((0, 0), (0, reader.tail)))
+      node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
+      path = jnp.where(index < lag, path, node + reader.tail)
+    num = lag[:, 0] + jnp.minimum(outcome.num_accepted, num_levels)
+    # The outcome is known once the cache was read.
+    num = ordering.after(jnp.where(rows, num, 0), outcome.num_accepted)
+    return reader.model.commit(state, proposal, path, num)
+
+  def catch_up(
+    self,
+    params: base.Params,
+    state: base.Cache,
+    context: base.Context,
+    rows: jax.Array,
+  ) -> tuple[base.Cache, jax.Array]:
+    """Reads what a draft would not; see `Drafter.catch_up`."""
+    num_entries = self.reader.num_entries(context)
+    lags = lambda cache: rows & (self._lag(cache, context) > self.reader.tail)
+
+    def read_chunk(cache):
+      end = jnp.where(lags(cache), num_entries - self.reader.num_left, 0)
+      return self._read_chunk(params, cache, context, end, self.chunk)[0]
+
+    current = jax.lax.while_loop(
+      lambda cache: lags(cache).any(), read_chunk, state
+    )
+    return current, current.lengths - state.lengths
+
+  def estimate(
+    self,
+    params: base.Params,
+    state: base.Cache,
+    context: base.Context,
+    rows: jax.Array,
+    target: base.TargetProbs,
+  ) -> tuple[base.Cache, jax.Array, base.Probs]:
+    """Reads all but the last entry, and compares with the target."""
+    end = jnp.where(rows, self.reader.num_entries(context) - 1, 0)
+    # No more than the committed positions and the one before are compared.
+    chunk = min(self.chunk, target.probs.processed.shape[1] + 1)
+
+    def compare_chunk(carry):
+      cache, acceptance = carry
+      current, outputs = self._read_chunk(params, cache, context, end, chunk)
+      prediction = self.reader.predict(params, outputs, self.sampling)
+      probs = acceptance_estimate.draft_probs(
+        prediction.logits, self.sampling, self.num_chosen
+      )
+      start = cache.lengths + self.reader.ahead
+      return current, acceptance_estimate.fill_in(
+        acceptance, probs, start, target
+      )
+
+    current, acceptance = jax.lax.while_loop(
+      lambda carry: (end > carry[0].lengths).any(),
+      compare_chunk,
+      (state, acceptance_estimate.zeros(target)),
+    )
+    return current, current.lengths - state.lengths, acceptance
+
+  def rollback(self, state: base.Cache, lengths: jax.Array) -> base.Cache:
+    """Forgets entries past `lengths`; see `Drafter.rollback`."""
+    return self.reader.model.rollback(state, lengths)
+
+  def _lag(self, cache: base.Cache, context: base.Context) -> jax.Array:
+    """Returns `[B]` how many committed entries the cache lacks."""
+    return self.reader.num_entries(context) - cache.lengths
+
+  def _read_chunk(
+    self,
+    params: base.Params,
+    cache: base.Cache,
+    context: base.Context,
+    end: jax.Array,
+    chunk: int,
+  ) -> tuple[base.Cache, Any]:
+    """Reads entries after the cache; commits those before `end` `[B]`."""
+    entries = self.reader.read(params, cache, context, chunk)
+    num = jnp.clip(end - cache.lengths, 0, chunk)
+    num = ordering.after(num, entries.computed)
+    path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
+    cache = self.reader.model.commit(cache, entries.pending, path, num)
+    return cache, entries.outputs
