@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import components
 from specjax import trees
 from specjax.testing import toys
 from tests import arms
@@ -134,11 +135,15 @@ def test_rows_that_choose_alike_decode_as_one_batch():
     assert one.num_catch_up_tokens == other.num_catch_up_tokens
 
 
+@components.component
+class OtherWalk(specjax.verifiers.TreeWalk):
+  """A tree walk that differs from `TreeWalk` in its class only."""
+
+
 @pytest.mark.parametrize('per_row', [False, True])
 def test_arms_that_are_verified_as_one_say_what_they_say_apart(per_row):
   first, (second, params) = arms.chain(2), arms.chain(2, arms.OTHER)
-  verify = second.verifier
-  apart = second._replace(verifier=lambda *args: verify(*args))
+  apart = second._replace(verifier=OtherWalk(second.verifier.coupling))
   assert first[0].verifier == second.verifier != apart.verifier
   together, alone = (
     arms.decoder(

@@ -180,7 +180,7 @@ def test_a_head_on_features_has_the_target_distribution():
 
 
 @pytest.mark.slow
-def test_a_head_reads_features_with_full_information():
+def test_a_head_reads_features_with_full_feedback():
   """Drafters then read after each round."""
 
   def estimate(params, state, context, rows, target):
