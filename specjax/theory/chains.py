@@ -125,7 +125,7 @@ def _batch(
 ) -> np.ndarray:
   """Returns the acceptance by depth of the verifier `batch`.
 
-  After its first token, only the chain whose first token was accepted is
+  After the first token, only the chain whose first token was accepted is
   verified.
   """
   first = models.step('multiround', start, num_chains).sum(axis=1)
