@@ -285,26 +285,22 @@ def twin(kind, change):
   factory = NEW[kind]
   if kind in ('bandit', 'drafter', 'model'):
     return change(factory)
-  if isinstance(factory, type):
-
-    @components.component
-    class Twin(factory):
-      """A component that is broken."""
-
-      def __call__(self, *args):
-        return change(super().__call__)(*args)
-
-    return Twin
-
-  @functools.wraps(factory)
-  def build(*args, **kwargs):
-    return change(factory(*args, **kwargs))
-
   if kind == 'metric':
+
+    @functools.wraps(factory)
+    def build(*args, **kwargs):
+      return change(factory(*args, **kwargs))
+
     return build
-  return registry.component(
-    build, example=factory.example, params=factory.params
-  )
+
+  @components.component
+  class Twin(factory):
+    """A component that is broken."""
+
+    def __call__(self, *args):
+      return change(super().__call__)(*args)
+
+  return Twin
 
 
 def overriding(**methods):
@@ -582,58 +578,6 @@ def test_check_rejects_a_verifier_that_says_what_is_not_so(
     testing.check_verifier(verifier, topologies=topologies)
 
 
-def anew(power=2.0, depths=(4,)):
-  """A reward that is a function, another object with each call."""
-  reward = Steep(depths, power)
-  return lambda info: reward(info)
-
-
-def remembering(key_of):
-  """A factory that compares calls by what is not all of their contents.
-
-  What has no key is not remembered.
-  """
-  built = {}
-
-  @functools.wraps(anew)
-  def build(power=2.0, depths=(4,)):
-    key, reward = key_of(power, depths), anew(power, depths)
-    return reward if key is None else built.setdefault(key, reward)
-
-  build.example = {'depths': [4]}
-  return build
-
-
-def unless_traced(key):
-  return lambda power, depths: (
-    None if isinstance(power, jax.core.Tracer) else key(power, depths)
-  )
-
-
-FACTORIES = {
-  'Factories are decorated': anew,
-  'Equal calls must give one object': remembering(lambda power, depths: None),
-  'Another power makes another': remembering(
-    lambda power, depths: tuple(depths)
-  ),
-  'Another depths makes another': remembering(
-    unless_traced(lambda power, _: power)
-  ),
-  'Equal arguments give': remembering(
-    unless_traced(lambda power, depths: (power, str(depths)))
-  ),
-  'that is traced is not remembered': remembering(
-    lambda power, depths: (str(power), *depths)
-  ),
-}
-
-
-@pytest.mark.parametrize('words', FACTORIES)
-def test_check_rejects_factories_of_what_is_no_value(words):
-  with pytest.raises(AssertionError, match=words):
-    values.check_value(FACTORIES[words], {'depths': [4]})
-
-
 # Components that are no values, or whose numbers are no data.
 
 
@@ -679,91 +623,6 @@ def test_check_rejects_components_that_are_no_data(component_class, words):
   arguments = building.named(component_class, arguments)
   with pytest.raises(AssertionError, match=words):
     values.check_component(component_class, arguments)
-
-
-# What a component is equal to.
-
-
-@registry.component
-def holder(value, **options):
-  """A component that is nothing but its arguments."""
-  return lambda: (value, options)
-
-
-@pytest.mark.parametrize(
-  'equals',
-  [
-    ([0.5, 1.0], (0.5, 1.0), np.array([0.5, 1.0])),
-    ([1, 2], (1, 2), np.array([1, 2])),
-    ([[1, 2], [3, 4]], ((1, 2), (3, 4)), [(1, 2), np.array([3, 4])]),
-    ({'a': 1, 'b': [2]}, {'b': (2,), 'a': 1}),
-    (functools.partial(len, [1]), functools.partial(len, (1,))),
-    (0.25, np.float64(0.25)),
-  ],
-  ids=str,
-)
-def test_equal_values_make_one_component(equals):
-  first = holder(equals[0], a=1, b=2)
-  assert all(holder(b=2, value=each, a=1) is first for each in equals)
-
-
-def test_other_values_make_other_components():
-  """Also where Python finds them equal, as JAX does not."""
-  others = [
-    *(1, 1.0, True, np.float32(1), np.int32(1), '1', None),
-    *([1], [1.0], [True], [[1]], [1, 1], [], np.zeros((0, 3)), np.ones((1, 1))),
-    *(
-      np.array([1], np.int8),
-      np.array([1.0], np.float32),
-      {'a': 1},
-      {'a': 1.0},
-    ),
-    *(base.Probs(1, 1), specjax.Context(1, 1)),
-  ]
-  made = [holder(each) for each in others]
-  assert len(set(made)) == len(others)
-  assert [holder(each) for each in others] == made
-
-
-def closing_over(number):
-  """Functions that hold a number, each in another way."""
-  whole = {'number': [number]}
-
-  def later():
-    return later, whole
-
-  return [
-    lambda: number,
-    lambda number=number: number,
-    lambda *, number=number: number,
-    functools.partial(lambda number: number, number),
-    jax.jit(lambda: number),
-    lambda: whole,
-    later,
-    {'nested': [lambda: number]},
-  ]
-
-
-def test_functions_that_close_over_traced_values_are_not_remembered():
-  def trace(number):
-    for function in closing_over(number):
-      assert holder(function) is not holder(function)
-    return number
-
-  for function in closing_over(0.5):
-    assert holder(function) is holder(function)
-  with jax.checking_leaks():
-    traced = jax.jit(trace)
-    traced(0.5)
-    traced(0.25)
-
-
-def test_a_function_of_names_without_values_is_remembered():
-  def early():
-    return late
-
-  assert holder(early) is holder(early)
-  late = None
 
 
 def test_a_mixture_of_traced_goals_leaves_nothing_behind():

@@ -100,7 +100,7 @@ def _observe(models, batch):
 
 def _deferred(models, name, player, tokens, start):
   """The sum of deferrals over the tokens from `start` on."""
-  arm, *others = player.program.arms
+  arm, *others = player.way.arms
   draft = dict(arm.drafter.options).get('model')
   lossy = arm.verifier and arm.verifier.name in LOSSY
   if others or lossy or (arm.goal and not draft):
@@ -110,10 +110,10 @@ def _deferred(models, name, player, tokens, start):
   last = start - 1  # Of the prompt, behind which the first is drawn.
   inputs = _padded(tokens[:last]), last, _padded(tokens[last:-1])
   probs = [
-    _probs(each.functions, player.program.sampling, each.params, *inputs)
+    _probs(each.functions, player.way.sampling, each.params, *inputs)
     for each in (models[name], models[draft])
   ]
-  each = _deferrals(player.program, player.numbers, *probs)
+  each = _deferrals(player.decoder.round_fn.arms[0].goal, *probs)
   return round(float(each[: len(tokens) - start].sum()), 4)
 
 
@@ -123,9 +123,9 @@ def _padded(tokens):
   return np.array([[*tokens, *[0] * (width - len(tokens))]], np.int32)
 
 
-@functools.partial(jax.jit, static_argnames='program')
-def _deferrals(program, numbers, target, draft):
-  return deferrals(program.round_fn(numbers).arms[0].goal, target, draft)
+@jax.jit
+def _deferrals(goal, target, draft):
+  return deferrals(goal, target, draft)
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'sampling'))

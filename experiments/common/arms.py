@@ -22,16 +22,12 @@ drafter is that of `autoregressive`. Without a verifier, it is
 `verifiers.default`.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import re
-import types
 from typing import Any
 from typing import NamedTuple
-
-import jax
 
 from experiments.common import components
 from experiments.common import configs
@@ -50,7 +46,6 @@ _TREE = re.compile(r'(\d+)(?:x(\d+)|((?:\.\d+)+))?')
 _TREE_FORMS = '4 (one chain), 8x4 (8 chains of 4), 3.2.1 (a prefix tree)'
 # The option of a drafter that names the file of its parameters.
 _PARAMS = 'params'
-_NUMBERS = float, types.EllipsisType
 # What drafters are made of, by what their parameters are annotated with.
 _NOUNS: dict[Any, str] = {
   base.LanguageModel: 'model',
@@ -142,32 +137,6 @@ def label(arm: Arm) -> str:
   """Returns what tables call an arm: without the file of its parameters."""
   options = tuple(each for each in arm.drafter.options if each[0] != _PARAMS)
   return str(arm._replace(drafter=arm.drafter._replace(options=options)))
-
-
-def numbers(arm: Arm) -> tuple[float, ...]:
-  """Returns the numbers of goal, verifier and stop rule, in order.
-
-  They may differ in arms of one compiled program.
-  """
-  found: list[float] = []
-  with_numbers(arm, lambda value: found.append(value) or value)
-  return tuple(found)
-
-
-def with_numbers(arm: Arm, change: Callable[[Any], Any]) -> Arm:
-  """Returns the arm with each of its `numbers` changed.
-
-  `...` stands for a number that is not known yet.
-  """
-  one = lambda leaf: change(leaf) if isinstance(leaf, _NUMBERS) else leaf
-  changed = functools.partial(jax.tree.map, one)
-  goal, verifier = map(changed, (arm.goal, arm.verifier))
-  options = tuple(
-    (name, changed(value) if name == 'stop' else value)
-    for name, value in arm.drafter.options
-  )
-  drafter = arm.drafter._replace(options=options)
-  return arm._replace(drafter=drafter, verifier=verifier, goal=goal)
 
 
 def _split(text):

@@ -174,8 +174,6 @@ class _Session:
   def __init__(self, options: Options):
     self._options = options
     self._warm: set[Any] = set()
-    # How prompts are read hangs on no number of a rule.
-    self._readers: dict[Any, decoding.Decoder] = {}
     self._player = functools.lru_cache(maxsize=2)(lambda make: make())
     self._program = None
 
@@ -226,7 +224,7 @@ class _Session:
   def _conversation(self, point, jobs, player, request):
     """Yields the last state of the bandit, and the records of all turns."""
     first, *others = zip(*(job.turns for job in jobs))
-    state = self._read(player, request | {'prompts': first})
+    state = player.decoder.init(**request | {'prompts': first})
     emitted = -_lengths(state)
     state = player.decode(state)
     for texts in others:
@@ -256,13 +254,7 @@ class _Session:
       self._program = player.program
       if programs.drop():
         self._warm.clear()
-        self._readers.clear()
     return player
-
-  def _read(self, player, request):
-    """The state of prompts that are read."""
-    key = player.program, player.reading
-    return self._readers.setdefault(key, player.decoder).init(**request)
 
   def _decode(self, point, jobs, player, request):
     """A batch, and what clocks have shown of each of its rows."""
@@ -270,7 +262,7 @@ class _Session:
     if self._options.repeats:
       state, clocks = self._in_turns(player, request)
     else:
-      state = self._read(player, request)
+      state = player.decoder.init(**request)
       state, infos = _finish(player, state, self._options.fields)
     results = player.decoder.results(request['prompts'], state)
     return Batch(point, jobs, player, results, state, infos), clocks
@@ -279,7 +271,11 @@ class _Session:
     """Plays way and reference in turns, and times both."""
     plain = self._player(self._options.reference)
     sides = (player, request), (plain, request | {'bandit_state': None})
-    read = lambda side: functools.partial(self._read, *sides[side])
+
+    def read(side):
+      player, request = sides[side]
+      return functools.partial(player.decoder.init, **request)
+
     starts = [jax.block_until_ready(read(side)()) for side in range(2)]
     ends: list[Any] = [None, None]
 
@@ -299,7 +295,7 @@ class _Session:
       for prepare in (read, play)
     ]
     prompts = request['prompts']
-    shape = player.program, player.reading, len(prompts)
+    shape = player.program, len(prompts)
     if shape not in self._warm:
       self._warm.add(shape)
       # Twice: arms are first played, and a used bandit is another program.

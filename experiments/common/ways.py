@@ -83,15 +83,18 @@ class Way(NamedTuple):
 class Player(NamedTuple):
   """A way with its decoder."""
 
+  way: Way
   decoder: decoding.Decoder
-  program: '_Program'
-  numbers: tuple[float, ...]
   bandit_state: Any  # of a new bandit
-  reading: tuple[Any, ...]  # what reading prompts hangs on beside the program
+
+  @property
+  def program(self) -> Any:
+    """What its programs are compiled for: all of the round but its numbers."""
+    return jax.tree.structure(self.decoder.round_fn), self.way.warm_start
 
   def decode(self, state: decoding.DecodeState) -> decoding.DecodeState:
     """Plays to the end; the state is donated."""
-    return self._play(state, decoding.decode)
+    return decoding.decode(self.decoder.round_fn, self.decoder.params, state)
 
   def trace(
     self,
@@ -100,10 +103,10 @@ class Player(NamedTuple):
     record: Callable[[base.RoundInfo], Any],
   ) -> tuple[decoding.DecodeState, Any]:
     """Plays and records rounds, as `decoding.trace`; the state is donated."""
-    return self._play(state, decoding.trace, num_rounds, record)
-
-  def _play(self, state, *driver):
-    return _play(self.program, self.numbers, self.decoder.params, state, driver)
+    decoder = self.decoder
+    return decoding.trace(
+      decoder.round_fn, decoder.params, state, num_rounds, record
+    )
 
 
 def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
@@ -251,18 +254,7 @@ def build(
     warm_start=way.warm_start,
     **reward,
   )
-  numbers = tuple(each for arm in way.arms for each in arms_lib.numbers(arm))
-  plan = decoder.round_fn
-  if numbers:
-    plan = dataclasses.replace(plan, arms=())  # Equal, whatever they are.
-  program = _Program(
-    plan,
-    tuple(arms_lib.with_numbers(arm, lambda _: ...) for arm in way.arms),
-    tuple((name, model.functions) for name, model in models.items()),
-    way.sampling,
-  )
-  reading = way.target, way.warm_start, way.bandit
-  return Player(decoder, program, numbers, bandit.init(), reading)
+  return Player(way, decoder, bandit.init())
 
 
 def _of_costs(spec, told):
@@ -295,43 +287,6 @@ def decoder(
 ) -> decoding.Decoder:
   """Returns the decoder of `player`."""
   return player(family, entry, **options).decoder
-
-
-class _Program(NamedTuple):
-  """What is compiled: a round, whose arms may lack their numbers.
-
-  Points of a plot that differ in the number of a rule share one program.
-  """
-
-  plan: decoding.Round
-  arms: tuple[arms_lib.Arm, ...]  # with `...` in place of numbers
-  # Language models and heads, by their names in the family.
-  models: tuple[tuple[str, Any], ...]
-  sampling: sampling_lib.Sampling
-
-  def round_fn(self, numbers: Sequence[jax.Array]) -> decoding.Round:
-    """The round with all its numbers."""
-    if not numbers:
-      return self.plan
-    models = {
-      name: families.Model(None, functions, None)
-      for name, functions in self.models
-    }
-    pool, left = arms_lib.Pool(models, self.sampling), iter(numbers)
-    filled = (
-      arms_lib.with_numbers(arm, lambda _: next(left)) for arm in self.arms
-    )
-    arms = tuple(arms_lib.build(arm, pool, 'an arm')[0] for arm in filled)
-    return dataclasses.replace(self.plan, arms=arms)
-
-
-@functools.partial(
-  jax.jit, static_argnames=('program', 'driver'), donate_argnames='state'
-)
-def _play(program, numbers, params, state, driver):
-  """What a driver of the library returns, given what follows it."""
-  drive, *options = driver
-  return drive(program.round_fn(numbers), params, state, *options)
 
 
 def _sampling(shared, own, place):

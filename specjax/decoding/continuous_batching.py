@@ -60,7 +60,7 @@ class _Carry(NamedTuple):
   finished: results_lib.FinishedRows
 
 
-@functools.partial(jax.jit, static_argnames='setup')
+@jax.jit
 def idle_batch(
   setup: prefill_lib.Setup,
   params: state_lib.Params,
@@ -83,7 +83,7 @@ def idle_batch(
   tokens = jnp.zeros((len(ids), 1), jnp.int32)
   lengths = jnp.ones(len(ids), jnp.int32)
   state = prefill_lib.prefill(
-    setup._replace(warm_start=0),  # There is nothing to learn from.
+    dataclasses.replace(setup, warm_start=0),  # There is nothing to learn from.
     params,
     prefill_lib.PromptBatch(tokens, lengths, limits=lengths, ids=ids),
     seed,
@@ -93,7 +93,7 @@ def idle_batch(
   return Batch(state, jnp.full(len(ids), -1, jnp.int32))
 
 
-@functools.partial(jax.jit, static_argnames='setup', donate_argnames='batch')
+@functools.partial(jax.jit, donate_argnames='batch')
 def decode_queue(
   setup: prefill_lib.Setup,
   params: state_lib.Params,
@@ -149,7 +149,7 @@ def decode_queue(
   return end.batch, end.finished
 
 
-@functools.partial(jax.jit, static_argnames='round_fn', donate_argnames='batch')
+@functools.partial(jax.jit, donate_argnames='batch')
 def drain(
   round_fn: round_lib.Round,
   params: state_lib.Params,
@@ -179,7 +179,7 @@ def drain(
   return batch._replace(prompt_index=prompt_index), finished
 
 
-@functools.partial(jax.jit, static_argnames='round_fn')
+@jax.jit
 def narrow(round_fn: round_lib.Round, batch: Batch, rows: jax.Array) -> Batch:
   """Returns a batch of the rows `[N]` only."""
   shared = _shared_fields(round_fn, batch.state)

@@ -430,7 +430,7 @@ class Decoder:
     return self._bandit_state(None, 1)
 
 
-_prefill = jax.jit(prefill_lib.prefill, static_argnames='setup')
+_prefill = jax.jit(prefill_lib.prefill)
 
 
 def shared_slots(

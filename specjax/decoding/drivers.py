@@ -15,7 +15,7 @@ from specjax.decoding import round as round_lib
 from specjax.decoding import state as state_lib
 
 
-@functools.partial(jax.jit, static_argnames='round_fn', donate_argnames='state')
+@functools.partial(jax.jit, donate_argnames='state')
 def decode(
   round_fn: round_lib.Round,
   params: state_lib.Params,
@@ -40,7 +40,7 @@ def decode(
 
 @functools.partial(
   jax.jit,
-  static_argnames=('round_fn', 'num_rounds', 'record'),
+  static_argnames=('num_rounds', 'record'),
   donate_argnames='state',
 )
 def trace(
@@ -137,7 +137,7 @@ def throughput_learner(
   return learn
 
 
-@functools.partial(jax.jit, static_argnames='round_fn', donate_argnames='state')
+@functools.partial(jax.jit, donate_argnames='state')
 def _step(
   round_fn: round_lib.Round,
   params: state_lib.Params,

@@ -19,6 +19,7 @@ from specjax import allocation
 from specjax import base
 from specjax import buckets
 from specjax import checks
+from specjax import components
 from specjax import sampling as sampling_lib
 from specjax.decoding import feedback as feedback_lib
 from specjax.decoding import round as round_lib
@@ -28,12 +29,19 @@ from specjax.decoding import state as state_lib
 _MAX_UINT32 = 2**32 - 1
 
 
-class Setup(NamedTuple):
-  """The static part of a decoder: what its programs are compiled for."""
+@components.component
+class Setup:
+  """What the programs of a decoder are compiled for.
+
+  Attributes:
+    round_fn: the round.
+    max_length: longest row in tokens, prompt included.
+    warm_start: number of last tokens of a prompt that the bandit learns from.
+  """
 
   round_fn: round_lib.Round
-  max_length: int  # longest row in tokens, prompt included
-  warm_start: int = 0  # last tokens of a prompt that the bandit learns from
+  max_length: int = components.static()
+  warm_start: int = components.static(default=0)
 
 
 # Validation, on the host.
@@ -367,7 +375,7 @@ def _pad_to(rows: jax.Array, size: int) -> jax.Array:
 # Append.
 
 
-@functools.partial(jax.jit, static_argnames='round_fn', donate_argnames='state')
+@functools.partial(jax.jit, donate_argnames='state')
 def append(
   round_fn: round_lib.Round,
   params: state_lib.Params,

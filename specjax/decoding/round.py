@@ -5,18 +5,16 @@ select -> catch_up -> draft -> score -> verify -> commit -> observe -> learn
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import functools
-from typing import Any
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import bandits
 from specjax import base
 from specjax import buckets
+from specjax import components
 from specjax import ordering
 from specjax import padding
 from specjax import rewards as rewards_lib
@@ -31,12 +29,11 @@ from specjax.goals import apply as goal_lib
 _FEEDBACK = ('bandit', 'full')
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@components.component
 class Round:
   """The step that every driver repeats, from `make_round`.
 
-  Rounds of equal parts are equal, and share compiled programs. Numbers of rules
-  may be traced; a traced number is equal to itself only.
+  Rounds whose parts differ only in their numbers share compiled programs.
 
   Attributes:
     target: the model to sample from.
@@ -54,23 +51,11 @@ class Round:
   arms: tuple[base.Arm, ...]
   bandit: base.Bandit
   reward: base.Reward | None
-  sampling: sampling_lib.Sampling
-  per_row: bool
-  feedback: str
-  slots: tuple[state_lib.Slot, ...]
-  taps: tuple[tuple[int, ...], ...]
-
-  def _key(self) -> tuple[Any, ...]:
-    return tuple(
-      arms_lib.identity(getattr(self, field.name))
-      for field in dataclasses.fields(self)
-    )
-
-  def __hash__(self) -> int:
-    return hash(self._key())
-
-  def __eq__(self, other: object) -> bool:
-    return isinstance(other, Round) and self._key() == other._key()
+  sampling: sampling_lib.Sampling = components.static()
+  per_row: bool = components.static()
+  feedback: str = components.static()
+  slots: tuple[state_lib.Slot, ...] = components.static()
+  taps: tuple[tuple[int, ...], ...] = components.static()
 
   def __call__(
     self, params: state_lib.Params, state: state_lib.DecodeState
@@ -144,7 +129,7 @@ def make_round(
       arms share one.
 
   Returns:
-    The round. Rounds with `Fixed` bandits of different arms are equal.
+    The round.
 
   Raises:
     ValueError: the arms do not fit each other, the target or the bandit.
@@ -154,9 +139,6 @@ def make_round(
     for arm in arms
   )
   _check(target, arms, bandit, feedback, sampling)
-  if type(bandit) is bandits.Fixed:
-    # Its state holds the arm, so that one program serves all of them.
-    bandit = bandits.Fixed(bandit.num_arms)
   return Round(
     target=target,
     arms=arms,
@@ -383,7 +365,7 @@ def _selected_index(
 
 
 # Traced once, although its shapes are asked for first.
-@functools.partial(jax.jit, static_argnums=(0, 1), inline=True)
+@functools.partial(jax.jit, static_argnums=1, inline=True)
 def _draft_arm(
   round_fn: Round,
   i: int,

@@ -347,7 +347,7 @@ def _caught_up(
   return jax.block_until_ready(caught_up)
 
 
-@functools.partial(jax.jit, static_argnames='round_fn', donate_argnames='state')
+@functools.partial(jax.jit, donate_argnames='state')
 def _select_and_catch_up(
   round_fn: round_lib.Round,
   params: state_lib.Params,

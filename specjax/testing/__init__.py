@@ -9,9 +9,8 @@ what must hold. It needs no table, no pytest and no trained model:
     testing.check_goal(MyGoal, alpha=0.2)
     testing.check_lossless(MyCoupling())
 
-A component is built with what all of its kind are given, by the names of
-parameters, then with the example that stands with it (see
-`registry.component`), then with the options of the call.
+A component is built with the options of the call, and with what all components
+of its kind are given, where its class has fields of these names.
 """
 
 from collections.abc import Callable

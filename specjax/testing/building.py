@@ -84,10 +84,9 @@ def arguments(
   Args:
     factory: builds the component.
     given: what all of its kind are given, if they have such parameters.
-    options: of this one, before the example that stands with its factory.
+    options: arguments of this component, which take precedence.
   """
-  example = getattr(factory, 'example', {})
-  chosen = {**named(factory, given), **example, **options}
+  chosen = {**named(factory, given), **options}
   try:
     inspect.signature(factory).bind(**chosen)
   except TypeError as error:
@@ -95,15 +94,6 @@ def arguments(
       f'The example must hold all that the factory needs: {error}.'
     ) from error
   return chosen
-
-
-def params_of(factory: Factory, chosen: Mapping[str, Any]) -> Any:
-  """Returns parameters for what a factory builds of some arguments."""
-  own = head_params(chosen['head']) if 'head' in chosen else table()
-  make = getattr(factory, 'params', None)
-  if make is None:
-    return own
-  return make(**named(make, {**chosen, 'model_params': own}))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""That components are values: equal arguments give one object."""
+"""Checks that components are values whose numbers are data."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -10,45 +10,6 @@ import numpy as np
 
 from specjax import trees
 from specjax.testing import building
-
-
-def check_value(factory: building.Factory, chosen: dict[str, Any]) -> None:
-  """Equal arguments, however they are written, must give one object.
-
-  Args:
-    factory: builds the component.
-    chosen: arguments that it is built with.
-
-  Raises:
-    AssertionError: it is not decorated with `registry.component`, equal
-      arguments give two objects, different ones give one, or a value that JAX
-      traces is remembered.
-  """
-  building.require(
-    hasattr(factory, 'example'),
-    'Factories are decorated with registry.component, so that what is built '
-    'twice is compiled once.',
-  )
-  component = factory(**chosen)
-  bound = inspect.signature(factory).bind(**chosen)
-  bound.apply_defaults()
-  building.require(
-    factory(*bound.args, **bound.kwargs) is component,
-    'Equal calls must give one object.',
-  )
-  for key, value in bound.arguments.items():
-    for spelled in _spellings(value):
-      again = factory(**chosen | {key: spelled})
-      building.require(
-        again is component and hash(again) == hash(component),
-        f'Equal arguments give one object, also {key}={spelled!r}.',
-      )
-    another = _first_built(factory, chosen, key, value)
-    building.require(
-      another != component, f'Another {key} makes another component.'
-    )
-    if isinstance(value, float):
-      _check_traced(factory, chosen, key, value)
 
 
 def check_component(
@@ -134,27 +95,3 @@ def _changes(value: Any) -> Iterator[Any]:
   elif isinstance(value, list):
     yield from ([*value[1:], change] for change in _changes(value[0]))
     yield [*value, *value]
-
-
-def _check_traced(
-  factory: building.Factory, chosen: dict[str, Any], key: str, value: float
-) -> None:
-  """Nothing is kept of a value that JAX traces, if it can be one at all."""
-
-  def trace(number):
-    once, again = (factory(**chosen | {key: number}) for _ in range(2))
-    building.require(
-      once is not again, f'A value of {key} that is traced is not remembered.'
-    )
-    return number
-
-  must_be_known = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-  )
-  with jax.checking_leaks():
-    try:
-      for _ in range(2):  # Functions that JAX has not traced yet.
-        jax.eval_shape(lambda number: trace(number), value)
-    except must_be_known:
-      pass

@@ -338,9 +338,25 @@ def test_what_is_no_data_makes_another_program():
 
 def test_rounds_are_values():
   round_fn = build(0.7).round_fn
-  same = build(0.7, stop=9, arm=1).round_fn
+  same = build(0.7, stop=9).round_fn
   assert same == round_fn and hash(same) == hash(round_fn)
   assert build(0.8).round_fn != round_fn
+
+
+def test_a_sweep_over_the_number_of_a_rule_compiles_one_program():
+  compiled = Compiled()
+  texts = []
+  for alpha in np.linspace(0.0, 0.9, 8).tolist():
+    decoder = arms.decoder(
+      arms.model(
+        trees.chain(3), temperature=0.75, goal=specjax.goals.TokenV3(alpha)
+      ),
+      temperature=0.75,
+    )
+    results = decoder.decode(sizes.PROMPTS, sizes.NEW)
+    texts.append([result.tokens for result in results])
+  assert compiled.numbers() == [1, 1]
+  assert texts[0] != texts[-1]
 
 
 def test_every_one_of_many_stop_tokens_stops():
