@@ -138,7 +138,9 @@ def make_round(
     arm._replace(goal=None) if goal_lib.is_target(arm.goal) else arm
     for arm in arms
   )
-  _check(target, arms, bandit, feedback, sampling)
+  _check_bandit(arms, bandit, feedback)
+  taps = state_lib.hidden_state_taps(target, arms)
+  _check_arms(target, arms, feedback, sampling)
   return Round(
     target=target,
     arms=arms,
@@ -148,18 +150,14 @@ def make_round(
     per_row=per_row,
     feedback=feedback,
     slots=state_lib.make_slots(arms, slots),
-    taps=state_lib.hidden_state_taps(target, arms),
+    taps=taps,
   )
 
 
-def _check(
-  target: base.LanguageModel,
-  arms: Sequence[base.Arm],
-  bandit: base.Bandit,
-  feedback: str,
-  sampling: sampling_lib.Sampling,
+def _check_bandit(
+  arms: Sequence[base.Arm], bandit: base.Bandit, feedback: str
 ) -> None:
-  """Raises `ValueError` unless the parts of a round fit each other."""
+  """Raises `ValueError` unless a bandit can select among the arms."""
   if not arms:
     raise ValueError('arms must hold at least one arm, got none.')
   if bandit.num_arms != len(arms):
@@ -169,6 +167,15 @@ def _check(
     )
   if feedback not in _FEEDBACK:
     raise ValueError(f'feedback must be one of {_FEEDBACK}, got {feedback!r}.')
+
+
+def _check_arms(
+  target: base.LanguageModel,
+  arms: Sequence[base.Arm],
+  feedback: str,
+  sampling: sampling_lib.Sampling,
+) -> None:
+  """Raises `ValueError` unless arms fit the target and their own verifiers."""
   for i, arm in enumerate(arms):
     if not isinstance(arm.verifier, base.Verifier):
       raise ValueError(
