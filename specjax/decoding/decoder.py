@@ -97,7 +97,7 @@ class Decoder:
       sampling,
       per_row=per_row,
       feedback=feedback,
-      slots=shared_slots(arms),
+      slots=_shared_slots(arms),
     )
     prefill_lib.check_warm_start(self.round_fn, warm_start)
     if warm_start and bandit is None:
@@ -433,7 +433,7 @@ class Decoder:
 _prefill = jax.jit(prefill_lib.prefill)
 
 
-def shared_slots(
+def _shared_slots(
   arms: Sequence[tuple[base.Arm, base.Params]],
 ) -> tuple[int, ...]:
   """Returns `[A]` each arm's slot; drafters of the same parameters share one.

@@ -156,20 +156,19 @@ def level_kinds(
   """Returns `[A]` kinds of arms, numbered from 0.
 
   Arms of one kind share how likely each level of a tree is accepted. They have
-  one draft model or head and one token-level verifier, and the static tree of
-  one is the first levels of the other's. Drafters that may stop early do not
-  share.
+  drafters that differ in their static trees only, where one tree is the first
+  levels of the other, and one verifier that judges level by level.
 
   Args:
-    arms: each arm, with its drafter's parameters.
+    arms: each arm, with its drafter's parameters; only the same object counts
+      as the same parameters.
   """
   kinds: list[int] = []
-  slots = decoder_lib.shared_slots(arms)
-  for i, (arm, _) in enumerate(arms):
+  for i, (arm, params) in enumerate(arms):
     shared = [
-      kinds[j]
-      for j in range(i)
-      if slots[j] == slots[i] and _share_levels(arms[j][0], arm)
+      kind
+      for kind, (other, other_params) in zip(kinds, arms[:i])
+      if params is other_params and _share_levels(other, arm)
     ]
     kinds.append(shared[0] if shared else max(kinds, default=-1) + 1)
   return tuple(kinds)
@@ -179,20 +178,28 @@ def _share_levels(one: base.Arm, other: base.Arm) -> bool:
   """Returns whether a level's acceptance in one arm holds for another arm."""
   if not one.verifier.judges_by_level:
     return False
-  if one.verifier != other.verifier or one.goal != other.goal:
+  if _without_trees(one) != _without_trees(other):
     return False
-  drafters = one.drafter, other.drafter
-  if any(drafter.may_stop_early for drafter in drafters):
-    return False
-  siblings = {(drafter.distinct, drafter.greedy) for drafter in drafters}
-  shallow, deep = (drafter.topology for drafter in drafters)
-  if len(siblings) > 1 or not (
+  shallow, deep = one.drafter.topology, other.drafter.topology
+  if not (
     isinstance(shallow, trees.Topology) and isinstance(deep, trees.Topology)
   ):
     return False
   if shallow.num_nodes > deep.num_nodes:
     shallow, deep = deep, shallow
   return shallow.is_top_of(deep)
+
+
+def _without_trees(part: Any) -> Any:
+  """Returns a component as nested tuples, in which trees are left out."""
+  if isinstance(part, trees.Topology):
+    return None
+  if isinstance(part, tuple):
+    return tuple(map(_without_trees, part))
+  if dataclasses.is_dataclass(part):
+    fields = [getattr(part, field.name) for field in dataclasses.fields(part)]
+    return type(part), *map(_without_trees, fields)
+  return part
 
 
 def _with_fixed_arm(decoder: decoder_lib.Decoder) -> decoder_lib.Decoder:

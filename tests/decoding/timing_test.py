@@ -126,6 +126,16 @@ def test_arms_of_one_drafter_and_verifier_share_levels(other, shares):
   assert kinds == ((0, 0, 0) if shares else (0, 1, 0))
 
 
+def test_arms_with_one_rule_to_stop_share_levels():
+  long, short, other = (
+    arms.chain(length, stop=drafters.STOPS['unsure'](bound))
+    for length, bound in ((3, 0.3), (2, 0.3), (2, 0.4))
+  )
+  assert timing.level_kinds([long, short, other]) == (0, 0, 1)
+  deferred = arms.deferred(long), arms.deferred(short)
+  assert timing.level_kinds([long, *deferred]) == (0, 1, 1)
+
+
 def test_runs_alternate_their_order(monkeypatch):
   """A machine that slows down steadily favors no run."""
   clock = itertools.count()
