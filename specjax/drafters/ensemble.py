@@ -40,7 +40,7 @@ class Ensemble(base.Drafter):
   lags_after_own_rounds = True
 
   def __post_init__(self) -> None:
-    object.__setattr__(self, 'drafters', tuple(self.drafters))
+    components.freeze_sequences(self, 'drafters')
     if not self.drafters:
       raise ValueError('drafters must hold at least one drafter, got none.')
     for member in self.drafters:
