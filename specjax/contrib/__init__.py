@@ -8,3 +8,8 @@ here; what nobody maintains is deleted.
 The tables of the library name the entries of this package, so that a config or
 a checkpoint finds them; nothing else depends on it.
 """
+
+from specjax.contrib.encoder_decoder_config import EncoderDecoderConfig
+from specjax.contrib.example_pairs import PairBatch
+
+__all__ = ['EncoderDecoderConfig', 'PairBatch']
