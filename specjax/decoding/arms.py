@@ -5,7 +5,6 @@ to them, so that selecting among arms copies no KV cache.
 """
 
 from collections.abc import Callable
-from collections.abc import Hashable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
@@ -56,27 +55,19 @@ def groups_verified_as_one(
 ) -> list[list[int]]:
   """Returns groups of arms of equal verifiers, goals and structures of trees.
 
+  Numbers of verifiers and goals may be traced. Whether two of them are equal is
+  then unknown, so that arms of rules with numbers are verified apart.
+
   Args:
     arms: drafter, verifier and goal of each arm.
     draft_trees: by arm.
   """
   groups: dict[Any, list[int]] = {}
   for i, tree in draft_trees.items():
-    arm, structure = arms[i], jax.tree.structure(tree)
-    key = identity((arm.verifier, arm.goal)), structure
+    numbers, rules = jax.tree.flatten((arms[i].verifier, arms[i].goal))
+    key = rules, jax.tree.structure(tree), i if numbers else None
     groups.setdefault(key, []).append(i)
   return list(groups.values())
-
-
-def identity(parts: Any) -> Hashable:
-  """Returns a key that is equal for equal parts, whose numbers may be traced.
-
-  Traced numbers have no hash; each one is equal to itself only.
-  """
-  leaves, structure = jax.tree.flatten(parts)
-  return structure, *(
-    id(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves
-  )
 
 
 def group_index(

@@ -5,6 +5,14 @@ ever cleared. A forward pass only *reads* the cache; the keys and values that it
 computes come back as `PendingKV`, and `commit` writes the accepted ones, once
 per round. Writing inside the forward pass would make XLA copy every buffer in
 the decode loop.
+
+A row of the target model through one round. Its tokens are `a b c`; the drafter
+proposes `x y z`, of which `x y` are accepted and `v` replaces `z`:
+
+    KV cache   | a | b | . | . | . | . |    lengths = 2, `.` is undefined
+    extend     reads the root c and x y z; returns them as PendingKV
+    commit     | a | b | c | x | y | . |    path = 0 1 2, num = 3, lengths = 5
+    next root  v, which the KV cache lacks until the next round
 """
 
 from collections.abc import Callable

@@ -224,7 +224,14 @@ class TokenModel(nnx.Module):
     if not config.tie_embeddings:
       self.head = head(config, dtype, rngs)
     if config.head_size is not None:
-      # The first tokens, until a better choice is made.
+      # The head of a reduced vocabulary has R of V rows, here 3 of 6:
+      #
+      #     token        0     1     2     3     4     5
+      #     head_rows    0    -1     1    -1    -1     2    [V], -1 for no row
+      #     head        l0          l1                l2    [R]
+      #     logits      l0  -inf    l1  -inf  -inf    l2    [V]
+      #
+      # It has the first tokens, until a better choice is made.
       tokens = jnp.arange(config.vocab_size, dtype=jnp.int32)
       rows = jnp.where(tokens < config.head_size, tokens, -1)
       self.head_rows = nnx.Param(rows)
