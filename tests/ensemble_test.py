@@ -236,7 +236,9 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   decoder = greedy(*several, bandit='round_robin', per_row=per_row)
   state, loop = drivers_test.compiled_loop(decoder)
   assert not drivers_test.cache_copies(loop, state)
-  results = decoder.results(sizes.PROMPTS, loop(decoder.params, state))
+  results = decoder.results(
+    sizes.PROMPTS, loop(decoder.round_fn, decoder.params, state)
+  )
   plain = greedy(arms.none()).decode(sizes.PROMPTS, sizes.NEW)
   assert arms.tokens(results) == arms.tokens(plain)
   for result in results:

@@ -433,7 +433,9 @@ def test_speculation_copies_no_cache_and_changes_no_token(build):
     specjax.decode.lower(decoder.round_fn, decoder.params, state)
   )
   assert not drivers_test.cache_copies(loop, state)
-  results = decoder.results(_PROMPTS, loop(decoder.params, state))
+  results = decoder.results(
+    _PROMPTS, loop(decoder.round_fn, decoder.params, state)
+  )
   assert [result.tokens for result in results] == _plain_greedy()
   # Drafts are kept and dropped; laggards read what others have committed.
   kept = sum(result.accepted.sum() for result in results)

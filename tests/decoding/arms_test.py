@@ -70,7 +70,9 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   state, loop = drivers_test.compiled_loop(decoder)
   assert len(state.drafters) == 4
   assert not drivers_test.cache_copies(loop, state)
-  results = decoder.results(sizes.PROMPTS, loop(decoder.params, state))
+  results = decoder.results(
+    sizes.PROMPTS, loop(decoder.round_fn, decoder.params, state)
+  )
   assert arms.tokens(results) == arms.greedy_tokens()
   pulls = np.array([result.pulls for result in results])
   assert ((pulls > 0).sum(axis=1) > 1).all()

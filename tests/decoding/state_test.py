@@ -108,7 +108,7 @@ def test_a_head_on_features_copies_no_buffer_and_decodes_as_the_target_does():
   start, loop = drivers_test.compiled_loop(decoder)
   assert list(start.features) == [2]
   assert not drivers_test.copies_of(loop, start.features.values())
-  state = loop(decoder.params, start)
+  state = loop(decoder.round_fn, decoder.params, start)
   results = decoder.results(sizes.PROMPTS, state)
   assert arms.tokens(results) == arms.greedy_tokens()
   check_features(state)
