@@ -18,16 +18,13 @@ import numpy as np
 _Class = TypeVar('_Class', bound=type)
 
 
-def static(default: Any = dataclasses.MISSING, **options: Any) -> Any:
+def static(**options: Any) -> Any:
   """Declares a field that is part of a component's identity, not of its data.
 
   Args:
-    default: default value of the field; without one, the field is required.
-    **options: passed to `dataclasses.field`.
+    **options: passed to `dataclasses.field`, for example `default`.
   """
-  return dataclasses.field(
-    default=default, metadata={'static': True}, **options
-  )
+  return dataclasses.field(metadata={'static': True}, **options)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static,))

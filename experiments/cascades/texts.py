@@ -113,8 +113,8 @@ def _deferred(models, name, player, tokens, start):
     _probs(each.functions, player.way.sampling, each.params, *inputs)
     for each in (models[name], models[draft])
   ]
-  each = _deferrals(player.decoder.round_fn.arms[0].goal, *probs)
-  return round(float(each[: len(tokens) - start].sum()), 4)
+  at_positions = _deferrals(player.decoder.round_fn.arms[0].goal, *probs)
+  return round(float(at_positions[: len(tokens) - start].sum()), 4)
 
 
 def _padded(tokens):
@@ -123,9 +123,7 @@ def _padded(tokens):
   return np.array([[*tokens, *[0] * (width - len(tokens))]], np.int32)
 
 
-@jax.jit
-def _deferrals(goal, target, draft):
-  return deferrals(goal, target, draft)
+_deferrals = jax.jit(deferrals)
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'sampling'))

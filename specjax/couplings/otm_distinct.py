@@ -64,7 +64,7 @@ def _draws(
 ) -> tuple[jax.Array, jax.Array]:
   """Returns `[W]` tokens of the draws that count, and which are marked.
 
-  A draw counts if it is of a new token, if it is marked, or if it is the first
+  A draw counts if its token is new, if it is marked, or if it is the first draw
   of its token that is not marked.
   """
   index = np.arange(ordered.tokens.shape[0])

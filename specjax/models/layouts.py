@@ -30,7 +30,7 @@ class Layout:
 
   Attributes:
     mesh: from `meshes.make`.
-    split_cache: whether the heads of keys and values are cut, too.
+    split_cache: whether the heads of keys and values are also cut.
     split_logits: whether logits are computed in parts, by a matrix that is cut.
   """
 
