@@ -45,8 +45,21 @@ def language_model(
   return _MODELS[type(config)](config, dtype)
 
 
+class Computed:
+  """Has a type of its computations, of which all names are equal.
+
+  Attributes:
+    dtype: type of the computations.
+  """
+
+  dtype: jax.typing.DTypeLike
+
+  def __post_init__(self) -> None:
+    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
+
+
 @components.component
-class Transformer(base.LanguageModel):
+class Transformer(Computed, base.LanguageModel):
   """A decoder-only transformer; its cache is a `kv_cache.KVCache`.
 
   Its parameters are a nested dict, from `init_params` or a checkpoint.
@@ -58,10 +71,6 @@ class Transformer(base.LanguageModel):
 
   config: config_lib.TransformerConfig = components.static()
   dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
-
-  def __post_init__(self):
-    # Different names of one type are equal.
-    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
 
   @property
   def vocab_size(self) -> int:
@@ -169,7 +178,7 @@ class EarlyExit(Transformer):
 
 
 @components.component
-class EncoderDecoder(base.LanguageModel):
+class EncoderDecoder(Computed, base.LanguageModel):
   """An encoder-decoder; its cache is an `encoder_decoder_modules.Cache`.
 
   A row's source are the tokens before its first `config.start_id`. All of it
@@ -184,10 +193,6 @@ class EncoderDecoder(base.LanguageModel):
 
   config: encoder_decoder_config.EncoderDecoderConfig = components.static()
   dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
-
-  def __post_init__(self):
-    # Different names of one type are equal.
-    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
 
   @property
   def vocab_size(self) -> int:

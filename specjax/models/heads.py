@@ -90,7 +90,7 @@ def head(
 
 
 @components.component
-class EagleHead(base.FeatureHead):
+class EagleHead(adapters.Computed, base.FeatureHead):
   """A head of EAGLE or EAGLE-3; its cache is a `kv_cache.KVCache`.
 
   Its parameters are a nested dict, from `adapters.init_params`, `begin` or a
@@ -105,10 +105,6 @@ class EagleHead(base.FeatureHead):
     components.static()
   )
   dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
-
-  def __post_init__(self):
-    # Different names of one type are equal.
-    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
 
   @property
   def taps(self) -> tuple[int, ...]:
@@ -189,7 +185,7 @@ class EagleHead(base.FeatureHead):
 
 
 @components.component
-class MedusaHead(base.ParallelHead):
+class MedusaHead(adapters.Computed, base.ParallelHead):
   """The heads of Medusa.
 
   Their parameters are a nested dict, from `adapters.init_params`, `begin` or a
@@ -202,10 +198,6 @@ class MedusaHead(base.ParallelHead):
 
   config: head_config.MedusaConfig = components.static()
   dtype: jax.typing.DTypeLike = components.static(default=jnp.float32)
-
-  def __post_init__(self):
-    # Different names of one type are equal.
-    object.__setattr__(self, 'dtype', jnp.dtype(self.dtype))
 
   @property
   def num_steps(self) -> int:

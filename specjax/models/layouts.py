@@ -159,17 +159,10 @@ class ShardedModel(wrappers.ModelWrapper):
     return ShardedModel(self.model.exit(num_layers), self.layout)
 
 
-@components.component
-class ShardedFeatureHead(base.FeatureHead):
-  """A head on features whose outputs are laid out on a mesh.
+class _HeadWrapper:
+  """Has the attributes that all kinds of heads share from another head."""
 
-  Attributes:
-    head: the head.
-    layout: how its outputs are cut.
-  """
-
-  head: base.FeatureHead
-  layout: Layout = components.static()
+  head: base.FeatureHead | base.ParallelHead
 
   @functools.cached_property
   def taps(self) -> tuple[int, ...]:
@@ -185,6 +178,19 @@ class ShardedFeatureHead(base.FeatureHead):
   def vocab_size(self) -> int:
     """`V`."""
     return self.head.vocab_size
+
+
+@components.component
+class ShardedFeatureHead(_HeadWrapper, base.FeatureHead):
+  """A head on features whose outputs are laid out on a mesh.
+
+  Attributes:
+    head: the head.
+    layout: how its outputs are cut.
+  """
+
+  head: base.FeatureHead
+  layout: Layout = components.static()
 
   @functools.cached_property
   def max_length(self) -> int | None:
@@ -252,7 +258,7 @@ class ShardedFeatureHead(base.FeatureHead):
 
 
 @components.component
-class ShardedParallelHead(base.ParallelHead):
+class ShardedParallelHead(_HeadWrapper, base.ParallelHead):
   """Parallel heads whose outputs are laid out on a mesh.
 
   Attributes:
@@ -267,21 +273,6 @@ class ShardedParallelHead(base.ParallelHead):
   def num_steps(self) -> int:
     """`K`."""
     return self.head.num_steps
-
-  @functools.cached_property
-  def taps(self) -> tuple[int, ...]:
-    """See `ParallelHead.taps`."""
-    return self.head.taps
-
-  @functools.cached_property
-  def feature_size(self) -> int:
-    """See `ParallelHead.feature_size`."""
-    return self.head.feature_size
-
-  @functools.cached_property
-  def vocab_size(self) -> int:
-    """`V`."""
-    return self.head.vocab_size
 
   def predict(
     self, params: base.Params, features: tuple[jax.Array, ...]
