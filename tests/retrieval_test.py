@@ -447,8 +447,8 @@ def test_emitted_tokens_have_the_target_distribution():
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
-    [markov_arm(each) for each in names],
-    bandit='round_robin',
+    [markov_arm(name) for name in names],
+    bandit=specjax.bandits.RoundRobin(len(names)),
     max_length=16,
   )
   sampling = sampling_lib.Sampling()

@@ -160,6 +160,10 @@ def _check_bandit(
   """Raises `ValueError` unless a bandit can select among the arms."""
   if not arms:
     raise ValueError('arms must hold at least one arm, got none.')
+  if not isinstance(bandit, base.Bandit):
+    raise ValueError(
+      f'bandit must be a Bandit, such as those of BANDITS, got {bandit!r}.'
+    )
   if bandit.num_arms != len(arms):
     raise ValueError(
       f'bandit must select among the {len(arms)} arms of the round, got one '

@@ -275,6 +275,14 @@ def test_a_bandit_of_another_number_of_arms_is_refused(
     results_test.decoder(bandit, num_arms, per_row=per_row)
 
 
+def test_a_bandit_is_not_given_by_name():
+  message = "bandit must be a Bandit, such as those of BANDITS, got 'ucb1'"
+  with pytest.raises(ValueError, match=message):
+    specjax.Decoder(
+      results_test.TARGET, None, [(arms.none()[0], None)], bandit='ucb1'
+    )
+
+
 def test_the_coldest_temperature_is_the_greedy_limit():
   cold, greedy = (
     arms.decoder(
