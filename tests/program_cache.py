@@ -31,7 +31,7 @@ class ProgramCache:
     self._problem = ''
     jax.monitoring.register_event_duration_secs_listener(self._on_duration)
     jax.monitoring.register_event_listener(self._on_event)
-    self._folder = _folder()
+    self._folder = folder()
     if self._folder is not None:
       self._problem = problem(self._folder)
     if self._folder is None or self._problem:
@@ -77,7 +77,7 @@ class ProgramCache:
     )
 
 
-def _folder():
+def folder() -> pathlib.Path | None:
   """Returns the folder for this JAX, XLA flags and processor, or None."""
   home = os.environ.get('SPECJAX_TEST_CACHE')
   if home == '':

@@ -10,10 +10,10 @@ import pytest
 
 from configs import accelerators as config_lib
 from experiments import accelerators
-from specjax import compilation
 from specjax.compilation import hlo
 from specjax.compilation import launches
 from specjax.compilation import totals
+from tests.compilation import kept
 
 _TEXT = """
 HloModule jit_f
@@ -108,7 +108,7 @@ def _launched(name, label, num_layers=2):
   config.targets = (f'llama_7b_{num_layers}_layers',)
   tries = {each.way.label: each for each in accelerators._tries(config)}
   decoder = accelerators._decoder(config, tries[label])
-  return compilation.compile_decode(decoder, tries[label].device).launches
+  return kept.compile_decode(decoder, tries[label].device).launches
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from specjax.compilation import hlo
 from specjax.compilation import inspection
 from specjax.compilation import totals
 from tests import parts
+from tests.compilation import kept
 
 # All that a loop is made of, in two of them; most of the time is compilation.
 _WAYS = {
@@ -58,7 +59,7 @@ def _decoder(family, way):
 
 
 def _compiled(decoder, device):
-  return compilation.compile_decode(decoder, device, batch_size=_BATCH_SIZE)
+  return kept.compile_decode(decoder, device, batch_size=_BATCH_SIZE)
 
 
 @pytest.fixture(scope='module', name='program')

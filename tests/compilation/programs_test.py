@@ -16,6 +16,7 @@ from specjax.models import sharding
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests.compilation import kept
 
 _ACCELERATORS = ['v5e:1x1', 'h100']
 
@@ -100,10 +101,23 @@ def test_a_token_takes_two_operations_for_each_weight():
 def test_a_decode_compiles_for_accelerators(name, most, find):
   """And multiplies as much as on the CPU; GPUs take a lone row twice."""
   here = _on_cpu(4)
-  there = compilation.compile_decode(_decoder(4), find(name))
+  there = kept.compile_decode(_decoder(4), find(name))
   assert there.seconds > 0
   ratio = there.operations['weights'] / here.operations['weights']
   assert 1 <= ratio <= most
+
+
+def test_a_report_is_found_again_unless_it_is_damaged(tmp_path, monkeypatch):
+  monkeypatch.setenv('SPECJAX_TEST_CACHE', str(tmp_path))
+  decoder, cpu = _plain()[0], compilation.find('cpu')
+  report = kept.compile_decode(decoder, cpu)
+  (file,) = tmp_path.rglob('report-*')
+  whole = file.read_bytes()
+  file.write_bytes(whole[:100])
+  assert kept.compile_decode(decoder, cpu) == report
+  assert file.read_bytes() == whole
+  monkeypatch.setattr(compilation, 'compile_decode', None)
+  assert kept.compile_decode(decoder, cpu) == report
 
 
 def test_a_program_that_does_not_fit_says_how_much_it_lacks():

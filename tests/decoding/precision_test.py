@@ -30,15 +30,12 @@ def _run(*parts):
   'parts',
   [
     ('components',),
-    *(
-      pytest.param(parts, marks=pytest.mark.slow)
-      for parts in (('greedy', 'rows'), ('arms',), ('heads',))
-    ),
+    pytest.param(('greedy', 'rows', 'arms', 'heads'), marks=pytest.mark.slow),
   ],
   ids=' '.join,
 )
 def test_nothing_is_drawn_or_computed_with_64_bits(parts):
-  """Of components, and of the programs of all drivers."""
+  """Covers all components, decode loops of all arms, and all drivers."""
   _run(*parts)
 
 

@@ -147,21 +147,25 @@ _DECODERS = {
 }
 
 
-def _programs(decoder):
-  """Those of all drivers."""
+def _decode_programs(decoder):
+  """Yields the prefill and the decode loop."""
+  init = decoder.trace_init(2)
+  yield init
+  yield decoding.decode.trace(decoder.round_fn, decoder.params, init.out_info)
+
+
+def _driver_programs(decoder):
+  """Yields what the other drivers make of the same round."""
   setup, round_fn, params = decoder._setup, decoder.round_fn, decoder.params
   array = jax.ShapeDtypeStruct
   rows = array((2,), np.int32)
-  init = decoder.trace_init(2)
-  state = init.out_info
+  state = decoder.trace_init(2).out_info
   each = [array((4,), np.int32)] * 2
   queue = prefill.PromptBatch(
     array((4, 32), np.int32), *each, array((4,), np.uint32)
   )
   batch = continuous_batching.Batch(state, rows)
   bandit = decoder._prompt_bandit_state(None)
-  yield init
-  yield decoding.decode.trace(round_fn, params, state)
   yield decoding.trace.trace(round_fn, params, state, 2)
   more = array((2, 16), np.int32)
   yield prefill.append.trace(round_fn, params, state, more, rows, rows)
@@ -178,8 +182,12 @@ def found(part):
   if part == 'components':
     yield from _components()
   else:
-    for program in _programs(_DECODERS[part]()):
+    decoder = _DECODERS[part]()
+    for program in _decode_programs(decoder):
       yield from _lines(program.jaxpr.jaxpr)
+    if part == 'rows':
+      for program in _driver_programs(decoder):
+        yield from _lines(program.jaxpr.jaxpr)
 
 
 def tokens():
