@@ -14,7 +14,7 @@ FOLDER = pathlib.Path(families.__file__).parent / 'smollm2'
 FRANCE = 'What is the capital of France?'
 # The longest prompt is padded to this number of tokens.
 LONGEST = 128
-NEW_TOKENS = 48
+NEW_TOKENS = 32
 # Prompts in a batch.
 ROWS = 8
 
