@@ -14,8 +14,8 @@ from specjax.testing import toys
 from tests import parts
 
 _GREEDY = sampling_lib.Sampling(temperature=0.0)
-_PROMPTS = 64
-_NEW_TOKENS = 64
+_PROMPTS = 48
+_NEW_TOKENS = 32
 
 
 @pytest.fixture(scope='module', name='family')

@@ -26,7 +26,7 @@ def family():
 
 
 def _decode(
-  family, drafter, prompts, temperature, max_new_tokens=48, **options
+  family, drafter, prompts, temperature, max_new_tokens=32, **options
 ):
   decoder = families.decoder(
     family, drafter, sampling=sampling_lib.Sampling(temperature), **options
