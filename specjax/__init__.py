@@ -33,6 +33,7 @@ from specjax.base import Probs
 from specjax.base import RawProbs
 from specjax.base import Reward
 from specjax.base import RoundInfo
+from specjax.base import Siblings
 from specjax.base import Verifier
 from specjax.couplings import COUPLINGS
 from specjax.decoding import CostTable
@@ -76,6 +77,7 @@ __all__ = [
   'Reward',
   'RoundInfo',
   'Sampling',
+  'Siblings',
   'Topology',
   'VERIFIERS',
   'Verifier',

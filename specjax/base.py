@@ -19,6 +19,7 @@ always written out; the papers disagree on which of them is `p`.
 """
 
 from collections.abc import Hashable
+import enum
 import functools
 from typing import Any
 from typing import ClassVar
@@ -327,15 +328,28 @@ class Probs(NamedTuple):
   raw: jax.Array  # the softmax of the logits
 
 
+class Siblings(enum.Enum):
+  """How the children of a node are drawn, on which exact verification depends.
+
+  A drafter has one of these kinds, and `Verifier.accepts` some of them.
+  """
+
+  IID = 'i.i.d.'  # from one distribution, so that tokens may repeat
+  # One after the other, each from what the earlier ones leave of the first
+  # one's distribution.
+  WITHOUT_REPLACEMENT = 'without replacement'
+  INDEPENDENT = 'independent'  # each from another distribution
+  CHOSEN = 'chosen'  # deterministically: `DraftTree.probs` is None
+
+
 class DraftTree(NamedTuple):
   """A drafter's proposal.
 
   `probs[:, n]` is the float32 distribution from which node `n` was drawn, i.e.
   after its parent: normalised, and after temperature, top-k and top-p, since it
-  is compared with the target's as it is. Siblings are independent, and
-  verifiers take them as i.i.d. unless they ask for a distribution of each
-  (`VERIFIERS['ensemble']`), as drafters of `own_probs` need. None means that
-  every token was chosen deterministically; valid siblings are then different.
+  is compared with the target's as it is. How it differs among siblings follows
+  from `Drafter.siblings`. None means that every token was chosen
+  deterministically; valid siblings of one drafter are then different.
   `raw_probs` are what a drafter predicts after the parent, before temperature,
   top-k, top-p and earlier siblings; None means the same as `probs`. Drafters
   that choose their tokens by a model's distribution also return them. In an
@@ -494,20 +508,9 @@ class Drafter:
     return False
 
   @functools.cached_property
-  def own_probs(self) -> bool:
-    """Whether siblings are drawn from different distributions.
-
-    Only verifiers that take one distribution per sibling accept such trees.
-    """
-    return False
-
-  @functools.cached_property
-  def distinct(self) -> bool:
-    """Whether valid siblings are always different tokens.
-
-    They are chosen, or drawn without replacement from one distribution.
-    """
-    return False
+  def siblings(self) -> Siblings:
+    """How the children of a node are drawn; a chain has no siblings."""
+    return Siblings.IID
 
   @functools.cached_property
   def greedy(self) -> bool:
@@ -660,18 +663,15 @@ class Coupling:
   (`components.component`).
 
   Attributes:
-    takes_candidate_probs: whether `draft` may be `[W, V]`, a distribution for
-      each candidate.
-    needs_distinct: whether candidates must be drawn without replacement. Each
-      one then has a distribution, which is what the earlier ones have left of
-      the first one's.
     is_greedy: whether the token has the distribution `target` only where that
       is one-hot, as it is at temperature 0.
   """
 
-  takes_candidate_probs: ClassVar[bool] = False
-  needs_distinct: ClassVar[bool] = False
   is_greedy: ClassVar[bool] = False
+
+  def accepts(self, siblings: Siblings) -> bool:
+    """Returns whether the token is exact for candidates that are drawn so."""
+    return siblings in (Siblings.IID, Siblings.CHOSEN)
 
   def __call__(
     self,
@@ -685,13 +685,13 @@ class Coupling:
 
     Args:
       key: consumed.
-      candidates: `[W]` int32 tokens, i.i.d. samples of `draft`. If the coupling
-        `needs_distinct`, they are drawn without replacement, in this order.
+      candidates: `[W]` int32 tokens, in the order in which they were drawn, as
+        siblings that the coupling accepts. Chosen tokens are no candidates.
       active: `[W]` bool, which of them are present; without any, the token is
-        a sample of the target. If the coupling `needs_distinct`, no candidate
-        that was drawn between two active ones is absent.
-      draft: `[V]` float32, the distribution of the candidates, or `[W, V]`, of
-        each candidate, if the coupling `takes_candidate_probs`.
+        a sample of the target. Of candidates without replacement, none that
+        was drawn between two active ones is absent.
+      draft: `[V]` float32, the distribution of i.i.d. candidates; or `[W, V]`,
+        that of each candidate, if the coupling accepts other ones.
       target: `[V]` float32.
 
     Returns:
@@ -704,19 +704,12 @@ class Coupling:
 class Verifier:
   """Selects which tokens of one row's draft tree are kept, and the next token.
 
-  A subclass is a component (`components.component`). Its properties say which
-  siblings it takes and where it is exact.
+  A subclass is a component (`components.component`).
   """
 
-  @property
-  def takes_sibling_probs(self) -> bool:
-    """Whether it takes siblings that are drawn from different distributions."""
-    return False
-
-  @property
-  def needs_distinct(self) -> bool:
-    """Whether it is exact only for siblings that are all different."""
-    return False
+  def accepts(self, siblings: Siblings) -> bool:
+    """Returns whether it is exact for siblings that are drawn so."""
+    return siblings in (Siblings.IID, Siblings.CHOSEN)
 
   @property
   def is_greedy(self) -> bool:

@@ -484,7 +484,7 @@ BROKEN = {
     ),
     vocab_size=3,
   ),
-  ('drafter', 'siblings of a distinct drafter'): forked,
+  ('drafter', 'Valid siblings must be different'): forked,
   ('drafter', 'commit must keep'): lambda drafter_class: twins.subclass(
     drafter_class, commit=lambda self, state, proposal, *args: (proposal, 1)
   ),

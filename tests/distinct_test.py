@@ -400,7 +400,7 @@ def test_siblings_of_a_tree_have_exactly_the_target_distribution():
   result = exact.integrate(
     case,
     verifiers.TreeWalk(couplings.KSeqDistinct()),
-    *exact.walk_cells(case, breakpoints, own_probs=True),
+    *exact.walk_cells(case, breakpoints, sibling_probs=True),
   )
   np.testing.assert_allclose(result.probs, case.want, atol=5e-6)
 

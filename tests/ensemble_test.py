@@ -249,7 +249,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
 
 
 @pytest.mark.parametrize('verifier', ['ensemble', 'multiround'])
-def test_only_own_probs_have_the_target_distribution(verifier):
+def test_only_independent_siblings_have_the_target_distribution(verifier):
   """The power is that of `lossless_test`; siblings taken for i.i.d. fail it."""
   target, draft = lossless_test.tables('time-varying')
   drafter = ENSEMBLE(
@@ -260,7 +260,7 @@ def test_only_own_probs_have_the_target_distribution(verifier):
     ]
   )
   if verifier != 'ensemble':  # Else it is refused.
-    drafter = twins.twin(drafter, own_probs=False)
+    drafter = twins.twin(drafter, siblings=specjax.Siblings.IID)
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,

@@ -117,7 +117,7 @@ def _arm(name, sampling):
     return base.Arm(drafters.NoDrafter(), verifiers.resolve(verifier)), None
   kind, drafter = _DRAFTERS[name](sampling)
   verifier = verifiers.default(
-    sampling.temperature, drafter.topology.width, drafter.own_probs
+    sampling.temperature, drafter.topology.width, drafter.siblings
   )
   return base.Arm(drafter, verifiers.resolve(verifier)), _head(kind)[1]
 

@@ -142,7 +142,7 @@ def coupling_case(name, scale, size):
   return Case(run, (keys(rng, num), candidates, active, draft, target), check)
 
 
-def tree_rows(rng, topology, num, size, own_probs):
+def tree_rows(rng, topology, num, size, sibling_probs):
   """Key, tokens, valid, distributions of all nodes and of all entries.
 
   They depend on the depth alone, so that nodes of the same tokens agree.
@@ -151,7 +151,7 @@ def tree_rows(rng, topology, num, size, own_probs):
   pairs = [hard_pairs(rng, num, size) for _ in range(depth + 1)]
   levels = topology.depths - 1
   drafts = [pairs[level][0] for level in levels]
-  if own_probs:
+  if sibling_probs:
     drafts = [hard_pairs(rng, num, size)[0] for _ in levels]
   tokens = [draws(rng, probs, 1)[:, 0] for probs in drafts]
   valid = rng.random((num, topology.num_nodes)) < 0.9

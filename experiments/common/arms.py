@@ -354,6 +354,6 @@ def _default(arm, drafter, pool):
   # What goals give at temperature 0 may still be drawn from.
   temperature = 1.0 if arm.goal is not None else pool.sampling.temperature
   name = verifiers.default(
-    temperature, drafter.topology.width, drafter.own_probs
+    temperature, drafter.topology.width, drafter.siblings
   )
   return components.Spec(name)

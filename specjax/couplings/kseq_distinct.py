@@ -8,8 +8,6 @@ accepted token is distributed as in k-Seq, and only the probability that there
 is one differs. Notation: SpecTr's p is `draft`, its q is `target`.
 """
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,8 +24,12 @@ from specjax.transport import division
 class KSeqDistinct(base.Coupling):
   """Accepts the first draw that passes with `min(1, target / (rho draft))`."""
 
-  needs_distinct: ClassVar[bool] = True
-  takes_candidate_probs: ClassVar[bool] = True
+  def accepts(self, siblings: base.Siblings) -> bool:
+    """Accepts candidates that are all different."""
+    return siblings in (
+      base.Siblings.WITHOUT_REPLACEMENT,
+      base.Siblings.CHOSEN,
+    )
 
   def __call__(
     self,

@@ -4,8 +4,6 @@ SpecInfer (Miao et al. 2024); the root test of Algorithm 4 of the theory paper
 (Yin et al. 2024). No step needs the candidates to have the same distribution.
 """
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 
@@ -24,7 +22,10 @@ class Multiround(base.Coupling):
   independent.
   """
 
-  takes_candidate_probs: ClassVar[bool] = True
+  def accepts(self, siblings: base.Siblings) -> bool:
+    """Accepts all candidates, as each is tested with its distribution."""
+    del siblings
+    return True
 
   def __call__(
     self,

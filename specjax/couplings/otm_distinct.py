@@ -6,8 +6,6 @@ shows how far this is from the optimum for candidates without replacement). The
 marked draw of highest priority is proposed, as in `OTM`.
 """
 
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,8 +23,12 @@ from specjax.transport import marks as marks_lib
 class OTMDistinct(base.Coupling):
   """Proposes the marked draw of highest priority, and accepts as `Maximal`."""
 
-  needs_distinct: ClassVar[bool] = True
-  takes_candidate_probs: ClassVar[bool] = True
+  def accepts(self, siblings: base.Siblings) -> bool:
+    """Accepts candidates that are all different."""
+    return siblings in (
+      base.Siblings.WITHOUT_REPLACEMENT,
+      base.Siblings.CHOSEN,
+    )
 
   def __call__(
     self,

@@ -500,7 +500,7 @@ def speculative(
   if verifier is None:
     # At temperature 0, a goal may be no one-hot distribution.
     temperature = sampling.temperature if goal is None else 1.0
-    verifier = verifiers.default(temperature, tree.width, drafter.own_probs)
+    verifier = verifiers.default(temperature, tree.width, drafter.siblings)
   arm = base.Arm(drafter, verifiers.resolve(verifier), goal)
   return Decoder(
     target, target_params, [(arm, draft_params)], sampling=sampling, **options

@@ -214,18 +214,17 @@ def _check_verifier(i: int, arm: base.Arm) -> None:
       'at temperature 0 and for a goal that is one-hot there; elsewhere use '
       f"another one, such as 'maximal' or 'otm' (arm {i})."
     )
-  if drafter.own_probs and not verifier.takes_sibling_probs:
+  if verifier.accepts(drafter.siblings) or drafter.topology.width <= 1:
+    return
+  if not verifier.accepts(base.Siblings.IID):
     raise ValueError(
-      'Siblings are drawn from different distributions, which needs a '
-      "verifier that takes them, such as 'ensemble', got another one (arm "
-      f'{i}).'
+      "The verifier 'distinct' needs siblings that are all different, got a "
+      f'drafter that draws them with replacement (arm {i}).'
     )
-  if verifier.needs_distinct and not drafter.distinct:
-    if drafter.topology.width > 1:
-      raise ValueError(
-        "The verifier 'distinct' needs siblings that are all different, got a "
-        f'drafter that draws them with replacement (arm {i}).'
-      )
+  raise ValueError(
+    'Siblings are drawn from different distributions, which needs a verifier '
+    f"that takes them, such as 'ensemble', got another one (arm {i})."
+  )
 
 
 def _check_full_feedback(i: int, arm: base.Arm) -> None:

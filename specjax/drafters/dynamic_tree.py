@@ -48,7 +48,7 @@ class DynamicTree(lag.LaggingDrafter):
   chunk: int = components.static(default=lag.CHUNK)
 
   sampling = sampling_lib.Sampling()
-  distinct = True
+  siblings = base.Siblings.CHOSEN
   greedy = True
 
   def __post_init__(self) -> None:

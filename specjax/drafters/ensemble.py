@@ -93,10 +93,13 @@ class Ensemble(base.Drafter):
     return any(member.may_stop_early for member in self.drafters)
 
   @functools.cached_property
-  def own_probs(self) -> bool:
-    """True if a member's are, or if members have different distributions."""
-    is_mixed = len(self.drafters) > 1 and self.vocab_size is not None
-    return is_mixed or any(member.own_probs for member in self.drafters)
+  def siblings(self) -> base.Siblings:
+    """Those of one member; of several, independent if one has distributions."""
+    if len(self.drafters) == 1:
+      return self.drafters[0].siblings
+    if self.vocab_size is not None:
+      return base.Siblings.INDEPENDENT
+    return base.Siblings.CHOSEN
 
   @functools.cached_property
   def greedy(self) -> bool:

@@ -22,10 +22,10 @@ from specjax.drafters import tree_drafting
 class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
   """Drafts trees whose siblings are all different with a feature head.
 
-  Siblings are drawn without replacement, so that a tree that has some has
-  `own_probs`. At temperature 0 they are the most likely tokens, and the tree
-  only has `raw_probs`. A prompt of one token gets no draft in the first round,
-  as no hidden state is known yet. The state is the head's cache.
+  Siblings are drawn without replacement. At temperature 0 they are the most
+  likely tokens, and a tree that has some only has `raw_probs`. A prompt of one
+  token gets no draft in the first round, as no hidden state is known yet. The
+  state is the head's cache.
 
   Attributes:
     head: the head on the target's hidden states.
@@ -52,11 +52,6 @@ class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
     return head_reader.make_reader(self.head, self.topology.depth, self.chunk)
 
   @functools.cached_property
-  def distinct(self) -> bool:
-    """True if there are siblings."""
-    return self.topology.width > 1
-
-  @functools.cached_property
   def tree_spec(self) -> tree_drafting.TreeSpec:
     """Specifies the tree."""
     return tree_drafting.TreeSpec(
@@ -64,6 +59,6 @@ class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
       self.sampling,
       self.bonus_probs,
       self.stop,
-      self.distinct,
+      tree_drafting.distinct_siblings(self.topology, self.sampling),
       reads_leaves=False,
     )

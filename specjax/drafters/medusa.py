@@ -74,14 +74,17 @@ class Medusa(base.Drafter):
     return self.head.vocab_size
 
   @functools.cached_property
-  def distinct(self) -> bool:
-    """True if there are siblings."""
-    return self.topology.width > 1
+  def siblings(self) -> base.Siblings:
+    """Chosen, if there are any."""
+    if self.topology.width > 1:
+      return base.Siblings.CHOSEN
+    return base.Siblings.IID
 
   @functools.cached_property
   def greedy(self) -> bool:
     """True at temperature 0, and if there are siblings."""
-    return self.distinct or not self.sampling.temperature
+    is_chosen = self.siblings is base.Siblings.CHOSEN
+    return is_chosen or not self.sampling.temperature
 
   def draft(
     self,
@@ -95,7 +98,8 @@ class Medusa(base.Drafter):
     at = context.lengths[:, None] - 2
     features = _features(context, at)
     valid = jnp.broadcast_to(at >= 0, (len(at), self.topology.num_nodes))
-    draft = self._choose_tree if self.distinct else self._draw_chain
+    is_chosen = self.siblings is base.Siblings.CHOSEN
+    draft = self._choose_tree if is_chosen else self._draw_chain
     return draft(keys, params, features, valid), ()
 
   def _choose_tree(
@@ -161,7 +165,8 @@ class Medusa(base.Drafter):
     index = np.arange(target.probs.processed.shape[1])[None]
     at = target.start[:, None] - 2 + index
     logits = self.head.predict(params, _features(context, at))[:, :, 0]
-    num_chosen = len(self.topology.levels[0]) if self.distinct else 0
+    is_chosen = self.siblings is base.Siblings.CHOSEN
+    num_chosen = len(self.topology.levels[0]) if is_chosen else 0
     draft_probs = acceptance_estimate.draft_probs(
       logits, self.sampling, num_chosen
     )

@@ -18,7 +18,7 @@ class StatelessDrafter(base.Drafter):
 
   can_estimate = True
   may_stop_early = True
-  distinct = True
+  siblings = base.Siblings.CHOSEN
   greedy = True
 
   @functools.cached_property

@@ -52,9 +52,9 @@ class StaticTreeDrafter(lag.LaggingDrafter):
     return self.stop is not None
 
   @functools.cached_property
-  def own_probs(self) -> bool:
-    """True if siblings are drawn without replacement."""
-    return self.distinct and self.sampling.temperature > 0
+  def siblings(self) -> base.Siblings:
+    """As the tree is specified."""
+    return self.tree_spec.siblings
 
   @functools.cached_property
   def greedy(self) -> bool:

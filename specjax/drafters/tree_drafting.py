@@ -51,7 +51,7 @@ class TreeSpec(NamedTuple):
   sampling: sampling_lib.Sampling
   bonus_probs: bool = False
   stop: base.StopRule | None = None
-  distinct: bool = False  # siblings are drawn without replacement
+  siblings: base.Siblings = base.Siblings.IID
   # Whether a level is read in full; else, nodes without children are skipped
   # unless `bonus_probs` are required.
   reads_leaves: bool = True
@@ -64,7 +64,7 @@ class TreeSpec(NamedTuple):
   @property
   def num_chosen(self) -> int:
     """Number of tokens chosen after the root; 0 if they are drawn."""
-    is_chosen = self.distinct and not self.sampling.temperature
+    is_chosen = self.siblings is base.Siblings.CHOSEN
     return len(self.topology.levels[0]) if is_chosen else 0
 
   def read_nodes(self, depth: int) -> np.ndarray:
@@ -97,6 +97,17 @@ def check_topology(topology: trees.Topology, bonus_probs: bool) -> None:
   """Raises a `ValueError` if there is nothing to draft and nothing to read."""
   if topology.num_nodes < 1 and not bonus_probs:
     raise ValueError('topology must have at least one node, got none.')
+
+
+def distinct_siblings(
+  topology: trees.Topology, sampling: sampling_lib.Sampling
+) -> base.Siblings:
+  """Returns how siblings are drawn where all of them are to be different."""
+  if topology.width <= 1:
+    return base.Siblings.IID
+  if sampling.temperature:
+    return base.Siblings.WITHOUT_REPLACEMENT
+  return base.Siblings.CHOSEN
 
 
 def predict(
@@ -227,7 +238,7 @@ class _Recursion(NamedTuple):
     level = tree_spec.topology.levels[depth]
     uniforms = self.uniforms[:, level]
     probs: jax.Array | None
-    if tree_spec.distinct:
+    if tree_spec.siblings is not base.Siblings.IID:
       tokens, probs, exists = siblings.draw(
         uniforms,
         above.logits,
@@ -262,7 +273,7 @@ class _Recursion(NamedTuple):
   ) -> tuple[list[_Level], base.PendingKV]:
     """Returns what `draft_levels` does, where nothing is drafted any more."""
     tree_spec = self.tree_spec
-    is_chosen = tree_spec.distinct and not tree_spec.sampling.temperature
+    is_chosen = tree_spec.siblings is base.Siblings.CHOSEN
     levels, padded = [], pending
     for depth in range(first, tree_spec.topology.depth):
       width = len(tree_spec.topology.levels[depth])

@@ -48,12 +48,8 @@ class DrafterWrapper(base.Drafter):
     return self.drafter.may_stop_early
 
   @functools.cached_property
-  def own_probs(self) -> bool:
-    return self.drafter.own_probs
-
-  @functools.cached_property
-  def distinct(self) -> bool:
-    return self.drafter.distinct
+  def siblings(self) -> base.Siblings:
+    return self.drafter.siblings
 
   @functools.cached_property
   def greedy(self) -> bool:

@@ -35,6 +35,8 @@ PARAMS: dict[building.Factory, Callable[[], base.Params]] = {
   ),
   drafters.Suffix: lambda: None,
 }
+# Siblings that must be different tokens.
+_DISTINCT = (base.Siblings.WITHOUT_REPLACEMENT, base.Siblings.CHOSEN)
 # How often something is drafted, to compare tokens with their probabilities.
 _NUM_DRAFTS = 4096
 # Standard errors at which a frequency is not that of its probability.
@@ -347,7 +349,7 @@ def _check_siblings(drafter: base.Drafter, tree: base.DraftTree) -> None:
       'A drafter that is greedy must have chosen its tokens: its probs must be '
       f'None or one-hot, got a largest probability of {largest.min():.3g}.',
     )
-  if drafter.distinct:
+  if drafter.siblings in _DISTINCT:
     parents = np.broadcast_to(tree.topology.parents, tree.tokens.shape)
     same = (tree.tokens[:, None] == tree.tokens[:, :, None]) & (
       parents[:, None] == parents[:, :, None]
@@ -355,7 +357,9 @@ def _check_siblings(drafter: base.Drafter, tree: base.DraftTree) -> None:
     same &= tree.valid[:, None] & tree.valid[:, :, None]
     same &= ~np.eye(tree.tokens.shape[1], dtype=bool)[None]
     building.require(
-      not same.any(), 'Valid siblings of a distinct drafter must be different.'
+      not same.any(),
+      'Valid siblings must be different if a drafter chooses them, or draws '
+      'them without replacement.',
     )
 
 

@@ -46,16 +46,19 @@ _FACTORIES = collections.ChainMap[str, Any](
 
 
 def default(
-  temperature: float, num_drafts: int = 1, own_probs: bool = False
+  temperature: float,
+  num_drafts: int = 1,
+  siblings: base.Siblings = base.Siblings.IID,
 ) -> str:
   """Returns the name of the verifier that is used if none is given.
 
   The tree walk with the coupling `greedy` at temperature 0, else with `maximal`
-  for one chain and with `otm` for more; `ensemble` for drafters of `own_probs`.
+  for one chain and with `otm` for more; `ensemble` for siblings that `otm` does
+  not accept.
   """
   if not temperature:
     return 'greedy'
-  if own_probs:
+  if not couplings.OTM().accepts(siblings):
     return 'ensemble'
   return 'maximal' if num_drafts <= 1 else 'otm'
 

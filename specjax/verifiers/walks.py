@@ -57,13 +57,17 @@ class TreeWalk(base.Verifier):
   def is_greedy(self) -> bool:
     return self.coupling.is_greedy
 
-  @property
-  def needs_distinct(self) -> bool:
-    return self.coupling.needs_distinct
+  def accepts(self, siblings: base.Siblings) -> bool:
+    """Accepts i.i.d. siblings, or those that the coupling accepts instead."""
+    if self.coupling.accepts(base.Siblings.IID):
+      # The coupling receives the distribution of the first sibling only.
+      return super().accepts(siblings)
+    return self.coupling.accepts(siblings)
 
   @property
-  def takes_sibling_probs(self) -> bool:
-    return self.coupling.needs_distinct
+  def _uses_all_probs(self) -> bool:
+    """Whether the coupling receives the distribution of every sibling."""
+    return self.accepts(base.Siblings.WITHOUT_REPLACEMENT)
 
   @property
   def judges_by_level(self) -> bool:
@@ -72,7 +76,7 @@ class TreeWalk(base.Verifier):
   def __call__(
     self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
   ) -> base.Outcome:
-    if self.needs_distinct and tree.probs is None:
+    if tree.probs is None and not self.coupling.accepts(base.Siblings.IID):
       # Chosen tokens are compared with a sample of the target, which a coupling
       # for sampled ones would take long to make.
       return TreeWalk(couplings.Maximal())(key, tree, target_probs)
@@ -109,7 +113,7 @@ class TreeWalk(base.Verifier):
     probs = jnp.zeros_like(target_probs)  # Nothing was sampled.
     if tree.probs is not None:
       probs = jnp.pad(tree.probs, [(0, 1), (0, 0)])
-      if self.takes_sibling_probs:
+      if self._uses_all_probs:
         probs = probs[:, None]
     levels = (
       keys,
@@ -215,7 +219,7 @@ class TreeWalk(base.Verifier):
     active = valid & walk.entries[parents[nodes] + 1]
     if tree.probs is None:  # Nothing was sampled.
       probs = jnp.zeros(target_probs.shape[-1:], jnp.float32)
-    elif self.takes_sibling_probs:
+    elif self._uses_all_probs:
       probs = tree.probs[nodes]
     else:
       probs = tree.probs[nodes[jnp.argmax(active)]]
@@ -250,15 +254,15 @@ class Ensemble(TreeWalk):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if not self.coupling.takes_candidate_probs:
+    if not self.coupling.accepts(base.Siblings.WITHOUT_REPLACEMENT):
       raise ValueError(
         'coupling of Ensemble must take a distribution for each candidate, as '
         f'Multiround does, got {self.coupling}.'
       )
 
-  @property
-  def takes_sibling_probs(self) -> bool:
-    return True
+  def accepts(self, siblings: base.Siblings) -> bool:
+    """Accepts all siblings that the coupling accepts."""
+    return self.coupling.accepts(siblings)
 
 
 @components.component
@@ -273,7 +277,7 @@ class Distinct(TreeWalk):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if not self.coupling.needs_distinct:
+    if self.coupling.accepts(base.Siblings.IID):
       raise ValueError(
         'coupling of Distinct must be for candidates that are drawn without '
         f'replacement, as OTMDistinct is, got {self.coupling}.'

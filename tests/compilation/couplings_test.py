@@ -23,7 +23,7 @@ def moved(device, name):
   shape = lambda *rest, dtype=jnp.float32: jax.ShapeDtypeStruct(
     (BATCH_SIZE, *rest), dtype, sharding=sharding
   )
-  own_probs = name in couplings.DISTINCT_COUPLINGS
+  sibling_probs = name in couplings.DISTINCT_COUPLINGS
   coupling = (couplings.COUPLINGS | couplings.DISTINCT_COUPLINGS)[name]()
   run = jax.jit(
     jax.vmap(lambda key, *args: coupling(jax.random.wrap_key_data(key), *args))
@@ -32,7 +32,7 @@ def moved(device, name):
     shape(2, dtype=jnp.uint32),
     shape(NUM_DRAFTS, dtype=jnp.int32),
     shape(NUM_DRAFTS, dtype=jnp.bool_),
-    shape(*(NUM_DRAFTS,) * own_probs, VOCAB_SIZE),
+    shape(*(NUM_DRAFTS,) * sibling_probs, VOCAB_SIZE),
     shape(VOCAB_SIZE),
   )
   lowered = traced.lower(lowering_platforms=(device.platform,))

@@ -14,6 +14,7 @@ from specjax import components
 from specjax import decoding
 from specjax import drafters
 from specjax import trees
+from specjax import verifiers
 from specjax.goals import apply as goal_lib
 from specjax.testing import toys
 from tests import arms
@@ -251,6 +252,36 @@ def test_a_verifier_is_taken_where_nothing_that_it_lacks_is_drawn(
     temperature=target_temperature,
     target=arms.MARKOV_TARGET,
   )
+
+
+DIFFERENT = {specjax.Siblings.WITHOUT_REPLACEMENT, specjax.Siblings.CHOSEN}
+
+
+@pytest.mark.parametrize('siblings', specjax.Siblings)
+@pytest.mark.parametrize('name', sorted({*verifiers.factories()} - {'greedy'}))
+def test_a_verifier_accepts_the_siblings_that_it_is_exact_for(name, siblings):
+  """Other siblings are refused in trees, but a chain has none."""
+  accepted = {
+    'distinct': DIFFERENT,
+    'ensemble': set(specjax.Siblings),
+    'kseq_distinct': DIFFERENT,
+    'otm_distinct': DIFFERENT,
+  }.get(name, {specjax.Siblings.IID, specjax.Siblings.CHOSEN})
+  assert verifiers.resolve(name).accepts(siblings) == (siblings in accepted)
+
+  def build(topology):
+    arm, params = arms.model(topology, arms.MARKOV_DRAFT, verifier=name)
+    drafter = twins.twin(arm.drafter, siblings=siblings)
+    arms.decoder(
+      (arm._replace(drafter=drafter), params), target=arms.MARKOV_TARGET
+    )
+
+  build(CHAIN)
+  if siblings in accepted:
+    build(FORK)
+  else:
+    with pytest.raises(ValueError, match="such as 'ensemble'|all different"):
+      build(FORK)
 
 
 @pytest.mark.parametrize('vocab_size', [3, 50_000])

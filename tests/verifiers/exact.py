@@ -196,7 +196,7 @@ def walk_cells(
   case,
   breakpoints=oracles.maximal.breakpoints,
   *,
-  own_probs=False,
+  sibling_probs=False,
   only_sampled=True,
 ):
   """`[n, C, levels, U, 2]` uniforms of each draft, and `[n, C]` volumes.
@@ -209,7 +209,7 @@ def walk_cells(
     breakpoints: an oracle's, for the active candidates of a level. Or one for
       each level that has uniforms; by default these are all, and one for the
       bonus token.
-    own_probs: candidates have a distribution each.
+    sibling_probs: candidates have a distribution each.
     only_sampled: nodes that were not sampled are no candidates.
   """
   levels = [*map(list, case.topology.levels), []]
@@ -224,7 +224,7 @@ def walk_cells(
         break
       nodes = nodes[:0] if only_sampled and case.chosen else nodes
       draft = case.draft[context]
-      if own_probs and len(nodes):
+      if sibling_probs and len(nodes):
         draft = probs[nodes]
       places = [levels[depth].index(node) for node in nodes]
       args = draft, case.target[context], tokens[nodes], places, width

@@ -256,7 +256,7 @@ def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
   result = exact.integrate(
     case,
     verifiers.Ensemble(),
-    *exact.walk_cells(case, multiround.breakpoints, own_probs=True),
+    *exact.walk_cells(case, multiround.breakpoints, sibling_probs=True),
   )
   np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
   check_paths(case, result.outcome)
@@ -279,7 +279,7 @@ def test_check_rejects_that_all_candidates_pass_for_the_first(name):
   """As they do for a walk without their own probabilities."""
   case = JOINTS[name]
   probs = integrate(
-    case, 'multiround', breakpoints_by_the_first, own_probs=True
+    case, 'multiround', breakpoints_by_the_first, sibling_probs=True
   ).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
   assert np.abs(probs - case.want).max() > 0.01
