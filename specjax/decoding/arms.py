@@ -5,10 +5,8 @@ to them, so that selecting among arms copies no KV cache.
 """
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
-from typing import Any
 from typing import NamedTuple
 from typing import TypeVar
 
@@ -29,7 +27,7 @@ _WIDTH_FACTOR = 4
 
 
 def groups_by_size(
-  arms: Sequence[base.Arm], per_row: bool
+  drafters: Sequence[base.Drafter], per_row: bool
 ) -> list[tuple[int, ...]]:
   """Returns the groups of arms, each of which one compiled branch plays.
 
@@ -38,36 +36,16 @@ def groups_by_size(
   the target's call is compiled once.
 
   Args:
-    arms: drafter, verifier and goal of each arm.
+    drafters: the drafter of each arm.
     per_row: whether each row selects an arm; all arms are then one group.
   """
-  sizes = [arm.drafter.topology.num_nodes for arm in arms]
+  sizes = [drafter.topology.num_nodes for drafter in drafters]
   if per_row:
     return [tuple(range(len(sizes)))]
   return [
     tuple(i for i, other in enumerate(sizes) if other == size)
     for size in sorted({*sizes})
   ]
-
-
-def groups_verified_as_one(
-  arms: Sequence[base.Arm], draft_trees: Mapping[int, base.DraftTree]
-) -> list[list[int]]:
-  """Returns groups of arms of equal verifiers, goals and structures of trees.
-
-  Numbers of verifiers and goals may be traced. Whether two of them are equal is
-  then unknown, so that arms of rules with numbers are verified apart.
-
-  Args:
-    arms: drafter, verifier and goal of each arm.
-    draft_trees: by arm.
-  """
-  groups: dict[Any, list[int]] = {}
-  for i, tree in draft_trees.items():
-    numbers, rules = jax.tree.flatten((arms[i].verifier, arms[i].goal))
-    key = rules, jax.tree.structure(tree), i if numbers else None
-    groups.setdefault(key, []).append(i)
-  return list(groups.values())
 
 
 def group_index(

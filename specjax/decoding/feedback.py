@@ -173,7 +173,7 @@ def arm_rewards(
   acceptance: base.Probs,
   known: jax.Array,
   history: state_lib.History,
-  arms: Sequence[base.Arm],
+  drafters: Sequence[base.Drafter],
   slot_of_arm: Sequence[int],
 ) -> jax.Array:
   """Returns `[B, A]` the reward that every arm would have received.
@@ -191,7 +191,7 @@ def arm_rewards(
     acceptance: `[B, slots, P]` probabilities at the round's positions.
     known: `[B, slots, P]` where they are known.
     history: includes this round.
-    arms: all arms.
+    drafters: the drafter of each arm.
     slot_of_arm: `[A]` index of each arm's slot.
   """
   recent = (history.accepted + 1) / (history.total + 2)
@@ -205,11 +205,11 @@ def arm_rewards(
       _info_of_arm(
         info,
         i,
-        by_position[:, slot, : arm.drafter.topology.depth],
+        by_position[:, slot, : drafter.topology.depth],
         jax.tree.map(lambda probs, slot=slot: probs[:, slot], mean),
       )
     )
-    for i, (arm, slot) in enumerate(zip(arms, slot_of_arm))
+    for i, (drafter, slot) in enumerate(zip(drafters, slot_of_arm))
   ]
   return jnp.stack(rewards, axis=1)
 

@@ -315,7 +315,7 @@ def prefill(
   lengths = batch.lengths - num_left
   # Dynamic updates clamp silently at the end of a buffer, so the widest write
   # of a round must fit after the longest row.
-  depth = max(arm.drafter.topology.depth for arm in round_fn.arms)
+  depth = max(drafter.topology.depth for drafter in round_fn.drafters)
   size = setup.max_length + depth + 1
   num_rows = len(batch.lengths)
   cache = round_fn.target.init_cache(
@@ -335,7 +335,7 @@ def prefill(
     target=cache,
     features={tap: _pad_to(features[tap], size) for tap in taps},
     drafters=tuple(
-      round_fn.arms[slot.owner].drafter.init(
+      round_fn.drafters[slot.owner].init(
         params.drafters[slot.owner],
         base.Context(
           batch.tokens,
@@ -349,7 +349,7 @@ def prefill(
     bandit=bandit_state,
     bandit_key=bandit_keys if round_fn.per_row else bandit_keys[0],
     **state_lib.initial_sums(
-      num_rows, len(round_fn.arms), len(round_fn.slots), depth
+      num_rows, len(round_fn.drafters), len(round_fn.slots), depth
     ),
   )
   if not setup.warm_start:
@@ -406,7 +406,7 @@ def append(
   )
   drafters = list(state.drafters)
   for i, slot in enumerate(round_fn.slots):
-    drafter = round_fn.arms[slot.owner].drafter
+    drafter = round_fn.drafters[slot.owner]
     if drafter.can_catch_up:
       drafters[i], _ = drafter.catch_up(
         params.drafters[slot.owner],
@@ -480,7 +480,7 @@ def check_warm_start(round_fn: round_lib.Round, num_tokens: int) -> None:
       'goals but the target',
     ),
     (
-      any(not arm.drafter.can_estimate for arm in round_fn.arms),
+      any(not drafter.can_estimate for drafter in round_fn.drafters),
       'drafters that cannot estimate how likely their drafts are accepted',
     ),
   ):
@@ -526,7 +526,7 @@ def _warm_start(
     acceptance,
     known,
     history,
-    round_fn.arms,
+    round_fn.drafters,
     round_fn.slot_of_arm,
   )
   bandit = feedback_lib.update_bandit_with_all_rewards(

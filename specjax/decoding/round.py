@@ -20,13 +20,12 @@ from specjax import padding
 from specjax import rewards as rewards_lib
 from specjax import sampling as sampling_lib
 from specjax import trees
+from specjax.decoding import arm_checks
 from specjax.decoding import arms as arms_lib
 from specjax.decoding import feedback as feedback_lib
 from specjax.decoding import state as state_lib
+from specjax.decoding import verification as verification_lib
 from specjax.goals import apply as goal_lib
-
-# What a bandit learns from: the reward of the selected arm, or of all arms.
-_FEEDBACK = ('bandit', 'full')
 
 
 @components.component
@@ -37,23 +36,28 @@ class Round:
 
   Attributes:
     target: the model to sample from.
-    arms: drafter, verifier and goal of each arm.
+    drafters: the drafter of each arm.
+    rules: the different rules of verification, each of which several arms may
+      have.
     bandit: the rule that selects arms.
     reward: the reward of a round; None if the driver updates the bandit.
     sampling: how the target's tokens are drawn.
     per_row: whether each row has a bandit.
     feedback: 'bandit' or 'full'.
+    rule_of_arm: the index of each arm's rule.
     slots: the drafter states, and the arms that share them.
     taps: the hidden states of the target that each arm's drafter reads.
   """
 
   target: base.LanguageModel
-  arms: tuple[base.Arm, ...]
+  drafters: tuple[base.Drafter, ...]
+  rules: tuple[verification_lib.Rule, ...]
   bandit: base.Bandit
   reward: base.Reward | None
   sampling: sampling_lib.Sampling = components.static()
   per_row: bool = components.static()
   feedback: str = components.static()
+  rule_of_arm: tuple[int, ...] = components.static()
   slots: tuple[state_lib.Slot, ...] = components.static()
   taps: tuple[tuple[int, ...], ...] = components.static()
 
@@ -78,20 +82,28 @@ class Round:
       # other groups.
       return GroupOutput(proposals, scores.output, verification)
 
-    groups = arms_lib.groups_by_size(self.arms, self.per_row)
+    groups = arms_lib.groups_by_size(self.drafters, self.per_row)
     output = padding.switch_padded(
-      arms_lib.group_index(groups, choice.arm[0], len(self.arms)),
+      arms_lib.group_index(groups, choice.arm[0], len(self.drafters)),
       [functools.partial(draft_score_verify, group) for group in groups],
     )
     start, state = state.lengths, commit(self, state, choice, output)
     state, info = observe(self, params, state, choice, output, start, num_read)
     return learn(self, state, info), info
 
+  @functools.cached_property
+  def arms(self) -> tuple[base.Arm, ...]:
+    """Drafter, verifier and goal of each arm."""
+    return tuple(
+      base.Arm(drafter, *self.rules[i])
+      for drafter, i in zip(self.drafters, self.rule_of_arm)
+    )
+
   @property
   def slot_of_arm(self) -> tuple[int, ...]:
     """`[A]` index of each arm's slot."""
     indices = {arm: i for i, slot in enumerate(self.slots) for arm in slot.arms}
-    return tuple(indices[arm] for arm in range(len(self.arms)))
+    return tuple(indices[arm] for arm in range(len(self.drafters)))
 
 
 def make_round(
@@ -138,108 +150,23 @@ def make_round(
     arm._replace(goal=None) if goal_lib.is_target(arm.goal) else arm
     for arm in arms
   )
-  _check_bandit(arms, bandit, feedback)
+  arm_checks.check_bandit(arms, bandit, feedback)
   taps = state_lib.hidden_state_taps(target, arms)
-  _check_arms(target, arms, feedback, sampling)
+  arm_checks.check_arms(target, arms, feedback, sampling)
+  rules, rule_of_arm = verification_lib.different_rules(arms)
   return Round(
     target=target,
-    arms=arms,
+    drafters=tuple(arm.drafter for arm in arms),
+    rules=rules,
     bandit=bandit,
     reward=reward,
     sampling=sampling,
     per_row=per_row,
     feedback=feedback,
+    rule_of_arm=rule_of_arm,
     slots=state_lib.make_slots(arms, slots),
     taps=taps,
   )
-
-
-def _check_bandit(
-  arms: Sequence[base.Arm], bandit: base.Bandit, feedback: str
-) -> None:
-  """Raises `ValueError` unless a bandit can select among the arms."""
-  if not arms:
-    raise ValueError('arms must hold at least one arm, got none.')
-  if not isinstance(bandit, base.Bandit):
-    raise ValueError(
-      f'bandit must be a Bandit, such as those of BANDITS, got {bandit!r}.'
-    )
-  if bandit.num_arms != len(arms):
-    raise ValueError(
-      f'bandit must select among the {len(arms)} arms of the round, got one '
-      f'with num_arms={bandit.num_arms}.'
-    )
-  if feedback not in _FEEDBACK:
-    raise ValueError(f'feedback must be one of {_FEEDBACK}, got {feedback!r}.')
-
-
-def _check_arms(
-  target: base.LanguageModel,
-  arms: Sequence[base.Arm],
-  feedback: str,
-  sampling: sampling_lib.Sampling,
-) -> None:
-  """Raises `ValueError` unless arms fit the target and their own verifiers."""
-  for i, arm in enumerate(arms):
-    if not isinstance(arm.verifier, base.Verifier):
-      raise ValueError(
-        'verifier must be a Verifier, such as those of VERIFIERS, got '
-        f'{arm.verifier!r} (arm {i}).'
-      )
-    goal_lib.check(arm.goal, target.vocab_size)
-    if arm.drafter.vocab_size not in (None, target.vocab_size):
-      raise ValueError(
-        'Draft and target must share a vocabulary, got vocab_size '
-        f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
-      )
-    if sampling.temperature or _samples_goal(arm, target.vocab_size):
-      _check_verifier(i, arm)
-    if feedback == 'full':
-      _check_full_feedback(i, arm)
-
-
-def _samples_goal(arm: base.Arm, vocab_size: int) -> bool:
-  """Returns whether an arm's tokens are drawn even if the target is greedy."""
-  return arm.goal is not None and not goal_lib.is_one_hot(
-    arm.goal, vocab_size, arm.drafter.greedy
-  )
-
-
-def _check_verifier(i: int, arm: base.Arm) -> None:
-  """Raises `ValueError` unless a verifier is exact where tokens are drawn."""
-  verifier, drafter = arm.verifier, arm.drafter
-  if verifier.is_greedy:
-    raise ValueError(
-      "The verifier 'greedy' picks the most likely token, which is exact only "
-      'at temperature 0 and for a goal that is one-hot there; elsewhere use '
-      f"another one, such as 'maximal' or 'otm' (arm {i})."
-    )
-  if verifier.accepts(drafter.siblings) or drafter.topology.width <= 1:
-    return
-  if not verifier.accepts(base.Siblings.IID):
-    raise ValueError(
-      "The verifier 'distinct' needs siblings that are all different, got a "
-      f'drafter that draws them with replacement (arm {i}).'
-    )
-  raise ValueError(
-    'Siblings are drawn from different distributions, which needs a verifier '
-    f"that takes them, such as 'ensemble', got another one (arm {i})."
-  )
-
-
-def _check_full_feedback(i: int, arm: base.Arm) -> None:
-  """Raises `ValueError` if an arm's reward cannot be estimated."""
-  if not arm.drafter.can_estimate:
-    raise ValueError(
-      "feedback 'full' needs drafters that can estimate how likely their "
-      f'drafts are accepted, got one that cannot (arm {i}).'
-    )
-  if arm.goal is not None:
-    raise ValueError(
-      "feedback 'full' needs arms whose goal is the target, since text of "
-      'another distribution does not show what the other arms would have '
-      f'emitted, got another goal (arm {i}).'
-    )
 
 
 def _check_slots(round_fn: Round, state: state_lib.DecodeState) -> None:
@@ -269,7 +196,7 @@ def select(
   round_fn: Round, state: state_lib.DecodeState
 ) -> tuple[state_lib.DecodeState, Choice]:
   """Lets the bandit select an arm; ends rows whose arm index is invalid."""
-  num_arms = len(round_fn.arms)
+  num_arms = len(round_fn.drafters)
   if round_fn.per_row:
     # Counted by row, since rows may have begun at different times.
     num_rounds = state.counters.pulls.sum(axis=1)
@@ -316,7 +243,7 @@ def catch_up(
   # must catch up in every round.
   is_current = round_fn.feedback == 'full' or len(drafters) == 1
   for i, slot in enumerate(round_fn.slots):
-    drafter = round_fn.arms[slot.owner].drafter
+    drafter = round_fn.drafters[slot.owner]
     is_needed = drafter.lags_after_own_rounds or not is_current
     if not (drafter.can_catch_up and is_needed):
       continue
@@ -371,7 +298,7 @@ def _selected_index(
   """Returns which group has the batch's arm; None if each row selects."""
   if round_fn.per_row:
     return None
-  return arms_lib.group_index(groups, choice.arm[0], len(round_fn.arms))
+  return arms_lib.group_index(groups, choice.arm[0], len(round_fn.drafters))
 
 
 # Traced once, although its shapes are asked for first.
@@ -385,7 +312,7 @@ def _draft_arm(
 ) -> ArmDraft:
   """Lets the drafter of one arm propose trees for all rows."""
   return ArmDraft(
-    *round_fn.arms[i].drafter.draft(
+    *round_fn.drafters[i].draft(
       choice.draft_keys,
       params.drafters[i],
       state.drafters[round_fn.slot_of_arm[i]],
@@ -447,7 +374,7 @@ def score(
   The call has as many nodes as the batch needs, of few compiled widths.
   """
   selected = [choice.selected[i] for i in drafts]
-  drafters = [round_fn.arms[i].drafter for i in drafts]
+  drafters = [round_fn.drafters[i] for i in drafts]
   draft_trees = [arm_draft.tree for arm_draft in drafts.values()]
   nodes = arms_lib.merge_trees(selected, draft_trees)
   return buckets.switch_bucket(
@@ -491,24 +418,12 @@ def _score_first(
 # Verify.
 
 
-class Verification(NamedTuple):
-  """Outcomes of all rows; padded, where arms are merged."""
-
-  outcome: base.Outcome  # batched, for the deepest tree
-  depth: jax.Array  # [B] int32, of the deepest valid node
-  acceptance: feedback_lib.Acceptance
-  fidelity: jax.Array  # [B]
-  target: base.Probs | None  # [B, P, V] at committed positions; full feedback
-  bad_probs: jax.Array  # [B] bool, probabilities of drafter or goal were NaN
-  bad_tree: jax.Array  # [B] bool, the tree contradicts its bounds
-
-
 class GroupOutput(NamedTuple):
   """What a group of arms returns to the steps after `verify`."""
 
   proposals: tuple[base.Proposal, ...]  # of each slot, for its `commit`
   target: TargetOutput
-  verification: Verification
+  verification: verification_lib.Verification
 
 
 def verify(
@@ -516,80 +431,34 @@ def verify(
   choice: Choice,
   drafts: Mapping[int, ArmDraft],
   scores: Scores,
-) -> Verification:
+) -> verification_lib.Verification:
   """Lets verifiers of selected arms walk their trees against their goals."""
-  groups = arms_lib.groups_verified_as_one(
-    round_fn.arms, {i: arm_draft.tree for i, arm_draft in drafts.items()}
+  rules, rule_of_arm = round_fn.rules, round_fn.rule_of_arm
+  groups = verification_lib.groups_verified_at_once(
+    rules,
+    rule_of_arm,
+    {i: arm_draft.tree for i, arm_draft in drafts.items()},
   )
+  arm = choice.arm if round_fn.per_row else choice.arm[0]
   selected, functions = [], []
   for group in groups:
     rows = [choice.selected[i] for i in group]
     tree = arms_lib.merge(rows, [drafts[i].tree for i in group])
     selected.append(functools.reduce(jnp.logical_or, rows))
     functions.append(
-      functools.partial(_verify_arm, round_fn, choice, group[0], tree, scores)
+      functools.partial(
+        verification_lib.verify_trees,
+        *verification_lib.selected_rule(rules, rule_of_arm, group, arm),
+        choice.verify_keys,
+        tree,
+        scores.probs,
+        keep_target=round_fn.feedback == 'full',
+      )
     )
   results = arms_lib.run_selected(
     selected, functions, _selected_index(round_fn, choice, groups)
   )
   return arms_lib.merge(selected, results)
-
-
-def _verify_arm(
-  round_fn: Round,
-  choice: Choice,
-  i: int,
-  tree: base.DraftTree,
-  scores: Scores,
-) -> Verification:
-  """Verifies the trees of one arm, for all rows."""
-  arm, topology = round_fn.arms[i], tree.topology
-  target = jax.tree.map(
-    lambda probs: probs[:, : topology.num_nodes + 1], scores.probs
-  )
-  sampled, fidelity = target, jnp.ones(choice.live.shape, jnp.float32)
-  bad_probs = _has_bad_probs(tree, arm.goal is not None)
-  if arm.goal is not None:
-    goal = jax.vmap(functools.partial(goal_lib.probs, arm.goal))(tree, target)
-    known = jax.vmap(goal_lib.has_draft_probs)(tree)
-    fidelity = feedback_lib.goal_fidelity(goal, target.processed, known)
-    sampled = target._replace(processed=goal)
-    bad_probs |= jnp.isnan(fidelity)
-  depths = jnp.broadcast_to(topology.depths, tree.valid.shape)
-  outcome = jax.vmap(arm.verifier)(choice.verify_keys, tree, sampled.processed)
-  committed = None
-  if round_fn.feedback == 'full':
-    committed = jax.tree.map(
-      lambda probs: trees.at_entries(probs, outcome.entries), target
-    )
-  return Verification(
-    outcome=outcome,
-    depth=jnp.where(tree.valid, depths, 0).max(axis=1, initial=0),
-    acceptance=feedback_lib.tree_acceptance(tree, sampled, outcome),
-    fidelity=fidelity,
-    target=committed,
-    bad_probs=bad_probs,
-    bad_tree=~jnp.broadcast_to(topology.is_valid, choice.live.shape),
-  )
-
-
-def _has_bad_probs(tree: base.DraftTree, has_goal: bool) -> jax.Array:
-  """Returns `[B]` whether a probability that is used is not finite.
-
-  Only goals use raw probabilities and those of bonus positions.
-  """
-  used = [(tree.probs, tree.valid)]
-  if has_goal:
-    used.append((tree.raw_probs, tree.valid))
-  if has_goal and tree.bonus_probs is not None:
-    drawn = jnp.pad(tree.valid, ((0, 0), (1, 0)), constant_values=True)
-    leaves = drawn[:, goal_lib.leaf_entries(tree.topology)]
-    used += [(probs, leaves) for probs in tree.bonus_probs]
-  bad = jnp.zeros(tree.tokens.shape[:1], bool)
-  for probs, exists in used:
-    if probs is not None:
-      bad |= (~jnp.isfinite(probs.sum(2)) & exists).any(axis=1)
-  return bad
 
 
 # Commit.
@@ -663,14 +532,14 @@ def _commit_drafters(
   more text may be appended to the row.
   """
   levels = np.array(
-    [state_lib.num_levels(arm.drafter) for arm in round_fn.arms], np.int32
+    [state_lib.num_levels(drafter) for drafter in round_fn.drafters], np.int32
   )
   outcome = output.verification.outcome
   num_accepted = jnp.minimum(
     jnp.maximum(num_emitted - 1, 0), jnp.asarray(levels)[choice.arm]
   )
   return tuple(
-    round_fn.arms[slot.owner].drafter.commit(
+    round_fn.drafters[slot.owner].commit(
       state.drafters[i],
       output.proposals[i],
       state_lib.drafter_context(state, round_fn.taps[slot.owner]),
@@ -733,7 +602,7 @@ def _report(
   num_read: jax.Array,
 ) -> base.RoundInfo:
   """Returns what a reward may depend on."""
-  depths = np.array([arm.drafter.topology.depth for arm in round_fn.arms])
+  depths = np.array([drafter.topology.depth for drafter in round_fn.drafters])
   verification, live = output.verification, choice.live
   outcome, mean = verification.outcome, verification.acceptance.mean
   return base.RoundInfo(
@@ -786,7 +655,7 @@ def _observe_all(
       acceptance,
       known,
       history,
-      round_fn.arms,
+      round_fn.drafters,
       round_fn.slot_of_arm,
     )
     rewards = jnp.where(choice.live[:, None], rewards, 0.0)
@@ -817,7 +686,7 @@ def estimate(
   """
   num_read, drafters, acceptance = jnp.zeros_like(state.lengths), [], []
   for i, slot in enumerate(round_fn.slots):
-    drafter = round_fn.arms[slot.owner].drafter
+    drafter = round_fn.drafters[slot.owner]
     drafter_state, num, probs = drafter.estimate(
       params.drafters[slot.owner],
       state.drafters[i],
@@ -845,7 +714,7 @@ def learn(
     state = state.replace(bandit=bandit)
   counters, live = state.counters, info.live[:, None]
   level = np.arange(counters.accepted.shape[1])[None]
-  pulled = live & (np.arange(len(round_fn.arms))[None] == info.arm[:, None])
+  pulled = live & (np.arange(len(round_fn.drafters))[None] == info.arm[:, None])
   drafted = live & (level < info.depth[:, None])
   accepted = level < info.num_accepted[:, None]
   return state.replace(

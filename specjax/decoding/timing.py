@@ -118,7 +118,7 @@ def measure_costs(
   start = _without_stop_tokens(decoder.init(batch, room))
   rounds = [
     functools.partial(_prepare_rounds_of_arm, decoder, start, i, num_rounds)
-    for i in range(len(round_fn.arms))
+    for i in range(len(round_fn.drafters))
   ]
   # Arms that share a state take the same time to read.
   owners = [slot.owner for slot in round_fn.slots]
@@ -145,7 +145,7 @@ def measure_costs(
     round_seconds=tuple((by_round / num_rounds).tolist()),
     catch_up_seconds=tuple(by_token[slots].tolist()),
     prefill_seconds=tuple(by_prompt[slots].tolist()),
-    depths=tuple(arm.drafter.topology.depth for arm in round_fn.arms),
+    depths=tuple(drafter.topology.depth for drafter in round_fn.drafters),
     kinds=level_kinds(list(zip(round_fn.arms, decoder.params.drafters))),
   )
 
@@ -235,7 +235,7 @@ def _prepare_catch_up(
 ) -> tuple[Prepare, int]:
   """Prepares a drafter's catch-up; returns how many tokens a row reads."""
   round_fn = decoder.round_fn
-  drafter = round_fn.arms[arm].drafter
+  drafter = round_fn.drafters[arm]
   if not drafter.can_catch_up:
     return _prepare_nothing, 0
   state = _caught_up(decoder, _with_arm(start, arm))
@@ -257,7 +257,7 @@ def _prepare_prefills(
 ) -> Prepare:
   """Prepares a drafter's prefill of one prompt, `_NUM_PREFILLS` times."""
   round_fn, max_length = decoder.round_fn, decoder.max_length
-  drafter = round_fn.arms[arm].drafter
+  drafter = round_fn.drafters[arm]
   if not drafter.can_catch_up:
     return _prepare_nothing
   params = decoder.params.drafters[arm]

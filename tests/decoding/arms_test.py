@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import components
 from specjax import trees
 from specjax.testing import toys
 from tests import arms
@@ -135,28 +134,6 @@ def test_rows_that_choose_alike_decode_as_one_batch():
   for one, other in zip(batch, rows):
     assert one.pulls.tolist() == other.pulls.tolist()
     assert one.num_catch_up_tokens == other.num_catch_up_tokens
-
-
-@components.component
-class OtherWalk(specjax.verifiers.TreeWalk):
-  """A tree walk that differs from `TreeWalk` in its class only."""
-
-
-@pytest.mark.parametrize('per_row', [False, True])
-def test_arms_that_are_verified_as_one_say_what_they_say_apart(per_row):
-  first, (second, params) = arms.chain(2), arms.chain(2, arms.OTHER)
-  apart = second._replace(verifier=OtherWalk(second.verifier.coupling))
-  assert first[0].verifier == second.verifier != apart.verifier
-  together, alone = (
-    arms.decoder(
-      first, (arm, params), bandit='uniform', per_row=per_row
-    ).decode(sizes.PROMPTS, 12)
-    for arm in (second, apart)
-  )
-  assert sum(result.pulls for result in together).all()
-  for own, other in zip(together, alone):
-    assert own.tokens == other.tokens
-    np.testing.assert_array_equal(own.accepted, other.accepted)
 
 
 def watched(arm, called):

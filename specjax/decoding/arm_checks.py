@@ -1,0 +1,98 @@
+"""Checks of arms: whether they fit the target, the bandit and one another."""
+
+from collections.abc import Sequence
+
+from specjax import base
+from specjax import sampling as sampling_lib
+from specjax.goals import apply as goal_lib
+
+# What a bandit learns from: the reward of the selected arm, or of all arms.
+_FEEDBACK = ('bandit', 'full')
+
+
+def check_bandit(
+  arms: Sequence[base.Arm], bandit: base.Bandit, feedback: str
+) -> None:
+  """Raises `ValueError` unless a bandit can select among the arms."""
+  if not arms:
+    raise ValueError('arms must hold at least one arm, got none.')
+  if not isinstance(bandit, base.Bandit):
+    raise ValueError(
+      f'bandit must be a Bandit, such as those of BANDITS, got {bandit!r}.'
+    )
+  if bandit.num_arms != len(arms):
+    raise ValueError(
+      f'bandit must select among the {len(arms)} arms of the round, got one '
+      f'with num_arms={bandit.num_arms}.'
+    )
+  if feedback not in _FEEDBACK:
+    raise ValueError(f'feedback must be one of {_FEEDBACK}, got {feedback!r}.')
+
+
+def check_arms(
+  target: base.LanguageModel,
+  arms: Sequence[base.Arm],
+  feedback: str,
+  sampling: sampling_lib.Sampling,
+) -> None:
+  """Raises `ValueError` unless arms fit the target and their own verifiers."""
+  for i, arm in enumerate(arms):
+    if not isinstance(arm.verifier, base.Verifier):
+      raise ValueError(
+        'verifier must be a Verifier, such as those of VERIFIERS, got '
+        f'{arm.verifier!r} (arm {i}).'
+      )
+    goal_lib.check(arm.goal, target.vocab_size)
+    if arm.drafter.vocab_size not in (None, target.vocab_size):
+      raise ValueError(
+        'Draft and target must share a vocabulary, got vocab_size '
+        f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
+      )
+    if sampling.temperature or _samples_goal(arm, target.vocab_size):
+      _check_verifier(i, arm)
+    if feedback == 'full':
+      _check_full_feedback(i, arm)
+
+
+def _samples_goal(arm: base.Arm, vocab_size: int) -> bool:
+  """Returns whether an arm's tokens are drawn even if the target is greedy."""
+  return arm.goal is not None and not goal_lib.is_one_hot(
+    arm.goal, vocab_size, arm.drafter.greedy
+  )
+
+
+def _check_verifier(i: int, arm: base.Arm) -> None:
+  """Raises `ValueError` unless a verifier is exact where tokens are drawn."""
+  verifier, drafter = arm.verifier, arm.drafter
+  if verifier.is_greedy:
+    raise ValueError(
+      "The verifier 'greedy' picks the most likely token, which is exact only "
+      'at temperature 0 and for a goal that is one-hot there; elsewhere use '
+      f"another one, such as 'maximal' or 'otm' (arm {i})."
+    )
+  if verifier.accepts(drafter.siblings) or drafter.topology.width <= 1:
+    return
+  if not verifier.accepts(base.Siblings.IID):
+    raise ValueError(
+      "The verifier 'distinct' needs siblings that are all different, got a "
+      f'drafter that draws them with replacement (arm {i}).'
+    )
+  raise ValueError(
+    'Siblings are drawn from different distributions, which needs a verifier '
+    f"that takes them, such as 'ensemble', got another one (arm {i})."
+  )
+
+
+def _check_full_feedback(i: int, arm: base.Arm) -> None:
+  """Raises `ValueError` if an arm's reward cannot be estimated."""
+  if not arm.drafter.can_estimate:
+    raise ValueError(
+      "feedback 'full' needs drafters that can estimate how likely their "
+      f'drafts are accepted, got one that cannot (arm {i}).'
+    )
+  if arm.goal is not None:
+    raise ValueError(
+      "feedback 'full' needs arms whose goal is the target, since text of "
+      'another distribution does not show what the other arms would have '
+      f'emitted, got another goal (arm {i}).'
+    )

@@ -1,0 +1,110 @@
+"""Arms that are verified at once, and those that are not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import components
+from specjax import trees
+from specjax.decoding import verification
+from tests import arms
+from tests import sizes
+
+CHOW, OPT = specjax.goals.Chow, specjax.goals.Opt
+OTM, MAXIMAL = (specjax.verifiers.resolve(name) for name in ('otm', 'maximal'))
+
+
+def rules_of(*pairs):
+  """Returns the different rules of arms with verifiers and goals."""
+  return verification.different_rules(
+    [specjax.Arm(specjax.drafters.NoDrafter(), *pair) for pair in pairs]
+  )
+
+
+def test_equal_rules_are_kept_once():
+  rules, rule_of_arm = rules_of(
+    (OTM, None),
+    (OTM, CHOW(0.3)),
+    (MAXIMAL, CHOW(0.3)),
+    (OTM, CHOW(0.3)),
+    (OTM, OPT(0.3)),
+    (OTM, None),
+    (OTM, CHOW(0.1)),
+  )
+  assert rule_of_arm == (0, 1, 2, 1, 3, 0, 4)
+  assert rules[1] == (OTM, CHOW(0.3)) and rules[4] == (OTM, CHOW(0.1))
+
+
+def test_rules_with_traced_numbers_count_as_different():
+  @jax.jit
+  def trace(alpha):
+    pairs = [(OTM, CHOW(alpha)), (OTM, CHOW(alpha)), (OTM, None), (OTM, None)]
+    assert rules_of(*pairs)[1] == (0, 1, 2, 2)
+    return alpha
+
+  trace(0.3)
+
+
+def proposed(topology):
+  """Returns the chosen tokens of one row."""
+  tokens = jnp.zeros((1, topology.num_nodes), jnp.int32)
+  return specjax.DraftTree(tokens, topology, tokens == 0, probs=None)
+
+
+def test_a_group_has_one_structure_and_selects_the_numbers_of_each_row():
+  rules, rule_of_arm = rules_of(
+    (OTM, CHOW(0.25)),
+    (OTM, CHOW(0.5)),
+    (OTM, OPT(0.5)),
+    (OTM, CHOW(0.5)),
+    (OTM, CHOW(0.25)),
+  )
+  shapes = [trees.chain(length) for length in (2, 2, 2, 2, 3)]
+  groups = verification.groups_verified_at_once(
+    rules, rule_of_arm, dict(enumerate(map(proposed, shapes)))
+  )
+  assert groups == [[0, 1, 3], [2], [4]]
+
+  def select(group, arm):
+    return verification.selected_rule(rules, rule_of_arm, group, arm)
+
+  arm = np.array([3, 0, 1])
+  rule, axis = select(groups[0], jnp.asarray(arm))
+  assert axis == 0
+  np.testing.assert_array_equal(rule.goal.alpha, [0.5, 0.25, 0.5])
+  rule, axis = select(groups[0], jnp.int32(0))
+  assert axis is None and rule.goal.alpha == 0.25
+  # Of arms with equal numbers, nothing is selected.
+  assert select([1, 3], jnp.asarray(arm)) == (rules[1], None)
+
+
+@components.component
+class OtherWalk(specjax.verifiers.TreeWalk):
+  """A tree walk that differs from `TreeWalk` in its class only."""
+
+
+@pytest.mark.parametrize('alphas', [None, (0.05, 0.3)], ids=['target', 'chow'])
+@pytest.mark.parametrize('per_row', [False, True])
+def test_arms_that_are_verified_at_once_emit_what_they_emit_apart(
+  per_row, alphas
+):
+  """Also if their goals have different numbers."""
+  options = [{}, {}]
+  if alphas:
+    options = [{'goal': CHOW(alpha), 'bonus_probs': True} for alpha in alphas]
+  first = arms.chain(2, **options[0])
+  second, params = arms.chain(2, arms.OTHER, **options[1])
+  apart = second._replace(verifier=OtherWalk(second.verifier.coupling))
+  assert first[0].verifier == second.verifier != apart.verifier
+  together, alone = (
+    arms.decoder(
+      first, (arm, params), bandit='uniform', per_row=per_row
+    ).decode(sizes.PROMPTS, 12)
+    for arm in (second, apart)
+  )
+  assert sum(result.pulls for result in together).all()
+  for one, other in zip(together, alone):
+    assert one.tokens == other.tokens
+    np.testing.assert_array_equal(one.accepted, other.accepted)
