@@ -1,17 +1,39 @@
 """Commands; on a machine without accelerators, JAX looks for none."""
 
+import contextlib
+import ctypes
 import glob
+import importlib
 from importlib import metadata
 import os
 
+from experiments.common import standard_error
+
 # Of NVIDIA's driver, in Windows' subsystem for Linux, too, and of TPUs.
-_DEVICES = '/dev/nvidia*', '/dev/dxg', '/dev/accel*', '/dev/vfio/[0-9]*'
+DEVICES = '/dev/nvidia*', '/dev/dxg', '/dev/accel*', '/dev/vfio/[0-9]*'
 _PLUGINS = {'xla_cuda12', 'xla_cuda13'}
 _MORE_PLUGINS = 'PJRT_NAMES_AND_LIBRARY_PATHS'
+# Each library of a plugin for CUDA writes this when it is loaded, before it has
+# read which messages to log.
+NO_DRIVER = (
+  rb'(^WARNING: All log messages before absl::InitializeLog\(\) .*\n)?'
+  rb'^I\d+ .* cudart_stub\.cc:\d+\] Could not find cuda drivers .*\n'
+)
 
 # The plugins for CUDA and TPU are also installed for their compilers alone. JAX
 # would start both, and show why they fail. Other plugins have other devices.
-_names = {each.name for each in metadata.entry_points(group='jax_plugins')}
-_is_known = _names <= _PLUGINS and not os.environ.get(_MORE_PLUGINS)
-if _is_known and not any(map(glob.glob, _DEVICES)):
+_plugins = metadata.entry_points(group='jax_plugins')
+_is_known = {plugin.name for plugin in _plugins} <= _PLUGINS
+if os.environ.get(_MORE_PLUGINS):
+  _is_known = False
+if _is_known and not any(map(glob.glob, DEVICES)):
   os.environ.setdefault('JAX_PLATFORMS', 'cpu')  # Before JAX is imported.
+  if _plugins:
+    with standard_error.without(NO_DRIVER):
+      importlib.import_module('jax')
+      # JAX would load this library only when it starts its devices.
+      for _plugin in _plugins:
+        with contextlib.suppress(ImportError, OSError):
+          _package = importlib.import_module(_plugin.module)
+          _folder = os.path.dirname(str(_package.__file__))
+          ctypes.CDLL(os.path.join(_folder, 'xla_cuda_plugin.so'))
