@@ -11,12 +11,12 @@ architecture is read:
 JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
     --config.plan=true --config.targets="('DIRECTORY',)" --workdir=runs/plan
 
-`plan` looks for the fewest devices of each kind on which a way fits, as a mesh
-along 'model'. `over_least` is what a round reads and writes over one read of
-the weights and caches of each of its model calls, `round_ms` what that takes at
-the device's bandwidth. Of speed, what is predicted is for chains that accept
-each token with the chance `acceptance`, or for ways whose block efficiency is
-in `measured.files`: for `:heads`, those of SmolLM2's heads (the results of
+`plan` looks for the fewest devices of each kind on which a method fits, as a
+mesh along 'model'. `over_least` is what a round reads and writes over one read
+of the weights and caches of each of its model calls, `round_ms` what that takes
+at the device's bandwidth. Of speed, what is predicted is for chains that accept
+each token with the chance `acceptance`, or for methods whose block efficiency
+is in `measured.files`: for `:heads`, those of SmolLM2's heads (the results of
 configs/benchmark/heads.py and trees.py). Beside a target of 7B at batch 1, the
 best head is predicted to be 2.12 times as fast as plain decoding on a v5e, with
 a tree of 59 nodes, and 1.66 times on an H100, with one of 25: there, the scores
@@ -131,26 +131,26 @@ _HEADS = {
 }
 # Kinds of kernels, of which a trace has the times.
 _TRACED = 'product', 'reduction', 'copy', 'host', 'other'
-# Of each argument: targets, devices, rows, and ways to decode.
+# Of each argument: targets, devices, rows, and methods.
 _TABLES = {
   'drafter': {
     'targets': ('llama_7b',),
     'devices': ('v5e:1x1', 'v5e:2x4', 'v6e:1x1', 'h100'),
     'batch_sizes': (1, 8, 32),
-    'ways': ('none', 'draft:4', 'draft:4/block', 'draft:8x4/otm'),
+    'methods': ('none', 'draft:4', 'draft:4/block', 'draft:8x4/otm'),
   },
   'models': {
     'targets': tuple(_SHAPES),
     'devices': ('v5p:1x1x1', 'h100'),
     'batch_sizes': (8,),
-    'ways': ('none', 'draft:4'),
+    'methods': ('none', 'draft:4'),
     'plan': True,
   },
   'heads': {
     'targets': ('llama_7b',),
     'devices': ('v5e:1x1', 'h100'),
     'batch_sizes': (1,),
-    'ways': ('none', *benchmark.OF_HEADS, *trees.WAYS),
+    'methods': ('none', *benchmark.OF_HEADS, *trees.METHODS),
     'sampling': {'temperature': 0.0},
     'acceptance': 0.0,
     'drafters': {'others': _HEADS},
@@ -159,7 +159,7 @@ _TABLES = {
     'targets': tuple(_SLICES),
     'devices': ('v5e:1x1', 'h100'),
     'batch_sizes': (1,),
-    'ways': (
+    'methods': (
       'none',
       'draft:4',
       'feature_head(eagle):4',
@@ -181,7 +181,7 @@ _TABLES = {
     'targets': ('llama_7b',),
     'devices': ('h100',),
     'batch_sizes': (1, 8),
-    'ways': ('none', 'draft:4'),
+    'methods': ('none', 'draft:4'),
     'run': True,
   },
   # What the half hour measures.
@@ -189,7 +189,7 @@ _TABLES = {
     'targets': ('llama_7b',),
     'devices': ('h100',),
     'batch_sizes': (1,),
-    'ways': (
+    'methods': (
       'none',
       'draft:4',
       'feature_head(eagle):5',
@@ -208,7 +208,7 @@ _TABLES = {
       'target',
       'device',
       'batch_size',
-      'way',
+      'method',
       'fits',
       'least_gigabytes',
       'measured_ms',
@@ -245,7 +245,7 @@ SMOKE = {
   'targets': ('tiny',),
   'shapes': {'tiny': {'vocab_size': 64, **_TINY}},
   'drafters': {'others': {'draft': _TINY}},
-  'ways': ('none', 'draft:2'),
+  'methods': ('none', 'draft:2'),
   'max_length': 64,
   'plan': True,
   'run': True,
@@ -290,7 +290,7 @@ def get_config(table='drafter'):
       'max_length': 2048,
       'sampling': {'temperature': 1.0},
       'acceptance': 0.7,  # That is assumed; 0 is unknown.
-      # Results with a block efficiency for each way, and which rows of them.
+      # Results with a block efficiency for each method, and which rows of them.
       'measured': {
         'files': _MEASURED.get(table, ()),
         'rows': (
@@ -304,7 +304,7 @@ def get_config(table='drafter'):
         'device',
         'mesh',
         'batch_size',
-        'way',
+        'method',
         'fits',
         'lacking_gigabytes',
         'needs',
@@ -350,7 +350,7 @@ def _half_hour():
     'a4_batches_graphs': _rounds(
       1.0, 'batch_sizes=(8, 32)', 'max_length=1024', command_buffers=True
     ),
-    'b_smollm2': _decoded(3.5, f'ways={_smollm2_ways()}'),
+    'b_smollm2': _decoded(3.5, f'methods={_smollm2_methods()}'),
     'c_responses': _part(
       6.0,
       'configs/train/responses.py:smollm2',
@@ -402,7 +402,7 @@ def _half_hour():
       ),
     ),
     'e_smollm2': _decoded(
-      2.0, f'drafters={drafters}', f'ways={_smollm2_ways("new_")}'
+      2.0, f'drafters={drafters}', f'methods={_smollm2_methods("new_")}'
     ),
   }
   return ml_collections.ConfigDict(
@@ -489,7 +489,7 @@ def _decoded(minutes, *fields):
   )
 
 
-def _smollm2_ways(prefix=''):
+def _smollm2_methods(prefix=''):
   """All of SmolLM2's drafters, or those whose names have a prefix."""
   eagle, eagle3 = f'{prefix}eagle', f'{prefix}eagle3'
   look_up = () if prefix else ('prompt_lookup:8',)

@@ -41,6 +41,6 @@ def get_config():
       'max_new_tokens': 128,
       'max_length': 512,
       'seed': 0,
-      'columns': ('domain', 'way', 'tokens', 'block_efficiency'),
+      'columns': ('domain', 'method', 'tokens', 'block_efficiency'),
     }
   )

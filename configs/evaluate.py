@@ -14,15 +14,15 @@ import ml_collections
 
 _MINI = {
   'prompts_per_domain': 20,
-  'ways': ('large:4', 'medium:4', 'small:4'),
+  'methods': ('large:4', 'medium:4', 'small:4'),
   'max_new_tokens': 96,
   'max_length': 512,
   'batch_size': 16,
-  'columns': ('domain', 'way', 'decoded', 'block_efficiency'),
+  'columns': ('domain', 'method', 'decoded', 'block_efficiency'),
 }
 _SMOLLM2 = {
   'prompts_per_domain': 11,
-  'ways': ('small:4',),
+  'methods': ('small:4',),
   'sweep': "{'sampling.temperature': (0.0, 1.0)}",
   'max_new_tokens': 64,
   'max_length': 256,
@@ -30,7 +30,7 @@ _SMOLLM2 = {
   'columns': (
     'sampling.temperature',
     'domain',
-    'way',
+    'method',
     'decoded',
     'block_efficiency',
     'block_efficiency_error',
@@ -38,7 +38,7 @@ _SMOLLM2 = {
 }
 _HEADS = {
   **_SMOLLM2,
-  'ways': (
+  'methods': (
     'medium:4',
     'medusa(medusa):4',
     'feature_head(eagle):4',

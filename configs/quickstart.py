@@ -6,7 +6,7 @@ python -m experiments.main --config=configs/quickstart.py \
 
 import ml_collections
 
-SMOKE = {'ways': ('none', 'medium:4')}
+SMOKE = {'methods': ('none', 'medium:4')}
 
 
 def get_config():
@@ -17,7 +17,7 @@ def get_config():
       'data_dir': '',
       'prompts': {'family': {}},
       'prompts_per_domain': 2,
-      'ways': ('none', 'medium:1', 'medium:2', 'medium:4', 'medium:8'),
+      'methods': ('none', 'medium:1', 'medium:2', 'medium:4', 'medium:8'),
       'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
       'max_length': 256,
@@ -26,8 +26,13 @@ def get_config():
       # Of the shipped prompts, the one whose greedy answer the target finds
       # likeliest, among answers that end and that say no four tokens twice.
       'shown_prompt': 3,
-      'shown_way': 'medium:4',
+      'shown_method': 'medium:4',
       'seed': 0,
-      'columns': ('way', 'block_efficiency', 'tokens_per_second', 'speed_up'),
+      'columns': (
+        'method',
+        'block_efficiency',
+        'tokens_per_second',
+        'speed_up',
+      ),
     }
   )

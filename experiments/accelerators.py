@@ -21,9 +21,9 @@ from experiments.common import hardware
 from experiments.common import limits
 from experiments.common import log
 from experiments.common import measure
+from experiments.common import methods as methods_lib
 from experiments.common import plots
 from experiments.common import results
-from experiments.common import ways as ways_lib
 from specjax import compilation
 from specjax import families
 from specjax import meshes
@@ -32,8 +32,8 @@ from specjax.theory import constant
 
 # Of what a plan tries.
 _MOST_DEVICES = 64
-# Of rows that have one: of ways that do not fit, or do; of targets that differ
-# in depth; of several devices; and of rounds that have run.
+# Of rows that have one: of methods that do not fit, or do; of targets that
+# differ in depth; of several devices; and of rounds that have run.
 _NOT_ALWAYS = (
   *('lacking_gigabytes', 'needs'),
   *(*compilation.Launches._fields, 'kernels_per_layer'),
@@ -46,12 +46,12 @@ MAY_CHANGE = 'run', 'rounds', 'repeats', 'copied_megabytes', 'trace'
 
 
 def prepare(config):
-  """Returns what is compiled, for each target, device, batch size and way."""
+  """Returns what is compiled per target, device, batch size and method."""
   return _tries(config)
 
 
 def run(config, workdir):
-  """Returns a row for each way, batch size, device and target."""
+  """Returns a row for each method, batch size, device and target."""
   tries = prepare(config)
   names = 'mesh', 'plan', 'max_length'
   shared = {name: config.to_dict()[name] for name in names}
@@ -59,7 +59,7 @@ def run(config, workdir):
     {
       'device': each.device.name,
       'batch_size': each.batch_size,
-      **each.way.settings,
+      **each.method.settings,
       'models': each.target.shapes,
       **shared,
     }
@@ -79,14 +79,14 @@ def run(config, workdir):
       'target': each.target.name,
       'device': each.device.name,
       'batch_size': each.batch_size,
-      'way': each.way.label,
+      'method': each.method.label,
       **absent,
       **outcome,
     }
     for each, outcome in zip(tries, outcomes)
   ]
   _add_kernels_per_layer(rows, [each.target.shapes for each in tries])
-  measured = _measured(config.measured, {row['way'] for row in rows})
+  measured = _measured(config.measured, {row['method'] for row in rows})
   return _predicted(rows, measured, config.acceptance)
 
 
@@ -104,7 +104,7 @@ class _Try(NamedTuple):
   target: _Target
   device: compilation.Device
   batch_size: int
-  way: ways_lib.Way
+  method: methods_lib.Method
 
 
 def _tries(config):
@@ -124,11 +124,11 @@ def _tries(config):
     if not config.plan:
       _check_mesh(config, target, device)
   return [
-    _Try(target, device, batch_size, way)
+    _Try(target, device, batch_size, method)
     for target in targets
     for device in devices
     for batch_size in config.batch_sizes
-    for way in ways_lib.parse_all(config, list(target.family.drafters))
+    for method in methods_lib.parse_all(config, list(target.family.drafters))
   ]
 
 
@@ -166,7 +166,7 @@ def _target(config, name):
 
 
 def _planned(config, planned):
-  """The row of the fewest devices on which a way fits, along 'model'."""
+  """The row of the fewest devices on which a method fits, along 'model'."""
   row = {}
   for device in _more_and_more(config, planned):
     row = _tried(config, planned._replace(device=device))
@@ -187,7 +187,7 @@ def _more_and_more(config, tried):
 
 
 def _tried(config, tried):
-  """The row of a way, or how much memory it lacks, and what would do."""
+  """The row of a method, or how much memory it lacks, and what would do."""
   jax.clear_caches()  # Programs of one target after the other fill the memory.
   num_parts = _num_parts(config, tried.device)
   row = {'mesh': f'{config.mesh.data}x{num_parts}'}
@@ -203,7 +203,7 @@ def _tried(config, tried):
 
 
 def _not_compiled(config, tried):
-  """The row of a way that no compiler is asked about."""
+  """The row of a method that no compiler is asked about."""
   decoder = _decoder(config, tried)
   num_parts = _num_parts(config, tried.device)
   row = {'mesh': f'{config.mesh.data}x{num_parts}', 'fits': True}
@@ -252,7 +252,7 @@ def _num_devices(device):
 
 
 def _decoder(config, tried, devices=None, *, fill=False):
-  """The decoder of a way on some devices, with numbers or without."""
+  """The decoder of a method on some devices, with numbers or without."""
   devices = devices or compilation.all_of(tried.device)
   num_rows, family = config.mesh.data, tried.target.family
   num_parts = _num_parts(config, tried.device)
@@ -265,7 +265,7 @@ def _decoder(config, tried, devices=None, *, fill=False):
     split = config.mesh.split_drafters
     family = families.on_mesh(family, mesh, split_drafters=split)
   family = hardware.filled(family) if fill else family
-  return ways_lib.build(tried.way, family, config.max_length).decoder
+  return methods_lib.build(tried.method, family, config.max_length).decoder
 
 
 def _with_rounds(config, workdir, units, tries, outcomes):
@@ -351,7 +351,7 @@ def _traced(config, tried, decoder):
 
 
 def figures(rows):
-  """Draws bytes over the least, and what is predicted of each way."""
+  """Draws bytes over the least, and what is predicted of each method."""
   labels = {
     'over_least': 'bytes of a round over the least',
     'speed_up': 'speed-up over plain decoding, predicted',
@@ -359,14 +359,14 @@ def figures(rows):
   }
   named = [row | {'place': _place(row, rows)} for row in rows]
   return {
-    column: plots.bars(known, 'place', column, 'way', ylabel=label)
+    column: plots.bars(known, 'place', column, 'method', ylabel=label)
     for column, label in labels.items()
     if (known := [row for row in named if row.get(column) is not None])
   }
 
 
 def _place(row, rows):
-  """What tells a row from others, but for its way."""
+  """What tells a row from others, but for its method."""
   columns = {'target': '', 'device': '', 'batch_size': 'batch '}
   return ', '.join(
     f'{unit}{row[column]}'
@@ -412,7 +412,7 @@ def _add_kernels_per_layer(rows, shapes):
       continue  # It does not fit.
     num_layers = own['target']['num_layers']
     width = {**own, 'target': {**own['target'], 'num_layers': None}}
-    place = row['device'], row['batch_size'], row['way'], str(width)
+    place = row['device'], row['batch_size'], row['method'], str(width)
     kernels, others = before.get(place, (row['kernels'], num_layers))
     if num_layers != others:
       added = row['kernels'] - kernels
@@ -421,13 +421,13 @@ def _add_kernels_per_layer(rows, shapes):
 
 
 def _measured(measured, labels):
-  """Block efficiencies that were measured, by the label of a way."""
+  """Block efficiencies that were measured, by the label of a method."""
   wanted = dict(measured.rows)
   rows = [row for file in measured.files for row in results.read(file)['rows']]
   return {
-    row['way']: row['block_efficiency']
+    row['method']: row['block_efficiency']
     for row in rows
-    if row['way'] in labels
+    if row['method'] in labels
     and all(row.get(name) == value for name, value in wanted.items())
   }
 
@@ -435,11 +435,11 @@ def _measured(measured, labels):
 def _predicted(rows, measured, acceptance=None):
   """Adds what block efficiencies make of rounds.
 
-  Of a way that was not measured, a chain accepts each token as often as it is
-  assumed, if it is.
+  Of a method that was not measured, a chain accepts each token as often as it
+  is assumed, if it is.
   """
   for row in rows:
-    tokens, length = measured.get(row['way']), row.get('draft_length')
+    tokens, length = measured.get(row['method']), row.get('draft_length')
     if length == 0:
       tokens = 1.0
     elif tokens is None and acceptance and length is not None:
@@ -460,7 +460,7 @@ def _add_speeds(rows, round_ms, speed, speed_up):
   for row in rows:
     if 'block_efficiency' in row and row.get(round_ms):
       row[speed] = 1e3 * row['block_efficiency'] / row[round_ms]
-      if row['way'] == compare.REFERENCE:
+      if row['method'] == compare.REFERENCE:
         plain[_of(row)] = row[speed]
   for row in rows:
     if speed in row and _of(row) in plain:
@@ -468,5 +468,5 @@ def _add_speeds(rows, round_ms, speed, speed_up):
 
 
 def _of(row):
-  """What the ways of a row are compared on."""
+  """What the methods of a row are compared on."""
   return tuple(row[column] for column in ('target', 'device', 'batch_size'))

@@ -3,8 +3,8 @@
 import time
 
 from experiments.common import compare
+from experiments.common import methods
 from experiments.common import terminal
-from experiments.common import ways
 from specjax import families
 
 # One workdir will do for all conversations.
@@ -21,21 +21,21 @@ _NEW = '/new'
 
 
 def prepare(config):
-  """Returns the family and the way; prompts are what is typed."""
-  return compare.of_entries(config, ways.entry(config))
+  """Returns the family and the method; prompts are what is typed."""
+  return compare.of_entries(config, methods.entry(config))
 
 
 def run(config, workdir):
   """Answers what is typed, or `config.turns`; returns a row for every turn."""
   del workdir  # A conversation is not resumed.
-  family, (way,), _ = prepare(config)
-  decoder = ways.build(way, family, config.max_length).decoder
+  family, (method,), _ = prepare(config)
+  decoder = methods.build(method, family, config.max_length).decoder
   begin = lambda: families.Conversation(
     family.tokenizer, decoder, seed=config.seed
   )
   conversation, rows = begin(), []
   print(
-    f'{config.family} by {way.label} ({terminal.legend()} tokens). {_NEW} '
+    f'{config.family} by {method.label} ({terminal.legend()} tokens). {_NEW} '
     'begins a new conversation, Ctrl-C cuts an answer short, Ctrl-D ends. '
     'Before its first answer, a program is compiled.'
   )

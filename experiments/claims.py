@@ -70,7 +70,7 @@ CLAIMS = (
     _THEORY,
     'Responses of OPT are as likely as those of UNO (nats a token over them)',
     'theory/winrate-smollm2',
-    {'way': 'OPT', 'against': 'UNO', 'judge': 'likelihood'},
+    {'method': 'OPT', 'against': 'UNO', 'judge': 'likelihood'},
     'gap',
     low=0.0,
     why='where few drafts are replaced, the rules differ by less than the '
@@ -89,7 +89,7 @@ CLAIMS = (
     _BANDIT,
     'UCBSpec emits more a round than the best single drafter, of mixed traffic',
     'banditspec/heads',
-    {'way': 'ucb_spec', 'domain': 'all'},
+    {'method': 'ucb_spec', 'domain': 'all'},
     'over_best',
     low=1.0,
     printed=3.98 / 3.94,  # Table 1, over Eagle-2, on Spec-Bench.
@@ -102,7 +102,7 @@ CLAIMS = (
     'UCBSpec has at least 0.9 of the tokens a second of the best draft length, '
     'at batch sizes 1, 4 and 8',
     'banditspec/lengths-heads',
-    {'part': 'all batches', 'way': 'ucb_spec'},
+    {'part': 'all batches', 'method': 'ucb_spec'},
     'over_best',
     low=0.9,
     why='the more rows there are, the more a length costs that does not pay, '
@@ -152,7 +152,7 @@ CLAIMS = (
     'UCB emits more a round than the best specialist, of mixed traffic, with '
     'trees of EAGLE',
     'metasd/heads',
-    {'way': _UCB, 'prompts': 'in domain', 'domain': 'all'},
+    {'method': _UCB, 'prompts': 'in domain', 'domain': 'all'},
     'over_best',
     low=1.0,
     printed=15.260 / 11.957,  # Table 4: sums of two columns, ours and the best.
@@ -162,7 +162,7 @@ CLAIMS = (
     'UCB emits more a round than the best specialist, of mixed traffic, with '
     'chains',
     'metasd/drafters-smollm2',
-    {'way': _UCB, 'prompts': 'in domain', 'domain': 'all'},
+    {'method': _UCB, 'prompts': 'in domain', 'domain': 'all'},
     'over_best',
     low=1.0,
     printed=9.849 / 7.789,  # Table 3, likewise.
@@ -174,7 +174,7 @@ CLAIMS = (
     'The same, of answers of 144 tokens, where UCB learns from the prompt '
     'before the first round',
     'metasd/answers-smollm2',
-    {'way': f'{_UCB}, from the prompt', 'max_new_tokens': 144},
+    {'method': f'{_UCB}, from the prompt', 'max_new_tokens': 144},
     'over_best',
     low=1.0,
     printed=9.849 / 7.789,
@@ -184,7 +184,7 @@ CLAIMS = (
     'UCB emits more a round than the best specialist, where the domain changes '
     'inside of a conversation',
     'metasd/two_tasks-smollm2',
-    {'way': _UCB},
+    {'method': _UCB},
     'over_best',
     low=1.0,
     printed=1.951 / 1.759,  # Table 19, of two languages.
@@ -195,7 +195,7 @@ CLAIMS = (
     'UCB that goes on from prompt to prompt has at least 0.95 of what the best '
     'specialist emits, in each domain alone',
     'metasd/sessions-heads',
-    {'way': _UCB},
+    {'method': _UCB},
     'over_best',
     low=0.95,
     printed=3.520 / 3.903,  # Table 4, math: the domain where it loses the most.
@@ -283,7 +283,7 @@ CLAIMS = (
     'At every share, texts of the token rule are more likely than those of '
     'lossy decoding with as many target calls (nats a token), mathematics',
     'cascades/decoder_only-smollm2_math',
-    {'way': 'token_v3'},
+    {'method': 'token_v3'},
     'nats_over_lossy',
     low=0.0,
   ),
@@ -291,7 +291,7 @@ CLAIMS = (
     _CASCADES,
     'The same, questions',
     'cascades/decoder_only-smollm2_qa',
-    {'way': 'token_v3'},
+    {'method': 'token_v3'},
     'nats_over_lossy',
     low=0.0,
     why='it is above at all three shares, but beyond the noise of 48 short '
@@ -301,7 +301,7 @@ CLAIMS = (
     _CASCADES,
     'The same, summarization',
     'cascades/decoder_only-smollm2_summarization',
-    {'way': 'token_v3'},
+    {'method': 'token_v3'},
     'nats_over_lossy',
     low=0.0,
     why='it is above at all three shares, and beyond the noise at two of them',

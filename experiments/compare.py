@@ -1,4 +1,4 @@
-"""Every way to decode on every set of prompts: block efficiency and speed."""
+"""Every method on every set of prompts: block efficiency and speed."""
 
 import functools
 
@@ -12,21 +12,22 @@ prepare = compare.plan
 
 
 def run(config, workdir):
-  """Returns a row for each way and set, and each domain with `by_domain`."""
+  """Returns a row for each method and set, and each domain with `by_domain`."""
   made = prepare(config)
   decoded = compare.decode(config, workdir, made, in_time=True)
   return compare.rows(decoded, config.get('by_domain', False))
 
 
 def figures(rows):
-  """Draws block efficiency by way, and speed-ups where there were clocks.
+  """Draws block efficiency by method, and speed-ups where there were clocks.
 
-  If all ways have columns and the last one is a number, they are lines over it:
-  a panel for each value of the first column, a line for those of the others.
+  If all methods have columns and the last one is a number, they are lines over
+  it: a panel for each value of the first column, a line for those of the
+  others.
   """
   total = [row for row in swept(rows) if row['domain'] == 'all']
   draw = _over_a_column(total) or functools.partial(
-    plots.bars, total, 'prompts', by='way'
+    plots.bars, total, 'prompts', by='method'
   )
   labels = {
     'block_efficiency': 'emitted tokens per target call',
@@ -54,9 +55,9 @@ def _set_of(row):
 
 
 def _over_a_column(rows):
-  """What draws lines over the last of the ways' columns, if it is a number."""
+  """Returns a plot over the methods' last column, if that is a number."""
   names = list(rows[0])
-  columns = names[names.index('way') + 1 : names.index('decoded')]
+  columns = names[names.index('method') + 1 : names.index('decoded')]
   if len(columns) < 3 or isinstance(rows[0][columns[-1]], str):
     return None
   if any(name not in row for row in rows for name in columns):

@@ -5,9 +5,9 @@ import time
 from typing import Any
 
 from experiments.common import compare
+from experiments.common import methods
 from experiments.common import prompts
 from experiments.common import runner
-from experiments.common import ways
 from specjax.data import examples as examples_lib
 from specjax.decoding import prefill
 
@@ -26,37 +26,37 @@ _SETTINGS = 'family', 'drafters', 'chat', 'system'
 
 
 def prepare(config):
-  """Returns the family and the way; prompts are read by `run`."""
-  return compare.of_entries(config, ways.entry(config))
+  """Returns the family and the method; prompts are read by `run`."""
+  return compare.of_entries(config, methods.entry(config))
 
 
 def run(config, workdir):
   """Prints each text; returns a row for every prompt."""
   reasons: list[Any] = []  # Why prompts are left out.
   examples = _examples(config, reasons.append)
-  family, (way,), _ = prepare(config)
+  family, (method,), _ = prepare(config)
   examples, jobs = _fitting(config, family, examples, reasons)
-  point = runner.Point(
+  run = runner.Run(
     {
       **{name: config.get(name) for name in _SETTINGS},
-      'way': way.settings,
+      'method': method.settings,
       'max_new_tokens': config.max_new_tokens,
       'batch_size': config.batch_size,
     },
-    functools.partial(ways.build, way, family, config.max_length),
+    functools.partial(methods.build, method, family, config.max_length),
     jobs,
     config.max_new_tokens,
     config.batch_size,
     config.seed,
   )
   began = time.perf_counter()
-  records = list(runner.decode_queue(workdir, [point]))
+  records = list(runner.decode_queue(workdir, [run]))
   rows = []
   seconds = time.perf_counter() - began
   for example, record in zip(examples, records):
     text = family.tokenizer.decode(record['tokens'])
     print(f'\n{example.prompt}\n> {text}')
-    row = {'domain': example.domain, 'way': way.label}
+    row = {'domain': example.domain, 'method': method.label}
     rows.append(row | compare.summary([record]) | {'response': text})
   num = sum(len(record['tokens']) for record in records)
   print(f'\n{num} tokens; {seconds:.1f} seconds, compilation included.\n')

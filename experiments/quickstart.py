@@ -5,27 +5,27 @@ import dataclasses
 import numpy as np
 
 from experiments.common import compare
+from experiments.common import methods
 from experiments.common import plots
 from experiments.common import terminal
-from experiments.common import ways
 from specjax import metrics
 
 
 def prepare(config):
-  """Returns the ways and prompts; `shown_way` must be one of them."""
+  """Returns the methods and prompts; `shown_method` must be one of them."""
   prepared = compare.plan(config)
-  compare.check_labels(prepared, config.shown_way)
+  compare.check_labels(prepared, config.shown_method)
   return prepared
 
 
 def run(config, workdir):
-  """Decodes some prompts of every domain in several ways, and shows a text."""
+  """Decodes prompts from all domains with several methods; shows one text."""
   made = prepare(config)
   decoded = compare.decode(config, workdir, made)
   rows = compare.rows(decoded)
   for row, each in zip(rows, decoded):
     row['acceptance'], row['acceptance_error'] = _acceptance(each.records)
-  (shown,) = (row for row in rows if row['way'] == config.shown_way)
+  (shown,) = (row for row in rows if row['method'] == config.shown_method)
   shown |= _shown(config, made)
   _print(shown)
   return rows
@@ -33,16 +33,16 @@ def run(config, workdir):
 
 def figures(rows):
   """Draws acceptance by position, and the text with its tokens' origins."""
-  points = [
-    {'way': row['way'], 'position': i + 1, 'acceptance': a, 'error': e}
+  runs = [
+    {'method': row['method'], 'position': i + 1, 'acceptance': a, 'error': e}
     for row in rows
     for i, (a, e) in enumerate(zip(row['acceptance'], row['acceptance_error']))
   ]
   acceptance = plots.lines(
-    points,
+    runs,
     'position',
     'acceptance',
-    'way',
+    'method',
     error='error',
     xlabel='position in the draft',
     ylabel='accepted, where reached',
@@ -67,16 +67,18 @@ def _acceptance(records):
 
 def _shown(config, made):
   """A prompt, and its greedy continuation token by token with their origins."""
-  (way,) = (way for way in made.ways if way.label == config.shown_way)
+  (method,) = (
+    method for method in made.methods if method.label == config.shown_method
+  )
   tokenizer = made.family.tokenizer
-  sampling = dataclasses.replace(way.sampling, temperature=0.0)
-  player = ways.build(
-    way._replace(sampling=sampling), made.family, config.max_length
+  sampling = dataclasses.replace(method.sampling, temperature=0.0)
+  compiled_method = methods.build(
+    method._replace(sampling=sampling), made.family, config.max_length
   )
   prompt = made.family.prompts[config.shown_prompt].prompt
   pieces = [
     piece
-    for each in player.decoder.stream(
+    for each in compiled_method.decoder.stream(
       tokenizer.encode_prompt(prompt), config.max_new_tokens, seed=config.seed
     )
     for piece in each
@@ -88,6 +90,6 @@ def _shown(config, made):
 
 def _print(row):
   """Prints the text, coloured by origin."""
-  print(f'\nA greedy text by {row["way"]} ({terminal.legend()} tokens):\n')
+  print(f'\nA greedy text by {row["method"]} ({terminal.legend()} tokens):\n')
   print(f'{row["shown_prompt"]}\n')
   print(''.join(terminal.paint(*each) for each in row['shown']) + '\n')

@@ -62,8 +62,8 @@ _PREDICTED = """
 
 Tokens a round as they follow from one number of a run, how often the first
 draft of a round was kept, as if that were the chance of every draft, whatever
-its text and depth: of all ways of a result, beside what was measured. That is
-more where texts differ from each other, and less where deep drafts are kept
+its text and depth: of all methods of a result, beside what was measured. That
+is more where texts differ from each other, and less where deep drafts are kept
 less often. Which lengths and numbers of drafts theory chooses is in
 [theory.md](theory.md).
 """
@@ -151,7 +151,7 @@ def _first_page(found, parts, figures):
 
 
 def predictions(found: dict[str, Any]) -> list[results.Row]:
-  """Returns block efficiency as predicted and as measured, of all ways.
+  """Returns block efficiency as predicted and as measured, of all methods.
 
   Of all domains together, where rows are of several.
   """
@@ -177,7 +177,7 @@ def _by_result(rows):
     table.append(
       {
         'result': name,
-        'ways': len(own),
+        'methods': len(own),
         'least predicted over measured': min(own),
         'mean': sum(own) / len(own),
         'most': max(own),
@@ -187,7 +187,7 @@ def _by_result(rows):
 
 
 def _predicted_over_measured(rows):
-  """A point for each way, beside the line where both are the same."""
+  """A point for each method, beside the line where both are the same."""
   figure, (axes,) = plots.panels(
     ['tokens a round'], 'measured', 'predicted', figsize=(6.5, 4.5)
   )

@@ -185,8 +185,8 @@ def _with_drafters_there(part, workdir):
     return part._replace(unfit=lacking), ''
   uses = re.compile(rf'\b({"|".join(map(re.escape, missing))})\b').search
   left = {name: drafters[name] for name in drafters if name not in missing}
-  ways = tuple(way for way in part.config.ways if not uses(way))
-  flags = f'--config.drafters={left}', f'--config.ways={ways}'
+  methods = tuple(method for method in part.config.methods if not uses(method))
+  flags = f'--config.drafters={left}', f'--config.methods={methods}'
   # A tuple that is given twice would be both, one after another.
   replaced = tuple(flag.partition('=')[0] + '=' for flag in flags)
   words = [word for word in part.words if not word.startswith(replaced)]

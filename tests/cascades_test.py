@@ -15,7 +15,7 @@ import ml_collections
 import numpy as np
 import pytest
 
-from experiments.common import ways as ways_lib
+from experiments.common import methods as methods_lib
 import specjax
 from specjax import base
 from specjax import components
@@ -281,16 +281,16 @@ class Pair:
     tokenizer = types.SimpleNamespace(stop_tokens=(self.end,))
     return families.Family(tokenizer, target, {'draft': draft}, [])
 
-  def player(self, entry, temperature=0.0):
+  def compiled_method(self, entry, temperature=0.0):
     sampling = {'sampling': {'temperature': temperature}}
     config = ml_collections.ConfigDict(sampling)
-    way = ways_lib.parse(config, entry, ['draft'], 'the way')
-    return ways_lib.build(way, self.family(), 64)
+    method = methods_lib.parse(config, entry, ['draft'], 'the method')
+    return methods_lib.build(method, self.family(), 64)
 
   def text(self, entry, prompt, num):
-    player = self.player(entry)
-    state = player.decode(player.decoder.init([prompt], num))
-    (result,) = player.decoder.results([prompt], state)
+    compiled_method = self.compiled_method(entry)
+    state = compiled_method.decode(compiled_method.decoder.init([prompt], num))
+    (result,) = compiled_method.decoder.results([prompt], state)
     return result.tokens
 
   def texts(self, arm, alphas, prompt, num):
@@ -478,7 +478,7 @@ def test_one_program_serves_all_alphas(arm, num_texts):
   ],
 )
 def test_loop_copies_no_cache_and_calls_no_host(arm):
-  decoder = pair('transformer').player(arm, temperature=1.0).decoder
+  decoder = pair('transformer').compiled_method(arm, temperature=1.0).decoder
   state, loop = drivers_test.compiled_loop(decoder)
   assert not drivers_test.cache_copies(loop, state)
   for word in ('callback', 'infeed', 'outfeed', ' send(', ' recv('):

@@ -20,8 +20,8 @@ from experiments import main
 from experiments.common import compare
 from experiments.common import configs
 from experiments.common import log
+from experiments.common import methods as methods_lib
 from experiments.common import results
-from experiments.common import ways as ways_lib
 from tests import extras
 from tests import smoke
 
@@ -102,8 +102,8 @@ def test_a_config_is_prepared(path, folder):
     for config in (smoke.sized(name, folder), smoke.smoke(name, folder)):
       for point, prepared in main.prepare(config):
         if isinstance(prepared, compare.Plan) and point.get('prompts'):
-          assert all(prompts.jobs for prompts in prepared.sets)
-          assert prepared.ways and prepared.sets
+          assert all(prompts.jobs for prompts in prepared.prompt_sets)
+          assert prepared.methods and prepared.prompt_sets
 
 
 def test_configs_that_take_an_argument_name_what_they_accept():
@@ -134,42 +134,48 @@ def test_shapes_of_prefill_and_round(path, folder):
   for name in _names(path):
     for _, prepared in main.prepare(smoke.sized(name, folder)):
       if isinstance(prepared, compare.Plan):
-        for way in prepared.ways:
-          pair = way._replace(arms=way.arms[:2])
-          _check_shapes(prepared._replace(ways=[pair, *ways_lib.alone(way)]))
+        for method in prepared.methods:
+          pair = method._replace(arms=method.arms[:2])
+          _check_shapes(
+            prepared._replace(methods=[pair, *methods_lib.alone(method)])
+          )
 
 
 def _check_shapes(prepared):
-  """Traces the ways that differ from all before in more than numbers.
+  """Traces the methods that differ from all before in more than numbers.
 
   A bandit is traced once, whatever its arms.
   """
   models = '|'.join(smoke.MODELS)
-  for way in prepared.ways:
-    settings = way.settings | ({'arms': 2} if len(way.arms) > 1 else {})
+  for method in prepared.methods:
+    settings = method.settings | ({'arms': 2} if len(method.arms) > 1 else {})
     text = re.sub(rf'\b({models})\b', 'model', repr(settings))
     text = re.sub(r'(?<![\w.-])-?\d[\d.]*', '0', text)
-    kind = text, way.sampling.temperature > 0
+    kind = text, method.sampling.temperature > 0
     if kind not in _CHECKED:
-      (player,) = compare.players(prepared._replace(ways=[way]), 128)
-      compare.check_shapes(player, batch_size=2)
+      (compiled_method,) = compare.build_methods(
+        prepared._replace(methods=[method]), 128
+      )
+      compare.check_shapes(compiled_method, batch_size=2)
       _CHECKED.add(kind)
 
 
 def test_a_round_that_changes_a_shape_raises(folder):
   ((_, prepared),) = main.prepare(smoke.smoke('quickstart', folder))
-  player = compare.players(prepared, 128)[0]
+  compiled_method = compare.build_methods(prepared, 128)[0]
 
   def drop_a_column(params, state):
     return dataclasses.replace(state, tokens=state.tokens[:, 1:]), None
 
   decoder = types.SimpleNamespace(
     round_fn=drop_a_column,
-    params=player.decoder.params,
-    trace_init=player.decoder.trace_init,
+    params=compiled_method.decoder.params,
+    trace_init=compiled_method.decoder.trace_init,
   )
   with pytest.raises(TypeError, match='A round turns'):
-    compare.check_shapes(player._replace(decoder=decoder), batch_size=2)
+    compare.check_shapes(
+      compiled_method._replace(decoder=decoder), batch_size=2
+    )
 
 
 def test_of_every_experiment_one_config_runs():

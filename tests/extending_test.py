@@ -60,8 +60,8 @@ def test_the_code_of_the_page_runs():
     exec(compile(block, 'extending.md', 'exec'), namespace)
   for table, (name, attribute) in _NEW.items():
     assert getattr(specjax, table)[name] is namespace[attribute]
-  ways = namespace['get_config']().ways
-  assert any('cycle' in way for way in ways)
+  methods = namespace['get_config']().methods
+  assert any('cycle' in method for method in methods)
 
 
 @pytest.mark.slow

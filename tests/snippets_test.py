@@ -70,8 +70,8 @@ def test_the_page_about_experiments(tmp_path):
     }
   )
   made = _run('docs/experiments.md', {'config': config})
-  assert len(compare.plan(config).ways) == len(config.ways) + 3
-  config.ways, config.bandits = ('none', 'small:2'), ()
+  assert len(compare.plan(config).methods) == len(config.methods) + 3
+  config.methods, config.bandits = ('none', 'small:2'), ()
   workdir = workdirs.Workdir(tmp_path / 'run', config)
   rows = made['run'](config, workdir)
   assert [row['longest'] for row in rows] == [3, 3]

@@ -32,7 +32,7 @@ _HEDGES = tuple(
 _COLUMNS = (
   'prompts',
   'domain',
-  'way',
+  'method',
   'block_efficiency',
   'block_efficiency_error',
   'best_arm',
@@ -80,7 +80,7 @@ def of_family(family, models, files):
         *_OTHERS,
         *(f"retrieval(params='{store}'):4x4" for store in stores),
       ),
-      'ways': ('none',),  # That no bandit chooses.
+      'methods': ('none',),  # That no bandit chooses.
       'bandits': (
         'uniform',
         'ucb_spec',
@@ -113,7 +113,7 @@ _PROMPTS = {
   _ALPACA: ('eval', 'instruct'),
   _CODE_EDITOR: ('eval', 'code'),
 }
-# Emitted tokens per target call, and tokens per second, of the last ways.
+# Emitted tokens per target call, and tokens per second, of the last methods.
 _NUMBERS = {
   ('Table 1, LLaMA3-8B', _SPEC_BENCH): (
     *((1.00, 35.73), (1.46, 43.96), (1.29, 40.67), (1.83, 55.10)),
@@ -189,7 +189,7 @@ def _table(best, source, theirs, field, numbers, **options):
   if field == 'tokens_per_second' and source.startswith('Table 1'):
     ratios.append(('ucb_spec', 'exp3_spec'))
   # Beside Vanilla, PLD, Rest, Suffix Tree, Eagle-2, EXP3Spec and UCBSpec.
-  ways = (
+  methods = (
     *('none', 'prompt_lookup:16', _RETRIEVAL, 'suffix:4x8'),
     *(best, 'exp3_spec', 'ucb_spec'),
   )
@@ -197,8 +197,8 @@ def _table(best, source, theirs, field, numbers, **options):
     f'BanditSpec, {source}, {theirs}, {field.replace("_", " ")}',
     field,
     'domain',
-    'way',
-    ways[-len(numbers) :],
+    'method',
+    methods[-len(numbers) :],
     {domain: numbers},
     {'prompts': prompts},
     ratios,

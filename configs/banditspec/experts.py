@@ -37,7 +37,7 @@ def get_config(which='mini'):
   config.arms = arms  # And no others.
   config.prompts = {'eval': {'domains': domains}}
   config.prompts_per_domain = 8
-  config.ways = ('none', general)
+  config.methods = ('none', general)
   config.bandits = (
     'uniform',
     'ucb_spec',
@@ -60,15 +60,15 @@ def get_config(which='mini'):
 
 
 def _table(general, field, measured, numbers):
-  ways = ('normal_hedge', general, 'ucb_spec', 'exp3_spec')
+  methods = ('normal_hedge', general, 'ucb_spec', 'exp3_spec')
   return paper.grid(
     f'HedgeSpec, {field.replace("_", " ")}',
     field,
     'domain',
-    'way',
-    ways,
+    'method',
+    methods,
     {'all': numbers},
     {'prompts': 'eval'},
-    [(ways[0], other) for other in ways[1:]],
+    [(methods[0], other) for other in methods[1:]],
     measured=measured,
   )

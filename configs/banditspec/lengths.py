@@ -53,7 +53,7 @@ def get_config(which='mini'):
       'seed': 0,
       'columns': (
         'batch_size',
-        'way',
+        'method',
         'block_efficiency',
         'block_efficiency_error',
         'tokens_per_second',

@@ -37,7 +37,7 @@ def get_config(datastore=''):
       'prompts': {'all': {'limit': 16}},
       'prompts_per_domain': 20,
       'arms': tuple(drafters),
-      'ways': ('none',),
+      'methods': ('none',),
       'bandits': tuple(
         {
           'bandit': bandit,
@@ -59,7 +59,7 @@ def get_config(datastore=''):
       'paper': (_TABLE_2,),
       'columns': (
         'batch_size',
-        'way',
+        'method',
         'block_efficiency',
         'parameters',
         'caches',
@@ -76,14 +76,14 @@ def get_config(datastore=''):
   )
 
 
-_WAYS = (_BASELINE, 'exp3_spec, drafters', 'ucb_spec, drafters')
+_METHODS = (_BASELINE, 'exp3_spec, drafters', 'ucb_spec, drafters')
 _TABLE_2 = paper.grid(
   'BanditSpec, Table 2, LLaMA3-8B, Spec-Bench, normalised memory',
   'relative_loop',
   'batch_size',
-  'way',
-  _WAYS,
+  'method',
+  _METHODS,
   {1: (1.0000, 0.9981, 1.0059)},
   {},
-  [(_WAYS[2], _BASELINE), (_WAYS[1], _BASELINE)],
+  [(_METHODS[2], _BASELINE), (_METHODS[1], _BASELINE)],
 )

@@ -23,7 +23,7 @@ import pathlib
 
 import ml_collections
 
-# Ways of heads that are named as their kinds.
+# Methods of heads that are named as their kinds.
 OF_HEADS = (
   'medusa(medusa):4',
   'feature_head(eagle):5',
@@ -51,7 +51,7 @@ def get_config(file=''):
       'prompts': {'eval': {}, **more},
       'prompts_per_domain': 8,
       'by_domain': True,
-      'ways': (
+      'methods': (
         'none',
         'prompt_lookup:5',
         'small:4',
@@ -68,7 +68,7 @@ def get_config(file=''):
         'sampling.temperature',
         'prompts',
         'domain',
-        'way',
+        'method',
         'block_efficiency',
         'block_efficiency_error',
         'acceptance_by_depth',

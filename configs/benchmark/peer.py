@@ -22,7 +22,7 @@ def get_config():
       'prompts': {'all': {}},
       'prompts_per_domain': 1,
       'peers': ('transformers',),
-      'ways': ('none', 'prompt_lookup:8', 'medium:4'),
+      'methods': ('none', 'prompt_lookup:8', 'medium:4'),
       'repeats': 5,
       'batch_size': 1,
       'max_new_tokens': 128,

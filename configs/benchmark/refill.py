@@ -6,12 +6,12 @@ python -m experiments.main --config=configs/benchmark/refill.py \
 Prompts of mixed lengths, in the order in which they come: 240 of DATA, 64 with
 SmolLM2, or the 64 that the family has. An answer ends by itself, or at a limit
 of its own between `shortest` and `max_new_tokens` tokens.
-`over_padded` is tokens a second over those of padded batches, of the same way
-and batch size, for ways that `padded` names; `over_plain` over those of plain
-decoding, both refilled. Reading prompts is part of it. `goodput` chooses among
-the draft lengths and plain decoding, by what rounds of each take and the
-reading of a prompt, for answers as long as plain decoding's, and by what is
-emitted; `pulls` are the shares of its rounds. Drafters of bandits are
+`over_padded` is tokens a second over those of padded batches, of the same
+method and batch size, for methods that `padded` names; `over_plain` over those
+of plain decoding, both refilled. Reading prompts is part of it. `goodput`
+chooses among the draft lengths and plain decoding, by what rounds of each take
+and the reading of a prompt, for answers as long as plain decoding's, and by
+what is emitted; `pulls` are the shares of its rounds. Drafters of bandits are
 `deferred`: they read the prompts of rows that play them, and no others.
 
 `configs/benchmark/refill.py:stops` drafts up to 8 tokens, but stops where the
@@ -44,7 +44,7 @@ _THROUGHPUT = {
 
 VARIANTS = tuple(_WHICH)
 SMOKE = {
-  'ways': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
+  'methods': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
   'padded': ('none',),
   'repeats': 2,
 }
@@ -56,7 +56,7 @@ def get_config(which='mini'):
     _WHICH, 'which', which
   )
   pairs = list(itertools.product(*drafts))
-  ways = 'none', *(f'{name}:{tree}' for name, tree in pairs)
+  methods = 'none', *(f'{name}:{tree}' for name, tree in pairs)
   arms = 'none', *(f'deferred({name!r}):{tree}' for name, tree in pairs)
   return ml_collections.ConfigDict(
     {
@@ -65,14 +65,14 @@ def get_config(which='mini'):
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {'domains': domains, 'limit': limit}},
       'prompts_per_domain': limit,
-      'ways': (
-        *ways,
+      'methods': (
+        *methods,
         _THROUGHPUT,
         {**_THROUGHPUT, 'per_row': True, 'label': 'ucb_spec of rows'}
         if which == 'stops'
         else {'bandit': 'goodput', 'label': 'goodput'},
       ),
-      # Ways that are timed in padded batches, too.
+      # Methods that are timed in padded batches, too.
       'padded': ('none', 'ucb_spec' if which == 'stops' else 'goodput'),
       'arms': arms,  # Of bandits.
       'cost_rounds': 16,  # Of each arm, that are timed together,
@@ -88,7 +88,7 @@ def get_config(which='mini'):
       'repeats': repeats,
       'seed': 0,
       'columns': (
-        *('temperature', 'batch_size', 'way', 'block_efficiency', 'pulls'),
+        *('temperature', 'batch_size', 'method', 'block_efficiency', 'pulls'),
         *('refilled', 'over_plain', 'over_plain_error'),
         *('padded', 'over_padded', 'over_padded_error', 'differ', 'tokens'),
       ),

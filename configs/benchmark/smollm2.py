@@ -1,4 +1,4 @@
-r"""SmolLM2: every way to decode, and the same weights in other implementations.
+r"""SmolLM2: every method, and the same weights in other implementations.
 
 pip install -e '.[benchmark,llama_cpp]'
 python -m experiments.main --config=configs/benchmark/smollm2.py \
@@ -10,12 +10,12 @@ same in float32. Without data there are 8 prompts of each domain.
 
 On two cores, specjax decodes plainly 1.26 ± 0.02 times as fast as `generate` of
 transformers at temperature 0. A call of five tokens takes 1.4 times as long as
-one of a single token (`rounds.py:smollm2`), and of nine more: of all ways only
-`suffix` is faster than plain decoding, 1.06 ± 0.03 times, and at temperature 1
-none is. The distilled drafter emits 1.72 ± 0.04 tokens a call. The bandit that
-is rewarded with tokens per second loses 1% and 14%. llama.cpp reads a sixth of
-the bytes. Where GCC 12 compiles llama.cpp for AMX, its programs crash:
-CMAKE_ARGS=-DGGML_NATIVE=OFF.
+one of a single token (`rounds.py:smollm2`), and of nine more: of all methods
+only `suffix` is faster than plain decoding, 1.06 ± 0.03 times, and at
+temperature 1 none is. The distilled drafter emits 1.72 ± 0.04 tokens a call.
+The bandit that is rewarded with tokens per second loses 1% and 14%. llama.cpp
+reads a sixth of the bytes. Where GCC 12 compiles llama.cpp for AMX, its
+programs crash: CMAKE_ARGS=-DGGML_NATIVE=OFF.
 """
 
 import ml_collections
@@ -51,7 +51,7 @@ def get_config(drafted='small:4'):
       },
       'prompts_per_domain': 11,
       'peers': ('transformers', 'llama.cpp'),
-      'ways': ('none', *arms),
+      'methods': ('none', *arms),
       'arms': arms,  # Of the bandits.
       'bandits': (
         'ucb1',
@@ -74,7 +74,7 @@ def get_config(drafted='small:4'):
       'columns': (
         'sampling.temperature',
         'implementation',
-        'way',
+        'method',
         'block_efficiency',
         'block_efficiency_error',
         'tokens_per_second',

@@ -18,7 +18,7 @@ def get_config():
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
       'prompts_per_domain': 4,
-      'ways': (
+      'methods': (
         'none',
         *(
           f'{name}:{k}' for name in ('large', 'medium', 'small') for k in (2, 3)
@@ -34,7 +34,7 @@ def get_config():
       'columns': (
         'sampling.temperature',
         'batch_size',
-        'way',
+        'method',
         'block_efficiency',
         'block_efficiency_error',
         'tokens_per_second',

@@ -10,7 +10,7 @@ tree is worth its nodes.
 
 from configs.benchmark import heads
 
-WAYS = (
+METHODS = (
   'feature_head(eagle):1',
   'dynamic_tree(eagle, num_nodes=59, depth=4)',
   'dynamic_tree(eagle, num_nodes=59, depth=6)',
@@ -19,13 +19,13 @@ WAYS = (
 
 def get_config():
   config = heads.get_config()
-  config.ways = ('none', *WAYS)
+  config.methods = ('none', *METHODS)
   config.repeats = 0
   config.sweep = "{'sampling.temperature': (0.0,)}"
   config.columns = (
     'prompts',
     'domain',
-    'way',
+    'method',
     'block_efficiency',
     'block_efficiency_error',
     'acceptance_by_depth',

@@ -26,12 +26,12 @@ def get_config(task='translation'):
   config.experiment = 'cascades.calibrate'
   config.columns = ('draft_length', *config.columns)
   config.prompts[task].limit = 0
-  config.ways = (
+  config.methods = (
     frontier.alone()[0],
     *(
-      way
+      method
       for length in (3, 5)
-      for way in frontier.drafted(_RULES, length=length, draft_length=length)
+      for method in frontier.drafted(_RULES, length=length, draft_length=length)
     ),
   )
   config.update(

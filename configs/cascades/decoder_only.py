@@ -46,12 +46,12 @@ def get_config(task='summarization'):
   draft, lengths, rules = _FAMILIES[config.family]
   config.batch_size, config.repeats = 8, 0
   config.columns = (
-    *('draft_length', 'way', 'alpha', 'quality', 'target_nats'),
+    *('draft_length', 'method', 'alpha', 'quality', 'target_nats'),
     *('target_calls', 'nats_over_lossy', 'deferral_rate', 'rejection_rate'),
   )
-  config.ways = frontier.alone(draft) + tuple(
-    way
+  config.methods = frontier.alone(draft) + tuple(
+    method
     for length in lengths
-    for way in frontier.drafted(rules, draft, length, draft_length=length)
+    for method in frontier.drafted(rules, draft, length, draft_length=length)
   )
   return config

@@ -10,7 +10,7 @@ from configs.cascades import frontier
 
 VARIANTS = frontier.TASKS
 SMOKE = {
-  'ways': frontier.alone()
+  'methods': frontier.alone()
   + frontier.drafted({'chow': (0.5,)}, length=2, draft_length=2),
 }
 
@@ -20,9 +20,9 @@ def get_config(task='translation'):
   config.columns = ('draft_length', *config.columns)
   shares = frontier.FEW if config.family == frontier.SMOLLM2 else frontier.RULES
   rules = {rule: shares[rule] for rule in ('opt', 'token_v3')}
-  config.ways = frontier.alone() + tuple(
-    way
+  config.methods = frontier.alone() + tuple(
+    method
     for length in (3, 5, 7)
-    for way in frontier.drafted(rules, length=length, draft_length=length)
+    for method in frontier.drafted(rules, length=length, draft_length=length)
   )
   return config

@@ -95,14 +95,14 @@ def get_config(task='translation'):
     _table('equal latency', 'rating_at_latency', _QUALITIES, 'quality'),
   )
   if config.family == HEADS:
-    config.ways = *alone(None), *drafted(FEW, 'feature_head(eagle)')
+    config.methods = *alone(None), *drafted(FEW, 'feature_head(eagle)')
     return config
-  config.ways = (
+  config.methods = (
     *alone(),
     *drafted(RULES if config.family == T5 else FEW),
     *token_cascade((0.1, 0.5, 0.9)),
     *line('oracle_diff', 'small:0~diff({alpha})', (0.0, 0.2)),
-    *(way_of_min_p(alpha) for alpha in (0.5, 0.9)),
+    *(min_p_method(alpha) for alpha in (0.5, 0.9)),
   )
   config.sequence_alphas = (0.9, 0.999, 1 - 1e-6, 1 - 1e-12)
   return config
@@ -121,7 +121,7 @@ def shared(task, tasks=_TASKS):
       'prompts': {label: {'domains': domains, 'limit': limit}},
       'prompts_per_domain': 400,
       'metric': metric,
-      'ways': (),
+      'methods': (),
       'sequence_alphas': (),
       'sampling': {'temperature': 1.0},
       'max_new_tokens': max_new_tokens,
@@ -130,7 +130,14 @@ def shared(task, tasks=_TASKS):
       'repeats': 1,
       'seed': 0,
       'columns': (
-        *('way', 'alpha', 'quality', 'target_nats', 'latency', 'total_latency'),
+        *(
+          'method',
+          'alpha',
+          'quality',
+          'target_nats',
+          'latency',
+          'total_latency',
+        ),
         *('target_calls', 'nats_over_lossy', 'deferral_rate'),
         *('rejection_rate', 'by'),
         *('speed_up_at_quality', 'rating_at_latency', 'best_share'),
@@ -159,15 +166,15 @@ def drafted(rules, draft='small', length=5, **columns):
     {'arm': arm, 'label': 'lossless', 'columns': columns},
     *line('lossy', f'{arm}/lossy({{alpha}})', shares, **columns),
     *(
-      way
+      method
       for rule, alphas in rules.items()
-      for way in line(rule, f'{arm}~{rule}({{alpha}})', alphas, **columns)
+      for method in line(rule, f'{arm}~{rule}({{alpha}})', alphas, **columns)
     ),
   )
 
 
 def line(label, arm, alphas, **columns):
-  """Ways of one label that differ in alpha: a line of a plot."""
+  """Methods of one label that differ in alpha: a line of a plot."""
   return tuple(
     {
       'arm': arm.format(alpha=alpha),
@@ -184,7 +191,7 @@ def token_cascade(alphas):
   return line('token_cascade', arm, alphas)
 
 
-def way_of_min_p(alpha):
+def min_p_method(alpha):
   """The target alone, without what `token_v3` would not keep of it."""
   return {
     'arm': 'none',
@@ -194,7 +201,9 @@ def way_of_min_p(alpha):
   }
 
 
-SMOKE = {'ways': alone() + drafted({'chow': (0.5,), 'opt': (0.2,)}, length=2)}
+SMOKE = {
+  'methods': alone() + drafted({'chow': (0.5,), 'opt': (0.2,)}, length=2)
+}
 
 
 def _speed_ups(by):
@@ -206,7 +215,7 @@ def _table(part, field, numbers, by):
     f'Cascades, Table 2, {part} (ours by {by})',
     field,
     'prompts',
-    'way',
+    'method',
     _METHODS,
     numbers,
     {'part': part, 'by': by},

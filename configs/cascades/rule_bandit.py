@@ -30,7 +30,7 @@ def get_config(task='translation'):
       'carry_over': True,  # The bandit's state, as answers are short.
       'per_row': True,
       'columns': (
-        *('weight', 'way', 'target_nats', 'target_calls', 'fidelity'),
+        *('weight', 'method', 'target_nats', 'target_calls', 'fidelity'),
         *('reward', 'best_arm', 'over_best', 'pulls'),
       ),
     }

@@ -14,14 +14,14 @@ SMOKE = frontier.SMOKE
 
 def get_config(task='translation'):
   config = frontier.shared(task)
-  config.ways = (
+  config.methods = (
     *frontier.alone(),
     *frontier.drafted(frontier.FEW),
     *frontier.token_cascade(frontier.FEW['chow']),
   )
   config.sweep = "{'sampling.temperature': (0.0, 0.1, 0.5)}"
   config.columns = (
-    *('sampling.temperature', 'way', 'alpha', 'quality', 'target_nats'),
+    *('sampling.temperature', 'method', 'alpha', 'quality', 'target_nats'),
     *('target_calls', 'nats_over_lossy', 'deferral_rate', 'rejection_rate'),
   )
   return config

@@ -25,7 +25,7 @@ def get_config(figure='bild'):
   """Figure 8 top is 'bild', at temperature 0; its bottom 'lossy'; 9 'token'."""
   task, rules, others = registry.lookup(_FIGURES, 'figure', figure)
   config = frontier.shared(task)
-  config.ways = *frontier.alone(), *frontier.drafted(rules), *others
+  config.methods = *frontier.alone(), *frontier.drafted(rules), *others
   config.sampling.temperature = 0.0 if figure == 'bild' else 1.0
   return config
 
@@ -41,13 +41,13 @@ def _original(window, fallback):
 
 
 _BILD = tuple(
-  way
+  method
   for window in (10, 5)
   for fallback in (0.9, 0.1)
-  for way in _original(window, fallback)
+  for method in _original(window, fallback)
 )
 _TUNED = frontier.line('lossy_tuned', 'small:5~lossy({alpha})', frontier.SHARES)
-# The task, rules, and ways beside them.
+# The task, rules, and methods beside them.
 _FIGURES = {
   'bild': ('translation', {'bild': frontier.SURPRISES}, _BILD),
   'lossy': ('translation', {}, _TUNED),

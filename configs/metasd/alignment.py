@@ -27,7 +27,7 @@ def get_config(kind='domains'):
     prompts={'eval': {'domains': domains}},
     arms=arms,
     **sizes,
-    ways=arms,
+    methods=arms,
     bandits=(
       drafters.UCB,
       drafters.UCB_BE,
@@ -40,7 +40,7 @@ def get_config(kind='domains'):
     paper=(*(_TABLE_2 if of_japanese else ()), _figure_3(domains)),
     columns=(
       'domain',
-      'way',
+      'method',
       'reward',
       'mean',
       'variance',
@@ -83,7 +83,7 @@ def _table_2(field, reward, numbers):
     f'MetaSD, Table 2, {field} of {reward}',
     field,
     'reward',
-    'way',
+    'method',
     languages.ARMS,
     {reward: numbers},
     {'part': 'rewards', 'domain': _JAPANESE},
@@ -94,7 +94,9 @@ def _table_2(field, reward, numbers):
 def _figure_3(domains):
   """Who plays the best arm more often; the figure has no printed numbers."""
   best = {'part': 'best_arm'}
-  bd, be = ({'way': each['label']} for each in (drafters.UCB, drafters.UCB_BE))
+  bd, be = (
+    {'method': each['label']} for each in (drafters.UCB, drafters.UCB_BE)
+  )
   return {
     'source': 'MetaSD, Figure 3',
     'field': 'share',

@@ -21,7 +21,7 @@ def get_config(which='mini'):
   config.prompts_per_domain = 5
   config.max_length = 576
   config.sweep = "{'max_new_tokens': (16, 48, 144)}"
-  config.ways = (config.baseline,)
+  config.methods = (config.baseline,)
   config.bandits = (
     drafters.UNIFORM,
     {'bandit': 'ucb_spec', 'reward': 'accepted_fraction', 'label': 'ucb_spec'},
@@ -33,7 +33,7 @@ def get_config(which='mini'):
   config.by_domain = False
   config.paper = ()
   config.pivot = {
-    'down': ('way',),
+    'down': ('method',),
     'across': 'max_new_tokens',
     'value': 'over_best',
   }

@@ -20,7 +20,7 @@ def get_config():
     experiment='metasd.batches',
     prompts={'eval': {'domains': drafters.DOMAINS}},
     prompts_per_domain=16,
-    ways=('all:5',),  # Alone, and no choice of the bandits.
+    methods=('all:5',),  # Alone, and no choice of the bandits.
     bandits=tuple(
       bandit | {'per_row': per_row, 'label': f'{bandit["label"]}, {whose}'}
       for bandit in (drafters.UCB, drafters.HEDGE)
@@ -32,7 +32,7 @@ def get_config():
     columns=(
       'batch_size',
       'prompts',
-      'way',
+      'method',
       'block_efficiency',
       'num_catch_up_tokens',
       'speed_up',
@@ -42,8 +42,8 @@ def get_config():
   )
 
 
-def _place(size, prompts, way):
-  return {'batch_size': size, 'prompts': prompts, 'way': way}
+def _place(size, prompts, method):
+  return {'batch_size': size, 'prompts': prompts, 'method': method}
 
 
 def _rows():
@@ -63,9 +63,9 @@ def _rows():
 def _claims():
   """The bandit over the drafter for all, and mixed batches over others."""
   for where, _ in _ROWS:
-    if where['way'] != 'all:5':
+    if where['method'] != 'all:5':
       name = f'{where["prompts"]}, {where["batch_size"]}'
-      yield f'{_UCB} over all:5, {name}', where, where | {'way': 'all:5'}
+      yield f'{_UCB} over all:5, {name}', where, where | {'method': 'all:5'}
       if where['prompts'] == 'mixed':
         below = where | {'prompts': 'homogeneous'}
         yield f'{_UCB}, {name}, over homogeneous', where, below

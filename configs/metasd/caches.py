@@ -41,7 +41,7 @@ def get_config(which='mini'):
     paper=(_TABLE_13,),
     columns=(
       'domain',
-      'way',
+      'method',
       'block_efficiency',
       'tokens',
       'num_catch_up_tokens',

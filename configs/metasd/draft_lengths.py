@@ -12,7 +12,7 @@ from configs.metasd import drafters
 
 
 def get_config():
-  ways = []
+  methods = []
   for length in (1, 2, 3, 5, 7, 10):
     arms = tuple(f'{domain}:{length}' for domain in drafters.DOMAINS)
     entries = {'specialist': {'arm': arms[0]}} | {
@@ -21,11 +21,11 @@ def get_config():
     }
     for label, entry in entries.items():
       columns = {'task': 'code', 'drafter': label, 'draft_length': length}
-      ways.append(entry | {'columns': columns})
+      methods.append(entry | {'columns': columns})
   return drafters.shared(
     experiment='compare',
     prompts={'code': {'domains': ('code',)}},
-    ways=tuple(ways),
+    methods=tuple(methods),
     by_domain=False,
     repeats=3,
     columns=(

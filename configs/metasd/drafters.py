@@ -52,9 +52,12 @@ WINDOW = {
 HEDGE = {'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge, BD'}
 
 
-def from_prompt(way):
+def from_prompt(method):
   """The same, but the bandit learns from the prompt, too."""
-  return way | {'warm_start': 32, 'label': f'{way["label"]}, from the prompt'}
+  return method | {
+    'warm_start': 32,
+    'label': f'{method["label"]}, from the prompt',
+  }
 
 
 def shared(**fields):
@@ -80,24 +83,24 @@ def shared(**fields):
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for chains of 'smollm2' and its heads."""
-  family, arm, general, others, ways, sizes = registry.lookup(
+  family, arm, general, others, methods, sizes = registry.lookup(
     _WHICH, 'family', which
   )
   return shared(
     family=family,
     arms=tuple(map(arm.format, DOMAINS)),
     experiment='metasd.drafters',
-    baseline=general,  # One of the ways, beside which all are.
+    baseline=general,  # One of the methods, beside which all are.
     prompts={
       'in domain': {'domains': DOMAINS},
       'in other words': {'domains': DOMAINS, 'rephrase': True},
       'out of domain': {'domains': others},
     },
-    ways=(  # That no bandit chooses.
+    methods=(  # That no bandit chooses.
       general,  # One size fits all.
       'prompt_lookup:5',
       'suffix:5',  # What followed the same n-gram before.
-      *ways,
+      *methods,
     ),
     bandits=(
       UNIFORM,
@@ -122,7 +125,7 @@ def get_config(which='mini'):
 
 
 # By family: where its models are, the arm of a domain, the drafter for all,
-# domains that are nobody's, more ways, and sizes.
+# domains that are nobody's, more methods, and sizes.
 _WHICH = {
   'mini': (
     *('mini/specialists', _CHAIN, _CHAIN.format('all')),
@@ -136,9 +139,9 @@ _WHICH = {
 VARIANTS = tuple(_WHICH)
 
 
-# The table: a line for each way, a column for each kind of prompts.
+# The table: a line for each method, a column for each kind of prompts.
 PIVOT = {
-  'down': ('prompts', 'way'),
+  'down': ('prompts', 'method'),
   'across': 'domain',
   'value': 'block_efficiency',
 }
@@ -147,7 +150,7 @@ PIVOT = {
 def speed_ups(
   source, where, columns, numbers, ratios=(), measured='block_efficiency'
 ):
-  """A printed table of speed-ups: a row for a domain, a column for a way.
+  """A printed table of speed-ups: a row for a domain, a column for a method.
 
   Its ratios are beside ours of another column, and those of its means beside
   ours of all domains.
@@ -156,7 +159,7 @@ def speed_ups(
     f'MetaSD, {source}',
     'speed_up',
     'domain',
-    'way',
+    'method',
     columns,
     numbers,
     where,
@@ -167,8 +170,8 @@ def speed_ups(
   means = tuple(
     (
       f'{above} over {below}, all',
-      every | {'way': above},
-      every | {'way': below},
+      every | {'method': above},
+      every | {'method': below},
       _sum(table, above) / _sum(table, below),
     )
     for above, below in ratios
@@ -182,14 +185,14 @@ def ratios(arm, general):
   return (arm, general), (_BD, arm), (_BD, general)
 
 
-def _sum(table, way):
+def _sum(table, method):
   return sum(
-    number for where, number, *_ in table['rows'] if where['way'] == way
+    number for where, number, *_ in table['rows'] if where['method'] == method
   )
 
 
-def _place(prompts, way, domain='all'):
-  return {'prompts': prompts, 'domain': domain, 'way': way}
+def _place(prompts, method, domain='all'):
+  return {'prompts': prompts, 'domain': domain, 'method': method}
 
 
 _BD, _BE = UCB['label'], UCB_BE['label']

@@ -29,7 +29,7 @@ def get_config():
   del config.prompts['out of domain']
   config.prompts_per_domain = 16
   config.arms = ARMS
-  config.ways = (ALL, _MEDUSA)
+  config.methods = (ALL, _MEDUSA)
   config.baseline = ALL
   config.bandits = (
     drafters.UNIFORM,

@@ -23,7 +23,7 @@ def get_config():
     'five languages': {'domains': PAIRS},
     'long': {'domains': ('translation_de-en',), 'longer_than': 128},
   }
-  config.ways = (
+  config.methods = (
     'translation:5',
     'all:5',
     {'arm': f'ensemble({list(PAIRS)}):5', 'label': _DRAFT_ALL},

@@ -18,7 +18,7 @@ def get_config():
   config = memory.get_config()
   config.family = 'smollm2/heads'
   config.arms = heads.ARMS
-  config.ways = ()
+  config.methods = ()
   config.bandits = ({'bandit': 'ucb1(beta=0.01)', 'label': _UCB},)
   config.baseline = _BASELINE
   config.paper = (_MEMORY,)
@@ -30,7 +30,7 @@ _MEMORY = paper.grid(
   'MetaSD, appendix F, memory over that of one head',
   'relative_loop',
   'batch_size',
-  'way',
+  'method',
   (_BASELINE, _UCB),
   {1: (1.0, 19 / 17)},
   {},

@@ -30,11 +30,15 @@ def get_config(which='mini'):
   get_base, one_for_all = registry.lookup(_WHICH, 'family', which)
   config = get_base()
   config.prompts = {name: {'domains': (name,)} for name in drafters.DOMAINS}
-  config.ways, config.baseline = (one_for_all,), one_for_all
+  config.methods, config.baseline = (one_for_all,), one_for_all
   config.bandits = (drafters.UCB, drafters.UCB_BE, drafters.HEDGE)
   config.router = False
   config.carry_over = True
   config.by_domain = False  # Each set is one.
   config.paper = ()
-  config.pivot = {'down': ('way',), 'across': 'prompts', 'value': 'over_best'}
+  config.pivot = {
+    'down': ('method',),
+    'across': 'prompts',
+    'value': 'over_best',
+  }
   return config

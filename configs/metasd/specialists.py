@@ -19,7 +19,7 @@ def get_config(domain=''):
   config.prompts = {'in domain': {'domains': domains}}
   config.prompts_per_domain = 1000 if domain else 64
   config.arms = tuple(f'{name}:5' for name in domains)
-  config.ways = ('all:5',)
+  config.methods = ('all:5',)
   config.bandits = ()
   config.router = False
   return config

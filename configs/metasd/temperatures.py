@@ -24,12 +24,12 @@ _FIELD = 'sampling.temperature'
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2', or trees of its 'heads'."""
-  get_base, ways, *of_papers = registry.lookup(_WHICH, 'family', which)
+  get_base, methods, *of_papers = registry.lookup(_WHICH, 'family', which)
   temperatures, tables = of_papers
   config = get_base()
   config.sweep = f"{{'{_FIELD}': {temperatures}}}"
   config.prompts = {'in domain': {'domains': drafters.DOMAINS}}
-  config.ways = (config.baseline, *ways)
+  config.methods = (config.baseline, *methods)
   config.bandits = (
     drafters.UNIFORM,
     drafters.UCB,
@@ -37,7 +37,7 @@ def get_config(which='mini'):
     drafters.HEDGE,
   )
   config.router = False
-  config.pivot.down = (_FIELD, 'way')
+  config.pivot.down = (_FIELD, 'method')
   own = config.arms[0].replace(drafters.DOMAINS[0], '{}')
   config.paper = tuple(
     table(own, config.arms, config.baseline) for table in tables
@@ -97,7 +97,8 @@ def _table_16(arm, arms, general):
   )
 
 
-# What it goes on from, a way beside the bandits, temperatures, and the tables.
+# What it goes on from, a method beside the bandits, temperatures, and the
+# tables.
 _CHAINS = (0.7, 1.0), (_table_14, _table_15)
 _WHICH = {
   'mini': (drafters.get_config, (drafters.DRAFT_ALL,), *_CHAINS),

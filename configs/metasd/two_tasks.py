@@ -43,11 +43,11 @@ def get_config(tasks='domains'):
     config.max_length = 640
   config.prompts_per_domain = per_pair
   config.max_new_tokens = max_new_tokens
-  config.ways = (config.baseline,)
+  config.methods = (config.baseline,)
   config.paper = (_TABLE_19,)
   config.by_domain = False
   config.pivot = {}
-  config.columns = 'way', 'block_efficiency', 'over_best', 'pulls', 'paper'
+  config.columns = 'method', 'block_efficiency', 'over_best', 'pulls', 'paper'
   return config
 
 
@@ -57,14 +57,20 @@ _NUMBERS = _LANGUAGES | {
   'oracle': 1.803,  # "Upper bound": there, one drafter for all prompts.
   _UCB: 1.951,
 }
-_place = lambda way: {'prompts': 'two tasks', 'domain': 'all', 'way': way}
+_place = lambda method: {
+  'prompts': 'two tasks',
+  'domain': 'all',
+  'method': method,
+}
 _TABLE_19 = {
   'source': 'MetaSD, Table 19',
   'field': 'block_efficiency',
-  'rows': tuple((_place(way), number) for way, number in _NUMBERS.items()),
+  'rows': tuple(
+    (_place(method), number) for method, number in _NUMBERS.items()
+  ),
   'claims': tuple(
-    (f'{_UCB} over {way}', _place(_UCB), _place(way))
-    for way in _NUMBERS
-    if way != _UCB
+    (f'{_UCB} over {method}', _place(_UCB), _place(method))
+    for method in _NUMBERS
+    if method != _UCB
   ),
 }

@@ -14,7 +14,7 @@ SMOKE = {
   'num_drafts': 2,
   'vocab_sizes': (50,),
   'values_per_repeat': 100,
-  'ways': ('medium:2x2/kseq',),
+  'methods': ('medium:2x2/kseq',),
 }
 
 
@@ -29,7 +29,7 @@ def get_config():
       'values_per_repeat': 2**23,  # Calls of a repeat times vocabulary.
       # Verification, over the whole round.
       'family': 'mini',
-      'ways': tuple(
+      'methods': tuple(
         f'medium:8x8/{rule}'
         for rule in ('kseq', 'otm', 'multiround', 'batch', 'maximal')
       ),

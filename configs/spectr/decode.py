@@ -54,7 +54,7 @@ def get_config(which='mini'):
       'data_dir': '',
       'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': prompts_per_domain,
-      'ways': tuple(
+      'methods': tuple(
         {
           'arm': f'{drafter}:{drafts}x{length}/{verifier}',
           'columns': _columns(drafter, length, drafts, verifier),

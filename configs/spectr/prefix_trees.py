@@ -43,7 +43,7 @@ def get_config(which='mini'):
       'data_dir': '',
       'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': prompts_per_domain,
-      'ways': tuple(
+      'methods': tuple(
         {
           'arm': _arm(drafter, tree, verifier),
           'columns': _columns(verifier, tree, nodes),
@@ -59,7 +59,7 @@ def get_config(which='mini'):
       'num_seeds': num_seeds,
       'seed': 0,
       'columns': (
-        *('way', 'nodes', 'block_efficiency', 'block_efficiency_error'),
+        *('method', 'nodes', 'block_efficiency', 'block_efficiency_error'),
       ),
       'paper': (
         {
@@ -69,8 +69,8 @@ def get_config(which='mini'):
           'claims': tuple(
             (
               f'tree {tree} over 8 drafts, {verifier}: at most',
-              {'way': _arm(drafter, tree, verifier)},
-              {'way': _arm(drafter, '8x4', verifier)},
+              {'method': _arm(drafter, tree, verifier)},
+              {'method': _arm(drafter, '8x4', verifier)},
               1.0,
             )
             for verifier in _VERIFIERS

@@ -33,7 +33,7 @@ def get_config(which='mini'):
       'data_dir': '',
       'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': 2,
-      'ways': tuple(
+      'methods': tuple(
         {
           'arm': f'{drafter}:{drafts}x{length}/{verifier}',
           'columns': _columns(length, drafts, verifier),

@@ -5,7 +5,7 @@ python -m experiments.main --config=configs/theory/diagnose.py \
 
 Theorem 1 of Yin et al. (2024), along each run: `seen` rejections lie within 3
 standard errors of the predicted ones, or the row is flagged: one sound row in
-370 is. With `--config.ways="('small:4/over_acceptance',)"` most are.
+370 is. With `--config.methods="('small:4/over_acceptance',)"` most are.
 """
 
 import ml_collections
@@ -36,7 +36,7 @@ def get_config(which='mini'):
       'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': prompts_per_domain,
       # Chains, and a verifier that tests drafts one by one.
-      'ways': tuple(f'{name}:4/maximal' for name in drafters),
+      'methods': tuple(f'{name}:4/maximal' for name in drafters),
       'sampling': {'temperature': 1.0},
       'num_seeds': 4,
       'max_new_tokens': lengths[0],

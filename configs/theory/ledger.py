@@ -26,7 +26,7 @@ def get_config(which='mini'):
   config.batch_size = min(config.batch_size, 16)
   config.epsilons = (0.01, 0.1, 0.2, 0.4, 0.8)
   config.pivot = {
-    'down': ('way', 'epsilon', 'rejection'),
+    'down': ('method', 'epsilon', 'rejection'),
     'across': 'rule',
     'value': 'bias',
   }

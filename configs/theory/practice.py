@@ -35,7 +35,7 @@ def get_config(which='mini'):
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': prompts_per_domain,
-      'ways': tuple(
+      'methods': tuple(
         {
           'arm': f'{drafter}:{drafts}x{length}',
           'columns': {'drafts': drafts, 'length': length},

@@ -41,7 +41,7 @@ def get_config(which='mini'):
       'max_length': 512,
       'seed': 0,
       'columns': (
-        *('num_nodes', 'way', 'predicted'),
+        *('num_nodes', 'method', 'predicted'),
         *('block_efficiency', 'block_efficiency_error'),
         *('over_dynamic', 'over_dynamic_error', 'acceptance_by_depth'),
       ),

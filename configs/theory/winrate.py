@@ -25,7 +25,8 @@ _TABLE_1 = {
 }
 _TABLE_2 = {'RM-Mistral-7B': 64.5, 'GPT-4': 69.0}
 # By family: prompts and how many of each domain, metric, epsilons, responses to
-# each prompt in each way, tokens of a response and of all, and the batch size.
+# each prompt with each method, tokens of a response and of all, and the batch
+# size.
 _WHICH = {
   'mini': ({'from': 'family'}, 64, '', _EPSILONS, 16, 24, 128, 64),
   'smollm2': (
@@ -35,7 +36,7 @@ _WHICH = {
 }
 
 
-def _ways(epsilons):
+def _methods(epsilons):
   """Both models alone, and every rule at every epsilon."""
   return (
     {'arm': 'none', 'label': 'target'},
@@ -53,7 +54,7 @@ def _ways(epsilons):
 
 
 VARIANTS = tuple(_WHICH)
-SMOKE = {'ways': _ways((0.1,))}
+SMOKE = {'methods': _methods((0.1,))}
 
 
 def get_config(which='mini'):
@@ -69,7 +70,7 @@ def get_config(which='mini'):
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': prompts},
       'prompts_per_domain': per_domain,
-      'ways': _ways(epsilons),
+      'methods': _methods(epsilons),
       'comparisons': (
         ('target', 'small'),
         ('OPT', 'UNO'),
@@ -85,7 +86,7 @@ def get_config(which='mini'):
       'columns': (
         *(
           'judge',
-          'way',
+          'method',
           'against',
           'epsilon',
           'win_rate',
@@ -117,16 +118,16 @@ def get_config(which='mini'):
 
 def _paper(judge):
   """Tables 1 and 2 by one judge; the paper may mean either form of UNO."""
-  rates = [({'way': 'target', 'against': 'small'}, _TABLE_2[judge])]
+  rates = [({'method': 'target', 'against': 'small'}, _TABLE_2[judge])]
   rates += [
-    ({'way': 'OPT', 'against': against, 'epsilon': epsilon}, rate)
+    ({'method': 'OPT', 'against': against, 'epsilon': epsilon}, rate)
     for epsilon, rate in _TABLE_1[judge].items()
     for against in ('UNO', 'UNO, code')
   ]
   return [(where, rate / 100) for where, rate in rates]
 
 
-def _said(way, against, epsilon=None):
+def _said(method, against, epsilon=None):
   """What a claim is called."""
   at = '' if epsilon is None else f' at epsilon {epsilon}'
-  return f'{way} wins against {against}{at}'
+  return f'{method} wins against {against}{at}'

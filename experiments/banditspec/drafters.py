@@ -1,9 +1,9 @@
 """Drafters as arms of a bandit, for prompts of all kinds (BanditSpec).
 
-The ways are the drafters of `config.arms`, each alone, then `config.ways`, then
-`config.bandits`, which choose among the arms. The oracle follows from what the
-arms have decoded: it leaves each prompt to the arm that needs the fewest rounds
-for a token.
+The methods are the drafters of `config.arms`, each alone, then
+`config.methods`, then `config.bandits`, which choose among the arms. The oracle
+follows from what the arms have decoded: it leaves each prompt to the arm that
+needs the fewest rounds for a token.
 """
 
 import numpy as np
@@ -20,12 +20,12 @@ prepare = choice.plan
 
 
 def run(config, workdir):
-  """Returns a row for each set of prompts, way and kind of prompt."""
+  """Returns a row for each set of prompts, method and kind of prompt."""
   made = prepare(config)
-  names = [way.label for way in made.ways[: len(config.arms)]]
+  names = [method.label for method in made.methods[: len(config.arms)]]
   decoded = compare.decode(config, workdir, made)
   rows = []
-  for prompts in made.sets:
+  for prompts in made.prompt_sets:
     own = [each for each in decoded if each.prompts is prompts]
     own.append(choice.oracle(own[: len(names)]))
     rows += choice.rows(own, names, config.by_domain)
@@ -41,24 +41,24 @@ def figures(rows):
 def _over_best(rows):
   """Block efficiency over the best arm's; a single arm is an open marker."""
   kinds = list(dict.fromkeys((r['prompts'], r['domain']) for r in rows))
-  rows = [row for row in rows if row['way'] != compare.REFERENCE]
-  ways = list(dict.fromkeys(row['way'] for row in rows))
+  rows = [row for row in rows if row['method'] != compare.REFERENCE]
+  methods = list(dict.fromkeys(row['method'] for row in rows))
   size = 8, 1.2 + 0.45 * len(kinds)
   figure, (axes,) = plots.panels(
     [''], 'block efficiency over that of the best single arm', figsize=size
   )
-  for i, way in enumerate(ways):
-    own = [row for row in rows if row['way'] == way]
+  for i, method in enumerate(methods):
+    own = [row for row in rows if row['method'] == method]
     places = [kinds.index((row['prompts'], row['domain'])) for row in own]
-    open_marker = 'pulls' not in own[0] or way == choice.ORACLE
+    open_marker = 'pulls' not in own[0] or method == choice.ORACLE
     axes.errorbar(
       [row['over_best'] for row in own],
-      np.array(places) + 0.7 * i / len(ways),
+      np.array(places) + 0.7 * i / len(methods),
       xerr=[2 * row['over_best_error'] for row in own],
       markersize=4,
       markerfacecolor='white' if open_marker else None,
       elinewidth=0.8,
-      **plots.style_of(ways, way) | {'linestyle': ''},
+      **plots.style_of(methods, method) | {'linestyle': ''},
     )
   axes.axvline(1, color='black', linewidth=0.8)
   names = [f'{prompts}: {domain}' for prompts, domain in kinds]

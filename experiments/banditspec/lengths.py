@@ -1,9 +1,9 @@
 """Draft lengths as arms, by measured throughput (BanditSpec, Figure 3).
 
-Batches of prompts are drawn at random, and every way decodes the same ones, in
-turns with plain decoding. What a bandit has learnt goes on from batch to batch.
-Beside the clocks stands what the table of costs makes of the same rounds, which
-the reward 'throughput' believes.
+Batches of prompts are drawn at random, and every method decodes the same ones,
+in turns with plain decoding. What a bandit has learnt goes on from batch to
+batch. Beside the clocks stands what the table of costs makes of the same
+rounds, which the reward 'throughput' believes.
 """
 
 import numpy as np
@@ -20,21 +20,23 @@ _BATCHES = 'batches'
 
 
 def prepare(config):
-  """Returns the ways, and prompts that are drawn at random."""
+  """Returns the methods, and prompts that are drawn at random."""
   checks.check_range('num_batches', config.num_batches, 2)
   checks.check_range('repeats', config.repeats, 1)
   prepared = choice.plan(config)
-  sets = [_at_random(config, prompts) for prompts in prepared.sets]
-  return prepared._replace(sets=sets)
+  prompt_sets = [
+    _at_random(config, prompts) for prompts in prepared.prompt_sets
+  ]
+  return prepared._replace(prompt_sets=prompt_sets)
 
 
 def run(config, workdir):
-  """Returns a row for each set and way, and one for each of its batches."""
+  """Returns a row for each set and method, and one for each of its batches."""
   made = prepare(config)
   decoded = compare.decode(config, workdir, made)
   prices = _prices(config, workdir, made)
   rows = []
-  for prompts in made.sets:
+  for prompts in made.prompt_sets:
     own = [each for each in decoded if each.prompts is prompts]
     rows += _rows(own, len(config.arms), config.batch_size, prices)
   return sorted(rows, key=lambda row: row['part'] == _BATCHES)
@@ -47,7 +49,7 @@ def figures(rows):
     batches,
     'rank',
     'speed_up',
-    'way',
+    'method',
     panel=('batch_size',),
     xlabel='batch, by the best length',
     ylabel='tokens per second over plain decoding',
@@ -71,14 +73,14 @@ def _at_random(config, prompts):
 
 def _prices(config, workdir, made):
   """Seconds of a round of each arm, by its name: the table of costs."""
-  texts = [job.turns[0] for job in made.sets[0].jobs]
-  way = max(made.ways, key=lambda way: len(way.arms))
-  found = costs_lib.of(config, workdir, made.family, texts)(way)
-  return dict(zip(map(str, way.arms), found['costs'], strict=True))
+  texts = [job.turns[0] for job in made.prompt_sets[0].jobs]
+  method = max(made.methods, key=lambda method: len(method.arms))
+  found = costs_lib.of(config, workdir, made.family, texts)(method)
+  return dict(zip(map(str, method.arms), found['costs'], strict=True))
 
 
 def _rows(decoded, num_lengths, batch_size, prices):
-  """Rows of one set; the first ways are the lengths alone."""
+  """Rows of one set; the first methods are the lengths alone."""
   speeds = np.array([_speed_ups(each, batch_size) for each in decoded])
   lengths = speeds[:num_lengths]
   best, hindsight = lengths[lengths.mean(1).argmax()], lengths.max(0)
@@ -90,13 +92,13 @@ def _rows(decoded, num_lengths, batch_size, prices):
     | _priced(each, prices, batch_size)
     for row, own, each in zip(compare.rows(decoded), speeds, decoded)
   ]
-  of_ways = {each.way.label: own for each, own in zip(decoded, speeds)}
-  of_ways |= {'best length': hindsight, 'worst length': lengths.min(0)}
+  of_methods = {each.method.label: own for each, own in zip(decoded, speeds)}
+  of_methods |= {'best length': hindsight, 'worst length': lengths.min(0)}
   head |= {'part': _BATCHES, 'prompts': decoded[0].prompts.label}
   rank = hindsight.argsort().argsort().tolist()
   return rows + [
-    head | {'way': way, 'rank': place, 'speed_up': float(speed)}
-    for way, own in of_ways.items()
+    head | {'method': method, 'rank': place, 'speed_up': float(speed)}
+    for method, own in of_methods.items()
     for place, speed in zip(rank, own)
   ]
 
@@ -125,7 +127,7 @@ def _priced(decoded, prices, batch_size):
   if plain is None:
     return {}
   records = decoded.records
-  costs = [prices[str(arm)] for arm in decoded.way.arms]
+  costs = [prices[str(arm)] for arm in decoded.method.arms]
   seconds = np.array([each['pulls'] for each in records]) @ costs
   tokens, others = (
     np.array([each[name] for each in records], float)

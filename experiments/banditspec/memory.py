@@ -5,8 +5,8 @@ import jax
 from experiments.common import choice
 from experiments.common import compare
 from experiments.common import log
+from experiments.common import methods as methods_lib
 from experiments.common import plots
-from experiments.common import ways as ways_lib
 from specjax import decoding
 from specjax import registry
 
@@ -16,15 +16,15 @@ _RELATIVE = ('parameters', 'caches', 'loop', 'bytes_per_token')
 
 
 def prepare(config):
-  """Returns the ways and prompts; `baseline` must be one of the ways."""
+  """Returns the methods and prompts; `baseline` must be one of the methods."""
   prepared = choice.plan(config)
-  labels = dict.fromkeys(way.label for way in prepared.ways)
+  labels = dict.fromkeys(method.label for method in prepared.methods)
   registry.lookup(labels, 'baseline', config.baseline)
   return prepared
 
 
 def run(config, workdir):
-  """Returns a row for each way; see `_held`.
+  """Returns a row for each method; see `_held`.
 
   `bytes_per_token` are those of a pass over the tokens that a round of the
   batch emits, if all of its rows are live. `relative_` are over the baseline's.
@@ -32,14 +32,16 @@ def run(config, workdir):
   made = prepare(config)
   decoded = compare.decode(config, workdir, made)
   held = dict(
-    zip((way.label for way in made.ways), _loops(config, workdir, made))
+    zip(
+      (method.label for method in made.methods), _loops(config, workdir, made)
+    )
   )
   rows = []
   for row in compare.rows(decoded):
-    row = {'batch_size': config.batch_size} | row | held[row['way']]
+    row = {'batch_size': config.batch_size} | row | held[row['method']]
     emitted = config.batch_size * row['block_efficiency']
     rows.append(row | {'bytes_per_token': row['bytes_of_pass'] / emitted})
-  baseline = next(row for row in rows if row['way'] == config.baseline)
+  baseline = next(row for row in rows if row['method'] == config.baseline)
   return [
     row | {f'relative_{name}': row[name] / baseline[name] for name in _RELATIVE}
     for row in rows
@@ -54,7 +56,7 @@ def figures(rows):
       sizes,
       'batch',
       'relative_loop',
-      'way',
+      'method',
       ylabel='memory over that of the baseline',
       paper=True,
     )
@@ -68,17 +70,19 @@ def num_bytes(tree):
 
 
 def _loops(config, workdir, made):
-  """What each way needs; compiled loops are logged as they come."""
-  prompts = [job.turns[0] for job in made.sets[0].jobs][: config.batch_size]
+  """What each method needs; compiled loops are logged as they come."""
+  prompts = [job.turns[0] for job in made.prompt_sets[0].jobs][
+    : config.batch_size
+  ]
   names = 'family', 'batch_size', 'max_length'
   shape = {name: config[name] for name in names}
-  units = [{'loop': way.settings} | shape for way in made.ways]
-  held = lambda way: _held(config, made, way, prompts)
-  return log.resume(workdir, units, held, 'loops', made.ways)
+  units = [{'loop': method.settings} | shape for method in made.methods]
+  held = lambda method: _held(config, made, method, prompts)
+  return log.resume(workdir, units, held, 'loops', made.methods)
 
 
-def _held(config, made, way, prompts):
-  """What a way needs, in bytes.
+def _held(config, made, method, prompts):
+  """What a method needs, in bytes.
 
   `loop` is all that the compiled loop has at once: parameters, state, what XLA
   sets aside for intermediate values, and outputs that do not take the place of
@@ -87,7 +91,7 @@ def _held(config, made, way, prompts):
   or from a processor's cache; of a switch, its costliest branch; of an inner
   loop, one pass. With several arms, that is above what the played ones need.
   """
-  decoder = ways_lib.build(way, made.family, config.max_length).decoder
+  decoder = methods_lib.build(method, made.family, config.max_length).decoder
   state = decoder.init(prompts, config.max_new_tokens)
   loop = decoding.decode.lower(decoder.round_fn, decoder.params, state)
   loop = loop.compile()

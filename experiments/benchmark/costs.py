@@ -6,15 +6,15 @@ from experiments.common import plots
 
 
 def prepare(config):
-  """Returns a way that has all arms, and the prompts."""
+  """Returns a method that has all arms, and the prompts."""
   return compare.of_entries(config, {'arms': {'bandit': 'uniform'}})
 
 
 def run(config, workdir):
   """Returns a row for each of `config.arms`; see `experiments.common.costs`."""
-  family, (way,), sets = prepare(config)
-  prompts = [job.turns[0] for job in sets[0].jobs]
-  return costs.table(config, workdir, family, way, prompts)
+  family, (method,), prompt_sets = prepare(config)
+  prompts = [job.turns[0] for job in prompt_sets[0].jobs]
+  return costs.table(config, workdir, family, method, prompts)
 
 
 def figures(rows):

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.common import arms as arms_lib
 from experiments.common import components
-from experiments.common import ways as ways_lib
+from experiments.common import methods as methods_lib
 from specjax import families
 from specjax.families import packages
 
@@ -44,16 +44,16 @@ class Peer:
     self.label = f'llama.cpp ({kind.name.removeprefix("MOSTLY_")})'
 
   def generator(
-    self, way: ways_lib.Way
+    self, method: methods_lib.Method
   ) -> Callable[[Sequence[int], int], tuple[list[int], int]] | None:
-    """Returns what decodes as a way does, or None if nothing here does.
+    """Returns what decodes as a method does, or None if nothing here does.
 
     It takes a prompt and its number, and returns the tokens, a stop token
     included, and the number of the model's calls.
     """
-    if way.arms != _PLAIN or way.target != 'target':
+    if method.arms != _PLAIN or method.target != 'target':
       return None
-    sampling = way.sampling
+    sampling = method.sampling
     options = {
       'temp': sampling.temperature,
       'top_k': sampling.top_k or 0,

@@ -1,6 +1,6 @@
 """The same weights in other implementations, which take turns prompt by prompt.
 
-Of each way to decode there is a row for specjax, and one for every other
+Of each method there is a row for specjax, and one for every other
 implementation that has the same.
 """
 
@@ -18,7 +18,7 @@ from experiments.common import compare
 from experiments.common import costs as costs_lib
 from experiments.common import log
 from experiments.common import measure
-from experiments.common import ways as ways_lib
+from experiments.common import methods as methods_lib
 from specjax import checks
 from specjax import metrics
 from specjax import registry
@@ -40,16 +40,16 @@ _PEERS = {
 }
 
 
-class _Player(NamedTuple):
-  """An implementation that decodes in some way."""
+class _Implementation(NamedTuple):
+  """An implementation that decodes with a method."""
 
-  implementation: str
-  way: ways_lib.Way
+  name: str
+  method: methods_lib.Method
   generate: Callable[..., tuple[list[int], int]]
 
 
 def prepare(config):
-  """Returns the ways and prompts; plain decoding must be one of the ways."""
+  """Returns the methods, which must include plain decoding, and the prompts."""
   checks.check_range('batch_size', config.batch_size, 1, 1)
   checks.check_range('repeats', config.repeats, 1)
   prepared = compare.plan(config)
@@ -58,20 +58,20 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Returns a row for each implementation and way, over all prompts.
+  """Returns a row for each implementation and method, over all prompts.
 
   `block_efficiency` is tokens per target call, and `tokens_per_second` counts
   the reading of prompts; `speed_up` is over plain decoding of the same
   implementation, and `specjax_ratio` is what specjax has of them, in the same
-  way, over what the row has. Of greedy ways, `same_outputs` counts the prompts
-  whose tokens are those of specjax's plain decoding.
+  method, over what the row has. Of greedy methods, `same_outputs` counts the
+  prompts whose tokens are those of specjax's plain decoding.
 
   Raises:
     ValueError: the config is wrong, or a peer is not installed.
   """
   peers = [_installed(name) for name in config.peers]
   made = prepare(config)
-  places = [(each, job) for each in made.sets for job in each.jobs]
+  places = [(each, job) for each in made.prompt_sets for job in each.jobs]
   texts = [job.turns[0] for _, job in places]
   costs = costs_lib.of(config, workdir, made.family, texts)
   session = _Session(config, made, peers, costs)
@@ -80,7 +80,7 @@ def run(config, workdir):
     {
       'job': job.number,
       'prompts': prompts.settings,
-      'ways': [way.settings for way in made.ways],
+      'methods': [method.settings for method in made.methods],
       'peers': list(config.peers),
       **shared,
     }
@@ -104,7 +104,7 @@ def _installed(name):
 
 
 class _Session:
-  """Lets all implementations decode a prompt, in all ways, in turns."""
+  """Lets all implementations decode a prompt, with all methods, in turns."""
 
   def __init__(self, config, made, peers, costs):
     self._config, self._made = config, made
@@ -112,7 +112,7 @@ class _Session:
     self._warm: set[int] = set()
 
   def play(self, job):
-    """Decodes a prompt; returns what is logged: a record of each player."""
+    """Decodes a prompt; returns a record per implementation, to be logged."""
     (prompt,) = job.turns
     answers = {}
 
@@ -120,8 +120,8 @@ class _Session:
       answers[place] = generate(prompt, job.number)
 
     calls = [
-      functools.partial(decode, place, player.generate)
-      for place, player in enumerate(self._players)
+      functools.partial(decode, place, implementation.generate)
+      for place, implementation in enumerate(self._implementations)
     ]
     # Programs that read prompts are of one width.
     width = (len(prompt) - 1).bit_length()
@@ -130,71 +130,81 @@ class _Session:
     seconds = measure.medians(calls, self._config.repeats, warm_up=new)
     records = [
       {
-        'implementation': player.implementation,
-        'way': player.way.label,
+        'implementation': implementation.name,
+        'method': implementation.method.label,
         'emitted': len(answers[place][0]),
         'calls': answers[place][1],
         'seconds': float(seconds[place]),
       }
-      for place, player in enumerate(self._players)
+      for place, implementation in enumerate(self._implementations)
     ]
     return {'records': self._compared(records, answers)}
 
   def _compared(self, records, answers):
-    """Records of greedy ways, with whether tokens are those of plain ones."""
-    labels = [way.label for way in self._made.ways]
+    """Adds to greedy methods' records whether tokens equal plain decoding's."""
+    labels = [method.label for method in self._made.methods]
     plain, _ = answers[labels.index(compare.REFERENCE)]
-    for place, player in enumerate(self._players):
-      if player.way.sampling.temperature == 0:
+    for place, implementation in enumerate(self._implementations):
+      if implementation.method.sampling.temperature == 0:
         records[place]['same'] = answers[place][0] == plain
     return records
 
   @functools.cached_property
-  def _players(self):
+  def _implementations(self):
     """Everyone who plays, specjax first; models are loaded here."""
-    config, (family, ways, _) = self._config, self._made
+    config, (family, methods, _) = self._config, self._made
     peers = [make(config, family) for make in self._peers]
-    players = [_Player(_OURS, way, self._generator(way)) for way in ways]
+    implementations = [
+      _Implementation(_OURS, method, self._generator(method))
+      for method in methods
+    ]
     for peer in peers:
-      found = [_Player(peer.label, way, peer.generator(way)) for way in ways]
-      players += [player for player in found if player.generate is not None]
-    return players
+      found = [
+        _Implementation(peer.label, method, peer.generator(method))
+        for method in methods
+      ]
+      implementations += [
+        implementation
+        for implementation in found
+        if implementation.generate is not None
+      ]
+    return implementations
 
-  def _generator(self, way):
+  def _generator(self, method):
     """What decodes a prompt here."""
     config, family = self._config, self._made.family
-    player = ways_lib.build(way, family, config.max_length, self._costs)
+    decoder = methods_lib.build(
+      method, family, config.max_length, self._costs
+    ).decoder
 
     def generate(prompt, number):
       options = {'seed': config.seed, 'request_ids': [number]}
-      (result,) = player.decoder.decode(
-        [prompt], config.max_new_tokens, **options
-      )
+      (result,) = decoder.decode([prompt], config.max_new_tokens, **options)
       return result.tokens, result.rounds
 
     return generate
 
 
-def _rows(players):
+def _rows(implementations):
   """A row for each player, of whose records there is one for each prompt."""
   sums = {}
-  for records in players:
-    name = records[0]['implementation'], records[0]['way']
+  for records in implementations:
+    name = records[0]['implementation'], records[0]['method']
     numbers = 'emitted', 'calls', 'seconds'
     sums[name] = [np.array([r[each] for r in records]) for each in numbers]
   rates = {name: (each[0], each[2]) for name, each in sums.items()}
   rows = []
-  for (implementation, way), records in zip(sums, players):
-    own = rates[implementation, way]
+  for (implementation, method), records in zip(sums, implementations):
+    own = rates[implementation, method]
     plain = rates[implementation, compare.REFERENCE]
-    emitted, calls, _ = sums[implementation, way]
-    row = {'implementation': implementation, 'way': way}
+    emitted, calls, _ = sums[implementation, method]
+    row = {'implementation': implementation, 'method': method}
     row |= {'decoded': len(records), 'tokens': int(emitted.sum())}
     row |= _with_error('block_efficiency', metrics.ratio(emitted, calls))
     row |= _with_error('tokens_per_second', metrics.ratio(*own))
     row |= _with_error('speed_up', metrics.ratio_of_ratios(own, plain))
     if implementation != _OURS:
-      ratio = metrics.ratio_of_ratios(rates[_OURS, way], own)
+      ratio = metrics.ratio_of_ratios(rates[_OURS, method], own)
       row |= _with_error('specjax_ratio', ratio)
     if 'same' in records[0]:
       row['same_outputs'] = sum(record['same'] for record in records)

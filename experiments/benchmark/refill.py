@@ -1,4 +1,4 @@
-"""Rows that are refilled against padded batches, with each way to decode.
+"""Rows that are refilled against padded batches, with each method.
 
 The same prompts in the same order, whose answers may be of different lengths.
 Of padded batches, the next one begins where the last row of this one is done.
@@ -14,13 +14,13 @@ from experiments.common import configs
 from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
+from experiments.common import methods as methods_lib
 from experiments.common import plots
-from experiments.common import ways as ways_lib
 from specjax import checks
 
 
 def prepare(config):
-  """Returns the ways and prompts; those that `padded` names must be there."""
+  """Returns the methods, which must include those of `padded`, and prompts."""
   configs.check_counts(config, ('repeats',), 2)
   checks.check_range('shortest', config.shortest, 1, config.max_new_tokens)
   prepared = compare.plan(config)
@@ -29,9 +29,9 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Returns a row for each way; the first one is the baseline."""
-  family, ways, sets = prepare(config)
-  jobs = sets[0].jobs
+  """Returns a row for each method; the first one is the baseline."""
+  family, methods, prompt_sets = prepare(config)
+  jobs = prompt_sets[0].jobs
   prompts = [
     job.turns[0] for job in sorted(jobs, key=lambda job: job.number)
   ]  # As they came, and not by their lengths.
@@ -40,9 +40,9 @@ def run(config, workdir):
     config.shortest, config.max_new_tokens + 1, size=len(prompts)
   )
   names = 'family', 'batch_size', 'shortest', 'max_new_tokens', 'max_length'
-  padded = [way.label in config.padded for way in ways]
+  padded = [method.label in config.padded for method in methods]
   unit = {
-    'ways': [way.settings for way in ways],
+    'methods': [method.settings for method in methods],
     'padded': padded,
     'prompts': [len(prompt) for prompt in prompts],
     **{name: config[name] for name in (*names, 'repeats', 'seed')},
@@ -51,13 +51,13 @@ def run(config, workdir):
   def compute(unit):
     size, room = config.batch_size, news.tolist()
     build = functools.partial(
-      ways_lib.build, family=family, max_length=config.max_length
+      methods_lib.build, family=family, max_length=config.max_length
     )
     # How long answers are, as costs hang on it.
-    answers = _refilled(build(ways[0]).decoder, prompts, room, size)
+    answers = _refilled(build(methods[0]).decoder, prompts, room, size)
     answer = float(np.mean([len(result.tokens) for result in answers]))
     table = costs.of(config, workdir, family, prompts, answer)
-    decoders = [build(way, costs=table).decoder for way in ways]
+    decoders = [build(method, costs=table).decoder for method in methods]
     rows = _compare(decoders, padded, prompts, room, size, config.repeats)
     return {'rows': rows}
 
@@ -68,8 +68,8 @@ def run(config, workdir):
     'batch_size': config.batch_size,
   }
   return [
-    {**place, 'way': way.label, **row}
-    for way, row in zip(ways, outcome['rows'])
+    {**place, 'method': method.label, **row}
+    for method, row in zip(methods, outcome['rows'])
   ]
 
 
@@ -148,7 +148,7 @@ def _refilled(decoder, prompts, news, size):
 def figures(rows):
   """Draws what refilling and drafts are worth, by batch size."""
   draw = functools.partial(
-    plots.lines, rows, 'batch_size', by='way', panel=('temperature',)
+    plots.lines, rows, 'batch_size', by='method', panel=('temperature',)
   )
   return {
     'refill': draw(

@@ -18,7 +18,7 @@ from experiments.common import components
 from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
-from experiments.common import ways as ways_lib
+from experiments.common import methods as methods_lib
 from specjax import base
 from specjax import components as components_lib
 from specjax import decoding
@@ -38,8 +38,8 @@ def prepare(config):
 
 def run(config, workdir):
   """Returns a row for each comparison: `round_ms` over `other_ms`."""
-  family, (plain, alone, several), sets = prepare(config)
-  bench = _Bench(config, family, [job.turns[0] for job in sets[0].jobs])
+  family, (plain, alone, several), prompt_sets = prepare(config)
+  bench = _Bench(config, family, [job.turns[0] for job in prompt_sets[0].jobs])
   parts = [
     ('a round over one read of its weights', plain, bench.weights),
     ('a round over its model calls', plain, bench.model_calls),
@@ -50,16 +50,18 @@ def run(config, workdir):
     parts.append((part, alone, bench.features))
   part = 'a round of several arms over one of one'
   parts.append((part, several, bench.several))
-  for _, way, _ in parts:  # All are tried before any is timed.
-    bench.decoder(way)
+  for _, method, _ in parts:  # All are tried before any is timed.
+    bench.decoder(method)
   names = 'batch_size', 'max_length', 'rounds', 'repeats', 'family'
   shared = {name: config[name] for name in names}
-  units = [{'part': name, **way.settings, **shared} for name, way, _ in parts]
+  units = [
+    {'part': name, **method.settings, **shared} for name, method, _ in parts
+  ]
 
   def compute(part):
-    _, way, measured = part
+    _, method, measured = part
     jax.clear_caches()  # Many programs have more memory maps than Linux allows.
-    return {'rows': [_row(*compared) for compared in measured(way)]}
+    return {'rows': [_row(*compared) for compared in measured(method)]}
 
   outcomes = log.resume(workdir, units, compute, 'comparisons', parts)
   return [
@@ -92,7 +94,7 @@ class _WithTaps(wrapper.DrafterWrapper):
 
 
 class _Bench:
-  """Comparisons of a way: arms, seconds of a round, and of what it is over."""
+  """Times the rounds of a method and the reference that they are divided by."""
 
   def __init__(self, config, family, prompts):
     self.config, self.family = config, family
@@ -100,7 +102,7 @@ class _Bench:
     # Tokens that fit behind the prompts.
     self.room = config.max_length - max(map(len, self.batch))
 
-  def weights(self, way):
+  def weights(self, method):
     """Compares a plain round with one read of as many bytes as its weights.
 
     What is read is one array of float32, which is summed.
@@ -109,32 +111,32 @@ class _Bench:
     array = jnp.ones(num_bytes // 4, jnp.float32)
     total = jax.jit(jnp.sum)
     sums = lambda: [total(array) for _ in range(self.config.rounds)]
-    each = self._medians(self._rounds(self.decoder(way)), lambda: sums)
-    return [(way.label, *each, num_bytes)]
+    each = self._medians(self._rounds(self.decoder(method)), lambda: sums)
+    return [(method.label, *each, num_bytes)]
 
-  def model_calls(self, way):
+  def model_calls(self, method):
     """Compares a round with its model calls, each model's timed alone."""
-    decoder = self.decoder(way)
+    decoder = self.decoder(method)
     state = decoder.init(self.batch, self.room)
     drafter = decoder.round_fn.arms[0].drafter
     length = drafter.topology.depth
     if drafter.topology.num_nodes != length:
-      raise ValueError(f'arm must draft a chain, got {way.label}.')
+      raise ValueError(f'arm must draft a chain, got {method.label}.')
     # The target's logits are all used.
     target = self.family.target
     call = _calls_of_model(target.functions, [length + 1], slice(None))
     calls = [self._repeated(call, target.params, state.target)]
-    name = arms_lib.model_of(way.arms[0], way.place)
+    name = arms_lib.model_of(method.arms[0], method.place)
     if name is not None:
       model = self.family.drafters[name]
       call = _calls_of_drafter(model.functions, drafter)
       calls.append(self._repeated(call, model.params, state.drafters[0]))
     whole, *each = self._medians(self._rounds(decoder), *calls)
-    return [(way.label, whole, sum(each))]
+    return [(method.label, whole, sum(each))]
 
-  def features(self, way):
+  def features(self, method):
     """Compares a drafter that asks for the target's features with itself."""
-    without = self.decoder(way)
+    without = self.decoder(method)
     arm = without.round_fn.arms[0]
     asking = arm._replace(drafter=_WithTaps(arm.drafter))
     target, params = without.round_fn.target, without.params
@@ -142,24 +144,26 @@ class _Bench:
       target,
       params.target,
       [(asking, params.drafters[0])],
-      sampling=way.sampling,
+      sampling=method.sampling,
       max_length=self.config.max_length,
     )
     each = self._medians(self._rounds(decoder), self._rounds(without))
-    return [(way.label, *each)]
+    return [(method.label, *each)]
 
-  def several(self, way):
+  def several(self, method):
     """Compares rounds of a bandit with those of its arms alone.
 
     Of one that sticks to each arm in turn, and of one that learns, whose rounds
     are compared with those of its arms in the shares in which it plays them.
     """
-    alone = [self.decoder(each) for each in ways_lib.alone(way)]
+    alone = [self.decoder(each) for each in methods_lib.alone(method)]
     among = [
-      self.decoder(way._replace(bandit=components.parse(f'fixed(arm={i})', '')))
+      self.decoder(
+        method._replace(bandit=components.parse(f'fixed(arm={i})', ''))
+      )
       for i in range(len(alone))
     ]
-    learning = self.decoder(way)
+    learning = self.decoder(method)
     seconds = self._medians(*map(self._rounds, [*alone, *among, learning]))
     own, each = seconds[: len(alone)], seconds[len(alone) : -1]
     _, infos = decoding.trace(
@@ -170,11 +174,13 @@ class _Bench:
     )
     played = np.bincount(infos.arm[:, 0], minlength=len(alone))
     mixed = played @ own / played.sum()
-    return [*zip(way.arms, each, own), (way.label, seconds[-1], mixed)]
+    return [*zip(method.arms, each, own), (method.label, seconds[-1], mixed)]
 
-  def decoder(self, way):
-    """Builds the decoder of a way."""
-    return ways_lib.build(way, self.family, self.config.max_length).decoder
+  def decoder(self, method):
+    """Builds the decoder of a method."""
+    return methods_lib.build(
+      method, self.family, self.config.max_length
+    ).decoder
 
   def _rounds(self, decoder):
     return timing.prepare_rounds(

@@ -12,14 +12,14 @@ import numpy as np
 
 from experiments.common import arms as arms_lib
 from experiments.common import components
-from experiments.common import ways as ways_lib
+from experiments.common import methods as methods_lib
 from specjax import drafters
 from specjax import families
 from specjax import models
 
 
 class Peer:
-  """Decodes as some ways do, one prompt at a time.
+  """Decodes as some methods do, one prompt at a time.
 
   Attributes:
     label: what tables call it.
@@ -38,21 +38,21 @@ class Peer:
     )
 
   def generator(
-    self, way: ways_lib.Way
+    self, method: methods_lib.Method
   ) -> Callable[[Sequence[int], int], tuple[list[int], int]] | None:
-    """Returns what decodes as a way does, or None if nothing here does.
+    """Returns what decodes as a method does, or None if nothing here does.
 
     It takes a prompt and its number, and returns the tokens, a stop token
     included, and the number of the target's calls, of which the first reads the
     prompt.
     """
-    found = _method(way)
+    found = _assistance(method)
     if found is None:
       return None
     options, model, length = found
     if model is not None:
       options['assistant_model'] = drafter = self._drafter(model)
-    options |= _sampling(way.sampling)
+    options |= _sampling(method.sampling)
 
     def generate(prompt, number):
       if model is not None:
@@ -135,12 +135,12 @@ def _reduced_head(kernel, head_rows):
   return head
 
 
-def _method(way):
+def _assistance(method):
   """Options of `generate`, a drafter's name and a length; or None."""
-  (arm, *others) = way.arms
+  (arm, *others) = method.arms
   spec, tree = arm.drafter, arm.tree
   plain = arms_lib.Arm(spec, tree)
-  if others or arm != plain or way.target != 'target':
+  if others or arm != plain or method.target != 'target':
     return None
   if tree is None:
     return ({}, None, 0) if spec == components.Spec('none') else None

@@ -1,4 +1,4 @@
-"""A dial: the way of the lowest cost that is good enough.
+"""A dial: the method of the lowest cost that is good enough.
 
 It is picked by its quality on prompts of its own, and then measured on others:
 who is picked for luck is not lucky twice.
@@ -12,10 +12,10 @@ import numpy as np
 from experiments.cascades import frontier
 from experiments.cascades import texts
 from experiments.common import compare
+from experiments.common import methods as methods_lib
 from experiments.common import paper
 from experiments.common import plots
 from experiments.common import results
-from experiments.common import ways as ways_lib
 from specjax import checks
 
 COSTS = ('latency', 'rejection_rate', 'target_calls')
@@ -26,7 +26,7 @@ MAY_CHANGE = (*frontier.MAY_CHANGE, 'floor', 'margin', 'cost', 'dev_prompts')
 
 
 def prepare(config):
-  """Returns the ways and prompts of a config; the metric must be known."""
+  """Returns the methods and prompts of a config; the metric must be known."""
   prepared = compare.plan(config)
   texts.rater(config, prepared.family)
   _check(config, prepared)
@@ -34,21 +34,21 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Returns rows of all ways on dev prompts, and of three on test prompts.
+  """Returns rows of all methods on dev prompts, and of three on test prompts.
 
-  These are the target, the cheapest lossless way and the one that was picked,
-  which `choice.json` holds; see `decoder`.
+  These are the target, the cheapest lossless method and the one that was
+  picked, which `choice.json` holds; see `decoder`.
   """
   made = prepare(config)
   rate = texts.rater(config, made.family)
-  dev_set, test_set = split(config, made.sets[0])
+  dev_set, test_set = split(config, made.prompt_sets[0])
 
-  def measure(ways, prompts):
-    plan = made._replace(ways=ways, sets=[prompts])
+  def measure(methods, prompts):
+    plan = made._replace(methods=methods, prompt_sets=[prompts])
     decoded = texts.decode(config, workdir, plan)
     return [{'part': prompts.label} | rate(each) for each in decoded]
 
-  dev = measure(made.ways, dev_set)
+  dev = measure(made.methods, dev_set)
   target = _of(dev, TARGET)[0]
   floor = config.floor * target['quality']
   for row in dev:
@@ -58,27 +58,28 @@ def run(config, workdir):
     row |= {'eligible': eligible, 'floor': floor, 'cost': config.cost}
   chosen = choose(dev, config.cost)
   shown = target, _cheapest(_of(dev, LOSSLESS), config.cost), chosen
-  kept = [way for way, row in zip(made.ways, dev) if row in shown]
+  kept = [method for method, row in zip(made.methods, dev) if row in shown]
   test = measure(kept, test_set)
-  way = made.ways[dev.index(chosen)]
-  tested = test[kept.index(way)]
+  method = made.methods[dev.index(chosen)]
+  tested = test[kept.index(method)]
   chosen['chosen'] = tested['chosen'] = True
   if not chosen['eligible']:
     print(f'Nothing has {config.metric} {floor:.2f} on dev prompts.', end=' ')
   print(
-    f'Chose {plots.named(chosen, ["way", *way.columns])}: {config.metric} '
+    f'Chose {plots.named(chosen, ["method", *method.columns])}: '
+    f'{config.metric} '
     f'{chosen["quality"]:.2f} on dev and {tested["quality"]:.2f} on test '
     'prompts.'
   )
   on_dev, on_test = paper.unpaired([chosen, tested])
-  _save(config, workdir, way, dev=on_dev, test=on_test)
+  _save(config, workdir, method, dev=on_dev, test=on_test)
   return dev + test
 
 
 def decoder(family, choice):
   """Builds the decoder of what was picked, from what `choice.json` holds."""
   most = choice['max_length']
-  return ways_lib.decoder(family, choice['way'], max_length=most)
+  return methods_lib.decoder(family, choice['method'], max_length=most)
 
 
 def split(config, prompts):
@@ -106,10 +107,10 @@ def figures(rows):
   dev = [row for row in rows if row['part'] == 'dev']
   chosen = next(row for row in dev if row.get('chosen'))
   figure = frontier.plot(
-    [*dev, chosen | {'way': 'the choice'}],
+    [*dev, chosen | {'method': 'the choice'}],
     chosen['cost'],
     'quality',
-    points=lambda row: row['way'] == 'the choice',
+    points=lambda row: row['method'] == 'the choice',
   )
   for axes in figure.axes:
     axes.axhline(chosen['floor'], color='0.2', linestyle='--')
@@ -126,12 +127,12 @@ def _check(config, made):
       f'cost must be one of {", ".join(costs)} with repeats={config.repeats}, '
       f'got {config.cost!r}.'
     )
-  if len(made.sets) > 1:
-    raise ValueError(f'prompts must be one set, got {len(made.sets)}.')
+  if len(made.prompt_sets) > 1:
+    raise ValueError(f'prompts must be one set, got {len(made.prompt_sets)}.')
   compare.check_labels(made, TARGET, LOSSLESS)
-  for way in made.ways:
-    if len(way.arms) > 1:
-      raise ValueError(f'{way.place} must be an arm, got a bandit.')
+  for method in made.methods:
+    if len(method.arms) > 1:
+      raise ValueError(f'{method.place} must be an arm, got a bandit.')
 
 
 def _cheapest(rows, cost):
@@ -140,13 +141,15 @@ def _cheapest(rows, cost):
 
 
 def _of(rows, label):
-  return [row for row in rows if row['way'] == label]
+  return [row for row in rows if row['method'] == label]
 
 
-def _save(config, workdir, way, **rows):
+def _save(config, workdir, method, **rows):
   """Writes what is needed to build it again, and what to expect of it."""
-  arm, sampling = str(way.arms[0]), dataclasses.asdict(way.sampling)
+  arm, sampling = str(method.arms[0]), dataclasses.asdict(method.sampling)
   names = 'family', 'max_length', 'max_new_tokens'
-  way = {'way': {'arm': arm, 'target': way.target, 'sampling': sampling}}
-  choice = {name: config[name] for name in names} | way | rows
+  method = {
+    'method': {'arm': arm, 'target': method.target, 'sampling': sampling}
+  }
+  choice = {name: config[name] for name in names} | method | rows
   results.save_json(os.path.join(workdir, 'choice.json'), choice)

@@ -12,7 +12,7 @@ from experiments.common import plots
 from specjax import checks
 
 MAY_CHANGE = (*compare.MAY_CHANGE, 'metric', 'sequence_alphas')
-# Labels of the ways that others are compared with.
+# Labels of the methods that others are compared with.
 TARGET, DRAFT = 'target', 'draft'
 LOSSY, LOSSLESS = 'lossy', 'lossless'
 SEQUENCE = 'sequence_cascade'
@@ -30,7 +30,7 @@ _PANELS = ('prompts', 'sampling.temperature', 'draft_length', 'weight')
 
 
 def prepare(config):
-  """Returns the ways and prompts of a config; the metric must be known."""
+  """Returns the methods and prompts of a config; the metric must be known."""
   prepared = compare.plan(config)
   texts.rater(config, prepared.family)
   checks.check_range('sequence_alphas', config.sequence_alphas, 0, 1)
@@ -42,8 +42,8 @@ def prepare(config):
 def run(config, workdir):
   """Returns a row for each point, and then what they show of each line.
 
-  Ways of one label are a line. `sequence_alphas` adds sequence cascades, which
-  are made of what the ways 'draft' and 'target' have said.
+  Methods of one label are a line. `sequence_alphas` adds sequence cascades,
+  which are made of what the methods 'draft' and 'target' have said.
   """
   made = prepare(config)
   rate = texts.rater(config, made.family)
@@ -54,16 +54,16 @@ def run(config, workdir):
 
 
 def sequence_cascades(decoded, alphas):
-  """Returns the cascades of equation (1), of what two ways have said.
+  """Returns the cascades of equation (1), of what two methods have said.
 
   A prompt's answer is the draft's, if that is of probability `1 - alpha` or
   more to the draft, which knows it anyway, and else the target's, after the
   draft's time.
   """
-  of = lambda label: [each for each in decoded if each.way.label == label]
+  of = lambda label: [each for each in decoded if each.method.label == label]
   return [
     draft._replace(
-      way=draft.way._replace(label=SEQUENCE, columns={'alpha': alpha}),
+      method=draft.method._replace(label=SEQUENCE, columns={'alpha': alpha}),
       records=[
         _sequence(alpha, *pair) for pair in zip(draft.records, target.records)
       ],
@@ -94,7 +94,7 @@ def beyond_lossy(rows):
   """
   lines = []
   for head, own in _panels(rows):
-    line = [row for row in own if row['way'] in (LOSSY, LOSSLESS, TARGET)]
+    line = [row for row in own if row['method'] in (LOSSY, LOSSLESS, TARGET)]
     lines.append((head, sorted(line, key=lambda row: row['target_calls'])))
   own_line = lambda row: next(
     (line for head, line in lines if head.items() <= row.items()), []
@@ -104,8 +104,8 @@ def beyond_lossy(rows):
 
 def _beyond(row, line):
   """Of one point; `line` is lossy decoding's, by its target calls."""
-  labels = {each['way'] for each in line}
-  if row['way'] in labels or LOSSY not in labels:
+  labels = {each['method'] for each in line}
+  if row['method'] in labels or LOSSY not in labels:
     return {}
   calls = [each['target_calls'] for each in line]
   if not calls[0] <= row['target_calls'] <= calls[-1]:
@@ -146,20 +146,22 @@ def summary(rows):
 
 def _panel_summary(rows, by):
   """The two rows of each line of a plot."""
-  bar = max((row[by] for row in rows if row['way'] == TARGET), default=np.inf)
+  bar = max(
+    (row[by] for row in rows if row['method'] == TARGET), default=np.inf
+  )
   lowest = min(row['latency'] for row in rows)
   grid = np.linspace(lowest, max(lowest, 1), 101)
   at = lambda row: np.where(row['latency'] <= grid, row[by], -np.inf)
   front = lambda rows: np.max([at(row) for row in rows], axis=0)
-  for way in dict.fromkeys(row['way'] for row in rows):
-    line = [row for row in rows if row['way'] == way]
+  for method in dict.fromkeys(row['method'] for row in rows):
+    line = [row for row in rows if row['method'] == method]
     good = (row for row in line if row[by] >= bar)
     point = min(good, key=lambda row: row['latency'], default={})
     speed_up = 1 / point['latency'] if point else None
     error = speed_up**2 * point['latency_error'] if point else None
     yield {
       'part': 'equal quality',
-      'way': way,
+      'method': method,
       'alpha': point.get('alpha'),
       'speed_up_at_quality': speed_up,
       'speed_up_at_quality_error': error,
@@ -168,7 +170,7 @@ def _panel_summary(rows, by):
     point = max(fast, key=lambda row: row[by], default={})
     yield {
       'part': 'equal latency',
-      'way': way,
+      'method': method,
       'alpha': point.get('alpha'),
       'rating_at_latency': point.get(by),
       'rating_at_latency_error': point.get(f'{by}_error'),
@@ -202,7 +204,7 @@ def figures(rows):
   shown = [
     row | {'panel': plots.named(row, names)}
     for row in rows
-    if row.get('speed_up_at_quality') and row['way'] not in (TARGET, DRAFT)
+    if row.get('speed_up_at_quality') and row['method'] not in (TARGET, DRAFT)
   ]
   if not shown:
     return made
@@ -210,7 +212,7 @@ def figures(rows):
     shown,
     'panel',
     'speed_up_at_quality',
-    'way',
+    'method',
     error='speed_up_at_quality_error',
     ylabel="speed-up at the target's quality",
     paper=True,
@@ -219,17 +221,17 @@ def figures(rows):
 
 
 def plot(rows, cost, rating, **options):
-  """Draws a rating of points against a cost, a line for each way."""
+  """Draws a rating of points against a cost, a line for each method."""
   flat = [row | head for head, own in _panels(rows) for row in own]
   return plots.lines(
     flat,
     cost,
     rating,
-    'way',
+    'method',
     panel=[name for name in _PANELS if name in flat[0]],
     error=f'{rating}_error',
     xlabel=_COSTS[cost],
     ylabel=_RATINGS[rating] or f'{flat[0]["metric"]} (%)',
-    level=lambda row: row['way'] == TARGET,
+    level=lambda row: row['method'] == TARGET,
     **options,
   )

@@ -33,7 +33,7 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Returns a row for each weight and way: arms alone, and bandits over them.
+  """Returns a row per weight and method: single arms, and bandits over them.
 
   A bandit learns from the reward of its weight. Arms alone learn nothing, and
   are played once for all weights.
@@ -43,7 +43,7 @@ def run(config, workdir):
   decoded = texts.decode(config, workdir, made, fields=_FIELDS)
   points = [(each, rate(each)) for each in decoded]
   rows = []
-  for prompts, weight in itertools.product(made.sets, config.weights):
+  for prompts, weight in itertools.product(made.prompt_sets, config.weights):
     own = [
       (each, row)
       for each, row in points
@@ -61,7 +61,7 @@ def figures(rows):
       named,
       'weight',
       'over_best',
-      'way',
+      'method',
       error='over_best_error',
       ylabel='reward of a round, less that of the best arm',
     ),
@@ -77,14 +77,16 @@ def _rows(points, weight):
   """
   depth = max(len(each.records[0]['drafted']) for each, _ in points)
   means = {
-    each.way.label: _mean_reward(each.records, weight, depth)
+    each.method.label: _mean_reward(each.records, weight, depth)
     for each, _ in points
   }
-  alone = [each.way.label for each, _ in points if len(each.way.arms) == 1]
+  alone = [
+    each.method.label for each, _ in points if len(each.method.arms) == 1
+  ]
   best = max(alone, key=lambda label: means[label][0])
   error = lambda moves: float(np.sqrt((moves**2).sum()))
   for each, row in points:
-    (mean, moves), (highest, others) = means[each.way.label], means[best]
+    (mean, moves), (highest, others) = means[each.method.label], means[best]
     fidelity, fidelity_moves = _mean_reward(each.records, 1.0, depth)
     pulls = np.sum([record['pulls'] for record in each.records], axis=0)
     yield row | {
@@ -132,10 +134,11 @@ def _with_rewards(config):
 
 def _check(made):
   """Refuses arms that hide how far they are from the target."""
-  for way in made.ways:
-    for arm in way.arms:
+  for method in made.methods:
+    for arm in method.arms:
       if arm.verifier and arm.verifier.name in texts.LOSSY:
         raise ValueError(
-          f'{way.place}: {arm} is lossy by its verifier, without a goal, and '
+          f'{method.place}: {arm} is lossy by its verifier, without a goal, '
+          'and '
           "so has no fidelity. 'small:5~lossy(0.5)' has one."
         )

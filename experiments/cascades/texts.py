@@ -25,7 +25,7 @@ _MEANS = {
 
 
 def decode(config, workdir, made, **options):
-  """Decodes every way of a plan, and records what rows of `rater` are of."""
+  """Decodes every method of a plan, and records what rows of `rater` are of."""
   observe = functools.partial(_observe, made.family.models)
   return compare.decode(
     config, workdir, made, observe=observe, tokens=True, **options
@@ -33,7 +33,7 @@ def decode(config, workdir, made, **options):
 
 
 def rater(config, family):
-  """Returns what makes the row of a decoded way: all costs, and how good it is.
+  """Returns a function from a decoded method to its row: costs and quality.
 
   `quality` is by the prompts' reference answers; its error is that of resampled
   prompts. Raises a `ValueError` if the metric is unknown.
@@ -76,7 +76,7 @@ def deferrals(goal, target, draft):
 
 def _observe(models, batch):
   """What is recorded of each text; `own_nats` are by the model it is of."""
-  name = batch.point.settings['way']['target']
+  name = batch.run.settings['method']['target']
   texts = [
     ([*job.turns[0], *result.tokens], len(job.turns[0]))
     for job, result in zip(batch.jobs, batch.results)
@@ -92,15 +92,15 @@ def _observe(models, batch):
       'target_calls': result.rounds if name == 'target' else 0,
       'target_nats': nats['target'][i],
       'own_nats': nats[name][i],
-      'deferred': _deferred(models, name, batch.player, *texts[i]),
+      'deferred': _deferred(models, name, batch.compiled_method, *texts[i]),
     }
     for i, result in enumerate(batch.results)
   ]
 
 
-def _deferred(models, name, player, tokens, start):
+def _deferred(models, name, compiled_method, tokens, start):
   """The sum of deferrals over the tokens from `start` on."""
-  arm, *others = player.way.arms
+  arm, *others = compiled_method.method.arms
   draft = dict(arm.drafter.options).get('model')
   lossy = arm.verifier and arm.verifier.name in LOSSY
   if others or lossy or (arm.goal and not draft):
@@ -110,10 +110,14 @@ def _deferred(models, name, player, tokens, start):
   last = start - 1  # Of the prompt, behind which the first is drawn.
   inputs = _padded(tokens[:last]), last, _padded(tokens[last:-1])
   probs = [
-    _probs(each.functions, player.way.sampling, each.params, *inputs)
+    _probs(
+      each.functions, compiled_method.method.sampling, each.params, *inputs
+    )
     for each in (models[name], models[draft])
   ]
-  at_positions = _deferrals(player.decoder.round_fn.arms[0].goal, *probs)
+  at_positions = _deferrals(
+    compiled_method.decoder.round_fn.arms[0].goal, *probs
+  )
   return round(float(at_positions[: len(tokens) - start].sum()), 4)
 
 

@@ -1,6 +1,6 @@
 """What choosing an arm is worth: beside every single one, and beside the best.
 
-For experiments whose ways are arms alone and bandits over them.
+For experiments whose methods are arms alone and bandits over them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from experiments.common import compare
 from experiments.common import runner
 from specjax import metrics
 
-# What tables call the way that leaves each prompt to its best arm.
+# What tables call the method that leaves each prompt to its best arm.
 ORACLE = 'oracle'
 
 
@@ -21,7 +21,7 @@ def plan(config: Any) -> compare.Plan:
   """Returns what a config asks for; each of its `arms` alone comes first."""
   config = copy.deepcopy(config)
   with config.unlocked():
-    config.ways = (*config.arms, *config.get('ways', ()))
+    config.methods = (*config.arms, *config.get('methods', ()))
   return compare.plan(config)
 
 
@@ -42,7 +42,7 @@ def oracle(arms: Sequence[compare.Decoded]) -> compare.Decoded:
 def left_to(
   arms: Sequence[compare.Decoded], chosen: Sequence[int], label: str
 ) -> compare.Decoded:
-  """Returns what a way would have that leaves each prompt to one arm.
+  """Returns what a method would have that leaves each prompt to one arm.
 
   `arms` are each alone, on the same prompts; `chosen` is `[P]` the arm of each.
   """
@@ -56,8 +56,8 @@ def left_to(
     pulls[arm] = own['rounds']
     records.append(own | {'pulls': pulls})
   first = arms[0]
-  way = first.way._replace(label=label, columns={})
-  return compare.Decoded(way, first.prompts, records)
+  method = first.method._replace(label=label, columns={})
+  return compare.Decoded(method, first.prompts, records)
 
 
 def rows(
@@ -70,27 +70,28 @@ def rows(
 
   `over_best` is block efficiency over that of `best_arm`, the best arm of the
   row's prompts, on the same prompts; `pulls` are shares of rounds. `decoded` is
-  one set of prompts in every way, of which `arms` are one arm alone. With a way
-  as `baseline`, `over_baseline` is over that, also on the same prompts.
+  one set of prompts with every method, of which `arms` are one arm alone. With
+  a method as `baseline`, `over_baseline` is over that, also on the same
+  prompts.
   """
   table = compare.rows(decoded, by_domain)
-  of_way = {each.way.label: each.records for each in decoded}
+  of_method = {each.method.label: each.records for each in decoded}
   for row in table:
     own = {
-      way: compare.of_domain(records, row['domain'])
-      for way, records in of_way.items()
+      method: compare.of_domain(records, row['domain'])
+      for method, records in of_method.items()
     }
     sums = {
-      way: [compare.by_prompt(each, name) for name in ('emitted', 'rounds')]
-      for way, each in own.items()
+      method: [compare.by_prompt(each, name) for name in ('emitted', 'rounds')]
+      for method, each in own.items()
     }
-    best = max(arms, key=lambda way: metrics.ratio(*sums[way])[0])
+    best = max(arms, key=lambda method: metrics.ratio(*sums[method])[0])
     row['best_arm'] = best
     others = {'best': best} | ({'baseline': baseline} if baseline else {})
     for name, other in others.items():
-      ratio, error = metrics.ratio_of_ratios(sums[row['way']], sums[other])
+      ratio, error = metrics.ratio_of_ratios(sums[row['method']], sums[other])
       row |= {f'over_{name}': ratio, f'over_{name}_error': error}
-    pulls = np.sum([r['pulls'] for r in own[row['way']]], axis=0)
+    pulls = np.sum([r['pulls'] for r in own[row['method']]], axis=0)
     if len(pulls) > 1:
       row['pulls'] = ' '.join(f'{each / pulls.sum():.2f}' for each in pulls)
   return table

@@ -1,4 +1,4 @@
-"""Every way on every set of prompts: points of a config, records and rows."""
+"""Every method on every set of prompts: runs of a config, records and rows."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -10,27 +10,27 @@ import jax
 import numpy as np
 
 from experiments.common import costs as costs_lib
+from experiments.common import methods as methods_lib
 from experiments.common import paper
 from experiments.common import prompts as prompts_lib
 from experiments.common import runner
-from experiments.common import ways as ways_lib
 from experiments.common import workdirs
 from specjax import checks
 from specjax import families
 from specjax import metrics
 
-# Fields that another run in the same workdir may have changed: its points say
+# Fields that another run in the same workdir may have changed: its runs say
 # themselves what they are of.
-MAY_CHANGE = ('arms', 'bandits', 'num_seeds', 'paper', 'prompts', 'ways')
-# What ways are timed against.
+MAY_CHANGE = ('arms', 'bandits', 'num_seeds', 'paper', 'prompts', 'methods')
+# What methods are timed against.
 REFERENCE = 'none'
 
 
 class Decoded(NamedTuple):
-  """One way on one set of prompts, with all seeds."""
+  """One method on one set of prompts, with all seeds."""
 
-  way: ways_lib.Way
-  prompts: prompts_lib.Set
+  method: methods_lib.Method
+  prompts: prompts_lib.PromptSet
   records: list[runner.Record]  # of each job, seed after seed
   greedy: bool = False  # as plain decoding is, with which it took turns
 
@@ -39,61 +39,65 @@ class Plan(NamedTuple):
   """What a config asks for."""
 
   family: families.Family
-  ways: list[ways_lib.Way]
-  sets: list[prompts_lib.Set]
+  methods: list[methods_lib.Method]
+  prompt_sets: list[prompts_lib.PromptSet]
 
 
 def plan(config: Any) -> Plan:
   """Reads the config; whatever is wrong is refused here."""
   # Names are checked before a model is loaded, which may take long.
-  ways = ways_lib.parse_all(config, prompts_lib.drafter_names(config))
+  methods = methods_lib.parse_all(config, prompts_lib.drafter_names(config))
   family = prompts_lib.load_family(config)
   checks.check_range('num_seeds', config.get('num_seeds', 1), 1)
   checks.check_range('max_new_tokens', config.max_new_tokens, 1)
-  planned = Plan(family, ways, prompts_lib.build(config, family))
-  players(planned, config.max_length)  # All are tried before any is decoded.
+  planned = Plan(family, methods, prompts_lib.build(config, family))
+  build_methods(planned, config.max_length)  # Errors come before decoding.
   return planned
 
 
 def of_entries(config: Any, entries: Mapping[str, Any]) -> Plan:
-  """Returns the ways of entries that a config spreads over its fields.
+  """Returns the methods of entries that a config spreads over its fields.
 
   Args:
     config: of the experiment; it need not have `prompts`.
-    entries: what `ways.parse` takes, by where it stands in the config.
+    entries: what `methods.parse` takes, by where it stands in the config.
   """
   names = prompts_lib.drafter_names(config)
-  ways = [
-    ways_lib.parse(config, entry, names, place)
+  methods = [
+    methods_lib.parse(config, entry, names, place)
     for place, entry in entries.items()
   ]
   family = prompts_lib.load_family(config)
-  sets = prompts_lib.build(config, family) if 'prompts' in config else []
-  planned = Plan(family, ways, sets)
-  players(planned, config.max_length)
+  prompt_sets = prompts_lib.build(config, family) if 'prompts' in config else []
+  planned = Plan(family, methods, prompt_sets)
+  build_methods(planned, config.max_length)
   return planned
 
 
-def players(planned: Plan, max_length: int) -> list[ways_lib.Player]:
-  """Builds the decoder of each way; nothing is compiled.
+def build_methods(
+  planned: Plan, max_length: int
+) -> list[methods_lib.CompiledMethod]:
+  """Builds the decoder of each method; nothing is compiled.
 
   Rewards and bandits that depend on what rounds take are given costs of 1.
   """
   costs = functools.partial(_unknown_costs, planned.family, max_length)
   return [
-    ways_lib.build(way, planned.family, max_length, costs)
-    for way in planned.ways
+    methods_lib.build(method, planned.family, max_length, costs)
+    for method in planned.methods
   ]
 
 
-def check_shapes(player: ways_lib.Player, batch_size: int) -> None:
+def check_shapes(
+  compiled_method: methods_lib.CompiledMethod, batch_size: int
+) -> None:
   """Traces the prefill and one round of a decoder; nothing is compiled.
 
   Raises:
     TypeError: a round returns a state of other shapes than it was given, so
       that it cannot be repeated.
   """
-  decoder = player.decoder
+  decoder = compiled_method.decoder
   state = decoder.trace_init(batch_size).out_info
   after, _ = jax.eval_shape(decoder.round_fn, decoder.params, state)
   shapes = [
@@ -105,46 +109,46 @@ def check_shapes(player: ways_lib.Player, batch_size: int) -> None:
 
 
 def check_labels(made: Plan, *labels: str) -> None:
-  """Refuses a plan without a way of each label."""
+  """Refuses a plan without a method of each label."""
   for label in labels:
-    if label not in [way.label for way in made.ways]:
-      raise ValueError(f'ways must have one that is labelled {label!r}.')
+    if label not in [method.label for method in made.methods]:
+      raise ValueError(f'methods must have one that is labelled {label!r}.')
 
 
 def decode(
   config: Any, workdir: workdirs.Workdir, made: Plan, **options: Any
 ) -> list[Decoded]:
-  """Decodes every way on every set; goes on where it stopped.
+  """Decodes every method on every set; goes on where it stopped.
 
-  `options` are those of `runner.Options`; with `config.repeats`, ways are timed
-  in turns with plain decoding. With `in_time`, those that there was no time for
-  are left out.
+  `options` are those of `runner.Options`; with `config.repeats`, methods are
+  timed in turns with plain decoding. With `in_time`, those that there was no
+  time for are left out.
   """
-  texts = [job.turns[0] for job in made.sets[0].jobs]
+  texts = [job.turns[0] for job in made.prompt_sets[0].jobs]
   costs = costs_lib.of(config, workdir, made.family, texts)
   num_seeds = config.get('num_seeds', 1)
-  points, decoded = [], []
-  for way in made.ways:
-    player = functools.partial(
-      ways_lib.build, way, made.family, config.max_length, costs
+  runs, decoded = [], []
+  for method in made.methods:
+    build_method = functools.partial(
+      methods_lib.build, method, made.family, config.max_length, costs
     )
-    player()  # Before any point, as this may read or measure costs.
-    for prompts in made.sets:
-      decoded.append(Decoded(way, prompts, [], _is_greedy(config, way)))
-      points += [
-        runner.Point(
-          point_settings(config, way, prompts),
-          player,
+    build_method()  # Before any run, as this may read or measure costs.
+    for prompts in made.prompt_sets:
+      decoded.append(Decoded(method, prompts, [], _is_greedy(config, method)))
+      runs += [
+        runner.Run(
+          run_settings(config, method, prompts),
+          build_method,
           prompts.jobs,
           config.max_new_tokens,
           config.batch_size,
           config.seed + seed,
-          carry_over=_carries_over(config, way),
+          carry_over=_carries_over(config, method),
         )
         for seed in range(num_seeds)
       ]
   options = clocks(config, made.family) | options
-  found = runner.decode(workdir, points, runner.Options(**options))
+  found = runner.decode(workdir, runs, runner.Options(**options))
   for i, records in enumerate(found):
     decoded[i // num_seeds].records.extend(records)
   return [
@@ -154,38 +158,38 @@ def decode(
   ]
 
 
-def _is_greedy(config, way):
-  """Whether a way should say what plain decoding says beside it."""
-  if way.sampling.temperature or not config.get('repeats', 0):
+def _is_greedy(config, method):
+  """Whether a method should say what plain decoding says beside it."""
+  if method.sampling.temperature or not config.get('repeats', 0):
     return False
   plain = _reference(config)
-  return (way.sampling, way.target) == (plain.sampling, plain.target)
+  return (method.sampling, method.target) == (plain.sampling, plain.target)
 
 
 def _reference(config):
-  """Plain decoding, as the config's ways are sampled."""
-  return ways_lib.parse(config, REFERENCE, (), 'reference')
+  """Plain decoding, as the config's methods are sampled."""
+  return methods_lib.parse(config, REFERENCE, (), 'reference')
 
 
 def clocks(config: Any, family: families.Family) -> dict[str, Any]:
-  """Returns options of `runner.Options`: ways are timed with `repeats`."""
+  """Returns options of `runner.Options`: methods are timed with `repeats`."""
   if not config.get('repeats', 0):
     return {}
-  player = functools.partial(
-    ways_lib.build, _reference(config), family, config.max_length
+  build_method = functools.partial(
+    methods_lib.build, _reference(config), family, config.max_length
   )
-  return {'repeats': config.repeats, 'reference': player}
+  return {'repeats': config.repeats, 'reference': build_method}
 
 
-def point_settings(
-  config: Any, way: ways_lib.Way, prompts: prompts_lib.Set
+def run_settings(
+  config: Any, method: methods_lib.Method, prompts: prompts_lib.PromptSet
 ) -> dict[str, Any]:
-  """Returns all that the records of a way on a set depend on."""
+  """Returns all that the records of a method on a set depend on."""
   names = 'batch_size', 'max_length', 'repeats'
   return {
-    'way': way.settings,
+    'method': method.settings,
     'prompts': prompts.settings,
-    'carry_over': _carries_over(config, way),
+    'carry_over': _carries_over(config, method),
     **{name: config.get(name, 0) for name in names},
   }
 
@@ -193,18 +197,18 @@ def point_settings(
 def rows(
   decoded: Sequence[Decoded], by_domain: bool = False
 ) -> list[dict[str, Any]]:
-  """Returns a row for each way and set, and for each domain if asked for.
+  """Returns a row for each method and set, and for each domain if asked for.
 
-  Of ways that took turns with plain decoding, and are greedy as it is,
+  Of methods that took turns with plain decoding, and are greedy as it is,
   `same_outputs` says how often all tokens are those of plain decoding.
   """
   table = []
-  for way, prompts, records, greedy in decoded:
+  for method, prompts, records, greedy in decoded:
     for domain in ['all', *(prompts.kinds if by_domain else ())]:
       own = of_domain(records, domain)
-      row = {'prompts': prompts.label, 'domain': domain, 'way': way.label}
+      row = {'prompts': prompts.label, 'domain': domain, 'method': method.label}
       found = estimates(own)
-      row |= way.columns | _summary(own, found) | {paper.PAIRED: found}
+      row |= method.columns | _summary(own, found) | {paper.PAIRED: found}
       if greedy:
         row['same_outputs'] = sum(not record['differ'] for record in own)
       table.append(row)
@@ -332,14 +336,14 @@ def acceptance_by_depth(records: Sequence[runner.Record]) -> str:
   return ' '.join(f'{each:.2f}' for each in kept[np.isfinite(kept)])
 
 
-def _carries_over(config, way):
+def _carries_over(config, method):
   """Whether what a bandit has learnt goes on from batch to batch."""
-  return bool(config.get('carry_over', False)) and len(way.arms) > 1
+  return bool(config.get('carry_over', False)) and len(method.arms) > 1
 
 
-def _unknown_costs(family, max_length, way):
+def _unknown_costs(family, max_length, method):
   """Stands for a cost table that is not measured yet."""
-  fixed = ways_lib.build(ways_lib.fixed(way), family, max_length)
+  fixed = methods_lib.build(methods_lib.fixed(method), family, max_length)
   arms = fixed.decoder.round_fn.arms
   ones = [1.0] * len(arms)
   depths = [arm.drafter.topology.depth for arm in arms]

@@ -42,7 +42,7 @@ _SMALLEST = {
   'training.batch_size': 2,
   'training.steps': 2,
   'training.warmup_steps': 1,
-  'ways': 2,
+  'methods': 2,
   'weights': 1,
 }
 # The prompts of a set, and the texts or responses of a domain.

@@ -16,8 +16,8 @@ import jax
 
 from experiments.common import log
 from experiments.common import measure
+from experiments.common import methods as methods_lib
 from experiments.common import results
-from experiments.common import ways as ways_lib
 from experiments.common import workdirs
 from specjax import families
 from specjax.decoding import timing
@@ -35,8 +35,8 @@ def of(
   family: families.Family,
   prompts: Prompts,
   answer: float | None = None,
-) -> Callable[[ways_lib.Way], Mapping[str, Sequence[float]]]:
-  """Returns the function of costs that `ways.build` takes.
+) -> Callable[[methods_lib.Method], Mapping[str, Sequence[float]]]:
+  """Returns the function of costs that `methods.build` takes.
 
   Args:
     config: has `batch_size`, `max_length`, and optionally `costs`.
@@ -48,10 +48,10 @@ def of(
   """
   tables: dict[Any, list[Row]] = {}
 
-  def costs(way: ways_lib.Way) -> dict[str, Sequence[float]]:
-    key = way.arms, way.sampling, way.target
+  def costs(method: methods_lib.Method) -> dict[str, Sequence[float]]:
+    key = method.arms, method.sampling, method.target
     if key not in tables:
-      tables[key] = table(config, workdir, family, way, prompts)
+      tables[key] = table(config, workdir, family, method, prompts)
     rows = tables[key]
     arguments = {
       'costs': [row['round_ms'] / 1e3 for row in rows],
@@ -70,10 +70,10 @@ def table(
   config: Any,
   workdir: workdirs.Workdir,
   family: families.Family,
-  way: ways_lib.Way,
+  method: methods_lib.Method,
   prompts: Prompts,
 ) -> list[Row]:
-  """Returns a row for each arm of a way.
+  """Returns a row for each arm of a method.
 
   They come from the log; otherwise from `config.costs`, a workdir of
   configs/benchmark/costs.py; otherwise they are measured with these prompts.
@@ -81,24 +81,26 @@ def table(
   source = config.get('costs', '')
   numbers = {name: config.get(name, num) for name, num in _DEFAULTS.items()}
   unit = {
-    'costs': [str(arm) for arm in way.arms],
-    'target': way.target,
+    'costs': [str(arm) for arm in method.arms],
+    'target': method.target,
     'from': source,
-    **dataclasses.asdict(way.sampling),
+    **dataclasses.asdict(method.sampling),
     **{name: config[name] for name in ('family', 'batch_size', 'max_length')},
     **numbers,
   }
 
   def compute(unit):
-    if source and (rows := read(source, way, config.batch_size)):
+    if source and (rows := read(source, method, config.batch_size)):
       return {'rows': rows}
-    return {'rows': _measure(config, family, way, prompts, *numbers.values())}
+    return {
+      'rows': _measure(config, family, method, prompts, *numbers.values())
+    }
 
   (outcome,) = log.resume(workdir, [unit], compute, 'cost table')
   return outcome['rows']
 
 
-def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
+def read(path: str, method: methods_lib.Method, batch_size: int) -> list[Row]:
   """Returns rows of a kept table; none, with a message, from another device.
 
   Raises:
@@ -114,8 +116,8 @@ def read(path: str, way: ways_lib.Way, batch_size: int) -> list[Row]:
     return []
   columns = 'arm', 'batch_size', 'temperature'
   rows = {tuple(row[name] for name in columns): row for row in kept['rows']}
-  place = batch_size, way.sampling.temperature
-  keys = [(str(arm), *place) for arm in way.arms]
+  place = batch_size, method.sampling.temperature
+  keys = [(str(arm), *place) for arm in method.arms]
   missing = ', '.join(key[0] for key in keys if key not in rows)
   if missing:
     raise ValueError(
@@ -133,14 +135,14 @@ def batch(prompts: Prompts, size: int) -> list[Sequence[int]]:
 def _measure(
   config: Any,
   family: families.Family,
-  way: ways_lib.Way,
+  method: methods_lib.Method,
   prompts: Prompts,
   num_rounds: int,
   repeats: int,
 ) -> list[Row]:
-  """Returns a row for each arm of a way, measured on this device."""
-  decoder = ways_lib.build(
-    ways_lib.fixed(way), family, config.max_length
+  """Returns a row for each arm of a method, measured on this device."""
+  decoder = methods_lib.build(
+    methods_lib.fixed(method), family, config.max_length
   ).decoder
   costs = timing.measure_costs(
     decoder,
@@ -148,18 +150,18 @@ def _measure(
     batch_size=config.batch_size,
     num_rounds=num_rounds,
     repeats=repeats,
-    progress=measure.progress(f'rounds of {len(way.arms)} arms'),
+    progress=measure.progress(f'rounds of {len(method.arms)} arms'),
   )
   jax.clear_caches()  # Many programs have more memory maps than Linux allows.
   return [
     {
       'arm': str(arm),
       'batch_size': costs.batch_size,
-      'temperature': way.sampling.temperature,
+      'temperature': method.sampling.temperature,
       'depth': costs.depths[i],
       'round_ms': 1e3 * costs.round_seconds[i],
       'catch_up_ms': 1e3 * costs.catch_up_seconds[i],
       'prompt_ms': 1e3 * costs.prefill_seconds[i],
     }
-    for i, arm in enumerate(way.arms)
+    for i, arm in enumerate(method.arms)
   ]

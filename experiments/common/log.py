@@ -63,7 +63,9 @@ def resume_all(
   names = [name(unit) for unit in units]
   if len(set(names)) < len(names):
     twice = next(i for i, each in enumerate(names) if each in names[:i])
-    raise ValueError(f'Two points are the same: {json.dumps(units[twice])}.')
+    raise ValueError(
+      f'Two units of work are the same: {json.dumps(units[twice])}.'
+    )
   with workdir:
     logged = read(workdir)
     done = dict(processes.common(logged, names))

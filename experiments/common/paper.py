@@ -10,8 +10,8 @@
              paper's number of one row
     measured the column of which our ratios are, by default `field`
 
-`where` are columns that a row must have, such as {'way': 'small:4'}. A row that
-several tables match has the number of the last one.
+`where` are columns that a row must have, such as {'method': 'small:4'}. A row
+that several tables match has the number of the last one.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def grid(
   ratios: Sequence[tuple[str, str]] = (),
   **options: Any,
 ) -> dict[str, Any]:
-  """Returns a table as it is printed: a row for a value, a column for a way.
+  """Returns a table as it is printed: a row for a value, a column for a method.
 
   Printed rows are values of our column `down`, and printed columns those of
   `across`. `numbers` are `[columns]` by row: a number, a pair of a number and

@@ -60,7 +60,7 @@ class Job(NamedTuple):
   conversation: bool = False  # whether turns are read behind each other
 
 
-class Set(NamedTuple):
+class PromptSet(NamedTuple):
   """Prompts under one label, and all that they depend on."""
 
   label: str
@@ -108,11 +108,11 @@ def _drafters(config):
   return configs.dictionary(config, 'drafters', {'draft': 'FOLDER'})
 
 
-def build(config: Any, family: families.Family) -> list[Set]:
+def build(config: Any, family: families.Family) -> list[PromptSet]:
   """Returns the sets of `config.prompts`, shuffled by `config.seed`."""
   if not config.prompts:
     raise ValueError('prompts must hold at least one set, got none.')
-  sets = []
+  prompt_sets = []
   for label, fields in config.prompts.items():
     entry = _entry(config, label, fields)
     jobs = _shuffled(_jobs(config, family, label, entry), config.seed)
@@ -122,8 +122,8 @@ def build(config: Any, family: families.Family) -> list[Set]:
       jobs.sort(key=lambda job: sum(map(len, job.turns)))
     names = 'family', 'data_dir', 'max_new_tokens', 'max_length', 'seed'
     settings = entry | {name: config.get(name, '') for name in names}
-    sets.append(Set(label, jobs, settings))
-  return sets
+    prompt_sets.append(PromptSet(label, jobs, settings))
+  return prompt_sets
 
 
 def read(config: Any, source: str, family: families.Family) -> list[Any]:

@@ -73,7 +73,7 @@ _ORDERS = {
     *('Let me see', 'I would like', 'Please present'),
   ),
   r'How (?:would you|can I|do I|do you|to)(?= )': (
-    *('What is the way to', 'Do you know how to', 'What would it take to'),
+    *('What is the method to', 'Do you know how to', 'What would it take to'),
   ),
   r'(?:Can|Could) you (?:please )?(?=[a-z])': (
     *('Please ', 'I would like you to ', 'Would you '),

@@ -1,6 +1,6 @@
-"""The one decode loop: ways on prompts, in batches, resumed where it stopped.
+"""Runs methods on prompts in batches, and resumes where a run stopped.
 
-Every experiment that decodes names its points and gets a record for each
+Every experiment that decodes names its runs and gets a record for each
 prompt; tables and plots are made of records.
 """
 
@@ -19,9 +19,9 @@ import numpy as np
 from experiments.common import limits
 from experiments.common import log
 from experiments.common import measure
+from experiments.common import methods as methods_lib
 from experiments.common import programs
 from experiments.common import prompts as prompts_lib
-from experiments.common import ways as ways_lib
 from experiments.common import workdirs
 from specjax import checks
 from specjax import decoding
@@ -38,11 +38,11 @@ _QUEUE = 64
 Record = dict[str, Any]
 
 
-class Point(NamedTuple):
-  """One way on one set of prompts, with one seed."""
+class Run(NamedTuple):
+  """One method on one set of prompts, with one seed."""
 
   settings: dict[str, Any]  # all that its records depend on, as JSON
-  player: Callable[[], ways_lib.Player]
+  build_method: Callable[[], methods_lib.CompiledMethod]
   jobs: Sequence[prompts_lib.Job]
   max_new_tokens: int
   batch_size: int = 1
@@ -54,9 +54,9 @@ class Point(NamedTuple):
 class Batch(NamedTuple):
   """A decoded batch, for `Options.observe`."""
 
-  point: Point
+  run: Run
   jobs: Sequence[prompts_lib.Job]
-  player: ways_lib.Player
+  compiled_method: methods_lib.CompiledMethod
   results: Sequence[decoding.Result]
   state: decoding.DecodeState
   infos: Any  # a `RoundInfo` of arrays `[R, B]`, of the fields that are traced
@@ -67,7 +67,7 @@ class Options(NamedTuple):
 
   # How often each batch is timed, in turns with the same one by `reference`.
   repeats: int = 0
-  reference: Callable[[], ways_lib.Player] | None = None
+  reference: Callable[[], methods_lib.CompiledMethod] | None = None
   fields: tuple[str, ...] = ()  # of the `RoundInfo` of each live round
   # Gives records of its own, one for each job.
   observe: Callable[[Batch], Sequence[Record]] | None = None
@@ -78,17 +78,17 @@ class Options(NamedTuple):
 
 def decode(
   workdir: workdirs.Workdir,
-  points: Sequence[Point],
+  runs: Sequence[Run],
   options: Options = Options(),
 ) -> list[list[Record]]:
-  """Returns for each point a record of each job; logs batch by batch.
+  """Returns for each run a record of each job; logs batch by batch.
 
   Clocks are of the device: those of another one in the log are not read.
   """
   if options.repeats and (options.fields or options.reference is None):
     raise ValueError('Clocks need a reference, and no fields of rounds.')
   if options._replace(in_time=False) != Options() and any(
-    job.conversation for point in points for job in point.jobs
+    job.conversation for run in runs for job in run.jobs
   ):
     raise ValueError(
       'A conversation takes no clocks (repeats), and records no tokens or '
@@ -96,11 +96,11 @@ def decode(
     )
   here = {'measured_on': measure.device()} if options.repeats else {}
   units, places = [], []
-  for index, point in enumerate(points):
-    checks.check_range('batch_size', point.batch_size, 1)
-    for first in range(0, len(point.jobs), point.batch_size):
-      own = {'first': first, 'seed': point.seed}
-      units.append(point.settings | own | here)
+  for index, run in enumerate(runs):
+    checks.check_range('batch_size', run.batch_size, 1)
+    for first in range(0, len(run.jobs), run.batch_size):
+      own = {'first': first, 'seed': run.seed}
+      units.append(run.settings | own | here)
       places.append((index, first))
   session = _Session(options)
   learnt: dict[int, Any] = {}
@@ -108,9 +108,9 @@ def decode(
   def compute(place):
     index, first = place
     before = learnt.get(index) if first else None
-    return session.play(points[index], first, before)
+    return session.play(runs[index], first, before)
 
-  records: list[list[Record]] = [[] for _ in points]
+  records: list[list[Record]] = [[] for _ in runs]
   outcomes = log.resume(workdir, units, compute, 'batches', places)
   if options.in_time:
     outcomes = limits.in_time(workdir, outcomes)
@@ -121,43 +121,43 @@ def decode(
 
 
 def decode_queue(
-  workdir: workdirs.Workdir, points: Sequence[Point]
+  workdir: workdirs.Workdir, runs: Sequence[Run]
 ) -> Iterator[Record]:
   """Yields a record of each job, with its tokens, of rows that are refilled.
 
-  Each job is one prompt; the points are decoded one after another. The log,
+  Each job is one prompt; the runs are decoded one after another. The log,
   prompt by prompt, goes on where it stopped.
   """
   places = [
     (index, place)
-    for index, point in enumerate(points)
-    for place in range(len(point.jobs))
+    for index, run in enumerate(runs)
+    for place in range(len(run.jobs))
   ]
   units = [
-    point.settings
-    | {'job': _number(job, place), 'prompt': job.turns[0], 'seed': point.seed}
-    for point in points
-    for place, job in enumerate(point.jobs)
+    run.settings
+    | {'job': _number(job, place), 'prompt': job.turns[0], 'seed': run.seed}
+    for run in runs
+    for place, job in enumerate(run.jobs)
   ]
 
   def decoded(places):
     for index, own in itertools.groupby(places, lambda place: place[0]):
-      yield from _decode_all(points[index], [place for _, place in own])
+      yield from _decode_all(runs[index], [place for _, place in own])
 
   return log.resume_all(workdir, units, decoded, 'prompts', places)
 
 
-def _decode_all(point, places):
-  """Yields the records of some jobs of a point."""
-  jobs = [point.jobs[place] for place in places]
+def _decode_all(run, places):
+  """Yields the records of some jobs of a run."""
+  jobs = [run.jobs[place] for place in places]
   numbers = [_number(job, place) for job, place in zip(jobs, places)]
-  results = point.player().decoder.decode_many(
+  results = run.build_method().decoder.decode_many(
     (job.turns[0] for job in jobs),
-    point.max_new_tokens,
-    batch_size=point.batch_size,
-    seed=point.seed,
+    run.max_new_tokens,
+    batch_size=run.batch_size,
+    seed=run.seed,
     request_ids=iter(numbers),
-    queue_size=max(_QUEUE, point.batch_size),
+    queue_size=max(_QUEUE, run.batch_size),
   )
   for job, number, result in zip(jobs, numbers, results):
     record = {'label': job.label, 'job': number}
@@ -174,59 +174,59 @@ class _Session:
   def __init__(self, options: Options):
     self._options = options
     self._warm: set[Any] = set()
-    self._player = functools.lru_cache(maxsize=2)(lambda make: make())
+    self._build = functools.lru_cache(maxsize=2)(lambda build: build())
     self._program = None
 
-  def play(self, point: Point, first: int, learnt: Any) -> dict[str, Any]:
+  def play(self, run: Run, first: int, learnt: Any) -> dict[str, Any]:
     """Decodes the batch that begins with a job; returns what is logged."""
-    player = self._built(point.player)
-    num = min(point.batch_size, len(point.jobs) - first)
+    compiled_method = self._compiled_method(run.build_method)
+    num = min(run.batch_size, len(run.jobs) - first)
     # The last batch repeats a job rather than compiling a new shape.
-    places = np.minimum(np.arange(point.batch_size), num - 1) + first
-    jobs = [point.jobs[i] for i in places]
+    places = np.minimum(np.arange(run.batch_size), num - 1) + first
+    jobs = [run.jobs[i] for i in places]
     ids = np.array(
       [i if j.number is None else j.number for i, j in zip(places, jobs)]
     )
     bandit_state = None
-    if point.starts is not None:
-      bandit_state = np.array([point.starts[i] for i in places])
+    if run.starts is not None:
+      bandit_state = np.array([run.starts[i] for i in places])
     if learnt is not None:
-      bandit_state = _restored(player.bandit_state, learnt)
+      bandit_state = _restored(compiled_method.bandit_state, learnt)
     records: list[Record] = [
       {'label': job.label, 'job': int(id_)} for job, id_ in zip(jobs, ids)
     ]
     request = {
-      'max_new_tokens': point.max_new_tokens,
-      'seed': point.seed,
-      # No two prompts of a point share their randomness.
+      'max_new_tokens': run.max_new_tokens,
+      'seed': run.seed,
+      # No two prompts of a run share their randomness.
       'request_ids': ids * len(jobs[0].turns),
       'bandit_state': bandit_state,
     }
     turns = self._conversation if jobs[0].conversation else self._session
-    for after, found in turns(point, jobs, player, request):
+    for after, found in turns(run, jobs, compiled_method, request):
       bandit_state = after
       for record, each in zip(records, found):
         _add(record, each)
     outcome = {'records': records[:num]}
-    if point.carry_over:
+    if run.carry_over:
       leaves = jax.tree.leaves(meshes.fetch(bandit_state))
       outcome['bandit_state'] = [leaf.tolist() for leaf in leaves]
     return outcome
 
-  def _session(self, point, jobs, player, request):
+  def _session(self, run, jobs, compiled_method, request):
     """Yields the bandit's state and the records of each turn, read alone."""
     for turn, prompts in enumerate(zip(*(job.turns for job in jobs))):
       own = {'prompts': prompts, 'request_ids': request['request_ids'] + turn}
-      batch, clocks = self._decode(point, jobs, player, request | own)
+      batch, clocks = self._decode(run, jobs, compiled_method, request | own)
       request = request | {'bandit_state': batch.state.bandit}
       yield batch.state.bandit, self._records(batch, clocks)
 
-  def _conversation(self, point, jobs, player, request):
+  def _conversation(self, run, jobs, compiled_method, request):
     """Yields the last state of the bandit, and the records of all turns."""
     first, *others = zip(*(job.turns for job in jobs))
-    state = player.decoder.init(**request | {'prompts': first})
+    state = compiled_method.decoder.init(**request | {'prompts': first})
     emitted = -_lengths(state)
-    state = player.decode(state)
+    state = compiled_method.decode(state)
     for texts in others:
       ends = meshes.fetch(state.tokens)[
         np.arange(len(jobs)), _lengths(state) - 1
@@ -234,11 +234,11 @@ class _Session:
       # An answer that was not cut short has said its end itself.
       behind = [text[int(text[0] == end) :] for text, end in zip(texts, ends)]
       emitted += _lengths(state)
-      state = player.decoder.append(state, behind, point.max_new_tokens)
+      state = compiled_method.decoder.append(state, behind, run.max_new_tokens)
       emitted -= _lengths(state)
-      state = player.decode(state)
+      state = compiled_method.decode(state)
     emitted += _lengths(state)
-    results = player.decoder.results(first, state)
+    results = compiled_method.decoder.results(first, state)
     yield (
       state.bandit,
       [
@@ -247,34 +247,37 @@ class _Session:
       ],
     )
 
-  def _built(self, make):
-    """A player; now and then, programs of earlier ones are dropped."""
-    player = self._player(make)
-    if player.program != self._program:
-      self._program = player.program
+  def _compiled_method(self, build):
+    """A compiled method; now and then, programs of earlier ones are dropped."""
+    compiled_method = self._build(build)
+    if compiled_method.program != self._program:
+      self._program = compiled_method.program
       if programs.drop():
         self._warm.clear()
-    return player
+    return compiled_method
 
-  def _decode(self, point, jobs, player, request):
+  def _decode(self, run, jobs, compiled_method, request):
     """A batch, and what clocks have shown of each of its rows."""
     infos, clocks = None, [{}] * len(jobs)
     if self._options.repeats:
-      state, clocks = self._in_turns(player, request)
+      state, clocks = self._in_turns(compiled_method, request)
     else:
-      state = player.decoder.init(**request)
-      state, infos = _finish(player, state, self._options.fields)
-    results = player.decoder.results(request['prompts'], state)
-    return Batch(point, jobs, player, results, state, infos), clocks
+      state = compiled_method.decoder.init(**request)
+      state, infos = _finish(compiled_method, state, self._options.fields)
+    results = compiled_method.decoder.results(request['prompts'], state)
+    return Batch(run, jobs, compiled_method, results, state, infos), clocks
 
-  def _in_turns(self, player, request):
-    """Plays way and reference in turns, and times both."""
-    plain = self._player(self._options.reference)
-    sides = (player, request), (plain, request | {'bandit_state': None})
+  def _in_turns(self, compiled_method, request):
+    """Plays method and reference in turns, and times both."""
+    plain = self._build(self._options.reference)
+    sides = (
+      (compiled_method, request),
+      (plain, request | {'bandit_state': None}),
+    )
 
     def read(side):
-      player, request = sides[side]
-      return functools.partial(player.decoder.init, **request)
+      compiled_method, request = sides[side]
+      return functools.partial(compiled_method.decoder.init, **request)
 
     starts = [jax.block_until_ready(read(side)()) for side in range(2)]
     ends: list[Any] = [None, None]
@@ -295,7 +298,7 @@ class _Session:
       for prepare in (read, play)
     ]
     prompts = request['prompts']
-    shape = player.program, len(prompts)
+    shape = compiled_method.program, len(prompts)
     if shape not in self._warm:
       self._warm.add(shape)
       # Twice: arms are first played, and a used bandit is another program.
@@ -352,13 +355,13 @@ class _Fields(NamedTuple):
     return info._replace(**nothing | kept)
 
 
-def _finish(player, state, fields):
+def _finish(compiled_method, state, fields):
   """Plays to the end; returns the infos of all rounds, if any are asked for."""
   if not fields:
-    return player.decode(state), None
+    return compiled_method.decode(state), None
   infos = []
   while not state.done.all():
-    state, info = player.trace(state, _STRIDE, _Fields(fields))
+    state, info = compiled_method.trace(state, _STRIDE, _Fields(fields))
     infos.append(meshes.fetch(info))
   return state, jax.tree.map(lambda *each: np.concatenate(each), *infos)
 

@@ -23,7 +23,13 @@ _PARTS = 'rewards', 'best_arm', 'rounds'
 _REWARDS = {'BE': 'fraction', 'BD': 'divergence'}
 _QUANTILES = {'p5': 0.05, 'p25': 0.25, 'p50': 0.5, 'p75': 0.75, 'p95': 0.95}
 # What matplotlib calls the columns of a box.
-_BOX = {'label': 'way', 'whislo': 'p5', 'q1': 'p25', 'med': 'p50', 'q3': 'p75'}
+_BOX = {
+  'label': 'method',
+  'whislo': 'p5',
+  'q1': 'p25',
+  'med': 'p50',
+  'q3': 'p75',
+}
 _BOX |= {'whishi': 'p95', 'mean': 'mean'}
 
 
@@ -37,7 +43,7 @@ class Trace(NamedTuple):
 
 
 def prepare(config):
-  """Returns the ways and prompts of a config."""
+  """Returns the methods and prompts of a config."""
   checks.check_range('num_rounds', config.num_rounds, 1)
   return compare.plan(config)
 
@@ -45,15 +51,17 @@ def prepare(config):
 def run(config, workdir):
   """Returns rows of three parts: rewards, best arms, and both by round."""
   made = prepare(config)
-  alone = [way.label for way in made.ways if len(way.arms) == 1]
+  alone = [method.label for method in made.methods if len(method.arms) == 1]
   decoded = compare.decode(config, workdir, made, fields=_FIELDS)
   rows = []
-  for prompts in made.sets:
+  for prompts in made.prompt_sets:
     own = [each for each in decoded if each.prompts is prompts]
-    played = {each.way.label: [] for each in own if len(each.way.arms) > 1}
+    played = {
+      each.method.label: [] for each in own if len(each.method.arms) > 1
+    }
     for domain in prompts.kinds:
       traces = {
-        each.way.label: trace(compare.of_domain(each.records, domain))
+        each.method.label: trace(compare.of_domain(each.records, domain))
         for each in own
       }
       best = best_arm({name: traces[name] for name in alone})
@@ -75,10 +83,12 @@ def _rows(head, traces, alone, best, num_rounds):
       by_round = rounds(own.divergence, 'divergence', num_rounds)
     else:
       played = plays(own, alone.index(best))
-      way = {'part': 'best_arm', **head, 'way': name, 'best_arm': best}
-      rows.append(way | share(played))
+      method = {'part': 'best_arm', **head, 'method': name, 'best_arm': best}
+      rows.append(method | share(played))
       by_round = rounds(played, 'share', num_rounds)
-    rows += [{'part': 'rounds', **head, 'way': name} | row for row in by_round]
+    rows += [
+      {'part': 'rounds', **head, 'method': name} | row for row in by_round
+    ]
   return rows
 
 
@@ -91,7 +101,7 @@ def _of_all(label, played):
     for part in parts:
       whole[first : first + len(part), : part.shape[1]] = part
       first += len(part)
-    yield head | {'way': name, 'best_arm': 'of each domain'} | share(whole)
+    yield head | {'method': name, 'best_arm': 'of each domain'} | share(whole)
 
 
 def trace(records):
@@ -127,7 +137,7 @@ def rewards(arms, best):
         gap = _pooled(others)[0] - mean
         signal = constant.feedback_signal(gap, *variances)
       row = {
-        'way': name,
+        'method': name,
         'block_efficiency': efficiency,
         'block_efficiency_error': efficiency_error,
         'reward': reward,
@@ -233,15 +243,15 @@ def _by_round(values):
 
 
 def _lines(rows, y, **options):
-  """A line for each way, over whole rounds."""
-  figure = plots.lines(rows, 'round', y, 'way', panel='domain', **options)
+  """A line for each method, over whole rounds."""
+  figure = plots.lines(rows, 'round', y, 'method', panel='domain', **options)
   for axes in figure.axes:
     axes.locator_params('x', integer=True)
   return figure
 
 
 def _boxes(rows, ylabel):
-  """A box for each way, whose quantiles its row has."""
+  """A box for each method, whose quantiles its row has."""
   panels = {}
   for row in rows:
     stats = {new: row[old] for new, old in _BOX.items()}

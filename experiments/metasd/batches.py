@@ -1,6 +1,6 @@
 """One bandit for a batch or one for each row: batches of one kind and of many.
 
-MetaSD's Table 17, whose batches share a drafter. `config.ways` and
+MetaSD's Table 17, whose batches share a drafter. `config.methods` and
 `config.bandits` are decoded in batches of prompts of one domain, and of all
 domains in turns. The oracle plays each row's best arm.
 """
@@ -11,10 +11,10 @@ import ml_collections
 
 from experiments.common import choice
 from experiments.common import compare
+from experiments.common import methods as methods_lib
 from experiments.common import plots
 from experiments.common import prompts as prompts_lib
 from experiments.common import runner
-from experiments.common import ways as ways_lib
 from specjax import checks
 
 MAY_CHANGE = compare.MAY_CHANGE
@@ -27,26 +27,32 @@ _ORACLE = {'bandit': 'fixed', 'per_row': True, 'label': choice.ORACLE}
 
 
 def prepare(config):
-  """Returns the ways, and prompts in the order of each kind of batch."""
+  """Returns the methods, and prompts in the order of each kind of batch."""
   prepared, sizes = compare.plan(config), config.batch_sizes
   checks.check_range('batch_sizes', sizes, 1)
   if any(max(sizes) % size for size in sizes):
     raise ValueError(f'batch_sizes must divide the largest, got {sizes}.')
-  sets = [_in_order(prepared.sets, kind, max(sizes)) for kind in _KINDS]
-  return prepared._replace(sets=sets)
+  prompt_sets = [
+    _in_order(prepared.prompt_sets, kind, max(sizes)) for kind in _KINDS
+  ]
+  return prepared._replace(prompt_sets=prompt_sets)
 
 
 def run(config, workdir):
-  """Returns a row for each batch size, way and kind of batch."""
+  """Returns a row for each batch size, method and kind of batch."""
   made, sizes = prepare(config), config.batch_sizes
-  sets = made.sets
-  oracle = ways_lib.parse(config, _ORACLE, list(made.family.drafters), 'oracle')
-  chosen = _best_arms(config, workdir, made.family, oracle, sets, max(sizes))
+  prompt_sets = made.prompt_sets
+  oracle = methods_lib.parse(
+    config, _ORACLE, list(made.family.drafters), 'oracle'
+  )
+  chosen = _best_arms(
+    config, workdir, made.family, oracle, prompt_sets, max(sizes)
+  )
   cases = [
-    (size, way, prompts, chosen[prompts.label] if way is oracle else None)
+    (size, method, prompts, chosen[prompts.label] if method is oracle else None)
     for size in sizes
-    for way in (*made.ways, oracle)
-    for prompts in sets
+    for method in (*made.methods, oracle)
+    for prompts in prompt_sets
   ]
   decoded = _decode(config, workdir, made.family, cases)
   return [
@@ -75,13 +81,13 @@ def order(domains, kind, largest):
 
 
 def figures(rows):
-  """Draws what each way has by batch size; with clocks, speed-ups, too."""
+  """Draws what each method has by batch size; with clocks, speed-ups, too."""
   made = {
     field: plots.lines(
       rows,
       'batch_size',
       field,
-      'way',
+      'method',
       panel='prompts',
       error=f'{field}_error',
       ylabel=label,
@@ -98,47 +104,52 @@ def figures(rows):
   return made
 
 
-def _in_order(sets, kind, largest):
+def _in_order(prompt_sets, kind, largest):
   """The prompts of all sets, in batches of one kind."""
   domains: dict[str, list[prompts_lib.Job]] = {}
-  for job in (job for prompts in sets for job in prompts.jobs):
+  for job in (job for prompts in prompt_sets for job in prompts.jobs):
     domains.setdefault(job.label, []).append(job)
-  settings = {'sets': [each.settings for each in sets], 'largest': largest}
+  settings = {
+    'prompt_sets': [each.settings for each in prompt_sets],
+    'largest': largest,
+  }
   jobs = order(domains, kind, largest)
-  return prompts_lib.Set(kind, jobs, settings | {'kind': kind})
+  return prompts_lib.PromptSet(kind, jobs, settings | {'kind': kind})
 
 
-def _best_arms(config, workdir, family, oracle, sets, size):
+def _best_arms(config, workdir, family, oracle, prompt_sets, size):
   """For each set, the arm of the most tokens a round of each prompt."""
   untimed = ml_collections.ConfigDict({**config, 'repeats': 0})
-  arms = ways_lib.alone(oracle)
-  cases = [(size, arm, prompts, None) for prompts in sets for arm in arms]
+  arms = methods_lib.alone(oracle)
+  cases = [
+    (size, arm, prompts, None) for prompts in prompt_sets for arm in arms
+  ]
   alone = iter(_decode(untimed, workdir, family, cases))
   return {
     prompts.label: choice.best_of_each([next(alone) for _ in arms]).tolist()
-    for prompts in sets
+    for prompts in prompt_sets
   }
 
 
 def _decode(config, workdir, family, cases):
-  """Ways on sets in batches; what their rows begin with is a setting, too."""
-  points = [
-    runner.Point(
-      compare.point_settings(config, way, prompts)
+  """Decodes methods on prompt sets in batches, with rows' initial states."""
+  runs = [
+    runner.Run(
+      compare.run_settings(config, method, prompts)
       | {'batch_size': size, 'starts': starts},
-      functools.partial(ways_lib.build, way, family, config.max_length),
+      functools.partial(methods_lib.build, method, family, config.max_length),
       prompts.jobs,
       config.max_new_tokens,
       size,
       config.seed,
       starts=starts,
     )
-    for size, way, prompts, starts in cases
+    for size, method, prompts, starts in cases
   ]
   options = runner.Options(**compare.clocks(config, family))
   return [
-    compare.Decoded(way, prompts, records)
-    for (_, way, prompts, _), records in zip(
-      cases, runner.decode(workdir, points, options)
+    compare.Decoded(method, prompts, records)
+    for (_, method, prompts, _), records in zip(
+      cases, runner.decode(workdir, runs, options)
     )
   ]

@@ -1,10 +1,10 @@
 """Specialised drafters, each alone, and what chooses among them (MetaSD).
 
-The ways are the drafters of `config.arms`, each alone, then `config.ways`, then
-`config.bandits`, which choose among the arms. Two ways follow from what the
-arms have decoded: the oracle leaves each prompt to the arm that needs the
-fewest rounds for a token, and the router, with `config.router`, to the one that
-it picks by the prompt.
+The methods are the drafters of `config.arms`, each alone, then
+`config.methods`, then `config.bandits`, which choose among the arms. Two
+methods follow from what the arms have decoded: the oracle leaves each prompt to
+the arm that needs the fewest rounds for a token, and the router, with
+`config.router`, to the one that it picks by the prompt.
 """
 
 import numpy as np
@@ -29,23 +29,23 @@ _ROUTER = 'router'
 
 
 def prepare(config):
-  """Returns the ways and prompts; `baseline` must be one of the ways."""
+  """Returns the methods and prompts; `baseline` must be one of the methods."""
   prepared = choice.plan(config)
-  labels = dict.fromkeys(way.label for way in prepared.ways)
+  labels = dict.fromkeys(method.label for method in prepared.methods)
   registry.lookup(labels, 'baseline', config.baseline)
   return prepared
 
 
 def run(config, workdir):
-  """Returns a row for each set of prompts, way and domain."""
+  """Returns a row for each set of prompts, method and domain."""
   made = prepare(config)
-  arms = made.ways[: len(config.arms)]
-  names = [way.label for way in arms]
-  domains = [named_after(way.arms[0].drafter) for way in arms]
+  arms = made.methods[: len(config.arms)]
+  names = [method.label for method in arms]
+  domains = [named_after(method.arms[0].drafter) for method in arms]
   router = _router(config, made.family, domains) if config.router else None
   decoded = compare.decode(config, workdir, made)
   rows = []
-  for prompts in made.sets:
+  for prompts in made.prompt_sets:
     own = [each for each in decoded if each.prompts is prompts]
     alone = own[: len(arms)]
     own.append(choice.oracle(alone))
@@ -55,7 +55,7 @@ def run(config, workdir):
       own.append(choice.left_to(alone, chosen, _ROUTER))
     table = choice.rows(own, names, config.by_domain, config.baseline)
     for row in table:
-      if row['way'] == _ROUTER:
+      if row['method'] == _ROUTER:
         row |= _accuracy(own[-1].records, row['domain'], domains)
     rows += table
   return rows
@@ -99,14 +99,17 @@ def _accuracy(records, domain, domains):
 
 
 def _heat_map(rows):
-  """Ways by kinds of prompts; numbers and colours are over the best arm."""
+  """Methods by kinds of prompts; numbers and colours are over the best arm."""
   kinds = list(dict.fromkeys((r['prompts'], r['domain']) for r in rows))
-  ways = list(dict.fromkeys(row['way'] for row in rows))
-  table = np.full((len(ways), len(kinds)), np.nan)
+  methods = list(dict.fromkeys(row['method'] for row in rows))
+  table = np.full((len(methods), len(kinds)), np.nan)
   for row in rows:
-    place = ways.index(row['way']), kinds.index((row['prompts'], row['domain']))
+    place = (
+      methods.index(row['method']),
+      kinds.index((row['prompts'], row['domain'])),
+    )
     table[place] = row['over_best']
-  size = 3.4 + 0.5 * len(kinds), 2.2 + 0.25 * len(ways)
+  size = 3.4 + 0.5 * len(kinds), 2.2 + 0.25 * len(methods)
   title = 'block efficiency over that of the best arm'
   figure, (axes,) = plots.panels([title], figsize=size)
   image = axes.imshow(table, cmap='RdBu', vmin=0.4, vmax=1.6, aspect='auto')
@@ -119,7 +122,7 @@ def _heat_map(rows):
       axes.axvline(j - 0.5, color='black')
   names = [f'{prompts}: {domain}' for prompts, domain in kinds]
   axes.set_xticks(range(len(kinds)), names, rotation=45, ha='right')
-  axes.set_yticks(range(len(ways)), ways)
+  axes.set_yticks(range(len(methods)), methods)
   axes.grid(False)
   figure.colorbar(image)
   return figure

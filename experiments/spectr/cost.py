@@ -12,9 +12,9 @@ from experiments.common import configs
 from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
+from experiments.common import methods as methods_lib
 from experiments.common import plots
 from experiments.common import prompts as prompts_lib
-from experiments.common import ways as ways_lib
 from experiments.spectr import acceptance
 from specjax import checks
 from specjax import couplings
@@ -27,29 +27,32 @@ _COUNTS = 'num_drafts', 'values_per_repeat', 'batch_size', 'rounds', 'repeats'
 
 
 def prepare(config):
-  """Returns the ways; prompts are those of the family."""
+  """Returns the methods; prompts are those of the family."""
   configs.check_counts(config, ('vocab_sizes', *_COUNTS))
   checks.check_range('spread', config.spread, 0)
-  ways = ways_lib.parse_all(config, prompts_lib.drafter_names(config))
+  methods = methods_lib.parse_all(config, prompts_lib.drafter_names(config))
   family = prompts_lib.load_family(config)
-  for way in ways:
-    _check(way)
-  return compare.Plan(family, ways, [])
+  for method in methods:
+    _check(method)
+  return compare.Plan(family, methods, [])
 
 
 def run(config, workdir):
-  """Returns a row for every coupling and vocabulary, and for every way."""
-  family, ways, _ = prepare(config)
+  """Returns a row for every coupling and vocabulary, and for every method."""
+  family, methods, _ = prepare(config)
   prompts = [
     family.tokenizer.encode_prompt(example.prompt) for example in family.prompts
   ]
   prompts = costs.batch(prompts, config.batch_size)
-  decoders = {way.label: _decoder(config, family, way, prompts) for way in ways}
+  decoders = {
+    method.label: _decoder(config, family, method, prompts)
+    for method in methods
+  }
   names = *_COUNTS, 'family', 'spread', 'seed'
   shared = {name: config[name] for name in names}
   units = [{'vocab_size': size} | shared for size in config.vocab_sizes]
-  for way in ways:
-    units.append({'label': way.label, 'way': way.settings} | shared)
+  for method in methods:
+    units.append({'label': method.label, 'method': method.settings} | shared)
 
   def compute(unit):
     if 'vocab_size' in unit:
@@ -76,7 +79,7 @@ def figures(rows):
   )
   by_size.axes[0].set(xscale='log', yscale='log')
   shares = plots.bars(
-    verified, 'part', 'share', 'way', ylabel='share of the round'
+    verified, 'part', 'share', 'method', ylabel='share of the round'
   )
   return {'couplings': by_size, 'verification': shares}
 
@@ -151,17 +154,17 @@ def loop(rule, keys, candidates, draft, target):
 # Verification against the whole round.
 
 
-def _check(way):
-  if len(way.arms) > 1 or not way.arms[0].tree:
-    raise ValueError(f'{way.place} must be one arm that drafts a tree.')
+def _check(method):
+  if len(method.arms) > 1 or not method.arms[0].tree:
+    raise ValueError(f'{method.place} must be one arm that drafts a tree.')
 
 
-def _decoder(config, family, way, prompts):
+def _decoder(config, family, method, prompts):
   """The decoder of an arm, with room for all rounds."""
   longest = max(map(len, prompts))
-  (arm,) = ways_lib.build(way, family, longest + 1).decoder.round_fn.arms
+  (arm,) = methods_lib.build(method, family, longest + 1).decoder.round_fn.arms
   room = config.rounds * (arm.drafter.topology.depth + 1)
-  return ways_lib.build(way, family, longest + room).decoder
+  return methods_lib.build(method, family, longest + room).decoder
 
 
 def _verification(unit, decoder, prompts):
@@ -180,7 +183,7 @@ def _verification(unit, decoder, prompts):
   seconds = np.median(measure.in_turns(runs, unit['repeats']), axis=0) / num
   return {
     'part': 'verification',
-    'way': unit['label'],
+    'method': unit['label'],
     'batch_size': unit['batch_size'],
     # Verification of a round is the longer the more of it is accepted.
     'block_efficiency': float((state.lengths - start.lengths).mean() / num),

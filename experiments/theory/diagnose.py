@@ -1,4 +1,4 @@
-"""Whether the rejections of ways to decode are those that theory predicts.
+"""Whether the rejections of methods are those that theory predicts.
 
 Yin et al. (2024), Theorem 1, along each run.
 """
@@ -15,21 +15,22 @@ MAY_CHANGE = compare.MAY_CHANGE
 # Of rounds, by which rejected drafts are counted.
 FIELDS = 'num_accepted', 'num_emitted', 'depth'
 _WARNING = (
-  'Warning: {way}, {prompts}, {domain}: {seen} rejections, but {predicted:.1f} '
+  'Warning: {method}, {prompts}, {domain}: {seen} rejections, but '
+  '{predicted:.1f} '
   '± {predicted_error:.1f} are predicted.'
 )
 
 
 def prepare(config):
-  """Returns the ways and prompts; all ways must draft chains of a model."""
+  """Returns the methods, which must draft chains with a model, and prompts."""
   prepared = compare.plan(config)
-  for way in prepared.ways:
-    _draft_model(prepared.family, way)
+  for method in prepared.methods:
+    _draft_model(prepared.family, method)
   return prepared
 
 
 def run(config, workdir):
-  """Returns a row for each way, set and domain; warns where one is flagged."""
+  """Returns a row per method, prompt set and domain; warns of flagged rows."""
   found = decode(config, workdir, _observe, fields=FIELDS)
   rows = [row for decoded in found for row in _rows(decoded)]
   for row in rows:
@@ -41,14 +42,14 @@ def run(config, workdir):
 def decode(config, workdir, observe, **options):
   """Decodes by chains of a model; `observe(model, batch)` gives records."""
   made = prepare(config)
-  models = [_draft_model(made.family, way) for way in made.ways]
+  models = [_draft_model(made.family, method) for method in made.methods]
   return [
     decoded
-    for way, model in zip(made.ways, models)
+    for method, model in zip(made.methods, models)
     for decoded in compare.decode(
       config,
       workdir,
-      made._replace(ways=[way]),
+      made._replace(methods=[method]),
       observe=functools.partial(observe, model),
       **options,
     )
@@ -60,26 +61,26 @@ def starts(batch):
   return batch.state.lengths - np.array([len(r.tokens) for r in batch.results])
 
 
-def _draft_model(family, way):
-  """The model of which a way drafts chains."""
-  arm = way.arms[0]
+def _draft_model(family, method):
+  """The model of which a method drafts chains."""
+  arm = method.arms[0]
   name = dict(arm.drafter.options).get('model')
   chain = arm.tree is not None and arm.tree.name == 'chain'
-  if len(way.arms) > 1 or name not in family.drafters or not chain:
+  if len(method.arms) > 1 or name not in family.drafters or not chain:
     raise ValueError(
-      f"{way.place} must draft a chain with a model, as 'small:4' does, got "
-      f'{way.label!r}.'
+      f"{method.place} must draft a chain with a model, as 'small:4' does, got "
+      f'{method.label!r}.'
     )
   return family.drafters[name]
 
 
 def _observe(model, batch):
   """The diagnosis of each row."""
-  plan = batch.player.decoder.round_fn
+  plan = batch.compiled_method.decoder.round_fn
   found = theory.diagnose(
     plan.target,
     model.functions,
-    batch.player.decoder.params,
+    batch.compiled_method.decoder.params,
     starts(batch),
     batch.state.tokens,
     batch.infos,
@@ -99,7 +100,7 @@ def _rows(decoded):
     yield {
       'prompts': decoded.prompts.label,
       'domain': domain,
-      'way': decoded.way.label,
+      'method': decoded.method.label,
       'tested': int(found.tested.sum()),
       'seen': int(found.seen.sum()),
       'predicted': float(found.predicted.sum()),

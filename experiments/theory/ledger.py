@@ -22,13 +22,13 @@ MAY_CHANGE = compare.MAY_CHANGE
 
 
 def prepare(config):
-  """Returns the ways and prompts; all ways must draft chains of a model."""
+  """Returns the methods, which must draft chains with a model, and prompts."""
   configs.check_counts(config, ('epsilons',), 0)
   return diagnose.prepare(config)
 
 
 def run(config, workdir):
-  """Returns a row for each way, set of prompts, epsilon and rule."""
+  """Returns a row for each method, set of prompts, epsilon and rule."""
   configs.check_counts(config, ('epsilons',), 0)
   observe = functools.partial(_observe, config.epsilons)
   found = diagnose.decode(config, workdir, observe)
@@ -37,8 +37,8 @@ def run(config, workdir):
 
 def _observe(epsilons, model, batch):
   """The ledger of each row, in sums over its tokens."""
-  plan = batch.player.decoder.round_fn
-  params = batch.player.decoder.params
+  plan = batch.compiled_method.decoder.round_fn
+  params = batch.compiled_method.decoder.params
   found = theory.ledger(
     plan.target,
     model.functions,
@@ -64,7 +64,7 @@ def _rows(epsilons, decoded):
   of = lambda rule: biases[..., bias.REPLACEMENTS.index(pareto.RULES[rule])]
   for i, epsilon in enumerate(epsilons):
     for rule in pareto.RULES:
-      row = {'prompts': decoded.prompts.label, 'way': decoded.way.label}
+      row = {'prompts': decoded.prompts.label, 'method': decoded.method.label}
       row |= {'rule': rule, 'epsilon': epsilon}
       for name, sums in (
         ('rejection', rejection),
@@ -82,7 +82,7 @@ def figures(rows):
     'epsilon',
     name,
     'rule',
-    panel='way',
+    panel='method',
     error=f'{name}_error',
     ylabel=ylabel,
   )

@@ -18,20 +18,20 @@ _CHOICES = 'choices'
 
 
 def prepare(config):
-  """Returns the ways and prompts; no two ways may have one shape."""
+  """Returns the methods and prompts; no two methods may have one shape."""
   checks.check_range('repeats', config.repeats, 1)
   prepared = compare.plan(config)
-  shapes = [_shape(way) for way in prepared.ways]
+  shapes = [_shape(method) for method in prepared.methods]
   for i, shape in enumerate(shapes):
     if shape in shapes[:i]:
       raise ValueError(
-        f'{prepared.ways[i].place} must differ in drafts or length from the '
-        f'other ways, got {prepared.ways[i].label!r}.'
+        f'{prepared.methods[i].place} must differ in drafts or length from the '
+        f'other methods, got {prepared.methods[i].label!r}.'
       )
   for num in dict(shapes):
     if (num, config.from_length) not in shapes:
       raise ValueError(
-        f'from_length must be a length of {num} drafts that ways have, got '
+        f'from_length must be a length of {num} drafts that methods have, got '
         f'{config.from_length}.'
       )
   return prepared
@@ -40,11 +40,11 @@ def prepare(config):
 def run(config, workdir):
   """Returns a row for each draft, and what the predicted choice is worth."""
   made = prepare(config)
-  shapes = [_shape(way) for way in made.ways]
+  shapes = [_shape(method) for method in made.methods]
   decoded = compare.decode(config, workdir, made)
   costs = _costs(config, workdir, made)
   rows = []
-  for prompts in made.sets:
+  for prompts in made.prompt_sets:
     own = [each for each in decoded if each.prompts is prompts]
     measured = dict(zip(shapes, compare.rows(own)))
     table = [
@@ -55,27 +55,27 @@ def run(config, workdir):
   return rows
 
 
-def _shape(way):
-  """How many drafts of which length a way drafts, as its columns say."""
-  missing = {'drafts', 'length'} - set(way.columns)
-  if missing or len(way.arms) > 1:
+def _shape(method):
+  """How many drafts of which length a method drafts, as its columns say."""
+  missing = {'drafts', 'length'} - set(method.columns)
+  if missing or len(method.arms) > 1:
     raise ValueError(
-      f'{way.place} must be an arm whose columns are drafts and length, got '
-      f'{way.label!r} with {way.columns}.'
+      f'{method.place} must be an arm whose columns are drafts and length, got '
+      f'{method.label!r} with {method.columns}.'
     )
-  return way.columns['drafts'], way.columns['length']
+  return method.columns['drafts'], method.columns['length']
 
 
 def _costs(config, workdir, made):
   """What a round of each shape takes, over one of plain decoding."""
-  arms = tuple(arm for way in made.ways for arm in way.arms)
+  arms = tuple(arm for method in made.methods for arm in method.arms)
   plain = arms_lib.parse(compare.REFERENCE, (), compare.REFERENCE)
-  way = made.ways[0]._replace(arms=(plain, *arms))
-  texts = [job.turns[0] for job in made.sets[0].jobs]
-  first, *others = costs_lib.table(config, workdir, made.family, way, texts)
+  method = made.methods[0]._replace(arms=(plain, *arms))
+  texts = [job.turns[0] for job in made.prompt_sets[0].jobs]
+  first, *others = costs_lib.table(config, workdir, made.family, method, texts)
   return {
     _shape(each): row['round_ms'] / first['round_ms']
-    for each, row in zip(made.ways, others)
+    for each, row in zip(made.methods, others)
   }
 
 

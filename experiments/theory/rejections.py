@@ -14,10 +14,10 @@ import numpy as np
 
 from experiments.common import configs
 from experiments.common import log
+from experiments.common import methods
 from experiments.common import plots
 from experiments.common import prompts
 from experiments.common import runner
-from experiments.common import ways
 from specjax import families
 from specjax import models
 from specjax import theory
@@ -116,23 +116,23 @@ def decoded(config, workdir):
   cases = list(
     itertools.product(config.decoded_horizons, config.decoded_drafts)
   )
-  points = [_point(config, jobs, *case) for case in cases]
+  runs = [_run(config, jobs, *case) for case in cases]
   return {
     # The last draft may stand at the horizon: no emitted token is a bonus.
     ('decoder', *case): [case[0] - sum(each['accepted']) for each in records]
-    for case, records in zip(cases, runner.decode(workdir, points))
+    for case, records in zip(cases, runner.decode(workdir, runs))
   }
 
 
-def _point(config, jobs, horizon, num_drafts):
+def _run(config, jobs, horizon, num_drafts):
   """Batch verification of chains to the horizon."""
   arm = f'draft:{num_drafts}x{horizon}/batch'
-  way = ways.parse(config, arm, ['draft'], 'decoded_drafts')
+  method = methods.parse(config, arm, ['draft'], 'decoded_drafts')
   family = _family(*tables(config.vocab_size, horizon, config.seed))
   names = 'vocab_size', 'decoded_runs', 'batch_size'
-  return runner.Point(
-    {'way': way.settings} | {name: config[name] for name in names},
-    functools.partial(ways.build, way, family, horizon + 1),
+  return runner.Run(
+    {'method': method.settings} | {name: config[name] for name in names},
+    functools.partial(methods.build, method, family, horizon + 1),
     jobs,
     horizon,
     min(config.batch_size, config.decoded_runs),

@@ -10,10 +10,10 @@ import numpy as np
 
 from experiments.common import compare
 from experiments.common import configs
+from experiments.common import methods as methods_lib
 from experiments.common import paper
 from experiments.common import plots
 from experiments.common import runner
-from experiments.common import ways as ways_lib
 from specjax import theory
 from specjax import trees
 from specjax.drafters import siblings
@@ -37,27 +37,27 @@ def prepare(config):
     {'drafter': f'{config.drafter}:{".".join(map(str, config.factors))}'}
     | {f'dynamic of {n}': _dynamic(config, n) for n in config.nums_nodes},
   )
-  sets = [_half(prepared.sets[0], which) for which in (0, 1)]
-  return prepared._replace(sets=sets)
+  prompt_sets = [_half(prepared.prompt_sets[0], which) for which in (0, 1)]
+  return prepared._replace(prompt_sets=prompt_sets)
 
 
 def run(config, workdir):
   """Returns a row for each number of nodes and kind of tree."""
-  family, (way, *_), (measured, decoded) = prepare(config)
+  family, (method, *_), (measured, decoded) = prepare(config)
   wide = _wide(config)
-  made = compare.Plan(family, [way], [measured])
+  made = compare.Plan(family, [method], [measured])
   (seen,) = compare.decode(config, workdir, made, fields=_FIELDS)
   chances = acceptance(wide, seen.records)[: config.depth]
   asked = _asked(config, family, chances)
   # Kinds of trees may be one for few nodes.
-  ways = {way.arms: way for way, *_ in asked}
-  made = compare.Plan(family, list(ways.values()), [decoded])
+  methods = {method.arms: method for method, *_ in asked}
+  made = compare.Plan(family, list(methods.values()), [decoded])
   found = compare.decode(config, workdir, made)
-  of_arms = dict(zip(ways, compare.rows(found)))
+  of_arms = dict(zip(methods, compare.rows(found)))
   # One chance for all depths is not of trees that narrow: they have their own.
   own = {'predicted_efficiency': None}
-  rows = [of_arms[way.arms] | own | columns for way, columns in asked]
-  dynamic = {row['num_nodes']: row for row in rows if row['way'] == _DYNAMIC}
+  rows = [of_arms[method.arms] | own | columns for method, columns in asked]
+  dynamic = {row['num_nodes']: row for row in rows if row['method'] == _DYNAMIC}
   return [row | _over(row, dynamic[row['num_nodes']]) for row in rows]
 
 
@@ -102,7 +102,7 @@ def acceptance(
 
 
 def _asked(config, family, chances):
-  """Ways of each number of nodes, and their columns."""
+  """Methods of each number of nodes, and their columns."""
   asked = []
   for num in config.nums_nodes:
     static = {
@@ -114,12 +114,12 @@ def _asked(config, family, chances):
       _DYNAMIC: _dynamic(config, num),
     }
     for kind, arm in arms.items():
-      way = ways_lib.parse(config, arm, list(family.drafters), 'dynamic')
-      columns = {'num_nodes': num, 'way': kind}
+      method = methods_lib.parse(config, arm, list(family.drafters), 'dynamic')
+      columns = {'num_nodes': num, 'method': kind}
       if kind in static:
         kept = theory.kept_tokens(chances, static[kind])
         columns['predicted'] = 1 + kept
-      asked.append((way, columns))
+      asked.append((method, columns))
   return asked
 
 
@@ -142,7 +142,7 @@ def figures(rows):
     rows,
     'num_nodes',
     'block_efficiency',
-    'way',
+    'method',
     error='block_efficiency_error',
     xlabel='nodes of a tree',
   )

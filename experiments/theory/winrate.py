@@ -1,4 +1,4 @@
-"""Win rates of ways to decode, by the target's own likelihood and a metric.
+"""Win rates of methods, by the target's own likelihood and a metric.
 
 Yin et al. (2024), Section 4.2, Tables 1 and 2. The score of a response is the
 mean log-likelihood per token that the target gives it. This is no reward model:
@@ -23,28 +23,28 @@ _LIKELIHOOD = 'likelihood'
 
 
 def prepare(config):
-  """Returns the ways and prompts of a config; pairs and metric must fit."""
+  """Returns the methods and prompts of a config; pairs and metric must fit."""
   prepared = compare.plan(config)
-  _pairs(config, prepared.ways)
+  _pairs(config, prepared.methods)
   _judges(config, prepared)
   return prepared
 
 
 def run(config, workdir):
-  """Returns a row for each judge and each two ways of equal columns."""
+  """Returns a row for each judge and each two methods of equal columns."""
   made = prepare(config)
-  pairs = _pairs(config, made.ways)
+  pairs = _pairs(config, made.methods)
   judges = _judges(config, made)
   options = {
     'fields': diagnose.FIELDS,
     'observe': functools.partial(observe, judges),
   }
   samples = {}
-  for i, way in enumerate(made.ways):
+  for i, method in enumerate(made.methods):
     own = config.copy_and_resolve_references()
-    # No two ways share their randomness.
+    # No two methods share their randomness.
     own.seed = config.seed + i * config.num_seeds
-    alone = made._replace(ways=[way])
+    alone = made._replace(methods=[method])
     for decoded in compare.decode(own, workdir, alone, **options):
       for judge in judges:
         sample = _sample(decoded.records, judge, config.num_seeds)
@@ -53,13 +53,13 @@ def run(config, workdir):
     {
       'judge': judge,
       'prompts': prompts.label,
-      'way': made.ways[first].label,
-      'against': made.ways[second].label,
-      **made.ways[first].columns,
+      'method': made.methods[first].label,
+      'against': made.methods[second].label,
+      **made.methods[first].columns,
       **versus(*(samples[judge, prompts.label, i] for i in (first, second))),
     }
     for judge in judges
-    for prompts in made.sets
+    for prompts in made.prompt_sets
     for first, second in pairs
   ]
 
@@ -69,7 +69,9 @@ def _judges(config, made):
   judges = {_LIKELIHOOD: functools.partial(by_likelihood, made.family.target)}
   if config.metric:
     metric = components.build(scoring.Metric, config.metric, 'metric')
-    for prompts in made.sets:  # A reference that it cannot read is refused.
+    for (
+      prompts
+    ) in made.prompt_sets:  # A reference that it cannot read is refused.
       metric(*2 * [[job.reference for job in prompts.jobs]])
     judges[config.metric] = functools.partial(
       by_metric, metric, made.family.tokenizer
@@ -77,21 +79,21 @@ def _judges(config, made):
   return judges
 
 
-def _pairs(config, ways):
-  """Indices of the ways that are compared."""
+def _pairs(config, methods):
+  """Indices of the methods that are compared."""
   pairs = []
   for i, wanted in enumerate(config.comparisons):
     found = [
       (first, second)
-      for first, one in enumerate(ways)
-      for second, other in enumerate(ways)
+      for first, one in enumerate(methods)
+      for second, other in enumerate(methods)
       if (one.label, other.label) == tuple(wanted)
       and one.columns == other.columns
     ]
     if not found:
-      known = ', '.join(dict.fromkeys(way.label for way in ways))
+      known = ', '.join(dict.fromkeys(method.label for method in methods))
       raise ValueError(
-        f'comparisons[{i}] must be labels of two ways of equal columns, got '
+        f'comparisons[{i}] must be labels of two methods of equal columns, got '
         f'{wanted}. Known: {known}.'
       )
     pairs += found
@@ -147,9 +149,9 @@ def _sample(records, judge, num_responses):
 def versus(first, second):
   """Returns how often one sample wins a prompt against another.
 
-  All responses to a prompt are compared with all of the other way's; the prompt
-  is won by the way that wins more of these comparisons. The prompts lost are
-  those that were neither won nor tied.
+  All responses to a prompt are compared with all of the other method's; the
+  prompt is won by the method that wins more of these comparisons. The prompts
+  lost are those that were neither won nor tied.
   """
   (own, rejections), (other, against_rejections) = first, second
   balance = np.sign(own[:, :, None] - other[:, None]).sum((1, 2))
@@ -181,7 +183,7 @@ def figures(rows):
         rows,
         'epsilon',
         name,
-        ('way', 'against'),
+        ('method', 'against'),
         panel='judge',
         error=f'{name}_error',
         ylabel=label,

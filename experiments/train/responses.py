@@ -6,16 +6,16 @@ import os
 import numpy as np
 
 from experiments.common import limits
+from experiments.common import methods
 from experiments.common import prompts
 from experiments.common import runner
-from experiments.common import ways
 from specjax import checks
 from specjax.data import examples as examples_lib
 from specjax.data import token_ids
 
 
 def prepare(config):
-  """Returns the family, the examples, and the points of each temperature."""
+  """Returns the family, the examples, and the runs of each temperature."""
   checks.check_range('num_parts', config.num_parts, 1)
   family = prompts.load_family(config)
   chosen = _chosen(config, family.tokenizer)
@@ -24,21 +24,25 @@ def prepare(config):
     for number, (example, tokens) in enumerate(chosen)
   ]
   length = config.max_prompt_tokens + config.max_new_tokens
-  points = []
+  runs = []
   for i, temperature in enumerate(config.temperatures):
     entry = {'arm': 'none', 'sampling': {'temperature': temperature}}
-    way = ways.parse(config, entry, (), f'temperatures[{i}]')
-    build = functools.partial(ways.build, way, family, length)
-    point = runner.Point(
-      {'family': config.family, 'way': way.settings, 'max_length': length},
+    method = methods.parse(config, entry, (), f'temperatures[{i}]')
+    build = functools.partial(methods.build, method, family, length)
+    run = runner.Run(
+      {
+        'family': config.family,
+        'method': method.settings,
+        'max_length': length,
+      },
       functools.cache(build),
       jobs,
       config.max_new_tokens,
       config.batch_size,
       config.seed + i,
     )
-    points.append(point)
-  return family, chosen, points
+    runs.append(run)
+  return family, chosen, runs
 
 
 def run(config, workdir):
@@ -49,15 +53,15 @@ def run(config, workdir):
   has logged a random part of the prompts at nearly every temperature; it
   continues from its log. Where time is limited, the files have what was done.
   """
-  family, chosen, points = prepare(config)
-  jobs = points[0].jobs
+  family, chosen, runs = prepare(config)
+  jobs = runs[0].jobs
   queues = [
-    (temperature, point._replace(jobs=[jobs[number] for number in part]))
+    (temperature, run._replace(jobs=[jobs[number] for number in part]))
     for part in np.array_split(np.arange(len(jobs)), config.num_parts)
-    for temperature, point in zip(config.temperatures, points)
+    for temperature, run in zip(config.temperatures, runs)
   ]
-  temperatures = [each for each, point in queues for _ in point.jobs]
-  records = runner.decode_queue(workdir, [point for _, point in queues])
+  temperatures = [each for each, run in queues for _ in run.jobs]
+  records = runner.decode_queue(workdir, [run for _, run in queues])
   responses = [
     token_ids.Response(record['job'], temperature, record['tokens'])
     for record, temperature in zip(

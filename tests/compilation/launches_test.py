@@ -75,8 +75,8 @@ def test_what_computes_is_counted_as_often_as_it_runs(line, expected):
   assert launches.of(counted, module.entry) == expected
 
 
-# What rounds may launch, of the ways of `configs/accelerators.py:launches`, on
-# slices of two layers. Exact with jaxlib 0.10.2; lower numbers are progress.
+# What rounds may launch, of the methods of `configs/accelerators.py:launches`,
+# on slices of two layers. Exact with jaxlib 0.10.2; lower numbers are progress.
 _MOST = {
   'h100': {
     'none': (81, 1, 0),
@@ -106,7 +106,7 @@ def _launched(name, label, num_layers=2):
   config = config_lib.get_config('launches')
   config.update({'devices': (name,)})
   config.targets = (f'llama_7b_{num_layers}_layers',)
-  tries = {each.way.label: each for each in accelerators._tries(config)}
+  tries = {each.method.label: each for each in accelerators._tries(config)}
   decoder = accelerators._decoder(config, tries[label])
   return kept.compile_decode(decoder, tries[label].device).launches
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import ml_collections
 import pytest
 
-from experiments.common import ways as ways_lib
+from experiments.common import methods as methods_lib
 from specjax import compilation
 from specjax import components
 from specjax import decoding
@@ -22,7 +22,7 @@ from tests import parts
 from tests.compilation import kept
 
 # All that a loop is made of, in two of them; most of the time is compilation.
-_WAYS = {
+_METHODS = {
   'bandit': {'bandit': 'ucb_spec', 'arms': ('medium:4/block', 'none')},
   'bandit per row': {
     'bandit': 'ucb_spec',
@@ -50,12 +50,12 @@ def _device(request, find):
   return find(request.param)
 
 
-def _decoder(family, way):
+def _decoder(family, method):
   config = ml_collections.ConfigDict(
-    {'ways': (way,), 'arms': (), 'sampling': {'temperature': 1.0}}
+    {'methods': (method,), 'arms': (), 'sampling': {'temperature': 1.0}}
   )
-  (parsed,) = ways_lib.parse_all(config, list(family.drafters))
-  return ways_lib.build(parsed, family, max_length=256).decoder
+  (parsed,) = methods_lib.parse_all(config, list(family.drafters))
+  return methods_lib.build(parsed, family, max_length=256).decoder
 
 
 def _compiled(decoder, device):
@@ -64,19 +64,19 @@ def _compiled(decoder, device):
 
 @pytest.fixture(scope='module', name='program')
 def _program(family):
-  """Compiles one of `_WAYS` for a device, once for all tests."""
+  """Compiles one of `_METHODS` for a device, once for all tests."""
 
   @functools.cache
-  def program(way, device):
-    return _compiled(_decoder(family, _WAYS[way]), device)
+  def program(method, device):
+    return _compiled(_decoder(family, _METHODS[method]), device)
 
   return program
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('way', _WAYS)
-def test_loops_copy_no_cache_and_ask_no_host(program, device, way):
-  found = program(way, device).found
+@pytest.mark.parametrize('method', _METHODS)
+def test_loops_copy_no_cache_and_ask_no_host(program, device, method):
+  found = program(method, device).found
   assert not found.copied_in_loop.get(totals.CACHES)
   assert not found.host_transfers
   assert not found.float64

@@ -18,8 +18,8 @@ from specjax.testing import toys
 _VOCAB = {'vocab_size': 64}
 
 
-def _row(way, round_ms=None, device='h100'):
-  row = {'target': 'a', 'device': device, 'batch_size': 1, 'way': way}
+def _row(method, round_ms=None, device='h100'):
+  row = {'target': 'a', 'device': device, 'batch_size': 1, 'method': method}
   return row if round_ms is None else row | {'round_ms': round_ms}
 
 
@@ -84,14 +84,14 @@ def test_a_layer_launches_what_a_deeper_target_launches_more():
 
 
 def _tiny(table='drafter'):
-  """A config of two ways of a tiny target on this CPU."""
+  """A config of two methods of a tiny target on this CPU."""
   config = config_lib.get_config(table)
   config.update(
     {'devices': ('cpu',), 'targets': ('tiny',), 'batch_sizes': (1,)}
   )
   config.shapes = {'tiny': toys.TINY | _VOCAB}
   config.drafters.others = {'draft': toys.TINY}
-  config.update({'ways': ('none', 'draft:1'), 'max_length': 32})
+  config.update({'methods': ('none', 'draft:1'), 'max_length': 32})
   config.update({'rounds': 2, 'repeats': 2, 'copied_megabytes': 1})
   return config
 
@@ -100,7 +100,7 @@ def _tiny(table='drafter'):
 def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
   tmp_path, monkeypatch
 ):
-  """A way that needs too much memory has no times, and the others do."""
+  """A method that needs too much memory has no times, and the others do."""
   fake = lambda *args, **kwargs: pytest.fail('compiled')
   monkeypatch.setattr(compilation, 'compile_decode', fake)
   timed = hardware.round_seconds

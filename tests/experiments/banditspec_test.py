@@ -13,8 +13,8 @@ from experiments.banditspec import lengths
 from experiments.banditspec import memory
 from experiments.common import choice
 from experiments.common import compare
+from experiments.common import methods
 from experiments.common import prompts as prompts_lib
-from experiments.common import ways
 from experiments.common import workdirs
 from specjax import families
 from specjax.testing import toys
@@ -49,8 +49,8 @@ def _config(name, family, changes):
 
 # Drafters as arms.
 
-# By way: rounds of a prompt of 'one' and of one of 'two', and what a bandit has
-# played of each arm.
+# By method: rounds of a prompt of 'one' and of one of 'two', and what a bandit
+# has played of each arm.
 _PLAYED = {
   'small:2': ((4, 6), None),
   'prompt_lookup:3': ((6, 4), None),
@@ -59,8 +59,8 @@ _PLAYED = {
 }
 
 
-def _played(way, job):
-  by_domain, pulls = _PLAYED[way.label]
+def _played(method, job):
+  by_domain, pulls = _PLAYED[method.label]
   rounds = by_domain[job.label == 'two']
   clocks = {'seconds': 2.0 * rounds, 'reading': 0.1, 'differ': 0}
   clocks |= {'reference_seconds': 24.0, 'reference_reading': 0.1}
@@ -78,26 +78,26 @@ def _rows(tmp_path, family, monkeypatch):
   return toy.run(config, tmp_path / 'run')
 
 
-def test_drafters_have_a_row_for_each_set_way_and_kind(rows):
+def test_drafters_have_a_row_for_each_set_method_and_kind(rows):
   """The family has two prompts of 'one' and one of 'two'."""
-  assert {(r['prompts'], r['domain'], r['way']) for r in rows} == {
-    (label, domain, way)
+  assert {(r['prompts'], r['domain'], r['method']) for r in rows} == {
+    (label, domain, method)
     for label, domains in (('eval', ['one', 'two']), ('mine', ['one']))
     for domain in ['all', *domains]
-    for way in [*_PLAYED, 'oracle']
+    for method in [*_PLAYED, 'oracle']
   }
   assert len(rows) == 25
   found = {
-    row['way']: (row['block_efficiency'], row['over_best'], row['speed_up'])
+    row['method']: (row['block_efficiency'], row['over_best'], row['speed_up'])
     for row in rows
     if (row['prompts'], row['part']) == ('eval', 'all prompts')
   }
   rounds = {'small:2': 14, 'prompt_lookup:3': 16, 'none': 36}
   rounds |= {'hedge': 15, 'oracle': 12}
-  for way, num in rounds.items():
+  for method, num in rounds.items():
     expected = 36 / num, 14 / num, 36 / num
-    assert found[way] == pytest.approx(expected), way
-  pulls = {row['pulls'] for row in rows if row['way'] == 'hedge'}
+    assert found[method] == pytest.approx(expected), method
+  pulls = {row['pulls'] for row in rows if row['method'] == 'hedge'}
   assert pulls == {'0.75 0.25'}
 
 
@@ -123,11 +123,11 @@ def test_of_equal_arms_the_oracle_takes_the_first():
     ([2, 3, 5], [4, 9, 9], [1]),
     ([3, 2, 5], [6, 4, 9], [1, 1]),
   ]
-  prompts = prompts_lib.Set('eval', [], {})
-  way = ways.Way('', {}, (), *[None] * 8)
+  prompts = prompts_lib.PromptSet('eval', [], {})
+  method = methods.Method('', {}, (), *[None] * 8)
   arms = [
     compare.Decoded(
-      way,
+      method,
       prompts,
       [
         {'rounds': r, 'emitted': e, 'accepted': depths, 'drafted': depths}
@@ -142,7 +142,7 @@ def test_of_equal_arms_the_oracle_takes_the_first():
   chosen = choice.best_of_each(arms)
   assert chosen.tolist() == [1, 0, 0]
   oracle = choice.left_to(arms, chosen, 'oracle')
-  assert oracle.way.label == 'oracle'
+  assert oracle.method.label == 'oracle'
   assert [each['pulls'] for each in oracle.records] == [[0, 3], [3, 0], [5, 0]]
   # Of the depths of the deepest arm.
   drafted = [each['drafted'] for each in oracle.records]
@@ -168,7 +168,7 @@ def test_sessions_fit_with_what_each_turn_emits(family):
 
 @pytest.fixture(scope='module', name='batched')
 def _batched(tmp_path_factory, family):
-  """Three batches of two rows in three ways: the config, workdir and rows."""
+  """Three batches of two rows with three methods: config, workdir and rows."""
   folder = tmp_path_factory.mktemp('lengths')
   costs = toy.write_costs(folder / 'costs', {'none': 0, 'small:2': 2})
   config = _config('lengths', family, _LENGTHS | {'costs': costs})
@@ -177,7 +177,7 @@ def _batched(tmp_path_factory, family):
 
 @pytest.mark.slow
 def test_rows_of_lengths_say_what_was_logged(batched):
-  """A batch of each way after the other, and the table of costs before."""
+  """A batch of each method after the other, and the table of costs before."""
   _, workdir, rows = batched
   table, *units = toy.units(workdir)
   assert table['costs'] == ['none', 'small:2']
@@ -185,7 +185,7 @@ def test_rows_of_lengths_say_what_was_logged(batched):
   speeds = np.array([_speed_up(records) for records in batches]).reshape(3, 3)
   total, parts = rows[:3], rows[3:]
   methods = ['none', 'small:2', 'ucb_spec']
-  assert [row['way'] for row in total] == methods
+  assert [row['method'] for row in total] == methods
   best = max(speeds[:2], key=np.mean)
   hindsight = speeds[:2].max(axis=0)
   for row, own in zip(total, speeds):
@@ -204,11 +204,11 @@ def test_rows_of_lengths_say_what_was_logged(batched):
     'best length': hindsight,
     'worst length': speeds[:2].min(axis=0),
   }
-  for way, own in expected.items():
-    found = [row for row in parts if row['way'] == way]
+  for method, own in expected.items():
+    found = [row for row in parts if row['method'] == method]
     assert [row['speed_up'] for row in found] == pytest.approx(own.tolist())
     assert sorted(row['rank'] for row in found) == [0, 1, 2]
-  leader = [row for row in parts if row['way'] == 'best length']
+  leader = [row for row in parts if row['method'] == 'best length']
   leader.sort(key=lambda row: row['rank'])
   assert (np.diff([row['speed_up'] for row in leader]) >= 0).all()
   assert len(lengths.figures(rows)['speed_up'].axes) == 1
@@ -260,10 +260,10 @@ def test_batches_are_drawn_at_random(family, tmp_path, monkeypatch):
   assert len({tuple(each) for each in many}) > 1
 
 
-def _one_of_a_batch(way, job):
+def _one_of_a_batch(method, job):
   clocks = {'seconds': 1.0, 'reading': 0.1}
   clocks |= {f'reference_{name}': value for name, value in clocks.items()}
-  pulls = [1] * len(way.arms)
+  pulls = [1] * len(method.arms)
   return clocks | {'reference_emitted': 12, 'differ': 0, 'pulls': pulls}
 
 
@@ -273,7 +273,11 @@ def _one_of_a_batch(way, job):
     ('lengths', {'num_batches': 1}, 'num_batches must be >= 2, got 1'),
     ('lengths', {'repeats': 0}, 'repeats must be >= 1, got 0'),
     ('memory', {'baseline': 'large:4'}, "Unknown baseline 'large:4'. Known"),
-    ('drafters', {'arms': (*_ARMS, _ARMS[0])}, r'ways\[2\] must differ from'),
+    (
+      'drafters',
+      {'arms': (*_ARMS, _ARMS[0])},
+      r'methods\[2\] must differ from',
+    ),
   ],
 )
 def test_bad_values_are_refused(tmp_path, family, name, changes, message):
@@ -289,10 +293,10 @@ def test_bad_values_are_refused(tmp_path, family, name, changes, message):
 @pytest.mark.slow
 def test_memory_counts_what_the_loop_holds(tmp_path, family, monkeypatch):
   """Against sizes by hand; drafter and target are of one shape."""
-  rounds = lambda way: 12 if way.label == 'none' else 5
-  toy.simulate(monkeypatch, lambda way, _: {'rounds': rounds(way)})
+  rounds = lambda method: 12 if method.label == 'none' else 5
+  toy.simulate(monkeypatch, lambda method, _: {'rounds': rounds(method)})
   rows = toy.run(_config('memory', family, _MEMORY), tmp_path)
-  rows = {row['way']: row for row in rows}
+  rows = {row['method']: row for row in rows}
   small, plain, several, shared = rows.values()
   assert list(rows) == ['small:2', 'none', 'drafters', 'lengths']
   model = plain['parameters']

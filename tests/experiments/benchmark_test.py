@@ -18,7 +18,7 @@ from experiments.common import compare
 from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
-from experiments.common import ways
+from experiments.common import methods
 from experiments.common import workdirs
 from specjax import base
 from specjax import decoding
@@ -87,7 +87,7 @@ def test_a_table_has_a_row_for_each_arm(family, tmp_path, monkeypatch):
 
 def _bandit(family, source, arms, **changes):
   """The config of a bandit that earns tokens per second."""
-  own = {'arms': arms, 'costs': source, 'batch_size': 4, 'ways': ('none',)}
+  own = {'arms': arms, 'costs': source, 'batch_size': 4, 'methods': ('none',)}
   own |= {'experiment': 'compare', 'bandits': ('ucb1',), 'max_length': 32}
   own |= {'reward': 'throughput'} | changes
   return _config('costs', family, _COSTS | own)
@@ -103,8 +103,8 @@ def _reward(config, workdir):
   told = costs.of(
     config, workdirs.Workdir(workdir, config), made.family, [[1, 2]]
   )
-  way = made.ways[-1]
-  return ways.build(way, made.family, 32, told).decoder.round_fn.reward
+  method = made.methods[-1]
+  return methods.build(method, made.family, 32, told).decoder.round_fn.reward
 
 
 def test_rewards_of_a_table(tmp_path, family):
@@ -140,7 +140,7 @@ def test_prompts_are_read_for_every_answer(tmp_path, family):
   made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
   for answer, reading in ((6.0, [2.0, 2.0]), (None, None)):
     told = costs.of(config, workdir, made.family, [[1, 2]], answer)
-    assert told(made.ways[-1]).get('reading_costs') == reading
+    assert told(made.methods[-1]).get('reading_costs') == reading
 
 
 def test_reading_is_shared_out_among_plain_answers(
@@ -157,7 +157,7 @@ def test_reading_is_shared_out_among_plain_answers(
   plain = lambda *_, **options: answers
   monkeypatch.setattr(decoding.Decoder, 'decode_many', plain)
   monkeypatch.setattr(costs, 'of', of)
-  changes = {'ways': ('none',), 'padded': (), 'arms': ('none',)}
+  changes = {'methods': ('none',), 'padded': (), 'arms': ('none',)}
   with pytest.raises(InterruptedError):
     main.run(_config('refill', family, _SMALL | changes), tmp_path / 'run')
   assert asked == [4.0]
@@ -171,16 +171,16 @@ def test_bandits_over_the_same_arms_share_a_table(tmp_path, family):
   config.bandits = ('ucb1', 'ucb_spec', {'bandit': 'ucb1', 'reward': 'emitted'})
   made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
   told = costs.of(config, workdir, made.family, [[1, 2]])
-  assert [way.label for way in made.ways[1:]] == [
+  assert [method.label for method in made.methods[1:]] == [
     *('ucb1', 'ucb_spec', 'ucb1, emitted')
   ]
-  for way in made.ways[1:3]:
-    ways.build(way, made.family, 32, told)
+  for method in made.methods[1:3]:
+    methods.build(method, made.family, 32, told)
   (unit,) = toy.units(tmp_path)
   assert unit['costs'] == list(arms) and unit['from'] == source
   assert [row['depth'] for row in unit['outcome']['rows']] == [0, 3]
-  no_costs = lambda way: pytest.fail('asked for costs')
-  ways.build(made.ways[3], made.family, 32, no_costs)
+  no_costs = lambda method: pytest.fail('asked for costs')
+  methods.build(made.methods[3], made.family, 32, no_costs)
 
 
 def test_rewards_with_options_of_their_own(tmp_path, family):
@@ -210,14 +210,14 @@ def test_a_table_that_does_not_fit_is_refused(
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run' / log.FILE).exists()
   with pytest.raises(ValueError, match='There are no results in'):
-    costs.read(str(tmp_path), compare.plan(config).ways[-1], 4)
+    costs.read(str(tmp_path), compare.plan(config).methods[-1], 4)
 
 
 def test_a_table_of_another_device_is_not_used(tmp_path, family, capsys):
   arms = {'none': 0, 'small:3': 3}
   source = _write(tmp_path / 'table', arms, device='an abacus')
   config = _bandit(family, source, tuple(arms))
-  assert costs.read(source, compare.plan(config).ways[-1], 4) == []
+  assert costs.read(source, compare.plan(config).methods[-1], 4) == []
   assert 'was measured on an abacus, not on' in capsys.readouterr().out
 
 
@@ -303,7 +303,7 @@ _PEER = _SMALL | {
   'batch_size': 1,
   'repeats': 1,
   'prompts_per_domain': 1,
-  'ways': ('none', 'small:2', 'prompt_lookup:2', 'suffix:2'),
+  'methods': ('none', 'small:2', 'prompt_lookup:2', 'suffix:2'),
 }
 
 
@@ -321,20 +321,20 @@ def _with_reduced_head(family, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ('reduced', 'methods'),
-  [(False, _PEER['ways']), (True, ('none', 'small:2'))],
+  [(False, _PEER['methods']), (True, ('none', 'small:2'))],
 )
 def test_peers_say_the_same(tmp_path, family, reduced, methods):
-  """In all ways that they have, and with as few of the target's calls."""
+  """With all methods that they have, and with as few of the target's calls."""
   extras.load('transformers')
   if reduced:
     family = _with_reduced_head(family, tmp_path)
-  config = _config('peer', family, _PEER | {'ways': methods})
+  config = _config('peer', family, _PEER | {'methods': methods})
   rows = toy.run(config, tmp_path / 'run')
   ours, theirs = rows[: len(methods)], rows[len(methods) :]
   assert {row['implementation'] for row in ours} == {'specjax'}
-  assert [row['way'] for row in ours] == list(methods)
+  assert [row['method'] for row in ours] == list(methods)
   assert {row['implementation'] for row in theirs} == {'transformers'}
-  assert [row['way'] for row in theirs] == list(methods[:3])
+  assert [row['method'] for row in theirs] == list(methods[:3])
   for row in rows:
     assert (row['same_outputs'], row['decoded']) == (2, 2)
   for i, own in enumerate(theirs):
@@ -367,10 +367,10 @@ def test_a_reduced_head_elsewhere(tmp_path, family):
 
 @pytest.mark.oracles
 @pytest.mark.slow
-def test_sampled_ways_of_peers(tmp_path, family):
+def test_sampled_methods_of_peers(tmp_path, family):
   """Their texts are others, so that nobody counts which are the same."""
   extras.load('transformers')
-  changes = {'ways': ('none', 'small:2')}
+  changes = {'methods': ('none', 'small:2')}
   changes['sampling'] = {'temperature': 0.7, 'top_k': 5, 'min_p': 0.01}
   rows = toy.run(_config('peer', family, _PEER | changes), tmp_path)
   assert len(rows) == 4
@@ -384,7 +384,7 @@ def test_sampled_ways_of_peers(tmp_path, family):
     ({'batch_size': 2}, r'batch_size must lie in \[1, 1\], got 2'),
     ({'repeats': 0}, 'repeats must be >= 1, got 0'),
     ({'peers': ('vllm',)}, "peer 'vllm'"),
-    ({'ways': ('suffix:2',)}, "must have one that is labelled 'none'"),
+    ({'methods': ('suffix:2',)}, "must have one that is labelled 'none'"),
   ],
 )
 def test_comparisons_that_are_refused(tmp_path, family, changes, message):
@@ -429,8 +429,8 @@ def test_rounds_are_timed_once_everybody_has_read(family):
   """Those too who read a prompt when they are first played."""
   config = _bandit(family, '', ('deferred(small):2',))
   made = compare.plan(config)
-  (alone,) = ways.alone(made.ways[-1])
-  decoder = ways.build(alone, made.family, 32).decoder
+  (alone,) = methods.alone(made.methods[-1])
+  decoder = methods.build(alone, made.family, 32).decoder
   (waits,) = decoder.init([[1, 2, 3]], 8).drafters
   (reads,) = timing.begin(decoder, [[1, 2, 3]], 8).drafters
   assert waits.waiting.tolist() == [3] and reads.waiting.tolist() == [0]
@@ -444,10 +444,10 @@ def test_every_arm_of_a_bandit_alone(family):
   """Nothing of the bandit is left."""
   config = _bandit(family, '', _ARMS[:3])
   config.bandits = ({'bandit': 'ucb1', 'warm_start': 4, 'per_row': True},)
-  way = compare.plan(config).ways[-1]
-  each = ways.alone(way)
+  method = compare.plan(config).methods[-1]
+  each = methods.alone(method)
   assert [own.label for own in each] == list(_ARMS[:3])
   for own in each:
-    decoder = ways.build(own, families.load(str(family)), 32).decoder
+    decoder = methods.build(own, families.load(str(family)), 32).decoder
     assert decoder.round_fn.bandit.num_arms == 1
     assert not own.per_row and not own.warm_start

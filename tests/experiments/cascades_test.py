@@ -16,7 +16,7 @@ from experiments.cascades import calibrate
 from experiments.cascades import frontier
 from experiments.cascades import texts
 from experiments.common import compare
-from experiments.common import ways
+from experiments.common import methods
 from specjax import base
 from specjax import evaluation
 from specjax import families
@@ -45,12 +45,12 @@ _RUN = toy.SIZES | {
   'paper': (),
 }
 _FRONTIER = _RUN | {
-  'ways': (*_ALONE, _LOSSLESS, *_RULES, _CHOW),
+  'methods': (*_ALONE, _LOSSLESS, *_RULES, _CHOW),
   'sequence_alphas': (0.0, 1.0),
 }
 _CALIBRATE = _RUN | {
   'prompts': {'talk': {'domains': ('asks',)}},
-  'ways': (_ALONE[0], _LOSSLESS, *_RULES),
+  'methods': (_ALONE[0], _LOSSLESS, *_RULES),
   'dev_prompts': 3,
   'repeats': 1,
 }
@@ -87,7 +87,7 @@ def _choice(workdir):
 
 
 def _key(row):
-  return row['way'], row.get('alpha')
+  return row['method'], row.get('alpha')
 
 
 # How often a rule defers.
@@ -144,21 +144,21 @@ _SAID = {
 }
 
 
-def _said(way, job):
+def _said(method, job):
   """Texts by hand, in a second for a target call and half of one for others."""
   del job
-  tokens, target_nats, own_nats = _SAID[way.label]
-  calls = {'target': 2, 'draft': 0}.get(way.label, 1)
+  tokens, target_nats, own_nats = _SAID[method.label]
+  calls = {'target': 2, 'draft': 0}.get(method.label, 1)
   return {
     'tokens': tokens,
     'emitted': len(tokens),
-    'rounds': len(tokens) if way.arms[0].tree is None else 1,
+    'rounds': len(tokens) if method.arms[0].tree is None else 1,
     'target_calls': calls,
     'target_nats': target_nats,
     'own_nats': own_nats,
-    'deferred': float(way.label in ('target', 'lossless')) * len(tokens),
-    'accepted': [] if way.arms[0].tree is None else [1, 0],
-    'drafted': [] if way.arms[0].tree is None else [1, 1],
+    'deferred': float(method.label in ('target', 'lossless')) * len(tokens),
+    'accepted': [] if method.arms[0].tree is None else [1, 0],
+    'drafted': [] if method.arms[0].tree is None else [1, 1],
     'seconds': 0.5 + 0.5 * calls,
     'reading': 0.1,
     'differ': 0,
@@ -225,23 +225,23 @@ def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
   config, workdir, _ = run
   family = families.load(str(family))
   models = family.target, family.drafters['small']
-  jobs = compare.plan(config).sets[0].jobs
+  jobs = compare.plan(config).prompt_sets[0].jobs
   prompts = {job.number: job.turns[0] for job in jobs}
   seen = set()
   records = [
-    (unit['way'], record)
+    (unit['method'], record)
     for unit in toy.units(workdir)
     for record in unit['outcome']['records']
   ]
-  for way, record in records:
-    (arm,) = way['arms']
+  for method, record in records:
+    (arm,) = method['arms']
     prompt, said = prompts[record['job']], record['tokens']
     target, draft = (
       np.exp(toy.log_probs(model, prompt, said)) for model in models
     )
     nats = lambda probs, said=said: np.log(probs[range(len(said)), said]).sum()
     assert record['target_nats'] == pytest.approx(nats(target), abs=1e-3)
-    own = draft if way['target'] == 'small' else target
+    own = draft if method['target'] == 'small' else target
     assert record['own_nats'] == pytest.approx(nats(own), abs=1e-3)
     if own is draft:
       assert record['deferred'] == record['target_calls'] == 0
@@ -259,16 +259,16 @@ def test_sequence_cascades_keep_answers_that_are_likely_enough():
   others = {'reference_seconds': 3.0, 'reference_reading': 0.4}
   draft = clocks | others | {'own_nats': math.log(chance), 'tokens': [1]}
   target = dict.fromkeys((*clocks, *others), 9.0) | {'tokens': [2]}
-  way = ways.parse(
-    ml_collections.ConfigDict({'sampling': {}}), 'none', (), 'a way'
+  method = methods.parse(
+    ml_collections.ConfigDict({'sampling': {}}), 'none', (), 'a method'
   )
   decoded = [
-    compare.Decoded(way._replace(label=label), None, [record])
+    compare.Decoded(method._replace(label=label), None, [record])
     for label, record in (('target', target), ('draft', draft))
   ]
   alphas = (0.0, 0.99 - chance, 1.01 - chance, 1.0)
   made = frontier.sequence_cascades(decoded, alphas)
-  assert [each.way.columns['alpha'] for each in made] == list(alphas)
+  assert [each.method.columns['alpha'] for each in made] == list(alphas)
   found = [each.records[0] for each in made]
   assert found[2:] == [draft, draft]
   late = {'seconds': 4.0, 'reading': 0.5}
@@ -277,7 +277,7 @@ def test_sequence_cascades_keep_answers_that_are_likely_enough():
 
 def test_a_summary_by_hand():
   """From latency 0.5 on, `fast` is best until `good` is better at 0.8."""
-  names = 'way', 'latency', 'quality', 'draft_length'
+  names = 'method', 'latency', 'quality', 'draft_length'
   shared = {'prompts': 'all', 'latency_error': 0.1, 'quality_error': 0.2}
   shared |= {'target_nats': -1.0, 'target_nats_error': 0.0}
   table = [
@@ -289,19 +289,23 @@ def test_a_summary_by_hand():
     ('bad', 0.5, 10.0, 5),
   ]
   rows = frontier.summary([shared | dict(zip(names, row)) for row in table])
-  of = lambda length, way: {
+  of = lambda length, method: {
     row['part']: row
     for row in rows
-    if (row['draft_length'], row['way'], row['by']) == (length, way, 'quality')
+    if (row['draft_length'], row['method'], row['by'])
+    == (length, method, 'quality')
   }
   found = {
-    (length, way): (
-      of(length, way)['equal quality']['speed_up_at_quality'],
-      of(length, way)['equal latency']['rating_at_latency'],
-      of(length, way)['equal latency']['best_share'],
+    (length, method): (
+      of(length, method)['equal quality']['speed_up_at_quality'],
+      of(length, method)['equal latency']['rating_at_latency'],
+      of(length, method)['equal latency']['best_share'],
     )
-    for length, ways in ((3, ('target', 'fast', 'good', 'bad')), (5, ('bad',)))
-    for way in ways
+    for length, methods in (
+      (3, ('target', 'fast', 'good', 'bad')),
+      (5, ('bad',)),
+    )
+    for method in methods
   }
   assert found == {
     (3, 'target'): (1.0, 10.0, 0.0),
@@ -318,7 +322,7 @@ def test_a_summary_by_hand():
 
 def test_points_beyond_lossy_decoding_by_hand():
   """0.6 calls are midway from 0.5 to 0.7; each draft length has its line."""
-  names = 'way', 'target_calls', 'target_nats', 'draft_length'
+  names = 'method', 'target_calls', 'target_nats', 'draft_length'
   shared = {'prompts': 'all', 'target_nats_error': 0.2}
   table = [
     ('target', 1.0, -3.0),  # In both plots.
@@ -354,16 +358,16 @@ def test_the_frontier_goes_on_where_it_stopped(run, family):
   _, workdir, rows = run
   before = toy.units(workdir)
   more = {'arm': _RULE.format(0.5), 'label': 'rule', 'columns': {'alpha': 0.5}}
-  changes = {'ways': (*_FRONTIER['ways'], more), 'metric': 'rouge1'}
+  changes = {'methods': (*_FRONTIER['methods'], more), 'metric': 'rouge1'}
   config = _config('frontier', family, _FRONTIER | changes | {'sweep': ''})
   config.sampling.temperature = 1.0
   again = toy.run(config, workdir)
   after = toy.units(workdir)
   assert after[: len(before)] == before
-  added = [unit['way']['arms'] for unit in after[len(before) :]]
+  added = [unit['method']['arms'] for unit in after[len(before) :]]
   assert added == [['small:2~token_v3(0.5)']] * 2  # Two batches.
   same = lambda rows: [
-    {name: row[name] for name in ('way', 'target_nats', 'tokens')}
+    {name: row[name] for name in ('method', 'target_nats', 'tokens')}
     for row in rows
     if row.get('alpha') != 0.5
   ]
@@ -374,7 +378,7 @@ def test_the_frontier_goes_on_where_it_stopped(run, family):
   ('changes', 'message'),
   [
     ({'sequence_alphas': (-1.0,)}, r'sequence_alphas must lie in \[0, 1\]'),
-    ({'ways': _ALONE[:1]}, "ways must have one that is labelled 'draft'"),
+    ({'methods': _ALONE[:1]}, "methods must have one that is labelled 'draft'"),
     ({'metric': 'bluer'}, "Unknown metric 'bluer'. Known"),
   ],
 )
@@ -392,12 +396,12 @@ def test_alphas_of_a_line_are_one_program_where_they_are_numbers(family):
   config = toy.config('cascades/frontier', None, {})
   loaded = families.load(str(family))
   programs = {}
-  for way in ways.parse_all(config, list(loaded.drafters)):
-    program = ways.build(way, loaded, 96).program
-    programs.setdefault(way.label, set()).add(program)
+  for method in methods.parse_all(config, list(loaded.drafters)):
+    program = methods.build(method, loaded, 96).program
+    programs.setdefault(method.label, set()).add(program)
   assert {k for k, v in programs.items() if len(v) > 1} == {'min_p'}
   with_paper = {
-    where['way'] for table in config.paper for where, _ in table['rows']
+    where['method'] for table in config.paper for where, _ in table['rows']
   }
   assert with_paper <= {*programs, frontier.SEQUENCE}
 
@@ -414,39 +418,43 @@ class _Measured:
     monkeypatch.setattr(texts, 'rater', lambda *_: self._rate)
 
   def __call__(self, config, workdir, made):
-    (prompts,) = made.sets
-    self.calls.append(([way.label for way in made.ways], prompts))
-    return [compare.Decoded(way, prompts, []) for way in made.ways]
+    (prompts,) = made.prompt_sets
+    self.calls.append(([method.label for method in made.methods], prompts))
+    return [compare.Decoded(method, prompts, []) for method in made.methods]
 
   def _rate(self, each):
-    way, alpha = each.way, each.way.columns.get('alpha', 0)
-    seed = [*f'{way.label} {way.columns} {len(each.prompts.jobs)}'.encode()]
+    method, alpha = each.method, each.method.columns.get('alpha', 0)
+    seed = [
+      *f'{method.label} {method.columns} {len(each.prompts.jobs)}'.encode()
+    ]
     costs = np.random.default_rng(seed).uniform(0.3, 1, 3).round(2)
     latency, calls, rate = costs.tolist()
-    quality = {'target': 20.0, 'lossless': 19.0}.get(way.label, 20 - 10 * alpha)
+    quality = {'target': 20.0, 'lossless': 19.0}.get(
+      method.label, 20 - 10 * alpha
+    )
     return {
       'prompts': each.prompts.label,
-      'way': way.label,
-      **way.columns,
+      'method': method.label,
+      **method.columns,
       'metric': 'letters',
       'quality': quality,
       'quality_error': 1.0,
       'latency': latency,
       'latency_error': 0.01,
-      'rejection_rate': None if way.label == 'target' else rate,
+      'rejection_rate': None if method.label == 'target' else rate,
       'target_calls': calls,
     }
 
 
 def _of_length(length):
-  """Ways of one draft length."""
+  """Methods of one draft length."""
   return tuple(
     {
-      'arm': way['arm'].replace('small:2', f'small:{length}'),
-      'label': way['label'],
-      'columns': way.get('columns', {}) | {'draft_length': length},
+      'arm': method['arm'].replace('small:2', f'small:{length}'),
+      'label': method['label'],
+      'columns': method.get('columns', {}) | {'draft_length': length},
     }
-    for way in (_LOSSLESS, *_RULES)
+    for method in (_LOSSLESS, *_RULES)
   )
 
 
@@ -461,7 +469,7 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
   """Rules of quality 18 and 11, the target's 20, the lossless one's 19."""
   _Measured(monkeypatch)
   changes = {'floor': floor, 'margin': margin, 'cost': cost}
-  changes['ways'] = (_ALONE[0], *_of_length(2), *_of_length(3))
+  changes['methods'] = (_ALONE[0], *_of_length(2), *_of_length(3))
   rows = toy.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
   dev = [row for row in rows if row['part'] == 'dev']
   assert len(dev) == 7
@@ -473,7 +481,7 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
     if good and (best is None or row[cost] < best[cost]):
       best = row
   if best is None:  # Falls back.
-    lossless = [row for row in dev if row['way'] == 'lossless']
+    lossless = [row for row in dev if row['method'] == 'lossless']
     best = min(lossless, key=lambda row: row[cost])
   # Where nothing is drafted, nothing is rejected.
   assert sum(row['eligible'] for row in dev) == num - (cost == 'rejection_rate')
@@ -485,9 +493,13 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
   assert test['chosen'] and best['chosen']
   assert choice['test'] == test
   assert best['floor'] == floor * 20
-  assert {row['way'] for row in tests} == {'target', 'lossless', best['way']}
+  assert {row['method'] for row in tests} == {
+    'target',
+    'lossless',
+    best['method'],
+  }
   said = capsys.readouterr().out
-  assert f'Chose way {best["way"]}' in said
+  assert f'Chose method {best["method"]}' in said
   for row, part in ((best, 'dev'), (test, 'test')):
     assert f'{row["quality"]:.2f} on {part}' in said
   assert matplotlib.image.imread(tmp_path / 'dev.png').std() > 0
@@ -500,8 +512,8 @@ def test_dev_and_test_are_disjoint_and_measured_once(
   measured = _Measured(monkeypatch)
   changes = {'floor': 0.5, 'cost': 'target_calls'}
   main.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
-  (all_ways, dev), (some, test) = measured.calls
-  assert all_ways == ['target', 'lossless', 'rule', 'rule']
+  (all_methods, dev), (some, test) = measured.calls
+  assert all_methods == ['target', 'lossless', 'rule', 'rule']
   assert some == ['target', 'lossless', 'rule']
   tokens = lambda prompts: [tuple(job.turns[0]) for job in prompts.jobs]
   assert (len(dev.jobs), len(test.jobs)) == (3, 5)
@@ -510,7 +522,7 @@ def test_dev_and_test_are_disjoint_and_measured_once(
   changes |= {'floor': 2.0}
   main.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
   assert measured.calls == [
-    (all_ways, dev),
+    (all_methods, dev),
     (['target', 'lossless'], test),
   ]
   assert dev.settings != test.settings
@@ -521,9 +533,11 @@ def test_nothing_is_good_enough(tmp_path, family, monkeypatch, capsys):
   config = _config('calibrate', family, _CALIBRATE | {'floor': 1.5})
   main.run(config, tmp_path)
   dev = _choice(tmp_path)['dev']
-  assert (dev['way'], dev['eligible']) == ('lossless', False)
+  assert (dev['method'], dev['eligible']) == ('lossless', False)
   said = capsys.readouterr().out
-  assert 'Nothing has letters 30.00 on dev prompts. Chose way lossless' in said
+  assert (
+    'Nothing has letters 30.00 on dev prompts. Chose method lossless' in said
+  )
 
 
 @pytest.mark.slow
@@ -534,10 +548,10 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
   config = _config('calibrate', family, _CALIBRATE | changes)
   rows = toy.run(config, tmp_path)
   choice = _choice(tmp_path)
-  assert choice['way']['arm'] == 'small:2~token_v3(0.9)'
+  assert choice['method']['arm'] == 'small:2~token_v3(0.9)'
   family = families.load(str(family))
   made = compare.plan(config)
-  _, test = calibrate.split(config, made.sets[0])
+  _, test = calibrate.split(config, made.prompt_sets[0])
   decoder = calibrate.decoder(family, choice)
   outputs = [
     output
@@ -573,20 +587,23 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
     ({'repeats': 0}, "one of rejection.* repeats=0, got 'latency'"),
     ({'dev_prompts': 1}, r'dev_prompts must lie in \[2, 6\], got 1'),
     ({'dev_prompts': 7}, r'dev_prompts must lie in \[2, 6\], got 7'),
-    ({'ways': _ALONE}, "ways must have one that is labelled 'lossless'"),
-    ({'ways': (_LOSSLESS,)}, "ways must have one that is labelled 'target'"),
+    ({'methods': _ALONE}, "methods must have one that is labelled 'lossless'"),
+    (
+      {'methods': (_LOSSLESS,)},
+      "methods must have one that is labelled 'target'",
+    ),
     (
       {'prompts': {'a': {}, 'b': {'limit': 2}}},
       'prompts must be one set, got 2',
     ),
     (
       {
-        'ways': (
-          *_CALIBRATE['ways'],
+        'methods': (
+          *_CALIBRATE['methods'],
           {'bandit': 'ucb1', 'arms': ('small:2', 'none')},
         )
       },
-      r'ways.4. must be an arm, got a bandit',
+      r'methods.4. must be an arm, got a bandit',
     ),
   ],
 )
@@ -619,7 +636,7 @@ def _bandits(family, tmp_path_factory):
   assert rows[: len(first)] == first
   after = toy.units(workdir)
   assert after[: len(before)] == before
-  added = [unit['way']['reward'] for unit in after[len(before) :]]
+  added = [unit['method']['reward'] for unit in after[len(before) :]]
   assert added == ['tradeoff(weight=0.9)'] * 2
   return workdir, rows
 
@@ -636,22 +653,22 @@ def _rewards(unit, weight):
 
 
 @pytest.mark.slow
-def test_rules_have_a_row_for_each_weight_and_way(bandits):
+def test_rules_have_a_row_for_each_weight_and_method(bandits):
   workdir, rows = bandits
   names = (*_ARMS, _BANDIT)
-  assert [(row['weight'], row['way']) for row in rows] == [
-    (weight, way) for weight in _BANDITS['weights'] for way in names
+  assert [(row['weight'], row['method']) for row in rows] == [
+    (weight, method) for weight in _BANDITS['weights'] for method in names
   ]
   for row in rows:
     pulls = [int(each) for each in row['pulls'].split()]
     efficiency = row['block_efficiency']
     assert 1 <= efficiency <= 4
     assert row['target_calls'] == pytest.approx(1 / efficiency)
-    if row['way'] == _BANDIT:
+    if row['method'] == _BANDIT:
       assert len(pulls) == 2 and min(pulls) > 0
     else:
       assert len(pulls) == 1
-    lossless = row['way'] == _ARMS[0]
+    lossless = row['method'] == _ARMS[0]
     assert (row['fidelity'] == 1) if lossless else (0 < row['fidelity'] < 1)
   assert matplotlib.image.imread(workdir / 'over_best.png').std() > 0
 
@@ -663,12 +680,13 @@ def test_rewards_of_rules_are_those_of_their_rounds(bandits):
   logged = toy.units(workdir)
   sums = {}
   for row in rows:
-    weight, way = row['weight'], row['way']
+    weight, method = row['weight'], row['method']
     own = [
       unit
       for unit in logged
-      if unit['way']['arms'] == ([way] if way in _ARMS else list(_ARMS))
-      and unit['way'].get('reward', f'{weight}').count(f'{weight}')
+      if unit['method']['arms']
+      == ([method] if method in _ARMS else list(_ARMS))
+      and unit['method'].get('reward', f'{weight}').count(f'{weight}')
     ]
     assert len(own) == 2
     rewards = np.concatenate([_rewards(unit, weight) for unit in own])
@@ -676,15 +694,15 @@ def test_rewards_of_rules_are_those_of_their_rounds(bandits):
     rounds = np.array([record['rounds'] for record in records])
     mean = rewards.sum() / rounds.sum()
     assert row['reward'] == pytest.approx(mean, abs=1e-5)
-    if way == _BANDIT:
+    if method == _BANDIT:
       _, part, whole = own[-1]['outcome']['bandit_state']
       learnt = np.sum(part) + np.sum(whole)
       assert learnt == pytest.approx(rewards.sum(), abs=1e-4)
-    sums[weight, way] = mean, (rewards - mean * rounds) / rounds.sum()
+    sums[weight, method] = mean, (rewards - mean * rounds) / rounds.sum()
   for row in rows:
     arms = [(sums[row['weight'], arm][0], arm) for arm in _ARMS]
     assert row['best_arm'] == max(arms)[1]
-    mean, off = sums[row['weight'], row['way']]
+    mean, off = sums[row['weight'], row['method']]
     best, off_best = sums[row['weight'], row['best_arm']]
     assert row['over_best'] == pytest.approx(mean - best, abs=1e-5)
     error = np.sqrt(((off - off_best) ** 2).sum())
@@ -698,8 +716,8 @@ def test_rewards_of_rules_are_those_of_their_rounds(bandits):
   [
     ({'weights': ()}, r'weights must be >= 0, got \(\)'),
     ({'weights': (0.5, 1.5)}, r'bandits.1..reward.*: weight must lie in'),
-    ({'arms': ('small:2/lossy(0.5)',)}, r'ways.0.: .* has no fidelity'),
-    ({'ways': ('small:2/lossy(0.5)',)}, r'ways.2.: .* has no fidelity'),
+    ({'arms': ('small:2/lossy(0.5)',)}, r'methods.0.: .* has no fidelity'),
+    ({'methods': ('small:2/lossy(0.5)',)}, r'methods.2.: .* has no fidelity'),
     ({'metric': 'bluer'}, "Unknown metric 'bluer'"),
   ],
 )

@@ -15,13 +15,13 @@ from experiments.common import compare
 from experiments.common import components
 from experiments.common import configs
 from experiments.common import measure
+from experiments.common import methods
 from experiments.common import paper
 from experiments.common import plots
 from experiments.common import programs
 from experiments.common import prompts
 from experiments.common import results
 from experiments.common import runner
-from experiments.common import ways
 from experiments.common import workdirs
 from specjax import bandits
 from specjax import base
@@ -70,7 +70,7 @@ def _config(folder, **fields):
       'data_dir': '',
       'prompts': {'family': {}},
       'prompts_per_domain': 1,
-      'ways': ('none',),
+      'methods': ('none',),
       'sampling': {'temperature': 1.0},
       'seed': 0,
     }
@@ -296,23 +296,29 @@ def _fail(*args, **options):
 @pytest.mark.parametrize(
   ('entry', 'sentence'),
   [
-    ('smal:4', r"ways\[0\] 'smal:4': Unknown drafter 'smal'. Known: code, far"),
-    ('small:4x', r"ways\[0\] 'small:4x': Unknown tree '4x'"),
-    ('small:4/otn', r"ways\[0\]: Unknown verifier 'otn'"),
-    ('small:4~op', r"ways\[0\]: Unknown goal 'op'"),
-    ('small', r"ways\[0\]: small needs a tree, as in 'small:4'"),
+    (
+      'smal:4',
+      r"methods\[0\] 'smal:4': Unknown drafter 'smal'. Known: code, far",
+    ),
+    ('small:4x', r"methods\[0\] 'small:4x': Unknown tree '4x'"),
+    ('small:4/otn', r"methods\[0\]: Unknown verifier 'otn'"),
+    ('small:4~op', r"methods\[0\]: Unknown goal 'op'"),
+    ('small', r"methods\[0\]: small needs a tree, as in 'small:4'"),
     (
       'feature_head(eagel):4',
-      r"ways\[0\]: .* The family has no head on features 'eagel'",
+      r"methods\[0\]: .* The family has no head on features 'eagel'",
     ),
-    ({'bandit': 'ucb', 'arms': ('none',)}, r'ways\[0\].bandit: Unknown bandit'),
+    (
+      {'bandit': 'ucb', 'arms': ('none',)},
+      r'methods\[0\].bandit: Unknown bandit',
+    ),
     (
       {'bandit': 'ucb1', 'arms': ('none', 'small:x')},
-      r"ways\[0\].arms\[1\] 'small:x': Unknown tree 'x'",
+      r"methods\[0\].arms\[1\] 'small:x': Unknown tree 'x'",
     ),
     (
       {'bandit': 'ucb1', 'arms': ('none',), 'reward': 'x'},
-      r"ways\[0\].reward: Unknown reward 'x'",
+      r"methods\[0\].reward: Unknown reward 'x'",
     ),
   ],
 )
@@ -321,16 +327,16 @@ def test_typos_are_answered_before_a_model_is_loaded(
 ):
   monkeypatch.setattr(families, 'load', _fail)
   with pytest.raises(ValueError, match=sentence):
-    compare.plan(_config(folder, ways=(entry,)))
+    compare.plan(_config(folder, methods=(entry,)))
 
 
-# Ways.
+# Methods.
 
 
-def test_ways_have_labels_and_columns_that_tell_them_apart(folder):
+def test_methods_have_labels_and_columns_that_tell_them_apart(folder):
   config = _config(
     folder,
-    ways=(
+    methods=(
       'small:2',
       {'arm': 'small:2~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}},
       {'arm': 'small:2~opt(0.4)', 'label': 'opt', 'columns': {'alpha': 0.4}},
@@ -343,14 +349,14 @@ def test_ways_have_labels_and_columns_that_tell_them_apart(folder):
       {'bandit': 'hedge', 'feedback': 'full', 'reward': 'accepted_fraction'},
     ),
   )
-  made = ways.parse_all(config, _MODELS)
-  assert [way.label for way in made] == [
+  made = methods.parse_all(config, _MODELS)
+  assert [method.label for method in made] == [
     *('small:2', 'opt', 'opt', 'draft', 'min-p', 'ucb1(beta=0.1)'),
     'hedge, accepted_fraction, full feedback',
   ]
   assert made[4].sampling == sampling_lib.Sampling(1.0, min_p=0.5)
-  assert [len(way.arms) for way in made[-2:]] == [2, 2]
-  settings = [json.dumps(way.settings) for way in made]
+  assert [len(method.arms) for method in made[-2:]] == [2, 2]
+  settings = [json.dumps(method.settings) for method in made]
   assert len(set(settings)) == len(made)
 
 
@@ -358,34 +364,40 @@ def test_arms_that_differ_in_depth_alone_share_what_is_learnt(folder):
   """Of one drafter, verified token by token: a chain, and a deeper one."""
   arms = ('none', 'small:2', 'small:4', 'small:4/block', 'small:2x2/kseq')
   arms = (*arms, 'small:2x3/kseq', 'small:2.1/kseq', 'far:2')
-  config = _config(folder, ways=({'bandit': 'goodput'},), arms=arms)
+  config = _config(folder, methods=({'bandit': 'goodput'},), arms=arms)
   family = prompts.load_family(config)
-  (way,) = ways.parse_all(config, list(family.drafters))
+  (method,) = methods.parse_all(config, list(family.drafters))
   told = {'costs': [1.0] * 8, 'depths': [0, 2, 4, 4, 2, 3, 2, 2]}
-  built = ways.build(way, family, 32, lambda _: told).decoder
+  built = methods.build(method, family, 32, lambda _: told).decoder
   assert built.round_fn.bandit == bandits.Goodput(
     8, **told, kinds=(0, 1, 1, 2, 3, 3, 3, 4)
   )
   with pytest.raises(ValueError, match='goodput needs costs, which is not set'):
-    ways.build(way, family, 32)
+    methods.build(method, family, 32)
 
 
 @pytest.mark.parametrize(
   ('fields', 'sentence'),
   [
-    ({'ways': ()}, 'ways must hold at least one way'),
-    ({'ways': ('none', 'none')}, r'ways\[1\] must differ from ways\[0\]'),
-    ({'ways': ({'arm': 'none', 'x': 1},)}, "Unknown field 'x' of a way"),
+    ({'methods': ()}, 'methods must hold at least one method'),
     (
-      {'ways': ({'arm': 'none', 'drafter': 'none'},)},
-      "Unknown field 'drafter' of a way",
+      {'methods': ('none', 'none')},
+      r'methods\[1\] must differ from methods\[0\]',
     ),
-    ({'ways': ({'label': 'x'},)}, r'ways\[0\] must have an arm or a bandit'),
+    ({'methods': ({'arm': 'none', 'x': 1},)}, "Unknown field 'x' of a method"),
+    (
+      {'methods': ({'arm': 'none', 'drafter': 'none'},)},
+      "Unknown field 'drafter' of a method",
+    ),
+    (
+      {'methods': ({'label': 'x'},)},
+      r'methods\[0\] must have an arm or a bandit',
+    ),
     ({'bandits': ('ucb1',)}, r'bandits\[0\]: a bandit needs arms'),
     ({'sampling': {'heat': 1.0}}, "Unknown field 'heat'. Known: temperature"),
     (
-      {'ways': ({'arm': 'none', 'target': 'huge'},)},
-      r"ways\[0\]: Unknown target 'huge'",
+      {'methods': ({'arm': 'none', 'target': 'huge'},)},
+      r"methods\[0\]: Unknown target 'huge'",
     ),
     (
       {'arms': ('none',), 'bandits': ('ucb2',)},
@@ -461,7 +473,7 @@ def test_records_do_not_depend_on_the_batch(folder, tmp_path):
 
   The last batch has one prompt, which fills it up and counts once.
   """
-  fields = {'ways': ('small:2',), 'prompts_per_domain': 3}
+  fields = {'methods': ('small:2',), 'prompts_per_domain': 3}
   alone, batched = (
     _decode(
       _config(folder, **fields, num_seeds=2, batch_size=size),
@@ -485,18 +497,21 @@ def test_records_do_not_depend_on_the_batch(folder, tmp_path):
 def test_points_of_one_rule_share_a_program(folder):
   config = _config(
     folder,
-    ways=tuple(
+    methods=tuple(
       {'arm': f'small:2~opt({alpha})', 'columns': {'alpha': alpha}}
       for alpha in (0.1, 0.4)
     ),
   )
   made = compare.plan(config)
-  one, two = (ways.build(way, made.family, 64) for way in made.ways)
+  one, two = (methods.build(method, made.family, 64) for method in made.methods)
   assert one.program == two.program and hash(one.program) == hash(two.program)
-  goals_of = [player.decoder.round_fn.arms[0].goal for player in (one, two)]
+  goals_of = [
+    compiled_method.decoder.round_fn.arms[0].goal
+    for compiled_method in (one, two)
+  ]
   assert goals_of == [goals.Opt(0.1), goals.Opt(0.4)]
-  other = ways.parse(config, 'small:2~diff(0.1)', ['small'], 'here')
-  assert ways.build(other, made.family, 64).program != one.program
+  other = methods.parse(config, 'small:2~diff(0.1)', ['small'], 'here')
+  assert methods.build(other, made.family, 64).program != one.program
 
 
 @pytest.mark.slow
@@ -504,13 +519,15 @@ def test_a_shared_program_decodes_what_each_number_says(folder):
   """A rule's number as data gives what a decoder of that number gives."""
   texts = {}
   for alpha in (0.0, 0.9):
-    config = _config(folder, ways=(f'small:2~token_v3({alpha})',))
+    config = _config(folder, methods=(f'small:2~token_v3({alpha})',))
     made = compare.plan(config)
-    player = ways.build(made.ways[0], made.family, 64)
-    tokens = [job.turns[0] for job in made.sets[0].jobs[:2]]
-    state = player.decoder.init(tokens, 16)
-    expected = player.decoder.decode(tokens, 16)
-    found = player.decoder.results(tokens, player.decode(state))
+    compiled_method = methods.build(made.methods[0], made.family, 64)
+    tokens = [job.turns[0] for job in made.prompt_sets[0].jobs[:2]]
+    state = compiled_method.decoder.init(tokens, 16)
+    expected = compiled_method.decoder.decode(tokens, 16)
+    found = compiled_method.decoder.results(
+      tokens, compiled_method.decode(state)
+    )
     assert [each.tokens for each in found] == [x.tokens for x in expected]
     texts[alpha] = [each.tokens for each in found]
   assert texts[0.0] != texts[0.9]
@@ -522,7 +539,7 @@ def test_a_killed_run_goes_on_at_any_moment(folder, tmp_path):
   config = _config(
     folder,
     prompts={'two': {'domains': ('qa', 'math'), 'turns': 2, 'per_domain': 5}},
-    ways=('small:2',),
+    methods=('small:2',),
     arms=('small:2', 'prompt_lookup:2'),
     bandits=('thompson', {'bandit': 'ucb1', 'per_row': True}),
     carry_over=True,
@@ -620,19 +637,19 @@ def test_clocks_of_another_device_are_taken_again(
   config, plays = _config(folder), []
   workdir = workdirs.Workdir(tmp_path, config)
   jobs = [prompts.Job('a', [[1]])]
-  point = runner.Point({'way': 'none'}, lambda: None, jobs, 4)
+  run = runner.Run({'method': 'none'}, lambda: None, jobs, 4)
   options = runner.Options(repeats=repeats, reference=lambda: None)
   play = lambda self, *args: plays.append(args) or {'records': [{}]}
   monkeypatch.setattr(runner._Session, 'play', play)
   for device in ('H100', 'H100, command buffers', 'H100'):
     monkeypatch.setattr(measure, 'device', lambda device=device: device)
-    assert runner.decode(workdir, [point], options) == [[{}]]
+    assert runner.decode(workdir, [run], options) == [[{}]]
   assert len(plays) == played
 
 
 @pytest.mark.slow
 def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
-  config = _config(folder, ways=('none', 'small:2'), repeats=2)
+  config = _config(folder, methods=('none', 'small:2'), repeats=2)
   rows = compare.rows(_decode(config, tmp_path))
   for row in rows:
     assert row['speed_up'] > 0 and row['speed_up_error'] >= 0
@@ -649,7 +666,7 @@ def test_greedy_answers_are_compared_with_plain_ones(folder, tmp_path):
   """A lossy rule says something else, most of the time."""
   config = _config(
     folder,
-    ways=(
+    methods=(
       'small:2',
       'small:2~chow(alpha=1.0)',
       {'arm': 'small:2', 'target': 'small', 'label': 'of another target'},
@@ -668,7 +685,7 @@ def test_a_batch_of_one_bandit_goes_by_its_request(folder, tmp_path):
   """Prompts of batch size 1 do not share the bandit's random choices."""
   config = _config(
     folder,
-    ways=(),
+    methods=(),
     arms=('small:2', 'none'),
     bandits=('uniform',),
     batch_size=1,
@@ -716,11 +733,11 @@ def test_rows_show_sums_over_records():
 _TABLE = {
   'source': 'A, Table 1',
   'field': 'speed',
-  'rows': (({'way': 'a'}, 2.0, 0.1), ({'way': 'b'}, 1.0)),
+  'rows': (({'method': 'a'}, 2.0, 0.1), ({'method': 'b'}, 1.0)),
   'claims': (
-    ('a over b', {'way': 'a'}, {'way': 'b'}),
-    ('a over b, as printed', {'way': 'a'}, {'way': 'b'}, 2.1),
-    ('a over c', {'way': 'a'}, {'way': 'c'}, 3.0),
+    ('a over b', {'method': 'a'}, {'method': 'b'}),
+    ('a over b, as printed', {'method': 'a'}, {'method': 'b'}, 2.1),
+    ('a over c', {'method': 'a'}, {'method': 'c'}, 3.0),
   ),
 }
 
@@ -732,12 +749,12 @@ def test_what_prompts_have_in_common_cancels_in_a_claim():
   rows = [
     {
       **shared,
-      'way': way,
+      'method': method,
       'speed': metrics.ratio(*each)[0],
       'speed_error': metrics.ratio(*each)[1],
       paper.PAIRED: {'speed': metrics.estimate(*each)},
     }
-    for way, each in speeds.items()
+    for method, each in speeds.items()
   ]
   first = paper.claims(rows, [_TABLE])[0]
   assert first['measured'] == 2 and first['measured_error'] == 0
@@ -750,9 +767,9 @@ def test_what_prompts_have_in_common_cancels_in_a_claim():
 
 def test_the_papers_numbers_stand_beside_ours():
   rows = [
-    {'way': 'a', 'speed': 3.0, 'speed_error': 0.3},
-    {'way': 'b', 'speed': 2.0, 'speed_error': 0.1},
-    {'way': 'd', 'speed': 1.0},
+    {'method': 'a', 'speed': 3.0, 'speed_error': 0.3},
+    {'method': 'b', 'speed': 2.0, 'speed_error': 0.1},
+    {'method': 'd', 'speed': 1.0},
   ]
   a, b, d = paper.beside(rows, [_TABLE])
   assert (a['paper'], a['paper_error'], b['paper']) == (2.0, 0.1, 1.0)
@@ -792,27 +809,27 @@ def test_kept_results_have_the_papers_numbers():
 
 def test_tables_show_errors_beside_their_numbers():
   rows = [
-    {'way': 'a', 'speed': 3.0, 'speed_error': 0.25, 'n': 2, 'lacking': None},
-    {'way': 'bb', 'speed': 1234.5678, 'n': None, 'lacking': None},
+    {'method': 'a', 'speed': 3.0, 'speed_error': 0.25, 'n': 2, 'lacking': None},
+    {'method': 'bb', 'speed': 1234.5678, 'n': None, 'lacking': None},
   ]
   assert results.table(results.cells(rows)) == (
-    'way  speed ± standard error  n\n'
-    'a             3.000 ± 0.250  2\n'
-    'bb                   1234.6'
+    'method  speed ± standard error  n\n'
+    'a                3.000 ± 0.250  2\n'
+    'bb                      1234.6'
   )
-  config = ml_collections.ConfigDict({'columns': ('n', 'way')})
+  config = ml_collections.ConfigDict({'columns': ('n', 'method')})
   (lines,) = results.shown(rows, config)
-  assert results.table(lines) == 'n  way\n2    a\n    bb'
-  pivot = {'down': ('way',), 'across': 'n', 'value': 'speed'}
+  assert results.table(lines) == 'n  method\n2       a\n       bb'
+  pivot = {'down': ('method',), 'across': 'n', 'value': 'speed'}
   rows = [
-    {**{'way': way, 'n': n, 'speed': n / 2, 'speed_error': 0.5}, **more}
-    for way in 'ab'
+    {**{'method': method, 'n': n, 'speed': n / 2, 'speed_error': 0.5}, **more}
+    for method in 'ab'
     for n, more in ((1, {}), (2, {'paper': 3.0, 'paper_field': 'speed'}))
   ]
   config = ml_collections.ConfigDict({'pivot': pivot})
   (lines,) = results.shown(rows, config)
   assert lines == [
-    ['way', '1', '2'],
+    ['method', '1', '2'],
     ['a', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
     ['b', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
   ]
@@ -823,14 +840,21 @@ def test_tables_show_errors_beside_their_numbers():
 
 def test_equal_rows_give_equal_pictures(tmp_path):
   rows = [
-    {'way': way, 'x': x, 'y': x**2, 'e': 0.5, 'paper': x, 'paper_field': 'y'}
-    for way in ('a', 'b')
+    {
+      'method': method,
+      'x': x,
+      'y': x**2,
+      'e': 0.5,
+      'paper': x,
+      'paper_field': 'y',
+    }
+    for method in ('a', 'b')
     for x in (1, 2, 3)
   ]
   for name in ('one', 'two'):
-    figure = plots.lines(rows, 'x', 'y', 'way', error='e', paper=True)
+    figure = plots.lines(rows, 'x', 'y', 'method', error='e', paper=True)
     plots.save(figure, tmp_path / f'{name}.svg')
-    figure = plots.bars(rows, 'x', 'y', 'way', error='e', paper=True)
+    figure = plots.bars(rows, 'x', 'y', 'method', error='e', paper=True)
     plots.save(figure, tmp_path / f'{name}_bars.svg')
   for kind in ('', '_bars'):
     one, two = (
@@ -840,10 +864,12 @@ def test_equal_rows_give_equal_pictures(tmp_path):
 
 
 def test_a_figure_has_room_for_its_legend():
-  rows = [{'x': 'a', 'way': 'short', 'y': 1.0}]
+  rows = [{'x': 'a', 'method': 'short', 'y': 1.0}]
   widths = [
-    plots.bars([rows[0] | {'way': way}], 'x', 'y', 'way').get_figwidth()
-    for way in ('short', 'a name of twenty-five letters', 60 * 'w')
+    plots.bars(
+      [rows[0] | {'method': method}], 'x', 'y', 'method'
+    ).get_figwidth()
+    for method in ('short', 'a name of twenty-five letters', 60 * 'w')
   ]
   assert widths[0] < widths[1] < widths[2]
 

@@ -27,7 +27,7 @@ from tests.experiments import toy
 @pytest.mark.slow
 def test_quickstart(tmp_path, family, capsys, monkeypatch):
   monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
-  changes = {'ways': ('none', 'small:2'), 'shown_way': 'small:2'}
+  changes = {'methods': ('none', 'small:2'), 'shown_method': 'small:2'}
   changes |= {'shown_prompt': 1, 'prompts_per_domain': 2, 'repeats': 1}
   config = toy.config('quickstart', family, toy.SIZES | changes)
   plain, speculative = toy.run(config, tmp_path)
@@ -42,8 +42,8 @@ def test_quickstart(tmp_path, family, capsys, monkeypatch):
   assert ''.join(texts) and 'accepted' in origins
 
 
-def test_the_text_of_a_way_that_is_not_there_is_refused(tmp_path):
-  config = toy.config('quickstart', None, {'ways': ('none',)})
+def test_the_text_of_a_method_that_is_not_there_is_refused(tmp_path):
+  config = toy.config('quickstart', None, {'methods': ('none',)})
   with pytest.raises(ValueError, match=r"labelled 'medium:4'\.$"):
     main.run(config, tmp_path)
 

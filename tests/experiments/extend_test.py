@@ -119,7 +119,7 @@ _NEW = {
 # What is decoded with one of them, in every form that a config may write, and
 # whether much is kept of the drafts.
 _LEARNER = 'epsilon_greedy(epsilon=0.0)'
-_WAYS = {
+_METHODS = {
   'drafts nothing': ('mine(silent=True):3', False),
   'coupling': ('small:2/mine', True),
   'goal': ('small:2~mine(share=1, other=mine(0.5))', True),
@@ -161,7 +161,7 @@ def _config(folder, **fields):
       'family': str(folder),
       'prompts': {'family': {}},
       'prompts_per_domain': 2,
-      'ways': (),
+      'methods': (),
       'arms': ('none', 'small:2'),
       'bandits': (),
       'reward': 'emitted',
@@ -190,14 +190,14 @@ def test_these_are_components(kind):
 def test_components_in_their_tables_are_usable_from_a_config(folder, tmp_path):
   assert 'mine' in main.usage()
   entries = [
-    ({'arm': way} if isinstance(way, str) else way) | {'label': label}
-    for label, (way, _) in _WAYS.items()
+    ({'arm': method} if isinstance(method, str) else method) | {'label': label}
+    for label, (method, _) in _METHODS.items()
   ]
   drafted = {'drafter': 'mine', 'tree': 3, 'label': 'drafter'}
-  main.run(_config(folder, ways=(*entries, drafted)), tmp_path)
+  main.run(_config(folder, methods=(*entries, drafted)), tmp_path)
   *rows, drafter_row = results.read(tmp_path)['rows']
-  for row, (label, (_, much)) in zip(rows, _WAYS.items(), strict=True):
-    assert row['way'] == label
+  for row, (label, (_, much)) in zip(rows, _METHODS.items(), strict=True):
+    assert row['method'] == label
     assert (row['block_efficiency'] > 1.5) == much, label
   # Of what it drafts, little may be kept.
   assert rows[0]['rejection_rate'] is None
@@ -205,7 +205,7 @@ def test_components_in_their_tables_are_usable_from_a_config(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('way', 'sentence'),
+  ('method', 'sentence'),
   [
     (
       'mine(quiet=True):3',
@@ -219,11 +219,13 @@ def test_components_in_their_tables_are_usable_from_a_config(folder, tmp_path):
   ],
 )
 @pytest.mark.usefixtures('tables')
-def test_what_it_refuses_is_said_at_its_place(way, sentence, folder, tmp_path):
+def test_what_it_refuses_is_said_at_its_place(
+  method, sentence, folder, tmp_path
+):
   with pytest.raises(ValueError) as error:
-    main.run(_config(folder, ways=('none', way)), tmp_path)
+    main.run(_config(folder, methods=('none', method)), tmp_path)
   said = str(error.value)
-  assert said.startswith('ways[1]') and sentence in said
+  assert said.startswith('methods[1]') and sentence in said
 
 
 # The config of a user: a file that adds to the tables.
@@ -234,7 +236,7 @@ from tests.experiments import extend_test
 def get_config():
   for table, component in extend_test._NEW.values():
     table['mine'] = component
-  return extend_test._config({folder!r}, ways=('none',))
+  return extend_test._config({folder!r}, methods=('none',))
 """
 
 
@@ -246,7 +248,7 @@ def test_components_are_usable_from_the_command_line(
   file.write_text(_FILE.format(folder=str(folder)))
   for table, _ in _NEW.values():
     del table['mine']
-  ways = [
+  methods = [
     *('none', 'mine:3', 'small:2/kseq', 'small:2x2/mine'),
     *('small:2~mine(share=1.0)', 'small:2/tree_walk(mine)'),
   ]
@@ -254,7 +256,7 @@ def test_components_are_usable_from_the_command_line(
   def prepared(*bandits):
     argv = [
       *('main.py', f'--config={file}', '--workdir=none'),
-      *(f'--config.ways={tuple(ways)}', f'--config.bandits={bandits}'),
+      *(f'--config.methods={tuple(methods)}', f'--config.bandits={bandits}'),
       '--config.reward=mine(arm=1)',
       "--config.arms=('none', 'small:2/mine(keep=True)')",
     ]
@@ -262,9 +264,9 @@ def test_components_are_usable_from_the_command_line(
     values = absl.flags.FlagValues()
     main.parsed(argv, values)
     ((_, planned),) = main.prepare(values.config)
-    return [way.label for way in planned.ways]
+    return [method.label for method in planned.methods]
 
-  assert prepared('mine(arm=1)', 'ucb1') == [*ways, 'mine(arm=1)', 'ucb1']
+  assert prepared('mine(arm=1)', 'ucb1') == [*methods, 'mine(arm=1)', 'ucb1']
   with pytest.raises(
     ValueError, match=r"bandits\[0\].bandit: .* 'leg' of mine"
   ):

@@ -14,7 +14,7 @@ from experiments.common import workdirs
 from tests import smoke
 from tests.experiments import toy
 
-_WAYS = 'none', 'small:2'
+_METHODS = 'none', 'small:2'
 
 
 def _set_deadline(monkeypatch, seconds):
@@ -49,14 +49,16 @@ def test_no_unit_is_begun_after_the_deadline(tmp_path, monkeypatch):
   assert limits.seconds_left() == float('inf')
 
 
-def test_results_have_the_ways_that_there_was_time_for(
+def test_results_have_the_methods_that_there_was_time_for(
   tmp_path, monkeypatch, family
 ):
-  changes = {'ways': _WAYS, 'prompts': {'all': {}}, 'data_dir': ''}
+  changes = {'methods': _METHODS, 'prompts': {'all': {}}, 'data_dir': ''}
   changes |= toy.SIZES | {'repeats': 0}
   config = toy.config('evaluate', family, changes)
   whole = toy.run(config, tmp_path / 'whole')
-  assert [row['way'] for row in whole] == [x for x in _WAYS for _ in range(3)]
+  assert [row['method'] for row in whole] == [
+    x for x in _METHODS for _ in range(3)
+  ]
   late = toy.torn(tmp_path / 'whole', tmp_path / 'late')
   _set_deadline(monkeypatch, -1.0)
   with pytest.raises(limits.OutOfTime):

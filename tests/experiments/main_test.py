@@ -126,8 +126,8 @@ def test_bad_flags_end_in_a_sentence_and_leave_nothing(
       r'temperature must be 0 \(greedy\)',
     ),
     (
-      [_QUICKSTART, "--config.ways=('medum:4',)"],
-      r"ways\[0\] 'medum:4': Unknown drafter 'medum'. Known: ",
+      [_QUICKSTART, "--config.methods=('medum:4',)"],
+      r"methods\[0\] 'medum:4': Unknown drafter 'medum'. Known: ",
     ),
     (
       [_QUICKSTART, "--config.sweep={'seed': (1, 1)}"],
@@ -306,7 +306,9 @@ def test_a_killed_run_has_no_results_of_another_config(tmp_path, monkeypatch):
 def test_two_equal_points_are_refused(tmp_path, monkeypatch):
   config = _toy(monkeypatch)
   config.sizes = (1, 2, 1)
-  with pytest.raises(ValueError, match='Two points are the same: .*"size": 1'):
+  with pytest.raises(
+    ValueError, match='Two units of work are the same: .*"size": 1'
+  ):
     main.run(config, tmp_path)
 
 

@@ -14,8 +14,8 @@ import pytest
 from experiments import main
 from experiments.banditspec import laboratory
 from experiments.common import arms
+from experiments.common import methods
 from experiments.common import prompts as prompts_lib
-from experiments.common import ways
 from experiments.metasd import alignment
 from experiments.metasd import batches
 from experiments.metasd import drafters
@@ -89,7 +89,7 @@ def test_rewards_of_hand_made_traces():
   traces = {'other': other, 'best': best}
   assert alignment.best_arm(traces) == 'best'
   rows = alignment.rewards(traces, 'best')
-  assert [(row['way'], row['reward']) for row in rows] == list(
+  assert [(row['method'], row['reward']) for row in rows] == list(
     itertools.product(traces, ('BE', 'BD'))
   )
   signal = (mean - 0.25) ** 2 / max(variance, 0.0625)
@@ -168,12 +168,12 @@ _ALIGNED = {
   'prompts': {'eval': {'domains': ('code', 'math')}},
   'prompts_per_domain': 4,
   'arms': ('far:2', 'near:2'),
-  'ways': ('far:2', 'near:2'),
+  'methods': ('far:2', 'near:2'),
   'bandits': (_UCB, _UCB | {'warm_start': 3, 'label': 'warm'}),
   'num_rounds': 9,
 }
-# By way: arms, emitted tokens and acceptance of each round of nine tokens. One
-# drafter is the target, which takes three rounds of three.
+# By method: arms, emitted tokens and acceptance of each round of nine tokens.
+# One drafter is the target, which takes three rounds of three.
 _ROUNDS = {
   'near:2': ([0] * 3, [3] * 3, [1.0] * 3),
   'far:2': ([0] * 6, [1, 2, 1, 2, 1, 2], [0.5, 0.4, 0.5, 0.4, 0.5, 0.5]),
@@ -182,9 +182,9 @@ _ROUNDS = {
 }
 
 
-def _rounds(way, job):
+def _rounds(method, job):
   del job
-  arm, emitted, acceptance = _ROUNDS[way.label]
+  arm, emitted, acceptance = _ROUNDS[method.label]
   return {
     'emitted': 9,
     'rounds': len(arm),
@@ -203,24 +203,24 @@ def test_alignment_tells_the_target_from_a_stranger(
   rows = toy.run(_config('alignment', family, _ALIGNED), tmp_path)
   rewards, shares = _of(rows, part='rewards'), _of(rows, part='best_arm')
   assert len(rewards) == 2 * 2 * 2 and len(shares) == 3 * 2
-  for row in _of(rewards, way='near:2'):
+  for row in _of(rewards, method='near:2'):
     assert row['block_efficiency'] == 3
     assert (row['mean'], row['zeros'], row['signal']) == (1, 0, None)
-  for row in _of(rewards, way='far:2'):
+  for row in _of(rewards, method='far:2'):
     assert row['block_efficiency'] == 1.5
     is_be = row['reward'] == 'BE'
     expected = (0.25, 0.5) if is_be else (2.8 / 6, 0)
     assert (row['mean'], row['zeros']) == pytest.approx(expected)
-  (row,) = _of(rewards, way='far:2', reward='BD', domain='code')
+  (row,) = _of(rewards, method='far:2', reward='BD', domain='code')
   gap = 1 - 2.8 / 6  # The variance is that of 0.5 and 0.4, 4 to 2.
   assert row['signal'] == pytest.approx(gap**2 / (0.1**2 * 2 / 9))
   assert {row['best_arm'] for row in shares} == {'near:2', 'of each domain'}
   # The stranger is tried once, in the first of four rounds.
-  assert {row['share'] for row in _of(shares, way='ucb')} == {0.75}
-  assert {row['settled'] for row in _of(shares, way='ucb')} == {2}
-  by_round = _of(rows, part='rounds', way='ucb', domain='code')
+  assert {row['share'] for row in _of(shares, method='ucb')} == {0.75}
+  assert {row['settled'] for row in _of(shares, method='ucb')} == {2}
+  by_round = _of(rows, part='rounds', method='ucb', domain='code')
   assert [row['share'] for row in by_round] == [0, 1, 1, 1]
-  assert {row['share'] for row in _of(shares, way='warm')} == {1}
+  assert {row['share'] for row in _of(shares, method='warm')} == {1}
   for name in ('be', 'bd', 'divergence_by_round', 'best_arm'):
     assert plt.imread(tmp_path / f'{name}.png').std() > 0
 
@@ -230,9 +230,9 @@ def test_rounds_of_all_domains_count_alike(family, tmp_path, monkeypatch):
   long = {'arm': [1] * 3, 'num_emitted': [3] * 3, 'rounds': 3}
   short = {'arm': [1, 0], 'num_emitted': [3, 1], 'rounds': 2}
 
-  def fields(way, job):
-    if way.label != 'ucb':
-      return _rounds(way, job)
+  def fields(method, job):
+    if method.label != 'ucb':
+      return _rounds(method, job)
     own = long if job.label == 'math' else short
     num = own['rounds']
     others = dict.fromkeys(('num_accepted', 'raw_acceptance'), [0] * num)
@@ -242,7 +242,7 @@ def test_rounds_of_all_domains_count_alike(family, tmp_path, monkeypatch):
   changes = _ALIGNED | {'bandits': (_UCB,), 'prompts_per_domain': 1}
   rows = toy.run(_config('alignment', family, changes), tmp_path)
   (row,) = _of(rows, part='best_arm', domain='all')
-  assert (row['way'], row['share']) == ('ucb', 0.8)
+  assert (row['method'], row['share']) == ('ucb', 0.8)
 
 
 def test_alignment_is_checked_before_it_starts(family, tmp_path):
@@ -257,7 +257,7 @@ _BATCHED = {
   'prompts': {'eval': {'domains': ('code', 'math')}},
   'prompts_per_domain': 4,
   'arms': ('far:1', 'near:1'),
-  'ways': ('none',),
+  'methods': ('none',),
   'bandits': (
     _UCB | {'label': 'batch'},
     _UCB | {'per_row': True, 'label': 'row'},
@@ -284,14 +284,14 @@ def test_rows_of_batches(family, tmp_path):
   assert {row['decoded'] for row in rows} == {8}
   efficiency = {}
   for row in rows:
-    own = efficiency.setdefault(row['way'], {})
+    own = efficiency.setdefault(row['method'], {})
     own[row['prompts']] = row['block_efficiency']
   same = lambda value: {'homogeneous': value, 'mixed': value}
   assert efficiency['none'] == same(1)
   assert efficiency['oracle'] == same(2)
   # Four rounds of two tokens, but that the stranger is tried once.
-  for way in ('batch', 'row'):
-    assert all(1.5 < each < 2 for each in efficiency[way].values())
+  for method in ('batch', 'row'):
+    assert all(1.5 < each < 2 for each in efficiency[method].values())
   # A row is the same in any company.
   assert efficiency['row']['homogeneous'] == efficiency['row']['mixed']
   again = toy.torn(tmp_path / 'run', tmp_path / 'again')
@@ -341,17 +341,20 @@ _CHOSEN = {
   },
   'prompts_per_domain': 2,
   'arms': ('code:2', 'math:2'),
-  'ways': ('prompt_lookup:2', {'arm': 'ensemble([code,math]):2', 'label': 'e'}),
+  'methods': (
+    'prompt_lookup:2',
+    {'arm': 'ensemble([code,math]):2', 'label': 'e'},
+  ),
   'baseline': 'prompt_lookup:2',
   'bandits': (_UCB,),
   'router_prompts': 2,
 }
 
 
-def _best_at_its_own(way, job):
+def _best_at_its_own(method, job):
   """Of 12 tokens, a drafter's own domain takes 4 rounds, and others 6."""
-  own = way.label.split(':')[0] in job.label
-  return {'rounds': 4 if own else 6, 'pulls': [4] * len(way.arms)}
+  own = method.label.split(':')[0] in job.label
+  return {'rounds': 4 if own else 6, 'pulls': [4] * len(method.arms)}
 
 
 def test_prompts_left_to_one_arm(family, tmp_path, monkeypatch):
@@ -377,17 +380,17 @@ def test_prompts_left_to_one_arm(family, tmp_path, monkeypatch):
   assert routed[1] == [decode(job.turns[0]) for job in pairs]
   names = ['code:2', 'math:2', 'prompt_lookup:2', 'e', 'ucb']
   names += ['oracle', 'router']
-  assert list(dict.fromkeys(row['way'] for row in rows)) == names
+  assert list(dict.fromkeys(row['method'] for row in rows)) == names
   assert len(rows) == 7 * (3 + 2)
-  table = {(row['domain'], row['way']): row for row in rows}
+  table = {(row['domain'], row['method']): row for row in rows}
   efficiencies = lambda domain: [
-    table[domain, way]['block_efficiency']
-    for way in ('code:2', 'math:2', 'oracle', 'router')
+    table[domain, method]['block_efficiency']
+    for method in ('code:2', 'math:2', 'oracle', 'router')
   ]
   assert efficiencies('code') == [3, 2, 3, 2]
   assert efficiencies('math') == [2, 3, 3, 3]
   assert efficiencies('code + talk') == [3, 2, 3, 2]
-  shares = [table['code', way]['pulls'] for way in ('oracle', 'router')]
+  shares = [table['code', method]['pulls'] for method in ('oracle', 'router')]
   assert shares == ['1.00 0.00', '0.00 1.00']
   lookup = table['code', 'prompt_lookup:2']['block_efficiency']
   assert table['code', 'oracle']['over_baseline'] == 3 / lookup
@@ -586,11 +589,11 @@ def test_all_drafters_of_the_configs_are_shipped_specialists():
     file, _, argument = config.partition(':')
     loaded = toy.config(f'metasd/{file}', None, {}, argument)
     assert loaded.family == 'mini/specialists', config
-    assert ways.parse_all(loaded, names), config
+    assert methods.parse_all(loaded, names), config
 
 
-def _means(table, way):
-  numbers = [number for where, number, *_ in table if where['way'] == way]
+def _means(table, method):
+  numbers = [number for where, number, *_ in table if where['method'] == method]
   assert len(numbers) == 5
   return np.mean(numbers)
 

@@ -5,8 +5,8 @@ from matplotlib import pyplot as plt
 import pytest
 
 from experiments.common import drawings
+from experiments.common import methods
 from experiments.common import plots
-from experiments.common import ways
 from specjax import families
 from specjax import trees
 from specjax.testing import toys
@@ -20,19 +20,19 @@ def _close():
   plt.close('all')
 
 
-def test_a_way_is_built_without_a_config(tmp_path):
+def test_a_method_is_built_without_a_config(tmp_path):
   toys.write_family(tmp_path, {'small': 0.3})
   family = families.load(str(tmp_path))
   one, other = (
-    ways.player(family, f'small:3~lossy({alpha})', max_length=64)
+    methods.build_entry(family, f'small:3~lossy({alpha})', max_length=64)
     for alpha in (0.0, 0.5)
   )
   assert one.program == other.program
   assert one.decoder.round_fn != other.decoder.round_fn
-  greedy = ways.decoder(family, 'small:3', sampling={'temperature': 0.0})
+  greedy = methods.decoder(family, 'small:3', sampling={'temperature': 0.0})
   assert greedy.round_fn.sampling.temperature == 0
-  with pytest.raises(ValueError, match="^the way 'tiny:3': Unknown drafter"):
-    ways.decoder(family, 'tiny:3')
+  with pytest.raises(ValueError, match="^the method 'tiny:3': Unknown drafter"):
+    methods.decoder(family, 'tiny:3')
 
 
 def test_a_tree_is_drawn_with_what_its_round_emitted():

@@ -123,7 +123,7 @@ def test_a_run_that_was_killed_goes_on(played, tmp_path):
       {'bandits': ('ucb_spec(delta=2.0)',)},
       'bandits: ucb_spec.*delta must lie',
     ),
-    ({'bandits': ('ucb1', 'ucb1')}, 'Two points are the same'),
+    ({'bandits': ('ucb1', 'ucb1')}, 'Two units of work are the same'),
   ],
 )
 def test_bad_values_are_refused_before_anything_runs(

@@ -21,7 +21,7 @@ REWORDED = {
   'explaining': ('', 'Explain', ' the loop `for i in range(10)`.'),
   'code to code': ('', 'Translate', ' the C code to Rust:\n\nint x = 1;'),
   'showing': ('', 'Show me', ' an example of a merge, with 3 keys.'),
-  'ways': ('', 'How would you', ' sort a list?\n\n[3, 1, 2]'),
+  'methods': ('', 'How would you', ' sort a list?\n\n[3, 1, 2]'),
   'favours': ('', 'Can you', ' sort this?\n\n[3, 1, 2]'),
   'naming': ('', 'What is', ' 1 of the capitals of Peru?\n\nWhat is Lima?'),
   'who': ('', '', 'who wrote dracula in 1897'),

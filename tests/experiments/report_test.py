@@ -78,10 +78,10 @@ def _project(tmp_path):
 
 
 def _run(tmp_path, command):
-  """What a run of the quickstart leaves, of two ways."""
+  """What a run of the quickstart leaves, of two methods."""
   rows = [
-    {'way': 'none', 'block_efficiency': 1.0, 'acceptance': []},
-    {'way': 'medium:4', 'block_efficiency': 2.5, 'acceptance': [0.5]},
+    {'method': 'none', 'block_efficiency': 1.0, 'acceptance': []},
+    {'method': 'medium:4', 'block_efficiency': 2.5, 'acceptance': [0.5]},
   ]
   for row in rows:
     row['acceptance_error'] = [0.1] * len(row['acceptance'])
@@ -123,7 +123,7 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
   path.write_text(json.dumps(json.loads(path.read_text()) | smoke))
   with pytest.raises(ValueError, match='smoke run, whose numbers are no'):
     report.keep(workdir, root)
-  path.write_text(json.dumps([{'way': 'none'}]))
+  path.write_text(json.dumps([{'method': 'none'}]))
   with pytest.raises(ValueError, match='format 1, and only format 2 is read'):
     report.keep(workdir, root)
   shutil.rmtree(tmp_path / 'run')
@@ -135,7 +135,7 @@ def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
       'main.py',
       '--config=configs/evaluate.py',
       '--config.data_dir=/a/b',
-      "--config.ways=('none',)",
+      "--config.methods=('none',)",
       '--config.prompts.eval.from=/a/b/c.jsonl',
       '--workdir=/x',
     ]
@@ -148,6 +148,6 @@ def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
   )
   assert command == (
     'python -m experiments.main --config=configs/evaluate.py '
-    "--config.data_dir=DATA '--config.ways=('\"'\"'none'\"'\"',)' "
+    "--config.data_dir=DATA '--config.methods=('\"'\"'none'\"'\"',)' "
     '--config.prompts.eval.from=DATA/c.jsonl'
   )

@@ -10,7 +10,7 @@ import pytest
 from experiments import compare
 from experiments import main
 from experiments.common import measure
-from experiments.common import ways
+from experiments.common import methods
 from experiments.spectr import cost
 from experiments.spectr import latency
 import specjax
@@ -33,7 +33,7 @@ _COST = {
   'num_drafts': 2,
   'vocab_sizes': (300, 600),
   'values_per_repeat': 1200,
-  'ways': ('small:2x2/kseq',),
+  'methods': ('small:2x2/kseq',),
   'batch_size': 2,
   'rounds': 2,
   'repeats': 2,
@@ -182,7 +182,7 @@ def test_cost(tmp_path, family, monkeypatch):
     assert row['ratio'] == pytest.approx(row['ms'] / one_pass['ms'])
     assert row['ms'] > 0
   (verified,) = rows[len(of_couplings) :]
-  assert verified['way'] == 'small:2x2/kseq'
+  assert verified['method'] == 'small:2x2/kseq'
   assert 1 <= verified['block_efficiency'] <= 3
   share = verified['verify_ms'] / verified['round_ms']
   assert verified['share'] == pytest.approx(share)
@@ -308,7 +308,11 @@ def test_timed_functions_take_turns_there_and_back_after_a_warm_up():
     ('cost', {'repeats': 0}, 'repeats'),
     ('cost', {'spread': -1.0}, 'spread'),
     ('cost', {'batch_size': 0}, 'batch_size'),
-    ('cost', {'ways': ('none',)}, r'ways\[0\] must be one arm that drafts'),
+    (
+      'cost',
+      {'methods': ('none',)},
+      r'methods\[0\] must be one arm that drafts',
+    ),
     ('latency', {'lengths': ()}, 'lengths'),
     ('latency', {'batch_sizes': (1, 0)}, 'batch_sizes'),
     ('latency', {'model_names': ('tiny',)}, "Unknown model 'tiny'"),
@@ -328,9 +332,9 @@ def test_bad_values_are_refused_before_anything_is_timed(
 @pytest.mark.parametrize('name', ['decode', 'prefix_trees', 'speed'])
 def test_columns_say_what_is_drafted(name):
   config = _config(name, {})
-  parsed = ways.parse_all(config, ('small', 'medium', 'large'))
-  for way in parsed:
-    columns, (arm,) = way.columns, way.arms
+  parsed = methods.parse_all(config, ('small', 'medium', 'large'))
+  for method in parsed:
+    columns, (arm,) = method.columns, method.arms
     topology = getattr(trees, arm.tree.name)(*arm.tree.args)
     assert columns['verifier'] == str(arm.verifier)
     if name == 'prefix_trees':
@@ -347,7 +351,11 @@ def test_columns_say_what_is_drafted(name):
 def test_drafts_are_drawn_as_lines_over_their_number():
   """A panel for each drafter, a line for each length and verifier."""
   rows = [
-    {'prompts': 'all', 'domain': 'all', 'way': f'{drafter} {length} {drafts}'}
+    {
+      'prompts': 'all',
+      'domain': 'all',
+      'method': f'{drafter} {length} {drafts}',
+    }
     | {'drafter': drafter, 'length': length, 'verifier': 'otm'}
     | {'drafts': drafts, 'decoded': 3, 'block_efficiency': 1.0 + drafts / 4}
     for drafter in ('small', 'large')

@@ -41,7 +41,7 @@ _IMPROVEMENT = {
   'uniform_targets': (60, 30),
 }
 _WINRATE = toy.SIZES | {
-  'ways': (
+  'methods': (
     {'arm': 'none', 'label': 'target'},
     {'arm': 'none', 'label': 'small', 'target': 'small'},
     *(
@@ -58,12 +58,12 @@ _WINRATE = toy.SIZES | {
   'num_seeds': 2,
 }
 _DIAGNOSE = toy.SIZES | {
-  'ways': ('small:2/maximal',),
+  'methods': ('small:2/maximal',),
   'num_seeds': 8,
   'max_new_tokens': 16,
 }
 _LEDGER = toy.SIZES | {
-  'ways': ('small:2/maximal',),
+  'methods': ('small:2/maximal',),
   'epsilons': (1e-4, 1e-3),  # The toys' vocabulary is large.
   'max_new_tokens': 16,
 }
@@ -334,20 +334,20 @@ def test_a_prompt_is_won_by_more_comparisons():
   assert row['gap'] == pytest.approx((-68 - 15) / 12)
 
 
-def test_ways_of_equal_columns_are_compared(family, tmp_path, monkeypatch):
+def test_methods_of_equal_columns_are_compared(family, tmp_path, monkeypatch):
   """By each judge, of which the metric is one; by hand: more is better."""
   score = {'target': 2.0, 'small': 1.0, 'OPT': 1.5, 'UNO': 1.75}
   rejected = {'target': 0, 'small': 0, 'OPT': 3, 'UNO': 6}
 
-  def fields(way, _):
-    value = score[way.label] - way.columns.get('epsilon', 0)
+  def fields(method, _):
+    value = score[method.label] - method.columns.get('epsilon', 0)
     scores = {'likelihood': value, 'rougeL': 10 - value}
-    return {'scores': scores, 'rejected': rejected[way.label]}
+    return {'scores': scores, 'rejected': rejected[method.label]}
 
   toy.simulate(monkeypatch, fields)
   config = _load('winrate', _WINRATE | {'metric': 'rougeL'}, family)
   rows = toy.run(config, tmp_path)
-  names = ('judge', 'way', 'against', 'epsilon', 'win_rate', 'rejections')
+  names = ('judge', 'method', 'against', 'epsilon', 'win_rate', 'rejections')
   assert [tuple(map(row.get, names)) for row in rows] == [
     (judge, *pair, epsilon, wins, rejections)
     for judge, second in (('likelihood', 0.0), ('rougeL', 1.0))
@@ -362,14 +362,16 @@ def test_ways_of_equal_columns_are_compared(family, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_ways_share_no_randomness_and_rejections_are_counted(family, tmp_path):
+def test_methods_share_no_randomness_and_rejections_are_counted(
+  family, tmp_path
+):
   """Of chains of one, a round rejects its draft where it keeps none."""
-  ways = tuple({'arm': 'small:1', 'label': label} for label in ('a', 'b'))
-  changes = _WINRATE | {'ways': ways, 'comparisons': (('a', 'b'),)}
+  methods = tuple({'arm': 'small:1', 'label': label} for label in ('a', 'b'))
+  changes = _WINRATE | {'methods': methods, 'comparisons': (('a', 'b'),)}
   config = _load('winrate', changes, family)
   (row,) = rows = toy.run(config, tmp_path / 'run')
   units = [unit['outcome']['records'] for unit in toy.units(tmp_path / 'run')]
-  # Of each way and seed, two prompts and then one.
+  # Of each method and seed, two prompts and then one.
   units = [units[i] + units[i + 1] for i in range(0, 8, 2)]
   scores = [[r['scores']['likelihood'] for r in unit] for unit in units]
   assert all(len(set(each)) == 4 for each in zip(*scores))
@@ -396,10 +398,10 @@ def test_biased_rounds_are_flagged(family, tmp_path, capsys, verifier, flagged):
 
   A sound run is flagged with chance 0.003 a row.
   """
-  changes = _DIAGNOSE | {'ways': (f'small:2/{verifier}',)}
+  changes = _DIAGNOSE | {'methods': (f'small:2/{verifier}',)}
   rows = toy.run(_load('diagnose', changes, family), tmp_path)
   assert [row['domain'] for row in rows] == ['all', 'one', 'two']
-  assert {row['way'] for row in rows} == {f'small:2/{verifier}'}
+  assert {row['method'] for row in rows} == {f'small:2/{verifier}'}
   for field in ('tested', 'seen', 'predicted'):
     every, *of_domains = [row[field] for row in rows]
     np.testing.assert_allclose(sum(of_domains), every, rtol=1e-6)
@@ -439,7 +441,7 @@ def test_the_ledger_tells_rules_apart(family, tmp_path):
 # Theory meets practice.
 
 _PRACTICE = toy.SIZES | {
-  'ways': tuple(
+  'methods': tuple(
     {
       'arm': f'small:{drafts}x{length}',
       'columns': {'drafts': drafts, 'length': length},
@@ -452,9 +454,9 @@ _PRACTICE = toy.SIZES | {
 }
 
 
-def _drafted(way, _):
+def _drafted(method, _):
   """Seconds of 12 tokens, and drafts that are kept half or all of the time."""
-  drafts, length = way.columns.values()
+  drafts, length = method.columns.values()
   accepted = [4, 4, 0] if drafts == 1 else [4, 4, 4]
   clocks = {'seconds': 2.0 + drafts + length, 'reading': 0.1, 'differ': 0}
   clocks |= {'reference_seconds': 12.0, 'reference_reading': 0.1}
@@ -543,17 +545,25 @@ def test_acceptance_is_by_depth_and_rank():
       {'comparisons': (('OPT', 'me'),)},
       r'comparisons.0.*UNO, co',
     ),
-    ('diagnose', {'ways': ('small:4x2',)}, r'ways\[0\] must draft a chain'),
-    ('diagnose', {'ways': ('prompt_lookup:4',)}, "as 'small:4' does"),
+    (
+      'diagnose',
+      {'methods': ('small:4x2',)},
+      r'methods\[0\] must draft a chain',
+    ),
+    ('diagnose', {'methods': ('prompt_lookup:4',)}, "as 'small:4' does"),
     ('practice', {'from_length': 3}, 'from_length must be a length of 1 dra'),
-    ('practice', {'ways': ('small:2',)}, r'ways\[0\] must be an arm whose col'),
     (
       'practice',
-      {'ways': 2 * _PRACTICE['ways'][:1]},
-      r'ways\[1\] must differ',
+      {'methods': ('small:2',)},
+      r'methods\[0\] must be an arm whose col',
+    ),
+    (
+      'practice',
+      {'methods': 2 * _PRACTICE['methods'][:1]},
+      r'methods\[1\] must differ',
     ),
     ('practice', {'repeats': 0}, 'repeats must be >= 1'),
-    ('ledger', {'ways': ('none',)}, "ways.0. must draft a chain.*'none'"),
+    ('ledger', {'methods': ('none',)}, "methods.0. must draft a chain.*'none'"),
     ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
     ('ledger', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),
     ('trees', {'depth': 6}, 'depth must be at most 5, that of factors, got 6'),

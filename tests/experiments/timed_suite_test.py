@@ -26,7 +26,7 @@ _FIELDS = (
   "devices=('cpu',)",
   "targets=('mini',)",
   'batch_sizes=(1,)',
-  "ways=('none',)",
+  "methods=('none',)",
 )
 _ROOT = smoke.ROOT
 # What stands for a part: it notes its start, and leaves a table in the end.
@@ -46,7 +46,7 @@ if name == 'hangs_and_fails':
 while name == 'slow' and left() > 0:
   time.sleep(0.01)
 os.makedirs(folder, exist_ok=True)
-row = {'part': None, 'batch_size': 7, 'way': 'none'}
+row = {'part': None, 'batch_size': 7, 'method': 'none'}
 content = {'format': 2, 'device': 'a toy', 'command': '', 'rows': [row]}
 pathlib.Path(folder, 'results.json').write_text(json.dumps(content))
 pathlib.Path(folder, 'teacher.npy').write_text('large')
@@ -271,7 +271,7 @@ def test_a_part_leaves_out_drafters_that_no_part_has_left(tmp_path, quick):
     path.touch()
   (part,) = timed_suite.prepare(config, str(workdir))
   part, _ = timed_suite._with_drafters_there(part, str(workdir))
-  assert part.config.ways == (
+  assert part.config.methods == (
     'none',
     'feature_head(new_eagle3):5',
     'dynamic_tree(new_eagle3, num_nodes=25, depth=5)',

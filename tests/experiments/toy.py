@@ -126,7 +126,7 @@ def simulate(monkeypatch, fields):
 
   Args:
     monkeypatch: of the test.
-    fields: `(way, job) -> dict` of a record, beside those of `record`.
+    fields: `(method, job) -> dict` of a record, beside those of `record`.
   """
   decoded = []
 
@@ -134,16 +134,16 @@ def simulate(monkeypatch, fields):
     del workdir, options
     calls = [
       compare.Decoded(
-        way,
+        method,
         prompts,
         [
-          record(job=i, label=job.label) | fields(way, job)
+          record(job=i, label=job.label) | fields(method, job)
           for _ in range(config.get('num_seeds', 1))
           for i, job in enumerate(prompts.jobs)
         ],
       )
-      for way in made.ways
-      for prompts in made.sets
+      for method in made.methods
+      for prompts in made.prompt_sets
     ]
     decoded.extend(calls)
     return calls

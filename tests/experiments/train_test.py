@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from experiments import main
-from experiments.common import ways
+from experiments.common import methods
 from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.data import token_ids
@@ -107,7 +107,7 @@ def _assert_decodes(tmp_path, data_dir, row):
     prompts_per_domain=3,
     max_new_tokens=4,
     batch_size=2,
-    ways=('small:2',),
+    methods=('small:2',),
   )
   rows = toy.run(evaluate, tmp_path / 'evaluate')
   assert [row['domain'] for row in rows] == ['all', 'toy']
@@ -171,7 +171,7 @@ def _with(family, path, into):
 
 def _decode(loaded, arm):
   prompts = [loaded.tokenizer.encode_prompt(_TEXT)]
-  decoder = ways.decoder(loaded, arm, sampling={'temperature': 0.0})
+  decoder = methods.decoder(loaded, arm, sampling={'temperature': 0.0})
   return decoder.decode(prompts, 12)[0]
 
 

@@ -11,13 +11,13 @@ from experiments.common import results
 
 _DATA = pathlib.Path(__file__).parents[2] / 'docs' / 'results' / 'data'
 _ROWS = (
-  {'way': 'a', 'gain': 1.1, 'gain_error': 0.04},
-  {'way': 'a', 'gain': 1.5, 'gain_error': 0.01},
-  {'way': 'b', 'gain': 1.03, 'gain_error': 0.04},
-  {'way': 'c', 'gain': 0.9, 'gain_error': 0.04},
-  {'way': 'd', 'gain': 1.3},
-  {'way': 'd', 'gain': 1.0},
-  {'way': 'e'},
+  {'method': 'a', 'gain': 1.1, 'gain_error': 0.04},
+  {'method': 'a', 'gain': 1.5, 'gain_error': 0.01},
+  {'method': 'b', 'gain': 1.03, 'gain_error': 0.04},
+  {'method': 'c', 'gain': 0.9, 'gain_error': 0.04},
+  {'method': 'd', 'gain': 1.3},
+  {'method': 'd', 'gain': 1.0},
+  {'method': 'e'},
 )
 _FOUND = {
   'x/y': {
@@ -33,7 +33,7 @@ _FOUND = {
 
 
 def _claim(where, field='gain', **bounds):
-  where = {'way': where} if len(where) == 1 else {'claim': where}
+  where = {'method': where} if len(where) == 1 else {'claim': where}
   return verdicts.Claim('P', 'more', 'x/y', where, field, **bounds)
 
 

@@ -12,8 +12,8 @@ import ml_collections
 import numpy as np
 import pytest
 
+from experiments.common import methods as methods_lib
 from experiments.common import prompts as prompts_lib
-from experiments.common import ways as ways_lib
 from specjax import families
 from specjax import meshes
 from specjax.models import adapters
@@ -46,7 +46,7 @@ _OF_A_ROW = {
   'arms': ('small:2', 'small:4'),
   'per_row': True,
 }
-WAYS = {0.0: (_HEADS,), 1.0: (_OF_THE_BATCH, _OF_A_ROW)}
+METHODS = {0.0: (_HEADS,), 1.0: (_OF_THE_BATCH, _OF_A_ROW)}
 _CONFIG = config_lib.TransformerConfig(
   vocab_size=64,
   num_layers=1,
@@ -143,14 +143,14 @@ def test_a_mesh_of_one_device_changes_nothing():
 
 
 def said(mesh):
-  """Texts of all ways, by label, on a mesh."""
+  """Texts of all methods, by label, on a mesh."""
   texts = {}
-  for temperature, ways in WAYS.items():
+  for temperature, methods in METHODS.items():
     config = ml_collections.ConfigDict(
       {
         'family': 'mini/heads',
         'mesh': mesh,
-        'ways': ways,
+        'methods': methods,
         'sampling': {'temperature': temperature},
       }
     )
@@ -159,11 +159,11 @@ def said(mesh):
       family.tokenizer.encode_prompt(each.prompt)[: _MAX_LENGTH // 2]
       for each in family.prompts[:NUM_PROMPTS]
     ]
-    for way in ways_lib.parse_all(config, list(family.drafters)):
-      decoder = ways_lib.build(way, family, _MAX_LENGTH).decoder
+    for method in methods_lib.parse_all(config, list(family.drafters)):
+      decoder = methods_lib.build(method, family, _MAX_LENGTH).decoder
       results = decoder.decode(prompts, _NEW_TOKENS, seed=1)
       assert np.all(sum(result.pulls for result in results))
-      texts[way.label] = [result.tokens for result in results]
+      texts[method.label] = [result.tokens for result in results]
   return texts
 
 
@@ -222,6 +222,6 @@ if __name__ == '__main__':
   sizes = [int(size) for size in sys.argv[1].split('x')]
   if sys.argv[3] == 'fused':
     fusion._platform = lambda params: 'gpu'
-  texts_of_ways = said({'data': sizes[0], 'model': sizes[1]})
+  texts_of_methods = said({'data': sizes[0], 'model': sizes[1]})
   with open(sys.argv[2], 'w', encoding='utf-8') as output:
-    json.dump(texts_of_ways, output)
+    json.dump(texts_of_methods, output)

@@ -1,14 +1,14 @@
-"""Ways to decode, as configs write them, and the decoders that they stand for.
+"""Methods, as configs write them, and the decoders that they stand for.
 
-A way is an arm, as in `experiments.common.arms`, or a dictionary:
+A method is an arm, as in `experiments.common.arms`, or a dictionary:
 
     {'arm': 'small:5~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}}
     {'bandit': 'ucb1(beta=0.01)', 'reward': 'block_divergence'}
     {'arm': 'none', 'target': 'small'}              the small model alone
     {'arm': 'none', 'sampling': {'min_p': 0.1}}
 
-A bandit chooses among `arms`, by default those of the config. What a way does
-not say is as the config has it.
+A bandit chooses among `arms`, by default those of the config. What a method
+does not say is as the config has it.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from specjax import families
 from specjax import sampling as sampling_lib
 from specjax.decoding import timing
 
-# What configs may have for all of their ways, and what holds otherwise.
+# What configs may have for all of their methods, and what holds otherwise.
 _DEFAULTS = {
   'reward': 'emitted',
   'feedback': 'bandit',
@@ -48,8 +48,8 @@ _SAMPLING = [each.name for each in dataclasses.fields(sampling_lib.Sampling)]
 _FIXED = components.Spec('fixed')
 
 
-class Way(NamedTuple):
-  """A way to decode, as it was written."""
+class Method(NamedTuple):
+  """A method, as it was written."""
 
   label: str
   columns: dict[str, Any]  # of its rows, beside the label
@@ -80,17 +80,17 @@ class Way(NamedTuple):
     return settings
 
 
-class Player(NamedTuple):
-  """A way with its decoder."""
+class CompiledMethod(NamedTuple):
+  """A method with its decoder."""
 
-  way: Way
+  method: Method
   decoder: decoding.Decoder
   bandit_state: Any  # of a new bandit
 
   @property
   def program(self) -> Any:
     """What its programs are compiled for: all of the round but its numbers."""
-    return jax.tree.structure(self.decoder.round_fn), self.way.warm_start
+    return jax.tree.structure(self.decoder.round_fn), self.method.warm_start
 
   def decode(self, state: decoding.DecodeState) -> decoding.DecodeState:
     """Plays to the end; the state is donated."""
@@ -109,12 +109,14 @@ class Player(NamedTuple):
     )
 
 
-def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
-  """Takes an arm or a dictionary of a way apart; see `arms.parse`."""
+def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Method:
+  """Takes an arm or a dictionary of a method apart; see `arms.parse`."""
   fields = dict(entry.items()) if hasattr(entry, 'items') else {'arm': entry}
   if 'drafter' in fields and 'arm' not in fields:
     fields['arm'] = {n: fields.pop(n) for n in arms_lib.PARTS if n in fields}
-  configs.check_known(fields, _FIELDS, f'{place}: Unknown field', ' of a way')
+  configs.check_known(
+    fields, _FIELDS, f'{place}: Unknown field', ' of a method'
+  )
   said = {
     name: fields.get(name, config.get(name, default))
     for name, default in _DEFAULTS.items()
@@ -141,13 +143,13 @@ def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Way:
     label = _bandit_label(bandit, fields)
   columns = dict(fields.get('columns', {}))
   label = fields.get('label', label)
-  return Way(
+  return Method(
     label, columns, arms, bandit, sampling=sampling, place=place, **said
   )
 
 
 def entry(config: Any) -> dict[str, Any]:
-  """Returns the one way of a config: its only arm, or a bandit over several.
+  """Returns the one method of a config: its only arm, or a bandit over several.
 
   Returns:
     What `parse` takes, by where it stands in the config.
@@ -165,96 +167,101 @@ def entry(config: Any) -> dict[str, Any]:
   )
 
 
-def fixed(way: Way) -> Way:
-  """Returns the way that plays always one of all arms, its bandit's state."""
+def fixed(method: Method) -> Method:
+  """Returns the method whose bandit state is the index of the fixed arm."""
   own = {name: _DEFAULTS[name] for name in _CHOOSING}
-  return way._replace(bandit=_FIXED, **own)
+  return method._replace(bandit=_FIXED, **own)
 
 
-def alone(way: Way) -> list[Way]:
-  """Returns a way for each of a bandit's arms, which is that arm alone."""
+def alone(method: Method) -> list[Method]:
+  """Returns a method for each of a bandit's arms, which is that arm alone."""
   return [
-    fixed(way)._replace(label=arms_lib.label(arm), arms=(arm,))
-    for arm in way.arms
+    fixed(method)._replace(label=arms_lib.label(arm), arms=(arm,))
+    for arm in method.arms
   ]
 
 
-def parse_all(config: Any, models: Sequence[str]) -> list[Way]:
-  """Returns the ways of `config.ways`, then a bandit for each `config.bandits`.
+def parse_all(config: Any, models: Sequence[str]) -> list[Method]:
+  """Returns the methods of `config.methods` and then of `config.bandits`.
 
-  An entry of `bandits` is a bandit, or a way with one. Two ways that would be
-  the same row of a table are refused.
+  An entry of `bandits` is a bandit, or a method with one. Two methods that
+  would be the same row of a table are refused.
   """
-  is_way = lambda entry: hasattr(entry, 'items') and 'bandit' in entry
+  is_method = lambda entry: hasattr(entry, 'items') and 'bandit' in entry
   bandits = [
-    entry if is_way(entry) else {'bandit': entry}
+    entry if is_method(entry) else {'bandit': entry}
     for entry in config.get('bandits', ())
   ]
   made = [
     parse(config, entry, models, f'{field}[{i}]')
     for field, entries in (
-      ('ways', config.get('ways', ())),
+      ('methods', config.get('methods', ())),
       ('bandits', bandits),
     )
     for i, entry in enumerate(entries)
   ]
   if not made:
-    raise ValueError('ways must hold at least one way to decode, got none.')
+    raise ValueError('methods must hold at least one method, got none.')
   seen: dict[str, str] = {}
-  for way in made:
-    name = f'{way.label} {way.columns or ""}'.strip()
+  for method in made:
+    name = f'{method.label} {method.columns or ""}'.strip()
     if name in seen:
       raise ValueError(
-        f'{way.place} must differ from {seen[name]} in its label or columns, '
+        f'{method.place} must differ from {seen[name]} in its label or '
+        'columns, '
         f'both are {name!r}.'
       )
-    seen[name] = way.place
+    seen[name] = method.place
   return made
 
 
 def build(
-  way: Way,
+  method: Method,
   family: families.Family,
   max_length: int,
-  costs: Callable[[Way], Mapping[str, Sequence[float]]] | None = None,
-) -> Player:
-  """Builds the decoder of a way; nothing is compiled yet.
+  costs: Callable[[Method], Mapping[str, Sequence[float]]] | None = None,
+) -> CompiledMethod:
+  """Builds the decoder of a method; nothing is compiled yet.
 
   A row has up to `max_length` tokens, prompt included. `costs` gives what the
   reward 'throughput' is computed with, by the names of its parameters, and is
   called if a reward or a bandit asks.
   """
   models = {'target': family.target, **family.drafters}
-  pool = arms_lib.Pool(models, way.sampling)
-  configs.check_known([way.target], models, f'{way.place}: Unknown target')
-  target = models[way.target]
-  arms = [arms_lib.build(arm, pool, way.place) for arm in way.arms]
-  told = functools.cache(lambda: costs(way) if costs else {})
+  pool = arms_lib.Pool(models, method.sampling)
+  configs.check_known(
+    [method.target], models, f'{method.place}: Unknown target'
+  )
+  target = models[method.target]
+  arms = [arms_lib.build(arm, pool, method.place) for arm in method.arms]
+  told = functools.cache(lambda: costs(method) if costs else {})
   given = {
     'num_arms': lambda value: len(arms),
     'kinds': lambda value: value or timing.level_kinds(arms),
-    **_of_costs(way.bandit, told),
+    **_of_costs(method.bandit, told),
   }
-  place = f'{way.place}.bandit'
-  bandit = components.build(base.Bandit, way.bandit, place, given)
+  place = f'{method.place}.bandit'
+  bandit = components.build(base.Bandit, method.bandit, place, given)
   reward = {}
-  if way.bandit != _FIXED:
-    place, given = f'{way.place}.reward', _of_costs(way.reward, told)
-    reward['reward'] = components.build(base.Reward, way.reward, place, given)
+  if method.bandit != _FIXED:
+    place, given = f'{method.place}.reward', _of_costs(method.reward, told)
+    reward['reward'] = components.build(
+      base.Reward, method.reward, place, given
+    )
   decoder = decoding.Decoder(
     target.functions,
     target.params,
     arms,
     bandit=bandit,
-    sampling=way.sampling,
+    sampling=method.sampling,
     stop_tokens=family.tokenizer.stop_tokens,
     max_length=max_length,
-    per_row=way.per_row,
-    feedback=way.feedback,
-    warm_start=way.warm_start,
+    per_row=method.per_row,
+    feedback=method.feedback,
+    warm_start=method.warm_start,
     **reward,
   )
-  return Player(way, decoder, bandit.init())
+  return CompiledMethod(method, decoder, bandit.init())
 
 
 def _of_costs(spec, told):
@@ -265,32 +272,32 @@ def _of_costs(spec, told):
   return {name: lambda value, name=name: told().get(name) for name in names}
 
 
-def player(
+def build_entry(
   family: families.Family,
   entry: Any,
   *,
   sampling: Mapping[str, Any] = types.MappingProxyType({}),
   max_length: int = 256,
-) -> Player:
-  """Builds one way without a config, as notebooks do.
+) -> CompiledMethod:
+  """Builds one method without a config, as notebooks do.
 
-  `entry` is an arm or a dictionary of a way, `sampling` has fields of
+  `entry` is an arm or a dictionary of a method, `sampling` has fields of
   `Sampling`, and `max_length` is of the longest row, prompt included.
   """
   config = ml_collections.ConfigDict({'sampling': dict(sampling)})
-  way = parse(config, entry, list(family.drafters), 'the way')
-  return build(way, family, max_length)
+  method = parse(config, entry, list(family.drafters), 'the method')
+  return build(method, family, max_length)
 
 
 def decoder(
   family: families.Family, entry: Any, **options: Any
 ) -> decoding.Decoder:
-  """Returns the decoder of `player`."""
-  return player(family, entry, **options).decoder
+  """Returns the decoder of `build_entry`."""
+  return build_entry(family, entry, **options).decoder
 
 
 def _sampling(shared, own, place):
-  """How the tokens of a way are drawn."""
+  """How the tokens of a method are drawn."""
   fields = dict(shared.items()) | dict(own.items())
   place = f'{place}.sampling'
   configs.check_known(fields, _SAMPLING, f'{place}: Unknown field')
