@@ -70,7 +70,7 @@ def _fitting(config, family, examples, reasons):
     try:
       prompt = family.tokenizer.encode_prompt(each.prompt)
       prefill.check_prompts(
-        family.target.functions,
+        family.target.model,
         config.max_length,
         [prompt],
         config.max_new_tokens,

@@ -48,9 +48,11 @@ def model(
     goal: of the arm.
     **options: of `drafters.Autoregressive`.
   """
-  functions, params = draft
+  language_model, params = draft
   sampling = specjax.Sampling(temperature)
-  drafter = drafters.Autoregressive(functions, topology, sampling, **options)
+  drafter = drafters.Autoregressive(
+    language_model, topology, sampling, **options
+  )
   name = verifier or verifiers.default(temperature, topology.width)
   return specjax.Arm(drafter, verifiers.resolve(name), goal), params
 

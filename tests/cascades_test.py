@@ -301,7 +301,7 @@ class Pair:
     """What target and draft say after a text."""
     tokens = np.pad(text, (0, 64 - len(text)))[None]
     return [
-      np.asarray(whole_text(model.functions, model.params, tokens))[
+      np.asarray(whole_text(model.model, model.params, tokens))[
         0, len(text) - 1
       ]
       for model in self.models
@@ -317,7 +317,7 @@ def whole_text(model, params, tokens):
 def pair(kind, end=-1):
   if kind == 'markov':
     return Pair(*goals_test.markov_models(), end)
-  functions, _ = toys.transformer(0, num_layers=1)
+  model, _ = toys.transformer(0, num_layers=1)
   params, others = (
     jax.tree.map(
       lambda leaf: 6 * leaf if leaf.ndim > 1 else leaf,
@@ -326,7 +326,7 @@ def pair(kind, end=-1):
     for seed in (0, 1)
   )
   near = jax.tree.map(lambda a, b: a + 0.1 * (b - a), params, others)
-  return Pair((functions, params), (functions, near), end)
+  return Pair((model, params), (model, near), end)
 
 
 def token_cascade(models, alpha, prompt, num, window):
@@ -458,7 +458,7 @@ def test_one_program_serves_all_alphas(arm, num_texts):
       return self.model.extend(*args, **options)
 
   target, draft = models.models
-  counted = target._replace(functions=Counted(target.functions))
+  counted = target._replace(model=Counted(target.model))
   counting = Pair(counted[1:], draft[1:])
   texts, num_traced = [], []
   for alpha in (0.1, 0.4, 0.9):

@@ -92,21 +92,19 @@ TARGET = arms.DRAFT  # One layer, as its drafters have.
 
 def near(share):
   """A model that differs from the target's by so much, and its parameters."""
-  functions, params = TARGET
+  model, params = TARGET
   towards = lambda leaf, other: np.asarray(leaf + share * (other - leaf))
-  return functions, jax.tree.map(
-    towards, *jax.device_get((params, arms.OTHER[1]))
-  )
+  return model, jax.tree.map(towards, *jax.device_get((params, arms.OTHER[1])))
 
 
 @functools.cache
 def everyone(temperature):
   """A chain and a tree of two models, and what the text repeats."""
   sampling = sampling_lib.Sampling(temperature)
-  (functions, one), (_, other) = near(0.05), near(-0.05)
+  (model, one), (_, other) = near(0.05), near(-0.05)
   members = (
-    AUTOREGRESSIVE(functions, trees.chain(3), sampling, chunk=2),
-    AUTOREGRESSIVE(functions, trees.prefix_tree((2, 1)), sampling),
+    AUTOREGRESSIVE(model, trees.chain(3), sampling, chunk=2),
+    AUTOREGRESSIVE(model, trees.prefix_tree((2, 1)), sampling),
     specjax.drafters.PromptLookup(2),
   )
   return ENSEMBLE(members), members, (one, other, None)

@@ -70,7 +70,7 @@ def _head(kind, **options):
   """A head that begins with its target's parameters, moved at random."""
   config = heads.configure(kind, _TARGET, **options)
   params = heads.begin(jax.random.key(2), config, _TARGET, _target()[1])
-  own = heads.own(config, params)
+  own = heads.own_params(config, params)
   return heads.head(config), {**params, **_random(3, own, 0.2)}
 
 
@@ -586,7 +586,7 @@ def test_parameters_that_a_head_shares_are_the_targets(tmp_path):
   params = heads.begin(jax.random.key(2), config, _TARGET, target, [0, 2])
   assert params['embedding']['embedding'] is target['embedding']['embedding']
   path = tmp_path / 'head.safetensors'
-  checkpoint.save(path, config, heads.own(config, params), np.float32)
+  checkpoint.save(path, config, heads.own_params(config, params), np.float32)
   again, loaded = checkpoint.load(path, target)
   assert again == config
   jax.tree.map(np.testing.assert_array_equal, loaded, params)

@@ -65,5 +65,4 @@ def first_layers(model, num_layers, dtype):
   config, params = cutting.keep_layers(
     model.config, model.params, range(num_layers)
   )
-  functions = adapters.language_model(config, dtype)
-  return families.Model(config, functions, params)
+  return families.Model(config, adapters.language_model(config, dtype), params)

@@ -124,12 +124,12 @@ class _Bench:
       raise ValueError(f'arm must draft a chain, got {method.label}.')
     # The target's logits are all used.
     target = self.family.target
-    call = _calls_of_model(target.functions, [length + 1], slice(None))
+    call = _calls_of_model(target.model, [length + 1], slice(None))
     calls = [self._repeated(call, target.params, state.target)]
     name = arms_lib.model_of(method.arms[0], method.place)
     if name is not None:
       model = self.family.drafters[name]
-      call = _calls_of_drafter(model.functions, drafter)
+      call = _calls_of_drafter(model.model, drafter)
       calls.append(self._repeated(call, model.params, state.drafters[0]))
     whole, *each = self._medians(self._rounds(decoder), *calls)
     return [(method.label, whole, sum(each))]
@@ -211,18 +211,18 @@ class _Bench:
     return lambda: lambda: repeat(params, cache, start)
 
 
-def _calls_of_drafter(functions, drafter):
+def _calls_of_drafter(model, drafter):
   """The calls of a model with which a drafter draws a chain."""
   length = drafter.topology.depth
-  if isinstance(functions, base.ParallelHead):
-    return _call_of_heads(functions)
-  if isinstance(functions, base.FeatureHead):
+  if isinstance(model, base.ParallelHead):
+    return _call_of_heads(model)
+  if isinstance(model, base.FeatureHead):
     # What its cache lacks, and its own outputs behind.
     widths = [drafter.slot.name.tail] + [1] * (length - 1)
-    return _calls_of_head(functions, widths)
+    return _calls_of_head(model, widths)
   # The first draft step reads two tokens, the others one; of logits that nobody
   # reads there are none, only the last are used.
-  return _calls_of_model(functions, [2] + [1] * (length - 1), slice(-1, None))
+  return _calls_of_model(model, [2] + [1] * (length - 1), slice(-1, None))
 
 
 def _calls_of_model(model, widths, used):

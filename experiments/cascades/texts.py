@@ -83,7 +83,7 @@ def _observe(models, batch):
   ]
   nats = {
     each: likelihood.likelihood(
-      models[each].functions, models[each].params, texts, batch_size=len(texts)
+      models[each].model, models[each].params, texts, batch_size=len(texts)
     ).nats.tolist()
     for each in {name, 'target'}
   }
@@ -111,7 +111,7 @@ def _deferred(models, name, compiled_method, tokens, start):
   inputs = _padded(tokens[:last]), last, _padded(tokens[last:-1])
   probs = [
     _probs(
-      each.functions, compiled_method.method.sampling, each.params, *inputs
+      each.model, compiled_method.method.sampling, each.params, *inputs
     )
     for each in (models[name], models[draft])
   ]

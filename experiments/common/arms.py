@@ -261,13 +261,13 @@ def _build_drafter(arm, tree, pool, place):
   def model(kind, name):
     _check_model(kind, name, pool.models, f'{place}: {arm.drafter.name}')
     chosen = pool.models[name]
-    if not isinstance(chosen.functions, kind):
+    if not isinstance(chosen.model, kind):
       raise ValueError(
         f'{place}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} is '
-        f'a {_noun(chosen.functions)}. {_of_kind(kind, pool)}'
+        f'a {_noun(chosen.model)}. {_of_kind(kind, pool)}'
       )
     params.append(chosen.params)
-    return chosen.functions
+    return chosen.model
 
   def member(name, goal=None):
     named = _drafter(components.parse(name, place), pool.models, place)
@@ -310,7 +310,7 @@ def _noun(model: Any) -> str:
 
 def _of_kind(kind, pool):
   """A sentence on which models or heads of a kind there are."""
-  names = [n for n, m in pool.models.items() if isinstance(m.functions, kind)]
+  names = [n for n, m in pool.models.items() if isinstance(m.model, kind)]
   if names:
     return f'The family has {", ".join(names)} of that kind.'
   missing = f'The family has no {_NOUNS[kind]}'

@@ -249,7 +249,7 @@ def build(
       base.Reward, method.reward, place, given
     )
   decoder = decoding.Decoder(
-    target.functions,
+    target.model,
     target.params,
     arms,
     bandit=bandit,

@@ -66,15 +66,15 @@ def call(model, length, batch_size, prefix_length, seed):
     dtype=np.int32,
   )
   prefix, rest = np.split(tokens, [prefix_length], axis=1)
-  functions, params = model.functions, model.params
-  prefill = jax.jit(lambda *args: functions.prefill(*args)[0])
+  language_model, params = model.model, model.params
+  prefill = jax.jit(lambda *args: language_model.prefill(*args)[0])
   cache = prefill(
     params,
-    functions.init_cache(params, *tokens.shape),
+    language_model.init_cache(params, *tokens.shape),
     prefix,
     np.full(batch_size, prefix_length, np.int32),
   )
-  extend = jax.jit(lambda *args: functions.extend(*args).logits)
+  extend = jax.jit(lambda *args: language_model.extend(*args).logits)
   rest = jax.device_put(rest)
   return lambda: jax.block_until_ready(extend(params, cache, rest))
 

@@ -79,7 +79,7 @@ def _observe(model, batch):
   plan = batch.compiled_method.decoder.round_fn
   found = theory.diagnose(
     plan.target,
-    model.functions,
+    model.model,
     batch.compiled_method.decoder.params,
     starts(batch),
     batch.state.tokens,

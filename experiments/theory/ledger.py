@@ -41,7 +41,7 @@ def _observe(epsilons, model, batch):
   params = batch.compiled_method.decoder.params
   found = theory.ledger(
     plan.target,
-    model.functions,
+    model.model,
     (params.target, model.params),
     diagnose.starts(batch),
     batch.state.lengths,

@@ -107,7 +107,7 @@ def by_likelihood(target, batch):
     (prompt + result.tokens, len(prompt))
     for prompt, result in zip(prompts, batch.results)
   ]
-  found = likelihood.likelihood(target.functions, target.params, texts)
+  found = likelihood.likelihood(target.model, target.params, texts)
   return found.nats / found.num_tokens
 
 

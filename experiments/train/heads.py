@@ -63,7 +63,7 @@ def run(config, workdir):
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       head.config,
-      heads.own(head.config, head.params),
+      heads.own_params(head.config, head.params),
       np.dtype(config.stored_as),
     )
     before = learnt.get(plan.start)

@@ -23,7 +23,7 @@ def teach(config, family: families.Family, workdir, taps=()):
     limits.OutOfTime: the target has not read all of it by the deadline.
   """
   taught = teacher.teach(
-    family.target.functions,
+    family.target.model,
     family.target.params,
     _rows(config, family.tokenizer),
     os.path.join(workdir, 'teacher'),

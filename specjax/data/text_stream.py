@@ -38,6 +38,6 @@ class TextStream:
       self._shown = self._decode(self._tokens)
     return piece
 
-  def rest(self) -> str:
+  def flush(self) -> str:
     """Returns what stands for a character that did not end."""
     return self._decode(self._tokens)[len(self._shown) :]

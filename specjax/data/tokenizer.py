@@ -209,7 +209,7 @@ class Tokenizer:
     stream = text_stream.TextStream(self.decode)
     pieces = [stream.add(token) for token in tokens]
     if pieces:
-      pieces[-1] += stream.rest()
+      pieces[-1] += stream.flush()
     return pieces
 
   def save(self, folder: str | os.PathLike[str]) -> None:

@@ -1,6 +1,10 @@
-"""A target and its drafters: families that are shipped, fetched or your own."""
+"""Families: a target model and its drafters, which share a tokenizer.
+
+Families come with the package, are fetched, or are folders of the user.
+"""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import functools
 import os
@@ -50,34 +54,49 @@ __all__ = [
 
 _SHIPPED = os.path.dirname(__file__)
 _TARGET = 'target.safetensors'
-_SPLIT = re.compile(r'-(\d{5})-of-\d{5}$')
+# Name of one file of a model that is split into several.
+_SPLIT_FILE = re.compile(r'-(\d{5})-of-\d{5}$')
 
 
 class Model(NamedTuple):
-  """A language model with its parameters."""
+  """A language model with its parameters.
+
+  Attributes:
+    config: the architecture.
+    model: the language model.
+    params: its parameters, as a nested dict.
+  """
 
   config: config_lib.Config
-  functions: base.LanguageModel
+  model: base.LanguageModel
   params: base.Params
 
 
 class Family(NamedTuple):
-  """A target and its drafters, which share a tokenizer."""
+  """A target model and its drafters, which share a tokenizer.
+
+  Attributes:
+    tokenizer: encodes and decodes the texts of all models.
+    target: the target model.
+    drafters: draft models and heads by name; the largest comes first, and
+      drafters of equal size are sorted by name.
+    prompts: held-out prompts, some for each domain; may be empty.
+  """
 
   tokenizer: tokenizer_lib.Tokenizer
   target: Model
-  drafters: dict[str, Model | models.Head]  # largest first, then by name
-  prompts: list[examples_lib.Example]  # held out, some for each domain
+  drafters: dict[str, Model | models.Head]
+  prompts: list[examples_lib.Example]
 
   @property
   def models(self) -> dict[str, Model]:
-    """The target, and those drafters that are language models."""
-    drafters = {
-      name: each
-      for name, each in self.drafters.items()
-      if isinstance(each, Model)
+    """The target and the drafters that are language models."""
+    draft_models = {
+      name: drafter
+      for name, drafter in self.drafters.items()
+      if isinstance(drafter, Model)
     }
-    return {'target': self.target, **drafters}
+    return {'target': self.target, **draft_models}
 
 
 def load(
@@ -88,54 +107,64 @@ def load(
   mesh: jax.sharding.Mesh | None = None,
   split_drafters: bool = True,
 ) -> Family:
-  """Loads a family: one that comes with specjax, or a folder.
+  """Loads a family that comes with specjax, or one from a folder.
 
-  A folder holds `tokenizer.json`, `target.safetensors`, any number of drafters,
-  and `prompts.jsonl` or no prompts. A folder inside of it holds more drafters
-  of the same target, and nothing else. A drafter is another `*.safetensors`, or
-  what `models.load` or `models.load_head` reads: a folder of HuggingFace or a
-  GGUF file.
+  A folder of a family holds `tokenizer.json`, `target.safetensors`, any number
+  of drafters and, optionally, `prompts.jsonl`. A drafter is another
+  `*.safetensors` file, or any path that `models.load` or `models.load_head`
+  reads: a HuggingFace folder or a GGUF file. A subfolder may hold more drafters
+  for the same target, and must hold nothing else.
 
-  What `models.load` reads is also a family, without drafters and prompts; a
-  folder inside of such a folder has some, as above.
+  A path that `models.load` reads is also a family, without drafters and
+  prompts. Its subfolders may hold drafters, too.
 
   Args:
     family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2',
       'smollm2/heads' or a path. The target of the last two is fetched by
       `python -m specjax.families.fetch smollm2`.
-    drafters: paths of more drafters, by name: any of the above, or the folder
-      of another family, whose target it is.
-    dtype: of parameters, computations and caches, such as 'bfloat16'; None for
-      float32, or what the file of a checkpoint has.
-    mesh: from `meshes.make`, of devices that the models are divided among.
-    split_drafters: those whose heads the mesh divides; if false, each device
-      has all drafters whole, and only its own rows of their caches.
+    drafters: paths of additional drafters, by name. A path is one of the above,
+      or the folder of another family, whose target becomes the drafter.
+    dtype: type of parameters, computations and KV caches, such as 'bfloat16'.
+      None keeps the type of a published checkpoint, and selects float32 for
+      the files of specjax.
+    mesh: devices that the models are divided among, from `meshes.make`.
+    split_drafters: whether drafters are divided, too, if the mesh divides their
+      attention heads. If false, each device holds the parameters of all
+      drafters, and the KV caches of its own rows.
 
   Raises:
     ValueError: there is no such family, one of its files is missing or
-      corrupt, there are two drafters of one name, a folder of drafters holds
-      none or something else, a drafter's tokenizer differs from the target's,
-      `dtype` is not a floating-point type, or the mesh does not divide the
-      target's heads.
+      corrupt, two drafters have the same name, a folder of drafters holds
+      no drafter or other files, a drafter's tokenizer differs from the
+      target's, `dtype` is not a floating-point type, or the mesh does not
+      divide the target's attention heads.
   """
   _check_dtype(dtype)
-  places = _places(os.path.expanduser(family))
-  path, home, folder = places.home, places.home, places.folder
-  if places.package is not None:
-    path = os.fspath(packages.find(places.package))
-  target = _read(path, dtype, mesh)
-  # Heads know their target by its embedding in the type of its file.
-  original = functools.cache(functools.partial(_embedding, path))
-  loaded = {
-    name: _drafter(name, each, target, dtype, dtype and original)
-    for name, each in _paths(home, folder, drafters or {}).items()
+  paths = _find_paths(os.path.expanduser(family))
+  target_path = paths.target
+  if paths.package is not None:
+    target_path = os.fspath(packages.find(paths.package))
+  target = _load_checkpoint(target_path, dtype, mesh)
+  load_embedding = None
+  if dtype is not None:
+    # Heads identify their target by its embedding in the type of its file.
+    load_embedding = functools.cache(
+      functools.partial(_load_embedding, target_path)
+    )
+  loaded_drafters = {
+    name: _load_any_drafter(name, path, target, dtype, load_embedding)
+    for name, path in _drafter_paths(paths, drafters or {}).items()
   }
-  prompts = os.path.join(places.prompts, 'prompts.jsonl')
-  read = examples_lib.read(prompts) if os.path.exists(prompts) else []
-  found = join(target, {})._replace(drafters=_in_order(loaded), prompts=read)
+  prompts_file = os.path.join(paths.prompts, 'prompts.jsonl')
+  prompts = (
+    examples_lib.read(prompts_file) if os.path.exists(prompts_file) else []
+  )
+  loaded = join(target, {})._replace(
+    drafters=_sort_by_size(loaded_drafters), prompts=prompts
+  )
   if mesh is not None:
-    found = on_mesh(found, mesh, split_drafters=split_drafters)
-  return found._replace(drafters=_with_common_heads(found.drafters))
+    loaded = on_mesh(loaded, mesh, split_drafters=split_drafters)
+  return loaded._replace(drafters=_share_output_heads(loaded.drafters))
 
 
 def drafter_names(
@@ -145,39 +174,41 @@ def drafter_names(
   """Returns the names of a family's drafters, without loading it.
 
   Args:
-    family: as in `load`.
-    drafters: as in `load`.
+    family: See `load`.
+    drafters: See `load`.
 
   Raises:
-    ValueError: as in `load`, for what is found without reading a model.
+    ValueError: See `load`; errors inside of a model's files are not detected.
   """
-  places = _places(os.path.expanduser(family))
-  return list(_paths(places.home, places.folder, drafters or {}))
+  paths = _find_paths(os.path.expanduser(family))
+  return list(_drafter_paths(paths, drafters or {}))
 
 
 def with_heads() -> list[str]:
   """Returns the names of the families that come with heads."""
-  return [name for name in _known() if os.path.basename(name) == 'heads']
+  return [name for name in _shipped() if os.path.basename(name) == 'heads']
 
 
 def on_mesh(
   family: Family, mesh: jax.sharding.Mesh, *, split_drafters: bool = True
 ) -> Family:
-  """Returns a family that is divided among devices.
+  """Returns a family whose models are divided among devices.
 
   Args:
-    family: its parameters may be abstract.
-    mesh: as of `load`.
-    split_drafters: likewise.
+    family: the family; its parameters may be abstract.
+    mesh: See `load`.
+    split_drafters: See `load`.
 
   Raises:
-    ValueError: the mesh does not divide the target's heads.
+    ValueError: the mesh does not divide the target's attention heads.
   """
   drafters = {
     name: sharding.shard(
-      each, mesh, split=split_drafters and sharding.divides(each.config, mesh)
+      drafter,
+      mesh,
+      split=split_drafters and sharding.divides(drafter.config, mesh),
     )
-    for name, each in family.drafters.items()
+    for name, drafter in family.drafters.items()
   }
   return family._replace(
     target=sharding.shard(family.target, mesh), drafters=drafters
@@ -188,36 +219,40 @@ def join(
   target: models.Checkpoint,
   drafters: Mapping[str, models.Checkpoint | models.Head],
 ) -> Family:
-  """Makes a family of checkpoints that share a tokenizer.
+  """Returns a family of checkpoints that share a tokenizer.
 
-  Their vocabularies may be of different sizes, as models pad them differently.
+  Their vocabularies may differ in size, since models are padded differently.
 
   Args:
-    target: from `models.load`.
-    drafters: by name, as `decoder` takes it; heads from `models.load_head`.
+    target: the target model, from `models.load`.
+    drafters: draft models, from `models.load`, and heads, from
+      `models.load_head`; `decoder` takes their names.
 
   Raises:
-    ValueError: a tokenizer is missing, or a drafter's differs from the
-      target's; it says in what. Or a head is another target's.
+    ValueError: a tokenizer is missing, a drafter's tokenizer differs from the
+      target's (the error lists the differences), or a head was trained for
+      another target.
   """
   tokenizer = _tokenizer('target', target)
-  made: dict[str, Model | models.Head] = {}
-  for name, each in {'target': target, **drafters}.items():
-    if isinstance(each, models.Head):
-      heads.check_target(name, each.config, target.config, target.params)
-      made[name] = each
-      continue
-    made[name] = _model(name, each, tokenizer, target)
-  main = made.pop('target')
-  assert isinstance(main, Model)
-  return Family(tokenizer, main, _in_order(made), [])
+  checked: dict[str, Model | models.Head] = {}
+  for name, drafter in drafters.items():
+    if isinstance(drafter, models.Head):
+      heads.check_target(name, drafter.config, target.config, target.params)
+      checked[name] = drafter
+    else:
+      checked[name] = _draft_model(name, drafter, target)
+  main = Model(target.config, target.model, target.params)
+  return Family(tokenizer, main, _sort_by_size(checked), [])
 
 
 def load_model(path: str | os.PathLike[str]) -> Model:
-  """Loads a model that needs no other, such as a family's target.
+  """Loads a language model, such as the target of a family.
+
+  Args:
+    path: a file that `checkpoint.save` wrote.
 
   Raises:
-    ValueError: as `checkpoint.load`; or it is a head.
+    ValueError: the file is a head's; see also `checkpoint.load`.
   """
   return Model(*_load_model(path)[:3])
 
@@ -226,29 +261,30 @@ def load_drafter(
   path: str | os.PathLike[str],
   target: Model | models.Checkpoint,
   dtype: jax.typing.DTypeLike | None = None,
-  original: Callable[[], base.Params] | None = None,
+  load_embedding: Callable[[], base.Params] | None = None,
 ) -> Model | models.Head:
-  """Loads a drafter of a target: a model or a head, as the file's config says.
+  """Loads a drafter: a draft model or a head, as the file's config says.
 
   Args:
-    path: of a file that `checkpoint.save` wrote.
-    target: the target.
-    dtype: of parameters and computations; None for float32.
-    original: returns the target's parameters, or only its embedding, in the
-      type of its file, where it was loaded in another one.
+    path: a file that `checkpoint.save` wrote.
+    target: the target model.
+    dtype: type of parameters and computations; None for float32.
+    load_embedding: returns the target's parameters, or only its embedding, in
+      the type of its file. Needed if the target was loaded in another type.
 
   Raises:
-    ValueError: as `checkpoint.load`; or it is the head of another target.
+    ValueError: the head was trained for another target; see also
+      `checkpoint.load`.
   """
   dtype = dtype or jnp.float32
   config, params = checkpoint.load(path, target.params, dtype)
   params = fusion.fuse_on_gpu(config, params)
   if not isinstance(config, head_config.HeadConfig):
     return Model(config, adapters.language_model(config, dtype), params)
-  known = target.params
-  if config.target and original is not None:
-    known = original()
-  heads.check_target(os.fspath(path), config, target.config, known)
+  target_params = target.params
+  if config.target and load_embedding is not None:
+    target_params = load_embedding()
+  heads.check_target(os.fspath(path), config, target.config, target_params)
   return models.Head(config, heads.head(config, dtype), params)
 
 
@@ -259,21 +295,26 @@ def decoder(
   sampling: sampling_lib.Sampling = sampling_lib.Sampling(),
   **options: Any,
 ) -> decoding.Decoder:
-  """Builds a decoder of a family's models that stops where its texts end.
+  """Builds a decoder for a family's target and one of its drafters.
+
+  It stops at the stop tokens of the family's tokenizer.
 
   Args:
-    family: from `load`.
-    drafter: a name of `family.drafters`; None decodes plainly.
-    sampling: how tokens are drawn.
-    **options: of `decoding.speculative`, such as `draft_length`.
+    family: the family, from `load`.
+    drafter: a name in `family.drafters`, or None for plain decoding.
+    sampling: temperature, top-k, top-p and min-p.
+    **options: passed to `decoding.speculative`, for example `draft_length`.
+
+  Raises:
+    ValueError: the family has no such drafter.
   """
   draft = None
   if drafter is not None:
     draft = registry.lookup(family.drafters, 'drafter', drafter)
   return decoding.speculative(
-    family.target.functions,
+    family.target.model,
     family.target.params,
-    draft and draft.functions,
+    draft and draft.model,
     draft and draft.params,
     sampling=sampling,
     stop_tokens=family.tokenizer.stop_tokens,
@@ -281,8 +322,13 @@ def decoder(
   )
 
 
-def _known():
-  """Names of the folders that come with the package."""
+def num_params(model: Model | models.Head) -> int:
+  """Returns the number of a model's parameters, including shared ones."""
+  return adapters.num_params(model.config)
+
+
+def _shipped() -> list[str]:
+  """Returns the names of the folders that come with the package."""
   return sorted(
     os.path.relpath(path, _SHIPPED).replace(os.sep, '/')
     for path, _, names in os.walk(_SHIPPED)
@@ -290,201 +336,263 @@ def _known():
   )
 
 
-class _Places(NamedTuple):
-  """Where the files of a family are."""
+class _FamilyPaths(NamedTuple):
+  """Paths of a family's files.
 
-  package: str | None  # that has the target
-  home: str  # the target's folder or file
-  folder: str  # of the family
-  prompts: str  # the folder of its prompts
+  Attributes:
+    package: name in `packages.PACKAGES` whose package holds the target's
+      weights, or None.
+    target: folder or file of the target.
+    folder: folder of the family, which may be a subfolder of the target's.
+    prompts: folder that may hold `prompts.jsonl`.
+  """
+
+  package: str | None
+  target: str
+  folder: str
+  prompts: str
 
 
-def _places(family):
+def _find_paths(family: str) -> _FamilyPaths:
   """Finds the files of a family; see `load`."""
-  shipped = family in (*_known(), *packages.PACKAGES)
-  folder = os.path.join(_SHIPPED, family) if shipped else family
+  is_shipped = family in (*_shipped(), *packages.PACKAGES)
+  folder = os.path.join(_SHIPPED, family) if is_shipped else family
   package = family.partition('/')[0]
-  if shipped and package in packages.PACKAGES:
-    home = os.path.join(_SHIPPED, package)
-  else:
-    home, package = _home(folder), None
-  return _Places(package, home, folder, _SHIPPED if shipped else home)
+  if is_shipped and package in packages.PACKAGES:
+    target = os.path.join(_SHIPPED, package)
+    return _FamilyPaths(package, target, folder, _SHIPPED)
+  target = _find_target(folder)
+  return _FamilyPaths(None, target, folder, _SHIPPED if is_shipped else target)
 
 
-def _is_checkpoint(path):
-  """Whether `models.load` is to read a path: GGUF, or HuggingFace's folder."""
+def _is_published(path: str) -> bool:
+  """Returns whether `models.load` reads a path: HuggingFace folder or GGUF."""
   if os.path.exists(os.path.join(path, _TARGET)):
     return False
-  described = checkpoint.has_field(
+  has_model_type = checkpoint.has_field(
     os.path.join(path, 'config.json'), 'model_type'
   )
-  return described or (os.path.isfile(path) and path.endswith('.gguf'))
+  return has_model_type or (os.path.isfile(path) and path.endswith('.gguf'))
 
 
-def _load_model(path, dtype=None, mesh=None):
-  """A file of specjax that is no head, and the tokenizer beside it, if any."""
+def _load_model(
+  path: str | os.PathLike[str],
+  dtype: jax.typing.DTypeLike | None = None,
+  mesh: jax.sharding.Mesh | None = None,
+) -> models.Checkpoint:
+  """Loads a model of specjax and the tokenizer in the same folder, if any."""
   dtype = dtype or jnp.float32
   config, params = checkpoint.load(path, dtype=dtype)
   if isinstance(config, head_config.HeadConfig):
     raise ValueError(f'{path} is a head, which needs a target: see load.')
   params = fusion.fuse_on_gpu(config, params, mesh)
-  functions = adapters.language_model(config, dtype)
-  return models.Checkpoint(config, functions, params, _tokenizer_beside(path))
+  model = adapters.language_model(config, dtype)
+  return models.Checkpoint(config, model, params, _adjacent_tokenizer(path))
 
 
-def _tokenizer_beside(path):
+def _adjacent_tokenizer(
+  path: str | os.PathLike[str],
+) -> tokenizer_lib.Tokenizer | None:
+  """Loads the tokenizer in the folder of a file, if there is one."""
   folder = os.path.dirname(os.path.abspath(path))
   if not os.path.exists(os.path.join(folder, 'tokenizer.json')):
     return None
   return tokenizer_lib.load(folder)
 
 
-def _model(name, loaded, tokenizer, target):
-  """A drafter that is a checkpoint, with the tokens of its target."""
+def _draft_model(
+  name: str, draft: models.Checkpoint, target: models.Checkpoint
+) -> Model:
+  """Returns a checkpoint as a draft model with the target's vocabulary size.
+
+  Raises:
+    ValueError: it has no tokenizer, or another one than the target.
+  """
   names = f'The target and the drafter {name!r}'
-  tokenizer.check_same(_tokenizer(name, loaded), names)
-  functions = wrappers.resize_vocabulary(
-    loaded.functions, target.functions.vocab_size
-  )
-  return Model(loaded.config, functions, loaded.params)
+  _tokenizer('target', target).check_same(_tokenizer(name, draft), names)
+  model = wrappers.resize_vocabulary(draft.model, target.model.vocab_size)
+  return Model(draft.config, model, draft.params)
 
 
-def _tokenizer(name, loaded):
-  """The tokenizer of a checkpoint, which has one."""
+def _tokenizer(name: str, loaded: models.Checkpoint) -> tokenizer_lib.Tokenizer:
+  """Returns the tokenizer of a checkpoint, or raises if it has none."""
   if loaded.tokenizer is None:
     raise ValueError(f'{name} has no tokenizer.json.')
   return loaded.tokenizer
 
 
-def _read(path, dtype, mesh=None):
-  """The checkpoint at a path; a folder of specjax is its target."""
-  if _is_checkpoint(path):
+def _load_checkpoint(
+  path: str,
+  dtype: jax.typing.DTypeLike | None,
+  mesh: jax.sharding.Mesh | None = None,
+) -> models.Checkpoint:
+  """Loads a published checkpoint, or the target in a folder of specjax."""
+  if _is_published(path):
     return loading.load(path, dtype=dtype, mesh=mesh)
   return _load_model(os.path.join(path, _TARGET), dtype, mesh)
 
 
-def _embedding(path):
-  """The embedding of what `_read` reads, in the type of its file."""
-  if _is_checkpoint(path):
+def _load_embedding(path: str) -> base.Params:
+  """Loads parameters of a checkpoint, at least its embedding.
+
+  They have the type of the file, unlike those from `_load_checkpoint`.
+  """
+  if _is_published(path):
     return loading.embedding(path)
   return checkpoint.load(os.path.join(path, _TARGET))[1]
 
 
-def _drafter(name, path, target, dtype, original):
-  """A drafter of any kind."""
-  found: Any
+def _load_any_drafter(
+  name: str,
+  path: str,
+  target: models.Checkpoint,
+  dtype: jax.typing.DTypeLike | None,
+  load_embedding: Callable[[], base.Params] | None,
+) -> Model | models.Head:
+  """Loads a drafter in any of the formats that `load` lists."""
+  drafter: Model | models.Head | models.Checkpoint
   if os.path.isfile(path) and path.endswith('.safetensors'):
-    found = load_drafter(path, target, dtype, original)
-    tokenizer = _tokenizer_beside(path)
-    if isinstance(found, Model) and tokenizer is not None:
-      found = models.Checkpoint(*found, tokenizer)
+    drafter = load_drafter(path, target, dtype, load_embedding)
+    tokenizer = _adjacent_tokenizer(path)
+    if isinstance(drafter, Model) and tokenizer is not None:
+      drafter = models.Checkpoint(*drafter, tokenizer)
   elif loading.is_head(path):
-    found = models.load_head(path, target, dtype)
-  elif _is_checkpoint(path) or os.path.exists(os.path.join(path, _TARGET)):
-    found = _read(path, dtype)
+    drafter = models.load_head(path, target, dtype)
+  elif _is_published(path) or os.path.exists(os.path.join(path, _TARGET)):
+    drafter = _load_checkpoint(path, dtype)
   else:
     raise ValueError(
       f'The drafter {name!r} must be a safetensors file or a folder of '
-      'specjax, a folder of HuggingFace, with config.json and safetensors, or '
-      f'a GGUF file, got {path!r}.'
+      'specjax, a HuggingFace folder with config.json and safetensors files, '
+      f'or a GGUF file, got {path!r}.'
     )
-  if isinstance(found, models.Checkpoint):
-    found = _model(name, found, _tokenizer('target', target), target)
-  return found
+  if isinstance(drafter, models.Checkpoint):
+    return _draft_model(name, drafter, target)
+  return drafter
 
 
-def _home(folder):
-  """The folder of the target, or its file: this one, or the folder above."""
+def _find_target(folder: str) -> str:
+  """Returns the path of the target: a folder, or the folder above it.
+
+  Raises:
+    ValueError: the path does not exist, or neither folder holds a target.
+  """
   if not os.path.exists(folder):
-    names = ', '.join(dict.fromkeys([*_known(), *packages.PACKAGES]))
+    names = ', '.join(dict.fromkeys([*_shipped(), *packages.PACKAGES]))
     raise ValueError(f'Unknown family {folder!r}. Known: {names}, or a folder.')
-  for home in (folder, os.path.dirname(os.path.abspath(folder))):
-    if os.path.exists(os.path.join(home, _TARGET)) or _is_checkpoint(home):
-      return home
+  for path in (folder, os.path.dirname(os.path.abspath(folder))):
+    if os.path.exists(os.path.join(path, _TARGET)) or _is_published(path):
+      return path
   raise ValueError(
-    f'There is no {_TARGET} and no config.json of HuggingFace in {folder}, nor '
-    'in the folder above.'
+    f'There is no {_TARGET} and no HuggingFace config.json in {folder} or in '
+    'the folder above.'
   )
 
 
-def _paths(home, folder, named):
-  """Paths of drafters: of the folders of a family, and those that are named."""
-  found: list[tuple[str, str]] = []
-  for each in dict.fromkeys((home, folder)):
-    if not os.path.isdir(each) or _is_checkpoint(each):
+def _drafter_paths(
+  paths: _FamilyPaths, additional: Mapping[str, str | os.PathLike[str]]
+) -> dict[str, str]:
+  """Returns the paths of a family's drafters and of additional ones, by name.
+
+  Raises:
+    ValueError: a folder of drafters holds none, an additional path is not a
+      path, a drafter is called 'target', or two have the same name.
+  """
+  pairs: list[tuple[str, str]] = []
+  for folder in dict.fromkeys((paths.target, paths.folder)):
+    if not os.path.isdir(folder) or _is_published(folder):
       continue
-    inside = list(_inside(each, is_home=each == home))
-    if not inside and each != home:
-      raise ValueError(f'There is no drafter in {each}.')
-    found += inside
-  for name, path in named.items():
-    if not isinstance(path, str | os.PathLike):
-      raise ValueError(f'drafters must be paths, but {name!r} is {path!r}.')
-    found.append((name, os.path.expanduser(path)))
-  paths: dict[str, str] = {}
-  for name, path in found:
+    is_target = folder == paths.target
+    drafters = list(_drafters_in(folder, is_target))
+    if not drafters and not is_target:
+      raise ValueError(f'There is no drafter in {folder}.')
+    pairs += drafters
+  for name, given_path in additional.items():
+    if not isinstance(given_path, str | os.PathLike):
+      raise ValueError(
+        f'drafters must be paths, but {name!r} is {given_path!r}.'
+      )
+    pairs.append((name, os.path.expanduser(given_path)))
+  by_name: dict[str, str] = {}
+  for name, path in pairs:
     if name == 'target':
-      raise ValueError(f'A drafter must have another name than target: {path}.')
-    if name in paths:
-      raise ValueError(f'Two drafters are {name}: {paths[name]} and {path}.')
-    paths[name] = path
-  return paths
+      raise ValueError(f'A drafter must not be called target, got {path}.')
+    if name in by_name:
+      raise ValueError(
+        f'Names of drafters must differ, but {by_name[name]} and {path} are '
+        f'both called {name}.'
+      )
+    by_name[name] = path
+  return by_name
 
 
-def _inside(folder, is_home):
-  """Yields name and path of each drafter in a folder.
+def _drafters_in(folder: str, is_target: bool) -> Iterator[tuple[str, str]]:
+  """Yields the name and the path of each drafter in a folder.
 
-  Other folders are ignored only inside of a target's, whose pools they are.
+  Subfolders that hold no published model are ignored if the folder is the
+  target's: they are pools of drafters. In a pool, they are yielded, so that
+  loading them fails.
+
+  Args:
+    folder: the folder.
+    is_target: whether it is the folder of the target.
   """
   for name in sorted(os.listdir(folder)):
     path = os.path.join(folder, name)
-    stem, end = os.path.splitext(name)
-    split = _SPLIT.search(stem)  # Of several files, the first names the others.
+    stem, extension = os.path.splitext(name)
+    split_file = _SPLIT_FILE.search(stem)
     if os.path.isdir(path):
-      hidden = name.startswith(('.', '_'))
-      published = checkpoint.has_field(
+      is_hidden = name.startswith(('.', '_'))
+      is_published = checkpoint.has_field(
         os.path.join(path, 'config.json'),
         'model_type',
         *published_heads.FIELDS,
       )
-      if published or not (is_home or hidden):
+      if is_published or not (is_target or is_hidden):
         yield name, path
-    elif end == '.gguf' and (split is None or int(split[1]) == 1):
-      yield stem[: split and split.start()], path
-    elif end == '.safetensors' and name != _TARGET:
+    elif extension == '.gguf':
+      # The first file of a split model stands for all of them.
+      if split_file is None or int(split_file[1]) == 1:
+        yield stem[: split_file and split_file.start()], path
+    elif extension == '.safetensors' and name != _TARGET:
       yield stem, path
 
 
-def _check_dtype(dtype):
+def _check_dtype(dtype: jax.typing.DTypeLike | None) -> None:
+  """Raises `ValueError` unless a type is None or a floating-point type."""
   try:
-    known = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    is_valid = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
   except TypeError:
-    known = False
-  if not known:
+    is_valid = False
+  if not is_valid:
     raise ValueError(
-      f'dtype must be of floating point, such as bfloat16, got {dtype!r}.'
+      f'dtype must be a floating-point type, such as bfloat16, got {dtype!r}.'
     )
 
 
-def _with_common_heads(drafters):
-  """Output heads that are the same part of the target's, as one array."""
-  parts: dict[bytes, Any] = {}
-  for name, each in drafters.items():
-    if not isinstance(each, models.Head) or 'head_rows' not in each.params:
+def _share_output_heads(
+  drafters: dict[str, Model | models.Head],
+) -> dict[str, Model | models.Head]:
+  """Keeps one array for heads that use the same rows of the target's head.
+
+  Heads with a reduced vocabulary hold a copy of the rows of the target's output
+  head that belong to their tokens.
+  """
+  kernels: dict[bytes, Any] = {}
+  for name, drafter in drafters.items():
+    if not isinstance(drafter, models.Head):
       continue
-    if 'head' in heads.shared(each.config):
-      rows = np.asarray(each.params['head_rows']).tobytes()
-      part = parts.setdefault(rows, each.params['head'])
-      drafters[name] = each._replace(params={**each.params, 'head': part})
+    if 'head_rows' in drafter.params and 'head' in heads.shared(drafter.config):
+      rows = np.asarray(drafter.params['head_rows']).tobytes()
+      kernel = kernels.setdefault(rows, drafter.params['head'])
+      params = {**drafter.params, 'head': kernel}
+      drafters[name] = drafter._replace(params=params)
   return drafters
 
 
-def _in_order(drafters):
-  """The largest first, then by name."""
+def _sort_by_size(
+  drafters: Mapping[str, Model | models.Head],
+) -> dict[str, Model | models.Head]:
+  """Sorts drafters: the largest first, those of equal size by name."""
   key = lambda item: (-num_params(item[1]), item[0])
   return dict(sorted(drafters.items(), key=key))
-
-
-def num_params(model: Model | models.Head) -> int:
-  """Returns the number of a model's parameters, with those that it shares."""
-  return adapters.num_params(model.config)

@@ -1,6 +1,7 @@
-"""A conversation turn by turn, whose past is read once."""
+"""Conversations: multi-turn chat that reads each turn once."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from specjax import decoding
@@ -9,18 +10,24 @@ from specjax.data import text_stream
 from specjax.data import tokenizer as tokenizer_lib
 
 
-class Said(NamedTuple):
-  """What a round of an answer said."""
+class AnswerChunk(NamedTuple):
+  """The part of an answer that one round emits.
 
-  pieces: list[tuple[str, str]]  # texts, and origins as of `decoding.Piece`
-  num_tokens: int  # 0 of the last, which ends a text that stopped in between
+  Attributes:
+    pieces: pairs of a text and the origin of its token (see `decoding.Piece`).
+    num_tokens: number of emitted tokens. It is 0 for the last chunk, which
+      completes a text that ends within a character.
+  """
+
+  pieces: list[tuple[str, str]]
+  num_tokens: int
 
 
 class Conversation:
-  """A conversation with a target, whose caches are kept from turn to turn.
+  """A conversation with a target model, which keeps the KV caches of all turns.
 
   Attributes:
-    messages: the turns until now.
+    messages: the turns so far, of the user and of the assistant.
   """
 
   def __init__(
@@ -33,9 +40,11 @@ class Conversation:
     """Begins a conversation.
 
     Args:
-      tokenizer: with a chat template; it may bring a system prompt.
-      decoder: of the target; it stops at the tokenizer's stop tokens.
-      seed: of everything random.
+      tokenizer: the target's tokenizer, with a chat template, which may
+        contain a system prompt.
+      decoder: a decoder for the target, which stops at the tokenizer's stop
+        tokens.
+      seed: seed of everything random.
 
     Raises:
       ValueError: the tokenizer has no chat template.
@@ -45,22 +54,22 @@ class Conversation:
     self._tokenizer, self._decoder, self._seed = tokenizer, decoder, seed
     self.messages: list[chat.Message] = []
     self._state: decoding.DecodeState | None = None
-    # What the state stands for, answers included, as text and as tokens.
-    self._read = ''
+    # The text and the tokens that the state has read or emitted.
+    self._text = ''
     self._tokens: list[int] = []
 
-  def say(self, text: str, max_new_tokens: int) -> Iterator[Said]:
-    """Answers a turn of the user, round by round.
+  def say(self, text: str, max_new_tokens: int) -> Iterator[AnswerChunk]:
+    """Adds a turn of the user and yields the answer, round by round.
 
-    An answer that nobody asks to the end for ends where it was left.
+    If the iterator is closed early, the answer ends with the last chunk.
 
     Args:
-      text: of the user.
-      max_new_tokens: of the answer at most.
+      text: the user's message.
+      max_new_tokens: maximum number of tokens in the answer.
 
     Raises:
       ValueError: the text is empty, or the conversation has become too long
-        for the decoder; it then stands where it stood before.
+        for the decoder; the conversation is then unchanged.
     """
     if not text:
       raise ValueError('text must not be empty.')
@@ -79,46 +88,59 @@ class Conversation:
         yield answer.add(pieces)
       yield answer.end()
     except KeyboardInterrupt:
-      self._state = None  # A round may have taken it without giving one back.
+      # An interrupted round may have consumed the buffers of the state.
+      self._state = None
       raise
     finally:
-      said = {'role': 'assistant', 'content': answer.text}
-      self.messages.append(said)
-      self._read = prompt + answer.text + answer.ended_by
+      message = {'role': 'assistant', 'content': answer.text}
+      self.messages.append(message)
+      self._text = prompt + answer.text + answer.ended_by
 
-  def _begin(self, prompt, max_new_tokens):
-    """A state that has read the prompt, of which it may know the beginning."""
+  def _begin(self, prompt: str, max_new_tokens: int) -> decoding.DecodeState:
+    """Returns a state that has read the prompt.
+
+    The current state is extended if it has read the beginning of the prompt.
+    """
     tokens, state = self._tokenizer.encode(prompt), self._state
-    num_known = self._num_known(prompt, tokens)
-    if state is None or not num_known:
+    num_cached = self._num_cached(prompt, tokens)
+    if state is None or not num_cached:
       state = self._decoder.init([tokens], max_new_tokens, seed=self._seed)
       self._tokens = tokens
     else:
-      new = tokens[num_known:]
+      new = tokens[num_cached:]
       state = self._decoder.append(state, [new], max_new_tokens)
       self._tokens += new
     return state
 
-  def _num_known(self, prompt, tokens):
-    """How many tokens of a prompt the state stands for; 0 if it is another."""
-    known = self._tokens
-    if tokens[: len(known)] != known and prompt.startswith(self._read):
-      # An answer may have other tokens than its text, but the rest is the same.
-      known = self._tokenizer.encode(self._read)
-    same = len(known) < len(tokens) and tokens[: len(known)] == known
-    return len(known) if same else 0
+  def _num_cached(self, prompt: str, tokens: list[int]) -> int:
+    """Returns how many tokens of a prompt the state has read.
+
+    It is 0 if the state has read another text.
+    """
+    cached = self._tokens
+    if tokens[: len(cached)] != cached and prompt.startswith(self._text):
+      # An answer may consist of other tokens than the encoding of its text. The
+      # texts are equal, so that only the tokens after them have to be read.
+      cached = self._tokenizer.encode(self._text)
+    is_prefix = len(cached) < len(tokens) and tokens[: len(cached)] == cached
+    return len(cached) if is_prefix else 0
 
 
 class _Answer:
-  """The text of an answer, and the token that ended it."""
+  """The text of an answer so far.
 
-  def __init__(self, tokenizer):
+  Attributes:
+    text: the text, without the stop token.
+    ended_by: spelling of the stop token, or '' if there has been none.
+  """
+
+  def __init__(self, tokenizer: tokenizer_lib.Tokenizer):
     self._tokenizer = tokenizer
     self._stream = text_stream.TextStream(tokenizer.decode)
     self.text, self.ended_by = '', ''
 
-  def add(self, pieces):
-    """What the pieces of a round say."""
+  def add(self, pieces: Sequence[decoding.Piece]) -> AnswerChunk:
+    """Adds the tokens of a round and returns their text."""
     texts = []
     for piece in pieces:
       if piece.token in self._tokenizer.stop_tokens:
@@ -126,10 +148,10 @@ class _Answer:
         break
       texts.append((self._stream.add(piece.token), piece.origin))
     self.text += ''.join(text for text, _ in texts)
-    return Said(texts, len(pieces))
+    return AnswerChunk(texts, len(pieces))
 
-  def end(self):
-    """What is left of a character that did not end."""
-    rest = self._stream.rest()
-    self.text += rest
-    return Said([(rest, 'sampled')] if rest else [], 0)
+  def end(self) -> AnswerChunk:
+    """Ends the answer and returns the text of an incomplete character."""
+    text = self._stream.flush()
+    self.text += text
+    return AnswerChunk([(text, 'sampled')] if text else [], 0)

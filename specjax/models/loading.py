@@ -34,14 +34,14 @@ class Checkpoint(NamedTuple):
 
   Attributes:
     config: the architecture.
-    functions: the model.
+    model: the model.
     params: its parameters, as a nested dict.
     tokenizer: None where the directory has none.
     stop_tokens: ids at which a text ends.
   """
 
   config: config_lib.Config
-  functions: base.LanguageModel
+  model: base.LanguageModel
   params: base.Params
   tokenizer: tokenizer_lib.Tokenizer | None = None
   stop_tokens: tuple[int, ...] = ()
@@ -169,12 +169,12 @@ class Head(NamedTuple):
 
   Attributes:
     config: the architecture.
-    functions: the head.
+    model: the head.
     params: its parameters; some are the target's own arrays.
   """
 
   config: head_config.HeadConfig
-  functions: base.FeatureHead | base.ParallelHead
+  model: base.FeatureHead | base.ParallelHead
   params: base.Params
 
 
@@ -206,8 +206,8 @@ def load_head(
     )
     heads.check_target(path, config, target.config, target.params)
   dtype = dtype or _main_dtype(target.params)
-  own = heads.own(config, params)
-  params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own)
+  own_params = heads.own_params(config, params)
+  params |= jax.tree.map(lambda leaf: in_dtype(leaf, dtype), own_params)
   params = fusion.fuse_on_gpu(config, params)
   return Head(config, heads.head(config, dtype), params)
 

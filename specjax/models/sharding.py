@@ -56,7 +56,7 @@ def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
   """Returns a model that lies on a mesh.
 
   Args:
-    model: anything with a config, functions and parameters: of
+    model: anything with a config, a model and parameters: of
       `families.load`, `models.load` or `models.load_head`. Parameters may be
       abstract; those that lie there already are not copied.
     mesh: from `meshes.make`.
@@ -71,8 +71,8 @@ def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
     check_heads(given.config, mesh)
   params = place(given.config, given.params, mesh, split=split)
   layout = layouts.Layout(mesh, split, _makes_parts(params))
-  functions = layouts.lay_out(given.functions, layout)
-  return given._replace(functions=functions, params=params)
+  laid_out = layouts.lay_out(given.model, layout)
+  return given._replace(model=laid_out, params=params)
 
 
 def _makes_parts(params):

@@ -153,4 +153,4 @@ def write_heads(folder: pathlib.Path, kinds: Mapping[str, str]) -> None:
       jax.random.key(seed), config, target.config, target.params
     )
     path = folder / 'heads' / f'{name}.safetensors'
-    checkpoint.save(path, config, heads.own(config, params))
+    checkpoint.save(path, config, heads.own_params(config, params))

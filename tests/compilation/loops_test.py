@@ -133,7 +133,7 @@ def test_a_cache_that_is_read_once_more_is_copied(family, device):
       return after.replace(layers=layers, lengths=lengths)
 
   decoder = decoding.speculative(
-    Rereading(family.target.functions),
+    Rereading(family.target.model),
     family.target.params,
     *family.drafters['medium'][1:],
     max_length=256,

@@ -47,12 +47,10 @@ def _on_cpu(draft_length):
 
 def _plain():
   """Returns plain decoding, and the number of entries of its matrices."""
-  functions, params = arms.TARGET
+  model, params = arms.TARGET
   shapes = _abstract(params)
   size = sum(x.size for x in jax.tree.leaves(shapes) if len(x.shape) > 1)
-  decoder = decoding.speculative(
-    functions, shapes, None, max_length=sizes.BUFFER
-  )
+  decoder = decoding.speculative(model, shapes, None, max_length=sizes.BUFFER)
   return decoder, size
 
 

@@ -118,7 +118,7 @@ def _models():
   """Target and drafter of the mini family, which can be found in programs."""
   family = families.load('mini')
   models = family.target, family.drafters['medium']
-  return [(_Named(each.functions), each.params) for each in models]
+  return [(_Named(each.model), each.params) for each in models]
 
 
 def _count(*args, **options):

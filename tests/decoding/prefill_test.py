@@ -444,8 +444,8 @@ def test_bad_requests_are_refused():
     learner(None, warm_start=3)
   with pytest.raises(ValueError, match='warm_start=3 needs a reward'):
     learner('ucb1', reward=None, warm_start=3)
-  functions, params = arms.DRAFT
-  member = drafters.Autoregressive(functions, trees.chain(1))
+  model, params = arms.DRAFT
+  member = drafters.Autoregressive(model, trees.chain(1))
   both = drafters.Ensemble([member, member])
   arm = arms.arm(both, (params, params), 'ensemble')
   message = 'warm_start must be 0 with drafters that cannot estimate .* got 3'

@@ -357,7 +357,7 @@ def test_a_reduced_head_elsewhere(tmp_path, family):
   family = families.load(str(_with_reduced_head(family, tmp_path)))
   small = family.drafters['small']
   tokens = [[3, 1, 4, 1, 5]]
-  output = small.functions.extend(small.params, None, jnp.array(tokens))
+  output = small.model.extend(small.params, None, jnp.array(tokens))
   with torch.no_grad():
     theirs = transformers_peer.load(family, small)(torch.tensor(tokens)).logits
   ours = np.asarray(output.logits)

@@ -184,7 +184,7 @@ def test_the_long_form_is_the_same_and_reaches_every_option(folder):
   model = pool.models['small']
   assert params is model.params
   assert built.drafter == drafters.Autoregressive(
-    model.functions,
+    model.model,
     trees.chains(2, 3),
     pool.sampling,
     bonus_probs=True,

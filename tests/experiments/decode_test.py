@@ -65,7 +65,7 @@ def test_the_shown_prompt_is_the_one_that_the_rule_picks():
   ]
   texts = [(prompts[i] + answers[i], len(prompts[i])) for i in fine]
   model = family.target
-  scores = likelihood.likelihood(model.functions, model.params, texts)
+  scores = likelihood.likelihood(model.model, model.params, texts)
   best = np.argmax(np.array(scores.nats) / scores.num_tokens)
   shown = toy.config('quickstart', None, {}).shown_prompt
   assert len(fine) > 1 and fine[best] == shown
@@ -220,9 +220,9 @@ def _chatty(tmp_path):
   )
   config = config_lib.TransformerConfig(tokenizer.vocab_size, **toys.TINY)
   params = adapters.init_params(jax.random.key(0), config)
-  functions = adapters.language_model(config)
+  model = adapters.language_model(config)
   folder = tmp_path / 'chatty'
-  models.save(models.Checkpoint(config, functions, params, tokenizer), folder)
+  models.save(models.Checkpoint(config, model, params, tokenizer), folder)
   path = folder / 'tokenizer.json'  # Without one of the markers of specjax.
   path.write_text(path.read_text('utf-8').replace('<|pad|>', '<s>'), 'utf-8')
   text = json.dumps({'eos_token': '<|end|>', 'chat_template': _TEMPLATE})

@@ -283,7 +283,7 @@ def test_timed_calls_score_behind_the_prefix(family):
   tokens = np.random.default_rng(0).integers(
     model.config.vocab_size, size=(2, 8), dtype=np.int32
   )
-  extend = jax.jit(model.functions.extend)
+  extend = jax.jit(model.model.extend)
   whole = extend(model.params, None, tokens).logits
   np.testing.assert_allclose(logits, whole[:, 5:], atol=1e-3)
 

@@ -61,8 +61,8 @@ def test_a_teacher_that_runs_out_of_time_says_so(tmp_path, monkeypatch):
     }
   )
   tokenizer = toys.chat_tokenizer()
-  functions, params = toys.transformer(0)
-  target = types.SimpleNamespace(functions=functions, params=params)
+  model, params = toys.transformer(0)
+  target = types.SimpleNamespace(model=model, params=params)
   family = types.SimpleNamespace(target=target, tokenizer=tokenizer)
   with pytest.raises(limits.OutOfTime, match='the same command goes on'):
     taught.teach(config, family, tmp_path)

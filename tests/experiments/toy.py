@@ -72,8 +72,8 @@ def run(config, workdir):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _log_probs(functions, params, tokens):
-  logits = functions.extend(params, None, tokens).logits[0]
+def _log_probs(model, params, tokens):
+  logits = model.extend(params, None, tokens).logits[0]
   return jax.nn.log_softmax(logits)
 
 
@@ -87,7 +87,7 @@ def log_probs(model, prompt, response):
   """
   tokens = np.zeros((1, SIZES['max_length']), np.int32)
   tokens[0, : len(prompt) + len(response)] = [*prompt, *response]
-  found = _log_probs(model.functions, model.params, tokens)
+  found = _log_probs(model.model, model.params, tokens)
   first = len(prompt) - 1
   return np.asarray(found, np.float64)[first : first + len(response)]
 

@@ -1,4 +1,4 @@
-"""Turns of a conversation say what they say if all was one prompt."""
+"""Tests that a conversation answers as if all turns were one prompt."""
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from specjax.testing import toys
 
 @pytest.fixture(scope='module', name='decoder')
 def _decoder():
-  """Greedy; the last token that it can emit ends an answer."""
+  """A greedy decoder for a random model of a chat tokenizer."""
   tokenizer = toys.chat_tokenizer()
   config = config_lib.TransformerConfig(
     vocab_size=tokenizer.vocab_size,
@@ -54,12 +54,13 @@ def _decoder():
 
 
 def _say(conversation, text, num=12):
-  said = list(conversation.say(text, num))
-  return ''.join(piece for each in said for piece, _ in each.pieces), said
+  chunks = list(conversation.say(text, num))
+  pieces = [piece for chunk in chunks for piece, _ in chunk.pieces]
+  return ''.join(pieces), chunks
 
 
-def _alone(decoder, tokenizer, messages, num=12):
-  """The answer to a conversation that is read anew."""
+def _answer_to(decoder, tokenizer, messages, num=12):
+  """Returns the answer to a conversation that is given as one prompt."""
   (result,) = decoder.decode([tokenizer.encode_chat(messages)], num)
   stops = tokenizer.stop_tokens
   return tokenizer.decode([t for t in result.tokens if t not in stops])
@@ -69,15 +70,15 @@ def test_each_turn_answers_the_whole_conversation(decoder):
   tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
   for text in ('Hello!', 'Who?', 'Ünd?'):
-    answer, said = _say(conversation, text)
+    answer, chunks = _say(conversation, text)
     *before, last = conversation.messages
     assert last == {'role': 'assistant', 'content': answer}
     assert before[-1] == {'role': 'user', 'content': text}
-    assert answer == _alone(decoder, tokenizer, before)
-    assert sum(each.num_tokens for each in said) <= 12
+    assert answer == _answer_to(decoder, tokenizer, before)
+    assert sum(chunk.num_tokens for chunk in chunks) <= 12
 
 
-def test_the_past_is_read_once(decoder, monkeypatch):
+def test_past_turns_are_read_once(decoder, monkeypatch):
   conversation = families.Conversation(toys.chat_tokenizer(), decoder)
   prompts = []
   init = decoder.init
@@ -93,7 +94,7 @@ def test_the_past_is_read_once(decoder, monkeypatch):
 
 
 def _metaspace():
-  """A tokenizer of letters that writes a space where a text begins."""
+  """Returns a tokenizer of letters that begins each text with a space."""
   letters = [*'▁abHWelouh!?', *map(chr, range(97, 123))]
   names = ['<user>', '<end>', '<assistant>', *dict.fromkeys(letters), 'lo']
   core = tokenizers.Tokenizer(
@@ -114,16 +115,14 @@ def _metaspace():
 
 @pytest.mark.parametrize('make', [toys.chat_tokenizer, _metaspace])
 @pytest.mark.parametrize('letters', ['a', 'lo'])
-def test_all_that_is_read_are_the_tokens_of_one_prompt(
-  make, letters, monkeypatch
-):
-  """The answer is the letters and the end, whatever came before.
+def test_the_tokens_read_are_those_of_one_prompt(make, letters, monkeypatch):
+  """The model answers with the letters, one by one, and a stop token.
 
-  In a whole text, 'lo' may be one token.
+  In a longer text, 'lo' may be one token.
   """
   tokenizer = make()
   end = tokenizer.end_id
-  emitted = [tokenizer.encode_after('b', each)[0] for each in letters]
+  emitted = [tokenizer.encode_after('b', letter)[0] for letter in letters]
   successors = np.full(tokenizer.vocab_size, emitted[0])
   successors[emitted] = [*emitted[1:], end]
   ending = decoding.speculative(
@@ -149,7 +148,7 @@ def test_all_that_is_read_are_the_tokens_of_one_prompt(
   assert read == tokenizer.encode_chat(conversation.messages[:-1])
 
 
-def test_an_answer_that_nobody_ends_stays_as_it_is(decoder):
+def test_an_answer_that_is_closed_early_stays_in_the_conversation(decoder):
   tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
   rounds = conversation.say('Hello!', 40)
@@ -157,10 +156,10 @@ def test_an_answer_that_nobody_ends_stays_as_it_is(decoder):
   rounds.close()
   assert conversation.messages[-1]['content'] == part
   answer, _ = _say(conversation, 'Go on.')
-  assert answer == _alone(decoder, tokenizer, conversation.messages[:-1])
+  assert answer == _answer_to(decoder, tokenizer, conversation.messages[:-1])
 
 
-def test_a_round_that_was_broken_off_is_read_again(decoder, monkeypatch):
+def test_an_interrupted_conversation_is_read_again(decoder, monkeypatch):
   tokenizer = toys.chat_tokenizer()
   conversation = families.Conversation(tokenizer, decoder)
 
@@ -173,21 +172,21 @@ def test_a_round_that_was_broken_off_is_read_again(decoder, monkeypatch):
       _say(conversation, 'Hello!')
   assert conversation.messages[-1]['content'] == ''
   answer, _ = _say(conversation, 'Who?')
-  assert answer == _alone(decoder, tokenizer, conversation.messages[:-1])
+  assert answer == _answer_to(decoder, tokenizer, conversation.messages[:-1])
 
 
-def test_a_template_that_rewrites_the_past_is_read_anew(decoder):
-  """Such as one that shows the last turn alone."""
+def test_a_prompt_that_changes_past_turns_is_read_from_the_start(decoder):
+  """The template here contains only the last turn."""
   source = '{% set m = messages[-1] %}<user>{{ m.content }}<end><assistant>'
   tokenizer = toys.chat_tokenizer(source)
   conversation = families.Conversation(tokenizer, decoder)
   for text in ('Hello!', 'Who?'):
     answer, _ = _say(conversation, text)
-    own = [{'role': 'user', 'content': text}]
-    assert answer == _alone(decoder, tokenizer, own)
+    turn = [{'role': 'user', 'content': text}]
+    assert answer == _answer_to(decoder, tokenizer, turn)
 
 
-def test_a_conversation_that_is_too_long_stands_where_it_stood(decoder):
+def test_a_turn_that_is_too_long_leaves_the_conversation_unchanged(decoder):
   conversation = families.Conversation(toys.chat_tokenizer(), decoder)
   _say(conversation, 'Hello!')
   before = list(conversation.messages)
@@ -197,7 +196,7 @@ def test_a_conversation_that_is_too_long_stands_where_it_stood(decoder):
   assert _say(conversation, 'Who?')[1]
 
 
-def test_what_cannot_be_a_conversation_is_refused(decoder):
+def test_invalid_conversations_are_refused(decoder):
   with pytest.raises(ValueError, match='a tokenizer with a chat template'):
     families.Conversation(toys.chat_tokenizer(None), decoder)
   with pytest.raises(ValueError, match='text must not be empty'):

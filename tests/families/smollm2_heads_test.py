@@ -1,4 +1,4 @@
-"""Heads of a real language model: what it says, in fewer rounds."""
+"""Tests that heads of SmolLM2 emit its tokens in fewer rounds."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope='module', name='family')
 def _family():
-  """Its target in float32 takes half a gigabyte; other heads are let go."""
+  """SmolLM2 with four of its heads; its parameters take half a gigabyte."""
   assert smollm2.path().is_file()
   memory.drop_programs()
   family = families.load('smollm2/heads')
@@ -23,10 +23,11 @@ def _family():
   )
 
 
-@pytest.fixture(scope='module', name='said')
-def _said(family):
+@pytest.fixture(scope='module', name='plain')
+def _plain(family):
+  """Tokens of plain greedy decoding."""
   texts = smollm2.prompts(family, smollm2.ROWS)
-  return [each.tokens for each in smollm2.greedy(family, None, texts)]
+  return [result.tokens for result in smollm2.greedy(family, None, texts)]
 
 
 @pytest.mark.parametrize(
@@ -37,27 +38,27 @@ def _said(family):
     ('medusa', None, 1.2),
   ],
 )
-def test_heads_say_what_the_target_says(family, said, name, tree, efficiency):
-  """With a block efficiency that is above `efficiency`."""
+def test_heads_emit_the_targets_tokens(family, plain, name, tree, efficiency):
+  """The block efficiency is above `efficiency`."""
   assert smollm2.shares_the_embedding(family, name)
   texts = smollm2.prompts(family, smollm2.ROWS)
   results = smollm2.greedy(family, name, texts, tree=tree)
-  assert [each.tokens for each in results] == said
+  assert [result.tokens for result in results] == plain
   assert metrics.block_efficiency(results)[0] > efficiency
 
 
-def test_a_specialised_head_knows_its_domain_better(family):
-  texts = [each.prompt for each in family.prompts if each.domain == 'math']
-  own, general = (
+def test_a_specialized_head_is_better_in_its_domain(family):
+  texts = [item.prompt for item in family.prompts if item.domain == 'math']
+  special, general = (
     metrics.block_efficiency(
       smollm2.greedy(family, name, texts[: smollm2.ROWS])
     )[0]
     for name in ('math', 'eagle')
   )
-  assert own > general
+  assert special > general
 
 
-def test_files_of_its_heads_are_small():
-  """40 MB in all, without what is their target's."""
+def test_files_of_the_heads_are_small():
+  """They take 40 MB in total, without the parameters of their target."""
   files = (smollm2.FOLDER / 'heads').glob('*.safetensors')
   assert sum(path.stat().st_size for path in files) < 40e6

@@ -1,4 +1,4 @@
-"""A real language model: parity with transformers, and what it answers."""
+"""Tests SmolLM2: parity with transformers, and its answers."""
 
 from concurrent import futures
 import functools
@@ -32,9 +32,9 @@ def _family():
   return families.load('smollm2')
 
 
-@pytest.fixture(scope='module', name='said')
-def _said(family):
-  """Texts and tokens of its greedy answers, without a drafter."""
+@pytest.fixture(scope='module', name='plain')
+def _plain(family):
+  """Prompts, and the tokens of plain greedy decoding."""
   prompts = [smollm2.FRANCE, *smollm2.prompts(family, 15)]
   answers = []
   for batch in (prompts[::2], prompts[1::2]):
@@ -59,7 +59,7 @@ def _folder(family, tmp_path_factory):
 
 @pytest.fixture(scope='module', name='theirs')
 def _theirs(folder):
-  """Returns transformers' logits of tokens, from a process of its own.
+  """Returns transformers' logits of tokens, from another process.
 
   Two copies of the weights are more than a process should hold.
   """
@@ -87,7 +87,7 @@ def _log_likelihoods(logits, tokens):
 
 def test_it_is_a_family_like_any_other(family):
   assert families.num_params(family.target) == 134_515_008
-  assert family.tokenizer.vocab_size == family.target.functions.vocab_size
+  assert family.tokenizer.vocab_size == family.target.model.vocab_size
   assert len({example.domain for example in family.prompts}) == 8
   assert family.tokenizer.stop_tokens == (2, 0)
 
@@ -116,12 +116,12 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
   family, theirs
 ):
   """A ragged batch is read, then a step, then a tree of three."""
-  model, params = family.target.functions, family.target.params
+  model, params = family.target.model, family.target.params
   rows = [family.tokenizer.encode_prompt(t) for t in smollm2.prompts(family, 3)]
   lengths = np.array([len(row) for row in rows], np.int32)
   tokens = np.zeros((3, lengths.max()), np.int32)
-  for row, own in zip(tokens, rows):
-    row[: len(own)] = own
+  for row, prompt in zip(tokens, rows):
+    row[: len(prompt)] = prompt
   extend = jax.jit(model.extend)
   whole = extend(params, None, jnp.asarray(tokens)).logits
   cache = model.init_cache(params, 3, 256)
@@ -153,25 +153,26 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
 def test_perplexities_of_texts_are_those_of_transformers(family, theirs):
   """Covers 8 held-out texts without a chat template."""
   tokenizer = family.tokenizer.with_prompts(chat=False)
-  extend = jax.jit(family.target.functions.extend)
+  extend = jax.jit(family.target.model.extend)
   for text in smollm2.prompts(family, 8):
     row = tokenizer.encode_prompt(text)[: smollm2.LONGEST]
     tokens = np.zeros((1, smollm2.LONGEST), np.int32)
     tokens[0, : len(row)] = row
     ours = extend(family.target.params, None, tokens).logits[0]
     perplexities = [
-      np.exp(-_log_likelihoods(each[: len(row) - 1], row[1:]).mean())
-      for each in (np.asarray(ours), theirs(row))
+      np.exp(-_log_likelihoods(logits[: len(row) - 1], row[1:]).mean())
+      for logits in (np.asarray(ours), theirs(row))
     ]
     np.testing.assert_allclose(*perplexities, rtol=1e-3)
 
 
-def test_greedy_tokens_of_chats_are_those_of_transformers(family, said, theirs):
-  """Covers 32 tokens of 16 prompts, or fewer up to a stop token.
+def test_greedy_tokens_of_chats_equal_transformers(family, plain, theirs):
+  """Compares 32 tokens for each of 16 prompts, or those up to a stop token.
 
-  Each is the likeliest given those before it, which are equal by induction.
+  Each token is the likeliest after those before it, which are the same by
+  induction.
   """
-  for text, tokens in said:
+  for text, tokens in plain:
     prompt = family.tokenizer.encode_prompt(text)
     logits = theirs([*prompt, *tokens[:-1]])[len(prompt) - 1 :]
     assert logits.argmax(-1).tolist() == tokens
@@ -179,17 +180,17 @@ def test_greedy_tokens_of_chats_are_those_of_transformers(family, said, theirs):
     assert ended or len(tokens) == smollm2.NEW_TOKENS
 
 
-def test_it_knows_the_capital_of_france(family, said):
-  answer = dict(said)[smollm2.FRANCE]
+def test_it_names_the_capital_of_france(family, plain):
+  answer = dict(plain)[smollm2.FRANCE]
   assert family.tokenizer.decode(answer) == 'The capital of France is Paris.'
   assert answer[-1] == family.tokenizer.end_id
 
 
-def test_its_drafter_says_what_it_says_in_fewer_rounds(family, said):
-  """A file of at most 12 MB, without the embedding, which is the target's."""
+def test_its_drafter_emits_the_same_tokens_in_fewer_rounds(family, plain):
+  """Its file has at most 12 MB, without the embedding, which it shares."""
   assert smollm2.shares_the_embedding(family, 'small')
   assert (smollm2.FOLDER / 'small.safetensors').stat().st_size < 12e6
-  texts, tokens = zip(*said[: smollm2.ROWS])
+  texts, tokens = zip(*plain[: smollm2.ROWS])
   results = smollm2.greedy(family, 'small', texts)
-  assert tuple(each.tokens for each in results) == tokens
+  assert tuple(result.tokens for result in results) == tokens
   assert metrics.block_efficiency(results)[0] > 1.4

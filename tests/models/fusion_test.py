@@ -192,9 +192,9 @@ def test_checkpoints_hold_separate_projections(tmp_path, monkeypatch):
   path = tmp_path / 'target.safetensors'
   checkpoint.save(path, config, fused, np.float32)
   _assert_equal(checkpoint.load(path)[1], params)
-  functions = adapters.Transformer(config)
+  model = adapters.Transformer(config)
   folder = tmp_path / 'published'
-  models.save(models.Checkpoint(config, functions, fused), folder)
+  models.save(models.Checkpoint(config, model, fused), folder)
   _assert_equal(models.load(folder).params, params)
   monkeypatch.setattr(fusion, '_platform', lambda params: 'gpu')
   _assert_equal(models.load(folder).params, fused)

@@ -75,7 +75,7 @@ def test_logits_equal_those_of_transformers(case, tmp_path):
   # Neither flat nor the same everywhere, or nothing is tested.
   assert expected.std(axis=-1).min() > 0.3 and expected.std(axis=1).mean() > 0.1
   loaded = models.load(oracle.save(case, tmp_path))
-  read = jax.jit(lambda params: _ways_to_read(loaded.functions, params))
+  read = jax.jit(lambda params: _ways_to_read(loaded.model, params))
   whole, tree, steps = read(loaded.params)
   _assert_close(whole, expected)
   _assert_close(tree, _behind(expected, 4))
@@ -103,7 +103,7 @@ def test_of_a_model_that_also_sees_the_text_is_read(tmp_path, newer):
   if newer:
     _rewrite(tmp_path, _newer_names)
   loaded = models.load(tmp_path)
-  read = jax.jit(loaded.functions.extend)
+  read = jax.jit(loaded.model.extend)
   _assert_close(
     read(loaded.params, None, oracle.TOKENS).logits,
     oracle.logits(oracle.model('gemma3')),
@@ -164,7 +164,7 @@ def test_files_mean_what_they_mean_to_transformers(case, change, tmp_path):
     folder, attn_implementation='eager'
   )
   loaded = models.load(folder)
-  logits = jax.jit(loaded.functions.extend)(loaded.params, None, oracle.TOKENS)
+  logits = jax.jit(loaded.model.extend)(loaded.params, None, oracle.TOKENS)
   _assert_close(logits.logits, oracle.logits(peer.eval()))
 
 
@@ -195,11 +195,11 @@ def test_the_type_of_the_file_is_kept(tmp_path):
   kept = models.load(tmp_path)
   wide = models.load(tmp_path, dtype=jnp.float32)
   for loaded, dtype in [(kept, jnp.bfloat16), (wide, jnp.float32)]:
-    cache = loaded.functions.init_cache(loaded.params, 1, 4)
+    cache = loaded.model.init_cache(loaded.params, 1, 4)
     arrays = jax.tree.leaves((loaded.params, cache.layers))
     assert {leaf.dtype for leaf in arrays} == {jnp.dtype(dtype)}
   logits = [
-    jax.jit(each.functions.extend)(each.params, None, oracle.TOKENS).logits
+    jax.jit(each.model.extend)(each.params, None, oracle.TOKENS).logits
     for each in (kept, wide)
   ]
   assert 0 < np.abs(logits[0] - logits[1]).max() < 0.1 * np.abs(logits[1]).max()
@@ -271,7 +271,7 @@ def test_the_mini_family_is_written_for_transformers(tmp_path):
   model = min(family.drafters.values(), key=families.num_params)
   models.save(models.Checkpoint(*model, family.tokenizer, (3,)), tmp_path)
   peer = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
-  logits = jax.jit(model.functions.extend)(model.params, None, oracle.TOKENS)
+  logits = jax.jit(model.model.extend)(model.params, None, oracle.TOKENS)
   _assert_close(logits.logits, oracle.logits(peer.eval()))
   assert models.load(tmp_path).tokenizer.encode_prompt('Hello') == (
     family.tokenizer.encode_prompt('Hello')

@@ -74,7 +74,7 @@ def _file(tmp_path, kind='llama', changes=None, kinds=None):
 
 
 def _logits(checkpoint, tokens):
-  extend = jax.jit(checkpoint.functions.extend)
+  extend = jax.jit(checkpoint.model.extend)
   return extend(checkpoint.params, None, jnp.asarray(tokens)).logits
 
 

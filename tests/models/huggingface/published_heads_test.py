@@ -210,7 +210,7 @@ def test_an_eagle_head_computes_what_its_authors_does(target, tmp_path):
   tokens, features = np.array([3, 1, 4]), np.random.default_rng(2).normal(
     size=(3, 8)
   ).astype(np.float32)  # fmt: skip
-  outputs, _ = jax.jit(head.functions.extend)(
+  outputs, _ = jax.jit(head.model.extend)(
     head.params, None, tokens[None], features[None]
   )
   weight = lambda name: arrays[f'layers.0.{name}.weight'].astype(np.float64)
