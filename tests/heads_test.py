@@ -510,7 +510,7 @@ def _largest(log_probs, num):
     ),
     (
       lambda: heads.configure('eagle', _TARGET, taps=(1, 2)),
-      r'taps of eagle must be one feature, got \(1, 2\)',
+      r'taps of eagle must be one index, got \(1, 2\)',
     ),
     (
       lambda: heads.configure('eagle', _TARGET, head_size=4),
@@ -568,7 +568,9 @@ def test_the_head_of_another_target_is_refused():
   with pytest.raises(ValueError, match='has the fingerprint'):
     heads.check_target('a', own, _TARGET, other)
   wider = dataclasses.replace(_TARGET, d_model=16)
-  with pytest.raises(ValueError, match='its d_model is 8, .* is 16'):
+  with pytest.raises(
+    ValueError, match='its d_model is 8, but this target has 16'
+  ):
     heads.check_target('a', config, wider, params)
   with pytest.raises(ValueError, match='features of size 8'):
     decoding.Decoder(

@@ -211,7 +211,7 @@ def check_known(
 
 
 @contextlib.contextmanager
-def errors_name(place: str, fields: Collection[str]) -> Iterator[None]:
+def error_context(place: str, fields: Collection[str]) -> Iterator[None]:
   """Makes errors begin with a place in the config, and with its field.
 
   Args:

@@ -25,7 +25,7 @@ def run(config, workdir):
   """Writes `NAME.safetensors` for each drafter; returns how it has learnt."""
   family = prompts_lib.load_family(config)
   target = family.target
-  with configs.errors_name('training', config.training):
+  with configs.error_context('training', config.training):
     training = loop.TrainingConfig(seed=config.seed, **config.training)
   taught = taught_lib.teach(config, family, workdir)
   learnt = {}

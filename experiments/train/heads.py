@@ -106,7 +106,7 @@ def _plan(config, name, target):
   for more in (config.training, fields.get('training', {})):
     training |= dict(more)
   place = f'heads.{name}.training' if 'training' in fields else 'training'
-  with configs.errors_name(place, training):
+  with configs.error_context(place, training):
     return _Plan(head, start, recipe, loop.TrainingConfig(**training))
 
 
@@ -157,7 +157,7 @@ def _begun(entries, name, target):
   start = fields.get('start')
   if start is None:
     options = dict(fields['options'])
-    with configs.errors_name(f'heads.{name}.options', options):
+    with configs.error_context(f'heads.{name}.options', options):
       made = heads.configure(fields['kind'], target.config, **options)
     return _Head(made, None)
   if start in entries:
@@ -201,7 +201,7 @@ def _fit(plan, target, rows, head, folder, seconds):
     teacher_config, teacher_params = cutting.narrow_head(
       target.config, target.params, cutting.head_tokens(start['head_rows'])
     )
-  names = (*heads.shared(head_config), 'head_rows')
+  names = (*heads.shared_names(head_config), 'head_rows')
   fixed = {name: start[name] for name in names if name in start}
   own = {name: start[name] for name in start if name not in fixed}
   params = loop.fit(

@@ -93,7 +93,7 @@ def _rows(config, tokenizer, pairs):
 
 
 def _training(config):
-  with configs_lib.errors_name('training', config.training):
+  with configs_lib.error_context('training', config.training):
     return loop.TrainingConfig(seed=config.seed, **config.training)
 
 
@@ -104,7 +104,7 @@ def _configuration(name, model, tokenizer):
   fields = {'vocab_size': tokenizer.vocab_size, **model}
   if 'encoder_layers' in model:
     fields['start_id'] = tokenizer.response_id
-  with configs_lib.errors_name(f'models.{name}', fields):
+  with configs_lib.error_context(f'models.{name}', fields):
     return checkpoint.config_from_dict(fields)
 
 

@@ -182,7 +182,7 @@ class Stack(nnx.Module):
     each = config.stack(num_layers)
     layer: type[Any] = DecoderLayer if decodes else transformer_modules.Layer
     self.relative_bias = RelativeBias(config, not decodes, rngs)
-    self.layers = layers.numbered(
+    self.layers = layers.module_dict(
       layer(each, dtype, rngs) for _ in range(num_layers)
     )
     self.final_norm = layers.Norm(each, each.d_model)
@@ -226,12 +226,12 @@ class EncoderDecoder(nnx.Module):
     x = self.embedding(tokens)
     places = jnp.arange(tokens.shape[1])[None]
     bias = self.encoder.relative_bias(places, places)
-    for layer in layers.in_order(self.encoder.layers):
+    for layer in layers.module_list(self.encoder.layers):
       x, _ = layer(x, None, None, None, mask, bias)
     x = self.encoder.final_norm(x)
     return tuple(
       layer.cross.keys_and_values(x, None)
-      for layer in layers.in_order(self.decoder.layers)
+      for layer in layers.module_list(self.decoder.layers)
     )
 
   def __call__(
@@ -304,7 +304,7 @@ class EncoderDecoder(nnx.Module):
 
   def _decode(self, tokens, prefix, pending, mask, bias, cross, source):
     x, news, features = self.embedding(tokens), [], []
-    for i, layer in enumerate(layers.in_order(self.decoder.layers)):
+    for i, layer in enumerate(layers.module_list(self.decoder.layers)):
       features.append(x)
       x, new = layer.decode(
         x,

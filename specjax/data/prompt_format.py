@@ -32,7 +32,7 @@ class PromptFormat(NamedTuple):
   template: chat_lib.Template | None = None
 
 
-def of_markers(core: tokenizers.Tokenizer) -> PromptFormat:
+def marker_format(core: tokenizers.Tokenizer) -> PromptFormat:
   """Returns `<|begin|> prompt <|response|> response <|end|>`.
 
   Raises:
@@ -51,7 +51,7 @@ def has_markers(core: tokenizers.Tokenizer) -> bool:
   return all(core.token_to_id(name) is not None for name in MARKERS)
 
 
-def of_text(
+def plain_format(
   core: tokenizers.Tokenizer,
   stop_tokens: Sequence[int],
   start_id: int | None = None,
@@ -102,7 +102,7 @@ def read(
   start = next(iter(token_ids(folder, 'decoder_start_token_id')), None)
   source = tokenizer_config.template(fields, folder)
   template = None if source is None else chat_lib.Template(source, special)
-  return of_text(core, stops, start)._replace(template=template)
+  return plain_format(core, stops, start)._replace(template=template)
 
 
 def write(

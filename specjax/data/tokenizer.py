@@ -310,7 +310,7 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 def _with_markers(core):
   """A tokenizer that never makes markers from text."""
   core.encode_special_tokens = True
-  return Tokenizer(core, prompt_format_lib.of_markers(core))
+  return Tokenizer(core, prompt_format_lib.marker_format(core))
 
 
 def _differences(first, second):

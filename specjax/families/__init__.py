@@ -582,7 +582,9 @@ def _share_output_heads(
   for name, drafter in drafters.items():
     if not isinstance(drafter, models.Head):
       continue
-    if 'head_rows' in drafter.params and 'head' in heads.shared(drafter.config):
+    if 'head_rows' in drafter.params and 'head' in heads.shared_names(
+      drafter.config
+    ):
       rows = np.asarray(drafter.params['head_rows']).tobytes()
       kernel = kernels.setdefault(rows, drafter.params['head'])
       params = {**drafter.params, 'head': kernel}

@@ -1,4 +1,4 @@
-"""Language models of Flax modules."""
+"""Language models that are built from Flax modules."""
 
 from collections.abc import Callable
 import dataclasses
@@ -46,7 +46,9 @@ def language_model(
 
 
 class Computed:
-  """Has a type of its computations, of which all names are equal.
+  """Base class that normalizes the type of the computations.
+
+  'float32' and `jnp.float32` thus make equal models.
 
   Attributes:
     dtype: type of the computations.
@@ -181,8 +183,9 @@ class EarlyExit(Transformer):
 class EncoderDecoder(Computed, base.LanguageModel):
   """An encoder-decoder; its cache is an `encoder_decoder_modules.Cache`.
 
-  A row's source are the tokens before its first `config.start_id`. All of it
-  must be given to `prefill`, even past `lengths`: it is encoded once.
+  The source of a row is the tokens before its first `config.start_id`.
+  `prefill` must receive all of it, even past `lengths`, since it is encoded
+  only once.
 
   Its parameters are a nested dict, from `init_params` or a checkpoint.
 
@@ -237,12 +240,12 @@ class EncoderDecoder(Computed, base.LanguageModel):
     positions = offsets[:, None] + slots[None]
     decoded = jnp.take_along_axis(tokens, positions, axis=1, mode='clip')
 
-    def decode():
+    def decode() -> tuple[tuple[jax.Array, ...], kv_cache.PendingKV]:
       output = self.extend(params, cache, decoded, positions=positions)
       return output.features, output.pending_kv
 
     num = jnp.maximum(lengths - offsets, 0)
-    # No query attends to slot 0: a prompt alone needs no decoder.
+    # If prompts end with the start token, the decoder has nothing to read.
     features, pending_kv = jax.lax.cond(
       (num > 1).any(), decode, lambda: padding.zeros(jax.eval_shape(decode))
     )
@@ -297,8 +300,8 @@ def teacher_forced(
 ) -> Callable[..., jax.Array]:
   """Returns `(params, batch) -> logits[B, T, V]` for training.
 
-  Examples that share a row do not see it. The batch is a `packing.Batch`, or a
-  `example_pairs.PairBatch` for an encoder-decoder.
+  Examples in the same row do not attend to each other. The batch is a
+  `packing.Batch`, or an `example_pairs.PairBatch` for an encoder-decoder.
   """
   if isinstance(config, config_lib.TransformerConfig):
     return functools.partial(packed_logits, Transformer(config, dtype))
@@ -310,7 +313,7 @@ def teacher_forced(
 def packed_logits(
   model: base.LanguageModel, params: base.Params, batch: packing.Batch
 ) -> jax.Array:
-  """Returns `[B, T, V]` logits of a `packing.Batch`, for any decoder."""
+  """Returns `[B, T, V]` logits for a `packing.Batch`, with any decoder."""
   return read_packed(model, params, batch).logits
 
 
@@ -319,7 +322,10 @@ def read_packed(
   params: base.Params,
   batch: packing.Batch | packing.TaughtBatch,
 ) -> base.ModelOutput:
-  """Reads packed rows, whose examples do not see each other."""
+  """Returns a model's output for packed rows.
+
+  Examples in the same row do not attend to each other.
+  """
   tokens, positions, segments = map(
     jnp.asarray, (batch.tokens, batch.positions, batch.segments)
   )
@@ -337,9 +343,10 @@ def head_logits(
   config: config_lib.TransformerConfig,
   dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> Callable[[base.Params, jax.Array], jax.Array]:
-  """Returns `(params, features[B, T, F]) -> logits[B, T, H]` of a head.
+  """Returns `(params, features[B, T, F]) -> logits[B, T, H]`.
 
-  `H` are the tokens that the head can emit, see `TransformerConfig.head_size`.
+  `H` is the number of tokens in the output head, see
+  `TransformerConfig.head_size`.
   """
   return lambda params, x: merge(config, params, dtype).head_logits(x)
 
@@ -356,16 +363,16 @@ def run(
   """Calls the modules of a model or a head, on the filled part of its cache.
 
   Args:
-    model: it has a `config` and a `dtype`.
+    model: a model or a head with a `config` and a `dtype`.
     params: its parameters.
-    cache: the committed tokens, or None.
-    inputs: `[B, T, ...]` each; tokens come first.
-    pending_kv: entries after the cache, or None.
+    cache: KV cache of the committed tokens, or None.
+    inputs: arrays `[B, T, ...]`; the first holds tokens.
+    pending_kv: keys and values after the cache, or None.
     positions: See `base.LanguageModel.extend`.
     mask: See `base.LanguageModel.extend`.
 
   Returns:
-    What the modules return.
+    The result of the modules.
   """
   positions, mask = positions_and_mask(
     cache, inputs[0], pending_kv, positions, mask
@@ -385,10 +392,10 @@ def positions_and_mask(
   positions: jax.Array | None,
   mask: jax.Array | np.ndarray | None,
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns positions and mask of a call: those of a chain, where None.
+  """Returns positions and mask of a call; those of a chain replace None.
 
   Args:
-    cache: the committed tokens, or None.
+    cache: KV cache of the committed tokens, or None.
     tokens: `[B, T]`.
     pending_kv: `M` entries after the cache, or None.
     positions: See `base.LanguageModel.extend`.
@@ -429,7 +436,7 @@ def init_params(key: jax.Array, config: AnyConfig) -> base.Params:
 
 def abstract_params(config: AnyConfig) -> base.Params:
   """Returns the shapes and dtypes of a model's parameters."""
-  # A dict of the caller's own, who may change it.
+  # A new dict, since callers may modify it.
   return jax.tree.map(lambda leaf: leaf, _shapes(config))
 
 
@@ -449,11 +456,12 @@ def merge(
   return nnx.merge(_graph(config, jnp.dtype(dtype), layers), params)
 
 
-# Models of one family are often of one config, and to trace them takes long.
+# Models of a family often have equal configs, and tracing them is slow.
 
 
 @functools.cache
 def _shapes(config: AnyConfig) -> base.Params:
+  """Returns the shapes and types of a model's parameters, a cached dict."""
   init = functools.partial(init_params, config=config)
   return jax.eval_shape(init, jax.random.key(0))
 
@@ -462,12 +470,14 @@ def _shapes(config: AnyConfig) -> base.Params:
 def _graph(
   config: AnyConfig, dtype: jnp.dtype, fused: frozenset[tuple[str, ...]]
 ) -> nnx.GraphDef[Any]:
-  def build(key):
+  """Returns the structure of a config's modules, without their parameters."""
+
+  def build(key: jax.Array) -> nnx.Module:
     model = _MODULES[type(config)](config, nnx.Rngs(key), dtype)
     fusion.fuse_modules(model, fused)
     return model
 
-  # The key is an abstract argument: JAX computes no values, and a program in
-  # whose trace this is called first has no operation of it.
+  # The key is an abstract argument, so that no values are computed, and no
+  # operations are added to a program that is being traced.
   model = nnx.eval_shape(build, jax.eval_shape(jax.random.key, 0))
   return nnx.split(model, nnx.Param, ...)[0]

@@ -1,7 +1,6 @@
-"""Grouped-query attention with rotary embeddings, over what a cache holds.
+"""Grouped-query attention with rotary embeddings, over a KV cache.
 
-The cache is an argument; the keys and values of the tokens just read are a
-result.
+The KV cache is an argument; the keys and values of new tokens are returned.
 """
 
 from collections.abc import Sequence
@@ -21,18 +20,25 @@ Config = config_lib.TransformerConfig
 
 
 class Part(NamedTuple):
-  """Keys that are attended to, and their values."""
+  """A part of the keys that queries attend to, and its values.
 
-  keys: jax.Array  # [B, H, S, D]
-  values: jax.Array  # [B, H, S, D]
-  mask: jax.Array  # [B, T, S] true where attended
-  # [B or 1, H, T, S] added to the products, or None. Only as many key heads as
-  # query heads can have it.
+  Attributes:
+    keys: `[B, H, S, D]`.
+    values: `[B, H, S, D]`.
+    mask: `[B, T, S]`, true where a query attends to a key.
+    bias: `[B or 1, H, T, S]`, added to the query-key products, or None. It
+      requires as many key heads as query heads.
+    window: See `KVCache.window`; None reads all keys.
+  """
+
+  keys: jax.Array
+  values: jax.Array
+  mask: jax.Array
   bias: jax.Array | None = None
-  window: jax.Array | None = None  # as `KVCache.window`
+  window: jax.Array | None = None
 
   def first(self, num: int) -> 'Part':
-    """Returns the first keys."""
+    """Returns the first `num` keys."""
     return Part(
       self.keys[:, :, :num],
       self.values[:, :, :num],
@@ -42,7 +48,12 @@ class Part(NamedTuple):
 
 
 def rotary_frequencies(config: Config, local: bool = False) -> jax.Array:
-  """Returns `[rotary_dim / 2]` radians per position, of one kind of layers."""
+  """Returns `[rotary_dim / 2]` radians per position.
+
+  Args:
+    config: the architecture.
+    local: whether they are for local layers.
+  """
   dim = config.rotary_dim
   exponents = jnp.arange(0, dim, 2, dtype=jnp.float32) / dim
   if local and config.local_rope_theta is not None:
@@ -63,11 +74,11 @@ def rotary_frequencies(config: Config, local: bool = False) -> jax.Array:
 
 
 class Rotation(NamedTuple):
-  """By what queries and keys are turned: computed once for all layers.
+  """The rotation of queries and keys, computed once for all layers.
 
   Attributes:
-    cos: `[B, T, 1, R]`, of each pair of entries.
-    sin: likewise.
+    cos: `[B, T, 1, R]`, cosines of the angles of `R` pairs of entries.
+    sin: `[B, T, 1, R]`, sines of the same angles.
   """
 
   cos: jax.Array
@@ -77,26 +88,29 @@ class Rotation(NamedTuple):
 def rotation(
   config: Config, positions: jax.Array, local: bool = False
 ) -> Rotation:
-  """Returns the rotation of positions `[B, T]`, for one kind of layers."""
+  """Returns the rotation for some positions.
+
+  Args:
+    config: the architecture.
+    positions: `[B, T]`.
+    local: whether it is for local layers.
+  """
   frequencies = rotary_frequencies(config, local)[None, None]
   angles = positions[..., None].astype(jnp.float32) * frequencies
   return Rotation(jnp.cos(angles)[:, :, None], jnp.sin(angles)[:, :, None])
 
 
 def rotate(x: jax.Array, rotation: Rotation) -> jax.Array:
-  """Rotates the first `2 * R` entries of `x` `[B, T, H, D]`, in pairs.
+  """Returns `x` `[B, T, H, D]` with its first `2 * R` entries rotated in pairs.
 
   The entries of a pair are `R` apart.
   """
-  cos, sin = (each.astype(x.dtype) for each in rotation)
+  cos, sin = rotation.cos.astype(x.dtype), rotation.sin.astype(x.dtype)
   half = cos.shape[-1]
-  first, second, rest = (
-    x[..., :half],
-    x[..., half : 2 * half],
-    x[..., 2 * half :],
-  )
+  first, second = x[..., :half], x[..., half : 2 * half]
+  unrotated = x[..., 2 * half :]
   return jnp.concatenate(
-    [first * cos - second * sin, second * cos + first * sin, rest], axis=-1
+    [first * cos - second * sin, second * cos + first * sin, unrotated], axis=-1
   )
 
 
@@ -110,16 +124,16 @@ class Attention(nnx.Module):
     rngs: nnx.Rngs,
     input_size: int | None = None,
   ):
-    """Initialises the projections.
+    """Initializes the projections.
 
     Args:
       config: the architecture.
       dtype: type of the computations.
       rngs: source of the initial values.
-      input_size: width of what is read; that of the model by default.
+      input_size: width of the input; `config.d_model` by default.
     """
     self.config = config
-    read = input_size or config.d_model
+    width = input_size or config.d_model
     linear = functools.partial(
       layers.linear,
       dtype=dtype,
@@ -128,16 +142,16 @@ class Attention(nnx.Module):
     )
     queries = config.num_heads * config.head_dim
     keys = config.num_kv_heads * config.head_dim
-    # The first products are of one size, whatever they are multiplied by.
+    # The initial products have the same size for any `product_scale`.
     query_std = 0.02 * config.head_dim**-0.5 / config.product_scale
     self.query = linear(
-      read,
+      width,
       queries,
       use_bias=config.qkv_bias,
       kernel_init=nnx.initializers.normal(query_std),
     )
-    self.key = linear(read, keys, use_bias=config.qkv_bias)
-    self.value = linear(read, keys, use_bias=config.qkv_bias)
+    self.key = linear(width, keys, use_bias=config.qkv_bias)
+    self.value = linear(width, keys, use_bias=config.qkv_bias)
     norm = lambda: (
       layers.Norm(config, config.head_dim) if config.qk_norm else None
     )
@@ -164,11 +178,12 @@ class Attention(nnx.Module):
 
     Args:
       x: input of the layer.
-      rotation: of the `T` tokens, or None.
-      prefix: what the layer sees of the cache, or None.
+      rotation: rotation of the `T` tokens, or None.
+      prefix: keys and values in the KV cache, or None.
       pending: `(k, v)` of the pending tokens, each `[B, H, M, D]`, or None.
-      mask: `[B, T, M + T]`, true where a pending or a new token is attended to.
-      bias: what is added to the products with these, as in `Part`.
+      mask: `[B, T, M + T]`, true where a token attends to a pending or a new
+        one.
+      bias: bias of the products with pending and new keys; see `Part`.
 
     Returns:
       `[B, T, d_model]`, and `(k, v)` of the `T` tokens.
@@ -185,8 +200,8 @@ class Attention(nnx.Module):
     if pending is not None:
       key = jnp.concatenate([pending[0], key], axis=2)
       value = jnp.concatenate([pending[1], value], axis=2)
-    own = Part(key, value, mask, bias)
-    parts = [own] if prefix is None else [prefix, own]
+    suffix = Part(key, value, mask, bias)
+    parts = [suffix] if prefix is None else [prefix, suffix]
     return self._attend(query, parts), new
 
   def keys_and_values(
@@ -204,8 +219,8 @@ class Attention(nnx.Module):
 
     Args:
       x: input of the layer.
-      rotation: of the `T` tokens, or None.
-      parts: sets of keys; only the first may have a window.
+      rotation: rotation of the `T` tokens, or None.
+      parts: keys and values; only the first part may have a window.
 
     Returns:
       `[B, T, d_model]`.
@@ -222,7 +237,7 @@ class Attention(nnx.Module):
 
     Args:
       fused: `[B, T, C]`, the product of all three; see `fusion`.
-      rotation: of the `T` tokens, or None.
+      rotation: rotation of the `T` tokens, or None.
     """
     batch, num_tokens, _ = fused.shape
     grouped = batch, num_tokens, self.config.num_kv_heads, -1
@@ -245,7 +260,7 @@ class Attention(nnx.Module):
     config = self.config
     batch, num_tokens, num_heads, _ = query.shape
     groups = num_heads // config.num_kv_heads
-    # The queries that share a key head stand together: one matrix product.
+    # Queries that share a key head are adjacent, for one matrix product.
     query = (query * config.product_scale).reshape(
       batch, num_tokens, -1, groups, config.head_dim
     )
@@ -259,12 +274,14 @@ class Attention(nnx.Module):
     ).swapaxes(1, 2)
     return self.out(mixed.reshape(batch, num_tokens, -1))
 
-  def _heads(self, y):
-    """Heads of a product, `[B, T, H, D]`."""
+  def _heads(self, y: jax.Array) -> jax.Array:
+    """Returns the heads `[B, T, H, D]` of a projection `[B, T, H * D]`."""
     return y.reshape(*y.shape[:2], -1, self.config.head_dim)
 
-  def _rotated(self, y, norm, rotation):
-    """Heads as products take them, `[B, T, H, D]`."""
+  def _rotated(
+    self, y: jax.Array, norm: layers.Norm | None, rotation: Rotation | None
+  ) -> jax.Array:
+    """Returns the normalized and rotated heads `[B, T, H, D]`."""
     if norm is None and rotation is None:
       return self._heads(_untouched(y))
     heads = self._heads(y)
@@ -272,11 +289,12 @@ class Attention(nnx.Module):
     return heads if rotation is None else rotate(heads, rotation)
 
 
-def _untouched(y):
-  """A product that nothing but a reshape follows.
+def _untouched(y: jax.Array) -> jax.Array:
+  """Returns a product of which only the shape will change.
 
-  Without the barrier, XLA turns its kernel around, so that heads come out in
-  their places, and keeps a copy of it beside the loop, or turns the cache.
+  Without the barrier, XLA transposes the kernel, so that the product comes out
+  in the order of the heads, and keeps the transposed copy throughout the decode
+  loop; or it transposes the KV cache.
   """
   return jax.lax.optimization_barrier(y)
 
@@ -291,8 +309,10 @@ def _row_major(values: jax.Array) -> jax.Array:
   return layout.with_layout_constraint(values, layout.Layout(axes))
 
 
-def _attend_within(groups, cap, query, parts):
-  """As `_attend`, over the first keys of the first set: those of its window."""
+def _attend_within(
+  groups: int, cap: float | None, query: jax.Array, parts: Sequence[Part]
+) -> jax.Array:
+  """Returns the result of `_attend` within the window of the first part."""
   branches = [
     lambda query, parts, width=width: _attend(
       groups, cap, query, [parts[0].first(width), *parts[1:]]
@@ -302,13 +322,25 @@ def _attend_within(groups, cap, query, parts):
   return jax.lax.switch(parts[0].window, branches, query, parts)
 
 
-def _attend(groups, cap, query, parts):
-  """One softmax over several sets of keys, never joined in memory."""
-  # Each set has a query of its own: products that share one side are joined by
-  # XLA for GPUs, which copies the cache for it.
-  own = [jax.lax.optimization_barrier(query) for _ in parts[1:]]
+def _attend(
+  groups: int, cap: float | None, query: jax.Array, parts: Sequence[Part]
+) -> jax.Array:
+  """Attends with one softmax over several parts, never concatenated in memory.
 
-  def score(query, part):
+  Args:
+    groups: number of queries per key head, `G`.
+    cap: soft cap of the query-key products, or None.
+    query: `[B, H, T * G, D]`, scaled.
+    parts: keys and values.
+
+  Returns:
+    `[B, H, T * G, D]`.
+  """
+  # Each part has a copy of the query: XLA for GPUs joins products that share
+  # one operand, and copies the KV cache to do so.
+  copies = [jax.lax.optimization_barrier(query) for _ in parts[1:]]
+
+  def score(query: jax.Array, part: Part) -> jax.Array:
     products = layers.softcap(
       layers.product('bknd,bksd->bkns', query, part.keys), cap
     )
@@ -316,8 +348,8 @@ def _attend(groups, cap, query, parts):
     mask = jnp.repeat(part.mask, groups, axis=1)[:, None]
     return jnp.where(mask, products, -jnp.inf)
 
-  scores = list(map(score, [query, *own], parts))
-  # A row of padding sees nothing; its finite maximum keeps it from NaN.
+  scores = list(map(score, [query, *copies], parts))
+  # Padding attends to nothing; the finite maximum prevents NaN.
   top = jnp.maximum(
     functools.reduce(jnp.maximum, [s.max(-1, keepdims=True) for s in scores]),
     -1e30,

@@ -1,7 +1,8 @@
-"""Weights in one safetensors file, with the config in its header."""
+"""Checkpoints of specjax: a safetensors file with the config in its header."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import hashlib
@@ -24,7 +25,7 @@ from specjax.models import cutting
 from specjax.models import fusion
 from specjax.models import head_config
 
-# Ends the name of the scales of a matrix that is stored as int8.
+# Suffix of the name of the scales of a matrix that is stored as int8.
 _SCALE = ':scale'
 
 
@@ -38,19 +39,19 @@ def save(
 
   Args:
     path: the file, usually `*.safetensors`.
-    config: the architecture, kept in the header.
-    params: nested dict of arrays. Fused projections are stored
-      separately.
-    dtype: stored type; float16 halves the file and keeps 3 decimal digits. int8
-      keeps of matrices one byte a number, between -127 and 127 times a scale of
-      each column, and float16 of all else. Integers stay what they are.
+    config: the architecture, stored in the header.
+    params: nested dict of arrays. Fused projections are stored separately.
+    dtype: stored type of floating-point arrays. float16 halves the file and
+      keeps 3 decimal digits. int8 stores matrices with one byte per number,
+      between -127 and 127 times a scale for each column, and other arrays as
+      float16. Integers keep their type.
 
   Raises:
     ValueError: a parameter is not finite, or too large for `dtype`.
   """
   arrays: dict[str, np.ndarray] = {}
   for name, value in flatten(fusion.separate(config, params)).items():
-    arrays |= _stored(name, np.asarray(value), np.dtype(dtype))
+    arrays |= _store(name, np.asarray(value), np.dtype(dtype))
   header = json.dumps(dataclasses.asdict(config))
   metadata = {'config': header, 'sha256': _digest(header, arrays)}
   path = os.path.expanduser(path)
@@ -64,50 +65,50 @@ def load(
   shared: base.Params | None = None,
   dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> tuple[adapters.AnyConfig, base.Params]:
-  """Reads what `save` wrote.
+  """Reads a file that `save` wrote.
 
   Args:
     path: the file.
-    shared: parameters of another model, by their names at the top; of those
-      that the file lacks, such as the embedding of a drafter that has its
-      target's, they are taken, without a copy. An output head of some tokens is
-      made of the other's.
-    dtype: of the parameters that are read; integers stay what they are.
+    shared: parameters of another model. They replace top-level entries that the
+      file lacks, such as the embedding of a drafter that shares its target's,
+      without a copy. A reduced output head is copied from the rows of the
+      other's.
+    dtype: type of the parameters from the file; integers keep their type.
 
   Raises:
-    ValueError: the file is missing, truncated or corrupt; it is not one of
-      `save`, but of HuggingFace, for example; or its arrays are not those of
-      its config (all differences are listed).
+    ValueError: the file is missing, truncated or corrupt; `save` did not write
+      it, but HuggingFace, for example; or its arrays differ from those of its
+      config (all differences are listed).
   """
   path = os.path.expanduser(path)
   if not os.path.isfile(path):
     raise ValueError(f'There is no checkpoint at {path}.')
-  # Before the arrays are read: those of others may be large.
-  with errors_name(path), _open(path) as file:
+  # The header is checked before the arrays are read, which may be large.
+  with error_context(path), _open(path) as file:
     metadata = file.metadata() or {}
   if not {'config', 'sha256'} <= set(metadata):
-    raise ValueError(_foreign(path, metadata))
-  with errors_name(path), _open(path) as file:
+    raise ValueError(_unknown_format(path, metadata))
+  with error_context(path), _open(path) as file:
     arrays = {name: file.get_tensor(name) for name in file.keys()}
     config = config_from_dict(json.loads(metadata['config']))
     if metadata['sha256'] != _digest(metadata['config'], arrays):
       raise ValueError('its checksum differs')
   abstract = adapters.abstract_params(config)
-  own = {name.split('/')[0] for name in arrays}
-  lent = {
+  stored = {name.split('/')[0] for name in arrays}
+  used = {
     name: value
     for name, value in (shared or {}).items()
-    if name in abstract and name not in own
+    if name in abstract and name not in stored
   }
-  arrays = _restored(arrays, dtype) | flatten(lent)
-  if shared and 'head_rows' in own and 'head' not in own:
-    part = cutting.head_of(shared, np.asarray(arrays['head_rows']))
-    arrays |= flatten({'head': part})
+  arrays = _restore(arrays, dtype) | flatten(used)
+  if shared and 'head_rows' in stored and 'head' not in stored:
+    head = cutting.output_head(shared, np.asarray(arrays['head_rows']))
+    arrays |= flatten({'head': head})
   return config, unflatten(arrays, abstract, str(path))
 
 
 def flatten(params: base.Params) -> dict[str, jax.Array]:
-  """Returns `{'layers/0/query/kernel': array, ...}`."""
+  """Returns parameters by path, `{'layers/0/query/kernel': array, ...}`."""
   leaves, _ = jax.tree_util.tree_flatten_with_path(params)
   return {_name(path): leaf for path, leaf in leaves}
 
@@ -115,7 +116,12 @@ def flatten(params: base.Params) -> dict[str, jax.Array]:
 def unflatten(
   arrays: Mapping[str, Any], abstract: base.Params, source: str
 ) -> base.Params:
-  """Puts named arrays into the structure of `abstract`.
+  """Returns named arrays in the structure of `abstract`; inverts `flatten`.
+
+  Args:
+    arrays: arrays by path.
+    abstract: parameters with the expected names and shapes.
+    source: name of their source, for errors.
 
   Raises:
     ValueError: names or shapes differ; every difference is listed.
@@ -129,16 +135,21 @@ def unflatten(
 
 
 def differences(
-  found: Mapping[str, Any], wanted: Mapping[str, Any]
+  arrays: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> list[str]:
-  """Returns how named arrays, or their shapes, differ from others."""
+  """Returns sentences on how names and shapes of arrays differ.
+
+  Args:
+    arrays: arrays, or anything with a `shape`, by name.
+    expected: the arrays that there should be.
+  """
   return [
-    *(f'{name} is missing' for name in wanted if name not in found),
-    *(f'{name} is unknown' for name in found if name not in wanted),
+    *(f'{name} is missing' for name in expected if name not in arrays),
+    *(f'{name} is unknown' for name in arrays if name not in expected),
     *(
-      f'{name} has shape {found[name].shape}, not {leaf.shape}'
-      for name, leaf in wanted.items()
-      if name in found and found[name].shape != leaf.shape
+      f'{name} has shape {arrays[name].shape}, not {leaf.shape}'
+      for name, leaf in expected.items()
+      if name in arrays and arrays[name].shape != leaf.shape
     ),
   ]
 
@@ -160,11 +171,13 @@ def config_from_dict(fields: dict[str, Any]) -> adapters.AnyConfig:
   return config_lib.from_dict(fields)
 
 
-def _stored(name, array, dtype):
-  """The arrays that a parameter is kept as: itself, or with scales."""
+def _store(
+  name: str, array: np.ndarray, dtype: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+  """Returns the arrays of the file for a parameter: one, or int8 and scales."""
   if not np.issubdtype(array.dtype, np.integer) and dtype == np.int8:
     if array.ndim > 1:
-      return _quantized(name, array)
+      return _quantize(name, array)
     dtype = np.dtype(np.float16)
   if np.issubdtype(array.dtype, np.integer):
     dtype = array.dtype
@@ -174,8 +187,8 @@ def _stored(name, array, dtype):
   return {name: stored}
 
 
-def _quantized(name, array):
-  """A matrix as int8, and a scale for each of its columns."""
+def _quantize(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+  """Returns a matrix as int8, and a scale for each of its columns."""
   if not np.isfinite(array).all():
     raise ValueError(f'{name} holds values that int8 cannot store.')
   scale = np.abs(array).max(axis=0).astype(np.float32) / 127
@@ -183,8 +196,10 @@ def _quantized(name, array):
   return {name: numbers.astype(np.int8), f'{name}{_SCALE}': scale}
 
 
-def _restored(arrays, dtype):
-  """Undoes `_stored`, but for what was rounded."""
+def _restore(
+  arrays: Mapping[str, np.ndarray], dtype: jax.typing.DTypeLike
+) -> dict[str, jax.Array]:
+  """Returns the parameters of a file's arrays; inverts `_store`."""
   restored = {}
   for name, array in arrays.items():
     if name.endswith(_SCALE):
@@ -192,18 +207,19 @@ def _restored(arrays, dtype):
     scale = arrays.get(name + _SCALE)
     if scale is not None:
       array = array * scale
-    whole = np.issubdtype(array.dtype, np.integer)
-    restored[name] = jnp.asarray(array, array.dtype if whole else dtype)
+    is_integer = np.issubdtype(array.dtype, np.integer)
+    restored[name] = jnp.asarray(array, array.dtype if is_integer else dtype)
   return restored
 
 
-def _open(path):
+def _open(path: str | os.PathLike[str]) -> Any:
+  """Opens a safetensors file."""
   return safetensors.safe_open(path, framework='numpy')
 
 
 @contextlib.contextmanager
-def errors_name(path: str | os.PathLike[str]) -> Iterator[None]:
-  """Makes a `ValueError` with the file's name of whatever it raises."""
+def error_context(path: str | os.PathLike[str]) -> Iterator[None]:
+  """Turns errors of reading a file into a `ValueError` with its path."""
   try:
     yield
   except (
@@ -218,26 +234,35 @@ def errors_name(path: str | os.PathLike[str]) -> Iterator[None]:
     ) from error
 
 
-def _foreign(path, metadata):
-  """Describes a whole file that `save` has not written."""
-  beside = os.path.join(os.path.dirname(path), 'config.json')
-  signs = [f'{beside} has a model_type'] * has_field(beside, 'model_type')
-  signs += ["its format is 'pt'"] * (metadata.get('format') == 'pt')
-  said = (
-    f'It looks like a file of HuggingFace ({" and ".join(signs)}): '
-    'specjax.models.load reads its folder, and checkpoint.save can store its '
-    'parameters. '
+def _unknown_format(path: str, metadata: Mapping[str, str]) -> str:
+  """Returns the error for a file that `save` has not written."""
+  config_path = os.path.join(os.path.dirname(path), 'config.json')
+  evidence = []
+  if has_field(config_path, 'model_type'):
+    evidence.append(f'{config_path} has a model_type')
+  if metadata.get('format') == 'pt':
+    evidence.append("its format is 'pt'")
+  error = (
+    f'{path} is a safetensors file, but not a checkpoint of specjax: its '
+    'header lacks config and checksum.'
   )
+  if not evidence:
+    return error
   return (
-    f'{path} is a safetensors file, but no checkpoint of specjax: its '
-    f'header lacks config and checksum. {said if signs else ""}'
-  ).strip()
+    f'{error} It looks like a HuggingFace file ({" and ".join(evidence)}): '
+    'specjax.models.load reads its folder, and checkpoint.save can store its '
+    'parameters.'
+  )
 
 
 def has_field(path: str, *names: str) -> bool:
-  """Returns whether a `config.json` has one of the fields.
+  """Returns whether a JSON file exists and has one of the fields.
 
-  Runs leave a file of that name, too; HuggingFace's has a `model_type`.
+  Experiments also write a `config.json`; HuggingFace's has a `model_type`.
+
+  Args:
+    path: the file.
+    *names: names of fields.
   """
   try:
     with open(path, encoding='utf-8') as file:
@@ -247,7 +272,8 @@ def has_field(path: str, *names: str) -> bool:
     return False
 
 
-def _digest(header, arrays):
+def _digest(header: str, arrays: Mapping[str, np.ndarray]) -> str:
+  """Returns the SHA-256 of a file's header and arrays."""
   digest = hashlib.sha256(header.encode())
   for name in sorted(arrays):
     digest.update(name.encode())
@@ -255,5 +281,6 @@ def _digest(header, arrays):
   return digest.hexdigest()
 
 
-def _name(path):
+def _name(path: Sequence[Any]) -> str:
+  """Returns the name of a leaf, given its path in a tree."""
   return '/'.join(str(entry.key) for entry in path)

@@ -1,4 +1,4 @@
-"""Configurations of language models."""
+"""Architectures of language models, as frozen dataclasses."""
 
 import dataclasses
 import numbers
@@ -33,7 +33,7 @@ class RopeScaling:
   original_context: int = 8192
   factors: tuple[float, ...] = ()
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_types(self)
     _check_choice('RopeScaling.kind', self.kind, _ROPE_KINDS)
     if self.factor < 1:
@@ -70,7 +70,7 @@ class Config(Protocol):
 
   @property
   def num_heads(self) -> int:
-    """Heads of every attention."""
+    """Number of attention heads of each layer."""
 
   @property
   def tie_embeddings(self) -> bool:
@@ -78,12 +78,15 @@ class Config(Protocol):
 
   @property
   def max_length(self) -> int:
-    """Positions that the model was made for."""
+    """Number of positions that the model was trained for."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-  """Every choice that Llama, Qwen, Gemma, Phi and GPT-NeoX make differently.
+  """The architecture of a decoder-only transformer.
+
+  Its fields cover the differences between Llama, Mistral, Qwen, Gemma, Phi and
+  GPT-NeoX.
 
   Attributes:
     vocab_size: `V`, the tokens that can be emitted.
@@ -96,34 +99,36 @@ class TransformerConfig:
     norm: 'rms' or 'layer'.
     norm_epsilon: added to the variance.
     norm_unit_offset: scale by `1 + weight` (Gemma) instead of `weight`.
-    post_norms: normalise also what attention and feed-forward return (Gemma 2).
+    post_norms: also normalize the outputs of attention and feed-forward
+      (Gemma 2).
     activation: 'silu', 'gelu' (exact) or 'gelu_tanh'.
     gated: gated feed-forward (SwiGLU, GeGLU) or a plain two-layer one.
-    qk_norm: normalise each query and key head before it is rotated (Qwen3,
+    qk_norm: normalize each query and key head before it is rotated (Qwen3,
       Gemma 3).
     qkv_bias: biases of the query, key and value projections.
     out_bias: bias of the attention output projection.
     mlp_bias: biases of the feed-forward layers.
     tie_embeddings: the output head is the transposed embedding table.
-    head_size: tokens that the head can emit, where it cannot emit all (FR-Spec,
-      EAGLE-3); the probability of all others is 0. None is `vocab_size`.
+    head_size: size of a reduced vocabulary, the tokens that the model can emit
+      (FR-Spec, EAGLE-3); all others have probability 0. None for `vocab_size`.
     scale_embeddings: multiply embeddings by `sqrt(d_model)` (Gemma).
     rope_theta: base of the rotary frequencies.
-    local_rope_theta: that of local layers, which are never stretched then
-      (Gemma 3); None is `rope_theta`, stretched as all others are.
+    local_rope_theta: base of the rotary frequencies of local layers, which are
+      then never stretched (Gemma 3); None for those of the global layers.
     rotary_fraction: share of each head that is rotated (GPT-NeoX: 0.25).
     rope_scaling: how the context is stretched, or None.
-    attention_scale: factor on query-key products; None is `head_dim**-0.5`.
+    attention_scale: factor on query-key products; None for `head_dim**-0.5`.
     attention_softcap: cap `c` in `c * tanh(x / c)` on those products, or None.
-    logit_softcap: the same on the output logits, or None.
-    sliding_window: tokens that a local layer sees, itself included, or None.
-    local_layers: which layers are local, as a repeated pattern; Gemma 2 has
-      (True, False). All layers where `sliding_window` alone is set.
+    logit_softcap: cap of the same form on the output logits, or None.
+    sliding_window: number of tokens that a query in a local layer attends to,
+      including its own token, or None.
+    local_layers: which layers are local if there is a `sliding_window`, as a
+      repeated pattern: (True, False) in Gemma 2. By default all of them.
     parallel_residual: attention and feed-forward read the same input
       (GPT-NeoX).
     padded_vocab_size: rows of the embedding table where they exceed `V`; the
       extra logits are cut off.
-    max_length: positions that the model was made for.
+    max_length: number of positions that the model was trained for.
   """
 
   vocab_size: int
@@ -159,7 +164,7 @@ class TransformerConfig:
   padded_vocab_size: int | None = None
   max_length: int = 2048
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     check_types(self)
     check_positive(self, 'num_layers', 'num_kv_heads', *SIZES)
     if self.num_heads % self.num_kv_heads:
@@ -176,7 +181,7 @@ class TransformerConfig:
     check_table(self)
     _check_rope_scaling(self)
     if self.head_size is not None:
-      _check_head(self)
+      _check_head_size(self, self.head_size)
     if self.sliding_window is not None and self.sliding_window < 1:
       raise ValueError(
         f'sliding_window must be >= 1 or None, got {self.sliding_window}.'
@@ -189,7 +194,7 @@ class TransformerConfig:
 
   @property
   def product_scale(self) -> float:
-    """What query-key products are multiplied by."""
+    """The factor on query-key products."""
     return self.attention_scale or self.head_dim**-0.5
 
   @property
@@ -198,13 +203,13 @@ class TransformerConfig:
     return self.padded_vocab_size or self.vocab_size
 
   def is_local(self, layer: int) -> bool:
-    """Whether a layer sees only the sliding window."""
+    """Returns whether a layer attends only to the sliding window."""
     if self.sliding_window is None:
       return False
     return self.local_layers[layer % len(self.local_layers)]
 
 
-# NumPy's numbers count as numbers.
+# Python types, and the abstract types that NumPy's numbers also have.
 _NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real}
 # Fields of all configs that must be positive.
 SIZES = (
@@ -218,7 +223,10 @@ SIZES = (
 
 
 def check_types(config: Any) -> None:
-  """Refuses fields of other types: files may hold anything."""
+  """Raises `ValueError` if a field has another type than its annotation.
+
+  Configs are read from files, which may contain anything.
+  """
   for name, hint in typing.get_type_hints(type(config)).items():
     union = typing.get_origin(hint) is types.UnionType
     kinds = [
@@ -227,19 +235,19 @@ def check_types(config: Any) -> None:
     ]
     value = getattr(config, name)
     if not isinstance(value, tuple(kinds)):
-      said = getattr(hint, '__name__', hint)
-      raise ValueError(f'{name} must be of type {said}, got {value!r}.')
+      type_name = getattr(hint, '__name__', hint)
+      raise ValueError(f'{name} must be of type {type_name}, got {value!r}.')
 
 
 def check_positive(config: Any, *names: str) -> None:
-  """Refuses fields below 1."""
+  """Raises `ValueError` if one of the fields is below 1."""
   for name in names:
     if getattr(config, name) < 1:
       raise ValueError(f'{name} must be >= 1, got {getattr(config, name)}.')
 
 
 def check_table(config: Any) -> None:
-  """Refuses an embedding table that lacks tokens."""
+  """Raises `ValueError` if the embedding table is too small."""
   if config.table_size < config.vocab_size:
     raise ValueError(
       f'padded_vocab_size must be >= vocab_size ({config.vocab_size}), got '
@@ -247,35 +255,41 @@ def check_table(config: Any) -> None:
     )
 
 
-def _check_head(config):
-  if not 1 <= config.head_size <= config.vocab_size:
+def _check_head_size(config: TransformerConfig, head_size: int) -> None:
+  """Raises `ValueError` if `head_size` is out of range or the head is tied."""
+  if not 1 <= head_size <= config.vocab_size:
     raise ValueError(
       f'head_size must lie in [1, {config.vocab_size}], the vocabulary, or be '
-      f'None, got {config.head_size}.'
+      f'None, got {head_size}.'
     )
   if config.tie_embeddings:
-    raise ValueError('head_size needs a head: tie_embeddings must be False.')
+    raise ValueError(
+      'tie_embeddings must be False if there is a head_size, got True.'
+    )
 
 
-def _check_factors(factors):
+def _check_factors(factors: tuple[Any, ...]) -> None:
+  """Raises `ValueError` unless all factors are positive numbers."""
   if not all(isinstance(f, numbers.Real) and float(f) > 0 for f in factors):
     raise ValueError(f'RopeScaling.factors must be numbers > 0, got {factors}.')
 
 
-def _check_rope_scaling(config):
+def _check_rope_scaling(config: TransformerConfig) -> None:
+  """Raises `ValueError` unless there is one factor per rotary frequency."""
   scaling = config.rope_scaling
   if scaling is None or scaling.kind != 'factors':
     return
   if len(scaling.factors) != config.rotary_dim // 2:
     raise ValueError(
       f'RopeScaling.factors must have {config.rotary_dim // 2} entries, half '
-      f'of what is rotated of a head, got {len(scaling.factors)}.'
+      f'of the rotated entries of a head, got {len(scaling.factors)}.'
     )
 
 
-def _check_choice(name, value, known):
-  if value not in known:
-    raise ValueError(f'{name} must be one of {known}, got {value!r}.')
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+  """Raises `ValueError` unless a value is one of the choices."""
+  if value not in choices:
+    raise ValueError(f'{name} must be one of {choices}, got {value!r}.')
 
 
 def from_dict(fields: dict[str, Any]) -> TransformerConfig:
@@ -301,7 +315,7 @@ def from_dict(fields: dict[str, Any]) -> TransformerConfig:
 
 
 def check_known(kind: str, cls: Any, fields: dict[str, Any]) -> None:
-  """Refuses fields that a dataclass does not have."""
+  """Raises `ValueError` if a dataclass lacks one of the fields."""
   known = [field.name for field in dataclasses.fields(cls)]
   unknown = sorted(set(fields) - set(known))
   if unknown:

@@ -1,4 +1,4 @@
-"""Smaller models made of the parts of a larger one, to distil or to draft."""
+"""Builds smaller models from parts of a larger one, for drafting."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -15,25 +15,27 @@ Config = config_lib.TransformerConfig
 def keep_layers(
   config: Config, params: base.Params, layers: Sequence[int]
 ) -> tuple[Config, base.Params]:
-  """Returns a transformer of some of another's layers, in the order given.
+  """Returns a transformer with some layers of another, in the given order.
 
-  Its arrays are the other's own, not copies.
+  Arrays are shared, not copied.
 
   Args:
-    config: of the other model.
-    params: of the other model.
+    config: config of the other model.
+    params: parameters of the other model.
     layers: indices of its layers.
 
   Raises:
-    ValueError: there are no layers, or one of them is not there.
+    ValueError: `layers` is empty, or the model has no such layer.
   """
-  known = range(config.num_layers)
-  if not layers or any(layer not in known for layer in layers):
+  valid = range(config.num_layers)
+  if not layers or any(layer not in valid for layer in layers):
     raise ValueError(
-      f'layers must be some of {known.start} to {known.stop - 1}, got '
+      f'layers must be some of {valid.start} to {valid.stop - 1}, got '
       f'{tuple(layers)}.'
     )
-  kept = {str(i): params['layers'][str(each)] for i, each in enumerate(layers)}
+  kept = {
+    str(i): params['layers'][str(layer)] for i, layer in enumerate(layers)
+  }
   return (
     dataclasses.replace(
       config,
@@ -47,21 +49,22 @@ def keep_layers(
 def narrow_head(
   config: Config, params: base.Params, tokens: Sequence[int]
 ) -> tuple[Config, base.Params]:
-  """Returns a transformer that emits some tokens only: a draft vocabulary.
+  """Returns a transformer with a reduced vocabulary: it emits some tokens only.
 
   Args:
-    config: of a model with a head of all tokens.
-    params: of that model; what is not the head is shared, not copied.
-    tokens: ids that it can emit, without repetition.
+    config: config of a model that emits all tokens.
+    params: parameters of that model; all but the output head are shared, not
+      copied.
+    tokens: `[H]` ids that it can emit, without repetition.
 
   Raises:
-    ValueError: there are no tokens, or one is not of the vocabulary or there
-      twice.
+    ValueError: `tokens` is empty, or has ids outside of the vocabulary or
+      repeated ids.
   """
   ids = np.asarray(tokens, np.int32)
   if not ids.size or not 0 <= ids.min() <= ids.max() < config.vocab_size:
     raise ValueError(
-      f'tokens must be some of [0, {config.vocab_size}), the vocabulary, got '
+      f'tokens must lie in [0, {config.vocab_size}), the vocabulary, got '
       f'{ids.size} of them'
       + (f' from {ids.min()} to {ids.max()}.' if ids.size else '.')
     )
@@ -72,19 +75,20 @@ def narrow_head(
     dataclasses.replace(config, tie_embeddings=False, head_size=len(ids)),
     {
       **params,
-      'head': head_of(params, rows),
+      'head': output_head(params, rows),
       'head_rows': jnp.asarray(rows),
     },
   )
 
 
-def head_of(params: base.Params, rows: np.ndarray | None) -> base.Params:
+def output_head(params: base.Params, rows: np.ndarray | None) -> base.Params:
   """Returns the parameters of a model's output head, or of a part of it.
 
   Args:
-    params: of the model; without a head, its embedding is one.
-    rows: `[V]` the place of each token in the new head, -1 for none; None for
-      all tokens as they are.
+    params: parameters of the model. If they have no head, it is tied to the
+      embedding.
+    rows: `[V]` row of each token in the new head, -1 for none; None for the
+      whole head.
   """
   table = params.get('head', {}).get('kernel')
   if table is None:
@@ -97,17 +101,22 @@ def head_of(params: base.Params, rows: np.ndarray | None) -> base.Params:
 def head_rows(
   tokens: Sequence[int] | np.ndarray, vocab_size: int
 ) -> np.ndarray:
-  """Returns `[V]` the place of each token in a head of some; -1 for none."""
+  """Returns `[V]` the row of each token in a reduced head; -1 for none.
+
+  Args:
+    tokens: `[H]` the tokens of the head, in the order of its rows.
+    vocab_size: `V`.
+  """
   rows = np.full(vocab_size, -1, np.int32)
   rows[np.asarray(tokens)] = np.arange(len(tokens))
   return rows
 
 
 def head_tokens(rows: np.ndarray) -> np.ndarray:
-  """Returns the tokens that a head can emit, in its order.
+  """Returns the tokens of a reduced head `[H]`, in the order of its rows.
 
   Args:
-    rows: as of `head_of`.
+    rows: `[V]`, from `head_rows`.
   """
   ids = np.flatnonzero(np.asarray(rows) >= 0)
   return ids[np.argsort(np.asarray(rows)[ids])]

@@ -1,9 +1,12 @@
-"""The heads of EAGLE and EAGLE-3 in Flax NNX: one layer behind the target.
+"""The heads of EAGLE and EAGLE-3 in Flax NNX: one layer on the target.
 
-They read pairs: the embedding of a token, and the target's features of the
-token before it, or in their place what the head itself has returned there. The
-modules hold parameters only, as those of transformers.
+They read pairs. A pair joins the embedding of a token with the target's
+features of the token before it or, where the target has not computed them yet,
+with the head's output for that token. The modules hold parameters only, no
+state.
 """
+
+from typing import Any
 
 from flax import nnx
 import jax
@@ -18,7 +21,7 @@ from specjax.models import transformer_modules
 
 
 class Eagle(layers_lib.TokenModel):
-  """EAGLE-1: predicts the next feature, which the target's head reads."""
+  """The head of EAGLE-1, which predicts the next input of the output head."""
 
   def __init__(
     self,
@@ -26,14 +29,14 @@ class Eagle(layers_lib.TokenModel):
     rngs: nnx.Rngs,
     dtype: jax.typing.DTypeLike = jnp.float32,
   ):
-    """Initialises random float32 parameters; arguments as of `Transformer`."""
+    """Initializes random float32 parameters; see `Transformer`."""
     super().__init__(config.layer, dtype, rngs)
     size = config.layer.d_model
     self.join = _linear(2 * size, size, config.bias, dtype, rngs)
     self.layer = _Layer(config.layer, dtype, rngs)
 
   def fuse(self, features: tuple[jax.Array, ...]) -> jax.Array:
-    """Returns `[B, T, d_model]`, the feature that is read, as it is."""
+    """Returns the only feature, `[B, T, d_model]`, unchanged."""
     return features[0]
 
   def __call__(
@@ -45,21 +48,23 @@ class Eagle(layers_lib.TokenModel):
     cache: kv_cache.KVCache | None = None,
     pending_kv: kv_cache.PendingKV | None = None,
   ) -> tuple[jax.Array, kv_cache.PendingKV]:
-    """Reads `T` pairs a row.
+    """Reads `T` pairs per row.
 
     Args:
       tokens: `[B, T]` int32.
-      inputs: `[B, T, d_model]` from `fuse`, or outputs of the token before.
-      positions: `[B, T]` of the features; negative marks padding.
-      mask: as of `Transformer`, of pairs.
-      cache: of committed pairs, or None.
-      pending_kv: `PendingKV` of `M` pairs that stand before these, or None.
+      inputs: `[B, T, d_model]` from `fuse`, or outputs for the previous pairs.
+      positions: `[B, T]` positions of the features; negative for padding.
+      mask: `[B or 1, T, M + T]`, true where a pair attends to a pending or a
+        new one.
+      cache: `KVCache` of the committed pairs, or None.
+      pending_kv: `PendingKV` of `M` pairs before these, or None.
 
     Returns:
-      `[B, T, d_model]` outputs, each the feature of its token, and `PendingKV`.
+      Outputs `[B, T, d_model]`, which predict the features at the tokens, and
+      the `PendingKV` of the `M + T` pairs.
     """
     joined = jnp.concatenate([self.embed(tokens), inputs], axis=-1)
-    # The layer has no norm of its input.
+    # The layer does not normalize its input.
     x = self.join(joined)
     return _read(self, x, x, positions, mask, cache, pending_kv)
 
@@ -68,12 +73,12 @@ class Eagle(layers_lib.TokenModel):
     return self.logits(outputs)
 
   def predict_drafted(self, outputs: jax.Array) -> jax.Array:
-    """As `predict`, of the tokens that can be drafted, `[B, T, H]`."""
+    """Returns `[B, T, H]` logits of the `H` tokens that can be drafted."""
     return self.head_logits(outputs)
 
 
 class Eagle3(layers_lib.TokenModel):
-  """EAGLE-3: joins features of several depths; a head of its own."""
+  """The head of EAGLE-3, with several features and an output head."""
 
   def __init__(
     self,
@@ -81,23 +86,23 @@ class Eagle3(layers_lib.TokenModel):
     rngs: nnx.Rngs,
     dtype: jax.typing.DTypeLike = jnp.float32,
   ):
-    """Initialises random float32 parameters; arguments as of `Transformer`."""
+    """Initializes random float32 parameters; see `Transformer`."""
     super().__init__(config.layer, dtype, rngs)
     self.variant = config
     layer, num = config.layer, len(config.taps)
     norm = lambda: layers_lib.Norm(layer, layer.d_model)
     if config.norm_taps:
-      self.tap_norms = layers_lib.numbered(norm() for _ in range(num))
+      self.tap_norms = layers_lib.module_dict(norm() for _ in range(num))
     self.join = _linear(num * layer.d_model, layer.d_model, False, dtype, rngs)
     self.token_norm, self.input_norm, self.final_norm = norm(), norm(), norm()
     self.layer = _Layer(layer, dtype, rngs, input_size=2 * layer.d_model)
 
   def fuse(self, features: tuple[jax.Array, ...]) -> jax.Array:
-    """Returns `[B, T, d_model]` of the target's features."""
+    """Returns the target's features, joined to `[B, T, d_model]`."""
     if self.variant.norm_taps:
-      norms = layers_lib.in_order(self.tap_norms)
+      norms = layers_lib.module_list(self.tap_norms)
       features = tuple(
-        norm(each) for norm, each in zip(norms, features, strict=True)
+        norm(feature) for norm, feature in zip(norms, features, strict=True)
       )
     return self.join(jnp.concatenate(features, axis=-1))
 
@@ -110,10 +115,10 @@ class Eagle3(layers_lib.TokenModel):
     cache: kv_cache.KVCache | None = None,
     pending_kv: kv_cache.PendingKV | None = None,
   ) -> tuple[jax.Array, kv_cache.PendingKV]:
-    """Reads `T` pairs a row; arguments and results as of `Eagle`."""
-    normal = self.input_norm(inputs)
-    x = [self.token_norm(self.embed(tokens)), normal]
-    residual = normal if self.variant.norm_before_residual else inputs
+    """Reads `T` pairs per row; see `Eagle.__call__`."""
+    normalized = self.input_norm(inputs)
+    x = [self.token_norm(self.embed(tokens)), normalized]
+    residual = normalized if self.variant.norm_before_residual else inputs
     outputs, pending_kv = _read(
       self,
       jnp.concatenate(x, axis=-1),
@@ -128,20 +133,20 @@ class Eagle3(layers_lib.TokenModel):
     return outputs, pending_kv
 
   def predict(self, outputs: jax.Array) -> jax.Array:
-    """As `Eagle.predict`."""
-    return self.logits(self._normal(outputs))
+    """See `Eagle.predict`."""
+    return self.logits(self._normalize(outputs))
 
   def predict_drafted(self, outputs: jax.Array) -> jax.Array:
-    """As `Eagle.predict_drafted`."""
-    return self.head_logits(self._normal(outputs))
+    """See `Eagle.predict_drafted`."""
+    return self.head_logits(self._normalize(outputs))
 
-  def _normal(self, outputs):
-    """What the output head reads: normalised, once."""
+  def _normalize(self, outputs: jax.Array) -> jax.Array:
+    """Normalizes outputs, unless they already are, for the output head."""
     return outputs if self.variant.norm_output else self.final_norm(outputs)
 
 
 class _Layer(nnx.Module):
-  """Attention without a norm of its own, and feed-forward."""
+  """A transformer layer that does not normalize the input of its attention."""
 
   def __init__(
     self,
@@ -154,23 +159,41 @@ class _Layer(nnx.Module):
     self.feed_forward_norm = layers_lib.Norm(config, config.d_model)
     self.feed_forward = layers_lib.FeedForward(config, dtype, rngs)
 
-  def __call__(self, x, residual, *around):
-    attended, new = self.attention(x, *around)
+  def __call__(
+    self, x: jax.Array, residual: jax.Array, *context: Any
+  ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
+    """Transforms `x`, with other arguments from `LayerContext`."""
+    attended, new = self.attention(x, *context)
     x = residual + attended
     return x + self.feed_forward(self.feed_forward_norm(x)), new
 
 
-def _read(head, x, residual, positions, mask, cache, pending_kv):
-  """Runs the layer of a head on `x`."""
-  around = transformer_modules.Surroundings(
+def _read(
+  head: Eagle | Eagle3,
+  x: jax.Array,
+  residual: jax.Array,
+  positions: jax.Array,
+  mask: jax.Array,
+  cache: kv_cache.KVCache | None,
+  pending_kv: kv_cache.PendingKV | None,
+) -> tuple[jax.Array, kv_cache.PendingKV]:
+  """Runs the layer of a head on `x`; see `Eagle.__call__`."""
+  context = transformer_modules.LayerContext(
     head.config, positions, mask, cache, pending_kv
   )
-  outputs, new = head.layer(x, residual, *around.of_layer(0))
-  fresh = kv_cache.PendingKV(layers=(new,), positions=positions)
-  return outputs, kv_cache.append(pending_kv, fresh)
+  outputs, new = head.layer(x, residual, *context.attention_arguments(0))
+  new_kv = kv_cache.PendingKV(layers=(new,), positions=positions)
+  return outputs, kv_cache.append(pending_kv, new_kv)
 
 
-def _linear(size_in, size_out, bias, dtype, rngs):
+def _linear(
+  size_in: int,
+  size_out: int,
+  bias: bool,
+  dtype: jax.typing.DTypeLike,
+  rngs: nnx.Rngs,
+) -> nnx.Linear:
+  """Returns a linear layer with small random parameters."""
   return layers_lib.linear(
     size_in,
     size_out,

@@ -66,7 +66,7 @@ def fuse(
 def fuse_on_gpu(
   config: Any, params: base.Params, mesh: jax.sharding.Mesh | None = None
 ) -> base.Params:
-  """Fuses parameters that a GPU holds, and returns others as they are.
+  """Fuses parameters on a GPU, and returns others unchanged.
 
   Args:
     config: See `fuse`.
@@ -79,6 +79,7 @@ def fuse_on_gpu(
 
 
 def _platform(params: base.Params) -> str:
+  """Returns the platform of the device that holds the parameters."""
   return next(iter(jax.tree.leaves(params)[0].devices())).platform
 
 
@@ -128,7 +129,7 @@ def split(config: Any, name: str, fused: jax.Array) -> dict[str, jax.Array]:
 
   Args:
     config: See `fuse`.
-    name: of the fused layer, a key of `PARTS`.
+    name: name of the fused layer, a key of `PARTS`.
     fused: `[..., C]`, the columns of all parts.
   """
   ratios = [1, 1]
@@ -140,8 +141,8 @@ def split(config: Any, name: str, fused: jax.Array) -> dict[str, jax.Array]:
   ends = [unit * end for end in itertools.accumulate(ratios)]
   columns = jnp.split(grouped, ends[:-1], axis=-1)
   return {
-    part: each.reshape(*fused.shape[:-1], -1)
-    for part, each in zip(PARTS[name], columns, strict=True)
+    part: group.reshape(*fused.shape[:-1], -1)
+    for part, group in zip(PARTS[name], columns, strict=True)
   }
 
 
@@ -150,7 +151,7 @@ def num_groups(config: Any, name: str) -> int:
 
   Args:
     config: See `fuse`.
-    name: of the fused layer, a key of `PARTS`.
+    name: name of the fused layer, a key of `PARTS`.
   """
   fields = _transformer(config)
   if name == 'query_key_value':

@@ -1,4 +1,4 @@
-"""Configurations of heads, which draft from features of their target."""
+"""Configurations of heads, which draft from features of their target model."""
 
 import dataclasses
 from typing import Any
@@ -8,17 +8,18 @@ from specjax.models import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class _HeadConfig:
-  """What all heads have.
+  """The fields that all kinds of heads share.
 
   Attributes:
-    layer: a transformer of one layer, as wide as the target and with its
-      vocabulary: the layer of heads that have one, and what tokens are embedded
-      with and predicted by. Its `head_size` are the tokens that can be drafted.
-    taps: features of the target that are read: indices of
-      `base.ModelOutput.features`, of which -1 is what the target's head reads.
+    layer: a transformer with one layer and with the width and the vocabulary of
+      the target. It describes the embedding, the output head and, if the head
+      has one, the transformer layer. Its `head_size` is the number of tokens
+      that can be drafted.
+    taps: indices of the target's features that the head reads, in
+      `base.ModelOutput.features`; -1 is the input of the target's output head.
     target: fingerprint of the target (see `heads.fingerprint`), or '' if it is
-      not known.
-    kind: one of `CONFIGS`, that of the class.
+      unknown.
+    kind: the name of the class in `CONFIGS`.
   """
 
   layer: config_lib.TransformerConfig
@@ -26,22 +27,22 @@ class _HeadConfig:
   target: str = ''
   kind: str = ''
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     config_lib.check_types(self)
     if self.kind != type(self).kind:
       raise ValueError(f'kind must be {type(self).kind!r}, got {self.kind!r}.')
     if self.layer.num_layers != 1:
       raise ValueError(
-        f'layer must be of one layer, got num_layers={self.layer.num_layers}.'
+        f'layer must have num_layers=1, got {self.layer.num_layers}.'
       )
     if not self.taps or len(set(self.taps)) < len(self.taps):
       raise ValueError(
-        f'taps must name different features, at least one, got {self.taps}.'
+        f'taps must be at least one index, all different, got {self.taps}.'
       )
 
   @property
   def has_own_output(self) -> bool:
-    """Whether tokens are predicted by a matrix that is not the target's."""
+    """Whether the head has an output head that it does not share."""
     return False
 
 
@@ -50,7 +51,7 @@ class EagleConfig(_HeadConfig):
   """The head of EAGLE-1 and EAGLE-2 (Li et al. 2024).
 
   Attributes:
-    bias: of the projection that joins embedding and feature.
+    bias: whether the projection of embedding and feature has a bias.
   """
 
   kind: str = 'eagle'
@@ -66,9 +67,11 @@ class Eagle3Config(_HeadConfig):
   """The head of EAGLE-3 (Li et al. 2025).
 
   Attributes:
-    norm_taps: each feature is normalised before they are joined (EAGLE-3.1).
-    norm_output: steps on its own outputs read them normalised (EAGLE-3.1).
-    norm_before_residual: the residual starts at the normalised input.
+    norm_taps: whether features are normalized before they are joined
+      (EAGLE-3.1).
+    norm_output: whether outputs are normalized before the next step reads them
+      (EAGLE-3.1).
+    norm_before_residual: whether the residual begins with the normalized input.
   """
 
   kind: str = 'eagle3'
@@ -80,25 +83,25 @@ class Eagle3Config(_HeadConfig):
     super().__post_init__()
     if self.layer.tie_embeddings:
       raise ValueError(
-        'eagle3 has a head of its own: tie_embeddings of its layer must be '
-        'False.'
+        'tie_embeddings must be False in the layer of eagle3, which has a '
+        'separate output head, got True.'
       )
 
   @property
   def has_own_output(self) -> bool:
-    """As `_HeadConfig.has_own_output`."""
+    """See `_HeadConfig.has_own_output`."""
     return True
 
 
 @dataclasses.dataclass(frozen=True)
 class MedusaConfig(_HeadConfig):
-  """The heads of Medusa (Cai et al. 2024), each of a later token.
+  """The heads of Medusa (Cai et al. 2024).
 
   Attributes:
-    num_steps: `K`, tokens that are predicted, one by each head.
-    num_blocks: residual blocks of each head.
-    own_heads: every head has an output head of its own, instead of all the
-      target's.
+    num_steps: `K`, the number of heads, each of which predicts one token.
+    num_blocks: number of residual blocks of each head.
+    own_heads: whether each head has a separate output head. Otherwise, all use
+      the target's.
   """
 
   kind: str = 'medusa'
@@ -114,12 +117,12 @@ class MedusaConfig(_HeadConfig):
         raise ValueError(f'{name} must be >= 1, got {getattr(self, name)}.')
     if self.own_heads and self.layer.tie_embeddings:
       raise ValueError(
-        'own_heads need a layer whose tie_embeddings is False, got True.'
+        'tie_embeddings of the layer must be False if own_heads, got True.'
       )
 
   @property
   def has_own_output(self) -> bool:
-    """As `_HeadConfig.has_own_output`."""
+    """See `_HeadConfig.has_own_output`."""
     return self.own_heads
 
 
@@ -155,8 +158,9 @@ def from_dict(fields: dict[str, Any]) -> HeadConfig:
   return CONFIGS[kind](**{**fields, 'layer': layer, 'taps': taps})
 
 
-def _check_one_tap(config):
+def _check_one_tap(config: _HeadConfig) -> None:
+  """Raises `ValueError` unless a config has exactly one tap."""
   if len(config.taps) != 1:
     raise ValueError(
-      f'taps of {config.kind} must be one feature, got {config.taps}.'
+      f'taps of {config.kind} must be one index, got {config.taps}.'
     )

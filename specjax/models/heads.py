@@ -1,4 +1,4 @@
-"""Heads on a target's features."""
+"""Heads that draft from the hidden states (features) of a target model."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from specjax.models import kv_cache
 
 HeadConfig = head_config.HeadConfig
 
-# Of the embedding, whose first numbers tell models apart.
+# Rows of the embedding that identify a model.
 _FINGERPRINT_ROWS = 16
 
 
@@ -36,16 +36,15 @@ def configure(
   Args:
     kind: 'eagle', 'eagle3' or 'medusa'.
     target: the target's config.
-    head_size: tokens that can be drafted; None for all.
-    **options: other fields of that kind's config. `taps` of 'eagle3' are by
-      default what enters the third layer, the middle one and the third from the
-      end; closer to the ends where there are fewer than seven layers.
+    head_size: number of tokens that can be drafted; None for all.
+    **options: other fields of the config. `taps` of 'eagle3' default to
+      `default_taps`.
 
   Raises:
-    ValueError: the kind is unknown, the target is no decoder-only transformer,
-      or it lacks a tap.
+    ValueError: the kind is unknown, the target is not a decoder-only
+      transformer, or has too few layers for a tap.
   """
-  make: Any = registry.lookup(head_config.CONFIGS, 'kind of head', kind)
+  config_class: Any = registry.lookup(head_config.CONFIGS, 'kind of head', kind)
   if not isinstance(target, config_lib.TransformerConfig):
     raise ValueError(
       'A head needs the features of a decoder-only transformer, got a '
@@ -57,15 +56,15 @@ def configure(
   layer = dataclasses.replace(
     target, num_layers=1, tie_embeddings=False, head_size=head_size
   )
-  made = make(layer=layer, **options)
-  if head_size is not None or made.has_own_output:
-    return made
+  config = config_class(layer=layer, **options)
+  if head_size is not None or config.has_own_output:
+    return config
   layer = dataclasses.replace(layer, tie_embeddings=target.tie_embeddings)
-  return dataclasses.replace(made, layer=layer)
+  return dataclasses.replace(config, layer=layer)
 
 
-def _check_taps(taps, num_layers):
-  """Refuses features that a target of so many layers lacks."""
+def _check_taps(taps: tuple[int, ...], num_layers: int) -> None:
+  """Raises `ValueError` unless a target with `num_layers` has the taps."""
   if any(not -num_layers - 1 <= tap <= num_layers for tap in taps):
     raise ValueError(
       f'taps must lie in [{-num_layers - 1}, {num_layers}] for a target of '
@@ -74,7 +73,12 @@ def _check_taps(taps, num_layers):
 
 
 def default_taps(num_layers: int) -> tuple[int, ...]:
-  """Returns the features that EAGLE-3's authors read, or fewer if shallow."""
+  """Returns the taps of EAGLE-3: the inputs of three layers.
+
+  These are the third layer, the middle one and the third from the end (Li et
+  al. 2025). With fewer than seven layers, the first and the last replace the
+  third ones.
+  """
   edge = 2 if num_layers >= 7 else 0
   middle = num_layers // 2
   return tuple(sorted({edge, middle, num_layers - 1 - edge}))
@@ -83,7 +87,7 @@ def default_taps(num_layers: int) -> tuple[int, ...]:
 def head(
   config: HeadConfig, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> base.FeatureHead | base.ParallelHead:
-  """Returns the head of a config of any kind."""
+  """Returns the head that a config of any kind describes."""
   if isinstance(config, head_config.MedusaConfig):
     return MedusaHead(config, dtype)
   return EagleHead(config, dtype)
@@ -233,14 +237,14 @@ class MedusaHead(adapters.Computed, base.ParallelHead):
 
 
 def _merge(head: EagleHead | MedusaHead, params: base.Params) -> Any:
-  """Returns the modules of a head, with parameters."""
+  """Returns the modules of a head with parameters."""
   return adapters.merge(head.config, params, head.dtype)
 
 
 def _likeliest(
   head: EagleHead | MedusaHead, params: base.Params, x: Any, num: int
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns the likeliest of the tokens that can be drafted."""
+  """Returns the likeliest tokens that can be drafted; see `base`."""
   modules = _merge(head, params)
   return modules.likeliest(modules.predict_drafted(x), num)
 
@@ -252,48 +256,54 @@ def begin(
   params: base.Params,
   tokens: Any = None,
 ) -> base.Params:
-  """Returns parameters of a head that begins with its target's.
+  """Returns the initial parameters of a head, for training.
 
-  Those that it shares are the target's own arrays. Output heads of its own
-  begin as the target's; EAGLE's head reads at first the feature as it is, and
-  random parts of the feature and of the embedding that count alike.
+  Parameters that it shares are the target's arrays. A separate output head
+  begins as a copy of the target's. EAGLE's projection begins as the feature
+  plus random projections of the feature and of the embedding, scaled to have
+  the same size.
 
   Args:
-    key: of the other parameters.
-    config: of the head.
-    target: its target's config.
-    params: its target's parameters.
-    tokens: ids that can be drafted, where the config has a `head_size`.
+    key: random key of the other parameters.
+    config: config of the head.
+    target: config of its target.
+    params: parameters of its target.
+    tokens: `[H]` ids that can be drafted, if the config has a `head_size`.
 
   Raises:
-    ValueError: there are not as many tokens as the config says.
+    ValueError: the number of tokens is not `head_size`.
   """
-  made = adapters.init_params(key, config)
-  made['embedding'] = params['embedding']
+  initial = adapters.init_params(key, config)
+  initial['embedding'] = params['embedding']
   if isinstance(config, head_config.EagleConfig) and config.taps == (-1,):
-    made['join'] = _begin_join(made['join'], target, params)
+    initial['join'] = _begin_join(initial['join'], target, params)
   if config.layer.tie_embeddings:
-    return made
+    return initial
   if config.layer.head_size is not None:
     if len(tokens) != config.layer.head_size:
       raise ValueError(
-        f'tokens must be {config.layer.head_size}, the head_size, got '
+        f'tokens must have head_size={config.layer.head_size} entries, got '
         f'{len(tokens)}.'
       )
     _, narrow = cutting.narrow_head(target, params, tokens)
-    made |= {name: narrow[name] for name in ('head_rows', 'head')}
+    initial |= {name: narrow[name] for name in ('head_rows', 'head')}
   else:
-    made['head'] = cutting.head_of(params, None)
-  for i in made.get('more_heads', ()):
-    made['more_heads'][i] = made['head']
-  return made
+    initial['head'] = cutting.output_head(params, None)
+  for i in initial.get('more_heads', ()):
+    initial['more_heads'][i] = initial['head']
+  return initial
 
 
-def _begin_join(join, target, params):
-  """What joins an embedding and a feature: the feature, and parts of both.
+def _begin_join(
+  join: base.Params,
+  target: config_lib.TransformerConfig,
+  params: base.Params,
+) -> base.Params:
+  """Returns the initial projection of an embedding and a feature.
 
-  SmolLM2's embeddings are a thirteenth of its features, so that a head would
-  learn little from them for long.
+  The random weights of the embedding are scaled by the ratio of the sizes.
+  SmolLM2's embeddings are a thirteenth of its features: without the scale, a
+  head would learn little from them for a long time.
   """
   kernel = join['kernel']
   size = kernel.shape[1]
@@ -307,51 +317,59 @@ def _begin_join(join, target, params):
   return {**join, 'kernel': kernel}
 
 
-def _feature_size(target, params):
-  """Root mean square of what the target's head reads."""
+def _feature_size(
+  target: config_lib.TransformerConfig, params: base.Params
+) -> jax.Array:
+  """Returns the root mean square of the input of the target's output head."""
   norm = params['final_norm']
   scale = norm['scale'] + float(target.norm_unit_offset)
   shift = norm.get('bias', jnp.zeros((), jnp.float32))
   return jnp.sqrt(jnp.square(scale).mean() + jnp.square(shift).mean())
 
 
-def _embedding_size(target, params):
-  """Root mean square of the target's embeddings."""
+def _embedding_size(
+  target: config_lib.TransformerConfig, params: base.Params
+) -> jax.Array:
+  """Returns the root mean square of the target's embeddings."""
   size = jnp.sqrt(jnp.square(params['embedding']['embedding']).mean())
   return size * (target.d_model**0.5 if target.scale_embeddings else 1.0)
 
 
-def lend(
+def shared_params(
   config: HeadConfig, params: base.Params, rows: Any = None
 ) -> base.Params:
   """Returns the parameters that a head shares with its target.
 
   Args:
-    config: of the head.
-    params: its target's parameters.
-    rows: as of `cutting.head_of`.
+    config: config of the head.
+    params: parameters of its target.
+    rows: See `cutting.output_head`.
   """
-  lent = {'embedding': params['embedding']}
-  if 'head' in shared(config) and not config.layer.tie_embeddings:
-    lent['head'] = cutting.head_of(params, rows)
-  return lent
+  shared = {'embedding': params['embedding']}
+  if 'head' in shared_names(config) and not config.layer.tie_embeddings:
+    shared['head'] = cutting.output_head(params, rows)
+  return shared
 
 
-def shared(config: HeadConfig) -> tuple[str, ...]:
-  """Returns the parameters that are the target's, never stored or trained."""
+def shared_names(config: HeadConfig) -> tuple[str, ...]:
+  """Returns the names of the parameters that a head shares with its target.
+
+  They are neither stored nor trained.
+  """
   return ('embedding',) if config.has_own_output else ('embedding', 'head')
 
 
 def own_params(config: HeadConfig, params: base.Params) -> base.Params:
   """Returns a head's parameters without those that it shares."""
-  lent = shared(config)
-  return {name: each for name, each in params.items() if name not in lent}
+  shared = shared_names(config)
+  return {name: leaf for name, leaf in params.items() if name not in shared}
 
 
 def fingerprint(params: base.Params) -> str:
-  """Returns what tells a target from others, by a part of its embedding.
+  """Returns a hash of the first rows of a target's embedding.
 
-  Of parameters in float32; those in bfloat16 have another one.
+  It identifies the target. Parameters in float32 and in bfloat16 have different
+  fingerprints.
   """
   table = params['embedding']['embedding']
   rows = np.asarray(table[:_FINGERPRINT_ROWS], np.float32)
@@ -361,44 +379,43 @@ def fingerprint(params: base.Params) -> str:
 def check_target(
   name: str, config: HeadConfig, target: Any, params: base.Params
 ) -> None:
-  """Checks that a head is one of this target.
+  """Checks that a head was trained for a target.
 
   Args:
-    name: of the head, for errors.
-    config: of the head.
-    target: the target's config.
-    params: the target's parameters.
+    name: name of the head, for errors.
+    config: config of the head.
+    target: config of the target.
+    params: parameters of the target.
 
   Raises:
-    ValueError: it is the head of another model; the message says in what it
-      differs.
+    ValueError: the head was trained for another target; the error names the
+      difference.
   """
-  made = configure('eagle', target)
+  layer = configure('eagle', target).layer
   for field in ('d_model', 'vocab_size'):
-    own, wanted = (getattr(each.layer, field) for each in (config, made))
-    if own != wanted:
+    value, expected = getattr(config.layer, field), getattr(layer, field)
+    if value != expected:
       raise ValueError(
-        f'The head {name} is of another target: its {field} is {own}, that of '
-        f'this target is {wanted}.'
+        f'The head {name} belongs to another target: its {field} is {value}, '
+        f'but this target has {expected}.'
       )
-  found = fingerprint(params)
-  if config.target and config.target != found:
+  target_fingerprint = fingerprint(params)
+  if config.target and config.target != target_fingerprint:
     raise ValueError(
-      f'The head {name} was made for a target whose embedding has the '
-      f'fingerprint {config.target}, this target has {found}.'
+      f'The head {name} belongs to a target whose embedding has the '
+      f'fingerprint {config.target}, but this target has {target_fingerprint}.'
     )
   _check_taps(config.taps, target.num_layers)
-
-
-# The functions that losses need, of the tokens that can be drafted.
 
 
 def drafted_logits(
   config: HeadConfig, dtype: jax.typing.DTypeLike = jnp.float32
 ) -> Any:
-  """Returns `(params, x) -> logits[..., H]` of the tokens that can be drafted.
+  """Returns `(params, x) -> logits` of the `H` tokens that can be drafted.
 
-  Of outputs `[B, T, F]`, or for Medusa of features, with an axis `K`.
+  Losses use it. For EAGLE and EAGLE-3, `x` are outputs `[B, T, F]`, and the
+  logits are `[B, T, H]`. For Medusa, `x` is a tuple of features, and the logits
+  are `[B, T, K, H]`.
   """
   merge = functools.partial(adapters.merge, config, dtype=dtype)
   return lambda params, x: merge(params).predict_drafted(x)

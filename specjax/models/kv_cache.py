@@ -1,7 +1,7 @@
 """A KV cache with a length per row, and entries that are not committed yet.
 
-Only lengths matter: entries at or past a row's length are junk, and nothing is
-ever cleared. A forward pass only *reads* the cache; the keys and values that it
+Only lengths matter: entries at or past a row's length are undefined and never
+cleared. A forward pass only *reads* the cache; the keys and values that it
 computes come back as `PendingKV`, and `commit` writes the accepted ones, once
 per round. Writing inside the forward pass would make XLA copy every buffer in
 the decode loop.
@@ -27,41 +27,47 @@ import numpy as np
 
 from specjax import ordering
 
-# Of one layer, each `[B, H, S, D]`.
+# Keys and values of one layer, `[B, H, S, D]` each.
 KeysAndValues = tuple[jax.Array, jax.Array]
 
-# The shortest window of a cache that is read, in slots; others double it.
+# The shortest window of a KV cache, in slots; the others double it.
 _SHORTEST = 256
-# What a part of a cache may be of it, at most, in layers and around calls: XLA
-# copies a part before it is read, on GPUs at a higher price.
+# Windows are at most this fraction of a KV cache, or all of it. XLA copies a
+# window before a layer reads it; copies around whole calls cost more.
 _HALF, _THIRD = 2, 3
 
 
 class KVCache(struct.PyTreeNode):
-  """Keys and values of the committed tokens."""
+  """Keys and values of the committed tokens.
+
+  Attributes:
+    layers: keys and values of each layer.
+    lengths: `[B]` int32, number of valid entries of each row.
+    window: `[]` int32, index of the window in `windows_of_layers(size)` that
+      layers read. None if they read the whole cache.
+  """
 
   layers: tuple[KeysAndValues, ...]
-  lengths: jax.Array  # [B] int32, valid entries of each row
-  # Of a call whose layers choose: which of `windows_of_layers(size)` they read,
-  # int32.
+  lengths: jax.Array
   window: jax.Array | None = None
 
   @property
   def size(self) -> int:
-    """`S`, the slots of a row."""
+    """`S`, the number of slots of a row."""
     return self.layers[0][0].shape[2]
 
   def within_window(self, read: Callable[['KVCache'], Any]) -> Any:
-    """Returns `read(cache)` of the shortest window that holds the longest row.
+    """Returns `read(cache)` within a window (length-bucketed attention).
 
-    The cost of a call thus grows with the text, in steps. On CPUs each layer
-    chooses among windows of 256 slots and powers of two times that, since a
-    conditional is cheap there, and compiling the model several times is not.
-    On accelerators the whole call has a branch for each of at most three
-    windows, since a conditional may make a GPU wait for its host.
+    The window is the shortest that holds the longest row, so that the cost of a
+    call grows with the text, in steps. On CPUs, each layer chooses among
+    windows of 256 slots times powers of two, since a conditional is cheap
+    there, and compiling the model several times is not. On accelerators, the
+    whole call has a branch for each of at most three windows, since a
+    conditional may make a GPU wait for its host.
 
     Args:
-      read: a call of a model, whose result does not depend on `cache.size`.
+      read: calls a model; its result must not depend on `cache.size`.
     """
     if len(windows_of_layers(self.size)) == 1:
       return read(self)
@@ -69,11 +75,13 @@ class KVCache(struct.PyTreeNode):
       cpu=lambda: self._by_layer(read), default=lambda: self._by_call(read)
     )
 
-  def _by_layer(self, read):
+  def _by_layer(self, read: Callable[['KVCache'], Any]) -> Any:
+    """Calls `read` once; its layers choose the window."""
     widths = windows_of_layers(self.size)
     return read(self.replace(window=self._shortest(widths)))
 
-  def _by_call(self, read):
+  def _by_call(self, read: Callable[['KVCache'], Any]) -> Any:
+    """Compiles `read` for each window, and runs one of them."""
     first = lambda width: self.replace(
       layers=jax.tree.map(lambda x: x[:, :, :width], self.layers)
     )
@@ -81,25 +89,35 @@ class KVCache(struct.PyTreeNode):
     branches = [lambda width=width: read(first(width)) for width in widths]
     return jax.lax.switch(self._shortest(widths), branches)
 
-  def _shortest(self, widths):
-    """Which of some windows is the first that holds the longest row, int32."""
+  def _shortest(self, widths: list[int]) -> jax.Array:
+    """Returns the index of the first window that holds the longest row."""
     shorter = np.array(widths[:-1], np.int32)
     return (self.lengths.max() > shorter).sum(dtype=jnp.int32)
 
 
 def windows_of_layers(size: int) -> list[int]:
-  """Returns the numbers of slots that a layer may read of a cache of `size`."""
+  """Returns the windows among which layers choose, in slots, ascending.
+
+  Args:
+    size: number of slots of the KV cache.
+  """
   return [*_doubled(size // _HALF), size]
 
 
 def windows_of_calls(size: int) -> list[int]:
-  """Returns those that a call may read: three at most, each compiled whole."""
+  """Returns the windows among which whole calls choose, in slots, ascending.
+
+  There are at most three, since the whole call is compiled for each.
+
+  Args:
+    size: number of slots of the KV cache.
+  """
   shorter = _doubled(size // _THIRD)
   return [*(shorter if len(shorter) < 3 else shorter[-3::2]), size]
 
 
-def _doubled(largest):
-  """Windows, each twice the one before."""
+def _doubled(largest: int) -> list[int]:
+  """Returns windows of up to `largest` slots, each twice the one before."""
   widths = [_SHORTEST]
   while widths[-1] <= largest:
     widths.append(2 * widths[-1])
@@ -107,10 +125,15 @@ def _doubled(largest):
 
 
 class PendingKV(NamedTuple):
-  """Keys and values of tokens that were scored but not committed."""
+  """Keys and values of tokens that were scored but not committed.
 
-  layers: tuple[KeysAndValues, ...]  # each [B, H, M, D]
-  positions: jax.Array  # [B, M] int32; negative where there is no token
+  Attributes:
+    layers: keys and values of each layer, `[B, H, M, D]`.
+    positions: `[B, M]` int32; negative where there is no token.
+  """
+
+  layers: tuple[KeysAndValues, ...]
+  positions: jax.Array
 
 
 def init(
@@ -118,7 +141,13 @@ def init(
   shape: tuple[int, int, int, int],
   dtype: jax.typing.DTypeLike = jnp.float32,
 ) -> KVCache:
-  """Returns an empty cache of arrays `[B, H, S, D]` given as `shape`."""
+  """Returns an empty KV cache.
+
+  Args:
+    num_layers: number of layers.
+    shape: `(B, H, S, D)`.
+    dtype: type of keys and values.
+  """
   layers = tuple(
     (jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
     for _ in range(num_layers)
@@ -127,7 +156,7 @@ def init(
 
 
 def append(pending_kv: PendingKV | None, new: PendingKV) -> PendingKV:
-  """Joins pending entries along their tokens; None stands for none."""
+  """Concatenates pending entries along their tokens; None stands for none."""
   if pending_kv is None:
     return new
   return jax.tree.map(
@@ -144,19 +173,19 @@ def append(pending_kv: PendingKV | None, new: PendingKV) -> PendingKV:
 def commit(
   cache: KVCache, pending_kv: PendingKV, path: jax.Array, num: jax.Array
 ) -> KVCache:
-  """Commits the pending entries that lie on a path; drops the others.
+  """Commits the pending entries on a path and drops the others.
 
   Args:
-    cache: the cache that they were computed on.
+    cache: the KV cache on which they were computed.
     pending_kv: `M` entries for each row.
     path: `[B, P]` index of each entry to commit, in order.
-    num: `[B]` how many entries of the path to commit, at most `P`. The write
-      comes after what `num` was computed from, which must be all reads of the
-      cache (see `ordering.after`).
+    num: `[B]` how many entries of the path to commit, at most `P`. It must
+      depend on all reads of the cache, so that the write comes after them (see
+      `ordering.after`).
 
   Returns:
-    The cache with `num` more entries a row. `P` slots behind the old length
-    are overwritten, so the buffer needs that much slack.
+    The KV cache with `num` more entries per row. The `P` slots after the old
+    length are overwritten, so that the buffer needs that much slack.
   """
   at = ordering.after(cache.lengths, num)
   layers = jax.lax.platform_dependent(
@@ -170,46 +199,75 @@ def commit(
   return KVCache(layers=layers, lengths=at + num)
 
 
-def _write_all(buffers, entries, path, starts):
-  """Writes a path of `[B, H, M, D]` into `[B, H, S, D]`, from `[B]` on."""
+def _write_all(
+  buffers: tuple[KeysAndValues, ...],
+  entries: tuple[KeysAndValues, ...],
+  path: jax.Array,
+  starts: jax.Array,
+) -> tuple[KeysAndValues, ...]:
+  """Returns the buffers with the entries of a path, from slots on.
+
+  Args:
+    buffers: arrays `[B, H, S, D]`.
+    entries: arrays `[B, H, M, D]`.
+    path: `[B, P]`.
+    starts: `[B]` first slot that is written.
+  """
   if len(starts) == 1:
-    # For several, XLA also reads what may have to stay.
-    write = lambda buffer, each: _written(buffer, each, path[0], starts[0], 2)
+    # A vmapped write of several rows would also read the overwritten slots.
+    write = lambda buffer, entry: _write(buffer, entry, path[0], starts[0], 2)
   else:
-    of_rows = jax.vmap(functools.partial(_written, axis=1))
-    write = lambda buffer, each: of_rows(buffer, each, path, starts)
+    write_rows = jax.vmap(functools.partial(_write, axis=1))
+    write = lambda buffer, entry: write_rows(buffer, entry, path, starts)
   return jax.tree.map(write, buffers, entries)
 
 
-def _written(buffer, entries, index, start, axis):
-  """A buffer with some of the entries, from a slot on."""
-  taken = jnp.take(entries, index, axis, mode='clip')
-  return jax.lax.dynamic_update_slice_in_dim(buffer, taken, start, axis)
+def _write(
+  buffer: jax.Array,
+  entries: jax.Array,
+  index: jax.Array,
+  start: jax.Array,
+  axis: int,
+) -> jax.Array:
+  """Writes the entries at `index` `[P]` into a buffer, from `start` on."""
+  selected = jnp.take(entries, index, axis, mode='clip')
+  return jax.lax.dynamic_update_slice_in_dim(buffer, selected, start, axis)
 
 
-def _write_by_rows(buffers, entries, path, starts):
-  """The same; XLA for TPUs would make a loop over rows of each buffer."""
+def _write_by_rows(
+  buffers: tuple[KeysAndValues, ...],
+  entries: tuple[KeysAndValues, ...],
+  path: jax.Array,
+  starts: jax.Array,
+) -> tuple[KeysAndValues, ...]:
+  """Returns the result of `_write_all`, with one loop over rows.
+
+  XLA for TPUs would make a loop over rows for each buffer.
+  """
   index = path[:, None, :, None]
-  kept = jax.tree.map(
-    lambda each: jnp.take_along_axis(each, index, axis=2, mode='clip'), entries
+  selected = jax.tree.map(
+    lambda entry: jnp.take_along_axis(entry, index, axis=2, mode='clip'),
+    entries,
   )
 
-  def row(i, buffers):
-    zero = jnp.zeros_like(starts[i])  # All of one type.
-    at = i.astype(zero.dtype), zero, starts[i], zero
+  def write_row(
+    row: jax.Array, buffers: tuple[KeysAndValues, ...]
+  ) -> tuple[KeysAndValues, ...]:
+    zero = jnp.zeros_like(starts[row])  # Indices must have one type.
+    slot = row.astype(zero.dtype), zero, starts[row], zero
     return jax.tree.map(
-      lambda buffer, each: jax.lax.dynamic_update_slice(
+      lambda buffer, entry: jax.lax.dynamic_update_slice(
         buffer,
-        jax.lax.dynamic_slice_in_dim(each, i, 1),
-        at,
+        jax.lax.dynamic_slice_in_dim(entry, row, 1),
+        slot,
       ),
       buffers,
-      kept,
+      selected,
     )
 
-  return jax.lax.fori_loop(0, len(starts), row, buffers)
+  return jax.lax.fori_loop(0, len(starts), write_row, buffers)
 
 
 def rollback(cache: KVCache, lengths: jax.Array) -> KVCache:
-  """Forgets the entries at and past `lengths` `[B]`, without touching them."""
+  """Removes the entries at and past `lengths` `[B]` by shortening the rows."""
   return cache.replace(lengths=jnp.minimum(cache.lengths, lengths))

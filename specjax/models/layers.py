@@ -1,4 +1,4 @@
-"""Layers that transformers are made of, in Flax NNX.
+"""Layers of transformers, in Flax NNX.
 
 They hold parameters only, no state.
 """
@@ -24,33 +24,42 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def numbered(modules: Iterable[nnx.Module]) -> nnx.Dict[nnx.Module]:
-  """Returns modules by their numbers, as text: what `jax.export` can write."""
-  return nnx.Dict({str(i): each for i, each in enumerate(modules)})
+def module_dict(modules: Iterable[nnx.Module]) -> nnx.Dict[nnx.Module]:
+  """Returns modules by their numbers.
+
+  The numbers are strings, since `jax.export` writes only dicts of strings.
+  """
+  return nnx.Dict({str(i): module for i, module in enumerate(modules)})
 
 
-def in_order(modules: nnx.Dict[Any]) -> list[Any]:
-  """Returns the modules of `numbered`, from the first on."""
+def module_list(modules: nnx.Dict[Any]) -> list[Any]:
+  """Returns the modules of a `module_dict`, in the order of their numbers."""
   return [modules[str(i)] for i in range(len(modules))]
 
 
 def softcap(x: jax.Array, cap: float | None) -> jax.Array:
-  """Returns `cap * tanh(x / cap)`, or `x` where there is no cap."""
+  """Returns `cap * tanh(x / cap)`, or `x` if `cap` is None."""
   return x if cap is None else cap * jnp.tanh(x / cap)
 
 
-# Of a lone row, which are multiplied side by side.
+# Number of parts of a kernel that are multiplied by a single row in parallel.
 _PARTS = 4
 
-# Summed in float32, whatever the type of the factors. XLA then makes no float32
-# copy of bfloat16 weights on a CPU.
+# Products are summed in float32 for factors of any type. XLA then makes no
+# float32 copy of bfloat16 weights on a CPU.
 product = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
 
 
-def _dot_general(x, kernel, dimensions, precision=None, out_sharding=None):
-  """`lax.dot_general`, as `product` computes it."""
+def _dot_general(
+  x: jax.Array,
+  kernel: jax.Array,
+  dimensions: jax.lax.DotDimensionNumbers,
+  precision: jax.lax.PrecisionLike = None,
+  out_sharding: Any = None,
+) -> jax.Array:
+  """Returns `lax.dot_general`, summed as by `product`, in the type of `x`."""
 
-  def usual(x, kernel):
+  def multiply(x: jax.Array, kernel: jax.Array) -> jax.Array:
     y = jax.lax.dot_general(
       x,
       kernel,
@@ -62,22 +71,23 @@ def _dot_general(x, kernel, dimensions, precision=None, out_sharding=None):
     return y.astype(x.dtype)
 
   if x.size == len(kernel) and out_sharding is None:
-    # What the program is compiled for counts, not where it is.
+    # The choice depends on the platform that the program is compiled for, not
+    # on the one that compiles it.
     return jax.lax.platform_dependent(
-      x, kernel, cpu=_lone_row, cuda=_doubled_row, default=usual
+      x, kernel, cpu=_multiply_one_row, cuda=_multiply_twice, default=multiply
     )
-  return usual(x, kernel)
+  return multiply(x, kernel)
 
 
-def _lone_row(x, kernel):
-  """The product of one row on a CPU, where XLA leaves it to one core.
+def _multiply_one_row(x: jax.Array, kernel: jax.Array) -> jax.Array:
+  """Returns the product of one row and a kernel `[D, O]`, on a CPU.
 
-  Sums of parts are computed side by side: a call of one token takes 0.8 to 0.9
-  times as long.
+  XLA computes the product of one row on one core. The sums of several parts run
+  in parallel: a call of one token takes 0.8 to 0.9 times as long.
   """
   size = len(kernel)
   if x.dtype != jnp.float32:
-    return _doubled_row(x, kernel)
+    return _multiply_twice(x, kernel)
   if size % _PARTS:
     y = product('d,do->o', x.reshape(-1), kernel)
   else:
@@ -86,21 +96,22 @@ def _lone_row(x, kernel):
   return y.reshape(*x.shape[:-1], -1)
 
 
-def _doubled_row(x, kernel):
-  """The product of one row as that of two.
+def _multiply_twice(x: jax.Array, kernel: jax.Array) -> jax.Array:
+  """Returns the product of one row and a kernel `[D, O]` from two equal rows.
 
-  For one, XLA copies bfloat16 weights to float32 on CPUs, and on GPUs, too, if
+  For one row, XLA copies bfloat16 weights to float32: on CPUs, and on GPUs if
   they are small.
   """
   y = product('rd,do->ro', _two_rows(x), kernel)[0]
   return y.reshape(*x.shape[:-1], -1).astype(x.dtype)
 
 
-def _two_rows(x):
+def _two_rows(x: jax.Array) -> jax.Array:
+  """Returns a row as two equal rows, `[2, D]`."""
   return jnp.broadcast_to(x.reshape(-1), (2, x.size))
 
 
-# A linear layer of such products.
+# A linear layer that multiplies with `_dot_general`.
 linear = functools.partial(nnx.Linear, dot_general=_dot_general)
 
 
@@ -109,12 +120,13 @@ class Norm(nnx.Module):
 
   def __init__(self, config: Config, size: int):
     self.config = config
-    start = 0.0 if config.norm_unit_offset else 1.0
-    self.scale = nnx.Param(jnp.full(size, start, jnp.float32))
+    initial = 0.0 if config.norm_unit_offset else 1.0
+    self.scale = nnx.Param(jnp.full(size, initial, jnp.float32))
     if config.norm == 'layer':
       self.bias = nnx.Param(jnp.zeros(size, jnp.float32))
 
   def __call__(self, x: jax.Array) -> jax.Array:
+    """Returns `x` `[..., size]`, normalized along its last axis."""
     config = self.config
     y = x.astype(jnp.float32)
     if config.norm == 'layer':
@@ -122,16 +134,16 @@ class Norm(nnx.Module):
     y *= jax.lax.rsqrt(
       jnp.square(y).mean(-1, keepdims=True) + config.norm_epsilon
     )
-    every = (None,) * (x.ndim - 1)
-    scale = self.scale[every].astype(jnp.float32)
+    new_axes = (None,) * (x.ndim - 1)
+    scale = self.scale[new_axes].astype(jnp.float32)
     y *= scale + float(config.norm_unit_offset)
     if config.norm == 'layer':
-      y += self.bias[every].astype(jnp.float32)
+      y += self.bias[new_axes].astype(jnp.float32)
     return y.astype(x.dtype)
 
 
 class FeedForward(nnx.Module):
-  """SwiGLU, GeGLU or a plain two-layer perceptron."""
+  """A feed-forward layer: SwiGLU, GeGLU or a plain two-layer perceptron."""
 
   def __init__(
     self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
@@ -156,6 +168,7 @@ class FeedForward(nnx.Module):
     )
 
   def __call__(self, x: jax.Array) -> jax.Array:
+    """Transforms `x` `[..., d_model]`."""
     activation = _ACTIVATIONS[self.config.activation]
     if not self.config.gated:
       return self.down(activation(self.up(x)))
@@ -170,7 +183,7 @@ class FeedForward(nnx.Module):
 def embedding(
   config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
 ) -> nnx.Embed:
-  """Returns the table of any config, `[table_size, d_model]`."""
+  """Returns the embedding table of any config, `[table_size, d_model]`."""
   return nnx.Embed(
     config.table_size,
     config.d_model,
@@ -183,7 +196,7 @@ def embedding(
 def head(
   config: config_lib.Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
 ) -> nnx.Linear:
-  """Returns the output head of any config, where it is not the table."""
+  """Returns the output head of any config that does not tie embeddings."""
   return linear(
     config.d_model,
     getattr(config, 'head_size', None) or config.table_size,
@@ -195,26 +208,34 @@ def head(
 
 
 def tied_logits(table: nnx.Embed, x: jax.Array) -> jax.Array:
-  """Returns `[B, T, table_size]` float32 of a table and `x` `[B, T, D]`."""
+  """Returns logits from a tied embedding table.
+
+  Args:
+    table: the embedding table.
+    x: `[B, T, D]`.
+
+  Returns:
+    `[B, T, table_size]` float32.
+  """
   weights = table.embedding[...].astype(table.dtype)
-  usual = functools.partial(product, 'vd,btd->btv')
+  multiply = functools.partial(product, 'vd,btd->btv')
   if x.shape[:2] == (1, 1):
     return jax.lax.platform_dependent(
-      weights, x, cpu=_lone_logits, default=usual
+      weights, x, cpu=_tied_logits_of_one_row, default=multiply
     )
-  return usual(weights, x)
+  return multiply(weights, x)
 
 
-def _lone_logits(weights, x):
-  """The logits of one row on a CPU."""
+def _tied_logits_of_one_row(weights: jax.Array, x: jax.Array) -> jax.Array:
+  """Returns logits `[1, 1, table_size]` of one token, on a CPU."""
   if x.dtype != jnp.float32:
     return product('vd,rd->rv', weights, _two_rows(x))[None, :1]
-  # XLA's product of a lone row with a transposed table takes twice as long.
+  # XLA's product of one row with a transposed table takes twice as long.
   return product('vd,d->v', weights, x[0, 0])[None, None]
 
 
 class TokenModel(nnx.Module):
-  """What reads and emits tokens: the table, and the head, if it has its own."""
+  """Base class of models: the embedding table and, unless tied, the head."""
 
   def __init__(
     self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
@@ -231,38 +252,44 @@ class TokenModel(nnx.Module):
       #     head        l0          l1                l2    [R]
       #     logits      l0  -inf    l1  -inf  -inf    l2    [V]
       #
-      # It has the first tokens, until a better choice is made.
+      # By default, it has rows for the first tokens of the vocabulary.
       tokens = jnp.arange(config.vocab_size, dtype=jnp.int32)
       rows = jnp.where(tokens < config.head_size, tokens, -1)
       self.head_rows = nnx.Param(rows)
 
   def embed(self, tokens: jax.Array) -> jax.Array:
-    """Returns `[B, T, d_model]` of tokens `[B, T]`."""
+    """Returns embeddings `[B, T, d_model]` of tokens `[B, T]`."""
     x = self.embedding(tokens)
     if self.config.scale_embeddings:
       x *= jnp.asarray(self.config.d_model**0.5, x.dtype)
     return x
 
   def logits(self, x: jax.Array, head: nnx.Linear | None = None) -> jax.Array:
-    """Returns `[B, T, V]` float32 of the last features `[B, T, d_model]`.
+    """Returns logits `[B, T, V]` float32.
 
     Args:
-      x: features.
-      head: another one than the model's own.
+      x: input of the output head, `[B, T, d_model]`.
+      head: output head to use in place of the model's.
     """
     logits = self.head_logits(x, head)
     if self.config.head_size is None:
       return logits
     rows = self.head_rows[...]
-    known = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
-    return jnp.where((rows >= 0)[None, None], known, -jnp.inf)
+    row_logits = jnp.take(logits, jnp.maximum(rows, 0), axis=-1)
+    return jnp.where((rows >= 0)[None, None], row_logits, -jnp.inf)
 
   def likeliest(
     self, logits: jax.Array, num: int
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns log-probabilities and tokens `[..., num]` of `head_logits`.
+    """Returns the likeliest tokens, the best first.
 
-    The likeliest first; -inf where the head has no more tokens.
+    Args:
+      logits: from `head_logits`.
+      num: number of tokens.
+
+    Returns:
+      `[..., num]` log-probabilities, -inf where the head has fewer tokens, and
+      `[..., num]` tokens.
     """
     size = logits.shape[-1]
     best, index = jax.lax.top_k(logits, min(num, size))
@@ -275,16 +302,21 @@ class TokenModel(nnx.Module):
         jnp.arange(len(rows), dtype=jnp.int32), mode='drop'
       )
       tokens = ids[tokens]
-    more = [(0, 0)] * (logits.ndim - 1) + [(0, max(num - size, 0))]
+    padding = [(0, 0)] * (logits.ndim - 1) + [(0, max(num - size, 0))]
     return (
-      jnp.pad(best, more, constant_values=-jnp.inf),
-      jnp.pad(tokens, more),
+      jnp.pad(best, padding, constant_values=-jnp.inf),
+      jnp.pad(tokens, padding),
     )
 
   def head_logits(
     self, x: jax.Array, head: nnx.Linear | None = None
   ) -> jax.Array:
-    """As `logits`, of the head's own tokens `[B, T, head_size]`."""
+    """Returns logits `[B, T, head_size]` of the tokens in the output head.
+
+    Args:
+      x: See `logits`.
+      head: See `logits`.
+    """
     if head is not None:
       logits = head(x)
     elif self.config.tie_embeddings:

@@ -1,7 +1,7 @@
-"""Models whose outputs are laid out on a mesh of devices.
+"""Models whose outputs are sharded over a mesh of devices.
 
-They constrain how caches, hidden states and logits are cut, and XLA divides
-the whole decode loop accordingly: nothing else refers to devices.
+They constrain how KV caches, hidden states and logits are sharded, and XLA
+divides the whole decode loop accordingly: nothing else refers to devices.
 """
 
 import dataclasses
@@ -23,15 +23,15 @@ _Tree = TypeVar('_Tree')
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """How the outputs of a model are cut.
+  """How the outputs of a model are sharded.
 
-  The first axis of every array is rows. One row alone, such as a prompt that is
-  read for one row of a batch, is whole on every device.
+  The first axis of every array is rows. A batch of one row, such as a prompt
+  that replaces a finished row, is replicated on every device.
 
   Attributes:
     mesh: from `meshes.make`.
-    split_cache: whether the heads of keys and values are also cut.
-    split_logits: whether logits are computed in parts, by a matrix that is cut.
+    split_cache: whether keys and values are also sharded along heads.
+    split_logits: whether logits are computed in parts, with a sharded matrix.
   """
 
   mesh: jax.sharding.Mesh
@@ -39,11 +39,11 @@ class Layout:
   split_logits: bool = True
 
   def rows(self, tree: _Tree) -> _Tree:
-    """Returns arrays of which only rows are cut."""
+    """Returns arrays that are sharded along rows."""
     return jax.tree.map(self._cut, tree)
 
   def cache(self, tree: _Tree) -> _Tree:
-    """Returns arrays of which rows are cut, and of `[B, H, S, D]` the heads."""
+    """Returns arrays sharded along rows and, if `[B, H, S, D]`, along heads."""
     return jax.tree.map(
       lambda leaf: (
         self._cut(leaf, axis=1)
@@ -54,20 +54,20 @@ class Layout:
     )
 
   def logits(self, logits: jax.Array) -> jax.Array:
-    """Returns logits `[B, T, V]` that are whole on each device of their rows.
+    """Returns logits `[B, T, V]` that are sharded along rows only.
 
-    Verification needs nothing else from other devices. They are computed in
-    parts first: otherwise XLA gathers the table that makes them.
+    Verification then needs no communication. They are computed in parts first:
+    otherwise, XLA gathers the output head on every device.
     """
     if self.split_logits and self._divides(logits, axis=2):
       logits = self._cut(logits, axis=2)
     return self._cut(logits)
 
   def _cut(self, leaf: jax.Array, axis: int | None = None) -> jax.Array:
-    """Cuts an array along rows, and along another axis if the mesh divides it.
+    """Shards an array along rows, and along an axis if the mesh divides it.
 
     Raises:
-      ValueError: the mesh does not divide the rows, and there are several.
+      ValueError: there are several rows, and the mesh does not divide them.
     """
     num_rows = self.mesh.shape[meshes.DATA]
     if leaf.shape[0] % num_rows and leaf.shape[0] != 1:
@@ -89,11 +89,11 @@ class Layout:
 
 @components.component
 class ShardedModel(wrappers.ModelWrapper):
-  """A language model whose outputs are laid out on a mesh.
+  """A language model whose outputs are sharded over a mesh.
 
   Attributes:
     model: the model.
-    layout: how its outputs are cut.
+    layout: how its outputs are sharded.
   """
 
   layout: Layout = components.static()
@@ -160,7 +160,7 @@ class ShardedModel(wrappers.ModelWrapper):
 
 
 class _HeadWrapper:
-  """Has the attributes that all kinds of heads share from another head."""
+  """Base class of sharded heads; takes its attributes from the head."""
 
   head: base.FeatureHead | base.ParallelHead
 
@@ -182,11 +182,11 @@ class _HeadWrapper:
 
 @components.component
 class ShardedFeatureHead(_HeadWrapper, base.FeatureHead):
-  """A head on features whose outputs are laid out on a mesh.
+  """A `FeatureHead` whose outputs are sharded over a mesh.
 
   Attributes:
     head: the head.
-    layout: how its outputs are cut.
+    layout: how its outputs are sharded.
   """
 
   head: base.FeatureHead
@@ -259,11 +259,11 @@ class ShardedFeatureHead(_HeadWrapper, base.FeatureHead):
 
 @components.component
 class ShardedParallelHead(_HeadWrapper, base.ParallelHead):
-  """Parallel heads whose outputs are laid out on a mesh.
+  """A `ParallelHead` whose outputs are sharded over a mesh.
 
   Attributes:
     head: the heads.
-    layout: how their outputs are cut.
+    layout: how their outputs are sharded.
   """
 
   head: base.ParallelHead
@@ -288,14 +288,14 @@ class ShardedParallelHead(_HeadWrapper, base.ParallelHead):
 
 
 def lay_out(model: Any, layout: Layout) -> Any:
-  """Returns a model or a head whose outputs are laid out on a mesh.
+  """Returns a model or a head whose outputs are sharded over a mesh.
 
-  One that is laid out already gets the new layout in place of its own, so that
-  no output is constrained twice.
+  If the outputs are sharded already, the new layout replaces the old one, so
+  that no output is constrained twice.
 
   Args:
     model: a language model or a head.
-    layout: how its outputs are cut.
+    layout: how its outputs are sharded.
   """
   if isinstance(model, ShardedModel | ShardedFeatureHead | ShardedParallelHead):
     return dataclasses.replace(model, layout=layout)

@@ -1,4 +1,4 @@
-"""Checkpoints of others: a directory or a file in, a model and its text out."""
+"""Loads and saves published checkpoints: HuggingFace folders and GGUF files."""
 
 import collections
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ from specjax.models.huggingface import weights
 
 
 class Checkpoint(NamedTuple):
-  """A language model with its parameters, and how text becomes its tokens.
+  """A language model with its parameters and its tokenizer.
 
   Attributes:
     config: the architecture.
     model: the model.
     params: its parameters, as a nested dict.
-    tokenizer: None where the directory has none.
+    tokenizer: its tokenizer, or None if the checkpoint has none.
     stop_tokens: ids at which a text ends.
   """
 
@@ -48,18 +48,18 @@ class Checkpoint(NamedTuple):
 
   @property
   def chat_template(self) -> str | None:
-    """Jinja source of the prompts of a chat, or None."""
+    """Jinja source of the chat template, or None."""
     template = self.tokenizer and self.tokenizer.template
     return template.source if template else None
 
 
 class LazyCheckpoint(NamedTuple):
-  """Holds a checkpoint whose arrays are not in memory.
+  """A checkpoint whose arrays are not in memory.
 
   Attributes:
     config: the architecture.
-    model_type: its name in `architectures.ARCHITECTURES`, whose names the
-      arrays have.
+    model_type: its name in `architectures.ARCHITECTURES`, which defines the
+      names of the arrays.
     tensors: the arrays, from `weights.resolve`.
     tokenizer: See `Checkpoint`.
     stop_tokens: See `Checkpoint`.
@@ -78,20 +78,21 @@ def load(
   dtype: jax.typing.DTypeLike | None = None,
   mesh: jax.sharding.Mesh | None = None,
 ) -> Checkpoint:
-  """Reads a checkpoint.
+  """Loads a checkpoint.
 
-  Arrays are read one at a time: memory holds little more than the result.
+  Arrays are read one at a time, so that memory holds little more than the
+  result.
 
   Args:
-    path: a directory as HuggingFace writes it, with `config.json`, weights in
-      safetensors and, unless only tokens are decoded, `tokenizer.json`; or a
-      `.gguf` file of llama.cpp, the first of them where a model is split into
-      several, which needs the extra `gguf`. `~` is the home directory, here
-      and in all paths below.
-    dtype: of parameters and computations; None keeps the file's. Norms, softmax
-      and logits are in float32 in any case.
-    mesh: from `meshes.make`, of devices that the model is divided among. Each
-      array goes straight to them, part by part.
+    path: a HuggingFace folder with `config.json`, safetensors files and, unless
+      prompts are token ids, `tokenizer.json`; or a `.gguf` file of llama.cpp,
+      which requires the extra `gguf`. For a model that is split into several
+      files, it is the first of them. `~` is the home directory, here and in all
+      paths below.
+    dtype: type of parameters and computations; None keeps the type of the file.
+      Norms, softmax and logits are always computed in float32.
+    mesh: devices that the model is divided among, from `meshes.make`. Each
+      device receives only its part of an array.
 
   Returns:
     The checkpoint.
@@ -113,12 +114,13 @@ def load(
 
 
 def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
-  """Reads the architecture of a checkpoint, which need not have weights.
+  """Reads the architecture of a checkpoint, without its weights.
 
-  Whether the weights have an output head of their own is not looked up.
+  Ties between embedding and output head are those of the config, which weights
+  with a separate output head may contradict.
 
   Args:
-    path: as of `load`.
+    path: See `load`; the weights may be missing.
 
   Raises:
     ValueError: a file is missing or corrupt, or the architecture or some of its
@@ -132,15 +134,15 @@ def read_config(path: str | os.PathLike[str]) -> config_lib.Config:
 
 
 def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
-  """Writes a directory that transformers loads, with equal logits.
+  """Writes a HuggingFace folder, which transformers loads with equal logits.
 
   Args:
-    checkpoint: what `load` has returned, or a model of one's own.
-    folder: new or empty.
+    checkpoint: from `load`, or any model with its config and parameters.
+    folder: a new or empty folder.
 
   Raises:
-    ValueError: there are files in the folder, or HuggingFace has no such
-      architecture.
+    ValueError: the folder contains files, or no HuggingFace architecture
+      matches the config.
   """
   hf_config = architectures.write_config(checkpoint.config)
   model_type = hf_config['model_type']
@@ -150,27 +152,27 @@ def save(checkpoint: Checkpoint, folder: str | os.PathLike[str]) -> None:
   shards.save(path, tensors)
   if checkpoint.tokenizer is not None:
     checkpoint.tokenizer.save(path)
-  ends = [*checkpoint.stop_tokens]
-  text = {
+  stop_tokens = [*checkpoint.stop_tokens]
+  token_ids = {
     'bos_token_id': None,
-    'eos_token_id': ends or None,
-    'pad_token_id': ends[0] if ends else None,
+    'eos_token_id': stop_tokens or None,
+    'pad_token_id': stop_tokens[0] if stop_tokens else None,
   }
   if 'decoder_start_token_id' in hf_config:
-    text['decoder_start_token_id'] = hf_config['decoder_start_token_id']
+    token_ids['decoder_start_token_id'] = hf_config['decoder_start_token_id']
   dtype = _main_dtype(checkpoint.params).name
-  fields = {**hf_config, **text, 'torch_dtype': dtype}
+  fields = {**hf_config, **token_ids, 'torch_dtype': dtype}
   json_files.write(path, 'config.json', fields)
-  json_files.write(path, 'generation_config.json', text)
+  json_files.write(path, 'generation_config.json', token_ids)
 
 
 class Head(NamedTuple):
-  """A head on the features of its target, with its parameters.
+  """A head that drafts from its target's features, with its parameters.
 
   Attributes:
     config: the architecture.
     model: the head.
-    params: its parameters; some are the target's own arrays.
+    params: its parameters; some are arrays of the target.
   """
 
   config: head_config.HeadConfig
@@ -183,18 +185,19 @@ def load_head(
   target: Checkpoint,
   dtype: jax.typing.DTypeLike | None = None,
 ) -> Head:
-  """Reads a published head: of EAGLE, EAGLE-3 or Medusa.
+  """Loads a published head: EAGLE, EAGLE-3 or Medusa.
 
   Args:
-    path: a directory with `config.json` and safetensors, as their authors or
-      speculators publish it. Pickled weights are never read.
-    target: the model that it was made for.
-    dtype: of the computations, and of what is not its target's; None for that
-      of the target.
+    path: a folder with `config.json` and safetensors files, in the formats of
+      the heads' authors or of the library speculators. Pickled weights are
+      never read.
+    target: the model that the head was trained for.
+    dtype: type of the computations and of the parameters that are not shared
+      with the target; None for the target's type.
 
   Raises:
-    ValueError: a file is missing, truncated or corrupt, it is no known head, or
-      the head of another target.
+    ValueError: a file is missing, truncated or corrupt, or it is not a head
+      of a known kind for this target.
   """
   path = os.path.expanduser(path)
   with _error_context(path):
@@ -213,20 +216,20 @@ def load_head(
 
 
 def is_head(path: str | os.PathLike[str]) -> bool:
-  """Returns whether a path is a folder that `load_head` is to read."""
+  """Returns whether a path is a folder that `load_head` should read."""
   path = os.path.expanduser(path)
   fields = json_files.read(path, 'config.json')
   if not fields or any(name in fields for name in published_heads.FIELDS):
     return bool(fields)
   try:
     tensors = shards.load(path, *published_heads.FILES)
-  except ValueError:  # Whoever reads the folder says what is wrong with it.
+  except ValueError:  # Loading the folder raises it again.
     return False
   return published_heads.is_head(fields, tensors)
 
 
 def embedding(path: str | os.PathLike[str]) -> base.Params:
-  """Returns a checkpoint's embedding alone, in the type of the file.
+  """Loads only the embedding of a checkpoint, in the type of the file.
 
   Args:
     path: See `load`.
@@ -238,19 +241,19 @@ def embedding(path: str | os.PathLike[str]) -> base.Params:
 
 
 def in_dtype(leaf: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
-  """Returns numbers in another type; integers as they are."""
+  """Returns an array in another floating-point type; integers are unchanged."""
   return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
 
 
 def save_head(head: Head, folder: str | os.PathLike[str]) -> None:
-  """Writes a head as its authors publish it, for `load_head` and others.
+  """Writes a head in the format of its authors, which `load_head` reads.
 
   Args:
-    head: from `load_head`, or one of a family.
-    folder: new or empty.
+    head: from `load_head` or `families.load`.
+    folder: a new or empty folder.
 
   Raises:
-    ValueError: there are files in the folder.
+    ValueError: the folder contains files.
   """
   path = _new_folder(folder)
   params = fusion.separate(head.config, head.params)
@@ -272,7 +275,7 @@ def _error_context(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _new_folder(folder: str | os.PathLike[str]) -> str:
-  """Makes a folder; refuses one with files."""
+  """Creates a folder; raises `ValueError` if it contains files."""
   path = os.path.expanduser(folder)
   if os.path.isdir(path) and os.listdir(path):
     raise ValueError(f'folder must be new or empty, got {path}.')
@@ -298,7 +301,7 @@ def _open_gguf(path: str) -> LazyCheckpoint:
 
 
 def _hf_config(path: str) -> dict[str, Any]:
-  """Reads `config.json`, which must be there."""
+  """Reads `config.json`; raises `ValueError` if there is none."""
   hf_config = json_files.read(path, 'config.json')
   if not hf_config:
     raise ValueError(f'{path} has no config.json.')
@@ -306,7 +309,7 @@ def _hf_config(path: str) -> dict[str, Any]:
 
 
 def _open_folder(path: str) -> LazyCheckpoint:
-  """Reads all but the arrays of a folder of HuggingFace."""
+  """Reads all but the arrays of a HuggingFace folder."""
   if not os.path.isdir(path):
     raise ValueError(f'There is no directory {path}.')
   hf_config = _hf_config(path)
@@ -320,7 +323,7 @@ def _open_folder(path: str) -> LazyCheckpoint:
   tensors = shards.load(path)
   if published_heads.is_head(hf_config, tensors):
     raise ValueError(
-      'It is a head, which needs a target: models.load_head reads it.'
+      'it is a head, which needs a target: models.load_head reads it.'
     )
   config, tensors = weights.resolve(config, model_type, tensors)
   return LazyCheckpoint(config, model_type, tensors, tokenizer, stop_tokens)
@@ -331,7 +334,7 @@ def _params(
   dtype: jax.typing.DTypeLike | None,
   mesh: jax.sharding.Mesh | None,
 ) -> base.Params:
-  """Reads the parameters, each straight to its place on the mesh."""
+  """Reads the parameters, each directly to its devices in the mesh."""
   config = checkpoint.config
   arguments = config, checkpoint.model_type, checkpoint.tensors, dtype
   if mesh is None:
@@ -340,16 +343,16 @@ def _params(
 
   def put(name: str, leaf: jax.Array) -> jax.Array:
     """Divides a parameter among the devices."""
-    layout = sharding.of_parameter(config, name, leaf.shape, mesh)
+    layout = sharding.parameter_sharding(config, name, leaf.shape, mesh)
     return meshes.put(leaf, layout)
 
-  # A parameter is whole only in the host's memory, before it is divided.
+  # Before it is divided, a parameter is in the host's memory.
   with jax.default_device(jax.local_devices(backend='cpu')[0]):
     return weights.read(*arguments, put)
 
 
 def _main_dtype(params: base.Params) -> np.dtype[Any]:
-  """Returns the type that most parameters have."""
+  """Returns the type of the majority of the parameters."""
   sizes: collections.Counter[Any] = collections.Counter()
   for leaf in jax.tree.leaves(params):
     sizes[leaf.dtype] += leaf.size

@@ -1,4 +1,4 @@
-"""Exact Markov models, which look at the last token and its position."""
+"""Exact Markov models, which depend on the last token and its position."""
 
 from flax import struct
 import jax
@@ -11,14 +11,14 @@ from specjax import components
 
 
 class MarkovCache(struct.PyTreeNode):
-  """The cache of a Markov model, which holds lengths only."""
+  """The cache of a Markov model, which holds only the lengths of the rows."""
 
   lengths: jax.Array  # [B] int32
 
 
 @components.component
 class Markov(base.LanguageModel):
-  """A Markov model.
+  """A language model with known transition probabilities.
 
   Its parameters are a table of transition probabilities, `[V, V]` for a
   stationary chain or `[H, V, V]` for one that changes with the position: row
@@ -41,13 +41,13 @@ class Markov(base.LanguageModel):
     """Returns a cache; see `LanguageModel.init_cache`.
 
     Raises:
-      ValueError: the table is not of this vocabulary.
+      ValueError: the table has another vocabulary size.
     """
     del size
     if params.shape[-2:] != (self.vocab_size, self.vocab_size):
       raise ValueError(
-        f'A table of shape [..., {self.vocab_size}, {self.vocab_size}] is '
-        f'needed, got {params.shape}.'
+        f'params must have the shape [..., {self.vocab_size}, '
+        f'{self.vocab_size}], got {params.shape}.'
       )
     return MarkovCache(lengths=jnp.zeros(batch, jnp.int32))
 

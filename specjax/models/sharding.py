@@ -1,6 +1,6 @@
-"""Divides models among devices: which axis of which parameter is cut.
+"""Divides models among devices: the sharding of their parameters.
 
-`layouts` says how caches and outputs are cut.
+`layouts` defines the sharding of KV caches and outputs.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ _Model = TypeVar('_Model')
 
 
 class _Rule(NamedTuple):
-  """Where parameters of a name are cut.
+  """The axis along which parameters of some names are sharded.
 
   Attributes:
-    pattern: end of the name.
-    axis: that is cut.
-    parts: field of the config that says how many parts stand on it, none of
-      which is cut; '' where these are numbers.
+    pattern: matches the end of the name.
+    axis: the sharded axis.
+    parts: field of the config with the number of parts of the axis, such as
+      heads, which are never divided; '' if every index is a part.
   """
 
   pattern: re.Pattern[str]
@@ -53,42 +53,43 @@ _RULES = tuple(
 
 
 def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
-  """Returns a model that lies on a mesh.
+  """Returns a model that is sharded over a mesh.
 
   Args:
-    model: anything with a config, a model and parameters: of
+    model: a model or a head with its config and parameters, from
       `families.load`, `models.load` or `models.load_head`. Parameters may be
-      abstract; those that lie there already are not copied.
+      abstract; those with the right sharding are not copied.
     mesh: from `meshes.make`.
-    split: if false, each device has all parameters, as suits a small drafter,
-      but for those that a head shares with its target.
+    split: whether parameters are divided. If false, they are replicated, which
+      suits a small drafter, except for those that a head shares with its
+      target.
 
   Raises:
-    ValueError: the mesh does not divide the model's heads.
+    ValueError: the mesh does not divide the model's attention heads.
   """
   given: Any = model
   if split:
     check_heads(given.config, mesh)
-  params = place(given.config, given.params, mesh, split=split)
-  layout = layouts.Layout(mesh, split, _makes_parts(params))
+  params = shard_params(given.config, given.params, mesh, split=split)
+  layout = layouts.Layout(mesh, split, _is_output_split(params))
   laid_out = layouts.lay_out(given.model, layout)
   return given._replace(model=laid_out, params=params)
 
 
-def _makes_parts(params):
-  """Whether the matrix that makes logits is cut along the vocabulary."""
-  maker = params.get('head', params.get('embedding'))
-  axes = [leaf.sharding.spec for leaf in jax.tree.leaves(maker)]
-  return any(meshes.MODEL in spec for spec in axes)
+def _is_output_split(params: base.Params) -> bool:
+  """Returns whether the output head is sharded along the vocabulary."""
+  head = params.get('head', params.get('embedding'))
+  specs = [leaf.sharding.spec for leaf in jax.tree.leaves(head)]
+  return any(meshes.MODEL in spec for spec in specs)
 
 
 def check_heads(config: Any, mesh: _Mesh) -> None:
-  """Refuses a mesh that does not divide a model's attention heads."""
+  """Raises `ValueError` unless a mesh divides a model's attention heads."""
   if not divides(config, mesh):
     raise ValueError(
       f'mesh must divide the {_transformer(config).num_heads} attention heads '
       f'of the model along {meshes.MODEL!r}, got {mesh.shape[meshes.MODEL]}; a '
-      'drafter can also be whole on every device.'
+      'drafter can also be replicated on every device.'
     )
 
 
@@ -97,36 +98,50 @@ def divides(config: Any, mesh: _Mesh) -> bool:
   return _transformer(config).num_heads % mesh.shape[meshes.MODEL] == 0
 
 
-def place(
+def shard_params(
   config: Any, params: base.Params, mesh: _Mesh, *, split: bool = True
 ) -> base.Params:
-  """Returns a model's parameters, cut and laid on a mesh; as of `shard`."""
-  names = checkpoint.flatten(params)
-  lent = heads.shared(config) if _is_head(config) else ()
-  laid = {
+  """Returns a model's parameters, sharded over a mesh.
+
+  Args:
+    config: the architecture of a model or of a head.
+    params: its parameters.
+    mesh: See `shard`.
+    split: See `shard`.
+  """
+  leaves = checkpoint.flatten(params)
+  shared = heads.shared_names(config) if _is_head(config) else ()
+  sharded = {
     name: meshes.put(
       leaf,
-      of_parameter(
-        config, name, leaf.shape, mesh, split or name.split('/')[0] in lent
+      parameter_sharding(
+        config, name, leaf.shape, mesh, split or name.split('/')[0] in shared
       ),
     )
-    for name, leaf in names.items()
+    for name, leaf in leaves.items()
   }
-  return checkpoint.unflatten(laid, params, 'mesh')
+  return checkpoint.unflatten(sharded, params, 'mesh')
 
 
-def of_parameter(
+def parameter_sharding(
   config: Any,
   name: str,
   shape: Sequence[int],
   mesh: _Mesh,
   split: bool = True,
 ) -> jax.sharding.NamedSharding:
-  """Returns how a parameter is cut, as the first rule for its name says.
+  """Returns the sharding of a parameter, by the first rule for its name.
 
-  One whose parts the mesh does not divide is on every device, such as those of
-  fewer key heads than there are devices along 'model'. So is the head of a
-  reduced vocabulary: it is small, and what is read off it is no longer cut.
+  A parameter is replicated if the mesh does not divide its parts, for example
+  if there are fewer key heads than devices along 'model'. So is the output head
+  of a reduced vocabulary: it is small, and its logits are gathered anyway.
+
+  Args:
+    config: the architecture of a model or of a head.
+    name: name of the parameter, from `checkpoint.flatten`.
+    shape: shape of the parameter.
+    mesh: See `shard`.
+    split: whether the parameter is divided.
   """
   axes: list[str | None] = [None] * len(shape)
   rule = next((rule for rule in _RULES if rule.pattern.search(name)), None)
@@ -141,9 +156,11 @@ def of_parameter(
   return jax.sharding.NamedSharding(mesh, _P(*axes))
 
 
-def _is_head(config):
+def _is_head(config: Any) -> bool:
+  """Returns whether a config describes a head."""
   return isinstance(config, head_config.HeadConfig)
 
 
-def _transformer(config):
+def _transformer(config: Any) -> Any:
+  """Returns the config of a model's or head's layers."""
   return config.layer if _is_head(config) else config

@@ -1,8 +1,8 @@
 """A decoder-only transformer in Flax NNX that covers the common families.
 
 Llama, Mistral, Qwen, Gemma, Phi-3 and GPT-NeoX are settings of one
-`TransformerConfig`. The modules hold parameters only, no state: the cache is an
-argument, and the keys and values of the tokens just read are a result.
+`TransformerConfig`. The modules hold parameters only, no state: the KV cache is
+an argument, and the keys and values of new tokens are returned.
 """
 
 from flax import nnx
@@ -18,7 +18,7 @@ Config = config_lib.TransformerConfig
 
 
 class Layer(nnx.Module):
-  """Attention and feed-forward around one residual stream."""
+  """A transformer layer: attention and feed-forward with residuals."""
 
   def __init__(
     self, config: Config, dtype: jax.typing.DTypeLike, rngs: nnx.Rngs
@@ -41,6 +41,7 @@ class Layer(nnx.Module):
     mask: jax.Array,
     bias: jax.Array | None = None,
   ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
+    """Transforms `x` `[B, T, d_model]`; see `attention.Attention`."""
     attended, new = self.attention(
       self.attention_norm(x), rotation, prefix, pending, mask, bias
     )
@@ -56,7 +57,7 @@ class Layer(nnx.Module):
 
 
 class Transformer(layers_lib.TokenModel):
-  """The whole model: tokens in, logits and pending keys and values out."""
+  """A decoder-only transformer, from tokens to logits and uncommitted KV."""
 
   def __init__(
     self,
@@ -64,7 +65,7 @@ class Transformer(layers_lib.TokenModel):
     rngs: nnx.Rngs,
     dtype: jax.typing.DTypeLike = jnp.float32,
   ):
-    """Initialises random float32 parameters.
+    """Initializes random float32 parameters.
 
     Args:
       config: the architecture.
@@ -72,7 +73,7 @@ class Transformer(layers_lib.TokenModel):
       dtype: type of the computations; norms, softmax and logits stay float32.
     """
     super().__init__(config, dtype, rngs)
-    self.layers = layers_lib.numbered(
+    self.layers = layers_lib.module_dict(
       Layer(config, dtype, rngs) for _ in range(config.num_layers)
     )
     self.final_norm = layers_lib.Norm(config, config.d_model)
@@ -85,38 +86,39 @@ class Transformer(layers_lib.TokenModel):
     cache: kv_cache.KVCache | None = None,
     pending_kv: kv_cache.PendingKV | None = None,
   ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.PendingKV]:
-    """Reads `T` tokens a row.
+    """Reads `T` tokens per row.
 
     Args:
       tokens: `[B, T]` int32.
-      positions: `[B, T]` absolute positions; negative marks padding.
-      mask: `[B or 1, T, M + T]` which of the pending and of the new tokens each
-        token attends to.
+      positions: `[B, T]` absolute positions; negative for padding.
+      mask: `[B or 1, T, M + T]`, true where a token attends to a pending or a
+        new one.
       cache: `KVCache` of the committed tokens, or None.
-      pending_kv: `PendingKV` of `M` tokens that stand before these, or None.
+      pending_kv: `PendingKV` of `M` tokens before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features, PendingKV)`; features are `[B, T,
-      d_model]` what enters each layer, then the normalised input of the head.
+      Logits `[B, T, V]` float32; features `[B, T, d_model]`, which are the
+      input of each layer and the normalized input of the output head; and the
+      `PendingKV` of the `M + T` tokens.
     """
     x = self.embed(tokens)
-    around = Surroundings(self.config, positions, mask, cache, pending_kv)
-    news, features = [], []
-    for i, layer in enumerate(layers_lib.in_order(self.layers)):
+    context = LayerContext(self.config, positions, mask, cache, pending_kv)
+    keys_and_values, features = [], []
+    for i, layer in enumerate(layers_lib.module_list(self.layers)):
       features.append(x)
-      x, new = layer(x, *around.of_layer(i))
-      news.append(new)
+      x, new = layer(x, *context.attention_arguments(i))
+      keys_and_values.append(new)
     features.append(self.final_norm(x))
-    fresh = kv_cache.PendingKV(layers=tuple(news), positions=positions)
+    new_kv = kv_cache.PendingKV(tuple(keys_and_values), positions)
     return (
       self.logits(features[-1]),
       tuple(features),
-      kv_cache.append(pending_kv, fresh),
+      kv_cache.append(pending_kv, new_kv),
     )
 
 
-class Surroundings:
-  """What layers see beside their input: places, and what stands before."""
+class LayerContext:
+  """Inputs of attention that layers share: positions, masks, earlier tokens."""
 
   def __init__(
     self,
@@ -126,7 +128,7 @@ class Surroundings:
     cache: kv_cache.KVCache | None,
     pending_kv: kv_cache.PendingKV | None,
   ):
-    """Computes what layers have in common; arguments as of `Transformer`."""
+    """Computes rotations and masks; see `Transformer.__call__`."""
     self._config, self._cache, self._pending_kv = config, cache, pending_kv
     self._rotations = {
       local: attention_lib.rotation(config, positions, local)
@@ -134,45 +136,59 @@ class Surroundings:
     }
     self._masks = _masks(config, positions, mask, cache, pending_kv)
 
-  def of_layer(
-    self, i: int
+  def attention_arguments(
+    self, layer: int
   ) -> tuple[
     attention_lib.Rotation,
     attention_lib.Part | None,
     kv_cache.KeysAndValues | None,
     jax.Array,
   ]:
-    """Returns what `Attention` takes behind its input."""
-    local = self._config.is_local(i)
-    seen, own = self._masks[local]
+    """Returns the arguments that `Attention` takes after its input.
+
+    Args:
+      layer: index of the layer.
+    """
+    local = self._config.is_local(layer)
+    prefix_mask, suffix_mask = self._masks[local]
     prefix = pending = None
-    if self._cache is not None:
+    if self._cache is not None and prefix_mask is not None:
       prefix = attention_lib.Part(
-        *self._cache.layers[i], seen, window=self._cache.window
+        *self._cache.layers[layer], prefix_mask, window=self._cache.window
       )
     if self._pending_kv is not None:
-      pending = self._pending_kv.layers[i]
-    return self._rotations[local], prefix, pending, own
+      pending = self._pending_kv.layers[layer]
+    return self._rotations[local], prefix, pending, suffix_mask
 
 
-def _masks(config, positions, mask, cache, pending_kv):
-  """Prefix and pending masks, of global layers (False) and of local ones."""
+def _masks(
+  config: Config,
+  positions: jax.Array,
+  mask: jax.Array,
+  cache: kv_cache.KVCache | None,
+  pending_kv: kv_cache.PendingKV | None,
+) -> dict[bool, tuple[jax.Array | None, jax.Array]]:
+  """Returns the masks of global layers (False) and of local layers (True).
+
+  Each is a pair of `[B, T, S]` for the KV cache, None without one, and
+  `[B, T, M + T]` for pending and new tokens.
+  """
   keys = positions
   if pending_kv is not None:
     keys = jnp.concatenate([pending_kv.positions, positions], axis=1)
-  pending_mask = mask & (keys[:, None, :] >= 0)
+  suffix_mask = mask & (keys[:, None, :] >= 0)
   slots = jnp.arange(0 if cache is None else cache.size)
   prefix_mask = None
   if cache is not None:
-    seen = slots[None] < cache.lengths[:, None]
+    is_valid = slots[None] < cache.lengths[:, None]
     prefix_mask = jnp.broadcast_to(
-      seen[:, None], (*positions.shape, cache.size)
+      is_valid[:, None], (*positions.shape, cache.size)
     )
-  masks = {False: (prefix_mask, pending_mask)}
+  masks = {False: (prefix_mask, suffix_mask)}
   if config.sliding_window is not None:
     oldest = positions[..., None] - config.sliding_window + 1
-    masks[True] = (
-      None if cache is None else prefix_mask & (slots[None, None] >= oldest),
-      pending_mask & (keys[:, None, :] >= oldest),
-    )
+    local_prefix_mask = None
+    if prefix_mask is not None:
+      local_prefix_mask = prefix_mask & (slots[None, None] >= oldest)
+    masks[True] = local_prefix_mask, suffix_mask & (keys[:, None, :] >= oldest)
   return masks

@@ -1,4 +1,4 @@
-"""Models around other models."""
+"""Models that wrap other models."""
 
 import functools
 
@@ -12,12 +12,12 @@ from specjax import components
 
 @components.component
 class ModelWrapper(base.LanguageModel):
-  """A model around another one, to which it passes every call.
+  """A model that passes every call to another model.
 
-  Subclasses override what they change.
+  Subclasses override the methods whose results they change.
 
   Attributes:
-    model: the other model, which takes the same parameters.
+    model: the wrapped model, which takes the same parameters.
   """
 
   model: base.LanguageModel
@@ -99,13 +99,13 @@ class ModelWrapper(base.LanguageModel):
 
 @components.component
 class ResizedVocabulary(ModelWrapper):
-  """A model with more tokens than another one, or with fewer.
+  """A model with a larger or smaller vocabulary than the wrapped model.
 
-  Tokens that the other model lacks get probability 0, and it reads its last
-  token in their place; the mass of tokens that are cut off goes to the others.
+  Additional tokens have probability 0, and the wrapped model reads its last
+  token in their place. The mass of removed tokens goes to the others.
 
   Attributes:
-    model: the other model.
+    model: the wrapped model.
     vocab_size: `V`.
   """
 
@@ -153,19 +153,19 @@ class ResizedVocabulary(ModelWrapper):
     return ResizedVocabulary(self.model.exit(num_layers), self.vocab_size)
 
   def _known(self, tokens: jax.Array) -> jax.Array:
-    """Returns the tokens that the other model reads."""
+    """Returns the tokens that the wrapped model reads."""
     return jnp.minimum(tokens, self.model.vocab_size - 1)
 
 
 def resize_vocabulary(
   model: base.LanguageModel, vocab_size: int
 ) -> base.LanguageModel:
-  """Returns the model itself, or a `ResizedVocabulary` where the sizes differ.
+  """Returns the model, or a `ResizedVocabulary` if the sizes differ.
 
   Models that share a tokenizer may pad their vocabularies to different sizes.
 
   Args:
-    model: a model of the same tokens, as far as it has them.
+    model: a model with the same tokens, except for padding.
     vocab_size: `V` of the result.
   """
   if vocab_size == model.vocab_size:

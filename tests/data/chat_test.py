@@ -198,7 +198,7 @@ def test_a_template_that_raises_is_refused(source):
   [{'role': 'user'}, {'content': 'a'}, {'role': 'user', 'content': 1}, 'a', 1],
 )
 def test_a_message_without_its_parts_is_refused(core, message):
-  frame = prompt_format.of_text(core, [0])
+  frame = prompt_format.plain_format(core, [0])
   template = chat.Template(_MARKED)
   tokenizer = tokenizer_lib.Tokenizer(core, frame._replace(template=template))
   with pytest.raises(ValueError, match="'role' and 'content'"):

@@ -111,7 +111,7 @@ def test_what_is_saved_is_loaded_again_here_and_by_transformers(tmp_path):
   template = chat.Template(
     "{{ bos_token + messages[-1]['content'] + '</s>' }}", {'bos_token': '<s>'}
   )
-  made = prompt_format.of_text(core, [1, 5])._replace(template=template)
+  made = prompt_format.plain_format(core, [1, 5])._replace(template=template)
   tokenizer = tokenizer_lib.Tokenizer(core, made)
   tokenizer.save(tmp_path)
   loaded = tokenizer_lib.load(tmp_path)
@@ -179,7 +179,7 @@ def test_special_tokens_and_merges_count():
   fields['added_tokens'].pop()
   other = tokenizers.Tokenizer.from_str(json.dumps(fields))
   one, other = (
-    tokenizer_lib.Tokenizer(each, prompt_format.of_text(each, [1]))
+    tokenizer_lib.Tokenizer(each, prompt_format.plain_format(each, [1]))
     for each in (core, other)
   )
   with pytest.raises(ValueError, match='differ: merges .*; special tokens'):

@@ -164,7 +164,7 @@ def test_a_tokenizer_without_markers_has_no_format_of_them():
   core = tokenizers.Tokenizer(models.BPE())
   core.add_special_tokens(['<|pad|>', '<|im_end|>'])
   with pytest.raises(ValueError, match='lacks') as caught:
-    prompt_format.of_markers(core)
+    prompt_format.marker_format(core)
   said = str(caught.value)
   assert '<|begin|>, <|response|>, <|end|>' in said and '<|pad|>' not in said
 
@@ -185,9 +185,9 @@ def test_what_is_around_a_text_depends_on_no_letter(letters, single, frame):
   core.post_processor = processors.TemplateProcessing(
     single=single, special_tokens=[('<s>', 0), ('</s>', 1)]
   )
-  made = prompt_format.of_text(core, [1])
+  made = prompt_format.plain_format(core, [1])
   assert (made.before, made.after) == frame
-  made = prompt_format.of_text(core, [1], start_id=0)
+  made = prompt_format.plain_format(core, [1], start_id=0)
   assert (made.before, made.after) == (frame[0], (*frame[1], 0))
 
 

@@ -109,7 +109,7 @@ def _metaspace():
     '{% else %}{{ m.content + "<end>" }}{% endif %}{% endfor %}'
   )
   return tokenizer_lib.Tokenizer(
-    core, prompt_format.of_text(core, [1])._replace(template=template)
+    core, prompt_format.plain_format(core, [1])._replace(template=template)
   )
 
 

@@ -116,7 +116,7 @@ def test_heads_share_a_part_of_the_targets_output_head(tmp_path):
     name: head.params['head']['kernel'] for name, head in loaded.items()
   }
   assert kernels['a'] is kernels['b'] and kernels['a'] is not kernels['c']
-  table = cutting.head_of(target.params, None)['kernel']
+  table = cutting.output_head(target.params, None)['kernel']
   np.testing.assert_array_equal(kernels['c'], table[:, 1:9])
 
 

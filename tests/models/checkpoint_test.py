@@ -132,7 +132,7 @@ def test_a_file_of_huggingface_is_told_from_a_broken_one(
   if config:
     (tmp_path / 'config.json').write_text('{"model_type": "llama"}')
   said = _refusal(path)
-  assert 'no checkpoint of specjax' in said and 'corrupt' not in said
+  assert 'not a checkpoint of specjax' in said and 'corrupt' not in said
   assert signs in said and 'models.load' in said
 
 

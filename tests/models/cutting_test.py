@@ -86,5 +86,7 @@ def test_tokens_that_no_head_can_have_are_refused(tokens, reason):
 def test_sizes_that_no_head_can_have_are_refused():
   with pytest.raises(ValueError, match=r'head_size must lie in \[1, 20\]'):
     _whole(tie_embeddings=False, head_size=21)
-  with pytest.raises(ValueError, match='head_size needs a head'):
+  with pytest.raises(
+    ValueError, match='tie_embeddings must be False if there is a head'
+  ):
     _whole(head_size=3)

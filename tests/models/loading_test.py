@@ -244,7 +244,7 @@ def _chat_tokenizer():
     '{{ bos_token }}{% for m in messages %}{{ m.content }}<end>{% endfor %}'
   )
   template = chat.Template(source, {'bos_token': '<s>', 'eos_token': '</s>'})
-  own = prompt_format.of_text(core, [3])._replace(template=template)
+  own = prompt_format.plain_format(core, [3])._replace(template=template)
   return tokenizer_lib.Tokenizer(core, own)
 
 

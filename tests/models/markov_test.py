@@ -83,7 +83,7 @@ def test_impossible_tokens_have_minus_infinite_logits():
 
 @pytest.mark.parametrize('shape', [(4, 3), (3, 3), (2, 4, 5), (4,)])
 def test_a_table_of_the_wrong_shape_is_refused(shape):
-  with pytest.raises(ValueError, match=r'\[\.\.\., 4, 4\] is needed, got \('):
+  with pytest.raises(ValueError, match=r'the shape \[\.\.\., 4, 4\], got \('):
     _MODEL.init_cache(jnp.ones(shape), 1, 8)
 
 

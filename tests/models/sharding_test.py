@@ -84,9 +84,9 @@ def test_parameters_are_cut_where_their_parts_divide(name, cut):
     )
   )
   mesh = _abstract_mesh(2, 4)
-  found = sharding.of_parameter(_CONFIG, name, shapes[name].shape, mesh)
+  found = sharding.parameter_sharding(_CONFIG, name, shapes[name].shape, mesh)
   assert tuple(found.spec) == cut
-  whole = sharding.of_parameter(
+  whole = sharding.parameter_sharding(
     _CONFIG, name, shapes[name].shape, mesh, split=False
   )
   assert not any(whole.spec)
@@ -96,7 +96,7 @@ def test_the_head_of_a_reduced_vocabulary_is_whole():
   head = heads.configure('eagle', _CONFIG, head_size=16)
   mesh = _abstract_mesh(1, 2)
   of = lambda name, *shape: tuple(
-    sharding.of_parameter(head, name, shape, mesh).spec
+    sharding.parameter_sharding(head, name, shape, mesh).spec
   )
   assert of('head/kernel', 24, 16) == (None, None)
   assert of('layer/attention/query/kernel', 24, 32) == (None, 'model')
@@ -114,12 +114,12 @@ def test_logits_are_computed_in_parts_where_their_matrix_is_cut():
     (reduced, True, False),
   ):
     params = adapters.abstract_params(config)
-    laid = sharding.place(config, params, mesh, split=split)
-    assert sharding._makes_parts(laid) == in_parts
+    laid = sharding.shard_params(config, params, mesh, split=split)
+    assert sharding._is_output_split(laid) == in_parts
   head = heads.configure('eagle', tied)  # With its target's table.
   params = {'embedding': adapters.abstract_params(tied)['embedding']}
-  laid = sharding.place(head, params, mesh, split=False)
-  assert sharding._makes_parts(laid)
+  laid = sharding.shard_params(head, params, mesh, split=False)
+  assert sharding._is_output_split(laid)
 
 
 def test_a_mesh_that_does_not_fit_is_refused():

@@ -44,7 +44,7 @@ _FIELDS = {
     ({'logit_softcap': 'x'}, r"of type float \| None, got 'x'"),
   ],
 )
-def test_config_errors_name_the_field_and_the_value(change, message):
+def test_config_error_context_the_field_and_the_value(change, message):
   with pytest.raises(ValueError, match=message):
     config_lib.from_dict(_FIELDS | change)
 

@@ -1,4 +1,4 @@
-"""Reads GGUF files: their metadata, and arrays in one of many formats."""
+"""Reads GGUF files: metadata, and plain or quantized arrays."""
 
 import math
 import os
@@ -18,7 +18,7 @@ _QUANTIZED = ('Q4_0', 'Q4_1', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K', 'Q6_K')
 
 
 class Array(NamedTuple):
-  """Locates an array in a file, and describes it.
+  """The location and the format of an array in a file.
 
   Attributes:
     path: the file.
@@ -36,27 +36,32 @@ class Array(NamedTuple):
 
   @property
   def dtype(self) -> np.dtype[Any]:
-    """Returns the type of the array that `read` returns."""
+    """The type of the array that `read` returns."""
     return np.dtype(_PLAIN.get(self.kind, np.float32))
 
 
 class Header(NamedTuple):
-  """Holds all of a file but the arrays' contents."""
+  """All of a file except the contents of its arrays.
 
-  metadata: dict[str, Any]  # numbers, strings, and lists of them
+  Attributes:
+    metadata: numbers, strings, and lists of them, by name.
+    arrays: locations of arrays, by name.
+  """
+
+  metadata: dict[str, Any]
   arrays: dict[str, Array]
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-  """Reads the header of a file, or of all files that a model is split into.
+  """Reads the header of a file, or of all files of a split model.
 
   Args:
     path: the file, or the first of several.
 
   Raises:
-    ValueError: the file is truncated, corrupt or not a GGUF file; it is one of
-      several, but not the first, or others are missing; an array has a format
-      that is not supported, or the package `gguf` is not installed.
+    ValueError: the file is truncated, corrupt or not a GGUF file; the model is
+      split, and the file is not the first, or others are missing; an array has
+      an unsupported format; or the package `gguf` is not installed.
   """
   path = os.fspath(path)
   header = _read_one(path)
@@ -65,7 +70,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     other_arrays = _read_one(other).arrays
     duplicates = arrays.keys() & other_arrays.keys()
     if duplicates:
-      raise ValueError(f'{other} has again {", ".join(sorted(duplicates))}.')
+      raise ValueError(f'{other} repeats {", ".join(sorted(duplicates))}.')
     arrays |= other_arrays
   return header._replace(arrays=arrays)
 
@@ -78,7 +83,7 @@ def _read_one(path: str) -> Header:
     metadata = {
       name: field.contents()
       for name, field in reader.fields.items()
-      if not name.startswith('GGUF.')  # The package's own: versions, counts.
+      if not name.startswith('GGUF.')  # Versions and counts of the format.
     }
   except OSError as error:
     raise ValueError(f'Cannot read {path}: {error.strerror}.') from error
@@ -97,7 +102,7 @@ def _read_one(path: str) -> Header:
 
 
 def _others(path: str, metadata: dict[str, Any]) -> list[str]:
-  """Returns the other files of a split model; llama.cpp counts from 1."""
+  """Returns the other files of a split model, whose names count from 1."""
   count, number = (metadata.get(f'split.{n}', 0) for n in ('count', 'no'))
   if type(count) is not int or count < 0:
     raise ValueError(f'split.count of {path} must be >= 0, got {count!r}.')
@@ -112,7 +117,7 @@ def _others(path: str, metadata: dict[str, Any]) -> list[str]:
   paths = [
     f'{match["stem"]}-{i:05d}-of-{count:05d}.gguf' for i in range(1, count + 1)
   ]
-  missing = [each for each in paths if not os.path.isfile(each)]
+  missing = [other for other in paths if not os.path.isfile(other)]
   if missing:
     raise ValueError(
       f'{path} is one of the {count} files of a split GGUF, but there is no '
@@ -122,12 +127,12 @@ def _others(path: str, metadata: dict[str, Any]) -> list[str]:
 
 
 def read(array: Array) -> np.ndarray:
-  """Returns an array of a file; a quantized one as float32."""
+  """Reads an array; quantized ones become float32."""
   data = np.fromfile(
     array.path, np.uint8, count=array.num_bytes, offset=array.start
   )
   if data.size != array.num_bytes:
-    raise ValueError(f'{array.path} has become shorter.')
+    raise ValueError(f'{array.path} has been truncated.')
   if array.kind in _PLAIN:
     return data.view(array.dtype).reshape(array.shape)
   package = _package()
@@ -137,12 +142,12 @@ def read(array: Array) -> np.ndarray:
 
 
 def _reader_type() -> type[Any]:
-  """Returns the package's reader of headers, which stays within the file."""
+  """Returns a header reader of the package `gguf` that checks bounds."""
   _package()
   import gguf
 
   class Reader(gguf.GGUFReader):
-    """Refuses a header that announces more than the file holds."""
+    """Raises `ValueError` if a header refers to bytes beyond the file."""
 
     def _get(
       self,
@@ -163,7 +168,7 @@ def _reader_type() -> type[Any]:
 
 
 def _arrays(path: str, reader: Any) -> dict[str, Array]:
-  """Returns the arrays, each of which must follow the one before."""
+  """Returns the arrays of a file, which must be contiguous."""
   arrays = {}
   start = int(reader.data_offset)
   for tensor in reader.tensors:
@@ -176,14 +181,14 @@ def _arrays(path: str, reader: Any) -> dict[str, Array]:
     if not shape or 0 in shape:
       raise ValueError(f'it is corrupt: {name} has the shape {shape}.')
     if tensor.data_offset != start:
-      raise ValueError(f'it is corrupt: {name} is not where it should be.')
+      raise ValueError(f'it is corrupt: {name} has a wrong offset.')
     arrays[name] = Array(path, shape, kind, start, tensor.n_bytes)
     start += tensor.n_bytes + -tensor.n_bytes % int(reader.alignment)
   return arrays
 
 
 def _package() -> Any:
-  """Imports the package gguf, which is an extra."""
+  """Imports the optional package `gguf`."""
   try:
     import gguf
   except ImportError as error:

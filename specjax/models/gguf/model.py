@@ -1,4 +1,4 @@
-"""Config and weights of a GGUF file, as HuggingFace would write them."""
+"""Translates config and weights of a GGUF file to HuggingFace's format."""
 
 from collections.abc import Mapping
 import os
@@ -37,10 +37,10 @@ _LAYER = {
 
 _ROPE_FACTORS = 'rope_freqs.weight'
 
-# Architectures, named as HuggingFace's model types, and whether the two numbers
-# of a query or key that are rotated together are neighbors.
+# Architectures, by HuggingFace's model types, and whether the two entries of a
+# query or key that are rotated together are adjacent.
 _ARCHITECTURES = {'llama': True, 'qwen2': False, 'qwen3': False}
-# Fields of a config, and their names after that of the architecture.
+# Fields of a config, and their names in GGUF, without the architecture's name.
 _SIZES = {
   'hidden_size': 'embedding_length',
   'intermediate_size': 'feed_forward_length',
@@ -52,14 +52,14 @@ _SIZES = {
 
 
 class GGUFModel(NamedTuple):
-  """Holds the model of a file, whose arrays are not in memory.
+  """The model of a file, whose arrays are not in memory.
 
   Attributes:
     config: the architecture.
-    model_type: its name in `architectures.ARCHITECTURES`, whose names the
-      arrays have.
+    model_type: its name in `architectures.ARCHITECTURES`, which defines the
+      names of the arrays.
     tensors: the arrays.
-    tokenizer: text to tokens.
+    tokenizer: the tokenizer.
   """
 
   config: config_lib.Config
@@ -90,7 +90,7 @@ def read(path: str | os.PathLike[str]) -> GGUFModel:
   def read_array(name: str) -> np.ndarray:
     """Returns an array as HuggingFace stores it."""
     array = container.read(arrays[name])
-    return _in_halves(array, _permuted_heads(name, hf_config))
+    return _separate_pairs(array, _num_permuted_heads(name, hf_config))
 
   shapes = {
     name: jax.ShapeDtypeStruct(array.shape, array.dtype)
@@ -121,7 +121,7 @@ def _config(header: container.Header) -> dict[str, Any]:
   )
   if architecture.size('rope.dimension_count', head_dim) != head_dim:
     raise ValueError(
-      f'{name}.rope.dimension_count must be {head_dim}, all of a head, got '
+      f'{name}.rope.dimension_count must be {head_dim}, a whole head, got '
       f'{metadata[f"{name}.rope.dimension_count"]}.'
     )
   scale = architecture.number('attention.scale', head_dim**-0.5)
@@ -131,7 +131,10 @@ def _config(header: container.Header) -> dict[str, Any]:
       f'root of the width of a head, got {scale}.'
     )
   if metadata.get(f'{name}.expert_count'):
-    raise ValueError(f'{name}.expert_count must be 0: no mixtures of experts.')
+    raise ValueError(
+      f'{name}.expert_count must be 0, since mixtures of experts are not '
+      f'supported, got {metadata[f"{name}.expert_count"]!r}.'
+    )
   return {
     'model_type': name,
     **fields,
@@ -151,14 +154,13 @@ def _config(header: container.Header) -> dict[str, Any]:
 def _scaling(
   architecture: '_Fields', array: container.Array | None
 ) -> dict[str, Any]:
-  """Returns how rotary embeddings are stretched.
+  """Returns the field `rope_scaling`, which stretches rotary embeddings.
 
   Args:
-    architecture: metadata.
-    array: divisors of the frequencies, which is how Llama 3.1's rule is stored;
-      or None.
+    architecture: metadata of the architecture.
+    array: divisors of the frequencies, as Llama 3.1's rule is stored, or None.
   """
-  # Like llama.cpp, which also reads the second name, from older files.
+  # Older files have the second name, as llama.cpp also reads it.
   kind = architecture.metadata.get(
     f'{architecture.name}.rope.scaling.type', 'linear'
   )
@@ -171,8 +173,8 @@ def _scaling(
     return {'rope_type': kind, 'factor': factor}
   if kind not in ('default', 'linear'):
     raise ValueError(
-      f'{architecture.name}.rope.scaling.type must be none or linear where '
-      f'there is {_ROPE_FACTORS}, got {kind!r}.'
+      f'{architecture.name}.rope.scaling.type must be none or linear if the '
+      f'file has {_ROPE_FACTORS}, got {kind!r}.'
     )
   factors = (container.read(array).astype(float) * factor).tolist()
   return {
@@ -184,7 +186,12 @@ def _scaling(
 
 
 class _Fields(NamedTuple):
-  """Reads the metadata of an architecture."""
+  """Reads the metadata of an architecture.
+
+  Attributes:
+    metadata: metadata of the file.
+    name: name of the architecture, the prefix of its fields.
+  """
 
   metadata: Mapping[str, Any]
   name: str
@@ -197,7 +204,7 @@ class _Fields(NamedTuple):
     return value
 
   def number(self, field: str, default: float | None = None) -> float:
-    """Returns a positive number, which is stored as float32 in few digits."""
+    """Returns a positive number, rounded to the digits of a float32."""
     value = self.metadata.get(f'{self.name}.{field}', default)
     if not isinstance(value, int | float) or not 0 < value < np.inf:
       raise ValueError(f'{self.name}.{field} must be > 0, got {value!r}.')
@@ -206,16 +213,16 @@ class _Fields(NamedTuple):
 
 def _name(name: str) -> str:
   """Returns HuggingFace's name of an array, or the same if it is unknown."""
-  *place, part, leaf = name.rsplit('.', 2) if name.count('.') else ('', name)
-  if not place and part in _TOP:
+  *prefix, part, leaf = name.rsplit('.', 2) if name.count('.') else ('', name)
+  if not prefix and part in _TOP:
     return f'{_TOP[part]}.{leaf}'
-  block, _, layer = ''.join(place).partition('.')
+  block, _, layer = ''.join(prefix).partition('.')
   if block == 'blk' and part in _LAYER:
     return f'model.layers.{layer}.{_LAYER[part]}.{leaf}'
   return name
 
 
-def _permuted_heads(name: str, hf_config: dict[str, Any]) -> int:
+def _num_permuted_heads(name: str, hf_config: dict[str, Any]) -> int:
   """Returns the number of heads whose rows llama.cpp reorders, or 0."""
   if not _ARCHITECTURES[hf_config['model_type']]:
     return 0
@@ -226,8 +233,8 @@ def _permuted_heads(name: str, hf_config: dict[str, Any]) -> int:
   return 0
 
 
-def _in_halves(array: np.ndarray, num_heads: int) -> np.ndarray:
-  """Puts numbers that are rotated together half a head apart."""
+def _separate_pairs(array: np.ndarray, num_heads: int) -> np.ndarray:
+  """Moves rows that are rotated together half a head apart."""
   if not num_heads:
     return array
   pairs = array.reshape(num_heads, -1, 2, *array.shape[1:])

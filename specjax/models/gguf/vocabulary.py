@@ -1,7 +1,8 @@
-"""The tokenizer in the metadata of a GGUF file."""
+"""Reads the tokenizer in the metadata of a GGUF file."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
@@ -18,8 +19,8 @@ from specjax.data import tokenizer as tokenizer_lib
 
 _PREFIX = 'tokenizer.ggml.'
 _CONTROL, _USER_DEFINED = 3, 4  # types of tokens
-# Control tokens that end a text or a turn wherever they stand.
-_ENDS = (
+# Control tokens that always end a text or a turn.
+_END_TOKENS = (
   '<|endoftext|>',
   '<|end_of_text|>',
   '<|im_end|>',
@@ -28,7 +29,7 @@ _ENDS = (
   '<|end|>',
   '</s>',
 )
-# Words of Llama 3, which Qwen2 shares but for the digits of a number.
+# Splits a text into words as Llama 3 does; Qwen2 splits numbers differently.
 _WORDS = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
   r'|[^\r\n\p{L}\p{N}]?\p{L}+'
@@ -37,19 +38,23 @@ _WORDS = (
 )
 
 
-def _gpt2():
-  """Words of GPT-2, which the byte-level step knows itself."""
+def _gpt2() -> pre_tokenizers.PreTokenizer:
+  """Splits words as GPT-2 does, which is the default of the byte level."""
   return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-def _single_digits():
-  """Words of GPT-2, with every digit on its own."""
+def _single_digits() -> pre_tokenizers.PreTokenizer:
+  """Splits words as GPT-2 does, and numbers into single digits."""
   digits = pre_tokenizers.Digits(individual_digits=True)
   return pre_tokenizers.Sequence([digits, _gpt2()])
 
 
-def _split(digits):
-  """Words of a pattern."""
+def _split(digits: str) -> pre_tokenizers.PreTokenizer:
+  """Splits words by `_WORDS`.
+
+  Args:
+    digits: quantifier of the digits in a word, such as '{1,3}'.
+  """
   pattern = tokenizers.Regex(_WORDS % digits)
   words = pre_tokenizers.Split(pattern, behavior='isolated')
   raw = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -65,13 +70,13 @@ _PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {
 
 
 def read(metadata: Mapping[str, Any]) -> tokenizer_lib.Tokenizer:
-  """Makes the tokenizer of a file.
+  """Returns the tokenizer of a file.
 
   Args:
-    metadata: as in `container.Header`.
+    metadata: See `container.Header`.
 
   Raises:
-    ValueError: its kind is not supported, or its parts do not fit together.
+    ValueError: its kind is not supported, or its parts are inconsistent.
   """
   fields = {
     name.removeprefix(_PREFIX): value
@@ -90,27 +95,37 @@ def read(metadata: Mapping[str, Any]) -> tokenizer_lib.Tokenizer:
   ends += [
     token
     for token, (text, kind) in enumerate(zip(tokens, kinds))
-    if text in _ENDS and kind == _CONTROL
+    if text in _END_TOKENS and kind == _CONTROL
   ]
   stops = tuple(dict.fromkeys(end for end in ends if end is not None))
   if not stops:
     raise ValueError('tokenizer.ggml.eos_token_id is missing.')
-  made = prompt_format_lib.of_text(core, stops)
+  prompt_format = prompt_format_lib.plain_format(core, stops)
   source = metadata.get('tokenizer.chat_template')
   if isinstance(source, str):
-    template = chat_lib.Template(source, _special(fields, tokens))
-    made = made._replace(template=template)
-  return tokenizer_lib.Tokenizer(core, made)
+    template = chat_lib.Template(source, _special_tokens(fields, tokens))
+    prompt_format = prompt_format._replace(template=template)
+  return tokenizer_lib.Tokenizer(core, prompt_format)
 
 
-def _core(fields, tokens):
-  """Makes tokens of text."""
+def _core(
+  fields: Mapping[str, Any], tokens: Sequence[str]
+) -> tokenizers.Tokenizer:
+  """Returns the library's tokenizer.
+
+  Args:
+    fields: metadata of the tokenizer.
+    tokens: `[V]` texts of the tokens.
+  """
   name = fields.get('pre', 'gpt-2')
-  known = isinstance(name, str)
-  make = registry.lookup(
-    _PRE_TOKENIZERS, 'tokenizer.ggml.pre', name if known else repr(name)
+  pre_tokenizer = registry.lookup(
+    _PRE_TOKENIZERS,
+    'tokenizer.ggml.pre',
+    name if isinstance(name, str) else repr(name),
   )
-  merges = [tuple(merge.split(' ')) for merge in _texts(fields, 'merges')]
+  merges: list[Any] = [
+    tuple(merge.split(' ')) for merge in _texts(fields, 'merges')
+  ]
   if any(len(pair) != 2 for pair in merges):
     raise ValueError('tokenizer.ggml.merges must be pairs of tokens.')
   vocab = {text: token for token, text in enumerate(tokens)}
@@ -119,9 +134,11 @@ def _core(fields, tokens):
   try:
     model = models.BPE(vocab, merges, ignore_merges=name == 'llama-bpe')
   except Exception as error:  # The library raises bare Exceptions.
-    raise ValueError(f'tokenizer.ggml.merges do not fit: {error}') from error
+    raise ValueError(
+      f'tokenizer.ggml.merges do not match the tokens: {error}'
+    ) from error
   core = tokenizers.Tokenizer(model)
-  core.pre_tokenizer = make()
+  core.pre_tokenizer = pre_tokenizer()
   if name == 'qwen2':
     core.normalizer = normalizers.NFC()
   core.decoder = decoders.ByteLevel()
@@ -130,37 +147,47 @@ def _core(fields, tokens):
       special = kind == _CONTROL
       token = tokenizers.AddedToken(text, special=special, normalized=False)
       (core.add_special_tokens if special else core.add_tokens)([token])
-  _add_frame(core, fields, tokens, name)
+  _add_begin_and_end(core, fields, tokens, name)
   return core
 
 
-def _add_frame(core, fields, tokens, name):
-  """What the tokenizer itself puts around a text."""
-  begins = fields.get('add_bos_token', name == 'llama-bpe')
-  ends = fields.get('add_eos_token', False)
-  parts = ('bos', begins), (None, True), ('eos', ends)
-  ids = {n: _id(fields, f'{n}_token_id') for n, on in parts if n and on}
-  known = {n: token for n, token in ids.items() if token is not None}
-  if known:
+def _add_begin_and_end(
+  core: tokenizers.Tokenizer,
+  fields: Mapping[str, Any],
+  tokens: Sequence[str],
+  name: str,
+) -> None:
+  """Sets the tokens that the tokenizer adds before and after a text."""
+  begin = end = None
+  if fields.get('add_bos_token', name == 'llama-bpe'):
+    begin = _id(fields, 'bos_token_id')
+  if fields.get('add_eos_token', False):
+    end = _id(fields, 'eos_token_id')
+  added = [token for token in (begin, end) if token is not None]
+  if added:
     core.post_processor = processors.TemplateProcessing(
       single=[
-        '$A' if n is None else tokens[known[n]]
-        for n, on in parts
-        if on and (n is None or n in known)
+        *([] if begin is None else [tokens[begin]]),
+        '$A',
+        *([] if end is None else [tokens[end]]),
       ],
-      special_tokens=[(tokens[token], token) for token in known.values()],
+      special_tokens=[(tokens[token], token) for token in added],
     )
 
 
-def _special(fields, tokens):
-  """Strings of special tokens, as templates name them."""
+def _special_tokens(
+  fields: Mapping[str, Any], tokens: Sequence[str]
+) -> dict[str, str]:
+  """Returns the texts of special tokens, by their names in templates."""
   names = {'bos': 'bos', 'eos': 'eos', 'unknown': 'unk', 'padding': 'pad'}
-  ids = {ours: _id(fields, f'{name}_token_id') for name, ours in names.items()}
+  ids = {
+    hf_name: _id(fields, f'{name}_token_id') for name, hf_name in names.items()
+  }
   return {f'{n}_token': tokens[i] for n, i in ids.items() if i is not None}
 
 
-def _id(fields, name):
-  """A token's id, or None."""
+def _id(fields: Mapping[str, Any], name: str) -> int | None:
+  """Returns a token id in the metadata, or None."""
   token = fields.get(name)
   num_tokens = len(fields['tokens'])
   if token is None or type(token) is int and 0 <= token < num_tokens:
@@ -170,8 +197,8 @@ def _id(fields, name):
   )
 
 
-def _texts(fields, name):
-  """A list of strings."""
+def _texts(fields: Mapping[str, Any], name: str) -> list[str]:
+  """Returns a list of strings in the metadata."""
   texts = fields.get(name)
   if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
     raise ValueError(f'tokenizer.ggml.{name} must be a list of strings.')

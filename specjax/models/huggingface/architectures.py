@@ -1,4 +1,4 @@
-"""Describes how HuggingFace writes each supported architecture."""
+"""The supported architectures in HuggingFace's format."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,19 +14,19 @@ _Field = configs.Field
 
 
 class Architecture(NamedTuple):
-  """Describes how HuggingFace writes one architecture.
+  """An architecture in HuggingFace's format.
 
   Attributes:
     description: the fields of its `config.json`.
-    names: HuggingFace's name of each of our modules. Modules of ours that share
-      one of theirs are fused there, in this order.
-    fused_by_head: whether a fused array has the parts of the first head, then
-      those of the second; otherwise each part is in one piece.
-    defaults: values of fields that a file may leave out.
-    is_multimodal: whether the model also takes images; the fields of its text
+    names: HuggingFace's names of our modules. Modules with the same name are
+      fused there, in this order.
+    fused_by_head: whether a fused array holds all parts of the first head, then
+      those of the second, and so on. Otherwise, each part is contiguous.
+    defaults: values of fields that a file may omit.
+    is_multimodal: whether the model also reads images; the fields of its text
       model are then in a `text_config`, and its arrays in a module
       `language_model`.
-    embedding_copies: arrays that must be copies of the embedding.
+    embedding_copies: names of arrays that must be copies of the embedding.
   """
 
   description: configs.Description
@@ -73,8 +73,8 @@ _MISTRAL = configs.Description(
 )
 
 
-def _qwen_local(file):
-  """Only the layers from `max_window_layers` on are local, and if asked."""
+def _qwen_local(file: configs.HFConfig) -> list[bool]:
+  """Returns that layers from `max_window_layers` on are local, if enabled."""
   if not file.get('use_sliding_window', False):
     return [False]
   first = file.get('max_window_layers', 28)
@@ -127,11 +127,11 @@ _GEMMA2 = configs.Description(
 )
 
 
-def _gemma3_local(file):
-  """The last of each so many layers is global."""
-  each = file.get('_sliding_window_pattern')
-  each = each or file.get('sliding_window_pattern') or 6
-  return configs.layer_types(file) or [True] * (each - 1) + [False]
+def _gemma3_local(file: configs.HFConfig) -> list[bool]:
+  """Returns that every sixth layer, or every `n`-th, is global."""
+  period = file.get('_sliding_window_pattern')
+  period = period or file.get('sliding_window_pattern') or 6
+  return configs.layer_types(file) or [True] * (period - 1) + [False]
 
 
 _GEMMA3 = _GEMMA2._replace(
@@ -167,7 +167,7 @@ _GPT_NEOX = configs.Description(
   },
 )
 
-# Those of transformers' configs.
+# Default values of the config classes in transformers.
 _LLAMA_DEFAULTS = {
   'hidden_act': 'silu',
   'max_position_embeddings': 2048,
@@ -202,7 +202,7 @@ _GPT_NEOX_DEFAULTS = {
   'max_position_embeddings': 2048,
 }
 
-# A config that several can express is written as the first of them.
+# A config is written as the first architecture that can express it.
 ARCHITECTURES = {
   'llama': Architecture(_LLAMA, names.LLAMA, defaults=_LLAMA_DEFAULTS),
   'mistral': Architecture(_MISTRAL, names.LLAMA, defaults=_MISTRAL_DEFAULTS),
@@ -216,7 +216,7 @@ ARCHITECTURES = {
   'gemma3': Architecture(
     _GEMMA3,
     names.GEMMA3,
-    # Published files leave out even these sizes.
+    # Published files omit even these sizes.
     defaults=_GEMMA3_DEFAULTS
     | {'num_attention_heads': 8, 'vocab_size': 262208},
     is_multimodal=True,
@@ -237,12 +237,12 @@ def read_config(hf_config: Mapping[str, Any]) -> config_lib.Config:
   """Translates the fields of a `config.json`.
 
   Args:
-    hf_config: the fields, `model_type` included, as transformers 4 or 5 spells
-      them.
+    hf_config: the fields, including `model_type`, with the names of
+      transformers 4 or 5.
 
   Returns:
     The config. All rows of the embedding table count as vocabulary; replace
-    `vocab_size` and `padded_vocab_size` where some are padding.
+    `vocab_size` and `padded_vocab_size` if some are padding.
 
   Raises:
     ValueError: the architecture is unknown, or fields are missing or not
@@ -267,19 +267,19 @@ def read_config(hf_config: Mapping[str, Any]) -> config_lib.Config:
 
 
 def write_config(config: config_lib.Config) -> dict[str, Any]:
-  """Returns the fields of a `config.json`, as the first match writes them.
+  """Returns the fields of a `config.json`.
 
   Args:
-    config: the architecture. Rows that only pad its table count as vocabulary.
+    config: the architecture. Padding of its table counts as vocabulary.
 
   Raises:
-    ValueError: no architecture of HuggingFace has all that the config asks for.
+    ValueError: no supported HuggingFace architecture can express the config.
   """
   for name, architecture in ARCHITECTURES.items():
     hf_config = configs.write(architecture.description, config)
     if hf_config is not None:
       return {'model_type': name, **hf_config}
   raise ValueError(
-    f'No architecture of HuggingFace ({", ".join(ARCHITECTURES)}) has all of '
+    f'No HuggingFace architecture ({", ".join(ARCHITECTURES)}) can express '
     f'{config}.'
   )

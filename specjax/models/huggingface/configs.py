@@ -1,7 +1,7 @@
 """Translates between a `config.json` and the architecture that it describes.
 
-A `Description` is one table, read in both directions. Rotary fields are spelled
-as in transformers 4, which transformers 5 also reads.
+A `Description` is a table that is used in both directions. Rotary fields have
+the names of transformers 4, which transformers 5 also reads.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from specjax.models import config as config_lib
 HFConfig = Mapping[str, Any]
 
 REQUIRED = object()
-# The first name of a function of ours is the one that is written.
+# HuggingFace's names of our activations; the first of equal ones is written.
 _ACTIVATIONS = {
   'silu': 'silu',
   'swish': 'silu',
@@ -27,7 +27,8 @@ _ACTIVATIONS = {
   'gelu_fast': 'gelu_tanh',
 }
 _LAYER_TYPES = {'full_attention': False, 'sliding_attention': True}
-# Names of transformers 5, of what is a field of its own in transformers 4.
+# Fields of `rope_parameters` in transformers 5, which are separate fields in
+# transformers 4.
 _ROPE_PARAMETERS = {
   'rope_theta': 'rope_theta',
   'rotary_fraction': 'partial_rotary_factor',
@@ -42,19 +43,19 @@ _SCALINGS = {
   },
 }
 _NEVER = {'quantization_config': (None,), 'compression_config': (None,)}
-# What a value of the wrong type or size raises somewhere below.
+# Errors that values of wrong types or sizes raise in the code below.
 _BAD_VALUES = (ArithmeticError, KeyError, TypeError, ValueError)
 
 
 class Field(NamedTuple):
-  """Describes how HuggingFace writes one of our fields.
+  """HuggingFace's form of one of our fields.
 
   Attributes:
-    name: theirs.
-    default: what a file without it means; a function of the file's other
-      fields is also what null means.
-    read: makes our value of theirs.
-    write: makes their value of ours.
+    name: HuggingFace's name.
+    default: value if a file lacks the field. A function computes it from the
+      file's other fields, also if the value is null.
+    read: converts HuggingFace's value to ours.
+    write: converts our value to HuggingFace's.
   """
 
   name: str
@@ -64,17 +65,18 @@ class Field(NamedTuple):
 
 
 class Description(NamedTuple):
-  """Describes the `config.json` of an architecture.
+  """The `config.json` of an architecture.
 
   Attributes:
     architecture: its class in transformers.
-    fields: those of ours that a file says; others are implied, or defaults.
-    implied: our fields that no file states: a value, or a function of the
-      file's fields.
-    allowed: of their fields, the values that we support; the first is written.
-    local: which layers are local, a repeated pattern, as a function of the
-      file's fields; None where a file has no `layer_types`.
-    config: the class of ours.
+    fields: our fields that are in a file, by our names.
+    implied: our fields that are not in a file: values, or functions of the
+      file's fields. All other fields have our defaults.
+    allowed: supported values of HuggingFace's fields that we lack; the first is
+      written.
+    local: returns which layers are local, as a repeated pattern, from the
+      file's fields; None if files have no `layer_types`.
+    config: our config class.
   """
 
   architecture: str
@@ -86,7 +88,11 @@ class Description(NamedTuple):
 
 
 def activation(name: str) -> Field:
-  """Returns the field of the feed-forward layers' activation."""
+  """Returns the field of the activation of feed-forward layers.
+
+  Args:
+    name: HuggingFace's name of the field.
+  """
   return Field(
     name,
     read=lambda value: registry.lookup(_ACTIVATIONS, 'activation', value),
@@ -95,7 +101,11 @@ def activation(name: str) -> Field:
 
 
 def attention_scale(name: str) -> Field:
-  """Returns the field of an integer whose inverse square root is the scale."""
+  """Returns the field of an integer whose inverse square root is the scale.
+
+  Args:
+    name: HuggingFace's name of the field.
+  """
   return Field(
     name,
     read=lambda value: value**-0.5,
@@ -104,12 +114,12 @@ def attention_scale(name: str) -> Field:
 
 
 def rope_scaling() -> Field:
-  """Returns the field of how positions are stretched."""
+  """Returns the field of the scaling of rotary embeddings."""
   return Field('rope_scaling', None, _read_scaling, _write_scaling)
 
 
 def layer_types(hf_config: HFConfig) -> list[bool] | None:
-  """Returns which layers a file says are local, or None if it does not."""
+  """Returns which layers are local, or None if a file has no `layer_types`."""
   types = hf_config.get('layer_types')
   if types is None:
     return None
@@ -117,7 +127,7 @@ def layer_types(hf_config: HFConfig) -> list[bool] | None:
     raise ValueError(
       f'layer_types must have num_hidden_layers entries, got {len(types)}'
     )
-  return [registry.lookup(_LAYER_TYPES, 'layer type', each) for each in types]
+  return [registry.lookup(_LAYER_TYPES, 'layer type', name) for name in types]
 
 
 def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
@@ -125,7 +135,7 @@ def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
 
   Args:
     description: the architecture.
-    hf_config: the fields, as transformers 4 or 5 spells them.
+    hf_config: the fields, with the names of transformers 4 or 5.
 
   Returns:
     The config; all rows of the embedding table count as vocabulary.
@@ -133,7 +143,7 @@ def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
   Raises:
     ValueError: fields are missing or not supported; all of them are listed.
   """
-  hf_config, problems = _flat(description, hf_config)
+  hf_config, problems = _with_old_names(description, hf_config)
   for name, allowed in (description.allowed | _NEVER).items():
     value = hf_config.get(name)
     if value not in allowed:
@@ -144,9 +154,10 @@ def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
     for ours, field in description.fields.items()
   }
   for ours, value in description.implied.items():
-    computed = callable(value)
-    fields[ours] = collect(ours, value, hf_config) if computed else value
-  fields |= collect('layer_types', _windows, description, hf_config) or {}
+    is_function = callable(value)
+    fields[ours] = collect(ours, value, hf_config) if is_function else value
+  local_fields = collect('layer_types', _local_fields, description, hf_config)
+  fields |= local_fields or {}
   if not problems:
     config = collect('it', description.config, **fields)
   if problems:
@@ -157,11 +168,11 @@ def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
 def write(
   description: Description, config: config_lib.Config
 ) -> dict[str, Any] | None:
-  """Returns the fields of a `config.json`, or None if it cannot say them.
+  """Returns the fields of a `config.json`, or None if it cannot express them.
 
   Args:
-    description: the architecture.
-    config: the architecture. Rows that only pad its table count as vocabulary.
+    description: the HuggingFace architecture.
+    config: our architecture. Padding of its table counts as vocabulary.
   """
   if not isinstance(config, description.config):
     return None
@@ -184,41 +195,65 @@ def write(
       'layer_types': [names[local] for local in config.local_layers],
     }
   try:
-    same = _canonical(read(description, hf_config)) == config
+    is_equal = _canonical(read(description, hf_config)) == config
   except ValueError:
     return None
-  return hf_config if same else None
+  return hf_config if is_equal else None
 
 
-def _collect(problems, name, step, *args, **kwargs):
-  """Runs a step of reading; what it raises is one more problem."""
+def _collect(
+  problems: list[str],
+  name: str,
+  step: Callable[..., Any],
+  *args: Any,
+  **kwargs: Any,
+) -> Any:
+  """Runs a step of reading and adds its error, if any, to `problems`.
+
+  Args:
+    problems: descriptions of errors.
+    name: name of the field that is read.
+    step: the function.
+    *args: its arguments.
+    **kwargs: its keyword arguments.
+
+  Returns:
+    The result of the step, or None.
+  """
   try:
     return step(*args, **kwargs)
   except _BAD_VALUES as error:
-    said = str(error).removesuffix('.')
+    message = str(error).removesuffix('.')
+    is_complete = type(error) is ValueError
     problems.append(
-      said if type(error) is ValueError else f'{name} cannot be read ({said})'
+      message if is_complete else f'{name} cannot be read ({message})'
     )
     return None
 
 
-def _read_field(field, hf_config):
+def _read_field(field: Field, hf_config: HFConfig) -> Any:
+  """Returns our value of a field."""
   return field.read(_value(field, hf_config))
 
 
-def _value(field, hf_config):
-  """What stands in a file, or what it means that nothing does."""
+def _value(field: Field, hf_config: HFConfig) -> Any:
+  """Returns HuggingFace's value of a field, or its default."""
   value = hf_config.get(field.name)
-  computed = callable(field.default)
-  if value is not None or (field.name in hf_config and not computed):
+  is_computed = callable(field.default)
+  if value is not None or (field.name in hf_config and not is_computed):
     return value
   if field.default is REQUIRED:
     raise ValueError(f'{field.name} is missing')
-  return field.default(hf_config) if computed else field.default
+  return field.default(hf_config) if is_computed else field.default
 
 
-def _flat(description, hf_config):
-  """The fields of transformers 4, and what of transformers 5 is none."""
+def _with_old_names(
+  description: Description, hf_config: HFConfig
+) -> tuple[dict[str, Any], list[str]]:
+  """Returns the fields with the names of transformers 4, and problems.
+
+  Problems are settings of transformers 5 that have no such names.
+  """
   flat = dict(hf_config)
   rope = flat.pop('rope_parameters', None) or {}
   # Since transformers 5 the old field of T5 is always true.
@@ -242,8 +277,10 @@ def _flat(description, hf_config):
   return flat, problems
 
 
-def _windows(description, hf_config):
-  """Local layers and their window, if there are any."""
+def _local_fields(
+  description: Description, hf_config: HFConfig
+) -> dict[str, Any]:
+  """Returns our fields of local layers, if there are any."""
   local = [] if description.local is None else description.local(hf_config)
   if not any(local):
     return {}
@@ -251,8 +288,8 @@ def _windows(description, hf_config):
   return {'sliding_window': window, 'local_layers': tuple(local)}
 
 
-def _canonical(config):
-  """The one of equal architectures that says all in full."""
+def _canonical(config: Any) -> Any:
+  """Returns the form of a config that is unique among equal architectures."""
   plain = {'vocab_size': config.table_size, 'padded_vocab_size': None}
   if not isinstance(config, config_lib.TransformerConfig):
     return dataclasses.replace(config, **plain)
@@ -267,8 +304,8 @@ def _canonical(config):
   )
 
 
-def _read_scaling(scaling):
-  """How positions are stretched, of what a file says."""
+def _read_scaling(scaling: Any) -> config_lib.RopeScaling | None:
+  """Converts HuggingFace's `rope_scaling`."""
   if scaling is None:
     return None
   if not isinstance(scaling, dict):
@@ -287,10 +324,11 @@ def _read_scaling(scaling):
   )
 
 
-def _read_longrope(scaling):
-  """One factor for each frequency, whatever the length of the text."""
-  factors, others = scaling.get('short_factor'), scaling.get('long_factor')
-  if factors != others or scaling.get('attention_factor') != 1:
+def _read_longrope(scaling: Mapping[str, Any]) -> config_lib.RopeScaling:
+  """Converts one factor per frequency, equal for short and long texts."""
+  factors: Any = scaling.get('short_factor')
+  is_equal = scaling.get('long_factor') == factors
+  if not is_equal or scaling.get('attention_factor') != 1:
     raise ValueError(
       "Unsupported rope scaling 'longrope': short_factor and long_factor must "
       'be equal, and attention_factor 1'
@@ -298,11 +336,14 @@ def _read_longrope(scaling):
   return config_lib.RopeScaling('factors', 1.0, factors=tuple(factors))
 
 
-def _write_scaling(scaling):
+def _write_scaling(
+  scaling: config_lib.RopeScaling | None,
+) -> dict[str, Any] | None:
+  """Returns HuggingFace's `rope_scaling`; inverts `_read_scaling`."""
   if scaling is None:
     return None
   if scaling.kind == 'factors':
-    factors = [scaling.factor * each for each in scaling.factors]
+    factors = [scaling.factor * factor for factor in scaling.factors]
     return {
       'rope_type': 'longrope',
       'short_factor': factors,

@@ -1,6 +1,6 @@
-"""Names our modules as HuggingFace's checkpoints do.
+"""HuggingFace's names of our modules.
 
-There is one table per architecture, read in both directions; `{}` is the number
+There is one table per architecture, used in both directions; `{}` is the index
 of a layer.
 """
 
@@ -23,7 +23,7 @@ _QK_NORMS = {
   'layers/{}/attention/key_norm': 'model.layers.{}.self_attn.k_norm',
 }
 QWEN3 = LLAMA | _QK_NORMS
-# Modules of ours that share one of theirs are fused there, in this order.
+# Modules with the same HuggingFace name are fused there, in this order.
 PHI3 = LLAMA | {
   'layers/{}/attention/query': 'model.layers.{}.self_attn.qkv_proj',
   'layers/{}/attention/key': 'model.layers.{}.self_attn.qkv_proj',

@@ -1,10 +1,13 @@
-"""Heads as their authors publish them: EAGLE, EAGLE-3 in two layouts, Medusa.
+"""Reads and writes published heads: EAGLE, EAGLE-3 in two formats, Medusa.
 
-What a head shares with its target, the embedding and for some the output head,
-is taken from the target. Where a file has a copy of it, the two are compared.
+Parameters that a head shares with its target, the embedding and for some heads
+the output head, are taken from the target. If a file contains a copy of them,
+the two are compared.
 """
 
+from collections.abc import Mapping
 import dataclasses
+import functools
 import re
 from typing import Any
 from typing import NamedTuple
@@ -35,27 +38,33 @@ _LAYER = {
   'layer/feed_forward/down': 'mlp.down_proj',
 }
 _NORMS = {'token_norm': 'input_layernorm', 'input_norm': 'hidden_norm'}
-_OWN_HEAD = {'join': 'fc', 'final_norm': 'norm', 'head': 'lm_head'}
+_TOP = {'join': 'fc', 'final_norm': 'norm', 'head': 'lm_head'}
 _EMBEDDING = re.compile(r'^(model\.)?embed_tokens\.weight$')
-# What a head's file may be called, beside the usual name.
+# Additional names of a head's file.
 FILES = ('medusa_lm_head.safetensors',)
-# Fields that the `config.json` of some heads has, and of no model.
+# Fields in the `config.json` of some heads, but of no language model.
 FIELDS = ('medusa_num_heads', 'speculators_model_type')
-# A draft vocabulary: `d2t[j]` is the distance from `j` to its token.
+# A reduced vocabulary: row `j` of the head is for the token `j + d2t[j]`.
 _TO_TARGET, _IS_DRAFTED = 'd2t', 't2d'
 _OUTPUT = 'lm_head.weight'
 _LAYER_IDS = 'eagle_aux_hidden_state_layer_ids'
-# By how much a copy of what is the target's may differ from it, which may be
-# quantized; relative, in root mean square. Other weights differ by 1 or more.
+# Maximum difference of a copy from the target's parameters, which may be
+# quantized: relative, in root mean square. Unrelated weights differ by 1 or
+# more.
 _TOLERANCE = 0.1
-_CHUNK = 4096  # Rows that are compared at a time.
+_CHUNK = 4096  # Number of rows that are compared at a time.
 
 
 class _Layout(NamedTuple):
-  """How somebody writes heads of one kind."""
+  """A published format of heads.
+
+  Attributes:
+    kind: kind of head, a name in `head_config.CONFIGS`.
+    prefix: prefix of the names of the layer's arrays.
+  """
 
   kind: str
-  prefix: str  # of the layer
+  prefix: str
 
 
 _LAYOUTS = {
@@ -75,54 +84,56 @@ def read(
   """Reads a published head.
 
   Args:
-    fields: of its `config.json`.
+    fields: fields of its `config.json`.
     tensors: its arrays.
-    target: the target's config.
-    params: the target's parameters, some of which the head shares.
+    target: config of the target.
+    params: parameters of the target, some of which the head shares.
 
   Returns:
     The config, and float32 parameters.
 
   Raises:
-    ValueError: it is none of the known layouts, asks for what is not supported,
-      or does not fit to the target or to its own config; every array that
-      differs is listed.
+    ValueError: the head has an unknown format or unsupported settings, or does
+      not match the target or its own config (every array that differs is
+      listed).
   """
   layout = _layout(fields, tensors.shapes)
   if layout is None:
     raise ValueError(
-      'These arrays are of no known head (EAGLE, EAGLE-3, speculators or '
-      f'Medusa): {", ".join(sorted(tensors.shapes)[:6])}.'
+      'The arrays must be those of a known kind of head (EAGLE, EAGLE-3, '
+      f'speculators or Medusa), got {", ".join(sorted(tensors.shapes)[:6])}.'
     )
   copies = {name for name in tensors.shapes if _EMBEDDING.search(name)}
-  shapes = {n: each for n, each in tensors.shapes.items() if n not in copies}
+  shapes = {n: shape for n, shape in tensors.shapes.items() if n not in copies}
   config = _READERS[layout](fields, shapes, target)
   rows = None
   drop = set()
   if _TO_TARGET in shapes:
     rows = _rows(tensors, config)
     drop = {_TO_TARGET, _IS_DRAFTED}
-  if 'head' in heads.shared(config):
+  if 'head' in heads.shared_names(config):
     copies |= {_OUTPUT} & shapes.keys()
   names = _names(config, layout)
   weights.check(
-    {n: each for n, each in shapes.items() if n not in drop | copies},
-    {theirs: shape for theirs, (_, shape) in names.items()},
+    {n: shape for n, shape in shapes.items() if n not in drop | copies},
+    {hf_name: shape for hf_name, (_, shape) in names.items()},
   )
   for name in sorted(copies):
     _check_copy(name, tensors, params)
   arrays = {
-    ours: _turned(ours, jnp.asarray(tensors.read(theirs), jnp.float32))
-    for theirs, (ours, _) in names.items()
+    name: _transpose(name, jnp.asarray(tensors.read(hf_name), jnp.float32))
+    for hf_name, (name, _) in names.items()
   }
   if rows is not None:
     arrays['head_rows'] = jnp.asarray(rows)
-  elif config.layer.head_size == config.layer.vocab_size:  # In their order.
+  elif config.layer.head_size == config.layer.vocab_size:
     arrays['head_rows'] = jnp.arange(config.layer.vocab_size, dtype=jnp.int32)
   elif config.layer.head_size is not None:
-    raise ValueError(f'Weights and config do not fit: {_TO_TARGET} is missing.')
+    raise ValueError(
+      f'Weights and config do not match: {_TO_TARGET} is missing.'
+    )
   arrays |= checkpoint.flatten(
-    heads.lend(config, params, arrays.get('head_rows'))
+    heads.shared_params(config, params, arrays.get('head_rows'))
   )
   return config, checkpoint.unflatten(
     arrays, adapters.abstract_params(config), 'The head'
@@ -132,17 +143,17 @@ def read(
 def write(
   config: head_config.HeadConfig, params: base.Params
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Returns the fields of `config.json`, and arrays, as `read` takes them.
+  """Returns the fields of `config.json` and the arrays; inverts `read`.
 
-  EAGLE-3's heads are written as by its authors, those with settings of their
-  own in the layout of speculators.
+  EAGLE-3's heads are written in the format of its authors. Those with settings
+  that it lacks are written in the format of the library speculators.
 
   Args:
-    config: of the head.
-    params: of the head.
+    config: config of the head.
+    params: parameters of the head.
 
   Raises:
-    ValueError: its layer is none that `read` knows.
+    ValueError: published formats cannot express the head's layer.
   """
   layout: str = config.kind
   if isinstance(config, head_config.Eagle3Config) and (
@@ -152,8 +163,8 @@ def write(
   _check_layer(config)
   leaves = checkpoint.flatten(params)
   arrays = {
-    theirs: np.asarray(_turned(ours, leaves[ours]))
-    for theirs, (ours, _) in _names(config, layout).items()
+    hf_name: np.asarray(_transpose(name, leaves[name]))
+    for hf_name, (name, _) in _names(config, layout).items()
   }
   if 'head_rows' in params:
     rows = np.asarray(params['head_rows'])
@@ -168,8 +179,10 @@ def is_head(fields: dict[str, Any], tensors: weights.Tensors) -> bool:
   return _layout(fields, tensors.shapes) is not None
 
 
-def _layout(fields, shapes):
-  """Whose files these are; None if they are not those of a head."""
+def _layout(
+  fields: Mapping[str, Any], shapes: Mapping[str, jax.ShapeDtypeStruct]
+) -> str | None:
+  """Returns the format of a head, or None if the files are not a head's."""
   if any(name.startswith('midlayer.') for name in shapes):
     return 'eagle3'
   if 'transformer_layer_config' in fields:
@@ -179,33 +192,39 @@ def _layout(fields, shapes):
   return 'eagle' if 'fc.weight' in shapes else None
 
 
-def _check_copy(name, tensors, params):
-  """Refuses weights that should be the target's, but are not."""
-  ours = params['embedding']['embedding']
+def _check_copy(
+  name: str, tensors: weights.Tensors, params: base.Params
+) -> None:
+  """Raises `ValueError` unless an array is a copy of the target's."""
+  original = params['embedding']['embedding']
   if name == _OUTPUT:
-    ours = cutting.head_of(params, None)['kernel'].T
-  theirs = tensors.read(name)
-  if theirs.shape[1:] != ours.shape[1:]:
+    original = cutting.output_head(params, None)['kernel'].T
+  copy = tensors.read(name)
+  if copy.shape[1:] != original.shape[1:]:
     raise ValueError(
-      f'{name} must be as wide as that of the target, {ours.shape[1]}, got the '
-      f'shape {theirs.shape}.'
+      f'{name} must have the width of the target, {original.shape[1]}, got the '
+      f'shape {copy.shape}.'
     )
   gap = size = 0.0
-  for i in range(0, min(len(theirs), len(ours)), _CHUNK):  # Some are padded.
-    a, b = (np.asarray(x[i : i + _CHUNK], np.float32) for x in (theirs, ours))
-    num = min(len(a), len(b))
-    gap += np.square(a[:num] - b[:num]).sum()
-    size += np.square(b[:num]).sum()
+  # The number of rows may differ, since some tables are padded.
+  for i in range(0, min(len(copy), len(original)), _CHUNK):
+    rows, target_rows = (
+      np.asarray(x[i : i + _CHUNK], np.float32) for x in (copy, original)
+    )
+    num = min(len(rows), len(target_rows))
+    gap += np.square(rows[:num] - target_rows[:num]).sum()
+    size += np.square(target_rows[:num]).sum()
   if not gap <= _TOLERANCE**2 * size:
     raise ValueError(
-      f'{name} differs from that of the target: the head is of another target, '
-      'or has an embedding or output head of its own, which is not supported.'
+      f'{name} differs from that of the target: the head belongs to another '
+      'target, or was trained with a separate embedding or output head, which '
+      'is not supported.'
     )
 
 
-# Config in.
+# Reading a config.
 
-# Fields of which one value is supported, which is also what their lack means.
+# Fields with one supported value, which is also their default.
 _ALLOWED = {
   'norm_before_fc': False,
   'speculators_model_type': 'eagle3',
@@ -213,15 +232,24 @@ _ALLOWED = {
 }
 
 
-def _eagle_config(fields, shapes, target):
+def _eagle_config(
+  fields: Mapping[str, Any],
+  shapes: Mapping[str, jax.ShapeDtypeStruct],
+  target: config_lib.Config,
+) -> head_config.HeadConfig:
+  """Reads the config of an EAGLE head."""
   config = heads.configure(
     'eagle', target, bias=fields.get('bias', True), **_draft_size(fields)
   )
   return _with_layer(config, fields)
 
 
-def _eagle3_config(fields, shapes, target):
-  """Reads both layouts, which share most of their fields."""
+def _eagle3_config(
+  fields: Mapping[str, Any],
+  shapes: Mapping[str, jax.ShapeDtypeStruct],
+  target: config_lib.Config,
+) -> head_config.HeadConfig:
+  """Reads the config of an EAGLE-3 head; both formats have similar fields."""
   inner = fields.get('eagle_config') or {}
   layer = fields.get('transformer_layer_config', fields)
   for name, value in (
@@ -251,18 +279,23 @@ def _eagle3_config(fields, shapes, target):
   return _with_layer(config, layer)
 
 
-def _medusa_config(fields, shapes, target):
+def _medusa_config(
+  fields: Mapping[str, Any],
+  shapes: Mapping[str, jax.ShapeDtypeStruct],
+  target: config_lib.Config,
+) -> head_config.HeadConfig:
+  """Derives the config of Medusa's heads from the names of their arrays."""
   steps = {name.split('.')[0] for name in shapes if re.match(r'\d+\.', name)}
-  blocks = [re.fullmatch(r'0\.(\d+)\.linear\.weight', name) for name in shapes]
-  num_blocks = sum(found is not None for found in blocks)
-  own = f'0.{num_blocks}.weight' in shapes
+  num_blocks = sum(
+    re.fullmatch(r'0\.\d+\.linear\.weight', name) is not None for name in shapes
+  )
   return heads.configure(
     'medusa',
     target,
-    # Some configs of version 0.1 give another number of heads.
+    # The config is not used: some of version 0.1 have a wrong number of heads.
     num_steps=len(steps),
     num_blocks=num_blocks,
-    own_heads=own,
+    own_heads=f'0.{num_blocks}.weight' in shapes,
   )
 
 
@@ -274,17 +307,25 @@ _READERS: dict[str, Any] = {
 }
 
 
-def _draft_size(fields):
+def _draft_size(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the option `head_size`, if a config has one."""
   size = fields.get('draft_vocab_size')
   return {} if size is None else {'head_size': size}
 
 
-def _taps(fields, inner, target):
-  """The features that are read, if a config says it.
+def _taps(
+  fields: Mapping[str, Any], inner: Mapping[str, Any], target: config_lib.Config
+) -> dict[str, Any]:
+  """Returns the option `taps`, if a config defines them.
 
-  At its top level, the ids count what enters a layer, as in vLLM. Inside of
-  `eagle_config`, some count so, and others what leaves it: SpecForge, whose
-  first id is 1.
+  At the top level of a config, the ids count the inputs of layers, as in vLLM.
+  Inside of `eagle_config`, some count inputs, and others outputs, as those from
+  SpecForge, whose first id is 1.
+
+  Args:
+    fields: fields of `config.json`.
+    inner: its field `eagle_config`.
+    target: config of the target.
   """
   ids = fields.get(_LAYER_IDS)
   is_inside = ids is None
@@ -292,22 +333,23 @@ def _taps(fields, inner, target):
     ids = inner.get(_LAYER_IDS)
   if ids is None:
     return {}
-  if not isinstance(ids, list) or not all(type(each) is int for each in ids):
+  if not isinstance(ids, list) or not all(type(i) is int for i in ids):
     raise ValueError(f'{_LAYER_IDS} must be a list of integers, got {ids!r}.')
-  entering = tuple(ids)
-  if not is_inside or entering == heads.default_taps(target.num_layers):
-    return {'taps': entering}
-  leaving = tuple(each + 1 for each in ids)
+  inputs = tuple(ids)
+  if not is_inside or inputs == heads.default_taps(target.num_layers):
+    return {'taps': inputs}
+  outputs = tuple(i + 1 for i in ids)
   if ids[:1] != [1]:
     raise ValueError(
-      f'{_LAYER_IDS} in eagle_config is {ids}, which may count what enters '
-      'these layers or what leaves them: write what enters layers at the top '
-      f'level of config.json instead, {[*entering]} or {[*leaving]}.'
+      f'{_LAYER_IDS} in eagle_config is {ids}, which may count inputs or '
+      'outputs of layers: write the inputs at the top level of config.json '
+      f'instead, {[*inputs]} or {[*outputs]}.'
     )
-  return {'taps': leaving}
+  return {'taps': outputs}
 
 
-def _check_size(fields, target):
+def _check_size(fields: Mapping[str, Any], target: config_lib.Config) -> None:
+  """Raises `ValueError` if a config names another width of the target."""
   size = fields.get('target_hidden_size') or target.d_model
   if size != target.d_model:
     raise ValueError(
@@ -315,35 +357,41 @@ def _check_size(fields, target):
     )
 
 
-def _with_layer(config, fields):
-  """The layer as its own config describes it: heads, widths, rotation."""
-  # What is not there means the same as in a Llama file.
-  read_fields = {'tie_word_embeddings': False, **fields}
-  read_fields |= {'model_type': 'llama', 'num_hidden_layers': 1}
+def _with_layer(
+  config: head_config.HeadConfig, fields: Mapping[str, Any]
+) -> head_config.HeadConfig:
+  """Returns a config with the layer that the fields of its file describe.
+
+  Args:
+    config: config of the head.
+    fields: fields of the layer, as in the `config.json` of a Llama model.
+  """
+  llama_fields = {'tie_word_embeddings': False, **fields}
+  llama_fields |= {'model_type': 'llama', 'num_hidden_layers': 1}
   bias = fields.get('model_type') == 'qwen2'
-  own = architectures.read_config(read_fields)
+  layer = architectures.read_config(llama_fields)
   for name in ('vocab_size', 'd_model'):
-    theirs, ours = getattr(own, name), getattr(config.layer, name)
-    if theirs != ours:
+    value, expected = getattr(layer, name), getattr(config.layer, name)
+    if value != expected:
       raise ValueError(
-        f'The head is of another target: its {name} is {theirs}, that of the '
-        f'target is {ours}.'
+        f'The head belongs to another target: its {name} is {value}, but this '
+        f'target has {expected}.'
       )
-  assert isinstance(own, config_lib.TransformerConfig)  # As Llama is.
+  assert isinstance(layer, config_lib.TransformerConfig)  # Llama's config.
   layer = dataclasses.replace(
-    own,
-    qkv_bias=own.qkv_bias or bias,
+    layer,
+    qkv_bias=layer.qkv_bias or bias,
     tie_embeddings=config.layer.tie_embeddings,
     head_size=config.layer.head_size,
   )
   return dataclasses.replace(config, layer=layer)
 
 
-# Config out.
+# Writing a config.
 
 
-def _layer_fields(config):
-  """The layer as a Llama file says it."""
+def _layer_fields(config: head_config.HeadConfig) -> dict[str, Any]:
+  """Returns the fields of the layer, as in a Llama model's `config.json`."""
   plain = dataclasses.replace(
     config.layer, tie_embeddings=False, head_size=None
   )
@@ -351,31 +399,33 @@ def _layer_fields(config):
   return {**fields, 'num_hidden_layers': 1}
 
 
-def _check_layer(config):
-  """Refuses a layer that is no Llama's, but for a bias of Qwen2."""
+def _check_layer(config: head_config.HeadConfig) -> None:
+  """Raises `ValueError` unless the layer is Llama's, with or without biases."""
   if isinstance(config, head_config.MedusaConfig):
     return
-  again = _with_layer(config, _layer_fields(config)).layer
+  restored = _with_layer(config, _layer_fields(config)).layer
   fields = dataclasses.asdict(config.layer)
-  other = [
-    name for name, value in dataclasses.asdict(again).items()
+  different = [
+    name for name, value in dataclasses.asdict(restored).items()
     if value != fields[name]
   ]  # fmt: skip
-  if other:
+  if different:
     raise ValueError(
-      'Heads are published with a layer as in Llama; this one differs in '
-      f'{", ".join(other)}.'
+      'A published head must have a layer as in Llama, but this one differs in '
+      f'{", ".join(different)}.'
     )
 
 
-def _eagle_fields(config):
+def _eagle_fields(config: head_config.EagleConfig) -> dict[str, Any]:
+  """Returns the fields of an EAGLE head."""
   fields = {**_layer_fields(config), 'bias': config.bias}
   if config.layer.head_size is not None:
     fields['draft_vocab_size'] = config.layer.head_size
   return fields
 
 
-def _eagle3_fields(config):
+def _eagle3_fields(config: head_config.Eagle3Config) -> dict[str, Any]:
+  """Returns the fields of an EAGLE-3 head, in the format of its authors."""
   return {
     **_layer_fields(config),
     'draft_vocab_size': config.layer.head_size or config.layer.vocab_size,
@@ -384,7 +434,8 @@ def _eagle3_fields(config):
   }
 
 
-def _speculators_fields(config):
+def _speculators_fields(config: head_config.Eagle3Config) -> dict[str, Any]:
+  """Returns the fields of an EAGLE-3 head, in the format of speculators."""
   return {
     'speculators_model_type': 'eagle3',
     'draft_vocab_size': config.layer.head_size or config.layer.vocab_size,
@@ -396,7 +447,8 @@ def _speculators_fields(config):
   }
 
 
-def _medusa_fields(config):
+def _medusa_fields(config: head_config.MedusaConfig) -> dict[str, Any]:
+  """Returns the fields of Medusa's heads."""
   return {
     'medusa_num_heads': config.num_steps,
     'medusa_num_layers': config.num_blocks,
@@ -412,26 +464,32 @@ _WRITERS: dict[str, Any] = {
 }
 
 
-# Names.
+# Names of arrays.
 
 
-def _names(config, layout):
-  """`{theirs: (ours, shape)}` of what the head does not share."""
+def _names(
+  config: head_config.HeadConfig, layout: str
+) -> dict[str, tuple[str, jax.ShapeDtypeStruct]]:
+  """Returns our name and the published shape of each array, by its name.
+
+  Arrays that the head shares with its target are left out.
+  """
   modules = _modules(config, layout)
   leaves = checkpoint.flatten(adapters.abstract_params(config))
   names = {}
-  for ours, leaf in leaves.items():
-    top = ours.split('/')[0]
-    if top in (*heads.shared(config), 'embedding', 'head_rows'):
+  for name, leaf in leaves.items():
+    top = name.split('/')[0]
+    if top in (*heads.shared_names(config), 'embedding', 'head_rows'):
       continue
-    module, suffix = ours.rsplit('/', 1)
-    theirs = f'{modules[module]}.{_SUFFIXES[suffix]}'
-    names[theirs] = ours, jax.eval_shape(lambda x, n=ours: _turned(n, x), leaf)
+    module, suffix = name.rsplit('/', 1)
+    hf_name = f'{modules[module]}.{_SUFFIXES[suffix]}'
+    transpose = functools.partial(_transpose, name)
+    names[hf_name] = name, jax.eval_shape(transpose, leaf)
   return names
 
 
-def _modules(config, layout):
-  """What they call our modules."""
+def _modules(config: head_config.HeadConfig, layout: str) -> dict[str, str]:
+  """Returns the published names of our modules."""
   if isinstance(config, head_config.MedusaConfig):
     steps, blocks = range(config.num_steps), range(config.num_blocks)
     names = {
@@ -442,21 +500,24 @@ def _modules(config, layout):
       names[f'more_heads/{i - 1}'] = f'{i}.{config.num_blocks}'
     return names
   prefix = _LAYOUTS[layout].prefix
-  names = {ours: f'{prefix}{theirs}' for ours, theirs in _LAYER.items()}
-  names |= {ours: f'{prefix}{theirs}' for ours, theirs in _NORMS.items()}
-  names |= _OWN_HEAD
+  names = {
+    name: f'{prefix}{hf_name}' for name, hf_name in (_LAYER | _NORMS).items()
+  }
+  names |= _TOP
   for i in range(len(config.taps)):
     names[f'tap_norms/{i}'] = f'fc_norm.{i}'
   return names
 
 
-def _turned(name, array):
-  """Their matrices have the outputs in front."""
+def _transpose(name: str, array: jax.Array) -> jax.Array:
+  """Transposes kernels; published ones have the outputs as first axis."""
   return array.T if name.endswith('/kernel') else array
 
 
-def _rows(tensors, config):
-  """The place of each token in the head."""
+def _rows(
+  tensors: weights.Tensors, config: head_config.HeadConfig
+) -> np.ndarray:
+  """Returns the row of each token in the output head; see `cutting`."""
   size, vocab_size = config.layer.head_size, config.layer.vocab_size
   to_target = tensors.read(_TO_TARGET)
   tokens = np.asarray(to_target) + np.arange(len(to_target))
@@ -465,8 +526,8 @@ def _rows(tensors, config):
       f'{_TO_TARGET} must have draft_vocab_size={size} entries, got '
       f'{len(tokens)}.'
     )
-  inside = (0 <= tokens) & (tokens < vocab_size)
-  if not inside.all() or len(np.unique(tokens)) < len(tokens):
+  is_valid = (0 <= tokens) & (tokens < vocab_size)
+  if not is_valid.all() or len(np.unique(tokens)) < len(tokens):
     raise ValueError(
       f'{_TO_TARGET} must map to different tokens in [0, {vocab_size}), got '
       f'some from {tokens.min()} to {tokens.max()}.'
@@ -475,6 +536,6 @@ def _rows(tensors, config):
     drafted = np.flatnonzero(tensors.read(_IS_DRAFTED))
     if not np.array_equal(drafted, np.sort(tokens)):
       raise ValueError(
-        f'{_IS_DRAFTED} must be true for the tokens of {_TO_TARGET} only.'
+        f'{_IS_DRAFTED} must be true for exactly the tokens of {_TO_TARGET}.'
       )
   return cutting.head_rows(tokens, vocab_size)

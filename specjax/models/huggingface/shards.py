@@ -1,7 +1,8 @@
-"""Weights in one or several safetensors files of a folder."""
+"""Reads and writes the safetensors files of a HuggingFace folder."""
 
 import json
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,10 @@ from specjax import registry
 from specjax.models import checkpoint
 from specjax.models.huggingface import weights
 
-_ONE = 'model.safetensors'
+_WEIGHTS = 'model.safetensors'
 _INDEX = 'model.safetensors.index.json'
 _PICKLED = ('.bin', '.pt', '.pth', '.ckpt', '.pkl')
-# Only the first four are types of parameters.
+# Parameters may have only the first four types.
 _TYPES = {
   'F16': np.float16,
   'BF16': jnp.bfloat16,
@@ -43,35 +44,35 @@ _SHARD_BYTES = 2 * 10**9
 
 
 def load(folder: str, *names: str) -> weights.Tensors:
-  """Finds the arrays of a folder; only their names and shapes are read.
+  """Returns the arrays of a folder; reads only their names and shapes.
 
   Args:
-    folder: with `model.safetensors`, or with several files and their index.
-      The index only says which files there are, as in transformers: which
-      arrays they hold they say themselves.
-    *names: of other files, one of which may stand for `model.safetensors`.
+    folder: a folder with `model.safetensors`, or with several files and their
+      index. As in transformers, only the names of files are read from the
+      index.
+    *names: alternative names of `model.safetensors`.
 
   Raises:
     ValueError: there are no such files, or some are missing, truncated or
       corrupt, or have arrays of unknown types. Pickled weights are never read.
   """
-  found_one = [
+  single_files = [
     name
-    for name in (_ONE, *names)
+    for name in (_WEIGHTS, *names)
     if os.path.isfile(os.path.join(folder, name))
   ]
-  files = found_one[:1] or _indexed_files(folder)
+  files = single_files[:1] or _indexed_files(folder)
   missing = [f for f in files if not os.path.isfile(os.path.join(folder, f))]
   if missing:
     raise ValueError(f'{folder} lacks {", ".join(missing)} of its {_INDEX}.')
   shapes: dict[str, jax.ShapeDtypeStruct] = {}
-  places: dict[str, str] = {}
-  for name in files:
-    found = _shapes(os.path.join(folder, name))
-    shapes |= found
-    places |= dict.fromkeys(found, name)
+  file_of: dict[str, str] = {}
+  for file in files:
+    shapes_in_file = _shapes(os.path.join(folder, file))
+    shapes |= shapes_in_file
+    file_of |= dict.fromkeys(shapes_in_file, file)
   return weights.Tensors(
-    shapes, lambda name: _read(os.path.join(folder, places[name]), name)
+    shapes, lambda name: _read(os.path.join(folder, file_of[name]), name)
   )
 
 
@@ -81,10 +82,10 @@ def save(
   """Writes arrays to a folder, and an index if they fill several files.
 
   Args:
-    folder: without weights.
-    tensors: what to write.
-    shard_bytes: size above which a file is not filled further; at most this
-      many bytes, or one array, are in memory at a time.
+    folder: a folder without weights.
+    tensors: the arrays.
+    shard_bytes: maximum size of a file, unless one array exceeds it. Memory
+      holds the arrays of one file at a time.
   """
   shards: list[dict[str, int]] = [{}]
   for name, shape in tensors.shapes.items():
@@ -92,42 +93,42 @@ def save(
     if shards[-1] and sum(shards[-1].values()) + size > shard_bytes:
       shards.append({})
     shards[-1][name] = size
-  places: dict[str, str] = {}
+  file_of: dict[str, str] = {}
   for i, names in enumerate(shards, 1):
-    part = _ONE
+    file_name = _WEIGHTS
     if len(shards) > 1:
-      part = f'model-{i:05d}-of-{len(shards):05d}.safetensors'
-    places |= dict.fromkeys(names, part)
+      file_name = f'model-{i:05d}-of-{len(shards):05d}.safetensors'
+    file_of |= dict.fromkeys(names, file_name)
     safetensors_numpy.save_file(
       {name: tensors.read(name) for name in names},
-      os.path.join(folder, part),
+      os.path.join(folder, file_name),
       metadata={'format': 'pt'},
     )
   if len(shards) > 1:
     total = sum(size for shard in shards for size in shard.values())
-    index = {'metadata': {'total_size': total}, 'weight_map': places}
+    index = {'metadata': {'total_size': total}, 'weight_map': file_of}
     with open(os.path.join(folder, _INDEX), 'w', encoding='utf-8') as file:
       json.dump(index, file, indent=2)
 
 
-def _indexed_files(folder):
-  """The files that an index names."""
+def _indexed_files(folder: str) -> list[str]:
+  """Returns the names of the files in a folder's index."""
   path = os.path.join(folder, _INDEX)
   if not os.path.isfile(path):
-    raise ValueError(_without_weights(folder))
-  with checkpoint.errors_name(path), open(path, encoding='utf-8') as file:
+    raise ValueError(_missing_weights(folder))
+  with checkpoint.error_context(path), open(path, encoding='utf-8') as file:
     files = set(dict(json.load(file)['weight_map']).values())
     for name in files:
-      # What was downloaded must not name files elsewhere.
+      # A downloaded index must not refer to files elsewhere.
       if os.path.basename(name) != name or not name:
-        raise ValueError(f'{name!r} is no name of a file')
+        raise ValueError(f'{name!r} is not the name of a file')
   return sorted(files)
 
 
-def _without_weights(folder):
-  """What is wrong with a folder that has no safetensors."""
+def _missing_weights(folder: str) -> str:
+  """Returns the error for a folder without safetensors files."""
   pickled = [n for n in sorted(os.listdir(folder)) if n.endswith(_PICKLED)]
-  problem = f'{folder} has neither {_ONE} nor {_INDEX}'
+  problem = f'{folder} has neither {_WEIGHTS} nor {_INDEX}'
   if not pickled:
     return f'{problem}.'
   return (
@@ -137,26 +138,29 @@ def _without_weights(folder):
   )
 
 
-def _shapes(path):
-  with checkpoint.errors_name(path), _open(path) as file:
+def _shapes(path: str) -> dict[str, jax.ShapeDtypeStruct]:
+  """Returns shapes and types of the arrays in a file, by name."""
+  with checkpoint.error_context(path), _open(path) as file:
     slices = {name: file.get_slice(name) for name in file.keys()}
-    found = {
-      name: (tuple(each.get_shape()), each.get_dtype())
-      for name, each in slices.items()
+    entries = {
+      name: (tuple(entry.get_shape()), entry.get_dtype())
+      for name, entry in slices.items()
     }
-  for name, (_, kind) in found.items():
+  for name, (_, kind) in entries.items():
     registry.lookup(_TYPES, f'type of {name} in {path}:', kind)
   return {
     name: jax.ShapeDtypeStruct(shape, _TYPES[kind])
-    for name, (shape, kind) in found.items()
+    for name, (shape, kind) in entries.items()
   }
 
 
-def _read(path, name):
-  # Opened again each time: pages of a mapped file count as memory in use.
-  with checkpoint.errors_name(path), _open(path) as file:
+def _read(path: str, name: str) -> np.ndarray:
+  """Returns an array of a file."""
+  # The file is opened for each array: mapped pages count as memory in use.
+  with checkpoint.error_context(path), _open(path) as file:
     return file.get_tensor(name)
 
 
-def _open(path):
+def _open(path: str) -> Any:
+  """Opens a safetensors file."""
   return safetensors.safe_open(path, framework='numpy')

@@ -1,4 +1,4 @@
-"""Our parameters and HuggingFace's arrays, one array at a time."""
+"""Translates between our parameters and HuggingFace's arrays."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ _SUFFIXES = {
   'scale': 'weight',
   'bias': 'bias',
 }
-# What transformers ignores, too: constants that older files hold next to the
-# weights, a table of T5 that is never read, and modules for images.
+# Arrays that transformers ignores, too: constants that older files hold next to
+# the weights, an unused table of T5, and modules for images.
 _UNUSED = re.compile(
   r'rotary_emb\.inv_freq$|\.attention\.(masked_)?bias$'
   r'|\.EncDecAttention\.relative_attention_bias\.weight$'
@@ -35,10 +35,10 @@ _FLOATS = ('float16', 'bfloat16', 'float32', 'float64')
 
 
 class Tensors(NamedTuple):
-  """Named arrays that need not be in memory.
+  """Named arrays that may not be in memory.
 
   Attributes:
-    shapes: shape and type of each.
+    shapes: shape and type of each array, by name.
     read: returns the array of a name, or raises a `ValueError`.
   """
 
@@ -49,21 +49,25 @@ class Tensors(NamedTuple):
 def resolve(
   config: config_lib.Config, model_type: str, tensors: Tensors
 ) -> tuple[config_lib.Config, Tensors]:
-  """Returns what a file's arrays mean to transformers.
+  """Returns the arrays of a file under their canonical names.
 
-  They have the names that `write` gives them, without what is not needed.
-  Copies of the embedding are left out only if they are equal to it: a model
-  whose config ties its output head, but whose file has another one, is untied.
+  These are the names that `write` gives them. Arrays that the model does not
+  use are dropped. Copies of the embedding are dropped only if they are equal to
+  it: a model whose config ties its output head, but whose file has a different
+  one, becomes untied, as in transformers.
 
   Args:
-    config: the architecture, as the `config.json` has it.
+    config: the architecture, from `config.json`.
     model_type: a name of `architectures.ARCHITECTURES`.
-    tensors: the arrays, by any of the names that they have in files.
+    tensors: the arrays, with any of the names that occur in files.
+
+  Returns:
+    The config, whose `tie_embeddings` may have changed, and the arrays.
 
   Raises:
-    ValueError: the architecture is unknown, two arrays have the same meaning,
-      or an array cannot be read or differs from the one that it should be a
-      copy of.
+    ValueError: the architecture is unknown, two arrays have the same canonical
+      name, an array cannot be read, or a copy of the embedding differs from it
+      in an architecture that must tie them.
   """
   names = _file_names(model_type, tensors)
   table = _table(model_type)
@@ -71,7 +75,7 @@ def resolve(
   for copy in (*copies, *([_HEAD] * config.tie_embeddings)):
     if copy not in names:
       continue
-    if table not in names:  # Any of the copies will do.
+    if table not in names:  # A copy replaces the embedding.
       names[table] = names.pop(copy)
     elif _equal(tensors, names[table], names[copy]):
       del names[copy]
@@ -79,9 +83,8 @@ def resolve(
       config = dataclasses.replace(config, tie_embeddings=False)
     else:
       raise ValueError(
-        f'{names[copy]} must be equal to {names[table]}, of which a '
-        f'{model_type} model has a copy; models of several tables are not '
-        'supported.'
+        f'{names[copy]} must be equal to {names[table]}, since {model_type} '
+        'models with several embedding tables are not supported.'
       )
   shapes = {name: tensors.shapes[names[name]] for name in names}
   return config, Tensors(shapes, lambda name: tensors.read(names[name]))
@@ -96,21 +99,22 @@ def read(
 ) -> base.Params:
   """Returns a HuggingFace model's weights as our parameters.
 
-  Besides what is returned, memory holds one array at a time, the largest first.
+  Memory holds the result and one array at a time, the largest first.
 
   Args:
     config: the architecture.
     model_type: a name of `architectures.ARCHITECTURES`.
     tensors: from `resolve`.
-    dtype: of the parameters; None keeps the type of each array.
-    place: `(name, parameter) -> parameter`, moves it to its devices.
+    dtype: type of the parameters; None keeps the type of each array.
+    place: `(name, parameter) -> parameter`, moves a parameter to its devices.
 
   Raises:
     ValueError: the architecture is unknown, an array cannot be read, or names,
       shapes or types differ from the config's; every difference is listed.
   """
   num_arrays = len(tensors.shapes)
-  if config.num_layers > num_arrays:  # Before so many are built.
+  # Checked before so many layers are traced.
+  if config.num_layers > num_arrays:
     raise ValueError(
       f'The config has {config.num_layers} layers, but there are only '
       f'{num_arrays} arrays.'
@@ -127,28 +131,34 @@ def read(
     parts = _divide(array, layout[name], leaves, num_groups)
     parts = [part.astype(dtype or part.dtype) for part in parts]
     parts = [*map(place, layout[name], parts)]
-    # Otherwise, arrays that wait to be converted would pile up.
+    # Waits, so that arrays to be converted do not accumulate in memory.
     arrays |= zip(layout[name], jax.block_until_ready(parts), strict=True)
   return checkpoint.unflatten(arrays, abstract, model_type)
 
 
 def embedding(model_type: str, tensors: Tensors) -> np.ndarray:
-  """Returns the embedding alone, from the arrays of `resolve`."""
+  """Returns only the embedding.
+
+  Args:
+    model_type: a name of `architectures.ARCHITECTURES`.
+    tensors: from `resolve`.
+  """
   return tensors.read(_table(model_type))
 
 
 def write(
   config: config_lib.Config, model_type: str, params: base.Params
 ) -> Tensors:
-  """Returns our parameters under their HuggingFace names.
+  """Returns our parameters with HuggingFace's names; inverts `read`.
 
-  The inverse of `read`, one array at a time, too. A tied table is there once,
-  as in HuggingFace's files.
+  Arrays are converted one at a time. A tied table occurs once, as in
+  HuggingFace's files.
 
   Args:
     config: the architecture.
     model_type: a name of `architectures.ARCHITECTURES`.
-    params: arrays, or only their shapes and types; then so is the result.
+    params: arrays, or their shapes and types; only `shapes` of the result can
+      then be used.
 
   Raises:
     ValueError: the architecture is unknown, or it cannot hold some of the
@@ -170,7 +180,14 @@ def check(
   shapes: Mapping[str, jax.ShapeDtypeStruct],
   expected: Mapping[str, jax.ShapeDtypeStruct],
 ) -> None:
-  """Refuses arrays that a model does not have; all reasons are listed."""
+  """Raises `ValueError` unless arrays are those of a model.
+
+  All differences of names, shapes and types are listed.
+
+  Args:
+    shapes: the arrays.
+    expected: the arrays of the model.
+  """
   problems = checkpoint.differences(shapes, expected)
   problems += [
     f'{name} has the type {shapes[name].dtype}, not one of {", ".join(_FLOATS)}'
@@ -178,7 +195,7 @@ def check(
     if name in shapes and not _are_floats(shapes[name])
   ]
   if problems:
-    raise ValueError(f'Weights and config do not fit: {"; ".join(problems)}.')
+    raise ValueError(f'Weights and config do not match: {"; ".join(problems)}.')
 
 
 def _lookup(model_type: str) -> architectures.Architecture:
@@ -192,22 +209,23 @@ def _table(model_type: str) -> str:
 
 
 def _file_names(model_type: str, tensors: Tensors) -> dict[str, str]:
-  """Returns the name in the file of each array that is needed."""
+  """Returns the names in a file by canonical names, for arrays in use."""
   architecture = _lookup(model_type)
   file_names: dict[str, str] = {}
   for file_name in tensors.shapes:
     if _UNUSED.search(file_name):
       continue
-    # The name of GPT-NeoX's head in files of transformers 4.
+    # GPT-NeoX's head has this name in files of transformers 4.
     name = re.sub(r'^embed_out\.', 'lm_head.', file_name)
-    if architecture.is_multimodal:  # Before `model`, or inside of it.
+    # The text model of a multimodal one is around `model` or inside of it.
+    if architecture.is_multimodal:
       name = re.sub(r'(^|\.)language_model\.', r'\1', name)
     if name in file_names:
       raise ValueError(
-        f'{file_name} and {file_names[name]} are the same array.'
+        f'{file_name} and {file_names[name]} are two names of one array.'
       )
     file_names[name] = file_name
-  # Files of a model without its head lack the outermost module.
+  # Files of a model without an output head lack the outermost module.
   outer, dot, _ = architecture.names.get('final_norm', '').rpartition('.')
   if dot and not any(name.startswith(f'{outer}.') for name in file_names):
     file_names = {
@@ -233,7 +251,7 @@ def _equal(tensors: Tensors, name: str, other: str) -> bool:
 def _layout(
   config: config_lib.Config, model_type: str, params: base.Params
 ) -> dict[str, list[str]]:
-  """Returns our names of the parts of each HuggingFace array."""
+  """Returns our names of the parts of each HuggingFace array, by its name."""
   leaves = checkpoint.flatten(params)
   layout: dict[str, list[str]] = {}
   for module, hf_module in _lookup(model_type).names.items():
@@ -256,7 +274,7 @@ def _num_groups(config: config_lib.Config, model_type: str) -> int:
 def _fuse(
   names: list[str], leaves: Mapping[str, jax.Array], num_groups: int
 ) -> jax.Array:
-  """Makes one HuggingFace array from our parameters."""
+  """Returns one HuggingFace array, made of our parameters."""
   parts = [_transpose(name, leaves[name]) for name in names]
   if len(parts) == 1:
     return parts[0]
@@ -271,7 +289,7 @@ def _divide(
   leaves: Mapping[str, jax.Array | jax.ShapeDtypeStruct],
   num_groups: int,
 ) -> list[jax.Array]:
-  """Makes our parameters from one HuggingFace array; undoes `_fuse`."""
+  """Returns our parameters in one HuggingFace array; inverts `_fuse`."""
   row_shape = array.shape[1:]
   if len(names) == 1:
     return [_transpose(names[0], array)]
@@ -285,5 +303,5 @@ def _divide(
 
 
 def _transpose(name: str, array: jax.Array) -> jax.Array:
-  """Transposes matrices, whose first axis is HuggingFace's output."""
+  """Transposes kernels; HuggingFace's have the outputs as first axis."""
   return array.T if name.endswith('/kernel') else array

@@ -232,7 +232,7 @@ def _named(kind, *rest):
     ),
     'elsewhere': (
       _header(3, 1, 0) + _named(1, struct.pack('<QIQ', 1, 0, 32)) + bytes(99),
-      'a is not where it should be',
+      'a has a wrong offset',
     ),
   }.values(),
 )

@@ -94,7 +94,7 @@ def test_text_begins_as_the_file_says(begins):
     ({'tokens': [1, 2]}, 'tokens must be a list of strings'),
     ({'tokens': files.TOKENS + ['the']}, 'differ from each other'),
     ({'merges': ['the']}, 'must be pairs'),
-    ({'merges': ['q q']}, 'merges do not fit'),
+    ({'merges': ['q q']}, 'merges do not match the tokens'),
     ({'merges': [3]}, 'merges must be a list of strings'),
     ({'eos_token_id': 10**6}, 'eos_token_id must be one of'),
     ({'eos_token_id': True}, 'eos_token_id must be one of'),

@@ -107,7 +107,7 @@ def test_equal_architectures_are_written_alike(config):
 def test_what_no_architecture_can_express_is_refused(change):
   config = dataclasses.replace(_MINI, **change)
   with pytest.raises(
-    ValueError, match=r'No architecture of HuggingFace \(llama, '
+    ValueError, match=r'No HuggingFace architecture \(llama, '
   ):
     architectures.write_config(config)
 

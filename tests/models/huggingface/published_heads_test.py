@@ -260,7 +260,7 @@ _IDS = 'eagle_aux_hidden_state_layer_ids'
     ({_IDS: [2, 3, 6], 'eagle_config': {_IDS: [1, 2, 5]}}, (2, 3, 6)),
     (
       {'eagle_config': {_IDS: [3, 4, 5]}},
-      r'may count what enters .* instead, \[3, 4, 5\] or \[4, 5, 6\]',
+      r'may count inputs .* instead, \[3, 4, 5\] or \[4, 5, 6\]',
     ),
     ({_IDS: 3}, 'must be a list of integers, got 3'),
     ({_IDS: ['a', 1, 2]}, 'must be a list of integers'),
@@ -332,7 +332,7 @@ def _without(name):
     (
       'eagle',
       lambda fields, arrays: fields.update(hidden_size=16),
-      'its d_model is 16, that of the target is 8',
+      'its d_model is 16, but this target has 8',
     ),
     (
       'eagle3',
@@ -352,7 +352,7 @@ def _without(name):
     (
       'eagle3',
       lambda fields, arrays: arrays.update(t2d=np.arange(13) < 5),
-      't2d must be true for the tokens of d2t only',
+      't2d must be true for exactly the tokens of d2t',
     ),
     (
       'eagle3',
@@ -389,7 +389,7 @@ def _without(name):
       'medusa',
       lambda fields, arrays: [arrays.pop(name) for name in list(arrays)]
       and arrays.update(x=np.zeros(3)),
-      'no known head',
+      'a known kind of head',
     ),
   ],
 )  # fmt: skip

@@ -84,7 +84,7 @@ def test_one_table_may_stand_for_its_copies():
 def test_two_arrays_of_one_meaning_are_refused():
   arrays = oracle.arrays('neox_parallel')
   arrays['embed_out.weight'] = arrays['lm_head.weight']
-  with pytest.raises(ValueError, match='are the same array'):
+  with pytest.raises(ValueError, match='are two names of one array'):
     _read('neox_parallel', arrays)
 
 
