@@ -98,7 +98,7 @@ def _examples(config, reject):
     )
   if config.prompts_file:
     path = config.prompts_file
-    found = examples_lib.numbered(path, reject)
+    found = examples_lib.read_by_line(path, reject)
     return {
       line - 1: (f'{path}, line {line}', example)
       for line, example in found.items()

@@ -5,7 +5,7 @@
     from          'family', its own held-out prompts; 'data', the eval files of
                   `data_dir`; or a JSONL file. By default, 'data' if there is a
                   `data_dir`, else 'family'.
-    domains       names as in `examples.of_domain`, which label the prompts;
+    domains       names as in `examples.select_domain`, which label the prompts;
                   none stands for all domains, each on its own.
     per_domain    how many of each, at most; by default, as in the config.
     limit         how many of all, at most.
@@ -140,7 +140,7 @@ def read(config: Any, source: str, family: families.Family) -> list[Any]:
     raise ValueError(
       f"prompts must be from 'family', 'data' or a JSONL file, got {source!r}."
     )
-  examples = examples_lib.numbered(source)
+  examples = examples_lib.read_by_line(source)
   for number, example in examples.items():
     if not example.prompt:
       raise ValueError(f'{source}, line {number}: prompt must not be empty.')
@@ -269,7 +269,7 @@ def _in_company(chosen, turns):
 def _gather(examples, domain):
   """The examples of a domain, those of its parts by turns."""
   parts: dict[str, list[Any]] = {}
-  for example in examples_lib.of_domain(examples, domain):
+  for example in examples_lib.select_domain(examples, domain):
     parts.setdefault(example.domain, []).append(example)
   groups = itertools.zip_longest(*parts.values())
   return [each for group in groups for each in group if each is not None]

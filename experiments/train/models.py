@@ -81,7 +81,7 @@ def _rows(config, tokenizer, pairs):
   if config.train_on_text:
     examples += examples_lib.read_split(config.data_dir, 'train')
   examples += taught.read(config.responses)
-  examples = examples_lib.of_domain(examples, config.domain)
+  examples = examples_lib.select_domain(examples, config.domain)
   sequences = taught.encode(examples, tokenizer)
   length, seed = config.row_length, config.seed
   if pairs:

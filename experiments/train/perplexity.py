@@ -32,7 +32,7 @@ def rows(
   `row_length`, as of a prompt, by default.
   """
   examples = examples_lib.read_split(data_dir, 'eval')
-  examples = examples_lib.of_domain(examples, domain)
+  examples = examples_lib.select_domain(examples, domain)
 
   def bits(model):
     pairs = isinstance(

@@ -88,7 +88,7 @@ def _chosen(config, tokenizer):
   rng = np.random.default_rng(config.seed)
   chosen = []
   for domain, num in config.num_responses.items():
-    in_domain = examples_lib.of_domain(examples, domain)
+    in_domain = examples_lib.select_domain(examples, domain)
     pairs = [
       (in_domain[i], tokenizer.encode_prompt(in_domain[i].prompt))
       for i in rng.permutation(len(in_domain))

@@ -40,7 +40,7 @@ def _rows(config, tokenizer):
   """Packs the text that is learnt."""
   examples = _chosen(config)
   if responses := read(config.responses):
-    examples += examples_lib.of_domain(responses, config.domain)
+    examples += examples_lib.select_domain(responses, config.domain)
   sequences = encode(examples, tokenizer)
   if config.max_tokens:
     sequences = _some(
@@ -103,7 +103,7 @@ def _chosen(config):
   rng = np.random.default_rng(config.seed)
   chosen = []
   for domain, num in config.num_texts.items():
-    own = examples_lib.of_domain(examples, domain)
+    own = examples_lib.select_domain(examples, domain)
     chosen += [own[i] for i in rng.permutation(len(own))[:num]]
   return chosen
 

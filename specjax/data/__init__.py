@@ -1,6 +1,6 @@
-"""Data: examples, tokens, rows to train on, and corpora to look up in.
+"""Data: examples, tokenizers, packed training rows and retrieval corpora.
 
-What it offers stands in its modules.
+Import its modules.
 """
 
 __all__: list[str] = []

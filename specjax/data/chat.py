@@ -1,4 +1,4 @@
-"""Chat templates: turns of a conversation as one text, with Jinja."""
+"""Chat templates: render the turns of a conversation as one text."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -15,13 +15,14 @@ Message = Mapping[str, str]  # with 'role' and 'content'
 
 
 class Template:
-  """A chat template as in HuggingFace's checkpoints.
+  """A Jinja chat template of a HuggingFace checkpoint.
 
-  It comes with the weights of others, so it runs in a sandbox.
+  It comes with downloaded weights, so that it runs in a sandbox.
 
   Attributes:
     source: the template's text.
-    special_tokens: strings that it may name, such as `{'bos_token': '<s>'}`.
+    special_tokens: strings that it can use as variables, such as
+      `{'bos_token': '<s>'}`.
   """
 
   def __init__(
@@ -30,8 +31,8 @@ class Template:
     """Parses a template.
 
     Args:
-      source: as in the attributes.
-      special_tokens: as in the attributes.
+      source: the template's text.
+      special_tokens: strings that it can use as variables, by name.
 
     Raises:
       ValueError: it does not parse.
@@ -52,17 +53,17 @@ class Template:
     """Returns a conversation as one text.
 
     Args:
-      messages: its turns; each has a 'role', such as 'system', 'user' or
+      messages: its turns, with a 'role', such as 'system', 'user' or
         'assistant', and a 'content'.
-      add_generation_prompt: whether the beginning of an answer follows.
-      system: what comes first if the messages have no system prompt; if empty,
-        that is left to the template.
+      add_generation_prompt: whether to add the beginning of an answer.
+      system: the system prompt if the messages have none. If it is empty, the
+        template decides.
 
     Raises:
       ValueError: there is no message, one lacks its role or content, or the
-        template raises, as some do for roles that they do not know.
+        template raises an error, as some do for unknown roles.
     """
-    turns = [_checked(message) for message in messages]
+    turns = [_checked_copy(message) for message in messages]
     if not turns:
       raise ValueError('messages must hold at least one turn, got none.')
     if system and turns[0]['role'] != 'system':
@@ -82,19 +83,19 @@ class Template:
 
 
 class _Generation(ext.Extension):
-  """Marks of what an assistant has written, which only training reads."""
+  """Ignores the tags around an assistant's text, which are for training."""
 
   tags = {'generation'}
 
-  def parse(self, parser):
-    """Returns what stands between the marks."""
+  def parse(self, parser: Any) -> nodes.Node:
+    """Returns the nodes between the tags."""
     line = next(parser.stream).lineno
     body = parser.parse_statements(('name:endgeneration',), drop_needle=True)
     return nodes.Scope(body, lineno=line)
 
 
-def _environment():
-  """As transformers makes it, so that templates give the same text."""
+def _environment() -> sandbox.ImmutableSandboxedEnvironment:
+  """Returns an environment with the settings of transformers."""
   environment = sandbox.ImmutableSandboxedEnvironment(
     trim_blocks=True,
     lstrip_blocks=True,
@@ -113,7 +114,7 @@ def _to_json(
   separators: tuple[str, str] | None = None,
   sort_keys: bool = False,
 ) -> str:
-  """Unlike Jinja's own filter, this one does not escape for HTML."""
+  """Returns a value as JSON; unlike Jinja's filter, without HTML escapes."""
   return json.dumps(
     value,
     ensure_ascii=ensure_ascii,
@@ -124,18 +125,20 @@ def _to_json(
 
 
 def _raise(message: str) -> None:
+  """Raises an error, for templates."""
   raise exceptions.TemplateError(message)
 
 
 def _now(layout: str) -> str:
+  """Returns the current time, for templates."""
   return datetime.datetime.now().strftime(layout)
 
 
-def _checked(message):
-  """A copy of a message that has both of its parts."""
+def _checked_copy(message: Any) -> dict[str, str]:
+  """Returns a copy of a message; raises if its role or content is missing."""
   fields = message if isinstance(message, Mapping) else {}
   if not all(isinstance(fields.get(n), str) for n in ('role', 'content')):
     raise ValueError(
-      f"A message must have texts as 'role' and 'content', got {message!r}."
+      f"A message must have strings as 'role' and 'content', got {message!r}."
     )
   return dict(message)

@@ -1,11 +1,12 @@
-"""A corpus with an index of the contexts in it, for drafters that look up.
+"""A corpus with a suffix array, for retrieval drafters (REST).
 
-The index is the suffix array of the reversed corpus: places sorted by the
-tokens before them, the last one first. Places whose contexts end in the same
-tokens stand together, and the longer the common end, the closer, so that the
-longest match of a text is one search and not one for each length.
+It is the suffix array of the reversed corpus: positions are sorted by the
+tokens before them, beginning with the last. Positions whose contexts end in the
+same tokens are adjacent, so that the longest match of a text is found by one
+binary search, not by one for each length.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import hashlib
 import os
@@ -18,36 +19,39 @@ import safetensors
 from safetensors import numpy as safetensors_numpy
 import tqdm
 
-# What stands around and between documents; it is below all tokens.
+# Separates documents in the corpus; it is below all tokens.
 SEPARATOR = -1
-# Contexts are sorted by so many tokens, a power of two; those that agree in all
-# of them stand in the order of the corpus.
+# Number of tokens by which contexts are sorted, a power of two. Contexts that
+# agree in all of them keep the order of the corpus.
 DEPTH = 32
-# The search counts in int32, up to the next power of its base.
+# The search computes in int32, up to the next power of its base.
 _MAX_TOKENS = 2**30
 
 
 class Datastore(NamedTuple):
-  """An indexed corpus; a pytree, which drafters take as their parameters."""
+  """An indexed corpus; a pytree, which drafters take as their parameters.
 
-  tokens: (
-    jax.Array
-  )  # [C] int32, a separator before, between and after documents
-  suffixes: jax.Array  # [P] int32, places in `tokens` with a token before them
+  Attributes:
+    tokens: `[C]` int32, with a separator before, between and after documents.
+    suffixes: `[P]` int32, the sorted positions in `tokens`, without those at or
+      after a separator.
+  """
+
+  tokens: jax.Array
+  suffixes: jax.Array
 
 
 def build(
   documents: Sequence[Sequence[int]], progress: bool = True
 ) -> Datastore:
-  """Indexes documents, by prefix doubling: `log2(DEPTH)` sorts of the corpus.
+  """Indexes documents by prefix doubling: `log2(DEPTH)` sorts of the corpus.
 
-  5 million tokens take about 3 s on one core to build and 40 MB to keep:
-  8 bytes a token.
+  5 million tokens take about 3 s on one core, and 40 MB: 8 bytes per token.
 
   Args:
-    documents: token ids of each; no match and no continuation crosses from one
-      to the next.
-    progress: show a bar.
+    documents: token ids of each document. Matches and continuations do not
+      cross documents.
+    progress: whether to show a progress bar.
 
   Returns:
     The datastore.
@@ -73,10 +77,12 @@ def build(
     raise ValueError(
       f'documents must hold at most {_MAX_TOKENS} tokens, got {len(tokens)}.'
     )
-  places = _sorted_places(tokens, progress)
-  inside = (tokens[places] != SEPARATOR) & (tokens[places - 1] != SEPARATOR)
+  positions = _sorted_positions(tokens, progress)
+  is_inside = (tokens[positions] != SEPARATOR) & (
+    tokens[positions - 1] != SEPARATOR
+  )
   return Datastore(
-    jnp.asarray(tokens, jnp.int32), jnp.asarray(places[inside], jnp.int32)
+    jnp.asarray(tokens, jnp.int32), jnp.asarray(positions[is_inside], jnp.int32)
   )
 
 
@@ -90,10 +96,10 @@ def save(path: str | os.PathLike[str], store: Datastore) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Datastore:
-  """Reads what `save` wrote.
+  """Reads a file that `save` wrote.
 
   Raises:
-    ValueError: the file is missing, truncated, corrupt or something else.
+    ValueError: the file is missing, truncated or corrupt, or not a datastore.
   """
   if not os.path.isfile(path):
     raise ValueError(f'There is no datastore at {path}.')
@@ -112,25 +118,30 @@ def load(path: str | os.PathLike[str]) -> Datastore:
   return Datastore(**{name: jnp.asarray(arrays[name]) for name in arrays})
 
 
-def _sorted_places(tokens, progress):
-  """All places, by the `DEPTH` tokens before them within their document."""
-  place = np.arange(len(tokens))
-  # Tokens of the document before each place; after a separator there are none.
-  boundary = np.maximum.accumulate(np.where(tokens == SEPARATOR, place, 0))
-  before = place - np.append(0, boundary[:-1]) - 1
+def _sorted_positions(tokens: np.ndarray, progress: bool) -> np.ndarray:
+  """Returns `[C]` positions, sorted by the `DEPTH` tokens before them.
+
+  Only tokens of the same document count.
+  """
+  position = np.arange(len(tokens))
+  # Number of tokens of the same document before each position.
+  boundary = np.maximum.accumulate(np.where(tokens == SEPARATOR, position, 0))
+  before = position - np.append(0, boundary[:-1]) - 1
   before[0] = 0
-  # Ranks of the contexts, by ever more tokens; 0 is the empty one.
+  # Ranks of the contexts, by twice as many tokens in each step; 0 is the empty
+  # context.
   ranks = np.append(0, tokens[:-1] - SEPARATOR)
   doublings = (DEPTH - 1).bit_length()
   for doubling in tqdm.trange(doublings, desc='index', disable=not progress):
     depth = 1 << doubling
-    further = np.where(before > depth, ranks[np.maximum(place - depth, 0)], 0)
-    keys = ranks * (ranks.max() + 1) + further
+    earlier = ranks[np.maximum(position - depth, 0)]
+    keys = ranks * (ranks.max() + 1) + np.where(before > depth, earlier, 0)
     ranks = np.unique(keys, return_inverse=True)[1]
   return np.argsort(ranks, kind='stable')
 
 
-def _digest(arrays):
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+  """Returns the SHA-256 of a datastore's arrays."""
   digest = hashlib.sha256()
   for name in Datastore._fields:
     digest.update(arrays[name].tobytes())

@@ -1,4 +1,4 @@
-"""Prompts with responses, read from JSONL files."""
+"""Reads prompts and responses from JSONL files."""
 
 import codecs
 from collections.abc import Callable
@@ -12,7 +12,13 @@ from specjax.data import lines
 
 
 class Example(NamedTuple):
-  """One line of a JSONL file."""
+  """A prompt, which may have a response; one line of a JSONL file.
+
+  Attributes:
+    domain: name of the kind of text, such as 'math'.
+    prompt: the prompt.
+    response: the response, or ''.
+  """
 
   domain: str
   prompt: str
@@ -23,39 +29,39 @@ def read(path: str | os.PathLike[str]) -> list[Example]:
   """Reads examples from a JSONL file.
 
   Args:
-    path: a file of one JSON object a line, with a string `prompt` and, where
-      present, strings `response` and `domain`; other keys are ignored. Blank
+    path: a file with one JSON object per line, with a string `prompt` and,
+      optionally, strings `response` and `domain`; other keys are ignored. Blank
       lines are skipped. The domain defaults to the file's name up to the first
       dot.
 
   Returns:
-    The examples in file order.
+    The examples in the order of the file.
 
   Raises:
-    ValueError: the file cannot be read, or a line is no such object; the
-      message names file and line.
+    ValueError: the file cannot be read, or a line is not such an object; the
+      error names file and line.
   """
-  return list(numbered(path).values())
+  return list(read_by_line(path).values())
 
 
-def numbered(
+def read_by_line(
   path: str | os.PathLike[str],
   reject: Callable[[ValueError], None] | None = None,
 ) -> dict[int, Example]:
   """Reads examples from a JSONL file, by the numbers of their lines.
 
   Args:
-    path: as in `read`.
-    reject: is given the error of each bad line, which is then skipped; by
-      default, the first one is raised.
+    path: See `read`.
+    reject: receives the error of each bad line, which is then skipped; by
+      default, the first error is raised.
 
   Raises:
-    ValueError: as in `read`.
+    ValueError: See `read`.
   """
   stem = os.path.basename(path).split('.')[0]
   examples = {}
-  found = lines.read(os.path.expanduser(path))  # Bad UTF-8 has a line, too.
-  for number, line in enumerate(found, start=1):
+  # Lines are bytes, so that errors of UTF-8 also have a line.
+  for number, line in enumerate(lines.read(os.path.expanduser(path)), start=1):
     if number == 1:
       line = line.removeprefix(codecs.BOM_UTF8)
     if not line.strip():
@@ -70,11 +76,14 @@ def numbered(
 
 
 def read_split(data_dir: str | os.PathLike[str], split: str) -> list[Example]:
-  """Reads every `*.{split}.jsonl` of a folder, in the order of their names.
+  """Reads all files `*.{split}.jsonl` of a folder, in the order of their names.
+
+  Args:
+    data_dir: the folder.
+    split: name of the split, such as 'train'.
 
   Raises:
-    ValueError: the folder has no such file, or one of them is refused as by
-      `read`.
+    ValueError: the folder has no such file, or one cannot be read; see `read`.
   """
   data_dir = os.path.expanduser(data_dir)
   suffix = f'.{split}.jsonl'
@@ -90,40 +99,47 @@ def read_split(data_dir: str | os.PathLike[str], split: str) -> list[Example]:
   ]
 
 
-def of_domain(
+def select_domain(
   examples: Iterable[Example], domain: str | Sequence[str]
 ) -> list[Example]:
-  """Returns the examples of a domain and of its parts; of all, for 'all'.
+  """Returns the examples of a domain and of its subdomains.
 
-  'translation' has the part 'translation_de-en'. Several domains may be given.
+  Args:
+    examples: examples of any domains.
+    domain: the domain, several domains, or 'all'. 'translation' also selects
+      subdomains such as 'translation_de-en'.
 
   Raises:
-    ValueError: there are none of a domain; the message lists the domains.
+    ValueError: a domain has no examples; the error lists the known domains.
   """
   examples = list(examples)
-  domains = [domain] if isinstance(domain, str) else domain
+  names = [domain] if isinstance(domain, str) else domain
   known = sorted({example.domain for example in examples})
-  chosen = set()
-  for each in domains:
-    parts = [
-      x for x in known if each == 'all' or f'{x}_'.startswith(f'{each}_')
+  selected = set()
+  for name in names:
+    matches = [
+      x for x in known if name == 'all' or f'{x}_'.startswith(f'{name}_')
     ]
-    if not parts:
-      raise ValueError(f'Unknown domain {each!r}. Known: {", ".join(known)}.')
-    chosen.update(parts)
-  return [example for example in examples if example.domain in chosen]
+    if not matches:
+      raise ValueError(f'Unknown domain {name!r}. Known: {", ".join(known)}.')
+    selected.update(matches)
+  return [example for example in examples if example.domain in selected]
 
 
-def check_text(what: str, text: str) -> None:
-  """Raises a `ValueError` if a text holds half a surrogate pair.
+def check_text(name: str, text: str) -> None:
+  """Raises `ValueError` if a text contains half a surrogate pair.
 
-  JSON and the command line can hold one, but no tokenizer takes it.
+  JSON and the command line can contain one, but tokenizers refuse it.
+
+  Args:
+    name: name of the text, for the error.
+    text: the text.
   """
   try:
     text.encode()
   except UnicodeEncodeError as error:
     raise ValueError(
-      f'{what} must be Unicode text, got half a surrogate pair '
+      f'{name} must be Unicode text, got half a surrogate pair '
       f'({text[error.start]!r}) at character {error.start}.'
     ) from error
 
@@ -135,20 +151,27 @@ def write(path: str | os.PathLike[str], examples: Iterable[Example]) -> None:
       file.write(json.dumps(example._asdict(), ensure_ascii=False) + '\n')
 
 
-def _parse(line: bytes, domain: str, where: str) -> Example:
+def _parse(line: bytes, domain: str, location: str) -> Example:
+  """Returns the example of a line.
+
+  Args:
+    line: the line.
+    domain: default of its domain.
+    location: file and number of the line, for errors.
+  """
   try:
     row = json.loads(line.decode())
   except (RecursionError, ValueError) as error:
-    raise ValueError(f'{where}: not JSON: {error}.') from error
+    raise ValueError(f'{location}: not JSON: {error}.') from error
   if not isinstance(row, dict) or 'prompt' not in row:
-    raise ValueError(f"{where}: must be an object with a 'prompt'.")
+    raise ValueError(f"{location}: must be an object with a 'prompt'.")
   fields = {'domain': domain} | {
     key: row[key] for key in Example._fields if key in row
   }
   for key, value in fields.items():
     if not isinstance(value, str):
       raise ValueError(
-        f'{where}: {key!r} must be a string, got {type(value).__name__}.'
+        f'{location}: {key!r} must be a string, got {type(value).__name__}.'
       )
-    check_text(f'{where}: {key!r}', value)
+    check_text(f'{location}: {key!r}', value)
   return Example(**fields)

@@ -1,4 +1,4 @@
-"""Files of a JSON object per line, whose end a killed process may have torn."""
+"""Reads JSONL files, which a killed process may have left incomplete."""
 
 from collections.abc import Callable
 import json
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def read(path: str | os.PathLike[str]) -> list[bytes]:
-  """Returns the lines of a file, each with its end.
+  """Returns the lines of a file, with their line ends.
 
-  Only `\\n` ends a line: some separators of Unicode occur inside of strings.
+  Only `\\n` ends a line, since strings may contain Unicode's line separators.
 
   Raises:
     ValueError: the file cannot be read.
@@ -23,23 +23,24 @@ def read(path: str | os.PathLike[str]) -> list[bytes]:
 
 def keep_while(
   path: str | os.PathLike[str],
-  wanted: Callable[[dict[str, Any]], bool] = lambda row: True,
+  keep: Callable[[dict[str, Any]], bool] = lambda row: True,
 ) -> list[dict[str, Any]]:
-  """Cuts a file off before its first torn or unwanted line.
+  """Truncates a file before its first incomplete or rejected line.
 
-  In place: a kill at any moment must not lose the lines that are kept. Lines
-  before the end are never torn, and are only damaged where a machine or a disk
-  has failed: those are not cut, but named.
+  The file is truncated in place, so that a kill at any moment loses none of the
+  lines that are kept. Only the last line can be incomplete. Earlier lines are
+  damaged only by failures of a machine or a disk; they are reported, not
+  removed.
 
   Args:
-    path: the file; nothing happens if there is none.
-    wanted: whether to keep a complete line.
+    path: the file; nothing happens if it does not exist.
+    keep: returns whether to keep the object of a complete line.
 
   Returns:
-    The objects that are left.
+    The objects of the remaining lines.
 
   Raises:
-    ValueError: the file cannot be read, or lines are damaged; it says which.
+    ValueError: the file cannot be read, or lines are damaged, which are listed.
   """
   if not os.path.exists(path):
     return []
@@ -50,7 +51,7 @@ def keep_while(
     row = _parse(line)
     if row is None:
       damaged.append(number)
-    elif wanted(row):
+    elif keep(row):
       rows.append(row)
     else:
       break
@@ -58,16 +59,16 @@ def keep_while(
   if damaged:
     raise ValueError(
       f'{path} is damaged: there is no JSON object in line '
-      f'{", ".join(map(str, damaged))}. Delete what is damaged to go on '
-      'without it.'
+      f'{", ".join(map(str, damaged))}. Delete damaged lines to continue '
+      'without them.'
     )
   if end < sum(map(len, lines)):
     os.truncate(path, end)
   return rows
 
 
-def _parse(line):
-  """A JSON object, or None."""
+def _parse(line: bytes) -> dict[str, Any] | None:
+  """Returns the JSON object of a line, or None."""
   try:
     row = json.loads(line.decode())
   except (RecursionError, ValueError):

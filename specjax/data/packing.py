@@ -1,4 +1,4 @@
-"""Examples packed into rows of equal length, and batches addressed by step."""
+"""Packs examples into rows of equal length, and selects batches by step."""
 
 from collections.abc import Sequence
 import operator
@@ -11,26 +11,46 @@ import numpy as np
 
 
 class Batch(NamedTuple):
-  """Rows for a training step; several examples share a row, unseen by each
-  other."""
+  """Rows for a training step.
 
-  tokens: np.ndarray  # [B, T] int32
-  positions: np.ndarray  # [B, T] int32 within the example; -1 is padding
-  segments: np.ndarray  # [B, T] int32 example within the row; -1 is padding
-  weights: np.ndarray  # [B, T] float32 weight of predicting token t + 1
+  Several examples share a row, but do not attend to each other.
+
+  Attributes:
+    tokens: `[B, T]` int32.
+    positions: `[B, T]` int32, positions within the example; -1 for padding.
+    segments: `[B, T]` int32, indices of the example within the row; -1 for
+      padding.
+    weights: `[B, T]` float32, weight of predicting token `t + 1`.
+  """
+
+  tokens: np.ndarray
+  positions: np.ndarray
+  segments: np.ndarray
+  weights: np.ndarray
 
 
 class TaughtBatch(NamedTuple):
-  """Rows as in `Batch`, and what a teacher computed of them."""
+  """Rows for a training step, and a teacher's outputs for them.
 
-  tokens: np.ndarray  # [B, T] int32
-  positions: np.ndarray  # [B, T] int32
-  segments: np.ndarray  # [B, T] int32
-  weights: np.ndarray  # [B, T] float32
-  features: np.ndarray  # [B, T, F] float16, what the teacher's head reads
-  normalizers: np.ndarray  # [B, T] float32, logsumexp of its logits
-  best: np.ndarray  # [B, T] int32, the token of its largest logit
-  taps: tuple[np.ndarray, ...]  # [B, T, F] float16 each, other features
+  Attributes:
+    tokens: See `Batch`.
+    positions: See `Batch`.
+    segments: See `Batch`.
+    weights: See `Batch`.
+    features: `[B, T, F]` float16, the input of the teacher's output head.
+    normalizers: `[B, T]` float32, logsumexp of the teacher's logits.
+    best: `[B, T]` int32, the token of the teacher's largest logit.
+    taps: other features of the teacher, `[B, T, F]` float16.
+  """
+
+  tokens: np.ndarray
+  positions: np.ndarray
+  segments: np.ndarray
+  weights: np.ndarray
+  features: np.ndarray
+  normalizers: np.ndarray
+  best: np.ndarray
+  taps: tuple[np.ndarray, ...]
 
 
 class AnyBatch(Protocol):
@@ -51,13 +71,13 @@ def pack(
   *,
   before: float = 0.0,
 ) -> Batch:
-  """Packs token sequences into rows, first fit over the rows still open.
+  """Packs token sequences into rows, each into the first row with room for it.
 
   Args:
-    sequences: `(tokens, start)`; the tokens from index `start` on, at least 1,
-      are to be predicted. What exceeds `row_length` is cut off.
+    sequences: pairs `(tokens, start)`; the tokens from index `start` on, at
+      least 1, are predicted. Tokens past `row_length` are cut off.
     row_length: `T`.
-    seed: of the order in which sequences are packed.
+    seed: seed of the order in which sequences are packed.
     before: weight of predicting a token before `start`.
 
   Returns:
@@ -70,14 +90,24 @@ def pack(
 
 
 def num_tokens(batch: AnyBatch) -> int:
-  """Returns how many tokens a batch has room for, on all sides."""
+  """Returns the number of tokens of a batch, including padding and sources."""
   return batch.tokens.size + getattr(batch, 'source_tokens', np.empty(0)).size
 
 
 def batch_at(rows: _Rows, step: int, batch_size: int, seed: int) -> _Rows:
-  """Returns the batch of a step: shuffled epochs as a function of the step.
+  """Returns the batch of a step, from epochs that are shuffled.
 
-  Nothing is remembered between steps, so a resumed run sees the same batches.
+  The batch depends only on the arguments, so that a resumed run uses the same
+  batches.
+
+  Args:
+    rows: all rows.
+    step: index of the step.
+    batch_size: rows per batch.
+    seed: seed of the order of each epoch.
+
+  Raises:
+    ValueError: there are fewer rows than `batch_size`.
   """
   num_rows = len(rows.tokens)
   if batch_size > num_rows:
@@ -87,19 +117,18 @@ def batch_at(rows: _Rows, step: int, batch_size: int, seed: int) -> _Rows:
     )
   epoch, within = divmod(step, num_rows // batch_size)
   order = np.random.default_rng((seed, epoch)).permutation(num_rows)
-  chosen = order[within * batch_size : (within + 1) * batch_size]
-  return take(rows, chosen)
+  return take(rows, order[within * batch_size : (within + 1) * batch_size])
 
 
-def take(rows: _Rows, chosen: np.ndarray | slice) -> _Rows:
-  """Returns some of the rows."""
-  return jax.tree.map(lambda field: field[chosen], rows)
+def take(rows: _Rows, indices: np.ndarray | slice) -> _Rows:
+  """Returns the rows with some indices."""
+  return jax.tree.map(lambda field: field[indices], rows)
 
 
 def check_starts(
   sequences: Sequence[tuple[Sequence[int], int]], first: int
 ) -> None:
-  """Refuses a `start` before `first` or past the end of its tokens."""
+  """Raises `ValueError` if a `start` is below `first` or past the tokens."""
   for tokens, start in sequences:
     if not first <= start <= len(tokens):
       raise ValueError(
@@ -110,12 +139,13 @@ def check_starts(
 def first_fit(
   sizes: Sequence[Sequence[int]], capacity: Sequence[int], seed: int
 ) -> list[list[int]]:
-  """Returns the indices of the examples that share each row.
+  """Returns the indices of the examples in each row, packed by first fit.
 
   Args:
-    sizes: tokens of each example, on each of its sides.
-    capacity: tokens that a row holds, on each side.
-    seed: of the order in which examples are packed.
+    sizes: numbers of tokens of each example, one for each of its sides: a
+      source and a response have separate rows.
+    capacity: number of tokens in a row, for each side.
+    seed: seed of the order in which examples are packed.
   """
   rows: list[list[int]] = []
   remaining: list[list[int]] = []
@@ -141,10 +171,10 @@ def lay_out(
   row_length: int,
   before: float,
 ) -> Batch:
-  """Writes the examples of each row one after the other.
+  """Returns a batch with the examples of each row one after the other.
 
   Args:
-    rows: `(tokens, start)` of the examples of each row.
+    rows: pairs `(tokens, start)` of the examples in each row.
     row_length: `T`.
     before: weight of predicting a token before `start`.
   """
@@ -154,13 +184,13 @@ def lay_out(
   segments = np.full(shape, -1, np.int32)
   weights = np.zeros(shape, np.float32)
   for i, row in enumerate(rows):
-    at = 0
+    begin = 0
     for segment, (sequence, start) in enumerate(row):
-      end = at + len(sequence)
-      tokens[i, at:end] = sequence
-      positions[i, at:end] = np.arange(len(sequence))
-      segments[i, at:end] = segment
-      weights[i, at : end - 1] = before
-      weights[i, at + start - 1 : end - 1] = 1.0
-      at = end
+      end = begin + len(sequence)
+      tokens[i, begin:end] = sequence
+      positions[i, begin:end] = np.arange(len(sequence))
+      segments[i, begin:end] = segment
+      weights[i, begin : end - 1] = before
+      weights[i, begin + start - 1 : end - 1] = 1.0
+      begin = end
   return Batch(tokens, positions, segments, weights)

@@ -1,4 +1,4 @@
-"""What a tokenizer writes around prompts and responses, and its files."""
+"""Prompt formats: the tokens around prompts and responses, and their files."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ MARKERS = (PAD, BEGIN, RESPONSE, END)
 
 
 class PromptFormat(NamedTuple):
-  """How prompts and responses become tokens.
+  """The tokens around prompts and responses.
 
   Attributes:
-    before: tokens in front of a prompt, unless a template writes it.
-    after: tokens behind it, after which the response begins.
+    before: tokens before a prompt, unless there is a template.
+    after: tokens between a prompt and its response, unless there is a template.
     stop_tokens: tokens at which decoding stops; the first ends a response.
-    template: writes prompts as conversations instead, or None.
+    template: chat template that renders prompts as conversations, or None.
   """
 
   before: tuple[int, ...]
@@ -33,7 +33,10 @@ class PromptFormat(NamedTuple):
 
 
 def marker_format(core: tokenizers.Tokenizer) -> PromptFormat:
-  """Returns `<|begin|> prompt <|response|> response <|end|>`.
+  """Returns the format `<|begin|> prompt <|response|> response <|end|>`.
+
+  Args:
+    core: the library's tokenizer.
 
   Raises:
     ValueError: the tokenizer lacks some of the markers.
@@ -47,7 +50,7 @@ def marker_format(core: tokenizers.Tokenizer) -> PromptFormat:
 
 
 def has_markers(core: tokenizers.Tokenizer) -> bool:
-  """Returns whether a tokenizer is one of specjax."""
+  """Returns whether a tokenizer has the markers of specjax."""
   return all(core.token_to_id(name) is not None for name in MARKERS)
 
 
@@ -56,14 +59,14 @@ def plain_format(
   stop_tokens: Sequence[int],
   start_id: int | None = None,
 ) -> PromptFormat:
-  """Returns text between the tokens that the tokenizer itself adds.
+  """Returns the format without markers: text and the tokenizer's own tokens.
 
   Args:
-    core: makes tokens of text.
-    stop_tokens: as in `PromptFormat`.
-    start_id: of an encoder-decoder, the token that ends every prompt.
+    core: the library's tokenizer.
+    stop_tokens: See `PromptFormat`.
+    start_id: token that ends every prompt of an encoder-decoder.
   """
-  before, after = _frame(core)
+  before, after = _added_tokens(core)
   if start_id is not None:
     after = (*after, start_id)
   return PromptFormat(before, after, tuple(stop_tokens))
@@ -74,19 +77,19 @@ def read(
   fields: Mapping[str, Any],
   folder: str | os.PathLike[str],
 ) -> PromptFormat:
-  """Reads the format from the files that HuggingFace writes.
+  """Reads the format from the files of a HuggingFace folder.
 
-  Besides the tokenizer's own, these are `generation_config.json` and
-  `config.json`, as far as they are there.
+  Stop tokens are also read from `generation_config.json` or `config.json`, if
+  they exist.
 
   Args:
-    core: makes tokens of text.
+    core: the library's tokenizer.
     fields: from `tokenizer_config.read`.
-    folder: where the files are.
+    folder: the folder.
 
   Raises:
-    ValueError: a file is no JSON object or holds something else than it
-      should, no token ends a text, or the template does not parse.
+    ValueError: a file is not a JSON object or has invalid values, there is no
+      stop token, or the template does not parse.
   """
   special = tokenizer_config.special_tokens(fields)
   end = core.token_to_id(special.get('eos_token', ''))
@@ -95,8 +98,8 @@ def read(
   if not stops:
     raise ValueError(
       f'No token ends a text of tokenizer.json in {folder}: '
-      'tokenizer_config.json and special_tokens_map.json have no eos_token of '
-      'the vocabulary, and generation_config.json and config.json no '
+      'tokenizer_config.json and special_tokens_map.json have no eos_token in '
+      'the vocabulary, and generation_config.json and config.json have no '
       'eos_token_id.'
     )
   start = next(iter(token_ids(folder, 'decoder_start_token_id')), None)
@@ -110,14 +113,15 @@ def write(
   prompt_format: PromptFormat,
   folder: str | os.PathLike[str],
 ) -> None:
-  """Writes files from which `read` and transformers make the same format."""
+  """Writes files from which `read` and transformers restore the format."""
   template = prompt_format.template
   config: dict[str, Any] = {'tokenizer_class': 'PreTrainedTokenizerFast'}
   if template is not None:
     config['chat_template'] = template.source
     for name, text in template.special_tokens.items():
-      own = not name.endswith('_token')
-      fields = config.setdefault('extra_special_tokens', {}) if own else config
+      fields = config
+      if not name.endswith('_token'):
+        fields = config.setdefault('extra_special_tokens', {})
       fields[name] = text
   if core.encode_special_tokens:
     config['split_special_tokens'] = True
@@ -130,48 +134,51 @@ def write(
 def end_of_turn(
   core: tokenizers.Tokenizer, template: chat_lib.Template
 ) -> int | None:
-  """Returns the first special token that a template writes behind an answer."""
-  said = 'Hello'
+  """Returns the first special token that a template writes after an answer."""
+  answer = 'Hello'
   turns = [
-    {'role': 'user', 'content': said},
-    {'role': 'assistant', 'content': said},
+    {'role': 'user', 'content': answer},
+    {'role': 'assistant', 'content': answer},
   ]
   try:
     text = template.render(turns, add_generation_prompt=False)
-  except ValueError:  # It knows no assistant, or wants something else of it.
+  except ValueError:  # The template refuses turns of an assistant.
     return None
-  _, _, rest = text.rpartition(said)
+  _, _, after_answer = text.rpartition(answer)
   added = core.get_added_tokens_decoder()
-  tokens = core.encode(rest, add_special_tokens=False).ids
+  tokens = core.encode(after_answer, add_special_tokens=False).ids
   return next((t for t in tokens if t in added and added[t].special), None)
 
 
 def token_ids(folder: str | os.PathLike[str], field: str) -> list[int]:
-  """Returns the ids of the generation's config or else the model's.
+  """Returns token ids in `generation_config.json` or, else, `config.json`.
 
   Args:
-    folder: of HuggingFace.
-    field: such as 'eos_token_id'.
+    folder: a HuggingFace folder.
+    field: name of the field, such as 'eos_token_id'.
 
   Raises:
-    ValueError: it holds something else.
+    ValueError: the field does not contain token ids.
   """
   for name in ('generation_config.json', 'config.json'):
     value = json_files.read(folder, name).get(field)
     if value is not None:
       ids = value if isinstance(value, list) else [value]
-      if not all(type(each) is int and each >= 0 for each in ids):
+      if not all(type(token) is int and token >= 0 for token in ids):
         raise ValueError(
           f'{field} in {os.path.join(folder, name)} must be a token id or a '
-          f'list of some, got {value!r}.'
+          f'list of token ids, got {value!r}.'
         )
       return ids
   return []
 
 
-def _frame(core):
-  """The tokens that the tokenizer itself puts before and after a text."""
-  for text in core.get_vocab():  # One that has tokens, whatever the alphabet.
+def _added_tokens(
+  core: tokenizers.Tokenizer,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+  """Returns the tokens that a tokenizer adds before and after a text."""
+  # Entries of the vocabulary are texts that have tokens in any alphabet.
+  for text in core.get_vocab():
     encoded = core.encode(text)
     added = encoded.special_tokens_mask
     if 0 in added:

@@ -1,43 +1,46 @@
-"""The text of tokens as they come."""
+"""Incremental decoding of tokens to text."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
 
-_INCOMPLETE = '\N{REPLACEMENT CHARACTER}'  # stands for bytes of no character
+# Decoders emit it for bytes that do not form a character.
+_INCOMPLETE = '\N{REPLACEMENT CHARACTER}'
 
 
 class TextStream:
-  """Gives the text of each token in a time that no earlier token adds to."""
+  """Decodes tokens one by one, in constant time per token."""
 
   def __init__(self, decode: Callable[[Iterable[int]], str]):
     """Begins a text.
 
     Args:
-      decode: such as `Tokenizer.decode`.
+      decode: converts tokens to text, such as `Tokenizer.decode`.
     """
     self._decode = decode
-    # Decoded again with every new token: what ended last, since a decoder may
-    # treat the first token of a text differently, and what has not ended yet.
+    # Tokens that are decoded again with each new one: the last complete piece,
+    # since decoders may treat the first token of a text differently, and tokens
+    # of an incomplete character.
     self._tokens: list[int] = []
-    self._num_ended = 0
-    self._shown = ''  # of the text of these tokens
+    self._num_complete = 0
+    # The part of their text that has been returned.
+    self._shown = ''
 
   def add(self, token: int) -> str:
-    """Returns what a token adds to the text.
+    """Returns the text that a token adds.
 
-    A character whose bytes are spread over tokens comes with the last of them.
+    A character whose bytes are spread over several tokens is added by the last.
     """
     self._tokens.append(int(token))
     text = self._decode(self._tokens)
-    whole = text.rstrip(_INCOMPLETE)
-    piece = whole[len(self._shown) :]
+    complete = text.rstrip(_INCOMPLETE)
+    piece = complete[len(self._shown) :]
     self._shown += piece
-    if piece and whole == text:
-      self._tokens = self._tokens[self._num_ended :]
-      self._num_ended = len(self._tokens)
+    if piece and complete == text:
+      self._tokens = self._tokens[self._num_complete :]
+      self._num_complete = len(self._tokens)
       self._shown = self._decode(self._tokens)
     return piece
 
   def flush(self) -> str:
-    """Returns what stands for a character that did not end."""
+    """Returns the text of an incomplete character at the end."""
     return self._decode(self._tokens)[len(self._shown) :]

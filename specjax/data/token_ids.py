@@ -1,7 +1,9 @@
-"""Sampled responses as token ids, in one compressed file."""
+"""Stores sampled responses as token ids, in one compressed file."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import os
+from typing import Any
 from typing import NamedTuple
 import zipfile
 
@@ -9,17 +11,28 @@ import numpy as np
 
 
 class Prompt(NamedTuple):
-  """A prompt as a model reads it."""
+  """A prompt as token ids.
+
+  Attributes:
+    domain: name of the kind of text, such as 'math'.
+    tokens: its tokens.
+  """
 
   domain: str
   tokens: Sequence[int]
 
 
 class Response(NamedTuple):
-  """A response, with its stop token if it has one."""
+  """A response as token ids.
 
-  prompt: int  # its index among the prompts
-  temperature: float  # at which it was sampled
+  Attributes:
+    prompt: index of its prompt.
+    temperature: temperature at which it was sampled.
+    tokens: its tokens, with the stop token if there is one.
+  """
+
+  prompt: int
+  temperature: float
   tokens: Sequence[int]
 
 
@@ -28,30 +41,35 @@ def write(
   prompts: Sequence[Prompt],
   responses: Sequence[Response],
 ) -> None:
-  """Writes responses, and once each of the prompts that they have.
+  """Writes responses and the prompts that have responses, each once.
 
-  A token takes two bytes where all ids are below 65,536, before compression.
+  A token takes two bytes before compression if all ids are below 65,536.
+
+  Args:
+    path: the file.
+    prompts: prompts, to which `Response.prompt` refers.
+    responses: the responses.
 
   Raises:
     ValueError: the file cannot be written.
   """
-  used = sorted({each.prompt for each in responses})
-  place = {index: number for number, index in enumerate(used)}
-  chosen = [prompts[index] for index in used]
-  domains = sorted({each.domain for each in chosen})
-  arrays = {
+  indices = sorted({response.prompt for response in responses})
+  new_index = {index: i for i, index in enumerate(indices)}
+  used = [prompts[index] for index in indices]
+  domains = sorted({prompt.domain for prompt in used})
+  arrays: dict[str, Any] = {
     'domains': np.array(domains, np.str_),
     'prompt_domains': np.array(
-      [domains.index(each.domain) for each in chosen], np.uint16
+      [domains.index(prompt.domain) for prompt in used], np.uint16
     ),
-    **_ragged('prompt', [each.tokens for each in chosen]),
+    **_to_ragged('prompt', [prompt.tokens for prompt in used]),
     'response_prompts': np.array(
-      [place[each.prompt] for each in responses], np.uint32
+      [new_index[response.prompt] for response in responses], np.uint32
     ),
     'response_temperatures': np.array(
-      [each.temperature for each in responses], np.float32
+      [response.temperature for response in responses], np.float32
     ),
-    **_ragged('response', [each.tokens for each in responses]),
+    **_to_ragged('response', [response.tokens for response in responses]),
   }
   part = f'{os.fspath(path)}.{os.getpid()}.part'
   try:
@@ -71,18 +89,18 @@ def read(
   """Returns the prompts and responses of a file.
 
   Raises:
-    ValueError: the file cannot be read, or `write` has not written it.
+    ValueError: the file cannot be read, or `write` did not write it.
   """
   try:
     with np.load(os.path.expanduser(path), allow_pickle=False) as file:
       arrays = dict(file)
     domains = arrays['domains'][arrays['prompt_domains']].tolist()
-    prompts = map(Prompt, domains, _rows('prompt', arrays))
+    prompts = map(Prompt, domains, _from_ragged('prompt', arrays))
     responses = map(
       Response,
       arrays['response_prompts'].tolist(),
       arrays['response_temperatures'].tolist(),
-      _rows('response', arrays),
+      _from_ragged('response', arrays),
     )
     return list(prompts), list(responses)
   except OSError as error:
@@ -92,17 +110,22 @@ def read(
     raise ValueError(f'{path} holds no responses: {error}.') from error
 
 
-def _ragged(name, rows):
-  """Rows of ids, one behind the other, and their lengths."""
+def _to_ragged(
+  name: str, rows: Sequence[Sequence[int]]
+) -> dict[str, np.ndarray]:
+  """Returns rows of ids as a concatenated array and an array of lengths."""
   ids = np.concatenate([np.zeros(0, np.uint32), *rows]).astype(np.uint32)
-  small = ids.max(initial=0) < 2**16
+  fits_in_16_bits = ids.max(initial=0) < 2**16
   return {
-    f'{name}_tokens': ids.astype(np.uint16) if small else ids,
+    f'{name}_tokens': ids.astype(np.uint16) if fits_in_16_bits else ids,
     f'{name}_lengths': np.array([len(row) for row in rows], np.uint32),
   }
 
 
-def _rows(name, arrays):
+def _from_ragged(
+  name: str, arrays: Mapping[str, np.ndarray]
+) -> list[list[int]]:
+  """Returns rows of ids; inverts `_to_ragged`."""
   ends = np.cumsum(arrays[f'{name}_lengths'])
   tokens = arrays[f'{name}_tokens']
   return [row.tolist() for row in np.split(tokens, ends)[:-1]]

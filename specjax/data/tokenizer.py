@@ -1,9 +1,10 @@
-"""Text to tokens and back with the `tokenizers` library."""
+"""Tokenizers, which encode text as tokens and decode it."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence
 import json
 import os
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders
@@ -16,21 +17,22 @@ from specjax.data import prompt_format as prompt_format_lib
 from specjax.data import text_stream
 from specjax.data import tokenizer_config
 
-_NAMED = 3  # differences of two vocabularies that an error lists
+# Number of differences of two vocabularies that an error lists.
+_NUM_LISTED = 3
 
 
 class Tokenizer:
-  """Text to token ids and back.
+  """Encodes text as token ids, and decodes it.
 
-  With a chat template, a prompt is the turn of a user, or a conversation.
-  Without, it is text between the tokens of its format.
+  With a chat template, a prompt is a turn of the user or a conversation.
+  Without one, it is text between the tokens of its format.
 
   Attributes:
-    vocab_size: the number of tokens; models may have rows beyond it.
+    vocab_size: number of tokens; models may have a larger, padded vocabulary.
     end_id: id of the token that ends a response.
     stop_tokens: ids of all tokens at which decoding stops, `end_id` first.
-    response_id: id of the token that ends a prompt, from which the decoder of
-      an encoder-decoder starts; None where there is none.
+    response_id: id of the token that ends a prompt, with which the decoder of
+      an encoder-decoder starts; None if there is none.
     template: the chat template, or None.
   """
 
@@ -40,13 +42,13 @@ class Tokenizer:
     prompt_format: prompt_format_lib.PromptFormat,
     system: str = '',
   ):
-    """Wraps a tokenizer of the library.
+    """Wraps a tokenizer of the library `tokenizers`.
 
     Args:
-      core: makes tokens of text.
-      prompt_format: what stands around prompts and responses.
-      system: the system prompt of conversations that begin without one; if
-        empty, they have what the template writes.
+      core: the library's tokenizer.
+      prompt_format: the tokens around prompts and responses.
+      system: the system prompt of conversations that begin without one. If it
+        is empty, the template decides.
 
     Raises:
       ValueError: there is a system prompt, but no chat template.
@@ -56,7 +58,9 @@ class Tokenizer:
     self._system = system
     self.template = prompt_format.template
     if system and self.template is None:
-      raise ValueError(f'system needs a chat template, got {system!r} alone.')
+      raise ValueError(
+        f'system needs a chat template, got {system!r} without one.'
+      )
     self.vocab_size = max(core.get_vocab().values(), default=-1) + 1
     after = prompt_format.after
     self.response_id = after[-1] if after else None
@@ -64,45 +68,45 @@ class Tokenizer:
     if self.template is not None:
       end = prompt_format_lib.end_of_turn(core, self.template)
       stops = stops if end is None else (end, *stops)
-    self._template_ends = end is not None  # whether it writes `end_id`
+    self._template_writes_end = end is not None
     self.stop_tokens = tuple(dict.fromkeys(stops))
     self.end_id = self.stop_tokens[0]
 
   def with_prompts(
     self, chat: bool | None = None, system: str = ''
   ) -> 'Tokenizer':
-    """Returns a tokenizer of the same tokens whose prompts are different.
+    """Returns a tokenizer with the same tokens and another format of prompts.
 
     Args:
-      chat: whether prompts go through the chat template; None means that they
-        do if there is one.
-      system: as in the constructor.
+      chat: whether prompts are rendered by the chat template; None if there is
+        one.
+      system: the system prompt, see `__init__`.
 
     Raises:
-      ValueError: there is no template, but chat or a system prompt is asked
-        for.
+      ValueError: `chat` or `system` is given, but there is no template.
     """
     if chat and self.template is None:
       raise ValueError('chat needs a tokenizer with a chat template.')
-    own = self._format
-    own = own._replace(template=None) if chat is False else own
-    return Tokenizer(self._core, own, system)
+    prompt_format = self._format
+    if chat is False:
+      prompt_format = prompt_format._replace(template=None)
+    return Tokenizer(self._core, prompt_format, system)
 
   def encode(self, text: str) -> list[int]:
-    """Returns the tokens of a text, with nothing before or behind it."""
+    """Returns the tokens of a text, without any before or after it."""
     return self._core.encode(text, add_special_tokens=False).ids
 
   def encode_after(self, before: str, text: str) -> list[int]:
-    """Returns the tokens that a text has after another one.
+    """Returns the tokens of a text that continues another text.
 
-    Many tokenizers write a space in front of a text, or drop the spaces after
-    some special tokens. So the tokens of a whole text are not those of its
-    parts, each encoded on its own.
+    Many tokenizers add a space before a text, or drop the spaces after some
+    special tokens. The tokens of a concatenated text therefore differ from
+    those of its parts.
 
     Args:
-      before: where the whole text begins.
-      text: what follows. If a token of the whole would hold the end of `before`
-        and the beginning of `text`, they are encoded as two tokens.
+      before: the text before.
+      text: the continuation. If a token of the concatenated text would span
+        both, they are encoded separately.
     """
     end_token = self.spelling(self.end_id)
     for context in (before, end_token, ''):
@@ -113,7 +117,7 @@ class Tokenizer:
     return whole[len(tokens) :]
 
   def encode_prompt(self, prompt: str) -> list[int]:
-    """Returns the tokens after which a response begins.
+    """Returns the tokens of a prompt, after which a response begins.
 
     Raises:
       ValueError: the prompt is empty, or the chat template refuses it.
@@ -125,49 +129,55 @@ class Tokenizer:
     return [*self._format.before, *self.encode(prompt), *self._format.after]
 
   def encode_chat(self, messages: Sequence[chat_lib.Message]) -> list[int]:
-    """Returns the tokens of a conversation after which an answer begins.
+    """Returns the tokens of a conversation, after which an answer begins.
 
-    Special tokens that a message spells become these tokens, as they do in
-    transformers. Arguments and errors as in `render`.
+    A special token that is written in a message becomes this token, as in
+    transformers.
+
+    Args:
+      messages: See `render`.
+
+    Raises:
+      ValueError: See `render`.
     """
     return self.encode(self.render(messages))
 
   def render(self, messages: Sequence[chat_lib.Message]) -> str:
-    """Returns the text of a conversation, up to where an answer begins.
+    """Returns the text of a conversation, after which an answer begins.
 
     Args:
-      messages: turns, as in `chat.Template.render`; the user's is the last.
+      messages: turns, as in `chat.Template.render`; the last is the user's.
 
     Raises:
-      ValueError: there is no turn or no chat template, or it refuses them.
+      ValueError: there is no turn or no chat template, or it refuses the turns.
     """
     if self.template is None:
       raise ValueError('messages need a tokenizer with a chat template.')
     return self.template.render(messages, system=self._system)
 
   def encode_response(self, response: str) -> list[int]:
-    """Returns the tokens of a response that is a text of its own.
+    """Returns the tokens of a response without a prompt, up to `end_id`.
 
-    `end_id` is the last. See `encode_example` for a response to a prompt.
+    See `encode_example` for a response to a prompt.
     """
     return [*self.encode(response), self.end_id]
 
   def encode_example(self, prompt: str, response: str) -> tuple[list[int], int]:
-    """Returns the tokens of both, and the index where the response starts.
+    """Returns the tokens of a prompt and a response, and the response's start.
 
-    With a chat template, they are the conversation that the template writes, up
-    to `end_id` after the response. If the template writes a prompt in another
-    way where a response follows, or refuses responses, the response follows the
-    prompt as it is.
+    With a chat template, they are those of the rendered conversation, up to
+    `end_id` after the response. If the template refuses responses, or changes
+    the prompt when a response follows, the response is appended to the rendered
+    prompt.
 
     Raises:
-      ValueError: as in `encode_prompt`.
+      ValueError: See `encode_prompt`.
     """
     start = self.encode_prompt(prompt)
     return start + self._continuation(prompt, response), len(start)
 
-  def _continuation(self, prompt, response):
-    """The tokens of a response after those of its prompt."""
+  def _continuation(self, prompt: str, response: str) -> list[int]:
+    """Returns the tokens of a response, after those of its prompt."""
     if self.template is None:
       if self._format.after:
         return self.encode_response(response)
@@ -177,34 +187,34 @@ class Tokenizer:
     turns.append({'role': 'assistant', 'content': response})
     try:
       whole = self.template.render(turns, False, self._system)
-    except ValueError:  # The template knows no assistant.
+    except ValueError:  # The template refuses turns of an assistant.
       whole = ''
     if not whole.startswith(before):
       return [*self.encode_after(before, response), self.end_id]
     tokens = self.encode_after(before, whole[len(before) :])
-    if not self._template_ends or self.end_id not in tokens:
+    if not self._template_writes_end or self.end_id not in tokens:
       return [*tokens, self.end_id]
     return tokens[: len(tokens) - tokens[::-1].index(self.end_id)]
 
   def decode(self, tokens: Iterable[int]) -> str:
-    """Returns the text of tokens, without special ones."""
+    """Returns the text of tokens, without special tokens."""
     return self._core.decode([int(token) for token in tokens])
 
   def spelling(self, token: int) -> str:
-    """Returns how the vocabulary spells a token, such as a special one.
+    """Returns the entry of the vocabulary for a token.
 
     Raises:
       ValueError: there is no such token.
     """
-    spelt = self._core.id_to_token(int(token))
-    if spelt is None:
-      raise ValueError(f'token must be one of the vocabulary, got {token}.')
-    return spelt
+    entry = self._core.id_to_token(int(token))
+    if entry is None:
+      raise ValueError(f'token must be in the vocabulary, got {token}.')
+    return entry
 
   def pieces(self, tokens: Iterable[int]) -> list[str]:
-    """Returns one string a token that join to `decode(tokens)`.
+    """Returns one string per token; joined, they are `decode(tokens)`.
 
-    A character whose bytes are spread over tokens goes to the last of them.
+    A character whose bytes are spread over several tokens goes to the last.
     """
     stream = text_stream.TextStream(self.decode)
     pieces = [stream.add(token) for token in tokens]
@@ -213,42 +223,42 @@ class Tokenizer:
     return pieces
 
   def save(self, folder: str | os.PathLike[str]) -> None:
-    """Writes `tokenizer.json` and what `load` reads beside it."""
+    """Writes `tokenizer.json` and the other files that `load` reads."""
     self._core.save(os.path.join(folder, 'tokenizer.json'))
     if not prompt_format_lib.has_markers(self._core):
       prompt_format_lib.write(self._core, self._format, folder)
 
   def check_same(self, other: 'Tokenizer', names: str) -> None:
-    """Refuses another tokenizer whose tokens do not mean the same.
+    """Raises unless another tokenizer encodes text with the same tokens.
 
-    Formats of prompts may differ: tokens mean the same in all of them.
+    Formats of prompts may differ.
 
     Args:
       other: the other tokenizer.
-      names: of what has this one and the other, for the error.
+      names: names of the owners of both tokenizers, for the error.
 
     Raises:
-      ValueError: they differ; it says in what.
+      ValueError: they differ; the error lists the differences.
     """
-    found = _differences(self._core, other._core)
-    if found:
+    differences = _differences(self._core, other._core)
+    if differences:
       raise ValueError(
         f'{names} must share a tokenizer, but theirs differ: '
-        f'{"; ".join(found)}.'
+        f'{"; ".join(differences)}.'
       )
 
 
 def load(path: str | os.PathLike[str]) -> Tokenizer:
-  """Reads a tokenizer of specjax or of HuggingFace.
+  """Loads a tokenizer of specjax or of HuggingFace.
 
   Args:
     path: a `tokenizer.json`, or its folder. Unless the tokenizer has the
-      markers of specjax, the files next to it are read as well: see
+      markers of specjax, other files in the folder are also read: see
       `tokenizer_config.read` and `prompt_format.read`.
 
   Raises:
-    ValueError: there is no such file, it or one beside it cannot be read, or
-      nothing says where a response ends.
+    ValueError: there is no such file, it or another one in its folder cannot be
+      read, or there is no stop token.
   """
   path = os.path.expanduser(path)
   if os.path.isdir(path):
@@ -270,17 +280,17 @@ def load(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-  """Learns byte-level BPE merges; digits always stand alone.
+  """Trains a byte-level BPE tokenizer, in which digits are separate tokens.
 
-  A sequence is `<|begin|> prompt <|response|> response <|end|>`. The markers
-  are never made from text, even if it spells them.
+  A sequence is `<|begin|> prompt <|response|> response <|end|>`. Text never
+  becomes a marker, even if it contains its name.
 
   Args:
     texts: the corpus.
     vocab_size: `V`, at least 260: the bytes and four markers.
 
-  Returns:
-    The tokenizer.
+  Raises:
+    ValueError: `vocab_size` is too small.
   """
   markers = prompt_format_lib.MARKERS
   if vocab_size < 256 + len(markers):
@@ -307,38 +317,44 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
   return _with_markers(core)
 
 
-def _with_markers(core):
-  """A tokenizer that never makes markers from text."""
+def _with_markers(core: tokenizers.Tokenizer) -> Tokenizer:
+  """Returns a tokenizer that never encodes text as markers."""
   core.encode_special_tokens = True
   return Tokenizer(core, prompt_format_lib.marker_format(core))
 
 
-def _differences(first, second):
-  """How the tokens of two tokenizers differ, in words."""
+def _differences(
+  first: tokenizers.Tokenizer, second: tokenizers.Tokenizer
+) -> list[str]:
+  """Describes how the tokens of two tokenizers differ."""
   if first.to_str() == second.to_str():
     return []
-  both, found = [_strings(first), _strings(second)], []
-  if len(both[0]) != len(both[1]):
-    found.append(f'{len(both[0])} tokens and {len(both[1])}')
-  pairs = {t: [each.get(t) for each in both] for t in sorted(both[0] | both[1])}
+  texts, other_texts = _texts(first), _texts(second)
+  differences = []
+  if len(texts) != len(other_texts):
+    differences.append(f'{len(texts)} tokens and {len(other_texts)}')
+  pairs = {
+    token: (texts.get(token), other_texts.get(token))
+    for token in sorted(texts | other_texts)
+  }
   different = [(t, *pair) for t, pair in pairs.items() if pair[0] != pair[1]]
-  for token, mine, other in different[:_NAMED]:
-    found.append(f'token {token} is {mine!r} and {other!r}')
-  if len(different) > _NAMED:
-    found.append(f'{len(different) - _NAMED} further tokens differ')
-  mine, others = _rules(first), _rules(second)
-  return found + [
-    f'{name} differ' for name in mine if mine[name] != others[name]
+  for token, text, other_text in different[:_NUM_LISTED]:
+    differences.append(f'token {token} is {text!r} and {other_text!r}')
+  if len(different) > _NUM_LISTED:
+    differences.append(f'{len(different) - _NUM_LISTED} further tokens differ')
+  rules, other_rules = _rules(first), _rules(second)
+  return differences + [
+    f'{name} differ' for name in rules if rules[name] != other_rules[name]
   ]
 
 
-def _strings(core):
-  """What each token is written as."""
+def _texts(core: tokenizers.Tokenizer) -> dict[int, str]:
+  """Returns the text of each token."""
   return {token: text for text, token in core.get_vocab().items()}
 
 
-def _rules(core):
-  """What beside the vocabulary decides on the tokens of a text."""
+def _rules(core: tokenizers.Tokenizer) -> dict[str, Any]:
+  """Returns the rules, apart from the vocabulary, that encode a text."""
   fields = json.loads(core.to_str())
   special = (e['content'] for e in fields['added_tokens'] if e['special'])
   return {

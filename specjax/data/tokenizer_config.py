@@ -1,4 +1,4 @@
-"""Files of HuggingFace near `tokenizer.json`, read as transformers 5 does."""
+"""Reads files next to a HuggingFace `tokenizer.json`, like transformers 5."""
 
 from collections.abc import Mapping
 import os
@@ -14,7 +14,7 @@ from specjax import json_files
 _CONFIG, _MAP = 'tokenizer_config.json', 'special_tokens_map.json'
 _ADDED = 'added_tokens_decoder'
 _EXTRA = ('additional_special_tokens', 'extra_special_tokens')
-# Classes that ignore parts of `tokenizer.json`, and tokens that they name.
+# Classes that ignore parts of `tokenizer.json`, and their special tokens.
 _LLAMA = (
   'LlamaTokenizer',
   'LlamaTokenizerFast',
@@ -22,15 +22,15 @@ _LLAMA = (
   'CodeLlamaTokenizerFast',
 )
 _LLAMA_TOKENS = {'bos_token': '<s>', 'eos_token': '</s>', 'unk_token': '<unk>'}
-# Models whose `tokenizer.json` is taken as it is, whatever class is declared.
+# Models whose `tokenizer.json` is used unchanged, whatever the declared class.
 _WITHOUT_CLASS = ('mistral', 'phi3', 'qwen2')
 
 
 def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
   """Returns the fields that describe the tokenizer of a folder.
 
-  They are those of `tokenizer_config.json`. Unless it lists all added tokens,
-  as newer files do, `special_tokens_map.json` overrides them, and
+  These are the fields of `tokenizer_config.json`. Unless it lists all added
+  tokens, as newer files do, `special_tokens_map.json` overrides its fields, and
   `added_tokens.json` adds tokens.
 
   Raises:
@@ -44,7 +44,7 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
   listed = fields[_ADDED]
   if not isinstance(listed, Mapping):
     raise ValueError(
-      f'{_ADDED} in {os.path.join(folder, _CONFIG)} must be a table, got '
+      f'{_ADDED} in {os.path.join(folder, _CONFIG)} must be an object, got '
       f'{listed!r}.'
     )
   for token in listed:
@@ -64,12 +64,13 @@ def read(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def special_tokens(fields: Mapping[str, Any]) -> dict[str, str]:
-  """Returns the texts of the special tokens that have names, by name.
+  """Returns the texts of named special tokens, by name.
 
   Args:
     fields: from `read`.
   """
-  return {name: _content(value) for name, value in _named(fields).items()}
+  contents = {name: _content(value) for name, value in _named(fields).items()}
+  return {name: text for name, text in contents.items() if text is not None}
 
 
 def template(
@@ -78,65 +79,66 @@ def template(
   """Returns the source of the chat template, or None.
 
   Files, `chat_template.jinja` and those in `additional_chat_templates`, replace
-  the field `chat_template`. Of several templates, the one named 'default' is
-  taken.
+  the field `chat_template`. If there are several templates, the one named
+  'default' is returned.
 
   Args:
     fields: from `read`.
-    folder: where the files are.
+    folder: the folder of the files.
 
   Raises:
     ValueError: there are templates, but none named 'default', or the field
-      holds something else.
+      does not contain templates.
   """
-  source, place = fields.get('chat_template'), os.path.join(folder, _CONFIG)
+  path = os.path.join(folder, _CONFIG)
+  source = fields.get('chat_template')
   files = _template_files(folder)
   if files:
-    source, place = files, os.fspath(folder)
+    source, path = files, os.fspath(folder)
   if isinstance(source, list) and all(isinstance(e, Mapping) for e in source):
-    source = {each.get('name'): each.get('template') for each in source}
+    source = {entry.get('name'): entry.get('template') for entry in source}
   if isinstance(source, Mapping):
     if 'default' not in source:
       names = ', '.join(map(repr, source)) or 'none'
       raise ValueError(
-        f"The chat templates of {place} must include 'default', got {names}."
+        f"The chat templates of {path} must include 'default', got {names}."
       )
     source = source['default']
   if not isinstance(source, str | None):
     raise ValueError(
-      f'chat_template in {place} must be a text, got {source!r}.'
+      f'chat_template in {path} must be a string, got {source!r}.'
     )
   return source
 
 
 def apply(core: tokenizers.Tokenizer, fields: Mapping[str, Any]) -> None:
-  """Changes what a `tokenizer.json` does, as transformers does.
+  """Modifies a tokenizer in the way of transformers.
 
-  The class `LlamaTokenizer` writes spaces in its own way, whatever the file
-  has, and special tokens that the file does not list as such are added.
+  The class `LlamaTokenizer` replaces the file's handling of spaces. Special
+  tokens that the file does not list are added.
 
   Args:
-    core: the tokenizer of the file.
+    core: the tokenizer of the file, modified in place.
     fields: from `read`.
   """
   if fields['tokenizer_class'] in _LLAMA and isinstance(core.model, models.BPE):
     if '"ByteLevel"' not in core.to_str():
-      _as_llama(core, fields)
+      _set_llama_spaces(core, fields)
   core.encode_special_tokens = fields.get('split_special_tokens') is True
   _add_tokens(core, fields)
 
 
-def _named(fields):
-  """The special tokens that have names, with their options."""
-  named = {n: each for n, each in fields.items() if n.endswith('_token')}
-  for name in _EXTRA:  # Names of the model's own, such as 'image_token'.
+def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the named special tokens, which may have options, by name."""
+  named = {n: value for n, value in fields.items() if n.endswith('_token')}
+  for name in _EXTRA:  # Tokens of specific models, such as 'image_token'.
     value = fields.get(name)
     named |= value if isinstance(value, Mapping) else {}
-  return {n: each for n, each in named.items() if _content(each) is not None}
+  return {n: value for n, value in named.items() if _content(value) is not None}
 
 
-def _as_llama(core, fields):
-  """Gives a tokenizer the spaces of the class `LlamaTokenizer`."""
+def _set_llama_spaces(core: Any, fields: Mapping[str, Any]) -> None:
+  """Makes a tokenizer handle spaces as the class `LlamaTokenizer` does."""
   core.model.unk_token = None
   core.model.fuse_unk = core.model.byte_fallback = True
   prefix = fields.get('add_prefix_space')
@@ -156,27 +158,27 @@ def _as_llama(core, fields):
   core.decoder = decoders.Sequence(steps)
 
 
-def _add_tokens(core, fields):
-  """Adds the tokens that the tokenizer does not take as a whole yet."""
+def _add_tokens(core: tokenizers.Tokenizer, fields: Mapping[str, Any]) -> None:
+  """Adds special tokens that the tokenizer does not have yet."""
   named = _named(fields)
   if core.token_to_id(_content(named.get('eos_token')) or '') is None:
     named.pop('eos_token', None)  # No model emits it.
   values = [fields.get(name) for name in _EXTRA]
   extra = [
-    each for value in values if isinstance(value, list) for each in value
+    token for value in values if isinstance(value, list) for token in value
   ]
-  special = {_content(each) for each in (*named.values(), *extra)}
+  special = {_content(token) for token in (*named.values(), *extra)}
   listed = [fields[_ADDED][i] for i in sorted(fields[_ADDED], key=int)]
-  known = {each.content for each in core.get_added_tokens_decoder().values()}
-  for each in (*listed, *named.values(), *extra):
-    text = _content(each)
+  known = {token.content for token in core.get_added_tokens_decoder().values()}
+  for token in (*listed, *named.values(), *extra):
+    text = _content(token)
     if text and text not in known:
       known.add(text)
-      core.add_tokens([_added_token(each, text in special)])
+      core.add_tokens([_added_token(token, text in special)])
 
 
-def _added_token(value, special):
-  """An added token as the tokenizers library has it."""
+def _added_token(value: Any, special: bool) -> tokenizers.AddedToken:
+  """Converts a token, given as a string or with options."""
   if isinstance(value, str):
     return tokenizers.AddedToken(value, special=special, normalized=not special)
   flags = ('single_word', 'lstrip', 'rstrip', 'normalized', 'special')
@@ -186,19 +188,20 @@ def _added_token(value, special):
   )
 
 
-def _content(value):
-  """The text of a token, which may have options; None where there is none."""
+def _content(value: Any) -> str | None:
+  """Returns the text of a token, which may have options, or None."""
   value = value.get('content') if isinstance(value, Mapping) else value
   return value if isinstance(value, str) else None
 
 
-def _template_files(folder):
-  """The sources of the chat templates that are files, by name."""
-  more = os.path.join(folder, 'additional_chat_templates')
+def _template_files(folder: str | os.PathLike[str]) -> dict[str, str]:
+  """Returns the sources of chat templates in files, by name."""
+  additional = os.path.join(folder, 'additional_chat_templates')
   paths = {'default': os.path.join(folder, 'chat_template.jinja')}
-  for name in sorted(os.listdir(more)) if os.path.isdir(more) else ():
+  names = os.listdir(additional) if os.path.isdir(additional) else []
+  for name in sorted(names):
     if name.endswith('.jinja'):
-      paths[name.removesuffix('.jinja')] = os.path.join(more, name)
+      paths[name.removesuffix('.jinja')] = os.path.join(additional, name)
   sources = {}
   for name, path in paths.items():
     if os.path.exists(path):

@@ -28,6 +28,7 @@ tokens, Dirichlet 0.1) below that of k-Seq.
 from collections.abc import Callable
 import functools
 import math
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -148,7 +149,7 @@ def _maximize(
   # If the function ascends between the two points, the bracket loses its lower
   # part: the upper point becomes the lower one, and a new upper point is
   # evaluated. Otherwise the bracket loses its upper part.
-  def step(_, carry):
+  def step(_: jax.Array, carry: Any) -> Any:
     low, high, points, values = carry
     ascends = values[0] <= values[1]
     low = jnp.where(ascends, points[0], low)

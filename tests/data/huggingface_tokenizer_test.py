@@ -134,12 +134,12 @@ def test_what_is_saved_is_loaded_again_here_and_by_transformers(tmp_path):
     (
       'tokenizer_config.json',
       '{"eos_token": {"content": "</s>"}, "chat_template": 1}',
-      'must be a text, got 1',
+      'must be a string, got 1',
     ),
     (
       'tokenizer_config.json',
       '{"eos_token": "</s>", "chat_template": [1]}',
-      'must be a text',
+      'must be a string',
     ),
     ('chat_template.jinja', '{{', 'does not parse'),
     ('generation_config.json', '\xff', 'Cannot read'),

@@ -486,12 +486,12 @@ def test_later_turns_have_the_tokens_of_transformers(
       "must include 'default', got 'rag'",
     ),
     ({'chat_template': {}}, {}, "must include 'default', got none"),
-    ({'chat_template': {'default': 1}}, {}, 'must be a text, got 1'),
+    ({'chat_template': {'default': 1}}, {}, 'must be a string, got 1'),
     ({}, {'special_tokens_map.json': '{'}, 'Cannot read .*special_tokens_map'),
     ({}, {'special_tokens_map.json': []}, 'special_tokens_map.* JSON object'),
     ({}, {'added_tokens.json': {'x': 'y'}}, 'must have numbers as ids'),
     ({'added_tokens_decoder': {'x': 'y'}}, {}, 'must have numbers as ids'),
-    ({'added_tokens_decoder': []}, {}, r'must be a table, got \[\]'),
+    ({'added_tokens_decoder': []}, {}, r'must be an object, got \[\]'),
   ],
 )
 def test_templates_and_tokens_that_cannot_be_read_are_named(

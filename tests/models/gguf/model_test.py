@@ -135,7 +135,10 @@ def test_the_type_is_kept_unless_another_is_asked_for(tmp_path, kind):
     ({'llama.embedding_length': 'a'}, "embedding_length must be >= 1, got 'a'"),
     ({'llama.attention.head_count': 0}, 'head_count must be >= 1, got 0'),
     ({'llama.feed_forward_length': 65}, 'has shape'),
-    ({'llama.rope.dimension_count': 4}, 'dimension_count must be 8, a whole head'),
+    (
+      {'llama.rope.dimension_count': 4},
+      'dimension_count must be 8, a whole head',
+    ),
     ({'llama.rope.freq_base': -1.0}, 'freq_base must be > 0, got -1.0'),
     ({'llama.rope.scaling.type': 'yarn'}, 'yarn'),
     ({'llama.expert_count': 8}, 'mixtures of experts are not'),
