@@ -114,7 +114,7 @@ def by_likelihood(target, batch):
 def by_metric(metric, tokenizer, batch):
   """Returns `[B]` the score against each prompt's reference answer."""
   said = [tokenizer.decode(list(result.tokens)) for result in batch.results]
-  return metric(said, [job.reference for job in batch.jobs]).each
+  return metric(said, [job.reference for job in batch.jobs]).examples
 
 
 def observe(judges, batch):

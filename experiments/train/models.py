@@ -130,4 +130,4 @@ def _loss(configs, distill_from):
     name: loss(adapters.teacher_forced(each, dtype))
     for name, each in configs.items()
   }
-  return losses.together(fns), frozen
+  return losses.joint(fns), frozen

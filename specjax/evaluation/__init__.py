@@ -1,4 +1,4 @@
-"""Evaluation: how good texts are, and how likely a model finds them."""
+"""Evaluation: metrics of generated texts, and likelihoods under a model."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ __all__ = [
   'rougeL',
 ]
 
-# `factory(...) -> scoring.Metric`; all scores are in percent.
+# Functions that build metrics, whose scores are in percent.
 METRICS: dict[str, Callable[..., scoring.Metric]] = {
   'bleu': bleu,
   'exact_match': exact_match,

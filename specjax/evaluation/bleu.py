@@ -1,25 +1,27 @@
 """BLEU, as `sacrebleu` computes it."""
 
+import numpy as np
+
 from specjax.evaluation import scoring
 
-_ORDER = 4  # Of the longest n-grams.
+_ORDER = 4  # Length of the longest n-grams.
 
 
 def bleu(tokenize: str = '13a') -> scoring.Metric:
   """Builds BLEU (Papineni et al., 2002; Post, 2018), case sensitive.
 
-  The total is that of the corpus. A single example's score stops at the longest
-  n-grams that it has (effective order): few sentences share four words in a row
-  with their reference.
+  The total is the score of the corpus. Scores of single examples use only
+  n-grams that match (effective order), since few sentences share four
+  consecutive words with their reference.
 
   Args:
-    tokenize: how `sacrebleu` finds words. '13a' is for languages with spaces,
-      'zh' for Chinese, 'ja-mecab' for Japanese (which needs `sacrebleu[ja]`),
+    tokenize: tokenizer of `sacrebleu`: '13a' for languages with spaces, 'zh'
+      for Chinese, 'ja-mecab' for Japanese (which requires `sacrebleu[ja]`),
       'char' for any language.
 
   Raises:
     ImportError: `sacrebleu` is not installed.
-    ValueError: it does not know `tokenize`.
+    ValueError: `sacrebleu` has no such tokenizer.
   """
   library = scoring.require('sacrebleu.metrics', 'bleu').BLEU
   if tokenize not in library.TOKENIZERS:
@@ -31,17 +33,17 @@ def bleu(tokenize: str = '13a') -> scoring.Metric:
     tokenize=tokenize, max_ngram_order=_ORDER, effective_order=True
   )
 
-  def statistics(prediction, reference):
+  def statistics(prediction: str, reference: str) -> list[float]:
     score = scorer.sentence_score(prediction, [reference])
     return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
-  def score(sums, effective_order):
-    *counts, predicted, wanted = (int(number) for number in sums)
+  def score(sums: np.ndarray, effective_order: bool) -> float:
+    *counts, predicted_length, reference_length = map(int, sums)
     return library.compute_bleu(
       counts[:_ORDER],
       counts[_ORDER:],
-      predicted,
-      wanted,
+      predicted_length,
+      reference_length,
       smooth_method=scorer.smooth_method,
       effective_order=effective_order,
       max_ngram_order=_ORDER,
@@ -50,5 +52,5 @@ def bleu(tokenize: str = '13a') -> scoring.Metric:
   return scoring.Metric(
     statistics=statistics,
     total=lambda sums: score(sums, effective_order=False),
-    each=lambda row: score(row, effective_order=True),
+    example=lambda row: score(row, effective_order=True),
   )

@@ -1,4 +1,4 @@
-"""Whether short answers are the same."""
+"""Exact match of short answers."""
 
 import re
 import string
@@ -12,17 +12,17 @@ _ARTICLES = re.compile(r'\b(a|an|the)\b')
 def exact_match(anywhere: bool = False) -> scoring.Metric:
   """Builds exact match (Rajpurkar et al., 2016), in percent.
 
-  Lower case, without punctuation and articles, white space collapsed. A text of
-  which this leaves nothing ('A+', '---') stays with its own characters: it
-  matches no other such text, nor an empty prediction.
+  Texts are compared in lower case, without punctuation and articles, and with
+  white space collapsed. A text that would become empty ('A+', '---') keeps its
+  characters, so that it matches neither another such text nor an empty one.
 
   Args:
-    anywhere: whether the reference may occur inside of a prediction, in whole
-      words, as models that answer in sentences write it.
+    anywhere: whether the reference may occur inside of a prediction, as whole
+      words. This suits models that answer in sentences.
   """
 
   def score(prediction: str, reference: str) -> float:
-    predicted, expected = _normal(prediction), _normal(reference)
+    predicted, expected = _normalize(prediction), _normalize(reference)
     if anywhere:
       return float(f' {expected} ' in f' {predicted} ')
     return float(predicted == expected)
@@ -30,8 +30,8 @@ def exact_match(anywhere: bool = False) -> scoring.Metric:
   return scoring.mean(score)
 
 
-def _normal(text: str) -> str:
-  """Drops what a comparison ignores."""
+def _normalize(text: str) -> str:
+  """Returns a text in the form in which it is compared."""
   lower = text.lower()
   bare = _ARTICLES.sub(' ', lower.translate(_NO_PUNCTUATION))
   return ' '.join(bare.split() or lower.split())

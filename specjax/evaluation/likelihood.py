@@ -1,7 +1,8 @@
-"""How likely a model finds responses to prompts."""
+"""Log-likelihoods of responses, given their prompts."""
 
 from collections.abc import Sequence
 import functools
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -12,24 +13,37 @@ from specjax import base
 from specjax import checks
 from specjax import sampling as sampling_lib
 
-# Narrower batches save less time than it takes to compile them.
-_NARROWEST = 8
+# Narrower batches save less time than their compilation takes.
+_MIN_WIDTH = 8
 
 
 class Likelihood(NamedTuple):
-  """Log-likelihoods of `N` responses, each given its prompt."""
+  """Log-likelihoods of `N` responses, given their prompts.
 
-  nats: np.ndarray  # [N] float64, <= 0; minus infinity if one is impossible
-  num_tokens: np.ndarray  # [N] int64, of the responses
+  Attributes:
+    nats: `[N]` float64, at most 0; minus infinity for impossible responses.
+    num_tokens: `[N]` int64, lengths of the responses.
+  """
+
+  nats: np.ndarray
+  num_tokens: np.ndarray
 
 
 class _Rows(NamedTuple):
-  """Sequences in two parts: what is read at once, and what is scored."""
+  """A batch of sequences, in two parts: prompts and scored tokens.
 
-  prompts: np.ndarray  # [B, P] int32, without their last token
-  lengths: np.ndarray  # [B] int32
-  tokens: np.ndarray  # [B, R + 1] int32 from the last token of the prompt on
-  positions: np.ndarray  # [B, R] int32 of all but the last; -1 is padding
+  Attributes:
+    prompts: `[B, P]` int32, prompts without their last token.
+    lengths: `[B]` int32, their lengths.
+    tokens: `[B, R + 1]` int32, the last token of the prompt and the response.
+    positions: `[B, R]` int32, positions of all but the last of these tokens; -1
+      for padding.
+  """
+
+  prompts: np.ndarray
+  lengths: np.ndarray
+  tokens: np.ndarray
+  positions: np.ndarray
 
 
 def likelihood(
@@ -40,21 +54,24 @@ def likelihood(
   batch_size: int = 8,
   sampling: sampling_lib.Sampling | None = None,
 ) -> Likelihood:
-  """Returns the log-likelihoods of responses, each given its prompt.
+  """Returns the log-likelihoods of responses, given their prompts.
 
-  A sequence-level cascade keeps a draft model's answer if the draft model finds
-  it likely; a target's likelihood is a quality that needs no reference.
+  A sequence-level cascade keeps a draft model's answer if it is likely under
+  the draft model. The likelihood under the target model measures quality
+  without a reference.
 
   Args:
-    model: the language model, with or without an encoder: it reads a prompt as
-      it does when decoding.
+    model: the language model, which prefills prompts as in decoding.
     params: its parameters.
-    sequences: `(tokens, start)`; the response are the tokens from index `start`
-      on, at least 1. It may be empty.
-    batch_size: rows a model call. There is one compiled program for each pair
-      of widths that prompts and responses are padded to, powers of two.
-    sampling: how the tokens of the responses are drawn; None asks for the
-      raw probabilities.
+    sequences: pairs `(tokens, start)`; the response is the tokens from index
+      `start` on, at least 1. It may be empty.
+    batch_size: rows per model call. Prompts and responses are padded to powers
+      of two, and a program is compiled for each pair of widths.
+    sampling: temperature, top-k, top-p and min-p, after which the processed
+      probabilities are taken; None for the raw ones.
+
+  Raises:
+    ValueError: there are no sequences, or a token or `start` is out of range.
   """
   _check(model, sequences, batch_size)
   groups: dict[tuple[int, int], list[int]] = {}
@@ -63,16 +80,21 @@ def likelihood(
     groups.setdefault(widths, []).append(index)
   nats = np.zeros(len(sequences))
   for widths, members in groups.items():
-    for at in range(0, len(members), batch_size):
-      chosen = members[at : at + batch_size]
-      rows = _lay_out([sequences[i] for i in chosen], widths, batch_size)
-      scored = _nats(model, sampling, params, rows)
-      nats[chosen] = np.asarray(scored)[: len(chosen)]
+    for first in range(0, len(members), batch_size):
+      indices = members[first : first + batch_size]
+      rows = _lay_out([sequences[i] for i in indices], widths, batch_size)
+      scores = _nats(model, sampling, params, rows)
+      nats[indices] = np.asarray(scores)[: len(indices)]
   num_tokens = [len(tokens) - start for tokens, start in sequences]
   return Likelihood(nats, np.array(num_tokens))
 
 
-def _check(model: base.LanguageModel, sequences, batch_size):
+def _check(
+  model: base.LanguageModel,
+  sequences: Sequence[tuple[Sequence[int], int]],
+  batch_size: int,
+) -> None:
+  """Raises `ValueError` for arguments of `likelihood` that are out of range."""
   checks.check_range('batch_size', batch_size, 1)
   if not len(sequences):
     raise ValueError(f'sequences must not be empty, got {sequences!r}.')
@@ -82,12 +104,23 @@ def _check(model: base.LanguageModel, sequences, batch_size):
     checks.check_range(f'tokens of {name}', tokens, 0, model.vocab_size - 1)
 
 
-def _width(num_tokens):
-  return max(_NARROWEST, 1 << max(num_tokens - 1, 0).bit_length())
+def _width(num_tokens: int) -> int:
+  """Returns the padded width, a power of two."""
+  return max(_MIN_WIDTH, 1 << max(num_tokens - 1, 0).bit_length())
 
 
-def _lay_out(sequences, widths, batch_size):
-  """Pads sequences to widths, and with rows that hold nothing."""
+def _lay_out(
+  sequences: Sequence[tuple[Sequence[int], int]],
+  widths: tuple[int, int],
+  batch_size: int,
+) -> _Rows:
+  """Returns sequences padded to widths, and with empty rows to a batch.
+
+  Args:
+    sequences: pairs `(tokens, start)`.
+    widths: `P` and `R`.
+    batch_size: `B`.
+  """
   prompt_width, width = widths
   rows = _Rows(
     np.zeros((batch_size, prompt_width), np.int32),
@@ -105,7 +138,13 @@ def _lay_out(sequences, widths, batch_size):
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'sampling'))
-def _nats(model: base.LanguageModel, sampling, params, rows):
+def _nats(
+  model: base.LanguageModel,
+  sampling: sampling_lib.Sampling | None,
+  params: base.Params,
+  rows: Any,
+) -> jax.Array:
+  """Returns the log-likelihoods `[B]` of a batch of `_Rows`."""
   rows = jax.tree.map(jnp.asarray, rows)
   cache = model.init_cache(params, *rows.prompts.shape)
   cache, _ = model.prefill(params, cache, rows.prompts, rows.lengths)

@@ -1,7 +1,9 @@
-"""Held-out bits per byte."""
+"""Bits per byte of held-out texts."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +29,22 @@ def bits_per_byte(
   """Returns bits per UTF-8 byte of the responses, for each domain.
 
   Args:
-    forced: the language model, as from `adapters.teacher_forced`.
+    forced: the language model, from `adapters.teacher_forced`.
     params: its parameters.
-    tokenizer: text to tokens.
-    examples: prompts with responses. Only the response, its end marker
-      included, is predicted; what exceeds `row_length` is left out, and its
-      bytes are left out in proportion to the tokens.
-    row_length: tokens a row.
-    batch_size: rows a model call.
-    target_length: for an encoder-decoder, tokens a row of its decoder;
-      `row_length` is its encoder's then.
+    tokenizer: the tokenizer.
+    examples: prompts with responses. Only responses, including their end
+      markers, are predicted. Tokens past `row_length` are left out, and a
+      proportional number of bytes.
+    row_length: tokens per row.
+    batch_size: rows per model call.
+    target_length: tokens per row of the decoder of an encoder-decoder, in which
+      case `row_length` is that of its encoder.
 
   Returns:
-    Domain to bits per byte.
+    Bits per byte, by domain.
+
+  Raises:
+    ValueError: no response of a domain fits into a row.
   """
   by_domain: dict[str, list[examples_lib.Example]] = {}
   for example in examples:
@@ -50,14 +55,14 @@ def bits_per_byte(
       tokenizer.encode_example(example.prompt, example.response)
       for example in by_domain[domain]
     ]
-    # Of a row of `room` tokens, an example's first `num_read` are read.
+    # A row has `room` tokens, of which the first `num_read` are not predicted.
     room = row_length if target_length is None else target_length
     num_bytes = 0.0
     for example, (tokens, start) in zip(by_domain[domain], sequences):
       num_read = start if target_length is None else 1
       num_predicted = len(tokens) - start
-      seen = max(0, min(room - num_read, num_predicted)) / num_predicted
-      num_bytes += seen * len(example.response.encode())
+      share = max(0, min(room - num_read, num_predicted)) / num_predicted
+      num_bytes += share * len(example.response.encode())
     if not num_bytes:
       raise ValueError(
         f'row_length={row_length} leaves no byte of a response in {domain!r}.'
@@ -75,16 +80,19 @@ def bits_per_byte(
   return bits
 
 
-def _batches(rows, batch_size):
-  """Splits rows into batches of one shape; rows that fill up weigh nothing."""
+def _batches(rows: Any, batch_size: int) -> Iterator[Any]:
+  """Yields batches of one shape; the last is padded with rows of weight 0."""
   for start in range(0, len(rows.tokens), batch_size):
     batch = [field[start : start + batch_size] for field in rows]
-    short = batch_size - len(batch[0])
-    yield type(rows)(*(np.pad(field, ((0, short), (0, 0))) for field in batch))
+    padding = (0, batch_size - len(batch[0])), (0, 0)
+    yield type(rows)(*(np.pad(field, padding) for field in batch))
 
 
 @functools.partial(jax.jit, static_argnames='forced')
-def _total_loss(forced, params, rows):
+def _total_loss(
+  forced: losses.Forced, params: base.Params, rows: Any
+) -> jax.Array:
+  """Returns the weighted sum of the losses of a batch, in nats."""
   rows = jax.tree.map(jnp.asarray, rows)
   logits = forced(params, rows)
   return (losses.token_losses(logits, rows.tokens) * rows.weights).sum()

@@ -1,8 +1,8 @@
 """ROUGE (Lin, 2004), as `rouge-score` computes it.
 
-The F-measure of what a prediction and its reference share; the total is the
-mean. Words are runs of the letters a to z and of digits, in lower case: other
-scripts have none, and score 0.
+A score is the F-measure of the n-grams that a prediction and its reference
+share, and the total is the mean. Words are sequences of the letters a to z and
+of digits, in lower case, so that texts in other scripts have none and score 0.
 """
 
 from specjax.evaluation import scoring
@@ -12,7 +12,7 @@ def rouge1(use_stemmer: bool = True) -> scoring.Metric:
   """Builds ROUGE-1: single words.
 
   Args:
-    use_stemmer: compare words by their Porter stems.
+    use_stemmer: whether to compare words by their Porter stems.
 
   Raises:
     ImportError: `rouge-score` is not installed.
@@ -21,19 +21,31 @@ def rouge1(use_stemmer: bool = True) -> scoring.Metric:
 
 
 def rouge2(use_stemmer: bool = True) -> scoring.Metric:
-  """Builds ROUGE-2: pairs of neighbouring words; otherwise as `rouge1`."""
+  """Builds ROUGE-2: pairs of adjacent words.
+
+  Args:
+    use_stemmer: See `rouge1`.
+
+  Raises:
+    ImportError: `rouge-score` is not installed.
+  """
   return _rouge('rouge2', use_stemmer)
 
 
 def rouge_l(use_stemmer: bool = True) -> scoring.Metric:
   """Builds ROUGE-L: the longest common subsequence of the whole texts.
 
-  Otherwise as `rouge1`.
+  Args:
+    use_stemmer: See `rouge1`.
+
+  Raises:
+    ImportError: `rouge-score` is not installed.
   """
   return _rouge('rougeL', use_stemmer)
 
 
-def _rouge(name, use_stemmer):
+def _rouge(name: str, use_stemmer: bool) -> scoring.Metric:
+  """Builds the metric with a name in `rouge-score`."""
   library = scoring.require('rouge_score.rouge_scorer', name)
   scorer = library.RougeScorer([name], use_stemmer=use_stemmer)
   return scoring.mean(

@@ -1,9 +1,10 @@
-"""What metrics of text have in common: totals, and their standard errors."""
+"""Metrics of texts: scores, totals and their standard errors."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
 import importlib
 import types
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -12,41 +13,51 @@ from specjax import checks
 
 
 class Scores(NamedTuple):
-  """Scores of `N` predictions, from 0 to 100."""
+  """Scores of `N` predictions, from 0 to 100.
 
-  total: float  # of all together; not always the mean of `each`
-  each: np.ndarray  # [N] float64
+  Attributes:
+    total: score of all predictions, which may differ from the mean.
+    examples: `[N]` float64, scores of the single predictions.
+  """
+
+  total: float
+  examples: np.ndarray
 
 
 class Metric(NamedTuple):
   """A score of predictions against references, from 0 to 100.
 
-  A score of many examples is a function of what adds up over them, so that a
-  resample of the examples is scored without a look at their texts.
+  The score of a set of examples is a function of statistics that are summed
+  over the examples, so that resamples are scored without reading texts again.
 
   Attributes:
-    statistics: `(prediction, reference) -> [K]` numbers that add up.
-    total: `(sums[K]) -> float`, the score of examples whose statistics were
-      added.
-    each: `(statistics[K]) -> float`, the score of one example.
+    statistics: `(prediction, reference) -> [K]` additive statistics.
+    total: `(sums[K]) -> float`, the score of a set of examples, from the sums
+      of their statistics.
+    example: `(statistics[K]) -> float`, the score of one example.
   """
 
   statistics: Callable[[str, str], Sequence[float]]
   total: Callable[[np.ndarray], float]
-  each: Callable[[np.ndarray], float]
+  example: Callable[[np.ndarray], float]
 
   def __call__(
     self, predictions: Sequence[str], references: Sequence[str]
   ) -> Scores:
-    """Scores predictions, each against its reference.
+    """Scores predictions against their references.
+
+    Args:
+      predictions: `N` texts.
+      references: `N` texts, one for each prediction.
 
     Raises:
-      ValueError: there are none, or not as many of one as of the other; one is
-        no string; a reference is blank, or lacks what the metric compares.
+      ValueError: there are no predictions, the numbers of predictions and
+        references differ, one of them is not a string, or a reference is blank
+        or invalid for the metric.
     """
     rows = _statistics(self, predictions, references)
-    each = np.array([self.each(row) for row in rows], np.float64)
-    return Scores(float(self.total(rows.sum(axis=0))), each)
+    scores = np.array([self.example(row) for row in rows], np.float64)
+    return Scores(float(self.total(rows.sum(axis=0))), scores)
 
 
 def mean(score: Callable[[str, str], float]) -> Metric:
@@ -57,7 +68,7 @@ def mean(score: Callable[[str, str], float]) -> Metric:
   """
   percent = lambda sums: 100 * sums[0] / sums[1]
   return Metric(
-    statistics=lambda *texts: (score(*texts), 1), total=percent, each=percent
+    statistics=lambda *texts: (score(*texts), 1), total=percent, example=percent
   )
 
 
@@ -68,21 +79,21 @@ def standard_error(
   seed: int,
   resamples: int = 1000,
 ) -> float:
-  """Returns the standard error of a metric's total, by the bootstrap.
+  """Returns the bootstrap standard error of a metric's total.
 
-  A prediction is drawn together with its reference. The source is Koehn,
-  "Statistical Significance Tests for Machine Translation Evaluation" (2004).
+  Predictions are resampled together with their references (Koehn, "Statistical
+  Significance Tests for Machine Translation Evaluation", 2004).
 
   Args:
-    metric: from a factory of `METRICS`.
+    metric: a metric.
     predictions: `N` texts, at least 2.
-    references: of each prediction.
-    seed: of the resamples.
-    resamples: how many times `N` examples are drawn, at least 2. The relative
-      error of what is returned is about `1 / sqrt(2 * resamples)`.
+    references: `N` texts, one for each prediction.
+    seed: seed of the resamples.
+    resamples: number of resamples, at least 2. The relative error of the result
+      is about `1 / sqrt(2 * resamples)`.
 
   Returns:
-    The standard deviation of the total over resamples, in its own unit.
+    The standard deviation of the total over resamples, in points from 0 to 100.
   """
   checks.check_range('resamples', resamples, 2)
   rows = _statistics(metric, predictions, references)
@@ -97,10 +108,15 @@ def standard_error(
 
 
 def require(module: str, metric: str) -> types.ModuleType:
-  """Imports what only a metric needs.
+  """Imports a module that only one metric needs.
+
+  Args:
+    module: name of the module.
+    metric: name of the metric.
 
   Raises:
-    ImportError: it is not installed; the message shows how to.
+    ImportError: it is not installed; the error contains the command that
+      installs it.
   """
   try:
     return importlib.import_module(module)
@@ -111,8 +127,10 @@ def require(module: str, metric: str) -> types.ModuleType:
     ) from error
 
 
-def _statistics(metric, predictions, references):
-  """`[N, K]` float64."""
+def _statistics(
+  metric: Metric, predictions: Sequence[str], references: Sequence[str]
+) -> np.ndarray:
+  """Returns the statistics of all examples, `[N, K]` float64."""
   _check(predictions, references)
   return np.array(
     [metric.statistics(*texts) for texts in zip(predictions, references)],
@@ -120,9 +138,10 @@ def _statistics(metric, predictions, references):
   )
 
 
-def _check(predictions, references):
-  named = {'predictions': predictions, 'references': references}
-  for name, texts in named.items():
+def _check(predictions: Any, references: Any) -> None:
+  """Raises `ValueError` unless there are valid pairs of texts."""
+  arguments = {'predictions': predictions, 'references': references}
+  for name, texts in arguments.items():
     if isinstance(texts, str):
       raise ValueError(f'{name} must be a list of strings, got {texts!r}.')
     if not len(texts):
@@ -132,8 +151,8 @@ def _check(predictions, references):
         raise ValueError(f'{name}[{index}] must be a string, got {text!r}.')
   if len(predictions) != len(references):
     raise ValueError(
-      f'predictions must be as many as references ({len(references)}), got '
-      f'{len(predictions)}.'
+      'predictions must have as many entries as references '
+      f'({len(references)}), got {len(predictions)}.'
     )
   for index, text in enumerate(references):
     if not text.strip():

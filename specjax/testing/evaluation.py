@@ -35,10 +35,10 @@ def _check(metric: Any, predictions: list[str], low: int, high: int) -> None:
     f'The total score is a float, got {scores.total!r}.',
   )
   building.require(
-    (scores.each.shape, scores.each.dtype) == ((2,), np.float64),
-    f'There is a float64 score of each text, got {scores.each!r}.',
+    (scores.examples.shape, scores.examples.dtype) == ((2,), np.float64),
+    f'There is a float64 score of each text, got {scores.examples!r}.',
   )
-  for score in (scores.total, scores.each.mean()):
+  for score in (scores.total, scores.examples.mean()):
     building.require(
       low - 1e-6 <= score <= high + 1e-6,
       f'Scores are percents: of {predictions}, one from {low} to {high}, got '

@@ -59,7 +59,9 @@ def simulate(
 
   def run(key: jax.Array, start_token: jax.Array) -> Runs:
     # `fresh` is whether the run starts here or the last token was rejected.
-    def step(carry, position):
+    def step(
+      carry: tuple[jax.Array, jax.Array], position: jax.Array
+    ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
       token, fresh = carry
       draft_key, couple_key = jax.random.split(
         jax.random.fold_in(key, position)

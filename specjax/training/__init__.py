@@ -1,6 +1,6 @@
-"""Training: losses, and the loop that lowers them.
+"""Training: losses, teachers' outputs and the training loop.
 
-What it offers stands in its modules.
+Import its modules.
 """
 
 __all__: list[str] = []

@@ -1,11 +1,12 @@
-"""Losses of heads on the features of a teacher that has read the rows before.
+"""Losses of heads, from a teacher's stored features (`teacher.teach`).
 
-Pair `i` is of token `i + 1` and the features at token `i`; what a head computes
-of it stands for the features at token `i + 1`, and predicts token `i + 2`. So
-what is learnt of pair `i` is what the teacher computed at token `i + 1`.
+Pair `i` joins token `i + 1` with the features at token `i`. The head's output
+for it approximates the features at token `i + 1`, and predicts token `i + 2`.
+Its training target is therefore the teacher's output at token `i + 1`.
 """
 
 from collections.abc import Callable
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import base
-from specjax.data import packing
 from specjax.training import losses
 
 # `(params, x) -> logits[..., H]` of the tokens that can be drafted.
@@ -21,18 +21,19 @@ Logits = Callable[..., jax.Array]
 
 
 class Recipe(NamedTuple):
-  """How a head is trained that drafts token by token.
+  """Settings for training a head that drafts token by token.
 
   EAGLE-1 (Li et al. 2024) has 1 step, weights 1 and 0.1, and noise of 0.1.
 
   Attributes:
-    steps: how often it reads its own outputs in place of features: 1 never,
-      more as HASS and EAGLE-3's training-time test do.
-    feature_weight: of the distance to the teacher's features.
-    token_weight: of KL(teacher || head).
-    noise: features are moved by uniform noise of at most this, times 512 over
-      the length of the rows.
-    decay: weight of a step over that of the one before.
+    steps: number of consecutive steps. The first reads the teacher's features,
+      and the others the head's outputs, as in HASS and in EAGLE-3's
+      training-time test.
+    feature_weight: weight of the distance to the teacher's features.
+    token_weight: weight of KL(teacher || head).
+    noise: amplitude of uniform noise on the features, times 512 over the length
+      of the rows.
+    decay: factor on the weight of each step after the first.
   """
 
   steps: int
@@ -47,40 +48,43 @@ def feature_head(
 ) -> losses.Loss:
   """Builds the loss of an EAGLE head.
 
-  Of the teacher's distribution over a draft vocabulary, renormalised, it learns
-  where the teacher's likeliest token is one of it.
+  With a reduced vocabulary, the teacher's distribution is renormalized over it,
+  and only positions where it contains the teacher's likeliest token count.
 
   Args:
-    head: the head; of its taps, -1 is `packing.TaughtBatch.features`, and the
-      others are its `taps`, in their order.
-    drafted: `(params, outputs) -> logits`, the head's.
-    teacher: `(params, features) -> logits`, the teacher's of the same tokens.
-    recipe: what is weighed how.
+    head: the head. Its tap -1 is `packing.TaughtBatch.features`; its other taps
+      are `packing.TaughtBatch.taps`, in their order.
+    drafted: `(params, outputs) -> logits` of the head, for the tokens that can
+      be drafted.
+    teacher: `(params, features) -> logits` of the teacher, for the same tokens.
+    recipe: number of steps, and weights.
 
   Returns:
-    A loss for a `packing.TaughtBatch`; its `frozen` are `(fixed, teacher)`,
-    parameters of the head that are not trained, and of the teacher's head. The
-    metrics have an acceptance rate for each step.
+    A loss for a `packing.TaughtBatch`; its `frozen` is a pair of the head's
+    parameters that are not trained, and those of the teacher's output head.
+    Metrics include an acceptance rate for each step.
   """
 
-  def loss_fn(params, frozen, batch, key):
+  def loss_fn(
+    params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
+  ) -> losses.LossAndMetrics:
     fixed, teacher_params = frozen
     params = {**params, **fixed}
-    inputs, pending = _inputs(head, params, batch, recipe, key), None
-    taught = _taught(teacher, teacher_params, batch)
+    inputs, pending_kv = _inputs(head, params, batch, recipe, key), None
+    teacher_outputs = _teacher_outputs(teacher, teacher_params, batch)
     total, metrics = jnp.zeros((), jnp.float32), {}
     for step in range(recipe.steps):
-      outputs, pending = _read(head, params, batch, step, inputs, pending)
-      lesson = _lesson(fixed, taught, batch, step + 1)
-      loss, own = losses.divergence(
-        lesson.log_probs, drafted(params, outputs), lesson.known
+      outputs, pending_kv = _read(head, params, batch, step, inputs, pending_kv)
+      targets = _targets(fixed, teacher_outputs, batch, step + 1)
+      loss, step_metrics = losses.divergence(
+        targets.log_probs, drafted(params, outputs), targets.token_weights
       )
-      distance = _smooth_distance(outputs, lesson.features)
+      distance = _smooth_distance(outputs, targets.features)
       total += recipe.decay**step * (
         recipe.token_weight * loss
-        + recipe.feature_weight * losses.mean(distance, lesson.weights)
+        + recipe.feature_weight * losses.mean(distance, targets.weights)
       )
-      metrics[f'acceptance_{step + 1}'] = own['acceptance']
+      metrics[f'acceptance_{step + 1}'] = step_metrics['acceptance']
       inputs = outputs
     return total, metrics | {'loss': total}
 
@@ -90,128 +94,162 @@ def feature_head(
 def medusa(
   head: base.ParallelHead, drafted: Logits, teacher: Logits, decay: float = 0.8
 ) -> losses.Loss:
-  """Builds the loss of Medusa's heads, which learn the teacher's distributions.
+  """Builds the loss of Medusa's heads: KL to the teacher's distributions.
 
   Args:
-    head: the heads; they read what `feature_head` reads.
-    drafted: `(params, features) -> logits[B, T, K, H]`, the heads'.
-    teacher: as of `feature_head`.
-    decay: weight of a head over that of the one before (Cai et al. 2024).
+    head: the heads; see `feature_head`.
+    drafted: `(params, features) -> logits[B, T, K, H]` of the heads.
+    teacher: See `feature_head`.
+    decay: factor on the weight of each head after the first (Cai et al. 2024).
 
   Returns:
-    A loss, as that of `feature_head`.
+    A loss, with arguments and metrics as those of `feature_head`.
   """
 
-  def loss_fn(params, frozen, batch, key):
+  def loss_fn(
+    params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
+  ) -> losses.LossAndMetrics:
     del key
     fixed, teacher_params = frozen
     params = {**params, **fixed}
     logits = drafted(params, _features(head.taps, batch))
-    taught = _taught(teacher, teacher_params, batch)
+    teacher_outputs = _teacher_outputs(teacher, teacher_params, batch)
     total, metrics = jnp.zeros((), jnp.float32), {}
     for step in range(head.num_steps):
-      # The first head is of the token behind the next one.
-      lesson = _lesson(fixed, taught, batch, step + 1)
-      loss, own = losses.divergence(
-        lesson.log_probs, logits[:, :, step], lesson.known
+      # The target itself predicts the next token, the first head the second.
+      targets = _targets(fixed, teacher_outputs, batch, step + 1)
+      loss, step_metrics = losses.divergence(
+        targets.log_probs, logits[:, :, step], targets.token_weights
       )
       total += decay**step * loss
-      metrics[f'acceptance_{step + 1}'] = own['acceptance']
+      metrics[f'acceptance_{step + 1}'] = step_metrics['acceptance']
     return total, metrics | {'loss': total}
 
   return loss_fn
 
 
-class _Lesson(NamedTuple):
-  """What the teacher computed, some tokens later, at each token of a row."""
+class _Targets(NamedTuple):
+  """Training targets at each token: the teacher's outputs at a later token.
 
-  features: jax.Array  # [B, T, F]
-  log_probs: jax.Array  # [B, T, H]
-  weights: jax.Array  # [B, T]
-  known: jax.Array  # [B, T] weights where its best token can be drafted
+  Attributes:
+    features: `[B, T, F]`.
+    log_probs: `[B, T, H]`.
+    weights: `[B, T]`.
+    token_weights: `[B, T]`, the weights, but 0 where the teacher's likeliest
+      token cannot be drafted.
+  """
+
+  features: jax.Array
+  log_probs: jax.Array
+  weights: jax.Array
+  token_weights: jax.Array
 
 
-def _taught(teacher, params, batch):
-  """What the teacher computed, at each token: features and log-probabilities.
+def _teacher_outputs(
+  teacher: Logits, params: base.Params, batch: Any
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the teacher's features and log-probabilities at all tokens.
 
-  Of all tokens at once, as its head costs more than a step does.
+  They are computed once, since its output head costs more than a step.
   """
   features = batch.features.astype(jnp.float32)
   return features, jax.nn.log_softmax(teacher(params, features))
 
 
-def _lesson(fixed, taught, batch, offset):
-  features, log_probs = (later(each, offset) for each in taught)
-  one_text = _is_one_text(batch, offset)
-  weights = jnp.where(one_text, later(batch.weights, offset), 0.0)
-  known = weights
+def _targets(
+  fixed: base.Params,
+  teacher_outputs: tuple[jax.Array, jax.Array],
+  batch: Any,
+  offset: int,
+) -> _Targets:
+  """Returns the training targets of outputs for `offset` tokens later."""
+  features, log_probs = (shift(values, offset) for values in teacher_outputs)
+  is_same_text = _is_same_text(batch, offset)
+  weights = jnp.where(is_same_text, shift(batch.weights, offset), 0.0)
+  token_weights = weights
   if 'head_rows' in fixed:
-    rows = fixed['head_rows'][later(batch.best, offset)]
-    known = jnp.where(rows >= 0, weights, 0.0)
-  return _Lesson(features, log_probs, weights, known)
+    rows = fixed['head_rows'][shift(batch.best, offset)]
+    token_weights = jnp.where(rows >= 0, weights, 0.0)
+  return _Targets(features, log_probs, weights, token_weights)
 
 
-def later(values: jax.Array, offset: int) -> jax.Array:
-  """Returns `[B, T, ...]` what stands `offset` tokens later; at the end 0."""
-  pad = [(0, 0), (0, offset)] + [(0, 0)] * (values.ndim - 2)
-  return jnp.pad(values[:, offset:], pad)
+def shift(values: jax.Array, offset: int) -> jax.Array:
+  """Returns `[B, T, ...]` values of `offset` tokens later, 0 past the end."""
+  padding = [(0, 0), (0, offset)] + [(0, 0)] * (values.ndim - 2)
+  return jnp.pad(values[:, offset:], padding)
 
 
-def _is_one_text(batch, offset):
-  """`[B, T]` whether a token, and the one so much later, are of one text."""
+def _is_same_text(batch: Any, offset: int) -> jax.Array:
+  """Returns `[B, T]` whether the token `offset` later is in the same text."""
   index = np.arange(batch.segments.shape[1])[None]
-  same = later(batch.segments, offset) == batch.segments
-  inside = index + offset < batch.segments.shape[1]
-  return same & inside & (batch.segments >= 0)
+  is_same = shift(batch.segments, offset) == batch.segments
+  is_inside = index + offset < batch.segments.shape[1]
+  return is_same & is_inside & (batch.segments >= 0)
 
 
-def _features(taps, batch: packing.TaughtBatch):
-  """What a head of such taps reads; the batch has the others than -1."""
+def _features(taps: tuple[int, ...], batch: Any) -> tuple[jax.Array, ...]:
+  """Returns the features that a head with some taps reads."""
   others = iter(batch.taps)
-  every = (batch.features if tap == -1 else next(others) for tap in taps)
-  return tuple(each.astype(jnp.float32) for each in every)
+  features = (batch.features if tap == -1 else next(others) for tap in taps)
+  return tuple(feature.astype(jnp.float32) for feature in features)
 
 
-def _inputs(head, params, batch, recipe, key):
-  """Features as the head reads them, with noise."""
+def _inputs(
+  head: base.FeatureHead,
+  params: base.Params,
+  batch: Any,
+  recipe: Recipe,
+  key: jax.Array,
+) -> jax.Array:
+  """Returns the head's inputs `[B, T, F]`: fused features with noise."""
   features = _features(head.taps, batch)
-  largest = recipe.noise * 512 / batch.tokens.shape[1]
-  if largest:
+  amplitude = recipe.noise * 512 / batch.tokens.shape[1]
+  if amplitude:
     keys = jax.random.split(key, len(features))
     features = tuple(
-      each
-      + jax.random.uniform(own, each.shape, minval=-largest, maxval=largest)
-      for own, each in zip(keys, features)
+      feature
+      + jax.random.uniform(
+        feature_key, feature.shape, minval=-amplitude, maxval=amplitude
+      )
+      for feature_key, feature in zip(keys, features)
     )
   return head.fuse(params, features)
 
 
-def _read(head, params, batch, step, inputs, pending):
-  """Reads pair `i + step` in place of pair `i`, behind its own way there.
+def _read(
+  head: base.FeatureHead,
+  params: base.Params,
+  batch: Any,
+  step: int,
+  inputs: jax.Array,
+  pending_kv: base.PendingKV | None,
+) -> tuple[jax.Array, base.PendingKV]:
+  """Reads pair `i + step` at index `i`, in step `step`.
 
-  In the first step, pairs see those before them; later ones see what the first
-  step saw, and the outputs that led to them.
+  In the first step, pairs attend to all earlier pairs of their text. In later
+  steps, they attend to the same pairs, and to the head's outputs on the path to
+  them.
   """
   positions = jnp.where(
-    _is_one_text(batch, step + 1), batch.positions + step, -1
+    _is_same_text(batch, step + 1), batch.positions + step, -1
   )
   length = batch.tokens.shape[1]
   segments = batch.segments
-  before = segments[:, :, None] == segments[:, None, :]
-  before &= jnp.tri(length, dtype=bool)[None]
-  itself = jnp.broadcast_to(jnp.eye(length, dtype=bool)[None], before.shape)
+  causal = segments[:, :, None] == segments[:, None, :]
+  causal &= jnp.tri(length, dtype=bool)[None]
+  diagonal = jnp.broadcast_to(jnp.eye(length, dtype=bool)[None], causal.shape)
   return head.extend(
     params,
     None,
-    later(batch.tokens, step + 1),
+    shift(batch.tokens, step + 1),
     inputs,
-    pending_kv=pending,
+    pending_kv=pending_kv,
     positions=positions,
-    mask=jnp.concatenate([before, *[itself] * step], axis=-1),
+    mask=jnp.concatenate([causal, *[diagonal] * step], axis=-1),
   )
 
 
-def _smooth_distance(outputs, features):
-  """`[B, T]` Huber's distance, the mean of all dimensions."""
+def _smooth_distance(outputs: jax.Array, features: jax.Array) -> jax.Array:
+  """Returns `[B, T]` Huber losses, averaged over dimensions."""
   gap = jnp.abs(outputs - features)
   return jnp.where(gap < 1, gap**2 / 2, gap - 0.5).mean(-1)

@@ -1,5 +1,8 @@
 """The training loop: AdamW, a progress bar, metrics on disk, exact resume."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import functools
 import json
@@ -21,26 +24,26 @@ from specjax.data import lines
 from specjax.data import packing
 from specjax.models import checkpoint
 
-# Beside the checkpoints: what they are of.
+# File with the settings of the run, in the folder of the checkpoints.
 _SETTINGS = 'settings.json'
-# That an error lists: a wider model has other shapes everywhere.
-_MOST_CHANGES = 6
+# Number of changes that an error lists; another width changes all shapes.
+_MAX_CHANGES = 6
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-  """How long and how fast to train.
+  """Length and learning rate of a training run.
 
   Attributes:
-    steps: optimizer steps.
-    batch_size: rows a step.
-    learning_rate: peak of the schedule: linear warm-up, then a cosine down to
+    steps: number of optimizer steps.
+    batch_size: rows per step.
+    learning_rate: peak of the schedule: a linear warm-up, then a cosine down to
       a tenth.
-    warmup_steps: steps until the peak.
-    weight_decay: of matrices; vectors are not decayed.
-    clip_norm: largest global norm of a gradient.
+    warmup_steps: number of steps until the peak.
+    weight_decay: weight decay of matrices; vectors are not decayed.
+    clip_norm: maximum global norm of a gradient.
     checkpoint_every: steps between checkpoints.
-    seed: of the order of the rows, and of what a loss draws.
+    seed: seed of the order of the rows, and of random numbers in a loss.
   """
 
   steps: int
@@ -52,7 +55,7 @@ class TrainingConfig:
   checkpoint_every: int = 100
   seed: int = 0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name in ('steps', 'batch_size', 'checkpoint_every'):
       if getattr(self, name) < 1:
         raise ValueError(f'{name} must be >= 1, got {getattr(self, name)}.')
@@ -99,13 +102,12 @@ def fit(
 ) -> base.Params:
   """Trains until `config.steps`, from the last checkpoint if there is one.
 
-  A run that was killed at any moment and called again ends with the same
-  parameters, and the same lines in `metrics.jsonl`, as one that was not: the
-  batches are a function of the step, and metrics past the last checkpoint are
-  written again.
+  A run that is killed at any moment and repeated ends with the same parameters,
+  and the same lines in `metrics.jsonl`, as an uninterrupted one: batches are a
+  function of the step, and metrics past the last checkpoint are written again.
 
-  The config, and the names and shapes of the parameters, are kept beside the
-  checkpoints: training goes on with the same ones only. `steps` is among them,
+  The config, and the names and shapes of the parameters, are stored with the
+  checkpoints and must not change when a run is resumed. This includes `steps`,
   because the learning rate of every step depends on it.
 
   Args:
@@ -113,23 +115,23 @@ def fit(
     params: initial parameters, float32.
     frozen: parameters that are not trained, or None.
     rows: all training rows.
-    config: length and speed.
+    config: length and learning rate.
     workdir: folder of checkpoints and metrics.
-    seconds: after which training stops, but not before its first step. The
-      learning rates are those of all steps, and the same call goes on.
+    seconds: time after which training stops, but not before its first step. The
+      same call resumes; learning rates do not depend on it.
 
   Returns:
     The trained parameters.
 
   Raises:
-    ValueError: there are checkpoints of other settings, or the last one cannot
-      be read.
+    ValueError: there are checkpoints with other settings, or the last one
+      cannot be read.
   """
   transform = optimizer(config)
   # A copy, because the step donates its state.
   params = jax.tree.map(lambda x: jnp.array(x, jnp.float32), params)
   state = {'params': params, 'optimizer': transform.init(params)}
-  # These raise, if they do, before anything is written.
+  # Both raise errors before files are written.
   packing.batch_at(rows, 0, config.batch_size, config.seed)
   settings = _settings(config, params)
   _check_settings(os.path.join(str(workdir), 'checkpoints'), settings)
@@ -150,9 +152,32 @@ def fit(
   return state['params']
 
 
-def _train(step_fn, state, start, rows, config, manager, metrics_path, seconds):
-  """Takes the steps that there is time for; returns the last state."""
-  first = time.monotonic()
+def _train(
+  step_fn: Callable[..., Any],
+  state: base.Params,
+  start: int,
+  rows: packing.AnyBatch,
+  config: TrainingConfig,
+  manager: ocp.CheckpointManager,
+  metrics_path: str,
+  seconds: float,
+) -> base.Params:
+  """Trains until the last step or the end of the time.
+
+  Args:
+    step_fn: `(state, *, batch, step) -> (state, metrics)`.
+    state: parameters and state of the optimizer.
+    start: index of the first step.
+    rows: See `fit`.
+    config: See `fit`.
+    manager: manager of the checkpoints.
+    metrics_path: file of the metrics.
+    seconds: See `fit`.
+
+  Returns:
+    The last state.
+  """
+  start_time = time.monotonic()
   lines.keep_while(metrics_path, lambda row: row['step'] <= start)
   with (
     open(metrics_path, 'a', encoding='utf-8', buffering=1) as file,
@@ -161,20 +186,21 @@ def _train(step_fn, state, start, rows, config, manager, metrics_path, seconds):
     ) as bar,
   ):
     for step in range(start, config.steps):
-      if step and time.monotonic() - first >= seconds:
+      if step and time.monotonic() - start_time >= seconds:
         break
-      began = time.perf_counter()
+      step_time = time.perf_counter()
       batch = packing.batch_at(rows, step, config.batch_size, config.seed)
       state, metrics = step_fn(state, batch=batch, step=np.int32(step))
       metrics = {name: float(value) for name, value in metrics.items()}
-      speed = packing.num_tokens(batch) / (time.perf_counter() - began)
+      speed = packing.num_tokens(batch) / (time.perf_counter() - step_time)
       row = {'step': step + 1, **metrics, 'tokens_per_second': round(speed)}
       file.write(json.dumps(row) + '\n')
       bar.set_postfix(
         loss=f'{metrics["loss"]:.3f}', tok_s=f'{speed:.0f}', refresh=False
       )
       bar.update()
-      is_last = time.monotonic() - first >= seconds or step + 1 == config.steps
+      is_out_of_time = time.monotonic() - start_time >= seconds
+      is_last = is_out_of_time or step + 1 == config.steps
       if (step + 1) % config.checkpoint_every == 0 or is_last:
         manager.save(step + 1, args=ocp.args.StandardSave(state))
       if is_last:
@@ -182,14 +208,20 @@ def _train(step_fn, state, start, rows, config, manager, metrics_path, seconds):
   return state
 
 
-def _make_step(loss_fn, transform, seed):
-  def take_step(state, frozen, batch, step):
+def _make_step(
+  loss_fn: Any, transform: optax.GradientTransformation, seed: int
+) -> Callable[..., Any]:
+  """Returns `(state, frozen, batch, step) -> (state, metrics)`."""
+
+  def take_step(
+    state: base.Params, frozen: base.Params, batch: Any, step: jax.Array
+  ) -> tuple[base.Params, dict[str, jax.Array]]:
     batch = jax.tree.map(jnp.asarray, batch)
     key = jax.random.fold_in(jax.random.key(seed), step)
     gradients, metrics = jax.grad(loss_fn, has_aux=True)(
       state['params'], frozen, batch, key
     )
-    # Optax converts as it likes.
+    # Optax promotes types implicitly.
     with jax.numpy_dtype_promotion('standard'):
       updates, optimizer_state = transform.update(
         gradients, state['optimizer'], state['params']
@@ -201,8 +233,8 @@ def _make_step(loss_fn, transform, seed):
   return take_step
 
 
-def _settings(config, params):
-  """What training must have in common with the checkpoints to go on."""
+def _settings(config: TrainingConfig, params: base.Params) -> dict[str, Any]:
+  """Returns the settings that must not change when training is resumed."""
   return {
     'training': dataclasses.asdict(config),
     'parameters': {
@@ -213,7 +245,7 @@ def _settings(config, params):
 
 
 def _check_settings(folder: str, settings: dict[str, Any]) -> None:
-  """Refuses a folder of checkpoints of other settings."""
+  """Raises `ValueError` if a folder has checkpoints with other settings."""
   path = os.path.join(folder, _SETTINGS)
   if not os.path.exists(path):
     return
@@ -223,18 +255,18 @@ def _check_settings(folder: str, settings: dict[str, Any]) -> None:
     for part, new in settings.items()
     for change in _changes(old[part], new)
   ]
-  if len(changes) > _MOST_CHANGES:
-    rest = len(changes) - _MOST_CHANGES
-    changes = [*changes[:_MOST_CHANGES], f'and {rest} more']
+  if len(changes) > _MAX_CHANGES:
+    num_more = len(changes) - _MAX_CHANGES
+    changes = [*changes[:_MAX_CHANGES], f'and {num_more} more']
   if changes:
     raise ValueError(
-      f'{folder} holds checkpoints of other settings: {"; ".join(changes)}. '
+      f'{folder} holds checkpoints with other settings: {"; ".join(changes)}. '
       'Use another workdir, or delete this folder.'
     )
 
 
-def _changes(old, new):
-  """Yields which fields differ, and how."""
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+  """Yields a description of each field that differs."""
   reasons = {'steps': ' (all learning rates depend on it)'}
   for name in dict.fromkeys([*old, *new]):
     was, now = (fields.get(name, 'missing') for fields in (old, new))
@@ -242,14 +274,14 @@ def _changes(old, new):
       yield f'{name} was {was} and is {now}{reasons.get(name, "")}'
 
 
-def _open(folder, settings):
-  """Returns the manager of a folder, which begins with the settings."""
+def _open(folder: str, settings: dict[str, Any]) -> ocp.CheckpointManager:
+  """Opens a folder of checkpoints, and writes the settings if it is new."""
   os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, _SETTINGS)
   if not os.path.exists(path):
     with open(f'{path}.part', 'w', encoding='utf-8') as file:
       json.dump(settings, file, indent=1)
-    os.replace(f'{path}.part', path)  # Whole or not at all.
+    os.replace(f'{path}.part', path)  # An interruption leaves no partial file.
   return ocp.CheckpointManager(
     os.path.abspath(folder),
     options=ocp.CheckpointManagerOptions(
@@ -258,14 +290,16 @@ def _open(folder, settings):
   )
 
 
-def _restore(manager, step, state):
-  """Reads a checkpoint into the shapes of `state`."""
+def _restore(
+  manager: ocp.CheckpointManager, step: int, state: base.Params
+) -> base.Params:
+  """Reads a checkpoint with the shapes of `state`."""
   abstract = jax.eval_shape(lambda: state)
   try:
     return manager.restore(step, args=ocp.args.StandardRestore(abstract))
   except Exception as error:  # orbax and its storage raise many kinds.
     folder = os.path.join(manager.directory, str(step))
     raise ValueError(
-      f'The checkpoint {folder} is truncated, corrupt or of other models; '
-      f'without it, training goes on from the one before: {error}'
+      f'The checkpoint {folder} is truncated, corrupt or of another model; '
+      f'without it, training resumes from the one before: {error}'
     ) from error

@@ -1,32 +1,49 @@
 """Training losses: `(params, frozen, batch, key) -> (loss, metrics)`.
 
-`frozen` are parameters that are not trained (a distillation target), passed as
-an argument so that they are never baked into the compiled step. `key` is of a
-loss's randomness, another one in every step. A model is what
-`adapters.teacher_forced` makes of it: `(params, batch) -> logits[B, T, V]`.
+`frozen` are parameters that are not trained, such as a distillation target's.
+They are an argument, so that they do not become constants of the compiled step.
+`key` is a random key, which differs in every step. A model is a function
+`(params, batch) -> logits[B, T, V]`, see `adapters.teacher_forced`.
 """
 
 from collections.abc import Callable
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from specjax import base
+
 Forced = Callable[..., jax.Array]
-Loss = Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
+LossAndMetrics = tuple[jax.Array, dict[str, jax.Array]]
+Loss = Callable[..., LossAndMetrics]
 
 
 def token_losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
-  """Returns `[B, T]` nats of predicting each next token; the last is 0."""
+  """Returns the losses `[B, T]` of predicting the next token, in nats.
+
+  The last loss of a row is 0.
+
+  Args:
+    logits: `[B, T, V]`.
+    tokens: `[B, T]` int32.
+  """
   scores = jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], axis=-1)
   losses = jax.nn.logsumexp(logits[:, :-1], axis=-1) - scores[..., 0]
   return jnp.pad(losses, ((0, 0), (0, 1)))
 
 
 def cross_entropy(forced: Forced) -> Loss:
-  """Builds the loss of ordinary language modelling, in nats per token."""
+  """Builds the loss of ordinary language modeling, in nats per token.
 
-  def loss_fn(params, frozen, batch, key):
+  Args:
+    forced: the model.
+  """
+
+  def loss_fn(
+    params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
+  ) -> LossAndMetrics:
     del frozen, key
     losses = token_losses(forced(params, batch), batch.tokens)
     loss = mean(losses, batch.weights)
@@ -38,11 +55,17 @@ def cross_entropy(forced: Forced) -> Loss:
 def distillation(draft: Forced, target: Forced) -> Loss:
   """Builds token-level distillation: KL(target || draft), in nats per token.
 
-  Its metrics include the acceptance rate that the draft would have at
-  temperature 1, `sum_x min(target, draft)`.
+  Its metrics include the acceptance rate at temperature 1,
+  `sum_x min(target, draft)`.
+
+  Args:
+    draft: the model that is trained.
+    target: the teacher, whose parameters are `frozen`.
   """
 
-  def loss_fn(params, frozen, batch, key):
+  def loss_fn(
+    params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
+  ) -> LossAndMetrics:
     del key
     target_logits = jax.lax.stop_gradient(target(frozen, batch))
     target_log = jax.nn.log_softmax(target_logits)
@@ -52,25 +75,28 @@ def distillation(draft: Forced, target: Forced) -> Loss:
 
 
 def taught(draft: Forced, head: Forced) -> Loss:
-  """Builds `distillation` of a teacher that has read the rows before.
+  """Builds `distillation` from a teacher's stored features (`teacher.teach`).
 
-  Of the divergence, it takes what the tokens of a reduced draft vocabulary
-  contribute; what the teacher gives to all others no draft can reach.
+  The divergence is summed over the tokens of a reduced vocabulary only, since
+  the draft model cannot emit the others.
 
   Args:
-    draft: `(params, fixed, batch) -> logits[B, T, H]` of the draft vocabulary,
-      with parameters that are trained and others that are not.
-    head: `(teacher, features[B, T, F]) -> logits[B, T, H]`, the teacher's for
-      the same tokens.
+    draft: `(params, fixed, batch) -> logits[B, T, H]` of the reduced
+      vocabulary, with trained parameters and fixed ones.
+    head: `(teacher_params, features[B, T, F]) -> logits[B, T, H]`, the
+      teacher's output head for the same tokens.
 
   Returns:
-    A loss for a `packing.TaughtBatch`; its `frozen` are `(fixed, teacher)`.
+    A loss for a `packing.TaughtBatch`; its `frozen` is a pair of the fixed
+    parameters and the teacher's.
   """
 
-  def loss_fn(params, frozen, batch, key):
+  def loss_fn(
+    params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
+  ) -> LossAndMetrics:
     del key
-    fixed, teacher = frozen
-    target_logits = head(teacher, batch.features.astype(jnp.float32))
+    fixed, teacher_params = frozen
+    target_logits = head(teacher_params, batch.features.astype(jnp.float32))
     target_log = target_logits - batch.normalizers[..., None]
     draft_logits = draft(params, fixed, batch)
     return divergence(target_log, draft_logits, batch.weights)
@@ -78,25 +104,28 @@ def taught(draft: Forced, head: Forced) -> Loss:
   return loss_fn
 
 
-def together(loss_fns: Mapping[str, Loss]) -> Loss:
-  """Joins losses of several models into one, to train them side by side.
+def joint(loss_fns: Mapping[str, Loss]) -> Loss:
+  """Builds the sum of the losses of several models, to train them together.
 
   Args:
-    loss_fns: name to a loss.
+    loss_fns: losses by the names of the models.
 
   Returns:
-    A loss of `{name: params}`, the sum; metrics are named `name/metric`. What
-    the losses share, a distillation target's forward pass above all, is
+    A loss for parameters `{name: params}`; metrics are named `name/metric`.
+    Common computations, such as the forward pass of a distillation target, are
     compiled once.
   """
 
-  def loss_fn(params, frozen, batch, key):
+  def loss_fn(
+    params: base.Params, frozen: base.Params, batch: Any, key: jax.Array
+  ) -> LossAndMetrics:
     total = jnp.zeros((), jnp.float32)
     metrics: dict[str, jax.Array] = {}
-    for name, each in loss_fns.items():
-      loss, own = each(params[name], frozen, batch, key)
+    for name, model_loss_fn in loss_fns.items():
+      loss, model_metrics = model_loss_fn(params[name], frozen, batch, key)
       total += loss
-      metrics |= {f'{name}/{key}': value for key, value in own.items()}
+      for metric, value in model_metrics.items():
+        metrics[f'{name}/{metric}'] = value
     return total, metrics | {'loss': total}
 
   return loss_fn
@@ -105,12 +134,15 @@ def together(loss_fns: Mapping[str, Loss]) -> Loss:
 def divergence(
   target_log: jax.Array, draft_logits: jax.Array, weights: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Returns KL(target || draft) in nats a token, with the acceptance rate.
+  """Returns KL(target || draft) in nats per token, and metrics.
 
   Args:
-    target_log: `[..., H]` logarithms of probabilities.
+    target_log: `[..., H]` log-probabilities.
     draft_logits: `[..., H]`.
-    weights: `[...]`.
+    weights: `[...]` weights of the tokens.
+
+  Returns:
+    The weighted mean, and metrics with the loss and the acceptance rate.
   """
   draft_log = jax.nn.log_softmax(draft_logits)
   target_probs = jnp.exp(target_log)
@@ -121,5 +153,5 @@ def divergence(
 
 
 def mean(values: jax.Array, weights: jax.Array) -> jax.Array:
-  """Returns the weighted mean, 0 where all weights are."""
+  """Returns the weighted mean; 0 if all weights are 0."""
   return (values * weights).sum() / jnp.maximum(weights.sum(), 1.0)

@@ -1,10 +1,12 @@
-"""What a teacher computes of all training rows, once, on disk.
+"""Stores a teacher's outputs for all training rows on disk.
 
-A student is far smaller than its teacher: most of the time of distillation is
-the teacher's. Its logits would be `V` numbers a token; the features that its
-head reads are `F`, and the head makes the logits of any tokens of them again.
+Most of the time of distillation is the teacher's, since a student is much
+smaller. Its logits would take `V` numbers per token. Instead, the `F` inputs of
+its output head are stored, from which the head computes the logits of any
+tokens again.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import hashlib
@@ -13,6 +15,7 @@ import math
 import os
 import shutil
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +28,7 @@ from specjax import sampling
 from specjax.data import packing
 from specjax.models import adapters
 
-# Bytes of a block, in which the system counts what a file takes.
+# Bytes of a block, the unit of `st_blocks`.
 _BLOCK = 512
 
 
@@ -39,60 +42,64 @@ def teach(
   batch_size: int = 4,
   seconds: float = math.inf,
 ) -> packing.TaughtBatch | None:
-  """Computes the features of all rows, or goes on where it was interrupted.
+  """Computes the features of all rows, or resumes an interrupted call.
 
   Args:
     model: the teacher.
     params: its parameters.
     rows: all training rows.
-    folder: of the files; a token takes `2 * F + 8` bytes, and `2 * F` more for
-      each tap.
-    taps: other features of the teacher that are kept, as indices of
+    folder: folder of the files; a token takes `2 * F + 8` bytes, and `2 * F`
+      more for each tap.
+    taps: other features of the teacher that are stored, as indices of
       `base.ModelOutput.features`.
-    batch_size: rows that the teacher reads at once.
-    seconds: after which no batch is begun; the same call goes on.
+    batch_size: rows per call of the teacher.
+    seconds: time after which no further batch is computed; the same call
+      resumes.
 
   Returns:
-    The rows, with their features mapped from disk, or None if there was too
-    little time for all of them.
+    The rows, with their features mapped from disk, or None if the time was too
+    short for all of them.
 
   Raises:
-    ValueError: the folder is of other rows or of another teacher, or its disk
-      is too small.
+    ValueError: the folder belongs to other rows or to another teacher, the disk
+      is too small, or features are not finite in float16.
   """
-  began = time.monotonic()
+  start_time = time.monotonic()
   os.makedirs(folder, exist_ok=True)
   shape = *rows.tokens.shape, model.feature_sizes[-1]
   identity = {'rows': _digest(rows), 'shape': list(shape), 'taps': list(taps)}
   progress = _Progress(folder, identity)
-  kept = {
+  array_specs = {
     'features': (np.float16, shape),
     'normalizers': (np.float32, shape[:2]),
     'best': (np.int32, shape[:2]),
     **{f'tap_{tap}': (np.float16, shape) for tap in taps},
   }
-  path_of = lambda name: os.path.join(folder, f'{name}.npy')
-  kept = {path_of(name): each for name, each in kept.items()}
-  _check_room(folder, kept)
+  array_specs = {
+    os.path.join(folder, f'{name}.npy'): spec
+    for name, spec in array_specs.items()
+  }
+  _check_disk(folder, array_specs)
   arrays = [
-    _array(path, *each, progress.num_done) for path, each in kept.items()
+    _open_array(path, *spec, progress.num_done)
+    for path, spec in array_specs.items()
   ]
   read = functools.partial(_read, model, tuple(taps))
   with tqdm.tqdm(
     total=len(rows.tokens), initial=progress.num_done, unit='row'
   ) as bar:
     for first in range(progress.num_done, len(rows.tokens), batch_size):
-      if time.monotonic() - began >= seconds:
+      if time.monotonic() - start_time >= seconds:
         return None
-      some = slice(first, first + batch_size)
-      batch = packing.take(rows, some)
+      indices = slice(first, first + batch_size)
+      batch = packing.take(rows, indices)
       for array, value in zip(arrays, read(params, batch), strict=True):
         if not np.isfinite(value).all():
           raise ValueError(
-            'What the teacher computes is not finite, or exceeds the 65,504 of '
-            'float16, in which it is kept.'
+            'Outputs of the teacher must be finite and at most 65,504, the '
+            'largest number of float16, in which they are stored.'
           )
-        array[some] = value
+        array[indices] = value
         array.flush()
       progress.write(first + len(batch.tokens))
       bar.update(len(batch.tokens))
@@ -101,62 +108,82 @@ def teach(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _read(model, taps, params, batch):
-  """Features of the head, what normalises its logits, the best token, taps."""
-  extension = adapters.read_packed(model, params, batch)
-  normalizers = jax.nn.logsumexp(extension.logits, axis=-1)
-  features = [extension.features[tap] for tap in (-1, *taps)]
-  features = [each.astype(jnp.float16) for each in features]
-  best = sampling.most_likely(extension.logits)
+def _read(
+  model: base.LanguageModel,
+  taps: tuple[int, ...],
+  params: base.Params,
+  batch: Any,
+) -> tuple[jax.Array, ...]:
+  """Returns the fields that a `packing.TaughtBatch` has and a `Batch` lacks."""
+  output = adapters.read_packed(model, params, batch)
+  normalizers = jax.nn.logsumexp(output.logits, axis=-1)
+  features = [output.features[tap].astype(jnp.float16) for tap in (-1, *taps)]
+  best = sampling.most_likely(output.logits)
   return features[0], normalizers, best, *features[1:]
 
 
 class _Progress:
-  """How many rows are done, on disk, and of what."""
+  """The number of finished rows, stored with the identity of all rows.
 
-  def __init__(self, folder, identity):
+  Attributes:
+    num_done: number of finished rows.
+  """
+
+  def __init__(self, folder: str, identity: dict[str, Any]):
+    """Reads the progress.
+
+    Raises:
+      ValueError: the folder belongs to other rows or to another teacher.
+    """
     self._path = os.path.join(folder, 'progress.json')
     self._identity = identity
-    found = json_files.read(folder, 'progress.json')
-    self.num_done = found.pop('num_done', 0)
-    if found not in ({}, identity):
+    fields = json_files.read(folder, 'progress.json')
+    self.num_done = fields.pop('num_done', 0)
+    if fields not in ({}, identity):
       raise ValueError(
-        f'{folder} holds what a teacher computed of other rows. Use another '
+        f'{folder} holds outputs of a teacher for other rows. Use another '
         'folder, or delete this one.'
       )
 
-  def write(self, num_done):
+  def write(self, num_done: int) -> None:
+    """Stores the number of finished rows."""
     self.num_done = num_done
     with open(f'{self._path}.part', 'w', encoding='utf-8') as file:
       json.dump({**self._identity, 'num_done': num_done}, file)
     os.replace(f'{self._path}.part', self._path)
 
 
-def _check_room(folder, kept):
-  """Refuses a disk that is too small: files grow only as they are written.
+def _check_disk(
+  folder: str, array_specs: Mapping[str, tuple[Any, Any]]
+) -> None:
+  """Raises `ValueError` unless the disk has room for the arrays.
 
-  What they take already, after an interruption, is not needed once more.
+  Files are sparse and grow as they are written. After an interruption, only the
+  missing blocks are needed.
   """
   needed = 0
-  for path, (dtype, shape) in kept.items():
+  for path, (dtype, shape) in array_specs.items():
     needed += math.prod(shape) * dtype().itemsize
     if os.path.exists(path):
       needed -= os.stat(path).st_blocks * _BLOCK
   free = shutil.disk_usage(folder).free
   if needed > free:
     raise ValueError(
-      f'What the teacher computes needs {needed / 1e9:.3f} GB, and the disk of '
+      f'Outputs of the teacher need {needed / 1e9:.3f} GB, but the disk of '
       f'{folder} has {free / 1e9:.3f} GB left.'
     )
 
 
-def _array(path, dtype, shape, num_done):
-  """An array on disk; a new one, if nothing is done."""
+def _open_array(
+  path: str, dtype: Any, shape: tuple[int, ...], num_done: int
+) -> np.memmap[Any, Any]:
+  """Opens an array on disk; creates it if no row is finished."""
   mode = 'r+' if num_done else 'w+'
   return np.lib.format.open_memmap(path, mode, dtype, shape)
 
 
-def _digest(rows):
+def _digest(rows: packing.Batch) -> str:
+  """Returns the SHA-256 of rows."""
   digest = hashlib.sha256()
   for field in rows:
     digest.update(np.ascontiguousarray(field).tobytes())

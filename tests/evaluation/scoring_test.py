@@ -55,7 +55,7 @@ def test_bleu_is_that_of_the_library(tokenize, texts):
     sentence.sentence_score(prediction, [reference]).score
     for prediction, reference in zip(predictions, references)
   ]
-  np.testing.assert_allclose(got.each, wanted, atol=1e-9)
+  np.testing.assert_allclose(got.examples, wanted, atol=1e-9)
   assert max(wanted) > 1
 
 
@@ -77,7 +77,7 @@ def test_rouge_is_the_f_measure_of_the_library(name, use_stemmer):
     100 * scorer.score(reference, prediction)[name].fmeasure
     for prediction, reference in zip(_PREDICTIONS, _REFERENCES)
   ]
-  np.testing.assert_allclose(got.each, wanted, atol=1e-9)
+  np.testing.assert_allclose(got.examples, wanted, atol=1e-9)
   assert got.total == pytest.approx(np.mean(wanted))
 
 
@@ -106,7 +106,7 @@ def test_rouge_stems_by_default():
 )
 def test_exact_match_by_hand(prediction, reference, right):
   got = _scores('exact_match', [prediction], [reference])
-  assert got.total == got.each[0] == 100 * right
+  assert got.total == got.examples[0] == 100 * right
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_an_answer_may_stand_anywhere(prediction, right):
 )
 def test_final_number_by_hand(prediction, reference, right):
   got = _scores('final_number', [prediction], [reference])
-  assert got.total == got.each[0] == 100 * right
+  assert got.total == got.examples[0] == 100 * right
 
 
 @pytest.mark.parametrize('name', evaluation.METRICS)
@@ -163,9 +163,9 @@ def test_a_perfect_prediction_has_100_percent_and_totals_are_of_all(name):
   texts = ['He paid 3 for all of the chairs.', 'She sold 12 of them at noon.']
   perfect = _scores(name, texts, texts)
   assert perfect.total == pytest.approx(100)
-  np.testing.assert_allclose(perfect.each, [100, 100])
+  np.testing.assert_allclose(perfect.examples, [100, 100])
   half = _scores(name, [texts[0], 'no'], texts)
-  assert 0 < half.total < 100 and half.each[1] == 0
+  assert 0 < half.total < 100 and half.examples[1] == 0
 
 
 @pytest.mark.parametrize('name', ['bleu', 'final_number', 'rouge2'])
@@ -194,7 +194,7 @@ def test_standard_errors_are_those_of_all_resamples(name):
   ]
   assert again[0] == again[1] != again[2]
   if name == 'bleu':
-    mean_of_each = np.std(metric(*zip(*texts)).each) / 3**0.5
+    mean_of_each = np.std(metric(*zip(*texts)).examples) / 3**0.5
     assert mean_of_each != pytest.approx(np.std(totals), rel=0.1)
 
 
@@ -202,7 +202,11 @@ def test_standard_errors_are_those_of_all_resamples(name):
 @pytest.mark.parametrize(
   ('predictions', 'references', 'message'),
   [
-    (['1'], ['1', '2'], r'predictions must be as many as references \(2\)'),
+    (
+      ['1'],
+      ['1', '2'],
+      r'predictions must have as many entries as references \(2\)',
+    ),
     ([], [], 'predictions must not be empty'),
     (['1', '1'], ['1', ' \n'], r'references\[1\] must not be blank'),
     ([None], ['1'], r'predictions\[0\] must be a string, got None'),
@@ -225,7 +229,7 @@ def test_bad_texts_are_refused(name, predictions, references, message):
     (lambda: _scores('bleu', ['a'], ['a'], tokenize=None), 'got None'),
     (
       lambda: _scores('final_number', ['1'], ['one']),
-      "references must hold a number each, got 'one'",
+      "references must contain numbers, got 'one'",
     ),
     (lambda: _standard_error(['1'], 9), 'number of predictions must be >= 2'),
     (lambda: _standard_error(['1', '2'], 1), 'resamples must be >= 2, got 1'),

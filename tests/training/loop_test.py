@@ -333,7 +333,7 @@ def test_other_parameters_are_refused_in_one_sentence(
   }
   monkeypatch.setattr(sys.modules[__name__], '_params', lambda: wider)
   workdir = shutil.copytree(reference, tmp_path / 'run')
-  with pytest.raises(ValueError, match='of other settings') as caught:
+  with pytest.raises(ValueError, match='with other settings') as caught:
     _fit(workdir)
   said = str(caught.value)
   assert 'embedding was [7, 8] and is [7, 9]; head was [8, 7] and is' in said

@@ -128,7 +128,7 @@ def test_a_teacher_stops_in_time_and_goes_on(tmp_path, monkeypatch):
 
 def test_a_folder_of_other_rows_is_refused(tmp_path):
   _teach(tmp_path)
-  with pytest.raises(ValueError, match='computed of other rows'):
+  with pytest.raises(ValueError, match='of a teacher for other rows'):
     _teach(tmp_path, _rows(seed=1))
 
 
@@ -136,7 +136,7 @@ def test_what_float16_cannot_hold_is_refused(tmp_path):
   """Rather than taught as infinity."""
   large = jax.tree.map(lambda x: x * 1e6, _params()['final_norm'])
   params = _params() | {'final_norm': large}
-  with pytest.raises(ValueError, match='not finite, or exceeds the 65,504'):
+  with pytest.raises(ValueError, match='must be finite and at most 65,504'):
     teacher.teach(_MODEL, params, _rows(), str(tmp_path))
 
 
@@ -146,7 +146,7 @@ def test_a_disk_that_is_too_small_is_refused_before_work(tmp_path, monkeypatch):
   usage = shutil.disk_usage(tmp_path)
   few = lambda free: lambda folder: usage._replace(free=free)
   monkeypatch.setattr(shutil, 'disk_usage', few(needed - 1))
-  with pytest.raises(ValueError, match='computes needs 0.000 GB, and the disk'):
+  with pytest.raises(ValueError, match='teacher need 0.000 GB, but the disk'):
     _teach(tmp_path)
   assert not list(tmp_path.glob('*.npy'))
   monkeypatch.setattr(shutil, 'disk_usage', few(needed))
@@ -165,10 +165,10 @@ def test_what_is_on_disk_needs_no_room(num_done, tmp_path, monkeypatch):
     shutil, 'disk_usage', lambda folder: usage._replace(free=free)
   )
   leave(lacking + 65536)
-  teacher._check_room(tmp_path, {path: kind})
+  teacher._check_disk(tmp_path, {path: kind})
   leave(lacking - 65536)
-  with pytest.raises(ValueError, match='and the disk of'):
-    teacher._check_room(tmp_path, {path: kind})
+  with pytest.raises(ValueError, match='but the disk of'):
+    teacher._check_disk(tmp_path, {path: kind})
 
 
 def test_a_disk_that_has_become_full_is_refused(tmp_path, monkeypatch):
@@ -177,5 +177,5 @@ def test_a_disk_that_has_become_full_is_refused(tmp_path, monkeypatch):
   _teach(tmp_path)
   usage = shutil.disk_usage(tmp_path)._replace(free=0)
   monkeypatch.setattr(shutil, 'disk_usage', lambda folder: usage)
-  with pytest.raises(ValueError, match='and the disk of'):
+  with pytest.raises(ValueError, match='but the disk of'):
     _teach(tmp_path)
