@@ -110,9 +110,7 @@ def _deferred(models, name, compiled_method, tokens, start):
   last = start - 1  # Of the prompt, behind which the first is drawn.
   inputs = _padded(tokens[:last]), last, _padded(tokens[last:-1])
   probs = [
-    _probs(
-      each.model, compiled_method.method.sampling, each.params, *inputs
-    )
+    _probs(each.model, compiled_method.method.sampling, each.params, *inputs)
     for each in (models[name], models[draft])
   ]
   at_positions = _deferrals(
