@@ -45,17 +45,13 @@ class BlockDivergence(base.Reward):
   instead of predicted, as by prompt lookup, it is the probability that one of
   them comes next.
 
-  Attributes:
-    processed: compare the distributions that tokens are drawn from, instead of
-      the probabilities before temperature, top-k and top-p. At temperature 0
-      that would show only whether the most likely tokens are equal.
+  The distributions are those before temperature, top-k and top-p: at
+  temperature 0, the others would show only whether the most likely tokens are
+  equal.
   """
 
-  processed: bool = components.static(default=False)
-
   def __call__(self, info: base.RoundInfo) -> jax.Array:
-    acceptance = info.acceptance if self.processed else info.raw_acceptance
-    return jnp.clip(acceptance, 0, 1)
+    return jnp.clip(info.raw_acceptance, 0, 1)
 
 
 @components.component

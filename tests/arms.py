@@ -5,6 +5,7 @@ parameters.
 """
 
 from collections.abc import Callable
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from specjax import verifiers
 from specjax.testing import toys
 from tests import parts
 from tests import sizes
+from tests import twins
 
 # Functions and parameters. The target has two layers, so that one that reads
 # the cache of the other is found.
@@ -36,7 +38,13 @@ BROKEN = verifiers.TreeWalk(parts.Resampling())
 
 
 def model(
-  topology, draft=DRAFT, temperature=1.0, verifier=None, goal=None, **options
+  topology,
+  draft=DRAFT,
+  temperature=1.0,
+  verifier=None,
+  goal=None,
+  chunk=None,
+  **options,
 ):
   """An arm that drafts a tree with a model.
 
@@ -46,6 +54,7 @@ def model(
     temperature: of the drafter; 0 is greedy.
     verifier: one, or a name; by default that of `verifiers.default`.
     goal: of the arm.
+    chunk: of the drafter; None for its own.
     **options: of `drafters.Autoregressive`.
   """
   language_model, params = draft
@@ -53,6 +62,8 @@ def model(
   drafter = drafters.Autoregressive(
     language_model, topology, sampling, **options
   )
+  if chunk is not None:
+    drafter = chunked(drafter, chunk)
   name = verifier or verifiers.default(temperature, topology.width)
   return specjax.Arm(drafter, verifiers.resolve(name), goal), params
 
@@ -65,6 +76,20 @@ def chain(length=3, draft=DRAFT, temperature=1.0, **options):
 def chains(num=2, length=3, draft=DRAFT, temperature=1.0, **options):
   """An arm that drafts several chains with a model."""
   return model(trees.chains(num, length), draft, temperature, **options)
+
+
+@functools.cache
+def _chunked_class(drafter_class, chunk):
+  return twins.subclass(drafter_class, chunk=chunk)
+
+
+def chunked(drafter, chunk):
+  """Returns a drafter that catches up by other numbers of tokens per call."""
+  fields = {
+    field.name: getattr(drafter, field.name)
+    for field in dataclasses.fields(drafter)
+  }
+  return _chunked_class(type(drafter), chunk)(**fields)
 
 
 def arm(drafter, params=None, verifier='maximal'):

@@ -67,7 +67,9 @@ def prompts_of(num):
 
 def standardised(found):
   """Each row's deviation, as of a run of its own."""
-  return (found.seen - found.predicted) / np.sqrt(found.variance)
+  return (found.num_rejections - found.predicted_rejections) / np.sqrt(
+    found.variance
+  )
 
 
 @pytest.mark.parametrize(
@@ -91,14 +93,14 @@ def test_honest_runs_agree_with_theory(kind, sampling):
   parts = decoder_of(kind, sampling)
   found, results = diagnose(parts, prompts_of(200), 40, sampling)
   assert abs(found.deviation) < 3 and not found.flagged
-  low, high = found.interval()
-  assert low < found.seen.sum() < high
+  low, high = found.interval
+  assert low < found.num_rejections.sum() < high
   deviations = standardised(found)
   assert abs(deviations.mean()) < 0.25
   assert abs(deviations.var() - 1) < 0.35
   # Every draft that was kept was tested; so was each that was rejected.
   kept = [result.accepted.sum() for result in results]
-  np.testing.assert_array_equal(found.tested - found.seen, kept)
+  np.testing.assert_array_equal(found.num_tests - found.num_rejections, kept)
 
 
 @components.component
@@ -157,11 +159,13 @@ def test_cut_rounds_do_not_bias_the_diagnosis():
   emitted = np.array([len(result.tokens) for result in results])
   rounds = np.array([result.rounds for result in results])
   kept = np.array([result.accepted.sum() for result in results])
-  np.testing.assert_array_equal(found.tested - found.seen, kept)
+  np.testing.assert_array_equal(found.num_tests - found.num_rejections, kept)
   cut = emitted == kept + rounds - 1
   assert cut.mean() > 0.3
-  assert (found.seen[cut] <= rounds[cut] - 1).all()
-  wrong = found._replace(seen=rounds)  # As if each round ended by a rejection.
+  assert (found.num_rejections[cut] <= rounds[cut] - 1).all()
+  wrong = found._replace(
+    num_rejections=rounds
+  )  # As if each round ended by a rejection.
   assert wrong.flagged
 
 
@@ -183,9 +187,11 @@ def test_counts_are_those_of_the_stream(prompt):
     text.append(piece.token)
   distances = np.array(distances)
   assert text[len(prompt) :] == result.tokens
-  assert found.tested == [len(distances)]
-  assert found.seen == [origins.count('corrected')]
-  np.testing.assert_allclose(found.predicted, [distances.sum()], rtol=1e-5)
+  assert found.num_tests == [len(distances)]
+  assert found.num_rejections == [origins.count('corrected')]
+  np.testing.assert_allclose(
+    found.predicted_rejections, [distances.sum()], rtol=1e-5
+  )
   variance = (distances * (1 - distances)).sum()
   np.testing.assert_allclose(found.variance, [variance], rtol=1e-5)
   error = math.sqrt(variance)
@@ -193,8 +199,8 @@ def test_counts_are_those_of_the_stream(prompt):
     (origins.count('corrected') - distances.sum()) / error, abs=1e-4
   )
   np.testing.assert_allclose(
-    found.interval(2),
-    [distances.sum() - 2 * error, distances.sum() + 2 * error],
+    found.interval,
+    [distances.sum() - 3 * error, distances.sum() + 3 * error],
     rtol=1e-4,
   )
 
@@ -206,9 +212,9 @@ def test_bonus_tokens_are_not_tested():
     model, params, model, params, draft_length=LENGTH, max_length=48
   )
   found, results = diagnose((decoder, model, model), prompts_of(200), 40)
-  assert (found.tested == 32).all()
-  assert not found.seen.any()
-  np.testing.assert_allclose(found.predicted, 0, atol=1e-5)
+  assert (found.num_tests == 32).all()
+  assert not found.num_rejections.any()
+  np.testing.assert_allclose(found.predicted_rejections, 0, atol=1e-5)
   assert [result.rounds for result in results] == [8] * 200
   assert not found.flagged
 
@@ -218,10 +224,15 @@ def test_without_variance_any_excess_is_flagged():
   sampling = sampling_lib.Sampling(0.0)
   parts = decoder_of('changing', sampling)
   found, _ = diagnose(parts, prompts_of(4), 30, sampling)
-  np.testing.assert_array_equal(found.seen, found.predicted)
-  assert found.seen.sum() and not found.variance.any()
+  np.testing.assert_array_equal(
+    found.num_rejections, found.predicted_rejections
+  )
+  assert found.num_rejections.sum() and not found.variance.any()
   assert found.deviation == 0 and not found.flagged
-  more, fewer = (found._replace(seen=found.seen + change) for change in (1, -1))
+  more, fewer = (
+    found._replace(num_rejections=found.num_rejections + change)
+    for change in (1, -1)
+  )
   assert more.flagged and fewer.flagged
 
 

@@ -50,7 +50,6 @@ def table():
   ('options', 'name'),
   [
     ({'topology': trees.chain(0)}, 'topology'),
-    ({'topology': trees.chain(1), 'chunk': 0}, 'chunk'),
   ],
 )
 def test_autoregressive_argument_out_of_range_raises(options, name):
@@ -240,8 +239,9 @@ def play(drafter, params, rounds=10):
   assert (lengths < size - topology.depth).all()
 
 
-def autoregressive(topology, **options):
-  return specjax.drafters.Autoregressive(TRANSFORMER, topology, **options)
+def autoregressive(topology, chunk=None, **options):
+  drafter = specjax.drafters.Autoregressive(TRANSFORMER, topology, **options)
+  return drafter if chunk is None else arms.chunked(drafter, chunk)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def everyone(temperature):
   sampling = sampling_lib.Sampling(temperature)
   (model, one), (_, other) = near(0.05), near(-0.05)
   members = (
-    AUTOREGRESSIVE(model, trees.chain(3), sampling, chunk=2),
+    arms.chunked(AUTOREGRESSIVE(model, trees.chain(3), sampling), 2),
     AUTOREGRESSIVE(model, trees.prefix_tree((2, 1)), sampling),
     specjax.drafters.PromptLookup(2),
   )

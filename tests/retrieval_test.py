@@ -223,7 +223,7 @@ def test_prompt_lookup_is_a_slow_search(
 CHAIN = trees.chain(3), {'max_match': 1, 'num_samples': 1}
 PREFIX_TREE = (
   trees.prefix_tree((3, 2, 1)),
-  {'min_match': 3, 'num_samples': 7},
+  {'max_match': 3, 'num_samples': 7},
 )
 MANY = RAGGED, {'max_match': datastore.DEPTH, 'num_samples': 64}
 
@@ -241,22 +241,22 @@ MANY = RAGGED, {'max_match': datastore.DEPTH, 'num_samples': 64}
 )
 def test_retrieval_is_a_slow_search(name, topology, options):
   documents, store = CORPORA[name]
-  options = {'max_match': 16, 'min_match': 1} | options
-  drafter = specjax.drafters.Retrieval(topology, **options)
+  max_match, num = options['max_match'], options['num_samples']
+  drafter = twins.twin(
+    specjax.drafters.Retrieval(topology, max_match=max_match), num_samples=num
+  )
   context = texts()
   expected = []
   for text in rows(context):
-    longest, following = corpus_matches(
-      documents, text, options['max_match'], options['num_samples']
-    )
-    following = following if longest >= options['min_match'] else []
+    longest, following = corpus_matches(documents, text, max_match, num)
+    following = following if longest else []
     expected.append(voted(following, [1] * len(following), topology))
   assert proposals(drafter, store, context) == expected
   assert 0 < sum(draft[0] is None for draft in expected) < len(expected)
 
 
 FEW = {'factor': 2.5, 'max_match': 3, 'num_samples': 3}
-DEEP = {'factor': 0.5, 'min_match': 3, 'max_match': datastore.DEPTH}
+DEEP = {'factor': 0.5, 'max_match': datastore.DEPTH}
 WIDE = {'num_drafts': 3, 'num_samples': 40}
 
 
@@ -276,10 +276,12 @@ WIDE = {'num_drafts': 3, 'num_samples': 40}
 )
 def test_suffix_is_a_slow_search(name, draft_length, options):
   documents, store = CORPORA.get(name, (None, None))
+  options = dict(options)
+  num = options.pop('num_samples', specjax.drafters.Suffix.num_samples)
   drafter = specjax.drafters.Suffix(draft_length, **options)
-  defaults = {'max_match': 16, 'min_match': 1, 'factor': 1, 'num_samples': 16}
-  options = {'num_drafts': 1} | defaults | options
-  num, max_match = options['num_samples'], options['max_match']
+  drafter = twins.twin(drafter, num_samples=num)
+  options = {'num_drafts': 1, 'max_match': 16, 'factor': 1} | options
+  max_match = options['max_match']
   topology = trees.chains(options['num_drafts'], draft_length)
   context = texts()
   expected = []
@@ -291,7 +293,7 @@ def test_suffix_is_a_slow_search(name, draft_length, options):
       voters = voters if longest >= length else []
       voters += following if length >= longest else []
       longest = max(longest, length)
-    voters = voters if longest >= options['min_match'] else []
+    voters = voters if longest else []
     draft = voted(voters, [1] * len(voters), topology)
     trusted = topology.depths <= options['factor'] * longest
     expected.append([t if keep else None for t, keep in zip(draft, trusted)])
@@ -377,14 +379,10 @@ def test_the_estimate_is_the_mass_of_what_would_be_proposed():
       {'max_match': 33},
       r'max_match must lie in \[1, 32\], got 33',
     ),
-    ('retrieval', {'min_match': 0}, r'min_match must lie in \[1, 16\], got 0'),
-    ('retrieval', {'num_samples': 0}, 'num_samples must be >= 1, got 0'),
     ('suffix', {'draft_length': 0}, 'draft_length must be >= 1, got 0'),
     ('suffix', {'num_drafts': 0}, 'num_drafts must be >= 1, got 0'),
     ('suffix', {'max_match': 0}, r'max_match must lie in \[1, 32\], got 0'),
-    ('suffix', {'min_match': 17}, r'min_match must lie in \[1, 16\], got 17'),
     ('suffix', {'factor': 0.0}, 'factor must be > 0, got 0.0'),
-    ('suffix', {'num_samples': 0}, 'num_samples must be >= 1, got 0'),
   ],
 )
 def test_options_out_of_range_raise(name, options, message):

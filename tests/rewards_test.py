@@ -32,7 +32,6 @@ INFO = base.RoundInfo(
     (rewards.Emitted(), [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
     (rewards.AcceptedFraction(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
     (rewards.BlockDivergence(), [0, 0.5, 1, 0.125, 0.25, 0]),
-    (rewards.BlockDivergence(processed=True), [0, 0.25, 0.5, 1, 0.75, 0]),
     (
       rewards.Tradeoff(0.25),
       [0.25, 0.125, 0.4375, 0.625, 0.75 * 1.5 / 4, 0.25],

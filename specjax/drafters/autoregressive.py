@@ -7,7 +7,6 @@ from specjax import base
 from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
-from specjax.drafters import lag
 from specjax.drafters import model_reader
 from specjax.drafters import static_tree
 from specjax.drafters import tree_drafting
@@ -27,7 +26,6 @@ class Autoregressive(static_tree.StaticTreeDrafter):
     stop: see `StaticTreeDrafter`.
     distinct: whether siblings are drawn without replacement instead of i.i.d.;
       at temperature 0, they are the most likely tokens. A chain has none.
-    chunk: number of tokens per call when the drafter catches up.
   """
 
   model: base.LanguageModel
@@ -39,7 +37,6 @@ class Autoregressive(static_tree.StaticTreeDrafter):
   bonus_probs: bool = components.static(default=False)
   stop: base.StopRule | None = None
   distinct: bool = components.static(default=False)
-  chunk: int = components.static(default=lag.CHUNK)
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -49,7 +46,7 @@ class Autoregressive(static_tree.StaticTreeDrafter):
   @functools.cached_property
   def reader(self) -> model_reader.ModelReader:
     """Reads tokens with the model."""
-    return model_reader.ModelReader(self.model, self.chunk)
+    return model_reader.ModelReader(self.model)
 
   @functools.cached_property
   def num_levels(self) -> int:

@@ -34,7 +34,6 @@ class DynamicTree(lag.LaggingDrafter):
       are ranked, `beam + (depth - 1) * beam**2`.
     depth: number of levels that are ranked.
     beam: number of nodes that are expanded per level, and of tokens for each.
-    chunk: number of pairs per call when the drafter catches up.
 
   Raises:
     ValueError: a number is out of range.
@@ -45,14 +44,12 @@ class DynamicTree(lag.LaggingDrafter):
   depth: int = components.static(default=6)
   _: dataclasses.KW_ONLY
   beam: int = components.static(default=10)
-  chunk: int = components.static(default=lag.CHUNK)
 
   sampling = sampling_lib.Sampling()
   siblings = base.Siblings.CHOSEN
   greedy = True
 
   def __post_init__(self) -> None:
-    super().__post_init__()
     checks.check_range('depth', self.depth, 1)
     checks.check_range('beam', self.beam, 1, self.head.vocab_size)
     num_ranked = self.beam + (self.depth - 1) * self.beam**2
@@ -61,7 +58,7 @@ class DynamicTree(lag.LaggingDrafter):
   @functools.cached_property
   def reader(self) -> head_reader.HeadReader:
     """Reads pairs with the head."""
-    return head_reader.make_reader(self.head, self.depth, self.chunk)
+    return head_reader.make_reader(self.head, self.depth)
 
   @functools.cached_property
   def topology(self) -> trees.Bounds:

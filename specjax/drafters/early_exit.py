@@ -36,6 +36,4 @@ class EarlyExit(autoregressive.Autoregressive):
   @functools.cached_property
   def reader(self) -> model_reader.ModelReader:
     """Reads tokens with the first layers."""
-    return model_reader.ModelReader(
-      self.model.exit(self.num_layers), self.chunk
-    )
+    return model_reader.ModelReader(self.model.exit(self.num_layers))

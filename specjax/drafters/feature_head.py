@@ -13,7 +13,6 @@ from specjax import components
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.drafters import head_reader
-from specjax.drafters import lag
 from specjax.drafters import static_tree
 from specjax.drafters import tree_drafting
 
@@ -33,7 +32,6 @@ class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
     sampling: how tokens are drawn; usually the same as the target's.
     bonus_probs: see `StaticTreeDrafter`.
     stop: see `StaticTreeDrafter`.
-    chunk: number of pairs per call when the drafter catches up.
   """
 
   head: base.FeatureHead
@@ -44,12 +42,11 @@ class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
   _: dataclasses.KW_ONLY
   bonus_probs: bool = components.static(default=False)
   stop: base.StopRule | None = None
-  chunk: int = components.static(default=lag.CHUNK)
 
   @functools.cached_property
   def reader(self) -> head_reader.HeadReader:
     """Reads pairs with the head."""
-    return head_reader.make_reader(self.head, self.topology.depth, self.chunk)
+    return head_reader.make_reader(self.head, self.topology.depth)
 
   @functools.cached_property
   def tree_spec(self) -> tree_drafting.TreeSpec:

@@ -38,12 +38,10 @@ class HeadReader(lag.Reader):
   Attributes:
     model: the head.
     tail: see `lag.Reader`.
-    chunk: see `lag.Reader`.
   """
 
   model: base.FeatureHead
   tail: int = components.static()
-  chunk: int = components.static()
 
   num_left = 1
   ahead = 1  # A pair predicts what follows its token, which is the next one.
@@ -158,6 +156,6 @@ class HeadReader(lag.Reader):
     return tree_drafting.predict(logits, sampling, outputs)
 
 
-def make_reader(head: base.FeatureHead, depth: int, chunk: int) -> HeadReader:
+def make_reader(head: base.FeatureHead, depth: int) -> HeadReader:
   """Returns the reader of a drafter whose trees have a depth."""
-  return HeadReader(head, max(depth + 1, _TAIL), chunk)
+  return HeadReader(head, max(depth + 1, _TAIL))

@@ -28,14 +28,10 @@ import numpy as np
 
 from specjax import allocation
 from specjax import base
-from specjax import checks
 from specjax import ordering
 from specjax import sampling as sampling_lib
 from specjax.drafters import acceptance_estimate
 from specjax.drafters import tree_drafting
-
-# Entries that a drafter reads per call when it catches up.
-CHUNK = 16
 
 
 class ReadEntries(NamedTuple):
@@ -63,14 +59,12 @@ class Reader:
   Attributes:
     model: the language model or head.
     tail: number of entries that a draft reads at most.
-    chunk: number of entries per call when the drafter catches up.
     num_left: number of entries that `catch_up` leaves to the draft.
     ahead: how many positions the token of an entry is after the entry's index.
   """
 
   model: base.LanguageModel | base.FeatureHead
   tail: int
-  chunk: int
   num_left: ClassVar[int]
   ahead: ClassVar[int]
 
@@ -175,19 +169,16 @@ class LaggingDrafter(base.Drafter):
   KV of the tail, followed by that of the first `num_levels` levels of the tree.
 
   Attributes:
-    chunk: see `Reader.chunk`.
+    chunk: number of entries per call when the drafter catches up.
     sampling: how tokens are drawn.
   """
 
-  chunk: int
+  chunk: ClassVar[int] = 16
   sampling: sampling_lib.Sampling
 
   can_catch_up = True
   can_estimate = True
   can_roll_back = True
-
-  def __post_init__(self) -> None:
-    checks.check_range('chunk', self.chunk, 1)
 
   @functools.cached_property
   def reader(self) -> Reader:

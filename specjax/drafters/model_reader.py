@@ -21,11 +21,9 @@ class ModelReader(lag.Reader):
 
   Attributes:
     model: the language model.
-    chunk: see `lag.Reader`.
   """
 
   model: base.LanguageModel
-  chunk: int = components.static()
 
   tail = 2
   num_left = 2

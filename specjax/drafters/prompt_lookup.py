@@ -30,7 +30,8 @@ class PromptLookup(stateless.StatelessDrafter):
     draft_length: number of tokens of each chain.
     num_drafts: number of chains.
     max_ngram: number of tokens beyond which a match counts as no longer.
-    min_ngram: number of tokens that must match for a draft.
+    min_ngram: number of tokens that must match for a draft; other
+      implementations of PLD also have such a bound.
   """
 
   draft_length: int = components.static(default=8)

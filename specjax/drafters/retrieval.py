@@ -4,6 +4,7 @@ REST (He et al. 2024).
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 
@@ -24,9 +25,8 @@ class Retrieval(stateless.StatelessDrafter):
 
   Attributes:
     topology: the tree of the most frequent continuations, at least one node.
-    max_match: number of tokens beyond which a match counts as no longer, at
-      most `datastore.DEPTH`.
-    min_match: number of tokens that must match for a draft.
+    max_match: number of tokens of the longest suffix that is looked up, as in
+      the paper, at most `datastore.DEPTH`.
     num_samples: number of matches that are considered, evenly spaced in the
       index where there are more.
   """
@@ -34,14 +34,12 @@ class Retrieval(stateless.StatelessDrafter):
   topology: trees.Topology = components.static()
   _: dataclasses.KW_ONLY
   max_match: int = components.static(default=16)
-  min_match: int = components.static(default=1)
-  num_samples: int = components.static(default=32)
+
+  num_samples: ClassVar[int] = 32
 
   def __post_init__(self) -> None:
     checks.check_range('nodes of topology', self.topology.num_nodes, 1)
     checks.check_range('max_match', self.max_match, 1, datastore_lib.DEPTH)
-    checks.check_range('min_match', self.min_match, 1, self.max_match)
-    checks.check_range('num_samples', self.num_samples, 1)
 
   def propose(
     self, params: base.Params, context: base.Context
@@ -59,5 +57,5 @@ class Retrieval(stateless.StatelessDrafter):
     continuations, exists = matching.corpus_continuations(
       store, match, self.num_samples, self.topology.depth
     )
-    weights = exists & (match.length >= self.min_match)
+    weights = exists & (match.length > 0)
     return matching.vote(continuations, weights, self.topology)

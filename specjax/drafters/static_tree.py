@@ -28,7 +28,6 @@ class StaticTreeDrafter(lag.LaggingDrafter):
   stop: base.StopRule | None
 
   def __post_init__(self) -> None:
-    super().__post_init__()
     tree_drafting.check_topology(self.topology, self.bonus_probs)
 
   @functools.cached_property

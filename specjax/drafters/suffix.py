@@ -6,6 +6,7 @@ suffix trees that are kept.
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +34,9 @@ class Suffix(stateless.StatelessDrafter):
     draft_length: largest number of tokens of each chain.
     num_drafts: number of chains, which begin with different tokens.
     max_match: number of tokens beyond which a match counts as no longer, at
-      most `datastore.DEPTH`.
-    min_match: number of tokens that must match for a draft.
-    factor: number of drafted tokens per token that matched, above 0.
+      most `datastore.DEPTH`; it bounds the depth of the paper's suffix trees.
+    factor: number of drafted tokens per token that matched, above 0; `alpha` in
+      the paper.
     num_samples: largest number of positions that vote, in the row and in the
       corpus each.
   """
@@ -44,15 +45,13 @@ class Suffix(stateless.StatelessDrafter):
   num_drafts: int = components.static(default=1)
   _: dataclasses.KW_ONLY
   max_match: int = components.static(default=16)
-  min_match: int = components.static(default=1)
   factor: float = 1.0
-  num_samples: int = components.static(default=16)
+
+  num_samples: ClassVar[int] = 16
 
   def __post_init__(self) -> None:
     checks.check_range('draft_length', self.draft_length, 1)
     checks.check_range('max_match', self.max_match, 1, datastore_lib.DEPTH)
-    checks.check_range('min_match', self.min_match, 1, self.max_match)
-    checks.check_range('num_samples', self.num_samples, 1)
     if checks.is_known(self.factor) and not self.factor > 0:
       raise ValueError(f'factor must be > 0, got {self.factor}.')
     checks.check_range('num_drafts', self.num_drafts, 1)
@@ -84,7 +83,7 @@ class Suffix(stateless.StatelessDrafter):
       continuations = jnp.concatenate([continuations, in_corpus[0]])
       matched = jnp.concatenate([matched, in_corpus[1]])
     longest = matched.max()
-    weights = (matched == longest) & (longest >= self.min_match)
+    weights = (matched == longest) & (longest > 0)
     draft, valid = matching.vote(continuations, weights, self.topology)
     max_depth = self.factor * longest.astype(jnp.float32)
     within = self.topology.depths.astype(np.float32) <= max_depth

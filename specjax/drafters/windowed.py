@@ -32,7 +32,7 @@ class Windowed(wrapper.DrafterWrapper):
   Attributes:
     drafter: drafts; with a model or with a head on hidden states.
     sinks: number of the row's first tokens, or of pairs of a head, that are
-      never forgotten.
+      never forgotten; 4 in StreamingLLM.
     window: largest number of tokens that are read to catch up; if more are
       missing, everything but the sinks is forgotten.
 

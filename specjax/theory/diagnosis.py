@@ -19,37 +19,38 @@ import numpy as np
 from specjax import base
 from specjax import sampling as sampling_lib
 
+# Standard errors beyond which a run is flagged.
+_MAX_DEVIATION = 3.0
+
 
 class Diagnosis(NamedTuple):
   """Observed and predicted rejections in each row."""
 
-  tested: np.ndarray  # [B] drafts that were tested
-  seen: np.ndarray  # [B] drafts that were rejected
-  predicted: np.ndarray  # [B] sum of the total variations
-  variance: np.ndarray  # [B] of `seen - predicted`
+  num_tests: np.ndarray  # [B] drafts that were tested
+  num_rejections: np.ndarray  # [B] drafts that were rejected
+  predicted_rejections: np.ndarray  # [B] sum of the total variations
+  variance: np.ndarray  # [B] of `num_rejections - predicted_rejections`
 
   @property
   def deviation(self) -> float:
     """The excess of rejections over all rows, in standard errors."""
-    excess = float(self.seen.sum() - self.predicted.sum())
+    excess = float(self.num_rejections.sum() - self.predicted_rejections.sum())
     error = math.sqrt(self.variance.sum())
     if error:
       return excess / error
     return math.copysign(math.inf, excess) if excess else 0.0
 
-  def interval(self, width: float = 3.0) -> tuple[float, float]:
-    """Returns the expected range of the sum of `seen` over all rows.
-
-    Args:
-      width: half of the range, in standard errors.
-    """
-    center, error = self.predicted.sum(), math.sqrt(self.variance.sum())
-    return float(center - width * error), float(center + width * error)
+  @property
+  def interval(self) -> tuple[float, float]:
+    """Range of rejections over all rows in which the run is not flagged."""
+    center = float(self.predicted_rejections.sum())
+    radius = _MAX_DEVIATION * math.sqrt(self.variance.sum())
+    return center - radius, center + radius
 
   @property
   def flagged(self) -> bool:
     """Whether the run deviates from theory by more than 3 standard errors."""
-    return abs(self.deviation) > 3
+    return abs(self.deviation) > _MAX_DEVIATION
 
 
 def diagnose(
@@ -101,9 +102,9 @@ def diagnose(
     end = begin + num
     tested |= (begin[:, None] <= position) & (position < end[:, None])
   return Diagnosis(
-    tested=tested.sum(1),
-    seen=rejected.sum(0),
-    predicted=(tested * distance).sum(1),
+    num_tests=tested.sum(1),
+    num_rejections=rejected.sum(0),
+    predicted_rejections=(tested * distance).sum(1),
     variance=(tested * distance * (1 - distance)).sum(1),
   )
 

@@ -392,7 +392,8 @@ def _arm(draft, topology, temperature=0.0):
   model, params = draft
   sampling = sampling_lib.Sampling(temperature)
   # Chunks are not as wide as sources, so that copies can be told apart.
-  drafter = drafters.Autoregressive(model, topology, sampling, chunk=8)
+  drafter = drafters.Autoregressive(model, topology, sampling)
+  drafter = arms_lib.chunked(drafter, 8)
   coupling = 'otm' if temperature else 'greedy'
   return base.Arm(drafter, verifiers.resolve(coupling)), params
 

@@ -174,7 +174,7 @@ def test_the_short_form_of_an_arm(folder, short, tree, verifier, goal):
 def test_the_long_form_is_the_same_and_reaches_every_option(folder):
   pool = _pool(folder)
   long = {
-    'drafter': {'name': 'autoregressive', 'model': 'small', 'chunk': 8},
+    'drafter': {'name': 'autoregressive', 'model': 'small', 'distinct': True},
     'tree': ('chains', 2, 3),
     'verifier': {'name': 'tree_walk', 'coupling': 'kseq'},
     'goal': {'name': 'token_v3', 'alpha': 0.3},
@@ -188,7 +188,7 @@ def test_the_long_form_is_the_same_and_reaches_every_option(folder):
     trees.chains(2, 3),
     pool.sampling,
     bonus_probs=True,
-    chunk=8,
+    distinct=True,
   )
   assert built.verifier == verifiers.resolve('kseq')
   assert built.goal == goals.TokenV3(0.3)
@@ -221,9 +221,9 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
     ),
     ('small', "here: small needs a tree, as in 'small:4'"),
     (
-      'small(chunk=8)/otm~chow(0.5)',
-      r'here: autoregressive\(model=small, chunk=8\) needs a tree, as in '
-      r"'autoregressive\(model=small, chunk=8\):4/otm~chow\(0.5\)'",
+      'small(distinct=True)/otm~chow(0.5)',
+      r'here: autoregressive\(model=small, distinct=True\) needs a tree, as in '
+      r"'autoregressive\(model=small, distinct=True\):4/otm~chow\(0.5\)'",
     ),
     ('windowed(small)', "here: small needs a tree, as in 'small:4'"),
     ('none:3', 'here: none takes no tree'),
@@ -246,8 +246,14 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
     ({'drafter': 'small', 'tree': ('chian', 4)}, "Unknown tree .'chian', 4."),
     ('small:chains(2, 0)', 'here: chains.2, 0.: length must be >= 1'),
     ('prompt_lookup:2.2', 'here: prompt_lookup takes chains'),
-    ('small(chunk=1.5):4', 'here.chunk must be of type int, got 1.5'),
-    ('small(chnk=8):4', "here: Unknown option 'chnk' of autoregressive"),
+    (
+      'prompt_lookup(max_ngram=1.5):4',
+      'here.max_ngram must be of type int, got 1.5',
+    ),
+    (
+      'small(dstinct=True):4',
+      "here: Unknown option 'dstinct' of autoregressive",
+    ),
     (
       'autoregressive(huge):4',
       "here: autoregressive: Unknown model 'huge'. Known: small, far, "
