@@ -210,7 +210,7 @@ class FeatureHead:
     raise NotImplementedError
 
   def fuse(self, params: Params, features: tuple[jax.Array, ...]) -> jax.Array:
-    """Returns `[B, T, F]` inputs, made of the features that `taps` name."""
+    """Returns `[B, T, F]` inputs from the features that `taps` name."""
     raise NotImplementedError
 
   def extend(
@@ -400,14 +400,13 @@ class Context(NamedTuple):
   features: tuple[jax.Array, ...] = ()
 
   def first(self, num: int) -> 'Context':
-    """Returns the same of the first `num` places of the buffers."""
-    cut = lambda each: each[:, :num]
-    features = tuple(map(cut, self.features))
-    return self._replace(tokens=cut(self.tokens), features=features)
+    """Returns the context with the first `num` positions of its buffers."""
+    features = tuple(states[:, :num] for states in self.features)
+    return self._replace(tokens=self.tokens[:, :num], features=features)
 
 
 class Outcome(NamedTuple):
-  """What a verifier made of one row's tree; batched, with `[B]` in front."""
+  """The result of verifying one row's tree; batched, with `[B]` in front."""
 
   path: jax.Array  # [D] int32 accepted nodes from the root down, then junk
   num_accepted: jax.Array  # [] int32, accepted draft tokens
@@ -416,8 +415,8 @@ class Outcome(NamedTuple):
   @property
   def entries(self) -> jax.Array:
     """`[..., D + 1]` entries of the target call: root, accepted nodes, junk."""
-    before = [(0, 0)] * (self.path.ndim - 1) + [(1, 0)]
-    return jnp.pad(self.path + 1, before)
+    widths = [(0, 0)] * (self.path.ndim - 1) + [(1, 0)]
+    return jnp.pad(self.path + 1, widths)
 
 
 class TargetProbs(NamedTuple):
@@ -771,7 +770,7 @@ class Goal:
 
 
 class Arm(NamedTuple):
-  """One way to play a round; `goal` None is the target: lossless."""
+  """What a bandit selects for a round; `goal` None is the target: lossless."""
 
   drafter: Drafter
   verifier: Verifier

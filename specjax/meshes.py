@@ -26,17 +26,17 @@ def make(
   Raises:
     ValueError: there are not as many devices.
   """
-  found = list(jax.devices() if devices is None else devices)
-  if data < 1 or model < 1 or data * model > len(found):
+  available = list(jax.devices() if devices is None else devices)
+  if data < 1 or model < 1 or data * model > len(available):
     raise ValueError(
-      f'mesh must have data >= 1, model >= 1 and at most {len(found)} devices '
-      f'in all, got data={data}, model={model}.'
+      f'mesh must have data >= 1, model >= 1 and at most {len(available)} '
+      f'devices in all, got data={data}, model={model}.'
     )
   return jax.make_mesh(
     (data, model),
     (DATA, MODEL),
     axis_types=(jax.sharding.AxisType.Auto,) * 2,
-    devices=found[: data * model],
+    devices=available[: data * model],
   )
 
 
@@ -64,21 +64,21 @@ def num_parts(tree: Any) -> int:
   return 1
 
 
-def check_same(what: str, said: str) -> None:
-  """Refuses processes that run the same program, but say different things.
+def check_same(what: str, text: str) -> None:
+  """Raises unless all processes that run one program pass the same text.
 
   Args:
-    what: that is said.
-    said: by this process.
+    what: the text describes, for the message.
+    text: of this process.
 
   Raises:
-    ValueError: some process has said something else; it says which.
+    ValueError: the texts of some processes differ from that of the first.
   """
-  digest = hashlib.sha256(said.encode()).digest()
-  found = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
-  # Of one process, there is no first axis.
-  found = found.reshape(-1, len(digest))
-  others = np.flatnonzero((found != found[0]).any(-1)).tolist()
+  digest = hashlib.sha256(text.encode()).digest()
+  digests = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
+  # With one process, there is no first axis.
+  digests = digests.reshape(-1, len(digest))
+  others = np.flatnonzero((digests != digests[0]).any(-1)).tolist()
   if others:
     raise ValueError(
       f'All processes must have the same {what}; of process 0, that of '

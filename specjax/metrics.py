@@ -34,8 +34,9 @@ class Estimate(NamedTuple):
         f'{len(other.deviations)}.'
       )
     value = self.value / other.value
-    own, theirs = self.deviations, other.deviations
-    return Estimate(value, value * (own / self.value - theirs / other.value))
+    above = self.deviations / self.value
+    below = other.deviations / other.value
+    return Estimate(value, value * (above - below))
 
 
 def block_efficiency(results: Sequence[decoding.Result]) -> tuple[float, float]:
@@ -57,8 +58,8 @@ def ratio(
     numerators: `[n]`.
     denominators: `[n]`, of the same items.
   """
-  found = estimate(numerators, denominators)
-  return found.value, found.error
+  quotient = estimate(numerators, denominators)
+  return quotient.value, quotient.error
 
 
 def estimate(
@@ -107,8 +108,8 @@ def ratio_of_ratios(
     pair: numerators and denominators `[n]` of the one above.
     other: those of the one below; what items have in common cancels.
   """
-  found = estimate(*pair).over(estimate(*other))
-  return found.value, found.error
+  quotient = estimate(*pair).over(estimate(*other))
+  return quotient.value, quotient.error
 
 
 def acceptance_by_position(
@@ -137,5 +138,5 @@ def acceptance(
   kept, tried = np.asarray(accepted, float), np.asarray(drafted, float)
   before = np.concatenate([tried[:, :1], kept[:, :-1]], axis=1)
   columns = zip(kept.T, np.minimum(tried, before).T)
-  table = np.array([ratio(*each) for each in columns]).reshape(-1, 2)
+  table = np.array([ratio(*column) for column in columns]).reshape(-1, 2)
   return table[:, 0], table[:, 1]

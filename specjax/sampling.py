@@ -211,8 +211,8 @@ def _pick(uniform, weights):
   """
   size = weights.shape[0]
   index = np.arange(size, dtype=np.int32)
-  before = (index[:, None] <= index).astype(np.float32)
-  sums = jnp.matmul(weights, before, precision='highest')
+  triangle = (index[:, None] <= index).astype(np.float32)
+  sums = jnp.matmul(weights, triangle, precision='highest')
   past = sums > uniform * sums[-1]
   order = jnp.where(past, 2 * size - index, index)
   return jnp.argmax(jnp.where(weights > 0, order, -1)).astype(jnp.int32)

@@ -84,7 +84,7 @@ class Topology:
 
   @functools.cached_property
   def children(self) -> np.ndarray:
-    """`[N + 1, N]` which nodes hang behind each entry."""
+    """`[N + 1, N]` which nodes are children of each entry."""
     entries = np.arange(self.num_nodes + 1)[:, None]
     return np.array(self.parents, np.int32) + 1 == entries
 
@@ -144,12 +144,12 @@ class DynamicTopology(struct.PyTreeNode):
   """Which node hangs below which, in each row and round.
 
   The arrays have the axes `[B]` in front, or none where a row is looked at.
-  Nodes are numbered as those of a `Topology`; behind the last node of a row,
+  Nodes are numbered as those of a `Topology`; after the last node of a row,
   parents are -1 and depths 0. See `dynamic`, which computes the depths.
   """
 
   parents: jax.Array  # [..., N] int32, -1 is the root
-  depths: jax.Array  # [..., N] int32, from 1 to `depth`; 0 behind the last node
+  depths: jax.Array  # [..., N] int32, from 1 to `depth`; 0 after the last node
   bounds: Bounds = struct.field(pytree_node=False)
 
   @property
@@ -169,7 +169,7 @@ class DynamicTopology(struct.PyTreeNode):
 
   @property
   def children(self) -> jax.Array:
-    """`[..., N + 1, N]` which nodes hang behind each entry."""
+    """`[..., N + 1, N]` which nodes are children of each entry."""
     parents = self.parents[..., None, :]
     entries = _expand(np.arange(self.num_nodes + 1)[:, None], parents.ndim)
     hangs = parents + 1 == entries
@@ -198,11 +198,11 @@ class DynamicTopology(struct.PyTreeNode):
     """`[..., D + 1, W]` nodes of each level; `N` where there is none."""
     depths = self.depths[..., None, :]
     levels = _expand(np.arange(1, self.depth + 2)[:, None], depths.ndim)
-    before, of_level = (depths > 0) & (depths < levels), depths == levels
+    is_above, is_in_level = (depths > 0) & (depths < levels), depths == levels
     index = _expand(np.arange(self.width), depths.ndim)
-    nodes = before.sum(-1, keepdims=True) + index
-    there = index < of_level.sum(-1, keepdims=True)
-    return jnp.where(there, nodes, self.num_nodes).astype(jnp.int32)
+    nodes = is_above.sum(-1, keepdims=True) + index
+    exists = index < is_in_level.sum(-1, keepdims=True)
+    return jnp.where(exists, nodes, self.num_nodes).astype(jnp.int32)
 
   @property
   def is_valid(self) -> jax.Array:
@@ -314,8 +314,8 @@ def join(
   ends = np.cumsum([topology.num_nodes for topology in topologies])
   nodes = tuple(np.split(number, ends[:-1]))
   parents = np.zeros_like(number)
-  for topology, own in zip(topologies, nodes):
-    parents[own] = np.append(own, -1)[np.array(topology.parents, int)]
+  for topology, index in zip(topologies, nodes):
+    parents[index] = np.append(index, -1)[np.array(topology.parents, int)]
   return Topology(tuple(parents.tolist())), nodes
 
 

@@ -477,7 +477,9 @@ BROKEN = {
   ('drafter', 'must not depend on other rows'): drafting(
     lambda tree, context: tree._replace(tokens=jnp.roll(tree.tokens, 1, 0))
   ),
-  ('drafter', 'or on the junk behind its text'): drafting(looking_at_junk),
+  ('drafter', 'or on the undefined tokens after its text'): drafting(
+    looking_at_junk
+  ),
   ('drafter', 'greedy must have chosen'): drafting(
     lambda tree, context: tree._replace(
       probs=jnp.full((*tree.tokens.shape, 3), 1 / 3)

@@ -176,7 +176,7 @@ def test_reading_prompts_is_a_cost_of_each_token():
   sure = levels([1e6, 0.9e6], [0.9e6, 0.81e6])
 
   def selected(reading):
-    bandit = bandits.Goodput(2, (1.0, 1.5), (0, 2), reading_costs=reading)
+    bandit = bandits.Goodput(2, (1.0, 1.5), (0, 2), prefill_costs=reading)
 
     state = bandit.update(
       bandit.init(), jnp.int32(1), jnp.float32(0), levels=sure
@@ -275,7 +275,7 @@ def test_the_loop_has_the_target_distribution():
     (((1.0,) * 5, (0, 1, 2, 4, -1)), 'depths must be >= 0'),
     (((1.0,) * 5, DEPTHS, (0, 0, 0, 0, -1)), 'kinds must be >= 0'),
     (((1.0,) * 5, DEPTHS, None, (1.0,)), 'got 5, 5, 5 and 1'),
-    (((1.0,) * 5, DEPTHS, None, (-1.0,) * 5), 'reading_costs must be >= 0'),
+    (((1.0,) * 5, DEPTHS, None, (-1.0,) * 5), 'prefill_costs must be >= 0'),
   ],
 )
 def test_bad_arguments_are_refused(args, words):

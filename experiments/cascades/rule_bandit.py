@@ -111,15 +111,15 @@ def _mean_reward(records, weight, depth):
   fields['tokens'] = np.zeros((len(fields['fidelity']), depth + 1))
   info = base.RoundInfo(**dict.fromkeys(base.RoundInfo._fields) | fields)
   rounds = np.array([len(record['fidelity']) for record in records])
-  each = np.asarray(rewards_lib.Tradeoff(weight)(info), np.float64)
-  sums = np.add.reduceat(each, np.cumsum(rounds) - rounds)
+  rewards = np.asarray(rewards_lib.Tradeoff(weight)(info), np.float64)
+  sums = np.add.reduceat(rewards, np.cumsum(rounds) - rounds)
   mean = float(sums.sum() / rounds.sum())
   return mean, (sums - mean * rounds) / rounds.sum()
 
 
 def _with_rewards(config):
   """The config, with a bandit for each weight."""
-  own = tuple(
+  bandits = tuple(
     {
       'bandit': bandit,
       'label': str(bandit),
@@ -129,7 +129,7 @@ def _with_rewards(config):
     for weight in config.weights
     for bandit in config.bandits
   )
-  return ml_collections.ConfigDict({**config, 'bandits': own})
+  return ml_collections.ConfigDict({**config, 'bandits': bandits})
 
 
 def _check(made):

@@ -60,7 +60,7 @@ def of(
     }
     if answer is not None:
       share = config.batch_size / answer / 1e3
-      arguments['reading_costs'] = [row['prompt_ms'] * share for row in rows]
+      arguments['prefill_costs'] = [row['prompt_ms'] * share for row in rows]
     return arguments
 
   return costs

@@ -266,7 +266,7 @@ def build(
 
 def _of_costs(spec, told):
   """What is told of costs; nothing, if the component has its own."""
-  names = 'costs', 'depths', 'catch_up_costs', 'reading_costs'
+  names = 'costs', 'depths', 'catch_up_costs', 'prefill_costs'
   if set(names) & set(dict(spec.options)):
     return {name: lambda value: value for name in names}
   return {name: lambda value, name=name: told().get(name) for name in names}

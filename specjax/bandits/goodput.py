@@ -61,7 +61,7 @@ class Goodput(base.Bandit):
     kinds: `[A]` numbers from 0, equal for arms that share what they learn: arms
       with one drafter, verified token by token, whose trees differ in depth
       only. By default, all arms do.
-    reading_costs: `[A]` seconds of prefill per token of a row: those of a
+    prefill_costs: `[A]` seconds of prefill per token of a row: those of a
       batch's prompts divided by the tokens of an answer. What all arms pay
       changes nothing; the default is 0.
     discount: factor in (0, 1] by which older levels count less after each
@@ -75,19 +75,19 @@ class Goodput(base.Bandit):
   costs: Sequence[float]
   depths: Sequence[int] = components.static()
   kinds: Sequence[int] | None = components.static(default=None)
-  reading_costs: Sequence[float] | None = None
+  prefill_costs: Sequence[float] | None = None
   discount: float = 1.0
 
   def __post_init__(self) -> None:
     super().__post_init__()
     checks.check_range('discount', self.discount, 1e-6, 1)
     components.freeze_sequences(
-      self, 'costs', 'depths', 'kinds', 'reading_costs'
+      self, 'costs', 'depths', 'kinds', 'prefill_costs'
     )
     if self.kinds is None:
       object.__setattr__(self, 'kinds', (0,) * self.num_arms)
-    if self.reading_costs is None:
-      object.__setattr__(self, 'reading_costs', (0.0,) * self.num_arms)
+    if self.prefill_costs is None:
+      object.__setattr__(self, 'prefill_costs', (0.0,) * self.num_arms)
     _check(self)
 
   @property
@@ -139,8 +139,8 @@ class Goodput(base.Bandit):
     kind = jnp.asarray(self.kinds)[arm]
     is_same_kind = (jnp.arange(len(state.passed)) == kind)[:, None]
 
-    def add(counts: jax.Array, seen: jax.Array) -> jax.Array:
-      return self.discount * counts + jnp.where(is_same_kind, seen[None], 0.0)
+    def add(counts: jax.Array, new: jax.Array) -> jax.Array:
+      return self.discount * counts + jnp.where(is_same_kind, new[None], 0.0)
 
     num_rounds = state.num_rounds + 1
     stay = jnp.minimum(num_rounds, self._horizon()) // _ROUNDS_PER_STAY
@@ -165,8 +165,8 @@ class Goodput(base.Bandit):
     reached = jnp.cumprod(probs, axis=1)[np.array(self.kinds)]
     tokens = 1 + jnp.where(self.has_level, reached, 0.0).sum(axis=1)
     seconds = jnp.asarray(self.costs, jnp.float32) / tokens
-    reading = jnp.asarray(self.reading_costs, jnp.float32)
-    return jnp.argmin(seconds + reading).astype(jnp.int32)
+    prefill = jnp.asarray(self.prefill_costs, jnp.float32)
+    return jnp.argmin(seconds + prefill).astype(jnp.int32)
 
   def _horizon(self) -> jax.Array:
     """Returns `[]` int32, how many rounds count."""
@@ -176,11 +176,11 @@ class Goodput(base.Bandit):
 
 def _check(bandit: Goodput) -> None:
   """Checks the arguments that are one number per arm."""
-  names = 'costs', 'depths', 'kinds', 'reading_costs'
+  names = 'costs', 'depths', 'kinds', 'prefill_costs'
   sizes = [checks.num_entries(getattr(bandit, name)) for name in names]
   if {*sizes} - {bandit.num_arms, None}:
     raise ValueError(
-      'costs, depths, kinds and reading_costs must have an entry for each of '
+      'costs, depths, kinds and prefill_costs must have an entry for each of '
       f'{bandit.num_arms} arms, got {sizes[0]}, {sizes[1]}, {sizes[2]} and '
       f'{sizes[3]}.'
     )

@@ -146,6 +146,6 @@ def _ranks(state: Halving) -> jax.Array:
   """Returns `[A]` how many survivors are better: ties go to the lower arm."""
   rewards = jnp.where(state.survivors, state.rewards, -jnp.inf)
   arms = jnp.arange(len(rewards))
-  more = rewards[None] > rewards[:, None]
-  tied = (rewards[None] == rewards[:, None]) & (arms[None] < arms[:, None])
-  return (more | tied).sum(1)
+  is_better = rewards[None] > rewards[:, None]
+  is_tied = (rewards[None] == rewards[:, None]) & (arms[None] < arms[:, None])
+  return (is_better | is_tied).sum(1)

@@ -71,9 +71,9 @@ def _draws(
   """
   index = np.arange(ordered.tokens.shape[0])
   # Probabilities of a draw of each token, and of a marked one.
-  whole = ordered.draw_probs
-  covered = jnp.minimum(marks.covered[ordered.tokens], whole)
-  share = covered / jnp.where(whole > 0, whole, 1.0)
+  probs = ordered.draw_probs
+  covered = jnp.minimum(marks.covered[ordered.tokens], probs)
+  share = covered / jnp.where(probs > 0, probs, 1.0)
 
   def step(
     carry: tuple[jax.Array, jax.Array], uniform: jax.Array
@@ -81,12 +81,12 @@ def _draws(
     num_seen, unmarked = carry
     new = jnp.where(num_seen > 0, ordered.remaining[num_seen - 1], 1.0)
     new = jnp.where(index == num_seen, new, 0.0)
-    seen = index < num_seen
-    uncovered = jnp.where(unmarked, 0.0, whole - covered)
+    is_seen = index < num_seen
+    uncovered = jnp.where(unmarked, 0.0, probs - covered)
     sums = jnp.concatenate(
       [
-        jnp.where(seen, covered, new * share),
-        jnp.where(seen, uncovered, new * (1 - share)),
+        jnp.where(is_seen, covered, new * share),
+        jnp.where(is_seen, uncovered, new * (1 - share)),
       ]
     ).cumsum()
     pick = jnp.argmax(sums > uniform * sums[-1]).astype(jnp.int32)

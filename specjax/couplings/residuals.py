@@ -66,5 +66,5 @@ def divided_residual(
   )
   taken = covered * per_overlap
   # Where all mass is taken, a difference would be a rounding error.
-  whole = jnp.abs(target - taken) <= _ROUNDING * target
-  return residual(jnp.where(whole, target, taken), target)
+  is_all = jnp.abs(target - taken) <= _ROUNDING * target
+  return residual(jnp.where(is_all, target, taken), target)

@@ -289,17 +289,17 @@ def _prefill_one(
 def _put_row(
   round_fn: round_lib.Round,
   state: state_lib.DecodeState,
-  one: state_lib.DecodeState,
+  row_state: state_lib.DecodeState,
   row: jax.Array,
 ) -> state_lib.DecodeState:
   """Overwrites a row with the state of one row."""
   shared = _shared_fields(round_fn, state)
   if not round_fn.per_row:
     # A warm start has updated the bandit of the batch.
-    shared |= {'bandit': one.bandit}
+    shared |= {'bandit': row_state.bandit}
   omitted = dict.fromkeys(shared)
   rows = row_slices.replace_row(
-    state.replace(**omitted), one.replace(**omitted), row
+    state.replace(**omitted), row_state.replace(**omitted), row
   )
   return rows.replace(**shared)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import itertools
 from typing import Any
 
@@ -393,7 +394,7 @@ class Decoder:
       yield requests
 
   def _bandit_state(
-    self, given: base.BanditState | None, num_rows: int
+    self, state: base.BanditState | None, num_rows: int
   ) -> base.BanditState:
     """Returns a bandit's initial state: data, so that programs are shared."""
     fresh = jax.tree.map(np.asarray, self._bandit.init())
@@ -401,10 +402,10 @@ class Decoder:
       fresh = jax.tree.map(
         lambda leaf: np.broadcast_to(leaf, (num_rows, *leaf.shape)), fresh
       )
-    if given is None:
+    if state is None:
       return fresh
-    shapes = lambda state: jax.tree.map(np.shape, state)
-    if shapes(given) != shapes(fresh):
+    shapes = functools.partial(jax.tree.map, np.shape)
+    if shapes(state) != shapes(fresh):
       owner = (
         f'{num_rows} rows, as prompts is'
         if self.round_fn.per_row
@@ -412,17 +413,17 @@ class Decoder:
       )
       raise ValueError(
         f'bandit_state must be of {owner}, with shapes {shapes(fresh)}, got '
-        f'{shapes(given)}.'
+        f'{shapes(state)}.'
       )
-    return given
+    return state
 
   def _prompt_bandit_state(
-    self, given: base.BanditState | None
+    self, state: base.BanditState | None
   ) -> base.BanditState | None:
     """Returns the initial state of each prompt's bandit, if it has one."""
     if not self.round_fn.per_row:
       return None
-    if given is not None:
+    if state is not None:
       raise ValueError(
         'bandit_state must be None with per_row, as the bandit of each prompt '
         'begins anew.'

@@ -1,4 +1,4 @@
-"""Drafters whose KV cache lags behind the committed text.
+"""Drafters whose KV cache lacks the last committed tokens.
 
 A reader reads entries into its KV cache: a language model reads tokens, a head
 on the target's hidden states reads pairs (see `head_reader`). The last entries

@@ -194,10 +194,10 @@ def _tail(tokens: jax.Array, length: jax.Array, size: int) -> jax.Array:
   return jnp.where(at >= 0, tokens[jnp.maximum(at, 0)], _NO_TOKEN)
 
 
-def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+def _product(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
   """Returns a product of matrices, exact for counts on any device."""
   return jnp.matmul(
-    left.astype(jnp.float32), right.astype(jnp.float32), precision='highest'
+    lhs.astype(jnp.float32), rhs.astype(jnp.float32), precision='highest'
   )
 
 

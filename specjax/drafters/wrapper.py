@@ -1,4 +1,4 @@
-"""Drafters that are made of one other drafter."""
+"""Drafters that wrap another drafter."""
 
 import functools
 

@@ -147,8 +147,8 @@ def leaf_entries(
   """Returns the entries to which `bonus_probs` belong."""
   if not isinstance(topology, trees.Topology):
     raise ValueError(
-      'bonus_probs need a static topology, got trees of their own for every '
-      'row.'
+      'bonus_probs need a static topology, got trees whose shape differs from '
+      'row to row.'
     )
   return topology.leaf_entries
 

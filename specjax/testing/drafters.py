@@ -162,7 +162,7 @@ def _check(drafter: base.Drafter, params: base.Params) -> None:
       two[::-1],
       1e-6,
       'The draft of a row, with tokens that are not valid, must not depend on '
-      'other rows, or on the junk behind its text',
+      'other rows, or on the undefined tokens after its text',
     )
   if tree.probs is not None:
     _check_draws(tree)
@@ -248,14 +248,14 @@ def contexts(
   Args:
     drafter: what sees them.
     copies: how often all rows are there.
-    junk: added to what stands behind the texts.
+    junk: added to the undefined tokens and features after the texts.
     order: of the rows.
   """
   size = building.VOCAB_SIZE
   tokens = np.random.default_rng(19).integers(size, size=(_ROWS, _BUFFER))
   lengths = np.arange(_ROWS) + 1
-  behind = np.arange(_BUFFER) >= lengths[:, None]
-  tokens = np.where(behind, (tokens + junk) % size, tokens)
+  is_undefined = np.arange(_BUFFER) >= lengths[:, None]
+  tokens = np.where(is_undefined, (tokens + junk) % size, tokens)
   # Those of the last token are not known yet.
   unknown = np.arange(_BUFFER)[None] >= lengths[:, None] - 1
   features = np.random.default_rng(20).normal(
@@ -266,7 +266,7 @@ def contexts(
   return base.Context(
     jnp.asarray(tokens[rows], jnp.int32),
     jnp.asarray(lengths[rows]),
-    tuple(jnp.asarray(each[rows], jnp.float32) for each in features),
+    tuple(jnp.asarray(states[rows], jnp.float32) for states in features),
   )
 
 
@@ -292,10 +292,10 @@ def _check_tree_types(drafter: base.Drafter, tree: base.DraftTree) -> None:
       f'got {drafter.vocab_size}.',
     )
   for probs, entries in distributions:
-    whole = _ROWS, len(entries), building.VOCAB_SIZE
+    probs_shape = _ROWS, len(entries), building.VOCAB_SIZE
     building.require(
-      building.is_like(probs, whole, jnp.float32),
-      f'There is a distribution of each node, {whole} float32, got '
+      building.is_like(probs, probs_shape, jnp.float32),
+      f'There is a distribution of each node, {probs_shape} float32, got '
       f'{building.abstract(probs)}.',
     )
 
@@ -304,12 +304,12 @@ def _distributions(tree: base.DraftTree) -> list[tuple[Any, np.ndarray]]:
   """Distributions, and the entries that they belong to (0 is the root)."""
   topology = tree.topology
   nodes = np.arange(topology.num_nodes) + 1
-  each = tree.probs, tree.raw_probs
-  found = [(probs, nodes) for probs in each if probs is not None]
+  by_node = tree.probs, tree.raw_probs
+  distributions = [(probs, nodes) for probs in by_node if probs is not None]
   for probs in tree.bonus_probs or ():
     assert isinstance(topology, trees.Topology)
-    found.append((probs, topology.leaf_entries))
-  return found
+    distributions.append((probs, topology.leaf_entries))
+  return distributions
 
 
 def _check_tree(tree: base.DraftTree) -> None:
@@ -386,8 +386,8 @@ def _check_draws(tree: base.DraftTree) -> None:
   """
   assert tree.probs is not None
   tokens, valid, probs = (
-    each.reshape(_NUM_DRAFTS, _ROWS, *each.shape[1:])
-    for each in (tree.tokens, tree.valid, tree.probs)
+    array.reshape(_NUM_DRAFTS, _ROWS, *array.shape[1:])
+    for array in (tree.tokens, tree.valid, tree.probs)
   )
   drawn = tokens[..., None] == np.arange(building.VOCAB_SIZE)
   valid = valid[..., None]

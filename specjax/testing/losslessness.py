@@ -61,7 +61,9 @@ def check_lossless(
   """
   cases: Sequence[rounds.Case] = _CASES
   if topologies is not None:
-    cases = [rounds.Case(each, _vocab_size(each)) for each in topologies]
+    cases = [
+      rounds.Case(topology, _vocab_size(topology)) for topology in topologies
+    ]
   verify = verifiers.resolve(verifier)
   for case in cases:
     try:
@@ -91,16 +93,16 @@ def _check(verifier: base.Verifier, case: rounds.Case) -> None:
   means, squares = (
     np.array(
       [
-        rounds.complete(*each, weights, table)
-        for each in zip(tokens, num_accepted)
+        rounds.complete(*draft_outcomes, weights, table)
+        for draft_outcomes in zip(tokens, num_accepted)
       ]
     )
     for table in (case.target, case.target**2)
   )
   chances = case.weights[:, None]
-  found = (chances * means).sum(0)
+  frequencies = (chances * means).sum(0)
   variance = (chances**2 * (squares - means**2)).sum(0).clip(0) / num_keys
-  _compare(case, found, np.sqrt(variance))
+  _compare(case, frequencies, np.sqrt(variance))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -113,14 +115,16 @@ def _verify_all(
 ) -> base.Outcome:
   """Returns the outcomes of `[n, N]` drafts with `[n, R]` keys."""
   verify = lambda key, tokens: case.verify(verifier, key, tokens, valid)
-  every = jax.vmap(verify, (0, None))
-  return jax.lax.map(lambda each: every(*each), (keys, drafts))
+  verify_keys = jax.vmap(verify, (0, None))
+  return jax.lax.map(lambda inputs: verify_keys(*inputs), (keys, drafts))
 
 
-def _compare(case: rounds.Case, found: np.ndarray, error: np.ndarray) -> None:
+def _compare(
+  case: rounds.Case, frequencies: np.ndarray, error: np.ndarray
+) -> None:
   """The sequence that is farthest from its probability is not too far."""
   want = case.want
-  excess = np.abs(found - want) - _LIMIT * error
+  excess = np.abs(frequencies - want) - _LIMIT * error
   worst = int(excess.argmax())
   length = case.topology.depth + 1
   sequence = np.unravel_index(worst, (case.vocab_size,) * length)
@@ -129,7 +133,7 @@ def _compare(case: rounds.Case, found: np.ndarray, error: np.ndarray) -> None:
     excess[worst] <= 1e-6,
     'Rounds must have the distribution of the target: the tokens '
     f'{tuple(map(int, sequence))} have probability {want[worst]:.4f}, but '
-    f'{found[worst]:.4f} +- {error[worst]:.4f} after verification of {drafts} '
-    f'drafts of the tree with parents {case.topology.parents}, of which valid '
-    f'are {case.is_valid.tolist()}.',
+    f'{frequencies[worst]:.4f} +- {error[worst]:.4f} after verification of '
+    f'{drafts} drafts of the tree with parents {case.topology.parents}, of '
+    f'which valid are {case.is_valid.tolist()}.',
   )

@@ -97,10 +97,10 @@ def chat_tokenizer(
   core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
   core.decoder = decoders.ByteLevel()
   core.add_special_tokens(['<system>', '<user>', '<assistant>', '<end>'])
-  own = prompt_format.plain_format(core, [len(vocab) + 3])  # '<end>'.
+  text_format = prompt_format.plain_format(core, [len(vocab) + 3])  # '<end>'.
   if template is not None:
-    own = own._replace(template=chat.Template(template))
-  return tokenizer_lib.Tokenizer(core, own)
+    text_format = text_format._replace(template=chat.Template(template))
+  return tokenizer_lib.Tokenizer(core, text_format)
 
 
 def write_family(

@@ -97,15 +97,15 @@ def diagnose(
   rejected = (accepted < emitted) & (accepted < np.asarray(infos.depth))
   begins = np.asarray(start) + np.cumsum(emitted, axis=0) - emitted
   position = np.arange(distance.shape[1])
-  tested = np.zeros(distance.shape, bool)
+  is_tested = np.zeros(distance.shape, bool)
   for begin, num in zip(begins, accepted + rejected):
     end = begin + num
-    tested |= (begin[:, None] <= position) & (position < end[:, None])
+    is_tested |= (begin[:, None] <= position) & (position < end[:, None])
   return Diagnosis(
-    num_tests=tested.sum(1),
+    num_tests=is_tested.sum(1),
     num_rejections=rejected.sum(0),
-    predicted_rejections=(tested * distance).sum(1),
-    variance=(tested * distance * (1 - distance)).sum(1),
+    predicted_rejections=(is_tested * distance).sum(1),
+    variance=(is_tested * distance * (1 - distance)).sum(1),
   )
 
 

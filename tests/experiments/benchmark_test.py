@@ -140,7 +140,7 @@ def test_prompts_are_read_for_every_answer(tmp_path, family):
   made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
   for answer, reading in ((6.0, [2.0, 2.0]), (None, None)):
     told = costs.of(config, workdir, made.family, [[1, 2]], answer)
-    assert told(made.methods[-1]).get('reading_costs') == reading
+    assert told(made.methods[-1]).get('prefill_costs') == reading
 
 
 def test_reading_is_shared_out_among_plain_answers(
