@@ -209,7 +209,7 @@ def _not_compiled(config, tried):
   row = {'mesh': f'{config.mesh.data}x{num_parts}', 'fits': True}
   row |= _chain(decoder)
   try:
-    least = compilation.least_bytes(
+    least = compilation.min_bytes(
       decoder, tried.device, batch_size=tried.batch_size
     )
   except compilation.DoesNotFit as error:
@@ -248,12 +248,12 @@ def _num_parts(config, device):
 
 def _num_devices(device):
   """How many devices a name stands for; CPUs count as one."""
-  return 1 if device.platform == 'cpu' else len(compilation.all_of(device))
+  return 1 if device.platform == 'cpu' else len(compilation.jax_devices(device))
 
 
 def _decoder(config, tried, devices=None, *, fill=False):
   """The decoder of a method on some devices, with numbers or without."""
-  devices = devices or compilation.all_of(tried.device)
+  devices = devices or compilation.jax_devices(tried.device)
   num_rows, family = config.mesh.data, tried.target.family
   num_parts = _num_parts(config, tried.device)
   mesh = None
@@ -381,7 +381,7 @@ def _row(program):
     'fits': True,
     'peak_gigabytes': program.memory.peak / 1e9,
     'gigabytes': program.num_bytes / 1e9,
-    'over_least': program.num_bytes / program.least,
+    'over_least': program.num_bytes / program.min_bytes,
     **program.launches._asdict(),
     **{
       f'{kind}_gigabytes': (program.read[kind] + program.written[kind]) / 1e9
@@ -393,7 +393,7 @@ def _row(program):
       for kind, number in program.operations.items()
     },
   }
-  found = program.found
+  found = program.inspection
   if found.collectives:
     row['collectives'] = ', '.join(
       f'{num} {op}' for op, num in sorted(found.num_collectives.items())

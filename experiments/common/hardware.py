@@ -39,7 +39,7 @@ def devices(device: compilation.Device) -> Sequence[Any]:
   backend, found = jax.default_backend(), jax.devices()
   there = _PLATFORMS.get(backend, backend) == device.platform
   if there and backend != 'cpu':
-    asked = compilation.all_of(device)
+    asked = compilation.jax_devices(device)
     there = len(asked) <= len(found) and _is_of(found[0], asked[0])
   if not there:
     raise ValueError(

@@ -1,8 +1,11 @@
-"""Decodes, compiled for devices that need not be there."""
+"""Estimates memory, traffic and launches of decoding from compiled programs.
+
+Programs are compiled for TPUs and GPUs without the device; nothing is run.
+"""
 
 from specjax.compilation.devices import Device
-from specjax.compilation.devices import all_of
 from specjax.compilation.devices import find
+from specjax.compilation.devices import jax_devices
 from specjax.compilation.devices import several
 from specjax.compilation.inspection import Inspection
 from specjax.compilation.launches import Launches
@@ -11,7 +14,7 @@ from specjax.compilation.programs import Memory
 from specjax.compilation.programs import Program
 from specjax.compilation.programs import check_fits
 from specjax.compilation.programs import compile_decode
-from specjax.compilation.programs import least_bytes
+from specjax.compilation.programs import min_bytes
 
 __all__ = [
   'Device',
@@ -20,10 +23,10 @@ __all__ = [
   'Launches',
   'Memory',
   'Program',
-  'all_of',
   'check_fits',
   'compile_decode',
   'find',
-  'least_bytes',
+  'jax_devices',
+  'min_bytes',
   'several',
 ]

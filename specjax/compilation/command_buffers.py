@@ -1,22 +1,22 @@
-"""Command buffers: XLA's CUDA graphs, for whole decodes.
+"""Command buffers (CUDA graphs) for the whole decode loop.
 
-By default, XLA launches one CUDA graph per round, with the conditionals in it,
-and the host reads after each round whether another one follows. A loop inside
-of the round, as where a tree is walked, cuts the graph into several; if its
-length is unknown, the host reads a number for each of its iterations. With
-these options, a whole decode is one graph, and its loops run on the device.
+By default, XLA launches one CUDA graph per round, which contains its
+conditionals, and the host reads after each round whether another one follows. A
+loop inside of the round, such as a tree walk, splits the graph; if its trip
+count is unknown, the host reads a number in each iteration. With these options,
+the whole decode loop is one graph, and its loops run on the device.
 
-CUDA 12.3 or later is needed; with an older driver, XLA leaves conditionals and
-loops to the host.
+This requires CUDA 12.3 or later; with an older driver, XLA leaves conditionals
+and loops to the host.
 """
 
 import glob
 import os
 
-# For `compiler_options` of `jax.jit` and `.compile`. `WHILE` is what XLA does
-# not do by default. A loop is put into a graph as a whole, as one instruction
-# of the program, and a program with fewer instructions than the least, which is
-# 5 by default, would have no graph at all.
+# For `compiler_options` of `jax.jit` and `.compile`. XLA does not include
+# `WHILE` by default. The minimum graph size is 1, since a loop is one
+# instruction of the program, and programs with fewer instructions than the
+# minimum, by default 5, have no graph.
 OPTIONS = {
   'xla_gpu_enable_command_buffer': (
     'FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,'
@@ -24,25 +24,25 @@ OPTIONS = {
   ),
   'xla_gpu_graph_min_graph_size': '1',
 }
-# Of NVIDIA's driver, also in Windows' subsystem for Linux.
+# Device files of NVIDIA's driver, also in the Windows Subsystem for Linux.
 _DRIVERS = '/dev/nvidia*', '/dev/dxg'
 
 
 def enable() -> None:
-  """Sets `OPTIONS` in `XLA_FLAGS`, for all that JAX compiles in this process.
+  """Sets `OPTIONS` in `XLA_FLAGS`, for all programs of this process.
 
-  JAX reads them when it starts its devices; later, they have no effect. Flags
-  that are set already stay as they are. On machines without an NVIDIA GPU,
-  nothing is set: other compilers end a process that has flags they lack.
+  It must be called before JAX starts its devices. Flags that are set already
+  are kept. On machines without an NVIDIA GPU, nothing is set, since other
+  compilers exit the process on unknown flags.
   """
   if not any(map(glob.glob, _DRIVERS)):
     return
   flags = os.environ.get('XLA_FLAGS', '').split()
-  named = {flag.partition('=')[0] for flag in flags}
+  names = {flag.partition('=')[0] for flag in flags}
   flags += [
     f'--{name}={value}'
     for name, value in OPTIONS.items()
-    if f'--{name}' not in named
+    if f'--{name}' not in names
   ]
   os.environ['XLA_FLAGS'] = ' '.join(flags)
 

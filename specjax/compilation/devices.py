@@ -1,4 +1,4 @@
-"""Devices that programs are compiled for, which need not be there."""
+"""Devices that programs are compiled for, which need not exist locally."""
 
 from collections.abc import Iterator
 import contextlib
@@ -13,15 +13,15 @@ from jax.experimental import topologies
 
 
 class Device(NamedTuple):
-  """A kind of device, of which there may be several.
+  """One or several devices of a kind.
 
   Attributes:
-    name: as `find` takes it.
+    name: name of the device, see `find`.
     platform: 'cpu', 'cuda' or 'tpu'.
-    topology: as the platform's compiler names it.
-    memory: bytes of one device that programs may use; None if not known.
-    bandwidth: bytes a second of its main memory; None if not known.
-    flops: bfloat16 operations a second, of dense products; None if not known.
+    topology: the platform's name of the arrangement of devices.
+    memory: bytes of one device that programs may use; None if unknown.
+    bandwidth: bytes per second of its main memory; None if unknown.
+    flops: bfloat16 operations per second in dense products; None if unknown.
   """
 
   name: str
@@ -33,12 +33,19 @@ class Device(NamedTuple):
 
 
 class _Chip(NamedTuple):
-  """Of one device, as its maker states it; memory without what XLA keeps."""
+  """The specification of one device.
+
+  Attributes:
+    memory: See `Device`; without the part that XLA reserves.
+    bandwidth: See `Device`.
+    flops: See `Device`.
+    axes: number of axes along which several devices are arranged.
+  """
 
   memory: float
   bandwidth: float
   flops: float
-  axes: int  # along which several stand
+  axes: int
 
 
 _TPUS = {
@@ -50,7 +57,7 @@ _GPUS = {
   'h100': _Chip(80e9, 3352e9, 989e12, 1),
   'h200': _Chip(141e9, 4800e9, 989e12, 1),
 }
-# What the compiler asks of these GPUs, as their driver reports it.
+# Properties of these GPUs that the compiler requires, from their driver.
 _TARGET = """
 gpu_device_info {{
   threads_per_block_limit: 1024
@@ -79,8 +86,8 @@ platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 8 }}
 device_description_str: "NVIDIA {name}"
 """
-# The packages that have a platform's compiler; one is enough, and the first is
-# what `setup.py` installs.
+# Packages with a platform's compiler. One of them suffices; `setup.py` installs
+# the first.
 _COMPILERS = {
   'tpu': ('libtpu',),
   'cuda': ('jax_cuda12_plugin', 'jax_cuda13_plugin'),
@@ -91,8 +98,8 @@ def find(name: str) -> Device:
   """Returns a device by its name.
 
   Args:
-    name: 'cpu'; a GPU such as 'h100', or 'h100:8' for eight; or a TPU and how
-      its chips stand, such as 'v5e:1x1' or 'v5e:2x4'.
+    name: 'cpu'; a GPU such as 'h100', or 'h100:8' for eight; or a TPU with the
+      arrangement of its chips, such as 'v5e:1x1' or 'v5e:2x4'.
 
   Raises:
     ValueError: there is no such device.
@@ -113,29 +120,31 @@ def find(name: str) -> Device:
 
 
 def several(device: Device, num: int) -> Device:
-  """Returns devices of the same kind.
+  """Returns `num` devices of the same kind.
 
   Raises:
-    ValueError: `num` is no power of two.
+    ValueError: `num` is not a power of two.
   """
   if num < 1 or num & (num - 1):
     raise ValueError(f'num must be a power of two, got {num}.')
   chip, _, _ = device.name.partition(':')
-  alone = device.platform == 'cpu' or (device.platform == 'cuda' and num == 1)
-  return find(chip if alone else f'{chip}:{_layout(chip, num)}')
+  is_single = device.platform == 'cuda' and num == 1
+  if device.platform == 'cpu' or is_single:
+    return find(chip)
+  return find(f'{chip}:{_layout(chip, num)}')
 
 
-def _layout(chip, num):
-  """How so many chips stand: in a square, a cube or a row, or almost."""
+def _layout(chip: str, num: int) -> str:
+  """Returns the most even arrangement of `num` chips, a power of two."""
   axes = {**_GPUS, **_TPUS}[chip].axes
   doublings = num.bit_length() - 1
-  # From the last axis on.
+  # Later axes are doubled first.
   sizes = [2 ** ((doublings + i) // axes) for i in range(axes)]
   return 'x'.join(map(str, sizes))
 
 
 def missing(device: Device) -> str:
-  """Returns what to install to compile for a device; '' if nothing."""
+  """Returns an error if a device's compiler is not installed, or ''."""
   packages = _COMPILERS.get(device.platform)
   if packages is None or any(map(importlib.util.find_spec, packages)):
     return ''
@@ -146,16 +155,16 @@ def missing(device: Device) -> str:
 
 
 @functools.cache
-def all_of(device: Device) -> tuple[Any, ...]:
-  """Returns JAX's devices, to compile for.
+def jax_devices(device: Device) -> tuple[Any, ...]:
+  """Returns JAX's devices, for which programs can be compiled.
 
   Raises:
     ValueError: the compiler is not installed, or refuses the topology.
   """
   if device.platform == 'cpu':
     return tuple(jax.devices('cpu'))
-  if said := missing(device):
-    raise ValueError(said)
+  if message := missing(device):
+    raise ValueError(message)
   options = {}
   if device.platform == 'cuda':
     target = _TARGET.format(
@@ -165,29 +174,29 @@ def all_of(device: Device) -> tuple[Any, ...]:
     )
     options = {'topology': device.topology, 'target_config': target}
   else:
-    # Without a TPU, libtpu would ask the network which one it is, and only one
-    # process at a time could use it.
+    # Without these, libtpu queries the network for the local TPU, and admits
+    # only one process at a time.
     os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
     os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')
   try:
     with without_flags():
-      found = topologies.get_topology_desc(
+      topology = topologies.get_topology_desc(
         platform=device.platform, topology_name=device.topology, **options
       )
   except Exception as error:
     reason = str(error).partition('\n')[0]
     raise ValueError(
-      f'The compiler refuses the device {device.name!r}: {reason}. Where there '
-      'is none, JAX_PLATFORMS=cpu must be set before JAX starts.'
+      f'The compiler refuses the device {device.name!r}: {reason}. On a '
+      'machine without one, JAX_PLATFORMS=cpu must be set before JAX starts.'
     ) from error
-  return tuple(found.devices)
+  return tuple(topology.devices)
 
 
 @contextlib.contextmanager
 def without_flags() -> Iterator[None]:
-  """Hides `XLA_FLAGS`, which libtpu reads, too: what it lacks ends a process.
+  """Hides `XLA_FLAGS` from libtpu, which exits the process on unknown flags.
 
-  By then, JAX has read them for the CPU.
+  JAX reads them for the CPU before.
   """
   jax.devices('cpu')
   flags = os.environ.pop('XLA_FLAGS', None)

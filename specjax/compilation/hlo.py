@@ -1,11 +1,11 @@
-"""Optimised HLO as compilers print it: computations of instructions."""
+"""Parses optimized HLO, the text of compiled programs."""
 
 from collections.abc import Iterator
 import math
 import re
 from typing import NamedTuple
 
-# Bytes of a number; of what is not here, such as tokens, none.
+# Bytes per entry of each type; types that are missing, such as tokens, have 0.
 _BYTES = {
   'pred': 1,
   **{f'{kind}4': 0.5 for kind in 'su'},
@@ -20,7 +20,7 @@ _NAME = re.compile(r'\s*(ROOT )?%?([\w.\-]+) = ')
 _OPERATION = re.compile(r'([\w\-]+)\(')
 _COMMENT = re.compile(r'/\*.*?\*/')
 SLICES = 'slice', 'dynamic-slice', 'gather'
-# What computes nothing: it names values, or runs other computations.
+# Operations that compute nothing: they name values or call computations.
 _FREE = frozenset(
   'parameter tuple get-tuple-element bitcast constant after-all iota domain '
   'opt-barrier add-dependency partition-id replica-id '
@@ -28,18 +28,18 @@ _FREE = frozenset(
 )
 # Custom calls that only name memory.
 _NAMING = re.compile('AllocateBuffer|ConcatBitcast|AssumeGather')
-# What a fusion computes number by number, of those that are asked for.
+# Operations that a fusion computes only for the entries that are used.
 PASSING = 'bitcast', 'convert', 'reshape', 'transpose', 'copy'
 
 
 class Array(NamedTuple):
-  """One array of an instruction's output.
+  """An array in an instruction's output.
 
   Attributes:
-    dtype: as HLO names it, such as 'bf16'.
+    dtype: HLO's name of its type, such as 'bf16'.
     dims: its shape.
-    num_bytes: that it takes, with what its layout adds to fill tiles.
-    on_chip: it is not in the device's main memory.
+    num_bytes: its size, including padding to tiles.
+    on_chip: whether it is outside of the device's main memory.
   """
 
   dtype: str
@@ -49,16 +49,16 @@ class Array(NamedTuple):
 
 
 class Instruction(NamedTuple):
-  """One instruction.
+  """An instruction of a computation.
 
   Attributes:
-    name: in its computation.
-    op: what it does, such as 'fusion'.
-    outputs: its array, or those of its tuple.
-    operands: names of what it reads.
+    name: its name, which is unique in the computation.
+    op: its operation, such as 'fusion'.
+    outputs: its array, or the arrays of its tuple.
+    operands: names of the values that it reads.
     literal: the text between its parentheses.
-    attributes: the text behind them.
-    is_root: whether it is what the computation returns.
+    attributes: the text after them.
+    is_root: whether the computation returns its value.
   """
 
   name: str
@@ -70,7 +70,11 @@ class Instruction(NamedTuple):
   is_root: bool
 
   def called(self, *keys: str) -> list[str]:
-    """Returns the computations that attributes of such names name."""
+    """Returns the names of the computations in attributes.
+
+    Args:
+      *keys: names of the attributes.
+    """
     names: list[str] = []
     for key in keys:
       match = re.search(rf'\b{key}=(\{{[^}}]*\}}|%?[\w.\-]+)', self.attributes)
@@ -83,14 +87,19 @@ Computation = dict[str, Instruction]
 
 
 class Module(NamedTuple):
-  """A program: its computations, and the name of the one that begins."""
+  """A program.
+
+  Attributes:
+    computations: its computations, by name.
+    entry: name of the computation that runs first.
+  """
 
   computations: dict[str, Computation]
   entry: str
 
 
 def parse(text: str) -> Module:
-  """Reads the text of a compiled program.
+  """Parses the text of a compiled program.
 
   Raises:
     ValueError: it has no entry.
@@ -108,36 +117,38 @@ def parse(text: str) -> Module:
     elif current is not None and (instruction := _instruction(line)):
       current[instruction.name] = instruction
   if entry is None:
-    raise ValueError('The text is no HLO module: it has no ENTRY.')
+    raise ValueError('The text is not an HLO module: it has no ENTRY.')
   return Module(computations, entry)
 
 
 def root(computation: Computation) -> Instruction:
   """Returns the instruction whose value a computation returns."""
-  return next(each for each in computation.values() if each.is_root)
+  return next(entry for entry in computation.values() if entry.is_root)
 
 
 def users(computation: Computation, name: str) -> Iterator[Instruction]:
   """Yields the instructions that read a value."""
-  return (each for each in computation.values() if name in each.operands)
+  return (entry for entry in computation.values() if name in entry.operands)
 
 
-def only_names(each: Instruction) -> bool:
+def only_names(instruction: Instruction) -> bool:
   """Returns whether an instruction is a custom call that only names memory."""
-  return each.op == 'custom-call' and bool(_NAMING.search(each.attributes))
+  is_naming = _NAMING.search(instruction.attributes) is not None
+  return instruction.op == 'custom-call' and is_naming
 
 
-def works(each: Instruction) -> bool:
-  """Returns whether an instruction computes or copies something by itself.
+def is_kernel(instruction: Instruction) -> bool:
+  """Returns whether an instruction itself computes or copies something.
 
-  Those that only wait for what others have started do not.
+  Instructions that only wait for asynchronous ones do not.
   """
-  waits = each.op.endswith(('-done', '-update'))
-  return not (each.op in _FREE or waits or only_names(each))
+  is_waiting = instruction.op.endswith(('-done', '-update'))
+  is_free = instruction.op in _FREE or is_waiting
+  return not (is_free or only_names(instruction))
 
 
-def _instruction(line):
-  """An instruction, or None if the line is something else."""
+def _instruction(line: str) -> Instruction | None:
+  """Parses a line; returns None if it is not an instruction."""
   line = _COMMENT.sub('', line)
   begin = _NAME.match(line)
   if not begin:
@@ -152,7 +163,8 @@ def _instruction(line):
     name=begin[2],
     op=operation[1],
     outputs=tuple(
-      _array(*each) for each in _ARRAY.findall(line[begin.end() : shape_end])
+      _array(*groups)
+      for groups in _ARRAY.findall(line[begin.end() : shape_end])
     ),
     operands=tuple(re.findall(r'%([\w.\-]+)', literal)),
     literal=literal,
@@ -161,15 +173,16 @@ def _instruction(line):
   )
 
 
-def _end_of_shape(line, start):
+def _end_of_shape(line: str, start: int) -> int:
+  """Returns the position after the shape that begins at `start`."""
   if line[start] == '(':
     return _closing(line, start) + 1
   match = _ARRAY.match(line, start)
   return match.end() if match else line.index(' ', start)
 
 
-def _closing(line, start):
-  """Where the parenthesis that opens at `start` is closed."""
+def _closing(line: str, start: int) -> int:
+  """Returns the position of the parenthesis that closes the one at `start`."""
   depth = 0
   for match in re.compile(r'[()]').finditer(line, start):
     depth += 1 if match[0] == '(' else -1
@@ -178,16 +191,17 @@ def _closing(line, start):
   return len(line)
 
 
-def _array(dtype, dims, layout):
-  shape = tuple(int(each) for each in dims.split(',') if each)
-  order, _, rest = layout.partition(':')
+def _array(dtype: str, dims: str, layout: str) -> Array:
+  """Parses the type, the shape and the layout of an array."""
+  shape = tuple(int(size) for size in dims.split(',') if size)
+  order, _, tiling = layout.partition(':')
   padded = list(shape)
-  tiles = re.match(r'T\(([\d,]*)\)', rest)
+  tiles = re.match(r'T\(([\d,]*)\)', tiling)
   if tiles and tiles[1]:
-    # The layout names dimensions from the fastest on, the tile from behind.
-    minor = [int(each) for each in order.split(',') if each]
-    sizes = [int(each) for each in tiles[1].split(',')]
-    for axis, size in zip(minor, reversed(sizes)):
+    # Axes are listed from the fastest to the slowest, tiles in reverse.
+    minor_to_major = [int(axis) for axis in order.split(',') if axis]
+    sizes = [int(size) for size in tiles[1].split(',')]
+    for axis, size in zip(minor_to_major, reversed(sizes)):
       padded[axis] = -(-padded[axis] // size) * size
   num_bytes = math.ceil(math.prod(padded) * _BYTES.get(dtype, 0))
-  return Array(dtype, shape, num_bytes, bool(re.search(r'S\([1-9]', rest)))
+  return Array(dtype, shape, num_bytes, bool(re.search(r'S\([1-9]', tiling)))

@@ -1,11 +1,13 @@
-"""What programs do that a decode should not, and what devices tell each other.
+"""Finds copies, transfers and 64-bit computations in a program.
 
-A cache that is copied in the loop costs as much as one that is read; weights in
-another layout, made before the loop, take their memory twice; and whatever goes
-to the host or is computed in float64 was not meant.
+A KV cache that is copied in the loop costs as much as one that is read. Weights
+that are copied to another layout before the loop take their memory twice.
+Transfers to the host and float64 are unintended. Collectives are the
+communication between devices.
 """
 
 import collections
+from collections.abc import Iterable
 from collections.abc import Iterator
 import re
 from typing import Any
@@ -24,16 +26,16 @@ _WIDE = 'f64', 'c128'
 
 
 class Inspection(NamedTuple):
-  """What was found in a program that is mainly a loop.
+  """Copies, transfers and collectives of a program that is mainly a loop.
 
   Attributes:
-    copied_in_loop: bytes of copies that a round makes, by kind.
-    copied_before: bytes of copies that are made before the loop, by kind.
-    host_transfers: instructions of a round that talk to the host.
-    float64: instructions that compute in 64 bits.
-    collectives: bytes that a round's collectives give each device, by op.
-    num_collectives: how many there are, by op; one of several arrays is one
-      for each.
+    copied_in_loop: bytes that a round copies, by kind.
+    copied_before: bytes that are copied before the loop, by kind.
+    host_transfers: number of instructions in a round that wait for the host.
+    float64: number of arrays with 64-bit floating-point numbers.
+    collectives: bytes that each device receives from a round's collectives, by
+      operation.
+    num_collectives: number of arrays in a round's collectives, by operation.
   """
 
   copied_in_loop: dict[str, int]
@@ -44,84 +46,97 @@ class Inspection(NamedTuple):
   num_collectives: dict[str, int]
 
 
-def inspect(counted: totals.Counted) -> Inspection:
-  """Returns what is found in a program; one of two branches counts, too."""
-  module = counted.module
-  body = list(_running(module, totals.loop_body(module)))
+def inspect(classified: totals.ClassifiedModule) -> Inspection:
+  """Inspects a program; all branches of conditionals are included."""
+  module = classified.module
+  loop_body = totals.loop_body(module)
+  body = list(_instructions(module, loop_body, include_fused=False))
   entry = module.computations[module.entry].values()
-  every = (
-    each for own in module.computations.values() for each in own.values()
+  instructions = (
+    instruction
+    for computation in module.computations.values()
+    for instruction in computation.values()
   )
-  given = list(_given(module, totals.loop_body(module)).values())
-  num = collections.Counter(op for op, arrays in given for _ in arrays)
-  collectives: collections.Counter[str] = collections.Counter()
-  for op, arrays in given:
-    collectives[op] += sum(array.num_bytes for array in arrays)
+  collectives = _collectives(module, loop_body)
+  counts = collections.Counter(op for op, arrays in collectives for _ in arrays)
+  num_bytes: collections.Counter[str] = collections.Counter()
+  for op, arrays in collectives:
+    num_bytes[op] += sum(array.num_bytes for array in arrays)
   return Inspection(
-    _copied(counted, body),
-    _copied(counted, entry),
-    sum(map(_asks_host, body)),
-    sum(array.dtype in _WIDE for each in every for array in each.outputs),
-    dict(collectives),
-    dict(num),
+    _copied(classified, body),
+    _copied(classified, entry),
+    sum(map(_waits_for_host, body)),
+    sum(
+      array.dtype in _WIDE
+      for instruction in instructions
+      for array in instruction.outputs
+    ),
+    dict(num_bytes),
+    dict(counts),
   )
 
 
-def _running(module, name) -> Iterator[hlo.Instruction]:
-  """Yields what runs as an instruction of its own, in all that is called."""
-  return _all(module, name, fused=False)
+def _instructions(
+  module: hlo.Module, name: str, include_fused: bool = True
+) -> Iterator[hlo.Instruction]:
+  """Yields the instructions of a computation and of all that it calls."""
+  for instruction in module.computations[name].values():
+    yield instruction
+    is_entered = include_fused or instruction.op != 'fusion'
+    for called in instruction.called(*totals.CALLED) if is_entered else ():
+      if called in module.computations:
+        yield from _instructions(module, called, include_fused)
 
 
-def _all(module, name, fused=True) -> Iterator[hlo.Instruction]:
-  """Yields the instructions of a computation, and of all that is called."""
-  for each in module.computations[name].values():
-    yield each
-    enters = fused or each.op != 'fusion'
-    for inner in each.called(*totals.CALLED) if enters else ():
-      if inner in module.computations:
-        yield from _all(module, inner, fused)
+def _collectives(
+  module: hlo.Module, body: str
+) -> list[tuple[str, tuple[hlo.Array, ...]]]:
+  """Returns the operation and the output arrays of a round's collectives.
 
-
-def _given(module, body):
-  """What each collective of a round gives a device: its op and arrays.
-
-  Those of one channel are one: compilers for TPU spread one over fusions.
+  Instructions of one channel are one collective, which compilers for TPU
+  spread over several fusions.
   """
-  found: dict[Any, tuple[str, tuple[hlo.Array, ...]]] = {}
-  for each in _all(module, body):
-    op = each.op.removesuffix('-start')
+  collectives: dict[Any, tuple[str, tuple[hlo.Array, ...]]] = {}
+  for instruction in _instructions(module, body):
+    op = instruction.op.removesuffix('-start')
     if op in _COLLECTIVES:
-      channel = re.search(r'channel_id=(\d+)', each.attributes)
-      num = len(each.operands)
-      # What one that has only started reads may stand before what it gives.
-      arrays = each.outputs[num : 2 * num] or each.outputs
-      found[channel[1] if channel else len(found)] = op, arrays
-  return found
+      channel = re.search(r'channel_id=(\d+)', instruction.attributes)
+      num = len(instruction.operands)
+      # The output of an asynchronous start may repeat the inputs first.
+      arrays = instruction.outputs[num : 2 * num] or instruction.outputs
+      key = channel[1] if channel else len(collectives)
+      collectives[key] = op, arrays
+  return list(collectives.values())
 
 
-def _copied(counted, instructions):
-  """Bytes of copies from main memory to main memory, by kind."""
+def _copied(
+  classified: totals.ClassifiedModule, instructions: Iterable[hlo.Instruction]
+) -> dict[str, int]:
+  """Returns the bytes of copies within main memory, by kind."""
   total: collections.Counter[str] = collections.Counter()
-  for each in instructions:
-    arrays = each.outputs[:2] if each.op == 'copy-start' else each.outputs
-    if _is_copy(counted.module, each) and not any(a.on_chip for a in arrays):
-      total[counted.kind(arrays[0])] += arrays[0].num_bytes
+  for instruction in instructions:
+    arrays = instruction.outputs
+    if instruction.op == 'copy-start':
+      arrays = arrays[:2]
+    in_main_memory = not any(array.on_chip for array in arrays)
+    if in_main_memory and _is_copy(classified.module, instruction):
+      total[classified.classify(arrays[0])] += arrays[0].num_bytes
   return dict(total)
 
 
-def _asks_host(each):
-  """Whether an instruction waits for the host, or for Python there."""
-  if each.op == 'custom-call':
-    return 'callback' in each.attributes
-  return each.op.removesuffix('-done') in _HOST
+def _waits_for_host(instruction: hlo.Instruction) -> bool:
+  """Returns whether an instruction waits for the host, or for Python."""
+  if instruction.op == 'custom-call':
+    return 'callback' in instruction.attributes
+  return instruction.op.removesuffix('-done') in _HOST
 
 
-def _is_copy(module, each):
-  """Whether an instruction does nothing but copy, into any layout."""
-  if each.op in _COPIES:
+def _is_copy(module: hlo.Module, instruction: hlo.Instruction) -> bool:
+  """Returns whether an instruction only copies, into any layout."""
+  if instruction.op in _COPIES:
     return True
-  if each.op != 'fusion':
+  if instruction.op != 'fusion':
     return False
-  (called,) = each.called('calls')
+  (called,) = instruction.called('calls')
   ops = {inner.op for inner in module.computations[called].values()}
   return ops <= {'parameter', 'bitcast', 'copy', 'transpose', 'reshape'}

@@ -1,9 +1,9 @@
-"""What crosses a device's main memory in a program, by what it is.
+"""Counts the bytes that a program moves through main memory, by kind.
 
-Compilers' own counts are of another kind: they take whole tables that a fusion
-gathers a row of, and what stays on the chip. Here a slice is read as a slice,
-an update in place is written as an update, and the body of a loop counts as
-often as it runs.
+Counts of the compilers themselves differ: they include whole tables of which a
+fusion gathers a row, and arrays that stay on the chip. Here, a slice is read as
+a slice, an update in place is written as an update, and the body of a loop
+counts as often as it runs.
 """
 
 import collections
@@ -15,148 +15,193 @@ from specjax.compilation import totals
 # `(kind, 'read' or 'written') -> bytes`.
 Traffic = collections.Counter[tuple[str, str]]
 
-# Where the bytes stand that an update writes.
+# Operations that update an array in place, and the index of the operand with
+# the new values.
 _UPDATES = {'dynamic-update-slice': 1, 'scatter': -1}
 
 
-def of(counted: totals.Counted, computation: str) -> Traffic:
-  """Returns the traffic of a computation, with all that it calls."""
-  return totals.of(counted, computation, of_instruction)
+def count(classified: totals.ClassifiedModule, name: str) -> Traffic:
+  """Returns the traffic of a computation and of all that it calls.
+
+  Args:
+    classified: the program.
+    name: name of the computation.
+  """
+  return totals.total(classified, name, count_instruction)
 
 
-def of_instruction(
-  counted: totals.Counted, own: hlo.Computation, each: hlo.Instruction
+def count_instruction(
+  classified: totals.ClassifiedModule,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
 ) -> Traffic:
-  """Returns that of an instruction, with what is fused into it."""
+  """Returns the traffic of an instruction, with all that is fused into it."""
   total = Traffic()
-  if not hlo.works(each):
+  if not hlo.is_kernel(instruction):
     return total
-  for place, name in enumerate(each.operands):
-    source = _origin(own, name)
+  for operand, name in enumerate(instruction.operands):
+    source = _source(computation, name)
     if source is None or source.on_chip:
       continue
-    num_bytes = _read(counted.module, own, each, place, source)
-    total[counted.kind(source), 'read'] += num_bytes
-  for array, num_bytes in _written(counted.module, own, each):
+    num_bytes = _bytes_read(
+      classified.module, computation, instruction, operand, source
+    )
+    total[classified.classify(source), 'read'] += num_bytes
+  for array, num_bytes in _written(classified.module, computation, instruction):
     if not array.on_chip:
-      total[counted.kind(array), 'written'] += num_bytes
+      total[classified.classify(array), 'written'] += num_bytes
   return total
 
 
-def _origin(own, name):
-  """The array that a name stands for, as it lies in memory."""
-  each = own.get(name)
-  while each is not None and each.op == 'bitcast':
-    each = own.get(each.operands[0])
-  return each.outputs[0] if each is not None and each.outputs else None
+def _source(computation: hlo.Computation, name: str) -> hlo.Array | None:
+  """Returns the array in memory that a value denotes, past bitcasts."""
+  instruction = computation.get(name)
+  while instruction is not None and instruction.op == 'bitcast':
+    instruction = computation.get(instruction.operands[0])
+  if instruction is None or not instruction.outputs:
+    return None
+  return instruction.outputs[0]
 
 
-def _read(module, own, each, place, source):
-  """Bytes of an operand that an instruction reads."""
-  if each.op in hlo.SLICES:
-    return _size(each) if place == 0 else source.num_bytes
-  if each.op in ('copy-start', 'slice-start'):
-    return min(array.num_bytes for array in each.outputs[:2])
-  if each.op in _UPDATES and place == 0:
+def _bytes_read(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+  operand: int,
+  source: hlo.Array,
+) -> int:
+  """Returns the bytes of an operand that an instruction reads."""
+  if instruction.op in hlo.SLICES:
+    return _num_bytes(instruction) if operand == 0 else source.num_bytes
+  if instruction.op in ('copy-start', 'slice-start'):
+    return min(array.num_bytes for array in instruction.outputs[:2])
+  if instruction.op in _UPDATES and operand == 0:
     return 0
-  if each.op == 'fusion':
-    (called,) = each.called('calls')
-    used = _used(module, called, place, source.num_bytes)
-    return source.num_bytes if used.returned else used.num_bytes
+  if instruction.op == 'fusion':
+    (called,) = instruction.called('calls')
+    use = _use_in_fusion(module, called, operand, source.num_bytes)
+    return source.num_bytes if use.is_returned else use.num_bytes
   return source.num_bytes
 
 
-class _Used(NamedTuple):
-  """What a fused computation does with a parameter."""
+class _Use(NamedTuple):
+  """The use of a value in a fused computation.
 
-  num_bytes: int  # that it reads of it
-  returned: bool  # it returns numbers of it, as many as are asked for
+  Attributes:
+    num_bytes: bytes of it that are read.
+    is_returned: whether the result contains its entries, as many as the user of
+      the result needs.
+  """
+
+  num_bytes: int
+  is_returned: bool
 
 
-def _used(module, called, place, whole):
-  """Returns what is read of a parameter, `whole` at most."""
-  own = module.computations[called]
-  todo = [
-    each.name
-    for each in own.values()
-    if each.op == 'parameter' and int(each.literal) == place
+def _use_in_fusion(
+  module: hlo.Module, called: str, operand: int, num_bytes: int
+) -> _Use:
+  """Returns the use of a parameter in a fused computation.
+
+  Args:
+    module: the program.
+    called: name of the fused computation.
+    operand: index of the parameter.
+    num_bytes: size of the parameter, which bounds the bytes read.
+  """
+  computation = module.computations[called]
+  pending = [
+    instruction.name
+    for instruction in computation.values()
+    if instruction.op == 'parameter' and int(instruction.literal) == operand
   ]
-  total, returned, seen = 0, False, set()
-  while todo:
-    name = todo.pop()
+  total, is_returned, seen = 0, False, set()
+  while pending:
+    name = pending.pop()
     seen.add(name)
-    returned |= own[name].is_root
-    for user in hlo.users(own, name):
+    is_returned |= computation[name].is_root
+    for user in hlo.users(computation, name):
       if user.op in hlo.SLICES and user.operands[0] == name:
-        total += _size(user)
+        total += _num_bytes(user)
       elif user.op in _UPDATES and user.operands.count(name) == 1:
-        total += 0 if user.operands[0] == name else whole
+        total += 0 if user.operands[0] == name else num_bytes
       elif user.op in (*hlo.PASSING, 'fusion') or hlo.only_names(user):
-        inner = _used_by(module, user, name, whole)
-        total += inner.num_bytes
-        if inner.returned and user.name not in seen:
-          todo.append(user.name)
+        use = _use_in_instruction(module, user, name, num_bytes)
+        total += use.num_bytes
+        if use.is_returned and user.name not in seen:
+          pending.append(user.name)
       else:
-        return _Used(whole, returned=False)
-  return _Used(min(total, whole), returned)
+        return _Use(num_bytes, is_returned=False)
+  return _Use(min(total, num_bytes), is_returned)
 
 
-def _used_by(module, user, name, whole):
-  """What an instruction inside of a fusion does with a value."""
+def _use_in_instruction(
+  module: hlo.Module, user: hlo.Instruction, name: str, num_bytes: int
+) -> _Use:
+  """Returns the use of a value in an instruction inside of a fusion."""
   if user.op != 'fusion':
-    return _Used(0, returned=True)
+    return _Use(0, is_returned=True)
   (called,) = user.called('calls')
-  each = [
-    _used(module, called, place, whole)
-    for place, operand in enumerate(user.operands)
+  uses = [
+    _use_in_fusion(module, called, index, num_bytes)
+    for index, operand in enumerate(user.operands)
     if operand == name
   ]
-  return _Used(
-    sum(used.num_bytes for used in each), any(used.returned for used in each)
+  return _Use(
+    sum(use.num_bytes for use in uses), any(use.is_returned for use in uses)
   )
 
 
-def _written(module, own, each):
-  """The arrays that an instruction writes, and bytes of each."""
-  if each.op in ('copy-start', 'slice-start'):
-    # One output is what is written, another what is read.
-    arrays = each.outputs[:2]
-    small = min(array.num_bytes for array in arrays)
-    target = arrays[0] if each.op == 'copy-start' else arrays[1]
-    return [(target, small)]
-  if each.op == 'fusion':
-    (called,) = each.called('calls')
-    inner = module.computations[called]
-    made = hlo.root(inner)
-    names = made.operands if made.op == 'tuple' else (made.name,)
-    sizes = [_size_of_update(module, inner, name) for name in names]
-    return list(zip(each.outputs, sizes))
-  if each.op in _UPDATES:
-    size = _size_of_update(module, own, each.name)
-    return [(each.outputs[0], size)]
-  return [(array, array.num_bytes) for array in each.outputs]
+def _written(
+  module: hlo.Module,
+  computation: hlo.Computation,
+  instruction: hlo.Instruction,
+) -> list[tuple[hlo.Array, int]]:
+  """Returns the arrays that an instruction writes, and how many bytes."""
+  if instruction.op in ('copy-start', 'slice-start'):
+    # One output is the destination, the other the source.
+    arrays = instruction.outputs[:2]
+    num_bytes = min(array.num_bytes for array in arrays)
+    target = arrays[0] if instruction.op == 'copy-start' else arrays[1]
+    return [(target, num_bytes)]
+  if instruction.op == 'fusion':
+    (called,) = instruction.called('calls')
+    fused = module.computations[called]
+    root = hlo.root(fused)
+    names = root.operands if root.op == 'tuple' else (root.name,)
+    sizes = [_bytes_written(module, fused, name) for name in names]
+    return list(zip(instruction.outputs, sizes))
+  if instruction.op in _UPDATES:
+    num_bytes = _bytes_written(module, computation, instruction.name)
+    return [(instruction.outputs[0], num_bytes)]
+  return [(array, array.num_bytes) for array in instruction.outputs]
 
 
-def _size_of_update(module, own, name):
-  """Bytes that it takes to write a value where it is updated in place."""
-  each = own[name]
-  if each.op in _UPDATES:
-    update = own.get(each.operands[_UPDATES[each.op]])
-    return _size(update) if update else 0
-  if each.op in ('bitcast', 'copy', 'convert') and each.operands[0] in own:
-    before = own[each.operands[0]]
-    if before.op in (*_UPDATES, 'bitcast'):
-      return _size_of_update(module, own, before.name)
-  if each.op == 'fusion':
-    (called,) = each.called('calls')
-    inner = module.computations[called]
-    made = hlo.root(inner)
-    if made.op != 'tuple':
-      return _size_of_update(module, inner, made.name)
-  if each.op == 'parameter':
+def _bytes_written(
+  module: hlo.Module, computation: hlo.Computation, name: str
+) -> int:
+  """Returns the bytes that are written to store a value.
+
+  They are those of the update if the value is an array updated in place.
+  """
+  instruction = computation[name]
+  if instruction.op in _UPDATES:
+    update = computation.get(instruction.operands[_UPDATES[instruction.op]])
+    return _num_bytes(update) if update else 0
+  if instruction.op in ('bitcast', 'copy', 'convert'):
+    source = computation.get(instruction.operands[0])
+    if source is not None and source.op in (*_UPDATES, 'bitcast'):
+      return _bytes_written(module, computation, source.name)
+  if instruction.op == 'fusion':
+    (called,) = instruction.called('calls')
+    fused = module.computations[called]
+    root = hlo.root(fused)
+    if root.op != 'tuple':
+      return _bytes_written(module, fused, root.name)
+  if instruction.op == 'parameter':
     return 0
-  return _size(each)
+  return _num_bytes(instruction)
 
 
-def _size(each):
-  return sum(array.num_bytes for array in each.outputs)
+def _num_bytes(instruction: hlo.Instruction) -> int:
+  """Returns the size of an instruction's outputs."""
+  return sum(array.num_bytes for array in instruction.outputs)

@@ -106,7 +106,7 @@ def test_loops_and_conditionals_are_in_one_command_buffer(find, tmp_path):
     return jax.lax.while_loop(lambda x: x.sum() < 90, body, x)
 
   device = find('h100')
-  sharding = jax.sharding.SingleDeviceSharding(devices.all_of(device)[0])
+  sharding = jax.sharding.SingleDeviceSharding(devices.jax_devices(device)[0])
   x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=sharding)
   lowered = jax.jit(loop).trace(x).lower(lowering_platforms=('cuda',))
   counts = {}

@@ -18,7 +18,8 @@ BATCH_SIZE, VOCAB_SIZE, NUM_DRAFTS = 32, 32_000, 4
 def moved(device, name):
   """Bytes that a coupling moves, over those of its two distributions."""
   (sharding,) = {
-    jax.sharding.SingleDeviceSharding(each) for each in devices.all_of(device)
+    jax.sharding.SingleDeviceSharding(each)
+    for each in devices.jax_devices(device)
   }
   shape = lambda *rest, dtype=jnp.float32: jax.ShapeDtypeStruct(
     (BATCH_SIZE, *rest), dtype, sharding=sharding

@@ -70,9 +70,11 @@ _SQUARE = 8 * 8 * 4
 def _moved(module, name):
   """Bytes that one instruction of the entry reads, and that it writes."""
   own = module.computations[module.entry]
-  counted = totals.Counted(module, lambda array: 'any')
-  total = traffic.of_instruction(counted, own, own[name])
-  total.update(totals._of_called(counted, own[name], traffic.of_instruction))
+  counted = totals.ClassifiedModule(module, lambda array: 'any')
+  total = traffic.count_instruction(counted, own, own[name])
+  total.update(
+    totals._total_of_calls(counted, own[name], traffic.count_instruction)
+  )
   return total['any', 'read'], total['any', 'written']
 
 

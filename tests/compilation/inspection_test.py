@@ -49,7 +49,7 @@ ENTRY %main (w: bf16[8,16], carry: (s32[], f32[4,2])) -> (s32[], f32[4,2]) {
 def _inspect(body=''):
   module = hlo.parse(_TEXT.replace('BODY', body))
   kind = lambda array: {2: 'caches', 8: 'weights'}.get(array.dims[-1], 'rest')
-  return inspection.inspect(totals.Counted(module, kind))
+  return inspection.inspect(totals.ClassifiedModule(module, kind))
 
 
 def test_copies_are_found_in_branches_and_before_the_loop():
@@ -72,7 +72,9 @@ def test_a_collective_that_is_spread_over_fusions_is_one():
     for i in range(2)
   )
   text = _TEXT.replace('BODY', calls).replace('%body', f'{computation}%body', 1)
-  found = inspection.inspect(totals.Counted(hlo.parse(text), lambda _: 'rest'))
+  found = inspection.inspect(
+    totals.ClassifiedModule(hlo.parse(text), lambda _: 'rest')
+  )
   assert found.collectives == {'all-gather': 64}
   assert found.num_collectives == {'all-gather': 1}
 

@@ -51,7 +51,7 @@ def _file(
   params, state = compilation.check_fits(decoder, device, batch_size=batch_size)
   traced = decoding.decode.trace(decoder.round_fn, params, state)
   lowered = traced.lower(lowering_platforms=(device.platform,))
-  compiler = devices.all_of(device)[0].client.platform_version
+  compiler = devices.jax_devices(device)[0].client.platform_version
   parts = [lowered.as_text(), repr(device), compiler]
   parts += [path.read_text(encoding='utf-8') for path in _SOURCES]
   key = hashlib.sha256('\0'.join(parts).encode()).hexdigest()

@@ -71,8 +71,8 @@ ENTRY %main (x: f32[8]) -> f32[8] {
 )
 def test_what_computes_is_counted_as_often_as_it_runs(line, expected):
   module = hlo.parse(_TEXT.replace('LINE', line))
-  counted = totals.Counted(module, lambda array: totals.REST)
-  assert launches.of(counted, module.entry) == expected
+  counted = totals.ClassifiedModule(module, lambda array: totals.REST)
+  assert launches.count(counted, module.entry) == expected
 
 
 # What rounds may launch, of the methods of `configs/accelerators.py:launches`,

@@ -76,7 +76,7 @@ def _program(family):
 @pytest.mark.slow
 @pytest.mark.parametrize('method', _METHODS)
 def test_loops_copy_no_cache_and_ask_no_host(program, device, method):
-  found = program(method, device).found
+  found = program(method, device).inspection
   assert not found.copied_in_loop.get(totals.CACHES)
   assert not found.host_transfers
   assert not found.float64
@@ -101,13 +101,13 @@ def test_devices_give_each_other_what_a_call_adds_up(family, name, find):
   abstract = lambda model: model._replace(
     params=jax.eval_shape(lambda: model.params)
   )
-  mesh = meshes.make(1, 2, compilation.all_of(device))
+  mesh = meshes.make(1, 2, compilation.jax_devices(device))
   medium = family.drafters['medium']  # On each device as a whole.
   family = family._replace(
     target=abstract(family.target), drafters={'medium': abstract(medium)}
   )
   family = families.on_mesh(family, mesh)
-  found = _compiled(_decoder(family, {'arm': 'medium:4'}), device).found
+  found = _compiled(_decoder(family, {'arm': 'medium:4'}), device).inspection
   config = family.target.config
   assert found.num_collectives == {
     'all-reduce': 2 * config.num_layers + 1,
@@ -138,13 +138,13 @@ def test_a_cache_that_is_read_once_more_is_copied(family, device):
     *family.drafters['medium'][1:],
     max_length=256,
   )
-  found = _compiled(decoder, device).found
+  found = _compiled(decoder, device).inspection
   assert found.copied_in_loop.get(totals.CACHES)
 
 
 def _of_loop(body, device):
   """What is found in a loop over eight numbers, divided among all chips."""
-  mesh = jax.sharding.Mesh(devices.all_of(device), 'x')
+  mesh = jax.sharding.Mesh(devices.jax_devices(device), 'x')
   axes = jax.sharding.PartitionSpec('x')
   sharding = jax.sharding.NamedSharding(mesh, axes)
 
@@ -155,7 +155,9 @@ def _of_loop(body, device):
   lowered = jax.jit(loop).trace(x).lower(lowering_platforms=(device.platform,))
   with devices.without_flags():
     module = hlo.parse(lowered.compile().as_text())
-  return inspection.inspect(totals.Counted(module, lambda array: totals.REST))
+  return inspection.inspect(
+    totals.ClassifiedModule(module, lambda array: totals.REST)
+  )
 
 
 @pytest.mark.slow

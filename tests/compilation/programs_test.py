@@ -58,7 +58,9 @@ def test_a_round_reads_the_weights_of_all_its_calls():
   program = _on_cpu(4)
   assert program.memory.peak >= program.memory.arguments > 0
   assert program.num_bytes > program.read['weights'] > 0
-  with pytest.raises(ValueError, match='Nobody knows the bandwidth of cpu'):
+  with pytest.raises(
+    ValueError, match='The bandwidth and the FLOPS of cpu are unknown'
+  ):
     print(program.seconds)
 
 
@@ -77,15 +79,15 @@ def test_a_decode_on_a_mesh_is_compiled_for_it():
     )
     for place in (lambda each: each, lambda each: sharding.shard(each, mesh))
   )
-  assert alone.least == on_mesh.least > 0
+  assert alone.min_bytes == on_mesh.min_bytes > 0
   assert on_mesh.read['weights'] > 0
 
 
 def test_more_drafts_read_more():
-  one, two, four = (_on_cpu(length).least for length in (1, 2, 4))
+  one, two, four = (_on_cpu(length).min_bytes for length in (1, 2, 4))
   assert four - two == pytest.approx(2 * (two - one), rel=0.1)
   # No compiler is needed to know it.
-  assert four == compilation.least_bytes(_decoder(4), compilation.find('cpu'))
+  assert four == compilation.min_bytes(_decoder(4), compilation.find('cpu'))
 
 
 def test_a_token_takes_two_operations_for_each_weight():
@@ -163,12 +165,12 @@ def test_unknown_devices_are_answered_with_the_known(name):
 
 def test_a_compiler_that_is_not_there_is_named(monkeypatch):
   monkeypatch.setattr(devices.importlib.util, 'find_spec', lambda name: None)
-  devices.all_of.cache_clear()
+  devices.jax_devices.cache_clear()
   for name in _ACCELERATORS:
     with pytest.raises(
       ValueError, match=r"pip install -e '\.\[accelerators\]'"
     ):
-      devices.all_of(compilation.find(name))
+      devices.jax_devices(compilation.find(name))
 
 
 @pytest.mark.parametrize('version', [12, 13])

@@ -237,7 +237,7 @@ def test_devices_of_the_kind_are_enough(name, kind, num, there, monkeypatch):
   found = [made(kind)] * num
   monkeypatch.setattr(jax, 'default_backend', lambda: found[0].platform)
   monkeypatch.setattr(jax, 'devices', lambda *args: found)
-  monkeypatch.setattr(compilation, 'all_of', lambda device: asked)
+  monkeypatch.setattr(compilation, 'jax_devices', lambda device: asked)
   if there:
     assert hardware.devices(device) == found
   else:
