@@ -1,10 +1,7 @@
-"""specjax: speculative decoding in JAX and Flax, where all of it composes.
+"""specjax: a modular JAX/Flax library for speculative decoding.
 
-A component is a class, such as `specjax.couplings.OTM`, and its package has a
-table from names to classes, `specjax.COUPLINGS['otm']`. Components that are
-functions have the names of their table entries. Where a module has the same
-name, the package's name is the component; so what other modules need stands in
-modules of other names.
+A component is a class, such as `specjax.couplings.OTM`. Each package has a
+table from the names in configs to classes, such as `specjax.COUPLINGS['otm']`.
 """
 
 from specjax import bandits

@@ -1,6 +1,6 @@
 """Sizes of buffers that XLA neither pads nor copies."""
 
-# XLA pads and copies a KV cache in every round, on TPUs as on GPUs, unless its
+# On TPUs and GPUs, XLA pads and copies a KV cache in every round unless its
 # number of slots is a multiple of this.
 _TILE = 32
 

@@ -1,9 +1,9 @@
-"""Bisection in as few passes as a platform has time for.
+"""Bisection, with several steps per pass on accelerators.
 
-A step of a bisection is a reduction over a vocabulary, which GPUs compute in a
-few kernels whatever its size: there, and on TPUs, several steps share a pass,
-which tests all points that these steps could reach. On CPUs, which take as long
-as there are points, each step tests one.
+A step of a bisection is a reduction over a vocabulary. On GPUs and TPUs, its
+time hardly depends on the size, so that several steps share a pass, which tests
+all points that these steps could reach. On CPUs, the time is proportional to
+the number of points, so that each step tests one.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-# Steps that share a pass, where points are tested together.
+# Number of steps that share a pass.
 _STEPS_PER_PASS = 5
 
 
@@ -22,21 +22,22 @@ def bisect(
   high: jax.Array,
   num_steps: int,
 ) -> tuple[jax.Array, jax.Array]:
-  """Halves intervals until they are narrow around the end of what is below.
+  """Bisects intervals for the boundary below which a condition holds.
 
-  On all platforms the steps are those of ordinary bisection, and so is the
-  result, up to the rounding of points and of `is_below`.
+  The result is that of ordinary bisection on all platforms, up to rounding of
+  points and of `is_below`.
 
   Args:
-    is_below: whether a point `[...]` is below the end, `[...]` bool; the
-      comparison holds up to some point of each interval and for none after it.
-    low: `[...]` float32 or int32.
-    high: of the same shape and type; of integers, `high - low` is a multiple of
-      `2**num_steps`.
-    num_steps: static; each halves the intervals.
+    is_below: returns `[...]` bool, whether points `[...]` are below the
+      boundary. It holds up to some point of each interval, and for none after
+      it.
+    low: `[...]` lower ends of the intervals, float32 or int32.
+    high: `[...]` upper ends, of the same type. For integers, `high - low` must
+      be a multiple of `2**num_steps`.
+    num_steps: static number of steps; each halves the intervals.
 
   Returns:
-    The ends of the last intervals.
+    The lower and the upper ends of the last intervals.
   """
   low, high = jnp.broadcast_arrays(low, high)
   return jax.lax.platform_dependent(
@@ -47,10 +48,17 @@ def bisect(
   )
 
 
-def _one_by_one(is_below, num_steps, low, high):
-  """A point is tested in each step."""
+def _one_by_one(
+  is_below: Callable[[jax.Array], jax.Array],
+  num_steps: int,
+  low: jax.Array,
+  high: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+  """Bisects with one point per step."""
 
-  def halve(_, interval):
+  def halve(
+    _: jax.Array, interval: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
     low, high = interval
     middle = _point(low, high, 1, 1)
     below = is_below(middle)
@@ -59,25 +67,32 @@ def _one_by_one(is_below, num_steps, low, high):
   return jax.lax.fori_loop(0, num_steps, halve, (low, high))
 
 
-def _together(is_below, num_steps, low, high):
-  """All points that a few steps could reach are tested, then picked from."""
+def _together(
+  is_below: Callable[[jax.Array], jax.Array],
+  num_steps: int,
+  low: jax.Array,
+  high: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+  """Bisects with several steps per pass, which tests all reachable points."""
   while num_steps:
     num = min(num_steps, _STEPS_PER_PASS)
     point = functools.partial(_point, low, high, num)
     below = jax.vmap(is_below)(jax.vmap(point)(jnp.arange(1, 1 << num)))
-    place = jnp.int32(0)
+    index = jnp.int32(0)
     for step in reversed(range(num)):
       half = (1 << step) - 1
-      place += jnp.where(below[half], 1 << step, 0)
+      index += jnp.where(below[half], 1 << step, 0)
       below = jnp.where(below[half], below[half + 1 :], below[:half])
-    low, high = point(place), point(place + 1)
+    low, high = point(index), point(index + 1)
     num_steps -= num
   return low, high
 
 
-def _point(low, high, num_steps, place):
-  """The point at one of `2**num_steps + 1` places of an interval."""
-  place = jnp.asarray(place).astype(low.dtype)
+def _point(
+  low: jax.Array, high: jax.Array, num_steps: int, index: jax.Array | int
+) -> jax.Array:
+  """Returns one of the `2**num_steps + 1` equidistant points of an interval."""
+  index = jnp.asarray(index).astype(low.dtype)
   if jnp.issubdtype(low.dtype, jnp.integer):
-    return low + ((high - low) >> num_steps) * place
-  return low + (high - low) * (place * 2.0**-num_steps)
+    return low + ((high - low) >> num_steps) * index
+  return low + (high - low) * (index * 2.0**-num_steps)

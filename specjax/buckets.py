@@ -1,7 +1,7 @@
-"""Buckets of widths: a call is compiled for a few, and runs at the least.
+"""Buckets of widths: a call is compiled for a few widths.
 
-A call that must read `n` tokens, where `n` is known only on the device, runs in
-the program of the least width that holds them, instead of the greatest.
+A call reads `n` tokens, where `n` is known only on the device. It runs the
+program with the smallest width that holds them, not the one with the largest.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,19 @@ import numpy as np
 
 from specjax import padding
 
-# Tokens that the narrowest program reads.
+# Width of the narrowest program.
 MIN_WIDTH = 16
-# How many times wider the next program is. Widths are few, since each is
-# compiled.
+# Ratio of consecutive widths. Each width is compiled, so that there are few.
 _GROWTH = 2
 # From this width on, a call is bound by computation, and its time is
-# proportional to its width: another width lies between two that are this wide.
+# proportional to its width. There, widths are twice as dense.
 _WIDE = 64
 
 _Result = TypeVar('_Result')
 
 
 def bucket_widths(size: int) -> list[int]:
-  """Returns widths of programs that read up to `size` tokens, ascending."""
+  """Returns the widths of programs that read up to `size` tokens, ascending."""
   widths = [size]
   while (wider := widths[0]) > MIN_WIDTH:
     narrower = max(wider // _GROWTH, MIN_WIDTH)
@@ -41,13 +40,15 @@ def bucket_widths(size: int) -> list[int]:
 def switch_bucket(
   widths: Sequence[int], needed: jax.Array, function: Callable[[int], _Result]
 ) -> _Result:
-  """Runs `function(width)` for the least width that is at least `needed`.
+  """Runs `function(width)` for the smallest width that is at least `needed`.
 
   Args:
-    widths: static, ascending; the function is compiled for each.
+    widths: static widths, ascending; the function is compiled for each.
     needed: `[]` int32, at most the last width.
-    function: returns a pytree, whose arrays are padded with zeros to the sizes
-      of the last width.
+    function: returns a pytree.
+
+  Returns:
+    The result, padded with zeros to the largest sizes over all widths.
   """
   return padding.switch_padded(
     (needed > np.array(widths[:-1], np.int32)).sum(dtype=jnp.int32),

@@ -1,4 +1,4 @@
-"""Checks of arguments, which end in a sentence."""
+"""Checks of arguments, whose errors are sentences."""
 
 from typing import Any
 
@@ -11,8 +11,13 @@ def check_range(
 ) -> None:
   """Raises a `ValueError` unless all values lie in `[low, high]`.
 
-  Values are checked where they are known. They are not while JAX traces, or
-  where it fills a pytree with placeholders.
+  Tracers, and the placeholders with which JAX fills pytrees, are not checked.
+
+  Args:
+    name: name of the argument, for the error.
+    values: a number, an array, or a sequence of numbers.
+    low: smallest allowed value.
+    high: largest allowed value.
   """
   if is_known(values):
     array = np.asarray(values, np.float64)
@@ -48,7 +53,7 @@ def num_entries(values: Any) -> int | None:
   """Returns the length of a sequence, or of an array's last axis.
 
   Args:
-    values: a sequence, an array, or a placeholder, which has None.
+    values: a sequence or an array; the result is None for a placeholder.
   """
   if isinstance(values, list | tuple):
     return len(values)

@@ -34,9 +34,8 @@ def component(cls: _Class) -> _Class:
   Fields are leaves, or trees of leaves, unless they are declared by `static`,
   whose values must be hashable.
 
-  JAX also builds components from traced values and placeholders, so that
-  `__post_init__` may check only the numbers that it knows, as
-  `checks.check_range` does.
+  JAX also builds components from tracers and placeholders. `__post_init__` must
+  check only concrete numbers, as `checks.check_range` does.
 
   Args:
     cls: class with annotated fields.
@@ -76,12 +75,12 @@ def component(cls: _Class) -> _Class:
 def freeze_sequences(instance: Any, *names: str) -> None:
   """Turns fields of a component that are sequences into tuples.
 
-  For `__post_init__`: lists and NumPy vectors have no hash, and equal ones
-  must make equal components. JAX's arrays and placeholders are left as they
-  are.
+  It is called in `__post_init__`: lists and NumPy vectors have no hash, and
+  equal ones must make equal components. JAX's arrays and placeholders are not
+  changed.
 
   Args:
-    instance: component that is being built.
+    instance: the component that is being built.
     *names: names of its fields.
   """
   for name in names:

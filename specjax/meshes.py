@@ -1,4 +1,4 @@
-"""Many devices as one: a mesh of them, and arrays that lie on it."""
+"""Meshes of devices, and arrays that are sharded over them."""
 
 from collections.abc import Sequence
 import hashlib
@@ -8,8 +8,8 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
-# The axes: rows of a batch are cut along one; heads, hidden units and the
-# vocabulary along the other.
+# Axes of a mesh: rows of a batch are divided along the first; heads, hidden
+# units and the vocabulary along the second.
 DATA, MODEL = 'data', 'model'
 
 
@@ -19,18 +19,18 @@ def make(
   """Returns a mesh of the first `data * model` devices.
 
   Args:
-    data: among how many the rows of a batch are divided.
-    model: among how many heads, hidden units and vocabulary are divided.
-    devices: those of all processes, by default.
+    data: number of parts of the rows of a batch.
+    model: number of parts of heads, hidden units and vocabulary.
+    devices: the devices; those of all processes by default.
 
   Raises:
-    ValueError: there are not as many devices.
+    ValueError: there are fewer devices.
   """
   available = list(jax.devices() if devices is None else devices)
   if data < 1 or model < 1 or data * model > len(available):
     raise ValueError(
       f'mesh must have data >= 1, model >= 1 and at most {len(available)} '
-      f'devices in all, got data={data}, model={model}.'
+      f'devices in total, got data={data}, model={model}.'
     )
   return jax.make_mesh(
     (data, model),
@@ -41,9 +41,10 @@ def make(
 
 
 def put(leaf: Any, sharding: jax.sharding.Sharding) -> Any:
-  """Lays an array, or only its shape, on devices.
+  """Returns an array, or its shape, with a sharding.
 
-  Each device is given its part alone; what lies there already is not copied.
+  Each device receives only its part. An array that already has the sharding is
+  not copied.
   """
   if isinstance(leaf, jax.ShapeDtypeStruct):
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
@@ -56,7 +57,7 @@ def put(leaf: Any, sharding: jax.sharding.Sharding) -> Any:
 
 
 def num_parts(tree: Any) -> int:
-  """Returns among how many devices rows are divided, where arrays lie so."""
+  """Returns the number of parts of the rows; 1 for arrays without a mesh."""
   for leaf in jax.tree.leaves(tree):
     sharding = getattr(leaf, 'sharding', None)
     if isinstance(sharding, jax.sharding.NamedSharding):
@@ -64,31 +65,32 @@ def num_parts(tree: Any) -> int:
   return 1
 
 
-def check_same(what: str, text: str) -> None:
-  """Raises unless all processes that run one program pass the same text.
+def check_same(name: str, value: str) -> None:
+  """Raises `ValueError` unless all processes have the same value.
 
   Args:
-    what: the text describes, for the message.
-    text: of this process.
+    name: name of the value, for the error.
+    value: the value of this process.
 
   Raises:
-    ValueError: the texts of some processes differ from that of the first.
+    ValueError: the value of another process differs; the error lists the
+      processes.
   """
-  digest = hashlib.sha256(text.encode()).digest()
+  digest = hashlib.sha256(value.encode()).digest()
   digests = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
-  # With one process, there is no first axis.
+  # A single process has no first axis.
   digests = digests.reshape(-1, len(digest))
-  others = np.flatnonzero((digests != digests[0]).any(-1)).tolist()
-  if others:
+  different = np.flatnonzero((digests != digests[0]).any(-1)).tolist()
+  if different:
     raise ValueError(
-      f'All processes must have the same {what}; of process 0, that of '
-      f'{", ".join(map(str, others))} differs.'
+      f'All processes must have the same {name}, but process 0 differs from '
+      f'{", ".join(map(str, different))}.'
     )
 
 
 def fetch(tree: Any) -> Any:
-  """Returns arrays as NumPy arrays: whole, in each of the processes."""
-  is_here = lambda leaf: getattr(leaf, 'is_fully_addressable', True)
-  if all(map(is_here, jax.tree.leaves(tree))):
+  """Returns complete arrays as NumPy arrays, in every process."""
+  is_local = lambda leaf: getattr(leaf, 'is_fully_addressable', True)
+  if all(map(is_local, jax.tree.leaves(tree))):
     return jax.device_get(tree)
   return multihost_utils.process_allgather(tree, tiled=True)

@@ -1,4 +1,4 @@
-"""Metrics of a set of results: block efficiency and acceptance by position."""
+"""Metrics of results: block efficiency and acceptance by position."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,10 +10,15 @@ from specjax import decoding
 
 
 class Estimate(NamedTuple):
-  """A number, and by how much each of the independent items moves it."""
+  """A value that is estimated from independent items, such as prompts.
+
+  Attributes:
+    value: the value.
+    deviations: `[n]` float64, the contribution of each item to its error.
+  """
 
   value: float
-  deviations: np.ndarray  # [n] float64
+  deviations: np.ndarray
 
   @property
   def error(self) -> float:
@@ -21,30 +26,33 @@ class Estimate(NamedTuple):
     return float(np.sqrt((self.deviations**2).sum()))
 
   def over(self, other: 'Estimate') -> 'Estimate':
-    """Returns the ratio to another one of the same items, in the same order.
+    """Returns the ratio to another estimate from the same items.
 
-    What items have in common cancels.
+    Common variation of the items cancels.
+
+    Args:
+      other: an estimate from the same items, in the same order.
 
     Raises:
-      ValueError: they are not of as many items.
+      ValueError: the numbers of items differ.
     """
     if len(self.deviations) != len(other.deviations):
       raise ValueError(
-        f'other must be of {len(self.deviations)} items, got '
+        f'other must have {len(self.deviations)} items, got '
         f'{len(other.deviations)}.'
       )
     value = self.value / other.value
-    above = self.deviations / self.value
-    below = other.deviations / other.value
-    return Estimate(value, value * (above - below))
+    relative = self.deviations / self.value
+    relative = relative - other.deviations / other.value
+    return Estimate(value, value * relative)
 
 
 def block_efficiency(results: Sequence[decoding.Result]) -> tuple[float, float]:
-  """Returns emitted tokens per target call, and its standard error.
+  """Returns emitted tokens per target call, and the standard error.
 
-  Pooled over all rounds of all results (Spec-Bench's mean accepted tokens).
-  Tokens past a stop token were never emitted and count nowhere. The error is
-  that of a ratio of sums over independent prompts.
+  It is pooled over all rounds of all results (Spec-Bench's mean accepted
+  tokens). Tokens past a stop token are not emitted. The error is that of a
+  ratio of sums over independent prompts.
   """
   return ratio(*_emitted_and_rounds(results))
 
@@ -55,26 +63,35 @@ def ratio(
   """Returns the ratio of two sums over independent items, and its error.
 
   Args:
-    numerators: `[n]`.
-    denominators: `[n]`, of the same items.
+    numerators: `[n]` terms of the first sum.
+    denominators: `[n]` terms of the second sum, for the same items.
   """
-  quotient = estimate(numerators, denominators)
-  return quotient.value, quotient.error
+  result = estimate(numerators, denominators)
+  return result.value, result.error
 
 
 def estimate(
   numerators: npt.ArrayLike, denominators: npt.ArrayLike
 ) -> Estimate:
-  """Returns what `ratio` does, with what each item adds to the error."""
-  above = np.asarray(numerators, float)
-  below = np.asarray(denominators, float)
-  if not below.sum():
+  """Returns the ratio of two sums over independent items, as an `Estimate`.
+
+  Args:
+    numerators: See `ratio`.
+    denominators: See `ratio`.
+  """
+  numerators = np.asarray(numerators, float)
+  denominators = np.asarray(denominators, float)
+  total = denominators.sum()
+  if not total:
     return Estimate(float('nan'), np.full(1, np.nan))
-  value = float(above.sum() / below.sum())
-  return Estimate(value, (above - value * below) / below.sum())
+  value = float(numerators.sum() / total)
+  return Estimate(value, (numerators - value * denominators) / total)
 
 
-def _emitted_and_rounds(results):
+def _emitted_and_rounds(
+  results: Sequence[decoding.Result],
+) -> tuple[list[int], list[int]]:
+  """Returns the numbers of emitted tokens and of rounds of each result."""
   emitted = [len(result.tokens) for result in results]
   return emitted, [result.rounds for result in results]
 
@@ -85,9 +102,12 @@ def efficiency_ratio(
   """Returns the ratio of two block efficiencies, and its standard error.
 
   Args:
-    results: of some prompts.
-    others: of the same prompts, in the same order, so that what prompts have in
-      common cancels.
+    results: results of some prompts.
+    others: results of the same prompts, in the same order, so that common
+      variation of the prompts cancels.
+
+  Raises:
+    ValueError: the numbers of results differ.
   """
   if len(results) != len(others):
     raise ValueError(
@@ -102,23 +122,24 @@ def ratio_of_ratios(
   pair: tuple[npt.ArrayLike, npt.ArrayLike],
   other: tuple[npt.ArrayLike, npt.ArrayLike],
 ) -> tuple[float, float]:
-  """Returns one `ratio` over another one of the same items, and its error.
+  """Returns the ratio of two ratios for the same items, and its error.
 
   Args:
-    pair: numerators and denominators `[n]` of the one above.
-    other: those of the one below; what items have in common cancels.
+    pair: numerators and denominators `[n]` of the first ratio.
+    other: numerators and denominators `[n]` of the second ratio. Common
+      variation of the items cancels.
   """
-  quotient = estimate(*pair).over(estimate(*other))
-  return quotient.value, quotient.error
+  result = estimate(*pair).over(estimate(*other))
+  return result.value, result.error
 
 
 def acceptance_by_position(
   results: Sequence[decoding.Result],
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns how often drafts of a depth are kept, and standard errors, `[D]`.
+  """Returns acceptance rates by depth, and standard errors, `[D]` each.
 
-  A draft token is reached if all before it in its round were accepted; the
-  share is of those. Where none was reached, both are NaN.
+  The rate of a depth is the share of accepted tokens among those whose
+  predecessors in the round were all accepted. Both are NaN if there are none.
   """
   return acceptance(
     [result.accepted for result in results],
@@ -129,14 +150,16 @@ def acceptance_by_position(
 def acceptance(
   accepted: npt.ArrayLike, drafted: npt.ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns what `acceptance_by_position` does, of counts.
+  """Returns the result of `acceptance_by_position`, from counts.
 
   Args:
-    accepted: `[n, D]` accepted tokens of each depth, of independent items.
+    accepted: `[n, D]` accepted tokens at each depth, for independent items.
     drafted: `[n, D]` rounds whose tree reached each depth.
   """
-  kept, tried = np.asarray(accepted, float), np.asarray(drafted, float)
-  before = np.concatenate([tried[:, :1], kept[:, :-1]], axis=1)
-  columns = zip(kept.T, np.minimum(tried, before).T)
-  table = np.array([ratio(*column) for column in columns]).reshape(-1, 2)
-  return table[:, 0], table[:, 1]
+  accepted, drafted = np.asarray(accepted, float), np.asarray(drafted, float)
+  parents = np.concatenate([drafted[:, :1], accepted[:, :-1]], axis=1)
+  tested = np.minimum(drafted, parents)
+  rates = np.array(
+    [ratio(*columns) for columns in zip(accepted.T, tested.T)]
+  ).reshape(-1, 2)
+  return rates[:, 0], rates[:, 1]

@@ -5,20 +5,20 @@ import jax.numpy as jnp
 
 
 def after(value: jax.Array, computed: jax.Array) -> jax.Array:
-  """Returns `value`, which XLA has only once it has computed `computed`.
+  """Returns `value`, available to XLA only after `computed`.
 
   A round reads each KV cache and writes it once, at the end. XLA updates the
   buffer in place only if all reads come before the write; otherwise it copies
-  the whole buffer in every round. Where the position or the length of a write
-  is known before the reads are done, the write must take it from here.
+  the whole buffer in every round. If the position or the length of a write is
+  known before the reads are done, the write must use the result of this.
 
   Args:
-    value: `[B]` integers of each row, such as the position of a write.
-    computed: `[B, ...]` of each row, computed from all that is to be read:
-      numbers of tokens, tokens, or floats. With a NaN, the value is undefined.
+    value: `[B]` integers, such as the position of a write.
+    computed: `[B, ...]` integers or floats that depend on all reads. If one is
+      NaN, the result is undefined.
   """
-  # XLA for CPUs drops an `optimization_barrier` before it decides on copies, so
-  # this is a sum with zeros that XLA cannot know.
+  # XLA for CPUs drops an `optimization_barrier` before it decides on copies.
+  # This adds zeros instead that XLA cannot predict.
   if jnp.issubdtype(computed.dtype, jnp.floating):
     never = jnp.isnan(computed)
   else:

@@ -1,4 +1,4 @@
-"""Pytrees whose arrays differ in their sizes are padded to common ones."""
+"""Pads pytrees whose arrays differ in size to common shapes."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ _Result = TypeVar('_Result')
 
 
 def zeros(shapes: Any) -> Any:
-  """Returns zeros of some shapes and dtypes."""
+  """Returns zeros with the shapes and types of a pytree."""
   return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def common_shapes(results: Sequence[Any]) -> Any:
-  """Returns the least shapes that all results can be padded to."""
+  """Returns the smallest shapes to which all results can be padded."""
 
   def largest(*leaves: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     shape = np.max([leaf.shape for leaf in leaves], axis=0)
@@ -28,13 +28,13 @@ def common_shapes(results: Sequence[Any]) -> Any:
 
 
 def pad_to(arrays: Any, shapes: Any) -> Any:
-  """Pads arrays with zeros, at the ends of their axes, to other shapes."""
+  """Returns arrays padded to shapes, with zeros at the ends of their axes."""
   return jax.tree.map(_pad_leaf, arrays, shapes)
 
 
 def _pad_leaf(leaf: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
-  """Pads one array to the shape of another."""
-  if leaf.shape == like.shape:  # Any dtype passes, such as that of keys.
+  """Returns an array padded to the shape of another."""
+  if leaf.shape == like.shape:  # Types that cannot be padded, such as keys.
     return leaf
   widths = [(0, new - old) for old, new in zip(leaf.shape, like.shape)]
   return jnp.pad(leaf, widths)

@@ -1,4 +1,4 @@
-"""Rewards: what a round was worth to the bandit, in [0, 1]."""
+"""Rewards that a bandit receives for a round, in [0, 1]."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ class Emitted(base.Reward):
 class AcceptedFraction(base.Reward):
   """Rewards accepted tokens, divided by the depth of the arm's own tree.
 
-  MetaSD (Kim et al. 2026), the reward BE; 0 where nothing was drafted.
+  MetaSD (Kim et al. 2026), the reward BE; 0 if nothing was drafted.
   """
 
   def __call__(self, info: base.RoundInfo) -> jax.Array:
@@ -81,8 +81,8 @@ class Tradeoff(base.Reward):
 class Throughput(base.Reward):
   """Rewards tokens per second, by a table of the costs of rounds.
 
-  Accepted tokens do not show what drafting them costs; this does. A reward of 1
-  is the highest rate that any arm can reach, with all its drafts accepted.
+  Unlike accepted tokens, this includes the cost of drafting. A reward of 1 is
+  the highest rate that any arm can reach, with all its drafts accepted.
 
   Attributes:
     costs: `[A]` seconds per round of each arm, at the batch size in use; a
@@ -127,7 +127,7 @@ class Throughput(base.Reward):
 
 
 def _num_accepted(info: base.RoundInfo) -> jax.Array:
-  """Returns `[B]` float32; an estimate, if the round is another arm's."""
+  """Returns `[B]` float32, an estimate for arms that were not selected."""
   return jnp.maximum(info.num_emitted - 1, 0).astype(jnp.float32)
 
 

@@ -17,7 +17,7 @@ from specjax.theory import picks
 from tests import oracles
 from tests.oracles import candidates
 
-DRAFT, TARGET = (rounds.normalised(table) for table in rounds.tables(3))
+DRAFT, TARGET = (rounds.normalize(table) for table in rounds.tables(3))
 
 
 @pytest.mark.parametrize('name', picks.PICKS)

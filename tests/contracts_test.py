@@ -275,7 +275,7 @@ def test_an_example_that_lacks_an_argument_is_named(monkeypatch):
     width: int = components.static()
 
   monkeypatch.setitem(TABLES['drafter'], 'new', Lacking)
-  words = "Lacking: The example must hold .* missing .* argument: 'width'"
+  words = "Lacking: The example must contain .* missing .* argument: 'width'"
   with pytest.raises(AssertionError, match=words):
     check('drafter', 'new')
 
@@ -425,13 +425,13 @@ def all_valid(verifier):
 
 # Of each kind what is broken, by what the contract says of it.
 BROKEN = {
-  ('bandit', 'Arms must be those'): overriding(
+  ('bandit', 'Arms must lie in'): overriding(
     select=lambda self, key, state: jnp.int32(self.num_arms)
   ),
   ('bandit', 'select must return an arm'): overriding(
     select=lambda self, key, state: jnp.float32(0)
   ),
-  ('bandit', 'as many arms'): overriding(
+  ('bandit', 'num_arms must be'): overriding(
     __post_init__=lambda self: object.__setattr__(
       self, 'num_arms', self.num_arms + 1
     )
@@ -445,24 +445,24 @@ BROKEN = {
   ('coupling', 'A token must be accepted'): picking(
     lambda token, accepted, target: (token, True | accepted)
   ),
-  ('coupling', 'accepted exactly where'): picking(
+  ('coupling', 'accepted exactly if'): picking(
     lambda token, accepted, target: (token, False & accepted)
   ),
-  ('coupling', 'Tokens must be possible'): lambda coupling: (
+  ('coupling', 'All tokens must have mass'): lambda coupling: (
     lambda key, candidates, active, draft, target: coupling(
       key, candidates, active, draft, jnp.float32(target == target.min())
     )
   ),
-  ('coupling', 'A token is a scalar'): picking(
+  ('coupling', 'A token must be a scalar'): picking(
     lambda token, accepted, target: (token[None], accepted)
   ),
-  ('drafter', 'tokens of each node'): drafting(
+  ('drafter', 'tokens of all nodes'): drafting(
     lambda tree, context: tree._replace(tokens=tree.tokens[:, 1:])
   ),
-  ('drafter', 'valid of each node'): drafting(
+  ('drafter', 'valid of all nodes'): drafting(
     lambda tree, context: tree._replace(valid=tree.tokens)
   ),
-  ('drafter', 'of the vocabulary'): drafting(
+  ('drafter', 'in the vocabulary, also'): drafting(
     lambda tree, context: tree._replace(tokens=tree.tokens + 1)
   ),
   ('drafter', 'distributions must have mass 1'): of_mass(0.5),
@@ -477,7 +477,7 @@ BROKEN = {
   ('drafter', 'must not depend on other rows'): drafting(
     lambda tree, context: tree._replace(tokens=jnp.roll(tree.tokens, 1, 0))
   ),
-  ('drafter', 'or on the undefined tokens after its text'): drafting(
+  ('drafter', 'or on undefined tokens after its text'): drafting(
     looking_at_junk
   ),
   ('drafter', 'greedy must have chosen'): drafting(
@@ -490,23 +490,23 @@ BROKEN = {
   ('drafter', 'commit must keep'): lambda drafter_class: twins.subclass(
     drafter_class, commit=lambda self, state, proposal, *args: (proposal, 1)
   ),
-  ('drafter', 'needs an estimate'): lambda drafter_class: twins.subclass(
+  ('drafter', 'must implement estimate'): lambda drafter_class: twins.subclass(
     drafter_class, can_estimate=False
   ),
-  ('drafter', 'acceptance is a probability'): estimating(doubled),
+  ('drafter', 'acceptance rate must lie in'): estimating(doubled),
   ('drafter', 'estimate must keep'): estimating(
     lambda *outputs: (outputs, *outputs[1:])
   ),
   ('goal', 'Goals must have mass 1'): lambda goal: (
     lambda *args: 2 * goal(*args)
   ),
-  ('goal', 'mass of tokens must be >= 0'): lambda goal: (
+  ('goal', 'Probabilities must be >= 0'): lambda goal: (
     lambda target, draft, raw: 2 * target - draft
   ),
-  ('goal', 'A goal is a distribution'): lambda goal: (
+  ('goal', 'A goal must return a distribution'): lambda goal: (
     lambda *args: goal(*args).sum()
   ),
-  ('metric', 'Scores are percents'): lambda metric: metric._replace(
+  ('metric', 'Scores must be percentages'): lambda metric: metric._replace(
     total=lambda sums: sums[0] / sums[1]
   ),
   ('model', 'extend must return logits'): extending(
@@ -532,27 +532,27 @@ BROKEN = {
       lengths=pending_kv
     )
   ),
-  ('model', 'features have their sizes'): overriding(feature_sizes=(3,)),
+  ('model', 'must match feature_sizes'): overriding(feature_sizes=(3,)),
   ('reward', 'rewards must lie'): lambda reward: (
     lambda info: 1.01 * reward(info)
   ),
   ('reward', r'rewards must lie in \[0, 1\]'): lambda reward: (
     lambda info: reward(info) / info.tree_depth.astype(jnp.float32)
   ),
-  ('reward', 'a reward of each row'): lambda reward: (
+  ('reward', 'one reward per row'): lambda reward: (
     lambda info: reward(info).max()
   ),
-  ('verifier', 'as deep as the tree'): verifying(
+  ('verifier', 'must match the depth'): verifying(
     lambda outcome: outcome._replace(tokens=outcome.path)
   ),
-  ('verifier', 'kept nodes must be valid'): all_valid,
-  ('verifier', 'A path must spell'): verifying(
+  ('verifier', 'accepted nodes must be valid'): all_valid,
+  ('verifier', 'tokens of the accepted path must be emitted'): verifying(
     lambda outcome: outcome._replace(
       tokens=(outcome.tokens + 1) % verifier_checks.VOCAB_SIZE
     )
   ),
-  ('verifier', 'must be taken'): refusing('It needs the empty tree.'),
-  ('verifier', 'A refusal is a sentence'): refusing(
+  ('verifier', 'must be accepted, got'): refusing('It needs the empty tree.'),
+  ('verifier', 'A refusal must be a sentence'): refusing(
     'bad tree', lambda topology: len(topology.leaves) < 2
   ),
 }
@@ -568,8 +568,8 @@ def test_check_rejects_what_is_broken(kind, words, monkeypatch):
 @pytest.mark.parametrize(
   ('verifier', 'topologies', 'words'),
   [
-    (Careful, [trees.chains(2, 2)], 'must be taken'),
-    (specjax.verifiers.TreeWalk, [], 'must be refused, or be one of'),
+    (Careful, [trees.chains(2, 2)], 'must be accepted, got'),
+    (specjax.verifiers.TreeWalk, [], 'must be refused, or be in topologies'),
     (specjax.verifiers.TreeWalk, [trees.chains(2, 2)], 'must be refused'),
   ],
 )
@@ -614,15 +614,15 @@ class CompiledForCosts(base.Reward):
 @pytest.mark.parametrize(
   ('component_class', 'words'),
   [
-    (Undecorated, 'Components are decorated with components.component'),
-    (Alike, 'Another power makes another component'),
-    (Compiled, 'power is a number that must be data'),
-    (CompiledForCosts, 'costs is a number that must be data'),
+    (Undecorated, 'Components must be decorated with components.component'),
+    (Alike, 'Another power must make another component'),
+    (Compiled, 'power is a number, which must be data'),
+    (CompiledForCosts, 'costs is a number, which must be data'),
   ],
 )
 def test_check_rejects_components_that_are_no_data(component_class, words):
   arguments = {'depths': [4], 'costs': [0.5]}
-  arguments = building.named(component_class, arguments)
+  arguments = building.select_arguments(component_class, arguments)
   with pytest.raises(AssertionError, match=words):
     values.check_component(component_class, arguments)
 
@@ -646,7 +646,9 @@ def test_a_mixture_of_traced_goals_leaves_nothing_behind():
 def test_a_bandit_first_built_while_jax_traces_is_of_use_later(name):
   """What it holds are not values of that trace."""
   bandit_class = specjax.BANDITS[name]
-  arguments = building.arguments(bandit_class, bandit_checks.given(7), {})
+  arguments = building.arguments(
+    bandit_class, bandit_checks.default_arguments(7), {}
+  )
   built = []
 
   @jax.jit
@@ -755,7 +757,7 @@ def test_with_equal_models_there_is_only_one_goal(name):
   ],
 )
 def test_a_verifier_says_which_trees_it_needs(name, topology, words):
-  tree, target_probs = verifier_checks.drafted(topology)
+  tree, target_probs = verifier_checks.random_trees(topology)
   verify = jax.vmap(specjax.VERIFIERS[name]())
   keys = jax.random.split(jax.random.key(0), verifier_checks.NUM_TREES)
   with pytest.raises(ValueError, match=words):

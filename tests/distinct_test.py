@@ -402,7 +402,7 @@ def test_siblings_of_a_tree_have_exactly_the_target_distribution():
     verifiers.TreeWalk(couplings.KSeqDistinct()),
     *exact.walk_cells(case, breakpoints, sibling_probs=True),
   )
-  np.testing.assert_allclose(result.probs, case.want, atol=5e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=5e-6)
 
 
 @pytest.mark.parametrize(

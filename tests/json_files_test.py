@@ -30,5 +30,5 @@ def test_a_folder_and_a_list_are_named(tmp_path):
   with pytest.raises(ValueError, match=f'^Cannot read {tmp_path}: '):
     json_files.load(tmp_path)
   (tmp_path / 'x.json').write_text(json.dumps([1]))
-  with pytest.raises(ValueError, match='x.json must hold a JSON object'):
+  with pytest.raises(ValueError, match='x.json must contain a JSON object'):
     json_files.read(tmp_path, 'x.json')

@@ -1,12 +1,12 @@
-"""Components that are complete, but needed by few.
+"""Components for special needs, without a promise of stability.
 
-The rule for inclusion is optax's: what is here is complete, tested and
-documented like the rest of the library, but its interface may change in any
-version, without a promise of stability. What many come to use moves out of
-here; what nobody maintains is deleted.
+The rule for inclusion is optax's: components are complete, tested and
+documented like the rest of the library, but their interface may change in any
+version. Components that become popular move to the library; unmaintained ones
+are deleted.
 
-The tables of the library name the entries of this package, so that a config or
-a checkpoint finds them; nothing else depends on it.
+Tables of the library contain the components of this package, so that configs
+and checkpoints can use them. Nothing else depends on it.
 """
 
 from specjax.contrib.encoder_decoder_config import EncoderDecoderConfig

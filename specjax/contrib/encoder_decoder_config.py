@@ -1,4 +1,4 @@
-"""Configurations of encoder-decoders."""
+"""Architectures of encoder-decoders, as frozen dataclasses."""
 
 import dataclasses
 from typing import Any
@@ -8,29 +8,30 @@ from specjax.models import config as config_lib
 
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoderConfig:
-  """Describes an encoder-decoder of the family T5 v1.1.
+  """The architecture of an encoder-decoder of the family T5 v1.1.
 
   Attributes:
     vocab_size: `V`, the tokens that can be emitted.
-    encoder_layers: blocks that read the source.
-    decoder_layers: blocks that write.
+    encoder_layers: number of layers of the encoder.
+    decoder_layers: number of layers of the decoder.
     d_model: width of the residual streams.
-    num_heads: heads of every attention.
+    num_heads: number of attention heads of each layer.
     head_dim: width of a head.
     d_ff: hidden width of the feed-forward layers.
-    start_id: the token that ends a prompt, which is the decoder's first. The
+    start_id: the token that ends a prompt and is the decoder's first. The
       tokens before the first start token are the source.
-    num_buckets: learnt biases for relative positions, half of them for keys
-      after the query where both sides are seen; even, at least 4.
-    max_distance: distance from which on all share the last bucket.
+    num_buckets: number of learned biases for relative positions; even, at least
+      4. In the encoder, half of them are for keys after the query.
+    max_distance: distance from which on all positions share the last bucket.
     tie_embeddings: the output head is the transposed embedding table, and its
       input is scaled by `d_model**-0.5` (the first T5).
-    attention_scale: factor of query-key products. T5 has 1, which suits its
+    attention_scale: factor on query-key products. T5 has 1, which suits its
       optimizer; with Adam, `head_dim**-0.5` trains well.
     norm_epsilon: added to the variance.
     padded_vocab_size: rows of the embedding table where they exceed `V`; the
       extra logits are cut off.
-    max_length: tokens that the model was made for, on either side.
+    max_length: number of positions that the model was trained for, in the
+      encoder and in the decoder.
   """
 
   vocab_size: int
@@ -49,7 +50,7 @@ class EncoderDecoderConfig:
   padded_vocab_size: int | None = None
   max_length: int = 512
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     config_lib.check_types(self)
     config_lib.check_positive(
       self, 'encoder_layers', 'decoder_layers', *config_lib.SIZES
@@ -72,16 +73,16 @@ class EncoderDecoderConfig:
 
   @property
   def num_layers(self) -> int:
-    """Returns the blocks of the deeper stack."""
+    """Number of layers of the deeper stack."""
     return max(self.encoder_layers, self.decoder_layers)
 
   @property
   def table_size(self) -> int:
-    """Returns the rows of the embedding table."""
+    """Number of rows of the embedding table."""
     return self.padded_vocab_size or self.vocab_size
 
   def stack(self, num_layers: int) -> config_lib.TransformerConfig:
-    """Returns the config of the blocks of one side."""
+    """Returns the config of the layers of the encoder or the decoder."""
     return config_lib.TransformerConfig(
       vocab_size=self.vocab_size,
       num_layers=num_layers,

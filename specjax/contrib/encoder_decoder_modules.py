@@ -1,17 +1,18 @@
 """An encoder-decoder of the family T5 v1.1 in Flax NNX.
 
 Raffel et al., Exploring the Limits of Transfer Learning with a Unified
-Text-to-Text Transformer (2020), as revised by its authors: gated GELU, no tied
-head. Positions enter as learnt biases of query-key products alone, which are
-not scaled. The layers are those of `transformer_modules`.
+Text-to-Text Transformer (2020), as revised by its authors: gated GELU, and an
+untied output head. Positions enter only as learned biases of query-key
+products, which are not scaled. The layers are those of `transformer_modules`.
 
-A row is `source, start token, response`. The decoder's slot 0 is the last token
-of the source, which is read as padding, and slot 1 the start token: so a
-prompt whose last token was not read yet is a prompt like any other, and the
-cache counts tokens of the row.
+A row is `source, start token, response`. Slot 0 of the decoder's KV cache is
+the last token of the source, which is padding, and slot 1 is the start token.
+As for decoder-only models, the cache thus holds all tokens of the row but the
+last.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from flax import nnx
@@ -32,34 +33,41 @@ Config = encoder_decoder_config.EncoderDecoderConfig
 
 
 class Cache(struct.PyTreeNode):
-  """The decoder's cache, and the source as its layers see it."""
+  """The KV cache of the decoder, and keys and values of the source.
 
-  decoder: kv_cache.KVCache  # its length counts slots
-  cross: tuple[kv_cache.KeysAndValues, ...]  # each [B, H, T, D]
-  offsets: jax.Array  # [B] int32, place in the row of slot 0: source length - 1
+  Attributes:
+    decoder: KV cache of the decoder, whose lengths are numbers of slots.
+    cross: keys and values of the source for the cross-attention of each layer,
+      `[B, H, T, D]`.
+    offsets: `[B]` int32, position of slot 0 in the row: source length - 1.
+  """
+
+  decoder: kv_cache.KVCache
+  cross: tuple[kv_cache.KeysAndValues, ...]
+  offsets: jax.Array
 
   @property
   def lengths(self) -> jax.Array:
-    """`[B]` committed tokens of the row, source included."""
+    """`[B]` number of committed tokens of the row, including the source."""
     return self.offsets + self.decoder.lengths
 
   def within_window(self, read: Callable[['Cache'], Any]) -> Any:
-    """As `KVCache.within_window`, of the decoder."""
+    """Returns `read(cache)` within a window; see `KVCache.within_window`."""
     return self.decoder.within_window(
       lambda decoder: read(self.replace(decoder=decoder))
     )
 
   @property
   def source(self) -> jax.Array:
-    """`[B, 1, T]` bool, which of the encoder's positions hold a token."""
-    places = jnp.arange(self.cross[0][0].shape[2])[None, None]
-    return places <= self.offsets[:, None, None]
+    """`[B, 1, T]` bool, whether a position of the encoder has a token."""
+    positions = jnp.arange(self.cross[0][0].shape[2])[None, None]
+    return positions <= self.offsets[:, None, None]
 
 
 def init_cache(
   config: Config, batch: int, size: int, dtype: jax.typing.DTypeLike
 ) -> Cache:
-  """Returns an empty cache of `size` slots; its source is one slot of zeros."""
+  """Returns an empty cache of `size` slots, with one zero slot as source."""
   shape = lambda slots: (batch, config.num_heads, slots, config.head_dim)
   num_layers = config.decoder_layers
   return Cache(
@@ -78,7 +86,7 @@ def commit(
 
 
 def rollback(cache: Cache, lengths: jax.Array) -> Cache:
-  """Forgets what the decoder read at and past `lengths` `[B]` of the row."""
+  """Removes the entries at and past `lengths` `[B]` of the row."""
   slots = jnp.maximum(lengths - cache.offsets, 0)
   return cache.replace(decoder=kv_cache.rollback(cache.decoder, slots))
 
@@ -86,16 +94,20 @@ def rollback(cache: Cache, lengths: jax.Array) -> Cache:
 def source_lengths(
   tokens: jax.Array, lengths: jax.Array, start_id: int
 ) -> jax.Array:
-  """Returns `[B]` how many tokens stand before the first start token.
+  """Returns `[B]` the numbers of tokens before the first start token.
 
-  It may stand at or past `lengths` `[B]`; without one, these are the source.
+  Args:
+    tokens: `[B, T]`.
+    lengths: `[B]` results for rows without a start token. It may also come at
+      or past the length.
+    start_id: the start token.
   """
   starts = tokens == start_id
   return jnp.where(starts.any(1), jnp.argmax(starts, axis=1), lengths)
 
 
 class RelativeBias(nnx.Module):
-  """A learnt bias of each head for each bucket of relative positions."""
+  """A learned bias for each head and each bucket of relative positions."""
 
   def __init__(self, config: Config, bidirectional: bool, rngs: nnx.Rngs):
     self.config = config
@@ -117,22 +129,28 @@ class RelativeBias(nnx.Module):
     return jnp.take(by_distance, index, axis=1).swapaxes(0, 1)
 
 
-def _buckets(num_buckets, max_distance, bidirectional):
-  """Bucket of each key position minus query position, from `-max_distance` on.
+def _buckets(
+  num_buckets: int, max_distance: int, bidirectional: bool
+) -> np.ndarray:
+  """Returns the buckets of key positions minus query positions.
 
-  Half of the buckets are for one distance each, the others grow with it. What
-  comes behind the query has buckets of its own, or, if it is never seen, any.
+  Half of the buckets are for one distance each, and the width of the others
+  grows exponentially. Keys after the query have separate buckets if they are
+  attended to.
+
+  Returns:
+    `[2 * max_distance + 1]` buckets for distances from `-max_distance`.
   """
   distance = np.arange(-max_distance, max_distance + 1)
-  behind = bidirectional * (distance > 0)
+  is_after = bidirectional * (distance > 0)
   distance = np.abs(distance) if bidirectional else np.maximum(-distance, 0)
   num_buckets //= 1 + bidirectional
   exact = num_buckets // 2
-  # Base 2, so that powers of 2 are on the right side of their bucket's edge.
+  # The logarithm of powers of 2 is exact, and so are the edges of buckets.
   growth = np.log2(np.maximum(distance, 1) / exact)
   growth *= (num_buckets - exact) / np.log2(max_distance / exact)
   far = np.minimum(exact + np.maximum(growth, 0).astype(int), num_buckets - 1)
-  return behind * num_buckets + np.where(distance < exact, distance, far)
+  return is_after * num_buckets + np.where(distance < exact, distance, far)
 
 
 class DecoderLayer(transformer_modules.Layer):
@@ -158,7 +176,18 @@ class DecoderLayer(transformer_modules.Layer):
     cross: kv_cache.KeysAndValues,
     source: jax.Array,
   ) -> tuple[jax.Array, kv_cache.KeysAndValues]:
-    """Calls it; `cross` are the source's, where `source` is true."""
+    """Transforms `x` `[B, T, d_model]`; see `attention.Attention`.
+
+    Args:
+      x: input of the layer.
+      prefix: keys and values in the KV cache, or None.
+      pending: `(k, v)` of the pending tokens, or None.
+      mask: `[B, T, M + T]`, true where a token attends to a pending or a new
+        one.
+      bias: bias of the products with pending and new keys.
+      cross: keys and values of the source.
+      source: `[B, 1 or T, S]`, true where a token attends to the source.
+    """
     attended, new = self.attention(
       self.attention_norm(x), None, prefix, pending, mask, bias
     )
@@ -169,7 +198,7 @@ class DecoderLayer(transformer_modules.Layer):
 
 
 class Stack(nnx.Module):
-  """Layers that share their biases, and a norm behind them."""
+  """The layers of the encoder or the decoder, with a shared bias and a norm."""
 
   def __init__(
     self,
@@ -179,17 +208,17 @@ class Stack(nnx.Module):
     rngs: nnx.Rngs,
   ):
     num_layers = config.decoder_layers if decodes else config.encoder_layers
-    each = config.stack(num_layers)
+    stack_config = config.stack(num_layers)
     layer: type[Any] = DecoderLayer if decodes else transformer_modules.Layer
     self.relative_bias = RelativeBias(config, not decodes, rngs)
     self.layers = layers.module_dict(
-      layer(each, dtype, rngs) for _ in range(num_layers)
+      layer(stack_config, dtype, rngs) for _ in range(num_layers)
     )
-    self.final_norm = layers.Norm(each, each.d_model)
+    self.final_norm = layers.Norm(stack_config, stack_config.d_model)
 
 
 class EncoderDecoder(nnx.Module):
-  """The whole model; `__call__` is the decoder."""
+  """An encoder-decoder; `__call__` runs the decoder."""
 
   def __init__(
     self,
@@ -197,7 +226,7 @@ class EncoderDecoder(nnx.Module):
     rngs: nnx.Rngs,
     dtype: jax.typing.DTypeLike = jnp.float32,
   ):
-    """Initialises random float32 parameters.
+    """Initializes random float32 parameters.
 
     Args:
       config: the architecture.
@@ -214,18 +243,19 @@ class EncoderDecoder(nnx.Module):
   def encode(
     self, tokens: jax.Array, mask: jax.Array
   ) -> tuple[kv_cache.KeysAndValues, ...]:
-    """Reads sources.
+    """Encodes sources.
 
     Args:
       tokens: `[B, T]` int32.
-      mask: `[B, 1 or T, T]`, true where a token is attended to.
+      mask: `[B, 1 or T, T]`, true where a token attends to another.
 
     Returns:
-      For each of the decoder's layers `(k, v)`, each `[B, H, T, D]`.
+      `(k, v)` for the cross-attention of each of the decoder's layers,
+      `[B, H, T, D]` each.
     """
     x = self.embedding(tokens)
-    places = jnp.arange(tokens.shape[1])[None]
-    bias = self.encoder.relative_bias(places, places)
+    positions = jnp.arange(tokens.shape[1])[None]
+    bias = self.encoder.relative_bias(positions, positions)
     for layer in layers.module_list(self.encoder.layers):
       x, _ = layer(x, None, None, None, mask, bias)
     x = self.encoder.final_norm(x)
@@ -242,34 +272,35 @@ class EncoderDecoder(nnx.Module):
     cache: Cache,
     pending_kv: kv_cache.PendingKV | None = None,
   ) -> tuple[jax.Array, tuple[jax.Array, ...], kv_cache.PendingKV]:
-    """Reads `T` tokens a row behind the cache.
+    """Reads `T` tokens per row after the cache.
 
     Args:
       tokens: `[B, T]` int32.
-      positions: `[B, T]` absolute positions in the row, source included;
-        negative marks padding, as a token of the source is.
-      mask: `[B or 1, T, M + T]` which of the pending and of the new tokens each
-        token attends to.
+      positions: `[B, T]` absolute positions in the row, including the source.
+        Negative ones, and those in the source, are padding.
+      mask: `[B or 1, T, M + T]`, true where a token attends to a pending or a
+        new one.
       cache: `Cache` of the source and the committed tokens.
-      pending_kv: `PendingKV` of `M` tokens that stand before these, or None.
+      pending_kv: `PendingKV` of `M` tokens before these, or None.
 
     Returns:
-      `(logits [B, T, V] float32, features, PendingKV)`; features are `[B, T,
-      d_model]` what enters each layer of the decoder, then its normed output.
+      Logits `[B, T, V]` float32; features `[B, T, d_model]`, which are the
+      input of each layer of the decoder and its normalized output; and the
+      `PendingKV` of the `M + T` tokens.
     """
     positions = positions - cache.offsets[:, None] - 1
     keys = positions
     if pending_kv is not None:
       keys = jnp.concatenate([pending_kv.positions, positions], axis=1)
     slots = jnp.arange(cache.decoder.size)[None]
-    seen = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
+    is_valid = (1 <= slots) & (slots < cache.decoder.lengths[:, None])
     bias = self.decoder.relative_bias
-    behind, window = bias(positions, slots - 1), cache.decoder.window
+    prefix_bias, window = bias(positions, slots - 1), cache.decoder.window
     prefix = [
-      attention.Part(keys, values, seen[:, None], behind, window)
+      attention.Part(keys, values, is_valid[:, None], prefix_bias, window)
       for keys, values in cache.decoder.layers
     ]
-    features, news = self._decode(
+    features, keys_and_values = self._decode(
       tokens,
       prefix,
       pending_kv and pending_kv.layers,
@@ -278,32 +309,47 @@ class EncoderDecoder(nnx.Module):
       cache.cross,
       cache.source,
     )
-    fresh = kv_cache.PendingKV(news, positions)
+    new_kv = kv_cache.PendingKV(keys_and_values, positions)
     logits = self._logits(features[-1])
-    return logits, features, kv_cache.append(pending_kv, fresh)
+    return logits, features, kv_cache.append(pending_kv, new_kv)
 
   def teacher_forced(self, batch: example_pairs.PairBatch) -> jax.Array:
-    """Returns `[B, T, V]` logits."""
+    """Returns the logits `[B, T, V]` of a batch."""
     rows = jax.tree.map(jnp.asarray, batch)
-    same = lambda of, to: of[:, :, None] == to[:, None, :]
-    own = rows.source_segments
-    cross = self.encode(rows.source_tokens, same(own, own))
-    # Examples are in one piece: in them, places differ as positions do.
-    places = jnp.arange(rows.tokens.shape[1])
-    causal = places[None] <= places[:, None]
+    is_same = lambda queries, keys: queries[:, :, None] == keys[:, None, :]
+    sources = rows.source_segments
+    cross = self.encode(rows.source_tokens, is_same(sources, sources))
+    # Examples are contiguous, so that differences of indices are those of
+    # positions.
+    index = jnp.arange(rows.tokens.shape[1])
+    causal = index[None] <= index[:, None]
     features, _ = self._decode(
       rows.tokens,
       None,
       None,
-      same(rows.segments, rows.segments) & causal[None],
-      self.decoder.relative_bias(places[None], places[None]),
+      is_same(rows.segments, rows.segments) & causal[None],
+      self.decoder.relative_bias(index[None], index[None]),
       cross,
-      same(rows.segments, own),
+      is_same(rows.segments, sources),
     )
     return self._logits(features[-1])
 
-  def _decode(self, tokens, prefix, pending, mask, bias, cross, source):
-    x, news, features = self.embedding(tokens), [], []
+  def _decode(
+    self,
+    tokens: jax.Array,
+    prefix: Sequence[attention.Part] | None,
+    pending: tuple[kv_cache.KeysAndValues, ...] | None,
+    mask: jax.Array,
+    bias: jax.Array,
+    cross: tuple[kv_cache.KeysAndValues, ...],
+    source: jax.Array,
+  ) -> tuple[tuple[jax.Array, ...], tuple[kv_cache.KeysAndValues, ...]]:
+    """Runs the decoder's layers; see `DecoderLayer.decode`.
+
+    Returns:
+      The features, and keys and values of the new tokens, for each layer.
+    """
+    x, keys_and_values, features = self.embedding(tokens), [], []
     for i, layer in enumerate(layers.module_list(self.decoder.layers)):
       features.append(x)
       x, new = layer.decode(
@@ -315,10 +361,12 @@ class EncoderDecoder(nnx.Module):
         cross[i],
         source,
       )
-      news.append(new)
-    return (*features, self.decoder.final_norm(x)), tuple(news)
+      keys_and_values.append(new)
+    features.append(self.decoder.final_norm(x))
+    return tuple(features), tuple(keys_and_values)
 
-  def _logits(self, features):
+  def _logits(self, features: jax.Array) -> jax.Array:
+    """Returns logits `[B, T, V]` of the decoder's normalized output."""
     config = self.config
     if config.tie_embeddings:
       logits = layers.tied_logits(

@@ -1,4 +1,4 @@
-"""Packs pairs of a source and a response, which encoder-decoders learn from."""
+"""Packs pairs of a source and a response, to train encoder-decoders."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,21 @@ from specjax.data import packing
 class PairBatch(NamedTuple):
   """Rows for a training step of an encoder-decoder; see `packing.Batch`.
 
-  An example has the same number in both of its segments.
+  Attributes:
+    source_tokens: `[B, S]` int32, tokens of the encoder.
+    source_segments: `[B, S]` int32, indices of the example within the row; -1
+      for padding.
+    tokens: `[B, T]` int32, tokens of the decoder, from the start token on.
+    segments: `[B, T]` int32, indices of the example within the row; -1 for
+      padding.
+    weights: `[B, T]` float32, weight of predicting token `t + 1`.
   """
 
-  source_tokens: np.ndarray  # [B, S] int32
-  source_segments: np.ndarray  # [B, S] int32 example; -1 is padding
-  tokens: np.ndarray  # [B, T] int32 of the decoder, from the start token on
-  segments: np.ndarray  # [B, T] int32 example; -1 is padding
-  weights: np.ndarray  # [B, T] float32 weight of predicting token t + 1
+  source_tokens: np.ndarray
+  source_segments: np.ndarray
+  tokens: np.ndarray
+  segments: np.ndarray
+  weights: np.ndarray
 
 
 def pack(
@@ -28,15 +35,15 @@ def pack(
   target_length: int,
   seed: int,
 ) -> PairBatch:
-  """Packs token sequences into rows of two sides, as `packing.pack` does.
+  """Packs token sequences into rows for encoder and decoder.
 
   Args:
-    sequences: `(tokens, start)`; the tokens from index `start` on, at least 2,
-      are to be predicted. The one before starts the decoder, and all before
-      that are the source.
-    source_length: `S`; what exceeds it on its side is cut off.
-    target_length: `T`; what exceeds it on its side is cut off.
-    seed: of the order in which sequences are packed.
+    sequences: pairs `(tokens, start)`; the tokens from index `start` on, at
+      least 2, are predicted. The token before is the decoder's start token, and
+      all tokens before that are the source.
+    source_length: `S`; longer sources are cut off.
+    target_length: `T`; longer responses are cut off.
+    seed: seed of the order in which sequences are packed.
 
   Returns:
     All rows as one batch.
@@ -50,9 +57,9 @@ def pack(
   rows = packing.first_fit(sizes, [source_length, target_length], seed)
 
   def lay_out(examples: list[Any], row_length: int) -> packing.Batch:
-    """Lays out one side."""
-    examples_of_rows = [[examples[i] for i in row] for row in rows]
-    return packing.lay_out(examples_of_rows, row_length, before=0.0)
+    """Lays out the sources or the responses of all rows."""
+    row_examples = [[examples[i] for i in row] for row in rows]
+    return packing.lay_out(row_examples, row_length, before=0.0)
 
   source = lay_out(sources, source_length)
   target = lay_out(targets, target_length)

@@ -1,4 +1,4 @@
-"""Describes how HuggingFace writes T5 v1.1."""
+"""T5 v1.1 in HuggingFace's format."""
 
 from specjax.contrib import encoder_decoder_config
 from specjax.models.huggingface import configs
@@ -22,7 +22,12 @@ _PARTS = {
 
 
 def _stack(stack: str, *others: str) -> dict[str, str]:
-  """Names one side, whose layers have these parts after self-attention."""
+  """Returns the names of the modules of the encoder or the decoder.
+
+  Args:
+    stack: 'encoder' or 'decoder'.
+    *others: parts of its layers after self-attention.
+  """
   names = {
     f'{stack}/relative_bias/table': (
       f'{stack}.block.0.layer.0.SelfAttention.relative_attention_bias'

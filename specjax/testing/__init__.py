@@ -1,7 +1,7 @@
-"""Checks of components: for those who write one, and for the tests.
+"""Checks of components, for authors of components and for tests.
 
-A check takes what a table would hold and raises an `AssertionError` that says
-what must hold. It needs no table, no pytest and no trained model:
+A check receives a component's class and raises an `AssertionError` that states
+the violated property. It needs no table, no pytest and no trained model:
 
     from specjax import testing
 
@@ -9,8 +9,8 @@ what must hold. It needs no table, no pytest and no trained model:
     testing.check_goal(MyGoal, alpha=0.2)
     testing.check_lossless(MyCoupling())
 
-A component is built with the options of the call, and with what all components
-of its kind are given, where its class has fields of these names.
+A component is built with the options of the call, and with default arguments
+for its kind if its class has fields with these names.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ __all__ = [
   'toys',
 ]
 
-# By kind, what every entry of its table keeps.
+# Checks by kind of component; every entry of the kind's table passes.
 CHECKS: dict[str, Callable[..., None]] = {
   'bandit': check_bandit,
   'coupling': check_coupling,

@@ -1,4 +1,4 @@
-"""What every bandit keeps."""
+"""Checks of bandits."""
 
 import functools
 from typing import Any
@@ -14,7 +14,7 @@ from specjax.testing import values
 _NUM_ROUNDS = 20
 
 
-def check_bandit(bandit_class: building.Factory, /, **options: Any) -> None:
+def check_bandit(bandit_class: building.Constructor, /, **options: Any) -> None:
   """Checks a class of bandits.
 
   A loop can carry the state, with rewards of one arm or of all; arms are in
@@ -23,21 +23,22 @@ def check_bandit(bandit_class: building.Factory, /, **options: Any) -> None:
 
   Args:
     bandit_class: the class; it need not be in a table.
-    **options: arguments of the bandit, in addition to those of `given`.
+    **options: arguments of the bandit, in addition to `default_arguments`.
 
   Raises:
-    AssertionError: a sentence says what must hold.
+    AssertionError: a property does not hold; the error is a sentence.
   """
-  with building.about(bandit_class):
+  with building.error_context(bandit_class):
     building.check_documented(bandit_class)
     for num_arms in (1, 3):
-      arguments = building.arguments(bandit_class, given(num_arms), options)
+      defaults = default_arguments(num_arms)
+      arguments = building.arguments(bandit_class, defaults, options)
       values.check_component(bandit_class, arguments)
       _check(bandit_class(**arguments), arguments.get('num_arms', num_arms))
 
 
-def given(num_arms: int) -> dict[str, Any]:
-  """Returns the arguments that every bandit with such a parameter is given.
+def default_arguments(num_arms: int) -> dict[str, Any]:
+  """Returns arguments of bandits, which are used if a class has the fields.
 
   Args:
     num_arms: `A`, at least 1.
@@ -50,10 +51,10 @@ def given(num_arms: int) -> dict[str, Any]:
 
 
 def _check(bandit: base.Bandit, num_arms: int) -> None:
+  """Checks a bandit."""
   building.require(
     bandit.num_arms == num_arms,
-    f'A bandit has as many arms as asked for: {num_arms}, got '
-    f'{bandit.num_arms}.',
+    f'num_arms must be {num_arms}, as requested, got {bandit.num_arms}.',
   )
   state = bandit.init()
   arm = jax.eval_shape(bandit.select, jax.random.key(0), state)
@@ -66,11 +67,11 @@ def _check(bandit: base.Bandit, num_arms: int) -> None:
 
 
 def _check_updates(bandit: base.Bandit, state: Any, arm: Any) -> None:
-  """All updates keep the state, with extras or without."""
+  """Checks that updates keep the state's shapes, with extras or without."""
   rewards = np.linspace(0, 1, bandit.num_arms, dtype=np.float32)
-  more: dict[str, Any]
-  for more in ({}, {'not_a_known_extra': np.ones_like(rewards)}):
-    update = functools.partial(bandit.update, rewards=rewards, **more)
+  extras: dict[str, Any]
+  for extras in ({}, {'not_a_known_extra': np.ones_like(rewards)}):
+    update = functools.partial(bandit.update, rewards=rewards, **extras)
     after = jax.eval_shape(update, state, arm, np.float32(0.5))
     building.check_keeps(state, after, 'update')
   after = jax.eval_shape(bandit.update_all, state, rewards)
@@ -78,7 +79,7 @@ def _check_updates(bandit: base.Bandit, state: Any, arm: Any) -> None:
 
 
 def _check_arms(bandit: base.Bandit) -> None:
-  """A loop of some rounds, with the bandit's numbers traced, selects arms."""
+  """Checks that a compiled loop selects valid arms, with traced numbers."""
 
   @jax.jit
   def select(bandit: base.Bandit, key: jax.Array) -> jax.Array:
@@ -93,6 +94,5 @@ def _check_arms(bandit: base.Bandit) -> None:
   arms = np.asarray(select(bandit, jax.random.key(15)))
   building.require(
     ((0 <= arms) & (arms < bandit.num_arms)).all(),
-    f'Arms must be those of the bandit, 0 to {bandit.num_arms - 1}, got '
-    f'{arms.tolist()}.',
+    f'Arms must lie in [0, {bandit.num_arms - 1}], got {arms.tolist()}.',
   )

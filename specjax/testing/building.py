@@ -1,4 +1,4 @@
-"""What all checks share: how a factory is called, and how a check fails."""
+"""Builds components with default arguments, and raises errors of checks."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -21,83 +21,92 @@ from specjax.models import head_config
 from specjax.models import heads
 from specjax.testing import distributions
 
-Factory = Callable[..., Any]
+# The class of a component, or a function that returns a metric.
+Constructor = Callable[..., Any]
 
-# Of the small model that drafters are given.
+# Vocabulary size of the small model in the arguments of drafters.
 VOCAB_SIZE = 3
 
 
-def require(holds: Any, sentence: str) -> None:
-  """Raises an `AssertionError` of the sentence unless something holds."""
-  if not holds:
+def require(condition: Any, sentence: str) -> None:
+  """Raises an `AssertionError` with the sentence unless a condition holds."""
+  if not condition:
     raise AssertionError(sentence)
 
 
 def require_close(
-  one: Any, other: Any, tolerance: float, sentence: str
+  array: Any, other: Any, tolerance: float, sentence: str
 ) -> None:
   """Raises an `AssertionError` unless two arrays are equal up to a tolerance.
 
   Args:
-    one: an array.
-    other: another of its shape.
-    tolerance: largest difference of two entries.
-    sentence: what must hold, without a full stop.
+    array: an array.
+    other: an array with the same shape.
+    tolerance: maximum difference of two entries.
+    sentence: the required property, without a full stop.
   """
-  gap = np.abs(np.asarray(one, np.float64) - np.asarray(other, np.float64))
-  largest = gap.max(initial=0.0)  # NaN, if an entry is.
+  gap = np.abs(np.asarray(array, np.float64) - np.asarray(other, np.float64))
+  largest = gap.max(initial=0.0)  # NaN if an entry is NaN.
   require(
     largest <= tolerance, f'{sentence}; they differ by up to {largest:.2g}.'
   )
 
 
 @contextlib.contextmanager
-def about(factory: Factory) -> Iterator[None]:
-  """Has what fails begin with the factory's name."""
+def error_context(constructor: Constructor) -> Iterator[None]:
+  """Prefixes errors of checks with the name of the component's class."""
   try:
     yield
   except AssertionError as error:
-    name = getattr(factory, '__name__', repr(factory))
+    name = getattr(constructor, '__name__', repr(constructor))
     raise AssertionError(f'{name}: {error}') from error
 
 
-def check_documented(factory: Factory) -> None:
-  """An entry of a table can be called, and has a docstring."""
-  require(callable(factory), 'It must be a function or a class.')
-  doc = inspect.getdoc(factory)
-  # Dataclasses without one get their signature.
-  has_doc = doc and not doc.startswith(f'{factory.__name__}(')
+def check_documented(constructor: Constructor) -> None:
+  """Checks that an entry of a table can be called and has a docstring."""
+  require(callable(constructor), 'It must be a function or a class.')
+  doc = inspect.getdoc(constructor)
+  # The default docstring of a dataclass is its signature.
+  has_doc = doc and not doc.startswith(f'{constructor.__name__}(')
   require(has_doc, 'It must have a docstring.')
 
 
-def named(function: Factory, values: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns those of the values that a function has parameters for."""
+def select_arguments(
+  function: Callable[..., Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns the values for which a function has parameters."""
   names = inspect.signature(function).parameters
   return {name: value for name, value in values.items() if name in names}
 
 
 def arguments(
-  factory: Factory, given: Mapping[str, Any], options: Mapping[str, Any]
+  constructor: Constructor,
+  defaults: Mapping[str, Any],
+  options: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """Returns what a component is built with.
+  """Returns the arguments with which a component is built.
 
   Args:
-    factory: builds the component.
-    given: what all of its kind are given, if they have such parameters.
+    constructor: builds the component.
+    defaults: arguments that are used if the constructor has the parameters.
     options: arguments of this component, which take precedence.
+
+  Raises:
+    AssertionError: an argument is missing or unknown.
   """
-  chosen = {**named(factory, given), **options}
+  selected = {**select_arguments(constructor, defaults), **options}
   try:
-    inspect.signature(factory).bind(**chosen)
+    inspect.signature(constructor).bind(**selected)
   except TypeError as error:
     raise AssertionError(
-      f'The example must hold all that the factory needs: {error}.'
+      f'The example must contain all required arguments: {error}.'
     ) from error
-  return chosen
+  return selected
 
 
 @functools.cache
 def _head_config(kind: str) -> head_config.HeadConfig:
+  """Returns the config of a small head for a small target."""
   target = config.TransformerConfig(
     vocab_size=VOCAB_SIZE,
     num_layers=2,
@@ -110,9 +119,12 @@ def _head_config(kind: str) -> head_config.HeadConfig:
   return heads.configure(kind, target)
 
 
-def head(factory: Factory) -> Any:
-  """Returns the small head that a drafter is given, of its parameter's type."""
-  parameter = inspect.signature(factory).parameters.get('head')
+def head(constructor: Constructor) -> Any:
+  """Returns a small head for the parameter `head` of a drafter's class.
+
+  Its kind is that of the annotation; None if there is no such parameter.
+  """
+  parameter = inspect.signature(constructor).parameters.get('head')
   kinds: dict[Any, str] = {
     base.FeatureHead: 'eagle',
     base.ParallelHead: 'medusa',
@@ -121,15 +133,17 @@ def head(factory: Factory) -> Any:
   return kind and heads.head(_head_config(kind))
 
 
-def head_params(small: base.FeatureHead | base.ParallelHead) -> base.Params:
-  """Returns the parameters of what `head` returns, far from all alike."""
-  return _head_params(
-    'eagle' if isinstance(small, base.FeatureHead) else 'medusa'
-  )
+def head_params(
+  small_head: base.FeatureHead | base.ParallelHead,
+) -> base.Params:
+  """Returns random parameters of a head from `head`."""
+  is_eagle = isinstance(small_head, base.FeatureHead)
+  return _head_params('eagle' if is_eagle else 'medusa')
 
 
 @functools.cache
 def _head_params(kind: str) -> base.Params:
+  """Returns random parameters of a small head, with various entries."""
   params = adapters.init_params(jax.random.key(20), _head_config(kind))
   rng = np.random.default_rng(21)
   return jax.tree.map(
@@ -140,17 +154,17 @@ def _head_params(kind: str) -> base.Params:
 
 @components.component
 class _Layered(models.Markov):
-  """A Markov model with early exits, each of which is the whole model."""
+  """A Markov model with early exits, all of which are the whole model."""
 
   num_layers: int = components.static(default=2)
 
   def exit(self, num_layers: int) -> base.LanguageModel:
-    """Returns another component for each number of layers."""
+    """Returns a component that depends on the number of layers."""
     return _Layered(self.vocab_size, num_layers)
 
 
 def model() -> base.LanguageModel:
-  """Returns the small model that drafters are given, with early exits."""
+  """Returns a small model with early exits, for drafters."""
   return _Layered(VOCAB_SIZE)
 
 
@@ -161,21 +175,27 @@ def table() -> jax.Array:
 
 
 def abstract(tree: Any) -> Any:
-  """Returns shapes and types of the leaves, and how they hang together."""
+  """Returns a tree of the shapes and types of all leaves."""
   return jax.tree.map(
     lambda leaf: (jnp.shape(leaf), jnp.result_type(leaf)), tree
   )
 
 
 def is_like(value: Any, shape: tuple[int, ...], dtype: Any) -> bool:
-  """Returns whether a value is an array of a shape and a type."""
+  """Returns whether a value is an array with a shape and a type."""
   return abstract(value) == (shape, jnp.dtype(dtype))
 
 
-def check_keeps(before: Any, after: Any, what: str) -> None:
-  """A loop carries a state of one shape and type."""
+def check_keeps(before: Any, after: Any, method: str) -> None:
+  """Checks that a method keeps the structure, shapes and types of a state.
+
+  Args:
+    before: the state before.
+    after: the state after.
+    method: name of the method, for the error.
+  """
   require(
     abstract(after) == abstract(before),
-    f'{what} must keep the state: its structure, shapes and types were '
-    f'{abstract(before)} and became {abstract(after)}.',
+    f'{method} must keep the structure, shapes and types of the state, '
+    f'{abstract(before)}, got {abstract(after)}.',
   )

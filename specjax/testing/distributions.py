@@ -1,4 +1,4 @@
-"""Distributions of sequences, and how a sample is compared with one."""
+"""Distributions of sequences, and tests of samples against them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +13,10 @@ def random_table(
   """Returns random transition tables without tiny entries, float32.
 
   Args:
-    rng: of the entries.
-    *shape: of the tables, the vocabulary size last.
-    low: the least entry over the largest, before rows are normalised.
+    rng: random generator of the entries.
+    *shape: shape of the tables, whose last axis is the vocabulary.
+    low: lower bound of the entries before rows are normalized; the upper bound
+      is 1.
   """
   table = rng.uniform(low, 1, shape)
   return (table / table.sum(-1, keepdims=True)).astype(np.float32)
@@ -27,10 +28,11 @@ def sequence_probs(
   """Returns `[V**length]` probabilities of the tokens after `start`.
 
   Args:
-    table: `[V, V]` of a Markov model, or `[T, V, V]`, one for each position.
-    start: the token before.
-    length: tokens of a sequence.
-    position: of the first of them, for tables that change with it.
+    table: `[V, V]` transition probabilities of a Markov model, or `[T, V, V]`
+      if they change with the position.
+    start: the token before the sequence.
+    length: number of tokens in a sequence.
+    position: position of the first token.
   """
   tables = np.asarray(table, np.float64)
   tables = tables if tables.ndim == 3 else tables[None]
@@ -43,15 +45,15 @@ def sequence_probs(
 
 
 def chi_square(sequences: Sequence[Any] | np.ndarray, probs: Any) -> float:
-  """Returns the p-value of sequences under the probabilities of all.
+  """Returns the p-value of sampled sequences in a chi-square test.
 
   Args:
-    sequences: `[n, T]` tokens. Those that are expected fewer than 5 times count
-      as one cell.
-    probs: `[V**T]`.
+    sequences: `[n, T]` tokens. Sequences with an expected count below 5 are
+      merged into one cell.
+    probs: `[V**T]` probabilities of all sequences.
 
   Raises:
-    AssertionError: an impossible sequence was seen.
+    AssertionError: a sequence of probability 0 was sampled.
   """
   rows = np.asarray(sequences).reshape(len(sequences), -1)
   probs = np.asarray(probs, np.float64)
@@ -59,7 +61,7 @@ def chi_square(sequences: Sequence[Any] | np.ndarray, probs: Any) -> float:
   cells = np.ravel_multi_index(tuple(rows.T), (vocab_size,) * rows.shape[1])
   counts = np.bincount(cells, minlength=probs.size)
   if counts[probs == 0].any():
-    raise AssertionError('A sequence of probability 0 was seen.')
+    raise AssertionError('A sequence of probability 0 was sampled.')
   expected = len(cells) * probs / probs.sum()
   rare = expected < 5
   if rare.any():

@@ -1,4 +1,4 @@
-"""What every metric of texts keeps."""
+"""Checks of metrics of texts."""
 
 from typing import Any
 
@@ -9,38 +9,39 @@ from specjax.testing import building
 _TEXTS = ('He paid 3 for all of the chairs.', 'She sold 12 of them at noon.')
 
 
-def check_metric(factory: building.Factory, /, **options: Any) -> None:
-  """Checks a factory of metrics of texts.
+def check_metric(constructor: building.Constructor, /, **options: Any) -> None:
+  """Checks a function that builds metrics of texts.
 
-  Scores are percents: 100 for texts that are equal, less where one is not.
+  Scores are percentages: 100 for equal texts, and less if one differs.
 
   Args:
-    factory: builds the metric; it need not be in a table.
-    **options: what it is built with, beside its example.
+    constructor: builds the metric; it need not be in a table.
+    **options: its arguments.
 
   Raises:
-    AssertionError: a sentence says what must hold.
+    AssertionError: a property does not hold; the error is a sentence.
   """
-  with building.about(factory):
-    building.check_documented(factory)
-    metric = factory(**building.arguments(factory, {}, options))
+  with building.error_context(constructor):
+    building.check_documented(constructor)
+    metric = constructor(**building.arguments(constructor, {}, options))
     _check(metric, list(_TEXTS), 100, 100)
     _check(metric, [_TEXTS[0], 'no'], 0, 99)
 
 
 def _check(metric: Any, predictions: list[str], low: int, high: int) -> None:
+  """Checks that all scores of predictions lie in `[low, high]`."""
   scores = metric(predictions, list(_TEXTS))
   building.require(
     isinstance(scores.total, float),
-    f'The total score is a float, got {scores.total!r}.',
+    f'The total score must be a float, got {scores.total!r}.',
   )
   building.require(
     (scores.examples.shape, scores.examples.dtype) == ((2,), np.float64),
-    f'There is a float64 score of each text, got {scores.examples!r}.',
+    f'Scores must have a float64 per text, got {scores.examples!r}.',
   )
   for score in (scores.total, scores.examples.mean()):
     building.require(
       low - 1e-6 <= score <= high + 1e-6,
-      f'Scores are percents: of {predictions}, one from {low} to {high}, got '
+      f'Scores must be percentages, for {predictions} in [{low}, {high}], got '
       f'{score}.',
     )

@@ -1,4 +1,4 @@
-"""What every goal keeps."""
+"""Checks of goals."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from specjax import goals
 from specjax.testing import building
 from specjax.testing import values
 
-# Arguments that have no default.
-EXAMPLES: dict[building.Factory, dict[str, Any]] = {
+# Arguments of the library's goals that have no default.
+EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
   **dict.fromkeys(goals.GOALS.values(), {'alpha': 0.25}),
   goals.Mixture: {'first': goals.Target(), 'second': goals.Chow(0.5)},
   goals.Target: {},
@@ -21,7 +21,7 @@ EXAMPLES: dict[building.Factory, dict[str, Any]] = {
 _SIZE, _VOCAB_SIZE = 100, 6
 
 
-def check_goal(goal_class: building.Factory, /, **options: Any) -> None:
+def check_goal(goal_class: building.Constructor, /, **options: Any) -> None:
   """Checks a class of goals.
 
   A goal is a distribution for any two distributions, under `vmap`. Its numbers
@@ -34,9 +34,9 @@ def check_goal(goal_class: building.Factory, /, **options: Any) -> None:
       arguments without defaults.
 
   Raises:
-    AssertionError: a sentence says what must hold.
+    AssertionError: a property does not hold; the error is a sentence.
   """
-  with building.about(goal_class):
+  with building.error_context(goal_class):
     building.check_documented(goal_class)
     options = EXAMPLES.get(goal_class, {}) | options
     arguments = building.arguments(goal_class, {}, options)
@@ -45,29 +45,30 @@ def check_goal(goal_class: building.Factory, /, **options: Any) -> None:
 
 
 def _check(goal: base.Goal) -> None:
+  """Checks a goal."""
   target, draft = pairs()
 
   def evaluate(goal: base.Goal) -> jax.Array:
     return jax.vmap(goal)(target, draft, base.RawProbs(target, draft))
 
   both = jax.jit(lambda traced: (evaluate(goal), evaluate(traced)))
-  like, _ = jax.eval_shape(both, goal)
+  shape, _ = jax.eval_shape(both, goal)
   building.require(
-    building.is_like(like, (_SIZE, _VOCAB_SIZE), jnp.float32),
-    f'A goal is a distribution, [V] float32, got {building.abstract(like)} '
-    f'for [{_SIZE}, {_VOCAB_SIZE}].',
+    building.is_like(shape, (_SIZE, _VOCAB_SIZE), jnp.float32),
+    'A goal must return a distribution, [V] float32, got '
+    f'{building.abstract(shape)} for [{_SIZE}, {_VOCAB_SIZE}].',
   )
   with jax.checking_leaks():
-    for _ in range(2):  # Functions that JAX has not traced yet.
+    for _ in range(2):  # New functions, which JAX traces again.
       jax.eval_shape(lambda traced: evaluate(traced), goal)
   probs, traced = jax.device_get(both(goal))
   building.require(
-    (probs >= 0).all(), f'The mass of tokens must be >= 0, got {probs.min()}.'
+    (probs >= 0).all(), f'Probabilities must be >= 0, got {probs.min()}.'
   )
   sums = probs.sum(1)
   building.require_close(sums, np.ones(_SIZE), 1e-5, 'Goals must have mass 1')
   building.require_close(
-    traced, probs, 1e-6, 'A goal must be the same where its numbers are traced'
+    traced, probs, 1e-6, 'A goal must be the same if its numbers are traced'
   )
 
 

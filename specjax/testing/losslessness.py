@@ -1,4 +1,4 @@
-"""That a verifier samples the target, by enumeration of all drafts."""
+"""Checks by enumeration of drafts that a verifier is lossless."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -13,13 +13,13 @@ from specjax import verifiers
 from specjax.testing import building
 from specjax.testing import rounds
 
-# Rounds of each case, shared by its drafts.
+# Number of rounds per case, divided among its drafts.
 _NUM_ROUNDS = 2**17
-# Standard errors at which a frequency is not that of its probability.
+# Standard errors beyond which a frequency contradicts its probability.
 _LIMIT = 5.5
 
 _PREFIX_TREE = trees.prefix_tree((2, 2))
-# Sampled and chosen drafts, of which some nodes are not valid.
+# Sampled and chosen drafts, with and without invalid nodes.
 _CASES = (
   rounds.Case(trees.chain(2)),
   rounds.Case(trees.chain(2), valid=(True, False)),
@@ -37,27 +37,27 @@ def check_lossless(
   verifier: str | base.Verifier | base.Coupling,
   topologies: Sequence[trees.Topology] | None = None,
 ) -> None:
-  """Checks that rounds have the target's distribution, whatever was drafted.
+  """Checks that rounds have the target's distribution.
 
-  All drafts of small trees on Markov models of 2 or 3 tokens are enumerated,
-  with their exact probabilities; each is verified with thousands of keys. What
-  is compared is the distribution of a whole round, bonus token included, which
-  the target continues where it ends early. A correct verifier is refused with a
-  chance below 1e-5. One that gives a sequence of tokens 0.012 too much or too
-  little (on a chain, 0.006) is found with a chance above 0.99; that of the
-  maximal coupling without its residual, once in ten times, is found, too.
+  All drafts of small trees on Markov models with 2 or 3 tokens are enumerated
+  with their exact probabilities, and each is verified with thousands of keys.
+  The distribution of a whole round, including the bonus token, is compared;
+  rounds that end early are continued by the target. A correct verifier fails
+  with probability below 1e-5. A verifier whose probability of a sequence is
+  wrong by 0.012 (on a chain, 0.006) is detected with probability above 0.99. So
+  is the maximal coupling that omits its residual in one of ten cases.
 
   Args:
-    verifier: a verifier, a coupling or a name, as in `verifiers.resolve`. A
-      coupling is checked as the tree walk with it.
-    topologies: trees that are verified, sampled and with all nodes valid. By
-      default chains, siblings, several chains and a prefix tree, also of chosen
-      tokens and with nodes that are not valid: all but sampled chains only if
-      the verifier does not refuse them.
+    verifier: a verifier, a coupling or a name, see `verifiers.resolve`. A
+      coupling is checked as a tree walk.
+    topologies: trees that are verified, with sampled tokens and all nodes
+      valid. By default, chains, siblings, several chains and a prefix tree are
+      verified, also with chosen tokens and invalid nodes. Except for sampled
+      chains, those that the verifier refuses are skipped.
 
   Raises:
     AssertionError: a sequence is more or less likely than under the target.
-    ValueError: the verifier refuses a topology that is asked for, or a chain.
+    ValueError: the verifier refuses one of `topologies`, or a chain.
   """
   cases: Sequence[rounds.Case] = _CASES
   if topologies is not None:
@@ -74,35 +74,37 @@ def check_lossless(
 
 
 def _vocab_size(topology: trees.Topology) -> int:
-  """So that all drafts can be enumerated."""
+  """Returns a vocabulary size for which all drafts can be enumerated."""
   return 3 if topology.num_nodes <= 4 else 2
 
 
 def _check(verifier: base.Verifier, case: rounds.Case) -> None:
+  """Checks a verifier on one case."""
   num_drafts = len(case.drafts)
   num_keys = _NUM_ROUNDS // num_drafts
   keys = jax.random.split(jax.random.key(0), (num_drafts, num_keys))
 
-  # One program for all cases that differ in what is valid.
+  # Cases that differ only in their valid nodes share a program.
   like = dataclasses.replace(case, valid=None)
   drafts = case.drafts.astype(np.int32)
   outcome = _verify_all(verifier, like, keys, drafts, case.is_valid)
   tokens, num_accepted = map(np.asarray, (outcome.tokens, outcome.num_accepted))
   weights = np.full(num_keys, 1 / num_keys)
-  # Of each draft, the mean of what a round adds to a sequence, and its square.
+  # For each draft, means and mean squares of the probability that the target
+  # completes a round to each sequence.
   means, squares = (
     np.array(
       [
-        rounds.complete(*draft_outcomes, weights, table)
-        for draft_outcomes in zip(tokens, num_accepted)
+        rounds.complete(*outcomes, weights, table)
+        for outcomes in zip(tokens, num_accepted)
       ]
     )
     for table in (case.target, case.target**2)
   )
-  chances = case.weights[:, None]
-  frequencies = (chances * means).sum(0)
-  variance = (chances**2 * (squares - means**2)).sum(0).clip(0) / num_keys
-  _compare(case, frequencies, np.sqrt(variance))
+  draft_probs = case.weights[:, None]
+  probs = (draft_probs * means).sum(0)
+  variance = (draft_probs**2 * (squares - means**2)).sum(0).clip(0) / num_keys
+  _compare(case, probs, np.sqrt(variance))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -119,12 +121,16 @@ def _verify_all(
   return jax.lax.map(lambda inputs: verify_keys(*inputs), (keys, drafts))
 
 
-def _compare(
-  case: rounds.Case, frequencies: np.ndarray, error: np.ndarray
-) -> None:
-  """The sequence that is farthest from its probability is not too far."""
-  want = case.want
-  excess = np.abs(frequencies - want) - _LIMIT * error
+def _compare(case: rounds.Case, probs: np.ndarray, error: np.ndarray) -> None:
+  """Checks that estimated probabilities of sequences match the target's.
+
+  Args:
+    case: the case.
+    probs: `[V**(D + 1)]` estimates.
+    error: `[V**(D + 1)]` standard errors.
+  """
+  expected = case.expected
+  excess = np.abs(probs - expected) - _LIMIT * error
   worst = int(excess.argmax())
   length = case.topology.depth + 1
   sequence = np.unravel_index(worst, (case.vocab_size,) * length)
@@ -132,8 +138,8 @@ def _compare(
   building.require(
     excess[worst] <= 1e-6,
     'Rounds must have the distribution of the target: the tokens '
-    f'{tuple(map(int, sequence))} have probability {want[worst]:.4f}, but '
-    f'{frequencies[worst]:.4f} +- {error[worst]:.4f} after verification of '
-    f'{drafts} drafts of the tree with parents {case.topology.parents}, of '
-    f'which valid are {case.is_valid.tolist()}.',
+    f'{tuple(map(int, sequence))} have probability {expected[worst]:.4f}, but '
+    f'{probs[worst]:.4f} +- {error[worst]:.4f} after verification of {drafts} '
+    f'drafts with parents {case.topology.parents} and valid nodes '
+    f'{case.is_valid.tolist()}.',
   )

@@ -40,11 +40,11 @@ _ENCODER_DECODER = encoder_decoder_config.EncoderDecoderConfig(
 
 
 class Example(NamedTuple):
-  """A model of the library, as it is checked.
+  """Arguments and parameters with which a model is checked.
 
   Attributes:
-    arguments: of the class.
-    init_params: returns parameters.
+    arguments: arguments of the class.
+    init_params: returns parameters of the model.
   """
 
   arguments: dict[str, Any]
@@ -52,11 +52,11 @@ class Example(NamedTuple):
 
 
 def _init_tables() -> base.Params:
-  """Returns a Markov chain that is not the same at all positions."""
+  """Returns transition tables that change with the position."""
   return jax.nn.softmax(jax.random.normal(jax.random.key(0), (9, 5, 5)))
 
 
-EXAMPLES: dict[building.Factory, Example] = {
+EXAMPLES: dict[building.Constructor, Example] = {
   models.EncoderDecoder: Example(
     {'config': _ENCODER_DECODER},
     lambda: adapters.init_params(jax.random.key(0), _ENCODER_DECODER),
@@ -72,8 +72,8 @@ EXAMPLES: dict[building.Factory, Example] = {
 _LENGTHS = np.array([3, 5], np.int32)
 # The texts continue with the second chain; the first one is junk.
 _CHAINS = trees.chains(2, 2)
-# Ways to read a text, after which the logits must be the same.
-_SAME = {
+# Ways to read a text, which must give equal logits.
+_CONDITIONS = {
   'one by one': 'tokens are read one by one',
   'after pending tokens': 'tokens are read after pending tokens',
   'as a tree': 'tokens are read as a tree',
@@ -83,7 +83,7 @@ _SAME = {
 
 
 def check_model(
-  model_class: building.Factory,
+  model_class: building.Constructor,
   /,
   *,
   params: base.Params = None,
@@ -103,9 +103,9 @@ def check_model(
     **options: arguments of the class; models of the library have examples.
 
   Raises:
-    AssertionError: a sentence says what must hold.
+    AssertionError: a property does not hold; the error is a sentence.
   """
-  with building.about(model_class):
+  with building.error_context(model_class):
     building.check_documented(model_class)
     example = EXAMPLES.get(model_class)
     if example is not None:
@@ -117,6 +117,7 @@ def check_model(
 
 
 def _check(model: base.LanguageModel, params: base.Params) -> None:
+  """Checks a model."""
   read = jax.jit(functools.partial(_logits, model))
   expected_shape = 2, 4, model.vocab_size
   shape = jax.eval_shape(read, params, _texts(model))['at once']
@@ -131,17 +132,20 @@ def _check(model: base.LanguageModel, params: base.Params) -> None:
     'as a tree': once[:, :3],
     'after a path': np.stack([once[0, 3], once[1, 1]])[:, None],
   }
-  for name, words in _SAME.items():
+  for name, words in _CONDITIONS.items():
     building.require_close(
       logits[name],
       expected.get(name, once),
       1e-5,
-      f'Logits must be the same where {words}',
+      f'Logits must be equal if {words}',
     )
 
 
 def _texts(model: base.LanguageModel) -> jax.Array:
-  """`[2, 12]`; prompts of an encoder-decoder end with its start token."""
+  """Returns texts `[2, 12]`.
+
+  Prompts of an encoder-decoder end with its start token.
+  """
   texts = np.random.default_rng(3).integers(model.vocab_size, size=(2, 12))
   if model.start_id is not None:
     other = (model.start_id + 1) % model.vocab_size
@@ -151,7 +155,7 @@ def _texts(model: base.LanguageModel) -> jax.Array:
 
 
 def _next_tokens(texts: jax.Array, lengths: Any, num: int) -> jax.Array:
-  """`[2, num]` tokens of the texts after their first `lengths`."""
+  """Returns `[2, num]` tokens of the texts after their first `lengths`."""
   index = lengths[:, None] + np.arange(num, dtype=np.int32)[None]
   return jnp.take_along_axis(texts, index, axis=1)
 
@@ -159,7 +163,7 @@ def _next_tokens(texts: jax.Array, lengths: Any, num: int) -> jax.Array:
 def _logits(
   model: base.LanguageModel, params: base.Params, texts: jax.Array
 ) -> dict[str, jax.Array]:
-  """Logits of the four tokens after the prompts, or of some of them."""
+  """Returns logits after the prompts, for each way to read the texts."""
   lengths = jnp.asarray(_LENGTHS)
   tokens = _next_tokens(texts, lengths, 4)
   empty = model.init_cache(params, 2, 16)
@@ -196,13 +200,12 @@ def _check_features(
   features: tuple[jax.Array, ...],
   shape: tuple[int, ...],
 ) -> None:
-  """Checks that there are as many numbers per token as the model names."""
+  """Checks that features have the sizes that the model declares."""
   expected = [(*shape, size) for size in model.feature_sizes]
   shapes = list(map(jnp.shape, features))
   building.require(
     shapes == expected,
-    f'All features have their sizes, as feature_sizes says: {expected}, got '
-    f'{shapes}.',
+    f'Shapes of features must match feature_sizes, {expected}, got {shapes}.',
   )
 
 
@@ -212,7 +215,7 @@ def _extend_tree(
   cache: base.Cache,
   tokens: jax.Array,
 ) -> base.ModelOutput:
-  """Reads the root and two chains, of which the second one is the text."""
+  """Returns the output for the root and two chains; the second is the text."""
   junk = (tokens[:, 1:3] + 1) % model.vocab_size
   nodes = jnp.stack([junk, tokens[:, 1:3]], axis=2).reshape(2, 4)
   return model.extend(
@@ -230,9 +233,12 @@ def _extend_one_by_one(
   cache: base.Cache,
   tokens: jax.Array,
 ) -> jax.Array:
+  """Returns logits of tokens that are read and committed one by one."""
   path, num = jnp.zeros((2, 1), jnp.int32), jnp.ones(2, jnp.int32)
 
-  def extend(cache, token):
+  def extend(
+    cache: base.Cache, token: jax.Array
+  ) -> tuple[base.Cache, jax.Array]:
     output = model.extend(params, cache, token[:, None])
     longer = model.commit(cache, output.pending_kv, path, num)
     building.check_keeps(cache, longer, 'commit')

@@ -1,4 +1,4 @@
-"""All drafts of a tree on two small Markov models, and what a round becomes."""
+"""Enumerates drafts of a tree on two small Markov models, and verifies them."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -15,15 +15,16 @@ from specjax import trees
 from specjax.goals import apply as goal_lib
 from specjax.testing import distributions
 
-ROOT = 0  # the last committed token
+# The last committed token.
+ROOT = 0
 
 
 @functools.cache
 def tables(vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
   """Returns transition tables of draft and target, `[V, V]` float32 each.
 
-  The total variation is above 0.1 in each context, and of three tokens or more,
-  not just one is in the residual: there, its weights matter.
+  The total variation is above 0.1 in each context. With three or more tokens,
+  the residual has several tokens, so that its weights matter.
   """
   rng = np.random.default_rng(264 + vocab_size)
   draft = distributions.random_table(rng, vocab_size, vocab_size)
@@ -32,14 +33,14 @@ def tables(vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """A tree on two models: all of its drafts, and how likely each is.
+  """All drafts of a tree on two models, with their probabilities.
 
   Attributes:
-    topology: of the tree.
+    topology: topology of the tree.
     vocab_size: `V`.
-    valid: of each node; all by default.
+    valid: whether each node is valid; all by default.
     chosen: tokens of a deterministic draft, or None for a sampled one.
-    goal: the goal, also evaluated on tables of NumPy, or None for the target.
+    goal: the goal, which must accept NumPy arrays, or None for the target.
   """
 
   topology: trees.Topology
@@ -50,19 +51,19 @@ class Case:
 
   @property
   def is_valid(self) -> np.ndarray:
-    """`[N]` bool."""
+    """`[N]` bool, whether each node is valid."""
     num_nodes = self.topology.num_nodes
     return np.array(self.valid or [True] * num_nodes, bool)
 
   @functools.cached_property
   def draft(self) -> np.ndarray:
-    """`[V, V]` float64, of a sampled draft."""
-    return normalised(tables(self.vocab_size)[0])
+    """`[V, V]` float64, distributions of a sampled draft."""
+    return normalize(tables(self.vocab_size)[0])
 
   @functools.cached_property
   def target(self) -> np.ndarray:
     """`[V, V]` float64, the distributions that the verifier must sample."""
-    target: Any = normalised(tables(self.vocab_size)[1])
+    target: Any = normalize(tables(self.vocab_size)[1])
     draft: Any = self.draft
     if self.goal is None:
       return target
@@ -71,33 +72,35 @@ class Case:
   @functools.cached_property
   def drafts(self) -> np.ndarray:
     """`[n, N]` tokens of all trees that can be drafted."""
+    if self.chosen:
+      return np.array([self.chosen], int)
     tokens = range(self.vocab_size)
-    every = itertools.product(tokens, repeat=self.topology.num_nodes)
-    return np.array([self.chosen] if self.chosen else list(every), int)
+    drafts = itertools.product(tokens, repeat=self.topology.num_nodes)
+    return np.array(list(drafts), int)
 
   @functools.cached_property
-  def before(self) -> np.ndarray:
-    """`[n, N]` the token that each node follows."""
+  def parent_tokens(self) -> np.ndarray:
+    """`[n, N]` the token of each node's parent."""
     return np.pad(self.drafts, ((0, 0), (0, 1)), constant_values=ROOT)[
       :, np.array(self.topology.parents, int)
     ]
 
   @functools.cached_property
   def node_probs(self) -> np.ndarray:
-    """`[n, N, V]` the distribution of each node's draft."""
+    """`[n, N, V]` the distribution from which each node is drawn."""
     if self.chosen:
       return np.eye(self.vocab_size)[self.drafts]
-    return self.draft[self.before]
+    return self.draft[self.parent_tokens]
 
   @property
   def weights(self) -> np.ndarray:
     """`[n]` probabilities of the drafts."""
-    chances = np.take_along_axis(self.node_probs, self.drafts[..., None], 2)
-    return chances[..., 0].prod(axis=1)
+    probs = np.take_along_axis(self.node_probs, self.drafts[..., None], 2)
+    return probs[..., 0].prod(axis=1)
 
   @property
-  def want(self) -> np.ndarray:
-    """`[V**(D + 1)]` distribution of a completed round."""
+  def expected(self) -> np.ndarray:
+    """`[V**(D + 1)]` distribution of a completed round under the target."""
     return distributions.sequence_probs(
       self.target, ROOT, self.topology.depth + 1
     )
@@ -105,12 +108,12 @@ class Case:
   def candidates(
     self, depth: int, context: int, counts: tuple[int, ...]
   ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields distributions of active candidates of a level, and how many.
+    """Yields pairs of a distribution of candidates and a number of them.
 
     Args:
-      depth: of the level; behind the last one, there are none.
-      context: the token before.
-      counts: how many may be active.
+      depth: depth of the level; past the last one, the number is 0.
+      context: the token before the level.
+      counts: possible numbers of active candidates.
     """
     choices = np.eye(self.vocab_size)
     drafts = choices if self.chosen else self.draft[[context]]
@@ -120,20 +123,22 @@ class Case:
   def tree(
     self, tokens: jax.Array, valid: jax.Array | None = None
   ) -> base.DraftTree:
-    """Returns one row's tree, as a drafter would report it.
+    """Returns the tree of one row, as a drafter returns it.
 
     Args:
       tokens: `[N]`.
-      valid: `[N]` bool, where it is not that of the case.
+      valid: `[N]` bool; by default that of the case.
     """
-    before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
+    parent_tokens = jnp.append(tokens, ROOT)[
+      np.array(self.topology.parents, int)
+    ]
     draft = jnp.asarray(tables(self.vocab_size)[0])
     leaves = draft[jnp.append(ROOT, tokens)[self.topology.leaf_entries]]
     return base.DraftTree(
       tokens,
       self.topology,
       jnp.asarray(self.is_valid) if valid is None else valid,
-      None if self.chosen else draft[before],
+      None if self.chosen else draft[parent_tokens],
       bonus_probs=base.Probs(leaves, leaves),
     )
 
@@ -144,7 +149,14 @@ class Case:
     tokens: jax.Array,
     valid: jax.Array | None = None,
   ) -> base.Outcome:
-    """Returns the outcome of one row's tree. See `tree` for the arguments."""
+    """Returns the outcome of one row.
+
+    Args:
+      verifier: the verifier.
+      key: random key.
+      tokens: See `tree`.
+      valid: See `tree`.
+    """
     tree = self.tree(tokens, valid)
     target = jnp.asarray(tables(self.vocab_size)[1])
     probs = target[jnp.append(ROOT, tokens)]
@@ -159,16 +171,17 @@ def complete(
   weights: np.ndarray,
   table: np.ndarray,
 ) -> np.ndarray:
-  """Returns `[V**T]` sums of the weights of rounds that a table continues.
+  """Returns `[V**T]` weights of sequences that begin with a round.
 
-  A round's length depends on its tokens, so rounds of one length do not have
-  the target's distribution: what has it is a round and what follows.
+  The length of a round depends on its tokens, so that rounds of one length do
+  not have the target's distribution. A round that is completed to `T` tokens by
+  the target has it.
 
   Args:
-    tokens: `[n, T]` of each round, of which `num_accepted + 1` count.
+    tokens: `[n, T]` tokens of each round, of which `num_accepted + 1` count.
     num_accepted: `[n]`.
-    weights: `[n]`, such as the probabilities of the rounds.
-    table: `[V, V]` of what follows.
+    weights: `[n]` weights, such as the probabilities of the rounds.
+    table: `[V, V]` transition probabilities that complete a round.
   """
   vocab_size, length = len(table), tokens.shape[1]
   probs = np.zeros(vocab_size**length)
@@ -184,7 +197,7 @@ def complete(
   return probs
 
 
-def normalised(table: np.ndarray) -> np.ndarray:
-  """Returns the table in float64, with rows of mass 1."""
+def normalize(table: np.ndarray) -> np.ndarray:
+  """Returns a table in float64, with rows that sum to 1."""
   table = table.astype(np.float64)
   return table / table.sum(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Tiny models of random weights: to try components on, without training."""
+"""Tiny models with random weights, for tests of components."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -25,7 +25,7 @@ from specjax.models import heads
 
 VOCAB = 32
 
-# A family's models, but for their vocabulary.
+# Fields of tiny transformers, without the size of the vocabulary.
 TINY: dict[str, Any] = {
   'num_layers': 1,
   'd_model': 16,
@@ -40,12 +40,12 @@ TINY: dict[str, Any] = {
 def transformer(
   seed: int = 0, num_layers: int = 2, **options: Any
 ) -> tuple[base.LanguageModel, base.Params]:
-  """Returns a random transformer of peaked outputs, and its parameters.
+  """Returns a random transformer with peaked outputs, and its parameters.
 
   Args:
-    seed: of the weights.
-    num_layers: how many.
-    **options: of `TransformerConfig`.
+    seed: seed of the weights.
+    num_layers: number of layers.
+    **options: other fields of `TransformerConfig`.
   """
   config = config_lib.TransformerConfig(
     vocab_size=VOCAB,
@@ -71,9 +71,9 @@ def markov(
   """Returns a random Markov model and its table.
 
   Args:
-    seed: of the table.
+    seed: seed of the table.
     vocab_size: `V`.
-    horizon: positions with a table of their own; one table, if None.
+    horizon: number of positions with different tables; None for one table.
   """
   times = () if horizon is None else (horizon,)
   shape = (*times, vocab_size, vocab_size)
@@ -90,14 +90,15 @@ CHAT_TEMPLATE = (
 def chat_tokenizer(
   template: str | None = CHAT_TEMPLATE,
 ) -> tokenizer_lib.Tokenizer:
-  """Returns a tokenizer of bytes, and of the marks of a chat template."""
+  """Returns a byte-level tokenizer with the special tokens of a template."""
   letters = sorted(pre_tokenizers.ByteLevel.alphabet())
   vocab = {letter: i for i, letter in enumerate(letters)}
   core = tokenizers.Tokenizer(tokenizer_models.BPE(vocab=vocab, merges=[]))
   core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
   core.decoder = decoders.ByteLevel()
   core.add_special_tokens(['<system>', '<user>', '<assistant>', '<end>'])
-  text_format = prompt_format.plain_format(core, [len(vocab) + 3])  # '<end>'.
+  end_id = len(vocab) + 3
+  text_format = prompt_format.plain_format(core, [end_id])
   if template is not None:
     text_format = text_format._replace(template=chat.Template(template))
   return tokenizer_lib.Tokenizer(core, text_format)
@@ -135,11 +136,11 @@ def write_family(
 
 
 def write_heads(folder: pathlib.Path, kinds: Mapping[str, str]) -> None:
-  """Writes untrained heads of the target that a family's folder holds.
+  """Writes untrained heads for the target of a family.
 
   Args:
-    folder: of a family; they are in its folder `heads`.
-    kinds: of each name, one of 'eagle', 'eagle3' and 'medusa'.
+    folder: folder of the family; heads are written to its subfolder `heads`.
+    kinds: kinds of heads by name: 'eagle', 'eagle3' or 'medusa'.
   """
   target = families.load(folder).target
   assert isinstance(target.config, config_lib.TransformerConfig)

@@ -13,17 +13,17 @@ from specjax.testing import building
 
 
 def check_component(
-  component_class: building.Factory, arguments: dict[str, Any]
+  component_class: building.Constructor, arguments: dict[str, Any]
 ) -> None:
   """Checks that a component is a value whose numbers are data.
 
   Args:
     component_class: the class of the component.
-    arguments: what it is built with.
+    arguments: arguments of the component.
 
   Raises:
     AssertionError: the class is not decorated with `components.component`,
-      equal arguments make components that differ, other arguments make equal
+      equal arguments make different components, different arguments make equal
       ones, or a floating-point number is not a leaf.
   """
   component = component_class(**arguments)
@@ -31,33 +31,34 @@ def check_component(
   building.require(
     dataclasses.is_dataclass(component)
     and not jax.tree_util.all_leaves([component]),
-    'Components are decorated with components.component, so that they are '
+    'Components must be decorated with components.component, so that they are '
     'values whose numbers JAX can trace.',
   )
   bound = inspect.signature(component_class).bind(**arguments)
   bound.apply_defaults()
   for key, value in bound.arguments.items():
-    for equal in _spellings(value) or [value]:
-      again = component_class(**arguments | {key: equal})
+    for equal_value in _equal_values(value) or [value]:
+      equal = component_class(**arguments | {key: equal_value})
       building.require(
-        again == component and hash(again) == hash(component),
-        f'Equal arguments make equal components, also {key}={equal!r}.',
+        equal == component and hash(equal) == hash(component),
+        'Equal arguments must make equal components, also '
+        f'{key}={equal_value!r}.',
       )
-    another = _first_built(component_class, arguments, key, value)
+    another = _build_different(component_class, arguments, key, value)
     building.require(
-      another != component, f'Another {key} makes another component.'
+      another != component, f'Another {key} must make another component.'
     )
     numbers = value if isinstance(value, list) else [value]
     if all(isinstance(number, float) for number in numbers):
       building.require(
         structure == jax.tree.structure(another),
-        f'{key} is a number that must be data: a field without '
+        f'{key} is a number, which must be data: a field without '
         'components.static.',
       )
 
 
-def _spellings(value: Any) -> list[Any]:
-  """One value, written in several ways."""
+def _equal_values(value: Any) -> list[Any]:
+  """Returns equal values of other types."""
   if isinstance(value, float):
     return [value, np.float64(value)]
   if not isinstance(value, list):
@@ -66,20 +67,23 @@ def _spellings(value: Any) -> list[Any]:
   return [[*value], tuple(value), *([np.array(value)] if numbers else [])]
 
 
-def _first_built(
-  factory: building.Factory, chosen: dict[str, Any], key: str, value: Any
+def _build_different(
+  component_class: building.Constructor,
+  arguments: dict[str, Any],
+  key: str,
+  value: Any,
 ) -> Any:
-  """A component that differs in one argument; None if none can be built."""
+  """Returns a component that differs in one argument, or None."""
   for change in _changes(value):
     try:
-      return factory(**chosen | {key: change})
+      return component_class(**arguments | {key: change})
     except ValueError:  # Out of range.
       continue
   return None
 
 
 def _changes(value: Any) -> Iterator[Any]:
-  """Values like this one, of which some may be out of range."""
+  """Yields similar values, some of which may be out of range."""
   if isinstance(value, bool):
     yield not value
   elif isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What every verifier keeps, one that is not lossless too."""
+"""Checks of verifiers, lossless or not."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ from specjax import verifiers
 from specjax.testing import building
 from specjax.testing import values
 
-# Trees that the library's verifiers take besides chains.
-TOPOLOGIES: dict[building.Factory, Sequence[trees.Topology]] = {
+# Trees that the library's verifiers accept in addition to chains.
+TOPOLOGIES: dict[building.Constructor, Sequence[trees.Topology]] = {
   **dict.fromkeys(
     verifiers.VERIFIERS.values(),
     (trees.chains(2, 2), trees.prefix_tree((2, 2))),
@@ -22,12 +22,12 @@ TOPOLOGIES: dict[building.Factory, Sequence[trees.Topology]] = {
   verifiers.Batch: (trees.chains(2, 2),),
 }
 
-# Of `drafted`.
+# Sizes of the trees from `random_trees`.
 NUM_TREES, VOCAB_SIZE = 64, 5
 
 
 def check_verifier(
-  verifier_class: building.Factory,
+  verifier_class: building.Constructor,
   /,
   topologies: Sequence[trees.Topology] | None = None,
   **options: Any,
@@ -41,15 +41,15 @@ def check_verifier(
 
   Args:
     verifier_class: the class; it need not be in a table.
-    topologies: trees that it takes besides chains; it must refuse all other
-      trees. By default those of the library's verifiers are known, and others
-      may take or refuse any tree.
+    topologies: trees that it accepts in addition to chains; it must refuse all
+      other trees. By default, those of the library's verifiers are known, and
+      other verifiers may accept or refuse any tree.
     **options: arguments of the verifier.
 
   Raises:
-    AssertionError: a sentence says what must hold.
+    AssertionError: a property does not hold; the error is a sentence.
   """
-  with building.about(verifier_class):
+  with building.error_context(verifier_class):
     building.check_documented(verifier_class)
     arguments = building.arguments(verifier_class, {}, options)
     if topologies is None:
@@ -61,20 +61,21 @@ def check_verifier(
 def _check(
   verifier: base.Verifier, topologies: Sequence[trees.Topology] | None
 ) -> None:
-  taken = [trees.chain(0), trees.chain(2), *(topologies or [])]
-  tried = [*taken, trees.chains(2, 2), trees.prefix_tree((2, 2))]
+  """Checks a verifier."""
+  accepted = [trees.chain(0), trees.chain(2), *(topologies or [])]
+  candidates = [*accepted, trees.chains(2, 2), trees.prefix_tree((2, 2))]
   keys, verified = jax.random.split(jax.random.key(0), NUM_TREES), []
   verify = jax.jit(jax.vmap(verifier))
-  for topology in dict.fromkeys(tried):
-    case = drafted(topology)
+  for topology in dict.fromkeys(candidates):
+    case = random_trees(topology)
     try:
       outcome = jax.eval_shape(verify, keys, *case)
     except ValueError as error:
-      _check_refusal(topology, topology in taken, str(error))
+      _check_refusal(topology, topology in accepted, str(error))
       continue
     building.require(
-      topologies is None or topology in taken,
-      f'{topology} must be refused, or be one of its topologies.',
+      topologies is None or topology in accepted,
+      f'{topology} must be refused, or be in topologies.',
     )
     _check_types(topology, outcome)
     verified.append(case)
@@ -83,20 +84,24 @@ def _check(
 
 
 def _check_refusal(
-  topology: trees.Topology, must_take: bool, words: str
+  topology: trees.Topology, must_accept: bool, message: str
 ) -> None:
-  building.require(not must_take, f'{topology} must be taken, got: {words}')
+  """Checks that a refusal is allowed, and that its error names the tree."""
+  building.require(
+    not must_accept, f'{topology} must be accepted, got: {message}'
+  )
   end = f'got a tree with parents {topology.parents}.'
   building.require(
-    words.endswith(end), f'A refusal is a sentence, "... {end}", got: {words}'
+    message.endswith(end),
+    f'A refusal must be a sentence, "... {end}", got: {message}',
   )
 
 
-def drafted(topology: trees.Topology) -> tuple[base.DraftTree, jax.Array]:
-  """Returns trees of which a tenth of the nodes is not valid, and target_probs.
+def random_trees(topology: trees.Topology) -> tuple[base.DraftTree, jax.Array]:
+  """Returns random trees, with a tenth of the nodes invalid, and target_probs.
 
   Args:
-    topology: of the trees.
+    topology: topology of the trees.
   """
   num, rng = topology.num_nodes, np.random.default_rng(4)
   shape = NUM_TREES, num + 1
@@ -114,34 +119,36 @@ def drafted(topology: trees.Topology) -> tuple[base.DraftTree, jax.Array]:
 
 
 def _check_types(topology: trees.Topology, outcome: base.Outcome) -> None:
+  """Checks shapes and types of outcomes."""
   shapes = (topology.depth,), (), (topology.depth + 1,)
   for leaf, shape in zip(outcome, shapes, strict=True):
     building.require(
       building.is_like(leaf, (NUM_TREES, *shape), jnp.int32),
-      f'All parts of outcomes are as deep as the tree, {shape} int32 for one '
+      f'All fields of an outcome must match the depth, {shape} int32 for one '
       f'row, got {building.abstract(leaf)} for {NUM_TREES} rows.',
     )
 
 
 def _check_outcome(tree: base.DraftTree, outcome: base.Outcome) -> None:
-  """The path spells what was kept, down from the root."""
+  """Checks that paths are valid nodes, and that their tokens are emitted."""
   topology = tree.topology
   assert isinstance(topology, trees.Topology)
   tokens, valid = np.asarray(tree.tokens), np.asarray(tree.valid)
   for row, (path, num, emitted) in enumerate(zip(*outcome)):
     building.require(
       0 <= num <= topology.depth,
-      f'num_accepted must be from 0 to the depth {topology.depth}, got {num}.',
+      f'num_accepted must lie in [0, {topology.depth}], the depth, got {num}.',
     )
-    of_vocabulary = (0 <= emitted) & (emitted < VOCAB_SIZE)
+    is_inside = (0 <= emitted) & (emitted < VOCAB_SIZE)
     building.require(
-      of_vocabulary[: num + 1].all(),
-      'The tokens that are emitted must be of the vocabulary.',
+      is_inside[: num + 1].all(), 'Emitted tokens must be in the vocabulary.'
     )
     for level, node in enumerate(path[:num]):
-      line = np.flatnonzero(topology.mask[node + 1])[1:] - 1
-      building.require(valid[row, line].all(), 'All kept nodes must be valid.')
+      nodes = np.flatnonzero(topology.mask[node + 1])[1:] - 1
       building.require(
-        tokens[row, line].tolist() == emitted[: level + 1].tolist(),
-        'A path must spell what is emitted.',
+        valid[row, nodes].all(), 'All accepted nodes must be valid.'
+      )
+      building.require(
+        tokens[row, nodes].tolist() == emitted[: level + 1].tolist(),
+        'The tokens of the accepted path must be emitted.',
       )

@@ -128,7 +128,7 @@ def test_what_is_saved_is_loaded_again_here_and_by_transformers(tmp_path):
   ('name', 'text', 'said'),
   [
     ('tokenizer_config.json', '{', 'Cannot read'),
-    ('tokenizer_config.json', '[]', 'must hold a JSON object'),
+    ('tokenizer_config.json', '[]', 'must contain a JSON object'),
     ('tokenizer_config.json', '{}', 'No token ends a text'),
     ('tokenizer_config.json', '{"eos_token": "nothing"}', 'No token ends'),
     (

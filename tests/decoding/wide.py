@@ -57,7 +57,7 @@ def _traced(function, *args):
 
 
 def _bandit(factory):
-  given = bandit_checks.given(3)
+  given = bandit_checks.default_arguments(3)
   bandit = factory(**building.arguments(factory, given, {}))
   rewards = np.float32([0, 0.5, 1])
   levels = base.Levels(*np.ones((2, 4), np.float32))
@@ -87,7 +87,7 @@ def _reward(factory):
 
 def _verifier(name):
   for topology in trees.chain(2), trees.chains(2, 2):
-    tree, target = verifier_checks.drafted(topology)
+    tree, target = verifier_checks.random_trees(topology)
     keys = jax.random.split(jax.random.key(0), len(target))
     try:
       yield from _traced(jax.vmap(verifiers.resolve(name)), keys, tree, target)

@@ -143,7 +143,7 @@ class _Resized(exact.Case):
 
   @functools.cached_property
   def draft(self):
-    return rounds.normalised(np.asarray(self.table))
+    return rounds.normalize(np.asarray(self.table))
 
   def tree(self, tokens, valid=None):
     before = jnp.append(tokens, rounds.ROOT)[np.array(self.topology.parents)]
@@ -163,12 +163,12 @@ def test_a_drafter_of_another_vocabulary_leaves_the_target_exact(
     assert (case.draft[:, size:] == 0).all()  # Never drafted,
     np.testing.assert_array_equal(case.draft[size], case.draft[size - 1])
   else:
-    wanted = rounds.normalised(rounds.tables(size)[0][:3, :3])
+    wanted = rounds.normalize(rounds.tables(size)[0][:3, :3])
     np.testing.assert_allclose(case.draft, wanted, rtol=1e-5)
   found = exact.integrate(
     case, verifiers.resolve('maximal'), *exact.walk_cells(case)
   )
-  np.testing.assert_allclose(found.probs, case.want, atol=1e-5)
+  np.testing.assert_allclose(found.probs, case.expected, atol=1e-5)
 
 
 def test_a_vocabulary_of_the_same_size_is_the_same_model():

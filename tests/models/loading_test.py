@@ -292,7 +292,7 @@ def test_arrays_go_to_the_devices_of_a_mesh(tmp_path):
   ('name', 'content', 'message'),
   [
     ('config.json', None, 'has no config.json'),
-    ('config.json', '[1]', 'must hold a JSON object'),
+    ('config.json', '[1]', 'must contain a JSON object'),
     ('config.json', '{"model_type"', 'Cannot read .*config.json'),
     ('config.json', '[' * 100_000, 'Cannot read .*config.json'),
     ('tokenizer.json', '{}', 'Cannot read the tokenizer'),

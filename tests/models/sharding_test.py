@@ -123,7 +123,9 @@ def test_logits_are_computed_in_parts_where_their_matrix_is_cut():
 
 
 def test_a_mesh_that_does_not_fit_is_refused():
-  with pytest.raises(ValueError, match='at most 1 devices in all, got data=2'):
+  with pytest.raises(
+    ValueError, match='at most 1 devices in total, got data=2'
+  ):
     meshes.make(2, 1)
   with pytest.raises(ValueError, match='data >= 1, .*got data=0, model=1'):
     meshes.make(0, 1)

@@ -74,7 +74,7 @@ def test_completed_round_has_exactly_the_target_distribution(name):
   """By enumeration of drafts and uniforms; the bonus token is included."""
   case = CASES[name]
   probs, outcome, _ = integrated(name)
-  np.testing.assert_allclose(probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(probs, case.expected, atol=1e-6)
   # What was accepted is one chain from the root, and was proposed.
   above = np.full(outcome.num_accepted.shape, -1)
   for depth in range(case.topology.depth):
@@ -147,7 +147,7 @@ def test_check_rejects_the_misprint(name):
     verifier = functools.partial(verifiers.Batch())
     misprint = exact.integrate(case, verifier, *cells(case))
   np.testing.assert_allclose(misprint.reach, integrated(name).reach, atol=1e-6)
-  assert np.abs(misprint.probs - case.want).max() > 1e-3
+  assert np.abs(misprint.probs - case.expected).max() > 1e-3
 
 
 @pytest.mark.parametrize(

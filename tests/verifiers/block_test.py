@@ -86,7 +86,7 @@ def test_completed_round_has_exactly_the_goal_distribution(name):
   case = CASES[name]
   result = integrated(name)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
   accepted = (
     np.arange(case.topology.depth) < result.outcome.num_accepted[..., None]
   )
@@ -111,8 +111,8 @@ def test_check_rejects_wrong_formulas(name, twin):
   completed = lambda **twin: testing.rounds.complete(
     *rounds(case), formula(name, **twin).ravel(), case.target
   )
-  np.testing.assert_allclose(completed(), case.want, atol=1e-9)
-  assert np.abs(completed(**twin) - case.want).max() > 1e-3
+  np.testing.assert_allclose(completed(), case.expected, atol=1e-9)
+  assert np.abs(completed(**twin) - case.expected).max() > 1e-3
 
 
 @each_case
@@ -161,7 +161,7 @@ def best_accepted(case):
   solution = optimize.linprog(
     -num,
     A_eq=np.concatenate([owner, completed])[:-1],  # One of them is redundant.
-    b_eq=np.append(case.weights, case.want)[:-1],
+    b_eq=np.append(case.weights, case.expected)[:-1],
     bounds=[(0, 0 if each > num_valid(case) else None) for each in num],
     method='highs',
   )

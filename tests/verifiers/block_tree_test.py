@@ -161,7 +161,7 @@ def test_completed_round_has_exactly_the_goal_distribution(name):
   case = CASES[name]
   result = integrated(name)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
 
 
 @each_case

@@ -43,7 +43,7 @@ class Joint(rounds.Case):
     same = np.eye(self.vocab_size)
     known = {
       'draft': self.draft,
-      'other': rounds.normalised(self.draft[::-1] * (1 - same)),
+      'other': rounds.normalize(self.draft[::-1] * (1 - same)),
       'chosen': np.roll(same, 1, axis=1),
     }
     return np.stack([known[name] for name in self.members])
@@ -62,7 +62,7 @@ class Joint(rounds.Case):
   @functools.cached_property
   def node_probs(self):
     nodes = np.arange(self.topology.num_nodes)
-    return self.tables[nodes, self.before]
+    return self.tables[nodes, self.parent_tokens]
 
   def tree(self, tokens, valid=None):
     nodes = np.arange(self.topology.num_nodes)

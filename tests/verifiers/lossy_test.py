@@ -135,12 +135,12 @@ def test_every_position_follows_the_rule(name, alpha, beta):
 def test_what_was_not_sampled_is_verified_without_loss():
   case = exact.Case(trees.chain(2), chosen=(1, 2))
   result = integrated(case, 0.3, 2.0, None)
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
 
 
 def test_alpha_zero_is_lossless():
   result = integrated(CASES['two'], 0.0, 1.0, None)
-  np.testing.assert_allclose(result.probs, CASES['two'].want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, CASES['two'].expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

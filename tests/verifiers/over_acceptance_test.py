@@ -151,7 +151,7 @@ def test_walk_applies_the_rule_at_every_position(name, epsilon, replacement):
 @each_chain
 def test_epsilon_zero_is_lossless(name):
   result = integrated(name, 0.0)
-  np.testing.assert_allclose(result.probs, CASES[name].want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, CASES[name].expected, atol=1e-6)
 
 
 def test_epsilon_zero_keeps_lossless_drafts_and_draws_again():
@@ -176,7 +176,7 @@ def test_what_was_not_sampled_is_verified_without_loss():
   """What is no sample has no ratio; it passes where the target picks it."""
   case = CASES['chosen']
   result = integrated('chosen', 0.2)
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
   reach = np.cumprod([case.target[exact.ROOT, 1], case.target[1, 2]])
   np.testing.assert_allclose(result.reach, reach, atol=1e-6)
 

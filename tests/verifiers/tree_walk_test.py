@@ -63,7 +63,7 @@ def integrate(case, coupling='maximal', breakpoints=None, **options):
 def test_completed_round_has_exactly_the_goal_distribution(case):
   """By enumeration of drafts and uniforms; the bonus token is included."""
   probs, outcome, _ = integrate(case)
-  np.testing.assert_allclose(probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(probs, case.expected, atol=1e-6)
   check_paths(case, outcome)
 
 
@@ -100,7 +100,7 @@ def test_check_rejects_a_coupling_without_residual(name):
   breakpoints = exact.union(maximal.breakpoints, draws_from_the_target)
   probs = integrate(case, parts.Resampling(), breakpoints).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
-  assert np.abs(probs - case.want).max() > 1e-3
+  assert np.abs(probs - case.expected).max() > 1e-3
 
 
 FORKS = {
@@ -144,7 +144,7 @@ def test_all_candidates_of_a_tree_have_exactly_the_goal_distribution(
   """
   case = (FORKS if name in ALL_FORKS else FEW_FORKS)[fork]
   result = integrate(case, name)
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
   check_paths(case, result.outcome)
   pair = case.draft[exact.ROOT], case.target[exact.ROOT]
   num = case.is_valid[list(case.topology.levels[0])].sum()
@@ -180,7 +180,7 @@ def test_check_rejects_undivided_tests_on_a_prefix_tree(fork):
   coupling = parts.FunctionCoupling(undivided)
   probs = integrate(case, coupling, undivided_breakpoints).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
-  assert np.abs(probs - case.want).max() > 0.01
+  assert np.abs(probs - case.expected).max() > 0.01
 
 
 def believing(name):
@@ -204,7 +204,7 @@ def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
 ):
   """They are no i.i.d. candidates; one is accepted where the goal picks it."""
   result = integrate(case, name)
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
   first = list(case.chosen[: len(case.topology.levels[0])])
   np.testing.assert_allclose(
     result.reach[0], case.target[exact.ROOT, first].sum(), atol=1e-6
@@ -222,7 +222,7 @@ def test_check_rejects_siblings_that_pass_for_samples(name):
 
   both = exact.union(breakpoints, ORACLES[name].breakpoints)
   probs = integrate(SIBLINGS, believing(name), both).probs
-  assert np.abs(probs - SIBLINGS.want).max() > 0.01
+  assert np.abs(probs - SIBLINGS.expected).max() > 0.01
 
 
 ONE, TWO = trees.chain(1), trees.chain(2)
@@ -258,7 +258,7 @@ def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
     verifiers.Ensemble(),
     *exact.walk_cells(case, multiround.breakpoints, sibling_probs=True),
   )
-  np.testing.assert_allclose(result.probs, case.want, atol=1e-6)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
   check_paths(case, result.outcome)
   first = [node for node in case.topology.levels[0] if case.is_valid[node]]
   drafts = case.tables[first, exact.ROOT]
@@ -282,7 +282,7 @@ def test_check_rejects_that_all_candidates_pass_for_the_first(name):
     case, 'multiround', breakpoints_by_the_first, sibling_probs=True
   ).probs
   assert probs.sum() == pytest.approx(1, abs=1e-6)
-  assert np.abs(probs - case.want).max() > 0.01
+  assert np.abs(probs - case.expected).max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_coupling_stands_for_the_tree_walk_with_it():
 def test_walks_of_all_platforms_are_the_same(
   monkeypatch, platform, coupling, chosen, topology
 ):
-  tree, target = testing_verifiers.drafted(topology)
+  tree, target = testing_verifiers.random_trees(topology)
   if chosen:  # Siblings are different, and some are the most likely tokens.
     order = jnp.argsort(-target, axis=-1).astype(jnp.int32)
     parents = np.array(topology.parents) + 1
