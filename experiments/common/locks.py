@@ -6,6 +6,8 @@ import os
 import socket
 import time
 
+from specjax import write_errors
+
 try:
   import fcntl
 except ImportError:  # Windows has no such locks, and folders no protection.
@@ -35,10 +37,8 @@ def held(
     ValueError: it still holds it then, or the folder cannot be written.
   """
   path = os.path.join(folder, FILE)
-  try:
+  with write_errors.explain(path):
     file = _wait_for(path, folder, patience)
-  except OSError as error:
-    raise ValueError(f'Cannot write {path}: {error.strerror}.') from error
   try:
     yield
   finally:

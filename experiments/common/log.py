@@ -19,6 +19,7 @@ from experiments.common import limits
 from experiments.common import processes
 from experiments.common import workdirs
 from specjax import json_files
+from specjax import write_errors
 from specjax.data import lines
 
 # A unit of work: all that its outcome depends on, as JSON.
@@ -106,8 +107,6 @@ def name(unit: Unit) -> str:
 
 def _append(workdir, row):
   path = os.path.join(workdir, FILE)
-  try:
+  with write_errors.explain(path):
     with open(path, 'a', encoding='utf-8') as file:
       file.write(json_files.dumps(row) + '\n')
-  except OSError as error:
-    raise ValueError(f'Cannot write {path}: {error.strerror}.') from error

@@ -11,6 +11,7 @@ from typing import Any
 from experiments.common import configs
 from experiments.common import locks
 from specjax import json_files
+from specjax import write_errors
 
 _NOT_SET = object()
 
@@ -98,15 +99,17 @@ def replace(path: str, text: str) -> None:
     ValueError: it cannot be written.
   """
   part = f'{path}.{os.getpid()}.part'  # Of no other process.
-  try:
-    with open(part, 'w', encoding='utf-8') as file:
-      file.write(text)
-      file.flush()
-      os.fsync(file.fileno())  # Else a crash may leave the name of no content.
-    os.replace(part, path)
-  except OSError as error:
-    pathlib.Path(part).unlink(missing_ok=True)
-    raise ValueError(f'Cannot write {path}: {error.strerror}.') from error
+  with write_errors.explain(path):
+    try:
+      with open(part, 'w', encoding='utf-8') as file:
+        file.write(text)
+        file.flush()
+        # Else a crash may leave the name of no content.
+        os.fsync(file.fileno())
+      os.replace(part, path)
+    except OSError:
+      pathlib.Path(part).unlink(missing_ok=True)
+      raise
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ import zipfile
 
 import numpy as np
 
+from specjax import write_errors
+
 
 class Prompt(NamedTuple):
   """A prompt as token ids.
@@ -72,15 +74,15 @@ def write(
     **_to_ragged('response', [response.tokens for response in responses]),
   }
   part = f'{os.fspath(path)}.{os.getpid()}.part'
-  try:
-    with open(part, 'wb') as file:
-      np.savez_compressed(file, **arrays)
-    os.replace(part, path)
-  except OSError as error:
-    if os.path.exists(part):
-      os.unlink(part)
-    reason = error.strerror or error
-    raise ValueError(f'Cannot write {path}: {reason}.') from error
+  with write_errors.explain(path):
+    try:
+      with open(part, 'wb') as file:
+        np.savez_compressed(file, **arrays)
+      os.replace(part, path)
+    except OSError:
+      if os.path.exists(part):
+        os.unlink(part)
+      raise
 
 
 def read(

@@ -520,7 +520,7 @@ def test_jax_looks_for_no_accelerator_where_there_is_none(
 ):
   monkeypatch.setenv('JAX_PLATFORMS', '')
   monkeypatch.delenv('JAX_PLATFORMS')
-  plugins = [types.SimpleNamespace(name=plugin, module='specjax')]
+  plugins = [metadata.EntryPoint(plugin, 'missing', 'jax_plugins')]
   monkeypatch.setattr(glob, 'glob', lambda _: files)
   monkeypatch.setattr(metadata, 'entry_points', lambda group: plugins)
   importlib.reload(experiments)
