@@ -25,6 +25,7 @@ from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import cutting
 from specjax.models import heads
+from specjax.models import loading
 from specjax.testing import distributions
 from tests import arms
 from tests import sizes
@@ -174,6 +175,48 @@ def test_greedy_tokens_are_those_of_plain_decoding(name):
   if name.endswith('stop'):
     drafted = sum(result.drafted for result in results)
     assert 0 < drafted[1] < drafted[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ('target_dtype', 'head_dtype'),
+  [('float32', 'bfloat16'), ('bfloat16', 'float32')],
+)
+def test_a_head_computes_in_its_type_whatever_that_of_its_target(
+  target_dtype, head_dtype
+):
+  model, target_params = _target()
+  in_dtype = functools.partial(loading.in_dtype, dtype=head_dtype)
+  pairs = []
+  for name in ('eagle chain', 'eagle3 tree', 'dynamic tree', 'medusa tree'):
+    arm, params = _arm(name, _GREEDY)
+    head = dataclasses.replace(arm.drafter.head, dtype=head_dtype)
+    drafter = dataclasses.replace(arm.drafter, head=head)
+    own = jax.tree.map(in_dtype, heads.own(head.config, params))
+    pairs.append((arm._replace(drafter=drafter), {**params, **own}))
+  plain, spec = (
+    decoding.Decoder(
+      dataclasses.replace(model, dtype=target_dtype),
+      jax.tree.map(lambda leaf: leaf.astype(target_dtype), target_params),
+      pairs,
+      sampling=_GREEDY,
+      bandit=arms.Cycling(len(pairs)),
+      max_length=sizes.BUFFER,
+    )
+    for pairs in ([_arm('none', _GREEDY)], pairs)
+  )
+  state = spec.init(_PROMPTS, 24)
+  types = {
+    leaf.dtype
+    for leaf in jax.tree.leaves(state.drafters)
+    if jnp.issubdtype(leaf.dtype, jnp.floating)
+  }
+  assert types == {jnp.dtype(head_dtype)}
+  results = spec.results(
+    _PROMPTS, decoding.decode(spec.round_fn, spec.params, state)
+  )
+  assert arms.tokens(results) == arms.tokens(plain.decode(_PROMPTS, 24))
+  assert sum(result.accepted.sum() for result in results) > 0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from experiments.common import configs
 from experiments.common import prompts as prompts_lib
 from experiments.train import growth
 from experiments.train import taught as taught_lib
+from specjax import checks
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import cutting
@@ -27,6 +28,11 @@ def run(config, workdir):
   target = family.target
   with configs.error_context('training', config.training):
     training = loop.TrainingConfig(seed=config.seed, **config.training)
+  for name, fields in config.students.items():
+    with configs.errors_name(f'students.{name}', fields):
+      cutting.keep_layers(target.config, target.params, fields['layers'])
+      vocab_size = target.config.vocab_size
+      checks.check_range('head_size', fields['head_size'], 1, vocab_size)
   taught = taught_lib.teach(config, family, workdir)
   learnt = {}
   for number, (name, fields) in enumerate(config.students.items()):

@@ -98,7 +98,7 @@ class EagleHead(adapters.Computed, base.FeatureHead):
   """A head of EAGLE or EAGLE-3; its cache is a `kv_cache.KVCache`.
 
   Its parameters are a nested dict, from `adapters.init_params`, `begin` or a
-  checkpoint.
+  checkpoint. It converts hidden states of its target to its type.
 
   Attributes:
     config: the architecture.
@@ -143,7 +143,7 @@ class EagleHead(adapters.Computed, base.FeatureHead):
     self, params: base.Params, features: tuple[jax.Array, ...]
   ) -> jax.Array:
     """See `FeatureHead.fuse`."""
-    return _merge(self, params).fuse(features)
+    return _merge(self, params).fuse(_in_dtype(self, features))
 
   def extend(
     self,
@@ -193,7 +193,7 @@ class MedusaHead(adapters.Computed, base.ParallelHead):
   """The heads of Medusa.
 
   Their parameters are a nested dict, from `adapters.init_params`, `begin` or a
-  checkpoint.
+  checkpoint. They convert hidden states of their target to their type.
 
   Attributes:
     config: the architecture.
@@ -227,13 +227,20 @@ class MedusaHead(adapters.Computed, base.ParallelHead):
     self, params: base.Params, features: tuple[jax.Array, ...]
   ) -> jax.Array:
     """See `ParallelHead.predict`."""
-    return _merge(self, params)(features)
+    return _merge(self, params)(_in_dtype(self, features))
 
   def likeliest(
     self, params: base.Params, features: tuple[jax.Array, ...], num: int
   ) -> tuple[jax.Array, jax.Array]:
     """See `ParallelHead.likeliest`."""
-    return _likeliest(self, params, features, num)
+    return _likeliest(self, params, _in_dtype(self, features), num)
+
+
+def _in_dtype(
+  head: EagleHead | MedusaHead, features: tuple[jax.Array, ...]
+) -> tuple[jax.Array, ...]:
+  """Returns hidden states in the type of a head's computations."""
+  return tuple(states.astype(head.dtype) for states in features)
 
 
 def _merge(head: EagleHead | MedusaHead, params: base.Params) -> Any:

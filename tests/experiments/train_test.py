@@ -294,6 +294,16 @@ def test_an_entry_is_refused_before_the_teacher_reads(
   [
     ('distill', {'training.steps': 0}, '^training.steps must be >= 1, got 0'),
     (
+      'distill',
+      {'students.small.layers': (0,), 'students.small.head_size': 99_999},
+      r'^students.small.head_size must lie in \[1, \d+\], got 99999',
+    ),
+    (
+      'distill',
+      {'students.small.layers': (0, 99)},
+      r'^students.small.layers must be some of 0 to \d+, got \(0, 99\)',
+    ),
+    (
       'target',
       {'models.target.d_ff': 0},
       '^models.target.d_ff must be >= 1, got 0',
