@@ -14,14 +14,15 @@ def after(value: jax.Array, computed: jax.Array) -> jax.Array:
 
   Args:
     value: `[B]` integers, such as the position of a write.
-    computed: `[B, ...]` integers or floats that depend on all reads. If one is
-      NaN, the result is undefined.
+    computed: `[B, ...]` that depends on all reads: integers >= 0, such as tokens
+      or their number, or floats. If one is negative or NaN, the result is
+      undefined.
   """
   # XLA for CPUs drops an `optimization_barrier` before it decides on copies.
   # This adds zeros instead that XLA cannot predict.
+  axes = tuple(range(1, computed.ndim))
   if jnp.issubdtype(computed.dtype, jnp.floating):
-    never = jnp.isnan(computed)
+    zero = jnp.isnan(computed).any(axis=axes)
   else:
-    never = computed == jnp.iinfo(computed.dtype).min
-  never = never.any(axis=tuple(range(1, computed.ndim)))
-  return value + never.astype(value.dtype)
+    zero = jnp.minimum(computed.min(axis=axes), 0)
+  return value + zero.astype(value.dtype)

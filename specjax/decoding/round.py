@@ -473,8 +473,9 @@ def commit(
   """Writes what was accepted: tokens, caches and hidden states, once each."""
   outcome = output.verification.outcome
   num_emitted, tokens, done = _emit(state, outcome)
-  # In plain decoding, the number of tokens is known before they are drawn.
-  num_emitted = ordering.after(num_emitted, outcome.tokens)
+  if outcome.tokens.shape[1] == 1:
+    # In plain decoding, the number of tokens is known before they are drawn.
+    num_emitted = ordering.after(num_emitted, outcome.tokens)
   features = {
     tap: state_lib.write(
       state.features[tap],

@@ -249,8 +249,10 @@ class LaggingDrafter(base.Drafter):
       node = jnp.take_along_axis(nodes, jnp.maximum(index - lag, 0), axis=1)
       path = jnp.where(index < lag, path, node + reader.tail)
     num = lag[:, 0] + jnp.minimum(outcome.num_accepted, num_levels)
-    # The outcome is known once the cache was read.
-    num = ordering.after(jnp.where(rows, num, 0), outcome.num_accepted)
+    num = jnp.where(rows, num, 0)
+    if not num_levels:
+      # The length of the tail is known before the KV cache is read.
+      num = ordering.after(num, outcome.num_accepted)
     return reader.model.commit(state, proposal, path, num)
 
   def catch_up(
