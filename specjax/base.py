@@ -89,7 +89,11 @@ class LanguageModel:
     return None
 
   def init_cache(self, params: Params, batch: int, size: int) -> Cache:
-    """Returns an empty KV cache with `size` slots for each of `batch` rows."""
+    """Returns an empty KV cache with `size` slots for each of `batch` rows.
+
+    It is a pytree whose leaves have the rows as first axis, with an attribute
+    `lengths` `[B]` int32, the number of committed tokens of each row.
+    """
     raise NotImplementedError
 
   def prefill(
@@ -127,7 +131,8 @@ class LanguageModel:
       pending_kv: `ModelOutput.pending_kv` of `M` tokens that were scored after
         the cache; None stands for none.
       positions: `[B, T]` absolute positions, negative for padding; None for
-        those of a chain.
+        those of a chain. Tokens may come in any order: with a mask, a token
+        can attend to tokens after it in the array.
       mask: `[T, M + T]` or `[B, T, M + T]`, true where a token attends to a
         pending or a new one, may be a NumPy array; None for a chain.
 
@@ -151,7 +156,11 @@ class LanguageModel:
     raise NotImplementedError
 
   def rollback(self, cache: Cache, lengths: jax.Array) -> Cache:
-    """Forgets the tokens at and past `lengths` `[B]`."""
+    """Forgets the tokens at and past `lengths` `[B]`.
+
+    Rejected drafts need no rollback, since they are never committed; it serves
+    to take back committed text.
+    """
     raise NotImplementedError
 
   def exit(self, num_layers: int) -> 'LanguageModel':
@@ -206,7 +215,11 @@ class FeatureHead:
     return None
 
   def init_cache(self, params: Params, batch: int, size: int) -> Cache:
-    """Returns an empty KV cache with `size` slots for each of `batch` rows."""
+    """Returns an empty KV cache with `size` slots for each of `batch` rows.
+
+    It is a pytree whose leaves have the rows as first axis, with an attribute
+    `lengths` `[B]` int32, the number of committed tokens of each row.
+    """
     raise NotImplementedError
 
   def fuse(self, params: Params, features: tuple[jax.Array, ...]) -> jax.Array:
@@ -809,7 +822,8 @@ class RoundInfo(NamedTuple):
   acceptance: jax.Array  # [B] float32, mean of 1 - TV of draft and goal
   raw_acceptance: jax.Array  # [B] float32, the same of raw draft and target
   fidelity: jax.Array  # [B] float32, mean of 1 - TV of goal and target
-  num_catch_up_tokens: jax.Array  # [B] int32, others' tokens that were read
+  # [B] int32, tokens committed while the drafter was idle that it read now.
+  num_catch_up_tokens: jax.Array
   reward: jax.Array | None = None  # [B] float32
   rewards: jax.Array | None = None  # [B, A] of all arms, with full feedback
   flags: Flags | None = None
@@ -882,7 +896,8 @@ class Bandit:
     Args:
       state: the state before the round.
       arm: `[]` int32, the arm that was selected.
-      reward: `[]` float in [0, 1], the reward of that arm.
+      reward: `[]` float in [0, 1], the reward of that arm. If one bandit
+        selects for a whole batch, this is the mean over its unfinished rows.
       **extra: further feedback, of which a bandit ignores what it does not use:
         `levels`, the `Levels` of the arm's trees; and `rewards`, `[A]`, those
         of all arms, where the round has full feedback.

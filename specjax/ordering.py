@@ -14,9 +14,9 @@ def after(value: jax.Array, computed: jax.Array) -> jax.Array:
 
   Args:
     value: `[B]` integers, such as the position of a write.
-    computed: `[B, ...]` that depends on all reads: integers >= 0, such as tokens
-      or their number, or floats. If one is negative or NaN, the result is
-      undefined.
+    computed: `[B, ...]` that depends on all reads: integers >= 0, such as
+      tokens or their number, or floats. If one is negative or NaN, the result
+      is undefined.
   """
   # XLA for CPUs drops an `optimization_barrier` before it decides on copies.
   # This adds zeros instead that XLA cannot predict.

@@ -12,7 +12,7 @@ from specjax import components
 
 @components.component
 class Emitted(base.Reward):
-  """Rewards emitted tokens, on one scale for all arms.
+  """Rewards accepted tokens, on one scale for all arms.
 
   BanditSpec (Hou et al. 2025) counts `Y` in 1..L+1 emitted tokens, where `L` is
   the depth of the deepest arm; this is `(Y - 1) / L`.
@@ -88,8 +88,8 @@ class Throughput(base.Reward):
     costs: `[A]` seconds per round of each arm, at the batch size in use; a
       sequence or an array.
     depths: `[A]` depth of each arm's tree.
-    catch_up_costs: `[A]` seconds per token that an arm's drafter reads before
-      it can be selected again; the default is 0.
+    catch_up_costs: `[A]` seconds per token that an arm's drafter reads when it
+      is selected after idle rounds; the default is 0.
 
   Raises:
     ValueError: an argument is out of range, or has another number of entries.

@@ -13,13 +13,13 @@ from specjax import components
 class Counts(NamedTuple):
   """Holds how often each arm was pulled, and the sum of its rewards.
 
-  A float32 sum of rewards would stop growing at 2**24, so that the sum is kept
-  in two parts.
+  A float32 sum of rewards would stop growing at 2**24, so the sum is kept as an
+  integer and a fraction.
   """
 
   pulls: jax.Array  # [A] int32
-  part: jax.Array  # [A] float32, rewards of all pulls, less `whole`
-  whole: jax.Array | int = 0  # [A] int32
+  fraction: jax.Array  # [A] float32; all of the sum if it is discounted
+  integer: jax.Array | int = 0  # [A] int32
 
   @property
   def rounds(self) -> jax.Array:
@@ -39,15 +39,15 @@ class Counts(NamedTuple):
   @property
   def rewards(self) -> jax.Array:
     """Sum of the rewards of each arm, `[A]`, rounded to float32."""
-    return jnp.asarray(self.whole, jnp.float32) + self.part
+    return jnp.asarray(self.integer, jnp.float32) + self.fraction
 
 
 @components.component
 class CountsBandit(base.Bandit):
   """Averages the rewards of each arm.
 
-  A subclass returns `indices`, of which the largest is selected, or selects in
-  another way.
+  A subclass implements `indices`, whose largest entry is selected, or overrides
+  `select`.
   """
 
   def init(self) -> Counts:
@@ -56,9 +56,10 @@ class CountsBandit(base.Bandit):
     return Counts(zeros, jnp.zeros(self.num_arms, jnp.float32), zeros)
 
   def indices(self, state: Counts) -> jax.Array:
-    """Returns `[A]` float32, of which the largest is selected.
+    """Returns `[A]` float32 index of each arm; the largest is selected.
 
-    The index of an arm without a pull is ignored: such arms go first.
+    "Index" is the bandits' term for an arm's score, such as an upper confidence
+    bound. The index of an arm without a pull is ignored: such arms go first.
 
     Args:
       state: pulls and rewards so far.
@@ -83,7 +84,7 @@ class CountsBandit(base.Bandit):
   ) -> Counts:
     """Counts a pull of the arm and adds its reward."""
     del extra
-    # Not a scatter: over many runs at once, that is much slower.
+    # A mask, since a scatter is slow under `vmap` over many runs.
     return self.add(state, jnp.arange(self.num_arms) == arm, reward)
 
   def update_all(self, state: Counts, rewards: jax.Array) -> Counts:
@@ -100,10 +101,11 @@ class CountsBandit(base.Bandit):
       is_pulled: `[A]` bool, the arms.
       rewards: `[A]` or `[]` float, of which only those of these arms count.
     """
-    total = state.part + jnp.where(is_pulled, rewards, 0).astype(jnp.float32)
-    whole = jnp.floor(total)
+    rewards = jnp.where(is_pulled, rewards, 0).astype(jnp.float32)
+    fraction = state.fraction + rewards
+    integer = jnp.floor(fraction)
     return Counts(
       state.pulls + is_pulled.astype(jnp.int32),
-      total - whole,
-      state.whole + whole.astype(jnp.int32),
+      fraction - integer,
+      state.integer + integer.astype(jnp.int32),
     )

@@ -69,7 +69,7 @@ class DiscountedUCB(upper_confidence.UCB1):
     rewards = jnp.where(is_pulled, rewards, 0).astype(jnp.float32)
     return Discounted(
       self.discount * state.pulls + is_pulled.astype(jnp.float32),
-      self.discount * state.part + rewards,
+      self.discount * state.fraction + rewards,
     )
 
 

@@ -74,8 +74,8 @@ def _check_verifier(i: int, arm: base.Arm) -> None:
     return
   if not verifier.accepts(base.Siblings.IID):
     raise ValueError(
-      "The verifier 'distinct' needs siblings that are all different, got a "
-      f'drafter that draws them with replacement (arm {i}).'
+      f'The verifier {verifier} needs siblings drawn without replacement, all '
+      f'different, got a drafter whose siblings may repeat (arm {i}).'
     )
   raise ValueError(
     'Siblings are drawn from different distributions, which needs a verifier '

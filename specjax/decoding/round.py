@@ -78,8 +78,8 @@ class Round:
       scores = score(self, params, state, choice, drafts)
       verification = verify(self, choice, drafts, scores)
       proposals = _slot_proposals(self, params, state, choice, drafts)
-      # Probabilities are not returned: they would be padded to the sizes of
-      # other groups.
+      # Probabilities `[B, N, V]` stay inside of the branch, since all branches
+      # return arrays with the shapes of the largest group.
       return GroupOutput(proposals, scores.output, verification)
 
     groups = arms_lib.groups_by_size(self.drafters, self.per_row)
@@ -238,9 +238,9 @@ def catch_up(
     The state, and `[B]` how many tokens were read.
   """
   num_read, drafters = jnp.zeros_like(state.lengths), list(state.drafters)
-  # A state that all arms share lacks nothing, and with full feedback all
-  # drafters have read after the last round. Neither holds for drafters that
-  # must catch up in every round.
+  # Nothing is missing from a state that all arms share; and with full feedback,
+  # all drafters have read after the last round. Drafters that lag after their
+  # own rounds catch up all the same.
   is_current = round_fn.feedback == 'full' or len(drafters) == 1
   for i, slot in enumerate(round_fn.slots):
     drafter = round_fn.drafters[slot.owner]
@@ -474,7 +474,8 @@ def commit(
   outcome = output.verification.outcome
   num_emitted, tokens, done = _emit(state, outcome)
   if outcome.tokens.shape[1] == 1:
-    # In plain decoding, the number of tokens is known before they are drawn.
+    # Without drafts, the count does not depend on the target's call, so the
+    # write of the KV cache is ordered after its tokens.
     num_emitted = ordering.after(num_emitted, outcome.tokens)
   features = {
     tap: state_lib.write(
@@ -529,8 +530,8 @@ def _commit_drafters(
 ) -> tuple[base.DraftState, ...]:
   """Returns every slot's state after the round, with one write for each.
 
-  A drafter's cache holds no token that a stop token or a limit has cut off:
-  more text may be appended to the row.
+  Tokens past a stop token or a limit are not committed to a drafter's KV cache,
+  so that `append` can continue the row.
   """
   levels = np.array(
     [state_lib.num_levels(drafter) for drafter in round_fn.drafters], np.int32

@@ -130,7 +130,7 @@ def hidden_state_taps(
     arms: drafter, verifier and goal of each arm.
 
   Returns:
-    For each arm, indices of `Extension.features`, all at least 0.
+    For each arm, indices of `ModelOutput.features`, all at least 0.
 
   Raises:
     ValueError: a drafter taps a hidden state that the target does not return,

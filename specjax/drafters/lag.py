@@ -39,9 +39,9 @@ class ReadEntries(NamedTuple):
 
   outputs: Any  # [B, T, ...], the argument of `Reader.predict`
   pending: base.PendingKV  # uncommitted KV
-  # [B, T, ...] what was computed from all reads of the KV cache, after which it
-  # is written; the cheapest such values.
-  computed: jax.Array
+  # [B, T, ...] any values that depend on every read of the KV cache, so that
+  # its write can be ordered after them.
+  barrier: jax.Array
 
 
 class Tail(NamedTuple):
@@ -59,8 +59,10 @@ class Reader:
   Attributes:
     model: the language model or head.
     tail: number of entries that a draft reads at most.
-    num_left: number of entries that `catch_up` leaves to the draft.
-    ahead: how many positions the token of an entry is after the entry's index.
+    num_left: number of entries, at most `tail`, that `catch_up` leaves to the
+      draft.
+    ahead: entry `i` contains token `i + ahead`: 0 for a language model, 1 for
+      the pairs of a head.
   """
 
   model: base.LanguageModel | base.FeatureHead
@@ -113,7 +115,8 @@ class Reader:
       context: the committed text.
       depth: of the drafter's trees. After its own rounds, the cache lacks
         `depth + 1` entries at most.
-      may_stop_early: whether the drafter often reads nothing else.
+      may_stop_early: whether a draft may end after the tail, so that a shorter
+        tail saves time.
     """
     raise NotImplementedError
 
@@ -264,14 +267,16 @@ class LaggingDrafter(base.Drafter):
   ) -> tuple[base.Cache, jax.Array]:
     """Reads what a draft would not; see `Drafter.catch_up`."""
     num_entries = self.reader.num_entries(context)
-    lags = lambda cache: rows & (self._lag(cache, context) > self.reader.tail)
+    is_behind = lambda cache: (
+      rows & (self._lag(cache, context) > self.reader.tail)
+    )
 
     def read_chunk(cache):
-      end = jnp.where(lags(cache), num_entries - self.reader.num_left, 0)
+      end = jnp.where(is_behind(cache), num_entries - self.reader.num_left, 0)
       return self._read_chunk(params, cache, context, end, self.chunk)[0]
 
     current = jax.lax.while_loop(
-      lambda cache: lags(cache).any(), read_chunk, state
+      lambda cache: is_behind(cache).any(), read_chunk, state
     )
     return current, current.lengths - state.lengths
 
@@ -326,7 +331,7 @@ class LaggingDrafter(base.Drafter):
     """Reads entries after the cache; commits those before `end` `[B]`."""
     entries = self.reader.read(params, cache, context, chunk)
     num = jnp.clip(end - cache.lengths, 0, chunk)
-    num = ordering.after(num, entries.computed)
+    num = ordering.after(num, entries.barrier)
     path = jnp.broadcast_to(np.arange(chunk), (len(end), chunk))
     cache = self.reader.model.commit(cache, entries.pending, path, num)
     return cache, entries.outputs

@@ -126,6 +126,14 @@ def _check(model: base.LanguageModel, params: base.Params) -> None:
     f'extend must return logits, {expected_shape} float32, got '
     f'{building.abstract(shape)}.',
   )
+  lengths = jax.eval_shape(
+    lambda: getattr(model.init_cache(params, 2, 8), 'lengths', None)
+  )
+  building.require(
+    lengths is not None and building.is_like(lengths, (2,), jnp.int32),
+    'init_cache must return a cache whose lengths are (2,) int32 for 2 rows, '
+    f'got {building.abstract(lengths)}.',
+  )
   logits = jax.device_get(read(params, _texts(model)))
   once = logits['at once']
   expected = {

@@ -4,8 +4,8 @@ Draw tokens i.i.d., again and again. The first draws of `k` different tokens
 are `k` draws without replacement. Call each draw *good* with a probability that
 depends on its token only, and let the weight of a token be the probability that
 a draw is this token and not good. This module computes the probability that a
-good draw comes before the draws that are not good have shown `k` different
-tokens.
+good draw comes before `k` different tokens have been seen among the other
+draws.
 
 Let the draws arrive as a Poisson process with rate 1. Then each token arrives
 at the rate of its weight, good draws arrive at the remaining rate, and all of
@@ -18,10 +18,10 @@ Two uses:
 
 - If draws of tokens outside a set are good, the integral is the probability
   that `k` draws without replacement are not all in the set.
-- The integral for the second, third, ... good draw gives the distribution of
-  the number of good draws that come before the good draws and the different
-  other tokens are `k` in total. The number does not depend on the tokens of the
-  good draws, so these are i.i.d. given their number.
+- Count the good draws and the different other tokens until there are `k`. The
+  integral for the `i`-th good draw is the probability that at least `i` of the
+  `k` are good. Their number does not depend on their tokens, so the tokens are
+  i.i.d. given the number.
 """
 
 import jax
@@ -76,9 +76,10 @@ def count_good(
 ) -> jax.Array:
   """Returns `[max_drafts]` probabilities of 1, 2, ... good draws among `k`.
 
-  Draws end when `k` of them count: all good draws count, and of the other draws
-  those with a new token. The probabilities sum to 1 minus the probability that
-  no draw is good. The arguments are those of `any_good`.
+  Entry `i - 1` is the probability that exactly `i` of the first `k` draws that
+  count are good. A draw counts if it is good or its token is new. The
+  probabilities sum to 1 minus the probability that no draw is good. The
+  arguments are those of `any_good`.
   """
   at_least = jax.lax.cummin(
     _at_least(weights, good, num_drafts, max_drafts, large, max_drafts)
@@ -133,7 +134,7 @@ def _at_least(
 
 
 def any_outside(draft: jax.Array, num_drafts: int) -> jax.Array:
-  """Returns `[V + 1]`, how likely some draft is not among the first tokens.
+  """Returns `[V + 1]` probabilities that some draft is not in `range(n)`.
 
   Args:
     draft: `[V]` distribution of the first of the draws without replacement.

@@ -20,7 +20,7 @@ from specjax import trees
 class _Walk(NamedTuple):
   """The state of a walk down a tree."""
 
-  entries: jax.Array  # [N + 2] bool, entries that spell the tokens so far
+  entries: jax.Array  # [N + 2] bool, whose path has the tokens picked so far
   entry: jax.Array  # [] one of them
   going: jax.Array  # [] bool, false past the end
 
@@ -58,7 +58,7 @@ class TreeWalk(base.Verifier):
     return self.coupling.is_greedy
 
   def accepts(self, siblings: base.Siblings) -> bool:
-    """Accepts i.i.d. siblings, or those that the coupling accepts instead."""
+    """Accepts i.i.d. and chosen siblings, or else those of the coupling."""
     if self.coupling.accepts(base.Siblings.IID):
       # The coupling receives the distribution of the first sibling only.
       return super().accepts(siblings)
@@ -77,8 +77,8 @@ class TreeWalk(base.Verifier):
     self, key: jax.Array, tree: base.DraftTree, target_probs: jax.Array
   ) -> base.Outcome:
     if tree.probs is None and not self.coupling.accepts(base.Siblings.IID):
-      # Chosen tokens are compared with a sample of the target, which a coupling
-      # for sampled ones would take long to make.
+      # Chosen tokens are compared with a sample of the target, which `Maximal`
+      # draws at the lowest cost.
       return TreeWalk(couplings.Maximal())(key, tree, target_probs)
     topology = tree.topology
     keys = jax.random.split(key, topology.depth + 1)
@@ -101,9 +101,9 @@ class TreeWalk(base.Verifier):
   ) -> base.Outcome:
     """Walks all levels at once, as a path without branches is known beforehand.
 
-    Only whether a level accepts is used of all levels. So with a coupling that
-    computes this without its token, as `Maximal` and `OTM` do, the program
-    computes what replaces a token once, where one is replaced.
+    Of all levels, only `accepted` is used. Where a coupling computes it without
+    the residual, as `Maximal` and `OTM` do, XLA drops the draws from residuals
+    at all levels but the last, which calls the coupling again.
     """
     length = tree.topology.num_nodes
     index = np.arange(length + 1, dtype=np.int32)
@@ -244,7 +244,9 @@ class TreeWalk(base.Verifier):
 class Ensemble(TreeWalk):
   """The tree walk for siblings of different distributions.
 
-  By multi-round rejection, each candidate is tested with its own distribution.
+  Each candidate is tested with its own distribution, such as those of children
+  without replacement or of several drafters; by default, in multi-round
+  rejection.
 
   Attributes:
     coupling: one that takes a distribution for each candidate.
