@@ -179,3 +179,20 @@ def test_a_bandit_launches_few_kernels_and_acceptance_only_if_asked():
   assert without <= 333
   asked = count(reward=specjax.rewards.BlockDivergence())
   assert asked > without + 4
+
+
+@pytest.mark.slow
+def test_arms_of_one_rule_launch_few_kernels_for_their_numbers():
+  """They are verified at once, each row with the numbers of its arm."""
+
+  def count(*alphas):
+    return _count(
+      *(
+        _chains(1, 2, goal=specjax.goals.Chow(alpha), bonus_probs=True)
+        for alpha in alphas
+      ),
+      bandit='ucb1',
+      per_row=True,
+    )
+
+  assert count(0.1, 0.3) <= count(0.3, 0.3) + 4
