@@ -406,10 +406,10 @@ class Context(NamedTuple):
   In `Drafter.init`, buffers are as long as the prompts, `[B, T]`.
   """
 
-  tokens: jax.Array  # [B, S] int32; committed up to `lengths`, junk beyond
+  tokens: jax.Array  # [B, S] int32; committed up to `lengths`, then undefined
   lengths: jax.Array  # [B] int32
   # [B, S, F] each: the target's features that the drafter's `taps` name, of all
-  # committed tokens but the last; junk beyond.
+  # committed tokens but the last; then undefined.
   features: tuple[jax.Array, ...] = ()
 
   def first(self, num: int) -> 'Context':
@@ -419,15 +419,18 @@ class Context(NamedTuple):
 
 
 class Outcome(NamedTuple):
-  """The result of verifying one row's tree; batched, with `[B]` in front."""
+  """The result of verifying one row's tree; batched, with `[B]` in front.
 
-  path: jax.Array  # [D] int32 accepted nodes from the root down, then junk
+  Past the accepted nodes, and past the next token, they are undefined.
+  """
+
+  path: jax.Array  # [D] int32 accepted nodes from the root down
   num_accepted: jax.Array  # [] int32, accepted draft tokens
-  tokens: jax.Array  # [D + 1] int32 accepted tokens, then the next one, junk
+  tokens: jax.Array  # [D + 1] int32 accepted tokens, then the next one
 
   @property
   def entries(self) -> jax.Array:
-    """`[..., D + 1]` entries of the target call: root, accepted nodes, junk."""
+    """`[..., D + 1]` entries of the target call: root and accepted nodes."""
     widths = [(0, 0)] * (self.path.ndim - 1) + [(1, 0)]
     return jnp.pad(self.path + 1, widths)
 
@@ -436,7 +439,7 @@ class TargetProbs(NamedTuple):
   """The target's probabilities at committed positions."""
 
   start: jax.Array  # [B] int32, the position of the first of them
-  probs: Probs  # [B, P, V] at each, then junk
+  probs: Probs  # [B, P, V] at each, then undefined
 
 
 class StateSlot(NamedTuple):
@@ -806,10 +809,10 @@ class Flags(NamedTuple):
 class RoundInfo(NamedTuple):
   """One round, row by row. `D` is the depth of the deepest arm.
 
-  A reward sees this, of the arm that was played. With full feedback it sees
-  an estimate for every arm, too, of which only `arm`, `num_emitted` (a float),
-  `tree_depth`, `acceptance`, `raw_acceptance` and `num_catch_up_tokens` (0) are
-  that arm's own. `reward`, `rewards` and `flags` come later.
+  A reward receives the round of the selected arm. With full feedback, it also
+  receives an estimate for every arm, in which only `arm`, `num_emitted` (a
+  float), `tree_depth`, `acceptance`, `raw_acceptance` and `num_catch_up_tokens`
+  (0) belong to that arm. `reward`, `rewards` and `flags` are added later.
   """
 
   arm: jax.Array  # [B] int32
@@ -827,7 +830,7 @@ class RoundInfo(NamedTuple):
   reward: jax.Array | None = None  # [B] float32
   rewards: jax.Array | None = None  # [B, A] of all arms, with full feedback
   flags: Flags | None = None
-  path: jax.Array | None = None  # [B, D] int32, nodes of `tokens`, then junk
+  path: jax.Array | None = None  # [B, D] int32, nodes of `tokens`
 
 
 class Reward:
