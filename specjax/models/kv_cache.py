@@ -187,16 +187,16 @@ def commit(
     The KV cache with `num` more entries per row. The `P` slots after the old
     length are overwritten, so that the buffer needs that much slack.
   """
-  at = ordering.after(cache.lengths, num)
+  starts = ordering.after(cache.lengths, num)
   layers = jax.lax.platform_dependent(
     cache.layers,
     pending_kv.layers,
     path,
-    at,
+    starts,
     tpu=_write_by_rows,
     default=_write_all,
   )
-  return KVCache(layers=layers, lengths=at + num)
+  return KVCache(layers=layers, lengths=starts + num)
 
 
 def _write_all(

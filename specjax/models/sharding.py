@@ -67,13 +67,13 @@ def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
   Raises:
     ValueError: the mesh does not divide the model's attention heads.
   """
-  given: Any = model
+  fields: Any = model
   if split:
-    check_heads(given.config, mesh)
-  params = shard_params(given.config, given.params, mesh, split=split)
+    check_heads(fields.config, mesh)
+  params = shard_params(fields.config, fields.params, mesh, split=split)
   layout = layouts.Layout(mesh, split, _is_output_split(params))
-  laid_out = layouts.lay_out(given.model, layout)
-  return given._replace(model=laid_out, params=params)
+  sharded = layouts.lay_out(fields.model, layout)
+  return fields._replace(model=sharded, params=params)
 
 
 def _is_output_split(params: base.Params) -> bool:

@@ -361,10 +361,9 @@ def _check_tree(tree: base.DraftTree) -> None:
 
 
 def _check_siblings(drafter: base.Drafter, tree: base.DraftTree) -> None:
-  """That tokens are chosen, and siblings different, where the drafter says so.
+  """Checks that greedy drafters choose tokens, and that siblings differ.
 
-  Verifiers that need it are otherwise taken for arms that they are not exact
-  for.
+  Verifiers are exact only if the drafter's `greedy` and `siblings` are true.
   """
   if drafter.greedy and tree.probs is not None:
     largest = np.where(tree.valid, tree.probs.max(-1), 1)

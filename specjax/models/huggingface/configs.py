@@ -150,12 +150,12 @@ def read(description: Description, hf_config: HFConfig) -> config_lib.Config:
       problems.append(f'{name} must be {allowed[0]!r}, got {value!r}')
   collect = functools.partial(_collect, problems)
   fields = {
-    ours: collect(ours, _read_field, field, hf_config)
-    for ours, field in description.fields.items()
+    name: collect(name, _read_field, field, hf_config)
+    for name, field in description.fields.items()
   }
-  for ours, value in description.implied.items():
+  for name, value in description.implied.items():
     is_function = callable(value)
-    fields[ours] = collect(ours, value, hf_config) if is_function else value
+    fields[name] = collect(name, value, hf_config) if is_function else value
   local_fields = collect('layer_types', _local_fields, description, hf_config)
   fields |= local_fields or {}
   if not problems:
@@ -183,8 +183,8 @@ def write(
     if values[0] is not None
   }
   hf_config['architectures'] = [description.architecture]
-  for ours, field in description.fields.items():
-    hf_config[field.name] = field.write(getattr(config, ours))
+  for name, field in description.fields.items():
+    hf_config[field.name] = field.write(getattr(config, name))
   if description.local is not None and isinstance(
     config, config_lib.TransformerConfig
   ):
@@ -269,10 +269,10 @@ def _with_old_names(
   if not isinstance(rope, dict):
     return flat, [f'rope_parameters cannot be read ({rope!r})']
   rope = dict(rope)
-  for ours, theirs in _ROPE_PARAMETERS.items():
-    if theirs in rope:
-      name = description.fields.get(ours, Field(theirs)).name
-      flat[name] = rope.pop(theirs)
+  for name, new_name in _ROPE_PARAMETERS.items():
+    if new_name in rope:
+      old_name = description.fields.get(name, Field(new_name)).name
+      flat[old_name] = rope.pop(new_name)
   flat['rope_scaling'] = flat.get('rope_scaling') or rope
   return flat, problems
 
@@ -320,7 +320,8 @@ def _read_scaling(scaling: Any) -> config_lib.RopeScaling | None:
   if missing:
     raise ValueError(f'rope_scaling lacks {", ".join(missing)}')
   return config_lib.RopeScaling(
-    kind=str(kind), **{ours: scaling[name] for ours, name in names.items()}
+    kind=str(kind),
+    **{name: scaling[hf_name] for name, hf_name in names.items()},
   )
 
 
@@ -352,7 +353,7 @@ def _write_scaling(
       'original_max_position_embeddings': scaling.original_context,
     }
   fields = {
-    name: getattr(scaling, ours)
-    for ours, name in _SCALINGS[scaling.kind].items()
+    hf_name: getattr(scaling, name)
+    for name, hf_name in _SCALINGS[scaling.kind].items()
   }
   return {'rope_type': scaling.kind, **fields}
