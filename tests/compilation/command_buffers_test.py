@@ -27,17 +27,17 @@ def test_flags_are_set_where_a_gpu_is(monkeypatch, tmp_path):
   assert not command_buffers.are_enabled()
   (tmp_path / 'nvidia0').touch()
   for _ in range(2):  # The second time, there is nothing to add.
-    mine, *added = _enabled(monkeypatch, tmp_path)
-    assert mine == '--xla_mine=1' and len(added) == 2
+    first, *added = _enabled(monkeypatch, tmp_path)
+    assert first == '--xla_mine=1' and len(added) == 2
   assert command_buffers.are_enabled()
 
 
 def test_flags_that_are_set_stay(monkeypatch, tmp_path):
-  mine = '--xla_gpu_enable_command_buffer='
-  monkeypatch.setenv('XLA_FLAGS', mine)
+  option = '--xla_gpu_enable_command_buffer='
+  monkeypatch.setenv('XLA_FLAGS', option)
   (tmp_path / 'nvidia0').touch()
   least = '--xla_gpu_graph_min_graph_size=1'
-  assert _enabled(monkeypatch, tmp_path) == [mine, least]
+  assert _enabled(monkeypatch, tmp_path) == [option, least]
   assert not command_buffers.are_enabled()
 
 
@@ -88,11 +88,11 @@ def _in_and_out(text):
     if line.strip() != 'condition:':
       while path and path[-1][0] >= indent:
         path.pop()
-      found = re.match(r'\s*\d+: k(\w+)', line)
-      if found:
+      header = re.match(r'\s*\d+: k(\w+)', line)
+      if header:
         is_inside = any(kind == 'CommandBuffer' for _, kind in path)
-        counts[is_inside][found[1]] += 1
-      path.append((indent, found and found[1]))
+        counts[is_inside][header[1]] += 1
+      path.append((indent, header and header[1]))
   return counts[True], counts[False]
 
 

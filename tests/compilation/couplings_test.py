@@ -18,11 +18,11 @@ BATCH_SIZE, VOCAB_SIZE, NUM_DRAFTS = 32, 32_000, 4
 def moved(device, name):
   """Bytes that a coupling moves, over those of its two distributions."""
   (sharding,) = {
-    jax.sharding.SingleDeviceSharding(each)
-    for each in devices.jax_devices(device)
+    jax.sharding.SingleDeviceSharding(jax_device)
+    for jax_device in devices.jax_devices(device)
   }
-  shape = lambda *rest, dtype=jnp.float32: jax.ShapeDtypeStruct(
-    (BATCH_SIZE, *rest), dtype, sharding=sharding
+  shape = lambda *dims, dtype=jnp.float32: jax.ShapeDtypeStruct(
+    (BATCH_SIZE, *dims), dtype, sharding=sharding
   )
   sibling_probs = name in couplings.DISTINCT_COUPLINGS
   coupling = (couplings.COUPLINGS | couplings.DISTINCT_COUPLINGS)[name]()
@@ -38,9 +38,9 @@ def moved(device, name):
   )
   lowered = traced.lower(lowering_platforms=(device.platform,))
   with devices.without_flags():
-    found = lowered.compile().cost_analysis()
+    cost = lowered.compile().cost_analysis()
   read = 2 * 4 * BATCH_SIZE * VOCAB_SIZE
-  return np.float64(found['bytes accessed']) / read
+  return np.float64(cost['bytes accessed']) / read
 
 
 @pytest.mark.slow

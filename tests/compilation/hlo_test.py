@@ -69,11 +69,13 @@ _SQUARE = 8 * 8 * 4
 
 def _moved(module, name):
   """Bytes that one instruction of the entry reads, and that it writes."""
-  own = module.computations[module.entry]
+  computation = module.computations[module.entry]
   counted = totals.ClassifiedModule(module, lambda array: 'any')
-  total = traffic.count_instruction(counted, own, own[name])
+  total = traffic.count_instruction(counted, computation, computation[name])
   total.update(
-    totals._total_of_calls(counted, own[name], traffic.count_instruction)
+    totals._total_of_calls(
+      counted, computation[name], traffic.count_instruction
+    )
   )
   return total['any', 'read'], total['any', 'written']
 
@@ -84,13 +86,13 @@ def _module():
 
 
 def test_a_program_is_read(module):
-  own = module.computations[module.entry]
-  assert own['or'].is_root and own['or'].op == 'conditional'
-  assert own['or'].called('branch_computations') == ['p', 'q']
-  assert own['loop'].called('body') == ['body']
-  assert [array.dims for array in own['loop'].outputs] == [(), (8, 8)]
-  assert own['some'].operands == ('c', 'at')
-  assert [array.on_chip for array in own['start'].outputs] == [
+  computation = module.computations[module.entry]
+  assert computation['or'].is_root and computation['or'].op == 'conditional'
+  assert computation['or'].called('branch_computations') == ['p', 'q']
+  assert computation['loop'].called('body') == ['body']
+  assert [array.dims for array in computation['loop'].outputs] == [(), (8, 8)]
+  assert computation['some'].operands == ('c', 'at')
+  assert [array.on_chip for array in computation['start'].outputs] == [
     True,
     False,
     True,
@@ -99,10 +101,10 @@ def test_a_program_is_read(module):
 
 
 def test_tiles_are_filled(module):
-  own = module.computations[module.entry]
-  assert own['a'].outputs[0].num_bytes == 16 * 256 * 2
-  assert own['b'].outputs[0].num_bytes == 2 * _PART
-  assert own['c'].outputs[0].num_bytes == 1000 * 256 * 4
+  computation = module.computations[module.entry]
+  assert computation['a'].outputs[0].num_bytes == 16 * 256 * 2
+  assert computation['b'].outputs[0].num_bytes == 2 * _PART
+  assert computation['c'].outputs[0].num_bytes == 1000 * 256 * 4
 
 
 def test_an_update_in_place_is_written_alone(module):

@@ -53,10 +53,10 @@ def _inspect(body=''):
 
 
 def test_copies_are_found_in_branches_and_before_the_loop():
-  found = _inspect()
-  assert found.copied_in_loop == {'caches': 4 * 2 * 4}
-  assert found.copied_before == {'weights': 8 * 16 * 2}
-  assert not (found.host_transfers or found.float64 or found.collectives)
+  result = _inspect()
+  assert result.copied_in_loop == {'caches': 4 * 2 * 4}
+  assert result.copied_before == {'weights': 8 * 16 * 2}
+  assert not (result.host_transfers or result.float64 or result.collectives)
 
 
 def test_a_collective_that_is_spread_over_fusions_is_one():
@@ -72,11 +72,11 @@ def test_a_collective_that_is_spread_over_fusions_is_one():
     for i in range(2)
   )
   text = _TEXT.replace('BODY', calls).replace('%body', f'{computation}%body', 1)
-  found = inspection.inspect(
+  result = inspection.inspect(
     totals.ClassifiedModule(hlo.parse(text), lambda _: 'rest')
   )
-  assert found.collectives == {'all-gather': 64}
-  assert found.num_collectives == {'all-gather': 1}
+  assert result.collectives == {'all-gather': 64}
+  assert result.num_collectives == {'all-gather': 1}
 
 
 def test_what_stays_on_the_chip_is_no_copy():

@@ -76,11 +76,11 @@ def _program(family):
 @pytest.mark.slow
 @pytest.mark.parametrize('method', _METHODS)
 def test_loops_copy_no_cache_and_ask_no_host(program, device, method):
-  found = program(method, device).inspection
-  assert not found.copied_in_loop.get(totals.CACHES)
-  assert not found.host_transfers
-  assert not found.float64
-  assert not found.collectives
+  result = program(method, device).inspection
+  assert not result.copied_in_loop.get(totals.CACHES)
+  assert not result.host_transfers
+  assert not result.float64
+  assert not result.collectives
 
 
 @pytest.mark.slow
@@ -107,16 +107,16 @@ def test_devices_give_each_other_what_a_call_adds_up(family, name, find):
     target=abstract(family.target), drafters={'medium': abstract(medium)}
   )
   family = families.on_mesh(family, mesh)
-  found = _compiled(_decoder(family, {'arm': 'medium:4'}), device).inspection
+  result = _compiled(_decoder(family, {'arm': 'medium:4'}), device).inspection
   config = family.target.config
-  assert found.num_collectives == {
+  assert result.num_collectives == {
     'all-reduce': 2 * config.num_layers + 1,
     'all-gather': 1,
   }
   logits = _BATCH_SIZE * 5 * config.vocab_size
   # TPUs fill tiles of eight.
-  assert found.collectives['all-gather'] <= 4 * logits * 8 / 5
-  assert not found.copied_in_loop.get(totals.CACHES)
+  assert result.collectives['all-gather'] <= 4 * logits * 8 / 5
+  assert not result.copied_in_loop.get(totals.CACHES)
 
 
 @pytest.mark.slow
@@ -138,8 +138,8 @@ def test_a_cache_that_is_read_once_more_is_copied(family, device):
     *family.drafters['medium'][1:],
     max_length=256,
   )
-  found = _compiled(decoder, device).inspection
-  assert found.copied_in_loop.get(totals.CACHES)
+  result = _compiled(decoder, device).inspection
+  assert result.copied_in_loop.get(totals.CACHES)
 
 
 def _of_loop(body, device):
@@ -162,8 +162,8 @@ def _of_loop(body, device):
 
 @pytest.mark.slow
 def test_a_sum_over_devices_is_seen(find):
-  found = _of_loop(lambda x: x + x.sum(), find('v5e:1x2'))
-  assert found.collectives
+  result = _of_loop(lambda x: x + x.sum(), find('v5e:1x2'))
+  assert result.collectives
 
 
 @pytest.mark.parametrize(

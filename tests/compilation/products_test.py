@@ -73,11 +73,11 @@ def test_products_are_counted_by_what_they_read(name, kind, num_operations):
   for short, attributes in _ATTRIBUTES.items():
     text = text.replace(short, attributes)
   module = hlo.parse(text)
-  own = module.computations[module.entry]
-  found = products.count_instruction(
-    totals.ClassifiedModule(module, _kind), own, own[name]
+  computation = module.computations[module.entry]
+  counts = products.count_instruction(
+    totals.ClassifiedModule(module, _kind), computation, computation[name]
   )
-  assert +found == +type(found)({kind: num_operations})
+  assert +counts == +type(counts)({kind: num_operations})
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_convolutions_take_as_many_operations_as_xla_counts(
     f = lambda x, w: x @ w.T
   compiled = jax.jit(f).lower(jnp.ones(shape), jnp.ones(kernel)).compile()
   module = hlo.parse(compiled.as_text())
-  found = products.count(
+  counts = products.count(
     totals.ClassifiedModule(module, lambda array: totals.REST), module.entry
   )
-  assert found.total() == compiled.cost_analysis()['flops']
+  assert counts.total() == compiled.cost_analysis()['flops']

@@ -70,16 +70,19 @@ def test_a_decode_on_a_mesh_is_compiled_for_it():
   shapes = {'vocab_size': 64, **toys.TINY}
   family = hardware.abstract_family({'target': shapes, 'draft': shapes})
   cpu, mesh = compilation.find('cpu'), meshes.make()
-  alone, on_mesh = (
+  single, on_mesh = (
     compilation.compile_decode(
       decoding.speculative(
-        *place(family.target)[1:], *place(family.drafters['draft'])[1:]
+        *place_on(family.target)[1:], *place_on(family.drafters['draft'])[1:]
       ),
       cpu,
     )
-    for place in (lambda each: each, lambda each: sharding.shard(each, mesh))
+    for place_on in (
+      lambda model: model,
+      lambda model: sharding.shard(model, mesh),
+    )
   )
-  assert alone.min_bytes == on_mesh.min_bytes > 0
+  assert single.min_bytes == on_mesh.min_bytes > 0
   assert on_mesh.read['weights'] > 0
 
 
@@ -101,9 +104,9 @@ def test_a_token_takes_two_operations_for_each_weight():
 def test_a_decode_compiles_for_accelerators(name, most, find):
   """And multiplies as much as on the CPU; GPUs take a lone row twice."""
   here = _on_cpu(4)
-  there = kept.compile_decode(_decoder(4), find(name))
-  assert there.seconds > 0
-  ratio = there.operations['weights'] / here.operations['weights']
+  program = kept.compile_decode(_decoder(4), find(name))
+  assert program.seconds > 0
+  ratio = program.operations['weights'] / here.operations['weights']
   assert 1 <= ratio <= most
 
 
@@ -176,7 +179,7 @@ def test_a_compiler_that_is_not_there_is_named(monkeypatch):
 @pytest.mark.parametrize('version', [12, 13])
 def test_either_cuda_has_the_compiler(version, monkeypatch):
   plugin = f'jax_cuda{version}_plugin'
-  there = lambda name: name if name == plugin else None
-  monkeypatch.setattr(devices.importlib.util, 'find_spec', there)
+  find_spec = lambda name: name if name == plugin else None
+  monkeypatch.setattr(devices.importlib.util, 'find_spec', find_spec)
   assert not devices.missing(compilation.find('h100'))
   assert 'libtpu' in devices.missing(compilation.find('v5e:1x1'))

@@ -75,9 +75,9 @@ _TREE = trees.Topology((-1, -1, 0, 0, 1, 2, 4))
 def _rows(decoded=_DECODED, width=40):
   """Sources and what stands behind them, in rows with junk at their ends."""
   rows = np.random.default_rng(1).integers(1, 30, (len(decoded), width))
-  for row, source, behind in zip(rows, _SOURCES, decoded):
+  for row, source, decoded_row in zip(rows, _SOURCES, decoded):
     row[: len(source)] = source
-    row[len(source) : len(source) + len(behind)] = behind
+    row[len(source) : len(source) + len(decoded_row)] = decoded_row
   return rows
 
 
@@ -277,15 +277,17 @@ def test_a_packed_example_has_the_logits_that_it_has_alone():
   assert packed.segments.max() > 0 and (packed.segments < 0).any()
   logits = np.asarray(_forced(False)(_imported()[1], packed))
   expected = _reference()
-  found = 0
+  num_examples = 0
   for i, (tokens, start) in enumerate(sequences):
     for row, segment in np.ndindex(len(packed.tokens), 3):
-      own = packed.segments[row] == segment
+      is_example = packed.segments[row] == segment
       source = packed.source_tokens[row, packed.source_segments[row] == segment]
-      if tokens == [*source, *packed.tokens[row, own]]:
-        _assert_close(logits[row, own], expected[i, : len(tokens) - start + 1])
-        found += 1
-  assert found == 3
+      if tokens == [*source, *packed.tokens[row, is_example]]:
+        _assert_close(
+          logits[row, is_example], expected[i, : len(tokens) - start + 1]
+        )
+        num_examples += 1
+  assert num_examples == 3
 
 
 @pytest.mark.parametrize('lag', [0, 1])
@@ -371,8 +373,8 @@ def test_the_source_matters_and_padding_does_not():
   )
   rows = _rows()
   expected = logits(rows)
-  behind = np.arange(rows.shape[1]) > _STARTS[:, None]
-  np.testing.assert_array_equal(logits(np.where(behind, 9, rows)), expected)
+  is_after = np.arange(rows.shape[1]) > _STARTS[:, None]
+  np.testing.assert_array_equal(logits(np.where(is_after, 9, rows)), expected)
   rows[:, 0] = 31 - rows[:, 0]
   assert (np.abs(logits(rows) - expected).max(axis=2) > 1e-3).all()
 
@@ -439,8 +441,8 @@ def test_speculation_copies_no_cache_and_changes_no_token(build):
   )
   assert [result.tokens for result in results] == _plain_greedy()
   # Drafts are kept and dropped; laggards read what others have committed.
-  kept = sum(result.accepted.sum() for result in results)
-  assert 0 < kept < sum(result.drafted.sum() for result in results)
+  num_accepted = sum(result.accepted.sum() for result in results)
+  assert 0 < num_accepted < sum(result.drafted.sum() for result in results)
   if len(results[0].pulls) > 1:
     assert sum(result.num_catch_up_tokens for result in results) > 0
 
@@ -450,8 +452,8 @@ def test_a_row_is_the_same_alone_and_beside_others():
   """At temperature 1."""
   decoder = _decoder([_arm(_draft(), trees.chain(3), 1.0)], 1.0)
   together = decoder.decode(_PROMPTS, 12, seed=3)
-  (alone,) = decoder.decode(_PROMPTS[2:], 12, seed=3, request_ids=[2])
-  assert alone.tokens == together[2].tokens
+  (single,) = decoder.decode(_PROMPTS[2:], 12, seed=3, request_ids=[2])
+  assert single.tokens == together[2].tokens
 
 
 @pytest.mark.parametrize(

@@ -111,25 +111,25 @@ def test_text_and_tokens_are_those_of_transformers(folder, source, turns):
   peer, path = folder(source)
   tokenizer = tokenizer_lib.load(path)
   for begin in (False, True):
-    wanted = peer.apply_chat_template(
+    expected = peer.apply_chat_template(
       turns, tokenize=False, add_generation_prompt=begin
     )
-    assert tokenizer.template.render(turns, begin) == wanted
-  wanted = peer.apply_chat_template(
+    assert tokenizer.template.render(turns, begin) == expected
+  expected = peer.apply_chat_template(
     turns, add_generation_prompt=True, return_dict=False
   )
-  assert tokenizer.encode_chat(turns) == wanted
+  assert tokenizer.encode_chat(turns) == expected
   if len(turns) == 1:
-    assert tokenizer.encode_prompt(turns[0]['content']) == wanted
+    assert tokenizer.encode_prompt(turns[0]['content']) == expected
 
 
 def test_a_system_prompt_opens_conversations_that_have_none(folder):
   _, path = folder(_MARKED)
   plain = tokenizer_lib.load(path)
   tokenizer = plain.with_prompts(system=' Be brief.')
-  wanted = plain.encode_chat([_SYSTEM, _USER])
-  assert tokenizer.encode_prompt(_USER['content']) == wanted
-  assert tokenizer.encode_chat([_USER]) == wanted
+  expected = plain.encode_chat([_SYSTEM, _USER])
+  assert tokenizer.encode_prompt(_USER['content']) == expected
+  assert tokenizer.encode_chat([_USER]) == expected
   other = [{'role': 'system', 'content': 'Be long.'}, _USER]
   assert tokenizer.encode_chat(other) == plain.encode_chat(other)
 
@@ -141,13 +141,15 @@ def test_a_system_prompt_opens_conversations_that_have_none(folder):
 )
 def test_a_response_is_what_the_template_writes(core, folder, source, end):
   tokenizer = tokenizer_lib.load(folder(source)[1])
-  stops = [core.token_to_id(each) for each in dict.fromkeys((end, '</s>'))]
+  stops = [core.token_to_id(text) for text in dict.fromkeys((end, '</s>'))]
   assert tokenizer.stop_tokens == tuple(stops)
   assert tokenizer.end_id == stops[0]
   tokens, start = tokenizer.encode_example('Why?', 'So.')
   assert tokens[:start] == tokenizer.encode_prompt('Why?')
-  said = {'role': 'assistant', 'content': 'So.'}
-  whole = tokenizer.template.render([_ASKED, said], add_generation_prompt=False)
+  answer = {'role': 'assistant', 'content': 'So.'}
+  whole = tokenizer.template.render(
+    [_ASKED, answer], add_generation_prompt=False
+  )
   assert tokens == tokenizer.encode(whole[: whole.rindex(end) + len(end)])
   assert tokens[-1] == stops[0]
 
@@ -160,9 +162,9 @@ def test_without_the_template_prompts_are_text(core, folder):
   assert tokenizer.stop_tokens == (core.token_to_id('</s>'),)
   with pytest.raises(ValueError, match='messages need'):
     tokenizer.encode_chat([_USER])
-  for asked in ({'chat': True}, {'system': 'Be brief.'}):
+  for options in ({'chat': True}, {'system': 'Be brief.'}):
     with pytest.raises(ValueError, match='needs a .*chat template'):
-      tokenizer.with_prompts(**asked)
+      tokenizer.with_prompts(**options)
 
 
 @pytest.mark.parametrize(

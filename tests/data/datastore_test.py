@@ -71,9 +71,9 @@ def test_a_saved_datastore_is_loaded(tmp_path):
   store = build(random_documents(3, 3, 10, 9))
   datastore.save(tmp_path / 'store', store)
   loaded = datastore.load(tmp_path / 'store')
-  for field, own in zip(loaded, store, strict=True):
-    np.testing.assert_array_equal(field, own)
-    assert field.dtype == own.dtype
+  for field, expected in zip(loaded, store, strict=True):
+    np.testing.assert_array_equal(field, expected)
+    assert field.dtype == expected.dtype
 
 
 def test_a_missing_file_raises(tmp_path):

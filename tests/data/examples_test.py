@@ -65,8 +65,11 @@ def test_a_bad_line_is_named_with_its_file(tmp_path, line, reason):
 def test_bad_lines_are_skipped_where_somebody_takes_their_errors(tmp_path):
   path = _file(tmp_path, 'x.jsonl', '{"prompt": "a"}\n{\n\n{"prompt": "b"}\n3')
   errors = []
-  found = examples.read_by_line(path, errors.append)
-  assert [(n, each.prompt) for n, each in found.items()] == [(1, 'a'), (4, 'b')]
+  by_line = examples.read_by_line(path, errors.append)
+  assert [(n, example.prompt) for n, example in by_line.items()] == [
+    (1, 'a'),
+    (4, 'b'),
+  ]
   assert [str(error).split(':')[0] for error in errors] == [
     f'{path}, line 2', f'{path}, line 5'
   ]  # fmt: skip
@@ -133,12 +136,12 @@ def test_what_was_written_is_read_back(tmp_path):
 
 
 def test_several_domains_are_chosen_in_file_order():
-  given = [
+  mixed = [
     examples.Example(domain, str(i))
     for i, domain in enumerate(['qa', 'math', 'qa_hard', 'code', 'qa'])
   ]
-  chosen = examples.select_domain(given, ('code', 'qa'))
-  assert [example.prompt for example in chosen] == ['0', '2', '3', '4']
-  assert examples.select_domain(given, ('all',)) == given
+  selected = examples.select_domain(mixed, ('code', 'qa'))
+  assert [example.prompt for example in selected] == ['0', '2', '3', '4']
+  assert examples.select_domain(mixed, ('all',)) == mixed
   with pytest.raises(ValueError, match="domain 'medicine'. Known: code, math"):
-    examples.select_domain(given, ('qa', 'medicine'))
+    examples.select_domain(mixed, ('qa', 'medicine'))

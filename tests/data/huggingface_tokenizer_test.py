@@ -58,13 +58,13 @@ def test_an_encoder_decoder_has_its_start_behind_the_prompt(tmp_path):
 def test_stop_tokens_are_all_that_a_folder_names(tmp_path):
   core = _metaspace()
   _peer(core, eos_token='</s>').save_pretrained(tmp_path)
-  for name, value, wanted in (
+  for name, value, expected in (
     ('config.json', 3, (1, 3)),
     ('generation_config.json', [1, 2, 4], (1, 2, 4)),  # It overrules.
   ):
     (tmp_path / name).write_text(json.dumps({'eos_token_id': value}))
     tokenizer = tokenizer_lib.load(tmp_path)
-    assert tokenizer.stop_tokens == wanted and tokenizer.end_id == 1
+    assert tokenizer.stop_tokens == expected and tokenizer.end_id == 1
 
 
 def test_pieces_of_a_decoder_that_drops_the_first_space_join(tmp_path):
@@ -102,7 +102,7 @@ def _metaspace():
   vocab = fields['model']['vocab']
   specials = {name: vocab.pop(name) for name in ('<s>', '</s>')}
   ordered = [*specials, *names, *sorted(vocab, key=vocab.get)]
-  fields['model']['vocab'] = {each: i for i, each in enumerate(ordered)}
+  fields['model']['vocab'] = {text: i for i, text in enumerate(ordered)}
   return tokenizers.Tokenizer.from_str(json.dumps(fields))
 
 
@@ -111,8 +111,10 @@ def test_what_is_saved_is_loaded_again_here_and_by_transformers(tmp_path):
   template = chat.Template(
     "{{ bos_token + messages[-1]['content'] + '</s>' }}", {'bos_token': '<s>'}
   )
-  made = prompt_format.plain_format(core, [1, 5])._replace(template=template)
-  tokenizer = tokenizer_lib.Tokenizer(core, made)
+  text_format = prompt_format.plain_format(core, [1, 5])._replace(
+    template=template
+  )
+  tokenizer = tokenizer_lib.Tokenizer(core, text_format)
   tokenizer.save(tmp_path)
   loaded = tokenizer_lib.load(tmp_path)
   assert loaded.stop_tokens == tokenizer.stop_tokens == (1, 5)
@@ -120,12 +122,12 @@ def test_what_is_saved_is_loaded_again_here_and_by_transformers(tmp_path):
   loaded.check_same(tokenizer, 'both')
   peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
   turns = [{'role': 'user', 'content': 'the'}]
-  theirs = peer.apply_chat_template(turns, return_dict=False)
-  assert theirs == loaded.encode_prompt('the') and peer.eos_token == '</s>'
+  expected = peer.apply_chat_template(turns, return_dict=False)
+  assert expected == loaded.encode_prompt('the') and peer.eos_token == '</s>'
 
 
 @pytest.mark.parametrize(
-  ('name', 'text', 'said'),
+  ('name', 'text', 'message'),
   [
     ('tokenizer_config.json', '{', 'Cannot read'),
     ('tokenizer_config.json', '[]', 'must contain a JSON object'),
@@ -148,10 +150,12 @@ def test_what_is_saved_is_loaded_again_here_and_by_transformers(tmp_path):
     ('config.json', '{"decoder_start_token_id": -1}', 'got -1'),
   ],
 )
-def test_what_is_wrong_beside_a_tokenizer_is_named(tmp_path, name, text, said):
+def test_what_is_wrong_beside_a_tokenizer_is_named(
+  tmp_path, name, text, message
+):
   _peer(_metaspace(), eos_token='</s>').save_pretrained(tmp_path)
   (tmp_path / name).write_text(text, 'latin-1')
-  with pytest.raises(ValueError, match=said):
+  with pytest.raises(ValueError, match=message):
     tokenizer_lib.load(tmp_path)
 
 
@@ -163,10 +167,10 @@ def test_tokenizers_that_differ_are_told_apart():
   one.check_same(one, 'a and b')
   with pytest.raises(ValueError) as caught:
     one.check_same(other, 'the target and its drafter')
-  said = str(caught.value)
-  assert said.startswith('the target and its drafter must share a tokenizer')
-  assert 'further tokens differ; merges differ.' in said
-  assert 'special tokens' not in said
+  message = str(caught.value)
+  assert message.startswith('the target and its drafter must share a tokenizer')
+  assert 'further tokens differ; merges differ.' in message
+  assert 'special tokens' not in message
   small = tokenizer_lib.train([], 260)
   with pytest.raises(ValueError, match='and 260; token 260 is .* and None'):
     one.check_same(small, 'both')
@@ -179,8 +183,10 @@ def test_special_tokens_and_merges_count():
   fields['added_tokens'].pop()
   other = tokenizers.Tokenizer.from_str(json.dumps(fields))
   one, other = (
-    tokenizer_lib.Tokenizer(each, prompt_format.plain_format(each, [1]))
-    for each in (core, other)
+    tokenizer_lib.Tokenizer(
+      tokenizer, prompt_format.plain_format(tokenizer, [1])
+    )
+    for tokenizer in (core, other)
   )
   with pytest.raises(ValueError, match='differ: merges .*; special tokens'):
     one.check_same(other, 'both')

@@ -12,7 +12,7 @@ def _file(folder, content):
 
 
 @pytest.mark.parametrize(
-  ('content', 'kept'),
+  ('content', 'expected'),
   [
     (b'', b''),
     (_ROWS[:-1], _ROWS[:18]),
@@ -21,12 +21,12 @@ def _file(folder, content):
     ('{"n": "\u2028\u0085"}\n'.encode() + _ROWS, None),
   ],
 )
-def test_a_torn_end_and_unwanted_lines_are_cut_off(tmp_path, content, kept):
+def test_a_torn_end_and_unwanted_lines_are_cut_off(tmp_path, content, expected):
   path = _file(tmp_path, content)
   rows = lines.keep_while(path, lambda row: row['n'] != 9)
-  kept = content if kept is None else kept
-  assert path.read_bytes() == kept
-  assert len(rows) == kept.count(b'\n')
+  expected = content if expected is None else expected
+  assert path.read_bytes() == expected
+  assert len(rows) == expected.count(b'\n')
   assert not lines.keep_while(tmp_path / 'nothing.jsonl')
 
 

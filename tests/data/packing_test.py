@@ -28,9 +28,9 @@ def _unpack(rows):
 
 
 def _expected(tokens, start, row_length):
-  kept = tuple(tokens[:row_length])
-  predicts_next = [start <= i + 1 < len(kept) for i in range(len(kept))]
-  return kept, tuple(range(len(kept))), tuple(map(float, predicts_next))
+  example = tuple(tokens[:row_length])
+  predicts_next = [start <= i + 1 < len(example) for i in range(len(example))]
+  return example, tuple(range(len(example))), tuple(map(float, predicts_next))
 
 
 def test_rows_of_a_case_written_by_hand():

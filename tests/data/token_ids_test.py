@@ -22,9 +22,11 @@ def test_what_is_read_was_written(token, dtype, tmp_path):
   path = tmp_path / 'ids.npz'
   responses = [*_RESPONSES, token_ids.Response(0, 1.0, [token])]
   token_ids.write(path, _PROMPTS, responses)
-  prompts, found = token_ids.read(path)
+  prompts, stored = token_ids.read(path)
   assert prompts == [_PROMPTS[0], _PROMPTS[2]]
-  assert found == [each._replace(prompt=each.prompt // 2) for each in responses]
+  assert stored == [
+    response._replace(prompt=response.prompt // 2) for response in responses
+  ]
   with np.load(path) as arrays:
     assert arrays['response_tokens'].dtype == dtype
   assert path.stat().st_size < 3000

@@ -86,7 +86,7 @@ def _prepend():
 
 def _byte_level(prefix=False, **options):
   letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-  vocab = {each: i for i, each in enumerate([*_SPECIAL, *letters, 'ĊĊ', 'hi'])}
+  vocab = {text: i for i, text in enumerate([*_SPECIAL, *letters, 'ĊĊ', 'hi'])}
   core = tokenizers.Tokenizer(models.BPE(vocab, [('Ċ', 'Ċ'), ('h', 'i')]))
   for name in _SPECIAL:
     added = tokenizers.AddedToken(name, special=True, **options)
@@ -129,7 +129,7 @@ def _unigram():
   """As T5's, whose texts end."""
   names = [*_SPECIAL, *_LETTERS, *_WORDS]
   core = tokenizers.Tokenizer(
-    models.Unigram([(each, -len(names) + len(each)) for each in names], 0)
+    models.Unigram([(text, -len(names) + len(text)) for text in names], 0)
   )
   core.add_special_tokens(list(_SPECIAL))
   core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -340,9 +340,9 @@ _each_folder = pytest.mark.parametrize('case', _FOLDERS.values(), ids=_FOLDERS)
 _each_chat = pytest.mark.parametrize(
   'case',
   [
-    pytest.param(each, id=name)
-    for name, each in _FOLDERS.items()
-    if each.has_template
+    pytest.param(folder, id=name)
+    for name, folder in _FOLDERS.items()
+    if folder.has_template
   ],
 )
 
@@ -453,12 +453,12 @@ def test_later_turns_have_the_tokens_of_transformers(
 
   monkeypatch.setattr(decoding, 'stream', stream)
   monkeypatch.setattr(decoding, 'pieces', lambda info: info)
-  conversation, said = families.Conversation(tokenizer, Recorder()), []
+  conversation, history = families.Conversation(tokenizer, Recorder()), []
   for text, reply in zip(_TEXTS, ('tea', 'the x', 'hi\n', '\nx', '.', 'hi')):
-    said.append(text)
-    turns = _turns(*said)
+    history.append(text)
+    turns = _turns(*history)
     ids = _chat_ids(peer, turns)
-    whole = _chat_ids(peer, _turns(*said, reply), begin=False)
+    whole = _chat_ids(peer, _turns(*history, reply), begin=False)
     answer = whole[len(ids) :]
     for i, token in enumerate(answer):
       if token in tokenizer.stop_tokens:
@@ -468,11 +468,11 @@ def test_later_turns_have_the_tokens_of_transformers(
     assert read[: len(read) - len(answer)] == _chat_ids(
       peer, conversation.messages[:-1]
     )
-    said.append(conversation.messages[-1]['content'])
+    history.append(conversation.messages[-1]['content'])
 
 
 @pytest.mark.parametrize(
-  ('config', 'files', 'said'),
+  ('config', 'files', 'message'),
   [
     (
       {'chat_template': [{'name': 'rag', 'template': ''}]},
@@ -495,8 +495,8 @@ def test_later_turns_have_the_tokens_of_transformers(
   ],
 )
 def test_templates_and_tokens_that_cannot_be_read_are_named(
-  tmp_path, config, files, said
+  tmp_path, config, files, message
 ):
   _write(_Folder(_first(), config, files), tmp_path)
-  with pytest.raises(ValueError, match=said):
+  with pytest.raises(ValueError, match=message):
     tokenizer_lib.load(tmp_path)

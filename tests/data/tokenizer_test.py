@@ -121,7 +121,7 @@ def test_a_character_over_several_tokens_goes_to_the_last_of_them():
 
 def test_load_reads_what_save_wrote(tokenizer, tmp_path):
   tokenizer.save(tmp_path)
-  assert [each.name for each in tmp_path.iterdir()] == ['tokenizer.json']
+  assert [file.name for file in tmp_path.iterdir()] == ['tokenizer.json']
   for path in (tmp_path, tmp_path / 'tokenizer.json'):
     loaded = tokenizer_lib.load(path)
     assert loaded.vocab_size == tokenizer.vocab_size
@@ -165,8 +165,10 @@ def test_a_tokenizer_without_markers_has_no_format_of_them():
   core.add_special_tokens(['<|pad|>', '<|im_end|>'])
   with pytest.raises(ValueError, match='lacks') as caught:
     prompt_format.marker_format(core)
-  said = str(caught.value)
-  assert '<|begin|>, <|response|>, <|end|>' in said and '<|pad|>' not in said
+  message = str(caught.value)
+  assert (
+    '<|begin|>, <|response|>, <|end|>' in message and '<|pad|>' not in message
+  )
 
 
 @pytest.mark.parametrize(
@@ -185,10 +187,10 @@ def test_what_is_around_a_text_depends_on_no_letter(letters, single, frame):
   core.post_processor = processors.TemplateProcessing(
     single=single, special_tokens=[('<s>', 0), ('</s>', 1)]
   )
-  made = prompt_format.plain_format(core, [1])
-  assert (made.before, made.after) == frame
-  made = prompt_format.plain_format(core, [1], start_id=0)
-  assert (made.before, made.after) == (frame[0], (*frame[1], 0))
+  text_format = prompt_format.plain_format(core, [1])
+  assert (text_format.before, text_format.after) == frame
+  text_format = prompt_format.plain_format(core, [1], start_id=0)
+  assert (text_format.before, text_format.after) == (frame[0], (*frame[1], 0))
 
 
 @pytest.mark.parametrize('vocab_size', [0, 259])

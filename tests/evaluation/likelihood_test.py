@@ -102,10 +102,10 @@ def test_likelihoods_are_products_of_table_entries(model, row_of, kind):
   got = likelihood_lib.likelihood(
     model, jnp.asarray(_TABLE), _SEQUENCES, batch_size=2, sampling=sampling
   )
-  wanted = [_product(row_of, probs_of, *each) for each in _SEQUENCES]
-  np.testing.assert_allclose(got.nats, wanted, rtol=1e-5)
+  expected = [_product(row_of, probs_of, *sequence) for sequence in _SEQUENCES]
+  np.testing.assert_allclose(got.nats, expected, rtol=1e-5)
   np.testing.assert_array_equal(got.num_tokens, [num for _, num in _SHAPES])
-  possible = np.isfinite(wanted)
+  possible = np.isfinite(expected)
   assert possible.any() and possible.all() == (kind in ('raw', 'sampled'))
 
 
@@ -135,11 +135,11 @@ def test_neighbours_and_padding_do_not_count(batch_size):
     row[: len(tokens)] = tokens
   logits = jax.jit(lambda tokens: model.extend(params, None, tokens).logits)
   scores = np.asarray(jax.nn.log_softmax(logits(padded)), np.float64)
-  wanted = [
+  expected = [
     sum(scores[row, t - 1, tokens[t]] for t in range(start, len(tokens)))
     for row, (tokens, start) in enumerate(sequences)
   ]
-  np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_there_is_one_program_for_each_pair_of_widths():

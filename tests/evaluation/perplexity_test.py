@@ -54,8 +54,8 @@ def _directly(tokenizer, table, examples):
     tokens = (prompt + response)[:_ROW_LENGTH]
     for t in range(len(prompt), len(tokens)):
       bits -= math.log2(table[t - 1, tokens[t - 1], tokens[t]])
-    seen = max(0, len(tokens) - len(prompt)) / len(response)
-    num_bytes += seen * len(example.response.encode('utf-8'))
+    num_read = max(0, len(tokens) - len(prompt)) / len(response)
+    num_bytes += num_read * len(example.response.encode('utf-8'))
   return bits / num_bytes
 
 
@@ -71,9 +71,9 @@ def test_bits_per_byte_equal_a_direct_sum(tokenizer, table, batch_size):
   assert list(got) == ['math', 'talk']
   for domain, bits in got.items():
     assert isinstance(bits, float)
-    own = [e for e in _EXAMPLES if e.domain == domain]
-    wanted = _directly(tokenizer, table, own)
-    np.testing.assert_allclose(bits, wanted, rtol=1e-5)
+    examples = [e for e in _EXAMPLES if e.domain == domain]
+    expected = _directly(tokenizer, table, examples)
+    np.testing.assert_allclose(bits, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize('example', [_EXAMPLES[0], _EXAMPLES[-1]])
@@ -82,8 +82,8 @@ def test_a_uniform_model_needs_the_bits_of_the_vocabulary(tokenizer, example):
   table = np.full((270, 270), 1 / 270, np.float32)
   got = _bits_per_byte(tokenizer, table, [example])
   num_tokens = len(tokenizer.encode_response(example.response))
-  wanted = num_tokens * math.log2(270) / len(example.response)
-  assert got == {'math': pytest.approx(wanted, rel=1e-5)}
+  expected = num_tokens * math.log2(270) / len(example.response)
+  assert got == {'math': pytest.approx(expected, rel=1e-5)}
 
 
 @pytest.mark.parametrize('extra', [0, 1, 100])
@@ -93,8 +93,8 @@ def test_a_prompt_that_fills_a_row_does_not_count(tokenizer, table, extra):
   assert len(tokenizer.encode_prompt(prompt)) == _ROW_LENGTH + extra
   unseen = examples_lib.Example('math', prompt, 'unseen')
   got = _bits_per_byte(tokenizer, table, [unseen, *_EXAMPLES])
-  wanted = _bits_per_byte(tokenizer, table, _EXAMPLES)
-  assert got == pytest.approx(wanted, rel=1e-6)
+  expected = _bits_per_byte(tokenizer, table, _EXAMPLES)
+  assert got == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_domain_of_which_no_byte_is_seen_raises(tokenizer, table):

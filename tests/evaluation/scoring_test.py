@@ -48,15 +48,15 @@ def test_bleu_is_that_of_the_library(tokenize, texts):
   predictions, references = texts
   got = _scores('bleu', predictions, references, tokenize=tokenize)
   corpus = sacrebleu.BLEU(tokenize=tokenize)
-  wanted = corpus.corpus_score(predictions, [references]).score
-  assert got.total == pytest.approx(wanted, abs=1e-9)
+  expected = corpus.corpus_score(predictions, [references]).score
+  assert got.total == pytest.approx(expected, abs=1e-9)
   sentence = sacrebleu.BLEU(tokenize=tokenize, effective_order=True)
-  wanted = [
+  expected = [
     sentence.sentence_score(prediction, [reference]).score
     for prediction, reference in zip(predictions, references)
   ]
-  np.testing.assert_allclose(got.examples, wanted, atol=1e-9)
-  assert max(wanted) > 1
+  np.testing.assert_allclose(got.examples, expected, atol=1e-9)
+  assert max(expected) > 1
 
 
 def test_the_default_of_bleu_is_not_any_tokenisation():
@@ -73,12 +73,12 @@ def test_rouge_is_the_f_measure_of_the_library(name, use_stemmer):
   """Precision and recall differ: a swap or another of the three would show."""
   got = _scores(name, _PREDICTIONS, _REFERENCES, use_stemmer=use_stemmer)
   scorer = rouge_scorer.RougeScorer([name], use_stemmer=use_stemmer)
-  wanted = [
+  expected = [
     100 * scorer.score(reference, prediction)[name].fmeasure
     for prediction, reference in zip(_PREDICTIONS, _REFERENCES)
   ]
-  np.testing.assert_allclose(got.examples, wanted, atol=1e-9)
-  assert got.total == pytest.approx(np.mean(wanted))
+  np.testing.assert_allclose(got.examples, expected, atol=1e-9)
+  assert got.total == pytest.approx(np.mean(expected))
 
 
 def test_rouge_stems_by_default():

@@ -116,11 +116,11 @@ def test_the_loop_has_the_distribution_of_the_target(family):
     return np.asarray(sampling_lib.probabilities(logits[:, -1], sampling))
 
   (first,) = probs([prompt])
-  kept = np.flatnonzero(first)
-  second = probs([[*prompt, token] for token in kept])
+  support = np.flatnonzero(first)
+  second = probs([[*prompt, token] for token in support])
   # Joint probabilities that are not 0, in any order.
-  joint = first[kept, None] * second
-  row_of = {token: i for i, token in enumerate(kept.tolist())}
+  joint = first[support, None] * second
+  row_of = {token: i for i, token in enumerate(support.tolist())}
   flat = np.array([row_of[a] * joint.shape[1] + b for a, b in tokens])
   cells = np.flatnonzero(joint)
   counts = np.bincount(flat, minlength=joint.size)

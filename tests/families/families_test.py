@@ -312,10 +312,12 @@ def test_a_checkpoint_is_laid_out_once(pair):
   loaded.append(again.target)
   tokens = np.ones((1, 4), np.int32)
   counts = [
-    str(jax.make_jaxpr(each.model.extend)(each.params, None, tokens)).count(
-      'sharding_constraint'
-    )
-    for each in loaded
+    str(
+      jax.make_jaxpr(loaded_model.model.extend)(
+        loaded_model.params, None, tokens
+      )
+    ).count('sharding_constraint')
+    for loaded_model in loaded
   ]
   assert counts[0] > 0 and len(set(counts)) == 1
 

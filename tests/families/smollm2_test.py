@@ -101,14 +101,14 @@ def test_chat_and_text_have_the_tokens_of_transformers(family, folder):
   ]
   for text in texts:
     turns = [{'role': 'user', 'content': text}]
-    wanted = other.apply_chat_template(
+    expected = other.apply_chat_template(
       turns, add_generation_prompt=True, return_dict=False
     )
-    assert family.tokenizer.encode_prompt(text) == wanted
+    assert family.tokenizer.encode_prompt(text) == expected
     plain = family.tokenizer.with_prompts(chat=False)
     assert plain.encode_prompt(text) == other.encode(text)
-    assert plain.decode(wanted) == other.decode(
-      wanted, skip_special_tokens=True
+    assert plain.decode(expected) == other.decode(
+      expected, skip_special_tokens=True
     )
 
 
@@ -143,8 +143,8 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
   )
   paths = [[0], [0, 1], [0, 2], [0, 1, 3]]
   for i, row in enumerate(rows):
-    wanted = theirs(row)
-    np.testing.assert_allclose(whole[i, : len(row)], wanted, atol=_ATOL)
+    expected = theirs(row)
+    np.testing.assert_allclose(whole[i, : len(row)], expected, atol=_ATOL)
     ends = [theirs([*row, *added[i, p].tolist()])[-1] for p in paths]
     np.testing.assert_allclose(step.logits[i, 0], ends[0], atol=_ATOL)
     np.testing.assert_allclose(tree.logits[i], ends[1:], atol=_ATOL)

@@ -163,12 +163,12 @@ def test_a_drafter_of_another_vocabulary_leaves_the_target_exact(
     assert (case.draft[:, size:] == 0).all()  # Never drafted,
     np.testing.assert_array_equal(case.draft[size], case.draft[size - 1])
   else:
-    wanted = rounds.normalize(rounds.tables(size)[0][:3, :3])
-    np.testing.assert_allclose(case.draft, wanted, rtol=1e-5)
-  found = exact.integrate(
+    draft = rounds.normalize(rounds.tables(size)[0][:3, :3])
+    np.testing.assert_allclose(case.draft, draft, rtol=1e-5)
+  result = exact.integrate(
     case, verifiers.resolve('maximal'), *exact.walk_cells(case)
   )
-  np.testing.assert_allclose(found.probs, case.expected, atol=1e-5)
+  np.testing.assert_allclose(result.probs, case.expected, atol=1e-5)
 
 
 def test_a_vocabulary_of_the_same_size_is_the_same_model():
@@ -181,7 +181,7 @@ def test_a_vocabulary_of_the_same_size_is_the_same_model():
 def test_names_of_parameters_are_text():
   """`jax.export` writes no others."""
   target = config_lib.TransformerConfig(11, 2, 8, 2, 1, 4, 12)
-  made: list[adapters.AnyConfig] = [
+  configs: list[adapters.AnyConfig] = [
     target,
     encoder_decoder_config.EncoderDecoderConfig(
       11, 1, 1, 8, 2, 4, 12, start_id=0
@@ -190,7 +190,7 @@ def test_names_of_parameters_are_text():
     heads.configure('eagle3', target, norm_taps=True),
     heads.configure('medusa', target, own_heads=True),
   ]
-  for config in made:
+  for config in configs:
     params = adapters.abstract_params(config)
     paths, _ = jax.tree_util.tree_flatten_with_path(params)
     assert all(isinstance(key.key, str) for path, _ in paths for key in path)

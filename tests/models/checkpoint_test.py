@@ -95,12 +95,12 @@ def test_a_truncated_checkpoint_is_refused(path, share):
 
 
 @pytest.mark.parametrize(
-  'place', [0, 7, 8, -1, -1000], ids=lambda place: f'byte{place}'
+  'index', [0, 7, 8, -1, -1000], ids=lambda index: f'byte{index}'
 )
-def test_flipped_bits_are_noticed(path, place):
+def test_flipped_bits_are_noticed(path, index):
   """In the length of the header, in the header and in the arrays."""
   content = bytearray(path.read_bytes())
-  content[place] ^= 0x10
+  content[index] ^= 0x10
   path.write_bytes(content)
   _assert_refused(path, 'truncated or corrupt')
 
@@ -131,17 +131,17 @@ def test_a_file_of_huggingface_is_told_from_a_broken_one(
   _write_foreign(path, metadata)
   if config:
     (tmp_path / 'config.json').write_text('{"model_type": "llama"}')
-  said = _refusal(path)
-  assert 'not a checkpoint of specjax' in said and 'corrupt' not in said
-  assert signs in said and 'models.load' in said
+  message = _refusal(path)
+  assert 'not a checkpoint of specjax' in message and 'corrupt' not in message
+  assert signs in message and 'models.load' in message
 
 
 def test_a_file_of_nobody_knows_whom_is_not_called_huggingfaces(tmp_path):
   path = tmp_path / 'model.safetensors'
   _write_foreign(path, {'format': 'np'})
   (tmp_path / 'config.json').write_text('{"experiment": "train"}')
-  said = _refusal(path)
-  assert said.endswith('specjax: its header lacks config and checksum.')
+  message = _refusal(path)
+  assert message.endswith('specjax: its header lacks config and checksum.')
 
 
 def test_a_truncated_file_of_huggingface_is_truncated(tmp_path):
@@ -211,8 +211,8 @@ def test_integers_are_kept_as_they_are(tmp_path):
 
 def test_what_a_file_lacks_is_shared_without_a_copy(tmp_path, params):
   path = tmp_path / 'model.safetensors'
-  own = {name: each for name, each in params.items() if name != 'embedding'}
-  checkpoint.save(path, _CONFIG, own, np.float32)
+  stored = {name: leaf for name, leaf in params.items() if name != 'embedding'}
+  checkpoint.save(path, _CONFIG, stored, np.float32)
   with pytest.raises(ValueError, match='embedding/embedding is missing'):
     checkpoint.load(path)
   _, loaded = checkpoint.load(path, shared=params)

@@ -38,15 +38,15 @@ def _read(config, params):
   'fields', [{}, {'tie_embeddings': False}, {'padded_vocab_size': 24}]
 )
 def test_a_narrow_head_gives_its_tokens_the_same_logits(fields):
-  whole, some = _whole(**fields), [7, 3, 19]
-  narrow = cutting.narrow_head(*whole, some)
-  wanted, got = _read(*whole).logits, _read(*narrow).logits
-  others = np.setdiff1d(np.arange(20), some)
-  np.testing.assert_allclose(got[..., some], wanted[..., some], rtol=1e-5)
+  whole, tokens = _whole(**fields), [7, 3, 19]
+  narrow = cutting.narrow_head(*whole, tokens)
+  expected, got = _read(*whole).logits, _read(*narrow).logits
+  others = np.setdiff1d(np.arange(20), tokens)
+  np.testing.assert_allclose(got[..., tokens], expected[..., tokens], rtol=1e-5)
   assert (np.asarray(got[..., others]) == -np.inf).all()
   features = _read(*narrow).features[-1]
   own = adapters.head_logits(narrow[0])(narrow[1], features)
-  np.testing.assert_allclose(own, wanted[..., some], rtol=1e-5)
+  np.testing.assert_allclose(own, expected[..., tokens], rtol=1e-5)
 
 
 def test_the_first_layers_enter_what_comes_behind_them():
@@ -55,8 +55,8 @@ def test_the_first_layers_enter_what_comes_behind_them():
   assert part[0].num_layers == 2
   assert [part[0].is_local(i) for i in range(2)] == [True, False]
   assert part[1]['layers']['1'] is whole[1]['layers']['1']
-  for got, wanted in zip(_read(*part).features[:2], _read(*whole).features):
-    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+  for got, expected in zip(_read(*part).features[:2], _read(*whole).features):
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_layers_stand_in_the_order_given():

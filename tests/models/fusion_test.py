@@ -47,8 +47,8 @@ def _copy(params):
   return jax.tree.map(lambda leaf: leaf, params)
 
 
-def _assert_equal(found, expected):
-  jax.tree.map(np.testing.assert_array_equal, found, expected)
+def _assert_equal(actual, expected):
+  jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
 @pytest.mark.parametrize('num_tokens', [1, 12])
@@ -74,12 +74,13 @@ def test_logits_equal_those_of_separate_projections(fields, num_tokens):
     ('layers', str(i), *name) for i in range(2) for name in names
   }
   tokens = _TOKENS[: 2 if num_tokens > 1 else 1, :num_tokens]
-  found, expected = (
-    jax.jit(model.extend)(each, None, tokens) for each in (fused, params)
+  output, expected = (
+    jax.jit(model.extend)(model_params, None, tokens)
+    for model_params in (fused, params)
   )
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-6),
-    found,
+    output,
     expected,
   )
   _assert_equal(fusion.separate(config, fused), params)
@@ -152,7 +153,7 @@ def test_cross_attention_stays_separate():
 
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-6),
-    *(jax.jit(prefill)(each) for each in (fused, params)),
+    *(jax.jit(prefill)(model_params) for model_params in (fused, params)),
   )
   _assert_equal(fusion.separate(config, fused), params)
 
@@ -170,15 +171,15 @@ def test_files_of_heads_are_read_to_fused_ones(kind, tmp_path, monkeypatch):
   assert bool(fusion.fused_layers(head.params)) == (kind != 'medusa')
   # What heads share with their target is the same array.
   shared, table = (
-    each.params['embedding']['embedding'] for each in (head, fused.target)
+    model.params['embedding']['embedding'] for model in (head, fused.target)
   )
   assert shared is table
   for name in ('draft', kind):
-    found, expected = (
+    output, expected = (
       families.decoder(family, name, max_length=64).decode([[1, 2, 3], [4]], 16)
       for family in (fused, separate)
     )
-    assert [r.tokens for r in found] == [r.tokens for r in expected]
+    assert [r.tokens for r in output] == [r.tokens for r in expected]
   models.save_head(head, tmp_path / 'saved')
   saved = loading.load_head(tmp_path / 'saved', fused.target)
   if kind != 'medusa':

@@ -258,10 +258,10 @@ def test_pending_entries_append_along_their_tokens():
   first = jax.tree.map(
     lambda x: x[:, :3] if x.ndim == 2 else x[:, :, :3], pending
   )
-  rest = jax.tree.map(
+  window = jax.tree.map(
     lambda x: x[:, 3:] if x.ndim == 2 else x[:, :, 3:], pending
   )
-  joined = kv_cache.append(kv_cache.append(None, first), rest)
+  joined = kv_cache.append(kv_cache.append(None, first), window)
   jax.tree.map(np.testing.assert_array_equal, joined, pending)
 
 
@@ -313,8 +313,8 @@ def test_a_call_that_chooses_reads_what_its_layers_would():
     for choose in (kv_cache.KVCache._by_layer, kv_cache.KVCache._by_call)
   )
   for length in (5, 257, 600, 1096):
-    each = kv_cache.KVCache(cache, jnp.array([length], jnp.int32))
-    _assert_close(by_call(each), by_layer(each))
+    row_cache = kv_cache.KVCache(cache, jnp.array([length], jnp.int32))
+    _assert_close(by_call(row_cache), by_layer(row_cache))
   short = kv_cache.KVCache(cache, jnp.array([5], jnp.int32))
   spoilt = short.replace(  # NaN past the window would show.
     layers=jax.tree.map(lambda x: x.at[:, :, 256:].set(np.nan), cache)
@@ -343,7 +343,7 @@ def test_what_lies_behind_the_window_is_not_read():
     layers=jax.tree.map(lambda x: x.at[:, :, 256:].set(np.nan), cache.layers)
   )
   tokens = _behind(_LENGTHS, 4)
-  logits = [_extend(_PARAMS, each, tokens).logits for each in (cache, spoilt)]
+  logits = [_extend(_PARAMS, state, tokens).logits for state in (cache, spoilt)]
   np.testing.assert_array_equal(*logits)
 
 

@@ -86,7 +86,7 @@ def _newer_names(arrays, fields):
   """As the modules are called since transformers 4.52."""
   del fields
   new = lambda name: name.replace('language_model.model.', 'language_model.')
-  return {f'model.{new(name)}': each for name, each in arrays.items()}
+  return {f'model.{new(name)}': array for name, array in arrays.items()}
 
 
 @pytest.mark.parametrize('newer', [False, True])
@@ -136,7 +136,7 @@ def _tied_without_an_embedding(arrays, fields):
 
 def _without_the_outer_module(arrays, fields):
   del fields
-  return {name.removeprefix('model.'): each for name, each in arrays.items()}
+  return {name.removeprefix('model.'): array for name, array in arrays.items()}
 
 
 def _with_constants(arrays, fields):
@@ -192,15 +192,17 @@ def test_the_type_of_the_file_is_kept(tmp_path):
   """And the model computes in it, or in what is asked for."""
   narrow = copy.deepcopy(oracle.model('llama')).to(torch.bfloat16)
   narrow.save_pretrained(tmp_path)
-  kept = models.load(tmp_path)
+  stored = models.load(tmp_path)
   wide = models.load(tmp_path, dtype=jnp.float32)
-  for loaded, dtype in [(kept, jnp.bfloat16), (wide, jnp.float32)]:
+  for loaded, dtype in [(stored, jnp.bfloat16), (wide, jnp.float32)]:
     cache = loaded.model.init_cache(loaded.params, 1, 4)
     arrays = jax.tree.leaves((loaded.params, cache.layers))
     assert {leaf.dtype for leaf in arrays} == {jnp.dtype(dtype)}
   logits = [
-    jax.jit(each.model.extend)(each.params, None, oracle.TOKENS).logits
-    for each in (kept, wide)
+    jax.jit(checkpoint.model.extend)(
+      checkpoint.params, None, oracle.TOKENS
+    ).logits
+    for checkpoint in (stored, wide)
   ]
   assert 0 < np.abs(logits[0] - logits[1]).max() < 0.1 * np.abs(logits[1]).max()
 
@@ -227,7 +229,7 @@ def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
   assert models.read_config('~/model') == loaded.config
   models.save(loaded, '~/again')
   names = ['again', 'model']
-  assert sorted(each.name for each in tmp_path.iterdir()) == names
+  assert sorted(file.name for file in tmp_path.iterdir()) == names
 
 
 def test_a_directory_without_a_tokenizer_has_none(tmp_path):
@@ -244,8 +246,10 @@ def _chat_tokenizer():
     '{{ bos_token }}{% for m in messages %}{{ m.content }}<end>{% endfor %}'
   )
   template = chat.Template(source, {'bos_token': '<s>', 'eos_token': '</s>'})
-  own = prompt_format.plain_format(core, [3])._replace(template=template)
-  return tokenizer_lib.Tokenizer(core, own)
+  text_format = prompt_format.plain_format(core, [3])._replace(
+    template=template
+  )
+  return tokenizer_lib.Tokenizer(core, text_format)
 
 
 def test_text_goes_with_the_model(tmp_path):
@@ -253,12 +257,12 @@ def test_text_goes_with_the_model(tmp_path):
   tokenizer = _chat_tokenizer()
   loaded = models.load(oracle.save('llama', tmp_path / 'theirs'))
   stop_tokens = tokenizer.stop_tokens
-  mine = loaded._replace(tokenizer=tokenizer, stop_tokens=stop_tokens)
-  models.save(mine, tmp_path / 'ours')
+  checkpoint = loaded._replace(tokenizer=tokenizer, stop_tokens=stop_tokens)
+  models.save(checkpoint, tmp_path / 'ours')
   again = models.load(tmp_path / 'ours')
   assert stop_tokens == (4, 3)
   assert again.stop_tokens == again.tokenizer.stop_tokens == stop_tokens
-  assert again.chat_template == mine.chat_template
+  assert again.chat_template == checkpoint.chat_template
   again.tokenizer.check_same(tokenizer, 'Both')
   peer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'ours')
   messages = [{'role': 'user', 'content': 'a b'}]

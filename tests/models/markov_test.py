@@ -27,7 +27,7 @@ def _probs(name, position, token):
 def _assert_probs(logits, name, positions, tokens):
   """The last table serves all positions past the horizon."""
   expected = [
-    [_probs(name, *each) for each in zip(*row)]
+    [_probs(name, *pair) for pair in zip(*row)]
     for row in zip(positions, tokens)
   ]
   np.testing.assert_allclose(np.exp(logits), expected, rtol=1e-6)

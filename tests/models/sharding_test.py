@@ -84,8 +84,8 @@ def test_parameters_are_cut_where_their_parts_divide(name, cut):
     )
   )
   mesh = _abstract_mesh(2, 4)
-  found = sharding.parameter_sharding(_CONFIG, name, shapes[name].shape, mesh)
-  assert tuple(found.spec) == cut
+  result = sharding.parameter_sharding(_CONFIG, name, shapes[name].shape, mesh)
+  assert tuple(result.spec) == cut
   whole = sharding.parameter_sharding(
     _CONFIG, name, shapes[name].shape, mesh, split=False
   )
@@ -95,11 +95,11 @@ def test_parameters_are_cut_where_their_parts_divide(name, cut):
 def test_the_head_of_a_reduced_vocabulary_is_whole():
   head = heads.configure('eagle', _CONFIG, head_size=16)
   mesh = _abstract_mesh(1, 2)
-  of = lambda name, *shape: tuple(
+  spec_of = lambda name, *shape: tuple(
     sharding.parameter_sharding(head, name, shape, mesh).spec
   )
-  assert of('head/kernel', 24, 16) == (None, None)
-  assert of('layer/attention/query/kernel', 24, 32) == (None, 'model')
+  assert spec_of('head/kernel', 24, 16) == (None, None)
+  assert spec_of('layer/attention/query/kernel', 24, 32) == (None, 'model')
 
 
 def test_logits_are_computed_in_parts_where_their_matrix_is_cut():
@@ -114,12 +114,12 @@ def test_logits_are_computed_in_parts_where_their_matrix_is_cut():
     (reduced, True, False),
   ):
     params = adapters.abstract_params(config)
-    laid = sharding.shard_params(config, params, mesh, split=split)
-    assert sharding._is_output_split(laid) == in_parts
+    sharded = sharding.shard_params(config, params, mesh, split=split)
+    assert sharding._is_output_split(sharded) == in_parts
   head = heads.configure('eagle', tied)  # With its target's table.
   params = {'embedding': adapters.abstract_params(tied)['embedding']}
-  laid = sharding.shard_params(head, params, mesh, split=False)
-  assert sharding._is_output_split(laid)
+  sharded = sharding.shard_params(head, params, mesh, split=False)
+  assert sharding._is_output_split(sharded)
 
 
 def test_a_mesh_that_does_not_fit_is_refused():
@@ -138,8 +138,8 @@ def test_a_mesh_of_one_device_changes_nothing():
   family = families.load('mini', mesh=meshes.make())
   prompts = [[1, 2, 3], [4]]
   texts = [
-    families.decoder(each, 'small', draft_length=2).decode(prompts, 8)
-    for each in (family, families.load('mini'))
+    families.decoder(model_family, 'small', draft_length=2).decode(prompts, 8)
+    for model_family in (family, families.load('mini'))
   ]
   assert [r.tokens for r in texts[0]] == [r.tokens for r in texts[1]]
 
@@ -158,8 +158,8 @@ def said(mesh):
     )
     family = prompts_lib.load_family(config)
     prompts = [
-      family.tokenizer.encode_prompt(each.prompt)[: _MAX_LENGTH // 2]
-      for each in family.prompts[:NUM_PROMPTS]
+      family.tokenizer.encode_prompt(example.prompt)[: _MAX_LENGTH // 2]
+      for example in family.prompts[:NUM_PROMPTS]
     ]
     for method in methods_lib.parse_all(config, list(family.drafters)):
       decoder = methods_lib.build(method, family, _MAX_LENGTH).decoder
@@ -179,12 +179,12 @@ def test_eight_devices_say_what_one_says(layout, tmp_path):
     env=xla.environment(NUM_DEVICES),
     check=True,
   )
-  found = json.loads(file.read_text(encoding='utf-8'))
-  alone = said({'data': 1, 'model': 1})
-  assert list(found) == list(alone)
-  for label, texts in alone.items():
+  stored = json.loads(file.read_text(encoding='utf-8'))
+  single = said({'data': 1, 'model': 1})
+  assert list(stored) == list(single)
+  for label, texts in single.items():
     assert len(texts) == NUM_PROMPTS
-    assert found[label] == texts, label
+    assert stored[label] == texts, label
 
 
 _HEADS_OF_A_KIND = [

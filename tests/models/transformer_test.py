@@ -70,7 +70,7 @@ def test_padding_of_the_vocabulary_is_cut_off(tied):
   model, whole = adapters.Transformer(padded), adapters.Transformer(config)
   assert model.vocab_size == 47
   logits, expected = (
-    jax.jit(each.extend)(params, None, _TOKENS).logits
-    for each in (model, whole)
+    jax.jit(module.extend)(params, None, _TOKENS).logits
+    for module in (model, whole)
   )
   np.testing.assert_allclose(logits, expected[..., :47], rtol=1e-5, atol=1e-6)

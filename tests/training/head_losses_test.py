@@ -69,9 +69,9 @@ def _made(kind, **options):
 def _texts(batch):
   """The tokens, features, weights and normalizers of each text."""
   for segment in np.unique(batch.segments[batch.segments >= 0]):
-    row, places = np.nonzero(batch.segments == segment)
+    row, index = np.nonzero(batch.segments == segment)
     one = packing.take(batch, row[0])
-    yield packing.take(one, places)
+    yield packing.take(one, index)
 
 
 def _reference(head, extend, drafted, teach, recipe, params, text):
@@ -82,7 +82,7 @@ def _reference(head, extend, drafted, teach, recipe, params, text):
   program of all lengths.
   """
   taps = text.taps if head.taps != (-1,) else (text.features,)
-  taps = tuple(np.asarray(each, np.float32)[None] for each in taps)
+  taps = tuple(np.asarray(tap, np.float32)[None] for tap in taps)
   fused = np.asarray(jax.jit(head.fuse)(params, taps))
 
   def output(tokens, features):
@@ -97,17 +97,19 @@ def _reference(head, extend, drafted, teach, recipe, params, text):
   for i in range(len(text.tokens) - 1):
     inputs = fused[:, : i + 1]
     for step in range(recipe.steps):
-      at = i + step + 1  # The token whose features the output stands for.
-      if at >= len(text.tokens):
+      position = i + step + 1  # The token whose features the output stands for.
+      if position >= len(text.tokens):
         break
-      tokens = np.asarray(text.tokens[None, 1 : at + 1], np.int32)
+      tokens = np.asarray(text.tokens[None, 1 : position + 1], np.int32)
       out = output(tokens, inputs)
-      features = np.asarray(text.features[None, at : at + 1], np.float32)
+      features = np.asarray(
+        text.features[None, position : position + 1], np.float32
+      )
       log = special.log_softmax(teach(_PARAMS, features)[0, 0])
-      own = special.log_softmax(drafted(params, out)[0, 0])
+      log_probs = special.log_softmax(drafted(params, out)[0, 0])
       gap = np.abs(out - features)
-      sums[step] += text.weights[at] * np.array([
-        (np.exp(log) * (log - own)).sum(),
+      sums[step] += text.weights[position] * np.array([
+        (np.exp(log) * (log - log_probs)).sum(),
         np.where(gap < 1, gap**2 / 2, gap - 0.5).mean(),
         1.0,
       ])  # fmt: skip
@@ -129,8 +131,10 @@ def test_steps_are_aligned_with_the_text(kind, tmp_path):
   reference = functools.partial(_reference, head, *jitted, _STILL, whole)
   sums = sum(map(reference, _texts(batch)))
   kl, distance, weight = sums.T
-  wanted = (_STILL.decay ** np.arange(3) * (0.1 * kl + distance) / weight).sum()
-  np.testing.assert_allclose(loss, wanted, rtol=2e-4)
+  expected = (
+    _STILL.decay ** np.arange(3) * (0.1 * kl + distance) / weight
+  ).sum()
+  np.testing.assert_allclose(loss, expected, rtol=2e-4)
 
 
 @pytest.mark.parametrize('moved', ['tokens', 'features', 'weights'])
@@ -145,8 +149,8 @@ def test_a_shift_by_one_is_found(moved, tmp_path):
   )
   shifted = batch._replace(**{moved: np.roll(getattr(batch, moved), 1, axis=1)})
   losses = [
-    float(loss_fn(params, (fixed, _PARAMS), each, _KEY)[0])
-    for each in (batch, shifted)
+    float(loss_fn(params, (fixed, _PARAMS), rows, _KEY)[0])
+    for rows in (batch, shifted)
   ]
   assert abs(losses[0] / losses[1] - 1) > 5e-3
 
@@ -158,21 +162,23 @@ def test_medusas_heads_learn_later_and_later_tokens(tmp_path):
   head = heads.head(config)
   loss_fn = head_losses.medusa(head, drafted, teach)
   loss, _ = jax.jit(loss_fn)(params, (fixed, _PARAMS), batch, _KEY)
-  whole, wanted = {**params, **fixed}, 0.0
-  teach, own_logits = jax.jit(teach), jax.jit(drafted)
+  whole, expected = {**params, **fixed}, 0.0
+  teach, logits_fn = jax.jit(teach), jax.jit(drafted)
   for step in range(3):
     total, weight = 0.0, 0.0
     for text in _texts(batch):
       features = np.asarray(text.features, np.float32)[None]
-      own = special.log_softmax(own_logits(whole, (features,))[0, :, step], -1)
+      log_probs = special.log_softmax(
+        logits_fn(whole, (features,))[0, :, step], -1
+      )
       log = special.log_softmax(teach(_PARAMS, features)[0], -1)
       for i in range(len(text.tokens) - step - 1):
-        at = i + step + 1
-        kl = (np.exp(log[at]) * (log[at] - own[i])).sum()
-        total += text.weights[at] * float(kl)
-        weight += text.weights[at]
-    wanted += 0.8**step * total / weight
-  np.testing.assert_allclose(loss, wanted, rtol=2e-4)
+        position = i + step + 1
+        kl = (np.exp(log[position]) * (log[position] - log_probs[i])).sum()
+        total += text.weights[position] * float(kl)
+        weight += text.weights[position]
+    expected += 0.8**step * total / weight
+  np.testing.assert_allclose(loss, expected, rtol=2e-4)
 
 
 def test_a_draft_vocabulary_hides_tokens_that_it_lacks(tmp_path):
@@ -220,4 +226,4 @@ def test_noise_is_another_one_in_each_step_and_small_in_long_rows(tmp_path):
   still = loss(0.0, 0)
   assert loss(0.0, 1) == still
   moved = {loss(1e-5, key) for key in range(3)}
-  assert len(moved) == 3 and max(abs(each - still) for each in moved) < 0.01
+  assert len(moved) == 3 and max(abs(change - still) for change in moved) < 0.01

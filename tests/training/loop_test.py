@@ -76,13 +76,13 @@ def _child(workdir, event, count):
       files instead, as a full disk would.
     count: how many such events there are until then, that one included.
   """
-  seen = 0
+  num_steps = 0
 
   def hook(name, args):
-    nonlocal seen
+    nonlocal num_steps
     if name == event and (not args or str(args[0]).startswith(workdir)):
-      seen += 1
-      if seen == count:
+      num_steps += 1
+      if num_steps == count:
         os.kill(os.getpid(), signal.SIGKILL)
 
   def batch_at(*args):
@@ -171,10 +171,10 @@ def _check_survivors(workdir, reference):
 
 def _check_same(workdir, params, reference):
   """A run that has ended left what one that nobody interrupted left."""
-  with np.load(reference / 'params.npz') as wanted:
-    assert set(params) == set(wanted)
+  with np.load(reference / 'params.npz') as expected:
+    assert set(params) == set(expected)
     for name, value in params.items():
-      np.testing.assert_array_equal(value, wanted[name])
+      np.testing.assert_array_equal(value, expected[name])
   assert _metrics(workdir) == _metrics(reference)
   assert _checkpoints(workdir) == _checkpoints(reference)
 
@@ -195,10 +195,10 @@ _MOMENTS = [
 def _folders(tmp_path_factory):
   """The folders of runs, by the moment at which they were killed."""
   moments = [_NEVER, _LATE, *_MOMENTS]
-  found = {each: tmp_path_factory.mktemp('run') for each in moments}
-  process = _start(*((found[each], *each) for each in moments))
+  folders = {moment: tmp_path_factory.mktemp('run') for moment in moments}
+  process = _start(*((folders[moment], *moment) for moment in moments))
   _end(process, 0, *[-signal.SIGKILL] * (len(moments) - 1))
-  return found
+  return folders
 
 
 @pytest.fixture(scope='module', name='reference')
@@ -264,8 +264,8 @@ def test_metrics_past_the_checkpoint_are_written_again(
   """Whole lines, a torn one, and one that lacks nothing but its end."""
   workdir = shutil.copytree(killed, tmp_path / 'run')
   with open(workdir / 'metrics.jsonl', encoding='utf-8') as file:
-    kept = ''.join(line for line in file if json.loads(line)['step'] <= 200)
-  (workdir / 'metrics.jsonl').write_text(kept + tail, encoding='utf-8')
+    lines = ''.join(line for line in file if json.loads(line)['step'] <= 200)
+  (workdir / 'metrics.jsonl').write_text(lines + tail, encoding='utf-8')
   _check_same(workdir, _fit(workdir), reference)
 
 
@@ -301,7 +301,7 @@ def test_metrics_are_never_given_up_to_be_rewritten(tmp_path, reference):
 
 
 @pytest.mark.parametrize(
-  ('changes', 'words'),
+  ('changes', 'message'),
   [
     ({'learning_rate': 0.1}, 'learning_rate was 0.05 and is 0.1'),
     ({'steps': 100}, 'steps was 240 and is 100 (all learning rates'),
@@ -313,10 +313,10 @@ def test_metrics_are_never_given_up_to_be_rewritten(tmp_path, reference):
   ],
 )
 def test_a_finished_run_is_not_taken_for_one_of_another_config(
-  tmp_path, reference, changes, words
+  tmp_path, reference, changes, message
 ):
   workdir = shutil.copytree(reference, tmp_path / 'run')
-  with pytest.raises(ValueError, match=re.escape(words)):
+  with pytest.raises(ValueError, match=re.escape(message)):
     _fit(workdir, config=dataclasses.replace(_CONFIG, **changes))
   with np.load(reference / 'params.npz') as params:
     _check_same(workdir, dict(params), reference)
@@ -335,11 +335,11 @@ def test_other_parameters_are_refused_in_one_sentence(
   workdir = shutil.copytree(reference, tmp_path / 'run')
   with pytest.raises(ValueError, match='with other settings') as caught:
     _fit(workdir)
-  said = str(caught.value)
-  assert 'embedding was [7, 8] and is [7, 9]; head was [8, 7] and is' in said
-  assert 'bias was [7] and is missing' in said
-  assert 'scale was missing and is [9]' in said
-  assert '\n' not in said and capfd.readouterr() == ('', '')
+  message = str(caught.value)
+  assert 'embedding was [7, 8] and is [7, 9]; head was [8, 7] and is' in message
+  assert 'bias was [7] and is missing' in message
+  assert 'scale was missing and is [9]' in message
+  assert '\n' not in message and capfd.readouterr() == ('', '')
 
 
 def test_of_many_other_parameters_some_are_named(tmp_path):

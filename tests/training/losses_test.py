@@ -79,10 +79,12 @@ def test_token_losses_equal_the_formula_also_for_large_logits():
   logits = draw.normal(size=(2, 6, 5)) * np.array([1, 1000])[:, None, None]
   tokens = draw.integers(0, 5, (2, 6)).astype(np.int32)
   got = jax.jit(losses.token_losses)(np.float32(logits), tokens)
-  wanted = -np.take_along_axis(
+  expected = -np.take_along_axis(
     _log_softmax(logits)[:, :-1], tokens[:, 1:, None], axis=-1
   )
-  np.testing.assert_allclose(got[:, :-1], wanted[..., 0], rtol=1e-5, atol=1e-3)
+  np.testing.assert_allclose(
+    got[:, :-1], expected[..., 0], rtol=1e-5, atol=1e-3
+  )
   np.testing.assert_array_equal(got[:, -1], 0)
 
 
@@ -90,17 +92,19 @@ def test_a_packed_example_has_the_losses_that_it_has_alone(transformer):
   """The oracle scores each as a plain chain, without mask or padding."""
   model, params = transformer
   chain = jax.jit(lambda tokens: model.extend(params, None, tokens).logits)
-  alone = []
+  losses_of_examples = []
   for tokens, start in _SEQUENCES:
     log_probs = _log_softmax(chain(jnp.asarray([tokens]))[0])
-    alone += [-log_probs[t - 1, tokens[t]] for t in range(start, len(tokens))]
-  assert np.ptp(alone) > 1
+    losses_of_examples += [
+      -log_probs[t - 1, tokens[t]] for t in range(start, len(tokens))
+    ]
+  assert np.ptp(losses_of_examples) > 1
   batch = _packed()
   logits = _logits_of(model, params, batch)
   packed = jax.jit(losses.token_losses)(logits, batch.tokens)
   packed = np.asarray(packed)[batch.weights > 0]
   np.testing.assert_allclose(
-    np.sort(packed), np.sort(alone), rtol=1e-5, atol=1e-5
+    np.sort(packed), np.sort(losses_of_examples), rtol=1e-5, atol=1e-5
   )
 
 
@@ -121,8 +125,8 @@ def test_segments_do_not_see_each_other(transformer):
 def test_cross_entropy_is_the_mean_over_predicted_tokens():
   table, batch = _table(0), _markov_batch()
   loss, _ = _CROSS_ENTROPY(table, None, batch, _KEY)
-  wanted = np.mean([-np.log(table[x, y]) for x, y in _predicted(batch)])
-  np.testing.assert_allclose(loss, wanted, rtol=1e-6)
+  expected = np.mean([-np.log(table[x, y]) for x, y in _predicted(batch)])
+  np.testing.assert_allclose(loss, expected, rtol=1e-6)
 
 
 def test_distillation_equals_the_formulas():

@@ -50,22 +50,24 @@ def _teach(folder, rows=None, **options):
 def test_a_whole_draft_vocabulary_is_taught_as_by_the_teacher(tmp_path):
   rows, draft = _rows(), _params(1)
   direct = jax.jit(losses.distillation(*2 * [adapters.teacher_forced(_CONFIG)]))
-  wanted, metrics = direct(draft, _params(), rows, _KEY)
+  expected, metrics = direct(draft, _params(), rows, _KEY)
   narrow, params = cutting.narrow_head(_CONFIG, _params(), range(20))
   taught = losses.taught(
     lambda params, fixed, batch: adapters.packed_logits(_MODEL, params, batch),
     adapters.head_logits(narrow),
   )
-  got, own = jax.jit(taught)(draft, (None, params), _teach(tmp_path), _KEY)
-  np.testing.assert_allclose(got, wanted, rtol=2e-3)
+  got, loss_metrics = jax.jit(taught)(
+    draft, (None, params), _teach(tmp_path), _KEY
+  )
+  np.testing.assert_allclose(got, expected, rtol=2e-3)
   np.testing.assert_allclose(
-    own['acceptance'], metrics['acceptance'], rtol=2e-3
+    loss_metrics['acceptance'], metrics['acceptance'], rtol=2e-3
   )
 
 
 def test_tokens_outside_of_the_draft_vocabulary_are_out_of_reach(tmp_path):
-  some = np.arange(0, 20, 2)
-  config, params = cutting.narrow_head(_CONFIG, _params(), some)
+  tokens = np.arange(0, 20, 2)
+  config, params = cutting.narrow_head(_CONFIG, _params(), tokens)
   head = adapters.head_logits(config)
   model = adapters.Transformer(config)
 
@@ -78,9 +80,11 @@ def test_tokens_outside_of_the_draft_vocabulary_are_out_of_reach(tmp_path):
   _, metrics = loss_fn(params, (None, params), batch, _KEY)
   logits = jax.jit(adapters.packed_logits, static_argnums=0)
   target = special.softmax(logits(_MODEL, _params(), _rows()), axis=-1)
-  own = np.zeros_like(target)
-  own[..., some] = target[..., some] / target[..., some].sum(-1, keepdims=True)
-  overlap = (np.minimum(target, own).sum(-1) * batch.weights).sum()
+  draft_probs = np.zeros_like(target)
+  draft_probs[..., tokens] = target[..., tokens] / target[..., tokens].sum(
+    -1, keepdims=True
+  )
+  overlap = (np.minimum(target, draft_probs).sum(-1) * batch.weights).sum()
   np.testing.assert_allclose(
     metrics['acceptance'], overlap / batch.weights.sum(), rtol=2e-3
   )
@@ -99,10 +103,10 @@ def test_an_interrupted_teacher_goes_on_where_it_stopped(tmp_path, monkeypatch):
   monkeypatch.setattr(teacher, '_read', functools.partial(interrupted, 3))
   with pytest.raises(KeyboardInterrupt):
     _teach(tmp_path / 'part', batch_size=1)
-  rest = _teach(tmp_path / 'part', batch_size=1)
+  resumed = _teach(tmp_path / 'part', batch_size=1)
   assert len(calls) == len(_rows().tokens) + 1
-  for got, wanted in zip(rest, whole):
-    np.testing.assert_array_equal(got, wanted)
+  for got, expected in zip(resumed, whole):
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_a_teacher_stops_in_time_and_goes_on(tmp_path, monkeypatch):
@@ -118,10 +122,10 @@ def test_a_teacher_stops_in_time_and_goes_on(tmp_path, monkeypatch):
   stopped = functools.partial(_teach, tmp_path / 'part', batch_size=1)
   assert stopped(seconds=-1.0) is None and not times
   assert stopped(seconds=15.0) is None and len(times) == 2
-  rest = stopped()
+  resumed = stopped()
   assert len(times) == len(_rows().tokens)
-  for got, wanted in zip(rest, whole):
-    np.testing.assert_array_equal(got, wanted)
+  for got, expected in zip(resumed, whole):
+    np.testing.assert_array_equal(got, expected)
   # All is done: no time is needed.
   assert stopped(seconds=-1.0) is not None
 

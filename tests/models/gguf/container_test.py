@@ -24,18 +24,18 @@ def _written(tmp_path, array, kind):
   header = container.read_header(path)
   entry = header.arrays['a']
   assert entry.kind == kind and entry.shape == array.shape
-  made = container.read(entry)
-  assert made.shape == array.shape and made.dtype == entry.dtype
-  return made
+  array_read = container.read(entry)
+  assert array_read.shape == array.shape and array_read.dtype == entry.dtype
+  return array_read
 
 
 @pytest.mark.parametrize('kind', ['F32', 'F16', 'BF16'])
 def test_plain_formats_keep_their_values_and_type(tmp_path, kind):
   dtype = {'F32': np.float32, 'F16': np.float16, 'BF16': jnp.bfloat16}[kind]
   array = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(dtype)
-  made = _written(tmp_path, array.astype(np.float32), kind)
-  assert made.dtype == dtype
-  np.testing.assert_array_equal(made, array)
+  array_read = _written(tmp_path, array.astype(np.float32), kind)
+  assert array_read.dtype == dtype
+  np.testing.assert_array_equal(array_read, array)
 
 
 @pytest.mark.parametrize('kind', _BITS)
@@ -46,8 +46,8 @@ def test_quantized_values_are_as_near_as_their_bits_allow(tmp_path, kind):
     steps = np.ptp(blocks, axis=-1) / (2 ** _BITS[kind] - 1)
   else:  # The far end of the other sign is not reached.
     steps = abs(blocks).max(-1) / (2 ** (_BITS[kind] - 1) - 1)
-  made = _written(tmp_path, array, kind)
-  error = abs(made - array).reshape(blocks.shape).max(-1)
+  array_read = _written(tmp_path, array, kind)
+  error = abs(array_read - array).reshape(blocks.shape).max(-1)
   assert (error < 1.01 * steps).all() and (error > 0.1 * steps).all()
 
 
@@ -72,12 +72,12 @@ def test_a_block_is_decoded_as_by_hand(tmp_path, kind):
   path.write_bytes(b''.join(parts))
   entry = container.Array(str(path), (1, 32), kind, 0, path.stat().st_size)
   if kind.endswith('1'):
-    wanted = 0.5 * values - 3
+    expected = 0.5 * values - 3
   elif bits == 8:
-    wanted = 0.5 * values.astype(np.int8)
+    expected = 0.5 * values.astype(np.int8)
   else:
-    wanted = 0.5 * (values - 2 ** (bits - 1))
-  np.testing.assert_array_equal(container.read(entry)[0], wanted)
+    expected = 0.5 * (values - 2 ** (bits - 1))
+  np.testing.assert_array_equal(container.read(entry)[0], expected)
 
 
 def _scales(packed):
@@ -113,8 +113,8 @@ def _q6_k(block):
   scale = float(np.frombuffer(block[208:], np.float16)[0])
   values = []
   for i in range(256):
-    half, place = divmod(i, 128)
-    row, column = divmod(place, 32)
+    half, index = divmod(i, 128)
+    row, column = divmod(index, 32)
     nibble = low[64 * half + 32 * (row % 2) + column] >> row // 2 * 4 & 15
     pair = high[32 * half + column] >> 2 * row & 3
     value = (nibble | pair << 4) - 32
@@ -131,44 +131,44 @@ _BY_HAND = {
 
 @pytest.mark.parametrize('kind', _BY_HAND)
 def test_blocks_of_256_are_decoded_as_by_hand(tmp_path, kind):
-  size, place, by_hand = _BY_HAND[kind]
+  size, index, by_hand = _BY_HAND[kind]
   blocks = []
   for seed in range(6):
     block = bytearray(random.Random(seed).randbytes(size))
-    block[place : place + 2] = np.float16(0.25 + seed).tobytes()
+    block[index : index + 2] = np.float16(0.25 + seed).tobytes()
     if kind != 'Q6_K':
       block[2:4] = np.float16(0.5 * seed).tobytes()
     blocks.append(bytes(block))
   path = tmp_path / 'a'
   path.write_bytes(b'before' + b''.join(blocks))
   entry = container.Array(str(path), (3, 512), kind, 6, 6 * size)
-  made = container.read(entry)
-  wanted = np.array([by_hand(block) for block in blocks], np.float32)
-  np.testing.assert_allclose(made, wanted.reshape(3, 512), rtol=1e-6)
+  array_read = container.read(entry)
+  expected = np.array([by_hand(block) for block in blocks], np.float32)
+  np.testing.assert_allclose(array_read, expected.reshape(3, 512), rtol=1e-6)
 
 
 def test_metadata_of_all_types_come_back(tmp_path):
   path = tmp_path / 'a.gguf'
   writer = gguf.GGUFWriter(path, 'llama')
-  wanted = {}
+  expected = {}
   for name in ('int8', 'int16', 'int32', 'int64'):
     for sign, kind in ((-5, name), (5, f'u{name}')):
       getattr(writer, f'add_{kind}')(kind, sign)
-      wanted[kind] = sign
+      expected[kind] = sign
   writer.add_float32('float32', 0.5)
   writer.add_float64('float64', 0.1)
   writer.add_bool('bool', True)
   writer.add_string('string', 'é 漢')
   writer.add_array('strings', ['a', '', 'ç'])
   writer.add_array('numbers', [1, -2, 3])
-  wanted |= {'float32': 0.5, 'float64': 0.1, 'bool': True, 'string': 'é 漢'}
-  wanted |= {'strings': ['a', '', 'ç'], 'numbers': [1, -2, 3]}
+  expected |= {'float32': 0.5, 'float64': 0.1, 'bool': True, 'string': 'é 漢'}
+  expected |= {'strings': ['a', '', 'ç'], 'numbers': [1, -2, 3]}
   writer.write_header_to_file()
   writer.write_kv_data_to_file()
   writer.write_tensors_to_file()
   writer.close()
   header = container.read_header(path)
-  assert header.metadata == wanted | {'general.architecture': 'llama'}
+  assert header.metadata == expected | {'general.architecture': 'llama'}
   assert not header.arrays
 
 
@@ -176,12 +176,12 @@ def _header(*parts):
   return b'GGUF' + struct.pack('<IQQ', *parts)
 
 
-def _named(kind, *rest):
-  return struct.pack('<QcI', 1, b'a', kind) + b''.join(rest)
+def _named(kind, *fields):
+  return struct.pack('<QcI', 1, b'a', kind) + b''.join(fields)
 
 
 @pytest.mark.parametrize(
-  ('content', 'said'),
+  ('content', 'message'),
   {
     'empty': (b'', 'Cannot read'),
     'another': (b'PK\x03\x04' * 9, 'not a GGUF file'),
@@ -236,10 +236,10 @@ def _named(kind, *rest):
     ),
   }.values(),
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path, content, said):
+def test_what_is_wrong_with_a_file_is_said(tmp_path, content, message):
   path = tmp_path / 'broken.gguf'
   path.write_bytes(content)
-  with pytest.raises(ValueError, match=said) as caught:
+  with pytest.raises(ValueError, match=message) as caught:
     container.read_header(path)
   assert str(path) in str(caught.value)
 

@@ -93,21 +93,21 @@ def model(peer):
     'rope.freq_base': config.rope_parameters['rope_theta'],
   }
   metadata = {f'{name}.{field}': value for field, value in sizes.items()}
-  ours = {theirs: part for part, theirs in (TOP | LAYER).items()}
+  ours = {hf_name: part for part, hf_name in (TOP | LAYER).items()}
   heads = {'attn_q': config.num_attention_heads}
   heads['attn_k'] = config.num_key_value_heads
   arrays = {}
-  for theirs, value in peer.state_dict().items():
+  for hf_name, value in peer.state_dict().items():
     array = value.numpy()
-    *place, leaf = theirs.split('.')
-    if 'layers' not in place:
-      arrays[f'{ours[".".join(place)]}.{leaf}'] = array
+    *prefix, leaf = hf_name.split('.')
+    if 'layers' not in prefix:
+      arrays[f'{ours[".".join(prefix)]}.{leaf}'] = array
       continue
-    part = ours['.'.join(place[3:])]
+    part = ours['.'.join(prefix[3:])]
     if name == 'llama' and part in heads:
       rows = array.reshape(heads[part], 2, -1, *array.shape[1:])
       array = rows.swapaxes(1, 2).reshape(array.shape)
-    arrays[f'blk.{place[2]}.{part}.{leaf}'] = array
+    arrays[f'blk.{prefix[2]}.{part}.{leaf}'] = array
   if config.tie_word_embeddings:
     arrays.pop('output.weight', None)
   if config.rope_parameters['rope_type'] == 'llama3':

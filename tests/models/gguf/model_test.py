@@ -44,7 +44,7 @@ _KINDS = {
 def _peer(kind, **options):
   """A tiny model of transformers."""
   torch.manual_seed(0)
-  make, own = _KINDS[kind]
+  make, kind_options = _KINDS[kind]
   config = make(
     vocab_size=len(files.TOKENS) + 3,
     hidden_size=32,
@@ -55,7 +55,7 @@ def _peer(kind, **options):
     head_dim=8,
     max_position_embeddings=64,
     rms_norm_eps=1e-5,
-    **{'rope_theta': 5e5} | own | options,
+    **{'rope_theta': 5e5} | kind_options | options,
   )
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
   with torch.no_grad():
@@ -84,9 +84,9 @@ def test_logits_are_those_of_transformers(tmp_path, kind):
   checkpoint = models.load(path)
   tokens = np.random.default_rng(0).integers(0, len(files.TOKENS), (2, 12))
   with torch.no_grad():
-    wanted = peer(torch.tensor(tokens)).logits.numpy()
+    expected = peer(torch.tensor(tokens)).logits.numpy()
   got = _logits(checkpoint, tokens)
-  np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=1e-4)
+  np.testing.assert_allclose(got, expected, atol=1e-4, rtol=1e-4)
   assert checkpoint.stop_tokens == checkpoint.tokenizer.stop_tokens == (2, 0)
   assert checkpoint.chat_template == files.TEMPLATE
   assert checkpoint.config.rope_theta == 5e5  # Not of 32 bits.
@@ -118,15 +118,17 @@ def test_the_type_is_kept_unless_another_is_asked_for(tmp_path, kind):
   }
   path, _ = _file(tmp_path, kinds=kinds)
   dtype = {'F16': jnp.float16, 'BF16': jnp.bfloat16}[kind]
-  kept = models.load(path).params
-  assert kept['embedding']['embedding'].dtype == dtype
-  assert kept['final_norm']['scale'].dtype == jnp.float32
-  asked = models.load(path, dtype=jnp.float32).params
-  assert {leaf.dtype for leaf in jax.tree.leaves(asked)} == {jnp.dtype('f4')}
+  stored = models.load(path).params
+  assert stored['embedding']['embedding'].dtype == dtype
+  assert stored['final_norm']['scale'].dtype == jnp.float32
+  converted = models.load(path, dtype=jnp.float32).params
+  assert {leaf.dtype for leaf in jax.tree.leaves(converted)} == {
+    jnp.dtype('f4')
+  }
 
 
 @pytest.mark.parametrize(
-  ('changes', 'said'),
+  ('changes', 'message'),
   [
     ({'general.architecture': 'mamba'}, "'mamba'. Known: llama, qwen2, qwen3"),
     ({'llama.block_count': 3}, 'model.layers.2.input_layernorm.weight is miss'),
@@ -146,11 +148,11 @@ def test_the_type_is_kept_unless_another_is_asked_for(tmp_path, kind):
     ({'tokenizer.ggml.model': 'llama'}, "got 'llama'"),
   ],
 )
-def test_what_is_not_supported_is_refused(tmp_path, changes, said):
+def test_what_is_not_supported_is_refused(tmp_path, changes, message):
   if 'llama.rope.scaling.type' in changes:
     changes = changes | {'llama.rope.scaling.factor': 2.0}
   path, _ = _file(tmp_path, changes=changes)
-  with pytest.raises(ValueError, match=said) as caught:
+  with pytest.raises(ValueError, match=message) as caught:
     models.load(path)
   assert str(path) in str(caught.value)
 
@@ -163,9 +165,13 @@ def test_factors_of_frequencies_are_written_for_transformers(tmp_path):
   assert again.config == checkpoint.config
   text = json.dumps(dataclasses.asdict(checkpoint.config))
   assert config_lib.from_dict(json.loads(text)) == checkpoint.config
-  theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / 'saved')
+  hf_model = transformers.AutoModelForCausalLM.from_pretrained(
+    tmp_path / 'saved'
+  )
   np.testing.assert_allclose(
-    theirs.model.rotary_emb.inv_freq, peer.model.rotary_emb.inv_freq, rtol=1e-6
+    hf_model.model.rotary_emb.inv_freq,
+    peer.model.rotary_emb.inv_freq,
+    rtol=1e-6,
   )
 
 
@@ -175,9 +181,11 @@ def test_a_split_file_is_read_by_the_first_of_its_parts(tmp_path):
   names = list(arrays)
   parts = [tmp_path / f'm-{i:05d}-of-00002.gguf' for i in (1, 2)]
   for i, part in enumerate(parts):
-    some = {name: arrays[name] for name in names[7 * i : 7 if not i else None]}
+    subset = {
+      name: arrays[name] for name in names[7 * i : 7 if not i else None]
+    }
     of_first = metadata if not i else dict.fromkeys(files.tokenizer())
-    files.write(part, some, of_first | {'split.count': 2, 'split.no': i})
+    files.write(part, subset, of_first | {'split.count': 2, 'split.no': i})
   one, several = models.load(path), models.load(parts[0])
   jax.tree.map(np.testing.assert_array_equal, one.params, several.params)
   with pytest.raises(ValueError, match='give the first of them, .*-00001-of-'):
@@ -215,18 +223,18 @@ def _broken(content, seed):
   """The content cut or, half of the time, with one bit or byte changed."""
   draw = random.Random(seed)
   # As often in the header as behind it.
-  place = draw.randrange(draw.choice([200, 2000, len(content)]))
+  index = draw.randrange(draw.choice([200, 2000, len(content)]))
   if seed % 2:
-    return content[:place]
-  value = draw.choice([content[place] ^ 1 << draw.randrange(8), 0, 255])
-  return content[:place] + bytes([value]) + content[place + 1 :]
+    return content[:index]
+  value = draw.choice([content[index] ^ 1 << draw.randrange(8), 0, 255])
+  return content[:index] + bytes([value]) + content[index + 1 :]
 
 
 def test_a_broken_file_is_refused_or_only_its_numbers_differ(tmp_path):
   """200 files that are truncated or have another byte."""
   path, _ = _file(tmp_path)
   content = path.read_bytes()
-  wanted = container.read_header(path)
+  expected = container.read_header(path)
   refused = loaded = 0
   for seed in range(200):
     path.write_bytes(_broken(content, seed))
@@ -239,5 +247,5 @@ def test_a_broken_file_is_refused_or_only_its_numbers_differ(tmp_path):
     loaded += 1
     assert len(path.read_bytes()) == len(content)
     arrays = container.read_header(path).arrays
-    assert arrays == wanted.arrays and checkpoint.tokenizer is not None
+    assert arrays == expected.arrays and checkpoint.tokenizer is not None
   assert refused > 110 and loaded > 20

@@ -25,9 +25,9 @@ def test_chat_stops_and_special_tokens_are_those_of_the_file():
   assert tokenizer.vocab_size == len(files.TOKENS)
   assert tokenizer.stop_tokens == (2, 0)  # <|endoftext|> ends texts, too.
   tokens = tokenizer.encode_prompt('the')
-  wanted = '<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n'
+  expected = '<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\n'
   assert (
-    tokenizer.template.render([{'role': 'user', 'content': 'the'}]) == wanted
+    tokenizer.template.render([{'role': 'user', 'content': 'the'}]) == expected
   )
   assert [t for t in tokens if t < 3] == [1, 2, 1]
   assert files.TOKENS.index('the') in tokens
@@ -37,7 +37,7 @@ def test_chat_stops_and_special_tokens_are_those_of_the_file():
 
 
 @pytest.mark.parametrize(
-  ('pre', 'words'),
+  ('pre', 'expected'),
   {
     'smollm': ['1', '2', '3', '4', ' a', "'t", ' the'],
     'gpt-2': ['1234', ' a', "'t", ' the'],
@@ -45,16 +45,16 @@ def test_chat_stops_and_special_tokens_are_those_of_the_file():
     'llama-bpe': ['123', '4', ' a', "'t", ' the'],
   }.items(),
 )
-def test_words_are_split_as_the_file_says(pre, words):
+def test_words_are_split_as_the_file_says(pre, expected):
   """Every word of this text is a token, and so is what spans two of them."""
   spanning = ['12', '34', '1234', '123', ' a', " a't", "'t", ' the', "'t the"]
-  coded = [each.replace(' ', 'Ġ') for each in spanning]
+  coded = [text.replace(' ', 'Ġ') for text in spanning]
   tokens = [*files.TOKENS, *(c for c in coded if c not in files.TOKENS)]
   merges = [*files.MERGES, '3 4', '12 3', '12 34', 'Ġ a', "Ġa 't", "'t Ġthe"]
   tokenizer = _read(
     pre=pre, tokens=tokens, merges=merges, token_type=[3] * 3
   ).with_prompts(chat=False)
-  assert _words(tokenizer, "1234 a't the") == words
+  assert _words(tokenizer, "1234 a't the") == expected
 
 
 def test_numbers_of_other_scripts_are_digits_for_smollm():
@@ -79,12 +79,14 @@ def test_text_begins_as_the_file_says(begins):
   tokenizer = _read(add_bos_token=begins).with_prompts(chat=False)
   prompt = tokenizer.encode_prompt('the')
   assert prompt == [1] * begins + [files.TOKENS.index('the')]
-  both = _read(add_bos_token=True, add_eos_token=True).with_prompts(chat=False)
-  assert both.encode_prompt('the')[-1] == 2
+  with_both = _read(add_bos_token=True, add_eos_token=True).with_prompts(
+    chat=False
+  )
+  assert with_both.encode_prompt('the')[-1] == 2
 
 
 @pytest.mark.parametrize(
-  ('changes', 'said'),
+  ('changes', 'message'),
   [
     ({'model': 'llama'}, "must be 'gpt2', byte-level BPE, got 'llama'"),
     ({'model': None}, 'got None'),
@@ -102,8 +104,8 @@ def test_text_begins_as_the_file_says(begins):
     ({'eos_token_id': None, 'token_type': None}, 'eos_token_id is missing'),
   ],
 )
-def test_what_is_not_supported_is_refused(changes, said):
-  with pytest.raises(ValueError, match=said):
+def test_what_is_not_supported_is_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
     _read(**changes)
 
 

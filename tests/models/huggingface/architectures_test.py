@@ -48,20 +48,24 @@ def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
 def test_fields_that_are_left_out_mean_what_they_mean_to_transformers(name):
   architecture = architectures.ARCHITECTURES[name]
   # A window that is not used is None.
-  made = oracle.transformers.AutoConfig.for_model(name, use_sliding_window=True)
-  theirs = (made.text_config if architecture.is_multimodal else made).to_dict()
+  hf_config = oracle.transformers.AutoConfig.for_model(
+    name, use_sliding_window=True
+  )
+  hf_fields = (
+    hf_config.text_config if architecture.is_multimodal else hf_config
+  ).to_dict()
   plain = {
     field.name: field.default
     for field in architecture.description.fields.values()
     if field.default is not configs.REQUIRED and not callable(field.default)
   }
-  rope = theirs.get('rope_parameters') or {}
+  rope = hf_fields.get('rope_parameters') or {}
   rope = rope.get('full_attention', rope)
   for field, value in (plain | architecture.defaults).items():
     if field in ('rope_theta', 'rotary_emb_base'):
       assert rope['rope_theta'] == value
-    elif field in theirs:
-      assert theirs[field] == value, field
+    elif field in hf_fields:
+      assert hf_fields[field] == value, field
 
 
 @pytest.mark.parametrize('case', oracle.CASES)
@@ -156,7 +160,7 @@ def test_local_layers_are_known_without_layer_types(case):
   types = fields.pop('layer_types')
   config = architectures.read_config(fields)
   local = [config.is_local(i) for i in range(config.num_layers)]
-  assert local == [each == 'sliding_attention' for each in types]
+  assert local == [layer_type == 'sliding_attention' for layer_type in types]
 
 
 @pytest.mark.parametrize(

@@ -137,22 +137,22 @@ def model(case):
   auto = transformers.AutoModelForCausalLM
   if model_type == 't5':
     auto = transformers.AutoModelForSeq2SeqLM
-  made = auto.from_config(
+  peer = auto.from_config(
     config, attn_implementation='eager', dtype=torch.float32
   ).eval()
   if model_type == 't5':  # A head of its own, as in the files of T5 v1.1.
-    made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.clone())
+    peer.lm_head.weight = torch.nn.Parameter(peer.lm_head.weight.clone())
   generator = torch.Generator().manual_seed(0)
   with torch.no_grad():
-    for weight in made.parameters():
+    for weight in peer.parameters():
       weight.normal_(0.0, 0.4, generator=generator)
-  return made
+  return peer
 
 
-def logits(made):
+def logits(peer):
   """Returns what a decoder-only model says of `TOKENS`."""
   with torch.no_grad():
-    return made(torch.from_numpy(TOKENS)).logits.numpy()
+    return peer(torch.from_numpy(TOKENS)).logits.numpy()
 
 
 def fields(case):

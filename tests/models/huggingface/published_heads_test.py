@@ -93,9 +93,9 @@ def _eagle():
 
 def _drafted(arrays):
   tokens = np.array([1, 2, 5, 7, 12])
-  seen = np.zeros(13, bool)
-  seen[tokens] = True
-  return arrays | {'d2t': tokens - np.arange(5), 't2d': seen}
+  is_drafted = np.zeros(13, bool)
+  is_drafted[tokens] = True
+  return arrays | {'d2t': tokens - np.arange(5), 't2d': is_drafted}
 
 
 def _eagle3():
@@ -126,13 +126,13 @@ def _speculators():
   return fields, _drafted(_draw(shapes))
 
 
-def _medusa(own=True):
+def _medusa(own_heads=True):
   shapes = {
     f'{i}.0.linear.{name}': shape
     for i in range(3)
     for name, shape in (('weight', (8, 8)), ('bias', (8,)))
   }
-  if own:
+  if own_heads:
     shapes |= {f'{i}.1.weight': (13, 8) for i in range(3)}
   # Configs of the first version give a wrong number of heads.
   return {'medusa_num_heads': 2, 'medusa_num_layers': 1}, _draw(shapes)
@@ -143,7 +143,7 @@ _FILES = {
   'eagle3': _eagle3,
   'speculators': _speculators,
   'medusa': _medusa,
-  'medusa 2': lambda: _medusa(own=False),
+  'medusa 2': lambda: _medusa(own_heads=False),
 }
 
 
@@ -162,11 +162,11 @@ def test_heads_are_read_and_written_as_they_were(name, target, tmp_path):
   again = models.load_head(tmp_path / 'b', target)
   assert again.config == head.config
   jax.tree.map(np.testing.assert_array_equal, again.params, head.params)
-  found = safetensors_numpy.load_file(tmp_path / 'b' / 'model.safetensors')
+  stored = safetensors_numpy.load_file(tmp_path / 'b' / 'model.safetensors')
   arrays.pop('embed_tokens.weight', None)
-  assert found.keys() == arrays.keys()
+  assert stored.keys() == arrays.keys()
   for key, value in arrays.items():
-    np.testing.assert_array_equal(found[key], value)
+    np.testing.assert_array_equal(stored[key], value)
 
 
 def test_medusas_file_may_have_its_own_name(target, tmp_path):
@@ -179,9 +179,9 @@ def test_a_head_computes_in_the_type_of_its_target(target, tmp_path):
     params=jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), target.params)
   )
   path = _write(tmp_path / 'a', *_eagle3())
-  for dtype, wanted in ((None, jnp.bfloat16), (jnp.float32, jnp.float32)):
+  for dtype, expected in ((None, jnp.bfloat16), (jnp.float32, jnp.float32)):
     head = models.load_head(path, halved, dtype)
-    assert head.params['join']['kernel'].dtype == wanted
+    assert head.params['join']['kernel'].dtype == expected
     assert head.params['head_rows'].dtype == jnp.int32
 
 
@@ -230,8 +230,8 @@ def test_an_eagle_head_computes_what_its_authors_does(target, tmp_path):
   key = rotate(x @ weight('self_attn.k_proj').T)
   value = x @ weight('self_attn.v_proj').T
   mixed = []
-  for each in np.split(query, 2, axis=1):
-    scores = rotate(each) @ key.T / 2
+  for part in np.split(query, 2, axis=1):
+    scores = rotate(part) @ key.T / 2
     scores = np.where(np.tri(3, dtype=bool), scores, -np.inf)
     scores = np.exp(scores - scores.max(-1, keepdims=True))
     mixed.append(scores / scores.sum(-1, keepdims=True) @ value)

@@ -114,7 +114,7 @@ def test_a_type_that_nothing_can_be_computed_in_is_refused(
   path = folder / 'model.safetensors'
   arrays = safetensors_numpy.load_file(path)
   name = 'model.norm.weight'
-  others = {n: each for n, each in arrays.items() if n != name}
+  others = {n: array for n, array in arrays.items() if n != name}
   safetensors_numpy.save_file(others, path)
   # What the package does not write stands last.
   content = path.read_bytes()
@@ -138,9 +138,9 @@ def _spoil(content, draw):
   if draw.random() < 0.3:
     return content[: draw.randrange(len(content))]
   size = min(len(content), 3000) if draw.random() < 0.8 else len(content)
-  place = draw.randrange(size)
+  index = draw.randrange(size)
   spoilt = bytearray(content)
-  spoilt[place] ^= 1 << draw.randrange(8)
+  spoilt[index] ^= 1 << draw.randrange(8)
   return bytes(spoilt)
 
 

@@ -110,13 +110,15 @@ def test_types_are_kept_or_become_what_is_asked_for():
     name: array if 'norm' in name else array.astype(jnp.bfloat16)
     for name, array in arrays.items()
   }
-  config, kept = _read('llama', narrow)
-  for name, leaf in checkpoint.flatten(kept).items():
+  config, unpadded = _read('llama', narrow)
+  for name, leaf in checkpoint.flatten(unpadded).items():
     assert leaf.dtype == (jnp.float32 if 'norm' in name else jnp.bfloat16)
   _, wide = _read('llama', narrow, dtype=jnp.float32)
   assert {leaf.dtype for leaf in jax.tree.leaves(wide)} == {np.dtype('float32')}
   model = adapters.Transformer(config)
-  logits = [model.extend(p, None, oracle.TOKENS).logits for p in (kept, wide)]
+  logits = [
+    model.extend(p, None, oracle.TOKENS).logits for p in (unpadded, wide)
+  ]
   np.testing.assert_allclose(*logits, rtol=1e-4, atol=1e-3)
 
 
