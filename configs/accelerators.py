@@ -3,42 +3,41 @@ r"""Round time and memory on TPUs and GPUs, estimated from compiled programs.
 JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
     --workdir=runs/accelerators
 
-Needs `pip install -e '.[accelerators]'`, but no such device; without the
-variable, JAX looks for devices where there are none. Targets are in bfloat16,
-with full caches of 2048 tokens; others are a checkpoint's, of which only the
-architecture is read:
+This needs `pip install -e '.[accelerators]'` but no such device; without the
+variable, JAX looks for devices. Targets are in bfloat16, with full KV caches of
+2048 tokens. A target may also be a checkpoint, whose architecture is read:
 
 JAX_PLATFORMS=cpu python -m experiments.main --config=configs/accelerators.py \
-    --config.plan=true --config.targets="('DIRECTORY',)" --workdir=runs/plan
+    --config.find_mesh=true --config.targets="('DIRECTORY',)" \
+    --workdir=runs/mesh
 
-`plan` looks for the fewest devices of each kind on which a method fits, as a
-mesh along 'model'. `over_least` is what a round reads and writes over one read
-of the weights and caches of each of its model calls, `round_ms` what that takes
-at the device's bandwidth. Of speed, what is predicted is for chains that accept
-each token with the chance `acceptance`, or for methods whose block efficiency
-is in `measured.files`: for `:heads`, those of SmolLM2's heads (the results of
-configs/benchmark/heads.py and trees.py). Beside a target of 7B at batch 1, the
-best head is predicted to be 2.12 times as fast as plain decoding on a v5e, with
-a tree of 59 nodes, and 1.66 times on an H100, with one of 25: there, the scores
-of attention are written and read again, which counts as memory's traffic,
-though a large L2 may hold them.
+`find_mesh` finds the smallest mesh along 'model' on which a method fits.
+`over_least` is the bytes that a round reads and writes, over one read of the
+weights and caches per model call, and `round_ms` the time that this takes at
+the device's bandwidth. Speed-ups are predicted for chains that accept each
+token with the probability `acceptance`, or for methods whose block efficiency
+is in `measured.files`: with `:heads`, the results of configs/benchmark/heads.py
+and trees.py. For a target of 7B at batch size 1, the best head is predicted to
+be 2.12 times as fast as plain decoding on a v5e, with a tree of 59 nodes, and
+1.66 times on an H100, with 25 nodes: there, attention scores are written and
+read again, which counts as memory traffic although a large L2 cache may hold
+them.
 
 On a machine with such a device, without the variable, `--config.run=true` also
-measures a round there, with random weights, and the copies of an array beside
-it: `predicted_over_measured` is `round_ms` over `measured_ms`, `share_of_copy`
-the share of the copies' bandwidth at which the bytes of a round move.
-`projected_speed_up` takes the round times as measured and the acceptance as
-assumed: no text was decoded. In a workdir where the compiler has been asked
-already, rounds are only measured.
-`:run` is what was measured on an H100. `:rounds` measures and traces rounds
-without asking a compiler for their bytes.
+measures rounds with random weights, and copies of an array.
+`predicted_over_measured` is `round_ms` over `measured_ms`, and `share_of_copy`
+is the bandwidth of a round over that of the copies. `projected_speed_up` uses
+measured round times and the assumed acceptance; no text is decoded. In a
+workdir with compiled results, rounds are only measured.
+`:run` was measured on an H100. `:rounds` measures and traces rounds without
+compiling them for their bytes.
 
-`kernels`, `conditionals` and `inner_loops` are what a round launches, which no
-count of bytes contains. `:launches` has them for slices of a 7B target, of two
-and of four layers, and of both what a layer adds: `kernels_per_layer`.
+`kernels`, `conditionals` and `inner_loops` count the launches of a round, which
+bytes do not show. `:launches` counts them for a 7B target with two and with
+four layers; the difference gives `kernels_per_layer`.
 
-`:half_hour` is a suite that spends 25 minutes of a device on what only a device
-can tell; docs/accelerators.md has its command and its parts.
+`:half_hour` is a suite that spends 25 minutes of a device on measurements that
+need one; docs/accelerators.md has its command and its parts.
 """
 
 import ml_collections
@@ -61,7 +60,7 @@ _LLAMA = {
   'tie_embeddings': False,
   'max_length': 4096,
 }
-# Targets, as their makers publish them; `mini` comes with specjax.
+# Targets with published shapes; `mini` comes with specjax.
 _SHAPES = {
   'llama_7b': _LLAMA,
   'llama_13b': {
@@ -108,13 +107,14 @@ _SHAPES = {
     **mini.get_config().models.target,
   },
 }
-# The first layers of a target: all others are like them.
+# The first layers of a target; all further layers are equal.
 _SLICES = {
   f'llama_7b_{num_layers}_layers': {**_LLAMA, 'num_layers': num_layers}
   for num_layers in (2, 4)
 }
-# Drafters: a model of 160 million parameters, one of mini's for small targets,
-# and heads whose vocabulary is the same share of a target's as of SmolLM2's.
+# Drafters: a model with 160 million parameters, one of mini's for small
+# targets, and heads whose vocabulary is the same share of the target's as for
+# SmolLM2.
 _DRAFTER = {
   'num_layers': 12,
   'd_model': 768,
@@ -129,9 +129,9 @@ _HEADS = {
   kind: {'kind': kind, 'head_size': 5200}
   for kind in ('eagle', 'eagle3', 'medusa')
 }
-# Kinds of kernels, of which a trace has the times.
+# Kinds of kernels in a trace.
 _TRACED = 'product', 'reduction', 'copy', 'host', 'other'
-# Of each argument: targets, devices, rows, and methods.
+# Targets, devices, batch sizes and methods, by the argument of the config.
 _TABLES = {
   'drafter': {
     'targets': ('llama_7b',),
@@ -144,13 +144,13 @@ _TABLES = {
     'devices': ('v5p:1x1x1', 'h100'),
     'batch_sizes': (8,),
     'methods': ('none', 'draft:4'),
-    'plan': True,
+    'find_mesh': True,
   },
   'heads': {
     'targets': ('llama_7b',),
     'devices': ('v5e:1x1', 'h100'),
     'batch_sizes': (1,),
-    'methods': ('none', *benchmark.OF_HEADS, *trees.METHODS),
+    'methods': ('none', *benchmark.HEADS, *trees.METHODS),
     'sampling': {'temperature': 0.0},
     'acceptance': 0.0,
     'drafters': {'others': _HEADS},
@@ -184,7 +184,7 @@ _TABLES = {
     'methods': ('none', 'draft:4'),
     'run': True,
   },
-  # What the half hour measures.
+  # The rounds that `half_hour` measures.
   'rounds': {
     'targets': ('llama_7b',),
     'devices': ('h100',),
@@ -220,7 +220,7 @@ _TABLES = {
     ),
   },
 }
-# Columns of one table alone; rows of all tables have them.
+# Columns that only one table shows; the rows of all tables have them.
 _SHOWN = {
   'launches': ('kernels', 'kernels_per_layer', 'conditionals', 'inner_loops'),
 }
@@ -247,12 +247,12 @@ SMOKE = {
   'drafters': {'others': {'draft': _TINY}},
   'methods': ('none', 'draft:2'),
   'max_length': 64,
-  'plan': True,
+  'find_mesh': True,
   'run': True,
   'copied_megabytes': 1,
   'measured': {'files': (), 'rows': ()},
 }
-# Of arguments whose fields are others.
+# Smoke runs of arguments with other fields.
 SMOKES = {'half_hour': {'device': 'cpu', 'family': 'mini/heads', 'small': True}}
 
 
@@ -260,27 +260,27 @@ def get_config(table='drafter'):
   """Returns the config of a table: a key of `_TABLES`, or 'half_hour'."""
   if table == 'half_hour':
     return _half_hour()
-  own = registry.lookup(_TABLES, 'table', table)
+  fields = registry.lookup(_TABLES, 'table', table)
   return ml_collections.ConfigDict(
     {
       'experiment': 'accelerators',
-      # Along 'model', by default all devices that 'data' leaves.
+      # 'model' defaults to all devices that 'data' does not use.
       'mesh': {
         'data': 1,
         'model': ml_collections.config_dict.placeholder(int),
         'split_drafters': True,
       },
-      'plan': False,
-      'compile': True,  # Whether the compiler is asked.
-      # Also on the devices that are there, with random weights.
+      'find_mesh': False,
+      'compile': True,  # Whether programs are compiled.
+      # Whether rounds are measured on real devices, with random weights.
       'run': False,
-      'trace': False,  # Whether rounds are also traced by the profiler.
+      'trace': False,  # Whether rounds are profiled.
       'rounds': 32,
       'repeats': 5,
-      # Size of the array that is copied, to compare a round's bandwidth with
-      # that of a copy. It should not fit into the device's caches.
+      # The size of the array that is copied, to compare a round's bandwidth
+      # with that of a copy. It should not fit into the device's caches.
       'copied_megabytes': 256,
-      # `targets` are of `shapes`, or paths of checkpoints.
+      # `targets` are names in `shapes`, or paths of checkpoints.
       'shapes': {**_SHAPES, **_SLICES},
       'drafters': {
         'smollm2': {'draft': _SMALL},
@@ -289,8 +289,8 @@ def get_config(table='drafter'):
       },
       'max_length': 2048,
       'sampling': {'temperature': 1.0},
-      'acceptance': 0.7,  # That is assumed; 0 is unknown.
-      # Results with a block efficiency for each method, and which rows of them.
+      'acceptance': 0.7,  # The assumed acceptance rate; 0 if unknown.
+      # Results with the block efficiency of each method, and their rows.
       'measured': {
         'files': _MEASURED.get(table, ()),
         'rows': (
@@ -322,13 +322,13 @@ def get_config(table='drafter'):
         'speed_up',
         'projected_speed_up',
       ),
-      **own,
+      **fields,
     }
   )
 
 
 def _half_hour():
-  """Parts in order of value, each with a limit of minutes."""
+  """Returns the suite, whose parts are ordered by value."""
   trained = {
     'small': 'd1_drafter/small',
     **{name: f'd2_heads/{name}' for name in ('eagle', 'eagle3', 'medusa')},
@@ -337,7 +337,7 @@ def _half_hour():
     f'new_{name}': f'WORKDIR/{path}.safetensors'
     for name, path in trained.items()
   }
-  learnt = (
+  training_text = (
     "responses=('WORKDIR/c_responses/responses.npz',)",
     'num_texts.all=0',
     'teacher_batch_size=32',
@@ -373,7 +373,7 @@ def _half_hour():
       1.5,
       'configs/train/distill.py',
       *_SMOLLM2,
-      *learnt,
+      *training_text,
       'max_tokens=6000000',
       'training.steps=1500',
       small=(
@@ -386,8 +386,8 @@ def _half_hour():
       3.0,
       'configs/train/heads/all.py',
       *_SMOLLM2,
-      *learnt,
-      'max_tokens=4000000',  # Each takes 4.6 kB of disk.
+      *training_text,
+      'max_tokens=4000000',  # Each token takes 4.6 kB on disk.
       'training.steps=1500',
       'heads.eagle.training.steps=750',
       'heads.eagle3.training.steps=750',
@@ -410,14 +410,14 @@ def _half_hour():
       'experiment': 'timed_suite',
       'data_dir': '',
       'family': 'smollm2/heads',
-      'device': 'h100',  # Or another one that is there, such as v5e:1x1.
-      'small': False,  # A rehearsal: the same parts at small sizes.
+      'device': 'h100',  # Or another available device, such as v5e:1x1.
+      'small': False,  # Whether to rehearse all parts at small sizes.
       # Minutes at the end of each part in which only tables are written.
       'reserve': 0.5,
       # Environment variables of every part. By default, JAX leaves a quarter of
       # a GPU's memory free.
       'environment': {'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.92'},
-      'parts': parts,  # In the order of their names.
+      'parts': parts,  # They run in the order of their names.
     }
   )
 
@@ -433,13 +433,13 @@ _SMALL_TRAINING = (
 
 
 def _part(minutes, config, *fields, small=(), command_buffers=False):
-  """A run with a limit.
+  """Returns a part of the suite.
 
   Args:
-    minutes: of the limit.
-    config: path of a config.
-    *fields: of that config, with their values.
-    small: fields that follow them in a rehearsal.
+    minutes: the time limit.
+    config: the path of a config.
+    *fields: fields of that config, with their values.
+    small: further fields for a rehearsal.
     command_buffers: whether XLA runs whole decodes as CUDA graphs.
   """
   return {
@@ -452,7 +452,7 @@ def _part(minutes, config, *fields, small=(), command_buffers=False):
 
 
 def _rounds(minutes, *fields, command_buffers=False):
-  """Rounds of a target of 7B, measured and traced."""
+  """Measures and traces rounds of a 7B target."""
   return _part(
     minutes,
     'configs/accelerators.py:rounds',
@@ -470,7 +470,7 @@ def _rounds(minutes, *fields, command_buffers=False):
 
 
 def _decoded(minutes, *fields):
-  """SmolLM2's drafters on held-out prompts, interleaved with none."""
+  """Decodes with SmolLM2's drafters, interleaved with plain decoding."""
   return _part(
     minutes,
     'configs/benchmark/heads.py',
@@ -490,7 +490,7 @@ def _decoded(minutes, *fields):
 
 
 def _smollm2_methods(prefix=''):
-  """All of SmolLM2's drafters, or those whose names have a prefix."""
+  """Returns methods with SmolLM2's drafters, whose names have a prefix."""
   eagle, eagle3 = f'{prefix}eagle', f'{prefix}eagle3'
   look_up = () if prefix else ('prompt_lookup:8',)
   return (

@@ -11,11 +11,11 @@ python -m experiments.main --config=configs/decode.py --workdir=runs/pair \
     --config.family=TARGET --config.drafters="{'draft': 'DRAFT'}" \
     --config.arms="('draft:4',)" --config.prompt="Who was Ada Lovelace?"
 
-Prompts of a file are decoded in batches whose rows are refilled: where one is
-done, the next prompt takes its place. One that is too long is reported and left
-out. Everything that decodes can be asked for: arms such as 'medium:8x4/otm',
-'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over several. A family
-with a chat template reads prompts through it, unless --config.chat=false.
+The prompts of a file are decoded by continuous batching. Prompts that are too
+long are reported and left out. All methods are available: arms such as
+'medium:8x4/otm', 'prompt_lookup:16' and 'small:5~opt(0.2)', and bandits over
+several arms. A family with a chat template uses it for prompts, unless
+--config.chat=false.
 """
 
 import ml_collections
@@ -27,13 +27,13 @@ def get_config():
   return ml_collections.ConfigDict(
     {
       'experiment': 'decode',
-      'family': 'mini',  # Or a folder with the same files, or of HuggingFace.
-      'arms': ('medium:4',),  # 'none' decodes plainly.
-      'bandit': '',  # Who chooses, if there are several.
-      'reward': 'emitted',  # What it learns from.
-      'feedback': 'bandit',  # Or 'full': it learns from all arms at once.
-      'warm_start': 0,  # Tokens of the prompt that it learns from.
-      'per_row': False,  # A bandit for each row.
+      'family': 'mini',  # Or a folder of a family or of HuggingFace.
+      'arms': ('medium:4',),  # 'none' is plain decoding.
+      'bandit': '',  # Selects among several arms.
+      'reward': 'emitted',  # The reward of the bandit.
+      'feedback': 'bandit',  # Or 'full': the rewards of all arms.
+      'warm_start': 0,  # Prompt tokens that the bandit learns from.
+      'per_row': False,  # Whether each row has its own bandit.
       'sampling': {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0, 'min_p': 0.0},
       'prompt': '',
       'prompts_file': '',

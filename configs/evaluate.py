@@ -1,4 +1,4 @@
-r"""Block efficiency of a family's drafters on held-out files, by domain.
+r"""Block efficiency of a family's drafters on held-out prompts, by domain.
 
 python -m experiments.main --config=configs/evaluate.py \
     --config.data_dir=DATA --workdir=runs/evaluate
@@ -7,7 +7,7 @@ python -m experiments.main --config=configs/evaluate.py:smollm2 \
 python -m experiments.main --config=configs/evaluate.py:mini/heads \
     --config.data_dir=DATA --workdir=runs/evaluate_heads
 
-The first is of the mini family, the last of heads on its target's features.
+The first uses the mini family, the last heads on its target's hidden states.
 """
 
 import ml_collections

@@ -1,4 +1,4 @@
-r"""Plain and speculative decoding of the mini family, side by side.
+r"""Plain and speculative decoding with the mini family.
 
 python -m experiments.main --config=configs/quickstart.py \
     --workdir=runs/quickstart
@@ -22,9 +22,9 @@ def get_config():
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 1,
-      'repeats': 3,  # Clocks, in turns with plain decoding.
-      # Of the shipped prompts, the one whose greedy answer the target finds
-      # likeliest, among answers that end and that say no four tokens twice.
+      'repeats': 3,  # Timings, interleaved with plain decoding.
+      # The shipped prompt with the most likely greedy answer, among answers
+      # that end and that repeat no four tokens.
       'shown_prompt': 3,
       'shown_method': 'medium:4',
       'seed': 0,

@@ -1,4 +1,7 @@
-"""Commands; on a machine without accelerators, JAX looks for none."""
+"""Experiments and their commands.
+
+On a machine without accelerators, JAX is told not to look for any.
+"""
 
 import contextlib
 import ctypes
@@ -9,7 +12,7 @@ import os
 
 from experiments.common import standard_error
 
-# Of NVIDIA's driver, in Windows' subsystem for Linux, too, and of TPUs.
+# Device files of NVIDIA's driver (also in WSL) and of TPUs.
 DEVICES = '/dev/nvidia*', '/dev/dxg', '/dev/accel*', '/dev/vfio/[0-9]*'
 _PLUGINS = {'xla_cuda12', 'xla_cuda13'}
 _MORE_PLUGINS = 'PJRT_NAMES_AND_LIBRARY_PATHS'
@@ -20,8 +23,8 @@ NO_DRIVER = (
   rb'^I\d+ .* cudart_stub\.cc:\d+\] Could not find cuda drivers .*\n'
 )
 
-# The plugins for CUDA and TPU are also installed for their compilers alone. JAX
-# would start both, and show why they fail. Other plugins have other devices.
+# The plugins for CUDA and TPU may be installed only for their compilers. JAX
+# would try to start both and report errors. Other plugins have other devices.
 _plugins = metadata.entry_points(group='jax_plugins')
 _is_known = {plugin.name for plugin in _plugins} <= _PLUGINS
 if os.environ.get(_MORE_PLUGINS):

@@ -1,13 +1,16 @@
-"""Talks with a model, turn by turn, on the terminal."""
+"""Chats with a model on the terminal."""
 
+from collections.abc import Iterator
+from collections.abc import Sequence
 import time
+from typing import Any
 
 from experiments.common import compare
 from experiments.common import methods
 from experiments.common import terminal
 from specjax import families
 
-# One workdir will do for all conversations.
+# Fields that may differ between conversations in one workdir.
 MAY_CHANGE = (
   'arms',
   'bandit',
@@ -21,12 +24,12 @@ _NEW = '/new'
 
 
 def prepare(config):
-  """Returns the family and the method; prompts are what is typed."""
-  return compare.of_entries(config, methods.entry(config))
+  """Returns the family and the method; the user types the prompts."""
+  return compare.prepare_entries(config, methods.entry(config))
 
 
 def run(config, workdir):
-  """Answers what is typed, or `config.turns`; returns a row for every turn."""
+  """Answers typed input or `config.turns`; returns a row per turn."""
   del workdir  # A conversation is not resumed.
   family, (method,), _ = prepare(config)
   decoder = methods.build(method, family, config.max_length).decoder
@@ -35,9 +38,9 @@ def run(config, workdir):
   )
   conversation, rows = begin(), []
   print(
-    f'{config.family} by {method.label} ({terminal.legend()} tokens). {_NEW} '
+    f'{config.family} with {method.label} ({terminal.legend()} tokens). {_NEW} '
     'begins a new conversation, Ctrl-C cuts an answer short, Ctrl-D ends. '
-    'Before its first answer, a program is compiled.'
+    'A program is compiled before the first answer.'
   )
   for text in _turns(config.turns):
     if text == _NEW:
@@ -50,12 +53,12 @@ def run(config, workdir):
   return rows
 
 
-def _turns(given):
-  """What the user says: as given, or as typed."""
-  for text in given:
+def _turns(texts: Sequence[str]) -> Iterator[str]:
+  """Yields the user's messages: the texts, or typed input without any."""
+  for text in texts:
     print(f'\n> {text}')
     yield text
-  while not given:
+  while not texts:
     try:
       text = input('\n> ').strip()
     except (EOFError, KeyboardInterrupt):
@@ -65,15 +68,17 @@ def _turns(given):
       yield text
 
 
-def _answer(conversation, text, max_new_tokens):
-  """Prints an answer as it comes; returns its row."""
+def _answer(
+  conversation: families.Conversation, text: str, max_new_tokens: int
+) -> dict[str, Any]:
+  """Prints an answer while it is decoded; returns its row."""
   tokens, rounds, began = 0, 0, time.perf_counter()
   try:
-    for said in conversation.say(text, max_new_tokens):
-      for piece, origin in said.pieces:
+    for chunk in conversation.say(text, max_new_tokens):
+      for piece, origin in chunk.pieces:
         print(terminal.paint(piece, origin), end='', flush=True)
-      tokens += said.num_tokens
-      rounds += said.num_tokens > 0
+      tokens += chunk.num_tokens
+      rounds += chunk.num_tokens > 0
   except KeyboardInterrupt:
     print(' ...', end='')
   seconds = time.perf_counter() - began
@@ -85,7 +90,7 @@ def _answer(conversation, text, max_new_tokens):
     'tokens_per_second': tokens / seconds,
   }
   print(
-    f'\n[{tokens} tokens, {row["tokens_per_round"]:.2f} a round, '
-    f'{row["tokens_per_second"]:.1f} a second]'
+    f'\n[{tokens} tokens, {row["tokens_per_round"]:.2f} per round, '
+    f'{row["tokens_per_second"]:.1f} per second]'
   )
   return row

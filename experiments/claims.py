@@ -1,7 +1,7 @@
-"""The papers' central claims, and the numbers that they are judged by.
+"""The papers' central claims, and the results that they are judged by.
 
-Nothing is judged by hand but what is asked, which numbers answer it, and the
-sentence that says why.
+Verdicts follow from the numbers. Only the thresholds, the rows that are judged
+and the explanations are written by hand.
 """
 
 from experiments import verdicts
@@ -11,29 +11,30 @@ _CASCADES, _THEORY, _HEDGE = 'Speculative cascades', 'Theory', 'HedgeSpec'
 _UCB = 'ucb1, BD'
 _AT_QUALITY = 'Cascades, Table 2, equal quality (ours by target_nats)'
 _COSTLY_CALLS = (
-  'a call for more tokens takes longer here than in the paper (SpecTr, '
+  'a call with more tokens takes longer here than in the paper (SpecTr, '
   'Table 2, in spectr.md), so that drafts cost more than they save'
 )
 _CLOSE_HEADS = (
-  'the specialised heads are close to each other: the row `oracle`, which '
-  'leaves each prompt to its best head, shows what there is to win'
+  'the specialized heads are close to each other: the row `oracle`, which '
+  'decodes each prompt with its best head, shows the headroom'
 )
 
 CLAIMS = (
   verdicts.Claim(
     _SPECTR,
-    'Eight drafts of four tokens emit 1.3 times as much a round as one, with '
-    'k-Seq',
+    'With k-Seq, eight drafts of four tokens emit 1.3 times as many tokens per '
+    'round as one draft',
     'spectr/decode-smollm2',
     {'claim': '8 drafts of 4 over 1, drafter of 6M'},
     'measured',
     low=1.3,
-    why='k-Seq keeps fewer drafts than is possible, as the next line shows',
+    explanation='k-Seq accepts fewer tokens than the optimum, as the next '
+    'line shows',
   ),
   verdicts.Claim(
     _SPECTR,
-    'Eight drafts of four tokens emit 1.3 times as much a round as one, with '
-    'optimal transport',
+    'With optimal transport, eight drafts of four tokens emit 1.3 times as '
+    'many tokens per round as one draft',
     'spectr/decode-smollm2',
     {'claim': '8 drafts of 4 over 1, otm'},
     'measured',
@@ -41,17 +42,17 @@ CLAIMS = (
   ),
   verdicts.Claim(
     _SPECTR,
-    'Eight drafts of eight tokens are faster than one, by the clock',
+    'Eight drafts of eight tokens are faster than one, in tokens per second',
     'spectr/speed-smollm2',
     {'claim': '8 drafts of 8 over 1, tokens per second'},
     'measured',
     low=1.0,
-    why=_COSTLY_CALLS,
+    explanation=_COSTLY_CALLS,
   ),
   verdicts.Claim(
     _THEORY,
-    'Rejections are those of Theorem 1 in every domain (deviation in standard '
-    'errors)',
+    'Rejections equal those of Theorem 1 in every domain (deviation in '
+    'standard errors)',
     'theory/diagnose-smollm2',
     {},
     'deviation',
@@ -64,21 +65,22 @@ CLAIMS = (
     'theory/ledger-smollm2',
     {'rule': 'UNO'},
     'over_best',
-    low=-1e-4,  # A rounding error is none.
+    low=-1e-4,  # Tolerates rounding errors.
   ),
   verdicts.Claim(
     _THEORY,
-    'Responses of OPT are as likely as those of UNO (nats a token over them)',
+    'Responses of OPT are as likely as those of UNO (difference in nats per '
+    'token)',
     'theory/winrate-smollm2',
     {'method': 'OPT', 'against': 'UNO', 'judge': 'likelihood'},
     'gap',
     low=0.0,
-    why='where few drafts are replaced, the rules differ by less than the '
-    'noise of responses; what they differ by is in the line above, exactly',
+    explanation='where few drafts are replaced, the rules differ by less '
+    'than the noise of responses; the line above has their exact difference',
   ),
   verdicts.Claim(
     _THEORY,
-    'The length and number of drafts that theory chooses are the fastest draft '
+    'The draft length and number of drafts that theory selects are the fastest '
     '(speed over that of the fastest)',
     'theory/practice-smollm2',
     {},
@@ -87,31 +89,34 @@ CLAIMS = (
   ),
   verdicts.Claim(
     _BANDIT,
-    'UCBSpec emits more a round than the best single drafter, of mixed traffic',
+    'On a mix of domains, UCBSpec emits more tokens per round than the best '
+    'single drafter',
     'banditspec/heads',
     {'method': 'ucb_spec', 'domain': 'all'},
     'over_best',
     low=1.0,
-    printed=3.98 / 3.94,  # Table 1, over Eagle-2, on Spec-Bench.
-    why='it begins anew with every prompt, and an answer has few rounds to try '
-    'four arms in (the longer the answer, the more a bandit has: '
-    '`metasd/answers`); `hedge`, which sees all of them every round, has more',
+    paper=3.98 / 3.94,  # Table 1, over Eagle-2, on Spec-Bench.
+    explanation='it starts anew with every prompt, and an answer has few '
+    'rounds for exploring four arms (the longer the answer, the more a '
+    'bandit gains: `metasd/answers`); `hedge`, which learns from all arms '
+    'in every round, emits more',
   ),
   verdicts.Claim(
     _BANDIT,
-    'UCBSpec has at least 0.9 of the tokens a second of the best draft length, '
-    'at batch sizes 1, 4 and 8',
+    'UCBSpec reaches at least 0.9 of the tokens per second of the best draft '
+    'length, at batch sizes 1, 4 and 8',
     'banditspec/lengths-heads',
     {'part': 'all batches', 'method': 'ucb_spec'},
     'over_best',
     low=0.9,
-    why='the more rows there are, the more a length costs that does not pay, '
-    'and it tries all of them for long (`mean_length`); `ucb1(beta=0.1)`, that '
-    'tries less, has more',
+    explanation='with more rows, a length that does not pay costs more, and'
+    ' UCBSpec explores all lengths for long (`mean_length`); '
+    '`ucb1(beta=0.1)`, which explores less, is faster',
   ),
   verdicts.Claim(
     _HEDGE,
-    'NormalHedge, which sees all drafts, emits more a round than UCBSpec',
+    'NormalHedge, which learns from all drafts, emits more tokens per round '
+    'than UCBSpec',
     'banditspec/experts-heads',
     {
       'claim': 'normal_hedge over ucb_spec, all',
@@ -119,12 +124,13 @@ CLAIMS = (
     },
     'measured',
     low=1.0,
-    why=f'{_CLOSE_HEADS}; of seven specialists that are not close, those of '
-    'mini, it holds, as the next line shows',
+    explanation=f'{_CLOSE_HEADS}; with the seven specialists of mini, which '
+    'are not close, it holds, as the next line shows',
   ),
   verdicts.Claim(
     _HEDGE,
-    'The same, of seven specialists of mini',
+    'With seven specialists of mini, NormalHedge emits more tokens per round '
+    'than UCBSpec',
     'banditspec/experts',
     {
       'claim': 'normal_hedge over ucb_spec, all',
@@ -135,8 +141,8 @@ CLAIMS = (
   ),
   verdicts.Claim(
     _HEDGE,
-    'NormalHedge is faster than UCBSpec, where the clock charges what idle '
-    'drafters read',
+    'NormalHedge is faster than UCBSpec, with the measured costs of all '
+    "drafters' calls",
     'banditspec/experts-heads',
     {
       'claim': 'normal_hedge over ucb_spec, all',
@@ -144,65 +150,65 @@ CLAIMS = (
     },
     'measured',
     low=1.0,
-    why='in every round all heads read what was said, and that takes longer '
-    'than the choice saves',
+    explanation='in every round, all heads read the emitted tokens, which '
+    'takes longer than the better selection saves',
   ),
   verdicts.Claim(
     _META,
-    'UCB emits more a round than the best specialist, of mixed traffic, with '
-    'trees of EAGLE',
+    "On a mix of domains and with EAGLE's trees, UCB emits more tokens per "
+    'round than the best specialist',
     'metasd/heads',
     {'method': _UCB, 'prompts': 'in domain', 'domain': 'all'},
     'over_best',
     low=1.0,
-    printed=15.260 / 11.957,  # Table 4: sums of two columns, ours and the best.
+    paper=15.260 / 11.957,  # Table 4: sums of the columns of UCB and the best.
   ),
   verdicts.Claim(
     _META,
-    'UCB emits more a round than the best specialist, of mixed traffic, with '
-    'chains',
+    'On a mix of domains and with chains, UCB emits more tokens per round than '
+    'the best specialist',
     'metasd/drafters-smollm2',
     {'method': _UCB, 'prompts': 'in domain', 'domain': 'all'},
     'over_best',
     low=1.0,
-    printed=9.849 / 7.789,  # Table 3, likewise.
-    why=f'{_CLOSE_HEADS}; and answers of 64 tokens have few rounds to try them '
-    'in, as the next line shows',
+    paper=9.849 / 7.789,  # Table 3: sums of the columns of UCB and the best.
+    explanation=f'{_CLOSE_HEADS}; and answers of 64 tokens have few rounds for '
+    'exploration, as the next line shows',
   ),
   verdicts.Claim(
     _META,
-    'The same, of answers of 144 tokens, where UCB learns from the prompt '
-    'before the first round',
+    'On a mix of domains, UCB emits more tokens per round than the best '
+    'specialist, for answers of 144 tokens and if UCB learns from the prompt',
     'metasd/answers-smollm2',
     {'method': f'{_UCB}, from the prompt', 'max_new_tokens': 144},
     'over_best',
     low=1.0,
-    printed=9.849 / 7.789,
+    paper=9.849 / 7.789,
   ),
   verdicts.Claim(
     _META,
-    'UCB emits more a round than the best specialist, where the domain changes '
-    'inside of a conversation',
+    'If the domain changes within a conversation, UCB emits more tokens per '
+    'round than the best specialist',
     'metasd/two_tasks-smollm2',
     {'method': _UCB},
     'over_best',
     low=1.0,
-    printed=1.951 / 1.759,  # Table 19, of two languages.
-    why=_CLOSE_HEADS,
+    paper=1.951 / 1.759,  # Table 19, for two languages.
+    explanation=_CLOSE_HEADS,
   ),
   verdicts.Claim(
     _META,
-    'UCB that goes on from prompt to prompt has at least 0.95 of what the best '
-    'specialist emits, in each domain alone',
+    'If UCB keeps its state from prompt to prompt, it emits at least 0.95 of '
+    "the best specialist's tokens per round, in each domain",
     'metasd/sessions-heads',
     {'method': _UCB},
     'over_best',
     low=0.95,
-    printed=3.520 / 3.903,  # Table 4, math: the domain where it loses the most.
+    paper=3.520 / 3.903,  # Table 4, math: the domain with the largest loss.
   ),
   verdicts.Claim(
     _META,
-    'With BD, UCB plays the best head of a domain more often than with BE, of '
+    "With BD, UCB selects a domain's best head more often than with BE, over "
     'all domains',
     'metasd/alignment-smollm2',
     {
@@ -214,8 +220,8 @@ CLAIMS = (
   ),
   verdicts.Claim(
     _META,
-    'UCB emits more a round than a router that reads the prompt, of mixed '
-    'traffic',
+    'On a mix of domains, UCB emits more tokens per round than a router that '
+    'reads the prompt',
     'metasd/drafters-smollm2',
     {
       'claim': 'ucb1, BD over router, in domain',
@@ -223,43 +229,45 @@ CLAIMS = (
     },
     'measured',
     low=1.0,
-    why="domains differ by their words: the column `accuracy` is the router's, "
-    'which is right before the first round; of domains that it has not learnt, '
-    'it is no better than UCB',
+    explanation='domains differ by their words, so that the router is right'
+    ' before the first round (column `accuracy`); on domains that it was '
+    'not trained on, it is no better than UCB',
   ),
   verdicts.Claim(
     _META,
-    'UCB emits more a round with BD than with BE, of all domains, with chains',
+    'With chains, UCB emits more tokens per round with BD than with BE, over '
+    'all domains',
     'metasd/drafters-smollm2',
     {'claim': 'ucb1, BD over ucb1, BE, all', 'source': 'MetaSD, Table 7'},
     'measured',
     low=1.0,
-    why=_CLOSE_HEADS,
+    explanation=_CLOSE_HEADS,
   ),
   verdicts.Claim(
     _META,
-    'UCB emits more a round with BD than with BE, of all domains, with trees '
-    'of EAGLE',
+    "With EAGLE's trees, UCB emits more tokens per round with BD than with BE, "
+    'over all domains',
     'metasd/heads',
     {'claim': 'ucb1, BD over ucb1, BE, all', 'source': 'MetaSD, Table 7'},
     'measured',
     low=1.0,
-    why=_CLOSE_HEADS,
+    explanation=_CLOSE_HEADS,
   ),
   verdicts.Claim(
     _CASCADES,
-    'The token rule is faster than BiLD, where texts are as likely as the '
-    "target's",
+    'With a small model as drafter, the token rule is faster than BiLD at '
+    "texts as likely as the target's",
     'cascades/frontier-smollm2_summarization',
     {'claim': 'token_v3 over bild, summarization', 'source': _AT_QUALITY},
     'measured',
     low=1.0,
-    why='there are few prompts; with a better draft, in the next line, there '
-    'is less noise',
+    explanation='there are few prompts; with the better drafter of the next'
+    ' line, there is less noise',
   ),
   verdicts.Claim(
     _CASCADES,
-    'The same, drafted by a head of EAGLE-1',
+    'With a head of EAGLE-1 as drafter, the token rule is faster than BiLD at '
+    "texts as likely as the target's",
     'cascades/frontier-heads_summarization',
     {'claim': 'token_v3 over bild, summarization', 'source': _AT_QUALITY},
     'measured',
@@ -267,21 +275,22 @@ CLAIMS = (
   ),
   verdicts.Claim(
     _CASCADES,
-    'The token rule is faster than lossy decoding, where texts are as likely '
-    "as the target's",
+    'The token rule is faster than lossy decoding at texts as likely as the '
+    "target's",
     'cascades/frontier-smollm2_summarization',
     {'claim': 'token_v3 over lossy, summarization', 'source': _AT_QUALITY},
     'measured',
     low=1.0,
-    printed=1.18 / 1.10,  # Table 2, which nothing here stands beside.
-    why='at no share does lossy decoding reach the likelihood of the target, '
-    'with this draft or with a head of EAGLE-1 '
-    '(`cascades/frontier-heads_summarization`); the token rule does with both',
+    paper=1.18 / 1.10,  # Table 2, without a corresponding row here.
+    explanation='at no share does lossy decoding reach the likelihood of '
+    'the target, with this drafter or with a head of EAGLE-1 '
+    '(`cascades/frontier-heads_summarization`); the token rule does with '
+    'both',
   ),
   verdicts.Claim(
     _CASCADES,
-    'At every share, texts of the token rule are more likely than those of '
-    'lossy decoding with as many target calls (nats a token), mathematics',
+    'In mathematics, texts of the token rule are more likely at every share '
+    'than those of lossy decoding with as many target calls (nats per token)',
     'cascades/decoder_only-smollm2_math',
     {'method': 'token_v3'},
     'nats_over_lossy',
@@ -289,21 +298,25 @@ CLAIMS = (
   ),
   verdicts.Claim(
     _CASCADES,
-    'The same, questions',
+    'In question answering, texts of the token rule are more likely at every '
+    'share than those of lossy decoding with as many target calls (nats per '
+    'token)',
     'cascades/decoder_only-smollm2_qa',
     {'method': 'token_v3'},
     'nats_over_lossy',
     low=0.0,
-    why='it is above at all three shares, but beyond the noise of 48 short '
-    'answers at the largest alone',
+    explanation='it is above at all three shares, but beyond the noise of '
+    '48 short answers only at the largest share',
   ),
   verdicts.Claim(
     _CASCADES,
-    'The same, summarization',
+    'In summarization, texts of the token rule are more likely at every share '
+    'than those of lossy decoding with as many target calls (nats per token)',
     'cascades/decoder_only-smollm2_summarization',
     {'method': 'token_v3'},
     'nats_over_lossy',
     low=0.0,
-    why='it is above at all three shares, and beyond the noise at two of them',
+    explanation='it is above at all three shares, and beyond the noise at '
+    'two of them',
   ),
 )

@@ -1,5 +1,6 @@
-"""Decodes prompts of your own: from the command line or from a JSONL file."""
+"""Decodes prompts from the command line or from a JSONL file."""
 
+from collections.abc import Callable
 import functools
 import time
 from typing import Any
@@ -8,10 +9,11 @@ from experiments.common import compare
 from experiments.common import methods
 from experiments.common import prompts
 from experiments.common import runner
+from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.decoding import prefill
 
-# One workdir will do for all that is asked.
+# Fields that may differ between runs in one workdir.
 MAY_CHANGE = (
   'arms',
   'bandit',
@@ -26,13 +28,13 @@ _SETTINGS = 'family', 'drafters', 'chat', 'system'
 
 
 def prepare(config):
-  """Returns the family and the method; prompts are read by `run`."""
-  return compare.of_entries(config, methods.entry(config))
+  """Returns the family and the method; `run` reads the prompts."""
+  return compare.prepare_entries(config, methods.entry(config))
 
 
 def run(config, workdir):
-  """Prints each text; returns a row for every prompt."""
-  reasons: list[Any] = []  # Why prompts are left out.
+  """Prints each text; returns a row per prompt."""
+  reasons: list[Any] = []  # Errors of prompts that are left out.
   examples = _examples(config, reasons.append)
   family, (method,), _ = prepare(config)
   examples, jobs = _fitting(config, family, examples, reasons)
@@ -63,12 +65,17 @@ def run(config, workdir):
   return rows
 
 
-def _fitting(config, family, examples, reasons):
-  """Examples that can be decoded, and their jobs; it says which cannot."""
+def _fitting(
+  config: Any,
+  family: families.Family,
+  examples: dict[int, tuple[str, examples_lib.Example]],
+  reasons: list[Any],
+) -> tuple[list[examples_lib.Example], list[prompts.Job]]:
+  """Returns examples that can be decoded, and their jobs; prints the others."""
   fitting, jobs = [], []
-  for number, (place, each) in examples.items():
+  for number, (location, example) in examples.items():
     try:
-      prompt = family.tokenizer.encode_prompt(each.prompt)
+      prompt = family.tokenizer.encode_prompt(example.prompt)
       prefill.check_prompts(
         family.target.model,
         config.max_length,
@@ -77,20 +84,22 @@ def _fitting(config, family, examples, reasons):
         first_number=number,
       )
     except ValueError as error:
-      reasons.append(f'{place}: {error}')
+      reasons.append(f'{location}: {error}')
     else:
-      fitting.append(each)
-      jobs.append(prompts.Job(each.domain, [prompt], number=number))
+      fitting.append(example)
+      jobs.append(prompts.Job(example.domain, [prompt], number=number))
   if not jobs:
-    first = reasons[0] if reasons else f'{config.prompts_file} holds none.'
+    first = reasons[0] if reasons else f'{config.prompts_file} has none.'
     raise ValueError(f'There is no prompt that can be decoded: {first}')
   for reason in reasons:
     print(f'Left out: {reason}')
   return fitting, jobs
 
 
-def _examples(config, reject):
-  """Examples and where each stands, by their numbers, the first of them 0."""
+def _examples(
+  config: Any, reject: Callable[[Any], None]
+) -> dict[int, tuple[str, examples_lib.Example]]:
+  """Returns examples and their locations, by number from 0."""
   if bool(config.prompt) == bool(config.prompts_file):
     raise ValueError(
       'Set one of prompt and prompts_file, got '
@@ -98,10 +107,9 @@ def _examples(config, reject):
     )
   if config.prompts_file:
     path = config.prompts_file
-    found = examples_lib.read_by_line(path, reject)
     return {
       line - 1: (f'{path}, line {line}', example)
-      for line, example in found.items()
+      for line, example in examples_lib.read_by_line(path, reject).items()
     }
   examples_lib.check_text('prompt', config.prompt)
   return {0: ('prompt', examples_lib.Example('prompt', config.prompt))}

@@ -3,15 +3,16 @@
 python -m experiments.main --config=configs/NAME.py --workdir=DIR [--smoke]
     [--config.field=value] [--config.sweep="{'field': (value, other)}"]
 
-A workdir is of one config: with another one, the run is refused. With the same,
-the run goes on where it stopped. `--config.sweep` runs the config once for each
-combination of values, in folders of the workdir, and joins their rows.
-`--smoke` runs the config at its smallest sizes, to see that it works here;
-fields that are set beside it stay as they are set. `--command_buffers` has
-XLA run whole decodes as CUDA graphs on NVIDIA's GPUs. --help lists configs and
-components; with --config=, it describes that config and its fields.
+A workdir belongs to one config: a run with the same config resumes where it
+stopped, and a run with another config raises an error. `--config.sweep` runs
+the config once per combination of values, in subfolders of the workdir, and
+joins their rows. `--smoke` runs the config at its smallest sizes, to test that
+it works here; fields that are set by flags keep their values.
+`--command_buffers` runs whole decodes as CUDA graphs on NVIDIA GPUs. --help
+lists configs and components; with --config=, it describes a config's fields.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
 import functools
@@ -44,9 +45,9 @@ from specjax.compilation import command_buffers
 _CONFIG = '--config='
 SMOKE = '--smoke'
 _COMMAND = 'python -m experiments.main'
-# What commands call the folder of text.
+# The placeholder for the folder of text in commands.
 DATA = 'DATA'
-# Fields that change nothing but what is shown of the results.
+# Fields that change only how results are shown.
 _SHOWN = ('columns', 'paper', 'pivot')
 matplotlib.use('Agg')  # Figures become files; no window opens.
 
@@ -54,14 +55,20 @@ matplotlib.use('Agg')  # Figures become files; no window opens.
 def run(
   config: Any, workdir: str | os.PathLike[str], command: str = ''
 ) -> list[dict[str, Any]]:
-  """Runs the experiment that a config names, once or for each of a sweep.
+  """Runs the experiment of a config, once or for each point of its sweep.
 
-  The command that asks for it stands with the results, whose rows are returned,
-  if there are any.
+  Args:
+    config: the config.
+    workdir: the folder of the run.
+    command: the command of the run, which is stored with the results.
+
+  Returns:
+    The rows of the result, if the experiment has any.
 
   Raises:
-    limits.OutOfTime: the process reached its deadline; the results hold what
-      was done until then.
+    limits.OutOfTime: the process reached its deadline; the results contain the
+      work that was finished by then.
+    ValueError: the config is invalid, or the workdir belongs to another one.
   """
   points = configs.points(config)
   if points is None:
@@ -73,26 +80,31 @@ def run(
   with contextlib.ExitStack() as stack:
     enter = lambda *args: stack.enter_context(workdirs.Workdir(*args))
     top, runs = enter(workdir, config, allowed), []
-    for values, each in points:  # All folders before the first run.
+    for (
+      values,
+      point,
+    ) in points:  # All folders are checked before the first run.
       name = ','.join(f'{field}={value}' for field, value in values.items())
       path = os.path.join(str(top), name.replace(os.sep, '_'))
-      runs.append((name, values, each, enter(path, each, may_change(each))))
+      runs.append((name, values, point, enter(path, point, may_change(point))))
     rows = []
-    for name, values, each, folder in runs:
+    for name, values, point, folder in runs:
       print(f'\n{name}')
-      rows += [values | row for row in _run(each, folder, command)]
+      rows += [values | row for row in _run(point, folder, command)]
     _finish(top, config, rows, command)
     _check_complete([folder for *_, folder in runs])
     return rows
 
 
-def _check_complete(folders):
+def _check_complete(folders: Iterable[workdirs.Workdir]) -> None:
   if any(folder.is_incomplete for folder in folders):
     raise limits.OutOfTime
 
 
-def _run(config, workdir, command):
-  """Runs the experiment of a config, which is no sweep; returns its rows."""
+def _run(
+  config: Any, workdir: workdirs.Workdir, command: str
+) -> list[dict[str, Any]]:
+  """Runs the experiment of a config without a sweep; returns its rows."""
   results.check(workdir)
   rows = experiment(config).run(config, workdir)
   if rows is not None:
@@ -101,24 +113,25 @@ def _run(config, workdir, command):
 
 
 def prepare(config: Any) -> list[tuple[Any, Any]]:
-  """Reads a config as `run` does, but decodes and compiles nothing.
-
-  Whatever is wrong with the config raises a `ValueError`.
+  """Checks a config without decoding or compiling anything.
 
   Returns:
-    For each point of a sweep, or for the config itself, its config and what the
-    `prepare` of its experiment returns: for experiments that decode, a
-    `compare.Plan`; None, if the experiment has no such function.
+    For each point of a sweep, or for the config itself, its config and the
+    result of its experiment's `prepare`. For experiments that decode, this is a
+    `compare.Setup`; for experiments without the function, it is None.
+
+  Raises:
+    ValueError: the config is invalid.
   """
   module = experiment(config)
   build = getattr(module, 'prepare', lambda config: None)
   points = configs.points(config)
-  every = [config] if points is None else [point for _, point in points]
-  return [(each, build(each)) for each in every]
+  expanded = [config] if points is None else [point for _, point in points]
+  return [(point, build(point)) for point in expanded]
 
 
 def may_change(config: Any) -> tuple[str, ...]:
-  """Returns the fields that may differ from those of an earlier run."""
+  """Returns the fields that may differ from an earlier run in the workdir."""
   return (*_SHOWN, *getattr(experiment(config), 'MAY_CHANGE', ()))
 
 
@@ -129,7 +142,7 @@ def experiment(config: Any) -> Any:
     return importlib.import_module(name)
   except ModuleNotFoundError as error:
     if not name.startswith(error.name or ' '):
-      raise  # Of something that it imports.
+      raise  # The error is in a module that it imports.
     known = ', '.join(configs.experiments())
     raise ValueError(
       f'Unknown experiment {config.experiment!r}. Known: {known}.'
@@ -137,23 +150,28 @@ def experiment(config: Any) -> Any:
 
 
 def figures(config: Any, rows: Any) -> dict[str, Any]:
-  """Returns the figures of rows, by name, if the experiment draws any."""
+  """Returns the figures of an experiment's rows, by name."""
   draw = getattr(experiment(config), 'figures', None)
   return draw(rows) if draw else {}
 
 
-def _finish(workdir, config, rows, command):
-  """Writes rows with the paper's beside them, prints and draws them."""
-  theirs = config.get('paper', ())
-  beside = paper.beside(paper.unpaired(rows), theirs)
-  claims = paper.claims(rows, theirs)
+def _finish(
+  workdir: workdirs.Workdir,
+  config: Any,
+  rows: list[dict[str, Any]],
+  command: str,
+) -> None:
+  """Writes, prints and draws rows, with the paper's numbers."""
+  paper_tables = config.get('paper', ())
+  compared = paper.add_numbers(paper.unpaired(rows), paper_tables)
+  claims = paper.claims(rows, paper_tables)
   device = getattr(experiment(config), 'device', lambda config: '')(config)
-  results.write(workdir, config.experiment, command, beside, claims, device)
+  results.write(workdir, config.experiment, command, compared, claims, device)
   if not processes.is_first():
     return
-  tables = [*results.shown(beside, config), results.cells(claims)]
+  tables = [*results.tables(compared, config), results.cells(claims)]
   print('\n\n'.join(results.table(lines) for lines in tables if lines[0]))
-  drawn = figures(config, beside) if beside else {}
+  drawn = figures(config, compared) if compared else {}
   for name, figure in drawn.items():
     path = os.path.join(workdir, f'{name}.png')
     plots.save(figure, path)
@@ -161,31 +179,39 @@ def _finish(workdir, config, rows, command):
 
 
 def usage() -> str:
-  """Returns what --help shows: all configs and all components."""
-  parts = [typing.cast(str, __doc__), 'Configs:', configs.listed()]
+  """Returns the text of --help: all configs and all components."""
+  parts = [typing.cast(str, __doc__), 'Configs:', configs.title_lines()]
   parts.append('\nComponents, by kind:')
   for kind, table in components.KINDS.values():
     parts.append(f'  {kind:<10} {", ".join(sorted(table()))}')
   return '\n'.join(parts)
 
 
-def parsed(
+def parse_flags(
   argv: Sequence[str], values: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
   """Loads the config, and parses the flags of its fields into `values`.
 
-  Returns what is left of the arguments.
+  Args:
+    argv: the arguments of the command line.
+    values: receives the flags.
+
+  Returns:
+    The arguments that are not flags.
+
+  Raises:
+    ValueError: no config is named, several are, or a flag is unknown.
   """
   paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
   if len(paths) != 1:
     raise ValueError(f'Name one config, as in {_CONFIG}configs/quickstart.py.')
-  rest = [
+  flag_args = [
     word for word in argv if word != SMOKE and not word.startswith(_CONFIG)
   ]
   path = os.path.expanduser(paths[0])
   config = configs.load(path, smoke=SMOKE in argv)
-  configs.check_fields(config, rest)
-  sys.argv = rest  # Where the library of flags looks for fields to set.
+  configs.check_fields(config, flag_args)
+  sys.argv = flag_args  # Read by `config_flags`.
   config_flags.DEFINE_config_dict(
     'config', config, lock_config=True, flag_values=values
   )
@@ -194,49 +220,49 @@ def parsed(
   about = 'Run whole decodes as CUDA graphs; nothing changes on other devices.'
   flags.DEFINE_bool('command_buffers', False, about, flag_values=values)
   processes.define(values)
-  return values(rest)
+  return values(flag_args)
 
 
-def _parse(argv):
-  """What app.run parses flags with; --help describes a config, or lists all."""
-  asked = {'--help', '-help', '-h'} & set(argv)
+def _parse(argv: Sequence[str]) -> list[str]:
+  """Parses flags for `app.run`; --help describes one config, or lists all."""
+  needs_help = {'--help', '-help', '-h'} & set(argv)
   paths = [word[len(_CONFIG) :] for word in argv if word.startswith(_CONFIG)]
   try:
-    if asked and paths:
+    if needs_help and paths:
       path = os.path.expanduser(paths[-1])
       config = configs.load(path, smoke=SMOKE in argv)
-      print(configs.described(config, path))
+      print(configs.describe(config, path))
       sys.exit(0)
-    if asked or len(argv) == 1:
+    if needs_help or len(argv) == 1:
       print(usage())
       sys.exit(0)
-    return parsed(argv)
+    return parse_flags(argv)
   except (ValueError, flags.Error) as error:
     raise SystemExit(f'Error: {error}') from None
 
 
-def command_of(argv: Sequence[str]) -> str:
-  """Returns what was asked for, but for the workdir; `data_dir` is DATA."""
+def command_line(argv: Sequence[str]) -> str:
+  """Returns a command without its workdir, and with DATA for `data_dir`."""
   words = [word for word in argv[1:] if not word.startswith('--workdir')]
   prefix = '--config.data_dir='
   data = [word[len(prefix) :] for word in words if word.startswith(prefix)]
-  said = ' '.join([_COMMAND, *map(shlex.quote, words)])
+  command = ' '.join([_COMMAND, *map(shlex.quote, words)])
   if not data or not data[-1]:
-    return said
-  # As a whole path: a folder may be called as a field is.
+    return command
+  # Only whole paths are replaced: a folder may have the name of a field.
   path = rf'(?<![\w./-]){re.escape(data[-1])}(?![\w.-])'
-  return re.sub(path, DATA, said)
+  return re.sub(path, DATA, command)
 
 
 def console() -> None:
-  """Runs what the command line says."""
+  """Runs the command line."""
   terminal.accept_any_text()
-  command = command_of(sys.argv)  # Before flags are parsed, which changes it.
+  command = command_line(sys.argv)  # Before flags are parsed, which changes it.
   app.run(functools.partial(_main, command=command), flags_parser=_parse)
 
 
-def _main(argv, command):
-  """Runs what flags say; what is wrong with a config is one sentence."""
+def _main(argv: Sequence[str], command: str) -> None:
+  """Runs an experiment by its flags; errors of the config are one sentence."""
   if len(argv) > 1:
     raise app.UsageError(f'Unknown argument {argv[1]!r}; use --config.FIELD=.')
   logging.set_verbosity(logging.WARNING)  # orbax reports every file at INFO.
@@ -256,7 +282,7 @@ def _main(argv, command):
     message: object = error
     if isinstance(error, OSError):
       if error.filename is None:
-        raise  # Of no file.
+        raise  # It concerns no file.
       message = f'{error.filename}: {error.strerror}.'
     raise SystemExit(f'Error: {message}') from error
 

@@ -1,22 +1,25 @@
-"""Writes the documents of results from files of results: never by hand.
+"""Generates the documents in docs/results, which are never edited by hand.
 
-python -m experiments.report                     every document anew
-python -m experiments.report runs/spectr_decode  with the results of a run
+python -m experiments.report                     regenerates every document
+python -m experiments.report runs/spectr_decode  adds the results of a run first
 
-Results of runs are kept in `docs/results/data`, a file for each config. Of
-these, and of the configs' docstrings, a document is made for each folder of
-`configs/`, with a table and pictures for each config; those of no folder make
-`library.md`. The first page has the verdicts on the papers' claims. In
-README.md, what stands between `<!-- results NAME -->` and `<!-- end -->` is the
-table of one of the results, and behind `<!-- headline -->` stands a verdict for
-each paper.
+The results of runs are kept in `docs/results/data`, with one file per config.
+From these files and the configs' docstrings, this generates one document per
+folder of `configs/`, with a table and figures for each config; configs outside
+of folders are in `library.md`. The first page has the verdicts on the papers'
+claims. In README.md, the text between `<!-- results NAME -->` and
+`<!-- end -->` is replaced by the table of one result, and the text after
+`<!-- headline -->` by one verdict per paper.
 """
 
+from collections.abc import Iterator
 import pathlib
 import re
 import shlex
 import sys
 from typing import Any
+
+from matplotlib import figure as figure_lib
 
 from experiments import claims
 from experiments import main
@@ -32,111 +35,121 @@ _DATA = 'data'
 _FIGURES = 'figures'
 _LIBRARY = 'library'
 _TITLES = {
-  'spectr': 'SpecTr: several drafts a round',
-  'banditspec': 'BanditSpec: which drafter, which length',
-  'metasd': 'MetaSD: specialised drafters',
-  'cascades': 'Speculative cascades: quality for speed',
-  'theory': 'Theory: what is possible',
-  'benchmark': 'Benchmark: what a round takes, and the same weights elsewhere',
-  'train': 'The families: their data and training',
-  _LIBRARY: 'The library: a first look',
+  'spectr': 'SpecTr: several drafts per round',
+  'banditspec': 'BanditSpec: selecting drafters and draft lengths',
+  'metasd': 'MetaSD: specialized drafters',
+  'cascades': 'Speculative cascades: quality against cost',
+  'theory': 'Theory: limits of speculative decoding',
+  'benchmark': 'Benchmark: costs of a round, and other implementations',
+  'train': 'The model families: data and training',
+  _LIBRARY: 'The library: quickstart and accelerators',
 }
-# What is shown of a verdict.
+# Columns of the table of verdicts.
 _VERDICT = (
-  *('paper', 'claim', 'asked', 'printed', 'measured', 'over_printed'),
+  *('source', 'claim', 'threshold', 'paper', 'measured', 'ours / paper'),
   'verdict',
 )
 _FIRST_PAGE = """\
 # Results
 
-What the papers claim, asked of SmolLM2-135M and what drafts for it. A verdict
-follows from the numbers: a claim holds where all of its rows are inside of the
-bounds by two standard errors, does not hold where one is outside of them by as
-much, and is undecided otherwise; a number without an error is inside or
-outside. `measured` is the row that is worst, which is hard on claims of many
-rows. Where a paper prints no bound, the one that is asked is ours. `printed` is
-the paper's own number, where it has one, or what follows from its table.
+We tested the papers' claims on SmolLM2-135M with drafters trained for it.
+Verdicts follow from the numbers. A claim holds if all of its rows are inside
+the threshold by two standard errors or more, does not hold if one row is
+outside by as much, and is undecided otherwise; a number without an error is
+either inside or outside. `measured` is the worst row, so that claims about many
+rows are tested more severely. Where a paper states no threshold, the threshold
+is ours. `paper` is the number in the paper, or a ratio of numbers in its table.
 """
 _PREDICTED = """
 ## Theory meets practice
 
-Tokens a round as they follow from one number of a run, how often the first
-draft of a round was kept, as if that were the chance of every draft, whatever
-its text and depth: of all methods of a result, beside what was measured. That
-is more where texts differ from each other, and less where deep drafts are kept
-less often. Which lengths and numbers of drafts theory chooses is in
-[theory.md](theory.md).
+Predicted and measured tokens per target call (block efficiency), for all
+methods of each result. The prediction uses a single number of a run, the
+acceptance rate of the first draft token, as if every draft token were accepted
+with this probability, whatever its text and depth. Measured values are higher
+where texts differ from each other, and lower where deep draft tokens are
+accepted less often. [theory.md](theory.md) compares the draft lengths and
+numbers of drafts that theory selects with the fastest ones.
 """
 _MARKED = re.compile(r'(<!-- results (\S+) -->\n).*?(<!-- end -->)', re.DOTALL)
 _HEADLINE = re.compile(r'(<!-- headline -->\n).*?(<!-- end -->)', re.DOTALL)
 _INTRODUCTION = """\
-The numbers below are of runs of the commands above them, and `DATA` is a folder
-of text as [docs/experiments.md](../experiments.md) describes it. Errors are
-standard errors, and bars in pictures are two of them. *Paper* is the paper's
-own number, of its models and machines, and *claims* are its ratios beside ours.
-This page is made by `python -m experiments.report` from `docs/results/data`.
+Each section has the command that produced its numbers; `DATA` is a folder of
+text as described in [docs/experiments.md](../experiments.md). Errors are
+standard errors, and error bars in figures are two standard errors. *Paper* is
+the number in the paper, for its models and hardware; *claims* compare the
+paper's ratios with ours. This page is generated from `docs/results/data` by
+`python -m experiments.report`.
 """
 
 
 def keep(workdir: str, root: pathlib.Path = ROOT) -> pathlib.Path:
-  """Copies the results of a run to where documents are made of them."""
+  """Copies the results of a run to the folder of kept results.
+
+  Raises:
+    ValueError: the results have no command, or are from a smoke run.
+  """
   content = results.read(workdir)
   if not content['command']:
-    raise ValueError(f'{workdir} does not say which command it is of.')
+    raise ValueError(f'The results in {workdir} lack the command of the run.')
   if main.SMOKE in shlex.split(content['command']):
     raise ValueError(
-      f'{workdir} is a smoke run, whose numbers are no measurements: run the '
+      f'{workdir} is a smoke run, whose numbers are not measurements: run the '
       f'config without {main.SMOKE}.'
     )
-  path = root / FOLDER / _DATA / f'{name_of(content["command"])}.json'
+  path = root / FOLDER / _DATA / f'{result_name(content["command"])}.json'
   path.parent.mkdir(parents=True, exist_ok=True)
   results.save_json(str(path), content)
   return path
 
 
 def write(root: pathlib.Path = ROOT, out: pathlib.Path = ROOT) -> None:
-  """Writes all documents, their pictures, and the tables in README.md.
+  """Writes all documents, their figures, and the tables in README.md.
 
-  The results are those of the project at `root`, and the documents go to `out`.
-  A folder that is no project has no README.md to fill.
+  Args:
+    root: the folder of the project, or another one with kept results; README.md
+      is filled in if it is there.
+    out: the folder that the documents are written to.
   """
   data = root / FOLDER / _DATA
-  found = {
+  contents = {
     path.relative_to(data).with_suffix('').as_posix(): results.read(path)
     for path in sorted(data.rglob('*.json'))
   }
   figures = out / FOLDER / _FIGURES
   figures.mkdir(parents=True, exist_ok=True)
   parts: dict[str, list[str]] = {}
-  for name, content in found.items():
+  for name, content in contents.items():
     folder = name.split('/')[0] if '/' in name else _LIBRARY
-    head = [f'# {_TITLES.get(folder, folder)}\n', _INTRODUCTION]
-    parts.setdefault(folder, head).extend(_section(name, content, figures))
-  parts['README'] = _first_page(found, parts, figures)
+    header = [f'# {_TITLES.get(folder, folder)}\n', _INTRODUCTION]
+    parts.setdefault(folder, header).extend(_section(name, content, figures))
+  parts['README'] = _first_page(contents, parts, figures)
   for folder, lines in parts.items():
     path = out / FOLDER / f'{folder}.md'
     path.write_text('\n'.join(lines), 'utf-8')
   readme = root / 'README.md'
   if readme.exists():
-    filled = _filled(readme.read_text('utf-8'), found)
-    (out / 'README.md').write_text(filled, 'utf-8')
+    text = _fill(readme.read_text('utf-8'), contents)
+    (out / 'README.md').write_text(text, 'utf-8')
 
 
-def _first_page(found, parts, figures):
-  """The lines of the first page: verdicts, and a link to each document."""
+def _first_page(
+  contents: dict[str, Any], parts: dict[str, Any], figures: pathlib.Path
+) -> Iterator[str]:
+  """Yields the first page: verdicts, and a link to each document."""
   yield _FIRST_PAGE
-  rows = verdicts.judged(claims.CLAIMS, found)
+  rows = verdicts.judge_all(claims.CLAIMS, contents)
   for row in rows:
     folder = row['result'].partition('/')[0]
     row['table'] = f'[{row.pop("result")}]({folder}.md)'
   if rows:
     yield f'{markdown(results.cells(rows, (*_VERDICT, "table")))}\n'
   yield from (
-    f'- *{row["claim"]}*: {row["why"]}'
+    f'- *{row["claim"]}*: {row["explanation"]}'
     for row in rows
-    if row['why'] and row['verdict'] != verdicts.HOLDS
+    if row['explanation'] and row['verdict'] != verdicts.HOLDS
   )
-  predicted = predictions(found)
+  predicted = predictions(contents)
   if predicted:
     file = 'predicted_efficiency.svg'
     plots.save(_predicted_over_measured(predicted), figures / file)
@@ -150,10 +163,10 @@ def _first_page(found, parts, figures):
   yield ''
 
 
-def predictions(found: dict[str, Any]) -> list[results.Row]:
-  """Returns block efficiency as predicted and as measured, of all methods.
+def predictions(contents: dict[str, Any]) -> list[results.Row]:
+  """Returns predicted and measured block efficiency for all methods.
 
-  Of all domains together, where rows are of several.
+  Rows of single domains are left out.
   """
   return [
     {
@@ -161,7 +174,7 @@ def predictions(found: dict[str, Any]) -> list[results.Row]:
       'predicted': row['predicted_efficiency'],
       'measured': row['block_efficiency'],
     }
-    for name, content in found.items()
+    for name, content in contents.items()
     for row in content['rows']
     if row.get('predicted_efficiency') is not None
     and 'decoded' in row
@@ -169,57 +182,65 @@ def predictions(found: dict[str, Any]) -> list[results.Row]:
   ]
 
 
-def _by_result(rows):
-  """How far predictions of each result are from what was measured."""
+def _by_result(rows: list[results.Row]) -> list[results.Row]:
+  """Returns the ratios of predicted to measured values, for each result."""
   table = []
   for name in dict.fromkeys(row['result'] for row in rows):
-    own = [r['predicted'] / r['measured'] for r in rows if r['result'] == name]
+    ratios = [
+      row['predicted'] / row['measured']
+      for row in rows
+      if row['result'] == name
+    ]
     table.append(
       {
         'result': name,
-        'methods': len(own),
-        'least predicted over measured': min(own),
-        'mean': sum(own) / len(own),
-        'most': max(own),
+        'methods': len(ratios),
+        'lowest predicted / measured': min(ratios),
+        'mean': sum(ratios) / len(ratios),
+        'highest': max(ratios),
       }
     )
   return table
 
 
-def _predicted_over_measured(rows):
-  """A point for each method, beside the line where both are the same."""
+def _predicted_over_measured(rows: list[results.Row]) -> figure_lib.Figure:
+  """Draws a point per method, and the line where both values are equal."""
   figure, (axes,) = plots.panels(
-    ['tokens a round'], 'measured', 'predicted', figsize=(6.5, 4.5)
+    ['tokens per target call'], 'measured', 'predicted', figsize=(6.5, 4.5)
   )
   names = list(dict.fromkeys(row['result'] for row in rows))
   for name in names:
-    own = [row for row in rows if row['result'] == name]
-    style = plots.style_of(names, name) | {'linestyle': '', 'markersize': 4}
+    of_result = [row for row in rows if row['result'] == name]
+    style = plots.line_style(names, name) | {'linestyle': '', 'markersize': 4}
     measured, predicted = (
-      [row[of] for row in own] for of in ('measured', 'predicted')
+      [row[column] for row in of_result] for column in ('measured', 'predicted')
     )
     axes.plot(measured, predicted, **style)
-  most = max(row['measured'] for row in rows)
-  axes.plot([1, most], [1, most], color='0.5', linewidth=0.8, zorder=0)
+  highest = max(row['measured'] for row in rows)
+  axes.plot([1, highest], [1, highest], color='0.5', linewidth=0.8, zorder=0)
   plots.legend(figure, [axes])
   return figure
 
 
-def _section(name, content, figures):
-  """The lines of a config: what it is, its command, table and pictures."""
+def _section(
+  name: str, content: dict[str, Any], figures: pathlib.Path
+) -> Iterator[str]:
+  """Yields the section of a config: docstring, command, tables and figures."""
   path = _config_path(content['command'])
   config = configs.load(path)
   file, _, argument = path.partition(':')
-  first, _, rest = configs.docstring(file).partition('\n')
-  title = first.rstrip('.')
-  of = f' ({argument})' if name.endswith(f'-{argument}') else ''
-  yield f'## {title}{of}\n'
-  # The command on several lines, with a workdir.
+  first_line, _, body = configs.docstring(file).partition('\n')
+  title = first_line.rstrip('.')
+  variant = f' ({argument})' if name.endswith(f'-{argument}') else ''
+  yield f'## {title}{variant}\n'
+  # The command is broken into lines, with a workdir.
   words = f'{content["command"]} --workdir=runs/{name.replace("/", "_")}'
   words = words.replace(' --', ' \\\n    --')
   yield f'```bash\n{words}\n```\n'
-  prose = [each for each in rest.split('\n\n') if 'python -m' not in each]
-  yield from (each.strip('\n') + '\n' for each in prose if each.strip())
+  prose = [p for p in body.split('\n\n') if 'python -m' not in p]
+  yield from (
+    paragraph.strip('\n') + '\n' for paragraph in prose if paragraph.strip()
+  )
   yield f'Device: {content["device"]}. [All rows]({_DATA}/{name}.json).\n'
   yield _tables(config, content) + '\n'
   if content['claims']:
@@ -231,55 +252,55 @@ def _section(name, content, figures):
 
 
 def markdown(lines: list[list[str]]) -> str:
-  """Returns cells, the first line their head, as a Markdown table."""
-  head, *rest = lines
-  if not rest:
-    return ' '.join(head)
+  """Formats cells as a Markdown table; the first line has the headers."""
+  headers, *body = lines
+  if not body:
+    return ' '.join(headers)
   return '\n'.join(
     '| ' + ' | '.join(cell.replace('|', '\\|') for cell in line) + ' |'
-    for line in [head, ['---'] * len(head), *rest]
+    for line in [headers, ['---'] * len(headers), *body]
   )
 
 
-def _tables(config, content):
-  return '\n\n'.join(map(markdown, results.shown(content['rows'], config)))
+def _tables(config: Any, content: dict[str, Any]) -> str:
+  return '\n\n'.join(map(markdown, results.tables(content['rows'], config)))
 
 
-def _filled(readme, tables):
-  """README.md with the tables of its marks."""
+def _fill(readme: str, contents: dict[str, Any]) -> str:
+  """Returns README.md with the current tables between its markers."""
 
-  def table(match):
-    content = tables[match[2]]
-    made = _tables(configs.load(_config_path(content['command'])), content)
-    return f'{match[1]}\n{made}\n\n{match[3]}'
+  def replace(match: re.Match[str]) -> str:
+    content = contents[match[2]]
+    table = _tables(configs.load(_config_path(content['command'])), content)
+    return f'{match[1]}\n{table}\n\n{match[3]}'
 
-  rows = verdicts.judged(claims.CLAIMS, tables)
-  first = {row['paper']: row for row in reversed(rows)}
-  chosen = [row for row in rows if row is first[row['paper']]]
-  headline = markdown(results.cells(chosen, _VERDICT)) if chosen else ''
-  filled = _HEADLINE.sub(rf'\1\n{headline}\n\n\2', readme)
-  return _MARKED.sub(table, filled)
+  rows = verdicts.judge_all(claims.CLAIMS, contents)
+  first = {row['source']: row for row in reversed(rows)}
+  selected = [row for row in rows if row is first[row['source']]]
+  headline = markdown(results.cells(selected, _VERDICT)) if selected else ''
+  with_headline = _HEADLINE.sub(rf'\1\n{headline}\n\n\2', readme)
+  return _MARKED.sub(replace, with_headline)
 
 
-def _config_path(command):
-  """The config that a command is of, with its argument."""
+def _config_path(command: str) -> str:
+  """Returns the path of a command's config, with its argument."""
   words = shlex.split(command)
   return next(w[9:] for w in words if w.startswith('--config='))
 
 
-def name_of(command: str) -> str:
-  """Returns what results are called: the config, with an argument of a word."""
+def result_name(command: str) -> str:
+  """Returns the name of results: the config, with its argument if a word."""
   file, _, argument = _config_path(command).partition(':')
   name = file.removeprefix('configs/').removesuffix('.py')
   return f'{name}-{argument}' if argument.isidentifier() else name
 
 
 def console() -> None:
-  """Runs what the command line says; what is wrong is one sentence."""
+  """Runs the command line; errors are one sentence."""
   terminal.accept_any_text()
   try:
-    for each in sys.argv[1:]:
-      print(f'Kept {keep(each).relative_to(ROOT)}.')
+    for workdir in sys.argv[1:]:
+      print(f'Kept {keep(workdir).relative_to(ROOT)}.')
     write()
   except ValueError as error:
     raise SystemExit(f'Error: {error}') from error

@@ -1,9 +1,9 @@
-"""All experiments of a paper, one after another, and their document.
+"""Runs all experiments of a paper, and generates their document.
 
-`config.runs` are what would be asked for by itself: the path of a config, and
-fields behind it; DATA stands for `config.data_dir`. Each run has a folder in
-the workdir, and goes on where it stopped. One that names a workdir of its own,
-as others read what it leaves there, is run, but its results are not kept.
+`config.runs` are command lines: the path of a config, and flags of its fields,
+where DATA is replaced by `config.data_dir`. Each run has a folder in the
+workdir and resumes where it stopped. The results of a run with its own
+`--workdir`, whose files other runs read, are not kept.
 """
 
 import os
@@ -22,32 +22,32 @@ MAY_CHANGE = 'runs', 'project'
 
 
 def prepare(config):
-  """Returns for each run its command, its config and its workdir, or ''."""
+  """Returns the command, config and own workdir (or '') of each run."""
   if not config.runs:
     raise ValueError('runs must hold at least one config, got none.')
   if any(main.DATA in words for words in config.runs):
     if not os.path.isdir(os.path.expanduser(config.data_dir)):
       raise ValueError(f'data_dir must be a folder, got {config.data_dir!r}.')
-  return [parsed(config, words) for words in config.runs]
+  return [parse_run(config, words) for words in config.runs]
 
 
 def run(config, workdir):
-  """Runs all of them; the document is that of the project, or of the workdir.
+  """Runs everything, and writes the document.
 
-  With `config.project`, results are kept in docs/results of the project, and
-  otherwise in the same folder of the workdir.
+  With `config.project`, results are kept in the project's docs/results, and
+  otherwise in the same folder inside the workdir.
   """
-  asked = prepare(config)  # All before any.
+  runs = prepare(config)  # All configs are checked before the first run.
   root = report.ROOT if config.project else pathlib.Path(str(workdir))
-  for number, (command, each, own) in enumerate(asked, 1):
-    name = report.name_of(command).replace('/', '_')
-    folder = own or os.path.join(workdir, name)
-    print(f'\n[{number} of {len(asked)}] {command}', flush=True)
+  for number, (command, run_config, own_workdir) in enumerate(runs, 1):
+    name = report.result_name(command).replace('/', '_')
+    folder = own_workdir or os.path.join(workdir, name)
+    print(f'\n[{number} of {len(runs)}] {command}', flush=True)
     began = time.perf_counter()
-    main.run(each, folder, command)
-    if processes.is_first() and not own:
+    main.run(run_config, folder, command)
+    if processes.is_first() and not own_workdir:
       report.keep(folder, root)
-    jax.clear_caches()  # The next one has other programs.
+    jax.clear_caches()  # The next run has other programs.
     minutes = (time.perf_counter() - began) / 60
     print(f'{minutes:.1f} minutes, in {folder}', flush=True)
   if processes.is_first():
@@ -55,8 +55,8 @@ def run(config, workdir):
     print(f'\nThe document is in {root / report.FOLDER}.')
 
 
-def parsed(config, words):
-  """Returns the command of a run, its config, and its own workdir, or ''."""
+def parse_run(config, words):
+  """Returns the command of a run, its config, and its own workdir (or '')."""
   argv = [
     word.replace(main.DATA, config.data_dir) for word in shlex.split(words)
   ]
@@ -66,23 +66,26 @@ def parsed(config, words):
     raise ValueError(f'runs: {words!r}: {error}') from None
   if values.command_buffers:
     raise ValueError(
-      f'runs: {words!r}: --command_buffers must be given to the suite, whose '
-      'process runs all of them, not to one run.'
+      f'runs: {words!r}: --command_buffers must be a flag of the suite, whose '
+      'process runs all configs, not of a single run.'
     )
   return command, values.config, values.workdir
 
 
 def parse(words):
-  """Returns the command of a run, and its flags, such as its config.
+  """Returns the command of a run, and its parsed flags, such as its config.
 
   Args:
     words: the path of a config, and flags.
+
+  Raises:
+    ValueError: the config or a flag is invalid.
   """
   argv = ['main', f'--config={words[0]}', '--workdir=', *words[1:]]
-  command = main.command_of(argv)
+  command = main.command_line(argv)
   values = flags.FlagValues()
   try:
-    main.parsed(argv, values)
+    main.parse_flags(argv, values)
   except flags.Error as error:
     raise ValueError(str(error)) from None
   return command, values

@@ -1,15 +1,17 @@
-"""Runs one after another, each a process of its own with a limit of minutes.
+"""Runs several configs one after another, each with a time limit.
 
-`config.parts` are runs by name, which is their order. Each has a folder in the
-workdir, and goes on where it stopped. A part that runs out of time keeps what
-it has done, and the next one starts; what a part leaves that is worth keeping
-is copied to the folder `kept`, next to a summary of all parts.
+`config.parts` are runs, in the order of their names. Each part has a folder in
+the workdir and resumes where it stopped. A part that runs out of time keeps its
+finished work, and the next one starts. Results and parameters are copied to the
+folder `kept`, next to a summary of all parts.
 
-A process of its own has its XLA flags before JAX starts, can be killed
-whatever it does, and returns all of the device's memory when it ends. So this
-process never touches the device.
+Each part is a separate process: it has its XLA flags before JAX starts, can be
+killed at any time, and frees the device's memory when it ends. Hence this
+process never uses the device.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import itertools
 import os
@@ -39,12 +41,12 @@ from specjax.compilation import command_buffers
 from specjax.data import examples
 
 MAY_CHANGE = 'environment', 'parts'
-# Experiments that begin no work after a deadline, and write what is done.
+# Experiments that start no work after a deadline, and write what is finished.
 _EXPERIMENTS = (
   *('accelerators', 'compare'),
   *('train.distill', 'train.heads', 'train.responses'),
 )
-# What the fields of a part call the config's own values.
+# Placeholders for the suite's values in the fields of a part.
 _FAMILY, _DEVICE, _WORKDIR = 'FAMILY', 'DEVICE', 'WORKDIR'
 _STATES = 'parts.json'
 _SUMMARY = 'summary.md'
@@ -52,25 +54,25 @@ _KEPT_FOLDER = 'kept'
 _KEPT = 'results.json', '*.safetensors', '*.npz'
 _DONE, _RAN_OUT, _FAILED = 'done', 'ran out of time', 'failed'
 _LEFT_OUT, _STOPPED = 'left out', 'stopped'
-# Seconds between two notes of how long a part has taken.
+# Seconds between two updates of the time that a part has taken.
 _PAUSE = 5.0
-# Seconds in which a device answers, or does not.
+# Seconds to wait for the device to answer.
 _PATIENCE = 180.0
 
 
 class _Part(NamedTuple):
-  """A run with a limit."""
+  """A run with a time limit."""
 
   name: str
   words: list[str]  # the path of its config, and flags
   command: str
   config: Any
   minutes: float
-  unfit: str  # why it is left out, or ''
+  unfit: str  # the reason to leave it out, or ''
 
 
 class _State(NamedTuple):
-  """What has become of a part."""
+  """The state of a part."""
 
   state: str
   minutes: float = 0.0
@@ -78,7 +80,7 @@ class _State(NamedTuple):
 
 
 def prepare(config, workdir=_WORKDIR):
-  """Returns the parts; nothing is run, and no device is touched."""
+  """Returns the parts; nothing runs, and the device is not used."""
   if not config.parts:
     raise ValueError('parts must hold at least one run, got none.')
   if not os.path.isdir(os.path.expanduser(config.data_dir)):
@@ -89,7 +91,7 @@ def prepare(config, workdir=_WORKDIR):
 
 
 def run(config, workdir):
-  """Runs the parts; returns a row for each."""
+  """Runs the parts; returns a row per part."""
   if command_buffers.are_enabled():
     raise ValueError(
       'command_buffers must be set for parts, as parts.NAME.command_buffers, '
@@ -97,46 +99,47 @@ def run(config, workdir):
     )
   jax.config.update('jax_platforms', 'cpu')  # The device is for the parts.
   parts = prepare(config, str(workdir))
-  _check_all_there(config, parts)
+  _check_available(config, parts)
   path = os.path.join(workdir, _STATES)
   states = {
     name: _State(**fields)
     for name, fields in json_files.read(str(workdir), _STATES).items()
   }
 
-  shown = dict(states)  # With what could not be kept.
+  shown = dict(states)  # Includes errors of copying files.
 
   def note(name, state):
     states[name] = state
-    noted = {name: each._asdict() for name, each in states.items()}
-    results.save_json(path, noted)
+    encoded = {name: state._asdict() for name, state in states.items()}
+    results.save_json(path, encoded)
 
   for number, part in enumerate(parts, 1):
-    part, lacking = _with_drafters_there(part, str(workdir))
+    part, message = _without_missing_drafters(part, str(workdir))
     parts[number - 1] = part
     print(f'\n[{number} of {len(parts)}] {part.name}: {part.command}')
-    before = states.get(part.name)
-    for state in _states(config, workdir, part, before):
-      note(part.name, state if state is before else _add(state, lacking))
+    last_state = states.get(part.name)
+    for state in _states(config, workdir, part, last_state):
+      is_new = state is not last_state
+      note(part.name, _add(state, message) if is_new else state)
     shown[part.name] = _add(states[part.name], _keep(workdir, part))
     print(_message(shown[part.name]), flush=True)
     _summarize(config, workdir, parts, shown)
   kept = os.path.join(workdir, _KEPT_FOLDER)
-  print(f'\nWhat is worth keeping is in {kept}.')
+  print(f'\nResults and parameters are in {kept}.')
   return _rows(workdir, parts, shown)
 
 
 def device(config):
-  """Returns the device of the parts; this process has another one."""
+  """Returns the device of the parts, which is not that of this process."""
   return config.device
 
 
-def _part(config, name, workdir):
-  """Reads the entry of a part, with the config's values in its fields."""
+def _part(config: Any, name: str, workdir: str) -> _Part:
+  """Parses the entry of a part, with the suite's values for placeholders."""
   entry = config.parts[name]
-  place = f'parts.{name}'
+  location = f'parts.{name}'
   if not entry.minutes > 0:
-    raise ValueError(f'{place}.minutes must be > 0, got {entry.minutes}.')
+    raise ValueError(f'{location}.minutes must be > 0, got {entry.minutes}.')
   fields = [*entry.fields, *(entry.small if config.small else ())]
   words = [entry.config, *(f'--config.{field}' for field in fields)]
   values = {
@@ -146,27 +149,27 @@ def _part(config, name, workdir):
     _WORKDIR: workdir,
   }
   placeholder = re.compile('|'.join(values))
-  words = [placeholder.sub(lambda found: values[found[0]], x) for x in words]
+  words = [placeholder.sub(lambda match: values[match[0]], x) for x in words]
   if entry.command_buffers:
     words.append('--command_buffers')
   try:
     command, values = reproduce.parse(words)
   except ValueError as error:
-    raise ValueError(f'{place}: {error}') from None
+    raise ValueError(f'{location}: {error}') from None
   parsed, unfit = values.config, ''
   if parsed.experiment not in _EXPERIMENTS:
     raise ValueError(
-      f'{place}.config must be a config of an experiment that ends in time, '
-      f'which are {", ".join(_EXPERIMENTS)}, got {parsed.experiment!r}.'
+      f'{location}.config must be a config of an experiment that respects '
+      f'deadlines ({", ".join(_EXPERIMENTS)}), got {parsed.experiment!r}.'
     )
   platform = compilation.find(config.device).platform
   if entry.command_buffers and platform != 'cuda':
-    unfit = f'There are no command buffers on {config.device}.'
+    unfit = f'{config.device} has no command buffers.'
   return _Part(name, words, command, parsed, entry.minutes, unfit)
 
 
-def _with_drafters_there(part, workdir):
-  """Leaves out drafters that earlier parts should have left, but did not.
+def _without_missing_drafters(part: _Part, workdir: str) -> tuple[_Part, str]:
+  """Removes drafters that earlier parts should have trained, but did not.
 
   Returns:
     The part without these drafters and the methods that use them, and a
@@ -180,28 +183,27 @@ def _with_drafters_there(part, workdir):
   ]
   if not missing:
     return part, ''
-  lacking = f'There are no files for drafters {", ".join(missing)}.'
+  message = f'There are no files for drafters {", ".join(missing)}.'
   if len(missing) == len(drafters):
-    return part._replace(unfit=lacking), ''
+    return part._replace(unfit=message), ''
   uses = re.compile(rf'\b({"|".join(map(re.escape, missing))})\b').search
-  left = {name: drafters[name] for name in drafters if name not in missing}
+  available = {n: path for n, path in drafters.items() if n not in missing}
   methods = tuple(method for method in part.config.methods if not uses(method))
-  flags = f'--config.drafters={left}', f'--config.methods={methods}'
-  # A tuple that is given twice would be both, one after another.
+  flags = f'--config.drafters={available}', f'--config.methods={methods}'
+  # A tuple that is set twice would be concatenated.
   replaced = tuple(flag.partition('=')[0] + '=' for flag in flags)
   words = [word for word in part.words if not word.startswith(replaced)]
   words += flags
   command, values = reproduce.parse(words)
   part = part._replace(words=words, command=command, config=values.config)
-  return part, lacking
+  return part, message
 
 
-def _check_all_there(config, parts):
-  """Refuses what is missing before any minute is spent.
+def _check_available(config: Any, parts: list[_Part]) -> None:
+  """Checks the device, the family and the texts before any part runs.
 
   Raises:
-    ValueError: there is no such device or family, or texts are missing that a
-      part reads.
+    ValueError: one of these is missing.
   """
   command = [sys.executable, '-m', 'experiments.timed_suite']
   reads = any(part.config.get('data_dir') for part in parts)
@@ -222,27 +224,38 @@ def _check_all_there(config, parts):
   if ended.returncode:
     reason = _reason(ended.returncode, ended.stderr)
     if ended.returncode < 0:
-      reason = f'device {config.device!r} could not be looked for: {reason}'
+      reason = f'device {config.device!r} could not be found: {reason}'
     raise ValueError(reason)
 
 
-def _states(config, workdir, part, before):
-  """Runs a part, and yields what has become of it so far; the last state ends.
+def _states(
+  config: Any,
+  workdir: str | os.PathLike[str],
+  part: _Part,
+  last_state: _State | None,
+) -> Iterator[_State]:
+  """Runs a part and yields its states.
 
-  What failed or was stopped is tried again, as long as it has time.
+  Parts that failed or were stopped are tried again while they have time.
+
+  Args:
+    config: the config of the suite.
+    workdir: the folder of the suite.
+    part: the part.
+    last_state: its state from an earlier run of the suite.
   """
-  before = before or _State(_STOPPED)
-  left = part.minutes - before.minutes
-  ran_out = before.state == _RAN_OUT and left <= config.reserve
-  if ran_out or before.state == _DONE:
-    yield before
+  last_state = last_state or _State(_STOPPED)
+  remaining = part.minutes - last_state.minutes
+  ran_out = last_state.state == _RAN_OUT and remaining <= config.reserve
+  if ran_out or last_state.state == _DONE:
+    yield last_state
     return
   if part.unfit:
-    yield _State(_LEFT_OUT, before.minutes, part.unfit)
+    yield _State(_LEFT_OUT, last_state.minutes, part.unfit)
     return
-  seconds = 60 * left
-  minutes = lambda spent: before.minutes + spent / 60
-  spent = more = 0.0
+  seconds = 60 * remaining
+  minutes = lambda spent: last_state.minutes + spent / 60
+  spent = reserve_spent = 0.0
   if seconds > 0:
     reserve = min(60 * config.reserve, seconds / 2)
     with _started(config, workdir, part, seconds - reserve) as (process, text):
@@ -251,27 +264,33 @@ def _states(config, workdir, part, before):
           yield _ended(code, text(), minutes(spent))
           return
         yield _State(_STOPPED, minutes(spent))
-  # It has used up its time without an end: what it has logged makes a table.
+  # The part has used up its time: the reserve is for tables of logged work.
   with _started(config, workdir, part, 0.0) as (process, text):
-    for code, more in _watched(process, 60 * config.reserve):
+    for code, reserve_spent in _watched(process, 60 * config.reserve):
       if code is not None:
-        yield _ended(code, text(), minutes(spent + more))
+        yield _ended(code, text(), minutes(spent + reserve_spent))
         return
-      yield _State(_STOPPED, minutes(spent + more))
-  late = 'Its tables were not written in time.'
-  yield _State(_RAN_OUT, minutes(spent + more), late)
+      yield _State(_STOPPED, minutes(spent + reserve_spent))
+  message = 'Its tables were not written in time.'
+  yield _State(_RAN_OUT, minutes(spent + reserve_spent), message)
 
 
 @contextlib.contextmanager
-def _started(config, workdir, part, seconds):
-  """Starts a part, which begins no work after so many seconds.
+def _started(
+  config: Any,
+  workdir: str | os.PathLike[str],
+  part: _Part,
+  seconds: float,
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+  """Starts a part, which begins no work after `seconds`.
 
-  Yields the process, and a function that returns what it has written.
+  Yields:
+    The process, and a function that returns its output so far.
   """
   folder = os.path.join(workdir, part.name)
   path = _log_path(workdir, part)
   with open(path, 'a', encoding='utf-8') as log:
-    begin = os.path.getsize(path)  # What is there, others have written.
+    begin = os.path.getsize(path)  # Earlier runs have written this far.
     process = subprocess.Popen(
       _command([*part.words, f'--workdir={folder}']),
       stdin=subprocess.DEVNULL,
@@ -286,74 +305,77 @@ def _started(config, workdir, part, seconds):
       process.wait()
 
 
-def _read(path, begin):
+def _read(path: str, begin: int) -> str:
   """Returns the text of a file from a byte on."""
   return pathlib.Path(path).read_bytes()[begin:].decode('utf-8', 'replace')
 
 
-def _command(words):
-  """What runs a config in a process of its own."""
+def _command(words: list[str]) -> list[str]:
+  """Returns the command that runs a config in a separate process."""
   path, *flags = words
   module = [sys.executable, '-m', 'experiments.main']
   return [*module, f'--config={path}', *flags]
 
 
-def _environment(config):
+def _environment(config: Any) -> dict[str, str]:
   return {**os.environ, **config.environment.to_dict()}
 
 
-def _watched(process, seconds):
-  """Yields the exit status of a process, or None, and how long it has run.
+def _watched(
+  process: subprocess.Popen[bytes], seconds: float
+) -> Iterator[tuple[int | None, float]]:
+  """Watches a process for `seconds`.
 
-  A process that takes longer is killed, and its last status is None.
+  Yields:
+    The exit status of the process, or None while it runs, and its time so far.
   """
   began = time.monotonic()
   while True:
-    left = began + seconds - time.monotonic()
+    remaining = began + seconds - time.monotonic()
     with contextlib.suppress(subprocess.TimeoutExpired):
-      process.wait(max(0.0, min(_PAUSE, left)))
+      process.wait(max(0.0, min(_PAUSE, remaining)))
     code, spent = process.poll(), time.monotonic() - began
     yield code, spent
     if code is not None or spent >= seconds:
       return
 
 
-def _ended(code, text, minutes):
-  """The state of a part that has ended by itself and has written a text."""
+def _ended(code: int, text: str, minutes: float) -> _State:
+  """Returns the state of a part that has ended, from its status and output."""
   if code in (0, limits.STATUS):
     return _State(_RAN_OUT if code else _DONE, minutes)
   return _State(_FAILED, minutes, _reason(code, text))
 
 
-def _log_path(workdir, part):
+def _log_path(workdir: str | os.PathLike[str], part: _Part) -> str:
   return os.path.join(workdir, f'{part.name}.log')
 
 
-def _reason(code, text):
-  """Why a process has failed: its last line, or its exit status or signal."""
+def _reason(code: int, text: str) -> str:
+  """Returns why a process failed: its last line, exit status or signal."""
   if code < 0:
-    return f'The process was ended by {signal.Signals(-code).name}.'
+    return f'The process was terminated by {signal.Signals(-code).name}.'
   lines = text.strip().splitlines()
   if not lines:
     return f'The process ended with exit status {code}.'
   return lines[-1].removeprefix('Error: ')
 
 
-def _message(state):
-  """The sentences that are shown for a state."""
-  after = f' after {state.minutes:.1f} minutes' if state.minutes else ''
-  return f'{state.state}{after}. {state.message}'.rstrip()
+def _message(state: _State) -> str:
+  """Formats a state as sentences."""
+  duration = f' after {state.minutes:.1f} minutes' if state.minutes else ''
+  return f'{state.state}{duration}. {state.message}'.rstrip()
 
 
-def _add(state, message):
-  """The state with one more sentence, or with none if it is ''."""
+def _add(state: _State, message: str) -> _State:
+  """Adds a sentence to the message of a state."""
   return state._replace(message=f'{state.message} {message}'.strip())
 
 
-def _keep(workdir, part):
-  """Copies what a part leaves that is worth keeping; returns what failed."""
+def _keep(workdir: str | os.PathLike[str], part: _Part) -> str:
+  """Copies the results and parameters of a part; returns error messages."""
   kept, failures = _kept_folder(workdir, part), []
-  for path in _worth_keeping(pathlib.Path(str(workdir), part.name)):
+  for path in _files_to_keep(pathlib.Path(str(workdir), part.name)):
     copy = kept / f'{path.name}.part'
     try:
       kept.mkdir(parents=True, exist_ok=True)
@@ -366,21 +388,25 @@ def _keep(workdir, part):
   return ' '.join(failures)
 
 
-def _worth_keeping(folder):
-  """The files of a folder that are worth keeping."""
-  return sorted(path for each in _KEPT for path in folder.glob(each))
+def _files_to_keep(folder: pathlib.Path) -> list[pathlib.Path]:
+  """Returns the results and parameters in a folder."""
+  return sorted(path for pattern in _KEPT for path in folder.glob(pattern))
 
 
-def _kept_folder(workdir, part):
+def _kept_folder(workdir: str | os.PathLike[str], part: _Part) -> pathlib.Path:
   return pathlib.Path(str(workdir), _KEPT_FOLDER, part.name)
 
 
-def _rows(workdir, parts, states):
-  """A row for each part."""
+def _rows(
+  workdir: str | os.PathLike[str],
+  parts: list[_Part],
+  states: dict[str, _State],
+) -> list[dict[str, Any]]:
+  """Returns a row per part."""
   rows = []
   for part in parts:
     state = states.get(part.name, _State('not begun'))
-    kept = _worth_keeping(_kept_folder(workdir, part))
+    kept = _files_to_keep(_kept_folder(workdir, part))
     rows.append(
       {
         'name': part.name,
@@ -395,30 +421,35 @@ def _rows(workdir, parts, states):
   return rows
 
 
-def _summarize(config, workdir, parts, states):
-  """Writes the states of all parts, and the table of each."""
-  shown = _in_a_block(results.cells(_rows(workdir, parts, states)))
-  lines = [f'# Parts, on {config.device}', '', *shown]
+def _summarize(
+  config: Any,
+  workdir: str | os.PathLike[str],
+  parts: list[_Part],
+  states: dict[str, _State],
+) -> None:
+  """Writes the states and tables of all parts."""
+  shown = _code_block(results.cells(_rows(workdir, parts, states)))
+  lines = [f'# Parts on {config.device}', '', *shown]
   for part in parts:
     path = _kept_folder(workdir, part) / results.FILE
     if not path.exists():
       continue
     content = results.read(path)
     lines += ['', f'## {part.name}', '', f'`{part.command}`', '']
-    lines += [f'On {content["device"]}.', '']
-    for cells in results.shown(content['rows'], part.config):
-      lines += _in_a_block(cells)
+    lines += [f'Device: {content["device"]}.', '']
+    for cells in results.tables(content['rows'], part.config):
+      lines += _code_block(cells)
   folder = os.path.join(workdir, _KEPT_FOLDER)
   os.makedirs(folder, exist_ok=True)
   workdirs.replace(os.path.join(folder, _SUMMARY), '\n'.join([*lines, '']))
 
 
-def _in_a_block(cells):
+def _code_block(cells: list[list[str]]) -> list[str]:
   return ['```', results.table(cells), '```']
 
 
-def _check(device, family, *folders):
-  """Raises a `ValueError` for what is missing, in this process."""
+def _check(device: str, family: str, *folders: str) -> None:
+  """Raises `ValueError` if the device, the family or texts are missing."""
   hardware.devices(compilation.find(device))
   families.load(family)
   for folder, split in itertools.product(folders, ('train', 'eval')):

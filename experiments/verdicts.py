@@ -1,4 +1,4 @@
-"""Whether a claim of a paper holds, as it follows from the kept results."""
+"""Judges the papers' claims by the kept results."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from typing import Any
 from typing import NamedTuple
 
 HOLDS, FAILS, OPEN = 'holds', 'does not hold', 'undecided'
-# Where a row never reached what it is to be compared at.
+# No row reached the point at which it is to be compared.
 MISSING = 'not reached'
-# How many standard errors are noise.
+# Differences up to this number of standard errors are noise.
 _NOISE = 2
 
 Row = dict[str, Any]
@@ -18,24 +18,35 @@ Row = dict[str, Any]
 class Claim(NamedTuple):
   """A claim of a paper, and the rows of a result that it is judged by.
 
-  It holds if all of these rows lie within the bounds beyond two standard
-  errors, fails if one lies outside of them by as much, and is open otherwise.
+  A claim holds if all of these rows are inside the thresholds by two standard
+  errors or more, does not hold if one row is outside by as much, and is
+  undecided otherwise.
+
+  Attributes:
+    source: the name of the paper.
+    text: the claim, as a sentence.
+    result: the name of the results in `docs/results/data`.
+    where: columns that rows must have.
+    field: the column that is judged; 'measured' for rows of the paper's claims.
+    low: the lower threshold.
+    high: the upper threshold.
+    paper: the paper's number, if no row of the paper's claims has it.
+    explanation: the reason why the claim does not hold, or is undecided.
   """
 
-  paper: str
-  says: str
-  result: str  # the name of results in `docs/results/data`
-  where: Mapping[str, Any]  # columns that rows must have
-  field: str  # of rows; of the paper's claims it is 'measured'
+  source: str
+  text: str
+  result: str
+  where: Mapping[str, Any]
+  field: str
   low: float = -math.inf
   high: float = math.inf
-  # The paper's number, where no row of its claims has it; or none.
-  printed: float | None = None
-  why: str = ''  # it does not hold, or is undecided
+  paper: float | None = None
+  explanation: str = ''
 
   @property
-  def bound(self) -> str:
-    """What is asked of the number."""
+  def threshold(self) -> str:
+    """Returns the thresholds as text."""
     if math.isinf(self.high):
       return f'at least {self.low:g}'
     if math.isinf(self.low):
@@ -43,11 +54,16 @@ class Claim(NamedTuple):
     return f'{self.low:g} to {self.high:g}'
 
 
-def judge(claim: Claim, found: Mapping[str, Any]) -> Row | None:
-  """Returns the verdict on a claim, by its worst row; None without results."""
-  if claim.result not in found:
+def judge(claim: Claim, contents: Mapping[str, Any]) -> Row | None:
+  """Returns the verdict on a claim, by its worst row; None without results.
+
+  Args:
+    claim: the claim.
+    contents: the contents of results, by name.
+  """
+  if claim.result not in contents:
     return None
-  content = found[claim.result]
+  content = contents[claim.result]
   rows = [
     row
     for row in [*content['rows'], *content['claims']]
@@ -55,50 +71,57 @@ def judge(claim: Claim, found: Mapping[str, Any]) -> Row | None:
     and all(row.get(name) == value for name, value in claim.where.items())
   ]
   verdict = {
+    'source': claim.source,
+    'claim': claim.text,
+    'threshold': claim.threshold,
     'paper': claim.paper,
-    'claim': claim.says,
-    'asked': claim.bound,
-    'printed': claim.printed,
     'measured': None,
     'measured_error': None,
-    'over_printed': None,
+    'ours / paper': None,
     'verdict': MISSING,
-    'why': claim.why,
+    'explanation': claim.explanation,
     'result': claim.result,
   }
   if not rows:
     return verdict
-  worst = min(rows, key=lambda row: _inside(claim, row))
-  inside, _ = _inside(claim, worst)
+  worst = min(rows, key=lambda row: _margin(claim, row))
+  num_errors, _ = _margin(claim, worst)
   measured = float(worst[claim.field])
-  printed = claim.printed
+  number = claim.paper
   if claim.field == 'measured':
-    printed = worst['paper']
+    number = worst['paper']
   return verdict | {
-    'printed': printed,
+    'paper': number,
     'measured': measured,
     'measured_error': worst.get(f'{claim.field}_error'),
-    'over_printed': measured / printed if printed else None,
-    'verdict': _verdict(inside),
+    'ours / paper': measured / number if number else None,
+    'verdict': _verdict(num_errors),
   }
 
 
-def judged(claims: Sequence[Claim], found: Mapping[str, Any]) -> list[Row]:
-  """Returns the verdicts on those claims that there are results of."""
-  verdicts = [judge(claim, found) for claim in claims]
+def judge_all(
+  claims: Sequence[Claim], contents: Mapping[str, Any]
+) -> list[Row]:
+  """Returns the verdicts on the claims that have results."""
+  verdicts = [judge(claim, contents) for claim in claims]
   return [verdict for verdict in verdicts if verdict]
 
 
-def _inside(claim, row):
-  """How far inside of the bounds a row lies: in standard errors, and as is."""
+def _margin(claim: Claim, row: Row) -> tuple[float, float]:
+  """Returns how far inside the thresholds a row is.
+
+  Returns:
+    The margin in standard errors, and in the unit of the field; both are
+    negative outside.
+  """
   value = row[claim.field]
   least = min(value - claim.low, claim.high - value)
   error = row.get(f'{claim.field}_error')
-  # An exact number is inside or outside for sure; on the bound is inside.
+  # A number without an error is inside or outside; on the threshold, inside.
   return least / error if error else math.copysign(math.inf, least), least
 
 
-def _verdict(inside):
-  if inside >= _NOISE:
+def _verdict(num_errors: float) -> str:
+  if num_errors >= _NOISE:
     return HOLDS
-  return FAILS if inside <= -_NOISE else OPEN
+  return FAILS if num_errors <= -_NOISE else OPEN

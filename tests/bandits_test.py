@@ -16,7 +16,7 @@ from scipy import optimize
 from scipy import special
 from scipy import stats
 
-from experiments.banditspec import laboratory
+from experiments.banditspec import simulated_arms
 from specjax import bandits
 from specjax import components
 from specjax.bandits import counts
@@ -34,7 +34,7 @@ _LENGTHS = np.array(
 _ACCEPTANCES = (0.3, 0.6, 0.85)
 # `Goodput` learns from levels only, and is given the costs of rounds.
 _OF_REWARDS = [name for name in bandits.BANDITS if name != 'goodput']
-_EASY = laboratory.truncated_geometric(_ACCEPTANCES, _L)
+_EASY = simulated_arms.truncated_geometric(_ACCEPTANCES, _L)
 
 
 def _feed(bandit, arms, lengths):
@@ -180,12 +180,12 @@ def test_ucbs_play_the_largest_index_of_what_they_remember(
 def _race(bandit, environment, num_runs, num_tokens, seed=8):
   """Plays until runs, and some arm in all of them, have emitted enough.
 
-  What arms would emit, and what is drawn, is as in `laboratory.play`, which
-  keeps every round, and goes on until the slowest arm has emitted enough.
+  What arms would emit, and what is drawn, is as in `simulated_arms.simulate`,
+  which keeps every round, and goes on until the slowest arm has emitted enough.
 
   Args:
     bandit: plays.
-    environment: one of the laboratory.
+    environment: one of the simulated_arms.
     num_runs: `R`.
     num_tokens: `[D]` that a run emits before it ends, ascending.
     seed: of the runs.
@@ -241,7 +241,7 @@ def test_who_forgets_follows_arms_that_change_places():
   With a `beta` of 1 it explores so much that there is nothing to gain here.
   """
   acceptances = [_ACCEPTANCES, _ACCEPTANCES[::-1]] * 3
-  environment = laboratory.drifting(acceptances, _L, 40)
+  environment = simulated_arms.drifting(acceptances, _L, 40)
 
   def rounds(name):
     bandit = bandits.BANDITS[name](3, beta=0.01)
@@ -653,7 +653,7 @@ def test_options_out_of_range_raise(name, options, message):
     bandits.BANDITS[name](**{'num_arms': 2} | options)
 
 
-# The laboratory.
+# The simulated_arms.
 
 
 def test_truncated_geometric_lengths():
@@ -662,7 +662,7 @@ def test_truncated_geometric_lengths():
   Of 40000 rounds; arms that shared a uniform would never show most pairs.
   """
   acceptances = np.array([0.3, 0.8])
-  environment = laboratory.truncated_geometric(acceptances, 2)
+  environment = simulated_arms.truncated_geometric(acceptances, 2)
   keys = jax.random.split(jax.random.key(5), 40000)
   draw = jax.jit(jax.vmap(environment.draw, (0, None)))
   lengths = np.asarray(draw(keys, 0))
@@ -674,7 +674,9 @@ def test_truncated_geometric_lengths():
 
 
 def test_arms_drift_with_the_rounds():
-  environment = laboratory.drifting([[0.01, 0.99], [0.99, 0.01]], 3, period=4)
+  environment = simulated_arms.drifting(
+    [[0.01, 0.99], [0.99, 0.01]], 3, period=4
+  )
   draw = jax.vmap(jax.vmap(environment.draw, (0, None)), (None, 0))
   times, keys = jnp.arange(12), jax.random.split(jax.random.key(6), 50)
   means = jax.jit(jax.vmap(environment.means))(times)
@@ -686,27 +688,27 @@ def test_arms_drift_with_the_rounds():
 
 def test_play_by_hand():
   """Fixed lengths, repeated: 1, 4, 2, 1, 4 ... and always 3."""
-  environment = laboratory.adversarial([[1, 3], [4, 3], [2, 3]], 3)
+  environment = simulated_arms.adversarial([[1, 3], [4, 3], [2, 3]], 3)
   key, bandit = jax.random.key(0), bandits.RoundRobin(2)
-  runs = laboratory.play(key, bandit, environment, 9, 2)
+  runs = simulated_arms.simulate(key, bandit, environment, 9, 2)
   # Arms 0, 1, 0, 1 emit 1, 3, 2, 3; from the second on, they missed 1, 4, 5.
   assert runs.emitted[:, :4].tolist() == [[1, 3, 2, 3]] * 2
   assert runs.rounds(9).tolist() == [4, 4]
   assert runs.pulls(9).tolist() == [[2, 2]] * 2
-  assert runs.missed(9).tolist() == [10, 10]
+  assert runs.missed_tokens(9).tolist() == [10, 10]
   assert runs.fixed_rounds(9).tolist() == [[5, 3]] * 2
-  assert runs.lost(9).tolist() == [1, 1]
+  assert runs.lost_rounds(9).tolist() == [1, 1]
   # Of the same runs, what they were when fewer tokens were asked for.
   assert runs.rounds(4).tolist() == [2, 2]
   assert runs.pulls(5).tolist() == [[2, 1]] * 2
-  assert runs.missed(4).tolist() == [1, 1]
+  assert runs.missed_tokens(4).tolist() == [1, 1]
 
 
 def test_runs_by_a_loop_over_rounds():
   """Also: the first runs of many, and every fixed arm, on the same lengths."""
   key, bandit = jax.random.key(7), bandits.EXP3Spec(3)
   # More than are played before one looks whether all have ended.
-  runs = laboratory.play(key, bandit, _EASY, 2000, 5)
+  runs = simulated_arms.simulate(key, bandit, _EASY, 2000, 5)
   for run, (arms, lengths) in enumerate(zip(runs.arms, runs.tokens)):
     tokens, pulls = 0, [0, 0, 0]
     for arm, each in zip(arms, lengths):
@@ -715,55 +717,60 @@ def test_runs_by_a_loop_over_rounds():
         pulls[arm] += 1
     assert runs.rounds(2000)[run] == sum(pulls)
     assert runs.pulls(2000)[run].tolist() == pulls
-  many = laboratory.play(key, bandit, _EASY, 2000, 20)
+  many = simulated_arms.simulate(key, bandit, _EASY, 2000, 20)
   num_rounds = runs.arms.shape[1]
   np.testing.assert_array_equal(many.arms[:5, :num_rounds], runs.arms)
   alone = bandits.Fixed(3, arm=1)
-  alone = laboratory.play(key, alone, _EASY, 60, 20)
+  alone = simulated_arms.simulate(key, alone, _EASY, 60, 20)
   fixed = many.fixed_rounds(60)
   np.testing.assert_array_equal(alone.rounds(60), fixed[:, 1])
 
 
-def test_races_are_those_of_the_laboratory():
+def test_races_equal_simulated_runs():
   bandit = bandits.EXP3Spec(3)
-  runs = laboratory.play(jax.random.key(8), bandit, _EASY, 2000, 20)
+  runs = simulated_arms.simulate(jax.random.key(8), bandit, _EASY, 2000, 20)
   lost = _lost(_short_race, bandit, 20, 200, 2000)
-  np.testing.assert_array_equal(lost.T, [runs.lost(200), runs.lost(2000)])
+  np.testing.assert_array_equal(
+    lost.T, [runs.lost_rounds(200), runs.lost_rounds(2000)]
+  )
 
 
 def test_a_sweep_over_a_number_compiles_once():
   """The number is data, and matters."""
   key = jax.random.key(9)
-  environment = laboratory.truncated_geometric([0.4, 0.5], 3)
-  before = laboratory._play._cache_size()
+  environment = simulated_arms.truncated_geometric([0.4, 0.5], 3)
+  before = simulated_arms._simulate._cache_size()
   runs = [
-    laboratory.play(key, bandits.UCB1(2, beta), environment, 300, 3)
+    simulated_arms.simulate(key, bandits.UCB1(2, beta), environment, 300, 3)
     for beta in (0.0, 0.1, 1.0, 10.0)
   ]
-  assert laboratory._play._cache_size() == before + 1
+  assert simulated_arms._simulate._cache_size() == before + 1
   assert len({run.arms.tobytes() for run in runs}) == len(runs)
 
 
 @pytest.mark.parametrize(
   ('call', 'message'),
   [
-    (lambda: laboratory.truncated_geometric([0.5, 1.0], 4), 'acceptances'),
-    (lambda: laboratory.truncated_geometric([0.5, math.nan], 4), 'acceptances'),
-    (lambda: laboratory.truncated_geometric([], 4), 'acceptances'),
-    (lambda: laboratory.truncated_geometric([0.5], 0), 'draft_length'),
-    (lambda: laboratory.drifting([[0.0, 0.5]], 4, 9), 'acceptances'),
-    (lambda: laboratory.drifting([0.5], 4, 9), 'acceptances'),
-    (lambda: laboratory.drifting([[0.5]], 4, 0), 'period'),
-    (lambda: laboratory.adversarial([[1, 6]], 4), r'lengths .* \[1, 5\]'),
-    (lambda: laboratory.adversarial([[0, 5]], 4), 'lengths'),
-    (lambda: laboratory.adversarial([[math.nan]], 4), 'lengths'),
-    (lambda: laboratory.adversarial([[1.5]], 4), 'integers'),
-    (lambda: laboratory.play(None, None, _EASY, 0, 1), 'num_tokens'),
-    (lambda: laboratory.play(None, None, _EASY, 2.5, 1), 'num_tokens'),
-    (lambda: laboratory.play(None, None, _EASY, 9, 0), 'num_runs'),
+    (lambda: simulated_arms.truncated_geometric([0.5, 1.0], 4), 'acceptances'),
+    (
+      lambda: simulated_arms.truncated_geometric([0.5, math.nan], 4),
+      'acceptances',
+    ),
+    (lambda: simulated_arms.truncated_geometric([], 4), 'acceptances'),
+    (lambda: simulated_arms.truncated_geometric([0.5], 0), 'draft_length'),
+    (lambda: simulated_arms.drifting([[0.0, 0.5]], 4, 9), 'acceptances'),
+    (lambda: simulated_arms.drifting([0.5], 4, 9), 'acceptances'),
+    (lambda: simulated_arms.drifting([[0.5]], 4, 0), 'period'),
+    (lambda: simulated_arms.adversarial([[1, 6]], 4), r'lengths .* \[1, 5\]'),
+    (lambda: simulated_arms.adversarial([[0, 5]], 4), 'lengths'),
+    (lambda: simulated_arms.adversarial([[math.nan]], 4), 'lengths'),
+    (lambda: simulated_arms.adversarial([[1.5]], 4), 'integers'),
+    (lambda: simulated_arms.simulate(None, None, _EASY, 0, 1), 'num_tokens'),
+    (lambda: simulated_arms.simulate(None, None, _EASY, 2.5, 1), 'num_tokens'),
+    (lambda: simulated_arms.simulate(None, None, _EASY, 9, 0), 'num_runs'),
   ],
 )
-def test_laboratory_refuses(call, message):
+def test_simulated_arms_refuse(call, message):
   with pytest.raises(ValueError, match=message):
     call()
 
@@ -775,7 +782,7 @@ def test_laboratory_refuses(call, message):
 def _runs(name):
   """200 runs of 2000 tokens."""
   bandit = bandits.BANDITS[name](3)
-  return laboratory.play(jax.random.key(8), bandit, _EASY, 2000, 200)
+  return simulated_arms.simulate(jax.random.key(8), bandit, _EASY, 2000, 200)
 
 
 def _regret(bandit):
@@ -851,7 +858,7 @@ def test_a_radius_of_the_total_count_never_recovers():
 def test_regret_decomposes_into_pulls(name):
   """Equation (36), exact but for tokens behind the end: at most `L`."""
   runs = _runs(name)
-  lost = runs.lost(2000)
+  lost = runs.lost_rounds(2000)
   error = lost.std(ddof=1) / len(lost) ** 0.5
   means = np.asarray(_EASY.means(0))
   expected = (1 - means / means.max()) @ runs.pulls(2000).mean(0)
@@ -954,7 +961,7 @@ def test_loss_regret_is_that_of_rounds():
   """(54): losses until each text ends, over those of the best arm, which ends
   at another time; exact but for tokens behind the end, which are `L` at most.
   """
-  environment = laboratory.adversarial(_sequences()['steady'], _L)
+  environment = simulated_arms.adversarial(_sequences()['steady'], _L)
   _, lengths, live, _ = map(np.asarray, _exp3_along(environment, 400, 50))
   lost = (live * (_L + 1 - lengths) / _L).sum(1)
   best_rounds = 400 // 4
@@ -999,9 +1006,9 @@ def _adversarial_rounds(name):
   """`[S, 20]` rounds of a bandit until `_MANY` tokens, for each sequence."""
   sequences = [np.resize(each, (4500, 3)) for each in _sequences().values()]
   tails = np.stack(
-    [laboratory.adversarial(each, _L).tails for each in sequences]
+    [simulated_arms.adversarial(each, _L).tails for each in sequences]
   )
-  axes = laboratory.Environment(0, None, None)
+  axes = simulated_arms.Environment(0, None, None)
   race = jax.vmap(
     lambda environment: _race(
       bandits.BANDITS[name](3), environment, 20, jnp.array([_MANY])
@@ -1009,7 +1016,7 @@ def _adversarial_rounds(name):
     (axes,),
   )
   race = optimized.jit(race)
-  return np.asarray(race(laboratory.Environment(tails, 1, True)))[..., 0]
+  return np.asarray(race(simulated_arms.Environment(tails, 1, True)))[..., 0]
 
 
 @pytest.mark.parametrize('name', _sequences())
@@ -1035,8 +1042,10 @@ def test_regret_of_exp3_spec_stays_below_its_bound(name):
 
 def test_optimism_can_be_trapped():
   """One token a round, where each arm alone emits 11 in 3 (Assumption 5.1)."""
-  environment = laboratory.adversarial(_TRAP, _L)
+  environment = simulated_arms.adversarial(_TRAP, _L)
   bandit = bandits.UCBSpec(3)
-  runs = laboratory.play(jax.random.key(8), bandit, environment, 1100, 2)
-  assert runs.lost(1100).tolist() == [1100 - 300] * 2
+  runs = simulated_arms.simulate(
+    jax.random.key(8), bandit, environment, 1100, 2
+  )
+  assert runs.lost_rounds(1100).tolist() == [1100 - 300] * 2
   assert runs.rounds(1100).tolist() == [1100, 1100]

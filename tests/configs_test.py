@@ -101,7 +101,7 @@ def test_a_config_is_prepared(path, folder):
   for name in _names(path):
     for config in (smoke.sized(name, folder), smoke.smoke(name, folder)):
       for point, prepared in main.prepare(config):
-        if isinstance(prepared, compare.Plan) and point.get('prompts'):
+        if isinstance(prepared, compare.Setup) and point.get('prompts'):
           assert all(prompts.jobs for prompts in prepared.prompt_sets)
           assert prepared.methods and prepared.prompt_sets
 
@@ -133,11 +133,11 @@ def test_shapes_of_prefill_and_round(path, folder):
   """Of each arm alone, and of every bandit over the first two of its arms."""
   for name in _names(path):
     for _, prepared in main.prepare(smoke.sized(name, folder)):
-      if isinstance(prepared, compare.Plan):
+      if isinstance(prepared, compare.Setup):
         for method in prepared.methods:
           pair = method._replace(arms=method.arms[:2])
           _check_shapes(
-            prepared._replace(methods=[pair, *methods_lib.alone(method)])
+            prepared._replace(methods=[pair, *methods_lib.single_arms(method)])
           )
 
 

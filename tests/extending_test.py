@@ -86,7 +86,7 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.setattr(sys, 'argv', argv)
     values = flags.FlagValues()
-    main.parsed(argv, values)
+    main.parse_flags(argv, values)
     main.run(values.config, values.workdir, command)
     shown.append(capsys.readouterr().out)
   assert 'win_stay' in shown[0] and 'medium:4~geometric(0.5)' in shown[0]

@@ -70,7 +70,7 @@ def test_the_page_about_experiments(tmp_path):
     }
   )
   made = _run('docs/experiments.md', {'config': config})
-  assert len(compare.plan(config).methods) == len(config.methods) + 3
+  assert len(compare.prepare(config).methods) == len(config.methods) + 3
   config.methods, config.bandits = ('none', 'small:2'), ()
   workdir = workdirs.Workdir(tmp_path / 'run', config)
   rows = made['run'](config, workdir)
@@ -147,7 +147,7 @@ def test_a_command_is_parsed_and_prepared(words, folder, monkeypatch, capsys):
     assert not caught.value.code and 'ucb_spec' in capsys.readouterr().out
     return
   values = flags.FlagValues()
-  assert main.parsed(argv, values) == ['main.py'] and values.workdir
+  assert main.parse_flags(argv, values) == ['main.py'] and values.workdir
   main.prepare(smoke.with_toys(values.config, folder))
 
 
@@ -156,7 +156,9 @@ def test_fields_that_are_set_beside_smoke_stay_as_they_are_set(monkeypatch):
   argv += ['--config.max_new_tokens=9', '--workdir=none']
   monkeypatch.setattr(sys, 'argv', argv)
   values = flags.FlagValues()
-  assert main.parsed(argv, values) == ['main.py']
+  assert main.parse_flags(argv, values) == ['main.py']
   assert (values.config.max_new_tokens, values.config.repeats) == (9, 1)
   assert values.config.prompts.family.limit == 4
-  assert main.command_of(argv).startswith('python -m experiments.main --smoke')
+  assert main.command_line(argv).startswith(
+    'python -m experiments.main --smoke'
+  )

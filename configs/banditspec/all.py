@@ -1,12 +1,12 @@
-r"""All of BanditSpec: every config of this folder, and its document.
+r"""Runs all of BanditSpec: every config in this folder, and the document.
 
 python -m experiments.main --config=configs/banditspec/all.py \
     --config.data_dir=DATA --workdir=runs/banditspec
 
-`configs/banditspec/all.py:small` has fewer prompts, and no heads: to compile
-fourteen loops of SmolLM2 takes half an hour. It leaves the document in its
-workdir. Retrieval drafters read the datastores of the families, which are made
-first.
+`configs/banditspec/all.py:small` has fewer prompts and no heads, as compiling
+fourteen loops of SmolLM2 takes half an hour; it writes the document to its
+workdir. Retrieval drafters read the datastores of the families, which are
+created first.
 """
 
 from experiments.common import suite

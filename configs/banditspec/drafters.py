@@ -1,4 +1,4 @@
-r"""Which drafter, chosen by a bandit in the loop: BanditSpec's Tables 1, 3, 4.
+r"""Selecting drafters by bandits: BanditSpec's Tables 1, 3 and 4.
 
 python -m experiments.main --config=configs/train/datastore.py \
     --config.data_dir=DATA --workdir=runs/datastore
@@ -8,13 +8,13 @@ python -m experiments.main \
     --config.data_dir=DATA --workdir=runs/banditspec_drafters
 
 Without files there is no retrieval, and without data the prompts are the
-family's own. The paper's numbers of 8B models are beside ours, its best
-drafter, Eagle-2, beside `large:4`; its ratios of tokens per second are beside
-those of ours, each in turns with plain decoding.
+family's held-out prompts. The paper's numbers, for 8B models, are shown next to
+ours; its best drafter, Eagle-2, corresponds to `large:4`. Ratios of tokens per
+second come from timings that are interleaved with plain decoding.
 
-UCBSpec has a block efficiency of 3.23 ± 0.11 on Spec-Bench, and the best single
-arm 3.06 ± 0.08. Hedge with a discount, which sees all arms in every round, has
-3.86 ± 0.14.
+UCBSpec emits 3.23 ± 0.11 tokens per target call on Spec-Bench, and the best
+single arm 3.06 ± 0.08. Hedge with a discount, which learns from all arms in
+every round, emits 3.86 ± 0.14.
 """
 
 import pathlib
@@ -45,24 +45,24 @@ _COLUMNS = (
   'paper_source',
 )
 
-VARIANTS = ('',)  # Or files.
+VARIANTS = ('',)  # Arguments are files.
 
 
 def get_config(files=''):
   """Returns the config.
 
   Args:
-    files: joined by commas: a datastore for retrieval, and JSONL files, each of
-      which is a set of prompts.
+    files: paths joined by commas: a datastore for retrieval, and JSONL files,
+      each of which becomes a prompt set.
   """
-  return of_family('mini', ('large:4', 'medium:4'), files)
+  return family_config('mini', ('large:4', 'medium:4'), files)
 
 
-def of_family(family, models, files):
-  """The config for a family; the first of `models` stands for Eagle-2."""
-  paths = [pathlib.Path(each) for each in files.split(',') if each]
+def family_config(family, models, files):
+  """Returns the config for a family; the first model corresponds to Eagle-2."""
+  paths = [pathlib.Path(file) for file in files.split(',') if file]
   stores = [path for path in paths if path.suffix == '.safetensors']
-  sets = {
+  prompt_sets = {
     path.name.split('.')[0]: {'from': str(path), 'limit': 0}
     for path in paths
     if path not in stores
@@ -72,15 +72,15 @@ def of_family(family, models, files):
       'experiment': 'banditspec.drafters',
       'family': family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'eval': {'limit': 0}, **sets},
+      'prompts': {'eval': {'limit': 0}, **prompt_sets},
       'prompts_per_domain': 20,
       'by_domain': True,
-      'arms': (  # Begin with the likely best.
+      'arms': (  # The first arm is likely the best.
         *models,
         *_OTHERS,
         *(f"retrieval(params='{store}'):4x4" for store in stores),
       ),
-      'methods': ('none',),  # That no bandit chooses.
+      'methods': ('none',),  # Further methods that are no arms of bandits.
       'bandits': (
         'uniform',
         'ucb_spec',
@@ -92,10 +92,10 @@ def of_family(family, models, files):
         *_HEDGES,
       ),
       'reward': 'emitted',
-      'costs': '',  # For 'throughput': of configs/benchmark/costs.py.
-      'carry_over': False,  # What a bandit has learnt, from prompt to prompt.
+      'costs': '',  # For 'throughput': a workdir of configs/benchmark/costs.py.
+      'carry_over': False,  # Whether bandits keep their state between prompts.
       'batch_size': 1,
-      'repeats': 1,  # Of clocks, in turns with plain decoding; or none.
+      'repeats': 1,  # Timings, interleaved with plain decoding; or 0.
       'max_new_tokens': 128,
       'max_length': 512,
       'sampling': {'temperature': 0.0},
@@ -106,14 +106,14 @@ def of_family(family, models, files):
   )
 
 
-# Which of our prompts are beside theirs.
+# Our prompt sets and domains, by the paper's.
 _SPEC_BENCH, _ALPACA, _CODE_EDITOR = 'Spec-Bench', 'Alpaca', 'CodeEditorBench'
 _PROMPTS = {
   _SPEC_BENCH: ('spec_bench', 'all'),
   _ALPACA: ('eval', 'instruct'),
   _CODE_EDITOR: ('eval', 'code'),
 }
-# Emitted tokens per target call, and tokens per second, of the last methods.
+# Emitted tokens per target call, and tokens per second, for the last methods.
 _NUMBERS = {
   ('Table 1, LLaMA3-8B', _SPEC_BENCH): (
     *((1.00, 35.73), (1.46, 43.96), (1.29, 40.67), (1.83, 55.10)),
@@ -158,10 +158,10 @@ _NUMBERS = {
 
 
 def _tables(best):
-  """The paper's tables, its Eagle-2 beside our arm `best`.
+  """Returns the paper's tables, where Eagle-2 corresponds to our arm `best`.
 
-  The claims of the first are the headline, and the numbers of the last one that
-  has a row stand beside it.
+  The claims of the first table are the headline; a row shows the number of the
+  last table that contains it.
   """
   return (
     *(
@@ -188,7 +188,8 @@ def _table(best, source, theirs, field, numbers, **options):
   ratios = [('ucb_spec', best)]
   if field == 'tokens_per_second' and source.startswith('Table 1'):
     ratios.append(('ucb_spec', 'exp3_spec'))
-  # Beside Vanilla, PLD, Rest, Suffix Tree, Eagle-2, EXP3Spec and UCBSpec.
+  # They correspond to Vanilla, PLD, Rest, Suffix Tree, Eagle-2, EXP3Spec and
+  # UCBSpec.
   methods = (
     *('none', 'prompt_lookup:16', _RETRIEVAL, 'suffix:4x8'),
     *(best, 'exp3_spec', 'ucb_spec'),

@@ -1,13 +1,13 @@
-r"""Seven specialised drafters, and bandits that see all rewards: HedgeSpec.
+r"""Seven specialized drafters, and bandits with full information: HedgeSpec.
 
 python -m experiments.main --config=configs/banditspec/experts.py \
     --config.data_dir=DATA --workdir=runs/experts
 
-Hedge and NormalHedge see what every drafter's draft would have been worth, for
-which all drafters read what was said, every round; a bandit of played arms
-reads with a drafter that it plays. Clocks, in turns with plain decoding, charge
-both. HedgeSpec's numbers, of Llama-3.1-8B with seven heads of EAGLE-3, are
-beside ours: its NormalHedge, the head of all domains, UCBSpec and EXP3Spec.
+Hedge and NormalHedge receive the rewards of all drafters in every round, for
+which every drafter must read the emitted tokens; other bandits run only the
+selected drafter. Timings, interleaved with plain decoding, include this cost.
+HedgeSpec's numbers are for Llama-3.1-8B with seven heads of EAGLE-3: its
+NormalHedge, the head for all domains, UCBSpec and EXP3Spec.
 """
 
 from configs.banditspec import drafters
@@ -19,7 +19,7 @@ _SEVEN = (
   *('code', 'math', 'qa', 'summarization'),
   *('translation_de-en', 'translation_fr-en', 'translation_zh-en'),
 )
-# The family, the arm of a domain, which domains, and the drafter of all.
+# The family, the arm of a domain, the domains, and the drafter for all domains.
 _WHICH = {
   'mini': ('mini/specialists', '{}:4', _SEVEN, 'all'),
   'heads': ('smollm2/heads', 'feature_head({}):4', metasd.DOMAINS, 'eagle'),
@@ -29,12 +29,12 @@ VARIANTS = tuple(_WHICH)
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini' or, of five, for SmolLM2's 'heads'."""
+  """Returns the config for 'mini', or for the five 'heads' of SmolLM2."""
   family, arm, domains, general = registry.lookup(_WHICH, 'family', which)
   arm, general = arm.format, arm.format(general)
   arms = tuple(map(arm, domains))
-  config = drafters.of_family(family, arms, '')
-  config.arms = arms  # And no others.
+  config = drafters.family_config(family, arms, '')
+  config.arms = arms  # Only the specialists.
   config.prompts = {'eval': {'domains': domains}}
   config.prompts_per_domain = 8
   config.methods = ('none', general)

@@ -1,12 +1,12 @@
-r"""Which draft length, one bandit for the batch: BanditSpec's Figure 3.
+r"""Selecting draft lengths, with one bandit per batch: BanditSpec's Figure 3.
 
 python -m experiments.main --config=configs/banditspec/lengths.py \
     --workdir=runs/banditspec_lengths
 
 The paper's figure has no numbers: its UCBSpec stays close to the best length in
-hindsight. Of mini `ucb1(beta=0.1)` has 0.90, 0.97, 0.91 and 0.93 (± 0.03 at
-most) of the tokens per second of the best length at batch sizes 1, 2, 4 and 8.
-`priced_speed_up` is what the table of costs makes of the same rounds.
+hindsight. With mini, `ucb1(beta=0.1)` reaches 0.90, 0.97, 0.91 and 0.93 (± 0.03
+or less) of the tokens per second of the best length at batch sizes 1, 2, 4
+and 8. `predicted_speed_up` follows from the cost table for the same rounds.
 """
 
 import ml_collections
@@ -39,14 +39,14 @@ def get_config(which='mini'):
         {'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge'},
       ),
       'reward': 'throughput',
-      'costs': '',  # Of configs/benchmark/costs.py; or measured now,
-      'cost_rounds': 32,  # from so many rounds,
-      'cost_repeats': 5,  # so often.
+      'costs': '',  # A workdir of configs/benchmark/costs.py; else measured.
+      'cost_rounds': 32,  # Rounds that are timed together.
+      'cost_repeats': 5,  # How often they are timed.
       'batch_size': 1,
       'sweep': {'batch_size': (1, 2, 4, 8, 16, 32)},
       'num_batches': 16,
-      'carry_over': True,  # What a bandit has learnt, from batch to batch.
-      'repeats': 1,  # Of clocks, in turns with plain decoding.
+      'carry_over': True,  # Whether bandits keep their state between batches.
+      'repeats': 1,  # Timings, interleaved with plain decoding.
       'max_new_tokens': 64,
       'max_length': 256,
       'sampling': {'temperature': 0.0},
@@ -59,7 +59,7 @@ def get_config(which='mini'):
         'tokens_per_second',
         'speed_up',
         'speed_up_error',
-        'priced_speed_up',
+        'predicted_speed_up',
         'over_best',
         'over_best_error',
         'over_hindsight',

@@ -1,16 +1,16 @@
-r"""What several arms cost in memory: BanditSpec's Table 2.
+r"""The memory that several arms take: BanditSpec's Table 2.
 
 python -m experiments.main --config=configs/banditspec/memory.py \
     --workdir=runs/banditspec_memory
 
-with `--config=configs/banditspec/memory.py:FILE`, a datastore, for retrieval,
-too. The loop of UCBSpec over all drafters holds 1.10 times what that of
-`large:4` alone holds, at batch size 1; that of UCBSpec over lengths of one
-drafter holds what that drafter does. The paper has 1.006 beside Eagle-2, which
-is larger beside other drafters than `large` is.
+`configs/banditspec/memory.py:FILE` adds retrieval from a datastore. At batch
+size 1, the loop of UCBSpec over all drafters takes 1.10 times the memory of
+`large:4`; with draft lengths of one drafter as arms, it takes as much as that
+drafter. The paper has 1.006 relative to Eagle-2, which is larger relative to
+the other drafters than `large`.
 
-A pass is XLA's count before anything runs, of the costliest arm, so that bytes
-a token are an upper bound for several arms; the paper measures the bandwidth.
+The bytes of a pass are XLA's static count for the costliest arm, so that bytes
+per token are an upper bound for several arms; the paper measures the bandwidth.
 """
 
 import ml_collections
@@ -20,7 +20,7 @@ from experiments.common import paper
 _BASELINE = 'large:4'
 _BANDITS = ('exp3_spec', 'ucb_spec', 'hedge')
 
-VARIANTS = ('',)  # Or a datastore.
+VARIANTS = ('',)  # The argument is a datastore.
 
 
 def get_config(datastore=''):
@@ -33,7 +33,7 @@ def get_config(datastore=''):
       'experiment': 'banditspec.memory',
       'family': 'mini',
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      # Of which the rounds show how many tokens they emit.
+      # For the number of tokens that rounds emit.
       'prompts': {'all': {'limit': 16}},
       'prompts_per_domain': 20,
       'arms': tuple(drafters),
@@ -78,7 +78,7 @@ def get_config(datastore=''):
 
 _METHODS = (_BASELINE, 'exp3_spec, drafters', 'ucb_spec, drafters')
 _TABLE_2 = paper.grid(
-  'BanditSpec, Table 2, LLaMA3-8B, Spec-Bench, normalised memory',
+  'BanditSpec, Table 2, LLaMA3-8B, Spec-Bench, normalized memory',
   'relative_loop',
   'batch_size',
   'method',

@@ -3,16 +3,17 @@ r"""Regret of bandits on simulated arms: BanditSpec's Theorems 4.3 and 5.3.
 python -m experiments.main --config=configs/banditspec/regret.py \
     --workdir=runs/banditspec_regret
 
-Of 20,000 tokens on stationary arms, UCBSpec loses 90.5 ± 0.5 rounds to the best
-arm and EXP3Spec 108.6 ± 1.0, in the mean of 500 runs; the bounds are 978 and
-1808. Who follows arms that drift has a regret below 0. The adversary traps
-whoever plays in turns as long as nothing is earned: UCBSpec, but not EXP3Spec.
+With 20,000 tokens on stationary arms, UCBSpec loses 90.5 ± 0.5 rounds to the
+best arm and EXP3Spec 108.6 ± 1.0, the mean of 500 runs; the bounds are 978 and
+1808. Bandits that follow drifting arms have negative regret. The adversary
+traps bandits that cycle through arms without a reward: UCBSpec, but not
+EXP3Spec.
 """
 
 import ml_collections
 
 _LENGTH = 4
-# The most tokens a round, but of one arm after another.
+# In each round, all arms but one emit the most tokens; that arm rotates.
 _TRAP = tuple(
   tuple(1 if arm == round_ else _LENGTH + 1 for arm in range(4))
   for round_ in range(4)
@@ -33,10 +34,10 @@ def get_config():
         'thompson',
         'epsilon_greedy',
         'exp3',
-        'hedge',  # Sees all arms.
+        'hedge',  # Learns from all arms.
         'uniform',
       ),
-      'environments': {  # Of experiments/banditspec/laboratory.py.
+      'environments': {  # From experiments/banditspec/simulated_arms.py.
         'stationary': {
           'name': 'truncated_geometric',
           'acceptances': (0.3, 0.5, 0.6, 0.8),
@@ -51,7 +52,7 @@ def get_config():
       'draft_length': _LENGTH,
       'lengths': (200, 600, 2000, 6000, 20000),  # Tokens.
       'runs': 500,
-      'trace_rounds': 1000,  # 0 leaves out which arms are played.
+      'trace_rounds': 1000,  # Rounds whose arms are counted; or 0.
       'traced': ('stationary', 'drifting'),  # Environments.
       'pulls': ('ucb_spec', 'exp3_spec'),  # Bandits.
       'seed': 0,

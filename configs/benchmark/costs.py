@@ -1,11 +1,11 @@
-r"""What a round of each arm takes, for the reward of tokens per second.
+r"""The cost table of arms, for the reward of tokens per second.
 
 python -m experiments.main --config=configs/benchmark/costs.py \
     --workdir=runs/costs
 
-A run whose bandits earn 'throughput' measures its arms itself, or reads them
-from here with --config.costs=runs/costs. A round of `medium:4` takes 2.1 times
-the one of plain decoding at batch size 1, on two cores (within 0.6).
+A run with the reward 'throughput' measures its arms itself, or reads this table
+with --config.costs=runs/costs. A round with `medium:4` takes 2.1 ± 0.6 times as
+long as one of plain decoding at batch size 1, on two cores.
 """
 
 import ml_collections
@@ -20,8 +20,8 @@ def get_config():
       'prompts': {'all': {}},
       'prompts_per_domain': 20,
       'arms': ('none', *(f'medium:{length}' for length in (1, 2, 3, 4))),
-      'cost_rounds': 64,  # That are timed together,
-      'cost_repeats': 5,  # so often.
+      'cost_rounds': 64,  # Rounds that are timed together.
+      'cost_repeats': 5,  # How often they are timed.
       'batch_size': 1,
       'sweep': {'batch_size': (1, 2, 4, 8, 16, 32)},
       'max_new_tokens': 64,

@@ -1,30 +1,31 @@
-r"""Heads on SmolLM2's features: EAGLE, EAGLE-2, EAGLE-3 and Medusa.
+r"""Heads on SmolLM2's hidden states: EAGLE, EAGLE-2, EAGLE-3 and Medusa.
 
 python -m experiments.main \
     --config=configs/benchmark/heads.py:DATA/spec_bench.jsonl \
     --config.data_dir=DATA --workdir=runs/heads
 
-One prompt at a time, each in turns with plain decoding. `acceptance_by_depth`
-is how often a draft token is kept, of those whose predecessors were, and
-`same_outputs` in how many greedy answers every token is that of plain decoding.
-The heads, of configs/train/heads/, are drafters of the family, which may be a
-folder of your own. The static tree and the one that grows have 25 nodes each.
+Prompts are decoded one at a time, interleaved with plain decoding.
+`acceptance_by_depth` is the share of draft tokens that are accepted if their
+predecessors are, and `same_outputs` the number of greedy answers that equal
+those of plain decoding. The heads, trained by configs/train/heads/, are
+drafters of the family, which may also be a folder of yours. The static and the
+dynamic tree have 25 nodes each.
 
-At temperature 0, the tree that grows has 2.32 ± 0.09 tokens a round (eval), the
-static one 2.14 ± 0.09 and a chain of five 1.65 ± 0.05; at temperature 1, where
-its nodes are no draws, the growing one has less than the static one (1.63 and
-1.94). On two cores, a call for 26 tokens costs more than it saves: over all
-domains every head here is slower than plain decoding (a chain of five has 0.83
-± 0.03 of its speed; in mathematics 1.09 ± 0.04), and prompt lookup is 1.23 ±
-0.06 times as fast.
+At temperature 0, the dynamic tree emits 2.32 ± 0.09 tokens per round (eval),
+the static one 2.14 ± 0.09 and a chain of five 1.65 ± 0.05. At temperature 1,
+where its nodes are chosen rather than sampled, the dynamic tree emits fewer
+tokens than the static one (1.63 and 1.94). On two cores, a call with 26 tokens
+costs more than it saves: over all domains, every head is slower than plain
+decoding (a chain of five reaches 0.83 ± 0.03 of its speed; in mathematics 1.09
+± 0.04), and prompt lookup is 1.23 ± 0.06 times as fast.
 """
 
 import pathlib
 
 import ml_collections
 
-# Methods of heads that are named as their kinds.
-OF_HEADS = (
+# Methods with heads whose names are those of their kinds.
+HEADS = (
   'medusa(medusa):4',
   'feature_head(eagle):5',
   'feature_head(eagle):eagle',
@@ -33,29 +34,29 @@ OF_HEADS = (
   'dynamic_tree(eagle3, num_nodes=25, depth=5)',
 )
 
-VARIANTS = ('',)  # Or a file.
+VARIANTS = ('',)  # The argument is a file.
 
 
 def get_config(file=''):
   """Returns the config.
 
   Args:
-    file: JSONL of more prompts, or none.
+    file: a JSONL file with further prompts, or ''.
   """
-  more = {pathlib.Path(file).stem: {'from': file}} if file else {}
+  file_prompts = {pathlib.Path(file).stem: {'from': file}} if file else {}
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
       'family': 'smollm2/heads',
       'data_dir': '',  # Its eval files; the shipped prompts by default.
-      'prompts': {'eval': {}, **more},
+      'prompts': {'eval': {}, **file_prompts},
       'prompts_per_domain': 8,
       'by_domain': True,
       'methods': (
         'none',
         'prompt_lookup:5',
         'small:4',
-        *OF_HEADS,
+        *HEADS,
       ),
       'batch_size': 1,
       'repeats': 1,

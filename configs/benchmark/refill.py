@@ -1,21 +1,21 @@
-r"""Rows that are refilled, and who drafts how much then.
+r"""Continuous batching, with bandits over draft lengths.
 
 python -m experiments.main --config=configs/benchmark/refill.py \
     --config.data_dir=DATA --workdir=runs/refill
 
-Prompts of mixed lengths, in the order in which they come: 240 of DATA, 64 with
-SmolLM2, or the 64 that the family has. An answer ends by itself, or at a limit
-of its own between `shortest` and `max_new_tokens` tokens.
-`over_padded` is tokens a second over those of padded batches, of the same
-method and batch size, for methods that `padded` names; `over_plain` over those
-of plain decoding, both refilled. Reading prompts is part of it. `goodput`
-chooses among the draft lengths and plain decoding, by what rounds of each take
-and the reading of a prompt, for answers as long as plain decoding's, and by
-what is emitted; `pulls` are the shares of its rounds. Drafters of bandits are
-`deferred`: they read the prompts of rows that play them, and no others.
+Prompts of mixed lengths are decoded in a fixed order: 240 prompts from DATA, 64
+with SmolLM2, or the family's 64 held-out prompts. An answer ends by itself, or
+at a random limit between `shortest` and `max_new_tokens` tokens. `over_padded`
+is tokens per second over those of padded batches, with the same method and
+batch size, for the methods in `padded`; `over_plain` is relative to plain
+decoding with continuous batching. Prefill is included. `goodput` selects among
+draft lengths and plain decoding, from the costs of rounds and prefill and the
+estimated acceptance; `pulls` are the arms' shares of rounds. The arms of
+bandits are `deferred`: a drafter prefills only prompts of rows that select it.
 
 `configs/benchmark/refill.py:stops` drafts up to 8 tokens, but stops where the
-drafter is unsure: how unsure is what bandits learn, for the batch or each row.
+drafter is unsure. The arms are thresholds of uncertainty, with one bandit per
+batch or per row.
 """
 
 import itertools
@@ -29,8 +29,8 @@ _STOPS = tuple(
   f'medium(stop=unsure({least}))' for least in (0.2, 0.4, 0.6, 0.8)
 )
 _EAGLE = ('feature_head(eagle)',)
-# By name: the family, domains of prompts, how many of them, how often they are
-# timed, temperatures, drafters and what they draft.
+# By name: the family, domains, number of prompts, repeats, temperatures,
+# drafters and their trees.
 _WHICH = {
   'mini': ('mini', (), 240, 4, (0.0, 1.0), ('medium',), (1, 2, 4, 8)),
   'smollm2': ('smollm2/heads', smollm2.DOMAINS, 64, 3, (0.0,), _EAGLE, (1, 2)),
@@ -72,11 +72,11 @@ def get_config(which='mini'):
         if which == 'stops'
         else {'bandit': 'goodput', 'label': 'goodput'},
       ),
-      # Methods that are timed in padded batches, too.
+      # Methods that also decode padded batches.
       'padded': ('none', 'ucb_spec' if which == 'stops' else 'goodput'),
-      'arms': arms,  # Of bandits.
-      'cost_rounds': 16,  # Of each arm, that are timed together,
-      'cost_repeats': 9,  # so often.
+      'arms': arms,  # Arms of the bandits.
+      'cost_rounds': 16,  # Rounds that are timed together.
+      'cost_repeats': 9,  # How often they are timed.
       'sampling': {'temperature': temperatures[0]},
       'shortest': 1,
       'max_new_tokens': 64,

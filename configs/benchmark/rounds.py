@@ -1,22 +1,22 @@
-r"""A round over its model calls, with features, and with several arms.
+r"""Round time over model calls, with hidden-state taps, and with several arms.
 
 python -m experiments.main --config=configs/benchmark/rounds.py \
     --workdir=runs/rounds
 
-A plain round is also compared with one read of its weights: the ratio's inverse
-is the share of the memory's bandwidth that it reaches, where the weights do not
-fit into a cache: `configs/benchmark/rounds.py:smollm2`, 1 / 1.73 = 58% at batch
-size 1 on two cores.
+A plain round is also compared with one read of its weights: the inverse of the
+ratio is the share of the memory bandwidth that it reaches, if the weights do
+not fit into a cache. With `configs/benchmark/rounds.py:smollm2`, it is 1 / 1.73
+= 58% at batch size 1 on two cores.
 
-A round of a chain of five of EAGLE takes 1.09 times what its model calls take
-alone at batch size 1 on two cores, and 1.04 times at batch size 8.
+A round with a chain of five from EAGLE takes 1.09 times as long as its model
+calls at batch size 1 on two cores, and 1.04 times at batch size 8.
 """
 
 import ml_collections
 
 from specjax import registry
 
-# The family, the arm that is timed alone, and those of the bandit.
+# The family, the single arm, and the arms of the bandit.
 _WHICH = {
   'mini': ('mini', 'medium:4', ('large:4', 'medium:4', 'small:2', 'none')),
   'smollm2': (
@@ -35,7 +35,7 @@ VARIANTS = tuple(_WHICH)
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini', 'smollm2' or 'heads', those of SmolLM2."""
+  """Returns the config for 'mini', 'smollm2', or the 'heads' of SmolLM2."""
   family, arm, arms = registry.lookup(_WHICH, 'family', which)
   return ml_collections.ConfigDict(
     {
@@ -45,9 +45,9 @@ def get_config(which='mini'):
       'prompts': {'all': {}},
       'prompts_per_domain': 1,
       'arm': arm,
-      'arms': arms,  # Of the bandit.
-      'rounds': 64,  # That are timed together,
-      'repeats': 5,  # so often.
+      'arms': arms,  # Arms of the bandit.
+      'rounds': 64,  # Rounds that are timed together.
+      'repeats': 5,  # How often they are timed.
       'batch_size': 1,
       'sweep': {'batch_size': (1, 8)},
       'max_new_tokens': 128,

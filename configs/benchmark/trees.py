@@ -1,11 +1,11 @@
-r"""Sizes of drafts beside those of heads.py: one token, and trees of 59 nodes.
+r"""Further draft sizes for heads.py: one token, and trees with 59 nodes.
 
 python -m experiments.main --config=configs/benchmark/trees.py \
     --config.data_dir=DATA --workdir=runs/trees
 
-Without clocks, at temperature 0. Where a call for 60 tokens costs little more
-than for one, as `configs/accelerators.py:heads` predicts of a TPU, a larger
-tree is worth its nodes.
+There are no timings, and the temperature is 0. If a call with 60 tokens costs
+little more than one with a single token, as `configs/accelerators.py:heads`
+predicts for a TPU, a larger tree pays off.
 """
 
 from configs.benchmark import heads

@@ -1,12 +1,11 @@
-r"""All of the cascades: every config of this folder, and its document.
+r"""Runs all cascades: every config in this folder, and the document.
 
 python -m experiments.main --config=configs/cascades/all.py \
     --config.data_dir=DATA --workdir=runs/cascades
 
-The encoder-decoders, which configs/train/encoder_decoder.py says more of, it
-trains first. `configs/cascades/all.py:small` has fewer prompts and fewer
-experiments, all but one with the mini family, and trains nothing; it leaves the
-document in its workdir.
+The encoder-decoders of configs/train/encoder_decoder.py are trained first.
+`configs/cascades/all.py:small` has fewer prompts and experiments, all but one
+with the mini family, and trains nothing; it writes the document to its workdir.
 """
 
 from configs.cascades import frontier
@@ -20,12 +19,12 @@ _OF_MINI = '--config.family=mini --config.prompts_per_domain='
 _ONE = '--config.sweep="{\'sampling.temperature\': (0.5,)}"'
 
 
-def _of(limit, task='summarization', more='', few=_FEWER):
-  """Prompts of SmolLM2, of which each takes long."""
-  return f'{suite.DATA} --config.prompts.{task}.limit={limit}{more}', few
+def _fields(limit, task='summarization', extra='', few=_FEWER):
+  """Returns the fields of runs with SmolLM2, whose prompts take long."""
+  return f'{suite.DATA} --config.prompts.{task}.limit={limit}{extra}', few
 
 
-_NO_CLOCKS = ' --config.batch_size=8 --config.repeats=0'
+_NO_TIMINGS = ' --config.batch_size=8 --config.repeats=0'
 _RUNS = {
   'frontier': (suite.DATA, f'{_OF_MINI}1'),
   'temperatures': (suite.DATA, f'{_OF_MINI}2 {_ONE}'),
@@ -41,14 +40,14 @@ _RUNS = {
       *('decoder_only:translation', 'decoder_only:qa'),
     )
   },
-  'frontier:smollm2_summarization': _of(12),
-  'frontier:heads_summarization': _of(12, few=None),
-  'temperatures:smollm2_summarization': _of(8, more=_NO_CLOCKS, few=None),
-  'draft_lengths:smollm2_summarization': _of(8, few=None),
-  'variants:smollm2_token': _of(8, few=None),
-  'decoder_only:smollm2_summarization': _of(32, few=None),
-  'decoder_only:smollm2_qa': _of(48, 'qa', few=None),
-  'decoder_only:smollm2_math': _of(24, 'math', few=None),
+  'frontier:smollm2_summarization': _fields(12),
+  'frontier:heads_summarization': _fields(12, few=None),
+  'temperatures:smollm2_summarization': _fields(8, extra=_NO_TIMINGS, few=None),
+  'draft_lengths:smollm2_summarization': _fields(8, few=None),
+  'variants:smollm2_token': _fields(8, few=None),
+  'decoder_only:smollm2_summarization': _fields(32, few=None),
+  'decoder_only:smollm2_qa': _fields(48, 'qa', few=None),
+  'decoder_only:smollm2_math': _fields(24, 'math', few=None),
 }
 
 VARIANTS = suite.SIZES

@@ -1,10 +1,10 @@
-r"""The cheapest rule that keeps most of the target's quality, and its price.
+r"""The cheapest rule that keeps most of the target's quality.
 
 python -m experiments.main --config=configs/cascades/calibrate.py \
     --config.data_dir=DATA --config.floor=0.95 --workdir=runs/calibrate
 
-A second run in the same workdir, with another floor, margin or cost, decodes no
-dev prompt again. `choice.json` is for use:
+A second run in the same workdir, with another floor, margin or cost, does not
+decode dev prompts again. `choice.json` specifies the selected decoder:
 
     family = specjax.families.load('runs/encoder_decoder')
     decoder = calibrate.decoder(family, json.load(open('choice.json')))
@@ -13,7 +13,7 @@ dev prompt again. `choice.json` is for use:
 from configs.cascades import frontier
 from specjax import registry
 
-_PROMPTS = {'translation': 190, 'summarization': 29}  # Half of what there is.
+_PROMPTS = {'translation': 190, 'summarization': 29}  # Half of all prompts.
 _RULES = {rule: frontier.RULES[rule] for rule in ('chow', 'opt', 'token_v3')}
 
 VARIANTS = tuple(_PROMPTS)
@@ -27,7 +27,7 @@ def get_config(task='translation'):
   config.columns = ('draft_length', *config.columns)
   config.prompts[task].limit = 0
   config.methods = (
-    frontier.alone()[0],
+    frontier.plain()[0],
     *(
       method
       for length in (3, 5)
@@ -36,10 +36,10 @@ def get_config(task='translation'):
   )
   config.update(
     {
-      'floor': 0.95,  # Of the target's quality.
-      'margin': 0.0,  # Standard errors of quality that must lie above it.
-      'cost': 'latency',  # Or another column of the rows.
-      'dev_prompts': dev_prompts,  # The others are for the test.
+      'floor': 0.95,  # The required share of the target's quality.
+      'margin': 0.0,  # Standard errors by which quality must exceed it.
+      'cost': 'latency',  # Or another column with costs.
+      'dev_prompts': dev_prompts,  # The others are test prompts.
     }
   )
   return config

@@ -1,12 +1,12 @@
-r"""Quality against rejections of a decoder-only pair (Figures 3, 10, 11).
+r"""Quality against rejections with decoder-only models (Figures 3, 10, 11).
 
 python -m experiments.main --config=configs/cascades/decoder_only.py \
     --config.data_dir=DATA --workdir=runs/decoder_only
 
-One drafted token, as the paper has for Gemma, and five. Other tasks are
+Draft lengths are one, as in the paper for Gemma, and five. Other tasks are
 `:translation`, `:qa` and `:math`, each with the paper's metric. Models of this
-size answer few questions: there, `target_nats` is the rating to read. There are
-no clocks but with `--config.batch_size=1 --config.repeats=1`.
+size answer few questions, so that `target_nats` is the more reliable rating.
+Timings require `--config.batch_size=1 --config.repeats=1`.
 """
 
 from configs.cascades import frontier
@@ -41,7 +41,7 @@ SMOKE = frontier.SMOKE
 
 
 def get_config(task='summarization'):
-  """One of the tasks."""
+  """Returns the config of a task."""
   config = frontier.shared(task, _TASKS)
   draft, lengths, rules = _FAMILIES[config.family]
   config.batch_size, config.repeats = 8, 0
@@ -49,7 +49,7 @@ def get_config(task='summarization'):
     *('draft_length', 'method', 'alpha', 'quality', 'target_nats'),
     *('target_calls', 'nats_over_lossy', 'deferral_rate', 'rejection_rate'),
   )
-  config.methods = frontier.alone(draft) + tuple(
+  config.methods = frontier.plain(draft) + tuple(
     method
     for length in lengths
     for method in frontier.drafted(rules, draft, length, draft_length=length)

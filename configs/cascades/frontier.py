@@ -1,20 +1,20 @@
-r"""Quality against cost: all rules and baselines (Table 2, Figures 1, 2, 4).
+r"""Quality against cost for all rules and baselines (Table 2, Figures 1, 2, 4).
 
 python -m experiments.main --config=configs/cascades/frontier.py \
     --config.data_dir=DATA --workdir=runs/frontier
 
-The family is what `configs/train/encoder_decoder.py` leaves in its workdir.
-Ratings are BLEU, or ROUGE-2 with `:summarization`, and nats a token by the
-target: those of `target_nats` are the ones to read, as the models are too small
-to translate. By them, `token_v3` at 0.9 has -2.87 ± 0.06 in 0.89 ± 0.04 of the
+The family is the workdir of `configs/train/encoder_decoder.py`. Ratings are
+BLEU, or ROUGE-2 with `:summarization`, and the target's nats per token,
+`target_nats`, which is more reliable, as the models are too small to translate.
+By this rating, `token_v3` at 0.9 reaches -2.87 ± 0.06 in 0.89 ± 0.04 of the
 target's time, and the target -3.61 ± 0.06. `opt` has no better points than
-lossy decoding: a small draft is often sure without reason. The target alone
-with `min_p` is rated far above any rule: much of what rules gain may be that
-they sharpen.
+lossy decoding, as a small draft model is often overconfident. Plain decoding
+with `min_p` is rated far above any rule: much of the rules' gain may come from
+sharpening.
 
-Of SmolLM2, at fewer shares, with `:smollm2_summarization`, `:smollm2_qa` and
-`:smollm2_math`; with `:heads_summarization`, its draft is EAGLE's head, which
-is closer to the target.
+`:smollm2_summarization`, `:smollm2_qa` and `:smollm2_math` use SmolLM2 at fewer
+shares; with `:heads_summarization`, its drafter is EAGLE's head, which is
+closer to the target.
 """
 
 import ml_collections
@@ -23,11 +23,11 @@ from experiments.common import paper
 from specjax import registry
 
 TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
-# What models that answer in sentences answer questions by.
+# The metric of questions for models that answer in sentences.
 ANYWHERE = 'exact_match(anywhere=True)'
 T5, SMOLLM2, HEADS = 'runs/encoder_decoder', 'smollm2', 'smollm2/heads'
-# Family, what tables call the prompts, their domains, how many, metric, tokens
-# of an answer, and of all.
+# The family, the label of the prompts, their domains, their number, the metric,
+# the tokens of an answer, and the tokens of prompt and answer.
 _TASKS = {
   'translation': (T5, 'translation', TRANSLATION, 200, 'bleu', 32, 96),
   'summarization': (
@@ -40,7 +40,7 @@ _TASKS = {
   'smollm2_math': (SMOLLM2, 'math', ('math',), 16, 'final_number', 128, 320),
 }
 TASKS = tuple(_TASKS)
-# A better draft of the same target, which says nothing on its own.
+# A better drafter for the same target, which cannot decode by itself.
 _BETTER = {
   'heads_summarization': (HEADS, *_TASKS['smollm2_summarization'][1:]),
 }
@@ -55,7 +55,7 @@ RULES = {
 }
 _SHARES = (0.3, 0.6, 0.9)
 _GAPS = (0.0, 0.1, 0.3)
-# Where a run of all of these would take too long.
+# For runs in which all of these would take too long.
 FEW = {
   'bild': (1.0, 2.0, 4.0),
   'chow': _SHARES,
@@ -64,7 +64,7 @@ FEW = {
   'token_v3': _SHARES,
 }
 
-# Table 2, a draft of 77M parameters and a target of 800M, of WMT and of XSum.
+# Table 2: a drafter with 77M parameters and a target with 800M, WMT and XSum.
 _METHODS = (
   *('sequence_cascade', 'token_cascade', 'lossy'),
   *('bild', 'chow', 'diff', 'opt', 'token_v3'),
@@ -86,7 +86,7 @@ VARIANTS = *TASKS, *_BETTER
 
 
 def get_config(task='translation'):
-  """The T5 set-up, for 'translation' or 'summarization', or that of SmolLM2."""
+  """Returns the config of a task, with T5 models or with SmolLM2."""
   config = shared(task, _TASKS | _BETTER)
   config.columns += ('paper',)
   config.paper = (
@@ -95,10 +95,10 @@ def get_config(task='translation'):
     _table('equal latency', 'rating_at_latency', _QUALITIES, 'quality'),
   )
   if config.family == HEADS:
-    config.methods = *alone(None), *drafted(FEW, 'feature_head(eagle)')
+    config.methods = *plain(None), *drafted(FEW, 'feature_head(eagle)')
     return config
   config.methods = (
-    *alone(),
+    *plain(),
     *drafted(RULES if config.family == T5 else FEW),
     *token_cascade((0.1, 0.5, 0.9)),
     *line('oracle_diff', 'small:0~diff({alpha})', (0.0, 0.2)),
@@ -109,7 +109,7 @@ def get_config(task='translation'):
 
 
 def shared(task, tasks=_TASKS):
-  """What every experiment on a task states, from a table as `_TASKS`."""
+  """Returns the fields that all experiments on a task share."""
   family, label, domains, limit, metric, max_new_tokens, max_length = (
     registry.lookup(tasks, 'task', task)
   )
@@ -147,8 +147,8 @@ def shared(task, tasks=_TASKS):
   )
 
 
-def alone(draft='small'):
-  """Each model alone; only the target, where the draft is no model."""
+def plain(draft='small'):
+  """Returns plain decoding with the target, and with the draft model if any."""
   target = {'arm': 'none', 'label': 'target'}
   if draft is None:
     return (target,)
@@ -156,9 +156,9 @@ def alone(draft='small'):
 
 
 def drafted(rules, draft='small', length=5, **columns):
-  """Lossless and lossy decoding, and a speculative cascade of each rule.
+  """Returns lossless and lossy decoding, and a cascade per rule.
 
-  Lossy decoding is at the shares of the rule `chow`, if that is among them.
+  Lossy decoding uses the shares of the rule `chow`, if that is among them.
   """
   arm = f'{draft}:{length}'
   shares = rules.get('chow', SHARES)
@@ -174,7 +174,7 @@ def drafted(rules, draft='small', length=5, **columns):
 
 
 def line(label, arm, alphas, **columns):
-  """Methods of one label that differ in alpha: a line of a plot."""
+  """Returns methods with one label and several alphas: a line of a plot."""
   return tuple(
     {
       'arm': arm.format(alpha=alpha),
@@ -186,13 +186,13 @@ def line(label, arm, alphas, **columns):
 
 
 def token_cascade(alphas):
-  """Algorithm 2: at most 10 tokens of the draft, then one of the target."""
+  """Returns Algorithm 2: up to 10 draft tokens, then one from the target."""
   arm = 'small(stop=unsure({alpha}),bonus_probs=False):10~chow({alpha})'
   return line('token_cascade', arm, alphas)
 
 
 def min_p_method(alpha):
-  """The target alone, without what `token_v3` would not keep of it."""
+  """Returns plain decoding from the tokens that `token_v3` would accept."""
   return {
     'arm': 'none',
     'sampling': {'min_p': round(1 - alpha, 6)},
@@ -202,7 +202,7 @@ def min_p_method(alpha):
 
 
 SMOKE = {
-  'methods': alone() + drafted({'chow': (0.5,), 'opt': (0.2,)}, length=2)
+  'methods': plain() + drafted({'chow': (0.5,), 'opt': (0.2,)}, length=2)
 }
 
 

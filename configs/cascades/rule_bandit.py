@@ -1,4 +1,4 @@
-r"""A bandit over rules, for several trade-offs of speed and fidelity.
+r"""Bandits over rules, for several trade-offs of speed and fidelity.
 
 python -m experiments.main --config=configs/cascades/rule_bandit.py \
     --config.data_dir=DATA --workdir=runs/rule_bandit
@@ -18,16 +18,16 @@ VARIANTS = frontier.TASKS
 
 
 def get_config(task='translation'):
-  """All arms alone, and bandits for each weight of fidelity in the reward."""
+  """Returns single arms, and bandits for each weight of fidelity."""
   config = frontier.shared(task)
   config.experiment = 'cascades.rule_bandit'
   config.batch_size, config.repeats = 8, 0
   config.update(
     {
       'arms': _ARMS,
-      'bandits': ('uniform', 'ucb1(beta=0.01)', 'thompson'),  # One a row.
-      'weights': (0.2, 0.5, 0.8),  # Of fidelity; the rest is of tokens.
-      'carry_over': True,  # The bandit's state, as answers are short.
+      'bandits': ('uniform', 'ucb1(beta=0.01)', 'thompson'),  # One per row.
+      'weights': (0.2, 0.5, 0.8),  # Of fidelity; the remainder is of tokens.
+      'carry_over': True,  # Bandits keep their state, as answers are short.
       'per_row': True,
       'columns': (
         *('weight', 'method', 'target_nats', 'target_calls', 'fidelity'),

@@ -1,9 +1,9 @@
-r"""The frontier at lower temperatures (Figures 5 and 6).
+r"""Quality against cost at lower temperatures (Figures 5 and 6).
 
 python -m experiments.main --config=configs/cascades/temperatures.py \
     --config.data_dir=DATA --workdir=runs/temperatures
 
-Clocks, of a run that has some, are in its pictures and not in its table.
+Latencies, if they are measured, appear in figures and not in the table.
 """
 
 from configs.cascades import frontier
@@ -15,7 +15,7 @@ SMOKE = frontier.SMOKE
 def get_config(task='translation'):
   config = frontier.shared(task)
   config.methods = (
-    *frontier.alone(),
+    *frontier.plain(),
     *frontier.drafted(frontier.FEW),
     *frontier.token_cascade(frontier.FEW['chow']),
   )

@@ -1,9 +1,9 @@
-r"""Variants of BiLD, of lossy decoding and of the token rules (Figures 8, 9).
+r"""Variants of BiLD, lossy decoding and the token rules (Figures 8, 9).
 
 python -m experiments.main --config=configs/cascades/variants.py:bild \
     --config.data_dir=DATA --workdir=runs/variants_bild
 
-`variants.py:smollm2_token` is Figure 9 of SmolLM2's summaries.
+`variants.py:smollm2_token` is Figure 9 with SmolLM2 and summarization.
 """
 
 from configs.cascades import frontier
@@ -22,16 +22,16 @@ _LOGARITHMS = {
 
 
 def get_config(figure='bild'):
-  """Figure 8 top is 'bild', at temperature 0; its bottom 'lossy'; 9 'token'."""
+  """Returns the config of Figure 8 ('bild' and 'lossy') or 9 ('token')."""
   task, rules, others = registry.lookup(_FIGURES, 'figure', figure)
   config = frontier.shared(task)
-  config.methods = *frontier.alone(), *frontier.drafted(rules), *others
+  config.methods = *frontier.plain(), *frontier.drafted(rules), *others
   config.sampling.temperature = 0.0 if figure == 'bild' else 1.0
   return config
 
 
 def _original(window, fallback):
-  """BiLD as it was: drafts until the draft is unsure, then rolls back."""
+  """Returns the original BiLD: drafts until the drafter is unsure."""
   return frontier.line(
     f'window {window}, fallback {fallback:.0%}',
     f'small(stop=unsure({fallback}),bonus_probs=True):{window}'
@@ -47,7 +47,7 @@ _BILD = tuple(
   for method in _original(window, fallback)
 )
 _TUNED = frontier.line('lossy_tuned', 'small:5~lossy({alpha})', frontier.SHARES)
-# The task, rules, and methods beside them.
+# The task, the rules, and further methods.
 _FIGURES = {
   'bild': ('translation', {'bild': frontier.SURPRISES}, _BILD),
   'lossy': ('translation', {}, _TUNED),

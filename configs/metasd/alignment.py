@@ -1,12 +1,12 @@
-r"""What rewards show of arms, round by round: MetaSD's Table 2, Figures 3, 5-7.
+r"""How rewards separate arms, by round: MetaSD's Table 2 and Figures 3, 5-7.
 
 python -m experiments.main --config=configs/metasd/alignment.py \
     --config.data_dir=DATA --workdir=runs/metasd_alignment
 
-With `alignment.py:languages`, specialists for languages on Japanese prompts, as
-in Table 2 and Figure 5; with --config.sampling.temperature=1, Figure 7. UCB's
-share of rounds with the best arm, in code, with BD and with BE: 0.80 ± 0.03 and
-0.53 ± 0.09. With `alignment.py:smollm2`, chains of its heads of EAGLE-1: 0.62 ±
+`alignment.py:languages` uses specialists for languages on Japanese prompts, as
+in Table 2 and Figure 5; --config.sampling.temperature=1 gives Figure 7. In
+code, UCB selects the best arm in 0.80 ± 0.03 of the rounds with BD, and in 0.53
+± 0.09 with BE; for chains from SmolLM2's heads (`alignment.py:smollm2`), 0.62 ±
 0.09 and 0.32 ± 0.13.
 """
 
@@ -21,7 +21,7 @@ _JAPANESE = 'translation_ja-en'
 def get_config(kind='domains'):
   """Returns the config for 'domains', 'languages' or domains of 'smollm2'."""
   arms, domains, sizes = registry.lookup(_KINDS, 'kind', kind)
-  of_japanese = domains == (_JAPANESE,)
+  is_japanese = domains == (_JAPANESE,)
   return drafters.shared(
     experiment='metasd.alignment',
     prompts={'eval': {'domains': domains}},
@@ -36,8 +36,8 @@ def get_config(kind='domains'):
       drafters.HEDGE,
     ),
     per_row=True,
-    num_rounds=24,  # That have rows of their own.
-    paper=(*(_TABLE_2 if of_japanese else ()), _figure_3(domains)),
+    num_rounds=24,  # Rounds that have separate rows.
+    paper=(*(_TABLE_2 if is_japanese else ()), _figure_3(domains)),
     columns=(
       'domain',
       'method',
@@ -52,7 +52,7 @@ def get_config(kind='domains'):
       'round',
       'divergence',
       'deviation',
-      *(('paper',) if of_japanese else ()),
+      *(('paper',) if is_japanese else ()),
     ),
   )
 
@@ -77,7 +77,7 @@ VARIANTS = tuple(_KINDS)
 
 
 def _table_2(field, reward, numbers):
-  """A column of the table; the first language is at home."""
+  """Returns a column of the table; the first arm is the specialist."""
   home, *others = languages.ARMS
   return paper.grid(
     f'MetaSD, Table 2, {field} of {reward}',
@@ -92,10 +92,10 @@ def _table_2(field, reward, numbers):
 
 
 def _figure_3(domains):
-  """Who plays the best arm more often; the figure has no printed numbers."""
+  """Returns claims on selections of the best arm, without paper numbers."""
   best = {'part': 'best_arm'}
   bd, be = (
-    {'method': each['label']} for each in (drafters.UCB, drafters.UCB_BE)
+    {'method': bandit['label']} for bandit in (drafters.UCB, drafters.UCB_BE)
   )
   return {
     'source': 'MetaSD, Figure 3',
@@ -113,7 +113,7 @@ def _figure_3(domains):
   }
 
 
-# A row has the number of the last table, its mean; claims have all columns.
+# Rows show the numbers of the last table, the mean; claims cover all columns.
 _TABLE_2 = (
   _table_2('zeros', 'BE', (0.503, 0.678, 0.721, 0.743, 0.681)),
   _table_2('variance', 'BE', (0.093, 0.032, 0.024, 0.023, 0.037)),

@@ -1,12 +1,12 @@
-r"""How long an answer must be for a choice among drafters to pay.
+r"""Gains of bandits by the length of the answer.
 
 python -m experiments.main --config=configs/metasd/answers.py \
     --config.data_dir=DATA --workdir=runs/metasd_answers
 
-A bandit begins anew with every prompt, and each arm that it tries costs a
-round. The same prompts, answered in more and more tokens: `over_best` is block
-efficiency over that of the best specialist of all domains, at that length. With
-`answers.py:smollm2`, chains of SmolLM2's heads.
+A bandit starts anew with every prompt, and exploring an arm costs a round. The
+same prompts are answered with increasing numbers of tokens: `over_best` is
+block efficiency over that of the best single specialist at that length.
+`answers.py:smollm2` uses chains from SmolLM2's heads.
 """
 
 from configs.metasd import drafters
@@ -15,7 +15,7 @@ VARIANTS = drafters.VARIANTS
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini', or for chains of 'smollm2' and its heads."""
+  """Returns the config for 'mini', or for chains from 'smollm2' heads."""
   config = drafters.get_config(which)
   config.prompts = {'in domain': {'domains': drafters.DOMAINS}}
   config.prompts_per_domain = 5

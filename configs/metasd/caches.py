@@ -1,14 +1,15 @@
-r"""When a drafter reads what others committed: MetaSD's Table 13.
+r"""When a drafter catches up with tokens of other drafters: MetaSD's Table 13.
 
 python -m experiments.main --config=configs/metasd/caches.py \
     --config.data_dir=DATA --workdir=runs/metasd_caches
 
-Lazily, all of it; after every round; or sinks and a window of it at most, as in
-StreamingLLM. `num_catch_up_tokens` counts the tokens that drafters read behind
-others: the cost of changing drafters, which switching.py charges. The paper's
-ratios are of Eagle heads, beside ours of speed-ups: ucb1 with a window has 1.00
-of the block efficiency of ucb1 that reads all. With `caches.py:smollm2`, chains
-of its heads of EAGLE-1 draft, whose window is shorter, as texts are.
+A drafter reads missing tokens when it is selected ('lazy'), after every round
+('always'), or only sinks and a window of them, as in StreamingLLM ('window').
+`num_catch_up_tokens` counts the tokens that drafters read to catch up: the cost
+of switching, which switching.py models. The paper's ratios are for Eagle heads;
+ours are ratios of speed-ups. ucb1 with a window reaches 1.00 of the block
+efficiency of ucb1 that reads everything. `caches.py:smollm2` uses chains from
+SmolLM2's heads of EAGLE-1, with a shorter window, as its texts are shorter.
 """
 
 from configs.metasd import drafters
@@ -19,10 +20,10 @@ _UNIFORM = {'bandit': 'uniform', 'label': 'uniform'}
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini', or for chains of the heads of 'smollm2'."""
+  """Returns the config for 'mini', or for chains from 'smollm2' heads."""
   family, drafter, window, sizes = registry.lookup(_WHICH, 'family', which)
-  made = tuple(map(drafter.format, drafters.DOMAINS))
-  windows = tuple(f'windowed({drafter}, window={window}):5' for drafter in made)
+  names = tuple(map(drafter.format, drafters.DOMAINS))
+  windows = tuple(f'windowed({name}, window={window}):5' for name in names)
   caches = {
     'lazy': {},
     'always': {'feedback': 'full'},
@@ -31,12 +32,12 @@ def get_config(which='mini'):
   return drafters.shared(
     experiment='compare',
     family=family,
-    arms=tuple(f'{drafter}:5' for drafter in made),
+    arms=tuple(f'{name}:5' for name in names),
     prompts={'in domain': {'domains': drafters.DOMAINS}},
     bandits=tuple(
-      bandit | fields | {'label': f'{bandit["label"]}, {name}'}
+      bandit | fields | {'label': f'{bandit["label"]}, {policy}'}
       for bandit in (_UCB, _UNIFORM)
-      for name, fields in caches.items()
+      for policy, fields in caches.items()
     ),
     paper=(_TABLE_13,),
     columns=(
@@ -53,8 +54,7 @@ def get_config(which='mini'):
   )
 
 
-# By family: where its models are, the drafter of a domain, pairs or tokens of a
-# window, and sizes.
+# By family: its name, the drafter of a domain, the size of a window, and sizes.
 _WHICH = {
   'mini': ('mini/specialists', '{}', 64, {'repeats': 3}),
   'smollm2': (

@@ -1,11 +1,11 @@
-r"""How long to draft, rightly or by a bandit's choice: MetaSD's Figure 2.
+r"""Draft lengths, for the right specialist and for bandits: MetaSD's Figure 2.
 
 python -m experiments.main --config=configs/metasd/draft_lengths.py \
     --config.data_dir=DATA --workdir=runs/metasd_draft_lengths
 
-As in the figure, tokens a round rise with the draft length and flatten, and the
-speed-up falls again: the specialist for code is fastest at 3 tokens, with
-2.66 ± 0.29 a round.
+As in the figure, tokens per round rise with the draft length and level off, and
+the speed-up falls again: the specialist for code is fastest with 3 draft
+tokens, and emits 2.66 ± 0.29 tokens per round.
 """
 
 from configs.metasd import drafters

@@ -1,12 +1,13 @@
-r"""Specialised drafters and what chooses among them: MetaSD's main tables.
+r"""Specialized drafters, bandits and routers: MetaSD's main tables.
 
 python -m experiments.main --config=configs/metasd/drafters.py \
     --config.data_dir=DATA --workdir=runs/metasd_drafters
 
-Tables 3 and 7 in domain, 12 in other words, 6 for the router, 11 out of domain.
-All drafters are of one size, so that the paper's ratios of speed-ups are beside
-ours of block efficiencies; --config.repeats=3 measures speed-ups, too. In
-domain, ucb1 with BD has 3.29 ± 0.13 of all five domains, with BE 2.96 ± 0.15.
+These are Tables 3 and 7 (in domain), 12 (in other words), 6 (router) and 11
+(out of domain). All drafters have the same size, so that the paper's ratios of
+speed-ups are compared with our ratios of block efficiencies; --config.repeats=3
+also measures speed-ups. In domain, ucb1 emits 3.29 ± 0.13 tokens per target
+call with BD and 2.96 ± 0.15 with BE, over all five domains.
 """
 
 import ml_collections
@@ -17,13 +18,13 @@ from specjax import registry
 DOMAINS = ('code', 'translation', 'summarization', 'qa', 'math')
 _CHAIN, HEAD = '{}:5', 'feature_head({}):5'
 ARMS = tuple(map(_CHAIN.format, DOMAINS))
-# One tree of the drafts of all.
+# One tree with the drafts of all drafters.
 DRAFT_ALL = {
   'arm': f'ensemble([{", ".join(DOMAINS)}]):5',
   'label': 'draft-all:5',
 }
 
-# What differs with SmolLM2.
+# Sizes for SmolLM2.
 SIZES = {
   'prompts_per_domain': 8,
   'batch_size': 8,
@@ -53,7 +54,7 @@ HEDGE = {'bandit': 'hedge', 'feedback': 'full', 'label': 'hedge, BD'}
 
 
 def from_prompt(method):
-  """The same, but the bandit learns from the prompt, too."""
+  """Returns the method with a bandit that also learns from the prompt."""
   return method | {
     'warm_start': 32,
     'label': f'{method["label"]}, from the prompt',
@@ -61,7 +62,7 @@ def from_prompt(method):
 
 
 def shared(**fields):
-  """What configs of this folder have in common, and their own."""
+  """Returns a config with the fields that this folder's configs share."""
   return ml_collections.ConfigDict(
     {
       'family': 'mini/specialists',
@@ -71,7 +72,7 @@ def shared(**fields):
       'reward': 'block_divergence',
       'sampling': {'temperature': 0.0},
       'batch_size': 1,
-      'repeats': 0,  # Of clocks, in turns with plain decoding.
+      'repeats': 0,  # Timings, interleaved with plain decoding.
       'by_domain': True,
       'max_new_tokens': 128,
       'max_length': 512,
@@ -82,24 +83,24 @@ def shared(**fields):
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini', or for chains of 'smollm2' and its heads."""
-  family, arm, general, others, methods, sizes = registry.lookup(
+  """Returns the config for 'mini', or for chains from 'smollm2' heads."""
+  family, arm, general, unseen, methods, sizes = registry.lookup(
     _WHICH, 'family', which
   )
   return shared(
     family=family,
     arms=tuple(map(arm.format, DOMAINS)),
     experiment='metasd.drafters',
-    baseline=general,  # One of the methods, beside which all are.
+    baseline=general,  # The method that all are compared with.
     prompts={
       'in domain': {'domains': DOMAINS},
       'in other words': {'domains': DOMAINS, 'rephrase': True},
-      'out of domain': {'domains': others},
+      'out of domain': {'domains': unseen},
     },
-    methods=(  # That no bandit chooses.
-      general,  # One size fits all.
+    methods=(  # Methods that are no arms of the bandits.
+      general,
       'prompt_lookup:5',
-      'suffix:5',  # What followed the same n-gram before.
+      'suffix:5',
       *methods,
     ),
     bandits=(
@@ -116,16 +117,16 @@ def get_config(which='mini'):
       from_prompt(HEDGE),
     ),
     router=True,
-    router_prompts=512,  # That it learns from, of each domain.
-    carry_over=False,  # What a bandit has learnt, from prompt to prompt.
+    router_prompts=512,  # Its training prompts per domain.
+    carry_over=False,  # Whether bandits keep their state between prompts.
     paper=_tables(arm, general),
     pivot=PIVOT,
     **sizes,
   )
 
 
-# By family: where its models are, the arm of a domain, the drafter for all,
-# domains that are nobody's, more methods, and sizes.
+# By family: its name, the arm of a domain, the general drafter, domains without
+# a specialist, further methods, and sizes.
 _WHICH = {
   'mini': (
     *('mini/specialists', _CHAIN, _CHAIN.format('all')),
@@ -133,13 +134,13 @@ _WHICH = {
   ),
   'smollm2': (
     *('smollm2/heads', HEAD, HEAD.format('eagle'), ('instruct',), ()),
-    SIZES | {'per_row': True},  # A bandit of each row is as it is alone.
+    SIZES | {'per_row': True},  # As with batch size 1.
   ),
 }
 VARIANTS = tuple(_WHICH)
 
 
-# The table: a line for each method, a column for each kind of prompts.
+# A table with a line per method and a column per domain.
 PIVOT = {
   'down': ('prompts', 'method'),
   'across': 'domain',
@@ -150,10 +151,10 @@ PIVOT = {
 def speed_ups(
   source, where, columns, numbers, ratios=(), measured='block_efficiency'
 ):
-  """A printed table of speed-ups: a row for a domain, a column for a method.
+  """Returns a table of speed-ups: rows are domains, columns are methods.
 
-  Its ratios are beside ours of another column, and those of its means beside
-  ours of all domains.
+  Its ratios are compared with our ratios of `measured`, and the ratios of its
+  means with ours over all domains.
   """
   table = paper.grid(
     f'MetaSD, {source}',
@@ -181,7 +182,7 @@ def speed_ups(
 
 
 def ratios(arm, general):
-  """The specialist at home over the drafter for all, and UCB over both."""
+  """Returns ratios: specialist over general drafter, and UCB over both."""
   return (arm, general), (_BD, arm), (_BD, general)
 
 
@@ -191,7 +192,7 @@ def _sum(table, method):
   )
 
 
-def _place(prompts, method, domain='all'):
+def _columns(prompts, method, domain='all'):
   return {'prompts': prompts, 'domain': domain, 'method': method}
 
 
@@ -210,36 +211,41 @@ _TABLE_7 = speed_ups(
   },
   ((_BD, _BE),),
 )
-# The better one of two routers. Out of domain, other prompts than ours.
+# The better of two routers. Our prompts out of domain differ from the paper's.
 _TABLE_6 = {
   'source': 'MetaSD, Table 6',
   'field': 'speed_up',
   'measured': 'block_efficiency',
   'rows': (
-    (_place('in domain', 'router'), 1.772),
-    (_place('in domain', _BD), 1.912),
-    (_place('in other words', 'router'), 1.567),
-    (_place('in other words', _BD), 1.820),
+    (_columns('in domain', 'router'), 1.772),
+    (_columns('in domain', _BD), 1.912),
+    (_columns('in other words', 'router'), 1.567),
+    (_columns('in other words', _BD), 1.820),
   ),
   'claims': tuple(
     (
       f'{_BD} over router, {name}',
-      _place(prompts, _BD),
-      _place(prompts, 'router'),
+      _columns(prompts, _BD),
+      _columns(prompts, 'router'),
       above / below,
     )
     for name, prompts, above, below in (
       ('in domain', 'in domain', 1.912, 1.772),
       ('in other words', 'in other words', 1.820, 1.567),
-      ('RAG, beside our out of domain', 'out of domain', 1.799, 1.645),
-      ('finance, beside our out of domain', 'out of domain', 1.436, 1.410),
+      ('RAG, compared with our out of domain', 'out of domain', 1.799, 1.645),
+      (
+        'finance, compared with our out of domain',
+        'out of domain',
+        1.436,
+        1.410,
+      ),
     )
   ),
 }
 
 
 def _tables(arm, general):
-  """All tables; a row has the number of the last one that has it."""
+  """Returns all tables; a row shows the number of the last one with it."""
   arms = tuple(map(arm.format, DOMAINS))
   return (
     _TABLE_7,
@@ -251,7 +257,7 @@ def _tables(arm, general):
 
 
 def _table_3(arm, arms, general):
-  # Lookahead decoding is not here: it has 1.542, 1.133, 1.275, 1.208, 1.533.
+  # Without lookahead decoding: 1.542, 1.133, 1.275, 1.208, 1.533.
   return speed_ups(
     'Table 3',
     {'prompts': 'in domain'},
@@ -311,9 +317,9 @@ def _table_11(general):
     'rows': (),
     'claims': tuple(
       (
-        f'{_BD} over {general}, {name}, beside our out of domain',
-        _place('out of domain', _BD),
-        _place('out of domain', general),
+        f'{_BD} over {general}, {name}, compared with our out of domain',
+        _columns('out of domain', _BD),
+        _columns('out of domain', general),
         above / below,
       )
       for name, above, below in (

@@ -1,19 +1,20 @@
-r"""Specialised heads on the target's features: MetaSD's Tables 4, 7 and 8.
+r"""Specialized heads on the target's hidden states: MetaSD's Tables 4, 7 and 8.
 
 python -m experiments.main --config=configs/metasd/heads.py \
     --config.data_dir=DATA --workdir=runs/metasd_heads
 
-MetaEagle: five heads of EAGLE-1 with its tree of 25 nodes, one of each domain
-(configs/train/heads/specialist.py), and `eagle`, which has learnt from all; the
-family may be a folder of your own. What the reward BD of a tree is stands in
-README.md. Ratios of block efficiencies are beside the paper's of speed-ups.
-Table 16, at temperature 1, is `configs/metasd/temperatures.py:heads`.
+These are MetaEagle's arms: five heads of EAGLE-1 with trees of 25 nodes, one
+per domain (configs/train/heads/specialist.py), and `eagle`, which is trained on
+all domains; the family may also be a folder of yours. Ratios of block
+efficiencies are compared with the paper's ratios of speed-ups. Table 16, at
+temperature 1, is `configs/metasd/temperatures.py:heads`.
 
-On the same prompts, `over_baseline` is over `eagle`: of all domains, ucb1 with
-BD that learns from the prompt has 1.030 ± 0.010, in other words 1.018 ± 0.010,
-and of each domain between 0.96 and 1.00 of its specialist. In domain, EXP3 and
-BE are no better than a random choice here. These specialists are closer to each
-other than the paper's: a stranger has at least 0.84 of the one at home.
+On the same prompts, `over_baseline` is relative to `eagle`: over all domains,
+ucb1 with BD that learns from the prompt reaches 1.030 ± 0.010, in other words
+1.018 ± 0.010, and in each domain 0.96 to 1.00 of its specialist. In domain,
+EXP3 and BE are no better than a random selection. These specialists are closer
+to each other than the paper's: out of its domain, a specialist reaches at least
+0.84 of the right one.
 """
 
 from configs.metasd import drafters
@@ -47,10 +48,10 @@ def get_config():
 
 
 _UCB, _BE = drafters.UCB['label'], drafters.UCB_BE['label']
-_OWN = 'feature_head({}):eagle'
-_RATIOS = drafters.ratios(_OWN, ALL)
+_ARM = 'feature_head({}):eagle'
+_RATIOS = drafters.ratios(_ARM, ALL)
 _IN_DOMAIN = {'prompts': 'in domain'}
-# Its blockwise decoding, and what is retrained for a domain, are not here.
+# Without blockwise decoding, and without drafters that are retrained.
 _TABLE_4 = drafters.speed_ups(
   'Table 4',
   _IN_DOMAIN,

@@ -1,12 +1,12 @@
-r"""What five heads hold beside one: the memory of MetaEagle.
+r"""The memory of five heads relative to one: MetaEagle.
 
 python -m experiments.main --config=configs/metasd/memory.py \
     --config.data_dir=DATA --workdir=runs/metasd_memory
 
-All share the target's features and embedding, and one part of its output head;
-of their own are a layer and a cache. The paper has 19 GB beside 17 GB (1.118),
-with a target of 7B; the memory of the compiled loop is here 1.117 of that of
-one head, and 1.113 in a batch of eight.
+All heads share the target's hidden states and embedding, and one part of its
+output head; each has its own layer and KV cache. The paper has 19 GB and 17 GB
+(1.118) with a 7B target; here, the compiled loop takes 1.117 times the memory
+of that with one head, and 1.113 times with a batch size of eight.
 """
 
 from configs.banditspec import memory

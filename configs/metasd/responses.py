@@ -1,10 +1,10 @@
-r"""What the mini target says in each domain, for its specialised drafters.
+r"""Responses of the mini target in each domain, for its specialized drafters.
 
 python -m experiments.main --config=configs/metasd/responses.py \
     --config.data_dir=DATA --workdir=runs/specialist_responses
 
-Temperatures as in MetaSD (Kim et al. 2026), section 5. As many prompts of each
-domain as make about equally many tokens.
+Temperatures are those of MetaSD (Kim et al. 2026), Section 5. The numbers of
+prompts give about equally many tokens per domain.
 """
 
 import ml_collections

@@ -1,22 +1,23 @@
-r"""A bandit that keeps what it has learnt from prompt to prompt of a domain.
+r"""Bandits that keep their state between the prompts of a domain.
 
 python -m experiments.main --config=configs/metasd/sessions.py \
     --config.data_dir=DATA --workdir=runs/metasd_sessions
 
-MetaSD starts anew with every query, so that a bandit of five arms is still
-looking when an answer of 15 tokens ends. A user stays with a task for a while:
-then ucb1 with BD has 0.99 ± 0.01 of the specialist's block efficiency in qa.
+MetaSD starts anew with every query, so that a bandit over five arms still
+explores when an answer of 15 tokens ends. If it keeps its state, as for a user
+who stays with one task, ucb1 with BD reaches 0.99 ± 0.01 of the specialist's
+block efficiency in qa.
 
-`configs/metasd/sessions.py:heads` is the same of heads.py: MetaEagle, where
-ucb1 with BD has between 0.97 and 1.01 of the best head's block efficiency,
-whatever the domain.
+`configs/metasd/sessions.py:heads` does the same with heads.py: with MetaEagle,
+ucb1 with BD reaches 0.97 to 1.01 of the best head's block efficiency in every
+domain.
 """
 
 from configs.metasd import drafters
 from configs.metasd import heads
 from specjax import registry
 
-# What it goes on from, and the one for all.
+# The base config, and the arm for all domains.
 _WHICH = {
   'mini': (drafters.get_config, 'all:5'),
   'heads': (heads.get_config, heads.ALL),
@@ -34,7 +35,7 @@ def get_config(which='mini'):
   config.bandits = (drafters.UCB, drafters.UCB_BE, drafters.HEDGE)
   config.router = False
   config.carry_over = True
-  config.by_domain = False  # Each set is one.
+  config.by_domain = False  # Each prompt set is one domain.
   config.paper = ()
   config.pivot = {
     'down': ('method',),

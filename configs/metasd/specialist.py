@@ -1,4 +1,4 @@
-r"""A drafter of the mini family that is distilled further, on one domain.
+r"""Distills a drafter of the mini family further, on one domain.
 
 for name in all code math qa summarization translation \
     translation_{de,fr,ja,ru,zh}-en; do
@@ -6,14 +6,14 @@ for name in all code math qa summarization translation \
       --workdir=runs/specialists/$name
 done
 
-'all' is the drafter for all of these domains: same size, same start, the
-mixture, and three times the steps.
-Needs the responses of configs/metasd/responses.py.
+'all' is the general drafter: it has the same size and initialization, and is
+trained on all of these domains with three times the steps. The responses of
+configs/metasd/responses.py are required.
 """
 
 import ml_collections
 
-VARIANTS = ('all', 'code')  # Or another domain.
+VARIANTS = ('all', 'code')  # Any domain is valid.
 
 
 def get_config(name='code'):

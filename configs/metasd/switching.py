@@ -1,12 +1,12 @@
-r"""Regret that charges changes of drafters: MetaSD's equation (49), Theorem 8.
+r"""Regret with costs of switching: MetaSD's equation (49) and Theorem 8.
 
 python -m experiments.main --config=configs/metasd/switching.py \
     --workdir=runs/metasd_switching
 
-A drafter that is played again reads what it missed, at so many rounds a token.
-Whoever explores for ever then loses as good as all of them; PETC, which
-explores for O(ln B) rounds and commits, keeps a regret of O(ln B): 62 ± 8
-rounds for 20,000 tokens at 0.01 rounds a token, where ucb1 loses 987 ± 1.
+A drafter that is selected again reads the tokens that it missed, at a cost in
+rounds per token. Bandits that never stop exploring then have linear regret;
+PETC, which explores for O(ln B) rounds and commits, has a regret of O(ln B): 62
+± 8 rounds for 20,000 tokens at 0.01 rounds per token, where ucb1 loses 987 ± 1.
 """
 
 import ml_collections

@@ -3,11 +3,11 @@ r"""Acceptance by the number of drafts: SpecTr's Figures 4, 5 and 6.
 python -m experiments.main --config=configs/spectr/acceptance.py \
     --workdir=runs/spectr_acceptance
 
-Beside the optimum stands the paper's closed form, where there is one. With 4
-drafts of Ber(0.25) for Ber(0.75), `otm` reaches the optimum of 0.934, `kseq`
-0.830 and `multiround` 0.789 (all within 1e-5). `distinct` columns are of drafts
-without replacement, of which no fewer are accepted; `distinct_otm` is
-below its optimum by 0.002 at most.
+The optimum is compared with the paper's closed form, where there is one. With 4
+drafts from Ber(0.25) and a target Ber(0.75), `otm` reaches the optimum of
+0.934, `kseq` 0.830 and `multiround` 0.789 (all within 1e-5). `distinct` columns
+are for drafts without replacement, whose acceptance is never lower;
+`distinct_otm` is at most 0.002 below its optimum.
 """
 
 import ml_collections

@@ -1,10 +1,10 @@
-r"""All of SpecTr: every config of this folder, and the document of its results.
+r"""Runs all of SpecTr: every config in this folder, and the document.
 
 python -m experiments.main --config=configs/spectr/all.py \
     --config.data_dir=DATA --workdir=runs/spectr
 
-`configs/spectr/all.py:small` has fewer prompts and fewer experiments; it leaves
-the document in its workdir.
+`configs/spectr/all.py:small` has fewer prompts and experiments; it writes the
+document to its workdir.
 """
 
 from experiments.common import suite

@@ -1,13 +1,14 @@
-r"""Several drafts a round: SpecTr's Tables 1 and 4, with newer rules beside.
+r"""Several drafts per round: SpecTr's Tables 1 and 4, and newer rules.
 
 python -m experiments.main --config=configs/spectr/decode.py \
     --workdir=runs/spectr_decode
 
-Block efficiency; SpecTr's own rule is `kseq`, and with one draft `maximal`.
-`block` judges the path that `otm` would choose as a whole. Our small, medium
-and large stand for the paper's drafters of 2M, 6M and 20M; they are those of
-`configs/spectr/lm1b_97m.py`, too. For `medium` and 8 tokens, 8 drafts with
-`kseq` emit 1.29 ± 0.04 times as much a round as one (in the paper 1.40 times).
+The measure is emitted tokens per target call (block efficiency). SpecTr's rule
+is `kseq`, and `maximal` with one draft. `block` verifies the path that `otm`
+would select as a block. Our small, medium and large, which are also the names
+in `configs/spectr/lm1b_97m.py`, correspond to the paper's drafters with 2M, 6M
+and 20M parameters. With `medium` and 8 tokens, 8 drafts with `kseq` emit 1.29 ±
+0.04 times as many tokens per round as one draft (1.40 times in the paper).
 """
 
 import ml_collections
@@ -15,8 +16,8 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# By family: its drafters and the paper's beside them, the one that stands for
-# PALM-2-Gecko, the domains of prompts, how many of each, and seeds.
+# By family: its drafters with the paper's sizes, the drafter that corresponds
+# to PALM-2-Gecko, the domains of prompts, prompts per domain, and seeds.
 _WHICH = {
   'mini': (
     *({'small': '2M', 'medium': '6M', 'large': '20M'}, 'medium'),
@@ -35,8 +36,8 @@ _TABLE_4 = {  # By drafts and length, for each drafter: mean and deviation.
   (4, 8): ((2.41, 0.00), (2.96, 0.03), (3.85, 0.05)),
   (8, 8): ((2.68, 0.01), (3.27, 0.02), (4.15, 0.04)),
 }
-_TABLE_1 = {4: (2.4, 3.1), 8: (2.9, 4.0)}  # By length: 1 draft and 8.
-# Of 1 draft, of more.
+_TABLE_1 = {4: (2.4, 3.1), 8: (2.9, 4.0)}  # By length: 1 and 8 drafts.
+# Verifiers for one draft, and for several.
 _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
 
 VARIANTS = tuple(_WHICH)
@@ -105,7 +106,7 @@ def get_config(which='mini'):
           ),
         },
         {
-          'source': 'the same chains, judged as wholes',
+          'source': 'the same chains, verified as blocks',
           'field': 'block_efficiency',
           'rows': (),
           'claims': tuple(
@@ -113,7 +114,7 @@ def get_config(which='mini'):
               f'{drafts} drafts of {length}, block over otm',
               _columns(main, length, drafts, 'block'),
               _columns(main, length, drafts, 'otm'),
-              None,  # No paper's.
+              None,  # Not in the paper.
             )
             for length in (4, 8)
             for drafts in (2, 4, 8)
@@ -137,7 +138,7 @@ def _columns(drafter, length, drafts, verifier=''):
   return {
     'drafter': drafter,
     'length': length,
-    # SpecTr's own, if it is not said.
+    # SpecTr's verifier by default.
     'verifier': verifier or ('maximal' if drafts == 1 else 'kseq'),
     'drafts': drafts,
   }

@@ -3,18 +3,18 @@ r"""The time of a model call by length and batch size: SpecTr's Tables 2 and 3.
 python -m experiments.main --config=configs/spectr/latency.py \
     --workdir=runs/spectr_latency
 
-`relative` is to the target at the first length and batch size. Deviations are
-those of single calls; the paper's number has one, too, of 1,000 calls on a GPU,
-with a target of 97M and a drafter of 6M. Calls take turns, so that weights come
-from memory. On two cores of a CPU, 8 rows of 8 tokens take mini's target 2.64 ±
-0.02 times as long as one of 4; in the paper, 1.42 times.
+`relative` is relative to the target at the first length and batch size.
+Deviations are over single calls; the paper's are over 1,000 calls on a GPU,
+with a 97M target and a 6M drafter. Calls are interleaved, so that weights come
+from memory. On two CPU cores, 8 rows of 8 tokens take mini's target 2.64 ± 0.02
+times as long as one row of 4; in the paper, 1.42 times.
 """
 
 import ml_collections
 
 from specjax import registry
 
-_TABLE_2 = {  # By length, for 1, 2, 4 and 8 rows: mean and deviation.
+_TABLE_2 = {  # By length, for batch sizes 1, 2, 4 and 8: mean and deviation.
   4: ((1.00, 0.16), (1.01, 0.15), (1.06, 0.10), (1.10, 0.16)),
   8: ((1.01, 0.18), (1.09, 0.25), (1.10, 0.09), (1.42, 0.4)),
 }
@@ -36,7 +36,10 @@ def get_config(which='mini'):
     {
       'experiment': 'spectr.latency',
       'family': which,
-      'model_names': ('target', drafter),  # Of the family; all, if none.
+      'model_names': (
+        'target',
+        drafter,
+      ),  # Models of the family; or () for all.
       'lengths': (4, 8),
       'batch_sizes': (1, 2, 4, 8),
       'prefix_length': 128,
@@ -78,9 +81,9 @@ def get_config(which='mini'):
 
 def _rows(model, table):
   return tuple(
-    (_case(model, length, batch_size), *each)
+    (_case(model, length, batch_size), *number)
     for length, numbers in table.items()
-    for batch_size, each in zip((1, 2, 4, 8), numbers)
+    for batch_size, number in zip((1, 2, 4, 8), numbers)
   )
 
 

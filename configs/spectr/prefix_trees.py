@@ -4,11 +4,11 @@ python -m experiments.main --config=configs/spectr/prefix_trees.py \
     --workdir=runs/spectr_prefix_trees
 
 The tree 4.2.1.1 has 8 leaves and 28 nodes, as many leaves as 8 chains of 4 and
-as many nodes as 7; 2.1.2.2 has 8 leaves and 16 nodes, as many as 4 chains;
-2.2.2.1 has 8 leaves and 22 nodes, between 5 chains and 6. Trees did not beat
-as many independent drafts in the paper. With `kseq_distinct` and
-`otm_distinct`, siblings are drawn without replacement, so that no two nodes of
-a tree say the same. Such trees of mini emit no more than others. With
+as many nodes as 7 chains; 2.1.2.2 has 8 leaves and 16 nodes, as many as 4
+chains; 2.2.2.1 has 8 leaves and 22 nodes, between 5 and 6 chains. In the paper,
+trees did not beat as many independent drafts. With `kseq_distinct` and
+`otm_distinct`, siblings are drawn without replacement, so that all siblings are
+different tokens. With mini, such trees emit no more than others. With
 replacement, a token that is drawn twice has the children of both nodes.
 """
 
@@ -18,9 +18,9 @@ from configs.benchmark import smollm2
 from specjax import registry
 
 _CHAINS = (4, 5, 6, 7, 8)
-_TREES = {'4.2.1.1': 28, '2.2.2.1': 22, '2.1.2.2': 16}  # Nodes, all of 8 leaves
+_TREES = {'4.2.1.1': 28, '2.2.2.1': 22, '2.1.2.2': 16}  # Nodes; 8 leaves.
 _VERIFIERS = ('kseq', 'otm', 'block')
-# Of trees: chains meet at the root alone.
+# Only for trees, as chains share only the root.
 _DISTINCT = ('kseq_distinct', 'otm_distinct')
 # The drafter, domains of prompts, how many of each, and seeds, by family.
 _WHICH = {
@@ -86,7 +86,7 @@ def get_config(which='mini'):
               f'tree {tree}, {better} over {other}',
               _columns(better, tree, nodes),
               _columns(other, tree, nodes),
-              None,  # No paper's.
+              None,  # Not in the paper.
             )
             for better, other in (
               *zip(_DISTINCT, ('kseq', 'otm')),
@@ -101,7 +101,7 @@ def get_config(which='mini'):
 
 
 def _arm(drafter, tree, verifier):
-  """A drafter of i.i.d. siblings, or of some that are all different."""
+  """Returns an arm whose siblings are i.i.d. or distinct."""
   if verifier in _DISTINCT:
     drafter = f'{drafter}(distinct=True)'
   return f'{drafter}:{tree}/{verifier}'

@@ -1,13 +1,14 @@
-r"""Speed with several drafts a round: SpecTr's Table 1.
+r"""Speed with several drafts per round: SpecTr's Table 1.
 
 python -m experiments.main --config=configs/spectr/speed.py \
     --workdir=runs/spectr_speed
 
-Tokens a second over plain decoding, batch 1, by clocks in turns. Mini's drafter
-of 0.7M and target of 8.2M stand for PALM-2-Gecko and Bison, or SmolLM2 and what
-drafts for it. On two cores of a CPU, with mini, a round of 8 drafts of 8 takes
-longer than it saves: 0.37 ± 0.04 times the speed of plain decoding, and one
-draft of 4 tokens 1.03 ± 0.04 times; see `configs/spectr/latency.py`.
+Tokens per second over plain decoding at batch size 1, from interleaved timings.
+Mini's drafter (0.7M) and target (8.2M), or SmolLM2 and its drafter, correspond
+to PALM-2-Gecko and Bison. On two CPU cores and with mini, a round with 8 drafts
+of 8 tokens costs more than it saves: it reaches 0.37 ± 0.04 times the speed of
+plain decoding, and one draft of 4 tokens 1.03 ± 0.04 times; see
+`configs/spectr/latency.py`.
 """
 
 import ml_collections
@@ -15,9 +16,9 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# Of 1 draft, of more.
+# Verifiers for one draft, and for several.
 _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
-# The drafter, domains of prompts and repeats of clocks, by family.
+# The drafter, domains of prompts and repeats, by family.
 _WHICH = {'mini': ('medium', (), 3), 'smollm2': ('small', smollm2.DOMAINS, 1)}
 
 VARIANTS = tuple(_WHICH)

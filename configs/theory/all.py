@@ -1,10 +1,10 @@
-r"""All of the theory paper: every config of this folder, and its document.
+r"""Runs all of the theory paper: every config in this folder, and the document.
 
 python -m experiments.main --config=configs/theory/all.py \
     --config.data_dir=DATA --workdir=runs/theory
 
-`configs/theory/all.py:small` has fewer prompts and fewer experiments; it leaves
-the document in its workdir.
+`configs/theory/all.py:small` has fewer prompts and experiments; it writes the
+document to its workdir.
 """
 
 from experiments.common import suite

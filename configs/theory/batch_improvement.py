@@ -1,11 +1,11 @@
-r"""What more drafts of a token are worth: Figure 3 of Yin et al. (2024).
+r"""The gain from several drafts of a token: Figure 3 of Yin et al. (2024).
 
 python -m experiments.main --config=configs/theory/batch_improvement.py \
     --workdir=runs/theory_batch_improvement
 
-By how much `k` drafts lower the chance of a rejection: it grows with `k` up to
-the total variation between draft and target. For a draft from Ber(0.9) and a
-target Ber(0.5), 10 drafts are worth 0.245 of at most 0.4, exactly.
+`k` drafts lower the probability of a rejection by an amount that grows with `k`
+up to the total variation between draft and target. For a draft Ber(0.9) and a
+target Ber(0.5), 10 drafts gain 0.245 of at most 0.4, exactly.
 """
 
 import ml_collections

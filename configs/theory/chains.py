@@ -1,12 +1,12 @@
-r"""Rules for several chains on one axis, exactly, beside the best that can be.
+r"""Exact block efficiency of rules for several chains, and the optimum.
 
 python -m experiments.main --config=configs/theory/chains.py \
     --workdir=runs/theory_chains
 
-Chains of three tokens, over a vocabulary of three, of random Markov models; the
-draft is the target, mixed with another model. `block` chooses a path by
-priorities, as `otm` does, and judges it as a whole; what any lossless rule can
-accept is a linear program over all sets of chains.
+Chains have three tokens from a vocabulary of three, and come from random Markov
+models; the draft model is a mixture of the target with another model. `block`
+selects a path by priorities, as `otm` does, and verifies it as a block. The
+optimum of all lossless rules is a linear program over all sets of chains.
 """
 
 import ml_collections
@@ -26,9 +26,9 @@ def get_config():
       'experiment': 'theory.chains',
       'vocab_size': 3,
       'length': 3,
-      'overlap': 0.4,  # Of the draft, how much is the target's.
+      'overlap': 0.4,  # The weight of the target in the draft model.
       'max_chains': 6,
-      'max_best_chains': 3,  # Of the linear program.
+      'max_best_chains': 3,  # For the linear program.
       'num_models': 8,
       'seed': 0,
       'pivot': {

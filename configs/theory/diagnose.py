@@ -1,11 +1,12 @@
-r"""The rejections of runs against what theory predicts of the same runs.
+r"""Rejections of runs and their prediction by theory.
 
 python -m experiments.main --config=configs/theory/diagnose.py \
     --workdir=runs/theory_diagnose --config.data_dir=DATA
 
-Theorem 1 of Yin et al. (2024), along each run: `seen` rejections lie within 3
-standard errors of the predicted ones, or the row is flagged: one sound row in
-370 is. With `--config.methods="('small:4/over_acceptance',)"` most are.
+The prediction is Theorem 1 of Yin et al. (2024), along each run. A row is
+flagged if its `seen` rejections differ by more than 3 standard errors from the
+predicted ones, which happens in one of 370 correct rows. With
+`--config.methods="('small:4/over_acceptance',)"`, most rows are flagged.
 """
 
 import ml_collections
@@ -35,7 +36,7 @@ def get_config(which='mini'):
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {'domains': domains}},
       'prompts_per_domain': prompts_per_domain,
-      # Chains, and a verifier that tests drafts one by one.
+      # Chains, with a verifier that tests tokens one by one.
       'methods': tuple(f'{name}:4/maximal' for name in drafters),
       'sampling': {'temperature': 1.0},
       'num_seeds': 4,

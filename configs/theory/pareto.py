@@ -3,11 +3,11 @@ r"""Rejection against bias: Figure 4 of Yin et al. (2024).
 python -m experiments.main --config=configs/theory/pareto.py \
     --workdir=runs/theory_pareto
 
-Where the residual stands for rejected drafts (Decoding-OPT), rejection and bias
-sum to the total variation between draft and target. Where a sample of the
-target does (Decoding-UNO), or of the draft (the paper's code for it), they sum
-to more, as long as any is rejected. The verifier is within 0.003 of every
-formula.
+If rejected tokens are replaced by samples from the residual (Decoding-OPT),
+rejection and bias sum to the total variation between draft and target. If they
+are replaced by samples from the target (Decoding-UNO) or from the draft (the
+paper's code for it), the sum is larger, as long as any token is rejected. The
+verifier is within 0.003 of every formula.
 """
 
 import ml_collections
@@ -19,7 +19,7 @@ def get_config():
   return ml_collections.ConfigDict(
     {
       'experiment': 'theory.pareto',
-      # Behind token 0, at some positions of the chains of `rejections`.
+      # After token 0, at several positions of the chains of `rejections`.
       'vocab_size': 7,
       'horizon': 50,
       'positions': (0, 1, 2),

@@ -1,11 +1,12 @@
-r"""Theory meets practice: how long and how many drafts should be.
+r"""Predicted and measured speeds of draft lengths and numbers of drafts.
 
 python -m experiments.main --config=configs/theory/practice.py \
     --workdir=runs/theory_practice
 
-From the acceptance at length 4 and from what rounds take, theory predicts the
-speed of every length and number of drafts (Leviathan et al. 2023, Theorem 3.8);
-clocks say which is best. A round's cost is measured by itself.
+From the acceptance rate at length 4 and the time per round, theory predicts the
+speed of every draft length and number of drafts (Leviathan et al. 2023, Theorem
+3.8), which is compared with measured speeds. Times per round are measured
+separately.
 """
 
 import ml_collections
@@ -13,7 +14,7 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# The drafter, domains of prompts, and how many of each, by family.
+# The drafter, domains of prompts, and prompts per domain, by family.
 _WHICH = {
   'mini': ('medium', (), 2),
   'smollm2': ('small', smollm2.DOMAINS, 1),
@@ -43,14 +44,14 @@ def get_config(which='mini'):
         for drafts in (1, 2, 4, 8)
         for length in (1, 2, 4, 8)
       ),
-      'from_length': 4,  # Whose acceptance all others are predicted from.
-      'cost_rounds': 16,  # That are timed together,
-      'cost_repeats': 5,  # so often.
+      'from_length': 4,  # The length whose acceptance rate is used.
+      'cost_rounds': 16,  # Rounds that are timed together.
+      'cost_repeats': 5,  # How often they are timed.
       'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 1,
-      'repeats': 1,  # Of clocks, in turns with plain decoding.
+      'repeats': 1,  # Timings, interleaved with plain decoding.
       'seed': 0,
       'columns': (
         *('drafts', 'length', 'acceptance', 'predicted_efficiency'),

@@ -1,14 +1,14 @@
-r"""Rejections in theory and in fact: Figures 2 and 5 of Yin et al. (2024).
+r"""Rejections in theory and practice: Figures 2 and 5 of Yin et al. (2024).
 
 python -m experiments.main --config=configs/theory/rejections.py \
     --workdir=runs/theory_rejections
 
-The paper does not say how it drew its chains, but probably it was like this:
-`RandomState(10).rand(50, 7, 7)` for the draft and then for the target, rows
-normalised; at horizon 100 likewise. That gives 16.405 expected rejections at
-horizon 50, and the paper prints 16.41. (Over 300 seeds, such chains give 16.31
-± 0.29, so that other ways to draw are not excluded.) Simulation and decoder
-agree with theory within 3 standard errors, which are 0.01 and 0.05.
+The paper does not describe how its chains are drawn. They are probably
+`RandomState(10).rand(50, 7, 7)` for the draft and then for the target, with
+normalized rows, and the same at horizon 100. This gives 16.405 expected
+rejections at horizon 50, where the paper has 16.41. (Over 300 seeds, such
+chains give 16.31 ± 0.29, so that other procedures are not excluded.) Simulation
+and decoder agree with theory within 3 standard errors, which are 0.01 and 0.05.
 """
 
 import ml_collections
@@ -39,9 +39,9 @@ def get_config():
       'decoded_horizons': (50,),
       'decoded_drafts': (1, 2, 4, 5),
       'decoded_runs': 5000,
-      'sampling': {'temperature': 1.0},  # The chains as they are.
+      'sampling': {'temperature': 1.0},  # The chains' distributions.
       'batch_size': 1000,
-      'means_at': (100, 1000, 10000),  # And all runs.
+      'means_at': (100, 1000, 10000),  # Numbers of runs, besides all.
       'seed': 10,
       'pivot': {
         'down': ('horizon', 'num_drafts'),

@@ -1,19 +1,20 @@
-r"""Which tree for a budget of nodes: the best static one beside a dynamic one.
+r"""Trees for budgets of nodes: optimal static trees and dynamic trees.
 
 python -m experiments.main --config=configs/theory/trees.py \
     --config.data_dir=DATA --workdir=runs/theory_trees
 
-At temperature 0. `predicted` is what a tree keeps by the acceptance that was
-measured on other prompts, of each depth and rank. Of SmolLM2, with the head of
-EAGLE-1: `configs/theory/trees.py:smollm2`. There the dynamic tree keeps more
-than the best static one, and with mini less, at every budget.
+The temperature is 0. `predicted` are the tokens per round that follow from the
+acceptance rates of depths and ranks, measured on other prompts.
+`configs/theory/trees.py:smollm2` uses SmolLM2 with the head of EAGLE-1. With
+SmolLM2, the dynamic tree emits more tokens than the optimal static tree at
+every budget, and with mini fewer.
 """
 
 import ml_collections
 
 from specjax import registry
 
-# The family, with its head; prompts of each domain.
+# The family, which has a head, and prompts per domain.
 _WHICH = {'mini': ('mini/heads', 24), 'smollm2': ('smollm2/heads', 4)}
 
 VARIANTS = tuple(_WHICH)
@@ -32,7 +33,7 @@ def get_config(which='mini'):
       'prompts_per_domain': num,
       'drafter': 'feature_head(eagle)',
       'dynamic': 'dynamic_tree(eagle, num_nodes={num_nodes}, depth={depth})',
-      'factors': (4, 3, 2, 1, 1),  # Of the tree that is measured with.
+      'factors': (4, 3, 2, 1, 1),  # The tree that acceptance is measured with.
       'depth': 5,
       'nums_nodes': (2, 4, 8, 16, 25),
       'batch_size': 4,

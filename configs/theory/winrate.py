@@ -3,13 +3,14 @@ r"""Decoding-OPT against Decoding-UNO: Yin et al. (2024), Tables 1 and 2.
 python -m experiments.main --config=configs/theory/winrate.py \
     --workdir=runs/theory_winrate
 
-The score of a response is the mean log-likelihood per token that the target
-gives it, not a reward model's. By it mini's target wins every prompt against
-the model `small` (Table 2), and OPT half of them against UNO at every epsilon,
-within two standard errors of 6%: from the paper's epsilons on, 2% or less of
-the tokens replace a draft. What the rules differ by is in `ledger`. The paper's
-OPT wins 52.5 to 57.5%; its UNO may be the text's, which replaces a rejected
-draft by a sample of the target, or its code's, which takes one of the draft.
+The score of a response is its mean log-likelihood per token under the target,
+in place of a reward model. By this score, mini's target wins every prompt
+against the model `small` (Table 2), and OPT wins half of the prompts against
+UNO at every epsilon, within two standard errors of 6%: at the paper's epsilons,
+2% or less of the tokens replace a draft token. `ledger` has the rules' exact
+difference. The paper's OPT wins 52.5 to 57.5%; its UNO may be that of the text,
+which replaces a rejected token by a sample from the target, or that of the
+code, which takes a sample from the draft.
 """
 
 import ml_collections
@@ -24,9 +25,9 @@ _TABLE_1 = {
   'GPT-4': {0.1: 54.5, 0.2: 53.0, 0.4: 53.5, 0.8: 55.0},
 }
 _TABLE_2 = {'RM-Mistral-7B': 64.5, 'GPT-4': 69.0}
-# By family: prompts and how many of each domain, metric, epsilons, responses to
-# each prompt with each method, tokens of a response and of all, and the batch
-# size.
+# By family: prompts, prompts per domain, the metric, epsilons, responses per
+# prompt and method, tokens of a response, tokens of prompt and response, and
+# the batch size.
 _WHICH = {
   'mini': ({'from': 'family'}, 64, '', _EPSILONS, 16, 24, 128, 64),
   'smollm2': (
@@ -37,7 +38,7 @@ _WHICH = {
 
 
 def _methods(epsilons):
-  """Both models alone, and every rule at every epsilon."""
+  """Returns plain decoding with both models, and all rules at all epsilons."""
   return (
     {'arm': 'none', 'label': 'target'},
     {'arm': 'none', 'label': 'small', 'target': 'small'},
@@ -58,7 +59,7 @@ SMOKE = {'methods': _methods((0.1,))}
 
 
 def get_config(which='mini'):
-  """Returns the config for 'mini', or for 'smollm2' with a metric beside."""
+  """Returns the config for 'mini', or for 'smollm2' with a metric."""
   prompts, per_domain, metric, epsilons, num_seeds, *sizes = registry.lookup(
     _WHICH, 'family', which
   )
@@ -77,7 +78,7 @@ def get_config(which='mini'):
         ('OPT', 'UNO, code'),
       ),
       'sampling': {'temperature': 1.0},
-      'metric': metric,  # Of responses, beside their likelihood; or none.
+      'metric': metric,  # A further judge of responses, or ''.
       'num_seeds': num_seeds,
       'max_new_tokens': max_new_tokens,
       'max_length': max_length,
@@ -107,7 +108,7 @@ def get_config(which='mini'):
           'field': 'win_rate',
           'rows': (),
           'claims': tuple(
-            (_said(**where), where, None, rate)
+            (_claim_text(**where), where, None, rate)
             for where, rate in _paper('GPT-4')
           ),
         },
@@ -127,7 +128,7 @@ def _paper(judge):
   return [(where, rate / 100) for where, rate in rates]
 
 
-def _said(method, against, epsilon=None):
-  """What a claim is called."""
+def _claim_text(method, against, epsilon=None):
+  """Returns the text of a claim."""
   at = '' if epsilon is None else f' at epsilon {epsilon}'
   return f'{method} wins against {against}{at}'

@@ -14,7 +14,7 @@ def get_config():
   return ml_collections.ConfigDict(
     {
       'experiment': 'train.datastore',
-      'family': 'mini',  # Whose tokenizer makes the documents.
+      'family': 'mini',  # The family with the tokenizer.
       'data_dir': 'data',
     }
   )

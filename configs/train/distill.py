@@ -1,4 +1,4 @@
-r"""A drafter for any target, distilled: some of its layers, a small head.
+r"""Distills a drafter from any target: some of its layers, and a small head.
 
 python -m experiments.main --config=configs/train/responses.py:short \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/short
@@ -7,9 +7,10 @@ python -m experiments.main --config=configs/train/responses.py:long \
 python -m experiments.main --config=configs/train/distill.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/distill
 
-The target is a family's or a checkpoint directory's. A drafter begins as some
-of its layers, and has a head of the tokens that are predicted most often. It
-reads its target's embedding, which is not stored with it.
+The target belongs to a family or is in a checkpoint directory. A drafter is
+initialized with some of its layers, and its head has the tokens that are
+predicted most often. It shares the target's embedding, which is not stored with
+the drafter.
 """
 
 import ml_collections
@@ -27,10 +28,10 @@ def get_config():
         'runs/short/responses.jsonl',
         'runs/long/responses.jsonl',
       ),
-      'domain': 'all',  # Of the responses.
+      'domain': 'all',  # The domain of the responses.
       'num_texts': {'all': 1500},  # By domain.
-      'max_tokens': 0,  # The most tokens of text in all; 0 is no limit.
-      'teacher_batch_size': 4,  # Rows that the target reads together.
+      'max_tokens': 0,  # The maximum number of training tokens; 0 is no limit.
+      'teacher_batch_size': 4,  # The batch size of the target.
       'prompt_weight': 0.3,
       'row_length': 512,
       'seed': 0,
@@ -38,7 +39,7 @@ def get_config():
       'stored_as': 'int8',
       'training': {
         'steps': 6000,
-        'batch_size': 1,  # Of 4, a token teaches less.
+        'batch_size': 1,  # Larger batches learn less per token.
         'learning_rate': 1e-3,
         'warmup_steps': 100,
         'checkpoint_every': 200,

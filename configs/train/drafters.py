@@ -1,4 +1,4 @@
-r"""The mini family's drafters, distilled side by side from its target.
+r"""Distills the mini family's drafters from its target, all in one run.
 
 python -m experiments.main --config=configs/train/drafters.py \
     --config.data_dir=DATA --workdir=runs/drafters

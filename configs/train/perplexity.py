@@ -1,4 +1,4 @@
-r"""Bits per byte of the mini family on held-out files.
+r"""Bits per byte of the mini family on held-out text.
 
 python -m experiments.main --config=configs/train/perplexity.py \
     --config.data_dir=DATA --workdir=runs/perplexity

@@ -1,4 +1,4 @@
-r"""Responses sampled from a target model, to distill drafters and heads on.
+r"""Samples responses from a target model, to train drafters and heads on.
 
 python -m experiments.main --config=configs/train/responses.py \
     --config.data_dir=DATA --workdir=runs/responses
@@ -9,11 +9,11 @@ python -m experiments.main --config=configs/train/responses.py:long \
 python -m experiments.main --config=configs/train/responses.py:smollm2 \
     --config.data_dir=DATA --workdir=runs/smollm2_responses
 
-The first samples from the target of the mini family, the others from SmolLM2:
-'short' and 'long' for some short and some long prompts of each domain,
+The first command samples from the target of the mini family, the others from
+SmolLM2: 'short' and 'long' for short and long prompts from each domain,
 'smollm2' for all train prompts of at most 280 tokens, greedily and at
-temperature 1. `responses.npz` has the token ids that were sampled, and
-`responses.jsonl` the texts; either is what models are trained on.
+temperature 1. `responses.npz` contains the sampled token ids, and
+`responses.jsonl` the texts; models can be trained on either.
 """
 
 import ml_collections
@@ -82,7 +82,7 @@ def get_config(variant='mini'):
       'experiment': 'train.responses',
       'data_dir': 'data',
       'sampling': {'temperature': 1.0, 'top_p': 1.0},
-      'as_text': True,  # Whether responses.jsonl is written as well.
+      'as_text': True,  # Whether responses.jsonl is also written.
       **_VARIANTS[variant],
     }
   )

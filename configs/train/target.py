@@ -1,4 +1,4 @@
-r"""The mini family's target: 8.2M parameters, trained on text.
+r"""Trains the mini family's target, with 8.2M parameters.
 
 python -m experiments.main --config=configs/train/target.py \
     --config.data_dir=DATA --workdir=runs/target

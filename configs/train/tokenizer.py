@@ -1,4 +1,4 @@
-r"""The mini family's tokenizer: byte-level BPE of 4096 tokens.
+r"""Trains the mini family's tokenizer: byte-level BPE with 4096 tokens.
 
 python -m experiments.main --config=configs/train/tokenizer.py \
     --config.data_dir=DATA --workdir=runs/tokenizer

@@ -1,10 +1,12 @@
-"""Draft lengths as arms, by measured throughput (BanditSpec, Figure 3).
+"""Selects draft lengths by measured throughput (BanditSpec, Figure 3).
 
-Batches of prompts are drawn at random, and every method decodes the same ones,
-in turns with plain decoding. What a bandit has learnt goes on from batch to
-batch. Beside the clocks stands what the table of costs makes of the same
-rounds, which the reward 'throughput' believes.
+Batches of prompts are drawn at random, and every method decodes the same
+batches, interleaved with plain decoding. Bandits keep their state from batch to
+batch. Measured times are compared with the times that the cost table predicts
+for the same rounds, from which the reward `throughput` is computed.
 """
+
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,8 @@ from experiments.common import choice
 from experiments.common import compare
 from experiments.common import costs as costs_lib
 from experiments.common import plots
+from experiments.common import prompts as prompts_lib
+from experiments.common import workdirs
 from specjax import checks
 from specjax import metrics
 
@@ -20,30 +24,30 @@ _BATCHES = 'batches'
 
 
 def prepare(config):
-  """Returns the methods, and prompts that are drawn at random."""
+  """Returns the methods, and batches of prompts drawn at random."""
   checks.check_range('num_batches', config.num_batches, 2)
   checks.check_range('repeats', config.repeats, 1)
-  prepared = choice.plan(config)
+  setup = choice.prepare(config)
   prompt_sets = [
-    _at_random(config, prompts) for prompts in prepared.prompt_sets
+    _random_batches(config, prompts) for prompts in setup.prompt_sets
   ]
-  return prepared._replace(prompt_sets=prompt_sets)
+  return setup._replace(prompt_sets=prompt_sets)
 
 
 def run(config, workdir):
-  """Returns a row for each set and method, and one for each of its batches."""
-  made = prepare(config)
-  decoded = compare.decode(config, workdir, made)
-  prices = _prices(config, workdir, made)
+  """Returns a row per prompt set and method, and a row per batch of these."""
+  setup = prepare(config)
+  decoded = compare.decode(config, workdir, setup)
+  costs = _round_costs(config, workdir, setup)
   rows = []
-  for prompts in made.prompt_sets:
-    own = [each for each in decoded if each.prompts is prompts]
-    rows += _rows(own, len(config.arms), config.batch_size, prices)
+  for prompts in setup.prompt_sets:
+    on_set = [result for result in decoded if result.prompts is prompts]
+    rows += _rows(on_set, len(config.arms), config.batch_size, costs)
   return sorted(rows, key=lambda row: row['part'] == _BATCHES)
 
 
 def figures(rows):
-  """Draws speed-ups, batches by what the best length gains in hindsight."""
+  """Draws speed-ups; batches are sorted by the best length in hindsight."""
   batches = [row for row in rows if row['part'] == _BATCHES]
   figure = plots.lines(
     batches,
@@ -51,60 +55,82 @@ def figures(rows):
     'speed_up',
     'method',
     panel=('batch_size',),
-    xlabel='batch, by the best length',
+    xlabel='batch, sorted by the best length',
     ylabel='tokens per second over plain decoding',
   )
   figure.set_size_inches(1.8 + 2.6 * len(figure.axes), 3.4)
   return {'speed_up': figure}
 
 
-def _at_random(config, prompts):
-  """Batches drawn with replacement, the same ones however many there are."""
+def _random_batches(
+  config: Any, prompts: prompts_lib.PromptSet
+) -> prompts_lib.PromptSet:
+  """Draws batches with replacement, independently of the number of batches."""
   seed = config.seed, config.batch_size
-  chosen = [
+  indices = [
     np.random.default_rng([*seed, i]).choice(len(prompts.jobs), seed[1])
     for i in range(config.num_batches)
   ]
-  # Twice the same prompt is decoded with randomness of its own.
-  jobs = [prompts.jobs[i]._replace(number=None) for i in np.concatenate(chosen)]
+  # A prompt that is drawn twice is decoded with different randomness.
+  jobs = [
+    prompts.jobs[i]._replace(number=None) for i in np.concatenate(indices)
+  ]
   settings = prompts.settings | {'at_random': True}
   return prompts._replace(jobs=jobs, settings=settings)
 
 
-def _prices(config, workdir, made):
-  """Seconds of a round of each arm, by its name: the table of costs."""
-  texts = [job.turns[0] for job in made.prompt_sets[0].jobs]
-  method = max(made.methods, key=lambda method: len(method.arms))
-  found = costs_lib.of(config, workdir, made.family, texts)(method)
-  return dict(zip(map(str, method.arms), found['costs'], strict=True))
+def _round_costs(
+  config: Any, workdir: workdirs.Workdir, setup: compare.Setup
+) -> dict[str, float]:
+  """Returns seconds per round of each arm, by its name."""
+  texts = [job.turns[0] for job in setup.prompt_sets[0].jobs]
+  method = max(setup.methods, key=lambda method: len(method.arms))
+  cost_function = costs_lib.cost_function(config, workdir, setup.family, texts)
+  seconds = cost_function(method)['costs']
+  return dict(zip(map(str, method.arms), seconds, strict=True))
 
 
-def _rows(decoded, num_lengths, batch_size, prices):
-  """Rows of one set; the first methods are the lengths alone."""
-  speeds = np.array([_speed_ups(each, batch_size) for each in decoded])
+def _rows(
+  decoded: list[compare.Decoded],
+  num_lengths: int,
+  batch_size: int,
+  costs: dict[str, float],
+) -> list[dict[str, Any]]:
+  """Returns the rows of a prompt set; the first methods are single lengths."""
+  speeds = np.array([_speed_ups(result, batch_size) for result in decoded])
   lengths = speeds[:num_lengths]
   best, hindsight = lengths[lengths.mean(1).argmax()], lengths.max(0)
   head = {'part': 'all batches', 'batch_size': batch_size}
   rows = [
     head
     | row
-    | _gains(each, own, best, hindsight)
-    | _priced(each, prices, batch_size)
-    for row, own, each in zip(compare.rows(decoded), speeds, decoded)
+    | _gains(result, method_speeds, best, hindsight)
+    | _predicted(result, costs, batch_size)
+    for row, method_speeds, result in zip(
+      compare.rows(decoded), speeds, decoded
+    )
   ]
-  of_methods = {each.method.label: own for each, own in zip(decoded, speeds)}
-  of_methods |= {'best length': hindsight, 'worst length': lengths.min(0)}
+  by_label = {
+    result.method.label: method_speeds
+    for result, method_speeds in zip(decoded, speeds)
+  }
+  by_label |= {'best length': hindsight, 'worst length': lengths.min(0)}
   head |= {'part': _BATCHES, 'prompts': decoded[0].prompts.label}
   rank = hindsight.argsort().argsort().tolist()
   return rows + [
-    head | {'method': method, 'rank': place, 'speed_up': float(speed)}
-    for method, own in of_methods.items()
-    for place, speed in zip(rank, own)
+    head | {'method': label, 'rank': batch_rank, 'speed_up': float(speed)}
+    for label, method_speeds in by_label.items()
+    for batch_rank, speed in zip(rank, method_speeds)
   ]
 
 
-def _gains(decoded, speeds, best, hindsight):
-  """Speed-ups of batches over those of the best length, and the mean length."""
+def _gains(
+  decoded: compare.Decoded,
+  speeds: np.ndarray,
+  best: np.ndarray,
+  hindsight: np.ndarray,
+) -> dict[str, float]:
+  """Returns speed-ups over those of the best length, and the mean length."""
   calls, rounds = (
     sum(record[name] for record in decoded.records)
     for name in ('draft_calls', 'rounds')
@@ -118,33 +144,35 @@ def _gains(decoded, speeds, best, hindsight):
   }
 
 
-def _priced(decoded, prices, batch_size):
-  """The speed-up, if each round took what the table says, and nothing else.
+def _predicted(
+  decoded: compare.Decoded, costs: dict[str, float], batch_size: int
+) -> dict[str, float]:
+  """Returns the speed-up that the cost table predicts for the same rounds.
 
-  A batch takes the rounds of its longest row; plain decoding has one a token.
+  A batch takes the rounds of its longest row; plain decoding takes one round
+  per token.
   """
-  plain = prices.get(compare.REFERENCE)
+  plain = costs.get(compare.REFERENCE)
   if plain is None:
     return {}
   records = decoded.records
-  costs = [prices[str(arm)] for arm in decoded.method.arms]
-  seconds = np.array([each['pulls'] for each in records]) @ costs
-  tokens, others = (
-    np.array([each[name] for each in records], float)
+  round_seconds = [costs[str(arm)] for arm in decoded.method.arms]
+  seconds = np.array([record['pulls'] for record in records]) @ round_seconds
+  tokens, plain_tokens = (
+    np.array([record[name] for record in records], float)
     for name in ('emitted', 'reference_emitted')
   )
-  longest = lambda each: each.reshape(-1, batch_size).max(1).sum()
+  longest = lambda values: values.reshape(-1, batch_size).max(1).sum()
   speed = tokens.sum() / longest(seconds)
-  return {
-    'priced_speed_up': float(speed * longest(others) * plain / others.sum())
-  }
+  plain_speed = plain_tokens.sum() / (longest(plain_tokens) * plain)
+  return {'predicted_speed_up': float(speed / plain_speed)}
 
 
-def _speed_ups(decoded, batch_size):
-  """`[batches]` tokens per second over those of plain decoding."""
+def _speed_ups(decoded: compare.Decoded, batch_size: int) -> np.ndarray:
+  """Returns `[batches]` tokens per second over those of plain decoding."""
   names = 'emitted', 'seconds', 'reference_emitted', 'reference_seconds'
-  each = np.array([[row[name] for name in names] for row in decoded.records])
-  own, seconds, plain, plain_seconds = each.T.reshape(
+  table = np.array([[row[name] for name in names] for row in decoded.records])
+  tokens, seconds, plain_tokens, plain_seconds = table.T.reshape(
     len(names), -1, batch_size
   ).sum(2)
-  return own / seconds / (plain / plain_seconds)
+  return tokens / seconds / (plain_tokens / plain_seconds)

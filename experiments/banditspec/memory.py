@@ -1,4 +1,7 @@
-"""Memory of the decode loop with one arm and with several (BanditSpec)."""
+"""Measures the decode loop's memory with one and several arms (BanditSpec)."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 
@@ -7,38 +10,37 @@ from experiments.common import compare
 from experiments.common import log
 from experiments.common import methods as methods_lib
 from experiments.common import plots
+from experiments.common import workdirs
 from specjax import decoding
 from specjax import registry
 
 MAY_CHANGE = (*compare.MAY_CHANGE, 'baseline')
-# Columns that are also given over the baseline's.
+# Columns that are also shown relative to the baseline.
 _RELATIVE = ('parameters', 'caches', 'loop', 'bytes_per_token')
 
 
 def prepare(config):
   """Returns the methods and prompts; `baseline` must be one of the methods."""
-  prepared = choice.plan(config)
-  labels = dict.fromkeys(method.label for method in prepared.methods)
+  setup = choice.prepare(config)
+  labels = dict.fromkeys(method.label for method in setup.methods)
   registry.lookup(labels, 'baseline', config.baseline)
-  return prepared
+  return setup
 
 
 def run(config, workdir):
-  """Returns a row for each method; see `_held`.
+  """Returns a row per method, with the columns of `_memory`.
 
-  `bytes_per_token` are those of a pass over the tokens that a round of the
-  batch emits, if all of its rows are live. `relative_` are over the baseline's.
+  `bytes_per_token` are the bytes of a pass per token that a round of the batch
+  emits, if all of its rows are live. Columns `relative_` are relative to the
+  baseline.
   """
-  made = prepare(config)
-  decoded = compare.decode(config, workdir, made)
-  held = dict(
-    zip(
-      (method.label for method in made.methods), _loops(config, workdir, made)
-    )
-  )
+  setup = prepare(config)
+  decoded = compare.decode(config, workdir, setup)
+  labels = [method.label for method in setup.methods]
+  memory = dict(zip(labels, _loops(config, workdir, setup)))
   rows = []
   for row in compare.rows(decoded):
-    row = {'batch_size': config.batch_size} | row | held[row['method']]
+    row = {'batch_size': config.batch_size} | row | memory[row['method']]
     emitted = config.batch_size * row['block_efficiency']
     rows.append(row | {'bytes_per_token': row['bytes_of_pass'] / emitted})
   baseline = next(row for row in rows if row['method'] == config.baseline)
@@ -49,7 +51,7 @@ def run(config, workdir):
 
 
 def figures(rows):
-  """Draws what the loops hold, over what the baseline's does."""
+  """Draws the loops' memory over that of the baseline."""
   sizes = [row | {'batch': f'batch size {row["batch_size"]}'} for row in rows]
   return {
     'memory': plots.bars(
@@ -64,34 +66,41 @@ def figures(rows):
 
 
 def num_bytes(tree):
-  """Returns the bytes of a tree's arrays; those of two arms count once."""
+  """Returns the bytes of a tree's arrays; shared arrays count once."""
   arrays = {id(leaf): leaf for leaf in jax.tree.leaves(tree)}
   return sum(leaf.nbytes for leaf in arrays.values())
 
 
-def _loops(config, workdir, made):
-  """What each method needs; compiled loops are logged as they come."""
-  prompts = [job.turns[0] for job in made.prompt_sets[0].jobs][
+def _loops(
+  config: Any, workdir: workdirs.Workdir, setup: compare.Setup
+) -> Iterator[dict[str, int]]:
+  """Yields the memory of each method; compiled loops are logged one by one."""
+  prompts = [job.turns[0] for job in setup.prompt_sets[0].jobs][
     : config.batch_size
   ]
   names = 'family', 'batch_size', 'max_length'
   shape = {name: config[name] for name in names}
-  units = [{'loop': method.settings} | shape for method in made.methods]
-  held = lambda method: _held(config, made, method, prompts)
-  return log.resume(workdir, units, held, 'loops', made.methods)
+  units = [{'loop': method.settings} | shape for method in setup.methods]
+  compute = lambda method: _memory(config, setup, method, prompts)
+  return log.resume(workdir, units, compute, 'loops', setup.methods)
 
 
-def _held(config, made, method, prompts):
-  """What a method needs, in bytes.
+def _memory(
+  config: Any,
+  setup: compare.Setup,
+  method: methods_lib.Method,
+  prompts: list[list[int]],
+) -> dict[str, int]:
+  """Returns the memory of a method in bytes.
 
-  `loop` is all that the compiled loop has at once: parameters, state, what XLA
-  sets aside for intermediate values, and outputs that do not take the place of
-  the state. `bytes_of_pass` are read and written by one pass through it, as XLA
-  counts in advance: operands and results of each fused operation, from memory
-  or from a processor's cache; of a switch, its costliest branch; of an inner
-  loop, one pass. With several arms, that is above what the played ones need.
+  `loop` is the memory of the compiled loop: parameters, state, XLA's buffers
+  for intermediate values, and outputs that do not alias the state.
+  `bytes_of_pass` are XLA's count of the bytes that one pass through the loop
+  reads and writes: operands and results of each fused operation, whether from
+  memory or from a processor's cache; of a switch, the costliest branch; of an
+  inner loop, one pass. With several arms, this is an upper bound.
   """
-  decoder = methods_lib.build(method, made.family, config.max_length).decoder
+  decoder = methods_lib.build(method, setup.family, config.max_length).decoder
   state = decoder.init(prompts, config.max_new_tokens)
   loop = decoding.decode.lower(decoder.round_fn, decoder.params, state)
   loop = loop.compile()
@@ -100,7 +109,7 @@ def _held(config, made, method, prompts):
     'parameters': num_bytes(decoder.params),
     'caches': num_bytes((state.target, state.drafters)),
     'bandit': num_bytes(state.bandit),
-    # XLA's own count of arguments has shared parameters several times.
+    # XLA counts shared parameters once per argument.
     'loop': num_bytes((decoder.params, state))
     + memory.temp_size_in_bytes
     + memory.output_size_in_bytes

@@ -1,12 +1,15 @@
-"""Regret of bandits on simulated arms, beside its bounds (BanditSpec).
+"""Compares bandits' regret on simulated arms with its bounds (BanditSpec).
 
-Also, which arms are played: how often the best one of the moment, and each.
+It also counts how often each arm, and the currently best one, are selected.
 """
 
+from typing import Any
+
 import jax
+from matplotlib import figure as figure_lib
 import numpy as np
 
-from experiments.banditspec import laboratory
+from experiments.banditspec import simulated_arms
 from experiments.common import components
 from experiments.common import log
 from experiments.common import plots
@@ -20,12 +23,12 @@ MAY_CHANGE = (
   *('environments', 'bandits', 'lengths'),
   *('trace_rounds', 'traced', 'pulls'),
 )
-# Places of the horizontal axis, where arms are counted around each.
+# Points of the horizontal axis; selections are counted in windows around them.
 _WINDOWS = 50
 
 
 def prepare(config):
-  """Returns all that is played, and the arms of each environment."""
+  """Returns the units of work, and the arms of each environment."""
   checks.check_range('lengths', config.lengths, 1)
   checks.check_range('runs', config.runs, 2)
   specs = {
@@ -46,20 +49,21 @@ def prepare(config):
       'pulls': bandit in config.pulls,
     }
     | {
-      each: config[each] for each in ('draft_length', 'lengths', 'runs', 'seed')
+      field: config[field]
+      for field in ('draft_length', 'lengths', 'runs', 'seed')
     }
     for name, spec in specs.items()
     for bandit in config.bandits
   ]
-  for unit in units:  # All are tried before any is played.
+  for unit in units:  # Errors come before the first simulation.
     _bandit(unit, arms[unit['environment']])
   return units, arms
 
 
 def run(config, workdir):
-  """Returns rows of regret by tokens, and of arms that were played by round."""
+  """Returns rows of regret by tokens, and of selected arms by round."""
   units, arms = prepare(config)
-  compute = lambda unit: _play(unit, arms[unit['environment']])
+  compute = lambda unit: _simulate(unit, arms[unit['environment']])
   outcomes = log.resume(workdir, units, compute, 'bandits')
   rows = [
     {name: unit[name] for name in ('environment', 'bandit')} | row
@@ -69,53 +73,74 @@ def run(config, workdir):
   return sorted(rows, key=lambda row: 'part' in row)
 
 
-def _arms(config, name, spec):
-  """The simulated arms of an environment."""
-  place = f'environments.{name}'
+def _arms(
+  config: Any, name: str, spec: components.Spec
+) -> simulated_arms.Environment:
+  """Builds the simulated arms of an environment."""
+  location = f'environments.{name}'
   try:
-    factory = registry.lookup(laboratory.ENVIRONMENTS, 'environment', spec.name)
-    options = components.bind(factory, spec, place)
+    factory = registry.lookup(
+      simulated_arms.ENVIRONMENTS, 'environment', spec.name
+    )
+    options = components.bind(factory, spec, location)
     return factory(**options, draft_length=config.draft_length)
   except (TypeError, ValueError) as error:
-    raise ValueError(f'{place}: {error}') from error
+    raise ValueError(f'{location}: {error}') from error
 
 
-def _bandit(unit, arms):
-  given = {'num_arms': lambda value: arms.num_arms}
-  return components.build(base.Bandit, unit['bandit'], 'bandits', given)
+def _bandit(
+  unit: dict[str, Any], arms: simulated_arms.Environment
+) -> base.Bandit:
+  providers = {'num_arms': lambda value: arms.num_arms}
+  return components.build(base.Bandit, unit['bandit'], 'bandits', providers)
 
 
-def _play(unit, arms):
-  """Rows of one bandit in one environment."""
+def _simulate(
+  unit: dict[str, Any], arms: simulated_arms.Environment
+) -> dict[str, Any]:
+  """Simulates one bandit in one environment; returns its rows."""
   # A round emits `L + 1` tokens at most.
   most = max(*unit['lengths'], unit['traced'] * (unit['draft_length'] + 1))
   key = jax.random.key(unit['seed'])
-  runs = laboratory.play(key, _bandit(unit, arms), arms, most, unit['runs'])
+  runs = simulated_arms.simulate(
+    key, _bandit(unit, arms), arms, most, unit['runs']
+  )
   rows = [_regret(unit, arms, runs, tokens) for tokens in unit['lengths']]
-  return {'rows': rows + (_played(unit, arms, runs) if unit['traced'] else [])}
+  return {
+    'rows': rows + (_selected(unit, arms, runs) if unit['traced'] else [])
+  }
 
 
-def _played(unit, arms, runs):
-  """Rows of the arms of the first rounds; the best one is of the moment."""
+def _selected(
+  unit: dict[str, Any],
+  arms: simulated_arms.Environment,
+  runs: simulated_arms.Runs,
+) -> list[dict[str, Any]]:
+  """Returns rows of the arms in the first rounds; the best arm may change."""
   rounds, rows = np.arange(unit['traced']), []
   best = np.asarray(jax.vmap(arms.means)(rounds)).argmax(1)
   for window in np.array_split(rounds, min(_WINDOWS, len(rounds))):
-    played = runs.arms[:, window]
+    selected = runs.arms[:, window]
     row = {
-      'part': 'arms played',
+      'part': 'selected arms',
       'round': float(window.mean()),
-      'best_arm': float((played == best[window]).mean()),
+      'best_arm': float((selected == best[window]).mean()),
     }
     if unit['pulls']:
-      each = range(arms.num_arms)
-      row |= {f'arm_{i}': float((played == i).mean()) for i in each}
+      indices = range(arms.num_arms)
+      row |= {f'arm_{i}': float((selected == i).mean()) for i in indices}
     rows.append(row)
   return rows
 
 
-def _regret(unit, arms, runs, tokens):
-  """A row of regret, beside the bound where it holds."""
-  lost = runs.lost(tokens)
+def _regret(
+  unit: dict[str, Any],
+  arms: simulated_arms.Environment,
+  runs: simulated_arms.Runs,
+  tokens: int,
+) -> dict[str, Any]:
+  """Returns a row of regret, with the bound if there is one."""
+  lost = runs.lost_rounds(tokens)
   best_rounds = float(runs.fixed_rounds(tokens).mean(0).min())
   return {
     'tokens': tokens,
@@ -127,8 +152,13 @@ def _regret(unit, arms, runs, tokens):
   }
 
 
-def _bound(unit, arms, tokens, best_rounds):
-  """The bound of the paper's two bandits, where it holds."""
+def _bound(
+  unit: dict[str, Any],
+  arms: simulated_arms.Environment,
+  tokens: int,
+  best_rounds: float,
+) -> float | None:
+  """Returns the paper's bound, for its two bandits and where it holds."""
   spec = components.parse(unit['bandit'], 'bandits')
   length = unit['draft_length']
   stationary = unit['arms'].startswith('truncated_geometric')
@@ -144,24 +174,24 @@ def _bound(unit, arms, tokens, best_rounds):
 
 
 def figures(rows):
-  """Draws regret with its bounds, and which arms are played."""
-  made = {'regret': _regret_figure([row for row in rows if 'part' not in row])}
-  played = [row for row in rows if 'part' in row]
-  if played:
-    made['best_arm'] = plots.lines(
-      played,
+  """Draws regret with its bounds, and the shares of selected arms."""
+  drawn = {'regret': _regret_figure([row for row in rows if 'part' not in row])}
+  selected = [row for row in rows if 'part' in row]
+  if selected:
+    drawn['best_arm'] = plots.lines(
+      selected,
       'round',
       'best_arm',
       'bandit',
       panel='environment',
-      ylabel='share of runs that play the best arm',
+      ylabel='share of runs that select the best arm',
     )
-  pulls = [row for row in played if 'arm_0' in row]
-  return made | ({'pulls': _pulls(pulls)} if pulls else {})
+  pulls = [row for row in selected if 'arm_0' in row]
+  return drawn | ({'pulls': _pulls(pulls)} if pulls else {})
 
 
-def _regret_figure(rows):
-  """Below 0, a bandit that follows the arms beats the best single one."""
+def _regret_figure(rows: list[dict[str, Any]]) -> figure_lib.Figure:
+  """Draws regret; it is negative if a bandit beats the best fixed arm."""
   bounds = [
     row
     | {
@@ -188,18 +218,19 @@ def _regret_figure(rows):
   return figure
 
 
-def _pulls(rows):
-  """Shares of the arms by round, a panel for each bandit and environment."""
-  cases = {}
+def _pulls(rows: list[dict[str, Any]]) -> figure_lib.Figure:
+  """Draws shares of arms by round, one panel per bandit and environment."""
+  cases: dict[str, list[dict[str, Any]]] = {}
   for row in rows:
     title = f'{row["bandit"]}, {row["environment"]}'
     cases.setdefault(title, []).append(row)
   figure, axes = plots.panels(list(cases), 'round', 'share of pulls')
-  for each, own in zip(axes, cases.values()):
-    names = [name for name in own[0] if name.startswith('arm_')]
-    shares = [[row[name] for row in own] for name in names]
+  for panel, case_rows in zip(axes, cases.values()):
+    names = [name for name in case_rows[0] if name.startswith('arm_')]
+    shares = [[row[name] for row in case_rows] for name in names]
     labels = [name.replace('_', ' ') for name in names]
-    each.stackplot([row['round'] for row in own], shares, labels=labels)
-    each.set_ylim(0, 1)
+    rounds = [row['round'] for row in case_rows]
+    panel.stackplot(rounds, shares, labels=labels)
+    panel.set_ylim(0, 1)
   plots.legend(figure, axes)
   return figure

@@ -1,4 +1,4 @@
-"""A family's GGUF file in llama.cpp, quantised as it is there."""
+"""Decodes with a family's GGUF file in llama.cpp, with quantized weights."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _PLAIN = (arms_lib.Arm(components.Spec('none')),)
 
 
 class Peer:
-  """Decodes plainly, one prompt at a time.
+  """Decodes without drafts, one prompt at a time.
 
   Attributes:
-    label: what tables call it, with the type of the file's weights.
+    label: its name in tables, with the type of the file's weights.
   """
 
   def __init__(self, config: Any, family: families.Family):
     """Loads the file of `config.family`.
 
     Raises:
-      ValueError: the family is not of a GGUF file.
+      ValueError: the family is not a GGUF file.
     """
     import gguf
     import llama_cpp
@@ -46,10 +46,10 @@ class Peer:
   def generator(
     self, method: methods_lib.Method
   ) -> Callable[[Sequence[int], int], tuple[list[int], int]] | None:
-    """Returns what decodes as a method does, or None if nothing here does.
+    """Returns a function that decodes with a method, or None without one.
 
-    It takes a prompt and its number, and returns the tokens, a stop token
-    included, and the number of the model's calls.
+    The function takes a prompt and its number, and returns the tokens,
+    including a stop token, and the number of model calls.
     """
     if method.arms != _PLAIN or method.target != 'target':
       return None
@@ -63,11 +63,11 @@ class Peer:
     }
 
     def generate(prompt, number):
-      self._model.reset()  # What was read before is read again.
+      self._model.reset()  # Prompts are prefilled from the start.
       self._model.set_seed(self._config.seed + number)
       tokens = []
-      said = self._model.generate(list(prompt), **options)
-      for token in itertools.islice(said, self._config.max_new_tokens):
+      stream = self._model.generate(list(prompt), **options)
+      for token in itertools.islice(stream, self._config.max_new_tokens):
         tokens.append(token)
         if token in self._stops:
           break
@@ -76,12 +76,12 @@ class Peer:
     return generate
 
 
-def _path(family):
-  """The GGUF file of a family."""
+def _path(family: str) -> str:
+  """Returns the GGUF file of a family."""
   if family in packages.PACKAGES:
     return str(packages.find(family))
   if not family.endswith('.gguf'):
     raise ValueError(
-      f"family must be of a GGUF file for the peer 'llama.cpp', got {family!r}."
+      f"family must be a GGUF file for the peer 'llama.cpp', got {family!r}."
     )
   return family

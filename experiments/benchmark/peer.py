@@ -1,7 +1,7 @@
-"""The same weights in other implementations, which take turns prompt by prompt.
+"""Compares specjax with other implementations on the same weights.
 
-Of each method there is a row for specjax, and one for every other
-implementation that has the same.
+Implementations are interleaved prompt by prompt. Each method has a row for
+specjax, and one for every other implementation that supports it.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class _Package(NamedTuple):
   """Another implementation."""
 
   module: str
-  extra: str  # of setup.py
+  extra: str  # the extra of setup.py that installs it
   peer: Callable[..., Any]
 
 
@@ -41,7 +41,7 @@ _PEERS = {
 
 
 class _Implementation(NamedTuple):
-  """An implementation that decodes with a method."""
+  """An implementation and one of its methods."""
 
   name: str
   method: methods_lib.Method
@@ -52,48 +52,50 @@ def prepare(config):
   """Returns the methods, which must include plain decoding, and the prompts."""
   checks.check_range('batch_size', config.batch_size, 1, 1)
   checks.check_range('repeats', config.repeats, 1)
-  prepared = compare.plan(config)
-  compare.check_labels(prepared, compare.REFERENCE)
-  return prepared
+  setup = compare.prepare(config)
+  compare.check_labels(setup, compare.REFERENCE)
+  return setup
 
 
 def run(config, workdir):
-  """Returns a row for each implementation and method, over all prompts.
+  """Returns a row per implementation and method, over all prompts.
 
-  `block_efficiency` is tokens per target call, and `tokens_per_second` counts
-  the reading of prompts; `speed_up` is over plain decoding of the same
-  implementation, and `specjax_ratio` is what specjax has of them, in the same
-  method, over what the row has. Of greedy methods, `same_outputs` counts the
-  prompts whose tokens are those of specjax's plain decoding.
+  `block_efficiency` is emitted tokens per target call. `tokens_per_second`
+  includes prefill, `speed_up` is relative to plain decoding with the same
+  implementation, and `specjax_ratio` is the speed of specjax with the same
+  method over that of the row. For greedy methods, `same_outputs` counts the
+  prompts whose tokens equal those of specjax's plain decoding.
 
   Raises:
     ValueError: the config is wrong, or a peer is not installed.
   """
   peers = [_installed(name) for name in config.peers]
-  made = prepare(config)
-  places = [(each, job) for each in made.prompt_sets for job in each.jobs]
-  texts = [job.turns[0] for _, job in places]
-  costs = costs_lib.of(config, workdir, made.family, texts)
-  session = _Session(config, made, peers, costs)
+  setup = prepare(config)
+  pairs = [
+    (prompts, job) for prompts in setup.prompt_sets for job in prompts.jobs
+  ]
+  texts = [job.turns[0] for _, job in pairs]
+  costs = costs_lib.cost_function(config, workdir, setup.family, texts)
+  session = _Session(config, setup, peers, costs)
   shared = {name: config[name] for name in ('max_length', 'repeats')}
   units = [
     {
       'job': job.number,
       'prompts': prompts.settings,
-      'methods': [method.settings for method in made.methods],
+      'methods': [method.settings for method in setup.methods],
       'peers': list(config.peers),
       **shared,
     }
-    for prompts, job in places
+    for prompts, job in pairs
   ]
-  jobs = [job for _, job in places]
-  outcomes = log.resume(workdir, units, session.play, 'prompts', jobs)
+  jobs = [job for _, job in pairs]
+  outcomes = log.resume(workdir, units, session.decode, 'prompts', jobs)
   records = zip(*(outcome['records'] for outcome in outcomes))
   return _rows(list(records))
 
 
-def _installed(name):
-  """A peer of `_PEERS` that can be imported."""
+def _installed(name: str) -> Callable[..., Any]:
+  """Returns a peer of `_PEERS`, if it can be imported."""
   package = registry.lookup(_PEERS, 'peer', name)
   if not importlib.util.find_spec(package.module):
     raise ValueError(
@@ -104,26 +106,27 @@ def _installed(name):
 
 
 class _Session:
-  """Lets all implementations decode a prompt, with all methods, in turns."""
+  """Decodes prompts with all implementations and methods, interleaved."""
 
-  def __init__(self, config, made, peers, costs):
-    self._config, self._made = config, made
+  def __init__(self, config, setup, peers, costs):
+    self._config, self._setup = config, setup
     self._peers, self._costs = peers, costs
     self._warm: set[int] = set()
 
-  def play(self, job):
+  def decode(self, job):
     """Decodes a prompt; returns a record per implementation, to be logged."""
     (prompt,) = job.turns
     answers = {}
 
-    def decode(place, generate):
-      answers[place] = generate(prompt, job.number)
+    def decode(index, generate):
+      answers[index] = generate(prompt, job.number)
 
     calls = [
-      functools.partial(decode, place, implementation.generate)
-      for place, implementation in enumerate(self._implementations)
+      functools.partial(decode, index, implementation.generate)
+      for index, implementation in enumerate(self._implementations)
     ]
-    # Programs that read prompts are of one width.
+    # Prefill compiles one program per width.
+    # A new width needs a warm-up.
     width = (len(prompt) - 1).bit_length()
     new = width not in self._warm
     self._warm.add(width)
@@ -132,47 +135,51 @@ class _Session:
       {
         'implementation': implementation.name,
         'method': implementation.method.label,
-        'emitted': len(answers[place][0]),
-        'calls': answers[place][1],
-        'seconds': float(seconds[place]),
+        'emitted': len(answers[index][0]),
+        'calls': answers[index][1],
+        'seconds': float(seconds[index]),
       }
-      for place, implementation in enumerate(self._implementations)
+      for index, implementation in enumerate(self._implementations)
     ]
     return {'records': self._compared(records, answers)}
 
-  def _compared(self, records, answers):
+  def _compared(
+    self, records: list[dict[str, Any]], answers: dict[int, Any]
+  ) -> list[dict[str, Any]]:
     """Adds to greedy methods' records whether tokens equal plain decoding's."""
-    labels = [method.label for method in self._made.methods]
+    labels = [method.label for method in self._setup.methods]
     plain, _ = answers[labels.index(compare.REFERENCE)]
-    for place, implementation in enumerate(self._implementations):
+    for index, implementation in enumerate(self._implementations):
       if implementation.method.sampling.temperature == 0:
-        records[place]['same'] = answers[place][0] == plain
+        records[index]['same'] = answers[index][0] == plain
     return records
 
   @functools.cached_property
-  def _implementations(self):
-    """Everyone who plays, specjax first; models are loaded here."""
-    config, (family, methods, _) = self._config, self._made
+  def _implementations(self) -> list[_Implementation]:
+    """Returns all implementations, specjax first; this loads their models."""
+    config, (family, methods, _) = self._config, self._setup
     peers = [make(config, family) for make in self._peers]
     implementations = [
       _Implementation(_OURS, method, self._generator(method))
       for method in methods
     ]
     for peer in peers:
-      found = [
+      candidates = [
         _Implementation(peer.label, method, peer.generator(method))
         for method in methods
       ]
       implementations += [
         implementation
-        for implementation in found
+        for implementation in candidates
         if implementation.generate is not None
       ]
     return implementations
 
-  def _generator(self, method):
-    """What decodes a prompt here."""
-    config, family = self._config, self._made.family
+  def _generator(
+    self, method: methods_lib.Method
+  ) -> Callable[..., tuple[list[int], int]]:
+    """Returns a function that decodes a prompt with specjax."""
+    config, family = self._config, self._setup.family
     decoder = methods_lib.build(
       method, family, config.max_length, self._costs
     ).decoder
@@ -185,26 +192,28 @@ class _Session:
     return generate
 
 
-def _rows(implementations):
-  """A row for each player, of whose records there is one for each prompt."""
+def _rows(
+  records_by_implementation: list[tuple[dict[str, Any], ...]],
+) -> list[dict[str, Any]]:
+  """Returns a row per implementation and method, from one record per prompt."""
   sums = {}
-  for records in implementations:
+  for records in records_by_implementation:
     name = records[0]['implementation'], records[0]['method']
     numbers = 'emitted', 'calls', 'seconds'
-    sums[name] = [np.array([r[each] for r in records]) for each in numbers]
-  rates = {name: (each[0], each[2]) for name, each in sums.items()}
+    sums[name] = [np.array([r[field] for r in records]) for field in numbers]
+  rates = {name: (columns[0], columns[2]) for name, columns in sums.items()}
   rows = []
-  for (implementation, method), records in zip(sums, implementations):
-    own = rates[implementation, method]
+  for (implementation, method), records in zip(sums, records_by_implementation):
+    rate = rates[implementation, method]
     plain = rates[implementation, compare.REFERENCE]
     emitted, calls, _ = sums[implementation, method]
     row = {'implementation': implementation, 'method': method}
     row |= {'decoded': len(records), 'tokens': int(emitted.sum())}
     row |= _with_error('block_efficiency', metrics.ratio(emitted, calls))
-    row |= _with_error('tokens_per_second', metrics.ratio(*own))
-    row |= _with_error('speed_up', metrics.ratio_of_ratios(own, plain))
+    row |= _with_error('tokens_per_second', metrics.ratio(*rate))
+    row |= _with_error('speed_up', metrics.ratio_of_ratios(rate, plain))
     if implementation != _OURS:
-      ratio = metrics.ratio_of_ratios(rates[_OURS, method], own)
+      ratio = metrics.ratio_of_ratios(rates[_OURS, method], rate)
       row |= _with_error('specjax_ratio', ratio)
     if 'same' in records[0]:
       row['same_outputs'] = sum(record['same'] for record in records)
@@ -212,6 +221,6 @@ def _rows(implementations):
   return rows
 
 
-def _with_error(name, measured):
+def _with_error(name: str, measured: tuple[float, float]) -> dict[str, float]:
   value, error = measured
   return {name: value, f'{name}_error': error}

@@ -1,10 +1,11 @@
-"""Rows that are refilled against padded batches, with each method.
+"""Compares continuous batching with padded batches, for each method.
 
-The same prompts in the same order, whose answers may be of different lengths.
-Of padded batches, the next one begins where the last row of this one is done.
+Both decode the same prompts in the same order, with answers of different
+lengths. A padded batch begins when the last row of the one before is done.
 """
 
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,26 +18,27 @@ from experiments.common import measure
 from experiments.common import methods as methods_lib
 from experiments.common import plots
 from specjax import checks
+from specjax import decoding
 
 
 def prepare(config):
   """Returns the methods, which must include those of `padded`, and prompts."""
   configs.check_counts(config, ('repeats',), 2)
   checks.check_range('shortest', config.shortest, 1, config.max_new_tokens)
-  prepared = compare.plan(config)
-  compare.check_labels(prepared, *config.padded)
-  return prepared
+  setup = compare.prepare(config)
+  compare.check_labels(setup, *config.padded)
+  return setup
 
 
 def run(config, workdir):
-  """Returns a row for each method; the first one is the baseline."""
+  """Returns a row per method; the first method is the baseline."""
   family, methods, prompt_sets = prepare(config)
   jobs = prompt_sets[0].jobs
   prompts = [
     job.turns[0] for job in sorted(jobs, key=lambda job: job.number)
-  ]  # As they came, and not by their lengths.
+  ]  # In their original order, not by length.
   rng = np.random.default_rng(config.seed)
-  news = rng.integers(
+  new_tokens = rng.integers(
     config.shortest, config.max_new_tokens + 1, size=len(prompts)
   )
   names = 'family', 'batch_size', 'shortest', 'max_new_tokens', 'max_length'
@@ -49,104 +51,149 @@ def run(config, workdir):
   }
 
   def compute(unit):
-    size, room = config.batch_size, news.tolist()
+    size, max_new_tokens = config.batch_size, new_tokens.tolist()
     build = functools.partial(
       methods_lib.build, family=family, max_length=config.max_length
     )
-    # How long answers are, as costs hang on it.
-    answers = _refilled(build(methods[0]).decoder, prompts, room, size)
-    answer = float(np.mean([len(result.tokens) for result in answers]))
-    table = costs.of(config, workdir, family, prompts, answer)
+    # Costs depend on the mean length of an answer.
+    answers = _refilled(
+      build(methods[0]).decoder, prompts, max_new_tokens, size
+    )
+    length = float(np.mean([len(result.tokens) for result in answers]))
+    table = costs.cost_function(config, workdir, family, prompts, length)
     decoders = [build(method, costs=table).decoder for method in methods]
-    rows = _compare(decoders, padded, prompts, room, size, config.repeats)
+    rows = _compare(
+      decoders, padded, prompts, max_new_tokens, size, config.repeats
+    )
     return {'rows': rows}
 
   (outcome,) = log.resume(workdir, [unit], compute, 'comparison')
-  jax.clear_caches()  # Many programs have more memory maps than Linux allows.
-  place = {
+  jax.clear_caches()  # Many programs exceed Linux's limit of memory maps.
+  settings = {
     'temperature': config.sampling.temperature,
     'batch_size': config.batch_size,
   }
   return [
-    {**place, 'method': method.label, **row}
+    {**settings, 'method': method.label, **row}
     for method, row in zip(methods, outcome['rows'])
   ]
 
 
-def _compare(decoders, padded, prompts, news, size, repeats):
-  """A row for each decoder; all take turns, some of them with both sides."""
+def _compare(
+  decoders: list[decoding.Decoder],
+  padded: list[bool],
+  prompts: list[list[int]],
+  max_new_tokens: list[int],
+  size: int,
+  repeats: int,
+) -> list[dict[str, Any]]:
+  """Returns a row per decoder, from interleaved runs.
+
+  Args:
+    decoders: the decoders; the first one is the baseline.
+    padded: for each decoder, whether it also decodes padded batches.
+    prompts: the prompts.
+    max_new_tokens: the limit of each answer.
+    size: the batch size.
+    repeats: how often each run is timed.
+  """
   sides = [
     (decoder, side)
-    for decoder, both in zip(decoders, padded)
-    for side in (_refilled, *([_padded] if both else []))
+    for decoder, has_padded in zip(decoders, padded)
+    for side in (_refilled, *([_padded] if has_padded else []))
   ]
-  play = lambda decoder, side: side(decoder, prompts, news, size)
-  results = [play(*each) for each in sides]
-  runs = [lambda each=each: lambda: _nothing(play(*each)) for each in sides]
-  seconds = measure.in_turns(runs, repeats, f'batch size {size}', warm_up=False)
-  of_side = {
-    each: (own, sum(len(result.tokens) for result in own) / seconds[:, i])
-    for i, (each, own) in enumerate(zip(sides, results))
+  decode = lambda decoder, side: side(decoder, prompts, max_new_tokens, size)
+  side_results = [decode(*side) for side in sides]
+  runs = [lambda side=side: lambda: _discard(decode(*side)) for side in sides]
+  seconds = measure.interleave(
+    runs, repeats, f'batch size {size}', warm_up=False
+  )
+  by_side = {
+    side: (results, sum(len(r.tokens) for r in results) / seconds[:, i])
+    for i, (side, results) in enumerate(zip(sides, side_results))
   }
-  plain = of_side[decoders[0], _refilled][1]
+  plain_rates = by_side[decoders[0], _refilled][1]
   return [
-    _row(of_side[each, _refilled], of_side.get((each, _padded)), plain)
-    for each in decoders
+    _row(
+      by_side[decoder, _refilled],
+      by_side.get((decoder, _padded)),
+      plain_rates,
+    )
+    for decoder in decoders
   ]
 
 
-def _row(refilled, padded, plain):
-  """Of one decoder: results and rates `[repeats]` of each side."""
-  own, rates = refilled
-  pulls = sum(result.pulls for result in own)
-  num_tokens = sum(len(result.tokens) for result in own)
+def _row(
+  refilled: tuple[list[decoding.Result], np.ndarray],
+  padded: tuple[list[decoding.Result], np.ndarray] | None,
+  plain_rates: np.ndarray,
+) -> dict[str, Any]:
+  """Returns a decoder's row from the results and `[repeats]` rates of sides."""
+  results, rates = refilled
+  pulls = np.sum([result.pulls for result in results], axis=0)
+  num_tokens = sum(len(result.tokens) for result in results)
   row = {
     'tokens': num_tokens,
     'block_efficiency': float(num_tokens / pulls.sum()),
     'refilled': float(np.median(rates)),
-    **_mean('over_plain', rates / plain),
+    **_mean('over_plain', rates / plain_rates),
     'pulls': ' '.join(f'{share:.2f}' for share in pulls / pulls.sum()),
   }
   if padded is not None:
-    others, padded_rates = padded
+    padded_results, padded_rates = padded
     row |= {
       'padded': float(np.median(padded_rates)),
       **_mean('over_padded', rates / padded_rates),
-      'differ': sum(a.tokens != b.tokens for a, b in zip(own, others)),
+      'differ': sum(
+        a.tokens != b.tokens for a, b in zip(results, padded_results)
+      ),
     }
   return row
 
 
-def _mean(name, values):
+def _mean(name: str, values: np.ndarray) -> dict[str, float]:
   error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
   return {name: float(values.mean()), f'{name}_error': float(error)}
 
 
-def _nothing(results):
-  """What a clock waits for: results are there, on the host."""
+def _discard(results: list[decoding.Result]) -> None:
+  """Discards results, which are on the host, so that nothing is waited for."""
   del results
 
 
-def _padded(decoder, prompts, news, size):
-  """Batch after batch; the last one is filled with what asks for nothing."""
-  results = []
+def _padded(
+  decoder: decoding.Decoder,
+  prompts: list[list[int]],
+  max_new_tokens: list[int],
+  size: int,
+) -> list[decoding.Result]:
+  """Decodes padded batches; empty requests fill the last one."""
+  results: list[decoding.Result] = []
   for first in range(0, len(prompts), size):
-    own, room = prompts[first : first + size], news[first : first + size]
-    missing = size - len(own)
-    ids = np.arange(first, first + size)
-    batch = decoder.decode(
-      [*own, *[own[-1]] * missing], [*room, *[0] * missing], request_ids=ids
+    batch = prompts[first : first + size]
+    limits = max_new_tokens[first : first + size]
+    missing = size - len(batch)
+    batch_results = decoder.decode(
+      [*batch, *[batch[-1]] * missing],
+      [*limits, *[0] * missing],
+      request_ids=np.arange(first, first + size),
     )
-    results += batch[: len(own)]
+    results += batch_results[: len(batch)]
   return results
 
 
-def _refilled(decoder, prompts, news, size):
-  return list(decoder.decode_many(prompts, news, batch_size=size))
+def _refilled(
+  decoder: decoding.Decoder,
+  prompts: list[list[int]],
+  max_new_tokens: list[int],
+  size: int,
+) -> list[decoding.Result]:
+  """Decodes with continuous batching."""
+  return list(decoder.decode_many(prompts, max_new_tokens, batch_size=size))
 
 
 def figures(rows):
-  """Draws what refilling and drafts are worth, by batch size."""
+  """Draws the gains of continuous batching and of drafts, by batch size."""
   draw = functools.partial(
     plots.lines, rows, 'batch_size', by='method', panel=('temperature',)
   )
@@ -154,11 +201,11 @@ def figures(rows):
     'refill': draw(
       'over_padded',
       error='over_padded_error',
-      ylabel='tokens a second, refilled over padded',
+      ylabel='tokens per second over padded batches',
     ),
     'over_plain': draw(
       'over_plain',
       error='over_plain_error',
-      ylabel='tokens a second over plain decoding',
+      ylabel='tokens per second over plain decoding',
     ),
   }

@@ -1,12 +1,15 @@
-"""A round of the loop against its parts, with features, and with more arms.
+"""Compares a round with its model calls, with taps, and with several arms.
 
-A plain round is also compared with one read of the target's weights, the least
-that it can take where they come from memory: the ratio's inverse is the share
-of the machine's bandwidth at which plain decoding reads them.
+A plain round is also compared with one read of the target's weights, its lower
+bound if they come from memory: the inverse of the ratio is the share of the
+machine's bandwidth that plain decoding reaches.
 
-Every ratio is of medians over repeats in which both sides take turns, so that a
-drift of the machine's speed cancels.
+Every ratio is a ratio of medians over interleaved repeats, so that a drift of
+the machine's speed cancels.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +25,7 @@ from experiments.common import methods as methods_lib
 from specjax import base
 from specjax import components as components_lib
 from specjax import decoding
+from specjax import families
 from specjax.decoding import timing
 from specjax.drafters import wrapper
 
@@ -29,28 +33,28 @@ MAY_CHANGE = ('arm', 'arms')
 
 
 def prepare(config):
-  """Returns plain decoding, the arm, the bandit over several, and prompts."""
+  """Returns plain decoding, a single arm, a bandit over arms, and prompts."""
   several = {'bandit': 'ucb_spec'}
-  return compare.of_entries(
+  return compare.prepare_entries(
     config, {'none': 'none', 'arm': config.arm, 'arms': several}
   )
 
 
 def run(config, workdir):
-  """Returns a row for each comparison: `round_ms` over `other_ms`."""
-  family, (plain, alone, several), prompt_sets = prepare(config)
+  """Returns a row per comparison: `round_ms` over `other_ms`."""
+  family, (plain, single, several), prompt_sets = prepare(config)
   bench = _Bench(config, family, [job.turns[0] for job in prompt_sets[0].jobs])
   parts = [
-    ('a round over one read of its weights', plain, bench.weights),
-    ('a round over its model calls', plain, bench.model_calls),
-    ('a round over its model calls', alone, bench.model_calls),
+    ('round over one read of the weights', plain, bench.weights),
+    ('round over its model calls', plain, bench.model_calls),
+    ('round over its model calls', single, bench.model_calls),
   ]
-  if not bench.decoder(alone).round_fn.arms[0].drafter.taps:
-    part = 'a round with features over one without'
-    parts.append((part, alone, bench.features))
-  part = 'a round of several arms over one of one'
+  if not bench.decoder(single).round_fn.arms[0].drafter.taps:
+    part = 'round with hidden-state taps over one without'
+    parts.append((part, single, bench.taps))
+  part = 'round with several arms over one with a single arm'
   parts.append((part, several, bench.several))
-  for _, method, _ in parts:  # All are tried before any is timed.
+  for _, method, _ in parts:  # Errors come before the first timing.
     bench.decoder(method)
   names = 'batch_size', 'max_length', 'rounds', 'repeats', 'family'
   shared = {name: config[name] for name in names}
@@ -59,9 +63,9 @@ def run(config, workdir):
   ]
 
   def compute(part):
-    _, method, measured = part
-    jax.clear_caches()  # Many programs have more memory maps than Linux allows.
-    return {'rows': [_row(*compared) for compared in measured(method)]}
+    _, method, compare_rounds = part
+    jax.clear_caches()  # Many programs exceed Linux's limit of memory maps.
+    return {'rows': [_row(*result) for result in compare_rounds(method)]}
 
   outcomes = log.resume(workdir, units, compute, 'comparisons', parts)
   return [
@@ -71,8 +75,10 @@ def run(config, workdir):
   ]
 
 
-def _row(arm, seconds, other, num_bytes=None):
-  """A comparison, and the bandwidth at which so many bytes were read."""
+def _row(
+  arm: Any, seconds: float, other: float, num_bytes: int | None = None
+) -> dict[str, Any]:
+  """Returns a comparison, with the bandwidth of reading `num_bytes`."""
   row = {
     'arm': str(arm),
     'round_ms': 1e3 * float(seconds),
@@ -99,64 +105,66 @@ class _Bench:
   def __init__(self, config, family, prompts):
     self.config, self.family = config, family
     self.batch = costs.batch(prompts, config.batch_size)
-    # Tokens that fit behind the prompts.
+    # Tokens that fit after the prompts.
     self.room = config.max_length - max(map(len, self.batch))
 
   def weights(self, method):
     """Compares a plain round with one read of as many bytes as its weights.
 
-    What is read is one array of float32, which is summed.
+    The read is a sum over a float32 array.
     """
     num_bytes = _bytes_read(self.family.target)
     array = jnp.ones(num_bytes // 4, jnp.float32)
     total = jax.jit(jnp.sum)
     sums = lambda: [total(array) for _ in range(self.config.rounds)]
-    each = self._medians(self._rounds(self.decoder(method)), lambda: sums)
-    return [(method.label, *each, num_bytes)]
+    medians = self._medians(self._rounds(self.decoder(method)), lambda: sums)
+    return [(method.label, *medians, num_bytes)]
 
   def model_calls(self, method):
-    """Compares a round with its model calls, each model's timed alone."""
+    """Compares a round with its model calls, timed separately per model."""
     decoder = self.decoder(method)
     state = decoder.init(self.batch, self.room)
     drafter = decoder.round_fn.arms[0].drafter
     length = drafter.topology.depth
     if drafter.topology.num_nodes != length:
       raise ValueError(f'arm must draft a chain, got {method.label}.')
-    # The target's logits are all used.
+    # All of the target's logits are used.
     target = self.family.target
-    call = _calls_of_model(target.model, [length + 1], slice(None))
+    call = _model_calls(target.model, [length + 1], slice(None))
     calls = [self._repeated(call, target.params, state.target)]
-    name = arms_lib.model_of(method.arms[0], method.place)
+    name = arms_lib.draft_model(method.arms[0], method.location)
     if name is not None:
       model = self.family.drafters[name]
-      call = _calls_of_drafter(model.model, drafter)
+      call = _drafter_calls(model.model, drafter)
       calls.append(self._repeated(call, model.params, state.drafters[0]))
-    whole, *each = self._medians(self._rounds(decoder), *calls)
-    return [(method.label, whole, sum(each))]
+    round_, *model_calls = self._medians(self._rounds(decoder), *calls)
+    return [(method.label, round_, sum(model_calls))]
 
-  def features(self, method):
-    """Compares a drafter that asks for the target's features with itself."""
+  def taps(self, method):
+    """Compares a drafter with itself plus a tap of hidden states."""
     without = self.decoder(method)
     arm = without.round_fn.arms[0]
-    asking = arm._replace(drafter=_WithTaps(arm.drafter))
+    tapped = arm._replace(drafter=_WithTaps(arm.drafter))
     target, params = without.round_fn.target, without.params
     decoder = decoding.Decoder(
       target,
       params.target,
-      [(asking, params.drafters[0])],
+      [(tapped, params.drafters[0])],
       sampling=method.sampling,
       max_length=self.config.max_length,
     )
-    each = self._medians(self._rounds(decoder), self._rounds(without))
-    return [(method.label, *each)]
+    medians = self._medians(self._rounds(decoder), self._rounds(without))
+    return [(method.label, *medians)]
 
   def several(self, method):
-    """Compares rounds of a bandit with those of its arms alone.
+    """Compares rounds of a decoder with all arms and decoders with single arms.
 
-    Of one that sticks to each arm in turn, and of one that learns, whose rounds
-    are compared with those of its arms in the shares in which it plays them.
+    There is one comparison per arm, with a bandit that always selects it, and
+    one with the given bandit, whose rounds are compared with the mean over its
+    arms, weighted by how often it selects them.
     """
-    alone = [self.decoder(each) for each in methods_lib.alone(method)]
+    single_arms = methods_lib.single_arms(method)
+    alone = [self.decoder(single_arm) for single_arm in single_arms]
     among = [
       self.decoder(
         method._replace(bandit=components.parse(f'fixed(arm={i})', ''))
@@ -165,16 +173,19 @@ class _Bench:
     ]
     learning = self.decoder(method)
     seconds = self._medians(*map(self._rounds, [*alone, *among, learning]))
-    own, each = seconds[: len(alone)], seconds[len(alone) : -1]
+    alone_seconds, among_seconds = np.split(seconds[:-1], 2)
     _, infos = decoding.trace(
       learning.round_fn,
       learning.params,
       learning.init(self.batch, self.room),
       self.config.rounds,
     )
-    played = np.bincount(infos.arm[:, 0], minlength=len(alone))
-    mixed = played @ own / played.sum()
-    return [*zip(method.arms, each, own), (method.label, seconds[-1], mixed)]
+    pulls = np.bincount(infos.arm[:, 0], minlength=len(alone))
+    mean = pulls @ alone_seconds / pulls.sum()
+    return [
+      *zip(method.arms, among_seconds, alone_seconds),
+      (method.label, seconds[-1], mean),
+    ]
 
   def decoder(self, method):
     """Builds the decoder of a method."""
@@ -182,23 +193,28 @@ class _Bench:
       method, self.family, self.config.max_length
     ).decoder
 
-  def _rounds(self, decoder):
+  def _rounds(self, decoder: decoding.Decoder) -> timing.Prepare:
     return timing.prepare_rounds(
       decoder, self.batch, self.room, self.config.rounds
     )
 
-  def _medians(self, *runs):
-    """Seconds of a round of each."""
+  def _medians(self, *runs: timing.Prepare) -> np.ndarray:
+    """Returns the median seconds per round of interleaved runs."""
     config = self.config
     label = f'rounds, batch size {config.batch_size}'
-    seconds = measure.in_turns(runs, config.repeats, label)
+    seconds = measure.interleave(runs, config.repeats, label)
     return np.median(seconds, axis=0) / config.rounds
 
-  def _repeated(self, call, params, cache):
-    """The preparation of a round's calls of one model, many times over.
+  def _repeated(
+    self, call: Callable[..., jax.Array], params: Any, cache: Any
+  ) -> timing.Prepare:
+    """Prepares repeated calls of one model.
 
-    `call` is `(params, cache, token[B, 1]) -> token`; each waits for the one
-    before, as it does in a decode.
+    Args:
+      call: `(params, cache, token[B, 1]) -> token`; each call waits for the one
+        before, as it does in a decode.
+      params: the model's parameters.
+      cache: the model's KV cache.
     """
     num = self.config.rounds
 
@@ -211,26 +227,30 @@ class _Bench:
     return lambda: lambda: repeat(params, cache, start)
 
 
-def _calls_of_drafter(model, drafter):
-  """The calls of a model with which a drafter draws a chain."""
+def _drafter_calls(
+  model: Any, drafter: base.Drafter
+) -> Callable[..., jax.Array]:
+  """Returns the model calls with which a drafter draws a chain."""
   length = drafter.topology.depth
   if isinstance(model, base.ParallelHead):
-    return _call_of_heads(model)
+    return _parallel_head_call(model)
   if isinstance(model, base.FeatureHead):
-    # What its cache lacks, and its own outputs behind.
+    # First the tokens that its cache lacks, then its outputs one by one.
     widths = [drafter.slot.name.tail] + [1] * (length - 1)
-    return _calls_of_head(model, widths)
-  # The first draft step reads two tokens, the others one; of logits that nobody
-  # reads there are none, only the last are used.
-  return _calls_of_model(model, [2] + [1] * (length - 1), slice(-1, None))
+    return _feature_head_calls(model, widths)
+  # The first draft step reads two tokens, the others one; only the last logits
+  # are computed.
+  return _model_calls(model, [2] + [1] * (length - 1), slice(-1, None))
 
 
-def _calls_of_model(model, widths, used):
+def _model_calls(
+  model: base.LanguageModel, widths: list[int], used: slice
+) -> Callable[..., jax.Array]:
   def call(params, cache, token):
-    at, pending = _moved(cache, token), None
+    shifted_cache, pending = _moved(cache, token), None
     for width in widths:
       tokens = jnp.broadcast_to(token, (len(token), width))
-      output = model.extend(params, at, tokens, pending_kv=pending)
+      output = model.extend(params, shifted_cache, tokens, pending_kv=pending)
       pending = output.pending_kv
       token = _next_token(output.logits[:, used])
     return token
@@ -238,14 +258,16 @@ def _calls_of_model(model, widths, used):
   return call
 
 
-def _calls_of_head(head, widths):
+def _feature_head_calls(
+  head: base.FeatureHead, widths: list[int]
+) -> Callable[..., jax.Array]:
   def call(params, cache, token):
-    at, pending = _moved(cache, token), None
+    shifted_cache, pending = _moved(cache, token), None
     inputs = head.fuse(params, _features(head, token, widths[0]))
     for width in widths:
       tokens = jnp.broadcast_to(token, (len(token), width))
       outputs, pending = head.extend(
-        params, at, tokens, inputs, pending_kv=pending
+        params, shifted_cache, tokens, inputs, pending_kv=pending
       )
       inputs = outputs[:, -1:]
       token = _next_token(head.predict(params, inputs))
@@ -254,35 +276,35 @@ def _calls_of_head(head, widths):
   return call
 
 
-def _call_of_heads(heads):
+def _parallel_head_call(heads: base.ParallelHead) -> Callable[..., jax.Array]:
   def call(params, cache, token):
-    del cache  # They have none.
+    del cache  # Parallel heads have none.
     logits = heads.predict(params, _features(heads, token, 1))
     return _next_token(logits[:, 0])
 
   return call
 
 
-def _features(head, token, num):
-  """Features of `num` tokens, which change with the token."""
+def _features(head: Any, token: jax.Array, num: int) -> tuple[jax.Array, ...]:
+  """Returns hidden states of `num` tokens, which depend on the token."""
   shape = len(token), num, head.feature_size
-  each = jnp.broadcast_to(token[..., None], shape).astype(jnp.float32)
-  return (each,) * len(head.taps)
+  hidden_states = jnp.broadcast_to(token[..., None], shape)
+  return (hidden_states.astype(jnp.float32),) * len(head.taps)
 
 
-def _moved(cache, token):
-  """Where the rows stand changes with the token, so that no mask is hoisted."""
+def _moved(cache: Any, token: jax.Array) -> Any:
+  """Makes rows' lengths depend on the token, so that no mask is hoisted."""
   return cache.replace(lengths=cache.lengths + token[:, 0])
 
 
-def _next_token(logits):
-  """A token that waits for logits `[B, T, V]`: 0."""
+def _next_token(logits: jax.Array) -> jax.Array:
+  """Returns the token 0, `[B, 1]`, which depends on logits `[B, T, V]`."""
   return (logits.max(axis=(1, 2)) > 1e9).astype(jnp.int32)[:, None]
 
 
-def _bytes_read(model):
-  """Bytes of weights that a call of one token reads, each of them once."""
-  # An encoder has read its source, and of a table alone one row is read.
+def _bytes_read(model: families.Model) -> int:
+  """Returns the bytes of weights that a call with one token reads."""
+  # An encoder runs once per prompt, and only one row of an embedding is read.
   unread = {'encoder', *(() if model.config.tie_embeddings else ['embedding'])}
-  read = [each for name, each in model.params.items() if name not in unread]
+  read = [tree for name, tree in model.params.items() if name not in unread]
   return sum(leaf.nbytes for leaf in jax.tree.leaves(read))

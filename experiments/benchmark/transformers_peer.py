@@ -1,4 +1,4 @@
-"""A family's models in HuggingFace transformers."""
+"""Decodes with a family's models in HuggingFace transformers."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -16,13 +16,14 @@ from experiments.common import methods as methods_lib
 from specjax import drafters
 from specjax import families
 from specjax import models
+from specjax import sampling as sampling_lib
 
 
 class Peer:
-  """Decodes as some methods do, one prompt at a time.
+  """Decodes with the methods that transformers has, one prompt at a time.
 
   Attributes:
-    label: what tables call it.
+    label: its name in tables.
   """
 
   label = 'transformers'
@@ -40,31 +41,33 @@ class Peer:
   def generator(
     self, method: methods_lib.Method
   ) -> Callable[[Sequence[int], int], tuple[list[int], int]] | None:
-    """Returns what decodes as a method does, or None if nothing here does.
+    """Returns a function that decodes with a method, or None without one.
 
-    It takes a prompt and its number, and returns the tokens, a stop token
-    included, and the number of the target's calls, of which the first reads the
-    prompt.
+    The function takes a prompt and its number, and returns the tokens,
+    including a stop token, and the number of target calls, of which the first
+    one prefills the prompt.
     """
-    found = _assistance(method)
-    if found is None:
+    assistance = _assistance(method)
+    if assistance is None:
       return None
-    options, model, length = found
+    options, model, length = assistance
     if model is not None:
       options['assistant_model'] = drafter = self._drafter(model)
     options |= _sampling(method.sampling)
 
     def generate(prompt, number):
       if model is not None:
-        asked = drafter.generation_config
-        asked.num_assistant_tokens = length
-        asked.num_assistant_tokens_schedule = 'constant'
-        asked.assistant_confidence_threshold = 0.0
+        generation_config = drafter.generation_config
+        generation_config.num_assistant_tokens = length
+        generation_config.num_assistant_tokens_schedule = 'constant'
+        generation_config.assistant_confidence_threshold = 0.0
       return self._generate(prompt, number, options)
 
     return generate
 
-  def _generate(self, prompt, number, options):
+  def _generate(
+    self, prompt: Sequence[int], number: int, options: dict[str, Any]
+  ) -> tuple[list[int], int]:
     import torch
 
     torch.manual_seed(self._config.seed + number)
@@ -81,14 +84,14 @@ class Peer:
       )
     return output[0, len(prompt) :].tolist(), self._calls
 
-  def _count(self, *_):
+  def _count(self, *_: Any) -> None:
     self._calls += 1
 
 
 def load(family: families.Family, model: families.Model) -> Any:
-  """Returns a model of transformers with the weights of one of the family.
+  """Returns a transformers model with the weights of a model of the family.
 
-  A head of a reduced vocabulary is as small there.
+  A head with a reduced vocabulary stays reduced.
   """
   import transformers
 
@@ -103,8 +106,10 @@ def load(family: families.Family, model: families.Model) -> Any:
   return loaded
 
 
-def _with_whole_head(model):
-  """A model whose head, if it is reduced, is its embedding; and its rows."""
+def _with_whole_head(
+  model: families.Model,
+) -> tuple[families.Model, np.ndarray | None]:
+  """Replaces a reduced head by the embedding; also returns the head's rows."""
   if model.config.head_size is None:
     return model, None
   params = dict(model.params)
@@ -116,8 +121,8 @@ def _with_whole_head(model):
   return model._replace(config=config, params=params), head_rows
 
 
-def _reduced_head(kernel, head_rows):
-  """A layer of torch that gives no probability to tokens it does not have."""
+def _reduced_head(kernel: np.ndarray, head_rows: np.ndarray) -> Any:
+  """Returns a torch layer that gives missing tokens the probability 0."""
   import torch
 
   (tokens,) = np.nonzero(head_rows >= 0)
@@ -135,36 +140,38 @@ def _reduced_head(kernel, head_rows):
   return head
 
 
-def _assistance(method):
-  """Options of `generate`, a drafter's name and a length; or None."""
-  (arm, *others) = method.arms
+def _assistance(
+  method: methods_lib.Method,
+) -> tuple[dict[str, Any], str | None, int] | None:
+  """Returns options of `generate`, a drafter's name and a length; or None."""
+  arm, *more_arms = method.arms
   spec, tree = arm.drafter, arm.tree
   plain = arms_lib.Arm(spec, tree)
-  if others or arm != plain or method.target != 'target':
+  if more_arms or arm != plain or method.target != 'target':
     return None
   if tree is None:
     return ({}, None, 0) if spec == components.Spec('none') else None
   if tree.name != 'chain' or spec.args:
     return None
-  (length,), given = tree.args, dict(spec.options)
-  if spec.name == 'prompt_lookup' and set(given) <= {'max_ngram'}:
+  (length,), spec_options = tree.args, dict(spec.options)
+  if spec.name == 'prompt_lookup' and set(spec_options) <= {'max_ngram'}:
     factory = drafters.PromptLookup
     ngram = components.parameters(factory)['max_ngram'].default
     return (
       {
         'prompt_lookup_num_tokens': length,
-        'max_matching_ngram_size': given.get('max_ngram', ngram),
+        'max_matching_ngram_size': spec_options.get('max_ngram', ngram),
       },
       None,
       length,
     )
-  if spec.name == 'autoregressive' and set(given) == {'model'}:
-    return {}, given['model'], length
+  if spec.name == 'autoregressive' and set(spec_options) == {'model'}:
+    return {}, spec_options['model'], length
   return None
 
 
-def _sampling(sampling):
-  """Options of `generate` that draw tokens in the same way."""
+def _sampling(sampling: sampling_lib.Sampling) -> dict[str, Any]:
+  """Returns options of `generate` for the same sampling."""
   if sampling.temperature == 0:
     return {'do_sample': False}
   return {

@@ -1,14 +1,18 @@
-"""Quality against cost: deferral rules and baselines on one axis.
+"""Compares deferral rules and baselines by quality and cost.
 
 Speculative cascades (Narasimhan et al. 2024), Table 2 and the figures of
 quality against latency, target calls and rejections.
 """
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from experiments.cascades import texts
 from experiments.common import compare
 from experiments.common import plots
+from experiments.common import runner
 from specjax import checks
 
 MAY_CHANGE = (*compare.MAY_CHANGE, 'metric', 'sequence_alphas')
@@ -17,50 +21,52 @@ TARGET, DRAFT = 'target', 'draft'
 LOSSY, LOSSLESS = 'lossy', 'lossless'
 SEQUENCE = 'sequence_cascade'
 
-# What rates a point, and what plots call it; quality is that of the metric.
-_RATINGS = {'quality': '', 'target_nats': 'nats a token, by the target'}
+# Ratings and their labels in plots; the label of quality is the metric.
+_RATINGS = {'quality': '', 'target_nats': "target's nats per token"}
 _COSTS = {
-  'latency': "time over the target's",
-  'target_calls': 'target calls for each token',
-  'deferral_rate': 'share of positions that are deferred',
-  'rejection_rate': 'share of drafts that are rejected',
+  'latency': 'time over plain decoding',
+  'target_calls': 'target calls per token',
+  'deferral_rate': 'share of deferred positions',
+  'rejection_rate': 'share of rejected draft tokens',
 }
-# Columns each of whose values has a plot of its own.
+# Columns whose values have separate panels.
 _PANELS = ('prompts', 'sampling.temperature', 'draft_length', 'weight')
 
 
 def prepare(config):
   """Returns the methods and prompts of a config; the metric must be known."""
-  prepared = compare.plan(config)
-  texts.rater(config, prepared.family)
+  setup = compare.prepare(config)
+  texts.rater(config, setup.family)
   checks.check_range('sequence_alphas', config.sequence_alphas, 0, 1)
   if config.sequence_alphas:
-    compare.check_labels(prepared, TARGET, DRAFT)
-  return prepared
+    compare.check_labels(setup, TARGET, DRAFT)
+  return setup
 
 
 def run(config, workdir):
-  """Returns a row for each point, and then what they show of each line.
+  """Returns a row per point, and summary rows of each line.
 
-  Methods of one label are a line. `sequence_alphas` adds sequence cascades,
-  which are made of what the methods 'draft' and 'target' have said.
+  Methods with the same label form a line. `sequence_alphas` adds sequence
+  cascades, which combine the answers of the methods 'draft' and 'target'.
   """
-  made = prepare(config)
-  rate = texts.rater(config, made.family)
-  decoded = texts.decode(config, workdir, made)
+  setup = prepare(config)
+  rate = texts.rater(config, setup.family)
+  decoded = texts.decode(config, workdir, setup)
   decoded += sequence_cascades(decoded, config.sequence_alphas)
-  rows = beyond_lossy([rate(each) for each in decoded])
+  rows = beyond_lossy([rate(result) for result in decoded])
   return rows + summary(rows)
 
 
 def sequence_cascades(decoded, alphas):
-  """Returns the cascades of equation (1), of what two methods have said.
+  """Returns the sequence cascades of equation (1), from two methods' records.
 
-  A prompt's answer is the draft's, if that is of probability `1 - alpha` or
-  more to the draft, which knows it anyway, and else the target's, after the
-  draft's time.
+  The answer to a prompt is the draft's if its probability under the draft is
+  `1 - alpha` or more, and the target's otherwise, which then takes the time of
+  both.
   """
-  of = lambda label: [each for each in decoded if each.method.label == label]
+  with_label = lambda label: [
+    result for result in decoded if result.method.label == label
+  ]
   return [
     draft._replace(
       method=draft.method._replace(label=SEQUENCE, columns={'alpha': alpha}),
@@ -69,52 +75,57 @@ def sequence_cascades(decoded, alphas):
       ],
     )
     for alpha in alphas
-    for draft, target in zip(of(DRAFT), of(TARGET))
+    for draft, target in zip(with_label(DRAFT), with_label(TARGET))
   ]
 
 
-def _sequence(alpha, draft, target):
-  """Of one prompt; the target's time is what the draft was timed against."""
+def _sequence(
+  alpha: float, draft: runner.Record, target: runner.Record
+) -> runner.Record:
+  """Returns a prompt's record; the draft was timed against the target."""
   if np.exp(draft['own_nats']) >= 1 - alpha:
     return draft
-  clocks = {}
-  for name in {'seconds', 'reading'} & set(draft):
-    other = draft[f'reference_{name}']
-    clocks |= {name: draft[name] + other, f'reference_{name}': other}
-  return target | clocks
+  timings = {}
+  for name in {'seconds', 'prefill'} & set(draft):
+    target_time = draft[f'reference_{name}']
+    timings[name] = draft[name] + target_time
+    timings[f'reference_{name}'] = target_time
+  return target | timings
 
 
 def beyond_lossy(rows):
-  """Returns the points, with `nats_over_lossy`, where that is defined.
+  """Returns points with `nats_over_lossy`, where it is defined.
 
-  It is how much more likely, in nats a token, texts are to the target than
-  those of lossy decoding with as many target calls. What lies between two
-  points of lossy decoding is a coin's that takes one of them for each prompt;
-  lossless decoding and the target are among its points.
+  This is the target's log-likelihood of texts, in nats per token, minus that of
+  lossy decoding with as many target calls. Between two points of lossy
+  decoding, a coin selects one of them for each prompt; lossless decoding and
+  the target are among its points.
   """
   lines = []
-  for head, own in _panels(rows):
-    line = [row for row in own if row['method'] in (LOSSY, LOSSLESS, TARGET)]
-    lines.append((head, sorted(line, key=lambda row: row['target_calls'])))
-  own_line = lambda row: next(
-    (line for head, line in lines if head.items() <= row.items()), []
+  for columns, panel in _panels(rows):
+    line = [row for row in panel if row['method'] in (LOSSY, LOSSLESS, TARGET)]
+    lines.append((columns, sorted(line, key=lambda row: row['target_calls'])))
+  line_of_panel = lambda row: next(
+    (line for columns, line in lines if columns.items() <= row.items()), []
   )
-  return [row | _beyond(row, own_line(row)) for row in rows]
+  return [row | _beyond(row, line_of_panel(row)) for row in rows]
 
 
-def _beyond(row, line):
-  """Of one point; `line` is lossy decoding's, by its target calls."""
-  labels = {each['method'] for each in line}
+def _beyond(
+  row: dict[str, Any], line: list[dict[str, Any]]
+) -> dict[str, float]:
+  """Compares one point with the line of lossy decoding."""
+  labels = {point['method'] for point in line}
   if row['method'] in labels or LOSSY not in labels:
     return {}
-  calls = [each['target_calls'] for each in line]
+  calls = [point['target_calls'] for point in line]
   if not calls[0] <= row['target_calls'] <= calls[-1]:
     return {}
   weights = [
     np.interp(row['target_calls'], calls, unit) for unit in np.eye(len(line))
   ]
-  nats = [each['target_nats'] for each in line]
-  errors = [each['target_nats_error'] for each in line]
+  nats = [point['target_nats'] for point in line]
+  errors = [point['target_nats_error'] for point in line]
   return {
     'nats_over_lossy': float(row['target_nats'] - np.dot(weights, nats)),
     'nats_over_lossy_error': float(
@@ -126,33 +137,36 @@ def _beyond(row, line):
 
 
 def summary(rows):
-  """Returns rows of each line, by each rating, as Table 2 has them.
+  """Returns summary rows of each line, by each rating, as in Table 2.
 
-  At 'equal quality', the largest speed-up at a rating of the target's or
-  better. At 'equal latency', the best rating at a latency of the target's or
-  less, and `best_share`: of latencies up to the target's, the share at which no
-  line has a better point of no more latency. Errors are those of the one point,
-  which may have been lucky to be it. There are no rows without clocks.
+  'equal quality' is the largest speed-up among points with at least the
+  target's rating. 'equal latency' is the best rating among points with at most
+  the target's latency; `best_share` is the share of latencies, up to the
+  target's, at which no line has a better point with the same or less latency.
+  Errors are those of the selected point, without the bias of the selection.
+  There are no summary rows without measured latencies.
   """
   if 'latency' not in rows[0]:
     return []
   return [
-    {**head, 'by': by, **row}
-    for head, own in _panels(rows)
+    {**columns, 'by': by, **row}
+    for columns, panel in _panels(rows)
     for by in _RATINGS
-    for row in _panel_summary(own, by)
+    for row in _panel_summary(panel, by)
   ]
 
 
-def _panel_summary(rows, by):
-  """The two rows of each line of a plot."""
+def _panel_summary(
+  rows: list[dict[str, Any]], by: str
+) -> Iterator[dict[str, Any]]:
+  """Yields the two summary rows of each line in a panel."""
   bar = max(
     (row[by] for row in rows if row['method'] == TARGET), default=np.inf
   )
   lowest = min(row['latency'] for row in rows)
   grid = np.linspace(lowest, max(lowest, 1), 101)
-  at = lambda row: np.where(row['latency'] <= grid, row[by], -np.inf)
-  front = lambda rows: np.max([at(row) for row in rows], axis=0)
+  on_grid = lambda row: np.where(row['latency'] <= grid, row[by], -np.inf)
+  front = lambda rows: np.max([on_grid(row) for row in rows], axis=0)
   for method in dict.fromkeys(row['method'] for row in rows):
     line = [row for row in rows if row['method'] == method]
     good = (row for row in line if row[by] >= bar)
@@ -178,23 +192,28 @@ def _panel_summary(rows, by):
     }
 
 
-def _panels(rows):
-  """The rows of each plot, and the columns that they share.
+def _panels(
+  rows: list[dict[str, Any]],
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+  """Yields the columns that a panel's rows share, and the rows.
 
-  A row that lacks a column which others have is in all plots: where drafts
-  differ in length, plain decoding is the same.
+  A row without a column that others have is in all panels: plain decoding is
+  the same for all draft lengths.
   """
   names = [name for name in _PANELS if any(name in row for row in rows)]
   whole = [row for row in rows if all(name in row for name in names)]
   for values in dict.fromkeys(tuple(row[n] for n in names) for row in whole):
-    head = dict(zip(names, values))
-    yield head, [row for row in rows if head.items() <= (head | row).items()]
+    columns = dict(zip(names, values))
+    yield (
+      columns,
+      [row for row in rows if columns.items() <= (columns | row).items()],
+    )
 
 
 def figures(rows):
-  """Draws both ratings against every cost, and the summary's speed-ups."""
+  """Draws both ratings against each cost, and the summary's speed-ups."""
   points = [row for row in rows if 'part' not in row]
-  made = {
+  drawn = {
     f'{rating}_{cost}': plot(points, cost, rating)
     for cost in _COSTS
     for rating in _RATINGS
@@ -207,7 +226,7 @@ def figures(rows):
     if row.get('speed_up_at_quality') and row['method'] not in (TARGET, DRAFT)
   ]
   if not shown:
-    return made
+    return drawn
   bars = plots.bars(
     shown,
     'panel',
@@ -217,12 +236,12 @@ def figures(rows):
     ylabel="speed-up at the target's quality",
     paper=True,
   )
-  return made | {'speed_up_at_quality': bars}
+  return drawn | {'speed_up_at_quality': bars}
 
 
 def plot(rows, cost, rating, **options):
-  """Draws a rating of points against a cost, a line for each method."""
-  flat = [row | head for head, own in _panels(rows) for row in own]
+  """Draws a rating of points against a cost, one line per method."""
+  flat = [row | columns for columns, panel in _panels(rows) for row in panel]
   return plots.lines(
     flat,
     cost,

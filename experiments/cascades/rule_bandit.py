@@ -1,11 +1,13 @@
-"""A bandit over rules: lossless, lossy and cascades as arms of one drafter.
+"""Compares bandits over rules: lossless, lossy and cascades with one drafter.
 
-The reward weighs emitted tokens against fidelity (the mean of 1 - TV between
-what is sampled and the target): no threshold sets how much a token may cost,
-but a weight. Each row of a batch learns on its own.
+The reward is a weighted sum of emitted tokens and fidelity, the mean of 1 - TV
+between the sampled distribution and the target's. The weight takes the place of
+a rule's threshold. Each row of a batch has its own bandit.
 """
 
+from collections.abc import Iterator
 import itertools
+from typing import Any
 
 import ml_collections
 import numpy as np
@@ -13,48 +15,49 @@ import numpy as np
 from experiments.cascades import frontier
 from experiments.cascades import texts
 from experiments.common import choice
+from experiments.common import compare
 from experiments.common import configs
 from experiments.common import plots
 from specjax import base
 from specjax import rewards as rewards_lib
 
 MAY_CHANGE = (*frontier.MAY_CHANGE, 'weights')
-# Of each round, what rewards are computed from.
+# Fields of each round that rewards are computed from.
 _FIELDS = ('num_emitted', 'fidelity')
 
 
 def prepare(config):
-  """Returns the arms, the bandits of each weight, and the prompts."""
+  """Returns the arms, the bandits for each weight, and the prompts."""
   configs.check_counts(config, ('weights',), 0)
-  prepared = choice.plan(_with_rewards(config))
-  texts.rater(config, prepared.family)
-  _check(prepared)
-  return prepared
+  setup = choice.prepare(_with_rewards(config))
+  texts.rater(config, setup.family)
+  _check(setup)
+  return setup
 
 
 def run(config, workdir):
   """Returns a row per weight and method: single arms, and bandits over them.
 
-  A bandit learns from the reward of its weight. Arms alone learn nothing, and
-  are played once for all weights.
+  A bandit receives the reward with its weight. Single arms learn nothing and
+  are decoded once for all weights.
   """
-  made = prepare(config)
-  rate = texts.rater(config, made.family)
-  decoded = texts.decode(config, workdir, made, fields=_FIELDS)
-  points = [(each, rate(each)) for each in decoded]
+  setup = prepare(config)
+  rate = texts.rater(config, setup.family)
+  decoded = texts.decode(config, workdir, setup, fields=_FIELDS)
+  points = [(result, rate(result)) for result in decoded]
   rows = []
-  for prompts, weight in itertools.product(made.prompt_sets, config.weights):
-    own = [
-      (each, row)
-      for each, row in points
-      if each.prompts is prompts and row.get('weight', weight) == weight
+  for prompts, weight in itertools.product(setup.prompt_sets, config.weights):
+    selected = [
+      (result, row)
+      for result, row in points
+      if result.prompts is prompts and row.get('weight', weight) == weight
     ]
-    rows += [{'weight': weight} | row for row in _rows(own, weight)]
+    rows += [{'weight': weight} | row for row in _rows(selected, weight)]
   return rows
 
 
 def figures(rows):
-  """Draws what choosing is worth, and the target's nats by target calls."""
+  """Draws gains over the best arm, and the target's nats by target calls."""
   named = [row | {'weight': f'weight {row["weight"]}'} for row in rows]
   return {
     'over_best': plots.bars(
@@ -63,49 +66,54 @@ def figures(rows):
       'over_best',
       'method',
       error='over_best_error',
-      ylabel='reward of a round, less that of the best arm',
+      ylabel='reward per round minus that of the best arm',
     ),
     'target_nats': frontier.plot(rows, 'target_calls', 'target_nats'),
   }
 
 
-def _rows(points, weight):
-  """Rows of one weight on one set of prompts, beside the best arm alone.
+def _rows(
+  points: list[tuple[compare.Decoded, dict[str, Any]]], weight: float
+) -> Iterator[dict[str, Any]]:
+  """Yields the rows of one weight on one prompt set.
 
-  `over_best` is the mean reward of a round less that of the best arm; its error
-  is that of the difference on the same prompts.
+  `over_best` is the mean reward per round minus that of the best arm; its error
+  is the error of this difference on the same prompts.
   """
-  depth = max(len(each.records[0]['drafted']) for each, _ in points)
+  depth = max(len(result.records[0]['drafted']) for result, _ in points)
   means = {
-    each.method.label: _mean_reward(each.records, weight, depth)
-    for each, _ in points
+    result.method.label: _mean_reward(result.records, weight, depth)
+    for result, _ in points
   }
-  alone = [
-    each.method.label for each, _ in points if len(each.method.arms) == 1
+  single_arms = [
+    result.method.label for result, _ in points if len(result.method.arms) == 1
   ]
-  best = max(alone, key=lambda label: means[label][0])
-  error = lambda moves: float(np.sqrt((moves**2).sum()))
-  for each, row in points:
-    (mean, moves), (highest, others) = means[each.method.label], means[best]
-    fidelity, fidelity_moves = _mean_reward(each.records, 1.0, depth)
-    pulls = np.sum([record['pulls'] for record in each.records], axis=0)
+  best = max(single_arms, key=lambda label: means[label][0])
+  error = lambda deviations: float(np.sqrt((deviations**2).sum()))
+  for result, row in points:
+    mean, deviations = means[result.method.label]
+    best_mean, best_deviations = means[best]
+    fidelity, fidelity_deviations = _mean_reward(result.records, 1.0, depth)
+    pulls = np.sum([record['pulls'] for record in result.records], axis=0)
     yield row | {
       'reward': mean,
-      'reward_error': error(moves),
+      'reward_error': error(deviations),
       'best_arm': best,
-      'over_best': mean - highest,
-      'over_best_error': error(moves - others),
+      'over_best': mean - best_mean,
+      'over_best_error': error(deviations - best_deviations),
       'fidelity': fidelity,
-      'fidelity_error': error(fidelity_moves),
+      'fidelity_error': error(fidelity_deviations),
       'pulls': ' '.join(map(str, pulls)),
     }
 
 
-def _mean_reward(records, weight, depth):
-  """The mean reward of a round, and `[P]` by how much each prompt moves it.
+def _mean_reward(
+  records: list[dict[str, Any]], weight: float, depth: int
+) -> tuple[float, np.ndarray]:
+  """Returns the mean reward per round, and `[P]` deviations of the prompts.
 
-  Rewards of arms alone are on the scale of the deepest of all, as those of the
-  bandits are.
+  Rewards of single arms are scaled by the depth of the deepest arm, like those
+  of the bandits.
   """
   fields = {n: np.concatenate([r[n] for r in records]) for n in _FIELDS}
   fields['tokens'] = np.zeros((len(fields['fidelity']), depth + 1))
@@ -117,8 +125,8 @@ def _mean_reward(records, weight, depth):
   return mean, (sums - mean * rounds) / rounds.sum()
 
 
-def _with_rewards(config):
-  """The config, with a bandit for each weight."""
+def _with_rewards(config: Any) -> ml_collections.ConfigDict:
+  """Returns the config with a copy of each bandit per weight."""
   bandits = tuple(
     {
       'bandit': bandit,
@@ -132,13 +140,12 @@ def _with_rewards(config):
   return ml_collections.ConfigDict({**config, 'bandits': bandits})
 
 
-def _check(made):
-  """Refuses arms that hide how far they are from the target."""
-  for method in made.methods:
+def _check(setup: compare.Setup) -> None:
+  """Raises `ValueError` for arms whose fidelity is not known."""
+  for method in setup.methods:
     for arm in method.arms:
       if arm.verifier and arm.verifier.name in texts.LOSSY:
         raise ValueError(
-          f'{method.place}: {arm} is lossy by its verifier, without a goal, '
-          'and '
-          "so has no fidelity. 'small:5~lossy(0.5)' has one."
+          f'{method.location}: {arm} is lossy by its verifier and has no goal, '
+          "so that its fidelity is unknown; use 'small:5~lossy(0.5)'."
         )

@@ -1,15 +1,16 @@
-"""Arms as configs write them: a drafter, its tree, a verifier and a goal.
+"""Parses and builds the arms of a config: drafter, tree, verifier and goal.
 
-In short, `DRAFTER[:TREE][/VERIFIER][~GOAL]`, each of them a component as in
-`experiments.common.components`; in full, a dictionary:
+The short form is `DRAFTER[:TREE][/VERIFIER][~GOAL]`, where each part is a
+component as in `experiments.common.components`; the long form is a dictionary:
 
-    'medium:4'                one chain of 4 tokens, drafted by the model medium
-    'medium:8x4/otm'          8 chains of 4
-    'medium:3.2.1/kseq'       a prefix tree: 3 children, 2 of each, 1 of each
+    'medium:4'                one chain of 4 tokens from the model `medium`
+    'medium:8x4/otm'          8 chains of 4 tokens
+    'medium:3.2.1/kseq'       a prefix tree with 3, 2 and 1 children per node
     'prompt_lookup(max_ngram=5):16'
     'small:5~opt(0.2)'        a speculative cascade
-    'feature_head(eagle):5'   by the head eagle; 'medusa(heads):4' likewise
+    'feature_head(eagle):5'   a chain from the head `eagle`
     'feature_head(eagle):eagle'
+    'medusa(heads):4'
     'dynamic_tree(eagle, num_nodes=30)'
     'early_exit(target, num_layers=6):4'
     'none'                    plain decoding
@@ -17,11 +18,13 @@ In short, `DRAFTER[:TREE][/VERIFIER][~GOAL]`, each of them a component as in
     {'drafter': {'name': 'autoregressive', 'model': 'medium'},
      'tree': ('chain', 4), 'verifier': 'otm', 'goal': {'name': 'opt', ...}}
 
-Spaces around the marks do not count. A model of the family that stands for a
-drafter is that of `autoregressive`. Without a verifier, it is
+Spaces around separators are ignored. In place of a drafter, the name of a model
+of the family means `autoregressive` with that model. The verifier defaults to
 `verifiers.default`.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
@@ -40,23 +43,23 @@ from specjax import trees
 from specjax import verifiers
 from specjax.data import datastore
 
-# Parts of an arm, and what stands before each of them in the short form.
+# Parts of an arm, and the separator before each of them in the short form.
 PARTS = {'drafter': '', 'tree': ':', 'verifier': '/', 'goal': '~'}
 _TREE = re.compile(r'(\d+)(?:x(\d+)|((?:\.\d+)+))?')
 _TREE_FORMS = '4 (one chain), 8x4 (8 chains of 4), 3.2.1 (a prefix tree)'
-# The option of a drafter that names the file of its parameters.
+# The option of a drafter that names its parameter file.
 _PARAMS = 'params'
-# What drafters are made of, by what their parameters are annotated with.
+# Names of the models that drafters take, by the annotation of the parameter.
 _NOUNS: dict[Any, str] = {
   base.LanguageModel: 'model',
   base.FeatureHead: 'head on features',
   base.ParallelHead: 'set of parallel heads',
 }
-_OF_DRAFTERS = base.Drafter, Sequence[base.Drafter]
+_DRAFTER_TYPES = base.Drafter, Sequence[base.Drafter]
 
 
 class Arm(NamedTuple):
-  """An arm as it was written, taken apart; hashable."""
+  """An arm, parsed but not built; hashable."""
 
   drafter: components.Spec
   tree: components.Spec | None = None
@@ -75,77 +78,79 @@ class Arm(NamedTuple):
 
 
 class Pool(NamedTuple):
-  """What arms are built of."""
+  """The models and the sampling that arms are built with."""
 
-  # By name, 'target' among them.
-  models: Mapping[str, families.Model | models.Head]
+  models: Mapping[str, families.Model | models.Head]  # including 'target'
   sampling: sampling_lib.Sampling
 
 
-def parse(entry: Any, models: Sequence[str], place: str) -> Arm:
-  """Takes an arm apart, and refuses all that is wrong without its models.
+def parse(entry: Any, models: Sequence[str], location: str) -> Arm:
+  """Parses an arm and checks everything that needs no model.
 
   Args:
-    entry: as at the top of this file.
-    models: names that may stand for a drafter.
-    place: in the config, for errors.
+    entry: an arm in one of the forms at the top of this file.
+    models: names of models that may be used as drafters.
+    location: in the config, for error messages.
+
+  Raises:
+    ValueError: the arm is invalid.
   """
   if isinstance(entry, Arm):
     return entry
-  at = place
+  context = location
   if isinstance(entry, str):
-    entry, at = _split(entry), f'{place} {entry!r}'
+    entry, context = _split(entry), f'{location} {entry!r}'
   if not hasattr(entry, 'items') or 'drafter' not in entry:
     raise ValueError(
-      f"{place} must be an arm such as 'medium:4', or a dictionary of "
+      f"{location} must be an arm such as 'medium:4', or a dictionary of "
       f'{", ".join(PARTS)}, got {entry!r}.'
     )
-  configs.check_known(entry, PARTS, f'{at}: Unknown part', ' of an arm')
+  configs.check_known(entry, PARTS, f'{context}: Unknown part', ' of an arm')
   parsers = {'tree': _tree}
   specs = {
-    name: parsers.get(name, components.parse)(part, f'{at}: {name}')
+    name: parsers.get(name, components.parse)(part, f'{context}: {name}')
     for name, part in entry.items()
     if part is not None
   }
-  specs['drafter'] = _drafter(specs['drafter'], models, at)
+  specs['drafter'] = _drafter(specs['drafter'], models, context)
   arm = Arm(**specs)
-  _check(arm, models, place)
+  _check(arm, models, location)
   return arm
 
 
-def build(arm: Arm, pool: Pool, place: str) -> tuple[base.Arm, base.Params]:
+def build(arm: Arm, pool: Pool, location: str) -> tuple[base.Arm, base.Params]:
   """Builds an arm, with its drafter's parameters."""
-  tree = arm.tree and components.build(trees.Topology, arm.tree, place)
-  drafter, params = _build_drafter(arm, tree, pool, place)
+  tree = arm.tree and components.build(trees.Topology, arm.tree, location)
+  drafter, params = _build_drafter(arm, tree, pool, location)
   verifier = arm.verifier or _default(arm, drafter, pool)
-  goal = arm.goal and components.build(base.Goal, arm.goal, place)
-  built = components.build(base.Verifier, verifier, place)
+  goal = arm.goal and components.build(base.Goal, arm.goal, location)
+  built = components.build(base.Verifier, verifier, location)
   return base.Arm(drafter, built, goal), params
 
 
-def model_of(arm: Arm, place: str) -> str | None:
-  """Returns the name of the model that an arm drafts with, if it has one."""
-  factory = components.find(base.Drafter, arm.drafter, place)
-  options = components.bind(factory, arm.drafter, place)
-  for name, each in components.parameters(factory).items():
-    if each.annotation in _NOUNS:
+def draft_model(arm: Arm, location: str) -> str | None:
+  """Returns the name of the model that an arm drafts with, or None."""
+  factory = components.find(base.Drafter, arm.drafter, location)
+  options = components.bind(factory, arm.drafter, location)
+  for name, parameter in components.parameters(factory).items():
+    if parameter.annotation in _NOUNS:
       return options.get(name)
   return None
 
 
 def label(arm: Arm) -> str:
-  """Returns what tables call an arm: without the file of its parameters."""
-  options = tuple(each for each in arm.drafter.options if each[0] != _PARAMS)
+  """Returns the label of an arm in tables: without its parameter file."""
+  options = tuple(o for o in arm.drafter.options if o[0] != _PARAMS)
   return str(arm._replace(drafter=arm.drafter._replace(options=options)))
 
 
-def _split(text):
-  """The parts of the short form; marks inside of brackets are none."""
+def _split(text: str) -> dict[str, str]:
+  """Splits the short form at separators that are not inside brackets."""
   parts, name, depth = {'drafter': ''}, 'drafter', 0
-  marks = {mark: part for part, mark in PARTS.items() if mark}
+  separators = {mark: part for part, mark in PARTS.items() if mark}
   for letter in text:
     depth += (letter in '([{') - (letter in ')]}')
-    part = marks.get(letter) if not depth else None
+    part = separators.get(letter) if not depth else None
     if part and part not in parts:
       name, parts[part] = part, ''
     else:
@@ -153,30 +158,31 @@ def _split(text):
   return {name: part.strip() for name, part in parts.items()}
 
 
-def _tree(entry, place):
-  """A tree; a number or `KxL` stand for chains, `K.M.N` for a prefix tree."""
-  found = _TREE.fullmatch(str(entry))
-  if found:
-    first, length, rest = found.groups()
-    if rest:
-      levels = tuple(map(int, f'{first}{rest}'.split('.')))
+def _tree(entry: Any, location: str) -> components.Spec:
+  """Parses a tree; `L` or `KxL` mean chains, and `K.M.N` a prefix tree."""
+  match = _TREE.fullmatch(str(entry))
+  if match:
+    first, length, deeper_levels = match.groups()
+    if deeper_levels:
+      levels = tuple(map(int, f'{first}{deeper_levels}'.split('.')))
       return components.Spec('prefix_tree', (levels,))
     if length:
       return components.Spec('chains', (int(first), int(length)))
     return components.Spec('chain', (int(first),))
   try:
-    spec = components.parse(entry, place)
+    spec = components.parse(entry, location)
+    is_known = spec.name in trees.TREES
   except ValueError:
-    spec = None
-  if spec is None or spec.name not in trees.TREES:
+    is_known = False
+  if not is_known:
     known = ', '.join([_TREE_FORMS, *sorted(trees.TREES)])
-    place = place.removesuffix(': tree')
-    raise ValueError(f'{place}: Unknown tree {entry!r}. Known: {known}.')
+    context = location.removesuffix(': tree')
+    raise ValueError(f'{context}: Unknown tree {entry!r}. Known: {known}.')
   return spec
 
 
-def _short(tree):
-  """A tree as in the short form, if it has one."""
+def _short(tree: components.Spec) -> str:
+  """Formats a tree in the short form, if it has one."""
   args = tree.args if not tree.options else ()
   if tree.name == 'chain' and len(args) == 1:
     return str(args[0])
@@ -187,129 +193,143 @@ def _short(tree):
   return str(tree)
 
 
-def _drafter(spec, models, place):
-  """The drafter; the name of a model stands for `autoregressive` of it."""
+def _drafter(
+  spec: components.Spec, models: Iterable[str], location: str
+) -> components.Spec:
+  """Returns the drafter; a model's name means `autoregressive` with it."""
   if spec.name in drafters.DRAFTERS:
     return spec
   known = [*(() if spec.args else models), *sorted(drafters.DRAFTERS)]
-  configs.check_known([spec.name], known, f'{place}: Unknown drafter')
+  configs.check_known([spec.name], known, f'{location}: Unknown drafter')
   options = ('model', spec.name), *spec.options
   return components.Spec('autoregressive', (), options)
 
 
-def _check(arm, models, place):
-  """Refuses what is wrong with an arm, whatever its models are."""
-  tree = arm.tree and components.build(trees.Topology, arm.tree, place)
+def _check(arm: Arm, models: Sequence[str], location: str) -> None:
+  """Raises `ValueError` for errors that do not depend on the models."""
+  tree = arm.tree and components.build(trees.Topology, arm.tree, location)
   for kind, spec in ((base.Goal, arm.goal), (base.Verifier, arm.verifier)):
     if spec is not None:
-      components.build(kind, spec, place)
-  _check_drafter(arm, tree, models, place)
+      components.build(kind, spec, location)
+  _check_drafter(arm, tree, models, location)
 
 
-def _check_drafter(arm, tree, models, place):
-  """As `_check`, of a drafter and of those that it is made of."""
+def _check_drafter(
+  arm: Arm,
+  tree: trees.Topology | None,
+  models: Sequence[str],
+  location: str,
+) -> None:
+  """Checks a drafter and the drafters that it is composed of."""
   spec, _ = _without_params(arm.drafter)
-  factory = components.find(base.Drafter, spec, place)
-  _given_tree(factory, arm, tree, place)
-  options = components.bind(factory, spec, place)
-  for name, each in components.parameters(factory).items():
-    value = options.get(name)
-    if each.annotation in _NOUNS:
-      _check_model(each.annotation, value, models, f'{place}: {spec.name}')
-    elif each.annotation in _OF_DRAFTERS and value is not None:
-      inner = (value,) if each.annotation is base.Drafter else value
-      for drafter in inner:
-        named = _drafter(components.parse(drafter, place), models, place)
-        _check_drafter(arm._replace(drafter=named), tree, models, place)
+  factory = components.find(base.Drafter, spec, location)
+  _tree_providers(factory, arm, tree, location)
+  options = components.bind(factory, spec, location)
+  for name, parameter in components.parameters(factory).items():
+    value, kind = options.get(name), parameter.annotation
+    if kind in _NOUNS:
+      _check_model(kind, value, models, f'{location}: {spec.name}')
+    elif kind in _DRAFTER_TYPES and value is not None:
+      for entry in (value,) if kind is base.Drafter else value:
+        inner = _drafter(components.parse(entry, location), models, location)
+        _check_drafter(arm._replace(drafter=inner), tree, models, location)
 
 
-def _check_model(kind, name, models, place):
-  """Refuses the name of a model or a head that a family does not have."""
+def _check_model(
+  kind: Any, name: str | None, models: Iterable[str], location: str
+) -> None:
+  """Raises `ValueError` if a family has no such model or head."""
   noun = _NOUNS[kind]
   if name is None:
-    raise ValueError(f'{place} needs the name of a {noun}, which is not set.')
+    raise ValueError(
+      f'{location} needs the name of a {noun}, which is not set.'
+    )
   known = dict.fromkeys([*models, 'target'])
   if name in known:
     return
   names = ', '.join(known)
   if kind is base.LanguageModel:
-    raise ValueError(f'{place}: Unknown {noun} {name!r}. Known: {names}.')
+    raise ValueError(f'{location}: Unknown {noun} {name!r}. Known: {names}.')
   raise ValueError(
-    f'{place}: The family has no {noun} {name!r}, only {names}; '
+    f'{location}: The family has no {noun} {name!r}, only {names}; '
     f'{_families_with_heads()}'
   )
 
 
-def _families_with_heads():
+def _families_with_heads() -> str:
   return f'the families with heads are {", ".join(families.with_heads())}.'
 
 
-def _without_params(spec):
-  """A drafter without the file of its parameters, and that file or None."""
+def _without_params(
+  spec: components.Spec,
+) -> tuple[components.Spec, str | None]:
+  """Splits a drafter into itself and its parameter file, if it has one."""
   options = dict(spec.options)
   path = options.pop(_PARAMS, None)
   return spec._replace(options=tuple(options.items())), path
 
 
-def _build_drafter(arm, tree, pool, place):
-  """The drafter and its parameters; those of its models come with them."""
+def _build_drafter(
+  arm: Arm, tree: trees.Topology | None, pool: Pool, location: str
+) -> tuple[base.Drafter, base.Params]:
+  """Builds a drafter, with its parameters and those of its models."""
   spec, path = _without_params(arm.drafter)
-  factory = components.find(base.Drafter, spec, place)
+  factory = components.find(base.Drafter, spec, location)
   params: list[Any] = [] if path is None else [datastore.load(path)]
-  several: list[Any] = []
+  members: list[tuple[base.Drafter, base.Params]] = []
 
   def model(kind, name):
-    _check_model(kind, name, pool.models, f'{place}: {arm.drafter.name}')
+    _check_model(kind, name, pool.models, f'{location}: {arm.drafter.name}')
     chosen = pool.models[name]
     if not isinstance(chosen.model, kind):
       raise ValueError(
-        f'{place}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} is '
-        f'a {_noun(chosen.model)}. {_of_kind(kind, pool)}'
+        f'{location}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} '
+        f'is a {_noun(chosen.model)}. {_names_of_kind(kind, pool)}'
       )
     params.append(chosen.params)
     return chosen.model
 
-  def member(name, goal=None):
-    named = _drafter(components.parse(name, place), pool.models, place)
-    inner = arm._replace(drafter=named, goal=goal)
-    return _build_drafter(inner, tree, pool, place)
+  def member(entry, goal=None):
+    inner = _drafter(components.parse(entry, location), pool.models, location)
+    inner_arm = arm._replace(drafter=inner, goal=goal)
+    return _build_drafter(inner_arm, tree, pool, location)
 
-  def inside(name):
-    if name is None:
+  def wrapped(entry):
+    if entry is None:
       return None
-    drafter, own = member(name, arm.goal)
-    params.append(own)
+    drafter, inner_params = member(entry, arm.goal)
+    params.append(inner_params)
     return drafter
 
-  def members(names):
-    several.extend(map(member, names or ()))
-    return tuple(drafter for drafter, _ in several)
+  def ensemble(entries):
+    members.extend(map(member, entries or ()))
+    return tuple(drafter for drafter, _ in members)
 
-  given = {
+  providers = {
     **{kind: functools.partial(model, kind) for kind in _NOUNS},
-    base.Drafter: inside,
-    Sequence[base.Drafter]: members,
+    base.Drafter: wrapped,
+    Sequence[base.Drafter]: ensemble,
     'sampling': lambda value: value or pool.sampling,
-    **_given_tree(factory, arm, tree, place),
+    **_tree_providers(factory, arm, tree, location),
   }
   if 'bonus_probs' in components.parameters(factory):
-    # A goal needs the draft's distribution at the bonus position, too.
-    given['bonus_probs'] = lambda value: (
+    # A goal also needs the draft's distribution at the bonus position.
+    providers['bonus_probs'] = lambda value: (
       arm.goal is not None if value is None else value
     )
-  drafter = components.build(base.Drafter, spec, place, given)
-  if several:
-    return drafter, tuple(params for _, params in several)
+  drafter = components.build(base.Drafter, spec, location, providers)
+  if members:
+    return drafter, tuple(params for _, params in members)
   return drafter, params[0] if params else None
 
 
 def _noun(model: Any) -> str:
-  """Returns what a model or a head is called in errors."""
+  """Returns the name of a model's kind for error messages."""
   return next(noun for kind, noun in _NOUNS.items() if isinstance(model, kind))
 
 
-def _of_kind(kind, pool):
-  """A sentence on which models or heads of a kind there are."""
+def _names_of_kind(kind: Any, pool: Pool) -> str:
+  """Returns a sentence that lists the models or heads of one kind."""
   names = [n for n, m in pool.models.items() if isinstance(m.model, kind)]
   if names:
     return f'The family has {", ".join(names)} of that kind.'
@@ -319,39 +339,44 @@ def _of_kind(kind, pool):
   return f'{missing}; {_families_with_heads()}'
 
 
-def _given_tree(factory, arm, tree, place):
-  """What a factory learns of the tree: itself, or its length and its chains."""
+def _tree_providers(
+  factory: components.Factory,
+  arm: Arm,
+  tree: trees.Topology | None,
+  location: str,
+) -> dict[str, Callable[[Any], Any]]:
+  """Returns providers of the tree, or of its length and number of chains."""
   names = components.parameters(factory)
-  said = f'{place}: {arm._replace(tree=None, verifier=None, goal=None)}'
+  context = f'{location}: {arm._replace(tree=None, verifier=None, goal=None)}'
   if tree is None:
     if 'topology' in names:
       with_tree = arm._replace(tree=components.Spec('chain', (4,)))
-      raise ValueError(f"{said} needs a tree, as in '{with_tree}'.")
+      raise ValueError(f"{context} needs a tree, as in '{with_tree}'.")
     return {}
-  given = {'topology': lambda value: tree}
+  providers: dict[str, Callable[[Any], Any]] = {'topology': lambda value: tree}
   if 'draft_length' in names:
     width = tree.num_nodes // max(tree.depth, 1)
     if tree != trees.chains(max(width, 1), max(tree.depth, 1)):
       raise ValueError(
-        f"{said} takes chains of 1 or more tokens, as '8' and '4x8', got "
-        f'{_short(arm.tree)}.'
+        f"{context} takes chains of 1 or more tokens, such as '8' and '4x8', "
+        f'got {_short(arm.tree)}.'
       )
-    given['draft_length'] = lambda value: tree.depth
-    given['num_drafts'] = lambda value: width
-  elif 'topology' not in names and not _of_others(factory):
-    raise ValueError(f'{said} takes no tree.')
-  return given
+    providers['draft_length'] = lambda value: tree.depth
+    providers['num_drafts'] = lambda value: width
+  elif 'topology' not in names and not _is_composed(factory):
+    raise ValueError(f'{context} takes no tree.')
+  return providers
 
 
-def _of_others(factory):
-  """Whether a drafter is made of another, or of several."""
-  options = components.parameters(factory).values()
-  return any(each.annotation in _OF_DRAFTERS for each in options)
+def _is_composed(factory: components.Factory) -> bool:
+  """Returns whether a drafter is composed of other drafters."""
+  parameters = components.parameters(factory).values()
+  return any(p.annotation in _DRAFTER_TYPES for p in parameters)
 
 
-def _default(arm, drafter, pool):
-  """The verifier, where none is named."""
-  # What goals give at temperature 0 may still be drawn from.
+def _default(arm: Arm, drafter: base.Drafter, pool: Pool) -> components.Spec:
+  """Returns the verifier of an arm that names none."""
+  # A goal distribution may be random even at temperature 0.
   temperature = 1.0 if arm.goal is not None else pool.sampling.temperature
   name = verifiers.default(
     temperature, drafter.topology.width, drafter.siblings

@@ -1,6 +1,6 @@
-"""What choosing an arm is worth: beside every single one, and beside the best.
+"""Compares bandits with each of their arms, and with the best arm.
 
-For experiments whose methods are arms alone and bandits over them.
+It serves experiments whose methods are single arms and bandits over them.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from experiments.common import compare
 from experiments.common import runner
 from specjax import metrics
 
-# What tables call the method that leaves each prompt to its best arm.
+# The label of the method that decodes each prompt with its best arm.
 ORACLE = 'oracle'
 
 
-def plan(config: Any) -> compare.Plan:
-  """Returns what a config asks for; each of its `arms` alone comes first."""
+def prepare(config: Any) -> compare.Setup:
+  """Reads a config; each of its `arms` becomes a method, before `methods`."""
   config = copy.deepcopy(config)
   with config.unlocked():
     config.methods = (*config.arms, *config.get('methods', ()))
-  return compare.plan(config)
+  return compare.prepare(config)
 
 
-def best_of_each(arms: Sequence[compare.Decoded]) -> np.ndarray:
-  """Returns `[P]`: for each prompt, the arm of the most tokens a round."""
+def best_arms(arms: Sequence[compare.Decoded]) -> np.ndarray:
+  """Returns `[P]`: for each prompt, the arm with the most tokens per round."""
   rounds, emitted = (
     np.array([[record[name] for record in arm.records] for arm in arms])
     for name in ('rounds', 'emitted')
@@ -35,26 +35,29 @@ def best_of_each(arms: Sequence[compare.Decoded]) -> np.ndarray:
 
 
 def oracle(arms: Sequence[compare.Decoded]) -> compare.Decoded:
-  """Returns what leaving each prompt to its best arm would have."""
-  return left_to(arms, best_of_each(arms), ORACLE)
+  """Returns the records of decoding each prompt with its best arm."""
+  return assign(arms, best_arms(arms), ORACLE)
 
 
-def left_to(
-  arms: Sequence[compare.Decoded], chosen: Sequence[int], label: str
+def assign(
+  arms: Sequence[compare.Decoded], selected: Sequence[int], label: str
 ) -> compare.Decoded:
-  """Returns what a method would have that leaves each prompt to one arm.
+  """Returns the records of decoding each prompt with an assigned arm.
 
-  `arms` are each alone, on the same prompts; `chosen` is `[P]` the arm of each.
+  Args:
+    arms: the records of each arm, all on the same prompts.
+    selected: `[P]` the index of each prompt's arm.
+    label: the label of the resulting method.
   """
   depth = max(len(arm.records[0]['drafted']) for arm in arms)
   records: list[runner.Record] = []
-  for i, arm in enumerate(chosen):
-    own = dict(arms[arm].records[i])
-    for name in ('accepted', 'drafted'):  # Of each depth, of the deepest arm.
-      own[name] = own[name] + [0] * (depth - len(own[name]))
+  for i, arm in enumerate(selected):
+    record = dict(arms[arm].records[i])
+    for name in ('accepted', 'drafted'):  # Padded to the deepest arm.
+      record[name] = record[name] + [0] * (depth - len(record[name]))
     pulls = [0] * len(arms)
-    pulls[arm] = own['rounds']
-    records.append(own | {'pulls': pulls})
+    pulls[arm] = record['rounds']
+    records.append(record | {'pulls': pulls})
   first = arms[0]
   method = first.method._replace(label=label, columns={})
   return compare.Decoded(method, first.prompts, records)
@@ -66,32 +69,40 @@ def rows(
   by_domain: bool,
   baseline: str = '',
 ) -> list[dict[str, Any]]:
-  """Returns the rows of `compare.rows`, beside the best single arm.
+  """Returns the rows of `compare.rows`, compared with the best single arm.
 
-  `over_best` is block efficiency over that of `best_arm`, the best arm of the
-  row's prompts, on the same prompts; `pulls` are shares of rounds. `decoded` is
-  one set of prompts with every method, of which `arms` are one arm alone. With
-  a method as `baseline`, `over_baseline` is over that, also on the same
-  prompts.
+  `over_best` is block efficiency over that of `best_arm`, the best arm for the
+  row's prompts, on the same prompts; `pulls` are the arms' shares of rounds.
+
+  Args:
+    decoded: one prompt set, decoded with every method.
+    arms: the labels of the methods that are single arms.
+    by_domain: whether there is a row per domain.
+    baseline: the label of a method; if set, `over_baseline` is block efficiency
+      over that of this method.
   """
   table = compare.rows(decoded, by_domain)
-  of_method = {each.method.label: each.records for each in decoded}
+  by_method = {result.method.label: result.records for result in decoded}
   for row in table:
-    own = {
-      method: compare.of_domain(records, row['domain'])
-      for method, records in of_method.items()
+    selected = {
+      method: compare.select_domain(records, row['domain'])
+      for method, records in by_method.items()
     }
     sums = {
-      method: [compare.by_prompt(each, name) for name in ('emitted', 'rounds')]
-      for method, each in own.items()
+      method: [
+        compare.by_prompt(records, name) for name in ('emitted', 'rounds')
+      ]
+      for method, records in selected.items()
     }
     best = max(arms, key=lambda method: metrics.ratio(*sums[method])[0])
     row['best_arm'] = best
-    others = {'best': best} | ({'baseline': baseline} if baseline else {})
-    for name, other in others.items():
-      ratio, error = metrics.ratio_of_ratios(sums[row['method']], sums[other])
+    references = {'best': best} | ({'baseline': baseline} if baseline else {})
+    for name, reference in references.items():
+      ratio, error = metrics.ratio_of_ratios(
+        sums[row['method']], sums[reference]
+      )
       row |= {f'over_{name}': ratio, f'over_{name}_error': error}
-    pulls = np.sum([r['pulls'] for r in own[row['method']]], axis=0)
+    pulls = np.sum([r['pulls'] for r in selected[row['method']]], axis=0)
     if len(pulls) > 1:
-      row['pulls'] = ' '.join(f'{each / pulls.sum():.2f}' for each in pulls)
+      row['pulls'] = ' '.join(f'{share:.2f}' for share in pulls / pulls.sum())
   return table

@@ -1,4 +1,4 @@
-"""Config files: found, loaded, checked, and swept over."""
+"""Finds, loads and checks config files, and expands their sweeps."""
 
 import ast
 from collections.abc import Collection
@@ -20,8 +20,8 @@ import numpy as np
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
-# What `--smoke` sets in every config that has such a field, also within another
-# one. A number keeps so many entries of a tuple.
+# Values that `--smoke` sets in every config with such a field, at any depth.
+# For a tuple, an integer is the number of entries that are kept.
 _SMALLEST = {
   'arms': 2,
   'bandits': 1,
@@ -45,20 +45,20 @@ _SMALLEST = {
   'methods': 2,
   'weights': 1,
 }
-# The prompts of a set, and the texts or responses of a domain.
+# Prompts per prompt set, and texts or responses per domain, with `--smoke`.
 _NUM_PROMPTS = 4
 
 
-def known() -> dict[str, str]:
+def titles() -> dict[str, str]:
   """Returns the first line of each config's docstring, by path."""
   paths = sorted((_ROOT / 'configs').rglob('*.py'))
   names = [path.relative_to(_ROOT).as_posix() for path in paths]
   return {name: docstring(name).split('\n')[0] for name in names}
 
 
-def listed() -> str:
-  """Returns a line for each of `known`, to be printed."""
-  return '\n'.join(f'  {path:<38} {line}' for path, line in known().items())
+def title_lines() -> str:
+  """Returns the `titles` of all configs as lines of text."""
+  return '\n'.join(f'  {path:<38} {line}' for path, line in titles().items())
 
 
 def docstring(path: str) -> str:
@@ -68,7 +68,7 @@ def docstring(path: str) -> str:
 
 
 def experiments() -> list[str]:
-  """Returns the names that a config's `experiment` may have."""
+  """Returns all names that are valid for a config's field `experiment`."""
   folder = _ROOT / 'experiments'
   return [
     '.'.join(path.relative_to(folder).with_suffix('').parts)
@@ -78,26 +78,26 @@ def experiments() -> list[str]:
 
 
 def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
-  """Loads a config: a file, and behind a colon what its `get_config` takes.
+  """Loads a config: a file, and after a colon the argument of `get_config`.
 
-  Every config gets the field `sweep`, and one of a family also those of
-  `prompts.load_family`, such as `chat` and `drafters`.
+  Every config receives the field `sweep`; a config with a family also receives
+  the fields of `prompts.load_family`, such as `chat` and `drafters`.
 
   Args:
-    path: of the file, with the argument.
-    smoke: whether the config is reduced to its smallest sizes: those that all
-      configs have in common, and then the file's own `SMOKE`, a dictionary of
-      fields and values, or its `SMOKES`, one for each of some arguments. Names
-      of fields within others are joined by dots; a number keeps so many entries
-      of a tuple.
+    path: the path of the file, with the argument if there is one.
+    smoke: whether the config is reduced to its smallest sizes. These are the
+      sizes that all configs share, then the file's own `SMOKE`, a dictionary
+      from fields to values, or `SMOKES`, with one such dictionary per argument.
+      Names of nested fields are joined by dots; for a tuple, an integer is the
+      number of entries that are kept.
   """
   file, _, argument = path.partition(':')
   if not pathlib.Path(file).is_file():
-    raise ValueError(_unknown(file))
+    raise ValueError(_unknown_error(file))
   module = runpy.run_path(file)
   get_config = module['get_config']
-  takes = inspect.signature(get_config).parameters
-  if argument and not takes:
+  parameters = inspect.signature(get_config).parameters
+  if argument and not parameters:
     raise ValueError(f'{file} takes no argument, got {argument!r}.')
   config = get_config(argument) if argument else get_config()
   added = {'sweep': ''}
@@ -114,47 +114,49 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   return config
 
 
-def described(config: ml_collections.ConfigDict, path: str) -> str:
+def describe(config: ml_collections.ConfigDict, path: str) -> str:
   """Returns the docstring of a config's file, and its fields with their values.
 
   Args:
-    config: from `load`.
-    path: what it was loaded from.
+    config: the config, from `load`.
+    path: the path that it was loaded from.
   """
   file = path.partition(':')[0]
   about = docstring(str(pathlib.Path(file).resolve()))
   lines = [about, '', f'Fields of {path}, set by --config.FIELD=:']
   lines += [f'  {name} = {value!r}' for name, value in flat(config).items()]
-  others = [each for each in variants(file) if each not in (file, path)]
-  if others:
-    lines += ['', 'Variants:', *(f'  {each}' for each in others)]
+  other_paths = [v for v in variants(file) if v not in (file, path)]
+  if other_paths:
+    lines += ['', 'Variants:', *(f'  {variant}' for variant in other_paths)]
   return '\n'.join(lines)
 
 
 def variants(path: str) -> list[str]:
-  """Returns what `load` takes for each config of a file.
+  """Returns the paths, as `load` takes them, of all configs in a file.
 
-  A file whose `get_config` takes an argument names what it accepts, or
-  examples of it, in `VARIANTS`.
+  A file whose `get_config` takes an argument lists the valid arguments, or
+  examples of them, in `VARIANTS`.
   """
   arguments = runpy.run_path(path).get('VARIANTS', ('',))
   return [f'{path}:{argument}'.removesuffix(':') for argument in arguments]
 
 
-def _unknown(file):
-  """Says that there is no such config, and which have similar names."""
-  stems = {name: pathlib.Path(name).stem for name in known()}
+def _unknown_error(file: str) -> str:
+  """Returns an error message that suggests configs with similar names."""
+  stems = {name: pathlib.Path(name).stem for name in titles()}
   stem = pathlib.Path(file).stem
-  near = difflib.get_close_matches(file, stems, n=5, cutoff=0.8)
-  alike = difflib.get_close_matches(stem, set(stems.values()), n=5)
-  near += [n for each in alike for n, s in stems.items() if s == each]
-  names = ', '.join(dict.fromkeys(near))
-  nearest = f'; the nearest are {names}, and' if near else ';'
+  matches = difflib.get_close_matches(file, stems, n=5, cutoff=0.8)
+  close_stems = difflib.get_close_matches(stem, set(stems.values()), n=5)
+  matches += [
+    n for close in close_stems for n, s in stems.items() if s == close
+  ]
+  names = ', '.join(dict.fromkeys(matches))
+  nearest = f'; the nearest are {names}, and' if matches else ';'
   return f'There is no config {file!r}{nearest} --help lists all.'
 
 
-def _reduce(config, fields):
-  """Sets the smallest sizes, and then the fields of the file's own."""
+def _reduce(config: ml_collections.ConfigDict, fields: dict[str, Any]) -> None:
+  """Sets the smallest sizes, and then the fields of the file's `SMOKE`."""
   for entry in config.get('prompts', {}).values():
     entry.limit = _NUM_PROMPTS
   changes = {'sweep': _first_point(config.sweep)}
@@ -166,7 +168,7 @@ def _reduce(config, fields):
     for size, smallest in _SMALLEST.items():
       if value and field != 'sweep' and f'.{name}'.endswith(f'.{size}'):
         changes[name] = smallest
-  # Also a field that holds others may be replaced.
+  # A field with nested fields may be replaced as a whole.
   holders = {
     name.rsplit('.', depth)[0]: None
     for name in values
@@ -181,75 +183,93 @@ def _reduce(config, fields):
   config.update_from_flattened_dict(changes)
 
 
-def _first_point(sweep):
-  """Returns the sweep of one point; of sizes, it has the smallest."""
+def _first_point(sweep: Any) -> Any:
+  """Reduces a sweep to one point, with the smallest values of sizes."""
   if not sweep:
     return sweep
   values = ast.literal_eval(sweep) if isinstance(sweep, str) else sweep
   point = {
-    name: (_SMALLEST.get(name, each[0]),) for name, each in values.items()
+    name: (_SMALLEST.get(name, options[0]),) for name, options in values.items()
   }
   return str(point) if isinstance(sweep, str) else point
 
 
 def check_fields(config: ml_collections.ConfigDict, argv: list[str]) -> None:
-  """Refuses `--config.FIELD=` of a field that the config lacks."""
+  """Raises `ValueError` for a flag `--config.FIELD=` without such a field."""
   fields = flat(config)
   names = [word.lstrip('-').split('=')[0] for word in argv[1:]]
-  named = [name[7:] for name in names if name.startswith('config.')]
-  check_known(named, fields, 'Unknown config field')
+  field_names = [name[7:] for name in names if name.startswith('config.')]
+  check_known(field_names, fields, 'Unknown config field')
 
 
 def check_known(
-  names: Iterable[str], known: Collection[str], what: str, of: str = ''
+  names: Iterable[str],
+  known: Collection[str],
+  prefix: str,
+  suffix: str = '',
 ) -> None:
-  """Refuses a name that is not known; `what` and `of` stand around it."""
+  """Checks that all names are known.
+
+  Args:
+    names: the names to check.
+    known: the valid names.
+    prefix: the error message up to the name, such as 'Unknown field'.
+    suffix: the rest of the sentence, such as ' of a method'.
+
+  Raises:
+    ValueError: a name is not known.
+  """
   for name in names:
     if name not in known:
-      said = f'Known: {", ".join(known)}.' if known else 'It has none.'
-      raise ValueError(f'{what} {name!r}{of}. {said}')
+      hint = f'Known: {", ".join(known)}.' if known else 'It has none.'
+      raise ValueError(f'{prefix} {name!r}{suffix}. {hint}')
 
 
 @contextlib.contextmanager
-def error_context(place: str, fields: Collection[str]) -> Iterator[None]:
-  """Makes errors begin with a place in the config, and with its field.
+def error_context(location: str, fields: Collection[str]) -> Iterator[None]:
+  """Prefixes errors with a location in the config.
 
   Args:
-    place: such as 'heads.eagle'.
-    fields: those of the place, of which the library names one.
+    location: such as 'heads.eagle'.
+    fields: the fields there; a message that begins with one is joined by a dot.
+
+  Raises:
+    ValueError: the body raised a `TypeError` or a `ValueError`.
   """
   try:
     yield
   except (TypeError, ValueError) as error:
     message = str(error)
     joint = '.' if message.split(' ')[0] in fields else ': '
-    raise ValueError(f'{place}{joint}{message}') from error
+    raise ValueError(f'{location}{joint}{message}') from error
 
 
 def check_counts(config: Any, names: Sequence[str], low: float = 1) -> None:
-  """Refuses fields that hold a number below `low`, or none at all."""
+  """Raises `ValueError` for fields without numbers, or with one below `low`."""
   for name in names:
     if not np.size(config[name]) or np.min(config[name]) < low:
       raise ValueError(f'{name} must be >= {low}, got {config[name]}.')
 
 
 def flat(config: Any) -> dict[str, Any]:
-  """Returns all fields; the names of nested ones are joined by dots."""
+  """Returns all fields; names of nested fields are joined by dots."""
   fields = {}
   for name, value in config.items():
     nested = flat(value) if hasattr(value, 'items') else {}
-    named = {f'{name}.{inner}': each for inner, each in nested.items()}
-    fields |= named or {name: value}
+    inner = {
+      f'{name}.{key}': inner_value for key, inner_value in nested.items()
+    }
+    fields |= inner or {name: value}
   return fields
 
 
 def points(
   config: ml_collections.ConfigDict,
 ) -> list[tuple[dict[str, Any], ml_collections.ConfigDict]] | None:
-  """Returns each combination of a sweep's values, with its config, or None.
+  """Returns each combination of a sweep's values with its config.
 
-  `config.sweep` is a dictionary of fields and tuples of values, or a text that
-  is one; there is no sweep if it is empty.
+  `config.sweep` is a dictionary from fields to tuples of values, or a string
+  with such a dictionary. Without a sweep, it is empty and the result is None.
   """
   sweep = dictionary(config, 'sweep', {'draft_length': (2, 4)})
   return None if sweep is None else list(_points(config, sweep))
@@ -258,43 +278,48 @@ def points(
 def dictionary(
   config: Any, name: str, example: dict[str, Any]
 ) -> dict[str, Any] | None:
-  """Returns a field that holds a dictionary, or a text that is one.
+  """Returns a field that is a dictionary, or a string with one.
 
   Args:
-    config: with the field, or without.
-    name: of the field.
-    example: of its value, for the error.
+    config: the config, which need not have the field.
+    name: the name of the field.
+    example: a valid value, for the error message.
 
   Returns:
-    The dictionary; None if there is no such field or an empty text.
+    The dictionary; None if the field is missing or an empty string.
+
+  Raises:
+    ValueError: the field is something else.
   """
   value = config.get(name, '')
   if value == '':
     return None
-  found = value
+  parsed = value
   if isinstance(value, str):
     with contextlib.suppress(SyntaxError, ValueError):
-      found = ast.literal_eval(value)
-  if not hasattr(found, 'items'):
+      parsed = ast.literal_eval(value)
+  if not hasattr(parsed, 'items'):
     raise ValueError(
       f'{name} must be a dictionary such as {example}, got {value!r}.'
     )
-  return dict(found.items())
+  return dict(parsed.items())
 
 
-def _points(config, sweep) -> Iterator[tuple[dict[str, Any], Any]]:
+def _points(
+  config: Any, sweep: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], Any]]:
   check_known(sweep, flat(config), 'Unknown field', ' of sweep')
   for name, values in sweep.items():
     if not isinstance(values, tuple | list) or not values:
       raise ValueError(f'sweep of {name} must hold values, got {values!r}.')
-    said = [json.dumps(value, default=str) for value in values]
+    encoded = [json.dumps(value, default=str) for value in values]
     for i, value in enumerate(values):
-      if said[i] in said[:i]:
+      if encoded[i] in encoded[:i]:
         raise ValueError(f'sweep of {name} holds {value!r} twice.')
   if not sweep:
     raise ValueError('sweep must hold at least one field, got {}.')
-  for each in itertools.product(*sweep.values()):
-    values = dict(zip(sweep, each))
+  for combination in itertools.product(*sweep.values()):
+    values = dict(zip(sweep, combination))
     point = copy.deepcopy(config)
     with point.ignore_type():  # It may have been a dictionary.
       point.sweep = ''

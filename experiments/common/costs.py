@@ -1,8 +1,8 @@
-"""Cost tables of arms on this device, as configs and logs have them.
+"""Measures, reads and logs cost tables of arms on this device.
 
-The reward 'throughput' and the bandit 'goodput' are computed from a table. Its
-rows have the arm as configs write it, the batch size, the temperature, and the
-costs of `specjax.measure_costs` in milliseconds.
+The reward `throughput` and the bandit `goodput` are computed from a cost table.
+Its rows contain the arm in a config's syntax, the batch size, the temperature,
+and the costs of `specjax.measure_costs` in milliseconds.
 """
 
 from collections.abc import Callable
@@ -25,26 +25,26 @@ from specjax.decoding import timing
 Row = dict[str, Any]
 Prompts = Sequence[Sequence[int]]
 
-# What configs may have: how many rounds are timed together, and how often.
+# Defaults of config fields: the rounds that are timed together, and repeats.
 _DEFAULTS = {'cost_rounds': 32, 'cost_repeats': 5}
 
 
-def of(
+def cost_function(
   config: Any,
   workdir: workdirs.Workdir,
   family: families.Family,
   prompts: Prompts,
-  answer: float | None = None,
+  answer_length: float | None = None,
 ) -> Callable[[methods_lib.Method], Mapping[str, Sequence[float]]]:
   """Returns the function of costs that `methods.build` takes.
 
   Args:
     config: has `batch_size`, `max_length`, and optionally `costs`.
-    workdir: whose log keeps measured tables.
+    workdir: the folder whose log keeps measured tables.
     family: the models.
     prompts: token ids of typical prompts.
-    answer: mean tokens of an answer in continuous batching, where each answer
-      needs a prefill; None without.
+    answer_length: mean tokens of an answer in continuous batching, where each
+      answer needs a prefill; None without continuous batching.
   """
   tables: dict[Any, list[Row]] = {}
 
@@ -58,8 +58,8 @@ def of(
       'depths': [row['depth'] for row in rows],
       'catch_up_costs': [row['catch_up_ms'] / 1e3 for row in rows],
     }
-    if answer is not None:
-      share = config.batch_size / answer / 1e3
+    if answer_length is not None:
+      share = config.batch_size / answer_length / 1e3
       arguments['prefill_costs'] = [row['prompt_ms'] * share for row in rows]
     return arguments
 
@@ -73,10 +73,10 @@ def table(
   method: methods_lib.Method,
   prompts: Prompts,
 ) -> list[Row]:
-  """Returns a row for each arm of a method.
+  """Returns one row per arm of a method.
 
-  They come from the log; otherwise from `config.costs`, a workdir of
-  configs/benchmark/costs.py; otherwise they are measured with these prompts.
+  Rows come from the log if they are there, then from `config.costs`, a workdir
+  of configs/benchmark/costs.py; otherwise they are measured with the prompts.
   """
   source = config.get('costs', '')
   numbers = {name: config.get(name, num) for name, num in _DEFAULTS.items()}
@@ -101,34 +101,34 @@ def table(
 
 
 def read(path: str, method: methods_lib.Method, batch_size: int) -> list[Row]:
-  """Returns rows of a kept table; none, with a message, from another device.
+  """Reads the rows of a cost table; none if it is from another device.
 
   Raises:
     ValueError: the table lacks an arm at this batch size and temperature.
   """
-  kept = results.read(path)
+  content = results.read(path)
   device = measure.device()
-  if kept['device'] != device:
+  if content['device'] != device:
     print(
-      f'The cost table {path!r} was measured on {kept["device"]}, not on '
+      f'The cost table {path!r} was measured on {content["device"]}, not on '
       f'{device}: costs are measured now.'
     )
     return []
   columns = 'arm', 'batch_size', 'temperature'
-  rows = {tuple(row[name] for name in columns): row for row in kept['rows']}
-  place = batch_size, method.sampling.temperature
-  keys = [(str(arm), *place) for arm in method.arms]
+  rows = {tuple(row[name] for name in columns): row for row in content['rows']}
+  temperature = method.sampling.temperature
+  keys = [(str(arm), batch_size, temperature) for arm in method.arms]
   missing = ', '.join(key[0] for key in keys if key not in rows)
   if missing:
     raise ValueError(
       f'The cost table {path!r} has no rows for {missing} at batch size '
-      f'{place[0]} and temperature {place[1]}.'
+      f'{batch_size} and temperature {temperature}.'
     )
   return [rows[key] for key in keys]
 
 
 def batch(prompts: Prompts, size: int) -> list[Sequence[int]]:
-  """Returns `size` prompts, repeated in their order if there are fewer."""
+  """Returns `size` prompts, which are repeated in order if there are fewer."""
   return list(itertools.islice(itertools.cycle(prompts), size))
 
 
@@ -140,9 +140,9 @@ def _measure(
   num_rounds: int,
   repeats: int,
 ) -> list[Row]:
-  """Returns a row for each arm of a method, measured on this device."""
+  """Measures the arms of a method on this device; returns one row per arm."""
   decoder = methods_lib.build(
-    methods_lib.fixed(method), family, config.max_length
+    methods_lib.fix_arm(method), family, config.max_length
   ).decoder
   costs = timing.measure_costs(
     decoder,
@@ -152,7 +152,7 @@ def _measure(
     repeats=repeats,
     progress=measure.progress(f'rounds of {len(method.arms)} arms'),
   )
-  jax.clear_caches()  # Many programs have more memory maps than Linux allows.
+  jax.clear_caches()  # Many programs exceed Linux's limit of memory maps.
   return [
     {
       'arm': str(arm),

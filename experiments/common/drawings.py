@@ -1,5 +1,6 @@
-"""Drawings of single rounds and texts, for notebooks."""
+"""Draws single rounds and texts, for notebooks."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,14 +18,19 @@ def tree(
   kept: Sequence[bool],
   emitted: Sequence[str],
 ) -> figure_lib.Figure:
-  """Draws a draft tree, and below it what the round emitted.
+  """Draws a draft tree, and the tokens that the round emitted below it.
 
-  The `N` nodes have names, and `kept` `[N]` is whether the text goes through
-  the node, or another one like it. Accepted tokens are emitted, then the one
-  that the target adds.
+  Args:
+    topology: a tree with `N` nodes.
+    names: `[N]` the tokens of the nodes, as text.
+    kept: `[N]` whether the accepted path contains the node, or a sibling with
+      the same token.
+    emitted: the accepted tokens, and then the token that the target adds.
   """
-  rows = np.zeros(topology.num_nodes + 1)  # By entry, the root first.
-  # Leaves as they hang below each other: those of one node are neighbours.
+  rows = np.zeros(
+    topology.num_nodes + 1
+  )  # Vertical positions by entry; the root is first.
+  # Leaves in depth-first order, so that siblings are neighbors.
   leaves = [i for i in _depth_first(topology) if i in topology.leaf_entries]
   rows[leaves] = np.arange(len(leaves))
   for entry in reversed(range(topology.num_nodes + 1)):
@@ -51,8 +57,8 @@ def tree(
   return figure
 
 
-def _depth_first(topology, entry=0):
-  """Yields the entries of a tree, each in front of those below it."""
+def _depth_first(topology: trees.Topology, entry: int = 0) -> Iterator[int]:
+  """Yields the entries of a subtree, parents before their children."""
   yield entry
   for node in np.flatnonzero(topology.children[entry]):
     yield from _depth_first(topology, node + 1)
@@ -61,9 +67,9 @@ def _depth_first(topology, entry=0):
 def rounds(
   axes: Any, arms: Sequence[int], emitted: Sequence[int], names: Sequence[str]
 ) -> None:
-  """Draws each round as a bar at its arm, as long as what it emitted.
+  """Draws each round as a bar at its arm, whose length is its emitted tokens.
 
-  The horizontal axis is the text.
+  The horizontal axis is the position in the text.
   """
   axes.barh(
     arms,
@@ -76,8 +82,8 @@ def rounds(
   axes.set_ylim(len(names) - 0.5, -0.5)
 
 
-def _box(axes, x, y, text, origin):
-  """A text on the colour of its origin."""
+def _box(axes: Any, x: float, y: float, text: str, origin: str) -> None:
+  """Draws a text on the color of its origin."""
   box = {'boxstyle': 'round', 'facecolor': plots.ORIGINS[origin]}
   axes.text(
     x, y, text, ha='center', va='center', parse_math=False,

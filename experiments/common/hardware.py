@@ -1,5 +1,6 @@
-"""Models without numbers, and their rounds on the devices that are there."""
+"""Builds models from shapes only, and times their rounds on real devices."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
@@ -11,6 +12,7 @@ import numpy as np
 
 from experiments.common import measure
 from experiments.common import traces
+from specjax import base
 from specjax import compilation
 from specjax import decoding
 from specjax import families
@@ -25,58 +27,59 @@ from specjax.models import loading
 
 _DTYPE = jnp.bfloat16
 _PLATFORMS = {'gpu': 'cuda'}
-# How many copies one program makes: to start a program takes as long as a copy
-# on a GPU.
+# Copies per program, as starting a program takes as long as a copy on a GPU.
 _NUM_COPIES = 64
 
 
 def devices(device: compilation.Device) -> Sequence[Any]:
-  """Returns JAX's devices, of which rounds are to be measured.
+  """Returns JAX's devices, if they are of the kind of `device`.
 
   Raises:
-    ValueError: JAX has none of this kind, or too few.
+    ValueError: JAX has no devices of this kind, or too few.
   """
-  backend, found = jax.default_backend(), jax.devices()
-  there = _PLATFORMS.get(backend, backend) == device.platform
-  if there and backend != 'cpu':
-    asked = compilation.jax_devices(device)
-    there = len(asked) <= len(found) and _is_of(found[0], asked[0])
-  if not there:
-    raise ValueError(
-      'device must be one that is there to run on: JAX has '
-      f'{len(found)} of {measure.device()}, got {device.name!r}.'
+  backend, real_devices = jax.default_backend(), jax.devices()
+  is_available = _PLATFORMS.get(backend, backend) == device.platform
+  if is_available and backend != 'cpu':
+    targets = compilation.jax_devices(device)
+    is_available = len(targets) <= len(real_devices) and _is_same_kind(
+      real_devices[0], targets[0]
     )
-  return found
+  if not is_available:
+    raise ValueError(
+      f'device must be available to run on: JAX has {len(real_devices)} of '
+      f'{measure.device()}, got {device.name!r}.'
+    )
+  return real_devices
 
 
-def _is_of(found, asked):
-  """Whether a device is what a compiler means; GPUs also tell their memory."""
-  if asked.platform == 'tpu':
-    return found.device_kind == asked.device_kind
-  return found.device_kind.startswith(asked.device_kind)
+def _is_same_kind(device: Any, target: Any) -> bool:
+  """Returns whether a device is a target's kind; GPUs append their memory."""
+  if target.platform == 'tpu':
+    return device.device_kind == target.device_kind
+  return device.device_kind.startswith(target.device_kind)
 
 
 def abstract_family(shapes: Mapping[str, Mapping[str, Any]]) -> families.Family:
-  """Returns a family of models without numbers.
+  """Returns a family whose parameters are only shapes.
 
   Args:
-    shapes: by name, fields of a model's config, or of `heads.configure`, with
-      a `kind`; one is the 'target'. A drafter has the target's vocabulary.
+    shapes: by name, the fields of a model's config, or with `kind` those of
+      `heads.configure`. 'target' is the target; drafters have its vocabulary.
   """
   config = config_lib.from_dict(dict(shapes['target']))
   params = adapters.abstract_params(config)
-  made = {}
+  drafters = {}
   for name, fields in shapes.items():
     if name == 'target':
       continue
     if 'kind' in fields:
-      made[name] = _abstract_head(config, params, dict(fields))
+      drafters[name] = _abstract_head(config, params, dict(fields))
     else:
-      own = {'vocab_size': config.vocab_size, **fields}
-      made[name] = _abstract_model(config_lib.from_dict(own))
-  # Of which only the stop tokens are read.
+      fields = {'vocab_size': config.vocab_size, **fields}
+      drafters[name] = _abstract_model(config_lib.from_dict(fields))
+  # Only its stop tokens are used.
   tokenizer = tokenizer_lib.train(['any'], 260)
-  return families.Family(tokenizer, _abstract_model(config), made, [])
+  return families.Family(tokenizer, _abstract_model(config), drafters, [])
 
 
 def fused(
@@ -86,7 +89,7 @@ def fused(
 
   Args:
     family: from `abstract_family`.
-    mesh: the devices that will hold it.
+    mesh: the devices that will hold the family.
   """
 
   def fuse(model):
@@ -97,11 +100,11 @@ def fused(
 
   return family._replace(
     target=fuse(family.target),
-    drafters={name: fuse(each) for name, each in family.drafters.items()},
+    drafters={name: fuse(model) for name, model in family.drafters.items()},
   )
 
 
-def _abstract_model(config):
+def _abstract_model(config: config_lib.TransformerConfig) -> families.Model:
   return families.Model(
     config,
     adapters.language_model(config, _DTYPE),
@@ -109,7 +112,11 @@ def _abstract_model(config):
   )
 
 
-def _abstract_head(target, params, fields):
+def _abstract_head(
+  target: config_lib.TransformerConfig,
+  params: base.Params,
+  fields: dict[str, Any],
+) -> models.Head:
   config = heads.configure(fields.pop('kind'), target, **fields)
   tokens = np.arange(config.layer.head_size or 0)
   begin = lambda key, params: heads.begin(key, config, target, params, tokens)
@@ -117,17 +124,17 @@ def _abstract_head(target, params, fields):
   return models.Head(config, heads.head(config, _DTYPE), _in_dtype(shapes))
 
 
-def _in_dtype(shapes):
-  """Shapes of parameters in the type that they are computed with."""
+def _in_dtype(shapes: base.Params) -> base.Params:
+  """Returns shapes of parameters in the type of the computations."""
   cast = lambda leaf: loading.in_dtype(leaf, _DTYPE)
   return jax.eval_shape(functools.partial(jax.tree.map, cast), shapes)
 
 
 def filled(family: families.Family) -> families.Family:
-  """Returns a family with random numbers where there were shapes alone."""
+  """Returns an abstract family with random parameters."""
   return family._replace(
     target=_filled(family.target),
-    drafters={name: _filled(each) for name, each in family.drafters.items()},
+    drafters={name: _filled(model) for name, model in family.drafters.items()},
   )
 
 
@@ -139,17 +146,17 @@ def round_seconds(
   repeats: int,
   copied_bytes: int,
 ) -> tuple[float, float]:
-  """Returns seconds of a round, and bytes a second of a copy beside it.
+  """Returns seconds per round, and bytes per second of a copy.
 
-  Both are medians over repeats in turns. Rounds are at the end of full caches.
-  A copy reads `copied_bytes` and writes as many, on one device, and both count.
+  Both are medians over interleaved repeats. Rounds are at the end of full KV
+  caches. A copy reads and writes `copied_bytes` on one device; both count.
   """
   array = jnp.zeros(copied_bytes // 4, jnp.float32)
   runs = [
     _rounds(decoder, batch_size, max_length, num_rounds),
     lambda: functools.partial(_copies, array),
   ]
-  seconds = np.median(measure.in_turns(runs, repeats), axis=0)
+  seconds = np.median(measure.interleave(runs, repeats), axis=0)
   num_bytes = 2 * array.nbytes * _NUM_COPIES
   return seconds[0] / num_rounds, num_bytes / seconds[1]
 
@@ -157,16 +164,18 @@ def round_seconds(
 def traced_rounds(
   decoder: decoding.Decoder, batch_size: int, max_length: int, num_rounds: int
 ) -> traces.Trace:
-  """Returns what one round runs, as the mean over those of `round_seconds`."""
-  found = traces.of(_rounds(decoder, batch_size, max_length, num_rounds)())
+  """Returns the kernels of one round, the mean over several rounds."""
+  trace = traces.trace(_rounds(decoder, batch_size, max_length, num_rounds)())
   mean = lambda numbers: {
     name: number / num_rounds for name, number in numbers.items()
   }
-  return traces.Trace(*map(mean, found))
+  return traces.Trace(*map(mean, trace))
 
 
-def _rounds(decoder, batch_size, max_length, num_rounds):
-  """Prepares rounds at the end of full caches."""
+def _rounds(
+  decoder: decoding.Decoder, batch_size: int, max_length: int, num_rounds: int
+) -> Callable[[], Callable[[], Any]]:
+  """Prepares rounds at the end of full KV caches."""
   depth = max(arm.drafter.topology.depth for arm in decoder.round_fn.arms)
   room = num_rounds * (depth + 1)
   if room >= max_length:
@@ -181,26 +190,27 @@ def _rounds(decoder, batch_size, max_length, num_rounds):
 
 
 @jax.jit
-def _copies(array):
-  """One after the other: each is of what the last one wrote."""
+def _copies(array: jax.Array) -> jax.Array:
+  """Copies an array repeatedly; each copy reads what the last one wrote."""
   return jax.lax.fori_loop(0, _NUM_COPIES, lambda _, copied: copied + 1, array)
 
 
-def _filled(model):
-  leaves, tree = jax.tree.flatten(model.params)
-  keys = jax.random.split(jax.random.key(0), len(leaves))
-  made = [_random(leaf, key) for leaf, key in zip(leaves, keys)]
-  params = jax.tree.unflatten(tree, made)
+def _filled(model: Any) -> Any:
+  """Returns a model or a head with random parameters."""
+  shapes, tree = jax.tree.flatten(model.params)
+  keys = jax.random.split(jax.random.key(0), len(shapes))
+  arrays = [_random(shape, key) for shape, key in zip(shapes, keys)]
+  params = jax.tree.unflatten(tree, arrays)
   if 'head_rows' in params:
-    places = jnp.arange(params['head_rows'].size)
+    tokens = jnp.arange(params['head_rows'].size)
     size = params['head']['kernel'].shape[-1]
-    params['head_rows'] = jnp.where(places < size, places, -1)
+    params['head_rows'] = jnp.where(tokens < size, tokens, -1)
   return model._replace(params=params)
 
 
-def _random(leaf, key):
-  """Numbers of an array, where it lies."""
-  make = lambda key: (0.02 * jax.random.normal(key, leaf.shape)).astype(
-    leaf.dtype
+def _random(shape: jax.ShapeDtypeStruct, key: jax.Array) -> jax.Array:
+  """Returns a random array with the shape, type and sharding of another."""
+  make = lambda key: (0.02 * jax.random.normal(key, shape.shape)).astype(
+    shape.dtype
   )
-  return jax.jit(make, out_shardings=getattr(leaf, 'sharding', None))(key)
+  return jax.jit(make, out_shardings=getattr(shape, 'sharding', None))(key)

@@ -1,4 +1,4 @@
-"""A limit on the time of a process, which ends between two units of work."""
+"""Limits the time of a process, which ends between two units of work."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -8,31 +8,31 @@ import threading
 import time
 from typing import Any
 
-# After this moment, in seconds since the epoch, no unit of work is begun.
+# The time, in seconds since the epoch, after which no unit of work begins.
 _DEADLINE = 'SPECJAX_DEADLINE'
-# The process that gave the deadline.
+# The process that set the deadline.
 _PARENT = 'SPECJAX_PARENT'
 # The exit status of a process that ran out of time.
 STATUS = 75
-# Seconds between two looks at whether the parent process is alive.
+# Seconds between two checks whether the parent process is alive.
 _PAUSE = 0.5
 
 
 class OutOfTime(Exception):
-  """There was too little time for all of the work; what is done is logged."""
+  """Raised when the deadline is reached; finished work is in the log."""
 
   def __init__(self) -> None:
     super().__init__(
-      'Ran out of time: what is done is logged, and the same command goes on.'
+      'Ran out of time: finished work is logged, and the same command resumes.'
     )
 
 
 def environment(seconds: float) -> dict[str, str]:
-  """Returns variables of a process that this one gives so many seconds."""
+  """Returns environment variables that limit a child process to `seconds`."""
   return {_DEADLINE: str(time.time() + seconds), _PARENT: str(os.getpid())}
 
 
-def seconds_left() -> float:
+def remaining_seconds() -> float:
   """Returns the seconds until the deadline, which may be negative, or inf."""
   deadline = os.environ.get(_DEADLINE)
   return math.inf if not deadline else float(deadline) - time.time()
@@ -40,15 +40,15 @@ def seconds_left() -> float:
 
 def check() -> None:
   """Raises `OutOfTime` after the deadline."""
-  if seconds_left() <= 0:
+  if remaining_seconds() <= 0:
     raise OutOfTime
 
 
-def in_time(workdir: Any, outcomes: Iterable[Any]) -> Iterator[Any]:
-  """Yields outcomes until there is no more time.
+def until_deadline(workdir: Any, outcomes: Iterable[Any]) -> Iterator[Any]:
+  """Yields outcomes until the deadline.
 
   Args:
-    workdir: of the run, a `workdirs.Workdir`; it is marked as incomplete if
+    workdir: the `workdirs.Workdir` of the run, which is marked as incomplete if
       outcomes are missing.
     outcomes: from `log.resume`.
   """
@@ -59,7 +59,7 @@ def in_time(workdir: Any, outcomes: Iterable[Any]) -> Iterator[Any]:
 
 
 def end_with_parent() -> None:
-  """Ends this process soon after the one that gave it a deadline has ended.
+  """Ends this process soon after the process that set its deadline has ended.
 
   Otherwise it would hold the device and its workdir when the suite is resumed.
   """
@@ -68,7 +68,7 @@ def end_with_parent() -> None:
     watch.start()
 
 
-def _watch(parent):
+def _watch(parent: int) -> None:
   while os.getppid() == parent:
     time.sleep(_PAUSE)
   os._exit(1)

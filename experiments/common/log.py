@@ -1,7 +1,8 @@
-"""The log of a run: what is finished is never done again.
+"""Logs the finished work of a run, so that no work is done twice.
 
-`records.jsonl` holds a line for each unit of work, as soon as it is done, which
-names all that it depends on. Whoever starts again goes on behind it.
+`records.jsonl` receives one line per unit of work as soon as it is done. The
+line contains everything that the outcome depends on, and a run that starts
+again resumes after the last line.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from specjax import json_files
 from specjax import write_errors
 from specjax.data import lines
 
-# A unit of work: all that its outcome depends on, as JSON.
+# A unit of work: everything that its outcome depends on, as JSON.
 Unit = dict[str, Any]
 
 FILE = 'records.jsonl'
@@ -33,19 +34,24 @@ def resume(
   units: Sequence[Unit],
   compute: Callable[[Any], dict[str, Any]],
   label: str = '',
-  given: Sequence[Any] | None = None,
+  inputs: Sequence[Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-  """Yields the outcome of each unit, logged before or computed now.
+  """Yields the outcome of each unit, from the log or computed now.
 
-  No two units may be equal. `compute` gives the outcome of a unit, as JSON; it
-  takes the unit, or what is `given` for it. With the label, progress is shown,
-  and the time that is left.
+  Args:
+    workdir: the folder of the log.
+    units: the units of work, all different.
+    compute: from an input, returns the outcome of its unit, as JSON.
+    label: the label of the progress bar.
+    inputs: what `compute` takes for each unit; defaults to the units.
 
   Raises:
-    limits.OutOfTime: a unit is left to compute after the process's deadline.
+    limits.OutOfTime: the deadline of the process has passed, and a unit is not
+      in the log.
+    ValueError: two units are equal.
   """
-  each = functools.partial(map, compute)
-  return resume_all(workdir, units, each, label, given)
+  compute_all = functools.partial(map, compute)
+  return resume_all(workdir, units, compute_all, label, inputs)
 
 
 def resume_all(
@@ -53,59 +59,63 @@ def resume_all(
   units: Sequence[Unit],
   compute_all: Callable[[Sequence[Any]], Iterator[dict[str, Any]]],
   label: str = '',
-  given: Sequence[Any] | None = None,
+  inputs: Sequence[Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-  """As `resume`, where units are computed together.
+  """Yields the outcome of each unit, where units are computed together.
 
-  `compute_all` takes the units that are left, or what is `given` for those, and
-  yields their outcomes in the same order. What is left is the same in all
-  processes: a unit is done when all have logged it.
+  `compute_all` takes the inputs of the units that are not in the log, and
+  yields their outcomes in the same order. With several processes, a unit is
+  finished when all of them have logged it, so that all compute the same units.
+  See `resume` for the other arguments and the errors.
   """
   names = [name(unit) for unit in units]
   if len(set(names)) < len(names):
-    twice = next(i for i, each in enumerate(names) if each in names[:i])
+    duplicate = next(i for i, key in enumerate(names) if key in names[:i])
     raise ValueError(
-      f'Two units of work are the same: {json.dumps(units[twice])}.'
+      f'Two units of work are the same: {json.dumps(units[duplicate])}.'
     )
   with workdir:
     logged = read(workdir)
     done = dict(processes.common(logged, names))
-    own = zip(names, given or units)
-    left = [value for each, value in own if each not in done]
-    if len(names) > len(left):
-      print(f'{len(names) - len(left)} of {len(names)} are done already.')
-    computed = compute_all(left)
-    with tqdm.tqdm(total=len(left), desc=label, disable=not left) as progress:
-      for unit, each in zip(units, names):
-        if each not in done:
+    pairs = zip(names, inputs or units)
+    remaining = [value for key, value in pairs if key not in done]
+    num_done = len(names) - len(remaining)
+    if num_done:
+      print(f'{num_done} of {len(names)} are done already.')
+    computed = compute_all(remaining)
+    with tqdm.tqdm(
+      total=len(remaining), desc=label, disable=not remaining
+    ) as progress:
+      for unit, key in zip(units, names):
+        if key not in done:
           limits.check()
-          # The same as a later run reads it.
+          # Encoded and decoded, to equal the outcome that a later run reads.
           outcome = json.loads(json_files.dumps(next(computed)))
-          done[each] = logged.get(each, outcome)
-          if each not in logged:
-            _append(workdir, {'unit': each, **unit, 'outcome': outcome})
+          done[key] = logged.get(key, outcome)
+          if key not in logged:
+            _append(workdir, {'unit': key, **unit, 'outcome': outcome})
           progress.update()
-        yield done[each]
+        yield done[key]
 
 
 def read(workdir: workdirs.Workdir) -> dict[str, dict[str, Any]]:
-  """Returns the outcomes that are logged, by the names of their units."""
+  """Returns the outcomes in the log, by the names of their units."""
   path = os.path.join(str(workdir), FILE)
   rows = lines.keep_while(path)
   if any('unit' not in row for row in rows):
     raise ValueError(
-      f'{path} is of an older format: use another workdir, or delete it.'
+      f'{path} has an older format: use another workdir, or delete it.'
     )
   return {row['unit']: row['outcome'] for row in rows}
 
 
 def name(unit: Unit) -> str:
-  """Returns a short name: equal for equal units alone."""
-  said = json.dumps(unit, sort_keys=True)
-  return hashlib.sha256(said.encode()).hexdigest()[:16]
+  """Returns a short name, a hash of the unit."""
+  encoded = json.dumps(unit, sort_keys=True)
+  return hashlib.sha256(encoded.encode()).hexdigest()[:16]
 
 
-def _append(workdir, row):
+def _append(workdir: workdirs.Workdir, row: dict[str, Any]) -> None:
   path = os.path.join(workdir, FILE)
   with write_errors.explain(path):
     with open(path, 'a', encoding='utf-8') as file:

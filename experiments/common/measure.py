@@ -1,4 +1,4 @@
-"""Clocks: runs that are compared are interleaved within one process."""
+"""Measures time: runs to be compared are interleaved in one process."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -16,24 +16,25 @@ from specjax.decoding import timing
 
 
 def progress(label: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-  """Returns what shows progress over an iterable; nothing without a label."""
+  """Returns a progress bar for iterables, which is hidden without a label."""
   return functools.partial(tqdm.tqdm, desc=label, disable=not label)
 
 
-def in_turns(
+def interleave(
   runs: Sequence[timing.Prepare],
   repeats: int,
   label: str = '',
   *,
   warm_up: bool = True,
 ) -> np.ndarray:
-  """Returns `[repeats, F]` seconds of interleaved runs.
+  """Returns `[repeats, F]` seconds of `F` interleaved runs.
 
   Args:
     runs: see `timing.interleaved`.
-    repeats: how often each is timed.
-    label: of the progress that is shown, if there is one.
-    warm_up: calls each once before, so that no compilation is timed.
+    repeats: how often each run is timed.
+    label: the label of the progress bar; '' hides it.
+    warm_up: whether each run is called once first, so that no compilation is
+      timed.
   """
   return timing.interleaved(
     runs, repeats, warm_up=warm_up, progress=progress(label)
@@ -45,16 +46,19 @@ def medians(
 ) -> np.ndarray:
   """Returns `[F]` median seconds of functions that need no preparation.
 
-  What follows them is as in `in_turns`.
+  Args:
+    functions: the functions to be timed.
+    *args: further arguments of `interleave`.
+    **options: further arguments of `interleave`.
   """
   runs = [lambda function=function: function for function in functions]
-  return np.median(in_turns(runs, *args, **options), axis=0)
+  return np.median(interleave(runs, *args, **options), axis=0)
 
 
 def device() -> str:
   """Returns the name of the device that JAX computes on.
 
-  With command buffers, it counts as another one: clocks differ.
+  With command buffers it counts as another device, as timings differ.
   """
   kind = jax.devices()[0].device_kind
   if kind == 'cpu':

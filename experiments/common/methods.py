@@ -1,14 +1,15 @@
-"""Methods, as configs write them, and the decoders that they stand for.
+"""Parses the methods of a config and builds their decoders.
 
-A method is an arm, as in `experiments.common.arms`, or a dictionary:
+A method specifies one decoder: a single arm, or a bandit over several arms. In
+a config it is an arm, as in `experiments.common.arms`, or a dictionary:
 
     {'arm': 'small:5~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}}
     {'bandit': 'ucb1(beta=0.01)', 'reward': 'block_divergence'}
-    {'arm': 'none', 'target': 'small'}              the small model alone
+    {'arm': 'none', 'target': 'small'}     plain decoding with the model `small`
     {'arm': 'none', 'sampling': {'min_p': 0.1}}
 
-A bandit chooses among `arms`, by default those of the config. What a method
-does not say is as the config has it.
+A bandit selects among `arms`, which default to the arms of the config. Fields
+that a method leaves out default to the config's fields of the same names.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from specjax import families
 from specjax import sampling as sampling_lib
 from specjax.decoding import timing
 
-# What configs may have for all of their methods, and what holds otherwise.
+# Fields that a config may set for all of its methods, and their defaults.
 _DEFAULTS = {
   'reward': 'emitted',
   'feedback': 'bandit',
@@ -40,19 +41,19 @@ _DEFAULTS = {
   'per_row': False,
   'target': 'target',
 }
-# Of these, what only matters where there is a choice.
-_CHOOSING = ('feedback', 'warm_start', 'per_row')
+# Those that matter only if a bandit selects among several arms.
+_BANDIT_FIELDS = ('feedback', 'warm_start', 'per_row')
 _FIELDS = ('label', 'columns', 'arm', 'arms', 'bandit', 'sampling', *_DEFAULTS)
-_SAMPLING = [each.name for each in dataclasses.fields(sampling_lib.Sampling)]
-# A bandit's choice of a single arm.
+_SAMPLING = [f.name for f in dataclasses.fields(sampling_lib.Sampling)]
+# The bandit of a method with a single arm.
 _FIXED = components.Spec('fixed')
 
 
 class Method(NamedTuple):
-  """A method, as it was written."""
+  """A method, parsed but not built."""
 
   label: str
-  columns: dict[str, Any]  # of its rows, beside the label
+  columns: dict[str, Any]  # further columns of its rows
   arms: tuple[arms_lib.Arm, ...]
   bandit: components.Spec
   reward: components.Spec
@@ -61,39 +62,39 @@ class Method(NamedTuple):
   per_row: bool
   target: str
   sampling: sampling_lib.Sampling
-  place: str  # in the config, for errors
+  location: str  # in the config, for error messages
 
   @property
   def settings(self) -> dict[str, Any]:
-    """All that its outputs depend on, as JSON."""
+    """Returns everything that its outputs depend on, as JSON."""
     settings = {
       'arms': [str(arm) for arm in self.arms],
       'bandit': str(self.bandit),
       'reward': str(self.reward),
       'target': self.target,
-      **{name: getattr(self, name) for name in _CHOOSING},
+      **{name: getattr(self, name) for name in _BANDIT_FIELDS},
       **dataclasses.asdict(self.sampling),
     }
-    if len(self.arms) == 1:  # Nobody chooses.
-      for name in ('bandit', 'reward', *_CHOOSING):
+    if len(self.arms) == 1:  # There is nothing to select.
+      for name in ('bandit', 'reward', *_BANDIT_FIELDS):
         del settings[name]
     return settings
 
 
 class CompiledMethod(NamedTuple):
-  """A method with its decoder."""
+  """A method with its decoder, which compiles when it is first called."""
 
   method: Method
   decoder: decoding.Decoder
-  bandit_state: Any  # of a new bandit
+  bandit_state: Any  # the bandit's initial state
 
   @property
   def program(self) -> Any:
-    """What its programs are compiled for: all of the round but its numbers."""
+    """Returns the static part of the round, which determines the programs."""
     return jax.tree.structure(self.decoder.round_fn), self.method.warm_start
 
   def decode(self, state: decoding.DecodeState) -> decoding.DecodeState:
-    """Plays to the end; the state is donated."""
+    """Decodes until all rows are done; the state is donated."""
     return decoding.decode(self.decoder.round_fn, self.decoder.params, state)
 
   def trace(
@@ -102,60 +103,62 @@ class CompiledMethod(NamedTuple):
     num_rounds: int,
     record: Callable[[base.RoundInfo], Any],
   ) -> tuple[decoding.DecodeState, Any]:
-    """Plays and records rounds, as `decoding.trace`; the state is donated."""
+    """Runs and records rounds with `decoding.trace`; the state is donated."""
     decoder = self.decoder
     return decoding.trace(
       decoder.round_fn, decoder.params, state, num_rounds, record
     )
 
 
-def parse(config: Any, entry: Any, models: Sequence[str], place: str) -> Method:
-  """Takes an arm or a dictionary of a method apart; see `arms.parse`."""
+def parse(
+  config: Any, entry: Any, models: Sequence[str], location: str
+) -> Method:
+  """Parses an arm or the dictionary of a method; see `arms.parse`."""
   fields = dict(entry.items()) if hasattr(entry, 'items') else {'arm': entry}
   if 'drafter' in fields and 'arm' not in fields:
     fields['arm'] = {n: fields.pop(n) for n in arms_lib.PARTS if n in fields}
   configs.check_known(
-    fields, _FIELDS, f'{place}: Unknown field', ' of a method'
+    fields, _FIELDS, f'{location}: Unknown field', ' of a method'
   )
-  said = {
+  shared = {
     name: fields.get(name, config.get(name, default))
     for name, default in _DEFAULTS.items()
   }
-  said['reward'] = components.parse(said['reward'], f'{place}.reward')
-  sampling = _sampling(config.sampling, fields.get('sampling', {}), place)
+  shared['reward'] = components.parse(shared['reward'], f'{location}.reward')
+  sampling = _sampling(config.sampling, fields.get('sampling', {}), location)
   if ('arm' in fields) == ('bandit' in fields):
-    raise ValueError(f'{place} must have an arm or a bandit, got {entry!r}.')
+    raise ValueError(f'{location} must have an arm or a bandit, got {entry!r}.')
   if 'arm' in fields:
-    arms = (arms_lib.parse(fields['arm'], models, place),)
+    arms = (arms_lib.parse(fields['arm'], models, location),)
     bandit, label = _FIXED, arms_lib.label(arms[0])
   else:
     arms = tuple(
-      arms_lib.parse(each, models, f'{place}.arms[{i}]')
-      for i, each in enumerate(fields.get('arms', config.get('arms', ())))
+      arms_lib.parse(arm, models, f'{location}.arms[{i}]')
+      for i, arm in enumerate(fields.get('arms', config.get('arms', ())))
     )
     if not arms:
       raise ValueError(
-        f'{place}: a bandit needs arms, and the config has none.'
+        f'{location}: a bandit needs arms, and the config has none.'
       )
-    bandit = components.parse(fields['bandit'], f'{place}.bandit')
-    components.find(base.Bandit, bandit, f'{place}.bandit')
-    components.find(base.Reward, said['reward'], f'{place}.reward')
+    bandit = components.parse(fields['bandit'], f'{location}.bandit')
+    components.find(base.Bandit, bandit, f'{location}.bandit')
+    components.find(base.Reward, shared['reward'], f'{location}.reward')
     label = _bandit_label(bandit, fields)
   columns = dict(fields.get('columns', {}))
   label = fields.get('label', label)
   return Method(
-    label, columns, arms, bandit, sampling=sampling, place=place, **said
+    label, columns, arms, bandit, sampling=sampling, location=location, **shared
   )
 
 
 def entry(config: Any) -> dict[str, Any]:
-  """Returns the one method of a config: its only arm, or a bandit over several.
+  """Returns the single method of a config: an arm, or a bandit over several.
 
   Returns:
-    What `parse` takes, by where it stands in the config.
+    The entry that `parse` takes, by its location in the config.
 
   Raises:
-    ValueError: there are several arms, but nobody who chooses.
+    ValueError: there are several arms but no bandit.
   """
   if config.bandit:
     return {'config': {'bandit': config.bandit}}
@@ -167,16 +170,16 @@ def entry(config: Any) -> dict[str, Any]:
   )
 
 
-def fixed(method: Method) -> Method:
+def fix_arm(method: Method) -> Method:
   """Returns the method whose bandit state is the index of the fixed arm."""
-  own = {name: _DEFAULTS[name] for name in _CHOOSING}
-  return method._replace(bandit=_FIXED, **own)
+  defaults = {name: _DEFAULTS[name] for name in _BANDIT_FIELDS}
+  return method._replace(bandit=_FIXED, **defaults)
 
 
-def alone(method: Method) -> list[Method]:
-  """Returns a method for each of a bandit's arms, which is that arm alone."""
+def single_arms(method: Method) -> list[Method]:
+  """Returns one method per arm of a bandit, without the bandit."""
   return [
-    fixed(method)._replace(label=arms_lib.label(arm), arms=(arm,))
+    fix_arm(method)._replace(label=arms_lib.label(arm), arms=(arm,))
     for arm in method.arms
   ]
 
@@ -184,15 +187,18 @@ def alone(method: Method) -> list[Method]:
 def parse_all(config: Any, models: Sequence[str]) -> list[Method]:
   """Returns the methods of `config.methods` and then of `config.bandits`.
 
-  An entry of `bandits` is a bandit, or a method with one. Two methods that
-  would be the same row of a table are refused.
+  An entry of `bandits` is a bandit, or the dictionary of a method with one.
+
+  Raises:
+    ValueError: there is no method, or two methods have the same label and
+      columns, so that a table could not tell them apart.
   """
-  is_method = lambda entry: hasattr(entry, 'items') and 'bandit' in entry
+  has_bandit = lambda entry: hasattr(entry, 'items') and 'bandit' in entry
   bandits = [
-    entry if is_method(entry) else {'bandit': entry}
+    entry if has_bandit(entry) else {'bandit': entry}
     for entry in config.get('bandits', ())
   ]
-  made = [
+  methods = [
     parse(config, entry, models, f'{field}[{i}]')
     for field, entries in (
       ('methods', config.get('methods', ())),
@@ -200,19 +206,19 @@ def parse_all(config: Any, models: Sequence[str]) -> list[Method]:
     )
     for i, entry in enumerate(entries)
   ]
-  if not made:
+  if not methods:
     raise ValueError('methods must hold at least one method, got none.')
   seen: dict[str, str] = {}
-  for method in made:
+  for method in methods:
     name = f'{method.label} {method.columns or ""}'.strip()
     if name in seen:
       raise ValueError(
-        f'{method.place} must differ from {seen[name]} in its label or '
+        f'{method.location} must differ from {seen[name]} in its label or '
         'columns, '
         f'both are {name!r}.'
       )
-    seen[name] = method.place
-  return made
+    seen[name] = method.location
+  return methods
 
 
 def build(
@@ -223,30 +229,34 @@ def build(
 ) -> CompiledMethod:
   """Builds the decoder of a method; nothing is compiled yet.
 
-  A row has up to `max_length` tokens, prompt included. `costs` gives what the
-  reward 'throughput' is computed with, by the names of its parameters, and is
-  called if a reward or a bandit asks.
+  Args:
+    method: from `parse`.
+    family: the target and the drafters.
+    max_length: tokens of the longest row, including its prompt.
+    costs: from a method, returns the arguments of the reward `Throughput`, by
+      name. It is called only if a reward or a bandit requires them.
   """
   models = {'target': family.target, **family.drafters}
   pool = arms_lib.Pool(models, method.sampling)
   configs.check_known(
-    [method.target], models, f'{method.place}: Unknown target'
+    [method.target], models, f'{method.location}: Unknown target'
   )
   target = models[method.target]
-  arms = [arms_lib.build(arm, pool, method.place) for arm in method.arms]
-  told = functools.cache(lambda: costs(method) if costs else {})
-  given = {
+  arms = [arms_lib.build(arm, pool, method.location) for arm in method.arms]
+  cached_costs = functools.cache(lambda: costs(method) if costs else {})
+  providers = {
     'num_arms': lambda value: len(arms),
     'kinds': lambda value: value or timing.level_kinds(arms),
-    **_of_costs(method.bandit, told),
+    **_cost_providers(method.bandit, cached_costs),
   }
-  place = f'{method.place}.bandit'
-  bandit = components.build(base.Bandit, method.bandit, place, given)
+  location = f'{method.location}.bandit'
+  bandit = components.build(base.Bandit, method.bandit, location, providers)
   reward = {}
   if method.bandit != _FIXED:
-    place, given = f'{method.place}.reward', _of_costs(method.reward, told)
+    location = f'{method.location}.reward'
+    providers = _cost_providers(method.reward, cached_costs)
     reward['reward'] = components.build(
-      base.Reward, method.reward, place, given
+      base.Reward, method.reward, location, providers
     )
   decoder = decoding.Decoder(
     target.model,
@@ -264,12 +274,17 @@ def build(
   return CompiledMethod(method, decoder, bandit.init())
 
 
-def _of_costs(spec, told):
-  """What is told of costs; nothing, if the component has its own."""
+def _cost_providers(
+  spec: components.Spec,
+  cached_costs: Callable[[], Mapping[str, Sequence[float]]],
+) -> dict[str, Callable[[Any], Any]]:
+  """Returns providers of measured costs, unless the component sets its own."""
   names = 'costs', 'depths', 'catch_up_costs', 'prefill_costs'
   if set(names) & set(dict(spec.options)):
     return {name: lambda value: value for name in names}
-  return {name: lambda value, name=name: told().get(name) for name in names}
+  return {
+    name: lambda value, name=name: cached_costs().get(name) for name in names
+  }
 
 
 def build_entry(
@@ -279,10 +294,13 @@ def build_entry(
   sampling: Mapping[str, Any] = types.MappingProxyType({}),
   max_length: int = 256,
 ) -> CompiledMethod:
-  """Builds one method without a config, as notebooks do.
+  """Builds one method without a config, for notebooks.
 
-  `entry` is an arm or a dictionary of a method, `sampling` has fields of
-  `Sampling`, and `max_length` is of the longest row, prompt included.
+  Args:
+    family: the target and the drafters.
+    entry: an arm, or the dictionary of a method.
+    sampling: fields of `Sampling`.
+    max_length: tokens of the longest row, including its prompt.
   """
   config = ml_collections.ConfigDict({'sampling': dict(sampling)})
   method = parse(config, entry, list(family.drafters), 'the method')
@@ -292,28 +310,30 @@ def build_entry(
 def decoder(
   family: families.Family, entry: Any, **options: Any
 ) -> decoding.Decoder:
-  """Returns the decoder of `build_entry`."""
+  """Returns the decoder of a method from `build_entry`."""
   return build_entry(family, entry, **options).decoder
 
 
-def _sampling(shared, own, place):
-  """How the tokens of a method are drawn."""
-  fields = dict(shared.items()) | dict(own.items())
-  place = f'{place}.sampling'
-  configs.check_known(fields, _SAMPLING, f'{place}: Unknown field')
+def _sampling(
+  shared: Any, overrides: Any, location: str
+) -> sampling_lib.Sampling:
+  """Returns how the tokens of a method are sampled."""
+  fields = dict(shared.items()) | dict(overrides.items())
+  location = f'{location}.sampling'
+  configs.check_known(fields, _SAMPLING, f'{location}: Unknown field')
   fields['top_k'] = fields.get('top_k') or None
   return sampling_lib.Sampling(**fields)
 
 
-def _bandit_label(bandit, fields):
-  """What tables call a bandit that has no label."""
-  own = _DEFAULTS | fields
-  reward = components.parse(own['reward'], 'reward')
+def _bandit_label(bandit: components.Spec, fields: Mapping[str, Any]) -> str:
+  """Returns the label of a bandit whose entry has none."""
+  settings = {**_DEFAULTS, **fields}
+  reward = components.parse(settings['reward'], 'reward')
   parts = [
     bandit,
     'reward' in fields and reward,
-    own['feedback'] != 'bandit' and f'{own["feedback"]} feedback',
-    own['warm_start'] and f'warm start {own["warm_start"]}',
-    own['per_row'] and 'per row',
+    settings['feedback'] != 'bandit' and f'{settings["feedback"]} feedback',
+    settings['warm_start'] and f'warm start {settings["warm_start"]}',
+    settings['per_row'] and 'per row',
   ]
   return ', '.join(str(part) for part in parts if part)

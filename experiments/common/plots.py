@@ -1,4 +1,4 @@
-"""Figures of tables: each is a function of rows alone."""
+"""Draws figures from the rows of tables."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ import numpy as np
 
 Row = dict[str, Any]
 
-# So that equal rows give equal files.
+# Settings with which equal rows give equal files.
 _STABLE = {'svg.hashsalt': 'specjax', 'svg.fonttype': 'none'}
 _MARKERS = 'os^vDP*X'
-# Letters of a legend that a figure has room for, and inches of one more.
-_ROOM_OF_LEGEND = 20
-_WIDTH_OF_LETTER = 0.075
-_HATCHES = None, '//', '..'  # There are ten colours.
+# Letters of a legend that fit into a figure, and inches per further letter.
+_LEGEND_LETTERS = 20
+_LETTER_WIDTH = 0.075
+_HATCHES = None, '//', '..'  # One for every ten bars, as there are ten colors.
 
 
 def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
-  """Writes a figure, as SVG or PNG by the path's end, and closes it."""
+  """Writes a figure as SVG or PNG, by the suffix of the path, and closes it."""
   with matplotlib.rc_context(_STABLE):
     options = {}
     if os.fspath(path).endswith('.svg'):
@@ -37,15 +37,15 @@ def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
 def panels(
   titles: Sequence[Any], xlabel: str = '', ylabel: str = '', **options: Any
 ) -> tuple[figure_lib.Figure, np.ndarray]:
-  """Returns a figure with a panel for each title, side by side."""
+  """Returns a figure with one panel per title, next to each other."""
   size = (3.6 * len(titles) + 1.8, 3.6)
   defaults = {'figsize': size, 'squeeze': False, 'layout': 'constrained'}
   figure, axes = plt.subplots(1, len(titles), **defaults | options)
-  for each, title in zip(axes[0], titles):
-    # No wider than its panel.
-    each.set_title(textwrap.fill(str(title), 42), fontsize='medium')
-    each.set_xlabel(xlabel)
-    each.grid(alpha=0.3)
+  for panel, title in zip(axes[0], titles):
+    # Titles are wrapped to the width of a panel.
+    panel.set_title(textwrap.fill(str(title), 42), fontsize='medium')
+    panel.set_xlabel(xlabel)
+    panel.grid(alpha=0.3)
   axes[0, 0].set_ylabel(ylabel)
   return figure, axes[0]
 
@@ -64,40 +64,53 @@ def lines(
   level: Callable[[Row], bool] = lambda row: False,
   points: Callable[[Row], bool] = lambda row: False,
 ) -> figure_lib.Figure:
-  """Draws a line for each value of a column, with bars of two standard errors.
+  """Draws lines with error bars of two standard errors.
 
-  Columns of `by` name a line, and those of `panel` a panel; `error` is that of
-  the standard error of `y`. Rows without a number are left out. With `paper`,
-  the paper's numbers of `y` are drawn, too: open markers, dotted lines. Rows of
-  which `level` is true are a horizontal dotted line; those of which `points` is
-  true are open markers without a line.
+  Args:
+    rows: the rows; those without a value of `x` or `y` are left out.
+    x: the column of the horizontal axis.
+    y: the column of the vertical axis.
+    by: the columns whose values name a line.
+    panel: the columns whose values name a panel.
+    error: the column of the standard errors of `y`.
+    xlabel: the label of the horizontal axis; defaults to `x`.
+    ylabel: the label of the vertical axis; defaults to `y`.
+    paper: whether the paper's values of `y` are drawn, as open markers with
+      dotted lines.
+    level: from the first row of a line, returns whether it is drawn as a
+      horizontal dotted line.
+    points: from the first row of a line, returns whether it is drawn as open
+      markers without a line.
   """
   names = [(named(row, panel), named(row, by)) for row in rows]
-  titles, labels = (list(dict.fromkeys(each)) for each in zip(*names))
+  titles, labels = (list(dict.fromkeys(column)) for column in zip(*names))
   figure, axes = panels(
     titles, xlabel or x.replace('_', ' '), ylabel or y.replace('_', ' ')
   )
-  for each, title in zip(axes, titles):
+  for axis, title in zip(axes, titles):
     for name in labels:
-      own = [row for row, said in zip(rows, names) if said == (title, name)]
-      own = [row for row in own if row.get(y) is not None]
-      if own and level(own[0]):
-        each.axhline(own[0][y], color='0.5', linestyle=':', label=name)
+      line = [row for row, key in zip(rows, names) if key == (title, name)]
+      line = [row for row in line if row.get(y) is not None]
+      if line and level(line[0]):
+        axis.axhline(line[0][y], color='0.5', linestyle=':', label=name)
         continue
-      own = [row for row in own if row.get(x) is not None]
-      own.sort(key=lambda row: row[x])
-      if not own:
+      line = [row for row in line if row.get(x) is not None]
+      line.sort(key=lambda row: row[x])
+      if not line:
         continue
-      at, style = [row[x] for row in own], style_of(labels, name)
+      positions = [row[x] for row in line]
+      style = line_style(labels, name)
       shape = {'markersize': 4, 'elinewidth': 0.8}
-      if points(own[0]):
+      if points(line[0]):
         shape |= {'linestyle': '', 'markersize': 9, 'markerfacecolor': 'none'}
-      values = [row[y] for row in own]
-      each.errorbar(at, values, _two_errors(own, error), **style | shape)
-      if paper and (theirs := _of_paper(at, own, y)):
+      values = [row[y] for row in line]
+      axis.errorbar(
+        positions, values, _error_bars(line, error), **style | shape
+      )
+      if paper and (paper_points := _paper_points(positions, line, y)):
         shape = {'linestyle': ':', 'markerfacecolor': 'none'}
         style['label'] = f'{name}, paper'
-        each.plot(*theirs, **style | shape)
+        axis.plot(*paper_points, **style | shape)
   legend(figure, axes)
   return figure
 
@@ -112,40 +125,49 @@ def bars(
   ylabel: str = '',
   paper: bool = False,
 ) -> figure_lib.Figure:
-  """Draws groups of bars with two standard errors; the paper's as open points.
+  """Draws groups of bars with error bars of two standard errors.
 
-  `x` names a group and `by` a bar of it; the others are as in `lines`.
+  Args:
+    rows: the rows; those without a value of `y` are left out.
+    x: the column whose values name a group.
+    y: the column of the height.
+    by: the column whose values name a bar of a group.
+    error: the column of the standard errors of `y`.
+    ylabel: the label of the vertical axis; defaults to `y`.
+    paper: whether the paper's values of `y` are drawn, as open markers.
   """
   groups = list(dict.fromkeys(row[x] for row in rows))
   names = list(dict.fromkeys(row[by] for row in rows))
   width = 0.8 / len(names)
   figure, (axes,) = panels([''], '', ylabel or y.replace('_', ' '))
-  width_of_all = 2.4 + 0.3 * len(groups) * len(names) ** 0.8
-  figure.set_size_inches(width_of_all, max(3.8, 0.5 + 0.2 * len(names)))
+  figure_width = 2.4 + 0.3 * len(groups) * len(names) ** 0.8
+  figure.set_size_inches(figure_width, max(3.8, 0.5 + 0.2 * len(names)))
   for i, name in enumerate(names):
-    own = [row for row in rows if row[by] == name and row.get(y) is not None]
+    bars_of_name = [
+      row for row in rows if row[by] == name and row.get(y) is not None
+    ]
     shift = (i - len(names) / 2 + 0.5) * width
-    at = [groups.index(row[x]) + shift for row in own]
+    positions = [groups.index(row[x]) + shift for row in bars_of_name]
     axes.bar(
-      at,
-      [row[y] for row in own],
+      positions,
+      [row[y] for row in bars_of_name],
       width,
-      yerr=_two_errors(own, error),
+      yerr=_error_bars(bars_of_name, error),
       label=name,
       color=f'C{i % 10}',
       hatch=_HATCHES[i // 10 % len(_HATCHES)],
       error_kw={'elinewidth': 0.8},
     )
-    if paper and (theirs := _of_paper(at, own, y)):
+    if paper and (paper_points := _paper_points(positions, bars_of_name, y)):
       style = {'markerfacecolor': 'none', 'markersize': 4, 'label': 'paper'}
-      axes.plot(*theirs, 'kD', **style)
+      axes.plot(*paper_points, 'kD', **style)
   axes.set_xticks(range(len(groups)), groups, rotation=20, ha='right')
   legend(figure, [axes])
   return figure
 
 
-# What stands behind a token that was drafted and kept, one that replaces a
-# rejected draft, and one behind a draft that was kept as a whole.
+# Colors of accepted draft tokens, of tokens that replace a rejected one, and of
+# bonus tokens after a draft that was accepted completely.
 ORIGINS = {
   'accepted': '#bfe3bf',
   'corrected': '#f4b6b0',
@@ -160,31 +182,31 @@ def text(
   most: int = 72,
   colors: Mapping[str, str] = types.MappingProxyType(ORIGINS),
 ) -> figure_lib.Figure:
-  """Draws tokens on the colours of their origins; `most` letters a line."""
-  said = ''.join(piece for piece, _ in pieces).split('\n')
-  width = min(max(max(map(len, said)), 40), most)
-  places, row, column = [], 0, 0
+  """Draws tokens on the colors of their origins, `most` letters per line."""
+  text_lines = ''.join(piece for piece, _ in pieces).split('\n')
+  width = min(max(max(map(len, text_lines)), 40), most)
+  letters, row, column = [], 0, 0
   for piece, origin in pieces:
     for letter in piece:
       if letter == '\n' or column >= width:
         row, column = row + 1, 0
       if letter != '\n':
-        places.append((column, row, letter, origin))
+        letters.append((column, row, letter, origin))
         column += 1
-  # In inches, a letter of 9 points is 0.075 wide.
+  # A letter of 9 points is 0.075 inches wide.
   size = (0.085 * width + 0.3, 0.2 * (row + 1) + 0.8)
   figure, axes = plt.subplots(figsize=size, layout='constrained')
-  for column, line, letter, origin in places:
+  for column, line, letter, origin in letters:
     color = colors[origin]
     axes.add_patch(plt.Rectangle((column, line), 1, 1, color=color, lw=0))
     axes.text(
       column + 0.5, line + 0.5, letter, ha='center', va='center',
       family='monospace', fontsize=9, parse_math=False,
     )  # fmt: skip
-  shown = dict.fromkeys(origin for _, origin in pieces)
-  handles = [plt.Rectangle((0, 0), 1, 1, color=colors[each]) for each in shown]
+  origins = dict.fromkeys(origin for _, origin in pieces)
+  handles = [plt.Rectangle((0, 0), 1, 1, color=colors[o]) for o in origins]
   figure.legend(
-    handles, shown, loc='outside lower left', ncols=len(shown), fontsize=8
+    handles, origins, loc='outside lower left', ncols=len(origins), fontsize=8
   )
   axes.set_title(title, fontsize='medium', loc='left')
   axes.set_xlim(0, width)
@@ -194,46 +216,48 @@ def text(
 
 
 def named(row: Row, columns: str | Sequence[str]) -> str:
-  """Returns the values of columns, as titles and legends show them."""
+  """Returns the values of columns as a title or a label of a legend."""
   if isinstance(columns, str):
     return str(row.get(columns, ''))
   return ', '.join(f'{name.replace("_", " ")} {row[name]}' for name in columns)
 
 
-def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
-  """Returns colour, line and marker of one of some names."""
+def line_style(names: Sequence[str], name: str) -> dict[str, Any]:
+  """Returns the color, line, marker and label of one of several names."""
   index = list(names).index(name)
   return {
-    'color': f'C{index % 10}',  # There are ten colours.
+    'color': f'C{index % 10}',  # There are ten colors.
     'linestyle': '-' if index < 10 else '--',
     'marker': _MARKERS[index % len(_MARKERS)],
     'label': name,
   }
 
 
-def _two_errors(rows, error):
-  """What bars of errors are long, if there is a column of them."""
+def _error_bars(rows: Sequence[Row], error: str) -> list[float] | None:
+  """Returns the lengths of error bars, if there is a column of errors."""
   return [2 * (row.get(error) or 0) for row in rows] if error else None
 
 
-def _of_paper(at, rows, y):
-  """Where the paper has numbers of a column, and these; or nothing."""
-  pairs = zip(at, rows)
+def _paper_points(
+  positions: Sequence[float], rows: Sequence[Row], y: str
+) -> list[tuple[Any, ...]]:
+  """Returns positions and values of the paper's numbers in a column, if any."""
+  pairs = zip(positions, rows)
   return [
     *zip(*((x, r['paper']) for x, r in pairs if r.get('paper_field') == y))
   ]
 
 
 def legend(figure: figure_lib.Figure, axes: Sequence[Any]) -> None:
-  """Puts one legend beside all panels."""
+  """Puts one legend next to all panels."""
   labelled: dict[str, Any] = {}
-  for each in axes:
-    handles, labels = each.get_legend_handles_labels()
+  for panel in axes:
+    handles, labels = panel.get_legend_handles_labels()
     labelled |= dict(zip(labels, handles))
   if labelled:
     longest = max(map(len, labelled))
-    more = max(0, longest - _ROOM_OF_LEGEND) * _WIDTH_OF_LETTER
-    figure.set_figwidth(figure.get_figwidth() + more)
+    extra_width = max(0, longest - _LEGEND_LETTERS) * _LETTER_WIDTH
+    figure.set_figwidth(figure.get_figwidth() + extra_width)
     figure.legend(
       labelled.values(), labelled, loc='outside right upper', fontsize=8
     )

@@ -1,6 +1,6 @@
-"""One run by several processes, of which each has some of the devices.
+"""Runs an experiment as several processes, which divide the devices.
 
-All of them run the same program, and each keeps a log of its own.
+All processes run the same program, and each writes its own log.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from specjax import meshes
 
 
 def define(values: flags.FlagValues) -> None:
-  """Defines the flags that make a process one of several."""
+  """Defines the flags of distributed runs."""
   flags.DEFINE_bool(
     'distributed',
     False,
-    'Run as one of several processes, which JAX finds by itself on Cloud TPU '
+    'Run as one of several processes. JAX finds them by itself on Cloud TPU '
     'and Slurm, and elsewhere by the three flags below.',
     flag_values=values,
   )
@@ -28,29 +28,31 @@ def define(values: flags.FlagValues) -> None:
     'coordinator', None, 'HOST:PORT of process 0.', flag_values=values
   )
   flags.DEFINE_integer(
-    'num_processes', None, 'How many there are.', flag_values=values
+    'num_processes', None, 'Number of processes.', flag_values=values
   )
   flags.DEFINE_integer(
-    'process_id', None, 'Which of them this is.', flag_values=values
+    'process_id', None, 'Index of this process.', flag_values=values
   )
 
 
 def join(values: Any) -> str:
-  """Joins the other processes, if there are any; returns the workdir of this.
+  """Joins the other processes, if there are any.
 
-  Process 0 has the one that was asked for, others have folders inside of it.
+  Returns:
+    The workdir of this process: the requested one for process 0, and a folder
+    inside it for the others.
 
   Raises:
-    ValueError: the processes do not have the same config.
+    ValueError: the processes have different configs.
   """
-  asked = values.coordinator, values.num_processes, values.process_id
+  addresses = values.coordinator, values.num_processes, values.process_id
   if not values.distributed:
-    if asked != (None, None, None):
+    if addresses != (None, None, None):
       raise ValueError(
         'coordinator, num_processes and process_id need --distributed.'
       )
     return values.workdir
-  jax.distributed.initialize(*asked)
+  jax.distributed.initialize(*addresses)
   meshes.check_same('config', values.config.to_json())
   if is_first():
     return values.workdir
@@ -58,23 +60,27 @@ def join(values: Any) -> str:
 
 
 def is_first() -> bool:
-  """Whether this process shows what comes out."""
+  """Returns whether this process prints and draws the results."""
   return jax.process_index() == 0
 
 
 def common(done: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-  """Returns what is done in all processes, of the units of `names`.
+  """Returns the outcomes of the units that all processes have finished.
 
-  They do the rest together, as one that was killed a moment before another has
-  finished less.
+  A process that was killed earlier than another has finished less; the
+  processes compute the remaining units together.
+
+  Args:
+    done: the outcomes of this process, by name.
+    names: the names of all units.
 
   Raises:
-    ValueError: the processes do not have the same units, as where a file of
-      prompts differs.
+    ValueError: the processes have different units, for example because a file
+      of prompts differs.
   """
   if jax.process_count() == 1:
     return done
   meshes.check_same('units of work, as of prompts', ' '.join(names))
-  own = np.array([name in done for name in names])
-  everywhere = multihost_utils.process_allgather(own).all(axis=0)
-  return {name: done[name] for name, has in zip(names, everywhere) if has}
+  is_done = np.array([name in done for name in names])
+  everywhere = multihost_utils.process_allgather(is_done).all(axis=0)
+  return {name: done[name] for name, all_ in zip(names, everywhere) if all_}

@@ -1,20 +1,23 @@
-"""Compiled programs: kept on disk for later runs, dropped if they are many."""
+"""Keeps compiled programs on disk, and drops them from memory if needed."""
 
 import os
 import pathlib
 
 import jax
 
-# Programs that compile faster than this are not worth a file.
+# Programs that compile faster than this many seconds are not kept.
 _SECONDS = 0.1
 
 
 def keep(folder: str = '') -> None:
-  """Keeps compiled programs on disk, and uses those that are there.
+  """Keeps compiled programs on disk, and reuses those that are there.
 
-  Processes that this one starts do, too. Where `JAX_COMPILATION_CACHE_DIR` is
-  set, that is the folder; set to nothing, no program is kept. By default, it is
-  one of the user's cache folder.
+  Child processes do the same. The environment variable
+  `JAX_COMPILATION_CACHE_DIR` overrides the folder; if it is empty, no program
+  is kept.
+
+  Args:
+    folder: where programs are kept; defaults to a folder in the user's cache.
   """
   if not folder:
     home = os.path.join(os.path.expanduser('~'), '.cache')
@@ -30,10 +33,12 @@ def keep(folder: str = '') -> None:
 
 
 def drop(limit: int = 15_000) -> bool:
-  """Drops compiled programs if the process has many pieces of memory mapped.
+  """Drops compiled programs if the process has more than `limit` memory maps.
 
-  It may have 65530 of them on Linux, but programs of SmolLM2 that map 20,000
-  take 9 GB. Returns whether any were dropped.
+  Linux allows 65,530 maps, but SmolLM2's programs with 20,000 take 9 GB.
+
+  Returns:
+    Whether programs were dropped.
   """
   maps = pathlib.Path('/proc/self/maps')
   many = maps.exists() and maps.read_bytes().count(b'\n') > limit

@@ -1,23 +1,28 @@
-"""Sets of prompts, as configs name them: gathered, rephrased, in turns.
+"""Builds the prompt sets of a config: sources, domains, sessions.
 
-`config.prompts` has an entry for each set, by label; all fields are optional:
+`config.prompts` has one entry per prompt set, by label. All fields are
+optional:
 
-    from          'family', its own held-out prompts; 'data', the eval files of
-                  `data_dir`; or a JSONL file. By default, 'data' if there is a
-                  `data_dir`, else 'family'.
-    domains       names as in `examples.select_domain`, which label the prompts;
-                  none stands for all domains, each on its own.
-    per_domain    how many of each, at most; by default, as in the config.
-    limit         how many of all, at most.
-    longer_than   tokens that every prompt has more than.
+    from          'family' for the family's held-out prompts, 'data' for the
+                  eval files of `data_dir`, or a JSONL file. Defaults to 'data'
+                  if `data_dir` is set, and to 'family' otherwise.
+    domains       names as in `examples.select_domain`, which label the prompts.
+                  Defaults to all domains, each with its own label.
+    per_domain    the maximum number of prompts per domain. Defaults to the
+                  config's `prompts_per_domain`.
+    limit         the maximum number of prompts of all domains together.
+    longer_than   only prompts with more than this number of tokens are used.
     rephrase      whether prompts are put in other words.
-    turns         prompts of a session, each of another domain. What a bandit
-                  has learnt goes on from one to the next.
-    conversation  whether these are turns of one conversation, each of which is
-                  read behind what was said before; by default, alone.
+    turns         the number of prompts in a session, each from another domain.
+                  A bandit keeps its state within a session.
+    conversation  whether the turns of a session form one conversation. By
+                  default, each turn is a prompt by itself.
 """
 
 import collections
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 import itertools
 import os
@@ -32,6 +37,7 @@ from specjax import checks
 from specjax import families
 from specjax import meshes
 from specjax.data import examples as examples_lib
+from specjax.data import tokenizer as tokenizer_lib
 
 _DEFAULTS = {
   'from': '',
@@ -43,25 +49,36 @@ _DEFAULTS = {
   'turns': 1,
   'conversation': False,
 }
-# Stands for what is not said yet.
+# A placeholder for an answer that is not generated yet.
 _ANSWER = 'Yes.'
 
 
-class Job(NamedTuple):
-  """What is decoded for one row: a prompt, or a session of some in turns."""
+# Labels and the examples of their turns.
+_Sessions = Iterable[tuple[str, Sequence[Any]]]
 
-  label: str  # its domain; of several turns, 'one + other'
-  # Prompt tokens of each; of a conversation, what stands behind an answer,
-  # beginning with the end of that.
+
+class Job(NamedTuple):
+  """What one row decodes: a prompt, or the turns of a session.
+
+  Attributes:
+    label: the domain, or 'one + other' for turns from several domains.
+    turns: the prompt tokens of each turn. In a conversation, later turns begin
+      with the stop token of the previous answer.
+    reference: the expected answer of the first turn.
+    number: determines the row's randomness, together with the seed; defaults to
+      the position of the job.
+    conversation: whether the turns form one conversation.
+  """
+
+  label: str
   turns: list[list[int]]
-  reference: str = ''  # what the first should be answered
-  # Its randomness comes from this and the seed; by default, its place.
+  reference: str = ''
   number: int | None = None
-  conversation: bool = False  # whether turns are read behind each other
+  conversation: bool = False
 
 
 class PromptSet(NamedTuple):
-  """Prompts under one label, and all that they depend on."""
+  """Prompts under one label, and everything that they depend on."""
 
   label: str
   jobs: list[Job]
@@ -69,24 +86,25 @@ class PromptSet(NamedTuple):
 
   @property
   def kinds(self) -> list[str]:
-    """Labels of its prompts, in the order in which domains are named."""
+    """Returns the labels of its prompts, in the order of the domains."""
     names = list(self.settings.get('domains', ()))
-    place = lambda label: [
+    order = lambda label: [
       names.index(name) for name in label.split(' + ') if name in names
     ]
-    found = {job.label for job in self.jobs}
-    return sorted(found, key=lambda label: (place(label), label))
+    labels = {job.label for job in self.jobs}
+    return sorted(labels, key=lambda label: (order(label), label))
 
 
 def load_family(config: Any) -> families.Family:
-  """Returns `config.family`, which writes prompts as the config says.
+  """Loads `config.family` with the config's chat, dtype and mesh settings.
 
-  `config.chat` is whether they go through the family's chat template, which
-  they do by default if there is one; `config.system` is a system prompt.
-  `config.drafters` holds the paths of more drafters, by name.
-  `config.dtype` is what models are computed in, such as 'bfloat16'; empty for
-  that of their files. `config.mesh` is how many devices divide a batch's rows
-  (`data`) and a model's heads (`model`).
+  Args:
+    config: may have these fields: `chat`, whether prompts use the family's chat
+      template (by default if there is one); `system`, a system prompt;
+      `drafters`, paths of further drafters by name; `dtype`, the type of the
+      models' computations, such as 'bfloat16' ('' for the type of their files);
+      and `mesh`, the numbers of devices that divide a batch's rows (`data`) and
+      a model's heads (`model`).
   """
   options = dict(config.get('mesh') or {})
   options['dtype'] = config.get('dtype') or None
@@ -95,8 +113,8 @@ def load_family(config: Any) -> families.Family:
   if sizes != (1, 1):
     options['mesh'] = meshes.make(*sizes)
   family = families.load(config.family, **options)
-  asked = config.get('chat'), config.get('system', '')
-  return family._replace(tokenizer=family.tokenizer.with_prompts(*asked))
+  chat = config.get('chat'), config.get('system', '')
+  return family._replace(tokenizer=family.tokenizer.with_prompts(*chat))
 
 
 def drafter_names(config: Any) -> list[str]:
@@ -104,21 +122,21 @@ def drafter_names(config: Any) -> list[str]:
   return families.drafter_names(config.family, _drafters(config))
 
 
-def _drafters(config):
+def _drafters(config: Any) -> dict[str, Any] | None:
   return configs.dictionary(config, 'drafters', {'draft': 'FOLDER'})
 
 
 def build(config: Any, family: families.Family) -> list[PromptSet]:
-  """Returns the sets of `config.prompts`, shuffled by `config.seed`."""
+  """Returns the prompt sets of `config.prompts`, shuffled by `config.seed`."""
   if not config.prompts:
-    raise ValueError('prompts must hold at least one set, got none.')
+    raise ValueError('prompts must hold at least one prompt set, got none.')
   prompt_sets = []
   for label, fields in config.prompts.items():
     entry = _entry(config, label, fields)
     jobs = _shuffled(_jobs(config, family, label, entry), config.seed)
     chosen = enumerate(jobs[: entry['limit'] or None])
     jobs = [job._replace(number=number) for number, job in chosen]
-    if config.batch_size > 1:  # Prompts of similar length share a batch.
+    if config.batch_size > 1:  # Prompts with similar lengths share a batch.
       jobs.sort(key=lambda job: sum(map(len, job.turns)))
     names = 'family', 'data_dir', 'max_new_tokens', 'max_length', 'seed'
     settings = entry | {name: config.get(name, '') for name in names}
@@ -133,7 +151,7 @@ def read(config: Any, source: str, family: families.Family) -> list[Any]:
     return examples_lib.read_split(config.data_dir, 'eval')
   if source == 'family':
     if not family.prompts:
-      raise ValueError('The family has no prompts of its own: set data_dir.')
+      raise ValueError('The family has no held-out prompts: set data_dir.')
     return family.prompts
   source = os.path.expanduser(source)
   if not os.path.isfile(source):
@@ -150,22 +168,22 @@ def read(config: Any, source: str, family: families.Family) -> list[Any]:
 def training(
   config: Any, family: families.Family, domains: Sequence[str], most: int
 ) -> tuple[list[list[int]], list[int]]:
-  """Returns prompts of the train files, and for each the index of its domain.
+  """Returns prompts from the train files, and the index of each one's domain.
 
-  There are at most `most` of each domain.
+  There are at most `most` prompts per domain.
   """
   examples = examples_lib.read_split(config.data_dir, 'train')
   examples = _shuffled(examples, config.seed)
   prompts, labels = [], []
   for i, domain in enumerate(domains):
-    chosen = [each.prompt for each in _gather(examples, domain)[:most]]
-    prompts += [family.tokenizer.encode_prompt(prompt) for prompt in chosen]
-    labels += [i] * len(chosen)
+    texts = [example.prompt for example in _gather(examples, domain)[:most]]
+    prompts += [family.tokenizer.encode_prompt(text) for text in texts]
+    labels += [i] * len(texts)
   return prompts, labels
 
 
-def _entry(config, label, fields):
-  """All fields of a set."""
+def _entry(config: Any, label: str, fields: Any) -> dict[str, Any]:
+  """Returns all fields of a prompt set, with defaults."""
   configs.check_known(fields, _DEFAULTS, f'prompts.{label}: Unknown field')
   entry = _DEFAULTS | dict(fields.items())
   if isinstance(entry['domains'], str):
@@ -178,103 +196,112 @@ def _entry(config, label, fields):
   return entry
 
 
-def _jobs(config, family, label, entry):
-  """Sessions that fit, as many of each label as asked for."""
+def _jobs(
+  config: Any, family: families.Family, label: str, entry: dict[str, Any]
+) -> list[Job]:
+  """Returns the sessions that fit, up to the requested number per label."""
   examples = read(config, entry['from'], family)
-  named = entry['domains'] or [example.domain for example in examples]
-  domains = list(dict.fromkeys(named))
-  what = f'turns of prompts.{label}'
-  checks.check_range(what, entry['turns'], 1, len(domains))
+  domains = entry['domains'] or [example.domain for example in examples]
+  domains = list(dict.fromkeys(domains))
+  field = f'turns of prompts.{label}'
+  checks.check_range(field, entry['turns'], 1, len(domains))
   if entry['conversation']:
-    checks.check_range(what, entry['turns'], 2)
+    checks.check_range(field, entry['turns'], 2)
     if family.tokenizer.template is None:
       raise ValueError(
         f'conversation of prompts.{label} needs a family with a chat template.'
       )
   encode = family.tokenizer.encode_prompt
-  chosen = {}
+  by_domain = {}
   for domain in domains:
-    mine = _gather(examples, domain)
+    selected = _gather(examples, domain)
     if entry['longer_than']:
-      mine = [e for e in mine if len(encode(e.prompt)) > entry['longer_than']]
+      least = entry['longer_than']
+      selected = [e for e in selected if len(encode(e.prompt)) > least]
     if entry['rephrase']:
-      said = [rephrase.rephrase(e.prompt, i) for i, e in enumerate(mine)]
-      mine = [e._replace(prompt=text) for e, text in zip(mine, said)]
-    chosen[domain] = mine
-  sessions = _in_company(chosen, entry['turns'])
+      texts = [rephrase.rephrase(e.prompt, i) for i, e in enumerate(selected)]
+      selected = [e._replace(prompt=t) for e, t in zip(selected, texts)]
+    by_domain[domain] = selected
+  sessions = _sessions(by_domain, entry['turns'])
   if entry['conversation']:
-    sessions = _conversations(family.tokenizer, sessions)
+    jobs = _conversations(family.tokenizer, sessions)
   else:
-    sessions = _alone(encode, sessions)
-  jobs = list(_fitting(config, sessions, entry['per_domain']))
+    jobs = _separate_turns(encode, sessions)
+  jobs = list(_fitting(config, jobs, entry['per_domain']))
   if not jobs:
     raise ValueError(
-      f'Nothing of prompts.{label} fits: max_length={config.max_length} must '
-      f'hold prompts and {config.max_new_tokens} new tokens of each turn.'
+      f'No prompt of prompts.{label} fits: max_length={config.max_length} must '
+      f'hold prompts and {config.max_new_tokens} new tokens per turn.'
     )
   return jobs
 
 
-def _fitting(config, jobs, most):
-  """Yields the jobs that fit into the buffer, so many of each label."""
-  counts = collections.Counter()
+def _fitting(config: Any, jobs: Iterable[Job], most: int) -> Iterator[Job]:
+  """Yields jobs that fit into the buffer, at most `most` per label."""
+  counts: collections.Counter[str] = collections.Counter()
   for job in jobs:
-    needed = [len(turn) + config.max_new_tokens for turn in job.turns]
-    size = sum(needed) if job.conversation else max(needed)
+    sizes = [len(turn) + config.max_new_tokens for turn in job.turns]
+    size = sum(sizes) if job.conversation else max(sizes)
     if counts[job.label] < most and size <= config.max_length:
       counts[job.label] += 1
       yield job
 
 
-def _alone(encode, sessions):
-  """Yields jobs whose prompts are read alone."""
+def _separate_turns(
+  encode: Callable[[str], list[int]], sessions: _Sessions
+) -> Iterator[Job]:
+  """Yields jobs whose turns are prompts by themselves."""
   for label, examples in sessions:
     turns = [encode(example.prompt) for example in examples]
     yield Job(label, turns, examples[0].response)
 
 
-def _conversations(tokenizer, sessions):
-  """Yields jobs whose prompts are read behind what was said before."""
+def _conversations(
+  tokenizer: tokenizer_lib.Tokenizer, sessions: _Sessions
+) -> Iterator[Job]:
+  """Yields jobs whose turns continue one conversation."""
   for label, examples in sessions:
-    first, *others = (example.prompt for example in examples)
+    first, *later_texts = (example.prompt for example in examples)
     turns = [tokenizer.encode_prompt(first)]
-    turns += [_behind_an_answer(tokenizer, first, text) for text in others]
+    turns += [_later_turn(tokenizer, first, text) for text in later_texts]
     yield Job(label, turns, examples[0].response, conversation=True)
 
 
-def _behind_an_answer(tokenizer, first, text):
-  """Tokens from the end of an answer to the beginning of the next one."""
-  said = [
+def _later_turn(
+  tokenizer: tokenizer_lib.Tokenizer, first: str, text: str
+) -> list[int]:
+  """Returns the tokens between the end of an answer and the next answer."""
+  messages = [
     {'role': 'user', 'content': first},
     {'role': 'assistant', 'content': _ANSWER},
     {'role': 'user', 'content': text},
   ]
-  whole = tokenizer.render(said)
-  before = tokenizer.render(said[:1]) + _ANSWER
-  if not whole.startswith(before):
+  whole = tokenizer.render(messages)
+  prefix = tokenizer.render(messages[:1]) + _ANSWER
+  if not whole.startswith(prefix):
     raise ValueError(
-      'conversation needs a chat template that writes the past as it was.'
+      'conversation needs a chat template that repeats past turns unchanged.'
     )
-  return tokenizer.encode_after(before, whole[len(before) :])
+  return tokenizer.encode_after(prefix, whole[len(prefix) :])
 
 
-def _in_company(chosen, turns):
-  """Joins prompts of different domains; each begins in its turn."""
-  for names in itertools.combinations(chosen, turns):
-    for i, examples in enumerate(zip(*(chosen[name] for name in names))):
+def _sessions(by_domain: dict[str, list[Any]], turns: int) -> _Sessions:
+  """Joins prompts from different domains, of which a different one is first."""
+  for names in itertools.combinations(by_domain, turns):
+    for i, examples in enumerate(zip(*(by_domain[name] for name in names))):
       first = i % turns
       yield ' + '.join(names), examples[first:] + examples[:first]
 
 
-def _gather(examples, domain):
-  """The examples of a domain, those of its parts by turns."""
+def _gather(examples: Sequence[Any], domain: str) -> list[Any]:
+  """Returns the examples of a domain; its subdomains are interleaved."""
   parts: dict[str, list[Any]] = {}
   for example in examples_lib.select_domain(examples, domain):
     parts.setdefault(example.domain, []).append(example)
   groups = itertools.zip_longest(*parts.values())
-  return [each for group in groups for each in group if each is not None]
+  return [example for group in groups for example in group if example]
 
 
-def _shuffled(items, seed):
-  """In an order that does not depend on what other sets there are."""
+def _shuffled(items: Sequence[Any], seed: int) -> list[Any]:
+  """Shuffles a prompt set independently of other prompt sets."""
   return [items[i] for i in np.random.default_rng(seed).permutation(len(items))]

@@ -1,26 +1,25 @@
-"""The same prompt in other words, by templates.
+"""Rephrases prompts by templates.
 
-MetaSD (Kim et al. 2026, Tables 6, 8 and 12) asks a large model for paraphrases,
-to see what a router that knows one wording makes of another. Here the
-instruction is reworded, by the first rule that fits, and often set in a frame.
-What it is about stays verbatim: texts to translate or to summarize, passages,
-numbers, code.
+MetaSD (Kim et al. 2026, Tables 6, 8 and 12) uses paraphrases from a large model
+to test routers that were trained on one wording. Here the instruction is
+reworded by the first rule that matches, and often put into a frame. Its subject
+stays verbatim: texts to translate or to summarize, passages, numbers, code.
 """
 
 import random
 import re
 
 
-def _question(marks):
-  """Matches what stands before a question: nothing, a passage, a story.
+def _question(marks: str) -> str:
+  """Returns a pattern for the text before a question: '', a passage, a story.
 
   The question is the end of the prompt, or a first line with a question mark. A
-  story is of one line and ends with one of the marks.
+  story is a single line that ends with one of the marks.
   """
-  rest = r'(?:[^.?!\n]|\.\d)*'
+  question = r'(?:[^.?!\n]|\.\d)*'
   return (
-    rf'\A(?:(?:(?s:.*)\nQuestion: |[^\n]*[{marks}] +)?(?={rest}[.?!]?\s*\Z)'
-    rf'|(?={rest}\?\n))'
+    rf'\A(?:(?:(?s:.*)\nQuestion: |[^\n]*[{marks}] +)?(?={question}[.?!]?\s*\Z)'
+    rf'|(?={question}\?\n))'
   )
 
 
@@ -28,7 +27,7 @@ _SENTENCE = _question('.?!')
 _CLAUSE = _question('.?!,')
 
 _OBJECT = r'(?= (?:an?|the|this|some|[A-Z]\w*)\b)'
-# How many of what, unless a verb or a comparison follows.
+# The object of "how many", unless a verb or a comparison follows.
 _COUNTED = (
   r'(?= (?!(?:of|more|fewer|less|are|is|were|was|do|does|did|can|could|will'
   r'|would|should|must|has|have|had)\b))'
@@ -40,7 +39,7 @@ _LEADS = (
   'Answer me this: ',
 )
 
-# What prompts begin with, and what can replace it.
+# Beginnings of prompts, and their replacements.
 _ORDERS = {
   r'Translate (?P<source>\w+) to (?P<target>\w+):': (
     r'What does this \g<source> text mean in \g<target>?',
@@ -79,8 +78,8 @@ _ORDERS = {
     *('Please ', 'I would like you to ', 'Would you '),
   ),
 }
-# What stands before the words, the words, and what can replace them. Case
-# does not matter, and carries over.
+# The text before the words, the words, and their replacements. Matching ignores
+# case, and the case carries over.
 _RULES = (
   *((r'\A', words, others) for words, others in _ORDERS.items()),
   (
@@ -107,10 +106,14 @@ _FRAMES = (
 
 
 def rephrase(prompt: str, seed: int) -> str:
-  """Returns another prompt, the same one for the same prompt and seed."""
+  """Returns a rephrased prompt, a function of the prompt and the seed.
+
+  Raises:
+    ValueError: the prompt is empty.
+  """
   if not prompt:
     raise ValueError('prompt must not be empty.')
-  # Seeded with a string, which has no hash that differs between processes.
+  # Seeded with a string: unlike hashes, it is equal in all processes.
   draw = random.Random(f'{seed} {prompt}')
   reworded = _reword(prompt, draw)
   if reworded != prompt and draw.random() < 0.5:
@@ -118,13 +121,13 @@ def rephrase(prompt: str, seed: int) -> str:
   return draw.choice(_FRAMES).format(reworded)
 
 
-def _reword(prompt, draw):
-  """Applies the first rule that fits, if any does."""
+def _reword(prompt: str, draw: random.Random) -> str:
+  """Applies the first rule that matches, if any does."""
   for before, words, alternatives in _RULES:
-    found = re.search(f'{before}(?P<words>{words})', prompt, re.IGNORECASE)
-    if found:
-      start, end = found.span('words')
-      said = found.expand(draw.choice(alternatives))
+    match = re.search(f'{before}(?P<words>{words})', prompt, re.IGNORECASE)
+    if match:
+      start, end = match.span('words')
+      text = match.expand(draw.choice(alternatives))
       case = str.upper if prompt[start].isupper() else str.lower
-      return prompt[:start] + case(said[0]) + said[1:] + prompt[end:]
+      return prompt[:start] + case(text[0]) + text[1:] + prompt[end:]
   return prompt

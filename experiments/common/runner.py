@@ -1,6 +1,6 @@
 """Runs methods on prompts in batches, and resumes where a run stopped.
 
-Every experiment that decodes names its runs and gets a record for each
+Every experiment that decodes describes its runs and receives one record per
 prompt; tables and plots are made of records.
 """
 
@@ -23,15 +23,16 @@ from experiments.common import methods as methods_lib
 from experiments.common import programs
 from experiments.common import prompts as prompts_lib
 from experiments.common import workdirs
+from specjax import base
 from specjax import checks
 from specjax import decoding
 from specjax import meshes
 from specjax.decoding import timing
 
-# Rounds between two looks at whether all rows are done, where they are traced.
+# Rounds between two checks whether all rows are done, where rounds are traced.
 _STRIDE = 16
 
-# Prompts that wait on the device, where rows are refilled.
+# Prompts that wait on the device in continuous batching.
 _QUEUE = 64
 
 # What is recorded of a prompt, as JSON; see `_record`.
@@ -39,16 +40,16 @@ Record = dict[str, Any]
 
 
 class Run(NamedTuple):
-  """One method on one set of prompts, with one seed."""
+  """One method on one prompt set, with one seed."""
 
-  settings: dict[str, Any]  # all that its records depend on, as JSON
+  settings: dict[str, Any]  # everything its records depend on, as JSON
   build_method: Callable[[], methods_lib.CompiledMethod]
   jobs: Sequence[prompts_lib.Job]
   max_new_tokens: int
   batch_size: int = 1
   seed: int = 0
-  carry_over: bool = False  # what a bandit has learnt, from batch to batch
-  starts: Sequence[Any] | None = None  # what each row's bandit begins with
+  carry_over: bool = False  # whether batches pass on the bandit's state
+  bandit_states: Sequence[Any] | None = None  # each row's initial state
 
 
 class Batch(NamedTuple):
@@ -59,21 +60,28 @@ class Batch(NamedTuple):
   compiled_method: methods_lib.CompiledMethod
   results: Sequence[decoding.Result]
   state: decoding.DecodeState
-  infos: Any  # a `RoundInfo` of arrays `[R, B]`, of the fields that are traced
+  infos: Any  # a `RoundInfo` of `[R, B]` arrays, with the traced fields only
 
 
 class Options(NamedTuple):
-  """What to record beside what every record has."""
+  """What to record in addition to the fields of every record.
 
-  # How often each batch is timed, in turns with the same one by `reference`.
+  Attributes:
+    repeats: how often each batch is timed, interleaved with the same batch
+      decoded by `reference`.
+    reference: builds the method that others are timed against.
+    fields: fields of the `RoundInfo` of each live round.
+    observe: from a batch, returns further fields for each of its jobs.
+    tokens: whether emitted tokens are recorded.
+    stop_at_deadline: whether records may be missing for lack of time.
+  """
+
   repeats: int = 0
   reference: Callable[[], methods_lib.CompiledMethod] | None = None
-  fields: tuple[str, ...] = ()  # of the `RoundInfo` of each live round
-  # Gives records of its own, one for each job.
+  fields: tuple[str, ...] = ()
   observe: Callable[[Batch], Sequence[Record]] | None = None
-  tokens: bool = False  # that were emitted
-  # Whether records may be missing that there was no time for.
-  in_time: bool = False
+  tokens: bool = False
+  stop_at_deadline: bool = False
 
 
 def decode(
@@ -81,76 +89,82 @@ def decode(
   runs: Sequence[Run],
   options: Options = Options(),
 ) -> list[list[Record]]:
-  """Returns for each run a record of each job; logs batch by batch.
+  """Returns one record per job, for each run; logs batch by batch.
 
-  Clocks are of the device: those of another one in the log are not read.
+  Timings belong to a device: those of another device in the log are ignored.
   """
   if options.repeats and (options.fields or options.reference is None):
-    raise ValueError('Clocks need a reference, and no fields of rounds.')
-  if options._replace(in_time=False) != Options() and any(
+    raise ValueError('repeats requires a reference and no fields of rounds.')
+  if options._replace(stop_at_deadline=False) != Options() and any(
     job.conversation for run in runs for job in run.jobs
   ):
     raise ValueError(
-      'A conversation takes no clocks (repeats), and records no tokens or '
-      'rounds: there are only counts.'
+      'A conversation cannot be timed (repeats) or record tokens or rounds: '
+      'it records only counts.'
     )
-  here = {'measured_on': measure.device()} if options.repeats else {}
-  units, places = [], []
+  device = {'measured_on': measure.device()} if options.repeats else {}
+  units, batches = [], []
   for index, run in enumerate(runs):
     checks.check_range('batch_size', run.batch_size, 1)
     for first in range(0, len(run.jobs), run.batch_size):
-      own = {'first': first, 'seed': run.seed}
-      units.append(run.settings | own | here)
-      places.append((index, first))
+      batch = {'first': first, 'seed': run.seed}
+      units.append(run.settings | batch | device)
+      batches.append((index, first))
   session = _Session(options)
-  learnt: dict[int, Any] = {}
+  bandit_leaves: dict[int, Any] = {}
 
-  def compute(place):
-    index, first = place
-    before = learnt.get(index) if first else None
-    return session.play(runs[index], first, before)
+  def compute(batch: tuple[int, int]) -> dict[str, Any]:
+    index, first = batch
+    leaves = bandit_leaves.get(index) if first else None
+    return session.decode(runs[index], first, leaves)
 
   records: list[list[Record]] = [[] for _ in runs]
-  outcomes = log.resume(workdir, units, compute, 'batches', places)
-  if options.in_time:
-    outcomes = limits.in_time(workdir, outcomes)
-  for (index, _), outcome in zip(places, outcomes):
+  outcomes = log.resume(workdir, units, compute, 'batches', batches)
+  if options.stop_at_deadline:
+    outcomes = limits.until_deadline(workdir, outcomes)
+  for (index, _), outcome in zip(batches, outcomes):
     records[index] += outcome['records']
-    learnt[index] = outcome.get('bandit_state')
+    bandit_leaves[index] = outcome.get('bandit_state')
   return records
 
 
 def decode_queue(
   workdir: workdirs.Workdir, runs: Sequence[Run]
 ) -> Iterator[Record]:
-  """Yields a record of each job, with its tokens, of rows that are refilled.
+  """Yields one record per job, with its tokens, by continuous batching.
 
-  Each job is one prompt; the runs are decoded one after another. The log,
-  prompt by prompt, goes on where it stopped.
+  Each job is one prompt; the runs are decoded one after another. The log has
+  one entry per prompt, and decoding resumes from it.
   """
-  places = [
-    (index, place)
+  positions = [
+    (index, position)
     for index, run in enumerate(runs)
-    for place in range(len(run.jobs))
+    for position in range(len(run.jobs))
   ]
   units = [
     run.settings
-    | {'job': _number(job, place), 'prompt': job.turns[0], 'seed': run.seed}
+    | {
+      'job': _number(job, position),
+      'prompt': job.turns[0],
+      'seed': run.seed,
+    }
     for run in runs
-    for place, job in enumerate(run.jobs)
+    for position, job in enumerate(run.jobs)
   ]
 
-  def decoded(places):
-    for index, own in itertools.groupby(places, lambda place: place[0]):
-      yield from _decode_all(runs[index], [place for _, place in own])
+  def compute_all(
+    positions: Sequence[tuple[int, int]],
+  ) -> Iterator[Record]:
+    for index, group in itertools.groupby(positions, lambda pair: pair[0]):
+      yield from _decode_all(runs[index], [position for _, position in group])
 
-  return log.resume_all(workdir, units, decoded, 'prompts', places)
+  return log.resume_all(workdir, units, compute_all, 'prompts', positions)
 
 
-def _decode_all(run, places):
-  """Yields the records of some jobs of a run."""
-  jobs = [run.jobs[place] for place in places]
-  numbers = [_number(job, place) for job, place in zip(jobs, places)]
+def _decode_all(run: Run, positions: Sequence[int]) -> Iterator[Record]:
+  """Yields the records of a run's jobs at some positions."""
+  jobs = [run.jobs[position] for position in positions]
+  numbers = [_number(job, position) for job, position in zip(jobs, positions)]
   results = run.build_method().decoder.decode_many(
     (job.turns[0] for job in jobs),
     run.max_new_tokens,
@@ -164,34 +178,39 @@ def _decode_all(run, places):
     yield record | _record(result) | {'tokens': list(result.tokens)}
 
 
-def _number(job, place):
-  return place if job.number is None else job.number
+def _number(job: prompts_lib.Job, position: int) -> int:
+  return position if job.number is None else job.number
 
 
 class _Session:
-  """Plays batches; holds the program in use and the reference's."""
+  """Decodes batches; holds the current program and that of the reference."""
 
   def __init__(self, options: Options):
     self._options = options
     self._warm: set[Any] = set()
     self._build = functools.lru_cache(maxsize=2)(lambda build: build())
-    self._program = None
+    self._program: Any = None
 
-  def play(self, run: Run, first: int, learnt: Any) -> dict[str, Any]:
-    """Decodes the batch that begins with a job; returns what is logged."""
+  def decode(self, run: Run, first: int, bandit_leaves: Any) -> dict[str, Any]:
+    """Decodes the batch that begins with a job; returns what is logged.
+
+    Args:
+      run: the run that the batch belongs to.
+      first: the position of the batch's first job.
+      bandit_leaves: leaves of the bandit's state, as logged; None to begin
+        with the initial state.
+    """
     compiled_method = self._compiled_method(run.build_method)
     num = min(run.batch_size, len(run.jobs) - first)
     # The last batch repeats a job rather than compiling a new shape.
-    places = np.minimum(np.arange(run.batch_size), num - 1) + first
-    jobs = [run.jobs[i] for i in places]
-    ids = np.array(
-      [i if j.number is None else j.number for i, j in zip(places, jobs)]
-    )
+    positions = np.minimum(np.arange(run.batch_size), num - 1) + first
+    jobs = [run.jobs[i] for i in positions]
+    ids = np.array([_number(job, i) for i, job in zip(positions, jobs)])
     bandit_state = None
-    if run.starts is not None:
-      bandit_state = np.array([run.starts[i] for i in places])
-    if learnt is not None:
-      bandit_state = _restored(compiled_method.bandit_state, learnt)
+    if run.bandit_states is not None:
+      bandit_state = np.array([run.bandit_states[i] for i in positions])
+    if bandit_leaves is not None:
+      bandit_state = _restore(compiled_method.bandit_state, bandit_leaves)
     records: list[Record] = [
       {'label': job.label, 'job': int(id_)} for job, id_ in zip(jobs, ids)
     ]
@@ -202,53 +221,84 @@ class _Session:
       'request_ids': ids * len(jobs[0].turns),
       'bandit_state': bandit_state,
     }
-    turns = self._conversation if jobs[0].conversation else self._session
-    for after, found in turns(run, jobs, compiled_method, request):
-      bandit_state = after
-      for record, each in zip(records, found):
-        _add(record, each)
-    outcome = {'records': records[:num]}
+    is_conversation = jobs[0].conversation
+    decode_turns = self._conversation if is_conversation else self._session
+    turns = decode_turns(run, jobs, compiled_method, request)
+    for next_bandit_state, turn_records in turns:
+      bandit_state = next_bandit_state
+      for record, turn_record in zip(records, turn_records):
+        _add(record, turn_record)
+    outcome: dict[str, Any] = {'records': records[:num]}
     if run.carry_over:
       leaves = jax.tree.leaves(meshes.fetch(bandit_state))
       outcome['bandit_state'] = [leaf.tolist() for leaf in leaves]
     return outcome
 
-  def _session(self, run, jobs, compiled_method, request):
-    """Yields the bandit's state and the records of each turn, read alone."""
-    for turn, prompts in enumerate(zip(*(job.turns for job in jobs))):
-      own = {'prompts': prompts, 'request_ids': request['request_ids'] + turn}
-      batch, clocks = self._decode(run, jobs, compiled_method, request | own)
-      request = request | {'bandit_state': batch.state.bandit}
-      yield batch.state.bandit, self._records(batch, clocks)
+  def _session(
+    self,
+    run: Run,
+    jobs: Sequence[prompts_lib.Job],
+    compiled_method: methods_lib.CompiledMethod,
+    request: dict[str, Any],
+  ) -> Iterator[tuple[Any, Sequence[Record]]]:
+    """Decodes turns as separate prompts.
 
-  def _conversation(self, run, jobs, compiled_method, request):
-    """Yields the last state of the bandit, and the records of all turns."""
-    first, *others = zip(*(job.turns for job in jobs))
-    state = compiled_method.decoder.init(**request | {'prompts': first})
+    Yields:
+      The bandit's state after each turn, and the turn's records.
+    """
+    for turn, prompts in enumerate(zip(*(job.turns for job in jobs))):
+      ids = request['request_ids'] + turn
+      batch, timings = self._decode(
+        run,
+        jobs,
+        compiled_method,
+        request | {'prompts': prompts, 'request_ids': ids},
+      )
+      request = request | {'bandit_state': batch.state.bandit}
+      yield batch.state.bandit, list(self._records(batch, timings))
+
+  def _conversation(
+    self,
+    run: Run,
+    jobs: Sequence[prompts_lib.Job],
+    compiled_method: methods_lib.CompiledMethod,
+    request: dict[str, Any],
+  ) -> Iterator[tuple[Any, Sequence[Record]]]:
+    """Decodes turns as one text per row.
+
+    Yields:
+      The bandit's last state, and the records of all turns together.
+    """
+    decoder = compiled_method.decoder
+    first, *later_turns = zip(*(job.turns for job in jobs))
+    state = decoder.init(**request | {'prompts': first})
     emitted = -_lengths(state)
     state = compiled_method.decode(state)
-    for texts in others:
-      ends = meshes.fetch(state.tokens)[
+    for texts in later_turns:
+      last_tokens = meshes.fetch(state.tokens)[
         np.arange(len(jobs)), _lengths(state) - 1
       ]
-      # An answer that was not cut short has said its end itself.
-      behind = [text[int(text[0] == end) :] for text, end in zip(texts, ends)]
+      # An answer that was not cut short ends with the stop token already.
+      suffixes = [
+        text[int(text[0] == last_token) :]
+        for text, last_token in zip(texts, last_tokens)
+      ]
       emitted += _lengths(state)
-      state = compiled_method.decoder.append(state, behind, run.max_new_tokens)
+      state = decoder.append(state, suffixes, run.max_new_tokens)
       emitted -= _lengths(state)
       state = compiled_method.decode(state)
     emitted += _lengths(state)
-    results = compiled_method.decoder.results(first, state)
-    yield (
-      state.bandit,
-      [
-        _record(result) | {'emitted': int(num)}
-        for result, num in zip(results, emitted)
-      ],
-    )
+    results = decoder.results(first, state)
+    records = [
+      _record(result) | {'emitted': int(num)}
+      for result, num in zip(results, emitted)
+    ]
+    yield state.bandit, records
 
-  def _compiled_method(self, build):
-    """A compiled method; now and then, programs of earlier ones are dropped."""
+  def _compiled_method(
+    self, build: Callable[[], methods_lib.CompiledMethod]
+  ) -> methods_lib.CompiledMethod:
+    """Builds a method; drops earlier programs if memory runs short."""
     compiled_method = self._build(build)
     if compiled_method.program != self._program:
       self._program = compiled_method.program
@@ -256,85 +306,103 @@ class _Session:
         self._warm.clear()
     return compiled_method
 
-  def _decode(self, run, jobs, compiled_method, request):
-    """A batch, and what clocks have shown of each of its rows."""
-    infos, clocks = None, [{}] * len(jobs)
+  def _decode(
+    self,
+    run: Run,
+    jobs: Sequence[prompts_lib.Job],
+    compiled_method: methods_lib.CompiledMethod,
+    request: dict[str, Any],
+  ) -> tuple[Batch, Sequence[Record]]:
+    """Decodes a batch; returns it with the timings of each row."""
+    infos: Any = None
+    timings: Sequence[Record] = [{}] * len(jobs)
     if self._options.repeats:
-      state, clocks = self._in_turns(compiled_method, request)
+      state, timings = self._interleave(compiled_method, request)
     else:
       state = compiled_method.decoder.init(**request)
       state, infos = _finish(compiled_method, state, self._options.fields)
     results = compiled_method.decoder.results(request['prompts'], state)
-    return Batch(run, jobs, compiled_method, results, state, infos), clocks
+    return Batch(run, jobs, compiled_method, results, state, infos), timings
 
-  def _in_turns(self, compiled_method, request):
-    """Plays method and reference in turns, and times both."""
-    plain = self._build(self._options.reference)
+  def _interleave(
+    self, compiled_method: methods_lib.CompiledMethod, request: dict[str, Any]
+  ) -> tuple[decoding.DecodeState, list[Record]]:
+    """Times a method and the reference, interleaved.
+
+    Returns:
+      The method's last state, and the timings of each row.
+    """
+    assert self._options.reference is not None
+    reference = self._build(self._options.reference)
     sides = (
       (compiled_method, request),
-      (plain, request | {'bandit_state': None}),
+      (reference, request | {'bandit_state': None}),
     )
 
-    def read(side):
-      compiled_method, request = sides[side]
-      return functools.partial(compiled_method.decoder.init, **request)
+    def prefill(side: int) -> Callable[[], decoding.DecodeState]:
+      method, arguments = sides[side]
+      return functools.partial(method.decoder.init, **arguments)
 
-    starts = [jax.block_until_ready(read(side)()) for side in range(2)]
+    starts = [jax.block_until_ready(prefill(side)()) for side in range(2)]
     ends: list[Any] = [None, None]
 
-    def play(side):
-      # Every run has a state of its own: turns may come in any order.
+    def loop(side: int) -> Callable[[], decoding.DecodeState]:
+      # The decode loop donates its state, so each call gets a copy.
       state = jax.tree.map(jnp.copy, starts[side])
 
-      def run():
+      def call() -> decoding.DecodeState:
         ends[side] = sides[side][0].decode(state)
         return ends[side]
 
-      return run
+      return call
 
-    runs = [
+    prepared_calls = [
       functools.partial(prepare, side)
       for side in range(2)
-      for prepare in (read, play)
+      for prepare in (prefill, loop)
     ]
     prompts = request['prompts']
     shape = compiled_method.program, len(prompts)
     if shape not in self._warm:
       self._warm.add(shape)
-      # Twice: arms are first played, and a used bandit is another program.
-      for prepare in 2 * runs:
+      # Twice: a bandit's state that a loop returns is another program's input.
+      for prepare in 2 * prepared_calls:
         timing.timed(prepare())
-    seconds = measure.in_turns(runs, self._options.repeats, warm_up=False)
-    # The batch's own, in equal parts.
-    reading, own, plain_reading, reference = (
+    seconds = measure.interleave(
+      prepared_calls, self._options.repeats, warm_up=False
+    )
+    # The time of the batch is divided equally among its rows.
+    prefill_time, loop_time, reference_prefill, reference_loop = (
       np.median(seconds, axis=0) / len(prompts)
     ).tolist()
-    share = {
-      'seconds': own,
-      'reference_seconds': reference,
-      'reading': reading,
-      'reference_reading': plain_reading,
+    timings = {
+      'seconds': loop_time,
+      'reference_seconds': reference_loop,
+      'prefill': prefill_time,
+      'reference_prefill': reference_prefill,
     }
-    results = [
-      side.decoder.results(prompts, state)
-      for (side, _), state in zip(sides, ends)
-    ]
+    results, reference_results = (
+      method.decoder.results(prompts, state)
+      for (method, _), state in zip(sides, ends)
+    )
     return ends[0], [
       {
-        **share,
-        'reference_emitted': len(other.tokens),
-        'differ': int(result.tokens != other.tokens),
+        **timings,
+        'reference_emitted': len(reference_result.tokens),
+        'differ': int(result.tokens != reference_result.tokens),
       }
-      for result, other in zip(*results)
+      for result, reference_result in zip(results, reference_results)
     ]
 
-  def _records(self, batch, clocks):
-    """What is recorded of each row."""
+  def _records(
+    self, batch: Batch, timings: Sequence[Record]
+  ) -> Iterator[Record]:
+    """Yields the record of each row."""
     observe = self._options.observe
     observed = observe(batch) if observe else [{}] * len(batch.jobs)
-    rows = zip(batch.results, clocks, observed)
-    for row, (result, clock, more) in enumerate(rows):
-      record = _record(result) | clock | more
+    rows = zip(batch.results, timings, observed)
+    for row, (result, row_timings, observation) in enumerate(rows):
+      record = _record(result) | row_timings | observation
       if self._options.tokens:
         record['tokens'] = list(result.tokens)
       for name in self._options.fields:
@@ -349,30 +417,35 @@ class _Fields(NamedTuple):
 
   names: tuple[str, ...]
 
-  def __call__(self, info):
-    kept = {name: getattr(info, name) for name in ('live', *self.names)}
-    nothing = dict.fromkeys(info._fields)
-    return info._replace(**nothing | kept)
+  def __call__(self, info: base.RoundInfo) -> base.RoundInfo:
+    selected = {name: getattr(info, name) for name in ('live', *self.names)}
+    empty = dict.fromkeys(info._fields)
+    return info._replace(**empty | selected)
 
 
-def _finish(compiled_method, state, fields):
-  """Plays to the end; returns the infos of all rounds, if any are asked for."""
+def _finish(
+  compiled_method: methods_lib.CompiledMethod,
+  state: decoding.DecodeState,
+  fields: tuple[str, ...],
+) -> tuple[decoding.DecodeState, Any]:
+  """Decodes to the end; returns all rounds' infos, or None without fields."""
   if not fields:
     return compiled_method.decode(state), None
   infos = []
   while not state.done.all():
     state, info = compiled_method.trace(state, _STRIDE, _Fields(fields))
     infos.append(meshes.fetch(info))
-  return state, jax.tree.map(lambda *each: np.concatenate(each), *infos)
+  concatenate = lambda *arrays: np.concatenate(arrays)
+  return state, jax.tree.map(concatenate, *infos)
 
 
-def _lengths(state):
-  """`[B]`, of which the state may be donated."""
+def _lengths(state: decoding.DecodeState) -> np.ndarray:
+  """Copies `[B]` lengths to the host, as the state may be donated."""
   return np.array(meshes.fetch(state.lengths))
 
 
-def _record(result):
-  """Of one prompt; of a session, the sums over its turns."""
+def _record(result: decoding.Result) -> Record:
+  """Returns the counts of one prompt, or of one turn of a session."""
   return {
     'emitted': len(result.tokens),
     'rounds': result.rounds,
@@ -384,10 +457,10 @@ def _record(result):
   }
 
 
-def _add(record, other):
-  """Adds what came later: numbers are summed, and lists of rounds go on."""
+def _add(record: Record, turn_record: Record) -> None:
+  """Adds a later turn: counts are summed, and lists of rounds are extended."""
   summed = 'accepted', 'drafted', 'pulls'
-  for name, value in other.items():
+  for name, value in turn_record.items():
     if name not in record:
       record[name] = value
     elif name in summed:
@@ -396,8 +469,8 @@ def _add(record, other):
       record[name] = record[name] + value
 
 
-def _restored(fresh, leaves):
-  """A bandit's state that was logged; `fresh` is one of the same structure."""
-  like, structure = jax.tree.flatten(fresh)
-  dtypes = [np.asarray(leaf).dtype for leaf in like]
+def _restore(initial_state: Any, leaves: Sequence[Any]) -> Any:
+  """Returns a logged bandit state in the structure of its initial state."""
+  initial_leaves, structure = jax.tree.flatten(initial_state)
+  dtypes = [np.asarray(leaf).dtype for leaf in initial_leaves]
   return jax.tree.unflatten(structure, list(map(np.asarray, leaves, dtypes)))

@@ -1,4 +1,4 @@
-"""What libraries write to standard error, below Python."""
+"""Filters the standard error of libraries, below Python."""
 
 from collections.abc import Iterator
 import contextlib

@@ -1,4 +1,4 @@
-"""The config of all experiments of a paper, for `experiments.reproduce`."""
+"""Builds the config that runs all experiments of a paper."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ import ml_collections
 
 from specjax import registry
 
-# Prompts of a folder of text, as `experiments.reproduce` fills it in.
+# The folder of text, a placeholder that `experiments.reproduce` fills in.
 DATA = '--config.data_dir=DATA'
 SIZES = 'full', 'small'
-# One run, of a second: what it leaves is kept, so that it is no smoke run.
+# A single short run at full size, as results of smoke runs are not kept.
 SMOKE = {
   'runs': ('configs/theory/batch_improvement.py --config.max_drafts=2',),
   'project': False,
@@ -27,12 +27,12 @@ def config(
   """Returns the config of a suite.
 
   Args:
-    paper: the folder of `configs/`.
-    runs: by the name of a config of that folder and its argument, as 'decode'
-      and 'decode:smollm2': the fields of its full run, and those of a small one
-      that stand behind them; None leaves it out of the small ones.
-    size: 'full', whose results are the project's, or 'small'.
-    before: by size, runs whose workdirs these read.
+    paper: the name of the paper's folder in `configs/`.
+    runs: by the name of a config in that folder, with its argument if there is
+      one ('decode:smollm2'): the fields of its full run, and the fields that a
+      small run sets in addition, or None if there is no small run.
+    size: 'full', whose results are kept in the project, or 'small'.
+    before: by size, runs whose workdirs the others read.
   """
   registry.lookup(dict.fromkeys(SIZES), 'size', size)
   small = size == 'small'
@@ -48,13 +48,13 @@ def config(
           if not small or fields[1] is not None
         ),
       ),
-      'project': not small,  # Whether its results are kept in docs/results.
+      'project': not small,  # Whether results are kept in docs/results.
     }
   )
 
 
-def _words(paper, name, fields):
-  """What is typed for a run."""
+def _words(paper: str, name: str, fields: Sequence[str | None]) -> str:
+  """Returns the arguments of a run on the command line."""
   file, colon, argument = name.partition(':')
   path = f'configs/{paper}/{file}.py{colon}{argument}'
   return ' '.join([path, *filter(None, fields)])

@@ -1,10 +1,10 @@
-"""Text on a terminal, in the colours of where its tokens come from."""
+"""Prints text on a terminal, in the colors of its tokens' origins."""
 
 import io
 import os
 import sys
 
-_COLOURS = {
+_COLORS = {
   'accepted': '\033[32m',
   'corrected': '\033[31m',
   'bonus': '\033[36m',
@@ -14,10 +14,10 @@ _PLAIN = '\033[0m'
 
 
 def accept_any_text() -> None:
-  """Has characters replaced that an encoding lacks, for the whole process.
+  """Replaces characters that an encoding lacks, for the whole process.
 
-  Models write in all scripts; terminals and pipes of Windows, or of a locale
-  that is not UTF-8, have few, and what is typed there may be no UTF-8.
+  Models write in all scripts. Terminals and pipes on Windows, or in a locale
+  that is not UTF-8, support few of them, and typed input may not be UTF-8.
   """
   for stream in (sys.stdin, sys.stdout):
     if isinstance(stream, io.TextIOWrapper):
@@ -25,15 +25,15 @@ def accept_any_text() -> None:
 
 
 def paint(text: str, origin: str) -> str:
-  """Returns a text in the colour of an origin, as of `decoding.Piece`.
+  """Returns a text in the color of an origin of `decoding.Piece`.
 
-  It stays plain where nobody sees colours, or does not want to (`NO_COLOR`).
+  The text stays plain if the output is not a terminal or `NO_COLOR` is set.
   """
   if os.environ.get('NO_COLOR') or not sys.stdout.isatty():
     return text
-  return f'{_COLOURS[origin]}{text}{_PLAIN}'
+  return f'{_COLORS[origin]}{text}{_PLAIN}'
 
 
 def legend() -> str:
-  """Returns the names of the origins, each in its colour."""
-  return ', '.join(paint(name, name) for name in list(_COLOURS)[:3])
+  """Returns the names of the origins in their colors."""
+  return ', '.join(paint(name, name) for name in list(_COLORS)[:3])

@@ -1,6 +1,7 @@
-"""Where the time of a program goes: a profiler's trace, reduced to a table."""
+"""Profiles programs, and reduces the traces to kernels and times by kind."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import pathlib
 import re
 import tempfile
@@ -12,7 +13,7 @@ import jax
 from specjax.decoding import timing
 
 _PRODUCTS = 'gemm|nvjet|cutlass|cublas|fmha|conv(?!ert)|dot|ynn'
-# What a kernel does, by its name; the first that is found counts.
+# Kinds of kernels, by their names; the first match counts.
 _KINDS = {
   'host': re.compile('memcpy *[dh]2h|memcpy *h2d|infeed|outfeed', re.I),
   'product': re.compile(_PRODUCTS, re.I),
@@ -20,7 +21,7 @@ _KINDS = {
   'copy': re.compile('memcpy|memset|copy|slice|concat|transpose|pad', re.I),
   'other': re.compile(''),
 }
-# What other events are inside of.
+# Events that contain other events.
 _CONTROL = re.compile('(while|cond|call|end: )')
 _NUM_LONGEST = 5
 
@@ -29,10 +30,10 @@ class Trace(NamedTuple):
   """Kernels that a program ran, and their times, by kind.
 
   Attributes:
-    kernels: number of each kind, copies included, or the mean over several
-      runs.
-    seconds: how long those of each kind took.
-    longest: names of kernels, and the seconds of all of that name.
+    kernels: the number of kernels of each kind, including copies, or the mean
+      over several runs.
+    seconds: the total time of each kind.
+    longest: the total time of the longest kernels, by name.
   """
 
   kernels: dict[str, float]
@@ -40,8 +41,8 @@ class Trace(NamedTuple):
   longest: dict[str, float]
 
 
-def of(function: Callable[[], Any]) -> Trace:
-  """Calls a function and returns what was run; the trace itself is not kept.
+def trace(function: Callable[[], Any]) -> Trace:
+  """Calls a function and returns the kernels that it ran.
 
   `function` should have run before, as its compilation is traced otherwise.
   """
@@ -54,20 +55,20 @@ def of(function: Callable[[], Any]) -> Trace:
       for path in paths
       for plane in jax.profiler.ProfileData.from_file(str(path)).planes
     ]
-    return reduced(
+    return reduce(
       (event.name, event.duration_ns / 1e9)
       for line in _lines(planes)
       for event in line.events
-      if _is_of_program(line, event)
+      if _belongs_to_program(line, event)
     )
 
 
-def reduced(events) -> Trace:
-  """Returns the trace of pairs of a kernel's name and its seconds."""
+def reduce(events: Iterable[tuple[str, float]]) -> Trace:
+  """Returns the trace of events: pairs of a kernel's name and its seconds."""
   kernels, seconds = dict.fromkeys(_KINDS, 0.0), dict.fromkeys(_KINDS, 0.0)
   longest: dict[str, float] = {}
   for name, duration in events:
-    kind = next(kind for kind, named in _KINDS.items() if named.search(name))
+    kind = next(k for k, pattern in _KINDS.items() if pattern.search(name))
     kernels[kind] += 1
     seconds[kind] += duration
     longest[name] = longest.get(name, 0.0) + duration
@@ -75,22 +76,22 @@ def reduced(events) -> Trace:
   return Trace(kernels, seconds, dict(ranked[:_NUM_LONGEST]))
 
 
-def _lines(planes):
-  """The lines on which a device's work stands: each kernel once."""
+def _lines(planes: Iterable[Any]) -> list[Any]:
+  """Returns the lines with a device's work, which have each kernel once."""
   lines = [
     line
     for plane in planes
     if plane.name.startswith('/device:') or plane.name == '/host:CPU'
     for line in plane.lines
   ]
-  # GPUs have a line for each stream, TPUs one of operations, CPUs threads.
+  # GPUs have a line per stream, TPUs a line of operations, CPUs one per thread.
   for name in ('Stream', 'XLA Ops'):
-    if found := [line for line in lines if line.name.startswith(name)]:
-      return found
+    if selected := [line for line in lines if line.name.startswith(name)]:
+      return selected
   return lines
 
 
-def _is_of_program(line, event):
+def _belongs_to_program(line: Any, event: Any) -> bool:
   if line.name.startswith('Stream'):
     return True
   in_program = any(name == 'hlo_op' for name, _ in event.stats)

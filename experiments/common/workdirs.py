@@ -1,4 +1,4 @@
-"""Folders of runs, each of one config."""
+"""Manages the folders of runs; each folder belongs to one config."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ _NOT_SET = object()
 class Workdir(os.PathLike):
   """The folder of a run.
 
-  `with workdir:` makes the folder and keeps other processes out of it, so that
-  a folder that cannot be written is found before any work is done; nested ones
-  are held until the outermost ends. If nothing was written by then, the folder
-  is removed: a run that is refused leaves no trace.
+  `with workdir:` creates and locks the folder, so that a folder that cannot be
+  written is detected before any work is done. Nested blocks hold the lock until
+  the outermost block ends. If nothing was written by then, the folder is
+  removed: a rejected run leaves no trace.
 
-  `config.json` is written with the first file, and not before, so that a run
-  that is killed shows what its files are of. So `os.path.join(workdir, name)`
-  is for files to write; what is only to be read is under `str(workdir)`.
+  `config.json` is written with the first file and not before, so that even the
+  files of a killed run have their config. Hence `os.path.join(workdir, name)`
+  is for files to be written; files to be read are under `str(workdir)`.
 
   Attributes:
     is_incomplete: whether the run ended before its work, for lack of time.
@@ -38,7 +38,13 @@ class Workdir(os.PathLike):
     config: Any,
     may_change: Sequence[str] = (),
   ):
-    """Refuses a folder of a run of which a field differs that may not."""
+    """Raises `ValueError` if the folder belongs to a run with other settings.
+
+    Args:
+      path: the folder, which need not exist.
+      config: the config of the run.
+      may_change: fields that may differ from those of an earlier run.
+    """
     self._path = os.path.expanduser(path)
     self._config = config.to_json(indent=2)
     self._may_change = may_change
@@ -72,7 +78,7 @@ class Workdir(os.PathLike):
       self._hold.close()
 
   def _check(self):
-    """Whether what is there is of another config, which must be allowed."""
+    """Returns whether existing files belong to another, compatible config."""
     path = os.path.join(self._path, 'config.json')
     old = json_files.load(path) if os.path.exists(path) else None
     new = json.loads(self._config)
@@ -84,7 +90,7 @@ class Workdir(os.PathLike):
     return True
 
   def _begin(self):
-    """Makes the folder; no file is ever there beside the config of another."""
+    """Creates the folder and writes its config before any other file."""
     self._is_begun = True
     os.makedirs(self._path, exist_ok=True)
     if self._is_stale:
@@ -93,18 +99,18 @@ class Workdir(os.PathLike):
 
 
 def replace(path: str, text: str) -> None:
-  """Writes a file, of which at no moment there is only a part.
+  """Writes a file atomically.
 
   Raises:
     ValueError: it cannot be written.
   """
-  part = f'{path}.{os.getpid()}.part'  # Of no other process.
+  part = f'{path}.{os.getpid()}.part'  # No other process writes it.
   with write_errors.explain(path):
     try:
       with open(part, 'w', encoding='utf-8') as file:
         file.write(text)
         file.flush()
-        # Else a crash may leave the name of no content.
+        # Otherwise a crash may leave an empty file.
         os.fsync(file.fileno())
       os.replace(part, path)
     except OSError:
@@ -114,7 +120,7 @@ def replace(path: str, text: str) -> None:
 
 @contextlib.contextmanager
 def _folder(path: str) -> Iterator[None]:
-  """Makes a folder, and removes it in the end if nothing is in it."""
+  """Creates a folder, and removes it at the end if it is empty."""
   missing = [path] if not os.path.isdir(path) else []
   while missing and (above := os.path.dirname(missing[-1].rstrip(os.sep))):
     if os.path.exists(above):
@@ -130,13 +136,18 @@ def _folder(path: str) -> Iterator[None]:
       ) from error
     yield
   finally:
-    for each in missing:
+    for folder in missing:
       with contextlib.suppress(OSError):
-        os.rmdir(each)
+        os.rmdir(folder)
 
 
-def _check_same(path, old, new, may_change):
-  """Refuses configs of which other fields differ than those that may."""
+def _check_same(
+  path: str,
+  old: dict[str, Any],
+  new: dict[str, Any],
+  may_change: Sequence[str],
+) -> None:
+  """Raises `ValueError` if configs differ in fields that may not change."""
   old, new = (
     configs.flat({k: v for k, v in config.items() if k not in may_change})
     for config in (old, new)
@@ -147,10 +158,10 @@ def _check_same(path, old, new, may_change):
     if old.get(name, _NOT_SET) != new.get(name, _NOT_SET)
   ]
   if 'experiment' in different:
-    different = ['experiment']  # Its fields are others anyway.
+    different = ['experiment']  # Its fields differ anyway.
   if different:
     listed = '; '.join(
-      f'{name} is {_said(old, name)} there and {_said(new, name)} here'
+      f'{name} is {_encode(old, name)} there and {_encode(new, name)} here'
       for name in different
     )
     raise ValueError(
@@ -159,7 +170,7 @@ def _check_same(path, old, new, may_change):
     )
 
 
-def _said(fields, name):
+def _encode(fields: dict[str, Any], name: str) -> str:
   if name not in fields:
     return 'not set'
   return json.dumps(fields[name], ensure_ascii=False)

@@ -1,11 +1,14 @@
-"""One bandit for a batch or one for each row: batches of one kind and of many.
+"""Compares one bandit per batch with one per row: MetaSD's Table 17.
 
-MetaSD's Table 17, whose batches share a drafter. `config.methods` and
-`config.bandits` are decoded in batches of prompts of one domain, and of all
-domains in turns. The oracle plays each row's best arm.
+In the paper, the rows of a batch share a drafter. `config.methods` and
+`config.bandits` decode homogeneous batches, with prompts from one domain, and
+mixed batches, with prompts from all domains. The oracle selects each row's best
+arm.
 """
 
+from collections.abc import Sequence
 import functools
+from typing import Any
 
 import ml_collections
 
@@ -15,7 +18,9 @@ from experiments.common import methods as methods_lib
 from experiments.common import plots
 from experiments.common import prompts as prompts_lib
 from experiments.common import runner
+from experiments.common import workdirs
 from specjax import checks
+from specjax import families
 
 MAY_CHANGE = compare.MAY_CHANGE
 _KINDS = 'homogeneous', 'mixed'
@@ -27,34 +32,39 @@ _ORACLE = {'bandit': 'fixed', 'per_row': True, 'label': choice.ORACLE}
 
 
 def prepare(config):
-  """Returns the methods, and prompts in the order of each kind of batch."""
-  prepared, sizes = compare.plan(config), config.batch_sizes
+  """Returns the methods, and prompts in the order of both kinds of batches."""
+  setup, sizes = compare.prepare(config), config.batch_sizes
   checks.check_range('batch_sizes', sizes, 1)
   if any(max(sizes) % size for size in sizes):
     raise ValueError(f'batch_sizes must divide the largest, got {sizes}.')
   prompt_sets = [
-    _in_order(prepared.prompt_sets, kind, max(sizes)) for kind in _KINDS
+    _in_order(setup.prompt_sets, kind, max(sizes)) for kind in _KINDS
   ]
-  return prepared._replace(prompt_sets=prompt_sets)
+  return setup._replace(prompt_sets=prompt_sets)
 
 
 def run(config, workdir):
-  """Returns a row for each batch size, method and kind of batch."""
-  made, sizes = prepare(config), config.batch_sizes
-  prompt_sets = made.prompt_sets
+  """Returns a row per batch size, method and kind of batch."""
+  setup, sizes = prepare(config), config.batch_sizes
+  prompt_sets = setup.prompt_sets
   oracle = methods_lib.parse(
-    config, _ORACLE, list(made.family.drafters), 'oracle'
+    config, _ORACLE, list(setup.family.drafters), 'oracle'
   )
-  chosen = _best_arms(
-    config, workdir, made.family, oracle, prompt_sets, max(sizes)
+  best_arms = _best_arms(
+    config, workdir, setup.family, oracle, prompt_sets, max(sizes)
   )
   cases = [
-    (size, method, prompts, chosen[prompts.label] if method is oracle else None)
+    (
+      size,
+      method,
+      prompts,
+      best_arms[prompts.label] if method is oracle else None,
+    )
     for size in sizes
-    for method in (*made.methods, oracle)
+    for method in (*setup.methods, oracle)
     for prompts in prompt_sets
   ]
-  decoded = _decode(config, workdir, made.family, cases)
+  decoded = _decode(config, workdir, setup.family, cases)
   return [
     {'batch_size': size} | row
     for (size, *_), row in zip(cases, compare.rows(decoded))
@@ -62,11 +72,19 @@ def run(config, workdir):
 
 
 def order(domains, kind, largest):
-  """Returns as many prompts of each domain, in the order of their batches.
+  """Returns equally many prompts per domain, in the order of their batches.
 
-  Any batch size that divides `largest` has whole batches, and all prompts of a
-  homogeneous one are of one domain; mixed ones have domains in turns. Raises a
-  `ValueError` if a domain has too few prompts.
+  For any batch size that divides `largest`, all batches are full, and all
+  prompts of a homogeneous batch are from one domain; mixed batches alternate
+  between domains.
+
+  Args:
+    domains: the prompts of each domain.
+    kind: 'homogeneous' or 'mixed'.
+    largest: the largest batch size.
+
+  Raises:
+    ValueError: a domain has too few prompts.
   """
   fewest = min(map(len, domains.values()))
   count = fewest - fewest % largest
@@ -75,14 +93,14 @@ def order(domains, kind, largest):
       f'Every domain needs {largest} prompts for the largest of batch_sizes, '
       f'got {fewest}.'
     )
-  kept = [prompts[:count] for prompts in domains.values()]
-  groups = kept if kind == 'homogeneous' else zip(*kept)
+  equal = [prompts[:count] for prompts in domains.values()]
+  groups = equal if kind == 'homogeneous' else zip(*equal)
   return [prompt for group in groups for prompt in group]
 
 
 def figures(rows):
-  """Draws what each method has by batch size; with clocks, speed-ups, too."""
-  made = {
+  """Draws block efficiency, and measured speed-ups, by batch size."""
+  drawn = {
     field: plots.lines(
       rows,
       'batch_size',
@@ -96,55 +114,71 @@ def figures(rows):
     for field, label in _SHOWN.items()
     if field in rows[0]
   }
-  for figure in made.values():
+  for figure in drawn.values():
     highest = max(axes.get_ylim()[1] for axes in figure.axes)
     for axes in figure.axes:
       axes.set_xticks(sorted({row['batch_size'] for row in rows}))
       axes.set_ylim(0, highest)
-  return made
+  return drawn
 
 
-def _in_order(prompt_sets, kind, largest):
-  """The prompts of all sets, in batches of one kind."""
+def _in_order(
+  prompt_sets: list[prompts_lib.PromptSet], kind: str, largest: int
+) -> prompts_lib.PromptSet:
+  """Returns the prompts of all prompt sets, in batches of one kind."""
   domains: dict[str, list[prompts_lib.Job]] = {}
   for job in (job for prompts in prompt_sets for job in prompts.jobs):
     domains.setdefault(job.label, []).append(job)
   settings = {
-    'prompt_sets': [each.settings for each in prompt_sets],
+    'prompt_sets': [prompts.settings for prompts in prompt_sets],
     'largest': largest,
   }
   jobs = order(domains, kind, largest)
   return prompts_lib.PromptSet(kind, jobs, settings | {'kind': kind})
 
 
-def _best_arms(config, workdir, family, oracle, prompt_sets, size):
-  """For each set, the arm of the most tokens a round of each prompt."""
+def _best_arms(
+  config: Any,
+  workdir: workdirs.Workdir,
+  family: families.Family,
+  oracle: methods_lib.Method,
+  prompt_sets: list[prompts_lib.PromptSet],
+  size: int,
+) -> dict[str, list[int]]:
+  """Returns the arms with the most tokens per round, by prompt set."""
   untimed = ml_collections.ConfigDict({**config, 'repeats': 0})
-  arms = methods_lib.alone(oracle)
+  arms = methods_lib.single_arms(oracle)
   cases = [
     (size, arm, prompts, None) for prompts in prompt_sets for arm in arms
   ]
-  alone = iter(_decode(untimed, workdir, family, cases))
+  decoded = iter(_decode(untimed, workdir, family, cases))
   return {
-    prompts.label: choice.best_of_each([next(alone) for _ in arms]).tolist()
+    prompts.label: choice.best_arms([next(decoded) for _ in arms]).tolist()
     for prompts in prompt_sets
   }
 
 
-def _decode(config, workdir, family, cases):
-  """Decodes methods on prompt sets in batches, with rows' initial states."""
+def _decode(
+  config: Any,
+  workdir: workdirs.Workdir,
+  family: families.Family,
+  cases: list[
+    tuple[int, methods_lib.Method, prompts_lib.PromptSet, Sequence[int] | None]
+  ],
+) -> list[compare.Decoded]:
+  """Decodes cases: batch size, method, prompts and the rows' bandit states."""
   runs = [
     runner.Run(
       compare.run_settings(config, method, prompts)
-      | {'batch_size': size, 'starts': starts},
+      | {'batch_size': size, 'bandit_states': states},
       functools.partial(methods_lib.build, method, family, config.max_length),
       prompts.jobs,
       config.max_new_tokens,
       size,
       config.seed,
-      starts=starts,
+      bandit_states=states,
     )
-    for size, method, prompts, starts in cases
+    for size, method, prompts, states in cases
   ]
   options = runner.Options(**compare.clocks(config, family))
   return [

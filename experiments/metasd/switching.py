@@ -1,15 +1,17 @@
-"""Regret that charges changes of arms (MetaSD), on simulated arms.
+"""Measures switching regret on simulated arms (MetaSD).
 
-Equation (49): rounds lost to the best arm, and `lambda` for each token that an
-arm has missed when it is played again, since its own last round began.
+Equation (49) counts the rounds lost to the best arm, and adds `lambda` for each
+token that an arm has missed since its last round began when it is selected
+again.
 """
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.banditspec import laboratory
+from experiments.banditspec import simulated_arms
 from experiments.common import components
 from experiments.common import configs
 from experiments.common import log
@@ -20,14 +22,14 @@ MAY_CHANGE = ('bandits', 'lengths', 'token_costs')
 
 
 def prepare(config):
-  """Returns all that is played, and the bandit and the tokens of each."""
+  """Returns the units of work, and the bandit and the tokens of each."""
   configs.check_counts(config, ('lengths', 'runs'), 2)
   configs.check_counts(config, ('token_costs',), 0)
   names = 'acceptances', 'draft_length', 'exploration', 'runs', 'seed'
   shared = {name: config[name] for name in names}
   units = [
-    {'bandit': each, 'tokens': tokens, **shared}
-    for each in config.bandits
+    {'bandit': bandit, 'tokens': tokens, **shared}
+    for bandit in config.bandits
     for tokens in config.lengths
   ]
   cases = [(_bandit(config, unit), unit['tokens']) for unit in units]
@@ -35,15 +37,17 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Returns a row for each bandit, number of tokens and cost of a token."""
-  arms = laboratory.truncated_geometric(config.acceptances, config.draft_length)
+  """Returns a row per bandit, number of tokens and cost per token."""
+  arms = simulated_arms.truncated_geometric(
+    config.acceptances, config.draft_length
+  )
   key = jax.random.key(config.seed)
   units, cases = prepare(config)
 
   def compute(case):
-    rule, tokens = case
-    runs = laboratory.play(key, rule, arms, tokens, config.runs)
-    lost, missed = runs.lost(tokens), runs.missed(tokens)
+    bandit, tokens = case
+    runs = simulated_arms.simulate(key, bandit, arms, tokens, config.runs)
+    lost, missed = runs.lost_rounds(tokens), runs.missed_tokens(tokens)
     return {'lost': lost.tolist(), 'missed': missed.tolist()}
 
   outcomes = log.resume(workdir, units, compute, 'bandits', cases)
@@ -55,21 +59,23 @@ def run(config, workdir):
   ]
 
 
-def _bandit(config, unit):
-  """One that explores first does so in `O(ln(tokens))` rounds."""
+def _bandit(config: Any, unit: dict[str, Any]) -> base.Bandit:
+  """Builds a bandit; initial exploration takes O(ln(tokens)) rounds."""
   budget = math.ceil(config.exploration * math.log(unit['tokens']))
-  given = {
+  providers = {
     'num_arms': lambda value: len(config.acceptances),
     'budget': lambda value: value or budget,
   }
-  return components.build(base.Bandit, unit['bandit'], 'bandits', given)
+  return components.build(base.Bandit, unit['bandit'], 'bandits', providers)
 
 
 def regret(lost, missed, cost):
-  """Returns equation (49), and what Theorem 8 bounds for PETC.
+  """Returns the regret of equation (49), which Theorem 8 bounds for PETC.
 
-  Of `[R]` rounds lost to the best arm, `[R]` tokens that arms had to read when
-  they were changed to, and the cost of one of them in rounds.
+  Args:
+    lost: `[R]` rounds lost to the best arm.
+    missed: `[R]` tokens that arms had missed when they were selected again.
+    cost: the cost of a missed token in rounds.
   """
   charged = lost + cost * missed
   mean, error = charged.mean(), charged.std(ddof=1) / len(charged) ** 0.5
@@ -82,7 +88,7 @@ def regret(lost, missed, cost):
 
 
 def figures(rows):
-  """Draws the regret of each bandit by tokens, a panel for each cost."""
+  """Draws the regret of each bandit by tokens, one panel per cost."""
   figure = plots.lines(
     rows,
     'tokens',
@@ -90,7 +96,7 @@ def figures(rows):
     'bandit',
     panel=('token_cost',),
     error='regret_error',
-    ylabel='regret in rounds, changes charged',
+    ylabel='regret in rounds, with costs of switching',
   )
   for axes in figure.axes:
     axes.set_xscale('log')

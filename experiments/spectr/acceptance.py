@@ -1,12 +1,16 @@
-"""Acceptance against the number of drafts: the optimum, rules and bounds.
+"""Computes acceptance by the number of drafts: the optimum, rules and bounds.
 
-SpecTr, Figures 4, 5 and 6; beside them, drafts without replacement.
+This reproduces Figures 4, 5 and 6 of SpecTr, and adds drafts without
+replacement.
 """
 
+from collections.abc import Iterator
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from matplotlib import figure as figure_lib
 import numpy as np
 from scipy import special
 
@@ -25,8 +29,8 @@ _OVER_COUNTS = {
     ('multiround', transport.multiround_acceptance),
   )
 }
-# Of drafts without replacement; how many is no traced number.
-_OF_DISTINCT = {
+# For drafts without replacement, whose number is static.
+_DISTINCT = {
   name: jax.jit(functools.partial(rule, distinct=True), static_argnums=2)
   for name, rule in (
     ('distinct_optimum', transport.optimal_acceptance),
@@ -34,8 +38,8 @@ _OF_DISTINCT = {
     ('distinct_kseq', transport.kseq_acceptance),
   )
 }
-# Curves often coincide: a broad one below all, then bounds, then outlined
-# markers of growing size.
+# Curves often coincide: a broad one is drawn first, then bounds, then outlined
+# markers with growing sizes.
 _BOUND = {'color': 'black', 'linestyle': '--', 'zorder': 1.5}
 _STYLES = {
   'optimum': {'color': '0.75', 'linewidth': 6, 'zorder': 1},
@@ -53,7 +57,7 @@ _STYLES = {
 
 
 def run(config, workdir):
-  """Returns a row for each pair of distributions and number of drafts."""
+  """Returns a row per pair of distributions and number of drafts."""
   configs.check_counts(config, ('max_drafts', 'uniform_draft', 'zipf_size'))
   for name in ('bernoulli_draft', 'bernoulli_targets'):
     checks.check_range(name, config[name], 0, 1)
@@ -61,7 +65,7 @@ def run(config, workdir):
   checks.check_range('uniform_targets', config.uniform_targets, 1, size)
   checks.check_range('zipf_spreads', config.zipf_spreads, 0)
   pairs = list(_pairs(config))
-  probs = {name: each for _, name, *each in pairs}
+  probs = {name: pair for _, name, *pair in pairs}
   shared = {'max_drafts': config.max_drafts, 'seed': config.seed}
   units = [{'part': part, 'pair': name} | shared for part, name, *_ in pairs]
   compute = lambda unit: {'rows': _rows(unit, *probs[unit['pair']])}
@@ -72,8 +76,8 @@ def run(config, workdir):
 def zipf_pair(vocab_size, spread, seed):
   """Returns a draft and a target, `[V]` float32 each.
 
-  Softmax of the logits of a Zipf distribution, each with normal noise of its
-  own, of standard deviation `spread`.
+  Each is the softmax of a Zipf distribution's logits plus independent normal
+  noise with standard deviation `spread`.
   """
   noise = np.random.default_rng(seed).normal(size=(2, vocab_size))
   logits = spread * noise - np.log(np.arange(vocab_size) + 1)
@@ -81,44 +85,47 @@ def zipf_pair(vocab_size, spread, seed):
   return draft, target
 
 
-def _pairs(config):
+def _pairs(config: Any) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
   """Yields the family of each pair, its name, draft and target."""
   drafted, size = config.bernoulli_draft, config.uniform_draft
-  bernoulli = lambda chance: np.array([1 - chance, chance], np.float32)
+  bernoulli = lambda prob: np.array([1 - prob, prob], np.float32)
   uniform = lambda num: ((np.arange(size) < num) / num).astype(np.float32)
-  for chance in config.bernoulli_targets:
-    name = f'draft Ber({drafted}), target Ber({chance})'
-    yield 'bernoulli', name, bernoulli(drafted), bernoulli(chance)
+  for prob in config.bernoulli_targets:
+    name = f'draft Ber({drafted}), target Ber({prob})'
+    yield 'bernoulli', name, bernoulli(drafted), bernoulli(prob)
   for num in config.uniform_targets:
     name = f'draft U({size}), target U({num})'
     yield 'uniform', name, uniform(size), uniform(num)
   for spread in config.zipf_spreads:
     name = f'Zipf({config.zipf_size}), noise {spread}'
-    yield 'zipf', name, *zipf_pair(config.zipf_size, spread, config.seed)
+    draft, target = zipf_pair(config.zipf_size, spread, config.seed)
+    yield 'zipf', name, draft, target
 
 
-def _rows(unit, *pair):
-  """A row for each number of drafts of a pair."""
+def _rows(unit: dict[str, Any], *pair: np.ndarray) -> list[dict[str, Any]]:
+  """Returns a row per number of drafts, for one pair of distributions."""
   counts = range(1, unit['max_drafts'] + 1)
   columns = {
     name: rule(*pair, jnp.array(counts)) for name, rule in _OVER_COUNTS.items()
   }
-  for name, rule in _OF_DISTINCT.items():
+  for name, rule in _DISTINCT.items():
     columns[name] = [rule(*pair, k) for k in counts]
-  if unit['part'] == 'bernoulli':  # Few enough tokens to enumerate sets.
+  if unit['part'] == 'bernoulli':  # All sets of tokens can be enumerated.
     bounds = [transport.acceptance_bounds(*pair, k) for k in counts]
     columns['lower_bound'], columns['upper_bound'] = zip(*bounds)
   else:
     columns['union_bound'] = [transport.union_bound(*pair, k) for k in counts]
   head = {name: unit[name] for name in ('part', 'pair')}
   return [
-    head | {'k': k} | {name: float(of[i]) for name, of in columns.items()}
+    head
+    | {'k': k}
+    | {name: float(values[i]) for name, values in columns.items()}
     for i, k in enumerate(counts)
   ]
 
 
 def figures(rows):
-  """Draws a figure for each family of pairs."""
+  """Draws a figure per family of pairs."""
   parts = dict.fromkeys(row['part'] for row in rows)
   return {
     part: _figure([row for row in rows if row['part'] == part])
@@ -126,16 +133,18 @@ def figures(rows):
   }
 
 
-def _figure(rows):
-  """A panel for each pair, a line for each rule and bound."""
+def _figure(rows: list[dict[str, Any]]) -> figure_lib.Figure:
+  """Draws a panel per pair, with a line per rule and bound."""
   pairs = list(dict.fromkeys(row['pair'] for row in rows))
-  figure, panels = plots.panels(pairs, 'drafts k', 'acceptance', sharey=True)
+  figure, panels = plots.panels(
+    pairs, 'number of drafts k', 'acceptance', sharey=True
+  )
   for axes, pair in zip(panels, pairs):
-    own = [row for row in rows if row['pair'] == pair]
-    for name in filter(own[0].__contains__, _STYLES):
+    pair_rows = [row for row in rows if row['pair'] == pair]
+    for name in filter(pair_rows[0].__contains__, _STYLES):
       axes.plot(
-        [row['k'] for row in own],
-        [row[name] for row in own],
+        [row['k'] for row in pair_rows],
+        [row[name] for row in pair_rows],
         label=name.replace('_', ' '),
         markerfacecolor='none',
         **_STYLES[name],

@@ -1,7 +1,11 @@
-"""What a coupling costs beside its inputs, and verification beside its round.
+"""Measures the costs of couplings and of verification.
 
-Every ratio is of medians over repeats in which both sides take turns.
+A coupling is compared with one pass over its inputs, and verification with the
+whole round. Ratios are ratios of medians over interleaved repeats.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,27 +22,30 @@ from experiments.common import prompts as prompts_lib
 from experiments.spectr import acceptance
 from specjax import checks
 from specjax import couplings
+from specjax import decoding
+from specjax import families
 from specjax.decoding import round as round_lib
 from specjax.decoding import timing
 
-# Leaves the device for a linear program, which no large vocabulary has.
-_LEFT_OUT = 'otm_table'
+# Solves a linear program on the host, which is impossible for large
+# vocabularies.
+_EXCLUDED = 'otm_table'
 _COUNTS = 'num_drafts', 'values_per_repeat', 'batch_size', 'rounds', 'repeats'
 
 
 def prepare(config):
-  """Returns the methods; prompts are those of the family."""
+  """Returns the methods; prompts come from the family."""
   configs.check_counts(config, ('vocab_sizes', *_COUNTS))
   checks.check_range('spread', config.spread, 0)
   methods = methods_lib.parse_all(config, prompts_lib.drafter_names(config))
   family = prompts_lib.load_family(config)
   for method in methods:
     _check(method)
-  return compare.Plan(family, methods, [])
+  return compare.Setup(family, methods, [])
 
 
 def run(config, workdir):
-  """Returns a row for every coupling and vocabulary, and for every method."""
+  """Returns a row per coupling and vocabulary, and a row per method."""
   family, methods, _ = prepare(config)
   prompts = [
     family.tokenizer.encode_prompt(example.prompt) for example in family.prompts
@@ -64,7 +71,7 @@ def run(config, workdir):
 
 
 def figures(rows):
-  """Draws the cost of couplings by vocabulary, and shares of verification."""
+  """Draws the cost of couplings by vocabulary, and verification's shares."""
   cost, verified = (
     [row for row in rows if row['part'] == name]
     for name in ('coupling', 'verification')
@@ -74,26 +81,26 @@ def figures(rows):
     'vocab_size',
     'ratio',
     'rule',
-    xlabel='tokens in vocabulary',
+    xlabel='vocabulary size',
     ylabel='time over that of one pass',
   )
   by_size.axes[0].set(xscale='log', yscale='log')
   shares = plots.bars(
-    verified, 'part', 'share', 'method', ylabel='share of the round'
+    verified, 'part', 'share', 'method', ylabel='share of the round time'
   )
   return {'couplings': by_size, 'verification': shares}
 
 
-# A coupling against one pass over the two rows that it gets.
+# A coupling and one pass over its two distributions.
 
 
-def _couplings(unit):
-  """The time of each coupling over that of a pass."""
+def _couplings(unit: dict[str, Any]) -> list[dict[str, Any]]:
+  """Returns the time of each coupling over that of one pass."""
   rules = {'pass': one_pass}
   rules |= {
     name: coupling_class()
     for name, coupling_class in couplings.COUPLINGS.items()
-    if name != _LEFT_OUT
+    if name != _EXCLUDED
   }
   num = max(1, unit['values_per_repeat'] // unit['vocab_size'])
   sizes = unit['vocab_size'], unit['num_drafts']
@@ -106,15 +113,15 @@ def _couplings(unit):
       'rule': name,
       'vocab_size': unit['vocab_size'],
       'num_drafts': unit['num_drafts'],
-      'ms': 1e3 * each / num,
-      'ratio': each / seconds[0],
+      'ms': 1e3 * time / num,
+      'ratio': time / seconds[0],
     }
-    for name, each in zip(rules, seconds)
+    for name, time in zip(rules, seconds)
   ]
 
 
 def one_pass(key, candidates, active, draft, target):
-  """What a coupling is measured by: reads both distributions once."""
+  """Reads both distributions once, as the reference for couplings."""
   del key, candidates, active
   return jnp.minimum(draft, target).sum(), True
 
@@ -130,19 +137,18 @@ def make_instances(vocab_size, num_drafts, spread, seed, num):
 
 
 def loop(rule, keys, candidates, draft, target):
-  """Returns a function that makes all calls of a coupling, in a compiled loop.
+  """Returns a function that runs all calls of a coupling in a compiled loop.
 
-  As in a tree walk, each call finds its distributions in a table, at a row
-  that is known only when the last call is done: nothing of it can be computed
-  ahead.
+  As in a tree walk, each call looks up its distributions at a row that depends
+  on the previous call, so that nothing can be computed ahead.
   """
   active = jnp.ones(candidates.shape[1], bool)
 
   @jax.jit
   def repeat(keys, candidates, drafts, targets):
-    def body(row, each):
-      token, _ = rule(*each, active, drafts[row], targets[row])
-      # No token is negative, which the compiler cannot know.
+    def body(row, instance):
+      token, _ = rule(*instance, active, drafts[row], targets[row])
+      # No token is negative, but the compiler cannot infer that.
       return jnp.where(token < 0, row, 1 - row), token
 
     return jax.lax.scan(body, 0, (keys, candidates))[1]
@@ -151,24 +157,33 @@ def loop(rule, keys, candidates, draft, target):
   return lambda: jax.block_until_ready(repeat(keys, candidates, *tables))
 
 
-# Verification against the whole round.
+# Verification and the whole round.
 
 
-def _check(method):
+def _check(method: methods_lib.Method) -> None:
   if len(method.arms) > 1 or not method.arms[0].tree:
-    raise ValueError(f'{method.place} must be one arm that drafts a tree.')
+    raise ValueError(f'{method.location} must be one arm that drafts a tree.')
 
 
-def _decoder(config, family, method, prompts):
-  """The decoder of an arm, with room for all rounds."""
+def _decoder(
+  config: Any,
+  family: families.Family,
+  method: methods_lib.Method,
+  prompts: Sequence[Sequence[int]],
+) -> decoding.Decoder:
+  """Builds the decoder of an arm, with room for all rounds."""
   longest = max(map(len, prompts))
   (arm,) = methods_lib.build(method, family, longest + 1).decoder.round_fn.arms
   room = config.rounds * (arm.drafter.topology.depth + 1)
   return methods_lib.build(method, family, longest + room).decoder
 
 
-def _verification(unit, decoder, prompts):
-  """The time of verification over that of its round."""
+def _verification(
+  unit: dict[str, Any],
+  decoder: decoding.Decoder,
+  prompts: Sequence[Sequence[int]],
+) -> dict[str, Any]:
+  """Returns the time of verification over that of its round."""
   num = unit['rounds']
   (arm,) = decoder.round_fn.arms
   room = num * (arm.drafter.topology.depth + 1)
@@ -180,12 +195,12 @@ def _verification(unit, decoder, prompts):
     lambda: lambda: verify(scored),
     timing.prepare_rounds(decoder, prompts, room, num),
   ]
-  seconds = np.median(measure.in_turns(runs, unit['repeats']), axis=0) / num
+  seconds = np.median(measure.interleave(runs, unit['repeats']), axis=0) / num
   return {
     'part': 'verification',
     'method': unit['label'],
     'batch_size': unit['batch_size'],
-    # Verification of a round is the longer the more of it is accepted.
+    # Verification takes longer if more tokens are accepted.
     'block_efficiency': float((state.lengths - start.lengths).mean() / num),
     'verify_ms': 1e3 * seconds[0],
     'round_ms': 1e3 * seconds[1],
@@ -194,7 +209,7 @@ def _verification(unit, decoder, prompts):
 
 
 def record(decoder, state, num):
-  """Plays rounds; returns the arguments of each verification, and the state."""
+  """Runs rounds; returns the arguments of each verification, and the state."""
   round_fn, params = decoder.round_fn, decoder.params
 
   def step(state, _):

@@ -1,4 +1,4 @@
-"""The time of one model call, by length and batch size.
+"""Measures the time of one model call, by length and batch size.
 
 SpecTr, Tables 2 and 3.
 """
@@ -19,9 +19,9 @@ _COUNTS = 'lengths', 'batch_sizes', 'prefix_length', 'repeats'
 
 
 def run(config, workdir):
-  """Returns a row for each model, length and batch size.
+  """Returns a row per model, length and batch size.
 
-  `relative` is to the first row; deviations are those of single calls.
+  `relative` is relative to the first row; deviations are over single calls.
   """
   configs.check_counts(config, _COUNTS)
   family = prompts_lib.load_family(config)
@@ -32,11 +32,11 @@ def run(config, workdir):
   cases = list(itertools.product(names, config.lengths, config.batch_sizes))
 
   def compute(unit):
-    del unit  # There is one: all cases take turns.
+    del unit  # There is one unit, in which all cases are interleaved.
     settings = config.prefix_length, config.seed
     calls = [call(models[name], *case, *settings) for name, *case in cases]
-    runs = [lambda each=each: each for each in calls]
-    seconds = measure.in_turns(runs, config.repeats, 'model calls')
+    runs = [lambda function=function: function for function in calls]
+    seconds = measure.interleave(runs, config.repeats, 'model calls')
     return {'ms': (1e3 * seconds.T).tolist()}
 
   fields = 'family', 'prefix_length', 'repeats', 'seed'
@@ -59,13 +59,13 @@ def run(config, workdir):
 
 
 def call(model, length, batch_size, prefix_length, seed):
-  """Returns a function that scores random tokens behind a cached prefix."""
+  """Returns a function that scores random tokens after a cached prefix."""
   tokens = np.random.default_rng(seed).integers(
     model.config.vocab_size,
     size=(batch_size, prefix_length + length),
     dtype=np.int32,
   )
-  prefix, rest = np.split(tokens, [prefix_length], axis=1)
+  prefix, suffix = np.split(tokens, [prefix_length], axis=1)
   language_model, params = model.model, model.params
   prefill = jax.jit(lambda *args: language_model.prefill(*args)[0])
   cache = prefill(
@@ -75,12 +75,12 @@ def call(model, length, batch_size, prefix_length, seed):
     np.full(batch_size, prefix_length, np.int32),
   )
   extend = jax.jit(lambda *args: language_model.extend(*args).logits)
-  rest = jax.device_put(rest)
-  return lambda: jax.block_until_ready(extend(params, cache, rest))
+  suffix = jax.device_put(suffix)
+  return lambda: jax.block_until_ready(extend(params, cache, suffix))
 
 
 def figures(rows):
-  """Draws the time over the batch size, a panel for each model."""
+  """Draws the time by batch size, one panel per model."""
   figure = plots.lines(
     rows,
     'batch_size',
@@ -88,8 +88,8 @@ def figures(rows):
     ('length',),
     panel='model',
     error='relative_error',
-    xlabel='rows of the call',
-    ylabel='time over that of the first case',
+    xlabel='batch size',
+    ylabel='time relative to the first case',
     paper=True,
   )
   return {'latency': figure}

@@ -1,9 +1,10 @@
-"""What rules accept of several chains, exactly, and what any rule could.
+"""Computes the exact acceptance of rules with several chains, and the optimum.
 
-On Markov models whose rows are drawn at random; means over the models.
+Models are random Markov models; rows are means over them.
 """
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +14,12 @@ from experiments.common import plots
 from specjax import checks
 from specjax import theory
 
-# The name of the linear program, in the place of a rule's.
+# The name of the linear program among the rules.
 BEST = 'any (linear program)'
 
 
 def run(config, workdir):
-  """Returns a row for each rule and number of chains."""
+  """Returns a row per rule and number of chains."""
   counts = 'vocab_size', 'length', 'max_chains', 'max_best_chains'
   configs.check_counts(config, counts)
   configs.check_counts(config, ('num_models',), 2)
@@ -40,31 +41,31 @@ def run(config, workdir):
   ]
   outcomes = log.resume(workdir, units, _accepted, 'rules')
   accepted = np.array([outcome['accepted'] for outcome in outcomes])
-  found = 1 + accepted.reshape(len(cases), len(models))
-  errors = found.std(axis=1, ddof=1) / np.sqrt(len(models))
+  efficiency = 1 + accepted.reshape(len(cases), len(models))
+  errors = efficiency.std(axis=1, ddof=1) / np.sqrt(len(models))
   return [
     case | {'block_efficiency': mean, 'standard_error': error}
     for case, mean, error in zip(
-      cases, found.mean(axis=1).tolist(), errors.tolist()
+      cases, efficiency.mean(axis=1).tolist(), errors.tolist()
     )
   ]
 
 
-def _accepted(unit):
-  """The mean over all contexts, of one pair of models."""
+def _accepted(unit: dict[str, Any]) -> dict[str, float]:
+  """Returns the mean over all contexts, for one pair of models."""
   size, share = unit['vocab_size'], unit['overlap']
   rng = np.random.default_rng((unit['seed'], unit['model']))
   target, other = rng.dirichlet(np.ones(size), size=(2, size))
   draft = share * target + (1 - share) * other
   args = target, draft, unit['num_chains'], unit['length']
   if unit['rule'] == BEST:
-    each = [theory.best_accepted(*args, start) for start in range(size)]
+    accepted = [theory.best_accepted(*args, start) for start in range(size)]
   else:
-    each = [
+    accepted = [
       theory.acceptance_by_depth(*args, unit['rule'], start).sum()
       for start in range(size)
     ]
-  return {'accepted': float(np.mean(each))}
+  return {'accepted': float(np.mean(accepted))}
 
 
 def figures(rows):

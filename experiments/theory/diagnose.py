@@ -1,38 +1,42 @@
-"""Whether the rejections of methods are those that theory predicts.
+"""Compares the rejections of methods with those that theory predicts.
 
-Yin et al. (2024), Theorem 1, along each run.
+The prediction is Theorem 1 of Yin et al. (2024), along each run.
 """
 
+from collections.abc import Iterator
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
 from experiments.common import compare
+from experiments.common import methods as methods_lib
+from experiments.common import runner
+from specjax import families
 from specjax import theory
 
 MAY_CHANGE = compare.MAY_CHANGE
-# Of rounds, by which rejected drafts are counted.
+# Fields of rounds from which rejected draft tokens are counted.
 FIELDS = 'num_accepted', 'num_emitted', 'depth'
 _WARNING = (
   'Warning: {method}, {prompts}, {domain}: {seen} rejections, but '
-  '{predicted:.1f} '
-  '± {predicted_error:.1f} are predicted.'
+  '{predicted:.1f} ± {predicted_error:.1f} are predicted.'
 )
 
 
 def prepare(config):
   """Returns the methods, which must draft chains with a model, and prompts."""
-  prepared = compare.plan(config)
-  for method in prepared.methods:
-    _draft_model(prepared.family, method)
-  return prepared
+  setup = compare.prepare(config)
+  for method in setup.methods:
+    _draft_model(setup.family, method)
+  return setup
 
 
 def run(config, workdir):
   """Returns a row per method, prompt set and domain; warns of flagged rows."""
-  found = decode(config, workdir, _observe, fields=FIELDS)
-  rows = [row for decoded in found for row in _rows(decoded)]
+  results = decode(config, workdir, _observe, fields=FIELDS)
+  rows = [row for decoded in results for row in _rows(decoded)]
   for row in rows:
     if row['flagged']:
       print(_WARNING.format(**row))
@@ -40,16 +44,16 @@ def run(config, workdir):
 
 
 def decode(config, workdir, observe, **options):
-  """Decodes by chains of a model; `observe(model, batch)` gives records."""
-  made = prepare(config)
-  models = [_draft_model(made.family, method) for method in made.methods]
+  """Decodes with chains from a model, and records `observe(model, batch)`."""
+  setup = prepare(config)
+  models = [_draft_model(setup.family, method) for method in setup.methods]
   return [
     decoded
-    for method, model in zip(made.methods, models)
+    for method, model in zip(setup.methods, models)
     for decoded in compare.decode(
       config,
       workdir,
-      made._replace(methods=[method]),
+      setup._replace(methods=[method]),
       observe=functools.partial(observe, model),
       **options,
     )
@@ -57,54 +61,56 @@ def decode(config, workdir, observe, **options):
 
 
 def starts(batch):
-  """Returns `[B]` the lengths of a batch's prompts."""
+  """Returns `[B]` the lengths of the prompts in a batch."""
   return batch.state.lengths - np.array([len(r.tokens) for r in batch.results])
 
 
-def _draft_model(family, method):
-  """The model of which a method drafts chains."""
+def _draft_model(
+  family: families.Family, method: methods_lib.Method
+) -> families.Model:
+  """Returns the model that a method drafts chains with."""
   arm = method.arms[0]
   name = dict(arm.drafter.options).get('model')
   chain = arm.tree is not None and arm.tree.name == 'chain'
   if len(method.arms) > 1 or name not in family.drafters or not chain:
     raise ValueError(
-      f"{method.place} must draft a chain with a model, as 'small:4' does, got "
-      f'{method.label!r}.'
+      f"{method.location} must draft a chain with a model, such as 'small:4', "
+      f'got {method.label!r}.'
     )
   return family.drafters[name]
 
 
-def _observe(model, batch):
-  """The diagnosis of each row."""
-  plan = batch.compiled_method.decoder.round_fn
-  found = theory.diagnose(
-    plan.target,
+def _observe(model: families.Model, batch: runner.Batch) -> list[runner.Record]:
+  """Returns the diagnosis of each row."""
+  round_fn = batch.compiled_method.decoder.round_fn
+  diagnosis = theory.diagnose(
+    round_fn.target,
     model.model,
     batch.compiled_method.decoder.params,
     starts(batch),
     batch.state.tokens,
     batch.infos,
-    plan.sampling,
+    round_fn.sampling,
   )
-  columns = [field.tolist() for field in found]
-  return [dict(zip(found._fields, row)) for row in zip(*columns)]
+  columns = [field.tolist() for field in diagnosis]
+  return [dict(zip(diagnosis._fields, row)) for row in zip(*columns)]
 
 
-def _rows(decoded):
-  """Rows of all prompts and of each domain."""
+def _rows(decoded: compare.Decoded) -> Iterator[dict[str, Any]]:
+  """Yields the rows of all prompts and of each domain."""
   records = decoded.records
-  for domain in ('all', *dict.fromkeys(each['label'] for each in records)):
-    own = [each for each in records if domain in ('all', each['label'])]
-    columns = ([r[name] for r in own] for name in theory.Diagnosis._fields)
-    found = theory.Diagnosis(*map(np.array, columns))
+  for domain in ('all', *dict.fromkeys(record['label'] for record in records)):
+    selected = compare.select_domain(records, domain)
+    columns = ([r[name] for r in selected] for name in theory.Diagnosis._fields)
+    diagnosis = theory.Diagnosis(*map(np.array, columns))
     yield {
       'prompts': decoded.prompts.label,
       'domain': domain,
       'method': decoded.method.label,
-      'tested': int(found.num_tests.sum()),
-      'seen': int(found.num_rejections.sum()),
-      'predicted': float(found.predicted_rejections.sum()),
-      'predicted_error': math.sqrt(found.variance.sum()),
-      'deviation': found.deviation,
-      'flagged': bool(found.flagged),
+      'tested': int(diagnosis.num_tests.sum()),
+      'seen': int(diagnosis.num_rejections.sum()),
+      'predicted': float(diagnosis.predicted_rejections.sum()),
+      'predicted_error': math.sqrt(diagnosis.variance.sum()),
+      'deviation': diagnosis.deviation,
+      'flagged': bool(diagnosis.flagged),
     }

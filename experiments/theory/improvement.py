@@ -1,7 +1,10 @@
-"""What more drafts of one token are worth under multi-round rejection.
+"""Computes the gain from several drafts of one token by multi-round rejection.
 
-Yin et al. (2024), Figure 3, right.
+This reproduces Figure 3, right, of Yin et al. (2024).
 """
+
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,8 +20,8 @@ _over_counts = jax.jit(
 
 
 def run(config, workdir):
-  """Returns a row for each pair and each number of drafts."""
-  del workdir  # All is computed in a moment.
+  """Returns a row per pair of distributions and number of drafts."""
+  del workdir  # The computation takes less than a second.
   configs.check_counts(config, ('max_drafts',))
   for name in ('bernoulli_target', 'bernoulli_drafts'):
     checks.check_range(name, config[name], 0, 1)
@@ -40,27 +43,27 @@ def run(config, workdir):
   ]
 
 
-def _pairs(config):
-  """Yields the name of each family and pair, draft and target."""
-  bernoulli = lambda chance: np.array([1 - chance, chance])
-  chance, size = config.bernoulli_target, config.uniform_draft
+def _pairs(config: Any) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+  """Yields the names of each family and pair, and the draft and target."""
+  bernoulli = lambda prob: np.array([1 - prob, prob])
+  target_prob, size = config.bernoulli_target, config.uniform_draft
   for drafted in config.bernoulli_drafts:
-    names = f'target Ber({chance})', f'draft Ber({drafted})'
-    yield *names, bernoulli(drafted), bernoulli(chance)
+    names = f'target Ber({target_prob})', f'draft Ber({drafted})'
+    yield *names, bernoulli(drafted), bernoulli(target_prob)
   for num in config.uniform_targets:
     names = f'draft U({size})', f'target U({num}), ratio {size / num:g}'
     yield *names, np.full(size, 1 / size), (np.arange(size) < num) / num
 
 
 def figures(rows):
-  """Draws it by the number of drafts, with dotted limits."""
+  """Draws the improvement by the number of drafts, with dotted limits."""
   drawn = plots.lines(
     rows,
     'num_drafts',
     'improvement',
     'pair',
     panel='family',
-    xlabel='drafts of a token',
+    xlabel='drafts per token',
     ylabel='batch improvement (dotted: limits)',
   )
   families = dict.fromkeys(row['family'] for row in rows)

@@ -1,19 +1,24 @@
-"""What over-acceptance costs at each token of decoded texts, exactly.
+"""Computes the exact bias of over-acceptance at each token of decoded texts.
 
-Yin et al. (2024), Section 4. Bias and rejection are closed forms of draft and
-target behind each prefix: Decoding-OPT and Decoding-UNO differ here by numbers
-that win rates of responses cannot show.
+In Section 4 of Yin et al. (2024), bias and rejection are closed forms of the
+draft's and the target's distributions after each prefix. They show differences
+between Decoding-OPT and Decoding-UNO that are hidden by the noise of win rates.
 """
 
+from collections.abc import Iterator
+from collections.abc import Sequence
 import functools
+from typing import Any
 
 import numpy as np
 
 from experiments.common import compare
 from experiments.common import configs
 from experiments.common import plots
+from experiments.common import runner
 from experiments.theory import diagnose
 from experiments.theory import pareto
+from specjax import families
 from specjax import metrics
 from specjax import theory
 from specjax.theory import bias
@@ -28,55 +33,63 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Returns a row for each method, set of prompts, epsilon and rule."""
+  """Returns a row per method, prompt set, epsilon and rule."""
   configs.check_counts(config, ('epsilons',), 0)
   observe = functools.partial(_observe, config.epsilons)
-  found = diagnose.decode(config, workdir, observe)
-  return [row for decoded in found for row in _rows(config.epsilons, decoded)]
+  results = diagnose.decode(config, workdir, observe)
+  return [row for decoded in results for row in _rows(config.epsilons, decoded)]
 
 
-def _observe(epsilons, model, batch):
-  """The ledger of each row, in sums over its tokens."""
-  plan = batch.compiled_method.decoder.round_fn
+def _observe(
+  epsilons: Sequence[float], model: families.Model, batch: runner.Batch
+) -> list[runner.Record]:
+  """Returns each row's sums of rejection and bias over its tokens."""
+  round_fn = batch.compiled_method.decoder.round_fn
   params = batch.compiled_method.decoder.params
-  found = theory.ledger(
-    plan.target,
+  ledger = theory.ledger(
+    round_fn.target,
     model.model,
     (params.target, model.params),
     diagnose.starts(batch),
     batch.state.lengths,
     batch.state.tokens,
     epsilons,
-    plan.sampling,
+    round_fn.sampling,
   )
   return [
     {'rejection': row.tolist(), 'bias': biases.tolist()}
-    for row, biases in zip(found.rejection, found.bias)
+    for row, biases in zip(ledger.rejection, ledger.bias)
   ]
 
 
-def _rows(epsilons, decoded):
-  """Means over tokens; errors are over independent prompts."""
+def _rows(
+  epsilons: Sequence[float], decoded: compare.Decoded
+) -> Iterator[dict[str, Any]]:
+  """Yields means over tokens, whose errors are over prompts."""
   tokens, rejection, biases = (
     np.array([record[name] for record in decoded.records])
     for name in ('emitted', 'rejection', 'bias')
   )
-  of = lambda rule: biases[..., bias.REPLACEMENTS.index(pareto.RULES[rule])]
+  replacements = bias.REPLACEMENTS
+  bias_of_rule = {
+    rule: biases[..., replacements.index(replacement)]
+    for rule, replacement in pareto.RULES.items()
+  }
   for i, epsilon in enumerate(epsilons):
     for rule in pareto.RULES:
       row = {'prompts': decoded.prompts.label, 'method': decoded.method.label}
       row |= {'rule': rule, 'epsilon': epsilon}
       for name, sums in (
         ('rejection', rejection),
-        ('bias', of(rule)),
-        ('over_best', of(rule) - of('OPT')),
+        ('bias', bias_of_rule[rule]),
+        ('over_best', bias_of_rule[rule] - bias_of_rule['OPT']),
       ):
         row[name], row[f'{name}_error'] = metrics.ratio(sums[:, i], tokens)
       yield row
 
 
 def figures(rows):
-  """Draws the bias of each rule, and what it is over the least possible."""
+  """Draws the bias of each rule, and its excess over the lowest bias."""
   draw = lambda rows, name, ylabel: plots.lines(
     rows,
     'epsilon',
@@ -86,14 +99,14 @@ def figures(rows):
     error=f'{name}_error',
     ylabel=ylabel,
   )
-  others = [row for row in rows if row['rule'] != 'OPT']
-  made = {
-    'bias': draw(rows, 'bias', 'bias (TV) of a token'),
-    'over_best': draw(others, 'over_best', 'bias over that of OPT'),
+  without_opt = [row for row in rows if row['rule'] != 'OPT']
+  drawn = {
+    'bias': draw(rows, 'bias', 'bias (TV) per token'),
+    'over_best': draw(without_opt, 'over_best', 'bias minus that of OPT'),
   }
-  for axes in made['bias'].axes + made['over_best'].axes:
+  for axes in drawn['bias'].axes + drawn['over_best'].axes:
     axes.set_xscale('log')
-  for axes in made['over_best'].axes:
+  for axes in drawn['over_best'].axes:
     axes.set_yscale('symlog', linthresh=1e-4)
     axes.set_ylim(bottom=0)
-  return made
+  return drawn

@@ -1,10 +1,12 @@
-"""Rejection against bias: the front, formulas, and the verifier as it runs.
+"""Compares rejection and bias: the front, formulas, and the verifier.
 
-Yin et al. (2024), Figure 4: drafts are kept more often than is lossless.
+In Figure 4 of Yin et al. (2024), draft tokens are accepted more often than
+lossless verification allows.
 """
 
 import functools
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +23,13 @@ from specjax import verifiers
 from specjax.theory import pareto
 
 MAY_CHANGE = ('epsilons', 'positions')
-# What stands for a rejected draft, by the paper's names of the rules.
+# Replacements of rejected draft tokens, by the paper's names of the rules.
 RULES = {'OPT': 'residual', 'UNO': 'target', 'UNO, code': 'draft'}
 _CASE = 'position', 'epsilon', 'rule'
 
 
 def run(config, workdir):
-  """Returns a row for each position, epsilon and replacement."""
+  """Returns a row per position, epsilon and rule."""
   configs.check_counts(config, ('horizon', 'runs'))
   configs.check_counts(config, ('epsilons', 'positions'), 0)
   checks.check_range('positions', config.positions, 0, config.horizon - 1)
@@ -42,8 +44,8 @@ def run(config, workdir):
   return [case | outcome for case, outcome in zip(cases, outcomes)]
 
 
-def _row(unit):
-  """What formulas say of a rule, and what the verifier does."""
+def _row(unit: dict[str, Any]) -> dict[str, float]:
+  """Returns the rejection and bias of a rule, by formulas and measured."""
   settings = [unit[name] for name in ('vocab_size', 'horizon', 'seed')]
   target, draft = (
     table[unit['position'], 0] for table in rejections.tables(*settings)
@@ -51,57 +53,66 @@ def _row(unit):
   rule = unit['epsilon'], RULES[unit['rule']]
   key = jax.random.fold_in(jax.random.key(unit['seed']), unit['position'])
   formula = pareto.over_acceptance_point(draft, target, *rule)
-  found = _measure(key, draft, target, *rule, unit['runs'])
+  measured = _measure(key, draft, target, *rule, unit['runs'])
   return {
     'rejection': float(formula.rejection),
     'bias': float(formula.bias),
     'total_variation': float(pareto.front(draft, target)),
-    'measured_rejection': float(found.rejection),
-    'measured_bias': float(found.bias),
+    'measured_rejection': float(measured.rejection),
+    'measured_bias': float(measured.bias),
   }
 
 
 @functools.partial(jax.jit, static_argnames=('replacement', 'num_runs'))
-def _measure(key, draft, target, epsilon, replacement, num_runs):
-  """Lets the verifier judge one draft in each of many runs.
+def _measure(
+  key: jax.Array,
+  draft: jax.Array,
+  target: jax.Array,
+  epsilon: float,
+  replacement: str,
+  num_runs: int,
+) -> pareto.Point:
+  """Runs the verifier on one draft token, `num_runs` times.
 
-  Bias is the distance of the first tokens' frequencies from the target, so that
-  noise adds to it.
+  The bias is the distance between the frequencies of the first tokens and the
+  target, so that sampling noise adds to it.
   """
   verifier = verifiers.OverAcceptance(epsilon, replacement)
 
-  def one(key):
+  def verify(key):
     draw_key, verify_key = jax.random.split(key)
     shape = (sampling.num_uniforms(draft.shape[0]),)
     token = sampling.draw(jax.random.uniform(draw_key, shape), draft)
     tree = base.DraftTree(
       token[None], trees.chain(1), jnp.ones(1, bool), draft[None]
     )
-    # What follows the draft decides about the bonus token alone.
+    # The distribution after the draft token matters only for the bonus token.
     outcome = verifier(verify_key, tree, jnp.stack([target, target]))
     return outcome.num_accepted, outcome.tokens[0]
 
-  kept, tokens = jax.vmap(one)(jax.random.split(key, num_runs))
+  kept, tokens = jax.vmap(verify)(jax.random.split(key, num_runs))
   output = jnp.bincount(tokens, length=target.shape[0]) / num_runs
   return pareto.Point(1 - kept.mean(), 0.5 * jnp.abs(output - target).sum())
 
 
 def figures(rows):
-  """Draws bias against rejection, on the front or above it: Figure 4."""
+  """Draws bias against rejection, with the front: Figure 4."""
   drawn = plots.lines(
     rows,
     'rejection',
     'bias',
     'rule',
     panel=('position',),
-    xlabel='chance of a rejection',
+    xlabel='probability of a rejection',
     ylabel='bias (TV); crosses: the verifier',
   )
   positions = dict.fromkeys(row['position'] for row in rows)
   for axes, position in zip(drawn.axes, positions):
-    own = [row for row in rows if row['position'] == position]
-    end = own[0]['total_variation']
+    at_position = [row for row in rows if row['position'] == position]
+    end = at_position[0]['total_variation']
     axes.plot([0, end], [end, 0], color='0.8', linewidth=4, zorder=0)
-    points = [(row['measured_rejection'], row['measured_bias']) for row in own]
+    points = [
+      (row['measured_rejection'], row['measured_bias']) for row in at_position
+    ]
     axes.plot(*zip(*points), 'kx', markersize=7)
   return {'front': drawn}

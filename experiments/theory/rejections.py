@@ -1,13 +1,14 @@
-"""Rejections in theory, in simulation and in the decode loop.
+"""Compares rejections in theory, in simulation and in the decode loop.
 
-Yin et al. (2024), Figures 2 and 5: drafts reach to the horizon, so that there
-is no bonus token, and a round ends at a rejection or at the horizon.
+In Figures 2 and 5 of Yin et al. (2024), drafts extend to the horizon, so that
+there is no bonus token, and a round ends at a rejection or at the horizon.
 """
 
 import functools
 import itertools
 import math
 import types
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,11 +26,11 @@ from specjax import theory
 _GRIDS = 'horizons', 'simulated_drafts', 'decoded_horizons', 'decoded_drafts'
 _COUNTS = 'num_drafts', 'runs_per_chunk', 'batch_size'
 MAY_CHANGE = (*_GRIDS, 'num_drafts', 'means_at')
-_LIMIT = 'limit of many drafts'
+_LIMIT = 'limit of infinitely many drafts'
 
 
 def run(config, workdir):
-  """Returns a row for each source, horizon, number of drafts and of runs."""
+  """Returns a row per source, horizon, number of drafts and number of runs."""
   configs.check_counts(config, (*_GRIDS, *_COUNTS))
   configs.check_counts(config, ('vocab_size', 'simulated_runs'), 2)
   configs.check_counts(config, ('decoded_runs',), 2)
@@ -45,27 +46,32 @@ def run(config, workdir):
     limit = expected(horizon, math.inf)
     rows.append(_row(_LIMIT, horizon, None, limit))
   counts = simulated(config, workdir) | decoded(config, workdir)
-  for (source, *case), counted in counts.items():
-    for num in sorted({*config.means_at, len(counted)}):
-      if 2 <= num <= len(counted):
-        found = statistics(counted[:num], expected(*case))
-        rows.append(_row(source, *case, **found))
+  for (source, *case), run_counts in counts.items():
+    for num in sorted({*config.means_at, len(run_counts)}):
+      if 2 <= num <= len(run_counts):
+        columns = statistics(run_counts[:num], expected(*case))
+        rows.append(_row(source, *case, **columns))
   return rows
 
 
-def _row(source, horizon, num_drafts, rejections, **others):
+def _row(
+  source: str,
+  horizon: int,
+  num_drafts: int | None,
+  rejections: float,
+  **columns: float,
+) -> dict[str, Any]:
   names = 'source', 'horizon', 'num_drafts', 'rejections'
-  return dict(zip(names, (source, horizon, num_drafts, rejections))) | others
+  return dict(zip(names, (source, horizon, num_drafts, rejections))) | columns
 
 
 def tables(vocab_size, horizon, seed):
   """Returns a target's and a draft's table, `[horizon, V, V]` float32 each.
 
-  The paper names the seed, 10, but not how its tables are drawn from it.
-  Probably like this: uniform numbers, first the draft's and then the target's,
-  of which rows are normalised. At horizon 50 that gives 16.405 expected
-  rejections, and the paper prints 16.41; with other seeds, this way to draw
-  gives 16.31 ± 0.29.
+  The paper states the seed, 10, but not how its tables are drawn. They are
+  probably uniform random numbers, first the draft's and then the target's, with
+  normalized rows. At horizon 50, this gives 16.405 expected rejections, where
+  the paper has 16.41; other seeds give 16.31 ± 0.29.
   """
   shape = 2, horizon, vocab_size, vocab_size
   numbers = np.random.RandomState(seed).rand(*shape)
@@ -75,7 +81,7 @@ def tables(vocab_size, horizon, seed):
 
 
 def simulated(config, workdir):
-  """Returns rejections of each run, by source, horizon and number of drafts."""
+  """Returns each run's rejections, by source, horizon and number of drafts."""
   names = 'horizon', 'num_drafts', 'first'
   firsts = range(0, config.simulated_runs, config.runs_per_chunk)
   units = [
@@ -108,7 +114,7 @@ def simulated(config, workdir):
 
 
 def decoded(config, workdir):
-  """The same of runs of the decode loop, each behind one uniform token."""
+  """Returns the decode loop's rejections, each run after one random token."""
   tokens = np.random.default_rng(config.seed).integers(
     config.vocab_size, size=config.decoded_runs
   )
@@ -118,14 +124,18 @@ def decoded(config, workdir):
   )
   runs = [_run(config, jobs, *case) for case in cases]
   return {
-    # The last draft may stand at the horizon: no emitted token is a bonus.
-    ('decoder', *case): [case[0] - sum(each['accepted']) for each in records]
+    # Drafts extend to the horizon, so that no emitted token is a bonus.
+    ('decoder', *case): [
+      case[0] - sum(record['accepted']) for record in records
+    ]
     for case, records in zip(cases, runner.decode(workdir, runs))
   }
 
 
-def _run(config, jobs, horizon, num_drafts):
-  """Batch verification of chains to the horizon."""
+def _run(
+  config: Any, jobs: list[prompts.Job], horizon: int, num_drafts: int
+) -> runner.Run:
+  """Returns a run with batch verification of chains up to the horizon."""
   arm = f'draft:{num_drafts}x{horizon}/batch'
   method = methods.parse(config, arm, ['draft'], 'decoded_drafts')
   family = _family(*tables(config.vocab_size, horizon, config.seed))
@@ -140,8 +150,8 @@ def _run(config, jobs, horizon, num_drafts):
   )
 
 
-def _family(target, draft):
-  """Two Markov models, without a text and without an end."""
+def _family(target: np.ndarray, draft: np.ndarray) -> families.Family:
+  """Returns a family of two Markov models, without text or stop tokens."""
   model = models.Markov(target.shape[-1])
   return families.Family(
     tokenizer=types.SimpleNamespace(stop_tokens=()),
@@ -152,7 +162,7 @@ def _family(target, draft):
 
 
 def statistics(counts, expected):
-  """Returns the mean of `[runs]` counted rejections, beside the expected."""
+  """Returns the mean of `[runs]` rejections, and its excess over theory."""
   mean = float(np.mean(counts))
   return {
     'rejections': mean,
@@ -165,7 +175,7 @@ def statistics(counts, expected):
 def figures(rows):
   """Draws rejections by drafts, Figure 2 (c), and by runs, Figure 2 (a, b)."""
   names = 'source', 'horizon', 'num_drafts'
-  # Those of all runs come last.
+  # The row with all runs is the last one.
   most = {tuple(row[name] for name in names): row for row in rows}
   by_drafts = plots.lines(
     list(most.values()),
@@ -174,8 +184,8 @@ def figures(rows):
     'source',
     panel=('horizon',),
     error='rejections_error',
-    xlabel='drafts a round',
-    ylabel='rejections of a run',
+    xlabel='drafts per round',
+    ylabel='rejections per run',
     paper=True,
     level=lambda row: row['source'] == _LIMIT,
     points=lambda row: 'runs' in row,
@@ -187,7 +197,7 @@ def figures(rows):
     ('num_drafts',),
     panel=('source', 'horizon'),
     error='rejections_error',
-    ylabel='mean rejections less the expected',
+    ylabel='mean minus expected rejections',
   )
   for axes in by_runs.axes:
     axes.set_xscale('log')

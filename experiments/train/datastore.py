@@ -1,4 +1,4 @@
-"""Indexes text for the drafters that look continuations up."""
+"""Indexes text for retrieval drafters."""
 
 import os
 
@@ -11,7 +11,7 @@ from specjax.decoding import timing
 
 
 def run(config, workdir):
-  """Writes `datastore.safetensors` of the train files; returns its row."""
+  """Writes `datastore.safetensors` from the train files; returns its row."""
   tokenizer = prompts_lib.load_family(config).tokenizer
   examples = examples_lib.read_split(config.data_dir, 'train')
   documents = [
@@ -25,7 +25,7 @@ def run(config, workdir):
     {
       'documents': len(documents),
       'tokens': sum(map(len, documents)),
-      'seconds': seconds,  # To index; reading and tokens come before.
+      'seconds': seconds,  # Only indexing, without reading and tokenizing.
       'bytes': os.path.getsize(path),
     }
   ]

@@ -1,21 +1,24 @@
-"""Distils drafters from any target: some of its layers, and a small head."""
+"""Distills drafters from any target: some of its layers, and a small head."""
 
 import os
+from typing import Any
 
 import numpy as np
 
 from experiments.common import configs
 from experiments.common import prompts as prompts_lib
 from experiments.train import growth
-from experiments.train import taught as taught_lib
+from experiments.train import teacher_outputs
+from specjax import base
 from specjax import checks
+from specjax import families
 from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import cutting
 from specjax.training import loop
 from specjax.training import losses
 
-# Parameters of a drafter that are its target's, or never change.
+# Parameters that a drafter shares with its target, and those that are fixed.
 _SHARED = ('embedding',)
 _FIXED = (*_SHARED, 'head_rows')
 
@@ -23,18 +26,18 @@ figures = growth.figures
 
 
 def run(config, workdir):
-  """Writes `NAME.safetensors` for each drafter; returns how it has learnt."""
+  """Writes `NAME.safetensors` for each drafter; returns its learning curve."""
   family = prompts_lib.load_family(config)
   target = family.target
   with configs.error_context('training', config.training):
     training = loop.TrainingConfig(seed=config.seed, **config.training)
   for name, fields in config.students.items():
-    with configs.errors_name(f'students.{name}', fields):
+    with configs.error_context(f'students.{name}', fields):
       cutting.keep_layers(target.config, target.params, fields['layers'])
       vocab_size = target.config.vocab_size
       checks.check_range('head_size', fields['head_size'], 1, vocab_size)
-  taught = taught_lib.teach(config, family, workdir)
-  learnt = {}
+  outputs = teacher_outputs.compute(config, family, workdir)
+  trained = {}
   for number, (name, fields) in enumerate(config.students.items()):
     folder = os.path.join(workdir, name)
     seconds = growth.seconds(folder, len(config.students) - number)
@@ -42,28 +45,35 @@ def run(config, workdir):
       workdir.is_incomplete = True
       continue
     draft_config, params = _fit(
-      training, target, taught, fields, folder, seconds
+      training, target, outputs, fields, folder, seconds
     )
-    learnt[name] = growth.Learnt(folder, training)
-    workdir.is_incomplete |= not growth.is_complete(learnt[name])
+    trained[name] = growth.Trained(folder, training)
+    workdir.is_incomplete |= not growth.is_complete(trained[name])
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       draft_config,
-      {key: each for key, each in params.items() if key not in _SHARED},
+      {key: tree for key, tree in params.items() if key not in _SHARED},
       np.dtype(config.stored_as),
     )
-  return growth.rows(learnt, *taught.tokens.shape)
+  return growth.rows(trained, *outputs.tokens.shape)
 
 
-def _fit(training, target, taught, fields, folder, seconds):
-  """Trains a drafter that begins as a part of its target."""
-  tokens = taught_lib.frequent(
-    taught, target.config.vocab_size, fields['head_size']
+def _fit(
+  training: loop.TrainingConfig,
+  target: families.Model,
+  outputs: Any,
+  fields: Any,
+  folder: str,
+  seconds: float,
+) -> tuple[Any, base.Params]:
+  """Trains a drafter that is initialized with a part of its target."""
+  tokens = teacher_outputs.frequent(
+    outputs, target.config.vocab_size, fields['head_size']
   )
   narrow = cutting.narrow_head(target.config, target.params, tokens)
   draft_config, start = cutting.keep_layers(*narrow, fields['layers'])
   fixed = {name: start[name] for name in _FIXED}
-  own = {name: start[name] for name in start if name not in _FIXED}
+  trainable = {name: start[name] for name in start if name not in _FIXED}
   model = adapters.Transformer(draft_config)
   draft_head, head = map(adapters.head_logits, (draft_config, narrow[0]))
 
@@ -75,9 +85,9 @@ def _fit(training, target, taught, fields, folder, seconds):
   loss_fn = losses.taught(forced, head)
   params = loop.fit(
     loss_fn,
-    own,
+    trainable,
     (fixed, narrow[1]),
-    taught,
+    outputs,
     training,
     folder,
     seconds,

@@ -1,4 +1,4 @@
-"""How the acceptance of what learns grows with the tokens it has read."""
+"""Measures how acceptance grows with the number of training tokens."""
 
 from collections.abc import Mapping
 import os
@@ -15,97 +15,97 @@ from specjax.training import loop
 
 _NUM_WINDOWS = 24
 _METRIC = 'acceptance'
-# What `loop.fit` writes.
+# The file that `loop.fit` writes.
 _METRICS = 'metrics.jsonl'
 
 
-class Learnt(NamedTuple):
-  """A model that has learnt.
+class Trained(NamedTuple):
+  """A trained model.
 
   Attributes:
-    folder: where `loop.fit` has written its metrics.
-    training: how it was trained.
-    before: as what it had learnt before, of the same text.
-    new: it had learnt nothing before, of any text.
+    folder: the folder with the metrics of `loop.fit`.
+    training: the settings of the training.
+    previous: the model that it was initialized with, if that was trained on the
+      same text.
+    is_new: whether it was initialized without trained parameters.
   """
 
   folder: str
   training: loop.TrainingConfig
-  before: Optional['Learnt'] = None
-  new: bool = True
+  previous: Optional['Trained'] = None
+  is_new: bool = True
 
 
-def seconds(folder: str, num_left: int) -> float | None:
-  """Returns how long a model may learn, or None if it may not begin.
+def seconds(folder: str, num_models: int) -> float | None:
+  """Returns the time limit of a model's training, or None if there is no time.
 
   Args:
-    folder: of the model, where it may have begun before.
-    num_left: models that share the time of this process, this one included.
+    folder: the folder of the model, whose training may have begun before.
+    num_models: models that share the remaining time, including this one.
   """
-  left = limits.seconds_left()
+  remaining = limits.remaining_seconds()
   has_begun = os.path.exists(os.path.join(folder, _METRICS))
-  return left / num_left if left > 0 or has_begun else None
+  return remaining / num_models if remaining > 0 or has_begun else None
 
 
-def is_complete(learnt: Learnt) -> bool:
-  """Returns whether a model has taken all of its steps."""
-  return len(_read(learnt.folder)) >= learnt.training.steps
+def is_complete(trained: Trained) -> bool:
+  """Returns whether a model has finished all training steps."""
+  return len(_read(trained.folder)) >= trained.training.steps
 
 
 def rows(
-  learnt: Mapping[str, Learnt], num_rows: int, row_length: int
+  trained: Mapping[str, Trained], num_rows: int, row_length: int
 ) -> list[dict[str, Any]]:
-  """Returns the mean acceptance of windows of training, and what a doubling is.
+  """Returns mean acceptance by windows of training, and gains per doubling.
 
-  Text that is read for the first time is held-out text, so that a new model's
-  acceptance in its first epoch is that of others, of what it learns there: the
-  tokens that it can draft, and with the recipe's noise. `per_doubling` is what
-  a doubling of tokens has added to it, by least squares without the first
-  eighth, where learning begins.
+  In its first epoch, a model reads text that it has not been trained on, so
+  that its acceptance is a held-out value, for the tokens in its vocabulary and
+  with the noise of the recipe. `per_doubling` is the gain of acceptance per
+  doubling of tokens, by least squares without the first eighth of the steps.
 
   Args:
-    learnt: by name.
-    num_rows: of the training text.
-    row_length: its tokens.
+    trained: the trained models, by name.
+    num_rows: the rows of the training text.
+    row_length: the tokens per row.
   """
-  made = []
-  for name, each in learnt.items():
-    metrics = _read(each.folder)
-    an_epoch = num_rows // each.training.batch_size
-    before = _rows_read(each.before)
+  table = []
+  for name, model in trained.items():
+    metrics = _read(model.folder)
+    epoch_steps = num_rows // model.training.batch_size
+    previous = _rows_read(model.previous)
     depths = [key for key in metrics[0] if key.startswith(_METRIC)]
-    for window in _windows(len(metrics), an_epoch):
-      num_read = before + (window[-1] + 1) * each.training.batch_size
-      made.append(
+    for window in _windows(len(metrics), epoch_steps):
+      num_read = previous + (window[-1] + 1) * model.training.batch_size
+      table.append(
         {
           'part': 'growth',
           'model': name,
           'tokens': num_read * row_length,
-          'epoch': window[0] // an_epoch + 1,
+          'epoch': window[0] // epoch_steps + 1,
           **{
             key: float(np.mean([metrics[i][key] for i in window]))
             for key in depths
           },
         }
       )
-    slope = _per_doubling(metrics[:an_epoch], depths[0])
-    if slope is not None and each.new:
-      made.append(
+    slope = _per_doubling(metrics[:epoch_steps], depths[0])
+    if slope is not None and model.is_new:
+      table.append(
         {'part': 'extrapolation', 'model': name, 'per_doubling': slope}
       )
-  return made
+  return table
 
 
-def _rows_read(learnt):
-  """Rows that a model has read, and those before it."""
-  if learnt is None:
+def _rows_read(trained: Trained | None) -> int:
+  """Returns the rows that a model and its predecessors have been trained on."""
+  if trained is None:
     return 0
-  own = len(_read(learnt.folder)) * learnt.training.batch_size
-  return own + _rows_read(learnt.before)
+  num_rows = len(_read(trained.folder)) * trained.training.batch_size
+  return num_rows + _rows_read(trained.previous)
 
 
 def figures(rows):
-  """Draws the acceptance of the first drafted token over tokens read."""
+  """Draws the acceptance of the first draft token by training tokens."""
   shown = [
     {**row, 'acceptance': row.get(f'{_METRIC}_1', row.get(_METRIC))}
     for row in rows
@@ -116,35 +116,35 @@ def figures(rows):
     'tokens',
     'acceptance',
     'model',
-    xlabel='tokens read',
-    ylabel='acceptance of the first token',
+    xlabel='training tokens',
+    ylabel='acceptance of the first draft token',
   )
   (axes,) = figure.axes
   axes.set_xscale('log')
   return {'growth': figure}
 
 
-def _read(folder):
-  """Metrics of all steps."""
+def _read(folder: str) -> list[dict[str, Any]]:
+  """Returns the metrics of all steps."""
   return lines.keep_while(os.path.join(folder, _METRICS))
 
 
-def _windows(num_steps, an_epoch):
-  """Steps in windows of about one length, each within one epoch."""
+def _windows(num_steps: int, epoch_steps: int) -> list[list[int]]:
+  """Divides steps into windows of about equal length, within epochs."""
   length = max(num_steps / _NUM_WINDOWS, 1)
-  made = []
-  for first in range(0, num_steps, an_epoch):
-    steps = range(first, min(first + an_epoch, num_steps))
+  windows = []
+  for first in range(0, num_steps, epoch_steps):
+    steps = range(first, min(first + epoch_steps, num_steps))
     parts = np.array_split(steps, max(round(len(steps) / length), 1))
-    made += [part.tolist() for part in parts]
-  return made
+    windows += [part.tolist() for part in parts]
+  return windows
 
 
-def _per_doubling(metrics, key):
-  """What a doubling adds, or None where there are too few steps to say."""
+def _per_doubling(metrics: list[dict[str, Any]], key: str) -> float | None:
+  """Returns the gain per doubling, or None if there are too few steps."""
   first = len(metrics) // 8
   if len(metrics) - first < 16:
     return None
   steps = np.arange(first, len(metrics)) + 1
-  values = [each[key] for each in metrics[first:]]
+  values = [step_metrics[key] for step_metrics in metrics[first:]]
   return float(np.polynomial.polynomial.polyfit(np.log2(steps), values, 1)[1])

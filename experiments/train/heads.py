@@ -1,4 +1,4 @@
-"""Trains heads on the features of any target: EAGLE, EAGLE-3 or Medusa."""
+"""Trains EAGLE, EAGLE-3 or Medusa heads on any target's hidden states."""
 
 import dataclasses
 import os
@@ -11,7 +11,7 @@ import numpy as np
 from experiments.common import configs
 from experiments.common import prompts as prompts_lib
 from experiments.train import growth
-from experiments.train import taught as taught_lib
+from experiments.train import teacher_outputs
 from specjax import base
 from specjax import families
 from specjax import models
@@ -24,7 +24,7 @@ from specjax.training import head_losses
 from specjax.training import loop
 
 _RECIPE = head_losses.Recipe._fields
-# Fields of an entry: of all, and of a new head.
+# Fields of all entries, and further fields of new heads.
 _COMMON = 'recipe', 'training'
 _NEW = 'kind', 'options'
 
@@ -32,117 +32,122 @@ figures = growth.figures
 
 
 def prepare(config):
-  """Returns the family, and how each head is trained."""
+  """Returns the family, and the training of each head."""
   family = prompts_lib.load_family(config)
   return family, {
-    name: _plan(config, name, family.target) for name in _in_order(config.heads)
+    name: _parse_entry(config, name, family.target)
+    for name in _in_order(config.heads)
   }
 
 
 def run(config, workdir):
-  """Writes `NAME.safetensors` for each head; returns how it has learnt."""
-  family, plans = prepare(config)
+  """Writes `NAME.safetensors` for each head; returns its learning curve."""
+  family, entries = prepare(config)
   target = family.target
-  taps = {tap for plan in plans.values() for tap in plan.head.config.taps}
+  taps = {tap for entry in entries.values() for tap in entry.head.config.taps}
   taps = sorted(taps - {-1})
-  taught = taught_lib.teach(config, family, workdir, taps)
-  trained, learnt = {}, {}
-  for number, (name, plan) in enumerate(plans.items()):
+  outputs = teacher_outputs.compute(config, family, workdir, taps)
+  trained_heads, trained = {}, {}
+  for number, (name, entry) in enumerate(entries.items()):
     folder = os.path.join(workdir, name)
-    seconds = growth.seconds(folder, len(plans) - number)
+    seconds = growth.seconds(folder, len(entries) - number)
     if seconds is None:
       workdir.is_incomplete = True
       continue
-    head = trained.get(plan.start, plan.head)
-    read = [taps.index(tap) for tap in head.config.taps if tap != -1]
-    rows = taught._replace(taps=tuple(taught.taps[i] for i in read))
+    head = trained_heads.get(entry.start, entry.head)
+    indices = [taps.index(tap) for tap in head.config.taps if tap != -1]
+    rows = outputs._replace(taps=tuple(outputs.taps[i] for i in indices))
     if head.params is None:
       head = _begin(config, target, rows, head.config)
-    head = _fit(plan, target, rows, head, folder, seconds)
-    trained[name] = head
+    head = _fit(entry, target, rows, head, folder, seconds)
+    trained_heads[name] = head
     checkpoint.save(
       os.path.join(workdir, f'{name}.safetensors'),
       head.config,
       heads.own_params(head.config, head.params),
       np.dtype(config.stored_as),
     )
-    before = learnt.get(plan.start)
-    learnt[name] = growth.Learnt(
-      folder, plan.training, before, new=plan.start is None
+    previous = trained.get(entry.start)
+    trained[name] = growth.Trained(
+      folder, entry.training, previous, is_new=entry.start is None
     )
-    workdir.is_incomplete |= not growth.is_complete(learnt[name])
-  return growth.rows(learnt, *taught.tokens.shape)
+    workdir.is_incomplete |= not growth.is_complete(trained[name])
+  return growth.rows(trained, *outputs.tokens.shape)
 
 
 class _Head(NamedTuple):
-  """A head while it is trained; without parameters it is a new one."""
+  """A head during training; a new head has no parameters yet."""
 
   config: heads.HeadConfig
   params: base.Params | None
 
 
-class _Plan(NamedTuple):
-  """How a head is trained."""
+class _Entry(NamedTuple):
+  """The training of one head."""
 
-  head: _Head  # as it begins, but for what heads of this run have learnt
-  start: str | None  # the head or the file that it begins as
+  head: _Head  # its initial state, unless it continues a head of this run
+  start: str | None  # the head or the file that it continues, if any
   recipe: dict[str, Any]
   training: loop.TrainingConfig
 
 
-def _plan(config, name, target):
-  """Reads the entry of a head; whatever is wrong is refused here."""
+def _parse_entry(config: Any, name: str, target: families.Model) -> _Entry:
+  """Parses the entry of a head; raises `ValueError` for an invalid one."""
   fields = dict(config.heads[name])
   start = fields.get('start')
   known = _COMMON + (_NEW if start is None else ('start',))
   configs.check_known(fields, known, f'heads.{name}: Unknown field')
-  lacking = {'kind', 'options'} if start is None else set()
-  _check_all(fields, {'recipe', *lacking}, f'heads.{name}')
-  head = _begun(config.heads, name, target)
-  place = f'heads.{name}.recipe'
-  recipe = _recipe(head.config, dict(fields['recipe']), place)
-  # Whoever goes on reads the text in another order.
+  required = {'kind', 'options'} if start is None else set()
+  _check_all(fields, {'recipe', *required}, f'heads.{name}')
+  head = _initial_head(config.heads, name, target)
+  location = f'heads.{name}.recipe'
+  recipe = _recipe(head.config, dict(fields['recipe']), location)
+  # A head that continues another one reads the text in another order.
   training = {'seed': config.seed + _stage(config.heads, name)}
-  for more in (config.training, fields.get('training', {})):
-    training |= dict(more)
-  place = f'heads.{name}.training' if 'training' in fields else 'training'
-  with configs.error_context(place, training):
-    return _Plan(head, start, recipe, loop.TrainingConfig(**training))
+  for settings in (config.training, fields.get('training', {})):
+    training |= dict(settings)
+  location = f'heads.{name}.training' if 'training' in fields else 'training'
+  with configs.error_context(location, training):
+    return _Entry(head, start, recipe, loop.TrainingConfig(**training))
 
 
-def _stage(entries, name):
-  """How many heads of this run a head has been before."""
+def _stage(entries: Any, name: str) -> int:
+  """Returns the number of heads of this run that a head continues."""
   start = entries[name].get('start')
   return 1 + _stage(entries, start) if start in entries else 0
 
 
-def _recipe(head_config, recipe, place):
-  """The options of the loss that the kind of the head has."""
+def _recipe(
+  head_config: heads.HeadConfig, recipe: dict[str, Any], location: str
+) -> dict[str, Any]:
+  """Checks the options of the loss, which depend on the kind of the head."""
   if isinstance(head_config, head_config_lib.MedusaConfig):
-    configs.check_known(recipe, ('decay',), f'{place}: Unknown field')
+    configs.check_known(recipe, ('decay',), f'{location}: Unknown field')
     return recipe
-  configs.check_known(recipe, _RECIPE, f'{place}: Unknown field')
-  _check_all(recipe, set(_RECIPE) - {'decay'}, place)
+  configs.check_known(recipe, _RECIPE, f'{location}: Unknown field')
+  _check_all(recipe, set(_RECIPE) - {'decay'}, location)
   return recipe
 
 
-def _check_all(fields, needed, place):
-  """Refuses an entry of the config that lacks something."""
-  lacking = needed - set(fields)
-  if lacking:
-    raise ValueError(f'{place} lacks {", ".join(sorted(lacking))}.')
+def _check_all(
+  fields: dict[str, Any], required: set[str], location: str
+) -> None:
+  """Raises `ValueError` if an entry of the config lacks a required field."""
+  missing = required - set(fields)
+  if missing:
+    raise ValueError(f'{location} lacks {", ".join(sorted(missing))}.')
 
 
-def _in_order(entries):
-  """Names of heads, each behind the one that it begins as."""
-  order = []
+def _in_order(entries: Any) -> list[str]:
+  """Returns names of heads, each after the head that it continues."""
+  order: list[str] = []
 
-  def add(name, on_the_way):
-    if name in on_the_way:
+  def add(name, ancestors):
+    if name in ancestors:
       raise ValueError(f'heads.{name}.start leads to {name} itself.')
     start = entries[name].get('start')
     if start in entries:
-      add(start, [*on_the_way, name])
+      add(start, [*ancestors, name])
     if name not in order:
       order.append(name)
 
@@ -151,17 +156,17 @@ def _in_order(entries):
   return order
 
 
-def _begun(entries, name, target):
-  """What a head begins as; one of this run has no parameters yet."""
+def _initial_head(entries: Any, name: str, target: families.Model) -> _Head:
+  """Returns the initial state of a head, without parameters of this run."""
   fields = entries[name]
   start = fields.get('start')
   if start is None:
     options = dict(fields['options'])
     with configs.error_context(f'heads.{name}.options', options):
-      made = heads.configure(fields['kind'], target.config, **options)
-    return _Head(made, None)
+      head_config = heads.configure(fields['kind'], target.config, **options)
+    return _Head(head_config, None)
   if start in entries:
-    return _begun(entries, start, target)
+    return _initial_head(entries, start, target)
   start = os.path.expanduser(start)
   if not os.path.exists(start):
     raise ValueError(
@@ -169,18 +174,25 @@ def _begun(entries, name, target):
     )
   loaded = families.load_drafter(start, target)
   if not isinstance(loaded, models.Head):
-    raise ValueError(f'heads.{name}.start must be a head, but {start} is none.')
+    raise ValueError(
+      f'heads.{name}.start must be a head, got the model {start}.'
+    )
   return _Head(loaded.config, loaded.params)
 
 
-def _begin(config, target, rows, head_config):
-  """A new head, which begins with what it shares with its target."""
+def _begin(
+  config: Any,
+  target: families.Model,
+  rows: Any,
+  head_config: heads.HeadConfig,
+) -> _Head:
+  """Initializes a new head; some parameters are shared with its target."""
   head_config = dataclasses.replace(
     head_config, target=heads.fingerprint(target.params)
   )
   tokens = None
   if head_config.layer.head_size is not None:
-    tokens = taught_lib.frequent(
+    tokens = teacher_outputs.frequent(
       rows, target.config.vocab_size, head_config.layer.head_size
     )
   params = heads.begin(
@@ -193,8 +205,15 @@ def _begin(config, target, rows, head_config):
   return _Head(head_config, params)
 
 
-def _fit(plan, target, rows, head, folder, seconds):
-  """Trains a head, but for what it shares with its target."""
+def _fit(
+  entry: _Entry,
+  target: families.Model,
+  rows: Any,
+  head: _Head,
+  folder: str,
+  seconds: float,
+) -> _Head:
+  """Trains a head, except for the parameters that it shares with its target."""
   head_config, start = head
   teacher_config, teacher_params = target.config, target.params
   if 'head_rows' in start:
@@ -203,21 +222,23 @@ def _fit(plan, target, rows, head, folder, seconds):
     )
   names = (*heads.shared_names(head_config), 'head_rows')
   fixed = {name: start[name] for name in names if name in start}
-  own = {name: start[name] for name in start if name not in fixed}
+  trainable = {name: start[name] for name in start if name not in fixed}
   params = loop.fit(
-    _loss(head_config, teacher_config, plan.recipe),
-    own,
+    _loss(head_config, teacher_config, entry.recipe),
+    trainable,
     (fixed, teacher_params),
     rows,
-    plan.training,
+    entry.training,
     folder,
     seconds,
   )
   return _Head(head_config, {**params, **fixed})
 
 
-def _loss(head_config, teacher_config, recipe):
-  """The loss that the kind of the head has."""
+def _loss(
+  head_config: heads.HeadConfig, teacher_config: Any, recipe: dict[str, Any]
+) -> Any:
+  """Returns the loss for the kind of the head."""
   head = heads.head(head_config)
   drafted = heads.drafted_logits(head_config)
   teacher = adapters.head_logits(teacher_config)

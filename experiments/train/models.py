@@ -1,13 +1,15 @@
-"""Trains models of a family: on text, or distilled from its target."""
+"""Trains models of a family, on text or by distillation from its target."""
 
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from experiments.common import configs as configs_lib
 from experiments.train import perplexity
-from experiments.train import taught
+from experiments.train import teacher_outputs
+from specjax import base
 from specjax import families
 from specjax.contrib import encoder_decoder_config
 from specjax.contrib import example_pairs
@@ -21,7 +23,7 @@ from specjax.training import losses
 
 
 def prepare(config):
-  """Returns the tokenizer, the models' configurations, and the text."""
+  """Returns the tokenizer, the models' configurations, and the packed text."""
   tokenizer = tokenizer_lib.load(config.tokenizer)
   configs = {
     name: _configuration(name, model, tokenizer)
@@ -38,34 +40,42 @@ def run(config, workdir):
   loss_fn, frozen = _loss(configs, config.distill_from)
   params = loop.fit(
     loss_fn,
-    {name: _start(config, name, each) for name, each in configs.items()},
+    {
+      name: _start(config, name, model_config)
+      for name, model_config in configs.items()
+    },
     frozen,
     rows,
     _training(config),
     workdir,
   )
   stored = {}
-  for name, each in configs.items():
+  for name, model_config in configs.items():
     path = os.path.join(workdir, f'{name}.safetensors')
-    checkpoint.save(path, each, params[name])
+    checkpoint.save(path, model_config, params[name])
     stored[name] = families.load_model(path)
-  # Beside a target, this makes a family of the folder.
+  # With a target, the tokenizer makes the folder a family.
   tokenizer.save(workdir)
   if not config.data_dir:
     return None
-  # Pairs know nothing but what they are trained for.
-  own = (config.target_length, config.domain) if pairs else ()
+  # Encoder-decoders are evaluated on the domains that they are trained for.
+  pair_settings = (config.target_length, config.domain) if pairs else ()
   return perplexity.rows(
-    workdir, stored, tokenizer, config.data_dir, config.row_length, *own
+    workdir,
+    stored,
+    tokenizer,
+    config.data_dir,
+    config.row_length,
+    *pair_settings,
   )
 
 
-def _are_pairs(configs):
-  """Whether the models are encoder-decoders: all, or none."""
+def _are_pairs(configs: dict[str, Any]) -> bool:
+  """Returns whether all models are encoder-decoders, or raises if some are."""
   pairs = [
     name
-    for name, each in configs.items()
-    if isinstance(each, encoder_decoder_config.EncoderDecoderConfig)
+    for name, model_config in configs.items()
+    if isinstance(model_config, encoder_decoder_config.EncoderDecoderConfig)
   ]
   if 0 < len(pairs) < len(configs):
     raise ValueError(
@@ -75,14 +85,14 @@ def _are_pairs(configs):
   return bool(pairs)
 
 
-def _rows(config, tokenizer, pairs):
-  """Packs the text that is learnt."""
+def _rows(config: Any, tokenizer: tokenizer_lib.Tokenizer, pairs: bool) -> Any:
+  """Packs the training text."""
   examples = []
   if config.train_on_text:
     examples += examples_lib.read_split(config.data_dir, 'train')
-  examples += taught.read(config.responses)
+  examples += teacher_outputs.read(config.responses)
   examples = examples_lib.select_domain(examples, config.domain)
-  sequences = taught.encode(examples, tokenizer)
+  sequences = teacher_outputs.encode(examples, tokenizer)
   length, seed = config.row_length, config.seed
   if pairs:
     rows = example_pairs.pack(sequences, length, config.target_length, seed)
@@ -92,13 +102,15 @@ def _rows(config, tokenizer, pairs):
   return rows
 
 
-def _training(config):
+def _training(config: Any) -> loop.TrainingConfig:
   with configs_lib.error_context('training', config.training):
     return loop.TrainingConfig(seed=config.seed, **config.training)
 
 
-def _configuration(name, model, tokenizer):
-  """The configuration of a file's model or of a new one."""
+def _configuration(
+  name: str, model: Any, tokenizer: tokenizer_lib.Tokenizer
+) -> Any:
+  """Returns the configuration of a model in a file, or of a new model."""
   if isinstance(model, str):
     return checkpoint.load(model)[0]
   fields = {'vocab_size': tokenizer.vocab_size, **model}
@@ -108,17 +120,19 @@ def _configuration(name, model, tokenizer):
     return checkpoint.config_from_dict(fields)
 
 
-def _start(config, name, model_config):
-  """The parameters that a model begins with: those of a file, or new ones."""
+def _start(config: Any, name: str, model_config: Any) -> base.Params:
+  """Returns a model's initial parameters, from a file or random."""
   model = config.models[name]
   if isinstance(model, str):
     return checkpoint.load(model)[1]
   return adapters.init_params(jax.random.key(config.seed), model_config)
 
 
-def _loss(configs, distill_from):
-  """The loss of all models, and the parameters that it needs."""
-  # Mixed precision: float32 parameters, bfloat16 products on accelerators.
+def _loss(
+  configs: dict[str, Any], distill_from: str
+) -> tuple[Any, base.Params | None]:
+  """Returns the loss of all models, and the target's parameters if needed."""
+  # Mixed precision: float32 parameters, bfloat16 computations on accelerators.
   on_cpu = jax.default_backend() == 'cpu'
   dtype = jnp.float32 if on_cpu else jnp.bfloat16
   loss, frozen = losses.cross_entropy, None
@@ -127,7 +141,7 @@ def _loss(configs, distill_from):
     target = adapters.teacher_forced(target_config, dtype)
     loss = lambda model: losses.distillation(model, target)
   fns = {
-    name: loss(adapters.teacher_forced(each, dtype))
-    for name, each in configs.items()
+    name: loss(adapters.teacher_forced(model_config, dtype))
+    for name, model_config in configs.items()
   }
   return losses.joint(fns), frozen

@@ -1,4 +1,4 @@
-"""Held-out bits per byte of a family, by model and domain."""
+"""Measures a family's held-out bits per byte, by model and domain."""
 
 from experiments.common import log
 from experiments.common import prompts as prompts_lib
@@ -9,7 +9,7 @@ from specjax.models import adapters
 
 
 def run(config, workdir):
-  """Returns a row for every model and domain of the eval files."""
+  """Returns a row per model and domain of the eval files."""
   family = prompts_lib.load_family(config)
   models = family.models
   return rows(
@@ -26,10 +26,17 @@ def rows(
   target_length=None,
   domain='all',
 ):
-  """Returns model, domain and bits per byte of the responses, a row for each.
+  """Returns a row per model and domain, with bits per byte of the responses.
 
-  An encoder-decoder has room for `target_length` tokens of a response; for
-  `row_length`, as of a prompt, by default.
+  Args:
+    workdir: the folder of the log.
+    models: the models, by name.
+    tokenizer: their tokenizer.
+    data_dir: the folder with the eval files.
+    row_length: tokens per row, or per prompt of an encoder-decoder.
+    target_length: tokens per response of an encoder-decoder; defaults to
+      `row_length`.
+    domain: the domain of the responses.
   """
   examples = examples_lib.read_split(data_dir, 'eval')
   examples = examples_lib.select_domain(examples, domain)
@@ -50,8 +57,9 @@ def rows(
   shared = {'data_dir': data_dir, 'domain': domain}
   shared['lengths'] = [row_length, target_length]
   units = [{'bits per byte': name, **shared} for name in models]
-  given = list(models.values())
-  outcomes = log.resume(workdir, units, bits, 'bits per byte', given)
+  outcomes = log.resume(
+    workdir, units, bits, 'bits per byte', list(models.values())
+  )
   return [
     {'model': name, 'domain': domain, 'bits_per_byte': value}
     for name, by_domain in zip(models, outcomes)

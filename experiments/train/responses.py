@@ -1,7 +1,8 @@
-"""Samples a target model's own responses, to distill drafters and heads on."""
+"""Samples responses from a target model, to train drafters and heads on."""
 
 import functools
 import os
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from experiments.common import runner
 from specjax import checks
 from specjax.data import examples as examples_lib
 from specjax.data import token_ids
+from specjax.data import tokenizer as tokenizer_lib
 
 
 def prepare(config):
-  """Returns the family, the examples, and the runs of each temperature."""
+  """Returns the family, the examples, and one run per temperature."""
   checks.check_range('num_parts', config.num_parts, 1)
   family = prompts.load_family(config)
   chosen = _chosen(config, family.tokenizer)
@@ -48,10 +50,10 @@ def prepare(config):
 def run(config, workdir):
   """Writes `responses.npz`, and with `config.as_text` also `responses.jsonl`.
 
-  Prompts are decoded by continuous batching, `config.num_parts` equal parts of
-  them one after the other, each at all temperatures. So a run that was stopped
-  has logged a random part of the prompts at nearly every temperature; it
-  continues from its log. Where time is limited, the files have what was done.
+  Prompts are decoded by continuous batching, in `config.num_parts` equal parts,
+  each at all temperatures. A run that was stopped has thus logged a random part
+  of the prompts at nearly every temperature, and continues from its log. If the
+  time is limited, the files contain the finished responses.
   """
   family, chosen, runs = prepare(config)
   jobs = runs[0].jobs
@@ -60,33 +62,39 @@ def run(config, workdir):
     for part in np.array_split(np.arange(len(jobs)), config.num_parts)
     for temperature, run in zip(config.temperatures, runs)
   ]
-  temperatures = [each for each, run in queues for _ in run.jobs]
+  temperatures = [temperature for temperature, run in queues for _ in run.jobs]
   records = runner.decode_queue(workdir, [run for _, run in queues])
   responses = [
     token_ids.Response(record['job'], temperature, record['tokens'])
     for record, temperature in zip(
-      limits.in_time(workdir, records), temperatures
+      limits.until_deadline(workdir, records), temperatures
     )
   ]
-  asked = [token_ids.Prompt(each.domain, tokens) for each, tokens in chosen]
-  token_ids.write(os.path.join(workdir, 'responses.npz'), asked, responses)
-  num_tokens = sum(len(each.tokens) for each in responses)
+  decoded_prompts = [
+    token_ids.Prompt(example.domain, tokens) for example, tokens in chosen
+  ]
+  token_ids.write(
+    os.path.join(workdir, 'responses.npz'), decoded_prompts, responses
+  )
+  num_tokens = sum(len(response.tokens) for response in responses)
   print(f'{len(responses)} responses of {num_tokens} tokens.')
   if config.as_text:
     texts = [
-      chosen[each.prompt][0]._replace(
-        response=family.tokenizer.decode(each.tokens)
+      chosen[response.prompt][0]._replace(
+        response=family.tokenizer.decode(response.tokens)
       )
-      for each in responses
+      for response in responses
     ]
     examples_lib.write(os.path.join(workdir, 'responses.jsonl'), texts)
 
 
-def _chosen(config, tokenizer):
+def _chosen(
+  config: Any, tokenizer: tokenizer_lib.Tokenizer
+) -> list[tuple[examples_lib.Example, list[int]]]:
   """Returns examples with their prompt tokens, in random order."""
   examples = examples_lib.read_split(config.data_dir, 'train')
   rng = np.random.default_rng(config.seed)
-  chosen = []
+  chosen: list[tuple[examples_lib.Example, list[int]]] = []
   for domain, num in config.num_responses.items():
     in_domain = examples_lib.select_domain(examples, domain)
     pairs = [

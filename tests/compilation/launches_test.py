@@ -106,11 +106,9 @@ def _launched(name, label, num_layers=2):
   config = config_lib.get_config('launches')
   config.update({'devices': (name,)})
   config.targets = (f'llama_7b_{num_layers}_layers',)
-  tries = {
-    attempt.method.label: attempt for attempt in accelerators._tries(config)
-  }
-  decoder = accelerators._decoder(config, tries[label])
-  return kept.compile_decode(decoder, tries[label].device).launches
+  cases = {case.method.label: case for case in accelerators._cases(config)}
+  decoder = accelerators._decoder(config, cases[label])
+  return kept.compile_decode(decoder, cases[label].device).launches
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def _row(method, round_ms=None, device='h100'):
 
 def test_speed_ups_are_of_bytes_and_block_efficiencies():
   rows = [_row('none', 10.0), _row('a:4', 12.5), _row('b:4', 20.0)]
-  plain, a, b = accelerators._predicted(rows, {'none': 1.0, 'a:4': 2.5})
+  plain, a, b = accelerators._with_predictions(rows, {'none': 1.0, 'a:4': 2.5})
   assert plain['tokens_per_second'] == 100.0 and plain['speed_up'] == 1.0
   assert a['tokens_per_second'] == 200.0 and a['speed_up'] == 2.0
   assert 'speed_up' not in b  # Nobody has measured it.
@@ -37,12 +37,14 @@ def test_speed_ups_are_of_bytes_and_block_efficiencies():
 
 
 def test_rows_of_a_device_without_a_bandwidth_are_not_predicted():
-  (row,) = accelerators._predicted([_row('none', device='cpu')], {'none': 1.0})
+  (row,) = accelerators._with_predictions(
+    [_row('none', device='cpu')], {'none': 1.0}
+  )
   assert 'tokens_per_second' not in row
 
 
 def test_chains_that_nobody_measured_accept_what_is_assumed():
-  plain, chain, tree = accelerators._predicted(
+  plain, chain, tree = accelerators._with_predictions(
     [
       _row('none', 10.0) | {'draft_length': 0},
       _row('draft:2', 15.0) | {'draft_length': 2},
@@ -63,7 +65,7 @@ def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
     _row('draft:2', 15.0) | {'draft_length': 2, 'measured_ms': 25.0},
     _row('draft:4', 15.0) | {'draft_length': 4, 'measured_ms': None},
   ]
-  plain, chain, other = accelerators._predicted(rows, {}, acceptance=0.5)
+  plain, chain, other = accelerators._with_predictions(rows, {}, acceptance=0.5)
   assert plain['projected_tokens_per_second'] == 50.0
   assert plain['projected_speed_up'] == 1.0
   assert chain['projected_speed_up'] == pytest.approx(1.75 * 20 / 25)
@@ -154,7 +156,7 @@ def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
     assert row['measured_on'] and 'projected_speed_up' in row
 
 
-def test_the_fewest_devices_are_planned(monkeypatch):
+def test_the_smallest_mesh_is_found(monkeypatch):
   """Of eight heads that fit on four."""
   config = config_lib.get_config()
   target = accelerators._target(config, 'gemma_2b')
@@ -164,21 +166,21 @@ def test_the_fewest_devices_are_planned(monkeypatch):
     names.append(tried.device.name)
     return {'fits': len(names) >= fewest}
 
-  monkeypatch.setattr(accelerators, '_tried', fake)
-  planned = accelerators._Try(target, compilation.find('v5e:1x1'), 1, None)
+  monkeypatch.setattr(accelerators, '_compiled', fake)
+  case = accelerators._Case(target, compilation.find('v5e:1x1'), 1, None)
   fewest = 3
-  row = accelerators._planned(config, planned)
+  row = accelerators._with_smallest_mesh(config, case)
   assert row == {'fits': True, 'device': 'v5e:2x2'}
   assert names == ['v5e:1x1', 'v5e:1x2', 'v5e:2x2']
   config.mesh.data, fewest = 2, 99
-  row = accelerators._planned(config, planned)
+  row = accelerators._with_smallest_mesh(config, case)
   # Eight heads, on as many devices for each of two parts of the rows.
   assert row == {'fits': False, 'device': 'v5e:4x4'}
 
 
 def test_a_target_is_known_or_the_config_of_a_checkpoint(tmp_path):
   config = config_lib.get_config()
-  with pytest.raises(ValueError, match='must be of gemma_2b, llama_13b'):
+  with pytest.raises(ValueError, match='must be among gemma_2b, llama_13b'):
     accelerators._target(config, 'llama_8b')
   fields = {
     'model_type': 'llama',
@@ -200,7 +202,9 @@ def test_a_target_is_known_or_the_config_of_a_checkpoint(tmp_path):
 def test_a_plan_looks_for_the_mesh_itself(tmp_path):
   config = config_lib.get_config('models')
   config.mesh.model = 8
-  with pytest.raises(ValueError, match='must be None with plan, got 8'):
+  with pytest.raises(
+    ValueError, match='must be None with find_mesh, which searches it, got 8'
+  ):
     accelerators.run(config, tmp_path)
 
 
@@ -251,7 +255,7 @@ class _Found(NamedTuple):
 
 
 def test_what_is_run_is_there_and_has_room():
-  with pytest.raises(ValueError, match='there to run on'):
+  with pytest.raises(ValueError, match='available to run on'):
     hardware.devices(compilation.find('h100'))
   family = hardware.abstract_family({'target': toys.TINY | _VOCAB})
   filled = hardware.filled(family)

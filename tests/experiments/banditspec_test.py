@@ -62,8 +62,8 @@ _PLAYED = {
 def _played(method, job):
   by_domain, pulls = _PLAYED[method.label]
   rounds = by_domain[job.label == 'two']
-  clocks = {'seconds': 2.0 * rounds, 'reading': 0.1, 'differ': 0}
-  clocks |= {'reference_seconds': 24.0, 'reference_reading': 0.1}
+  clocks = {'seconds': 2.0 * rounds, 'prefill': 0.1, 'differ': 0}
+  clocks |= {'reference_seconds': 24.0, 'reference_prefill': 0.1}
   counts = {'rounds': rounds, 'pulls': pulls or [rounds]}
   return counts | clocks | {'reference_emitted': 12}
 
@@ -136,12 +136,12 @@ def test_of_equal_arms_the_oracle_takes_the_first():
     )
     for rounds, emitted, depths in table
   ]
-  chosen = choice.best_of_each(arms)
+  chosen = choice.best_arms(arms)
   assert chosen.tolist() == [0, 0, 0]
   arms[1].records[0]['emitted'] = 7
-  chosen = choice.best_of_each(arms)
+  chosen = choice.best_arms(arms)
   assert chosen.tolist() == [1, 0, 0]
-  oracle = choice.left_to(arms, chosen, 'oracle')
+  oracle = choice.assign(arms, chosen, 'oracle')
   assert oracle.method.label == 'oracle'
   assert [each['pulls'] for each in oracle.records] == [[0, 3], [3, 0], [5, 0]]
   # Of the depths of the deepest arm.
@@ -159,7 +159,7 @@ def test_sessions_fit_with_what_each_turn_emits(family):
   (made,) = prompts_lib.build(config, families.load(str(family)))
   assert len(made.jobs) == 1 and len(made.jobs[0].turns) == 2
   config.max_length = 2
-  with pytest.raises(ValueError, match='Nothing of prompts.pairs fits: max_le'):
+  with pytest.raises(ValueError, match='No prompt of prompts.pairs fits: max_'):
     prompts_lib.build(config, families.load(str(family)))
 
 
@@ -195,7 +195,7 @@ def test_rows_of_lengths_say_what_was_logged(batched):
     assert row['over_hindsight'] == pytest.approx(expected)
   # A round of `small:2` takes three seconds of the table's, a plain one one.
   num_rounds = _num_rounds(batches[:3]), 3 * _num_rounds(batches[3:6])
-  seen = [row['priced_speed_up'] for row in total]
+  seen = [row['predicted_speed_up'] for row in total]
   assert seen[:2] == pytest.approx([1, num_rounds[0] / num_rounds[1]])
   assert min(seen[:2]) < seen[2] < max(seen[:2])
   plain, two, bandit = [row['mean_length'] for row in total]
@@ -261,7 +261,7 @@ def test_batches_are_drawn_at_random(family, tmp_path, monkeypatch):
 
 
 def _one_of_a_batch(method, job):
-  clocks = {'seconds': 1.0, 'reading': 0.1}
+  clocks = {'seconds': 1.0, 'prefill': 0.1}
   clocks |= {f'reference_{name}': value for name, value in clocks.items()}
   pulls = [1] * len(method.arms)
   return clocks | {'reference_emitted': 12, 'differ': 0, 'pulls': pulls}

@@ -99,8 +99,8 @@ def _write(workdir, arms, **changes):
 
 def _reward(config, workdir):
   """What the bandit of a config earns; the table is that of its workdir."""
-  made = compare.plan(config)
-  told = costs.of(
+  made = compare.prepare(config)
+  told = costs.cost_function(
     config, workdirs.Workdir(workdir, config), made.family, [[1, 2]]
   )
   method = made.methods[-1]
@@ -137,9 +137,9 @@ def test_prompts_are_read_for_every_answer(tmp_path, family):
   """Drafters of 4 rows, 3 s each, for answers of 6 tokens: 2 s a token."""
   source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
   config = _bandit(family, source, ('small:3', 'none'))
-  made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
+  made, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
   for answer, reading in ((6.0, [2.0, 2.0]), (None, None)):
-    told = costs.of(config, workdir, made.family, [[1, 2]], answer)
+    told = costs.cost_function(config, workdir, made.family, [[1, 2]], answer)
     assert told(made.methods[-1]).get('prefill_costs') == reading
 
 
@@ -156,7 +156,7 @@ def test_reading_is_shared_out_among_plain_answers(
 
   plain = lambda *_, **options: answers
   monkeypatch.setattr(decoding.Decoder, 'decode_many', plain)
-  monkeypatch.setattr(costs, 'of', of)
+  monkeypatch.setattr(costs, 'cost_function', of)
   changes = {'methods': ('none',), 'padded': (), 'arms': ('none',)}
   with pytest.raises(InterruptedError):
     main.run(_config('refill', family, _SMALL | changes), tmp_path / 'run')
@@ -169,8 +169,8 @@ def test_bandits_over_the_same_arms_share_a_table(tmp_path, family):
   source = _write(tmp_path / 'table', arms)
   config = _bandit(family, source, tuple(arms))
   config.bandits = ('ucb1', 'ucb_spec', {'bandit': 'ucb1', 'reward': 'emitted'})
-  made, workdir = compare.plan(config), workdirs.Workdir(tmp_path, config)
-  told = costs.of(config, workdir, made.family, [[1, 2]])
+  made, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
+  told = costs.cost_function(config, workdir, made.family, [[1, 2]])
   assert [method.label for method in made.methods[1:]] == [
     *('ucb1', 'ucb_spec', 'ucb1, emitted')
   ]
@@ -210,14 +210,14 @@ def test_a_table_that_does_not_fit_is_refused(
     main.run(config, tmp_path / 'run')
   assert not (tmp_path / 'run' / log.FILE).exists()
   with pytest.raises(ValueError, match='There are no results in'):
-    costs.read(str(tmp_path), compare.plan(config).methods[-1], 4)
+    costs.read(str(tmp_path), compare.prepare(config).methods[-1], 4)
 
 
 def test_a_table_of_another_device_is_not_used(tmp_path, family, capsys):
   arms = {'none': 0, 'small:3': 3}
   source = _write(tmp_path / 'table', arms, device='an abacus')
   config = _bandit(family, source, tuple(arms))
-  assert costs.read(source, compare.plan(config).methods[-1], 4) == []
+  assert costs.read(source, compare.prepare(config).methods[-1], 4) == []
   assert 'was measured on an abacus, not on' in capsys.readouterr().out
 
 
@@ -228,13 +228,13 @@ def _without_rounds(monkeypatch):
   """Rounds are not played; the first of what is timed takes a second, ..."""
   nothing = lambda *args: lambda: lambda: None
 
-  def in_turns(runs, *_):
+  def interleave(runs, *_):
     for run in runs:
       jax.block_until_ready(run()())
     return np.arange(1.0, len(runs) + 1)[None]
 
   monkeypatch.setattr(timing, 'prepare_rounds', nothing)
-  monkeypatch.setattr(measure, 'in_turns', in_turns)
+  monkeypatch.setattr(measure, 'interleave', interleave)
 
 
 @pytest.mark.slow
@@ -258,7 +258,7 @@ def test_rounds_are_compared(tmp_path, family, monkeypatch):
     assert row['ratio'] == row['round_ms'] / row['other_ms']
   gigabytes = 4 * families.num_params(families.load(str(family)).target) / 1e9
   assert rows[0]['gigabytes_per_second'] == pytest.approx(gigabytes)
-  words = 'weights', 'calls', 'calls', 'features', *3 * ['several arms']
+  words = 'weights', 'calls', 'calls', 'taps', *3 * ['several arms']
   assert all(word in row['part'] for word, row in zip(words, rows))
   # Each comparison is a unit of the log.
   lines = (tmp_path / log.FILE).read_text().splitlines(keepends=True)
@@ -285,7 +285,7 @@ def test_rounds_of_heads_are_compared_with_their_calls(
   """They read features as they are, so that there is nothing to add."""
   _without_rounds(monkeypatch)
   rows = toy.run(_config('rounds', heads, _ROUNDS | {'arm': arm}), tmp_path)
-  assert not any('features' in row['part'] for row in rows)
+  assert not any('taps' in row['part'] for row in rows)
   (calls,) = [row for row in rows if row['arm'] == arm]
   assert 'model calls' in calls['part']
   assert (calls['round_ms'], calls['other_ms']) == (500, 1000 + 1500)
@@ -384,7 +384,7 @@ def test_sampled_methods_of_peers(tmp_path, family):
     ({'batch_size': 2}, r'batch_size must lie in \[1, 1\], got 2'),
     ({'repeats': 0}, 'repeats must be >= 1, got 0'),
     ({'peers': ('vllm',)}, "peer 'vllm'"),
-    ({'methods': ('suffix:2',)}, "must have one that is labelled 'none'"),
+    ({'methods': ('suffix:2',)}, "must include one with the label 'none'"),
   ],
 )
 def test_comparisons_that_are_refused(tmp_path, family, changes, message):
@@ -415,7 +415,7 @@ def test_llama_cpp_needs_a_file_of_its_own(tmp_path, family):
   [
     ('costs', {'arms': ()}, 'arms: a bandit needs arms'),
     ('rounds', {'arm': 'small'}, "arm: small needs a tree, as in 'small:4'"),
-    ('rounds', {'prompts': {}}, 'prompts must hold at least one set'),
+    ('rounds', {'prompts': {}}, 'prompts must hold at least one prompt set'),
   ],
 )
 def test_bad_values_are_refused(tmp_path, family, name, changes, message):
@@ -428,8 +428,8 @@ def test_bad_values_are_refused(tmp_path, family, name, changes, message):
 def test_rounds_are_timed_once_everybody_has_read(family):
   """Those too who read a prompt when they are first played."""
   config = _bandit(family, '', ('deferred(small):2',))
-  made = compare.plan(config)
-  (alone,) = methods.alone(made.methods[-1])
+  made = compare.prepare(config)
+  (alone,) = methods.single_arms(made.methods[-1])
   decoder = methods.build(alone, made.family, 32).decoder
   (waits,) = decoder.init([[1, 2, 3]], 8).drafters
   (reads,) = timing.begin(decoder, [[1, 2, 3]], 8).drafters
@@ -444,8 +444,8 @@ def test_every_arm_of_a_bandit_alone(family):
   """Nothing of the bandit is left."""
   config = _bandit(family, '', _ARMS[:3])
   config.bandits = ({'bandit': 'ucb1', 'warm_start': 4, 'per_row': True},)
-  method = compare.plan(config).methods[-1]
-  each = methods.alone(method)
+  method = compare.prepare(config).methods[-1]
+  each = methods.single_arms(method)
   assert [own.label for own in each] == list(_ARMS[:3])
   for own in each:
     decoder = methods.build(own, families.load(str(family)), 32).decoder

@@ -160,11 +160,11 @@ def _said(method, job):
     'accepted': [] if method.arms[0].tree is None else [1, 0],
     'drafted': [] if method.arms[0].tree is None else [1, 1],
     'seconds': 0.5 + 0.5 * calls,
-    'reading': 0.1,
+    'prefill': 0.1,
     'differ': 0,
     'reference_emitted': 2,
     'reference_seconds': 1.5,
-    'reference_reading': 0.1,
+    'reference_prefill': 0.1,
   }
 
 
@@ -225,7 +225,7 @@ def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
   config, workdir, _ = run
   family = families.load(str(family))
   models = family.target, family.drafters['small']
-  jobs = compare.plan(config).prompt_sets[0].jobs
+  jobs = compare.prepare(config).prompt_sets[0].jobs
   prompts = {job.number: job.turns[0] for job in jobs}
   seen = set()
   records = [
@@ -255,8 +255,8 @@ def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
 def test_sequence_cascades_keep_answers_that_are_likely_enough():
   """Equation (1), on both sides of the draft's own probability."""
   chance = 0.2
-  clocks = {'seconds': 1.0, 'reading': 0.1}
-  others = {'reference_seconds': 3.0, 'reference_reading': 0.4}
+  clocks = {'seconds': 1.0, 'prefill': 0.1}
+  others = {'reference_seconds': 3.0, 'reference_prefill': 0.4}
   draft = clocks | others | {'own_nats': math.log(chance), 'tokens': [1]}
   target = dict.fromkeys((*clocks, *others), 9.0) | {'tokens': [2]}
   method = methods.parse(
@@ -271,7 +271,7 @@ def test_sequence_cascades_keep_answers_that_are_likely_enough():
   assert [each.method.columns['alpha'] for each in made] == list(alphas)
   found = [each.records[0] for each in made]
   assert found[2:] == [draft, draft]
-  late = {'seconds': 4.0, 'reading': 0.5}
+  late = {'seconds': 4.0, 'prefill': 0.5}
   assert found[:2] == [others | late | {'tokens': [2]}] * 2
 
 
@@ -378,7 +378,10 @@ def test_the_frontier_goes_on_where_it_stopped(run, family):
   ('changes', 'message'),
   [
     ({'sequence_alphas': (-1.0,)}, r'sequence_alphas must lie in \[0, 1\]'),
-    ({'methods': _ALONE[:1]}, "methods must have one that is labelled 'draft'"),
+    (
+      {'methods': _ALONE[:1]},
+      "methods must include one with the label 'draft'",
+    ),
     ({'metric': 'bluer'}, "Unknown metric 'bluer'. Known"),
   ],
 )
@@ -490,7 +493,7 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
   tests = [row for row in rows if row['part'] == 'test']
   kind = lambda row: (*_key(row), row.get('draft_length'))
   (test,) = [row for row in tests if kind(row) == kind(best)]
-  assert test['chosen'] and best['chosen']
+  assert test['selected'] and best['selected']
   assert choice['test'] == test
   assert best['floor'] == floor * 20
   assert {row['method'] for row in tests} == {
@@ -499,7 +502,7 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
     best['method'],
   }
   said = capsys.readouterr().out
-  assert f'Chose method {best["method"]}' in said
+  assert f'Selected method {best["method"]}' in said
   for row, part in ((best, 'dev'), (test, 'test')):
     assert f'{row["quality"]:.2f} on {part}' in said
   assert matplotlib.image.imread(tmp_path / 'dev.png').std() > 0
@@ -536,21 +539,22 @@ def test_nothing_is_good_enough(tmp_path, family, monkeypatch, capsys):
   assert (dev['method'], dev['eligible']) == ('lossless', False)
   said = capsys.readouterr().out
   assert (
-    'Nothing has letters 30.00 on dev prompts. Chose method lossless' in said
+    'No method reaches letters 30.00 on dev prompts. Selected method lossless'
+    in said
   )
 
 
 @pytest.mark.slow
 def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
   """It says on test prompts what was measured there."""
-  monkeypatch.setattr(calibrate, 'choose', lambda rows, _: rows[-1])
+  monkeypatch.setattr(calibrate, 'select', lambda rows, _: rows[-1])
   changes = {'repeats': 0, 'cost': 'target_calls', 'dev_prompts': 4}
   config = _config('calibrate', family, _CALIBRATE | changes)
   rows = toy.run(config, tmp_path)
   choice = _choice(tmp_path)
   assert choice['method']['arm'] == 'small:2~token_v3(0.9)'
   family = families.load(str(family))
-  made = compare.plan(config)
+  made = compare.prepare(config)
   _, test = calibrate.split(config, made.prompt_sets[0])
   decoder = calibrate.decoder(family, choice)
   outputs = [
@@ -564,7 +568,7 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
   ]
   said = [family.tokenizer.decode(output.tokens) for output in outputs]
   row = rows[-1]
-  assert row['chosen'] and row['part'] == 'test'
+  assert row['selected'] and row['part'] == 'test'
   quality = _letters()(said, ['yes, 7'] * 4).total
   assert row['quality'] == pytest.approx(quality)
   calls = 1 / metrics.block_efficiency(outputs)[0]
@@ -587,10 +591,10 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
     ({'repeats': 0}, "one of rejection.* repeats=0, got 'latency'"),
     ({'dev_prompts': 1}, r'dev_prompts must lie in \[2, 6\], got 1'),
     ({'dev_prompts': 7}, r'dev_prompts must lie in \[2, 6\], got 7'),
-    ({'methods': _ALONE}, "methods must have one that is labelled 'lossless'"),
+    ({'methods': _ALONE}, "methods must include one with the label 'lossless'"),
     (
       {'methods': (_LOSSLESS,)},
-      "methods must have one that is labelled 'target'",
+      "methods must include one with the label 'target'",
     ),
     (
       {'prompts': {'a': {}, 'b': {'limit': 2}}},
@@ -716,8 +720,14 @@ def test_rewards_of_rules_are_those_of_their_rounds(bandits):
   [
     ({'weights': ()}, r'weights must be >= 0, got \(\)'),
     ({'weights': (0.5, 1.5)}, r'bandits.1..reward.*: weight must lie in'),
-    ({'arms': ('small:2/lossy(0.5)',)}, r'methods.0.: .* has no fidelity'),
-    ({'methods': ('small:2/lossy(0.5)',)}, r'methods.2.: .* has no fidelity'),
+    (
+      {'arms': ('small:2/lossy(0.5)',)},
+      r'methods.0.: .* its fidelity is unknown',
+    ),
+    (
+      {'methods': ('small:2/lossy(0.5)',)},
+      r'methods.2.: .* its fidelity is unknown',
+    ),
     ({'metric': 'bluer'}, "Unknown metric 'bluer'"),
   ],
 )

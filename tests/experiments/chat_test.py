@@ -41,7 +41,7 @@ def test_turns_are_answered_with_their_speed(folder, tmp_path, capsys):
     assert f'\n> {row["turn"]}\n' in shown and row['answer'] in shown
     assert 1 <= row['tokens_per_round'] <= row['tokens'] <= 6
     assert row['tokens_per_second'] > 0
-  assert shown.count(' a round, ') == 3
+  assert shown.count(' per round, ') == 3
 
 
 @pytest.mark.slow

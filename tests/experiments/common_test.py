@@ -333,7 +333,7 @@ def test_typos_are_answered_before_a_model_is_loaded(
 ):
   monkeypatch.setattr(families, 'load', _fail)
   with pytest.raises(ValueError, match=sentence):
-    compare.plan(_config(folder, methods=(entry,)))
+    compare.prepare(_config(folder, methods=(entry,)))
 
 
 # Methods.
@@ -413,17 +413,17 @@ def test_arms_that_differ_in_depth_alone_share_what_is_learnt(folder):
       {'arms': ('none',), 'bandits': ({'bandit': 'ucb1', 'reward': 'x'},)},
       r"bandits\[0\].reward: Unknown reward 'x'",
     ),
-    ({'prompts': {}}, 'prompts must hold at least one set'),
+    ({'prompts': {}}, 'prompts must hold at least one prompt set'),
     ({'prompts': {'a': {'form': 'x'}}}, "prompts.a: Unknown field 'form'"),
     ({'prompts': {'a': {'from': 'x'}}}, "must be from 'family', 'data' or a"),
     ({'prompts': {'a': {'domains': ('cod',)}}}, "Unknown domain 'cod'"),
-    ({'max_length': 9}, 'Nothing of prompts.family fits: max_length=9'),
+    ({'max_length': 9}, 'No prompt of prompts.family fits: max_length=9'),
     ({'prompts': {'a': {'domains': 'qa'}}}, 'must be a tuple of names'),
     (
       {'prompts': {'a': {'turns': 4}}},
       r'turns of prompts.a must lie in \[1, 3',
     ),
-    ({'prompts': {'a': {'longer_than': 50}}}, 'Nothing of prompts.a fits'),
+    ({'prompts': {'a': {'longer_than': 50}}}, 'No prompt of prompts.a fits'),
     ({'prompts_per_domain': 0}, 'per_domain of prompts.family must be >= 1'),
     ({'num_seeds': 0}, 'num_seeds must be >= 1'),
   ],
@@ -432,7 +432,7 @@ def test_a_bad_config_is_refused_before_anything_is_decoded(
   folder, fields, sentence
 ):
   with pytest.raises(ValueError, match=sentence):
-    compare.plan(_config(folder, **fields))
+    compare.prepare(_config(folder, **fields))
 
 
 # Prompts.
@@ -469,7 +469,7 @@ def test_sets_of_prompts(folder):
 
 
 def _decode(config, path, **options):
-  made = compare.plan(config)
+  made = compare.prepare(config)
   return compare.decode(config, workdirs.Workdir(path, config), made, **options)
 
 
@@ -508,7 +508,7 @@ def test_points_of_one_rule_share_a_program(folder):
       for alpha in (0.1, 0.4)
     ),
   )
-  made = compare.plan(config)
+  made = compare.prepare(config)
   one, two = (methods.build(method, made.family, 64) for method in made.methods)
   assert one.program == two.program and hash(one.program) == hash(two.program)
   goals_of = [
@@ -526,7 +526,7 @@ def test_a_shared_program_decodes_what_each_number_says(folder):
   texts = {}
   for alpha in (0.0, 0.9):
     config = _config(folder, methods=(f'small:2~token_v3({alpha})',))
-    made = compare.plan(config)
+    made = compare.prepare(config)
     compiled_method = methods.build(made.methods[0], made.family, 64)
     tokens = [job.turns[0] for job in made.prompt_sets[0].jobs[:2]]
     state = compiled_method.decoder.init(tokens, 16)
@@ -622,35 +622,35 @@ def test_a_conversation_needs_a_template_and_takes_no_clocks(
   talk = {'a': {'domains': ('qa', 'math_sum'), 'turns': 2}}
   talk['a']['conversation'] = True
   with pytest.raises(ValueError, match='conversation of prompts.a needs a fam'):
-    compare.plan(_config(folder, prompts=talk))
+    compare.prepare(_config(folder, prompts=talk))
   config = _config(chat, prompts=talk, repeats=1, max_length=256)
-  with pytest.raises(ValueError, match='conversation takes no clocks'):
+  with pytest.raises(ValueError, match='conversation cannot be timed'):
     _decode(config, tmp_path / 'run')
 
 
 def test_a_family_without_prompts_needs_data(folder):
   config = _config(folder)
   family = families.load(str(folder))._replace(prompts=[])
-  with pytest.raises(ValueError, match='no prompts of its own: set data_dir'):
+  with pytest.raises(ValueError, match='no held-out prompts: set data_dir'):
     prompts.build(config, family)
 
 
-@pytest.mark.parametrize(('repeats', 'played'), [(0, 1), (1, 2)])
+@pytest.mark.parametrize(('repeats', 'num_decoded'), [(0, 1), (1, 2)])
 def test_clocks_of_another_device_are_taken_again(
-  repeats, played, folder, tmp_path, monkeypatch
+  repeats, num_decoded, folder, tmp_path, monkeypatch
 ):
   """And counts are not: they are the same on all."""
-  config, plays = _config(folder), []
+  config, calls = _config(folder), []
   workdir = workdirs.Workdir(tmp_path, config)
   jobs = [prompts.Job('a', [[1]])]
   run = runner.Run({'method': 'none'}, lambda: None, jobs, 4)
   options = runner.Options(repeats=repeats, reference=lambda: None)
-  play = lambda self, *args: plays.append(args) or {'records': [{}]}
-  monkeypatch.setattr(runner._Session, 'play', play)
+  decode = lambda self, *args: calls.append(args) or {'records': [{}]}
+  monkeypatch.setattr(runner._Session, 'decode', decode)
   for device in ('H100', 'H100, command buffers', 'H100'):
     monkeypatch.setattr(measure, 'device', lambda device=device: device)
     assert runner.decode(workdir, [run], options) == [[{}]]
-  assert len(plays) == played
+  assert len(calls) == num_decoded
 
 
 @pytest.mark.slow
@@ -777,7 +777,7 @@ def test_the_papers_numbers_stand_beside_ours():
     {'method': 'b', 'speed': 2.0, 'speed_error': 0.1},
     {'method': 'd', 'speed': 1.0},
   ]
-  a, b, d = paper.beside(rows, [_TABLE])
+  a, b, d = paper.add_numbers(rows, [_TABLE])
   assert (a['paper'], a['paper_error'], b['paper']) == (2.0, 0.1, 1.0)
   assert a['paper_source'] == 'A, Table 1' and a['paper_field'] == 'speed'
   assert d == rows[2] and 'paper' not in rows[0]
@@ -804,7 +804,7 @@ def test_kept_results_have_the_papers_numbers():
       {k: v for k, v in row.items() if k.split('_')[0] != 'paper'}
       for row in kept['rows']
     ]
-    rows = json.loads(json.dumps(paper.beside(ours, tables)))
+    rows = json.loads(json.dumps(paper.add_numbers(ours, tables)))
     assert rows == kept['rows'], path
     key = lambda claim: (claim['source'], claim['claim'], claim['paper'])
     claims = {key(claim) for claim in paper.claims(ours, tables)}
@@ -824,7 +824,7 @@ def test_tables_show_errors_beside_their_numbers():
     'bb                      1234.6'
   )
   config = ml_collections.ConfigDict({'columns': ('n', 'method')})
-  (lines,) = results.shown(rows, config)
+  (lines,) = results.tables(rows, config)
   assert results.table(lines) == 'n  method\n2       a\n       bb'
   pivot = {'down': ('method',), 'across': 'n', 'value': 'speed'}
   rows = [
@@ -833,14 +833,14 @@ def test_tables_show_errors_beside_their_numbers():
     for n, more in ((1, {}), (2, {'paper': 3.0, 'paper_field': 'speed'}))
   ]
   config = ml_collections.ConfigDict({'pivot': pivot})
-  (lines,) = results.shown(rows, config)
+  (lines,) = results.tables(rows, config)
   assert lines == [
     ['method', '1', '2'],
     ['a', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
     ['b', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
   ]
   rows = [{'part': part, 'n': n} for part in 'xy' for n in (1, 2)]
-  (one, two) = results.shown(rows, {})
+  (one, two) = results.tables(rows, {})
   assert one == [['part', 'n'], ['x', '1'], ['x', '2']] and two[1] == ['y', '1']
 
 

@@ -44,7 +44,7 @@ def test_quickstart(tmp_path, family, capsys, monkeypatch):
 
 def test_the_text_of_a_method_that_is_not_there_is_refused(tmp_path):
   config = toy.config('quickstart', None, {'methods': ('none',)})
-  with pytest.raises(ValueError, match=r"labelled 'medium:4'\.$"):
+  with pytest.raises(ValueError, match=r"with the label 'medium:4'\.$"):
     main.run(config, tmp_path)
 
 
@@ -164,7 +164,7 @@ def test_processes_that_have_logged_less_set_what_is_left(
   [
     ({'prompts_file': 'nothing.jsonl'}, 'Cannot read nothing.jsonl: No such'),
     ({'prompts_file': '/'}, 'Cannot read /: Is a directory'),
-    ({'prompts_file': '/dev/null'}, 'no prompt .*: /dev/null holds none'),
+    ({'prompts_file': '/dev/null'}, 'no prompt .*: /dev/null has none'),
     ({'prompt': 'a \udce9'}, r"prompt must be Unicode text.*\('.udce9'\)"),
   ],
 )
@@ -240,7 +240,7 @@ def test_chat_and_system_say_how_prompts_are_written(chatty):
   def prompt(*flags):
     argv = ['main.py', '--config=configs/decode.py', '--workdir=runs', *flags]
     values = absl_flags.FlagValues()
-    main.parsed([*argv, f'--config.family={chatty}'], values)
+    main.parse_flags([*argv, f'--config.family={chatty}'], values)
     tokenizer = prompts.load_family(values.config).tokenizer
     return tokenizer.decode(tokenizer.encode_prompt('why?'))
 

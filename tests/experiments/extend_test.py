@@ -262,7 +262,7 @@ def test_components_are_usable_from_the_command_line(
     ]
     monkeypatch.setattr(sys, 'argv', argv)
     values = absl.flags.FlagValues()
-    main.parsed(argv, values)
+    main.parse_flags(argv, values)
     ((_, planned),) = main.prepare(values.config)
     return [method.label for method in planned.methods]
 

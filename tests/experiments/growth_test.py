@@ -21,14 +21,14 @@ def test_growth_tells_what_a_doubling_of_tokens_adds(tmp_path):
       line = {'step': step + 1, 'acceptance_1': value, 'acceptance_2': 0.5}
       file.write(json.dumps(line) + '\n')
   training = loop.TrainingConfig(steps, batch_size=2, learning_rate=0.1)
-  learnt = growth.Learnt(str(tmp_path), training)
-  rows = growth.rows({'head': learnt}, 200, 512)
+  trained = growth.Trained(str(tmp_path), training)
+  rows = growth.rows({'head': trained}, 200, 512)
   *windows, doubled = rows
   assert doubled['per_doubling'] == pytest.approx(0.05)
   assert windows[0]['tokens'] == 10 * 2 * 512
   assert windows[-1]['tokens'] == steps * 2 * 512
   # Whoever goes on has read the text before.
-  on = learnt._replace(before=learnt, new=False)
+  on = trained._replace(previous=trained, is_new=False)
   further = growth.rows({'on': on}, 200, 512)
   assert len(further) == len(windows)
   assert further[-1]['tokens'] == 2 * steps * 2 * 512
@@ -44,10 +44,10 @@ def test_models_share_the_time_of_a_process(tmp_path, monkeypatch):
   begun.mkdir()
   (begun / 'metrics.jsonl').write_text('{"step": 1, "acceptance": 0.5}\n')
   assert growth.seconds(str(new), 3) == float('inf')
-  monkeypatch.setattr(limits, 'seconds_left', lambda: 60.0)
+  monkeypatch.setattr(limits, 'remaining_seconds', lambda: 60.0)
   assert growth.seconds(str(new), 3) == 20
-  monkeypatch.setattr(limits, 'seconds_left', lambda: -60.0)
+  monkeypatch.setattr(limits, 'remaining_seconds', lambda: -60.0)
   assert growth.seconds(str(new), 3) is None
   assert growth.seconds(str(begun), 3) < 0
   training = loop.TrainingConfig(2, 1, 0.1, warmup_steps=0)
-  assert not growth.is_complete(growth.Learnt(str(begun), training))
+  assert not growth.is_complete(growth.Trained(str(begun), training))

@@ -39,14 +39,14 @@ def test_no_unit_is_begun_after_the_deadline(tmp_path, monkeypatch):
     return {'value': unit['number']}
 
   resumed = lambda: log.resume(workdir, units, compute)
-  found = list(limits.in_time(workdir, resumed()))
+  found = list(limits.until_deadline(workdir, resumed()))
   assert [each['value'] for each in found] == [0, 1]
   assert workdir.is_incomplete
-  with pytest.raises(limits.OutOfTime, match='the same command goes on'):
+  with pytest.raises(limits.OutOfTime, match='the same command resumes'):
     list(resumed())
   _unset_deadline(monkeypatch)
   assert [each['value'] for each in resumed()] == [0, 1, 2, 3]
-  assert limits.seconds_left() == float('inf')
+  assert limits.remaining_seconds() == float('inf')
 
 
 def test_results_have_the_methods_that_there_was_time_for(

@@ -34,7 +34,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 
 def test_help_lists_configs_and_components():
   said = main.usage()
-  for path, line in configs.known().items():
+  for path, line in configs.titles().items():
     assert f'{path} ' in said and line in said and line, path
   for name in ('ucb_spec', 'otm', 'prompt_lookup', 'token_v3', 'prefix_tree'):
     assert name in said
@@ -140,7 +140,7 @@ def test_bad_flags_raise(flags, sentence, tmp_path, monkeypatch):
   values = absl_flags.FlagValues()
   workdir = tmp_path / 'run'
   with pytest.raises(ValueError, match=sentence):
-    main.parsed(['main.py', *flags, f'--workdir={workdir}'], values)
+    main.parse_flags(['main.py', *flags, f'--workdir={workdir}'], values)
     main.run(values.config, values.workdir)
   assert not workdir.exists()
 
@@ -158,7 +158,7 @@ def test_command_buffers_are_enabled_before_a_run(monkeypatch, tmp_path, asked):
     call = lambda *args, name=name: calls.append(name)
     monkeypatch.setattr(module, name, call)
   words = [_QUICKSTART, f'--workdir={tmp_path}', *['--command_buffers'] * asked]
-  main.parsed(['main.py', *words], values)
+  main.parse_flags(['main.py', *words], values)
   main._main(['main.py'], '')
   assert calls == ['keep', *['enable'] * asked, 'run']
 
@@ -260,10 +260,10 @@ def test_files_of_an_older_format_are_refused(tmp_path, monkeypatch):
   config = _toy(monkeypatch)
   main.run(config, tmp_path)
   (tmp_path / log.FILE).write_text('{"size": 1}\n')
-  with pytest.raises(ValueError, match='is of an older format: use another'):
+  with pytest.raises(ValueError, match='has an older format: use another'):
     main.run(config, tmp_path)
   (tmp_path / results.FILE).write_text('[{"size": 1}]')
-  with pytest.raises(ValueError, match='format 1, and only format 2 is read'):
+  with pytest.raises(ValueError, match='format 1, but only format 2 is supp'):
     results.read(tmp_path)
   with pytest.raises(ValueError, match='There are no results in'):
     results.read(tmp_path / 'nowhere')
@@ -582,7 +582,7 @@ def test_bad_sweeps_are_refused(sweep, sentence, tmp_path, monkeypatch):
 
 def test_fields_that_may_change_are_fields_of_configs():
   known, named = set(), set()
-  for path in configs.known():
+  for path in configs.titles():
     config = configs.load(str(_ROOT / path))
     named |= set(main.may_change(config))
     known |= set(config)

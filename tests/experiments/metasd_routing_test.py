@@ -92,7 +92,7 @@ def test_a_decoder_plays_the_routed_arms():
 @pytest.mark.parametrize(
   'changes, message',
   [
-    ({'prompts': [[0], [1]]}, 'as many, got 2 and 3'),
+    ({'prompts': [[0], [1]]}, 'the same length, got 2 and 3'),
     ({'prompts': [], 'labels': []}, r'all of 0, ..., 1, got \[\]'),
     ({'prompts': [[0], [1], []]}, r'prompts\[2\] must not be empty'),
     ({'labels': [0, 0, 0]}, r'all of 0, ..., 1, got \[0\]'),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import main
-from experiments.banditspec import laboratory
+from experiments.banditspec import simulated_arms
 from experiments.common import arms
 from experiments.common import methods
 from experiments.common import prompts as prompts_lib
@@ -150,7 +150,7 @@ def test_shares_by_hand():
   )
   # By 1 as the best arm, and by 2 where another one was played.
   trace = alignment.Trace(*4 * [2 - played])
-  np.testing.assert_array_equal(alignment.plays(trace, 1), played)
+  np.testing.assert_array_equal(alignment.is_selected(trace, 1), played)
   rows = alignment.rounds(played, 'share', 5)
   assert [(row['round'], row['live']) for row in rows] == [(1, 4), (2, 2)]
   assert [row['share'] for row in rows] == [0.25, 0.5]
@@ -303,7 +303,7 @@ def test_each_row_is_left_to_its_best_arm(family, tmp_path, monkeypatch):
   """Whatever the choice is: arm 0 is the stranger, arm 1 is the target."""
   monkeypatch.setattr(
     batches.choice,
-    'best_of_each',
+    'best_arms',
     lambda arms: np.arange(len(arms[0].records)) % 2,
   )
   toy.run(_config('batches', family, _BATCHED | {'bandits': ()}), tmp_path)
@@ -415,8 +415,11 @@ def test_prompts_left_to_one_arm(family, tmp_path, monkeypatch):
   ('changes', 'match'),
   [
     ({'data_dir': '', 'prompts': {'a': {}}}, 'router needs data_dir'),
-    ({'arms': ('code:2', 'code:3')}, 'router needs arms named after different'),
-    ({'arms': ('code:2', 'suffix:2')}, 'router needs arms named after differ'),
+    (
+      {'arms': ('code:2', 'code:3')},
+      'router needs arms whose models have names',
+    ),
+    ({'arms': ('code:2', 'suffix:2')}, 'router needs arms whose models have'),
     ({'baseline': 'all:7'}, "Unknown baseline 'all:7'"),
   ],
 )
@@ -437,14 +440,14 @@ def test_drafters_are_checked_before_they_start(
     ('prompt_lookup:5', None),
   ],
 )
-def test_a_drafter_is_named_after_its_model_or_head(arm, name):
+def test_a_drafter_has_the_name_of_its_model_or_head(arm, name):
   parsed = arms.parse(arm, ('code',), 'arms[0]')
-  assert drafters.named_after(parsed.drafter) == name
+  assert drafters.model_name(parsed.drafter) == name
 
 
 # What changes of drafters cost.
 
-_ARMS = laboratory.truncated_geometric((0.3, 0.6, 0.85), 4)
+_ARMS = simulated_arms.truncated_geometric((0.3, 0.6, 0.85), 4)
 
 
 @pytest.mark.parametrize('name', ['uniform', 'petc', 'round_robin'])
@@ -452,8 +455,8 @@ def test_missed_tokens_are_those_of_the_definition(name):
   """By a loop over the rounds: `l(t) - l(tau)`, where the arm has changed."""
   key, num_tokens, num_runs = jax.random.key(3), 60, 4
   bandit = bandits.BANDITS[name](3)
-  runs = laboratory.play(key, bandit, _ARMS, num_tokens, num_runs)
-  counted = runs.missed(num_tokens)
+  runs = simulated_arms.simulate(key, bandit, _ARMS, num_tokens, num_runs)
+  counted = runs.missed_tokens(num_tokens)
   for run in range(num_runs):
     length, missed, last, before = 0, 0, {}, None
     for arm, tokens in zip(runs.arms[run], runs.emitted[run]):
@@ -534,10 +537,10 @@ def test_switching_is_checked_before_it_starts(tmp_path, changes, match):
     main.run(_switching(changes), tmp_path)
 
 
-# Runs of the laboratory, whose rewards are block efficiencies.
+# Simulated runs, whose rewards are block efficiencies.
 
 _ACCEPTANCES, _LENGTH, _TOKENS = (0.3, 0.6, 0.85), 4, 10000
-_ARMS = laboratory.truncated_geometric(_ACCEPTANCES, _LENGTH)
+_ARMS = simulated_arms.truncated_geometric(_ACCEPTANCES, _LENGTH)
 _MEANS = np.array(
   [constant.reward_statistics(a, _LENGTH).efficiency_mean for a in _ACCEPTANCES]
 )
@@ -547,8 +550,8 @@ _GAPS = _MEANS[-1] - _MEANS[:-1]
 def _play(name, **options):
   """Runs of a bandit, and the rounds that each loses to the best arm."""
   key, bandit = jax.random.key(2), bandits.BANDITS[name](3, **options)
-  runs = laboratory.play(key, bandit, _ARMS, _TOKENS, 50)
-  return runs.rounds(_TOKENS), runs.pulls(_TOKENS), runs.lost(_TOKENS)
+  runs = simulated_arms.simulate(key, bandit, _ARMS, _TOKENS, 50)
+  return runs.rounds(_TOKENS), runs.pulls(_TOKENS), runs.lost_rounds(_TOKENS)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_flags_of_several_processes_go_together(asked, tmp_path, monkeypatch):
   monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
   values = absl_flags.FlagValues()
   argv = ['main.py', *asked, f'--workdir={tmp_path}', '--num_processes=2']
-  main.parsed(argv, values)
+  main.parse_flags(argv, values)
   with pytest.raises(
     ValueError, match='coordinator, num_processes and process_id need --distr'
   ):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from experiments import main
-from experiments.banditspec import laboratory
 from experiments.banditspec import regret
+from experiments.banditspec import simulated_arms
 from specjax import bandits
 from tests.experiments import toy
 
@@ -59,9 +59,9 @@ def test_rows_and_bounds(played):
 
 @pytest.mark.slow
 def test_shares_of_arms_are_those_of_a_trace(played):
-  """By hand from the laboratory, of rounds that are counted one by one."""
+  """By hand from simulated arms, of rounds that are counted one by one."""
   _, rows = played
-  rows = [row for row in rows if row.get('part') == 'arms played']
+  rows = [row for row in rows if row.get('part') == 'selected arms']
   assert {row['environment'] for row in rows} == {'drifting', 'stationary'}
   own = [
     row
@@ -69,9 +69,11 @@ def test_shares_of_arms_are_those_of_a_trace(played):
     if (row['environment'], row['bandit']) == ('drifting', 'exp3_spec')
   ]
   acceptances = (0.8, 0.5, 0.6, 0.3), (0.3, 0.5, 0.6, 0.8)
-  drifting = laboratory.drifting(acceptances, 4, 9)
+  drifting = simulated_arms.drifting(acceptances, 4, 9)
   bandit = bandits.EXP3Spec(4)
-  arms = laboratory.play(jax.random.key(0), bandit, drifting, 300, 6).arms
+  arms = simulated_arms.simulate(
+    jax.random.key(0), bandit, drifting, 300, 6
+  ).arms
   best = np.where(np.arange(60) < 9, 0, 3)
   at = np.array([row['round'] for row in own])
   assert len(own) == 50 and at[0] == 0.5 and at[-1] == 59
@@ -129,7 +131,9 @@ def test_a_run_that_was_killed_goes_on(played, tmp_path):
 def test_bad_values_are_refused_before_anything_runs(
   tmp_path, monkeypatch, changes, message
 ):
-  monkeypatch.setattr(laboratory, 'play', lambda *args: pytest.fail('started'))
+  monkeypatch.setattr(
+    simulated_arms, 'simulate', lambda *args: pytest.fail('started')
+  )
   with pytest.raises(ValueError, match=message):
     main.run(_config(**({'pulls': ()} | changes)), tmp_path / 'run')
   assert not (tmp_path / 'run').exists()

@@ -56,7 +56,7 @@ def test_results_are_of_configs_that_are_there_and_have_what_they_ask_for():
     words = shlex.split(content['command'])
     name = path.relative_to(_RESULTS / 'data').with_suffix('').as_posix()
     assert words[3].startswith('--config=configs/')
-    assert report.name_of(content['command']) == name
+    assert report.result_name(content['command']) == name
     config = configs.load(words[3].removeprefix('--config='))
     assert config.experiment == content['experiment']
     fields = configs.flat(config)
@@ -116,21 +116,21 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
   with pytest.raises(ValueError, match='There are no results in'):
     report.keep(str(tmp_path / 'nothing'), root)
   workdir = _run(tmp_path, '')
-  with pytest.raises(ValueError, match='does not say which command it is of'):
+  with pytest.raises(ValueError, match='lack the command of the run'):
     report.keep(workdir, root)
   path = tmp_path / 'run' / results.FILE
   smoke = {'command': 'python -m experiments.main --config=a.py --smoke'}
   path.write_text(json.dumps(json.loads(path.read_text()) | smoke))
-  with pytest.raises(ValueError, match='smoke run, whose numbers are no'):
+  with pytest.raises(ValueError, match='smoke run, whose numbers are not'):
     report.keep(workdir, root)
   path.write_text(json.dumps([{'method': 'none'}]))
-  with pytest.raises(ValueError, match='format 1, and only format 2 is read'):
+  with pytest.raises(ValueError, match='format 1, but only format 2 is supp'):
     report.keep(workdir, root)
   shutil.rmtree(tmp_path / 'run')
 
 
 def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
-  command = main.command_of(
+  command = main.command_line(
     [
       'main.py',
       '--config=configs/evaluate.py',
@@ -140,7 +140,7 @@ def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
       '--workdir=/x',
     ]
   )
-  of_data = main.command_of(
+  of_data = main.command_line(
     ['main.py', '--config=a.py:data/b,runs/datastore', '--config.data_dir=data']
   )
   assert of_data.endswith(

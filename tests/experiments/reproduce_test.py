@@ -34,7 +34,7 @@ def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
   config.data_dir = str(tmp_path)
   names = set()
   for words in config.runs:
-    command, parsed, own = reproduce.parsed(config, words)
+    command, parsed, own = reproduce.parse_run(config, words)
     assert str(tmp_path) not in command
     assert parsed.experiment in configs.experiments()
     assert bool(own) == parsed.experiment.startswith('train.')
@@ -68,7 +68,7 @@ def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
     ({'runs': (f'{_RUN} --config.max=1',)}, "Unknown config field 'max'"),
     (
       {'runs': (f'{_RUN} --command_buffers',)},
-      'runs: .*command_buffers must be given to the suite',
+      'runs: .*command_buffers must be a flag of the suite',
     ),
     (
       {'runs': (_OF_DATA,), 'data_dir': 'nowhere'},

@@ -117,7 +117,7 @@ def test_rejections_have_a_row_for_each_case_and_plots(counted):
   workdir, rows = counted
   assert list(rows) == [
     *(('theory', 1, None), ('theory', 2, None)),
-    ('limit of many drafts', None, None),
+    ('limit of infinitely many drafts', None, None),
     *(('simulation', 3, n) for n in (100, 1000, 20000)),
     *(('decoder', k, n) for k in (1, 3) for n in (100, 1000, 2000)),
   ]
@@ -137,7 +137,11 @@ def test_theory_rows_are_of_the_tables_that_are_run(counted):
   for probs, other in zip(target, draft):
     expected += reached @ np.abs(probs - other).sum(1) / 2
     reached = reached @ probs
-  cases = ('theory', 1), ('theory', 2), ('limit of many drafts', None)
+  cases = (
+    ('theory', 1),
+    ('theory', 2),
+    ('limit of infinitely many drafts', None),
+  )
   found = [rows[source, k, None]['rejections'] for source, k in cases]
   assert found[0] == pytest.approx(expected, abs=1e-5)
   assert found[0] > found[1] > found[2] > 0
@@ -458,8 +462,8 @@ def _drafted(method, _):
   """Seconds of 12 tokens, and drafts that are kept half or all of the time."""
   drafts, length = method.columns.values()
   accepted = [4, 4, 0] if drafts == 1 else [4, 4, 4]
-  clocks = {'seconds': 2.0 + drafts + length, 'reading': 0.1, 'differ': 0}
-  clocks |= {'reference_seconds': 12.0, 'reference_reading': 0.1}
+  clocks = {'seconds': 2.0 + drafts + length, 'prefill': 0.1, 'differ': 0}
+  clocks |= {'reference_seconds': 12.0, 'reference_prefill': 0.1}
   counts = {'rounds': 4, 'accepted': accepted[:length]}
   counts |= {'drafted': [4] * length, 'reference_emitted': 12}
   return clocks | counts
@@ -550,12 +554,12 @@ def test_acceptance_is_by_depth_and_rank():
       {'methods': ('small:4x2',)},
       r'methods\[0\] must draft a chain',
     ),
-    ('diagnose', {'methods': ('prompt_lookup:4',)}, "as 'small:4' does"),
-    ('practice', {'from_length': 3}, 'from_length must be a length of 1 dra'),
+    ('diagnose', {'methods': ('prompt_lookup:4',)}, "such as 'small:4', got"),
+    ('practice', {'from_length': 3}, 'from_length must be the length of a m'),
     (
       'practice',
       {'methods': ('small:2',)},
-      r'methods\[0\] must be an arm whose col',
+      r'methods\[0\] must be an arm with colu',
     ),
     (
       'practice',
@@ -566,7 +570,11 @@ def test_acceptance_is_by_depth_and_rank():
     ('ledger', {'methods': ('none',)}, "methods.0. must draft a chain.*'none'"),
     ('ledger', {'epsilons': (-1.0,)}, 'epsilons must be >= 0'),
     ('ledger', {'epsilons': ()}, r'epsilons must be >= 0, got \(\)'),
-    ('trees', {'depth': 6}, 'depth must be at most 5, that of factors, got 6'),
+    (
+      'trees',
+      {'depth': 6},
+      'depth must be at most 5, the length of factors, got 6',
+    ),
   ],
 )
 def test_bad_values_are_refused_before_anything_runs(

@@ -76,7 +76,7 @@ def _quick(monkeypatch):
     return [sys.executable, '-S', '-E', '-c', _PROGRAM, *arguments]
 
   monkeypatch.setattr(timed_suite, '_command', command)
-  monkeypatch.setattr(timed_suite, '_check_all_there', lambda *_: None)
+  monkeypatch.setattr(timed_suite, '_check_available', lambda *_: None)
   monkeypatch.setattr(timed_suite, '_PAUSE', 0.05)
 
 
@@ -167,7 +167,7 @@ def test_a_killed_part_ends_as_the_process_that_writes_its_tables(
   ('end', 'message'),
   [
     ('sys.exit(3)', 'The process ended with exit status 3.'),
-    ('os.kill(os.getpid(), 9)', 'The process was ended by SIGKILL.'),
+    ('os.kill(os.getpid(), 9)', 'The process was terminated by SIGKILL.'),
     ("sys.exit('Error: It is full.')", 'It is full.'),
   ],
 )
@@ -189,7 +189,7 @@ def test_a_device_whose_process_is_killed_is_named(tmp_path, monkeypatch):
     args, -signal.SIGSEGV, '', 'a warning'
   )
   monkeypatch.setattr(subprocess, 'run', killed)
-  message = "device 'cpu' could not be looked for: .* ended by SIGSEGV"
+  message = "device 'cpu' could not be found: .* terminated by SIGSEGV"
   with pytest.raises(ValueError, match=message):
     main.run(_suite(tmp_path, {'1_a': _part()}), tmp_path / 'run')
 
@@ -205,7 +205,7 @@ def test_a_device_whose_process_is_killed_is_named(tmp_path, monkeypatch):
     ({'reserve': -1.0}, 'reserve must be >= 0, got -1.0'),
     (
       {'parts': {'a': _part(config='configs/decode.py', fields=())}},
-      "parts.a.config must be .* ends in time, .*compare.*got 'decode'",
+      "parts.a.config must be .* respects deadlines .*compare.*got 'decode'",
     ),
     (
       {'parts': {'a': _part(fields=('max=1',))}},
@@ -270,7 +270,7 @@ def test_a_part_leaves_out_drafters_that_no_part_has_left(tmp_path, quick):
     path.parent.mkdir(exist_ok=True)
     path.touch()
   (part,) = timed_suite.prepare(config, str(workdir))
-  part, _ = timed_suite._with_drafters_there(part, str(workdir))
+  part, _ = timed_suite._without_missing_drafters(part, str(workdir))
   assert part.config.methods == (
     'none',
     'feature_head(new_eagle3):5',
@@ -363,14 +363,14 @@ def test_a_killed_suite_takes_its_part_along_and_goes_on(tmp_path):
   )
   assert refused.returncode == 1
   (said,) = [x for x in refused.stderr.splitlines() if x.startswith('Error')]
-  assert 'device must be one that is there to run on' in said
+  assert 'device must be available to run on' in said
   assert "got 'h100'" in said and not (tmp_path / 'other').exists()
 
 
 @pytest.mark.parametrize(
   ('device', 'data_dir', 'message'),
   [
-    ('h100', '', "there to run on: JAX has 1 of .*, got 'h100'"),
+    ('h100', '', "available to run on: JAX has 1 of .*, got 'h100'"),
     ('cpu', 'texts', r'data_dir must hold files \*.train.jsonl, got .*texts'),
     ('cpu', '', None),
   ],

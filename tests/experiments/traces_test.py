@@ -23,7 +23,7 @@ def test_kernels_are_counted_by_what_they_do():
     ('convert_reduce_fusion', 0.0625),
     ('convolution_7', 0.25),
   ]
-  found = traces.reduced(iter(events))
+  found = traces.reduce(iter(events))
   assert found.kernels == {
     'host': 1,
     'product': 3,
@@ -47,7 +47,7 @@ def test_a_trace_has_what_a_program_runs_and_not_what_it_is_inside_of():
 
   x = jnp.ones((8, 64), jnp.int32)
   sort(x)
-  found = traces.of(lambda: sort(x))
+  found = traces.trace(lambda: sort(x))
   assert found.kernels['reduction'] >= 5
   assert 0 < sum(found.seconds.values())
   assert not [name for name in found.longest if name.startswith('while')]

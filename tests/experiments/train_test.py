@@ -337,7 +337,7 @@ def test_an_entry_must_be_whole(field, learn, tmp_path):
   [
     ('none.safetensors', 'eagle.start must be another head or a file, got'),
     ('eagle', 'eagle.start leads to eagle itself'),
-    ('far', 'eagle.start must be a head, but .*far.safetensors is none'),
+    ('far', 'eagle.start must be a head, got the model .*far.safetensors'),
   ],
 )
 def test_a_head_begins_as_a_head(start, message, learn, family, tmp_path):

@@ -56,22 +56,25 @@ def test_verdicts_by_hand(where, bounds, measured, verdict):
 
 def test_a_ratio_of_the_paper_can_be_asked_for():
   row = verdicts.judge(_claim('f over g', 'measured', low=1.3), _FOUND)
-  assert row['verdict'] == verdicts.HOLDS and row['asked'] == 'at least 1.3'
-  assert (row['printed'], row['over_printed']) == (1.6, 2.0 / 1.6)
-  asked = _claim('a', low=1.0, high=2.0).bound, _claim('a', high=2.0).bound
+  assert row['verdict'] == verdicts.HOLDS and row['threshold'] == 'at least 1.3'
+  assert (row['paper'], row['ours / paper']) == (1.6, 2.0 / 1.6)
+  asked = (
+    _claim('a', low=1.0, high=2.0).threshold,
+    _claim('a', high=2.0).threshold,
+  )
   assert asked == ('1 to 2', 'at most 2')
 
 
 def test_what_follows_from_a_table_of_the_paper_stands_beside():
-  row = verdicts.judge(_claim('a', low=1.0, printed=2.2), _FOUND)
-  assert (row['printed'], row['over_printed']) == (2.2, 0.5)
-  assert verdicts.judge(_claim('a', low=1.0), _FOUND)['over_printed'] is None
+  row = verdicts.judge(_claim('a', low=1.0, paper=2.2), _FOUND)
+  assert (row['paper'], row['ours / paper']) == (2.2, 0.5)
+  assert verdicts.judge(_claim('a', low=1.0), _FOUND)['ours / paper'] is None
 
 
 def test_what_no_row_reached_is_said_and_what_was_not_run_is_left_out():
   row = verdicts.judge(_claim('e', low=1.0), _FOUND)
   assert (row['measured'], row['verdict']) == (None, verdicts.MISSING)
-  assert verdicts.judged([_claim('a', low=1.0)], {}) == []
+  assert verdicts.judge_all([_claim('a', low=1.0)], {}) == []
 
 
 def test_all_claims_are_of_rows_that_are_there():
@@ -79,11 +82,11 @@ def test_all_claims_are_of_rows_that_are_there():
     path.relative_to(_DATA).with_suffix('').as_posix(): results.read(path)
     for path in _DATA.rglob('*.json')
   }
-  rows = verdicts.judged(claims.CLAIMS, found)
+  rows = verdicts.judge_all(claims.CLAIMS, found)
   assert len(rows) > 3
   for row in rows:  # Only what must reach a quality may miss.
-    assert row['measured'] is not None or row['paper'].endswith('cascades')
-  names = [claim.says for claim in claims.CLAIMS]
+    assert row['measured'] is not None or row['source'].endswith('cascades')
+  names = [claim.text for claim in claims.CLAIMS]
   assert len(set(names)) == len(names)
   for claim in claims.CLAIMS:
     assert claim.low < claim.high

@@ -1,9 +1,9 @@
-r"""EAGLE's, EAGLE-3's and Medusa's heads, for which the target reads once.
+r"""Trains EAGLE, EAGLE-3 and Medusa heads with one pass of the target.
 
 python -m experiments.main --config=configs/train/heads/all.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/train_heads
 
-The responses are those of configs/train/heads/eagle.py, and `:mini` as there.
+See configs/train/heads/eagle.py for the responses and for `:mini`.
 """
 
 from configs.train.heads import eagle

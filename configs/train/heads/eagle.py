@@ -1,4 +1,4 @@
-r"""A head on any target's features: EAGLE-1's, which is that of EAGLE-2.
+r"""Trains an EAGLE-1 head for any target, which EAGLE-2 also uses.
 
 python -m experiments.main --config=configs/train/responses.py:short \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/short
@@ -7,9 +7,9 @@ python -m experiments.main --config=configs/train/responses.py:long \
 python -m experiments.main --config=configs/train/heads/eagle.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/eagle
 
-It learns as EAGLE-1 does, and then to read its own outputs, as HASS, but from
-tokens alone; that takes longer for each token. Heads of the mini family, of its
-own responses:
+It is trained as in EAGLE-1, and then on its own outputs as in HASS, but only
+with the loss on tokens, which takes longer per token. Heads for the mini family
+are trained on its responses:
 
 python -m experiments.main --config=configs/train/responses.py \
     --config.family=mini --config.data_dir=DATA --workdir=runs/responses
@@ -24,9 +24,9 @@ _MINI = {
   'responses': ('runs/responses/responses.jsonl',),
   'num_texts': {'all': 3000},
 }
-# Steps of EAGLE-1's recipe, and of what comes behind it.
+# Steps of EAGLE-1's recipe, and of the training on its own outputs.
 _STEPS = {'smollm2': (4000, 2000), 'mini': (1000, 500)}
-# Tokens alone, at three steps of the draft.
+# Only the loss on tokens, for three steps of the draft.
 ITS_OWN_OUTPUTS = {
   'steps': 3,
   'feature_weight': 0.0,
@@ -46,22 +46,22 @@ SMOKE = {'heads.eagle_first.options.head_size': 64}
 
 def get_config(family='smollm2'):
   """Returns the config for 'smollm2' or 'mini'."""
-  return of_kind(family, 'eagle', _EAGLE_1)
+  return head_config(family, 'eagle', _EAGLE_1)
 
 
-def of_kind(family, kind, recipe):
-  """Returns the config of a head that learns by a recipe, and goes on."""
+def head_config(family, kind, recipe):
+  """Returns the config of a head: a recipe, and then its own outputs."""
   if family not in _STEPS:
     raise ValueError(
-      f'family must be one of {list(_STEPS)}, got {family!r}; others are set '
-      'by --config.family.'
+      f'family must be one of {list(_STEPS)}, got {family!r}; set other '
+      'families by --config.family.'
     )
   config = distill.get_config()  # The same text.
   config.experiment = 'train.heads'
   del config.students
   if family == 'mini':
     config.update(_MINI)
-  config.training.steps, more = _STEPS[family]
+  config.training.steps, later_steps = _STEPS[family]
   first = f'{kind}_first'
   config.heads = {
     first: {
@@ -72,7 +72,7 @@ def of_kind(family, kind, recipe):
     kind: {
       'start': first,
       'recipe': ITS_OWN_OUTPUTS,
-      'training': {'steps': more, 'learning_rate': 5e-4},
+      'training': {'steps': later_steps, 'learning_rate': 5e-4},
     },
   }
   return config

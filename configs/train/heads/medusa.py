@@ -1,9 +1,9 @@
-r"""Medusa's heads, which share the target's output head.
+r"""Trains Medusa heads, which share the target's output head.
 
 python -m experiments.main --config=configs/train/heads/medusa.py \
     --config.family=FAMILY --config.data_dir=DATA --workdir=runs/medusa
 
-The responses are those of configs/train/heads/eagle.py, and `:mini` as there.
+See configs/train/heads/eagle.py for the responses and for `:mini`.
 """
 
 from configs.train.heads import eagle

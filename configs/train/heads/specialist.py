@@ -1,17 +1,17 @@
-r"""A head of SmolLM2 that learns on, from what is said in one domain.
+r"""Trains a head of SmolLM2 further, on the responses in one domain.
 
 for name in code math qa summarization translation; do
   python -m experiments.main --config=configs/train/heads/specialist.py:$name \
       --config.data_dir=DATA --workdir=runs/specialist_heads/$name
 done
 
-All of them begin as the head of configs/train/heads/eagle.py, as MetaEagle's
-do (Kim et al. 2026), and need its responses.
+All specialists are initialized with the head of configs/train/heads/eagle.py,
+as in MetaEagle (Kim et al. 2026), and need its responses.
 """
 
 from configs.train.heads import eagle
 
-VARIANTS = ('code', 'math')  # Or another domain.
+VARIANTS = ('code', 'math')  # Any domain is valid.
 
 
 def get_config(domain='code'):

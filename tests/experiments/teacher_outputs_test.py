@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.common import limits
-from experiments.train import taught
+from experiments.train import teacher_outputs
 from specjax.data import examples as examples_lib
 from specjax.data import token_ids
 from specjax.testing import toys
@@ -24,9 +24,9 @@ def test_token_ids_are_learnt_as_they_were_sampled(tmp_path):
     token_ids.Response(0, 1.0, [3]),
   ]
   token_ids.write(ids, prompts, responses)
-  examples = taught.read([str(texts), str(ids)])
+  examples = teacher_outputs.read([str(texts), str(ids)])
   assert [each.domain for each in examples] == ['a', 'c', 'b']
-  assert taught.encode(examples, tokenizer) == [
+  assert teacher_outputs.encode(examples, tokenizer) == [
     tokenizer.encode_example('x', 'y'),
     ([7, 8, 9], 1),
     ([5, 6, 3], 2),
@@ -36,7 +36,7 @@ def test_token_ids_are_learnt_as_they_were_sampled(tmp_path):
 @pytest.mark.parametrize(('max_tokens', 'num'), [(1, 1), (40, 4), (1000, 6)])
 def test_some_of_the_text_has_so_many_tokens(max_tokens, num):
   sequences = [(list(range(30)), i) for i in range(6)]
-  chosen = taught._some(sequences, max_tokens, row_length=10, seed=0)
+  chosen = teacher_outputs._subset(sequences, max_tokens, row_length=10, seed=0)
   assert len(chosen) == num
   starts = [start for _, start in chosen]
   assert len(set(starts)) == num
@@ -64,5 +64,5 @@ def test_a_teacher_that_runs_out_of_time_says_so(tmp_path, monkeypatch):
   model, params = toys.transformer(0)
   target = types.SimpleNamespace(model=model, params=params)
   family = types.SimpleNamespace(target=target, tokenizer=tokenizer)
-  with pytest.raises(limits.OutOfTime, match='the same command goes on'):
-    taught.teach(config, family, tmp_path)
+  with pytest.raises(limits.OutOfTime, match='the same command resumes'):
+    teacher_outputs.compute(config, family, tmp_path)

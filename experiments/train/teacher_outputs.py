@@ -1,7 +1,8 @@
-"""Texts that a teacher has read, for whoever learns from it."""
+"""Packs training text, and computes the teacher's outputs for it."""
 
 from collections.abc import Sequence
 import os
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -11,39 +12,47 @@ from specjax import families
 from specjax.data import examples as examples_lib
 from specjax.data import packing
 from specjax.data import token_ids
+from specjax.data import tokenizer as tokenizer_lib
 from specjax.training import teacher
 
 
-def teach(config, family: families.Family, workdir, taps=()):
-  """Lets the target read `config.num_texts` of each domain, and responses.
+def compute(config, family: families.Family, workdir, taps=()):
+  """Computes the target's outputs for the training text.
 
-  The responses are those of `config.domain`, or of 'all'.
+  The text consists of `config.num_texts` examples per domain, and of responses
+  from `config.domain`, which may be 'all'.
+
+  Args:
+    config: the config.
+    family: the target and its tokenizer.
+    workdir: the folder of the run.
+    taps: layers whose hidden states are kept.
 
   Raises:
-    limits.OutOfTime: the target has not read all of it by the deadline.
+    limits.OutOfTime: the outputs are not complete by the deadline.
   """
-  taught = teacher.teach(
+  outputs = teacher.teach(
     family.target.model,
     family.target.params,
     _rows(config, family.tokenizer),
     os.path.join(workdir, 'teacher'),
     taps=taps,
     batch_size=config.teacher_batch_size,
-    seconds=limits.seconds_left(),
+    seconds=limits.remaining_seconds(),
   )
-  if taught is None:
+  if outputs is None:
     raise limits.OutOfTime
-  return taught
+  return outputs
 
 
-def _rows(config, tokenizer):
-  """Packs the text that is learnt."""
+def _rows(config: Any, tokenizer: tokenizer_lib.Tokenizer) -> Any:
+  """Packs the training text."""
   examples = _chosen(config)
   if responses := read(config.responses):
     examples += examples_lib.select_domain(responses, config.domain)
   sequences = encode(examples, tokenizer)
   if config.max_tokens:
-    sequences = _some(
+    sequences = _subset(
       sequences, config.max_tokens, config.row_length, config.seed
     )
   rows = packing.pack(
@@ -56,7 +65,7 @@ def _rows(config, tokenizer):
 
 
 class Sampled(NamedTuple):
-  """An example whose tokens are those that were sampled."""
+  """An example as sampled token ids."""
 
   domain: str
   prompt: Sequence[int]
@@ -64,13 +73,14 @@ class Sampled(NamedTuple):
 
 
 def read(paths):
-  """Returns the examples of files of `data.examples` and `data.token_ids`."""
+  """Returns the examples in files of `data.examples` and `data.token_ids`."""
   examples = []
   for path in paths:
     if path.endswith('.npz'):
       prompts, responses = token_ids.read(path)
       examples += [
-        Sampled(*prompts[each.prompt], each.tokens) for each in responses
+        Sampled(*prompts[response.prompt], response.tokens)
+        for response in responses
       ]
     else:
       examples += examples_lib.read(path)
@@ -78,38 +88,43 @@ def read(paths):
 
 
 def encode(examples, tokenizer):
-  """Returns the tokens of examples, and where each response starts."""
+  """Returns the tokens of each example, and the start of its response."""
   return [
-    ([*each.prompt, *each.response], len(each.prompt))
-    if isinstance(each, Sampled)
-    else tokenizer.encode_example(each.prompt, each.response)
-    for each in examples
+    ([*example.prompt, *example.response], len(example.prompt))
+    if isinstance(example, Sampled)
+    else tokenizer.encode_example(example.prompt, example.response)
+    for example in examples
   ]
 
 
-def _some(sequences, max_tokens, row_length, seed):
-  """Some of the sequences, in random order, of so many tokens at most."""
+def _subset(
+  sequences: list[tuple[list[int], int]],
+  max_tokens: int,
+  row_length: int,
+  seed: int,
+) -> list[tuple[list[int], int]]:
+  """Returns random sequences with at most `max_tokens` tokens together."""
   order = np.random.default_rng(seed).permutation(len(sequences))
   sizes = [min(len(sequences[i][0]), row_length) for i in order]
   num = int(np.searchsorted(np.cumsum(sizes), max_tokens, side='right'))
   return [sequences[i] for i in order[: max(num, 1)]]
 
 
-def _chosen(config):
-  """Some of the training text, `config.num_texts` of each domain."""
+def _chosen(config: Any) -> list[Any]:
+  """Returns `config.num_texts` random examples per domain."""
   if not config.num_texts:
     return []
   examples = examples_lib.read_split(config.data_dir, 'train')
   rng = np.random.default_rng(config.seed)
-  chosen = []
+  chosen: list[Any] = []
   for domain, num in config.num_texts.items():
-    own = examples_lib.select_domain(examples, domain)
-    chosen += [own[i] for i in rng.permutation(len(own))[:num]]
+    in_domain = examples_lib.select_domain(examples, domain)
+    chosen += [in_domain[i] for i in rng.permutation(len(in_domain))[:num]]
   return chosen
 
 
 def frequent(rows, vocab_size, num):
-  """The tokens that are to be predicted most often, in the order of ids."""
+  """Returns the most frequent tokens to be predicted, ordered by id."""
   weights = rows.weights[:, :-1].ravel()
   counts = np.bincount(
     rows.tokens[:, 1:].ravel(), weights, minlength=vocab_size

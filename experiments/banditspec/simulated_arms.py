@@ -1,29 +1,40 @@
-"""Thousands of bandits at once on simulated arms, without models.
+"""Simulates bandits on arms with known distributions, in parallel.
 
-BanditSpec (Hou et al. 2025), sections 4 and 5: a round with an arm emits `Y`
-in [1, L + 1] tokens, and a run ends once it has emitted enough.
+In BanditSpec (Hou et al. 2025), Sections 4 and 5, a round with an arm emits `Y`
+in [1, L + 1] tokens, and a run ends once it has emitted enough. No models are
+needed, so that thousands of runs take seconds.
 """
 
 from collections.abc import Callable
 import functools
+from typing import Any
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import base
 from specjax import checks
 
-# Rounds that are played before one looks whether all runs have ended.
+# Rounds between two checks whether all runs have ended.
 _STRIDE = 256
 
 
 class Environment(NamedTuple):
-  """What rounds of `A` arms would emit: the chances, round after round."""
+  """The distributions of the tokens that `A` arms emit, by round.
 
-  tails: jax.Array  # [P, A, L] float32 chances of 1, 2, ... tokens more than 1
-  period: int  # rounds from one row of `tails` to the next
-  repeats: bool  # begins anew behind the last row, which goes on otherwise
+  Attributes:
+    tails: `[P, A, L]` float32 probabilities that a round emits more than
+      1, ..., L tokens.
+    period: the number of rounds for which one row of `tails` is used.
+    repeats: whether the first row follows the last one; otherwise the last row
+      is used for all further rounds.
+  """
+
+  tails: jax.Array
+  period: int
+  repeats: bool
 
   @property
   def num_arms(self):
@@ -34,28 +45,32 @@ class Environment(NamedTuple):
     return self.tails.shape[2]
 
   def draw(self, key, round_):
-    """Returns `[A]` int32 tokens of a round, in [1, L + 1]."""
+    """Draws the tokens that each arm emits in a round: `[A]`, in [1, L + 1]."""
     uniforms = jax.random.uniform(key, (self.num_arms, 1))
-    return 1 + (uniforms < self._now(round_)).sum(1, dtype=jnp.int32)
+    return 1 + (uniforms < self._tails(round_)).sum(1, dtype=jnp.int32)
 
   def means(self, round_):
     """Returns `[A]` expected tokens of a round."""
-    return 1 + self._now(round_).sum(1)
+    return 1 + self._tails(round_).sum(1)
 
-  def _now(self, round_):
+  def _tails(self, round_: jax.Array | int) -> jax.Array:
     row, num_rows = round_ // self.period, len(self.tails)
     last = jnp.minimum(row, num_rows - 1)
     return self.tails[jnp.where(self.repeats, row % num_rows, last)]
 
 
 class Runs(NamedTuple):
-  """What was played, and what all arms would have emitted.
+  """Selected arms, and the tokens that all arms would have emitted.
 
-  Results of a run that ends with `num_tokens` are those of its first rounds.
+  Statistics for `num_tokens` use the first rounds of each run.
+
+  Attributes:
+    arms: `[R, T]` the selected arm of each round.
+    tokens: `[R, T, A]` the tokens that each arm would have emitted.
   """
 
-  arms: np.ndarray  # [R, T]
-  tokens: np.ndarray  # [R, T, A]
+  arms: np.ndarray
+  tokens: np.ndarray
 
   @property
   def emitted(self):
@@ -63,15 +78,15 @@ class Runs(NamedTuple):
     return np.take_along_axis(self.tokens, self.arms[..., None], 2)[..., 0]
 
   def rounds(self, num_tokens):
-    """Returns `[R]` rounds of each run; the last one counts whole."""
+    """Returns `[R]` rounds of each run; the last round counts fully."""
     return _rounds(self.emitted, num_tokens)
 
   def fixed_rounds(self, num_tokens):
-    """Returns `[R, A]` rounds that each arm needs if it is always played."""
+    """Returns `[R, A]` rounds of each run if one arm is always selected."""
     return _rounds(self.tokens, num_tokens)
 
-  def lost(self, num_tokens):
-    """Returns `[R]` rounds more than those of the arm with the lowest mean.
+  def lost_rounds(self, num_tokens):
+    """Returns `[R]` rounds in excess of the best fixed arm's.
 
     The mean over runs is the stopping-time regret (1)-(2).
     """
@@ -79,36 +94,40 @@ class Runs(NamedTuple):
     return self.rounds(num_tokens) - fixed[:, fixed.mean(0).argmin()]
 
   def pulls(self, num_tokens):
-    """Returns `[R, A]` how often each arm was played."""
+    """Returns `[R, A]` how often each arm was selected."""
     live = self._before() < num_tokens
-    each = range(self.tokens.shape[2])
-    return np.stack([(live & (self.arms == arm)).sum(1) for arm in each], 1)
+    indices = range(self.tokens.shape[2])
+    return np.stack([(live & (self.arms == arm)).sum(1) for arm in indices], 1)
 
-  def missed(self, num_tokens):
-    """Returns `[R]` tokens since their own last round, of arms changed to."""
+  def missed_tokens(self, num_tokens):
+    """Returns `[R]` tokens that arms missed before they were selected again.
+
+    An arm misses the tokens that others emit after its last round began.
+    """
     before = self._before()
     changed = self.arms[:, 1:] != self.arms[:, :-1]
     total = np.zeros(len(self.arms), int)
     for arm in range(self.tokens.shape[2]):
-      own = np.where(self.arms == arm, before, 0)
-      last = np.maximum.accumulate(own, 1)[:, :-1]
-      to = changed & (self.arms[:, 1:] == arm) & (before[:, 1:] < num_tokens)
-      total += np.where(to, before[:, 1:] - last, 0).sum(1)
+      starts = np.where(self.arms == arm, before, 0)
+      last_starts = np.maximum.accumulate(starts, 1)[:, :-1]
+      is_change = changed & (self.arms[:, 1:] == arm)
+      is_change &= before[:, 1:] < num_tokens
+      total += np.where(is_change, before[:, 1:] - last_starts, 0).sum(1)
     return total
 
-  def _before(self):
-    """`[R, T]` tokens before each round."""
+  def _before(self) -> np.ndarray:
+    """Returns `[R, T]` tokens before each round."""
     emitted = self.emitted
     return np.cumsum(emitted, 1, dtype=np.int32) - emitted
 
 
 def truncated_geometric(acceptances, draft_length):
-  """Builds arms whose drafts are kept with `[A]` chances, equation (10)."""
+  """Builds arms with `[A]` acceptance probabilities: equation (10)."""
   return drifting(np.asarray(acceptances)[None], draft_length, 1)
 
 
 def drifting(acceptances, draft_length, period):
-  """Builds arms whose acceptances change every `period` rounds, `[P, A]`."""
+  """Builds arms whose `[P, A]` acceptances change every `period` rounds."""
   acceptances = np.asarray(acceptances, np.float64)
   _check_table('acceptances', acceptances)
   if not ((0 < acceptances) & (acceptances < 1)).all():
@@ -120,7 +139,7 @@ def drifting(acceptances, draft_length, period):
 
 
 def adversarial(lengths, draft_length):
-  """Builds arms that emit `[T, A]` tokens fixed in advance, again and again."""
+  """Builds arms that emit fixed numbers of tokens, `[T, A]`, repeatedly."""
   lengths = np.asarray(lengths)
   _check_table('lengths', lengths)
   _check_count('draft_length', draft_length)
@@ -131,7 +150,7 @@ def adversarial(lengths, draft_length):
   return Environment(jnp.asarray(tails, jnp.float32), 1, True)
 
 
-# Of configs; all are given `draft_length`.
+# By their names in configs; all take `draft_length`.
 ENVIRONMENTS: dict[str, Callable[..., Environment]] = {
   'adversarial': adversarial,
   'drifting': drifting,
@@ -139,31 +158,47 @@ ENVIRONMENTS: dict[str, Callable[..., Environment]] = {
 }
 
 
-def play(key, bandit, environment, num_tokens, num_runs):
-  """Plays until all `num_runs`, and all arms, have emitted `num_tokens`.
+def simulate(key, bandit, environment, num_tokens, num_runs):
+  """Simulates runs until all runs, and all arms, have emitted `num_tokens`.
 
-  What arms would emit depends on key, run and round alone: bandits of one key
-  meet the same arms. A bandit learns from `(Y - 1) / L`, and is given those of
-  all arms, too.
+  The tokens of an arm depend only on the key, the run and the round, so that
+  bandits with the same key face the same arms. The reward is `(Y - 1) / L`;
+  bandits with full information receive the rewards of all arms.
+
+  Args:
+    key: a key of `jax.random`.
+    bandit: the bandit.
+    environment: the distributions of the arms.
+    num_tokens: tokens that each run emits at least.
+    num_runs: the number of runs `R`.
+
+  Returns:
+    The `Runs`.
   """
   _check_count('num_tokens', num_tokens)
   _check_count('num_runs', num_runs)
   # A run's key depends on its index, not on how many there are.
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_runs))
   states = jax.vmap(lambda _: bandit.init())(keys)
-  seen, total = [], 0
+  chunks, total = [], 0
   while np.min(total) < num_tokens:
-    first = len(seen) * _STRIDE
-    states, each = _play(bandit, environment, keys, states, first)
-    runs = Runs(*jax.device_get(each))
-    seen.append(runs)
+    first = len(chunks) * _STRIDE
+    states, arrays = _simulate(bandit, environment, keys, states, first)
+    runs = Runs(*jax.device_get(arrays))
+    chunks.append(runs)
     total += np.column_stack([runs.tokens.sum(1), runs.emitted.sum(1)])
-  return Runs(*(np.concatenate(each, 1) for each in zip(*seen)))
+  return Runs(*(np.concatenate(arrays, 1) for arrays in zip(*chunks)))
 
 
 @jax.jit
-def _play(bandit, environment, keys, states, first):
-  """The next rounds of all runs: their states, arms and tokens."""
+def _simulate(
+  bandit: base.Bandit,
+  environment: Environment,
+  keys: jax.Array,
+  states: Any,
+  first: int,
+) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+  """Runs the next rounds of all runs; returns states, arms and tokens."""
 
   def step(key, state, round_):
     tokens = environment.draw(jax.random.fold_in(key, 2 * round_), round_)
@@ -179,19 +214,19 @@ def _play(bandit, environment, keys, states, first):
   return jax.vmap(run)(keys, states)
 
 
-def _rounds(tokens, num_tokens):
-  """Rounds until so many of `[R, T, ...]` tokens are emitted."""
+def _rounds(tokens: np.ndarray, num_tokens: int) -> np.ndarray:
+  """Returns the rounds until `num_tokens` of `[R, T, ...]` are emitted."""
   total = np.cumsum(tokens, 1, dtype=np.int32)
   return 1 + (total < num_tokens).sum(1)
 
 
-def _check_count(name, value):
+def _check_count(name: str, value: float) -> None:
   checks.check_range(name, value, 1)
   if value != int(value):
     raise ValueError(f'{name} must be an integer, got {value}.')
 
 
-def _check_table(name, table):
+def _check_table(name: str, table: np.ndarray) -> None:
   if table.ndim != 2 or not table.size:
     raise ValueError(
       f'{name} must have rows and arms, got shape {table.shape}.'
