@@ -104,7 +104,7 @@ def test_each_part_ends_within_its_limit_and_the_next_one_starts(
     assert found == [name.partition('_')[2] for name in names]
     (workdir / 'starts').unlink()
   assert rows[3]['message'] == 'Cannot write x: No space left on device.'
-  assert rows[4]['message'] == 'There are no command buffers on cpu.'
+  assert rows[4]['message'] == 'cpu has no command buffers.'
   assert 0.01 <= rows[1]['minutes'] < rows[2]['minutes']
   # What is kept of each: its table, but nothing large.
   assert [row['kept'] for row in rows] == ['results.json'] * 3 + [''] * 2
