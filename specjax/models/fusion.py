@@ -58,9 +58,18 @@ def fuse(
     `params`.
   """
   for name in PARTS:
-    if mesh is None or num_groups(config, name) % mesh.shape[meshes.MODEL] == 0:
+    if mesh is None or _divides(config, name, mesh):
       _fuse(config, params, name)
   return params
+
+
+def _divides(
+  config: Any,
+  name: str,
+  mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh,
+) -> bool:
+  """Returns whether a mesh divides the groups of a fused layer."""
+  return num_groups(config, name) % mesh.shape[meshes.MODEL] == 0
 
 
 def fuse_on_gpu(
@@ -104,23 +113,33 @@ def _concatenate(leaves: Iterable[jax.Array], num_groups: int) -> jax.Array:
   return fused.reshape(*fused.shape[:-2], -1)
 
 
-def separate(config: Any, params: base.Params) -> base.Params:
+def separate(
+  config: Any,
+  params: base.Params,
+  mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None = None,
+) -> base.Params:
   """Returns parameters as checkpoints hold them, the inverse of `fuse`.
 
   Args:
     config: See `fuse`.
-    params: the parameters, fused or not; they are not modified.
+    params: the parameters, fused or not, which may be abstract; they are not
+      modified.
+    mesh: if given, projections whose groups it divides stay fused.
   """
-  separated = {}
+  separated: dict[str, Any] = {}
   for name, node in params.items():
-    if name in PARTS:
-      for part in PARTS[name]:
-        separated[part] = {
-          kind: split(config, name, leaf)[part] for kind, leaf in node.items()
-        }
+    is_fused = name in PARTS
+    if is_fused and (mesh is None or not _divides(config, name, mesh)):
+      for kind, leaf in node.items():
+        function = functools.partial(split, config, name)
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+          function = functools.partial(jax.eval_shape, function)
+        for part, columns in function(leaf).items():
+          separated.setdefault(part, {})[kind] = columns
+    elif is_fused or not isinstance(node, dict):
+      separated[name] = node
     else:
-      is_leaf = not isinstance(node, dict)
-      separated[name] = node if is_leaf else separate(config, node)
+      separated[name] = separate(config, node, mesh)
   return separated
 
 

@@ -14,6 +14,7 @@ import jax
 from specjax import base
 from specjax import meshes
 from specjax.models import checkpoint
+from specjax.models import fusion
 from specjax.models import head_config
 from specjax.models import heads
 from specjax.models import layouts
@@ -58,7 +59,8 @@ def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
   Args:
     model: a model or a head with its config and parameters, from
       `families.load`, `models.load` or `models.load_head`. Parameters may be
-      abstract; those with the right sharding are not copied.
+      abstract; those with the right sharding are not copied. Fused projections
+      whose groups the mesh does not divide are separated.
     mesh: from `meshes.make`.
     split: whether parameters are divided. If false, they are replicated, which
       suits a small drafter, except for those that a head shares with its
@@ -68,9 +70,12 @@ def shard(model: _Model, mesh: _Mesh, *, split: bool = True) -> _Model:
     ValueError: the mesh does not divide the model's attention heads.
   """
   fields: Any = model
+  params = fields.params
   if split:
     check_heads(fields.config, mesh)
-  params = shard_params(fields.config, fields.params, mesh, split=split)
+    # A drafter may have been fused before its mesh was known.
+    params = fusion.separate(fields.config, params, mesh)
+  params = shard_params(fields.config, params, mesh, split=split)
   layout = layouts.Layout(mesh, split, _is_output_split(params))
   sharded = layouts.lay_out(fields.model, layout)
   return fields._replace(model=sharded, params=params)

@@ -15,7 +15,9 @@ from specjax.models import adapters
 from specjax.models import checkpoint
 from specjax.models import config as config_lib
 from specjax.models import fusion
+from specjax.models import heads
 from specjax.models import loading
+from specjax.models import sharding
 from specjax.testing import toys
 
 _FIELDS = {
@@ -127,6 +129,35 @@ def test_projections_that_a_mesh_does_not_divide_stay_separate():
       adapters.abstract_params(config),
     )
     assert {name for *_, name in fusion.fused_layers(fused)} == expected
+
+
+def test_projections_that_a_mesh_does_not_divide_are_separated():
+  """Queries of a drafter that was fused before are cut as if it was not."""
+  layer = config_lib.TransformerConfig(**_FIELDS | {'num_layers': 1})
+  head = heads.configure('eagle', layer)
+  mesh = jax.sharding.AbstractMesh((1, 4), (meshes.DATA, meshes.MODEL))
+  for config, model in (
+    (layer, adapters.Transformer(layer)),
+    (head, heads.head(head)),
+  ):
+    shapes = adapters.abstract_params(config)
+    fused = jax.eval_shape(
+      functools.partial(fusion.fuse, config), _copy(shapes)
+    )
+    laid_out = sharding.shard(models.Head(config, model, fused), mesh)
+    fused_names = {name for *_, name in fusion.fused_layers(laid_out.params)}
+    assert fused_names == {'gate_up'}
+    shard = functools.partial(sharding.shard_params, config, mesh=mesh)
+    queries, expected = (
+      [
+        leaf
+        for path, leaf in checkpoint.flatten(params).items()
+        if path.endswith('query/kernel')
+      ]
+      for params in (laid_out.params, shard(shapes))
+    )
+    assert queries == expected
+    assert tuple(queries[0].sharding.spec) == (None, meshes.MODEL)
 
 
 def test_cross_attention_stays_separate():
