@@ -85,7 +85,7 @@ _MOST = {
     'dynamic_tree(eagle, num_nodes=25, depth=4)': (257, 5, 0),
     # With all levels of the walk, of which a loop would count one.
     'draft:8x4/otm': (437, 5, 0),
-    'ucb_spec': (372, 9, 2),
+    'ucb_spec': (347, 9, 2),
   },
   'v5e:1x1': {
     'none': (430, 1, 0),
