@@ -92,8 +92,9 @@ def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
 def most_likely(scores: jax.Array) -> jax.Array:
   """Returns the first largest index along the last axis, int32.
 
-  On TPUs `jnp.argmax`; elsewhere the same by blocks, first which has the
-  largest and then where in it, which is several times faster on a CPU.
+  TPUs use `jnp.argmax`. Elsewhere, the block with the largest score is found
+  first and then its position in the block, which is several times faster on a
+  CPU.
   """
   return jax.lax.platform_dependent(
     scores,
@@ -102,7 +103,8 @@ def most_likely(scores: jax.Array) -> jax.Array:
   )
 
 
-def _most_likely_by_blocks(scores):
+def _most_likely_by_blocks(scores: jax.Array) -> jax.Array:
+  """Finds the largest block, then the first largest index in it."""
   blocks = _blocks(scores, -jnp.inf)
   block = jnp.argmax(blocks.max(axis=-1), axis=-1)
   inside = jnp.argmax(
@@ -113,7 +115,7 @@ def _most_likely_by_blocks(scores):
   return jnp.minimum(index, scores.shape[-1] - 1)  # Where all are -inf.
 
 
-def _blocks(values, padding, levels=2):
+def _blocks(values: jax.Array, padding: float, levels: int = 2) -> jax.Array:
   """Cuts the last axis `V` into blocks of about `V**(1 / levels)`."""
   size = values.shape[-1]
   width = _width(size, levels)
@@ -123,8 +125,8 @@ def _blocks(values, padding, levels=2):
   return values.reshape(*values.shape[:-1], -1, width)
 
 
-def _width(size, levels):
-  """A divisor of `V` near its root: padding would copy all values."""
+def _width(size: int, levels: int) -> int:
+  """Returns a divisor of `V` near its root: padding would copy all values."""
   root = max(1, math.ceil(size ** (1 / levels) - 1e-9))
   divisors = (width for width in range(root, 3 * root) if size % width == 0)
   return next(divisors, root)
@@ -197,17 +199,17 @@ def tokens(
     sampling: at temperature 0, the most likely tokens are taken.
   """
   if sampling.temperature == 0:
-    return most_likely(logits)  # Which `probabilities` has computed as well.
+    return most_likely(logits)  # XLA shares it with `probabilities`.
   return jax.vmap(jax.vmap(draw))(uniforms, probs)
 
 
-def _pick(uniform, weights):
+def _pick(uniform: jax.Array, weights: jax.Array) -> jax.Array:
   """Draws one of a few weights, int32.
 
   The first positive weight whose cumulative sum is past the threshold; the last
   one if rounding has put none there. A product and a maximum, since a scan is
   many small steps on every device. The sums round differently, so that they
-  step where the weight is 0: only positive weights are asked.
+  step where the weight is 0, so only positive weights are considered.
   """
   size = weights.shape[0]
   index = np.arange(size, dtype=np.int32)
@@ -219,5 +221,5 @@ def _pick(uniform, weights):
 
 
 def row_keys(key: jax.Array, request_ids: jax.Array) -> jax.Array:
-  """Returns `[B]` keys; a row's depends on its request alone."""
+  """Returns `[B]` keys; a row's key depends only on its request."""
   return jax.vmap(lambda request: jax.random.fold_in(key, request))(request_ids)

@@ -339,11 +339,12 @@ TREES: dict[str, Callable[..., Topology]] = {
 }
 
 
-def _expand(array, ndim):
-  """Puts axes of size 1 in front."""
+def _expand(array: np.ndarray, ndim: int) -> np.ndarray:
+  """Adds leading axes of size 1, up to `ndim` axes."""
   return array.reshape((1,) * (ndim - array.ndim) + array.shape)
 
 
-def _check_positive(name, value):
+def _check_positive(name: str, value: int) -> None:
+  """Raises `ValueError` unless a value is at least 1."""
   if value < 1:
     raise ValueError(f'{name} must be >= 1, got {value}.')
