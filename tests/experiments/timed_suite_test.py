@@ -109,7 +109,7 @@ def test_each_part_ends_within_its_limit_and_the_next_one_starts(
   # What is kept of each: its table, but nothing large.
   assert [row['kept'] for row in rows] == ['results.json'] * 3 + [''] * 2
   summary = (workdir / 'kept' / 'summary.md').read_text()
-  assert summary.count('batch size') == 3 and 'On a toy.' in summary
+  assert summary.count('batch size') == 3 and 'Device: a toy.' in summary
   assert 'ran out of time after' in capsys.readouterr().out
   # More minutes are more time.
   config.parts['2_slow'].minutes = 0.05
