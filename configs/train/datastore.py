@@ -4,7 +4,7 @@ python -m experiments.main --config=configs/train/datastore.py \
     --config.data_dir=DATA --workdir=runs/datastore
 
 5 million tokens take about 10 s on one CPU core, 3 of them for the index, and
-40 MB: 8 bytes a token.
+40 MB: 8 bytes per token.
 """
 
 import ml_collections

@@ -233,7 +233,7 @@ def _with_arm(start: state_lib.DecodeState, arm: int) -> state_lib.DecodeState:
 def _prepare_catch_up(
   decoder: decoder_lib.Decoder, start: state_lib.DecodeState, arm: int
 ) -> tuple[Prepare, int]:
-  """Prepares a drafter's catch-up; returns how many tokens a row reads."""
+  """Prepares a drafter's catch-up; returns the number of tokens per row."""
   round_fn = decoder.round_fn
   drafter = round_fn.drafters[arm]
   if not drafter.can_catch_up:

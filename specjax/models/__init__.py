@@ -1,4 +1,4 @@
-"""Language models behind one interface."""
+"""Language models with one interface."""
 
 from collections.abc import Callable
 
