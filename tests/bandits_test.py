@@ -77,13 +77,13 @@ def test_ucb_spec_plays_the_paper_s_sequence():
   """Seven rounds; indices in the paper's scale, and what they choose."""
   bandit = bandits.UCBSpec(3, delta=0.3)
   arms, states = _follow(bandit, (_LENGTHS - 1) / _L)
-  found = 1 + _L * np.asarray(jax.jit(jax.vmap(bandit.indices))(states))
+  actual = 1 + _L * np.asarray(jax.jit(jax.vmap(bandit.indices))(states))
   pulls, sums = np.zeros(3), np.zeros(3)
   for t, (arm, lengths) in enumerate(zip(arms.tolist(), _LENGTHS)):
     expected = t
     if t >= 3:
       indices = _spec_indices(pulls, sums, t, 0.3)
-      np.testing.assert_allclose(found[t], indices, rtol=1e-6)
+      np.testing.assert_allclose(actual[t], indices, rtol=1e-6)
       expected = indices.argmax()
     assert arm == expected
     pulls[arm], sums[arm] = pulls[arm] + 1, sums[arm] + lengths[arm]
@@ -112,22 +112,22 @@ def test_exp3_spec_plays_the_paper_s_probabilities():
   bandit = bandits.EXP3Spec(3)
 
   @jax.jit
-  def along():
+  def losses_and_probs():
     states = _feed(bandit, arms, _LENGTHS)
     log_probs = jax.vmap(bandit.log_probs)(states)
     return states.losses, jnp.exp(log_probs)
 
-  losses, all_probs = map(np.asarray, along())
+  losses, all_probs = map(np.asarray, losses_and_probs())
   sums, weighted = np.zeros(3), 0
   for t, (arm, lengths) in enumerate(zip(arms, _LENGTHS), 1):
     weights = np.exp(-math.sqrt(math.log(3) / (t * 3)) * sums)
-    probs, found = weights / weights.sum(), all_probs[t - 1]
-    np.testing.assert_allclose(found, probs, rtol=1e-6)
+    probs, actual = weights / weights.sum(), all_probs[t - 1]
+    np.testing.assert_allclose(actual, probs, rtol=1e-6)
     sums[arm] += (_L + 1 - lengths[arm]) / (_L * probs[arm])
     # Sums are kept beyond the lowest; what is added is seen beside another arm.
     np.testing.assert_allclose(losses[t], sums - sums.min(), rtol=1e-5)
     added = losses[t] - losses[t - 1]
-    weighted += found @ (added - added[(arm + 1) % 3])
+    weighted += actual @ (added - added[(arm + 1) % 3])
   emitted = _LENGTHS[np.arange(7), arms].sum()
   assert weighted == pytest.approx((_L + 1) / _L * 7 - emitted / _L, rel=1e-6)
 
@@ -136,15 +136,17 @@ def test_kl_ucb_indices_are_the_roots():
   """Two of the means are 0 and 1, where the divergence has no logarithm."""
   pulls, sums = np.array([4, 7, 2, 5]), np.array([1.5, 0, 2, 3.5])
   state = counts.Counts(jnp.int32(pulls), jnp.float32(sums))
-  found = jax.jit(bandits.KLUCB.indices)(bandits.KLUCB(4, c=3.0), state)
+  indices = jax.jit(bandits.KLUCB.indices)(bandits.KLUCB(4, c=3.0), state)
   budgets = (math.log(18) + 3 * math.log(math.log(18))) / pulls
-  for index, mean, budget in zip(found, sums / pulls, budgets):
+  for index, mean, budget in zip(indices, sums / pulls, budgets):
     divergence = lambda q, mean=mean: stats.entropy(
       [mean, 1 - mean], [q, 1 - q]
     )
     expected = 1
     if mean < 1:
-      excess = lambda q, of=divergence, budget=budget: of(q) - budget
+      excess = lambda q, divergence=divergence, budget=budget: (
+        divergence(q) - budget
+      )
       expected = optimize.brentq(excess, mean + 1e-9, 1 - 1e-9)
     assert index == pytest.approx(expected, abs=2e-6)
 
@@ -204,21 +206,21 @@ def _race(bandit, environment, num_runs, num_tokens, seed=8):
     state = bandit.update(state, arm, rewards[arm], rewards=rewards)
     return state, jnp.append(tokens, tokens[arm])
 
-  def play(carry):
+  def step_runs(carry):
     round_, states, total, rounds = carry
     states, emitted = jax.vmap(step, (0, 0, None))(keys, states, round_)
     rounds += (total[..., None] < num_tokens[None, None]).astype(jnp.int32)
     return round_ + 1, states, total + emitted, rounds
 
-  def goes_on(carry):
-    waits = carry[2] < num_tokens[-1]
-    return waits[:, -1].any() | waits[:, :-1].any(0).all()
+  def is_unfinished(carry):
+    unfinished = carry[2] < num_tokens[-1]
+    return unfinished[:, -1].any() | unfinished[:, :-1].any(0).all()
 
   states = jax.vmap(lambda _: bandit.init())(keys)
   total = jnp.zeros((num_runs, bandit.num_arms + 1), jnp.int32)
   rounds = jnp.zeros((*total.shape, len(num_tokens)), jnp.int32)
   carry = jnp.int32(0), states, total, rounds
-  rounds = jax.lax.while_loop(goes_on, play, carry)[-1]
+  rounds = jax.lax.while_loop(is_unfinished, step_runs, carry)[-1]
   return rounds[:, -1], rounds[:, :-1]
 
 
@@ -226,10 +228,10 @@ _short_race = jax.jit(_race, static_argnums=2)
 _long_race = optimized.jit(_race, static_argnums=2)
 
 
-def _lost(race, bandit, num_runs, *num_tokens):
+def _excess_rounds(race, bandit, num_runs, *num_tokens):
   """`[R, D]` rounds more than those of the arm with the lowest mean."""
-  found = race(bandit, _EASY, num_runs, np.array(num_tokens))
-  rounds, fixed = jax.device_get(found)
+  race_rounds = race(bandit, _EASY, num_runs, np.array(num_tokens))
+  rounds, fixed = jax.device_get(race_rounds)
   best = fixed.mean(0).argmin(0)[None, None]
   return rounds - np.take_along_axis(fixed, best, 1)[:, 0]
 
@@ -256,29 +258,29 @@ def test_who_forgets_follows_arms_that_change_places():
 
 def _halve(rewards, pulls):
   """Arms of sequential halving, from `[T, A]` rewards and pulls a phase."""
-  left, arms = list(range(rewards.shape[1])), []
-  for each in pulls:
-    sums = dict.fromkeys(left, 0)
-    for arm in left:
-      for _ in range(each):
+  remaining, arms = list(range(rewards.shape[1])), []
+  for num_pulls in pulls:
+    sums = dict.fromkeys(remaining, 0)
+    for arm in remaining:
+      for _ in range(num_pulls):
         sums[arm] += rewards[len(arms), arm]
         arms.append(arm)
-    best = sorted(left, key=lambda arm: (-sums[arm], arm))
-    left = sorted(best[: math.ceil(len(left) / 2)])
-  assert len(left) == 1
-  return arms + left * (len(rewards) - len(arms))
+    best = sorted(remaining, key=lambda arm: (-sums[arm], arm))
+    remaining = sorted(best[: math.ceil(len(remaining) / 2)])
+  assert len(remaining) == 1
+  return arms + remaining * (len(rewards) - len(arms))
 
 
 def test_halving_by_hand():
   """Five arms, three, two, one; only the current phase counts, ties go low."""
   phases = [[2, 5, 3, 4, 1]] * 5 + [[5, 2, 4, 3, 5]] * 3 + [[5, 5, 3, 3, 5]] * 2
   rewards = np.array(phases + [[5, 5, 1, 5, 5]] * 5) - 1
-  play = lambda bandit: _follow(bandit, rewards / _L)[0].tolist()
+  selected_arms = lambda bandit: _follow(bandit, rewards / _L)[0].tolist()
   bandit = bandits.SequentialHalving(5)
-  assert play(bandit) == [0, 1, 2, 3, 4, 1, 2, 3, 2, 3, 2, 2, 2, 2, 2]
+  assert selected_arms(bandit) == [0, 1, 2, 3, 4, 1, 2, 3, 2, 3, 2, 2, 2, 2, 2]
   # 29 rounds are 9 for each phase: one pull of each of 5, then 3 of 3.
   bandit = bandits.PETC(5, budget=29)
-  assert play(bandit) == [0, 1, 2, 3, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3, 2]
+  assert selected_arms(bandit) == [0, 1, 2, 3, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3, 2]
 
 
 @pytest.mark.parametrize('num_arms', [2, 8, 9])
@@ -538,8 +540,8 @@ def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms, num_rounds):
     first = bandit.init(), jnp.array(True)
     return jax.lax.fori_loop(0, num_rounds, body, first)[1]
 
-  found = run(np.arange(len(_HARD)), num_rounds)
-  good = dict(zip(_HARD, found.tolist()))
+  all_good = run(np.arange(len(_HARD)), num_rounds)
+  good = dict(zip(_HARD, all_good.tolist()))
   assert all(good.values()), good
 
 
@@ -711,9 +713,9 @@ def test_runs_by_a_loop_over_rounds():
   runs = simulated_arms.simulate(key, bandit, _EASY, 2000, 5)
   for run, (arms, lengths) in enumerate(zip(runs.arms, runs.tokens)):
     tokens, pulls = 0, [0, 0, 0]
-    for arm, each in zip(arms, lengths):
+    for arm, arm_lengths in zip(arms, lengths):
       if tokens < 2000:
-        tokens += each[arm]
+        tokens += arm_lengths[arm]
         pulls[arm] += 1
     assert runs.rounds(2000)[run] == sum(pulls)
     assert runs.pulls(2000)[run].tolist() == pulls
@@ -729,7 +731,7 @@ def test_runs_by_a_loop_over_rounds():
 def test_races_equal_simulated_runs():
   bandit = bandits.EXP3Spec(3)
   runs = simulated_arms.simulate(jax.random.key(8), bandit, _EASY, 2000, 20)
-  lost = _lost(_short_race, bandit, 20, 200, 2000)
+  lost = _excess_rounds(_short_race, bandit, 20, 200, 2000)
   np.testing.assert_array_equal(
     lost.T, [runs.lost_rounds(200), runs.lost_rounds(2000)]
   )
@@ -787,7 +789,7 @@ def _runs(name):
 
 def _regret(bandit):
   """Regret of 2000 tokens, and its standard error, by 100 runs."""
-  lost = _lost(_short_race, bandit, 100, 2000)
+  lost = _excess_rounds(_short_race, bandit, 100, 2000)
   return lost.mean(), lost.std(ddof=1) / len(lost) ** 0.5
 
 
@@ -830,13 +832,13 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
   Of a root, it would cost 3.2 times as much as the one before. The ratio of two
   decades has a standard error of 0.05.
   """
-  lost = _lost(_long_race, bandits.UCBSpec(3), 200, *_DECADES)
+  lost = _excess_rounds(_long_race, bandits.UCBSpec(3), 200, *_DECADES)
   lost = lost.mean(0)
   _, before, last = np.diff(lost)
   assert abs(last / before - 1) < 0.25
   assert lost[-1] / math.log(200000) > _least_regret_rate()
-  for each, tokens in zip(lost, _DECADES):
-    assert each < regret.ucb_upper_bound(_EASY.means(0), _L, tokens)
+  for mean_excess, tokens in zip(lost, _DECADES):
+    assert mean_excess < regret.ucb_upper_bound(_EASY.means(0), _L, tokens)
 
 
 @components.component
@@ -849,7 +851,7 @@ class _TotalCountUCB(bandits.CountsBandit):
 
 def test_a_radius_of_the_total_count_never_recovers():
   """All arms get the same bonus: after one bad round, the best is given up."""
-  lost = _lost(_long_race, _TotalCountUCB(3), 50, *_DECADES[:-1])
+  lost = _excess_rounds(_long_race, _TotalCountUCB(3), 50, *_DECADES[:-1])
   before, last = np.diff(lost.mean(0))
   assert last / before > 8
 
@@ -883,11 +885,11 @@ def test_the_good_event():
   means = sums / np.maximum(pulls, 1)
   off = np.abs(means - (np.asarray(_EASY.means(0)) - 1) / _L)
   radii = np.asarray(indices) - means
-  left = lambda scale: (
+  num_exits = lambda scale: (
     ((off > scale * radii) & (pulls > 0)).any(2).sum(1).mean()
   )
   bound = math.pi**2 * 0.5 / 6
-  assert left(1) < bound < left(1 / 3)
+  assert num_exits(1) < bound < num_exits(1 / 3)
 
 
 def _pulls_before(name, num_rounds):
@@ -909,7 +911,7 @@ def test_ucb_spec_seldom_plays_worse_arms():
   bound = 4 + 2 * _L**2 / gaps**2 * (1 + 2 * inside)
   most = {}
   for name in ('ucb_spec', 'uniform'):
-    pulls, played = (each[:, 1:, :-1] for each in _pulls_before(name, 1500))
+    pulls, played = (array[:, 1:, :-1] for array in _pulls_before(name, 1500))
     most[name] = np.max(np.where(played, pulls, 0) / bound, axis=(0, 1))
   assert (most['ucb_spec'] < 0.7).all()
   assert most['uniform'].max() > 1.5
@@ -1004,9 +1006,11 @@ def _sequences():
 @functools.cache
 def _adversarial_rounds(name):
   """`[S, 20]` rounds of a bandit until `_MANY` tokens, for each sequence."""
-  sequences = [np.resize(each, (4500, 3)) for each in _sequences().values()]
+  sequences = [
+    np.resize(sequence, (4500, 3)) for sequence in _sequences().values()
+  ]
   tails = np.stack(
-    [simulated_arms.adversarial(each, _L).tails for each in sequences]
+    [simulated_arms.adversarial(sequence, _L).tails for sequence in sequences]
   )
   axes = simulated_arms.Environment(0, None, None)
   race = jax.vmap(

@@ -25,10 +25,10 @@ FLOATS = np.linspace(0, 1, 50, dtype=np.float32)
 def test_intervals_are_those_of_ordinary_bisection(
   way, ends, low, high, num_steps
 ):
-  found = jax.vmap(
+  intervals = jax.vmap(
     lambda end: WAYS[way](lambda point: point < end, num_steps, low, high)
   )(jnp.asarray(ends, low.dtype))
-  for end, *interval in zip(ends, *found):
+  for end, *interval in zip(ends, *intervals):
     expected = np.array([low, high])
     for _ in range(num_steps):
       middle = expected.sum().astype(np.float64) / 2

@@ -144,9 +144,9 @@ def test_a_run_has_the_distribution_of_its_goal(
 ):
   """At every position: also where all drafts were accepted."""
   sampling = specjax.Sampling(temperature)
-  models, wanted = known_probs(sampling)
+  models, expected = known_probs(sampling)
   for name, texts in samples(builder(topology, verifier, sampling), sampling):
-    assert distributions.chi_square(texts, wanted[name]) > 1e-4, name
+    assert distributions.chi_square(texts, expected[name]) > 1e-4, name
     assert all(
       distributions.chi_square(texts, probs) < 1e-6 for probs in models
     ), name
@@ -155,10 +155,10 @@ def test_a_run_has_the_distribution_of_its_goal(
 def test_without_bonus_probs_the_bonus_token_is_the_target_s():
   """So the distribution is not the goal's: the test above rejects it."""
   sampling = specjax.Sampling()
-  _, wanted = known_probs(sampling)
+  _, expected = known_probs(sampling)
   build = builder(trees.chain(1), 'maximal', sampling, bonus_probs=False)
   for name, texts in samples(build, sampling):
-    assert distributions.chi_square(texts, wanted[name]) < 1e-6, name
+    assert distributions.chi_square(texts, expected[name]) < 1e-6, name
 
 
 def looked_up(text, length):
@@ -273,7 +273,10 @@ class Pair:
   """Two models with a setup of theirs, and what they say of whole texts."""
 
   def __init__(self, target, draft, end=-1):
-    self.models = [families.Model(None, *each) for each in (target, draft)]
+    self.models = [
+      families.Model(None, *model_and_params)
+      for model_and_params in (target, draft)
+    ]
     self.end = end
 
   def family(self):
@@ -545,13 +548,15 @@ def test_reward_trades_speed_for_fidelity():
     reward=specjax.rewards.Tradeoff(0.75),
   )
   state, infos = played(decoder, [[0], [1]], 40, 40)
-  want = np.array([1, 1, 0.95, 0.9])[infos.arm]
+  expected = np.array([1, 1, 0.95, 0.9])[infos.arm]
   live = infos.live
-  np.testing.assert_allclose(infos.fidelity[live], want[live], rtol=1e-5)
-  rewards = 0.25 * (infos.num_emitted - 1) / 2 + 0.75 * want
+  np.testing.assert_allclose(infos.fidelity[live], expected[live], rtol=1e-5)
+  rewards = 0.25 * (infos.num_emitted - 1) / 2 + 0.75 * expected
   np.testing.assert_allclose(infos.reward[live], rewards[live], rtol=1e-5)
-  given = np.where(live, rewards, 0).sum(axis=0)
-  np.testing.assert_allclose(state.bandit.rewards.sum(axis=1), given, rtol=1e-5)
+  total_rewards = np.where(live, rewards, 0).sum(axis=0)
+  np.testing.assert_allclose(
+    state.bandit.rewards.sum(axis=1), total_rewards, rtol=1e-5
+  )
   assert (state.bandit.pulls > 0).all()
 
 

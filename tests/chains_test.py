@@ -28,9 +28,9 @@ def test_picks_are_those_of_the_oracle(name):
       np.testing.assert_array_equal(
         picks.tuples(3, num), candidates.tuples(3, num)
       )
-      found = picks.PICKS[name](draft, target, num)
-      want = oracles.ORACLES[name].rows(draft, target, num)
-      np.testing.assert_allclose(found, want, atol=1e-6)
+      actual = picks.PICKS[name](draft, target, num)
+      expected = oracles.ORACLES[name].rows(draft, target, num)
+      np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 # The others are compared exactly, for two chains (`verifiers/`).
@@ -48,10 +48,12 @@ def test_verifiers_accept_as_often_as_is_foretold(rule):
   outcome = jax.jit(jax.vmap(run))(
     jax.random.split(jax.random.key(1), size), jnp.asarray(tokens[:, :-1])
   )
-  found = (np.asarray(outcome.num_accepted)[:, None] > np.arange(3)).mean(0)
-  want = theory.acceptance_by_depth(case.target, case.draft, 3, 3, rule)
-  error = np.sqrt(want * (1 - want) / size)
-  assert (np.abs(found - want) < 4.5 * error + 1e-6).all()
+  acceptance = (np.asarray(outcome.num_accepted)[:, None] > np.arange(3)).mean(
+    0
+  )
+  expected = theory.acceptance_by_depth(case.target, case.draft, 3, 3, rule)
+  error = np.sqrt(expected * (1 - expected) / size)
+  assert (np.abs(acceptance - expected) < 4.5 * error + 1e-6).all()
 
 
 @pytest.mark.parametrize('seed', range(4))
@@ -73,20 +75,20 @@ def test_no_rule_accepts_more_than_the_best(seed):
 
 def test_of_chains_of_one_token_the_best_is_the_optimal_transport():
   best = theory.best_accepted(TARGET, DRAFT, 3, 1)
-  plan = transport.solve_linear_program(DRAFT[0], TARGET[0], 3)
-  assert best == pytest.approx(plan.acceptance, abs=1e-8)
-  found = theory.acceptance_by_depth(TARGET, DRAFT, 3, 1, 'otm')
-  assert found == pytest.approx([best], abs=1e-6)
+  solution = transport.solve_linear_program(DRAFT[0], TARGET[0], 3)
+  assert best == pytest.approx(solution.acceptance, abs=1e-8)
+  acceptance = theory.acceptance_by_depth(TARGET, DRAFT, 3, 1, 'otm')
+  assert acceptance == pytest.approx([best], abs=1e-6)
 
 
 def test_chains_by_hand():
   """One chain of two tokens, each kept with chance 1 - TV = 1/2."""
   target, draft = np.full((2, 2), 0.5), np.array([[1.0, 0.0], [1.0, 0.0]])
-  found = theory.acceptance_by_depth(target, draft, 1, 2, 'maximal')
-  assert found == pytest.approx([0.5, 0.25])
+  acceptance = theory.acceptance_by_depth(target, draft, 1, 2, 'maximal')
+  assert acceptance == pytest.approx([0.5, 0.25])
   # Chains that are all alike are worth one of them.
-  found = theory.acceptance_by_depth(target, draft, 3, 2, 'otm')
-  assert found == pytest.approx([0.5, 0.25], abs=1e-6)
+  acceptance = theory.acceptance_by_depth(target, draft, 3, 2, 'otm')
+  assert acceptance == pytest.approx([0.5, 0.25], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,8 @@ def test_no_tree_of_as_many_nodes_keeps_more(num_nodes):
   tree = theory.best_tree(ACCEPTED, num_nodes)
   assert tree.num_nodes == num_nodes
   most = max(
-    theory.kept_tokens(ACCEPTED, each) for each in every_tree(num_nodes, 3, 3)
+    theory.kept_tokens(ACCEPTED, candidate)
+    for candidate in every_tree(num_nodes, 3, 3)
   )
   assert theory.kept_tokens(ACCEPTED, tree) == pytest.approx(most)
 

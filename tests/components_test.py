@@ -56,11 +56,15 @@ class Shift:
 
 def test_classes_of_equal_fields_have_different_structures():
   """Or a program for one of them could run for the other."""
-  structures = [jax.tree.structure(each(2, 0.5)) for each in (Rule, Shift)]
+  structures = [
+    jax.tree.structure(rule_class(2, 0.5)) for rule_class in (Rule, Shift)
+  ]
   assert structures[0] != structures[1]
   assert structures[0] == jax.tree.structure(Rule(2, 3.0))
   apply = jax.jit(lambda rule, x: rule(x))
-  assert [float(apply(each(2, 0.5), 1.0)) for each in (Rule, Shift)] == [
+  assert [
+    float(apply(rule_class(2, 0.5), 1.0)) for rule_class in (Rule, Shift)
+  ] == [
     0.25,
     1.5,
   ]

@@ -118,7 +118,7 @@ def test_a_component_is_a_name_of_its_room(kind):
 def test_a_package_has_the_names_that_it_lists(name):
   package = importlib.import_module(name)
   assert len(set(package.__all__)) == len(package.__all__)
-  assert all(hasattr(package, each) for each in package.__all__)
+  assert all(hasattr(package, attribute) for attribute in package.__all__)
 
 
 # One file and one line: new components, as somebody else would write them.
@@ -379,7 +379,7 @@ def estimating(change):
 
 
 def doubled(state, num_tokens, acceptance):
-  return state, num_tokens, jax.tree.map(lambda each: 2 * each, acceptance)
+  return state, num_tokens, jax.tree.map(lambda leaf: 2 * leaf, acceptance)
 
 
 def extending(change, arguments=lambda options: options):
@@ -703,8 +703,8 @@ def test_a_rule_that_defers_samples_the_target(name, temperature):
     return draws, sample(tree), sample(certain(tree)), known
 
   for alpha in (0.0, 1e-4):
-    target, made, broken, known = goals(alpha)
-    np.testing.assert_array_equal(made, target)
+    target, samples, broken, known = goals(alpha)
+    np.testing.assert_array_equal(samples, target)
     assert (alpha == 0) == (broken == target).all()
   # After leaves as well, if the drafter was asked for that.
   assert known.all() or not chosen.get('bonus_probs')

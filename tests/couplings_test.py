@@ -86,19 +86,19 @@ def exact_rows(
   support = np.flatnonzero(pair[0] + pair[1])
   draft, target = (np.float64(probs[support]) for probs in pair)
   tuples = candidates_lib.tuples(len(support), num)
-  places = np.arange(width - num, width)
+  indices = np.arange(width - num, width)
   weights = candidates_lib.probabilities(draft, num)
   cells = enumeration.Cells(
     [
       enumeration.cells(
-        oracle.breakpoints(draft, target, tokens, places, width, **choices)
+        oracle.breakpoints(draft, target, tokens, indices, width, **choices)
       )
       for tokens in tuples[weights > 0]
     ]
   )
   case = np.flatnonzero(weights > 0)[cells.case]
   candidates = np.zeros((len(case), width), np.int32)
-  candidates[:, places] = support[tuples[case]]
+  candidates[:, indices] = support[tuples[case]]
   active = np.arange(width) >= width - num
   tokens, accepted = compiled(coupling)(
     (np.float32(cells.points), candidates),
@@ -106,29 +106,29 @@ def exact_rows(
   )
   assert np.isin(tokens, support).all()
   tokens = np.searchsorted(support, tokens)
-  found = np.zeros((len(tuples), len(support) + 1))
-  np.add.at(found, (case, tokens), cells.volumes)
-  np.add.at(found, (case, -1), cells.volumes * accepted)
-  return found, draft, target, weights
+  rows = np.zeros((len(tuples), len(support) + 1))
+  np.add.at(rows, (case, tokens), cells.volumes)
+  np.add.at(rows, (case, -1), cells.volumes * accepted)
+  return rows, draft, target, weights
 
 
 def check_rows(
   coupling, oracle, pair, num, *, width=WIDTH, parameters=(), **choices
 ):
   """The token is distributed as the oracle says, and as the target is."""
-  found, draft, target, weights = exact_rows(
+  actual, draft, target, weights = exact_rows(
     coupling, oracle, pair, num, width=width, parameters=parameters, **choices
   )
-  probs = weights @ found[:, :-1]
+  probs = weights @ actual[:, :-1]
   np.testing.assert_allclose(probs, target, atol=1e-6)
   rows = target[None]
   member = np.zeros_like(rows)
   if num:
     rows = oracle.rows(draft, target, num, **choices)
     member = candidates_lib.membership(len(target), num)
-  want = np.column_stack([rows, (rows * member).sum(axis=1)])
+  expected = np.column_stack([rows, (rows * member).sum(axis=1)])
   np.testing.assert_allclose(
-    weights[:, None] * found, weights[:, None] * want, atol=1e-6
+    weights[:, None] * actual, weights[:, None] * expected, atol=1e-6
   )
 
 
@@ -137,14 +137,14 @@ def choices_of(name, pair, num):
   if name == 'otm_table' and num:  # Several plans may be optimal.
     support = np.flatnonzero(pair[0] + pair[1])
     full = padded(pair)
-    plan = transport.solve_linear_program(*full, num).plan
-    table = plan.reshape([len(full[0])] * (num + 1))
+    transport_plan = transport.solve_linear_program(*full, num).plan
+    table = transport_plan.reshape([len(full[0])] * (num + 1))
     table = table[np.ix_(*[support] * (num + 1))]
     return {'plan': table.reshape(-1, len(support))}
   if name == 'otm' and len(pair[0]) > priorities.NUM_ATOMS and num:
-    plan = jax.device_get(priorities_of(*pair, np.float32(num)))
+    ranking = jax.device_get(priorities_of(*pair, np.float32(num)))
     support = np.flatnonzero(pair[0] + pair[1])
-    atom, fraction, *atoms = (np.float64(leaf) for leaf in plan)
+    atom, fraction, *atoms = (np.float64(leaf) for leaf in ranking)
     return {
       'plan': otm.Plan(atom[support].astype(int), fraction[support], *atoms)
     }
@@ -213,15 +213,15 @@ def test_kseq_is_exact_for_every_factor_from_the_root_on(factor):
       rho = float(np.float32(rho))
       check_rows(kseq_with, oracles.kseq, pair, num, rho=rho, parameters=(rho,))
       if factor == 'root':
-        wanted = transport.kseq_acceptance(*pair, num)
-        found = oracles.acceptance('kseq', *exact, num, rho=rho)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+        expected = transport.kseq_acceptance(*pair, num)
+        acceptance = oracles.acceptance('kseq', *exact, num, rho=rho)
+        np.testing.assert_allclose(acceptance, expected, rtol=0, atol=1e-6)
 
 
 def marginal(coupling, oracle, pair, num, **options):
   """`[V]` distribution of the token, and the target's."""
-  found, _, target, weights = exact_rows(coupling, oracle, pair, num, **options)
-  return weights @ found[:, :-1], target
+  rows, _, target, weights = exact_rows(coupling, oracle, pair, num, **options)
+  return weights @ rows[:, :-1], target
 
 
 @pytest.mark.parametrize('num', [2, 3])
@@ -232,20 +232,20 @@ def test_check_rejects_a_factor_below_the_root(share, num):
     pair = PAIRS[name]
     root = oracles.kseq.factor(*map(np.float64, pair), num, steps=60)
     rho = float(np.float32(share * root + 1 - share))
-    found, target = marginal(
+    probs, target = marginal(
       kseq_with, oracles.kseq, pair, num, rho=rho, parameters=(rho,)
     )
-    assert np.abs(found - target).max() > (1e-3 if share else 0.01), name
+    assert np.abs(probs - target).max() > (1e-3 if share else 0.01), name
 
 
 class OwnRanks:
   """Breakpoints of `otm` whose candidates keep their own ranks."""
 
   @staticmethod
-  def breakpoints(draft, target, tokens, places, width):
-    plan = otm.make_plan(draft, target, len(tokens))
-    plan = plan._replace(win_density=plan.proposal_ratio)
-    return otm.breakpoints(draft, target, tokens, places, width, plan)
+  def breakpoints(draft, target, tokens, indices, width):
+    ranking = otm.make_plan(draft, target, len(tokens))
+    ranking = ranking._replace(win_density=ranking.proposal_ratio)
+    return otm.breakpoints(draft, target, tokens, indices, width, ranking)
 
 
 @pytest.mark.parametrize('name', ['generic', 'tied', 'random 0'])
@@ -263,8 +263,8 @@ def test_check_rejects_a_broken_coupling(part, name, monkeypatch):
         win_density=ranking.proposal_ratio
       ),
     )
-  found, target = marginal(broken, oracle, PAIRS[name], num)
-  assert np.abs(found - target).max() > 0.01
+  probs, target = marginal(broken, oracle, PAIRS[name], num)
+  assert np.abs(probs - target).max() > 0.01
 
 
 # Another object, for which another program is compiled.
@@ -283,10 +283,14 @@ def test_priorities_make_the_distribution_that_they_promise(size, num_drafts):
     pair = rng.dirichlet(np.full(size, concentration), size=2)
     pair[0, rng.integers(size)] = 0
     draft, target = (pair / pair.sum(1, keepdims=True)).astype(np.float32)
-    plan = jax.device_get(priorities_of(draft, target, np.float32(num_drafts)))
-    promised = np.float64(otm.proposal(plan, np.float64(draft)))
-    plan = otm.Plan(plan.atom, *(np.float64(leaf) for leaf in plan[1:]))
-    ranks = np.stack([otm.rank_probs(plan, token) for token in range(size)])
+    ranking = jax.device_get(
+      priorities_of(draft, target, np.float32(num_drafts))
+    )
+    promised = np.float64(otm.proposal(ranking, np.float64(draft)))
+    ranking = otm.Plan(
+      ranking.atom, *(np.float64(leaf) for leaf in ranking[1:])
+    )
+    ranks = np.stack([otm.rank_probs(ranking, token) for token in range(size)])
     drawn = np.float64(draft)[:, None] * ranks
     mass = drawn.sum(axis=0)
     above = np.cumsum(mass)
@@ -303,15 +307,17 @@ _GRID = 1 << 23
 
 
 @jax.jit
-def partner_points(own, other):
+def partner_points(atom_cdf, partner_cdf):
   """`[M, M]` how many uniforms give each atom each partner.
 
   The partner never falls as the uniform grows: a bisection finds the ends.
   """
-  atoms = jnp.arange(own.shape[0])
+  atoms = jnp.arange(atom_cdf.shape[0])
   pick = jax.vmap(
     jax.vmap(
-      lambda atom, point: priorities.partner(own, other, atom, point / _GRID),
+      lambda atom, point: priorities.partner(
+        atom_cdf, partner_cdf, atom, point / _GRID
+      ),
       (None, 0),
     )
   )
@@ -327,13 +333,15 @@ def partner_points(own, other):
   return jnp.diff(ends, prepend=0, axis=1)
 
 
-def partner_chances(own, other):
+def partner_chances(atom_cdf, partner_cdf):
   """`[M, M]` of each atom's own share, the part of each partner, in float64."""
-  own, other = np.float64(own), np.float64(other)
-  low = np.append(0, own[:-1])[:, None]
-  edges = np.append(np.append(0, other[:-1]), np.inf)
-  inside = np.minimum(own[:, None], edges[1:]) - np.maximum(low, edges[:-1])
-  sizes = own[:, None] - low
+  atom_cdf, partner_cdf = np.float64(atom_cdf), np.float64(partner_cdf)
+  low = np.append(0, atom_cdf[:-1])[:, None]
+  edges = np.append(np.append(0, partner_cdf[:-1]), np.inf)
+  inside = np.minimum(atom_cdf[:, None], edges[1:]) - np.maximum(
+    low, edges[:-1]
+  )
+  sizes = atom_cdf[:, None] - low
   return np.maximum(inside, 0) / np.where(sizes > 0, sizes, 1), sizes[:, 0] > 0
 
 
@@ -343,26 +351,26 @@ def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
   """Total variation of a draft's rank, over all uniforms of the generator."""
   rng = np.random.default_rng(vocab_size)
   pair = rng.dirichlet(np.full(vocab_size, 0.3), size=2).astype(np.float32)
-  plan = jax.device_get(priorities_of(*pair, np.float32(num_drafts)))
-  size = len(plan.win_density)
-  weights = np.float64(pair[0]) * [1 - plan.fraction, plan.fraction]
-  atoms = np.stack([plan.atom, np.minimum(plan.atom + 1, size - 1)])
+  ranking = jax.device_get(priorities_of(*pair, np.float32(num_drafts)))
+  size = len(ranking.win_density)
+  weights = np.float64(pair[0]) * [1 - ranking.fraction, ranking.fraction]
+  atoms = np.stack([ranking.atom, np.minimum(ranking.atom + 1, size - 1)])
   mass = np.bincount(atoms.ravel(), weights.ravel(), size)
   wins, short = (
-    np.float64(plan.win_density),
-    np.float64(plan.proposal_ratio - plan.win_density),
+    np.float64(ranking.win_density),
+    np.float64(ranking.proposal_ratio - ranking.win_density),
   )
   distance = np.abs(wins - wins[:, None])
   swaps = np.abs(short)[:, None] / np.where(distance > 0, distance, np.inf)
   off = 0.0
-  for own, other, here in (
-    (plan.deficit_cdf, plan.surplus_cdf, short > 0),
-    (plan.surplus_cdf, plan.deficit_cdf, short <= 0),
+  for atom_cdf, partner_cdf, mask in (
+    (ranking.deficit_cdf, ranking.surplus_cdf, short > 0),
+    (ranking.surplus_cdf, ranking.deficit_cdf, short <= 0),
   ):
-    chances, some = partner_chances(own, other)
-    found = np.asarray(partner_points(own, other)) / _GRID
-    moved = np.abs(found - chances) * np.clip(swaps, 0, 1)
-    off += (mass * moved.sum(1))[here & some].sum() / 2
+    chances, nonempty = partner_chances(atom_cdf, partner_cdf)
+    actual = np.asarray(partner_points(atom_cdf, partner_cdf)) / _GRID
+    moved = np.abs(actual - chances) * np.clip(swaps, 0, 1)
+    off += (mass * moved.sum(1))[mask & nonempty].sum() / 2
   assert off < 2e-5
 
 
@@ -482,9 +490,9 @@ def test_token_of_iid_candidates_has_the_target_distribution(
   if not num_active:
     assert accepted == 0
     return
-  wanted = foretold(name, pair, num_active)
-  error = 5 * np.sqrt(max(wanted * (1 - wanted), 0) / SIZE) + 1e-6
-  assert abs(accepted - wanted) <= error
+  expected = foretold(name, pair, num_active)
+  error = 5 * np.sqrt(max(expected * (1 - expected), 0) / SIZE) + 1e-6
+  assert abs(accepted - expected) <= error
 
 
 @pytest.mark.parametrize(

@@ -55,20 +55,20 @@ def diagnose(parts, prompts, limits, sampling=sampling_lib.Sampling(), seed=30):
   start = np.array(state.lengths)
   state, infos = decoding.trace(decoder.round_fn, decoder.params, state, ROUNDS)
   assert state.done.all()
-  found = theory.diagnose(
+  diagnosis = theory.diagnose(
     target, draft, decoder.params, start, state.tokens, infos, sampling
   )
-  return found, decoder.results(prompts, state)
+  return diagnosis, decoder.results(prompts, state)
 
 
 def prompts_of(num):
   return [[row % 5, *[1] * (row % 3)] for row in range(num)]
 
 
-def standardised(found):
+def standardized_deviations(diagnosis):
   """Each row's deviation, as of a run of its own."""
-  return (found.num_rejections - found.predicted_rejections) / np.sqrt(
-    found.variance
+  return (diagnosis.num_rejections - diagnosis.predicted_rejections) / np.sqrt(
+    diagnosis.variance
   )
 
 
@@ -91,16 +91,18 @@ def test_honest_runs_agree_with_theory(kind, sampling):
   chance 0.99; the variance by about 0.1, so that one of 1.6 fails likewise.
   """
   parts = decoder_of(kind, sampling)
-  found, results = diagnose(parts, prompts_of(200), 40, sampling)
-  assert abs(found.deviation) < 3 and not found.flagged
-  low, high = found.interval
-  assert low < found.num_rejections.sum() < high
-  deviations = standardised(found)
+  diagnosis, results = diagnose(parts, prompts_of(200), 40, sampling)
+  assert abs(diagnosis.deviation) < 3 and not diagnosis.flagged
+  low, high = diagnosis.interval
+  assert low < diagnosis.num_rejections.sum() < high
+  deviations = standardized_deviations(diagnosis)
   assert abs(deviations.mean()) < 0.25
   assert abs(deviations.var() - 1) < 0.35
   # Every draft that was kept was tested; so was each that was rejected.
   kept = [result.accepted.sum() for result in results]
-  np.testing.assert_array_equal(found.num_tests - found.num_rejections, kept)
+  np.testing.assert_array_equal(
+    diagnosis.num_tests - diagnosis.num_rejections, kept
+  )
 
 
 @components.component
@@ -131,16 +133,18 @@ class Timid(base.Coupling):
 def test_broken_verifiers_are_flagged(verifier, sign):
   """Even one that only wastes drafts, which no test of its text can see."""
   parts = decoder_of('stationary', verifier=verifier)
-  found, _ = diagnose(parts, prompts_of(200), 40)
-  assert found.flagged
-  assert sign * found.deviation > 6
+  diagnosis, _ = diagnose(parts, prompts_of(200), 40)
+  assert diagnosis.flagged
+  assert sign * diagnosis.deviation > 6
 
 
 def test_a_diagnosis_for_another_sampling_is_flagged():
   """The run is right, but not the one that is asked about."""
   parts = decoder_of('stationary')
-  found, _ = diagnose(parts, prompts_of(200), 40, sampling_lib.Sampling(0.5))
-  assert found.flagged
+  diagnosis, _ = diagnose(
+    parts, prompts_of(200), 40, sampling_lib.Sampling(0.5)
+  )
+  assert diagnosis.flagged
 
 
 def test_cut_rounds_do_not_bias_the_diagnosis():
@@ -151,19 +155,21 @@ def test_cut_rounds_do_not_bias_the_diagnosis():
   """
   parts = decoder_of('stationary', stop_tokens=(3,))
   limits = [1 + row % 6 for row in range(1000)]
-  found, results = diagnose(parts, prompts_of(1000), limits)
-  assert abs(found.deviation) < 3
-  assert abs(standardised(found).mean()) < 0.15
+  diagnosis, results = diagnose(parts, prompts_of(1000), limits)
+  assert abs(diagnosis.deviation) < 3
+  assert abs(standardized_deviations(diagnosis).mean()) < 0.15
   stopped = [result.tokens[-1] == 3 for result in results]
   assert 0.2 < np.mean(stopped) < 0.8
   emitted = np.array([len(result.tokens) for result in results])
   rounds = np.array([result.rounds for result in results])
   kept = np.array([result.accepted.sum() for result in results])
-  np.testing.assert_array_equal(found.num_tests - found.num_rejections, kept)
+  np.testing.assert_array_equal(
+    diagnosis.num_tests - diagnosis.num_rejections, kept
+  )
   cut = emitted == kept + rounds - 1
   assert cut.mean() > 0.3
-  assert (found.num_rejections[cut] <= rounds[cut] - 1).all()
-  wrong = found._replace(
+  assert (diagnosis.num_rejections[cut] <= rounds[cut] - 1).all()
+  wrong = diagnosis._replace(
     num_rejections=rounds
   )  # As if each round ended by a rejection.
   assert wrong.flagged
@@ -176,7 +182,7 @@ def test_counts_are_those_of_the_stream(prompt):
   target, draft = (
     np.asarray(table, np.float64) for table in tables('changing')
   )
-  found, (result,) = diagnose(parts, [prompt], 30, seed=31)
+  diagnosis, (result,) = diagnose(parts, [prompt], 30, seed=31)
   text, distances, origins = list(prompt), [], []
   for piece in (p for ps in decoder.stream(prompt, 30, seed=31) for p in ps):
     origins.append(piece.origin)
@@ -187,19 +193,19 @@ def test_counts_are_those_of_the_stream(prompt):
     text.append(piece.token)
   distances = np.array(distances)
   assert text[len(prompt) :] == result.tokens
-  assert found.num_tests == [len(distances)]
-  assert found.num_rejections == [origins.count('corrected')]
+  assert diagnosis.num_tests == [len(distances)]
+  assert diagnosis.num_rejections == [origins.count('corrected')]
   np.testing.assert_allclose(
-    found.predicted_rejections, [distances.sum()], rtol=1e-5
+    diagnosis.predicted_rejections, [distances.sum()], rtol=1e-5
   )
   variance = (distances * (1 - distances)).sum()
-  np.testing.assert_allclose(found.variance, [variance], rtol=1e-5)
+  np.testing.assert_allclose(diagnosis.variance, [variance], rtol=1e-5)
   error = math.sqrt(variance)
-  assert found.deviation == pytest.approx(
+  assert diagnosis.deviation == pytest.approx(
     (origins.count('corrected') - distances.sum()) / error, abs=1e-4
   )
   np.testing.assert_allclose(
-    found.interval,
+    diagnosis.interval,
     [distances.sum() - 3 * error, distances.sum() + 3 * error],
     rtol=1e-4,
   )
@@ -211,26 +217,26 @@ def test_bonus_tokens_are_not_tested():
   decoder = decoding.speculative(
     model, params, model, params, draft_length=LENGTH, max_length=48
   )
-  found, results = diagnose((decoder, model, model), prompts_of(200), 40)
-  assert (found.num_tests == 32).all()
-  assert not found.num_rejections.any()
-  np.testing.assert_allclose(found.predicted_rejections, 0, atol=1e-5)
+  diagnosis, results = diagnose((decoder, model, model), prompts_of(200), 40)
+  assert (diagnosis.num_tests == 32).all()
+  assert not diagnosis.num_rejections.any()
+  np.testing.assert_allclose(diagnosis.predicted_rejections, 0, atol=1e-5)
   assert [result.rounds for result in results] == [8] * 200
-  assert not found.flagged
+  assert not diagnosis.flagged
 
 
 def test_without_variance_any_excess_is_flagged():
   """Greedy runs are foretold to the last rejection."""
   sampling = sampling_lib.Sampling(0.0)
   parts = decoder_of('changing', sampling)
-  found, _ = diagnose(parts, prompts_of(4), 30, sampling)
+  diagnosis, _ = diagnose(parts, prompts_of(4), 30, sampling)
   np.testing.assert_array_equal(
-    found.num_rejections, found.predicted_rejections
+    diagnosis.num_rejections, diagnosis.predicted_rejections
   )
-  assert found.num_rejections.sum() and not found.variance.any()
-  assert found.deviation == 0 and not found.flagged
+  assert diagnosis.num_rejections.sum() and not diagnosis.variance.any()
+  assert diagnosis.deviation == 0 and not diagnosis.flagged
   more, fewer = (
-    found._replace(num_rejections=found.num_rejections + change)
+    diagnosis._replace(num_rejections=diagnosis.num_rejections + change)
     for change in (1, -1)
   )
   assert more.flagged and fewer.flagged

@@ -29,19 +29,21 @@ from tests.verifiers import exact
 MOST = 4  # Draws that count.
 
 
-@functools.partial(jax.jit, static_argnames=('found', 'most'))
-def _of_draws(found, weights, good, num, most):
-  return found(weights, good, num, most, distinct.large_indices(weights))
+@functools.partial(jax.jit, static_argnames=('statistic', 'most'))
+def _evaluate_draws(statistic, weights, good, num, most):
+  return statistic(weights, good, num, most, distinct.large_indices(weights))
 
 
-def of_draws(found, weights, good, num, most=MOST):
+def evaluate_draws(statistic, weights, good, num, most=MOST):
   """Few weights are padded to five, so that they share a program."""
   weights = np.pad(np.float32(weights), (0, max(5 - len(weights), 0)))
-  return _of_draws(found, weights, np.float32(good), np.int32(num), most)
+  return _evaluate_draws(
+    statistic, weights, np.float32(good), np.int32(num), most
+  )
 
 
-any_good = functools.partial(of_draws, distinct.any_good)
-count_good = functools.partial(of_draws, distinct.count_good)
+any_good = functools.partial(evaluate_draws, distinct.any_good)
+count_good = functools.partial(evaluate_draws, distinct.count_good)
 RULES = {
   'kseq': transport.kseq_acceptance,
   'otm': transport.otm_acceptance,
@@ -56,10 +58,10 @@ WEIGHTS = {
 def orders(probs, num):
   """Yields all draws of `num` different tokens, and how likely each is."""
   for tokens in itertools.permutations(range(len(probs)), num):
-    chance, left = 1.0, 1.0
+    chance, remaining = 1.0, 1.0
     for token in tokens:
-      chance *= probs[token] / left
-      left -= probs[token]
+      chance *= probs[token] / remaining
+      remaining -= probs[token]
     yield tokens, chance
 
 
@@ -68,14 +70,14 @@ def orders(probs, num):
 def test_chance_of_a_good_draw_is_that_of_all_orders(weights, num):
   """What is left when `num` others come first: a product of each order's."""
   bad = sum(chance for _, chance in orders(weights, num))
-  found = any_good(weights, 1 - sum(weights), num)
-  assert found == pytest.approx(1 - bad, abs=3e-6)
+  actual = any_good(weights, 1 - sum(weights), num)
+  assert actual == pytest.approx(1 - bad, abs=3e-6)
 
 
 def test_a_good_draw_that_comes_late_is_a_number():
   """Powers of such times are too large for float32."""
-  found = any_good([1.0, 0.0], 1e-13, 2)
-  assert found == pytest.approx(1)
+  actual = any_good([1.0, 0.0], 1e-13, 2)
+  assert actual == pytest.approx(1)
 
 
 def test_small_weights_are_a_series():
@@ -85,8 +87,8 @@ def test_small_weights_are_a_series():
   bad = np.prod(
     [(weights[0] * (size - i)) / (1 - weights[0] * i) for i in range(8)]
   )
-  found = any_good(weights, good, 8, most=8)
-  assert found == pytest.approx(1 - bad, abs=5e-6)
+  actual = any_good(weights, good, 8, most=8)
+  assert actual == pytest.approx(1 - bad, abs=5e-6)
 
 
 @pytest.mark.parametrize('num', [0, 1, 2, 3])
@@ -95,10 +97,10 @@ def test_numbers_of_good_draws_are_those_of_all_draws(weights, num):
   good = 1 - sum(weights)
   # A token of which all draws are good.
   draft, covered = np.append(weights, good), np.append(0 * weights, good)
-  want = otm_distinct.counts(draft, covered, num)
-  found = count_good(weights, good, num)
-  np.testing.assert_allclose(found[:num], want, atol=4e-6)
-  assert not found[num:].any()
+  expected = otm_distinct.counts(draft, covered, num)
+  actual = count_good(weights, good, num)
+  np.testing.assert_allclose(actual[:num], expected, atol=4e-6)
+  assert not actual[num:].any()
 
 
 def pair(seed, size=5):
@@ -110,7 +112,10 @@ def accepted_of(draft, target, num):
   """What each rule accepts, without replacement and with it."""
   rules = {'best': transport.optimal_acceptance} | RULES
   return {
-    name: [rule(draft, target, num, distinct=each) for each in (True, False)]
+    name: [
+      rule(draft, target, num, distinct=is_distinct)
+      for is_distinct in (True, False)
+    ]
     for name, rule in rules.items()
   }
 
@@ -120,19 +125,19 @@ def test_minimum_cut_is_the_linear_program(num):
   """Rules accept less than it, but no less than of i.i.d. drafts; otm most."""
   for seed in range(3):
     draft, target = pair(seed)
-    plan = transport.solve_linear_program(draft, target, num, distinct=True)
+    solution = transport.solve_linear_program(draft, target, num, distinct=True)
     accepted = accepted_of(np.float32(draft), np.float32(target), num)
     best, _ = accepted['best']
-    wanted, _ = otm_table.best(draft, target, num, distinct=True)
-    assert plan.acceptance == pytest.approx(wanted, abs=1e-6)
-    assert best == pytest.approx(wanted, abs=1e-5)
+    expected, _ = otm_table.best(draft, target, num, distinct=True)
+    assert solution.acceptance == pytest.approx(expected, abs=1e-6)
+    assert best == pytest.approx(expected, abs=1e-5)
     for name in RULES:
       without, iid = accepted[name]
       assert iid - 2e-3 <= without <= best + 1e-5
     assert accepted['otm'][0] >= accepted['kseq'][0] - 2e-3
-    np.testing.assert_allclose(plan.plan.sum(axis=0), target, atol=1e-8)
+    np.testing.assert_allclose(solution.plan.sum(axis=0), target, atol=1e-8)
     np.testing.assert_allclose(
-      plan.plan.sum(axis=1),
+      solution.plan.sum(axis=1),
       candidates.probabilities(draft, num, distinct=True),
       atol=1e-8,
     )
@@ -150,8 +155,8 @@ def test_factor_of_marks_is_the_best_one(size, num):
   draft, target = map(jnp.float32, pair(3, size))
   search = functools.partial(marks.mark, draft, target, jnp.int32(num), num)
 
-  def accepted(found):
-    proposal = found.draw_priorities(target).distribution(found.distribution())
+  def accepted(mark):
+    proposal = mark.draw_priorities(target).distribution(mark.distribution())
     return jnp.minimum(proposal, target).sum()
 
   def at(log_factor):
@@ -160,8 +165,8 @@ def test_factor_of_marks_is_the_best_one(size, num):
       return accepted(search())
 
   grid = jax.jit(jax.vmap(at))(jnp.linspace(-4, 6, 200))
-  own = jax.jit(lambda: accepted(search()))()
-  assert float(own) == pytest.approx(float(grid.max()), abs=1e-3)
+  search_acceptance = jax.jit(lambda: accepted(search()))()
+  assert float(search_acceptance) == pytest.approx(float(grid.max()), abs=1e-3)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -178,7 +183,11 @@ def folded(key, index):
 
 def deviation(coupling, draft, target, width, num, num_keys=40_000):
   """The largest of the tokens' frequencies from the target, in their errors."""
-  found, variance, accepted = np.zeros_like(target), np.zeros_like(target), 0.0
+  frequencies, variance, accepted = (
+    np.zeros_like(target),
+    np.zeros_like(target),
+    0.0,
+  )
   keys = jax.random.split(jax.random.key(5), num_keys)
   for i, (tokens, chance) in enumerate(orders(draft, width)):
     picked, kept = pick(
@@ -186,23 +195,23 @@ def deviation(coupling, draft, target, width, num, num_keys=40_000):
       folded(keys, i),
       np.int32(tokens),
       np.arange(width) < num,
-      np.float32(own_drafts(draft, tokens)),
+      np.float32(sibling_drafts(draft, tokens)),
       np.float32(target),
     )
     share = np.bincount(picked, minlength=len(target)) / num_keys
-    found += chance * share
+    frequencies += chance * share
     variance += chance**2 * share * (1 - share) / num_keys
     accepted += chance * float(kept.mean())
   error = np.sqrt(np.maximum(variance, 1e-12))
-  return np.abs((found - target) / error).max(), accepted
+  return np.abs((frequencies - target) / error).max(), accepted
 
 
-def own_drafts(draft, tokens):
+def sibling_drafts(draft, tokens):
   """`[n, V]` what each of the tokens was drawn from."""
-  left, rows = draft.copy(), np.zeros((0, len(draft)))
+  remaining, rows = draft.copy(), np.zeros((0, len(draft)))
   for token in tokens:
-    rows = np.append(rows, [left / left.sum()], axis=0)
-    left[token] = 0
+    rows = np.append(rows, [remaining / remaining.sum()], axis=0)
+    remaining[token] = 0
   return rows
 
 
@@ -239,28 +248,33 @@ def test_couplings_have_exactly_the_distribution_of_their_oracle(name, num):
   choice = choice_of(name, draft, target, num, width)
   tuples = candidates.tuples(len(draft), num)
   weights = candidates.probabilities(draft, num, distinct=True)
-  found = np.zeros((len(tuples), len(draft) + 1))
+  actual = np.zeros((len(tuples), len(draft) + 1))
   for i in np.flatnonzero(weights):
     steps = oracle.breakpoints(
       draft, target, tuples[i], range(num), width, **choice
     )
     cells = enumeration.Cells([enumeration.cells(steps)])
-    tokens, own = np.zeros(width, np.int32), np.tile(draft, (width, 1))
-    tokens[:num], own[:num] = tuples[i], own_drafts(draft, tuples[i])
-    args = tokens, np.arange(width) < num, np.float32(own), np.float32(target)
+    tokens, drafts = np.zeros(width, np.int32), np.tile(draft, (width, 1))
+    tokens[:num], drafts[:num] = tuples[i], sibling_drafts(draft, tuples[i])
+    args = (
+      tokens,
+      np.arange(width) < num,
+      np.float32(drafts),
+      np.float32(target),
+    )
     picked, accepted = compiled(couplings.DISTINCT_COUPLINGS[name]())(
       (np.float32(cells.points),), args
     )
-    found[i, :-1] = np.bincount(picked, cells.volumes, len(draft))
-    found[i, -1] = cells.volumes @ accepted
-  np.testing.assert_allclose(weights @ found[:, :-1], target, atol=5e-6)
+    actual[i, :-1] = np.bincount(picked, cells.volumes, len(draft))
+    actual[i, -1] = cells.volumes @ accepted
+  np.testing.assert_allclose(weights @ actual[:, :-1], target, atol=5e-6)
   rows, member = target[None], np.zeros((1, len(draft)))
   if num:
     rows = oracle.rows(draft, target, num, **choice)
     member = candidates.membership(len(draft), num)
-  want = np.column_stack([rows, (rows * member).sum(axis=1)])
+  expected = np.column_stack([rows, (rows * member).sum(axis=1)])
   np.testing.assert_allclose(
-    weights[:, None] * found, weights[:, None] * want, atol=5e-6
+    weights[:, None] * actual, weights[:, None] * expected, atol=5e-6
   )
 
 
@@ -272,12 +286,12 @@ def test_acceptance_is_that_of_the_oracles(num):
   choice = choice_of('kseq_distinct', draft, target, num, 3)
   tested = kseq_distinct.accepted(draft, target, num, **choice)
   assert accepted['kseq'][0] == pytest.approx(tested, abs=2e-3)
-  found = oracles.acceptance('kseq_distinct', draft, target, num, **choice)
-  assert tested - 1e-6 <= found <= tested + 4e-3
+  acceptance = oracles.acceptance('kseq_distinct', draft, target, num, **choice)
+  assert tested - 1e-6 <= acceptance <= tested + 4e-3
   choice = choice_of('otm_distinct', draft, target, num, 3)
-  found = oracles.acceptance('otm_distinct', draft, target, num, **choice)
+  acceptance = oracles.acceptance('otm_distinct', draft, target, num, **choice)
   foretold = float(accepted['otm'][0])
-  assert foretold - 1e-5 <= found < foretold + 0.1
+  assert foretold - 1e-5 <= acceptance < foretold + 0.1
 
 
 @pytest.mark.parametrize(
@@ -296,8 +310,10 @@ def test_otm_of_random_pairs_is_near_the_optimum_and_seldom_below_kseq(
   def accepted(*pair):
     return {name: rule(*pair, 3, distinct=True) for name, rule in rules.items()}
 
-  found = accepted(np.float32(draft), np.float32(target))
-  otm, kseq, optimum = (found[name] for name in ('otm', 'kseq', 'optimum'))
+  acceptances = accepted(np.float32(draft), np.float32(target))
+  otm, kseq, optimum = (
+    acceptances[name] for name in ('otm', 'kseq', 'optimum')
+  )
   assert np.mean(otm) > 0.95 * np.mean(optimum)
   assert np.min(otm / optimum) > 0.75
   assert np.max(kseq - otm) < below_kseq
@@ -310,8 +326,8 @@ def test_samples_of_otm_have_the_target_distribution():
   worst, accepted = deviation(coupling, draft, target, 3, 3)
   assert worst < 4.5
   choice = choice_of('otm_distinct', draft, target, 3, 3)
-  wanted = oracles.acceptance('otm_distinct', draft, target, 3, **choice)
-  assert accepted == pytest.approx(wanted, abs=4e-3)
+  expected = oracles.acceptance('otm_distinct', draft, target, 3, **choice)
+  assert accepted == pytest.approx(expected, abs=4e-3)
 
 
 @pytest.mark.parametrize('rule', RULES)
@@ -375,7 +391,7 @@ class Siblings(exact.Case):
   @property
   def node_probs(self):
     draft = self.draft[exact.ROOT]
-    return np.stack([own_drafts(draft, tokens) for tokens in self.drafts])
+    return np.stack([sibling_drafts(draft, tokens) for tokens in self.drafts])
 
   def tree(self, tokens, valid=None):
     first = jnp.asarray(self.draft[exact.ROOT], jnp.float32)
@@ -388,13 +404,13 @@ def test_siblings_of_a_tree_have_exactly_the_target_distribution():
   """By enumeration of drafts and uniforms; the bonus token is included."""
   case = Siblings(trees.chains(2, 1))
 
-  def breakpoints(draft, target, tokens, places, width):
+  def breakpoints(draft, target, tokens, indices, width):
     choice = {'rho': None}
     if len(tokens):
       draft = draft[0]
       choice = choice_of('kseq_distinct', draft, target, len(tokens), width)
     return kseq_distinct.breakpoints(
-      draft, target, tokens, places, width, **choice
+      draft, target, tokens, indices, width, **choice
     )
 
   result = exact.integrate(

@@ -44,8 +44,8 @@ def test_pages_link_to_what_is_there(page):
   text = (ROOT / page).read_text(encoding='utf-8')
   text = re.sub(r'^```.*?^```|(?<!\[)`[^`\n]*`', '', text, flags=re.M | re.S)
   for link in re.findall(r'\]\(([^)#]+)\)', text):
-    there = (ROOT / page).parent / link
-    assert link.startswith('https://') or there.exists(), link
+    linked_path = (ROOT / page).parent / link
+    assert link.startswith('https://') or linked_path.exists(), link
 
 
 def test_the_front_page_names_all_components():

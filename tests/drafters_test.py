@@ -76,12 +76,12 @@ def test_no_model_is_called_once_all_rows_have_stopped(
   last, num_drafted, calls
 ):
   """The model is sure of what follows 0 and 1, which is the next token."""
-  made = []
+  call_log = []
 
   @components.component
   class Counted(specjax.models.Markov):
     def extend(self, *args, **options):
-      jax.debug.callback(lambda: made.append(1))
+      jax.debug.callback(lambda: call_log.append(1))
       return super().extend(*args, **options)
 
   drafter = specjax.drafters.Autoregressive(
@@ -101,9 +101,9 @@ def test_no_model_is_called_once_all_rows_have_stopped(
 
   tree = draft(context)
   jax.effects_barrier()
-  assert len(made) == calls
-  want = np.arange(4) < np.array(num_drafted)[:, None]
-  np.testing.assert_array_equal(tree.valid, want)
+  assert len(call_log) == calls
+  expected = np.arange(4) < np.array(num_drafted)[:, None]
+  np.testing.assert_array_equal(tree.valid, expected)
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,12 @@ def check_tree(params, tree, context):
     if node + 1 in topology.leaf_entries and tree.bonus_probs is not None:
       leaf = topology.leaf_entries.tolist().index(node + 1)
       reported.append(tree.bonus_probs.processed[:, leaf])
-    here = tree.valid[:, line].all(axis=1)
-    for each in reported:
-      np.testing.assert_allclose(each[here], probs[here], atol=1e-4)
+    is_valid = tree.valid[:, line].all(axis=1)
+    for actual in reported:
+      np.testing.assert_allclose(actual[is_valid], probs[is_valid], atol=1e-4)
 
 
-def play(drafter, params, rounds=10):
+def check_rounds(drafter, params, rounds=10):
   """Rounds with any outcome at all; checks every tree on the way.
 
   In some rounds the drafter is not played, and up to 5 tokens come from
@@ -194,7 +194,7 @@ def play(drafter, params, rounds=10):
   """
   rng = np.random.default_rng(21)
   topology, rows, size = drafter.topology, 4, 64
-  draft, commit, read = map(
+  draft, commit, catch_up = map(
     jax.jit, (drafter.draft, drafter.commit, drafter.catch_up)
   )
   tokens = rng.integers(CONFIG.vocab_size, size=(rows, size)).astype(np.int32)
@@ -206,9 +206,9 @@ def play(drafter, params, rounds=10):
     context = specjax.Context(jnp.asarray(tokens), jnp.asarray(lengths))
     if step % 5 in (2, 3):
       lengths = lengths + rng.integers(1, 6, size=rows).astype(np.int32)
-      state, _ = read(params, state, context, jnp.zeros(rows, bool))
+      state, _ = catch_up(params, state, context, jnp.zeros(rows, bool))
       continue
-    state, _ = read(params, state, context, jnp.ones(rows, bool))
+    state, _ = catch_up(params, state, context, jnp.ones(rows, bool))
     keys = jax.random.split(jax.random.key(step), rows)
     tree, proposal = draft(keys, params, state, context)
     tree = jax.device_get(tree)
@@ -266,7 +266,7 @@ def autoregressive(topology, chunk=None, **options):
 def test_probs_do_not_depend_on_what_the_cache_went_through(
   params, topology, options
 ):
-  play(autoregressive(topology, **options), params)
+  check_rounds(autoregressive(topology, **options), params)
 
 
 def windowed(topology, **options):
@@ -274,7 +274,7 @@ def windowed(topology, **options):
 
 
 def test_a_window_that_is_never_left_changes_nothing(params):
-  play(windowed(trees.prefix_tree((2, 2)), sinks=2, window=64), params)
+  check_rounds(windowed(trees.prefix_tree((2, 2)), sinks=2, window=64), params)
 
 
 @pytest.mark.slow
@@ -313,17 +313,19 @@ def deferred(drafter):
 
 
 def test_what_is_read_late_is_drafted_as_what_was_read_at_once(params):
-  play(deferred(autoregressive(trees.prefix_tree((2, 2)))), params)
+  check_rounds(deferred(autoregressive(trees.prefix_tree((2, 2)))), params)
 
 
 def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
   """One that is not played reads nothing; a prompt is no work of others."""
-  rows, size, read = 3, 40, []
+  rows, size, prefill_lengths = 3, 40, []
 
   @components.component
   class Recorded(specjax.models.Markov):
     def prefill(self, params, cache, tokens, lengths):
-      jax.debug.callback(lambda each: read.append(each.tolist()), lengths)
+      jax.debug.callback(
+        lambda values: prefill_lengths.append(values.tolist()), lengths
+      )
       return super().prefill(params, cache, tokens, lengths)
 
   eager = specjax.drafters.Autoregressive(Recorded(3), trees.chain(2))
@@ -333,21 +335,25 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
     specjax.Context(tokens, jnp.array(lengths))
     for lengths in ([1, 9, 20], [4, 12, 33])
   )
-  states = [each.init(model_table, prompts, size) for each in (eager, lazy)]
+  states = [
+    drafter.init(model_table, prompts, size) for drafter in (eager, lazy)
+  ]
   jax.effects_barrier()
-  assert read == [[0, 7, 18]]  # Of `eager`; `lazy` has called no model.
-  read.clear()
+  assert prefill_lengths == [
+    [0, 7, 18]
+  ]  # Of `eager`; `lazy` has called no model.
+  prefill_lengths.clear()
   for plays in ([False, True, False], [False, True, True]):
-    (states[0], want), (states[1], num) = (
-      each.catch_up(model_table, state, later, jnp.array(plays))
-      for each, state in zip((eager, lazy), states)
+    (states[0], expected), (states[1], num) = (
+      drafter.catch_up(model_table, state, later, jnp.array(plays))
+      for drafter, state in zip((eager, lazy), states)
     )
-    np.testing.assert_array_equal(num, want)
+    np.testing.assert_array_equal(num, expected)
     np.testing.assert_array_equal(
       states[1].inner.lengths, np.where(plays, later.lengths - 2, 0)
     )
   jax.effects_barrier()
-  assert read == [[10], [31]]
+  assert prefill_lengths == [[10], [31]]
 
 
 def test_who_has_nothing_to_read_late_skips_the_loop(params):
@@ -358,11 +364,13 @@ def test_who_has_nothing_to_read_late_skips_the_loop(params):
   for drafter in (eager, deferred(eager)):
     init = lambda *args, drafter=drafter: drafter.init(*args, 64)
     state = jax.eval_shape(init, params, context)
-    read = jax.jit(drafter.catch_up)
-    lowered = read.lower(params, state, context, np.ones(3, bool))
+    catch_up = jax.jit(drafter.catch_up)
+    lowered = catch_up.lower(params, state, context, np.ones(3, bool))
     module = hlo.parse(lowered.compile().as_text())
     entry = module.computations[module.entry]
-    loops.append(sum(each.op == 'while' for each in entry.values()))
+    loops.append(
+      sum(instruction.op == 'while' for instruction in entry.values())
+    )
   assert loops == [1, 1]
 
 
@@ -388,7 +396,7 @@ def test_check_rejects_a_drafter_that_does_not_catch_up(params):
     ),
   )
   with pytest.raises(AssertionError, match='Not equal to tolerance'):
-    play(drafter, params)
+    check_rounds(drafter, params)
 
 
 def fully_accepted(results, rounds):

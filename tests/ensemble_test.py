@@ -33,7 +33,11 @@ def test_joined_trees_are_as_written_by_hand():
   members = [trees.chain(2), trees.Topology((-1, -1, 1)), trees.chain(0)]
   topology, nodes = trees.join(members)
   assert topology.parents == (-1, -1, -1, 0, 2)
-  assert [own.tolist() for own in nodes] == [[0, 3], [1, 2, 4], []]
+  assert [member_nodes.tolist() for member_nodes in nodes] == [
+    [0, 3],
+    [1, 2, 4],
+    [],
+  ]
 
 
 def fixed(topology, tokens, valid=True):
@@ -80,10 +84,14 @@ def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
   )
   args = none, proposal, context, outcome, np.ones(3, bool)
   kept = jax.device_get(jax.jit(drafter.commit)(*args))
-  for own, member, (_, want) in zip(kept, members, cases, strict=True):
-    assert own.path.shape == (3, member.topology.depth)
-    assert own.tokens.shape == (3, member.topology.depth + 1)
-    for path, num, nodes in zip(own.path, own.num_accepted, want):
+  for member_outcome, member, (_, expected) in zip(
+    kept, members, cases, strict=True
+  ):
+    assert member_outcome.path.shape == (3, member.topology.depth)
+    assert member_outcome.tokens.shape == (3, member.topology.depth + 1)
+    for path, num, nodes in zip(
+      member_outcome.path, member_outcome.num_accepted, expected
+    ):
       assert path[:num].tolist() == nodes
 
 
@@ -135,26 +143,26 @@ def alone(member):
 def check_tree(tree, keys, members, params, context):
   """Compares an ensemble's tree with those of its members."""
   _, nodes = trees.join([member.topology for member in members])
-  for i, (member, own) in enumerate(zip(members, nodes)):
-    want = jax.device_get(alone(member)(keys, i, params[i], context))
-    np.testing.assert_array_equal(tree.tokens[:, own], want.tokens)
-    np.testing.assert_array_equal(tree.valid[:, own], want.valid)
+  for i, (member, member_nodes) in enumerate(zip(members, nodes)):
+    expected = jax.device_get(alone(member)(keys, i, params[i], context))
+    np.testing.assert_array_equal(tree.tokens[:, member_nodes], expected.tokens)
+    np.testing.assert_array_equal(tree.valid[:, member_nodes], expected.valid)
     size = tree.probs.shape[-1]
     # A member that predicts nothing chooses its tokens.
-    chosen = np.eye(size)[want.tokens]
+    chosen = np.eye(size)[expected.tokens]
     for name, otherwise in (
       ('probs', chosen),
       ('raw_probs', np.zeros_like(chosen)),
     ):
-      probs = getattr(want, name)
+      probs = getattr(expected, name)
       np.testing.assert_allclose(
-        getattr(tree, name)[:, own],
+        getattr(tree, name)[:, member_nodes],
         otherwise if probs is None else probs,
         atol=1e-4,
       )
 
 
-def play(drafter, rounds=12):
+def check_rounds(drafter, rounds=12):
   """Rounds in which any path is accepted, cut anywhere; checks every tree.
 
   Returns:
@@ -165,13 +173,13 @@ def play(drafter, rounds=12):
   topology, rows = drafter.topology, np.arange(ROWS)[:, None]
   tokens = rng.integers(toys.VOCAB, size=(ROWS, SIZE)).astype(np.int32)
   lengths = np.array([1, 2, 3, 9], np.int32)
-  every, behind = np.ones(ROWS, bool), 0
+  every, num_catch_up_tokens = np.ones(ROWS, bool), 0
   prompts = specjax.Context(tokens.copy(), lengths)
   state = jax.jit(drafter.init, static_argnums=2)(params, prompts, SIZE)
   for number in range(rounds):
     context = specjax.Context(tokens.copy(), lengths)
     state, num = jitted(drafter.catch_up)(params, state, context, every)
-    behind += np.sum(num)
+    num_catch_up_tokens += np.sum(num)
     keys = jax.random.split(jax.random.key(number), ROWS)
     tree, proposal = jitted(drafter.draft)(keys, params, state, context)
     tree = jax.device_get(tree)
@@ -190,12 +198,12 @@ def play(drafter, rounds=12):
     state = jitted(drafter.commit)(state, proposal, context, outcome, every)
     tokens[rows, lengths[:, None] + np.arange(topology.depth + 1)] = emitted
     lengths = (lengths + num + 1).astype(np.int32)
-  return behind
+  return num_catch_up_tokens
 
 
 def test_drafts_are_those_of_the_members_alone():
   """Also after rounds in which another's draft was accepted."""
-  assert play(everyone(1.0)[0]) > 10
+  assert check_rounds(everyone(1.0)[0]) > 10
 
 
 def stale(params, state, context, rows):
@@ -207,8 +215,8 @@ def stale(params, state, context, rows):
 def proud(state, proposal, context, outcome, rows):
   """Commits a member's own drafts where another's were accepted."""
   return tuple(
-    member.commit(*own, context, outcome, rows)
-    for member, *own in zip(everyone(1.0)[1], state, proposal[1])
+    member.commit(*arguments, context, outcome, rows)
+    for member, *arguments in zip(everyone(1.0)[1], state, proposal[1])
   )
 
 
@@ -218,7 +226,7 @@ def proud(state, proposal, context, outcome, rows):
 )
 def test_check_rejects_members_that_miss_what_others_drafted(part):
   with pytest.raises(AssertionError, match='not equal|Not equal'):
-    play(twins.twin(everyone(1.0)[0], **part))
+    check_rounds(twins.twin(everyone(1.0)[0], **part))
 
 
 @pytest.mark.slow
@@ -311,9 +319,9 @@ def test_goals_and_rewards_of_an_ensemble_with_a_lookup(reverse):
   )
   rows = jnp.broadcast_to(jnp.asarray(target), (1, 3, 3))
   both = base.Probs(rows, rows)
-  for alpha, wanted in ((1 - draft.max() - 0.01, target), (0.99, draft)):
+  for alpha, expected in ((1 - draft.max() - 0.01, target), (0.99, draft)):
     goal = functools.partial(apply.probs, specjax.GOALS['chow'](float(alpha)))
-    np.testing.assert_allclose(jax.vmap(goal)(tree, both)[0, 0], wanted)
+    np.testing.assert_allclose(jax.vmap(goal)(tree, both)[0, 0], expected)
   outcome = specjax.Outcome(
     jnp.zeros((1, 1), jnp.int32),
     jnp.zeros(1, jnp.int32),

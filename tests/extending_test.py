@@ -33,7 +33,7 @@ def _blocks(language):
 
 def _file():
   """`mine.py`, as the page has it: whatever begins with a docstring."""
-  return '\n\n'.join(each for each in _blocks('python') if each[:3] == '"""')
+  return '\n\n'.join(block for block in _blocks('python') if block[:3] == '"""')
 
 
 def test_the_page_has_a_check_for_every_kind():
@@ -98,5 +98,5 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
 def test_what_is_wrong_is_said_as_the_page_says():
   words = re.search(r'`Cycle: (The draft.*?)[;`]', _PAGE, re.M | re.S)[1]
   source = pathlib.Path(testing.drafters.__file__).read_text()
-  said = re.sub(r"'\s*'", '', source)
-  assert ' '.join(words.split()) in said
+  source_text = re.sub(r"'\s*'", '', source)
+  assert ' '.join(words.split()) in source_text

@@ -151,11 +151,11 @@ def pairs():
     rng.multinomial(4, even, (2, 50)) / 4,
     np.stack([rng.dirichlet(np.full(VOCAB, 0.5), 100)] * 2),
   ]
-  parts = [(each, each) for each in plain] + [
+  parts = [(probs, probs) for probs in plain] + [
     of_temperature(temperature, similar_logits(rng, num))
     for temperature, num in ((0, 150), (0.5, 75), (2, 75))
   ]
-  return float32_pairs(*(np.concatenate(each, 1) for each in zip(*parts)))
+  return float32_pairs(*(np.concatenate(arrays, 1) for arrays in zip(*parts)))
 
 
 def dirichlet_pairs(seed, num, size=VOCAB):
@@ -190,11 +190,13 @@ def test_goal_equals_the_formula(name):
   assert four[0].shape == (1000, VOCAB)
   gaps = []
   for alpha in ALPHAS[name]:
-    wanted, gap = formula(name, alpha, *(probs.astype(float) for probs in four))
+    expected, gap = formula(
+      name, alpha, *(probs.astype(float) for probs in four)
+    )
     hair = ((gap != 0) & (np.abs(gap) < 1e-5)).any(1)
     assert hair.sum() <= 20
     np.testing.assert_allclose(
-      goals_of(name, alpha, four)[~hair], wanted[~hair], atol=1e-6
+      goals_of(name, alpha, four)[~hair], expected[~hair], atol=1e-6
     )
     gaps.append(gap)
   if name != 'lossy':
@@ -274,8 +276,8 @@ def test_rejection_is_the_distance_where_a_rule_defers(name):
   far = distance(*four[:2])[:, 0]
   for alpha in ALPHAS[name]:
     rejected = distance(four[1], goals_of(name, alpha, four))[:, 0]
-    wanted = np.where(defers(name, alpha, four), far, 0)
-    np.testing.assert_allclose(rejected, wanted, atol=1e-6)
+    expected = np.where(defers(name, alpha, four), far, 0)
+    np.testing.assert_allclose(rejected, expected, atol=1e-6)
 
 
 @functools.partial(jax.jit, static_argnums=2)

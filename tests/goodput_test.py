@@ -59,7 +59,7 @@ def emitted(chances):
 
 
 @functools.partial(jax.jit, static_argnames='num_rounds')
-def play(bandit, chances, num_rows, num_rounds, key):
+def simulate_rounds(bandit, chances, num_rows, num_rounds, key):
   """`[T]` arms and tokens of rounds, of at most `MOST_ROWS` rows.
 
   `chances` are `[T, D]`.
@@ -68,8 +68,8 @@ def play(bandit, chances, num_rows, num_rounds, key):
 
   def step(state, inputs):
     key, chances = inputs
-    own, key = jax.random.split(key)
-    arm = bandit.select(own, state)
+    select_key, key = jax.random.split(key)
+    arm = bandit.select(select_key, state)
     depth = jnp.asarray(DEPTHS)[arm]
     passed = jax.random.uniform(key, (MOST_ROWS, DEEPEST)) < chances[None]
     kept = jnp.minimum(jnp.cumprod(passed, axis=1).sum(axis=1), depth)
@@ -78,8 +78,8 @@ def play(bandit, chances, num_rows, num_rounds, key):
     kept = jnp.where(exists, kept, 0)
     seen = base.Levels(
       *(
-        (level < each[:, None]).astype(jnp.float32).sum(axis=0)
-        for each in (deepest, kept)
+        (level < counts[:, None]).astype(jnp.float32).sum(axis=0)
+        for counts in (deepest, kept)
       )
     )
     state = bandit.update(state, arm, jnp.float32(0), levels=seen)
@@ -104,7 +104,7 @@ def test_it_loses_at_most_three_percent(costs, chance):
   """Of the best arm's tokens a second, and of plain decoding's; 600 rounds."""
   bandit, chances = build(costs), np.full((600, DEEPEST), chance, np.float32)
   keys = jax.random.split(jax.random.key(0), 12)
-  run = functools.partial(play, bandit, chances)
+  run = functools.partial(simulate_rounds, bandit, chances)
   runs = jax.vmap(
     jax.vmap(lambda num_rows, key: run(num_rows, 600, key), (None, 0)),
     (0, None),
@@ -123,7 +123,7 @@ def test_it_follows_what_changes():
   costs, _ = MIDDLE
   bandit = build(costs, discount=0.99)
   chances = np.repeat(np.float32([[0.9] * 8, [0.1] * 8]), 400, axis=0)
-  selected, _ = play(bandit, chances, 8, 800, jax.random.key(1))
+  selected, _ = simulate_rounds(bandit, chances, 8, 800, jax.random.key(1))
   shares = lambda part: np.bincount(part, minlength=5) / len(part)
   assert shares(np.asarray(selected)[300:400])[3:].sum() > 0.9
   assert shares(np.asarray(selected)[600:])[0] > 0.8
@@ -165,8 +165,8 @@ def test_beliefs_are_drawn_in_a_branch_of_the_program():
   """A round in which an arm stays pays for no draw."""
   bandit = build()
   program = jax.make_jaxpr(bandit.select)(jax.random.key(0), bandit.init())
-  draws = [each for each in program.eqns if 'random' in str(each)]
-  assert [each.primitive.name for each in draws] == ['cond']
+  draws = [equation for equation in program.eqns if 'random' in str(equation)]
+  assert [equation.primitive.name for equation in draws] == ['cond']
   drawn, stays = sorted(map(str, draws[0].params['branches']), key=len)[::-1]
   assert 'random' in drawn and 'random' not in stays
 

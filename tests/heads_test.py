@@ -71,8 +71,8 @@ def _head(kind, **options):
   """A head that begins with its target's parameters, moved at random."""
   config = heads.configure(kind, _TARGET, **options)
   params = heads.begin(jax.random.key(2), config, _TARGET, _target()[1])
-  own = heads.own_params(config, params)
-  return heads.head(config), {**params, **_random(3, own, 0.2)}
+  head_params = heads.own_params(config, params)
+  return heads.head(config), {**params, **_random(3, head_params, 0.2)}
 
 
 def _eagle(*args, kind='eagle', **options):
@@ -149,16 +149,16 @@ def _played():
   """A decoder, results of arms that take turns, and the state of all arms."""
   decoder = _decoder(_ALL)
 
-  def play(num, *selected):
+  def decode(num, *selected):
     start = decoder.init(
       _PROMPTS, num, bandit_state=arms.cycle(len(_ALL), *selected)
     )
     state = decoding.decode(decoder.round_fn, decoder.params, start)
     return state, decoder.results(_PROMPTS, state)
 
-  results_of = {(name,): play(24, i)[1] for i, name in enumerate(_ALL)}
-  results_of[_SHARING] = play(24, *map(_ALL.index, _SHARING))[1]
-  state, results = play(40, *range(len(_ALL)))
+  results_of = {(name,): decode(24, i)[1] for i, name in enumerate(_ALL)}
+  results_of[_SHARING] = decode(24, *map(_ALL.index, _SHARING))[1]
+  state, results = decode(40, *range(len(_ALL)))
   plain = _decoder(['none']).decode(_PROMPTS, 40)
   assert arms.tokens(results) == arms.tokens(plain)
   assert (sum(result.pulls for result in results) > 0).all()
@@ -192,8 +192,8 @@ def test_a_head_computes_in_its_type_whatever_that_of_its_target(
     arm, params = _arm(name, _GREEDY)
     head = dataclasses.replace(arm.drafter.head, dtype=head_dtype)
     drafter = dataclasses.replace(arm.drafter, head=head)
-    own = jax.tree.map(in_dtype, heads.own(head.config, params))
-    pairs.append((arm._replace(drafter=drafter), {**params, **own}))
+    head_params = jax.tree.map(in_dtype, heads.own(head.config, params))
+    pairs.append((arm._replace(drafter=drafter), {**params, **head_params}))
   plain, spec = (
     decoding.Decoder(
       dataclasses.replace(model, dtype=target_dtype),
@@ -279,12 +279,12 @@ def test_distinct_siblings_need_their_own_probabilities(verifier, least, most):
 
   total = np.zeros(3)
   for first, second in itertools.permutations(range(3), 2):
-    left = draft / (1 - draft[first])
-    left[first] = 0.0
+    residual = draft / (1 - draft[first])
+    residual[first] = 0.0
     keys = jax.random.split(jax.random.key(3 * first + second), num_keys)
     siblings = np.int32([first, second])
-    tokens = first_tokens(keys, siblings, np.stack([draft, left]))
-    weight = float(draft[first] * left[second])
+    tokens = first_tokens(keys, siblings, np.stack([draft, residual]))
+    weight = float(draft[first] * residual[second])
     total += weight * np.bincount(tokens, minlength=3) / num_keys
   assert least <= np.abs(total - target).sum() / 2 <= most
 
@@ -307,14 +307,16 @@ def test_siblings_are_different_and_have_what_is_left(temperature):
   assert exists.tolist() == [[True, True, True, True, False]]
   first = [int(token) for token in tokens[0, [0, 2, 3]]]
   assert sorted(first) == [0, 1, 2]
-  left = np.array([0.5, 0.3, 0.2, 0.0])
+  residual = np.array([0.5, 0.3, 0.2, 0.0])
   if not temperature:
     assert probs is None
     assert first == [0, 1, 2] and tokens[0, 1] == 3
     return
   for node, token in zip((0, 2, 3), first):
-    np.testing.assert_allclose(probs[0, node], left / left.sum(), rtol=1e-5)
-    left[token] = 0
+    np.testing.assert_allclose(
+      probs[0, node], residual / residual.sum(), rtol=1e-5
+    )
+    residual[token] = 0
 
 
 def _emitted(decoder, selected):
@@ -428,17 +430,19 @@ def test_pairs_that_are_read_in_vain_change_no_draft(lag, monkeypatch):
     rows = jnp.ones(2, bool)
     after = drafter.commit(state, pending, now, outcome, rows)
     return after.lengths, *(
-      (each.tokens, each.probs)
-      for each in (tree, drafter.draft(keys, params, after, later)[0])
+      (draft_tree.tokens, draft_tree.probs)
+      for draft_tree in (tree, drafter.draft(keys, params, after, later)[0])
     )
 
   expected = jax.jit(two_rounds)()
   monkeypatch.setattr(
     jax.lax, 'platform_dependent', lambda *args, default, **_: default(*args)
   )
-  found = jax.jit(lambda: two_rounds())()
-  for own, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-    np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-6)
+  actual = jax.jit(lambda: two_rounds())()
+  for actual_leaf, expected_leaf in zip(
+    *map(jax.tree.leaves, (actual, expected)), strict=True
+  ):
+    np.testing.assert_allclose(actual_leaf, expected_leaf, rtol=1e-4, atol=1e-6)
 
 
 def test_a_head_far_behind_reads_sinks_and_a_window():
@@ -506,25 +510,25 @@ def test_a_dynamic_tree_is_that_of_the_algorithm():
   ranked = []
   for _ in range(depth):
     below = [
-      ((*path, token), score + own)
+      ((*path, token), score + log_prob)
       for path, score in level
-      for token, own in likeliest(path, beam)
+      for token, log_prob in likeliest(path, beam)
     ]
     ranked += below
-    level = sorted(below, key=lambda each: -each[1])[:beam]
-  ranked.sort(key=lambda each: -each[1])
-  want = {path for path, _ in ranked[:num_nodes]}
+    level = sorted(below, key=lambda entry: -entry[1])[:beam]
+  ranked.sort(key=lambda entry: -entry[1])
+  expected = {path for path, _ in ranked[:num_nodes]}
   parents = np.asarray(tree.topology.parents[0])
   paths = []
   for node, parent in enumerate(parents):
     above = paths[parent] if parent >= 0 else ()
     paths.append((*above, int(tree.tokens[0, node])))
   assert tree.valid.all() and tree.topology.is_valid.all()
-  assert set(paths) == want
+  assert set(paths) == expected
   for node, (*above, token) in enumerate(paths):
     log_probs = dict(likeliest(tuple(above), 7))
-    found = jnp.log(tree.raw_probs[0, node, token])
-    np.testing.assert_allclose(found, log_probs[token], rtol=1e-4, atol=1e-5)
+    actual = jnp.log(tree.raw_probs[0, node, token])
+    np.testing.assert_allclose(actual, log_probs[token], rtol=1e-4, atol=1e-5)
 
 
 def _log_probs(head, params, tokens, features, path):
@@ -605,11 +609,13 @@ def test_a_new_head_reads_tokens_and_features_alike(size):
 
 def test_the_head_of_another_target_is_refused():
   config, (_, params) = heads.configure('eagle', _TARGET), _target()
-  own = dataclasses.replace(config, target=heads.fingerprint(params))
-  heads.check_target('a', own, _TARGET, params)
+  matching_config = dataclasses.replace(
+    config, target=heads.fingerprint(params)
+  )
+  heads.check_target('a', matching_config, _TARGET, params)
   other = _random(9, params)
   with pytest.raises(ValueError, match='has the fingerprint'):
-    heads.check_target('a', own, _TARGET, other)
+    heads.check_target('a', matching_config, _TARGET, other)
   wider = dataclasses.replace(_TARGET, d_model=16)
   with pytest.raises(
     ValueError, match='its d_model is 8, but this target has 16'
@@ -652,9 +658,9 @@ def test_an_early_exit_reads_the_first_layers():
   tokens = jnp.array([[2, 0, 1, 1]], jnp.int32)
   part = cutting.keep_layers(_TARGET, params, (0, 1))
   extend = jax.jit(adapters.Transformer(part[0]).extend)
-  wanted = extend(part[1], None, tokens).logits
-  got = jax.jit(model.exit(2).extend)(params, None, tokens).logits
-  np.testing.assert_array_equal(got, wanted)
+  expected = extend(part[1], None, tokens).logits
+  actual = jax.jit(model.exit(2).extend)(params, None, tokens).logits
+  np.testing.assert_array_equal(actual, expected)
   verifier = verifiers.resolve('greedy')
   exits = [
     drafters.EarlyExit(model, _CHAIN, _GREEDY, num_layers=num) for num in (2, 3)

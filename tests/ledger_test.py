@@ -21,7 +21,7 @@ def by_hand(draft, target, epsilon):
   excess = np.maximum(target - draft, 0)
   others = excess / excess.sum(), target, draft
   outputs = [accept * draft + rejection * other for other in others]
-  return rejection, [0.5 * np.abs(each - target).sum() for each in outputs]
+  return rejection, [0.5 * np.abs(output - target).sum() for output in outputs]
 
 
 def texts(vocab_size):
@@ -43,41 +43,41 @@ def summed(target, draft, tokens):
   for row, (start, length) in enumerate(zip(STARTS, LENGTHS)):
     for after in range(start - 1, length - 1):
       for i, epsilon in enumerate(EPSILONS):
-        found = by_hand(draft[row, after], target[row, after], epsilon)
-        rejection[row, i] += found[0]
-        biases[row, i] += found[1]
+        terms = by_hand(draft[row, after], target[row, after], epsilon)
+        rejection[row, i] += terms[0]
+        biases[row, i] += terms[1]
   return rejection, biases
 
 
 def test_of_tables_that_change_from_place_to_place():
   pair = [toys.markov(seed, 5, 12) for seed in (0, 1)]
   tokens = texts(5)
-  found = ledger(pair, tokens)
+  result = ledger(pair, tokens)
   rows = [
     np.asarray(table, np.float64)[np.arange(10)[None], tokens]
     for _, table in pair
   ]
   rejection, biases = summed(*rows, tokens)
-  assert found.num_tokens.tolist() == [5, 0, 6]
-  np.testing.assert_allclose(found.rejection, rejection, atol=1e-5)
-  np.testing.assert_allclose(found.bias, biases, atol=1e-5)
+  assert result.num_tokens.tolist() == [5, 0, 6]
+  np.testing.assert_allclose(result.rejection, rejection, atol=1e-5)
+  np.testing.assert_allclose(result.bias, biases, atol=1e-5)
   # Without an epsilon, the residual alone is lossless; all kept, none differs.
-  assert not found.bias[:, 0, 0].round(5).any()
-  assert (found.bias[[0, 2], 0, 1:] > 0.1).all()
-  np.testing.assert_allclose(np.ptp(found.bias[:, -1], axis=1), 0, atol=1e-5)
+  assert not result.bias[:, 0, 0].round(5).any()
+  assert (result.bias[[0, 2], 0, 1:] > 0.1).all()
+  np.testing.assert_allclose(np.ptp(result.bias[:, -1], axis=1), 0, atol=1e-5)
 
 
 @pytest.mark.parametrize('replacement', [1, 2])
 def test_the_residual_costs_least(replacement):
   """At every epsilon, and rejection and its bias sum to the distance."""
   pair = [toys.markov(seed, 5) for seed in (2, 3)]
-  found = ledger(pair, texts(5))
-  best, other = found.bias[..., 0], found.bias[..., replacement]
+  result = ledger(pair, texts(5))
+  best, other = result.bias[..., 0], result.bias[..., replacement]
   assert (other[:, :2] >= best[:, :2]).all()
   assert (other[[0, 2], 1] > best[[0, 2], 1] + 0.01).all()
   np.testing.assert_allclose(
-    found.rejection + best,
-    np.repeat(found.rejection[:, :1], 4, axis=1),
+    result.rejection + best,
+    np.repeat(result.rejection[:, :1], 4, axis=1),
     atol=1e-5,
   )
 
@@ -97,13 +97,13 @@ def test_of_transformers_and_junk_behind_the_texts():
   with np.errstate(divide='ignore', invalid='ignore'):
     probs[1] = np.maximum(probs[1], 1e-30)  # What is never drafted.
     rejection, biases = summed(*probs, tokens)
-  found = ledger(pair, tokens, sampling)
-  np.testing.assert_allclose(found.rejection, rejection, atol=1e-4)
-  np.testing.assert_allclose(found.bias, biases, atol=1e-4)
+  result = ledger(pair, tokens, sampling)
+  np.testing.assert_allclose(result.rejection, rejection, atol=1e-4)
+  np.testing.assert_allclose(result.bias, biases, atol=1e-4)
   for row, length in enumerate(LENGTHS):
     tokens[row, length:] = 0
   again = ledger(pair, tokens, sampling)
-  np.testing.assert_allclose(again.bias, found.bias, atol=1e-5)
+  np.testing.assert_allclose(again.bias, result.bias, atol=1e-5)
 
 
 def test_replacements_are_those_of_the_verifier():

@@ -49,8 +49,8 @@ def _sums(key, drafter, verifier, num_chunks):
     shape = _CHUNK, drafter.length
     coins = jax.random.bernoulli(coin_key, shape=(*shape, 1))
     chance = drafter.acceptance + drafter.spread * jnp.where(coins, 1.0, -1.0)
-    probs = lambda own: (
-      chance * _SHARED[None, None] + (1 - chance) * own[None, None]
+    probs = lambda model_probs: (
+      chance * _SHARED[None, None] + (1 - chance) * model_probs[None, None]
     )
     draft, target = probs(_DRAFT), probs(_TARGET)
     tree = base.DraftTree(
@@ -145,14 +145,14 @@ def test_fewer_losses_of_divergence_can_need_more_rounds():
     emitted = np.convolve(
       *(constant.block_lengths(arms[arm], length) for arm in first)
     )
-    left = [
+    remaining_rounds = [
       constant.expected_rounds(arms[2], length, num_tokens - 2 - more)
       for more in range(len(emitted))
     ]
     return (
-      sum(arms[2] - each.divergence_mean for each in stats),
-      length * sum(each.efficiency_mean for each in stats),
-      2 + emitted @ left,
+      sum(arms[2] - arm_stats.divergence_mean for arm_stats in stats),
+      length * sum(arm_stats.efficiency_mean for arm_stats in stats),
+      2 + emitted @ remaining_rounds,
     )
 
   lost, accepted, rounds = np.array([follow([0, 2]), follow([1, 1])]).T

@@ -49,9 +49,9 @@ class ProgramCache:
 
   def _on_event(self, event, **_):
     # JAX reports a program that it found as compiled, too.
-    found = event == '/jax/compilation_cache/cache_hits'
-    self._counts['found'] += found
-    self._counts['compiled'] -= found
+    is_hit = event == '/jax/compilation_cache/cache_hits'
+    self._counts['found'] += is_hit
+    self._counts['compiled'] -= is_hit
 
   def pytest_sessionfinish(self, session):
     output = getattr(session.config, 'workeroutput', None)

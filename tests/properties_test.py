@@ -106,8 +106,8 @@ def draws(rng, probs, num):
   any_token = (probs >= np.finfo(np.float32).tiny).astype(float)
   chances = np.where(rng.random((len(probs), 1)) < 0.5, probs, any_token)
   edges = np.cumsum(chances, axis=1)
-  places = rng.random((len(probs), num, 1)) * edges[:, None, -1:]
-  return (edges[:, None] > places).argmax(-1).astype(np.int32)
+  points = rng.random((len(probs), num, 1)) * edges[:, None, -1:]
+  return (edges[:, None] > points).argmax(-1).astype(np.int32)
 
 
 def keys(rng, num):
@@ -209,10 +209,10 @@ def verifier_case(name, tree, sampled, scale, size):
 def parts(draft, target, num_drafts):
   """What couplings and tables are made of, by name."""
   args = draft, target, num_drafts
-  plan = priorities.compute(*args)
+  ranking = priorities.compute(*args)
   return {
-    'plan': plan,
-    'proposal': plan.distribution(draft),
+    'plan': ranking,
+    'proposal': ranking.distribution(draft),
     'division': division.divide(*args),
     'rejection': rejection.reject(draft, target),
     'optimal': transport.optimal_acceptance(*args),
@@ -243,7 +243,7 @@ def parts_case(scale, size):
 
   rows = draft, target, num_drafts
   structure = jax.tree.structure(
-    jax.eval_shape(parts, *(each[0] for each in rows))
+    jax.eval_shape(parts, *(array[0] for array in rows))
   )
   return Case(parts, rows, check)
 
@@ -312,9 +312,9 @@ def run(case, devices):
   over = jax.jit(jax.vmap(case.run))
   num_parts = NUM_DEVICES // mesh.size
   parts = []
-  for each in zip(*(np.split(rows, num_parts) for rows in case.rows)):
-    made = over(*(jax.device_put(rows, spread) for rows in each))
-    parts.append(map(np.asarray, jax.tree.leaves(made)))
+  for part_rows in zip(*(np.split(rows, num_parts) for rows in case.rows)):
+    outputs = over(*(jax.device_put(rows, spread) for rows in part_rows))
+    parts.append(map(np.asarray, jax.tree.leaves(outputs)))
   return [np.concatenate(leaves) for leaves in zip(*parts)]
 
 

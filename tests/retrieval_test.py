@@ -102,7 +102,7 @@ def copied(text, place, num):
   return text[-num:]
 
 
-def own_places(text, max_match):
+def match_positions(text, max_match):
   """Length of the longest match, and its places, most recent first."""
   lengths = [matched(text[:at], text, max_match) for at in range(len(text))]
   longest = max(lengths)
@@ -120,10 +120,12 @@ def corpus_matches(documents, text, max_match, num_samples):
       order.append(document[:at][: -datastore.DEPTH - 1 : -1])
       following.append(document[at:])
   longest = max(lengths)
-  found = [i for i in np.arange(len(order)) if lengths[i] == longest]
-  found.sort(key=lambda i: order[i])
-  num = min(len(found), num_samples)
-  return longest, [following[found[i * len(found) // num]] for i in range(num)]
+  indices = [i for i in np.arange(len(order)) if lengths[i] == longest]
+  indices.sort(key=lambda i: order[i])
+  num = min(len(indices), num_samples)
+  return longest, [
+    following[indices[i * len(indices) // num]] for i in range(num)
+  ]
 
 
 def voted(continuations, weights, topology):
@@ -151,8 +153,8 @@ def voted(continuations, weights, topology):
 def test_own_matches_are_those_of_a_slow_search(max_match):
   context = texts()
   search = lambda *text: matching.match_row(*text, max_match)
-  own = jax.jit(jax.vmap(search))(context.tokens, context.lengths)
-  for row, text in zip(own.tolist(), rows(context)):
+  match_lengths = jax.jit(jax.vmap(search))(context.tokens, context.lengths)
+  for row, text in zip(match_lengths.tolist(), rows(context)):
     expected = [matched(text[:at], text, max_match) for at in range(len(text))]
     assert row == expected + [0] * (SIZE - len(text))
 
@@ -205,15 +207,15 @@ def test_prompt_lookup_is_a_slow_search(
   expected = []
   for text in rows(context):
     lengths = [matched(text[:at], text, max_ngram) for at in range(len(text))]
-    places = sorted(range(len(text)), key=lambda at: (-lengths[at], -at))
+    positions = sorted(range(len(text)), key=lambda at: (-lengths[at], -at))
     drafts = {}
-    for at in places[: 8 * num_drafts]:
+    for at in positions[: 8 * num_drafts]:
       if lengths[at] >= min_ngram:
         draft = copied(text, at, draft_length)
         drafts.setdefault(draft[0], draft)
     drafts = [*drafts.values()] + [[None] * draft_length] * num_drafts
     expected.append(
-      [each[i] for i in range(draft_length) for each in drafts[:num_drafts]]
+      [chain[i] for i in range(draft_length) for chain in drafts[:num_drafts]]
     )
   assert proposals(drafter, None, context) == expected
   # Some rows have a draft, and others have none.
@@ -286,8 +288,8 @@ def test_suffix_is_a_slow_search(name, draft_length, options):
   context = texts()
   expected = []
   for text in rows(context):
-    longest, places = own_places(text, max_match)
-    voters = [copied(text, at, draft_length) for at in places[:num]]
+    longest, positions = match_positions(text, max_match)
+    voters = [copied(text, at, draft_length) for at in positions[:num]]
     if documents:
       length, following = corpus_matches(documents, text, max_match, num)
       voters = voters if longest >= length else []
@@ -326,8 +328,8 @@ def test_proposals_depend_on_the_row_alone(name):
   assert proposals(drafter, params, shuffled) == [together[i] for i in order]
   few = some(context, slice(1, None, 3))  # One of each length.
   junk = np.pad(few.tokens, ((0, 0), (0, 9)), constant_values=1)
-  behind = np.arange(SIZE + 9)[None] >= few.lengths[:, None]
-  padded = few._replace(tokens=np.where(behind, (junk + 1) % 4, junk))
+  is_padding = np.arange(SIZE + 9)[None] >= few.lengths[:, None]
+  padded = few._replace(tokens=np.where(is_padding, (junk + 1) % 4, junk))
   assert proposals(drafter, params, padded) == together[1::3]
 
 
@@ -358,10 +360,10 @@ def test_the_estimate_is_the_mass_of_what_would_be_proposed():
   for step in range(3):
     before = context._replace(lengths=target.start + step)
     drafts = proposals(drafter, params, before)
-    for chances, each in zip(acceptance, probs, strict=True):
+    for chances, target_rows in zip(acceptance, probs, strict=True):
       expected = [
         sum(float(row[token]) for token in draft[:2] if token is not None)
-        for row, draft in zip(each[:, step], drafts)
+        for row, draft in zip(target_rows[:, step], drafts)
       ]
       np.testing.assert_allclose(chances[:, step], expected, atol=1e-6)
 
@@ -477,8 +479,11 @@ def test_check_rejects_tokens_that_pass_for_samples():
 @functools.cache
 def greedy_decoder():
   """An arm that decodes plainly, and one for each drafter that looks up."""
-  found = [LOOKUPS[name]() for name in LOOKUPS]
-  all_arms = [arms.arm(*each, verifier='greedy') for each in found]
+  models = [LOOKUPS[name]() for name in LOOKUPS]
+  all_arms = [
+    arms.arm(*drafter_and_params, verifier='greedy')
+    for drafter_and_params in models
+  ]
   return arms.decoder(arms.none(), *all_arms, bandit='fixed', temperature=0.0)
 
 

@@ -106,8 +106,8 @@ def test_min_p_is_a_share_of_the_largest():
   logits = np.float32([0.0, 1.0, 0.0, -np.inf]) * np.log(np.float32(2))
   for min_p, probs in ((0.49, [0.25, 0.5, 0.25, 0]), (0.51, [0, 1, 0, 0])):
     settings = sampling.Sampling(min_p=min_p)
-    found = _probabilities(logits, settings)
-    np.testing.assert_allclose(found, probs, rtol=1e-6)
+    actual = _probabilities(logits, settings)
+    np.testing.assert_allclose(actual, probs, rtol=1e-6)
 
 
 def test_tied_tokens_stay_or_go_together():
@@ -115,8 +115,8 @@ def test_tied_tokens_stay_or_go_together():
   for settings in (sampling.Sampling(top_k=3), sampling.Sampling(top_p=0.8)):
     assert np.all(np.asarray(_probabilities(logits, settings)) > 0)
   for settings in (sampling.Sampling(top_k=1), sampling.Sampling(top_p=0.1)):
-    found = _probabilities(logits, settings)
-    np.testing.assert_allclose(found, [0.5, 0.5, 0, 0, 0])
+    actual = _probabilities(logits, settings)
+    np.testing.assert_allclose(actual, [0.5, 0.5, 0, 0, 0])
 
 
 @pytest.mark.parametrize('temperature', [0.0, 1.0])
@@ -240,8 +240,8 @@ def hard_weights(kind, vocab_size):
     *itertools.product([384, 4096, 32_000], ['zipf', 'uniform', 'softmax']),
     (256_000, 'zipf, shuffled'),
     *(
-      pytest.param(*each, marks=pytest.mark.slow)
-      for each in [
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in [
         *itertools.product(
           [385, 50_257], ['zipf', 'steep', 'uniform', 'sparse', 'softmax']
         ),

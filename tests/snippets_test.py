@@ -47,8 +47,8 @@ def test_the_twelve_lines(capsys):
   lines = [line for line in block.splitlines() if line.strip()]
   assert len(lines) == 12
   _run('README.md', {})
-  *_, said = capsys.readouterr().out.splitlines()
-  assert re.fullmatch(r'\d\.\d\d emitted tokens per target call', said)
+  *_, last_line = capsys.readouterr().out.splitlines()
+  assert re.fullmatch(r'\d\.\d\d emitted tokens per target call', last_line)
 
 
 @pytest.mark.slow
@@ -69,20 +69,20 @@ def test_the_page_about_experiments(tmp_path):
       'seed': 0,
     }
   )
-  made = _run('docs/experiments.md', {'config': config})
+  namespace = _run('docs/experiments.md', {'config': config})
   assert len(compare.prepare(config).methods) == len(config.methods) + 3
   config.methods, config.bandits = ('none', 'small:2'), ()
   workdir = workdirs.Workdir(tmp_path / 'run', config)
-  rows = made['run'](config, workdir)
+  rows = namespace['run'](config, workdir)
   assert [row['longest'] for row in rows] == [3, 3]
-  assert set(made['figures'](rows)) == {'longest'}
+  assert set(namespace['figures'](rows)) == {'longest'}
 
 
 @pytest.mark.slow
 def test_the_page_about_models(tmp_path):
-  made = _run('docs/models.md', {})
-  made['export'](tmp_path)
-  decoder = made['decoder'](tmp_path, tmp_path)
+  namespace = _run('docs/models.md', {})
+  namespace['export'](tmp_path)
+  decoder = namespace['decoder'](tmp_path, tmp_path)
   (result,) = decoder.decode([[1, 2, 3]], 8)
   assert len(result.tokens) == 8
 
@@ -93,15 +93,17 @@ def test_the_page_about_models(tmp_path):
 def _commands():
   """All commands of all pages, each as words."""
   pages = [*_ROOT.glob('*.md'), *(_ROOT / 'docs').rglob('*.md')]
-  found = {}
+  commands = {}
   for page in sorted(pages):
     name = page.relative_to(_ROOT).as_posix()
     for block in _blocks(name, 'bash'):
       for line in block.replace('\\\n', ' ').splitlines():
         for command in line.split(' && '):
           if command.strip():
-            found.setdefault(tuple(shlex.split(command, comments=True)), name)
-  return {words: name for words, name in found.items() if words}
+            commands.setdefault(
+              tuple(shlex.split(command, comments=True)), name
+            )
+  return {words: name for words, name in commands.items() if words}
 
 
 _COMMANDS = _commands()

@@ -31,7 +31,7 @@ def random_probs(rng, *shape):
 # Expected rejections.
 
 
-def play(target, draft, horizon, num_drafts=1, share=1.0):
+def enumerate_runs(target, draft, horizon, num_drafts=1, share=1.0):
   """Plays Algorithm 4 with chances for dice, test by test, along all texts.
 
   Args:
@@ -50,17 +50,17 @@ def play(target, draft, horizon, num_drafts=1, share=1.0):
     longer = collections.Counter()
     for (prefix, begins), chance in runs.items():
       goal, drafted = target(prefix), draft(prefix)
-      left = goal
+      residual = goal
       for _ in range(num_drafts if begins else 1):
-        passed = share * np.minimum(drafted, left)
-        for token, each in enumerate(chance * passed):
-          longer[(*prefix, token), False] += each
+        passed = share * np.minimum(drafted, residual)
+        for token, prob in enumerate(chance * passed):
+          longer[(*prefix, token), False] += prob
         chance *= 1 - passed.sum()
-        left = left - passed
-        left = left / left.sum() if left.sum() > 1e-12 else goal
+        residual = residual - passed
+        residual = residual / residual.sum() if residual.sum() > 1e-12 else goal
       rejections += chance
-      for token, each in enumerate(chance * left):
-        longer[(*prefix, token), True] += each
+      for token, prob in enumerate(chance * residual):
+        longer[(*prefix, token), True] += prob
     runs = longer
   texts = itertools.product(range(len(goal)), repeat=horizon)
   probs = np.array([runs[text, True] + runs[text, False] for text in texts])
@@ -73,7 +73,7 @@ def text_probs(model, size, horizon):
   for length in range(horizon):
     prefixes = itertools.product(range(size), repeat=length)
     probs = (
-      probs[:, None] * np.array([model(each) for each in prefixes])
+      probs[:, None] * np.array([model(prefix) for prefix in prefixes])
     ).ravel()
   return probs
 
@@ -124,18 +124,18 @@ def test_expected_rejections_are_those_of_the_algorithm(name, num_drafts):
   _, horizon = CASES[name]
   total = 0
   for chance, target, draft in starts:
-    probs, rejections = play(target, draft, horizon, num_drafts)
+    probs, rejections = enumerate_runs(target, draft, horizon, num_drafts)
     np.testing.assert_allclose(
       probs, text_probs(target, len(target(())), horizon), atol=1e-9
     )
     total += chance * rejections
-  found = theory.batch_expected_rejections(
+  actual = theory.batch_expected_rejections(
     *pair, horizon, num_drafts, **options
   )
-  assert found == pytest.approx(total, abs=1e-6)
+  assert actual == pytest.approx(total, abs=1e-6)
   if num_drafts == 1:
-    found = theory.expected_rejections(*pair, horizon, **options)
-    assert found == pytest.approx(total, abs=1e-6)
+    actual = theory.expected_rejections(*pair, horizon, **options)
+    assert actual == pytest.approx(total, abs=1e-6)
 
 
 def mean_distance(target, draft, horizon):
@@ -144,8 +144,8 @@ def mean_distance(target, draft, horizon):
   for length in range(horizon):
     chances = text_probs(target, size, length)
     prefixes = itertools.product(range(size), repeat=length)
-    for chance, each in zip(chances, prefixes):
-      total += chance * 0.5 * np.abs(target(each) - draft(each)).sum()
+    for chance, prefix in zip(chances, prefixes):
+      total += chance * 0.5 * np.abs(target(prefix) - draft(prefix)).sum()
   return total
 
 
@@ -157,15 +157,15 @@ def test_one_draft_is_rejected_with_the_total_variation(name):
   expected = sum(
     chance * mean_distance(*both, horizon) for chance, *both in starts
   )
-  found = theory.expected_rejections(*pair, horizon, **options)
-  assert found == pytest.approx(expected, abs=1e-6)
+  actual = theory.expected_rejections(*pair, horizon, **options)
+  assert actual == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize('share', [0.0, 0.5, [0.9, 1.0, 0.4]])
 def test_other_unbiased_rules_are_rejected_more_often(share):
   """Theorem 2, for rules that pass with a share of `min(1, target/draft)`."""
   (target, draft), *_ = models('two tokens')
-  probs, rejections = play(target, draft, 4, share=np.array(share))
+  probs, rejections = enumerate_runs(target, draft, 4, share=np.array(share))
   np.testing.assert_allclose(probs, text_probs(target, 3, 4), atol=1e-9)
   assert rejections > theory.expected_rejections(target, draft, 4) + 0.05
 
@@ -182,8 +182,8 @@ def test_one_target_call_a_token_if_draft_and_target_share_no_token():
   target, draft = np.tile([0.5, 0.5, 0, 0], (2, 4, 1))
   draft = draft[:, ::-1]
   for num_drafts in (1, 3, math.inf):
-    found = theory.batch_expected_rejections(target, draft, 7, num_drafts)
-    assert found == pytest.approx(7)
+    actual = theory.batch_expected_rejections(target, draft, 7, num_drafts)
+    assert actual == pytest.approx(7)
   assert theory.expected_rejections(target, target, 7) == 0
   assert theory.expected_rejections(target, draft, 0) == 0
 
@@ -292,13 +292,13 @@ def test_improvement_has_its_closed_forms(num_drafts):
       np.append(np.full(size, 1 / size), [0] * 6),
     )
     distance = 1 - size / 6
-    found = batch_improvement(draft, target[:6], num_drafts)
-    assert found == pytest.approx(distance - distance**num_drafts, abs=1e-6)
+    actual = batch_improvement(draft, target[:6], num_drafts)
+    assert actual == pytest.approx(distance - distance**num_drafts, abs=1e-6)
   for u, v in ((0.9, 0.5), (0.4, 0.1), (1.0, 0.3), (0.6, 0.6)):
     draft, target = np.array([u, 1 - u]), np.array([v, 1 - v])
-    found = batch_improvement(draft, target, num_drafts)
+    actual = batch_improvement(draft, target, num_drafts)
     expected = (u - v) * (1 - u ** (num_drafts - 1))
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert actual == pytest.approx(expected, abs=1e-6)
 
 
 def test_improvement_is_the_gain_of_one_position_and_tends_to_the_distance():
@@ -307,8 +307,8 @@ def test_improvement_is_the_gain_of_one_position_and_tends_to_the_distance():
   one, three = (
     theory.batch_expected_rejections(*models_of, 1, num) for num in (1, 3)
   )
-  found = batch_improvement(draft, target, 3)
-  assert found == pytest.approx(one - three, abs=1e-6)
+  actual = batch_improvement(draft, target, 3)
+  assert actual == pytest.approx(one - three, abs=1e-6)
   limit = batch_improvement(draft, target, 1000)
   assert limit == pytest.approx(one, abs=1e-6)
   assert batch_improvement(draft, target, 1) == pytest.approx(0)
@@ -421,8 +421,8 @@ def accepted_probs(acceptance, draft_length):
 @each_length
 def test_block_lengths_are_those_of_all_outcomes(acceptance, draft_length):
   probs = accepted_probs(acceptance, draft_length)
-  found = constant.block_lengths(acceptance, draft_length)
-  np.testing.assert_allclose(found, probs, atol=1e-12)
+  actual = constant.block_lengths(acceptance, draft_length)
+  np.testing.assert_allclose(actual, probs, atol=1e-12)
   mean = probs @ np.arange(1, draft_length + 2)
   assert constant.block_efficiency(acceptance, draft_length) == pytest.approx(
     mean
@@ -441,21 +441,21 @@ def test_expected_rounds_are_those_of_all_sums(
   while (going := emitted[:num_tokens].sum()) > 1e-15:
     rounds += going
     emitted = np.convolve(emitted, probs)
-  found = constant.expected_rounds(acceptance, draft_length, num_tokens)
-  assert found == pytest.approx(rounds)
+  actual = constant.expected_rounds(acceptance, draft_length, num_tokens)
+  assert actual == pytest.approx(rounds)
   # By Wald's identity; the last round may overshoot by up to `L` tokens.
   mean = probs @ np.arange(draft_length + 2)
-  assert found >= num_tokens / mean - 1e-9
-  assert found <= (num_tokens + draft_length) / mean + 1e-9
+  assert actual >= num_tokens / mean - 1e-9
+  assert actual <= (num_tokens + draft_length) / mean + 1e-9
 
 
 @pytest.mark.parametrize(('num_tokens', 'rounds'), [(1, 1), (100, 21.81)])
 def test_printed_upper_bound_of_rounds_is_too_low(num_tokens, rounds):
   """MetaSD's Lemma 12, where rounds emit more than two tokens."""
-  found = constant.expected_rounds(0.9, 5, num_tokens)
-  assert found == pytest.approx(rounds, abs=0.005)
+  actual = constant.expected_rounds(0.9, 5, num_tokens)
+  assert actual == pytest.approx(rounds, abs=0.005)
   printed = (num_tokens + 1) / constant.block_efficiency(0.9, 5)
-  assert found > printed + 0.2
+  assert actual > printed + 0.2
 
 
 @each_acceptance
@@ -464,17 +464,19 @@ def test_reward_statistics_are_those_of_all_outcomes(acceptance, draft_length):
   """MetaSD's Lemmas 5 and 7, and their other forms."""
   probs = accepted_probs(acceptance, draft_length)
   reward = np.arange(draft_length + 1) / draft_length
-  found = constant.reward_statistics(acceptance, draft_length)
-  assert found.efficiency_mean == pytest.approx(probs @ reward)
+  statistics = constant.reward_statistics(acceptance, draft_length)
+  assert statistics.efficiency_mean == pytest.approx(probs @ reward)
   variance = probs @ (reward - probs @ reward) ** 2
-  assert found.efficiency_variance == pytest.approx(variance, abs=1e-12)
-  assert found.divergence_mean == acceptance
+  assert statistics.efficiency_variance == pytest.approx(variance, abs=1e-12)
+  assert statistics.divergence_mean == acceptance
   if acceptance < 1:
     a, n = acceptance, draft_length
     scale = (1 - a**n) / (n * (1 - a))
-    assert found.efficiency_mean == pytest.approx(scale * found.divergence_mean)
+    assert statistics.efficiency_mean == pytest.approx(
+      scale * statistics.divergence_mean
+    )
     closed = 1 - (2 * n + 1) * (a**n - a ** (n + 1)) - a ** (2 * n + 1)
-    assert found.efficiency_variance == pytest.approx(
+    assert statistics.efficiency_variance == pytest.approx(
       a * closed / (n * (1 - a)) ** 2, abs=1e-12
     )
 
@@ -489,12 +491,14 @@ def test_divergence_varies_at_most_as_bounded(draft_length):
   rng = np.random.default_rng(24)
   draft, target = random_probs(rng, 2, 10000, draft_length, 2)
   overlap = np.minimum(draft, target).sum(-1)
-  found = constant.reward_statistics(overlap.mean(), draft_length)
+  statistics = constant.reward_statistics(overlap.mean(), draft_length)
   rewards = overlap.mean(1)
-  assert rewards.mean() == pytest.approx(found.divergence_mean)
-  assert 0 < rewards.var() < found.divergence_variance_bound
+  assert rewards.mean() == pytest.approx(statistics.divergence_mean)
+  assert 0 < rewards.var() < statistics.divergence_variance_bound
   coins = np.array(list(itertools.product([0, 1], repeat=draft_length)))
-  assert coins.mean(1).var() == pytest.approx(found.divergence_variance_bound)
+  assert coins.mean(1).var() == pytest.approx(
+    statistics.divergence_variance_bound
+  )
 
 
 def divergence_is_clearer(acceptance, best_acceptance, draft_length):
@@ -562,8 +566,8 @@ def test_upper_bound_of_ucb_by_hand():
   expected = first / 4 + second / 2 + math.pi**2 / 12 + 3
   assert regret.ucb_upper_bound([3, 4, 2], 4, 100) == pytest.approx(expected)
   # Two arms, by a calculator; and the best alone.
-  found = regret.ucb_upper_bound([2, 3], 4, 100, delta=0.5)
-  assert found == pytest.approx(270.458, abs=0.001)
+  actual = regret.ucb_upper_bound([2, 3], 4, 100, delta=0.5)
+  assert actual == pytest.approx(270.458, abs=0.001)
   assert regret.ucb_upper_bound([2], 4, 9, 0.3) == pytest.approx(
     1 + math.pi**2 / 20
   )
@@ -575,8 +579,8 @@ def test_upper_bound_of_ucb_by_hand():
 )
 def test_upper_bound_of_exp3_by_hand(num_tokens, best_rounds, expected):
   """The first case is that of few tokens, the second that of many."""
-  found = regret.exp3_upper_bound(4, 2, num_tokens, best_rounds)
-  assert found == pytest.approx(expected, abs=0.01)
+  actual = regret.exp3_upper_bound(4, 2, num_tokens, best_rounds)
+  assert actual == pytest.approx(expected, abs=0.01)
 
 
 PROBS, TABLE = np.full(2, 0.5), np.full((2, 2), 0.5)

@@ -94,8 +94,8 @@ def bernoulli(chance):
   return np.array([1 - chance, chance], np.float32)
 
 
-def close(value, wanted, atol=1e-6):
-  np.testing.assert_allclose(value, wanted, rtol=0, atol=atol)
+def close(value, expected, atol=1e-6):
+  np.testing.assert_allclose(value, expected, rtol=0, atol=atol)
 
 
 def test_optimum_is_that_of_the_linear_program():
@@ -277,8 +277,8 @@ def test_division_factor_is_the_root_that_lemma_4_describes():
 def best_cut(draft, target, *args):
   """The optimum in float64."""
   pair = np.float64(draft), np.float64(target)
-  found = otm.best_cut if len(args) == 2 else otm.acceptance
-  return found(*pair, *args)
+  cut_fn = otm.best_cut if len(args) == 2 else otm.acceptance
+  return cut_fn(*pair, *args)
 
 
 def multiround(draft, target, num_drafts):
@@ -471,10 +471,10 @@ def test_bins_on_a_tpu_are_those_elsewhere(size):
   rng = np.random.default_rng(0)
   table = jnp.float32(rng.normal(size=size))
   index = jnp.int32(rng.integers(size, size=5000))
-  found = jax.jit(bins.gather_by_matmul)(table, index)
-  np.testing.assert_array_equal(found, table[index])
+  actual = jax.jit(bins.gather_by_matmul)(table, index)
+  np.testing.assert_array_equal(actual, table[index])
   values = rng.dirichlet(np.ones(5000), size=2).T.astype(np.float32)
-  want = [np.bincount(index, column, bins.NUM_BINS) for column in values.T]
+  expected = [np.bincount(index, column, bins.NUM_BINS) for column in values.T]
   for add in (bins.bin_sums, bins.bin_sums_by_matmul):
     sums = jax.jit(add)(jnp.asarray(values), index)
-    np.testing.assert_allclose(sums.T, want, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(sums.T, expected, rtol=1e-5, atol=1e-9)
