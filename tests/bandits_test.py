@@ -74,7 +74,7 @@ def _spec_indices(pulls, sums, t, delta):
 
 
 def test_ucb_spec_plays_the_paper_s_sequence():
-  """Seven rounds; indices in the paper's scale, and what they choose."""
+  """Checks the indices, in the paper's scale, and the arms of seven rounds."""
   bandit = bandits.UCBSpec(3, delta=0.3)
   arms, states = _follow(bandit, (_LENGTHS - 1) / _L)
   actual = 1 + _L * np.asarray(jax.jit(jax.vmap(bandit.indices))(states))
@@ -107,7 +107,7 @@ def test_ties_go_to_the_lowest_arm():
 
 
 def test_exp3_spec_plays_the_paper_s_probabilities():
-  """Algorithm 9, and identity (50) of its estimates along the path."""
+  """Compares with Algorithm 9, and checks identity (50) along the path."""
   arms = [2, 0, 1, 1, 0, 2, 1]
   bandit = bandits.EXP3Spec(3)
 
@@ -124,7 +124,7 @@ def test_exp3_spec_plays_the_paper_s_probabilities():
     probs, actual = weights / weights.sum(), all_probs[t - 1]
     np.testing.assert_allclose(actual, probs, rtol=1e-6)
     sums[arm] += (_L + 1 - lengths[arm]) / (_L * probs[arm])
-    # Sums are kept beyond the lowest; what is added is seen beside another arm.
+    # Sums are relative to the lowest: compare an increment with another arm's.
     np.testing.assert_allclose(losses[t], sums - sums.min(), rtol=1e-5)
     added = losses[t] - losses[t - 1]
     weighted += actual @ (added - added[(arm + 1) % 3])
@@ -133,7 +133,7 @@ def test_exp3_spec_plays_the_paper_s_probabilities():
 
 
 def test_kl_ucb_indices_are_the_roots():
-  """Two of the means are 0 and 1, where the divergence has no logarithm."""
+  """Covers the means 0 and 1, where the divergence has no logarithm."""
   pulls, sums = np.array([4, 7, 2, 5]), np.array([1.5, 0, 2, 3.5])
   state = counts.Counts(jnp.int32(pulls), jnp.float32(sums))
   indices = jax.jit(bandits.KLUCB.indices)(bandits.KLUCB(4, c=3.0), state)
@@ -180,21 +180,21 @@ def test_ucbs_play_the_largest_index_of_what_they_remember(
 
 
 def _race(bandit, environment, num_runs, num_tokens, seed=8):
-  """Plays until runs, and some arm in all of them, have emitted enough.
+  """Runs a bandit until all runs and one arm in every run have emitted enough.
 
-  What arms would emit, and what is drawn, is as in `simulated_arms.simulate`,
-  which keeps every round, and goes on until the slowest arm has emitted enough.
+  The tokens of the arms and the draws are those of `simulated_arms.simulate`,
+  which keeps every round and continues until the slowest arm emits enough.
 
   Args:
-    bandit: plays.
+    bandit: the bandit that selects the arms.
     environment: one of the simulated_arms.
     num_runs: `R`.
-    num_tokens: `[D]` that a run emits before it ends, ascending.
-    seed: of the runs.
+    num_tokens: `[D]` tokens that a run emits before it ends, ascending.
+    seed: seed of the runs.
 
   Returns:
-    `[R, D]` rounds, and `[R, A, D]` those of an arm that is always played;
-    fewer than it needs, if it is not the first to emit enough.
+    `[R, D]` rounds of the runs, and `[R, A, D]` rounds of each fixed arm. The
+    latter are too few for arms that are not the first to emit enough.
   """
   fold_in = jax.vmap(jax.random.fold_in, (None, 0))
   keys = fold_in(jax.random.key(seed), jnp.arange(num_runs))
@@ -229,7 +229,7 @@ _long_race = optimized.jit(_race, static_argnums=2)
 
 
 def _excess_rounds(race, bandit, num_runs, *num_tokens):
-  """`[R, D]` rounds more than those of the arm with the lowest mean."""
+  """Returns `[R, D]` rounds in excess of the arm with the lowest mean."""
   race_rounds = race(bandit, _EASY, num_runs, np.array(num_tokens))
   rounds, fixed = jax.device_get(race_rounds)
   best = fixed.mean(0).argmin(0)[None, None]
@@ -257,7 +257,10 @@ def test_who_forgets_follows_arms_that_change_places():
 
 
 def _halve(rewards, pulls):
-  """Arms of sequential halving, from `[T, A]` rewards and pulls a phase."""
+  """Returns the arms of sequential halving, from `[T, A]` rewards.
+
+  `pulls` are the pulls of an arm in each phase.
+  """
   remaining, arms = list(range(rewards.shape[1])), []
   for num_pulls in pulls:
     sums = dict.fromkeys(remaining, 0)
@@ -272,7 +275,10 @@ def _halve(rewards, pulls):
 
 
 def test_halving_by_hand():
-  """Five arms, three, two, one; only the current phase counts, ties go low."""
+  """Halves five arms to three, two and one.
+
+  Only rewards of the current phase count, and ties favor the lower arm.
+  """
   phases = [[2, 5, 3, 4, 1]] * 5 + [[5, 2, 4, 3, 5]] * 3 + [[5, 5, 3, 3, 5]] * 2
   rewards = np.array(phases + [[5, 5, 1, 5, 5]] * 5) - 1
   selected_arms = lambda bandit: _follow(bandit, rewards / _L)[0].tolist()
@@ -508,9 +514,9 @@ _HARD = {
 )
 @pytest.mark.parametrize('name', _OF_REWARDS)
 def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms, num_rounds):
-  """Of hard rewards, up to 10^3 prompts that each begin with a lesson.
+  """Runs hard rewards over up to 10^3 prompts that each begin with a lesson.
 
-  A prompt has 100 rounds. All kinds at once, as runs side by side.
+  A prompt has 100 rounds. All kinds of rewards run side by side.
   """
   bandit = bandits.BANDITS[name](num_arms)
 
@@ -707,9 +713,12 @@ def test_play_by_hand():
 
 
 def test_runs_by_a_loop_over_rounds():
-  """Also: the first runs of many, and every fixed arm, on the same lengths."""
+  """Compares runs with a loop over their rounds.
+
+  The first runs of many and every fixed arm see the same lengths.
+  """
   key, bandit = jax.random.key(7), bandits.EXP3Spec(3)
-  # More than are played before one looks whether all have ended.
+  # More rounds than are run between two checks whether all runs have ended.
   runs = simulated_arms.simulate(key, bandit, _EASY, 2000, 5)
   for run, (arms, lengths) in enumerate(zip(runs.arms, runs.tokens)):
     tokens, pulls = 0, [0, 0, 0]
@@ -788,7 +797,7 @@ def _runs(name):
 
 
 def _regret(bandit):
-  """Regret of 2000 tokens, and its standard error, by 100 runs."""
+  """Returns the regret of 2000 tokens and its standard error, from 100 runs."""
   lost = _excess_rounds(_short_race, bandit, 100, 2000)
   return lost.mean(), lost.std(ddof=1) / len(lost) ** 0.5
 
@@ -827,10 +836,10 @@ def _least_regret_rate():
 
 @pytest.mark.slow
 def test_regret_of_ucb_spec_grows_as_the_logarithm():
-  """Theorems 4.3 and 4.4: every decade costs the same, about 17 rounds.
+  """Checks Theorems 4.3 and 4.4: every decade costs about 17 rounds.
 
-  Of a root, it would cost 3.2 times as much as the one before. The ratio of two
-  decades has a standard error of 0.05.
+  If regret grew as the square root, a decade would cost 3.2 times as much as
+  the one before. The ratio of two decades has a standard error of 0.05.
   """
   lost = _excess_rounds(_long_race, bandits.UCBSpec(3), 200, *_DECADES)
   lost = lost.mean(0)
@@ -850,7 +859,7 @@ class _TotalCountUCB(bandits.CountsBandit):
 
 
 def test_a_radius_of_the_total_count_never_recovers():
-  """All arms get the same bonus: after one bad round, the best is given up."""
+  """Gives all arms the same bonus; one bad round ends use of the best arm."""
   lost = _excess_rounds(_long_race, _TotalCountUCB(3), 50, *_DECADES[:-1])
   before, last = np.diff(lost.mean(0))
   assert last / before > 8
@@ -869,10 +878,11 @@ def test_regret_decomposes_into_pulls(name):
 
 
 def test_the_good_event():
-  """(32): means leave the radius in less than `pi^2 delta / 6` rounds a run.
+  """Checks (32): means leave the radius in few rounds per run.
 
-  The paper's radius is generous: about no run of 200 does. A third of it is
-  left far more often than the bound allows.
+  The bound is `pi^2 delta / 6` rounds. The paper's radius is generous: almost
+  no run of 200 leaves it. Means leave a third of it far more often than the
+  bound allows.
   """
   runs = _runs('uniform')
   arms, lengths = runs.arms[:, :300], runs.emitted[:, :300]
@@ -900,13 +910,13 @@ def _pulls_before(name, num_rounds):
 
 
 def test_ucb_spec_seldom_plays_worse_arms():
-  """(33): how often one was played before it is played again, in every run.
+  """Checks (33): bounds the earlier pulls of every worse arm that is selected.
 
-  About half of the bound is reached; uniform choices exceed it.
+  `ucb_spec` reaches about half of the bound; uniform choices exceed it.
   """
   means = np.asarray(_EASY.means(0), np.float64)
   gaps = (means.max() - means)[:-1]
-  rounds = np.arange(1, 1500)[:, None]  # That are completed.
+  rounds = np.arange(1, 1500)[:, None]  # Completed rounds.
   inside = np.log(_L * 3 * rounds**2 / (gaps * 0.5))
   bound = 4 + 2 * _L**2 / gaps**2 * (1 + 2 * inside)
   most = {}
@@ -1005,7 +1015,7 @@ def _sequences():
 
 @functools.cache
 def _adversarial_rounds(name):
-  """`[S, 20]` rounds of a bandit until `_MANY` tokens, for each sequence."""
+  """Returns `[S, 20]` rounds until `_MANY` tokens, for each sequence."""
   sequences = [
     np.resize(sequence, (4500, 3)) for sequence in _sequences().values()
   ]

@@ -142,7 +142,7 @@ def builder(topology, verifier, sampling, **options):
 def test_a_run_has_the_distribution_of_its_goal(
   topology, verifier, temperature
 ):
-  """At every position: also where all drafts were accepted."""
+  """Tests every position, including those after a fully accepted round."""
   sampling = specjax.Sampling(temperature)
   models, expected = known_probs(sampling)
   for name, texts in samples(builder(topology, verifier, sampling), sampling):
@@ -153,7 +153,7 @@ def test_a_run_has_the_distribution_of_its_goal(
 
 
 def test_without_bonus_probs_the_bonus_token_is_the_target_s():
-  """So the distribution is not the goal's: the test above rejects it."""
+  """Checks that the test above rejects a distribution other than the goal's."""
   sampling = specjax.Sampling()
   _, expected = known_probs(sampling)
   build = builder(trees.chain(1), 'maximal', sampling, bonus_probs=False)
@@ -270,7 +270,7 @@ def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
 
 
 class Pair:
-  """Two models with a setup of theirs, and what they say of whole texts."""
+  """Two models in a family, with their texts and whole-text probabilities."""
 
   def __init__(self, target, draft, end=-1):
     self.models = [
@@ -529,7 +529,7 @@ def test_fidelity_is_the_mean_overlap_of_goal_and_target_in_the_tree():
 
 
 def test_reward_trades_speed_for_fidelity():
-  """With rows that are shifts of one another, so that overlaps are constant.
+  """Uses rows that are shifts of one another, so that overlaps are constant.
 
   The lossless arm is faithful; the mixture lies midway between the models.
   """

@@ -22,7 +22,7 @@ DRAFT, TARGET = (rounds.normalize(table) for table in rounds.tables(3))
 
 @pytest.mark.parametrize('name', picks.PICKS)
 def test_picks_are_those_of_the_oracle(name):
-  """Whose rows are the coupling's, exactly (`couplings_test`)."""
+  """Compares picks with the oracle, whose rows `couplings_test` checks."""
   for draft, target in zip(DRAFT, TARGET):
     for num in (1, 2, 3):
       np.testing.assert_array_equal(
@@ -36,7 +36,7 @@ def test_picks_are_those_of_the_oracle(name):
 # The others are compared exactly, for two chains (`verifiers/`).
 @pytest.mark.parametrize('rule', ['otm', 'block'])
 def test_verifiers_accept_as_often_as_is_foretold(rule):
-  """By 100,000 rounds of 3 chains of 3: within 4.5 standard errors."""
+  """Runs 100,000 rounds of 3 chains of 3, within 4.5 standard errors."""
   case = rounds.Case(trees.chains(3, 3))
   size = 100_000
   rng = np.random.default_rng(3)
@@ -82,11 +82,11 @@ def test_of_chains_of_one_token_the_best_is_the_optimal_transport():
 
 
 def test_chains_by_hand():
-  """One chain of two tokens, each kept with chance 1 - TV = 1/2."""
+  """Uses a chain of two tokens, each kept with probability 1 - TV = 1/2."""
   target, draft = np.full((2, 2), 0.5), np.array([[1.0, 0.0], [1.0, 0.0]])
   acceptance = theory.acceptance_by_depth(target, draft, 1, 2, 'maximal')
   assert acceptance == pytest.approx([0.5, 0.25])
-  # Chains that are all alike are worth one of them.
+  # Equal chains accept as much as one of them.
   acceptance = theory.acceptance_by_depth(target, draft, 3, 2, 'otm')
   assert acceptance == pytest.approx([0.5, 0.25], abs=1e-6)
 

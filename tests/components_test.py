@@ -55,7 +55,7 @@ class Shift:
 
 
 def test_classes_of_equal_fields_have_different_structures():
-  """Or a program for one of them could run for the other."""
+  """Prevents a program for one class from running for the other."""
   structures = [
     jax.tree.structure(rule_class(2, 0.5)) for rule_class in (Rule, Shift)
   ]

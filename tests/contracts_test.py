@@ -676,9 +676,9 @@ def certain(tree):
 @pytest.mark.parametrize('temperature', [0.0, 1.0])
 @pytest.mark.parametrize('name', sorted(set(specjax.DRAFTERS) - {'none'}))
 def test_a_rule_that_defers_samples_the_target(name, temperature):
-  """Whatever was drafted; also where tokens are chosen, and not drawn.
+  """Covers any draft, including tokens that are chosen rather than drawn.
 
-  No drafter here is certain of a token by 0.9999.
+  No drafter here assigns a token a probability of 0.9999.
   """
   drafter_class = specjax.DRAFTERS[name]
   sampling = sampling_lib.Sampling(temperature)
@@ -706,7 +706,7 @@ def test_a_rule_that_defers_samples_the_target(name, temperature):
     target, samples, broken, known = goals(alpha)
     np.testing.assert_array_equal(samples, target)
     assert (alpha == 0) == (broken == target).all()
-  # After leaves as well, if the drafter was asked for that.
+  # This includes the distributions after leaves if bonus_probs is set.
   assert known.all() or not chosen.get('bonus_probs')
 
 

@@ -68,20 +68,20 @@ def compiled(coupling):
 def exact_rows(
   coupling, oracle, pair, num, *, width=WIDTH, parameters=(), **choices
 ):
-  """`[V**n, V + 1]` distribution of the token, and acceptance, by enumeration.
+  """Enumerates the distribution of the token and the acceptance.
 
   Args:
-    coupling: gets its uniforms as its key.
-    oracle: whose breakpoints cut the cells.
+    coupling: receives its uniforms as its key.
+    oracle: the oracle whose breakpoints bound the cells.
     pair: draft and target.
-    num: `n`, active candidates; without any, there is one row.
-    width: candidates, of which the last ones are active.
+    num: `n`, the number of active candidates; 0 gives one row.
+    width: number of candidates, of which the last `n` are active.
     parameters: further arguments of the coupling.
-    **choices: of the oracle.
+    **choices: options of the oracle.
 
   Returns:
-    The rows, for the tokens that have any mass; the draft and target of these;
-    and the probability of each tuple.
+    `[V**n, V + 1]` rows, for the tokens that have any mass; the draft and
+    target of these tokens; and the probability of each tuple.
   """
   support = np.flatnonzero(pair[0] + pair[1])
   draft, target = (np.float64(probs[support]) for probs in pair)
@@ -115,7 +115,7 @@ def exact_rows(
 def check_rows(
   coupling, oracle, pair, num, *, width=WIDTH, parameters=(), **choices
 ):
-  """The token is distributed as the oracle says, and as the target is."""
+  """Checks the token's distribution against the oracle and the target."""
   actual, draft, target, weights = exact_rows(
     coupling, oracle, pair, num, width=width, parameters=parameters, **choices
   )
@@ -133,7 +133,7 @@ def check_rows(
 
 
 def choices_of(name, pair, num):
-  """What a coupling is free to choose, as the library does."""
+  """Returns what a coupling is free to choose, as the library chooses it."""
   if name == 'otm_table' and num:  # Several plans may be optimal.
     support = np.flatnonzero(pair[0] + pair[1])
     full = padded(pair)
@@ -203,7 +203,7 @@ FACTORS = {
 
 @pytest.mark.parametrize('factor', FACTORS)
 def test_kseq_is_exact_for_every_factor_from_the_root_on(factor):
-  """Theorem 1; at the root it accepts as often as the tests pass."""
+  """Checks Theorem 1; at the root, acceptance is the rate of passed tests."""
   for name in SMALL:
     for num in (2, 3):
       pair = PAIRS[name]
@@ -219,7 +219,7 @@ def test_kseq_is_exact_for_every_factor_from_the_root_on(factor):
 
 
 def marginal(coupling, oracle, pair, num, **options):
-  """`[V]` distribution of the token, and the target's."""
+  """Returns the `[V]` distribution of the token, and the target."""
   rows, _, target, weights = exact_rows(coupling, oracle, pair, num, **options)
   return weights @ rows[:, :-1], target
 
@@ -227,7 +227,7 @@ def marginal(coupling, oracle, pair, num, **options):
 @pytest.mark.parametrize('num', [2, 3])
 @pytest.mark.parametrize('share', [0.9, 0.0])
 def test_check_rejects_a_factor_below_the_root(share, num):
-  """Then the residual would have to be negative; 1 divides no test."""
+  """Uses factors whose residual would be negative; 1 divides no test."""
   for name in ('generic', 'truncated', 'random 1'):
     pair = PAIRS[name]
     root = oracles.kseq.factor(*map(np.float64, pair), num, steps=60)
@@ -239,7 +239,7 @@ def test_check_rejects_a_factor_below_the_root(share, num):
 
 
 class OwnRanks:
-  """Breakpoints of `otm` whose candidates keep their own ranks."""
+  """Breakpoints of `otm` for candidates that keep their own ranks."""
 
   @staticmethod
   def breakpoints(draft, target, tokens, indices, width):
@@ -251,7 +251,7 @@ class OwnRanks:
 @pytest.mark.parametrize('name', ['generic', 'tied', 'random 0'])
 @pytest.mark.parametrize('part', ['residual', 'swaps'])
 def test_check_rejects_a_broken_coupling(part, name, monkeypatch):
-  """No residual; each candidate in its own rank."""
+  """Covers a missing residual, and candidates that keep their own ranks."""
   broken, oracle, num = parts.Resampling(), oracles.maximal, 1
   if part == 'swaps':
     oracle, num, compute = OwnRanks, 2, priorities.compute
@@ -274,9 +274,10 @@ own_ranks = functools.partial(couplings.OTM())
 @pytest.mark.parametrize('num_drafts', [1, 2, 3, 8])
 @pytest.mark.parametrize('size', [3, 6, priorities.NUM_ATOMS + 44])
 def test_priorities_make_the_distribution_that_they_promise(size, num_drafts):
-  """By the ranks that candidates draw; ties are broken evenly.
+  """Computes the distribution from the candidates' ranks; ties break evenly.
 
-  One wins in atom `j` with the mean of `k (below + mass u)**(k-1)` over `u`.
+  A candidate wins in atom `j` with the mean of `k (below + mass u)**(k-1)` over
+  `u`.
   """
   rng = np.random.default_rng(size)
   for concentration in (0.1, 1.0):
@@ -308,7 +309,7 @@ _GRID = 1 << 23
 
 @jax.jit
 def partner_points(atom_cdf, partner_cdf):
-  """`[M, M]` how many uniforms give each atom each partner.
+  """Returns `[M, M]` how many uniforms give each atom each partner.
 
   The partner never falls as the uniform grows: a bisection finds the ends.
   """
@@ -334,7 +335,10 @@ def partner_points(atom_cdf, partner_cdf):
 
 
 def partner_chances(atom_cdf, partner_cdf):
-  """`[M, M]` of each atom's own share, the part of each partner, in float64."""
+  """Returns each atom's probability of each partner, in float64.
+
+  The shapes are `[M, M]`, and `[M]` whether an atom has any mass.
+  """
   atom_cdf, partner_cdf = np.float64(atom_cdf), np.float64(partner_cdf)
   low = np.append(0, atom_cdf[:-1])[:, None]
   edges = np.append(np.append(0, partner_cdf[:-1]), np.inf)
@@ -348,7 +352,7 @@ def partner_chances(atom_cdf, partner_cdf):
 @pytest.mark.parametrize('num_drafts', [2, 8])
 @pytest.mark.parametrize('vocab_size', [300, 4096, 256_000])
 def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
-  """Total variation of a draft's rank, over all uniforms of the generator."""
+  """Bounds the total variation of a draft's rank over all uniforms."""
   rng = np.random.default_rng(vocab_size)
   pair = rng.dirichlet(np.full(vocab_size, 0.3), size=2).astype(np.float32)
   ranking = jax.device_get(priorities_of(*pair, np.float32(num_drafts)))
@@ -479,11 +483,11 @@ def sample(coupling, pair, num_active):
 def test_token_of_iid_candidates_has_the_target_distribution(
   name, pair, num_active
 ):
-  """A chi-square divergence of 6e-5 fails with chance 0.999.
+  """Detects a chi-square divergence of 6e-5 with probability 0.999.
 
-  That is with 5 tokens, and 9e-5 with 20. Without a candidate that is active,
-  the token is a sample of the target. Acceptance is within five standard
-  errors, of at most 0.0005, of what the oracle foretells.
+  This holds for 5 tokens; for 20 tokens it is 9e-5. Without an active
+  candidate, the token is a sample from the target. Acceptance lies within five
+  standard errors (at most 0.0005) of the oracle's prediction.
   """
   p_value, accepted = sample(specjax.COUPLINGS[name](), pair, num_active)
   assert p_value > 1e-4

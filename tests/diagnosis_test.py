@@ -49,7 +49,7 @@ def decoder_of(kind, sampling=sampling_lib.Sampling(), **options):
 
 
 def diagnose(parts, prompts, limits, sampling=sampling_lib.Sampling(), seed=30):
-  """Of a whole run of at most `ROUNDS`; and its results."""
+  """Diagnoses a whole run of at most `ROUNDS`; also returns its results."""
   decoder, target, draft = parts
   state = decoder.init(prompts, limits, seed=seed)
   start = np.array(state.lengths)
@@ -66,7 +66,7 @@ def prompts_of(num):
 
 
 def standardized_deviations(diagnosis):
-  """Each row's deviation, as of a run of its own."""
+  """Returns each row's deviation, as if the row were a run."""
   return (diagnosis.num_rejections - diagnosis.predicted_rejections) / np.sqrt(
     diagnosis.variance
   )
@@ -85,10 +85,11 @@ def standardized_deviations(diagnosis):
   ],
 )
 def test_honest_runs_agree_with_theory(kind, sampling):
-  """All rows together, and 200 rows as so many small runs.
+  """Diagnoses all rows together, and 200 rows as 200 small runs.
 
-  Their mean deviates by 0.07, so that a shift by half an error a row fails with
-  chance 0.99; the variance by about 0.1, so that one of 1.6 fails likewise.
+  The standard error of their mean is 0.07, so that a shift by half an error per
+  row fails with probability 0.99. The error of the variance is about 0.1, so
+  that a variance of 1.6 fails with a similar probability.
   """
   parts = decoder_of(kind, sampling)
   diagnosis, results = diagnose(parts, prompts_of(200), 40, sampling)
@@ -98,7 +99,7 @@ def test_honest_runs_agree_with_theory(kind, sampling):
   deviations = standardized_deviations(diagnosis)
   assert abs(deviations.mean()) < 0.25
   assert abs(deviations.var() - 1) < 0.35
-  # Every draft that was kept was tested; so was each that was rejected.
+  # Every accepted or rejected draft was tested.
   kept = [result.accepted.sum() for result in results]
   np.testing.assert_array_equal(
     diagnosis.num_tests - diagnosis.num_rejections, kept
@@ -131,7 +132,7 @@ class Timid(base.Coupling):
   ids=['over-acceptance', 'with target samples', 'timid'],
 )
 def test_broken_verifiers_are_flagged(verifier, sign):
-  """Even one that only wastes drafts, which no test of its text can see."""
+  """Covers a verifier that only wastes drafts and samples correctly."""
   parts = decoder_of('stationary', verifier=verifier)
   diagnosis, _ = diagnose(parts, prompts_of(200), 40)
   assert diagnosis.flagged
@@ -139,7 +140,7 @@ def test_broken_verifiers_are_flagged(verifier, sign):
 
 
 def test_a_diagnosis_for_another_sampling_is_flagged():
-  """The run is right, but not the one that is asked about."""
+  """Diagnoses a correct run with a sampling that it did not use."""
   parts = decoder_of('stationary')
   diagnosis, _ = diagnose(
     parts, prompts_of(200), 40, sampling_lib.Sampling(0.5)
@@ -148,10 +149,10 @@ def test_a_diagnosis_for_another_sampling_is_flagged():
 
 
 def test_cut_rounds_do_not_bias_the_diagnosis():
-  """1000 rows of 1 to 6 tokens, and a stop token that most of them meet.
+  """Runs 1000 rows of 1 to 6 tokens with a stop token that most rows reach.
 
-  Every third row, at least, ends with a draft that was kept. If its last token
-  passed for a correction, the run would be flagged.
+  At least every third row ends with an accepted draft. If its last token
+  counted as a correction, the run would be flagged.
   """
   parts = decoder_of('stationary', stop_tokens=(3,))
   limits = [1 + row % 6 for row in range(1000)]
@@ -177,7 +178,7 @@ def test_cut_rounds_do_not_bias_the_diagnosis():
 
 @pytest.mark.parametrize('prompt', [[0], [2, 1], [4, 4, 4]])
 def test_counts_are_those_of_the_stream(prompt):
-  """Token by token: what was tested, and how far apart the models were."""
+  """Compares the tests and the distances of the models token by token."""
   decoder, *_ = parts = decoder_of('changing', stop_tokens=(3,))
   target, draft = (
     np.asarray(table, np.float64) for table in tables('changing')
@@ -212,7 +213,7 @@ def test_counts_are_those_of_the_stream(prompt):
 
 
 def test_bonus_tokens_are_not_tested():
-  """Where both models are one, all drafts pass and each round adds a token."""
+  """Uses equal models: all drafts pass, and each round adds a bonus token."""
   model, params = toys.markov(0, 5)
   decoder = decoding.speculative(
     model, params, model, params, draft_length=LENGTH, max_length=48
@@ -226,7 +227,7 @@ def test_bonus_tokens_are_not_tested():
 
 
 def test_without_variance_any_excess_is_flagged():
-  """Greedy runs are foretold to the last rejection."""
+  """Uses greedy runs, whose rejections are predicted exactly."""
   sampling = sampling_lib.Sampling(0.0)
   parts = decoder_of('changing', sampling)
   diagnosis, _ = diagnose(parts, prompts_of(4), 30, sampling)

@@ -35,7 +35,7 @@ def _evaluate_draws(statistic, weights, good, num, most):
 
 
 def evaluate_draws(statistic, weights, good, num, most=MOST):
-  """Few weights are padded to five, so that they share a program."""
+  """Pads few weights to five, so that they share a program."""
   weights = np.pad(np.float32(weights), (0, max(5 - len(weights), 0)))
   return _evaluate_draws(
     statistic, weights, np.float32(good), np.int32(num), most
@@ -56,7 +56,7 @@ WEIGHTS = {
 
 
 def orders(probs, num):
-  """Yields all draws of `num` different tokens, and how likely each is."""
+  """Yields all draws of `num` different tokens, and their probabilities."""
   for tokens in itertools.permutations(range(len(probs)), num):
     chance, remaining = 1.0, 1.0
     for token in tokens:
@@ -68,20 +68,23 @@ def orders(probs, num):
 @pytest.mark.parametrize('num', [0, 1, 2, 3])
 @pytest.mark.parametrize('weights', WEIGHTS.values(), ids=WEIGHTS)
 def test_chance_of_a_good_draw_is_that_of_all_orders(weights, num):
-  """What is left when `num` others come first: a product of each order's."""
+  """Compares with a sum over all orders in which `num` bad draws come first."""
   bad = sum(chance for _, chance in orders(weights, num))
   actual = any_good(weights, 1 - sum(weights), num)
   assert actual == pytest.approx(1 - bad, abs=3e-6)
 
 
 def test_a_good_draw_that_comes_late_is_a_number():
-  """Powers of such times are too large for float32."""
+  """Covers times whose powers are too large for float32."""
   actual = any_good([1.0, 0.0], 1e-13, 2)
   assert actual == pytest.approx(1)
 
 
 def test_small_weights_are_a_series():
-  """Of 2000 equal ones, 128 are looked at alone: a product in closed form."""
+  """Compares 2000 equal weights with a product in closed form.
+
+  Only 128 of them are treated individually.
+  """
   size, good = 2000, 0.1
   weights = np.full(size, (1 - good) / size)
   bad = np.prod(
@@ -95,7 +98,7 @@ def test_small_weights_are_a_series():
 @pytest.mark.parametrize('weights', WEIGHTS.values(), ids=WEIGHTS)
 def test_numbers_of_good_draws_are_those_of_all_draws(weights, num):
   good = 1 - sum(weights)
-  # A token of which all draws are good.
+  # All draws of the last token are good.
   draft, covered = np.append(weights, good), np.append(0 * weights, good)
   expected = otm_distinct.counts(draft, covered, num)
   actual = count_good(weights, good, num)
@@ -109,7 +112,7 @@ def pair(seed, size=5):
 
 @functools.partial(jax.jit, static_argnums=2)
 def accepted_of(draft, target, num):
-  """What each rule accepts, without replacement and with it."""
+  """Returns what each rule accepts, without replacement and with it."""
   rules = {'best': transport.optimal_acceptance} | RULES
   return {
     name: [
@@ -122,7 +125,11 @@ def accepted_of(draft, target, num):
 
 @pytest.mark.parametrize('num', [1, 2, 3])
 def test_minimum_cut_is_the_linear_program(num):
-  """Rules accept less than it, but no less than of i.i.d. drafts; otm most."""
+  """Compares the optimum with the linear program, and the rules with both.
+
+  A rule accepts at most the optimum, and at least as much as from i.i.d.
+  drafts. `otm` accepts the most.
+  """
   for seed in range(3):
     draft, target = pair(seed)
     solution = transport.solve_linear_program(draft, target, num, distinct=True)
@@ -151,7 +158,7 @@ def test_of_drafts_without_replacement_more_is_accepted():
 
 @pytest.mark.parametrize(('size', 'num'), [(8, 4), (400, 2)])
 def test_factor_of_marks_is_the_best_one(size, num):
-  """Of a fine grid, also where atoms are buckets of tokens."""
+  """Compares the factor with a fine grid, also for buckets of tokens."""
   draft, target = map(jnp.float32, pair(3, size))
   search = functools.partial(marks.mark, draft, target, jnp.int32(num), num)
 
@@ -182,7 +189,7 @@ def folded(key, index):
 
 
 def deviation(coupling, draft, target, width, num, num_keys=40_000):
-  """The largest of the tokens' frequencies from the target, in their errors."""
+  """Returns the largest deviation from the target in errors, and acceptance."""
   frequencies, variance, accepted = (
     np.zeros_like(target),
     np.zeros_like(target),
@@ -207,7 +214,7 @@ def deviation(coupling, draft, target, width, num, num_keys=40_000):
 
 
 def sibling_drafts(draft, tokens):
-  """`[n, V]` what each of the tokens was drawn from."""
+  """Returns `[n, V]` the distribution from which each token was drawn."""
   remaining, rows = draft.copy(), np.zeros((0, len(draft)))
   for token in tokens:
     rows = np.append(rows, [remaining / remaining.sum()], axis=0)
@@ -242,7 +249,7 @@ compiled = functools.cache(enumeration.compiled)
   ],
 )
 def test_couplings_have_exactly_the_distribution_of_their_oracle(name, num):
-  """For all tuples of up to three candidates; the mean is the target's."""
+  """Enumerates tuples of up to three candidates; their mean is the target."""
   oracle, width = oracles.DISTINCT_ORACLES[name], 3
   draft, target = pair(1, 4)
   choice = choice_of(name, draft, target, num, width)
@@ -280,7 +287,7 @@ def test_couplings_have_exactly_the_distribution_of_their_oracle(name, num):
 
 @pytest.mark.parametrize('num', [1, 2, 3])
 def test_acceptance_is_that_of_the_oracles(num):
-  """What is left of the target may be a candidate, too."""
+  """Allows for a candidate that is drawn from the residual of the target."""
   draft, target = pair(1, 4)
   accepted = accepted_of(np.float32(draft), np.float32(target), num)
   choice = choice_of('kseq_distinct', draft, target, num, 3)
@@ -300,7 +307,7 @@ def test_acceptance_is_that_of_the_oracles(num):
 def test_otm_of_random_pairs_is_near_the_optimum_and_seldom_below_kseq(
   size, spread, below_kseq
 ):
-  """As `transport.marks` reports it; a search that fails accepts far less."""
+  """Checks figures in `transport.marks`; a failed search accepts far less."""
   rng = np.random.default_rng(0)
   target, draft = rng.dirichlet(np.full(size, spread), (2, 400))
   rules = RULES | {'optimum': transport.optimal_acceptance}
@@ -320,7 +327,10 @@ def test_otm_of_random_pairs_is_near_the_optimum_and_seldom_below_kseq(
 
 
 def test_samples_of_otm_have_the_target_distribution():
-  """Of three candidates, whose cells are too many; as often as foretold."""
+  """Samples three candidates, which have too many cells to enumerate.
+
+  Acceptance is the oracle's prediction.
+  """
   draft, target = pair(1, 4)
   coupling = couplings.OTMDistinct()
   worst, accepted = deviation(coupling, draft, target, 3, 3)
@@ -401,7 +411,7 @@ class Siblings(exact.Case):
 
 
 def test_siblings_of_a_tree_have_exactly_the_target_distribution():
-  """By enumeration of drafts and uniforms; the bonus token is included."""
+  """Enumerates drafts and uniforms, including the bonus token."""
   case = Siblings(trees.chains(2, 1))
 
   def breakpoints(draft, target, tokens, indices, width):

@@ -75,7 +75,7 @@ UNSURE = specjax.drafters.Unsure(0.4)
 def test_no_model_is_called_once_all_rows_have_stopped(
   last, num_drafted, calls
 ):
-  """The model is sure of what follows 0 and 1, which is the next token."""
+  """Uses a model that is certain of the next token after 0 and 1."""
   call_log = []
 
   @components.component
@@ -159,7 +159,7 @@ def probs_without_cache(params, tokens):
 def check_tree(params, tree, context):
   """Compares every distribution that a tree reports with the oracle's.
 
-  Behind what is not valid, nothing is to be reported.
+  Nothing is compared below nodes that are not valid.
   """
   topology = tree.topology
   rows = np.arange(len(context.lengths))
@@ -187,10 +187,10 @@ def check_tree(params, tree, context):
 
 
 def check_rounds(drafter, params, rounds=10):
-  """Rounds with any outcome at all; checks every tree on the way.
+  """Runs rounds with any outcome at all, and checks every tree.
 
-  In some rounds the drafter is not played, and up to 5 tokens come from
-  elsewhere; in others some rows stand still, as rows that are done do.
+  In some rounds the drafter is not selected, and up to 5 tokens come from
+  elsewhere. In others some rows do not move, like rows that are done.
   """
   rng = np.random.default_rng(21)
   topology, rows, size = drafter.topology, 4, 64
@@ -317,7 +317,10 @@ def test_what_is_read_late_is_drafted_as_what_was_read_at_once(params):
 
 
 def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
-  """One that is not played reads nothing; a prompt is no work of others."""
+  """Checks that a row is prefilled only when it is first selected.
+
+  The prompt is not counted as text that other drafters committed.
+  """
   rows, size, prefill_lengths = 3, 40, []
 
   @components.component
@@ -357,7 +360,7 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
 
 
 def test_who_has_nothing_to_read_late_skips_the_loop(params):
-  """XLA computes in front of a loop what is the same each time."""
+  """Counts loops, as XLA hoists loop-invariant work out of a loop."""
   loops = []
   eager = autoregressive(trees.chain(2))
   context = specjax.Context(jnp.zeros((3, 64), jnp.int32), jnp.full(3, 9))

@@ -56,8 +56,8 @@ def fixed(topology, tokens, valid=True):
 
 @pytest.mark.parametrize('width', [4, 6], ids=['own width', 'of a deeper arm'])
 def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
-  """Rows in which 2, none and 3 of the tokens 4, 2, 7 were accepted."""
-  cases = [  # A member, and what it keeps in each row.
+  """Uses rows in which 2, none and 3 of the tokens 4, 2, 7 were accepted."""
+  cases = [  # A member, and the nodes that it keeps in each row.
     ((trees.chain(3), [4, 2, 7]), [[0, 1], [], [0, 1, 2]]),
     ((trees.chains(2, 2), [4, 4, 1, 2]), [[1, 3], [], [1, 3]]),
     ((trees.chain(2), [5, 2]), [[], [], []]),
@@ -163,10 +163,10 @@ def check_tree(tree, keys, members, params, context):
 
 
 def check_rounds(drafter, rounds=12):
-  """Rounds in which any path is accepted, cut anywhere; checks every tree.
+  """Runs rounds that accept any path, cut anywhere, and checks every tree.
 
   Returns:
-    How many tokens were read behind others.
+    The number of tokens with which members caught up.
   """
   rng = np.random.default_rng(29)
   _, members, params = everyone(1.0)
@@ -202,7 +202,7 @@ def check_rounds(drafter, rounds=12):
 
 
 def test_drafts_are_those_of_the_members_alone():
-  """Also after rounds in which another's draft was accepted."""
+  """Includes rounds that follow the acceptance of another member's draft."""
   assert check_rounds(everyone(1.0)[0]) > 10
 
 
@@ -213,7 +213,7 @@ def stale(params, state, context, rows):
 
 
 def proud(state, proposal, context, outcome, rows):
-  """Commits a member's own drafts where another's were accepted."""
+  """Commits a member's own drafts where another member's were accepted."""
   return tuple(
     member.commit(*arguments, context, outcome, rows)
     for member, *arguments in zip(everyone(1.0)[1], state, proposal[1])
@@ -302,7 +302,7 @@ def test_ensembles_that_make_no_sense_are_refused():
 
 @pytest.mark.parametrize('reverse', [False, True])
 def test_goals_and_rewards_of_an_ensemble_with_a_lookup(reverse):
-  """A rule reads the member that predicts; the lookup counts by its token."""
+  """Uses a rule on the predicting member; the lookup counts by its token."""
   rng = np.random.default_rng(3)
   draft, target = np.float32(rng.dirichlet(np.ones(3), 2))
   members = [

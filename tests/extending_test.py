@@ -32,7 +32,7 @@ def _blocks(language):
 
 
 def _file():
-  """`mine.py`, as the page has it: whatever begins with a docstring."""
+  """Returns the page's `mine.py`: all blocks that begin with a docstring."""
   return '\n\n'.join(block for block in _blocks('python') if block[:3] == '"""')
 
 

@@ -138,10 +138,10 @@ def similar_logits(rng, num):
 
 @functools.cache
 def pairs():
-  """1,000 `(target, draft, raw target, raw draft)`, `[n, V]`.
+  """Returns 1,000 `(target, draft, raw target, raw draft)`, `[n, V]`.
 
-  Sharp and flat ones; sparse ones in sixteenths and quarters, with many ties;
-  equal ones; and similar models at temperatures 0 (one-hots), 0.5 and 2.
+  They are sharp and flat; sparse, in sixteenths and quarters, with many ties;
+  equal; and from similar models at temperatures 0 (one-hots), 0.5 and 2.
   """
   rng = np.random.default_rng(23)
   even = np.full(VOCAB, 1 / VOCAB)
@@ -185,7 +185,7 @@ def defers(name, alpha, four):
 
 @each_rule
 def test_goal_equals_the_formula(name):
-  """Where float64 sees an inequality by a hair, float32 may not: left out."""
+  """Skips inequalities that hold by so little that float32 may miss them."""
   four = pairs()
   assert four[0].shape == (1000, VOCAB)
   gaps = []
@@ -271,7 +271,7 @@ def test_lossy_step_accepts_and_replaces_as_lossy_sampling(alpha, beta):
 
 @pytest.mark.parametrize('name', DEFERRALS)
 def test_rejection_is_the_distance_where_a_rule_defers(name):
-  """Lemma 3, by the masses."""
+  """Checks Lemma 3 by the masses."""
   four = pairs()
   far = distance(*four[:2])[:, 0]
   for alpha in ALPHAS[name]:

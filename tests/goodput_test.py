@@ -60,7 +60,7 @@ def emitted(chances):
 
 @functools.partial(jax.jit, static_argnames='num_rounds')
 def simulate_rounds(bandit, chances, num_rows, num_rounds, key):
-  """`[T]` arms and tokens of rounds, of at most `MOST_ROWS` rows.
+  """Returns `[T]` arms and tokens of rounds, for at most `MOST_ROWS` rows.
 
   `chances` are `[T, D]`.
   """
@@ -101,7 +101,10 @@ CLOSE = (1.0, 1.55, 1.9, 2.6, 4.0), 0.6
   ids=['plain', 'deep', 'middle', 'close'],
 )
 def test_it_loses_at_most_three_percent(costs, chance):
-  """Of the best arm's tokens a second, and of plain decoding's; 600 rounds."""
+  """Compares tokens per second with the best arm and plain decoding.
+
+  A run has 600 rounds.
+  """
   bandit, chances = build(costs), np.full((600, DEEPEST), chance, np.float32)
   keys = jax.random.split(jax.random.key(0), 12)
   run = functools.partial(simulate_rounds, bandit, chances)
@@ -119,7 +122,7 @@ def test_it_loses_at_most_three_percent(costs, chance):
 
 
 def test_it_follows_what_changes():
-  """Drafts that were good are bad from round 400 on."""
+  """Uses drafts that become bad at round 400."""
   costs, _ = MIDDLE
   bandit = build(costs, discount=0.99)
   chances = np.repeat(np.float32([[0.9] * 8, [0.1] * 8]), 400, axis=0)
@@ -162,7 +165,7 @@ def test_costs_are_data():
 
 
 def test_beliefs_are_drawn_in_a_branch_of_the_program():
-  """A round in which an arm stays pays for no draw."""
+  """Checks that a round in which an arm stays draws nothing."""
   bandit = build()
   program = jax.make_jaxpr(bandit.select)(jax.random.key(0), bandit.init())
   draws = [equation for equation in program.eqns if 'random' in str(equation)]

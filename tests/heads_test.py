@@ -68,7 +68,7 @@ def _target():
 
 @functools.cache
 def _head(kind, **options):
-  """A head that begins with its target's parameters, moved at random."""
+  """Returns a head whose parameters are the target's, moved at random."""
   config = heads.configure(kind, _TARGET, **options)
   params = heads.begin(jax.random.key(2), config, _TARGET, _target()[1])
   head_params = heads.own_params(config, params)
@@ -146,7 +146,7 @@ _SHARING = 'eagle chain', 'eagle tree that may stop', 'dynamic tree'
 
 @functools.cache
 def _played():
-  """A decoder, results of arms that take turns, and the state of all arms."""
+  """Returns a decoder, results of interleaved arms, and the final state."""
   decoder = _decoder(_ALL)
 
   def decode(num, *selected):
@@ -266,7 +266,7 @@ def test_the_loop_samples_the_target(names):
   [('ensemble', 0.0, 0.006), ('multiround', 0.15, 1.0)],
 )
 def test_distinct_siblings_need_their_own_probabilities(verifier, least, most):
-  """All pairs of siblings; with the first one's distribution, it is wrong."""
+  """Covers all pairs; using the first one's distribution for both is wrong."""
   target, draft = np.float32([[0.34, 0.33, 0.33], [0.8, 0.15, 0.05]])
   topology, num_keys = trees.chains(2, 1), 2**17
   walk = verifiers.resolve(verifier)
@@ -411,7 +411,7 @@ def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
 
 @pytest.mark.parametrize('lag', [1, 3, 5])
 def test_pairs_that_are_read_in_vain_change_no_draft(lag, monkeypatch):
-  """As on accelerators, which read as many whatever the cache lacks."""
+  """Covers accelerators, which read a fixed number of pairs at any lag."""
   head, params = _head('eagle')
   drafter = drafters.FeatureHeadDrafter(head, trees.chain(2))
   draw = np.random.default_rng(0)
@@ -488,7 +488,7 @@ def test_drafts_of_one_head_share_its_cache():
 
 
 def test_a_dynamic_tree_is_that_of_the_algorithm():
-  """As EAGLE-2 describes it, path by path, without a cache."""
+  """Follows EAGLE-2's description path by path, without a KV cache."""
   config = heads.configure('eagle', dataclasses.replace(_TARGET, vocab_size=7))
   head = heads.head(config)
   params = _random(6, adapters.init_params(jax.random.key(7), config))
@@ -653,7 +653,7 @@ def test_parameters_that_a_head_shares_are_the_targets(tmp_path):
 
 @pytest.mark.slow
 def test_an_early_exit_reads_the_first_layers():
-  """With the target's parameters; with all layers, all drafts are kept."""
+  """Uses the target's parameters; with all layers, all drafts are kept."""
   model, params = _target()
   tokens = jnp.array([[2, 0, 1, 1]], jnp.int32)
   part = cutting.keep_layers(_TARGET, params, (0, 1))

@@ -15,7 +15,7 @@ STARTS, LENGTHS = [1, 2, 3], [6, 2, 9]
 
 
 def by_hand(draft, target, epsilon):
-  """Rejection and the three biases at one position, in float64."""
+  """Returns the rejection and three biases at one position, in float64."""
   accept = np.minimum(1, (target + epsilon) / draft)
   rejection = 1 - (accept * draft).sum()
   excess = np.maximum(target - draft, 0)
@@ -38,7 +38,7 @@ def ledger(pair, tokens, sampling=sampling_lib.Sampling()):
 
 
 def summed(target, draft, tokens):
-  """The same of tables `[..., V]` at every place of every row."""
+  """Returns the sums for tables `[..., V]` over all positions of every row."""
   rejection, biases = np.zeros((3, 4)), np.zeros((3, 4, 3))
   for row, (start, length) in enumerate(zip(STARTS, LENGTHS)):
     for after in range(start - 1, length - 1):
@@ -61,7 +61,7 @@ def test_of_tables_that_change_from_place_to_place():
   assert result.num_tokens.tolist() == [5, 0, 6]
   np.testing.assert_allclose(result.rejection, rejection, atol=1e-5)
   np.testing.assert_allclose(result.bias, biases, atol=1e-5)
-  # Without an epsilon, the residual alone is lossless; all kept, none differs.
+  # At epsilon 0 only the residual is lossless; if all are kept, none differs.
   assert not result.bias[:, 0, 0].round(5).any()
   assert (result.bias[[0, 2], 0, 1:] > 0.1).all()
   np.testing.assert_allclose(np.ptp(result.bias[:, -1], axis=1), 0, atol=1e-5)
@@ -69,7 +69,7 @@ def test_of_tables_that_change_from_place_to_place():
 
 @pytest.mark.parametrize('replacement', [1, 2])
 def test_the_residual_costs_least(replacement):
-  """At every epsilon, and rejection and its bias sum to the distance."""
+  """Checks every epsilon; rejection and its bias sum to the distance."""
   pair = [toys.markov(seed, 5) for seed in (2, 3)]
   result = ledger(pair, texts(5))
   best, other = result.bias[..., 0], result.bias[..., replacement]
@@ -83,7 +83,7 @@ def test_the_residual_costs_least(replacement):
 
 
 def test_of_transformers_and_junk_behind_the_texts():
-  """Whatever stands behind a text changes nothing."""
+  """Checks that buffer contents past a text change nothing."""
   pair = toys.transformer(), toys.transformer(1, num_layers=1)
   sampling = sampling_lib.Sampling(temperature=0.8, top_k=20)
   tokens = texts(toys.VOCAB)
@@ -95,7 +95,7 @@ def test_of_transformers_and_junk_behind_the_texts():
     )
     probs.append(np.asarray(read, np.float64))
   with np.errstate(divide='ignore', invalid='ignore'):
-    probs[1] = np.maximum(probs[1], 1e-30)  # What is never drafted.
+    probs[1] = np.maximum(probs[1], 1e-30)  # Tokens that are never drafted.
     rejection, biases = summed(*probs, tokens)
   result = ledger(pair, tokens, sampling)
   np.testing.assert_allclose(result.rejection, rejection, atol=1e-4)

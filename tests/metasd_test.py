@@ -40,7 +40,7 @@ class _Drafter(NamedTuple):
 
 @functools.partial(optimized.jit, static_argnums=(1, 2, 3))
 def _sums(key, drafter, verifier, num_chunks):
-  """`[chunks, 2, 2]` sums over rounds of BE and BD, and of their squares."""
+  """Returns `[chunks, 2, 2]` sums of BE, BD and their squares over rounds."""
   topology = trees.chain(drafter.length)
   draw = jnp.vectorize(sampling.draw, signature='(u),(v)->()')
 
@@ -56,10 +56,10 @@ def _sums(key, drafter, verifier, num_chunks):
     tree = base.DraftTree(
       tokens=draw(jax.random.uniform(draft_key, (*shape, 1)), draft),
       topology=topology,
-      valid=draft[..., 0] > 0,  # All, which XLA would compute with for long.
+      valid=draft[..., 0] > 0,  # All; XLA would fold a constant for long.
       probs=draft,
     )
-    # The bonus token's distribution matters to nothing here.
+    # The bonus token's distribution does not matter here.
     target = jnp.concatenate([target, target[:, :1]], axis=1)
     keys = jax.random.split(verify_key, _CHUNK)
     outcome = jax.vmap(verifier)(keys, tree, target)
@@ -132,15 +132,15 @@ def test_moments_reject_a_verifier_that_accepts_too_often():
 
 
 def test_fewer_losses_of_divergence_can_need_more_rounds():
-  """Lemma 9, and what it says of the rounds until 200 tokens stand.
+  """Checks Lemma 9, and its consequence for the rounds until 200 tokens.
 
-  One policy plays the worst arm once, the other the second twice; then both
-  stay with the best.
+  One policy plays the worst arm once, the other the second-best arm twice; then
+  both stay with the best.
   """
   arms, length, num_tokens = (0.1, 0.5, 0.8), 2, 200
 
   def follow(first):
-    """Lost divergence, accepted tokens of two rounds, expected rounds."""
+    """Returns lost divergence, two rounds' accepted tokens, expected rounds."""
     stats = [constant.reward_statistics(arms[arm], length) for arm in first]
     emitted = np.convolve(
       *(constant.block_lengths(arms[arm], length) for arm in first)
@@ -158,5 +158,5 @@ def test_fewer_losses_of_divergence_can_need_more_rounds():
   lost, accepted, rounds = np.array([follow([0, 2]), follow([1, 1])]).T
   np.testing.assert_allclose(lost, [0.7, 0.6])
   np.testing.assert_allclose(accepted, [1.55, 1.5])
-  # 0.05 tokens, of 2.44 a round.
+  # A difference of 0.05 tokens, at 2.44 tokens per round.
   assert rounds[1] - rounds[0] == pytest.approx(0.0205, abs=1e-3)

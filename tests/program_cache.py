@@ -48,7 +48,7 @@ class ProgramCache:
     self._counts['compiled'] += event.endswith('/backend_compile_duration')
 
   def _on_event(self, event, **_):
-    # JAX reports a program that it found as compiled, too.
+    # JAX also reports a cached program as compiled.
     is_hit = event == '/jax/compilation_cache/cache_hits'
     self._counts['found'] += is_hit
     self._counts['compiled'] -= is_hit

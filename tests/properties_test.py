@@ -102,7 +102,7 @@ def hard_pairs(rng, num, size):
 
 
 def draws(rng, probs, num):
-  """`[R, num]` int32 tokens of `probs` `[R, V]`, or any token that has mass."""
+  """Draws `[R, num]` int32 tokens from `probs` `[R, V]`, or any with mass."""
   any_token = (probs >= np.finfo(np.float32).tiny).astype(float)
   chances = np.where(rng.random((len(probs), 1)) < 0.5, probs, any_token)
   edges = np.cumsum(chances, axis=1)
@@ -207,7 +207,7 @@ def verifier_case(name, tree, sampled, scale, size):
 
 
 def parts(draft, target, num_drafts):
-  """What couplings and tables are made of, by name."""
+  """Returns the parts of couplings and tables, by name."""
   args = draft, target, num_drafts
   ranking = priorities.compute(*args)
   return {
@@ -302,10 +302,10 @@ def cases(group, scale):
 
 
 def run(case, devices):
-  """The leaves `[R, ...]` of what a case gives, with rows spread over devices.
+  """Returns the leaves `[R, ...]` of a case, with rows spread over devices.
 
-  One device gets the rows in as many parts: XLA may sum in another order where
-  there are more rows.
+  One device receives the rows in as many parts, because XLA may sum in another
+  order where there are more rows.
   """
   mesh = jax.sharding.Mesh(np.array(devices), ('rows',))
   spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('rows'))

@@ -103,7 +103,7 @@ def copied(text, place, num):
 
 
 def match_positions(text, max_match):
-  """Length of the longest match, and its places, most recent first."""
+  """Returns the longest match's length, and its positions, latest first."""
   lengths = [matched(text[:at], text, max_match) for at in range(len(text))]
   longest = max(lengths)
   return longest, [
@@ -112,7 +112,7 @@ def match_positions(text, max_match):
 
 
 def corpus_matches(documents, text, max_match, num_samples):
-  """Length of the longest match, and samples of what follows it."""
+  """Returns the length of the longest match, and samples of what follows it."""
   lengths, order, following = [], [], []
   for document in documents:
     for at in range(1, len(document)):
@@ -199,7 +199,7 @@ def test_vote_is_that_of_a_counting_trie(topology, num):
 def test_prompt_lookup_is_a_slow_search(
   draft_length, num_drafts, max_ngram, min_ngram
 ):
-  """Chains begin with different tokens; the longest match comes first."""
+  """Checks that chains begin with different tokens, the longest match first."""
   drafter = specjax.drafters.PromptLookup(
     draft_length, num_drafts, max_ngram=max_ngram, min_ngram=min_ngram
   )
@@ -319,7 +319,7 @@ LOOKUPS = {
 
 @pytest.mark.parametrize('name', LOOKUPS)
 def test_proposals_depend_on_the_row_alone(name):
-  """Not on its neighbours, on the size of the buffer or on the junk in it."""
+  """Varies the neighbors, the size of the buffer and the junk in it."""
   drafter, params = LOOKUPS[name]()
   context = texts()
   together = proposals(drafter, params, context)
@@ -345,7 +345,7 @@ def test_a_row_that_loops_is_drafted_in_full(name):
 
 
 def test_the_estimate_is_the_mass_of_what_would_be_proposed():
-  """At every position that others committed, from the text before it."""
+  """Covers every position that others committed, given the text before it."""
   drafter, params = LOOKUPS['retrieval']()
   context = some(texts(), slice(60, None, 3))
   shape = len(context.lengths), 4, 8
@@ -478,7 +478,7 @@ def test_check_rejects_tokens_that_pass_for_samples():
 
 @functools.cache
 def greedy_decoder():
-  """An arm that decodes plainly, and one for each drafter that looks up."""
+  """Returns a decoder with a plain arm and an arm for each lookup drafter."""
   models = [LOOKUPS[name]() for name in LOOKUPS]
   all_arms = [
     arms.arm(*drafter_and_params, verifier='greedy')

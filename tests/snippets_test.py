@@ -91,7 +91,7 @@ def test_the_page_about_models(tmp_path):
 
 
 def _commands():
-  """All commands of all pages, each as words."""
+  """Returns all commands of all pages, each as words."""
   pages = [*_ROOT.glob('*.md'), *(_ROOT / 'docs').rglob('*.md')]
   commands = {}
   for page in sorted(pages):

@@ -32,15 +32,15 @@ def random_probs(rng, *shape):
 
 
 def enumerate_runs(target, draft, horizon, num_drafts=1, share=1.0):
-  """Plays Algorithm 4 with chances for dice, test by test, along all texts.
+  """Enumerates Algorithm 4 test by test, along all texts.
 
   Args:
-    target: `probs(prefix)`.
-    draft: likewise.
-    horizon: positions to fill.
-    num_drafts: candidates where a round begins.
-    share: of the greatest chance that a test may have, `[]` or `[V]`; what is
-      then left of the target replaces rejected drafts.
+    target: `probs(prefix)` of the target model.
+    draft: `probs(prefix)` of the draft model.
+    horizon: number of positions to fill.
+    num_drafts: number of candidates where a round begins.
+    share: `[]` or `[V]` share of a test's greatest probability; the target's
+      residual then replaces rejected drafts.
 
   Returns:
     `[V**horizon]` distribution of the texts, and the expected rejections.
@@ -68,7 +68,7 @@ def enumerate_runs(target, draft, horizon, num_drafts=1, share=1.0):
 
 
 def text_probs(model, size, horizon):
-  """`[V**horizon]`."""
+  """Returns the `[V**horizon]` probabilities of all texts."""
   probs = np.ones(1)
   for length in range(horizon):
     prefixes = itertools.product(range(size), repeat=length)
@@ -139,7 +139,7 @@ def test_expected_rejections_are_those_of_the_algorithm(name, num_drafts):
 
 
 def mean_distance(target, draft, horizon):
-  """Sum over positions of `E[TV]` along texts of the target."""
+  """Sums `E[TV]` over positions along texts from the target."""
   size, total = len(target(())), 0.0
   for length in range(horizon):
     chances = text_probs(target, size, length)
@@ -151,7 +151,7 @@ def mean_distance(target, draft, horizon):
 
 @each_case
 def test_one_draft_is_rejected_with_the_total_variation(name):
-  """Theorem 1."""
+  """Checks Theorem 1."""
   pair, options, starts = models(name)
   _, horizon = CASES[name]
   expected = sum(
@@ -163,7 +163,7 @@ def test_one_draft_is_rejected_with_the_total_variation(name):
 
 @pytest.mark.parametrize('share', [0.0, 0.5, [0.9, 1.0, 0.4]])
 def test_other_unbiased_rules_are_rejected_more_often(share):
-  """Theorem 2, for rules that pass with a share of `min(1, target/draft)`."""
+  """Checks Theorem 2 for rules that pass a share of `min(1, target/draft)`."""
   (target, draft), *_ = models('two tokens')
   probs, rejections = enumerate_runs(target, draft, 4, share=np.array(share))
   np.testing.assert_allclose(probs, text_probs(target, 3, 4), atol=1e-9)
@@ -435,7 +435,7 @@ def test_block_lengths_are_those_of_all_outcomes(acceptance, draft_length):
 def test_expected_rounds_are_those_of_all_sums(
   acceptance, draft_length, num_tokens
 ):
-  """One more for each round whose end leaves something to emit."""
+  """Counts one more round while fewer than `num_tokens` are emitted."""
   probs = np.append(0, accepted_probs(acceptance, draft_length))
   emitted, rounds = np.ones(1), 0.0
   while (going := emitted[:num_tokens].sum()) > 1e-15:
@@ -451,7 +451,7 @@ def test_expected_rounds_are_those_of_all_sums(
 
 @pytest.mark.parametrize(('num_tokens', 'rounds'), [(1, 1), (100, 21.81)])
 def test_printed_upper_bound_of_rounds_is_too_low(num_tokens, rounds):
-  """MetaSD's Lemma 12, where rounds emit more than two tokens."""
+  """Tests MetaSD's Lemma 12 where rounds emit more than two tokens."""
   actual = constant.expected_rounds(0.9, 5, num_tokens)
   assert actual == pytest.approx(rounds, abs=0.005)
   printed = (num_tokens + 1) / constant.block_efficiency(0.9, 5)
@@ -461,7 +461,7 @@ def test_printed_upper_bound_of_rounds_is_too_low(num_tokens, rounds):
 @each_acceptance
 @each_length
 def test_reward_statistics_are_those_of_all_outcomes(acceptance, draft_length):
-  """MetaSD's Lemmas 5 and 7, and their other forms."""
+  """Checks MetaSD's Lemmas 5 and 7, and their other forms."""
   probs = accepted_probs(acceptance, draft_length)
   reward = np.arange(draft_length + 1) / draft_length
   statistics = constant.reward_statistics(acceptance, draft_length)
@@ -483,10 +483,10 @@ def test_reward_statistics_are_those_of_all_outcomes(acceptance, draft_length):
 
 @each_length
 def test_divergence_varies_at_most_as_bounded(draft_length):
-  """Lemma 6, for independent distributions; nothing exceeds a fair coin.
+  """Checks Lemma 6 for independent distributions, and with a fair coin.
 
-  Of 10000 rounds; the bound is far from reached, and reached exactly where each
-  draft agrees wholly or not at all.
+  Over 10000 rounds the variance is far from the bound. It reaches the bound
+  exactly where each draft agrees either completely or not at all.
   """
   rng = np.random.default_rng(24)
   draft, target = random_probs(rng, 2, 10000, draft_length, 2)
@@ -560,12 +560,12 @@ def test_feedback_signals(draft_length):
 
 
 def test_upper_bound_of_ucb_by_hand():
-  """Of the two gaps, 1 and 2, each adds gap/4 (4 + 32/gap^2 (1 + 2 log))."""
+  """Sums gap/4 (4 + 32/gap^2 (1 + 2 log)) over the two gaps, 1 and 2."""
   first = 4 + 32 * (1 + 2 * math.log(4 * 3 * 100**2 / 0.5))
   second = 4 + 8 * (1 + 2 * math.log(4 * 3 * 100**2 / (2 * 0.5)))
   expected = first / 4 + second / 2 + math.pi**2 / 12 + 3
   assert regret.ucb_upper_bound([3, 4, 2], 4, 100) == pytest.approx(expected)
-  # Two arms, by a calculator; and the best alone.
+  # The case of two arms is from a calculator; then only the best arm.
   actual = regret.ucb_upper_bound([2, 3], 4, 100, delta=0.5)
   assert actual == pytest.approx(270.458, abs=0.001)
   assert regret.ucb_upper_bound([2], 4, 9, 0.3) == pytest.approx(
@@ -578,7 +578,7 @@ def test_upper_bound_of_ucb_by_hand():
   [(100, 30, 94.193), (10000, 3000, 604.64)],
 )
 def test_upper_bound_of_exp3_by_hand(num_tokens, best_rounds, expected):
-  """The first case is that of few tokens, the second that of many."""
+  """Covers the case of few tokens first, and then that of many."""
   actual = regret.exp3_upper_bound(4, 2, num_tokens, best_rounds)
   assert actual == pytest.approx(expected, abs=0.01)
 

@@ -275,7 +275,7 @@ def test_division_factor_is_the_root_that_lemma_4_describes():
 
 
 def best_cut(draft, target, *args):
-  """The optimum in float64."""
+  """Computes the optimum in float64."""
   pair = np.float64(draft), np.float64(target)
   cut_fn = otm.best_cut if len(args) == 2 else otm.acceptance
   return cut_fn(*pair, *args)
@@ -467,7 +467,7 @@ def test_values_are_checked_only_where_they_are_known():
 
 @pytest.mark.parametrize('size', [bins.NUM_BINS, 100])
 def test_bins_on_a_tpu_are_those_elsewhere(size):
-  """What is scattered and gathered elsewhere, by products of ones."""
+  """Compares products with ones to scattering and gathering elsewhere."""
   rng = np.random.default_rng(0)
   table = jnp.float32(rng.normal(size=size))
   index = jnp.int32(rng.integers(size, size=5000))
