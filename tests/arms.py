@@ -121,8 +121,8 @@ def none():
 def deferred(inner):
   """The arm, with its drafter's prefill put off until it is first played."""
   inner_arm, params = inner
-  late = drafters.Deferred(inner_arm.drafter)
-  return inner_arm._replace(drafter=late), params
+  drafter = drafters.Deferred(inner_arm.drafter)
+  return inner_arm._replace(drafter=drafter), params
 
 
 def decoder(*arms, bandit=None, temperature=1.0, target=TARGET, **options):
@@ -215,8 +215,10 @@ class Adversary(specjax.Bandit):
     if rewards is None:
       num_used = self.num_used or self.num_arms
       return (arm + jnp.where(reward > 0, 2, 1)) % num_used
-    others = jnp.where(jnp.arange(self.num_arms) == arm, jnp.inf, rewards)
-    return self.update_all(state, others)
+    other_rewards = jnp.where(
+      jnp.arange(self.num_arms) == arm, jnp.inf, rewards
+    )
+    return self.update_all(state, other_rewards)
 
   def update_all(self, state, rewards):
     return jnp.argmin(rewards[: self.num_used]).astype(jnp.int32)

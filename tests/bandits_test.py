@@ -49,7 +49,7 @@ def _feed(bandit, arms, lengths):
   first = bandit.init()
   _, states = jax.lax.scan(step, first, seen)
   return jax.tree.map(
-    lambda one, more: jnp.concatenate([jnp.asarray(one)[None], more]),
+    lambda one, following: jnp.concatenate([jnp.asarray(one)[None], following]),
     first,
     states,
   )
@@ -69,8 +69,8 @@ def _follow(bandit, rewards):
 def _spec_indices(pulls, sums, t, delta):
   """UCB indices as printed in Algorithm 4."""
   num_arms = len(pulls)
-  inside = 1 + 2 * np.log(num_arms * t**2 * np.sqrt(1 + pulls) / delta)
-  return sums / pulls + _L / 2 * np.sqrt((1 + pulls) / pulls**2 * inside)
+  log_term = 1 + 2 * np.log(num_arms * t**2 * np.sqrt(1 + pulls) / delta)
+  return sums / pulls + _L / 2 * np.sqrt((1 + pulls) / pulls**2 * log_term)
 
 
 def test_ucb_spec_plays_the_paper_s_sequence():
@@ -95,12 +95,12 @@ def test_ties_go_to_the_lowest_arm():
 
   @jax.jit
   def played():
-    key, after = jax.random.key(0), {}
+    key, arms_of = jax.random.key(0), {}
     for name in names:
       bandit = bandits.BANDITS[name](3)
       states = _feed(bandit, [1, 2, 0, 2, 1, 0], [[3, 3, 3]] * 6)
-      after[name] = jax.vmap(bandit.select, (None, 0))(key, states)
-    return after
+      arms_of[name] = jax.vmap(bandit.select, (None, 0))(key, states)
+    return arms_of
 
   for name, arms in played().items():
     assert arms[:4].tolist() == [0, 0, 0, 0] and arms[6] == 0, name
@@ -247,13 +247,15 @@ def test_who_forgets_follows_arms_that_change_places():
 
   def rounds(name):
     bandit = bandits.BANDITS[name](3, beta=0.01)
-    many, _ = _short_race(bandit, environment, 100, np.array([1500]), 12)
-    return np.asarray(many)
+    rounds_of_runs, _ = _short_race(
+      bandit, environment, 100, np.array([1500]), 12
+    )
+    return np.asarray(rounds_of_runs)
 
   stubborn = rounds('ucb1')
   for name in ('discounted_ucb', 'sliding_window_ucb'):
-    saved = stubborn - rounds(name)
-    assert saved.mean() > 100 + 5 * saved.std() / 10, name
+    saved_rounds = stubborn - rounds(name)
+    assert saved_rounds.mean() > 100 + 5 * saved_rounds.std() / 10, name
 
 
 def _halve(rewards, pulls):
@@ -345,10 +347,12 @@ def _ada_hedge(rewards, discount=1.0):
 
   rate_of = lambda: math.log(num_arms) / gap if gap else math.inf
   for loss in 1 - rewards:
-    before, probs = mix(rate_of(), losses)
-    after, _ = mix(rate_of(), losses + loss)
+    mixed_loss, probs = mix(rate_of(), losses)
+    next_mixed_loss, _ = mix(rate_of(), losses + loss)
     losses = discount * (losses + loss)
-    gap = discount * (gap + max(probs @ loss - (after - before), 0))
+    gap = discount * (
+      gap + max(probs @ loss - (next_mixed_loss - mixed_loss), 0)
+    )
     gaps.append(gap)
     all_probs.append(mix(rate_of(), losses)[1])
   return gaps, all_probs
@@ -486,10 +490,10 @@ def test_fixed_plays_the_arms_that_a_router_chose():
     target=arms_lib.MARKOV_TARGET,
     per_row=True,
   )
-  routed = np.array([2, 0, 1, 2], np.int32)
-  results = decoder.decode([[1]] * 4, 5, bandit_state=routed)
+  routed_arms = np.array([2, 0, 1, 2], np.int32)
+  results = decoder.decode([[1]] * 4, 5, bandit_state=routed_arms)
   pulls = np.array([result.pulls for result in results])
-  np.testing.assert_array_equal(pulls, 5 * np.eye(3)[routed])
+  np.testing.assert_array_equal(pulls, 5 * np.eye(3)[routed_arms])
 
 
 # Rewards by round, out of some; the same of all arms but for the last kind.
@@ -567,7 +571,7 @@ def test_a_lesson_divides_by_no_chance(name):
 def test_means_do_not_freeze():
   """Past 2**24 pulls, where float32 sums stop growing."""
   bandit = bandits.UCB1(2)
-  many = 1 << 25
+  num_pulls = 1 << 25
 
   def step(state, reward):
     return bandit.update(state, jnp.int32(0), reward), None
@@ -578,13 +582,13 @@ def test_means_do_not_freeze():
     return state, state.means[0], state.rewards[0]
 
   state = counts.Counts(
-    np.int32([many, 1]), np.zeros(2, np.float32), np.int32([many, 0])
+    np.int32([num_pulls, 1]), np.zeros(2, np.float32), np.int32([num_pulls, 0])
   )
-  state, mean, before = learn(state, 0.0)
-  assert mean == pytest.approx(many / (many + (1 << 20)), abs=1e-6)
-  _, _, after = learn(state, 0.75)
-  gained = float(after) - float(before)
-  assert gained == pytest.approx(0.75 * (1 << 20), abs=8)
+  state, mean, old_sum = learn(state, 0.0)
+  assert mean == pytest.approx(num_pulls / (num_pulls + (1 << 20)), abs=1e-6)
+  _, _, new_sum = learn(state, 0.75)
+  increment = float(new_sum) - float(old_sum)
+  assert increment == pytest.approx(0.75 * (1 << 20), abs=8)
 
 
 @pytest.mark.parametrize('name', ['exp3', 'exp3_spec'])
@@ -592,11 +596,11 @@ def test_estimates_do_not_freeze(name):
   """What is summed is small, whatever was summed before."""
   bandit = bandits.BANDITS[name](2)
   round_ = jnp.int32(1 << 24)
-  far = bandit.init()._replace(rounds=round_)
+  late_state = bandit.init()._replace(rounds=round_)
   learn = lambda state: bandit.update_all(state, jnp.array([0.25, 0.5]))
   state = jax.jit(
     lambda state: jax.lax.fori_loop(0, 1 << 20, lambda _, s: learn(s), state)
-  )(far)
+  )(late_state)
   assert state.losses[0] == pytest.approx(0.25 * (1 << 20), rel=1e-6)
   assert state.losses[1] == 0
 
@@ -728,21 +732,21 @@ def test_runs_by_a_loop_over_rounds():
         pulls[arm] += 1
     assert runs.rounds(2000)[run] == sum(pulls)
     assert runs.pulls(2000)[run].tolist() == pulls
-  many = simulated_arms.simulate(key, bandit, _EASY, 2000, 20)
+  more_runs = simulated_arms.simulate(key, bandit, _EASY, 2000, 20)
   num_rounds = runs.arms.shape[1]
-  np.testing.assert_array_equal(many.arms[:5, :num_rounds], runs.arms)
-  alone = bandits.Fixed(3, arm=1)
-  alone = simulated_arms.simulate(key, alone, _EASY, 60, 20)
-  fixed = many.fixed_rounds(60)
-  np.testing.assert_array_equal(alone.rounds(60), fixed[:, 1])
+  np.testing.assert_array_equal(more_runs.arms[:5, :num_rounds], runs.arms)
+  fixed_arm_runs = bandits.Fixed(3, arm=1)
+  fixed_arm_runs = simulated_arms.simulate(key, fixed_arm_runs, _EASY, 60, 20)
+  fixed = more_runs.fixed_rounds(60)
+  np.testing.assert_array_equal(fixed_arm_runs.rounds(60), fixed[:, 1])
 
 
 def test_races_equal_simulated_runs():
   bandit = bandits.EXP3Spec(3)
   runs = simulated_arms.simulate(jax.random.key(8), bandit, _EASY, 2000, 20)
-  lost = _excess_rounds(_short_race, bandit, 20, 200, 2000)
+  excess = _excess_rounds(_short_race, bandit, 20, 200, 2000)
   np.testing.assert_array_equal(
-    lost.T, [runs.lost_rounds(200), runs.lost_rounds(2000)]
+    excess.T, [runs.lost_rounds(200), runs.lost_rounds(2000)]
   )
 
 
@@ -750,12 +754,12 @@ def test_a_sweep_over_a_number_compiles_once():
   """The number is data, and matters."""
   key = jax.random.key(9)
   environment = simulated_arms.truncated_geometric([0.4, 0.5], 3)
-  before = simulated_arms._simulate._cache_size()
+  num_programs = simulated_arms._simulate._cache_size()
   runs = [
     simulated_arms.simulate(key, bandits.UCB1(2, beta), environment, 300, 3)
     for beta in (0.0, 0.1, 1.0, 10.0)
   ]
-  assert simulated_arms._simulate._cache_size() == before + 1
+  assert simulated_arms._simulate._cache_size() == num_programs + 1
   assert len({run.arms.tobytes() for run in runs}) == len(runs)
 
 
@@ -798,8 +802,8 @@ def _runs(name):
 
 def _regret(bandit):
   """Returns the regret of 2000 tokens and its standard error, from 100 runs."""
-  lost = _excess_rounds(_short_race, bandit, 100, 2000)
-  return lost.mean(), lost.std(ddof=1) / len(lost) ** 0.5
+  excess = _excess_rounds(_short_race, bandit, 100, 2000)
+  return excess.mean(), excess.std(ddof=1) / len(excess) ** 0.5
 
 
 _regret_of_uniform = functools.cache(lambda: _regret(bandits.Uniform(3)))
@@ -812,8 +816,8 @@ def test_who_learns_loses_less_than_half_of_what_uniform_does(name):
   """Uniform loses about 270 of 810 rounds, with an error below 2."""
   # One pull, the default, often keeps an arm that was lucky: 220 are lost.
   options = {'period': 8} if name == 'sequential_halving' else {}
-  lost, error = _regret(bandits.BANDITS[name](3, **options))
-  assert lost + 5 * error < _regret_of_uniform()[0] / 2
+  mean_regret, error = _regret(bandits.BANDITS[name](3, **options))
+  assert mean_regret + 5 * error < _regret_of_uniform()[0] / 2
 
 
 _DECADES = (200, 2000, 20000, 200000)
@@ -826,11 +830,11 @@ def _least_regret_rate():
 
   With the exact divergence between block lengths, equation (133).
   """
-  *others, best = (constant.block_lengths(a, _L) for a in _ACCEPTANCES)
+  *worse_arms, best = (constant.block_lengths(a, _L) for a in _ACCEPTANCES)
   lengths = np.arange(1, _L + 2)
   return sum(
     (1 - lengths @ probs / (lengths @ best)) / (probs @ np.log(probs / best))
-    for probs in others
+    for probs in worse_arms
   )
 
 
@@ -841,12 +845,12 @@ def test_regret_of_ucb_spec_grows_as_the_logarithm():
   If regret grew as the square root, a decade would cost 3.2 times as much as
   the one before. The ratio of two decades has a standard error of 0.05.
   """
-  lost = _excess_rounds(_long_race, bandits.UCBSpec(3), 200, *_DECADES)
-  lost = lost.mean(0)
-  _, before, last = np.diff(lost)
-  assert abs(last / before - 1) < 0.25
-  assert lost[-1] / math.log(200000) > _least_regret_rate()
-  for mean_excess, tokens in zip(lost, _DECADES):
+  excess = _excess_rounds(_long_race, bandits.UCBSpec(3), 200, *_DECADES)
+  excess = excess.mean(0)
+  _, previous_decade, last_decade = np.diff(excess)
+  assert abs(last_decade / previous_decade - 1) < 0.25
+  assert excess[-1] / math.log(200000) > _least_regret_rate()
+  for mean_excess, tokens in zip(excess, _DECADES):
     assert mean_excess < regret.ucb_upper_bound(_EASY.means(0), _L, tokens)
 
 
@@ -860,21 +864,21 @@ class _TotalCountUCB(bandits.CountsBandit):
 
 def test_a_radius_of_the_total_count_never_recovers():
   """Gives all arms the same bonus; one bad round ends use of the best arm."""
-  lost = _excess_rounds(_long_race, _TotalCountUCB(3), 50, *_DECADES[:-1])
-  before, last = np.diff(lost.mean(0))
-  assert last / before > 8
+  excess = _excess_rounds(_long_race, _TotalCountUCB(3), 50, *_DECADES[:-1])
+  previous_decade, last_decade = np.diff(excess.mean(0))
+  assert last_decade / previous_decade > 8
 
 
 @pytest.mark.parametrize('name', ['ucb_spec', 'uniform'])
 def test_regret_decomposes_into_pulls(name):
   """Equation (36), exact but for tokens behind the end: at most `L`."""
   runs = _runs(name)
-  lost = runs.lost_rounds(2000)
-  error = lost.std(ddof=1) / len(lost) ** 0.5
+  lost_rounds = runs.lost_rounds(2000)
+  error = lost_rounds.std(ddof=1) / len(lost_rounds) ** 0.5
   means = np.asarray(_EASY.means(0))
   expected = (1 - means / means.max()) @ runs.pulls(2000).mean(0)
   assert expected > 20
-  assert abs(lost.mean() - expected) < _L / means.max() + 5 * error
+  assert abs(lost_rounds.mean() - expected) < _L / means.max() + 5 * error
 
 
 def test_the_good_event():
@@ -893,10 +897,10 @@ def test_the_good_event():
   bandit = bandits.UCBSpec(3, delta=0.5)
   indices = jax.jit(jax.vmap(jax.vmap(bandit.indices)))(state)
   means = sums / np.maximum(pulls, 1)
-  off = np.abs(means - (np.asarray(_EASY.means(0)) - 1) / _L)
+  errors = np.abs(means - (np.asarray(_EASY.means(0)) - 1) / _L)
   radii = np.asarray(indices) - means
   num_exits = lambda scale: (
-    ((off > scale * radii) & (pulls > 0)).any(2).sum(1).mean()
+    ((errors > scale * radii) & (pulls > 0)).any(2).sum(1).mean()
   )
   bound = math.pi**2 * 0.5 / 6
   assert num_exits(1) < bound < num_exits(1 / 3)
@@ -917,8 +921,8 @@ def test_ucb_spec_seldom_plays_worse_arms():
   means = np.asarray(_EASY.means(0), np.float64)
   gaps = (means.max() - means)[:-1]
   rounds = np.arange(1, 1500)[:, None]  # Completed rounds.
-  inside = np.log(_L * 3 * rounds**2 / (gaps * 0.5))
-  bound = 4 + 2 * _L**2 / gaps**2 * (1 + 2 * inside)
+  log_term = np.log(_L * 3 * rounds**2 / (gaps * 0.5))
+  bound = 4 + 2 * _L**2 / gaps**2 * (1 + 2 * log_term)
   most = {}
   for name in ('ucb_spec', 'uniform'):
     pulls, played = (array[:, 1:, :-1] for array in _pulls_before(name, 1500))
@@ -975,9 +979,9 @@ def test_loss_regret_is_that_of_rounds():
   """
   environment = simulated_arms.adversarial(_sequences()['steady'], _L)
   _, lengths, live, _ = map(np.asarray, _exp3_along(environment, 400, 50))
-  lost = (live * (_L + 1 - lengths) / _L).sum(1)
+  losses = (live * (_L + 1 - lengths) / _L).sum(1)
   best_rounds = 400 // 4
-  loss_regret = lost - best_rounds * (_L + 1 - 4) / _L
+  loss_regret = losses - best_rounds * (_L + 1 - 4) / _L
   expected = (_L + 1) / _L * (live.sum(1) - best_rounds)
   assert expected.mean() > 10
   assert (np.abs(loss_regret - expected) <= 1 + 1e-9).all()
@@ -1048,9 +1052,9 @@ def test_regret_of_exp3_spec_stays_below_its_bound(name):
   bound = regret.exp3_upper_bound(3, _L, _MANY, fixed.min())
   index = list(_sequences()).index(name)
   for bandit, sign in (('exp3_spec', 1), ('uniform', -1)):
-    lost = _adversarial_rounds(bandit)[index] - fixed.min()
-    error = lost.std(ddof=1) / len(lost) ** 0.5
-    assert sign * (lost.mean() - bound) + 5 * error < 0
+    excess = _adversarial_rounds(bandit)[index] - fixed.min()
+    error = excess.std(ddof=1) / len(excess) ** 0.5
+    assert sign * (excess.mean() - bound) + 5 * error < 0
   assert (np.sort(fixed)[1:] - fixed.min() > bound).all()
 
 

@@ -96,18 +96,18 @@ def samples(build, sampling):
   )
 
   @jax.jit
-  def run(which, params, state):
+  def run(goal_index, params, state):
     round_fn = specjax.make_round(
       model,
-      [build(Selected(which))],
+      [build(Selected(goal_index))],
       specjax.bandits.Fixed(1),
       sampling=sampling,
     )
     return specjax.decode(round_fn, params, state)
 
   start = decoder.init([PROMPT] * lossless_test.ROWS, LENGTH, seed=17)
-  for which, name in enumerate(GOALS):
-    state = run(which, decoder.params, start)
+  for goal_index, name in enumerate(GOALS):
+    state = run(goal_index, decoder.params, start)
     assert state.counters.accepted.sum() > 0
     yield name, state.tokens[:, len(PROMPT) : len(PROMPT) + LENGTH]
 
@@ -161,7 +161,7 @@ def test_without_bonus_probs_the_bonus_token_is_the_target_s():
     assert distributions.chi_square(texts, expected[name]) < 1e-6, name
 
 
-def looked_up(text, length):
+def lookup_drafts(text, length):
   """What prompt lookup drafts, of matches of up to three tokens."""
   matches = [
     retrieval_test.matched(text[:at], text, 3) for at in range(len(text))
@@ -172,19 +172,19 @@ def looked_up(text, length):
 
 def chance(goal, table, prompt, text, length):
   """Of a text, where what is looked up is a draft that was not sampled."""
-  done, result = 0, 1.0
+  num_done, result = 0, 1.0
   table = np.asarray(table)
-  while done < len(text):
-    for token in [*looked_up([*prompt, *text[:done]], length), None]:
-      before = [*prompt, *text[:done]]
-      probs = table[min(len(before) - 1, len(table) - 1), before[-1]]
+  while num_done < len(text):
+    for token in [*lookup_drafts([*prompt, *text[:num_done]], length), None]:
+      context = [*prompt, *text[:num_done]]
+      probs = table[min(len(context) - 1, len(table) - 1), context[-1]]
       if token is not None:
         drafted = np.eye(len(probs), dtype=np.float32)[token]
         unsure = np.full_like(drafted, 1 / len(probs))
         probs = goal(probs, drafted, base.RawProbs(probs, unsure))
-      result *= float(probs[text[done]])
-      done += 1
-      if done == len(text) or text[done - 1] != token:
+      result *= float(probs[text[num_done]])
+      num_done += 1
+      if num_done == len(text) or text[num_done - 1] != token:
         break
   return result
 
@@ -251,10 +251,10 @@ def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
     for name in ('chow', 'token_v3')
   ]
   alone = arms.decoder(pair[1], target=target).decode(PROMPTS, 20)
-  both = arms.decoder(*pair, target=target, per_row=per_row)
-  assert len(both.init(PROMPTS, 20).drafters) == 1
-  other, same = (
-    both.decode(
+  two_arms = arms.decoder(*pair, target=target, per_row=per_row)
+  assert len(two_arms.init(PROMPTS, 20).drafters) == 1
+  other_results, same_results = (
+    two_arms.decode(
       PROMPTS,
       20,
       bandit_state=np.full(len(PROMPTS), arm, np.int32)
@@ -263,7 +263,11 @@ def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
     )
     for arm in range(2)
   )
-  assert arms.tokens(same) == arms.tokens(alone) != arms.tokens(other)
+  assert (
+    arms.tokens(same_results)
+    == arms.tokens(alone)
+    != arms.tokens(other_results)
+  )
 
 
 # Baselines that call their models one after the other, as loops.
@@ -321,29 +325,31 @@ def pair(kind, end=-1):
   if kind == 'markov':
     return Pair(*goals_test.markov_models(), end)
   model, _ = toys.transformer(0, num_layers=1)
-  params, others = (
+  params, draft_params = (
     jax.tree.map(
       lambda leaf: 6 * leaf if leaf.ndim > 1 else leaf,
       toys.transformer(seed, num_layers=1)[1],
     )
     for seed in (0, 1)
   )
-  near = jax.tree.map(lambda a, b: a + 0.1 * (b - a), params, others)
-  return Pair((model, params), (model, near), end)
+  near_params = jax.tree.map(
+    lambda a, b: a + 0.1 * (b - a), params, draft_params
+  )
+  return Pair((model, params), (model, near_params), end)
 
 
 def token_cascade(models, alpha, prompt, num, window):
   """Algorithm 2; also tells how often it deferred, and hit the cap."""
-  text, run, deferred, capped = list(prompt), 0, 0, 0
+  text, run, num_deferred, num_capped = list(prompt), 0, 0, 0
   while len(text) < len(prompt) + num:
     target, draft = models.probs(text)
     unsure = draft.max() < 1 - alpha
-    capped += run == window and not unsure
+    num_capped += run == window and not unsure
     defers = unsure or run == window
     text.append(int((target if defers else draft).argmax()))
     run = 0 if defers else run + 1
-    deferred += unsure
-  return text[len(prompt) :], deferred, capped
+    num_deferred += unsure
+  return text[len(prompt) :], num_deferred, num_capped
 
 
 CASCADES = {'markov': ((0.2, 0.5, 0.65), 10), 'transformer': ((0.3, 0.7), 3)}
@@ -358,42 +364,44 @@ def test_token_cascade_is_algorithm_2(kind):
   # Behind a whole window, the target's token.
   arm = f'draft(stop=unsure({{0}}),bonus_probs=False):{window}~chow({{0}})'
   texts = models.texts(arm, alphas, PROMPTS[-1], 40)
-  struck = set()
+  cap_outcomes = set()
   for alpha, text in zip(alphas, texts):
-    want, deferred, capped = token_cascade(
+    expected, num_deferred, num_capped = token_cascade(
       models, alpha, PROMPTS[-1], 40, window
     )
-    assert text == want
-    assert 0 < deferred < 40
-    struck.add(capped > 0)
-  assert struck == {False, True}
+    assert text == expected
+    assert 0 < num_deferred < 40
+    cap_outcomes.add(num_capped > 0)
+  assert cap_outcomes == {False, True}
 
 
 def test_chow_says_what_the_token_cascade_says_without_a_cap():
   (alphas, window), models = CASCADES['markov'], pair('markov')
   texts = models.texts('draft:3~chow({})', alphas, PROMPTS[-1], 40)
-  same = []
+  equalities = []
   for alpha, text in zip(alphas, texts):
     uncapped, capped = (
       token_cascade(models, alpha, PROMPTS[-1], 40, most)[0]
       for most in (math.inf, window)
     )
     assert text == uncapped
-    same.append(uncapped == capped)
-  assert any(same) and not all(same)
+    equalities.append(uncapped == capped)
+  assert any(equalities) and not all(equalities)
 
 
 def test_oracle_cascade_is_algorithm_3():
   alphas = (-0.1, 0.0, 0.2)
   texts = pair('markov').texts('draft:0~diff({})', alphas, PROMPTS[-1], 40)
   for alpha, text in zip(alphas, texts):
-    want, deferred = goals_test.greedy_text('diff', alpha, PROMPTS[-1], 40)
-    assert text == want and 0 < deferred < 40
+    expected, num_deferred = goals_test.greedy_text(
+      'diff', alpha, PROMPTS[-1], 40
+    )
+    assert text == expected and 0 < num_deferred < 40
 
 
 def original_bild(models, alpha, fallback, prompt, num, window):
   """Kim et al. (2023): falls back where unsure, rolls back to a surprise."""
-  text, rolled_back = list(prompt), 0
+  text, num_rollbacks = list(prompt), 0
   while len(text) < len(prompt) + num:
     drafted, targets = [], []
     while True:
@@ -408,12 +416,12 @@ def original_bild(models, alpha, fallback, prompt, num, window):
     if any(surprises):
       kept = surprises.index(True)
       text += [*drafted[:kept], int(targets[kept].argmax())]
-      rolled_back += 1
+      num_rollbacks += 1
     elif len(drafted) < window:
       text += [*drafted, int(targets[-1].argmax())]
     else:
       text += drafted
-  return text[len(prompt) : len(prompt) + num], rolled_back
+  return text[len(prompt) : len(prompt) + num], num_rollbacks
 
 
 @pytest.mark.parametrize(
@@ -424,14 +432,14 @@ def test_bild_falls_back_and_rolls_back_as_the_original(kind):
   alphas, fallback = (0.5, 1.5, 4.0), 0.6
   arm = f'draft(stop=unsure({fallback})):{window}~bild({{}},{fallback})'
   texts = models.texts(arm, alphas, PROMPTS[-1], 40)
-  rolled = []
+  rollback_counts = []
   for alpha, text in zip(alphas, texts):
-    want, rolled_back = original_bild(
+    expected, num_rollbacks = original_bild(
       models, alpha, fallback, PROMPTS[-1], 40, window
     )
-    assert text == want
-    rolled.append(rolled_back)
-  assert rolled[0] > rolled[-1] >= 0
+    assert text == expected
+    rollback_counts.append(num_rollbacks)
+  assert rollback_counts[0] > rollback_counts[-1] >= 0
   assert len(set(map(tuple, texts))) > 1
 
 
@@ -461,11 +469,11 @@ def test_one_program_serves_all_alphas(arm, num_texts):
       return self.model.extend(*args, **options)
 
   target, draft = models.models
-  counted = target._replace(model=Counted(target.model))
-  counting = Pair(counted[1:], draft[1:])
+  counting_target = target._replace(model=Counted(target.model))
+  counting_pair = Pair(counting_target[1:], draft[1:])
   texts, num_traced = [], []
   for alpha in (0.1, 0.4, 0.9):
-    texts.append(counting.text(arm.format(alpha), PROMPTS[-1], 20))
+    texts.append(counting_pair.text(arm.format(alpha), PROMPTS[-1], 20))
     num_traced.append(len(traced))
   assert num_traced == [num_traced[0]] * 3 and num_traced[0] > 0
   assert len(set(map(tuple, texts))) == num_texts
@@ -513,16 +521,16 @@ def test_fidelity_is_the_mean_overlap_of_goal_and_target_in_the_tree():
       if not live:
         assert fidelity == 0
         continue
-      text, same = state.tokens[row, :length].tolist(), []
+      text, equalities = state.tokens[row, :length].tolist(), []
       for _ in range(4):
         (goal,), _ = goals_test.greedy_text('diff', alpha, text, 1)
         models = [
           int(table[len(text) - 1, text[-1]].argmax())
           for _, table in goals_test.markov_models()
         ]
-        same.append(goal == models[0])
+        equalities.append(goal == models[0])
         text.append(models[1])
-      np.testing.assert_allclose(fidelity, np.mean(same), rtol=1e-6)
+      np.testing.assert_allclose(fidelity, np.mean(equalities), rtol=1e-6)
       seen.add(float(fidelity))
       length += num
   assert len(seen) > 2
@@ -561,13 +569,13 @@ def test_reward_trades_speed_for_fidelity():
 
 
 def test_goals_other_than_the_target_show_no_other_arm_s_worth():
-  none, _ = arms.none()
+  plain_arm, _ = arms.none()
   make = functools.partial(
     specjax.make_round,
     toys.markov()[0],
     bandit=specjax.bandits.Fixed(2),
     feedback='full',
   )
-  make([none, none._replace(goal=specjax.GOALS['target']())])
+  make([plain_arm, plain_arm._replace(goal=specjax.GOALS['target']())])
   with pytest.raises(ValueError, match=r"'full' needs .* goal \(arm 1\)"):
-    make([none, none._replace(goal=GOALS['chow'])])
+    make([plain_arm, plain_arm._replace(goal=GOALS['chow'])])

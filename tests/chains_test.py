@@ -60,8 +60,8 @@ def test_verifiers_accept_as_often_as_is_foretold(rule):
 def test_no_rule_accepts_more_than_the_best(seed):
   """Of one chain, block verification is the best; of several, above `otm`."""
   rng = np.random.default_rng(seed)
-  target, other = rng.dirichlet(np.ones(2), size=(2, 2))
-  draft = 0.4 * target + 0.6 * other
+  target, noise = rng.dirichlet(np.ones(2), size=(2, 2))
+  draft = 0.4 * target + 0.6 * noise
   accepted = lambda num, rule: theory.acceptance_by_depth(
     target, draft, num, 3, rule
   ).sum()

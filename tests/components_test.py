@@ -71,8 +71,8 @@ def test_classes_of_equal_fields_have_different_structures():
 
 
 def test_numbers_can_be_mapped_over():
-  swept = jax.vmap(lambda rule: rule(1.0))(Rule(1, jnp.array([1.0, 4.0])))
-  assert swept.tolist() == [1.0, 4.0]
+  outputs = jax.vmap(lambda rule: rule(1.0))(Rule(1, jnp.array([1.0, 4.0])))
+  assert outputs.tolist() == [1.0, 4.0]
 
 
 def test_numbers_are_checked_where_they_are_known():

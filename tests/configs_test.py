@@ -100,10 +100,10 @@ def test_a_config_is_prepared(path, folder):
   """With every argument that it names, at its own sizes and the smallest."""
   for name in _names(path):
     for config in (smoke.sized(name, folder), smoke.smoke(name, folder)):
-      for point, prepared in main.prepare(config):
-        if isinstance(prepared, compare.Setup) and point.get('prompts'):
-          assert all(prompts.jobs for prompts in prepared.prompt_sets)
-          assert prepared.methods and prepared.prompt_sets
+      for point, setup in main.prepare(config):
+        if isinstance(setup, compare.Setup) and point.get('prompts'):
+          assert all(prompts.jobs for prompts in setup.prompt_sets)
+          assert setup.methods and setup.prompt_sets
 
 
 def test_configs_that_take_an_argument_name_what_they_accept():
@@ -132,37 +132,37 @@ _CHECKED = set()
 def test_shapes_of_prefill_and_round(path, folder):
   """Of each arm alone, and of every bandit over the first two of its arms."""
   for name in _names(path):
-    for _, prepared in main.prepare(smoke.sized(name, folder)):
-      if isinstance(prepared, compare.Setup):
-        for method in prepared.methods:
+    for _, setup in main.prepare(smoke.sized(name, folder)):
+      if isinstance(setup, compare.Setup):
+        for method in setup.methods:
           pair = method._replace(arms=method.arms[:2])
           _check_shapes(
-            prepared._replace(methods=[pair, *methods_lib.single_arms(method)])
+            setup._replace(methods=[pair, *methods_lib.single_arms(method)])
           )
 
 
-def _check_shapes(prepared):
+def _check_shapes(setup):
   """Traces the methods that differ from all before in more than numbers.
 
   A bandit is traced once, whatever its arms.
   """
   models = '|'.join(smoke.MODELS)
-  for method in prepared.methods:
+  for method in setup.methods:
     settings = method.settings | ({'arms': 2} if len(method.arms) > 1 else {})
     text = re.sub(rf'\b({models})\b', 'model', repr(settings))
     text = re.sub(r'(?<![\w.-])-?\d[\d.]*', '0', text)
     kind = text, method.sampling.temperature > 0
     if kind not in _CHECKED:
       (compiled_method,) = compare.build_methods(
-        prepared._replace(methods=[method]), 128
+        setup._replace(methods=[method]), 128
       )
       compare.check_shapes(compiled_method, batch_size=2)
       _CHECKED.add(kind)
 
 
 def test_a_round_that_changes_a_shape_raises(folder):
-  ((_, prepared),) = main.prepare(smoke.smoke('quickstart', folder))
-  compiled_method = compare.build_methods(prepared, 128)[0]
+  ((_, setup),) = main.prepare(smoke.smoke('quickstart', folder))
+  compiled_method = compare.build_methods(setup, 128)[0]
 
   def drop_a_column(params, state):
     return dataclasses.replace(state, tokens=state.tokens[:, 1:]), None
@@ -193,8 +193,8 @@ def test_a_config_runs(experiment, folder, tmp_path):
   config = smoke.smoke(name, folder)
   whole = tmp_path / 'whole'
   main.run(config, whole)
-  written = json.loads((whole / 'config.json').read_text())
-  assert written == json.loads(config.to_json())
+  saved_config = json.loads((whole / 'config.json').read_text())
+  assert saved_config == json.loads(config.to_json())
   for file in files:
     assert (whole / file).stat().st_size
   if experiment not in _NO_ROWS:
@@ -212,12 +212,12 @@ def _check_resumption(config, whole, tmp_path):
     workdir = tmp_path / f'killed_{moment}'
     workdir.mkdir()
     shutil.copy(whole / 'config.json', workdir)
-    begun = ''.join(lines[:moment])
+    log_prefix = ''.join(lines[:moment])
     # It was killed while it wrote a line.
-    (workdir / log.FILE).write_text(begun + lines[moment][:-20])
+    (workdir / log.FILE).write_text(log_prefix + lines[moment][:-20])
     main.run(config, workdir)
     text = (workdir / log.FILE).read_text()
-    assert text.startswith(begun)
+    assert text.startswith(log_prefix)
     units = [json.loads(line)['unit'] for line in text.splitlines()]
     assert units == [json.loads(line)['unit'] for line in lines]
     assert _result(workdir) == _result(whole)

@@ -403,12 +403,12 @@ def verifying(change):
   return lambda verifier: lambda *args: change(verifier(*args))
 
 
-def refusing(words, taken=lambda topology: not topology.num_nodes):
+def refusing(words, accepts=lambda topology: not topology.num_nodes):
   """A verifier that takes some trees alone: by default, the empty one."""
 
   def broken(verifier):
     def verify(key, tree, target_probs):
-      if not taken(tree.topology):
+      if not accepts(tree.topology):
         raise ValueError(words)
       return verifier(key, tree, target_probs)
 
@@ -637,9 +637,9 @@ def test_a_mixture_of_traced_goals_leaves_nothing_behind():
     return jax.vmap(goal)(target, draft, base.RawProbs(target, draft))
 
   with jax.checking_leaks():
-    first, again, other = mixed(0.25), mixed(0.25), mixed(0.75)
-  np.testing.assert_array_equal(first, again)
-  assert (first != other).any()
+    first, second, third = mixed(0.25), mixed(0.25), mixed(0.75)
+  np.testing.assert_array_equal(first, second)
+  assert (first != third).any()
 
 
 @pytest.mark.parametrize('name', specjax.BANDITS)
@@ -699,15 +699,15 @@ def test_a_rule_that_defers_samples_the_target(name, temperature):
     target = base.Probs(draws, raw)
     goal = functools.partial(goal_lib.probs, specjax.GOALS['chow'](alpha))
     sample = lambda tree: jax.vmap(goal)(tree, target)
-    known = jax.vmap(goal_lib.has_draft_probs)(tree)[-1]
-    return draws, sample(tree), sample(certain(tree)), known
+    has_probs = jax.vmap(goal_lib.has_draft_probs)(tree)[-1]
+    return draws, sample(tree), sample(certain(tree)), has_probs
 
   for alpha in (0.0, 1e-4):
-    target, samples, broken, known = goals(alpha)
+    target, samples, broken, has_probs = goals(alpha)
     np.testing.assert_array_equal(samples, target)
     assert (alpha == 0) == (broken == target).all()
   # This includes the distributions after leaves if bonus_probs is set.
-  assert known.all() or not chosen.get('bonus_probs')
+  assert has_probs.all() or not chosen.get('bonus_probs')
 
 
 # Of single components.

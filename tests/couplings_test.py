@@ -157,9 +157,9 @@ def test_coupling_has_exactly_the_distribution_of_its_oracle(name):
   oracle = oracles.ORACLES[name]
   for label in SMALL:
     pair = PAIRS[label]
-    few = label not in ('generic', 'truncated', 'tied')
+    is_limited = label not in ('generic', 'truncated', 'tied')
     largest = 3 if name in ('kseq', 'multiround', 'maximal') else 2
-    for num in range(4 if not few else largest + 1):
+    for num in range(4 if not is_limited else largest + 1):
       if len(pair[0]) > 4 and num > 2:
         continue
       choices = choices_of(name, pair, num)
@@ -287,17 +287,17 @@ def test_priorities_make_the_distribution_that_they_promise(size, num_drafts):
     ranking = jax.device_get(
       priorities_of(draft, target, np.float32(num_drafts))
     )
-    promised = np.float64(otm.proposal(ranking, np.float64(draft)))
+    proposal = np.float64(otm.proposal(ranking, np.float64(draft)))
     ranking = otm.Plan(
       ranking.atom, *(np.float64(leaf) for leaf in ranking[1:])
     )
     ranks = np.stack([otm.rank_probs(ranking, token) for token in range(size)])
-    drawn = np.float64(draft)[:, None] * ranks
-    mass = drawn.sum(axis=0)
+    joint_probs = np.float64(draft)[:, None] * ranks
+    mass = joint_probs.sum(axis=0)
     above = np.cumsum(mass)
     wins = above**num_drafts - (above - mass) ** num_drafts
     wins = np.divide(wins, mass, out=np.zeros_like(wins), where=mass > 0)
-    np.testing.assert_allclose(promised, drawn @ wins, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(proposal, joint_probs @ wins, rtol=0, atol=1e-6)
 
 
 priorities_of = jax.jit(priorities.compute)
@@ -326,8 +326,8 @@ def partner_points(atom_cdf, partner_cdf):
   def halve(_, bounds):
     low, high = bounds
     middle = (low + high) // 2
-    past = pick(atoms, middle.astype(jnp.float32)) > atoms[None]
-    return jnp.where(past, low, middle + 1), jnp.where(past, middle, high)
+    is_past = pick(atoms, middle.astype(jnp.float32)) > atoms[None]
+    return jnp.where(is_past, low, middle + 1), jnp.where(is_past, middle, high)
 
   zeros = jnp.zeros((len(atoms), len(atoms)), jnp.int32)
   _, ends = jax.lax.fori_loop(0, 24, halve, (zeros, zeros + _GRID))
@@ -342,11 +342,11 @@ def partner_chances(atom_cdf, partner_cdf):
   atom_cdf, partner_cdf = np.float64(atom_cdf), np.float64(partner_cdf)
   low = np.append(0, atom_cdf[:-1])[:, None]
   edges = np.append(np.append(0, partner_cdf[:-1]), np.inf)
-  inside = np.minimum(atom_cdf[:, None], edges[1:]) - np.maximum(
+  overlap = np.minimum(atom_cdf[:, None], edges[1:]) - np.maximum(
     low, edges[:-1]
   )
   sizes = atom_cdf[:, None] - low
-  return np.maximum(inside, 0) / np.where(sizes > 0, sizes, 1), sizes[:, 0] > 0
+  return np.maximum(overlap, 0) / np.where(sizes > 0, sizes, 1), sizes[:, 0] > 0
 
 
 @pytest.mark.parametrize('num_drafts', [2, 8])
@@ -366,7 +366,7 @@ def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
   )
   distance = np.abs(wins - wins[:, None])
   swaps = np.abs(short)[:, None] / np.where(distance > 0, distance, np.inf)
-  off = 0.0
+  variation = 0.0
   for atom_cdf, partner_cdf, mask in (
     (ranking.deficit_cdf, ranking.surplus_cdf, short > 0),
     (ranking.surplus_cdf, ranking.deficit_cdf, short <= 0),
@@ -374,8 +374,8 @@ def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
     chances, nonempty = partner_chances(atom_cdf, partner_cdf)
     actual = np.asarray(partner_points(atom_cdf, partner_cdf)) / _GRID
     moved = np.abs(actual - chances) * np.clip(swaps, 0, 1)
-    off += (mass * moved.sum(1))[mask & nonempty].sum() / 2
-  assert off < 2e-5
+    variation += (mass * moved.sum(1))[mask & nonempty].sum() / 2
+  assert variation < 2e-5
 
 
 def test_residual_falls_back_to_the_target():

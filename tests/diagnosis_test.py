@@ -22,8 +22,8 @@ LENGTH, ROUNDS = 4, 40
 def tables(kind):
   """Of a target, and of a draft that is half as far from it as any would be."""
   table = toys.markov(0, 5, 9 if kind == 'changing' else None)[1]
-  other = jnp.broadcast_to(toys.markov(1, 5)[1], table.shape)
-  return table, 0.5 * (table + other)
+  other_table = jnp.broadcast_to(toys.markov(1, 5)[1], table.shape)
+  return table, 0.5 * (table + other_table)
 
 
 @functools.cache
@@ -118,8 +118,8 @@ class Timid(base.Coupling):
     keep = active.any() & (uniforms[0] < 0.5) & (bar < target[candidate])
     residual = target - 0.5 * jnp.minimum(draft, target)
     residual = jnp.where(active.any(), residual, target)
-    other = sampling_lib.draw(uniforms[1:], residual)
-    return jnp.where(keep, candidate, other), keep
+    residual_token = sampling_lib.draw(uniforms[1:], residual)
+    return jnp.where(keep, candidate, residual_token), keep
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_counts_are_those_of_the_stream(prompt):
   for piece in (p for ps in decoder.stream(prompt, 30, seed=31) for p in ps):
     origins.append(piece.origin)
     if piece.origin in ('accepted', 'corrected'):
-      at = min(len(text) - 1, len(target) - 1)
-      gap = target[at, text[-1]] - draft[at, text[-1]]
+      position = min(len(text) - 1, len(target) - 1)
+      gap = target[position, text[-1]] - draft[position, text[-1]]
       distances.append(np.abs(gap).sum() / 2)
     text.append(piece.token)
   distances = np.array(distances)
@@ -236,11 +236,11 @@ def test_without_variance_any_excess_is_flagged():
   )
   assert diagnosis.num_rejections.sum() and not diagnosis.variance.any()
   assert diagnosis.deviation == 0 and not diagnosis.flagged
-  more, fewer = (
+  higher, lower = (
     diagnosis._replace(num_rejections=diagnosis.num_rejections + change)
     for change in (1, -1)
   )
-  assert more.flagged and fewer.flagged
+  assert higher.flagged and lower.flagged
 
 
 def test_several_arms_are_refused():

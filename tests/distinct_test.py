@@ -166,12 +166,12 @@ def test_factor_of_marks_is_the_best_one(size, num):
     proposal = mark.draw_priorities(target).distribution(mark.distribution())
     return jnp.minimum(proposal, target).sum()
 
-  def at(log_factor):
+  def acceptance_at(log_factor):
     with pytest.MonkeyPatch.context() as patch:
       patch.setattr(marks, '_maximize', lambda *_: log_factor)
       return accepted(search())
 
-  grid = jax.jit(jax.vmap(at))(jnp.linspace(-4, 6, 200))
+  grid = jax.jit(jax.vmap(acceptance_at))(jnp.linspace(-4, 6, 200))
   search_acceptance = jax.jit(lambda: accepted(search()))()
   assert float(search_acceptance) == pytest.approx(float(grid.max()), abs=1e-3)
 

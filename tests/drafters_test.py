@@ -165,13 +165,13 @@ def check_tree(params, tree, context):
   rows = np.arange(len(context.lengths))
   lengths = np.asarray(context.lengths)
   for node in range(-1, topology.num_nodes):
-    line, at = [], node
-    while at >= 0:
-      line.insert(0, at)
-      at = topology.parents[at]
+    line, ancestor = [], node
+    while ancestor >= 0:
+      line.insert(0, ancestor)
+      ancestor = topology.parents[ancestor]
     tokens = np.array(context.tokens)
-    for depth, at in enumerate(line):
-      tokens[rows, lengths + depth] = tree.tokens[:, at]
+    for depth, ancestor in enumerate(line):
+      tokens[rows, lengths + depth] = tree.tokens[:, ancestor]
     probs = np.asarray(probs_without_cache(params, tokens))
     probs = probs[rows, lengths + len(line) - 1]
     reported = [
@@ -216,10 +216,10 @@ def check_rounds(drafter, params, rounds=10):
     # Any path from the root, cut anywhere; the first rounds keep all and none.
     leaf = rng.choice(topology.leaf_entries, size=rows) - 1
     paths = np.zeros((rows, topology.depth), np.int32)
-    for row, at in enumerate(leaf):
-      while at >= 0:
-        paths[row, topology.depths[at] - 1] = at
-        at = topology.parents[at]
+    for row, ancestor in enumerate(leaf):
+      while ancestor >= 0:
+        paths[row, topology.depths[ancestor] - 1] = ancestor
+        ancestor = topology.parents[ancestor]
     most = topology.offsets[leaf + 1]
     if topology.depth:
       reached = np.take_along_axis(tree.valid, paths, axis=1)
@@ -295,8 +295,8 @@ def test_a_drafter_far_behind_reads_sinks_and_a_window(params, sinks, window):
     context = specjax.Context(jnp.asarray(tokens), lengths)
     state, num = read(params, state, context, np.ones(2, bool))
     assert np.max(num) <= most
-    far = np.asarray(state.skipped) > skipped
-    skipped = np.where(far, lengths - 1 - window - sinks, skipped)
+    has_skipped = np.asarray(state.skipped) > skipped
+    skipped = np.where(has_skipped, lengths - 1 - window - sinks, skipped)
     np.testing.assert_array_equal(state.skipped, skipped)
     seen = np.zeros_like(tokens)
     for row, (skip, length) in enumerate(zip(skipped, lengths)):
@@ -334,7 +334,7 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
   eager = specjax.drafters.Autoregressive(Recorded(3), trees.chain(2))
   lazy, model_table = deferred(eager), table()
   tokens = jnp.zeros((rows, size), jnp.int32)
-  prompts, later = (
+  prompts, context = (
     specjax.Context(tokens, jnp.array(lengths))
     for lengths in ([1, 9, 20], [4, 12, 33])
   )
@@ -348,12 +348,12 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
   prefill_lengths.clear()
   for plays in ([False, True, False], [False, True, True]):
     (states[0], expected), (states[1], num) = (
-      drafter.catch_up(model_table, state, later, jnp.array(plays))
+      drafter.catch_up(model_table, state, context, jnp.array(plays))
       for drafter, state in zip((eager, lazy), states)
     )
     np.testing.assert_array_equal(num, expected)
     np.testing.assert_array_equal(
-      states[1].inner.lengths, np.where(plays, later.lengths - 2, 0)
+      states[1].inner.lengths, np.where(plays, context.lengths - 2, 0)
     )
   jax.effects_barrier()
   assert prefill_lengths == [[10], [31]]

@@ -98,24 +98,29 @@ def test_members_keep_their_longest_path_that_spells_what_was_accepted(width):
 TARGET = arms.DRAFT  # One layer, as its drafters have.
 
 
-def near(share):
+def perturbed_model(share):
   """A model that differs from the target's by so much, and its parameters."""
   model, params = TARGET
-  towards = lambda leaf, other: np.asarray(leaf + share * (other - leaf))
-  return model, jax.tree.map(towards, *jax.device_get((params, arms.OTHER[1])))
+  interpolate = lambda leaf, other: np.asarray(leaf + share * (other - leaf))
+  return model, jax.tree.map(
+    interpolate, *jax.device_get((params, arms.OTHER[1]))
+  )
 
 
 @functools.cache
-def everyone(temperature):
+def ensemble_and_members(temperature):
   """A chain and a tree of two models, and what the text repeats."""
   sampling = sampling_lib.Sampling(temperature)
-  (model, one), (_, other) = near(0.05), near(-0.05)
+  (model, params), (_, other_params) = (
+    perturbed_model(0.05),
+    perturbed_model(-0.05),
+  )
   members = (
     arms.chunked(AUTOREGRESSIVE(model, trees.chain(3), sampling), 2),
     AUTOREGRESSIVE(model, trees.prefix_tree((2, 1)), sampling),
     specjax.drafters.PromptLookup(2),
   )
-  return ENSEMBLE(members), members, (one, other, None)
+  return ENSEMBLE(members), members, (params, other_params, None)
 
 
 def arm(drafter, params, temperature):
@@ -150,14 +155,14 @@ def check_tree(tree, keys, members, params, context):
     size = tree.probs.shape[-1]
     # A member that predicts nothing chooses its tokens.
     chosen = np.eye(size)[expected.tokens]
-    for name, otherwise in (
+    for name, fallback in (
       ('probs', chosen),
       ('raw_probs', np.zeros_like(chosen)),
     ):
       probs = getattr(expected, name)
       np.testing.assert_allclose(
         getattr(tree, name)[:, member_nodes],
-        otherwise if probs is None else probs,
+        fallback if probs is None else probs,
         atol=1e-4,
       )
 
@@ -169,7 +174,7 @@ def check_rounds(drafter, rounds=12):
     The number of tokens with which members caught up.
   """
   rng = np.random.default_rng(29)
-  _, members, params = everyone(1.0)
+  _, members, params = ensemble_and_members(1.0)
   topology, rows = drafter.topology, np.arange(ROWS)[:, None]
   tokens = rng.integers(toys.VOCAB, size=(ROWS, SIZE)).astype(np.int32)
   lengths = np.array([1, 2, 3, 9], np.int32)
@@ -203,7 +208,7 @@ def check_rounds(drafter, rounds=12):
 
 def test_drafts_are_those_of_the_members_alone():
   """Includes rounds that follow the acceptance of another member's draft."""
-  assert check_rounds(everyone(1.0)[0]) > 10
+  assert check_rounds(ensemble_and_members(1.0)[0]) > 10
 
 
 def stale(params, state, context, rows):
@@ -216,7 +221,9 @@ def proud(state, proposal, context, outcome, rows):
   """Commits a member's own drafts where another member's were accepted."""
   return tuple(
     member.commit(*arguments, context, outcome, rows)
-    for member, *arguments in zip(everyone(1.0)[1], state, proposal[1])
+    for member, *arguments in zip(
+      ensemble_and_members(1.0)[1], state, proposal[1]
+    )
   )
 
 
@@ -226,7 +233,7 @@ def proud(state, proposal, context, outcome, rows):
 )
 def test_check_rejects_members_that_miss_what_others_drafted(part):
   with pytest.raises(AssertionError, match='not equal|Not equal'):
-    check_rounds(twins.twin(everyone(1.0)[0], **part))
+    check_rounds(twins.twin(ensemble_and_members(1.0)[0], **part))
 
 
 @pytest.mark.slow
@@ -235,7 +242,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   per_row, others
 ):
   """Alone, or in turns with another arm."""
-  drafter, members, params = everyone(0.0)
+  drafter, members, params = ensemble_and_members(0.0)
   several = [arm(drafter, params, 0.0)]
   several += [arm(members[0], params[0], 0.0)] * others
   greedy = functools.partial(arms.decoder, temperature=0.0, target=TARGET)
@@ -318,16 +325,18 @@ def test_goals_and_rewards_of_an_ensemble_with_a_lookup(reverse):
     jnp.stack(raw)[None],
   )
   rows = jnp.broadcast_to(jnp.asarray(target), (1, 3, 3))
-  both = base.Probs(rows, rows)
+  target_probs = base.Probs(rows, rows)
   for alpha, expected in ((1 - draft.max() - 0.01, target), (0.99, draft)):
     goal = functools.partial(apply.probs, specjax.GOALS['chow'](float(alpha)))
-    np.testing.assert_allclose(jax.vmap(goal)(tree, both)[0, 0], expected)
+    np.testing.assert_allclose(
+      jax.vmap(goal)(tree, target_probs)[0, 0], expected
+    )
   outcome = specjax.Outcome(
     jnp.zeros((1, 1), jnp.int32),
     jnp.zeros(1, jnp.int32),
     jnp.zeros((1, 2), jnp.int32),
   )
-  accepted = feedback.tree_acceptance(tree, both, outcome).mean.raw
+  accepted = feedback.tree_acceptance(tree, target_probs, outcome).mean.raw
   overlap = np.minimum(draft, target).sum()
   np.testing.assert_allclose(
     accepted, overlap if reverse else target[1], rtol=1e-5

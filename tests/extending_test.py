@@ -76,7 +76,7 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
   (tmp_path / 'mine.py').write_text(_file())
   monkeypatch.chdir(tmp_path)
   (block,) = _blocks('sh')
-  shown = []
+  outputs = []
   for command in block.splitlines():
     words = shlex.split(command)
     assert words[:3] == ['python', '-m', 'experiments.main']
@@ -88,10 +88,10 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
     values = flags.FlagValues()
     main.parse_flags(argv, values)
     main.run(values.config, values.workdir, command)
-    shown.append(capsys.readouterr().out)
-  assert 'win_stay' in shown[0] and 'medium:4~geometric(0.5)' in shown[0]
-  assert 'win_stay(at_least=0.5)' in shown[1]
-  assert 'are done already' in shown[1]
+    outputs.append(capsys.readouterr().out)
+  assert 'win_stay' in outputs[0] and 'medium:4~geometric(0.5)' in outputs[0]
+  assert 'win_stay(at_least=0.5)' in outputs[1]
+  assert 'are done already' in outputs[1]
   assert (tmp_path / 'runs' / 'mine' / 'block_efficiency.png').stat().st_size
 
 

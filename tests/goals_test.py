@@ -107,8 +107,8 @@ def formula(name, alpha, *four):
   gap = GAPS[name](alpha, *four)
   defer = (gap > 0).astype(np.float64)
   if name in TOKEN_RULES:
-    lost = (defer * draft).sum(-1, keepdims=True)
-    return draft * (1 - defer) + target * lost, gap
+    deferred_mass = (defer * draft).sum(-1, keepdims=True)
+    return draft * (1 - defer) + target * deferred_mass, gap
   return (1 - defer) * draft + defer * target, gap
 
 
@@ -173,9 +173,9 @@ def rule(name):
 
 def goals_of(name, alpha, four):
   num = len(four[0])
-  same = tuple(np.resize(probs, (1000, probs.shape[1])) for probs in four)
-  raw = base.RawProbs(*same[2:])
-  return np.asarray(rule(name)(alpha, *same[:2], raw))[:num]
+  resized = tuple(np.resize(probs, (1000, probs.shape[1])) for probs in four)
+  raw = base.RawProbs(*resized[2:])
+  return np.asarray(rule(name)(alpha, *resized[:2], raw))[:num]
 
 
 def defers(name, alpha, four):
@@ -264,19 +264,21 @@ def test_lossy_step_accepts_and_replaces_as_lossy_sampling(alpha, beta):
       ratio(goal), ratio(target / (1 - alpha)), atol=1e-6
     )
   excess = np.maximum(0, target / beta - draft)
-  some = excess.sum(1) > 1e-6  # Else nothing of the target is left.
-  assert some.mean() > 0.3
-  np.testing.assert_allclose(residual[some], excess[some], atol=1e-6)
+  has_excess = excess.sum(1) > 1e-6  # Else nothing of the target is left.
+  assert has_excess.mean() > 0.3
+  np.testing.assert_allclose(
+    residual[has_excess], excess[has_excess], atol=1e-6
+  )
 
 
 @pytest.mark.parametrize('name', DEFERRALS)
 def test_rejection_is_the_distance_where_a_rule_defers(name):
   """Checks Lemma 3 by the masses."""
   four = pairs()
-  far = distance(*four[:2])[:, 0]
+  distances = distance(*four[:2])[:, 0]
   for alpha in ALPHAS[name]:
     rejected = distance(four[1], goals_of(name, alpha, four))[:, 0]
-    expected = np.where(defers(name, alpha, four), far, 0)
+    expected = np.where(defers(name, alpha, four), distances, 0)
     np.testing.assert_allclose(rejected, expected, atol=1e-6)
 
 
@@ -366,13 +368,16 @@ def test_opt_and_diff_decode_alike_at_temperature_zero():
     decoder_of(specjax.GOALS[name](alpha=alpha)).decode(prompts, num)
     for name in ('opt', 'diff')
   )
-  for prompt, one, other in zip(prompts, opt, diff):
-    assert (one.tokens, one.rounds) == (other.tokens, other.rounds)
-    np.testing.assert_array_equal(one.accepted, other.accepted)
+  for prompt, opt_result, diff_result in zip(prompts, opt, diff):
+    assert (opt_result.tokens, opt_result.rounds) == (
+      diff_result.tokens,
+      diff_result.rounds,
+    )
+    np.testing.assert_array_equal(opt_result.accepted, diff_result.accepted)
     text, deferred = greedy_text('opt', alpha, prompt, num)
-    assert one.tokens == text
+    assert opt_result.tokens == text
     assert 0 < deferred < num
-    assert 0 < one.accepted.sum() < one.drafted.sum()
+    assert 0 < opt_result.accepted.sum() < opt_result.drafted.sum()
 
 
 def zero_one(probs):
@@ -393,13 +398,13 @@ def expected_costs(name, alpha, world, target, draft):
 
   Those that Lemma 6 (Chow), Lemma 1 (Diff) or Lemma 4 (OPT) minimises.
   """
-  kept, lost = (
+  draft_loss, target_loss = (
     (world * loss_of(name)(probs)).sum(1) for probs in (draft, target)
   )
   if name.startswith('chow'):
-    return np.stack([kept, np.full_like(kept, alpha)])
-  far = distance(target, draft)[:, 0] if name.startswith('opt') else 1
-  return np.stack([kept, lost + alpha * far])
+    return np.stack([draft_loss, np.full_like(draft_loss, alpha)])
+  distances = distance(target, draft)[:, 0] if name.startswith('opt') else 1
+  return np.stack([draft_loss, target_loss + alpha * distances])
 
 
 # Of calls to the target, whatever it then says: as much as a draft's loss.
@@ -481,17 +486,17 @@ def test_opt_solves_the_problem_with_a_budget_of_rejections():
   """C.4, with the paper's multiplier for each pair."""
   four = dirichlet_pairs(41, 1000)
   target, draft = (probs.astype(float) for probs in four[:2])
-  kept, lost = (1 - top(probs)[:, 0] for probs in (draft, target))
-  far, budget = distance(target, draft)[:, 0], 0.5
-  allowed = far <= budget
-  alphas = np.where(allowed, 0, (kept - lost) / far + 0.01)
+  draft_loss, target_loss = (1 - top(probs)[:, 0] for probs in (draft, target))
+  distances, budget = distance(target, draft)[:, 0], 0.5
+  allowed = distances <= budget
+  alphas = np.where(allowed, 0, (draft_loss - target_loss) / distances + 0.01)
   goals = jax.jit(jax.vmap(lambda goal, *args: goal(*args)))(
     specjax.goals.Opt(alphas.astype(np.float32)),
     *four[:2],
     base.RawProbs(*four[2:]),
   )
-  costs = np.stack([kept, np.where(allowed, lost, np.inf)])
-  clear = np.abs(kept - lost) > 1e-5
+  costs = np.stack([draft_loss, np.where(allowed, target_loss, np.inf)])
+  clear = np.abs(draft_loss - target_loss) > 1e-5
   best = costs.argmin(0)
   assert 0.05 < best.mean() < allowed.mean() < 0.95
   np.testing.assert_array_equal((goals == four[0]).all(1)[clear], best[clear])
@@ -655,7 +660,7 @@ def test_probabilities_behind_the_leaves_of_a_dynamic_tree_are_refused():
 
 def test_a_goal_is_checked_with_a_large_vocabulary_in_little_memory():
   """Of a square of the vocabulary, nobody has the memory."""
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   apply.check(specjax.GOALS['opt'](0.2), 200_000)
-  more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-  assert more < 2e6  # Kilobytes; the square of float64 has 3.2e8.
+  increase = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before
+  assert increase < 2e6  # Kilobytes; the square of float64 has 3.2e8.

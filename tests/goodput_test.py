@@ -141,15 +141,15 @@ def test_an_arm_stays_for_a_twentieth_of_the_rounds(discount, longest):
 
   def step(state, key):
     arm = bandit.select(key, state)
-    nothing = levels([0.0], [0.0])
-    return bandit.update(state, arm, jnp.float32(0), levels=nothing), arm
+    no_levels = levels([0.0], [0.0])
+    return bandit.update(state, arm, jnp.float32(0), levels=no_levels), arm
 
   keys = jax.random.split(jax.random.key(5), 420)
   _, selected = jax.lax.scan(step, bandit.init(), keys)
   changes = np.flatnonzero(np.diff(np.asarray(selected))) + 1
   assert min(np.diff(changes[changes < 40])) == 1
-  late = np.diff(changes[changes > 400 - 4 * longest])
-  assert len(late) and min(late) >= longest * 0.8
+  stay_lengths = np.diff(changes[changes > 400 - 4 * longest])
+  assert len(stay_lengths) and min(stay_lengths) >= longest * 0.8
 
 
 def test_costs_are_data():
@@ -159,8 +159,8 @@ def test_costs_are_data():
   state = build().update(state, jnp.int32(4), jnp.float32(0), levels=sure)
   tables = [costs for costs, _ in (PLAIN, DEEP, MIDDLE, CLOSE)]
   selected = [int(build(costs).select(key, state)) for costs in tables]
-  swept = jax.vmap(lambda costs: build(costs).select(key, state))
-  assert swept(jnp.array(tables)).tolist() == selected
+  select_by_costs = jax.vmap(lambda costs: build(costs).select(key, state))
+  assert select_by_costs(jnp.array(tables)).tolist() == selected
   assert len({*selected}) > 1
 
 
@@ -170,8 +170,10 @@ def test_beliefs_are_drawn_in_a_branch_of_the_program():
   program = jax.make_jaxpr(bandit.select)(jax.random.key(0), bandit.init())
   draws = [equation for equation in program.eqns if 'random' in str(equation)]
   assert [equation.primitive.name for equation in draws] == ['cond']
-  drawn, stays = sorted(map(str, draws[0].params['branches']), key=len)[::-1]
-  assert 'random' in drawn and 'random' not in stays
+  draw_branch, stay_branch = sorted(
+    map(str, draws[0].params['branches']), key=len
+  )[::-1]
+  assert 'random' in draw_branch and 'random' not in stay_branch
 
 
 def test_reading_prompts_is_a_cost_of_each_token():

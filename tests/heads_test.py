@@ -231,13 +231,13 @@ def test_rows_that_are_refilled_forget_who_was_there(names):
   for arm in range(len(names)):
     selected = {'bandit_state': arms.cycle(len(names), arm)}
     results = decoder.decode(_PROMPTS, news, **selected)
-    many = list(
+    batched = list(
       decoder.decode_many(
         _PROMPTS, news, batch_size=2, queue_size=4, **selected
       )
     )
-    assert arms.tokens(many) == arms.tokens(results)
-    assert [r.rounds for r in many] == [r.rounds for r in results]
+    assert arms.tokens(batched) == arms.tokens(results)
+    assert [r.rounds for r in batched] == [r.rounds for r in results]
 
 
 @pytest.mark.parametrize(
@@ -375,10 +375,10 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
 
   fresh = jax.jit(drafter.init, static_argnums=2)(params, whole, sizes.BUFFER)
   tree = drafted(params, state.drafters[slot], context)
-  again = drafted(params, fresh, whole)
-  np.testing.assert_array_equal(tree.tokens, again.tokens)
-  np.testing.assert_array_equal(tree.valid, again.valid)
-  assert again.valid.all() or name.endswith('stop')
+  fresh_tree = drafted(params, fresh, whole)
+  np.testing.assert_array_equal(tree.tokens, fresh_tree.tokens)
+  np.testing.assert_array_equal(tree.valid, fresh_tree.valid)
+  assert fresh_tree.valid.all() or name.endswith('stop')
 
 
 def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
@@ -399,12 +399,12 @@ def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
   init = jax.jit(drafter.init, static_argnums=2)
   draft = jax.jit(drafter.draft)
   keys = jax.random.split(jax.random.key(0), 1)
-  now = base.Context(tokens, jnp.array([12]), features)
+  context = base.Context(tokens, jnp.array([12]), features)
   for lag, width in ((1, 3), (3, 3), (4, 8)):
-    state = init(params, now._replace(lengths=jnp.array([13 - lag])), 20)
+    state = init(params, context._replace(lengths=jnp.array([13 - lag])), 20)
     jax.effects_barrier()
     read.clear()
-    draft(keys, params, state, now)
+    draft(keys, params, state, context)
     jax.effects_barrier()
     assert read == [width, 1]
 
@@ -417,21 +417,24 @@ def test_pairs_that_are_read_in_vain_change_no_draft(lag, monkeypatch):
   draw = np.random.default_rng(0)
   tokens = jnp.asarray(draw.integers(0, 3, (2, 24)), jnp.int32)
   features = draw.normal(size=(2, 24, head.feature_size)).astype(np.float32)
-  now = base.Context(tokens, jnp.array([12, 9]), (jnp.asarray(features),))
-  before = now._replace(lengths=now.lengths + 1 - jnp.array([lag, 1]))
-  state = jax.jit(drafter.init, static_argnums=2)(params, before, 24)
+  context = base.Context(tokens, jnp.array([12, 9]), (jnp.asarray(features),))
+  prefix = context._replace(lengths=context.lengths + 1 - jnp.array([lag, 1]))
+  state = jax.jit(drafter.init, static_argnums=2)(params, prefix, 24)
   keys = jax.random.split(jax.random.key(0), 2)
   outcome = base.Outcome(*np.zeros((3, 2, 3), np.int32))
   outcome = outcome._replace(num_accepted=jnp.array([1, 2]))
-  later = now._replace(lengths=now.lengths + 2)
+  next_context = context._replace(lengths=context.lengths + 2)
 
   def two_rounds():
-    tree, pending = drafter.draft(keys, params, state, now)
+    tree, pending = drafter.draft(keys, params, state, context)
     rows = jnp.ones(2, bool)
-    after = drafter.commit(state, pending, now, outcome, rows)
-    return after.lengths, *(
+    next_state = drafter.commit(state, pending, context, outcome, rows)
+    return next_state.lengths, *(
       (draft_tree.tokens, draft_tree.probs)
-      for draft_tree in (tree, drafter.draft(keys, params, after, later)[0])
+      for draft_tree in (
+        tree,
+        drafter.draft(keys, params, next_state, next_context)[0],
+      )
     )
 
   expected = jax.jit(two_rounds)()
@@ -595,8 +598,10 @@ def test_a_new_head_reads_tokens_and_features_alike(size):
   params = adapters.init_params(jax.random.key(0), wide)
   params['embedding'] = jax.tree.map(lambda x: size * x, params['embedding'])
   config = heads.configure('eagle', wide)
-  begun = heads.begin(jax.random.key(1), config, wide, params)
-  of_tokens, of_features = np.split(np.asarray(begun['join']['kernel']), 2)
+  initial_params = heads.begin(jax.random.key(1), config, wide, params)
+  of_tokens, of_features = np.split(
+    np.asarray(initial_params['join']['kernel']), 2
+  )
   root_mean_square = lambda x: np.sqrt(np.square(x).mean())
   table = np.asarray(params['embedding']['embedding'])
   features = np.random.default_rng(0).normal(size=(64, 256))
@@ -613,9 +618,9 @@ def test_the_head_of_another_target_is_refused():
     config, target=heads.fingerprint(params)
   )
   heads.check_target('a', matching_config, _TARGET, params)
-  other = _random(9, params)
+  other_params = _random(9, params)
   with pytest.raises(ValueError, match='has the fingerprint'):
-    heads.check_target('a', matching_config, _TARGET, other)
+    heads.check_target('a', matching_config, _TARGET, other_params)
   wider = dataclasses.replace(_TARGET, d_model=16)
   with pytest.raises(
     ValueError, match='its d_model is 8, but this target has 16'
@@ -638,9 +643,9 @@ def test_parameters_that_a_head_shares_are_the_targets(tmp_path):
   assert params['embedding']['embedding'] is target['embedding']['embedding']
   path = tmp_path / 'head.safetensors'
   checkpoint.save(path, config, heads.own_params(config, params), np.float32)
-  again, loaded = checkpoint.load(path, target)
-  assert again == config
-  jax.tree.map(np.testing.assert_array_equal, loaded, params)
+  loaded_config, loaded_params = checkpoint.load(path, target)
+  assert loaded_config == config
+  jax.tree.map(np.testing.assert_array_equal, loaded_params, params)
   outputs = jax.random.normal(jax.random.key(3), (1, 1, 8))
   logits = heads.head(config).predict(params, outputs)[0, 0]
   table = target['embedding']['embedding']
@@ -672,12 +677,12 @@ def test_an_early_exit_reads_the_first_layers():
     sampling=_GREEDY,
     max_length=sizes.BUFFER,
   )
-  early, late = (
+  early_result, late_result = (
     decoder.decode([PROMPT], 24, bandit_state=np.int32(arm))[0]
     for arm in range(2)
   )
-  assert early.tokens == late.tokens
-  assert early.rounds > late.rounds == 6
+  assert early_result.tokens == late_result.tokens
+  assert early_result.rounds > late_result.rounds == 6
   with pytest.raises(ValueError, match=r'num_layers must lie in \[1, 3\]'):
     drafters.EarlyExit(model, trees.chain(3), num_layers=6)
   markov = specjax.models.Markov(3)

@@ -19,8 +19,10 @@ def by_hand(draft, target, epsilon):
   accept = np.minimum(1, (target + epsilon) / draft)
   rejection = 1 - (accept * draft).sum()
   excess = np.maximum(target - draft, 0)
-  others = excess / excess.sum(), target, draft
-  outputs = [accept * draft + rejection * other for other in others]
+  replacements = excess / excess.sum(), target, draft
+  outputs = [
+    accept * draft + rejection * replacement for replacement in replacements
+  ]
   return rejection, [0.5 * np.abs(output - target).sum() for output in outputs]
 
 
@@ -41,9 +43,9 @@ def summed(target, draft, tokens):
   """Returns the sums for tables `[..., V]` over all positions of every row."""
   rejection, biases = np.zeros((3, 4)), np.zeros((3, 4, 3))
   for row, (start, length) in enumerate(zip(STARTS, LENGTHS)):
-    for after in range(start - 1, length - 1):
+    for position in range(start - 1, length - 1):
       for i, epsilon in enumerate(EPSILONS):
-        terms = by_hand(draft[row, after], target[row, after], epsilon)
+        terms = by_hand(draft[row, position], target[row, position], epsilon)
         rejection[row, i] += terms[0]
         biases[row, i] += terms[1]
   return rejection, biases
@@ -72,11 +74,11 @@ def test_the_residual_costs_least(replacement):
   """Checks every epsilon; rejection and its bias sum to the distance."""
   pair = [toys.markov(seed, 5) for seed in (2, 3)]
   result = ledger(pair, texts(5))
-  best, other = result.bias[..., 0], result.bias[..., replacement]
-  assert (other[:, :2] >= best[:, :2]).all()
-  assert (other[[0, 2], 1] > best[[0, 2], 1] + 0.01).all()
+  residual_bias, other_bias = result.bias[..., 0], result.bias[..., replacement]
+  assert (other_bias[:, :2] >= residual_bias[:, :2]).all()
+  assert (other_bias[[0, 2], 1] > residual_bias[[0, 2], 1] + 0.01).all()
   np.testing.assert_allclose(
-    result.rejection + best,
+    result.rejection + residual_bias,
     np.repeat(result.rejection[:, :1], 4, axis=1),
     atol=1e-5,
   )
@@ -102,8 +104,8 @@ def test_of_transformers_and_junk_behind_the_texts():
   np.testing.assert_allclose(result.bias, biases, atol=1e-4)
   for row, length in enumerate(LENGTHS):
     tokens[row, length:] = 0
-  again = ledger(pair, tokens, sampling)
-  np.testing.assert_allclose(again.bias, result.bias, atol=1e-5)
+  cleared_result = ledger(pair, tokens, sampling)
+  np.testing.assert_allclose(cleared_result.bias, result.bias, atol=1e-5)
 
 
 def test_replacements_are_those_of_the_verifier():

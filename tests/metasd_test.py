@@ -79,13 +79,13 @@ def _sums(key, drafter, verifier, num_chunks):
       fidelity=jnp.ones(_CHUNK),
       num_catch_up_tokens=jnp.zeros(_CHUNK, jnp.int32),
     )
-    earned = jnp.stack(
+    reward_values = jnp.stack(
       [
         rewards.AcceptedFraction()(info),
         rewards.BlockDivergence()(info),
       ]
     )
-    return jnp.stack([earned.sum(1), (earned**2).sum(1)])
+    return jnp.stack([reward_values.sum(1), (reward_values**2).sum(1)])
 
   return jax.lax.map(chunk, jax.random.split(key, num_chunks))
 
@@ -111,13 +111,13 @@ def test_rewards_of_rounds_have_the_lemmas_moments(drafter):
   """
   acceptance, spread, length = drafter
   means, variances = _moments(drafter, verifiers.resolve('maximal'), 300)
-  known = constant.reward_statistics(acceptance, length)
+  statistics = constant.reward_statistics(acceptance, length)
   close = functools.partial(pytest.approx, abs=1e-3)
-  assert means[0] == close(known.efficiency_mean)
-  assert variances[0] == close(known.efficiency_variance)
-  assert means[1] == close(known.divergence_mean)
+  assert means[0] == close(statistics.efficiency_mean)
+  assert variances[0] == close(statistics.efficiency_variance)
+  assert means[1] == close(statistics.divergence_mean)
   assert variances[1] == close(spread**2 / length)
-  assert variances[1] < known.divergence_variance_bound
+  assert variances[1] < statistics.divergence_variance_bound
   scale = (1 - acceptance**length) / (length * (1 - acceptance))
   assert means[0] / means[1] == close(scale)
 
@@ -127,8 +127,8 @@ def test_moments_reject_a_verifier_that_accepts_too_often():
   broken = verifiers.TreeWalk(parts.Resampling())
   drafter = _Drafter(0.8, 0.15, 5)
   means, _ = _moments(drafter, broken, 20)
-  known = constant.reward_statistics(drafter.acceptance, drafter.length)
-  assert means[0] > known.efficiency_mean + 0.01
+  statistics = constant.reward_statistics(drafter.acceptance, drafter.length)
+  assert means[0] > statistics.efficiency_mean + 0.01
 
 
 def test_fewer_losses_of_divergence_can_need_more_rounds():
@@ -146,8 +146,8 @@ def test_fewer_losses_of_divergence_can_need_more_rounds():
       *(constant.block_lengths(arms[arm], length) for arm in first)
     )
     remaining_rounds = [
-      constant.expected_rounds(arms[2], length, num_tokens - 2 - more)
-      for more in range(len(emitted))
+      constant.expected_rounds(arms[2], length, num_tokens - 2 - num_extra)
+      for num_extra in range(len(emitted))
     ]
     return (
       sum(arms[2] - arm_stats.divergence_mean for arm_stats in stats),
@@ -155,8 +155,10 @@ def test_fewer_losses_of_divergence_can_need_more_rounds():
       2 + emitted @ remaining_rounds,
     )
 
-  lost, accepted, rounds = np.array([follow([0, 2]), follow([1, 1])]).T
-  np.testing.assert_allclose(lost, [0.7, 0.6])
+  lost_divergence, accepted, rounds = np.array(
+    [follow([0, 2]), follow([1, 1])]
+  ).T
+  np.testing.assert_allclose(lost_divergence, [0.7, 0.6])
   np.testing.assert_allclose(accepted, [1.55, 1.5])
   # A difference of 0.05 tokens, at 2.44 tokens per round.
   assert rounds[1] - rounds[0] == pytest.approx(0.0205, abs=1e-3)

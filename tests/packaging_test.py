@@ -21,11 +21,11 @@ _USE = 'import specjax; specjax.Sampling; print(specjax.__version__)'
 
 def _python(folder, executable, code):
   """Runs code in a folder, which comes first on its path; returns its words."""
-  done = subprocess.run(
+  process = subprocess.run(
     [executable, '-c', code], cwd=folder, capture_output=True, text=True
   )
-  assert not done.returncode, done.stderr
-  return done.stdout
+  assert not process.returncode, process.stderr
+  return process.stdout
 
 
 def _install(checkout, folder):
@@ -59,13 +59,15 @@ def test_the_package_is_found_beside_a_checkout_of_its_name(tmp_path):
 def test_what_is_installed_has_the_version_of_the_package():
   pytest.importorskip('setuptools')
   tell = 'import runpy; runpy.run_path("setup.py")'
-  done = subprocess.run(
+  process = subprocess.run(
     [sys.executable, '-c', tell, '--version'],
     cwd=_ROOT,
     capture_output=True,
     text=True,
   )
-  assert done.stdout.splitlines()[-1:] == [specjax.__version__], done.stderr
+  assert process.stdout.splitlines()[-1:] == [specjax.__version__], (
+    process.stderr
+  )
   assert specjax.__version__ not in (_ROOT / 'setup.py').read_text()
 
 

@@ -68,12 +68,14 @@ class ProgramCache:
       self._counts[name] += num
 
   def pytest_terminal_summary(self, terminalreporter):
-    where = f'in {self._folder}' if self._folder else 'without a cache folder'
+    location = (
+      f'in {self._folder}' if self._folder else 'without a cache folder'
+    )
     if self._problem:
-      where = f'without the cache folder {self._folder}: {self._problem}'
+      location = f'without the cache folder {self._folder}: {self._problem}'
     terminalreporter.write_line(
       'Compiled {compiled} programs and found {found}, '.format(**self._counts)
-      + f'{where}.'
+      + f'{location}.'
     )
 
 

@@ -70,13 +70,13 @@ class Case(NamedTuple):
 def hard_probs(rng, num, size):
   """`[R, V]` float64, not normalised: peaked, tiny, zero, tied, one-hot."""
   flat = rng.dirichlet(np.ones(size), num)
-  some = rng.random((num, size)) < 0.5
+  is_kept = rng.random((num, size)) < 0.5
   kinds = [
     flat,
     rng.dirichlet(np.full(size, 0.01), num),
     10.0 ** rng.uniform(-38, 0, (num, size)),
     rng.integers(1, 4, (num, size)),
-    np.where(some.any(1, keepdims=True), flat * some, flat),
+    np.where(is_kept.any(1, keepdims=True), flat * is_kept, flat),
     np.eye(size)[rng.integers(size, size=num)],
     np.ones((num, size)),
   ]
@@ -89,15 +89,15 @@ def hard_pairs(rng, num, size):
   kind = rng.integers(5, size=(num, 1))
   side = rng.random((num, size)) < 0.5
   side[:, 0], side[:, -1] = True, False
-  apart = np.where(np.stack([side, ~side]), pair + 1e-30, 0)
-  pair = np.where(kind == 1, apart, pair)
+  disjoint = np.where(np.stack([side, ~side]), pair + 1e-30, 0)
+  pair = np.where(kind == 1, disjoint, pair)
   pair[1] = np.where(kind >= 3, pair[0], pair[1])
   pair = (pair / pair.sum(-1, keepdims=True)).astype(np.float32)
   # Sums that are off by ulps, then probabilities that differ by them.
   pair *= np.float32(1) + 2.0**-23 * rng.integers(-3, 4, (2, num, 1))
   ulps = rng.integers(-2, 3, (num, size)) * (pair[1] > 1e-30)
-  near = (pair[0].view(np.int32) + ulps.astype(np.int32)).view(np.float32)
-  pair[1] = np.where(kind == 4, near, pair[1])
+  neighbors = (pair[0].view(np.int32) + ulps.astype(np.int32)).view(np.float32)
+  pair[1] = np.where(kind == 4, neighbors, pair[1])
   return pair.astype(np.float32)
 
 
@@ -136,8 +136,8 @@ def coupling_case(name, scale, size):
   def check(key, candidates, active, draft, target, token, accepted):
     assert ((0 <= token) & (token < size)).all()
     assert (np.take_along_axis(target, token[:, None], 1) > 0).all()
-    among = (active & (candidates == token[:, None])).any(1)
-    np.testing.assert_array_equal(accepted, among)
+    is_candidate = (active & (candidates == token[:, None])).any(1)
+    np.testing.assert_array_equal(accepted, is_candidate)
 
   return Case(run, (keys(rng, num), candidates, active, draft, target), check)
 
@@ -309,11 +309,11 @@ def run(case, devices):
   """
   mesh = jax.sharding.Mesh(np.array(devices), ('rows',))
   spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('rows'))
-  over = jax.jit(jax.vmap(case.run))
+  run_rows = jax.jit(jax.vmap(case.run))
   num_parts = NUM_DEVICES // mesh.size
   parts = []
   for part_rows in zip(*(np.split(rows, num_parts) for rows in case.rows)):
-    outputs = over(*(jax.device_put(rows, spread) for rows in part_rows))
+    outputs = run_rows(*(jax.device_put(rows, spread) for rows in part_rows))
     parts.append(map(np.asarray, jax.tree.leaves(outputs)))
   return [np.concatenate(leaves) for leaves in zip(*parts)]
 

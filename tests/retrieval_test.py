@@ -37,7 +37,7 @@ def texts(seed=0):
   )
 
 
-def some(context, index):
+def select_rows(context, index):
   """Some of the rows."""
   return jax.tree.map(lambda field: np.asarray(field)[index], context)
 
@@ -104,10 +104,14 @@ def copied(text, place, num):
 
 def match_positions(text, max_match):
   """Returns the longest match's length, and its positions, latest first."""
-  lengths = [matched(text[:at], text, max_match) for at in range(len(text))]
+  lengths = [
+    matched(text[:position], text, max_match) for position in range(len(text))
+  ]
   longest = max(lengths)
   return longest, [
-    at for at in reversed(range(len(text))) if lengths[at] == longest
+    position
+    for position in reversed(range(len(text)))
+    if lengths[position] == longest
   ]
 
 
@@ -115,10 +119,10 @@ def corpus_matches(documents, text, max_match, num_samples):
   """Returns the length of the longest match, and samples of what follows it."""
   lengths, order, following = [], [], []
   for document in documents:
-    for at in range(1, len(document)):
-      lengths.append(matched(document[:at], text, max_match))
-      order.append(document[:at][: -datastore.DEPTH - 1 : -1])
-      following.append(document[at:])
+    for position in range(1, len(document)):
+      lengths.append(matched(document[:position], text, max_match))
+      order.append(document[:position][: -datastore.DEPTH - 1 : -1])
+      following.append(document[position:])
   longest = max(lengths)
   indices = [i for i in np.arange(len(order)) if lengths[i] == longest]
   indices.sort(key=lambda i: order[i])
@@ -155,7 +159,9 @@ def test_own_matches_are_those_of_a_slow_search(max_match):
   search = lambda *text: matching.match_row(*text, max_match)
   match_lengths = jax.jit(jax.vmap(search))(context.tokens, context.lengths)
   for row, text in zip(match_lengths.tolist(), rows(context)):
-    expected = [matched(text[:at], text, max_match) for at in range(len(text))]
+    expected = [
+      matched(text[:position], text, max_match) for position in range(len(text))
+    ]
     assert row == expected + [0] * (SIZE - len(text))
 
 
@@ -206,12 +212,16 @@ def test_prompt_lookup_is_a_slow_search(
   context = texts()
   expected = []
   for text in rows(context):
-    lengths = [matched(text[:at], text, max_ngram) for at in range(len(text))]
-    positions = sorted(range(len(text)), key=lambda at: (-lengths[at], -at))
+    lengths = [
+      matched(text[:position], text, max_ngram) for position in range(len(text))
+    ]
+    positions = sorted(
+      range(len(text)), key=lambda position: (-lengths[position], -position)
+    )
     drafts = {}
-    for at in positions[: 8 * num_drafts]:
-      if lengths[at] >= min_ngram:
-        draft = copied(text, at, draft_length)
+    for position in positions[: 8 * num_drafts]:
+      if lengths[position] >= min_ngram:
+        draft = copied(text, position, draft_length)
         drafts.setdefault(draft[0], draft)
     drafts = [*drafts.values()] + [[None] * draft_length] * num_drafts
     expected.append(
@@ -289,7 +299,9 @@ def test_suffix_is_a_slow_search(name, draft_length, options):
   expected = []
   for text in rows(context):
     longest, positions = match_positions(text, max_match)
-    voters = [copied(text, at, draft_length) for at in positions[:num]]
+    voters = [
+      copied(text, position, draft_length) for position in positions[:num]
+    ]
     if documents:
       length, following = corpus_matches(documents, text, max_match, num)
       voters = voters if longest >= length else []
@@ -322,15 +334,15 @@ def test_proposals_depend_on_the_row_alone(name):
   """Varies the neighbors, the size of the buffer and the junk in it."""
   drafter, params = LOOKUPS[name]()
   context = texts()
-  together = proposals(drafter, params, context)
-  order = np.random.default_rng(3).permutation(len(together))
-  shuffled = some(context, order)
-  assert proposals(drafter, params, shuffled) == [together[i] for i in order]
-  few = some(context, slice(1, None, 3))  # One of each length.
-  junk = np.pad(few.tokens, ((0, 0), (0, 9)), constant_values=1)
-  is_padding = np.arange(SIZE + 9)[None] >= few.lengths[:, None]
-  padded = few._replace(tokens=np.where(is_padding, (junk + 1) % 4, junk))
-  assert proposals(drafter, params, padded) == together[1::3]
+  drafts = proposals(drafter, params, context)
+  order = np.random.default_rng(3).permutation(len(drafts))
+  shuffled = select_rows(context, order)
+  assert proposals(drafter, params, shuffled) == [drafts[i] for i in order]
+  subset = select_rows(context, slice(1, None, 3))  # One of each length.
+  junk = np.pad(subset.tokens, ((0, 0), (0, 9)), constant_values=1)
+  is_padding = np.arange(SIZE + 9)[None] >= subset.lengths[:, None]
+  padded = subset._replace(tokens=np.where(is_padding, (junk + 1) % 4, junk))
+  assert proposals(drafter, params, padded) == drafts[1::3]
 
 
 @pytest.mark.parametrize('name', ['prompt_lookup', 'suffix'])
@@ -347,7 +359,7 @@ def test_a_row_that_loops_is_drafted_in_full(name):
 def test_the_estimate_is_the_mass_of_what_would_be_proposed():
   """Covers every position that others committed, given the text before it."""
   drafter, params = LOOKUPS['retrieval']()
-  context = some(texts(), slice(60, None, 3))
+  context = select_rows(texts(), slice(60, None, 3))
   shape = len(context.lengths), 4, 8
   rng = np.random.default_rng(4)
   probs = specjax.Probs(*rng.random((2, *shape), np.float32))
@@ -358,8 +370,8 @@ def test_the_estimate_is_the_mass_of_what_would_be_proposed():
   )
   assert state == () and not np.any(num_read)
   for step in range(3):
-    before = context._replace(lengths=target.start + step)
-    drafts = proposals(drafter, params, before)
+    prefix = context._replace(lengths=target.start + step)
+    drafts = proposals(drafter, params, prefix)
     for chances, target_rows in zip(acceptance, probs, strict=True):
       expected = [
         sum(float(row[token]) for token in draft[:2] if token is not None)
@@ -459,17 +471,17 @@ def test_emitted_tokens_have_the_target_distribution():
 def test_check_rejects_tokens_that_pass_for_samples():
   """What was looked up is no sample at all, and is kept too often."""
   target, _ = lossless_test.tables('time-varying')
-  looked_up, params = markov_arm('suffix')
+  lookup_arm, params = markov_arm('suffix')
 
   def draft(*args):
-    tree, proposal = looked_up.drafter.draft(*args)
+    tree, proposal = lookup_arm.drafter.draft(*args)
     probs = jnp.full((*tree.tokens.shape, 3), 1 / 3, jnp.float32)
     return tree._replace(probs=probs), proposal
 
   decoder = specjax.Decoder(
     lossless_test.MODEL,
     target,
-    [(arm(twins.twin(looked_up.drafter, draft=draft)), params)],
+    [(arm(twins.twin(lookup_arm.drafter, draft=draft)), params)],
     max_length=16,
   )
   p = lossless_test.p_value(decoder, target, sampling_lib.Sampling())

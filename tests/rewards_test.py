@@ -27,7 +27,7 @@ INFO = base.RoundInfo(
 
 
 @pytest.mark.parametrize(
-  ('reward', 'want'),
+  ('reward', 'expected'),
   [
     (rewards.Emitted(), [0, 0, 1 / 4, 2 / 4, 1.5 / 4, 0]),
     (rewards.AcceptedFraction(), [0, 0, 1 / 2, 1, 1.5 / 2, 0]),
@@ -38,12 +38,12 @@ INFO = base.RoundInfo(
     ),
   ],
 )
-def test_rewards_by_hand(reward, want):
-  np.testing.assert_allclose(reward(INFO), want, rtol=1e-6)
+def test_rewards_by_hand(reward, expected):
+  np.testing.assert_allclose(reward(INFO), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-  ('costs', 'late', 'want'),
+  ('costs', 'late', 'expected'),
   [
     # Most a second: 3 tokens in 2 against 1 in 1.
     ([2, 1], None, [0, 1 / 3, 2 / 3, 1, 2.5 / 3, 2 / 3]),
@@ -55,9 +55,9 @@ def test_rewards_by_hand(reward, want):
     ([2, 1], [0.5, 0], [0, 1 / 3, 2 / 3.5 / 1.5, 1, 2.5 / 3, 2 / 3]),
   ],
 )
-def test_throughput_by_hand(costs, late, want):
+def test_throughput_by_hand(costs, late, expected):
   reward = rewards.Throughput(costs, [2, 0], late)
-  np.testing.assert_allclose(reward(INFO), want, rtol=1e-6)
+  np.testing.assert_allclose(reward(INFO), expected, rtol=1e-6)
 
 
 def test_costs_are_data():
@@ -73,8 +73,12 @@ def test_costs_are_data():
   tables = np.float32([[2, 1], [2, 0.25], [1, 1]])
   outputs = [evaluate(rewards.Throughput(costs, [2, 0])) for costs in tables]
   assert num_traced == 1
-  swept = jax.vmap(lambda costs: rewards.Throughput(costs, [2, 0])(INFO))
-  np.testing.assert_allclose(jax.jit(swept)(tables), outputs, rtol=1e-6)
+  reward_by_costs = jax.vmap(
+    lambda costs: rewards.Throughput(costs, [2, 0])(INFO)
+  )
+  np.testing.assert_allclose(
+    jax.jit(reward_by_costs)(tables), outputs, rtol=1e-6
+  )
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def test_half_precision_logits_give_float32_probabilities(temperature):
   settings = sampling.Sampling(temperature)
   probs = _probabilities(logits.astype(jnp.bfloat16), settings)
   assert probs.dtype == jnp.float32
-  want = _probabilities(logits, settings) if temperature else [[0, 1, 0]]
-  np.testing.assert_array_equal(probs, want)
+  expected = _probabilities(logits, settings) if temperature else [[0, 1, 0]]
+  np.testing.assert_array_equal(probs, expected)
 
 
 @pytest.mark.parametrize('top_p', [2**-10, 0.25, 0.5, 0.9, 1 - 2**-10])
@@ -201,8 +201,8 @@ def _grid_points(weights):
   def halve(_, bounds):
     low, high = bounds
     middle = (low + high) // 2
-    past = pick(middle) > entries
-    return jnp.where(past, low, middle + 1), jnp.where(past, middle, high)
+    is_past = pick(middle) > entries
+    return jnp.where(is_past, low, middle + 1), jnp.where(is_past, middle, high)
 
   zeros = jnp.zeros_like(entries)
   _, ends = jax.lax.fori_loop(0, 24, halve, (zeros, zeros + _GRID))
@@ -215,8 +215,10 @@ def grid_probs(weights):
   if num == 1:
     return np.asarray(_grid_points(weights[None])[0], np.float64) / _GRID
   blocks = sampling._blocks(weights, 0.0, num)
-  inside = np.asarray(_grid_points(blocks), np.float64) / _GRID
-  return (grid_probs(blocks.sum(-1))[:, None] * inside).ravel()[: len(weights)]
+  block_probs = np.asarray(_grid_points(blocks), np.float64) / _GRID
+  return (grid_probs(blocks.sum(-1))[:, None] * block_probs).ravel()[
+    : len(weights)
+  ]
 
 
 def hard_weights(kind, vocab_size):
@@ -353,8 +355,8 @@ def test_draw_of_a_batch_is_the_draw_of_each_row():
 
 def test_row_key_depends_on_its_request_alone():
   key = jax.random.key(5)
-  both = sampling.row_keys(key, np.array([3, 8], np.uint32))
+  keys = sampling.row_keys(key, np.array([3, 8], np.uint32))
   alone = sampling.row_keys(key, np.array([8], np.uint32))
-  data = np.asarray(jax.random.key_data(both))
+  data = np.asarray(jax.random.key_data(keys))
   np.testing.assert_array_equal(data[1:], jax.random.key_data(alone))
   assert (data[0] != data[1]).any()

@@ -144,9 +144,9 @@ def test_a_command_is_parsed_and_prepared(words, folder, monkeypatch, capsys):
     argv = [re.sub(path, str(folder / toy), word) for word in argv]
   monkeypatch.setattr(sys, 'argv', argv)
   if '--help' in argv:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit) as error:
       main.console()
-    assert not caught.value.code and 'ucb_spec' in capsys.readouterr().out
+    assert not error.value.code and 'ucb_spec' in capsys.readouterr().out
     return
   values = flags.FlagValues()
   assert main.parse_flags(argv, values) == ['main.py'] and values.workdir

@@ -155,7 +155,8 @@ def test_one_draft_is_rejected_with_the_total_variation(name):
   pair, options, starts = models(name)
   _, horizon = CASES[name]
   expected = sum(
-    chance * mean_distance(*both, horizon) for chance, *both in starts
+    chance * mean_distance(*models_of_start, horizon)
+    for chance, *models_of_start in starts
   )
   actual = theory.expected_rejections(*pair, horizon, **options)
   assert actual == pytest.approx(expected, abs=1e-6)
@@ -454,8 +455,8 @@ def test_printed_upper_bound_of_rounds_is_too_low(num_tokens, rounds):
   """Tests MetaSD's Lemma 12 where rounds emit more than two tokens."""
   actual = constant.expected_rounds(0.9, 5, num_tokens)
   assert actual == pytest.approx(rounds, abs=0.005)
-  printed = (num_tokens + 1) / constant.block_efficiency(0.9, 5)
-  assert actual > printed + 0.2
+  paper_bound = (num_tokens + 1) / constant.block_efficiency(0.9, 5)
+  assert actual > paper_bound + 0.2
 
 
 @each_acceptance
@@ -531,7 +532,7 @@ def test_signal_is_clearer_by_divergence_where_it_is_promised():
 @each_length
 def test_feedback_signals(draft_length):
   grid = np.linspace(0, 1, 21)
-  promised = 0
+  num_promised = 0
   for acceptance, best in itertools.combinations(grid, 2):
     stats, of_best = (
       constant.reward_statistics(a, draft_length) for a in (acceptance, best)
@@ -545,7 +546,7 @@ def test_feedback_signals(draft_length):
     least = 4 * draft_length * gap**2
     assert by_divergence == pytest.approx(least)
     if divergence_is_clearer(acceptance, best, draft_length):
-      promised += 1
+      num_promised += 1
       by_efficiency = constant.feedback_signal(
         of_best.efficiency_mean - stats.efficiency_mean,
         stats.efficiency_variance,
@@ -553,7 +554,7 @@ def test_feedback_signals(draft_length):
       )
       assert least >= by_efficiency - 1e-12
   # With one draft, both rewards are the same but for what they see of it.
-  assert promised or draft_length == 1
+  assert num_promised or draft_length == 1
 
 
 # Regret.

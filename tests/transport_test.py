@@ -76,14 +76,14 @@ class Case(NamedTuple):
 def cases():
   """200 pairs with 1 to 4 drafts, solved: degenerate ones are the majority."""
   rng = np.random.default_rng(0)
-  solved = []
+  solved_cases = []
   for index in range(200):
     size = SIZES[index // 8 % 4]
     pair = random_pair(rng, size, KINDS[index % 8])
     args = *pair, int(rng.integers(1, 5))
     best = transport.solve_linear_program(*args)
-    solved.append(Case(*args, best, jax.device_get(rules(*args))))
-  return solved
+    solved_cases.append(Case(*args, best, jax.device_get(rules(*args))))
+  return solved_cases
 
 
 def variation(draft, target):
@@ -226,8 +226,10 @@ def test_closed_form_of_two_tokens():
     for u in chances:
       for v in chances:
         rule = rules(bernoulli(u), bernoulli(v), num_drafts)
-        once = min(v, 1 - (1 - u) ** num_drafts) + min(1 - v, 1 - u**num_drafts)
-        close(rule['optimal'], once)
+        optimum = min(v, 1 - (1 - u) ** num_drafts) + min(
+          1 - v, 1 - u**num_drafts
+        )
+        close(rule['optimal'], optimum)
         assert rule['multiround'] <= rule['kseq'] + 1e-6
         if u >= v:
           rejected = (u - v) * u ** (num_drafts - 1)
@@ -360,15 +362,16 @@ def rounded_pairs(size):
     pair = rng.dirichlet(np.full(size, concentration), size=2)
     name = f'dirichlet {concentration}'
     pairs[name] = tuple(pair)
-    near = pair[0] * (1 + 1e-6 * rng.normal(size=size))
-    pairs[f'{name}, nearly equal'] = pair[0], near
+    nearly_equal = pair[0] * (1 + 1e-6 * rng.normal(size=size))
+    pairs[f'{name}, nearly equal'] = pair[0], nearly_equal
     ulps = np.nextafter(pair[0].astype(np.float32), np.float32(1))
     pairs[f'{name}, an ulp off'] = pair[0], ulps
   return {
     name: tuple(
-      (probs / probs.sum()).astype(np.float32) for probs in map(np.abs, both)
+      (probs / probs.sum()).astype(np.float32)
+      for probs in map(np.abs, pair_probs)
     )
-    for name, both in pairs.items()
+    for name, pair_probs in pairs.items()
   }
 
 
@@ -376,9 +379,10 @@ def rounded_pairs(size):
 def rules_of(size):
   """By name of the pair, what each rule accepts: `[K]`, as `NUM_DRAFTS`."""
   pairs = rounded_pairs(size)
-  over = jax.jit(jax.vmap(rules, (None, None, 0)))
+  rules_by_num = jax.jit(jax.vmap(rules, (None, None, 0)))
   return {
-    name: jax.device_get(over(*pairs[name], NUM_DRAFTS)) for name in pairs
+    name: jax.device_get(rules_by_num(*pairs[name], NUM_DRAFTS))
+    for name in pairs
   }
 
 
@@ -392,12 +396,12 @@ ROUNDED_SIZES = pytest.mark.parametrize(
 def test_rounding_breaks_no_bound(size):
   for name, rule in rules_of(size).items():
     best, least = rule['optimal'], (1 - np.exp(-1)) * rule['optimal']
-    for other in ('kseq', 'multiround', 'otm'):
-      assert (rule[other] <= best + 1e-6).all(), (name, other)
+    for suboptimal in ('kseq', 'multiround', 'otm'):
+      assert (rule[suboptimal] <= best + 1e-6).all(), (name, suboptimal)
     assert (best <= rule['union'] + 1e-6).all(), name
     assert (least <= rule['kseq'] + 1e-6).all(), name
-    near = 1e-6 if size <= priorities.NUM_ATOMS else 2e-4
-    assert (best - near <= rule['otm']).all(), name
+    tolerance = 1e-6 if size <= priorities.NUM_ATOMS else 2e-4
+    assert (best - tolerance <= rule['otm']).all(), name
 
 
 @ROUNDED_SIZES

@@ -26,8 +26,8 @@ def compile_quickly() -> None:
     return
   quick = {**os.environ, 'XLA_FLAGS': _FLAGS}
   code = 'import sys, jax; sys.exit(jax.default_backend() != "cpu")'
-  tried = subprocess.run([sys.executable, '-c', code], env=quick, check=False)
-  if tried.returncode == 0:
+  process = subprocess.run([sys.executable, '-c', code], env=quick, check=False)
+  if process.returncode == 0:
     os.environ['XLA_FLAGS'] = _FLAGS
 
 
