@@ -119,7 +119,7 @@ def none():
 
 
 def deferred(inner):
-  """The arm, with its drafter's prefill put off until it is first played."""
+  """Returns the arm with its prefill deferred until it is first selected."""
   inner_arm, params = inner
   drafter = drafters.Deferred(inner_arm.drafter)
   return inner_arm._replace(drafter=drafter), params

@@ -593,7 +593,7 @@ def test_means_do_not_freeze():
 
 @pytest.mark.parametrize('name', ['exp3', 'exp3_spec'])
 def test_estimates_do_not_freeze(name):
-  """What is summed is small, whatever was summed before."""
+  """Adds small increments after many rounds."""
   bandit = bandits.BANDITS[name](2)
   round_ = jnp.int32(1 << 24)
   late_state = bandit.init()._replace(rounds=round_)
@@ -607,7 +607,7 @@ def test_estimates_do_not_freeze(name):
 
 @pytest.mark.parametrize('name', _OF_REWARDS)
 def test_a_lesson_is_that_of_every_arm(name):
-  """As if all had been played, where playing them teaches without a draw."""
+  """Compares with selecting every arm, which teaches without a draw."""
   bandit = bandits.BANDITS[name](3)
   rewards = np.array([0.25, 0.75, 0.5], np.float32)
   arms = range(1 if name in _OF_ALL_REWARDS else 3)
@@ -826,7 +826,7 @@ _MANY = 20000
 
 
 def _least_regret_rate():
-  """Returns what regret over `log(tokens)` tends to at least: Theorem 4.4.
+  """Returns the lower bound of regret over `log(tokens)`: Theorem 4.4.
 
   With the exact divergence between block lengths, equation (133).
   """
@@ -871,7 +871,7 @@ def test_a_radius_of_the_total_count_never_recovers():
 
 @pytest.mark.parametrize('name', ['ucb_spec', 'uniform'])
 def test_regret_decomposes_into_pulls(name):
-  """Equation (36), exact but for tokens behind the end: at most `L`."""
+  """Checks equation (36), exact except for at most `L` tokens past the end."""
   runs = _runs(name)
   lost_rounds = runs.lost_rounds(2000)
   error = lost_rounds.std(ddof=1) / len(lost_rounds) ** 0.5
@@ -933,7 +933,7 @@ def test_ucb_spec_seldom_plays_worse_arms():
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _exp3_along(environment, num_tokens, num_runs):
-  """Of EXP3Spec: arms, tokens, live rounds `[R, T]`; chances `[R, T, A]`."""
+  """Runs EXP3Spec; returns arms, tokens, live `[R, T]`; chances `[R, T, A]`."""
   bandit = bandits.EXP3Spec(environment.num_arms)
 
   def step(key, carry, round_):
@@ -975,7 +975,7 @@ def test_rates_over_chances_sum_to_all_arms():
 
 def test_loss_regret_is_that_of_rounds():
   """(54): losses until each text ends, over those of the best arm, which ends
-  at another time; exact but for tokens behind the end, which are `L` at most.
+  at another time; exact except for at most `L` tokens past the end.
   """
   environment = simulated_arms.adversarial(_sequences()['steady'], _L)
   _, lengths, live, _ = map(np.asarray, _exp3_along(environment, 400, 50))
@@ -1041,9 +1041,9 @@ def _adversarial_rounds(name):
 def test_regret_of_exp3_spec_stays_below_its_bound(name):
   """Theorem 5.3 on sequences of an oblivious adversary.
 
-  It loses 35 to 65 rounds, where the bound is 1220 to 1290. Who learns nothing
-  exceeds it: uniform choices lose 1910 and more, and every single arm but the
-  best 2040 and more.
+  It loses 35 to 65 rounds, where the bound is 1220 to 1290. Without
+  learning, regret exceeds it: uniform choices lose 1910 and more, and every
+  single arm but the best 2040 and more.
   """
   sequence = _sequences()[name]
   repeats = 1 + _MANY // len(sequence)

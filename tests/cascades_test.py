@@ -47,7 +47,7 @@ PROMPT, LENGTH = lossless_test.PROMPT, lossless_test.LENGTH
 
 
 def chain_probs(table):
-  """Of the emitted tokens, each by its row of a table."""
+  """Returns the probabilities of the emitted tokens, from rows of a table."""
   return distributions.sequence_probs(
     table, PROMPT[-1], LENGTH, len(PROMPT) - 1
   )
@@ -113,7 +113,7 @@ def samples(build, sampling):
 
 
 def builder(topology, verifier, sampling, **options):
-  """An arm for each goal, which may know what follows its leaves."""
+  """Builds an arm for each goal, optionally with bonus probabilities."""
 
   def build(goal):
     arm, _ = arms.model(
@@ -162,7 +162,7 @@ def test_without_bonus_probs_the_bonus_token_is_the_target_s():
 
 
 def lookup_drafts(text, length):
-  """What prompt lookup drafts, of matches of up to three tokens."""
+  """Returns the drafts of prompt lookup for matches of up to three tokens."""
   matches = [
     retrieval_test.matched(text[:at], text, 3) for at in range(len(text))
   ]
@@ -171,7 +171,7 @@ def lookup_drafts(text, length):
 
 
 def chance(goal, table, prompt, text, length):
-  """Of a text, where what is looked up is a draft that was not sampled."""
+  """Returns the probability of a text whose lookup drafts are not sampled."""
   num_done, result = 0, 1.0
   table = np.asarray(table)
   while num_done < len(text):
@@ -301,11 +301,11 @@ class Pair:
     return result.tokens
 
   def texts(self, arm, alphas, prompt, num):
-    """What an arm says, for each alpha in place of its `{}`."""
+    """Returns the texts of an arm, with each alpha in place of its `{}`."""
     return [self.text(arm.format(alpha), prompt, num) for alpha in alphas]
 
   def probs(self, text):
-    """What target and draft say after a text."""
+    """Returns the probabilities of target and draft after a text."""
     tokens = np.pad(text, (0, 64 - len(text)))[None]
     return [
       np.asarray(whole_text(model.model, model.params, tokens))[
@@ -339,7 +339,7 @@ def pair(kind, end=-1):
 
 
 def token_cascade(models, alpha, prompt, num, window):
-  """Algorithm 2; also tells how often it deferred, and hit the cap."""
+  """Runs Algorithm 2; also returns how often it deferred and hit the cap."""
   text, run, num_deferred, num_capped = list(prompt), 0, 0, 0
   while len(text) < len(prompt) + num:
     target, draft = models.probs(text)
@@ -507,7 +507,7 @@ def played(decoder, prompts, num, rounds):
 
 
 def test_fidelity_is_the_mean_overlap_of_goal_and_target_in_the_tree():
-  """At temperature 0: along the draft's own text, what is behind it too."""
+  """Runs at temperature 0, along the draft's text and the tokens after it."""
   alpha = 0.1
   decoder = goals_test.decoder_of(specjax.GOALS['diff'](alpha))
   state, infos = played(decoder, PROMPTS, 24, 24)

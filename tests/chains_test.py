@@ -58,7 +58,7 @@ def test_verifiers_accept_as_often_as_is_foretold(rule):
 
 @pytest.mark.parametrize('seed', range(4))
 def test_no_rule_accepts_more_than_the_best(seed):
-  """Of one chain, block verification is the best; of several, above `otm`."""
+  """Checks that block verification is optimal for one chain and beats `otm`."""
   rng = np.random.default_rng(seed)
   target, noise = rng.dirichlet(np.ones(2), size=(2, 2))
   draft = 0.4 * target + 0.6 * noise

@@ -224,7 +224,7 @@ def _check_resumption(config, whole, tmp_path):
 
 
 def _result(workdir):
-  """What a run has left, without clocks."""
+  """Returns the files of a run, without clocks."""
   content = results.read(workdir)
   return [
     {

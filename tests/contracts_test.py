@@ -354,7 +354,7 @@ def misreporting(tree, context):
 
 
 def forked(drafter_class):
-  """Breaks a drafter that says that its siblings are different."""
+  """Breaks a drafter that reports distinct siblings."""
   topology = trees.chains(2, 1)
 
   def draft(self, *args):
@@ -367,7 +367,7 @@ def forked(drafter_class):
 
 
 def estimating(change):
-  """Breaks how likely a drafter says that its drafts are accepted."""
+  """Breaks the estimated acceptance of a drafter."""
 
   def broken(drafter_class):
     def estimate(self, *args):
@@ -584,7 +584,7 @@ def test_check_rejects_a_verifier_that_says_what_is_not_so(
 
 
 class Undecorated(Steep):
-  """A subclass that JAX does not know."""
+  """A subclass that is not registered with JAX."""
 
 
 @components.component

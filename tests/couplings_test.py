@@ -168,7 +168,7 @@ def test_coupling_has_exactly_the_distribution_of_its_oracle(name):
 
 @pytest.mark.parametrize('label', SMALL)
 def test_maximal_alone_has_exactly_the_distribution_of_its_oracle(label):
-  """A single candidate is another program, which knows what replaces it."""
+  """Tests a single candidate, which runs another program."""
   check_rows(couplings.Maximal(), oracles.maximal, PAIRS[label], 1, width=1)
 
 
@@ -450,7 +450,7 @@ def over_rows(coupling):
 
 
 def foretold(name, pair, num):
-  """How often one of the candidates is accepted, as the oracle says."""
+  """Returns the probability that a candidate is accepted, from the oracle."""
   pair = np.float32(SAMPLED[pair])
   support = np.flatnonzero(pair.sum(axis=0))
   choices = choices_of(name, pair, num)

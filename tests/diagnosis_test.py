@@ -20,7 +20,7 @@ LENGTH, ROUNDS = 4, 40
 
 
 def tables(kind):
-  """Of a target, and of a draft that is half as far from it as any would be."""
+  """Returns tables of a target, and of a draft halfway to another table."""
   table = toys.markov(0, 5, 9 if kind == 'changing' else None)[1]
   other_table = jnp.broadcast_to(toys.markov(1, 5)[1], table.shape)
   return table, 0.5 * (table + other_table)

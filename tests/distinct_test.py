@@ -368,7 +368,7 @@ def iid_factor(*args):
 
 
 def all_count(*args):
-  """otm as if draws of tokens that were seen counted, too."""
+  """Changes otm so that repeated draws of a token also count."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(
       distinct,
@@ -456,7 +456,7 @@ def test_the_loop_has_the_target_distribution(verifier, topology, rows):
 
 
 def test_greedy_siblings_are_the_most_likely_tokens():
-  """So that a row has what the target wants more often than one chain."""
+  """Checks that distinct siblings save rounds."""
   rng = np.random.default_rng(2)
   target, draft = (distributions.random_table(rng, 9, 9) for _ in range(2))
   model, sampling = specjax.models.Markov(9), sampling_lib.Sampling(0.0)

@@ -1,4 +1,4 @@
-"""The documentation names what is there."""
+"""Checks that the documentation names existing files and objects."""
 
 import pathlib
 import re

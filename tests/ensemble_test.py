@@ -99,7 +99,7 @@ TARGET = arms.DRAFT  # One layer, as its drafters have.
 
 
 def perturbed_model(share):
-  """A model that differs from the target's by so much, and its parameters."""
+  """Returns a model, and parameters that differ from the target by `share`."""
   model, params = TARGET
   interpolate = lambda leaf, other: np.asarray(leaf + share * (other - leaf))
   return model, jax.tree.map(
@@ -109,7 +109,7 @@ def perturbed_model(share):
 
 @functools.cache
 def ensemble_and_members(temperature):
-  """A chain and a tree of two models, and what the text repeats."""
+  """Returns an ensemble of a chain, a tree and a lookup, with its members."""
   sampling = sampling_lib.Sampling(temperature)
   (model, params), (_, other_params) = (
     perturbed_model(0.05),
@@ -134,7 +134,7 @@ jitted = functools.cache(jax.jit)
 
 @functools.cache
 def alone(member):
-  """What a member drafts that has read the text from its beginning."""
+  """Drafts with a member that has prefilled the text from its beginning."""
 
   @jax.jit
   def draft(keys, number, params, context):

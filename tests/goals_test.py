@@ -334,7 +334,7 @@ def markov_models():
 
 
 def decoder_of(goal):
-  """Chains of 3 at temperature 0, and what the draft says behind them."""
+  """Builds chains of 3 with bonus probabilities, at temperature 0."""
   sampling = specjax.Sampling(0.0)
   target, (draft, draft_table) = markov_models()
   drafter = drafters.Autoregressive(
@@ -347,7 +347,7 @@ def decoder_of(goal):
 
 
 def greedy_text(name, alpha, prompt, num):
-  """What a rule says after a prompt, one token at a time."""
+  """Decodes greedily with a rule after a prompt, one token at a time."""
   tokens, deferred = list(prompt), 0
   for position in range(len(prompt) - 1, len(prompt) - 1 + num):
     raw = [
@@ -381,7 +381,7 @@ def test_opt_and_diff_decode_alike_at_temperature_zero():
 
 
 def zero_one(probs):
-  """`[n, V]` what each true token costs a model of these probabilities."""
+  """Returns the `[n, V]` loss of these probabilities for each true token."""
   return 1.0 - (probs == top(probs))
 
 
@@ -394,9 +394,9 @@ def loss_of(name):
 
 
 def expected_costs(name, alpha, world, target, draft):
-  """`[2, n]` of keeping and of deferring, when tokens are drawn from `world`.
+  """Returns `[2, n]` costs of keeping and deferring on tokens from `world`.
 
-  Those that Lemma 6 (Chow), Lemma 1 (Diff) or Lemma 4 (OPT) minimises.
+  Lemma 6 (Chow), Lemma 1 (Diff) or Lemma 4 (OPT) minimizes these costs.
   """
   draft_loss, target_loss = (
     (world * loss_of(name)(probs)).sum(1) for probs in (draft, target)
@@ -407,7 +407,7 @@ def expected_costs(name, alpha, world, target, draft):
   return np.stack([draft_loss, target_loss + alpha * distances])
 
 
-# Of calls to the target, whatever it then says: as much as a draft's loss.
+# Costs of a target call, whatever its output: comparable to a draft's loss.
 CHOW_PRICES = {'chow': (0.5, 0.65, 0.8), 'chow_log': (1.4, 1.6, 1.75)}
 
 
@@ -483,7 +483,7 @@ def test_regret_of_opt_is_bounded(name, alpha):
 
 
 def test_opt_solves_the_problem_with_a_budget_of_rejections():
-  """C.4, with the paper's multiplier for each pair."""
+  """Checks C.4 with the paper's multiplier for each pair."""
   four = dirichlet_pairs(41, 1000)
   target, draft = (probs.astype(float) for probs in four[:2])
   draft_loss, target_loss = (1 - top(probs)[:, 0] for probs in (draft, target))
@@ -560,7 +560,7 @@ def test_opt_and_diff_agree_where_rejections_are_free(suffix):
 
 
 def test_token_v3_at_one_accepts_everything():
-  """Also what the target would never say."""
+  """Includes tokens to which the target gives no mass."""
   four = pairs()
   np.testing.assert_array_equal(goals_of('token_v3', 1.0, four), four[1])
 
@@ -659,7 +659,7 @@ def test_probabilities_behind_the_leaves_of_a_dynamic_tree_are_refused():
 
 
 def test_a_goal_is_checked_with_a_large_vocabulary_in_little_memory():
-  """Of a square of the vocabulary, nobody has the memory."""
+  """A square of the vocabulary would not fit in memory."""
   peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   apply.check(specjax.GOALS['opt'](0.2), 200_000)
   increase = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before

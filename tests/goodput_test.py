@@ -136,7 +136,7 @@ def test_it_follows_what_changes():
   ('discount', 'longest'), [(1.0, 400 // 20), (0.99, 100 // 20)]
 )
 def test_an_arm_stays_for_a_twentieth_of_the_rounds(discount, longest):
-  """Of two arms that are always as likely, as nothing is seen of them."""
+  """Uses two arms that stay equally likely, because no level is observed."""
   bandit = bandits.Goodput(2, (1.0, 1.0), (1, 1), (0, 1), discount=discount)
 
   def step(state, key):
@@ -259,7 +259,7 @@ def test_where_drafts_are_free_or_never_pay():
 
 @pytest.mark.slow
 def test_the_loop_has_the_target_distribution():
-  """What is drafted hangs on the past alone; a bandit for every row."""
+  """Uses a bandit for every row; the drafts depend only on the past."""
   rng = np.random.default_rng(12)
   target = distributions.random_table(rng, 3, 3, low=0.2)
   draft = distributions.random_table(rng, 3, 3, low=0.05)

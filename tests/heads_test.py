@@ -382,7 +382,7 @@ def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
 
 
 def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
-  """Those of 2 levels; more only where it lags behind others' rounds."""
+  """Reads the pairs of 2 levels; more only after rounds of other drafters."""
   head, params = _head('eagle')
   read = []
 
@@ -535,7 +535,7 @@ def test_a_dynamic_tree_is_that_of_the_algorithm():
 
 
 def _log_probs(head, params, tokens, features, path):
-  """`[V]` of the token behind a path, without a cache."""
+  """Returns `[V]` log probabilities after a path, without a KV cache."""
   inputs = head.fuse(params, (features,))
   for i in range(len(path) + 1):
     read = jnp.concatenate([tokens[:, 1:], path[None, :i]], axis=1)
@@ -697,7 +697,7 @@ def test_an_early_exit_reads_the_first_layers():
   ids=['one', 'several'],
 )
 def test_no_cache_is_copied_in_the_loop(names):
-  """Neither the target's nor the heads', alone and beside plain decoding."""
+  """Covers the target's and the heads' caches, with and without a plain arm."""
   decoder = _decoder(names)
   state, loop = drivers_test.compiled_loop(decoder, _PROMPTS)
   assert not drivers_test.cache_copies(loop, state)

@@ -36,7 +36,7 @@ def tables(kind):
 
 
 def p_value(decoder, table, sampling=sampling_lib.Sampling(), **options):
-  """Of the first `LENGTH` tokens that a decoder emits after `PROMPT`."""
+  """Returns the p-value of the first `LENGTH` tokens after `PROMPT`."""
   results = decoder.decode([PROMPT] * ROWS, LENGTH, seed=13, **options)
   tokens = np.array([result.tokens for result in results])
   # Something was drafted and accepted, and something was not.
@@ -55,7 +55,7 @@ def p_value(decoder, table, sampling=sampling_lib.Sampling(), **options):
 
 
 def p_values(decoder, table, num_arms):
-  """Of each arm of a decoder whose bandit is `fixed`, in one program."""
+  """Returns the p-value of each arm with the bandit `fixed`, in one program."""
   return [
     p_value(decoder, table, bandit_state=np.int32(arm))
     for arm in range(num_arms)
@@ -152,7 +152,7 @@ def test_verifiers_of_several_drafts_have_the_target_distribution():
   'feedback', ['bandit', pytest.param('full', marks=pytest.mark.slow)]
 )
 def test_rows_with_adverse_bandits_have_the_target_distribution(feedback):
-  """Every row selects by what came before, among arms of several shapes.
+  """Makes every row select by its past, among arms of several shapes.
 
   Where all rows begin with an arm that is not lossless, the test finds it.
   """

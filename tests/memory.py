@@ -67,7 +67,7 @@ def drop_programs():
 
 
 def _resident():
-  """Returns how many bytes the process holds; 0 where Linux does not say."""
+  """Returns how many bytes the process holds; 0 where Linux reports none."""
   if not _STATUS.exists():
     return 0
   return int(_STATUS.read_text().split()[1]) * resource.getpagesize()

@@ -103,11 +103,11 @@ def _moments(drafter, verifier, num_chunks):
   [_Drafter(0.3, 0.0, 4), _Drafter(0.6, 0.3, 2), _Drafter(0.8, 0.15, 5)],
 )
 def test_rewards_of_rounds_have_the_lemmas_moments(drafter):
-  """Lemmas 5 to 7, of 6e6 rounds.
+  """Checks Lemmas 5 to 7 over 6e6 rounds.
 
   The largest standard errors are 1.8e-4 of the means, 0.5e-4 of the variances
-  and 2.6e-4 of the ratio: 1e-3 is 3.8 of them at least, and whoever is wrong by
-  2e-3 fails with chance 0.999.
+  and 2.6e-4 of the ratio: 1e-3 is 3.8 of them at least, and an error
+  of 2e-3 fails with probability 0.999.
   """
   acceptance, spread, length = drafter
   means, variances = _moments(drafter, verifiers.resolve('maximal'), 300)

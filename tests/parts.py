@@ -26,7 +26,7 @@ def uniform(key, shape=(), dtype=jnp.float32):
 
 @components.component
 class Resampling(base.Coupling):
-  """The maximal coupling, broken: what is rejected becomes a target sample."""
+  """A broken maximal coupling: replaces rejected tokens by target samples."""
 
   def __call__(self, key, candidates, active, draft, target):
     accept_uniform, *target_uniforms = jax.random.uniform(key, (2,))

@@ -68,7 +68,7 @@ class Case(NamedTuple):
 
 
 def hard_probs(rng, num, size):
-  """`[R, V]` float64, not normalised: peaked, tiny, zero, tied, one-hot."""
+  """Draws `[R, V]` unnormalized float64: peaked, tiny, zero, tied, one-hot."""
   flat = rng.dirichlet(np.ones(size), num)
   is_kept = rng.random((num, size)) < 0.5
   kinds = [

@@ -95,7 +95,7 @@ def matched(context, text, max_match):
 
 
 def copied(text, place, num):
-  """What a copy of the text from a place on gives, token by token."""
+  """Copies the text from a position on, token by token."""
   text = list(text)
   for i in range(num):
     text.append(text[place + i])
@@ -450,7 +450,7 @@ THREE = datastore.build(
 
 @pytest.mark.slow
 def test_emitted_tokens_have_the_target_distribution():
-  """All in turns, with the power that `lossless_test` states.
+  """Interleaves all arms, with the power that `lossless_test` states.
 
   Junk among them only costs speed.
   """
@@ -469,7 +469,7 @@ def test_emitted_tokens_have_the_target_distribution():
 
 @pytest.mark.slow
 def test_check_rejects_tokens_that_pass_for_samples():
-  """What was looked up is no sample at all, and is kept too often."""
+  """Treats lookup drafts as samples, so that they are accepted too often."""
   target, _ = lossless_test.tables('time-varying')
   lookup_arm, params = markov_arm('suffix')
 

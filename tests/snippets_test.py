@@ -138,7 +138,7 @@ def _folder(tmp_path_factory):
 
 @pytest.mark.parametrize('words', _EXPERIMENTS, ids=' '.join)
 def test_a_command_is_parsed_and_prepared(words, folder, monkeypatch, capsys):
-  """With toys for data and models; nothing is decoded."""
+  """Uses toys for data and models; nothing is decoded."""
   argv = ['main.py', *words[3:]]
   for path, toy in (('DATA|DRAFT', ''), (r'runs/\w*datastore\b', 'store')):
     argv = [re.sub(path, str(folder / toy), word) for word in argv]

@@ -79,7 +79,7 @@ def text_probs(model, size, horizon):
 
 
 def from_table(table, start):
-  """`probs(prefix)` of a Markov model, behind a token."""
+  """Returns `probs(prefix)` of a Markov model, after a token."""
   table = table if table.ndim == 3 else table[None]
   return lambda prefix: table[min(len(prefix), len(table) - 1)][
     (start, *prefix)[-1]
@@ -102,7 +102,7 @@ each_case = pytest.mark.parametrize('name', CASES)
 
 @functools.cache
 def models(name):
-  """What theory is asked, and `[(chance, target, draft)]` of each start."""
+  """Returns theory arguments, and `[(chance, target, draft)]` per start."""
   shape, _ = CASES[name]
   if shape is None:
     pair = of_two_tokens(1, 3), of_two_tokens(2, 3)
@@ -192,7 +192,7 @@ def test_one_target_call_a_token_if_draft_and_target_share_no_token():
 @each_case
 @pytest.mark.parametrize('withheld', [False, True])
 def test_many_drafts_tend_to_the_limit(name, withheld):
-  """Proposition 1: what is never drafted stays lost, and so do branches."""
+  """Checks Proposition 1: tokens that are never drafted remain rejected."""
   (target, draft), options, _ = models(name)
   horizon = CASES[name][1] - 1
   if withheld:  # The last token is never drafted.
@@ -249,7 +249,7 @@ def simulate(num_drafts, coupling=couplings.Multiround()):
 
 
 def p_values(runs):
-  """Of the first two tokens, and of the third and fourth given the second.
+  """Yields p-values of tokens 1 and 2, and of tokens 3 and 4 given the second.
 
   They take part in 49 cells each; without the residual, p is below 1e-20.
   """

@@ -377,7 +377,7 @@ def rounded_pairs(size):
 
 @functools.cache
 def rules_of(size):
-  """By name of the pair, what each rule accepts: `[K]`, as `NUM_DRAFTS`."""
+  """Returns what each rule accepts by pair: `[K]`, as `NUM_DRAFTS`."""
   pairs = rounded_pairs(size)
   rules_by_num = jax.jit(jax.vmap(rules, (None, None, 0)))
   return {

@@ -39,7 +39,7 @@ def environment(num_devices: int) -> dict[str, str]:
 
 
 def compile_as_usual(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-  """Returns what users get, as far as its text (optimized HLO) says."""
+  """Returns what users get, as far as its text (optimized HLO) shows."""
   quick = os.environ.get('XLA_FLAGS') == _FLAGS
   return lowered.compile(
     {'xla_cpu_use_fusion_emitters': True} if quick else None
