@@ -342,9 +342,8 @@ def test_a_row_is_read_once_it_plays_and_counted_as_if_its_prompt_were():
     drafter.init(model_table, prompts, size) for drafter in (eager, lazy)
   ]
   jax.effects_barrier()
-  assert prefill_lengths == [
-    [0, 7, 18]
-  ]  # Of `eager`; `lazy` has called no model.
+  # Only `eager` has called its model.
+  assert prefill_lengths == [[0, 7, 18]]
   prefill_lengths.clear()
   for plays in ([False, True, False], [False, True, True]):
     (states[0], expected), (states[1], num) = (
