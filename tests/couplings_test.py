@@ -350,7 +350,13 @@ def partner_chances(atom_cdf, partner_cdf):
 
 
 @pytest.mark.parametrize('num_drafts', [2, 8])
-@pytest.mark.parametrize('vocab_size', [300, 4096, 256_000])
+@pytest.mark.parametrize(
+  'vocab_size',
+  [
+    300,
+    *(pytest.param(size, marks=pytest.mark.slow) for size in (4096, 256_000)),
+  ],
+)
 def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
   """Bounds the total variation of a draft's rank over all uniforms."""
   rng = np.random.default_rng(vocab_size)

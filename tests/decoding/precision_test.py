@@ -10,6 +10,8 @@ import pytest
 
 from tests.decoding import wide
 
+pytestmark = pytest.mark.slow
+
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -26,19 +28,10 @@ def _run(*parts):
   return done.stdout
 
 
-@pytest.mark.parametrize(
-  'parts',
-  [
-    ('components',),
-    pytest.param(('greedy', 'rows', 'arms', 'heads'), marks=pytest.mark.slow),
-  ],
-  ids=' '.join,
-)
-def test_nothing_is_drawn_or_computed_with_64_bits(parts):
+def test_nothing_is_drawn_or_computed_with_64_bits():
   """Covers all components, decode loops of all arms, and all drivers."""
-  _run(*parts)
+  _run('components', 'greedy', 'rows', 'arms', 'heads')
 
 
-@pytest.mark.slow
 def test_every_driver_decodes_the_same_tokens():
   assert json.loads(_run('tokens')) == wide.tokens()

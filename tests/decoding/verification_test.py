@@ -86,7 +86,9 @@ class OtherWalk(specjax.verifiers.TreeWalk):
 
 
 @pytest.mark.parametrize('alphas', [None, (0.05, 0.3)], ids=['target', 'chow'])
-@pytest.mark.parametrize('per_row', [False, True])
+@pytest.mark.parametrize(
+  'per_row', [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_arms_that_are_verified_at_once_emit_what_they_emit_apart(
   per_row, alphas
 ):

@@ -189,7 +189,15 @@ def test_cross_attention_stays_separate():
   _assert_equal(fusion.separate(config, fused), params)
 
 
-@pytest.mark.parametrize('kind', ['eagle', 'eagle3', 'medusa'])
+@pytest.mark.parametrize(
+  'kind',
+  [
+    *(
+      pytest.param(kind, marks=pytest.mark.slow) for kind in ('eagle', 'medusa')
+    ),
+    'eagle3',
+  ],
+)
 def test_files_of_heads_are_read_to_fused_ones(kind, tmp_path, monkeypatch):
   toys.write_family(tmp_path, {'draft': 0.5})
   toys.write_heads(tmp_path, {kind: kind})
