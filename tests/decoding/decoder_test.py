@@ -55,8 +55,8 @@ def test_greedy_speculative_equals_greedy_autoregressive():
   assert sum(result.accepted.sum() for result in results) > 0
   for result in results:
     # The limit may have cut the last round inside its accepted path.
-    cut = result.rounds + result.accepted.sum() - len(result.tokens)
-    assert cut in (0, 1)
+    num_cut_tokens = result.rounds + result.accepted.sum() - len(result.tokens)
+    assert num_cut_tokens in (0, 1)
     assert (np.diff(result.accepted) <= 0).all()
     assert (result.drafted == result.rounds).all()
     assert result.draft_calls == 3 * result.rounds
@@ -111,9 +111,9 @@ def test_verifiers_of_one_hot_distributions_take_the_greedy_path(name):
   wrong = np.repeat(np.arange(4), 8)
   greedy = np.tile(np.array([1, 2, 3, 4]), (len(wrong), 1))
   greedy[wrong < 3, wrong[wrong < 3]] = 0
-  at = np.append(0, topology.depths)  # The depth of root and nodes.
+  depths = np.append(0, topology.depths)  # The depth of root and nodes.
   keys = jax.random.split(jax.random.key(0), len(wrong))
-  outcome = walk(keys, one_hot[greedy[:, at]])
+  outcome = walk(keys, one_hot[greedy[:, depths]])
   np.testing.assert_array_equal(outcome.num_accepted, wrong)
   for row, num in enumerate(wrong):
     emitted = np.asarray(outcome.tokens)[row, : num + 1]
@@ -139,25 +139,25 @@ def test_equal_drafts_change_no_round():
 def test_output_does_not_depend_on_the_batch(build):
   """Bit for bit at temperature 1: permuted, and in batches of one."""
   decoder = arms.decoder(build())
-  together = decoder.decode(sizes.PROMPTS, sizes.NEW)
+  batch_results = decoder.decode(sizes.PROMPTS, sizes.NEW)
   order = [3, 0, 1, 2]
   permuted = decoder.decode(
     [sizes.PROMPTS[i] for i in order], sizes.NEW, request_ids=order
   )
   for i, result in zip(order, permuted, strict=True):
-    assert result.tokens == together[i].tokens
+    assert result.tokens == batch_results[i].tokens
   for i, prompt in enumerate(sizes.PROMPTS):
-    (alone,) = decoder.decode([prompt], sizes.NEW, request_ids=[i])
-    assert alone.tokens == together[i].tokens
-  assert sum(result.accepted.sum() for result in together) > 0
+    (single_result,) = decoder.decode([prompt], sizes.NEW, request_ids=[i])
+    assert single_result.tokens == batch_results[i].tokens
+  assert sum(result.accepted.sum() for result in batch_results) > 0
 
 
 def test_request_ids_and_seeds_change_samples():
   decoder, _ = sampled_chain()
   outputs = decoder.decode([[1]] * sizes.ROWS, 20)
   assert len({tuple(result.tokens) for result in outputs}) == sizes.ROWS
-  again = decoder.decode([[1]] * sizes.ROWS, 20, seed=1)
-  assert arms.tokens(outputs) != arms.tokens(again)
+  reseeded_outputs = decoder.decode([[1]] * sizes.ROWS, 20, seed=1)
+  assert arms.tokens(outputs) != arms.tokens(reseeded_outputs)
 
 
 @pytest.mark.parametrize('arm', [arms.none(), arms.chain(temperature=0.0)])
@@ -193,14 +193,14 @@ def test_stream_says_where_each_token_came_from():
     arms.none(),
     target=arms.MARKOV_TARGET,
   )
-  (whole,) = decoder.decode([[1, 2]], 20)
+  (result,) = decoder.decode([[1, 2]], 20)
   rounds = list(decoder.stream([1, 2], 20))
-  assert [piece.token for pieces in rounds for piece in pieces] == whole.tokens
-  assert len(rounds) == whole.rounds
+  assert [piece.token for pieces in rounds for piece in pieces] == result.tokens
+  assert len(rounds) == result.rounds
   for pieces in rounds[:-1]:
     assert {piece.origin for piece in pieces[:-1]} <= {'accepted'}
-    last = 'bonus' if len(pieces) == 4 else 'corrected'
-    assert pieces[-1].origin == last
+    last_origin = 'bonus' if len(pieces) == 4 else 'corrected'
+    assert pieces[-1].origin == last_origin
   assert {len(pieces) for pieces in rounds} >= {1, 4}
   plain = decoder.stream([1], 3, bandit_state=np.int32(1))
   origins = [[piece.origin for piece in pieces] for pieces in plain]
@@ -211,8 +211,8 @@ def test_shapes_are_known_without_numbers():
   decoder, _, _ = greedy_chain()
   shape = lambda leaf: (leaf.shape, leaf.dtype)
   state = decoder.init(sizes.PROMPTS, 8)
-  known = decoder.trace_init(sizes.ROWS).out_info
-  assert jax.tree.map(shape, known) == jax.tree.map(shape, state)
+  traced_state = decoder.trace_init(sizes.ROWS).out_info
+  assert jax.tree.map(shape, traced_state) == jax.tree.map(shape, state)
 
 
 @pytest.mark.parametrize(
@@ -338,8 +338,8 @@ def test_what_is_no_data_makes_another_program():
 
 def test_rounds_are_values():
   round_fn = build(0.7).round_fn
-  same = build(0.7, stop=9).round_fn
-  assert same == round_fn and hash(same) == hash(round_fn)
+  equal_round_fn = build(0.7, stop=9).round_fn
+  assert equal_round_fn == round_fn and hash(equal_round_fn) == hash(round_fn)
   assert build(0.8).round_fn != round_fn
 
 
@@ -363,9 +363,11 @@ def test_every_one_of_many_stop_tokens_stops():
   """`decoder_test` tries one stop token at a time, in the smaller array."""
   plain = arms.greedy_tokens()
   for stop in set(plain[0]):
-    others = [token for token in range(toys.VOCAB) if token not in plain[0]]
+    other_tokens = [
+      token for token in range(toys.VOCAB) if token not in plain[0]
+    ]
     decoder = arms.decoder(
-      arms.none(), temperature=0.0, stop_tokens=[*others[:11], stop]
+      arms.none(), temperature=0.0, stop_tokens=[*other_tokens[:11], stop]
     )
     result = decoder.decode(sizes.PROMPTS, sizes.NEW)[0]
     assert result.tokens == plain[0][: plain[0].index(stop) + 1]
@@ -381,8 +383,8 @@ def test_a_bandit_begins_by_data(per_row):
     per_row=per_row,
   )
   begin = np.int32([1, 2]) if per_row else np.int32(1)
-  fresh = decoder.decode([[1], [2]], 4)
-  given = decoder.decode([[1], [2]], 4, bandit_state=begin)
-  assert [result.pulls.tolist() for result in fresh] == [[2, 1, 1]] * 2
-  wanted = [[1, 2, 1], [1, 1, 2]] if per_row else [[1, 2, 1]] * 2
-  assert [result.pulls.tolist() for result in given] == wanted
+  fresh_results = decoder.decode([[1], [2]], 4)
+  continued = decoder.decode([[1], [2]], 4, bandit_state=begin)
+  assert [result.pulls.tolist() for result in fresh_results] == [[2, 1, 1]] * 2
+  expected = [[1, 2, 1], [1, 1, 2]] if per_row else [[1, 2, 1]] * 2
+  assert [result.pulls.tolist() for result in continued] == expected

@@ -46,22 +46,22 @@ def test_while_scan_and_generator_are_one(build):
   start = lambda: decoder.init(sizes.PROMPTS, [20, 12, 20, 7])
   looped = decoding.decode(*args, start())
   scanned, infos = decoding.trace(*args, start(), 25)
-  *_, (streamed, last) = decoding.stream(*args, start())
+  *_, (streamed, last_info) = decoding.stream(*args, start())
   for field in ('lengths', 'done', 'counters', 'bandit'):
-    for other in (scanned, streamed):
+    for state in (scanned, streamed):
       jax.tree.map(
         np.testing.assert_array_equal,
         getattr(looped, field),
-        getattr(other, field),
+        getattr(state, field),
       )
   for i, length in enumerate(looped.lengths):
-    for other in (scanned, streamed):
+    for state in (scanned, streamed):
       np.testing.assert_array_equal(
-        looped.tokens[i, :length], other.tokens[i, :length]
+        looped.tokens[i, :length], state.tokens[i, :length]
       )
-  new = np.asarray(looped.lengths) - [len(each) for each in sizes.PROMPTS]
+  new = np.asarray(looped.lengths) - [len(prompt) for prompt in sizes.PROMPTS]
   np.testing.assert_array_equal(infos.num_emitted.sum(axis=0), new)
-  assert last.live.any()
+  assert last_info.live.any()
   idle = ~np.asarray(infos.live)
   assert scanned.done.all() and idle[-1].all()
   assert (infos.num_emitted[idle] == 0).all()

@@ -102,8 +102,8 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
   stopped = np.asarray(state.lengths < state.limits)
   assert stopped.any() and not stopped.all()
   infos, by_slot = jax.device_get(infos), acceptance_of_text(state.tokens)
-  last = np.full((len(prompts), len(depths)), -1.0)
-  seen = collections.defaultdict(list)  # Chances of late, by row and slot.
+  latest_rewards = np.full((len(prompts), len(depths)), -1.0)
+  history = collections.defaultdict(list)  # Chances of late, by row and slot.
   unequal = 0
   for rewards, live, arm, num in zip(
     infos.rewards, infos.live, infos.arm, infos.num_emitted
@@ -111,34 +111,34 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
     for row in np.flatnonzero(live):
       chances_of_slot = []
       for slot in range(4):
-        known = num[row]
+        num_known = num[row]
         if slot == slot_of[arm[row]]:
-          known = min(known, depths[arm[row]])
-        first = lengths[row] - 1
-        chance = by_slot[slot][row, first : first + known]
-        seen[row, slot].append(chance)
+          num_known = min(num_known, depths[arm[row]])
+        root = lengths[row] - 1
+        chance = by_slot[slot][row, root : root + num_known]
+        history[row, slot].append(chance)
         chances_of_slot.append(chance)
       for i, depth in enumerate(depths):
         chance = chances_of_slot[slot_of[i]]
         # A round weighs less by 31/32 for every token behind it.
         accepted, count = 0.0, 0.0
-        for each in seen[row, slot_of[i]]:
-          decay = (31 / 32) ** len(each)
-          accepted = decay * accepted + each.sum()
-          count = decay * count + len(each)
-        rest = np.full(3, (accepted + 1) / (count + 2))
-        chain = np.append(chance, rest)[:depth]
-        want = np.cumprod(chain).sum() / 3
-        np.testing.assert_allclose(rewards[row, i], want, atol=2e-5)
+        for probs in history[row, slot_of[i]]:
+          decay = (31 / 32) ** len(probs)
+          accepted = decay * accepted + probs.sum()
+          count = decay * count + len(probs)
+        estimates = np.full(3, (accepted + 1) / (count + 2))
+        chain = np.append(chance, estimates)[:depth]
+        expected = np.cumprod(chain).sum() / 3
+        np.testing.assert_allclose(rewards[row, i], expected, atol=2e-5)
         unequal += len(chance) != depth
-      last[row] = rewards[row]
+      latest_rewards[row] = rewards[row]
     if not per_row and live.any():
-      last[:] = rewards[live].mean(0)
+      latest_rewards[:] = rewards[live].mean(0)
     lengths = lengths + num
   assert unequal
   # The bandit was given the same, of live rows alone.
-  want = last if per_row else last[0]
-  np.testing.assert_allclose(state.bandit, want, atol=1e-6)
+  expected = latest_rewards if per_row else latest_rewards[0]
+  np.testing.assert_allclose(state.bandit, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -160,23 +160,26 @@ def test_raw_acceptance_is_that_of_probabilities_before_temperature(
   lengths = np.array(start.lengths)
   state, infos = specjax.trace(estimated.round_fn, estimated.params, start, 9)
   infos, by_slot = jax.device_get(infos), acceptance_of_text(state.tokens)
-  hidden = 0
+  num_different = 0
   for i in range(9):
     for row in np.flatnonzero(infos.live[i]):
-      first, num = lengths[row] - 1, infos.num_emitted[i, row]
-      played = infos.arm[i, row]
-      own, other = (
-        by_slot[arm][row, first : first + num] for arm in (played, 1 - played)
+      root, num = lengths[row] - 1, infos.num_emitted[i, row]
+      selected = infos.arm[i, row]
+      acceptances, other_acceptances = (
+        by_slot[arm][row, root : root + num] for arm in (selected, 1 - selected)
       )
       # What was drafted stands behind the root alone.
-      for got in (infos.raw_acceptance[i, row], infos.rewards[i, row, played]):
-        np.testing.assert_allclose(got, own[0], atol=2e-5)
+      for actual in (
+        infos.raw_acceptance[i, row],
+        infos.rewards[i, row, selected],
+      ):
+        np.testing.assert_allclose(actual, acceptances[0], atol=2e-5)
       np.testing.assert_allclose(
-        infos.rewards[i, row, 1 - played], other.mean(), atol=2e-5
+        infos.rewards[i, row, 1 - selected], other_acceptances.mean(), atol=2e-5
       )
-      hidden += abs(infos.acceptance[i, row] - own[0]) > 0.05
+      num_different += abs(infos.acceptance[i, row] - acceptances[0]) > 0.05
     lengths = lengths + infos.num_emitted[i]
-  assert hidden, 'temperature makes no difference here'
+  assert num_different, 'temperature makes no difference here'
 
 
 # Rows that are shifts of one another, so that the chance is the same anywhere:

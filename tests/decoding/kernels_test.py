@@ -46,51 +46,60 @@ class _Named(specjax.models.ModelWrapper):
 
 def _computations(text):
   """`{computation: {instruction: (kind, rest of its line)}}`."""
-  computations, here = {}, None
+  computations, instructions = {}, None
   for line in text.splitlines():
     if line.endswith('{') and not line.startswith(' '):
       name = line.removeprefix('ENTRY ').split()[0].lstrip('%')
-      here = computations.setdefault(name, {})
-    elif here is not None and (found := _INSTRUCTION.match(line)):
-      here[found['name']] = found['kind'], found['rest']
+      instructions = computations.setdefault(name, {})
+    elif instructions is not None and (match := _INSTRUCTION.match(line)):
+      instructions[match['name']] = match['kind'], match['rest']
   return computations
 
 
-def _callees(kind, rest):
+def _callees(kind, attributes):
   """The computations of loops and choices."""
   if kind not in ('while', 'conditional'):
     return []
-  branches = ','.join(re.findall(r'branch_computations=\{([^}]*)\}', rest))
-  named = re.findall(
-    r'(?:body|condition|true_computation|false_computation)=%?([\w.\-]+)', rest
+  branches = ','.join(
+    re.findall(r'branch_computations=\{([^}]*)\}', attributes)
   )
-  return named + [each.strip(' %') for each in branches.split(',') if each]
+  named = re.findall(
+    r'(?:body|condition|true_computation|false_computation)=%?([\w.\-]+)',
+    attributes,
+  )
+  return named + [
+    branch.strip(' %') for branch in branches.split(',') if branch
+  ]
 
 
 def _of_models(instructions):
   """Those of model calls; XLA forgets the names of some, but not of all."""
   operands = {
     name: [
-      each for each in re.findall(r'[\w.\-]+', rest) if each in instructions
+      operand
+      for operand in re.findall(r'[\w.\-]+', attributes)
+      if operand in instructions
     ]
-    for name, (_, rest) in instructions.items()
+    for name, (_, attributes) in instructions.items()
   }
   near = collections.defaultdict(set)
-  for name, others in operands.items():
-    for other in others:
-      near[name].add(other)
-      near[other].add(name)
-  found = {
-    name for name, (_, rest) in instructions.items() if f'/{_CALL}/' in rest
+  for name, operand_names in operands.items():
+    for operand in operand_names:
+      near[name].add(operand)
+      near[operand].add(name)
+  model_names = {
+    name
+    for name, (_, attributes) in instructions.items()
+    if f'/{_CALL}/' in attributes
   }
-  left = list(found)
-  while left:
-    for name in near[left.pop()] - found:
-      kind, rest = instructions[name]
-      if kind not in _FREE and 'op_name' not in rest:
-        found.add(name)
-        left.append(name)
-  return found
+  pending = list(model_names)
+  while pending:
+    for name in near[pending.pop()] - model_names:
+      kind, attributes = instructions[name]
+      if kind not in _FREE and 'op_name' not in attributes:
+        model_names.add(name)
+        pending.append(name)
+  return model_names
 
 
 def num_kernels(text: str) -> int:
@@ -101,15 +110,22 @@ def num_kernels(text: str) -> int:
   """
   computations = _computations(text)
   entry = re.search(r'^ENTRY %?([\w.\-]+)', text, re.M)[1]
-  loops = [each for each in computations[entry].values() if each[0] == 'while']
-  left, num = [name for each in loops for name in _callees(*each)], 0
-  while left:
-    instructions = computations[left.pop()]
+  loops = [
+    instruction
+    for instruction in computations[entry].values()
+    if instruction[0] == 'while'
+  ]
+  pending, num = (
+    [name for instruction in loops for name in _callees(*instruction)],
+    0,
+  )
+  while pending:
+    instructions = computations[pending.pop()]
     models = _of_models(instructions)
-    for name, (kind, rest) in instructions.items():
+    for name, (kind, attributes) in instructions.items():
       if name not in models:
         num += kind not in _FREE
-        left += _callees(kind, rest)
+        pending += _callees(kind, attributes)
   return num
 
 
@@ -118,7 +134,7 @@ def _models():
   """Target and drafter of the mini family, which can be found in programs."""
   family = families.load('mini')
   models = family.target, family.drafters['medium']
-  return [(_Named(each.model), each.params) for each in models]
+  return [(_Named(entry.model), entry.params) for entry in models]
 
 
 def _count(*args, **options):
@@ -175,10 +191,10 @@ def test_a_round_launches_few_kernels_beside_its_model_calls(
 def test_a_bandit_launches_few_kernels_and_acceptance_only_if_asked():
   """Acceptance is computed for those rewards only that read it."""
   count = functools.partial(_count, _chains(1, 2), _chains(1, 4), bandit='ucb1')
-  without = count()
-  assert without <= 333
-  asked = count(reward=specjax.rewards.BlockDivergence())
-  assert asked > without + 4
+  num_without_acceptance = count()
+  assert num_without_acceptance <= 333
+  num_with_acceptance = count(reward=specjax.rewards.BlockDivergence())
+  assert num_with_acceptance > num_without_acceptance + 4
 
 
 @pytest.mark.slow

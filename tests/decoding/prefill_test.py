@@ -55,8 +55,8 @@ def test_what_is_no_request_is_refused(prompts, options, message):
 def test_an_array_of_integers_is_a_list_of_prompts():
   prompts = np.arange(2 * sizes.ROWS).reshape(sizes.ROWS, 2)
   results = [
-    results_test.decoder().decode(each, 6)
-    for each in (prompts, prompts.tolist())
+    results_test.decoder().decode(batch, 6)
+    for batch in (prompts, prompts.tolist())
   ]
   assert arms.tokens(results[0]) == arms.tokens(results[1])
 
@@ -110,14 +110,16 @@ def chain_decoder(**options):
   )
 
 
-def check_equals_one_prompt(decoder, first, turns, new):
+def check_equals_one_prompt(decoder, state, turns, new):
   """Appends a turn to rows that are done; returns the final state."""
-  prompts = [text + turn for text, turn in zip(texts_of(first), turns)]
-  second = run(decoder, decoder.append(first, turns, new))
-  whole = decoder.decode(prompts, new)
-  wanted = [prompt + result.tokens for prompt, result in zip(prompts, whole)]
-  assert texts_of(second) == wanted
-  return second
+  prompts = [text + turn for text, turn in zip(texts_of(state), turns)]
+  next_state = run(decoder, decoder.append(state, turns, new))
+  results = decoder.decode(prompts, new)
+  expected = [
+    prompt + result.tokens for prompt, result in zip(prompts, results)
+  ]
+  assert texts_of(next_state) == expected
+  return next_state
 
 
 @pytest.mark.parametrize(

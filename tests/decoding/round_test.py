@@ -167,13 +167,15 @@ def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
   @jax.jit
   @jax.vmap
   def tokens(key):
-    outcomes = [verify(key, *each) for each in inputs]
-    return [(each.num_accepted, each.tokens[0]) for each in outcomes]
+    outcomes = [verify(key, *arguments) for arguments in inputs]
+    return [(outcome.num_accepted, outcome.tokens[0]) for outcome in outcomes]
 
-  nothing, *whole = tokens(jax.random.split(jax.random.key(2), 100))
-  for outcome in whole:
-    np.testing.assert_array_equal(outcome, nothing)
-  assert not np.any(nothing[0]) and len(np.unique(nothing[1])) > 10
+  empty_outcome, *tree_outcomes = tokens(
+    jax.random.split(jax.random.key(2), 100)
+  )
+  for outcome in tree_outcomes:
+    np.testing.assert_array_equal(outcome, empty_outcome)
+  assert not np.any(empty_outcome[0]) and len(np.unique(empty_outcome[1])) > 10
 
 
 # Verifiers that are exact only for some drafts, or at some temperatures.
@@ -287,13 +289,13 @@ def test_a_verifier_accepts_the_siblings_that_it_is_exact_for(name, siblings):
 @pytest.mark.parametrize('vocab_size', [3, 50_000])
 def test_a_mixture_is_not_one_hot_and_a_rule_is(vocab_size):
   """Whatever the size of the vocabulary."""
-  for goal, greedy, wanted in (
+  for goal, greedy, expected in (
     (MIXES['goal'], True, False),
     (DRAWS['goal'], True, True),
     (DRAWS['goal'], False, False),
     (specjax.GOALS['lossy'](0.3), False, True),
   ):
-    assert goal_lib.is_one_hot(goal, vocab_size, greedy) == wanted
+    assert goal_lib.is_one_hot(goal, vocab_size, greedy) == expected
 
 
 @pytest.mark.parametrize('per_row', [False, True])
@@ -375,17 +377,19 @@ class RandomTrees(base.Drafter):
   def from_row(key, table, token):
     key, size_key, parent_key = jax.random.split(key, 3)
     exists = np.arange(6) < jax.random.randint(size_key, (), 1, 7)
-    above = jax.random.randint(parent_key, (6,), 0, 2)
+    parent_slots = jax.random.randint(parent_key, (6,), 0, 2)
     parents = jnp.where(
-      np.arange(6) < 2, -1, 2 * (np.arange(6) // 2 - 1) + above
+      np.arange(6) < 2, -1, 2 * (np.arange(6) // 2 - 1) + parent_slots
     )
     tokens, probs = [], []
-    for node, each in enumerate(jax.random.split(key, 6)):
-      before = jnp.append(jnp.stack([*tokens, token]), token)
-      own = table[before[jnp.where(parents[node] < 0, node, parents[node])]]
-      probs.append(own)
-      uniforms = jax.random.uniform(each, (1,))
-      tokens.append(specjax.sampling.draw(uniforms, own))
+    for node, node_key in enumerate(jax.random.split(key, 6)):
+      parent_tokens = jnp.append(jnp.stack([*tokens, token]), token)
+      node_probs = table[
+        parent_tokens[jnp.where(parents[node] < 0, node, parents[node])]
+      ]
+      probs.append(node_probs)
+      uniforms = jax.random.uniform(node_key, (1,))
+      tokens.append(specjax.sampling.draw(uniforms, node_probs))
     return jnp.stack(tokens), parents, exists, jnp.stack(probs)
 
   def draft(self, keys, params, state, context):
@@ -451,8 +455,8 @@ def as_dynamic(drafter):
       jnp.array(topology.parents, jnp.int32), tree.tokens.shape
     )
     exists = jnp.ones(tree.tokens.shape, bool)
-    made = trees.dynamic(parents, exists, bounds)
-    return tree._replace(topology=made), proposal
+    dynamic_topology = trees.dynamic(parents, exists, bounds)
+    return tree._replace(topology=dynamic_topology), proposal
 
   return twins.twin(drafter, topology=bounds, draft=draft)
 
@@ -499,8 +503,8 @@ def test_dynamic_trees_are_described_as_static_ones():
   names = 'depths', 'offsets', 'mask', 'children', 'level_table'
 
   def described(bounds, parents):
-    made = trees.dynamic(parents, jnp.ones(parents.shape, bool), bounds)
-    return {name: getattr(made, name) for name in (*names, 'is_valid')}
+    dynamic = trees.dynamic(parents, jnp.ones(parents.shape, bool), bounds)
+    return {name: getattr(dynamic, name) for name in (*names, 'is_valid')}
 
   for topology in (
     trees.chains(2, 3),
@@ -509,11 +513,11 @@ def test_dynamic_trees_are_described_as_static_ones():
   ):
     bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
     parents = jnp.array([topology.parents] * 2, jnp.int32)
-    made = jax.jit(functools.partial(described, bounds))(parents)
+    descriptions = jax.jit(functools.partial(described, bounds))(parents)
     for name in names:
-      for row in np.asarray(made[name]):
+      for row in np.asarray(descriptions[name]):
         np.testing.assert_array_equal(row, getattr(topology, name), name)
-    assert made['is_valid'].all()
+    assert descriptions['is_valid'].all()
 
 
 # Groups and arguments.

@@ -39,15 +39,15 @@ def _lines(jaxpr):
   they meet.
   """
   for equation in jaxpr.eqns:
-    types = [variable.aval for variable in equation.outvars]
+    avals = [variable.aval for variable in equation.outvars]
     floats = any(
-      getattr(each, 'dtype', None) == np.float64 and not each.weak_type
-      for each in types
+      getattr(aval, 'dtype', None) == np.float64 and not aval.weak_type
+      for aval in avals
     )
     if floats or equation.params.get('bit_width') == 64:
       lines = str(equation.source_info.traceback).splitlines()
-      own = [line for line in lines if '/specjax/' in line]
-      yield f'{equation.primitive.name} at {own[0] if own else lines[0]}'
+      frames = [line for line in lines if '/specjax/' in line]
+      yield f'{equation.primitive.name} at {frames[0] if frames else lines[0]}'
     for inner in core.jaxprs_in_params(equation.params):
       yield from _lines(inner)
 
@@ -57,19 +57,19 @@ def _traced(function, *args):
 
 
 def _bandit(factory):
-  given = bandit_checks.default_arguments(3)
-  bandit = factory(**building.arguments(factory, given, {}))
+  defaults = bandit_checks.default_arguments(3)
+  bandit = factory(**building.arguments(factory, defaults, {}))
   rewards = np.float32([0, 0.5, 1])
   levels = base.Levels(*np.ones((2, 4), np.float32))
 
-  def play(key):
+  def step(key):
     state = bandit.init()
     update = functools.partial(bandit.update, rewards=rewards, levels=levels)
-    after = update(state, bandit.select(key, state), rewards[0])
-    building.check_keeps(state, after, 'update')
-    return after, bandit.update_all(state, rewards)
+    next_state = update(state, bandit.select(key, state), rewards[0])
+    building.check_keeps(state, next_state, 'update')
+    return next_state, bandit.update_all(state, rewards)
 
-  return _traced(play, jax.random.key(0))
+  return _traced(step, jax.random.key(0))
 
 
 def _goal(goal_class):
@@ -80,8 +80,8 @@ def _goal(goal_class):
 
 
 def _reward(factory):
-  given = {'costs': (1.0, 2.0), 'depths': (0, 2)}
-  reward = factory(**building.arguments(factory, given, {}))
+  defaults = {'costs': (1.0, 2.0), 'depths': (0, 2)}
+  reward = factory(**building.arguments(factory, defaults, {}))
   return _traced(reward, reward_checks.info(2, 2, int))
 
 
@@ -160,15 +160,15 @@ def _driver_programs(decoder):
   array = jax.ShapeDtypeStruct
   rows = array((2,), np.int32)
   state = decoder.trace_init(2).out_info
-  each = [array((4,), np.int32)] * 2
+  columns = [array((4,), np.int32)] * 2
   queue = prefill.PromptBatch(
-    array((4, 32), np.int32), *each, array((4,), np.uint32)
+    array((4, 32), np.int32), *columns, array((4,), np.uint32)
   )
   batch = continuous_batching.Batch(state, rows)
   bandit = decoder._prompt_bandit_state(None)
   yield decoding.trace.trace(round_fn, params, state, 2)
-  more = array((2, 16), np.int32)
-  yield prefill.append.trace(round_fn, params, state, more, rows, rows)
+  turns = array((2, 16), np.int32)
+  yield prefill.append.trace(round_fn, params, state, turns, rows, rows)
   num = np.int32(4), np.int32(1), np.uint32(0)
   yield continuous_batching.decode_queue.trace(
     setup, params, batch, queue, *num, bandit
@@ -177,7 +177,7 @@ def _driver_programs(decoder):
   yield continuous_batching.drain.trace(round_fn, params, batch, np.int32(1))
 
 
-def found(part):
+def lines_with_64_bits(part):
   """Yields what a part computes with 64 bits."""
   if part == 'components':
     yield from _components()
@@ -198,21 +198,27 @@ def tokens():
   )
   rounds = decoder.stream(sizes.PROMPTS[1], 8)
   streamed = [piece.token for pieces in rounds for piece in pieces]
-  many = decoder.decode_many(sizes.PROMPTS, 8, batch_size=2)
+  queued_results = decoder.decode_many(sizes.PROMPTS, 8, batch_size=2)
   state = decoder.init(sizes.PROMPTS, 8)
   state, _ = decoding.trace(decoder.round_fn, decoder.params, state, 8)
   traced = arms.tokens(decoder.results(sizes.PROMPTS, state))
   texts = [[1, 2]] * len(sizes.PROMPTS)
   state = decoder.append(state, texts, 8)
   state = decoding.decode(decoder.round_fn, decoder.params, state)
-  more = arms.tokens(decoder.results(sizes.PROMPTS, state))
-  alone = arms.tokens(decoder.decode(sizes.PROMPTS, 8))
-  return [alone, arms.tokens(many), streamed, traced, more]
+  appended_tokens = arms.tokens(decoder.results(sizes.PROMPTS, state))
+  decoded_tokens = arms.tokens(decoder.decode(sizes.PROMPTS, 8))
+  return [
+    decoded_tokens,
+    arms.tokens(queued_results),
+    streamed,
+    traced,
+    appended_tokens,
+  ]
 
 
 if __name__ == '__main__':
   if sys.argv[1:] == ['tokens']:
     print(json.dumps(tokens()))
   else:
-    lines = [line for part in sys.argv[1:] for line in found(part)]
+    lines = [line for part in sys.argv[1:] for line in lines_with_64_bits(part)]
     sys.exit('\n'.join(lines) or 0)

@@ -57,8 +57,8 @@ def _folder(family, tmp_path_factory):
   return folder
 
 
-@pytest.fixture(scope='module', name='theirs')
-def _theirs(folder):
+@pytest.fixture(scope='module', name='peer_logits')
+def _peer_logits_fn(folder):
   """Returns transformers' logits of tokens, from another process.
 
   Two copies of the weights are more than a process should hold.
@@ -113,7 +113,7 @@ def test_chat_and_text_have_the_tokens_of_transformers(family, folder):
 
 
 def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
-  family, theirs
+  family, peer_logits
 ):
   """A ragged batch is read, then a step, then a tree of three."""
   model, params = family.target.model, family.target.params
@@ -123,7 +123,7 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
   for row, prompt in zip(tokens, rows):
     row[: len(prompt)] = prompt
   extend = jax.jit(model.extend)
-  whole = extend(params, None, jnp.asarray(tokens)).logits
+  full_logits = extend(params, None, jnp.asarray(tokens)).logits
   cache = model.init_cache(params, 3, 256)
   cache, _ = jax.jit(model.prefill)(
     params, cache, jnp.asarray(tokens), jnp.asarray(lengths)
@@ -143,14 +143,14 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
   )
   paths = [[0], [0, 1], [0, 2], [0, 1, 3]]
   for i, row in enumerate(rows):
-    expected = theirs(row)
-    np.testing.assert_allclose(whole[i, : len(row)], expected, atol=_ATOL)
-    ends = [theirs([*row, *added[i, p].tolist()])[-1] for p in paths]
+    expected = peer_logits(row)
+    np.testing.assert_allclose(full_logits[i, : len(row)], expected, atol=_ATOL)
+    ends = [peer_logits([*row, *added[i, p].tolist()])[-1] for p in paths]
     np.testing.assert_allclose(step.logits[i, 0], ends[0], atol=_ATOL)
     np.testing.assert_allclose(tree.logits[i], ends[1:], atol=_ATOL)
 
 
-def test_perplexities_of_texts_are_those_of_transformers(family, theirs):
+def test_perplexities_of_texts_are_those_of_transformers(family, peer_logits):
   """Covers 8 held-out texts without a chat template."""
   tokenizer = family.tokenizer.with_prompts(chat=False)
   extend = jax.jit(family.target.model.extend)
@@ -158,15 +158,15 @@ def test_perplexities_of_texts_are_those_of_transformers(family, theirs):
     row = tokenizer.encode_prompt(text)[: smollm2.LONGEST]
     tokens = np.zeros((1, smollm2.LONGEST), np.int32)
     tokens[0, : len(row)] = row
-    ours = extend(family.target.params, None, tokens).logits[0]
+    model_logits = extend(family.target.params, None, tokens).logits[0]
     perplexities = [
       np.exp(-_log_likelihoods(logits[: len(row) - 1], row[1:]).mean())
-      for logits in (np.asarray(ours), theirs(row))
+      for logits in (np.asarray(model_logits), peer_logits(row))
     ]
     np.testing.assert_allclose(*perplexities, rtol=1e-3)
 
 
-def test_greedy_tokens_of_chats_equal_transformers(family, plain, theirs):
+def test_greedy_tokens_of_chats_equal_transformers(family, plain, peer_logits):
   """Compares 32 tokens for each of 16 prompts, or those up to a stop token.
 
   Each token is the likeliest after those before it, which are the same by
@@ -174,7 +174,7 @@ def test_greedy_tokens_of_chats_equal_transformers(family, plain, theirs):
   """
   for text, tokens in plain:
     prompt = family.tokenizer.encode_prompt(text)
-    logits = theirs([*prompt, *tokens[:-1]])[len(prompt) - 1 :]
+    logits = peer_logits([*prompt, *tokens[:-1]])[len(prompt) - 1 :]
     assert logits.argmax(-1).tolist() == tokens
     ended = tokens[-1] in family.tokenizer.stop_tokens
     assert ended or len(tokens) == smollm2.NEW_TOKENS

@@ -40,13 +40,15 @@ def _read(config, params):
 def test_a_narrow_head_gives_its_tokens_the_same_logits(fields):
   whole, tokens = _whole(**fields), [7, 3, 19]
   narrow = cutting.narrow_head(*whole, tokens)
-  expected, got = _read(*whole).logits, _read(*narrow).logits
-  others = np.setdiff1d(np.arange(20), tokens)
-  np.testing.assert_allclose(got[..., tokens], expected[..., tokens], rtol=1e-5)
-  assert (np.asarray(got[..., others]) == -np.inf).all()
+  expected, actual = _read(*whole).logits, _read(*narrow).logits
+  other_tokens = np.setdiff1d(np.arange(20), tokens)
+  np.testing.assert_allclose(
+    actual[..., tokens], expected[..., tokens], rtol=1e-5
+  )
+  assert (np.asarray(actual[..., other_tokens]) == -np.inf).all()
   features = _read(*narrow).features[-1]
-  own = adapters.head_logits(narrow[0])(narrow[1], features)
-  np.testing.assert_allclose(own, expected[..., tokens], rtol=1e-5)
+  head_logits = adapters.head_logits(narrow[0])(narrow[1], features)
+  np.testing.assert_allclose(head_logits, expected[..., tokens], rtol=1e-5)
 
 
 def test_the_first_layers_enter_what_comes_behind_them():

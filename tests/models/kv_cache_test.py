@@ -49,7 +49,7 @@ _commit = jax.jit(_MODEL.commit)
 _prefill = jax.jit(_MODEL.prefill)
 
 
-def _behind(lengths, num, rows=_TOKENS):
+def _entries_after(lengths, num, rows=_TOKENS):
   """The `num` entries of each row that stand behind its first `lengths`."""
   return np.stack([row[n : n + num] for row, n in zip(rows, lengths)])
 
@@ -112,8 +112,8 @@ def test_rows_of_different_lengths_equal_one_call():
   """Also after rows have moved on by different numbers, one by none."""
   cache, whole, lengths = _prompts(), _whole(_TOKENS), _LENGTHS
   for moved in ([2, 0, 3], [1, 4, 1]):
-    output = _extend(_PARAMS, cache, _behind(lengths, 4))
-    _assert_close(output.logits, _behind(lengths, 4, whole))
+    output = _extend(_PARAMS, cache, _entries_after(lengths, 4))
+    _assert_close(output.logits, _entries_after(lengths, 4, whole))
     cache = _commit_first(cache, output.pending_kv, moved)
     lengths = lengths + moved
     np.testing.assert_array_equal(cache.lengths, lengths)
@@ -121,7 +121,7 @@ def test_rows_of_different_lengths_equal_one_call():
 
 def test_rolled_back_drafts_never_happened():
   """To the bit: weights of junk are exactly zero."""
-  true = _behind(_LENGTHS, 4)
+  true = _entries_after(_LENGTHS, 4)
   never = _extend(_PARAMS, _prompts(), true).logits
   drafts = _extend(_PARAMS, _prompts(), _JUNK).pending_kv
   cache = _commit_first(_prompts(), drafts, [6, 1, 3])
@@ -143,7 +143,7 @@ def test_nothing_past_the_length_matters():
       lambda x: jnp.where(past[:, None, :, None], 1e6, x), cache.layers
     )
   )
-  true = _behind(_LENGTHS, 4)
+  true = _entries_after(_LENGTHS, 4)
   np.testing.assert_array_equal(
     _extend(_PARAMS, spoilt, true).logits,
     _extend(_PARAMS, cache, true).logits,
@@ -155,7 +155,7 @@ def _read_tree():
   return _extend(
     _PARAMS,
     _prompts(),
-    np.concatenate([_behind(_LENGTHS, 1), _NODES], axis=1),
+    np.concatenate([_entries_after(_LENGTHS, 1), _NODES], axis=1),
     positions=_LENGTHS[:, None] + _TREE.offsets,
     mask=_TREE.mask,
   )
@@ -169,7 +169,7 @@ def _path_to(node):
 @pytest.mark.parametrize('leaf', _TREE.leaves)
 def test_each_path_of_a_tree_equals_a_chain(leaf):
   path = _path_to(leaf)
-  root = _behind(_LENGTHS, 1)
+  root = _entries_after(_LENGTHS, 1)
   chain = np.concatenate([root, _NODES[:, path[1:] - 1]], axis=1)
   expected = _extend(_PARAMS, _prompts(), chain).logits
   _assert_close(_read_tree().logits[:, path], expected)
@@ -178,7 +178,7 @@ def test_each_path_of_a_tree_equals_a_chain(leaf):
 def test_a_tree_read_level_by_level_equals_one_call():
   """The way of a drafter: each level stands behind the pending tokens."""
   cache, pending, logits = _prompts(), None, []
-  root = _behind(_LENGTHS, 1)
+  root = _entries_after(_LENGTHS, 1)
   entries = [np.array([0]), *(level + 1 for level in _TREE.levels)]
   for level in entries:
     output = _extend(
@@ -206,14 +206,14 @@ def test_a_committed_path_equals_a_chain_that_was_read():
     text[length + 1 : length + len(path)] = nodes[path[1:] - 1]
   assert (texts != _TOKENS).any()
   lengths = _LENGTHS + num
-  logits = _extend(_PARAMS, cache, _behind(lengths, 2, texts)).logits
-  _assert_close(logits, _behind(lengths, 2, _whole(texts)))
+  logits = _extend(_PARAMS, cache, _entries_after(lengths, 2, texts)).logits
+  _assert_close(logits, _entries_after(lengths, 2, _whole(texts)))
 
 
 def test_tokens_at_negative_positions_are_not_attended_to():
   """Neither in their own call nor from behind the pending tokens."""
   cache, whole = _prompts(), _whole(_TOKENS)
-  true = _behind(_LENGTHS, 4)
+  true = _entries_after(_LENGTHS, 4)
   logits = []
   for junk in (_JUNK[:, :2], _JUNK[:, 2:4]):
     first = _extend(
@@ -232,7 +232,7 @@ def test_tokens_at_negative_positions_are_not_attended_to():
     assert np.isfinite(first.logits).all()
     logits.append(np.concatenate([first.logits[:, 1::2], then.logits], axis=1))
   np.testing.assert_array_equal(*logits)
-  _assert_close(logits[0], _behind(_LENGTHS, 4, whole))
+  _assert_close(logits[0], _entries_after(_LENGTHS, 4, whole))
 
 
 def test_bfloat16_stays_bfloat16():
@@ -242,7 +242,7 @@ def test_bfloat16_stays_bfloat16():
   def read(params):
     cache = model.init_cache(params, 3, _SIZE)
     cache, _ = model.prefill(params, cache, _TOKENS, _LENGTHS)
-    output = model.extend(params, cache, _behind(_LENGTHS, 2))
+    output = model.extend(params, cache, _entries_after(_LENGTHS, 2))
     return _commit_first(cache, output.pending_kv, [2, 1, 0]), output
 
   cache, output = jax.eval_shape(read, _PARAMS)
@@ -291,8 +291,8 @@ def test_a_window_holds_all_that_is_seen(size, lengths):
   lengths = np.array(lengths)
   cache = _MODEL.init_cache(_PARAMS, 3, size)
   cache = _prefill(_PARAMS, cache, texts, lengths)[0]
-  logits = _extend(_PARAMS, cache, _behind(lengths, 4, texts)).logits
-  _assert_close(logits, _behind(lengths, 4, _whole(texts)))
+  logits = _extend(_PARAMS, cache, _entries_after(lengths, 4, texts)).logits
+  _assert_close(logits, _entries_after(lengths, 4, _whole(texts)))
 
 
 def test_a_call_that_chooses_reads_what_its_layers_would():
@@ -342,7 +342,7 @@ def test_what_lies_behind_the_window_is_not_read():
   spoilt = cache.replace(
     layers=jax.tree.map(lambda x: x.at[:, :, 256:].set(np.nan), cache.layers)
   )
-  tokens = _behind(_LENGTHS, 4)
+  tokens = _entries_after(_LENGTHS, 4)
   logits = [_extend(_PARAMS, state, tokens).logits for state in (cache, spoilt)]
   np.testing.assert_array_equal(*logits)
 

@@ -30,7 +30,7 @@ _TREE = trees.Topology((-1, -1, 0, 1, 1, 3))
 _TRUE_ENTRIES = [0, 2, 4, 6]
 
 
-def _behind(rows, num, lengths=_LENGTHS):
+def _entries_after(rows, num, lengths=_LENGTHS):
   """The entries of each row behind its prompt."""
   return np.stack([row[n : n + num] for row, n in zip(rows, lengths)])
 
@@ -38,7 +38,7 @@ def _behind(rows, num, lengths=_LENGTHS):
 def _tree_tokens():
   """The text goes on along one path; other nodes are junk."""
   tokens = np.full((2, 1 + _TREE.num_nodes), 3)
-  tokens[:, _TRUE_ENTRIES] = _behind(oracle.TOKENS, 4)
+  tokens[:, _TRUE_ENTRIES] = _entries_after(oracle.TOKENS, 4)
   return tokens
 
 
@@ -56,7 +56,7 @@ def _ways_to_read(model, params):
   ).logits[:, np.array(_TRUE_ENTRIES)]
   steps = []
   for i in range(2):
-    tokens = _behind(oracle.TOKENS, 1, _LENGTHS + i)
+    tokens = _entries_after(oracle.TOKENS, 1, _LENGTHS + i)
     step = model.extend(params, cache, tokens)
     num = (step.logits[:, 0, 0] < jnp.inf).astype(jnp.int32)
     cache = model.commit(cache, step.pending_kv, np.zeros((2, 1), int), num)
@@ -78,8 +78,8 @@ def test_logits_equal_those_of_transformers(case, tmp_path):
   read = jax.jit(lambda params: _ways_to_read(loaded.model, params))
   whole, tree, steps = read(loaded.params)
   _assert_close(whole, expected)
-  _assert_close(tree, _behind(expected, 4))
-  _assert_close(steps, _behind(expected, 2))
+  _assert_close(tree, _entries_after(expected, 4))
+  _assert_close(steps, _entries_after(expected, 2))
 
 
 def _newer_names(arrays, fields):

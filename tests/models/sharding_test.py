@@ -144,7 +144,7 @@ def test_a_mesh_of_one_device_changes_nothing():
   assert [r.tokens for r in texts[0]] == [r.tokens for r in texts[1]]
 
 
-def said(mesh):
+def decode_texts(mesh):
   """Texts of all methods, by label, on a mesh."""
   texts = {}
   for temperature, methods in METHODS.items():
@@ -180,7 +180,7 @@ def test_eight_devices_say_what_one_says(layout, tmp_path):
     check=True,
   )
   stored = json.loads(file.read_text(encoding='utf-8'))
-  single = said({'data': 1, 'model': 1})
+  single = decode_texts({'data': 1, 'model': 1})
   assert list(stored) == list(single)
   for label, texts in single.items():
     assert len(texts) == NUM_PROMPTS
@@ -224,6 +224,6 @@ if __name__ == '__main__':
   sizes = [int(size) for size in sys.argv[1].split('x')]
   if sys.argv[3] == 'fused':
     fusion._platform = lambda params: 'gpu'
-  texts_of_methods = said({'data': sizes[0], 'model': sizes[1]})
+  texts_of_methods = decode_texts({'data': sizes[0], 'model': sizes[1]})
   with open(sys.argv[2], 'w', encoding='utf-8') as output:
     json.dump(texts_of_methods, output)

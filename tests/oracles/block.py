@@ -10,10 +10,12 @@ from tests.oracles import candidates
 
 def shares(tokens, probs, targets):
   """Returns `[L + 1]` p_0 to p_L."""
-  found = [1.0]
+  prefix_shares = [1.0]
   for i, token in enumerate(tokens):
-    found.append(min(found[-1] * targets[i, token] / probs[i, token], 1.0))
-  return np.array(found)
+    prefix_shares.append(
+      min(prefix_shares[-1] * targets[i, token] / probs[i, token], 1.0)
+    )
+  return np.array(prefix_shares)
 
 
 def residuals(tokens, probs, targets, *, scaled=True):
@@ -34,11 +36,13 @@ def passes(tokens, probs, targets):
   """Returns `[L + 1]` how likely each prefix passes; the first does."""
   share = shares(tokens, probs, targets)
   mass = residuals(tokens, probs, targets)[:-1].sum(axis=1)
-  some = mass > 1e-12
-  inner = np.where(some, mass / np.where(some, mass + 1 - share[:-1], 1), 0)
-  found = np.append(inner, share[-1])
-  found[0] = 1
-  return found
+  has_mass = mass > 1e-12
+  inner = np.where(
+    has_mass, mass / np.where(has_mass, mass + 1 - share[:-1], 1), 0
+  )
+  pass_probs = np.append(inner, share[-1])
+  pass_probs[0] = 1
+  return pass_probs
 
 
 def endings(tokens, probs, targets, *, last=True, scaled=True):

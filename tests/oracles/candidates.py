@@ -20,13 +20,15 @@ def probabilities(draft, num_drafts, *, distinct=False):
     distinct: they are drawn without replacement.
   """
   tokens = tuples(len(draft), num_drafts)
-  drawn = draft[tokens]
+  token_probs = draft[tokens]
   if not distinct:
-    return drawn.prod(axis=1)
+    return token_probs.prod(axis=1)
   one_hot = tokens[:, :, None] == np.arange(len(draft))
   is_new = one_hot.cumsum(axis=1) - one_hot == 0  # [V**n, n, V]
-  left = is_new @ draft
-  shares = np.divide(drawn, left, out=np.zeros_like(drawn), where=left > 0)
+  remaining = is_new @ draft
+  shares = np.divide(
+    token_probs, remaining, out=np.zeros_like(token_probs), where=remaining > 0
+  )
   return (shares * (is_new & one_hot).any(axis=2)).prod(axis=1)
 
 

@@ -49,7 +49,7 @@ def rows(draft, target, num_drafts, rho=None):
   return candidates.in_sequence(tests, weights, target)
 
 
-def breakpoints(draft, target, tokens, places, width, rho=None):
+def breakpoints(draft, target, tokens, slots, width, rho=None):
   """Returns where the outcome steps, for each uniform: the draw, the tests.
 
   The residual is a difference, of which float32 keeps few digits where it is
@@ -64,6 +64,6 @@ def breakpoints(draft, target, tokens, places, width, rho=None):
   draws = candidates.cumulative(weights)
   blur = 3e-7 / max(missed, 1e-9)
   steps[0] = np.concatenate([draws - blur, draws + blur])
-  for token, place in zip(tokens, places):
-    steps[1 + place] = [target[token] / (rho * draft[token])]
+  for token, slot in zip(tokens, slots):
+    steps[1 + slot] = [target[token] / (rho * draft[token])]
   return steps

@@ -60,7 +60,7 @@ def _again(draft, seen, tokens):
   return more / np.maximum(more + new, 1e-300)
 
 
-def breakpoints(draft, target, tokens, places, width, rho):
+def breakpoints(draft, target, tokens, slots, width, rho):
   """Returns where the outcome steps, for each uniform.
 
   These are the draw's, and for each candidate one for its test, one for
@@ -68,21 +68,21 @@ def breakpoints(draft, target, tokens, places, width, rho):
   The library integrates how often a draw passes, right to a few 1e-6, by which
   the breakpoints of the draw are blurred.
   """
-  del places
+  del slots
   num = len(tokens)
   steps = [[] for _ in range(1 + 3 * width)]
   if not num:
     return [candidates.cumulative(target), *steps[1:]]
   covered = np.minimum(draft, target / rho)
-  passed = accepted(draft, target, num, rho)
-  draws = candidates.cumulative(target - passed / covered.sum() * covered)
-  blur = 4e-6 / max(1 - passed, 1e-9)
+  pass_probs = accepted(draft, target, num, rho)
+  draws = candidates.cumulative(target - pass_probs / covered.sum() * covered)
+  blur = 4e-6 / max(1 - pass_probs, 1e-9)
   steps[0] = np.concatenate([draws - blur, draws + blur])
   for i, token in enumerate(tokens):
-    before = np.array(tokens[: i + 1])[None]
-    seen = covered[before]
+    prefix = np.array(tokens[: i + 1])[None]
+    prefix_covered = covered[prefix]
     steps[1 + i] = [target[token] / (rho * draft[token])]
     if i + 1 < num:
-      steps[1 + width + i] = _again(draft, seen, before)
-      steps[1 + 2 * width + i] = candidates.cumulative(seen[0])
+      steps[1 + width + i] = _again(draft, prefix_covered, prefix)
+      steps[1 + 2 * width + i] = candidates.cumulative(prefix_covered[0])
   return steps

@@ -13,9 +13,9 @@ def rows(draft, target, num_drafts):
   return candidates.in_sequence(tests, weights, target)
 
 
-def breakpoints(draft, target, tokens, places, width):
+def breakpoints(draft, target, tokens, slots, width):
   """Returns where the outcome steps, for each uniform: the test, the draw."""
-  del places, width
+  del slots, width
   if not len(tokens):
     return [[], candidates.cumulative(target)]
   ratio = target[tokens[0]] / draft[tokens[0]]

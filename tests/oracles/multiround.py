@@ -17,36 +17,36 @@ def residuals(draft, target, num_drafts):
     `[n + 1, V]` the target after 0, 1, ... n rejections, and `[n]` the
     probability that a candidate is rejected if all earlier ones were.
   """
-  left, rejected = [target], []
+  targets, rejected = [target], []
   for probs in np.broadcast_to(draft, (num_drafts, len(target))):
-    excess = np.maximum(left[-1] - probs, 0)
+    excess = np.maximum(targets[-1] - probs, 0)
     mass = excess.sum()
     rejected.append(mass if mass > 1e-12 else 0.0)
-    left.append(excess / mass if mass > 1e-12 else left[-1])
-  return np.array(left), np.array(rejected)
+    targets.append(excess / mass if mass > 1e-12 else targets[-1])
+  return np.array(targets), np.array(rejected)
 
 
 def rows(draft, target, num_drafts):
   """Returns `[V**n, V]` the token's distribution given all candidates."""
-  left, _ = residuals(draft, target, num_drafts)
+  targets, _ = residuals(draft, target, num_drafts)
   drafts = np.broadcast_to(draft, (num_drafts, len(target)))
-  tests = [candidates.passing(*pair) for pair in zip(drafts, left)]
-  return candidates.in_sequence(tests, left[-1], target)
+  tests = [candidates.passing(*pair) for pair in zip(drafts, targets)]
+  return candidates.in_sequence(tests, targets[-1], target)
 
 
-def breakpoints(draft, target, tokens, places, width):
+def breakpoints(draft, target, tokens, slots, width):
   """Returns where the outcome steps, for each uniform: the draw, the tests.
 
   The first test is that of the first candidate, wherever it is.
   """
-  del places
+  del slots
   num = len(tokens)
-  left, _ = residuals(draft, target, num)
+  targets, _ = residuals(draft, target, num)
   drafts = np.broadcast_to(draft, (num, len(target)))
-  at = np.arange(num), tokens
-  tests = left[at] / drafts[at]
+  index = np.arange(num), tokens
+  tests = targets[index] / drafts[index]
   return [
-    candidates.cumulative(left[-1]),
+    candidates.cumulative(targets[-1]),
     *tests[:, None],
     *[[]] * (width - num),
   ]

@@ -44,15 +44,17 @@ def make_plan(draft, target, counts):
   order = np.argsort(ratio, kind='stable')
   mass, ratio = draft[order], ratio[order]
   mass = mass / max(mass.sum(), 1e-300)
-  above = np.cumsum(mass)
-  win_density = np.diff(won(above), prepend=0.0) / np.maximum(mass, 1e-300)
+  cumulative_mass = np.cumsum(mass)
+  win_density = np.diff(won(cumulative_mass), prepend=0.0) / np.maximum(
+    mass, 1e-300
+  )
   total = counts.sum()
-  cuts = np.cumsum(mass * ratio) + total - won(above)
-  cut = np.argmin(cuts) + 1 if cuts.min() < total else 0
-  inside = won(above[cut - 1]) if cut else 0.0
+  cuts = np.cumsum(mass * ratio) + total - won(cumulative_mass)
+  num_cut = np.argmin(cuts) + 1 if cuts.min() < total else 0
+  inside = won(cumulative_mass[num_cut - 1]) if num_cut else 0.0
   proposal_ratio = np.append(
-    _raised(mass[:cut], ratio[:cut], inside),
-    -_raised(mass[cut:], -ratio[cut:], inside - total),
+    _raised(mass[:num_cut], ratio[:num_cut], inside),
+    -_raised(mass[num_cut:], -ratio[num_cut:], inside - total),
   )
   shift = mass * (proposal_ratio - win_density)
   return Plan(
@@ -97,9 +99,9 @@ def best_cut(draft, target, num_drafts, order):
 def _interval(plan, atom):
   """Where an atom's share starts and ends, and the other kind's sums."""
   lacks = plan.proposal_ratio[atom] > plan.win_density[atom]
-  sums, others = plan.deficit_cdf, plan.surplus_cdf
-  sums, others = (sums, others) if lacks else (others, sums)
-  return sums[atom - 1] if atom else 0.0, sums[atom], others
+  sums, other_sums = plan.deficit_cdf, plan.surplus_cdf
+  sums, other_sums = (sums, other_sums) if lacks else (other_sums, sums)
+  return sums[atom - 1] if atom else 0.0, sums[atom], other_sums
 
 
 def _swaps(plan, atom):
@@ -112,16 +114,16 @@ def _swaps(plan, atom):
 def rank_probs(plan, token):
   """Returns `[M]` how likely a token draws a rank in each atom's interval."""
   probs, fraction = np.zeros(len(plan.win_density)), plan.fraction[token]
-  first = plan.atom[token]
+  first_atom = plan.atom[token]
   for atom, share in (
-    (first, 1 - fraction),
-    (min(first + 1, len(probs) - 1), fraction),
+    (first_atom, 1 - fraction),
+    (min(first_atom + 1, len(probs) - 1), fraction),
   ):
-    start, end, others = _interval(plan, atom)
+    start, end, other_sums = _interval(plan, atom)
     moved = np.zeros(len(probs))
     if end > start and share:
-      places = np.clip(others, start, end)
-      moved = np.diff(places, prepend=start) / (end - start)
+      edges = np.clip(other_sums, start, end)
+      moved = np.diff(edges, prepend=start) / (end - start)
       moved = moved * _swaps(plan, atom)
     probs += share * moved
     probs[atom] += share * (1 - moved.sum())
@@ -173,12 +175,14 @@ def rows(draft, target, num_drafts, plan=None):
     num_drafts: `n`.
     plan: another one, such as that of a vocabulary with more tokens than atoms.
   """
-  chosen, probs = proposed(draft, target, num_drafts, plan)
-  kept = chosen * candidates.passing(probs, target)
-  return candidates.completed(kept, np.maximum(target - probs, 0), target)
+  proposal_probs, probs = proposed(draft, target, num_drafts, plan)
+  accepted_probs = proposal_probs * candidates.passing(probs, target)
+  return candidates.completed(
+    accepted_probs, np.maximum(target - probs, 0), target
+  )
 
 
-def breakpoints(draft, target, tokens, places, width, plan=None):
+def breakpoints(draft, target, tokens, slots, width, plan=None):
   """Returns where the outcome steps, for each uniform.
 
   These are the test's, the draw's, and for each candidate one for its atom,
@@ -192,9 +196,9 @@ def breakpoints(draft, target, tokens, places, width, plan=None):
   probs = proposal(plan, draft)
   steps[0] = target[tokens] / np.maximum(probs[tokens], 1e-300)
   steps[1] = candidates.cumulative(target - probs)
-  for token, place in zip(tokens, places):
-    for i, more in enumerate(rank_breakpoints(plan, token)):
-      steps[2 + i * width + place] = more
+  for token, slot in zip(tokens, slots):
+    for i, points in enumerate(rank_breakpoints(plan, token)):
+      steps[2 + i * width + slot] = points
   return steps
 
 
@@ -206,24 +210,24 @@ def rank_breakpoints(plan, token):
   breakpoints are blurred.
   """
   partners, swaps = [], []
-  last = len(plan.win_density) - 1
+  last_atom = len(plan.win_density) - 1
   atoms = {plan.atom[token]}
   if plan.fraction[token]:
-    atoms.add(min(plan.atom[token] + 1, last))
+    atoms.add(min(plan.atom[token] + 1, last_atom))
   for atom in atoms:
-    start, end, others = _interval(plan, atom)
+    start, end, other_sums = _interval(plan, atom)
     if end <= start:
       continue
-    inside = others[(others > start) & (others < end)]
+    inside = other_sums[(other_sums > start) & (other_sums < end)]
     edges = np.concatenate([[start], inside, [end]])
     partners.extend(
       _blurred((edges - start) / (end - start), 1e-7 / (end - start))
     )
-    first, final = np.searchsorted(others, [start, end])
-    met = np.arange(first, min(final, last) + 1)
-    distance = np.abs(plan.win_density - plan.win_density[atom])[met]
+    first_partner, last_partner = np.searchsorted(other_sums, [start, end])
+    partner_atoms = np.arange(first_partner, min(last_partner, last_atom) + 1)
+    distance = np.abs(plan.win_density - plan.win_density[atom])[partner_atoms]
     error = 1e-7 * plan.win_density.max() / np.where(distance > 0, distance, 1)
-    swaps.extend(_blurred(_swaps(plan, atom)[met], error))
+    swaps.extend(_blurred(_swaps(plan, atom)[partner_atoms], error))
   return [plan.fraction[token]], partners, swaps
 
 

@@ -21,22 +21,22 @@ def counts(draft, covered, num_drafts):
     num_drafts: `n`.
   """
   marked, unmarked = covered.sum(), draft - covered
-  found = np.zeros(num_drafts + 1)
+  count_probs = np.zeros(num_drafts + 1)
 
   def draw(unmarked_tokens, num_marked, chance):
     if len(unmarked_tokens) + num_marked == num_drafts:
-      found[num_marked] += chance
+      count_probs[num_marked] += chance
       return
     new = [i for i in range(len(draft)) if i not in unmarked_tokens]
     total = marked + unmarked[new].sum()
     draw(unmarked_tokens, num_marked + 1, chance * marked / total)
     for token in new:
-      more = chance * unmarked[token] / total
-      if more > 0:
-        draw(unmarked_tokens | {token}, num_marked, more)
+      next_chance = chance * unmarked[token] / total
+      if next_chance > 0:
+        draw(unmarked_tokens | {token}, num_marked, next_chance)
 
   draw(frozenset(), 0, 1.0)
-  return found[1:]
+  return count_probs[1:]
 
 
 def _steps(draft, covered, tokens, num_seen, unmarked):
@@ -58,26 +58,26 @@ def _steps(draft, covered, tokens, num_seen, unmarked):
 def _histories(draft, covered, tokens):
   """Yields `(places, marked, chance)` of all draws that count."""
   size = len(tokens)
-  found = [((), (), 1.0)]
+  histories = [((), (), 1.0)]
   for _ in range(size):
     longer = []
-    for places, marked, chance in found:
-      unmarked = {i for i, mark in zip(places, marked) if not mark}
-      seen = max(places, default=-1) + 1
-      weights = _steps(draft, covered, tokens, seen, unmarked)
+    for indices, marked, chance in histories:
+      unmarked = {i for i, mark in zip(indices, marked) if not mark}
+      num_seen = max(indices, default=-1) + 1
+      weights = _steps(draft, covered, tokens, num_seen, unmarked)
       for pick in np.flatnonzero(weights):
         longer.append(
           (
-            (*places, int(pick) % size),
+            (*indices, int(pick) % size),
             (*marked, bool(pick < size)),
             chance * weights[pick],
           )
         )
-    found = longer
-  return found
+    histories = longer
+  return histories
 
 
-def _plan(draft, target, covered, num_drafts):
+def _make_plan(draft, target, covered, num_drafts):
   """The plan of marked draws, and `[V]` what it proposes."""
   total = covered.sum()
   marked = covered / total if total else covered
@@ -94,54 +94,60 @@ def rows(draft, target, num_drafts, covered):
     num_drafts: `n`.
     covered: `[V]` how likely a draw is of each token, and marked.
   """
-  plan, probs = _plan(draft, target, covered, num_drafts)
+  plan, probs = _make_plan(draft, target, covered, num_drafts)
   ranks = np.stack([otm.rank_probs(plan, token) for token in range(len(draft))])
-  passed = candidates.passing(probs, target)
+  pass_probs = candidates.passing(probs, target)
   every = candidates.tuples(len(draft), num_drafts)
   chances = candidates.probabilities(draft, num_drafts, distinct=True)
-  kept = np.zeros((len(every), len(draft)))
+  accepted_probs = np.zeros((len(every), len(draft)))
   for row in np.flatnonzero(chances):
-    for places, marked, chance in _histories(draft, covered, every[row]):
-      drawn = every[row][np.array(places)[np.array(marked, bool)]]
-      if len(drawn):
-        won = otm.winners(ranks, drawn[None])[0]
-        np.add.at(kept[row], drawn, chance * won * passed[drawn])
-  return candidates.completed(kept, np.maximum(target - probs, 0), target)
+    for indices, marked, chance in _histories(draft, covered, every[row]):
+      marked_tokens = every[row][np.array(indices)[np.array(marked, bool)]]
+      if len(marked_tokens):
+        won = otm.winners(ranks, marked_tokens[None])[0]
+        np.add.at(
+          accepted_probs[row],
+          marked_tokens,
+          chance * won * pass_probs[marked_tokens],
+        )
+  return candidates.completed(
+    accepted_probs, np.maximum(target - probs, 0), target
+  )
 
 
-def breakpoints(draft, target, tokens, places, width, covered):
+def breakpoints(draft, target, tokens, slots, width, covered):
   """Returns where the outcome steps, for each uniform.
 
   These are the test's, the draw's, for each draw that counts those of its
   priority, and one for what is drawn.
   """
-  del places
+  del slots
   num = len(tokens)
   steps = [[] for _ in range(2 + 4 * width)]
   if not num:
     steps[1] = candidates.cumulative(target)
     return steps
-  plan, probs = _plan(draft, target, covered, num)
+  plan, probs = _make_plan(draft, target, covered, num)
   steps[0] = target[tokens] / np.maximum(probs[tokens], 1e-300)
   steps[1] = candidates.cumulative(target - probs)
   for i in range(num):
     for token in tokens[: i + 1]:
-      for j, more in enumerate(otm.rank_breakpoints(plan, token)):
-        steps[2 + j * width + i].extend(more)
-  for places_so_far, marked, _ in _prefixes(draft, covered, tokens):
-    unmarked = {i for i, mark in zip(places_so_far, marked) if not mark}
-    seen = max(places_so_far, default=-1) + 1
-    weights = _steps(draft, covered, tokens, seen, unmarked)
-    at = 2 + 3 * width + len(places_so_far)
-    steps[at].extend(candidates.cumulative(weights))
+      for j, points in enumerate(otm.rank_breakpoints(plan, token)):
+        steps[2 + j * width + i].extend(points)
+  for indices, marked, _ in _prefixes(draft, covered, tokens):
+    unmarked = {i for i, mark in zip(indices, marked) if not mark}
+    num_seen = max(indices, default=-1) + 1
+    weights = _steps(draft, covered, tokens, num_seen, unmarked)
+    axis = 2 + 3 * width + len(indices)
+    steps[axis].extend(candidates.cumulative(weights))
   return steps
 
 
 def _prefixes(draft, covered, tokens):
   """All histories that are not at their end."""
   every = {
-    (places[:i], marked[:i])
-    for places, marked, _ in _histories(draft, covered, tokens)
+    (indices[:i], marked[:i])
+    for indices, marked, _ in _histories(draft, covered, tokens)
     for i in range(len(tokens))
   }
   return [(*prefix, None) for prefix in every]

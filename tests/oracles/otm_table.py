@@ -32,10 +32,10 @@ def best(draft, target, num_drafts, *, distinct=False):
   plan = np.zeros((len(mass), len(target)))
   plan[row, token] = solution.x
   # What is left of either is coupled in any way.
-  left = np.maximum(mass - plan.sum(axis=1), 0)
-  right = np.maximum(target - plan.sum(axis=0), 0)
-  if left.sum() > 0:
-    plan += np.outer(left, right) / left.sum()
+  row_slack = np.maximum(mass - plan.sum(axis=1), 0)
+  column_slack = np.maximum(target - plan.sum(axis=0), 0)
+  if row_slack.sum() > 0:
+    plan += np.outer(row_slack, column_slack) / row_slack.sum()
   return -solution.fun, plan
 
 
@@ -53,9 +53,9 @@ def rows(draft, target, num_drafts, plan=None):
   return np.where(sums > 0, plan / np.where(sums > 0, sums, 1), target)
 
 
-def breakpoints(draft, target, tokens, places, width, plan=None):
+def breakpoints(draft, target, tokens, slots, width, plan=None):
   """Returns where the outcome steps, for the only uniform: the draw."""
-  del places, width
+  del slots, width
   if not len(tokens):
     return [candidates.cumulative(target)]
   table = rows(draft, target, len(tokens), plan)

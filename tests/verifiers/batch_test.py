@@ -43,16 +43,19 @@ def width(case):
 def cells(case):
   """Uniforms of the root, and of the levels after it; and volumes."""
 
-  def root(draft, target, tokens, places, width):
-    steps = multiround.breakpoints(draft, target, tokens, places, width)
+  def root(draft, target, tokens, slots, width):
+    steps = multiround.breakpoints(draft, target, tokens, slots, width)
     # The misprinted twin draws from one more residual.
-    left, _ = multiround.residuals(draft, target, len(tokens) + 1)
-    return [np.append(steps[0], candidates.cumulative(left[-1])), *steps[1:]]
+    residuals, _ = multiround.residuals(draft, target, len(tokens) + 1)
+    return [
+      np.append(steps[0], candidates.cumulative(residuals[-1])),
+      *steps[1:],
+    ]
 
-  def below(draft, target, tokens, places, width):
+  def below(draft, target, tokens, slots, width):
     """Of the chain that was accepted, which may have ended."""
     steps = [
-      maximal.breakpoints(draft, target, tokens[start:], places, width)
+      maximal.breakpoints(draft, target, tokens[start:], slots, width)
       for start in (*range(len(tokens)), len(tokens))
     ]
     steps = [np.concatenate(axis) for axis in zip(*steps)]
@@ -130,11 +133,11 @@ MULTIROUND = couplings.Multiround()
 def misprinted(key, candidates, active, draft, target):
   """Line 28 to the letter: one more residual than there were rejections."""
   token, accepted = MULTIROUND(key, candidates, active, draft, target)
-  left = target
+  residual = target
   for _ in range(len(candidates) + 1):
-    left = jnp.maximum(left - draft, 0)
-    left /= left.sum()
-  return jnp.where(accepted, token, sampling.draw(key[:1], left)), accepted
+    residual = jnp.maximum(residual - draft, 0)
+    residual /= residual.sum()
+  return jnp.where(accepted, token, sampling.draw(key[:1], residual)), accepted
 
 
 @pytest.mark.parametrize('name', ['one chain', 'two tokens'])

@@ -55,8 +55,8 @@ def formula(name, **twin):
   endings = np.zeros(
     (len(case.drafts), case.topology.depth + 1, case.vocab_size)
   )
-  for found, path, weight in zip(endings, path_of(name), case.weights):
-    found[: num_valid(case) + 1] = weight * oracle.endings(*path, **twin)
+  for ending, path, weight in zip(endings, path_of(name), case.weights):
+    ending[: num_valid(case) + 1] = weight * oracle.endings(*path, **twin)
   return endings
 
 
@@ -153,8 +153,8 @@ def best_accepted(case):
   one = np.ones(1)
   completed = np.stack(
     [
-      testing.rounds.complete(row[None], each[None], one, case.target)
-      for row, each in zip(tokens, num)
+      testing.rounds.complete(row[None], num_accepted[None], one, case.target)
+      for row, num_accepted in zip(tokens, num)
     ],
     axis=1,
   )
@@ -162,7 +162,9 @@ def best_accepted(case):
     -num,
     A_eq=np.concatenate([owner, completed])[:-1],  # One of them is redundant.
     b_eq=np.append(case.weights, case.expected)[:-1],
-    bounds=[(0, 0 if each > num_valid(case) else None) for each in num],
+    bounds=[
+      (0, 0 if num_accepted > num_valid(case) else None) for num_accepted in num
+    ],
     method='highs',
   )
   assert solution.success

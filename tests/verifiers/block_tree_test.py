@@ -66,29 +66,29 @@ def paths(case):
   numbers = np.concatenate([passing, points], axis=2)
   result = exact.integrate(case, verifiers.Block(), numbers, volumes)
   corners = np.concatenate([points[..., 0], points[..., 1]], axis=1)
-  found = {}
+  path_masses = {}
   for draft, cell in np.argwhere(result.mass > 0):
     num = result.outcome.num_accepted[draft, cell]
     key = draft, tuple(result.outcome.path[draft, cell, :num])
-    mass, point = found.get(key, (0.0, corners[draft, cell]))
-    found[key] = mass + result.mass[draft, cell], point
-  tokens = np.zeros((len(found), depth), int)
-  for row, (draft, nodes) in zip(tokens, found):
+    mass, point = path_masses.get(key, (0.0, corners[draft, cell]))
+    path_masses[key] = mass + result.mass[draft, cell], point
+  tokens = np.zeros((len(path_masses), depth), int)
+  for row, (draft, nodes) in zip(tokens, path_masses):
     row[: len(nodes)] = case.drafts[draft, list(nodes)]
   return Paths(
-    draft=np.array([draft for draft, _ in found]),
-    chance=np.array([mass for mass, _ in found.values()]),
-    points=np.stack([point for _, point in found.values()]),
+    draft=np.array([draft for draft, _ in path_masses]),
+    chance=np.array([mass for mass, _ in path_masses.values()]),
+    points=np.stack([point for _, point in path_masses.values()]),
     tokens=tokens,
-    probs=np.stack([proposed(case, *key) for key in found]),
-    num_valid=np.array([len(nodes) for _, nodes in found]),
+    probs=np.stack([proposed(case, *key) for key in path_masses]),
+    num_valid=np.array([len(nodes) for _, nodes in path_masses]),
   )
 
 
-def choices(case, draft, target, tokens, places, width):
+def choices(case, draft, target, tokens, slots, width):
   """Breakpoints of what is proposed at one level, by uniform."""
   if case.chosen is None:
-    return otm.breakpoints(draft, target, tokens, places, width)[2:]
+    return otm.breakpoints(draft, target, tokens, slots, width)[2:]
   steps = [candidates.cumulative(target[tokens])] if len(tokens) else [[]]
   return steps + [[]] * (3 * width - 1)
 
@@ -117,29 +117,30 @@ def proposed(case, draft, nodes):
   return probs
 
 
-def each_path(case, found):
+def each_path(case, case_paths):
   """Yields `(tokens [L], probs [L, V], targets [L + 1, V])`."""
-  before = np.insert(found.tokens, 0, exact.ROOT, axis=1)
-  for i, end in enumerate(found.num_valid):
-    targets = case.target[before[i, : end + 1]]
-    yield found.tokens[i, :end], found.probs[i, :end], targets
+  parent_tokens = np.insert(case_paths.tokens, 0, exact.ROOT, axis=1)
+  for i, end in enumerate(case_paths.num_valid):
+    targets = case.target[parent_tokens[i, : end + 1]]
+    yield case_paths.tokens[i, :end], case_paths.probs[i, :end], targets
 
 
 @functools.cache
 def integrated(name):
   """Of each path, over the uniforms of its tests and of the next token."""
   case = CASES[name]
-  found = paths(case)
+  case_paths = paths(case)
   grids = [
     enumeration.cells(block.breakpoints(*path, case.topology.depth))
-    for path in each_path(case, found)
+    for path in each_path(case, case_paths)
   ]
   points, volumes = exact.padded(grids)
-  chosen = np.broadcast_to(
-    found.points[:, None, :, None], (*volumes.shape, found.points.shape[1], 2)
+  priority_points = np.broadcast_to(
+    case_paths.points[:, None, :, None],
+    (*volumes.shape, case_paths.points.shape[1], 2),
   )
-  numbers = np.concatenate([points, chosen], axis=2)
-  drafts = case.drafts[found.draft], found.chance
+  numbers = np.concatenate([points, priority_points], axis=2)
+  drafts = case.drafts[case_paths.draft], case_paths.chance
   return exact.integrate(
     case, verifiers.Block(), numbers, volumes, drafts=drafts
   )
@@ -149,11 +150,13 @@ def integrated(name):
 def test_every_draft_has_a_path_and_its_tokens_are_as_proposed(name):
   """The distribution that the tests are made with is the path's own."""
   case = CASES[name]
-  found = paths(case)
-  np.testing.assert_allclose(found.chance.sum(), 1, atol=1e-6)
-  first = np.zeros(case.vocab_size)
-  np.add.at(first, found.tokens[:, 0], found.chance)
-  np.testing.assert_allclose(first, found.probs[0, 0], atol=1e-6)
+  case_paths = paths(case)
+  np.testing.assert_allclose(case_paths.chance.sum(), 1, atol=1e-6)
+  first_token_probs = np.zeros(case.vocab_size)
+  np.add.at(first_token_probs, case_paths.tokens[:, 0], case_paths.chance)
+  np.testing.assert_allclose(
+    first_token_probs, case_paths.probs[0, 0], atol=1e-6
+  )
 
 
 @each_case
@@ -167,9 +170,9 @@ def test_completed_round_has_exactly_the_goal_distribution(name):
 @each_case
 def test_a_path_is_kept_as_often_as_its_share(name):
   case = CASES[name]
-  found = paths(case)
+  case_paths = paths(case)
   reach = np.zeros(case.topology.depth)
-  for chance, path in zip(found.chance, each_path(case, found)):
+  for chance, path in zip(case_paths.chance, each_path(case, case_paths)):
     reach[: len(path[0])] += chance * block.shares(*path)[1:]
   np.testing.assert_allclose(integrated(name).reach, reach, atol=1e-6)
 

@@ -76,8 +76,8 @@ def joint(members, vocab_size=3, valid=None):
   """The case of a topology for each of `members`, by their names."""
   topology, nodes = trees.join(members.values())
   names = np.empty(topology.num_nodes, object)
-  for name, own in zip(members, nodes):
-    names[own] = name
+  for name, member_nodes in zip(members, nodes):
+    names[member_nodes] = name
   return Joint(topology, vocab_size, valid, members=tuple(names))
 
 
@@ -124,16 +124,18 @@ def integrate(
     drafts: `[n, N]` and their probabilities `[n]`; by default all of the case.
   """
   tokens, weights = drafts or (case.drafts, case.weights)
-  both = lambda low, high: np.concatenate([low, high], axis=1)
-  points = jax.tree.map(lambda leaf: both(leaf[..., 0], leaf[..., 1]), points)
-  volumes = both(volumes / 2, volumes / 2)
-  there = np.nonzero(volumes)
-  rows = jax.tree.map(lambda leaf: np.float32(leaf[there]), points)
-  tokens = np.int32(tokens[there[0]])
+  join_halves = lambda low, high: np.concatenate([low, high], axis=1)
+  points = jax.tree.map(
+    lambda leaf: join_halves(leaf[..., 0], leaf[..., 1]), points
+  )
+  volumes = join_halves(volumes / 2, volumes / 2)
+  nonzero = np.nonzero(volumes)
+  rows = jax.tree.map(lambda leaf: np.float32(leaf[nonzero]), points)
+  tokens = np.int32(tokens[nonzero[0]])
   shared = case.is_valid, tuple(map(np.float32, parameters))
   results = _program(verifier, case)((rows, tokens), shared)
   index = np.zeros(volumes.shape, int)
-  index[there] = np.arange(len(tokens))
+  index[nonzero] = np.arange(len(tokens))
   # Cells that are missing repeat the first one of their draft.
   index = np.where(volumes > 0, index, index[:, :1])
   outcome = jax.tree.map(lambda leaf: leaf[index], results)
@@ -186,8 +188,8 @@ def union(*functions):
   """Returns the breakpoints of several rules that draw as many uniforms."""
 
   def breakpoints(*args):
-    found = (function(*args) for function in functions)
-    return [np.concatenate(steps) for steps in zip(*found)]
+    breakpoint_lists = (function(*args) for function in functions)
+    return [np.concatenate(steps) for steps in zip(*breakpoint_lists)]
 
   return breakpoints
 
@@ -226,8 +228,8 @@ def walk_cells(
       draft = case.draft[context]
       if sibling_probs and len(nodes):
         draft = probs[nodes]
-      places = [levels[depth].index(node) for node in nodes]
-      args = draft, case.target[context], tokens[nodes], places, width
+      slots = [levels[depth].index(node) for node in nodes]
+      args = draft, case.target[context], tokens[nodes], slots, width
       steps[depth].append(breakpoints[depth](*args))
     # Where a level is not reached, no uniform matters.
     steps = [level or [[[]] * len(steps[0][0])] for level in steps]

@@ -61,8 +61,8 @@ def p_value(verifier, name, size=1000000):
   join = lambda name: np.concatenate([getattr(o, name) for o in outcomes])
   tokens, num = join('tokens'), join('num_accepted')
   for depth in range(1, LENGTH):
-    rest = sample(case.target[tokens[:, depth - 1]], columns[-depth])
-    tokens[:, depth] = np.where(depth <= num, tokens[:, depth], rest)
+    completion = sample(case.target[tokens[:, depth - 1]], columns[-depth])
+    tokens[:, depth] = np.where(depth <= num, tokens[:, depth], completion)
   probs = distributions.sequence_probs(case.target, exact.ROOT, LENGTH)
   return distributions.chi_square(tokens[:, :LENGTH], probs)
 

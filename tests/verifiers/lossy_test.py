@@ -121,15 +121,15 @@ def test_every_position_follows_the_rule(name, alpha, beta):
   draft, target = case.draft[entries], case.target[entries]
   endings = np.zeros_like(target)
   reached = case.weights
-  for at in range(num_valid):
-    token = (np.arange(len(entries)), at, entries[:, at + 1])
+  for position in range(num_valid):
+    token = (np.arange(len(entries)), position, entries[:, position + 1])
     accept = np.minimum(1, target[token] / ((1 - alpha) * draft[token]))
-    other = replaced(draft[:, at], target[:, at], alpha, beta)
-    endings[:, at] = (reached * (1 - accept))[:, None] * other
+    replacement = replaced(draft[:, position], target[:, position], alpha, beta)
+    endings[:, position] = (reached * (1 - accept))[:, None] * replacement
     reached = reached * accept
   endings[:, num_valid] = reached[:, None] * target[:, num_valid]
-  found = integrated(case, alpha, beta, None).endings(case.vocab_size)
-  np.testing.assert_allclose(found, endings, atol=1e-6)
+  actual = integrated(case, alpha, beta, None).endings(case.vocab_size)
+  np.testing.assert_allclose(actual, endings, atol=1e-6)
 
 
 def test_what_was_not_sampled_is_verified_without_loss():

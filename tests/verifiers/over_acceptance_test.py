@@ -94,9 +94,9 @@ def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
   accept = np.minimum(1, (target + epsilon) / draft)
   assert rejection == pytest.approx(((1 - accept) * draft).sum(), abs=1e-6)
   _, emitted, _ = table(name, epsilon, replacement)
-  found = first_tokens(name, result)
-  np.testing.assert_allclose(found, emitted[exact.ROOT], atol=1e-6)
-  bias = 0.5 * np.abs(found - target).sum()
+  actual = first_tokens(name, result)
+  np.testing.assert_allclose(actual, emitted[exact.ROOT], atol=1e-6)
+  bias = 0.5 * np.abs(actual - target).sum()
   point = pareto.over_acceptance_point(
     jnp.asarray(draft), jnp.asarray(target), epsilon, replacement
   )
@@ -111,17 +111,19 @@ def test_rejection_and_bias_sum_to_the_distance(name):
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   distance = 0.5 * np.abs(draft - target).sum()
   for epsilon in EPSILONS:
-    best, *others = (integrated(name, epsilon, each) for each in REPLACEMENTS)
+    best, *other_results = (
+      integrated(name, epsilon, replacement) for replacement in REPLACEMENTS
+    )
     rejection = 1 - best.reach[0]
-    bias, *of_others = (
-      0.5 * np.abs(first_tokens(name, each) - target).sum()
-      for each in (best, *others)
+    bias, *other_biases = (
+      0.5 * np.abs(first_tokens(name, result) - target).sum()
+      for result in (best, *other_results)
     )
     assert rejection + bias == pytest.approx(distance, abs=1e-6)
-    for other, of_other in zip(others, of_others):
-      np.testing.assert_allclose(other.reach, best.reach, atol=1e-6)
+    for other_result, other_bias in zip(other_results, other_biases):
+      np.testing.assert_allclose(other_result.reach, best.reach, atol=1e-6)
       if rejection > 1e-6:
-        assert of_other > bias + 1e-3
+        assert other_bias > bias + 1e-3
 
 
 @each_rule
@@ -183,13 +185,15 @@ def test_what_was_not_sampled_is_verified_without_loss():
 
 def test_of_several_drafts_the_first_is_tested():
   """Both trees have one level of drafts."""
-  found, alone = (
+  tree_result, chain_result = (
     integrated(name, 0.2) for name in ('two chains', 'end invalid')
   )
-  np.testing.assert_allclose(found.reach[0], alone.reach[0], atol=1e-6)
   np.testing.assert_allclose(
-    first_tokens('two chains', found),
-    first_tokens('end invalid', alone),
+    tree_result.reach[0], chain_result.reach[0], atol=1e-6
+  )
+  np.testing.assert_allclose(
+    first_tokens('two chains', tree_result),
+    first_tokens('end invalid', chain_result),
     atol=1e-6,
   )
 

@@ -89,9 +89,9 @@ def check_paths(case, outcome):
     assert (at == outcome.tokens[..., depth])[kept].all()
 
 
-def draws_from_the_target(draft, target, tokens, places, width):
+def draws_from_the_target(draft, target, tokens, slots, width):
   """Breakpoints of a draw from the target."""
-  return maximal.breakpoints(draft, target, tokens[:0], places, width)
+  return maximal.breakpoints(draft, target, tokens[:0], slots, width)
 
 
 @pytest.mark.parametrize('name', ['chain', 'siblings', 'prefix tree'])
@@ -164,14 +164,14 @@ def undivided(*args):
     return couplings.KSeq()(*args)
 
 
-def undivided_breakpoints(draft, target, tokens, places, width):
+def undivided_breakpoints(draft, target, tokens, slots, width):
   """Of its tests, and of a draw from the residual of one of them."""
   steps = [
-    oracles.kseq.breakpoints(draft, target, tokens[i : i + 1], [place], width)
-    for i, place in enumerate(places)
+    oracles.kseq.breakpoints(draft, target, tokens[i : i + 1], [slot], width)
+    for i, slot in enumerate(slots)
   ]
-  none = oracles.kseq.breakpoints(draft, target, tokens[:0], [], width)
-  return [np.concatenate(each) for each in zip(*steps, none)]
+  empty_steps = oracles.kseq.breakpoints(draft, target, tokens[:0], [], width)
+  return [np.concatenate(arrays) for arrays in zip(*steps, empty_steps)]
 
 
 @pytest.mark.parametrize('fork', ['two, two each', 'one, then two'])
@@ -215,13 +215,13 @@ def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
 def test_check_rejects_siblings_that_pass_for_samples(name):
   """Neither of the others has any mass in what is taken for their draft."""
 
-  def breakpoints(draft, target, tokens, places, width):
-    del draft, tokens, places
+  def breakpoints(draft, target, tokens, slots, width):
+    del draft, tokens, slots
     draft, tokens = np.eye(4)[2], np.array([2] * width)
     return ORACLES[name].breakpoints(draft, target, tokens, range(width), width)
 
-  both = exact.union(breakpoints, ORACLES[name].breakpoints)
-  probs = integrate(SIBLINGS, believing(name), both).probs
+  breakpoints_of_both = exact.union(breakpoints, ORACLES[name].breakpoints)
+  probs = integrate(SIBLINGS, believing(name), breakpoints_of_both).probs
   assert np.abs(probs - SIBLINGS.expected).max() > 0.01
 
 
@@ -268,10 +268,10 @@ def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
   np.testing.assert_allclose(result.reach[0], 1 - rejected.prod(), atol=1e-6)
 
 
-def breakpoints_by_the_first(draft, target, tokens, places, width):
+def breakpoints_by_the_first(draft, target, tokens, slots, width):
   """Of all candidates by the first one's draft."""
   draft = np.atleast_2d(draft)[0]
-  return multiround.breakpoints(draft, target, tokens, places, width)
+  return multiround.breakpoints(draft, target, tokens, slots, width)
 
 
 @pytest.mark.parametrize('name', ['two', 'chosen last', 'three', 'deep'])
@@ -378,18 +378,21 @@ def test_walks_of_all_platforms_are_the_same(
   monkeypatch.setattr(
     jax.lax,
     'platform_dependent',
-    lambda *args, default, **others: others.get(platform, default)(*args),
+    lambda *args, default, **branches: branches.get(platform, default)(*args),
   )
-  found = jax.vmap(verifiers.resolve(coupling))(keys, tree, target)
+  actual = jax.vmap(verifiers.resolve(coupling))(keys, tree, target)
   num = np.asarray(expected.num_accepted)
   assert len(set(num.tolist())) > 1
-  np.testing.assert_array_equal(found.num_accepted, num)
+  np.testing.assert_array_equal(actual.num_accepted, num)
   for row, accepted in enumerate(num):
-    for own, other in (
-      (expected.path[row, :accepted], found.path[row, :accepted]),
-      (expected.tokens[row, : accepted + 1], found.tokens[row, : accepted + 1]),
+    for expected_entries, actual_entries in (
+      (expected.path[row, :accepted], actual.path[row, :accepted]),
+      (
+        expected.tokens[row, : accepted + 1],
+        actual.tokens[row, : accepted + 1],
+      ),
     ):
-      np.testing.assert_array_equal(own, other)
+      np.testing.assert_array_equal(expected_entries, actual_entries)
 
 
 @pytest.mark.parametrize('coupling', ['greedy', 'maximal'])
@@ -413,25 +416,25 @@ def test_a_walk_of_chosen_tokens_is_that_of_other_platforms(
   target = target.at[:, 0].set(table[0])
   tree = base.DraftTree(tokens, topology, exists, None)
   keys = jax.random.split(jax.random.key(0), num_rows)
-  found = {}
+  outcomes = {}
   for platform in ('cpu', 'default'):
     monkeypatch.setattr(
       jax.lax,
       'platform_dependent',
-      lambda *args, platform=platform, default, **ways: ways.get(
+      lambda *args, platform=platform, default, **branches: branches.get(
         platform, default
       )(*args),
     )
     verify = jax.vmap(verifiers.resolve(coupling))
-    found[platform] = jax.device_get(verify(keys, tree, target))
-  expected, own = found.values()
-  np.testing.assert_array_equal(own.num_accepted, expected.num_accepted)
+    outcomes[platform] = jax.device_get(verify(keys, tree, target))
+  expected, actual = outcomes.values()
+  np.testing.assert_array_equal(actual.num_accepted, expected.num_accepted)
   assert set(expected.num_accepted.tolist()) == {0, 1, 2, 3}
   depths = np.asarray(topology.depths)
   for row, num in enumerate(expected.num_accepted):
     np.testing.assert_array_equal(
-      own.tokens[row, : num + 1], expected.tokens[row, : num + 1]
+      actual.tokens[row, : num + 1], expected.tokens[row, : num + 1]
     )
-    path = own.path[row, :num]
-    np.testing.assert_array_equal(tokens[row, path], own.tokens[row, :num])
+    path = actual.path[row, :num]
+    np.testing.assert_array_equal(tokens[row, path], actual.tokens[row, :num])
     assert depths[row, path].tolist() == list(range(1, num + 1))

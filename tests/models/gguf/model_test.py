@@ -210,8 +210,8 @@ def test_linear_scaling_is_read(tmp_path, scaling):
   """By all the names that llama.cpp has for it."""
   changes = {f'llama.rope.{name}': value for name, value in scaling.items()}
   path, _ = _file(tmp_path, changes=changes)
-  found = models.load(path).config.rope_scaling
-  assert found.kind == 'linear' and found.factor == 4.0
+  rope_scaling = models.load(path).config.rope_scaling
+  assert rope_scaling.kind == 'linear' and rope_scaling.factor == 4.0
 
 
 def test_a_missing_file_is_named(tmp_path):
