@@ -98,7 +98,7 @@ def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
   `continuous_batching_test` compares them with a batch of one.
   """
   rows = three(**models, per_row=True, **options)
-  together = rows.decode(sizes.PROMPTS, 20)
+  batch_results = rows.decode(sizes.PROMPTS, 20)
   order = [2, 0, 3, 1]
   permuted = rows.decode(
     [sizes.PROMPTS[i] for i in order], 20, request_ids=order
@@ -115,11 +115,11 @@ def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
       for i, prompt in enumerate(sizes.PROMPTS)
     ]
   for result, i in pairs:
-    assert result.tokens == together[i].tokens
-    assert result.pulls.tolist() == together[i].pulls.tolist()
-    assert result.num_catch_up_tokens == together[i].num_catch_up_tokens
+    assert result.tokens == batch_results[i].tokens
+    assert result.pulls.tolist() == batch_results[i].pulls.tolist()
+    assert result.num_catch_up_tokens == batch_results[i].num_catch_up_tokens
   # They do not simply all play alike.
-  assert len({tuple(result.pulls) for result in together}) > 1
+  assert len({tuple(result.pulls) for result in batch_results}) > 1
 
 
 def test_rows_that_choose_alike_decode_as_one_batch():
@@ -131,9 +131,9 @@ def test_rows_that_choose_alike_decode_as_one_batch():
     for per_row in (False, True)
   )
   assert arms.tokens(batch) == arms.tokens(rows)
-  for one, other in zip(batch, rows):
-    assert one.pulls.tolist() == other.pulls.tolist()
-    assert one.num_catch_up_tokens == other.num_catch_up_tokens
+  for batch_result, row_result in zip(batch, rows):
+    assert batch_result.pulls.tolist() == row_result.pulls.tolist()
+    assert batch_result.num_catch_up_tokens == row_result.num_catch_up_tokens
 
 
 def watched(arm, called):
@@ -216,11 +216,13 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
     assert result.pulls.tolist() == [3, 3, 3]
     assert result.num_catch_up_tokens == num_catch_up_tokens - short
   if feedback == 'full':  # What every arm would have emitted, of 1 to 4.
-    want = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
+    expected = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
     # Where fewer than 3 tokens were, the longer chain's next are not known.
     longer = np.asarray(infos.num_emitted)[..., None] >= 3
-    known = longer | (np.arange(3) > 0)
-    known &= infos.live[..., None]
-    np.testing.assert_allclose(infos.rewards[known], want[known], atol=1e-4)
-    guessed = infos.rewards[~known & infos.live[..., None]]
-    assert ((guessed > 0.6) & (guessed < 1)).all()
+    is_exact = longer | (np.arange(3) > 0)
+    is_exact &= infos.live[..., None]
+    np.testing.assert_allclose(
+      infos.rewards[is_exact], expected[is_exact], atol=1e-4
+    )
+    estimates = infos.rewards[~is_exact & infos.live[..., None]]
+    assert ((estimates > 0.6) & (estimates < 1)).all()

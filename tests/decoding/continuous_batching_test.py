@@ -34,11 +34,13 @@ def markov(**options):
 def check_alone(decoder, results, prompts=PROMPTS, news=NEWS, seed=3):
   assert len(results) == len(prompts)
   for i, (prompt, new, result) in enumerate(zip(prompts, news, results)):
-    (alone,) = decoder.decode([prompt], new, seed=seed, request_ids=[i])
-    assert result.tokens == alone.tokens
-    assert result.rounds == alone.rounds
+    (single_result,) = decoder.decode([prompt], new, seed=seed, request_ids=[i])
+    assert result.tokens == single_result.tokens
+    assert result.rounds == single_result.rounds
     for name in ('accepted', 'drafted', 'pulls'):
-      np.testing.assert_array_equal(getattr(result, name), getattr(alone, name))
+      np.testing.assert_array_equal(
+        getattr(result, name), getattr(single_result, name)
+      )
 
 
 def late(*args, **options):
@@ -110,8 +112,8 @@ def test_request_ids_are_whose_the_randomness_is():
     request_ids=ids,
   )
   for i, prompt, result in zip(ids, MARKOV_PROMPTS, results, strict=True):
-    (alone,) = decoder.decode([prompt], 9, request_ids=[i])
-    assert result.tokens == alone.tokens
+    (single_result,) = decoder.decode([prompt], 9, request_ids=[i])
+    assert result.tokens == single_result.tokens
 
 
 CALLS = []  # The number of rows in each call of the target.
@@ -206,29 +208,29 @@ def test_a_bandit_of_the_batch_goes_on_from_prompt_to_prompt():
 
 
 def test_results_come_while_others_wait():
-  read = []
+  consumed_prompts = []
 
   def prompts():
     for prompt in MARKOV_PROMPTS:
-      read.append(prompt)
+      consumed_prompts.append(prompt)
       yield prompt
 
   results = markov().decode_many(
     prompts(), 5, batch_size=sizes.ROWS, queue_size=sizes.ROWS
   )
   next(results)
-  assert len(read) < len(PROMPTS)
+  assert len(consumed_prompts) < len(PROMPTS)
   assert len(list(results)) == len(PROMPTS) - 1
 
 
 def test_queues_of_one_shape_share_a_program():
   """No other test has this buffer, so none has compiled the program before."""
-  before = continuous_batching.decode_queue._cache_size()
+  initial_size = continuous_batching.decode_queue._cache_size()
 
   def num_programs(prompts):
     decoder = markov(max_length=48)
     list(decoder.decode_many(prompts, 5, batch_size=2, queue_size=6))
-    return continuous_batching.decode_queue._cache_size() - before
+    return continuous_batching.decode_queue._cache_size() - initial_size
 
   for num in (3, 9, 19):
     assert num_programs(MARKOV_PROMPTS[:num]) == 1

@@ -200,7 +200,7 @@ def test_expected_rounds_are_as_long_as_those_that_are_played():
   2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
   """
   model = specjax.models.Markov(3)
-  both = arms.decoder(
+  decoder = arms.decoder(
     arms.chain(3, (model, TABLES[1])),
     arms.chain(2, (model, TABLES[2])),
     bandit='uniform',
@@ -209,21 +209,21 @@ def test_expected_rounds_are_as_long_as_those_that_are_played():
     feedback='full',
     max_length=256,
   )
-  start = both.init([[0]] * 500, 200)
+  start = decoder.init([[0]] * 500, 200)
   _, infos = jax.device_get(
-    specjax.trace(both.round_fn, both.params, start, 40)
+    specjax.trace(decoder.round_fn, decoder.params, start, 40)
   )
   assert infos.live.all()
   for arm, (chance, length) in enumerate([(0.9, 3), (0.6, 2)]):
-    want = sum(chance**i for i in range(length + 1))
+    expected = sum(chance**i for i in range(length + 1))
     estimate = 1 + 3 * infos.rewards[..., arm]
-    known = (infos.arm != arm) & (infos.num_emitted >= length)
-    np.testing.assert_allclose(estimate[known], want, atol=1e-5)
-    np.testing.assert_allclose(estimate[20:], want, atol=0.15)
+    is_exact = (infos.arm != arm) & (infos.num_emitted >= length)
+    np.testing.assert_allclose(estimate[is_exact], expected, atol=1e-5)
+    np.testing.assert_allclose(estimate[20:], expected, atol=0.15)
     lengths = infos.num_emitted[infos.arm == arm]
     error = lengths.std() / np.sqrt(lengths.size)
     assert lengths.size > 9000
-    assert abs(lengths.mean() - want) < 4 * error
+    assert abs(lengths.mean() - expected) < 4 * error
     # So is the acceptance that a round reports of the arm it played.
     np.testing.assert_allclose(
       infos.acceptance[infos.arm == arm], chance, atol=1e-5
@@ -253,13 +253,13 @@ def test_what_was_learnt_is_carried_over_if_asked():
   state = final(learner())
   rounds = int(state.num_rounds)
   assert state.bandit.pulls.sum() == rounds
-  learnt = jax.device_get(state.bandit)
-  again = final(learner(), bandit_state=learnt, seed=1)
+  bandit_state = jax.device_get(state.bandit)
+  next_state = final(learner(), bandit_state=bandit_state, seed=1)
   np.testing.assert_array_equal(
-    again.bandit.pulls.sum(), rounds + again.num_rounds
+    next_state.bandit.pulls.sum(), rounds + next_state.num_rounds
   )
-  assert (again.bandit.pulls >= learnt.pulls).all()
-  assert (again.bandit.rewards >= learnt.rewards).all()
+  assert (next_state.bandit.pulls >= bandit_state.pulls).all()
+  assert (next_state.bandit.rewards >= bandit_state.rewards).all()
   fresh = final(learner(), seed=1)
   assert fresh.bandit.pulls.sum() == fresh.num_rounds
 
@@ -308,8 +308,8 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
   assert i + 1 == 60
   slow, fast = state.bandit.pulls.tolist()
   assert 0 < slow < fast / 3
-  want = [slow * 0.1, fast * 1.0]
-  np.testing.assert_allclose(state.bandit.rewards, want, rtol=1e-4)
+  expected = [slow * 0.1, fast * 1.0]
+  np.testing.assert_allclose(state.bandit.rewards, expected, rtol=1e-4)
   np.testing.assert_array_equal(state.counters.pulls, [[slow, fast]])
 
 

@@ -150,7 +150,7 @@ def _chains(*args, **options):
 
 
 @pytest.mark.parametrize(
-  ('build', 'temperature', 'most'),
+  ('build', 'temperature', 'max_kernels'),
   [
     pytest.param(
       lambda: arms.arm(drafters.NoDrafter(), verifier='greedy'),
@@ -182,9 +182,9 @@ def _chains(*args, **options):
   ],
 )
 def test_a_round_launches_few_kernels_beside_its_model_calls(
-  build, temperature, most
+  build, temperature, max_kernels
 ):
-  assert _count(build(), temperature=temperature) <= most
+  assert _count(build(), temperature=temperature) <= max_kernels
 
 
 @pytest.mark.slow

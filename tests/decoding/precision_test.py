@@ -16,7 +16,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 
 
 def _run(*parts):
-  done = subprocess.run(
+  process = subprocess.run(
     [sys.executable, '-m', 'tests.decoding.wide', *parts],
     cwd=_ROOT,
     env={**os.environ, 'JAX_ENABLE_X64': '1'},
@@ -24,8 +24,8 @@ def _run(*parts):
     text=True,
     timeout=600,
   )
-  assert done.returncode == 0, done.stderr
-  return done.stdout
+  assert process.returncode == 0, process.stderr
+  return process.stdout
 
 
 def test_nothing_is_drawn_or_computed_with_64_bits():

@@ -265,8 +265,8 @@ def mismatches(decoder):
   same text as one prompt.
   """
   differing, num_accepted = [], 0
-  for cut in (1, 2, 3, 4):
-    first = run(decoder, decoder.init(sizes.PROMPTS, cut))
+  for length in (1, 2, 3, 4):
+    first = run(decoder, decoder.init(sizes.PROMPTS, length))
     prompts = [text + turn for text, turn in zip(texts_of(first), TURNS)]
     (second, probs), (whole, whole_probs) = (
       rounds_of(decoder.round_fn, decoder.params, state, 16)
@@ -276,10 +276,13 @@ def mismatches(decoder):
       )
     )
     num_accepted += whole[-1].sum()
-    if any((one != other).any() for one, other in zip(second, whole)):
-      differing.append(cut)
+    if any(
+      (second_leaf != prompt_leaf).any()
+      for second_leaf, prompt_leaf in zip(second, whole)
+    ):
+      differing.append(length)
     elif not np.allclose(probs, whole_probs, rtol=0, atol=1e-3):
-      differing.append(cut)
+      differing.append(length)
   assert num_accepted > 0
   return differing
 
@@ -333,20 +336,20 @@ def test_sampled_rows_go_on_with_their_own_keys():
   ]
   keys = [jax.random.key_data(state.keys) for state in states]
   assert (keys[0] == keys[1]).all()
-  one, other = (
+  first_texts, second_texts = (
     texts_of(run(decoder, decoder.append(state, TURNS, 12))) for state in states
   )
-  assert one == other
+  assert first_texts == second_texts
 
 
 def test_a_buffer_can_be_filled_to_the_end():
   decoder = chain_decoder()
-  first = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
-  room = [sizes.BUFFER - len(text) for text in texts_of(first)]
+  state = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
+  room = [sizes.BUFFER - len(text) for text in texts_of(state)]
   turns = [[2, 3] * 40, [5], [4] * 60, [6, 7]]
-  turns = [turn[: most - 2] for turn, most in zip(turns, room)]
-  last = check_equals_one_prompt(decoder, first, turns, 2)
-  assert sorted(last.lengths.tolist())[-2:] == [sizes.BUFFER] * 2
+  turns = [turn[: capacity - 2] for turn, capacity in zip(turns, room)]
+  final_state = check_equals_one_prompt(decoder, state, turns, 2)
+  assert sorted(final_state.lengths.tolist())[-2:] == [sizes.BUFFER] * 2
 
 
 def test_turns_that_do_not_fit_are_refused():
@@ -402,15 +405,15 @@ def acceptances(num_tokens):
 )
 def test_output_does_not_depend_on_what_was_learnt(num_tokens, feedback):
   """Nor on how the caches were filled: arms are random, whatever they earn."""
-  plain, taught = (
+  cold_results, warm_results = (
     learner('uniform', feedback=feedback, per_row=True, warm_start=num).decode(
       PROMPTS, sizes.NEW
     )
     for num in (0, num_tokens)
   )
-  assert arms.tokens(taught) == arms.tokens(plain)
-  for one, other in zip(taught, plain):
-    assert one.rounds == other.rounds
+  assert arms.tokens(warm_results) == arms.tokens(cold_results)
+  for warm_result, cold_result in zip(warm_results, cold_results):
+    assert warm_result.rounds == cold_result.rounds
 
 
 @pytest.mark.parametrize(('per_row', 'num_tokens'), [(True, 2), (False, 40)])
@@ -418,14 +421,14 @@ def test_each_arm_counts_as_played_once(per_row, num_tokens):
   """What earlier prompts have taught is carried over."""
   decoder = learner('ucb1', warm_start=num_tokens, per_row=per_row)
   bandit = decoder.init(PROMPTS, 8).bandit
-  want = np.array(acceptances(num_tokens))
+  expected = np.array(acceptances(num_tokens))
   if per_row:  # A prompt of one token shows nothing.
     assert (bandit.pulls[0] == 0).all() and (bandit.rewards[0] == 0).all()
     assert (bandit.pulls[1:] == 1).all()
-    np.testing.assert_allclose(bandit.rewards[1:], want, atol=2e-5)
+    np.testing.assert_allclose(bandit.rewards[1:], expected, atol=2e-5)
   else:
     assert (bandit.pulls == 1).all()
-    np.testing.assert_allclose(bandit.rewards, want.mean(0), atol=2e-5)
+    np.testing.assert_allclose(bandit.rewards, expected.mean(0), atol=2e-5)
   second = decoder.init(PROMPTS, 8, bandit_state=bandit).bandit
   np.testing.assert_array_equal(second.pulls, 2 * bandit.pulls)
 
@@ -434,9 +437,9 @@ def test_hedge_learns_once_from_all_arms():
   decoder = learner(
     feedback_test.Recorder(5), warm_start=3, per_row=True, feedback='full'
   )
-  learnt = decoder.init(PROMPTS, 8).bandit
-  assert (learnt[0] == -1).all()
-  np.testing.assert_allclose(learnt[1:], acceptances(3), atol=2e-5)
+  bandit_state = decoder.init(PROMPTS, 8).bandit
+  assert (bandit_state[0] == -1).all()
+  np.testing.assert_allclose(bandit_state[1:], acceptances(3), atol=2e-5)
 
 
 def test_bad_requests_are_refused():
@@ -448,8 +451,8 @@ def test_bad_requests_are_refused():
     learner('ucb1', reward=None, warm_start=3)
   model, params = arms.DRAFT
   member = drafters.Autoregressive(model, trees.chain(1))
-  both = drafters.Ensemble([member, member])
-  arm = arms.arm(both, (params, params), 'ensemble')
+  drafter = drafters.Ensemble([member, member])
+  arm = arms.arm(drafter, (params, params), 'ensemble')
   message = 'warm_start must be 0 with drafters that cannot estimate .* got 3'
   with pytest.raises(ValueError, match=message):
     arms.decoder(arm, bandit='ucb1', warm_start=3)

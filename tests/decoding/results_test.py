@@ -121,8 +121,8 @@ def test_one_bad_probability_is_raised_though_it_was_not_drawn():
 
   def draft(*args):
     tree, proposal = sound.drafter.draft(*args)
-    drawn = jax.nn.one_hot(tree.tokens, 3) > 0
-    bad = jnp.roll(drawn, 1, axis=-1)
+    is_drafted = jax.nn.one_hot(tree.tokens, 3) > 0
+    bad = jnp.roll(is_drafted, 1, axis=-1)
     return tree._replace(probs=jnp.where(bad, jnp.nan, tree.probs)), proposal
 
   arm = sound._replace(drafter=twins.twin(sound.drafter, draft=draft))

@@ -82,8 +82,8 @@ def test_a_call_is_as_wide_as_the_deepest_draft(
 ):
   for depth, width in width_of_depth.items():
     depths = np.full(toys.VOCAB, depth)
-    seen, _ = widths_of(topology, depths, per_row)
-    assert set(seen) == {width}
+    call_widths, _ = widths_of(topology, depths, per_row)
+    assert set(call_widths) == {width}
 
 
 def test_rows_that_are_done_widen_no_call():
@@ -93,16 +93,16 @@ def test_rows_that_are_done_widen_no_call():
   texts = arms.tokens(plain)
   depths = np.zeros(toys.VOCAB, int)
   depths[[1, *texts[0][:2]]] = 10
-  seen, results = widths_of(chain, depths, new=[2, 12])
+  call_widths, results = widths_of(chain, depths, new=[2, 12])
   assert arms.tokens(results) == [texts[0][:2], texts[1]]
-  assert seen[0] == 11 and len(seen) == 12
+  assert call_widths[0] == 11 and len(call_widths) == 12
   expected = [
     11
     if depths[([2] + texts[1])[i]] or i < 2 and depths[([1] + texts[0])[i]]
     else 1
     for i in range(12)
   ]
-  assert seen == expected and 1 in seen
+  assert call_widths == expected and 1 in call_widths
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_a_narrow_call_changes_no_token(topology, name):
   for one, other in zip(*results, strict=True):
     assert one.tokens == other.tokens and one.rounds == other.rounds
     np.testing.assert_array_equal(one.drafted, other.drafted)
-  drafted = np.sum([result.drafted for result in results[0]], axis=0)
-  assert drafted[0] > drafted[-1], drafted
+  num_drafted = np.sum([result.drafted for result in results[0]], axis=0)
+  assert num_drafted[0] > num_drafted[-1], num_drafted
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
   inputs = [(empty, root[None])]
   for topology in (trees.chain(3), trees.chains(2, 2)):
     num = topology.num_nodes
-    draft, below = np.float32(rng.dirichlet(uniform, (2, num)))
+    draft, node_targets = np.float32(rng.dirichlet(uniform, (2, num)))
     tree = specjax.DraftTree(
       jnp.zeros(num, jnp.int32),
       topology,
       jnp.zeros(num, bool),
       jnp.asarray(draft),
     )
-    inputs.append((tree, jnp.concatenate([root[None], below])))
+    inputs.append((tree, jnp.concatenate([root[None], node_targets])))
 
   @jax.jit
   @jax.vmap

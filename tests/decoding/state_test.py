@@ -30,9 +30,9 @@ class Sums(NamedTuple):
 def read(state, context, rows):
   """Adds the features that the state lacks; the last token has none yet."""
   (features,) = context.features
-  at = np.arange(features.shape[1])[None]
+  positions = np.arange(features.shape[1])[None]
   end = jnp.where(rows, context.lengths - 1, 0)[:, None]
-  new = (at >= state.lengths[:, None]) & (at < end)
+  new = (positions >= state.lengths[:, None]) & (positions < end)
   total = state.total + jnp.where(new[..., None], features, 0.0).sum(1)
   return Sums(total, state.lengths + new.sum(1)), new.sum(1)
 

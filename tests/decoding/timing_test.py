@@ -29,8 +29,8 @@ def _seconds(monkeypatch):
   prepared = []
 
   def interleaved(runs, repeats, *, progress):
-    for run in runs:
-      jax.block_until_ready(run()())
+    for launch in runs:
+      jax.block_until_ready(launch()())
     prepared.append(len(runs))
     return np.tile(np.arange(1.0, len(runs) + 1), (repeats, 1))
 

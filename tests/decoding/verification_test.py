@@ -98,15 +98,17 @@ def test_arms_that_are_verified_at_once_emit_what_they_emit_apart(
     options = [{'goal': CHOW(alpha), 'bonus_probs': True} for alpha in alphas]
   first = arms.chain(2, **options[0])
   second, params = arms.chain(2, arms.OTHER, **options[1])
-  apart = second._replace(verifier=OtherWalk(second.verifier.coupling))
-  assert first[0].verifier == second.verifier != apart.verifier
-  together, alone = (
+  separate_arm = second._replace(verifier=OtherWalk(second.verifier.coupling))
+  assert first[0].verifier == second.verifier != separate_arm.verifier
+  joint_results, separate_results = (
     arms.decoder(
       first, (arm, params), bandit='uniform', per_row=per_row
     ).decode(sizes.PROMPTS, 12)
-    for arm in (second, apart)
+    for arm in (second, separate_arm)
   )
-  assert sum(result.pulls for result in together).all()
-  for one, other in zip(together, alone):
-    assert one.tokens == other.tokens
-    np.testing.assert_array_equal(one.accepted, other.accepted)
+  assert sum(result.pulls for result in joint_results).all()
+  for joint_result, separate_result in zip(joint_results, separate_results):
+    assert joint_result.tokens == separate_result.tokens
+    np.testing.assert_array_equal(
+      joint_result.accepted, separate_result.accepted
+    )

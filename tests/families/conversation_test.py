@@ -71,10 +71,10 @@ def test_each_turn_answers_the_whole_conversation(decoder):
   conversation = families.Conversation(tokenizer, decoder)
   for text in ('Hello!', 'Who?', 'Ünd?'):
     answer, chunks = _say(conversation, text)
-    *before, last = conversation.messages
-    assert last == {'role': 'assistant', 'content': answer}
-    assert before[-1] == {'role': 'user', 'content': text}
-    assert answer == _answer_to(decoder, tokenizer, before)
+    *history, answer_message = conversation.messages
+    assert answer_message == {'role': 'assistant', 'content': answer}
+    assert history[-1] == {'role': 'user', 'content': text}
+    assert answer == _answer_to(decoder, tokenizer, history)
     assert sum(chunk.num_tokens for chunk in chunks) <= 12
 
 
@@ -135,17 +135,17 @@ def test_the_tokens_read_are_those_of_one_prompt(make, letters, monkeypatch):
   conversation = families.Conversation(tokenizer, ending)
   answer, _ = _say(conversation, 'Hello!')
   assert answer == letters
-  read = tokenizer.encode_chat(conversation.messages[:1])
-  read += [*tokenizer.encode_after('b', letters), end]
+  expected = tokenizer.encode_chat(conversation.messages[:1])
+  expected += [*tokenizer.encode_after('b', letters), end]
   append = ending.append
 
   def recorded(state, prompts, *args):
-    read.extend(prompts[0])
+    expected.extend(prompts[0])
     return append(state, prompts, *args)
 
   monkeypatch.setattr(ending, 'append', recorded)
   _say(conversation, 'Who?')
-  assert read == tokenizer.encode_chat(conversation.messages[:-1])
+  assert expected == tokenizer.encode_chat(conversation.messages[:-1])
 
 
 def test_an_answer_that_is_closed_early_stays_in_the_conversation(decoder):
@@ -189,10 +189,10 @@ def test_a_prompt_that_changes_past_turns_is_read_from_the_start(decoder):
 def test_a_turn_that_is_too_long_leaves_the_conversation_unchanged(decoder):
   conversation = families.Conversation(toys.chat_tokenizer(), decoder)
   _say(conversation, 'Hello!')
-  before = list(conversation.messages)
+  messages = list(conversation.messages)
   with pytest.raises(ValueError, match='it exceeds max_length=160'):
     _say(conversation, 'x' * 150)
-  assert conversation.messages == before
+  assert conversation.messages == messages
   assert _say(conversation, 'Who?')[1]
 
 

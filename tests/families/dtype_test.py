@@ -59,13 +59,15 @@ def test_files_are_read_in_the_type(tmp_path, monkeypatch):
   """No model is first loaded in the type of its file, also if it has heads."""
   (tmp_path / 'specjax').mkdir()
   toys.write_family(tmp_path / 'specjax', {'small': 0.2})
-  loaded = families.load(tmp_path / 'specjax')
-  text = loaded.tokenizer, loaded.tokenizer.stop_tokens
-  models.save(models.Checkpoint(*loaded.target, *text), tmp_path / 'published')
+  family = families.load(tmp_path / 'specjax')
+  text = family.tokenizer, family.tokenizer.stop_tokens
+  models.save(models.Checkpoint(*family.target, *text), tmp_path / 'published')
   types_read = []
-  read = weights.read
+  read_array = weights.read
   monkeypatch.setattr(
-    weights, 'read', lambda *args: (types_read.append(args[3]), read(*args))[1]
+    weights,
+    'read',
+    lambda *args: (types_read.append(args[3]), read_array(*args))[1],
   )
   for name in ('specjax', 'published'):
     toys.write_heads(tmp_path / name, {'eagle': 'eagle'})
@@ -87,10 +89,14 @@ def test_greedy_texts_agree_in_most_tokens(family):
   assert _agreement(plain, exact) > 0.8
 
 
-def _agreement(texts, others):
+def _agreement(texts, other_texts):
   """Returns the share of positions at which the tokens agree."""
-  same = sum(a == b for pair in zip(texts, others) for a, b in zip(*pair))
-  return same / sum(max(map(len, pair)) for pair in zip(texts, others))
+  num_equal = sum(
+    a == b for pair in zip(texts, other_texts) for a, b in zip(*pair)
+  )
+  return num_equal / sum(
+    max(map(len, pair)) for pair in zip(texts, other_texts)
+  )
 
 
 @pytest.mark.slow

@@ -60,9 +60,9 @@ def test_two_drafts_equal_autoregressive_on_one_prompt_of_each_domain(family):
   prompts = family.prompts[::8]
   assert len({prompt.domain for prompt in prompts}) == 8
   plain = _decode(family, None, prompts, 0.0, 24)
-  drafted = _decode(family, 'small', prompts, 0.0, 24, num_drafts=2)
-  assert [r.tokens for r in plain] == [r.tokens for r in drafted]
-  assert sum(r.accepted.sum() for r in drafted) > 0
+  results = _decode(family, 'small', prompts, 0.0, 24, num_drafts=2)
+  assert [r.tokens for r in plain] == [r.tokens for r in results]
+  assert sum(r.accepted.sum() for r in results) > 0
 
 
 @pytest.mark.slow
@@ -109,11 +109,11 @@ def test_heads_share_a_part_of_the_targets_output_head(tmp_path):
     params = heads.begin(
       jax.random.key(0), config, target.config, target.params, tokens
     )
-    stored = heads.own_params(config, params)
-    checkpoint.save(folder / f'{name}.safetensors', config, stored)
-  loaded = families.load(folder).drafters
+    own_params = heads.own_params(config, params)
+    checkpoint.save(folder / f'{name}.safetensors', config, own_params)
+  drafters = families.load(folder).drafters
   kernels = {
-    name: head.params['head']['kernel'] for name, head in loaded.items()
+    name: head.params['head']['kernel'] for name, head in drafters.items()
   }
   assert kernels['a'] is kernels['b'] and kernels['a'] is not kernels['c']
   table = cutting.output_head(target.params, None)['kernel']
@@ -167,10 +167,10 @@ def test_checkpoints_of_other_tokenizers_are_refused():
 def test_a_huggingface_folder_is_a_family_without_drafters(tmp_path):
   checkpoint = _checkpoint(0)
   models.save(checkpoint, tmp_path / 'model')
-  loaded = families.load(tmp_path / 'model')
-  assert not loaded.drafters and not loaded.prompts
+  family = families.load(tmp_path / 'model')
+  assert not family.drafters and not family.prompts
   jax.tree.map(
-    np.testing.assert_array_equal, loaded.target.params, checkpoint.params
+    np.testing.assert_array_equal, family.target.params, checkpoint.params
   )
   toys.write_heads(tmp_path / 'model', {'eagle': 'eagle'})
   assert set(families.load(tmp_path / 'model' / 'heads').drafters) == {'eagle'}
@@ -203,15 +203,15 @@ def _pair(tmp_path):
 def test_drafters_may_be_huggingface_folders(pair):
   """They are given by name or in a folder of drafters, with equal tokens."""
   target, draft = pair
-  loaded = [
+  loaded_families = [
     families.load(target, drafters={'draft': draft}),
     families.load(target / 'drafts'),
     families.load(target / 'drafts', drafters={'other': str(draft)}),
   ]
   names = [['draft'], ['draft'], ['draft', 'other']]
-  assert [list(family.drafters) for family in loaded] == names
-  plain = _greedy(loaded[0], None)
-  for family, drafter in zip(loaded, ('draft', 'draft', 'other')):
+  assert [list(family.drafters) for family in loaded_families] == names
+  plain = _greedy(loaded_families[0], None)
+  for family, drafter in zip(loaded_families, ('draft', 'draft', 'other')):
     assert _greedy(family, drafter) == plain
 
 
@@ -299,7 +299,7 @@ def test_a_checkpoint_is_laid_out_once(pair):
   """Its outputs are constrained as those from `models.load`, in any type."""
   target, draft = pair
   mesh = meshes.make()
-  loaded = [
+  loaded_models = [
     models.load(target, mesh=mesh),
     *(
       families.load(
@@ -308,8 +308,8 @@ def test_a_checkpoint_is_laid_out_once(pair):
       for dtype in (None, 'float32')
     ),
   ]
-  again = families.on_mesh(families.join(loaded[0], {}), mesh)
-  loaded.append(again.target)
+  joined = families.on_mesh(families.join(loaded_models[0], {}), mesh)
+  loaded_models.append(joined.target)
   tokens = np.ones((1, 4), np.int32)
   counts = [
     str(
@@ -317,7 +317,7 @@ def test_a_checkpoint_is_laid_out_once(pair):
         loaded_model.params, None, tokens
       )
     ).count('sharding_constraint')
-    for loaded_model in loaded
+    for loaded_model in loaded_models
   ]
   assert counts[0] > 0 and len(set(counts)) == 1
 
@@ -352,9 +352,9 @@ def test_heads_emit_the_tokens_of_their_target(family):
   plain = _decode(pool, None, prompts, 0.0)
   efficiency = {}
   for name in ('medusa', 'eagle3', 'eagle'):
-    drafted = _decode(pool, name, prompts, 0.0, draft_length=4)
-    assert [r.tokens for r in drafted] == [r.tokens for r in plain]
-    efficiency[name] = metrics.block_efficiency(drafted)[0]
+    results = _decode(pool, name, prompts, 0.0, draft_length=4)
+    assert [r.tokens for r in results] == [r.tokens for r in plain]
+    efficiency[name] = metrics.block_efficiency(results)[0]
     table = pool.drafters[name].params['embedding']['embedding']
     assert table is pool.target.params['embedding']['embedding']
   assert list(efficiency) == sorted(efficiency, key=efficiency.get)

@@ -146,9 +146,13 @@ class _Resized(exact.Case):
     return rounds.normalize(np.asarray(self.table))
 
   def tree(self, tokens, valid=None):
-    before = jnp.append(tokens, rounds.ROOT)[np.array(self.topology.parents)]
+    parent_tokens = jnp.append(tokens, rounds.ROOT)[
+      np.array(self.topology.parents)
+    ]
     valid = jnp.asarray(self.is_valid) if valid is None else valid
-    return base.DraftTree(tokens, self.topology, valid, self.table[before])
+    return base.DraftTree(
+      tokens, self.topology, valid, self.table[parent_tokens]
+    )
 
 
 @pytest.mark.parametrize('num_tokens', [1, 2])

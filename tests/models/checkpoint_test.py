@@ -51,19 +51,21 @@ def _assert_refused(path, *reasons):
 def test_a_checkpoint_in_float32_comes_back_exactly(tmp_path, params):
   path = tmp_path / 'model.safetensors'
   checkpoint.save(path, _CONFIG, params, dtype=np.float32)
-  config, loaded = checkpoint.load(path)
+  config, loaded_params = checkpoint.load(path)
   assert config == _CONFIG
-  jax.tree.map(np.testing.assert_array_equal, loaded, params)
+  jax.tree.map(np.testing.assert_array_equal, loaded_params, params)
 
 
 def test_float16_costs_three_decimal_digits(path, params):
   """Half a unit in the last of 11 bits; float16 ends at steps of 6e-8."""
-  config, loaded = checkpoint.load(path)
+  config, loaded_params = checkpoint.load(path)
   assert config == _CONFIG
-  assert {x.dtype for x in jax.tree.leaves(loaded)} == {np.dtype(np.float32)}
+  assert {x.dtype for x in jax.tree.leaves(loaded_params)} == {
+    np.dtype(np.float32)
+  }
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x, y, rtol=2**-11, atol=3e-8),
-    loaded,
+    loaded_params,
     params,
   )
 
@@ -72,15 +74,19 @@ def test_saving_leaves_one_file_and_replaces_the_old_one(path, params):
   doubled = jax.tree.map(lambda x: 2 * x, params)
   checkpoint.save(path, _CONFIG, doubled)
   assert [file.name for file in path.parent.iterdir()] == [path.name]
-  _, loaded = checkpoint.load(path)
-  np.testing.assert_array_equal(loaded['final_norm']['scale'], np.full(8, 2.0))
+  _, loaded_params = checkpoint.load(path)
+  np.testing.assert_array_equal(
+    loaded_params['final_norm']['scale'], np.full(8, 2.0)
+  )
 
 
 def test_flatten_and_unflatten_are_inverse(params):
   arrays = checkpoint.flatten(params)
   assert 'layers/1/attention/query/kernel' in arrays
-  again = checkpoint.unflatten(arrays, jax.eval_shape(lambda: params), 'it')
-  jax.tree.map(np.testing.assert_array_equal, again, params)
+  unflattened = checkpoint.unflatten(
+    arrays, jax.eval_shape(lambda: params), 'it'
+  )
+  jax.tree.map(np.testing.assert_array_equal, unflattened, params)
 
 
 def test_a_missing_checkpoint_is_named(tmp_path):
@@ -187,15 +193,15 @@ def test_what_float16_cannot_hold_is_not_written(tmp_path, params):
 def test_int8_costs_half_a_step_of_each_column(tmp_path, params):
   path = tmp_path / 'model.safetensors'
   checkpoint.save(path, _CONFIG, params, np.int8)
-  _, loaded = checkpoint.load(path)
+  _, loaded_params = checkpoint.load(path)
   for name, array in checkpoint.flatten(params).items():
-    got = np.asarray(checkpoint.flatten(loaded)[name])
-    error = np.abs(got - np.asarray(array))
+    actual = np.asarray(checkpoint.flatten(loaded_params)[name])
+    error = np.abs(actual - np.asarray(array))
     if array.ndim > 1:
-      most = np.abs(np.asarray(array)).max(axis=0) / 254
-      assert (error <= 1.001 * most).all() and error.max() > 0
+      half_step = np.abs(np.asarray(array)).max(axis=0) / 254
+      assert (error <= 1.001 * half_step).all() and error.max() > 0
     else:
-      np.testing.assert_allclose(got, array, rtol=1e-3)
+      np.testing.assert_allclose(actual, array, rtol=1e-3)
 
 
 def test_integers_are_kept_as_they_are(tmp_path):
@@ -211,11 +217,13 @@ def test_integers_are_kept_as_they_are(tmp_path):
 
 def test_what_a_file_lacks_is_shared_without_a_copy(tmp_path, params):
   path = tmp_path / 'model.safetensors'
-  stored = {name: leaf for name, leaf in params.items() if name != 'embedding'}
-  checkpoint.save(path, _CONFIG, stored, np.float32)
+  saved_params = {
+    name: leaf for name, leaf in params.items() if name != 'embedding'
+  }
+  checkpoint.save(path, _CONFIG, saved_params, np.float32)
   with pytest.raises(ValueError, match='embedding/embedding is missing'):
     checkpoint.load(path)
-  _, loaded = checkpoint.load(path, shared=params)
+  _, loaded_params = checkpoint.load(path, shared=params)
   table = lambda tree: tree['embedding']['embedding']
-  assert table(loaded) is table(params)
-  assert jax.tree.all(jax.tree.map(np.array_equal, loaded, params))
+  assert table(loaded_params) is table(params)
+  assert jax.tree.all(jax.tree.map(np.array_equal, loaded_params, params))

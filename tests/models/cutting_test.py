@@ -24,13 +24,13 @@ _FIELDS = {
 _TOKENS = np.random.default_rng(0).integers(20, size=(2, 6))
 
 
-def _whole(**fields):
+def _full_model(**fields):
   config = config_lib.TransformerConfig(**{**_FIELDS, **fields})
   params = adapters.init_params(jax.random.key(0), config)
   return config, jax.tree.map(lambda x: 20 * x if x.ndim > 1 else x, params)
 
 
-def _read(config, params):
+def _output(config, params):
   return jax.jit(adapters.Transformer(config).extend)(params, None, _TOKENS)
 
 
@@ -38,42 +38,46 @@ def _read(config, params):
   'fields', [{}, {'tie_embeddings': False}, {'padded_vocab_size': 24}]
 )
 def test_a_narrow_head_gives_its_tokens_the_same_logits(fields):
-  whole, tokens = _whole(**fields), [7, 3, 19]
-  narrow = cutting.narrow_head(*whole, tokens)
-  expected, actual = _read(*whole).logits, _read(*narrow).logits
+  full_model, tokens = _full_model(**fields), [7, 3, 19]
+  narrow = cutting.narrow_head(*full_model, tokens)
+  expected, actual = _output(*full_model).logits, _output(*narrow).logits
   other_tokens = np.setdiff1d(np.arange(20), tokens)
   np.testing.assert_allclose(
     actual[..., tokens], expected[..., tokens], rtol=1e-5
   )
   assert (np.asarray(actual[..., other_tokens]) == -np.inf).all()
-  features = _read(*narrow).features[-1]
+  features = _output(*narrow).features[-1]
   head_logits = adapters.head_logits(narrow[0])(narrow[1], features)
   np.testing.assert_allclose(head_logits, expected[..., tokens], rtol=1e-5)
 
 
 def test_the_first_layers_enter_what_comes_behind_them():
-  whole = _whole()
-  part = cutting.keep_layers(*whole, (0, 1))
+  full_model = _full_model()
+  part = cutting.keep_layers(*full_model, (0, 1))
   assert part[0].num_layers == 2
   assert [part[0].is_local(i) for i in range(2)] == [True, False]
-  assert part[1]['layers']['1'] is whole[1]['layers']['1']
-  for got, expected in zip(_read(*part).features[:2], _read(*whole).features):
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
+  assert part[1]['layers']['1'] is full_model[1]['layers']['1']
+  for actual, expected in zip(
+    _output(*part).features[:2], _output(*full_model).features
+  ):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_layers_stand_in_the_order_given():
-  whole = _whole()
-  all_of_them = cutting.keep_layers(*whole, (0, 1, 2))
-  swapped = cutting.keep_layers(*whole, (2, 0))
-  assert jnp.array_equal(_read(*all_of_them).logits, _read(*whole).logits)
+  full_model = _full_model()
+  all_of_them = cutting.keep_layers(*full_model, (0, 1, 2))
+  swapped = cutting.keep_layers(*full_model, (2, 0))
+  assert jnp.array_equal(
+    _output(*all_of_them).logits, _output(*full_model).logits
+  )
   assert [swapped[0].is_local(i) for i in range(2)] == [False, True]
-  assert swapped[1]['layers']['0'] is whole[1]['layers']['2']
+  assert swapped[1]['layers']['0'] is full_model[1]['layers']['2']
 
 
 @pytest.mark.parametrize('layers', [(), (3,), (0, -1)])
 def test_layers_that_are_not_there_are_refused(layers):
   with pytest.raises(ValueError, match='layers must be some of 0 to 2, got'):
-    cutting.keep_layers(*_whole(), layers)
+    cutting.keep_layers(*_full_model(), layers)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +86,13 @@ def test_layers_that_are_not_there_are_refused(layers):
 )
 def test_tokens_that_no_head_can_have_are_refused(tokens, reason):
   with pytest.raises(ValueError, match=reason):
-    cutting.narrow_head(*_whole(), tokens)
+    cutting.narrow_head(*_full_model(), tokens)
 
 
 def test_sizes_that_no_head_can_have_are_refused():
   with pytest.raises(ValueError, match=r'head_size must lie in \[1, 20\]'):
-    _whole(tie_embeddings=False, head_size=21)
+    _full_model(tie_embeddings=False, head_size=21)
   with pytest.raises(
     ValueError, match='tie_embeddings must be False if there is a head'
   ):
-    _whole(head_size=3)
+    _full_model(head_size=3)

@@ -93,9 +93,9 @@ def test_layers_are_fused_in_place_and_keep_their_number_of_parameters():
   config = config_lib.TransformerConfig(**_FIELDS)
   params = _random_params(config)
   size = lambda: sum(leaf.size for leaf in jax.tree.leaves(params))
-  before = size()
+  initial_size = size()
   assert fusion.fuse(config, params) is params
-  assert size() == before
+  assert size() == initial_size
   assert set(params['layers']['0']['feed_forward']) == {'gate_up', 'down'}
   attention = params['layers']['0']['attention']
   assert set(attention) == {'query_key_value', 'out'}
@@ -220,9 +220,9 @@ def test_files_of_heads_are_read_to_fused_ones(kind, tmp_path, monkeypatch):
     )
     assert [r.tokens for r in output] == [r.tokens for r in expected]
   models.save_head(head, tmp_path / 'saved')
-  saved = loading.load_head(tmp_path / 'saved', fused.target)
+  loaded_head = loading.load_head(tmp_path / 'saved', fused.target)
   if kind != 'medusa':
-    _assert_equal(saved.params['layer'], head.params['layer'])
+    _assert_equal(loaded_head.params['layer'], head.params['layer'])
 
 
 def test_checkpoints_hold_separate_projections(tmp_path, monkeypatch):

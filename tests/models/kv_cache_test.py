@@ -60,7 +60,7 @@ def _prompts(lengths=_LENGTHS):
   return _prefill(_PARAMS, cache, _TOKENS, lengths)[0]
 
 
-def _whole(tokens):
+def _full_logits(tokens):
   """Logits of one call on whole rows; the reference."""
   return np.asarray(_extend(_PARAMS, None, tokens).logits)
 
@@ -79,7 +79,9 @@ def test_the_reference_depends_on_each_token_of_the_past():
   """Otherwise the other tests would compare constants."""
   changed = _TOKENS.copy()
   changed[:, 0] = (changed[:, 0] + 1) % 20
-  difference = np.abs(_whole(changed) - _whole(_TOKENS)).max(axis=-1)
+  difference = np.abs(_full_logits(changed) - _full_logits(_TOKENS)).max(
+    axis=-1
+  )
   assert difference.min() > 0.01
 
 
@@ -95,25 +97,25 @@ def test_the_reference_depends_on_each_token_of_the_past():
 def test_any_chunking_equals_one_call(chunks, commit):
   """Chunks are committed to the cache, or stay pending."""
   cache, pending = _MODEL.init_cache(_PARAMS, 3, _SIZE), None
-  logits, done = [], 0
+  logits, start = [], 0
   for num in chunks:
-    tokens = _TOKENS[:, done : done + num]
+    tokens = _TOKENS[:, start : start + num]
     output = _extend(_PARAMS, cache, tokens, pending_kv=pending)
     logits.append(output.logits)
-    done += num
+    start += num
     if commit:
       cache = _commit_first(cache, output.pending_kv, [num] * 3)
     else:
       pending = output.pending_kv
-  _assert_close(np.concatenate(logits, axis=1), _whole(_TOKENS))
+  _assert_close(np.concatenate(logits, axis=1), _full_logits(_TOKENS))
 
 
 def test_rows_of_different_lengths_equal_one_call():
   """Also after rows have moved on by different numbers, one by none."""
-  cache, whole, lengths = _prompts(), _whole(_TOKENS), _LENGTHS
+  cache, full_logits, lengths = _prompts(), _full_logits(_TOKENS), _LENGTHS
   for moved in ([2, 0, 3], [1, 4, 1]):
     output = _extend(_PARAMS, cache, _entries_after(lengths, 4))
-    _assert_close(output.logits, _entries_after(lengths, 4, whole))
+    _assert_close(output.logits, _entries_after(lengths, 4, full_logits))
     cache = _commit_first(cache, output.pending_kv, moved)
     lengths = lengths + moved
     np.testing.assert_array_equal(cache.lengths, lengths)
@@ -121,12 +123,14 @@ def test_rows_of_different_lengths_equal_one_call():
 
 def test_rolled_back_drafts_never_happened():
   """To the bit: weights of junk are exactly zero."""
-  true = _entries_after(_LENGTHS, 4)
-  never = _extend(_PARAMS, _prompts(), true).logits
+  tokens = _entries_after(_LENGTHS, 4)
+  fresh_logits = _extend(_PARAMS, _prompts(), tokens).logits
   drafts = _extend(_PARAMS, _prompts(), _JUNK).pending_kv
   cache = _commit_first(_prompts(), drafts, [6, 1, 3])
   cache = _MODEL.rollback(cache, _LENGTHS)
-  np.testing.assert_array_equal(_extend(_PARAMS, cache, true).logits, never)
+  np.testing.assert_array_equal(
+    _extend(_PARAMS, cache, tokens).logits, fresh_logits
+  )
 
 
 def test_rollback_never_lengthens_a_row():
@@ -137,10 +141,11 @@ def test_rollback_never_lengthens_a_row():
 def test_nothing_past_the_length_matters():
   """Huge entries there leave the logits as they are, to the bit."""
   cache = _prompts()
-  past = jnp.arange(_SIZE)[None] >= cache.lengths[:, None]
+  is_past_length = jnp.arange(_SIZE)[None] >= cache.lengths[:, None]
   spoilt = cache.replace(
     layers=jax.tree.map(
-      lambda x: jnp.where(past[:, None, :, None], 1e6, x), cache.layers
+      lambda x: jnp.where(is_past_length[:, None, :, None], 1e6, x),
+      cache.layers,
     )
   )
   true = _entries_after(_LENGTHS, 4)
@@ -207,32 +212,36 @@ def test_a_committed_path_equals_a_chain_that_was_read():
   assert (texts != _TOKENS).any()
   lengths = _LENGTHS + num
   logits = _extend(_PARAMS, cache, _entries_after(lengths, 2, texts)).logits
-  _assert_close(logits, _entries_after(lengths, 2, _whole(texts)))
+  _assert_close(logits, _entries_after(lengths, 2, _full_logits(texts)))
 
 
 def test_tokens_at_negative_positions_are_not_attended_to():
   """Neither in their own call nor from behind the pending tokens."""
-  cache, whole = _prompts(), _whole(_TOKENS)
+  cache, full_logits = _prompts(), _full_logits(_TOKENS)
   true = _entries_after(_LENGTHS, 4)
   logits = []
   for junk in (_JUNK[:, :2], _JUNK[:, 2:4]):
-    first = _extend(
+    first_output = _extend(
       _PARAMS,
       cache,
       np.insert(true[:, :2], [0, 1], junk, axis=1),
       positions=np.insert(_LENGTHS[:, None] + np.arange(2), [0, 1], -1, axis=1),
     )
-    then = _extend(
+    second_output = _extend(
       _PARAMS,
       cache,
       true[:, 2:],
-      pending_kv=first.pending_kv,
+      pending_kv=first_output.pending_kv,
       positions=_LENGTHS[:, None] + np.arange(2, 4),
     )
-    assert np.isfinite(first.logits).all()
-    logits.append(np.concatenate([first.logits[:, 1::2], then.logits], axis=1))
+    assert np.isfinite(first_output.logits).all()
+    logits.append(
+      np.concatenate(
+        [first_output.logits[:, 1::2], second_output.logits], axis=1
+      )
+    )
   np.testing.assert_array_equal(*logits)
-  _assert_close(logits[0], _entries_after(_LENGTHS, 4, whole))
+  _assert_close(logits[0], _entries_after(_LENGTHS, 4, full_logits))
 
 
 def test_bfloat16_stays_bfloat16():
@@ -292,7 +301,7 @@ def test_a_window_holds_all_that_is_seen(size, lengths):
   cache = _MODEL.init_cache(_PARAMS, 3, size)
   cache = _prefill(_PARAMS, cache, texts, lengths)[0]
   logits = _extend(_PARAMS, cache, _entries_after(lengths, 4, texts)).logits
-  _assert_close(logits, _entries_after(lengths, 4, _whole(texts)))
+  _assert_close(logits, _entries_after(lengths, 4, _full_logits(texts)))
 
 
 def test_a_call_that_chooses_reads_what_its_layers_would():
@@ -355,9 +364,9 @@ def test_tpus_write_what_other_devices_write(num_rows):
   entries = {'k': jax.random.normal(keys[1], (num_rows, 2, 5, 4))}
   path = jnp.array([[0, 2, 4], [3, 3, 1], [4, 0, 2]])[:num_rows]
   starts = jnp.array([6, 0, 4])[:num_rows]
-  written, by_rows = (
+  by_default, by_rows = (
     jax.jit(write)(buffers, entries, path, starts)['k']
     for write in (kv_cache._write_all, kv_cache._write_by_rows)
   )
-  np.testing.assert_array_equal(written, by_rows)
-  assert not np.array_equal(written, buffers['k'])
+  np.testing.assert_array_equal(by_default, by_rows)
+  assert not np.array_equal(by_default, buffers['k'])

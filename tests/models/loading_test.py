@@ -74,10 +74,10 @@ def test_logits_equal_those_of_transformers(case, tmp_path):
   expected = oracle.logits(oracle.model(case))
   # Neither flat nor the same everywhere, or nothing is tested.
   assert expected.std(axis=-1).min() > 0.3 and expected.std(axis=1).mean() > 0.1
-  loaded = models.load(oracle.save(case, tmp_path))
-  read = jax.jit(lambda params: _ways_to_read(loaded.model, params))
-  whole, tree, steps = read(loaded.params)
-  _assert_close(whole, expected)
+  checkpoint = models.load(oracle.save(case, tmp_path))
+  logits_fn = jax.jit(lambda params: _ways_to_read(checkpoint.model, params))
+  full_logits, tree, steps = logits_fn(checkpoint.params)
+  _assert_close(full_logits, expected)
   _assert_close(tree, _entries_after(expected, 4))
   _assert_close(steps, _entries_after(expected, 2))
 
@@ -102,10 +102,10 @@ def test_of_a_model_that_also_sees_the_text_is_read(tmp_path, newer):
   peer.save_pretrained(tmp_path)
   if newer:
     _rewrite(tmp_path, _newer_names)
-  loaded = models.load(tmp_path)
-  read = jax.jit(loaded.model.extend)
+  checkpoint = models.load(tmp_path)
+  extend = jax.jit(checkpoint.model.extend)
   _assert_close(
-    read(loaded.params, None, oracle.TOKENS).logits,
+    extend(checkpoint.params, None, oracle.TOKENS).logits,
     oracle.logits(oracle.model('gemma3')),
   )
 
@@ -163,22 +163,26 @@ def test_files_mean_what_they_mean_to_transformers(case, change, tmp_path):
   peer = transformers.AutoModelForCausalLM.from_pretrained(
     folder, attn_implementation='eager'
   )
-  loaded = models.load(folder)
-  logits = jax.jit(loaded.model.extend)(loaded.params, None, oracle.TOKENS)
+  checkpoint = models.load(folder)
+  logits = jax.jit(checkpoint.model.extend)(
+    checkpoint.params, None, oracle.TOKENS
+  )
   _assert_close(logits.logits, oracle.logits(peer.eval()))
 
 
 @pytest.mark.parametrize('case', oracle.CASES)
 def test_transformers_loads_what_was_saved(case, tmp_path):
-  loaded = models.load(oracle.save(case, tmp_path / 'theirs'))
-  models.save(loaded, tmp_path / 'ours')
+  checkpoint = models.load(oracle.save(case, tmp_path / 'theirs'))
+  models.save(checkpoint, tmp_path / 'ours')
   peer, report = type(oracle.model(case)).from_pretrained(
     tmp_path / 'ours', attn_implementation='eager', output_loading_info=True
   )
   assert not any(report.values())
-  again = models.load(tmp_path / 'ours')
-  assert again.stop_tokens == loaded.stop_tokens
-  jax.tree.map(np.testing.assert_array_equal, again.params, loaded.params)
+  reloaded = models.load(tmp_path / 'ours')
+  assert reloaded.stop_tokens == checkpoint.stop_tokens
+  jax.tree.map(
+    np.testing.assert_array_equal, reloaded.params, checkpoint.params
+  )
   inputs = {'input_ids': torch.from_numpy(oracle.TOKENS % 30)}
   if case == 't5':
     inputs['decoder_input_ids'] = inputs['input_ids']
@@ -192,9 +196,12 @@ def test_the_type_of_the_file_is_kept(tmp_path):
   """And the model computes in it, or in what is asked for."""
   narrow = copy.deepcopy(oracle.model('llama')).to(torch.bfloat16)
   narrow.save_pretrained(tmp_path)
-  stored = models.load(tmp_path)
+  checkpoint_of_file = models.load(tmp_path)
   wide = models.load(tmp_path, dtype=jnp.float32)
-  for loaded, dtype in [(stored, jnp.bfloat16), (wide, jnp.float32)]:
+  for loaded, dtype in [
+    (checkpoint_of_file, jnp.bfloat16),
+    (wide, jnp.float32),
+  ]:
     cache = loaded.model.init_cache(loaded.params, 1, 4)
     arrays = jax.tree.leaves((loaded.params, cache.layers))
     assert {leaf.dtype for leaf in arrays} == {jnp.dtype(dtype)}
@@ -202,7 +209,7 @@ def test_the_type_of_the_file_is_kept(tmp_path):
     jax.jit(checkpoint.model.extend)(
       checkpoint.params, None, oracle.TOKENS
     ).logits
-    for checkpoint in (stored, wide)
+    for checkpoint in (checkpoint_of_file, wide)
   ]
   assert 0 < np.abs(logits[0] - logits[1]).max() < 0.1 * np.abs(logits[1]).max()
 
@@ -225,16 +232,16 @@ def test_stop_tokens_are_those_of_generation_then_those_of_the_model(tmp_path):
 def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
   monkeypatch.setenv('HOME', str(tmp_path))
   oracle.save('llama', tmp_path / 'model')
-  loaded = models.load('~/model')
-  assert models.read_config('~/model') == loaded.config
-  models.save(loaded, '~/again')
+  checkpoint = models.load('~/model')
+  assert models.read_config('~/model') == checkpoint.config
+  models.save(checkpoint, '~/again')
   names = ['again', 'model']
   assert sorted(file.name for file in tmp_path.iterdir()) == names
 
 
 def test_a_directory_without_a_tokenizer_has_none(tmp_path):
-  loaded = models.load(oracle.save('llama', tmp_path))
-  assert loaded.tokenizer is None and loaded.chat_template is None
+  checkpoint = models.load(oracle.save('llama', tmp_path))
+  assert checkpoint.tokenizer is None and checkpoint.chat_template is None
 
 
 def _chat_tokenizer():
@@ -255,19 +262,21 @@ def _chat_tokenizer():
 def test_text_goes_with_the_model(tmp_path):
   """Tokens, chat template and what ends a text, for transformers, too."""
   tokenizer = _chat_tokenizer()
-  loaded = models.load(oracle.save('llama', tmp_path / 'theirs'))
+  base_checkpoint = models.load(oracle.save('llama', tmp_path / 'theirs'))
   stop_tokens = tokenizer.stop_tokens
-  checkpoint = loaded._replace(tokenizer=tokenizer, stop_tokens=stop_tokens)
+  checkpoint = base_checkpoint._replace(
+    tokenizer=tokenizer, stop_tokens=stop_tokens
+  )
   models.save(checkpoint, tmp_path / 'ours')
-  again = models.load(tmp_path / 'ours')
+  reloaded = models.load(tmp_path / 'ours')
   assert stop_tokens == (4, 3)
-  assert again.stop_tokens == again.tokenizer.stop_tokens == stop_tokens
-  assert again.chat_template == checkpoint.chat_template
-  again.tokenizer.check_same(tokenizer, 'Both')
+  assert reloaded.stop_tokens == reloaded.tokenizer.stop_tokens == stop_tokens
+  assert reloaded.chat_template == checkpoint.chat_template
+  reloaded.tokenizer.check_same(tokenizer, 'Both')
   peer = transformers.AutoTokenizer.from_pretrained(tmp_path / 'ours')
   messages = [{'role': 'user', 'content': 'a b'}]
   ids = peer.apply_chat_template(messages, return_dict=False)
-  assert again.tokenizer.encode_chat(messages) == ids == [2, 0, 1, 4]
+  assert reloaded.tokenizer.encode_chat(messages) == ids == [2, 0, 1, 4]
 
 
 def test_the_mini_family_is_written_for_transformers(tmp_path):
@@ -286,9 +295,9 @@ def test_arrays_go_to_the_devices_of_a_mesh(tmp_path):
   folder = oracle.save('gemma3', tmp_path)
   mesh = meshes.make()
   expected = models.load(folder).params
-  loaded = models.load(folder, mesh=mesh)
-  jax.tree.map(np.testing.assert_array_equal, loaded.params, expected)
-  for leaf in jax.tree.leaves(loaded.params):
+  checkpoint = models.load(folder, mesh=mesh)
+  jax.tree.map(np.testing.assert_array_equal, checkpoint.params, expected)
+  for leaf in jax.tree.leaves(checkpoint.params):
     assert leaf.sharding.mesh == mesh
 
 
@@ -323,6 +332,6 @@ def test_a_config_of_other_weights_is_refused(tmp_path):
 
 
 def test_a_folder_with_files_is_not_written_to(tmp_path):
-  loaded = models.load(oracle.save('llama', tmp_path))
+  checkpoint = models.load(oracle.save('llama', tmp_path))
   with pytest.raises(ValueError, match=f'new or empty, got {tmp_path}'):
-    models.save(loaded, tmp_path)
+    models.save(checkpoint, tmp_path)

@@ -45,16 +45,18 @@ def test_positions_go_on_behind_cache_and_pending(name):
   table = jnp.asarray(_TABLES[name])
   cache = _MODEL.init_cache(table, 2, 8)
   cache, _ = _MODEL.prefill(table, cache, _TOKENS, jnp.array([0, 1]))
-  first = _MODEL.extend(table, cache, _TOKENS[:, :1])
-  _assert_probs(first.logits, name, [[0], [1]], _TOKENS[:, :1])
-  then = _MODEL.extend(
-    table, cache, _TOKENS[:, 1:3], pending_kv=first.pending_kv
+  first_output = _MODEL.extend(table, cache, _TOKENS[:, :1])
+  _assert_probs(first_output.logits, name, [[0], [1]], _TOKENS[:, :1])
+  second_output = _MODEL.extend(
+    table, cache, _TOKENS[:, 1:3], pending_kv=first_output.pending_kv
   )
-  _assert_probs(then.logits, name, [[1, 2], [2, 3]], _TOKENS[:, 1:3])
-  last = _MODEL.extend(table, cache, _TOKENS[:, :1], pending_kv=then.pending_kv)
-  _assert_probs(last.logits, name, [[3], [4]], _TOKENS[:, :1])
+  _assert_probs(second_output.logits, name, [[1, 2], [2, 3]], _TOKENS[:, 1:3])
+  third_output = _MODEL.extend(
+    table, cache, _TOKENS[:, :1], pending_kv=second_output.pending_kv
+  )
+  _assert_probs(third_output.logits, name, [[3], [4]], _TOKENS[:, :1])
   path = jnp.zeros((2, 4), jnp.int32)
-  cache = _MODEL.commit(cache, last.pending_kv, path, jnp.array([2, 0]))
+  cache = _MODEL.commit(cache, third_output.pending_kv, path, jnp.array([2, 0]))
   np.testing.assert_array_equal(cache.lengths, [2, 1])
   cache = _MODEL.rollback(cache, jnp.array([1, 5]))
   np.testing.assert_array_equal(cache.lengths, [1, 1])

@@ -64,7 +64,7 @@ def _abstract_mesh(data, model):
 
 
 @pytest.mark.parametrize(
-  ('name', 'cut'),
+  ('name', 'expected_spec'),
   [
     ('layers/0/attention/query/kernel', (None, 'model')),
     ('layers/0/attention/key/kernel', (None, None)),  # Two heads by four.
@@ -76,7 +76,7 @@ def _abstract_mesh(data, model):
     ('head/kernel', (None, 'model')),
   ],
 )
-def test_parameters_are_cut_where_their_parts_divide(name, cut):
+def test_parameters_are_cut_where_their_parts_divide(name, expected_spec):
   shapes = checkpoint.flatten(adapters.abstract_params(_CONFIG))
   shapes |= checkpoint.flatten(
     jax.eval_shape(
@@ -85,7 +85,7 @@ def test_parameters_are_cut_where_their_parts_divide(name, cut):
   )
   mesh = _abstract_mesh(2, 4)
   result = sharding.parameter_sharding(_CONFIG, name, shapes[name].shape, mesh)
-  assert tuple(result.spec) == cut
+  assert tuple(result.spec) == expected_spec
   whole = sharding.parameter_sharding(
     _CONFIG, name, shapes[name].shape, mesh, split=False
   )
@@ -179,12 +179,12 @@ def test_eight_devices_say_what_one_says(layout, tmp_path):
     env=xla.environment(NUM_DEVICES),
     check=True,
   )
-  stored = json.loads(file.read_text(encoding='utf-8'))
-  single = decode_texts({'data': 1, 'model': 1})
-  assert list(stored) == list(single)
-  for label, texts in single.items():
+  sharded_texts = json.loads(file.read_text(encoding='utf-8'))
+  single_texts = decode_texts({'data': 1, 'model': 1})
+  assert list(sharded_texts) == list(single_texts)
+  for label, texts in single_texts.items():
     assert len(texts) == NUM_PROMPTS
-    assert stored[label] == texts, label
+    assert sharded_texts[label] == texts, label
 
 
 _HEADS_OF_A_KIND = [

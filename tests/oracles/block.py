@@ -56,18 +56,18 @@ def endings(tokens, probs, targets, *, last=True, scaled=True):
       first that does not.
     scaled: see `residuals`.
   """
-  passed = passes(tokens, probs, targets)
-  failed = np.append(1 - passed, 1.0)
-  kept = [
-    passed[i] * failed[i + 1 :].prod()
+  pass_probs = passes(tokens, probs, targets)
+  fail_probs = np.append(1 - pass_probs, 1.0)
+  kept_probs = [
+    pass_probs[i] * fail_probs[i + 1 :].prod()
     if last
-    else passed[: i + 1].prod() * failed[i + 1]
-    for i in range(len(passed))
+    else pass_probs[: i + 1].prod() * fail_probs[i + 1]
+    for i in range(len(pass_probs))
   ]
   weights = residuals(tokens, probs, targets, scaled=scaled)
   sums = weights.sum(axis=1, keepdims=True)
   rows = np.where(sums > 0, weights / np.where(sums > 0, sums, 1), targets)
-  return np.array(kept)[:, None] * rows
+  return np.array(kept_probs)[:, None] * rows
 
 
 def breakpoints(tokens, probs, targets, length):

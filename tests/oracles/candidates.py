@@ -53,20 +53,20 @@ def in_sequence(tests, weights, target):
     target: `[V]` what it is drawn from where all of these are 0.
   """
   tokens = tuples(len(weights), len(tests))
-  kept = np.zeros((len(tokens), len(weights)))
+  kept_probs = np.zeros((len(tokens), len(weights)))
   reached = np.ones(len(tokens))
   for column, probs in zip(tokens.T, tests):
-    passed = reached * probs[column]
-    np.add.at(kept, (np.arange(len(kept)), column), passed)
-    reached = reached - passed
-  return completed(kept, weights, target)
+    accept_probs = reached * probs[column]
+    np.add.at(kept_probs, (np.arange(len(kept_probs)), column), accept_probs)
+    reached = reached - accept_probs
+  return completed(kept_probs, weights, target)
 
 
-def completed(kept, weights, target):
+def completed(kept_probs, weights, target):
   """Returns `[m, V]` rows of sum 1: what they lack is drawn from weights."""
   weights = weights if weights.sum() > 0 else target
-  missing = np.maximum(1 - kept.sum(axis=1, keepdims=True), 0)
-  return kept + missing * weights / weights.sum()
+  missing_mass = np.maximum(1 - kept_probs.sum(axis=1, keepdims=True), 0)
+  return kept_probs + missing_mass * weights / weights.sum()
 
 
 def cumulative(weights):

@@ -39,8 +39,8 @@ def product(levels):
   """Returns `[C, L, U, 2]` corners and volumes of `L` independent levels."""
   index = np.indices([len(volumes) for _, volumes in levels])
   index = index.reshape(len(levels), -1)
-  points = [points[at] for (points, _), at in zip(levels, index)]
-  volumes = [volumes[at] for (_, volumes), at in zip(levels, index)]
+  points = [points[entry] for (points, _), entry in zip(levels, index)]
+  volumes = [volumes[entry] for (_, volumes), entry in zip(levels, index)]
   return np.stack(points, 1), np.prod(volumes, axis=0)
 
 
@@ -78,8 +78,8 @@ def compiled(function):
       patch.setattr(jax.random, 'split', lambda key, num=2: key)
       patch.setattr(jax.random, 'uniform', parts.uniform)
       for start in range(0, num, _CHUNK):
-        at = np.minimum(np.arange(start, start + _CHUNK), num - 1)
-        chunk = jax.tree.map(lambda leaf, at=at: leaf[at], rows)
+        indices = np.minimum(np.arange(start, start + _CHUNK), num - 1)
+        chunk = jax.tree.map(lambda leaf, indices=indices: leaf[indices], rows)
         results.append(jax.device_get(program(chunk, shared)))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *results)
 

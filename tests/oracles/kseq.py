@@ -29,9 +29,9 @@ def _residual(draft, target, num_drafts, rho):
   """`[V]` what the tests leave, and the probability that none is passed."""
   covered = np.minimum(draft, target / rho)
   overlap = covered.sum()
-  missed = (1 - overlap) ** num_drafts
-  share = (1 - missed) / overlap if overlap else 0.0
-  return np.maximum(target - share * covered, 0), missed
+  miss_prob = (1 - overlap) ** num_drafts
+  share = (1 - miss_prob) / overlap if overlap else 0.0
+  return np.maximum(target - share * covered, 0), miss_prob
 
 
 def rows(draft, target, num_drafts, rho=None):
@@ -60,9 +60,9 @@ def breakpoints(draft, target, tokens, slots, width, rho=None):
   if not num:
     return [candidates.cumulative(target), *steps[1:]]
   rho = rho or factor(draft, target, num)
-  weights, missed = _residual(draft, target, num, rho)
+  weights, miss_prob = _residual(draft, target, num, rho)
   draws = candidates.cumulative(weights)
-  blur = 3e-7 / max(missed, 1e-9)
+  blur = 3e-7 / max(miss_prob, 1e-9)
   steps[0] = np.concatenate([draws - blur, draws + blur])
   for token, slot in zip(tokens, slots):
     steps[1 + slot] = [target[token] / (rho * draft[token])]

@@ -19,45 +19,52 @@ def rows(draft, target, num_drafts, rho):
     rho: the division factor.
   """
   covered = np.minimum(draft, target / rho)
-  kept = _kept(draft, target, num_drafts, rho)
+  kept_probs = _accepted_probs(draft, target, num_drafts, rho)
   chances = candidates.probabilities(draft, num_drafts, distinct=True)
-  accepted = chances @ kept.sum(axis=1)
+  accepted = chances @ kept_probs.sum(axis=1)
   overlap = covered.sum()
-  taken = covered * (accepted / overlap if overlap else 0.0)
-  return candidates.completed(kept, np.maximum(target - taken, 0), target)
+  taken_mass = covered * (accepted / overlap if overlap else 0.0)
+  return candidates.completed(
+    kept_probs, np.maximum(target - taken_mass, 0), target
+  )
 
 
 def accepted(draft, target, num_drafts, rho):
   """Returns the probability that a draw passes its test."""
   chances = candidates.probabilities(draft, num_drafts, distinct=True)
-  return chances @ _kept(draft, target, num_drafts, rho).sum(axis=1)
+  return chances @ _accepted_probs(draft, target, num_drafts, rho).sum(axis=1)
 
 
-def _kept(draft, target, num_drafts, rho):
+def _accepted_probs(draft, target, num_drafts, rho):
   """`[V**n, V]` how likely a draw of each token passes."""
-  passed = candidates.passing(rho * draft, target)
+  pass_probs = candidates.passing(rho * draft, target)
   covered = np.minimum(draft, target / rho)
   tokens = candidates.tuples(len(draft), num_drafts)
-  kept, index = np.zeros((len(tokens), len(draft))), np.arange(len(tokens))
+  kept_probs, index = (
+    np.zeros((len(tokens), len(draft))),
+    np.arange(len(tokens)),
+  )
   reached = np.ones(len(tokens))
   for i, column in enumerate(tokens.T):
-    kept[index, column] += reached * passed[column]
-    reached = reached * (1 - passed[column])
+    kept_probs[index, column] += reached * pass_probs[column]
+    reached = reached * (1 - pass_probs[column])
     if i + 1 < num_drafts:
-      seen = covered[tokens[:, : i + 1]]
-      again = _again(draft, seen, tokens[:, : i + 1])
-      shares = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1e-300)
+      seen_covered = covered[tokens[:, : i + 1]]
+      repeat_prob = _repeat_prob(draft, seen_covered, tokens[:, : i + 1])
+      shares = seen_covered / np.maximum(
+        seen_covered.sum(axis=1, keepdims=True), 1e-300
+      )
       for j in range(i + 1):
-        kept[index, tokens[:, j]] += reached * again * shares[:, j]
-      reached = reached * (1 - again)
-  return kept
+        kept_probs[index, tokens[:, j]] += reached * repeat_prob * shares[:, j]
+      reached = reached * (1 - repeat_prob)
+  return kept_probs
 
 
-def _again(draft, seen, tokens):
+def _repeat_prob(draft, seen_covered, tokens):
   """`[m]` that a repeated draw passes before the next new token is drawn."""
-  more = seen.sum(axis=1)
+  repeat_mass = seen_covered.sum(axis=1)
   new = np.maximum(1 - draft[tokens].sum(axis=1), 0)
-  return more / np.maximum(more + new, 1e-300)
+  return repeat_mass / np.maximum(repeat_mass + new, 1e-300)
 
 
 def breakpoints(draft, target, tokens, slots, width, rho):
@@ -83,6 +90,6 @@ def breakpoints(draft, target, tokens, slots, width, rho):
     prefix_covered = covered[prefix]
     steps[1 + i] = [target[token] / (rho * draft[token])]
     if i + 1 < num:
-      steps[1 + width + i] = _again(draft, prefix_covered, prefix)
+      steps[1 + width + i] = _repeat_prob(draft, prefix_covered, prefix)
       steps[1 + 2 * width + i] = candidates.cumulative(prefix_covered[0])
   return steps

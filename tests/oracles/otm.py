@@ -144,13 +144,15 @@ def winners(ranks, tokens):
     ranks: `[V, M]` of all tokens.
     tokens: `[m, n]` tuples of candidates; of equal ranks the first one wins.
   """
-  below = np.cumsum(ranks, axis=1) - ranks
+  mass_below = np.cumsum(ranks, axis=1) - ranks
   won = []
   for i, column in enumerate(tokens.T):
     probs = ranks[column]
-    for j, other in enumerate(tokens.T):
+    for j, other_column in enumerate(tokens.T):
       if j != i:
-        probs = probs * (below + ranks if j > i else below)[other]
+        probs = (
+          probs * (mass_below + ranks if j > i else mass_below)[other_column]
+        )
     won.append(probs.sum(axis=1))
   return np.stack(won, axis=1)
 

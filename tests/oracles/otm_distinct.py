@@ -46,12 +46,12 @@ def _steps(draft, covered, tokens, num_seen, unmarked):
   """
   weights = np.zeros((2, len(tokens)))
   for i, token in enumerate(tokens[: num_seen + 1]):
-    both = np.array([covered[token], draft[token] - covered[token]])
+    mark_probs = np.array([covered[token], draft[token] - covered[token]])
     if i < num_seen:
-      weights[:, i] = both * [1, i not in unmarked]
+      weights[:, i] = mark_probs * [1, i not in unmarked]
     else:
       new = max(1 - draft[list(tokens[:num_seen])].sum(), 0.0)
-      weights[:, i] = new * both / draft[token]
+      weights[:, i] = new * mark_probs / draft[token]
   return weights.ravel() / weights.sum()
 
 

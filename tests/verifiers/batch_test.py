@@ -52,7 +52,7 @@ def cells(case):
       *steps[1:],
     ]
 
-  def below(draft, target, tokens, slots, width):
+  def below_root(draft, target, tokens, slots, width):
     """Of the chain that was accepted, which may have ended."""
     steps = [
       maximal.breakpoints(draft, target, tokens[start:], slots, width)
@@ -61,7 +61,7 @@ def cells(case):
     steps = [np.concatenate(axis) for axis in zip(*steps)]
     return steps + [[]] * (width - 1)
 
-  levels = [root] + [below] * case.topology.depth
+  levels = [root] + [below_root] * case.topology.depth
   points, volumes = exact.walk_cells(case, levels)
   return (points[:, :, 0], points[:, :, 1:]), volumes
 
@@ -79,15 +79,15 @@ def test_completed_round_has_exactly_the_target_distribution(name):
   probs, outcome, _ = integrated(name)
   np.testing.assert_allclose(probs, case.expected, atol=1e-6)
   # What was accepted is one chain from the root, and was proposed.
-  above = np.full(outcome.num_accepted.shape, -1)
+  parent = np.full(outcome.num_accepted.shape, -1)
   for depth in range(case.topology.depth):
-    kept = depth < outcome.num_accepted
+    is_accepted = depth < outcome.num_accepted
     node = outcome.path[..., depth]
-    assert case.is_valid[node[kept]].all()
-    assert (np.array(case.topology.parents)[node] == above)[kept].all()
-    at = np.take_along_axis(case.drafts, node, axis=1)
-    assert (at == outcome.tokens[..., depth])[kept].all()
-    above = node
+    assert case.is_valid[node[is_accepted]].all()
+    assert (np.array(case.topology.parents)[node] == parent)[is_accepted].all()
+    draft_tokens = np.take_along_axis(case.drafts, node, axis=1)
+    assert (draft_tokens == outcome.tokens[..., depth])[is_accepted].all()
+    parent = node
 
 
 @pytest.mark.parametrize('name', SAMPLED)
@@ -96,8 +96,8 @@ def test_rounds_are_lost_at_the_root_as_often_as_the_paper_says(name):
   case = CASES[name]
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   _, rejected = multiround.residuals(draft, target, width(case))
-  lost = 1 - integrated(name).reach[0]
-  np.testing.assert_allclose(lost, rejected.prod(), atol=1e-6)
+  loss_prob = 1 - integrated(name).reach[0]
+  np.testing.assert_allclose(loss_prob, rejected.prod(), atol=1e-6)
   foretold = oracles.acceptance('multiround', draft, target, width(case))
   np.testing.assert_allclose(integrated(name).reach[0], foretold, atol=1e-6)
 

@@ -44,8 +44,8 @@ def path_of(name):
   end = num_valid(case)
   paths = []
   for tokens, probs in zip(case.drafts, case.node_probs):
-    before = np.insert(tokens, 0, exact.ROOT)[: end + 1]
-    paths.append((tokens[:end], probs[:end], case.target[before]))
+    contexts = np.insert(tokens, 0, exact.ROOT)[: end + 1]
+    paths.append((tokens[:end], probs[:end], case.target[contexts]))
   return paths
 
 
@@ -90,8 +90,8 @@ def test_completed_round_has_exactly_the_goal_distribution(name):
   accepted = (
     np.arange(case.topology.depth) < result.outcome.num_accepted[..., None]
   )
-  kept = np.broadcast_to(case.drafts[:, None], accepted.shape)
-  assert (result.outcome.tokens[..., :-1] == kept)[accepted].all()
+  draft_tokens = np.broadcast_to(case.drafts[:, None], accepted.shape)
+  assert (result.outcome.tokens[..., :-1] == draft_tokens)[accepted].all()
   assert (result.outcome.path == np.arange(case.topology.depth)).all()
 
 
@@ -128,18 +128,18 @@ def test_a_prefix_is_accepted_as_often_as_its_share(name):
     reach[: num_valid(case)], case.weights @ share, atol=1e-6
   )
   assert not reach[num_valid(case) :].any()
-  alone = np.array([passed(*path) for path in path_of(name)])
-  walk = case.weights @ alone.cumprod(axis=1)
+  token_pass_probs = np.array([pass_probs(*path) for path in path_of(name)])
+  walk = case.weights @ token_pass_probs.cumprod(axis=1)
   np.testing.assert_allclose(reach[: len(walk[:1])], walk[:1], atol=1e-6)
   # A deterministic draft's ratios do not exceed 1: there is nothing to gain.
-  more = 0 if case.chosen else 1e-3
-  assert (reach[1 : len(walk)] >= walk[1:] + more - 1e-6).all()
+  margin = 0 if case.chosen else 1e-3
+  assert (reach[1 : len(walk)] >= walk[1:] + margin - 1e-6).all()
 
 
-def passed(tokens, probs, targets):
+def pass_probs(tokens, probs, targets):
   """`[L]` that each token passes the ordinary test."""
-  at = np.arange(len(tokens)), tokens
-  return np.minimum(targets[at] / probs[at], 1)
+  index = np.arange(len(tokens)), tokens
+  return np.minimum(targets[index] / probs[index], 1)
 
 
 def best_accepted(case):

@@ -106,14 +106,16 @@ def proposed(case, draft, nodes):
   """`[D, V]` what the tokens of a path were proposed from."""
   tokens, parents = case.drafts[draft], np.array(case.topology.parents)
   probs = np.zeros((case.topology.depth, case.vocab_size))
-  here, context = [-1], exact.ROOT
+  active_nodes, context = [-1], exact.ROOT
   for depth, node in enumerate(nodes):
     of_level = case.topology.depths == depth + 1
-    active = np.flatnonzero(of_level & case.is_valid & np.isin(parents, here))
+    active = np.flatnonzero(
+      of_level & case.is_valid & np.isin(parents, active_nodes)
+    )
     pair = case.draft[context], case.target[context]
     probs[depth] = proposal(case, *pair, tokens[active])
     context = tokens[node]
-    here = active[tokens[active] == context]
+    active_nodes = active[tokens[active] == context]
   return probs
 
 
@@ -182,11 +184,11 @@ def test_no_verifier_keeps_more_than_the_linear_program(name):
   """And the tree walk with `otm`, which has the same path, keeps less."""
   case = CASES[name]
   args = case.target, case.draft, 2, 2
-  kept = integrated(name).reach.sum()
+  num_kept = integrated(name).reach.sum()
   walk = theory.acceptance_by_depth(*args, 'otm').sum()
-  assert walk <= kept + 1e-6 <= theory.best_accepted(*args) + 2e-6
+  assert walk <= num_kept + 1e-6 <= theory.best_accepted(*args) + 2e-6
   np.testing.assert_allclose(
-    kept, theory.acceptance_by_depth(*args, 'block').sum(), atol=1e-5
+    num_kept, theory.acceptance_by_depth(*args, 'block').sum(), atol=1e-5
   )
 
 

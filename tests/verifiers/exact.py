@@ -40,13 +40,13 @@ class Joint(rounds.Case):
   @functools.cached_property
   def tables(self):
     """`[N, V, V]` float64 of each node."""
-    same = np.eye(self.vocab_size)
-    known = {
+    identity = np.eye(self.vocab_size)
+    tables = {
       'draft': self.draft,
-      'other': rounds.normalize(self.draft[::-1] * (1 - same)),
-      'chosen': np.roll(same, 1, axis=1),
+      'other': rounds.normalize(self.draft[::-1] * (1 - identity)),
+      'chosen': np.roll(identity, 1, axis=1),
     }
-    return np.stack([known[name] for name in self.members])
+    return np.stack([tables[name] for name in self.members])
 
   @functools.cached_property
   def drafts(self):
@@ -66,8 +66,10 @@ class Joint(rounds.Case):
 
   def tree(self, tokens, valid=None):
     nodes = np.arange(self.topology.num_nodes)
-    before = jnp.append(tokens, ROOT)[np.array(self.topology.parents, int)]
-    probs = jnp.asarray(self.tables, jnp.float32)[nodes, before]
+    parent_tokens = jnp.append(tokens, ROOT)[
+      np.array(self.topology.parents, int)
+    ]
+    probs = jnp.asarray(self.tables, jnp.float32)[nodes, parent_tokens]
     valid = jnp.asarray(self.is_valid) if valid is None else valid
     return base.DraftTree(tokens, self.topology, valid, probs)
 
@@ -175,9 +177,11 @@ def contexts(case, tokens):
   steps = [(ROOT, [-1])]
   for depth in range(case.topology.depth + 1):
     longer = []
-    for context, here in steps:
+    for context, parent_nodes in steps:
       of_level = case.topology.depths == depth + 1
-      nodes = np.flatnonzero(of_level & case.is_valid & np.isin(parents, here))
+      nodes = np.flatnonzero(
+        of_level & case.is_valid & np.isin(parents, parent_nodes)
+      )
       yield depth, context, nodes
       for token in np.unique(tokens[nodes]):
         longer.append((token, nodes[tokens[nodes] == token]))
@@ -246,10 +250,10 @@ def walk_cells(
 
 def padded(grids):
   """Stacks cells of several cases; those that are missing have volume 0."""
-  most = max(len(volumes) for _, volumes in grids)
+  max_cells = max(len(volumes) for _, volumes in grids)
   stack = lambda arrays: np.stack(
     [
-      np.pad(leaf, [(0, most - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
+      np.pad(leaf, [(0, max_cells - len(leaf))] + [(0, 0)] * (leaf.ndim - 1))
       for leaf in arrays
     ]
   )

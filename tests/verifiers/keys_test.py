@@ -53,11 +53,11 @@ def p_value(verifier, name, size=1000000):
   """Of the first tokens of `size` rounds, each completed from the target."""
   case, drafts = drafted(name, size)
   columns = uniforms(size).T[..., None]
-  run = functools.partial(case.verify, verifiers.resolve(verifier))
-  run = jax.jit(jax.vmap(run))
+  verify = functools.partial(case.verify, verifiers.resolve(verifier))
+  verify = jax.jit(jax.vmap(verify))
   keys = jax.random.split(jax.random.key(11), size)
   rows = [slice(i, i + ROWS) for i in range(0, size, ROWS)]
-  outcomes = [run(keys[part], jnp.asarray(drafts[part])) for part in rows]
+  outcomes = [verify(keys[part], jnp.asarray(drafts[part])) for part in rows]
   join = lambda name: np.concatenate([getattr(o, name) for o in outcomes])
   tokens, num = join('tokens'), join('num_accepted')
   for depth in range(1, LENGTH):

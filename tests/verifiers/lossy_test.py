@@ -33,8 +33,8 @@ def integrated(case, alpha, beta, verifier):
   """Of the verifier, None, or of another one that steps where it does."""
 
   def lenient(draft, target, *args):
-    kept = np.minimum(draft, target / (1 - alpha))
-    probs = np.maximum(kept, target / beta)
+    kept_probs = np.minimum(draft, target / (1 - alpha))
+    probs = np.maximum(kept_probs, target / beta)
     accept, draws = maximal.breakpoints(draft, probs, *args)
     # Where nothing is left of the target, it draws from the goal.
     return [accept, np.append(draws, candidates.cumulative(probs))]
@@ -52,24 +52,26 @@ def integrated(case, alpha, beta, verifier):
 def replaced(draft, target, alpha, beta):
   """`[..., V]` distribution of what takes the place of a rejected draft."""
   weights = np.maximum(target / beta - draft, 0)
-  kept = np.minimum(draft, target / (1 - alpha))
-  some = weights.sum(-1, keepdims=True) > 0
-  weights = np.where(some, weights, np.maximum(kept, target / beta))
+  kept_probs = np.minimum(draft, target / (1 - alpha))
+  has_mass = weights.sum(-1, keepdims=True) > 0
+  weights = np.where(has_mass, weights, np.maximum(kept_probs, target / beta))
   return weights / weights.sum(-1, keepdims=True)
 
 
 def check_distribution(case, alpha, beta, verifier=None):
   """The first token has the distribution of the formula."""
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
-  kept = np.minimum(draft, target / (1 - alpha))
-  want = kept + (1 - kept.sum()) * replaced(draft, target, alpha, beta)
+  kept_probs = np.minimum(draft, target / (1 - alpha))
+  expected = kept_probs + (1 - kept_probs.sum()) * replaced(
+    draft, target, alpha, beta
+  )
   if beta == 1:
     excess = np.maximum(target - draft, 0)
-    want = kept + (1 - kept.sum()) * excess / excess.sum()
+    expected = kept_probs + (1 - kept_probs.sum()) * excess / excess.sum()
   result = integrated(case, alpha, beta, verifier)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
   probs = result.probs.reshape(case.vocab_size, -1).sum(axis=1)
-  np.testing.assert_allclose(probs, want, atol=1e-6)
+  np.testing.assert_allclose(probs, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(('alpha', 'beta'), [*RULES, EXTREME])

@@ -60,15 +60,15 @@ def table(name, epsilon, replacement='residual'):
   """What one position does: `[V, V]` kept and emitted, `[V]` rejections."""
   case = CASES[name]
   accept = np.minimum(1, (case.target + epsilon) / case.draft)
-  kept = accept * case.draft
-  rejected = 1 - kept.sum(1)
+  kept_probs = accept * case.draft
+  rejected = 1 - kept_probs.sum(1)
   excess = np.maximum(case.target - case.draft, 0)
   other = {
     'residual': excess / excess.sum(1, keepdims=True),
     'target': case.target,
     'draft': case.draft,
   }[replacement]
-  return kept, kept + rejected[:, None] * other, rejected
+  return kept_probs, kept_probs + rejected[:, None] * other, rejected
 
 
 def first_tokens(name, result):
@@ -130,19 +130,19 @@ def test_rejection_and_bias_sum_to_the_distance(name):
 def test_walk_applies_the_rule_at_every_position(name, epsilon, replacement):
   """Behind what was rejected or not drafted, the target goes on."""
   case = CASES[name]
-  kept, emitted, rejected = table(name, epsilon, replacement)
+  kept_probs, emitted, rejected = table(name, epsilon, replacement)
   num_valid = int(case.is_valid.sum())
   probs, going, reach = np.zeros(()), np.ones(1), []
   last = np.array([exact.ROOT])
   for depth in range(case.topology.depth + 1):
-    rows, passed = case.target[last], np.zeros_like(case.target[last])
+    rows, pass_probs = case.target[last], np.zeros_like(case.target[last])
     if depth < num_valid:
-      passed = kept[last]
+      pass_probs = kept_probs[last]
       rows = emitted[last]
-    new = going[:, None] * (rows - passed)
+    new = going[:, None] * (rows - pass_probs)
     stopped = probs.reshape(-1, 1) * case.target[last]
     probs = (stopped + new).ravel()
-    going = (going[:, None] * passed).ravel()
+    going = (going[:, None] * pass_probs).ravel()
     reach.append(going.sum())
     last = np.arange(probs.size) % case.vocab_size
   result = integrated(name, epsilon, replacement)
@@ -160,10 +160,10 @@ def test_epsilon_zero_keeps_lossless_drafts_and_draws_again():
   """Of draft samples in the place of rejected ones, by hand."""
   case = CASES['one']
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
-  kept = np.minimum(draft, target)
+  kept_probs = np.minimum(draft, target)
   np.testing.assert_allclose(
     first_tokens('one', integrated('one', 0.0, 'draft')),
-    kept + (1 - kept.sum()) * draft,
+    kept_probs + (1 - kept_probs.sum()) * draft,
     atol=1e-6,
   )
 

@@ -81,12 +81,12 @@ def check_paths(case, outcome):
   depths = np.append(case.topology.depths, 0)
   tokens = np.pad(case.drafts, ((0, 0), (0, 1)))[:, None]
   for depth in range(case.topology.depth):
-    kept = depth < outcome.num_accepted
+    is_accepted = depth < outcome.num_accepted
     node = outcome.path[..., depth]
-    assert valid[node[kept]].all()
-    assert (depths[node[kept]] == depth + 1).all()
-    at = np.take_along_axis(tokens, node[..., None], axis=2)[..., 0]
-    assert (at == outcome.tokens[..., depth])[kept].all()
+    assert valid[node[is_accepted]].all()
+    assert (depths[node[is_accepted]] == depth + 1).all()
+    draft_tokens = np.take_along_axis(tokens, node[..., None], axis=2)[..., 0]
+    assert (draft_tokens == outcome.tokens[..., depth])[is_accepted].all()
 
 
 def draws_from_the_target(draft, target, tokens, slots, width):
@@ -158,9 +158,11 @@ def test_all_candidates_of_a_tree_have_exactly_the_goal_distribution(
 def undivided(*args):
   """k-Seq that tests each of its candidates as the only one."""
   divide = division.divide
-  alone = lambda draft, target, num: divide(draft, target, jnp.minimum(num, 1))
+  divide_once = lambda draft, target, num: divide(
+    draft, target, jnp.minimum(num, 1)
+  )
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(division, 'divide', alone)
+    patch.setattr(division, 'divide', divide_once)
     return couplings.KSeq()(*args)
 
 

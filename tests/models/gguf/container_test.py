@@ -17,7 +17,7 @@ _KINDS = gguf.GGMLQuantizationType
 _BITS = {'Q4_0': 4, 'Q4_1': 4, 'Q5_0': 5, 'Q5_1': 5, 'Q8_0': 8}
 
 
-def _written(tmp_path, array, kind):
+def _write_array(tmp_path, array, kind):
   """What is read of one array that was written in a format."""
   path = tmp_path / 'a.gguf'
   files.write(path, {'a': array}, kinds={'a': _KINDS[kind]})
@@ -33,7 +33,7 @@ def _written(tmp_path, array, kind):
 def test_plain_formats_keep_their_values_and_type(tmp_path, kind):
   dtype = {'F32': np.float32, 'F16': np.float16, 'BF16': jnp.bfloat16}[kind]
   array = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(dtype)
-  array_read = _written(tmp_path, array.astype(np.float32), kind)
+  array_read = _write_array(tmp_path, array.astype(np.float32), kind)
   assert array_read.dtype == dtype
   np.testing.assert_array_equal(array_read, array)
 
@@ -46,7 +46,7 @@ def test_quantized_values_are_as_near_as_their_bits_allow(tmp_path, kind):
     steps = np.ptp(blocks, axis=-1) / (2 ** _BITS[kind] - 1)
   else:  # The far end of the other sign is not reached.
     steps = abs(blocks).max(-1) / (2 ** (_BITS[kind] - 1) - 1)
-  array_read = _written(tmp_path, array, kind)
+  array_read = _write_array(tmp_path, array, kind)
   error = abs(array_read - array).reshape(blocks.shape).max(-1)
   assert (error < 1.01 * steps).all() and (error > 0.1 * steps).all()
 
@@ -93,7 +93,7 @@ def _scales(packed):
 
 def _q4_k(block, high=None):
   """Four chunks of 64 values, whose nibbles are two rows of 32."""
-  scale, least = (float(x) for x in np.frombuffer(block[:4], np.float16))
+  scale, min_scale = (float(x) for x in np.frombuffer(block[:4], np.float16))
   pairs, data = _scales(block[4:16]), block[-128:]
   values = []
   for row in range(8):
@@ -102,7 +102,7 @@ def _q4_k(block, high=None):
       if high is not None:
         value += (high[i] >> row & 1) * 16
       factor, minimum = pairs[row]
-      values.append(scale * factor * value - least * minimum)
+      values.append(scale * factor * value - min_scale * minimum)
   return values
 
 

@@ -93,7 +93,7 @@ def model(peer):
     'rope.freq_base': config.rope_parameters['rope_theta'],
   }
   metadata = {f'{name}.{field}': value for field, value in sizes.items()}
-  ours = {hf_name: part for part, hf_name in (TOP | LAYER).items()}
+  part_names = {hf_name: part for part, hf_name in (TOP | LAYER).items()}
   heads = {'attn_q': config.num_attention_heads}
   heads['attn_k'] = config.num_key_value_heads
   arrays = {}
@@ -101,9 +101,9 @@ def model(peer):
     array = value.numpy()
     *prefix, leaf = hf_name.split('.')
     if 'layers' not in prefix:
-      arrays[f'{ours[".".join(prefix)]}.{leaf}'] = array
+      arrays[f'{part_names[".".join(prefix)]}.{leaf}'] = array
       continue
-    part = ours['.'.join(prefix[3:])]
+    part = part_names['.'.join(prefix[3:])]
     if name == 'llama' and part in heads:
       rows = array.reshape(heads[part], 2, -1, *array.shape[1:])
       array = rows.swapaxes(1, 2).reshape(array.shape)

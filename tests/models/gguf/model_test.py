@@ -85,8 +85,8 @@ def test_logits_are_those_of_transformers(tmp_path, kind):
   tokens = np.random.default_rng(0).integers(0, len(files.TOKENS), (2, 12))
   with torch.no_grad():
     expected = peer(torch.tensor(tokens)).logits.numpy()
-  got = _logits(checkpoint, tokens)
-  np.testing.assert_allclose(got, expected, atol=1e-4, rtol=1e-4)
+  actual = _logits(checkpoint, tokens)
+  np.testing.assert_allclose(actual, expected, atol=1e-4, rtol=1e-4)
   assert checkpoint.stop_tokens == checkpoint.tokenizer.stop_tokens == (2, 0)
   assert checkpoint.chat_template == files.TEMPLATE
   assert checkpoint.config.rope_theta == 5e5  # Not of 32 bits.
@@ -118,9 +118,9 @@ def test_the_type_is_kept_unless_another_is_asked_for(tmp_path, kind):
   }
   path, _ = _file(tmp_path, kinds=kinds)
   dtype = {'F16': jnp.float16, 'BF16': jnp.bfloat16}[kind]
-  stored = models.load(path).params
-  assert stored['embedding']['embedding'].dtype == dtype
-  assert stored['final_norm']['scale'].dtype == jnp.float32
+  params = models.load(path).params
+  assert params['embedding']['embedding'].dtype == dtype
+  assert params['final_norm']['scale'].dtype == jnp.float32
   converted = models.load(path, dtype=jnp.float32).params
   assert {leaf.dtype for leaf in jax.tree.leaves(converted)} == {
     jnp.dtype('f4')
@@ -161,8 +161,8 @@ def test_factors_of_frequencies_are_written_for_transformers(tmp_path):
   path, peer = _file(tmp_path, 'llama, stretched')
   checkpoint = models.load(path)
   models.save(checkpoint, tmp_path / 'saved')
-  again = models.load(tmp_path / 'saved')
-  assert again.config == checkpoint.config
+  reloaded = models.load(tmp_path / 'saved')
+  assert reloaded.config == checkpoint.config
   text = json.dumps(dataclasses.asdict(checkpoint.config))
   assert config_lib.from_dict(json.loads(text)) == checkpoint.config
   hf_model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -235,17 +235,17 @@ def test_a_broken_file_is_refused_or_only_its_numbers_differ(tmp_path):
   path, _ = _file(tmp_path)
   content = path.read_bytes()
   expected = container.read_header(path)
-  refused = loaded = 0
+  num_refused = num_loaded = 0
   for seed in range(200):
     path.write_bytes(_broken(content, seed))
     try:
       checkpoint = models.load(path)
     except ValueError as error:
-      refused += 1
+      num_refused += 1
       assert str(path) in str(error)
       continue
-    loaded += 1
+    num_loaded += 1
     assert len(path.read_bytes()) == len(content)
     arrays = container.read_header(path).arrays
     assert arrays == expected.arrays and checkpoint.tokenizer is not None
-  assert refused > 110 and loaded > 20
+  assert num_refused > 110 and num_loaded > 20

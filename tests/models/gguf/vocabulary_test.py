@@ -67,11 +67,13 @@ def test_numbers_of_other_scripts_are_digits_for_smollm():
 
 def test_qwen2_composes_characters_first():
   texts = 'e\u0301', '\u00e9'
-  composed, apart = (
+  composed_ids, separate_ids = (
     [_read(pre=pre).encode_response(text) for text in texts]
     for pre in ('qwen2', 'smollm')
   )
-  assert composed[0] == composed[1] and apart[0] != apart[1]
+  assert (
+    composed_ids[0] == composed_ids[1] and separate_ids[0] != separate_ids[1]
+  )
 
 
 @pytest.mark.parametrize('begins', [True, False])

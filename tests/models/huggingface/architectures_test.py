@@ -20,11 +20,11 @@ _MINI = config_lib.TransformerConfig(vocab_size=8, **toys.TINY)
 @pytest.mark.parametrize('case', oracle.CASES)
 def test_a_config_comes_back_from_what_is_written_of_it(case):
   config = architectures.read_config(oracle.fields(case))
-  written = json.loads(json.dumps(architectures.write_config(config)))
-  assert architectures.read_config(written) == config
+  fields = json.loads(json.dumps(architectures.write_config(config)))
+  assert architectures.read_config(fields) == config
   # Without a window, it is a Llama.
   if case != 'mistral_global':
-    assert written['model_type'] == oracle.CASES[case][0]
+    assert fields['model_type'] == oracle.CASES[case][0]
 
 
 def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
@@ -89,13 +89,15 @@ def test_a_config_without_its_defaults_is_read(case):
 )
 def test_equal_architectures_are_written_alike(config):
   """Whatever says them: padding, the default scale, a pattern of layers."""
-  read = architectures.read_config(architectures.write_config(config))
-  assert read.vocab_size == config.table_size
-  assert read.product_scale == config.product_scale
-  assert [read.is_local(i) for i in range(3)] == [
+  reread_config = architectures.read_config(architectures.write_config(config))
+  assert reread_config.vocab_size == config.table_size
+  assert reread_config.product_scale == config.product_scale
+  assert [reread_config.is_local(i) for i in range(3)] == [
     config.is_local(i) for i in range(3)
   ]
-  assert architectures.write_config(read) == architectures.write_config(config)
+  assert architectures.write_config(
+    reread_config
+  ) == architectures.write_config(config)
 
 
 @pytest.mark.parametrize(

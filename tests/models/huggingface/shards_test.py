@@ -44,10 +44,10 @@ def test_what_is_written_in_shards_is_read_again(folder, tmp_path):
   assert all(
     file.stat().st_size < max(10_000, largest) + 2000 for file in files
   )
-  again = shards.load(str(tmp_path))
-  assert again.shapes == tensors.shapes
-  for name in again.shapes:
-    np.testing.assert_array_equal(again.read(name), tensors.read(name))
+  reloaded = shards.load(str(tmp_path))
+  assert reloaded.shapes == tensors.shapes
+  for name in reloaded.shapes:
+    np.testing.assert_array_equal(reloaded.read(name), tensors.read(name))
 
 
 def test_missing_shards_are_named(sharded):
@@ -114,8 +114,8 @@ def test_a_type_that_nothing_can_be_computed_in_is_refused(
   path = folder / 'model.safetensors'
   arrays = safetensors_numpy.load_file(path)
   name = 'model.norm.weight'
-  others = {n: array for n, array in arrays.items() if n != name}
-  safetensors_numpy.save_file(others, path)
+  other_arrays = {n: array for n, array in arrays.items() if n != name}
+  safetensors_numpy.save_file(other_arrays, path)
   # What the package does not write stands last.
   content = path.read_bytes()
   length = int.from_bytes(content[:8], 'little')

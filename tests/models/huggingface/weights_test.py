@@ -29,12 +29,12 @@ def _read(case, arrays, **options):
 def test_writing_undoes_reading(case):
   expected = oracle.arrays(case)
   config, params = _read(case, expected)
-  written = weights.write(config, oracle.CASES[case][0], params)
+  tensors = weights.write(config, oracle.CASES[case][0], params)
   if config.tie_embeddings:
     del expected['lm_head.weight']
-  assert written.shapes.keys() == expected.keys() - set(_COPIES)
-  for name, shape in written.shapes.items():
-    array = written.read(name)
+  assert tensors.shapes.keys() == expected.keys() - set(_COPIES)
+  for name, shape in tensors.shapes.items():
+    array = tensors.read(name)
     assert array.shape == shape.shape and array.flags['C_CONTIGUOUS']
     np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
@@ -123,17 +123,17 @@ def test_types_are_kept_or_become_what_is_asked_for():
 
 
 def test_one_array_is_read_at_a_time_the_largest_first():
-  arrays, read = oracle.arrays('phi3'), []
+  arrays, read_names = oracle.arrays('phi3'), []
   source = oracle.tensors(arrays)
-  source = source._replace(read=lambda n: (read.append(n), arrays[n])[1])
+  source = source._replace(read=lambda n: (read_names.append(n), arrays[n])[1])
   config = architectures.read_config(oracle.fields('phi3'))
   weights.read(config, 'phi3', source)
-  sizes = [arrays[name].size for name in read]
-  assert sizes == sorted(sizes, reverse=True) and len(read) == len(arrays)
+  sizes = [arrays[name].size for name in read_names]
+  assert sizes == sorted(sizes, reverse=True) and len(read_names) == len(arrays)
 
 
 def test_padding_of_the_vocabulary_is_written():
   config, params = _read('llama', oracle.arrays('llama'))
   config = dataclasses.replace(config, vocab_size=47, padded_vocab_size=50)
-  written = weights.write(config, 'llama', params)
-  assert written.shapes['lm_head.weight'].shape == (50, 32)
+  tensors = weights.write(config, 'llama', params)
+  assert tensors.shapes['lm_head.weight'].shape == (50, 32)
