@@ -93,7 +93,7 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   ids=['uniform', 'thompson'],
 )
 def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
-  """Tokens and pulls, at temperature 1, of bandits that draw at random.
+  """Compares tokens and pulls at temperature 1 for bandits that sample arms.
 
   `continuous_batching_test` compares them with a batch of one.
   """
@@ -104,7 +104,7 @@ def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
     [sizes.PROMPTS[i] for i in order], 20, request_ids=order
   )
   pairs = list(zip(permuted, order))
-  # Alone among rows that are done from the start, and in a batch of one.
+  # Only this row is live from the start; then it is a batch of one.
   pairs += [
     (rows.decode(sizes.PROMPTS, [20 * (i == row) for row in range(4)])[i], i)
     for i in range(sizes.ROWS)
@@ -118,7 +118,7 @@ def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
     assert result.tokens == batch_results[i].tokens
     assert result.pulls.tolist() == batch_results[i].pulls.tolist()
     assert result.num_catch_up_tokens == batch_results[i].num_catch_up_tokens
-  # They do not simply all play alike.
+  # Rows differ in the arms that they pull.
   assert len({tuple(result.pulls) for result in batch_results}) > 1
 
 
@@ -180,19 +180,20 @@ def test_only_arms_that_a_live_row_chose_are_run(per_row):
 @pytest.mark.parametrize(
   ('shared', 'feedback', 'num_catch_up_tokens'),
   [
-    # The chains find one token of plain decoding that they did not read.
+    # The chains catch up on one token from each round of plain decoding.
     (True, 'bandit', 3 * 1),
-    # After a round of its own, a drafter reads one token more: the shorter one
-    # 5, the two 2 + 1, the longer one 2.
+    # After its own round, a drafter reads one more token: the shorter chain
+    # reads 5, the other two arms 2 + 1, the longer chain 2.
     pytest.param(False, 'full', 3 * (5 + 3 + 2), marks=pytest.mark.slow),
   ],
 )
 def test_arms_of_one_model_take_turns_with_plain_decoding(
   shared, feedback, num_catch_up_tokens
 ):
-  """The drafts are the target's own, so 4, 1 and 2 tokens come in turn.
+  """The target drafts for itself, so rounds emit 4, 1 and 2 tokens in turn.
 
-  All are accepted, or a cache is wrong; the tokens read were counted by hand.
+  All drafts are accepted unless a KV cache is wrong. The numbers of catch-up
+  tokens were counted by hand.
   """
   model, params = arms.TARGET
   copy = params if shared else jax.tree.map(jnp.copy, params)
@@ -209,15 +210,15 @@ def test_arms_of_one_model_take_turns_with_plain_decoding(
   state, infos = specjax.trace(decoder.round_fn, decoder.params, start, 9)
   results = decoder.results(sizes.PROMPTS, state)
   for prompt, result in zip(sizes.PROMPTS, results):
-    # The drafter that waits does not lack anything of a prompt of one token.
+    # A prompt of one token leaves nothing for an idle drafter to catch up on.
     short = len(prompt) == 1 and not shared
     assert len(result.tokens) == 21 and result.rounds == 9
     np.testing.assert_array_equal(result.accepted, result.drafted)
     assert result.pulls.tolist() == [3, 3, 3]
     assert result.num_catch_up_tokens == num_catch_up_tokens - short
-  if feedback == 'full':  # What every arm would have emitted, of 1 to 4.
+  if feedback == 'full':  # Each arm emits 1 to 4 tokens.
     expected = np.broadcast_to([1, 0, 1 / 3], infos.rewards.shape)
-    # Where fewer than 3 tokens were, the longer chain's next are not known.
+    # If fewer than 3 tokens were emitted, the longer chain's are estimated.
     longer = np.asarray(infos.num_emitted)[..., None] >= 3
     is_exact = longer | (np.arange(3) > 0)
     is_exact &= infos.live[..., None]

@@ -49,7 +49,7 @@ def test_texts_do_not_depend_on_the_default_generator():
 
 
 def test_greedy_speculative_equals_greedy_autoregressive():
-  """Counters add up: a round emits what it accepted, and one token more."""
+  """Checks that a round emits its accepted tokens and one more."""
   _, _, results = greedy_chain()
   assert arms.tokens(results) == arms.greedy_tokens()
   assert sum(result.accepted.sum() for result in results) > 0
@@ -90,7 +90,7 @@ def test_greedy_trees_equal_greedy_autoregressive(topology, verifier):
   'name', ['batch', 'block', 'greedy', 'kseq', 'maximal', 'multiround', 'otm']
 )
 def test_verifiers_of_one_hot_distributions_take_the_greedy_path(name):
-  """Four equal chains of three tokens, of which the target agrees to some."""
+  """Drafts four equal chains whose first tokens agree with the target."""
   num_drafts, length, vocab_size = (1 if name == 'maximal' else 4), 3, 5
   topology = trees.chains(num_drafts, length)
   one_hot = np.eye(vocab_size, dtype=np.float32)
@@ -107,11 +107,12 @@ def test_verifiers_of_one_hot_distributions_take_the_greedy_path(name):
     )
     return jax.vmap(lambda key, probs: verify(key, tree, probs))(keys, target)
 
-  # The first token that the target would not have chosen; 3 if there is none.
+  # The index of the first token that the target rejects; 3 if there is none.
   wrong = np.repeat(np.arange(4), 8)
   greedy = np.tile(np.array([1, 2, 3, 4]), (len(wrong), 1))
   greedy[wrong < 3, wrong[wrong < 3]] = 0
-  depths = np.append(0, topology.depths)  # The depth of root and nodes.
+  # The depths of the root and the nodes.
+  depths = np.append(0, topology.depths)
   keys = jax.random.split(jax.random.key(0), len(wrong))
   outcome = walk(keys, one_hot[greedy[:, depths]])
   np.testing.assert_array_equal(outcome.num_accepted, wrong)
@@ -137,7 +138,7 @@ def test_equal_drafts_change_no_round():
   [arms.chain, pytest.param(arms.chains, marks=pytest.mark.slow)],
 )
 def test_output_does_not_depend_on_the_batch(build):
-  """Bit for bit at temperature 1: permuted, and in batches of one."""
+  """Compares outputs at temperature 1 with permuted rows and single rows."""
   decoder = arms.decoder(build())
   batch_results = decoder.decode(sizes.PROMPTS, sizes.NEW)
   order = [3, 0, 1, 2]
@@ -375,7 +376,7 @@ def test_every_one_of_many_stop_tokens_stops():
 
 @pytest.mark.parametrize('per_row', [False, True])
 def test_a_bandit_begins_by_data(per_row):
-  """Whatever its state is, and whether it is given or new."""
+  """Starts from a new bandit state and from a state that the caller passes."""
   decoder = arms.decoder(
     *[arms.none()] * 3,
     target=arms.MARKOV_TARGET,

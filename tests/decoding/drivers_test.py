@@ -40,7 +40,7 @@ def bandit_for_each_row():
   ],
 )
 def test_while_scan_and_generator_are_one(build):
-  """Rounds after the last row is done count nothing."""
+  """Rounds after the last row is done change no counter."""
   decoder = build()
   args = decoder.round_fn, decoder.params
   start = lambda: decoder.init(sizes.PROMPTS, [20, 12, 20, 7])

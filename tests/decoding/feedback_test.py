@@ -85,7 +85,7 @@ def varied_lengths():
 @pytest.mark.slow
 @pytest.mark.parametrize('per_row', [False, True])
 def test_every_arm_is_rewarded_by_what_was_committed(per_row):
-  """Against whole texts without a cache, with rows cut by stops and limits."""
+  """Compares rewards with full texts; stop tokens and limits cut rows."""
   depths, slot_of = np.array([3, 1, 2, 2, 0]), [0, 0, 1, 2, 3]
   estimated = arms.decoder(
     *varied_lengths(),
@@ -103,7 +103,7 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
   assert stopped.any() and not stopped.all()
   infos, by_slot = jax.device_get(infos), acceptance_of_text(state.tokens)
   latest_rewards = np.full((len(prompts), len(depths)), -1.0)
-  history = collections.defaultdict(list)  # Chances of late, by row and slot.
+  history = collections.defaultdict(list)  # Probabilities by row and slot.
   unequal = 0
   for rewards, live, arm, num in zip(
     infos.rewards, infos.live, infos.arm, infos.num_emitted
@@ -120,7 +120,7 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
         chances_of_slot.append(chance)
       for i, depth in enumerate(depths):
         chance = chances_of_slot[slot_of[i]]
-        # A round weighs less by 31/32 for every token behind it.
+        # The weight of a round decays by 31/32 per later token.
         accepted, count = 0.0, 0.0
         for probs in history[row, slot_of[i]]:
           decay = (31 / 32) ** len(probs)
@@ -136,7 +136,7 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
       latest_rewards[:] = rewards[live].mean(0)
     lengths = lengths + num
   assert unequal
-  # The bandit was given the same, of live rows alone.
+  # The bandit received the same rewards, from live rows only.
   expected = latest_rewards if per_row else latest_rewards[0]
   np.testing.assert_allclose(state.bandit, expected, atol=1e-6)
 
@@ -147,7 +147,7 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
 def test_raw_acceptance_is_that_of_probabilities_before_temperature(
   temperature,
 ):
-  """Of the arm that was played and of the one that was not."""
+  """Checks the selected arm and the other arm."""
   estimated = arms.decoder(
     *[arms.chain(1, model, temperature) for model in (arms.DRAFT, arms.OTHER)],
     bandit=Recorder(2),
@@ -168,7 +168,7 @@ def test_raw_acceptance_is_that_of_probabilities_before_temperature(
       acceptances, other_acceptances = (
         by_slot[arm][row, root : root + num] for arm in (selected, 1 - selected)
       )
-      # What was drafted stands behind the root alone.
+      # The only draft follows the root.
       for actual in (
         infos.raw_acceptance[i, row],
         infos.rewards[i, row, selected],
@@ -193,11 +193,12 @@ TABLES = [
 def test_expected_rounds_are_as_long_as_those_that_are_played():
   """With constant acceptance, the expectation is the sum of its powers.
 
-  Exactly, where the text is as long as the arm's rounds; else by what was
-  accepted of late, which is near it after a while.
+  The estimate is exact if the text is as long as the arm's rounds. Otherwise it
+  uses the recent acceptance rate and converges to the expectation.
 
-  About 10000 rounds of each arm: a mean that is off by 0.04 tokens, of 3.4 and
-  2.0, fails with chance 0.97 (s.e. at most 0.012, bound 4 of them).
+  Each arm runs about 10000 rounds: a mean that is off by 0.04 tokens from 3.4
+  or 2.0 fails with probability 0.97 (the bound is 4 standard errors of at most
+  0.012).
   """
   model = specjax.models.Markov(3)
   decoder = arms.decoder(
@@ -224,7 +225,7 @@ def test_expected_rounds_are_as_long_as_those_that_are_played():
     error = lengths.std() / np.sqrt(lengths.size)
     assert lengths.size > 9000
     assert abs(lengths.mean() - expected) < 4 * error
-    # So is the acceptance that a round reports of the arm it played.
+    # The acceptance that a round reports for its selected arm is constant.
     np.testing.assert_allclose(
       infos.acceptance[infos.arm == arm], chance, atol=1e-5
     )
@@ -249,7 +250,7 @@ def final(decoder, **options):
 
 
 def test_what_was_learnt_is_carried_over_if_asked():
-  """One bandit of two batches counts the rounds of both."""
+  """One bandit counts the rounds of two consecutive batches."""
   state = final(learner())
   rounds = int(state.num_rounds)
   assert state.bandit.pulls.sum() == rounds
@@ -270,9 +271,9 @@ def test_without_a_reward_nothing_is_learnt_in_the_loop():
 
 
 def test_an_arm_that_takes_long_is_played_less(monkeypatch):
-  """The clock is a fake that the drafters set: 1 and 10 ms a draft.
+  """Replaces the clock by one that the drafters set: 1 and 10 ms per draft.
 
-  Both arms emit the same, and only time tells them apart.
+  Both arms emit the same tokens and differ only in time.
   """
   now = [0.0]
 
@@ -302,7 +303,7 @@ def test_an_arm_that_takes_long_is_played_less(monkeypatch):
   learn = drivers.throughput_learner(specjax.bandits.UCB1(2), max_rate=3000)
   rounds = specjax.stream(timed.round_fn, timed.params, start, learn=learn)
   for i, (state, _) in enumerate(rounds):
-    # One update a round; none by the round that compiles.
+    # Each round but the one that compiles updates the bandit.
     assert state.bandit.pulls.sum() == i + 1
   # The last round may be cut by the limit; all others emit 3 tokens.
   assert i + 1 == 60

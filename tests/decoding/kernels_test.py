@@ -1,7 +1,7 @@
-"""How many kernels a round launches beside its model calls.
+"""Bounds the number of kernels that a round launches beside its model calls.
 
-Times differ from run to run; these numbers do not. An XLA that fuses otherwise
-may change them: then look at what a round does before a bound is moved.
+Unlike times, these numbers are deterministic. A version of XLA that fuses
+differently may change them; inspect the round before you raise a bound.
 """
 
 import collections
@@ -45,7 +45,7 @@ class _Named(specjax.models.ModelWrapper):
 
 
 def _computations(text):
-  """`{computation: {instruction: (kind, rest of its line)}}`."""
+  """Returns `{computation: {instruction: (kind, attributes)}}`."""
   computations, instructions = {}, None
   for line in text.splitlines():
     if line.endswith('{') and not line.startswith(' '):
@@ -57,7 +57,7 @@ def _computations(text):
 
 
 def _callees(kind, attributes):
-  """The computations of loops and choices."""
+  """Returns the computations that a loop or a conditional calls."""
   if kind not in ('while', 'conditional'):
     return []
   branches = ','.join(
@@ -73,7 +73,10 @@ def _callees(kind, attributes):
 
 
 def _of_models(instructions):
-  """Those of model calls; XLA forgets the names of some, but not of all."""
+  """Returns the names of instructions that belong to model calls.
+
+  XLA drops the metadata of some of them, but never of all.
+  """
   operands = {
     name: [
       operand
@@ -103,10 +106,10 @@ def _of_models(instructions):
 
 
 def num_kernels(text: str) -> int:
-  """Kernels of the loop of a compiled `decode`, each counted once.
+  """Returns the number of kernels in the loop of a compiled `decode`.
 
   Args:
-    text: of the program, whose models are `_named`.
+    text: The text of the program, whose models are `_Named`.
   """
   computations = _computations(text)
   entry = re.search(r'^ENTRY %?([\w.\-]+)', text, re.M)[1]
@@ -131,7 +134,7 @@ def num_kernels(text: str) -> int:
 
 @functools.cache
 def _models():
-  """Target and drafter of the mini family, which can be found in programs."""
+  """Returns the mini family's target and drafter, wrapped in `_Named`."""
   family = families.load('mini')
   models = family.target, family.drafters['medium']
   return [(_Named(entry.model), entry.params) for entry in models]
@@ -189,7 +192,7 @@ def test_a_round_launches_few_kernels_beside_its_model_calls(
 
 @pytest.mark.slow
 def test_a_bandit_launches_few_kernels_and_acceptance_only_if_asked():
-  """Acceptance is computed for those rewards only that read it."""
+  """Acceptance is computed only for rewards that use it."""
   count = functools.partial(_count, _chains(1, 2), _chains(1, 4), bandit='ucb1')
   num_without_acceptance = count()
   assert num_without_acceptance <= 333

@@ -111,7 +111,7 @@ def chain_decoder(**options):
 
 
 def check_equals_one_prompt(decoder, state, turns, new):
-  """Appends a turn to rows that are done; returns the final state."""
+  """Appends a turn to finished rows and returns the final state."""
   prompts = [text + turn for text, turn in zip(texts_of(state), turns)]
   next_state = run(decoder, decoder.append(state, turns, new))
   results = decoder.decode(prompts, new)
@@ -259,10 +259,10 @@ def rounds_of(round_fn, params, state, num_rounds):
 
 
 def mismatches(decoder):
-  """Returns the lengths of first turns after which rounds are others.
+  """Returns the lengths of first turns after which rounds differ.
 
-  A turn ends wherever a draft was cut, and the next one is compared with the
-  same text as one prompt.
+  A turn may end inside a draft. The next turn is compared with a decode whose
+  prompt is the same text.
   """
   differing, num_accepted = [], 0
   for length in (1, 2, 3, 4):
@@ -404,7 +404,7 @@ def acceptances(num_tokens):
   ('num_tokens', 'feedback'), [(4, 'bandit'), (40, 'full')]
 )
 def test_output_does_not_depend_on_what_was_learnt(num_tokens, feedback):
-  """Nor on how the caches were filled: arms are random, whatever they earn."""
+  """A uniform bandit ignores its rewards, so a warm start changes no output."""
   cold_results, warm_results = (
     learner('uniform', feedback=feedback, per_row=True, warm_start=num).decode(
       PROMPTS, sizes.NEW
@@ -418,11 +418,11 @@ def test_output_does_not_depend_on_what_was_learnt(num_tokens, feedback):
 
 @pytest.mark.parametrize(('per_row', 'num_tokens'), [(True, 2), (False, 40)])
 def test_each_arm_counts_as_played_once(per_row, num_tokens):
-  """What earlier prompts have taught is carried over."""
+  """A bandit state from earlier prompts is carried over."""
   decoder = learner('ucb1', warm_start=num_tokens, per_row=per_row)
   bandit = decoder.init(PROMPTS, 8).bandit
   expected = np.array(acceptances(num_tokens))
-  if per_row:  # A prompt of one token shows nothing.
+  if per_row:  # A prompt of one token yields no estimate.
     assert (bandit.pulls[0] == 0).all() and (bandit.rewards[0] == 0).all()
     assert (bandit.pulls[1:] == 1).all()
     np.testing.assert_allclose(bandit.rewards[1:], expected, atol=2e-5)

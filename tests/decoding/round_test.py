@@ -87,7 +87,7 @@ def test_a_call_is_as_wide_as_the_deepest_draft(
 
 
 def test_rows_that_are_done_widen_no_call():
-  """The first row drafts deeply, and is done before the second one."""
+  """The first row drafts deeply and finishes before the second row."""
   chain = trees.chain(10)
   _, plain = widths_of(chain, np.zeros(toys.VOCAB, int))
   texts = arms.tokens(plain)
@@ -114,7 +114,7 @@ def test_rows_that_are_done_widen_no_call():
   ],
 )
 def test_a_narrow_call_changes_no_token(topology, name):
-  """A drafter of partial trees is scored narrowly; else, in full."""
+  """A drafter that may stop early is scored in narrow calls, others in full."""
   narrow, params = arms.model(
     topology, verifier=name, stop=drafters.Unsure(0.85)
   )
@@ -136,13 +136,13 @@ def test_a_narrow_call_changes_no_token(topology, name):
 @pytest.mark.parametrize(
   'name',
   [
-    # Compiling it takes as long as compiling all others.
+    # It takes as long to compile as all other verifiers together.
     pytest.param(name, marks=pytest.mark.slow) if name == 'distinct' else name
     for name in specjax.VERIFIERS
   ],
 )
 def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
-  """Token for token, so that a row does not depend on who else has drafted."""
+  """Compares tokens, so that a row does not depend on drafts in other rows."""
   verify, rng = specjax.VERIFIERS[name](), np.random.default_rng(1)
   uniform = np.ones(toys.VOCAB)
   root = jnp.asarray(rng.dirichlet(uniform), jnp.float32)
@@ -288,7 +288,7 @@ def test_a_verifier_accepts_the_siblings_that_it_is_exact_for(name, siblings):
 
 @pytest.mark.parametrize('vocab_size', [3, 50_000])
 def test_a_mixture_is_not_one_hot_and_a_rule_is(vocab_size):
-  """Whatever the size of the vocabulary."""
+  """Checks small and large vocabularies."""
   for goal, greedy, expected in (
     (MIXES['goal'], True, False),
     (DRAWS['goal'], True, True),
@@ -359,12 +359,13 @@ BOUNDS = trees.Bounds(num_nodes=6, depth=3, width=2)
 
 @components.component
 class RandomTrees(base.Drafter):
-  """Drafts random trees, whose nodes a Markov table draws.
+  """Drafts random trees and samples their nodes from a Markov table.
 
-  A random number of nodes, two per level, each below one of the two above.
+  A tree has a random number of nodes, two per level; each is a child of one of
+  the two nodes on the previous level.
 
   Attributes:
-    parents_of: spoils the parents, by the second of two parameters.
+    parents_of: Corrupts the parents, given the second of two parameters.
   """
 
   parents_of: Callable | None = components.static(default=None)
@@ -445,7 +446,7 @@ def test_trees_of_every_round_among_arms_have_the_target_distribution(per_row):
 
 
 def as_dynamic(drafter):
-  """The same trees, given as those of every row and round."""
+  """Returns a drafter that describes the same trees as dynamic topologies."""
   topology = drafter.topology
   bounds = trees.Bounds(topology.num_nodes, topology.depth, topology.width)
 
@@ -524,22 +525,22 @@ def test_dynamic_trees_are_described_as_static_ones():
 
 
 def test_arguments_that_do_not_fit_are_refused():
-  none, _ = arms.none()
+  no_drafter, _ = arms.none()
   chain, _ = arms.chain(1, arms.MARKOV_DRAFT)
   make = functools.partial(
     specjax.make_round, arms_test.MARKOV[0], bandit=specjax.bandits.Fixed(2)
   )
   with pytest.raises(ValueError, match=r'vocab_size 3 and 4 \(arm 1\)'):
-    make([none, chain])
+    make([no_drafter, chain])
   with pytest.raises(ValueError, match="feedback must be one of .* 'none'"):
-    make([none] * 2, feedback='none')
+    make([no_drafter] * 2, feedback='none')
   with pytest.raises(ValueError, match='at least one arm'):
     make([])
   for slots in ([0], [0, 2], [1, 1], [-1, 0]):
     with pytest.raises(ValueError, match='slots must name a state'):
-      make([none] * 2, slots=slots)
+      make([no_drafter] * 2, slots=slots)
   with pytest.raises(ValueError, match='drafters of one StateSlot'):
-    make([none] * 2, slots=[0, 0])
+    make([no_drafter] * 2, slots=[0, 0])
 
 
 def test_probabilities_stay_inside_the_group_that_is_played():

@@ -28,7 +28,7 @@ class Sums(NamedTuple):
 
 
 def read(state, context, rows):
-  """Adds the features that the state lacks; the last token has none yet."""
+  """Adds the missing features to the state; the last token has none yet."""
   (features,) = context.features
   positions = np.arange(features.shape[1])[None]
   end = jnp.where(rows, context.lengths - 1, 0)[:, None]

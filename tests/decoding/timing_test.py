@@ -25,7 +25,7 @@ def several():
 
 @pytest.fixture(name='seconds')
 def _seconds(monkeypatch):
-  """Replaces times: the run of index `i` takes `i + 1` seconds."""
+  """Replaces measured times: the run with index `i` takes `i + 1` seconds."""
   prepared = []
 
   def interleaved(runs, repeats, *, progress):
@@ -83,11 +83,11 @@ def test_costs_do_not_depend_on_the_bandit_or_on_stop_tokens(seconds):
   state = timing.begin(decoder, sizes.PROMPTS, 8)
   state, _ = specjax.trace(decoder.round_fn, decoder.params, state, 3)
   assert not state.done.any()
-  one, other = (
+  default_round_fn, bandit_round_fn = (
     timing._with_fixed_arm(arms.decoder(*several(), **options)).round_fn
     for options in ({}, {'bandit': 'ucb1', 'per_row': True})
   )
-  assert one == other
+  assert default_round_fn == bandit_round_fn
 
 
 def test_deferred_drafters_have_read_before_rounds_are_timed():

@@ -92,7 +92,7 @@ class OtherWalk(specjax.verifiers.TreeWalk):
 def test_arms_that_are_verified_at_once_emit_what_they_emit_apart(
   per_row, alphas
 ):
-  """Also if their goals have different numbers."""
+  """Covers goals with different parameters."""
   options = [{}, {}]
   if alphas:
     options = [{'goal': CHOW(alpha), 'bonus_probs': True} for alpha in alphas]

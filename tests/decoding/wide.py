@@ -1,9 +1,9 @@
-"""What must not change where JAX computes in 64 bits by default.
+"""Finds 64-bit computations and decodes texts in JAX's 64-bit mode.
 
 JAX_ENABLE_X64=1 python -m tests.decoding.wide PART...
 
-In a process of its own: arrays that JAX has seen in one mode are not what they
-were in the other.
+Run it in a separate process, because arrays and compiled functions from one
+mode cannot be used in the other.
 """
 
 import functools
@@ -33,10 +33,10 @@ from tests import sizes
 
 
 def _lines(jaxpr):
-  """Yields what computes floats, or draws random bits, of 64 bits.
+  """Yields the source lines that compute 64-bit floats or random bits.
 
-  Indices may have as many; and so may Python's own numbers, which become what
-  they meet.
+  Indices may have 64 bits. Python scalars are weakly typed, so they may have 64
+  bits as well.
   """
   for equation in jaxpr.eqns:
     avals = [variable.aval for variable in equation.outvars]
@@ -155,7 +155,7 @@ def _decode_programs(decoder):
 
 
 def _driver_programs(decoder):
-  """Yields what the other drivers make of the same round."""
+  """Yields the programs that the other drivers compile for the same round."""
   setup, round_fn, params = decoder._setup, decoder.round_fn, decoder.params
   array = jax.ShapeDtypeStruct
   rows = array((2,), np.int32)
@@ -178,7 +178,7 @@ def _driver_programs(decoder):
 
 
 def lines_with_64_bits(part):
-  """Yields what a part computes with 64 bits."""
+  """Yields the source lines of a part that compute with 64 bits."""
   if part == 'components':
     yield from _components()
   else:
@@ -191,7 +191,7 @@ def lines_with_64_bits(part):
 
 
 def tokens():
-  """What every driver decodes, of arms that a bandit draws."""
+  """Returns the tokens of each driver, with arms that a bandit samples."""
   decoder = arms.decoder(
     *(arms.chains(), arms.chain(2, verifier='block'), arms.none()),
     bandit='thompson',

@@ -83,11 +83,11 @@ def test_past_turns_are_read_once(decoder, monkeypatch):
   prompts = []
   init = decoder.init
 
-  def counted(*args, **options):
+  def count_call(*args, **options):
     prompts.append(args)
     return init(*args, **options)
 
-  monkeypatch.setattr(decoder, 'init', counted)
+  monkeypatch.setattr(decoder, 'init', count_call)
   for text in ('Hello!', 'Who?', 'Why?'):
     _say(conversation, text)
   assert len(prompts) == 1

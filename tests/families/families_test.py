@@ -98,7 +98,7 @@ def test_a_subfolder_of_a_family_adds_drafters(tmp_path):
 
 
 def test_heads_share_a_part_of_the_targets_output_head(tmp_path):
-  """They do if its rows belong to the same tokens in the same order."""
+  """Heads share rows that belong to the same tokens in the same order."""
   toys.write_family(tmp_path, {})
   folder = tmp_path / 'heads'
   folder.mkdir()
@@ -201,7 +201,7 @@ def _pair(tmp_path):
 
 
 def test_drafters_may_be_huggingface_folders(pair):
-  """They are given by name or in a folder of drafters, with equal tokens."""
+  """Loads them by name or from a folder of drafters, with equal tokens."""
   target, draft = pair
   loaded_families = [
     families.load(target, drafters={'draft': draft}),

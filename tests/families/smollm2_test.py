@@ -115,7 +115,7 @@ def test_chat_and_text_have_the_tokens_of_transformers(family, folder):
 def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
   family, peer_logits
 ):
-  """A ragged batch is read, then a step, then a tree of three."""
+  """Prefills a ragged batch, then extends it by a token and a tree of three."""
   model, params = family.target.model, family.target.params
   rows = [family.tokenizer.encode_prompt(t) for t in smollm2.prompts(family, 3)]
   lengths = np.array([len(row) for row in rows], np.int32)
@@ -130,7 +130,7 @@ def test_logits_of_texts_steps_and_trees_are_those_of_transformers(
   )
   added = np.array([[28, 30, 504, 99]] * 3, np.int32)
   step = extend(params, cache, jnp.asarray(added[:, :1]))
-  # Both of the next ones follow the first; the last follows the second.
+  # The second and third tokens follow the first; the last follows the second.
   mask = np.array([[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], bool)
   positions = lengths[:, None] + np.array([[1, 1, 2]], np.int32)
   tree = extend(

@@ -50,7 +50,7 @@ _prefill = jax.jit(_MODEL.prefill)
 
 
 def _entries_after(lengths, num, rows=_TOKENS):
-  """The `num` entries of each row that stand behind its first `lengths`."""
+  """Returns the `num` entries of each row after its first `lengths`."""
   return np.stack([row[n : n + num] for row, n in zip(rows, lengths)])
 
 
@@ -61,7 +61,7 @@ def _prompts(lengths=_LENGTHS):
 
 
 def _full_logits(tokens):
-  """Logits of one call on whole rows; the reference."""
+  """Returns the reference: logits from one call on full rows."""
   return np.asarray(_extend(_PARAMS, None, tokens).logits)
 
 
@@ -111,7 +111,7 @@ def test_any_chunking_equals_one_call(chunks, commit):
 
 
 def test_rows_of_different_lengths_equal_one_call():
-  """Also after rows have moved on by different numbers, one by none."""
+  """Covers rows that advance by different numbers of tokens, one by none."""
   cache, full_logits, lengths = _prompts(), _full_logits(_TOKENS), _LENGTHS
   for moved in ([2, 0, 3], [1, 4, 1]):
     output = _extend(_PARAMS, cache, _entries_after(lengths, 4))
@@ -122,7 +122,7 @@ def test_rows_of_different_lengths_equal_one_call():
 
 
 def test_rolled_back_drafts_never_happened():
-  """To the bit: weights of junk are exactly zero."""
+  """Compares bits: the attention weights of junk are exactly zero."""
   tokens = _entries_after(_LENGTHS, 4)
   fresh_logits = _extend(_PARAMS, _prompts(), tokens).logits
   drafts = _extend(_PARAMS, _prompts(), _JUNK).pending_kv
@@ -139,7 +139,7 @@ def test_rollback_never_lengthens_a_row():
 
 
 def test_nothing_past_the_length_matters():
-  """Huge entries there leave the logits as they are, to the bit."""
+  """Huge entries past the length do not change a bit of the logits."""
   cache = _prompts()
   is_past_length = jnp.arange(_SIZE)[None] >= cache.lengths[:, None]
   spoilt = cache.replace(
@@ -156,7 +156,7 @@ def test_nothing_past_the_length_matters():
 
 
 def _read_tree():
-  """Scores root and nodes behind the prompts in one call."""
+  """Scores the root and the nodes after the prompts in one call."""
   return _extend(
     _PARAMS,
     _prompts(),
@@ -181,7 +181,7 @@ def test_each_path_of_a_tree_equals_a_chain(leaf):
 
 
 def test_a_tree_read_level_by_level_equals_one_call():
-  """The way of a drafter: each level stands behind the pending tokens."""
+  """Extends like a drafter: each level follows the pending tokens."""
   cache, pending, logits = _prompts(), None, []
   root = _entries_after(_LENGTHS, 1)
   entries = [np.array([0]), *(level + 1 for level in _TREE.levels)]
@@ -200,7 +200,7 @@ def test_a_tree_read_level_by_level_equals_one_call():
 
 
 def test_a_committed_path_equals_a_chain_that_was_read():
-  """Rows commit paths of different leaves and lengths; one, its root."""
+  """Rows commit paths to different leaves; one row commits only its root."""
   paths = [_path_to(5), _path_to(6)[:1], _path_to(3)]
   num = np.array([len(path) for path in paths])
   padded = np.stack([np.resize(path, 4) for path in paths])
@@ -216,7 +216,7 @@ def test_a_committed_path_equals_a_chain_that_was_read():
 
 
 def test_tokens_at_negative_positions_are_not_attended_to():
-  """Neither in their own call nor from behind the pending tokens."""
+  """Neither the same call nor later ones attend to these tokens."""
   cache, full_logits = _prompts(), _full_logits(_TOKENS)
   true = _entries_after(_LENGTHS, 4)
   logits = []
@@ -245,7 +245,7 @@ def test_tokens_at_negative_positions_are_not_attended_to():
 
 
 def test_bfloat16_stays_bfloat16():
-  """In the cache; logits are float32, to be made probabilities of."""
+  """Checks the KV cache; logits are float32, for the softmax."""
   model = adapters.Transformer(_CONFIG, dtype=jnp.bfloat16)
 
   def read(params):
@@ -293,7 +293,7 @@ def test_windows_are_parts_of_the_buffer(size, of_layers, of_calls):
 @pytest.mark.parametrize('size', [24, 300, 1030])
 @pytest.mark.parametrize('lengths', [(7, 3, 5), (270, 12, 254), (530, 1, 513)])
 def test_a_window_holds_all_that_is_seen(size, lengths):
-  """What a buffer of any size shows is what one call without a cache does."""
+  """Compares buffers of several sizes with one call without a KV cache."""
   if max(lengths) > size:
     return
   texts = _RNG.integers(20, size=(3, max(lengths) + 4))
@@ -345,7 +345,7 @@ def test_caches_fill_their_tiles(size, slots):
 
 
 def test_what_lies_behind_the_window_is_not_read():
-  """NaN in the slots there would show."""
+  """Fills the slots past the window with NaN."""
   cache = _MODEL.init_cache(_PARAMS, 3, 600)
   cache = _prefill(_PARAMS, cache, _TOKENS, _LENGTHS)[0]
   spoilt = cache.replace(
@@ -358,7 +358,7 @@ def test_what_lies_behind_the_window_is_not_read():
 
 @pytest.mark.parametrize('num_rows', [1, 3])
 def test_tpus_write_what_other_devices_write(num_rows):
-  """Paths of their own, from places of their own, to the end of a buffer."""
+  """Each row writes a different path at a different position."""
   keys = jax.random.split(jax.random.key(0), 2)
   buffers = {'k': jax.random.normal(keys[0], (num_rows, 2, 9, 4))}
   entries = {'k': jax.random.normal(keys[1], (num_rows, 2, 5, 4))}

@@ -31,19 +31,19 @@ _TRUE_ENTRIES = [0, 2, 4, 6]
 
 
 def _entries_after(rows, num, lengths=_LENGTHS):
-  """The entries of each row behind its prompt."""
+  """Returns the `num` entries of each row after its prompt."""
   return np.stack([row[n : n + num] for row, n in zip(rows, lengths)])
 
 
 def _tree_tokens():
-  """The text goes on along one path; other nodes are junk."""
+  """Returns trees with the text along one path and junk elsewhere."""
   tokens = np.full((2, 1 + _TREE.num_nodes), 3)
   tokens[:, _TRUE_ENTRIES] = _entries_after(oracle.TOKENS, 4)
   return tokens
 
 
 def _ways_to_read(model, params):
-  """Logits of the whole rows, and behind prompts of different lengths."""
+  """Returns logits of full rows and after prompts of different lengths."""
   whole = model.extend(params, None, oracle.TOKENS).logits
   cache = model.init_cache(params, 2, 16)
   cache, _ = model.prefill(params, cache, oracle.TOKENS, _LENGTHS)
@@ -157,7 +157,7 @@ def _with_constants(arrays, fields):
   ],
 )
 def test_files_mean_what_they_mean_to_transformers(case, change, tmp_path):
-  """Arrays that are there twice, under other names, or not at all."""
+  """Covers arrays that are duplicated, renamed or missing."""
   folder = oracle.save(case, tmp_path)
   _rewrite(folder, change)
   peer = transformers.AutoModelForCausalLM.from_pretrained(
@@ -193,7 +193,7 @@ def test_transformers_loads_what_was_saved(case, tmp_path):
 
 
 def test_the_type_of_the_file_is_kept(tmp_path):
-  """And the model computes in it, or in what is asked for."""
+  """The model computes in the type of its file or in the requested type."""
   narrow = copy.deepcopy(oracle.model('llama')).to(torch.bfloat16)
   narrow.save_pretrained(tmp_path)
   checkpoint_of_file = models.load(tmp_path)
@@ -260,7 +260,7 @@ def _chat_tokenizer():
 
 
 def test_text_goes_with_the_model(tmp_path):
-  """Tokens, chat template and what ends a text, for transformers, too."""
+  """Saves the tokenizer, chat template and stop tokens, for transformers too."""
   tokenizer = _chat_tokenizer()
   base_checkpoint = models.load(oracle.save('llama', tmp_path / 'theirs'))
   stop_tokens = tokenizer.stop_tokens

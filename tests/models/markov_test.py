@@ -41,7 +41,7 @@ def test_logits_are_logs_of_the_rows(name):
 
 @pytest.mark.parametrize('name', _TABLES)
 def test_positions_go_on_behind_cache_and_pending(name):
-  """Rows start at 0 and 1; some tokens stay pending; rows then move."""
+  """Rows start at 0 and 1; some tokens stay pending, then rows advance."""
   table = jnp.asarray(_TABLES[name])
   cache = _MODEL.init_cache(table, 2, 8)
   cache, _ = _MODEL.prefill(table, cache, _TOKENS, jnp.array([0, 1]))

@@ -145,7 +145,7 @@ def test_a_mesh_of_one_device_changes_nothing():
 
 
 def decode_texts(mesh):
-  """Texts of all methods, by label, on a mesh."""
+  """Returns the texts of all methods on a mesh, by label."""
   texts = {}
   for temperature, methods in METHODS.items():
     config = ml_collections.ConfigDict(

@@ -4,9 +4,9 @@ An oracle is a module with two functions of NumPy float64 arrays:
 
   rows(draft, target, num_drafts): `[V**n, V]`, the distribution of the token
     for every tuple of candidates, in the order of `np.ndindex`.
-  breakpoints(draft, target, tokens, places, width): where the outcome of the
+  breakpoints(draft, target, tokens, slots, width): where the outcome of the
     coupling steps, for each uniform that it draws, given the active candidates
-    `tokens` at `places` of `width`.
+    `tokens` in `slots` of `width`.
 
 A coupling that has an oracle here is proved exactly (`couplings_test`), on
 trees (`verifiers/tree_walk_test`), by samples and against the theory.

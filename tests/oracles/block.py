@@ -9,7 +9,7 @@ from tests.oracles import candidates
 
 
 def shares(tokens, probs, targets):
-  """Returns `[L + 1]` p_0 to p_L."""
+  """Returns the shares `[L + 1]`, p_0 to p_L."""
   prefix_shares = [1.0]
   for i, token in enumerate(tokens):
     prefix_shares.append(
@@ -33,7 +33,7 @@ def residuals(tokens, probs, targets, *, scaled=True):
 
 
 def passes(tokens, probs, targets):
-  """Returns `[L + 1]` how likely each prefix passes; the first does."""
+  """Returns `[L + 1]`, the probability that each prefix passes."""
   share = shares(tokens, probs, targets)
   mass = residuals(tokens, probs, targets)[:-1].sum(axis=1)
   has_mass = mass > 1e-12

@@ -12,12 +12,12 @@ def tuples(vocab_size, num_drafts):
 
 
 def probabilities(draft, num_drafts, *, distinct=False):
-  """Returns `[V**n]` the probability of each tuple of candidates.
+  """Returns `[V**n]`, the probability of each tuple of candidates.
 
   Args:
-    draft: `[V]`, from which each of them is drawn.
+    draft: `[V]`, the distribution that each candidate is sampled from.
     num_drafts: `n`.
-    distinct: they are drawn without replacement.
+    distinct: Candidates are sampled without replacement.
   """
   tokens = tuples(len(draft), num_drafts)
   token_probs = draft[tokens]
@@ -63,7 +63,7 @@ def in_sequence(tests, weights, target):
 
 
 def completed(kept_probs, weights, target):
-  """Returns `[m, V]` rows of sum 1: what they lack is drawn from weights."""
+  """Returns rows `[m, V]`, whose missing mass follows the weights."""
   weights = weights if weights.sum() > 0 else target
   missing_mass = np.maximum(1 - kept_probs.sum(axis=1, keepdims=True), 0)
   return kept_probs + missing_mass * weights / weights.sum()

@@ -26,7 +26,7 @@ def factor(draft, target, num_drafts, steps=10):
 
 
 def _residual(draft, target, num_drafts, rho):
-  """`[V]` what the tests leave, and the probability that none is passed."""
+  """Returns the residual `[V]` and the probability that no test passes."""
   covered = np.minimum(draft, target / rho)
   overlap = covered.sum()
   miss_prob = (1 - overlap) ** num_drafts

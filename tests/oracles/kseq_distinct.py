@@ -36,7 +36,7 @@ def accepted(draft, target, num_drafts, rho):
 
 
 def _accepted_probs(draft, target, num_drafts, rho):
-  """`[V**n, V]` how likely a draw of each token passes."""
+  """Returns `[V**n, V]`, how likely a draw of each token passes."""
   pass_probs = candidates.passing(rho * draft, target)
   covered = np.minimum(draft, target / rho)
   tokens = candidates.tuples(len(draft), num_drafts)
@@ -61,7 +61,7 @@ def _accepted_probs(draft, target, num_drafts, rho):
 
 
 def _repeat_prob(draft, seen_covered, tokens):
-  """`[m]` that a repeated draw passes before the next new token is drawn."""
+  """Returns `[m]`, how likely a repeat passes before a new token is drawn."""
   repeat_mass = seen_covered.sum(axis=1)
   new = np.maximum(1 - draft[tokens].sum(axis=1), 0)
   return repeat_mass / np.maximum(repeat_mass + new, 1e-300)

@@ -6,7 +6,7 @@ from tests.oracles import candidates
 
 
 def residuals(draft, target, num_drafts):
-  """Returns what rejections leave of the target, and how likely each is.
+  """Returns the target after each rejection, and the rejection probabilities.
 
   Args:
     draft: `[V]` of all candidates, or `[n, V]`, a distribution for each.

@@ -26,7 +26,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(draft, target, counts):
-  """Returns the plan of as many i.i.d. candidates as there are.
+  """Returns the plan for a number of i.i.d. candidates.
 
   Args:
     draft: `[V]`.
@@ -97,7 +97,7 @@ def best_cut(draft, target, num_drafts, order):
 
 
 def _interval(plan, atom):
-  """Where an atom's share starts and ends, and the other kind's sums."""
+  """Returns the start and end of an atom's share, and the other kind's sums."""
   lacks = plan.proposal_ratio[atom] > plan.win_density[atom]
   sums, other_sums = plan.deficit_cdf, plan.surplus_cdf
   sums, other_sums = (sums, other_sums) if lacks else (other_sums, sums)
@@ -175,7 +175,7 @@ def rows(draft, target, num_drafts, plan=None):
     draft: `[V]`.
     target: `[V]`.
     num_drafts: `n`.
-    plan: another one, such as that of a vocabulary with more tokens than atoms.
+    plan: A plan to use instead, such as one with fewer atoms than tokens.
   """
   proposal_probs, probs = proposed(draft, target, num_drafts, plan)
   accepted_probs = proposal_probs * candidates.passing(probs, target)

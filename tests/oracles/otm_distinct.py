@@ -40,9 +40,9 @@ def counts(draft, covered, num_drafts):
 
 
 def _steps(draft, covered, tokens, num_seen, unmarked):
-  """`[2n]` how likely the next draw that counts is of each candidate.
+  """Returns `[2n]`, the probability of each candidate as the next draw.
 
-  First as a marked draw, then as one that is not.
+  The first `n` entries are marked draws, the others are unmarked ones.
   """
   weights = np.zeros((2, len(tokens)))
   for i, token in enumerate(tokens[: num_seen + 1]):
@@ -56,7 +56,7 @@ def _steps(draft, covered, tokens, num_seen, unmarked):
 
 
 def _histories(draft, covered, tokens):
-  """Yields `(places, marked, chance)` of all draws that count."""
+  """Returns `(indices, marked, chance)` for each history of draws."""
   size = len(tokens)
   histories = [((), (), 1.0)]
   for _ in range(size):
@@ -78,7 +78,7 @@ def _histories(draft, covered, tokens):
 
 
 def _make_plan(draft, target, covered, num_drafts):
-  """The plan of marked draws, and `[V]` what it proposes."""
+  """Returns the plan for marked draws, and its proposal `[V]`."""
   total = covered.sum()
   marked = covered / total if total else covered
   plan = otm.make_plan(marked, target, counts(draft, covered, num_drafts))
@@ -144,7 +144,7 @@ def breakpoints(draft, target, tokens, slots, width, covered):
 
 
 def _prefixes(draft, covered, tokens):
-  """All histories that are not at their end."""
+  """Returns all proper prefixes of the histories."""
   every = {
     (indices[:i], marked[:i])
     for indices, marked, _ in _histories(draft, covered, tokens)

@@ -8,7 +8,7 @@ from tests.oracles import candidates
 
 
 def best(draft, target, num_drafts, *, distinct=False):
-  """Returns the optimal acceptance and a plan, `[V**n, V]`.
+  """Returns the optimal acceptance and a transport plan, `[V**n, V]`.
 
   Args:
     draft: `[V]`.
@@ -18,7 +18,7 @@ def best(draft, target, num_drafts, *, distinct=False):
   """
   mass = candidates.probabilities(draft, num_drafts, distinct=distinct)
   mass, target = mass / mass.sum(), target / target.sum()
-  # Only what makes the token one of the candidates counts: a maximal flow.
+  # Only mass on the candidates counts, so this is a maximum flow.
   row, token = np.nonzero(candidates.membership(len(draft), num_drafts))
   index = np.arange(len(row))
   ends = np.concatenate([row, len(mass) + token])
@@ -31,7 +31,7 @@ def best(draft, target, num_drafts, *, distinct=False):
   assert solution.success, solution.message
   plan = np.zeros((len(mass), len(target)))
   plan[row, token] = solution.x
-  # What is left of either is coupled in any way.
+  # The remaining mass of both sides may be coupled in any way.
   row_slack = np.maximum(mass - plan.sum(axis=1), 0)
   column_slack = np.maximum(target - plan.sum(axis=0), 0)
   if row_slack.sum() > 0:

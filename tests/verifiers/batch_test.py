@@ -41,7 +41,7 @@ def width(case):
 
 
 def cells(case):
-  """Uniforms of the root, and of the levels after it; and volumes."""
+  """Returns the uniforms of the root and of later levels, and the volumes."""
 
   def root(draft, target, tokens, slots, width):
     steps = multiround.breakpoints(draft, target, tokens, slots, width)
@@ -53,7 +53,7 @@ def cells(case):
     ]
 
   def below_root(draft, target, tokens, slots, width):
-    """Of the chain that was accepted, which may have ended."""
+    """Returns the breakpoints on the accepted chain, which may have ended."""
     steps = [
       maximal.breakpoints(draft, target, tokens[start:], slots, width)
       for start in (*range(len(tokens)), len(tokens))
@@ -74,11 +74,11 @@ def integrated(name):
 
 @pytest.mark.parametrize('name', CASES)
 def test_completed_round_has_exactly_the_target_distribution(name):
-  """By enumeration of drafts and uniforms; the bonus token is included."""
+  """Enumerates drafts and uniforms, including the bonus token."""
   case = CASES[name]
   probs, outcome, _ = integrated(name)
   np.testing.assert_allclose(probs, case.expected, atol=1e-6)
-  # What was accepted is one chain from the root, and was proposed.
+  # Accepted tokens form one proposed chain from the root.
   parent = np.full(outcome.num_accepted.shape, -1)
   for depth in range(case.topology.depth):
     is_accepted = depth < outcome.num_accepted
@@ -92,7 +92,7 @@ def test_completed_round_has_exactly_the_target_distribution(name):
 
 @pytest.mark.parametrize('name', SAMPLED)
 def test_rounds_are_lost_at_the_root_as_often_as_the_paper_says(name):
-  """With the product of r_1 to r_K (Theorem 3)."""
+  """The probability is the product of r_1 to r_K (Theorem 3)."""
   case = CASES[name]
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   _, rejected = multiround.residuals(draft, target, width(case))
@@ -131,7 +131,7 @@ MULTIROUND = couplings.Multiround()
 
 
 def misprinted(key, candidates, active, draft, target):
-  """Line 28 to the letter: one more residual than there were rejections."""
+  """Takes line 28 literally: one more residual than rejections."""
   token, accepted = MULTIROUND(key, candidates, active, draft, target)
   residual = target
   for _ in range(len(candidates) + 1):

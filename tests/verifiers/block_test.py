@@ -39,7 +39,7 @@ def num_valid(case):
 
 @functools.cache
 def path_of(name):
-  """`[(tokens [L], probs [L, V], targets [L + 1, V])]` of each valid draft."""
+  """Returns `(tokens [L], probs [L, V], targets [L + 1, V])` per draft."""
   case = CASES[name]
   end = num_valid(case)
   paths = []
@@ -50,7 +50,7 @@ def path_of(name):
 
 
 def formula(name, **twin):
-  """`[n, D + 1, V]` probabilities of a draft, accepted tokens and the next."""
+  """Returns `[n, D + 1, V]`: P(draft, number accepted, next token)."""
   case = CASES[name]
   endings = np.zeros(
     (len(case.drafts), case.topology.depth + 1, case.vocab_size)
@@ -82,7 +82,7 @@ def integrated(name):
 
 @each_case
 def test_completed_round_has_exactly_the_goal_distribution(name):
-  """By enumeration of drafts and uniforms; the bonus token is included."""
+  """Enumerates drafts and uniforms, including the bonus token."""
   case = CASES[name]
   result = integrated(name)
   np.testing.assert_allclose(result.mass.sum(), 1, atol=1e-6)
@@ -137,16 +137,17 @@ def test_a_prefix_is_accepted_as_often_as_its_share(name):
 
 
 def pass_probs(tokens, probs, targets):
-  """`[L]` that each token passes the ordinary test."""
+  """Returns `[L]`, the probability that each token passes the ordinary test."""
   index = np.arange(len(tokens)), tokens
   return np.minimum(targets[index] / probs[index], 1)
 
 
 def best_accepted(case):
-  """The most accepted tokens of any verifier of this draft, in expectation.
+  """Returns the largest expected number of accepted tokens for this draft.
 
-  By linear program over the chances of `rounds`, of which a draft's sum to its
-  own, and whose completion has the goal's distribution.
+  Solves a linear program over the probabilities of `rounds`. Those with the
+  same draft sum to its probability, and the completed rounds follow the goal
+  distribution.
   """
   tokens, num = rounds(case)
   owner = np.repeat(np.eye(len(case.drafts)), len(num) // len(case.drafts), 1)

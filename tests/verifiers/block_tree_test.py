@@ -56,12 +56,12 @@ class Paths(NamedTuple):
 
 @functools.cache
 def paths(case):
-  """By enumeration of drafts, and cells of the priorities."""
+  """Enumerates the drafts and the cells of the priorities."""
   depth = case.topology.depth
   choose = [functools.partial(choices, case)] * depth
   points, volumes = exact.walk_cells(case, choose, only_sampled=False)
   points = points.reshape(*volumes.shape, -1, 2)
-  # With tests that all pass, the whole path is kept.
+  # All tests pass, so the full path is accepted.
   passing = np.zeros((*volumes.shape, depth + 2, 2))
   numbers = np.concatenate([passing, points], axis=2)
   result = exact.integrate(case, verifiers.Block(), numbers, volumes)
@@ -86,7 +86,7 @@ def paths(case):
 
 
 def choices(case, draft, target, tokens, slots, width):
-  """Breakpoints of what is proposed at one level, by uniform."""
+  """Returns the breakpoints of the proposal at one level, by uniform."""
   if case.chosen is None:
     return otm.breakpoints(draft, target, tokens, slots, width)[2:]
   steps = [candidates.cumulative(target[tokens])] if len(tokens) else [[]]
@@ -103,7 +103,7 @@ def proposal(case, draft, target, tokens):
 
 
 def proposed(case, draft, nodes):
-  """`[D, V]` what the tokens of a path were proposed from."""
+  """Returns `[D, V]`, the distributions that a path was proposed from."""
   tokens, parents = case.drafts[draft], np.array(case.topology.parents)
   probs = np.zeros((case.topology.depth, case.vocab_size))
   active_nodes, context = [-1], exact.ROOT
@@ -119,7 +119,7 @@ def proposed(case, draft, nodes):
   return probs
 
 
-def each_path(case, case_paths):
+def path_arrays(case, case_paths):
   """Yields `(tokens [L], probs [L, V], targets [L + 1, V])`."""
   parent_tokens = np.insert(case_paths.tokens, 0, exact.ROOT, axis=1)
   for i, end in enumerate(case_paths.num_valid):
@@ -129,12 +129,12 @@ def each_path(case, case_paths):
 
 @functools.cache
 def integrated(name):
-  """Of each path, over the uniforms of its tests and of the next token."""
+  """Integrates each path over the uniforms of its tests and the next token."""
   case = CASES[name]
   case_paths = paths(case)
   grids = [
     enumeration.cells(block.breakpoints(*path, case.topology.depth))
-    for path in each_path(case, case_paths)
+    for path in path_arrays(case, case_paths)
   ]
   points, volumes = exact.padded(grids)
   priority_points = np.broadcast_to(
@@ -150,7 +150,7 @@ def integrated(name):
 
 @each_case
 def test_every_draft_has_a_path_and_its_tokens_are_as_proposed(name):
-  """The distribution that the tests are made with is the path's own."""
+  """The tests use the distribution that the path was sampled from."""
   case = CASES[name]
   case_paths = paths(case)
   np.testing.assert_allclose(case_paths.chance.sum(), 1, atol=1e-6)
@@ -174,14 +174,14 @@ def test_a_path_is_kept_as_often_as_its_share(name):
   case = CASES[name]
   case_paths = paths(case)
   reach = np.zeros(case.topology.depth)
-  for chance, path in zip(case_paths.chance, each_path(case, case_paths)):
+  for chance, path in zip(case_paths.chance, path_arrays(case, case_paths)):
     reach[: len(path[0])] += chance * block.shares(*path)[1:]
   np.testing.assert_allclose(integrated(name).reach, reach, atol=1e-6)
 
 
 @pytest.mark.parametrize('name', ['chains', 'chains, other goal'])
 def test_no_verifier_keeps_more_than_the_linear_program(name):
-  """And the tree walk with `otm`, which has the same path, keeps less."""
+  """The tree walk with `otm`, on the same path, accepts fewer tokens."""
   case = CASES[name]
   args = case.target, case.draft, 2, 2
   num_kept = integrated(name).reach.sum()

@@ -28,10 +28,10 @@ HALF = parts.FunctionGoal(lambda target, draft, raw: (target + draft) / 2)
 
 @dataclasses.dataclass(frozen=True)
 class Joint(rounds.Case):
-  """The trees of several members under one root, each of its own distribution.
+  """The trees of several members under one root, with different distributions.
 
   Attributes:
-    members: who has drafted each node: 'draft'; 'other', which never repeats a
+    members: The drafter of each node: 'draft'; 'other', which never repeats a
       token; or 'chosen', which does not sample.
   """
 
@@ -39,7 +39,7 @@ class Joint(rounds.Case):
 
   @functools.cached_property
   def tables(self):
-    """`[N, V, V]` float64 of each node."""
+    """Returns the tables of all nodes, `[N, V, V]` float64."""
     identity = np.eye(self.vocab_size)
     tables = {
       'draft': self.draft,
@@ -75,7 +75,7 @@ class Joint(rounds.Case):
 
 
 def joint(members, vocab_size=3, valid=None):
-  """The case of a topology for each of `members`, by their names."""
+  """Returns the case that joins one topology per name in `members`."""
   topology, nodes = trees.join(members.values())
   names = np.empty(topology.num_nodes, object)
   for name, member_nodes in zip(members, nodes):
@@ -115,15 +115,16 @@ def integrate(
   """Sums over all drafts and all cells of the uniforms.
 
   Args:
-    case: what is verified.
-    verifier: gets `points` as its key; where it splits it, it gets the entries
-      of the first axis, and where it draws uniforms, what it draws them from;
-      uniforms at the end that do not matter may be missing.
-    points: `[n, C, ..., 2]` for each draft; or a tuple of them.
+    case: The drafts and the target to verify.
+    verifier: Receives `points` as its key. Splitting the key yields the entries
+      of its first axis, and drawing uniforms yields the entries themselves.
+      Trailing uniforms that do not matter may be missing.
+    points: `[n, C, ..., 2]` for each draft, or a tuple of such arrays.
     volumes: `[n, C]`.
-    parameters: numbers that `verifier` is a factory of verifiers of; all of
-      them share a program.
-    drafts: `[n, N]` and their probabilities `[n]`; by default all of the case.
+    parameters: Arguments of `verifier`, which is then a factory of verifiers
+      that share one program.
+    drafts: `[n, N]` and their probabilities `[n]`; by default all drafts of the
+      case.
   """
   tokens, weights = drafts or (case.drafts, case.weights)
   join_halves = lambda low, high: np.concatenate([low, high], axis=1)
@@ -138,7 +139,7 @@ def integrate(
   results = _program(verifier, case)((rows, tokens), shared)
   index = np.zeros(volumes.shape, int)
   index[nonzero] = np.arange(len(tokens))
-  # Cells that are missing repeat the first one of their draft.
+  # Missing cells repeat the first cell of their draft.
   index = np.where(volumes > 0, index, index[:, :1])
   outcome = jax.tree.map(lambda leaf: leaf[index], results)
   mass = weights[:, None] * volumes
@@ -172,7 +173,7 @@ _shared_program = functools.cache(_compiled)
 
 
 def contexts(case, tokens):
-  """Yields `(depth, token before, active nodes)` of all steps of a walk."""
+  """Yields `(depth, parent token, active nodes)` for each step of a walk."""
   parents = np.array(case.topology.parents)
   steps = [(ROOT, [-1])]
   for depth in range(case.topology.depth + 1):
@@ -189,7 +190,7 @@ def contexts(case, tokens):
 
 
 def union(*functions):
-  """Returns the breakpoints of several rules that draw as many uniforms."""
+  """Returns the breakpoints of several rules with equal numbers of uniforms."""
 
   def breakpoints(*args):
     breakpoint_lists = (function(*args) for function in functions)
@@ -205,18 +206,18 @@ def walk_cells(
   sibling_probs=False,
   only_sampled=True,
 ):
-  """`[n, C, levels, U, 2]` uniforms of each draft, and `[n, C]` volumes.
+  """Returns uniforms `[n, C, levels, U, 2]` and volumes `[n, C]` per draft.
 
-  Where the candidates are known, uniforms have few breakpoints: those of the
-  contexts in which they are looked at.
+  Given the candidates, uniforms have few breakpoints: those of the contexts in
+  which the verifier tests them.
 
   Args:
-    case: what is verified.
-    breakpoints: an oracle's, for the active candidates of a level. Or one for
-      each level that has uniforms; by default these are all, and one for the
-      bonus token.
-    sibling_probs: candidates have a distribution each.
-    only_sampled: nodes that were not sampled are no candidates.
+    case: The drafts and the target to verify.
+    breakpoints: The function of an oracle, for the active candidates of a
+      level; or a list with one function for each level that has uniforms. By
+      default these are all levels and the bonus token.
+    sibling_probs: Each candidate has its own distribution.
+    only_sampled: Exclude nodes that were not sampled from the candidates.
   """
   levels = [*map(list, case.topology.levels), []]
   width = max(1, *map(len, levels))
@@ -235,7 +236,7 @@ def walk_cells(
       slots = [levels[depth].index(node) for node in nodes]
       args = draft, case.target[context], tokens[nodes], slots, width
       steps[depth].append(breakpoints[depth](*args))
-    # Where a level is not reached, no uniform matters.
+    # If a level is not reached, its uniforms do not matter.
     steps = [level or [[[]] * len(steps[0][0])] for level in steps]
     grids.append(
       enumeration.product(
@@ -249,7 +250,7 @@ def walk_cells(
 
 
 def padded(grids):
-  """Stacks cells of several cases; those that are missing have volume 0."""
+  """Stacks cells of several cases and pads them with cells of volume 0."""
   max_cells = max(len(volumes) for _, volumes in grids)
   stack = lambda arrays: np.stack(
     [

@@ -39,8 +39,8 @@ def sample(rows, uniform):
 
 
 @functools.cache
-def drafted(name, size):
-  """The case, and `[size, N]` drafts."""
+def sample_drafts(name, size):
+  """Returns the case and sampled drafts `[size, N]`."""
   case = exact.Case(TOPOLOGIES[name], VOCAB_SIZE)
   columns = uniforms(size).T[..., None]
   drafts = np.full((size, case.topology.num_nodes + 1), exact.ROOT, np.int32)
@@ -50,8 +50,8 @@ def drafted(name, size):
 
 
 def p_value(verifier, name, size=1000000):
-  """Of the first tokens of `size` rounds, each completed from the target."""
-  case, drafts = drafted(name, size)
+  """Returns the p-value of `size` rounds, completed from the target."""
+  case, drafts = sample_drafts(name, size)
   columns = uniforms(size).T[..., None]
   verify = functools.partial(case.verify, verifiers.resolve(verifier))
   verify = jax.jit(jax.vmap(verify))

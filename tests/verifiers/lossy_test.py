@@ -30,13 +30,13 @@ EXTREME = (0.3, 50.0)
 
 @functools.cache
 def integrated(case, alpha, beta, verifier):
-  """Of the verifier, None, or of another one that steps where it does."""
+  """Integrates the verifier, or another one with the same breakpoints."""
 
   def lenient(draft, target, *args):
     kept_probs = np.minimum(draft, target / (1 - alpha))
     probs = np.maximum(kept_probs, target / beta)
     accept, draws = maximal.breakpoints(draft, probs, *args)
-    # Where nothing is left of the target, it draws from the goal.
+    # If the residual of the target is 0, it samples from the goal.
     return [accept, np.append(draws, candidates.cumulative(probs))]
 
   def plain(draft, target, tokens, *args):
@@ -50,7 +50,7 @@ def integrated(case, alpha, beta, verifier):
 
 
 def replaced(draft, target, alpha, beta):
-  """`[..., V]` distribution of what takes the place of a rejected draft."""
+  """Returns the distribution `[..., V]` that replaces a rejected draft."""
   weights = np.maximum(target / beta - draft, 0)
   kept_probs = np.minimum(draft, target / (1 - alpha))
   has_mass = weights.sum(-1, keepdims=True) > 0
@@ -116,7 +116,7 @@ def test_check_rejects_broken_twins(broken, beta):
   [('two', *rule) for rule in RULES] + [('end invalid', 0.3, 1.2)],
 )
 def test_every_position_follows_the_rule(name, alpha, beta):
-  """Which draft is rejected, by what it is replaced, and the bonus token."""
+  """Checks the rejected draft, its replacement and the bonus token."""
   case = CASES[name]
   num_valid = int(case.is_valid.sum())
   entries = np.pad(case.drafts, ((0, 0), (1, 0)), constant_values=exact.ROOT)

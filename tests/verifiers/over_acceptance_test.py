@@ -57,7 +57,7 @@ def _with_replacement(replacement):
 
 @functools.cache
 def table(name, epsilon, replacement='residual'):
-  """What one position does: `[V, V]` kept and emitted, `[V]` rejections."""
+  """Returns accepted and emitted mass `[V, V]` and rejections `[V]`."""
   case = CASES[name]
   accept = np.minimum(1, (case.target + epsilon) / case.draft)
   kept_probs = accept * case.draft
@@ -85,7 +85,7 @@ each_rule = pytest.mark.parametrize(
 
 @each_rule
 def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
-  """At the root, and as theory states them."""
+  """Compares the root with the formula and with `pareto`."""
   case = CASES[name]
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   result = integrated(name, epsilon, replacement)
@@ -106,7 +106,7 @@ def test_rejection_and_bias_are_those_of_the_rule(name, epsilon, replacement):
 
 @each_chain
 def test_rejection_and_bias_sum_to_the_distance(name):
-  """With residuals, for every epsilon; other samples cost more bias."""
+  """The sum is exact with residuals; other replacements add bias."""
   case = CASES[name]
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   distance = 0.5 * np.abs(draft - target).sum()
@@ -128,7 +128,7 @@ def test_rejection_and_bias_sum_to_the_distance(name):
 
 @each_rule
 def test_walk_applies_the_rule_at_every_position(name, epsilon, replacement):
-  """Behind what was rejected or not drafted, the target goes on."""
+  """The target completes the text after rejected or missing drafts."""
   case = CASES[name]
   kept_probs, emitted, rejected = table(name, epsilon, replacement)
   num_valid = int(case.is_valid.sum())
@@ -157,7 +157,7 @@ def test_epsilon_zero_is_lossless(name):
 
 
 def test_epsilon_zero_keeps_lossless_drafts_and_draws_again():
-  """Of draft samples in the place of rejected ones, by hand."""
+  """Computes the distribution with replacements from the draft by hand."""
   case = CASES['one']
   draft, target = case.draft[exact.ROOT], case.target[exact.ROOT]
   kept_probs = np.minimum(draft, target)

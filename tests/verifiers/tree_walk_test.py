@@ -76,7 +76,7 @@ def test_maximal_accepts_as_often_as_theory_foretells():
 
 
 def check_paths(case, outcome):
-  """What was accepted is on the path, and was proposed."""
+  """Checks that accepted tokens are proposed nodes on the path."""
   valid = np.append(case.is_valid, False)
   depths = np.append(case.topology.depths, 0)
   tokens = np.pad(case.drafts, ((0, 0), (0, 1)))[:, None]
@@ -90,7 +90,7 @@ def check_paths(case, outcome):
 
 
 def draws_from_the_target(draft, target, tokens, slots, width):
-  """Breakpoints of a draw from the target."""
+  """Returns the breakpoints of a draw from the target."""
   return maximal.breakpoints(draft, target, tokens[:0], slots, width)
 
 
@@ -156,7 +156,7 @@ def test_all_candidates_of_a_tree_have_exactly_the_goal_distribution(
 
 
 def undivided(*args):
-  """k-Seq that tests each of its candidates as the only one."""
+  """Returns a k-Seq that tests each candidate as if it were the only one."""
   divide = division.divide
   divide_once = lambda draft, target, num: divide(
     draft, target, jnp.minimum(num, 1)
@@ -167,7 +167,7 @@ def undivided(*args):
 
 
 def undivided_breakpoints(draft, target, tokens, slots, width):
-  """Of its tests, and of a draw from the residual of one of them."""
+  """Returns breakpoints of the tests and of a draw from the residual of one."""
   steps = [
     oracles.kseq.breakpoints(draft, target, tokens[i : i + 1], [slot], width)
     for i, slot in enumerate(slots)
@@ -207,15 +207,15 @@ def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
   """They are no i.i.d. candidates; one is accepted where the goal picks it."""
   result = integrate(case, name)
   np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
-  first = list(case.chosen[: len(case.topology.levels[0])])
+  root_nodes = list(case.chosen[: len(case.topology.levels[0])])
   np.testing.assert_allclose(
-    result.reach[0], case.target[exact.ROOT, first].sum(), atol=1e-6
+    result.reach[0], case.target[exact.ROOT, root_nodes].sum(), atol=1e-6
   )
 
 
 @pytest.mark.parametrize('name', ['kseq', 'multiround'])
 def test_check_rejects_siblings_that_pass_for_samples(name):
-  """Neither of the others has any mass in what is taken for their draft."""
+  """The assumed draft distribution has no mass on the other siblings."""
 
   def breakpoints(draft, target, tokens, slots, width):
     del draft, tokens, slots
@@ -262,16 +262,16 @@ def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
   )
   np.testing.assert_allclose(result.probs, case.expected, atol=1e-6)
   check_paths(case, result.outcome)
-  first = [node for node in case.topology.levels[0] if case.is_valid[node]]
-  drafts = case.tables[first, exact.ROOT]
+  root_nodes = [node for node in case.topology.levels[0] if case.is_valid[node]]
+  drafts = case.tables[root_nodes, exact.ROOT]
   _, rejected = multiround.residuals(
-    drafts, case.target[exact.ROOT], len(first)
+    drafts, case.target[exact.ROOT], len(root_nodes)
   )
   np.testing.assert_allclose(result.reach[0], 1 - rejected.prod(), atol=1e-6)
 
 
 def breakpoints_by_the_first(draft, target, tokens, slots, width):
-  """Of all candidates by the first one's draft."""
+  """Returns breakpoints of all candidates under the draft of the first one."""
   draft = np.atleast_2d(draft)[0]
   return multiround.breakpoints(draft, target, tokens, slots, width)
 
@@ -401,7 +401,7 @@ def test_walks_of_all_platforms_are_the_same(
 def test_a_walk_of_chosen_tokens_is_that_of_other_platforms(
   monkeypatch, coupling
 ):
-  """Also where siblings are equal, and in rows with fewer nodes than others."""
+  """Covers equal siblings and rows with different numbers of nodes."""
   num_rows, parents = 64, jnp.array([-1, -1, -1, 0, 1, 2, 3, 4], jnp.int32)
   draw = np.random.default_rng(0)
   num_nodes = draw.integers(0, 9, (num_rows, 1))
@@ -411,7 +411,7 @@ def test_a_walk_of_chosen_tokens_is_that_of_other_platforms(
     jnp.broadcast_to(parents, (num_rows, 8)), exists, bounds
   )
   assert topology.is_valid.all() and (topology.offsets < 0).any()
-  # Tokens 0 and 1 alone: most siblings are equal, and so is what follows them.
+  # With only tokens 0 and 1, most siblings and their successors are equal.
   tokens = jnp.asarray(draw.integers(0, 2, (num_rows, 8)), jnp.int32)
   table = jnp.array([[0.4, 0.5, 0.1], [0.6, 0.4, 0.0], [0.1, 0.2, 0.7]])
   target = table[jnp.pad(tokens, ((0, 0), (1, 0)), constant_values=2)]

@@ -18,7 +18,7 @@ _BITS = {'Q4_0': 4, 'Q4_1': 4, 'Q5_0': 5, 'Q5_1': 5, 'Q8_0': 8}
 
 
 def _write_array(tmp_path, array, kind):
-  """What is read of one array that was written in a format."""
+  """Writes one array in a format and returns the array that is read."""
   path = tmp_path / 'a.gguf'
   files.write(path, {'a': array}, kinds={'a': _KINDS[kind]})
   header = container.read_header(path)
@@ -42,7 +42,7 @@ def test_plain_formats_keep_their_values_and_type(tmp_path, kind):
 def test_quantized_values_are_as_near_as_their_bits_allow(tmp_path, kind):
   array = np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32)
   blocks = array.reshape(6, 2, 32)
-  if kind.endswith('1'):  # From the least to the greatest.
+  if kind.endswith('1'):  # The scale spans the smallest to the greatest value.
     steps = np.ptp(blocks, axis=-1) / (2 ** _BITS[kind] - 1)
   else:  # The far end of the other sign is not reached.
     steps = abs(blocks).max(-1) / (2 ** (_BITS[kind] - 1) - 1)
@@ -92,7 +92,7 @@ def _scales(packed):
 
 
 def _q4_k(block, high=None):
-  """Four chunks of 64 values, whose nibbles are two rows of 32."""
+  """Decodes four chunks of 64 values, whose nibbles are two rows of 32."""
   scale, min_scale = (float(x) for x in np.frombuffer(block[:4], np.float16))
   pairs, data = _scales(block[4:16]), block[-128:]
   values = []

@@ -77,7 +77,7 @@ def tokenizer():
 
 
 def model(peer):
-  """Metadata and arrays of a model of transformers, as llama.cpp has them."""
+  """Returns a transformers model's metadata and arrays for llama.cpp."""
   config = peer.config
   name = config.model_type
   sizes = {

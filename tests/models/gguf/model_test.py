@@ -207,7 +207,7 @@ def test_a_split_file_is_read_by_the_first_of_its_parts(tmp_path):
   ],
 )
 def test_linear_scaling_is_read(tmp_path, scaling):
-  """By all the names that llama.cpp has for it."""
+  """Covers all names that llama.cpp uses for linear scaling."""
   changes = {f'llama.rope.{name}': value for name, value in scaling.items()}
   path, _ = _file(tmp_path, changes=changes)
   rope_scaling = models.load(path).config.rope_scaling
@@ -231,7 +231,7 @@ def _broken(content, seed):
 
 
 def test_a_broken_file_is_refused_or_only_its_numbers_differ(tmp_path):
-  """200 files that are truncated or have another byte."""
+  """Loads 200 files that are truncated or have one changed byte."""
   path, _ = _file(tmp_path)
   content = path.read_bytes()
   expected = container.read_header(path)

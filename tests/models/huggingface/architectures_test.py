@@ -33,7 +33,7 @@ def test_what_the_text_of_a_model_that_also_sees_leaves_out_is_known():
   text |= {'max_position_embeddings': 131072, 'query_pre_attn_scalar': 256}
   text |= {'sliding_window': 4096}
   defaults = architectures.ARCHITECTURES['gemma3'].defaults
-  sparse = _without(text, *defaults)
+  sparse = _drop_fields(text, *defaults)
   fields = {'model_type': 'gemma3', 'text_config': sparse}
   assert architectures.read_config(fields) == architectures.read_config(text)
   with pytest.raises(ValueError, match='quantization_config must be None'):
@@ -73,7 +73,7 @@ def test_a_config_without_its_defaults_is_read(case):
   model_type, _ = oracle.CASES[case]
   defaults = architectures.ARCHITECTURES[model_type].defaults
   fields = oracle.fields(case) | {'num_attention_heads': 32, 'hidden_size': 256}
-  assert architectures.read_config(_without(fields, *defaults)) == (
+  assert architectures.read_config(_drop_fields(fields, *defaults)) == (
     architectures.read_config(fields | defaults)
   )
 
@@ -88,7 +88,7 @@ def test_a_config_without_its_defaults_is_read(case):
   ids=['mini', 'padded', 'local'],
 )
 def test_equal_architectures_are_written_alike(config):
-  """Whatever says them: padding, the default scale, a pattern of layers."""
+  """Covers padding, the default scale and a pattern of layers."""
   reread_config = architectures.read_config(architectures.write_config(config))
   assert reread_config.vocab_size == config.table_size
   assert reread_config.product_scale == config.product_scale
@@ -118,7 +118,7 @@ def test_what_no_architecture_can_express_is_refused(change):
     architectures.write_config(config)
 
 
-def _without(fields, *names):
+def _drop_fields(fields, *names):
   return {name: value for name, value in fields.items() if name not in names}
 
 
@@ -129,7 +129,7 @@ def _without(fields, *names):
       'llama_llama3',
       {
         'rope_theta': 1e4,
-        'rope_scaling': _without(oracle.LLAMA3, 'rope_theta'),
+        'rope_scaling': _drop_fields(oracle.LLAMA3, 'rope_theta'),
       },
     ),
     (
@@ -151,7 +151,7 @@ def _without(fields, *names):
 def test_both_spellings_of_rotary_fields_mean_the_same(case, old):
   fields = oracle.fields(case)
   new = architectures.read_config(fields)
-  fields = _without(fields, 'rope_parameters')
+  fields = _drop_fields(fields, 'rope_parameters')
   assert architectures.read_config(fields | old) == new
 
 
@@ -229,7 +229,7 @@ def test_what_is_not_supported_is_refused(case, change, message):
 
 def test_all_that_is_wrong_with_a_config_is_said_at_once():
   names = 'hidden_size', 'num_attention_heads'
-  fields = _without(oracle.fields('llama'), *names)
+  fields = _drop_fields(oracle.fields('llama'), *names)
   fields |= {'hidden_act': 'relu', 'quantization_config': {}}
   with pytest.raises(ValueError) as error:
     architectures.read_config(fields)

@@ -91,7 +91,7 @@ def _eagle():
   return {**_LLAMA, 'bias': True}, _draw(shapes) | copy
 
 
-def _drafted(arrays):
+def _add_draft_vocab(arrays):
   tokens = np.array([1, 2, 5, 7, 12])
   is_drafted = np.zeros(13, bool)
   is_drafted[tokens] = True
@@ -105,7 +105,7 @@ def _eagle3():
     'lm_head.weight': (5, 8),
   }
   fields = {**_LLAMA, 'draft_vocab_size': 5, 'target_hidden_size': 8}
-  return fields, _drafted(_draw(shapes))
+  return fields, _add_draft_vocab(_draw(shapes))
 
 
 def _speculators():
@@ -123,7 +123,7 @@ def _speculators():
     'eagle_aux_hidden_state_layer_ids': [1, 4, 6],
     'transformer_layer_config': _LLAMA,
   }
-  return fields, _drafted(_draw(shapes))
+  return fields, _add_draft_vocab(_draw(shapes))
 
 
 def _medusa(own_heads=True):
@@ -159,14 +159,16 @@ def test_heads_are_read_and_written_as_they_were(name, target, tmp_path):
   fields, arrays = _FILES[name]()
   head = models.load_head(_write(tmp_path / 'a', fields, arrays), target)
   models.save_head(head, tmp_path / 'b')
-  again = models.load_head(tmp_path / 'b', target)
-  assert again.config == head.config
-  jax.tree.map(np.testing.assert_array_equal, again.params, head.params)
-  stored = safetensors_numpy.load_file(tmp_path / 'b' / 'model.safetensors')
+  reloaded = models.load_head(tmp_path / 'b', target)
+  assert reloaded.config == head.config
+  jax.tree.map(np.testing.assert_array_equal, reloaded.params, head.params)
+  saved_arrays = safetensors_numpy.load_file(
+    tmp_path / 'b' / 'model.safetensors'
+  )
   arrays.pop('embed_tokens.weight', None)
-  assert stored.keys() == arrays.keys()
+  assert saved_arrays.keys() == arrays.keys()
   for key, value in arrays.items():
-    np.testing.assert_array_equal(stored[key], value)
+    np.testing.assert_array_equal(saved_arrays[key], value)
 
 
 def test_medusas_file_may_have_its_own_name(target, tmp_path):
@@ -316,7 +318,7 @@ def test_copies_of_what_is_the_targets_are_compared(kind, target, tmp_path):
     models.load_head(path, target)
 
 
-def _without(name):
+def _drop_array(name):
   def change(fields, arrays):
     del fields
     del arrays[name]
@@ -327,8 +329,12 @@ def _without(name):
 @pytest.mark.parametrize(
   ('layout', 'change', 'message'),
   [
-    ('eagle', _without('fc.bias'), 'fc.bias is missing'),
-    ('eagle3', _without('midlayer.hidden_norm.weight'), 'hidden_norm.weight'),
+    ('eagle', _drop_array('fc.bias'), 'fc.bias is missing'),
+    (
+      'eagle3',
+      _drop_array('midlayer.hidden_norm.weight'),
+      'hidden_norm.weight',
+    ),
     (
       'eagle',
       lambda fields, arrays: fields.update(hidden_size=16),
@@ -414,8 +420,8 @@ def test_a_head_of_a_family_is_written_for_others(target, tmp_path):
   )
   head = models.Head(config, heads.head(config), params)
   models.save_head(head, tmp_path / 'a')
-  again = models.load_head(tmp_path / 'a', target)
-  assert again.config.layer.head_size == 4
+  reloaded = models.load_head(tmp_path / 'a', target)
+  assert reloaded.config.layer.head_size == 4
   flat = checkpoint.flatten
-  assert flat(again.params).keys() == flat(params).keys()
-  jax.tree.map(np.testing.assert_array_equal, again.params, params)
+  assert flat(reloaded.params).keys() == flat(params).keys()
+  jax.tree.map(np.testing.assert_array_equal, reloaded.params, params)

@@ -116,7 +116,7 @@ def test_a_type_that_nothing_can_be_computed_in_is_refused(
   name = 'model.norm.weight'
   other_arrays = {n: array for n, array in arrays.items() if n != name}
   safetensors_numpy.save_file(other_arrays, path)
-  # What the package does not write stands last.
+  # The type that the package cannot write is last.
   content = path.read_bytes()
   length = int.from_bytes(content[:8], 'little')
   header = json.loads(content[8 : 8 + length])
