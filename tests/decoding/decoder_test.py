@@ -385,7 +385,7 @@ def test_a_bandit_begins_by_data(per_row):
   )
   begin = np.int32([1, 2]) if per_row else np.int32(1)
   fresh_results = decoder.decode([[1], [2]], 4)
-  continued = decoder.decode([[1], [2]], 4, bandit_state=begin)
+  resumed_results = decoder.decode([[1], [2]], 4, bandit_state=begin)
   assert [result.pulls.tolist() for result in fresh_results] == [[2, 1, 1]] * 2
   expected = [[1, 2, 1], [1, 1, 2]] if per_row else [[1, 2, 1]] * 2
-  assert [result.pulls.tolist() for result in continued] == expected
+  assert [result.pulls.tolist() for result in resumed_results] == expected

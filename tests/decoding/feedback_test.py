@@ -27,9 +27,9 @@ def counting_up(length=2):
   """The deterministic drafter that goes on with the next tokens by number."""
 
   def propose(params, context):
-    last = context.lengths[:, None] - 1
-    last = jnp.take_along_axis(context.tokens, last, axis=1)
-    tokens = (last + 1 + np.arange(length)[None]) % toys.VOCAB
+    last_tokens = context.lengths[:, None] - 1
+    last_tokens = jnp.take_along_axis(context.tokens, last_tokens, axis=1)
+    tokens = (last_tokens + 1 + np.arange(length)[None]) % toys.VOCAB
     return tokens, jnp.ones_like(tokens, dtype=bool)
 
   return arms.arm(arms.Proposing(trees.chain(length), propose))

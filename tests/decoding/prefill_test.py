@@ -151,8 +151,8 @@ def test_a_second_turn_equals_one_prompt(build, options):
   decoder = arms.decoder(
     *[arm(temperature=0.0) for arm in build], temperature=0.0, **options
   )
-  first = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
-  check_equals_one_prompt(decoder, first, TURNS, [12, 5, 8, 1])
+  state = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
+  check_equals_one_prompt(decoder, state, TURNS, [12, 5, 8, 1])
 
 
 def ensemble(*arms_inside):
@@ -266,22 +266,22 @@ def mismatches(decoder):
   """
   differing, num_accepted = [], 0
   for length in (1, 2, 3, 4):
-    first = run(decoder, decoder.init(sizes.PROMPTS, length))
-    prompts = [text + turn for text, turn in zip(texts_of(first), TURNS)]
-    (second, probs), (whole, whole_probs) = (
+    first_state = run(decoder, decoder.init(sizes.PROMPTS, length))
+    prompts = [text + turn for text, turn in zip(texts_of(first_state), TURNS)]
+    (appended_rounds, appended_probs), (prompt_rounds, prompt_probs) = (
       rounds_of(decoder.round_fn, decoder.params, state, 16)
       for state in (
-        decoder.append(first, TURNS, 16),
+        decoder.append(first_state, TURNS, 16),
         decoder.init(prompts, 16),
       )
     )
-    num_accepted += whole[-1].sum()
+    num_accepted += prompt_rounds[-1].sum()
     if any(
       (second_leaf != prompt_leaf).any()
-      for second_leaf, prompt_leaf in zip(second, whole)
+      for second_leaf, prompt_leaf in zip(appended_rounds, prompt_rounds)
     ):
       differing.append(length)
-    elif not np.allclose(probs, whole_probs, rtol=0, atol=1e-3):
+    elif not np.allclose(appended_probs, prompt_probs, rtol=0, atol=1e-3):
       differing.append(length)
   assert num_accepted > 0
   return differing

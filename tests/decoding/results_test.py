@@ -41,12 +41,12 @@ def test_an_arm_that_is_not_there_ends_its_row():
 
 
 def test_an_arm_that_is_not_there_ends_the_batch():
-  whole = decoder()
+  full_decoder = decoder()
   for arm in (2, 5, -1):
     with pytest.raises(ValueError, match=r'in rows \[0, 1, 2, 3\]'):
-      whole.decode(sizes.PROMPTS, 6, bandit_state=np.int32(arm))
+      full_decoder.decode(sizes.PROMPTS, 6, bandit_state=np.int32(arm))
     with pytest.raises(ValueError, match=r'in rows \[0\]'):
-      list(whole.stream([1], 6, bandit_state=np.int32(arm)))
+      list(full_decoder.stream([1], 6, bandit_state=np.int32(arm)))
 
 
 @components.component

@@ -46,10 +46,10 @@ def drafting(topology):
   """An arm that drafts as many levels as its parameters have per last token."""
 
   def propose(depths, context):
-    last = context.lengths[:, None] - 1
-    last = jnp.take_along_axis(context.tokens, last, axis=1)
-    valid = topology.depths[None] <= depths[last]
-    return jnp.where(valid, last, 0), valid
+    last_tokens = context.lengths[:, None] - 1
+    last_tokens = jnp.take_along_axis(context.tokens, last_tokens, axis=1)
+    valid = topology.depths[None] <= depths[last_tokens]
+    return jnp.where(valid, last_tokens, 0), valid
 
   return arms.arm(arms.Proposing(topology, propose), verifier='greedy')[0]
 
@@ -126,9 +126,12 @@ def test_a_narrow_call_changes_no_token(topology, name):
     arms.decoder((arm, params)).decode(sizes.PROMPTS, sizes.NEW)
     for arm in (narrow, wide)
   ]
-  for one, other in zip(*results, strict=True):
-    assert one.tokens == other.tokens and one.rounds == other.rounds
-    np.testing.assert_array_equal(one.drafted, other.drafted)
+  for narrow_result, full_result in zip(*results, strict=True):
+    assert (
+      narrow_result.tokens == full_result.tokens
+      and narrow_result.rounds == full_result.rounds
+    )
+    np.testing.assert_array_equal(narrow_result.drafted, full_result.drafted)
   num_drafted = np.sum([result.drafted for result in results[0]], axis=0)
   assert num_drafted[0] > num_drafted[-1], num_drafted
 
@@ -394,11 +397,11 @@ class RandomTrees(base.Drafter):
     return jnp.stack(tokens), parents, exists, jnp.stack(probs)
 
   def draft(self, keys, params, state, context):
-    last = context.lengths[:, None] - 1
-    last = jnp.take_along_axis(context.tokens, last, axis=1)[:, 0]
+    last_tokens = context.lengths[:, None] - 1
+    last_tokens = jnp.take_along_axis(context.tokens, last_tokens, axis=1)[:, 0]
     rows = jax.vmap(self.from_row, in_axes=(0, None, 0))
     table, spoiled = params if self.parents_of else (params, None)
-    tokens, parents, exists, probs = rows(keys, table, last)
+    tokens, parents, exists, probs = rows(keys, table, last_tokens)
     if self.parents_of is not None:
       parents = self.parents_of(parents, spoiled)
     topology = trees.dynamic(parents, exists, BOUNDS)
@@ -471,10 +474,10 @@ def test_dynamic_trees_decode_as_static_ones():
     arms.decoder((arm, params)).decode(sizes.PROMPTS, sizes.NEW)
     for arm in (static, dynamic)
   ]
-  for one, other in zip(*results, strict=True):
-    assert one.tokens == other.tokens
-    assert one.accepted.tolist() == other.accepted.tolist()
-    assert one.accepted.sum() > 0
+  for first_result, second_result in zip(*results, strict=True):
+    assert first_result.tokens == second_result.tokens
+    assert first_result.accepted.tolist() == second_result.accepted.tolist()
+    assert first_result.accepted.sum() > 0
 
 
 SPOILS = (

@@ -88,11 +88,11 @@ def whole_text_features(tokens):
 
 def check_features(state):
   """All but the last token of every row; past the end there is junk."""
-  whole = whole_text_features(state.tokens)
+  expected_features = whole_text_features(state.tokens)
   for tap, buffer in state.features.items():
     for row, length in enumerate(np.asarray(state.lengths) - 1):
       np.testing.assert_allclose(
-        buffer[row, :length], whole[tap][row, :length], atol=2e-4
+        buffer[row, :length], expected_features[tap][row, :length], atol=2e-4
       )
 
 
@@ -137,9 +137,9 @@ def test_heads_catch_up_from_the_buffers(per_row):
   assert set(state.features) == {0, 1, 2}
   check_features(state)
   assert all(result.num_catch_up_tokens > 0 for result in results)
-  whole = whole_text_features(state.tokens)
+  expected_features = whole_text_features(state.tokens)
   for tap, sums in zip(taps, state.drafters):
-    features = np.asarray(whole[tap])
+    features = np.asarray(expected_features[tap])
     for row, num in enumerate(np.asarray(sums.lengths)):
       assert 0 < num < state.lengths[row]
       np.testing.assert_allclose(

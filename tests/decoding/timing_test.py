@@ -105,7 +105,7 @@ def _windowed(inner):
 
 
 @pytest.mark.parametrize(
-  ('other', 'shares'),
+  ('build', 'shares'),
   [
     (lambda: arms.chain(2), True),
     (lambda: arms.chain(3), True),
@@ -121,17 +121,17 @@ def _windowed(inner):
     (arms.none, False),
   ],
 )
-def test_arms_of_one_drafter_and_verifier_share_levels(other, shares):
-  kinds = timing.level_kinds([arms.chain(3), other(), arms.chain(1)])
+def test_arms_of_one_drafter_and_verifier_share_levels(build, shares):
+  kinds = timing.level_kinds([arms.chain(3), build(), arms.chain(1)])
   assert kinds == ((0, 0, 0) if shares else (0, 1, 0))
 
 
 def test_arms_with_one_rule_to_stop_share_levels():
-  long, short, other = (
+  long, short, other_bound = (
     arms.chain(length, stop=drafters.STOPS['unsure'](bound))
     for length, bound in ((3, 0.3), (2, 0.3), (2, 0.4))
   )
-  assert timing.level_kinds([long, short, other]) == (0, 0, 1)
+  assert timing.level_kinds([long, short, other_bound]) == (0, 0, 1)
   deferred = arms.deferred(long), arms.deferred(short)
   assert timing.level_kinds([long, *deferred]) == (0, 1, 1)
 

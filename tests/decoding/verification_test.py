@@ -96,15 +96,17 @@ def test_arms_that_are_verified_at_once_emit_what_they_emit_apart(
   options = [{}, {}]
   if alphas:
     options = [{'goal': CHOW(alpha), 'bonus_probs': True} for alpha in alphas]
-  first = arms.chain(2, **options[0])
-  second, params = arms.chain(2, arms.OTHER, **options[1])
-  separate_arm = second._replace(verifier=OtherWalk(second.verifier.coupling))
-  assert first[0].verifier == second.verifier != separate_arm.verifier
+  first_arm = arms.chain(2, **options[0])
+  second_arm, params = arms.chain(2, arms.OTHER, **options[1])
+  separate_arm = second_arm._replace(
+    verifier=OtherWalk(second_arm.verifier.coupling)
+  )
+  assert first_arm[0].verifier == second_arm.verifier != separate_arm.verifier
   joint_results, separate_results = (
     arms.decoder(
-      first, (arm, params), bandit='uniform', per_row=per_row
+      first_arm, (arm, params), bandit='uniform', per_row=per_row
     ).decode(sizes.PROMPTS, 12)
-    for arm in (second, separate_arm)
+    for arm in (second_arm, separate_arm)
   )
   assert sum(result.pulls for result in joint_results).all()
   for joint_result, separate_result in zip(joint_results, separate_results):

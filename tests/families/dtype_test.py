@@ -121,11 +121,11 @@ def test_the_loop_has_the_distribution_of_the_target(family):
     logits = extend(params, cache, np.array(rows, np.int32)).logits
     return np.asarray(sampling_lib.probabilities(logits[:, -1], sampling))
 
-  (first,) = probs([prompt])
-  support = np.flatnonzero(first)
-  second = probs([[*prompt, token] for token in support])
+  (first_probs,) = probs([prompt])
+  support = np.flatnonzero(first_probs)
+  second_probs = probs([[*prompt, token] for token in support])
   # Joint probabilities that are not 0, in any order.
-  joint = first[support, None] * second
+  joint = first_probs[support, None] * second_probs
   row_of = {token: i for i, token in enumerate(support.tolist())}
   flat = np.array([row_of[a] * joint.shape[1] + b for a, b in tokens])
   cells = np.flatnonzero(joint)

@@ -155,9 +155,12 @@ def test_checkpoints_of_padded_vocabularies_decode_together(padding):
 
 
 def test_checkpoints_of_other_tokenizers_are_refused():
-  target, other = _checkpoint(0), _checkpoint(1, 'of days of days of days')
+  target, other_checkpoint = (
+    _checkpoint(0),
+    _checkpoint(1, 'of days of days of days'),
+  )
   with pytest.raises(ValueError, match="and the drafter 'b' must share a tok"):
-    families.join(target, {'a': target, 'b': other})
+    families.join(target, {'a': target, 'b': other_checkpoint})
   with pytest.raises(ValueError, match='a has no tokenizer.json'):
     families.join(target, {'a': target._replace(tokenizer=None)})
   with pytest.raises(ValueError, match='target has no tokenizer.json'):
@@ -217,17 +220,19 @@ def test_drafters_may_be_huggingface_folders(pair):
 
 def test_drafters_may_have_any_format(pair, tmp_path):
   target, _ = pair
-  loaded = families.load(target)
+  loaded_family = families.load(target)
   toys.write_heads(target, {'eagle': 'eagle'})
   models.save_head(
     families.load(target / 'heads').drafters['eagle'], tmp_path / 'head'
   )
   family = tmp_path / 'family'
   family.mkdir()
-  loaded.tokenizer.save(family)
+  loaded_family.tokenizer.save(family)
   for name in ('target', 'small'):
     path = family / f'{name}.safetensors'
-    checkpoint.save(path, loaded.target.config, loaded.target.params)
+    checkpoint.save(
+      path, loaded_family.target.config, loaded_family.target.params
+    )
   paths = {
     'family': family,
     'file': family / 'small.safetensors',
@@ -236,15 +241,17 @@ def test_drafters_may_have_any_format(pair, tmp_path):
   }
   shutil.copytree(tmp_path / 'head', family / 'published')
   assert set(families.load(family).drafters) == {'small', 'published'}
-  loaded = families.load(target, drafters=paths, dtype='bfloat16')
-  assert set(loaded.drafters) == set(paths)
-  for drafter in loaded.drafters.values():
+  loaded_family = families.load(target, drafters=paths, dtype='bfloat16')
+  assert set(loaded_family.drafters) == set(paths)
+  for drafter in loaded_family.drafters.values():
     types = {leaf.dtype.name for leaf in jax.tree.leaves(drafter.params)}
     assert types == {'bfloat16'}
-  assert isinstance(loaded.drafters['published head'], models.Head)
-  table = loaded.target.params['embedding']['embedding']
+  assert isinstance(loaded_family.drafters['published head'], models.Head)
+  table = loaded_family.target.params['embedding']['embedding']
   for name in ('published head', 'stored head'):
-    assert loaded.drafters[name].params['embedding']['embedding'] is table
+    assert (
+      loaded_family.drafters[name].params['embedding']['embedding'] is table
+    )
 
 
 def _empty(pool):
@@ -260,8 +267,8 @@ def _without_config(pool):
 
 
 def _other_tokenizer(pool):
-  other = _checkpoint(1, 'of days of days of days').tokenizer
-  other.save(pool / 'draft')
+  tokenizer = _checkpoint(1, 'of days of days of days').tokenizer
+  tokenizer.save(pool / 'draft')
 
 
 def _twice(pool):

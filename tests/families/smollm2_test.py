@@ -93,7 +93,7 @@ def test_it_is_a_family_like_any_other(family):
 
 
 def test_chat_and_text_have_the_tokens_of_transformers(family, folder):
-  other = transformers.AutoTokenizer.from_pretrained(folder)
+  peer = transformers.AutoTokenizer.from_pretrained(folder)
   texts = [
     *smollm2.prompts(family, 64),
     " 1984½ ٣٤ \n\n\tdon't 漢字🙂",
@@ -101,13 +101,13 @@ def test_chat_and_text_have_the_tokens_of_transformers(family, folder):
   ]
   for text in texts:
     turns = [{'role': 'user', 'content': text}]
-    expected = other.apply_chat_template(
+    expected = peer.apply_chat_template(
       turns, add_generation_prompt=True, return_dict=False
     )
     assert family.tokenizer.encode_prompt(text) == expected
     plain = family.tokenizer.with_prompts(chat=False)
-    assert plain.encode_prompt(text) == other.encode(text)
-    assert plain.decode(expected) == other.decode(
+    assert plain.encode_prompt(text) == peer.encode(text)
+    assert plain.decode(expected) == peer.decode(
       expected, skip_special_tokens=True
     )
 

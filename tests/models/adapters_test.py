@@ -43,19 +43,21 @@ def test_one_token_calls_equal_one_call(d_model, d_ff, tie_embeddings):
   tokens = jax.random.randint(jax.random.key(1), (1, 6), 0, vocab_size)
   cache = model.init_cache(params, 1, 16)
   extend = jax.jit(model.extend)
-  whole = extend(params, cache, tokens)
+  full_output = extend(params, cache, tokens)
   pending = None
   for t in range(6):
     step = extend(params, cache, tokens[:, t : t + 1], pending_kv=pending)
     pending = step.pending_kv
     assert step.logits.shape == (1, 1, vocab_size)
     np.testing.assert_allclose(
-      step.logits[:, 0], whole.logits[:, t], rtol=1e-4, atol=1e-5
+      step.logits[:, 0], full_output.logits[:, t], rtol=1e-4, atol=1e-5
     )
   jax.tree.map(
-    lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5),
+    lambda actual, expected: np.testing.assert_allclose(
+      actual, expected, atol=1e-5
+    ),
     pending,
-    whole.pending_kv,
+    full_output.pending_kv,
   )
 
 
@@ -178,8 +180,8 @@ def test_a_drafter_of_another_vocabulary_leaves_the_target_exact(
 def test_a_vocabulary_of_the_same_size_is_the_same_model():
   model = models.Markov(3)
   assert wrappers.resize_vocabulary(model, 3) is model
-  other = wrappers.resize_vocabulary(model, 5)
-  assert wrappers.resize_vocabulary(model, 5) == other != model
+  resized = wrappers.resize_vocabulary(model, 5)
+  assert wrappers.resize_vocabulary(model, 5) == resized != model
 
 
 def test_names_of_parameters_are_text():

@@ -165,10 +165,10 @@ def test_a_datastore_is_no_checkpoint(tmp_path):
 
 
 def test_arrays_of_another_config_are_refused_one_by_one(path, params):
-  other = dataclasses.replace(
+  other_config = dataclasses.replace(
     _CONFIG, vocab_size=13, tie_embeddings=False, num_layers=1
   )
-  checkpoint.save(path, other, params)
+  checkpoint.save(path, other_config, params)
   _assert_refused(
     path,
     'embedding/embedding has shape (11, 8), not (13, 8)',

@@ -264,13 +264,13 @@ def test_bfloat16_stays_bfloat16():
 
 def test_pending_entries_append_along_their_tokens():
   pending = _read_tree().pending_kv
-  first = jax.tree.map(
+  first_entries = jax.tree.map(
     lambda x: x[:, :3] if x.ndim == 2 else x[:, :, :3], pending
   )
   window = jax.tree.map(
     lambda x: x[:, 3:] if x.ndim == 2 else x[:, :, 3:], pending
   )
-  joined = kv_cache.append(kv_cache.append(None, first), window)
+  joined = kv_cache.append(kv_cache.append(None, first_entries), window)
   jax.tree.map(np.testing.assert_array_equal, joined, pending)
 
 

@@ -44,7 +44,7 @@ def _tree_tokens():
 
 def _ways_to_read(model, params):
   """Returns logits of full rows and after prompts of different lengths."""
-  whole = model.extend(params, None, oracle.TOKENS).logits
+  full_logits = model.extend(params, None, oracle.TOKENS).logits
   cache = model.init_cache(params, 2, 16)
   cache, _ = model.prefill(params, cache, oracle.TOKENS, _LENGTHS)
   tree = model.extend(
@@ -61,7 +61,7 @@ def _ways_to_read(model, params):
     num = (step.logits[:, 0, 0] < jnp.inf).astype(jnp.int32)
     cache = model.commit(cache, step.pending_kv, np.zeros((2, 1), int), num)
     steps.append(step.logits)
-  return whole, tree, jnp.concatenate(steps, axis=1)
+  return full_logits, tree, jnp.concatenate(steps, axis=1)
 
 
 def _assert_close(logits, expected):
@@ -198,12 +198,12 @@ def test_the_type_of_the_file_is_kept(tmp_path):
   narrow.save_pretrained(tmp_path)
   checkpoint_of_file = models.load(tmp_path)
   wide = models.load(tmp_path, dtype=jnp.float32)
-  for loaded, dtype in [
+  for checkpoint_of_type, dtype in [
     (checkpoint_of_file, jnp.bfloat16),
     (wide, jnp.float32),
   ]:
-    cache = loaded.model.init_cache(loaded.params, 1, 4)
-    arrays = jax.tree.leaves((loaded.params, cache.layers))
+    cache = checkpoint_of_type.model.init_cache(checkpoint_of_type.params, 1, 4)
+    arrays = jax.tree.leaves((checkpoint_of_type.params, cache.layers))
     assert {leaf.dtype for leaf in arrays} == {jnp.dtype(dtype)}
   logits = [
     jax.jit(checkpoint.model.extend)(
@@ -260,7 +260,7 @@ def _chat_tokenizer():
 
 
 def test_text_goes_with_the_model(tmp_path):
-  """Saves the tokenizer, chat template and stop tokens, for transformers too."""
+  """Saves the tokenizer, chat template and stop tokens for transformers."""
   tokenizer = _chat_tokenizer()
   base_checkpoint = models.load(oracle.save('llama', tmp_path / 'theirs'))
   stop_tokens = tokenizer.stop_tokens

@@ -86,10 +86,10 @@ def test_parameters_are_cut_where_their_parts_divide(name, expected_spec):
   mesh = _abstract_mesh(2, 4)
   result = sharding.parameter_sharding(_CONFIG, name, shapes[name].shape, mesh)
   assert tuple(result.spec) == expected_spec
-  whole = sharding.parameter_sharding(
+  replicated = sharding.parameter_sharding(
     _CONFIG, name, shapes[name].shape, mesh, split=False
   )
-  assert not any(whole.spec)
+  assert not any(replicated.spec)
 
 
 def test_the_head_of_a_reduced_vocabulary_is_whole():
@@ -200,11 +200,13 @@ _HEADS_OF_A_KIND = [
 def test_a_model_that_is_laid_out_already_gets_another_layout(model):
   """So that no output is constrained twice."""
   layout = layouts.Layout(meshes.make())
-  other = dataclasses.replace(layout, split_cache=False)
+  other_layout = dataclasses.replace(layout, split_cache=False)
   laid_out = layouts.lay_out(model, layout)
   assert laid_out == layouts.lay_out(model, layout) != model
   assert layouts.lay_out(laid_out, layout) == laid_out
-  assert layouts.lay_out(laid_out, other) == layouts.lay_out(model, other)
+  assert layouts.lay_out(laid_out, other_layout) == layouts.lay_out(
+    model, other_layout
+  )
 
 
 def test_an_early_exit_is_laid_out_as_its_model():

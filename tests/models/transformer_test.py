@@ -67,10 +67,13 @@ def test_padding_of_the_vocabulary_is_cut_off(tied):
   )
   params = adapters.init_params(jax.random.key(0), config)
   padded = dataclasses.replace(config, vocab_size=47, padded_vocab_size=50)
-  model, whole = adapters.Transformer(padded), adapters.Transformer(config)
+  model, unpadded_model = (
+    adapters.Transformer(padded),
+    adapters.Transformer(config),
+  )
   assert model.vocab_size == 47
   logits, expected = (
     jax.jit(module.extend)(params, None, _TOKENS).logits
-    for module in (model, whole)
+    for module in (model, unpadded_model)
   )
   np.testing.assert_allclose(logits, expected[..., :47], rtol=1e-5, atol=1e-6)

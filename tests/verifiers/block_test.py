@@ -151,10 +151,12 @@ def best_accepted(case):
   """
   tokens, num = rounds(case)
   owner = np.repeat(np.eye(len(case.drafts)), len(num) // len(case.drafts), 1)
-  one = np.ones(1)
+  weight = np.ones(1)
   completed = np.stack(
     [
-      testing.rounds.complete(row[None], num_accepted[None], one, case.target)
+      testing.rounds.complete(
+        row[None], num_accepted[None], weight, case.target
+      )
       for row, num_accepted in zip(tokens, num)
     ],
     axis=1,

@@ -103,9 +103,11 @@ class Integral(NamedTuple):
     On a chain, where the accepted tokens are the draft's first ones.
     """
     num, tokens = self.outcome.num_accepted, self.outcome.tokens
-    last = np.take_along_axis(tokens, num[..., None], axis=-1)[..., 0]
+    next_tokens = np.take_along_axis(tokens, num[..., None], axis=-1)[..., 0]
     endings = np.zeros((len(num), tokens.shape[-1], vocab_size))
-    np.add.at(endings, (np.arange(len(num))[:, None], num, last), self.mass)
+    np.add.at(
+      endings, (np.arange(len(num))[:, None], num, next_tokens), self.mass
+    )
     return endings
 
 

@@ -38,8 +38,8 @@ def integrated(name, epsilon, replacement='residual'):
     steps[0] = [
       (target[token] + epsilon) / draft[token] for token in tokens[:1]
     ]
-    other = {'residual': [], 'target': target, 'draft': draft}[replacement]
-    draws = candidates.cumulative(other) if len(other) else []
+    weights = {'residual': [], 'target': target, 'draft': draft}[replacement]
+    draws = candidates.cumulative(weights) if len(weights) else []
     return [steps[0], np.append(steps[1], draws)]
 
   return exact.integrate(
@@ -63,12 +63,16 @@ def table(name, epsilon, replacement='residual'):
   kept_probs = accept * case.draft
   rejected = 1 - kept_probs.sum(1)
   excess = np.maximum(case.target - case.draft, 0)
-  other = {
+  replacement_probs = {
     'residual': excess / excess.sum(1, keepdims=True),
     'target': case.target,
     'draft': case.draft,
   }[replacement]
-  return kept_probs, kept_probs + rejected[:, None] * other, rejected
+  return (
+    kept_probs,
+    kept_probs + rejected[:, None] * replacement_probs,
+    rejected,
+  )
 
 
 def first_tokens(name, result):
@@ -133,18 +137,21 @@ def test_walk_applies_the_rule_at_every_position(name, epsilon, replacement):
   kept_probs, emitted, rejected = table(name, epsilon, replacement)
   num_valid = int(case.is_valid.sum())
   probs, going, reach = np.zeros(()), np.ones(1), []
-  last = np.array([exact.ROOT])
+  contexts = np.array([exact.ROOT])
   for depth in range(case.topology.depth + 1):
-    rows, pass_probs = case.target[last], np.zeros_like(case.target[last])
+    rows, pass_probs = (
+      case.target[contexts],
+      np.zeros_like(case.target[contexts]),
+    )
     if depth < num_valid:
-      pass_probs = kept_probs[last]
-      rows = emitted[last]
+      pass_probs = kept_probs[contexts]
+      rows = emitted[contexts]
     new = going[:, None] * (rows - pass_probs)
-    stopped = probs.reshape(-1, 1) * case.target[last]
+    stopped = probs.reshape(-1, 1) * case.target[contexts]
     probs = (stopped + new).ravel()
     going = (going[:, None] * pass_probs).ravel()
     reach.append(going.sum())
-    last = np.arange(probs.size) % case.vocab_size
+    contexts = np.arange(probs.size) % case.vocab_size
   result = integrated(name, epsilon, replacement)
   np.testing.assert_allclose(result.probs, probs, atol=1e-6)
   np.testing.assert_allclose(result.reach, reach[:-1], atol=1e-6)

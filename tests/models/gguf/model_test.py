@@ -104,8 +104,8 @@ def test_quantized_weights_are_those_that_the_package_decodes(tmp_path):
     for name, array in arrays.items()
   }
   files.write(tmp_path / 'plain.gguf', blurred, files.model(peer)[0])
-  one, other = models.load(path), models.load(tmp_path / 'plain.gguf')
-  jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+  quantized, decoded = models.load(path), models.load(tmp_path / 'plain.gguf')
+  jax.tree.map(np.testing.assert_array_equal, quantized.params, decoded.params)
 
 
 @pytest.mark.parametrize('kind', ['F16', 'BF16'])
@@ -186,8 +186,10 @@ def test_a_split_file_is_read_by_the_first_of_its_parts(tmp_path):
     }
     of_first = metadata if not i else dict.fromkeys(files.tokenizer())
     files.write(part, subset, of_first | {'split.count': 2, 'split.no': i})
-  one, several = models.load(path), models.load(parts[0])
-  jax.tree.map(np.testing.assert_array_equal, one.params, several.params)
+  single_file, split_files = models.load(path), models.load(parts[0])
+  jax.tree.map(
+    np.testing.assert_array_equal, single_file.params, split_files.params
+  )
   with pytest.raises(ValueError, match='give the first of them, .*-00001-of-'):
     models.load(parts[1])
   (tmp_path / 'm.gguf').write_bytes(parts[0].read_bytes())

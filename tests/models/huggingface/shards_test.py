@@ -29,8 +29,10 @@ def _sharded(tmp_path):
 
 def test_shards_hold_what_one_file_holds(folder, sharded):
   assert len(list(sharded.glob('*.safetensors'))) > 3
-  one, several = models.load(folder), models.load(sharded)
-  jax.tree.map(np.testing.assert_array_equal, one.params, several.params)
+  single_file, split_files = models.load(folder), models.load(sharded)
+  jax.tree.map(
+    np.testing.assert_array_equal, single_file.params, split_files.params
+  )
 
 
 def test_what_is_written_in_shards_is_read_again(folder, tmp_path):
@@ -80,8 +82,10 @@ def test_an_index_only_names_the_files(folder, sharded):
     del names['model.norm.weight']
 
   _change_index(sharded, change)
-  one, several = models.load(folder), models.load(sharded)
-  jax.tree.map(np.testing.assert_array_equal, one.params, several.params)
+  single_file, split_files = models.load(folder), models.load(sharded)
+  jax.tree.map(
+    np.testing.assert_array_equal, single_file.params, split_files.params
+  )
 
 
 def test_pickled_weights_are_refused_and_not_opened(folder):
