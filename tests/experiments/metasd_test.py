@@ -310,7 +310,7 @@ def test_each_row_is_left_to_its_best_arm(family, tmp_path, monkeypatch):
   pulls = [
     [record['pulls'] for record in unit['outcome']['records']]
     for unit in toy.units(tmp_path)
-    if unit.get('starts')
+    if unit.get('bandit_states')
   ]
   assert len(pulls) == 8
   for first, second in pulls:
