@@ -192,7 +192,7 @@ def test_a_head_computes_in_its_type_whatever_that_of_its_target(
     arm, params = _arm(name, _GREEDY)
     head = dataclasses.replace(arm.drafter.head, dtype=head_dtype)
     drafter = dataclasses.replace(arm.drafter, head=head)
-    head_params = jax.tree.map(in_dtype, heads.own(head.config, params))
+    head_params = jax.tree.map(in_dtype, heads.own_params(head.config, params))
     pairs.append((arm._replace(drafter=drafter), {**params, **head_params}))
   plain, spec = (
     decoding.Decoder(

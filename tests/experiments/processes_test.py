@@ -109,7 +109,7 @@ def test_processes_that_disagree_are_refused(asked, tmp_path):
   both = _together(tmp_path / 'both', [*asked, *_MESH], other)
   for each, _, errors in both:
     assert each.returncode == 1
-    assert 'All processes must have the same config; of process 0' in errors
+    assert 'the same config, but process 0 differs from 1.' in errors
 
 
 def test_flags_of_several_processes_go_together(asked, tmp_path, monkeypatch):
