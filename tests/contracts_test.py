@@ -512,6 +512,9 @@ BROKEN = {
   ('model', 'extend must return logits'): extending(
     lambda output: output._replace(logits=output.logits[..., :3])
   ),
+  ('model', 'a cache whose lengths are'): overriding(
+    init_cache=lambda self, params, batch, size: ()
+  ),
   ('model', 'one by one'): overriding(commit=lambda self, cache, *args: cache),
   ('model', 'after pending tokens'): calling(
     lambda options: options | {'pending_kv': None}

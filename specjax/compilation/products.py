@@ -123,7 +123,7 @@ def _num_pairs(
 ) -> int:
   """Returns how often an entry of the kernel meets an input, along one axis.
 
-  Batched matrix products are convolutions, too, in which each output has a
+  Batched matrix products are also convolutions, in which each output has a
   single pair.
   """
   dilation = window['lhs_dilate']

@@ -3,7 +3,7 @@
 A rule is a verifier and the goal that it samples from. A round keeps each rule
 once, compared while its numbers are known: in a compiled program they are
 arguments. Trees of one structure are verified at once, whichever arms they
-belong to, if their rules differ in nothing but numbers.
+belong to, if their rules differ only in numbers.
 """
 
 from collections.abc import Hashable
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 def different_rules(
   arms: Sequence[base.Arm],
 ) -> tuple[tuple[Rule, ...], tuple[int, ...]]:
-  """Returns the different rules of arms, and `[A]` the index of each arm's.
+  """Returns the different rules of arms, and `[A]` the rule of each arm.
 
   Args:
     arms: drafter, verifier and goal of each arm. Rules whose numbers are traced
@@ -69,8 +69,8 @@ def groups_verified_at_once(
 
   Args:
     rules: the different rules.
-    rule_of_arm: `[A]` the index of each arm's.
-    draft_trees: by arm.
+    rule_of_arm: `[A]` the index of each arm's rule in `rules`.
+    draft_trees: the draft tree of each arm, by the arm's index.
   """
   groups: dict[Any, list[int]] = {}
   for i, tree in draft_trees.items():
@@ -91,8 +91,8 @@ def selected_rule(
 
   Args:
     rules: the different rules.
-    rule_of_arm: `[A]` the index of each arm's.
-    group: arms whose rules differ in nothing but numbers.
+    rule_of_arm: `[A]` the index of each arm's rule in `rules`.
+    group: arms whose rules differ only in numbers.
     arm: `[]` or `[B]` the selected arm. The rule is undefined where it does not
       belong to the group.
 

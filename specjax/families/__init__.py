@@ -116,7 +116,7 @@ def load(
   for the same target, and must hold nothing else.
 
   A path that `models.load` reads is also a family, without drafters and
-  prompts. Its subfolders may hold drafters, too.
+  prompts. Its subfolders may also contain drafters.
 
   Args:
     family: 'mini', 'mini/specialists', 'mini/heads', 'smollm2',
@@ -128,7 +128,7 @@ def load(
       None keeps the type of a published checkpoint, and selects float32 for
       the files of specjax.
     mesh: devices that the models are divided among, from `meshes.make`.
-    split_drafters: whether drafters are divided, too, if the mesh divides their
+    split_drafters: whether drafters are also divided, if the mesh divides their
       attention heads. If false, each device holds the parameters of all
       drafters, and the KV caches of its own rows.
 

@@ -101,9 +101,10 @@ class TreeWalk(base.Verifier):
   ) -> base.Outcome:
     """Walks all levels at once, as a path without branches is known beforehand.
 
-    Of all levels, only `accepted` is used. Where a coupling computes it without
-    the residual, as `Maximal` and `OTM` do, XLA drops the draws from residuals
-    at all levels but the last, which calls the coupling again.
+    The vectorized call of the coupling only serves to find the last level.
+    Where `accepted` does not depend on the token, as in `Maximal` and `OTM`,
+    XLA drops the tokens that this call draws. The token of the last level comes
+    from a second call.
     """
     length = tree.topology.num_nodes
     index = np.arange(length + 1, dtype=np.int32)

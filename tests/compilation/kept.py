@@ -1,4 +1,4 @@
-"""Keeps what compilers for absent devices report, beside compiled programs.
+"""Keeps reports on programs compiled for absent devices, with the programs.
 
 JAX's own cache does not help here: it cannot load a program for a device that
 is not there, and would compile it in every run.
@@ -23,7 +23,7 @@ def compile_decode(
 ) -> compilation.Program:
   """Returns `compilation.compile_decode`, compiled once per program.
 
-  A report is found again only for the same program (StableHLO), device,
+  A kept report is used only for the same program (StableHLO), device,
   compiler, and source of `specjax.compilation`.
   """
   file = _file(decoder, device, batch_size)
@@ -31,7 +31,7 @@ def compile_decode(
     try:
       return pickle.loads(file.read_bytes())
     except (EOFError, pickle.UnpicklingError):
-      pass  # It is damaged, and written again.
+      pass  # The file is damaged and is written again below.
   program = compilation.compile_decode(decoder, device, batch_size=batch_size)
   if file is not None:
     # Another worker never sees a file that is half written.

@@ -1,4 +1,4 @@
-"""Bounds the number of kernels that a round launches beside its model calls.
+"""Bounds the number of kernels of a round, other than those of model calls.
 
 Unlike times, these numbers are deterministic. A version of XLA that fuses
 differently may change them; inspect the round before you raise a bound.
