@@ -65,11 +65,16 @@ def test_speed_ups_of_what_ran_are_of_the_same_block_efficiencies():
     _row('draft:2', 15.0) | {'draft_length': 2, 'measured_ms': 25.0},
     _row('draft:4', 15.0) | {'draft_length': 4, 'measured_ms': None},
   ]
-  plain, chain, other = accelerators._with_predictions(rows, {}, acceptance=0.5)
+  plain, chain, unmeasured_chain = accelerators._with_predictions(
+    rows, {}, acceptance=0.5
+  )
   assert plain['projected_tokens_per_second'] == 50.0
   assert plain['projected_speed_up'] == 1.0
   assert chain['projected_speed_up'] == pytest.approx(1.75 * 20 / 25)
-  assert 'speed_up' in other and 'projected_speed_up' not in other
+  assert (
+    'speed_up' in unmeasured_chain
+    and 'projected_speed_up' not in unmeasured_chain
+  )
   assert list(accelerators.figures(rows)) == ['speed_up', 'projected_speed_up']
 
 
@@ -81,12 +86,12 @@ def test_a_layer_launches_what_a_deeper_target_launches_more():
   kernels = 93, 147, 200, None
   rows = [_row('none') | {'kernels': num} for num in kernels]
   accelerators._add_kernels_per_layer(rows, shapes)
-  found = [row.get('kernels_per_layer') for row in rows]
-  assert found == [None, 27, None, None]
+  per_layer = [row.get('kernels_per_layer') for row in rows]
+  assert per_layer == [None, 27, None, None]
 
 
 def _tiny(table='drafter'):
-  """A config of two methods of a tiny target on this CPU."""
+  """Returns a config with two methods for a tiny target on this CPU."""
   config = config_lib.get_config(table)
   config.update(
     {'devices': ('cpu',), 'targets': ('tiny',), 'batch_sizes': (1,)}
@@ -102,17 +107,17 @@ def _tiny(table='drafter'):
 def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
   tmp_path, monkeypatch
 ):
-  """A method that needs too much memory has no times, and the others do."""
+  """Reports times only for the method that does not run out of memory."""
   fake = lambda *args, **kwargs: pytest.fail('compiled')
   monkeypatch.setattr(compilation, 'compile_decode', fake)
   timed = hardware.round_seconds
 
-  def measured(decoder, *args):
+  def fake_round_seconds(decoder, *args):
     if decoder.round_fn.arms[0].drafter.topology.depth:
       raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory')
     return timed(decoder, *args)
 
-  monkeypatch.setattr(hardware, 'round_seconds', measured)
+  monkeypatch.setattr(hardware, 'round_seconds', fake_round_seconds)
   plain, chain = accelerators.run(_tiny('rounds'), tmp_path)
   assert plain['fits'] and not chain['fits']
   assert plain['draft_length'] == 0 and chain['draft_length'] == 1
@@ -124,57 +129,57 @@ def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
   kinds = [plain[f'{kind}_ms'] for kind in config_lib._TRACED]
   assert 0 < sum(kinds) == pytest.approx(plain['busy_ms'])
   assert 'busy_ms' not in chain
-  # With other flags, they are measured again.
+  # Rounds are measured again if XLA flags change.
   monkeypatch.setenv('XLA_FLAGS', '--xla_flag_of_a_test=1')
   accelerators.run(_tiny('rounds'), tmp_path)
   flags = [json.loads(line)['xla_flags'] for line in open(tmp_path / log.FILE)]
-  assert [each == flags[-1] for each in flags] == [False] * 2 + [True] * 2
+  assert [value == flags[-1] for value in flags] == [False] * 2 + [True] * 2
 
 
 @pytest.mark.slow
 def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
-  """What a compiler has said in a workdir, also elsewhere, holds there."""
+  """Reuses the compiler's reports in a workdir, even from another machine."""
   config = _tiny()
-  places = []
+  calls = []
   fake = lambda *args, **kwargs: pytest.fail('compiled again')
-  compiled = accelerators.run(config, tmp_path)
-  assert all(row['projected_speed_up'] is None for row in compiled)
+  compiled_rows = accelerators.run(config, tmp_path)
+  assert all(row['projected_speed_up'] is None for row in compiled_rows)
   monkeypatch.setattr(compilation, 'compile_decode', fake)
   timed = hardware.round_seconds
   monkeypatch.setattr(
-    hardware, 'round_seconds', lambda *args: places.append(args) or timed(*args)
+    hardware, 'round_seconds', lambda *args: calls.append(args) or timed(*args)
   )
   config.run = True
-  for _ in range(2):  # The second time, nothing is measured again, either.
+  for _ in range(2):  # The second run does not measure again.
     rows = accelerators.run(config, tmp_path)
-  assert len(places) == len(rows) == 2
-  for row, other in zip(rows, compiled):
+  assert len(calls) == len(rows) == 2
+  for row, compiled_row in zip(rows, compiled_rows):
     rate = 1e3 * row['gigabytes'] / row['measured_ms']
     share = rate / row['copy_gigabytes_per_second']
     assert row['share_of_copy'] == pytest.approx(share)
-    assert row['gigabytes'] == other['gigabytes']
+    assert row['gigabytes'] == compiled_row['gigabytes']
     assert row['measured_on'] and 'projected_speed_up' in row
 
 
 def test_the_smallest_mesh_is_found(monkeypatch):
-  """Of eight heads that fit on four."""
+  """Searches meshes for a model with eight heads."""
   config = config_lib.get_config()
   target = accelerators._target(config, 'gemma_2b')
   names = []
 
-  def fake(config, tried):
-    names.append(tried.device.name)
-    return {'fits': len(names) >= fewest}
+  def fake(config, candidate):
+    names.append(candidate.device.name)
+    return {'fits': len(names) >= num_trials}
 
   monkeypatch.setattr(accelerators, '_compiled', fake)
   case = accelerators._Case(target, compilation.find('v5e:1x1'), 1, None)
-  fewest = 3
+  num_trials = 3
   row = accelerators._with_smallest_mesh(config, case)
   assert row == {'fits': True, 'device': 'v5e:2x2'}
   assert names == ['v5e:1x1', 'v5e:1x2', 'v5e:2x2']
-  config.mesh.data, fewest = 2, 99
+  config.mesh.data, num_trials = 2, 99
   row = accelerators._with_smallest_mesh(config, case)
-  # Eight heads, on as many devices for each of two parts of the rows.
+  # Eight heads on eight devices, for each of two shards of the batch.
   assert row == {'fits': False, 'device': 'v5e:4x4'}
 
 
@@ -219,7 +224,7 @@ def test_meshes_are_refused_before_anything_is_compiled(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ('name', 'kind', 'num', 'there'),
+  ('name', 'kind', 'num', 'is_available'),
   [
     ('h100', 'NVIDIA H100 80GB HBM3', 1, True),
     ('h100', 'NVIDIA H100 80GB HBM3', 2, True),
@@ -230,26 +235,36 @@ def test_meshes_are_refused_before_anything_is_compiled(tmp_path):
     ('v5e:1x1', 'NVIDIA H100 80GB HBM3', 1, False),
   ],
 )
-def test_devices_of_the_kind_are_enough(name, kind, num, there, monkeypatch):
-  """Kinds are named as JAX names those that are there."""
-  meant = {'h100': 'NVIDIA H100', 'h200': 'NVIDIA H200', 'v5e': 'TPU v5 lite'}
+def test_devices_of_the_kind_are_enough(
+  name, kind, num, is_available, monkeypatch
+):
+  """Compares the requested kind with the kind that JAX reports."""
+  device_kinds = {
+    'h100': 'NVIDIA H100',
+    'h200': 'NVIDIA H200',
+    'v5e': 'TPU v5 lite',
+  }
   platform = {'N': 'gpu', 'T': 'tpu'}
   device = compilation.find(name)
   chip = name.partition(':')[0]
-  made = lambda kind: _Found(platform[kind[0]], kind)
-  asked = [made(meant.get(chip, 'TPU v5'))] * (2 if name == 'h100:2' else 1)
-  found = [made(kind)] * num
-  monkeypatch.setattr(jax, 'default_backend', lambda: found[0].platform)
-  monkeypatch.setattr(jax, 'devices', lambda *args: found)
-  monkeypatch.setattr(compilation, 'jax_devices', lambda device: asked)
-  if there:
-    assert hardware.devices(device) == found
+  make_device = lambda kind: _Device(platform[kind[0]], kind)
+  requested_devices = [make_device(device_kinds.get(chip, 'TPU v5'))] * (
+    2 if name == 'h100:2' else 1
+  )
+  local_devices = [make_device(kind)] * num
+  monkeypatch.setattr(jax, 'default_backend', lambda: local_devices[0].platform)
+  monkeypatch.setattr(jax, 'devices', lambda *args: local_devices)
+  monkeypatch.setattr(
+    compilation, 'jax_devices', lambda device: requested_devices
+  )
+  if is_available:
+    assert hardware.devices(device) == local_devices
   else:
     with pytest.raises(ValueError, match=f'has {num} of {kind}, got .{name}'):
       hardware.devices(device)
 
 
-class _Found(NamedTuple):
+class _Device(NamedTuple):
   platform: str
   device_kind: str
 
@@ -258,8 +273,8 @@ def test_what_is_run_is_there_and_has_room():
   with pytest.raises(ValueError, match='available to run on'):
     hardware.devices(compilation.find('h100'))
   family = hardware.abstract_family({'target': toys.TINY | _VOCAB})
-  filled = hardware.filled(family)
-  decoder = decoding.speculative(*filled.target[1:], None, max_length=16)
+  filled_family = hardware.filled(family)
+  decoder = decoding.speculative(*filled_family.target[1:], None, max_length=16)
   with pytest.raises(ValueError, match='exceed the 16 tokens of 16 rounds'):
     hardware.round_seconds(decoder, 1, 16, 16, 1, 2**20)
   seconds, bandwidth = hardware.round_seconds(decoder, 2, 16, 4, 1, 2**20)
@@ -267,14 +282,14 @@ def test_what_is_run_is_there_and_has_room():
 
 
 def test_all_copies_are_made():
-  """Each adds one; their bytes are counted for the bandwidth."""
-  made = hardware._copies(jnp.zeros(8))
-  assert made.tolist() == [hardware._NUM_COPIES] * 8
+  """Checks that each copy adds one, as the bandwidth counts all of them."""
+  copies = hardware._copies(jnp.zeros(8))
+  assert copies.tolist() == [hardware._NUM_COPIES] * 8
 
 
 def test_heads_are_filled_with_places_of_tokens():
   head = {'kind': 'eagle', 'head_size': 8}
   shapes = {'target': toys.TINY | _VOCAB, 'eagle': head}
-  filled = hardware.filled(hardware.abstract_family(shapes))
-  rows = filled.drafters['eagle'].params['head_rows']
+  filled_family = hardware.filled(hardware.abstract_family(shapes))
+  rows = filled_family.drafters['eagle'].params['head_rows']
   assert rows.tolist() == [*range(8), *[-1] * 56]

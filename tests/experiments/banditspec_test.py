@@ -49,9 +49,9 @@ def _config(name, family, changes):
 
 # Drafters as arms.
 
-# By method: rounds of a prompt of 'one' and of one of 'two', and what a bandit
-# has played of each arm.
-_PLAYED = {
+# By method: the rounds of a prompt from domain 'one' and from domain 'two', and
+# the pulls of each arm of a bandit.
+_ROUNDS_AND_PULLS = {
   'small:2': ((4, 6), None),
   'prompt_lookup:3': ((6, 4), None),
   'none': ((12, 12), None),
@@ -59,8 +59,8 @@ _PLAYED = {
 }
 
 
-def _played(method, job):
-  by_domain, pulls = _PLAYED[method.label]
+def _drafter_record(method, job):
+  by_domain, pulls = _ROUNDS_AND_PULLS[method.label]
   rounds = by_domain[job.label == 'two']
   clocks = {'seconds': 2.0 * rounds, 'prefill': 0.1, 'differ': 0}
   clocks |= {'reference_seconds': 24.0, 'reference_prefill': 0.1}
@@ -71,7 +71,7 @@ def _played(method, job):
 @pytest.fixture(name='rows')
 def _rows(tmp_path, family, monkeypatch):
   """Rows of two sets of prompts."""
-  toy.simulate(monkeypatch, _played)
+  toy.simulate(monkeypatch, _drafter_record)
   (tmp_path / 'mine.jsonl').write_text('{"domain": "one", "prompt": "x y"}\n')
   sets = {'eval': {}, 'mine': {'from': str(tmp_path / 'mine.jsonl')}}
   config = _config('drafters', family, _DRAFTERS | {'prompts': sets})
@@ -79,15 +79,15 @@ def _rows(tmp_path, family, monkeypatch):
 
 
 def test_drafters_have_a_row_for_each_set_method_and_kind(rows):
-  """The family has two prompts of 'one' and one of 'two'."""
+  """Uses a family with two prompts in domain 'one' and one in 'two'."""
   assert {(r['prompts'], r['domain'], r['method']) for r in rows} == {
     (label, domain, method)
     for label, domains in (('eval', ['one', 'two']), ('mine', ['one']))
     for domain in ['all', *domains]
-    for method in [*_PLAYED, 'oracle']
+    for method in [*_ROUNDS_AND_PULLS, 'oracle']
   }
   assert len(rows) == 25
-  found = {
+  metrics = {
     row['method']: (row['block_efficiency'], row['over_best'], row['speed_up'])
     for row in rows
     if (row['prompts'], row['part']) == ('eval', 'all prompts')
@@ -96,13 +96,13 @@ def test_drafters_have_a_row_for_each_set_method_and_kind(rows):
   rounds |= {'hedge': 15, 'oracle': 12}
   for method, num in rounds.items():
     expected = 36 / num, 14 / num, 36 / num
-    assert found[method] == pytest.approx(expected), method
+    assert metrics[method] == pytest.approx(expected), method
   pulls = {row['pulls'] for row in rows if row['method'] == 'hedge'}
   assert pulls == {'0.75 0.25'}
 
 
 def test_figures_of_drafters(rows):
-  """A single arm is an open marker; one that chooses a filled one."""
+  """Draws single arms as open markers and bandits as filled ones."""
   figures = drafters.figures(rows)
   assert set(figures) == {'block_efficiency', 'speed_up', 'over_best_arm'}
   (axes,) = figures['over_best_arm'].axes
@@ -111,14 +111,15 @@ def test_figures_of_drafters(rows):
     *('eval: all', 'eval: one', 'eval: two', 'mine: all', 'mine: one')
   ]
   faces = {
-    each.get_label(): each[0].get_markerfacecolor() for each in axes.containers
+    container.get_label(): container[0].get_markerfacecolor()
+    for container in axes.containers
   }
   assert [faces[arm] for arm in (*_ARMS, 'oracle')] == ['white'] * 3
   assert faces['hedge'] != 'white' and 'none' not in faces
 
 
 def test_of_equal_arms_the_oracle_takes_the_first():
-  """The fewest rounds for a token, as what is emitted can differ."""
+  """Minimizes rounds per token, since arms can emit different numbers."""
   table = [
     ([2, 3, 5], [4, 9, 9], [1]),
     ([3, 2, 5], [6, 4, 9], [1, 1]),
@@ -143,21 +144,25 @@ def test_of_equal_arms_the_oracle_takes_the_first():
   assert chosen.tolist() == [1, 0, 0]
   oracle = choice.assign(arms, chosen, 'oracle')
   assert oracle.method.label == 'oracle'
-  assert [each['pulls'] for each in oracle.records] == [[0, 3], [3, 0], [5, 0]]
-  # Of the depths of the deepest arm.
-  drafted = [each['drafted'] for each in oracle.records]
+  assert [record['pulls'] for record in oracle.records] == [
+    [0, 3],
+    [3, 0],
+    [5, 0],
+  ]
+  # Counts have the length of the deepest arm.
+  drafted = [record['drafted'] for record in oracle.records]
   assert drafted == [[1, 1], [1, 0], [1, 0]]
 
 
 def test_sessions_fit_with_what_each_turn_emits(family):
-  """Eight tokens, beside the longer prompt."""
+  """Leaves room for the longer prompt and eight tokens."""
   tokenizer = families.load(str(family)).tokenizer
   prompts = [tokenizer.encode_prompt(text) for _, text in toy.PROMPTS]
   room = max(map(len, prompts)) + 8
   sets = {'prompts': {'pairs': {'turns': 2}}, 'prompts_per_domain': 9}
   config = _config('drafters', family, _DRAFTERS | sets | {'max_length': room})
-  (made,) = prompts_lib.build(config, families.load(str(family)))
-  assert len(made.jobs) == 1 and len(made.jobs[0].turns) == 2
+  (prompt_set,) = prompts_lib.build(config, families.load(str(family)))
+  assert len(prompt_set.jobs) == 1 and len(prompt_set.jobs[0].turns) == 2
   config.max_length = 2
   with pytest.raises(ValueError, match='No prompt of prompts.pairs fits: max_'):
     prompts_lib.build(config, families.load(str(family)))
@@ -166,9 +171,9 @@ def test_sessions_fit_with_what_each_turn_emits(family):
 # Lengths as arms.
 
 
-@pytest.fixture(scope='module', name='batched')
-def _batched(tmp_path_factory, family):
-  """Three batches of two rows with three methods: config, workdir and rows."""
+@pytest.fixture(scope='module', name='lengths_run')
+def _lengths_run(tmp_path_factory, family):
+  """Returns config, workdir and rows of three batches with three methods."""
   folder = tmp_path_factory.mktemp('lengths')
   costs = toy.write_costs(folder / 'costs', {'none': 0, 'small:2': 2})
   config = _config('lengths', family, _LENGTHS | {'costs': costs})
@@ -176,9 +181,9 @@ def _batched(tmp_path_factory, family):
 
 
 @pytest.mark.slow
-def test_rows_of_lengths_say_what_was_logged(batched):
-  """A batch of each method after the other, and the table of costs before."""
-  _, workdir, rows = batched
+def test_rows_of_lengths_say_what_was_logged(lengths_run):
+  """Compares rows with a log of the cost table and of each method's batches."""
+  _, workdir, rows = lengths_run
   table, *units = toy.units(workdir)
   assert table['costs'] == ['none', 'small:2']
   batches = [unit['outcome']['records'] for unit in units]
@@ -188,26 +193,28 @@ def test_rows_of_lengths_say_what_was_logged(batched):
   assert [row['method'] for row in total] == methods
   best = max(speeds[:2], key=np.mean)
   hindsight = speeds[:2].max(axis=0)
-  for row, own in zip(total, speeds):
+  for row, method_speeds in zip(total, speeds):
     assert row['batch_size'] == 2 and row['decoded'] > 0
-    assert row['over_best'] == pytest.approx(own.sum() / best.sum())
-    expected = own.sum() / hindsight.sum()
+    assert row['over_best'] == pytest.approx(method_speeds.sum() / best.sum())
+    expected = method_speeds.sum() / hindsight.sum()
     assert row['over_hindsight'] == pytest.approx(expected)
-  # A round of `small:2` takes three seconds of the table's, a plain one one.
+  # In the table, a round of `small:2` takes three seconds, a plain round one.
   num_rounds = _num_rounds(batches[:3]), 3 * _num_rounds(batches[3:6])
-  seen = [row['predicted_speed_up'] for row in total]
-  assert seen[:2] == pytest.approx([1, num_rounds[0] / num_rounds[1]])
-  assert min(seen[:2]) < seen[2] < max(seen[:2])
+  predicted = [row['predicted_speed_up'] for row in total]
+  assert predicted[:2] == pytest.approx([1, num_rounds[0] / num_rounds[1]])
+  assert min(predicted[:2]) < predicted[2] < max(predicted[:2])
   plain, two, bandit = [row['mean_length'] for row in total]
   assert (plain, two) == (0, 2) and 0 < bandit < 2
   expected = dict(zip(methods, speeds)) | {
     'best length': hindsight,
     'worst length': speeds[:2].min(axis=0),
   }
-  for method, own in expected.items():
-    found = [row for row in parts if row['method'] == method]
-    assert [row['speed_up'] for row in found] == pytest.approx(own.tolist())
-    assert sorted(row['rank'] for row in found) == [0, 1, 2]
+  for method, method_speeds in expected.items():
+    method_rows = [row for row in parts if row['method'] == method]
+    assert [row['speed_up'] for row in method_rows] == pytest.approx(
+      method_speeds.tolist()
+    )
+    assert sorted(row['rank'] for row in method_rows) == [0, 1, 2]
   leader = [row for row in parts if row['method'] == 'best length']
   leader.sort(key=lambda row: row['rank'])
   assert (np.diff([row['speed_up'] for row in leader]) >= 0).all()
@@ -215,38 +222,40 @@ def test_rows_of_lengths_say_what_was_logged(batched):
 
 
 def _num_rounds(batches):
-  """Those of the longest row of each batch."""
+  """Sums the rounds of the longest row of each batch."""
   return sum(max(row['rounds'] for row in records) for records in batches)
 
 
 def _speed_up(records):
-  """Tokens per second of a batch over those of plain decoding."""
-  of = lambda name: sum(record[name] for record in records)
-  own = of('emitted') / of('seconds')
-  return own / (of('reference_emitted') / of('reference_seconds'))
+  """Returns the tokens per second of a batch over those of plain decoding."""
+  total = lambda name: sum(record[name] for record in records)
+  speed = total('emitted') / total('seconds')
+  return speed / (total('reference_emitted') / total('reference_seconds'))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('keep', [3, 8])
-def test_lengths_go_on_where_they_stopped(keep, tmp_path, batched):
-  """A bandit goes on with what it had learnt, and plays the same arms."""
-  config, workdir, rows = batched
-  again = toy.torn(workdir, tmp_path / 'again', keep)
-  found = toy.run(config, again)
-  assert toy.without_clocks(found[:3]) == toy.without_clocks(rows[:3])
-  before, after = toy.units(workdir), toy.units(again)
-  assert after[:keep] == before[:keep] and len(after) == len(before)
-  # The last three are the bandit's: each begins with what the log says.
-  states = [unit['outcome']['bandit_state'] for unit in after[-3:]]
+def test_lengths_go_on_where_they_stopped(keep, tmp_path, lengths_run):
+  """Resumes a run: a bandit keeps its state and selects the same arms."""
+  config, workdir, rows = lengths_run
+  torn_dir = toy.torn_workdir(workdir, tmp_path / 'again', keep)
+  resumed_rows = toy.run(config, torn_dir)
+  assert toy.without_clocks(resumed_rows[:3]) == toy.without_clocks(rows[:3])
+  units, resumed_units = toy.units(workdir), toy.units(torn_dir)
+  assert resumed_units[:keep] == units[:keep] and len(resumed_units) == len(
+    units
+  )
+  # The last three units are the bandit's. Each starts from the logged state.
+  states = [unit['outcome']['bandit_state'] for unit in resumed_units[-3:]]
   rounds = [sum(state[0]) for state in states]
   assert 0 < rounds[0] < rounds[1] < rounds[2]
 
 
 def test_batches_are_drawn_at_random(family, tmp_path, monkeypatch):
-  """The same ones, however many there are; nobody knows a prompt's number."""
-  decoded = toy.simulate(monkeypatch, _one_of_a_batch)
+  """Draws the same prompts for any number of batches; jobs have no number."""
+  decoded = toy.simulate(monkeypatch, _batch_record)
   costs = toy.write_costs(tmp_path / 'costs', {'none': 0, 'small:2': 2})
-  drawn = []
+  samples = []
   for num in (2, 5):
     changes = {'num_batches': num, 'costs': costs}
     config = _config('lengths', family, _LENGTHS | changes)
@@ -254,13 +263,17 @@ def test_batches_are_drawn_at_random(family, tmp_path, monkeypatch):
     prompts = decoded[-1].prompts
     assert prompts.settings['at_random']
     assert all(job.number is None for job in prompts.jobs)
-    drawn.append([job.turns[0] for job in prompts.jobs])
-  few, many = drawn
-  assert len(few) == 4 and len(many) == 10 and many[:4] == few
-  assert len({tuple(each) for each in many}) > 1
+    samples.append([job.turns[0] for job in prompts.jobs])
+  small_sample, large_sample = samples
+  assert (
+    len(small_sample) == 4
+    and len(large_sample) == 10
+    and large_sample[:4] == small_sample
+  )
+  assert len({tuple(tokens) for tokens in large_sample}) > 1
 
 
-def _one_of_a_batch(method, job):
+def _batch_record(method, job):
   clocks = {'seconds': 1.0, 'prefill': 0.1}
   clocks |= {f'reference_{name}': value for name, value in clocks.items()}
   pulls = [1] * len(method.arms)
@@ -292,34 +305,34 @@ def test_bad_values_are_refused(tmp_path, family, name, changes, message):
 
 @pytest.mark.slow
 def test_memory_counts_what_the_loop_holds(tmp_path, family, monkeypatch):
-  """Against sizes by hand; drafter and target are of one shape."""
+  """Compares sizes computed by hand; drafter and target have the same shape."""
   rounds = lambda method: 12 if method.label == 'none' else 5
   toy.simulate(monkeypatch, lambda method, _: {'rounds': rounds(method)})
   rows = toy.run(_config('memory', family, _MEMORY), tmp_path)
   rows = {row['method']: row for row in rows}
-  small, plain, several, shared = rows.values()
+  small, plain, drafter_bandit, length_bandit = rows.values()
   assert list(rows) == ['small:2', 'none', 'drafters', 'lengths']
   model = plain['parameters']
-  for row in (small, several, shared):
+  for row in (small, drafter_bandit, length_bandit):
     assert row['parameters'] == 2 * model
-  # Keys and values of a position, and the lengths of two rows. The target has
-  # room for a round behind the longest row, the drafter for a chunk of 16, and
-  # both in whole tiles of 32 positions.
+  # A KV cache holds keys and values per position, and the lengths of two rows.
+  # The target has room for a round after the longest row, the drafter for a
+  # chunk of 16 tokens. Both are rounded up to tiles of 32 positions.
   entry = 2 * 2 * 4 * toys.TINY['num_kv_heads'] * toys.TINY['head_dim']
   cache = lambda size: -(-size // 32) * 32 * entry + 2 * 4
   target = lambda depth: cache(toy.SIZES['max_length'] + depth + 1)
   drafter = cache(toy.SIZES['max_length'] + 16)
   assert plain['caches'] == target(0)
-  assert small['caches'] == shared['caches'] == target(2) + drafter
-  assert several['caches'] == target(3) + drafter
+  assert small['caches'] == length_bandit['caches'] == target(2) + drafter
+  assert drafter_bandit['caches'] == target(3) + drafter
   counts = 2 * (4 + 4 + 4)  # Pulls, and rewards in two parts.
-  held = [row['bandit'] for row in rows.values()]
-  assert held == [4, 4, counts, counts]  # The arm that is fixed.
+  bandit_bytes = [row['bandit'] for row in rows.values()]
+  assert bandit_bytes == [4, 4, counts, counts]  # The arm that is fixed.
   for row in rows.values():
-    held = row['parameters'] + row['caches'] + row['bandit']
-    # More by token buffers, counters and intermediate values: of a round, the
-    # probabilities at 2 x 5 positions or fewer of 4096 tokens, a few times.
-    assert held < row['loop'] < held + 10 * 10 * 4096 * 4
+    num_bytes = row['parameters'] + row['caches'] + row['bandit']
+    # The loop also holds token buffers, counters and intermediate values: a few
+    # copies of probabilities over 4096 tokens at up to 2 x 5 positions.
+    assert num_bytes < row['loop'] < num_bytes + 10 * 10 * 4096 * 4
     assert row['bytes_of_pass'] > row['parameters']
     per_token = row['bytes_of_pass'] / row['block_efficiency'] / 2
     assert row['bytes_per_token'] == pytest.approx(per_token)
@@ -327,9 +340,14 @@ def test_memory_counts_what_the_loop_holds(tmp_path, family, monkeypatch):
       ratio = row[name] / small[name]
       assert row[f'relative_{name}'] == pytest.approx(ratio)
   assert (plain['block_efficiency'], small['block_efficiency']) == (1, 2.4)
-  assert several['loop'] > small['loop'] > plain['loop']
+  assert drafter_bandit['loop'] > small['loop'] > plain['loop']
 
 
 def test_bytes_of_an_array_that_is_shared_count_once():
-  one, other = jnp.zeros((3, 4)), jnp.zeros(5, jnp.int8)
-  assert memory.num_bytes(((one, other), {'again': one}, None)) == 48 + 5
+  shared_array, small_array = jnp.zeros((3, 4)), jnp.zeros(5, jnp.int8)
+  assert (
+    memory.num_bytes(
+      ((shared_array, small_array), {'again': shared_array}, None)
+    )
+    == 48 + 5
+  )

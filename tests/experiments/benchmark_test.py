@@ -86,11 +86,16 @@ def test_a_table_has_a_row_for_each_arm(family, tmp_path, monkeypatch):
 
 
 def _bandit(family, source, arms, **changes):
-  """The config of a bandit that earns tokens per second."""
-  own = {'arms': arms, 'costs': source, 'batch_size': 4, 'methods': ('none',)}
-  own |= {'experiment': 'compare', 'bandits': ('ucb1',), 'max_length': 32}
-  own |= {'reward': 'throughput'} | changes
-  return _config('costs', family, _COSTS | own)
+  """Returns the config of a bandit whose reward is tokens per second."""
+  fields = {
+    'arms': arms,
+    'costs': source,
+    'batch_size': 4,
+    'methods': ('none',),
+  }
+  fields |= {'experiment': 'compare', 'bandits': ('ucb1',), 'max_length': 32}
+  fields |= {'reward': 'throughput'} | changes
+  return _config('costs', family, _COSTS | fields)
 
 
 def _write(workdir, arms, **changes):
@@ -98,17 +103,19 @@ def _write(workdir, arms, **changes):
 
 
 def _reward(config, workdir):
-  """What the bandit of a config earns; the table is that of its workdir."""
-  made = compare.prepare(config)
-  told = costs.cost_function(
-    config, workdirs.Workdir(workdir, config), made.family, [[1, 2]]
+  """Returns the reward of a config, with the cost table of a workdir."""
+  setup = compare.prepare(config)
+  cost_fn = costs.cost_function(
+    config, workdirs.Workdir(workdir, config), setup.family, [[1, 2]]
   )
-  method = made.methods[-1]
-  return methods.build(method, made.family, 32, told).decoder.round_fn.reward
+  method = setup.methods[-1]
+  return methods.build(
+    method, setup.family, 32, cost_fn
+  ).decoder.round_fn.reward
 
 
 def test_rewards_of_a_table(tmp_path, family):
-  """By hand, whatever the order of the arms."""
+  """Compares rewards computed by hand, with the arms in another order."""
   source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
   config = _bandit(family, source, ('small:3', 'none'))
   info = base.RoundInfo(
@@ -124,63 +131,67 @@ def test_rewards_of_a_table(tmp_path, family):
     fidelity=jnp.ones(3),
     num_catch_up_tokens=jnp.array([0, 4, 0]),
   )
-  # 4 tokens in 4 s and 1 in 1 s are the most; 3 in 4 + 4 * 0.5 s are half.
-  earned = _reward(config, tmp_path / 'run')(info)
-  np.testing.assert_allclose(earned, [1, 0.5, 1], rtol=1e-6)
-  # A run that goes on has the table that it began with.
+  # 4 tokens in 4 s and 1 in 1 s are the maximum; 3 in 4 + 4 * 0.5 s are half.
+  rewards = _reward(config, tmp_path / 'run')(info)
+  np.testing.assert_allclose(rewards, [1, 0.5, 1], rtol=1e-6)
+  # A resumed run keeps the table that it began with.
   _write(tmp_path / 'table', {'none': 3, 'small:3': 0})
-  earned = _reward(config, tmp_path / 'run')(info)
-  np.testing.assert_allclose(earned, [1, 0.5, 1], rtol=1e-6)
+  rewards = _reward(config, tmp_path / 'run')(info)
+  np.testing.assert_allclose(rewards, [1, 0.5, 1], rtol=1e-6)
 
 
 def test_prompts_are_read_for_every_answer(tmp_path, family):
-  """Drafters of 4 rows, 3 s each, for answers of 6 tokens: 2 s a token."""
+  """Spreads 3 s of prefill for each of 4 rows over 6 tokens: 2 s per token."""
   source = _write(tmp_path / 'table', {'none': 0, 'small:3': 3})
   config = _bandit(family, source, ('small:3', 'none'))
-  made, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
-  for answer, reading in ((6.0, [2.0, 2.0]), (None, None)):
-    told = costs.cost_function(config, workdir, made.family, [[1, 2]], answer)
-    assert told(made.methods[-1]).get('prefill_costs') == reading
+  setup, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
+  for answer, prefill_costs in ((6.0, [2.0, 2.0]), (None, None)):
+    cost_fn = costs.cost_function(
+      config, workdir, setup.family, [[1, 2]], answer
+    )
+    assert cost_fn(setup.methods[-1]).get('prefill_costs') == prefill_costs
 
 
 def test_reading_is_shared_out_among_plain_answers(
   tmp_path, family, monkeypatch
 ):
-  """Of 2 and 6 tokens: a prompt for every 4."""
-  answers = [types.SimpleNamespace(tokens=[0] * each) for each in (2, 6)]
-  asked = []
+  """Passes the mean length of two answers with 2 and 6 tokens."""
+  answers = [
+    types.SimpleNamespace(tokens=[0] * num_tokens) for num_tokens in (2, 6)
+  ]
+  answer_lengths = []
 
-  def of(*args):
-    asked.append(args[-1])
+  def fake_cost_function(*args):
+    answer_lengths.append(args[-1])
     raise InterruptedError
 
   plain = lambda *_, **options: answers
   monkeypatch.setattr(decoding.Decoder, 'decode_many', plain)
-  monkeypatch.setattr(costs, 'cost_function', of)
+  monkeypatch.setattr(costs, 'cost_function', fake_cost_function)
   changes = {'methods': ('none',), 'padded': (), 'arms': ('none',)}
   with pytest.raises(InterruptedError):
     main.run(_config('refill', family, _SMALL | changes), tmp_path / 'run')
-  assert asked == [4.0]
+  assert answer_lengths == [4.0]
 
 
 def test_bandits_over_the_same_arms_share_a_table(tmp_path, family):
-  """It is read, or measured, once; whoever earns tokens needs none."""
+  """Reads the table once, and not for a bandit whose reward is tokens."""
   arms = {'none': 0, 'small:3': 3}
   source = _write(tmp_path / 'table', arms)
   config = _bandit(family, source, tuple(arms))
   config.bandits = ('ucb1', 'ucb_spec', {'bandit': 'ucb1', 'reward': 'emitted'})
-  made, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
-  told = costs.cost_function(config, workdir, made.family, [[1, 2]])
-  assert [method.label for method in made.methods[1:]] == [
+  setup, workdir = compare.prepare(config), workdirs.Workdir(tmp_path, config)
+  cost_fn = costs.cost_function(config, workdir, setup.family, [[1, 2]])
+  assert [method.label for method in setup.methods[1:]] == [
     *('ucb1', 'ucb_spec', 'ucb1, emitted')
   ]
-  for method in made.methods[1:3]:
-    methods.build(method, made.family, 32, told)
+  for method in setup.methods[1:3]:
+    methods.build(method, setup.family, 32, cost_fn)
   (unit,) = toy.units(tmp_path)
   assert unit['costs'] == list(arms) and unit['from'] == source
   assert [row['depth'] for row in unit['outcome']['rows']] == [0, 3]
   no_costs = lambda method: pytest.fail('asked for costs')
-  methods.build(made.methods[3], made.family, 32, no_costs)
+  methods.build(setup.methods[3], setup.family, 32, no_costs)
 
 
 def test_rewards_with_options_of_their_own(tmp_path, family):
@@ -225,15 +236,15 @@ def test_a_table_of_another_device_is_not_used(tmp_path, family, capsys):
 
 
 def _without_rounds(monkeypatch):
-  """Rounds are not played; the first of what is timed takes a second, ..."""
-  nothing = lambda *args: lambda: lambda: None
+  """Replaces timing: the n-th timed function takes n seconds."""
+  prepare_nothing = lambda *args: lambda: lambda: None
 
   def interleave(runs, *_):
     for run in runs:
       jax.block_until_ready(run()())
     return np.arange(1.0, len(runs) + 1)[None]
 
-  monkeypatch.setattr(timing, 'prepare_rounds', nothing)
+  monkeypatch.setattr(timing, 'prepare_rounds', prepare_nothing)
   monkeypatch.setattr(measure, 'interleave', interleave)
 
 
@@ -324,34 +335,38 @@ def _with_reduced_head(family, tmp_path):
   [(False, _PEER['methods']), (True, ('none', 'small:2'))],
 )
 def test_peers_say_the_same(tmp_path, family, reduced, methods):
-  """With all methods that they have, and with as few of the target's calls."""
+  """Compares outputs and target calls for all methods of a peer."""
   extras.load('transformers')
   if reduced:
     family = _with_reduced_head(family, tmp_path)
   config = _config('peer', family, _PEER | {'methods': methods})
   rows = toy.run(config, tmp_path / 'run')
-  ours, theirs = rows[: len(methods)], rows[len(methods) :]
-  assert {row['implementation'] for row in ours} == {'specjax'}
-  assert [row['method'] for row in ours] == list(methods)
-  assert {row['implementation'] for row in theirs} == {'transformers'}
-  assert [row['method'] for row in theirs] == list(methods[:3])
+  own_rows, peer_rows = rows[: len(methods)], rows[len(methods) :]
+  assert {row['implementation'] for row in own_rows} == {'specjax'}
+  assert [row['method'] for row in own_rows] == list(methods)
+  assert {row['implementation'] for row in peer_rows} == {'transformers'}
+  assert [row['method'] for row in peer_rows] == list(methods[:3])
   for row in rows:
     assert (row['same_outputs'], row['decoded']) == (2, 2)
-  for i, own in enumerate(theirs):
-    speeds = ours[i]['tokens_per_second'], own['tokens_per_second']
-    assert own['specjax_ratio'] == pytest.approx(speeds[0] / speeds[1])
-    plain = theirs[0]['tokens_per_second']
-    assert own['speed_up'] == pytest.approx(speeds[1] / plain)
-  assert theirs[0]['block_efficiency'] == ours[0]['block_efficiency'] == 1
-  assert theirs[1]['block_efficiency'] > 1 and ours[1]['block_efficiency'] > 1
-  # Each prompt is a unit of the log, and nobody plays again.
+  for i, peer_row in enumerate(peer_rows):
+    speeds = own_rows[i]['tokens_per_second'], peer_row['tokens_per_second']
+    assert peer_row['specjax_ratio'] == pytest.approx(speeds[0] / speeds[1])
+    plain = peer_rows[0]['tokens_per_second']
+    assert peer_row['speed_up'] == pytest.approx(speeds[1] / plain)
+  assert (
+    peer_rows[0]['block_efficiency'] == own_rows[0]['block_efficiency'] == 1
+  )
+  assert (
+    peer_rows[1]['block_efficiency'] > 1 and own_rows[1]['block_efficiency'] > 1
+  )
+  # Each prompt is a unit of the log, so that no method decodes again.
   assert toy.run(config, tmp_path / 'run') == rows
 
 
 @pytest.mark.oracles
 @pytest.mark.slow
 def test_a_reduced_head_elsewhere(tmp_path, family):
-  """The same logits, and none of tokens that it lacks."""
+  """Compares logits, which are -inf for the tokens that the head lacks."""
   torch = extras.load('torch')
   extras.load('transformers')
   family = families.load(str(_with_reduced_head(family, tmp_path)))
@@ -359,10 +374,12 @@ def test_a_reduced_head_elsewhere(tmp_path, family):
   tokens = [[3, 1, 4, 1, 5]]
   output = small.model.extend(small.params, None, jnp.array(tokens))
   with torch.no_grad():
-    theirs = transformers_peer.load(family, small)(torch.tensor(tokens)).logits
-  ours = np.asarray(output.logits)
-  assert np.isneginf(ours[..., 1::2]).all()
-  np.testing.assert_allclose(theirs.numpy(), ours, rtol=1e-4, atol=1e-4)
+    peer_logits = transformers_peer.load(family, small)(
+      torch.tensor(tokens)
+    ).logits
+  logits = np.asarray(output.logits)
+  assert np.isneginf(logits[..., 1::2]).all()
+  np.testing.assert_allclose(peer_logits.numpy(), logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.oracles
@@ -426,14 +443,16 @@ def test_bad_values_are_refused(tmp_path, family, name, changes, message):
 
 
 def test_rounds_are_timed_once_everybody_has_read(family):
-  """Those too who read a prompt when they are first played."""
+  """Includes drafters that defer their prefill until they are selected."""
   config = _bandit(family, '', ('deferred(small):2',))
-  made = compare.prepare(config)
-  (alone,) = methods.single_arms(made.methods[-1])
-  decoder = methods.build(alone, made.family, 32).decoder
-  (waits,) = decoder.init([[1, 2, 3]], 8).drafters
-  (reads,) = timing.begin(decoder, [[1, 2, 3]], 8).drafters
-  assert waits.waiting.tolist() == [3] and reads.waiting.tolist() == [0]
+  setup = compare.prepare(config)
+  (single_arm,) = methods.single_arms(setup.methods[-1])
+  decoder = methods.build(single_arm, setup.family, 32).decoder
+  (idle_state,) = decoder.init([[1, 2, 3]], 8).drafters
+  (prefilled_state,) = timing.begin(decoder, [[1, 2, 3]], 8).drafters
+  assert idle_state.waiting.tolist() == [
+    3
+  ] and prefilled_state.waiting.tolist() == [0]
 
 
 def test_a_batch_repeats_prompts():
@@ -441,13 +460,13 @@ def test_a_batch_repeats_prompts():
 
 
 def test_every_arm_of_a_bandit_alone(family):
-  """Nothing of the bandit is left."""
+  """Removes the options of the bandit from the single arms."""
   config = _bandit(family, '', _ARMS[:3])
   config.bandits = ({'bandit': 'ucb1', 'warm_start': 4, 'per_row': True},)
   method = compare.prepare(config).methods[-1]
-  each = methods.single_arms(method)
-  assert [own.label for own in each] == list(_ARMS[:3])
-  for own in each:
-    decoder = methods.build(own, families.load(str(family)), 32).decoder
+  single_arms = methods.single_arms(method)
+  assert [single_arm.label for single_arm in single_arms] == list(_ARMS[:3])
+  for single_arm in single_arms:
+    decoder = methods.build(single_arm, families.load(str(family)), 32).decoder
     assert decoder.round_fn.bandit.num_arms == 1
-    assert not own.per_row and not own.warm_start
+    assert not single_arm.per_row and not single_arm.warm_start

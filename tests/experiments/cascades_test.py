@@ -65,7 +65,7 @@ _BANDITS = _RUN | {
 
 
 def _letters():
-  """Another number for almost every text: random models say nothing."""
+  """Returns a metric that differs between texts, even for random models."""
   score = lambda text, _: (1 + sum(map(ord, text)) % 97) / 98
   return scoring.mean(score)
 
@@ -96,7 +96,7 @@ def _key(row):
 @pytest.mark.parametrize('temperature', [0, 1])
 @pytest.mark.parametrize('name', sorted({*goals_test.ALPHAS} - {'lossy'}))
 def test_deferrals_are_those_of_the_rules(name, temperature):
-  """Of NumPy's formulas; at temperature 0, too, where models agree."""
+  """Compares NumPy's formulas, also at temperature 0 where models agree."""
   rng = np.random.default_rng(0)
   raw = rng.dirichlet(np.full(6, 0.5), (2, 40))
   raw[1, :20] = 0.7 * raw[0, :20] + 0.3 * raw[1, :20]
@@ -104,38 +104,40 @@ def test_deferrals_are_those_of_the_rules(name, temperature):
   pairs = goals_test.float32_pairs(sampled, raw)
   target, draft = (base.Probs(pairs[i], pairs[i + 2]) for i in (0, 1))
   for alpha in goals_test.ALPHAS[name]:
-    found = texts.deferrals(goals.GOALS[name](alpha), target, draft)
+    actual = texts.deferrals(goals.GOALS[name](alpha), target, draft)
     _, gaps = goals_test.formula(name, alpha, *map(np.float64, pairs))
-    wanted = (gaps > 0).any(axis=1)
+    expected = (gaps > 0).any(axis=1)
     if name in goals_test.TOKEN_RULES:  # The mass that is drawn anew.
-      wanted = ((gaps > 0) * sampled[1]).sum(axis=1)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+      expected = ((gaps > 0) * sampled[1]).sum(axis=1)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_what_a_lossy_goal_takes_from_the_target():
-  """The goal is (0.4, 0.3, 0.3), of which the draft gives the second alone.
+  """Checks the goal (0.4, 0.3, 0.3), which defers all but the second token.
 
-  That is `min(draft, 2 target)`, but for the third, which is 0.6 of the
-  target's so that all sum to 1.
+  The goal is `min(draft, 2 target)`, except for the third token, whose
+  probability is 0.6 of the target's so that all sum to 1.
   """
   target, draft = (
-    np.array([each], np.float32) for each in ([0.2, 0.3, 0.5], [0.6, 0.3, 0.1])
+    np.array([probs], np.float32)
+    for probs in ([0.2, 0.3, 0.5], [0.6, 0.3, 0.1])
   )
   goal = goals.GOALS['lossy'](0.5)
-  (found,) = texts.deferrals(
+  (deferral,) = texts.deferrals(
     goal, base.Probs(target, target), base.Probs(draft, draft)
   )
   pair = target[0], draft[0]
-  made = goal(*pair, base.RawProbs(*pair))
-  np.testing.assert_allclose(made, [0.4, 0.3, 0.3], 1e-5)
-  assert found == pytest.approx(0.7, abs=1e-5)
+  goal_probs = goal(*pair, base.RawProbs(*pair))
+  np.testing.assert_allclose(goal_probs, [0.4, 0.3, 0.3], 1e-5)
+  assert deferral == pytest.approx(0.7, abs=1e-5)
 
 
 # The frontier.
 
 
-# By label: tokens of an answer, and the nats of the target and of the method.
-_SAID = {
+# By label: the tokens of an answer, its nats under the target, and its nats
+# under the model of the method.
+_ANSWERS = {
   'target': ([5, 6], -2.0, -2.0),
   'draft': ([7], -3.0, math.log(0.5)),
   'lossless': ([5, 6], -2.0, -2.0),
@@ -144,10 +146,10 @@ _SAID = {
 }
 
 
-def _said(method, job):
-  """Texts by hand, in a second for a target call and half of one for others."""
+def _answer_record(method, job):
+  """Returns a record made by hand; a target call takes half a second more."""
   del job
-  tokens, target_nats, own_nats = _SAID[method.label]
+  tokens, target_nats, own_nats = _ANSWERS[method.label]
   calls = {'target': 2, 'draft': 0}.get(method.label, 1)
   return {
     'tokens': tokens,
@@ -169,32 +171,32 @@ def _said(method, job):
 
 
 def test_a_row_for_each_point(family, tmp_path, monkeypatch):
-  """Records by hand; of sequences, alpha 0.0 takes the target's, 1.0 none."""
-  toy.simulate(monkeypatch, _said)
+  """Uses records made by hand; sequence cascades defer only at alpha 0.0."""
+  toy.simulate(monkeypatch, _answer_record)
   changes = {'repeats': 1, 'sweep': "{'sampling.temperature': (0.0, 1.0)}"}
   config = _config('frontier', family, _FRONTIER | changes)
   rows = toy.run(config, tmp_path)
   points = [row for row in rows if 'part' not in row]
   lines = [('rule', 0.2), ('rule', 0.9), ('chow', 0.9)]
-  alone = [('target', None), ('draft', None), ('lossless', None)]
+  baselines = [('target', None), ('draft', None), ('lossless', None)]
   sequences = [('sequence_cascade', 0.0), ('sequence_cascade', 1.0)]
-  assert [_key(row) for row in points] == 2 * [*alone, *lines, *sequences]
+  assert [_key(row) for row in points] == 2 * [*baselines, *lines, *sequences]
   temperatures = [row['sampling.temperature'] for row in points]
   assert temperatures == [0.0] * 8 + [1.0] * 8
   target, draft, lossless, rule, _, chow, no_draft, all_draft = points[:8]
   assert {row['decoded'] for row in points} == {3}
-  found = lambda name: [row[name] for row in points[:8]]
-  assert found('target_calls') == [1, 0, *4 * [0.5], 1, 0]
-  assert found('deferral_rate') == [1, 0, 1, 0, 0, 0, 1, 0]
-  assert found('rejection_rate') == [None, None, *4 * [0.5], None, None]
-  assert found('latency') == pytest.approx(
+  column = lambda name: [row[name] for row in points[:8]]
+  assert column('target_calls') == [1, 0, *4 * [0.5], 1, 0]
+  assert column('deferral_rate') == [1, 0, 1, 0, 0, 0, 1, 0]
+  assert column('rejection_rate') == [None, None, *4 * [0.5], None, None]
+  assert column('latency') == pytest.approx(
     [1, 1 / 3, *4 * [2 / 3], 2 / 1.5, 1 / 3]
   )
-  assert found('total_latency') == pytest.approx(
+  assert column('total_latency') == pytest.approx(
     [1, 0.6 / 1.6, *4 * [1.1 / 1.6], 2.2 / 1.6, 0.6 / 1.6]
   )
   nats = [-1, -3, -1, -1.25, -1.25, -2, -1, -3]
-  assert found('target_nats') == pytest.approx(nats)
+  assert column('target_nats') == pytest.approx(nats)
   assert lossless['quality'] == target['quality'] == no_draft['quality']
   assert all_draft['quality'] == draft['quality'] > 0
   assert len({row['quality'] for row in (target, draft, rule, chow)}) == 4
@@ -213,7 +215,7 @@ def _frontier(family, tmp_path_factory):
 
 @pytest.mark.slow
 def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
-  """Both models along what was said; the rules are written once more."""
+  """Scores the answers with both models and with another form of the rules."""
   deferred = {
     'none': lambda target, draft: len(target),
     'small:2': lambda target, draft: len(target),
@@ -227,7 +229,7 @@ def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
   models = family.target, family.drafters['small']
   jobs = compare.prepare(config).prompt_sets[0].jobs
   prompts = {job.number: job.turns[0] for job in jobs}
-  seen = set()
+  checked_arms = set()
   records = [
     (unit['method'], record)
     for unit in toy.units(workdir)
@@ -235,30 +237,36 @@ def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
   ]
   for method, record in records:
     (arm,) = method['arms']
-    prompt, said = prompts[record['job']], record['tokens']
+    prompt, tokens = prompts[record['job']], record['tokens']
     target, draft = (
-      np.exp(toy.log_probs(model, prompt, said)) for model in models
+      np.exp(toy.log_probs(model, prompt, tokens)) for model in models
     )
-    nats = lambda probs, said=said: np.log(probs[range(len(said)), said]).sum()
+    nats = lambda probs, tokens=tokens: np.log(
+      probs[range(len(tokens)), tokens]
+    ).sum()
     assert record['target_nats'] == pytest.approx(nats(target), abs=1e-3)
-    own = draft if method['target'] == 'small' else target
-    assert record['own_nats'] == pytest.approx(nats(own), abs=1e-3)
-    if own is draft:
+    method_probs = draft if method['target'] == 'small' else target
+    assert record['own_nats'] == pytest.approx(nats(method_probs), abs=1e-3)
+    if method_probs is draft:
       assert record['deferred'] == record['target_calls'] == 0
     elif arm in deferred:
-      wanted = deferred[arm](target, draft)
-      assert record['deferred'] == pytest.approx(wanted, abs=1e-3)
-      seen.add(arm)
-  assert seen == set(deferred)
+      expected = deferred[arm](target, draft)
+      assert record['deferred'] == pytest.approx(expected, abs=1e-3)
+      checked_arms.add(arm)
+  assert checked_arms == set(deferred)
 
 
 def test_sequence_cascades_keep_answers_that_are_likely_enough():
-  """Equation (1), on both sides of the draft's own probability."""
-  chance = 0.2
+  """Checks equation (1) near the probability of the draft's answer."""
+  probability = 0.2
   clocks = {'seconds': 1.0, 'prefill': 0.1}
-  others = {'reference_seconds': 3.0, 'reference_prefill': 0.4}
-  draft = clocks | others | {'own_nats': math.log(chance), 'tokens': [1]}
-  target = dict.fromkeys((*clocks, *others), 9.0) | {'tokens': [2]}
+  reference_clocks = {'reference_seconds': 3.0, 'reference_prefill': 0.4}
+  draft = (
+    clocks
+    | reference_clocks
+    | {'own_nats': math.log(probability), 'tokens': [1]}
+  )
+  target = dict.fromkeys((*clocks, *reference_clocks), 9.0) | {'tokens': [2]}
   method = methods.parse(
     ml_collections.ConfigDict({'sampling': {}}), 'none', (), 'a method'
   )
@@ -266,17 +274,22 @@ def test_sequence_cascades_keep_answers_that_are_likely_enough():
     compare.Decoded(method._replace(label=label), None, [record])
     for label, record in (('target', target), ('draft', draft))
   ]
-  alphas = (0.0, 0.99 - chance, 1.01 - chance, 1.0)
-  made = frontier.sequence_cascades(decoded, alphas)
-  assert [each.method.columns['alpha'] for each in made] == list(alphas)
-  found = [each.records[0] for each in made]
-  assert found[2:] == [draft, draft]
-  late = {'seconds': 4.0, 'prefill': 0.5}
-  assert found[:2] == [others | late | {'tokens': [2]}] * 2
+  alphas = (0.0, 0.99 - probability, 1.01 - probability, 1.0)
+  cascades = frontier.sequence_cascades(decoded, alphas)
+  assert [cascade.method.columns['alpha'] for cascade in cascades] == list(
+    alphas
+  )
+  cascade_records = [cascade.records[0] for cascade in cascades]
+  assert cascade_records[2:] == [draft, draft]
+  summed_clocks = {'seconds': 4.0, 'prefill': 0.5}
+  assert (
+    cascade_records[:2]
+    == [reference_clocks | summed_clocks | {'tokens': [2]}] * 2
+  )
 
 
 def test_a_summary_by_hand():
-  """From latency 0.5 on, `fast` is best until `good` is better at 0.8."""
+  """Checks a table: `fast` is best from latency 0.5, `good` from 0.8."""
   names = 'method', 'latency', 'quality', 'draft_length'
   shared = {'prompts': 'all', 'latency_error': 0.1, 'quality_error': 0.2}
   shared |= {'target_nats': -1.0, 'target_nats_error': 0.0}
@@ -289,17 +302,17 @@ def test_a_summary_by_hand():
     ('bad', 0.5, 10.0, 5),
   ]
   rows = frontier.summary([shared | dict(zip(names, row)) for row in table])
-  of = lambda length, method: {
+  by_part = lambda length, method: {
     row['part']: row
     for row in rows
     if (row['draft_length'], row['method'], row['by'])
     == (length, method, 'quality')
   }
-  found = {
+  measurements = {
     (length, method): (
-      of(length, method)['equal quality']['speed_up_at_quality'],
-      of(length, method)['equal latency']['rating_at_latency'],
-      of(length, method)['equal latency']['best_share'],
+      by_part(length, method)['equal quality']['speed_up_at_quality'],
+      by_part(length, method)['equal latency']['rating_at_latency'],
+      by_part(length, method)['equal latency']['best_share'],
     )
     for length, methods in (
       (3, ('target', 'fast', 'good', 'bad')),
@@ -307,21 +320,21 @@ def test_a_summary_by_hand():
     )
     for method in methods
   }
-  assert found == {
+  assert measurements == {
     (3, 'target'): (1.0, 10.0, 0.0),
     (3, 'fast'): (0.8, 8.0, pytest.approx(0.6, abs=0.01)),
     (3, 'good'): (1.25, 11.0, pytest.approx(0.4, abs=0.01)),
     (3, 'bad'): (None, 7.0, 0.0),
     (5, 'bad'): (2.0, 10.0, 1.0),
   }
-  good = of(3, 'good')
+  good = by_part(3, 'good')
   error = good['equal quality']['speed_up_at_quality_error']
   assert error == pytest.approx(0.1 * 1.25**2)
   assert good['equal latency']['rating_at_latency_error'] == 0.2
 
 
 def test_points_beyond_lossy_decoding_by_hand():
-  """0.6 calls are midway from 0.5 to 0.7; each draft length has its line."""
+  """Interpolates at 0.6 calls, midway from 0.5 to 0.7, per draft length."""
   names = 'method', 'target_calls', 'target_nats', 'draft_length'
   shared = {'prompts': 'all', 'target_nats_error': 0.2}
   table = [
@@ -337,41 +350,48 @@ def test_points_beyond_lossy_decoding_by_hand():
     ('rule', 0.6, -3.25, 5),
   ]
   rows = [shared | dict(zip(names, row)) for row in table]
-  found = [
+  differences = [
     (row.get('nats_over_lossy'), row.get('nats_over_lossy_error'))
     for row in frontier.beyond_lossy(rows)
   ]
-  nothing = (None, None)
+  no_value = (None, None)
   halves = pytest.approx(0.2 * 1.5**0.5)
   midway = [(pytest.approx(gain), halves) for gain in (0.25, 1.0)]
   at_a_point = pytest.approx(0.25), pytest.approx(0.2 * 2**0.5)
-  assert found == [
-    *[nothing] * 4,
-    *(midway[0], nothing, midway[1]),
-    *(nothing, nothing, at_a_point),
+  assert differences == [
+    *[no_value] * 4,
+    *(midway[0], no_value, midway[1]),
+    *(no_value, no_value, at_a_point),
   ]
 
 
 @pytest.mark.slow
 def test_the_frontier_goes_on_where_it_stopped(run, family):
-  """Another alpha is asked for, and another metric: nothing else is decoded."""
+  """Adds an alpha and changes the metric: only the new alpha is decoded."""
   _, workdir, rows = run
-  before = toy.units(workdir)
-  more = {'arm': _RULE.format(0.5), 'label': 'rule', 'columns': {'alpha': 0.5}}
-  changes = {'methods': (*_FRONTIER['methods'], more), 'metric': 'rouge1'}
+  units = toy.units(workdir)
+  extra_method = {
+    'arm': _RULE.format(0.5),
+    'label': 'rule',
+    'columns': {'alpha': 0.5},
+  }
+  changes = {
+    'methods': (*_FRONTIER['methods'], extra_method),
+    'metric': 'rouge1',
+  }
   config = _config('frontier', family, _FRONTIER | changes | {'sweep': ''})
   config.sampling.temperature = 1.0
-  again = toy.run(config, workdir)
-  after = toy.units(workdir)
-  assert after[: len(before)] == before
-  added = [unit['method']['arms'] for unit in after[len(before) :]]
+  resumed_rows = toy.run(config, workdir)
+  resumed_units = toy.units(workdir)
+  assert resumed_units[: len(units)] == units
+  added = [unit['method']['arms'] for unit in resumed_units[len(units) :]]
   assert added == [['small:2~token_v3(0.5)']] * 2  # Two batches.
-  same = lambda rows: [
+  comparable = lambda rows: [
     {name: row[name] for name in ('method', 'target_nats', 'tokens')}
     for row in rows
     if row.get('alpha') != 0.5
   ]
-  assert same(again) == same(rows)
+  assert comparable(resumed_rows) == comparable(rows)
 
 
 @pytest.mark.parametrize(
@@ -395,16 +415,18 @@ def test_the_frontier_is_checked_before_it_is_measured(
 
 
 def test_alphas_of_a_line_are_one_program_where_they_are_numbers(family):
-  """Of the config's lines, with whose labels the paper's numbers agree."""
+  """Checks the lines of the config, whose labels match the paper's numbers."""
   config = toy.config('cascades/frontier', None, {})
-  loaded = families.load(str(family))
+  loaded_family = families.load(str(family))
   programs = {}
-  for method in methods.parse_all(config, list(loaded.drafters)):
-    program = methods.build(method, loaded, 96).program
+  for method in methods.parse_all(config, list(loaded_family.drafters)):
+    program = methods.build(method, loaded_family, 96).program
     programs.setdefault(method.label, set()).add(program)
   assert {k for k, v in programs.items() if len(v) > 1} == {'min_p'}
   with_paper = {
-    where['method'] for table in config.paper for where, _ in table['rows']
+    row_filter['method']
+    for table in config.paper
+    for row_filter, _ in table['rows']
   }
   assert with_paper <= {*programs, frontier.SEQUENCE}
 
@@ -412,23 +434,23 @@ def test_alphas_of_a_line_are_one_program_where_they_are_numbers(family):
 # What is picked on it.
 
 
-class _Measured:
-  """Stands in for what is measured: numbers of each point, and its calls."""
+class _FakeDecode:
+  """Replaces decoding by numbers for each method, and records the calls."""
 
   def __init__(self, monkeypatch):
     self.calls = []
     monkeypatch.setattr(texts, 'decode', self)
     monkeypatch.setattr(texts, 'rater', lambda *_: self._rate)
 
-  def __call__(self, config, workdir, made):
-    (prompts,) = made.prompt_sets
-    self.calls.append(([method.label for method in made.methods], prompts))
-    return [compare.Decoded(method, prompts, []) for method in made.methods]
+  def __call__(self, config, workdir, setup):
+    (prompts,) = setup.prompt_sets
+    self.calls.append(([method.label for method in setup.methods], prompts))
+    return [compare.Decoded(method, prompts, []) for method in setup.methods]
 
-  def _rate(self, each):
-    method, alpha = each.method, each.method.columns.get('alpha', 0)
+  def _rate(self, decoded):
+    method, alpha = decoded.method, decoded.method.columns.get('alpha', 0)
     seed = [
-      *f'{method.label} {method.columns} {len(each.prompts.jobs)}'.encode()
+      *f'{method.label} {method.columns} {len(decoded.prompts.jobs)}'.encode()
     ]
     costs = np.random.default_rng(seed).uniform(0.3, 1, 3).round(2)
     latency, calls, rate = costs.tolist()
@@ -436,7 +458,7 @@ class _Measured:
       method.label, 20 - 10 * alpha
     )
     return {
-      'prompts': each.prompts.label,
+      'prompts': decoded.prompts.label,
       'method': method.label,
       **method.columns,
       'metric': 'letters',
@@ -469,8 +491,8 @@ def _of_length(length):
 def test_the_choice_is_the_cheapest_that_is_good_enough(
   tmp_path, family, monkeypatch, capsys, cost, floor, margin, num
 ):
-  """Rules of quality 18 and 11, the target's 20, the lossless one's 19."""
-  _Measured(monkeypatch)
+  """Selects among rules of quality 18 and 11; target 20, lossless method 19."""
+  _FakeDecode(monkeypatch)
   changes = {'floor': floor, 'margin': margin, 'cost': cost}
   changes['methods'] = (_ALONE[0], *_of_length(2), *_of_length(3))
   rows = toy.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
@@ -478,15 +500,15 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
   assert len(dev) == 7
   best = None
   for row in dev:
-    good = row['quality'] - margin * 1.0 >= floor * 20
-    good = good and row[cost] is not None
-    assert row['eligible'] == good
-    if good and (best is None or row[cost] < best[cost]):
+    is_eligible = row['quality'] - margin * 1.0 >= floor * 20
+    is_eligible = is_eligible and row[cost] is not None
+    assert row['eligible'] == is_eligible
+    if is_eligible and (best is None or row[cost] < best[cost]):
       best = row
   if best is None:  # Falls back.
     lossless = [row for row in dev if row['method'] == 'lossless']
     best = min(lossless, key=lambda row: row[cost])
-  # Where nothing is drafted, nothing is rejected.
+  # The target has no rejection rate, as it has no drafts.
   assert sum(row['eligible'] for row in dev) == num - (cost == 'rejection_rate')
   choice = _choice(tmp_path)
   assert choice['dev'] == best
@@ -501,30 +523,30 @@ def test_the_choice_is_the_cheapest_that_is_good_enough(
     'lossless',
     best['method'],
   }
-  said = capsys.readouterr().out
-  assert f'Selected method {best["method"]}' in said
+  output = capsys.readouterr().out
+  assert f'Selected method {best["method"]}' in output
   for row, part in ((best, 'dev'), (test, 'test')):
-    assert f'{row["quality"]:.2f} on {part}' in said
+    assert f'{row["quality"]:.2f} on {part}' in output
   assert matplotlib.image.imread(tmp_path / 'dev.png').std() > 0
 
 
 def test_dev_and_test_are_disjoint_and_measured_once(
   tmp_path, family, monkeypatch
 ):
-  """Another floor changes no point."""
-  measured = _Measured(monkeypatch)
+  """Checks that another floor does not change the dev set."""
+  fake_decode = _FakeDecode(monkeypatch)
   changes = {'floor': 0.5, 'cost': 'target_calls'}
   main.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
-  (all_methods, dev), (some, test) = measured.calls
+  (all_methods, dev), (test_methods, test) = fake_decode.calls
   assert all_methods == ['target', 'lossless', 'rule', 'rule']
-  assert some == ['target', 'lossless', 'rule']
+  assert test_methods == ['target', 'lossless', 'rule']
   tokens = lambda prompts: [tuple(job.turns[0]) for job in prompts.jobs]
   assert (len(dev.jobs), len(test.jobs)) == (3, 5)
   assert len({*tokens(dev), *tokens(test)}) == 3 + 5
-  measured.calls.clear()
+  fake_decode.calls.clear()
   changes |= {'floor': 2.0}
   main.run(_config('calibrate', family, _CALIBRATE | changes), tmp_path)
-  assert measured.calls == [
+  assert fake_decode.calls == [
     (all_methods, dev),
     (['target', 'lossless'], test),
   ]
@@ -532,21 +554,21 @@ def test_dev_and_test_are_disjoint_and_measured_once(
 
 
 def test_nothing_is_good_enough(tmp_path, family, monkeypatch, capsys):
-  _Measured(monkeypatch)
+  _FakeDecode(monkeypatch)
   config = _config('calibrate', family, _CALIBRATE | {'floor': 1.5})
   main.run(config, tmp_path)
   dev = _choice(tmp_path)['dev']
   assert (dev['method'], dev['eligible']) == ('lossless', False)
-  said = capsys.readouterr().out
+  output = capsys.readouterr().out
   assert (
     'No method reaches letters 30.00 on dev prompts. Selected method lossless'
-    in said
+    in output
   )
 
 
 @pytest.mark.slow
 def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
-  """It says on test prompts what was measured there."""
+  """Decodes the test prompts again and compares the measurements."""
   monkeypatch.setattr(calibrate, 'select', lambda rows, _: rows[-1])
   changes = {'repeats': 0, 'cost': 'target_calls', 'dev_prompts': 4}
   config = _config('calibrate', family, _CALIBRATE | changes)
@@ -554,8 +576,8 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
   choice = _choice(tmp_path)
   assert choice['method']['arm'] == 'small:2~token_v3(0.9)'
   family = families.load(str(family))
-  made = compare.prepare(config)
-  _, test = calibrate.split(config, made.prompt_sets[0])
+  setup = compare.prepare(config)
+  _, test = calibrate.split(config, setup.prompt_sets[0])
   decoder = calibrate.decoder(family, choice)
   outputs = [
     output
@@ -566,10 +588,10 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
       request_ids=[job.number for job in test.jobs[first : first + 2]],
     )
   ]
-  said = [family.tokenizer.decode(output.tokens) for output in outputs]
+  answers = [family.tokenizer.decode(output.tokens) for output in outputs]
   row = rows[-1]
   assert row['selected'] and row['part'] == 'test'
-  quality = _letters()(said, ['yes, 7'] * 4).total
+  quality = _letters()(answers, ['yes, 7'] * 4).total
   assert row['quality'] == pytest.approx(quality)
   calls = 1 / metrics.block_efficiency(outputs)[0]
   assert row['target_calls'] == pytest.approx(calls)
@@ -614,11 +636,11 @@ def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
 def test_calibrate_is_checked_before_it_measures(
   tmp_path, family, monkeypatch, changes, message
 ):
-  measured = _Measured(monkeypatch)
+  fake_decode = _FakeDecode(monkeypatch)
   config = _config('calibrate', family, _CALIBRATE | changes)
   with pytest.raises(ValueError, match=message):
     main.run(config, tmp_path)
-  assert not measured.calls and not list(tmp_path.iterdir())
+  assert not fake_decode.calls and not list(tmp_path.iterdir())
 
 
 # A bandit over rules.
@@ -626,21 +648,21 @@ def test_calibrate_is_checked_before_it_measures(
 
 @pytest.fixture(scope='module', name='bandits')
 def _bandits(family, tmp_path_factory):
-  """The workdir and the rows of a small run, which goes on.
+  """Returns the workdir and the rows of a small run that is resumed.
 
-  The second weight is asked for later: it plays its bandit, and no arm alone.
+  The second weight is added later: only its bandit is decoded, not the arms.
   """
   workdir = tmp_path_factory.mktemp('bandits')
   config = _config('rule_bandit', family, _BANDITS | {'weights': (0.2,)})
   config.sampling.temperature = 1.0
   first = toy.run(config, workdir)
-  before = toy.units(workdir)
+  units = toy.units(workdir)
   config.weights = _BANDITS['weights']
   rows = toy.run(config, workdir)
   assert rows[: len(first)] == first
-  after = toy.units(workdir)
-  assert after[: len(before)] == before
-  added = [unit['method']['reward'] for unit in after[len(before) :]]
+  resumed_units = toy.units(workdir)
+  assert resumed_units[: len(units)] == units
+  added = [unit['method']['reward'] for unit in resumed_units[len(units) :]]
   assert added == ['tradeoff(weight=0.9)'] * 2
   return workdir, rows
 
@@ -664,7 +686,7 @@ def test_rules_have_a_row_for_each_weight_and_method(bandits):
     (weight, method) for weight in _BANDITS['weights'] for method in names
   ]
   for row in rows:
-    pulls = [int(each) for each in row['pulls'].split()]
+    pulls = [int(count) for count in row['pulls'].split()]
     efficiency = row['block_efficiency']
     assert 1 <= efficiency <= 4
     assert row['target_calls'] == pytest.approx(1 / efficiency)
@@ -679,39 +701,41 @@ def test_rules_have_a_row_for_each_weight_and_method(bandits):
 
 @pytest.mark.slow
 def test_rewards_of_rules_are_those_of_their_rounds(bandits):
-  """Of arms alone, too; and bandits have learnt as much as they earned."""
+  """Checks single arms and bandits, whose state sums up their rewards."""
   workdir, rows = bandits
-  logged = toy.units(workdir)
+  units = toy.units(workdir)
   sums = {}
   for row in rows:
     weight, method = row['weight'], row['method']
-    own = [
+    method_units = [
       unit
-      for unit in logged
+      for unit in units
       if unit['method']['arms']
       == ([method] if method in _ARMS else list(_ARMS))
       and unit['method'].get('reward', f'{weight}').count(f'{weight}')
     ]
-    assert len(own) == 2
-    rewards = np.concatenate([_rewards(unit, weight) for unit in own])
-    records = [record for unit in own for record in unit['outcome']['records']]
+    assert len(method_units) == 2
+    rewards = np.concatenate([_rewards(unit, weight) for unit in method_units])
+    records = [
+      record for unit in method_units for record in unit['outcome']['records']
+    ]
     rounds = np.array([record['rounds'] for record in records])
     mean = rewards.sum() / rounds.sum()
     assert row['reward'] == pytest.approx(mean, abs=1e-5)
     if method == _BANDIT:
-      _, part, whole = own[-1]['outcome']['bandit_state']
-      learnt = np.sum(part) + np.sum(whole)
-      assert learnt == pytest.approx(rewards.sum(), abs=1e-4)
+      _, part, whole = method_units[-1]['outcome']['bandit_state']
+      learnt_sum = np.sum(part) + np.sum(whole)
+      assert learnt_sum == pytest.approx(rewards.sum(), abs=1e-4)
     sums[weight, method] = mean, (rewards - mean * rounds) / rounds.sum()
   for row in rows:
     arms = [(sums[row['weight'], arm][0], arm) for arm in _ARMS]
     assert row['best_arm'] == max(arms)[1]
-    mean, off = sums[row['weight'], row['method']]
-    best, off_best = sums[row['weight'], row['best_arm']]
+    mean, deviations = sums[row['weight'], row['method']]
+    best, best_deviations = sums[row['weight'], row['best_arm']]
     assert row['over_best'] == pytest.approx(mean - best, abs=1e-5)
-    error = np.sqrt(((off - off_best) ** 2).sum())
+    error = np.sqrt(((deviations - best_deviations) ** 2).sum())
     assert row['over_best_error'] == pytest.approx(error, abs=1e-5)
-    error = np.sqrt((off**2).sum())
+    error = np.sqrt((deviations**2).sum())
     assert row['reward_error'] == pytest.approx(error, abs=1e-5)
 
 

@@ -33,32 +33,32 @@ def _rows(config, tmp_path):
 @pytest.mark.slow
 def test_turns_are_answered_with_their_speed(folder, tmp_path, capsys):
   rows = _rows(_config(folder), tmp_path)
-  shown = capsys.readouterr().out
+  output = capsys.readouterr().out
   assert [row['turn'] for row in rows] == [
     'what is it?', 'count to two', 'and then?'
   ]  # fmt: skip
   for row in rows:
-    assert f'\n> {row["turn"]}\n' in shown and row['answer'] in shown
+    assert f'\n> {row["turn"]}\n' in output and row['answer'] in output
     assert 1 <= row['tokens_per_round'] <= row['tokens'] <= 6
     assert row['tokens_per_second'] > 0
-  assert shown.count(' per round, ') == 3
+  assert output.count(' per round, ') == 3
 
 
 @pytest.mark.slow
 def test_what_is_typed_is_answered(folder, tmp_path, monkeypatch):
-  typed = iter(['what is it?', '', 'and then?'])
+  inputs = iter(['what is it?', '', 'and then?'])
 
-  def read(prompt):
-    for text in typed:
+  def fake_input(prompt):
+    for text in inputs:
       return text
     raise EOFError
 
-  given = ('what is it?', 'and then?')
-  wanted = _rows(_config(folder, turns=given), tmp_path)
-  monkeypatch.setattr(builtins, 'input', read)
+  turns = ('what is it?', 'and then?')
+  expected_rows = _rows(_config(folder, turns=turns), tmp_path)
+  monkeypatch.setattr(builtins, 'input', fake_input)
   rows = _rows(_config(folder, turns=()), tmp_path)
-  same = lambda rows: [(row['turn'], row['answer']) for row in rows]
-  assert same(rows) == same(wanted)
+  answers = lambda rows: [(row['turn'], row['answer']) for row in rows]
+  assert answers(rows) == answers(expected_rows)
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def _config(folder, **fields):
 
 
 @pytest.mark.parametrize(
-  ('entry', 'written'),
+  ('entry', 'text'),
   [
     ('otm', 'otm'),
     ('opt(0.2)', 'opt(0.2)'),
@@ -95,10 +95,10 @@ def _config(folder, **fields):
     ('f(-1, (1, 2), None, True)', 'f(-1, (1, 2), None, True)'),
   ],
 )
-def test_a_component_is_written_in_several_ways(entry, written):
+def test_a_component_is_written_in_several_ways(entry, text):
   spec = components.parse(entry, 'here')
   hash(spec)
-  assert written is None or str(spec) == written
+  assert text is None or str(spec) == text
   assert components.parse(str(spec), 'here') == spec
 
 
@@ -129,9 +129,9 @@ def test_what_a_component_refuses_begins_with_the_place(entry, sentence):
 
 
 def test_options_that_are_components_are_built():
-  made = components.build(base.Goal, 'mixture(opt(0.2), chow(0.5))', 'here')
-  assert made == goals.Mixture(goals.Opt(0.2), goals.Chow(0.5))
-  # A whole number is as good where a number is asked for.
+  goal = components.build(base.Goal, 'mixture(opt(0.2), chow(0.5))', 'here')
+  assert goal == goals.Mixture(goals.Opt(0.2), goals.Chow(0.5))
+  # An integer is valid where a float is expected.
   assert components.build(base.Goal, 'opt(1)', 'here') == goals.Opt(1.0)
 
 
@@ -164,52 +164,52 @@ def test_the_short_form_of_an_arm(folder, short, tree, verifier, goal):
   arm = arms.parse(short, _MODELS, 'here')
   short = short.replace(' ', '')
   assert str(arm) == short
-  built, params = arms.build(arm, _pool(folder), 'here')
-  assert built.drafter.topology == tree
-  assert built.verifier == verifiers.resolve(verifier)
-  assert built.goal == goal
+  built_arm, params = arms.build(arm, _pool(folder), 'here')
+  assert built_arm.drafter.topology == tree
+  assert built_arm.verifier == verifiers.resolve(verifier)
+  assert built_arm.goal == goal
   assert (params is not None) == short.startswith('small')
 
 
 def test_the_long_form_is_the_same_and_reaches_every_option(folder):
   pool = _pool(folder)
-  long = {
+  long_form = {
     'drafter': {'name': 'autoregressive', 'model': 'small', 'distinct': True},
     'tree': ('chains', 2, 3),
     'verifier': {'name': 'tree_walk', 'coupling': 'kseq'},
     'goal': {'name': 'token_v3', 'alpha': 0.3},
   }
-  arm = arms.parse(long, _MODELS, 'here')
-  built, params = arms.build(arm, pool, 'here')
+  arm = arms.parse(long_form, _MODELS, 'here')
+  built_arm, params = arms.build(arm, pool, 'here')
   model = pool.models['small']
   assert params is model.params
-  assert built.drafter == drafters.Autoregressive(
+  assert built_arm.drafter == drafters.Autoregressive(
     model.model,
     trees.chains(2, 3),
     pool.sampling,
     bonus_probs=True,
     distinct=True,
   )
-  assert built.verifier == verifiers.resolve('kseq')
-  assert built.goal == goals.TokenV3(0.3)
-  again = arms.parse(str(arm), _MODELS, 'here')
-  assert arms.build(again, pool, 'here')[0] == built
+  assert built_arm.verifier == verifiers.resolve('kseq')
+  assert built_arm.goal == goals.TokenV3(0.3)
+  reparsed_arm = arms.parse(str(arm), _MODELS, 'here')
+  assert arms.build(reparsed_arm, pool, 'here')[0] == built_arm
 
 
 def test_arms_of_several_drafters_and_of_stop_rules(folder):
   pool = _pool(folder)
-  built, params = arms.build(
+  built_arm, params = arms.build(
     arms.parse('ensemble([small, prompt_lookup]):3', _MODELS, 'here'),
     pool,
     'here',
   )
-  assert built.drafter.topology.num_nodes == 6
+  assert built_arm.drafter.topology.num_nodes == 6
   assert params == (pool.models['small'].params, None)
-  assert built.verifier == verifiers.Ensemble()
+  assert built_arm.verifier == verifiers.Ensemble()
   cascade = 'small(stop=unsure(0.5)):10~chow(0.5)'
   arm = arms.parse(cascade, _MODELS, 'here')
-  built, _ = arms.build(arm, pool, 'here')
-  assert built.drafter.may_stop_early and built.goal == goals.Chow(0.5)
+  built_arm, _ = arms.build(arm, pool, 'here')
+  assert built_arm.drafter.may_stop_early and built_arm.goal == goals.Chow(0.5)
 
 
 @pytest.mark.parametrize(
@@ -355,28 +355,28 @@ def test_methods_have_labels_and_columns_that_tell_them_apart(folder):
       {'bandit': 'hedge', 'feedback': 'full', 'reward': 'accepted_fraction'},
     ),
   )
-  made = methods.parse_all(config, _MODELS)
-  assert [method.label for method in made] == [
+  parsed_methods = methods.parse_all(config, _MODELS)
+  assert [method.label for method in parsed_methods] == [
     *('small:2', 'opt', 'opt', 'draft', 'min-p', 'ucb1(beta=0.1)'),
     'hedge, accepted_fraction, full feedback',
   ]
-  assert made[4].sampling == sampling_lib.Sampling(1.0, min_p=0.5)
-  assert [len(method.arms) for method in made[-2:]] == [2, 2]
-  settings = [json.dumps(method.settings) for method in made]
-  assert len(set(settings)) == len(made)
+  assert parsed_methods[4].sampling == sampling_lib.Sampling(1.0, min_p=0.5)
+  assert [len(method.arms) for method in parsed_methods[-2:]] == [2, 2]
+  settings = [json.dumps(method.settings) for method in parsed_methods]
+  assert len(set(settings)) == len(parsed_methods)
 
 
 def test_arms_that_differ_in_depth_alone_share_what_is_learnt(folder):
-  """Of one drafter, verified token by token: a chain, and a deeper one."""
+  """Groups chains by drafter and verifier, whatever their depth."""
   arms = ('none', 'small:2', 'small:4', 'small:4/block', 'small:2x2/kseq')
   arms = (*arms, 'small:2x3/kseq', 'small:2.1/kseq', 'far:2')
   config = _config(folder, methods=({'bandit': 'goodput'},), arms=arms)
   family = prompts.load_family(config)
   (method,) = methods.parse_all(config, list(family.drafters))
-  told = {'costs': [1.0] * 8, 'depths': [0, 2, 4, 4, 2, 3, 2, 2]}
-  built = methods.build(method, family, 32, lambda _: told).decoder
-  assert built.round_fn.bandit == bandits.Goodput(
-    8, **told, kinds=(0, 1, 1, 2, 3, 3, 3, 4)
+  costs = {'costs': [1.0] * 8, 'depths': [0, 2, 4, 4, 2, 3, 2, 2]}
+  decoder = methods.build(method, family, 32, lambda _: costs).decoder
+  assert decoder.round_fn.bandit == bandits.Goodput(
+    8, **costs, kinds=(0, 1, 1, 2, 3, 3, 3, 4)
   )
   with pytest.raises(ValueError, match='goodput needs costs, which is not set'):
     methods.build(method, family, 32)
@@ -450,7 +450,10 @@ def test_sets_of_prompts(folder):
     },
   )
   family = families.load(str(folder))
-  sets = {each.label: each.jobs for each in prompts.build(config, family)}
+  sets = {
+    prompt_set.label: prompt_set.jobs
+    for prompt_set in prompts.build(config, family)
+  }
   assert len(sets['all']) == 9 and len(sets['few']) == 2
   assert {job.label for job in sets['parts']} == {'math'}
   texts = {family.tokenizer.decode(j.turns[0]) for j in sets['parts']}
@@ -459,28 +462,30 @@ def test_sets_of_prompts(folder):
   assert {job.label for job in sets['two']} == {'qa + math_sum'}
   assert sets['again'][0].turns != sets['all'][0].turns
   assert all(job.reference == 'yes' for job in sets['all'])
-  # What a set is does not depend on the others.
+  # A prompt set does not depend on the other sets.
   config.prompts = {'few': {'limit': 2}}
-  (few,) = prompts.build(config, family)
-  assert few.jobs == sets['few']
+  (small_set,) = prompts.build(config, family)
+  assert small_set.jobs == sets['few']
 
 
 # The runner.
 
 
 def _decode(config, path, **options):
-  made = compare.prepare(config)
-  return compare.decode(config, workdirs.Workdir(path, config), made, **options)
+  setup = compare.prepare(config)
+  return compare.decode(
+    config, workdirs.Workdir(path, config), setup, **options
+  )
 
 
 @pytest.mark.slow
 def test_records_do_not_depend_on_the_batch(folder, tmp_path):
-  """A prompt of a set has the same randomness wherever it stands.
+  """Gives a prompt the same randomness at every position in a batch.
 
-  The last batch has one prompt, which fills it up and counts once.
+  The last batch has one prompt, which is repeated to fill it and counts once.
   """
   fields = {'methods': ('small:2',), 'prompts_per_domain': 3}
-  alone, batched = (
+  single_records, batch_records = (
     _decode(
       _config(folder, **fields, num_seeds=2, batch_size=size),
       tmp_path / str(size),
@@ -490,14 +495,24 @@ def test_records_do_not_depend_on_the_batch(folder, tmp_path):
     )[0].records
     for size in (1, 2)
   )
-  assert len(alone) == len(batched) == 18
+  assert len(single_records) == len(batch_records) == 18
   key = lambda record: (record['job'], record['tokens'])
-  for one, two in zip(sorted(alone, key=key), sorted(batched, key=key)):
-    found = one.pop('raw_acceptance'), two.pop('raw_acceptance')
-    np.testing.assert_allclose(*found, atol=1e-5)
-    assert one == two
-    assert len(one['tokens']) == one['emitted'] == sum(one['num_emitted']) <= 8
-  assert len({tuple(record['tokens']) for record in alone}) > 9
+  for single_record, batch_record in zip(
+    sorted(single_records, key=key), sorted(batch_records, key=key)
+  ):
+    acceptances = (
+      single_record.pop('raw_acceptance'),
+      batch_record.pop('raw_acceptance'),
+    )
+    np.testing.assert_allclose(*acceptances, atol=1e-5)
+    assert single_record == batch_record
+    assert (
+      len(single_record['tokens'])
+      == single_record['emitted']
+      == sum(single_record['num_emitted'])
+      <= 8
+    )
+  assert len({tuple(record['tokens']) for record in single_records}) > 9
 
 
 def test_points_of_one_rule_share_a_program(folder):
@@ -508,40 +523,46 @@ def test_points_of_one_rule_share_a_program(folder):
       for alpha in (0.1, 0.4)
     ),
   )
-  made = compare.prepare(config)
-  one, two = (methods.build(method, made.family, 64) for method in made.methods)
-  assert one.program == two.program and hash(one.program) == hash(two.program)
-  goals_of = [
+  setup = compare.prepare(config)
+  first, second = (
+    methods.build(method, setup.family, 64) for method in setup.methods
+  )
+  assert first.program == second.program and hash(first.program) == hash(
+    second.program
+  )
+  method_goals = [
     compiled_method.decoder.round_fn.arms[0].goal
-    for compiled_method in (one, two)
+    for compiled_method in (first, second)
   ]
-  assert goals_of == [goals.Opt(0.1), goals.Opt(0.4)]
-  other = methods.parse(config, 'small:2~diff(0.1)', ['small'], 'here')
-  assert methods.build(other, made.family, 64).program != one.program
+  assert method_goals == [goals.Opt(0.1), goals.Opt(0.4)]
+  diff_method = methods.parse(config, 'small:2~diff(0.1)', ['small'], 'here')
+  assert methods.build(diff_method, setup.family, 64).program != first.program
 
 
 @pytest.mark.slow
 def test_a_shared_program_decodes_what_each_number_says(folder):
-  """A rule's number as data gives what a decoder of that number gives."""
+  """Compares a decoder whose alpha is data with one whose alpha is static."""
   texts = {}
   for alpha in (0.0, 0.9):
     config = _config(folder, methods=(f'small:2~token_v3({alpha})',))
-    made = compare.prepare(config)
-    compiled_method = methods.build(made.methods[0], made.family, 64)
-    tokens = [job.turns[0] for job in made.prompt_sets[0].jobs[:2]]
+    setup = compare.prepare(config)
+    compiled_method = methods.build(setup.methods[0], setup.family, 64)
+    tokens = [job.turns[0] for job in setup.prompt_sets[0].jobs[:2]]
     state = compiled_method.decoder.init(tokens, 16)
     expected = compiled_method.decoder.decode(tokens, 16)
-    found = compiled_method.decoder.results(
+    actual = compiled_method.decoder.results(
       tokens, compiled_method.decode(state)
     )
-    assert [each.tokens for each in found] == [x.tokens for x in expected]
-    texts[alpha] = [each.tokens for each in found]
+    assert [result.tokens for result in actual] == [
+      result.tokens for result in expected
+    ]
+    texts[alpha] = [result.tokens for result in actual]
   assert texts[0.0] != texts[0.9]
 
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_at_any_moment(folder, tmp_path):
-  """Bandits that carry over, sessions in turns, rounds that are recorded."""
+  """Resumes bandits that carry over, with sessions and recorded rounds."""
   config = _config(
     folder,
     prompts={'two': {'domains': ('qa', 'math'), 'turns': 2, 'per_domain': 5}},
@@ -552,15 +573,19 @@ def test_a_killed_run_goes_on_at_any_moment(folder, tmp_path):
   )
   options = {'fields': ('arm', 'num_emitted', 'raw_acceptance')}
   options |= {'tokens': True}
-  whole = _decode(config, tmp_path / 'whole', **options)
-  logged = toy.units(tmp_path / 'whole')
-  assert len(logged) == 9
-  for keep in (1, 7):
-    into = toy.torn(tmp_path / 'whole', tmp_path / str(keep), keep)
-    again = _decode(config, into, **options)
-    assert [each.records for each in again] == [each.records for each in whole]
-    assert toy.units(into) == logged
-  first = whole[1].records[0]
+  full_run = _decode(config, tmp_path / 'whole', **options)
+  units = toy.units(tmp_path / 'whole')
+  assert len(units) == 9
+  for num_units in (1, 7):
+    torn_dir = toy.torn_workdir(
+      tmp_path / 'whole', tmp_path / str(num_units), num_units
+    )
+    resumed_run = _decode(config, torn_dir, **options)
+    assert [decoded.records for decoded in resumed_run] == [
+      decoded.records for decoded in full_run
+    ]
+    assert toy.units(torn_dir) == units
+  first = full_run[1].records[0]
   assert sum(first['num_emitted']) == first['emitted'] == len(first['tokens'])
   assert (
     np.bincount(np.array(first['arm'], int), minlength=2).tolist()
@@ -579,51 +604,51 @@ def _chat(folder, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_conversation_is_one_text(chat, tmp_path):
-  """Greedy, as many tokens as the conversation that people have."""
-  asked = {'domains': ('qa', 'math_sum'), 'turns': 2, 'per_domain': 4}
+  """Compares token counts with greedy decoding of a `Conversation`."""
+  prompt_fields = {'domains': ('qa', 'math_sum'), 'turns': 2, 'per_domain': 4}
   config = _config(
     chat,
-    prompts={'talk': asked | {'conversation': True}},
+    prompts={'talk': prompt_fields | {'conversation': True}},
     arms=('small:2', 'prompt_lookup:2'),
     bandits=({'bandit': 'ucb1', 'per_row': True},),
     sampling={'temperature': 0.0},
     max_new_tokens=20,
     max_length=256,
   )
-  found = _decode(config, tmp_path / 'run')
+  decoded = _decode(config, tmp_path / 'run')
   family = families.load(str(chat))
   greedy = sampling_lib.Sampling(temperature=0.0)
   decoder = families.decoder(family, None, sampling=greedy, max_length=256)
   examples = {
-    tuple(family.tokenizer.encode_prompt(each.prompt)): each
-    for each in family.prompts
+    tuple(family.tokenizer.encode_prompt(example.prompt)): example
+    for example in family.prompts
   }
-  of_domain = {'qa': [], 'math_sum': []}
-  for each in family.prompts:
-    of_domain.setdefault(each.domain, []).append(each.prompt)
-  pairs = dict(zip(of_domain['qa'], of_domain['math_sum']))
+  by_domain = {'qa': [], 'math_sum': []}
+  for example in family.prompts:
+    by_domain.setdefault(example.domain, []).append(example.prompt)
+  pairs = dict(zip(by_domain['qa'], by_domain['math_sum']))
   pairs |= {second: first for first, second in pairs.items()}
   for job, *records in zip(
-    found[0].prompts.jobs, *(each.records for each in found)
+    decoded[0].prompts.jobs, *(entry.records for entry in decoded)
   ):
     first = examples[tuple(job.turns[0])].prompt
-    talk = families.Conversation(family.tokenizer, decoder)
-    said = [
-      sum(each.num_tokens for each in talk.say(text, 20))
+    conversation = families.Conversation(family.tokenizer, decoder)
+    num_tokens = [
+      sum(piece.num_tokens for piece in conversation.say(text, 20))
       for text in (first, pairs[first])
     ]
-    assert [record['emitted'] for record in records] == 2 * [sum(said)]
-    assert records[0]['rounds'] == sum(said) > records[1]['rounds']
+    assert [record['emitted'] for record in records] == 2 * [sum(num_tokens)]
+    assert records[0]['rounds'] == sum(num_tokens) > records[1]['rounds']
 
 
 def test_a_conversation_needs_a_template_and_takes_no_clocks(
   folder, chat, tmp_path
 ):
-  talk = {'a': {'domains': ('qa', 'math_sum'), 'turns': 2}}
-  talk['a']['conversation'] = True
+  prompt_sets = {'a': {'domains': ('qa', 'math_sum'), 'turns': 2}}
+  prompt_sets['a']['conversation'] = True
   with pytest.raises(ValueError, match='conversation of prompts.a needs a fam'):
-    compare.prepare(_config(folder, prompts=talk))
-  config = _config(chat, prompts=talk, repeats=1, max_length=256)
+    compare.prepare(_config(folder, prompts=prompt_sets))
+  config = _config(chat, prompts=prompt_sets, repeats=1, max_length=256)
   with pytest.raises(ValueError, match='conversation cannot be timed'):
     _decode(config, tmp_path / 'run')
 
@@ -669,7 +694,7 @@ def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
 
 @pytest.mark.slow
 def test_greedy_answers_are_compared_with_plain_ones(folder, tmp_path):
-  """A lossy rule says something else, most of the time."""
+  """Counts equal outputs, which a lossy rule has fewer of."""
   config = _config(
     folder,
     methods=(
@@ -680,15 +705,15 @@ def test_greedy_answers_are_compared_with_plain_ones(folder, tmp_path):
     repeats=1,
     sampling={'temperature': 0.0},
   )
-  exact, lossy, other = compare.rows(_decode(config, tmp_path))
-  assert 'same_outputs' not in other
+  exact, lossy, small_target = compare.rows(_decode(config, tmp_path))
+  assert 'same_outputs' not in small_target
   assert exact['same_outputs'] == exact['decoded'] > 0
   assert lossy['same_outputs'] < lossy['decoded']
 
 
 @pytest.mark.slow
 def test_a_batch_of_one_bandit_goes_by_its_request(folder, tmp_path):
-  """Prompts of batch size 1 do not share the bandit's random choices."""
+  """Checks that prompts in batches of one draw different random arms."""
   config = _config(
     folder,
     methods=(),
@@ -698,9 +723,9 @@ def test_a_batch_of_one_bandit_goes_by_its_request(folder, tmp_path):
     prompts_per_domain=5,
     max_new_tokens=12,
   )
-  (each,) = _decode(config, tmp_path, fields=('arm',))
-  first = [tuple(record['arm'][:4]) for record in each.records]
-  assert len(set(first)) > 3
+  (decoded,) = _decode(config, tmp_path, fields=('arm',))
+  first_arms = [tuple(record['arm'][:4]) for record in decoded.records]
+  assert len(set(first_arms)) > 3
 
 
 def test_rows_show_sums_over_records():
@@ -717,20 +742,20 @@ def test_rows_show_sums_over_records():
   row = compare.summary(records)
   assert row['block_efficiency'] == 2.0 and row['tokens'] == 8
   assert row['block_efficiency_error'] == pytest.approx(2**0.5 * 2 / 4)
-  # Seeds of one prompt are not independent: twice the same is no more sure.
-  twice = compare.summary([*records, *records])
-  assert twice['block_efficiency_error'] == row['block_efficiency_error']
-  # Reached: four first drafts and two second ones; kept: three.
+  # Seeds of one prompt are not independent: repeats do not reduce the error.
+  repeated_row = compare.summary([*records, *records])
+  assert repeated_row['block_efficiency_error'] == row['block_efficiency_error']
+  # Four first drafts and two second drafts were reached; three were kept.
   assert row['rejection_rate'] == 0.5
   # A first draft is kept in two of four rounds, so a second one in a quarter.
   assert row['predicted_efficiency'] == 1 + 0.5 + 0.25
-  plain = {'accepted': [], 'drafted': [], 'rounds': 3}
-  assert compare.rejection_rate([plain]) is None
-  # Of the three rounds that kept the first draft, only one had a second draft.
-  stopped = {'accepted': [3, 1], 'drafted': [4, 1]}
-  assert compare.rejection_rate([stopped]) == pytest.approx(1 / 5)
-  assert compare.predicted_efficiency([plain]) is None
-  # Of the second drafts, those of the second record were never reached.
+  plain_record = {'accepted': [], 'drafted': [], 'rounds': 3}
+  assert compare.rejection_rate([plain_record]) is None
+  # Three rounds kept the first draft, but only one of them had a second draft.
+  stopped_record = {'accepted': [3, 1], 'drafted': [4, 1]}
+  assert compare.rejection_rate([stopped_record]) == pytest.approx(1 / 5)
+  assert compare.predicted_efficiency([plain_record]) is None
+  # The second drafts of the second record were never reached.
   assert row['acceptance_by_depth'] == '0.50 0.50'
 
 
@@ -749,26 +774,26 @@ _TABLE = {
 
 
 def test_what_prompts_have_in_common_cancels_in_a_claim():
-  """Two prompts, one of which is easier in both ways by as much."""
-  shared = {'prompts': 'p', 'domain': 'all'}
+  """Uses two prompts, one of which is easier for both methods by one factor."""
+  columns = {'prompts': 'p', 'domain': 'all'}
   speeds = {'a': ([4, 8], [2, 2]), 'b': ([2, 4], [2, 2])}
   rows = [
     {
-      **shared,
+      **columns,
       'method': method,
-      'speed': metrics.ratio(*each)[0],
-      'speed_error': metrics.ratio(*each)[1],
-      paper.PAIRED: {'speed': metrics.estimate(*each)},
+      'speed': metrics.ratio(*counts)[0],
+      'speed_error': metrics.ratio(*counts)[1],
+      paper.PAIRED: {'speed': metrics.estimate(*counts)},
     }
-    for method, each in speeds.items()
+    for method, counts in speeds.items()
   ]
-  first = paper.claims(rows, [_TABLE])[0]
-  assert first['measured'] == 2 and first['measured_error'] == 0
-  written = paper.unpaired(rows)
-  assert all(paper.PAIRED not in row for row in written)
+  claim = paper.claims(rows, [_TABLE])[0]
+  assert claim['measured'] == 2 and claim['measured_error'] == 0
+  saved_rows = paper.unpaired(rows)
+  assert all(paper.PAIRED not in row for row in saved_rows)
   rows[1]['prompts'] = 'other prompts'
-  for each in (rows, written):
-    assert paper.claims(each, [_TABLE])[0]['measured_error'] > 0.5
+  for table_rows in (rows, saved_rows):
+    assert paper.claims(table_rows, [_TABLE])[0]['measured_error'] > 0.5
 
 
 def test_the_papers_numbers_stand_beside_ours():
@@ -781,34 +806,34 @@ def test_the_papers_numbers_stand_beside_ours():
   assert (a['paper'], a['paper_error'], b['paper']) == (2.0, 0.1, 1.0)
   assert a['paper_source'] == 'A, Table 1' and a['paper_field'] == 'speed'
   assert d == rows[2] and 'paper' not in rows[0]
-  computed, printed = paper.claims(rows, [_TABLE])
-  assert (computed['paper'], printed['paper']) == (2.0, 2.1)
-  assert computed['measured'] == 1.5
+  ratio_claim, quoted_claim = paper.claims(rows, [_TABLE])
+  assert (ratio_claim['paper'], quoted_claim['paper']) == (2.0, 2.1)
+  assert ratio_claim['measured'] == 1.5
   error = 1.5 * np.hypot(0.1, 0.05)
-  assert computed['measured_error'] == pytest.approx(error)
+  assert ratio_claim['measured_error'] == pytest.approx(error)
   rows[0]['speed'] = 0.0
-  none, _ = paper.claims(rows, [_TABLE])
-  assert none['measured'] == 0 and none['measured_error'] == 0.15
+  zero_claim, _ = paper.claims(rows, [_TABLE])
+  assert zero_claim['measured'] == 0 and zero_claim['measured_error'] == 0.15
   rows[1]['speed'] = 0.0  # A ratio to it is no number.
   assert not paper.claims(rows, [_TABLE])
 
 
 def test_kept_results_have_the_papers_numbers():
-  """Of the tables of their configs, beside the same rows as now."""
+  """Adds the numbers of the configs to kept rows and compares the results."""
   num_numbers = 0
   for path in sorted((_ROOT / 'docs' / 'results' / 'data').rglob('*.json')):
-    kept = results.read(path)
-    (name,) = re.findall(r'--config=(\S+)', kept['command'])
+    content = results.read(path)
+    (name,) = re.findall(r'--config=(\S+)', content['command'])
     tables = configs.load(str(_ROOT / name)).get('paper', ())
-    ours = [
+    rows_of_run = [
       {k: v for k, v in row.items() if k.split('_')[0] != 'paper'}
-      for row in kept['rows']
+      for row in content['rows']
     ]
-    rows = json.loads(json.dumps(paper.add_numbers(ours, tables)))
-    assert rows == kept['rows'], path
+    rows = json.loads(json.dumps(paper.add_numbers(rows_of_run, tables)))
+    assert rows == content['rows'], path
     key = lambda claim: (claim['source'], claim['claim'], claim['paper'])
-    claims = {key(claim) for claim in paper.claims(ours, tables)}
-    assert claims >= {key(claim) for claim in kept['claims']}, path
+    claims = {key(claim) for claim in paper.claims(rows_of_run, tables)}
+    assert claims >= {key(claim) for claim in content['claims']}, path
     num_numbers += sum('paper' in row for row in rows)
   assert num_numbers > 600
 
@@ -828,9 +853,15 @@ def test_tables_show_errors_beside_their_numbers():
   assert results.table(lines) == 'n  method\n2       a\n       bb'
   pivot = {'down': ('method',), 'across': 'n', 'value': 'speed'}
   rows = [
-    {**{'method': method, 'n': n, 'speed': n / 2, 'speed_error': 0.5}, **more}
+    {
+      **{'method': method, 'n': n, 'speed': n / 2, 'speed_error': 0.5},
+      **paper_fields,
+    }
     for method in 'ab'
-    for n, more in ((1, {}), (2, {'paper': 3.0, 'paper_field': 'speed'}))
+    for n, paper_fields in (
+      (1, {}),
+      (2, {'paper': 3.0, 'paper_field': 'speed'}),
+    )
   ]
   config = ml_collections.ConfigDict({'pivot': pivot})
   (lines,) = results.tables(rows, config)
@@ -840,8 +871,11 @@ def test_tables_show_errors_beside_their_numbers():
     ['b', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
   ]
   rows = [{'part': part, 'n': n} for part in 'xy' for n in (1, 2)]
-  (one, two) = results.tables(rows, {})
-  assert one == [['part', 'n'], ['x', '1'], ['x', '2']] and two[1] == ['y', '1']
+  (x_table, y_table) = results.tables(rows, {})
+  assert x_table == [['part', 'n'], ['x', '1'], ['x', '2']] and y_table[1] == [
+    'y',
+    '1',
+  ]
 
 
 def test_equal_rows_give_equal_pictures(tmp_path):
@@ -863,10 +897,10 @@ def test_equal_rows_give_equal_pictures(tmp_path):
     figure = plots.bars(rows, 'x', 'y', 'method', error='e', paper=True)
     plots.save(figure, tmp_path / f'{name}_bars.svg')
   for kind in ('', '_bars'):
-    one, two = (
+    first_svg, second_svg = (
       (tmp_path / f'{name}{kind}.svg').read_text() for name in ('one', 'two')
     )
-    assert one == two and 'paper' in one
+    assert first_svg == second_svg and 'paper' in first_svg
 
 
 def test_a_figure_has_room_for_its_legend():
@@ -882,15 +916,17 @@ def test_a_figure_has_room_for_its_legend():
 
 def test_a_title_is_no_wider_than_its_panel():
   title = 'prompts summarization, sampling.temperature 0.5'
-  (one, _), (two, axes) = (plots.panels(num * [title]) for num in (1, 2))
-  inches = two.get_figwidth() - one.get_figwidth()  # Without the legend's.
-  for each in axes:
-    assert each.title.get_window_extent().width / two.dpi < inches
-    assert each.get_title().split() == title.split()
+  (single, _), (double, axes) = (plots.panels(num * [title]) for num in (1, 2))
+  inches = (
+    double.get_figwidth() - single.get_figwidth()
+  )  # Without the legend's.
+  for panel in axes:
+    assert panel.title.get_window_extent().width / double.dpi < inches
+    assert panel.get_title().split() == title.split()
 
 
 def test_programs_are_dropped_where_they_map_much(monkeypatch):
-  cleared = []
-  monkeypatch.setattr(jax, 'clear_caches', lambda: cleared.append(1))
-  assert not programs.drop(10**9) and not cleared
-  assert programs.drop(0) and cleared == [1]
+  clear_calls = []
+  monkeypatch.setattr(jax, 'clear_caches', lambda: clear_calls.append(1))
+  assert not programs.drop(10**9) and not clear_calls
+  assert programs.drop(0) and clear_calls == [1]

@@ -30,15 +30,20 @@ def test_quickstart(tmp_path, family, capsys, monkeypatch):
   changes = {'methods': ('none', 'small:2'), 'shown_method': 'small:2'}
   changes |= {'shown_prompt': 1, 'prompts_per_domain': 2, 'repeats': 1}
   config = toy.config('quickstart', family, toy.SIZES | changes)
-  plain, speculative = toy.run(config, tmp_path)
-  assert plain['block_efficiency'] == 1 < speculative['block_efficiency'] <= 3
-  assert len(speculative['acceptance']) == 2
+  plain_row, speculative_row = toy.run(config, tmp_path)
+  assert (
+    plain_row['block_efficiency']
+    == 1
+    < speculative_row['block_efficiency']
+    <= 3
+  )
+  assert len(speculative_row['acceptance']) == 2
   for name in ('acceptance', 'text'):
     assert matplotlib.image.imread(tmp_path / f'{name}.png').std() > 0
-  printed = capsys.readouterr().out
-  assert '\033[32m' in printed and toy.PROMPTS[1][1] in printed
-  assert 'block efficiency ± standard error' in printed
-  texts, origins = zip(*speculative['shown'])
+  output = capsys.readouterr().out
+  assert '\033[32m' in output and toy.PROMPTS[1][1] in output
+  assert 'block efficiency ± standard error' in output
+  texts, origins = zip(*speculative_row['shown'])
   assert ''.join(texts) and 'accepted' in origins
 
 
@@ -50,7 +55,7 @@ def test_the_text_of_a_method_that_is_not_there_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_the_shown_prompt_is_the_one_that_the_rule_picks():
-  """Of answers that end and repeat no four tokens, the target's likeliest."""
+  """Picks the likeliest answer that ends and does not repeat four tokens."""
   family = families.load()
   prompts = [family.tokenizer.encode_prompt(e.prompt) for e in family.prompts]
   decoder = families.decoder(
@@ -58,17 +63,17 @@ def test_the_shown_prompt_is_the_one_that_the_rule_picks():
   )
   answers = [result.tokens for result in decoder.decode(prompts, 64)]
   end = family.tokenizer.end_id
-  fine = [
+  candidates = [
     number
     for number, answer in enumerate(answers)
     if answer[-1] == end and not _repeats(answer)
   ]
-  texts = [(prompts[i] + answers[i], len(prompts[i])) for i in fine]
+  texts = [(prompts[i] + answers[i], len(prompts[i])) for i in candidates]
   model = family.target
   scores = likelihood.likelihood(model.model, model.params, texts)
   best = np.argmax(np.array(scores.nats) / scores.num_tokens)
-  shown = toy.config('quickstart', None, {}).shown_prompt
-  assert len(fine) > 1 and fine[best] == shown
+  shown_prompt = toy.config('quickstart', None, {}).shown_prompt
+  assert len(candidates) > 1 and candidates[best] == shown_prompt
 
 
 def _repeats(tokens, num=4):
@@ -85,32 +90,34 @@ def _config(family, **fields):
 def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path, family):
   path = tmp_path / 'mine.jsonl'
   path.write_text('{"prompt": "a b"}\n{"prompt": "what is it?"}\n')
-  alone, both = (
+  single_rows, batch_rows = (
     toy.run(
       _config(family, prompts_file=str(path), batch_size=size),
       tmp_path / str(size),
     )
     for size in (1, 2)
   )
-  assert alone == both
-  assert [row['domain'] for row in alone] == ['mine', 'mine']
+  assert single_rows == batch_rows
+  assert [row['domain'] for row in single_rows] == ['mine', 'mine']
 
 
 @pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_reported_and_the_rest_decoded(
   tmp_path, capsys, family
 ):
-  """And who starts again goes on behind what is logged."""
+  """Also resumes a run after the logged prompts."""
   path = tmp_path / 'mine.jsonl'
   prompts = ['a b', 'c ' * 90, 'what is it?', 'd', 'e f']
-  path.write_text(''.join(json.dumps({'prompt': p}) + '\n' for p in prompts))
+  path.write_text(
+    ''.join(json.dumps({'prompt': prompt}) + '\n' for prompt in prompts)
+  )
   config = _config(family, prompts_file=str(path))
   rows = toy.run(config, tmp_path / 'run')
-  said = capsys.readouterr().out
+  output = capsys.readouterr().out
   assert len(rows) == 4
-  assert f'Left out: {path}, line 2: prompts[1] has' in said
-  again = toy.torn(tmp_path / 'run', tmp_path / 'again', 2)
-  assert toy.run(config, again) == rows
+  assert f'Left out: {path}, line 2: prompts[1] has' in output
+  torn_dir = toy.torn_workdir(tmp_path / 'run', tmp_path / 'again', 2)
+  assert toy.run(config, torn_dir) == rows
   assert '2 of 4 are done already' in capsys.readouterr().out
   config.max_length = 8
   with pytest.raises(ValueError, match='no prompt .* exceeds max_length=8'):
@@ -131,12 +138,12 @@ def test_bad_lines_are_reported_and_the_rest_is_decoded(
   path.write_bytes(b'\n'.join(lines))
   config = _config(family, prompts_file=str(path))
   rows = toy.run(config, tmp_path / 'run')
-  said = capsys.readouterr().out
+  output = capsys.readouterr().out
   assert len(rows) == 2
   for number in (2, 5, 6, 7, 8, 9, 10):
-    assert f'Left out: {path}, line {number}: ' in said
-  assert said.count('Left out: ') == 7
-  # Mended in place, they are decoded, and nothing else again.
+    assert f'Left out: {path}, line {number}: ' in output
+  assert output.count('Left out: ') == 7
+  # A corrected line is decoded, but no other line is decoded again.
   path.write_bytes(b'\n'.join([*lines[:9], b'{"prompt": "so"}', lines[-1]]))
   assert toy.run(config, tmp_path / 'run')[::2] == rows
   assert '2 of 3 are done already' in capsys.readouterr().out
@@ -146,17 +153,17 @@ def test_bad_lines_are_reported_and_the_rest_is_decoded(
 def test_processes_that_have_logged_less_set_what_is_left(
   tmp_path, monkeypatch, family
 ):
-  """Whatever this process has logged; and its log stays as it is."""
+  """Uses the common part of the logs and keeps the log of this process."""
   path = tmp_path / 'mine.jsonl'
   path.write_text(''.join(f'{{"prompt": "{text}"}}\n' for text in 'abcde'))
   config = _config(family, prompts_file=str(path))
   rows = toy.run(config, tmp_path / 'run')
   units = toy.units(tmp_path / 'run')
-  common = lambda done, names: {n: done[n] for n in names[:1]}
+  common = lambda outcomes, names: {name: outcomes[name] for name in names[:1]}
   monkeypatch.setattr(processes, 'common', common)
-  again = toy.torn(tmp_path / 'run', tmp_path / 'again', 3)
-  assert toy.run(config, again) == rows
-  assert toy.units(again) == units
+  torn_dir = toy.torn_workdir(tmp_path / 'run', tmp_path / 'again', 3)
+  assert toy.run(config, torn_dir) == rows
+  assert toy.units(torn_dir) == units
 
 
 @pytest.mark.parametrize(
@@ -207,9 +214,11 @@ def test_a_bad_arm_is_answered_with_its_place(
   family, tmp_path, arms, bandit, place
 ):
   config = _config(family, prompt='x', arms=arms, bandit=bandit)
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(ValueError) as error_info:
     main.run(config, tmp_path / 'run')
-  assert str(caught.value).startswith(f"{place} 'small:4x': Unknown tree '4x'.")
+  assert str(error_info.value).startswith(
+    f"{place} 'small:4x': Unknown tree '4x'."
+  )
 
 
 @pytest.fixture(name='chatty')
@@ -257,29 +266,39 @@ def test_chat_and_system_say_how_prompts_are_written(chatty):
 @pytest.mark.slow
 def test_a_folder_of_huggingface_decodes_prompts_as_chat(chatty, tmp_path):
   fields = {'arms': ('prompt_lookup:2',), 'prompt': 'what is it?'}
-  said = [
-    toy.run(_config(chatty, **fields, **own), tmp_path / 'run')[0]['response']
-    for own in ({}, {'chat': False}, {'system': 'Be brief.'}, {'chat': True})
+  responses = [
+    toy.run(_config(chatty, **fields, **changes), tmp_path / 'run')[0][
+      'response'
+    ]
+    for changes in (
+      {},
+      {'chat': False},
+      {'system': 'Be brief.'},
+      {'chat': True},
+    )
   ]
-  assert said[0] == said[3] and len(set(said)) == 3
+  assert responses[0] == responses[3] and len(set(responses)) == 3
 
 
 @pytest.mark.slow
 def test_two_folders_are_a_pair(chatty, family, tmp_path):
-  """A target and drafters that are named on the command line."""
+  """Takes the target and the drafters from the command line."""
   fields = {'prompt': 'what is it?', 'sampling': {'temperature': 0.0}}
   fields['chat'] = False  # An untrained model repeats the end of a turn.
-  named = {'drafters': f"{{'draft': {str(chatty)!r}}}", 'arms': ('draft:2',)}
-  (plain,), (drafted,) = (
-    toy.run(_config(chatty, **fields, **own), tmp_path / str(len(own)))
-    for own in ({'arms': ('none',)}, named)
+  draft_fields = {
+    'drafters': f"{{'draft': {str(chatty)!r}}}",
+    'arms': ('draft:2',),
+  }
+  (plain_row,), (draft_row,) = (
+    toy.run(_config(chatty, **fields, **changes), tmp_path / str(len(changes)))
+    for changes in ({'arms': ('none',)}, draft_fields)
   )
-  assert plain['response'] == drafted['response']
-  assert drafted['block_efficiency'] > 2
-  named['drafters'] = f"{{'draft': {str(family)!r}}}"
-  other = _config(chatty, **fields, **named)
+  assert plain_row['response'] == draft_row['response']
+  assert draft_row['block_efficiency'] > 2
+  draft_fields['drafters'] = f"{{'draft': {str(family)!r}}}"
+  other_config = _config(chatty, **fields, **draft_fields)
   with pytest.raises(ValueError, match="'draft' must share a tokenizer"):
-    main.run(other, tmp_path / 'other')
-  other.drafters = 'draft'
+    main.run(other_config, tmp_path / 'other')
+  other_config.drafters = 'draft'
   with pytest.raises(ValueError, match='drafters must be a dictionary such as'):
-    main.run(other, tmp_path / 'other')
+    main.run(other_config, tmp_path / 'other')

@@ -193,13 +193,15 @@ def test_components_in_their_tables_are_usable_from_a_config(folder, tmp_path):
     ({'arm': method} if isinstance(method, str) else method) | {'label': label}
     for label, (method, _) in _METHODS.items()
   ]
-  drafted = {'drafter': 'mine', 'tree': 3, 'label': 'drafter'}
-  main.run(_config(folder, methods=(*entries, drafted)), tmp_path)
+  drafter_entry = {'drafter': 'mine', 'tree': 3, 'label': 'drafter'}
+  main.run(_config(folder, methods=(*entries, drafter_entry)), tmp_path)
   *rows, drafter_row = results.read(tmp_path)['rows']
-  for row, (label, (_, much)) in zip(rows, _METHODS.items(), strict=True):
+  for row, (label, (_, keeps_drafts)) in zip(
+    rows, _METHODS.items(), strict=True
+  ):
     assert row['method'] == label
-    assert (row['block_efficiency'] > 1.5) == much, label
-  # Of what it drafts, little may be kept.
+    assert (row['block_efficiency'] > 1.5) == keeps_drafts, label
+  # Few of its drafts may be kept.
   assert rows[0]['rejection_rate'] is None
   assert drafter_row['rejection_rate'] >= 0
 
@@ -224,8 +226,8 @@ def test_what_it_refuses_is_said_at_its_place(
 ):
   with pytest.raises(ValueError) as error:
     main.run(_config(folder, methods=('none', method)), tmp_path)
-  said = str(error.value)
-  assert said.startswith('methods[1]') and sentence in said
+  message = str(error.value)
+  assert message.startswith('methods[1]') and sentence in message
 
 
 # The config of a user: a file that adds to the tables.
@@ -253,7 +255,7 @@ def test_components_are_usable_from_the_command_line(
     *('small:2~mine(share=1.0)', 'small:2/tree_walk(mine)'),
   ]
 
-  def prepared(*bandits):
+  def method_labels(*bandits):
     argv = [
       *('main.py', f'--config={file}', '--workdir=none'),
       *(f'--config.methods={tuple(methods)}', f'--config.bandits={bandits}'),
@@ -263,11 +265,15 @@ def test_components_are_usable_from_the_command_line(
     monkeypatch.setattr(sys, 'argv', argv)
     values = absl.flags.FlagValues()
     main.parse_flags(argv, values)
-    ((_, planned),) = main.prepare(values.config)
-    return [method.label for method in planned.methods]
+    ((_, setup),) = main.prepare(values.config)
+    return [method.label for method in setup.methods]
 
-  assert prepared('mine(arm=1)', 'ucb1') == [*methods, 'mine(arm=1)', 'ucb1']
+  assert method_labels('mine(arm=1)', 'ucb1') == [
+    *methods,
+    'mine(arm=1)',
+    'ucb1',
+  ]
   with pytest.raises(
     ValueError, match=r"bandits\[0\].bandit: .* 'leg' of mine"
   ):
-    prepared('mine(leg=1)')
+    method_labels('mine(leg=1)')

@@ -38,14 +38,14 @@ def test_no_unit_is_begun_after_the_deadline(tmp_path, monkeypatch):
       _set_deadline(monkeypatch, -1.0)
     return {'value': unit['number']}
 
-  resumed = lambda: log.resume(workdir, units, compute)
-  found = list(limits.until_deadline(workdir, resumed()))
-  assert [each['value'] for each in found] == [0, 1]
+  resume = lambda: log.resume(workdir, units, compute)
+  outcomes = list(limits.until_deadline(workdir, resume()))
+  assert [outcome['value'] for outcome in outcomes] == [0, 1]
   assert workdir.is_incomplete
   with pytest.raises(limits.OutOfTime, match='the same command resumes'):
-    list(resumed())
+    list(resume())
   _unset_deadline(monkeypatch)
-  assert [each['value'] for each in resumed()] == [0, 1, 2, 3]
+  assert [outcome['value'] for outcome in resume()] == [0, 1, 2, 3]
   assert limits.remaining_seconds() == float('inf')
 
 
@@ -55,28 +55,28 @@ def test_results_have_the_methods_that_there_was_time_for(
   changes = {'methods': _METHODS, 'prompts': {'all': {}}, 'data_dir': ''}
   changes |= toy.SIZES | {'repeats': 0}
   config = toy.config('evaluate', family, changes)
-  whole = toy.run(config, tmp_path / 'whole')
-  assert [row['method'] for row in whole] == [
-    x for x in _METHODS for _ in range(3)
+  full_rows = toy.run(config, tmp_path / 'whole')
+  assert [row['method'] for row in full_rows] == [
+    method for method in _METHODS for _ in range(3)
   ]
-  late = toy.torn(tmp_path / 'whole', tmp_path / 'late')
+  torn_dir = toy.torn_workdir(tmp_path / 'whole', tmp_path / 'late')
   _set_deadline(monkeypatch, -1.0)
   with pytest.raises(limits.OutOfTime):
-    main.run(config, late)
-  assert results.read(late)['rows'] == whole[:3]
-  # Nothing is done yet, also of a sweep.
+    main.run(config, torn_dir)
+  assert results.read(torn_dir)['rows'] == full_rows[:3]
+  # A sweep has not done anything yet, either.
   config.sweep = "{'seed': (0, 1)}"
   with pytest.raises(limits.OutOfTime):
     main.run(config, tmp_path / 'nothing')
   assert not results.read(tmp_path / 'nothing')['rows']
   config.sweep = ''
   _unset_deadline(monkeypatch)
-  assert toy.run(config, late) == whole
+  assert toy.run(config, torn_dir) == full_rows
 
 
 @pytest.mark.parametrize('is_parent', [True, False])
 def test_a_process_ends_with_the_one_that_gave_its_deadline(is_parent):
-  """Also where that has ended before this one looks for the first time."""
+  """Covers a parent that ends before the process checks for the first time."""
   code = """
 import time
 from experiments.common import limits
@@ -86,10 +86,10 @@ time.sleep(2 * limits._PAUSE)
   environment = limits.environment(60.0)
   if not is_parent:
     environment = {name: '1' for name in environment}
-  ended = subprocess.run(
+  process = subprocess.run(
     [sys.executable, '-c', code],
     env=os.environ | environment,
     cwd=smoke.ROOT,
     check=False,
   )
-  assert ended.returncode == int(not is_parent)
+  assert process.returncode == int(not is_parent)

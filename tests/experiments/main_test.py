@@ -33,18 +33,18 @@ _ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_help_lists_configs_and_components():
-  said = main.usage()
+  output = main.usage()
   for path, line in configs.titles().items():
-    assert f'{path} ' in said and line in said and line, path
+    assert f'{path} ' in output and line in output and line, path
   for name in ('ucb_spec', 'otm', 'prompt_lookup', 'token_v3', 'prefix_tree'):
-    assert name in said
+    assert name in output
 
 
 _QUICKSTART = '--config=configs/quickstart.py'
 
 
 @pytest.mark.parametrize(
-  ('path', 'near'),
+  ('path', 'nearest'),
   [
     ('configs/decod.py', 'configs/decode.py'),
     ('decode.py', 'configs/decode.py'),
@@ -55,15 +55,15 @@ _QUICKSTART = '--config=configs/quickstart.py'
     ('zzz', None),
   ],
 )
-def test_an_unknown_config_is_answered_with_the_nearest(path, near):
-  with pytest.raises(ValueError) as caught:
+def test_an_unknown_config_is_answered_with_the_nearest(path, nearest):
+  with pytest.raises(ValueError) as error_info:
     configs.load(path)
-  said = str(caught.value)
-  assert said.startswith(f'There is no config {path!r}; ')
-  assert said.endswith(' --help lists all.') and said.count('.py') < 12
-  assert (near is None) == ('nearest' not in said)
-  if near is not None:
-    assert f' {near},' in said
+  message = str(error_info.value)
+  assert message.startswith(f'There is no config {path!r}; ')
+  assert message.endswith(' --help lists all.') and message.count('.py') < 12
+  assert (nearest is None) == ('nearest' not in message)
+  if nearest is not None:
+    assert f' {nearest},' in message
 
 
 @pytest.mark.parametrize('flag', ['--help', '-h'])
@@ -78,14 +78,14 @@ def test_an_unknown_config_is_answered_with_the_nearest(path, near):
   ],
 )
 def test_help_of_a_config_describes_it(path, words, flag, capsys):
-  with pytest.raises(SystemExit) as caught:
+  with pytest.raises(SystemExit) as error_info:
     main._parse(['main.py', f'--config={path}', flag])
-  assert caught.value.code == 0
-  said = capsys.readouterr().out
-  assert said.startswith(configs.docstring(path))
+  assert error_info.value.code == 0
+  output = capsys.readouterr().out
+  assert output.startswith(configs.docstring(path))
   for word in words:
-    assert word in said
-  assert 'Components, by kind' not in said
+    assert word in output
+  assert 'Components, by kind' not in output
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_help_of_a_config_describes_it(path, words, flag, capsys):
 def test_bad_flags_end_in_a_sentence_and_leave_nothing(
   flags, sentence, tmp_path
 ):
-  """Where flags are parsed, and where the experiment runs."""
-  done = subprocess.run(
+  """Covers errors while flags are parsed and while the experiment runs."""
+  process = subprocess.run(
     [sys.executable, '-m', 'experiments.main', *flags]
     + [f'--workdir={tmp_path / "run"}'],
     cwd=_ROOT,
     capture_output=True,
     text=True,
   )
-  assert done.returncode != 0
-  assert f'Error: {sentence}' in done.stderr, done.stderr
-  assert 'Traceback' not in done.stderr
+  assert process.returncode != 0
+  assert f'Error: {sentence}' in process.stderr, process.stderr
+  assert 'Traceback' not in process.stderr
   assert not list(tmp_path.iterdir())
 
 
@@ -145,8 +145,10 @@ def test_bad_flags_raise(flags, sentence, tmp_path, monkeypatch):
   assert not workdir.exists()
 
 
-@pytest.mark.parametrize('asked', [True, False])
-def test_command_buffers_are_enabled_before_a_run(monkeypatch, tmp_path, asked):
+@pytest.mark.parametrize('has_flag', [True, False])
+def test_command_buffers_are_enabled_before_a_run(
+  monkeypatch, tmp_path, has_flag
+):
   calls, values = [], absl_flags.FlagValues()
   monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
   monkeypatch.setattr(absl_flags, 'FLAGS', values)
@@ -157,10 +159,14 @@ def test_command_buffers_are_enabled_before_a_run(monkeypatch, tmp_path, asked):
   ):
     call = lambda *args, name=name: calls.append(name)
     monkeypatch.setattr(module, name, call)
-  words = [_QUICKSTART, f'--workdir={tmp_path}', *['--command_buffers'] * asked]
+  words = [
+    _QUICKSTART,
+    f'--workdir={tmp_path}',
+    *['--command_buffers'] * has_flag,
+  ]
   main.parse_flags(['main.py', *words], values)
   main._main(['main.py'], '')
-  assert calls == ['keep', *['enable'] * asked, 'run']
+  assert calls == ['keep', *['enable'] * has_flag, 'run']
 
 
 def test_an_unknown_experiment_is_answered_with_the_known(tmp_path):
@@ -175,7 +181,7 @@ def test_an_unknown_experiment_is_answered_with_the_known(tmp_path):
 
 
 def _toy(monkeypatch, **constants):
-  """Has a toy take the place of an experiment; returns its config."""
+  """Registers a toy as an experiment and returns its config."""
   module = types.SimpleNamespace(run=_run_toy, **constants)
   monkeypatch.setitem(sys.modules, 'experiments.toy', module)
   return ml_collections.ConfigDict(
@@ -184,7 +190,7 @@ def _toy(monkeypatch, **constants):
 
 
 def _run_toy(config, workdir):
-  """Goes on where it stopped: a row for each size; 13 is the end of it."""
+  """Resumes a run with one row per size; size 13 raises an interrupt."""
   if config.seed < 0:
     raise ValueError(f'seed must be >= 0, got {config.seed}.')
 
@@ -194,8 +200,10 @@ def _run_toy(config, workdir):
     return {'double': 2 * unit['size'], 'rate': config.inner.rate}
 
   units = [{'size': size, 'rate': config.inner.rate} for size in config.sizes]
-  found = log.resume(workdir, units, measure)
-  return [{'size': u['size']} | each for u, each in zip(units, found)]
+  outcomes = log.resume(workdir, units, measure)
+  return [
+    {'size': unit['size']} | outcome for unit, outcome in zip(units, outcomes)
+  ]
 
 
 def _rows(config, workdir):
@@ -215,8 +223,8 @@ def test_a_refused_run_leaves_no_folder(tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
   config.seed = 0
   assert len(_rows(config, tmp_path / 'a' / 'b')) == 2
-  left = json.loads((tmp_path / 'a' / 'b' / 'config.json').read_text())
-  assert left == json.loads(config.to_json())
+  saved_config = json.loads((tmp_path / 'a' / 'b' / 'config.json').read_text())
+  assert saved_config == json.loads(config.to_json())
 
 
 def test_other_settings_are_refused_before_anything_is_touched(
@@ -224,27 +232,27 @@ def test_other_settings_are_refused_before_anything_is_touched(
 ):
   config = _toy(monkeypatch)
   main.run(config, tmp_path)
-  before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-  assert len(before) == 3
+  contents = {path: path.read_bytes() for path in tmp_path.iterdir()}
+  assert len(contents) == 3
   config.seed = 1
   config.inner.rate = 0.25
   config.inner.more = 'x'
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(ValueError) as error_info:
     main.run(config, tmp_path)
-  assert str(caught.value) == (
+  assert str(error_info.value) == (
     f'{tmp_path} holds a run with other settings: inner.rate is 0.5 there and '
     '0.25 here; seed is 0 there and 1 here; inner.more is not set there and '
     '"x" here. Use another workdir, or delete this one.'
   )
-  assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+  assert contents == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
 
 def test_of_another_experiment_only_that_is_said(tmp_path, monkeypatch):
   main.run(_toy(monkeypatch), tmp_path)
-  other = configs.load(str(_ROOT / 'configs' / 'quickstart.py'))
-  with pytest.raises(ValueError) as caught:
-    main.run(other, tmp_path)
-  assert str(caught.value) == (
+  other_config = configs.load(str(_ROOT / 'configs' / 'quickstart.py'))
+  with pytest.raises(ValueError) as error_info:
+    main.run(other_config, tmp_path)
+  assert str(error_info.value) == (
     f'{tmp_path} holds a run with other settings: experiment is "toy" there '
     'and "quickstart" here. Use another workdir, or delete this one.'
   )
@@ -273,7 +281,7 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
   config = _toy(monkeypatch)
   for _ in range(2):
     assert len(_rows(config, tmp_path)) == len(_lines(tmp_path)) == 2
-  # A torn line is as good as none.
+  # A torn line is ignored.
   path = tmp_path / log.FILE
   path.write_text(path.read_text()[:-3])
   assert len(_rows(config, tmp_path)) == len(_lines(tmp_path)) == 2
@@ -286,9 +294,9 @@ def test_named_fields_may_change_and_the_config_is_that_of_the_results(
   main.run(config, tmp_path)
   config.sizes = (2, 3)
   assert [row['size'] for row in _rows(config, tmp_path)] == [2, 3]
-  left = json.loads((tmp_path / 'config.json').read_text())
-  assert left['sizes'] == [2, 3]
-  assert len(_lines(tmp_path)) == 3  # Of 1, 2 and 3.
+  saved_config = json.loads((tmp_path / 'config.json').read_text())
+  assert saved_config['sizes'] == [2, 3]
+  assert len(_lines(tmp_path)) == 3  # Sizes 1, 2 and 3.
 
 
 def test_a_killed_run_has_no_results_of_another_config(tmp_path, monkeypatch):
@@ -297,8 +305,8 @@ def test_a_killed_run_has_no_results_of_another_config(tmp_path, monkeypatch):
   config.sizes = (1, 3, 13)
   with pytest.raises(KeyboardInterrupt):
     main.run(config, tmp_path)
-  left = json.loads((tmp_path / 'config.json').read_text())
-  assert left['sizes'] == [1, 3, 13]
+  saved_config = json.loads((tmp_path / 'config.json').read_text())
+  assert saved_config['sizes'] == [1, 3, 13]
   assert len(_lines(tmp_path)) == 3
   assert not (tmp_path / results.FILE).exists()
 
@@ -354,13 +362,13 @@ def test_a_workdir_that_cannot_be_written_is_refused_before_any_work(
   make, sentence, tmp_path, monkeypatch
 ):
   config = _toy(monkeypatch)
-  config.sizes = (1, 13)  # 13 would be the end of it.
+  config.sizes = (1, 13)  # Size 13 would raise an interrupt.
   workdir = make(tmp_path / 'run')
-  before = sorted(tmp_path.rglob('*'))
-  with pytest.raises(ValueError) as caught:
+  paths = sorted(tmp_path.rglob('*'))
+  with pytest.raises(ValueError) as error_info:
     main.run(config, workdir)
-  assert str(caught.value).startswith(sentence.format(workdir))
-  assert sorted(tmp_path.rglob('*')) == before
+  assert str(error_info.value).startswith(sentence.format(workdir))
+  assert sorted(tmp_path.rglob('*')) == paths
 
 
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
@@ -441,28 +449,28 @@ for number in range(int(sys.argv[2]), int(sys.argv[2]) + 20):
 
 
 def _start(*argv):
-  started = subprocess.Popen(
+  process = subprocess.Popen(
     [sys.executable, '-c', *map(str, argv)],
     cwd=_ROOT,
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,
   )
-  assert started.stdout.readline() == 'ready\n'
-  return started
+  assert process.stdout.readline() == 'ready\n'
+  return process
 
 
 def test_two_processes_do_not_break_the_log_of_one_workdir(tmp_path):
-  """Records of more than a buffer, and each time a new look at the log."""
-  started = [_start(_RESTARTS, tmp_path / 'run', first) for first in (0, 100)]
-  for each in started:
-    each.stdin.write('\n')
-    each.stdin.flush()
-  for each in started:
-    each.communicate(timeout=300)
-    assert each.returncode == 0
-  seen = {json.loads(line)['number'] for line in _lines(tmp_path / 'run')}
-  assert seen == {*range(20), *range(100, 120)}
+  """Writes records larger than a buffer, and opens the log for each of them."""
+  processes = [_start(_RESTARTS, tmp_path / 'run', first) for first in (0, 100)]
+  for process in processes:
+    process.stdin.write('\n')
+    process.stdin.flush()
+  for process in processes:
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+  numbers = {json.loads(line)['number'] for line in _lines(tmp_path / 'run')}
+  assert numbers == {*range(20), *range(100, 120)}
 
 
 _HOLDS = """
@@ -478,20 +486,20 @@ with locks.held(sys.argv[1]):
 def test_a_workdir_in_use_is_refused_until_its_process_ends(
   tmp_path, monkeypatch, capsys
 ):
-  """However it ends; and who waits goes by what it has written meanwhile."""
-  held = functools.partial(locks.held, patience=0.2)
-  monkeypatch.setattr(workdirs.locks, 'held', held)
+  """Waits for a process that is killed, then resumes from its log."""
+  hold_lock = functools.partial(locks.held, patience=0.2)
+  monkeypatch.setattr(workdirs.locks, 'held', hold_lock)
   config = _toy(monkeypatch)
-  other = _start(_HOLDS, tmp_path)
-  with pytest.raises(ValueError) as caught:
+  process = _start(_HOLDS, tmp_path)
+  with pytest.raises(ValueError) as error_info:
     main.run(config, tmp_path)
-  assert str(caught.value) == (
-    f'{tmp_path} is in use by process {other.pid} on {socket.gethostname()}. '
+  assert str(error_info.value) == (
+    f'{tmp_path} is in use by process {process.pid} on {socket.gethostname()}. '
     'Use another workdir, or wait for its end.'
   )
   assert 'waiting for 0 seconds at most' in capsys.readouterr().out
-  other.kill()
-  other.communicate(timeout=60)
+  process.kill()
+  process.communicate(timeout=60)
   assert len(_rows(config, tmp_path)) == 2
   assert not (tmp_path / locks.FILE).exists()
 
@@ -500,10 +508,10 @@ def test_a_run_with_other_settings_that_ended_meanwhile_is_not_overwritten(
   tmp_path, monkeypatch
 ):
   config = _toy(monkeypatch)
-  late = workdirs.Workdir(tmp_path / 'run', config)
+  workdir = workdirs.Workdir(tmp_path / 'run', config)
   config.seed = 1
   main.run(config, tmp_path / 'run')
-  with pytest.raises(ValueError, match='seed is 1 there and 0 here'), late:
+  with pytest.raises(ValueError, match='seed is 1 there and 0 here'), workdir:
     pass
 
 
@@ -528,14 +536,14 @@ def test_jax_looks_for_no_accelerator_where_there_is_none(
 
 
 def test_characters_that_a_terminal_lacks_are_replaced(monkeypatch):
-  shown = io.BytesIO()
-  stream = io.TextIOWrapper(shown, encoding='cp1252', write_through=True)
+  output = io.BytesIO()
+  stream = io.TextIOWrapper(output, encoding='cp1252', write_through=True)
   monkeypatch.setattr(sys, 'stdout', stream)
-  typed = io.TextIOWrapper(io.BytesIO(b'caf\xe9\n'), encoding='utf-8')
-  monkeypatch.setattr(sys, 'stdin', typed)
+  input_stream = io.TextIOWrapper(io.BytesIO(b'caf\xe9\n'), encoding='utf-8')
+  monkeypatch.setattr(sys, 'stdin', input_stream)
   terminal.accept_any_text()
   print('é 漢字', end='')
-  assert shown.getvalue() == b'\xe9 ??'
+  assert output.getvalue() == b'\xe9 ??'
   assert input() == 'caf\ufffd'
 
 
@@ -546,12 +554,12 @@ def test_a_sweep_joins_the_rows_of_all_combinations(tmp_path, monkeypatch):
   config = _toy(monkeypatch)
   config.sweep = "{'inner.rate': (0.5, 2), 'sizes': ((1,), (3, 4))}"
   rows = _rows(config, tmp_path)
-  seen = [(row['inner.rate'], row['rate'], row['double']) for row in rows]
-  assert seen == [
+  values = [(row['inner.rate'], row['rate'], row['double']) for row in rows]
+  assert values == [
     *((0.5, 0.5, 2), (0.5, 0.5, 6), (0.5, 0.5, 8)),
     *((2, 2.0, 2), (2, 2.0, 6), (2, 2.0, 8)),
   ]
-  # Points are folders of their own, which are not run again.
+  # Each point has its own folder, and is not run again.
   (tmp_path / results.FILE).unlink()
   logs = {path: path.read_bytes() for path in tmp_path.rglob(log.FILE)}
   assert len(logs) == 4
@@ -581,9 +589,9 @@ def test_bad_sweeps_are_refused(sweep, sentence, tmp_path, monkeypatch):
 
 
 def test_fields_that_may_change_are_fields_of_configs():
-  known, named = set(), set()
+  known_fields, changeable_fields = set(), set()
   for path in configs.titles():
     config = configs.load(str(_ROOT / path))
-    named |= set(main.may_change(config))
-    known |= set(config)
-  assert named and named <= known
+    changeable_fields |= set(main.may_change(config))
+    known_fields |= set(config)
+  assert changeable_fields and changeable_fields <= known_fields

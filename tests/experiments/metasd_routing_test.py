@@ -14,15 +14,17 @@ from tests import arms
 VOCAB = 60
 
 
-def _labelled(count, own, seed):
-  """Prompts of 3 domains; each token is of its domain's own 10 or of all."""
+def _labelled(count, domain_share, seed):
+  """Draws prompts of 3 domains, whose tokens are the domain's 10 or any."""
   draw = np.random.default_rng(seed)
   labels = draw.integers(0, 3, count)
   prompts = []
   for label in labels:
     tokens = draw.integers(0, VOCAB, draw.integers(5, 40))
-    chosen = draw.random(len(tokens)) < own
-    prompts.append(np.where(chosen, 10 * label + tokens % 10, tokens).tolist())
+    is_domain_token = draw.random(len(tokens)) < domain_share
+    prompts.append(
+      np.where(is_domain_token, 10 * label + tokens % 10, tokens).tolist()
+    )
   return prompts, labels
 
 
@@ -31,17 +33,19 @@ def _accuracy(router, prompts, labels):
 
 
 @pytest.mark.parametrize(
-  'own, low, high', [(0.5, 0.97, 1.0), (0.0, 0.25, 0.41)]
+  'domain_share, low, high', [(0.5, 0.97, 1.0), (0.0, 0.25, 0.41)]
 )
-def test_prompts_not_seen_are_routed_by_what_tells_them_apart(own, low, high):
-  """Where nothing does, a third is right: 600 prompts, 4 standard errors."""
-  router = routing.fit(*_labelled(300, own, 0), 3, VOCAB)
-  assert low <= _accuracy(router, *_labelled(600, own, 1)) <= high
+def test_prompts_not_seen_are_routed_by_what_tells_them_apart(
+  domain_share, low, high
+):
+  """Bounds the accuracy on 600 prompts by 4 standard errors; chance is 1/3."""
+  router = routing.fit(*_labelled(300, domain_share, 0), 3, VOCAB)
+  assert low <= _accuracy(router, *_labelled(600, domain_share, 1)) <= high
 
 
 @pytest.mark.parametrize('l2', [0.01, 0.1])
 def test_the_minimum_is_the_one_another_solver_finds(l2):
-  """In float64, with features and loss written anew; the bias pays nothing."""
+  """Minimizes another form of the loss in float64; the bias has no penalty."""
   prompts, labels = _labelled(80, 0.3, 2)
   labels[:40] = 0  # So that the bias matters.
   features = np.zeros((80, VOCAB))
@@ -58,21 +62,21 @@ def test_the_minimum_is_the_one_another_solver_finds(l2):
     value = losses.mean() + l2 / 2 * np.sum(weights**2)
     return value, np.append(errors.sum(axis=0), slope)
 
-  want = optimize.minimize(
+  expected = optimize.minimize(
     loss, np.zeros(3 * VOCAB + 3), jac=True, options={'gtol': 1e-9}
   ).x
   router = routing.fit(prompts, labels, 3, VOCAB, l2=l2)
-  np.testing.assert_allclose(router.bias, want[:3], atol=2e-3)
-  np.testing.assert_allclose(router.weights.ravel(), want[3:], atol=2e-3)
+  np.testing.assert_allclose(router.bias, expected[:3], atol=2e-3)
+  np.testing.assert_allclose(router.weights.ravel(), expected[3:], atol=2e-3)
 
 
 def test_a_prompt_counts_by_the_logs_of_its_counts():
-  """Of 3 and 1 the logs are as 2 to 1: the scores differ by 1 / sqrt(5)."""
+  """Checks counts 3 and 1: log features 2 to 1, scores 1 / sqrt(5) apart."""
   prompts = [[0, 1, 0, 0]]
   for bias, arm in ((0.44, 0), (0.46, 1)):
     router = routing.Router(np.eye(2), np.array([0, bias]))
-    got = routing.route(router, prompts)
-    assert got.dtype == np.int32 and got.tolist() == [arm]
+    routed_arms = routing.route(router, prompts)
+    assert routed_arms.dtype == np.int32 and routed_arms.tolist() == [arm]
   assert routing.route(router, []).shape == (0,)
 
 

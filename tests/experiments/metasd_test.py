@@ -35,15 +35,15 @@ def _config(name, family, changes):
   return toy.config(f'metasd/{name}', family, data | changes)
 
 
-def _of(rows, **chosen):
-  return [row for row in rows if chosen.items() <= row.items()]
+def _select_rows(rows, **fields):
+  return [row for row in rows if fields.items() <= row.items()]
 
 
 # Rewards round by round.
 
 
 def _trace(values):
-  """A trace whose BE is given, and whose other fields follow from it."""
+  """Returns a trace with the given BE; the other fields follow from it."""
   values = np.array(values)
   return alignment.Trace(
     np.where(np.isnan(values), _NAN, 0),
@@ -117,7 +117,7 @@ def test_rewards_that_never_vary_have_no_signal():
 
 
 @pytest.mark.parametrize(
-  ('played', 'settled'),
+  ('is_best_arm', 'settled_round'),
   [
     ([[1, 0, 1, 1], [0, 0, 1, 0]], 3),
     ([[1, 1], [1, 0]], 1),
@@ -134,13 +134,15 @@ def test_rewards_that_never_vary_have_no_signal():
     ),
   ],
 )
-def test_a_share_is_settled_from_the_last_time_that_it_was_low(played, settled):
-  assert alignment.share(np.array(played))['settled'] == settled
+def test_a_share_is_settled_from_the_last_time_that_it_was_low(
+  is_best_arm, settled_round
+):
+  assert alignment.share(np.array(is_best_arm))['settled'] == settled_round
 
 
 def test_shares_by_hand():
-  """Played by 1 of 4 and by 1 of 2; then too few are left."""
-  played = np.array(
+  """Counts prompts that play the best arm: 1 of 4, 1 of 2, then too few."""
+  is_best_arm = np.array(
     [
       [0, 1, 1],
       [0, 0, _NAN],
@@ -148,17 +150,17 @@ def test_shares_by_hand():
       [0, _NAN, _NAN],
     ]
   )
-  # By 1 as the best arm, and by 2 where another one was played.
-  trace = alignment.Trace(*4 * [2 - played])
-  np.testing.assert_array_equal(alignment.is_selected(trace, 1), played)
-  rows = alignment.rounds(played, 'share', 5)
+  # Arm 1 is the best one; arm 2 stands for any other.
+  trace = alignment.Trace(*4 * [2 - is_best_arm])
+  np.testing.assert_array_equal(alignment.is_selected(trace, 1), is_best_arm)
+  rows = alignment.rounds(is_best_arm, 'share', 5)
   assert [(row['round'], row['live']) for row in rows] == [(1, 4), (2, 2)]
   assert [row['share'] for row in rows] == [0.25, 0.5]
   errors = [row['share_error'] for row in rows]
   assert errors == pytest.approx([0.1875**0.5 / 2, 0.5 / 2**0.5])
-  assert len(alignment.rounds(played, 'share', 1)) == 1
-  row = alignment.share(played)
-  # 3 of 7 rounds; the prompts lie 5/7, -6/7, 4/7 and -3/7 off.
+  assert len(alignment.rounds(is_best_arm, 'share', 1)) == 1
+  row = alignment.share(is_best_arm)
+  # The share is 3 of 7 rounds; the prompts deviate by 5/7, -6/7, 4/7 and -3/7.
   assert row['share'] == pytest.approx(3 / 7)
   assert row['share_error'] == pytest.approx(86**0.5 / 49)
   assert row['settled'] == 2
@@ -201,47 +203,50 @@ def test_alignment_tells_the_target_from_a_stranger(
 ):
   toy.simulate(monkeypatch, _rounds)
   rows = toy.run(_config('alignment', family, _ALIGNED), tmp_path)
-  rewards, shares = _of(rows, part='rewards'), _of(rows, part='best_arm')
+  rewards, shares = (
+    _select_rows(rows, part='rewards'),
+    _select_rows(rows, part='best_arm'),
+  )
   assert len(rewards) == 2 * 2 * 2 and len(shares) == 3 * 2
-  for row in _of(rewards, method='near:2'):
+  for row in _select_rows(rewards, method='near:2'):
     assert row['block_efficiency'] == 3
     assert (row['mean'], row['zeros'], row['signal']) == (1, 0, None)
-  for row in _of(rewards, method='far:2'):
+  for row in _select_rows(rewards, method='far:2'):
     assert row['block_efficiency'] == 1.5
     is_be = row['reward'] == 'BE'
     expected = (0.25, 0.5) if is_be else (2.8 / 6, 0)
     assert (row['mean'], row['zeros']) == pytest.approx(expected)
-  (row,) = _of(rewards, method='far:2', reward='BD', domain='code')
+  (row,) = _select_rows(rewards, method='far:2', reward='BD', domain='code')
   gap = 1 - 2.8 / 6  # The variance is that of 0.5 and 0.4, 4 to 2.
   assert row['signal'] == pytest.approx(gap**2 / (0.1**2 * 2 / 9))
   assert {row['best_arm'] for row in shares} == {'near:2', 'of each domain'}
   # The stranger is tried once, in the first of four rounds.
-  assert {row['share'] for row in _of(shares, method='ucb')} == {0.75}
-  assert {row['settled'] for row in _of(shares, method='ucb')} == {2}
-  by_round = _of(rows, part='rounds', method='ucb', domain='code')
+  assert {row['share'] for row in _select_rows(shares, method='ucb')} == {0.75}
+  assert {row['settled'] for row in _select_rows(shares, method='ucb')} == {2}
+  by_round = _select_rows(rows, part='rounds', method='ucb', domain='code')
   assert [row['share'] for row in by_round] == [0, 1, 1, 1]
-  assert {row['share'] for row in _of(shares, method='warm')} == {1}
+  assert {row['share'] for row in _select_rows(shares, method='warm')} == {1}
   for name in ('be', 'bd', 'divergence_by_round', 'best_arm'):
     assert plt.imread(tmp_path / f'{name}.png').std() > 0
 
 
 def test_rounds_of_all_domains_count_alike(family, tmp_path, monkeypatch):
-  """However long the answers of one are beside those of another."""
-  long = {'arm': [1] * 3, 'num_emitted': [3] * 3, 'rounds': 3}
-  short = {'arm': [1, 0], 'num_emitted': [3, 1], 'rounds': 2}
+  """Weights domains equally, whatever the length of their answers."""
+  long_outcome = {'arm': [1] * 3, 'num_emitted': [3] * 3, 'rounds': 3}
+  short_outcome = {'arm': [1, 0], 'num_emitted': [3, 1], 'rounds': 2}
 
   def fields(method, job):
     if method.label != 'ucb':
       return _rounds(method, job)
-    own = long if job.label == 'math' else short
-    num = own['rounds']
-    others = dict.fromkeys(('num_accepted', 'raw_acceptance'), [0] * num)
-    return own | others | {'tree_depth': [2] * num}
+    outcome = long_outcome if job.label == 'math' else short_outcome
+    num = outcome['rounds']
+    constants = dict.fromkeys(('num_accepted', 'raw_acceptance'), [0] * num)
+    return outcome | constants | {'tree_depth': [2] * num}
 
   toy.simulate(monkeypatch, fields)
   changes = _ALIGNED | {'bandits': (_UCB,), 'prompts_per_domain': 1}
   rows = toy.run(_config('alignment', family, changes), tmp_path)
-  (row,) = _of(rows, part='best_arm', domain='all')
+  (row,) = _select_rows(rows, part='best_arm', domain='all')
   assert (row['method'], row['share']) == ('ucb', 0.8)
 
 
@@ -277,25 +282,25 @@ def test_batches_of_one_kind_and_of_many():
 
 @pytest.mark.slow
 def test_rows_of_batches(family, tmp_path):
-  """The oracle has the target draft for itself; its first arm would not."""
+  """Compares batches of two kinds; the oracle selects the target as drafter."""
   config = _config('batches', family, _BATCHED)
   rows = toy.run(config, tmp_path / 'run')
   assert {row['batch_size'] for row in rows} == {2}
   assert {row['decoded'] for row in rows} == {8}
   efficiency = {}
   for row in rows:
-    own = efficiency.setdefault(row['method'], {})
-    own[row['prompts']] = row['block_efficiency']
-  same = lambda value: {'homogeneous': value, 'mixed': value}
-  assert efficiency['none'] == same(1)
-  assert efficiency['oracle'] == same(2)
-  # Four rounds of two tokens, but that the stranger is tried once.
+    efficiencies = efficiency.setdefault(row['method'], {})
+    efficiencies[row['prompts']] = row['block_efficiency']
+  in_both = lambda value: {'homogeneous': value, 'mixed': value}
+  assert efficiency['none'] == in_both(1)
+  assert efficiency['oracle'] == in_both(2)
+  # Answers take four rounds of two tokens, and one with the other drafter.
   for method in ('batch', 'row'):
-    assert all(1.5 < each < 2 for each in efficiency[method].values())
-  # A row is the same in any company.
+    assert all(1.5 < value < 2 for value in efficiency[method].values())
+  # A row with its own bandit does not depend on the other rows.
   assert efficiency['row']['homogeneous'] == efficiency['row']['mixed']
-  again = toy.torn(tmp_path / 'run', tmp_path / 'again')
-  assert toy.run(config, again) == rows
+  torn_dir = toy.torn_workdir(tmp_path / 'run', tmp_path / 'again')
+  assert toy.run(config, torn_dir) == rows
 
 
 @pytest.mark.slow
@@ -351,33 +356,33 @@ _CHOSEN = {
 }
 
 
-def _best_at_its_own(method, job):
-  """Of 12 tokens, a drafter's own domain takes 4 rounds, and others 6."""
-  own = method.label.split(':')[0] in job.label
-  return {'rounds': 4 if own else 6, 'pulls': [4] * len(method.arms)}
+def _specialist_record(method, job):
+  """Takes 4 rounds for 12 tokens of the drafter's own domain, 6 of others."""
+  is_own_domain = method.label.split(':')[0] in job.label
+  return {'rounds': 4 if is_own_domain else 6, 'pulls': [4] * len(method.arms)}
 
 
 def test_prompts_left_to_one_arm(family, tmp_path, monkeypatch):
-  """By hand: a router that takes all for math, and an oracle that does not."""
-  learnt, routed = [], []
+  """Compares a router that always predicts math with the oracle."""
+  fit_calls, routed_texts = [], []
   decode = families.load(str(family)).tokenizer.decode
   vocab_size = families.load(str(family)).tokenizer.vocab_size
 
   def fit(prompts, labels, *args):
-    learnt.append((len(prompts), list(labels), args))
+    fit_calls.append((len(prompts), list(labels), args))
 
   def route(router, prompts):
-    routed.append([decode(prompt) for prompt in prompts])
+    routed_texts.append([decode(prompt) for prompt in prompts])
     return np.ones(len(prompts), int)
 
   monkeypatch.setattr(routing, 'fit', fit)
   monkeypatch.setattr(routing, 'route', route)
-  toy.simulate(monkeypatch, _best_at_its_own)
+  toy.simulate(monkeypatch, _specialist_record)
   config = _config('drafters', family, _CHOSEN)
   rows = toy.run(config, tmp_path)
-  assert learnt == [(4, [0, 0, 1, 1], (2, vocab_size))]
+  assert fit_calls == [(4, [0, 0, 1, 1], (2, vocab_size))]
   pairs = prompts_lib.build(config, families.load(str(family)))[1].jobs
-  assert routed[1] == [decode(job.turns[0]) for job in pairs]
+  assert routed_texts[1] == [decode(job.turns[0]) for job in pairs]
   names = ['code:2', 'math:2', 'prompt_lookup:2', 'e', 'ucb']
   names += ['oracle', 'router']
   assert list(dict.fromkeys(row['method'] for row in rows)) == names
@@ -405,7 +410,7 @@ def test_prompts_left_to_one_arm(family, tmp_path, monkeypatch):
     ('both', 'code', 0.0),
     ('both', 'math', 1.0),
   ]
-  # Others are no choice of the oracle's, and no arm of the bandits.
+  # Other methods are arms of neither the oracle nor the bandits.
   assert table['code', 'oracle']['best_arm'] == 'code:2'
   for name in ('block_efficiency', 'over_best_arm'):
     assert plt.imread(tmp_path / f'{name}.png').std() > 0
@@ -441,8 +446,8 @@ def test_drafters_are_checked_before_they_start(
   ],
 )
 def test_a_drafter_has_the_name_of_its_model_or_head(arm, name):
-  parsed = arms.parse(arm, ('code',), 'arms[0]')
-  assert drafters.model_name(parsed.drafter) == name
+  parsed_arm = arms.parse(arm, ('code',), 'arms[0]')
+  assert drafters.model_name(parsed_arm.drafter) == name
 
 
 # What changes of drafters cost.
@@ -452,21 +457,21 @@ _ARMS = simulated_arms.truncated_geometric((0.3, 0.6, 0.85), 4)
 
 @pytest.mark.parametrize('name', ['uniform', 'petc', 'round_robin'])
 def test_missed_tokens_are_those_of_the_definition(name):
-  """By a loop over the rounds: `l(t) - l(tau)`, where the arm has changed."""
+  """Sums `l(t) - l(tau)` in a loop over the rounds where the arm changes."""
   key, num_tokens, num_runs = jax.random.key(3), 60, 4
   bandit = bandits.BANDITS[name](3)
   runs = simulated_arms.simulate(key, bandit, _ARMS, num_tokens, num_runs)
-  counted = runs.missed_tokens(num_tokens)
+  missed_tokens = runs.missed_tokens(num_tokens)
   for run in range(num_runs):
-    length, missed, last, before = 0, 0, {}, None
+    length, num_missed, last_lengths, previous_arm = 0, 0, {}, None
     for arm, tokens in zip(runs.arms[run], runs.emitted[run]):
       if length >= num_tokens:
         break
-      if before is not None and arm != before:
-        missed += length - last.get(arm, 0)
-      last[arm], before = length, arm
+      if previous_arm is not None and arm != previous_arm:
+        num_missed += length - last_lengths.get(arm, 0)
+      last_lengths[arm], previous_arm = length, arm
       length += tokens
-    assert counted[run] == missed
+    assert missed_tokens[run] == num_missed
 
 
 def test_a_regret_is_of_rounds_and_of_missed_tokens():
@@ -491,19 +496,19 @@ def _switching(changes):
   return toy.config('metasd/switching', '', _SWITCHING | changes)
 
 
-@pytest.fixture(scope='module', name='switched')
-def _switched(tmp_path_factory):
+@pytest.fixture(scope='module', name='switching_run')
+def _switching_run(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('switched')
   return workdir, toy.run(_switching({}), workdir)
 
 
 @pytest.mark.slow
-def test_commitment_keeps_changes_cheap(switched):
+def test_commitment_keeps_changes_cheap(switching_run):
   """Theorem 8: O(ln B), where UCB reads all of the text again and again.
 
   Ten times the tokens are 1.33 times their logarithm.
   """
-  _, rows = switched
+  _, rows = switching_run
   regret = {
     (row['bandit'], row['token_cost'], row['tokens']): row['regret']
     for row in rows
@@ -515,11 +520,11 @@ def test_commitment_keeps_changes_cheap(switched):
 
 
 @pytest.mark.slow
-def test_switching_goes_on_where_it_stopped(switched, tmp_path):
-  workdir, rows = switched
-  again = toy.torn(workdir, tmp_path / 'again')
-  assert toy.run(_switching({}), again) == rows
-  assert plt.imread(again / 'switching_regret.png').std() > 0
+def test_switching_goes_on_where_it_stopped(switching_run, tmp_path):
+  workdir, rows = switching_run
+  torn_dir = toy.torn_workdir(workdir, tmp_path / 'again')
+  assert toy.run(_switching({}), torn_dir) == rows
+  assert plt.imread(torn_dir / 'switching_regret.png').std() > 0
 
 
 @pytest.mark.parametrize(
@@ -547,22 +552,22 @@ _MEANS = np.array(
 _GAPS = _MEANS[-1] - _MEANS[:-1]
 
 
-def _play(name, **options):
-  """Runs of a bandit, and the rounds that each loses to the best arm."""
+def _simulate(name, **options):
+  """Simulates a bandit; returns its rounds, pulls and lost rounds."""
   key, bandit = jax.random.key(2), bandits.BANDITS[name](3, **options)
   runs = simulated_arms.simulate(key, bandit, _ARMS, _TOKENS, 50)
   return runs.rounds(_TOKENS), runs.pulls(_TOKENS), runs.lost_rounds(_TOKENS)
 
 
 @pytest.mark.parametrize(
-  ('name', 'learns'), [('ucb1', True), ('uniform', False)]
+  ('name', 'is_learner'), [('ucb1', True), ('uniform', False)]
 )
-def test_who_learns_seldom_plays_worse_arms(name, learns):
-  """Lemma 10, which uniform draws break; and Lemma 13, which all keep."""
-  rounds, pulls, lost = _play(name)
+def test_who_learns_seldom_plays_worse_arms(name, is_learner):
+  """Checks Lemma 10, which uniform draws violate, and Lemma 13."""
+  rounds, pulls, lost_rounds = _simulate(name)
   bound = 8 * np.log(rounds).mean() / _GAPS**2 + 1 + math.pi**2 / 3
-  assert ((pulls[:, :-1].mean(0) < bound) == learns).all()
-  assert lost.mean() < pulls[:, :-1].sum(1).mean()
+  assert ((pulls[:, :-1].mean(0) < bound) == is_learner).all()
+  assert lost_rounds.mean() < pulls[:, :-1].sum(1).mean()
 
 
 def test_halving_errs_as_seldom_as_quoted():
@@ -574,7 +579,7 @@ def test_halving_errs_as_seldom_as_quoted():
   hardness = max(np.arange(2, 4) / np.sort(_GAPS) ** 2)
   bound = 3 * math.log2(3) * math.exp(-budget / (8 * hardness * math.log2(3)))
   assert bound == pytest.approx(0.26, abs=0.02)
-  _, pulls, _ = _play('petc', budget=budget)
+  _, pulls, _ = _simulate('petc', budget=budget)
   assert (pulls.argmax(1) != 2).mean() < bound
 
 
@@ -590,21 +595,23 @@ def test_all_drafters_of_the_configs_are_shipped_specialists():
     *('temperatures', 'two_tasks', 'two_tasks:languages'),
   ):
     file, _, argument = config.partition(':')
-    loaded = toy.config(f'metasd/{file}', None, {}, argument)
-    assert loaded.family == 'mini/specialists', config
-    assert methods.parse_all(loaded, names), config
+    loaded_config = toy.config(f'metasd/{file}', None, {}, argument)
+    assert loaded_config.family == 'mini/specialists', config
+    assert methods.parse_all(loaded_config, names), config
 
 
 def _means(table, method):
-  numbers = [number for where, number, *_ in table if where['method'] == method]
+  numbers = [
+    number for row_filter, number, *_ in table if row_filter['method'] == method
+  ]
   assert len(numbers) == 5
   return np.mean(numbers)
 
 
 def test_the_papers_numbers_have_its_means():
-  """Table 6 has the mean of Table 12; that of Table 3 is known, too."""
+  """Compares the means of Tables 3 and 12 with those in the paper."""
   config = toy.config('metasd/drafters', None, {})
-  tables = {each['source']: each['rows'] for each in config.paper}
+  tables = {table['source']: table['rows'] for table in config.paper}
   mean = _means(tables['MetaSD, Table 3'], 'ucb1, BD')
   assert mean == pytest.approx(1.970, abs=6e-4)
   mean = _means(tables['MetaSD, Table 12'], 'ucb1, BD')

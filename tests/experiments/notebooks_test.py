@@ -23,12 +23,12 @@ def _close():
 def test_a_method_is_built_without_a_config(tmp_path):
   toys.write_family(tmp_path, {'small': 0.3})
   family = families.load(str(tmp_path))
-  one, other = (
+  first, second = (
     methods.build_entry(family, f'small:3~lossy({alpha})', max_length=64)
     for alpha in (0.0, 0.5)
   )
-  assert one.program == other.program
-  assert one.decoder.round_fn != other.decoder.round_fn
+  assert first.program == second.program
+  assert first.decoder.round_fn != second.decoder.round_fn
   greedy = methods.decoder(family, 'small:3', sampling={'temperature': 0.0})
   assert greedy.round_fn.sampling.temperature == 0
   with pytest.raises(ValueError, match="^the method 'tiny:3': Unknown drafter"):
@@ -72,10 +72,10 @@ def test_the_colours_of_a_text_are_those_asked_for():
 
 
 def test_no_two_nodes_of_a_tree_stand_in_one_place():
-  """Leaves stand below each other as their parents do, whatever their depth."""
+  """Orders leaves vertically like their parents, whatever their depth."""
   topology = trees.Topology((-1, -1, -1, 0, 0, 2, 2, 5))
   axes = drawings.tree(topology, list('abcdefgh'), [False] * 8, ['!']).axes[0]
-  places = {text.get_text(): text.get_position() for text in axes.texts}
-  assert len(set(places.values())) == len(places)
-  leaves = sorted('bdegh', key=lambda name: places[name][1])
+  node_positions = {text.get_text(): text.get_position() for text in axes.texts}
+  assert len(set(node_positions.values())) == len(node_positions)
+  leaves = sorted('bdegh', key=lambda name: node_positions[name][1])
   assert leaves == ['d', 'e', 'b', 'h', 'g']

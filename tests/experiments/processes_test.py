@@ -22,14 +22,14 @@ _LIMITS = 'max_new_tokens', 'max_length'
 
 
 def _free_port():
-  with socket.socket() as found:
-    found.bind(('localhost', 0))
-    return found.getsockname()[1]
+  with socket.socket() as server:
+    server.bind(('localhost', 0))
+    return server.getsockname()[1]
 
 
-@pytest.fixture(name='asked')
-def _asked(tmp_path, family):
-  """What every run is asked for: a bandit for each of eight rows in a batch."""
+@pytest.fixture(name='flags')
+def _flags(tmp_path, family):
+  """Returns the flags of every run, with a bandit for each of eight rows."""
   file = tmp_path / 'prompts.jsonl'
   lines = [
     {'domain': 'any', 'prompt': f'{i} + {i}', 'response': ''}
@@ -60,18 +60,20 @@ def _start(workdir, *arguments, num_devices=1):
   )
 
 
-def _together(workdir, *arguments):
-  """Runs two processes; `arguments` has those of each."""
+def _run_together(workdir, *arguments):
+  """Runs two processes with their own `arguments`; returns their output."""
   port = _free_port()
-  of = lambda i: (
+  process_arguments = lambda i: (
     '--distributed',
     f'--coordinator=localhost:{port}',
     '--num_processes=2',
     f'--process_id={i}',
     *arguments[i],
   )
-  started = [_start(workdir, *of(i), num_devices=_DEVICES) for i in (0, 1)]
-  return [(each, *each.communicate(timeout=600)) for each in started]
+  children = [
+    _start(workdir, *process_arguments(i), num_devices=_DEVICES) for i in (0, 1)
+  ]
+  return [(child, *child.communicate(timeout=600)) for child in children]
 
 
 def _outcomes(folder):
@@ -80,42 +82,45 @@ def _outcomes(folder):
 
 
 @pytest.mark.slow
-def test_two_processes_say_what_one_says(asked, tmp_path):
-  both = _together(tmp_path / 'both', [*asked, *_MESH], [*asked, *_MESH])
-  assert [each.returncode for each, *_ in both] == [0, 0], both
-  alone = _start(tmp_path / 'alone', *asked)
-  assert alone.wait(timeout=600) == 0
+def test_two_processes_say_what_one_says(flags, tmp_path):
+  outputs = _run_together(tmp_path / 'both', [*flags, *_MESH], [*flags, *_MESH])
+  assert [child.returncode for child, *_ in outputs] == [0, 0], outputs
+  single_process = _start(tmp_path / 'alone', *flags)
+  assert single_process.wait(timeout=600) == 0
   expected = _outcomes(tmp_path / 'alone')
   assert len(expected) == _PROMPTS
   assert _outcomes(tmp_path / 'both') == expected
   assert _outcomes(tmp_path / 'both' / 'process_1') == expected
-  # One shows what comes out.
-  (_, shown, _), (_, silent, _) = both
-  assert 'block efficiency' in shown and 'block efficiency' not in silent
-  # Killed at different moments, they agree on what is left.
+  # Only one process prints the results.
+  (_, first_output, _), (_, second_output, _) = outputs
+  assert (
+    'block efficiency' in first_output
+    and 'block efficiency' not in second_output
+  )
+  # Processes that were killed at different times agree on the remaining work.
   folders = tmp_path / 'both', tmp_path / 'both' / 'process_1'
   for folder, size in zip(folders, (3, _PROMPTS - 2)):
     log = folder / 'records.jsonl'
     lines = log.read_text('utf-8').splitlines(keepends=True)
     log.write_text(''.join(lines[:size]) + lines[size][:-9], 'utf-8')
-  both = _together(tmp_path / 'both', [*asked, *_MESH], [*asked, *_MESH])
-  assert [each.returncode for each, *_ in both] == [0, 0], both
+  outputs = _run_together(tmp_path / 'both', [*flags, *_MESH], [*flags, *_MESH])
+  assert [child.returncode for child, *_ in outputs] == [0, 0], outputs
   assert [_outcomes(folder) for folder in folders] == [expected] * 2
 
 
 @pytest.mark.slow
-def test_processes_that_disagree_are_refused(asked, tmp_path):
-  other = [*asked, *_MESH, '--config.seed=1']
-  both = _together(tmp_path / 'both', [*asked, *_MESH], other)
-  for each, _, errors in both:
-    assert each.returncode == 1
+def test_processes_that_disagree_are_refused(flags, tmp_path):
+  other_flags = [*flags, *_MESH, '--config.seed=1']
+  outputs = _run_together(tmp_path / 'both', [*flags, *_MESH], other_flags)
+  for child, _, errors in outputs:
+    assert child.returncode == 1
     assert 'the same config, but process 0 differs from 1.' in errors
 
 
-def test_flags_of_several_processes_go_together(asked, tmp_path, monkeypatch):
+def test_flags_of_several_processes_go_together(flags, tmp_path, monkeypatch):
   monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
   values = absl_flags.FlagValues()
-  argv = ['main.py', *asked, f'--workdir={tmp_path}', '--num_processes=2']
+  argv = ['main.py', *flags, f'--workdir={tmp_path}', '--num_processes=2']
   main.parse_flags(argv, values)
   with pytest.raises(
     ValueError, match='coordinator, num_processes and process_id need --distr'

@@ -24,8 +24,8 @@ def _config(**changes):
   return config
 
 
-@pytest.fixture(scope='module', name='played')
-def _played(tmp_path_factory):
+@pytest.fixture(scope='module', name='regret_run')
+def _regret_run(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('regret')
   return workdir, toy.run(_config(), workdir)
 
@@ -35,8 +35,8 @@ def _regrets(rows):
 
 
 @pytest.mark.slow
-def test_rows_and_bounds(played):
-  _, rows = played
+def test_rows_and_bounds(regret_run):
+  _, rows = regret_run
   rows = _regrets(rows)
   names = ('environment', 'bandit', 'tokens')
   assert [tuple(row[name] for name in names) for row in rows] == [
@@ -46,24 +46,24 @@ def test_rows_and_bounds(played):
     for tokens in (60, 120)
   ]
   for row in rows:
-    lost = row['rounds'] - row['best_rounds']
-    assert row['regret'] == pytest.approx(lost)
+    lost_rounds = row['rounds'] - row['best_rounds']
+    assert row['regret'] == pytest.approx(lost_rounds)
     assert row['tokens'] / 5 <= row['best_rounds'] < row['rounds']
-    learns = row['bandit'] == 'exp3_spec'
-    holds = learns or row['environment'] == 'stationary'
-    assert (row['bound'] is not None) == holds
-    assert not holds or row['regret'] < row['bound']
-  # In the trap: a token a round, against 16 in 4, rounded up to a block.
+    is_exp3 = row['bandit'] == 'exp3_spec'
+    has_bound = is_exp3 or row['environment'] == 'stationary'
+    assert (row['bound'] is not None) == has_bound
+    assert not has_bound or row['regret'] < row['bound']
+  # In the trap: a token per round, against 16 in 4, rounded up to a block.
   assert rows[1]['rounds'] == 120 and rows[1]['best_rounds'] <= 30
 
 
 @pytest.mark.slow
-def test_shares_of_arms_are_those_of_a_trace(played):
-  """By hand from simulated arms, of rounds that are counted one by one."""
-  _, rows = played
+def test_shares_of_arms_are_those_of_a_trace(regret_run):
+  """Computes shares from simulated arms, round by round."""
+  _, rows = regret_run
   rows = [row for row in rows if row.get('part') == 'selected arms']
   assert {row['environment'] for row in rows} == {'drifting', 'stationary'}
-  own = [
+  trace_rows = [
     row
     for row in rows
     if (row['environment'], row['bandit']) == ('drifting', 'exp3_spec')
@@ -75,21 +75,23 @@ def test_shares_of_arms_are_those_of_a_trace(played):
     jax.random.key(0), bandit, drifting, 300, 6
   ).arms
   best = np.where(np.arange(60) < 9, 0, 3)
-  at = np.array([row['round'] for row in own])
-  assert len(own) == 50 and at[0] == 0.5 and at[-1] == 59
+  rounds = np.array([row['round'] for row in trace_rows])
+  assert len(trace_rows) == 50 and rounds[0] == 0.5 and rounds[-1] == 59
   # The first windows have two rounds, the last ones one.
-  assert own[0]['best_arm'] == pytest.approx((arms[:, :2] == best[:2]).mean())
-  assert own[-1]['best_arm'] == pytest.approx((arms[:, 59] == 3).mean())
-  shares = [[row[f'arm_{i}'] for i in range(4)] for row in own]
+  assert trace_rows[0]['best_arm'] == pytest.approx(
+    (arms[:, :2] == best[:2]).mean()
+  )
+  assert trace_rows[-1]['best_arm'] == pytest.approx((arms[:, 59] == 3).mean())
+  shares = [[row[f'arm_{i}'] for i in range(4)] for row in trace_rows]
   np.testing.assert_allclose(np.sum(shares, 1), 1)
   assert shares[0][1] == pytest.approx((arms[:, :2] == 1).mean())
-  hidden = [row for row in rows if row['bandit'] != 'exp3_spec']
-  assert hidden and not any('arm_0' in row for row in hidden)
+  untraced_rows = [row for row in rows if row['bandit'] != 'exp3_spec']
+  assert untraced_rows and not any('arm_0' in row for row in untraced_rows)
 
 
 @pytest.mark.slow
-def test_figures(played):
-  _, rows = played
+def test_figures(regret_run):
+  _, rows = regret_run
   figures = regret.figures(rows)
   assert set(figures) == {'regret', 'best_arm', 'pulls'}
   titles = [axes.get_title() for axes in figures['pulls'].axes]
@@ -101,16 +103,16 @@ def test_figures(played):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on(played, tmp_path):
-  """With the rows that it had; one bandit less plays nothing again."""
-  workdir, rows = played
-  again = toy.torn(workdir, tmp_path / 'again', 4)
-  assert toy.run(_config(), again) == rows
+def test_a_run_that_was_killed_goes_on(regret_run, tmp_path):
+  """Resumes a run; with one bandit fewer, nothing is simulated again."""
+  workdir, rows = regret_run
+  torn_dir = toy.torn_workdir(workdir, tmp_path / 'again', 4)
+  assert toy.run(_config(), torn_dir) == rows
   units = toy.units(workdir)
-  assert toy.units(again) == units and len(units) == 6
-  fewer = toy.run(_config(bandits=('exp3_spec',)), again)
-  assert fewer == [row for row in rows if row['bandit'] == 'exp3_spec']
-  assert toy.units(again) == units
+  assert toy.units(torn_dir) == units and len(units) == 6
+  exp3_rows = toy.run(_config(bandits=('exp3_spec',)), torn_dir)
+  assert exp3_rows == [row for row in rows if row['bandit'] == 'exp3_spec']
+  assert toy.units(torn_dir) == units
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ PASSAGE = (
 )
 STORY = 'A box holds 2.5 kg.  What is in it costs $3. '
 
-# What stands before the words, the words or '' where some are put in, the rest.
+# The text before the words, the words ('' if words are inserted), the suffix.
 REWORDED = {
   'translation': ('', 'Translate German to English:', ' Was? Write a 7, what?'),
   'summary': ('', 'Summarize:', f' {PASSAGE}What is this?'),
@@ -47,35 +47,35 @@ FRAMED = (
 
 @pytest.mark.parametrize('case', REWORDED)
 def test_the_words_change_and_what_they_are_about_does_not(case):
-  """All that surrounds the words stays in one piece each, numbers as they are.
+  """Keeps the text around the words, and all numbers.
 
-  Every rule has 3 alternatives or more, of which 40 draws hardly miss one.
+  Each rule has at least 3 alternatives, which 40 draws almost surely cover.
   """
-  story, words, rest = REWORDED[case]
-  prompt = story + words + rest
-  said = [rephrase.rephrase(prompt, seed) for seed in SEEDS]
-  for text in said:
-    assert text != prompt and story in text and text.count(rest) == 1
+  story, words, suffix = REWORDED[case]
+  prompt = story + words + suffix
+  texts = [rephrase.rephrase(prompt, seed) for seed in SEEDS]
+  for text in texts:
+    assert text != prompt and story in text and text.count(suffix) == 1
     assert re.findall(r'\d+', text) == re.findall(r'\d+', prompt)
     if story or words:
-      assert prompt not in text  # A frame alone does not do.
-  said = [text[text.index(story) + len(story) :] for text in said]
-  assert len({text[: text.index(rest)] for text in said}) >= 3
+      assert prompt not in text  # A frame is not enough.
+  texts = [text[text.index(story) + len(story) :] for text in texts]
+  assert len({text[: text.index(suffix)] for text in texts}) >= 3
 
 
 @pytest.mark.parametrize('prompt', FRAMED)
 def test_what_is_no_instruction_is_framed_verbatim(prompt):
-  said = {rephrase.rephrase(prompt, seed) for seed in SEEDS}
-  assert prompt not in said and len(said) >= 3
-  assert all(prompt in text for text in said)
+  texts = {rephrase.rephrase(prompt, seed) for seed in SEEDS}
+  assert prompt not in texts and len(texts) >= 3
+  assert all(prompt in text for text in texts)
 
 
-@pytest.mark.parametrize('what', ['What', 'what'])
-def test_case_carries_over(what):
-  said = [rephrase.rephrase(f'{what} is love?', seed) for seed in SEEDS]
-  bare = {text for text in said if re.fullmatch(r"[\w' ]+\?", text)}
-  assert len(bare) == 3
-  assert {text[0].isupper() for text in bare} == {what[0].isupper()}
+@pytest.mark.parametrize('word', ['What', 'what'])
+def test_case_carries_over(word):
+  texts = [rephrase.rephrase(f'{word} is love?', seed) for seed in SEEDS]
+  unframed_texts = {text for text in texts if re.fullmatch(r"[\w' ]+\?", text)}
+  assert len(unframed_texts) == 3
+  assert {text[0].isupper() for text in unframed_texts} == {word[0].isupper()}
 
 
 def test_the_draw_is_the_same_in_every_process():

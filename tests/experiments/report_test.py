@@ -19,7 +19,7 @@ _RESULTS = _ROOT / 'docs' / 'results'
 
 
 def _files(folder):
-  """Text by path, of what is written and not of what it is made of."""
+  """Returns the text of each written file by path, without the data files."""
   return {
     path.relative_to(folder).as_posix(): path.read_text(encoding='utf-8')
     for path in sorted((folder / 'docs' / 'results').rglob('*.*'))
@@ -27,25 +27,30 @@ def _files(folder):
   } | {'README.md': (folder / 'README.md').read_text(encoding='utf-8')}
 
 
-def _drawn_by(text):
-  """The library that drew a picture; None of other files."""
-  found = re.search('Matplotlib v[^,]+', text)
-  return found and found[0]
+def _drawing_library(text):
+  """Returns the library that drew a picture; None for other files."""
+  match = re.search('Matplotlib v[^,]+', text)
+  return match and match[0]
 
 
-def _shown(svg):
-  """The words and numbers in a picture, which no other release changes."""
+def _visible_text(svg):
+  """Returns the text in a picture, which does not depend on the release."""
   return re.findall('<text[^>]*>([^<]*)</text>', svg)
 
 
 @pytest.mark.slow
 def test_all_documents_are_those_that_are_made_of_the_results(tmp_path):
   report.write(out=tmp_path)
-  made, there = _files(tmp_path), _files(_ROOT)
-  assert list(made) == list(there)
-  for name in made:
-    shown = _shown if _drawn_by(made[name]) != _drawn_by(there[name]) else str
-    assert shown(made[name]) == shown(there[name]), (
+  new_files, committed_files = _files(tmp_path), _files(_ROOT)
+  assert list(new_files) == list(committed_files)
+  for name in new_files:
+    normalize = (
+      _visible_text
+      if _drawing_library(new_files[name])
+      != _drawing_library(committed_files[name])
+      else str
+    )
+    assert normalize(new_files[name]) == normalize(committed_files[name]), (
       f'{name}: run python -m experiments.report'
     )
 
@@ -63,8 +68,8 @@ def test_results_are_of_configs_that_are_there_and_have_what_they_ask_for():
     for word in words[4:]:
       field = word.removeprefix('--config.').split('=')[0]
       assert field in fields, (name, field)
-    known = {column for row in content['rows'] for column in row}
-    assert set(config.get('columns', ())) <= known, name
+    columns = {column for row in content['rows'] for column in row}
+    assert set(config.get('columns', ())) <= columns, name
 
 
 def _project(tmp_path):
@@ -106,9 +111,9 @@ def test_results_are_kept_and_shown(tmp_path):
   readme = (root / 'README.md').read_text()
   assert '| medium:4 | 2.500 |' in readme and 'old' not in readme
   assert readme.startswith('a\n') and readme.endswith('c\n')
-  again = _files(root)
+  files = _files(root)
   report.write(root, root)
-  assert _files(root) == again
+  assert _files(root) == files
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path):
@@ -140,10 +145,10 @@ def test_a_command_says_where_data_is_but_not_the_folder_of_the_run():
       '--workdir=/x',
     ]
   )
-  of_data = main.command_line(
+  data_command = main.command_line(
     ['main.py', '--config=a.py:data/b,runs/datastore', '--config.data_dir=data']
   )
-  assert of_data.endswith(
+  assert data_command.endswith(
     '--config=a.py:DATA/b,runs/datastore --config.data_dir=DATA'
   )
   assert command == (

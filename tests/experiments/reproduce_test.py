@@ -14,7 +14,7 @@ _PAPERS = 'spectr', 'banditspec', 'metasd', 'cascades', 'theory'
 # What trains a model is no run of a paper.
 _NO_RUNS = 'all', 'lm1b_97m', 'responses', 'specialist'
 _RUN = 'configs/theory/batch_improvement.py --config.max_drafts=2'
-_OF_DATA = 'configs/evaluate.py --config.data_dir=DATA'
+_DATA_RUN = 'configs/evaluate.py --config.data_dir=DATA'
 
 
 def _suite(tmp_path, **fields):
@@ -26,35 +26,35 @@ def _suite(tmp_path, **fields):
 @pytest.mark.parametrize('size', ['full', 'small'])
 @pytest.mark.parametrize('paper', _PAPERS)
 def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
-  """A small one may leave some out.
+  """Checks the runs of a suite; a small suite may leave out configs.
 
-  Each of its runs is one that the command line would take.
+  Each run is a valid command line.
   """
   config = smoke.load(f'{paper}/all:{size}')
   config.data_dir = str(tmp_path)
   names = set()
   for words in config.runs:
-    command, parsed, own = reproduce.parse_run(config, words)
+    command, run_config, run_workdir = reproduce.parse_run(config, words)
     assert str(tmp_path) not in command
-    assert parsed.experiment in configs.experiments()
-    assert bool(own) == parsed.experiment.startswith('train.')
-    if own:
+    assert run_config.experiment in configs.experiments()
+    assert bool(run_workdir) == run_config.experiment.startswith('train.')
+    if run_workdir:
       continue
     path = shlex.split(command)[3].removeprefix('--config=').partition(':')[0]
     names.add(path.removeprefix(f'configs/{paper}/').removesuffix('.py'))
   folder = smoke.ROOT / 'configs' / paper
-  known = {path.stem for path in folder.glob('*.py')}
-  left_out = known - set(_NO_RUNS) - names
-  assert names <= known and (size == 'small' or not left_out)
+  config_names = {path.stem for path in folder.glob('*.py')}
+  missing_names = config_names - set(_NO_RUNS) - names
+  assert names <= config_names and (size == 'small' or not missing_names)
 
 
 def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
   workdir = tmp_path / 'run'
   for _ in range(2):
     main.run(_suite(tmp_path), workdir)
-    found = results.read(workdir / 'theory_batch_improvement')
-    assert {row['num_drafts'] for row in found['rows']} == {1, 2}
-    assert found['command'].endswith(_RUN)
+    content = results.read(workdir / 'theory_batch_improvement')
+    assert {row['num_drafts'] for row in content['rows']} == {1, 2}
+    assert content['command'].endswith(_RUN)
     page = workdir / 'docs' / 'results' / 'theory.md'
     assert _RUN.split()[1] in page.read_text()
   assert '[1 of 1] python -m experiments.main' in capsys.readouterr().out
@@ -71,10 +71,10 @@ def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
       'runs: .*command_buffers must be a flag of the suite',
     ),
     (
-      {'runs': (_OF_DATA,), 'data_dir': 'nowhere'},
+      {'runs': (_DATA_RUN,), 'data_dir': 'nowhere'},
       "data_dir must be a folder, got 'nowhere'",
     ),
-    ({'runs': (_OF_DATA,), 'data_dir': ''}, "must be a folder, got ''"),
+    ({'runs': (_DATA_RUN,), 'data_dir': ''}, "must be a folder, got ''"),
   ],
 )
 def test_what_is_wrong_is_refused_before_anything_runs(
@@ -86,12 +86,12 @@ def test_what_is_wrong_is_refused_before_anything_runs(
 
 
 def test_what_a_run_needs_has_its_own_folder_and_no_page(tmp_path):
-  """Where others read it; what comes behind it is kept."""
-  own = tmp_path / 'needed'
-  runs = f'{_RUN} --config.max_drafts=3 --workdir={own}', _RUN
+  """Keeps only the results of a run without its own workdir."""
+  needed_dir = tmp_path / 'needed'
+  runs = f'{_RUN} --config.max_drafts=3 --workdir={needed_dir}', _RUN
   workdir = tmp_path / 'run'
   main.run(_suite(tmp_path, runs=runs), workdir)
-  assert len(results.read(own)['rows']) > len(
+  assert len(results.read(needed_dir)['rows']) > len(
     results.read(workdir / 'theory_batch_improvement')['rows']
   )
   data = workdir / 'docs' / 'results' / 'data'

@@ -70,17 +70,17 @@ def _config(name, changes, family=None):
 # Acceptance by the number of drafts.
 
 
-@pytest.fixture(scope='module', name='accepted')
-def _accepted(tmp_path_factory):
-  """The workdir and the rows."""
+@pytest.fixture(scope='module', name='acceptance_run')
+def _acceptance_run(tmp_path_factory):
+  """Returns the workdir and the rows of a run."""
   workdir = tmp_path_factory.mktemp('acceptance')
   return workdir, toy.run(_config('acceptance', _ACCEPTANCE), workdir)
 
 
 @pytest.fixture(scope='module', name='pairs')
-def _pairs(accepted):
+def _pairs(acceptance_run):
   """Rows by pair."""
-  workdir, rows = accepted
+  workdir, rows = acceptance_run
   pairs = {}
   for row in rows:
     pairs.setdefault(row['pair'], []).append(row)
@@ -91,30 +91,32 @@ def _pairs(accepted):
   return pairs
 
 
-def _of(rows, column):
+def _column(rows, column):
   return np.array([row[column] for row in rows])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('target', _BERNOULLI)
 def test_acceptance_of_bernoulli_pairs(pairs, target):
-  """Figures 4 and 6, by values computed by hand."""
+  """Compares Figures 4 and 6 with values computed by hand."""
   rows = pairs[f'draft Ber(0.25), target {target}']
   for rule, values in _BERNOULLI[target].items():
-    np.testing.assert_allclose(_of(rows, rule), values, atol=2e-6)
-  for same in ('otm', 'paper'):
-    np.testing.assert_allclose(_of(rows, same), _of(rows, 'optimum'), atol=2e-6)
+    np.testing.assert_allclose(_column(rows, rule), values, atol=2e-6)
+  for optimal_rule in ('otm', 'paper'):
+    np.testing.assert_allclose(
+      _column(rows, optimal_rule), _column(rows, 'optimum'), atol=2e-6
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('target', _BERNOULLI)
 def test_two_distinct_drafts_of_two_tokens_are_both(pairs, target):
-  """One of them is kept; one draft alone is as one with replacement."""
+  """Accepts one of two distinct drafts; replacement does not matter for one."""
   rows = pairs[f'draft Ber(0.25), target {target}']
   for rule in ('optimum', 'kseq', 'otm'):
-    own = _of(rows, f'distinct_{rule}')
-    assert own[0] == pytest.approx(_of(rows, rule)[0], abs=1e-6)
-    np.testing.assert_allclose(own[1:], 1, atol=1e-6)
+    acceptances = _column(rows, f'distinct_{rule}')
+    assert acceptances[0] == pytest.approx(_column(rows, rule)[0], abs=1e-6)
+    np.testing.assert_allclose(acceptances[1:], 1, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -124,38 +126,38 @@ def test_acceptance_of_uniform_pairs(pairs, ratio):
   rows = pairs[f'draft U(120), target U({120 // ratio})']
   expected = 1 - (1 - 1 / ratio) ** np.arange(1, 4)
   for rule in ('optimum', 'otm', 'kseq', 'multiround', 'paper'):
-    np.testing.assert_allclose(_of(rows, rule), expected, atol=1e-5)
+    np.testing.assert_allclose(_column(rows, rule), expected, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_acceptance_lies_between_its_bounds(pairs):
-  """One draft leaves no choice; no rule beats the optimum."""
+  """Bounds rules by the optimum, which all of them reach with one draft."""
   factors = 1 - (1 - 1 / np.arange(1, 4)) ** np.arange(1, 4)
   for rows in pairs.values():
-    best = _of(rows, 'optimum')
-    assert (np.diff(best) > -1e-6).all()
+    optimum = _column(rows, 'optimum')
+    assert (np.diff(optimum) > -1e-6).all()
     for rule in ('otm', 'kseq', 'multiround'):
-      own = _of(rows, rule)
-      assert (own <= best + 1e-5).all()
-      assert own[0] == pytest.approx(best[0], abs=1e-5)
-      assert own[2] > own[0]
+      acceptances = _column(rows, rule)
+      assert (acceptances <= optimum + 1e-5).all()
+      assert acceptances[0] == pytest.approx(optimum[0], abs=1e-5)
+      assert acceptances[2] > acceptances[0]
     # Theorem 1.
-    assert (_of(rows, 'kseq') >= factors * best - 1e-5).all()
+    assert (_column(rows, 'kseq') >= factors * optimum - 1e-5).all()
     if 'lower_bound' in rows[0]:
-      lower, upper = _of(rows, 'lower_bound'), _of(rows, 'upper_bound')
-      assert (lower <= best + 1e-5).all()
+      lower, upper = _column(rows, 'lower_bound'), _column(rows, 'upper_bound')
+      assert (lower <= optimum + 1e-5).all()
       np.testing.assert_allclose(lower, factors * upper, atol=1e-6)
     else:
-      upper = _of(rows, 'union_bound')
-    assert (best <= upper + 1e-5).all()
+      upper = _column(rows, 'union_bound')
+    assert (optimum <= upper + 1e-5).all()
 
 
 @pytest.mark.slow
-def test_acceptance_goes_on_where_it_stopped(accepted, tmp_path):
-  workdir, rows = accepted
-  again = toy.torn(workdir, tmp_path / 'again', 2)
-  assert toy.run(_config('acceptance', _ACCEPTANCE), again) == rows
-  assert toy.units(again) == toy.units(workdir)
+def test_acceptance_goes_on_where_it_stopped(acceptance_run, tmp_path):
+  workdir, rows = acceptance_run
+  torn_dir = toy.torn_workdir(workdir, tmp_path / 'again', 2)
+  assert toy.run(_config('acceptance', _ACCEPTANCE), torn_dir) == rows
+  assert toy.units(torn_dir) == toy.units(workdir)
 
 
 # Costs.
@@ -163,85 +165,85 @@ def test_acceptance_goes_on_where_it_stopped(accepted, tmp_path):
 
 @pytest.mark.slow
 def test_cost(tmp_path, family, monkeypatch):
-  """A row for each coupling and size, then one for each verifier.
+  """Checks a row for each coupling and size, and one for each verifier.
 
-  All couplings of the table but the one that leaves the device.
+  The coupling that leaves the device is not timed.
   """
   names = 'kseq', 'maximal'
-  rules = {n: couplings.COUPLINGS[n] for n in (*names, 'otm_table')}
+  rules = {name: couplings.COUPLINGS[name] for name in (*names, 'otm_table')}
   monkeypatch.setattr(couplings, 'COUPLINGS', rules)
   config = _config('cost', _COST, family)
   rows = toy.run(config, tmp_path / 'run')
-  of_couplings = [row for row in rows if row['part'] == 'coupling']
-  assert [(row['vocab_size'], row['rule']) for row in of_couplings] == [
+  coupling_rows = [row for row in rows if row['part'] == 'coupling']
+  assert [(row['vocab_size'], row['rule']) for row in coupling_rows] == [
     (size, name) for size in (300, 600) for name in ('pass', *names)
   ]
-  passes = [row for row in of_couplings if row['rule'] == 'pass']
-  for row in of_couplings:
+  passes = [row for row in coupling_rows if row['rule'] == 'pass']
+  for row in coupling_rows:
     one_pass = passes[row['vocab_size'] == 600]
     assert row['ratio'] == pytest.approx(row['ms'] / one_pass['ms'])
     assert row['ms'] > 0
-  (verified,) = rows[len(of_couplings) :]
-  assert verified['method'] == 'small:2x2/kseq'
-  assert 1 <= verified['block_efficiency'] <= 3
-  share = verified['verify_ms'] / verified['round_ms']
-  assert verified['share'] == pytest.approx(share)
-  # What was logged stays as it is, times too.
-  again = toy.torn(tmp_path / 'run', tmp_path / 'again', 2)
-  assert toy.run(config, again)[: len(of_couplings)] == of_couplings
-  assert len(toy.units(again)) == 3
+  (verifier_row,) = rows[len(coupling_rows) :]
+  assert verifier_row['method'] == 'small:2x2/kseq'
+  assert 1 <= verifier_row['block_efficiency'] <= 3
+  share = verifier_row['verify_ms'] / verifier_row['round_ms']
+  assert verifier_row['share'] == pytest.approx(share)
+  # Logged rows keep their times.
+  torn_dir = toy.torn_workdir(tmp_path / 'run', tmp_path / 'again', 2)
+  assert toy.run(config, torn_dir)[: len(coupling_rows)] == coupling_rows
+  assert len(toy.units(torn_dir)) == 3
 
 
 @pytest.mark.slow
 def test_a_loop_makes_the_picks_of_single_calls():
-  """Of all couplings; the instances differ, or one would stand for all."""
+  """Compares a loop over different instances with single calls."""
   instances = cost.make_instances(400, 3, 1.0, 0, 20)
   keys, candidates, *pair = instances
   for name in sorted(set(specjax.COUPLINGS) - {'otm_table'}):
     rule = jax.jit(specjax.COUPLINGS[name]())
     picks = [
-      int(rule(key, each, np.ones(3, bool), *pair)[0])
-      for key, each in zip(keys, candidates)
+      int(rule(key, tokens, np.ones(3, bool), *pair)[0])
+      for key, tokens in zip(keys, candidates)
     ]
     assert cost.loop(rule, *instances)().tolist() == picks, name
     assert len(set(picks)) > 5 or name != 'otm'
 
 
 def test_candidates_are_drawn_from_the_draft():
-  """3000 draws; a chance of token 0 that is off by 0.06 fails with 0.999."""
+  """Counts token 0; an error of 0.06 fails with probability 0.999."""
   _, candidates, draft, _ = cost.make_instances(4, 3, 0.0, 1, 1000)
-  chance = float(draft[0])
-  assert chance == pytest.approx(12 / 25)  # 1 / (1 + 1/2 + 1/3 + 1/4)
-  assert abs(float((candidates == 0).mean()) - chance) < 0.03
+  probability = float(draft[0])
+  assert probability == pytest.approx(12 / 25)  # 1 / (1 + 1/2 + 1/3 + 1/4)
+  assert abs(float((candidates == 0).mean()) - probability) < 0.03
 
 
 def test_calls_of_a_loop_wait_for_each_other():
-  """Did their drafts not depend on the last call, one would be made for all."""
-  seen = []
+  """Counts calls; without a data dependency, XLA would merge them."""
+  calls = []
 
   def on_host(probs):
-    seen.append(probs)
+    calls.append(probs)
     return np.float32(probs.sum())
 
   def rule(key, candidates, active, draft, target):
     return jax.pure_callback(on_host, jax.typeof(draft[0]), draft), True
 
   cost.loop(rule, *cost.make_instances(4, 1, 1.0, 0, 6))()
-  assert len(seen) == 6
+  assert len(calls) == 6
 
 
 @pytest.mark.slow
 def test_recorded_rounds_are_those_of_the_decode():
-  """The verifier picks of what was recorded just what the round emitted."""
+  """Verifies the recorded inputs again and compares the emitted tokens."""
   arm = arms.chains(3, 2, verifier='kseq')
   decoder = arms.decoder(arm)
   prompts = [[1, 2, 3], [4]]
   start = decoder.init(prompts, 20)
-  scored, state = cost.record(decoder, start, 4)
+  verifier_inputs, state = cost.record(decoder, start, 4)
   emitted = [[], []]
   verify = jax.jit(jax.vmap(arm[0].verifier))
   for i in range(4):
-    outcome = verify(*jax.tree.map(lambda each, i=i: each[i], scored))
+    outcome = verify(*jax.tree.map(lambda leaf, i=i: leaf[i], verifier_inputs))
     for row, tokens, num in zip(emitted, outcome.tokens, outcome.num_accepted):
       row += tokens[: num + 1].tolist()
   assert len(emitted[0]) > 4  # Something was accepted.
@@ -259,7 +261,7 @@ def test_recorded_rounds_are_those_of_the_decode():
 @pytest.mark.slow
 def test_latency(tmp_path, family):
   rows = toy.run(_config('latency', _LATENCY, family), tmp_path)
-  assert [(r['model'], r['length'], r['batch_size']) for r in rows] == [
+  assert [(row['model'], row['length'], row['batch_size']) for row in rows] == [
     (name, length, size)
     for name in ('target', 'small')
     for length in (2, 3)
@@ -267,8 +269,11 @@ def test_latency(tmp_path, family):
   ]
   assert rows[0]['relative'] == 1
   for row in rows:
-    for of in ('', 'deviation'):
-      absolute, relative = f'{of}_ms'.strip('_'), f'relative_{of}'.strip('_')
+    for statistic in ('', 'deviation'):
+      absolute, relative = (
+        f'{statistic}_ms'.strip('_'),
+        f'relative_{statistic}'.strip('_'),
+      )
       assert row[relative] == pytest.approx(row[absolute] / rows[0]['ms'])
       assert row[absolute] > 0
     error = row['relative_deviation'] / 3**0.5
@@ -277,25 +282,25 @@ def test_latency(tmp_path, family):
 
 @pytest.mark.slow
 def test_timed_calls_score_behind_the_prefix(family):
-  """As one call of prefix and new tokens together."""
+  """Compares the logits with one call on the prefix and the new tokens."""
   model = families.load(str(family)).drafters['small']
   logits = latency.call(model, 3, 2, 5, seed=0)()
   tokens = np.random.default_rng(0).integers(
     model.config.vocab_size, size=(2, 8), dtype=np.int32
   )
   extend = jax.jit(model.model.extend)
-  whole = extend(model.params, None, tokens).logits
-  np.testing.assert_allclose(logits, whole[:, 5:], atol=1e-3)
+  full_logits = extend(model.params, None, tokens).logits
+  np.testing.assert_allclose(logits, full_logits[:, 5:], atol=1e-3)
 
 
 # What they share.
 
 
 def test_timed_functions_take_turns_there_and_back_after_a_warm_up():
-  turns = []
-  functions = [lambda name=name: turns.append(name) for name in 'ab']
+  calls = []
+  functions = [lambda name=name: calls.append(name) for name in 'ab']
   assert measure.medians(functions, 2).shape == (2,)
-  assert turns == ['a', 'b', 'a', 'b', 'b', 'a']
+  assert calls == ['a', 'b', 'a', 'b', 'b', 'a']
 
 
 @pytest.mark.parametrize(
@@ -332,8 +337,8 @@ def test_bad_values_are_refused_before_anything_is_timed(
 @pytest.mark.parametrize('name', ['decode', 'prefix_trees', 'speed'])
 def test_columns_say_what_is_drafted(name):
   config = _config(name, {})
-  parsed = methods.parse_all(config, ('small', 'medium', 'large'))
-  for method in parsed:
+  parsed_methods = methods.parse_all(config, ('small', 'medium', 'large'))
+  for method in parsed_methods:
     columns, (arm,) = method.columns, method.arms
     topology = getattr(trees, arm.tree.name)(*arm.tree.args)
     assert columns['verifier'] == str(arm.verifier)
@@ -349,7 +354,7 @@ def test_columns_say_what_is_drafted(name):
 
 
 def test_drafts_are_drawn_as_lines_over_their_number():
-  """A panel for each drafter, a line for each length and verifier."""
+  """Draws a panel for each drafter, and a line for each length and verifier."""
   rows = [
     {
       'prompts': 'all',
@@ -362,9 +367,9 @@ def test_drafts_are_drawn_as_lines_over_their_number():
     for length in (4, 8)
     for drafts in (1, 2, 4)
   ]
-  made = compare.figures(rows)
-  assert list(made) == ['block_efficiency']
-  panels = made['block_efficiency'].axes
+  figures = compare.figures(rows)
+  assert list(figures) == ['block_efficiency']
+  panels = figures['block_efficiency'].axes
   assert [axes.get_title() for axes in panels] == [
     'drafter small',
     'drafter large',
@@ -389,5 +394,10 @@ def test_drafters_of_the_97m_config_are_halves_and_doubles():
     )
     for name, fields in models.items()
   }
-  wanted = {'target': 97.5e6, 'large': 20.5e6, 'medium': 5.7e6, 'small': 2.3e6}
-  assert sizes == pytest.approx(wanted, rel=0.01)
+  expected = {
+    'target': 97.5e6,
+    'large': 20.5e6,
+    'medium': 5.7e6,
+    'small': 2.3e6,
+  }
+  assert sizes == pytest.approx(expected, rel=0.01)

@@ -35,17 +35,17 @@ def test_standard_error_may_be_closed():
     'import os; os.close(2); from experiments.common import standard_error\n'
     "with standard_error.without(b'a'): print('works')"
   )
-  done = subprocess.run(
+  process = subprocess.run(
     [sys.executable, '-c', code], capture_output=True, text=True
   )
-  assert done.stdout == 'works\n'
+  assert process.stdout == 'works\n'
 
 
 @pytest.mark.skipif(
   any(map(glob.glob, experiments.DEVICES)), reason='There is a device.'
 )
 def test_a_command_without_a_device_reports_no_missing_driver(tmp_path):
-  """JAX loads a part of a plugin at once, and the other with its devices."""
+  """Covers both parts of a plugin: one loads with JAX, one with its devices."""
   text = f'import os; os.write(2, {(_REPORT + _OTHER).encode()!r})\n'
   metadata = tmp_path / 'jax_cuda12_plugin-1.dist-info'
   for folder in ('jax_cuda12_plugin', 'fake_plugin'):
@@ -63,11 +63,11 @@ def test_a_command_without_a_device_reports_no_missing_driver(tmp_path):
   environment = {
     name: value for name, value in os.environ.items() if name != 'JAX_PLATFORMS'
   }
-  done = subprocess.run(
+  process = subprocess.run(
     [sys.executable, '-c', 'import experiments, jax; print(jax.devices())'],
     env=environment | {'PYTHONPATH': path},
     capture_output=True,
     text=True,
   )
-  assert 'Cpu' in done.stdout, done.stderr
-  assert done.stderr == 2 * _OTHER
+  assert 'Cpu' in process.stdout, process.stderr
+  assert process.stderr == 2 * _OTHER

@@ -25,7 +25,7 @@ def test_token_ids_are_learnt_as_they_were_sampled(tmp_path):
   ]
   token_ids.write(ids, prompts, responses)
   examples = teacher_outputs.read([str(texts), str(ids)])
-  assert [each.domain for each in examples] == ['a', 'c', 'b']
+  assert [example.domain for example in examples] == ['a', 'c', 'b']
   assert teacher_outputs.encode(examples, tokenizer) == [
     tokenizer.encode_example('x', 'y'),
     ([7, 8, 9], 1),
@@ -36,9 +36,9 @@ def test_token_ids_are_learnt_as_they_were_sampled(tmp_path):
 @pytest.mark.parametrize(('max_tokens', 'num'), [(1, 1), (40, 4), (1000, 6)])
 def test_some_of_the_text_has_so_many_tokens(max_tokens, num):
   sequences = [(list(range(30)), i) for i in range(6)]
-  chosen = teacher_outputs._subset(sequences, max_tokens, row_length=10, seed=0)
-  assert len(chosen) == num
-  starts = [start for _, start in chosen]
+  subset = teacher_outputs._subset(sequences, max_tokens, row_length=10, seed=0)
+  assert len(subset) == num
+  starts = [start for _, start in subset]
   assert len(set(starts)) == num
   assert num < 6 or starts != sorted(np.arange(6))
 

@@ -73,7 +73,7 @@ def _load(name, changes, family=None):
   return toy.config(f'theory/{name}', family, changes)
 
 
-def _drawn(workdir):
+def _plot_names(workdir):
   images = sorted(workdir.glob('*.png'))
   assert all(matplotlib.image.imread(path).std() > 0 for path in images)
   return [path.stem for path in images]
@@ -83,7 +83,7 @@ def _drawn(workdir):
 
 
 def test_tables_are_probably_those_of_the_paper():
-  """Figure 2: 16.41 rejections of 50 tokens; how far other seeds are off."""
+  """Compares 16.41 rejections in 50 tokens (Figure 2) with other seeds."""
   expected = [
     theory.expected_rejections(*rejections.tables(7, 50, seed), 50)
     for seed in range(300)
@@ -96,16 +96,16 @@ def test_tables_are_probably_those_of_the_paper():
 def test_tables_are_draft_and_then_target():
   numbers = np.random.RandomState(3)
   draft, target = (numbers.rand(5, 4, 4) for _ in range(2))
-  found = rejections.tables(4, 5, 3)
-  for table, wanted in zip(found, (target, draft)):
+  tables = rejections.tables(4, 5, 3)
+  for table, expected in zip(tables, (target, draft)):
     assert table.shape == (5, 4, 4) and table.dtype == np.float32
-    wanted /= wanted.sum(-1, keepdims=True)
-    np.testing.assert_allclose(table, wanted, atol=1e-7)
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(table, expected, atol=1e-7)
 
 
-@pytest.fixture(scope='module', name='counted')
-def _counted(tmp_path_factory):
-  """The workdir, and rows by source, number of drafts and runs."""
+@pytest.fixture(scope='module', name='rejections_run')
+def _rejections_run(tmp_path_factory):
+  """Returns the workdir and the rows by source, number of drafts and runs."""
   workdir = tmp_path_factory.mktemp('rejections')
   rows = toy.run(_load('rejections', _REJECTIONS), workdir)
   names = ('source', 'num_drafts', 'runs')
@@ -113,8 +113,8 @@ def _counted(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_rejections_have_a_row_for_each_case_and_plots(counted):
-  workdir, rows = counted
+def test_rejections_have_a_row_for_each_case_and_plots(rejections_run):
+  workdir, rows = rejections_run
   assert list(rows) == [
     *(('theory', 1, None), ('theory', 2, None)),
     ('limit of infinitely many drafts', None, None),
@@ -125,39 +125,40 @@ def test_rejections_have_a_row_for_each_case_and_plots(counted):
     assert row['horizon'] == 4
     if source == 'theory':
       assert row['acceleration'] * row['rejections'] == pytest.approx(4)
-  assert _drawn(workdir) == ['num_drafts', 'running_mean']
+  assert _plot_names(workdir) == ['num_drafts', 'running_mean']
 
 
 @pytest.mark.slow
-def test_theory_rows_are_of_the_tables_that_are_run(counted):
-  """One draft: distances along the target's marginals, summed by hand."""
-  _, rows = counted
+def test_theory_rows_are_of_the_tables_that_are_run(rejections_run):
+  """Sums distances along the target's marginals for one draft."""
+  _, rows = rejections_run
   target, draft = rejections.tables(3, 4, seed=10)
-  reached, expected = np.full(3, 1 / 3), 0
-  for probs, other in zip(target, draft):
-    expected += reached @ np.abs(probs - other).sum(1) / 2
-    reached = reached @ probs
+  state_probs, expected = np.full(3, 1 / 3), 0
+  for target_table, draft_table in zip(target, draft):
+    expected += state_probs @ np.abs(target_table - draft_table).sum(1) / 2
+    state_probs = state_probs @ target_table
   cases = (
     ('theory', 1),
     ('theory', 2),
     ('limit of infinitely many drafts', None),
   )
-  found = [rows[source, k, None]['rejections'] for source, k in cases]
-  assert found[0] == pytest.approx(expected, abs=1e-5)
-  assert found[0] > found[1] > found[2] > 0
+  num_rejections = [rows[source, k, None]['rejections'] for source, k in cases]
+  assert num_rejections[0] == pytest.approx(expected, abs=1e-5)
+  assert num_rejections[0] > num_rejections[1] > num_rejections[2] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('source', ['simulation', 'decoder'])
-def test_counts_agree_with_theory(counted, source):
-  """Within 4 standard errors, of about 0.007 and 0.02 rejections.
+def test_counts_agree_with_theory(rejections_run, source):
+  """Bounds the error by 4 standard errors of about 0.007 and 0.02 rejections.
 
-  Counts off by 8, of some 0.9 to 1.5 rejections, fail with 0.9999.
+  Counts of 0.9 to 1.5 rejections that are off by 8 standard errors fail with
+  probability 0.9999.
   """
-  _, rows = counted
+  _, rows = rejections_run
   runs = {'simulation': 20000, 'decoder': 2000}[source]
-  for (of, num_drafts, num), row in rows.items():
-    if (of, num) == (source, runs):
+  for (row_source, num_drafts, num), row in rows.items():
+    if (row_source, num) == (source, runs):
       pair = rejections.tables(3, 4, seed=10)
       expected = theory.batch_expected_rejections(*pair, 4, num_drafts)
       error = row['rejections_error']
@@ -174,17 +175,21 @@ def _counts(source, config, workdir):
 @pytest.mark.slow
 @pytest.mark.parametrize('source', ['simulation', 'decoder'])
 def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
-  """A rejected draft becomes a target sample, and may be drawn once more."""
-  one = {'simulated_drafts': (1,), 'decoded_drafts': (1,)}
-  config = _load('rejections', _REJECTIONS | one | {'simulated_runs': 60000})
+  """Replaces a rejected draft by a sample from the target itself."""
+  single_draft = {'simulated_drafts': (1,), 'decoded_drafts': (1,)}
+  config = _load(
+    'rejections', _REJECTIONS | single_draft | {'simulated_runs': 60000}
+  )
   config.decoded_runs = 8000
-  broken = functools.partial(theory.simulate, coupling=parts.Resampling())
-  monkeypatch.setattr(theory, 'simulate', broken)
+  simulate_broken = functools.partial(
+    theory.simulate, coupling=parts.Resampling()
+  )
+  monkeypatch.setattr(theory, 'simulate', simulate_broken)
   walk = verifiers.TreeWalk(parts.Resampling())
   monkeypatch.setitem(verifiers.VERIFIERS, 'batch', lambda: walk)
-  found = _counts(source, config, tmp_path)[source, 4, 1]
+  counts = _counts(source, config, tmp_path)[source, 4, 1]
   expected = theory.expected_rejections(*rejections.tables(3, 4, seed=10), 4)
-  row = rejections.statistics(found, expected)
+  row = rejections.statistics(counts, expected)
   assert abs(row['excess']) > 8 * row['rejections_error']
 
 
@@ -198,14 +203,16 @@ def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
   ],
 )
 def test_counts_of_sure_rejections(monkeypatch, tmp_path, source, draft):
-  """The target says 0; two drafts of 1 are each rejected in every run."""
-  small = {'runs_per_chunk': 4, 'batch_size': 4}
-  small |= {'simulated_runs': 8, 'decoded_runs': 10}
-  small |= {'simulated_drafts': (2,), 'decoded_drafts': (2,)}
-  sure = lambda tokens: np.eye(3, dtype=np.float32)[list(zip(*3 * [tokens]))]
-  pair = sure((0, 0, 0, 0)), sure(draft)
+  """Rejects token 1 twice in every run, as the target always emits 0."""
+  sizes = {'runs_per_chunk': 4, 'batch_size': 4}
+  sizes |= {'simulated_runs': 8, 'decoded_runs': 10}
+  sizes |= {'simulated_drafts': (2,), 'decoded_drafts': (2,)}
+  one_hot_tables = lambda tokens: np.eye(3, dtype=np.float32)[
+    list(zip(*3 * [tokens]))
+  ]
+  pair = one_hot_tables((0, 0, 0, 0)), one_hot_tables(draft)
   monkeypatch.setattr(rejections, 'tables', lambda *settings: pair)
-  config = _load('rejections', _REJECTIONS | small)
+  config = _load('rejections', _REJECTIONS | sizes)
   counts = _counts(source, config, tmp_path)
   num = {'simulation': 8, 'decoder': 10}[source]
   assert counts == {(source, 4, 2): [2] * num}
@@ -222,27 +229,27 @@ def _points(tmp_path_factory):
 
 @pytest.mark.slow
 def test_formulas_of_the_front(points):
-  """OPT stays on the line; both forms of UNO lie above it, the code's more."""
+  """Checks that OPT lies on the front, and both forms of UNO above it."""
   workdir, rows = points
   tables = rejections.tables(7, 50, 10)
   assert len(rows) == 12
-  above = {rule: [] for rule in pareto.RULES}
+  gaps = {rule: [] for rule in pareto.RULES}
   for row in rows:
     target, draft = (table[row['position'], 0] for table in tables)
     distance = np.abs(draft - target).sum() / 2
     kept = np.minimum(draft, target + row['epsilon'])
     assert row['total_variation'] == pytest.approx(distance, abs=1e-5)
     assert row['rejection'] == pytest.approx(1 - kept.sum(), abs=1e-5)
-    others = {'OPT': np.maximum(target - draft, 0) / distance}
-    others |= {'UNO': target, 'UNO, code': draft}
-    output = kept + (1 - kept.sum()) * others[row['rule']]
+    replacements = {'OPT': np.maximum(target - draft, 0) / distance}
+    replacements |= {'UNO': target, 'UNO, code': draft}
+    output = kept + (1 - kept.sum()) * replacements[row['rule']]
     bias = np.abs(output - target).sum() / 2
     assert row['bias'] == pytest.approx(bias, abs=1e-5)
-    above[row['rule']].append(row['rejection'] + row['bias'] - distance)
-  np.testing.assert_allclose(above['OPT'], 0, atol=1e-5)
-  assert min(above['UNO']) > 0.005
-  assert np.greater(above['UNO, code'], above['UNO']).all()
-  assert _drawn(workdir) == ['front']
+    gaps[row['rule']].append(row['rejection'] + row['bias'] - distance)
+  np.testing.assert_allclose(gaps['OPT'], 0, atol=1e-5)
+  assert min(gaps['UNO']) > 0.005
+  assert np.greater(gaps['UNO, code'], gaps['UNO']).all()
+  assert _plot_names(workdir) == ['front']
 
 
 @pytest.mark.slow
@@ -278,7 +285,7 @@ def test_batch_improvement(tmp_path):
   assert list(curves) == list(expected)
   for name, values in expected.items():
     np.testing.assert_allclose(curves[name], values, atol=2e-6)
-  assert _drawn(tmp_path) == ['batch_improvement']
+  assert _plot_names(tmp_path) == ['batch_improvement']
 
 
 # Win rates.
@@ -286,16 +293,16 @@ def test_batch_improvement(tmp_path):
 
 @pytest.mark.slow
 def test_a_score_is_the_mean_log_likelihood_of_the_response(family):
-  """Against whole texts without a cache.
+  """Compares scores with those of full texts without a KV cache.
 
-  A metric judges beside it, by the prompts' reference answers.
+  A metric with the reference answers of the prompts is a second judge.
   """
   family = families.load(str(family))
   texts = [text for _, text in toy.PROMPTS]
   prompts = [family.tokenizer.encode_prompt(text) for text in texts]
   responses = [[5], [7, 300, 7], [9, 8, 1000, 11, 12]]
   references = [family.tokenizer.decode(responses[0]), 'x', 'y']
-  # A correction, a bonus token and a draft that was cut; then done.
+  # The rounds emit a correction, a bonus token and a draft that was cut.
   infos = types.SimpleNamespace(
     num_accepted=np.array([[0, 2, 1], [0, 0, 1]]),
     num_emitted=np.array([[1, 3, 1], [0, 1, 2]]),
@@ -314,23 +321,23 @@ def test_a_score_is_the_mean_log_likelihood_of_the_response(family):
     'likelihood': functools.partial(winrate.by_likelihood, family.target),
     'exact': functools.partial(winrate.by_metric, metric, family.tokenizer),
   }
-  found = winrate.observe(judges, batch)
-  assert [record['rejected'] for record in found] == [1, 1, 1]
-  assert [record['scores']['exact'] > 0 for record in found] == [1, 0, 0]
-  for prompt, response, record in zip(prompts, responses, found):
-    given = toy.log_probs(family.target, prompt, response)
-    expected = given[np.arange(len(response)), response].mean()
+  records = winrate.observe(judges, batch)
+  assert [record['rejected'] for record in records] == [1, 1, 1]
+  assert [record['scores']['exact'] > 0 for record in records] == [1, 0, 0]
+  for prompt, response, record in zip(prompts, responses, records):
+    log_probs = toy.log_probs(family.target, prompt, response)
+    expected = log_probs[np.arange(len(response)), response].mean()
     np.testing.assert_allclose(
       record['scores']['likelihood'], expected, rtol=1e-4
     )
 
 
 def test_a_prompt_is_won_by_more_comparisons():
-  """Won, won in spite of the lower mean, lost, and tied."""
+  """Covers prompts that are won, won with a lower mean, lost, and tied."""
   first = [[2, 2, 2], [5, 5, -90], [0, 0, 3], [1, 1, 1]]
   second = [[1, 1, 1], [1, 1, 1], [2, 2, 2], [0, 1, 2]]
   row = winrate.versus(
-    *((np.array(each, float), 0.5) for each in (first, second))
+    *((np.array(scores, float), 0.5) for scores in (first, second))
   )
   assert row['win_rate'] == 0.5 and row['tied'] == 0.25
   assert row['win_rate_error'] == 0.25  # sqrt(0.5 * 0.5 / 4)
@@ -339,7 +346,7 @@ def test_a_prompt_is_won_by_more_comparisons():
 
 
 def test_methods_of_equal_columns_are_compared(family, tmp_path, monkeypatch):
-  """By each judge, of which the metric is one; by hand: more is better."""
+  """Compares methods with two judges: the likelihood and a metric."""
   score = {'target': 2.0, 'small': 1.0, 'OPT': 1.5, 'UNO': 1.75}
   rejected = {'target': 0, 'small': 0, 'OPT': 3, 'UNO': 6}
 
@@ -353,41 +360,41 @@ def test_methods_of_equal_columns_are_compared(family, tmp_path, monkeypatch):
   rows = toy.run(config, tmp_path)
   names = ('judge', 'method', 'against', 'epsilon', 'win_rate', 'rejections')
   assert [tuple(map(row.get, names)) for row in rows] == [
-    (judge, *pair, epsilon, wins, rejections)
+    (judge, *pair, epsilon, win_rate, rejections)
     for judge, second in (('likelihood', 0.0), ('rougeL', 1.0))
-    for pair, epsilon, wins, rejections in (
+    for pair, epsilon, win_rate, rejections in (
       (('target', 'small'), None, 1 - second, 0),
       (('OPT', 'UNO'), 0.0, second, 0.25),
       (('OPT', 'UNO'), 1.0, second, 0.25),
     )
   ]
   assert {row['against_rejections'] for row in rows[1:3]} == {0.5}
-  assert _drawn(tmp_path) == ['gap', 'win_rate']
+  assert _plot_names(tmp_path) == ['gap', 'win_rate']
 
 
 @pytest.mark.slow
 def test_methods_share_no_randomness_and_rejections_are_counted(
   family, tmp_path
 ):
-  """Of chains of one, a round rejects its draft where it keeps none."""
+  """Uses chains of one token, so that a round rejects its draft or keeps it."""
   methods = tuple({'arm': 'small:1', 'label': label} for label in ('a', 'b'))
   changes = _WINRATE | {'methods': methods, 'comparisons': (('a', 'b'),)}
   config = _load('winrate', changes, family)
   (row,) = rows = toy.run(config, tmp_path / 'run')
   units = [unit['outcome']['records'] for unit in toy.units(tmp_path / 'run')]
-  # Of each method and seed, two prompts and then one.
+  # Each method and seed has a batch of two prompts and one of one prompt.
   units = [units[i] + units[i + 1] for i in range(0, 8, 2)]
   scores = [[r['scores']['likelihood'] for r in unit] for unit in units]
-  assert all(len(set(each)) == 4 for each in zip(*scores))
+  assert all(len(set(values)) == 4 for values in zip(*scores))
   assert row['score'] == pytest.approx(np.mean(scores[:2]))
   for unit, name in ((units[:2], 'rejections'), (units[2:], None)):
-    records = [record for each in unit for record in each]
+    records = [record for method_records in unit for record in method_records]
     rejected = sum(r['rounds'] - sum(r['accepted']) for r in records)
-    found = rejected / sum(record['emitted'] for record in records)
-    assert 0 < found == row[name or 'against_rejections']
-  again = toy.torn(tmp_path / 'run', tmp_path / 'again', 5)
-  assert toy.run(config, again) == rows
-  assert toy.units(again) == toy.units(tmp_path / 'run')
+    rejection_rate = rejected / sum(record['emitted'] for record in records)
+    assert 0 < rejection_rate == row[name or 'against_rejections']
+  torn_dir = toy.torn_workdir(tmp_path / 'run', tmp_path / 'again', 5)
+  assert toy.run(config, torn_dir) == rows
+  assert toy.units(torn_dir) == toy.units(tmp_path / 'run')
 
 
 # Diagnosis.
@@ -398,17 +405,17 @@ def test_methods_share_no_randomness_and_rejections_are_counted(
   'verifier, flagged', [('maximal', False), ('over_acceptance', True)]
 )
 def test_biased_rounds_are_flagged(family, tmp_path, capsys, verifier, flagged):
-  """Some 50 rejections are due and 0 come: 4 to 8 standard errors less.
+  """Expects 50 rejections but observes 0, which is 4 to 8 standard errors less.
 
-  A sound run is flagged with chance 0.003 a row.
+  A row of a lossless run is flagged with probability 0.003.
   """
   changes = _DIAGNOSE | {'methods': (f'small:2/{verifier}',)}
   rows = toy.run(_load('diagnose', changes, family), tmp_path)
   assert [row['domain'] for row in rows] == ['all', 'one', 'two']
   assert {row['method'] for row in rows} == {f'small:2/{verifier}'}
   for field in ('tested', 'seen', 'predicted'):
-    every, *of_domains = [row[field] for row in rows]
-    np.testing.assert_allclose(sum(of_domains), every, rtol=1e-6)
+    total, *domain_values = [row[field] for row in rows]
+    np.testing.assert_allclose(sum(domain_values), total, rtol=1e-6)
   for row in rows:
     error = row['predicted_error']
     np.testing.assert_allclose(
@@ -424,13 +431,13 @@ def test_biased_rounds_are_flagged(family, tmp_path, capsys, verifier, flagged):
 
 @pytest.mark.slow
 def test_the_ledger_tells_rules_apart(family, tmp_path):
-  """On the front, and as far above it as the replacement costs."""
+  """Compares rules with the front; the replacement adds to the bias."""
   rows = toy.run(_load('ledger', _LEDGER, family), tmp_path)
   assert [(row['epsilon'], row['rule']) for row in rows] == [
     (epsilon, rule) for epsilon in (1e-4, 1e-3) for rule in pareto.RULES
   ]
-  for same in (rows[:3], rows[3:]):
-    best, *others = same
+  for epsilon_rows in (rows[:3], rows[3:]):
+    best, *others = epsilon_rows
     assert best['over_best'] == 0
     for row in others:
       assert row['rejection'] == best['rejection'] > 0
@@ -439,7 +446,7 @@ def test_the_ledger_tells_rules_apart(family, tmp_path):
       assert row['over_best'] > 0 and row['over_best_error'] > 0
   front = [row['rejection'] + row['bias'] for row in (rows[0], rows[3])]
   assert front[0] == pytest.approx(front[1], abs=1e-5)
-  assert _drawn(tmp_path) == ['bias', 'over_best']
+  assert _plot_names(tmp_path) == ['bias', 'over_best']
 
 
 # Theory meets practice.
@@ -458,7 +465,7 @@ _PRACTICE = toy.SIZES | {
 }
 
 
-def _drafted(method, _):
+def _draft_record(method, _):
   """Seconds of 12 tokens, and drafts that are kept half or all of the time."""
   drafts, length = method.columns.values()
   accepted = [4, 4, 0] if drafts == 1 else [4, 4, 4]
@@ -472,8 +479,8 @@ def _drafted(method, _):
 def test_speeds_of_drafts_are_predicted_from_one_length(
   family, tmp_path, monkeypatch
 ):
-  """By hand: two drafts are all kept, of one 8 are kept and 4 rejected."""
-  toy.simulate(monkeypatch, _drafted)
+  """Uses records made by hand: all of two drafts, but 8 of 12 single ones."""
+  toy.simulate(monkeypatch, _draft_record)
   depths = {'none': 0, 'small:1x1': 1, 'small:1x3': 3}
   depths |= {'small:2x1': 1, 'small:2x3': 3}
   costs = toy.write_costs(tmp_path / 'costs', depths)
@@ -481,8 +488,8 @@ def test_speeds_of_drafts_are_predicted_from_one_length(
   *drafts, choice = toy.run(config, tmp_path / 'run')
   shapes = [(row['drafts'], row['length']) for row in drafts]
   assert shapes == [(1, 1), (1, 3), (2, 1), (2, 3)]
-  found = [row['acceptance'] for row in drafts]
-  assert found == pytest.approx([2 / 3, 2 / 3, 1, 1])
+  actual = [row['acceptance'] for row in drafts]
+  assert actual == pytest.approx([2 / 3, 2 / 3, 1, 1])
   # `1 + a + ... + a^length` tokens in rounds of `1 + length` seconds.
   assert [row['predicted_efficiency'] for row in drafts] == pytest.approx(
     [5 / 3, 65 / 27, 2, 4]
@@ -493,12 +500,12 @@ def test_speeds_of_drafts_are_predicted_from_one_length(
     assert row['predicted_speed_up'] == speed
   speed_ups = [12 / (2 + sum(shape)) for shape in shapes]
   assert [row['speed_up'] for row in drafts] == pytest.approx(speed_ups)
-  # Of two that are predicted to be as fast, the first; one draft is faster.
+  # The first of two equal predictions is selected; one draft is faster.
   assert (choice['predicted_best'], choice['best']) == ('2 x 1', '1 x 1')
-  found = [choice[name] for name in ('best_speed_up', 'speed_up', 'worth')]
-  assert found == pytest.approx([3, 2.4, 0.8])
+  actual = [choice[name] for name in ('best_speed_up', 'speed_up', 'worth')]
+  assert actual == pytest.approx([3, 2.4, 0.8])
   assert choice['worth_error'] == pytest.approx(0)
-  assert _drawn(tmp_path / 'run') == ['block_efficiency', 'speed_up']
+  assert _plot_names(tmp_path / 'run') == ['block_efficiency', 'speed_up']
 
 
 # What they share.
@@ -506,23 +513,24 @@ def test_speeds_of_drafts_are_predicted_from_one_length(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(points, tmp_path):
-  """In the middle of a line; what was done before is not done again."""
+  """Resumes after a torn line without repeating the work before it."""
   workdir, rows = points
-  again = toy.torn(workdir, tmp_path / 'again', 1)
-  assert toy.run(_load('pareto', _PARETO), again) == rows
-  assert toy.units(again) == toy.units(workdir)
+  torn_dir = toy.torn_workdir(workdir, tmp_path / 'again', 1)
+  assert toy.run(_load('pareto', _PARETO), torn_dir) == rows
+  assert toy.units(torn_dir) == toy.units(workdir)
 
 
 def test_acceptance_is_by_depth_and_rank():
-  """Of three rounds; of each text, the last one is left out."""
+  """Counts three rounds; the last round of each text is left out."""
   tree = trees.prefix_tree((2, 2))  # Nodes 0, 1; then 2, 3 and 4, 5.
   records = [
     {'path': [[1, 4], [0, 9], [0, 2]], 'num_accepted': [2, 1, 2]},
     {'path': [[9, 9], [0, 2]], 'num_accepted': [0, 2]},
   ]
-  found = trees_lib.acceptance(tree, records)
-  # At depth 1, both ranks once of three; below, rank 0 once of two.
-  np.testing.assert_allclose(found, [[1 / 3, 1 / 3], [1 / 2, 0]])
+  acceptance = trees_lib.acceptance(tree, records)
+  # At depth 1, each rank is kept in one of three rounds; at depth 2, rank 0 in
+  # one of two.
+  np.testing.assert_allclose(acceptance, [[1 / 3, 1 / 3], [1 / 2, 0]])
 
 
 @pytest.mark.parametrize(

@@ -29,21 +29,21 @@ _FIELDS = (
   "methods=('none',)",
 )
 _ROOT = smoke.ROOT
-# What stands for a part: it notes its start, and leaves a table in the end.
+# Replaces the program of a part: it records its start and writes a table.
 _PROGRAM = """
 import json, os, pathlib, sys, time
 name, folder = sys.argv[1:]
-left = lambda: float(os.environ['SPECJAX_DEADLINE']) - time.time()
+remaining = lambda: float(os.environ['SPECJAX_DEADLINE']) - time.time()
 with open(pathlib.Path(folder).parent / 'starts', 'a') as file:
   file.write(name + ' ')
 if name == 'full':
   sys.exit('Error: Cannot write x: No space left on device.')
-in_time = left() > 0
+in_time = remaining() > 0
 if name.startswith('hangs') and (in_time or name == 'hangs_twice'):
   time.sleep(60)
 if name == 'hangs_and_fails':
   sys.exit('Error: A table cannot be written.')
-while name == 'slow' and left() > 0:
+while name == 'slow' and remaining() > 0:
   time.sleep(0.01)
 os.makedirs(folder, exist_ok=True)
 row = {'part': None, 'batch_size': 7, 'method': 'none'}
@@ -66,9 +66,9 @@ def _suite(tmp_path, parts, **fields):
   return config
 
 
-@pytest.fixture(name='quick')
-def _quick(monkeypatch):
-  """Processes are those of `_PROGRAM`, and everything is there."""
+@pytest.fixture(name='fake_processes')
+def _fake_processes(monkeypatch):
+  """Replaces the processes of parts by `_PROGRAM`, and skips the checks."""
 
   def command(words):
     folder = words[-1].removeprefix('--workdir=')
@@ -81,7 +81,7 @@ def _quick(monkeypatch):
 
 
 def test_each_part_ends_within_its_limit_and_the_next_one_starts(
-  tmp_path, quick, capsys
+  tmp_path, fake_processes, capsys
 ):
   parts = {
     '1_done': _part(),
@@ -94,19 +94,19 @@ def test_each_part_ends_within_its_limit_and_the_next_one_starts(
   states = ['done', 'ran out of time', 'ran out of time', 'failed', 'left out']
   config = _suite(tmp_path, parts)
   for starts in ('1 2 3 3 4', '4'):  # What has failed is tried again.
-    began = time.monotonic()
+    start_time = time.monotonic()
     main.run(config, workdir)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - start_time < 10
     rows = results.read(workdir)['rows']
     assert [row['state'] for row in rows] == states
-    found = (workdir / 'starts').read_text().split()
+    started_names = (workdir / 'starts').read_text().split()
     names = [name for name in parts for _ in range(starts.count(name[0]))]
-    assert found == [name.partition('_')[2] for name in names]
+    assert started_names == [name.partition('_')[2] for name in names]
     (workdir / 'starts').unlink()
   assert rows[3]['message'] == 'Cannot write x: No space left on device.'
   assert rows[4]['message'] == 'cpu has no command buffers.'
   assert 0.01 <= rows[1]['minutes'] < rows[2]['minutes']
-  # What is kept of each: its table, but nothing large.
+  # The table of each part is kept, but not its large files.
   assert [row['kept'] for row in rows] == ['results.json'] * 3 + [''] * 2
   summary = (workdir / 'kept' / 'summary.md').read_text()
   assert summary.count('batch size') == 3 and 'Device: a toy.' in summary
@@ -118,29 +118,29 @@ def test_each_part_ends_within_its_limit_and_the_next_one_starts(
 
 
 def test_a_part_that_was_stopped_goes_on_with_the_time_it_has_left(
-  tmp_path, quick, monkeypatch
+  tmp_path, fake_processes, monkeypatch
 ):
   workdir = tmp_path / 'run'
   config = _suite(tmp_path, {'1_hangs': _part(minutes=1.0)})
-  save, written = results.save_json, []
+  save, contents = results.save_json, []
 
-  def full(path, content):
-    written.append(content)
-    if len(written) == 6:
+  def save_until_full(path, content):
+    contents.append(content)
+    if len(contents) == 6:
       raise ValueError(f'Cannot write {path}: No space left on device.')
     save(path, content)
 
-  monkeypatch.setattr(results, 'save_json', full)
+  monkeypatch.setattr(results, 'save_json', save_until_full)
   with pytest.raises(ValueError, match='Cannot write .*parts.json: No space'):
     main.run(config, workdir)
-  # Its process has ended, and what it has taken counts.
-  before = json.loads((workdir / 'parts.json').read_text())['1_hangs']
-  assert before['state'] == 'stopped' and before['minutes'] > 0
-  config.parts['1_hangs'].minutes = before['minutes'] + 0.01
+  # The process has ended, and its time counts.
+  part_state = json.loads((workdir / 'parts.json').read_text())['1_hangs']
+  assert part_state['state'] == 'stopped' and part_state['minutes'] > 0
+  config.parts['1_hangs'].minutes = part_state['minutes'] + 0.01
   main.run(config, workdir)
   (row,) = results.read(workdir)['rows']
   assert row['state'] == 'ran out of time'
-  assert before['minutes'] + 0.01 <= row['minutes'] < 0.5
+  assert part_state['minutes'] + 0.01 <= row['minutes'] < 0.5
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_part_that_was_stopped_goes_on_with_the_time_it_has_left(
   ],
 )
 def test_a_killed_part_ends_as_the_process_that_writes_its_tables(
-  name, state, message, tmp_path, quick
+  name, state, message, tmp_path, fake_processes
 ):
   config = _suite(tmp_path, {f'1_{name}': _part()})
   main.run(config, tmp_path / 'run')
@@ -172,7 +172,7 @@ def test_a_killed_part_ends_as_the_process_that_writes_its_tables(
   ],
 )
 def test_a_failure_has_the_message_of_its_own_process(
-  end, message, tmp_path, quick, monkeypatch
+  end, message, tmp_path, fake_processes, monkeypatch
 ):
   workdir = tmp_path / 'run'
   workdir.mkdir()
@@ -185,10 +185,10 @@ def test_a_failure_has_the_message_of_its_own_process(
 
 
 def test_a_device_whose_process_is_killed_is_named(tmp_path, monkeypatch):
-  killed = lambda *args, **options: subprocess.CompletedProcess(
+  fake_run = lambda *args, **options: subprocess.CompletedProcess(
     args, -signal.SIGSEGV, '', 'a warning'
   )
-  monkeypatch.setattr(subprocess, 'run', killed)
+  monkeypatch.setattr(subprocess, 'run', fake_run)
   message = "device 'cpu' could not be found: .* terminated by SIGSEGV"
   with pytest.raises(ValueError, match=message):
     main.run(_suite(tmp_path, {'1_a': _part()}), tmp_path / 'run')
@@ -237,7 +237,7 @@ def test_command_buffers_of_the_suite_would_be_those_of_all_parts(
 
 
 def test_results_name_the_device_and_the_commands_of_parts(
-  tmp_path, quick, capsys
+  tmp_path, fake_processes, capsys
 ):
   fields = *_FIELDS, "measured.files=('WORKDIR/other/results.json',)"
   parts = {
@@ -248,15 +248,17 @@ def test_results_name_the_device_and_the_commands_of_parts(
   config = _suite(tmp_path, parts, device='h100')
   main.run(config, workdir)
   assert results.read(workdir)['device'] == 'h100'
-  shown = capsys.readouterr().out
+  output = capsys.readouterr().out
   summary = (workdir / 'kept' / 'summary.md').read_text()
   for part in timed_suite.prepare(config, str(workdir)):
-    assert part.command in shown and part.command in summary
-  assert f'{workdir}/other/results.json' in shown
-  assert '--command_buffers' in shown
+    assert part.command in output and part.command in summary
+  assert f'{workdir}/other/results.json' in output
+  assert '--command_buffers' in output
 
 
-def test_a_part_leaves_out_drafters_that_no_part_has_left(tmp_path, quick):
+def test_a_part_leaves_out_drafters_that_no_part_has_left(
+  tmp_path, fake_processes
+):
   workdir = tmp_path / 'run'
   part = smoke.load('accelerators:half_hour').parts.e_smollm2
   config = _suite(tmp_path, {'e_smollm2': part})
@@ -287,8 +289,10 @@ def test_a_part_leaves_out_drafters_that_no_part_has_left(tmp_path, quick):
     assert row['message'] == message
 
 
-def test_a_file_that_cannot_be_kept_is_named(tmp_path, quick, monkeypatch):
-  def full(source, copy):
+def test_a_file_that_cannot_be_kept_is_named(
+  tmp_path, fake_processes, monkeypatch
+):
+  def raise_full(source, copy):
     pathlib.Path(copy).write_text('a half')
     raise OSError(errno.ENOSPC, 'No space left on device')
 
@@ -296,14 +300,14 @@ def test_a_file_that_cannot_be_kept_is_named(tmp_path, quick, monkeypatch):
   config = _suite(tmp_path, {'1_a': _part(), '2_b': _part()})
   message = 'Cannot keep results.json: No space left on device.'
   with monkeypatch.context() as patch:
-    patch.setattr(timed_suite.shutil, 'copyfile', full)
+    patch.setattr(timed_suite.shutil, 'copyfile', raise_full)
     main.run(config, workdir)
     rows = results.read(workdir)['rows']
     assert [row['state'] for row in rows] == ['done'] * 2
     assert [row['message'] for row in rows] == [message] * 2
     assert [row['megabytes'] for row in rows] == [0.0] * 2
     assert not list((workdir / 'kept').rglob('*.part'))
-  # What a killed suite was copying does not count.
+  # The partial copy of a killed suite is ignored.
   (workdir / 'kept' / '1_a' / 'results.json.part').write_text('a half')
   main.run(config, workdir)
   for row in results.read(workdir)['rows']:
@@ -326,7 +330,7 @@ def test_parts_of_the_half_hour_take_25_minutes(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_suite_takes_its_part_along_and_goes_on(tmp_path):
-  """In processes as users start them."""
+  """Starts the suite in a process, as users do."""
   path = tmp_path / 'suite.py'
   code = f"""
   from configs import accelerators
@@ -342,29 +346,33 @@ def test_a_killed_suite_takes_its_part_along_and_goes_on(tmp_path):
   command = [sys.executable, '-m', 'experiments.main', f'--config={path}']
   command += [f'--workdir={workdir}', f'--config.data_dir={tmp_path}']
   options = {'cwd': _ROOT, 'env': xla.environment(1)}
-  first = subprocess.Popen(command, **options)
+  killed_process = subprocess.Popen(command, **options)
   log = workdir / 'a.log'
   while not log.exists():  # Its part has started.
-    assert first.poll() is None
+    assert killed_process.poll() is None
     time.sleep(0.05)
-  first.send_signal(signal.SIGKILL)
-  first.wait()
-  again = subprocess.run(command, **options, check=False, timeout=120)
-  assert again.returncode == 0
+  killed_process.send_signal(signal.SIGKILL)
+  killed_process.wait()
+  resumed_process = subprocess.run(command, **options, check=False, timeout=120)
+  assert resumed_process.returncode == 0
   (row,) = results.read(workdir)['rows']
   assert row['state'] == 'done' and row['kept'] == 'results.json'
   # A device that is not there.
-  refused = subprocess.run(
+  failed_process = subprocess.run(
     [*command, '--config.device=h100', f'--workdir={tmp_path / "other"}'],
     **options,
     check=False,
     capture_output=True,
     text=True,
   )
-  assert refused.returncode == 1
-  (said,) = [x for x in refused.stderr.splitlines() if x.startswith('Error')]
-  assert 'device must be available to run on' in said
-  assert "got 'h100'" in said and not (tmp_path / 'other').exists()
+  assert failed_process.returncode == 1
+  (message,) = [
+    line
+    for line in failed_process.stderr.splitlines()
+    if line.startswith('Error')
+  ]
+  assert 'device must be available to run on' in message
+  assert "got 'h100'" in message and not (tmp_path / 'other').exists()
 
 
 @pytest.mark.parametrize(

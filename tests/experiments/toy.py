@@ -48,21 +48,21 @@ def write(folder):
 
 
 def config(name, family, changes, argument=''):
-  """A config by its path without `.py`; fields are replaced as a whole.
+  """Loads a config and replaces some of its fields.
 
   Args:
-    name: the path in `configs`.
-    family: a folder; None for a config without a family.
-    changes: fields.
-    argument: what `get_config` is asked for.
+    name: the path in `configs`, without `.py`.
+    family: the folder of a family; None for a config without a family.
+    changes: the new values of fields, each of which is replaced as a whole.
+    argument: the argument of `get_config`.
   """
   path = f'{CONFIGS / name}.py'
-  loaded = configs.load(f'{path}:{argument}' if argument else path)
-  with loaded.ignore_type():  # A sweep may be a dictionary, or none.
+  loaded_config = configs.load(f'{path}:{argument}' if argument else path)
+  with loaded_config.ignore_type():  # A sweep may be a dictionary, or none.
     paths = {'family': str(family)} if family is not None else {}
     for field, value in (paths | changes).items():
-      loaded[field] = value
-  return loaded
+      loaded_config[field] = value
+  return loaded_config
 
 
 def run(config, workdir):
@@ -78,18 +78,19 @@ def _log_probs(model, params, tokens):
 
 
 def log_probs(model, prompt, response):
-  """`[T, V]` float64 of the response, without a cache: an oracle.
+  """Returns `[T, V]` log-probabilities at a response, without a KV cache.
 
   Args:
-    model: of a family.
-    prompt: tokens.
-    response: tokens; both are as many as `max_length` at most.
+    model: a model of a family.
+    prompt: the tokens of the prompt.
+    response: the tokens of the response. Prompt and response together have at
+      most `max_length` tokens.
   """
   tokens = np.zeros((1, SIZES['max_length']), np.int32)
   tokens[0, : len(prompt) + len(response)] = [*prompt, *response]
-  found = _log_probs(model.model, model.params, tokens)
+  result = _log_probs(model.model, model.params, tokens)
   first = len(prompt) - 1
-  return np.asarray(found, np.float64)[first : first + len(response)]
+  return np.asarray(result, np.float64)[first : first + len(response)]
 
 
 def units(workdir):
@@ -98,12 +99,12 @@ def units(workdir):
   return [json.loads(line) for line in lines]
 
 
-def torn(workdir, into, keep=-1):
-  """A workdir whose run was killed while it wrote a line of its log."""
-  into.mkdir()
+def torn_workdir(workdir, folder, keep=-1):
+  """Writes a workdir whose run was killed while it wrote a line of its log."""
+  folder.mkdir()
   lines = (workdir / log.FILE).read_text().splitlines(keepends=True)
-  (into / log.FILE).write_text(''.join(lines[:keep]) + lines[keep][:-20])
-  return into
+  (folder / log.FILE).write_text(''.join(lines[:keep]) + lines[keep][:-20])
+  return folder
 
 
 def without_clocks(rows):
@@ -115,22 +116,22 @@ def without_clocks(rows):
 
 
 def record(**fields):
-  """A record as the runner makes them, of 12 tokens and 12 plain rounds."""
-  plain = {'emitted': 12, 'rounds': 12, 'draft_calls': 0}
-  plain |= {'num_catch_up_tokens': 0, 'accepted': [], 'drafted': []}
-  return plain | {'pulls': [12]} | fields
+  """Returns a record like the runner's, with 12 tokens in 12 plain rounds."""
+  defaults = {'emitted': 12, 'rounds': 12, 'draft_calls': 0}
+  defaults |= {'num_catch_up_tokens': 0, 'accepted': [], 'drafted': []}
+  return defaults | {'pulls': [12]} | fields
 
 
 def simulate(monkeypatch, fields):
-  """Has `compare.decode` return records made by hand; returns all of them.
+  """Replaces `compare.decode` by records made by hand; returns all of them.
 
   Args:
-    monkeypatch: of the test.
-    fields: `(method, job) -> dict` of a record, beside those of `record`.
+    monkeypatch: the fixture of the test.
+    fields: `(method, job) -> dict`, which overrides fields of `record`.
   """
   decoded = []
 
-  def decode(config, workdir, made, **options):
+  def decode(config, workdir, setup, **options):
     del workdir, options
     calls = [
       compare.Decoded(
@@ -142,8 +143,8 @@ def simulate(monkeypatch, fields):
           for i, job in enumerate(prompts.jobs)
         ],
       )
-      for method in made.methods
-      for prompts in made.prompt_sets
+      for method in setup.methods
+      for prompts in setup.prompt_sets
     ]
     decoded.extend(calls)
     return calls

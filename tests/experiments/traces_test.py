@@ -9,7 +9,7 @@ from experiments.common import traces
 
 
 def test_kernels_are_counted_by_what_they_do():
-  """Under names that XLA and NVIDIA's libraries give them."""
+  """Classifies kernels by the names from XLA and NVIDIA's libraries."""
   events = [
     ('gemm_fusion_dot_7', 3.0),
     ('nvjet_tst_64x8_64x16_1x1_h_bz_NNT', 2.0),
@@ -23,17 +23,20 @@ def test_kernels_are_counted_by_what_they_do():
     ('convert_reduce_fusion', 0.0625),
     ('convolution_7', 0.25),
   ]
-  found = traces.reduce(iter(events))
-  assert found.kernels == {
+  reduced_trace = traces.reduce(iter(events))
+  assert reduced_trace.kernels == {
     'host': 1,
     'product': 3,
     'reduction': 2,
     'copy': 2,
     'other': 3,
   }
-  assert found.seconds['product'] == 5.25 and found.seconds['other'] == 0.3125
-  assert list(found.longest)[:2] == ['gemm_fusion_dot_7', events[1][0]]
-  assert len(found.longest) == 5
+  assert (
+    reduced_trace.seconds['product'] == 5.25
+    and reduced_trace.seconds['other'] == 0.3125
+  )
+  assert list(reduced_trace.longest)[:2] == ['gemm_fusion_dot_7', events[1][0]]
+  assert len(reduced_trace.longest) == 5
 
 
 def test_tables_have_a_column_for_each_kind():
@@ -47,10 +50,10 @@ def test_a_trace_has_what_a_program_runs_and_not_what_it_is_inside_of():
 
   x = jnp.ones((8, 64), jnp.int32)
   sort(x)
-  found = traces.trace(lambda: sort(x))
-  assert found.kernels['reduction'] >= 5
-  assert 0 < sum(found.seconds.values())
-  assert not [name for name in found.longest if name.startswith('while')]
-  assert found.seconds['reduction'] == pytest.approx(
-    sum(value for name, value in found.longest.items() if 'sort' in name)
+  trace = traces.trace(lambda: sort(x))
+  assert trace.kernels['reduction'] >= 5
+  assert 0 < sum(trace.seconds.values())
+  assert not [name for name in trace.longest if name.startswith('while')]
+  assert trace.seconds['reduction'] == pytest.approx(
+    sum(value for name, value in trace.longest.items() if 'sort' in name)
   )

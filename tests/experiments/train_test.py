@@ -69,7 +69,7 @@ def test_a_family_is_trained_and_decodes(tmp_path):
 
 
 def _sampled(tmp_path, data_dir):
-  """Responses of a killed run, equal to those of a run that was not."""
+  """Samples responses in a killed run and compares them with a full run."""
   config = _load(
     'train/responses',
     **data_dir,
@@ -83,17 +83,17 @@ def _sampled(tmp_path, data_dir):
   path = tmp_path / 'responses' / 'responses.jsonl'
   main.run(config, path.parent)
   assert len(path.read_text().splitlines()) == 6
-  again = toy.torn(path.parent, tmp_path / 'again', 3)
-  main.run(config, again)
-  assert (again / 'responses.jsonl').read_text() == path.read_text()
-  prompts, responses = token_ids.read(again / 'responses.npz')
-  logged = [unit['outcome'] for unit in toy.units(again)]
-  assert [each.tokens for each in responses] == [
-    outcome['tokens'] for outcome in logged
+  torn_dir = toy.torn_workdir(path.parent, tmp_path / 'again', 3)
+  main.run(config, torn_dir)
+  assert (torn_dir / 'responses.jsonl').read_text() == path.read_text()
+  prompts, responses = token_ids.read(torn_dir / 'responses.npz')
+  outcomes = [unit['outcome'] for unit in toy.units(torn_dir)]
+  assert [response.tokens for response in responses] == [
+    outcome['tokens'] for outcome in outcomes
   ]
-  assert {each.temperature for each in responses} == {0.0, 1.0}
+  assert {response.temperature for response in responses} == {0.0, 1.0}
   assert len(prompts) == 3
-  assert toy.units(again) == toy.units(path.parent)
+  assert toy.units(torn_dir) == toy.units(path.parent)
   return path
 
 
@@ -118,21 +118,21 @@ def _assert_decodes(tmp_path, data_dir, row):
 
 
 def _assert_other_training_is_refused(config, workdir):
-  """By main, and by the checkpoints where main knows nothing of the run."""
-  before = {path: path.read_bytes() for path in workdir.glob('*.safetensors')}
-  other = config.copy_and_resolve_references()
-  other.models.target.d_ff = 24
+  """Checks errors from main and, without the saved config, from checkpoints."""
+  contents = {path: path.read_bytes() for path in workdir.glob('*.safetensors')}
+  other_config = config.copy_and_resolve_references()
+  other_config.models.target.d_ff = 24
   with pytest.raises(ValueError, match='models.target.d_ff is 16 there and 24'):
-    main.run(other, workdir)
-  other = config.copy_and_resolve_references()
-  other.training.learning_rate = 0.5
-  said = (workdir / 'config.json').read_text()
+    main.run(other_config, workdir)
+  other_config = config.copy_and_resolve_references()
+  other_config.training.learning_rate = 0.5
+  config_text = (workdir / 'config.json').read_text()
   (workdir / 'config.json').unlink()
   with pytest.raises(ValueError, match='learning_rate was 0.01 and is 0.5'):
-    main.run(other, workdir)
+    main.run(other_config, workdir)
   assert not (workdir / 'config.json').exists()
-  (workdir / 'config.json').write_text(said)
-  assert before == {path: path.read_bytes() for path in before}
+  (workdir / 'config.json').write_text(config_text)
+  assert contents == {path: path.read_bytes() for path in contents}
 
 
 _TEXT = 'count to two: one two one two'
@@ -146,7 +146,7 @@ def _learn(family, tmp_path_factory):
   examples_lib.write(data / 'toy.train.jsonl', examples)
 
   def config(name, *heads):
-    loaded = _load(
+    loaded_config = _load(
       name,
       data_dir=str(data),
       family=str(family),
@@ -155,45 +155,48 @@ def _learn(family, tmp_path_factory):
       training=_SHORT | {'batch_size': 2},
     )
     for head in heads:
-      loaded.heads[head].options.head_size = 2048
-    return loaded
+      loaded_config.heads[head].options.head_size = 2048
+    return loaded_config
 
   return config
 
 
-def _with(family, path, into):
-  """The toy family, with a drafter from a file."""
+def _load_with_drafter(family, path, folder):
+  """Loads the toy family with a drafter from a file."""
   drafters = [f'{name}.*' for name in toy.DRAFTERS]
-  shutil.copytree(family, into, ignore=shutil.ignore_patterns(*drafters))
-  shutil.copy(path, into)
-  return families.load(str(into))
+  shutil.copytree(family, folder, ignore=shutil.ignore_patterns(*drafters))
+  shutil.copy(path, folder)
+  return families.load(str(folder))
 
 
-def _decode(loaded, arm):
-  prompts = [loaded.tokenizer.encode_prompt(_TEXT)]
-  decoder = methods.decoder(loaded, arm, sampling={'temperature': 0.0})
+def _decode(family, arm):
+  prompts = [family.tokenizer.encode_prompt(_TEXT)]
+  decoder = methods.decoder(family, arm, sampling={'temperature': 0.0})
   return decoder.decode(prompts, 12)[0]
 
 
 def test_a_drafter_is_distilled_and_drafts(tmp_path, family, learn):
-  """It is a file without embedding, which its family lends it."""
+  """Saves the drafter without the embedding, which its family provides."""
   config = learn('train/distill')
   config.students = {'cut': {'layers': (0,), 'head_size': 2048}}
   main.run(config, tmp_path / 'run')
-  first, last = _of_steps(tmp_path / 'run' / 'cut', 'acceptance')
+  first, last = _first_and_last(tmp_path / 'run' / 'cut', 'acceptance')
   assert last > first
   path = tmp_path / 'run' / 'cut.safetensors'
-  loaded = _with(family, path, tmp_path / 'family')
-  cut = loaded.drafters['cut']
+  loaded_family = _load_with_drafter(family, path, tmp_path / 'family')
+  cut = loaded_family.drafters['cut']
   table = lambda model: model.params['embedding']['embedding']
-  assert table(cut) is table(loaded.target)
+  assert table(cut) is table(loaded_family.target)
   assert cut.config.head_size == 2048
-  drafted, plain = _decode(loaded, 'cut:2'), _decode(loaded, 'none')
-  assert drafted.tokens == plain.tokens
-  assert drafted.rounds < plain.rounds
+  draft_result, plain_result = (
+    _decode(loaded_family, 'cut:2'),
+    _decode(loaded_family, 'none'),
+  )
+  assert draft_result.tokens == plain_result.tokens
+  assert draft_result.rounds < plain_result.rounds
 
 
-# By kind: the head that is trained first, and arms.
+# By kind: the head that is trained first, and the arms.
 _HEADS = {
   'eagle': (
     'eagle_first',
@@ -207,8 +210,8 @@ _HEADS = {
 }
 
 
-@pytest.fixture(scope='module', name='trained')
-def _trained(learn, tmp_path_factory):
+@pytest.fixture(scope='module', name='train_heads')
+def _train_heads(learn, tmp_path_factory):
   """Trains heads of a kind, once; returns the workdir and the rows."""
 
   @functools.cache
@@ -224,40 +227,40 @@ def _trained(learn, tmp_path_factory):
 
 
 @pytest.mark.parametrize('kind', _HEADS)
-def test_heads_are_trained_and_draft(kind, trained, family, tmp_path):
-  """They are files without what is their target's, which lends it to them."""
-  workdir, rows = trained(kind)
-  begun, arms = _HEADS[kind]
-  first, last = _of_steps(workdir / begun, 'acceptance_1')
+def test_heads_are_trained_and_draft(kind, train_heads, family, tmp_path):
+  """Saves heads without the embedding, which the target provides."""
+  workdir, rows = train_heads(kind)
+  first_head, arms = _HEADS[kind]
+  first, last = _first_and_last(workdir / first_head, 'acceptance_1')
   assert last > first
   assert rows[-1]['acceptance_1'] > rows[0]['acceptance_1']
-  if begun != kind:  # It goes on where the first one ended.
-    again, _ = _of_steps(workdir / kind, 'acceptance_1')
-    assert again > (first + last) / 2
+  if first_head != kind:  # It starts from the first head.
+    resumed_first, _ = _first_and_last(workdir / kind, 'acceptance_1')
+    assert resumed_first > (first + last) / 2
   path = workdir / f'{kind}.safetensors'
-  loaded = _with(family, path, tmp_path / 'family')
-  shared = loaded.target.params['embedding']['embedding']
-  head = loaded.drafters[kind]
-  assert head.params['embedding']['embedding'] is shared
-  plain = _decode(loaded, 'none')
+  loaded_family = _load_with_drafter(family, path, tmp_path / 'family')
+  target_table = loaded_family.target.params['embedding']['embedding']
+  head = loaded_family.drafters[kind]
+  assert head.params['embedding']['embedding'] is target_table
+  plain_result = _decode(loaded_family, 'none')
   for arm in arms:
-    drafted = _decode(loaded, arm)
-    assert drafted.tokens == plain.tokens
-    assert drafted.rounds <= plain.rounds
+    draft_result = _decode(loaded_family, arm)
+    assert draft_result.tokens == plain_result.tokens
+    assert draft_result.rounds <= plain_result.rounds
 
 
-def test_a_head_learns_on_from_a_file(trained, learn, tmp_path):
-  """It begins as good as it was, but for what its file rounds."""
-  workdir, _ = trained('eagle')
-  further = learn('train/heads/eagle')
-  recipe = further.heads.eagle_first.recipe
+def test_a_head_learns_on_from_a_file(train_heads, learn, tmp_path):
+  """Starts from the loss of the saved head, except for rounding in its file."""
+  workdir, _ = train_heads('eagle')
+  config = learn('train/heads/eagle')
+  recipe = config.heads.eagle_first.recipe
   start = str(workdir / 'eagle_first.safetensors')
-  with further.ignore_type():
-    further.heads = {'own': {'start': start, 'recipe': recipe}}
-  main.run(further, tmp_path)
-  first, last = _of_steps(workdir / 'eagle_first', 'loss')
-  again, _ = _of_steps(tmp_path / 'own', 'loss')
-  assert again < last + 0.2 * (first - last)
+  with config.ignore_type():
+    config.heads = {'continued': {'start': start, 'recipe': recipe}}
+  main.run(config, tmp_path)
+  first, last = _first_and_last(workdir / 'eagle_first', 'loss')
+  resumed_loss, _ = _first_and_last(tmp_path / 'continued', 'loss')
+  assert resumed_loss < last + 0.2 * (first - last)
 
 
 @pytest.mark.parametrize(
@@ -349,8 +352,8 @@ def test_a_head_begins_as_a_head(start, message, learn, family, tmp_path):
     main.run(config, tmp_path / 'run')
 
 
-def _of_steps(folder, name):
-  """A metric of the first step of training, and of the last."""
+def _first_and_last(folder, name):
+  """Returns a metric at the first step of training and at the last step."""
   lines = (folder / 'metrics.jsonl').read_text().splitlines()
   first, *_, last = [json.loads(line)[name] for line in lines]
   return first, last

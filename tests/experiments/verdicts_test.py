@@ -19,7 +19,7 @@ _ROWS = (
   {'method': 'd', 'gain': 1.0},
   {'method': 'e'},
 )
-_FOUND = {
+_RESULTS = {
   'x/y': {
     'rows': _ROWS,
     'claims': [
@@ -32,13 +32,13 @@ _FOUND = {
 }
 
 
-def _claim(where, field='gain', **bounds):
-  where = {'method': where} if len(where) == 1 else {'claim': where}
-  return verdicts.Claim('P', 'more', 'x/y', where, field, **bounds)
+def _claim(name, field='gain', **bounds):
+  row_filter = {'method': name} if len(name) == 1 else {'claim': name}
+  return verdicts.Claim('P', 'more', 'x/y', row_filter, field, **bounds)
 
 
 @pytest.mark.parametrize(
-  ('where', 'bounds', 'measured', 'verdict'),
+  ('name', 'bounds', 'measured', 'verdict'),
   [
     ('a', {'low': 1.0}, 1.1, verdicts.HOLDS),  # The worse of two.
     ('b', {'low': 1.0}, 1.03, verdicts.OPEN),
@@ -49,40 +49,40 @@ def _claim(where, field='gain', **bounds):
     ('d', {'low': 1.1}, 1.0, verdicts.FAILS),
   ],
 )
-def test_verdicts_by_hand(where, bounds, measured, verdict):
-  row = verdicts.judge(_claim(where, **bounds), _FOUND)
+def test_verdicts_by_hand(name, bounds, measured, verdict):
+  row = verdicts.judge(_claim(name, **bounds), _RESULTS)
   assert (row['measured'], row['verdict']) == (measured, verdict)
 
 
 def test_a_ratio_of_the_paper_can_be_asked_for():
-  row = verdicts.judge(_claim('f over g', 'measured', low=1.3), _FOUND)
+  row = verdicts.judge(_claim('f over g', 'measured', low=1.3), _RESULTS)
   assert row['verdict'] == verdicts.HOLDS and row['threshold'] == 'at least 1.3'
   assert (row['paper'], row['ours / paper']) == (1.6, 2.0 / 1.6)
-  asked = (
+  thresholds = (
     _claim('a', low=1.0, high=2.0).threshold,
     _claim('a', high=2.0).threshold,
   )
-  assert asked == ('1 to 2', 'at most 2')
+  assert thresholds == ('1 to 2', 'at most 2')
 
 
 def test_what_follows_from_a_table_of_the_paper_stands_beside():
-  row = verdicts.judge(_claim('a', low=1.0, paper=2.2), _FOUND)
+  row = verdicts.judge(_claim('a', low=1.0, paper=2.2), _RESULTS)
   assert (row['paper'], row['ours / paper']) == (2.2, 0.5)
-  assert verdicts.judge(_claim('a', low=1.0), _FOUND)['ours / paper'] is None
+  assert verdicts.judge(_claim('a', low=1.0), _RESULTS)['ours / paper'] is None
 
 
 def test_what_no_row_reached_is_said_and_what_was_not_run_is_left_out():
-  row = verdicts.judge(_claim('e', low=1.0), _FOUND)
+  row = verdicts.judge(_claim('e', low=1.0), _RESULTS)
   assert (row['measured'], row['verdict']) == (None, verdicts.MISSING)
   assert verdicts.judge_all([_claim('a', low=1.0)], {}) == []
 
 
 def test_all_claims_are_of_rows_that_are_there():
-  found = {
+  kept_results = {
     path.relative_to(_DATA).with_suffix('').as_posix(): results.read(path)
     for path in _DATA.rglob('*.json')
   }
-  rows = verdicts.judge_all(claims.CLAIMS, found)
+  rows = verdicts.judge_all(claims.CLAIMS, kept_results)
   assert len(rows) > 3
   for row in rows:  # Only what must reach a quality may miss.
     assert row['measured'] is not None or row['source'].endswith('cascades')
@@ -100,7 +100,7 @@ def test_predictions_are_of_all_domains_together():
     }
     for domain, predicted in (('all', 1.8), ('code', 1.5), ('all', None))
   ]
-  found = {'x/y': {'rows': rows, 'claims': []}}
-  assert report.predictions(found) == [
+  kept_results = {'x/y': {'rows': rows, 'claims': []}}
+  assert report.predictions(kept_results) == [
     {'result': 'x/y', 'predicted': 1.8, 'measured': 2.0}
   ]
