@@ -917,9 +917,8 @@ def test_a_figure_has_room_for_its_legend():
 def test_a_title_is_no_wider_than_its_panel():
   title = 'prompts summarization, sampling.temperature 0.5'
   (single, _), (double, axes) = (plots.panels(num * [title]) for num in (1, 2))
-  inches = (
-    double.get_figwidth() - single.get_figwidth()
-  )  # Without the legend's.
+  # The difference leaves out the width of the legend.
+  inches = double.get_figwidth() - single.get_figwidth()
   for panel in axes:
     assert panel.title.get_window_extent().width / double.dpi < inches
     assert panel.get_title().split() == title.split()
