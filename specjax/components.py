@@ -48,7 +48,7 @@ def component(cls: _Class) -> _Class:
     (metadata if is_static else data).append(field.name)
 
   def flatten(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    leaves = tuple(getattr(instance, name) for name in data)
+    leaves = tuple(_as_leaf(getattr(instance, name)) for name in data)
     # JAX compares the metadata of two nodes, but not their classes: structures
     # that `register_dataclass` makes of two classes with equal fields are
     # equal, and their components could share one program.
@@ -70,6 +70,11 @@ def component(cls: _Class) -> _Class:
     frozen_class, flatten_with_keys, unflatten, flatten
   )
   return frozen_class
+
+
+def _as_leaf(value: Any) -> Any:
+  """Returns a number that is an int as a float: both share one program."""
+  return float(value) if type(value) is int else value
 
 
 def freeze_sequences(instance: Any, *names: str) -> None:

@@ -4,8 +4,10 @@ Draft, verification and bonus token all go through `probabilities`, so that the
 distribution a draft was drawn from is, bit for bit, the one in the ratio.
 """
 
+from collections.abc import Iterable
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +19,21 @@ from specjax import checks
 
 # Below, logits of any size would overflow; what is meant is 0.
 _COLDEST = 1e-6
+# Fields whose values are leaves, and the values that skip a step instead.
+_SKIPPED = {'temperature': (0.0, 1.0), 'top_p': (1.0,), 'min_p': (0.0,)}
 # Weights that one uniform is spread over at most: with the 23 bits of a float32
 # uniform and sums of 24, a draw's chances are off by at most 2**-23 each.
 _SPREAD = 384
 
 
+@jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class Sampling:
   """How tokens are drawn: temperature, then top-k, then top-p, then min-p.
+
+  It is a pytree. `temperature`, `top_p` and `min_p` are leaves, so that one
+  program serves all of their values, except for those that skip a step and so
+  make another program: temperatures 0 and 1, `top_p` 1 and `min_p` 0.
 
   Attributes:
     temperature: divides the logits; 0 is greedy, else at least 1e-6.
@@ -41,24 +50,67 @@ class Sampling:
   top_p: float = 1.0
   min_p: float = 0.0
 
-  def __post_init__(self):
-    cold = 0 < self.temperature < _COLDEST
-    if cold or not 0 <= self.temperature < math.inf:
-      raise ValueError(
-        f'temperature must be 0 (greedy) or lie in [{_COLDEST:g}, inf), got '
-        f'{self.temperature}.'
-      )
+  def __post_init__(self) -> None:
+    for name in _SKIPPED:
+      value = getattr(self, name)
+      if isinstance(value, int | np.number):
+        object.__setattr__(self, name, float(value))
+    if isinstance(self.temperature, float):
+      cold = 0 < self.temperature < _COLDEST
+      if cold or not 0 <= self.temperature < math.inf:
+        raise ValueError(
+          f'temperature must be 0 (greedy) or lie in [{_COLDEST:g}, inf), got '
+          f'{self.temperature}.'
+        )
     if self.top_k is not None and self.top_k < 1:
       raise ValueError(f'top_k must be >= 1 or None, got {self.top_k}.')
-    if not 0 < self.top_p <= 1:
+    if isinstance(self.top_p, float) and not 0 < self.top_p <= 1:
       raise ValueError(f'top_p must lie in (0, 1], got {self.top_p}.')
     checks.check_range('min_p', self.min_p, 0, 1)
+
+  @property
+  def is_greedy(self) -> bool:
+    """Whether the most likely token is taken: the temperature is 0."""
+    return self.skips('temperature') and self.temperature == 0
+
+  @property
+  def keeps_probs(self) -> bool:
+    """Whether tokens are drawn from the model's own distribution."""
+    return (
+      self.top_k is None
+      and all(map(self.skips, _SKIPPED))
+      and not self.is_greedy
+    )
+
+  def skips(self, name: str) -> bool:
+    """Returns whether a field has a value that skips a step."""
+    value = getattr(self, name)
+    return isinstance(value, float) and value in _SKIPPED[name]
+
+  def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Returns the leaves, with None for values that skip a step, and these."""
+    skips = [self.skips(name) for name in _SKIPPED]
+    values = [getattr(self, name) for name in _SKIPPED]
+    leaves = tuple(None if skip else v for skip, v in zip(skips, values))
+    skipped = tuple(v if skip else None for skip, v in zip(skips, values))
+    return leaves, (self.top_k, *skipped)
+
+  @classmethod
+  def tree_unflatten(
+    cls, metadata: tuple[Any, ...], leaves: Iterable[Any]
+  ) -> 'Sampling':
+    """Returns the instance that `tree_flatten` has taken apart."""
+    top_k, *skipped = metadata
+    values = [
+      leaf if value is None else value for leaf, value in zip(leaves, skipped)
+    ]
+    return cls(top_k=top_k, **dict(zip(_SKIPPED, values)))
 
 
 def both_probs(logits: jax.Array, sampling: Sampling) -> base.Probs:
   """Returns `[..., V]` processed and raw probabilities."""
   processed = probabilities(logits, sampling)
-  if sampling == Sampling():
+  if sampling.keeps_probs:
     return base.Probs(processed, processed)
   return base.Probs(processed, probabilities(logits, Sampling()))
 
@@ -71,18 +123,19 @@ def probabilities(logits: jax.Array, sampling: Sampling) -> jax.Array:
     sampling: temperature 0 gives a one-hot row on the first largest logit.
   """
   logits = logits.astype(jnp.float32)
-  if sampling.temperature == 0:
+  if sampling.is_greedy:
     best = most_likely(logits)
     return jax.nn.one_hot(best, logits.shape[-1], dtype=jnp.float32)
-  logits = logits / sampling.temperature
+  if not sampling.skips('temperature'):
+    logits = logits / sampling.temperature
   if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
     smallest = jax.lax.top_k(logits, sampling.top_k)[0][..., -1:]
     logits = jnp.where(logits >= smallest, logits, -jnp.inf)
   probs = jax.nn.softmax(logits)
-  if sampling.top_p < 1:
+  if not sampling.skips('top_p'):
     probs = jnp.where(probs >= _nucleus(probs, sampling.top_p), probs, 0.0)
     probs /= probs.sum(-1, keepdims=True)
-  if sampling.min_p > 0:
+  if not sampling.skips('min_p'):
     least = sampling.min_p * probs.max(-1, keepdims=True)
     probs = jnp.where(probs >= least, probs, 0.0)
     probs /= probs.sum(-1, keepdims=True)
@@ -198,7 +251,7 @@ def tokens(
     probs: `[B, N, V]`, what `probabilities` makes of them.
     sampling: at temperature 0, the most likely tokens are taken.
   """
-  if sampling.temperature == 0:
+  if sampling.is_greedy:
     return most_likely(logits)  # XLA shares it with `probabilities`.
   return jax.vmap(jax.vmap(draw))(uniforms, probs)
 

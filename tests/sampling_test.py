@@ -360,3 +360,18 @@ def test_row_key_depends_on_its_request_alone():
   data = np.asarray(jax.random.key_data(keys))
   np.testing.assert_array_equal(data[1:], jax.random.key_data(alone))
   assert (data[0] != data[1]).any()
+
+
+def test_numbers_are_leaves_unless_they_skip_a_step():
+  leaves = jax.tree.leaves
+  assert leaves(sampling.Sampling(0.5, 3, 0.9, 0.1)) == [0.5, 0.9, 0.1]
+  for temperature in (0, 1):
+    assert leaves(sampling.Sampling(temperature)) == []
+  logits = jnp.array([[1.0, 2.0, 3.0, -jnp.inf]])
+  for values in ((0.7,), (2, 2), (1, None, 0.5), (0.7, 3, 0.9, 0.2)):
+    how = sampling.Sampling(*values)
+    np.testing.assert_allclose(
+      jax.jit(sampling.probabilities)(logits, how),
+      sampling.probabilities(logits, how),
+      rtol=1e-6,
+    )

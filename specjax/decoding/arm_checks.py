@@ -48,7 +48,7 @@ def check_arms(
         'Draft and target must share a vocabulary, got vocab_size '
         f'{arm.drafter.vocab_size} and {target.vocab_size} (arm {i}).'
       )
-    if sampling.temperature or _samples_goal(arm, target.vocab_size):
+    if not sampling.is_greedy or _samples_goal(arm, target.vocab_size):
       _check_verifier(i, arm)
     if feedback == 'full':
       _check_full_feedback(i, arm)

@@ -54,7 +54,7 @@ class Round:
   rules: tuple[verification_lib.Rule, ...]
   bandit: base.Bandit
   reward: base.Reward | None
-  sampling: sampling_lib.Sampling = components.static()
+  sampling: sampling_lib.Sampling
   per_row: bool = components.static()
   feedback: str = components.static()
   rule_of_arm: tuple[int, ...] = components.static()
@@ -404,7 +404,9 @@ def _score_first(
     mask=nodes.mask[..., : num_nodes + 1, : num_nodes + 1],
   )
   # A softmax is finite if and only if the largest logit is, after temperature.
-  largest = extension.logits.max(-1) / (round_fn.sampling.temperature or 1.0)
+  largest = extension.logits.max(-1)
+  if not round_fn.sampling.is_greedy:
+    largest = largest / round_fn.sampling.temperature
   return Scores(
     sampling_lib.both_probs(extension.logits, round_fn.sampling),
     TargetOutput(

@@ -30,9 +30,7 @@ class Autoregressive(static_tree.StaticTreeDrafter):
 
   model: base.LanguageModel
   topology: trees.Topology = components.static()
-  sampling: sampling_lib.Sampling = components.static(
-    default=sampling_lib.Sampling()
-  )
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
   _: dataclasses.KW_ONLY
   bonus_probs: bool = components.static(default=False)
   stop: base.StopRule | None = None

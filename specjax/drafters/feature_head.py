@@ -36,9 +36,7 @@ class FeatureHeadDrafter(static_tree.StaticTreeDrafter):
 
   head: base.FeatureHead
   topology: trees.Topology = components.static()
-  sampling: sampling_lib.Sampling = components.static(
-    default=sampling_lib.Sampling()
-  )
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
   _: dataclasses.KW_ONLY
   bonus_probs: bool = components.static(default=False)
   stop: base.StopRule | None = None

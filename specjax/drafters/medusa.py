@@ -40,9 +40,7 @@ class Medusa(base.Drafter):
 
   head: base.ParallelHead
   topology: trees.Topology = components.static()
-  sampling: sampling_lib.Sampling = components.static(
-    default=sampling_lib.Sampling()
-  )
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
   _: dataclasses.KW_ONLY
   bonus_probs: bool = components.static(default=False)
 
@@ -84,7 +82,7 @@ class Medusa(base.Drafter):
   def greedy(self) -> bool:
     """True at temperature 0, and if there are siblings."""
     is_chosen = self.siblings is base.Siblings.CHOSEN
-    return is_chosen or not self.sampling.temperature
+    return is_chosen or self.sampling.is_greedy
 
   def draft(
     self,

@@ -46,7 +46,7 @@ def draw(
     None where they were chosen; and `[B, W]` whether there was a token left.
   """
   rank = ranks(rows)
-  if not sampling.temperature:
+  if sampling.is_greedy:
     num = min(int(rank.max()) + 1, logits.shape[-1])
     best, tokens = jax.lax.top_k(logits, num)
     column = np.minimum(rank, num - 1)

@@ -58,7 +58,7 @@ class StaticTreeDrafter(lag.LaggingDrafter):
   @functools.cached_property
   def greedy(self) -> bool:
     """True at temperature 0."""
-    return not self.sampling.temperature
+    return self.sampling.is_greedy
 
   def draft(
     self,

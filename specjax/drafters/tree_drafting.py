@@ -105,7 +105,7 @@ def distinct_siblings(
   """Returns how siblings are drawn where all of them are to be different."""
   if topology.width <= 1:
     return base.Siblings.IID
-  if sampling.temperature:
+  if not sampling.is_greedy:
     return base.Siblings.WITHOUT_REPLACEMENT
   return base.Siblings.CHOSEN
 

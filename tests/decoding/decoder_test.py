@@ -275,15 +275,15 @@ PROMPTS = sizes.PROMPTS[:2] * 2
 PARAMS = toys.markov(0, toys.VOCAB)[1]
 
 
-def build(temperature, stop=5, arm=0):
-  """A decoder of two arms; all of its parts are built anew.
+def build(length, temperature=0.7, stop=5, arm=0):
+  """Returns a decoder of two arms; all of its parts are built anew.
 
-  Each test has a temperature that no other test uses, so that none of its
+  Each test has a draft length that no other test uses, so that none of its
   programs was compiled before.
   """
   target, params = specjax.models.Markov(toys.VOCAB), PARAMS
   return arms.decoder(
-    arms.model(trees.chain(3), (target, params[::-1]), temperature),
+    arms.model(trees.chain(length), (target, params[::-1]), temperature),
     arms.none(),
     target=(target, params),
     bandit=specjax.bandits.Fixed(2, arm=arm),
@@ -309,10 +309,11 @@ class Compiled:
 
 
 def test_equal_decoders_share_one_program():
-  """Three stop tokens, four lengths, two arms of `fixed`."""
+  """Three stop tokens, four lengths, two arms of `fixed`, two temperatures."""
   compiled = Compiled()
   for i in range(6):
-    decoder = build(0.71, stop=(5, 6, [7, 8])[i % 3], arm=i % 2)
+    stop, temperature = (5, 6, [7, 8])[i % 3], (0.7, 2)[i // 3]
+    decoder = build(2, temperature, stop=stop, arm=i % 2)
     for new in (1, 2, 7, 30):
       results = decoder.decode(PROMPTS, new)
       assert max(len(result.tokens) for result in results) <= new
@@ -323,34 +324,35 @@ def test_equal_decoders_share_one_program():
 def test_longer_prompts_read_by_another_program_are_decoded_by_the_same():
   compiled = Compiled()
   for length in (3, 16, 17, 30):
-    build(0.72).decode([[1] * length] * sizes.ROWS, 4)
+    build(4).decode([[1] * length] * sizes.ROWS, 4)
   assert compiled.numbers() == [1, 2]
 
 
 def test_what_is_no_data_makes_another_program():
   """The check above has teeth."""
   compiled = Compiled()
-  for temperature in (0.73, 0.74):
-    build(temperature).decode(PROMPTS, 4)
+  # Each of the first two temperatures skips a step, as in `sampling.Sampling`.
+  for temperature in (0.0, 1.0, 0.7):
+    build(5, temperature).decode(PROMPTS, 4)
   # More stop tokens than there is room for.
-  build(0.73, stop=range(9)).decode(PROMPTS, 4)
-  assert compiled.numbers() == [3, 3]
+  build(5, stop=range(9)).decode(PROMPTS, 4)
+  assert compiled.numbers() == [4, 4]
 
 
 def test_rounds_are_values():
-  round_fn = build(0.7).round_fn
-  equal_round_fn = build(0.7, stop=9).round_fn
+  round_fn = build(3).round_fn
+  equal_round_fn = build(3, stop=9).round_fn
   assert equal_round_fn == round_fn and hash(equal_round_fn) == hash(round_fn)
-  assert build(0.8).round_fn != round_fn
+  assert build(3, temperature=0.8).round_fn != round_fn
 
 
 def test_a_sweep_over_the_number_of_a_rule_compiles_one_program():
   compiled = Compiled()
   texts = []
-  for alpha in np.linspace(0.0, 0.9, 8).tolist():
+  for alpha in (0, *np.linspace(0.1, 0.9, 7).tolist()):
     decoder = arms.decoder(
       arms.model(
-        trees.chain(3), temperature=0.75, goal=specjax.goals.TokenV3(alpha)
+        trees.chain(6), temperature=0.75, goal=specjax.goals.TokenV3(alpha)
       ),
       temperature=0.75,
     )
