@@ -11,6 +11,7 @@ from specjax.drafters.ensemble import Ensemble
 from specjax.drafters.feature_head import FeatureHeadDrafter
 from specjax.drafters.medusa import Medusa
 from specjax.drafters.no_drafter import NoDrafter
+from specjax.drafters.parallel import Parallel
 from specjax.drafters.prompt_lookup import PromptLookup
 from specjax.drafters.retrieval import Retrieval
 from specjax.drafters.stateless import StatelessDrafter
@@ -29,6 +30,7 @@ __all__ = [
   'FeatureHeadDrafter',
   'Medusa',
   'NoDrafter',
+  'Parallel',
   'PromptLookup',
   'Retrieval',
   'STOPS',
@@ -48,6 +50,7 @@ DRAFTERS: dict[str, Callable[..., base.Drafter]] = {
   'feature_head': FeatureHeadDrafter,
   'medusa': Medusa,
   'none': NoDrafter,
+  'parallel': Parallel,
   'prompt_lookup': PromptLookup,
   'retrieval': Retrieval,
   'suffix': Suffix,

@@ -21,11 +21,12 @@ class ModelReader(lag.Reader):
 
   Attributes:
     model: the language model.
+    tail: see `lag.Reader`.
   """
 
   model: base.LanguageModel
+  tail: int = components.static(default=2)
 
-  tail = 2
   num_left = 2
   ahead = 0
 

@@ -26,6 +26,7 @@ EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
   drafters.DynamicTree: {'num_nodes': 4, 'depth': 2, 'beam': 2},
   drafters.EarlyExit: {'num_layers': 1},
   drafters.FeatureHeadDrafter: {'bonus_probs': True},
+  drafters.Parallel: {'mask_token': 1, 'bonus_probs': True},
 }
 # Functions that return parameters of drafters other than single models.
 PARAMS: dict[building.Constructor, Callable[[], base.Params]] = {

@@ -202,6 +202,14 @@ def eagle(topology, kind='eagle'):
   )
 
 
+def parallel():
+  model, params = arms.TARGET
+  drafter = drafters.Parallel(
+    model, trees.chain(3), arms.GREEDY, mask_token=toys.VOCAB - 1
+  )
+  return arms.arm(drafter, params, 'greedy')
+
+
 def dynamic_tree():
   return head('eagle', lambda model: drafters.DynamicTree(model, 6, 3, beam=2))
 
@@ -214,6 +222,7 @@ TREE = trees.Topology((-1, -1, 0, 0, 1, 2))
 DRAFTERS = {
   'chain': perfect_chain,
   'tree': lambda: arms.model(TREE, arms.TARGET, 0.0, 'greedy'),
+  'parallel': parallel,
   'deferred': lambda: arms.deferred(perfect_chain()),
   'windowed': lambda: windowed(perfect_chain()),
   'ensemble': lambda: ensemble(perfect_chain(), arms.lookup(1, 'greedy')),

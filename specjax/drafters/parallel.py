@@ -1,0 +1,163 @@
+"""A small language model that drafts all levels in one call: PARD.
+
+"PARD: Accelerating LLM Inference with Low-Cost Parallel Draft Model Adaptation"
+(arXiv:2504.18583). The model reads the tokens that its KV cache lacks, followed
+by mask tokens. The last token predicts the first level of the tree, and the
+`k`-th mask token predicts level `k + 1`, whatever tokens are drafted above it.
+Mask tokens are forgotten, so that accepted tokens are read with the next draft.
+A row that drafts a tree of depth 4:
+
+    tokens     0 1 2 3 4 5 6 7        8 tokens
+    cache      0 1 2 3                lengths = 4
+    read       7 6 5 4 . m m m        the tail, last token first, and the masks
+    predicts   1         2 3 4        levels
+    commit     4 5 6 7                the tail
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import base
+from specjax import buckets
+from specjax import checks
+from specjax import components
+from specjax import sampling as sampling_lib
+from specjax import trees
+from specjax.drafters import model_reader
+from specjax.drafters import static_tree
+from specjax.drafters import tree_drafting
+
+# Tokens that a draft reads at least, so that drafters of up to 7 levels share a
+# KV cache.
+_TAIL = 8
+
+
+@components.component
+class Parallel(static_tree.StaticTreeDrafter):
+  """Samples all levels of a tree from one call of a small language model.
+
+  All nodes of a level have the same distribution. Its state is the model's KV
+  cache.
+
+  Attributes:
+    model: the draft model, trained to predict what follows mask tokens.
+    topology: the tree to draft; the empty one only with `bonus_probs`.
+    sampling: how tokens are drawn; usually the same as the target's.
+    mask_token: the token that is read in place of the tokens to predict; the
+      field `pard_token` in the `config.json` of published models.
+    bonus_probs: see `StaticTreeDrafter`; takes one mask token more instead of a
+      call.
+    stop: see `StaticTreeDrafter`.
+    distinct: see `Autoregressive`.
+
+  Raises:
+    ValueError: the mask token is not in the vocabulary, or the tree is empty.
+  """
+
+  model: base.LanguageModel
+  topology: trees.Topology = components.static()
+  sampling: sampling_lib.Sampling = sampling_lib.Sampling()
+  _: dataclasses.KW_ONLY
+  mask_token: int = components.static()
+  bonus_probs: bool = components.static(default=False)
+  stop: base.StopRule | None = None
+  distinct: bool = components.static(default=False)
+
+  num_calls = 1
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    checks.check_range(
+      'mask_token', self.mask_token, 0, self.model.vocab_size - 1
+    )
+    has_siblings = self.topology.width > 1
+    object.__setattr__(self, 'distinct', self.distinct and has_siblings)
+
+  @functools.cached_property
+  def reader(self) -> model_reader.ModelReader:
+    """Reads the committed tokens, up to a whole draft of which are missing."""
+    return model_reader.ModelReader(
+      self.model, max(self.topology.depth + 1, _TAIL)
+    )
+
+  @functools.cached_property
+  def tree_spec(self) -> tree_drafting.TreeSpec:
+    """Specifies the tree."""
+    siblings = base.Siblings.IID
+    if self.distinct:
+      siblings = tree_drafting.distinct_siblings(self.topology, self.sampling)
+    return tree_drafting.TreeSpec(
+      self.topology, self.sampling, self.bonus_probs, self.stop, siblings
+    )
+
+  def draft(
+    self,
+    keys: jax.Array,
+    params: base.Params,
+    state: base.Cache,
+    context: base.Context,
+  ) -> tuple[base.DraftTree, base.PendingKV]:
+    """Predicts all levels at once; see `Drafter.draft`.
+
+    After the drafter's own rounds, at most `depth + 1` tokens are missing, and
+    often two. On CPUs, no more are read than are missing; elsewhere, a few
+    tokens take as long as one does.
+    """
+    tail = self.reader.tail
+    read = functools.partial(self._read, params, state, context)
+    lag = jnp.minimum((context.lengths - state.lengths).max(), tail)
+    logits, pending = jax.lax.platform_dependent(
+      cpu=lambda: buckets.switch_bucket(
+        sorted({2, self.topology.depth + 1, tail}), lag, read
+      ),
+      default=lambda: read(tail),
+    )
+    levels = [
+      tree_drafting.predict(logits[:, depth, None], self.sampling)
+      for depth in range(logits.shape[1])
+    ]
+
+    def read_level(depth, tokens, parents, pending):
+      del parents
+      repeat = lambda leaf: jnp.broadcast_to(
+        leaf, (*tokens.shape, *leaf.shape[2:])
+      )
+      return jax.tree.map(repeat, levels[depth + 1]), pending
+
+    return tree_drafting.draft_tree(
+      self.tree_spec, read_level, keys, levels[0], pending
+    )
+
+  def _read(
+    self,
+    params: base.Params,
+    cache: base.Cache,
+    context: base.Context,
+    num: int,
+  ) -> tuple[jax.Array, base.PendingKV]:
+    """Reads up to `num` missing tokens, last one first, and the mask tokens.
+
+    Returns:
+      `[B, M + 1, V]` the logits of the levels, and the uncommitted KV.
+    """
+    masks = 1 + np.arange(self.tree_spec.read_depth)
+    offsets = np.concatenate([-np.arange(num), masks])
+    positions = context.lengths[:, None] - 1 + offsets[None]
+    tokens = jnp.take_along_axis(
+      context.tokens, jnp.maximum(positions, 0), axis=1, mode='clip'
+    )
+    output = self.model.extend(
+      params,
+      cache,
+      jnp.where(offsets[None] > 0, self.mask_token, tokens),
+      positions=jnp.where(positions >= cache.lengths[:, None], positions, -1),
+      mask=offsets[None] <= offsets[:, None],
+    )
+    logits = jnp.concatenate(
+      [output.logits[:, :1], output.logits[:, num:]], axis=1
+    )
+    return logits, output.pending_kv
