@@ -1,5 +1,6 @@
 """Checks that the documentation names existing files and objects."""
 
+import json
 import pathlib
 import re
 
@@ -71,3 +72,35 @@ def test_every_config_of_a_paper_is_on_the_page_of_reproduction():
     for path in (ROOT / 'configs' / paper).glob('*.py'):
       if "'experiment': 'train" not in path.read_text(encoding='utf-8'):
         assert f'configs/{paper}/{path.name}' in text, path
+
+
+# Tables whose numbers are those of the result that is linked above them.
+_CHOOSING = (ROOT / 'docs' / 'choosing.md').read_text(encoding='utf-8')
+_TABLE = re.compile(
+  r'\(results/data/(\S+\.json)\)(?:.|\n(?!\n))*\n\n((?:\|.*\n)+)'
+)
+
+
+@pytest.mark.parametrize(('path', 'table'), _TABLE.findall(_CHOOSING))
+def test_numbers_are_those_of_the_linked_result(path, table):
+  result = json.loads((ROOT / 'docs/results/data' / path).read_text())
+  lines = table.splitlines()[2:]
+  assert lines
+  for line in lines:
+    label = re.search(r'`(.+?)`', line)[1]
+    rows = [row for row in result['rows'] if row['method'] == label]
+    fields = [
+      (value, row.get(f'{name}_error'))
+      for row in rows
+      for name, value in row.items()
+      if isinstance(value, float)
+    ]
+    known = {f'{value:.2f}' for value, _ in fields}
+    known |= {f'{value:.2f} ± {error:.2f}' for value, error in fields if error}
+    numbers = re.findall(r'\| ([\d.]+(?: ± [\d.]+)?)(?= \|)', line)
+    assert numbers and set(numbers) <= known, (path, line)
+
+
+def test_every_table_of_numbers_has_a_result():
+  num_tables = len(re.findall(r'^\|---', _CHOOSING, re.M))
+  assert len(_TABLE.findall(_CHOOSING)) == num_tables - 1  # The short answer.

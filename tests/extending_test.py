@@ -12,19 +12,23 @@ import pytest
 
 from experiments import main
 import specjax
+from specjax import evaluation
 from specjax import testing
 from specjax.testing import toys
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PAGE = (_ROOT / 'docs' / 'extending.md').read_text(encoding='utf-8')
-# For each table, the name of the new entry and of what the page defines.
-_NEW = {
-  'DRAFTERS': ('cycle', 'Cycle'),
-  'COUPLINGS': ('independent', 'Independent'),
-  'GOALS': ('geometric', 'Geometric'),
-  'BANDITS': ('win_stay', 'WinStay'),
-  'REWARDS': ('concave', 'Concave'),
-}
+# The table of each new entry, its name and what the page defines.
+_NEW = (
+  (specjax.DRAFTERS, 'cycle', 'Cycle'),
+  (specjax.DRAFTERS, 'recurrent', 'Recurrent'),
+  (specjax.VERIFIERS, 'chain_sampling', 'ChainSampling'),
+  (specjax.COUPLINGS, 'independent', 'Independent'),
+  (specjax.GOALS, 'geometric', 'Geometric'),
+  (specjax.BANDITS, 'win_stay', 'WinStay'),
+  (specjax.REWARDS, 'concave', 'Concave'),
+  (evaluation.METRICS, 'same_length', 'same_length'),
+)
 
 
 def _blocks(language):
@@ -47,8 +51,8 @@ def test_the_page_has_a_check_for_every_kind():
 def _tables_as_before():
   """Whatever the page adds is removed again."""
   with contextlib.ExitStack() as stack:
-    for table in _NEW:
-      stack.enter_context(mock.patch.dict(getattr(specjax, table)))
+    for table, *_ in _NEW:
+      stack.enter_context(mock.patch.dict(table))
     yield
 
 
@@ -58,8 +62,8 @@ def test_the_code_of_the_page_runs():
   namespace = {}
   for block in _blocks('python'):
     exec(compile(block, 'extending.md', 'exec'), namespace)
-  for table, (name, attribute) in _NEW.items():
-    assert getattr(specjax, table)[name] is namespace[attribute]
+  for table, name, attribute in _NEW:
+    assert table[name] is namespace[attribute]
   methods = namespace['get_config']().methods
   assert any('cycle' in method for method in methods)
 

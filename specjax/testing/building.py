@@ -71,6 +71,20 @@ def check_documented(constructor: Constructor) -> None:
   require(has_doc, 'It must have a docstring.')
 
 
+def library_entries(table: Mapping[str, Constructor]) -> list[Constructor]:
+  """Returns the entries of a table that are defined in specjax.
+
+  Arguments of checks that are known for the library's components must not be
+  those of components that a user has added to the table.
+
+  Args:
+    table: constructors by name.
+  """
+  return [
+    entry for entry in table.values() if entry.__module__.startswith('specjax.')
+  ]
+
+
 def select_arguments(
   function: Callable[..., Any], values: Mapping[str, Any]
 ) -> dict[str, Any]:

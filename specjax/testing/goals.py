@@ -13,7 +13,7 @@ from specjax.testing import values
 
 # Arguments of the library's goals that have no default.
 EXAMPLES: dict[building.Constructor, dict[str, Any]] = {
-  **dict.fromkeys(goals.GOALS.values(), {'alpha': 0.25}),
+  **dict.fromkeys(building.library_entries(goals.GOALS), {'alpha': 0.25}),
   goals.Mixture: {'first': goals.Target(), 'second': goals.Chow(0.5)},
   goals.Target: {},
 }

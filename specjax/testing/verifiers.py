@@ -16,7 +16,7 @@ from specjax.testing import values
 # Trees that the library's verifiers accept in addition to chains.
 TOPOLOGIES: dict[building.Constructor, Sequence[trees.Topology]] = {
   **dict.fromkeys(
-    verifiers.VERIFIERS.values(),
+    building.library_entries(verifiers.VERIFIERS),
     (trees.chains(2, 2), trees.prefix_tree((2, 2))),
   ),
   verifiers.Batch: (trees.chains(2, 2),),
