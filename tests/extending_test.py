@@ -1,6 +1,7 @@
 """The page about components of one's own: its code runs, its commands too."""
 
 import contextlib
+import json
 import pathlib
 import re
 import shlex
@@ -96,7 +97,10 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
   assert 'win_stay' in outputs[0] and 'medium:4~geometric(0.5)' in outputs[0]
   assert 'win_stay(at_least=0.5)' in outputs[1]
   assert 'are done already' in outputs[1]
-  assert (tmp_path / 'runs' / 'mine' / 'block_efficiency.png').stat().st_size
+  run = tmp_path / 'runs' / 'mine'
+  assert (run / 'block_efficiency.png').stat().st_size
+  config = json.loads((run / 'config.json').read_text())
+  assert 'verifier chain_sampling' in config['component_sources']
 
 
 def test_what_is_wrong_is_said_as_the_page_says():

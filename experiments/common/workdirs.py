@@ -10,10 +10,13 @@ from typing import Any
 
 from experiments.common import configs
 from experiments.common import locks
+from experiments.common import sources
 from specjax import json_files
 from specjax import write_errors
 
 _NOT_SET = object()
+# The entry of `config.json` with the hashes of users' components.
+_SOURCES = 'component_sources'
 
 
 class Workdir(os.PathLike):
@@ -40,6 +43,8 @@ class Workdir(os.PathLike):
   ):
     """Raises `ValueError` if the folder belongs to a run with other settings.
 
+    So it does if the source file of a user's component has changed.
+
     Args:
       path: the folder, which need not exist.
       config: the config of the run.
@@ -48,6 +53,7 @@ class Workdir(os.PathLike):
     self._path = os.path.expanduser(path)
     self._config = config.to_json(indent=2)
     self._may_change = may_change
+    self._sources = sources.hashes()
     self.is_incomplete = False
     self._is_begun = False
     self._num_holders, self._hold = 0, contextlib.ExitStack()
@@ -81,11 +87,16 @@ class Workdir(os.PathLike):
     """Returns whether existing files belong to another, compatible config."""
     path = os.path.join(self._path, 'config.json')
     old = json_files.load(path) if os.path.exists(path) else None
-    new = json.loads(self._config)
-    if old in (None, new):
+    if old is None:
       return False
     if not isinstance(old, dict):
       raise ValueError(f'{path} must hold a JSON object.')
+    old_sources, new = old.pop(_SOURCES, {}), json.loads(self._config)
+    _check_sources(self._path, old_sources, self._sources)
+    # Records of components that this run does not use stay in the log.
+    self._sources = old_sources | self._sources
+    if old == new:
+      return False
     _check_same(self._path, old, new, self._may_change)
     return True
 
@@ -95,7 +106,11 @@ class Workdir(os.PathLike):
     os.makedirs(self._path, exist_ok=True)
     if self._is_stale:
       pathlib.Path(self._path, 'results.json').unlink(missing_ok=True)
-    replace(os.path.join(self._path, 'config.json'), self._config)
+    text = self._config
+    if self._sources:
+      fields = json.loads(text) | {_SOURCES: self._sources}
+      text = json.dumps(fields, indent=2)
+    replace(os.path.join(self._path, 'config.json'), text)
 
 
 def replace(path: str, text: str) -> None:
@@ -167,6 +182,17 @@ def _check_same(
     raise ValueError(
       f'{path} holds a run with other settings: {listed}. Use another workdir, '
       'or delete this one.'
+    )
+
+
+def _check_sources(path: str, old: dict[str, str], new: dict[str, str]) -> None:
+  """Raises `ValueError` if the code of a component has changed."""
+  changed = [name for name in old if old[name] != new.get(name, old[name])]
+  if changed:
+    raise ValueError(
+      f'{path} holds a run with other code: the source file of the '
+      f'{" and the ".join(changed)} has changed since. Use another workdir, or '
+      'delete this one.'
     )
 
 
