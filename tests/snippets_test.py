@@ -82,7 +82,7 @@ def test_the_page_about_experiments(tmp_path):
 def test_the_page_about_models(tmp_path):
   namespace = _run('docs/models.md', {})
   namespace['export'](tmp_path)
-  decoder = namespace['decoder'](tmp_path, tmp_path)
+  _, decoder = namespace['load_pair'](tmp_path, tmp_path)
   (result,) = decoder.decode([[1, 2, 3]], 8)
   assert len(result.tokens) == 8
 
