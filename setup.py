@@ -45,6 +45,7 @@ setuptools.setup(
     'numpy',
     'optax',  # Training.
     'orbax-checkpoint',  # Resumable training checkpoints.
+    'pandas',  # Tables of experiments.
     'safetensors',  # Weights that are shipped or exchanged.
     'scipy',  # HiGHS: the linear program that other rules are measured by.
     'tokenizers',  # Byte-level BPE.

@@ -170,7 +170,9 @@ def _finish(
   if not processes.is_first():
     return
   tables = [*results.tables(compared, config), results.cells(claims)]
-  print('\n\n'.join(results.table(lines) for lines in tables if lines[0]))
+  print(
+    '\n\n'.join(results.text(table) for table in tables if len(table.columns))
+  )
   drawn = figures(config, compared) if compared else {}
   for name, figure in drawn.items():
     path = os.path.join(workdir, f'{name}.png')

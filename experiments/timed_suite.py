@@ -26,6 +26,7 @@ from typing import Any
 from typing import NamedTuple
 
 import jax
+import pandas as pd
 
 from experiments import main
 from experiments import reproduce
@@ -437,15 +438,15 @@ def _summarize(
     content = results.read(path)
     lines += ['', f'## {part.name}', '', f'`{part.command}`', '']
     lines += [f'Device: {content["device"]}.', '']
-    for cells in results.tables(content['rows'], part.config):
-      lines += _code_block(cells)
+    for table in results.tables(content['rows'], part.config):
+      lines += _code_block(table)
   folder = os.path.join(workdir, _KEPT_FOLDER)
   os.makedirs(folder, exist_ok=True)
   workdirs.replace(os.path.join(folder, _SUMMARY), '\n'.join([*lines, '']))
 
 
-def _code_block(cells: list[list[str]]) -> list[str]:
-  return ['```', results.table(cells), '```']
+def _code_block(table: pd.DataFrame) -> list[str]:
+  return ['```', results.text(table), '```']
 
 
 def _check(device: str, family: str, *folders: str) -> None:

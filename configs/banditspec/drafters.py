@@ -113,48 +113,6 @@ _PROMPTS = {
   _ALPACA: ('eval', 'instruct'),
   _CODE_EDITOR: ('eval', 'code'),
 }
-# Emitted tokens per target call, and tokens per second, for the last methods.
-_NUMBERS = {
-  ('Table 1, LLaMA3-8B', _SPEC_BENCH): (
-    *((1.00, 35.73), (1.46, 43.96), (1.29, 40.67), (1.83, 55.10)),
-    *((3.94, 98.15), (3.65, 102.10), (3.98, 105.72)),
-  ),
-  ('Table 1, LLaMA3-8B', _ALPACA): (
-    *((1.00, 35.92), (1.53, 53.06), (1.48, 52.40), (1.71, 64.02)),
-    *((4.04, 110.00), (4.23, 120.38), (4.35, 125.78)),
-  ),
-  ('Table 1, LLaMA3-8B', _CODE_EDITOR): (
-    *((1.00, 36.32), (2.13, 82.61), (1.33, 51.32), (2.30, 90.21)),
-    *((4.79, 128.76), (4.36, 137.29), (4.83, 138.27)),
-  ),
-  ('Table 1, Qwen2-7B', _SPEC_BENCH): (
-    *((1.00, 38.71), (1.55, 52.44), (1.31, 46.42), (1.96, 68.42)),
-    *((3.64, 97.82), (3.76, 107.36), (4.13, 112.33)),
-  ),
-  ('Table 1, Qwen2-7B', _ALPACA): (
-    *((1.00, 39.32), (1.42, 58.41), (1.47, 59.01), (1.46, 62.60)),
-    *((3.61, 104.43), (3.83, 113.90), (3.93, 114.20)),
-  ),
-  ('Table 1, Qwen2-7B', _CODE_EDITOR): (
-    *((1.00, 39.30), (1.89, 64.56), (1.31, 53.79), (2.18, 85.75)),
-    *((4.88, 138.58), (4.90, 160.41), (4.92, 161.35)),
-  ),
-  ('Table 3, LLaMA-2-13B', _SPEC_BENCH): (
-    *((4.35, 91.94), (4.05, 95.52), (4.43, 97.16)),
-  ),
-  ('Table 3, LLaMA-2-13B', _ALPACA): (
-    *((4.32, 96.59), (4.32, 99.64), (4.36, 102.29)),
-  ),
-  ('Table 3, LLaMA-2-13B', _CODE_EDITOR): (
-    *((5.19, 107.57), (5.22, 115.65), (5.27, 113.97)),
-  ),
-  ('Table 4, LLaMA3-8B, RTX 4090', _SPEC_BENCH): (
-    *((4.14, 97.01), (3.95, 102.24), (4.16, 107.38)),
-  ),
-  ('Table 4, Qwen2-7B, RTX 4090', _SPEC_BENCH): (
-    *((3.65, 94.16), (3.96, 111.74), (4.17, 112.21)),
-  ),
-}
 
 
 def _tables(best):
@@ -163,45 +121,37 @@ def _tables(best):
   The claims of the first table are the headline; a row shows the number of the
   last table that contains it.
   """
-  return (
-    *(
-      _table(
-        best,
-        *place,
-        'tokens_per_second',
-        tuple(speed for _, speed in numbers),
-        measured='speed_up',
-      )
-      for place, numbers in _NUMBERS.items()
-    ),
-    *(
-      _table(
-        best, *place, 'block_efficiency', tuple(mean for mean, _ in numbers)
-      )
-      for place, numbers in reversed(_NUMBERS.items())
-    ),
+  # Vanilla is plain decoding.
+  methods = {
+    **{'vanilla': 'none', 'PLD': 'prompt_lookup:16', 'Rest': _RETRIEVAL},
+    **{'suffix tree': 'suffix:4x8', 'Eagle-2': best},
+    **{'EXP3Spec': 'exp3_spec', 'UCBSpec': 'ucb_spec'},
+  }
+  numbers = paper.read('banditspec/tables_1_3_4', method=methods)
+  places = [
+    (*place, group)
+    for place, group in numbers.groupby(['table', 'prompts'], sort=False)
+  ]
+  return tuple(
+    _table(best, *place, field, measured)
+    for place, field, measured in (
+      *((x, 'tokens_per_second', 'speed_up') for x in places),
+      *((x, 'block_efficiency', 'block_efficiency') for x in places[::-1]),
+    )
   )
 
 
-def _table(best, source, theirs, field, numbers, **options):
+def _table(best, source, theirs, numbers, field, measured):
   prompts, domain = _PROMPTS[theirs]
   ratios = [('ucb_spec', best)]
   if field == 'tokens_per_second' and source.startswith('Table 1'):
     ratios.append(('ucb_spec', 'exp3_spec'))
-  # They correspond to Vanilla, PLD, Rest, Suffix Tree, Eagle-2, EXP3Spec and
-  # UCBSpec.
-  methods = (
-    *('none', 'prompt_lookup:16', _RETRIEVAL, 'suffix:4x8'),
-    *(best, 'exp3_spec', 'ucb_spec'),
-  )
-  return paper.grid(
+  return paper.table(
     f'BanditSpec, {source}, {theirs}, {field.replace("_", " ")}',
     field,
-    'domain',
-    'method',
-    methods[-len(numbers) :],
-    {domain: numbers},
+    numbers[['method', field]].assign(domain=domain),
     {'prompts': prompts},
     ratios,
-    **options,
+    field,
+    measured=measured,
   )

@@ -50,25 +50,30 @@ def get_config(which='mini'):
   )
   config.max_new_tokens = 64
   config.paper = tuple(
-    _table(general, field, measured, numbers)
-    for field, measured, numbers in (
-      ('tokens_per_second', 'speed_up', (90.4, 74.3, 68.9, 65.2)),
-      ('block_efficiency', 'block_efficiency', (7.15, 5.69, 5.09, 4.86)),
+    _table(general, field, measured)
+    for field, measured in (
+      ('tokens_per_second', 'speed_up'),
+      ('block_efficiency', 'block_efficiency'),
     )
   )
   return config
 
 
-def _table(general, field, measured, numbers):
-  methods = ('normal_hedge', general, 'ucb_spec', 'exp3_spec')
-  return paper.grid(
+def _table(general, field, measured):
+  methods = {
+    'NormalHedge': 'normal_hedge',
+    'one head': general,
+    'UCBSpec': 'ucb_spec',
+    'EXP3Spec': 'exp3_spec',
+  }
+  first, *others = methods.values()
+  numbers = paper.read('banditspec/hedgespec', method=methods)
+  return paper.table(
     f'HedgeSpec, {field.replace("_", " ")}',
     field,
-    'domain',
-    'method',
-    methods,
-    {'all': numbers},
+    numbers[['method', field]].assign(domain='all'),
     {'prompts': 'eval'},
-    [(methods[0], other) for other in methods[1:]],
+    [(first, other) for other in others],
+    field,
     measured=measured,
   )

@@ -76,14 +76,14 @@ def get_config(datastore=''):
   )
 
 
-_METHODS = (_BASELINE, 'exp3_spec, drafters', 'ucb_spec, drafters')
-_TABLE_2 = paper.grid(
+_METHODS = {
+  'Eagle-2': _BASELINE,
+  'EXP3Spec': 'exp3_spec, drafters',
+  'UCBSpec': 'ucb_spec, drafters',
+}
+_TABLE_2 = paper.table(
   'BanditSpec, Table 2, LLaMA3-8B, Spec-Bench, normalized memory',
   'relative_loop',
-  'batch_size',
-  'method',
-  _METHODS,
-  {1: (1.0000, 0.9981, 1.0059)},
-  {},
-  [(_METHODS[2], _BASELINE), (_METHODS[1], _BASELINE)],
+  paper.read('banditspec/table_2', method=_METHODS),
+  ratios=[(_METHODS[name], _BASELINE) for name in ('UCBSpec', 'EXP3Spec')],
 )

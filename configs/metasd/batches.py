@@ -10,6 +10,7 @@ one ucb1 per row emits 3.03 ± 0.16.
 """
 
 from configs.metasd import drafters
+from experiments.common import paper
 
 _UCB = drafters.UCB['label']
 
@@ -43,40 +44,27 @@ def get_config():
   )
 
 
-def _columns(size, prompts, method):
-  return {'batch_size': size, 'prompts': prompts, 'method': method}
-
-
-def _rows():
-  """Yields rows of the general drafter and the bandit, by batch size."""
-  for size, *numbers in (
-    (1, 2.803, 3.045, 3.045),
-    (2, 2.751, 2.933, 2.518),
-    (4, 2.563, 2.701, 1.931),
-  ):
-    bandit = f'{_UCB}, of the batch'
-    yield _columns(size, 'homogeneous', 'all:5'), numbers[0]
-    yield _columns(size, 'mixed', 'all:5'), numbers[0]
-    yield _columns(size, 'homogeneous', bandit), numbers[1]
-    yield _columns(size, 'mixed', bandit), numbers[2]
+_OF_BATCH = f'{_UCB}, of the batch'
+_NUMBERS = paper.read(
+  'metasd/table_17', method={'OFA': 'all:5', 'UCB': _OF_BATCH}
+)
 
 
 def _claims():
   """Yields claims: bandit over drafter, and mixed over homogeneous batches."""
-  for where, _ in _ROWS:
-    if where['method'] != 'all:5':
-      name = f'{where["prompts"]}, {where["batch_size"]}'
-      yield f'{_UCB} over all:5, {name}', where, where | {'method': 'all:5'}
-      if where['prompts'] == 'mixed':
-        below = where | {'prompts': 'homogeneous'}
-        yield f'{_UCB}, {name}, over homogeneous', where, below
+  ucb = _NUMBERS[_NUMBERS['method'] == _OF_BATCH]
+  for where in ucb.drop(columns='number').to_dict('records'):
+    name = f'{where["prompts"]}, {where["batch_size"]}'
+    yield f'{_UCB} over all:5, {name}', where, where | {'method': 'all:5'}
+    if where['prompts'] == 'mixed':
+      below = where | {'prompts': 'homogeneous'}
+      yield f'{_UCB}, {name}, over homogeneous', where, below
 
 
-_ROWS = tuple(_rows())
-_TABLE_17 = {
-  'source': 'MetaSD, Table 17',
-  'field': 'speed_up',
-  'measured': 'block_efficiency',
-  'rows': _ROWS,
-  'claims': tuple(_claims()),
-}
+_TABLE_17 = paper.table(
+  'MetaSD, Table 17',
+  'speed_up',
+  _NUMBERS,
+  measured='block_efficiency',
+  claims=tuple(_claims()),
+)

@@ -149,36 +149,50 @@ PIVOT = {
 
 
 def speed_ups(
-  source, where, columns, numbers, ratios=(), measured='block_efficiency'
+  table, where, methods, ratios=(), measured='block_efficiency', drafters=None
 ):
-  """Returns a table of speed-ups: rows are domains, columns are methods.
+  """Returns a table of speed-ups of domains and methods.
 
   Its ratios are compared with our ratios of `measured`, and the ratios of its
   means with ours over all domains.
+
+  Args:
+    table: the number of the table.
+    where: columns that our rows must have.
+    methods: our methods, by the paper's.
+    ratios: pairs of our methods, where '{}' is the domain.
+    measured: the column that our ratios are computed from.
+    drafters: in Table 7, 'chains' or 'Eagle'.
   """
-  table = paper.grid(
-    f'MetaSD, {source}',
+  numbers = paper.read(f'metasd/table_{table}', method=methods)
+  if drafters is not None:
+    numbers = numbers[numbers.pop('drafters') == drafters]
+  result = paper.table(
+    f'MetaSD, Table {table}',
     'speed_up',
-    'domain',
-    'method',
-    columns,
     numbers,
     where,
     ratios,
     measured=measured,
   )
+  sums = {name: sum(g) for name, g in numbers.groupby('method')['number']}
   every = where | {'domain': 'all'}
   means = tuple(
     (
       f'{above} over {below}, all',
       every | {'method': above},
       every | {'method': below},
-      _sum(table, above) / _sum(table, below),
+      sums[above] / sums[below],
     )
     for above, below in ratios
-    if len(numbers) > 1 and '{}' not in above + below
+    if numbers['domain'].nunique() > 1 and '{}' not in above + below
   )
-  return table | {'claims': means + table['claims']}
+  return result | {'claims': means + result['claims']}
+
+
+def specialists(arm, domains=DOMAINS):
+  """Returns the arms of specialists, by the paper's names."""
+  return {domain: arm.format(domain) for domain in domains}
 
 
 def ratios(arm, general):
@@ -186,145 +200,70 @@ def ratios(arm, general):
   return (arm, general), (_BD, arm), (_BD, general)
 
 
-def _sum(table, method):
-  return sum(
-    number for where, number, *_ in table['rows'] if where['method'] == method
-  )
-
-
 def _columns(prompts, method, domain='all'):
   return {'prompts': prompts, 'domain': domain, 'method': method}
 
 
 _BD, _BE = UCB['label'], UCB_BE['label']
-_EXP3, _HALVING = EXP3['label'], HALVING['label']
-_TABLE_7 = speed_ups(
-  'Table 7',
-  {'prompts': 'in domain'},
-  (_BE, _BD),
-  {
-    'code': ((2.052, 0.004), (2.231, 0.006)),
-    'translation': ((1.465, 0.004), (1.554, 0.001)),
-    'summarization': ((1.770, 0.002), (1.929, 0.001)),
-    'qa': ((1.591, 0.003), (1.698, 0.001)),
-    'math': ((1.992, 0.003), (2.238, 0.002)),
-  },
-  ((_BD, _BE),),
-)
-# The better of two routers. Our prompts out of domain differ from the paper's.
-_TABLE_6 = {
-  'source': 'MetaSD, Table 6',
-  'field': 'speed_up',
-  'measured': 'block_efficiency',
-  'rows': (
-    (_columns('in domain', 'router'), 1.772),
-    (_columns('in domain', _BD), 1.912),
-    (_columns('in other words', 'router'), 1.567),
-    (_columns('in other words', _BD), 1.820),
-  ),
-  'claims': tuple(
-    (
-      f'{_BD} over router, {name}',
-      _columns(prompts, _BD),
-      _columns(prompts, 'router'),
-      above / below,
-    )
-    for name, prompts, above, below in (
-      ('in domain', 'in domain', 1.912, 1.772),
-      ('in other words', 'in other words', 1.820, 1.567),
-      ('RAG, compared with our out of domain', 'out of domain', 1.799, 1.645),
-      (
-        'finance, compared with our out of domain',
-        'out of domain',
-        1.436,
-        1.410,
-      ),
-    )
-  ),
+# Our methods, by the paper's.
+BANDITS = {
+  'random': UNIFORM,
+  'EXP3': EXP3['label'],
+  'SH': HALVING['label'],
+  'UCB': _BD,
 }
+REWARDS = {'UCB': _BD, 'UCB (BE)': _BE}
 
 
 def _tables(arm, general):
-  """Returns all tables; a row shows the number of the last one with it."""
-  arms = tuple(map(arm.format, DOMAINS))
+  """Returns all tables; a row shows the number of the last one with it.
+
+  Lookahead decoding is not among our methods.
+  """
+  methods = specialists(arm) | {'OFA': general}
+  ours = methods | {'PLD': 'prompt_lookup:5'} | BANDITS
+  compared = ratios(arm, general)
+  others = tuple((_BD, BANDITS[name]) for name in ('EXP3', 'SH', 'random'))
+  in_domain, in_other_words = (
+    {'prompts': name} for name in ('in domain', 'in other words')
+  )
   return (
-    _TABLE_7,
-    _table_3(arm, arms, general),
-    _table_12(arm, arms, general),
-    _TABLE_6,
-    _table_11(general),
+    speed_ups(7, in_domain, REWARDS, ((_BD, _BE),), drafters='chains'),
+    speed_ups(3, in_domain, ours, (*compared, *others)),
+    speed_ups(12, in_other_words, methods | {'UCB': _BD}, compared),
+    _unseen_domains(6, 'router', 'router'),
+    _unseen_domains(11, 'OFA', general),
   )
 
 
-def _table_3(arm, arms, general):
-  # Without lookahead decoding: 1.542, 1.133, 1.275, 1.208, 1.533.
-  return speed_ups(
-    'Table 3',
-    {'prompts': 'in domain'},
-    (*arms, general, 'prompt_lookup:5', UNIFORM, _EXP3, _HALVING, _BD),
-    {
-      'code': (
-        *(2.437, 1.224, 1.565, 1.814, 1.687, 2.435),
-        *(1.923, 1.640, 1.919, 2.148, 2.300),
-      ),
-      'translation': (
-        *(0.991, 2.076, 1.000, 1.019, 0.950, 1.032),
-        *(1.076, 1.150, 1.217, 1.422, 1.587),
-      ),
-      'summarization': (
-        *(1.513, 1.087, 2.133, 1.510, 1.387, 1.526),
-        *(2.501, 1.429, 1.606, 1.812, 1.971),
-      ),
-      'qa': (
-        *(1.332, 1.200, 1.343, 1.960, 1.252, 1.267),
-        *(1.178, 1.294, 1.437, 1.599, 1.711),
-      ),
-      'math': (
-        *(1.483, 1.228, 1.378, 1.486, 2.454, 1.571),
-        *(1.653, 1.471, 1.690, 2.144, 2.280),
-      ),
-    },
-    (
-      *ratios(arm, general),
-      (_BD, _EXP3),
-      (_BD, _HALVING),
-      (_BD, UNIFORM),
-    ),
+def _unseen_domains(number, theirs, ours):
+  """Returns UCB over another method; Table 6 has the better of two routers.
+
+  Our prompts out of domain differ from the paper's.
+  """
+  numbers = paper.read(
+    f'metasd/table_{number}', method={'UCB': _BD, theirs: ours}
   )
-
-
-def _table_12(arm, arms, general):
-  return speed_ups(
-    'Table 12',
-    {'prompts': 'in other words'},
-    (*arms, general, _BD),
-    {
-      'code': (2.368, 1.158, 1.521, 1.763, 1.633, 1.937, 2.139),
-      'translation': (0.997, 1.986, 0.973, 1.036, 0.935, 0.969, 1.422),
-      'summarization': (1.458, 1.016, 1.895, 1.458, 1.318, 1.521, 1.779),
-      'qa': (1.297, 1.158, 1.285, 1.907, 1.237, 1.387, 1.610),
-      'math': (1.482, 1.184, 1.357, 1.470, 2.346, 1.895, 2.149),
-    },
-    ratios(arm, general),
+  speed = numbers.set_index(['prompts', 'method'])['number']
+  known = numbers['prompts'].isin(['in domain', 'in other words'])
+  result = paper.table(
+    f'MetaSD, Table {number}',
+    'speed_up',
+    numbers[known].assign(domain='all'),
+    measured='block_efficiency',
   )
-
-
-def _table_11(general):
-  return {
-    'source': 'MetaSD, Table 11',
-    'field': 'speed_up',
-    'measured': 'block_efficiency',
-    'rows': (),
-    'claims': tuple(
+  claims = []
+  for prompts in numbers['prompts'].unique():
+    name, place = prompts, prompts
+    if prompts not in set(numbers['prompts'][known]):
+      name = f'{prompts}, compared with our out of domain'
+      place = 'out of domain'
+    claims.append(
       (
-        f'{_BD} over {general}, {name}, compared with our out of domain',
-        _columns('out of domain', _BD),
-        _columns('out of domain', general),
-        above / below,
+        f'{_BD} over {ours}, {name}',
+        _columns(place, _BD),
+        _columns(place, ours),
+        float(speed[prompts, _BD] / speed[prompts, ours]),
       )
-      for name, above, below in (
-        ('RAG', 1.799, 1.638),
-        ('finance', 1.436, 1.367),
-      )
-    ),
-  }
+    )
+  return result | {'claims': tuple(claims)}

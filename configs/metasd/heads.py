@@ -51,62 +51,17 @@ _UCB, _BE = drafters.UCB['label'], drafters.UCB_BE['label']
 _ARM = 'feature_head({}):eagle'
 _RATIOS = drafters.ratios(_ARM, ALL)
 _IN_DOMAIN = {'prompts': 'in domain'}
-# Without blockwise decoding, and without drafters that are retrained.
+_METHODS = drafters.specialists(_ARM) | {'OFA': ALL, 'UCB': _UCB}
+# Without blockwise decoding, and without drafts that are rescored.
 _TABLE_4 = drafters.speed_ups(
-  'Table 4',
+  4,
   _IN_DOMAIN,
-  (
-    *(*ARMS, ALL, _MEDUSA),
-    *(drafters.UNIFORM, drafters.EXP3['label'], drafters.HALVING['label']),
-    _UCB,
-  ),
-  {
-    'code': (
-      *(3.934, 1.303, 1.776, 2.150, 2.427, 3.776, 2.661),
-      *(2.310, 2.858, 3.650, 3.724),
-    ),
-    'translation': (
-      *(1.750, 2.496, 2.281, 2.131, 1.714, 2.143, 1.909),
-      *(2.036, 2.171, 2.225, 2.318),
-    ),
-    'summarization': (
-      *(1.707, 1.507, 3.382, 2.005, 1.589, 2.640, 1.723),
-      *(2.261, 2.261, 2.801, 3.057),
-    ),
-    'qa': (
-      *(1.842, 1.579, 2.181, 2.916, 1.783, 2.446, 1.817),
-      *(2.006, 2.128, 2.466, 2.641),
-    ),
-    'math': (
-      *(2.584, 1.618, 2.337, 2.433, 3.903, 3.049, 2.142),
-      *(2.449, 2.811, 3.339, 3.520),
-    ),
-  },
+  _METHODS | {'Medusa': _MEDUSA} | drafters.BANDITS,
   (*_RATIOS, (_UCB, drafters.UNIFORM), (_UCB, drafters.HALVING['label'])),
 )
 _TABLE_7 = drafters.speed_ups(
-  'Table 7',
-  _IN_DOMAIN,
-  (_BE, _UCB),
-  {
-    'code': ((3.590, 0.017), (3.661, 0.003)),
-    'translation': ((2.228, 0.009), (2.201, 0.001)),
-    'summarization': ((3.038, 0.005), (3.043, 0.001)),
-    'qa': ((2.629, 0.003), (2.608, 0.001)),
-    'math': ((3.461, 0.009), (3.515, 0.001)),
-  },
-  ((_UCB, _BE),),
+  7, _IN_DOMAIN, drafters.REWARDS, ((_UCB, _BE),), drafters='Eagle'
 )
 _TABLE_8 = drafters.speed_ups(
-  'Table 8',
-  {'prompts': 'in other words'},
-  (*ARMS, ALL, _UCB),
-  {
-    'code': (3.748, 1.335, 1.697, 2.030, 2.451, 3.626, 3.563),
-    'translation': (1.757, 2.553, 2.161, 2.035, 1.677, 2.293, 2.375),
-    'summarization': (1.671, 1.529, 3.084, 1.939, 1.639, 2.648, 2.742),
-    'qa': (1.837, 1.616, 2.094, 2.932, 1.722, 2.439, 2.516),
-    'math': (2.511, 1.664, 2.207, 2.913, 3.844, 3.136, 3.366),
-  },
-  _RATIOS,
+  8, {'prompts': 'in other words'}, _METHODS, _RATIOS
 )

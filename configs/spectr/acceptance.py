@@ -43,13 +43,11 @@ def get_config():
           'source': 'SpecTr, Equation (10), as drawn in Figures 4 and 6',
           'field': 'optimum',
           'rows': tuple(
-            (
-              {
-                'pair': f'draft Ber({_BERNOULLI}), target Ber({target})',
-                'k': k,
-              },
-              _of_bernoulli(_BERNOULLI, target, k),
-            )
+            {
+              'pair': f'draft Ber({_BERNOULLI}), target Ber({target})',
+              'k': k,
+              'paper': _of_bernoulli(_BERNOULLI, target, k),
+            }
             for target in _BERNOULLI_TARGETS
             for k in range(1, _MAX_DRAFTS + 1)
           ),
@@ -58,10 +56,11 @@ def get_config():
           'source': 'SpecTr, Appendix B, as drawn in Figure 5',
           'field': 'optimum',
           'rows': tuple(
-            (
-              {'pair': f'draft U({_UNIFORM}), target U({target})', 'k': k},
-              1 - (1 - target / _UNIFORM) ** k,
-            )
+            {
+              'pair': f'draft U({_UNIFORM}), target U({target})',
+              'k': k,
+              'paper': 1 - (1 - target / _UNIFORM) ** k,
+            }
             for target in _UNIFORM_TARGETS
             for k in range(1, _MAX_DRAFTS + 1)
           ),

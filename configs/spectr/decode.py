@@ -14,6 +14,7 @@ and 20M parameters. With `medium` and 8 tokens, 8 drafts with `kseq` emit 1.29 Â
 import ml_collections
 
 from configs.benchmark import smollm2
+from experiments.common import paper
 from specjax import registry
 
 # By family: its drafters with the paper's sizes, the drafter that corresponds
@@ -25,20 +26,9 @@ _WHICH = {
   ),
   'smollm2': ({'small': '6M'}, 'small', smollm2.DOMAINS, 8, 1),
 }
-_SIZES = '2M', '6M', '20M'
-_TABLE_4 = {  # By drafts and length, for each drafter: mean and deviation.
-  (1, 4): ((1.86, 0.02), (2.21, 0.01), (2.71, 0.01)),
-  (2, 4): ((2.07, 0.01), (2.43, 0.01), (2.96, 0.00)),
-  (4, 4): ((2.32, 0.00), (2.74, 0.01), (3.28, 0.02)),
-  (8, 4): ((2.56, 0.01), (2.99, 0.02), (3.49, 0.03)),
-  (1, 8): ((1.91, 0.01), (2.33, 0.01), (3.12, 0.02)),
-  (2, 8): ((2.15, 0.01), (2.61, 0.02), (3.48, 0.04)),
-  (4, 8): ((2.41, 0.00), (2.96, 0.03), (3.85, 0.05)),
-  (8, 8): ((2.68, 0.01), (3.27, 0.02), (4.15, 0.04)),
-}
-_TABLE_1 = {4: (2.4, 3.1), 8: (2.9, 4.0)}  # By length: 1 and 8 drafts.
 # Verifiers for one draft, and for several.
 _VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
+_VERIFIER = {False: 'maximal', True: 'kseq'}  # SpecTr's, as above.
 
 VARIANTS = tuple(_WHICH)
 
@@ -48,6 +38,11 @@ def get_config(which='mini'):
   drafters, main, domains, prompts_per_domain, num_seeds = registry.lookup(
     _WHICH, 'family', which
   )
+  ours = {size: drafter for drafter, size in drafters.items()}
+  numbers = paper.read('spectr/table_4', drafter=ours)
+  emitted = numbers.set_index(['drafter', 'length', 'drafts'])['number']
+  table_1 = paper.read('spectr/table_1').set_index(['length', 'drafts'])
+  of_gecko = table_1['block_efficiency']
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
@@ -77,20 +72,16 @@ def get_config(which='mini'):
         'value': 'block_efficiency',
       },
       'paper': (
-        {
-          'source': 'SpecTr, Table 4',
-          'field': 'block_efficiency',
-          'rows': tuple(
-            (_columns(drafter, length, drafts), *numbers[_SIZES.index(size)])
-            for (drafts, length), numbers in _TABLE_4.items()
-            for drafter, size in drafters.items()
-          ),
-          'claims': tuple(
+        paper.table(
+          'SpecTr, Table 4',
+          'block_efficiency',
+          numbers.assign(verifier=numbers['drafts'].gt(1).map(_VERIFIER.get)),
+          claims=tuple(
             _claim(drafter, length, f'drafter of {size}')
             for drafter, size in drafters.items()
             for length in (4, 8)
           ),
-        },
+        ),
         {
           'source': 'SpecTr, Table 4 (ours by optimal transport)',
           'field': 'block_efficiency',
@@ -100,7 +91,7 @@ def get_config(which='mini'):
               f'8 drafts of {length} over 1, otm',
               _columns(main, length, 8, 'otm'),
               _columns(main, length, 1),
-              _TABLE_4[8, length][1][0] / _TABLE_4[1, length][1][0],
+              float(emitted[main, length, 8] / emitted[main, length, 1]),
             )
             for length in (4, 8)
           ),
@@ -125,8 +116,11 @@ def get_config(which='mini'):
           'field': 'block_efficiency',
           'rows': (),
           'claims': tuple(
-            (*_claim(main, length, 'PALM-2-Gecko'), eight / one)
-            for length, (one, eight) in _TABLE_1.items()
+            (
+              *_claim(main, length, 'PALM-2-Gecko'),
+              float(of_gecko[length, 8] / of_gecko[length, 1]),
+            )
+            for length in (4, 8)
           ),
         },
       ),
@@ -138,8 +132,7 @@ def _columns(drafter, length, drafts, verifier=''):
   return {
     'drafter': drafter,
     'length': length,
-    # SpecTr's verifier by default.
-    'verifier': verifier or ('maximal' if drafts == 1 else 'kseq'),
+    'verifier': verifier or _VERIFIER[drafts > 1],
     'drafts': drafts,
   }
 

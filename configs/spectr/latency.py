@@ -12,16 +12,8 @@ times as long as one row of 4; in the paper, 1.42 times.
 
 import ml_collections
 
+from experiments.common import paper
 from specjax import registry
-
-_TABLE_2 = {  # By length, for batch sizes 1, 2, 4 and 8: mean and deviation.
-  4: ((1.00, 0.16), (1.01, 0.15), (1.06, 0.10), (1.10, 0.16)),
-  8: ((1.01, 0.18), (1.09, 0.25), (1.10, 0.09), (1.42, 0.4)),
-}
-_TABLE_3 = {
-  4: ((0.18, 0.02), (0.19, 0.04), (0.18, 0.09), (0.20, 0.13)),
-  8: ((0.17, 0.04), (0.19, 0.05), (0.16, 0.02), (0.18, 0.04)),
-}
 
 # The drafter, and repeats, by family.
 _WHICH = {'mini': ('medium', 1000), 'smollm2': ('small', 50)}
@@ -50,40 +42,25 @@ def get_config(which='mini'):
         *('relative', 'relative_deviation', 'paper', 'paper_error'),
       ),
       'paper': (
-        {
-          'source': 'SpecTr, Table 2',
-          'field': 'relative',
-          'rows': _rows('target', _TABLE_2),
-          'claims': (
-            (
-              'target: 8 rows of 8 tokens over 1 row of 4',
-              _case('target', 8, 8),
-              _case('target', 4, 1),
-            ),
-          ),
-        },
-        {
-          'source': 'SpecTr, Table 3',
-          'field': 'relative',
-          'rows': _rows(drafter, _TABLE_3),
-          'claims': (
-            (
-              'drafter: 8 rows of 8 tokens over 1 row of 4',
-              _case(drafter, 8, 8),
-              _case(drafter, 4, 1),
-            ),
-          ),
-        },
+        _table(2, 'target', 'target'),
+        _table(3, drafter, 'drafter'),
       ),
     }
   )
 
 
-def _rows(model, table):
-  return tuple(
-    (_case(model, length, batch_size), *number)
-    for length, numbers in table.items()
-    for batch_size, number in zip((1, 2, 4, 8), numbers)
+def _table(number, model, name):
+  return paper.table(
+    f'SpecTr, Table {number}',
+    'relative',
+    paper.read(f'spectr/table_{number}').assign(model=model),
+    claims=(
+      (
+        f'{name}: 8 rows of 8 tokens over 1 row of 4',
+        _case(model, 8, 8),
+        _case(model, 4, 1),
+      ),
+    ),
   )
 
 

@@ -14,6 +14,7 @@ plain decoding, and one draft of 4 tokens 1.03 ± 0.04 times; see
 import ml_collections
 
 from configs.benchmark import smollm2
+from experiments.common import paper
 from specjax import registry
 
 # Verifiers for one draft, and for several.
@@ -27,6 +28,7 @@ VARIANTS = tuple(_WHICH)
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
   drafter, domains, repeats = registry.lookup(_WHICH, 'family', which)
+  numbers = paper.read('spectr/table_1')[['length', 'drafts', 'speed_up']]
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
@@ -54,16 +56,14 @@ def get_config(which='mini'):
         'paper',
       ),
       'paper': (
-        {
-          'source': 'SpecTr, Table 1',
-          'field': 'speed_up',
-          'rows': (
-            (_columns(4, 1, 'maximal'), 1.67),
-            (_columns(4, 8, 'kseq'), 2.08),
-            (_columns(8, 1, 'maximal'), 1.56),
-            (_columns(8, 8, 'kseq'), 2.13),
+        paper.table(
+          'SpecTr, Table 1',
+          'speed_up',
+          numbers.assign(
+            verifier=numbers['drafts'].map({1: 'maximal', 8: 'kseq'})
           ),
-          'claims': tuple(
+          number='speed_up',
+          claims=tuple(
             (
               f'8 drafts of {length} over 1, tokens per second',
               _columns(length, 8, 'kseq'),
@@ -71,7 +71,7 @@ def get_config(which='mini'):
             )
             for length in (4, 8)
           ),
-        },
+        ),
       ),
     }
   )

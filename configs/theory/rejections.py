@@ -52,7 +52,7 @@ def get_config():
         {
           'source': 'Yin et al. (2024), Figure 2 (a)',
           'field': 'rejections',
-          'rows': (({**_ONE, 'source': 'theory'}, 16.41),),
+          'rows': ({**_ONE, 'source': 'theory', 'paper': 16.41},),
           'claims': tuple(
             (
               f'rejections of 50 tokens, {source}',

@@ -14,17 +14,14 @@ code, which takes a sample from the draft.
 """
 
 import ml_collections
+import pandas as pd
 
+from experiments.common import paper
+from experiments.common import results
 from specjax import registry
 
 _EPSILONS = (0.01, 0.1, 0.2, 0.4, 0.8)
 _RULES = {'OPT': 'residual', 'UNO': 'target', 'UNO, code': 'draft'}
-# In percent, by epsilon.
-_TABLE_1 = {
-  'RM-Mistral-7B': {0.1: 53.0, 0.2: 53.5, 0.4: 57.5, 0.8: 52.5},
-  'GPT-4': {0.1: 54.5, 0.2: 53.0, 0.4: 53.5, 0.8: 55.0},
-}
-_TABLE_2 = {'RM-Mistral-7B': 64.5, 'GPT-4': 69.0}
 # By family: prompts, prompts per domain, the metric, epsilons, responses per
 # prompt and method, tokens of a response, tokens of prompt and response, and
 # the batch size.
@@ -98,34 +95,40 @@ def get_config(which='mini'):
         *('score', 'against_score', 'rejections', 'against_rejections'),
       ),
       'paper': (
-        {  # Beside the rows.
-          'source': 'Yin et al. (2024), Tables 1 and 2, RM-Mistral-7B',
-          'field': 'win_rate',
-          'rows': tuple(_paper('RM-Mistral-7B')),
-        },
-        {
-          'source': 'Yin et al. (2024), Tables 1 and 2, GPT-4',
-          'field': 'win_rate',
-          'rows': (),
-          'claims': tuple(
-            (_claim_text(**where), where, None, rate)
-            for where, rate in _paper('GPT-4')
-          ),
-        },
+        paper.table(
+          'Yin et al. (2024), Tables 1 and 2, RM-Mistral-7B',
+          'win_rate',
+          _numbers('RM-Mistral-7B'),
+        ),
+        paper.table(
+          'Yin et al. (2024), Tables 1 and 2, GPT-4',
+          'win_rate',
+          _numbers('GPT-4')[:0],  # A row has one number.
+          claims=tuple(_claims('GPT-4')),
+        ),
       ),
     }
   )
 
 
-def _paper(judge):
-  """Tables 1 and 2 by one judge; the paper may mean either form of UNO."""
-  rates = [({'method': 'target', 'against': 'small'}, _TABLE_2[judge])]
-  rates += [
-    ({'method': 'OPT', 'against': against, 'epsilon': epsilon}, rate)
-    for epsilon, rate in _TABLE_1[judge].items()
-    for against in ('UNO', 'UNO, code')
+def _numbers(judge):
+  """Returns both tables by one judge; the paper may mean either form of UNO."""
+  tables = [
+    paper.read('theory/table_2').assign(method='target', against='small'),
+    *(
+      paper.read('theory/table_1').assign(method='OPT', against=against)
+      for against in ('UNO', 'UNO, code')
+    ),
   ]
-  return [(where, rate / 100) for where, rate in rates]
+  numbers = pd.concat(tables)
+  numbers['number'] /= 100  # From percent.
+  return numbers[numbers.pop('judge') == judge]
+
+
+def _claims(judge):
+  for row in results.records(_numbers(judge)):
+    rate = row.pop('number')
+    yield _claim_text(**row), row, None, rate
 
 
 def _claim_text(method, against, epsilon=None):

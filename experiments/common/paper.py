@@ -1,25 +1,32 @@
 """Adds the paper's numbers to rows, and compares the ratios that it claims.
 
-`config.paper` is a tuple of tables, each a dictionary:
+The papers' printed tables are CSV files in `configs/PAPER/tables`: the columns
+that name the place of a number, and the numbers. `read` and `table` turn them
+into `config.paper`, a tuple of dictionaries:
 
     source   where the numbers are from, such as 'SpecTr, Table 4'
     field    the column of our rows that they are compared with
-    rows     a tuple of (where, number) or (where, number, error)
+    rows     dictionaries of the columns that a row must have, the number as
+             `paper`, and perhaps its error as `paper_error`
     claims   a tuple of (claim, above, below, ratio): the paper's ratio of two
              rows, which defaults to the ratio of their numbers; or, with None
              for `below`, the paper's number for one row
     measured the column that our ratios are computed from; defaults to `field`
 
-`where` contains columns that a row must have, such as {'method': 'small:4'}. A
-row that several tables match receives the number of the last one.
+`above` and `below` are the columns that a row must have, such as
+{'method': 'small:4'}. A row that several tables match receives the number of
+the last one.
 """
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import pathlib
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from experiments.common import results
 from specjax import metrics
 
 Row = dict[str, Any]
@@ -29,57 +36,65 @@ Row = dict[str, Any]
 PAIRED = 'paired'
 # Columns that are equal for rows on the same prompts.
 _SAME = 'prompts', 'domain'
+_CONFIGS = pathlib.Path(__file__).parents[2] / 'configs'
+_NUMBERS = ['paper', 'paper_error']
 
 
-def grid(
+def read(file: str, **names: Mapping[Any, Any]) -> pd.DataFrame:
+  """Returns a printed table, in our names.
+
+  Args:
+    file: the folder and the name of the file, such as 'spectr/table_4'.
+    **names: by column, our values for those of the paper; rows with other
+      values are left out.
+  """
+  folder, name = file.split('/')
+  numbers = pd.read_csv(_CONFIGS / folder / 'tables' / f'{name}.csv')
+  for column, ours in names.items():
+    numbers[column] = numbers[column].map(ours)
+  return numbers.dropna(subset=list(names))
+
+
+def table(
   source: str,
   field: str,
-  down: str,
-  across: str,
-  columns: Sequence[Any],
-  numbers: Mapping[Any, Sequence[Any]],
-  where: Mapping[str, Any],
+  numbers: pd.DataFrame,
+  where: Mapping[str, Any] | None = None,
   ratios: Sequence[tuple[str, str]] = (),
+  number: str = 'number',
   **options: Any,
 ) -> dict[str, Any]:
-  """Returns a table of the paper that has the layout of a grid.
+  """Returns an element of `config.paper`.
 
   Args:
     source: where the numbers are from.
     field: the column of our rows that they are compared with.
-    down: the column of our rows whose values are the rows of the grid.
-    across: the column of our rows whose values are the columns of the grid.
-    columns: the values of the grid's columns.
-    numbers: by row, `[columns]` numbers, pairs of a number and its error, or
-      None for an empty cell.
+    numbers: columns of our rows, such as `method`, a column with the numbers,
+      and perhaps their `error`.
     where: further columns that our rows must have.
-    ratios: pairs of `columns` whose ratio is a claim, in every row of the
-      grid; the row's value replaces '{}' in them.
-    **options: further fields of the table.
+    ratios: pairs of methods whose ratio is a claim, for every value of the
+      other columns; the value of the first one replaces '{}' in them.
+    number: the column with the numbers.
+    **options: further fields of the element.
   """
-  columns_of_row = lambda row, column: {**where, down: row, across: column}
+  where = dict(where or {})
+  numbers = numbers.rename(columns=dict(zip((number, 'error'), _NUMBERS)))
+  rows = results.records(numbers)
+  names = [name for name in numbers if name not in ('method', *_NUMBERS)]
+  lines = numbers[names].drop_duplicates().to_dict('records') if names else [{}]
   return {
     'source': source,
     'field': field,
-    'rows': tuple(
-      (
-        columns_of_row(row, column),
-        *(cell if isinstance(cell, tuple) else (cell,)),
-      )
-      for row, row_numbers in numbers.items()
-      for column, cell in zip(columns, row_numbers, strict=True)
-      if cell is not None
-    ),
+    'rows': tuple(where | row for row in rows),
     'claims': tuple(
       (
-        f'{above} over {below}, {row}',
-        columns_of_row(row, above),
-        columns_of_row(row, below),
+        ', '.join([' over '.join(pair), *map(str, line.values())]),
+        *(where | line | {'method': method} for method in pair),
       )
-      for row in numbers
-      for above, below in (
-        [column.format(row) for column in pair] for pair in ratios
-      )
+      for line in lines
+      for pair in [
+        [method.format(*line.values()) for method in pair] for pair in ratios
+      ]
     ),
     **options,
   }
@@ -91,17 +106,22 @@ def add_numbers(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   The column `paper_field` names the column that a number belongs to. Rows that
   are not in the paper stay as they are.
   """
-  result = [dict(row) for row in rows]
-  for table in tables:
-    for where, number, *error in table['rows']:
-      for row in result:
-        if _matches(row, where):
-          row['paper'] = number
-          if error:
-            row['paper_error'] = error[0]
-          row['paper_field'] = table['field']
-          row['paper_source'] = table['source']
-  return result
+  result = results.frame(rows)
+  for each in tables:
+    numbers = results.frame(each['rows'])
+    places = [name for name in numbers if name not in _NUMBERS]
+    if not set(places) <= set(result) or numbers.empty:
+      continue
+    numbers['paper_field'] = each['field']
+    numbers['paper_source'] = each['source']
+    joined = (
+      result[places].merge(numbers, 'left', places).set_axis(result.index)
+    )
+    joined = joined.drop(columns=places).dropna(how='all')
+    columns = dict.fromkeys([*result, *joined])
+    result = result.reindex(columns=columns).astype(object)
+    result.loc[joined.index, joined.columns] = joined
+  return results.records(result)
 
 
 def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
@@ -110,20 +130,18 @@ def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   Claims about rows that were not measured are left out, as are ratios to 0.
   """
   result = []
-  for table in tables:
-    for claim, above, below, *ratio in table.get('claims', ()):
-      field = table.get('measured', table['field'])
+  for each in tables:
+    for claim, above, below, *ratio in each.get('claims', ()):
+      field = each.get('measured', each['field'])
       filters = [above] if below is None else [above, below]
-      chosen = [
-        next((row for row in rows if _matches(row, where)), {})
-        for where in filters
-      ]
+      chosen = [_first(rows, where) for where in filters]
       if any(row.get(field) is None for row in chosen):
         continue
       if below is not None and not chosen[1][field]:
         continue
-      row = {'claim': claim, 'source': table['source']}
-      row['paper'] = ratio[0] if ratio else _paper_ratio(table, above, below)
+      row = {'claim': claim, 'source': each['source']}
+      printed = [_first(each['rows'], where).get('paper') for where in filters]
+      row['paper'] = ratio[0] if ratio else printed[0] / printed[1]
       row['measured'], row['measured_error'] = _measured(field, *chosen)
       result.append(row)
   return result
@@ -153,29 +171,32 @@ def _measured(
     ratio = paired[0].over(paired[1])
     return ratio.value, ratio.error
   ratio = above[field] / below[field]
-  above_error, below_error = above.get(error_name), below.get(error_name)
-  if above_error is None or below_error is None:
-    return ratio, None
-  error = np.hypot(above_error, ratio * below_error) / abs(below[field])
-  return ratio, float(error)
+  return ratio, ratio_error(
+    ratio, above.get(error_name), below.get(error_name), below[field]
+  )
+
+
+def ratio_error(
+  ratio: float, above: float | None, below: float | None, divisor: float
+) -> float | None:
+  """Returns the error of a ratio by the errors of independent numbers.
+
+  Args:
+    ratio: the ratio.
+    above: the error of the numerator, if it is known.
+    below: the error of the denominator, if it is known.
+    divisor: the denominator.
+  """
+  if above is None or below is None:
+    return None
+  return float(np.hypot(above, ratio * below) / abs(divisor))
 
 
 def _have_same_size(one: metrics.Estimate, other: metrics.Estimate) -> bool:
   return len(one.deviations) == len(other.deviations)
 
 
-def _paper_ratio(
-  table: Any, above: Mapping[str, Any], below: Mapping[str, Any]
-) -> float:
-  """Returns the ratio of two numbers of the paper."""
-  numbers = [
-    next(
-      number for columns, number, *_ in table['rows'] if dict(columns) == where
-    )
-    for where in map(dict, (above, below))
-  ]
-  return numbers[0] / numbers[1]
-
-
-def _matches(row: Row, where: Mapping[str, Any]) -> bool:
-  return all(row.get(name) == value for name, value in where.items())
+def _first(rows: Sequence[Row], where: Mapping[str, Any]) -> Row:
+  """Returns the first row with these columns, or an empty one."""
+  matches = lambda row: all(row.get(k) == value for k, value in where.items())
+  return next(filter(matches, rows), {})

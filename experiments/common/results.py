@@ -1,10 +1,12 @@
-"""Writes and reads `results.json`, and formats rows as tables."""
+"""Writes and reads `results.json`, and formats rows as tables of text."""
 
 from collections.abc import Sequence
 import math
 import os
 import pathlib
 from typing import Any
+
+import pandas as pd
 
 from experiments.common import measure
 from experiments.common import workdirs
@@ -84,8 +86,22 @@ def save_json(path: str, content: Any) -> None:
   workdirs.replace(path, json_files.dumps(content, indent=1) + '\n')
 
 
-def tables(rows: Sequence[Row], config: Any) -> list[list[list[str]]]:
-  """Returns the cells of the tables that a config specifies.
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+  """Returns rows as a data frame; columns that a row lacks are NaN."""
+  return pd.DataFrame(list(rows), dtype=object)
+
+
+def records(table: pd.DataFrame) -> list[Row]:
+  """Returns the rows of `frame`, each without the columns that it lacks."""
+  is_nan = lambda value: isinstance(value, float) and math.isnan(value)
+  return [
+    {name: value for name, value in row.items() if not is_nan(value)}
+    for row in table.to_dict('records')
+  ]
+
+
+def tables(rows: Sequence[Row], config: Any) -> list[pd.DataFrame]:
+  """Returns the tables that a config specifies, with cells of text.
 
   There is one table per value of the column `part`, or a single table if rows
   have no parts. A long part is replaced by a reference to the file.
@@ -97,81 +113,98 @@ def tables(rows: Sequence[Row], config: Any) -> list[list[list[str]]]:
       whose values become the table's columns, and `value`, the column that
       fills the table.
   """
-  parts: dict[Any, list[Row]] = {}
-  for row in rows:
-    parts.setdefault(row.get('part'), []).append(row)
-  return [_table(part, part_rows, config) for part, part_rows in parts.items()]
+  whole = frame(rows)
+  if 'part' not in whole:
+    return [_table(whole, config)]
+  parts = whole.groupby('part', sort=False, dropna=False)
+  return [_table(part, config, name) for name, part in parts]
 
 
-def _table(part: Any, rows: Sequence[Row], config: Any) -> list[list[str]]:
-  """Returns the cells of one part."""
-  if part is not None and len(rows) > _MOST_ROWS:
-    return [[f'{len(rows)} rows of {part!r} are in {FILE}.']]
+def _table(rows: pd.DataFrame, config: Any, name: Any = None) -> pd.DataFrame:
+  """Returns the table of one part, or of rows without parts."""
+  if isinstance(name, str) and len(rows) > _MOST_ROWS:
+    reference = f'{len(rows)} rows of {name!r} are in {FILE}.'
+    return pd.DataFrame(columns=[reference])
   if config.get('pivot', None):
-    return _pivot(rows, **config.pivot)
+    return pivot(rows, **config.pivot)
   return cells(rows, config.get('columns', ()))
 
 
-def _pivot(
-  rows: Sequence[Row], down: Sequence[str], across: str, value: str
-) -> list[list[str]]:
-  """Returns one line per value of `down`, one column per value of `across`."""
-  rows = [row for row in rows if row.get(value) is not None and across in row]
-  headers = list(dict.fromkeys(str(row[across]) for row in rows))
-  lines: dict[tuple[str, ...], dict[str, str]] = {}
-  for row in rows:
-    name = tuple(_cell(row.get(column), None) for column in down)
-    text = _cell(row[value], row.get(f'{value}_error'))
-    if row.get('paper_field') == value:
-      text += f' ({_cell(row["paper"], None)})'
-    lines.setdefault(name, {})[str(row[across])] = text
-  return [[*(name.replace('_', ' ') for name in down), *headers]] + [
-    [*name, *(line.get(header, '') for header in headers)]
-    for name, line in lines.items()
-  ]
+def pivot(
+  rows: pd.DataFrame, down: Sequence[str], across: str, value: str
+) -> pd.DataFrame:
+  """Returns one line per value of `down`, one column per value of `across`.
 
-
-def table(lines: Sequence[Sequence[str]]) -> str:
-  """Formats cells as an aligned text table; the first line has the headers."""
-  first, *widths = [max(map(len, column)) for column in zip(*lines)]
-  texts = [
-    '  '.join([line[0].ljust(first), *map(str.rjust, line[1:], widths)])
-    for line in lines
-  ]
-  return '\n'.join(text.rstrip() for text in texts)
-
-
-def cells(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[list[str]]:
-  """Returns the cells of a table: a line of headers, then one per row.
-
-  Standard errors are shown next to their values. By default, all columns that
-  have a value in some row are shown, in order of appearance.
+  The paper's numbers follow ours in parentheses.
   """
-  known = list(
-    dict.fromkeys(
-      name for row in rows for name, value in row.items() if value is not None
-    )
-  )
+  rows = rows.dropna(subset=[value, across])
+  texts = _column(rows, value)
+  if 'paper' in rows:
+    of_value = rows['paper_field'] == value
+    numbers = rows['paper'].map(cell)
+    texts = texts.where(~of_value, texts + ' (' + numbers + ')')
+  names = {name.replace('_', ' '): rows[name].map(cell) for name in down}
+  headers = rows[across].map(str)
+  lines = pd.DataFrame({**names, across: headers, value: texts})
+  keys = [*names, across]
+  lines = lines.drop_duplicates(keys, keep='last').set_index(keys)[value]
+  table = lines.unstack(fill_value='', sort=False)[headers.unique()]
+  return table.rename_axis(columns=None).reset_index()
+
+
+def cells(
+  rows: pd.DataFrame | Sequence[Row], columns: Sequence[str] = ()
+) -> pd.DataFrame:
+  """Returns a table of text: standard errors are shown next to their values.
+
+  By default, all columns that have a value in some row are shown.
+  """
+  if not isinstance(rows, pd.DataFrame):
+    rows = frame(rows)
+  known = rows.dropna(axis='columns', how='all')
   names = [name for name in columns or known if name in known]
-  errors = {f'{name}_error' for name in names} & set(known)
-  names = [name for name in names if name not in errors]
-  headers = [
-    name.replace('_', ' ')
+  errors = {f'{name}_error' for name in names} & {*known}
+  headers = {
+    name: name.replace('_', ' ')
     + (_ERRORS.get(name, _ERRORS['']) if f'{name}_error' in errors else '')
     for name in names
-  ]
-  return [headers] + [
-    [_cell(row.get(name), row.get(f'{name}_error')) for name in names]
-    for row in rows
-  ]
+    if name not in errors
+  }
+  return pd.DataFrame(
+    {header: _column(known, name) for name, header in headers.items()}
+  )
 
 
-def _cell(value: Any, error: float | None) -> str:
-  """Formats a value for tables; None is an empty cell."""
-  if value is None:
+def _column(rows: pd.DataFrame, name: str) -> pd.Series:
+  """Returns a column as text, with errors if there are any."""
+  nothing = pd.Series(None, rows.index, dtype=object)
+  pairs = zip(rows.get(name, nothing), rows.get(f'{name}_error', nothing))
+  return pd.Series([cell(*pair) for pair in pairs], rows.index, dtype=object)
+
+
+def cell(value: Any, error: float | None = None) -> str:
+  """Formats a value for tables; a missing value is an empty cell."""
+  if value is None or value is pd.NA or value != value:
     return ''
   if isinstance(value, float) and math.isfinite(value):
     digits = 3 if abs(value) < 100 else 1
     text = f'{value:.{digits}f}'
-    return text if error is None else f'{text} ± {error:.{digits}f}'
+    missing = error is None or error != error
+    return text if missing else f'{text} ± {error:.{digits}f}'
   return str(value)
+
+
+def text(table: pd.DataFrame) -> str:
+  """Formats a table for a terminal."""
+  return markdown(table) if table.empty else table.to_string(index=False)
+
+
+def markdown(table: pd.DataFrame) -> str:
+  """Formats a table as Markdown; one without rows is a sentence."""
+  if table.empty:
+    return ' '.join(table)
+  lines = [table.columns, ['---'] * table.shape[1], *table.to_numpy()]
+  return '\n'.join(
+    '| ' + ' | '.join(str(cell).replace('|', '\\|') for cell in line) + ' |'
+    for line in lines
+  )

@@ -424,9 +424,7 @@ def test_alphas_of_a_line_are_one_program_where_they_are_numbers(family):
     programs.setdefault(method.label, set()).add(program)
   assert {k for k, v in programs.items() if len(v) > 1} == {'min_p'}
   with_paper = {
-    row_filter['method']
-    for table in config.paper
-    for row_filter, _ in table['rows']
+    row['method'] for table in config.paper for row in table['rows']
   }
   assert with_paper <= {*programs, frontier.SEQUENCE}
 

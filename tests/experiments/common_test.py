@@ -764,7 +764,10 @@ def test_rows_show_sums_over_records():
 _TABLE = {
   'source': 'A, Table 1',
   'field': 'speed',
-  'rows': (({'method': 'a'}, 2.0, 0.1), ({'method': 'b'}, 1.0)),
+  'rows': (
+    {'method': 'a', 'paper': 2.0, 'paper_error': 0.1},
+    {'method': 'b', 'paper': 1.0},
+  ),
   'claims': (
     ('a over b', {'method': 'a'}, {'method': 'b'}),
     ('a over b, as printed', {'method': 'a'}, {'method': 'b'}, 2.1),
@@ -843,14 +846,16 @@ def test_tables_show_errors_beside_their_numbers():
     {'method': 'a', 'speed': 3.0, 'speed_error': 0.25, 'n': 2, 'lacking': None},
     {'method': 'bb', 'speed': 1234.5678, 'n': None, 'lacking': None},
   ]
-  assert results.table(results.cells(rows)) == (
-    'method  speed ± standard error  n\n'
-    'a                3.000 ± 0.250  2\n'
-    'bb                      1234.6'
-  )
+  assert results.text(results.cells(rows)).split('\n') == [
+    'method speed ± standard error n',
+    '     a          3.000 ± 0.250 2',
+    '    bb                 1234.6  ',
+  ]
   config = ml_collections.ConfigDict({'columns': ('n', 'method')})
-  (lines,) = results.tables(rows, config)
-  assert results.table(lines) == 'n  method\n2       a\n       bb'
+  (table,) = results.tables(rows, config)
+  assert results.markdown(table).split('\n') == [
+    *('| n | method |', '| --- | --- |', '| 2 | a |', '|  | bb |'),
+  ]
   pivot = {'down': ('method',), 'across': 'n', 'value': 'speed'}
   rows = [
     {
@@ -864,18 +869,17 @@ def test_tables_show_errors_beside_their_numbers():
     )
   ]
   config = ml_collections.ConfigDict({'pivot': pivot})
-  (lines,) = results.tables(rows, config)
-  assert lines == [
+  (table,) = results.tables(rows, config)
+  assert [[*table], *table.to_numpy().tolist()] == [
     ['method', '1', '2'],
     ['a', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
     ['b', '0.500 ± 0.500', '1.000 ± 0.500 (3.000)'],
   ]
   rows = [{'part': part, 'n': n} for part in 'xy' for n in (1, 2)]
-  (x_table, y_table) = results.tables(rows, {})
-  assert x_table == [['part', 'n'], ['x', '1'], ['x', '2']] and y_table[1] == [
-    'y',
-    '1',
-  ]
+  x_table, y_table = results.tables(rows, {})
+  assert [*x_table] == ['part', 'n']
+  assert x_table.to_numpy().tolist() == [['x', '1'], ['x', '2']]
+  assert y_table.to_numpy().tolist() == [['y', '1'], ['y', '2']]
 
 
 def test_equal_rows_give_equal_pictures(tmp_path):
