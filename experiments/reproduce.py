@@ -1,4 +1,4 @@
-"""Runs all experiments of a paper, and generates their document.
+"""Runs all experiments of a paper, and generates their tables.
 
 `config.runs` are command lines: the path of a config, and flags of its fields,
 where DATA is replaced by `config.data_dir`. Each run has a folder in the
@@ -32,7 +32,7 @@ def prepare(config):
 
 
 def run(config, workdir):
-  """Runs everything, and writes the document.
+  """Runs everything, and writes the tables.
 
   With `config.project`, results are kept in the project's docs/results, and
   otherwise in the same folder inside the workdir.
@@ -52,7 +52,7 @@ def run(config, workdir):
     print(f'{minutes:.1f} minutes, in {folder}', flush=True)
   if processes.is_first():
     report.write(root, root)
-    print(f'\nThe document is in {root / report.FOLDER}.')
+    print(f'\nTables are in {root / report.FOLDER}.')
 
 
 def parse_run(config, words):

@@ -1,10 +1,10 @@
-r"""Runs all of BanditSpec: every config in this folder, and the document.
+r"""Runs all of BanditSpec: every config in this folder, and its tables.
 
 python -m experiments.main --config=configs/banditspec/all.py \
     --config.data_dir=DATA --workdir=runs/banditspec
 
 `configs/banditspec/all.py:small` has fewer prompts and no heads, as compiling
-fourteen loops of SmolLM2 takes half an hour; it writes the document to its
+fourteen loops of SmolLM2 takes half an hour; it writes tables to its
 workdir. Retrieval drafters read the datastores of the families, which are
 created first.
 """

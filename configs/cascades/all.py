@@ -1,11 +1,11 @@
-r"""Runs all cascades: every config in this folder, and the document.
+r"""Runs all cascades: every config in this folder, and its tables.
 
 python -m experiments.main --config=configs/cascades/all.py \
     --config.data_dir=DATA --workdir=runs/cascades
 
 The encoder-decoders of configs/train/encoder_decoder.py are trained first.
 `configs/cascades/all.py:small` has fewer prompts and experiments, all but one
-with the mini family, and trains nothing; it writes the document to its workdir.
+with the mini family, and trains nothing; it writes tables to its workdir.
 """
 
 from configs.cascades import frontier

@@ -1,11 +1,11 @@
-r"""Runs all of MetaSD: every config in this folder, and the document.
+r"""Runs all of MetaSD: every config in this folder, and its tables.
 
 python -m experiments.main --config=configs/metasd/all.py \
     --config.data_dir=DATA --workdir=runs/metasd
 
 `configs/metasd/all.py:small` has fewer prompts and experiments: it leaves out
 heads, languages, temperatures, batches, lengths of drafts and answers, and KV
-cache policies. It writes the document to its workdir.
+cache policies. It writes tables to its workdir.
 """
 
 from experiments.common import suite

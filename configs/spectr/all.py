@@ -1,10 +1,10 @@
-r"""Runs all of SpecTr: every config in this folder, and the document.
+r"""Runs all of SpecTr: every config in this folder, and its tables.
 
 python -m experiments.main --config=configs/spectr/all.py \
     --config.data_dir=DATA --workdir=runs/spectr
 
 `configs/spectr/all.py:small` has fewer prompts and experiments; it writes the
-document to its workdir.
+tables to its workdir.
 """
 
 from experiments.common import suite

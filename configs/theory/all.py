@@ -1,10 +1,10 @@
-r"""Runs all of the theory paper: every config in this folder, and the document.
+r"""Runs all of the theory paper: every config in this folder, and its tables.
 
 python -m experiments.main --config=configs/theory/all.py \
     --config.data_dir=DATA --workdir=runs/theory
 
 `configs/theory/all.py:small` has fewer prompts and experiments; it writes the
-document to its workdir.
+tables to its workdir.
 """
 
 from experiments.common import suite

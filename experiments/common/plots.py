@@ -8,10 +8,12 @@ import textwrap
 import types
 from typing import Any
 
+import cycler
 import matplotlib
 from matplotlib import figure as figure_lib
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 Row = dict[str, Any]
 
@@ -21,7 +23,24 @@ _MARKERS = 'os^vDP*X'
 # Letters of a legend that fit into a figure, and inches per further letter.
 _LEGEND_LETTERS = 20
 _LETTER_WIDTH = 0.075
-_HATCHES = None, '//', '..'  # One for every ten bars, as there are ten colors.
+_HATCHES = None, '//', '..'  # One for every eight bars.
+
+# The colors of Okabe and Ito, which color-blind readers can tell apart.
+BLUE, ORANGE, GREEN, VERMILLION = '#0072B2', '#E69F00', '#009E73', '#D55E00'
+SKY, PURPLE, BLACK, GRAY = '#56B4E9', '#CC79A7', '#000000', '#8C8C8C'
+_CYCLE = (BLUE, ORANGE, GREEN, VERMILLION, SKY, PURPLE, BLACK, GRAY)
+matplotlib.rcParams['axes.prop_cycle'] = cycler.cycler(color=_CYCLE)
+# Colors that methods have in all figures, by the beginning of their names.
+_COLORS = {
+  **dict.fromkeys(('maximal', 'lossless', 'target', 'oracle'), BLACK),
+  **dict.fromkeys(('none', 'uniform', 'round_robin', 'theory'), GRAY),
+  **dict.fromkeys(('kseq', 'exp3', 'bild', 'UNO', 'simulation'), ORANGE),
+  **dict.fromkeys(('otm', 'ucb', 'token_v3', 'OPT', 'decoder'), BLUE),
+  **dict.fromkeys(('block', 'hedge', 'normal_hedge', 'opt'), GREEN),
+  **dict.fromkeys(('lossy', 'router', 'UNO, code'), VERMILLION),
+  **dict.fromkeys(('multiround', 'goodput', 'chow', 'sequential'), PURPLE),
+  **dict.fromkeys(('kl_ucb', 'thompson', 'diff', 'ucb1, BE'), SKY),
+}
 
 
 def save(figure: figure_lib.Figure, path: str | os.PathLike[str]) -> None:
@@ -75,8 +94,8 @@ def lines(
     error: the column of the standard errors of `y`.
     xlabel: the label of the horizontal axis; defaults to `x`.
     ylabel: the label of the vertical axis; defaults to `y`.
-    paper: whether the paper's values of `y` are drawn, as open markers with
-      dotted lines.
+    paper: whether the paper's values of `y` are drawn, as hollow markers
+      with dashed lines.
     level: from the first row of a line, returns whether it is drawn as a
       horizontal dotted line.
     points: from the first row of a line, returns whether it is drawn as open
@@ -108,7 +127,7 @@ def lines(
         positions, values, _error_bars(line, error), **style | shape
       )
       if paper and (paper_points := _paper_points(positions, line, y)):
-        shape = {'linestyle': ':', 'markerfacecolor': 'none'}
+        shape = {'linestyle': '--', 'markerfacecolor': 'none'}
         style['label'] = f'{name}, paper'
         axis.plot(*paper_points, **style | shape)
   legend(figure, axes)
@@ -154,8 +173,8 @@ def bars(
       width,
       yerr=_error_bars(bars_of_name, error),
       label=name,
-      color=f'C{i % 10}',
-      hatch=_HATCHES[i // 10 % len(_HATCHES)],
+      color=color(name, i),
+      hatch=_HATCHES[i // len(_CYCLE) % len(_HATCHES)],
       error_kw={'elinewidth': 0.8},
     )
     if paper and (paper_points := _paper_points(positions, bars_of_name, y)):
@@ -167,11 +186,11 @@ def bars(
 
 
 # Colors of accepted draft tokens, of tokens that replace a rejected one, and of
-# bonus tokens after a draft that was accepted completely.
+# bonus tokens after a draft that was accepted completely: tints of the above.
 ORIGINS = {
-  'accepted': '#bfe3bf',
-  'corrected': '#f4b6b0',
-  'bonus': '#b3d4f0',
+  'accepted': '#bfe0f2',
+  'corrected': '#f7d08a',
+  'bonus': '#a6dccb',
   'sampled': '#e8e8e8',
 }
 
@@ -226,11 +245,129 @@ def line_style(names: Sequence[str], name: str) -> dict[str, Any]:
   """Returns the color, line, marker and label of one of several names."""
   index = list(names).index(name)
   return {
-    'color': f'C{index % 10}',  # There are ten colors.
-    'linestyle': '-' if index < 10 else '--',
+    'color': color(name, index),
+    'linestyle': '-' if index < len(_CYCLE) else '--',
     'marker': _MARKERS[index % len(_MARKERS)],
     'label': name,
   }
+
+
+def color(name: str, index: int = 0) -> str:
+  """Returns the color of a method, or the color of an index."""
+  known = [prefix for prefix in _COLORS if str(name).startswith(prefix)]
+  if known:
+    return _COLORS[max(known, key=len)]
+  return _CYCLE[index % len(_CYCLE)]
+
+
+def curves(
+  axes: Any,
+  table: pd.DataFrame,
+  x: str,
+  y: str,
+  by: str,
+  names: Mapping[str, str],
+  paper: bool = False,
+) -> None:
+  """Draws one line per method, with its name at the end.
+
+  Args:
+    axes: the axes.
+    table: the rows, whose errors are in the column of `y` with `_error`.
+    x: the column of the horizontal axis.
+    y: the column of the vertical axis.
+    by: the column that names the method.
+    names: labels of the methods that are drawn.
+    paper: whether the numbers are the paper's, which are hollow and dashed.
+  """
+  for index, (method, label) in enumerate(names.items()):
+    line = table[table[by] == method].dropna(subset=[x, y]).sort_values(x)
+    if line.empty:
+      continue
+    errors = line.get(f'{y}_error')
+    style = {'color': color(method, index), 'markersize': 5, 'elinewidth': 0.8}
+    if paper:
+      style |= {'linestyle': '--', 'markerfacecolor': 'white', 'zorder': 1.5}
+    axes.errorbar(
+      line[x].astype(float),
+      line[y].astype(float),
+      None if errors is None else 2 * errors.astype(float).fillna(0),
+      marker=_MARKERS[index % len(_MARKERS)],
+      label=label,
+      **style,
+    )
+
+
+def label_ends(axes: Any, points: float = 9, at: float | None = None) -> None:
+  """Writes the label of each line after its last point, without overlaps.
+
+  Args:
+    axes: the axes, whose lines have labels.
+    points: the size of letters.
+    at: if set, the horizontal position of all labels.
+  """
+  handles, labels = axes.get_legend_handles_labels()
+  lines = [handle.lines[0] for handle in handles]
+  axes.figure.canvas.draw()
+  points_of_lines = [
+    np.transpose(line.get_data())[-1].astype(float) for line in lines
+  ]
+  for point in points_of_lines if at is not None else ():
+    point[0] = at
+  ends = axes.transData.transform(points_of_lines)
+  height = points * axes.figure.dpi / 72 * 1.15
+  lowest = -np.inf
+  for index in np.argsort([end[1] for end in ends]):
+    lowest = max(ends[index][1], lowest + height)
+    shift = (lowest - ends[index][1]) * 72 / axes.figure.dpi
+    axes.annotate(
+      labels[index],
+      points_of_lines[index],
+      (7, shift),
+      textcoords='offset points',
+      va='center',
+      fontsize=points,
+      color=lines[index].get_color(),
+      annotation_clip=False,
+    )
+
+
+def dots(
+  table: pd.DataFrame,
+  label: str,
+  value: str,
+  xlabel: str,
+  *,
+  reference: float = 1.0,
+  colors: Sequence[str] | None = None,
+  paper: str = 'paper',
+) -> tuple[figure_lib.Figure, Any]:
+  """Draws one line per row: ours with two standard errors, and the paper's.
+
+  Args:
+    table: the rows, from top to bottom.
+    label: the column with the names.
+    value: the column with our numbers; their errors are in `value_error`.
+    xlabel: the label of the horizontal axis.
+    reference: the value of a vertical line.
+    colors: the colors of the rows; defaults to those of the methods.
+    paper: the column with the paper's numbers, drawn as hollow diamonds.
+  """
+  size = (8, 0.9 + 0.23 * len(table))
+  figure, axes = plt.subplots(figsize=size, layout='constrained')
+  axes.axvline(reference, color=GRAY, linewidth=1)
+  for row, (_, cells) in enumerate(table.iterrows()):
+    shade = colors[row] if colors else color(cells[label], row)
+    error = cells.get(f'{value}_error')
+    error = None if pd.isna(error) else 2 * error
+    axes.errorbar(cells[value], row, xerr=error, fmt='o', color=shade)
+    if paper in table and not pd.isna(cells[paper]):
+      axes.plot(cells[paper], row, 'D', color=shade, markerfacecolor='none')
+  axes.set_yticks(range(len(table)), table[label])
+  axes.set_ylim(len(table) - 0.5, -0.5)
+  axes.set_xlabel(xlabel)
+  axes.grid(alpha=0.3)
+  return figure, axes
 
 
 def _error_bars(rows: Sequence[Row], error: str) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""The documents of results are what `experiments.report` makes of results."""
+"""The pages of results are filled in by `experiments.report`."""
 
 import json
 import pathlib
@@ -19,11 +19,11 @@ _RESULTS = _ROOT / 'docs' / 'results'
 
 
 def _files(folder):
-  """Returns the text of each written file by path, without the data files."""
+  """Returns the text of pages, tables and figures, by path."""
   return {
     path.relative_to(folder).as_posix(): path.read_text(encoding='utf-8')
     for path in sorted((folder / 'docs' / 'results').rglob('*.*'))
-    if path.suffix != '.json'
+    if path.suffix in ('.md', '.svg')
   } | {'README.md': (folder / 'README.md').read_text(encoding='utf-8')}
 
 
@@ -73,8 +73,14 @@ def test_results_are_of_configs_that_are_there_and_have_what_they_ask_for():
 
 
 def _project(tmp_path):
-  """A project of one config, and of a README with marks."""
-  (tmp_path / 'docs').mkdir()
+  """Returns a project with one page and a README with comments."""
+  (tmp_path / 'docs' / 'results').mkdir(parents=True)
+  (tmp_path / 'docs' / 'results' / 'library.md').write_text(
+    'A page.\n<!-- results quickstart rows="method != \'none\'" '
+    'columns="method, block_efficiency=tokens per call" -->\n<!-- end -->\n'
+    '![text](figures/quickstart_text.svg)\n'
+    '<!-- tables -->\n<!-- end -->\n<!-- results a/b -->\n<!-- end -->\n'
+  )
   (tmp_path / 'README.md').write_text(
     'a\n<!-- results quickstart -->\nold\n<!-- end -->\nb\n'
     '<!-- headline -->\nold\n<!-- end -->\nc\n'
@@ -103,11 +109,16 @@ def test_results_are_kept_and_shown(tmp_path):
   path = report.keep(_run(tmp_path, command), root)
   assert path == root / 'docs' / 'results' / 'data' / 'quickstart.json'
   report.write(root, root)
-  page = (root / 'docs' / 'results' / 'library.md').read_text()
-  assert (
-    '| medium:4 | 2.500 |' in page and 'figures/quickstart_text.svg' in page
-  )
-  assert '--workdir=runs/quickstart' in page
+  folder = root / 'docs' / 'results'
+  page = (folder / 'library.md').read_text()
+  assert '| method | tokens per call |\n' in page and '| none |' not in page
+  assert '| medium:4 | 2.500 |' in page and '](tables/quickstart.md)' in page
+  assert page.count('There are no results.') == 1
+  assert [path.name for path in (folder / 'figures').iterdir()] == [
+    'quickstart_text.svg'
+  ]
+  table = (folder / 'tables' / 'quickstart.md').read_text()
+  assert '| none | 1.000 |' in table and '--workdir=runs/quickstart' in table
   readme = (root / 'README.md').read_text()
   assert '| medium:4 | 2.500 |' in readme and 'old' not in readme
   assert readme.startswith('a\n') and readme.endswith('c\n')

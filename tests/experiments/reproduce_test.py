@@ -1,4 +1,4 @@
-"""One command runs all of a paper, and makes its document."""
+"""One command runs all of a paper, and writes its tables."""
 
 import shlex
 
@@ -48,14 +48,15 @@ def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
   assert names <= config_names and (size == 'small' or not missing_names)
 
 
-def test_a_run_has_a_folder_and_a_document_and_goes_on(tmp_path, capsys):
+def test_a_run_has_a_folder_and_tables_and_goes_on(tmp_path, capsys):
   workdir = tmp_path / 'run'
   for _ in range(2):
     main.run(_suite(tmp_path), workdir)
     content = results.read(workdir / 'theory_batch_improvement')
     assert {row['num_drafts'] for row in content['rows']} == {1, 2}
     assert content['command'].endswith(_RUN)
-    page = workdir / 'docs' / 'results' / 'theory.md'
+    folder = workdir / 'docs' / 'results' / 'tables' / 'theory'
+    page = folder / 'batch_improvement.md'
     assert _RUN.split()[1] in page.read_text()
   assert '[1 of 1] python -m experiments.main' in capsys.readouterr().out
 
@@ -85,7 +86,7 @@ def test_what_is_wrong_is_refused_before_anything_runs(
   assert not (tmp_path / 'run').exists()
 
 
-def test_what_a_run_needs_has_its_own_folder_and_no_page(tmp_path):
+def test_what_a_run_needs_has_its_own_folder_and_no_table(tmp_path):
   """Keeps only the results of a run without its own workdir."""
   needed_dir = tmp_path / 'needed'
   runs = f'{_RUN} --config.max_drafts=3 --workdir={needed_dir}', _RUN
