@@ -69,66 +69,94 @@ def _verdicts(contents: Mapping[str, Any]) -> figure_lib.Figure:
   return figure
 
 
-def _drafts(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
-  """Draws tokens per target call over one draft, by the number of drafts."""
-  printed = paper.read('spectr/table_4', drafter={'6M': '6M'})
-  printed = printed[printed['length'] == 4].assign(name='kseq')
-  printed['over_one'] = printed['number'] / printed['number'].iloc[0]
-  figure, axes = plt.subplots(
-    1, 2, figsize=(9.5, 3.8), sharey=True, layout='constrained'
+def _lines(
+  rows: pd.DataFrame,
+  x: str,
+  y: str,
+  by: str,
+  names: Mapping[str, str],
+  *,
+  level: float | None = None,
+  **options: Any,
+) -> figure_lib.Figure:
+  """Draws a line per method, and a horizontal line at a level.
+
+  Args:
+    rows: the rows.
+    x: the column of the horizontal axis.
+    y: the column of the vertical axis.
+    by: the column of the method.
+    names: labels of the methods that are drawn.
+    level: the height of a horizontal line.
+    **options: arguments of `plots.lines`.
+  """
+  rows = rows[rows[by].isin(list(names))].dropna(subset=[x, y])
+  rows = rows.assign(name=rows[by].map(names))
+  order = rows[by].map({name: i for i, name in enumerate(names)})
+  figure = plots.lines(
+    results.records(rows.iloc[order.argsort(kind='stable')]),
+    *(x, y, 'name'),
+    error=f'{y}_error',
+    **options,
   )
-  families = ('SmolLM2, 135M', smollm2, 'small'), ('mini, 8M', mini, 'medium')
-  for panel, (title, rows, drafter) in zip(axes, families):
-    rows = rows.query(f'length == 4 and drafter == {drafter!r}')
-    lines = [_over_one(rows, name) for name in ('otm', 'kseq', 'block')]
-    lines = pd.concat([line for line in lines if len(line) > 1])
-    names = {'otm': 'optimal transport', 'kseq': 'k-Seq', 'block': 'block'}
-    plots.curves(panel, lines, 'drafts', 'over_one', 'name', names)
-    theirs = {'kseq': 'k-Seq, paper'}
-    plots.curves(
-      panel, printed, 'drafts', 'over_one', 'name', theirs, paper=True
-    )
-    panel.set(title=title, xlabel='drafts of four tokens', xlim=(0.8, 12.5))
-    panel.set_xticks([1, 2, 4, 8])
-    panel.grid(alpha=0.3)
-    plots.label_ends(panel)
-  axes[0].set_ylabel('tokens per target call, over one draft')
+  positions = sorted(rows[x].unique())
+  for axes in figure.axes:
+    if level is not None:
+      axes.axhline(level, color=plots.GRAY, linewidth=1, zorder=1)
+    if len(positions) < 5:
+      axes.set_xticks(positions)
   return figure
 
 
-def _over_one(rows: pd.DataFrame, verifier: str) -> pd.DataFrame:
-  """Returns a verifier's numbers over those of one draft."""
-  one = rows.query('drafts == 1 and verifier == "maximal"').iloc[0]
-  line = rows[(rows['verifier'] == verifier) & (rows['drafts'] > 1)]
-  line = pd.concat([one.to_frame().T, line]).assign(name=verifier)
-  for column in ('', '_error'):
-    values = line[f'block_efficiency{column}'] / one['block_efficiency']
-    line[f'over_one{column}'] = values.where(line['drafts'] > 1, not column)
-  return line
+def _drafts(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
+  """Draws tokens per target call over one draft, by the number of drafts."""
+  printed = paper.read('spectr/table_4', drafter={'6M': '6M'})
+  printed = printed.query('length == 4').set_index('drafts')['number']
+  lines = []
+  for family, rows, drafter in (
+    ('SmolLM2, 135M', smollm2, 'small'),
+    ('mini, 8M', mini, 'medium'),
+  ):
+    rows = rows.query(f'length == 4 and drafter == {drafter!r}')
+    one = rows.query('drafts == 1 and verifier == "maximal"').iloc[0]
+    rows = rows[rows['drafts'] > 1].assign(family=family)
+    scale = one['block_efficiency']
+    rows['over_one'] = rows['block_efficiency'] / scale
+    rows['over_one_error'] = rows['block_efficiency_error'] / scale
+    for verifier in rows['verifier'].unique():
+      start = {'verifier': verifier, 'family': family, 'drafts': 1}
+      lines.append({**start, 'over_one': 1.0, 'over_one_error': 0.0})
+    lines += results.records(rows)
+  rows = results.frame(lines)
+  is_printed = rows['verifier'] == 'kseq'
+  rows['paper'] = rows['drafts'].map(printed / printed[1]).where(is_printed)
+  rows['paper_field'] = rows['paper_field'].mask(is_printed, 'over_one')
+  names = {'otm': 'optimal transport', 'kseq': 'k-Seq', 'block': 'block'}
+  return _lines(
+    *(rows, 'drafts', 'over_one', 'verifier', names),
+    panel='family',
+    xlabel='drafts of four tokens',
+    ylabel='tokens per target call, over one draft',
+    paper=True,
+  )
 
 
 def _calls(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
   """Draws the time of a target call by the number of its tokens."""
-  figure, axes = plt.subplots(figsize=(6, 3.8), layout='constrained')
-  names = {'mini': 'mini, CPU', 'smollm2': 'SmolLM2, CPU'}
-  families = [
-    rows[rows['model'] == 'target'].assign(name=name)
-    for name, rows in (('mini', mini), ('smollm2', smollm2))
-  ]
-  rows = pd.concat(families)
-  rows = rows[rows['length'] == 8]
-  plots.curves(axes, rows, 'batch_size', 'relative', 'name', names)
-  printed = paper.read('spectr/table_2').assign(name='target')
-  printed = printed[printed['length'] == 8]
-  theirs = {'target': '97M, GPU (paper)'}
-  plots.curves(
-    axes, printed, 'batch_size', 'number', 'name', theirs, paper=True
+  printed = paper.read('spectr/table_2').assign(model='target')
+  printed = printed.rename(columns={'number': 'relative'})
+  names = 'SmolLM2, CPU', 'mini, CPU', '97M, GPU (paper)'
+  tables = zip((smollm2, mini, printed), names)
+  rows = pd.concat([rows.assign(system=name) for rows, name in tables])
+  rows = rows.query('model == "target" and length == 8')
+  figure = _lines(
+    *(rows, 'batch_size', 'relative', 'system', dict(zip(names, names))),
+    level=1.0,
+    xlabel='drafts of eight tokens',
+    ylabel='time of a call, over one draft of four',
   )
-  axes.set(xlabel='drafts of eight tokens', xlim=(0.8, 11), ylim=(0.8, None))
-  axes.set_xticks([1, 2, 4, 8])
-  axes.set_ylabel('time of a call, over one draft of four tokens')
-  axes.grid(alpha=0.3)
-  plots.label_ends(axes)
+  *_, line = figure.axes[0].get_legend_handles_labels()[0]
+  line.lines[0].set(linestyle='--', markerfacecolor='white')
   return figure
 
 
@@ -206,44 +234,38 @@ def _sorted_dots(
 
 def _answers(rows: pd.DataFrame) -> figure_lib.Figure:
   """Draws bandits over the best specialist, by the length of the answer."""
-  figure, axes = plt.subplots(figsize=(7, 3.8), layout='constrained')
   names = {
-    'oracle': 'oracle',
-    'hedge, BD': 'Hedge',
-    'ucb1, BD': 'UCB',
+    'oracle': 'oracle', 'hedge, BD': 'Hedge', 'ucb1, BD': 'UCB',
     'ucb1, BD, from the prompt': 'UCB, also from the prompt',
     'uniform': 'random head',
-  }
-  plots.curves(axes, rows, 'max_new_tokens', 'over_best', 'method', names)
-  axes.axhline(1, color=plots.GRAY, linewidth=1)
-  axes.set_xlabel('tokens of an answer')
-  axes.set_xlim(10, 215)
-  axes.set_xticks(sorted(rows['max_new_tokens'].unique()))
-  axes.set_ylabel('tokens per call,\nover the best specialist')
-  axes.grid(alpha=0.3)
-  plots.label_ends(axes)
-  return figure
+  }  # fmt: skip
+  return _lines(
+    *(rows, 'max_new_tokens', 'over_best', 'method', names),
+    level=1.0,
+    xlabel='tokens of an answer',
+    ylabel='tokens per call, over the best specialist',
+  )
 
 
 def _frontier(rows: pd.DataFrame) -> figure_lib.Figure:
   """Draws the target's likelihood of texts against time."""
   points = rows[rows['part'].isna()]
-  figure, axes = plt.subplots(figsize=(7, 4.4), layout='constrained')
+  # Lossy decoding is lossless at alpha 0.
+  points = points.replace({'method': {'lossless': 'lossy'}})
+  target = points[points['method'] == 'target'].iloc[0]['target_nats']
   names = {
-    **{'token_v3': 'token rule', 'bild': 'BiLD', 'lossy': 'lossy'},
-    **{'chow': 'Chow', 'opt': 'OPT'},
-  }
-  target = points[points['method'] == 'target'].iloc[0]
-  lossless = points[points['method'] == 'lossless'].assign(method='lossy')
-  points = pd.concat([points, lossless])
-  plots.curves(axes, points, 'latency', 'target_nats', 'method', names)
-  level = target['target_nats']
-  axes.axhline(level, color=plots.GRAY, linewidth=1)
-  axes.text(0.36, level + 0.04, 'target model', fontsize=9)
-  axes.set(xlabel='time over plain decoding', xlim=(0.35, 1.72))
-  axes.set_ylabel("target's log-likelihood, nats per token")
-  axes.grid(alpha=0.3)
-  plots.label_ends(axes, at=1.52)
+    'token_v3': 'token rule', 'bild': 'BiLD', 'lossy': 'lossy',
+    'chow': 'Chow', 'opt': 'OPT',
+  }  # fmt: skip
+  figure = _lines(
+    *(points, 'latency', 'target_nats', 'method', names),
+    level=target,
+    xlabel='time over plain decoding',
+    ylabel='log-likelihood, nats per token',
+  )
+  (axes,) = figure.axes
+  place = {'transform': axes.get_yaxis_transform(), 'fontsize': 9}
+  axes.text(0.02, target + 0.04, 'target model', **place)
   return figure
 
 
@@ -252,46 +274,36 @@ def _rejections(rows: pd.DataFrame) -> figure_lib.Figure:
   rows = rows[rows['horizon'] == 50]
   longest = rows.groupby('source')['runs'].transform('max')
   rows = rows[rows['runs'].isna() | (rows['runs'] == longest)]
-  figure, axes = plt.subplots(figsize=(6.5, 3.8), layout='constrained')
   names = {
-    'theory': 'theory',
-    'simulation': '100,000 simulations',
-    'decoder': '5,000 decodes',
-  }
-  plots.curves(axes, rows, 'num_drafts', 'rejections', 'source', names)
-  axes.plot(1, 16.41, 'D', color='black', markersize=9, fillstyle='none')
-  axes.annotate('paper: 16.41', (1, 16.41), (10, 0), textcoords='offset points')
-  axes.set(xlabel='drafts per token', xlim=(0.7, 10.5))
-  axes.set_ylabel('rejections in 50 tokens')
-  axes.grid(alpha=0.3)
-  plots.label_ends(axes)
-  return figure
+    'theory': 'theory', 'simulation': 'simulation', 'decoder': 'decoder',
+  }  # fmt: skip
+  return _lines(
+    *(rows, 'num_drafts', 'rejections', 'source', names),
+    xlabel='drafts per token',
+    ylabel='rejections in 50 tokens',
+    paper=True,
+  )
 
 
 def _bias(rows: pd.DataFrame) -> figure_lib.Figure:
   """Draws the bias of three rules against their rejections."""
-  figure, axes = plt.subplots(figsize=(6.5, 3.8), layout='constrained')
-  names = {'OPT': 'OPT', 'UNO': 'UNO', 'UNO, code': "UNO of the paper's code"}
-  plots.curves(axes, rows, 'rejection', 'bias', 'rule', names)
-  axes.set(xlabel='rejected draft tokens (share)', xlim=(-0.02, 0.47))
-  axes.set_ylabel('bias (total variation)')
-  axes.grid(alpha=0.3)
-  plots.label_ends(axes)
-  return figure
+  names = {'OPT': 'OPT', 'UNO': 'UNO', 'UNO, code': 'UNO, code'}
+  return _lines(
+    *(rows, 'rejection', 'bias', 'rule', names),
+    xlabel='share of rejected draft tokens',
+    ylabel='bias (total variation)',
+  )
 
 
-def _refill(rows: pd.DataFrame) -> figure_lib.Figure:
+def _batching(rows: pd.DataFrame) -> figure_lib.Figure:
   """Draws what continuous batching gains, by batch size."""
-  figure, axes = plt.subplots(figsize=(6.5, 3.4), layout='constrained')
   names = {'none': 'plain decoding', 'goodput': 'speculative (goodput)'}
-  plots.curves(axes, rows, 'batch_size', 'over_padded', 'method', names)
-  axes.axhline(1, color=plots.GRAY, linewidth=1)
-  axes.set(xlabel='batch size', xscale='log', xlim=(0.85, 110))
-  axes.set_xticks([1, 8, 32], ['1', '8', '32'])
-  axes.set_ylabel('speed-up over padded batches')
-  axes.grid(alpha=0.3)
-  plots.label_ends(axes)
-  return figure
+  return _lines(
+    *(rows, 'batch_size', 'over_padded', 'method', names),
+    level=1.0,
+    xlabel='batch size',
+    ylabel='speed-up over padded batches',
+  )
 
 
 def predictions(contents: Mapping[str, Any]) -> pd.DataFrame:
@@ -349,7 +361,7 @@ _FIGURES: dict[str, tuple[Any, ...]] = {
   'theory_rejections': (_rejections, 'theory/rejections'),
   'theory_bias': (_bias, 'theory/ledger-smollm2'),
   'theory_predictions': (_predictions,),
-  'benchmark_batching': (_refill, 'benchmark/refill-smollm2'),
+  'benchmark_batching': (_batching, 'benchmark/refill-smollm2'),
   'quickstart_text': (_quickstart('text'), 'quickstart'),
   'quickstart_acceptance': (_quickstart('acceptance'), 'quickstart'),
 }

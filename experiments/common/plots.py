@@ -20,9 +20,12 @@ Row = dict[str, Any]
 # Settings with which equal rows give equal files.
 _STABLE = {'svg.hashsalt': 'specjax', 'svg.fonttype': 'none'}
 _MARKERS = 'os^vDP*X'
+_DASHES = '-', '-.', ':'
 # Letters of a legend that fit into a figure, and inches per further letter.
 _LEGEND_LETTERS = 20
 _LETTER_WIDTH = 0.075
+# The most lines with labels next to them, and the size of these, in points.
+_MOST_LABELS, _LABEL_SIZE = 6, 9
 _HATCHES = None, '//', '..'  # One for every eight bars.
 
 # The colors of Okabe and Ito, which color-blind readers can tell apart.
@@ -33,13 +36,13 @@ matplotlib.rcParams['axes.prop_cycle'] = cycler.cycler(color=_CYCLE)
 # Colors that methods have in all figures, by the beginning of their names.
 _COLORS = {
   **dict.fromkeys(('maximal', 'lossless', 'target', 'oracle'), BLACK),
-  **dict.fromkeys(('none', 'uniform', 'round_robin', 'theory'), GRAY),
-  **dict.fromkeys(('kseq', 'exp3', 'bild', 'UNO', 'simulation'), ORANGE),
-  **dict.fromkeys(('otm', 'ucb', 'token_v3', 'OPT', 'decoder'), BLUE),
+  **dict.fromkeys(('none', 'plain', 'uniform', 'random', 'theory'), GRAY),
+  **dict.fromkeys(('kseq', 'exp3', 'bild', 'uno', 'simulation'), ORANGE),
+  **dict.fromkeys(('otm', 'optimal transport', 'ucb', 'decode', 'token'), BLUE),
   **dict.fromkeys(('block', 'hedge', 'normal_hedge', 'opt'), GREEN),
-  **dict.fromkeys(('lossy', 'router', 'UNO, code'), VERMILLION),
+  **dict.fromkeys(('lossy', 'router', 'uno, code'), VERMILLION),
   **dict.fromkeys(('multiround', 'goodput', 'chow', 'sequential'), PURPLE),
-  **dict.fromkeys(('kl_ucb', 'thompson', 'diff', 'ucb1, BE'), SKY),
+  **dict.fromkeys(('kl_ucb', 'thompson', 'diff', 'ucb1, be'), SKY),
 }
 
 
@@ -85,6 +88,8 @@ def lines(
 ) -> figure_lib.Figure:
   """Draws lines with error bars of two standard errors.
 
+  Up to six lines have their names at their ends; more have a legend.
+
   Args:
     rows: the rows; those without a value of `x` or `y` are left out.
     x: the column of the horizontal axis.
@@ -104,7 +109,10 @@ def lines(
   names = [(named(row, panel), named(row, by)) for row in rows]
   titles, labels = (list(dict.fromkeys(column)) for column in zip(*names))
   figure, axes = panels(
-    titles, xlabel or x.replace('_', ' '), ylabel or y.replace('_', ' ')
+    titles,
+    xlabel or x.replace('_', ' '),
+    ylabel or y.replace('_', ' '),
+    sharey=True,
   )
   for axis, title in zip(axes, titles):
     for name in labels:
@@ -130,7 +138,10 @@ def lines(
         shape = {'linestyle': '--', 'markerfacecolor': 'none'}
         style['label'] = f'{name}, paper'
         axis.plot(*paper_points, **style | shape)
-  legend(figure, axes)
+  if len(labels) <= _MOST_LABELS:
+    _label_lines(figure, axes)
+  else:
+    legend(figure, axes)
   return figure
 
 
@@ -243,10 +254,13 @@ def named(row: Row, columns: str | Sequence[str]) -> str:
 
 def line_style(names: Sequence[str], name: str) -> dict[str, Any]:
   """Returns the color, line, marker and label of one of several names."""
-  index = list(names).index(name)
+  names = list(names)
+  index = names.index(name)
+  colors = [color(other, i) for i, other in enumerate(names[:index])]
   return {
     'color': color(name, index),
-    'linestyle': '-' if index < len(_CYCLE) else '--',
+    # Lines with one color differ in their dashes.
+    'linestyle': _DASHES[colors.count(color(name, index)) % len(_DASHES)],
     'marker': _MARKERS[index % len(_MARKERS)],
     'label': name,
   }
@@ -254,82 +268,40 @@ def line_style(names: Sequence[str], name: str) -> dict[str, Any]:
 
 def color(name: str, index: int = 0) -> str:
   """Returns the color of a method, or the color of an index."""
-  known = [prefix for prefix in _COLORS if str(name).startswith(prefix)]
+  name = str(name).lower()
+  known = [prefix for prefix in _COLORS if name.startswith(prefix)]
   if known:
     return _COLORS[max(known, key=len)]
   return _CYCLE[index % len(_CYCLE)]
 
 
-def curves(
-  axes: Any,
-  table: pd.DataFrame,
-  x: str,
-  y: str,
-  by: str,
-  names: Mapping[str, str],
-  paper: bool = False,
-) -> None:
-  """Draws one line per method, with its name at the end.
-
-  Args:
-    axes: the axes.
-    table: the rows, whose errors are in the column of `y` with `_error`.
-    x: the column of the horizontal axis.
-    y: the column of the vertical axis.
-    by: the column that names the method.
-    names: labels of the methods that are drawn.
-    paper: whether the numbers are the paper's, which are hollow and dashed.
-  """
-  for index, (method, label) in enumerate(names.items()):
-    line = table[table[by] == method].dropna(subset=[x, y]).sort_values(x)
-    if line.empty:
-      continue
-    errors = line.get(f'{y}_error')
-    style = {'color': color(method, index), 'markersize': 5, 'elinewidth': 0.8}
-    if paper:
-      style |= {'linestyle': '--', 'markerfacecolor': 'white', 'zorder': 1.5}
-    axes.errorbar(
-      line[x].astype(float),
-      line[y].astype(float),
-      None if errors is None else 2 * errors.astype(float).fillna(0),
-      marker=_MARKERS[index % len(_MARKERS)],
-      label=label,
-      **style,
-    )
+def _label_lines(figure: figure_lib.Figure, axes: Sequence[Any]) -> None:
+  """Writes the name of each line next to the last panel that has it."""
+  panel_of_line: dict[str, Any] = {}
+  for panel in axes:
+    handles, labels = panel.get_legend_handles_labels()
+    panel_of_line |= {label: (panel, h) for label, h in zip(labels, handles)}
+  figure.canvas.draw()  # Sets the limits of the panels.
+  for panel in axes:
+    ends = [
+      (panel.transData.transform((0, _last_value(handle)))[1], label, handle)
+      for label, (last_panel, handle) in panel_of_line.items()
+      if last_panel is panel
+    ]
+    top = -np.inf
+    bottom, height = panel.bbox.y0, panel.bbox.height
+    for end, label, handle in sorted(ends, key=lambda end: end[0]):
+      top = max(end, top + _LABEL_SIZE * 1.2 * figure.dpi / 72)
+      panel.text(
+        1.02, (top - bottom) / height, label, transform=panel.transAxes,
+        va='center', fontsize=_LABEL_SIZE, parse_math=False,
+        color=getattr(handle, 'lines', [handle])[0].get_color(),
+      )  # fmt: skip
 
 
-def label_ends(axes: Any, points: float = 9, at: float | None = None) -> None:
-  """Writes the label of each line after its last point, without overlaps.
-
-  Args:
-    axes: the axes, whose lines have labels.
-    points: the size of letters.
-    at: if set, the horizontal position of all labels.
-  """
-  handles, labels = axes.get_legend_handles_labels()
-  lines = [handle.lines[0] for handle in handles]
-  axes.figure.canvas.draw()
-  points_of_lines = [
-    np.transpose(line.get_data())[-1].astype(float) for line in lines
-  ]
-  for point in points_of_lines if at is not None else ():
-    point[0] = at
-  ends = axes.transData.transform(points_of_lines)
-  height = points * axes.figure.dpi / 72 * 1.15
-  lowest = -np.inf
-  for index in np.argsort([end[1] for end in ends]):
-    lowest = max(ends[index][1], lowest + height)
-    shift = (lowest - ends[index][1]) * 72 / axes.figure.dpi
-    axes.annotate(
-      labels[index],
-      points_of_lines[index],
-      (7, shift),
-      textcoords='offset points',
-      va='center',
-      fontsize=points,
-      color=lines[index].get_color(),
-      annotation_clip=False,
-    )
+def _last_value(handle: Any) -> float:
+  line = getattr(handle, 'lines', [handle])[0]
+  return float(line.get_ydata()[-1])
 
 
 def dots(

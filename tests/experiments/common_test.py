@@ -907,6 +907,37 @@ def test_equal_rows_give_equal_pictures(tmp_path):
     assert first_svg == second_svg and 'paper' in first_svg
 
 
+def test_up_to_six_lines_have_labels_without_overlap_and_more_a_legend():
+  rows = [
+    {'x': x, 'y': x + 1e-3 * i, 'method': f'method {i}'}
+    for i in range(7)
+    for x in (1, 2)
+  ]
+  figure = plots.lines(rows[:12], 'x', 'y', 'method')
+  (axes,) = figure.axes
+  heights = [text.get_window_extent() for text in axes.texts]
+  assert [text.get_text() for text in axes.texts] == [
+    f'method {i}' for i in range(6)
+  ]
+  assert not figure.legends
+  for lower, upper in zip(heights, heights[1:]):
+    assert lower.y0 + lower.height / 2 < upper.y0 + upper.height / 2
+  figure = plots.lines(rows, 'x', 'y', 'method')
+  assert len(figure.legends) == 1 and not figure.axes[0].texts
+
+
+def test_a_method_has_one_color_in_all_figures():
+  styles = [
+    plots.line_style(names, 'ucb_spec')
+    for names in (['ucb_spec'], ['none', 'hedge', 'ucb_spec'])
+  ]
+  assert styles[0]['color'] == styles[1]['color'] == plots.BLUE
+  names = ['ucb1, BD', 'ucb1, BD, from the prompt']
+  first, second = (plots.line_style(names, name) for name in names)
+  assert first['color'] == second['color']
+  assert first['linestyle'] != second['linestyle']
+
+
 def test_a_figure_has_room_for_its_legend():
   rows = [{'x': 'a', 'method': 'short', 'y': 1.0}]
   widths = [
