@@ -38,8 +38,17 @@ _NOISE = 2
 
 
 def read(path: pathlib.Path = FILE) -> pd.DataFrame:
-  """Reads the claims; text that a claim lacks is empty."""
+  """Reads the claims; text that a claim lacks is empty.
+
+  Raises:
+    ValueError: a line has more fields than the header.
+  """
   claims = pd.read_csv(path)
+  if not isinstance(claims.index, pd.RangeIndex):
+    raise ValueError(
+      f'{path} has a line with more fields than the header: text with commas '
+      'must be in quotes.'
+    )
   texts = claims.columns.difference(['at_least', 'at_most'])
   return claims.assign(
     at_least=claims['at_least'].fillna(-math.inf),

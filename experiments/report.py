@@ -158,6 +158,8 @@ def _replace(name: str, header: str, column: str) -> str:
 def _verdicts(contents: Mapping[str, Any], *source: str) -> str:
   """Returns the verdicts; those of one paper have explanations."""
   rows = claims.judge_all(claims.read(), contents)
+  if rows.empty:
+    return _NOT_RUN
   if not source:
     return results.markdown(results.cells(rows, ('source', *_VERDICT)))
   rows = rows[rows['source'].isin(source)]

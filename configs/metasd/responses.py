@@ -3,7 +3,7 @@ r"""Responses of the mini target in each domain, for its specialized drafters.
 python -m experiments.main --config=configs/metasd/responses.py \
     --config.data_dir=DATA --workdir=runs/specialist_responses
 
-Temperatures are those of MetaSD (Kim et al. 2026), Section 5. The numbers of
+Temperatures are those of MetaSD (Kim et al. 2026), Appendix F.1. The numbers of
 prompts give about equally many tokens per domain.
 """
 

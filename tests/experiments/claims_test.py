@@ -124,6 +124,13 @@ def test_all_claims_have_rows_in_kept_results():
   assert claims.judge_all(table, {}).empty
 
 
+def test_text_with_commas_must_be_in_quotes(tmp_path):
+  path = tmp_path / 'claims.csv'
+  path.write_text('source,explanation\nA,first, second\n')
+  with pytest.raises(ValueError, match='text with commas must be in quotes'):
+    claims.read(path)
+
+
 def test_predictions_are_for_all_domains_together():
   rows = [
     {
