@@ -329,82 +329,6 @@ def get_config(table='drafter'):
 
 def _half_hour():
   """Returns the suite, whose parts are ordered by value."""
-  trained = {
-    'small': 'd1_drafter/small',
-    **{name: f'd2_heads/{name}' for name in ('eagle', 'eagle3', 'medusa')},
-  }
-  drafters = {
-    f'new_{name}': f'WORKDIR/{path}.safetensors'
-    for name, path in trained.items()
-  }
-  training_text = (
-    "responses=('WORKDIR/c_responses/responses.npz',)",
-    'num_texts.all=0',
-    'teacher_batch_size=32',
-    'training.batch_size=16',
-  )
-  parts = {
-    'a1_rounds': _rounds(3.0),
-    'a2_rounds_graphs': _rounds(3.0, command_buffers=True),
-    'a3_batches': _rounds(1.5, 'batch_sizes=(8, 32)', 'max_length=1024'),
-    'a4_batches_graphs': _rounds(
-      1.0, 'batch_sizes=(8, 32)', 'max_length=1024', command_buffers=True
-    ),
-    'b_smollm2': _decoded(3.5, f'methods={_smollm2_methods()}'),
-    'c_responses': _part(
-      6.0,
-      'configs/train/responses.py:smollm2',
-      *_SMOLLM2,
-      'dtype=bfloat16',
-      'batch_size=256',
-      'max_new_tokens=256',
-      'temperatures=(0.0, 1.0, 0.7, 1.0)',
-      'as_text=False',
-      small=(
-        'dtype=float32',
-        'num_responses.all=64',
-        'batch_size=8',
-        'max_new_tokens=24',
-        'temperatures=(0.0, 1.0)',
-        'num_parts=4',
-      ),
-    ),
-    'd1_drafter': _part(
-      1.5,
-      'configs/train/distill.py',
-      *_SMOLLM2,
-      *training_text,
-      'max_tokens=6000000',
-      'training.steps=1500',
-      small=(
-        'students.small.layers=(0, 3)',
-        'students.small.head_size=512',
-        *_SMALL_TRAINING,
-      ),
-    ),
-    'd2_heads': _part(
-      3.0,
-      'configs/train/heads/all.py',
-      *_SMOLLM2,
-      *training_text,
-      'max_tokens=4000000',  # Each token takes 4.6 kB on disk.
-      'training.steps=1500',
-      'heads.eagle.training.steps=750',
-      'heads.eagle3.training.steps=750',
-      small=(
-        *_SMALL_TRAINING,
-        *(
-          f'heads.{name}.options.head_size=512'
-          for name in ('eagle_first', 'eagle3_first', 'medusa')
-        ),
-        'heads.eagle.training.steps=4',
-        'heads.eagle3.training.steps=4',
-      ),
-    ),
-    'e_smollm2': _decoded(
-      2.0, f'drafters={drafters}', f'methods={_smollm2_methods("new_")}'
-    ),
-  }
   return ml_collections.ConfigDict(
     {
       'experiment': 'timed_suite',
@@ -417,76 +341,155 @@ def _half_hour():
       # Environment variables of every part. By default, JAX leaves a quarter of
       # a GPU's memory free.
       'environment': {'XLA_PYTHON_CLIENT_MEM_FRACTION': '0.92'},
-      'parts': parts,  # They run in the order of their names.
+      'parts': {  # They run in the order of their names.
+        'a1_rounds': _rounds(3.0),
+        'a2_rounds_graphs': _rounds(3.0, command_buffers=True),
+        'a3_batches': _rounds(1.5, **_BATCHES),
+        'a4_batches_graphs': _rounds(1.0, command_buffers=True, **_BATCHES),
+        'b_smollm2': _decoded(3.5, methods=_smollm2_methods()),
+        'c_responses': _RESPONSES,
+        'd1_drafter': _DRAFTER_TRAINING,
+        'd2_heads': _HEAD_TRAINING,
+        'e_smollm2': _decoded(
+          2.0, drafters=_NEW_DRAFTERS, methods=_smollm2_methods('new_')
+        ),
+      },
     }
   )
 
 
-_SMOLLM2 = 'data_dir=DATA', 'family=FAMILY'
-_SMALL_TRAINING = (
-  'training.steps=8',
-  'training.warmup_steps=2',
-  'training.batch_size=2',
-  'teacher_batch_size=4',
-  'row_length=128',
-)
+_SMOLLM2 = {'data_dir': 'DATA', 'family': 'FAMILY'}
+# Larger batches of rounds, with shorter KV caches.
+_BATCHES = {'batch_sizes': (8, 32), 'max_length': 1024}
+# The drafters that the parts d1 and d2 train.
+_NEW_DRAFTERS = {
+  'new_small': 'WORKDIR/d1_drafter/small.safetensors',
+  **{
+    f'new_{name}': f'WORKDIR/d2_heads/{name}.safetensors'
+    for name in ('eagle', 'eagle3', 'medusa')
+  },
+}
+_RESPONSES = {
+  'minutes': 6.0,
+  'config': 'configs/train/responses.py:smollm2',
+  'fields': {
+    **_SMOLLM2,
+    'dtype': 'bfloat16',
+    'batch_size': 256,
+    'max_new_tokens': 256,
+    'temperatures': (0.0, 1.0, 0.7, 1.0),
+    'as_text': False,
+  },
+  'small': {
+    'dtype': 'float32',
+    'num_responses': {'all': 64},
+    'batch_size': 8,
+    'max_new_tokens': 24,
+    'temperatures': (0.0, 1.0),
+    'num_parts': 4,
+  },
+  'command_buffers': False,
+}
+_TRAINING_TEXT = {
+  **_SMOLLM2,
+  'responses': ('WORKDIR/c_responses/responses.npz',),
+  'num_texts': {'all': 0},
+  'teacher_batch_size': 32,
+}
+_SMALL_TRAINING = {
+  'training': {'steps': 8, 'warmup_steps': 2, 'batch_size': 2},
+  'teacher_batch_size': 4,
+  'row_length': 128,
+}
+_DRAFTER_TRAINING = {
+  'minutes': 1.5,
+  'config': 'configs/train/distill.py',
+  'fields': {
+    **_TRAINING_TEXT,
+    'max_tokens': 6000000,
+    'training': {'batch_size': 16, 'steps': 1500},
+  },
+  'small': {
+    'students': {'small': {'layers': (0, 3), 'head_size': 512}},
+    **_SMALL_TRAINING,
+  },
+  'command_buffers': False,
+}
+_HEAD_TRAINING = {
+  'minutes': 3.0,
+  'config': 'configs/train/heads/all.py',
+  'fields': {
+    **_TRAINING_TEXT,
+    'max_tokens': 4000000,  # Each token takes 4.6 kB on disk.
+    'training': {'batch_size': 16, 'steps': 1500},
+    'heads': {
+      'eagle': {'training': {'steps': 750}},
+      'eagle3': {'training': {'steps': 750}},
+    },
+  },
+  'small': {
+    **_SMALL_TRAINING,
+    'heads': {
+      'eagle_first': {'options': {'head_size': 512}},
+      'eagle': {'training': {'steps': 4}},
+      'eagle3_first': {'options': {'head_size': 512}},
+      'eagle3': {'training': {'steps': 4}},
+      'medusa': {'options': {'head_size': 512}},
+    },
+  },
+  'command_buffers': False,
+}
 
 
-def _part(minutes, config, *fields, small=(), command_buffers=False):
-  """Returns a part of the suite.
+def _rounds(minutes, *, command_buffers=False, **fields):
+  """Returns a part that measures and traces rounds of a 7B target.
 
   Args:
     minutes: the time limit.
-    config: the path of a config.
-    *fields: fields of that config, with their values.
-    small: further fields for a rehearsal.
     command_buffers: whether XLA runs whole decodes as CUDA graphs.
+    **fields: values of further fields of the config.
   """
   return {
     'minutes': minutes,
-    'config': config,
-    'fields': fields,
-    'small': small,
+    'config': 'configs/accelerators.py:rounds',
+    'fields': {'devices': ('DEVICE',), **fields},
+    'small': {
+      'targets': ('mini',),
+      'max_length': 256,
+      'rounds': 4,
+      'repeats': 2,
+      'copied_megabytes': 16,
+    },
     'command_buffers': command_buffers,
   }
 
 
-def _rounds(minutes, *fields, command_buffers=False):
-  """Measures and traces rounds of a 7B target."""
-  return _part(
-    minutes,
-    'configs/accelerators.py:rounds',
-    "devices=('DEVICE',)",
-    *fields,
-    small=(
-      "targets=('mini',)",
-      'max_length=256',
-      'rounds=4',
-      'repeats=2',
-      'copied_megabytes=16',
-    ),
-    command_buffers=command_buffers,
-  )
+def _decoded(minutes, **fields):
+  """Returns a part that times SmolLM2's drafters against plain decoding.
 
-
-def _decoded(minutes, *fields):
-  """Decodes with SmolLM2's drafters, interleaved with plain decoding."""
-  return _part(
-    minutes,
-    'configs/benchmark/heads.py',
-    *_SMOLLM2,
-    'dtype=bfloat16',
-    "sweep={'batch_size': (1, 8, 32)}",
-    'prompts_per_domain=3',
-    'by_domain=False',
-    *fields,
-    small=(
-      'dtype=float32',
-      "sweep={'batch_size': (1, 2)}",
-      'prompts_per_domain=1',
-      'max_new_tokens=8',
-    ),
-  )
+  Args:
+    minutes: the time limit.
+    **fields: values of further fields of the config.
+  """
+  return {
+    'minutes': minutes,
+    'config': 'configs/benchmark/heads.py',
+    'fields': {
+      **_SMOLLM2,
+      'dtype': 'bfloat16',
+      'sweep': {'batch_size': (1, 8, 32)},
+      'prompts_per_domain': 3,
+      'by_domain': False,
+      **fields,
+    },
+    'small': {
+      'dtype': 'float32',
+      'sweep': {'batch_size': (1, 2)},
+      'prompts_per_domain': 1,
+      'max_new_tokens': 8,
+    },
+    'command_buffers': False,
+  }
 
 
 def _smollm2_methods(prefix=''):

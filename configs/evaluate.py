@@ -12,6 +12,8 @@ The first uses the mini family, the last heads on its target's hidden states.
 
 import ml_collections
 
+from experiments.common import sweeps
+
 _MINI = {
   'prompts_per_domain': 20,
   'methods': ('large:4', 'medium:4', 'small:4'),
@@ -23,7 +25,7 @@ _MINI = {
 _SMOLLM2 = {
   'prompts_per_domain': 11,
   'methods': ('small:4',),
-  'sweep': "{'sampling.temperature': (0.0, 1.0)}",
+  'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
   'max_new_tokens': 64,
   'max_length': 256,
   'batch_size': 8,

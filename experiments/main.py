@@ -38,6 +38,7 @@ from experiments.common import plots
 from experiments.common import processes
 from experiments.common import programs
 from experiments.common import results
+from experiments.common import sweeps
 from experiments.common import terminal
 from experiments.common import workdirs
 from specjax.compilation import command_buffers
@@ -222,7 +223,10 @@ def parse_flags(
   about = 'Run whole decodes as CUDA graphs; nothing changes on other devices.'
   flags.DEFINE_bool('command_buffers', False, about, flag_values=values)
   processes.define(values)
-  return values(flag_args)
+  arguments = values(flag_args)
+  if values.config.sweep != '':
+    values.config.sweep = sweeps.changes(values.config.sweep)
+  return arguments
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

@@ -1,9 +1,16 @@
 """Runs several configs one after another, each with a time limit.
 
-`config.parts` are runs, in the order of their names. Each part has a folder in
-the workdir and resumes where it stopped. A part that runs out of time keeps its
-finished work, and the next one starts. Results and parameters are copied to the
-folder `kept`, next to a summary of all parts.
+`config.parts` are runs, in the order of their names. Each part is a dictionary:
+
+    config           the path of a config, with its argument if there is one
+    fields           values of its fields, nested as they are in the config
+    small            further values with `config.small`, for a rehearsal
+    minutes          the time limit
+    command_buffers  whether XLA runs whole decodes as CUDA graphs
+
+Each part has a folder in the workdir and resumes where it stopped. A part that
+runs out of time keeps its finished work, and the next one starts. Results and
+parameters are copied to the folder `kept`, next to a summary of all parts.
 
 Each part is a separate process: it has its XLA flags before JAX starts, can be
 killed at any time, and frees the device's memory when it ends. Hence this
@@ -33,6 +40,7 @@ from experiments import reproduce
 from experiments.common import configs
 from experiments.common import hardware
 from experiments.common import limits
+from experiments.common import prompts as prompts_lib
 from experiments.common import results
 from experiments.common import workdirs
 from specjax import compilation
@@ -49,6 +57,7 @@ _EXPERIMENTS = (
 )
 # Placeholders for the suite's values in the fields of a part.
 _FAMILY, _DEVICE, _WORKDIR = 'FAMILY', 'DEVICE', 'WORKDIR'
+_KEYS = 'config', 'fields', 'small', 'minutes', 'command_buffers'
 _STATES = 'parts.json'
 _SUMMARY = 'summary.md'
 _KEPT_FOLDER = 'kept'
@@ -65,11 +74,9 @@ class _Part(NamedTuple):
   """A run with a time limit."""
 
   name: str
-  words: list[str]  # the path of its config, and flags
-  command: str
-  config: Any
+  run: reproduce.LoadedRun
   minutes: float
-  unfit: str  # the reason to leave it out, or ''
+  unfit: str = ''  # the reason to leave it out
 
 
 class _State(NamedTuple):
@@ -117,7 +124,7 @@ def run(config, workdir):
   for number, part in enumerate(parts, 1):
     part, message = _without_missing_drafters(part, str(workdir))
     parts[number - 1] = part
-    print(f'\n[{number} of {len(parts)}] {part.name}: {part.command}')
+    print(f'\n[{number} of {len(parts)}] {part.name}: {part.run.command}')
     last_state = states.get(part.name)
     for state in _states(config, workdir, part, last_state):
       is_new = state is not last_state
@@ -139,34 +146,41 @@ def _part(config: Any, name: str, workdir: str) -> _Part:
   """Parses the entry of a part, with the suite's values for placeholders."""
   entry = config.parts[name]
   location = f'parts.{name}'
+  configs.check_known(entry, _KEYS, f'{location}: Unknown key', ' of a part')
   if not entry.minutes > 0:
     raise ValueError(f'{location}.minutes must be > 0, got {entry.minutes}.')
-  fields = [*entry.fields, *(entry.small if config.small else ())]
-  words = [entry.config, *(f'--config.{field}' for field in fields)]
+  fields = entry.fields.to_dict()
+  if config.small:
+    fields = _merge(fields, entry.small.to_dict())
   values = {
     main.DATA: config.data_dir,
     _FAMILY: config.family,
     _DEVICE: config.device,
     _WORKDIR: workdir,
   }
-  placeholder = re.compile('|'.join(values))
-  words = [placeholder.sub(lambda match: values[match[0]], x) for x in words]
-  if entry.command_buffers:
-    words.append('--command_buffers')
-  try:
-    command, values = reproduce.parse(words)
-  except ValueError as error:
-    raise ValueError(f'{location}: {error}') from None
-  parsed, unfit = values.config, ''
-  if parsed.experiment not in _EXPERIMENTS:
+  run = reproduce.load_run(entry.config, fields, values, location)
+  if run.config.experiment not in _EXPERIMENTS:
     raise ValueError(
       f'{location}.config must be a config of an experiment that respects '
-      f'deadlines ({", ".join(_EXPERIMENTS)}), got {parsed.experiment!r}.'
+      f'deadlines ({", ".join(_EXPERIMENTS)}), got {run.config.experiment!r}.'
     )
-  platform = compilation.find(config.device).platform
-  if entry.command_buffers and platform != 'cuda':
-    unfit = f'{config.device} has no command buffers.'
-  return _Part(name, words, command, parsed, entry.minutes, unfit)
+  part = _Part(name, run, entry.minutes)
+  if not entry.command_buffers:
+    return part
+  part = part._replace(run=run._replace(flags=('--command_buffers',)))
+  if compilation.find(config.device).platform == 'cuda':
+    return part
+  return part._replace(unfit=f'{config.device} has no command buffers.')
+
+
+def _merge(fields: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+  """Returns nested fields with changes."""
+  merged = dict(fields)
+  for name, value in changes.items():
+    old = fields.get(name)
+    both = isinstance(old, dict) and isinstance(value, dict)
+    merged[name] = _merge(old, value) if both else value
+  return merged
 
 
 def _without_missing_drafters(part: _Part, workdir: str) -> tuple[_Part, str]:
@@ -176,7 +190,7 @@ def _without_missing_drafters(part: _Part, workdir: str) -> tuple[_Part, str]:
     The part without these drafters and the methods that use them, and a
     sentence that names them, or ''. If no drafter is left, the part is unfit.
   """
-  drafters = configs.dictionary(part.config, 'drafters', {}) or {}
+  drafters = prompts_lib.drafter_paths(part.run.config) or {}
   missing = [
     name
     for name, path in drafters.items()
@@ -188,16 +202,12 @@ def _without_missing_drafters(part: _Part, workdir: str) -> tuple[_Part, str]:
   if len(missing) == len(drafters):
     return part._replace(unfit=message), ''
   uses = re.compile(rf'\b({"|".join(map(re.escape, missing))})\b').search
-  available = {n: path for n, path in drafters.items() if n not in missing}
-  methods = tuple(method for method in part.config.methods if not uses(method))
-  flags = f'--config.drafters={available}', f'--config.methods={methods}'
-  # A tuple that is set twice would be concatenated.
-  replaced = tuple(flag.partition('=')[0] + '=' for flag in flags)
-  words = [word for word in part.words if not word.startswith(replaced)]
-  words += flags
-  command, values = reproduce.parse(words)
-  part = part._replace(words=words, command=command, config=values.config)
-  return part, message
+  methods = part.run.config.methods
+  changes = {
+    'drafters': {n: path for n, path in drafters.items() if n not in missing},
+    'methods': tuple(method for method in methods if not uses(method)),
+  }
+  return part._replace(run=part.run.change(changes)), message
 
 
 def _check_available(config: Any, parts: list[_Part]) -> None:
@@ -207,7 +217,7 @@ def _check_available(config: Any, parts: list[_Part]) -> None:
     ValueError: one of these is missing.
   """
   command = [sys.executable, '-m', 'experiments.timed_suite']
-  reads = any(part.config.get('data_dir') for part in parts)
+  reads = any(part.run.config.get('data_dir') for part in parts)
   folders = [config.data_dir] if reads else []
   try:
     ended = subprocess.run(
@@ -293,7 +303,7 @@ def _started(
   with open(path, 'a', encoding='utf-8') as log:
     begin = os.path.getsize(path)  # Earlier runs have written this far.
     process = subprocess.Popen(
-      _command([*part.words, f'--workdir={folder}']),
+      _command([*part.run.arguments, f'--workdir={folder}']),
       stdin=subprocess.DEVNULL,
       stdout=log,
       stderr=log,
@@ -311,11 +321,9 @@ def _read(path: str, begin: int) -> str:
   return pathlib.Path(path).read_bytes()[begin:].decode('utf-8', 'replace')
 
 
-def _command(words: list[str]) -> list[str]:
+def _command(arguments: list[str]) -> list[str]:
   """Returns the command that runs a config in a separate process."""
-  path, *flags = words
-  module = [sys.executable, '-m', 'experiments.main']
-  return [*module, f'--config={path}', *flags]
+  return [sys.executable, '-m', 'experiments.main', *arguments]
 
 
 def _environment(config: Any) -> dict[str, str]:
@@ -436,9 +444,9 @@ def _summarize(
     if not path.exists():
       continue
     content = results.read(path)
-    lines += ['', f'## {part.name}', '', f'`{part.command}`', '']
+    lines += ['', f'## {part.name}', '', f'`{part.run.command}`', '']
     lines += [f'Device: {content["device"]}.', '']
-    for table in results.tables(content['rows'], part.config):
+    for table in results.tables(content['rows'], part.run.config):
       lines += _code_block(table)
   folder = os.path.join(workdir, _KEPT_FOLDER)
   os.makedirs(folder, exist_ok=True)

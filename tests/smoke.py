@@ -100,7 +100,8 @@ def with_toys(config, folder):
   if config.experiment == 'timed_suite':
     # One short part is enough to see that the suite works.
     part = config.parts.c_responses
-    part.small = *part.small, 'num_responses.all=4', 'temperatures=(0.0,)'
+    part.small.num_responses.all = 4
+    part.small.temperatures = (0.0,)
     config.parts = {'c_responses': part}
   return config
 

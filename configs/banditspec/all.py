@@ -11,38 +11,33 @@ created first.
 
 from experiments.common import suite
 
-_FOLDERS = {'mini': 'runs/datastore', 'smollm2': 'runs/smollm2_datastore'}
-_INDEX = tuple(
-  f'configs/train/datastore.py {suite.DATA} --config.family={family} '
-  f'--workdir={folder}'
-  for family, folder in _FOLDERS.items()
-)
-_STORES = {
-  family: f'{folder}/datastore.safetensors'
-  for family, folder in _FOLDERS.items()
-}
-_FILES = {
-  family: f'{store},DATA/spec_bench.jsonl' for family, store in _STORES.items()
-}
+_DATA = {'data_dir': suite.DATA}
+_MINI_FOLDER, _SMOLLM2_FOLDER = 'runs/datastore', 'runs/smollm2_datastore'
+_MINI_STORE = f'{_MINI_FOLDER}/datastore.safetensors'
+_SMOLLM2_STORE = f'{_SMOLLM2_FOLDER}/datastore.safetensors'
+_SPEC_BENCH = f'{suite.DATA}/spec_bench.jsonl'
+_BATCH_SIZES = {'sweep': {'batch_size': (1, 4, 8)}}
 _RUNS = {
-  f'drafters:{_FILES["mini"]}': (suite.DATA, '--config.prompts_per_domain=1'),
-  'experts': (suite.DATA, '--config.prompts_per_domain=2'),
-  'experts:heads': (f'{suite.DATA} --config.prompts_per_domain=3', None),
-  f'heads:{_FILES["smollm2"]}': (
-    f'{suite.DATA} --config.prompts_per_domain=2',
-    None,
+  'train/datastore': suite.Run(_DATA, workdir=_MINI_FOLDER),
+  'train/datastore:smollm2': suite.Run(
+    _DATA, small=None, workdir=_SMOLLM2_FOLDER
   ),
-  'lengths': (
-    '',
-    '--config.num_batches=4 --config.sweep.batch_size="(1, 4, 8)"',
+  f'banditspec/drafters:{_MINI_STORE},{_SPEC_BENCH}': suite.Run(
+    _DATA, small={'prompts_per_domain': 1}
   ),
-  'lengths:heads': (
-    f'{suite.DATA} --config.num_batches=6 '
-    '--config.sweep.batch_size="(1, 4, 8)"',
-    None,
+  'banditspec/experts': suite.Run(_DATA, small={'prompts_per_domain': 2}),
+  'banditspec/experts:heads': suite.Run(
+    {**_DATA, 'prompts_per_domain': 3}, small=None
   ),
-  f'memory:{_STORES["mini"]}': ('', ''),
-  'regret': ('', '--config.runs=50'),
+  f'banditspec/heads:{_SMOLLM2_STORE},{_SPEC_BENCH}': suite.Run(
+    {**_DATA, 'prompts_per_domain': 2}, small=None
+  ),
+  'banditspec/lengths': suite.Run(small={'num_batches': 4, **_BATCH_SIZES}),
+  'banditspec/lengths:heads': suite.Run(
+    {**_DATA, 'num_batches': 6, **_BATCH_SIZES}, small=None
+  ),
+  f'banditspec/memory:{_MINI_STORE}': suite.Run(),
+  'banditspec/regret': suite.Run(small={'runs': 50}),
 }
 
 VARIANTS = suite.SIZES
@@ -51,5 +46,4 @@ SMOKE = suite.SMOKE
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  before = {'full': _INDEX, 'small': _INDEX[:1]}
-  return suite.config('banditspec', _RUNS, size, before)
+  return suite.config(_RUNS, size)

@@ -1,8 +1,7 @@
 r"""BanditSpec's Table 1 with the paper's arms: Eagle-2, PLD, Rest, Suffix Tree.
 
-python -m experiments.main --config=configs/train/datastore.py \
-    --config.family=smollm2 --config.data_dir=DATA \
-    --workdir=runs/smollm2_datastore
+python -m experiments.main --config=configs/train/datastore.py:smollm2 \
+    --config.data_dir=DATA --workdir=runs/smollm2_datastore
 STORE=runs/smollm2_datastore/datastore.safetensors
 python -m experiments.main \
     --config=configs/banditspec/heads.py:$STORE,DATA/spec_bench.jsonl \

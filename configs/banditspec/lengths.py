@@ -11,6 +11,7 @@ and 8. `predicted_speed_up` follows from the cost table for the same rounds.
 
 import ml_collections
 
+from experiments.common import sweeps
 from specjax import registry
 
 # The family, and the arm of a draft length.
@@ -43,7 +44,7 @@ def get_config(which='mini'):
       'cost_rounds': 32,  # Rounds that are timed together.
       'cost_repeats': 5,  # How often they are timed.
       'batch_size': 1,
-      'sweep': {'batch_size': (1, 2, 4, 8, 16, 32)},
+      'sweep': sweeps.product({'batch_size': (1, 2, 4, 8, 16, 32)}),
       'num_batches': 16,
       'carry_over': True,  # Whether bandits keep their state between batches.
       'repeats': 1,  # Timings, interleaved with plain decoding.

@@ -16,6 +16,7 @@ per token are an upper bound for several arms; the paper measures the bandwidth.
 import ml_collections
 
 from experiments.common import paper
+from experiments.common import sweeps
 
 _BASELINE = 'large:4'
 _BANDITS = ('exp3_spec', 'ucb_spec', 'hedge')
@@ -50,7 +51,7 @@ def get_config(datastore=''):
       ),
       'baseline': _BASELINE,  # The best single arm.
       'batch_size': 1,
-      'sweep': {'batch_size': (1, 8)},
+      'sweep': sweeps.product({'batch_size': (1, 8)}),
       'carry_over': True,
       'max_new_tokens': 64,
       'max_length': 512,

@@ -10,6 +10,8 @@ long as one of plain decoding at batch size 1, on two cores.
 
 import ml_collections
 
+from experiments.common import sweeps
+
 
 def get_config():
   return ml_collections.ConfigDict(
@@ -23,7 +25,7 @@ def get_config():
       'cost_rounds': 64,  # Rounds that are timed together.
       'cost_repeats': 5,  # How often they are timed.
       'batch_size': 1,
-      'sweep': {'batch_size': (1, 2, 4, 8, 16, 32)},
+      'sweep': sweeps.product({'batch_size': (1, 2, 4, 8, 16, 32)}),
       'max_new_tokens': 64,
       'max_length': 256,
       'sampling': {'temperature': 0.0},

@@ -24,6 +24,8 @@ import pathlib
 
 import ml_collections
 
+from experiments.common import sweeps
+
 # Methods with heads whose names are those of their kinds.
 HEADS = (
   'medusa(medusa):4',
@@ -61,7 +63,7 @@ def get_config(file=''):
       'batch_size': 1,
       'repeats': 1,
       'sampling': {'temperature': 0.0},
-      'sweep': "{'sampling.temperature': (0.0, 1.0)}",
+      'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
       'max_new_tokens': 64,
       'max_length': 512,
       'seed': 0,

@@ -11,6 +11,8 @@ as assisted generation.
 
 import ml_collections
 
+from experiments.common import sweeps
+
 SMOKE = {'batch_size': 1}
 
 
@@ -29,7 +31,7 @@ def get_config():
       'max_new_tokens': 128,
       'max_length': 256,
       'sampling': {'temperature': 0.0},
-      'sweep': "{'sampling.temperature': (0.0, 1.0)}",
+      'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
       'seed': 0,
     }
   )

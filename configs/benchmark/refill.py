@@ -23,6 +23,7 @@ import itertools
 import ml_collections
 
 from configs.benchmark import smollm2
+from experiments.common import sweeps
 from specjax import registry
 
 _STOPS = tuple(
@@ -82,7 +83,7 @@ def get_config(which='mini'):
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 8,
-      'sweep': str(
+      'sweep': sweeps.product(
         {'sampling.temperature': temperatures, 'batch_size': (8, 1, 32)}
       ),
       'repeats': repeats,

@@ -14,6 +14,7 @@ calls at batch size 1 on two cores, and 1.04 times at batch size 8.
 
 import ml_collections
 
+from experiments.common import sweeps
 from specjax import registry
 
 # The family, the single arm, and the arms of the bandit.
@@ -49,7 +50,7 @@ def get_config(which='mini'):
       'rounds': 64,  # Rounds that are timed together.
       'repeats': 5,  # How often they are timed.
       'batch_size': 1,
-      'sweep': {'batch_size': (1, 8)},
+      'sweep': sweeps.product({'batch_size': (1, 8)}),
       'max_new_tokens': 128,
       'max_length': 256,
       'sampling': {'temperature': 0.0},

@@ -20,6 +20,8 @@ programs crash; use CMAKE_ARGS=-DGGML_NATIVE=OFF.
 
 import ml_collections
 
+from experiments.common import sweeps
+
 # Domains of requests that are typical for a model of this size.
 DOMAINS = (
   *('code', 'instruct', 'math'),
@@ -67,7 +69,7 @@ def get_config(drafted='small:4'):
       'repeats': 3,
       'batch_size': 1,
       'sampling': {'temperature': 0.0},
-      'sweep': "{'sampling.temperature': (0.0, 1.0)}",
+      'sweep': sweeps.product({'sampling.temperature': (0.0, 1.0)}),
       'max_new_tokens': 64,
       'max_length': 256,  # Prompts have at most 192 tokens.
       'seed': 0,

@@ -9,6 +9,8 @@ decoding on two cores.
 
 import ml_collections
 
+from experiments.common import sweeps
+
 
 def get_config():
   return ml_collections.ConfigDict(
@@ -26,7 +28,9 @@ def get_config():
       ),
       'batch_size': 1,
       'sampling': {'temperature': 0.0},
-      'sweep': "{'sampling.temperature': (0.0, 1.0), 'batch_size': (1, 8)}",
+      'sweep': sweeps.product(
+        {'sampling.temperature': (0.0, 1.0), 'batch_size': (1, 8)}
+      ),
       'repeats': 3,
       'max_new_tokens': 128,
       'max_length': 256,

@@ -9,6 +9,7 @@ predicts for a TPU, a larger tree pays off.
 """
 
 from configs.benchmark import heads
+from experiments.common import sweeps
 
 METHODS = (
   'feature_head(eagle):1',
@@ -21,7 +22,7 @@ def get_config():
   config = heads.get_config()
   config.methods = ('none', *METHODS)
   config.repeats = 0
-  config.sweep = "{'sampling.temperature': (0.0,)}"
+  config.sweep = sweeps.product({'sampling.temperature': (0.0,)})
   config.columns = (
     'prompts',
     'domain',

@@ -11,43 +11,49 @@ with the mini family, and trains nothing; it writes tables to its workdir.
 from configs.cascades import frontier
 from experiments.common import suite
 
-_TRAIN = (
-  f'configs/train/encoder_decoder.py {suite.DATA} --workdir={frontier.T5}'
-)
-_FEWER = '--config.prompts_per_domain=2'
-_OF_MINI = '--config.family=mini --config.prompts_per_domain='
-_ONE = '--config.sweep="{\'sampling.temperature\': (0.5,)}"'
+_DATA = {'data_dir': suite.DATA}
+_ONLY_FULL = suite.Run(_DATA, small=None)
 
 
-def _fields(limit, task='summarization', extra='', few=_FEWER):
-  """Returns the fields of runs with SmolLM2, whose prompts take long."""
-  return f'{suite.DATA} --config.prompts.{task}.limit={limit}{extra}', few
+def _mini(num_prompts, **fields):
+  """Returns a run whose small variant uses the mini family."""
+  small = {'family': 'mini', 'prompts_per_domain': num_prompts, **fields}
+  return suite.Run(_DATA, small)
 
 
-_NO_TIMINGS = ' --config.batch_size=8 --config.repeats=0'
+def _smollm2(task, limit, small=None, **fields):
+  """Returns a run with SmolLM2 and fewer prompts, which take long."""
+  fields = {**_DATA, 'prompts': {task: {'limit': limit}}, **fields}
+  return suite.Run(fields, small)
+
+
 _RUNS = {
-  'frontier': (suite.DATA, f'{_OF_MINI}1'),
-  'temperatures': (suite.DATA, f'{_OF_MINI}2 {_ONE}'),
-  'variants:token': (suite.DATA, f'{_OF_MINI}1'),
-  'calibrate': (suite.DATA, f'{_OF_MINI}4 --config.dev_prompts=6'),
-  'rule_bandit': (suite.DATA, f'{_OF_MINI}1'),
-  'decoder_only:summarization': (suite.DATA, f'{_OF_MINI}1'),
-  **{
-    name: (suite.DATA, None)
-    for name in (
-      *('draft_lengths', 'variants:bild', 'variants:lossy'),
-      *('frontier:summarization', 'decoder_only:math'),
-      *('decoder_only:translation', 'decoder_only:qa'),
-    )
-  },
-  'frontier:smollm2_summarization': _fields(12),
-  'frontier:heads_summarization': _fields(12, few=None),
-  'temperatures:smollm2_summarization': _fields(8, extra=_NO_TIMINGS, few=None),
-  'draft_lengths:smollm2_summarization': _fields(8, few=None),
-  'variants:smollm2_token': _fields(8, few=None),
-  'decoder_only:smollm2_summarization': _fields(32, few=None),
-  'decoder_only:smollm2_qa': _fields(48, 'qa', few=None),
-  'decoder_only:smollm2_math': _fields(24, 'math', few=None),
+  'train/encoder_decoder': suite.Run(_DATA, small=None, workdir=frontier.T5),
+  'cascades/calibrate': _mini(4, dev_prompts=6),
+  'cascades/decoder_only:math': _ONLY_FULL,
+  'cascades/decoder_only:qa': _ONLY_FULL,
+  'cascades/decoder_only:smollm2_math': _smollm2('math', 24),
+  'cascades/decoder_only:smollm2_qa': _smollm2('qa', 48),
+  'cascades/decoder_only:smollm2_summarization': _smollm2('summarization', 32),
+  'cascades/decoder_only:summarization': _mini(1),
+  'cascades/decoder_only:translation': _ONLY_FULL,
+  'cascades/draft_lengths': _ONLY_FULL,
+  'cascades/draft_lengths:smollm2_summarization': _smollm2('summarization', 8),
+  'cascades/frontier': _mini(1),
+  'cascades/frontier:heads_summarization': _smollm2('summarization', 12),
+  'cascades/frontier:smollm2_summarization': _smollm2(
+    'summarization', 12, small={'prompts_per_domain': 2}
+  ),
+  'cascades/frontier:summarization': _ONLY_FULL,
+  'cascades/rule_bandit': _mini(1),
+  'cascades/temperatures': _mini(2, sweep={'sampling.temperature': (0.5,)}),
+  'cascades/temperatures:smollm2_summarization': _smollm2(
+    'summarization', 8, batch_size=8, repeats=0
+  ),
+  'cascades/variants:bild': _ONLY_FULL,
+  'cascades/variants:lossy': _ONLY_FULL,
+  'cascades/variants:smollm2_token': _smollm2('summarization', 8),
+  'cascades/variants:token': _mini(1),
 }
 
 VARIANTS = suite.SIZES
@@ -56,4 +62,4 @@ SMOKE = suite.SMOKE
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  return suite.config('cascades', _RUNS, size, {'full': (_TRAIN,)})
+  return suite.config(_RUNS, size)

@@ -7,6 +7,7 @@ Latencies, if they are measured, appear in figures and not in the table.
 """
 
 from configs.cascades import frontier
+from experiments.common import sweeps
 
 VARIANTS = frontier.TASKS
 SMOKE = frontier.SMOKE
@@ -19,7 +20,7 @@ def get_config(task='translation'):
     *frontier.drafted(frontier.FEW),
     *frontier.token_cascade(frontier.FEW['chow']),
   )
-  config.sweep = "{'sampling.temperature': (0.0, 0.1, 0.5)}"
+  config.sweep = sweeps.product({'sampling.temperature': (0.0, 0.1, 0.5)})
   config.columns = (
     *('sampling.temperature', 'method', 'alpha', 'quality', 'target_nats'),
     *('target_calls', 'nats_over_lossy', 'deferral_rate', 'rejection_rate'),

@@ -10,30 +10,35 @@ cache policies. It writes tables to its workdir.
 
 from experiments.common import suite
 
-_FEW = '--config.prompts_per_domain=2'
-_HEADS = f'{suite.DATA} --config.prompts_per_domain=8'
+_DATA = {'data_dir': suite.DATA}
+_FEW_PROMPTS = suite.Run(_DATA, small={'prompts_per_domain': 2})
+_ONLY_FULL = suite.Run(_DATA, small=None)
+_HEADS = suite.Run({**_DATA, 'prompts_per_domain': 8}, small=None)
 _RUNS = {
-  **{
-    name: (suite.DATA, _FEW)
-    for name in ('specialists', 'sessions', 'alignment')
-  },
-  'drafters': (suite.DATA, '--config.prompts_per_domain=1'),
-  'memory': (suite.DATA, ''),
-  'switching': ('', '--config.lengths="(200, 600)"'),
-  **{
-    name: (suite.DATA, None)
-    for name in (
-      *('draft_lengths', 'languages', 'batches'),
-      *('temperatures', 'temperatures:smollm2'),
-      *('two_tasks', 'two_tasks:languages', 'two_tasks:smollm2'),
-      *('alignment:languages', 'alignment:smollm2', 'drafters:smollm2'),
-      *('answers', 'answers:smollm2', 'caches', 'caches:smollm2'),
-    )
-  },
-  **{
-    name: (_HEADS, None)
-    for name in ('heads', 'temperatures:heads', 'sessions:heads')
-  },
+  'metasd/alignment': _FEW_PROMPTS,
+  'metasd/alignment:languages': _ONLY_FULL,
+  'metasd/alignment:smollm2': _ONLY_FULL,
+  'metasd/answers': _ONLY_FULL,
+  'metasd/answers:smollm2': _ONLY_FULL,
+  'metasd/batches': _ONLY_FULL,
+  'metasd/caches': _ONLY_FULL,
+  'metasd/caches:smollm2': _ONLY_FULL,
+  'metasd/draft_lengths': _ONLY_FULL,
+  'metasd/drafters': suite.Run(_DATA, small={'prompts_per_domain': 1}),
+  'metasd/drafters:smollm2': _ONLY_FULL,
+  'metasd/heads': _HEADS,
+  'metasd/languages': _ONLY_FULL,
+  'metasd/memory': suite.Run(_DATA),
+  'metasd/sessions': _FEW_PROMPTS,
+  'metasd/sessions:heads': _HEADS,
+  'metasd/specialists': _FEW_PROMPTS,
+  'metasd/switching': suite.Run(small={'lengths': (200, 600)}),
+  'metasd/temperatures': _ONLY_FULL,
+  'metasd/temperatures:heads': _HEADS,
+  'metasd/temperatures:smollm2': _ONLY_FULL,
+  'metasd/two_tasks': _ONLY_FULL,
+  'metasd/two_tasks:languages': _ONLY_FULL,
+  'metasd/two_tasks:smollm2': _ONLY_FULL,
 }
 
 VARIANTS = suite.SIZES
@@ -42,4 +47,4 @@ SMOKE = suite.SMOKE
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  return suite.config('metasd', _RUNS, size)
+  return suite.config(_RUNS, size)

@@ -10,6 +10,7 @@ block efficiency over that of the best single specialist at that length.
 """
 
 from configs.metasd import drafters
+from experiments.common import sweeps
 
 VARIANTS = drafters.VARIANTS
 
@@ -20,7 +21,7 @@ def get_config(which='mini'):
   config.prompts = {'in domain': {'domains': drafters.DOMAINS}}
   config.prompts_per_domain = 5
   config.max_length = 576
-  config.sweep = "{'max_new_tokens': (16, 48, 144)}"
+  config.sweep = sweeps.product({'max_new_tokens': (16, 48, 144)})
   config.methods = (config.baseline,)
   config.bandits = (
     drafters.UNIFORM,

@@ -17,6 +17,7 @@ import functools
 
 from configs.metasd import drafters
 from configs.metasd import heads
+from experiments.common import sweeps
 from specjax import registry
 
 _FIELD = 'sampling.temperature'
@@ -28,7 +29,7 @@ def get_config(which='mini'):
     _WHICH, 'family', which
   )
   config = get_base()
-  config.sweep = f"{{'{_FIELD}': {temperatures}}}"
+  config.sweep = sweeps.product({_FIELD: temperatures})
   config.prompts = {'in domain': {'domains': drafters.DOMAINS}}
   config.methods = (config.baseline, *methods)
   config.bandits = (

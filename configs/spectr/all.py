@@ -9,21 +9,22 @@ tables to its workdir.
 
 from experiments.common import suite
 
-_FEW = '--config.prompts_per_domain=2 --config.num_seeds=1'
+_DATA = {'data_dir': suite.DATA}
 _RUNS = {
-  'acceptance': ('', ''),
-  'cost': ('', '--config.repeats=3'),
-  'decode': ('', None),
-  'decode:smollm2': (
-    suite.DATA,
-    '--config.prompts_per_domain=1 --config.max_new_tokens=32',
+  'spectr/acceptance': suite.Run(),
+  'spectr/cost': suite.Run(small={'repeats': 3}),
+  'spectr/decode': suite.Run(small=None),
+  'spectr/decode:smollm2': suite.Run(
+    _DATA, small={'prompts_per_domain': 1, 'max_new_tokens': 32}
   ),
-  'latency': ('', '--config.repeats=20'),
-  'latency:smollm2': ('', '--config.repeats=5'),
-  'prefix_trees': ('', _FEW),
-  'prefix_trees:smollm2': (suite.DATA, None),
-  'speed': ('', '--config.prompts_per_domain=1'),
-  'speed:smollm2': (suite.DATA, None),
+  'spectr/latency': suite.Run(small={'repeats': 20}),
+  'spectr/latency:smollm2': suite.Run(small={'repeats': 5}),
+  'spectr/prefix_trees': suite.Run(
+    small={'prompts_per_domain': 2, 'num_seeds': 1}
+  ),
+  'spectr/prefix_trees:smollm2': suite.Run(_DATA, small=None),
+  'spectr/speed': suite.Run(small={'prompts_per_domain': 1}),
+  'spectr/speed:smollm2': suite.Run(_DATA, small=None),
 }
 
 VARIANTS = suite.SIZES
@@ -32,4 +33,4 @@ SMOKE = suite.SMOKE
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  return suite.config('spectr', _RUNS, size)
+  return suite.config(_RUNS, size)

@@ -9,30 +9,28 @@ tables to its workdir.
 
 from experiments.common import suite
 
-_FEW = '--config.prompts_per_domain=2 --config.num_seeds=1'
+_DATA = {'data_dir': suite.DATA}
+_FEW = {'prompts_per_domain': 2, 'num_seeds': 1}
 _RUNS = {
-  'batch_improvement': ('', ''),
-  'chains': ('', '--config.num_models=2'),
-  'diagnose': ('', _FEW),
-  'diagnose:smollm2': (suite.DATA, _FEW),
-  'ledger': ('', '--config.prompts_per_domain=2'),
-  'ledger:smollm2': (
-    f'{suite.DATA} --config.prompts_per_domain=8',
-    '--config.prompts_per_domain=1',
+  'theory/batch_improvement': suite.Run(),
+  'theory/chains': suite.Run(small={'num_models': 2}),
+  'theory/diagnose': suite.Run(small=_FEW),
+  'theory/diagnose:smollm2': suite.Run(_DATA, small=_FEW),
+  'theory/ledger': suite.Run(small={'prompts_per_domain': 2}),
+  'theory/ledger:smollm2': suite.Run(
+    {**_DATA, 'prompts_per_domain': 8}, small={'prompts_per_domain': 1}
   ),
-  'pareto': ('', '--config.runs=20000'),
-  'practice': ('', '--config.prompts_per_domain=1'),
-  'practice:smollm2': (suite.DATA, None),
-  'rejections': (
-    '',
-    '--config.simulated_runs=10000 --config.decoded_runs=1000',
+  'theory/pareto': suite.Run(small={'runs': 20000}),
+  'theory/practice': suite.Run(small={'prompts_per_domain': 1}),
+  'theory/practice:smollm2': suite.Run(_DATA, small=None),
+  'theory/rejections': suite.Run(
+    small={'simulated_runs': 10000, 'decoded_runs': 1000}
   ),
-  'trees': (suite.DATA, '--config.prompts_per_domain=4'),
-  'trees:smollm2': (suite.DATA, None),
-  'winrate': ('', '--config.prompts_per_domain=4 --config.num_seeds=2'),
-  'winrate:smollm2': (
-    suite.DATA,
-    '--config.prompts_per_domain=2 --config.num_seeds=2',
+  'theory/trees': suite.Run(_DATA, small={'prompts_per_domain': 4}),
+  'theory/trees:smollm2': suite.Run(_DATA, small=None),
+  'theory/winrate': suite.Run(small={'prompts_per_domain': 4, 'num_seeds': 2}),
+  'theory/winrate:smollm2': suite.Run(
+    _DATA, small={'prompts_per_domain': 2, 'num_seeds': 2}
   ),
 }
 
@@ -42,4 +40,4 @@ SMOKE = suite.SMOKE
 
 def get_config(size='full'):
   """Returns the config for 'full' or 'small'."""
-  return suite.config('theory', _RUNS, size)
+  return suite.config(_RUNS, size)

@@ -4,19 +4,20 @@ import ast
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import copy
 import difflib
 import inspect
-import itertools
-import json
 import pathlib
 import runpy
 from typing import Any
 
 import ml_collections
 import numpy as np
+
+from experiments.common import sweeps
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -100,7 +101,11 @@ def load(path: str, smoke: bool = False) -> ml_collections.ConfigDict:
   if argument and not parameters:
     raise ValueError(f'{file} takes no argument, got {argument!r}.')
   config = get_config(argument) if argument else get_config()
-  added = {'sweep': ''}
+  sweep = config.get('sweep', '')
+  if 'sweep' in config:
+    del config.sweep
+  # A flag sets it to any Python literal.
+  added = {'sweep': ml_collections.FieldReference(sweep, field_type=object)}
   if 'family' in config:
     chat = ml_collections.config_dict.placeholder(bool)
     added |= {'chat': chat, 'system': '', 'dtype': '', 'drafters': ''}
@@ -159,14 +164,17 @@ def _reduce(config: ml_collections.ConfigDict, fields: dict[str, Any]) -> None:
   """Sets the smallest sizes, and then the fields of the file's `SMOKE`."""
   for entry in config.get('prompts', {}).values():
     entry.limit = _NUM_PROMPTS
-  changes = {'sweep': _first_point(config.sweep)}
-  values = flat(config)
+  values, changes = flat(config), {}
+  if config.sweep:
+    point = sweeps.changes(config.sweep)[0]
+    smallest = {name: _SMALLEST.get(name, point[name]) for name in point}
+    changes['sweep'] = (smallest,)
   for name, value in values.items():
     field = name.partition('.')[0]
     if field in ('num_texts', 'num_responses'):
       changes[name] = _NUM_PROMPTS
     for size, smallest in _SMALLEST.items():
-      if value and field != 'sweep' and f'.{name}'.endswith(f'.{size}'):
+      if value and f'.{name}'.endswith(f'.{size}'):
         changes[name] = smallest
   # A field with nested fields may be replaced as a whole.
   holders = {
@@ -183,15 +191,47 @@ def _reduce(config: ml_collections.ConfigDict, fields: dict[str, Any]) -> None:
   config.update_from_flattened_dict(changes)
 
 
-def _first_point(sweep: Any) -> Any:
-  """Reduces a sweep to one point, with the smallest values of sizes."""
-  if not sweep:
-    return sweep
-  values = ast.literal_eval(sweep) if isinstance(sweep, str) else sweep
-  point = {
-    name: (_SMALLEST.get(name, options[0]),) for name, options in values.items()
-  }
-  return str(point) if isinstance(sweep, str) else point
+def change(
+  config: ml_collections.ConfigDict, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Sets fields of a config.
+
+  Args:
+    config: the config, from `load`.
+    fields: values of fields, nested as they are in the config.
+
+  Returns:
+    The values; names of nested fields are joined by dots.
+
+  Raises:
+    ValueError: there is no such field, or it has another type.
+  """
+  values = dict(_leaves(config, fields))
+  check_known(values, flat(config), 'Unknown config field')
+  for name, value in values.items():
+    if name == 'sweep':
+      value = sweeps.changes(value)
+    elif isinstance(config[name], str) and hasattr(value, 'items'):
+      value = str(value)  # As a flag sets it.
+    try:
+      config.update_from_flattened_dict({name: value})
+    except TypeError as error:
+      raise ValueError(f'{name}: {error}') from error
+  return values
+
+
+def _leaves(
+  config: Any, fields: Mapping[str, Any], prefix: str = ''
+) -> Iterator[tuple[str, Any]]:
+  """Yields names and values of fields; names that are nested have dots."""
+  for name, value in fields.items():
+    nested = config.get(name)
+    if hasattr(value, 'items') and isinstance(
+      nested, ml_collections.ConfigDict
+    ):
+      yield from _leaves(nested, value, f'{prefix}{name}.')
+    else:
+      yield f'{prefix}{name}', value
 
 
 def check_fields(config: ml_collections.ConfigDict, argv: list[str]) -> None:
@@ -265,67 +305,29 @@ def flat(config: Any) -> dict[str, Any]:
 
 def points(
   config: ml_collections.ConfigDict,
-) -> list[tuple[dict[str, Any], ml_collections.ConfigDict]] | None:
-  """Returns each combination of a sweep's values with its config.
-
-  `config.sweep` is a dictionary from fields to tuples of values, or a string
-  with such a dictionary. Without a sweep, it is empty and the result is None.
-  """
-  sweep = dictionary(config, 'sweep', {'draft_length': (2, 4)})
-  return None if sweep is None else list(_points(config, sweep))
-
-
-def dictionary(
-  config: Any, name: str, example: dict[str, Any]
-) -> dict[str, Any] | None:
-  """Returns a field that is a dictionary, or a string with one.
-
-  Args:
-    config: the config, which need not have the field.
-    name: the name of the field.
-    example: a valid value, for the error message.
+) -> list[tuple[sweeps.Change, ml_collections.ConfigDict]] | None:
+  """Returns each change of `config.sweep` with the changed config.
 
   Returns:
-    The dictionary; None if the field is missing or an empty string.
+    The changes and configs; None if the config has no sweep.
 
   Raises:
-    ValueError: the field is something else.
+    ValueError: the sweep is invalid, or changes a field that does not exist or
+      has another type.
   """
-  value = config.get(name, '')
-  if value == '':
+  sweep = config.get('sweep', '')
+  if sweep == '':
     return None
-  parsed = value
-  if isinstance(value, str):
-    with contextlib.suppress(SyntaxError, ValueError):
-      parsed = ast.literal_eval(value)
-  if not hasattr(parsed, 'items'):
-    raise ValueError(
-      f'{name} must be a dictionary such as {example}, got {value!r}.'
-    )
-  return dict(parsed.items())
-
-
-def _points(
-  config: Any, sweep: dict[str, Any]
-) -> Iterator[tuple[dict[str, Any], Any]]:
-  check_known(sweep, flat(config), 'Unknown field', ' of sweep')
-  for name, values in sweep.items():
-    if not isinstance(values, tuple | list) or not values:
-      raise ValueError(f'sweep of {name} must hold values, got {values!r}.')
-    encoded = [json.dumps(value, default=str) for value in values]
-    for i, value in enumerate(values):
-      if encoded[i] in encoded[:i]:
-        raise ValueError(f'sweep of {name} holds {value!r} twice.')
-  if not sweep:
-    raise ValueError('sweep must hold at least one field, got {}.')
-  for combination in itertools.product(*sweep.values()):
-    values = dict(zip(sweep, combination))
+  expanded, fields = [], flat(config)
+  for change in sweeps.changes(sweep):
+    check_known(change, fields, 'Unknown field', ' of sweep')
     point = copy.deepcopy(config)
-    with point.ignore_type():  # It may have been a dictionary.
+    with point.ignore_type():  # It may be a tuple.
       point.sweep = ''
-    for name, value in values.items():
+    for name, value in change.items():
       try:
         point.update_from_flattened_dict({name: value})
       except (TypeError, ValueError) as error:
         raise ValueError(f'sweep of {name}: {error}.') from error
-    yield values, point
+    expanded.append((change, point))
+  return expanded

@@ -19,11 +19,13 @@ optional:
                   default, each turn is a prompt by itself.
 """
 
+import ast
 import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import itertools
 import os
 from typing import Any
@@ -108,7 +110,7 @@ def load_family(config: Any) -> families.Family:
   """
   options = dict(config.get('mesh') or {})
   options['dtype'] = config.get('dtype') or None
-  options['drafters'] = _drafters(config)
+  options['drafters'] = drafter_paths(config)
   sizes = options.pop('data', 1), options.pop('model', 1)
   if sizes != (1, 1):
     options['mesh'] = meshes.make(*sizes)
@@ -119,11 +121,29 @@ def load_family(config: Any) -> families.Family:
 
 def drafter_names(config: Any) -> list[str]:
   """Returns the names of the drafters of `load_family`, without loading any."""
-  return families.drafter_names(config.family, _drafters(config))
+  return families.drafter_names(config.family, drafter_paths(config))
 
 
-def _drafters(config: Any) -> dict[str, Any] | None:
-  return configs.dictionary(config, 'drafters', {'draft': 'FOLDER'})
+def drafter_paths(config: Any) -> dict[str, Any] | None:
+  """Returns `config.drafters`, or None if it is not set.
+
+  A flag sets it to the text of a dictionary, whose names may contain dots.
+
+  Raises:
+    ValueError: it is not a dictionary.
+  """
+  value = config.get('drafters', '')
+  if value == '':
+    return None
+  if isinstance(value, str):
+    with contextlib.suppress(SyntaxError, ValueError):
+      value = ast.literal_eval(value)
+  if not hasattr(value, 'items'):
+    raise ValueError(
+      "drafters must be a dictionary such as {'draft': 'FOLDER'}, got "
+      f'{value!r}.'
+    )
+  return dict(value.items())
 
 
 def build(config: Any, family: families.Family) -> list[PromptSet]:

@@ -1,60 +1,74 @@
 """Builds the config that runs all experiments of a paper."""
 
 from collections.abc import Mapping
-from collections.abc import Sequence
-import types
+import dataclasses
+from typing import Any
 
 import ml_collections
 
 from specjax import registry
 
 # The folder of text, a placeholder that `experiments.reproduce` fills in.
-DATA = '--config.data_dir=DATA'
+DATA = 'DATA'
 SIZES = 'full', 'small'
 # A single short run at full size, as results of smoke runs are not kept.
 SMOKE = {
-  'runs': ('configs/theory/batch_improvement.py --config.max_drafts=2',),
+  'runs': (
+    {
+      'config': 'configs/theory/batch_improvement.py',
+      'fields': {'max_drafts': 2},
+    },
+  ),
   'project': False,
 }
 
 
-def config(
-  paper: str,
-  runs: Mapping[str, tuple[str, str | None]],
-  size: str,
-  before: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
-) -> ml_collections.ConfigDict:
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A run of a suite: fields of a config that differ from the config's file.
+
+  Attributes:
+    fields: the values of fields, nested as they are in the config.
+    small: further values for the small suite; None if the run is not in it.
+    workdir: the folder of a run whose files other runs read; its results are
+      not kept.
+  """
+
+  fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  small: Mapping[str, Any] | None = dataclasses.field(default_factory=dict)
+  workdir: str = ''
+
+
+def config(runs: Mapping[str, Run], size: str) -> ml_collections.ConfigDict:
   """Returns the config of a suite.
 
   Args:
-    paper: the name of the paper's folder in `configs/`.
-    runs: by the name of a config in that folder, with its argument if there is
-      one ('decode:smollm2'): the fields of its full run, and the fields that a
-      small run sets in addition, or None if there is no small run.
+    runs: by the path of a config in `configs/`, without '.py', and with its
+      argument if there is one: 'spectr/decode:smollm2'.
     size: 'full', whose results are kept in the project, or 'small'.
-    before: by size, runs whose workdirs the others read.
   """
   registry.lookup(dict.fromkeys(SIZES), 'size', size)
-  small = size == 'small'
+  is_small = size == 'small'
   return ml_collections.ConfigDict(
     {
       'experiment': 'reproduce',
       'data_dir': '',
-      'runs': (
-        *before.get(size, ()),
-        *(
-          _words(paper, name, fields[: 1 + small])
-          for name, fields in runs.items()
-          if not small or fields[1] is not None
-        ),
+      'runs': tuple(
+        _entry(name, run, is_small)
+        for name, run in runs.items()
+        if not is_small or run.small is not None
       ),
-      'project': not small,  # Whether results are kept in docs/results.
+      'project': not is_small,  # Whether results are kept in docs/results.
     }
   )
 
 
-def _words(paper: str, name: str, fields: Sequence[str | None]) -> str:
-  """Returns the arguments of a run on the command line."""
+def _entry(name: str, run: Run, is_small: bool) -> dict[str, Any]:
+  """Returns the entry of `config.runs` for a run."""
   file, colon, argument = name.partition(':')
-  path = f'configs/{paper}/{file}.py{colon}{argument}'
-  return ' '.join([path, *filter(None, fields)])
+  small = run.small if is_small and run.small else {}
+  return {
+    'config': f'configs/{file}.py{colon}{argument}',
+    'fields': {**run.fields, **small},
+    'workdir': run.workdir,
+  }

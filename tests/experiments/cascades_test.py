@@ -17,6 +17,7 @@ from experiments.cascades import frontier
 from experiments.cascades import texts
 from experiments.common import compare
 from experiments.common import methods
+from experiments.common import sweeps
 from specjax import base
 from specjax import evaluation
 from specjax import families
@@ -173,7 +174,8 @@ def _answer_record(method, job):
 def test_a_row_for_each_point(family, tmp_path, monkeypatch):
   """Uses records made by hand; sequence cascades defer only at alpha 0.0."""
   toy.simulate(monkeypatch, _answer_record)
-  changes = {'repeats': 1, 'sweep': "{'sampling.temperature': (0.0, 1.0)}"}
+  sweep = sweeps.product({'sampling.temperature': (0.0, 1.0)})
+  changes = {'repeats': 1, 'sweep': sweep}
   config = _config('frontier', family, _FRONTIER | changes)
   rows = toy.run(config, tmp_path)
   points = [row for row in rows if 'part' not in row]

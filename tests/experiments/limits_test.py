@@ -65,7 +65,7 @@ def test_results_have_the_methods_that_there_was_time_for(
     main.run(config, torn_dir)
   assert results.read(torn_dir)['rows'] == full_rows[:3]
   # A sweep has not done anything yet, either.
-  config.sweep = "{'seed': (0, 1)}"
+  config.sweep = ({'seed': 0}, {'seed': 1})
   with pytest.raises(limits.OutOfTime):
     main.run(config, tmp_path / 'nothing')
   assert not results.read(tmp_path / 'nothing')['rows']

@@ -23,6 +23,7 @@ from experiments.common import configs
 from experiments.common import locks
 from experiments.common import log
 from experiments.common import results
+from experiments.common import sweeps
 from experiments.common import terminal
 from experiments.common import workdirs
 
@@ -386,7 +387,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
 
 def test_a_sweep_finds_all_its_folders_before_any_work(tmp_path, monkeypatch):
   config = _toy(monkeypatch)
-  config.sweep = "{'sizes': ((13,), (1,))}"  # 13 would be the end of it.
+  config.sweep = {'sizes': ((13,), (1,))}  # 13 would be the end of it.
   _file(tmp_path / 'sizes=(1,)')
   with pytest.raises(ValueError, match=r'a folder that can .*=\(1,\): File'):
     main.run(config, tmp_path)
@@ -552,7 +553,9 @@ def test_characters_that_a_terminal_lacks_are_replaced(monkeypatch):
 
 def test_a_sweep_joins_the_rows_of_all_combinations(tmp_path, monkeypatch):
   config = _toy(monkeypatch)
-  config.sweep = "{'inner.rate': (0.5, 2), 'sizes': ((1,), (3, 4))}"
+  config.sweep = sweeps.product(
+    {'inner.rate': (0.5, 2), 'sizes': ((1,), (3, 4))}
+  )
   rows = _rows(config, tmp_path)
   values = [(row['inner.rate'], row['rate'], row['double']) for row in rows]
   assert values == [
@@ -570,14 +573,17 @@ def test_a_sweep_joins_the_rows_of_all_combinations(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('sweep', 'sentence'),
   [
-    ('(1, 2)', 'sweep must be a dictionary such as'),
+    ((1, 2), 'sweep must be a dictionary such as'),
     ('{', 'sweep must be a dictionary such as'),
-    ("{'rate': (1,)}", "Unknown field 'rate' of sweep. Known: .*inner.rate"),
-    ("{'seed': ()}", r'sweep of seed must hold values, got \(\)'),
-    ("{'seed': 1}", 'sweep of seed must hold values, got 1'),
-    ("{'seed': (1, 2, 1)}", 'sweep of seed holds 1 twice'),
-    ("{'inner.rate': ('x',)}", 'sweep of inner.rate: .*type'),
-    ('{}', 'sweep must hold at least one field'),
+    ({'rate': (1,)}, "Unknown field 'rate' of sweep. Known: .*inner.rate"),
+    (({'rate': 1},), "Unknown field 'rate' of sweep. Known: .*inner.rate"),
+    ({'seed': ()}, r'sweep of seed must hold values, got \(\)'),
+    ({'seed': 1}, 'sweep of seed must hold values, got 1'),
+    ({'seed': (1, 2, 1)}, 'sweep of seed holds 1 twice'),
+    (({'seed': 1}, {'seed': 1}), "sweep holds {'seed': 1} twice"),
+    (({'inner.rate': 'x'},), 'sweep of inner.rate: .*type'),
+    ({}, 'sweep must hold at least one field'),
+    (({'seed': 1}, {}), 'sweep must hold at least one field'),
   ],
 )
 def test_bad_sweeps_are_refused(sweep, sentence, tmp_path, monkeypatch):
@@ -586,6 +592,28 @@ def test_bad_sweeps_are_refused(sweep, sentence, tmp_path, monkeypatch):
   with pytest.raises(ValueError, match=sentence):
     main.run(config, tmp_path / 'run')
   assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_as_a_flag_is_a_product_or_lists_its_changes(monkeypatch):
+  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
+  for flag, changes in (
+    (
+      "{'sampling.temperature': (0.0, 1.0), 'seed': (1,)}",
+      [
+        {'sampling.temperature': 0.0, 'seed': 1},
+        {'sampling.temperature': 1.0, 'seed': 1},
+      ],
+    ),
+    ("({'seed': 1}, {'max_length': 9})", [{'seed': 1}, {'max_length': 9}]),
+  ):
+    values = absl_flags.FlagValues()
+    arguments = ['main.py', _QUICKSTART, f'--config.sweep={flag}']
+    main.parse_flags([*arguments, '--workdir=run'], values)
+    points = configs.points(values.config)
+    assert [change for change, _ in points] == changes
+    assert [point.seed for _, point in points] == [
+      change.get('seed', values.config.seed) for change in changes
+    ]
 
 
 def test_fields_that_may_change_are_fields_of_configs():

@@ -1,7 +1,8 @@
 """One command runs all of a paper, and writes its tables."""
 
-import shlex
+import sys
 
+from absl import flags
 import pytest
 
 from experiments import main
@@ -13,8 +14,9 @@ from tests import smoke
 _PAPERS = 'spectr', 'banditspec', 'metasd', 'cascades', 'theory'
 # What trains a model is no run of a paper.
 _NO_RUNS = 'all', 'lm1b_97m', 'responses', 'specialist'
-_RUN = 'configs/theory/batch_improvement.py --config.max_drafts=2'
-_DATA_RUN = 'configs/evaluate.py --config.data_dir=DATA'
+_CONFIG = 'configs/theory/batch_improvement.py'
+_RUN = {'config': _CONFIG, 'fields': {'max_drafts': 2}}
+_DATA_RUN = {'config': 'configs/evaluate.py', 'fields': {'data_dir': 'DATA'}}
 
 
 def _suite(tmp_path, **fields):
@@ -23,24 +25,35 @@ def _suite(tmp_path, **fields):
   return config
 
 
+def _parsed(run):
+  """Returns the config that the command line makes of a run's arguments."""
+  values = flags.FlagValues()
+  main.parse_flags(['main', *run.arguments, '--workdir=run'], values)
+  return values.config.to_json()
+
+
 @pytest.mark.parametrize('size', ['full', 'small'])
 @pytest.mark.parametrize('paper', _PAPERS)
-def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
+def test_a_suite_holds_every_config_of_its_folder(
+  paper, size, tmp_path, monkeypatch
+):
   """Checks the runs of a suite; a small suite may leave out configs.
 
   Each run is a valid command line.
   """
+  monkeypatch.setattr(sys, 'argv', ['main'])  # Set as flags are parsed.
   config = smoke.load(f'{paper}/all:{size}')
   config.data_dir = str(tmp_path)
   names = set()
-  for words in config.runs:
-    command, run_config, run_workdir = reproduce.parse_run(config, words)
-    assert str(tmp_path) not in command
-    assert run_config.experiment in configs.experiments()
-    assert bool(run_workdir) == run_config.experiment.startswith('train.')
-    if run_workdir:
+  for run in reproduce.prepare(config):
+    assert str(tmp_path) not in run.command
+    assert run.config.experiment in configs.experiments()
+    is_training = run.config.experiment.startswith('train.')
+    assert bool(run.workdir) == is_training
+    assert _parsed(run) == run.config.to_json()
+    if is_training:
       continue
-    path = shlex.split(command)[3].removeprefix('--config=').partition(':')[0]
+    path = run.path.partition(':')[0]
     names.add(path.removeprefix(f'configs/{paper}/').removesuffix('.py'))
   folder = smoke.ROOT / 'configs' / paper
   config_names = {path.stem for path in folder.glob('*.py')}
@@ -54,10 +67,10 @@ def test_a_run_has_a_folder_and_tables_and_goes_on(tmp_path, capsys):
     main.run(_suite(tmp_path), workdir)
     content = results.read(workdir / 'theory_batch_improvement')
     assert {row['num_drafts'] for row in content['rows']} == {1, 2}
-    assert content['command'].endswith(_RUN)
+    assert content['command'].endswith(f'{_CONFIG} --config.max_drafts=2')
     folder = workdir / 'docs' / 'results' / 'tables' / 'theory'
     page = folder / 'batch_improvement.md'
-    assert _RUN.split()[1] in page.read_text()
+    assert '--config.max_drafts=2' in page.read_text()
   assert '[1 of 1] python -m experiments.main' in capsys.readouterr().out
 
 
@@ -65,11 +78,21 @@ def test_a_run_has_a_folder_and_tables_and_goes_on(tmp_path, capsys):
   ('fields', 'message'),
   [
     ({'runs': ()}, 'runs must hold at least one config'),
-    ({'runs': (_RUN, 'configs/nothing.py')}, "'configs/nothing.py': There is "),
-    ({'runs': (f'{_RUN} --config.max=1',)}, "Unknown config field 'max'"),
     (
-      {'runs': (f'{_RUN} --command_buffers',)},
-      'runs: .*command_buffers must be a flag of the suite',
+      {'runs': (_RUN, {'config': 'configs/nothing.py'})},
+      r"runs\[1\]: There is no config 'configs/nothing.py'",
+    ),
+    (
+      {'runs': ({'config': _CONFIG, 'fields': {'max': 1}},)},
+      r"runs\[0\]: Unknown config field 'max'",
+    ),
+    (
+      {'runs': ({'config': _CONFIG, 'fields': {'max_drafts': 'two'}},)},
+      r'runs\[0\]: max_drafts: .*type',
+    ),
+    (
+      {'runs': (_RUN | {'command_buffers': True},)},
+      r"runs\[0\]: Unknown key 'command_buffers' of a run. Known: config, f",
     ),
     (
       {'runs': (_DATA_RUN,), 'data_dir': 'nowhere'},
@@ -89,7 +112,8 @@ def test_what_is_wrong_is_refused_before_anything_runs(
 def test_what_a_run_needs_has_its_own_folder_and_no_table(tmp_path):
   """Keeps only the results of a run without its own workdir."""
   needed_dir = tmp_path / 'needed'
-  runs = f'{_RUN} --config.max_drafts=3 --workdir={needed_dir}', _RUN
+  needed = {'config': _CONFIG, 'fields': {'max_drafts': 3}}
+  runs = needed | {'workdir': str(needed_dir)}, _RUN
   workdir = tmp_path / 'run'
   main.run(_suite(tmp_path, runs=runs), workdir)
   assert len(results.read(needed_dir)['rows']) > len(

@@ -14,20 +14,20 @@ import pytest
 
 from experiments import main
 from experiments import timed_suite
-from experiments.common import configs
+from experiments.common import prompts
 from experiments.common import results
 from tests import smoke
 from tests import xla
 
 _CONFIG = 'configs/accelerators.py'
 # A table of one line, for which nothing is compiled.
-_FIELDS = (
-  'compile=False',
-  "devices=('cpu',)",
-  "targets=('mini',)",
-  'batch_sizes=(1,)',
-  "methods=('none',)",
-)
+_FIELDS = {
+  'compile': False,
+  'devices': ('cpu',),
+  'targets': ('mini',),
+  'batch_sizes': (1,),
+  'methods': ('none',),
+}
 _ROOT = smoke.ROOT
 # Replaces the program of a part: it records its start and writes a table.
 _PROGRAM = """
@@ -56,7 +56,7 @@ sys.exit(75 if name in ('slow', 'hangs') else 0)
 
 def _part(minutes=0.02, **fields):
   part = {'minutes': minutes, 'config': _CONFIG, 'command_buffers': False}
-  return part | {'fields': _FIELDS, 'small': ()} | fields
+  return part | {'fields': _FIELDS, 'small': {}} | fields
 
 
 def _suite(tmp_path, parts, **fields):
@@ -70,10 +70,10 @@ def _suite(tmp_path, parts, **fields):
 def _fake_processes(monkeypatch):
   """Replaces the processes of parts by `_PROGRAM`, and skips the checks."""
 
-  def command(words):
-    folder = words[-1].removeprefix('--workdir=')
-    arguments = [os.path.basename(folder).partition('_')[2], folder]
-    return [sys.executable, '-S', '-E', '-c', _PROGRAM, *arguments]
+  def command(arguments):
+    folder = arguments[-1].removeprefix('--workdir=')
+    name = os.path.basename(folder).partition('_')[2]
+    return [sys.executable, '-S', '-E', '-c', _PROGRAM, name, folder]
 
   monkeypatch.setattr(timed_suite, '_command', command)
   monkeypatch.setattr(timed_suite, '_check_available', lambda *_: None)
@@ -178,7 +178,7 @@ def test_a_failure_has_the_message_of_its_own_process(
   workdir.mkdir()
   (workdir / '1_a.log').write_text('Error: An earlier process failed.\n')
   command = [sys.executable, '-c', f'import os, sys; {end}']
-  monkeypatch.setattr(timed_suite, '_command', lambda words: command)
+  monkeypatch.setattr(timed_suite, '_command', lambda arguments: command)
   main.run(_suite(tmp_path, {'1_a': _part(minutes=1.0)}), workdir)
   (row,) = results.read(workdir)['rows']
   assert (row['state'], row['message']) == ('failed', message)
@@ -202,13 +202,14 @@ def test_a_device_whose_process_is_killed_is_named(tmp_path, monkeypatch):
     ({'device': 'h1000'}, "device must be one of cpu, h100.*got 'h1000'"),
     ({'parts': {'a': _part(minutes=0)}}, r'parts.a.minutes must be > 0, got 0'),
     ({'parts': {'a': _part(config='x.py')}}, "parts.a: There is no config 'x"),
+    ({'parts': {'a': _part(flags={})}}, "parts.a: Unknown key 'flags' of a pa"),
     ({'reserve': -1.0}, 'reserve must be >= 0, got -1.0'),
     (
-      {'parts': {'a': _part(config='configs/decode.py', fields=())}},
+      {'parts': {'a': _part(config='configs/decode.py', fields={})}},
       "parts.a.config must be .* respects deadlines .*compare.*got 'decode'",
     ),
     (
-      {'parts': {'a': _part(fields=('max=1',))}},
+      {'parts': {'a': _part(fields={'max': 1})}},
       "parts.a: Unknown config field 'max'",
     ),
   ],
@@ -239,7 +240,8 @@ def test_command_buffers_of_the_suite_would_be_those_of_all_parts(
 def test_results_name_the_device_and_the_commands_of_parts(
   tmp_path, fake_processes, capsys
 ):
-  fields = *_FIELDS, "measured.files=('WORKDIR/other/results.json',)"
+  measured = {'files': ('WORKDIR/other/results.json',)}
+  fields = {**_FIELDS, 'measured': measured}
   parts = {
     '1_a': _part(fields=fields),
     '2_b': _part(command_buffers=True),
@@ -251,7 +253,8 @@ def test_results_name_the_device_and_the_commands_of_parts(
   output = capsys.readouterr().out
   summary = (workdir / 'kept' / 'summary.md').read_text()
   for part in timed_suite.prepare(config, str(workdir)):
-    assert part.command in output and part.command in summary
+    command = part.run.command
+    assert command in output and command in summary
   assert f'{workdir}/other/results.json' in output
   assert '--command_buffers' in output
 
@@ -264,7 +267,7 @@ def test_a_part_leaves_out_drafters_that_no_part_has_left(
   config = _suite(tmp_path, {'e_smollm2': part})
   main.run(config, workdir)
   (row,) = results.read(workdir)['rows']
-  names = 'new_small, new_eagle, new_eagle3, new_medusa'
+  names = 'new_eagle, new_eagle3, new_medusa, new_small'
   assert row['state'] == 'left out'
   assert row['message'] == f'There are no files for drafters {names}.'
   for name in ('eagle3', 'medusa'):  # Those of part d2 that were trained.
@@ -273,19 +276,19 @@ def test_a_part_leaves_out_drafters_that_no_part_has_left(
     path.touch()
   (part,) = timed_suite.prepare(config, str(workdir))
   part, _ = timed_suite._without_missing_drafters(part, str(workdir))
-  assert part.config.methods == (
+  assert part.run.config.methods == (
     'none',
     'feature_head(new_eagle3):5',
     'dynamic_tree(new_eagle3, num_nodes=25, depth=5)',
     'medusa(new_medusa):4',
   )
-  drafters = configs.dictionary(part.config, 'drafters', {})
+  drafters = prompts.drafter_paths(part.run.config)
   assert list(drafters) == ['new_eagle3', 'new_medusa']
   for _ in range(2):  # It is done, and its message stays.
     main.run(config, workdir)
     (row,) = results.read(workdir)['rows']
     assert row['state'] == 'done'
-    message = 'There are no files for drafters new_small, new_eagle.'
+    message = 'There are no files for drafters new_eagle, new_small.'
     assert row['message'] == message
 
 
@@ -322,10 +325,16 @@ def test_parts_of_the_half_hour_take_25_minutes(tmp_path):
   # Also if each part is killed, and its tables are written by another process.
   assert sum(part.minutes + config.reserve for part in parts) <= 29
   assert [part.name[0] for part in parts] == list('aaaabcdde')
-  graphs = ['--command_buffers' in part.words for part in parts]
+  graphs = ['--command_buffers' in part.run.arguments for part in parts]
   assert graphs == [False, True] * 2 + [False] * 5
   assert not any(part.unfit for part in parts)
-  assert all("--config.devices=('h100',)" in part.words for part in parts[:4])
+  assert all(part.run.config.devices == ('h100',) for part in parts[:4])
+  config.small = True
+  parts = {part.name: part.run for part in timed_suite.prepare(config)}
+  training = parts['d2_heads'].config
+  steps = [training, *(training.heads[name] for name in ('eagle', 'eagle3'))]
+  assert [entry.training.steps for entry in steps] == [8, 4, 4]
+  assert parts['c_responses'].config.temperatures == (0.0, 1.0)
 
 
 @pytest.mark.slow
