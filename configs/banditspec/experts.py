@@ -16,26 +16,40 @@ from experiments.common import paper
 from specjax import registry
 
 _SEVEN = (
-  *('code', 'math', 'qa', 'summarization'),
-  *('translation_de-en', 'translation_fr-en', 'translation_zh-en'),
+  'code',
+  'math',
+  'qa',
+  'summarization',
+  'translation_de-en',
+  'translation_fr-en',
+  'translation_zh-en',
 )
-# The family, the arm of a domain, the domains, and the drafter for all domains.
-_WHICH = {
-  'mini': ('mini/specialists', '{}:4', _SEVEN, 'all'),
-  'heads': ('smollm2/heads', 'feature_head({}):4', metasd.DOMAINS, 'eagle'),
+_VARIANTS = {
+  'mini': {
+    'family': 'mini/specialists',
+    'arm': '{}:4',  # Of a specialist.
+    'domains': _SEVEN,
+    'general': 'all',  # The drafter for all domains.
+  },
+  'heads': {
+    'family': 'smollm2/heads',
+    'arm': 'feature_head({}):4',
+    'domains': metasd.DOMAINS,
+    'general': 'eagle',
+  },
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for the five 'heads' of SmolLM2."""
-  family, arm, domains, general = registry.lookup(_WHICH, 'family', which)
-  arm, general = arm.format, arm.format(general)
-  arms = tuple(map(arm, domains))
-  config = drafters.family_config(family, arms, '')
+  variant = registry.lookup(_VARIANTS, 'family', which)
+  arms = tuple(map(variant['arm'].format, variant['domains']))
+  general = variant['arm'].format(variant['general'])
+  config = drafters.family_config(variant['family'], arms, '')
   config.arms = arms  # Only the specialists.
-  config.prompts = {'eval': {'domains': domains}}
+  config.prompts = {'eval': {'domains': variant['domains']}}
   config.prompts_per_domain = 8
   config.methods = ('none', general)
   config.bandits = (

@@ -14,26 +14,30 @@ import ml_collections
 from experiments.common import sweeps
 from specjax import registry
 
-# The family, and the arm of a draft length.
-_WHICH = {
-  'mini': ('mini', 'medium:{}'),
-  'heads': ('smollm2/heads', 'feature_head(eagle):{}'),
+_LENGTHS = 1, 2, 3, 4
+_VARIANTS = {
+  'mini': {
+    'family': 'mini',
+    'arms': ('none', *(f'medium:{length}' for length in _LENGTHS)),
+  },
+  'heads': {
+    'family': 'smollm2/heads',
+    'arms': ('none', *(f'feature_head(eagle):{length}' for length in _LENGTHS)),
+  },
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for SmolLM2's 'heads' with EAGLE-1."""
-  family, arm = registry.lookup(_WHICH, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'banditspec.lengths',
-      'family': family,
+      **registry.lookup(_VARIANTS, 'family', which),
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
       'prompts_per_domain': 20,
-      'arms': ('none', *map(arm.format, (1, 2, 3, 4))),
       'bandits': (
         'ucb_spec',
         'ucb1(beta=0.1)',

@@ -29,13 +29,34 @@ from specjax import registry
 _STOPS = tuple(
   f'medium(stop=unsure({least}))' for least in (0.2, 0.4, 0.6, 0.8)
 )
-_EAGLE = ('feature_head(eagle)',)
-# By name: the family, domains, number of prompts, repeats, temperatures,
-# drafters and their trees.
-_WHICH = {
-  'mini': ('mini', (), 240, 4, (0.0, 1.0), ('medium',), (1, 2, 4, 8)),
-  'smollm2': ('smollm2/heads', smollm2.DOMAINS, 64, 3, (0.0,), _EAGLE, (1, 2)),
-  'stops': ('mini', (), 64, 6, (0.0,), _STOPS, (8,)),
+_VARIANTS = {
+  'mini': {
+    'family': 'mini',
+    'domains': (),
+    'num_prompts': 240,
+    'repeats': 4,
+    'temperatures': (0.0, 1.0),
+    'drafters': ('medium',),
+    'trees': (1, 2, 4, 8),  # Of each drafter.
+  },
+  'smollm2': {
+    'family': 'smollm2/heads',
+    'domains': smollm2.DOMAINS,
+    'num_prompts': 64,
+    'repeats': 3,
+    'temperatures': (0.0,),
+    'drafters': ('feature_head(eagle)',),
+    'trees': (1, 2),
+  },
+  'stops': {
+    'family': 'mini',
+    'domains': (),
+    'num_prompts': 64,
+    'repeats': 6,
+    'temperatures': (0.0,),
+    'drafters': _STOPS,
+    'trees': (8,),
+  },
 }
 _THROUGHPUT = {
   'bandit': 'ucb_spec',
@@ -43,7 +64,7 @@ _THROUGHPUT = {
   'label': 'ucb_spec',
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 SMOKE = {
   'methods': ('none', {'bandit': 'goodput', 'label': 'goodput'}),
   'padded': ('none',),
@@ -53,19 +74,19 @@ SMOKE = {
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2' or 'stops'."""
-  family, domains, limit, repeats, temperatures, *drafts = registry.lookup(
-    _WHICH, 'which', which
-  )
-  pairs = list(itertools.product(*drafts))
+  variant = registry.lookup(_VARIANTS, 'which', which)
+  domains, num_prompts = variant['domains'], variant['num_prompts']
+  temperatures = variant['temperatures']
+  pairs = list(itertools.product(variant['drafters'], variant['trees']))
   methods = 'none', *(f'{name}:{tree}' for name, tree in pairs)
   arms = 'none', *(f'deferred({name!r}):{tree}' for name, tree in pairs)
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.refill',
-      'family': family,
+      'family': variant['family'],
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': {'domains': domains, 'limit': limit}},
-      'prompts_per_domain': limit,
+      'prompts': {'all': {'domains': domains, 'limit': num_prompts}},
+      'prompts_per_domain': num_prompts,
       'methods': (
         *methods,
         _THROUGHPUT,
@@ -86,12 +107,22 @@ def get_config(which='mini'):
       'sweep': sweeps.product(
         {'sampling.temperature': temperatures, 'batch_size': (8, 1, 32)}
       ),
-      'repeats': repeats,
+      'repeats': variant['repeats'],
       'seed': 0,
       'columns': (
-        *('temperature', 'batch_size', 'method', 'block_efficiency', 'pulls'),
-        *('refilled', 'over_plain', 'over_plain_error'),
-        *('padded', 'over_padded', 'over_padded_error', 'differ', 'tokens'),
+        'temperature',
+        'batch_size',
+        'method',
+        'block_efficiency',
+        'pulls',
+        'refilled',
+        'over_plain',
+        'over_plain_error',
+        'padded',
+        'over_padded',
+        'over_padded_error',
+        'differ',
+        'tokens',
       ),
     }
   )

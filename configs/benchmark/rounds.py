@@ -17,36 +17,36 @@ import ml_collections
 from experiments.common import sweeps
 from specjax import registry
 
-# The family, the single arm, and the arms of the bandit.
-_WHICH = {
-  'mini': ('mini', 'medium:4', ('large:4', 'medium:4', 'small:2', 'none')),
-  'smollm2': (
-    'smollm2',
-    'prompt_lookup:4',
-    ('prompt_lookup:4', 'suffix:4', 'none'),
-  ),
-  'heads': (
-    'smollm2/heads',
-    'feature_head(eagle):5',
-    ('feature_head(eagle):5', 'medusa(medusa):4', 'none'),
-  ),
+_VARIANTS = {
+  'mini': {
+    'family': 'mini',
+    'arm': 'medium:4',
+    'arms': ('large:4', 'medium:4', 'small:2', 'none'),  # Of the bandit.
+  },
+  'smollm2': {
+    'family': 'smollm2',
+    'arm': 'prompt_lookup:4',
+    'arms': ('prompt_lookup:4', 'suffix:4', 'none'),
+  },
+  'heads': {
+    'family': 'smollm2/heads',
+    'arm': 'feature_head(eagle):5',
+    'arms': ('feature_head(eagle):5', 'medusa(medusa):4', 'none'),
+  },
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2', or the 'heads' of SmolLM2."""
-  family, arm, arms = registry.lookup(_WHICH, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'benchmark.rounds',
-      'family': family,
+      **registry.lookup(_VARIANTS, 'family', which),
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
       'prompts_per_domain': 1,
-      'arm': arm,
-      'arms': arms,  # Arms of the bandit.
       'rounds': 64,  # Rounds that are timed together.
       'repeats': 5,  # How often they are timed.
       'batch_size': 1,

@@ -24,8 +24,12 @@ from experiments.common import sweeps
 
 # Domains of requests that are typical for a model of this size.
 DOMAINS = (
-  *('code', 'instruct', 'math'),
-  *('qa', 'summarization', 'translation'),
+  'code',
+  'instruct',
+  'math',
+  'qa',
+  'summarization',
+  'translation',
 )
 _ARMS = ('prompt_lookup:8', 'suffix:8')
 

@@ -22,27 +22,52 @@ import ml_collections
 from experiments.common import paper
 from specjax import registry
 
+SUMMARIZATION = ('summarization',)
 TRANSLATION = ('translation_fr-en', 'translation_ja-en', 'translation_zh-en')
 # The metric of questions for models that answer in sentences.
 ANYWHERE = 'exact_match(anywhere=True)'
 T5, SMOLLM2, HEADS = 'runs/encoder_decoder', 'smollm2', 'smollm2/heads'
-# The family, the label of the prompts, their domains, their number, the metric,
-# the tokens of an answer, and the tokens of prompt and answer.
 _TASKS = {
-  'translation': (T5, 'translation', TRANSLATION, 200, 'bleu', 32, 96),
-  'summarization': (
-    *(T5, 'summarization', ('summarization',), 70, 'rouge2', 64, 448),
-  ),
-  'smollm2_summarization': (
-    *(SMOLLM2, 'summarization', ('summarization',), 16, 'rouge2', 48, 448),
-  ),
-  'smollm2_qa': (SMOLLM2, 'qa', ('qa',), 16, ANYWHERE, 32, 384),
-  'smollm2_math': (SMOLLM2, 'math', ('math',), 16, 'final_number', 128, 320),
+  'translation': {
+    'family': T5,
+    'prompts': {'translation': {'domains': TRANSLATION, 'limit': 200}},
+    'metric': 'bleu',
+    'max_new_tokens': 32,
+    'max_length': 96,
+  },
+  'summarization': {
+    'family': T5,
+    'prompts': {'summarization': {'domains': SUMMARIZATION, 'limit': 70}},
+    'metric': 'rouge2',
+    'max_new_tokens': 64,
+    'max_length': 448,
+  },
+  'smollm2_summarization': {
+    'family': SMOLLM2,
+    'prompts': {'summarization': {'domains': SUMMARIZATION, 'limit': 16}},
+    'metric': 'rouge2',
+    'max_new_tokens': 48,
+    'max_length': 448,
+  },
+  'smollm2_qa': {
+    'family': SMOLLM2,
+    'prompts': {'qa': {'domains': ('qa',), 'limit': 16}},
+    'metric': ANYWHERE,
+    'max_new_tokens': 32,
+    'max_length': 384,
+  },
+  'smollm2_math': {
+    'family': SMOLLM2,
+    'prompts': {'math': {'domains': ('math',), 'limit': 16}},
+    'metric': 'final_number',
+    'max_new_tokens': 128,
+    'max_length': 320,
+  },
 }
 TASKS = tuple(_TASKS)
 # A better drafter for the same target, which cannot decode by itself.
 _BETTER = {
-  'heads_summarization': (HEADS, *_TASKS['smollm2_summarization'][1:]),
+  'heads_summarization': {**_TASKS['smollm2_summarization'], 'family': HEADS},
 }
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 SURPRISES = (1.0, 2.0, 3.0, 5.0, 8.0)
@@ -98,37 +123,33 @@ def get_config(task='translation'):
 
 def shared(task, tasks=_TASKS):
   """Returns the fields that all experiments on a task share."""
-  family, label, domains, limit, metric, max_new_tokens, max_length = (
-    registry.lookup(tasks, 'task', task)
-  )
   return ml_collections.ConfigDict(
     {
       'experiment': 'cascades.frontier',
-      'family': family,
+      **registry.lookup(tasks, 'task', task),
       'data_dir': 'data',
-      'prompts': {label: {'domains': domains, 'limit': limit}},
       'prompts_per_domain': 400,
-      'metric': metric,
       'methods': (),
       'sequence_alphas': (),
       'sampling': {'temperature': 1.0},
-      'max_new_tokens': max_new_tokens,
-      'max_length': max_length,
       'batch_size': 1,
       'repeats': 1,
       'seed': 0,
       'columns': (
-        *(
-          'method',
-          'alpha',
-          'quality',
-          'target_nats',
-          'latency',
-          'total_latency',
-        ),
-        *('target_calls', 'nats_over_lossy', 'deferral_rate'),
-        *('rejection_rate', 'by'),
-        *('speed_up_at_quality', 'rating_at_latency', 'best_share'),
+        'method',
+        'alpha',
+        'quality',
+        'target_nats',
+        'latency',
+        'total_latency',
+        'target_calls',
+        'nats_over_lossy',
+        'deferral_rate',
+        'rejection_rate',
+        'by',
+        'speed_up_at_quality',
+        'rating_at_latency',
+        'best_share',
       ),
       'paper': (),
     }

@@ -30,8 +30,15 @@ def get_config(task='translation'):
       'carry_over': True,  # Bandits keep their state, as answers are short.
       'per_row': True,
       'columns': (
-        *('weight', 'method', 'target_nats', 'target_calls', 'fidelity'),
-        *('reward', 'best_arm', 'over_best', 'pulls'),
+        'weight',
+        'method',
+        'target_nats',
+        'target_calls',
+        'fidelity',
+        'reward',
+        'best_arm',
+        'over_best',
+        'pulls',
       ),
     }
   )

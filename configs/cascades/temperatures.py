@@ -22,7 +22,14 @@ def get_config(task='translation'):
   )
   config.sweep = sweeps.product({'sampling.temperature': (0.0, 0.1, 0.5)})
   config.columns = (
-    *('sampling.temperature', 'method', 'alpha', 'quality', 'target_nats'),
-    *('target_calls', 'nats_over_lossy', 'deferral_rate', 'rejection_rate'),
+    'sampling.temperature',
+    'method',
+    'alpha',
+    'quality',
+    'target_nats',
+    'target_calls',
+    'nats_over_lossy',
+    'deferral_rate',
+    'rejection_rate',
   )
   return config

@@ -23,9 +23,13 @@ _LOGARITHMS = {
 
 def get_config(figure='bild'):
   """Returns the config of Figure 8 ('bild' and 'lossy') or 9 ('token')."""
-  task, rules, others = registry.lookup(_FIGURES, 'figure', figure)
-  config = frontier.shared(task)
-  config.methods = *frontier.plain(), *frontier.drafted(rules), *others
+  variant = registry.lookup(_FIGURES, 'figure', figure)
+  config = frontier.shared(variant['task'])
+  config.methods = (
+    *frontier.plain(),
+    *frontier.drafted(variant['rules']),
+    *variant['methods'],
+  )
   config.sampling.temperature = 0.0 if figure == 'bild' else 1.0
   return config
 
@@ -47,12 +51,23 @@ _BILD = tuple(
   for method in _original(window, fallback)
 )
 _TUNED = frontier.line('lossy_tuned', 'small:5~lossy({alpha})', frontier.SHARES)
-# The task, the rules, and further methods.
 _FIGURES = {
-  'bild': ('translation', {'bild': frontier.SURPRISES}, _BILD),
-  'lossy': ('translation', {}, _TUNED),
-  'token': ('translation', _TOKEN | _LOGARITHMS, ()),
-  'smollm2_token': ('smollm2_summarization', _TOKEN, ()),
+  'bild': {
+    'task': 'translation',
+    'rules': {'bild': frontier.SURPRISES},
+    'methods': _BILD,  # Further methods.
+  },
+  'lossy': {'task': 'translation', 'rules': {}, 'methods': _TUNED},
+  'token': {
+    'task': 'translation',
+    'rules': _TOKEN | _LOGARITHMS,
+    'methods': (),
+  },
+  'smollm2_token': {
+    'task': 'smollm2_summarization',
+    'rules': _TOKEN,
+    'methods': (),
+  },
 }
 VARIANTS = tuple(_FIGURES)
 SMOKE = frontier.SMOKE

@@ -20,14 +20,13 @@ _JAPANESE = 'translation_ja-en'
 
 def get_config(kind='domains'):
   """Returns the config for 'domains', 'languages' or domains of 'smollm2'."""
-  arms, domains, sizes = registry.lookup(_KINDS, 'kind', kind)
+  fields = registry.lookup(_KINDS, 'kind', kind)
+  domains = fields['prompts']['eval']['domains']
   is_japanese = domains == (_JAPANESE,)
   return drafters.shared(
     experiment='metasd.alignment',
-    prompts={'eval': {'domains': domains}},
-    arms=arms,
-    **sizes,
-    methods=arms,
+    **fields,
+    methods=fields['arms'],
     bandits=(
       drafters.UCB,
       drafters.UCB_BE,
@@ -57,20 +56,25 @@ def get_config(kind='domains'):
   )
 
 
-# Arms, domains and sizes, by kind.
 _KINDS = {
-  'domains': (
-    *(drafters.ARMS, drafters.DOMAINS),
-    {'prompts_per_domain': 32, 'batch_size': 16},
-  ),
-  'languages': (
-    *(languages.ARMS, (_JAPANESE,)),
-    {'prompts_per_domain': 80, 'batch_size': 16},
-  ),
-  'smollm2': (
-    *(tuple(map(drafters.HEAD.format, drafters.DOMAINS)), drafters.DOMAINS),
-    {'family': 'smollm2/heads', **drafters.SIZES},
-  ),
+  'domains': {
+    'prompts': {'eval': {'domains': drafters.DOMAINS}},
+    'arms': drafters.ARMS,
+    'prompts_per_domain': 32,
+    'batch_size': 16,
+  },
+  'languages': {
+    'prompts': {'eval': {'domains': (_JAPANESE,)}},
+    'arms': languages.ARMS,
+    'prompts_per_domain': 80,
+    'batch_size': 16,
+  },
+  'smollm2': {
+    'family': 'smollm2/heads',
+    'prompts': {'eval': {'domains': drafters.DOMAINS}},
+    'arms': tuple(map(drafters.HEAD.format, drafters.DOMAINS)),
+    **drafters.SIZES,
+  },
 }
 
 VARIANTS = tuple(_KINDS)

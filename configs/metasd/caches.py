@@ -21,8 +21,9 @@ _UNIFORM = {'bandit': 'uniform', 'label': 'uniform'}
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for chains from 'smollm2' heads."""
-  family, drafter, window, sizes = registry.lookup(_WHICH, 'family', which)
-  names = tuple(map(drafter.format, drafters.DOMAINS))
+  variant = registry.lookup(_VARIANTS, 'family', which)
+  names = tuple(map(variant['drafter'].format, drafters.DOMAINS))
+  window = variant['window']
   windows = tuple(f'windowed({name}, window={window}):5' for name in names)
   caches = {
     'lazy': {},
@@ -31,7 +32,6 @@ def get_config(which='mini'):
   }
   return drafters.shared(
     experiment='compare',
-    family=family,
     arms=tuple(f'{name}:5' for name in names),
     prompts={'in domain': {'domains': drafters.DOMAINS}},
     bandits=tuple(
@@ -50,19 +50,27 @@ def get_config(which='mini'):
       'paper',
       'paper_field',
     ),
-    **sizes,
+    **variant['fields'],
   )
 
 
-# By family: its name, the drafter of a domain, the size of a window, and sizes.
-_WHICH = {
-  'mini': ('mini/specialists', '{}', 64, {'repeats': 3}),
-  'smollm2': (
-    *('smollm2/heads', 'feature_head({})', 32),
-    {'prompts_per_domain': 3, 'repeats': 1},
-  ),
+_VARIANTS = {
+  'mini': {
+    'drafter': '{}',  # Of a domain.
+    'window': 64,
+    'fields': {'family': 'mini/specialists', 'repeats': 3},
+  },
+  'smollm2': {
+    'drafter': 'feature_head({})',
+    'window': 32,
+    'fields': {
+      'family': 'smollm2/heads',
+      'prompts_per_domain': 3,
+      'repeats': 1,
+    },
+  },
 }
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 _TABLE_13 = drafters.speed_ups(

@@ -84,24 +84,22 @@ def shared(**fields):
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for chains from 'smollm2' heads."""
-  family, arm, general, unseen, methods, sizes = registry.lookup(
-    _WHICH, 'family', which
-  )
+  variant = registry.lookup(_VARIANTS, 'family', which)
+  arm, general = variant['arm'], variant['general']
   return shared(
-    family=family,
     arms=tuple(map(arm.format, DOMAINS)),
     experiment='metasd.drafters',
     baseline=general,  # The method that all are compared with.
     prompts={
       'in domain': {'domains': DOMAINS},
       'in other words': {'domains': DOMAINS, 'rephrase': True},
-      'out of domain': {'domains': unseen},
+      'out of domain': {'domains': variant['unseen']},
     },
     methods=(  # Methods that are no arms of the bandits.
       general,
       'prompt_lookup:5',
       'suffix:5',
-      *methods,
+      *variant['methods'],
     ),
     bandits=(
       UNIFORM,
@@ -121,23 +119,28 @@ def get_config(which='mini'):
     carry_over=False,  # Whether bandits keep their state between prompts.
     paper=_tables(arm, general),
     pivot=PIVOT,
-    **sizes,
+    **variant['fields'],
   )
 
 
-# By family: its name, the arm of a domain, the general drafter, domains without
-# a specialist, further methods, and sizes.
-_WHICH = {
-  'mini': (
-    *('mini/specialists', _CHAIN, _CHAIN.format('all')),
-    *(('instruct', 'lm', 'shakespeare'), (DRAFT_ALL,), {}),
-  ),
-  'smollm2': (
-    *('smollm2/heads', HEAD, HEAD.format('eagle'), ('instruct',), ()),
-    SIZES | {'per_row': True},  # As with batch size 1.
-  ),
+_VARIANTS = {
+  'mini': {
+    'arm': _CHAIN,  # Of a domain.
+    'general': _CHAIN.format('all'),  # The arm for all domains.
+    'unseen': ('instruct', 'lm', 'shakespeare'),  # Without a specialist.
+    'methods': (DRAFT_ALL,),  # Further methods.
+    'fields': {'family': 'mini/specialists'},
+  },
+  'smollm2': {
+    'arm': HEAD,
+    'general': HEAD.format('eagle'),
+    'unseen': ('instruct',),
+    'methods': (),
+    # Bandits select per row, as with batch size 1.
+    'fields': {'family': 'smollm2/heads', 'per_row': True, **SIZES},
+  },
 }
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 # A table with a line per method and a column per domain.

@@ -17,21 +17,16 @@ from configs.metasd import drafters
 from configs.metasd import heads
 from specjax import registry
 
-# The base config, and the arm for all domains.
-_WHICH = {
-  'mini': (drafters.get_config, 'all:5'),
-  'heads': (heads.get_config, heads.ALL),
-}
+_VARIANTS = {'mini': drafters.get_config, 'heads': heads.get_config}
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for the 'heads' of SmolLM2."""
-  get_base, one_for_all = registry.lookup(_WHICH, 'family', which)
-  config = get_base()
+  config = registry.lookup(_VARIANTS, 'family', which)()
   config.prompts = {name: {'domains': (name,)} for name in drafters.DOMAINS}
-  config.methods, config.baseline = (one_for_all,), one_for_all
+  config.methods = (config.baseline,)
   config.bandits = (drafters.UCB, drafters.UCB_BE, drafters.HEDGE)
   config.router = False
   config.carry_over = True

@@ -25,13 +25,11 @@ _FIELD = 'sampling.temperature'
 
 def get_config(which='mini'):
   """Returns the config for 'mini', 'smollm2', or trees of its 'heads'."""
-  get_base, methods, temperatures, tables = registry.lookup(
-    _WHICH, 'family', which
-  )
-  config = get_base()
-  config.sweep = sweeps.product({_FIELD: temperatures})
+  variant = registry.lookup(_VARIANTS, 'family', which)
+  config = variant['base']()
+  config.sweep = sweeps.product({_FIELD: variant['temperatures']})
   config.prompts = {'in domain': {'domains': drafters.DOMAINS}}
-  config.methods = (config.baseline, *methods)
+  config.methods = (config.baseline, *variant['methods'])
   config.bandits = (
     drafters.UNIFORM,
     drafters.UCB,
@@ -41,7 +39,9 @@ def get_config(which='mini'):
   config.router = False
   config.pivot.down = (_FIELD, 'method')
   arm = config.arms[0].replace(drafters.DOMAINS[0], '{}')
-  config.paper = tuple(table(arm, config.baseline) for table in tables)
+  config.paper = tuple(
+    table(arm, config.baseline) for table in variant['tables']
+  )
   return config
 
 
@@ -62,11 +62,26 @@ def _table(number, temperature):
   return table
 
 
-# The base config, further methods, temperatures, and tables of the paper.
-_CHAINS = (0.7, 1.0), (_table(14, 0.7), _table(15, 1.0))
-_WHICH = {
-  'mini': (drafters.get_config, (drafters.DRAFT_ALL,), *_CHAINS),
-  'smollm2': (functools.partial(drafters.get_config, 'smollm2'), (), *_CHAINS),
-  'heads': (heads.get_config, (), (1.0,), (_table(16, 1.0),)),
+_CHAINS = {
+  'temperatures': (0.7, 1.0),
+  'tables': (_table(14, 0.7), _table(15, 1.0)),
 }
-VARIANTS = tuple(_WHICH)
+_VARIANTS = {
+  'mini': {
+    'base': drafters.get_config,
+    'methods': (drafters.DRAFT_ALL,),  # Further methods.
+    **_CHAINS,
+  },
+  'smollm2': {
+    'base': functools.partial(drafters.get_config, 'smollm2'),
+    'methods': (),
+    **_CHAINS,
+  },
+  'heads': {
+    'base': heads.get_config,
+    'methods': (),
+    'temperatures': (1.0,),
+    'tables': (_table(16, 1.0),),
+  },
+}
+VARIANTS = tuple(_VARIANTS)

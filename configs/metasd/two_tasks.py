@@ -20,30 +20,45 @@ from specjax import registry
 _PAIR = 'translation_fr-en', 'translation_zh-en'
 
 
-# By tasks: the family, its arms if they differ, domains, prompts per pair of
-# domains, and tokens of an answer.
-_WHICH = {
-  'domains': ('mini', None, drafters.DOMAINS, 12, 96),
-  'languages': ('mini', languages.ARMS, _PAIR, 48, 96),
-  'smollm2': ('smollm2', None, drafters.DOMAINS, 4, 64),
+_VARIANTS = {
+  'domains': {
+    'family': 'mini',
+    'prompts': {'domains': drafters.DOMAINS, 'turns': 2},
+    'fields': {'prompts_per_domain': 12, 'max_new_tokens': 96},
+  },
+  'languages': {
+    'family': 'mini',
+    'prompts': {'domains': _PAIR, 'turns': 2},
+    'fields': {
+      'arms': languages.ARMS,
+      'prompts_per_domain': 48,
+      'max_new_tokens': 96,
+    },
+  },
+  'smollm2': {
+    'family': 'smollm2',
+    'prompts': {
+      'domains': drafters.DOMAINS,
+      'turns': 2,
+      'conversation': True,
+    },
+    'fields': {
+      'prompts_per_domain': 4,
+      'max_new_tokens': 64,
+      'max_length': 640,
+    },
+  },
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(tasks='domains'):
   """Returns the config for 'domains', 'languages' or domains of 'smollm2'."""
-  family, arms, domains, per_pair, max_new_tokens = registry.lookup(
-    _WHICH, 'tasks', tasks
-  )
-  config = drafters.get_config(family)
-  config.arms = arms or config.arms
-  config.prompts = {'two tasks': {'domains': domains, 'turns': 2}}
-  if tasks == 'smollm2':
-    config.prompts['two tasks'].conversation = True
-    config.max_length = 640
-  config.prompts_per_domain = per_pair
-  config.max_new_tokens = max_new_tokens
+  variant = registry.lookup(_VARIANTS, 'tasks', tasks)
+  config = drafters.get_config(variant['family'])
+  config.update(variant['fields'])
+  config.prompts = {'two tasks': variant['prompts']}
   config.methods = (config.baseline,)
   config.paper = (_TABLE_19,)
   config.by_domain = False

@@ -34,9 +34,19 @@ def get_config():
       'zipf_spreads': (0.5, 1.5),  # Noise of the logits, in nats.
       'seed': 0,
       'columns': (
-        *('pair', 'k', 'optimum', 'paper', 'otm', 'kseq', 'multiround'),
-        *('distinct_optimum', 'distinct_otm', 'distinct_kseq'),
-        *('lower_bound', 'upper_bound', 'union_bound'),
+        'pair',
+        'k',
+        'optimum',
+        'paper',
+        'otm',
+        'kseq',
+        'multiround',
+        'distinct_optimum',
+        'distinct_otm',
+        'distinct_kseq',
+        'lower_bound',
+        'upper_bound',
+        'union_bound',
       ),
       'paper': (
         {

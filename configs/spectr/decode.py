@@ -17,27 +17,34 @@ from configs.benchmark import smollm2
 from experiments.common import paper
 from specjax import registry
 
-# By family: its drafters with the paper's sizes, the drafter that corresponds
-# to PALM-2-Gecko, the domains of prompts, prompts per domain, and seeds.
-_WHICH = {
-  'mini': (
-    *({'small': '2M', 'medium': '6M', 'large': '20M'}, 'medium'),
-    *((), 20, 3),
-  ),
-  'smollm2': ({'small': '6M'}, 'small', smollm2.DOMAINS, 8, 1),
+_VARIANTS = {
+  'mini': {
+    # Our drafters, with the sizes of the paper's.
+    'drafters': {'small': '2M', 'medium': '6M', 'large': '20M'},
+    'main': 'medium',  # Corresponds to PALM-2-Gecko.
+    'domains': (),
+    'fields': {'prompts_per_domain': 20, 'num_seeds': 3},
+  },
+  'smollm2': {
+    'drafters': {'small': '6M'},
+    'main': 'small',
+    'domains': smollm2.DOMAINS,
+    'fields': {'prompts_per_domain': 8, 'num_seeds': 1},
+  },
 }
-# Verifiers for one draft, and for several.
-_VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
+_VERIFIERS = {  # By the number of drafts.
+  1: ('maximal', 'block'),
+  **dict.fromkeys((2, 4, 8), ('kseq', 'otm', 'block')),
+}
 _VERIFIER = {False: 'maximal', True: 'kseq'}  # SpecTr's, as above.
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  drafters, main, domains, prompts_per_domain, num_seeds = registry.lookup(
-    _WHICH, 'family', which
-  )
+  variant = registry.lookup(_VARIANTS, 'family', which)
+  drafters, main = variant['drafters'], variant['main']
   ours = {size: drafter for drafter, size in drafters.items()}
   numbers = paper.read('spectr/table_4', drafter=ours)
   emitted = numbers.set_index(['drafter', 'length', 'drafts'])['number']
@@ -48,8 +55,8 @@ def get_config(which='mini'):
       'experiment': 'compare',
       'family': which,
       'data_dir': '',
-      'prompts': {'all': {'domains': domains}},
-      'prompts_per_domain': prompts_per_domain,
+      'prompts': {'all': {'domains': variant['domains']}},
+      **variant['fields'],
       'methods': tuple(
         {
           'arm': f'{drafter}:{drafts}x{length}/{verifier}',
@@ -57,14 +64,13 @@ def get_config(which='mini'):
         }
         for drafter in drafters
         for length in (4, 8)
-        for drafts in (1, 2, 4, 8)
-        for verifier in _VERIFIERS[drafts > 1]
+        for drafts, verifiers in _VERIFIERS.items()
+        for verifier in verifiers
       ),
       'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 8,
-      'num_seeds': num_seeds,
       'seed': 0,
       'pivot': {
         'down': ('length', 'drafts', 'verifier'),

@@ -15,31 +15,39 @@ import ml_collections
 from experiments.common import paper
 from specjax import registry
 
-# The drafter, and repeats, by family.
-_WHICH = {'mini': ('medium', 1000), 'smollm2': ('small', 50)}
+_VARIANTS = {
+  'mini': {'drafter': 'medium', 'repeats': 1000},
+  'smollm2': {'drafter': 'small', 'repeats': 50},
+}
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  drafter, repeats = registry.lookup(_WHICH, 'family', which)
+  variant = registry.lookup(_VARIANTS, 'family', which)
+  drafter = variant['drafter']
   return ml_collections.ConfigDict(
     {
       'experiment': 'spectr.latency',
       'family': which,
-      'model_names': (
-        'target',
-        drafter,
-      ),  # Models of the family; or () for all.
+      # Models of the family; or () for all.
+      'model_names': ('target', drafter),
       'lengths': (4, 8),
       'batch_sizes': (1, 2, 4, 8),
       'prefix_length': 128,
-      'repeats': repeats,
+      'repeats': variant['repeats'],
       'seed': 0,
       'columns': (
-        *('model', 'length', 'batch_size', 'ms', 'deviation_ms'),
-        *('relative', 'relative_deviation', 'paper', 'paper_error'),
+        'model',
+        'length',
+        'batch_size',
+        'ms',
+        'deviation_ms',
+        'relative',
+        'relative_deviation',
+        'paper',
+        'paper_error',
       ),
       'paper': (
         _table(2, 'target', 'target'),

@@ -22,27 +22,33 @@ _TREES = {'4.2.1.1': 28, '2.2.2.1': 22, '2.1.2.2': 16}  # Nodes; 8 leaves.
 _VERIFIERS = ('kseq', 'otm', 'block')
 # Only for trees, as chains share only the root.
 _DISTINCT = ('kseq_distinct', 'otm_distinct')
-# The drafter, domains of prompts, how many of each, and seeds, by family.
-_WHICH = {
-  'mini': ('medium', (), 20, 3),
-  'smollm2': ('small', smollm2.DOMAINS, 8, 1),
+_VARIANTS = {
+  'mini': {
+    'drafter': 'medium',
+    'domains': (),
+    'fields': {'prompts_per_domain': 20, 'num_seeds': 3},
+  },
+  'smollm2': {
+    'drafter': 'small',
+    'domains': smollm2.DOMAINS,
+    'fields': {'prompts_per_domain': 8, 'num_seeds': 1},
+  },
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  drafter, domains, prompts_per_domain, num_seeds = registry.lookup(
-    _WHICH, 'family', which
-  )
+  variant = registry.lookup(_VARIANTS, 'family', which)
+  drafter = variant['drafter']
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
       'family': which,
       'data_dir': '',
-      'prompts': {'all': {'domains': domains}},
-      'prompts_per_domain': prompts_per_domain,
+      'prompts': {'all': {'domains': variant['domains']}},
+      **variant['fields'],
       'methods': tuple(
         {
           'arm': _arm(drafter, tree, verifier),
@@ -56,10 +62,12 @@ def get_config(which='mini'):
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 8,
-      'num_seeds': num_seeds,
       'seed': 0,
       'columns': (
-        *('method', 'nodes', 'block_efficiency', 'block_efficiency_error'),
+        'method',
+        'nodes',
+        'block_efficiency',
+        'block_efficiency_error',
       ),
       'paper': (
         {

@@ -17,42 +17,50 @@ from configs.benchmark import smollm2
 from experiments.common import paper
 from specjax import registry
 
-# Verifiers for one draft, and for several.
-_VERIFIERS = ('maximal', 'block'), ('kseq', 'otm', 'block')
-# The drafter, domains of prompts and repeats, by family.
-_WHICH = {'mini': ('medium', (), 3), 'smollm2': ('small', smollm2.DOMAINS, 1)}
+_VERIFIERS = {  # By the number of drafts.
+  1: ('maximal', 'block'),
+  **dict.fromkeys((2, 4, 8), ('kseq', 'otm', 'block')),
+}
+_VARIANTS = {
+  'mini': {'drafter': 'medium', 'domains': (), 'repeats': 3},
+  'smollm2': {'drafter': 'small', 'domains': smollm2.DOMAINS, 'repeats': 1},
+}
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  drafter, domains, repeats = registry.lookup(_WHICH, 'family', which)
+  variant = registry.lookup(_VARIANTS, 'family', which)
   numbers = paper.read('spectr/table_1')[['length', 'drafts', 'speed_up']]
   return ml_collections.ConfigDict(
     {
       'experiment': 'compare',
       'family': which,
       'data_dir': '',
-      'prompts': {'all': {'domains': domains}},
+      'prompts': {'all': {'domains': variant['domains']}},
       'prompts_per_domain': 2,
       'methods': tuple(
         {
-          'arm': f'{drafter}:{drafts}x{length}/{verifier}',
+          'arm': f'{variant["drafter"]}:{drafts}x{length}/{verifier}',
           'columns': _columns(length, drafts, verifier),
         }
         for length in (4, 8)
-        for drafts in (1, 2, 4, 8)
-        for verifier in _VERIFIERS[drafts > 1]
+        for drafts, verifiers in _VERIFIERS.items()
+        for verifier in verifiers
       ),
       'sampling': {'temperature': 1.0},
       'max_new_tokens': 64,
       'max_length': 256,
       'batch_size': 1,
-      'repeats': repeats,
+      'repeats': variant['repeats'],
       'seed': 0,
       'columns': (
-        *('length', 'drafts', 'verifier', 'block_efficiency', 'speed_up'),
+        'length',
+        'drafts',
+        'verifier',
+        'block_efficiency',
+        'speed_up',
         'paper',
       ),
       'paper': (

@@ -14,35 +14,39 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# By family: drafters, domains of prompts, how many of each, tokens of an answer
-# and of all, and the batch size.
-_WHICH = {
-  'mini': (('large', 'medium', 'small'), (), 20, 48, 144, 64),
-  'smollm2': (('small',), smollm2.DOMAINS, 16, 64, 256, 8),
+_VARIANTS = {
+  'mini': {
+    'prompts': {'all': {'domains': ()}},
+    'prompts_per_domain': 20,
+    # Chains, with a verifier that tests tokens one by one.
+    'methods': ('large:4/maximal', 'medium:4/maximal', 'small:4/maximal'),
+    'max_new_tokens': 48,
+    'max_length': 144,
+    'batch_size': 64,
+  },
+  'smollm2': {
+    'prompts': {'all': {'domains': smollm2.DOMAINS}},
+    'prompts_per_domain': 16,
+    'methods': ('small:4/maximal',),
+    'max_new_tokens': 64,
+    'max_length': 256,
+    'batch_size': 8,
+  },
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  drafters, domains, prompts_per_domain, *lengths, batch_size = registry.lookup(
-    _WHICH, 'family', which
-  )
   return ml_collections.ConfigDict(
     {
       'experiment': 'theory.diagnose',
       'family': which,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': {'domains': domains}},
-      'prompts_per_domain': prompts_per_domain,
-      # Chains, with a verifier that tests tokens one by one.
-      'methods': tuple(f'{name}:4/maximal' for name in drafters),
+      **registry.lookup(_VARIANTS, 'family', which),
       'sampling': {'temperature': 1.0},
       'num_seeds': 4,
-      'max_new_tokens': lengths[0],
-      'max_length': lengths[1],
-      'batch_size': batch_size,
       'seed': 0,
     }
   )

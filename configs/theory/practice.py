@@ -14,31 +14,32 @@ import ml_collections
 from configs.benchmark import smollm2
 from specjax import registry
 
-# The drafter, domains of prompts, and prompts per domain, by family.
-_WHICH = {
-  'mini': ('medium', (), 2),
-  'smollm2': ('small', smollm2.DOMAINS, 1),
+_VARIANTS = {
+  'mini': {'drafter': 'medium', 'domains': (), 'prompts_per_domain': 2},
+  'smollm2': {
+    'drafter': 'small',
+    'domains': smollm2.DOMAINS,
+    'prompts_per_domain': 1,
+  },
 }
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 SMOKE = {'from_length': 1}
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  drafter, domains, prompts_per_domain = registry.lookup(
-    _WHICH, 'family', which
-  )
+  variant = registry.lookup(_VARIANTS, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'theory.practice',
       'family': which,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': {'domains': domains}},
-      'prompts_per_domain': prompts_per_domain,
+      'prompts': {'all': {'domains': variant['domains']}},
+      'prompts_per_domain': variant['prompts_per_domain'],
       'methods': tuple(
         {
-          'arm': f'{drafter}:{drafts}x{length}',
+          'arm': f'{variant["drafter"]}:{drafts}x{length}',
           'columns': {'drafts': drafts, 'length': length},
         }
         for drafts in (1, 2, 4, 8)
@@ -54,12 +55,22 @@ def get_config(which='mini'):
       'repeats': 1,  # Timings, interleaved with plain decoding.
       'seed': 0,
       'columns': (
-        *('drafts', 'length', 'acceptance', 'predicted_efficiency'),
-        *('block_efficiency', 'block_efficiency_error', 'relative_round'),
-        *('predicted_best', 'best', 'predicted_speed_up'),
-        *('speed_up', 'speed_up_error'),
-        *('best_speed_up', 'best_speed_up_error'),
-        *('worth', 'worth_error'),
+        'drafts',
+        'length',
+        'acceptance',
+        'predicted_efficiency',
+        'block_efficiency',
+        'block_efficiency_error',
+        'relative_round',
+        'predicted_best',
+        'best',
+        'predicted_speed_up',
+        'speed_up',
+        'speed_up_error',
+        'best_speed_up',
+        'best_speed_up_error',
+        'worth',
+        'worth_error',
       ),
     }
   )

@@ -14,23 +14,23 @@ import ml_collections
 
 from specjax import registry
 
-# The family, which has a head, and prompts per domain.
-_WHICH = {'mini': ('mini/heads', 24), 'smollm2': ('smollm2/heads', 4)}
+_VARIANTS = {
+  'mini': {'family': 'mini/heads', 'prompts_per_domain': 24},
+  'smollm2': {'family': 'smollm2/heads', 'prompts_per_domain': 4},
+}
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 SMOKE = {'factors': (2, 1), 'depth': 2, 'nums_nodes': (2, 3)}
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini' or 'smollm2'."""
-  family, num = registry.lookup(_WHICH, 'which', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'theory.trees',
-      'family': family,
+      **registry.lookup(_VARIANTS, 'which', which),
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'all': {}},
-      'prompts_per_domain': num,
       'drafter': 'feature_head(eagle)',
       'dynamic': 'dynamic_tree(eagle, num_nodes={num_nodes}, depth={depth})',
       'factors': (4, 3, 2, 1, 1),  # The tree that acceptance is measured with.
@@ -42,9 +42,14 @@ def get_config(which='mini'):
       'max_length': 512,
       'seed': 0,
       'columns': (
-        *('num_nodes', 'method', 'predicted'),
-        *('block_efficiency', 'block_efficiency_error'),
-        *('over_dynamic', 'over_dynamic_error', 'acceptance_by_depth'),
+        'num_nodes',
+        'method',
+        'predicted',
+        'block_efficiency',
+        'block_efficiency_error',
+        'over_dynamic',
+        'over_dynamic_error',
+        'acceptance_by_depth',
       ),
     }
   )

@@ -22,15 +22,31 @@ from specjax import registry
 
 _EPSILONS = (0.01, 0.1, 0.2, 0.4, 0.8)
 _RULES = {'OPT': 'residual', 'UNO': 'target', 'UNO, code': 'draft'}
-# By family: prompts, prompts per domain, the metric, epsilons, responses per
-# prompt and method, tokens of a response, tokens of prompt and response, and
-# the batch size.
-_WHICH = {
-  'mini': ({'from': 'family'}, 64, '', _EPSILONS, 16, 24, 128, 64),
-  'smollm2': (
-    *({'domains': ('qa', 'summarization')}, 16, 'rougeL'),
-    *((0.1, 0.4), 4, 32, 256, 16),
-  ),
+_VARIANTS = {
+  'mini': {
+    'epsilons': _EPSILONS,
+    'fields': {
+      'prompts': {'all': {'from': 'family'}},
+      'prompts_per_domain': 64,
+      'metric': '',
+      'num_seeds': 16,  # Responses per prompt and method.
+      'max_new_tokens': 24,
+      'max_length': 128,
+      'batch_size': 64,
+    },
+  },
+  'smollm2': {
+    'epsilons': (0.1, 0.4),
+    'fields': {
+      'prompts': {'all': {'domains': ('qa', 'summarization')}},
+      'prompts_per_domain': 16,
+      'metric': 'rougeL',  # A further judge of responses.
+      'num_seeds': 4,
+      'max_new_tokens': 32,
+      'max_length': 256,
+      'batch_size': 16,
+    },
+  },
 }
 
 
@@ -51,48 +67,40 @@ def _methods(epsilons):
   )
 
 
-VARIANTS = tuple(_WHICH)
+VARIANTS = tuple(_VARIANTS)
 SMOKE = {'methods': _methods((0.1,))}
 
 
 def get_config(which='mini'):
   """Returns the config for 'mini', or for 'smollm2' with a metric."""
-  prompts, per_domain, metric, epsilons, num_seeds, *sizes = registry.lookup(
-    _WHICH, 'family', which
-  )
-  max_new_tokens, max_length, batch_size = sizes
+  variant = registry.lookup(_VARIANTS, 'family', which)
   return ml_collections.ConfigDict(
     {
       'experiment': 'theory.winrate',
       'family': which,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
-      'prompts': {'all': prompts},
-      'prompts_per_domain': per_domain,
-      'methods': _methods(epsilons),
+      **variant['fields'],
+      'methods': _methods(variant['epsilons']),
       'comparisons': (
         ('target', 'small'),
         ('OPT', 'UNO'),
         ('OPT', 'UNO, code'),
       ),
       'sampling': {'temperature': 1.0},
-      'metric': metric,  # A further judge of responses, or ''.
-      'num_seeds': num_seeds,
-      'max_new_tokens': max_new_tokens,
-      'max_length': max_length,
-      'batch_size': batch_size,
       'seed': 0,
       'columns': (
-        *(
-          'judge',
-          'method',
-          'against',
-          'epsilon',
-          'win_rate',
-          'paper',
-          'tied',
-          'gap',
-        ),
-        *('score', 'against_score', 'rejections', 'against_rejections'),
+        'judge',
+        'method',
+        'against',
+        'epsilon',
+        'win_rate',
+        'paper',
+        'tied',
+        'gap',
+        'score',
+        'against_score',
+        'rejections',
+        'against_rejections',
       ),
       'paper': (
         paper.table(
