@@ -38,16 +38,13 @@ def get_config():
         'uniform',
       ),
       'environments': {  # From experiments/banditspec/simulated_arms.py.
-        'stationary': {
-          'name': 'truncated_geometric',
-          'acceptances': (0.3, 0.5, 0.6, 0.8),
-        },
-        'drifting': {
-          'name': 'drifting',
-          'acceptances': ((0.8, 0.5, 0.6, 0.3), (0.3, 0.5, 0.6, 0.8)),
-          'period': 300,  # Rounds until the arms drift.
-        },
-        'adversarial': {'name': 'adversarial', 'lengths': _TRAP},
+        'stationary': 'truncated_geometric(acceptances=(0.3, 0.5, 0.6, 0.8))',
+        # The arms drift after 300 rounds.
+        'drifting': (
+          'drifting(acceptances=((0.8, 0.5, 0.6, 0.3), (0.3, 0.5, 0.6, 0.8)), '
+          'period=300)'
+        ),
+        'adversarial': f'adversarial(lengths={_TRAP})',
       },
       'draft_length': _LENGTH,
       'lengths': (200, 600, 2000, 6000, 20000),  # Tokens.

@@ -10,6 +10,7 @@ from matplotlib import figure as figure_lib
 import numpy as np
 
 from experiments.banditspec import simulated_arms
+from experiments.common import calls
 from experiments.common import components
 from experiments.common import log
 from experiments.common import plots
@@ -31,11 +32,13 @@ def prepare(config):
   """Returns the units of work, and the arms of each environment."""
   checks.check_range('lengths', config.lengths, 1)
   checks.check_range('runs', config.runs, 2)
-  specs = {
-    name: components.parse(entry, f'environments.{name}')
-    for name, entry in config.environments.items()
+  environments = {
+    name: calls.parse(text, f'environments.{name}')
+    for name, text in config.environments.items()
   }
-  arms = {name: _arms(config, name, spec) for name, spec in specs.items()}
+  arms = {
+    name: _arms(config, name, call) for name, call in environments.items()
+  }
   for name in config.traced:
     registry.lookup(arms, 'environment of traced', name)
   for name in config.pulls:
@@ -43,7 +46,7 @@ def prepare(config):
   units = [
     {
       'environment': name,
-      'arms': str(spec),
+      'arms': str(call),
       'bandit': bandit,
       'traced': config.trace_rounds if name in config.traced else 0,
       'pulls': bandit in config.pulls,
@@ -52,7 +55,7 @@ def prepare(config):
       field: config[field]
       for field in ('draft_length', 'lengths', 'runs', 'seed')
     }
-    for name, spec in specs.items()
+    for name, call in environments.items()
     for bandit in config.bandits
   ]
   for unit in units:  # Errors come before the first simulation.
@@ -74,15 +77,15 @@ def run(config, workdir):
 
 
 def _arms(
-  config: Any, name: str, spec: components.Spec
+  config: Any, name: str, call: calls.Call
 ) -> simulated_arms.Environment:
   """Builds the simulated arms of an environment."""
   location = f'environments.{name}'
   try:
     factory = registry.lookup(
-      simulated_arms.ENVIRONMENTS, 'environment', spec.name
+      simulated_arms.ENVIRONMENTS, 'environment', call.name
     )
-    options = components.bind(factory, spec, location)
+    options = components.bind(factory, call, location)
     return factory(**options, draft_length=config.draft_length)
   except (TypeError, ValueError) as error:
     raise ValueError(f'{location}: {error}') from error
@@ -159,14 +162,14 @@ def _bound(
   best_rounds: float,
 ) -> float | None:
   """Returns the paper's bound, for its two bandits and where it holds."""
-  spec = components.parse(unit['bandit'], 'bandits')
+  call = calls.parse(unit['bandit'], 'bandits')
   length = unit['draft_length']
   stationary = unit['arms'].startswith('truncated_geometric')
-  if spec.name == 'ucb_spec' and stationary:
-    options = components.bind(bandits.BANDITS[spec.name], spec, 'bandits')
+  if call.name == 'ucb_spec' and stationary:
+    options = components.bind(bandits.BANDITS[call.name], call, 'bandits')
     means = np.asarray(arms.means(0))
     return regret_lib.ucb_upper_bound(means, length, tokens, **options)
-  if spec.name == 'exp3_spec':
+  if call.name == 'exp3_spec':
     return regret_lib.exp3_upper_bound(
       arms.num_arms, length, tokens, best_rounds
     )

@@ -7,12 +7,12 @@ import os
 from typing import Any
 
 from experiments.common import arms as arms_lib
-from experiments.common import components
+from experiments.common import calls
 from experiments.common import methods as methods_lib
 from specjax import families
 from specjax.families import packages
 
-_PLAIN = (arms_lib.Arm(components.Spec('none')),)
+_PLAIN = (arms_lib.Arm(calls.Call('none')),)
 
 
 class Peer:

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.common import arms as arms_lib
+from experiments.common import calls
 from experiments.common import compare
-from experiments.common import components
 from experiments.common import costs
 from experiments.common import log
 from experiments.common import measure
@@ -167,7 +167,7 @@ class _Bench:
     alone = [self.decoder(single_arm) for single_arm in single_arms]
     among = [
       self.decoder(
-        method._replace(bandit=components.parse(f'fixed(arm={i})', ''))
+        method._replace(bandit=calls.Call('fixed', (), (('arm', i),)))
       )
       for i in range(len(alone))
     ]

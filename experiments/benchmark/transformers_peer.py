@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 
 from experiments.common import arms as arms_lib
+from experiments.common import calls
 from experiments.common import components
 from experiments.common import methods as methods_lib
 from specjax import drafters
@@ -145,28 +146,28 @@ def _assistance(
 ) -> tuple[dict[str, Any], str | None, int] | None:
   """Returns options of `generate`, a drafter's name and a length; or None."""
   arm, *more_arms = method.arms
-  spec, tree = arm.drafter, arm.tree
-  plain = arms_lib.Arm(spec, tree)
+  drafter, tree = arm.drafter, arm.tree
+  plain = arms_lib.Arm(drafter, tree)
   if more_arms or arm != plain or method.target != 'target':
     return None
   if tree is None:
-    return ({}, None, 0) if spec == components.Spec('none') else None
-  if tree.name != 'chain' or spec.args:
+    return ({}, None, 0) if drafter == calls.Call('none') else None
+  if tree.name != 'chain' or drafter.args:
     return None
-  (length,), spec_options = tree.args, dict(spec.options)
-  if spec.name == 'prompt_lookup' and set(spec_options) <= {'max_ngram'}:
+  (length,), options = tree.args, dict(drafter.options)
+  if drafter.name == 'prompt_lookup' and set(options) <= {'max_ngram'}:
     factory = drafters.PromptLookup
     ngram = components.parameters(factory)['max_ngram'].default
     return (
       {
         'prompt_lookup_num_tokens': length,
-        'max_matching_ngram_size': spec_options.get('max_ngram', ngram),
+        'max_matching_ngram_size': options.get('max_ngram', ngram),
       },
       None,
       length,
     )
-  if spec.name == 'autoregressive' and set(spec_options) == {'model'}:
-    return {}, spec_options['model'], length
+  if drafter.name == 'autoregressive' and set(options) == {'model'}:
+    return {}, options['model'], length
   return None
 
 

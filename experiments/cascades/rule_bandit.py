@@ -131,7 +131,7 @@ def _with_rewards(config: Any) -> ml_collections.ConfigDict:
     {
       'bandit': bandit,
       'label': str(bandit),
-      'reward': {'name': 'tradeoff', 'weight': weight},
+      'reward': f'tradeoff(weight={weight})',
       'columns': {'weight': weight},
     }
     for weight in config.weights

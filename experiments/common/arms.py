@@ -1,7 +1,7 @@
 """Parses and builds the arms of a config: drafter, tree, verifier and goal.
 
-The short form is `DRAFTER[:TREE][/VERIFIER][~GOAL]`, where each part is a
-component as in `experiments.common.components`; the long form is a dictionary:
+An arm is a string `DRAFTER[:TREE][/VERIFIER][~GOAL]`, where each part is a
+call, as in `experiments.common.calls`:
 
     'medium:4'                one chain of 4 tokens from the model `medium`
     'medium:8x4/otm'          8 chains of 4 tokens
@@ -14,9 +14,6 @@ component as in `experiments.common.components`; the long form is a dictionary:
     'dynamic_tree(eagle, num_nodes=30)'
     'early_exit(target, num_layers=6):4'
     'none'                    plain decoding
-
-    {'drafter': {'name': 'autoregressive', 'model': 'medium'},
-     'tree': ('chain', 4), 'verifier': 'otm', 'goal': {'name': 'opt', ...}}
 
 Spaces around separators are ignored. In place of a drafter, the name of a model
 of the family means `autoregressive` with that model. The verifier defaults to
@@ -32,6 +29,7 @@ import re
 from typing import Any
 from typing import NamedTuple
 
+from experiments.common import calls
 from experiments.common import components
 from experiments.common import configs
 from specjax import base
@@ -43,8 +41,8 @@ from specjax import trees
 from specjax import verifiers
 from specjax.data import datastore
 
-# Parts of an arm, and the separator before each of them in the short form.
-PARTS = {'drafter': '', 'tree': ':', 'verifier': '/', 'goal': '~'}
+# Parts of an arm, and the separator before each of them.
+_PARTS = {'drafter': '', 'tree': ':', 'verifier': '/', 'goal': '~'}
 _TREE = re.compile(r'(\d+)(?:x(\d+)|((?:\.\d+)+))?')
 _TREE_FORMS = '4 (one chain), 8x4 (8 chains of 4), 3.2.1 (a prefix tree)'
 # The option of a drafter that names its parameter file.
@@ -61,19 +59,19 @@ _DRAFTER_TYPES = base.Drafter, Sequence[base.Drafter]
 class Arm(NamedTuple):
   """An arm, parsed but not built; hashable."""
 
-  drafter: components.Spec
-  tree: components.Spec | None = None
-  verifier: components.Spec | None = None
-  goal: components.Spec | None = None
+  drafter: calls.Call
+  tree: calls.Call | None = None
+  verifier: calls.Call | None = None
+  goal: calls.Call | None = None
 
   def __str__(self) -> str:
     drafter = self.drafter
     model = dict(drafter.options).get('model')
-    if drafter == components.Spec('autoregressive', (), (('model', model),)):
+    if drafter == calls.Call('autoregressive', (), (('model', model),)):
       drafter = model
     parts = [drafter, self.tree and _short(self.tree), *self[2:]]
     return ''.join(
-      f'{mark}{part}' for mark, part in zip(PARTS.values(), parts) if part
+      f'{mark}{part}' for mark, part in zip(_PARTS.values(), parts) if part
     )
 
 
@@ -88,7 +86,7 @@ def parse(entry: Any, models: Sequence[str], location: str) -> Arm:
   """Parses an arm and checks everything that needs no model.
 
   Args:
-    entry: an arm in one of the forms at the top of this file.
+    entry: an arm as at the top of this file; an `Arm` is returned as it is.
     models: names of models that may be used as drafters.
     location: in the config, for error messages.
 
@@ -97,23 +95,20 @@ def parse(entry: Any, models: Sequence[str], location: str) -> Arm:
   """
   if isinstance(entry, Arm):
     return entry
-  context = location
-  if isinstance(entry, str):
-    entry, context = _split(entry), f'{location} {entry!r}'
-  if not hasattr(entry, 'items') or 'drafter' not in entry:
+  if not isinstance(entry, str):
     raise ValueError(
-      f"{location} must be an arm such as 'medium:4', or a dictionary of "
-      f'{", ".join(PARTS)}, got {entry!r}.'
+      f"{location} must be an arm such as 'medium:4', got {entry!r}."
     )
-  configs.check_known(entry, PARTS, f'{context}: Unknown part', ' of an arm')
-  parsers = {'tree': _tree}
-  specs = {
-    name: parsers.get(name, components.parse)(part, f'{context}: {name}')
-    for name, part in entry.items()
-    if part is not None
+  context = f'{location} {entry!r}'
+  texts = _split(entry)
+  drafter = calls.parse(texts.pop('drafter'), f'{context}: drafter')
+  parts = {
+    name: _tree(text, context)
+    if name == 'tree'
+    else calls.parse(text, f'{context}: {name}')
+    for name, text in texts.items()
   }
-  specs['drafter'] = _drafter(specs['drafter'], models, context)
-  arm = Arm(**specs)
+  arm = Arm(_drafter(drafter, models, context), **parts)
   _check(arm, models, location)
   return arm
 
@@ -145,9 +140,9 @@ def label(arm: Arm) -> str:
 
 
 def _split(text: str) -> dict[str, str]:
-  """Splits the short form at separators that are not inside brackets."""
+  """Splits an arm at separators that are not inside brackets."""
   parts, name, depth = {'drafter': ''}, 'drafter', 0
-  separators = {mark: part for part, mark in PARTS.items() if mark}
+  separators = {mark: part for part, mark in _PARTS.items() if mark}
   for letter in text:
     depth += (letter in '([{') - (letter in ')]}')
     part = separators.get(letter) if not depth else None
@@ -158,30 +153,27 @@ def _split(text: str) -> dict[str, str]:
   return {name: part.strip() for name, part in parts.items()}
 
 
-def _tree(entry: Any, location: str) -> components.Spec:
+def _tree(text: str, context: str) -> calls.Call:
   """Parses a tree; `L` or `KxL` mean chains, and `K.M.N` a prefix tree."""
-  match = _TREE.fullmatch(str(entry))
+  match = _TREE.fullmatch(text)
   if match:
     first, length, deeper_levels = match.groups()
     if deeper_levels:
-      levels = tuple(map(int, f'{first}{deeper_levels}'.split('.')))
-      return components.Spec('prefix_tree', (levels,))
+      levels = tuple(map(int, text.split('.')))
+      return calls.Call('prefix_tree', (levels,))
     if length:
-      return components.Spec('chains', (int(first), int(length)))
-    return components.Spec('chain', (int(first),))
+      return calls.Call('chains', (int(first), int(length)))
+    return calls.Call('chain', (int(first),))
   try:
-    spec = components.parse(entry, location)
-    is_known = spec.name in trees.TREES
+    return components.parse(trees.Topology, text, context)
   except ValueError:
-    is_known = False
-  if not is_known:
     known = ', '.join([_TREE_FORMS, *sorted(trees.TREES)])
-    context = location.removesuffix(': tree')
-    raise ValueError(f'{context}: Unknown tree {entry!r}. Known: {known}.')
-  return spec
+    raise ValueError(
+      f'{context}: Unknown tree {text!r}. Known: {known}.'
+    ) from None
 
 
-def _short(tree: components.Spec) -> str:
+def _short(tree: calls.Call) -> str:
   """Formats a tree in the short form, if it has one."""
   args = tree.args if not tree.options else ()
   if tree.name == 'chain' and len(args) == 1:
@@ -194,23 +186,23 @@ def _short(tree: components.Spec) -> str:
 
 
 def _drafter(
-  spec: components.Spec, models: Iterable[str], location: str
-) -> components.Spec:
+  call: calls.Call, models: Iterable[str], location: str
+) -> calls.Call:
   """Returns the drafter; a model's name means `autoregressive` with it."""
-  if spec.name in drafters.DRAFTERS:
-    return spec
-  known = [*(() if spec.args else models), *sorted(drafters.DRAFTERS)]
-  configs.check_known([spec.name], known, f'{location}: Unknown drafter')
-  options = ('model', spec.name), *spec.options
-  return components.Spec('autoregressive', (), options)
+  if call.name in drafters.DRAFTERS:
+    return call
+  known = [*(() if call.args else models), *sorted(drafters.DRAFTERS)]
+  configs.check_known([call.name], known, f'{location}: Unknown drafter')
+  options = ('model', call.name), *call.options
+  return calls.Call('autoregressive', (), options)
 
 
 def _check(arm: Arm, models: Sequence[str], location: str) -> None:
   """Raises `ValueError` for errors that do not depend on the models."""
   tree = arm.tree and components.build(trees.Topology, arm.tree, location)
-  for kind, spec in ((base.Goal, arm.goal), (base.Verifier, arm.verifier)):
-    if spec is not None:
-      components.build(kind, spec, location)
+  for kind, part in ((base.Goal, arm.goal), (base.Verifier, arm.verifier)):
+    if part is not None:
+      components.build(kind, part, location)
   _check_drafter(arm, tree, models, location)
 
 
@@ -221,17 +213,17 @@ def _check_drafter(
   location: str,
 ) -> None:
   """Checks a drafter and the drafters that it is composed of."""
-  spec, _ = _without_params(arm.drafter)
-  factory = components.find(base.Drafter, spec, location)
+  call, _ = _without_params(arm.drafter)
+  factory = components.find(base.Drafter, call, location)
   _tree_providers(factory, arm, tree, location)
-  options = components.bind(factory, spec, location)
+  options = components.bind(factory, call, location)
   for name, parameter in components.parameters(factory).items():
     value, kind = options.get(name), parameter.annotation
     if kind in _NOUNS:
-      _check_model(kind, value, models, f'{location}: {spec.name}')
+      _check_model(kind, value, models, f'{location}: {call.name}')
     elif kind in _DRAFTER_TYPES and value is not None:
       for entry in (value,) if kind is base.Drafter else value:
-        inner = _drafter(components.parse(entry, location), models, location)
+        inner = _drafter(calls.parse(entry, location), models, location)
         _check_drafter(arm._replace(drafter=inner), tree, models, location)
 
 
@@ -261,20 +253,20 @@ def _families_with_heads() -> str:
 
 
 def _without_params(
-  spec: components.Spec,
-) -> tuple[components.Spec, str | None]:
+  call: calls.Call,
+) -> tuple[calls.Call, str | None]:
   """Splits a drafter into itself and its parameter file, if it has one."""
-  options = dict(spec.options)
+  options = dict(call.options)
   path = options.pop(_PARAMS, None)
-  return spec._replace(options=tuple(options.items())), path
+  return call._replace(options=tuple(options.items())), path
 
 
 def _build_drafter(
   arm: Arm, tree: trees.Topology | None, pool: Pool, location: str
 ) -> tuple[base.Drafter, base.Params]:
   """Builds a drafter, with its parameters and those of its models."""
-  spec, path = _without_params(arm.drafter)
-  factory = components.find(base.Drafter, spec, location)
+  call, path = _without_params(arm.drafter)
+  factory = components.find(base.Drafter, call, location)
   params: list[Any] = [] if path is None else [datastore.load(path)]
   members: list[tuple[base.Drafter, base.Params]] = []
 
@@ -290,7 +282,7 @@ def _build_drafter(
     return chosen.model
 
   def member(entry, goal=None):
-    inner = _drafter(components.parse(entry, location), pool.models, location)
+    inner = _drafter(calls.parse(entry, location), pool.models, location)
     inner_arm = arm._replace(drafter=inner, goal=goal)
     return _build_drafter(inner_arm, tree, pool, location)
 
@@ -317,7 +309,7 @@ def _build_drafter(
     providers['bonus_probs'] = lambda value: (
       arm.goal is not None if value is None else value
     )
-  drafter = components.build(base.Drafter, spec, location, providers)
+  drafter = components.build(base.Drafter, call, location, providers)
   if members:
     return drafter, tuple(params for _, params in members)
   return drafter, params[0] if params else None
@@ -350,7 +342,7 @@ def _tree_providers(
   context = f'{location}: {arm._replace(tree=None, verifier=None, goal=None)}'
   if tree is None:
     if 'topology' in names:
-      with_tree = arm._replace(tree=components.Spec('chain', (4,)))
+      with_tree = arm._replace(tree=calls.Call('chain', (4,)))
       raise ValueError(f"{context} needs a tree, as in '{with_tree}'.")
     return {}
   providers: dict[str, Callable[[Any], Any]] = {'topology': lambda value: tree}
@@ -374,11 +366,11 @@ def _is_composed(factory: components.Factory) -> bool:
   return any(p.annotation in _DRAFTER_TYPES for p in parameters)
 
 
-def _default(arm: Arm, drafter: base.Drafter, pool: Pool) -> components.Spec:
+def _default(arm: Arm, drafter: base.Drafter, pool: Pool) -> calls.Call:
   """Returns the verifier of an arm that names none."""
   # A goal distribution may be random even at temperature 0.
   temperature = 1.0 if arm.goal is not None else pool.sampling.temperature
   name = verifiers.default(
     temperature, drafter.topology.width, drafter.siblings
   )
-  return components.Spec(name)
+  return calls.Call(name)

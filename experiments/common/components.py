@@ -1,31 +1,23 @@
-"""Parses and builds the components of a config: a name and its options.
+"""Builds the components of a config, such as 'ucb1(beta=0.01)'.
 
-All kinds of components share one grammar. These are equal:
-
-    'ucb1(beta=0.01)'
-    ('ucb1', ...)             with positional arguments, as ('chain', 4)
-    {'name': 'ucb1', 'beta': 0.01}
-
-Options are Python literals or components: 'mixture(opt(0.2), chow(0.5))'.
-Inside a call, a bare word is a string. Names are looked up in the tables of
-`specjax`, and options are checked against the signature of the class, so that
-a new line in a table makes a component usable from configs.
+A component is a call, as in `experiments.common.calls`, or the object itself.
+Names are looked up in the tables of `specjax`, and options are checked against
+the signature of the class, so that a new line in a table makes a component
+usable from configs.
 """
 
-import ast
 import collections
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import inspect
-import re
 import types
 import typing
 from typing import Any
-from typing import NamedTuple
 
 import jax
 
+from experiments.common import calls
 from experiments.common import configs
 from specjax import bandits
 from specjax import base
@@ -39,24 +31,9 @@ from specjax import trees
 from specjax import verifiers
 from specjax.evaluation import scoring
 
-# Names of components and models, which may have hyphens except in a call.
-_NAME = re.compile(r'[\w.-]+')
 _PLAIN = (bool, int, float, str, types.NoneType)
 
 Factory = Callable[..., Any]
-
-
-class Spec(NamedTuple):
-  """A component, parsed but not built; hashable."""
-
-  name: str
-  args: tuple[Any, ...] = ()
-  options: tuple[tuple[str, Any], ...] = ()
-
-  def __str__(self) -> str:
-    arguments = [*map(_format, self.args)]
-    arguments += [f'{name}={_format(value)}' for name, value in self.options]
-    return f'{self.name}({", ".join(arguments)})' if arguments else self.name
 
 
 _COUPLINGS: Mapping[str, Factory] = collections.ChainMap(
@@ -77,32 +54,22 @@ KINDS: dict[Any, tuple[str, Callable[[], Mapping[str, Factory]]]] = {
 }
 
 
-def parse(entry: Any, location: str) -> Spec:
-  """Parses a component.
+def parse(kind: Any, entry: Any, location: str) -> Any:
+  """Returns a component as a call whose class is known, or the object itself.
 
   Args:
-    entry: a component in one of the forms at the top of this file.
+    kind: a key of `KINDS`.
+    entry: a call, its text, or a component of this kind.
     location: in the config, for error messages.
 
   Raises:
-    ValueError: the entry has none of these forms.
+    ValueError: the entry is none of these, or there is no such component.
   """
-  if isinstance(entry, Spec):
+  if isinstance(entry, kind):
     return entry
-  if isinstance(entry, str):
-    return _parse_text(entry, location)
-  name, args, options = None, (), {}
-  if isinstance(entry, tuple | list) and entry:
-    name, *args = entry
-  elif hasattr(entry, 'items'):
-    options = {key: _freeze(value) for key, value in entry.items()}
-    name = options.pop('name', None)
-  if isinstance(name, str):
-    return Spec(name, tuple(map(_freeze, args)), tuple(options.items()))
-  raise ValueError(
-    f"{location} must be a name, a call such as 'opt(0.2)', or a dictionary "
-    f'with a name, got {entry!r}.'
-  )
+  call = calls.parse(entry, location)
+  find(kind, call, location)
+  return call
 
 
 def build(
@@ -115,7 +82,7 @@ def build(
 
   Args:
     kind: a key of `KINDS`.
-    entry: what `parse` takes.
+    entry: a call, its text, or a component of this kind.
     location: in the config, for error messages.
     providers: functions for parameters that the experiment sets, by the name or
       the annotation of the parameter. Each takes the option's value, or None if
@@ -124,22 +91,24 @@ def build(
   Raises:
     ValueError: the component is unknown or its options are invalid.
   """
-  spec = parse(entry, location)
-  factory = find(kind, spec, location)
-  options = _arguments(factory, spec, location, providers)
+  if isinstance(entry, kind):
+    return entry
+  call = calls.parse(entry, location)
+  factory = find(kind, call, location)
+  options = _arguments(factory, call, location, providers)
   try:
     component = factory(**options)
     # A coupling means the tree walk with it.
     return verifiers.resolve(component) if kind is base.Verifier else component
   except (TypeError, ValueError) as error:
-    raise ValueError(f'{location}: {spec}: {error}') from error
+    raise ValueError(f'{location}: {call}: {error}') from error
 
 
-def find(kind: Any, spec: Spec, location: str) -> Factory:
+def find(kind: Any, call: calls.Call, location: str) -> Factory:
   """Returns the class of a component, by its name in the table."""
   name, table = KINDS[kind]
   try:
-    return registry.lookup(table(), name, spec.name)
+    return registry.lookup(table(), name, call.name)
   except ValueError as error:
     raise ValueError(f'{location}: {error}') from None
 
@@ -153,29 +122,29 @@ def parameters(factory: Factory) -> dict[str, inspect.Parameter]:
   }
 
 
-def bind(factory: Factory, spec: Spec, location: str) -> dict[str, Any]:
+def bind(factory: Factory, call: calls.Call, location: str) -> dict[str, Any]:
   """Returns the options of an entry, by name."""
   names, list_names = list(parameters(factory)), _list_parameters(factory)
-  options = dict(spec.options)
-  if len(spec.args) > len(names):
+  options = dict(call.options)
+  if len(call.args) > len(names):
     if list_names == names:
-      raise ValueError(_list_error(location, spec, list_names[0], spec.args))
+      raise ValueError(_list_error(location, call, list_names[0], call.args))
     raise ValueError(
-      f'{location}: {spec.name} takes at most {len(names)} arguments, got '
-      f'{len(spec.args)}.'
+      f'{location}: {call.name} takes at most {len(names)} arguments, got '
+      f'{len(call.args)}.'
     )
-  for name, value in zip(names, spec.args):
+  for name, value in zip(names, call.args):
     if name in options:
-      raise ValueError(f'{location}: {spec.name} is given {name} twice.')
+      raise ValueError(f'{location}: {call.name} is given {name} twice.')
     options[name] = value
   kinds = {p.kind for p in inspect.signature(factory).parameters.values()}
   if inspect.Parameter.VAR_KEYWORD not in kinds:
     noun = f'{location}: Unknown option'
-    configs.check_known(options, names, noun, f' of {spec.name}')
+    configs.check_known(options, names, noun, f' of {call.name}')
   for name in list_names:
     value = options.get(name)
-    if isinstance(value, str | Spec):
-      raise ValueError(_list_error(location, spec, name, (value,)))
+    if isinstance(value, str | calls.Call):
+      raise ValueError(_list_error(location, call, name, (value,)))
   return options
 
 
@@ -189,21 +158,24 @@ def _list_parameters(factory: Factory) -> list[str]:
 
 
 def _list_error(
-  location: str, spec: Spec, name: str, values: Sequence[Any]
+  location: str, call: calls.Call, name: str, values: Sequence[Any]
 ) -> str:
   """Returns an error message that shows how a list is written."""
-  items = ', '.join(map(_format, values))
+  items = ', '.join(map(calls.as_text, values))
   return (
-    f'{location}: {name} of {spec.name} must be a list, as in '
-    f'{spec.name}([{items}]), got {items}.'
+    f'{location}: {name} of {call.name} must be a list, as in '
+    f'{call.name}([{items}]), got {items}.'
   )
 
 
 def _arguments(
-  factory: Factory, spec: Spec, location: str, providers: Mapping[Any, Any]
+  factory: Factory,
+  call: calls.Call,
+  location: str,
+  providers: Mapping[Any, Any],
 ) -> dict[str, Any]:
   """Returns the arguments that the class is called with."""
-  options = bind(factory, spec, location)
+  options = bind(factory, call, location)
   for name, parameter in parameters(factory).items():
     annotation = parameter.annotation
     provide = providers.get(name) or providers.get(annotation)
@@ -218,7 +190,7 @@ def _arguments(
       )
     if name not in options and parameter.default is parameter.empty:
       raise ValueError(
-        f'{location}: {spec.name} needs {name}, which is not set.'
+        f'{location}: {call.name} needs {name}, which is not set.'
       )
   return options
 
@@ -241,55 +213,3 @@ def _option(
       )
       raise ValueError(f'{location} must be of type {names}, got {value!r}.')
   return value
-
-
-def _parse_text(text: str, location: str) -> Spec:
-  """Parses a name or a call."""
-  text = text.strip()
-  if _NAME.fullmatch(text):
-    return Spec(text)
-  try:
-    call = ast.parse(text, mode='eval').body
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-      keywords = [(k.arg, _value(k.value)) for k in call.keywords]
-      options = tuple((name, value) for name, value in keywords if name)
-      if len(options) == len(keywords):
-        args = tuple(map(_value, call.args))
-        return Spec(call.func.id, args, options)
-  except (SyntaxError, ValueError):
-    pass
-  raise ValueError(
-    f"{location} must be a name or a call such as 'opt(0.2)', got {text!r}."
-  )
-
-
-def _value(node: ast.expr) -> Any:
-  """Returns an argument of a call: a literal, a bare word or a call."""
-  if isinstance(node, ast.Name):
-    return node.id
-  if isinstance(node, ast.Call):
-    return _parse_text(ast.unparse(node), 'an argument')
-  if isinstance(node, ast.List | ast.Tuple):
-    return tuple(map(_value, node.elts))
-  return ast.literal_eval(node)
-
-
-def _freeze(value: Any) -> Any:
-  """Makes a value hashable: lists become tuples, dictionaries become specs."""
-  if hasattr(value, 'items'):
-    return parse(value, 'an option') if 'name' in value else value
-  if isinstance(value, tuple | list) and not isinstance(value, Spec):
-    return tuple(map(_freeze, value))
-  return value
-
-
-def _format(value: Any) -> str:
-  """Formats a value as an argument of a call."""
-  if isinstance(value, Spec):
-    return str(value)
-  if isinstance(value, tuple):
-    items = ', '.join(map(_format, value))
-    return f'({items},)' if len(value) == 1 else f'({items})'
-  if isinstance(value, str) and value.isidentifier():
-    return value
-  return repr(value)

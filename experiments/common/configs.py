@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import copy
+import dataclasses
 import difflib
 import inspect
 import pathlib
@@ -301,6 +302,18 @@ def flat(config: Any) -> dict[str, Any]:
     }
     fields |= inner or {name: value}
   return fields
+
+
+class _Encoder(ml_collections.config_dict.CustomJSONEncoder):
+  """Encodes components as their text."""
+
+  def default(self, obj: Any) -> Any:
+    return str(obj) if dataclasses.is_dataclass(obj) else super().default(obj)
+
+
+def as_json(config: ml_collections.ConfigDict) -> str:
+  """Returns a config as JSON; components that are objects become text."""
+  return config.to_json(_Encoder, indent=2)
 
 
 def points(

@@ -5,6 +5,7 @@ a config it is an arm, as in `experiments.common.arms`, or a dictionary:
 
     {'arm': 'small:5~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}}
     {'bandit': 'ucb1(beta=0.01)', 'reward': 'block_divergence'}
+    {'bandit': bandits.UCB1(num_arms=2, beta=0.01), 'arms': (...)}
     {'arm': 'none', 'target': 'small'}     plain decoding with the model `small`
     {'arm': 'none', 'sampling': {'min_p': 0.1}}
 
@@ -25,6 +26,7 @@ import jax
 import ml_collections
 
 from experiments.common import arms as arms_lib
+from experiments.common import calls
 from experiments.common import components
 from experiments.common import configs
 from specjax import base
@@ -46,7 +48,7 @@ _BANDIT_FIELDS = ('feedback', 'warm_start', 'per_row')
 _FIELDS = ('label', 'columns', 'arm', 'arms', 'bandit', 'sampling', *_DEFAULTS)
 _SAMPLING = [f.name for f in dataclasses.fields(sampling_lib.Sampling)]
 # The bandit of a method with a single arm.
-_FIXED = components.Spec('fixed')
+_FIXED = calls.Call('fixed')
 
 
 class Method(NamedTuple):
@@ -55,8 +57,8 @@ class Method(NamedTuple):
   label: str
   columns: dict[str, Any]  # further columns of its rows
   arms: tuple[arms_lib.Arm, ...]
-  bandit: components.Spec
-  reward: components.Spec
+  bandit: calls.Call | base.Bandit
+  reward: calls.Call | base.Reward
   feedback: str
   warm_start: int
   per_row: bool
@@ -115,8 +117,6 @@ def parse(
 ) -> Method:
   """Parses an arm or the dictionary of a method; see `arms.parse`."""
   fields = dict(entry.items()) if hasattr(entry, 'items') else {'arm': entry}
-  if 'drafter' in fields and 'arm' not in fields:
-    fields['arm'] = {n: fields.pop(n) for n in arms_lib.PARTS if n in fields}
   configs.check_known(
     fields, _FIELDS, f'{location}: Unknown field', ' of a method'
   )
@@ -124,7 +124,9 @@ def parse(
     name: fields.get(name, config.get(name, default))
     for name, default in _DEFAULTS.items()
   }
-  shared['reward'] = components.parse(shared['reward'], f'{location}.reward')
+  shared['reward'] = components.parse(
+    base.Reward, shared['reward'], f'{location}.reward'
+  )
   sampling = _sampling(config.sampling, fields.get('sampling', {}), location)
   if ('arm' in fields) == ('bandit' in fields):
     raise ValueError(f'{location} must have an arm or a bandit, got {entry!r}.')
@@ -140,10 +142,10 @@ def parse(
       raise ValueError(
         f'{location}: a bandit needs arms, and the config has none.'
       )
-    bandit = components.parse(fields['bandit'], f'{location}.bandit')
-    components.find(base.Bandit, bandit, f'{location}.bandit')
-    components.find(base.Reward, shared['reward'], f'{location}.reward')
-    label = _bandit_label(bandit, fields)
+    bandit = components.parse(
+      base.Bandit, fields['bandit'], f'{location}.bandit'
+    )
+    label = _bandit_label(bandit, fields, shared['reward'])
   columns = dict(fields.get('columns', {}))
   label = fields.get('label', label)
   return Method(
@@ -275,12 +277,13 @@ def build(
 
 
 def _cost_providers(
-  spec: components.Spec,
+  component: calls.Call | base.Bandit | base.Reward,
   cached_costs: Callable[[], Mapping[str, Sequence[float]]],
 ) -> dict[str, Callable[[Any], Any]]:
   """Returns providers of measured costs, unless the component sets its own."""
+  options = component.options if isinstance(component, calls.Call) else ()
   names = 'costs', 'depths', 'catch_up_costs', 'prefill_costs'
-  if set(names) & set(dict(spec.options)):
+  if set(names) & set(dict(options)):
     return {name: lambda value: value for name in names}
   return {
     name: lambda value, name=name: cached_costs().get(name) for name in names
@@ -325,10 +328,13 @@ def _sampling(
   return sampling_lib.Sampling(**fields)
 
 
-def _bandit_label(bandit: components.Spec, fields: Mapping[str, Any]) -> str:
+def _bandit_label(
+  bandit: calls.Call | base.Bandit,
+  fields: Mapping[str, Any],
+  reward: calls.Call | base.Reward,
+) -> str:
   """Returns the label of a bandit whose entry has none."""
   settings = {**_DEFAULTS, **fields}
-  reward = components.parse(settings['reward'], 'reward')
   parts = [
     bandit,
     'reward' in fields and reward,

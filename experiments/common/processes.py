@@ -12,6 +12,7 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
+from experiments.common import configs
 from specjax import meshes
 
 
@@ -53,7 +54,7 @@ def join(values: Any) -> str:
       )
     return values.workdir
   jax.distributed.initialize(*addresses)
-  meshes.check_same('config', values.config.to_json())
+  meshes.check_same('config', configs.as_json(values.config))
   if is_first():
     return values.workdir
   return os.path.join(values.workdir, f'process_{jax.process_index()}')

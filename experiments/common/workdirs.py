@@ -51,7 +51,7 @@ class Workdir(os.PathLike):
       may_change: fields that may differ from those of an earlier run.
     """
     self._path = os.path.expanduser(path)
-    self._config = config.to_json(indent=2)
+    self._config = configs.as_json(config)
     self._may_change = may_change
     self._sources = sources.hashes()
     self.is_incomplete = False

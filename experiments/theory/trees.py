@@ -144,8 +144,8 @@ def _dynamic(config: Any, num_nodes: int) -> str:
   return config.dynamic.format(num_nodes=num_nodes, depth=config.depth)
 
 
-def _static(config: Any, tree: trees.Topology) -> dict[str, Any]:
-  return {'drafter': config.drafter, 'tree': ('of_parents', tree.parents)}
+def _static(config: Any, tree: trees.Topology) -> str:
+  return f'{config.drafter}:of_parents({tree.parents})'
 
 
 def figures(rows):

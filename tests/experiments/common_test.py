@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.common import arms
+from experiments.common import calls
 from experiments.common import compare
 from experiments.common import components
 from experiments.common import configs
@@ -29,6 +30,7 @@ from specjax import drafters
 from specjax import families
 from specjax import goals
 from specjax import metrics
+from specjax import rewards
 from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax import verifiers
@@ -86,8 +88,7 @@ def _config(folder, **fields):
   [
     ('otm', 'otm'),
     ('opt(0.2)', 'opt(0.2)'),
-    (('opt', 0.2), 'opt(0.2)'),
-    ({'name': 'opt', 'alpha': 0.2}, 'opt(alpha=0.2)'),
+    (' opt( alpha = 0.2 ) ', 'opt(alpha=0.2)'),
     ('bild(alpha=3.0, fallback=0.9)', 'bild(alpha=3.0, fallback=0.9)'),
     ('mixture(opt(0.2),chow(0.5))', 'mixture(opt(0.2), chow(0.5))'),
     ('over_acceptance(0.1,target)', 'over_acceptance(0.1, target)'),
@@ -95,19 +96,23 @@ def _config(folder, **fields):
     ('f(-1, (1, 2), None, True)', 'f(-1, (1, 2), None, True)'),
   ],
 )
-def test_a_component_is_written_in_several_ways(entry, text):
-  spec = components.parse(entry, 'here')
-  hash(spec)
-  assert text is None or str(spec) == text
-  assert components.parse(str(spec), 'here') == spec
+def test_the_text_of_a_call_is_parsed_to_an_equal_call(entry, text):
+  call = calls.parse(entry, 'here')
+  hash(call)
+  assert text is None or str(call) == text
+  assert calls.parse(str(call), 'here') == call
 
 
 @pytest.mark.parametrize(
-  'entry', ['', 'opt(', 'opt(0.2', '1 + 1', 'a.b(1)', 'f(**x)', 3, (), {'a': 1}]
+  'entry',
+  [
+    *('', 'opt(', 'opt(0.2', '1 + 1', 'a.b(1)', 'f(**x)', 3, ()),
+    *(('opt', 0.2), {'a': 1}, {'name': 'opt', 'alpha': 0.2}),
+  ],
 )
 def test_other_forms_are_refused_with_the_place(entry):
   with pytest.raises(ValueError, match=r'^goal must be a name'):
-    components.parse(entry, 'goal')
+    components.parse(base.Goal, entry, 'goal')
 
 
 @pytest.mark.parametrize(
@@ -126,6 +131,14 @@ def test_other_forms_are_refused_with_the_place(entry):
 def test_what_a_component_refuses_begins_with_the_place(entry, sentence):
   with pytest.raises(ValueError, match=f'^{sentence}'):
     components.build(base.Goal, entry, 'here')
+
+
+def test_a_component_may_be_the_object_itself():
+  goal = goals.Opt(0.2)
+  assert components.parse(base.Goal, goal, 'here') is goal
+  assert components.build(base.Goal, goal, 'here') is goal
+  with pytest.raises(ValueError, match='here must be a name or a call'):
+    components.build(base.Bandit, goal, 'here')
 
 
 def test_options_that_are_components_are_built():
@@ -171,15 +184,13 @@ def test_the_short_form_of_an_arm(folder, short, tree, verifier, goal):
   assert (params is not None) == short.startswith('small')
 
 
-def test_the_long_form_is_the_same_and_reaches_every_option(folder):
+def test_an_arm_reaches_every_option(folder):
   pool = _pool(folder)
-  long_form = {
-    'drafter': {'name': 'autoregressive', 'model': 'small', 'distinct': True},
-    'tree': ('chains', 2, 3),
-    'verifier': {'name': 'tree_walk', 'coupling': 'kseq'},
-    'goal': {'name': 'token_v3', 'alpha': 0.3},
-  }
-  arm = arms.parse(long_form, _MODELS, 'here')
+  text = (
+    'autoregressive(model=small, distinct=True):chains(2, 3)'
+    '/tree_walk(coupling=kseq)~token_v3(alpha=0.3)'
+  )
+  arm = arms.parse(text, _MODELS, 'here')
   built_arm, params = arms.build(arm, pool, 'here')
   model = pool.models['small']
   assert params is model.params
@@ -243,7 +254,7 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
       )
       for tree in ('x', '4x', 'four', '8by4', '-1', '8 x 4', '', '3..1', '4.5x')
     ),
-    ({'drafter': 'small', 'tree': ('chian', 4)}, "Unknown tree .'chian', 4."),
+    ('small:chian(4)', r"here 'small:chian\(4\)': Unknown tree 'chian\(4\)'"),
     ('small:chains(2, 0)', 'here: chains.2, 0.: length must be >= 1'),
     ('prompt_lookup:2.2', 'here: prompt_lookup takes chains'),
     (
@@ -287,7 +298,7 @@ def test_arms_of_several_drafters_and_of_stop_rules(folder):
     ),
     ('small:eagle/x', "here: Unknown verifier 'x'"),
     (3, "here must be an arm such as 'medium:4'"),
-    ({'drafter': 'none', 'tre': 2}, "here: Unknown part 'tre' of an arm"),
+    ({'drafter': 'none'}, "here must be an arm such as 'medium:4', got {'draf"),
   ],
 )
 def test_what_an_arm_refuses_begins_with_the_place(folder, entry, sentence):
@@ -346,7 +357,7 @@ def test_methods_have_labels_and_columns_that_tell_them_apart(folder):
       'small:2',
       {'arm': 'small:2~opt(0.2)', 'label': 'opt', 'columns': {'alpha': 0.2}},
       {'arm': 'small:2~opt(0.4)', 'label': 'opt', 'columns': {'alpha': 0.4}},
-      {'drafter': 'none', 'target': 'small', 'label': 'draft'},
+      {'arm': 'none', 'target': 'small', 'label': 'draft'},
       {'arm': 'none', 'sampling': {'min_p': 0.5}, 'label': 'min-p'},
     ),
     arms=('small:2', 'none'),
@@ -364,6 +375,25 @@ def test_methods_have_labels_and_columns_that_tell_them_apart(folder):
   assert [len(method.arms) for method in parsed_methods[-2:]] == [2, 2]
   settings = [json.dumps(method.settings) for method in parsed_methods]
   assert len(set(settings)) == len(parsed_methods)
+
+
+def test_a_bandit_and_a_reward_may_be_objects(folder, tmp_path):
+  bandit = bandits.UCB1(num_arms=2, beta=0.1)
+  text = {'bandit': 'ucb1(beta=0.1)', 'reward': 'accepted_fraction'}
+  objects = {'bandit': bandit, 'reward': rewards.AcceptedFraction()}
+  config = _config(folder, methods=(text, objects), arms=('small:2', 'none'))
+  family = prompts.load_family(config)
+  parsed_methods = methods.parse_all(config, list(family.drafters))
+  assert parsed_methods[1].label == f'{bandit}, {rewards.AcceptedFraction()}'
+  json.dumps(parsed_methods[1].settings)
+  by_text, by_objects = (
+    methods.build(method, family, 32).decoder.round_fn
+    for method in parsed_methods
+  )
+  assert by_text == by_objects
+  with workdirs.Workdir(tmp_path, config) as workdir:
+    pathlib.Path(workdir, 'file').touch()
+  assert str(bandit) in (tmp_path / 'config.json').read_text()
 
 
 def test_arms_that_differ_in_depth_alone_share_what_is_learnt(folder):

@@ -123,16 +123,10 @@ _METHODS = {
   'drafts nothing': ('mine(silent=True):3', False),
   'coupling': ('small:2/mine', True),
   'goal': ('small:2~mine(share=1, other=mine(0.5))', True),
-  'bandit': ({'bandit': {'name': 'mine', 'arm': 1}}, True),
+  'bandit': ({'bandit': 'mine(arm=1)'}, True),
   'reward of plain decoding': ({'bandit': _LEARNER, 'reward': 'mine'}, False),
   'reward of drafts': ({'bandit': _LEARNER, 'reward': 'mine(arm=1)'}, True),
-  'verifier': (
-    {
-      **{'drafter': 'small', 'tree': 2},
-      'verifier': {'name': 'mine', 'keep': False},
-    },
-    False,
-  ),
+  'verifier': ('small:2/mine(keep=False)', False),
 }
 
 
@@ -193,7 +187,7 @@ def test_components_in_their_tables_are_usable_from_a_config(folder, tmp_path):
     ({'arm': method} if isinstance(method, str) else method) | {'label': label}
     for label, (method, _) in _METHODS.items()
   ]
-  drafter_entry = {'drafter': 'mine', 'tree': 3, 'label': 'drafter'}
+  drafter_entry = {'arm': 'mine:3', 'label': 'drafter'}
   main.run(_config(folder, methods=(*entries, drafter_entry)), tmp_path)
   *rows, drafter_row = results.read(tmp_path)['rows']
   for row, (label, (_, keeps_drafts)) in zip(

@@ -20,7 +20,8 @@ def _config(**changes):
     'trace_rounds': 60,
   }
   config = toy.config('banditspec/regret', None, small | changes)
-  config.environments.drifting.period = 9
+  drifting = config.environments.drifting
+  config.environments.drifting = drifting.replace('period=300', 'period=9')
   return config
 
 
@@ -144,10 +145,10 @@ def test_bad_values_are_refused_before_anything_runs(
 @pytest.mark.parametrize(
   ('entry', 'message'),
   [
-    ({'name': 'truncated_geometric', 'acceptances': (0.5, 1.0)}, 'lie in'),
-    ({'name': 'truncated_geometric'}, "environments.mine.*'acceptances'"),
-    ({'name': 'truncated_geometric', 'chance': 1}, "Unknown option 'chance'"),
-    ({'name': 'drifting', 'acceptances': ((0.5,),), 'period': 0}, 'period'),
+    ('truncated_geometric((0.5, 1.0))', 'lie in'),
+    ('truncated_geometric', "environments.mine.*'acceptances'"),
+    ('truncated_geometric(chance=1)', "Unknown option 'chance'"),
+    ('drifting(acceptances=((0.5,),), period=0)', 'period'),
     ('nowhere', "environments.mine: Unknown environment 'nowhere'"),
   ],
 )
