@@ -28,7 +28,7 @@ from tests import smoke
 # The config of each experiment that runs, and what it leaves beside rows.
 _RUNS = {
   'accelerators': ('accelerators',),
-  'banditspec.drafters': ('banditspec/drafters',),
+  'arm_selection': ('metasd/drafters',),
   'banditspec.lengths': ('banditspec/lengths',),
   'banditspec.memory': ('banditspec/memory',),
   'banditspec.regret': ('banditspec/regret',),
@@ -44,7 +44,6 @@ _RUNS = {
   'decode': ('decode',),
   'metasd.alignment': ('metasd/alignment',),
   'metasd.batches': ('metasd/batches',),
-  'metasd.drafters': ('metasd/drafters',),
   'metasd.switching': ('metasd/switching',),
   'quickstart': ('quickstart',),
   'reproduce': (
@@ -77,8 +76,7 @@ _RUNS = {
 _NO_ROWS = 'reproduce', 'train.responses', 'train.tokenizer'
 # The main config of each paper; a run of it that is stopped goes on.
 _RESUMED = (
-  *('banditspec.drafters', 'cascades.frontier', 'compare'),
-  *('metasd.drafters', 'theory.rejections'),
+  *('arm_selection', 'cascades.frontier', 'compare', 'theory.rejections'),
 )
 # Columns of clocks, which no two runs have alike.
 _CLOCKS = ('seconds', 'latency', 'speed', 'per_second')

@@ -69,7 +69,7 @@ def family_config(family, models, files):
   }
   return ml_collections.ConfigDict(
     {
-      'experiment': 'banditspec.drafters',
+      'experiment': 'arm_selection',
       'family': family,
       'data_dir': '',  # Its eval files; the family's own prompts by default.
       'prompts': {'eval': {'limit': 0}, **prompt_sets},

@@ -88,7 +88,7 @@ def get_config(which='mini'):
   arm, general = variant['arm'], variant['general']
   return shared(
     arms=tuple(map(arm.format, DOMAINS)),
-    experiment='metasd.drafters',
+    experiment='arm_selection',
     baseline=general,  # The method that all are compared with.
     prompts={
       'in domain': {'domains': DOMAINS},

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import arm_selection
 from experiments import main
-from experiments.banditspec import drafters
 from experiments.banditspec import lengths
 from experiments.banditspec import memory
 from experiments.common import choice
@@ -103,7 +103,7 @@ def test_drafters_have_a_row_for_each_set_method_and_kind(rows):
 
 def test_figures_of_drafters(rows):
   """Draws single arms as open markers and bandits as filled ones."""
-  figures = drafters.figures(rows)
+  figures = arm_selection.figures(rows)
   assert set(figures) == {'block_efficiency', 'speed_up', 'over_best_arm'}
   (axes,) = figures['over_best_arm'].axes
   labels = [label.get_text() for label in axes.get_yticklabels()]

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from experiments import arm_selection
 from experiments import main
 from experiments.banditspec import simulated_arms
 from experiments.common import arms
@@ -18,7 +19,6 @@ from experiments.common import methods
 from experiments.common import prompts as prompts_lib
 from experiments.metasd import alignment
 from experiments.metasd import batches
-from experiments.metasd import drafters
 from experiments.metasd import routing
 from experiments.metasd import switching
 from specjax import bandits
@@ -447,7 +447,7 @@ def test_drafters_are_checked_before_they_start(
 )
 def test_a_drafter_has_the_name_of_its_model_or_head(arm, name):
   parsed_arm = arms.parse(arm, ('code',), 'arms[0]')
-  assert drafters.model_name(parsed_arm.drafter) == name
+  assert arm_selection.model_name(parsed_arm.drafter) == name
 
 
 # What changes of drafters cost.

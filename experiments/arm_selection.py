@@ -1,10 +1,14 @@
-"""Compares specialized drafters, and bandits and a router over them (MetaSD).
+"""Compares bandits over arms with each of the arms, and with the best one.
 
-The methods are the single arms of `config.arms`, then `config.methods`, then
-`config.bandits`, which select among the arms. Two methods are computed from the
-records of the single arms: the oracle decodes each prompt with the arm that
-needs the fewest rounds per token, and with `config.router`, the router with the
-arm that it predicts from the prompt.
+It adds columns to the rows of `compare`, and two methods that are computed from
+the records of the single arms: the oracle decodes each prompt with the arm that
+needs the fewest rounds per token, and with `config.router`, the router decodes
+it with the arm that it predicts from the prompt. The methods are the single
+arms of `config.arms`, then `config.methods`, then `config.bandits`, which
+select among the arms.
+
+Without `config.pivot`, rows over all prompts and rows of domains are separate
+tables. With `config.baseline`, all methods are compared with this method.
 """
 
 from typing import Any
@@ -36,8 +40,9 @@ _ROUTER = 'router'
 def prepare(config):
   """Returns the methods and prompts; `baseline` must be one of the methods."""
   setup = choice.prepare(config)
-  labels = dict.fromkeys(method.label for method in setup.methods)
-  registry.lookup(labels, 'baseline', config.baseline)
+  if config.get('baseline'):
+    labels = dict.fromkeys(method.label for method in setup.methods)
+    registry.lookup(labels, 'baseline', config.baseline)
   return setup
 
 
@@ -47,28 +52,40 @@ def run(config, workdir):
   arms = setup.methods[: len(config.arms)]
   names = [method.label for method in arms]
   domains = [model_name(method.arms[0].drafter) for method in arms]
-  router = _router(config, setup.family, domains) if config.router else None
+  has_router = config.get('router', False)
+  router = _router(config, setup.family, domains) if has_router else None
   decoded = compare.decode(config, workdir, setup)
   rows = []
   for prompts in setup.prompt_sets:
     on_set = [result for result in decoded if result.prompts is prompts]
     single_arms = on_set[: len(arms)]
     on_set.append(choice.oracle(single_arms))
-    if config.router:
+    if router is not None:
       routed = routing.route(router, [job.turns[0] for job in prompts.jobs])
       routed = np.tile(routed, config.get('num_seeds', 1))
       on_set.append(choice.assign(single_arms, routed, _ROUTER))
-    table = choice.rows(on_set, names, config.by_domain, config.baseline)
+    table = choice.rows(
+      on_set, names, config.by_domain, config.get('baseline', '')
+    )
     for row in table:
       if row['method'] == _ROUTER:
         row |= _accuracy(on_set[-1].records, row['domain'], domains)
     rows += table
-  return rows
+  return rows if 'pivot' in config else list(map(_with_part, rows))
+
+
+def _with_part(row: dict[str, Any]) -> dict[str, Any]:
+  """Returns a row with the table that it belongs to."""
+  part = 'all prompts' if row['domain'] == 'all' else 'domains'
+  return {'part': part, **row}
 
 
 def figures(rows):
-  """Draws block efficiency, and its ratio to the best arm's by domain."""
-  over_best = _heat_map(compare_experiment.label_sweeps(rows))
+  """Draws the figures of `compare`, and gains over the best arm by domain."""
+  if 'part' in rows[0]:
+    over_best = _over_best(rows)
+  else:
+    over_best = _heat_map(compare_experiment.label_sweeps(rows))
   return compare_experiment.figures(rows) | {'over_best_arm': over_best}
 
 
@@ -110,8 +127,41 @@ def _accuracy(
   return {'accuracy': float(np.mean(right))} if right else {}
 
 
+def _over_best(rows: list[dict[str, Any]]) -> figure_lib.Figure:
+  """Draws block efficiency over the best arm's, with errors."""
+  domains = list(dict.fromkeys((r['prompts'], r['domain']) for r in rows))
+  rows = [row for row in rows if row['method'] != compare.REFERENCE]
+  methods = list(dict.fromkeys(row['method'] for row in rows))
+  size = 8, 1.2 + 0.45 * len(domains)
+  figure, (axes,) = plots.panels(
+    [''], 'block efficiency over that of the best single arm', figsize=size
+  )
+  for i, method in enumerate(methods):
+    of_method = [row for row in rows if row['method'] == method]
+    positions = [
+      domains.index((row['prompts'], row['domain'])) for row in of_method
+    ]
+    open_marker = 'pulls' not in of_method[0] or method == choice.ORACLE
+    axes.errorbar(
+      [row['over_best'] for row in of_method],
+      np.array(positions) + 0.7 * i / len(methods),
+      xerr=[2 * row['over_best_error'] for row in of_method],
+      markersize=4,
+      markerfacecolor='white' if open_marker else None,
+      elinewidth=0.8,
+      **plots.line_style(methods, method) | {'linestyle': ''},
+    )
+  axes.axvline(1, color='black', linewidth=0.8)
+  names = [f'{prompts}: {domain}' for prompts, domain in domains]
+  axes.set_yticks(np.arange(len(domains)) + 0.35, names, fontsize=8)
+  axes.margins(y=0.02)
+  axes.invert_yaxis()
+  plots.legend(figure, [axes])
+  return figure
+
+
 def _heat_map(rows: list[dict[str, Any]]) -> figure_lib.Figure:
-  """Draws block efficiency over the best arm's, by method and domain."""
+  """Draws block efficiency over the best arm's as a matrix of numbers."""
   domains = list(dict.fromkeys((r['prompts'], r['domain']) for r in rows))
   methods = list(dict.fromkeys(row['method'] for row in rows))
   table = np.full((len(methods), len(domains)), np.nan)
