@@ -73,12 +73,13 @@ def judge_all(
   Raises:
     ValueError: a result lacks the row or the column of a claim.
   """
-  kept = claims[claims['result'].isin(list(contents))]
+  with_results = claims[claims['result'].isin(list(contents))]
   verdicts = [
-    judge(claim, contents[claim['result']]) for claim in kept.to_dict('records')
+    judge(claim, contents[claim['result']])
+    for claim in with_results.to_dict('records')
   ]
-  verdicts = results.frame(verdicts).set_index(kept.index)
-  return kept.drop(columns='paper').join(verdicts)
+  verdicts = results.frame(verdicts).set_index(with_results.index)
+  return with_results.drop(columns='paper').join(verdicts)
 
 
 def judge(claim: Mapping[str, Any], content: Mapping[str, Any]) -> results.Row:
@@ -135,7 +136,7 @@ def _select(
 def _ratio(row: results.Row, divisor: results.Row, column: str) -> results.Row:
   """Returns the ratio of two rows, whose errors are independent."""
   ratio = row[column] / divisor[column]
-  errors = (each.get(f'{column}_error') for each in (row, divisor))
+  errors = (number.get(f'{column}_error') for number in (row, divisor))
   error = paper.ratio_error(ratio, *errors, divisor[column])
   return {column: ratio, f'{column}_error': error}
 

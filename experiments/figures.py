@@ -36,12 +36,13 @@ def draw(name: str, contents: Mapping[str, Any]) -> figure_lib.Figure | None:
   if name not in _FIGURES:
     known = ', '.join(sorted(_FIGURES))
     raise ValueError(f'Unknown figure {name!r}. Known: {known}.')
-  function, *needed = _FIGURES[name]
-  if not set(needed) <= set(contents):
+  function, *result_names = _FIGURES[name]
+  if not set(result_names) <= set(contents):
     return None
-  if not needed:
+  if not result_names:
     return function(contents)
-  return function(*(results.frame(contents[each]['rows']) for each in needed))
+  tables = [results.frame(contents[name]['rows']) for name in result_names]
+  return function(*tables)
 
 
 def _verdicts(contents: Mapping[str, Any]) -> figure_lib.Figure:
@@ -110,8 +111,8 @@ def _lines(
 
 def _drafts(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
   """Draws tokens per target call over one draft, by the number of drafts."""
-  printed = paper.read('spectr/table_4', drafter={'6M': '6M'})
-  printed = printed.query('length == 4').set_index('drafts')['number']
+  paper_table = paper.read('spectr/table_4', drafter={'6M': '6M'})
+  paper_table = paper_table.query('length == 4').set_index('drafts')['number']
   lines = []
   for family, rows, drafter in (
     ('SmolLM2, 135M', smollm2, 'small'),
@@ -128,9 +129,11 @@ def _drafts(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
       lines.append({**start, 'over_one': 1.0, 'over_one_error': 0.0})
     lines += results.records(rows)
   rows = results.frame(lines)
-  is_printed = rows['verifier'] == 'kseq'
-  rows['paper'] = rows['drafts'].map(printed / printed[1]).where(is_printed)
-  rows['paper_field'] = rows['paper_field'].mask(is_printed, 'over_one')
+  has_number = rows['verifier'] == 'kseq'
+  rows['paper'] = (
+    rows['drafts'].map(paper_table / paper_table[1]).where(has_number)
+  )
+  rows['paper_field'] = rows['paper_field'].mask(has_number, 'over_one')
   names = {'otm': 'optimal transport', 'kseq': 'k-Seq', 'block': 'block'}
   return _lines(
     *(rows, 'drafts', 'over_one', 'verifier', names),
@@ -143,10 +146,10 @@ def _drafts(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
 
 def _calls(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
   """Draws the time of a target call by the number of its tokens."""
-  printed = paper.read('spectr/table_2').assign(model='target')
-  printed = printed.rename(columns={'number': 'relative'})
+  paper_table = paper.read('spectr/table_2').assign(model='target')
+  paper_table = paper_table.rename(columns={'number': 'relative'})
   names = 'SmolLM2, CPU', 'mini, CPU', '97M, GPU (paper)'
-  tables = zip((smollm2, mini, printed), names)
+  tables = zip((smollm2, mini, paper_table), names)
   rows = pd.concat([rows.assign(system=name) for rows, name in tables])
   rows = rows.query('model == "target" and length == 8')
   figure = _lines(
@@ -163,7 +166,7 @@ def _calls(smollm2: pd.DataFrame, mini: pd.DataFrame) -> figure_lib.Figure:
 def _bandits(rows: pd.DataFrame) -> figure_lib.Figure:
   """Draws tokens per target call of bandits over the best single drafter."""
   rows = rows.query('prompts == "spec_bench" and domain == "all"')
-  printed = paper.read(
+  paper_table = paper.read(
     'banditspec/tables_1_3_4',
     method={
       **{'PLD': 'prompt_lookup:16', 'Rest': 'retrieval:4x4'},
@@ -171,7 +174,7 @@ def _bandits(rows: pd.DataFrame) -> figure_lib.Figure:
       **{'EXP3Spec': 'exp3_spec', 'UCBSpec': 'ucb_spec'},
     },
   ).query('table == "Table 1, LLaMA3-8B" and prompts == "Spec-Bench"')
-  theirs = printed.set_index('method')['block_efficiency']
+  efficiency = paper_table.set_index('method')['block_efficiency']
   names = {
     'hedge(discount=0.8)': 'Hedge, discounted', 'hedge': 'Hedge',
     'oracle': 'oracle: best drafter per prompt', 'ucb_spec': 'UCBSpec',
@@ -183,7 +186,7 @@ def _bandits(rows: pd.DataFrame) -> figure_lib.Figure:
   rows = rows[rows['method'].isin(list(names))]
   rows = rows.assign(
     label=rows['method'].map(names),
-    paper=rows['method'].map(theirs / theirs['large:4']),
+    paper=rows['method'].map(efficiency / efficiency['large:4']),
   )
   return _sorted_dots(
     rows,
@@ -204,17 +207,17 @@ def _specialists(rows: pd.DataFrame) -> figure_lib.Figure:
     'uniform': 'random head', 'feature_head(eagle):eagle': 'one general head',
     'feature_head(code):eagle': 'best specialist',
   }  # fmt: skip
-  printed = paper.read('metasd/table_4')
-  means = printed.groupby('method')['number'].mean()
+  paper_table = paper.read('metasd/table_4')
+  means = paper_table.groupby('method')['number'].mean()
   means = means / means[list(_DOMAINS)].max()
-  theirs = {
+  methods = {
     'UCB': 'ucb1, BD', 'EXP3': 'exp3, BD', 'SH': 'sequential_halving, BD',
     'random': 'uniform', 'OFA': 'feature_head(eagle):eagle',
   }  # fmt: skip
-  printed = {ours: means[name] for name, ours in theirs.items()}
+  numbers = {method: means[name] for name, method in methods.items()}
   rows = rows[rows['method'].isin(list(names))]
   rows = rows.assign(
-    label=rows['method'].map(names), paper=rows['method'].map(printed)
+    label=rows['method'].map(names), paper=rows['method'].map(numbers)
   )
   return _sorted_dots(
     rows,

@@ -85,17 +85,17 @@ def write(root: pathlib.Path = ROOT, out: pathlib.Path = ROOT) -> None:
   }
   for name, content in contents.items():
     _save(out / _table_path(name), '\n'.join(_section(name, content)))
-  shown: set[str] = set()
+  figure_names: set[str] = set()
   pages = sorted((root / FOLDER).glob('*.md'))
   for path in [root / 'README.md', *pages] if pages else ():
     text = fill(path.read_text('utf-8'), contents)
     _save(out / path.relative_to(root), text)
-    shown |= set(_FIGURE.findall(text))
+    figure_names |= set(_FIGURE.findall(text))
   folder = out / FOLDER / _FIGURES
   folder.mkdir(parents=True, exist_ok=True)
   for path in folder.glob('*.svg'):
     path.unlink()
-  for name in sorted(shown):
+  for name in sorted(figure_names):
     if (figure := figures.draw(name, contents)) is not None:
       plots.save(figure, folder / f'{name}.svg')
 
@@ -171,10 +171,10 @@ def _verdicts(contents: Mapping[str, Any], *source: str) -> str:
 
 def _explanations(rows: pd.DataFrame) -> dict[str, list[str]]:
   """Returns the names of claims that do not hold, by their explanation."""
-  unsettled = rows[
+  open_rows = rows[
     (rows['verdict'] != claims.HOLDS) & (rows['explanation'] > '')
   ]
-  groups = unsettled.groupby('explanation', sort=False)['name']
+  groups = open_rows.groupby('explanation', sort=False)['name']
   return {text: list(names) for text, names in groups}
 
 

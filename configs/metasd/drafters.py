@@ -224,7 +224,7 @@ def _tables(arm, general):
   Lookahead decoding is not among our methods.
   """
   methods = specialists(arm) | {'OFA': general}
-  ours = methods | {'PLD': 'prompt_lookup:5'} | BANDITS
+  all_methods = methods | {'PLD': 'prompt_lookup:5'} | BANDITS
   compared = ratios(arm, general)
   others = tuple((_BD, BANDITS[name]) for name in ('EXP3', 'SH', 'random'))
   in_domain, in_other_words = (
@@ -232,41 +232,41 @@ def _tables(arm, general):
   )
   return (
     speed_ups(7, in_domain, REWARDS, ((_BD, _BE),), drafters='chains'),
-    speed_ups(3, in_domain, ours, (*compared, *others)),
+    speed_ups(3, in_domain, all_methods, (*compared, *others)),
     speed_ups(12, in_other_words, methods | {'UCB': _BD}, compared),
     _unseen_domains(6, 'router', 'router'),
     _unseen_domains(11, 'OFA', general),
   )
 
 
-def _unseen_domains(number, theirs, ours):
+def _unseen_domains(number, paper_method, method):
   """Returns UCB over another method; Table 6 has the better of two routers.
 
   Our prompts out of domain differ from the paper's.
   """
   numbers = paper.read(
-    f'metasd/table_{number}', method={'UCB': _BD, theirs: ours}
+    f'metasd/table_{number}', method={'UCB': _BD, paper_method: method}
   )
   speed = numbers.set_index(['prompts', 'method'])['number']
-  known = numbers['prompts'].isin(['in domain', 'in other words'])
+  has_prompts = numbers['prompts'].isin(['in domain', 'in other words'])
   result = paper.table(
     f'MetaSD, Table {number}',
     'speed_up',
-    numbers[known].assign(domain='all'),
+    numbers[has_prompts].assign(domain='all'),
     measured='block_efficiency',
   )
   claims = []
   for prompts in numbers['prompts'].unique():
     name, place = prompts, prompts
-    if prompts not in set(numbers['prompts'][known]):
+    if prompts not in set(numbers['prompts'][has_prompts]):
       name = f'{prompts}, compared with our out of domain'
       place = 'out of domain'
     claims.append(
       (
-        f'{_BD} over {ours}, {name}',
+        f'{_BD} over {method}, {name}',
         _columns(place, _BD),
-        _columns(place, ours),
-        float(speed[prompts, _BD] / speed[prompts, ours]),
+        _columns(place, method),
+        float(speed[prompts, _BD] / speed[prompts, method]),
       )
     )
   return result | {'claims': tuple(claims)}

@@ -50,8 +50,8 @@ def read(file: str, **names: Mapping[Any, Any]) -> pd.DataFrame:
   """
   folder, name = file.split('/')
   numbers = pd.read_csv(_CONFIGS / folder / 'tables' / f'{name}.csv')
-  for column, ours in names.items():
-    numbers[column] = numbers[column].map(ours)
+  for column, values in names.items():
+    numbers[column] = numbers[column].map(values)
   return numbers.dropna(subset=list(names))
 
 
@@ -107,20 +107,22 @@ def add_numbers(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   are not in the paper stay as they are.
   """
   result = results.frame(rows)
-  for each in tables:
-    numbers = results.frame(each['rows'])
-    places = [name for name in numbers if name not in _NUMBERS]
-    if not set(places) <= set(result) or numbers.empty:
+  for paper_table in tables:
+    numbers = results.frame(paper_table['rows'])
+    place_columns = [name for name in numbers if name not in _NUMBERS]
+    if not set(place_columns) <= set(result) or numbers.empty:
       continue
-    numbers['paper_field'] = each['field']
-    numbers['paper_source'] = each['source']
-    joined = (
-      result[places].merge(numbers, 'left', places).set_axis(result.index)
+    numbers['paper_field'] = paper_table['field']
+    numbers['paper_source'] = paper_table['source']
+    matches = (
+      result[place_columns]
+      .merge(numbers, 'left', place_columns)
+      .set_axis(result.index)
     )
-    joined = joined.drop(columns=places).dropna(how='all')
-    columns = dict.fromkeys([*result, *joined])
+    matches = matches.drop(columns=place_columns).dropna(how='all')
+    columns = dict.fromkeys([*result, *matches])
     result = result.reindex(columns=columns).astype(object)
-    result.loc[joined.index, joined.columns] = joined
+    result.loc[matches.index, matches.columns] = matches
   return results.records(result)
 
 
@@ -130,19 +132,21 @@ def claims(rows: Sequence[Row], tables: Sequence[Any]) -> list[Row]:
   Claims about rows that were not measured are left out, as are ratios to 0.
   """
   result = []
-  for each in tables:
-    for claim, above, below, *ratio in each.get('claims', ()):
-      field = each.get('measured', each['field'])
+  for paper_table in tables:
+    for claim, above, below, *ratio in paper_table.get('claims', ()):
+      field = paper_table.get('measured', paper_table['field'])
       filters = [above] if below is None else [above, below]
-      chosen = [_first(rows, where) for where in filters]
-      if any(row.get(field) is None for row in chosen):
+      pair = [_first(rows, where) for where in filters]
+      if any(row.get(field) is None for row in pair):
         continue
-      if below is not None and not chosen[1][field]:
+      if below is not None and not pair[1][field]:
         continue
-      row = {'claim': claim, 'source': each['source']}
-      printed = [_first(each['rows'], where).get('paper') for where in filters]
-      row['paper'] = ratio[0] if ratio else printed[0] / printed[1]
-      row['measured'], row['measured_error'] = _measured(field, *chosen)
+      row = {'claim': claim, 'source': paper_table['source']}
+      numbers = [
+        _first(paper_table['rows'], where).get('paper') for where in filters
+      ]
+      row['paper'] = ratio[0] if ratio else numbers[0] / numbers[1]
+      row['measured'], row['measured_error'] = _measured(field, *pair)
       result.append(row)
   return result
 

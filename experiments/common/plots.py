@@ -269,9 +269,9 @@ def line_style(names: Sequence[str], name: str) -> dict[str, Any]:
 def color(name: str, index: int = 0) -> str:
   """Returns the color of a method, or the color of an index."""
   name = str(name).lower()
-  known = [prefix for prefix in _COLORS if name.startswith(prefix)]
-  if known:
-    return _COLORS[max(known, key=len)]
+  prefixes = [prefix for prefix in _COLORS if name.startswith(prefix)]
+  if prefixes:
+    return _COLORS[max(prefixes, key=len)]
   return _CYCLE[index % len(_CYCLE)]
 
 

@@ -161,9 +161,9 @@ def cells(
   """
   if not isinstance(rows, pd.DataFrame):
     rows = frame(rows)
-  known = rows.dropna(axis='columns', how='all')
-  names = [name for name in columns or known if name in known]
-  errors = {f'{name}_error' for name in names} & {*known}
+  table = rows.dropna(axis='columns', how='all')
+  names = [name for name in columns or table if name in table]
+  errors = {f'{name}_error' for name in names} & {*table}
   headers = {
     name: name.replace('_', ' ')
     + (_ERRORS.get(name, _ERRORS['']) if f'{name}_error' in errors else '')
@@ -171,7 +171,7 @@ def cells(
     if name not in errors
   }
   return pd.DataFrame(
-    {header: _column(known, name) for name, header in headers.items()}
+    {header: _column(table, name) for name, header in headers.items()}
   )
 
 
