@@ -106,11 +106,25 @@ def _save(path: pathlib.Path, text: str) -> None:
 
 
 def fill(page: str, contents: Mapping[str, Any]) -> str:
-  """Returns a page with the current text between its comments."""
+  """Returns a page with the current text between its comments.
+
+  Raises:
+    ValueError: a comment is unknown, or selects rows or columns that are not
+      in the result.
+  """
 
   def replace(match: re.Match[str]) -> str:
     kind, *words = shlex.split(match[2])
-    return f'{match[1]}\n{_KINDS[kind](contents, *words)}\n\n{match[3]}'
+    if kind not in _KINDS:
+      known = ', '.join(sorted(_KINDS))
+      raise ValueError(f'Unknown comment {match[2]!r}. Known: {known}.')
+    try:
+      text = _KINDS[kind](contents, *words)
+    except (KeyError, NameError, SyntaxError) as error:
+      raise ValueError(
+        f'{match[2]!r} does not fit its result: {error}.'
+      ) from error
+    return f'{match[1]}\n{text}\n\n{match[3]}'
 
   return _MARKED.sub(replace, page)
 
@@ -142,6 +156,7 @@ def _selection(rows: list[results.Row], *words: str) -> str:
     down = options['down'].split(',')
     table = results.pivot(frame, down, options['across'], options['value'])
   else:
+    _ = frame[list(headers)]  # Raises for a missing column.
     table = results.cells(frame, list(headers))
   for name, header in headers.items():
     if header:  # Errors stay in the header.

@@ -127,6 +127,23 @@ def test_results_are_kept_and_shown(tmp_path):
   assert _files(root) == files
 
 
+@pytest.mark.parametrize(
+  ('comment', 'sentence'),
+  [
+    ('nothing', "Unknown comment 'nothing'. Known: headline, "),
+    ('results a rows="b == 1"', "'b'|b == 1"),
+    ('results a columns="x, y"', 'y'),
+    ('results a down=x across=y value=x', 'y'),
+  ],
+)
+def test_a_comment_that_does_not_fit_is_an_error(comment, sentence):
+  contents = {'a': {'rows': [{'x': 1}], 'claims': []}}
+  page = f'<!-- {comment} -->\n<!-- end -->'
+  with pytest.raises(ValueError, match=sentence) as error:
+    report.fill(page, contents)
+  assert comment in str(error.value).replace("\\'", "'")
+
+
 def test_what_cannot_be_kept_is_refused(tmp_path):
   root = _project(tmp_path)
   with pytest.raises(ValueError, match='There are no results in'):
