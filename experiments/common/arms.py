@@ -24,7 +24,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import functools
 import re
 from typing import Any
 from typing import NamedTuple
@@ -222,9 +221,9 @@ def _check_drafter(
     if kind in _NOUNS:
       _check_model(kind, value, models, f'{location}: {call.name}')
     elif kind in _DRAFTER_TYPES and value is not None:
-      for entry in (value,) if kind is base.Drafter else value:
-        inner = _drafter(calls.parse(entry, location), models, location)
-        _check_drafter(arm._replace(drafter=inner), tree, models, location)
+      entries = (value,) if kind is base.Drafter else value
+      for drafter in _inner_drafters(entries, models, location):
+        _check_drafter(arm._replace(drafter=drafter), tree, models, location)
 
 
 def _check_model(
@@ -264,43 +263,34 @@ def _without_params(
 def _build_drafter(
   arm: Arm, tree: trees.Topology | None, pool: Pool, location: str
 ) -> tuple[base.Drafter, base.Params]:
-  """Builds a drafter, with its parameters and those of its models."""
+  """Builds a drafter, with its parameters or those of its models."""
   call, path = _without_params(arm.drafter)
   factory = components.find(base.Drafter, call, location)
-  params: list[Any] = [] if path is None else [datastore.load(path)]
-  members: list[tuple[base.Drafter, base.Params]] = []
-
-  def model(kind, name):
-    _check_model(kind, name, pool.models, f'{location}: {arm.drafter.name}')
-    chosen = pool.models[name]
-    if not isinstance(chosen.model, kind):
-      raise ValueError(
-        f'{location}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} '
-        f'is a {_noun(chosen.model)}. {_names_of_kind(kind, pool)}'
-      )
-    params.append(chosen.params)
-    return chosen.model
-
-  def member(entry, goal=None):
-    inner = _drafter(calls.parse(entry, location), pool.models, location)
-    inner_arm = arm._replace(drafter=inner, goal=goal)
-    return _build_drafter(inner_arm, tree, pool, location)
-
-  def wrapped(entry):
-    if entry is None:
-      return None
-    drafter, inner_params = member(entry, arm.goal)
-    params.append(inner_params)
-    return drafter
-
-  def ensemble(entries):
-    members.extend(map(member, entries or ()))
-    return tuple(drafter for drafter, _ in members)
-
-  providers = {
-    **{kind: functools.partial(model, kind) for kind in _NOUNS},
-    base.Drafter: wrapped,
-    Sequence[base.Drafter]: ensemble,
+  options = components.bind(factory, call, location)
+  params: Any = None if path is None else datastore.load(path)
+  parts: dict[str, Any] = {}  # Models and drafters that it is composed of.
+  for name, parameter in components.parameters(factory).items():
+    kind, value = parameter.annotation, options.get(name)
+    if kind in _NOUNS:
+      model = _find_model(arm, kind, value, pool, location)
+      parts[name], params = model.model, model.params
+    elif kind in _DRAFTER_TYPES and value is not None:
+      entries = (value,) if kind is base.Drafter else value
+      # Members of an ensemble are judged without the goal.
+      goal = arm.goal if kind is base.Drafter else None
+      members = [
+        _build_drafter(
+          arm._replace(drafter=drafter, goal=goal), tree, pool, location
+        )
+        for drafter in _inner_drafters(entries, pool.models, location)
+      ]
+      if kind is base.Drafter:
+        ((parts[name], params),) = members
+      else:
+        parts[name] = tuple(drafter for drafter, _ in members)
+        params = tuple(member_params for _, member_params in members)
+  providers: dict[Any, Callable[[Any], Any]] = {
+    **{name: lambda _, value=value: value for name, value in parts.items()},
     'sampling': lambda value: value or pool.sampling,
     **_tree_providers(factory, arm, tree, location),
   }
@@ -309,10 +299,35 @@ def _build_drafter(
     providers['bonus_probs'] = lambda value: (
       arm.goal is not None if value is None else value
     )
-  drafter = components.build(base.Drafter, call, location, providers)
-  if members:
-    return drafter, tuple(params for _, params in members)
-  return drafter, params[0] if params else None
+  return components.build(base.Drafter, call, location, providers), params
+
+
+def _inner_drafters(
+  entries: Iterable[Any], models: Iterable[str], location: str
+) -> list[calls.Call]:
+  """Returns the drafters that a drafter is composed of."""
+  return [
+    _drafter(calls.parse(entry, location), models, location)
+    for entry in entries
+  ]
+
+
+def _find_model(
+  arm: Arm, kind: Any, name: str | None, pool: Pool, location: str
+) -> families.Model | models.Head:
+  """Returns the model or head that an arm drafts with.
+
+  Raises:
+    ValueError: the family has no model of this name and kind.
+  """
+  _check_model(kind, name, pool.models, f'{location}: {arm.drafter.name}')
+  model = pool.models[name]
+  if not isinstance(model.model, kind):
+    raise ValueError(
+      f'{location}: {arm.drafter.name} takes a {_NOUNS[kind]}, but {name!r} '
+      f'is a {_noun(model.model)}. {_names_of_kind(kind, pool)}'
+    )
+  return model
 
 
 def _noun(model: Any) -> str:
