@@ -39,11 +39,17 @@ _MOST_DEVICES = 64
 # Columns that only some rows have: methods that do not fit, methods that do,
 # targets that differ in depth, several devices, and measured rounds.
 _OPTIONAL = (
-  *('lacking_gigabytes', 'needs'),
-  *(*compilation.Launches._fields, 'kernels_per_layer'),
-  *('collectives', 'collective_megabytes'),
-  *('measured_ms', 'predicted_over_measured', 'share_of_copy'),
-  *('least_gigabytes', 'projected_speed_up'),
+  'lacking_gigabytes',
+  'needs',
+  *compilation.Launches._fields,
+  'kernels_per_layer',
+  'collectives',
+  'collective_megabytes',
+  'measured_ms',
+  'predicted_over_measured',
+  'share_of_copy',
+  'least_gigabytes',
+  'projected_speed_up',
 )
 # Compiled programs do not depend on whether they run.
 MAY_CHANGE = 'run', 'rounds', 'repeats', 'copied_megabytes', 'trace'

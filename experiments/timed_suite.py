@@ -52,8 +52,11 @@ from specjax.data import examples
 MAY_CHANGE = 'environment', 'parts'
 # Experiments that start no work after a deadline, and write what is finished.
 _EXPERIMENTS = (
-  *('accelerators', 'compare'),
-  *('train.distill', 'train.heads', 'train.responses'),
+  'accelerators',
+  'compare',
+  'train.distill',
+  'train.heads',
+  'train.responses',
 )
 # Placeholders for the suite's values in the fields of a part.
 _FAMILY, _DEVICE, _WORKDIR = 'FAMILY', 'DEVICE', 'WORKDIR'

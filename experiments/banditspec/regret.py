@@ -21,8 +21,12 @@ from specjax import registry
 from specjax.theory import regret as regret_lib
 
 MAY_CHANGE = (
-  *('environments', 'bandits', 'lengths'),
-  *('trace_rounds', 'traced', 'pulls'),
+  'environments',
+  'bandits',
+  'lengths',
+  'trace_rounds',
+  'traced',
+  'pulls',
 )
 # Points of the horizontal axis; selections are counted in windows around them.
 _WINDOWS = 50
