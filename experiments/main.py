@@ -214,9 +214,8 @@ def parse_flags(
   path = os.path.expanduser(paths[0])
   config = configs.load(path, smoke=SMOKE in argv)
   configs.check_fields(config, flag_args)
-  sys.argv = flag_args  # Read by `config_flags`.
   config_flags.DEFINE_config_dict(
-    'config', config, lock_config=True, flag_values=values
+    'config', config, flag_values=values, sys_argv=flag_args
   )
   about = 'Folder for config.json, results.json, records and plots.'
   flags.DEFINE_string('workdir', None, about, required=True, flag_values=values)
@@ -263,7 +262,7 @@ def command_line(argv: Sequence[str]) -> str:
 def console() -> None:
   """Runs the command line."""
   terminal.accept_any_text()
-  command = command_line(sys.argv)  # Before flags are parsed, which changes it.
+  command = command_line(sys.argv)
   app.run(functools.partial(_main, command=command), flags_parser=_parse)
 
 

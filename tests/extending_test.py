@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import shlex
-import sys
 from unittest import mock
 
 from absl import flags
@@ -89,7 +88,6 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
       *('main.py', *words[3:], f'--config.family={tmp_path}'),
       *('--config.max_new_tokens=4', '--config.prompts_per_domain=1'),
     ]
-    monkeypatch.setattr(sys, 'argv', argv)
     values = flags.FlagValues()
     main.parse_flags(argv, values)
     main.run(values.config, values.workdir, command)

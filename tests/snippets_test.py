@@ -153,10 +153,9 @@ def test_a_command_is_parsed_and_prepared(words, folder, monkeypatch, capsys):
   main.prepare(smoke.with_toys(values.config, folder))
 
 
-def test_fields_that_are_set_beside_smoke_stay_as_they_are_set(monkeypatch):
+def test_fields_that_are_set_beside_smoke_stay_as_they_are_set():
   argv = ['main.py', '--smoke', '--config=configs/quickstart.py']
   argv += ['--config.max_new_tokens=9', '--workdir=none']
-  monkeypatch.setattr(sys, 'argv', argv)
   values = flags.FlagValues()
   assert main.parse_flags(argv, values) == ['main.py']
   assert (values.config.max_new_tokens, values.config.repeats) == (9, 1)

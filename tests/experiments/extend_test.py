@@ -6,7 +6,6 @@ rewards one arm, as its option says.
 
 import contextlib
 import functools
-import sys
 from unittest import mock
 
 import absl.flags
@@ -237,9 +236,7 @@ def get_config():
 
 
 @pytest.mark.usefixtures('tables')
-def test_components_are_usable_from_the_command_line(
-  folder, tmp_path, monkeypatch
-):
+def test_components_are_usable_from_the_command_line(folder, tmp_path):
   file = tmp_path / 'mine.py'
   file.write_text(_FILE.format(folder=str(folder)))
   for table, _ in _NEW.values():
@@ -256,7 +253,6 @@ def test_components_are_usable_from_the_command_line(
       '--config.reward=mine(arm=1)',
       "--config.arms=('none', 'small:2/mine(keep=True)')",
     ]
-    monkeypatch.setattr(sys, 'argv', argv)
     values = absl.flags.FlagValues()
     main.parse_flags(argv, values)
     ((_, setup),) = main.prepare(values.config)

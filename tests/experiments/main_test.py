@@ -136,8 +136,7 @@ def test_bad_flags_end_in_a_sentence_and_leave_nothing(
     ),
   ],
 )
-def test_bad_flags_raise(flags, sentence, tmp_path, monkeypatch):
-  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
+def test_bad_flags_raise(flags, sentence, tmp_path):
   values = absl_flags.FlagValues()
   workdir = tmp_path / 'run'
   with pytest.raises(ValueError, match=sentence):
@@ -151,7 +150,6 @@ def test_command_buffers_are_enabled_before_a_run(
   monkeypatch, tmp_path, has_flag
 ):
   calls, values = [], absl_flags.FlagValues()
-  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
   monkeypatch.setattr(absl_flags, 'FLAGS', values)
   for module, name in (
     (main.programs, 'keep'),
@@ -594,8 +592,7 @@ def test_bad_sweeps_are_refused(sweep, sentence, tmp_path, monkeypatch):
   assert not list(tmp_path.iterdir())
 
 
-def test_a_sweep_as_a_flag_is_a_product_or_lists_its_changes(monkeypatch):
-  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
+def test_a_sweep_as_a_flag_is_a_product_or_lists_its_changes():
   for flag, changes in (
     (
       "{'sampling.temperature': (0.0, 1.0), 'seed': (1,)}",

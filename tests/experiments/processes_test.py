@@ -117,8 +117,7 @@ def test_processes_that_disagree_are_refused(flags, tmp_path):
     assert 'the same config, but process 0 differs from 1.' in errors
 
 
-def test_flags_of_several_processes_go_together(flags, tmp_path, monkeypatch):
-  monkeypatch.setattr(sys, 'argv', ['main.py'])  # Set as flags are parsed.
+def test_flags_of_several_processes_go_together(flags, tmp_path):
   values = absl_flags.FlagValues()
   argv = ['main.py', *flags, f'--workdir={tmp_path}', '--num_processes=2']
   main.parse_flags(argv, values)

@@ -1,7 +1,5 @@
 """One command runs all of a paper, and writes its tables."""
 
-import sys
-
 from absl import flags
 import pytest
 
@@ -34,14 +32,11 @@ def _parsed(run):
 
 @pytest.mark.parametrize('size', ['full', 'small'])
 @pytest.mark.parametrize('paper', _PAPERS)
-def test_a_suite_holds_every_config_of_its_folder(
-  paper, size, tmp_path, monkeypatch
-):
+def test_a_suite_holds_every_config_of_its_folder(paper, size, tmp_path):
   """Checks the runs of a suite; a small suite may leave out configs.
 
   Each run is a valid command line.
   """
-  monkeypatch.setattr(sys, 'argv', ['main'])  # Set as flags are parsed.
   config = smoke.load(f'{paper}/all:{size}')
   config.data_dir = str(tmp_path)
   names = set()
