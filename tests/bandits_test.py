@@ -25,6 +25,7 @@ from specjax.theory import constant
 from specjax.theory import regret
 from tests import arms as arms_lib
 from tests import optimized
+from tests import tiers
 
 _L = 4
 # Tokens of three arms, round by round.
@@ -510,11 +511,7 @@ _HARD = {
 
 @pytest.mark.parametrize(
   ('num_arms', 'num_rounds'),
-  [
-    (3, 2000),
-    pytest.param(1, 100_000, marks=pytest.mark.slow),
-    pytest.param(3, 100_000, marks=pytest.mark.slow),
-  ],
+  tiers.cases([(3, 2000), (1, 100_000), (3, 100_000)], (3, 2000)),
 )
 @pytest.mark.parametrize('name', _OF_REWARDS)
 def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms, num_rounds):
@@ -810,7 +807,11 @@ _regret_of_uniform = functools.cache(lambda: _regret(bandits.Uniform(3)))
 
 
 @pytest.mark.parametrize(
-  'name', sorted({*_OF_REWARDS} - {'fixed', 'round_robin', 'uniform'})
+  'name',
+  tiers.cases(
+    sorted({*_OF_REWARDS} - {'fixed', 'round_robin', 'uniform'}),
+    *('exp3_spec', 'hedge', 'sequential_halving', 'thompson', 'ucb_spec'),
+  ),
 )
 def test_who_learns_loses_less_than_half_of_what_uniform_does(name):
   """Uniform loses about 270 of 810 rounds, with an error below 2."""

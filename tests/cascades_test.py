@@ -28,6 +28,7 @@ from tests import arms
 from tests import goals_test
 from tests import lossless_test
 from tests import retrieval_test
+from tests import tiers
 from tests.decoding import drivers_test
 from tests.decoding import feedback_test
 
@@ -132,8 +133,8 @@ def builder(topology, verifier, sampling, **options):
 @pytest.mark.parametrize(
   ('topology', 'verifier', 'temperature'),
   [
-    (trees.chain(1), 'maximal', 1.0),
-    (trees.chain(3), 'block', 0.5),
+    pytest.param(trees.chain(1), 'maximal', 1.0, marks=pytest.mark.slow),
+    pytest.param(trees.chain(3), 'block', 0.5, marks=pytest.mark.slow),
     (trees.prefix_tree((2, 2)), 'multiround', 1.0),
     pytest.param(trees.chains(2, 1), 'otm', 0.5, marks=pytest.mark.slow),
   ],
@@ -189,6 +190,7 @@ def chance(goal, table, prompt, text, length):
   return result
 
 
+@pytest.mark.slow
 def test_a_goal_takes_drafts_without_a_distribution_as_unsure():
   target, _ = lossless_test.tables('time-varying')
   prompt, length, goal = [0, 1, 0], 2, GOALS['mixture']
@@ -213,37 +215,7 @@ def test_a_goal_takes_drafts_without_a_distribution_as_unsure():
 PROMPTS = [[1], [2, 3], [4, 5, 6]]
 
 
-def test_several_drafts_say_the_text_of_the_rule_at_temperature_0():
-  alpha = 0.1
-  target, draft = goals_test.markov_models()
-  decoder = arms.decoder(
-    *[
-      arms.model(
-        topology,
-        draft,
-        0.0,
-        verifier,
-        specjax.GOALS['diff'](alpha),
-        bonus_probs=True,
-      )
-      for topology, verifier in (
-        (trees.chains(2, 2), 'multiround'),
-        (trees.prefix_tree((2, 1)), 'otm'),
-      )
-    ],
-    target=target,
-    temperature=0.0,
-  )
-  for arm in range(2):
-    results = decoder.decode(PROMPTS, 24, bandit_state=np.int32(arm))
-    for prompt, result in zip(PROMPTS, results):
-      text, deferred = goals_test.greedy_text('diff', alpha, prompt, 24)
-      assert result.tokens == text and 0 < deferred < 24
-
-
-@pytest.mark.parametrize(
-  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('per_row', tiers.cases([True, False], True))
 def test_an_arm_says_the_same_beside_one_of_another_goal(per_row):
   target, draft = (toys.markov(seed, 8) for seed in (0, 1))
   pair = [
@@ -356,7 +328,7 @@ CASCADES = {'markov': ((0.2, 0.5, 0.65), 10), 'transformer': ((0.3, 0.7), 3)}
 
 
 @pytest.mark.parametrize(
-  'kind', ['markov', pytest.param('transformer', marks=pytest.mark.slow)]
+  'kind', tiers.cases(['markov', 'transformer'], 'markov')
 )
 def test_token_cascade_is_algorithm_2(kind):
   """The cap strikes at some alpha and not at another."""
@@ -425,7 +397,7 @@ def original_bild(models, alpha, fallback, prompt, num, window):
 
 
 @pytest.mark.parametrize(
-  'kind', ['markov', pytest.param('transformer', marks=pytest.mark.slow)]
+  'kind', tiers.cases(['markov', 'transformer'], 'markov')
 )
 def test_bild_falls_back_and_rolls_back_as_the_original(kind):
   (_, window), models = CASCADES[kind], pair(kind)
@@ -453,9 +425,10 @@ def test_truncation_changes_nothing_at_temperature_0():
 @pytest.mark.parametrize(
   ('arm', 'num_texts'),
   [
-    ('draft:3~opt({})', 3),
+    pytest.param('draft:3~opt({})', 3, marks=pytest.mark.slow),
     ('draft(stop=unsure({0})):3~bild(2.0,{0})', 2),
-    ('draft:3/lossy({})', 1),  # Lossless at temperature 0.
+    # Lossless at temperature 0.
+    pytest.param('draft:3/lossy({})', 1, marks=pytest.mark.slow),
   ],
 )
 def test_one_program_serves_all_alphas(arm, num_texts):
@@ -479,14 +452,9 @@ def test_one_program_serves_all_alphas(arm, num_texts):
   assert len(set(map(tuple, texts))) == num_texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  'arm',
-  [
-    'draft:3~opt(0.3)',
-    pytest.param(
-      'draft(stop=unsure(0.6)):3~bild(0.3,0.6)', marks=pytest.mark.slow
-    ),
-  ],
+  'arm', ['draft:3~opt(0.3)', 'draft(stop=unsure(0.6)):3~bild(0.3,0.6)']
 )
 def test_loop_copies_no_cache_and_calls_no_host(arm):
   decoder = pair('transformer').compiled_method(arm, temperature=1.0).decoder

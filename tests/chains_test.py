@@ -15,6 +15,7 @@ from specjax import verifiers
 from specjax.testing import rounds
 from specjax.theory import picks
 from tests import oracles
+from tests import tiers
 from tests.oracles import candidates
 
 DRAFT, TARGET = (rounds.normalize(table) for table in rounds.tables(3))
@@ -34,7 +35,7 @@ def test_picks_are_those_of_the_oracle(name):
 
 
 # The others are compared exactly, for two chains (`verifiers/`).
-@pytest.mark.parametrize('rule', ['otm', 'block'])
+@pytest.mark.parametrize('rule', tiers.cases(['otm', 'block'], 'block'))
 def test_verifiers_accept_as_often_as_is_foretold(rule):
   """Runs 100,000 rounds of 3 chains of 3, within 4.5 standard errors."""
   case = rounds.Case(trees.chains(3, 3))

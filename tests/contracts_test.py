@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import importlib
+import itertools
 import pkgutil
 
 import jax
@@ -33,6 +34,7 @@ from specjax.testing import goals as goal_checks
 from specjax.testing import rewards as reward_checks
 from specjax.testing import values
 from specjax.testing import verifiers as verifier_checks
+from tests import tiers
 from tests import twins
 
 TABLES = {
@@ -54,17 +56,14 @@ def check(kind, name):
   testing.CHECKS[kind](component, **options)
 
 
-# Whose programs are large: `distinct_test` verifies with it, too.
-LARGE = ('verifier', 'distinct')
+ROWS = [(kind, name) for kind, table in TABLES.items() for name in table]
+# Their programs are large, and other tests verify or compare them exactly.
+LARGE = ('coupling', 'otm_table'), ('verifier', 'distinct')
 
 
 @pytest.mark.parametrize(
   ('kind', 'name'),
-  [
-    pytest.param(kind, name, marks=[pytest.mark.slow] * ((kind, name) == LARGE))
-    for kind, table in TABLES.items()
-    for name in table
-  ],
+  tiers.cases(ROWS, *(row for row in ROWS if row not in LARGE)),
 )
 def test_contract(kind, name):
   check(kind, name)
@@ -645,7 +644,9 @@ def test_a_mixture_of_traced_goals_leaves_nothing_behind():
   assert (first != third).any()
 
 
-@pytest.mark.parametrize('name', specjax.BANDITS)
+@pytest.mark.parametrize(
+  'name', tiers.cases(specjax.BANDITS, 'hedge', 'thompson', 'ucb1')
+)
 def test_a_bandit_first_built_while_jax_traces_is_of_use_later(name):
   """What it holds are not values of that trace."""
   bandit_class = specjax.BANDITS[name]
@@ -676,8 +677,16 @@ def certain(tree):
   return tree._replace(raw_probs=jax.nn.one_hot(tree.tokens, 3))
 
 
-@pytest.mark.parametrize('temperature', [0.0, 1.0])
-@pytest.mark.parametrize('name', sorted(set(specjax.DRAFTERS) - {'none'}))
+@pytest.mark.parametrize(
+  ('name', 'temperature'),
+  tiers.cases(
+    itertools.product(sorted(set(specjax.DRAFTERS) - {'none'}), [0.0, 1.0]),
+    ('autoregressive', 1.0),
+    ('ensemble', 1.0),
+    ('feature_head', 0.0),
+    ('prompt_lookup', 1.0),
+  ),
+)
 def test_a_rule_that_defers_samples_the_target(name, temperature):
   """Covers any draft, including tokens that are chosen rather than drawn.
 

@@ -18,6 +18,7 @@ from specjax.transport import linear_program
 from specjax.transport import priorities
 from tests import oracles
 from tests import parts
+from tests import tiers
 from tests.oracles import candidates as candidates_lib
 from tests.oracles import enumeration
 from tests.oracles import otm
@@ -172,6 +173,7 @@ def test_maximal_alone_has_exactly_the_distribution_of_its_oracle(label):
   check_rows(couplings.Maximal(), oracles.maximal, PAIRS[label], 1, width=1)
 
 
+@pytest.mark.slow
 def test_priorities_of_many_tokens_have_exactly_the_target_distribution():
   pair = PAIRS['many tokens']
   choices = choices_of('otm', pair, 2)
@@ -201,7 +203,9 @@ FACTORS = {
 }
 
 
-@pytest.mark.parametrize('factor', FACTORS)
+@pytest.mark.parametrize(
+  'factor', tiers.cases(FACTORS, 'root', 'midway', 'twice k')
+)
 def test_kseq_is_exact_for_every_factor_from_the_root_on(factor):
   """Checks Theorem 1; at the root, acceptance is the rate of passed tests."""
   for name in SMALL:
@@ -349,14 +353,9 @@ def partner_chances(atom_cdf, partner_cdf):
   return np.maximum(overlap, 0) / np.where(sizes > 0, sizes, 1), sizes[:, 0] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('num_drafts', [2, 8])
-@pytest.mark.parametrize(
-  'vocab_size',
-  [
-    300,
-    *(pytest.param(size, marks=pytest.mark.slow) for size in (4096, 256_000)),
-  ],
-)
+@pytest.mark.parametrize('vocab_size', [300, 4096, 256_000])
 def test_ranks_of_otm_are_off_by_little(vocab_size, num_drafts):
   """Bounds the total variation of a draft's rank over all uniforms."""
   rng = np.random.default_rng(vocab_size)
@@ -506,7 +505,8 @@ def test_token_of_iid_candidates_has_the_target_distribution(
 
 
 @pytest.mark.parametrize(
-  ('pair', 'num_active'), [('random', 1), ('tied', 2), ('truncated', 3)]
+  ('pair', 'num_active'),
+  tiers.cases([('random', 1), ('tied', 2), ('truncated', 3)], ('truncated', 3)),
 )
 def test_check_rejects_samples_of_a_broken_coupling(pair, num_active):
   assert sample(parts.Resampling(), pair, num_active)[0] < 1e-6

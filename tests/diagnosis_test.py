@@ -75,7 +75,7 @@ def standardized_deviations(diagnosis):
 @pytest.mark.parametrize(
   ('kind', 'sampling'),
   [
-    ('stationary', sampling_lib.Sampling()),
+    pytest.param('stationary', sampling_lib.Sampling(), marks=pytest.mark.slow),
     ('changing', sampling_lib.Sampling(temperature=0.7, top_p=0.9)),
     pytest.param(
       'transformer',

@@ -19,6 +19,7 @@ from specjax.transport import distinct
 from specjax.transport import division
 from specjax.transport import marks
 from tests import oracles
+from tests import tiers
 from tests.oracles import candidates
 from tests.oracles import enumeration
 from tests.oracles import kseq_distinct
@@ -123,7 +124,7 @@ def accepted_of(draft, target, num):
   }
 
 
-@pytest.mark.parametrize('num', [1, 2, 3])
+@pytest.mark.parametrize('num', tiers.cases([1, 2, 3], 3))
 def test_minimum_cut_is_the_linear_program(num):
   """Compares the optimum with the linear program, and the rules with both.
 
@@ -156,7 +157,9 @@ def test_of_drafts_without_replacement_more_is_accepted():
     assert without > iid + 0.01, name
 
 
-@pytest.mark.parametrize(('size', 'num'), [(8, 4), (400, 2)])
+@pytest.mark.parametrize(
+  ('size', 'num'), tiers.cases([(8, 4), (400, 2)], (8, 4))
+)
 def test_factor_of_marks_is_the_best_one(size, num):
   """Compares the factor with a fine grid, also for buckets of tokens."""
   draft, target = map(jnp.float32, pair(3, size))
@@ -285,7 +288,7 @@ def test_couplings_have_exactly_the_distribution_of_their_oracle(name, num):
   )
 
 
-@pytest.mark.parametrize('num', [1, 2, 3])
+@pytest.mark.parametrize('num', tiers.cases([1, 2, 3], 3))
 def test_acceptance_is_that_of_the_oracles(num):
   """Allows for a candidate that is drawn from the residual of the target."""
   draft, target = pair(1, 4)
@@ -302,7 +305,8 @@ def test_acceptance_is_that_of_the_oracles(num):
 
 
 @pytest.mark.parametrize(
-  ('size', 'spread', 'below_kseq'), [(5, 0.5, 1e-3), (10, 0.1, 5e-3)]
+  ('size', 'spread', 'below_kseq'),
+  tiers.cases([(5, 0.5, 1e-3), (10, 0.1, 5e-3)], (5, 0.5, 1e-3)),
 )
 def test_otm_of_random_pairs_is_near_the_optimum_and_seldom_below_kseq(
   size, spread, below_kseq
@@ -326,6 +330,7 @@ def test_otm_of_random_pairs_is_near_the_optimum_and_seldom_below_kseq(
   assert np.max(kseq - otm) < below_kseq
 
 
+@pytest.mark.slow
 def test_samples_of_otm_have_the_target_distribution():
   """Samples three candidates, which have too many cells to enumerate.
 
@@ -340,8 +345,13 @@ def test_samples_of_otm_have_the_target_distribution():
   assert accepted == pytest.approx(expected, abs=4e-3)
 
 
-@pytest.mark.parametrize('rule', RULES)
-@pytest.mark.parametrize('rare', [1e-4, 1e-8, 2e-14])
+@pytest.mark.parametrize(
+  ('rare', 'rule'),
+  tiers.cases(
+    itertools.product([1e-4, 1e-8, 2e-14], RULES),
+    *((1e-4, 'otm'), (2e-14, 'kseq')),
+  ),
+)
 def test_couplings_have_the_target_distribution_of_rare_drafts(rare, rule):
   """Tests take long, or none is passed where none could be long enough."""
   draft = np.array([1.0, rare, 2 * rare, rare])
@@ -380,7 +390,9 @@ def all_count(*args):
     return couplings.OTMDistinct()(*args)
 
 
-@pytest.mark.parametrize('broken', [iid_factor, all_count])
+@pytest.mark.parametrize(
+  'broken', tiers.cases([iid_factor, all_count], all_count)
+)
 def test_check_rejects_what_is_for_iid_drafts(broken):
   draft, target = pair(1, 4)
   worst, _ = deviation(broken, draft, target, 3, 3)
@@ -431,15 +443,14 @@ def test_siblings_of_a_tree_have_exactly_the_target_distribution():
   np.testing.assert_allclose(result.probs, case.expected, atol=5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('verifier', 'topology', 'rows'),
   [
     ('ensemble', trees.chains(2, 2), 20_000),
     ('ensemble', trees.prefix_tree((3, 2)), 20_000),
     # Its integrals, of each row and round, take long.
-    pytest.param(
-      'otm_distinct', trees.chains(2, 2), 4000, marks=pytest.mark.slow
-    ),
+    ('otm_distinct', trees.chains(2, 2), 4000),
   ],
 )
 def test_the_loop_has_the_target_distribution(verifier, topology, rows):

@@ -19,6 +19,7 @@ from specjax.models import config as config_lib
 from specjax.testing import distributions
 from tests import arms
 from tests import sizes
+from tests import tiers
 from tests import twins
 
 CONFIG = config_lib.TransformerConfig(
@@ -244,28 +245,24 @@ def autoregressive(topology, chunk=None, **options):
   return drafter if chunk is None else arms.chunked(drafter, chunk)
 
 
+_CACHED = {
+  'chain 3': (trees.chain(3), {'chunk': 1, 'bonus_probs': True}),
+  'prefix tree': (trees.prefix_tree((2, 2)), {'chunk': 3}),
+  'ragged': (RAGGED, {'chunk': 16, 'bonus_probs': True}),
+  'empty': (trees.chain(0), {'bonus_probs': True}),
+  'chain that stops': (trees.chain(3), {'stop': UNSURE}),
+  'tree that stops': (
+    trees.prefix_tree((2, 2)),
+    {'stop': UNSURE, 'bonus_probs': True},
+  ),
+}
+
+
 @pytest.mark.parametrize(
-  ('topology', 'options'),
-  [
-    (trees.chain(3), {'chunk': 1, 'bonus_probs': True}),
-    (trees.prefix_tree((2, 2)), {'chunk': 3}),
-    (RAGGED, {'chunk': 16, 'bonus_probs': True}),
-    (trees.chain(0), {'bonus_probs': True}),
-    (trees.chain(3), {'stop': UNSURE}),
-    (trees.prefix_tree((2, 2)), {'stop': UNSURE, 'bonus_probs': True}),
-  ],
-  ids=[
-    'chain 3',
-    'prefix tree',
-    'ragged',
-    'empty',
-    'chain that stops',
-    'tree that stops',
-  ],
+  'name', tiers.cases(_CACHED, 'ragged', 'tree that stops')
 )
-def test_probs_do_not_depend_on_what_the_cache_went_through(
-  params, topology, options
-):
+def test_probs_do_not_depend_on_what_the_cache_went_through(params, name):
+  topology, options = _CACHED[name]
   check_rounds(autoregressive(topology, **options), params)
 
 
@@ -273,6 +270,7 @@ def windowed(topology, **options):
   return specjax.drafters.Windowed(autoregressive(topology), **options)
 
 
+@pytest.mark.slow
 def test_a_window_that_is_never_left_changes_nothing(params):
   check_rounds(windowed(trees.prefix_tree((2, 2)), sinks=2, window=64), params)
 
@@ -407,7 +405,7 @@ def fully_accepted(results, rounds):
     np.testing.assert_array_equal(result.accepted, result.drafted)
 
 
-@pytest.mark.parametrize('temperature', [0.0, 1.0])
+@pytest.mark.parametrize('temperature', tiers.cases([0.0, 1.0], 1.0))
 def test_draft_by_the_target_itself_is_accepted_in_full(temperature):
   """At every position of every round, from prompts of one token on."""
   decoder = arms.decoder(
@@ -416,7 +414,7 @@ def test_draft_by_the_target_itself_is_accepted_in_full(temperature):
   fully_accepted(decoder.decode(sizes.PROMPTS, 48), rounds=12)
 
 
-@pytest.mark.parametrize('chunk', [1, 16])
+@pytest.mark.parametrize('chunk', tiers.cases([1, 16], 1))
 def test_arms_that_take_turns_stay_accepted_in_full(chunk):
   """Depths 3 and 1: the first lags by 2, the second by 4 tokens in turn."""
   decoder = arms.decoder(

@@ -22,6 +22,7 @@ from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import tiers
 from tests import twins
 from tests.decoding import drivers_test
 
@@ -229,7 +230,7 @@ def proud(state, proposal, context, outcome, rows):
 
 @pytest.mark.parametrize(
   'part',
-  [{'catch_up': stale}, {'commit': proud}],
+  tiers.cases([{'catch_up': stale}, {'commit': proud}], {'commit': proud}),
 )
 def test_check_rejects_members_that_miss_what_others_drafted(part):
   with pytest.raises(AssertionError, match='not equal|Not equal'):
@@ -261,7 +262,9 @@ def test_loop_copies_no_cache_and_emits_what_greedy_decoding_does(
   assert sum(result.accepted.sum() for result in results) > 0
 
 
-@pytest.mark.parametrize('verifier', ['ensemble', 'multiround'])
+@pytest.mark.parametrize(
+  'verifier', tiers.cases(['ensemble', 'multiround'], 'ensemble')
+)
 def test_only_independent_siblings_have_the_target_distribution(verifier):
   """The power is that of `lossless_test`; siblings taken for i.i.d. fail it."""
   target, draft = lossless_test.tables('time-varying')

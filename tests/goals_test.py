@@ -658,6 +658,7 @@ def test_probabilities_behind_the_leaves_of_a_dynamic_tree_are_refused():
     apply.has_draft_probs(tree)
 
 
+@pytest.mark.slow
 def test_a_goal_is_checked_with_a_large_vocabulary_in_little_memory():
   """A square of the vocabulary would not fit in memory."""
   peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

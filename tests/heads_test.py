@@ -29,6 +29,7 @@ from specjax.models import loading
 from specjax.testing import distributions
 from tests import arms
 from tests import sizes
+from tests import tiers
 from tests.decoding import drivers_test
 
 _TARGET = config_lib.TransformerConfig(
@@ -240,16 +241,14 @@ def test_rows_that_are_refilled_forget_who_was_there(names):
     assert [r.rounds for r in batched] == [r.rounds for r in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'names',
   [
     ('eagle tree that may stop',),
-    pytest.param(
-      (
-        *('eagle chain', 'eagle3 tree', 'dynamic tree', 'medusa tree'),
-        *('eagle chain in a window', 'eagle chain that reads late'),
-      ),
-      marks=pytest.mark.slow,
+    (
+      *('eagle chain', 'eagle3 tree', 'dynamic tree', 'medusa tree'),
+      *('eagle chain in a window', 'eagle chain that reads late'),
     ),
   ],
   ids=['tree', 'others'],
@@ -263,7 +262,10 @@ def test_the_loop_samples_the_target(names):
 
 @pytest.mark.parametrize(
   ('verifier', 'least', 'most'),
-  [('ensemble', 0.0, 0.006), ('multiround', 0.15, 1.0)],
+  tiers.cases(
+    [('ensemble', 0.0, 0.006), ('multiround', 0.15, 1.0)],
+    ('ensemble', 0.0, 0.006),
+  ),
 )
 def test_distinct_siblings_need_their_own_probabilities(verifier, least, most):
   """Covers all pairs; using the first one's distribution for both is wrong."""
@@ -348,7 +350,9 @@ def _whole_text():
   return jax.jit(model.extend)(params, None, state.tokens)
 
 
-@pytest.mark.parametrize('name', _HEADS)
+@pytest.mark.parametrize(
+  'name', tiers.cases(_HEADS, 'dynamic tree', 'eagle chain in a window')
+)
 def test_what_a_head_has_read_is_what_it_would_read_at_once(name):
   """A tree in the loop, after others' rounds, is that of a fresh state."""
   decoder, _, state = _played()
@@ -409,7 +413,7 @@ def test_a_head_reads_as_many_pairs_as_its_own_rounds_leave():
     assert read == [width, 1]
 
 
-@pytest.mark.parametrize('lag', [1, 3, 5])
+@pytest.mark.parametrize('lag', tiers.cases([1, 3, 5], 5))
 def test_pairs_that_are_read_in_vain_change_no_draft(lag, monkeypatch):
   """Covers accelerators, which read a fixed number of pairs at any lag."""
   head, params = _head('eagle')
@@ -591,7 +595,7 @@ def test_bad_heads_are_refused(make, message):
     make()
 
 
-@pytest.mark.parametrize('size', [0.01, 1.0])
+@pytest.mark.parametrize('size', tiers.cases([0.01, 1.0], 0.01))
 def test_a_new_head_reads_tokens_and_features_alike(size):
   """However small the target's embeddings are; the feature itself besides."""
   wide = dataclasses.replace(_TARGET, d_model=256, vocab_size=64)

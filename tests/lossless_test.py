@@ -20,6 +20,7 @@ from specjax import sampling as sampling_lib
 from specjax import trees
 from specjax.testing import distributions
 from tests import arms
+from tests import tiers
 
 ROWS, VOCAB_SIZE, LENGTH = 20000, 3, 3
 PROMPT = [2, 0]
@@ -96,7 +97,7 @@ def several(target, draft):
   ('selected', 'is_lossless'),
   [
     pytest.param((CHAIN,), True, marks=pytest.mark.slow),
-    ((BROKEN,), False),
+    pytest.param((BROKEN,), False, marks=pytest.mark.slow),
     ((SHORT, TREE), True),
     ((SHORT, BROKEN), False),
     ((BLOCK, CHAINS), True),
@@ -148,9 +149,7 @@ def test_verifiers_of_several_drafts_have_the_target_distribution():
   assert min(p_values(decoder, target, len(names) + 2)) > 1e-4
 
 
-@pytest.mark.parametrize(
-  'feedback', ['bandit', pytest.param('full', marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('feedback', tiers.cases(['bandit', 'full'], 'bandit'))
 def test_rows_with_adverse_bandits_have_the_target_distribution(feedback):
   """Makes every row select by its past, among arms of several shapes.
 
@@ -174,9 +173,8 @@ def test_rows_with_adverse_bandits_have_the_target_distribution(feedback):
   assert p_value(decoder, target, bandit_state=broken) < 1e-6
 
 
-@pytest.mark.parametrize(
-  'feedback', [pytest.param('bandit', marks=pytest.mark.slow), 'full']
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('feedback', ['bandit', 'full'])
 def test_outcome_dependent_choice_of_arms_has_the_target_distribution(feedback):
   """A bandit that reacts to every reward chooses from the past alone."""
   target, draft = tables('stationary')

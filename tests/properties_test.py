@@ -25,6 +25,7 @@ from specjax import verifiers
 from specjax.transport import division
 from specjax.transport import priorities
 from specjax.transport import rejection
+from tests import tiers
 from tests import xla
 
 NUM_DEVICES = 8
@@ -335,9 +336,12 @@ def write_sharded(folder):
 
 
 @pytest.mark.parametrize(
-  'scale', ['few', pytest.param('many', marks=pytest.mark.slow)]
+  ('group', 'scale'),
+  tiers.cases(
+    itertools.product(GROUPS, ('few', 'many')),
+    *((group, 'few') for group in (*specjax.COUPLINGS, 'block', 'parts')),
+  ),
 )
-@pytest.mark.parametrize('group', GROUPS)
 def test_hard_distributions_give_possible_tokens(group, scale):
   for case, leaves in on_one_device(group, scale).values():
     case.check(*case.rows, *leaves)

@@ -20,6 +20,7 @@ from specjax.drafters import matching
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import tiers
 from tests import twins
 
 SIZE = 40
@@ -242,14 +243,18 @@ MANY = RAGGED, {'max_match': datastore.DEPTH, 'num_samples': 64}
 
 @pytest.mark.parametrize(
   ('name', 'topology', 'options'),
-  [
-    ('one', *CHAIN),
-    ('long', *CHAIN),
-    ('short', *PREFIX_TREE),
+  tiers.cases(
+    [
+      ('one', *CHAIN),
+      ('long', *CHAIN),
+      ('short', *PREFIX_TREE),
+      ('long', *PREFIX_TREE),
+      ('one', *MANY),
+      ('short', *MANY),
+    ],
     ('long', *PREFIX_TREE),
-    ('one', *MANY),
     ('short', *MANY),
-  ],
+  ),
 )
 def test_retrieval_is_a_slow_search(name, topology, options):
   documents, store = CORPORA[name]
@@ -274,17 +279,22 @@ WIDE = {'num_drafts': 3, 'num_samples': 40}
 
 @pytest.mark.parametrize(
   ('name', 'draft_length', 'options'),
-  [
-    (None, 8, {}),
-    ('one', 8, {}),
-    ('long', 8, {}),
-    ('short', 5, FEW),
+  tiers.cases(
+    [
+      (None, 8, {}),
+      ('one', 8, {}),
+      ('long', 8, {}),
+      ('short', 5, FEW),
+      ('long', 5, FEW),
+      (None, 6, DEEP),
+      ('long', 6, DEEP),
+      (None, 4, WIDE),
+      ('short', 4, WIDE),
+    ],
     ('long', 5, FEW),
     (None, 6, DEEP),
-    ('long', 6, DEEP),
-    (None, 4, WIDE),
     ('short', 4, WIDE),
-  ],
+  ),
 )
 def test_suffix_is_a_slow_search(name, draft_length, options):
   documents, store = CORPORA.get(name, (None, None))
@@ -511,7 +521,7 @@ def greedy(name):
   return results
 
 
-@pytest.mark.parametrize('name', LOOKUPS)
+@pytest.mark.parametrize('name', tiers.cases(LOOKUPS, 'prompt_lookup'))
 def test_greedy_output_is_that_of_plain_decoding(name):
   for plain, speculative in zip(greedy('none'), greedy(name), strict=True):
     assert speculative.tokens == plain.tokens

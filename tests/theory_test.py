@@ -18,6 +18,7 @@ from specjax.theory import constant
 from specjax.theory import pareto
 from specjax.theory import regret
 from tests import parts
+from tests import tiers
 
 RNG = np.random.default_rng(20)
 
@@ -265,7 +266,7 @@ def p_values(runs):
   yield distributions.chi_square(tokens[:, 2:4], third.ravel())
 
 
-@pytest.mark.parametrize('num_drafts', [1, 2, 5])
+@pytest.mark.parametrize('num_drafts', tiers.cases([1, 2, 5], 2))
 def test_simulated_rejections_and_tokens_are_as_foretold(num_drafts):
   runs, deviation = simulate(num_drafts)
   assert runs.tokens.shape == runs.rejected.shape == (RUNS, HORIZON)

@@ -14,6 +14,7 @@ from specjax.transport import division
 from specjax.transport import linear_program
 from specjax.transport import priorities
 from tests import oracles
+from tests import tiers
 from tests.oracles import otm
 
 # Shared by all small pairs, so that each rule is compiled four times.
@@ -306,7 +307,7 @@ def large_pair(kind, size):
 
 
 @pytest.mark.parametrize('kind', [1.0, 0.1, 'zipf'])
-@pytest.mark.parametrize('size', [256, 32000])
+@pytest.mark.parametrize('size', tiers.cases([256, 32000], 256))
 def test_plan_at_full_vocabulary_is_near_optimal_and_can_be_had(size, kind):
   """Strassen: the best of `k` drafts is in a set no less than all of them.
 
@@ -387,8 +388,7 @@ def rules_of(size):
 
 
 ROUNDED_SIZES = pytest.mark.parametrize(
-  'size',
-  [2, 3, 300, 1023, 4096, pytest.param(32000, marks=pytest.mark.slow)],
+  'size', tiers.cases([2, 3, 300, 1023, 4096, 32000], 3, 1023)
 )
 
 

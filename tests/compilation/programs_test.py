@@ -86,6 +86,7 @@ def test_a_decode_on_a_mesh_is_compiled_for_it():
   assert on_mesh.read['weights'] > 0
 
 
+@pytest.mark.slow
 def test_more_drafts_read_more():
   one, two, four = (_on_cpu(length).min_bytes for length in (1, 2, 4))
   assert four - two == pytest.approx(2 * (two - one), rel=0.1)

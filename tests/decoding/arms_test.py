@@ -12,6 +12,7 @@ from specjax import trees
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests import tiers
 from tests import twins
 from tests.decoding import drivers_test
 
@@ -122,6 +123,7 @@ def test_a_row_with_its_own_bandit_ignores_its_neighbours(models, options):
   assert len({tuple(result.pulls) for result in batch_results}) > 1
 
 
+@pytest.mark.slow
 def test_rows_that_choose_alike_decode_as_one_batch():
   target, draft, other = CHAINS
   batch, rows = (
@@ -148,7 +150,7 @@ def watched(arm, called):
   return inner._replace(drafter=drafter), params
 
 
-@pytest.mark.parametrize('per_row', [False, True])
+@pytest.mark.parametrize('per_row', tiers.cases([False, True], True))
 def test_only_arms_that_a_live_row_chose_are_run(per_row):
   counts = np.zeros(3, int)
 

@@ -12,6 +12,7 @@ from specjax.decoding import prefill
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests import tiers
 from tests import xla
 from tests.decoding import drivers_test
 
@@ -92,7 +93,8 @@ def test_each_prompt_gets_what_it_gets_alone(build, prompts, options):
 
 
 @pytest.mark.parametrize(
-  ('num', 'queue_size'), [(1, QUEUE), (3, QUEUE), (8, sizes.ROWS)]
+  ('num', 'queue_size'),
+  tiers.cases([(1, QUEUE), (3, QUEUE), (8, sizes.ROWS)], (3, QUEUE)),
 )
 def test_rows_may_be_more_than_prompts(num, queue_size):
   decoder, prompts = markov(), MARKOV_PROMPTS[:num]
@@ -239,7 +241,7 @@ def test_queues_of_one_shape_share_a_program():
 
 def test_no_cache_of_the_batch_is_copied():
   """Only rows of it: what is read is a state of one row."""
-  decoder, num_rows, size = arms.decoder(arms.chain()), 3, 4
+  decoder, num_rows, size = arms.decoder(arms.none()), 3, 4
   setup = prefill.Setup(decoder.round_fn, sizes.BUFFER)
   batch = continuous_batching.idle_batch(
     setup,

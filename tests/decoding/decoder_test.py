@@ -15,6 +15,7 @@ from specjax.decoding import decoder as decoder_lib
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests import tiers
 from tests.decoding import results_test
 
 
@@ -87,7 +88,11 @@ def test_greedy_trees_equal_greedy_autoregressive(topology, verifier):
 
 
 @pytest.mark.parametrize(
-  'name', ['batch', 'block', 'greedy', 'kseq', 'maximal', 'multiround', 'otm']
+  'name',
+  tiers.cases(
+    ['batch', 'block', 'greedy', 'kseq', 'maximal', 'multiround', 'otm'],
+    *('batch', 'block', 'otm'),
+  ),
 )
 def test_verifiers_of_one_hot_distributions_take_the_greedy_path(name):
   """Drafts four equal chains whose first tokens agree with the target."""
@@ -121,21 +126,8 @@ def test_verifiers_of_one_hot_distributions_take_the_greedy_path(name):
     np.testing.assert_array_equal(emitted, greedy[row, : num + 1])
 
 
-@pytest.mark.slow
-def test_equal_drafts_change_no_round():
-  """At temperature 0 all chains are one and the same."""
-  decoder = arms.decoder(
-    arms.chains(4, verifier='otm', temperature=0.0), temperature=0.0
-  )
-  results = decoder.decode(sizes.PROMPTS, sizes.NEW)
-  for result, single in zip(results, greedy_chain()[2], strict=True):
-    assert result.tokens == single.tokens and result.rounds == single.rounds
-    np.testing.assert_array_equal(result.accepted, single.accepted)
-
-
 @pytest.mark.parametrize(
-  'build',
-  [arms.chain, pytest.param(arms.chains, marks=pytest.mark.slow)],
+  'build', tiers.cases([arms.chain, arms.chains], arms.chain)
 )
 def test_output_does_not_depend_on_the_batch(build):
   """Compares outputs at temperature 1 with permuted rows and single rows."""
@@ -328,6 +320,7 @@ def test_longer_prompts_read_by_another_program_are_decoded_by_the_same():
   assert compiled.numbers() == [1, 2]
 
 
+@pytest.mark.slow
 def test_what_is_no_data_makes_another_program():
   """The check above has teeth."""
   compiled = Compiled()

@@ -34,10 +34,9 @@ def bandit_for_each_row():
   'build',
   [
     bandit_for_each_row,
-    pytest.param(
-      lambda: arms.decoder(arms.chain()), marks=pytest.mark.slow, id='chain'
-    ),
+    pytest.param(lambda: arms.decoder(arms.chain()), marks=pytest.mark.slow),
   ],
+  ids=['bandit', 'chain'],
 )
 def test_while_scan_and_generator_are_one(build):
   """Rounds after the last row is done change no counter."""

@@ -20,6 +20,7 @@ from specjax.decoding import drivers
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests import tiers
 from tests.decoding import arms_test
 
 
@@ -141,9 +142,7 @@ def test_every_arm_is_rewarded_by_what_was_committed(per_row):
   np.testing.assert_allclose(state.bandit, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-  'temperature', [0.5, pytest.param(0.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('temperature', tiers.cases([0.5, 0.0], 0.5))
 def test_raw_acceptance_is_that_of_probabilities_before_temperature(
   temperature,
 ):

@@ -18,6 +18,8 @@ from specjax import families
 from tests import arms
 from tests.decoding import drivers_test
 
+pytestmark = pytest.mark.slow
+
 _CALL = 'model_call'
 # What launches nothing by itself.
 _FREE = {
@@ -155,34 +157,13 @@ def _chains(*args, **options):
 @pytest.mark.parametrize(
   ('build', 'temperature', 'max_kernels'),
   [
-    pytest.param(
-      lambda: arms.arm(drafters.NoDrafter(), verifier='greedy'),
-      0.0,
-      33,
-      id='plain',
-      marks=pytest.mark.slow,
-    ),
-    pytest.param(
-      lambda: _chains(1, 4, temperature=0.0),
-      0.0,
-      78,
-      id='greedy',
-      marks=pytest.mark.slow,
-    ),
-    pytest.param(
-      lambda: _chains(1, 4), 1.0, 188, id='maximal', marks=pytest.mark.slow
-    ),
-    pytest.param(
-      lambda: _chains(1, 4, verifier='block'),
-      1.0,
-      166,
-      id='block',
-      marks=pytest.mark.slow,
-    ),
-    pytest.param(
-      lambda: _chains(4, 4), 1.0, 330, id='otm', marks=pytest.mark.slow
-    ),
+    (lambda: arms.arm(drafters.NoDrafter(), verifier='greedy'), 0.0, 33),
+    (lambda: _chains(1, 4, temperature=0.0), 0.0, 78),
+    (lambda: _chains(1, 4), 1.0, 188),
+    (lambda: _chains(1, 4, verifier='block'), 1.0, 166),
+    (lambda: _chains(4, 4), 1.0, 330),
   ],
+  ids=['plain', 'greedy', 'maximal', 'block', 'otm'],
 )
 def test_a_round_launches_few_kernels_beside_its_model_calls(
   build, temperature, max_kernels
@@ -190,7 +171,6 @@ def test_a_round_launches_few_kernels_beside_its_model_calls(
   assert _count(build(), temperature=temperature) <= max_kernels
 
 
-@pytest.mark.slow
 def test_a_bandit_launches_few_kernels_and_acceptance_only_if_asked():
   """Acceptance is computed only for rewards that use it."""
   count = functools.partial(_count, _chains(1, 2), _chains(1, 4), bandit='ucb1')
@@ -200,7 +180,6 @@ def test_a_bandit_launches_few_kernels_and_acceptance_only_if_asked():
   assert num_with_acceptance > num_without_acceptance + 4
 
 
-@pytest.mark.slow
 def test_arms_of_one_rule_launch_few_kernels_for_their_numbers():
   """They are verified at once, each row with the numbers of its arm."""
 

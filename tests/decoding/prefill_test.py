@@ -19,6 +19,7 @@ from specjax.models import heads
 from specjax.testing import toys
 from tests import arms
 from tests import sizes
+from tests import tiers
 from tests import twins
 from tests.decoding import feedback_test
 from tests.decoding import results_test
@@ -125,7 +126,7 @@ def check_equals_one_prompt(decoder, state, turns, new):
 @pytest.mark.parametrize(
   ('build', 'options'),
   [
-    ([arms.chain], {}),
+    pytest.param([arms.chain], {}, marks=pytest.mark.slow),
     (
       [
         arms.chain,
@@ -296,16 +297,7 @@ def mismatches(decoder):
   return differing
 
 
-@pytest.mark.parametrize(
-  'name',
-  [
-    pytest.param(
-      name,
-      marks=() if name in ('chain', 'dynamic tree') else pytest.mark.slow,
-    )
-    for name in DRAFTERS
-  ],
-)
+@pytest.mark.parametrize('name', tiers.cases(DRAFTERS, 'dynamic tree'))
 def test_drafters_have_read_what_was_appended_and_nothing_else(name):
   """Rounds are those after one prompt, wherever the first turn ends."""
   assert not mismatches(arms.decoder(DRAFTERS[name](), temperature=0.0))
@@ -351,6 +343,7 @@ def test_sampled_rows_go_on_with_their_own_keys():
   assert first_texts == second_texts
 
 
+@pytest.mark.slow
 def test_a_buffer_can_be_filled_to_the_end():
   decoder = chain_decoder()
   state = run(decoder, decoder.init(sizes.PROMPTS, [4, 9, 6, 5]))
@@ -425,7 +418,9 @@ def test_output_does_not_depend_on_what_was_learnt(num_tokens, feedback):
     assert warm_result.rounds == cold_result.rounds
 
 
-@pytest.mark.parametrize(('per_row', 'num_tokens'), [(True, 2), (False, 40)])
+@pytest.mark.parametrize(
+  ('per_row', 'num_tokens'), tiers.cases([(True, 2), (False, 40)], (True, 2))
+)
 def test_each_arm_counts_as_played_once(per_row, num_tokens):
   """A bandit state from earlier prompts is carried over."""
   decoder = learner('ucb1', warm_start=num_tokens, per_row=per_row)

@@ -20,6 +20,7 @@ from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import tiers
 from tests import twins
 from tests.decoding import arms_test
 from tests.decoding import results_test
@@ -137,12 +138,7 @@ def test_a_narrow_call_changes_no_token(topology, name):
 
 
 @pytest.mark.parametrize(
-  'name',
-  [
-    # It takes as long to compile as all other verifiers together.
-    pytest.param(name, marks=pytest.mark.slow) if name == 'distinct' else name
-    for name in specjax.VERIFIERS
-  ],
+  'name', tiers.cases(specjax.VERIFIERS, 'block', 'ensemble')
 )
 def test_a_tree_of_which_nothing_is_valid_is_the_empty_tree(name):
   """Compares tokens, so that a row does not depend on drafts in other rows."""
@@ -433,9 +429,7 @@ def test_trees_of_every_round_have_the_target_distribution():
   assert p > 1e-4 and broken < 1e-6
 
 
-@pytest.mark.parametrize(
-  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('per_row', tiers.cases([True, False], True))
 def test_trees_of_every_round_among_arms_have_the_target_distribution(per_row):
   target, draft = lossless_test.tables('stationary')
   decoder = arms.decoder(

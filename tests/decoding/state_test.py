@@ -16,6 +16,7 @@ from specjax.testing import toys
 from tests import arms
 from tests import lossless_test
 from tests import sizes
+from tests import tiers
 from tests import twins
 from tests.decoding import drivers_test
 
@@ -115,9 +116,7 @@ def test_a_head_on_features_copies_no_buffer_and_decodes_as_the_target_does():
   check_reads_every_round(state, results)
 
 
-@pytest.mark.parametrize(
-  'per_row', [True, pytest.param(False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize('per_row', tiers.cases([True, False], True))
 def test_heads_catch_up_from_the_buffers(per_row):
   """Of all layers, interleaved with another model and with plain decoding."""
   taps = (-1, 0, 1)

@@ -13,14 +13,16 @@ import specjax
 from specjax import drafters
 from specjax import trees
 from specjax.decoding import timing
-from specjax.testing import toys
 from tests import arms
 from tests import sizes
+
+MARKOV = {'target': arms.MARKOV_TARGET}
 
 
 def several():
   """Two chains of one model, plain decoding, and a prompt lookup."""
-  return arms.chain(), arms.none(), arms.chain(2), arms.lookup(2)
+  chains = [arms.chain(num, arms.MARKOV_DRAFT) for num in (3, 2)]
+  return chains[0], arms.none(), chains[1], arms.lookup(2)
 
 
 @pytest.fixture(name='seconds')
@@ -44,9 +46,9 @@ def test_a_table_has_the_costs_of_every_arm(seconds):
   Runs are four of rounds, three of catch-up and three of prefill, in this
   order.
   """
-  decoder = arms.decoder(*several(), bandit='ucb1', per_row=True)
+  decoder = arms.decoder(*several(), bandit='ucb1', per_row=True, **MARKOV)
   costs = specjax.measure_costs(
-    decoder, sizes.PROMPTS, batch_size=2, num_rounds=2, repeats=3
+    decoder, sizes.MARKOV_PROMPTS, batch_size=2, num_rounds=2, repeats=3
   )
   assert seconds == [10]
   assert costs.batch_size == 2
@@ -64,36 +66,40 @@ def test_a_table_has_the_costs_of_every_arm(seconds):
 
 def test_goodput_is_built_from_a_table(seconds):
   """In three lines, as the module's docstring has them."""
-  options = {'target': arms.MARKOV_TARGET}
   pairs = arms.chain(draft=arms.MARKOV_DRAFT), arms.none()
-  prompts = [[token % 3 for token in prompt] for prompt in sizes.PROMPTS]
-  decoder = arms.decoder(*pairs, **options)
+  decoder, prompts = arms.decoder(*pairs, **MARKOV), sizes.MARKOV_PROMPTS
   costs = specjax.measure_costs(decoder, prompts, num_rounds=1, repeats=1)
   goodput = specjax.bandits.Goodput(
     len(pairs), costs.round_seconds, costs.depths, costs.kinds
   )
-  decoder = arms.decoder(*pairs, bandit=goodput, **options)
+  decoder = arms.decoder(*pairs, bandit=goodput, **MARKOV)
   for result in decoder.decode(prompts, 4):
     assert len(result.tokens) == 4
 
 
 def test_costs_do_not_depend_on_the_bandit_or_on_stop_tokens(seconds):
   """The measured decoder selects a fixed arm, and no token ends a row."""
-  decoder = arms.decoder(arms.none(), stop_tokens=range(toys.VOCAB))
-  state = timing.begin(decoder, sizes.PROMPTS, 8)
+  decoder = arms.decoder(arms.none(), stop_tokens=range(3), **MARKOV)
+  state = timing.begin(decoder, sizes.MARKOV_PROMPTS, 8)
   state, _ = specjax.trace(decoder.round_fn, decoder.params, state, 3)
   assert not state.done.any()
   default_round_fn, bandit_round_fn = (
-    timing._with_fixed_arm(arms.decoder(*several(), **options)).round_fn
+    timing._with_fixed_arm(
+      arms.decoder(*several(), **MARKOV, **options)
+    ).round_fn
     for options in ({}, {'bandit': 'ucb1', 'per_row': True})
   )
   assert default_round_fn == bandit_round_fn
 
 
 def test_deferred_drafters_have_read_before_rounds_are_timed():
-  decoder = arms.decoder(arms.deferred(arms.chain()))
-  (waiting,) = decoder.init(sizes.PROMPTS, 8).drafters
-  (ready,) = timing.begin(decoder, sizes.PROMPTS, 8).drafters
+  chain = arms.chain(draft=arms.MARKOV_DRAFT)
+  decoder, prompts = (
+    arms.decoder(arms.deferred(chain), **MARKOV),
+    sizes.MARKOV_PROMPTS,
+  )
+  (waiting,) = decoder.init(prompts, 8).drafters
+  (ready,) = timing.begin(decoder, prompts, 8).drafters
   lengths = [len(prompt) for prompt in sizes.PROMPTS]
   assert waiting.waiting.tolist() == lengths
   assert not ready.waiting.any()

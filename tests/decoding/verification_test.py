@@ -11,6 +11,7 @@ from specjax import trees
 from specjax.decoding import verification
 from tests import arms
 from tests import sizes
+from tests import tiers
 
 CHOW, OPT = specjax.goals.Chow, specjax.goals.Opt
 OTM, MAXIMAL = (specjax.verifiers.resolve(name) for name in ('otm', 'maximal'))
@@ -85,9 +86,13 @@ class OtherWalk(specjax.verifiers.TreeWalk):
   """A tree walk that differs from `TreeWalk` in its class only."""
 
 
-@pytest.mark.parametrize('alphas', [None, (0.05, 0.3)], ids=['target', 'chow'])
 @pytest.mark.parametrize(
-  'per_row', [pytest.param(False, marks=pytest.mark.slow), True]
+  ('per_row', 'alphas'),
+  tiers.cases(
+    [(True, (0.05, 0.3)), (True, None), (False, (0.05, 0.3)), (False, None)],
+    (True, (0.05, 0.3)),
+  ),
+  ids=['chow, row', 'target, row', 'chow, batch', 'target, batch'],
 )
 def test_arms_that_are_verified_at_once_emit_what_they_emit_apart(
   per_row, alphas
@@ -96,16 +101,20 @@ def test_arms_that_are_verified_at_once_emit_what_they_emit_apart(
   options = [{}, {}]
   if alphas:
     options = [{'goal': CHOW(alpha), 'bonus_probs': True} for alpha in alphas]
-  first_arm = arms.chain(2, **options[0])
-  second_arm, params = arms.chain(2, arms.OTHER, **options[1])
+  first_arm = arms.chain(2, arms.MARKOV_DRAFT, **options[0])
+  second_arm, params = arms.chain(2, arms.MARKOV_OTHER, **options[1])
   separate_arm = second_arm._replace(
     verifier=OtherWalk(second_arm.verifier.coupling)
   )
   assert first_arm[0].verifier == second_arm.verifier != separate_arm.verifier
   joint_results, separate_results = (
     arms.decoder(
-      first_arm, (arm, params), bandit='uniform', per_row=per_row
-    ).decode(sizes.PROMPTS, 12)
+      first_arm,
+      (arm, params),
+      bandit='uniform',
+      target=arms.MARKOV_TARGET,
+      per_row=per_row,
+    ).decode(sizes.MARKOV_PROMPTS, 12)
     for arm in (second_arm, separate_arm)
   )
   assert sum(result.pulls for result in joint_results).all()

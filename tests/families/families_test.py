@@ -18,6 +18,7 @@ from specjax.models import config as config_lib
 from specjax.models import cutting
 from specjax.models import heads
 from specjax.testing import toys
+from tests import tiers
 
 
 @pytest.fixture(scope='module')
@@ -53,16 +54,6 @@ def test_greedy_equals_autoregressive_on_held_out_prompts(family):
     for name in (None, 'medium')
   )
   assert speculative == plain
-
-
-@pytest.mark.slow
-def test_two_drafts_equal_autoregressive_on_one_prompt_of_each_domain(family):
-  prompts = family.prompts[::8]
-  assert len({prompt.domain for prompt in prompts}) == 8
-  plain = _decode(family, None, prompts, 0.0, 24)
-  results = _decode(family, 'small', prompts, 0.0, 24, num_drafts=2)
-  assert [r.tokens for r in plain] == [r.tokens for r in results]
-  assert sum(r.accepted.sum() for r in results) > 0
 
 
 @pytest.mark.slow
@@ -133,7 +124,7 @@ def _checkpoint(seed, texts='', padding=0, **tiny):
   return models.Checkpoint(config, model, params, tokenizer)
 
 
-@pytest.mark.parametrize('padding', [0, 9])
+@pytest.mark.parametrize('padding', tiers.cases([0, 9], 9))
 def test_checkpoints_of_padded_vocabularies_decode_together(padding):
   """Greedy texts equal the target's, for smaller and larger vocabularies."""
   target, draft = _checkpoint(0, padding=5), _checkpoint(1, padding=padding)

@@ -9,17 +9,11 @@ from specjax import testing
 from specjax import trees
 from specjax import verifiers
 from tests import parts
+from tests import tiers
 
 
 @pytest.mark.parametrize(
-  'name',
-  [
-    'batch',
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in ('block', 'kseq', 'ensemble')
-    ),
-  ],
+  'name', tiers.cases(['batch', 'block', 'kseq', 'ensemble'], 'batch')
 )
 def test_lossless_verifiers_are_accepted(name):
   testing.check_lossless(name)

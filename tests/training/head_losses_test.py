@@ -15,6 +15,7 @@ from specjax.models import cutting
 from specjax.models import heads
 from specjax.training import head_losses
 from specjax.training import teacher
+from tests import tiers
 
 _TARGET = config_lib.TransformerConfig(
   vocab_size=13,
@@ -117,7 +118,7 @@ def _reference(head, extend, drafted, teach, recipe, params, text):
   return sums
 
 
-@pytest.mark.parametrize('kind', ['eagle', 'eagle3'])
+@pytest.mark.parametrize('kind', tiers.cases(['eagle', 'eagle3'], 'eagle3'))
 def test_steps_are_aligned_with_the_text(kind, tmp_path):
   config, params, fixed = _made(kind)
   head = heads.head(config)
@@ -137,7 +138,9 @@ def test_steps_are_aligned_with_the_text(kind, tmp_path):
   np.testing.assert_allclose(loss, expected, rtol=2e-4)
 
 
-@pytest.mark.parametrize('moved', ['tokens', 'features', 'weights'])
+@pytest.mark.parametrize(
+  'moved', tiers.cases(['tokens', 'features', 'weights'], 'features')
+)
 def test_a_shift_by_one_is_found(moved, tmp_path):
   config, params, fixed = _made('eagle')
   batch = _taught(tmp_path)

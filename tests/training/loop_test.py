@@ -19,6 +19,7 @@ import pytest
 from specjax.data import packing
 from specjax.training import loop
 from specjax.training import losses
+from tests import tiers
 
 _CONFIG = loop.TrainingConfig(
   steps=240,
@@ -223,13 +224,15 @@ def test_the_loss_goes_down(reference):
   assert last < 0.02
 
 
-@pytest.mark.parametrize('moment', _MOMENTS)
+@pytest.mark.parametrize(
+  ('event', 'count'), tiers.cases(_MOMENTS, ('batch', 41), ('os.rename', 5))
+)
 def test_a_run_killed_at_a_moment_ends_as_if_it_had_not_been(
-  tmp_path, folders, reference, moment
+  tmp_path, folders, reference, event, count
 ):
-  workdir = shutil.copytree(folders[moment], tmp_path / 'run')
+  workdir = shutil.copytree(folders[event, count], tmp_path / 'run')
   begun = [name for name in _checkpoints(workdir) if not name.isdigit()]
-  assert bool(begun) == (moment[0] in ('os.mkdir', 'os.rename'))
+  assert bool(begun) == (event in ('os.mkdir', 'os.rename'))
   _check_survivors(workdir, reference)
   _check_same(workdir, _fit(workdir), reference)
 

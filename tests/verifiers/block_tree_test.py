@@ -15,6 +15,7 @@ from specjax import theory
 from specjax import trees
 from specjax import verifiers
 from specjax.couplings import proposals
+from tests import tiers
 from tests.oracles import block
 from tests.oracles import candidates
 from tests.oracles import enumeration
@@ -40,7 +41,10 @@ CASES = {
   'siblings, chosen': exact.Case(trees.chains(3, 1), 4, chosen=(2, 0, 3)),
   'tree, chosen': exact.Case(PREFIX_TREE, 3, chosen=(2, 1, 0, 1, 2, 1)),
 }
-each_case = pytest.mark.parametrize('name', CASES)
+each_case = pytest.mark.parametrize(
+  'name',
+  tiers.cases(CASES, 'chains', 'prefix tree, some invalid', 'tree, chosen'),
+)
 
 
 class Paths(NamedTuple):
@@ -179,7 +183,9 @@ def test_a_path_is_kept_as_often_as_its_share(name):
   np.testing.assert_allclose(integrated(name).reach, reach, atol=1e-6)
 
 
-@pytest.mark.parametrize('name', ['chains', 'chains, other goal'])
+@pytest.mark.parametrize(
+  'name', tiers.cases(['chains', 'chains, other goal'], 'chains')
+)
 def test_no_verifier_keeps_more_than_the_linear_program(name):
   """The tree walk with `otm`, on the same path, accepts fewer tokens."""
   case = CASES[name]
@@ -192,7 +198,9 @@ def test_no_verifier_keeps_more_than_the_linear_program(name):
   )
 
 
-@pytest.mark.parametrize('name', ['chains', 'one, then two'])
+@pytest.mark.parametrize(
+  'name', tiers.cases(['chains', 'one, then two'], 'chains')
+)
 def test_check_rejects_tests_against_the_drafter(name, monkeypatch):
   """As if the path were a chain that the drafter has drawn."""
   propose = proposals.propose

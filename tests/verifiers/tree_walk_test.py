@@ -1,5 +1,7 @@
 """The tree walk: exact distributions on tiny Markov models; greedy walks."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,7 @@ from specjax.testing import verifiers as testing_verifiers
 from specjax.transport import division
 from tests import oracles
 from tests import parts
+from tests import tiers
 from tests.oracles import maximal
 from tests.oracles import multiround
 from tests.verifiers import exact
@@ -128,11 +131,15 @@ TRIED = sorted(set(ORACLES) - {'maximal', 'otm_table'})
 
 @pytest.mark.parametrize(
   ('name', 'fork'),
-  [
-    (name, fork)
-    for name in TRIED
-    for fork in (FORKS if name in ALL_FORKS else FEW_FORKS)
-  ],
+  tiers.cases(
+    (
+      (name, fork)
+      for name in TRIED
+      for fork in (FORKS if name in ALL_FORKS else FEW_FORKS)
+    ),
+    ('kseq', 'two chains'),
+    *((name, 'some invalid') for name in TRIED),
+  ),
 )
 def test_all_candidates_of_a_tree_have_exactly_the_goal_distribution(
   name, fork
@@ -176,7 +183,9 @@ def undivided_breakpoints(draft, target, tokens, slots, width):
   return [np.concatenate(arrays) for arrays in zip(*steps, empty_steps)]
 
 
-@pytest.mark.parametrize('fork', ['two, two each', 'one, then two'])
+@pytest.mark.parametrize(
+  'fork', tiers.cases(['two, two each', 'one, then two'], 'one, then two')
+)
 def test_check_rejects_undivided_tests_on_a_prefix_tree(fork):
   case = FORKS[fork]
   coupling = parts.FunctionCoupling(undivided)
@@ -199,8 +208,14 @@ SIBLINGS = exact.Case(trees.chains(3, 1), 4, chosen=(2, 0, 3))
 CHOSEN_TREE = exact.Case(PREFIX_TREE, 3, chosen=(2, 1, 0, 1, 2, 1))
 
 
-@pytest.mark.parametrize('case', [SIBLINGS, CHOSEN_TREE])
-@pytest.mark.parametrize('name', TRIED)
+@pytest.mark.parametrize(
+  ('name', 'case'),
+  tiers.cases(
+    itertools.product(TRIED, [SIBLINGS, CHOSEN_TREE]),
+    ('kseq', CHOSEN_TREE),
+    *((name, SIBLINGS) for name in TRIED),
+  ),
+)
 def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
   case, name
 ):
@@ -213,7 +228,9 @@ def test_different_siblings_not_sampled_have_exactly_the_goal_distribution(
   )
 
 
-@pytest.mark.parametrize('name', ['kseq', 'multiround'])
+@pytest.mark.parametrize(
+  'name', tiers.cases(['kseq', 'multiround'], 'multiround')
+)
 def test_check_rejects_siblings_that_pass_for_samples(name):
   """The assumed draft distribution has no mass on the other siblings."""
 
@@ -252,9 +269,17 @@ JOINTS = {
 }
 
 
-@pytest.mark.parametrize('case', JOINTS.values(), ids=JOINTS)
-def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(case):
+@pytest.mark.parametrize(
+  'name',
+  tiers.cases(
+    JOINTS,
+    *('chosen last', 'siblings, then chosen', 'three, first invalid'),
+    *('deep, one end invalid', 'a tree and a chain'),
+  ),
+)
+def test_candidates_of_mixed_drafts_have_exactly_the_target_distribution(name):
   """And the first of them as often as each residual, in turn, says."""
+  case = JOINTS[name]
   result = exact.integrate(
     case,
     verifiers.Ensemble(),
@@ -362,7 +387,9 @@ def test_a_coupling_stands_for_the_tree_walk_with_it():
 )
 @pytest.mark.parametrize(
   'topology',
-  [trees.chains(2, 3), PREFIX_TREE, trees.Topology((-1, -1, 1))],
+  tiers.cases(
+    [trees.chains(2, 3), PREFIX_TREE, trees.Topology((-1, -1, 1))], PREFIX_TREE
+  ),
   ids=['chains', 'prefix tree', 'ragged'],
 )
 def test_walks_of_all_platforms_are_the_same(
@@ -376,13 +403,13 @@ def test_walks_of_all_platforms_are_the_same(
     tree = tree._replace(tokens=tokens, probs=None)
   keys = jax.random.split(jax.random.key(1), len(target))
   verify = jax.vmap(verifiers.resolve(coupling))
-  expected = verify(keys, tree, target)
+  expected = jax.jit(lambda *args: verify(*args))(keys, tree, target)
   monkeypatch.setattr(
     jax.lax,
     'platform_dependent',
     lambda *args, default, **branches: branches.get(platform, default)(*args),
   )
-  actual = jax.vmap(verifiers.resolve(coupling))(keys, tree, target)
+  actual = jax.jit(lambda *args: verify(*args))(keys, tree, target)
   num = np.asarray(expected.num_accepted)
   assert len(set(num.tolist())) > 1
   np.testing.assert_array_equal(actual.num_accepted, num)
@@ -397,7 +424,9 @@ def test_walks_of_all_platforms_are_the_same(
       np.testing.assert_array_equal(expected_entries, actual_entries)
 
 
-@pytest.mark.parametrize('coupling', ['greedy', 'maximal'])
+@pytest.mark.parametrize(
+  'coupling', tiers.cases(['greedy', 'maximal'], 'maximal')
+)
 def test_a_walk_of_chosen_tokens_is_that_of_other_platforms(
   monkeypatch, coupling
 ):
@@ -427,7 +456,7 @@ def test_a_walk_of_chosen_tokens_is_that_of_other_platforms(
         platform, default
       )(*args),
     )
-    verify = jax.vmap(verifiers.resolve(coupling))
+    verify = jax.jit(jax.vmap(lambda *args: verifiers.resolve(coupling)(*args)))
     outcomes[platform] = jax.device_get(verify(keys, tree, target))
   expected, actual = outcomes.values()
   np.testing.assert_array_equal(actual.num_accepted, expected.num_accepted)
