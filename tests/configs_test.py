@@ -1,9 +1,8 @@
-"""Every config is prepared; of each experiment, one config runs.
+"""Every config is prepared; one config of each experiment runs.
 
-To prepare a config is to build all that it decodes with, at its own sizes, but
-of toy models and texts. Nothing is compiled. One config of each experiment
-runs at its smallest sizes; there, too, models are random, so that nothing is
-said about results.
+To prepare a config is to build all that it decodes with, at its own sizes but
+with toy models and texts; nothing is compiled. One config of each experiment
+runs at its smallest sizes; its models are random, so its results prove nothing.
 """
 
 import dataclasses
@@ -24,6 +23,8 @@ from experiments.common import methods as methods_lib
 from experiments.common import results
 from tests import extras
 from tests import smoke
+
+pytestmark = pytest.mark.slow
 
 # The config of each experiment that runs, and what it leaves beside rows.
 _RUNS = {
@@ -95,17 +96,6 @@ def _names(path):
   ]
 
 
-@pytest.mark.parametrize('path', smoke.PATHS)
-def test_a_config_is_prepared(path, folder):
-  """With every argument that it names, at its own sizes and the smallest."""
-  for name in _names(path):
-    for config in (smoke.sized(name, folder), smoke.smoke(name, folder)):
-      for point, setup in main.prepare(config):
-        if isinstance(setup, compare.Setup) and point.get('prompts'):
-          assert all(prompts.jobs for prompts in setup.prompt_sets)
-          assert setup.methods and setup.prompt_sets
-
-
 def test_configs_that_take_an_argument_name_what_they_accept():
   for path in smoke.PATHS:
     module = runpy.run_path(smoke.ROOT / path)
@@ -127,37 +117,46 @@ def test_a_field_that_a_config_lacks_raises(tmp_path):
 _CHECKED = set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('path', smoke.PATHS)
-def test_shapes_of_prefill_and_round(path, folder):
-  """Of each arm alone, and of every bandit over the first two of its arms."""
+def test_a_config_is_prepared_and_its_rounds_keep_their_shapes(path, folder):
+  """Covers every argument that it names, at its own sizes and the smallest.
+
+  Each arm is traced in a decoder of its own, and every bandit with two arms.
+  """
   for name in _names(path):
-    for _, setup in main.prepare(smoke.sized(name, folder)):
-      if isinstance(setup, compare.Setup):
+    for config in (smoke.sized(name, folder), smoke.smoke(name, folder)):
+      for point, setup in main.prepare(config):
+        if not isinstance(setup, compare.Setup):
+          continue
+        if point.get('prompts'):
+          assert all(prompts.jobs for prompts in setup.prompt_sets)
+          assert setup.methods and setup.prompt_sets
         for method in setup.methods:
           pair = method._replace(arms=method.arms[:2])
-          _check_shapes(
-            setup._replace(methods=[pair, *methods_lib.single_arms(method)])
-          )
+          for part in (pair, *methods_lib.single_arms(method)):
+            _check_shapes(setup, part)
 
 
-def _check_shapes(setup):
-  """Traces the methods that differ from all before in more than numbers.
-
-  A bandit is traced once, whatever its arms.
-  """
-  models = '|'.join(smoke.MODELS)
-  for method in setup.methods:
-    settings = method.settings | ({'arms': 2} if len(method.arms) > 1 else {})
-    text = re.sub(rf'\b({models})\b', 'model', repr(settings))
-    text = re.sub(r'(?<![\w.-])-?\d[\d.]*', '0', text)
-    kind = text, method.sampling.temperature > 0
-    if kind not in _CHECKED:
-      (compiled_method,) = compare.build_methods(
-        setup._replace(methods=[method]), 128
-      )
-      compare.check_shapes(compiled_method, batch_size=2)
-      _CHECKED.add(kind)
+def _check_shapes(setup, method):
+  """Traces a method with a kind of arm, bandit or reward that is new."""
+  is_greedy = not method.sampling.temperature
+  kinds = {(str(method.arms[0]), is_greedy)}
+  if len(method.arms) > 1:
+    options = method.feedback, method.per_row, method.warm_start > 0
+    kinds = {
+      (str(method.bandit), method.feedback),
+      (str(method.reward), *options),
+    }
+  # Numbers and names of models make no other kind.
+  names = '|'.join([*smoke.MODELS, 'eagle'])
+  similar = re.compile(rf'\b({names})\b|(?<![a-wyz_])\d[\d.]*')
+  kinds = {similar.sub('0', repr(kind)) for kind in kinds}
+  if not kinds <= _CHECKED:
+    _CHECKED.update(kinds)
+    (compiled_method,) = compare.build_methods(
+      setup._replace(methods=[method]), 128
+    )
+    compare.check_shapes(compiled_method, batch_size=2)
 
 
 def test_a_round_that_changes_a_shape_raises(folder):
@@ -184,7 +183,6 @@ def test_of_every_experiment_one_config_runs():
     assert smoke.load(name, smoke=True).experiment == experiment
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('experiment', _RUNS)
 def test_a_config_runs(experiment, folder, tmp_path):
   if experiment == 'benchmark.peer':

@@ -2,14 +2,19 @@
 
 import gc
 import os
+import pathlib
 
 import jax
+import pytest
 
 from tests import memory
 from tests import program_cache
 from tests import xla
 
 pytest_plugins = ['tests.extras']
+
+# The first tier proves the library only.
+_EXPERIMENTS = pathlib.Path(__file__).parent / 'experiments'
 
 # PyTorch's threads wait for each other, and workers have taken all cores.
 os.environ.setdefault('OMP_NUM_THREADS', '1')
@@ -24,7 +29,8 @@ def pytest_addoption(parser):
   parser.addoption(
     '--all',
     action='store_true',
-    help='Also run the second tier: experiments, notebooks, large samples.',
+    help='Also run the second tier: experiments, notebooks, large samples, '
+    'comparison with PyTorch.',
   )
 
 
@@ -44,8 +50,13 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(config, items):
+  for item in items:
+    if _EXPERIMENTS in item.path.parents:
+      item.add_marker(pytest.mark.slow)
   if config.getoption('--all'):
     return
-  slow = [item for item in items if 'slow' in item.keywords]
-  config.hook.pytest_deselected(items=slow)
-  items[:] = [item for item in items if 'slow' not in item.keywords]
+  tiers = [], []
+  for item in items:
+    tiers['slow' in item.keywords or 'oracles' in item.keywords].append(item)
+  items[:], second_tier = tiers
+  config.hook.pytest_deselected(items=second_tier)

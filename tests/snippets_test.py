@@ -20,6 +20,8 @@ from specjax.data import examples as examples_lib
 from specjax.testing import toys
 from tests import smoke
 
+pytestmark = pytest.mark.slow
+
 _ROOT = pathlib.Path(__file__).parents[1]
 # Pages whose code is run here; docs/extending.md has a test of its own.
 _PAGES = ('README.md', 'docs/experiments.md', 'docs/models.md')
@@ -41,7 +43,6 @@ def _run(page, namespace):
   return namespace
 
 
-@pytest.mark.slow
 def test_the_twelve_lines(capsys):
   (block,) = _blocks('README.md', 'python')
   lines = [line for line in block.splitlines() if line.strip()]
@@ -51,7 +52,6 @@ def test_the_twelve_lines(capsys):
   assert re.fullmatch(r'\d\.\d\d emitted tokens per target call', last_line)
 
 
-@pytest.mark.slow
 def test_the_page_about_experiments(tmp_path):
   toys.write_family(tmp_path, dict.fromkeys(('small', 'medium', 'large'), 0.2))
   examples = [examples_lib.Example('qa', text) for text in ('one', 'two')]
@@ -78,7 +78,6 @@ def test_the_page_about_experiments(tmp_path):
   assert set(namespace['figures'](rows)) == {'longest'}
 
 
-@pytest.mark.slow
 def test_the_page_about_models(tmp_path):
   namespace = _run('docs/models.md', {})
   namespace['export'](tmp_path)
