@@ -103,7 +103,6 @@ def _tiny(table='drafter'):
   return config
 
 
-@pytest.mark.slow
 def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
   tmp_path, monkeypatch
 ):
@@ -136,7 +135,6 @@ def test_rounds_are_measured_and_traced_without_a_compiler_being_asked(
   assert [value == flags[-1] for value in flags] == [False] * 2 + [True] * 2
 
 
-@pytest.mark.slow
 def test_programs_are_not_compiled_again_to_run_them(tmp_path, monkeypatch):
   """Reuses the compiler's reports in a workdir, even from another machine."""
   config = _tiny()

@@ -180,7 +180,6 @@ def _lengths_run(tmp_path_factory, family):
   return config, folder / 'run', toy.run(config, folder / 'run')
 
 
-@pytest.mark.slow
 def test_rows_of_lengths_say_what_was_logged(lengths_run):
   """Compares rows with a log of the cost table and of each method's batches."""
   _, workdir, rows = lengths_run
@@ -233,7 +232,6 @@ def _speed_up(records):
   return speed / (total('reference_emitted') / total('reference_seconds'))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('keep', [3, 8])
 def test_lengths_go_on_where_they_stopped(keep, tmp_path, lengths_run):
   """Resumes a run: a bandit keeps its state and selects the same arms."""
@@ -303,7 +301,6 @@ def test_bad_values_are_refused(tmp_path, family, name, changes, message):
 # Memory.
 
 
-@pytest.mark.slow
 def test_memory_counts_what_the_loop_holds(tmp_path, family, monkeypatch):
   """Compares sizes computed by hand; drafter and target have the same shape."""
   rounds = lambda method: 12 if method.label == 'none' else 5

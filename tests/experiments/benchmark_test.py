@@ -58,7 +58,6 @@ _ARMS = (
 )
 
 
-@pytest.mark.slow
 def test_a_table_has_a_row_for_each_arm(family, tmp_path, monkeypatch):
   """Where all that is timed takes a second, and several things several."""
   num_results = lambda result: len(result) if isinstance(result, list) else 1
@@ -248,7 +247,6 @@ def _without_rounds(monkeypatch):
   monkeypatch.setattr(measure, 'interleave', interleave)
 
 
-@pytest.mark.slow
 def test_rounds_are_compared(tmp_path, family, monkeypatch):
   """By hand: two rounds are timed together, in seconds by their order."""
   _without_rounds(monkeypatch)
@@ -288,7 +286,6 @@ def _heads(family, tmp_path_factory):
   return folder / 'heads'
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('arm', ['feature_head(eagle3):3', 'medusa(medusa):3'])
 def test_rounds_of_heads_are_compared_with_their_calls(
   tmp_path, heads, arm, monkeypatch
@@ -302,7 +299,6 @@ def test_rounds_of_heads_are_compared_with_their_calls(
   assert (calls['round_ms'], calls['other_ms']) == (500, 1000 + 1500)
 
 
-@pytest.mark.slow
 def test_rounds_that_draft_no_chain_are_refused(tmp_path, heads, monkeypatch):
   _without_rounds(monkeypatch)
   changes = {'arm': 'dynamic_tree(eagle, num_nodes=6, depth=3)'}
@@ -329,7 +325,6 @@ def _with_reduced_head(family, tmp_path):
 
 
 @pytest.mark.oracles
-@pytest.mark.slow
 @pytest.mark.parametrize(
   ('reduced', 'methods'),
   [(False, _PEER['methods']), (True, ('none', 'small:2'))],
@@ -364,7 +359,6 @@ def test_peers_say_the_same(tmp_path, family, reduced, methods):
 
 
 @pytest.mark.oracles
-@pytest.mark.slow
 def test_a_reduced_head_elsewhere(tmp_path, family):
   """Compares logits, which are -inf for the tokens that the head lacks."""
   torch = extras.load('torch')
@@ -383,7 +377,6 @@ def test_a_reduced_head_elsewhere(tmp_path, family):
 
 
 @pytest.mark.oracles
-@pytest.mark.slow
 def test_sampled_methods_of_peers(tmp_path, family):
   """Their texts are others, so that nobody counts which are the same."""
   extras.load('transformers')
@@ -419,7 +412,6 @@ def test_a_peer_that_is_not_installed(tmp_path, family, monkeypatch):
   assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.slow
 def test_llama_cpp_needs_a_file_of_its_own(tmp_path, family):
   pytest.importorskip('llama_cpp')
   config = _config('peer', family, _PEER | {'peers': ('llama.cpp',)})

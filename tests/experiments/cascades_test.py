@@ -215,7 +215,6 @@ def _frontier(family, tmp_path_factory):
   return config, workdir, toy.run(config, workdir)
 
 
-@pytest.mark.slow
 def test_what_is_recorded_of_texts_is_what_whole_texts_show(run, family):
   """Scores the answers with both models and with another form of the rules."""
   deferred = {
@@ -367,7 +366,6 @@ def test_points_beyond_lossy_decoding_by_hand():
   ]
 
 
-@pytest.mark.slow
 def test_the_frontier_goes_on_where_it_stopped(run, family):
   """Adds an alpha and changes the metric: only the new alpha is decoded."""
   _, workdir, rows = run
@@ -566,7 +564,6 @@ def test_nothing_is_good_enough(tmp_path, family, monkeypatch, capsys):
   )
 
 
-@pytest.mark.slow
 def test_a_choice_is_a_decoder(tmp_path, family, monkeypatch):
   """Decodes the test prompts again and compares the measurements."""
   monkeypatch.setattr(calibrate, 'select', lambda rows, _: rows[-1])
@@ -678,7 +675,6 @@ def _rewards(unit, weight):
   ]
 
 
-@pytest.mark.slow
 def test_rules_have_a_row_for_each_weight_and_method(bandits):
   workdir, rows = bandits
   names = (*_ARMS, _BANDIT)
@@ -699,7 +695,6 @@ def test_rules_have_a_row_for_each_weight_and_method(bandits):
   assert matplotlib.image.imread(workdir / 'over_best.png').std() > 0
 
 
-@pytest.mark.slow
 def test_rewards_of_rules_are_those_of_their_rounds(bandits):
   """Checks single arms and bandits, whose state sums up their rewards."""
   workdir, rows = bandits

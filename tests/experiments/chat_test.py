@@ -30,7 +30,6 @@ def _rows(config, tmp_path):
   return main.experiment(config).run(config, tmp_path)
 
 
-@pytest.mark.slow
 def test_turns_are_answered_with_their_speed(folder, tmp_path, capsys):
   rows = _rows(_config(folder), tmp_path)
   output = capsys.readouterr().out
@@ -44,7 +43,6 @@ def test_turns_are_answered_with_their_speed(folder, tmp_path, capsys):
   assert output.count(' per round, ') == 3
 
 
-@pytest.mark.slow
 def test_what_is_typed_is_answered(folder, tmp_path, monkeypatch):
   inputs = iter(['what is it?', '', 'and then?'])
 
@@ -61,7 +59,6 @@ def test_what_is_typed_is_answered(folder, tmp_path, monkeypatch):
   assert answers(rows) == answers(expected_rows)
 
 
-@pytest.mark.slow
 def test_a_turn_that_does_not_fit_ends_nothing(folder, tmp_path, capsys):
   turns = ('what is it?', 'x' * 90, '/new', 'and then?')
   rows = _rows(_config(folder, turns=turns), tmp_path)

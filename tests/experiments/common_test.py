@@ -508,7 +508,6 @@ def _decode(config, path, **options):
   )
 
 
-@pytest.mark.slow
 def test_records_do_not_depend_on_the_batch(folder, tmp_path):
   """Gives a prompt the same randomness at every position in a batch.
 
@@ -569,7 +568,6 @@ def test_points_of_one_rule_share_a_program(folder):
   assert methods.build(diff_method, setup.family, 64).program != first.program
 
 
-@pytest.mark.slow
 def test_a_shared_program_decodes_what_each_number_says(folder):
   """Compares a decoder whose alpha is data with one whose alpha is static."""
   texts = {}
@@ -590,7 +588,6 @@ def test_a_shared_program_decodes_what_each_number_says(folder):
   assert texts[0.0] != texts[0.9]
 
 
-@pytest.mark.slow
 def test_a_killed_run_goes_on_at_any_moment(folder, tmp_path):
   """Resumes bandits that carry over, with sessions and recorded rounds."""
   config = _config(
@@ -632,7 +629,6 @@ def _chat(folder, tmp_path_factory):
   return chat
 
 
-@pytest.mark.slow
 def test_a_conversation_is_one_text(chat, tmp_path):
   """Compares token counts with greedy decoding of a `Conversation`."""
   prompt_fields = {'domains': ('qa', 'math_sum'), 'turns': 2, 'per_domain': 4}
@@ -708,7 +704,6 @@ def test_clocks_of_another_device_are_taken_again(
   assert len(calls) == num_decoded
 
 
-@pytest.mark.slow
 def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
   config = _config(folder, methods=('none', 'small:2'), repeats=2)
   rows = compare.rows(_decode(config, tmp_path))
@@ -722,7 +717,6 @@ def test_clocks_are_of_turns_with_plain_decoding(folder, tmp_path):
     _decode(config, tmp_path / 'other', fields=('arm',))
 
 
-@pytest.mark.slow
 def test_greedy_answers_are_compared_with_plain_ones(folder, tmp_path):
   """Counts equal outputs, which a lossy rule has fewer of."""
   config = _config(
@@ -741,7 +735,6 @@ def test_greedy_answers_are_compared_with_plain_ones(folder, tmp_path):
   assert lossy['same_outputs'] < lossy['decoded']
 
 
-@pytest.mark.slow
 def test_a_batch_of_one_bandit_goes_by_its_request(folder, tmp_path):
   """Checks that prompts in batches of one draw different random arms."""
   config = _config(

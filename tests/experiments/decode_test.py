@@ -24,7 +24,6 @@ from specjax.testing import toys
 from tests.experiments import toy
 
 
-@pytest.mark.slow
 def test_quickstart(tmp_path, family, capsys, monkeypatch):
   monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
   changes = {'methods': ('none', 'small:2'), 'shown_method': 'small:2'}
@@ -53,7 +52,6 @@ def test_the_text_of_a_method_that_is_not_there_is_refused(tmp_path):
     main.run(config, tmp_path)
 
 
-@pytest.mark.slow
 def test_the_shown_prompt_is_the_one_that_the_rule_picks():
   """Picks the likeliest answer that ends and does not repeat four tokens."""
   family = families.load()
@@ -86,7 +84,6 @@ def _config(family, **fields):
   return toy.config('decode', family, sizes | fields)
 
 
-@pytest.mark.slow
 def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path, family):
   path = tmp_path / 'mine.jsonl'
   path.write_text('{"prompt": "a b"}\n{"prompt": "what is it?"}\n')
@@ -101,7 +98,6 @@ def test_prompts_of_a_file_do_not_depend_on_the_batch(tmp_path, family):
   assert [row['domain'] for row in single_rows] == ['mine', 'mine']
 
 
-@pytest.mark.slow
 def test_a_prompt_that_is_too_long_is_reported_and_the_rest_decoded(
   tmp_path, capsys, family
 ):
@@ -124,7 +120,6 @@ def test_a_prompt_that_is_too_long_is_reported_and_the_rest_decoded(
     main.run(config, tmp_path / 'none')
 
 
-@pytest.mark.slow
 def test_bad_lines_are_reported_and_the_rest_is_decoded(
   tmp_path, capsys, family
 ):
@@ -149,7 +144,6 @@ def test_bad_lines_are_reported_and_the_rest_is_decoded(
   assert '2 of 3 are done already' in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_processes_that_have_logged_less_set_what_is_left(
   tmp_path, monkeypatch, family
 ):
@@ -183,7 +177,6 @@ def test_prompts_that_cannot_be_read_end_in_a_sentence(
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_one_workdir_takes_every_arm_and_bandit(tmp_path, capsys, family):
   for fields in (
     {},
@@ -263,7 +256,6 @@ def test_chat_and_system_say_how_prompts_are_written(chatty):
     prompts.load_family(_config(None, system='Be brief.'))
 
 
-@pytest.mark.slow
 def test_a_folder_of_huggingface_decodes_prompts_as_chat(chatty, tmp_path):
   fields = {'arms': ('prompt_lookup:2',), 'prompt': 'what is it?'}
   responses = [
@@ -280,7 +272,6 @@ def test_a_folder_of_huggingface_decodes_prompts_as_chat(chatty, tmp_path):
   assert responses[0] == responses[3] and len(set(responses)) == 3
 
 
-@pytest.mark.slow
 def test_two_folders_are_a_pair(chatty, family, tmp_path):
   """Takes the target and the drafters from the command line."""
   fields = {'prompt': 'what is it?', 'sampling': {'temperature': 0.0}}

@@ -178,7 +178,6 @@ def test_these_are_components(kind):
   testing.CHECKS[kind](_NEW[kind][1], **_OPTIONS.get(kind, {}))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures('tables')
 def test_components_in_their_tables_are_usable_from_a_config(folder, tmp_path):
   assert 'mine' in main.usage()

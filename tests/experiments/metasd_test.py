@@ -280,7 +280,6 @@ def test_batches_of_one_kind_and_of_many():
     batches.order(domains, 'mixed', 4)
 
 
-@pytest.mark.slow
 def test_rows_of_batches(family, tmp_path):
   """Compares batches of two kinds; the oracle selects the target as drafter."""
   config = _config('batches', family, _BATCHED)
@@ -303,7 +302,6 @@ def test_rows_of_batches(family, tmp_path):
   assert toy.run(config, torn_dir) == rows
 
 
-@pytest.mark.slow
 def test_each_row_is_left_to_its_best_arm(family, tmp_path, monkeypatch):
   """Whatever the choice is: arm 0 is the stranger, arm 1 is the target."""
   monkeypatch.setattr(
@@ -502,7 +500,6 @@ def _switching_run(tmp_path_factory):
   return workdir, toy.run(_switching({}), workdir)
 
 
-@pytest.mark.slow
 def test_commitment_keeps_changes_cheap(switching_run):
   """Theorem 8: O(ln B), where UCB reads all of the text again and again.
 
@@ -519,7 +516,6 @@ def test_commitment_keeps_changes_cheap(switching_run):
   assert regret['ucb1', 0.01, 10000] > 5 * regret['petc', 0.01, 10000]
 
 
-@pytest.mark.slow
 def test_switching_goes_on_where_it_stopped(switching_run, tmp_path):
   workdir, rows = switching_run
   torn_dir = toy.torn_workdir(workdir, tmp_path / 'again')

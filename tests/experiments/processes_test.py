@@ -81,7 +81,6 @@ def _outcomes(folder):
   return [json.loads(line)['outcome'] for line in lines]
 
 
-@pytest.mark.slow
 def test_two_processes_say_what_one_says(flags, tmp_path):
   outputs = _run_together(tmp_path / 'both', [*flags, *_MESH], [*flags, *_MESH])
   assert [child.returncode for child, *_ in outputs] == [0, 0], outputs
@@ -108,7 +107,6 @@ def test_two_processes_say_what_one_says(flags, tmp_path):
   assert [_outcomes(folder) for folder in folders] == [expected] * 2
 
 
-@pytest.mark.slow
 def test_processes_that_disagree_are_refused(flags, tmp_path):
   other_flags = [*flags, *_MESH, '--config.seed=1']
   outputs = _run_together(tmp_path / 'both', [*flags, *_MESH], other_flags)

@@ -35,7 +35,6 @@ def _regrets(rows):
   return [row for row in rows if 'part' not in row]
 
 
-@pytest.mark.slow
 def test_rows_and_bounds(regret_run):
   _, rows = regret_run
   rows = _regrets(rows)
@@ -58,7 +57,6 @@ def test_rows_and_bounds(regret_run):
   assert rows[1]['rounds'] == 120 and rows[1]['best_rounds'] <= 30
 
 
-@pytest.mark.slow
 def test_shares_of_arms_are_those_of_a_trace(regret_run):
   """Computes shares from simulated arms, round by round."""
   _, rows = regret_run
@@ -90,7 +88,6 @@ def test_shares_of_arms_are_those_of_a_trace(regret_run):
   assert untraced_rows and not any('arm_0' in row for row in untraced_rows)
 
 
-@pytest.mark.slow
 def test_figures(regret_run):
   _, rows = regret_run
   figures = regret.figures(rows)
@@ -103,7 +100,6 @@ def test_figures(regret_run):
   assert set(regret.figures(_regrets(rows))) == {'regret'}
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(regret_run, tmp_path):
   """Resumes a run; with one bandit fewer, nothing is simulated again."""
   workdir, rows = regret_run

@@ -38,7 +38,6 @@ def _visible_text(svg):
   return re.findall('<text[^>]*>([^<]*)</text>', svg)
 
 
-@pytest.mark.slow
 def test_all_documents_are_those_that_are_made_of_the_results(tmp_path):
   report.write(out=tmp_path)
   new_files, committed_files = _files(tmp_path), _files(_ROOT)

@@ -95,7 +95,6 @@ def _column(rows, column):
   return np.array([row[column] for row in rows])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('target', _BERNOULLI)
 def test_acceptance_of_bernoulli_pairs(pairs, target):
   """Compares Figures 4 and 6 with values computed by hand."""
@@ -108,7 +107,6 @@ def test_acceptance_of_bernoulli_pairs(pairs, target):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('target', _BERNOULLI)
 def test_two_distinct_drafts_of_two_tokens_are_both(pairs, target):
   """Accepts one of two distinct drafts; replacement does not matter for one."""
@@ -119,7 +117,6 @@ def test_two_distinct_drafts_of_two_tokens_are_both(pairs, target):
     np.testing.assert_allclose(acceptances[1:], 1, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('ratio', [2, 3])
 def test_acceptance_of_uniform_pairs(pairs, ratio):
   """Figure 5: every rule reaches the closed form."""
@@ -129,7 +126,6 @@ def test_acceptance_of_uniform_pairs(pairs, ratio):
     np.testing.assert_allclose(_column(rows, rule), expected, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_acceptance_lies_between_its_bounds(pairs):
   """Bounds rules by the optimum, which all of them reach with one draft."""
   factors = 1 - (1 - 1 / np.arange(1, 4)) ** np.arange(1, 4)
@@ -152,7 +148,6 @@ def test_acceptance_lies_between_its_bounds(pairs):
     assert (optimum <= upper + 1e-5).all()
 
 
-@pytest.mark.slow
 def test_acceptance_goes_on_where_it_stopped(acceptance_run, tmp_path):
   workdir, rows = acceptance_run
   torn_dir = toy.torn_workdir(workdir, tmp_path / 'again', 2)
@@ -163,7 +158,6 @@ def test_acceptance_goes_on_where_it_stopped(acceptance_run, tmp_path):
 # Costs.
 
 
-@pytest.mark.slow
 def test_cost(tmp_path, family, monkeypatch):
   """Checks a row for each coupling and size, and one for each verifier.
 
@@ -194,7 +188,6 @@ def test_cost(tmp_path, family, monkeypatch):
   assert len(toy.units(torn_dir)) == 3
 
 
-@pytest.mark.slow
 def test_a_loop_makes_the_picks_of_single_calls():
   """Compares a loop over different instances with single calls."""
   instances = cost.make_instances(400, 3, 1.0, 0, 20)
@@ -232,7 +225,6 @@ def test_calls_of_a_loop_wait_for_each_other():
   assert len(calls) == 6
 
 
-@pytest.mark.slow
 def test_recorded_rounds_are_those_of_the_decode():
   """Verifies the recorded inputs again and compares the emitted tokens."""
   arm = arms.chains(3, 2, verifier='kseq')
@@ -258,7 +250,6 @@ def test_recorded_rounds_are_those_of_the_decode():
 # Latency.
 
 
-@pytest.mark.slow
 def test_latency(tmp_path, family):
   rows = toy.run(_config('latency', _LATENCY, family), tmp_path)
   assert [(row['model'], row['length'], row['batch_size']) for row in rows] == [
@@ -280,7 +271,6 @@ def test_latency(tmp_path, family):
     assert row['relative_error'] == pytest.approx(error)
 
 
-@pytest.mark.slow
 def test_timed_calls_score_behind_the_prefix(family):
   """Compares the logits with one call on the prefix and the new tokens."""
   model = families.load(str(family)).drafters['small']

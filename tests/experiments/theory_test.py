@@ -112,7 +112,6 @@ def _rejections_run(tmp_path_factory):
   return workdir, {tuple(map(row.get, names)): row for row in rows}
 
 
-@pytest.mark.slow
 def test_rejections_have_a_row_for_each_case_and_plots(rejections_run):
   workdir, rows = rejections_run
   assert list(rows) == [
@@ -128,7 +127,6 @@ def test_rejections_have_a_row_for_each_case_and_plots(rejections_run):
   assert _plot_names(workdir) == ['num_drafts', 'running_mean']
 
 
-@pytest.mark.slow
 def test_theory_rows_are_of_the_tables_that_are_run(rejections_run):
   """Sums distances along the target's marginals for one draft."""
   _, rows = rejections_run
@@ -147,7 +145,6 @@ def test_theory_rows_are_of_the_tables_that_are_run(rejections_run):
   assert num_rejections[0] > num_rejections[1] > num_rejections[2] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('source', ['simulation', 'decoder'])
 def test_counts_agree_with_theory(rejections_run, source):
   """Bounds the error by 4 standard errors of about 0.007 and 0.02 rejections.
@@ -172,7 +169,6 @@ def _counts(source, config, workdir):
   return count[source](config, workdirs.Workdir(workdir, config))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('source', ['simulation', 'decoder'])
 def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
   """Replaces a rejected draft by a sample from the target itself."""
@@ -193,7 +189,6 @@ def test_a_broken_rule_deviates(monkeypatch, tmp_path, source):
   assert abs(row['excess']) > 8 * row['rejections_error']
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   ('source', 'draft'),
   [
@@ -227,7 +222,6 @@ def _points(tmp_path_factory):
   return workdir, toy.run(_load('pareto', _PARETO), workdir)
 
 
-@pytest.mark.slow
 def test_formulas_of_the_front(points):
   """Checks that OPT lies on the front, and both forms of UNO above it."""
   workdir, rows = points
@@ -252,7 +246,6 @@ def test_formulas_of_the_front(points):
   assert _plot_names(workdir) == ['front']
 
 
-@pytest.mark.slow
 def test_verifier_lies_where_the_formulas_say(points):
   """Of 40000 runs, both within 0.0125: 5 standard errors of the rejection.
 
@@ -267,7 +260,6 @@ def test_verifier_lies_where_the_formulas_say(points):
 # Batch improvement.
 
 
-@pytest.mark.slow
 def test_batch_improvement(tmp_path):
   """Figure 3, by values computed by hand."""
   curves = {}
@@ -291,7 +283,6 @@ def test_batch_improvement(tmp_path):
 # Win rates.
 
 
-@pytest.mark.slow
 def test_a_score_is_the_mean_log_likelihood_of_the_response(family):
   """Compares scores with those of full texts without a KV cache.
 
@@ -372,7 +363,6 @@ def test_methods_of_equal_columns_are_compared(family, tmp_path, monkeypatch):
   assert _plot_names(tmp_path) == ['gap', 'win_rate']
 
 
-@pytest.mark.slow
 def test_methods_share_no_randomness_and_rejections_are_counted(
   family, tmp_path
 ):
@@ -400,7 +390,6 @@ def test_methods_share_no_randomness_and_rejections_are_counted(
 # Diagnosis.
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   'verifier, flagged', [('maximal', False), ('over_acceptance', True)]
 )
@@ -429,7 +418,6 @@ def test_biased_rounds_are_flagged(family, tmp_path, capsys, verifier, flagged):
 # The ledger.
 
 
-@pytest.mark.slow
 def test_the_ledger_tells_rules_apart(family, tmp_path):
   """Compares rules with the front; the replacement adds to the bias."""
   rows = toy.run(_load('ledger', _LEDGER, family), tmp_path)
@@ -511,7 +499,6 @@ def test_speeds_of_drafts_are_predicted_from_one_length(
 # What they share.
 
 
-@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(points, tmp_path):
   """Resumes after a torn line without repeating the work before it."""
   workdir, rows = points

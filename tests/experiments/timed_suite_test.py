@@ -337,7 +337,6 @@ def test_parts_of_the_half_hour_take_25_minutes(tmp_path):
   assert parts['c_responses'].config.temperatures == (0.0, 1.0)
 
 
-@pytest.mark.slow
 def test_a_killed_suite_takes_its_part_along_and_goes_on(tmp_path):
   """Starts the suite in a process, as users do."""
   path = tmp_path / 'suite.py'

@@ -15,8 +15,6 @@ from specjax.data import tokenizer as tokenizer_lib
 from specjax.testing import toys
 from tests.experiments import toy
 
-pytestmark = pytest.mark.slow
-
 _SHORT = {
   'steps': 30,
   'batch_size': 4,
