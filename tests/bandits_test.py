@@ -513,7 +513,10 @@ _HARD = {
   ('num_arms', 'num_rounds'),
   tiers.cases([(3, 2000), (1, 100_000), (3, 100_000)], (3, 2000)),
 )
-@pytest.mark.parametrize('name', _OF_REWARDS)
+@pytest.mark.parametrize(
+  'name',
+  tiers.cases(_OF_REWARDS, 'exp3', 'hedge', 'sequential_halving', 'ucb1'),
+)
 def test_states_stay_finite_and_arms_can_be_drawn(name, num_arms, num_rounds):
   """Runs hard rewards over up to 10^3 prompts that each begin with a lesson.
 

@@ -14,6 +14,7 @@ from specjax import trees
 from specjax.testing import distributions
 from specjax.testing import toys
 from tests import arms
+from tests import tiers
 
 DEPTHS = 0, 1, 2, 4, 8
 DEEPEST = max(DEPTHS)
@@ -97,7 +98,7 @@ CLOSE = (1.0, 1.55, 1.9, 2.6, 4.0), 0.6
 
 @pytest.mark.parametrize(
   ('costs', 'chance'),
-  [PLAIN, DEEP, MIDDLE, CLOSE],
+  tiers.cases([PLAIN, DEEP, MIDDLE, CLOSE], DEEP, CLOSE),
   ids=['plain', 'deep', 'middle', 'close'],
 )
 def test_it_loses_at_most_three_percent(costs, chance):

@@ -98,7 +98,7 @@ def several(target, draft):
   [
     pytest.param((CHAIN,), True, marks=pytest.mark.slow),
     pytest.param((BROKEN,), False, marks=pytest.mark.slow),
-    ((SHORT, TREE), True),
+    pytest.param((SHORT, TREE), True, marks=pytest.mark.slow),
     ((SHORT, BROKEN), False),
     ((BLOCK, CHAINS), True),
   ],

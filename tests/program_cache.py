@@ -8,6 +8,7 @@ instructions that this one does not have. Each run ends with how many programs
 it compiled and how many it found.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -117,11 +118,15 @@ def problem(folder):
 
 def _delete_oldest(folder):
   """Deletes the least recently written files until the rest is small enough."""
-  files = [path for path in folder.rglob('*') if path.is_file()]
-  stats = sorted((path.stat().st_mtime, path) for path in files)
-  total = sum(path.stat().st_size for path in files)
-  for _, path in stats:
+  files = []
+  for path in filter(pathlib.Path.is_file, folder.rglob('*')):
+    # Another run may delete files at the same time.
+    with contextlib.suppress(FileNotFoundError):
+      stat = path.stat()
+      files.append((stat.st_mtime, stat.st_size, path))
+  total = sum(size for _, size, _ in files)
+  for _, size, path in sorted(files):
     if total <= _MAX_BYTES:
       break
-    total -= path.stat().st_size
+    total -= size
     path.unlink(missing_ok=True)
