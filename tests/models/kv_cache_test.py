@@ -291,7 +291,7 @@ def test_windows_are_parts_of_the_buffer(size, of_layers, of_calls):
   assert kv_cache.windows_of_calls(size) == of_calls
 
 
-@pytest.mark.parametrize('size', tiers.cases([24, 300, 1030], 24, 300))
+@pytest.mark.parametrize('size', tiers.cases([24, 300, 1030], 24, 1030))
 @pytest.mark.parametrize('lengths', [(7, 3, 5), (257, 12, 254), (530, 1, 513)])
 def test_a_window_holds_all_that_is_seen(size, lengths):
   """Compares buffers of several sizes with one call without a KV cache."""
