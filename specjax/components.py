@@ -43,12 +43,22 @@ def component(cls: _Class) -> _Class:
   frozen_class: Any = dataclasses.dataclass(frozen=True)(cls)
   data: list[str] = []
   metadata: list[str] = []
+  floats = {
+    field.name
+    for field in dataclasses.fields(frozen_class)
+    if field.type in (float, float | None)
+  }
   for field in dataclasses.fields(frozen_class):
     is_static = field.metadata.get('static', False)
     (metadata if is_static else data).append(field.name)
 
   def flatten(instance: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    leaves = tuple(_as_leaf(getattr(instance, name)) for name in data)
+    leaves = tuple(
+      _as_float(getattr(instance, name))
+      if name in floats
+      else getattr(instance, name)
+      for name in data
+    )
     # JAX compares the metadata of two nodes, but not their classes: structures
     # that `register_dataclass` makes of two classes with equal fields are
     # equal, and their components could share one program.
@@ -72,8 +82,8 @@ def component(cls: _Class) -> _Class:
   return frozen_class
 
 
-def _as_leaf(value: Any) -> Any:
-  """Returns a number that is an int as a float: both share one program."""
+def _as_float(value: Any) -> Any:
+  """Returns an int as a float, so that both share one program."""
   return float(value) if type(value) is int else value
 
 
