@@ -60,7 +60,7 @@ def run(config, workdir):
     on_set = [result for result in decoded if result.prompts is prompts]
     single_arms = on_set[: len(arms)]
     on_set.append(choice.oracle(single_arms))
-    if router is not None:
+    if has_router:
       routed = routing.route(router, [job.turns[0] for job in prompts.jobs])
       routed = np.tile(routed, config.get('num_seeds', 1))
       on_set.append(choice.assign(single_arms, routed, _ROUTER))
